@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The one place where one kernel differs from another.
+ *
+ * A difference is found by name: by a macro of the kernel's own headers
+ * where there is one, else by a MHS_HAVE_* flag that Kbuild derives from a
+ * search of those headers.  Fixes travel to older kernels, so a version
+ * number proves nothing.  In the kernel tree this file shrinks to nothing.
+ */
+#ifndef _IP_VS_MHS_COMPAT_H
+#define _IP_VS_MHS_COMPAT_H
+
+#include <linux/kernel.h>
+#include <linux/sysctl.h>
+#include <net/inet_sock.h>
+#include <net/ip_vs.h>
+
+/* hex2bin() moved here from kernel.h */
+#ifdef MHS_HAVE_HEX_H
+#include <linux/hex.h>
+#endif
+
+#if !IS_ENABLED(CONFIG_IP_VS)
+#error "ip_vs_mhs needs a kernel with CONFIG_IP_VS"
+#endif
+
+/* Is the server in the service's list?  The bit moved from flags, which are
+ * shared with the overload bit, to cflags.
+ */
+static inline bool ip_vs_mhs_dest_listed(const struct ip_vs_dest *dest)
+{
+#ifdef IP_VS_DEST_CF_AVAILABLE
+	return READ_ONCE(dest->cflags) & IP_VS_DEST_CF_AVAILABLE;
+#else
+	return dest->flags & IP_VS_DEST_F_AVAILABLE;
+#endif
+}
+
+/* Number of live connection entries of a server */
+static inline u32 ip_vs_mhs_dest_entries(struct ip_vs_dest *dest)
+{
+#ifdef MHS_HAVE_TOTALCONNS
+	int n = atomic_read(&dest->totalconns);
+#else
+	int n = atomic_read(&dest->activeconns) +
+		atomic_read(&dest->inactconns);
+#endif
+	return n > 0 ? n : 0;
+}
+
+/* Per-CPU totals of the namespace */
+static inline struct ip_vs_cpu_stats *
+ip_vs_mhs_total_stats(struct netns_ipvs *ipvs)
+{
+#ifdef MHS_HAVE_TOT_STATS_PTR
+	return this_cpu_ptr(ipvs->tot_stats->s.cpustats);
+#else
+	return this_cpu_ptr(ipvs->tot_stats.cpustats);
+#endif
+}
+
+/* May the namespace have a service by firewall mark?  Where the core does not
+ * count them, any service that is not one of the @known ones may be one.
+ */
+static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known)
+{
+#ifdef MHS_HAVE_FWM_SERVICES
+	int i, n = 0;
+
+	for (i = 0; i < ARRAY_SIZE(ipvs->fwm_services); i++)
+		n += atomic_read(&ipvs->fwm_services[i]);
+	return n;
+#else
+	return READ_ONCE(ipvs->num_services) +
+	       READ_ONCE(ipvs->num_services6) != known;
+#endif
+}
+
+/* Move the state of entry @cp on, as the core does for a packet it sees */
+static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp,
+				       const struct sk_buff *skb,
+				       struct ip_vs_proto_data *pd,
+				       unsigned int iph_len)
+{
+#ifdef MHS_HAVE_STATE_IPH_LEN
+	pd->pp->state_transition(cp, IP_VS_DIR_INPUT, skb, pd, iph_len);
+#else
+	pd->pp->state_transition(cp, IP_VS_DIR_INPUT, skb, pd);
+#endif
+}
+
+/* Did the owner of an IPv4 socket ask that its packets stay in pieces? */
+static inline bool ip_vs_mhs_nodefrag(const struct sock *sk)
+{
+#ifdef inet_test_bit
+	return inet_test_bit(NODEFRAG, sk);
+#else
+	return inet_sk(sk)->nodefrag;
+#endif
+}
+
+/* A table of @n entries; kernels that count entries want no end marker */
+static inline struct ctl_table_header *
+ip_vs_mhs_register_sysctl(struct net *net, const char *path,
+			  struct ctl_table *table, size_t n)
+{
+#ifdef register_net_sysctl
+	return register_net_sysctl_sz(net, path, table, n);
+#else
+	return register_net_sysctl(net, path, table);
+#endif
+}
+
+#endif /* _IP_VS_MHS_COMPAT_H */

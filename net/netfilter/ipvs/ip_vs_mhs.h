@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: what its files share.
+ *
+ *	ip_vs_mhs_table.c	slot word, table fill: pure, no IPVS type
+ *	ip_vs_mhs_pkt.c		packet path: the hook, schedule()
+ *	ip_vs_mhs_ctl.c		control path: services, the core's callbacks
+ *	ip_vs_mhs_dest.c	control path: servers, carriers
+ *	ip_vs_mhs_move.c	control path: rebuilds, clocks, the work
+ *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
+ *	ip_vs_mhs_main.c	parameters, sysctls, namespaces, module
+ *
+ * Locks, in the order in which they are taken
+ * -------------------------------------------
+ *
+ *	the core's service mutex	held in every scheduler callback but
+ *					schedule(); global up to 6.12, one a
+ *					namespace in 7.2: two namespaces may
+ *					be in our callbacks at once
+ *	mhs_net.lock			services and hooks of a namespace
+ *	mhs.lock			servers, slots and clocks of a service
+ *	ip_vs_mhs_scratch.lock		the module's scratch space, a rebuild
+ *	ip_vs_mhs_hash_lock		writers of the service hash table
+ *
+ *	operation			locks
+ *	---------------------------------------------------------------
+ *	packet, schedule()		none (RCU); recount_lock is only tried
+ *	init_service, done_service	net.lock; then mhs.lock; then hash
+ *	add_dest, upd_dest, del_dest	mhs.lock, scratch
+ *	work of a service		mhs.lock, scratch
+ *	work of a namespace		net.lock
+ *	read of /proc			net.lock, mhs.lock
+ *
+ *	done_service() and the exit of a namespace wait for works, so they
+ *	hold no lock then that the work takes.
+ *
+ * Who writes what
+ * ---------------
+ *
+ *	slots[]		packets and control, both by compare-and-exchange
+ *			only, so a packet never sees half a change and control
+ *			never overrides what a packet has just written
+ *	servers[]	control, under mhs.lock; packets read under RCU
+ *	server.carrier	control, under mhs.lock; packets read under RCU
+ *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
+ *	counters	the packet's own CPU
+ *	made, room	packets that are about to make an entry
+ *
+ * The life of a server
+ * --------------------
+ *
+ *	add_dest	-> LISTED, in mhs.servers, index taken
+ *	del_dest	-> GONE, in mhs.gone: slots may name it as old, entries
+ *			   may lead to it; it gets no new flow
+ *	add_dest again	-> LISTED, same index: it is the same server
+ *	no slot names it, and its time (hold + pin) is over or it has no
+ *	entry left	-> out of servers[], call_rcu(): the carrier and the
+ *			   server's reference to the ip_vs_dest are put, and
+ *			   only then the index may be taken again
+ *
+ *	A packet that reads an index in a slot word may use servers[index]
+ *	until it leaves its RCU section: the index goes out of every word
+ *	first, out of servers[] second and is free a grace period later.
+ *
+ * The life of a carrier
+ * ---------------------
+ *
+ *	An unhashed struct ip_vs_conn with one reference, ours.  It freezes
+ *	the forwarding method and the conntrack flag, so a change of either
+ *	makes a new one and the old one is put by call_rcu().  It holds its
+ *	ip_vs_dest, and netns_ipvs.conn_count counts it: the exit of a
+ *	namespace waits for it, hence it is released by RCU alone, never by a
+ *	timer or work that somebody may have cancelled.
+ *
+ * The life of a service
+ * ---------------------
+ *
+ *	init_service	publishes it in our hash table, settling, without the
+ *			core's ip_vs_service: where creation fails later, the
+ *			core frees that one with no grace period
+ *	first add_dest	mhs.svc is set: packets may use it from here on
+ *	done_service	out of the hash table, hooks down with the last one,
+ *			work cancelled, servers released by call_rcu()
+ *	last reference	each server holds one (its RCU callback frees its
+ *			index) and so does the service until a grace period
+ *			after done_service: freed when all are gone
+ *
+ *	The per-namespace struct is memory of the namespace itself: it stays
+ *	until every exit has run, so done_service() may use it although our
+ *	own exit runs before the core's.
+ */
+#ifndef _IP_VS_MHS_H
+#define _IP_VS_MHS_H
+
+#include <linux/bitmap.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/siphash.h>
+#include <linux/workqueue.h>
+
+#include "ip_vs_mhs_compat.h"
+#include "ip_vs_mhs_table.h"
+
+/* flag-1 and flag-3 of ipvsadm; flag-2, port hashing, is what mhs does */
+#define MHS_SVC_F_FALLBACK	IP_VS_SVC_F_SCHED1
+#define MHS_SVC_F_ADDR_ONLY	IP_VS_SVC_F_SCHED3
+
+/* What packets need to know of a server */
+#define MHS_SRV_IN		0x1U	/* listed, weight > 0: takes new flows */
+#define MHS_SRV_GONE		0x2U	/* deleted */
+#define MHS_SRV_TRACKED		0x4U	/* its new flows need an entry */
+#define MHS_SRV_MASQ		0x8U	/* masquerading: all its flows do */
+
+/* Counters of a service; the order is that of the columns in /proc */
+enum ip_vs_mhs_cnt {
+	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
+	MHS_CNT_OLD,		/* unstable slot, to the old server, no entry */
+	MHS_CNT_CAND,		/* unstable slot, new flow to the candidate */
+	MHS_CNT_TRACKED,	/* had a connection entry */
+	MHS_CNT_NEW,		/* entries made for new flows */
+	MHS_CNT_PINNED,		/* entries made for older flows */
+	MHS_CNT_CAPPED,		/* no entry: max_entries reached */
+	MHS_CNT_NOMEM,		/* no entry or carrier: no memory */
+	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
+	MHS_CNT_MAX
+};
+
+struct ip_vs_mhs_counters {
+	unsigned long		n[MHS_CNT_MAX];
+};
+
+struct ip_vs_mhs;
+
+/**
+ * struct ip_vs_mhs_server - a real server of one service
+ * @carrier: sends packets without an entry; NULL for masquerading
+ * @dest: the core's server, with a reference of ours
+ * @state: MHS_SRV_*
+ * @idx: its index in slot words and in servers[]
+ * @weight: as the last table knows it
+ * @id: keyed hash of address and port, its place in the permutation
+ * @gone_until: jiffies, when a deleted server may be forgotten
+ * @named: a slot named the deleted server in the last walk
+ * @list: in mhs.servers, sorted by address, or in mhs.gone
+ * @mhs: its service, with a reference
+ * @rcu: for the release
+ */
+struct ip_vs_mhs_server {
+	struct ip_vs_conn __rcu	*carrier;
+	struct ip_vs_dest	*dest;
+	u32			state;
+	u16			idx;
+
+	int			weight;
+	u64			id;
+	unsigned long		gone_until;
+	bool			named;
+	struct list_head	list;
+	struct ip_vs_mhs	*mhs;
+	struct rcu_head		rcu;
+};
+
+struct ip_vs_mhs_servers {
+	struct rcu_head		rcu;
+	u32			max;
+	struct ip_vs_mhs_server __rcu *s[];
+};
+
+/* Slots by phase, and the furthest stage, as the last walk found them */
+struct ip_vs_mhs_census {
+	u32			hold;
+	u32			pin;
+	u32			tracked;
+	u32			stage_max;
+};
+
+/**
+ * struct ip_vs_mhs - a virtual service
+ * @node: in the service hash table
+ * @ipvs: its namespace
+ * @addr: copy of the key, like @af, @protocol, @port and @fwmark
+ * @settling: the table is not final yet
+ * @addr_only: hash without the port, latched when the service has settled
+ * @was_stateless: flows without an entry may exist
+ * @size: number of slots
+ * @slots: the lookup table
+ * @servers: by index
+ * @svc: the core's service, NULL before the first server
+ * @pp: its protocol, for the transmitters
+ * @cnt: per-CPU counters
+ * @made: entries asked for since the last count of them
+ * @room: how many of them there may be
+ * @room_of: the limit that @room is from
+ * @recount_at: jiffies, when to count again at the earliest
+ * @recount_lock: one CPU counts
+ * @lock: see the table above; guards all that follows
+ * @net: its namespace
+ * @net_list: in mhs_net.services
+ * @listed: servers in the core's list, sorted by address
+ * @gone: deleted servers that a slot or an entry may still name
+ * @n_listed: number of servers in @listed
+ * @n_empty: servers of the last table left without a slot
+ * @idx_map: indexes taken; cleared in RCU callbacks, hence atomic
+ * @census: slots by phase
+ * @dirty: the servers have changed since the last rebuild
+ * @missing: a server or carrier could not be made; try again
+ * @hashed: in the service hash table
+ * @all_tracked: every slot was marked tracked since the last such tick
+ * @warned: MHS_WARN_* said once
+ * @entry_ms: longest life of an idle entry seen so far
+ * @changed: jiffies of the last change of the set
+ * @settle_by: jiffies, when settling ends at the latest
+ * @built: jiffies when the last rebuild ended
+ * @build_us: what it took
+ * @hold_tick: jiffies of the last tick of the hold clock; same for the others
+ * @pin_tick: of the pin clock
+ * @used_tick: of the used marks
+ * @track_tick: of the tracked marks
+ * @work: rebuilds, ticks, second tries
+ * @refcnt: see above
+ * @rcu: for the release
+ */
+struct ip_vs_mhs {
+	/* read by every packet */
+	struct hlist_node	node;
+	struct netns_ipvs	*ipvs;
+	union nf_inet_addr	addr;
+	u32			fwmark;
+	u16			af;
+	u16			protocol;
+	__be16			port;
+	bool			settling;
+	bool			addr_only;
+	bool			was_stateless;
+	u32			size;
+	u32			*slots;
+	struct ip_vs_mhs_servers __rcu *servers;
+	struct ip_vs_service	*svc;
+	struct ip_vs_protocol	*pp;
+	struct ip_vs_mhs_counters __percpu *cnt;
+
+	/* written by packets that make entries */
+	atomic_t		made ____cacheline_aligned_in_smp;
+	int			room;
+	unsigned int		room_of;
+	unsigned long		recount_at;
+	spinlock_t		recount_lock;	/* one CPU counts */
+
+	/* control */
+	struct mutex		lock ____cacheline_aligned_in_smp;
+	struct ip_vs_mhs_net	*net;
+	struct list_head	net_list;
+	struct list_head	listed;
+	struct list_head	gone;
+	u32			n_listed;
+	u32			n_empty;
+	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
+	struct ip_vs_mhs_census	census;
+	bool			dirty;
+	bool			missing;
+	bool			hashed;
+	bool			all_tracked;
+	u8			warned;
+	u32			entry_ms;
+	unsigned long		changed;
+	unsigned long		settle_by;
+	unsigned long		built;
+	u32			build_us;
+	unsigned long		hold_tick;
+	unsigned long		pin_tick;
+	unsigned long		used_tick;
+	unsigned long		track_tick;
+	struct delayed_work	work;
+	refcount_t		refcnt;
+	struct rcu_head		rcu;
+};
+
+#define MHS_WARN_PERSISTENT	0x1
+#define MHS_WARN_EMPTY		0x2
+#define MHS_WARN_FLAGS		0x4
+#define MHS_WARN_FULL		0x8
+
+/**
+ * struct ip_vs_mhs_net - a network namespace
+ * @net: the namespace
+ * @hold_ms: sysctl, how long older flows stay without an entry
+ * @pin_ms: sysctl, how long after that they get one; 0: as TCP's timeouts
+ * @max_entries: sysctl, entries a service may have when mhs makes one
+ * @services: services of ours that are not by firewall mark, for packets
+ * @foreign: a service by firewall mark may be another scheduler's
+ * @backup: the sync daemon has the backup role
+ * @lock: guards all that follows
+ * @list: the services
+ * @hooks: services that need the hooks, by family
+ * @work: see ip_vs_mhs_net_work()
+ * @alone: no foreign service by firewall mark when it looked last
+ * @warned_conntrack: said once that vs.conntrack makes state
+ * @table: the sysctl table
+ * @header: its registration
+ */
+struct ip_vs_mhs_net {
+	struct net		*net;
+	unsigned int		hold_ms;
+	unsigned int		pin_ms;
+	unsigned int		max_entries;
+	int			services;
+	bool			foreign;
+	bool			backup;
+
+	struct mutex		lock;	/* guards the rest */
+	struct list_head	list;
+	u32			hooks[2];
+	struct delayed_work	work;
+	bool			alone;
+	bool			warned_conntrack;
+	struct ctl_table	*table;
+	struct ctl_table_header	*header;
+};
+
+/* main */
+extern unsigned int ip_vs_mhs_size;
+extern unsigned int ip_vs_mhs_mark_ignore;
+extern siphash_key_t ip_vs_mhs_key;
+
+struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net);
+u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port);
+
+/* ctl */
+extern struct ip_vs_scheduler ip_vs_mhs_scheduler;
+
+struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
+				 const union nf_inet_addr *addr, __be16 port);
+void ip_vs_mhs_put(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_net_work(struct work_struct *work);
+
+/* dest */
+bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
+struct ip_vs_mhs_server *ip_vs_mhs_server_find(struct list_head *list,
+					       const struct ip_vs_dest *dest);
+int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest);
+void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s);
+void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s);
+int ip_vs_mhs_servers_grow(struct ip_vs_mhs *mhs, u32 idx);
+int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs);
+
+/* move */
+int ip_vs_mhs_scratch_init(void);
+void ip_vs_mhs_scratch_exit(void);
+unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs);
+void ip_vs_mhs_settle(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work(struct work_struct *work);
+
+/* pkt */
+extern const struct nf_hook_ops ip_vs_mhs_ops4[2];
+extern const struct nf_hook_ops ip_vs_mhs_ops6[2];
+
+struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
+				      const struct sk_buff *skb,
+				      struct ip_vs_iphdr *iph);
+
+/* proc */
+extern const struct seq_operations ip_vs_mhs_seq_ops;
+
+/* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
+ * Called under RCU after the word was read with acquire semantics, which
+ * pairs with the full barrier of the compare-and-exchange that wrote it: the
+ * array that has room for the index was published before.
+ */
+static inline struct ip_vs_mhs_server *
+ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
+{
+	const struct ip_vs_mhs_servers *servers = rcu_dereference(mhs->servers);
+
+	return idx ? rcu_dereference(servers->s[idx]) : NULL;
+}
+
+static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
+				   enum ip_vs_mhs_cnt i)
+{
+	this_cpu_inc(mhs->cnt->n[i]);
+}
+
+/* Set the current generation of tracked in a slot, before an entry is made */
+static inline void ip_vs_mhs_slot_track(u32 *slot)
+{
+	u32 w = READ_ONCE(*slot);
+
+	while (!(w & MHS_TRACK_CUR) &&
+	       !try_cmpxchg(slot, &w, w | MHS_TRACK_CUR))
+		;
+}
+
+#endif /* _IP_VS_MHS_H */

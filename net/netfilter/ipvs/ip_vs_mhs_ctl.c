@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: the control path.
+ *
+ * The core's scheduler callbacks end here.  Servers are the business of
+ * ip_vs_mhs_dest.c, what a change does to the table that of ip_vs_mhs_move.c.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/jhash.h>
+#include <linux/hashtable.h>
+#include <linux/module.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+
+#include "ip_vs_mhs.h"
+
+/* How often to look for what no callback tells, see ip_vs_mhs_net_work() */
+#define MHS_NET_PERIOD		HZ
+
+/* 1,024 chains: 5,000 services make five to a chain, in 8 KiB */
+static DEFINE_READ_MOSTLY_HASHTABLE(ip_vs_mhs_hash, 10);
+static DEFINE_SPINLOCK(ip_vs_mhs_hash_lock);
+
+static u32 mhs_key(const struct netns_ipvs *ipvs, u16 af,
+		   const union nf_inet_addr *addr, __be16 port)
+{
+	__be32 fold = addr->ip;
+
+	if (af == AF_INET6)
+		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
+	return jhash_3words((__force u32)fold, (__force u32)port,
+			    (u32)((unsigned long)ipvs >> 8), 0);
+}
+
+/**
+ * ip_vs_mhs_find() - find the service a packet is for
+ * @ipvs: the packet's namespace
+ * @af: address family
+ * @protocol: transport protocol
+ * @addr: destination address
+ * @port: destination port
+ *
+ * Context: any, under RCU.
+ * Return: the service, without a reference, or NULL.
+ */
+struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
+				 const union nf_inet_addr *addr, __be16 port)
+{
+	struct ip_vs_mhs *mhs;
+
+	hash_for_each_possible_rcu(ip_vs_mhs_hash, mhs, node,
+				   mhs_key(ipvs, af, addr, port))
+		if (mhs->port == port && mhs->af == af && mhs->ipvs == ipvs &&
+		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
+		    mhs->protocol == protocol)
+			return mhs;
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_put() - drop a reference to a service
+ * @mhs: the service
+ *
+ * The last one goes a grace period after done_service(), or in the RCU
+ * callback of the last server.
+ *
+ * Context: any but hard interrupt.
+ */
+void ip_vs_mhs_put(struct ip_vs_mhs *mhs)
+{
+	if (!refcount_dec_and_test(&mhs->refcnt))
+		return;
+	free_percpu(mhs->cnt);
+	kvfree(mhs->slots);
+	/* no reader is left, so nobody can change it either */
+	kvfree(rcu_dereference_raw(mhs->servers));
+	kfree(mhs);
+}
+
+static void mhs_rcu_put(struct rcu_head *head)
+{
+	ip_vs_mhs_put(container_of(head, struct ip_vs_mhs, rcu));
+}
+
+/**
+ * ip_vs_mhs_track_all() - entries of unknown flows may exist
+ * @mhs: the service
+ *
+ * Context: process; any lock or none, words change by compare-and-exchange.
+ */
+void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs)
+{
+	u32 i;
+
+	for (i = 0; i < mhs->size; i++) {
+		ip_vs_mhs_slot_track(&mhs->slots[i]);
+		if (!(i & 4095))
+			cond_resched();
+	}
+}
+
+/**
+ * ip_vs_mhs_net_work() - watch what no callback tells
+ * @work: of the namespace
+ *
+ * When the host becomes a sync backup, entries of unknown flows come: every
+ * slot is marked, and marks stay until it is none.  Packets look at the role
+ * themselves, so only its beginning may be seen late.
+ *
+ * Services by firewall mark of another scheduler: see mhs_mark_unsure().
+ *
+ * Context: process.
+ */
+void ip_vs_mhs_net_work(struct work_struct *work)
+{
+	struct ip_vs_mhs_net *mn = container_of(to_delayed_work(work),
+						struct ip_vs_mhs_net, work);
+	struct netns_ipvs *ipvs = net_ipvs(mn->net);
+	struct ip_vs_mhs *mhs;
+	bool backup, alone;
+
+	mutex_lock(&mn->lock);
+	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
+	if (backup && !mn->backup)
+		list_for_each_entry(mhs, &mn->list, net_list)
+			ip_vs_mhs_track_all(mhs);
+	WRITE_ONCE(mn->backup, backup);
+
+	alone = !ip_vs_mhs_foreign(ipvs, mn->services);
+	WRITE_ONCE(mn->foreign, !(alone && mn->alone));
+	mn->alone = alone;
+	if (!list_empty(&mn->list))
+		schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
+	mutex_unlock(&mn->lock);
+}
+
+static int ip_vs_mhs_add_dest(struct ip_vs_service *svc,
+			      struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs *mhs = svc->sched_data;
+	int err;
+
+	mutex_lock(&mhs->lock);
+	if (!mhs->svc)
+		ip_vs_mhs_settle(mhs);
+	WRITE_ONCE(mhs->svc, svc);
+	err = ip_vs_mhs_server_add(mhs, dest);
+	ip_vs_mhs_changed(mhs);
+	mutex_unlock(&mhs->lock);
+	return err;
+}
+
+static int ip_vs_mhs_upd_dest(struct ip_vs_service *svc,
+			      struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs *mhs = svc->sched_data;
+	struct ip_vs_mhs_server *s;
+
+	mutex_lock(&mhs->lock);
+	s = ip_vs_mhs_server_find(&mhs->listed, dest);
+	if (!s || ip_vs_mhs_server_refresh(s) || mhs->missing)
+		ip_vs_mhs_changed(mhs);
+	mutex_unlock(&mhs->lock);
+	return 0;
+}
+
+static int ip_vs_mhs_del_dest(struct ip_vs_service *svc,
+			      struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs *mhs = svc->sched_data;
+	struct ip_vs_mhs_server *s;
+
+	mutex_lock(&mhs->lock);
+	s = ip_vs_mhs_server_find(&mhs->listed, dest);
+	if (s) {
+		ip_vs_mhs_server_gone(s);
+		ip_vs_mhs_changed(mhs);
+	}
+	mutex_unlock(&mhs->lock);
+	return 0;
+}
+
+/* Services */
+
+/* Hooks and the watch for the backup role come with the first service */
+static int mhs_net_attach(struct ip_vs_mhs *mhs)
+{
+	bool v6 = mhs->af == AF_INET6;
+	struct ip_vs_mhs_net *mn = mhs->net;
+	int err = 0;
+
+	mutex_lock(&mn->lock);
+	if (mhs->hashed && !mn->hooks[v6])
+		err = nf_register_net_hooks(mn->net,
+					    v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
+					    ARRAY_SIZE(ip_vs_mhs_ops4));
+	if (!err) {
+		mn->hooks[v6] += mhs->hashed;
+		if (!mhs->fwmark)
+			WRITE_ONCE(mn->services, mn->services + 1);
+		if (list_empty(&mn->list))
+			schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
+		WRITE_ONCE(mn->foreign, true);
+		mn->alone = false;
+		if (READ_ONCE(mn->backup))
+			ip_vs_mhs_track_all(mhs);
+		list_add_tail(&mhs->net_list, &mn->list);
+		if (ip_vs_conntrack_enabled(mhs->ipvs) &&
+		    !mn->warned_conntrack) {
+			mn->warned_conntrack = true;
+			pr_warn("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
+		}
+	}
+	mutex_unlock(&mn->lock);
+	return err;
+}
+
+static void mhs_net_detach(struct ip_vs_mhs *mhs)
+{
+	bool v6 = mhs->af == AF_INET6;
+	struct ip_vs_mhs_net *mn = mhs->net;
+
+	mutex_lock(&mn->lock);
+	list_del(&mhs->net_list);
+	if (!mhs->fwmark)
+		WRITE_ONCE(mn->services, mn->services - 1);
+	mn->hooks[v6] -= mhs->hashed;
+	if (mhs->hashed && !mn->hooks[v6])
+		nf_unregister_net_hooks(mn->net,
+					v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
+					ARRAY_SIZE(ip_vs_mhs_ops4));
+	mutex_unlock(&mn->lock);
+}
+
+static struct ip_vs_mhs *mhs_new(struct ip_vs_service *svc)
+{
+	struct ip_vs_mhs *mhs = kzalloc(sizeof(*mhs), GFP_KERNEL);
+
+	if (!mhs)
+		return NULL;
+	mhs->ipvs = svc->ipvs;
+	mhs->net = ip_vs_mhs_net(svc->ipvs->net);
+	mhs->af = svc->af;
+	mhs->protocol = svc->protocol;
+	mhs->fwmark = svc->fwmark;
+	ip_vs_addr_copy(svc->af, &mhs->addr, &svc->addr);
+	mhs->port = svc->port;
+	mhs->pp = ip_vs_proto_get(svc->protocol);
+	/* What else goes to the core has no carriers and is never looked up */
+	mhs->hashed = svc->protocol == IPPROTO_TCP && svc->port &&
+		      !svc->fwmark && mhs->pp;
+	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
+	mhs->size = ip_vs_mhs_size;
+	INIT_LIST_HEAD(&mhs->listed);
+	INIT_LIST_HEAD(&mhs->gone);
+	mutex_init(&mhs->lock);
+	spin_lock_init(&mhs->recount_lock);
+	mhs->recount_at = jiffies;
+	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
+	refcount_set(&mhs->refcnt, 1);
+	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots), GFP_KERNEL);
+	mhs->cnt = alloc_percpu(struct ip_vs_mhs_counters);
+	if (mhs->slots && mhs->cnt) {
+		int err;
+
+		mutex_lock(&mhs->lock);
+		err = ip_vs_mhs_servers_grow(mhs, 1);
+		mutex_unlock(&mhs->lock);
+		if (!err)
+			return mhs;
+	}
+	ip_vs_mhs_put(mhs);
+	return NULL;
+}
+
+/* Take the servers that the service has, if another scheduler ran it */
+static int mhs_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
+{
+	struct ip_vs_dest *dest;
+	int err = 0;
+
+	mutex_lock(&mhs->lock);
+	ip_vs_mhs_settle(mhs);
+	/* the core's mutex keeps the list as it is */
+	list_for_each_entry(dest, &svc->destinations, n_list) {
+		WRITE_ONCE(mhs->svc, svc);
+		err = ip_vs_mhs_server_add(mhs, dest);
+		if (err == -ENOMEM)
+			break;
+		err = 0;
+	}
+	if (!err)
+		ip_vs_mhs_changed(mhs);
+	mutex_unlock(&mhs->lock);
+	return err;
+}
+
+static void mhs_free(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_server *s, *next;
+
+	if (mhs->hashed && !hlist_unhashed(&mhs->node)) {
+		spin_lock(&ip_vs_mhs_hash_lock);
+		hash_del_rcu(&mhs->node);
+		spin_unlock(&ip_vs_mhs_hash_lock);
+	}
+	mhs_net_detach(mhs);
+	cancel_delayed_work_sync(&mhs->work);
+
+	mutex_lock(&mhs->lock);
+	list_splice_init(&mhs->gone, &mhs->listed);
+	list_for_each_entry_safe(s, next, &mhs->listed, list)
+		ip_vs_mhs_server_release(s);
+	mutex_unlock(&mhs->lock);
+	/* packets that found the service before still read it */
+	call_rcu(&mhs->rcu, mhs_rcu_put);
+}
+
+static int ip_vs_mhs_init_service(struct ip_vs_service *svc)
+{
+	struct ip_vs_mhs *mhs;
+	int err;
+
+	mhs = mhs_new(svc);
+	if (!mhs)
+		return -ENOMEM;
+	err = mhs_net_attach(mhs);
+	if (err) {
+		ip_vs_mhs_put(mhs);
+		return err;
+	}
+	err = mhs_adopt(mhs, svc);
+	if (err) {
+		mhs_free(mhs);
+		return err;
+	}
+
+	/* no more failures */
+	svc->sched_data = mhs;
+	if (mhs->hashed) {
+		spin_lock(&ip_vs_mhs_hash_lock);
+		hash_add_rcu(ip_vs_mhs_hash, &mhs->node,
+			     mhs_key(mhs->ipvs, mhs->af, &mhs->addr,
+				     mhs->port));
+		spin_unlock(&ip_vs_mhs_hash_lock);
+	}
+	return 0;
+}
+
+static void ip_vs_mhs_done_service(struct ip_vs_service *svc)
+{
+	mhs_free(svc->sched_data);
+}
+
+struct ip_vs_scheduler ip_vs_mhs_scheduler = {
+	.name		= "mhs",
+	.refcnt		= ATOMIC_INIT(0),
+	.module		= THIS_MODULE,
+	.n_list		= LIST_HEAD_INIT(ip_vs_mhs_scheduler.n_list),
+	.init_service	= ip_vs_mhs_init_service,
+	.done_service	= ip_vs_mhs_done_service,
+	.add_dest	= ip_vs_mhs_add_dest,
+	.upd_dest	= ip_vs_mhs_upd_dest,
+	.del_dest	= ip_vs_mhs_del_dest,
+	.schedule	= ip_vs_mhs_schedule,
+};

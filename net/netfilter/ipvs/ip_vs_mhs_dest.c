@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: real servers and their carriers.
+ *
+ * A server knows its ip_vs_dest, its index in slot words and, unless it
+ * masquerades, a carrier: an unhashed connection entry by which the core's
+ * own transmitters send packets that have no entry.
+ *
+ * The core ignores what add_dest, upd_dest and del_dest return.  A removal
+ * allocates nothing; what an addition or an update could not allocate is
+ * tried again from the work (ip_vs_mhs_reconcile()).
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/module.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+
+#include "ip_vs_mhs.h"
+
+/* First size of servers[]; it doubles */
+#define MHS_SERVERS_MIN		16
+
+/* Carriers */
+
+static void carrier_rcu_put(struct rcu_head *head)
+{
+	/* A one-packet entry is freed without its rcu_head, so that is ours */
+	ip_vs_conn_put(container_of(head, struct ip_vs_conn, rcu_head));
+}
+
+static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
+				      struct ip_vs_dest *dest)
+{
+	const union nf_inet_addr any = {};
+	struct ip_vs_conn_param param;
+
+	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
+			      &mhs->addr, mhs->port, &param);
+	/* A one-packet template is not hashed and counts for no server */
+	return ip_vs_conn_new(&param, dest->af, &dest->addr,
+			      dest->port ? dest->port : mhs->port,
+			      IP_VS_CONN_F_ONE_PACKET | IP_VS_CONN_F_TEMPLATE,
+			      dest, 0);
+}
+
+static bool carrier_fits(const struct ip_vs_mhs *mhs,
+			 const struct ip_vs_conn *carrier,
+			 const struct ip_vs_dest *dest)
+{
+	bool nfct = ip_vs_conntrack_enabled(mhs->ipvs);
+
+	return IP_VS_FWD_METHOD(carrier) == IP_VS_DFWD_METHOD(dest) &&
+	       !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct;
+}
+
+/**
+ * ip_vs_mhs_server_refresh() - make a server what its ip_vs_dest says
+ * @s: the server
+ *
+ * Context: process, mhs.lock held.
+ * Return: true if the table changes.
+ */
+bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
+{
+	int weight = atomic_read(&s->dest->weight);
+	struct ip_vs_conn *carrier, *fresh;
+	struct ip_vs_mhs *mhs = s->mhs;
+	bool changed = weight != s->weight;
+	u32 state = 0;
+
+	lockdep_assert_held(&mhs->lock);
+	if (weight > 0)
+		state |= MHS_SRV_IN;
+	if (READ_ONCE(s->dest->u_threshold))
+		state |= MHS_SRV_TRACKED;
+	if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ ||
+	    IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_BYPASS)
+		state |= MHS_SRV_TRACKED | MHS_SRV_MASQ;
+	WRITE_ONCE(s->state, state);
+	s->weight = weight;
+	if (!mhs->hashed)
+		return changed;
+
+	/* Masquerading needs no carrier; one from before stays, for the flows
+	 * from before.
+	 */
+	carrier = rcu_dereference_protected(s->carrier,
+					    lockdep_is_held(&mhs->lock));
+	if (state & MHS_SRV_MASQ ||
+	    (carrier && carrier_fits(mhs, carrier, s->dest)))
+		return changed;
+	fresh = carrier_new(mhs, s->dest);
+	if (!fresh) {
+		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+		mhs->missing = true;
+		return changed;
+	}
+	rcu_assign_pointer(s->carrier, fresh);
+	if (carrier)
+		call_rcu(&carrier->rcu_head, carrier_rcu_put);
+	return changed;
+}
+
+/* Servers */
+
+static void server_rcu_free(struct rcu_head *head)
+{
+	struct ip_vs_mhs_server *s = container_of(head,
+						  struct ip_vs_mhs_server,
+						  rcu);
+	/* nobody can reach the server any more */
+	struct ip_vs_conn *carrier = rcu_dereference_raw(s->carrier);
+	struct ip_vs_mhs *mhs = s->mhs;
+
+	/* The carrier last: once it is put, the namespace may go */
+	ip_vs_dest_put_and_free(s->dest);
+	if (carrier)
+		ip_vs_conn_put(carrier);
+	clear_bit(s->idx, mhs->idx_map);
+	kfree(s);
+	ip_vs_mhs_put(mhs);
+}
+
+/**
+ * ip_vs_mhs_server_release() - forget a server that no slot names
+ * @s: the server
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
+{
+	struct ip_vs_mhs_servers *servers;
+	struct ip_vs_mhs *mhs = s->mhs;
+
+	servers = rcu_dereference_protected(mhs->servers,
+					    lockdep_is_held(&mhs->lock));
+	RCU_INIT_POINTER(servers->s[s->idx], NULL);
+	list_del(&s->list);
+	call_rcu(&s->rcu, server_rcu_free);
+}
+
+static int server_cmp(const struct ip_vs_dest *a, const struct ip_vs_dest *b)
+{
+	int i, n = a->af == AF_INET6 ? 4 : 1;
+
+	if (a->af != b->af)
+		return a->af < b->af ? -1 : 1;
+	for (i = 0; i < n; i++)
+		if (a->addr.ip6[i] != b->addr.ip6[i])
+			return ntohl(a->addr.ip6[i]) < ntohl(b->addr.ip6[i]) ?
+			       -1 : 1;
+	if (a->port != b->port)
+		return ntohs(a->port) < ntohs(b->port) ? -1 : 1;
+	return 0;
+}
+
+/* Keep the list sorted, whatever the order of commands: the table depends on
+ * it.  Servers tend to come in order, so look from the end.
+ */
+static void server_list(struct ip_vs_mhs_server *s)
+{
+	struct ip_vs_mhs_server *pos;
+
+	list_for_each_entry_reverse(pos, &s->mhs->listed, list)
+		if (server_cmp(pos->dest, s->dest) < 0)
+			break;
+	list_add(&s->list, &pos->list);
+	s->mhs->n_listed++;
+}
+
+/**
+ * ip_vs_mhs_server_find() - find the server of an ip_vs_dest
+ * @list: mhs.listed or mhs.gone
+ * @dest: the core's server
+ *
+ * Context: process, mhs.lock held.
+ * Return: the server or NULL.
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_server_find(struct list_head *list,
+					       const struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs_server *s;
+
+	list_for_each_entry(s, list, list)
+		if (s->dest == dest)
+			return s;
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_servers_grow() - make room for an index in servers[]
+ * @mhs: the service
+ * @idx: the index
+ *
+ * Context: process, mhs.lock held.
+ * Return: 0 or -ENOMEM; the larger array is published.
+ */
+int ip_vs_mhs_servers_grow(struct ip_vs_mhs *mhs, u32 idx)
+{
+	struct ip_vs_mhs_servers *old, *new;
+	u32 max = MHS_SERVERS_MIN;
+
+	old = rcu_dereference_protected(mhs->servers,
+					lockdep_is_held(&mhs->lock));
+	if (old && idx < old->max)
+		return 0;
+	while (max <= idx)
+		max *= 2;
+	new = kvzalloc(struct_size(new, s, max), GFP_KERNEL);
+	if (!new)
+		return -ENOMEM;
+	new->max = max;
+	if (old) {
+		memcpy(new->s, old->s, old->max * sizeof(new->s[0]));
+		rcu_assign_pointer(mhs->servers, new);
+		kvfree_rcu(old, rcu);
+	} else {
+		RCU_INIT_POINTER(mhs->servers, new);
+	}
+	return 0;
+}
+
+/* Know the server @dest: new, or deleted a while ago and back */
+static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs_servers *servers;
+	struct ip_vs_mhs_server *s;
+	u32 idx;
+	int err;
+
+	lockdep_assert_held(&mhs->lock);
+	/* Back out of the trash, or from before we were the scheduler */
+	if (ip_vs_mhs_dest_entries(dest) && !mhs->all_tracked) {
+		ip_vs_mhs_track_all(mhs);
+		mhs->all_tracked = true;
+	}
+
+	s = ip_vs_mhs_server_find(&mhs->gone, dest);
+	if (s) {
+		list_del(&s->list);
+		server_list(s);
+		ip_vs_mhs_server_refresh(s);
+		return 0;
+	}
+
+	idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
+	if (idx > MHS_IDX_MAX) {
+		if (!(mhs->warned & MHS_WARN_FULL))
+			pr_warn("a service can have %u servers, deleted ones that older flows still use included: the surplus gets no flow\n",
+				MHS_IDX_MAX);
+		mhs->warned |= MHS_WARN_FULL;
+		return -ENOSPC;
+	}
+	err = ip_vs_mhs_servers_grow(mhs, idx);
+	if (err)
+		return err;
+	s = kzalloc(sizeof(*s), GFP_KERNEL);
+	if (!s)
+		return -ENOMEM;
+	s->mhs = mhs;
+	s->idx = idx;
+	s->id = ip_vs_mhs_hash_addr(dest->af, &dest->addr, dest->port);
+	s->dest = dest;
+	ip_vs_dest_hold(dest);
+	refcount_inc(&mhs->refcnt);
+	set_bit(idx, mhs->idx_map);
+	server_list(s);
+	ip_vs_mhs_server_refresh(s);
+
+	/* No slot names it yet: that is the last step, in a rebuild */
+	servers = rcu_dereference_protected(mhs->servers,
+					    lockdep_is_held(&mhs->lock));
+	rcu_assign_pointer(servers->s[idx], s);
+	return 0;
+}
+
+/**
+ * ip_vs_mhs_server_add() - know a server that the core has listed
+ * @mhs: the service
+ * @dest: the core's server
+ *
+ * Context: process, mhs.lock held.
+ * Return: 0, -ENOSPC when the service has too many, or -ENOMEM: then it is
+ *	tried again from the work.
+ */
+int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
+{
+	int err = server_add(mhs, dest);
+
+	if (err == -ENOMEM) {
+		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+		mhs->missing = true;
+		pr_warn_ratelimited("no memory for a server: the table stays as it is until there is\n");
+	}
+	return err;
+}
+
+/**
+ * ip_vs_mhs_server_gone() - the core has deleted a server
+ * @s: the server
+ *
+ * It gets no new flow from now on; older ones are held.
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
+{
+	struct ip_vs_mhs *mhs = s->mhs;
+
+	lockdep_assert_held(&mhs->lock);
+	WRITE_ONCE(s->state, (s->state & MHS_SRV_MASQ) | MHS_SRV_GONE);
+	s->gone_until = jiffies + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
+			msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
+	s->named = true;
+	list_move(&s->list, &mhs->gone);
+	mhs->n_listed--;
+}
+
+/**
+ * ip_vs_mhs_reconcile() - make what an earlier callback had no memory for
+ * @mhs: the service
+ *
+ * A server that is being deleted meanwhile may be added here: its del_dest
+ * waits for mhs.lock and removes it again.
+ *
+ * Context: process, mhs.lock held.
+ * Return: 0, or -ENOMEM when something is still missing.
+ */
+int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_dest *dest, *found;
+	struct ip_vs_mhs_server *s;
+	bool changed = false;
+
+	lockdep_assert_held(&mhs->lock);
+	mhs->missing = false;
+	if (!mhs->svc)
+		return 0;
+	list_for_each_entry(s, &mhs->listed, list)
+		changed |= ip_vs_mhs_server_refresh(s);
+	if (changed)
+		ip_vs_mhs_changed(mhs);
+	do {
+		found = NULL;
+		rcu_read_lock();
+		list_for_each_entry_rcu(dest, &mhs->svc->destinations, n_list)
+			if (ip_vs_mhs_dest_listed(dest) &&
+			    !ip_vs_mhs_server_find(&mhs->listed, dest)) {
+				found = dest;
+				ip_vs_dest_hold(found);
+				break;
+			}
+		rcu_read_unlock();
+		if (found) {
+			int err = ip_vs_mhs_server_add(mhs, found);
+
+			/* the core's own reference is still there */
+			ip_vs_dest_put(found);
+			if (err)
+				break;
+			ip_vs_mhs_changed(mhs);
+		}
+	} while (found);
+	return mhs->missing ? -ENOMEM : 0;
+}

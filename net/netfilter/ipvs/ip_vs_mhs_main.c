@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: parameters, sysctls, namespaces, module.
+ *
+ * mhs balances like mh, by consistent hashing, but keeps no connection entry
+ * for a flow whose server does not change.  It has two lookup tables, old and
+ * candidate.  A slot whose servers agree is stable: its packets are forwarded
+ * by the table alone.  When the set of servers changes, the slots that move
+ * are unstable for a bounded time: new flows go to the candidate and get an
+ * entry, flows from before stay with the old server.  State is bounded by
+ * change, not by load.
+ *
+ * Start with ip_vs_mhs.h: files, locks and lifetimes.  The packet path is
+ * ip_vs_mhs_pkt.c, the control path ip_vs_mhs_ctl.c.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+
+#include "ip_vs_mhs.h"
+
+#define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
+#define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)
+
+/* entries of some 300 bytes: 80 MB at most, for one service */
+#define MHS_MAX_ENTRIES		262144
+
+unsigned int ip_vs_mhs_size __read_mostly = 65521;
+module_param_named(table_size, ip_vs_mhs_size, uint, 0444);
+MODULE_PARM_DESC(table_size, "slots of a lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default) or 131071; the same on every director");
+
+static char *hash_key = "";
+module_param(hash_key, charp, 0400);
+MODULE_PARM_DESC(hash_key, "key of the hash, 32 hexadecimal digits; the same on every director (default: a constant)");
+
+unsigned int ip_vs_mhs_mark_ignore __read_mostly;
+module_param_named(mark_ignore, ip_vs_mhs_mark_ignore, uint, 0644);
+MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service by firewall mark (default 0)");
+
+/* Digits of pi: no secret, but nothing that 10.0.0.1 could meet by chance */
+siphash_key_t ip_vs_mhs_key __read_mostly = {
+	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
+};
+
+static unsigned int ip_vs_mhs_net_id __read_mostly;
+
+/**
+ * ip_vs_mhs_net() - our part of a network namespace
+ * @net: the namespace
+ *
+ * Context: any.
+ * Return: never NULL; valid until all exits of the namespace have run.
+ */
+struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
+{
+	return net_generic(net, ip_vs_mhs_net_id);
+}
+
+/**
+ * ip_vs_mhs_hash_addr() - keyed hash of an address and a port
+ * @af: address family
+ * @addr: address of a client or of a server
+ * @port: its port, 0 to hash the address alone
+ *
+ * Over the fields, not over a sum of them, and in one byte order: directors
+ * of any kind agree.
+ *
+ * Context: any.
+ * Return: the hash.
+ */
+u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port)
+{
+	u64 hi, lo;
+
+	if (af != AF_INET6)
+		return siphash_1u64((u64)ntohl(addr->ip) << 16 | ntohs(port),
+				    &ip_vs_mhs_key);
+	hi = (u64)ntohl(addr->ip6[0]) << 32 | ntohl(addr->ip6[1]);
+	lo = (u64)ntohl(addr->ip6[2]) << 32 | ntohl(addr->ip6[3]);
+	return siphash_3u64(hi, lo, ntohs(port), &ip_vs_mhs_key);
+}
+
+static int mhs_parse_key(void)
+{
+	u8 raw[16];
+	int i;
+
+	if (!*hash_key)
+		return 0;
+	if (strlen(hash_key) != 2 * sizeof(raw) ||
+	    hex2bin(raw, hash_key, sizeof(raw))) {
+		pr_err("hash_key: want 32 hexadecimal digits (0-9, a-f), or nothing for the default key\n");
+		return -EINVAL;
+	}
+	ip_vs_mhs_key = (siphash_key_t){};
+	for (i = 0; i < sizeof(raw); i++)
+		ip_vs_mhs_key.key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
+	memzero_explicit(raw, sizeof(raw));
+	return 0;
+}
+
+/* Sysctls, net.ipv4.vs.mhs.* of each namespace */
+
+static const unsigned int mhs_day_ms = MHS_DAY_MS;
+static const unsigned int mhs_int_max = INT_MAX;
+
+static const struct ctl_table mhs_sysctls[] = {
+	{
+		.procname	= "hold_ms",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= (void *)&mhs_day_ms,
+	}, {
+		.procname	= "pin_ms",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= (void *)&mhs_day_ms,
+	}, {
+		.procname	= "max_entries",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= (void *)&mhs_int_max,
+	},
+};
+
+static int mhs_sysctl_init(struct ip_vs_mhs_net *mn)
+{
+	unsigned int n = ARRAY_SIZE(mhs_sysctls);
+
+	if (!IS_ENABLED(CONFIG_SYSCTL))
+		return 0;
+	/* one more, zero: the end marker of kernels that need one */
+	mn->table = kcalloc(n + 1, sizeof(*mn->table), GFP_KERNEL);
+	if (!mn->table)
+		return -ENOMEM;
+	memcpy(mn->table, mhs_sysctls, sizeof(mhs_sysctls));
+	mn->table[0].data = &mn->hold_ms;
+	mn->table[1].data = &mn->pin_ms;
+	mn->table[2].data = &mn->max_entries;
+	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
+					       mn->table, n);
+	if (mn->header)
+		return 0;
+	kfree(mn->table);
+	return -ENOMEM;
+}
+
+static void mhs_sysctl_exit(struct ip_vs_mhs_net *mn)
+{
+	if (mn->header)
+		unregister_net_sysctl_table(mn->header);
+	kfree(mn->table);
+}
+
+static int __net_init mhs_net_init(struct net *net)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
+	int err;
+
+	mn->net = net;
+	mn->hold_ms = MHS_HOLD_MS;
+	mn->max_entries = MHS_MAX_ENTRIES;
+	mutex_init(&mn->lock);
+	INIT_LIST_HEAD(&mn->list);
+	INIT_DELAYED_WORK(&mn->work, ip_vs_mhs_net_work);
+	err = mhs_sysctl_init(mn);
+	if (err)
+		return err;
+	/* Reading it walks all slots: not for everybody */
+	if (proc_create_net("ip_vs_mhs", 0440, net->proc_net,
+			    &ip_vs_mhs_seq_ops,
+			    sizeof(struct seq_net_private)) ||
+	    !IS_ENABLED(CONFIG_PROC_FS))
+		return 0;
+	mhs_sysctl_exit(mn);
+	return -ENOMEM;
+}
+
+/* Runs before the core deletes the namespace's services: done_service()
+ * detaches them from *mn later.
+ */
+static void __net_exit mhs_net_exit(struct net *net)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
+
+	remove_proc_entry("ip_vs_mhs", net->proc_net);
+	mhs_sysctl_exit(mn);
+	cancel_delayed_work_sync(&mn->work);
+}
+
+static struct pernet_operations mhs_net_ops = {
+	.init	= mhs_net_init,
+	.exit	= mhs_net_exit,
+	.id	= &ip_vs_mhs_net_id,
+	.size	= sizeof(struct ip_vs_mhs_net),
+};
+
+static int __init ip_vs_mhs_init(void)
+{
+	int err;
+
+	if (!ip_vs_mhs_size_valid(ip_vs_mhs_size)) {
+		pr_err("table_size=%u: want one of 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071\n",
+		       ip_vs_mhs_size);
+		return -EINVAL;
+	}
+	err = mhs_parse_key();
+	if (err)
+		return err;
+	err = ip_vs_mhs_scratch_init();
+	if (err)
+		return err;
+	err = register_pernet_subsys(&mhs_net_ops);
+	if (err)
+		goto exit_scratch;
+	err = register_ip_vs_scheduler(&ip_vs_mhs_scheduler);
+	if (err)
+		goto unregister_pernet;
+	pr_info("stateless Maglev scheduler, %u slots\n", ip_vs_mhs_size);
+	return 0;
+
+unregister_pernet:
+	unregister_pernet_subsys(&mhs_net_ops);
+exit_scratch:
+	ip_vs_mhs_scratch_exit();
+	return err;
+}
+
+static void __exit ip_vs_mhs_exit(void)
+{
+	unregister_ip_vs_scheduler(&ip_vs_mhs_scheduler);
+	unregister_pernet_subsys(&mhs_net_ops);
+	/* Services hold the module, so none is left; but a packet may still be
+	 * in a hook that was just removed, and the RCU callbacks of services,
+	 * servers and carriers are our code.
+	 */
+	synchronize_rcu();
+	rcu_barrier();
+	ip_vs_mhs_scratch_exit();
+}
+
+module_init(ip_vs_mhs_init);
+module_exit(ip_vs_mhs_exit);
+MODULE_DESCRIPTION("IPVS stateless Maglev scheduler");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: rebuilds and clocks.
+ *
+ * A change of servers marks the service dirty.  A rebuild fills a new table
+ * in the module's scratch space and then walks the slots, word by word, under
+ * the packets: ip_vs_mhs_slot_change() says what becomes of each.  Rebuilds
+ * may take a fifth of one CPU at most: a change that comes sooner waits for
+ * the work.  Until then schedule() passes over servers out of service.
+ *
+ * The work also moves the slots through hold and pin.  Four clocks tick, each
+ * with its own period, and one walk serves all that are due:
+ *
+ *	hold	hold / 3, while a slot is held
+ *	pin	pin / 10, while a slot is pinned
+ *	used	pin: a mark not renewed for a whole period goes
+ *	tracked	the longest life of an idle entry: the same
+ *
+ * The clocks of hold and pin start afresh with the first slot that enters, so
+ * a lone change takes hold + pin, to the tick.
+ *
+ * Settling: a service begins with a partial table, because its servers come
+ * one by one.  Until the set has been quiet for MHS_SETTLE the table changes
+ * without transitions and nothing is sent by it.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "ip_vs_mhs.h"
+
+/* Quiet time after which a set of servers is complete */
+#define MHS_SETTLE		(HZ / 10)
+
+/* Meanwhile older flows wait, so not for long: TCP repeats for much longer */
+#define MHS_SETTLE_MAX		(5 * HZ)
+
+/* A rebuild that took t may be followed by the next after 4t */
+#define MHS_BUILD_SHARE		4
+
+/* Second try after a failed allocation */
+#define MHS_RETRY		(HZ / 10)
+
+/* In a transition the work looks at least this often whether a sysctl has
+ * changed, else at least once in MHS_IDLE
+ */
+#define MHS_LOOK		HZ
+#define MHS_IDLE		(60 * HZ)
+
+/* What the defaults of TCP come to, should its table be missing */
+#define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
+
+/* Added to the longest life of an entry: timers are late, never early */
+#define MHS_ENTRY_MARGIN_MS	(2 * MSEC_PER_SEC)
+
+/* One rebuild at a time in the whole module: a removal must not allocate */
+static struct {
+	struct mutex		lock;	/* guards the rest */
+	struct ip_vs_mhs_fill	fill;
+	u16			idx[MHS_IDX_MAX];
+	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
+	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
+} *scratch;
+
+static struct workqueue_struct *mhs_wq;
+
+/**
+ * ip_vs_mhs_scratch_init() - allocate what rebuilds need
+ *
+ * Context: process, at module load, after the table size is known.
+ * Return: 0 or -ENOMEM.
+ */
+int ip_vs_mhs_scratch_init(void)
+{
+	struct ip_vs_mhs_fill *f;
+
+	scratch = kvzalloc(sizeof(*scratch), GFP_KERNEL);
+	if (!scratch)
+		return -ENOMEM;
+	mutex_init(&scratch->lock);
+	f = &scratch->fill;
+	f->size = ip_vs_mhs_size;
+	f->table = kvcalloc(f->size, sizeof(*f->table), GFP_KERNEL);
+	f->head = kvcalloc(f->size, sizeof(*f->head), GFP_KERNEL);
+	f->tail = kvcalloc(f->size, sizeof(*f->tail), GFP_KERNEL);
+	f->share = kvcalloc(MHS_IDX_MAX, sizeof(*f->share), GFP_KERNEL);
+	mhs_wq = alloc_workqueue("ip_vs_mhs", WQ_UNBOUND, 0);
+	if (f->table && f->head && f->tail && f->share && mhs_wq)
+		return 0;
+	ip_vs_mhs_scratch_exit();
+	return -ENOMEM;
+}
+
+/**
+ * ip_vs_mhs_scratch_exit() - free it, also when it is half made
+ *
+ * Context: process, no service is left.
+ */
+void ip_vs_mhs_scratch_exit(void)
+{
+	if (mhs_wq)
+		destroy_workqueue(mhs_wq);
+	kvfree(scratch->fill.table);
+	kvfree(scratch->fill.head);
+	kvfree(scratch->fill.tail);
+	kvfree(scratch->fill.share);
+	kvfree(scratch);
+}
+
+static const char *mhs_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)
+{
+	if (mhs->fwmark)
+		snprintf(buf, len, "FWM %u", mhs->fwmark);
+	else if (mhs->af == AF_INET6)
+		snprintf(buf, len, "[%pI6c]:%u", &mhs->addr.in6,
+			 ntohs(mhs->port));
+	else
+		snprintf(buf, len, "%pI4:%u", &mhs->addr.ip,
+			 ntohs(mhs->port));
+	return buf;
+}
+
+/* Say @what about the service, once */
+static void mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
+{
+	char name[64];
+
+	if (mhs->warned & bit)
+		return;
+	mhs->warned |= bit;
+	pr_warn("%s: %s\n", mhs_name(mhs, name, sizeof(name)), what);
+}
+
+static struct ip_vs_proto_data *mhs_proto(const struct ip_vs_mhs *mhs)
+{
+	return ip_vs_proto_data_get(mhs->ipvs, mhs->protocol ? mhs->protocol :
+				    IPPROTO_TCP);
+}
+
+/* The longest that an idle entry of the service can live, now or before */
+static unsigned int mhs_entry_ms(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_proto_data *pd = mhs_proto(mhs);
+	u32 ms;
+	int i;
+
+	lockdep_assert_held(&mhs->lock);
+	for (i = 0; pd && pd->timeout_table && i < pd->pp->num_states; i++) {
+		ms = jiffies_to_msecs(pd->timeout_table[i]);
+		mhs->entry_ms = max(mhs->entry_ms, ms);
+	}
+	return (mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS) +
+	       MHS_ENTRY_MARGIN_MS;
+}
+
+/**
+ * ip_vs_mhs_pin_ms() - how long the service's slots pin
+ * @mhs: the service
+ *
+ * Context: any.
+ * Return: the sysctl, or if that is 0 the timeout of an idle flow.
+ */
+unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
+{
+	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
+	struct ip_vs_proto_data *pd;
+	int t;
+
+	if (ms)
+		return ms;
+	pd = mhs_proto(mhs);
+	if (!pd || !pd->timeout_table)
+		return MHS_PIN_MS;
+	if (pd->pp->protocol == IPPROTO_TCP)
+		t = max(pd->timeout_table[IP_VS_TCP_S_ESTABLISHED],
+			pd->timeout_table[IP_VS_TCP_S_FIN_WAIT]);
+	else
+		t = pd->timeout_table[0];
+	return t > 0 ? jiffies_to_msecs(t) : MHS_PIN_MS;
+}
+
+/**
+ * ip_vs_mhs_hold_ms() - how long the service's slots are held
+ * @mhs: the service
+ *
+ * Context: any.
+ * Return: the sysctl, at most the pin time.
+ */
+unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs)
+{
+	return min(READ_ONCE(mhs->net->hold_ms), ip_vs_mhs_pin_ms(mhs));
+}
+
+static unsigned long hold_period(const struct ip_vs_mhs *mhs)
+{
+	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_hold_ms(mhs), MHS_HOLD_TICKS);
+
+	return max(msecs_to_jiffies(ms), 1UL);
+}
+
+static unsigned long pin_period(const struct ip_vs_mhs *mhs)
+{
+	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_pin_ms(mhs), MHS_PIN_TICKS);
+
+	return max(msecs_to_jiffies(ms), 1UL);
+}
+
+/* A used mark must live for a pin time; longer does no harm, and a walk for
+ * every millisecond would
+ */
+static unsigned long used_period(const struct ip_vs_mhs *mhs)
+{
+	return max_t(unsigned long, HZ,
+		     msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs)));
+}
+
+/* From now to @then, 0 when that is past */
+static unsigned long mhs_until(unsigned long then)
+{
+	long d = then - jiffies;
+
+	return d > 0 ? d : 0;
+}
+
+/**
+ * ip_vs_mhs_merge_ms() - time to the next merge
+ * @mhs: the service
+ *
+ * Context: process, mhs.lock held.
+ * Return: milliseconds until the furthest slot is stable, 0 when all are.
+ */
+unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs)
+{
+	const struct ip_vs_mhs_census *c = &mhs->census;
+	unsigned long t;
+
+	if (c->pin) {
+		t = mhs_until(mhs->pin_tick + pin_period(mhs)) +
+		    (MHS_STAGE_LAST - c->stage_max) * pin_period(mhs);
+		return jiffies_to_msecs(t);
+	}
+	if (!c->hold)
+		return 0;
+	t = mhs_until(mhs->hold_tick + hold_period(mhs)) +
+	    (MHS_STAGE_PIN - 1 - c->stage_max) * hold_period(mhs);
+	return jiffies_to_msecs(t) + ip_vs_mhs_pin_ms(mhs);
+}
+
+/* Forget deleted servers whose time is over and that no slot names.  One that
+ * is named waits for the walk that merges its last slot.
+ */
+static void mhs_release_gone(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_server *s, *next;
+
+	list_for_each_entry_safe(s, next, &mhs->gone, list) {
+		s->named = test_bit(s->idx, scratch->named);
+		if (s->named || (!test_bit(s->idx, scratch->cut) &&
+				 time_before(jiffies, s->gone_until)))
+			continue;
+		ip_vs_mhs_server_release(s);
+		/* room for a server that found none */
+		mhs->missing |= !!(mhs->warned & MHS_WARN_FULL);
+	}
+}
+
+/* Visit every slot: a new table if @target, ticks if any, and a new census.
+ * Slots change under packets, which write them too: by compare-and-exchange
+ * only, a full barrier that pairs with the acquire of the packet path.
+ */
+static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
+{
+	bool cutting = sysctl_expire_nodest_conn(mhs->ipvs);
+	struct ip_vs_mhs_census was = mhs->census;
+	struct ip_vs_mhs_census now = {};
+	u32 i, first, idx, stage, w, n;
+	struct ip_vs_mhs_server *s;
+	bool at_once;
+
+	lockdep_assert_held(&mhs->lock);
+	lockdep_assert_held(&scratch->lock);
+
+	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
+	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
+	if (cutting)
+		list_for_each_entry(s, &mhs->gone, list)
+			__set_bit(s->idx, scratch->cut);
+
+	/* The first slots to enter a phase start its clock, with this walk as
+	 * its first tick; later ones wait for the next tick.
+	 */
+	if (ip_vs_mhs_hold_ms(mhs))
+		first = MHS_STAGE_HOLD + !was.hold;
+	else
+		first = MHS_STAGE_PIN + !was.pin;
+
+	for (i = 0; i < mhs->size; i++) {
+		w = READ_ONCE(mhs->slots[i]);
+		do {
+			idx = ip_vs_mhs_slot_cand(w);
+			if (target)
+				idx = target[i] == MHS_FILL_NONE ?
+				      MHS_IDX_NONE : scratch->idx[target[i]];
+			at_once = mhs->settling ||
+				  test_bit(ip_vs_mhs_slot_old(w),
+					   scratch->cut);
+			n = ip_vs_mhs_slot_change(w, idx, at_once, first);
+			n = ip_vs_mhs_slot_tick(n, ticks);
+		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
+
+		__set_bit(ip_vs_mhs_slot_cand(n), scratch->named);
+		__set_bit(ip_vs_mhs_slot_old(n), scratch->named);
+		stage = ip_vs_mhs_slot_stage(n);
+		now.tracked += ip_vs_mhs_slot_tracked(n);
+		now.hold += stage && stage < MHS_STAGE_PIN;
+		now.pin += stage >= MHS_STAGE_PIN;
+		now.stage_max = max(now.stage_max, stage);
+		if (!(i & 4095))
+			cond_resched();
+	}
+	mhs->census = now;
+	if (!was.hold && now.hold)
+		mhs->hold_tick = jiffies;
+	if (!was.pin && now.pin)
+		/* moved here by a tick of hold: their first tick is due */
+		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
+				jiffies - pin_period(mhs);
+	mhs_release_gone(mhs);
+}
+
+static void mhs_build(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_fill *f = &scratch->fill;
+	struct ip_vs_mhs_server *s;
+	u64 start = ktime_get_ns();
+	u32 n = 0;
+
+	mutex_lock(&scratch->lock);
+	list_for_each_entry(s, &mhs->listed, list) {
+		if (s->weight <= 0)
+			continue;
+		scratch->idx[n] = s->idx;
+		ip_vs_mhs_share_init(&f->share[n++], s->weight, s->id,
+				     mhs->size);
+	}
+	mhs->n_empty = ip_vs_mhs_table_fill(f, n);
+	mhs_walk(mhs, f->table, 0);
+	mutex_unlock(&scratch->lock);
+
+	WRITE_ONCE(mhs->dirty, false);
+	mhs->built = jiffies;
+	mhs->build_us = div_u64(ktime_get_ns() - start, NSEC_PER_USEC);
+	if (mhs->n_empty)
+		mhs_warn_once(mhs, MHS_WARN_EMPTY,
+			      "some servers get no slot, their share is too small for the table: load the module with a larger table_size or even out the weights");
+}
+
+/* Jiffies for which a rebuild rests, or after which a set is complete */
+static unsigned long mhs_rest(const struct ip_vs_mhs *mhs)
+{
+	return usecs_to_jiffies(mhs->build_us * MHS_BUILD_SHARE);
+}
+
+/* When the set of servers will have been quiet for long enough.  A service
+ * without a server waits for one; one whose servers never rest does not.
+ */
+static unsigned long mhs_settled_at(const struct ip_vs_mhs *mhs)
+{
+	unsigned long quiet = mhs->changed +
+			      max_t(unsigned long, MHS_SETTLE, 2 * mhs_rest(mhs));
+
+	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
+}
+
+static void mhs_tick(struct ip_vs_mhs *mhs)
+{
+	unsigned long now = jiffies;
+	struct ip_vs_mhs_server *s;
+	bool over = false;
+	u32 ticks = 0;
+
+	if (mhs->census.hold &&
+	    time_after_eq(now, mhs->hold_tick + hold_period(mhs))) {
+		ticks |= MHS_TICK_HOLD;
+		mhs->hold_tick = now;
+	}
+	if (mhs->census.pin &&
+	    time_after_eq(now, mhs->pin_tick + pin_period(mhs))) {
+		ticks |= MHS_TICK_PIN;
+		mhs->pin_tick = now;
+	}
+	if (time_after_eq(now, mhs->used_tick + used_period(mhs))) {
+		ticks |= MHS_TICK_USED;
+		mhs->used_tick = now;
+	}
+	if (time_after_eq(now, mhs->track_tick +
+			  msecs_to_jiffies(mhs_entry_ms(mhs)))) {
+		/* a sync backup may get an entry at any time */
+		if (!READ_ONCE(mhs->net->backup))
+			ticks |= MHS_TICK_TRACK;
+		mhs->all_tracked = false;
+		mhs->track_tick = now;
+	}
+	list_for_each_entry(s, &mhs->gone, list)
+		over |= !s->named && time_after_eq(now, s->gone_until);
+	if (!ticks && !over)
+		return;
+	mutex_lock(&scratch->lock);
+	mhs_walk(mhs, NULL, ticks);
+	mutex_unlock(&scratch->lock);
+}
+
+static void mhs_requeue(struct ip_vs_mhs *mhs)
+{
+	unsigned long delay = MHS_IDLE;
+	struct ip_vs_mhs_server *s;
+
+	if (mhs->missing)
+		delay = min_t(unsigned long, delay, MHS_RETRY);
+	if (mhs->dirty)
+		delay = min(delay, mhs_until(mhs->built + mhs_rest(mhs)));
+	if (mhs->settling && mhs->svc && !mhs->dirty)
+		delay = min(delay, mhs_until(mhs_settled_at(mhs)));
+	if (mhs->census.hold || mhs->census.pin)
+		delay = min_t(unsigned long, delay, MHS_LOOK);
+	if (mhs->census.hold)
+		delay = min(delay, mhs_until(mhs->hold_tick +
+					     hold_period(mhs)));
+	if (mhs->census.pin)
+		delay = min(delay, mhs_until(mhs->pin_tick + pin_period(mhs)));
+	delay = min(delay, mhs_until(mhs->used_tick + used_period(mhs)));
+	delay = min(delay, mhs_until(mhs->track_tick + msecs_to_jiffies
+				     (mhs_entry_ms(mhs))));
+	list_for_each_entry(s, &mhs->gone, list)
+		if (!s->named || time_before(jiffies, s->gone_until))
+			delay = min(delay, mhs_until(s->gone_until));
+	mod_delayed_work(mhs_wq, &mhs->work, delay);
+}
+
+/* The set is complete.  Flags are final too: the core stores those of an edit
+ * after init_service().
+ *
+ * A slot without a packet so far may have flows all the same, from before a
+ * restart or from another director: whether a slot is used is known a pin time
+ * from now.
+ */
+static void settle_end(struct ip_vs_mhs *mhs)
+{
+	unsigned int flags;
+	u32 i, w;
+
+	for (i = 0; i < mhs->size; i++) {
+		w = READ_ONCE(mhs->slots[i]);
+		while (ip_vs_mhs_slot_needs_use(w) &&
+		       !try_cmpxchg(&mhs->slots[i], &w, w | MHS_USED_CUR))
+			;
+		if (!(i & 4095))
+			cond_resched();
+	}
+	mhs->used_tick = jiffies;
+	flags = READ_ONCE(mhs->svc->flags);
+	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
+		/* Flows with an entry marked the slots of another hash: when
+		 * the last packet has used that, mark every slot.
+		 */
+		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
+		synchronize_rcu();
+		ip_vs_mhs_track_all(mhs);
+	}
+	/* Pairs with the acquire in mhs_in() */
+	smp_store_release(&mhs->settling, false);
+}
+
+/* The core calls no scheduler when only flags change */
+static void mhs_check_flags(struct ip_vs_mhs *mhs)
+{
+	unsigned int flags;
+
+	if (mhs->settling || !mhs->svc)
+		return;
+	flags = READ_ONCE(mhs->svc->flags);
+	if (!(flags & IP_VS_SVC_F_PERSISTENT))
+		WRITE_ONCE(mhs->was_stateless, true);
+	else
+		mhs_warn_once(mhs, MHS_WARN_PERSISTENT,
+			      "persistence needs state: every new flow gets a connection entry, as with any scheduler");
+	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only)
+		mhs_warn_once(mhs, MHS_WARN_FLAGS,
+			      "flag-3 (hash the address only) would move most flows of a live service: it stays as it was until the service is made again");
+}
+
+/**
+ * ip_vs_mhs_settle() - the set of servers is only beginning to be known
+ * @mhs: the service
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_settle(struct ip_vs_mhs *mhs)
+{
+	lockdep_assert_held(&mhs->lock);
+	WRITE_ONCE(mhs->settling, true);
+	mhs->changed = jiffies;
+	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+	mhs->used_tick = jiffies;
+	mhs->track_tick = jiffies;
+	mhs_requeue(mhs);
+}
+
+/**
+ * ip_vs_mhs_changed() - a server was added, removed or edited
+ * @mhs: the service
+ *
+ * Rebuilds the table, now or, if the last rebuild was too long a moment ago,
+ * from the work.
+ *
+ * Context: process, mhs.lock held; takes the scratch space's lock.
+ */
+void ip_vs_mhs_changed(struct ip_vs_mhs *mhs)
+{
+	lockdep_assert_held(&mhs->lock);
+	mhs->changed = jiffies;
+	WRITE_ONCE(mhs->dirty, true);
+	if (!mhs->build_us || !mhs_until(mhs->built + mhs_rest(mhs)))
+		mhs_build(mhs);
+	mhs_requeue(mhs);
+}
+
+/**
+ * ip_vs_mhs_work() - what a service does by itself
+ * @work: of the service
+ *
+ * Context: process.
+ */
+void ip_vs_mhs_work(struct work_struct *work)
+{
+	struct ip_vs_mhs *mhs = container_of(to_delayed_work(work),
+					     struct ip_vs_mhs, work);
+
+	mutex_lock(&mhs->lock);
+	/* Times long past would be in the future again one day */
+	if (!mhs_until(mhs->built + MHS_IDLE))
+		mhs->built = jiffies - MHS_IDLE;
+	if (!mhs_until(mhs->recount_at))
+		WRITE_ONCE(mhs->recount_at, jiffies);
+	if (mhs->missing)
+		ip_vs_mhs_reconcile(mhs);
+	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))
+		mhs_build(mhs);
+	if (mhs->settling && mhs->svc && !mhs->dirty &&
+	    !mhs_until(mhs_settled_at(mhs)))
+		settle_end(mhs);
+	mhs_check_flags(mhs);
+	mhs_tick(mhs);
+	mhs_requeue(mhs);
+	mutex_unlock(&mhs->lock);
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs.
+ *
+ * A line of column names and a line for each service of the namespace, both
+ * separated by blanks, so that awk finds a column by its name.  Columns keep
+ * their names; new ones are added at the end.  Documented in
+ * Documentation/networking/ipvs-mhs.rst.
+ */
+#include <linux/module.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+
+#include "ip_vs_mhs.h"
+
+static const char * const mhs_columns[] = {
+	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",
+	"Stable", "Hold", "Pin", "Tracked", "NextMergeMs", "Entries",
+	"PktStateless", "PktOld", "PktCandidate", "PktTracked",
+	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
+	"BuildUs", "OldPrint", "CandidatePrint",
+};
+
+struct mhs_sum {
+	u32			stable;
+	u32			hold;
+	u32			pin;
+	u32			tracked;
+	u64			old_print;
+	u64			cand_print;
+};
+
+/* Sum of the slots, in the state in which the walk meets each */
+static void mhs_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
+{
+	struct ip_vs_mhs_servers *servers;
+	struct ip_vs_mhs_server *s;
+	u32 i, w, stage, idx[2];
+	u64 id[2];
+	int j;
+
+	lockdep_assert_held(&mhs->lock);
+	servers = rcu_dereference_protected(mhs->servers,
+					    lockdep_is_held(&mhs->lock));
+	for (i = 0; i < mhs->size; i++) {
+		w = READ_ONCE(mhs->slots[i]);
+		stage = ip_vs_mhs_slot_stage(w);
+		sum->stable += !stage;
+		sum->hold += stage && stage < MHS_STAGE_PIN;
+		sum->pin += stage >= MHS_STAGE_PIN;
+		sum->tracked += ip_vs_mhs_slot_tracked(w);
+
+		idx[0] = ip_vs_mhs_slot_old(w);
+		idx[1] = ip_vs_mhs_slot_cand(w);
+		for (j = 0; j < 2; j++) {
+			s = rcu_dereference_protected(servers->s[idx[j]],
+						      lockdep_is_held(&mhs->lock));
+			id[j] = s ? s->id : 0;
+		}
+		sum->old_print = ip_vs_mhs_table_print(sum->old_print, id[0]);
+		sum->cand_print = ip_vs_mhs_table_print(sum->cand_print, id[1]);
+		if (!(i & 4095))
+			cond_resched();
+	}
+}
+
+static const char *mhs_proto_name(u16 protocol)
+{
+	switch (protocol) {
+	case IPPROTO_TCP:
+		return "TCP";
+	case IPPROTO_UDP:
+		return "UDP";
+	case IPPROTO_SCTP:
+		return "SCTP";
+	default:
+		return "IP";
+	}
+}
+
+static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
+{
+	unsigned long cnt[MHS_CNT_MAX] = {};
+	struct ip_vs_mhs_server *s;
+	struct mhs_sum sum = {};
+	u64 entries = 0;
+	u32 gone = 0;
+	int cpu, i;
+
+	mutex_lock(&mhs->lock);
+	mhs_sum_slots(mhs, &sum);
+	for_each_possible_cpu(cpu)
+		for (i = 0; i < MHS_CNT_MAX; i++)
+			cnt[i] += per_cpu_ptr(mhs->cnt, cpu)->n[i];
+	list_for_each_entry(s, &mhs->listed, list)
+		entries += ip_vs_mhs_dest_entries(s->dest);
+	list_for_each_entry(s, &mhs->gone, list) {
+		entries += ip_vs_mhs_dest_entries(s->dest);
+		gone++;
+	}
+
+	if (mhs->fwmark)
+		seq_printf(seq, "FWM %u", mhs->fwmark);
+	else if (mhs->af == AF_INET6)
+		seq_printf(seq, "%s [%pI6c]:%u", mhs_proto_name(mhs->protocol),
+			   &mhs->addr.in6, ntohs(mhs->port));
+	else
+		seq_printf(seq, "%s %pI4:%u", mhs_proto_name(mhs->protocol),
+			   &mhs->addr.ip, ntohs(mhs->port));
+	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
+		   mhs->settling ? "settling" :
+		   mhs->dirty || mhs->missing ? "rebuilding" :
+		   sum.hold || sum.pin ? "transition" : "stable",
+		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
+		   sum.hold, sum.pin, sum.tracked, ip_vs_mhs_merge_ms(mhs),
+		   entries);
+	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx\n",
+		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
+		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
+		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
+		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
+		   sum.cand_print);
+	mutex_unlock(&mhs->lock);
+}
+
+static void *mhs_seq_start(struct seq_file *seq, loff_t *pos)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+
+	mutex_lock(&mn->lock);
+	return seq_list_start_head(&mn->list, *pos);
+}
+
+static void *mhs_seq_next(struct seq_file *seq, void *v, loff_t *pos)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+
+	return seq_list_next(v, &mn->list, pos);
+}
+
+static void mhs_seq_stop(struct seq_file *seq, void *v)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+
+	mutex_unlock(&mn->lock);
+}
+
+static int mhs_seq_show(struct seq_file *seq, void *v)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+
+	int i;
+
+	if (v != &mn->list) {
+		mhs_show(seq, list_entry(v, struct ip_vs_mhs, net_list));
+		return 0;
+	}
+	for (i = 0; i < ARRAY_SIZE(mhs_columns); i++)
+		seq_printf(seq, "%s%s", i ? " " : "", mhs_columns[i]);
+	seq_putc(seq, '\n');
+	return 0;
+}
+
+const struct seq_operations ip_vs_mhs_seq_ops = {
+	.start	= mhs_seq_start,
+	.next	= mhs_seq_next,
+	.stop	= mhs_seq_stop,
+	.show	= mhs_seq_show,
+};

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: the slot word and the table fill.
+ *
+ * Nothing here knows an IPVS type, a lock or a clock, so the same text
+ * compiles in user space, where it is tested by property and explored by
+ * a model.  Everything that decides *where* a packet goes or *when* a slot
+ * moves on is a pure function of this file.
+ *
+ * One 32-bit word holds a whole slot of the lookup table:
+ *
+ *	 31 30  29      26  25             13  12              0
+ *	+-----+-----------+-----------------+-----------------+
+ *	|track|   stage   | old  (or used)  |    candidate    |
+ *	+-----+-----------+-----------------+-----------------+
+ *
+ * candidate	index of the server for new flows; 0 is "no server"
+ * old		index of the server for older flows while stage is not 0.  A
+ *		stable slot has one server only, so the field holds the two
+ *		generations of "used" instead
+ * stage	0 stable, 1..4 hold, 5..15 pin: the slot's own clock
+ * track	two generations of "flows of this slot may have an entry"
+ *
+ * The life of a slot; T is one tick of the clock of that phase:
+ *
+ *	            change, used          T = hold / 3
+ *	  STABLE(a) ------------> HOLD(a -> b), 1 -> 2 -> 3 -> 4
+ *	   |  ^  ^                  |      |
+ *	   |  |  |  change to a     |      | tick (or hold = 0: at once)
+ *	   |  |  +------------------+      v
+ *	   |  |  +----------------- PIN(a -> b), 5 -> 6 .. -> 15
+ *	   |  |     change to a            |      T = pin / 10
+ *	   |  +-- STABLE(b) <--------------+ tick
+ *	   |
+ *	   +-- change while unused, settling or cut: STABLE(b) at once
+ *
+ *	A change to c in HOLD or PIN replaces b and leaves the stage alone.
+ *
+ * A slot enters its first stage somewhere between two ticks, hence one stage
+ * more than there are ticks to wait: a slot is held at least the hold time
+ * and at most a third longer, pinned at least the pin time and at most a
+ * tenth longer.
+ */
+#ifndef _IP_VS_MHS_TABLE_H
+#define _IP_VS_MHS_TABLE_H
+
+#include <linux/types.h>
+
+#define MHS_IDX_BITS		13
+#define MHS_IDX_MAX		((1U << MHS_IDX_BITS) - 1)
+#define MHS_IDX_NONE		0U
+
+#define MHS_OLD_SHIFT		MHS_IDX_BITS
+#define MHS_USED_CUR		0x00002000U	/* lowest bit of old */
+#define MHS_USED_PREV		0x00004000U
+#define MHS_USED		(MHS_USED_CUR | MHS_USED_PREV)
+
+#define MHS_STAGE_SHIFT		(2 * MHS_IDX_BITS)
+#define MHS_STAGE_MASK		0xfU
+#define MHS_STAGE_STABLE	0U
+#define MHS_STAGE_HOLD		1U	/* first stage of the hold phase */
+#define MHS_STAGE_PIN		5U	/* first stage of the pin phase */
+#define MHS_STAGE_LAST		15U	/* the next pin tick merges */
+#define MHS_HOLD_TICKS		(MHS_STAGE_PIN - MHS_STAGE_HOLD - 1)
+#define MHS_PIN_TICKS		(MHS_STAGE_LAST - MHS_STAGE_PIN)
+
+#define MHS_TRACK_CUR		0x40000000U
+#define MHS_TRACK_PREV		0x80000000U
+#define MHS_TRACK		(MHS_TRACK_CUR | MHS_TRACK_PREV)
+
+/* Which clocks ticked, for ip_vs_mhs_slot_tick() */
+#define MHS_TICK_HOLD		1U
+#define MHS_TICK_PIN		2U
+#define MHS_TICK_USED		4U
+#define MHS_TICK_TRACK		8U
+
+static inline u32 ip_vs_mhs_slot_cand(u32 w)
+{
+	return w & MHS_IDX_MAX;
+}
+
+static inline u32 ip_vs_mhs_slot_stage(u32 w)
+{
+	return (w >> MHS_STAGE_SHIFT) & MHS_STAGE_MASK;
+}
+
+static inline bool ip_vs_mhs_slot_stable(u32 w)
+{
+	return ip_vs_mhs_slot_stage(w) == MHS_STAGE_STABLE;
+}
+
+static inline bool ip_vs_mhs_slot_pinning(u32 w)
+{
+	return ip_vs_mhs_slot_stage(w) >= MHS_STAGE_PIN;
+}
+
+/* The server of flows that began before the change, or of all flows */
+static inline u32 ip_vs_mhs_slot_old(u32 w)
+{
+	return ip_vs_mhs_slot_stable(w) ? ip_vs_mhs_slot_cand(w) :
+	       (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX;
+}
+
+static inline bool ip_vs_mhs_slot_tracked(u32 w)
+{
+	return w & MHS_TRACK;
+}
+
+/* Must a packet write the word before it is sent?  Not in steady state. */
+static inline bool ip_vs_mhs_slot_needs_use(u32 w)
+{
+	return ip_vs_mhs_slot_stable(w) && !(w & MHS_USED_CUR);
+}
+
+u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage);
+u32 ip_vs_mhs_slot_cut(u32 w);
+u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks);
+
+/**
+ * struct ip_vs_mhs_share - one server while a table is filled
+ * @weight: its weight, 1 to 2^31 - 1
+ * @pos: next slot of its permutation
+ * @skip: step of its permutation
+ * @claims: slots it has so far
+ * @next: next server in the queue of its round
+ */
+struct ip_vs_mhs_share {
+	u32	weight;
+	u32	pos;
+	u32	skip;
+	u32	claims;
+	u16	next;
+};
+
+/**
+ * struct ip_vs_mhs_fill - scratch space for filling one table
+ * @size: slots, a prime
+ * @table: result: position in @share of each slot's server
+ * @head: first server due in each round
+ * @tail: last server due in each round
+ * @share: the servers, sorted by address
+ */
+struct ip_vs_mhs_fill {
+	u32			size;
+	u16			*table;
+	u16			*head;
+	u16			*tail;
+	struct ip_vs_mhs_share	*share;
+};
+
+#define MHS_FILL_NONE		0xffffU
+
+bool ip_vs_mhs_size_valid(u32 size);
+void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
+			  u32 size);
+u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n);
+u64 ip_vs_mhs_table_print(u64 print, u64 id);
+
+#endif /* _IP_VS_MHS_TABLE_H */

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From the command line to the exit status."""
+
+import json
+import sys
+
+from . import commands, setup
+from .errors import EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, ToolError
+from .hold import Backlog
+from .holder import Holder
+from .lane import Lane, limit_bytes
+from .netlink import Netlink
+from .options import DEFAULT_CONFIG, finish_setup, parser, read_config
+from .report import Reporter
+from .state import State
+from .system import (Namespace, may_administer, namespace_path,
+                     namespace_prefix, quoted)
+
+
+class Tool:
+    """One run of the program, in the namespace it was told to act in."""
+
+    def __init__(self, options):
+        self.options = options
+        self.reporter = Reporter(options.json, options.quiet)
+        self.state = State(options.state_dir)
+        # Before the namespace is entered, where this file does not exist.
+        self.backlog = Backlog(self.state)
+        self.namespace = None
+        self._prefix = []
+        if options.netns:
+            path = namespace_path(options.netns)
+            self._prefix = namespace_prefix(path)
+            self.namespace = Namespace(path)
+            self.namespace.enter()
+            self.state = State(options.state_dir)
+
+    def lanes(self):
+        """The lanes meant: those named, or all that are set up."""
+        if not self.options.device:
+            return self.state.lanes()
+        lanes = []
+        for device in self.options.device:
+            lane = self.state.load(device)
+            if lane is None:
+                raise ToolError(f"{device} is not set up here: run "
+                                f"'qdisc_tool setup --device {device}' with "
+                                "what to hold (--address, --port)")
+            lanes.append(lane)
+        return lanes
+
+    def some_lanes(self):
+        lanes = self.lanes()
+        if not lanes:
+            raise ToolError("nothing is set up here: run 'qdisc_tool setup' "
+                            "first")
+        return lanes
+
+    def show(self, argv_list):
+        for argv in argv_list:
+            print(quoted(self._prefix + argv))
+
+    # The commands.
+
+    def setup(self):
+        requests = ([self.options] if self.options.device else
+                    read_config(self.options.config or DEFAULT_CONFIG,
+                                _parse_section))
+        lanes = [lane for request in requests for lane in _lanes_of(request)]
+        for lane in lanes:
+            if self.options.dry_run:
+                self.show(setup.planned(lane, Netlink()))
+            else:
+                setup.setup(self.state, lane, self.reporter)
+        return EXIT_OK
+
+    def clear(self):
+        lanes = self.state.lanes()
+        devices = self.options.device or [lane.device for lane in lanes]
+        if self.options.dry_run:
+            for lane in self.lanes():
+                self.show([commands.plug_command(lane, "change",
+                                                 "release_indefinite"),
+                           *commands.clear_commands(lane)])
+            return EXIT_OK
+        for device in devices:
+            setup.clear(self.state, device, self.reporter)
+        self.backlog.restore()
+        return EXIT_OK
+
+    def protect(self):
+        from .protect import Protect
+        if self.options.command[:1] == ["--"]:
+            del self.options.command[0]
+        if not self.options.command:
+            raise ToolError("which command? 'qdisc_tool protect -- systemctl "
+                            "reload haproxy', for example")
+        lanes = self._lanes_to_protect()
+        if self.options.dry_run:
+            self.show(command for lane in lanes
+                      for command in _begin_commands(lane))
+            print(quoted(self.options.command))
+            self.show(command for lane in lanes
+                      for command in _end_commands(lane))
+            return EXIT_OK
+        return Protect(self.options, self.reporter, self.namespace).run(
+            self.state, lanes, self.backlog)
+
+    def _lanes_to_protect(self):
+        """A reload is never refused for want of protection, unless that was
+        asked for: the running configuration may be the one that is broken."""
+        try:
+            if not may_administer():
+                raise ToolError("holding connections needs root "
+                                "(CAP_NET_ADMIN)")
+            return self.some_lanes()
+        except ToolError as error:
+            if self.options.require:
+                raise
+            self.reporter.warn(f"running the command unprotected: {error}")
+            return []
+
+    def hold(self):
+        lanes = self.some_lanes()
+        if self.options.dry_run:
+            self.show(command for lane in lanes
+                      for command in _begin_commands(lane))
+            return EXIT_OK
+        for lane in lanes:
+            holder = Holder(self.state, lane, self.backlog)
+            holder.acquire(self.options.max_hold_ms or lane.max_hold_ms,
+                           keep=True)
+            holder.detach()
+        return EXIT_OK
+
+    def release(self):
+        lanes = self.lanes()
+        if self.options.dry_run:
+            self.show(command for lane in lanes
+                      for command in _end_commands(lane))
+            return EXIT_OK
+        for lane in lanes:
+            setup.release(self.state, lane)
+        self.backlog.restore()
+        return EXIT_OK
+
+    def status(self):
+        states = [setup.status(self.state, lane) for lane in self.lanes()]
+        if self.options.json:
+            print(json.dumps(states))
+        else:
+            for state in states:
+                _print_status(state)
+            if not states:
+                print("nothing is set up")
+        return (EXIT_PROBLEM if any(state["problems"] or
+                                    state["condition"] == "stuck"
+                                    for state in states) else EXIT_OK)
+
+    def check(self):
+        found = [{"device": lane.device, "severity": severity,
+                  "text": text} for lane in self.some_lanes()
+                 for severity, text in setup.check(self.state, lane,
+                                                   self.backlog)]
+        if self.options.json:
+            print(json.dumps(found))
+        else:
+            for item in found:
+                print(f"{item['device']}: {item['severity']}: {item['text']}")
+            if not found:
+                self.reporter.note("a hold would work")
+        return (EXIT_PROBLEM if any(item["severity"] == "error"
+                                    for item in found) else EXIT_OK)
+
+
+def _parse_section(argv, where):
+    top = parser()
+    try:
+        # argparse ends the program; in front of its words, say where.
+        request = top.parse_args(argv)
+        finish_setup(request)
+        return request
+    except SystemExit:
+        raise ToolError(f"{where} is wrong, see above") from None
+    except ToolError as error:
+        raise ToolError(f"{where}: {error}") from error
+
+
+def _lanes_of(options):
+    """The lanes one set of setup options describes."""
+    return [Lane(device=device,
+                 mode=options.mode or ("egress" if device == "lo"
+                                       else "ingress"),
+                 addresses=options.address,
+                 ports=options.port, exclude=options.exclude,
+                 all_packets=options.all_packets, vlan=options.vlan,
+                 classifier=options.classifier, driver=options.driver,
+                 preference=options.preference,
+                 shared_filters=options.shared_filters,
+                 limit_packets=options.limit_packets,
+                 limit_bytes=limit_bytes(options.limit_packets,
+                                         options.all_packets,
+                                         options.max_hold_ms),
+                 max_hold_ms=options.max_hold_ms,
+                 settle_ms=options.settle_ms)
+            for device in options.device]
+
+
+def _begin_commands(lane):
+    return [commands.plug_command(lane, "change", "block"),
+            *(commands.filter_commands(lane) if lane.gated else [])]
+
+
+def _end_commands(lane):
+    return [commands.plug_command(lane, "change", "release_indefinite"),
+            *(commands.unfilter_commands(lane) if lane.gated else [])]
+
+
+def _print_status(state):
+    what = "packets" if state["all_packets"] else "new connections"
+    to = ", ".join(state["addresses"]) or "any address"
+    ports = ", ".join(state["ports"]) or "any"
+    print(f"{state['device']}: {state['condition']} ({state['mode']}, "
+          f"{state['classifier']}, {state['driver']})")
+    print(f"  holds {what} to {to}, ports {ports}")
+    print(f"  room for {state['limit_packets']} packets "
+          f"({state['limit_bytes']} bytes), {state['waiting']} wait, "
+          f"{state['dropped']} were dropped")
+    if state["watchdog"]:
+        print("  held for {held_for_ms} ms by {sharers}, at most "
+              "{ends_in_ms} ms more".format(**state["watchdog"]))
+    if state["condition"] == "stuck":
+        print("  packets wait and nobody owns the hold: run 'qdisc_tool "
+              "release'")
+    for problem in state["problems"]:
+        print(f"  {problem}")
+
+
+def main(argv):
+    options = parser().parse_args(argv)
+    try:
+        if options.action == "setup" and options.device:
+            finish_setup(options)
+        if options.action != "protect" and \
+                not getattr(options, "dry_run", False) and \
+                not may_administer():
+            raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN)")
+        return getattr(Tool(options), options.action)()
+    except (ToolError, OSError) as error:
+        print(f"qdisc_tool: {error}", file=sys.stderr)
+        return EXIT_FAILED

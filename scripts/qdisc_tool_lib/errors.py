@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Exit statuses, and the exception that ends a command with a message."""
+
+# A wrapped command's own status passes through.  These are ours; 125 to 127
+# mean what they mean to env(1), 124 what it means to timeout(1).
+EXIT_OK = 0
+EXIT_PROBLEM = 1          # status and check: something is not as it should be
+EXIT_USAGE = 2            # argparse's
+EXIT_DROPPED = 123        # the command succeeded, but a packet was lost
+EXIT_NOT_COVERED = 124    # it succeeded, but the hold had ended before it
+EXIT_FAILED = 125         # qdisc_tool itself could not do what was asked
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
+EXIT_SIGNAL = 128         # plus the number of the signal
+
+
+class ToolError(Exception):
+    """What went wrong, and what to do about it, in words for the user."""

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The caller's side of a hold: a connection to the lane's watchdog."""
+
+import json
+import socket
+import time
+
+from . import watchdog
+from .errors import ToolError
+from .hold import release
+from .netlink import Netlink
+from .system import COMMAND_TIMEOUT_S
+
+# Longer than a hold of somebody else takes to end, or a setup to be done.
+_BUSY_S = 10.0
+_RETRY_S = 0.005
+# Longer than the watchdog waits for a program that it runs.
+_ANSWER_S = COMMAND_TIMEOUT_S + 5.0
+
+
+def connect(state, device):
+    """A connection to the watchdog of a lane, or None if there is none."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(_ANSWER_S)
+    try:
+        connection.connect(state.path(device, "sock"))
+        return connection
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        return None
+
+
+def ask(state, device, request):
+    """The watchdog's answer to one request, or None if there is none."""
+    connection = connect(state, device)
+    if connection is None:
+        return None
+    try:
+        watchdog.send(connection, {"do": request})
+        data = connection.recv(watchdog.MESSAGE_BYTES)
+        return json.loads(data) if data else None
+    except OSError:
+        return None
+    finally:
+        connection.close()
+
+
+class Holder:
+    """A share of a hold."""
+
+    def __init__(self, state, lane, backlog):
+        self.lane = lane
+        self.ended_by = None       # why the hold ended, once it has
+        self.report = None
+        self.leaving = False
+        self.others = 0            # sharers who went on when this one left
+        self._state = state
+        self._backlog = backlog
+        self._connection = None
+        # Made now, so that it exists when it is needed.
+        self._netlink = Netlink()
+
+    def acquire(self, max_hold_ms, keep=False):
+        """Begin a hold or join one; ToolError if neither is possible."""
+        give_up = time.monotonic() + _BUSY_S
+        while time.monotonic() < give_up:
+            self._connection = connect(self._state, self.lane.device)
+            if self._connection is None:
+                if not watchdog.spawn(self._state, self.lane, self._backlog):
+                    time.sleep(_RETRY_S)
+                continue
+            try:
+                watchdog.send(self._connection,
+                              {"do": "join", "max_hold_ms": max_hold_ms,
+                               "keep": keep})
+                message = self._receive()
+            except OSError:
+                message = None
+            if message is None or message["event"] == "released":
+                self._connection.close()   # met the end of another's hold
+                time.sleep(_RETRY_S)
+                continue
+            if message["event"] == "refused":
+                raise ToolError(message["why"])
+            return
+        raise ToolError(f"{self.lane.device} is busy: another setup or clear "
+                        "keeps its lock")
+
+    def _receive(self):
+        data = self._connection.recv(watchdog.MESSAGE_BYTES)
+        return json.loads(data) if data else None
+
+    def _take(self, message):
+        """Note what the watchdog said; @message is None if it died."""
+        if message is None:
+            self.ended_by = "death of the watchdog"
+            try:
+                release(self.lane, self._netlink)
+            except OSError:
+                pass               # no device, nothing held
+        elif message["event"] == "released":
+            self.ended_by = message["by"]
+            self.report = message["report"]
+        elif message["event"] == "left":
+            self.others = message["others"]
+        self._connection.close()
+        self._connection = None
+
+    def look(self):
+        """Whether the hold goes on; never waits."""
+        if self._connection is None:
+            return False
+        self._connection.setblocking(False)
+        try:
+            message = self._receive()
+        except BlockingIOError:
+            return True
+        except OSError:
+            message = None
+        self._take(message)
+        return False
+
+    def leave(self):
+        """Give the share back; the last one to do so ends the hold."""
+        if self._connection and not self.leaving:
+            self.leaving = True
+            try:
+                watchdog.send(self._connection, {"do": "leave"})
+            except OSError:
+                pass               # finish() will see why
+
+    def finish(self):
+        """After leave(): wait for the report, or for word that others share
+        the hold and it goes on."""
+        if self._connection:
+            self._connection.settimeout(_ANSWER_S)
+            try:
+                message = self._receive()
+            except OSError:
+                message = None
+            self._take(message)
+
+    def detach(self):
+        """Go away and let a hold that was kept go on."""
+        self._connection.close()
+        self._connection = None

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A lane: the way of new connections past a plug qdisc on one device.
+
+    ingress, for what arrives           egress, for what this host sends
+    (any device; its root qdisc         (lo: a proxy on this host)
+    is left alone)
+
+      device --clsact--+--> host        device root: prio 7f1f:
+                       |                        |
+           SYN filter  |  reinjected            +- 7f1f:1  pfifo, the rest
+      (held only) v    |                        |
+                  ifb: plug 7f20:               +- 7f1f:2  plug 7f20:
+                                       (SYN filter, held only)
+
+Between holds nothing leads to the plug.  The filters are put in when a hold
+begins and removed when it ends.  The other way, filters that always lead
+through an open plug, has one step less per hold, but then a plug that is shut
+by hand, or an ifb that somebody sets down or deletes, loses every new
+connection, for as long as nobody looks, at a time when no reload is going on;
+and each SYN of a flood takes the way through one queue.  Here such an accident
+is found by the check before the next hold, and costs that hold only.  Filters
+come and go without loss, qdiscs do not: those are set up once.
+
+With nft or iptables in place of flower the rule stays, since a rule set has
+other owners who may rewrite it at any moment; an egress lane has no second
+device that could be down.
+"""
+
+from .netlink import TC_H_EGRESS, TC_H_INGRESS, TC_H_ROOT, handle_text
+
+# Handles and preferences are odd on purpose: 1: is everybody's, and anything
+# that sets SO_PRIORITY to a class of the root qdisc lands in that class.
+PRIO_HANDLE = 0x7F1F0000
+REST_CLASS = PRIO_HANDLE | 1
+PLUG_CLASS = PRIO_HANDLE | 2
+PLUG_HANDLE = 0x7F200000
+REST_HANDLE = 0x7F210000
+DEFAULT_PREFERENCE = 0x7F1F
+# Preferences of one lane: exclusions before matches, one for each protocol.
+PROTOCOLS = ("ip", "ipv6", "802.1q")
+PREFERENCE_COUNT = 2 * len(PROTOCOLS)
+
+# Ethernet, two VLAN tags, IPv6 and a full TCP header: 14 + 8 + 40 + 60 bytes.
+SYN_BYTES = 122
+# A full frame and its headers.  Merged packets count what they are made of.
+PACKET_BYTES = 1600
+# When a client sends its SYN again, if nothing answers.
+_SYN_RETRIES_MS = (1000, 3000, 7000, 15000, 31000)
+
+
+class Lane:
+    """What setup was told and what it made.  Plain data, kept as JSON."""
+
+    __slots__ = ("device", "ifindex", "mode", "addresses", "ports", "exclude",
+                 "all_packets", "vlan", "classifier", "driver", "preference",
+                 "shared_filters", "limit_packets", "limit_bytes",
+                 "max_hold_ms", "settle_ms", "own_clsact", "plug_ifindex")
+
+    def __init__(self, **values):
+        for name in self.__slots__:
+            setattr(self, name, values.get(name))
+
+    def as_dict(self):
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    # Where the plug is.
+
+    @property
+    def plug_device(self):
+        return (f"plug{self.ifindex}" if self.mode == "ingress"
+                else self.device)
+
+    @property
+    def plug_parent(self):
+        return TC_H_ROOT if self.mode == "ingress" else PLUG_CLASS
+
+    @property
+    def filter_parent(self):
+        return TC_H_INGRESS if self.mode == "ingress" else PRIO_HANDLE
+
+    @property
+    def gated(self):
+        """Whether filters exist during a hold only."""
+        return self.classifier == "flower"
+
+    @property
+    def preferences(self):
+        return range(self.preference, self.preference + PREFERENCE_COUNT)
+
+    def find_plug(self, netlink):
+        """The plug qdisc of this lane as the kernel has it, or None."""
+        for qdisc in netlink.qdiscs():
+            if (qdisc.ifindex == self.plug_ifindex and qdisc.kind == "plug" and
+                    qdisc.handle == PLUG_HANDLE):
+                return qdisc
+        return None
+
+    def tell_plug(self, netlink, action):
+        netlink.plug(self.plug_ifindex, self.plug_parent, PLUG_HANDLE, action)
+
+    def problems(self, netlink):
+        """What keeps a hold from working: a list of sentences."""
+        links = {link.name: link for link in netlink.links()}
+        device = links.get(self.device)
+        if device is None:
+            return [f"the device {self.device} is gone"]
+        if device.ifindex != self.ifindex:
+            return [f"{self.device} is not the device that was set up: it "
+                    "has been made anew; run 'clear', then 'setup'"]
+        ours = {(qdisc.ifindex, qdisc.handle, qdisc.kind): qdisc
+                for qdisc in netlink.qdiscs()}
+        found = []
+        if self.mode == "ingress":
+            ifb = links.get(self.plug_device)
+            if ifb is None:
+                found.append(f"the device {self.plug_device} is gone")
+            elif not ifb.up:
+                found.append(f"the device {self.plug_device} is down: a hold "
+                             "would lose packets")
+            elif (self.plug_ifindex, PLUG_HANDLE, "plug") not in ours:
+                found.append(f"{self.plug_device} has no plug qdisc any more")
+            if not any((self.ifindex, 0xFFFF0000, kind) in ours
+                       for kind in ("clsact", "ingress")):
+                found.append(f"{self.device} has no clsact qdisc any more")
+        else:
+            if (self.ifindex, PRIO_HANDLE, "prio") not in ours:
+                found.append("the root qdisc of this lane is not on "
+                             f"{self.device} any more")
+            elif (self.ifindex, PLUG_HANDLE, "plug") not in ours:
+                found.append(f"{self.device} has no plug qdisc any more")
+        if found:
+            found[-1] += "; run 'clear', then 'setup'"
+        return found
+
+
+def limit_bytes(limit_packets, all_packets, max_hold_ms):
+    """The plug counts bytes.  A client that waits sends its SYN again, and
+    the plug holds every copy."""
+    if all_packets:
+        return limit_packets * PACKET_BYTES
+    copies = 1 + sum(max_hold_ms >= after for after in _SYN_RETRIES_MS)
+    return limit_packets * copies * SYN_BYTES
+
+
+def foreign(lane, netlink):
+    """What of others' stands in the way of setup: a list of sentences."""
+    found = []
+    for qdisc in netlink.qdiscs():
+        if qdisc.ifindex != lane.ifindex:
+            continue
+        if (lane.mode == "egress" and qdisc.parent == TC_H_ROOT and
+                qdisc.handle):
+            found.append(f"{lane.device} has the root qdisc {qdisc.kind} "
+                         f"{handle_text(qdisc.handle)} of somebody else; use "
+                         "--mode ingress, which leaves it alone, or remove it "
+                         f"('tc qdisc del dev {lane.device} root')")
+    if lane.mode == "ingress" and not lane.shared_filters:
+        for preference, kind in netlink.filters(lane.ifindex, TC_H_INGRESS):
+            if preference not in lane.preferences:
+                found.append(
+                    f"{lane.device} has an ingress filter of somebody else "
+                    f"({kind}, preference {preference}); if it lets TCP pass "
+                    "on, say with --preference which number this lane's "
+                    "filters may take beside it")
+    return found
+
+
+def has_clsact(lane, netlink):
+    """Whether a qdisc that takes ingress filters is there already."""
+    return any(qdisc.ifindex == lane.ifindex and
+               qdisc.kind in ("clsact", "ingress")
+               for qdisc in netlink.qdiscs())
+
+
+def clsact_in_use(lane, netlink):
+    return any(netlink.filters(lane.ifindex, parent)
+               for parent in (TC_H_INGRESS, TC_H_EGRESS))

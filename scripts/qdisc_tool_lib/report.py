@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What happened, as one line for people or one JSON object for programs.
+
+Everything goes to standard error: standard output is the wrapped command's.
+"""
+
+import json
+import sys
+
+_DROP_NAMES = {
+    "plug": "by the plug (raise --limit)",
+    "ifb": "by the ifb",
+    "softnet": "by the per-CPU receive queues (net.core.netdev_max_backlog)",
+    "ListenOverflows": "by full accept queues (the server's listen backlog, "
+                       "net.core.somaxconn)",
+    "TCPReqQFullDrop": "by full SYN queues (net.ipv4.tcp_max_syn_backlog)",
+}
+
+
+class Reporter:
+    """Where messages go, and how many."""
+
+    def __init__(self, as_json=False, quiet=False):
+        self.as_json = as_json
+        self._quiet = quiet
+
+    @staticmethod
+    def _write(text):
+        try:
+            print(text, file=sys.stderr, flush=True)
+        except OSError:
+            pass                   # nobody reads; the command still matters
+
+    def warn(self, text):
+        """Trouble is never quiet, and never mixed into the JSON object."""
+        self._write(f"qdisc_tool: {text}")
+
+    def note(self, text):
+        if not self._quiet and not self.as_json:
+            self._write(f"qdisc_tool: {text}")
+
+    def protect(self, outcome):
+        """The end of a protect; @outcome as built by protect.py."""
+        for hold in outcome["holds"]:
+            for name, count in hold.get("drops", {}).items():
+                if count:
+                    self.warn(f"{hold['device']}: {count} dropped "
+                              f"{_DROP_NAMES[name]}")
+        if self.as_json:
+            self._write(json.dumps(outcome))
+        else:
+            for hold in outcome["holds"]:
+                self.note(_hold_line(hold))
+
+
+def _hold_line(hold):
+    if hold["others"]:
+        return (f"{hold['device']}: {hold['others']} other(s) share this hold "
+                "and will end it")
+    if "held" not in hold:
+        return f"{hold['device']}: no report ({hold['ended_by']})"
+    return (f"{hold['device']}: held {hold['held']} for at most "
+            f"{hold['longest_hold_ms']:g} ms, "
+            f"{sum(hold['drops'].values())} dropped "
+            f"(hold of {hold['hold_ms']:g} ms)")

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""setup, clear, release, check and status: everything but the hold itself."""
+
+import os
+import time
+
+from . import commands, hold
+from .errors import ToolError
+from .holder import ask
+from .lane import clsact_in_use, foreign, has_clsact
+from .netlink import Listeners, Netlink
+from .system import run, succeeds
+
+# clear and setup wait this long for a hold to end.
+_LOCK_WAIT_S = 3.0
+_DRAIN_S = 2.0
+
+_CLASSIFIERS = ("flower", "nft", "iptables")
+
+
+def _devices(netlink):
+    return {link.name: link for link in netlink.links()}
+
+
+# ------------------------------------------------------------------- setup
+
+def complete(lane, netlink):
+    """Fill in what depends on the host; ToolError if it cannot work here."""
+    links = _devices(netlink)
+    device = links.get(lane.device)
+    if device is None:
+        raise ToolError(f"no device {lane.device!r} here; 'ip link' lists "
+                        "those of this network namespace")
+    lane.ifindex = device.ifindex
+    if lane.mode == "ingress" and lane.device == "lo":
+        raise ToolError("lo has no ingress worth the name: use --mode egress")
+    if lane.mode == "ingress" and lane.classifier not in ("auto", "flower"):
+        raise ToolError(f"--classifier {lane.classifier} works with --mode "
+                        "egress only: arriving packets are not marked yet")
+    if lane.driver == "auto":
+        lane.driver = commands.choose_driver()
+    lane.own_clsact = lane.mode == "ingress" and not has_clsact(lane, netlink)
+
+
+def _is_made(old, lane, netlink):
+    """Whether the lane is there already; ToolError if it is a different one,
+    False if it is there in part."""
+    if old is None or old.problems(netlink):
+        return False
+    found_out = ("own_clsact", "plug_ifindex", "classifier", "driver")
+    if any(getattr(old, name) != getattr(lane, name)
+           for name in lane.__slots__ if name not in found_out):
+        raise ToolError(f"{lane.device} is set up with other options; run "
+                        f"'qdisc_tool clear --device {lane.device}' first")
+    return True
+
+
+def setup(state, lane, reporter):
+    """Make a lane, whole or not at all; a second time changes nothing."""
+    netlink = Netlink()
+    complete(lane, netlink)
+    state.prepare()
+    if _is_made(state.load(lane.device), lane, netlink):
+        reporter.note(f"{lane.device} is set up already")
+        return
+    lock_fd = state.lock(lane.device, _LOCK_WAIT_S)
+    if lock_fd is None:
+        raise ToolError(f"{lane.device} is busy: a hold or another setup goes "
+                        "on; try again")
+    try:
+        old = state.load(lane.device)
+        if _is_made(old, lane, netlink):
+            return                 # by somebody else, just now
+        if old:
+            _clear(state, old, netlink, reporter)
+            lane.own_clsact = (lane.mode == "ingress" and
+                               not has_clsact(lane, netlink))
+        found = foreign(lane, netlink)
+        if found:
+            raise ToolError("; ".join(found) + "; nothing was changed")
+        _make(state, lane, netlink)
+    finally:
+        os.close(lock_fd)
+    reporter.note(f"{lane.device} is set up: {lane.mode}, {lane.classifier}, "
+                  f"plug driven by {lane.driver}, room for "
+                  f"{lane.limit_packets} packets ({lane.limit_bytes} bytes)")
+
+
+def _make(state, lane, netlink):
+    started = False
+    try:
+        if lane.mode == "ingress" and not os.path.exists("/sys/module/ifb"):
+            # Without this the module makes two devices that nobody wants.
+            succeeds(["modprobe", "ifb", "numifbs=0"])
+        for command in commands.before_plug_commands(lane):
+            run(command)
+            started = True
+        lane.plug_ifindex = _devices(netlink)[lane.plug_device].ifindex
+        commands.add_plug(lane, netlink)
+        _classify(lane, netlink)
+        state.save(lane)
+    except (ToolError, OSError) as error:
+        for command in commands.clear_commands(lane) if started else []:
+            succeeds(command)
+        raise ToolError(f"{lane.device}: {error}; nothing was changed"
+                        ) from error
+
+
+def _classify(lane, netlink):
+    """Lead packets to the plug by the first means that works here; filters
+    that exist during holds only are tried once, to see that they would."""
+    choices = ((lane.classifier,) if lane.classifier != "auto" else
+               _CLASSIFIERS if lane.mode == "egress" else ("flower",))
+    reasons = []
+    for choice in choices:
+        lane.classifier = choice
+        try:
+            for command in commands.after_plug_commands(lane):
+                run(command)
+            hold.add_filters(lane)
+            hold.remove_filters(lane, netlink)
+            return
+        except ToolError as error:
+            reasons.append(str(error))
+            hold.remove_filters(lane, netlink)
+            for command in commands.remove_rules_commands(lane):
+                succeeds(command)
+    raise ToolError("; ".join(reasons))
+
+
+def planned(lane, netlink):
+    """What setup would run, for --dry-run."""
+    complete(lane, netlink)
+    if lane.classifier == "auto":
+        lane.classifier = _CLASSIFIERS[0]
+    found = foreign(lane, netlink)
+    if found:
+        raise ToolError("; ".join(found))
+    return (commands.before_plug_commands(lane) +
+            commands.plug_commands(lane) + commands.after_plug_commands(lane))
+
+
+# ----------------------------------------------------------- clear, release
+
+def release(state, lane):
+    """End a hold from outside."""
+    ask(state, lane.device, "release")
+    # Whatever the watchdog did, or if there is none: the plug is open now.
+    netlink = Netlink()
+    try:
+        hold.release(lane, netlink)
+    except (ToolError, OSError) as error:
+        if lane.find_plug(netlink):
+            raise ToolError(f"{lane.device}: cannot open the plug: {error}"
+                            ) from error
+
+
+def clear(state, device, reporter):
+    """Take a lane away, and lose nothing that it holds."""
+    lane = state.load(device)
+    if lane is None:
+        reporter.note(f"{device} is not set up; nothing to clear")
+        return
+    ask(state, device, "release")
+    lock_fd = state.lock(device, _LOCK_WAIT_S)
+    if lock_fd is None:
+        raise ToolError(f"{device} is busy: a setup goes on; try again")
+    try:
+        _clear(state, lane, Netlink(), reporter)
+    finally:
+        os.close(lock_fd)
+
+
+def _clear(state, lane, netlink, reporter):
+    try:
+        hold.release(lane, netlink)
+    except (ToolError, OSError):
+        pass                       # partly gone: problems() said so
+    give_up = time.monotonic() + _DRAIN_S
+    while time.monotonic() < give_up and any(
+            qdisc.qlen for qdisc in netlink.qdiscs()
+            if qdisc.ifindex in (lane.plug_ifindex, lane.ifindex) and
+            qdisc.kind in ("plug", "prio")):
+        time.sleep(0.001)
+    if lane.own_clsact and clsact_in_use(lane, netlink):
+        reporter.warn(f"{lane.device}: clsact stays, since others have put "
+                      "filters there meanwhile")
+        lane.own_clsact = False
+    for command in commands.clear_commands(lane):
+        try:
+            run(command)
+        except ToolError as error:
+            if not lane.problems(netlink):
+                raise
+            reporter.note(f"{error} (it was gone already)")
+    state.forget(lane.device)
+
+
+# ----------------------------------------------------------- check, status
+
+def check(state, lane, backlog):
+    """(severity, sentence) pairs about a lane; severity error or advice."""
+    netlink = Netlink()
+    for problem in lane.problems(netlink):
+        yield "error", problem
+    for sentence in foreign(lane, netlink):
+        if lane.mode == "ingress":
+            yield "advice", sentence
+    if lane.mode == "egress" and not backlog.writable:
+        yield ("advice", "net.core.netdev_max_backlog cannot be raised from "
+               "here for the moment of a release; more held connections than "
+               "it allows would be delayed by a second")
+    shortest = _shortest_accept_queue(lane)
+    if shortest is not None and shortest < lane.limit_packets:
+        yield ("advice", f"a listener takes only {shortest} connections at "
+               f"once, and {lane.limit_packets} may be held; raise its "
+               "listen backlog and net.core.somaxconn if that many come "
+               "during one reload")
+
+
+def _shortest_accept_queue(lane):
+    if lane.all_packets:
+        return None
+    ports = [int(port) for port in lane.ports if port.isdigit()]
+    try:
+        listeners = Listeners()
+        lengths = [length for port in ports
+                   for length in listeners.on_port(port).values()]
+        listeners.close()
+    except OSError:
+        return None
+    return min(lengths, default=None)
+
+
+def status(state, lane):
+    """What can be known about a lane; 'unknown' rather than a guess."""
+    netlink = Netlink()
+    problems = lane.problems(netlink)
+    plug = lane.find_plug(netlink)
+    watchdog = ask(state, lane.device, "status")
+    filters = [preference for preference, _ in
+               netlink.filters(lane.ifindex, lane.filter_parent)
+               if preference in lane.preferences] if not problems else []
+    if problems:
+        condition = "broken"
+    elif watchdog and watchdog["held_for_ms"]:
+        condition = "holding"
+    elif plug.qlen:
+        # Nobody owns this: tool and watchdog were killed together, or tc
+        # was used by hand.
+        condition = "stuck"
+    elif lane.gated and not filters:
+        condition = "released"     # nothing leads to the plug
+    else:
+        condition = "unknown"
+    return {"condition": condition, "problems": problems,
+            "waiting": plug.qlen if plug else 0,
+            "dropped": plug.drops if plug else 0,
+            "watchdog": watchdog, **lane.as_dict()}

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What setup did, kept under /run: the kernel can show neither the limit of
+a plug nor whether it is shut, and not who made it.
+
+One directory for each network namespace; in it, for each device,
+  DEVICE.json   the lane
+  DEVICE.lock   held (flock) by whoever changes the lane or holds packets
+  DEVICE.sock   where the watchdog of a hold listens
+"""
+
+import errno
+import fcntl
+import json
+import os
+import time
+
+from .errors import ToolError
+from .lane import Lane
+from .system import namespace_id
+
+DEFAULT_DIRECTORY = "/run/qdisc_tool"
+
+
+class State:
+    """The state of one network namespace."""
+
+    def __init__(self, directory):
+        self.top = directory
+        self.directory = os.path.join(directory, namespace_id())
+
+    def path(self, device, suffix):
+        return os.path.join(self.directory, f"{device}.{suffix}")
+
+    def prepare(self):
+        try:
+            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ToolError(f"cannot make {self.directory}: {error.strerror}"
+                            ) from error
+
+    def lanes(self):
+        """Every lane that is set up here."""
+        try:
+            names = sorted(os.listdir(self.directory))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ToolError(f"cannot read {self.directory}: {error.strerror}"
+                            ) from error
+        lanes = (self.load(name[:-len(".json")]) for name in names
+                 if name.endswith(".json"))
+        return [lane for lane in lanes if lane]
+
+    def load(self, device):
+        """The lane of a device, or None."""
+        path = self.path(device, "json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                return Lane(**json.load(file))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise ToolError(f"cannot read {path}: {error}; run 'qdisc_tool "
+                            f"clear --device {device}', then 'setup'"
+                            ) from error
+
+    def save(self, lane):
+        path = self.path(lane.device, "json")
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(lane.as_dict(), file, indent=1)
+        os.replace(path + ".new", path)
+
+    def forget(self, device):
+        for suffix in ("json", "sock"):
+            try:
+                os.unlink(self.path(device, suffix))
+            except FileNotFoundError:
+                pass
+
+    def lock(self, device, wait_s=0.0):
+        """The lock of a lane as an open file descriptor, or None if another
+        process keeps it for longer than @wait_s."""
+        fd = os.open(self.path(device, "lock"),
+                     os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        give_up = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except OSError as error:
+                if error.errno != errno.EWOULDBLOCK:
+                    raise
+            if time.monotonic() >= give_up:
+                os.close(fd)
+                return None
+            time.sleep(0.01)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Network namespaces, capabilities and the running of other programs."""
+
+import os
+import shlex
+import subprocess
+
+from .errors import ToolError
+
+_CLONE_NEWNET = 0x40000000
+_CAP_NET_ADMIN = 12
+_OWN_NAMESPACE = "/proc/self/ns/net"
+
+# A program that sets something up and hangs must not hang a reload.
+COMMAND_TIMEOUT_S = 20
+
+
+def namespace_id():
+    """What tells this network namespace from the others while it lives."""
+    return str(os.stat(_OWN_NAMESPACE).st_ino)
+
+
+def namespace_path(name):
+    """The path of a namespace given by name, path or process id."""
+    if "/" in name:
+        return name
+    path = f"/proc/{name}/ns/net" if name.isdigit() else f"/run/netns/{name}"
+    if not os.path.exists(path):
+        raise ToolError(f"no network namespace {name!r}: give a name that "
+                        "'ip netns' lists, a process id, or a path")
+    return path
+
+
+def namespace_prefix(path):
+    """What runs a command in the namespace, for --dry-run."""
+    return ["nsenter", f"--net={path}", "--"]
+
+
+class Namespace:
+    """Work in another network namespace, and find the way back.
+
+    The wrapped command is always run where the caller is.
+    """
+
+    def __init__(self, path):
+        self.path = path
+        self._home_fd = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+
+    @staticmethod
+    def _enter(fd, what):
+        from ctypes import CDLL, get_errno
+        libc = CDLL(None, use_errno=True)
+        if libc.setns(fd, _CLONE_NEWNET):
+            raise ToolError(f"cannot enter the network namespace {what}: "
+                            f"{os.strerror(get_errno())}")
+
+    def enter(self):
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ToolError(f"cannot open the network namespace {self.path}: "
+                            f"{error.strerror}") from error
+        try:
+            self._enter(fd, self.path)
+        finally:
+            os.close(fd)
+
+    def leave(self):
+        self._enter(self._home_fd, "it started in")
+
+
+def may_administer():
+    """Whether this process has CAP_NET_ADMIN."""
+    with open("/proc/self/status", encoding="utf-8") as status:
+        for line in status:
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
+    return False
+
+
+def quoted(argv):
+    return " ".join(shlex.quote(word) for word in argv)
+
+
+def run(argv, text=None):
+    """Run a program to its end; ToolError with its own words if it fails."""
+    try:
+        done = subprocess.run(argv, input=text, text=True, check=False,
+                              capture_output=True, timeout=COMMAND_TIMEOUT_S)
+    except FileNotFoundError as error:
+        raise ToolError(f"{argv[0]} is not installed, or not in PATH"
+                        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{quoted(argv)}: {error}") from error
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip() or \
+            f"exit status {done.returncode}"
+        raise ToolError(f"{quoted(argv)}: {words}")
+    return done.stdout
+
+
+def succeeds(argv):
+    """Whether a program can be run and is content."""
+    try:
+        run(argv)
+    except ToolError:
+        return False
+    return True

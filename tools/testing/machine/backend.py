@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Machines that run a kernel: one interface, a class for each kind.
+
+A machine shares the host's file system.  It runs one command, its console is
+recorded, and it is over when the command is.  Everything else goes through
+files, see session.py.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parents[2]
+BUILD = TOP / "build"
+RUN = BUILD / "run"
+
+
+class Kernel:
+    """A kernel unpacked by fetch-kernel."""
+
+    def __init__(self, name):
+        self.name = name
+        self.root = BUILD / "kernel" / name
+        try:
+            self.release = (self.root / "release").read_text().strip()
+        except FileNotFoundError:
+            raise SystemExit(
+                f"kernel {name} is not there: run {HERE / 'setup'} {name}")
+        self.image = self.root / "boot" / f"vmlinuz-{self.release}"
+        self.module = self.root / "module" / "ip_vs_mhs.ko"
+
+
+class Machine:
+    """One running kernel: subclasses say by which command it starts."""
+
+    data = {}
+    slow = 1.0  # factor on all time limits, for a busy host
+
+    def __init__(self, kernel, directory, cpus=None, memory=None):
+        self.kernel = kernel
+        self.directory = directory
+        self.cpus = cpus or self.data["cpus"]
+        self.memory = memory or self.data["memory"]
+        self.console = directory / "console.log"
+        self.process = None
+        self._reader = None
+        self._stopping = threading.Lock()
+
+    def command(self, guest):
+        """The command that boots the machine to run the guest command."""
+        raise NotImplementedError
+
+    def shell_command(self, pidfile):
+        """The same for a shell on this terminal; the machine's own process
+        keeps its number in the file while it lives."""
+        raise NotImplementedError
+
+    def environment(self):
+        return dict(os.environ)
+
+    def start(self, guest):
+        """Boot, in a process group of its own, which ends if we do."""
+        life = ["setpriv", "--pdeathsig", "TERM",
+                "timeout", "-k", "5", str(self.data["life"])]
+        self.process = subprocess.Popen(
+            life + self.command(guest), cwd=TOP, env=self.environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True)
+        self._reader = threading.Thread(
+            target=self._record, args=[self.process.stdout], daemon=True)
+        self._reader.start()
+
+    def _record(self, pipe):
+        with open(self.console, "wb", buffering=0) as log:
+            while data := pipe.read1(65536):
+                log.write(data.replace(b"\r", b""))
+
+    def alive(self):
+        """Without reaping: until stop() the process group stays ours."""
+        try:
+            return os.waitid(os.P_PID, self.process.pid,
+                             os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except (AttributeError, ChildProcessError):
+            return False  # not started, or stopped
+
+    def _wait(self, seconds):
+        limit = time.monotonic() + seconds
+        while self.alive() and time.monotonic() < limit:
+            time.sleep(0.05)
+
+    def stop(self, patience=0):
+        """Wait for its own end, then kill exactly what start() started."""
+        self._wait(patience)
+        with self._stopping:
+            if self.process is None or self.process.returncode is not None:
+                return
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self._wait(3)
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self._reader.join(timeout=5)
+
+    def log(self):
+        """The console so far."""
+        try:
+            return self.console.read_bytes().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+
+class Qemu(Machine):
+    """QEMU in software emulation, started by virtme-ng."""
+
+    data = json.loads((HERE / "qemu.json").read_text())
+
+    def command(self, guest):
+        return self._vng() + ["--", shlex.join(guest)]
+
+    def shell_command(self, pidfile):
+        return self._vng() + [f"--qemu-opts=-pidfile {pidfile}"]
+
+    def _vng(self):
+        return [str(BUILD / "venv" / "bin" / "vng"), *self.data["options"],
+                "--run", str(self.kernel.image),
+                "--rwdir", str(RUN), "--cpus", str(self.cpus),
+                "--memory", str(self.memory),
+                "--append", " ".join(self.data["append"])]
+
+    def environment(self):
+        """Nobody's vng settings; temporary files where they are cleaned."""
+        return dict(super().environment(), HOME=str(self.directory),
+                    TMPDIR=str(self.directory),
+                    PATH=f"{BUILD / 'venv' / 'bin'}:{os.environ['PATH']}")
+
+
+BACKENDS = {"qemu": Qemu}

@@ -1,0 +1,167 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 200
+# weight: 75
+# cpus: 2
+# Editing a live service: edits that change nothing, flags, persistence, a
+# threshold, the forwarding method, the scheduler.  What is new holds for new
+# flows; older ones go on.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+# table: all that a rebuild or a transition would change
+table() {
+	local c
+
+	for c in BuildUs Hold Pin OldPrint CandidatePrint; do
+		echo "$(mhs $c "$SVC4") $(mhs $c "$SVC6")"
+	done
+}
+
+# edit ARGUMENTS: -E both services
+edit() {
+	dr ipvsadm -R <<-EOF
+		-E -t $SVC4 -s $*
+		-E -t $SVC6 -s $*
+	EOF
+}
+
+# said TEXT NUMBER: has the kernel, since $said_before?
+said() {
+	[ $(($(dmesg | grep -c "IPVS: mhs: .*$1") - said_before)) -ge "$2" ]
+}
+
+# undisturbed NAME: flows answer, and by the same servers
+undisturbed() {
+	pair ping
+	check "$1: older flows go on" "0 0" "$(sum broken) $(sum moved)"
+}
+
+# more NAME N [SERVER]: 2 N new flows work; $new entries came with them and
+# $mine of the flows went to that server
+more() {
+	local before
+
+	mine=$(sum "${3:-s1}")
+	before=$(conns)
+	pair open "$2"
+	pair ping
+	new=$(($(conns) - before))
+	mine=$(($(sum "${3:-s1}") - mine))
+	check "$1: new flows" "0 0 0" \
+		"$(sum failed) $(sum broken) $(sum moved)"
+}
+
+plan 36
+load_module
+modprobe -q ipip
+modprobe -q ip6_tunnel
+setup_net 4
+windows 1000 1000
+pair_services "1 2 3 4" mhs
+pair_clients --timeout 4
+pair open 60
+pair ping
+
+# 100 times the same
+before=$(table)
+flow_send c4 busy 600
+flow_send c6 busy 600
+for ((i = 0; i < 100; i++)); do
+	echo "-E -t $SVC4 -s mhs"
+	echo "-E -t $SVC6 -s mhs"
+	echo "-e -t $SVC4 -r 10.2.0.$((11 + i % 4)):80 -g -w 1"
+	echo "-e -t $SVC6 -r [fd02::$((11 + i % 4))]:80 -g -w 1"
+done | dr ipvsadm -R
+pair stop
+check "same again: no flow broken" "120 0" "$(sum flows) $(sum broken)"
+check "same again: table untouched" "$before" "$(table)"
+check "same again: stable" "stable stable" "$(mhs State) $(mhs State "$SVC6")"
+pair_edit -a 9 -g -w 0
+check "control: an addition rebuilds" 1 "$([ "$before" = "$(table)" ]; echo $?)"
+check "control: and moves no slot for weight 0" "$(tail -n 4 <<<"$before")" \
+	"$(table | tail -n 4)"
+pair_edit -d 9
+
+# flag-3 would move most flows: not while the service lives
+said_before=$(dmesg | grep -c "IPVS: mhs: .*flag-3")
+edit mhs -b flag-3
+undisturbed "flag-3"
+result "flag-3: the log says that it waits" \
+	"$(busywait 70 said flag-3 2; echo $?)"
+edit mhs
+edit mhs -b flag-3
+pair ping
+sleep 2
+check "flag-3: once for a service" 1 "$(said flag-3 3; echo $?)"
+check "flag-3: user space sees its flags" 2 "$(dr ipvsadm -Sn | grep -c flag-3)"
+edit mhs
+undisturbed "flag-3 and back"
+check "flag-3 and back: no entries" 0 "$(conns)"
+
+# Forwarding methods: tunnel; masquerading, whose replies pass the director
+pair_edit -e 1 -i -w 1
+undisturbed "tunnel"
+more "tunnel" 10
+check "tunnel: no entries" 0 "$new"
+ip_ns s2 <<-EOF
+	rule add from 10.2.0.12 lookup 100
+	route add default via 10.2.0.10 table 100
+	route add default via fd02::10 table 100
+EOF
+in_ns s2 ip -6 rule add from fd02::12 lookup 100
+pair_edit -e 1 -g -w 1
+pair_edit -e 2 -m -w 1
+undisturbed "masquerading"
+more "masquerading" 20 s2
+check "masquerading: entries for new flows of the server" "$mine" "$new"
+pair_edit -e 2 -g -w 1
+base=$(conns)
+undisturbed "direct routing again"
+
+# Persistence
+said_before=$(dmesg | grep -c "IPVS: mhs: .*persistence")
+edit mhs -p 60
+undisturbed "persistence"
+check "persistence: no entries for them" "$base" "$(conns)"
+more "persistence" 10
+check_cmp "persistence: entries for new flows" "$new" -ge 20
+result "persistence: the log says so" \
+	"$(busywait 70 said persistence 2; echo $?)"
+check "persistence: once for a service" 1 "$(said persistence 3; echo $?)"
+edit mhs
+undisturbed "persistence off"
+more "persistence off" 10
+check "persistence off: no entries for new flows" 0 "$new"
+
+# A threshold
+pair_edit -e 1 -g -w 1 -x 10000
+undisturbed "threshold"
+more "threshold" 20 s1
+check "threshold: entries for new flows of the server" "$mine" "$new"
+pair_edit -e 1 -g -w 1 -x 0
+undisturbed "threshold off"
+pair reset
+dr ipvsadm -C
+
+# Another scheduler
+pair_services "1 2 3 4" wlc
+pair open 40
+pair ping
+check_cmp "wlc: entries" "$(conns)" -ge 80
+edit mhs
+pair ping
+check "wlc to mhs: no flow broken" "0 0" "$(sum broken) $(sum moved)"
+wait_settled "$SVC4"
+wait_settled "$SVC6"
+more "wlc to mhs" 40
+# entries of flows that are closed expire meanwhile
+check_cmp "wlc to mhs: no entries for new flows" "$new" -le 0
+edit wlc
+pair ping
+check "control: mhs to wlc cuts the flows without entry" 80 "$(sum broken)"
+pair reset
+dr ipvsadm -C

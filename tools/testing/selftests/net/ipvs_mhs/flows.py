@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Many long TCP flows: a server that says its name, a client that keeps count.
+
+serve   answers every line with its name
+client  holds flows and takes commands, one a line, on standard input; each
+        is answered by one line of key=value pairs on standard output:
+
+    open N          open N more flows, one after another
+    ping            send a line on every flow and wait for the answers
+    busy S          ping for S seconds, or until stop
+    churn S         for S seconds, or until stop, open a flow, ask for a name, let the server
+                    close it, and again; with --ports round these source ports
+    stop            end busy or churn, which then does not answer itself
+    since T         count only those of churn begun T seconds after boot
+    close           close all flows (FIN); reset: with a reset instead
+    quit
+
+After each command: flows, broken (reset, closed or silent), rst (reset or
+closed of them), moved (answered by another server than before), failed (could
+not be opened), refused (of them), slow (opening, or failing to, took 0.9 s or
+more: a lost SYN), and the number of flows of each server.  After churn (stop churn) and since: done, failed and slow of the
+flows of churn and the number that each server answered.
+"""
+import argparse
+import collections
+import select
+import selectors
+import socket
+import struct
+import sys
+import time
+
+
+def serve(args):
+    sel = selectors.DefaultSelector()
+    lsock = socket.create_server(("::", args.port), family=socket.AF_INET6,
+                                 backlog=4096, dualstack_ipv6=True)
+    lsock.setblocking(False)
+    sel.register(lsock, selectors.EVENT_READ)
+    name = args.name.encode() + b"\n"
+    while True:
+        for key, _ in sel.select():
+            if key.fileobj is lsock:
+                try:
+                    conn, _ = lsock.accept()
+                except OSError:
+                    continue
+                conn.setblocking(False)
+                sel.register(conn, selectors.EVENT_READ)
+                continue
+            try:
+                data = key.fileobj.recv(4096)
+                if data:
+                    key.fileobj.send(name * data.count(b"\n"))
+                    if data != b"bye\n":
+                        continue
+            except OSError:
+                pass
+            sel.unregister(key.fileobj)
+            key.fileobj.close()
+
+
+class Flow:
+    def __init__(self, sock):
+        self.sock = sock
+        self.server = None
+        self.broken = False
+        self.rst = False
+
+
+class Client:
+    def __init__(self, args):
+        self.args = args
+        self.flows = []
+        self.moved = self.failed = self.refused = self.slow = 0
+        self.churned = []   # start, duration, server
+
+    def open(self, n):
+        for _ in range(n):
+            start = time.monotonic()
+            sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
+                                 else socket.AF_INET)
+            sock.settimeout(self.args.timeout)
+            try:
+                if self.args.bind:
+                    sock.bind((self.args.bind, 0))
+                sock.connect((self.args.host, self.args.port))
+            except OSError as err:
+                self.failed += 1
+                self.refused += isinstance(err, ConnectionRefusedError)
+                self.slow += time.monotonic() - start >= 0.9
+                sock.close()
+                continue
+            if time.monotonic() - start >= 0.9:
+                self.slow += 1
+            self.flows.append(Flow(sock))
+
+    def ping(self):
+        sel = selectors.DefaultSelector()
+        for flow in self.flows:
+            if flow.broken:
+                continue
+            try:
+                flow.sock.setblocking(False)
+                flow.sock.send(b"?\n")
+                sel.register(flow.sock, selectors.EVENT_READ, flow)
+            except OSError:
+                flow.broken = flow.rst = True
+        end = time.monotonic() + self.args.timeout
+        while sel.get_map() and time.monotonic() < end:
+            for key, _ in sel.select(0.2):
+                flow = key.data
+                sel.unregister(flow.sock)
+                try:
+                    data = flow.sock.recv(4096)
+                except OSError:
+                    data = b""
+                if not data:
+                    flow.broken = flow.rst = True
+                    continue
+                server = data.decode().split("\n")[0]
+                if flow.server not in (None, server):
+                    self.moved += 1
+                flow.server = server
+        for key in list(sel.get_map().values()):
+            key.data.broken = True
+        sel.close()
+
+    def working(self, end):
+        """Neither out of time nor told to stop."""
+        return (time.monotonic() < end and
+                not select.select([sys.stdin], [], [], 0)[0])
+
+    def busy(self, seconds):
+        end = time.monotonic() + seconds
+        while self.working(end):
+            self.ping()
+            time.sleep(0.3)
+        return time.monotonic() >= end
+
+    def churn_one(self, port):
+        """The server that answered, None when there was none, and how long
+        the connection took to open."""
+        start = time.monotonic()
+        took = None
+        with socket.socket(socket.AF_INET6 if ":" in self.args.host
+                           else socket.AF_INET) as sock:
+            sock.settimeout(self.args.timeout)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                if port:
+                    sock.bind((self.args.bind or "", port))
+                sock.connect((self.args.host, self.args.port))
+                took = time.monotonic() - start
+                sock.send(b"bye\n")
+                data = b""
+                while chunk := sock.recv(4096):
+                    data += chunk
+                server = data.decode().strip() or None
+            except OSError:
+                server = None
+        return start, took or time.monotonic() - start, server
+
+    def churn(self, seconds):
+        first, _, last = self.args.ports.partition("-")
+        ports = range(int(first), int(last or first) + 1)
+        end = time.monotonic() + seconds
+        while self.working(end):
+            self.churned.append(
+                self.churn_one(ports[len(self.churned) % len(ports)]))
+            time.sleep(self.args.pause)
+        return time.monotonic() >= end
+
+    def report_churn(self, since):
+        done = [c for c in self.churned if c[0] >= since]
+        servers = collections.Counter(c[2] for c in done if c[2])
+        words = [f"done={len(done)}", f"failed={sum(not c[2] for c in done)}",
+                 f"slow={sum(c[1] >= 0.9 for c in done)}"]
+        words += [f"{k}={v}" for k, v in sorted(servers.items())]
+        print(*words, flush=True)
+
+    def close(self, reset):
+        for flow in self.flows:
+            if reset:
+                flow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                     struct.pack("ii", 1, 0))
+            flow.sock.close()
+        self.flows = []
+
+    def report(self):
+        broken = sum(f.broken for f in self.flows)
+        servers = collections.Counter(f.server for f in self.flows
+                                      if f.server)
+        words = [f"flows={len(self.flows)}", f"broken={broken}",
+                 f"rst={sum(f.rst for f in self.flows)}",
+                 f"moved={self.moved}", f"failed={self.failed}",
+                 f"refused={self.refused}", f"slow={self.slow}"]
+        words += [f"{k}={v}" for k, v in sorted(servers.items())]
+        print(*words, flush=True)
+
+
+def client(args):
+    c = Client(args)
+    for line in sys.stdin:
+        words = line.split()
+        if not words:
+            continue
+        if words[0] == "quit":
+            break
+        if words[0] == "open":
+            c.open(int(words[1]))
+        elif words[0] == "ping":
+            c.ping()
+        elif words[0] == "busy":
+            if not c.busy(float(words[1])):
+                continue
+        elif words[0] == "churn":
+            if c.churn(float(words[1])):
+                c.report_churn(0)
+            continue
+        elif words[0] == "stop":
+            if words[1:] == ["churn"]:
+                c.report_churn(0)
+                continue
+        elif words[0] == "since":
+            c.report_churn(float(words[1]))
+            continue
+        elif words[0] in ("close", "reset"):
+            c.close(words[0] == "reset")
+        else:
+            sys.exit(f"flows.py: no command {words[0]!r}: open N, ping, "
+                     "busy S, churn S, since T, stop, close, reset or quit")
+        c.report()
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    sub = parser.add_subparsers(dest="role", required=True)
+    p = sub.add_parser("serve")
+    p.add_argument("--name", required=True)
+    p.add_argument("--port", type=int, default=80)
+    p = sub.add_parser("client")
+    p.add_argument("--host", required=True)
+    p.add_argument("--port", type=int, default=80)
+    p.add_argument("--bind", help="source address")
+    p.add_argument("--timeout", type=float, default=5, help="seconds")
+    p.add_argument("--ports", default="0", help="of churn, FIRST-LAST")
+    p.add_argument("--pause", type=float, default=0,
+                   help="seconds between two flows of churn")
+    args = parser.parse_args()
+    serve(args) if args.role == "serve" else client(args)
+
+
+if __name__ == "__main__":
+    main()

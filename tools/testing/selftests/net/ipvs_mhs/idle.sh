@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 180
+# weight: 60
+# cpus: 2
+# Flows that idle longer than the TCP timeout go on without an entry, and with
+# pin_ms=0 the window of a change follows that timeout: a flow that sends
+# within it stays, one that sleeps through it moves.  mh breaks idle flows.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+T=6	# seconds, the TCP timeout
+
+plan 16
+load_module
+setup_net 4
+dr sysctl -qw net.ipv4.vs.mhs.pin_ms=0
+check "hold_ms by default" 60000 "$(dr sysctl -n net.ipv4.vs.mhs.hold_ms)"
+dr ipvsadm --set $T $T 0
+pair_services "1 2 3 4" mhs
+pair_clients --timeout 4
+
+# Twice the timeout, on stable slots
+pair open 60
+pair ping
+sleep $((2 * T + 1))
+pair ping
+check "stable: none broken by idling" "120 0" "$(sum flows) $(sum broken)"
+check "stable: none moved" 0 "$(sum moved)"
+check "stable: no entries" 0 "$(conns)"
+
+# A change: hold and pin are as long as the timeout each
+mine=$(sum s1)
+pair_edit -e 1 -g -w 0
+left=$(mhs NextMergeMs)
+check_cmp "the window follows the timeout" "$left" -le $((2 * T * 1000))
+check_cmp "and is no shorter" "$left" -gt $((T * 1000))
+# asleep for most of the window, as long as an entry would live
+result "pin phase" "$(busywait 30 pair_pinning; echo $?)"
+pair ping
+check "within the window: none broken" 0 "$(sum broken)"
+check "within the window: none moved" 0 "$(sum moved)"
+check_cmp "they are pinned" "$(pair_total PinnedEntries)" -ge "$mine"
+result "merged" "$(busywait 30 pair_state stable; echo $?)"
+pair reset
+
+# Asleep for all of it
+pair open 60
+pair ping
+mine=$(sum s2)
+pair_edit -e 2 -g -w 0
+result "merged without a packet" "$(busywait 60 pair_state stable; echo $?)"
+pair ping
+check_cmp "some flows slept through it" "$mine" -gt 10
+check "past the window: its flows, and no others, are cut" "$mine" \
+	"$(sum broken)"
+pair reset
+dr ipvsadm -C
+
+pair_services "1 2 3 4" mh -b mh-port
+pair open 20
+check "control: mh, flows opened" 40 "$(sum flows)"
+expired() {
+	[ "$(conns)" -eq 0 ]
+}
+busywait 40 expired
+pair ping
+check "control: mh breaks flows that idle past the timeout" 40 \
+	"$(sum broken)"
+pair reset
+dr ipvsadm -C

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # reply is set by lib.sh
+# For tests of an IPv4 and an IPv6 service of the same servers at once, with a
+# client of each.  Sourced after lib.sh.
+
+SVC4=$VIP4:80 SVC6="[$VIP6]:80"
+
+# pair_services "SERVERS" SCHEDULER...: make both, by direct routing
+pair_services() {
+	local servers=$1
+
+	shift
+	{
+		echo "-A -t $SVC4 -s $*"
+		echo "-A -t $SVC6 -s $*"
+		# shellcheck disable=SC2086
+		{
+			real_lines "$SVC4" -g $servers
+			real_lines "$SVC6" -g $servers
+		}
+	} | dr ipvsadm -R
+	if [ "$1" = mhs ]; then
+		wait_settled "$SVC4"
+		wait_settled "$SVC6"
+	fi
+}
+
+# pair_edit MODE SERVER [ARGUMENTS]: -a, -e or -d a server of both
+pair_edit() {
+	dr ipvsadm -R <<-EOF
+		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${*:3}
+		$1 -t $SVC6 -r [fd02::$((10 + $2))]:80 ${*:3}
+	EOF
+}
+
+# pair_total COLUMN: of /proc/net/ip_vs_mhs, the sum of both
+pair_total() {
+	echo $(($(mhs "$1" "$SVC4") + $(mhs "$1" "$SVC6")))
+}
+
+# pair_state STATE: are both in it?  For busywait, like the next ones
+pair_state() {
+	in_state "$1" "$SVC4" && in_state "$1" "$SVC6"
+}
+
+# pair_holding, pair_pinning: slots of both, and none of the other phase
+pair_holding() {
+	[ "$(mhs Hold "$SVC4")" -gt 0 ] && [ "$(mhs Hold "$SVC6")" -gt 0 ] &&
+		[ "$(pair_total Pin)" -eq 0 ]
+}
+
+pair_pinning() {
+	[ "$(mhs Pin "$SVC4")" -gt 0 ] && [ "$(mhs Pin "$SVC6")" -gt 0 ] &&
+		[ "$(pair_total Hold)" -eq 0 ]
+}
+
+# windows HOLD PIN: in milliseconds.  A test that needs a phase to last makes
+# its window long, and short when it has seen enough: no clock to race with.
+windows() {
+	dr sysctl -qw net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
+}
+
+# to_pin, to_stable: end the hold phase, end the transition
+to_pin() {
+	windows 0 3600000
+	busywait 20 pair_pinning
+}
+
+to_stable() {
+	windows 0 100
+	busywait 20 pair_state stable
+}
+
+# pair_clients ARGUMENTS: start both, see flows.py
+pair_clients() {
+	flow_start c4 --host "$VIP4" "$@"
+	flow_start c6 --host "$VIP6" "$@"
+}
+
+# pair COMMAND...: to both clients; sum KEY: of their answers
+pair() {
+	flow_send c4 "$@"
+	flow_send c6 "$@"
+	flow_wait c4 "$*"
+	reply4=$reply
+	flow_wait c6 "$*"
+}
+
+sum() {
+	local n
+
+	n=$(value "$1")
+	echo "$((n + $(reply=$reply4 value "$1")))"
+}
+
+# sockets: of both services on all servers, without listeners
+sockets() {
+	local ns n=0
+
+	for ns in /run/netns/s[0-9]*-"$$"; do
+		n=$((n + $(nsenter "--net=$ns" ss -Htn "sport = :80" | wc -l)))
+	done
+	echo "$n"
+}
+
+sockets_gone() {
+	[ "$(sockets)" -eq 0 ]
+}

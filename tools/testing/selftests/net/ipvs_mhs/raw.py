@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Send TCP segments that no socket makes: floods, stray RST and FIN.
+
+The sources are one of
+
+    --net PREFIX        random addresses of it, random ports, until --count or
+                        --seconds is reached
+    --src A --ports F-L the ports F to L of one address, in order
+    --pairs             lines "ADDRESS PORT" on standard input
+
+Checksums are wrong on purpose unless --good: a director does not look at
+them, and a server that drops the segment leaves the machine to the director.
+Prints sent=N.
+"""
+import argparse
+import ipaddress
+import random
+import socket
+import struct
+import sys
+import time
+
+FLAGS = {"F": 1, "S": 2, "R": 4, "P": 8, "A": 16}
+
+
+class Sender:
+    def __init__(self, args):
+        self.dst = ipaddress.ip_address(args.dst)
+        self.v6 = self.dst.version == 6
+        self.flags = sum(FLAGS[f] for f in args.flags)
+        self.good = args.good
+        self.sent = 0
+        self.sock = socket.socket(
+            socket.AF_INET6 if self.v6 else socket.AF_INET,
+            socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+    def tcp(self, src, sport, dport):
+        seg = bytearray(struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4,
+                                    self.flags, 8192, 0, 0))
+        if self.good:
+            pseudo = src + self.dst.packed + struct.pack("!II", len(seg), 6)
+            words = struct.unpack(f"!{(len(pseudo) + len(seg)) // 2}H",
+                                  pseudo + bytes(seg))
+            total = sum(words)
+            while total >> 16:
+                total = (total & 0xffff) + (total >> 16)
+            seg[16:18] = struct.pack("!H", ~total & 0xffff)
+        return bytes(seg)
+
+    def send(self, src, sport, dport):
+        """src: packed address"""
+        seg = self.tcp(src, sport, dport)
+        if self.v6:
+            packet = struct.pack("!IHBB", 6 << 28, len(seg), 6, 64)
+        else:
+            packet = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(seg), 0, 0,
+                                 64, 6, 0)
+        try:
+            self.sock.sendto(packet + src + self.dst.packed + seg,
+                             (str(self.dst), 0))
+            self.sent += 1
+        except OSError:     # no buffers: not sent
+            pass
+
+
+def span(text):
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def sources(args):
+    """Packed address and port of each segment."""
+    if args.pairs:
+        for line in sys.stdin:
+            addr, port = line.split()
+            yield ipaddress.ip_address(addr).packed, int(port)
+    elif args.src:
+        addr = ipaddress.ip_address(args.src).packed
+        for port in span(args.ports):
+            yield addr, port
+    else:
+        net = ipaddress.ip_network(args.net)
+        base, size = int(net.network_address), len(net.network_address.packed)
+        mask = net.num_addresses - 1
+        end = time.monotonic() + args.seconds
+        n = 0
+        while n < args.count and (n % 64 or time.monotonic() < end):
+            addr = base | random.getrandbits(8 * size) & mask
+            yield addr.to_bytes(size, "big"), random.randrange(1024, 65536)
+            n += 1
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--dst", required=True)
+    parser.add_argument("--dports", default="80", help="F-L: each in turn")
+    parser.add_argument("--flags", default="S", help="of F, S, R, P and A")
+    parser.add_argument("--good", action="store_true")
+    parser.add_argument("--net", default="10.64.0.0/10")
+    parser.add_argument("--src")
+    parser.add_argument("--ports", default="1024-65535")
+    parser.add_argument("--pairs", action="store_true")
+    parser.add_argument("--count", type=int, default=1 << 62)
+    parser.add_argument("--seconds", type=float, default=600)
+    args = parser.parse_args()
+    sender = Sender(args)
+    dports = span(args.dports)
+    for src, sport in sources(args):
+        for dport in dports:
+            sender.send(src, sport, dport)
+    print(f"sent={sender.sent}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 180
+# weight: 50
+# cpus: 2
+# A client's reset reaches its server in every phase of a slot, without an
+# entry; stray RST and FIN never make one.  With mh a reset without an entry
+# is lost and the server keeps the socket.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+# stray FLAGS: such segments from 1000 ports to each service
+stray() {
+	raw cl --dst $VIP4 --src 10.1.0.2 --ports 2000-2999 --flags "$1" >/dev/null
+	raw cl --dst $VIP6 --src fd01::2 --ports 2000-2999 --flags "$1" >/dev/null
+}
+
+made() {
+	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
+}
+
+# resets PHASE: close all flows; sockets and entries left
+resets() {
+	pair reset
+	result "$1: no socket is left" "$(busywait 15 sockets_gone; echo $?)" \
+		"$(sockets) left"
+	check "$1: no entry was made" "${2:-0}" "$(made)"
+}
+
+plan 17
+load_module
+setup_net 4
+windows 3600000 3600000
+pair_services "1 2 3 4" mhs
+pair_clients --timeout 4
+
+pair open 150
+pair ping
+check "flows opened" "300 0" "$(sum flows) $(sum broken)"
+check "their sockets" 300 "$(sockets)"
+resets "stable"
+
+# Flows and strays of the server that is drained are in unstable slots
+pair open 150
+pair ping
+stray A
+mine=$(sum s1)
+pair_edit -e 1 -g -w 0
+check_cmp "flows of the drained server" "$mine" -gt 20
+result "hold phase" "$(pair_holding; echo $?)"
+before=$(pair_total PktOld)
+stray R
+stray F
+check "hold: stray RST and FIN make no entry" 0 "$(made)"
+check_cmp "hold: stray RST and FIN go to the old server" \
+	"$(($(pair_total PktOld) - before))" -ge 800
+resets "hold"
+
+# Opened while the slots are stable again, closed as they pin
+windows 3600000 3600000
+pair_edit -e 1 -g -w 1
+busywait 10 pair_state stable
+pair open 150
+pair ping
+stray A
+pair_edit -e 1 -g -w 0
+result "pin phase" "$(to_pin; echo $?)"
+base=$(made)
+stray R
+stray F
+stray FA
+check "pin: stray RST and FIN make no entry" "$base" "$(made)"
+resets "pin" "$base"
+raw cl --dst $VIP4 --src 10.1.0.2 --ports 2000-2999 --flags A >/dev/null
+check_cmp "control: other segments do make one" "$(made)" -gt $((base + 100))
+dr ipvsadm -C
+
+# With mh, once the entries have expired
+base=$(conns)
+dr ipvsadm --set 3 3 0
+pair_services "1 2 3 4" mh -b mh-port
+pair open 40
+check "control: mh makes entries" $((base + 80)) "$(conns)"
+expired() {
+	[ "$(conns)" -le "$base" ]
+}
+busywait 30 expired
+pair reset
+busywait 3 sockets_gone
+check "control: mh loses the reset of a flow without entry" 80 "$(sockets)"
+dr ipvsadm -C

@@ -1,0 +1,176 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 85
+# cpus: 2
+# Flows outlive a restore of the configuration, a restart of the director and
+# a director that is filled slowly while they send, or begins in the middle of
+# a transition; with mh they do not.
+
+. "$(dirname "$0")/lib.sh"
+
+# lines SCHEDULER [WEIGHT]: a service with 48 servers, twelve addresses of each
+# namespace; WEIGHT is that of those of the first
+lines() {
+	local i n
+
+	echo "-A -t $VIP4:80 -s $1"
+	for n in 0 20 40 60 80 100 120 140 160 180 200 220; do
+		for i in 1 2 3 4; do
+			echo "-a -t $VIP4:80 -r 10.2.0.$((n + 10 + i)):80 -g" \
+				"-w $([ $i = 1 ] && echo "${2:-1}" || echo 1)"
+		done
+	done
+}
+
+# drain NAMESPACE: the first server goes to weight 0, all its addresses
+drain() {
+	lines mhs 0 | sed -n 's/^-a\(.*-w 0\)$/-e\1/p' | in_ns "$1" ipvsadm -R
+}
+
+# restore: what stands on the director is saved, cleared and restored
+restore() {
+	dr ipvsadm -Sn >"$work/saved"
+	dr ipvsadm -C
+	"$@"
+	dr ipvsadm -R <"$work/saved"
+}
+
+reload() {
+	busywait 10 rmmod ip_vs_mhs
+	load_module
+}
+
+# fill SCHEDULER: the second director learns its servers one by one while the
+# flows, which are sent to it, are busy.  They begin with the first server:
+# where there is no service at all, the local stack resets them.
+fill() {
+	route_vip 30
+	lines "$1" >"$work/lines"
+	mkfifo "$work/go"
+	bg_ns d2 python3 - "$work/lines" "$work/go" <<-'EOF' &
+		import subprocess, sys, time
+
+		go = open(sys.argv[2], "w")
+		restore = subprocess.Popen(["ipvsadm", "-R"], text=True,
+		                           stdin=subprocess.PIPE)
+		told = False
+		for line in open(sys.argv[1]):
+		    print(line, end="", file=restore.stdin, flush=True)
+		    time.sleep(0.02)
+		    while not told and line.startswith("-a"):
+		        told = "->" in open("/proc/net/ip_vs").read().split("->", 1)[1]
+		        if told:
+		            print("go", file=go, flush=True)
+		restore.stdin.close()
+		restore.wait()
+	EOF
+	read -r <"$work/go"
+	flow_send c busy 3
+	wait $!
+	flow_wait c "busy meanwhile"
+	flow c ping
+	rm "$work/go"
+}
+
+# fresh SCHEDULER: new flows through the first director
+fresh() {
+	route_vip 10
+	flow c reset
+	dr ipvsadm -C
+	in_ns d2 ipvsadm -C
+	lines "$1" | dr ipvsadm -R
+	[ "$1" != mhs ] || wait_settled
+	flow c open 150
+	flow c ping
+}
+
+plan 15
+load_module
+setup_net 4
+director d2 30
+for i in 1 2 3 4; do
+	for n in 20 40 60 80 100 120 140 160 180 200 220; do
+		echo "addr add 10.2.0.$((n + 10 + i))/24 dev eth0"
+	done | ip_ns s$i
+done
+flow_start c --host $VIP4 --timeout 8
+
+# 50 servers, and no slot is ever unstable
+{
+	echo "-A -t $VIP4:81 -s mhs"
+	for ((i = 1; i <= 50; i++)); do
+		echo "-a -t $VIP4:81 -r 10.2.1.$i:81 -i -w $((i % 5 + 1))"
+	done
+} | dr ipvsadm -R
+settling=$(($(mhs Hold $VIP4:81) + $(mhs Pin $VIP4:81)))
+wait_settled $VIP4:81
+check "50 servers: no unstable slots when made" 0 $settling
+check "50 servers: nor when settled" 0 \
+	"$(($(mhs Hold $VIP4:81) + $(mhs Pin $VIP4:81)))"
+check "50 servers: all are in the table" "50 0" \
+	"$(mhs Servers $VIP4:81) $(mhs NoSlot $VIP4:81)"
+
+# Restored under flows that send nothing meanwhile
+fresh mhs
+check "flows opened" 150 "$(value flows)"
+restore true
+wait_settled
+flow c ping
+check "restore: no flow broken" 0 "$(value broken)"
+check "restore: none moved" 0 "$(value moved)"
+restore reload
+wait_settled
+flow c ping
+check "restart: no flow broken" 0 "$(value broken)"
+check "restart: none moved" 0 "$(value moved)"
+restore reload
+wait_settled
+drain dr
+flow c ping
+check "restart, then a change: no flow broken" 0 "$(value broken)"
+
+# Busy flows reach a director that has some of its servers
+fresh mhs
+fill mhs
+check "slow fill: no flow broken" 0 "$(value broken)"
+check_cmp "slow fill: packets were dropped meanwhile" \
+	"$(mhs PktUnsettled $VIP4:80 d2)" -gt 0
+
+# A director begins in the middle of a transition of the other
+fresh mhs
+mine=$(value s1)
+drain dr
+flow c ping
+lines mhs | in_ns d2 ipvsadm -R
+wait_settled $VIP4:80 d2
+drain d2
+route_vip 30
+flow c ping
+check "mid-window, old servers first: no flow broken" 0 "$(value broken)"
+in_ns d2 ipvsadm -C
+route_vip 10
+flow c reset
+fresh mhs
+mine=$(value s1)
+drain dr
+lines mhs 0 | in_ns d2 ipvsadm -R
+wait_settled $VIP4:80 d2
+route_vip 30
+flow c ping
+check_cmp "mid-window, new servers only: flows of the old are lost" \
+	"$(value broken)" -ge "$mine"
+
+# The same with mh: a restore finds the old entries, a new director has none
+fresh "mh -b mh-port"
+lines "mh -b mh-port" | in_ns d2 ipvsadm -R
+route_vip 30
+flow c ping
+check "control: a new director of mh breaks all flows" 150 "$(value broken)"
+fresh "mh -b mh-port"
+in_ns d2 sysctl -qw net.ipv4.vs.sloppy_tcp=1
+fill "mh -b mh-port"
+check_cmp "control: a slow fill of mh breaks flows" "$(value broken)" -gt 0
+flow c reset
+dr ipvsadm -C
+in_ns d2 ipvsadm -C

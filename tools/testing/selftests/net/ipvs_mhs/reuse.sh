@@ -1,0 +1,76 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 80
+# cpus: 2
+# A client that uses 20 source ports again and again while a server is drained
+# and then deleted: no connection is slow, fails or meets the server, whatever
+# conn_reuse_mode and expire_nodest_conn are.  With mh some do.
+
+. "$(dirname "$0")/lib.sh"
+
+# now: for "since".  A tick later: /proc/uptime counts in hundredths, and a
+# connection begun just before must not pass for one begun after.
+now() {
+	local up
+
+	read -r up _ </proc/uptime
+	echo "$up" | awk '{ print $1 + 0.02 }'
+}
+
+# cell REUSE EXPIRE SCHEDULER...: slow, failed and wrong connections
+cell() {
+	local t
+
+	dr sysctl -qw net.ipv4.vs.conn_reuse_mode="$1" \
+		net.ipv4.vs.expire_nodest_conn="$2"
+	{
+		echo "-A -t $VIP4:80 -s ${*:3}"
+		add_servers 1 2
+	} | dr ipvsadm -R
+	[ "$3" != mhs ] || wait_settled
+	# other ports each time: entries outlive their service
+	ports=$((ports + 100))
+	flow_start c --host $VIP4 --timeout 3 --ports "$ports-$((ports + 19))"
+	flow c churn 1
+	flow_send c churn 60
+	weight 1 0
+	t=$(now)
+	sleep 0.7
+	dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
+	sleep 1
+	flow c stop churn
+	met=$(value s1)
+	slow=$(value slow)
+	failed=$(value failed)
+	flow c since "$t"
+	wrong=$(value s1)
+	after=$(value "done")
+	flow_end c
+	dr ipvsadm -C
+}
+
+plan 26
+load_module
+setup_net 2
+dr sysctl -qw net.ipv4.vs.mhs.hold_ms=3000 net.ipv4.vs.mhs.pin_ms=4000
+
+ports=20000
+for reuse in 0 1 2; do
+	for expire in 0 1; do
+		name="conn_reuse_mode=$reuse expire_nodest_conn=$expire"
+		cell $reuse $expire mhs
+		check_cmp "$name: the server was met before" "$met" -gt "$wrong"
+		check "$name: no connection to it after" 0 "$wrong"
+		check "$name: none slow" 0 "$slow"
+		check "$name: none failed" 0 "$failed"
+		note "$after connections after the change"
+	done
+done
+
+# mh with its fallback flag, else it refuses the server's share at once
+cell 0 0 mh -b mh-port,mh-fallback
+check_cmp "control: with mh connections meet the drained server" \
+	"$wrong" -gt 0
+check_cmp "control: with mh connections to the deleted server hang" \
+	$((slow + failed)) -gt 0

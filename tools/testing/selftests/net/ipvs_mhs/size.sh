@@ -1,0 +1,142 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 200
+# weight: 60
+# memory: 1G
+# Parameters, sysctls and memory: what is allowed works, what is not is refused
+# with a word of what would be.
+
+. "$(dirname "$0")/lib.sh"
+
+said() {
+	dmesg | grep -q "IPVS: mhs: .*$1"
+}
+
+# refuse NAME TEXT ARGS...: loading fails and the log says TEXT
+refuse() {
+	local name=$1 text=$2
+
+	shift 2
+	dmesg -C
+	! insmod "$MHS_KO" "$@" 2>/dev/null && said "$text"
+	result "$name" $?
+}
+
+# reload ARGS...: the module with other parameters
+reload() {
+	rmmod ip_vs_mhs 2>/dev/null
+	insmod "$MHS_KO" "$@"
+}
+
+# print_of: fingerprint of a service with three servers
+print_of() {
+	dr ipvsadm -C
+	{ echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 3; } | dr ipvsadm -R
+	wait_settled
+	mhs CandidatePrint
+}
+
+# refuse_sysctl NAME VALUE: EINVAL, and the old value stays
+refuse_sysctl() {
+	local file=/proc/sys/net/ipv4/vs/mhs/$1 was
+
+	was=$(dr cat "$file")
+	! dr sh -c "echo $2 >$file" 2>/dev/null &&
+		[ "$(dr cat "$file")" = "$was" ]
+	result "$1 = $2 is refused" $?
+}
+
+available_kb() {
+	sync
+	echo 3 >/proc/sys/vm/drop_caches
+	awk '/^MemAvailable/ { print $2 }' /proc/meminfo
+}
+
+# services N SERVERS: restore lines
+services() {
+	local i j
+
+	for ((i = 1; i <= $1; i++)); do
+		echo "-A -t $VIP4:$((1000 + i)) -s mhs"
+		for ((j = 1; j <= $2; j++)); do
+			echo "-a -t $VIP4:$((1000 + i)) -r 10.2.1.$j:80 -g -w 1"
+		done
+	done
+}
+
+# memory LINES...: kilobytes for each of N services
+kb_each() {
+	local n=$1 before
+
+	before=$(available_kb)
+	dr ipvsadm -R
+	busywait 30 settled $VIP4:1001
+	busywait 30 settled "$VIP4:$((1000 + n))"
+	echo $(((before - $(available_kb)) / n))
+}
+
+plan 23
+modprobe -q ip_vs
+dmesg -n 1
+for size in 0 100 65537 131072; do
+	refuse "table_size=$size is refused" "65521, 131071" table_size=$size
+done
+refuse "hash_key of 31 digits is refused" "32 hexadecimal" \
+	hash_key=0123456789abcdef0123456789abcde
+refuse "hash_key with a letter x is refused" "32 hexadecimal" \
+	hash_key=0123456789abcdefx123456789abcdef
+
+load_module
+setup_net 0
+default=$(print_of)
+check "the fingerprint is the same every time" "$default" "$(print_of)"
+for size in 251 4093 131071; do
+	dr ipvsadm -C
+	reload table_size=$size
+	print_of >"$work/print"
+	check "table_size=$size" "$size $size" "$(mhs Size) $(mhs Stable)"
+done
+dr ipvsadm -C
+reload hash_key=000102030405060708090a0b0c0d0e0f
+! [ "$(print_of)" = "$default" ]
+result "a hash_key gives another table" $?
+
+# more servers than slots: said once, counted
+dr ipvsadm -C
+reload table_size=251
+dmesg -C
+{
+	echo "-A -t $VIP4:80 -s mhs"
+	for i in $(seq 1 200); do
+		echo "-a -t $VIP4:80 -r 10.2.1.$i:80 -g -w 1"
+		echo "-a -t $VIP4:80 -r 10.2.2.$i:80 -g -w 1"
+	done
+} | dr ipvsadm -R
+wait_settled
+check "400 servers in 251 slots: NoSlot" 149 "$(mhs NoSlot)"
+check "400 servers in 251 slots: said once" 1 \
+	"$(dmesg | grep -c 'IPVS: mhs: .*larger table_size')"
+dr ipvsadm -C
+reload
+
+for bad in -1 86400001 x 4294967296; do
+	refuse_sysctl hold_ms $bad
+done
+refuse_sysctl pin_ms 99999999
+refuse_sysctl max_entries 2147483648
+check "defaults" "60000 0 262144" "$(dr cat \
+	/proc/sys/net/ipv4/vs/mhs/{hold_ms,pin_ms,max_entries} | xargs)"
+
+# 320 KiB a service while stable, 600 bytes a server of ours; the core's own
+# part comes on top: a service, a server and their per-CPU counters
+kb=$(services 200 1 | kb_each 200)
+note "$kb KiB for each of 200 services with one server, the core's part included"
+check_cmp "memory of a service, KiB" "$kb" -le 325
+dr ipvsadm -C
+rmmod ip_vs_mhs
+result "the module goes" $?
+
+# the control: the same services by mh, whose table takes 4093 slots
+kb_mh=$(services 200 1 | sed 's/-s mhs/-s mh/' | kb_each 200)
+note "$kb_mh KiB with mh"
+check_cmp "control: mh takes less, its table is smaller" "$kb_mh" -lt "$kb"

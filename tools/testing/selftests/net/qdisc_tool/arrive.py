@@ -1,0 +1,308 @@
+#!/usr/bin/python3 -BS
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 100
+# cpus: 2
+"""Connections that arrive from outside, over a router, are held in an ifb;
+what belongs to others on the device is left as it was."""
+
+import json
+import os
+
+from lib import (HOST4, HOST6, PORT, Clients, Echo, Protecting, batch, check,
+                 connection, counters, defer, equal, growth,
+                 inside, listen, main, namespace, network, note, picture,
+                 plug_waiting, qdiscs, read, round_trip_ms, run, set_up, test,
+                 tool, wait_for)
+import restart
+
+DEVICE = "host0"
+LONG = ("--max-hold", "60s")
+HOST_LOSSES = ("softnet", "ListenOverflows")
+
+
+def ifb():
+    """The plug's device."""
+    return f"plug{read(f'/sys/class/net/{DEVICE}/ifindex').strip()}"
+
+
+def ask_client():
+    with namespace("client"):
+        return counters()
+
+
+def passes(address=HOST4, port=PORT, where="client"):
+    """Whether a connection is made although a hold goes on."""
+    with Clients(address, 1, port, where) as clients:
+        clients.finish(1.0)
+        return bool(clients.latency_ms)
+
+
+def neighbours_known():
+    """Address resolution is not what is measured."""
+    listen(PORT + 2)
+    for address in (HOST4, HOST6):
+        wait_for(lambda: passes(address, PORT + 2), f"a way to {address}")
+
+
+@test
+def s4_s15_arriving_connections_are_held_and_none_is_lost():
+    neighbours_known()
+    listen()
+    Echo()
+    peer = connection(HOST4, PORT + 1, "client")
+    set_up(DEVICE, "-a", f"{HOST4},{HOST6}", "-p", f"{PORT}-{PORT + 1}")
+    for address in (HOST4, HOST6):
+        host, client = counters(), ask_client()
+        with Protecting(*LONG) as protecting, \
+                Clients(address, 300, where="client") as clients:
+            wait_for(lambda: plug_waiting(ifb()) >= 300, "held SYNs")
+            note(f"established: {round_trip_ms(peer):.0f} ms")
+            equal(clients.latency_ms, {}, "connected during the hold")
+            result = protecting.finish()
+            clients.finish()
+            equal(clients.errors, [], "errors")
+        equal(result.status, 0, "status")
+        check(result.hold["held"] >= 300, "held")
+        equal(result.report["dropped"], 0, "dropped")
+        lost = growth(host, *HOST_LOSSES)
+        equal(lost, dict.fromkeys(HOST_LOSSES, 0), "lost")
+        with namespace("client"):
+            note(f"sent again: {growth(client, 'TCPSynRetrans')}")
+
+
+@test
+def p8_copies_that_remote_clients_send_are_held_too():
+    neighbours_known()
+    listen()
+    # Room for the copies is computed from --max-hold.
+    set_up(DEVICE, "-p", str(PORT), "--limit", "40", *LONG)
+    with Protecting() as protecting, \
+            Clients(HOST4, 40, where="client") as clients:
+        wait_for(lambda: plug_waiting(ifb()) >= 80, "copies")
+        result = protecting.finish()
+        clients.finish()
+        equal(clients.errors, [], "errors")
+        equal(result.report["dropped"], 0, "dropped")
+
+
+@test
+def s12_nothing_of_the_device_changes():
+    run(f"tc qdisc add dev {DEVICE} root handle 1: htb default 1")
+    defer(run, f"tc qdisc del dev {DEVICE} root")
+    batch("tc", [f"class add dev {DEVICE} parent 1: classid 1:1 htb rate "
+                 "1gbit", f"qdisc add dev {DEVICE} parent 1:1 handle 77: "
+                 "fq limit 1234"])
+    before = picture(DEVICE)
+    set_up(DEVICE, "-p", str(PORT))
+    prepared = picture(DEVICE)
+    tool("protect", "--", "true")
+    equal(picture(DEVICE), prepared, "after protect")
+    set_up(DEVICE, "-p", str(PORT))
+    equal(picture(DEVICE), prepared, "after a second setup")
+    tool("clear", "-q")
+    equal(picture(DEVICE), before, "after clear")
+    check(not os.path.exists(f"/sys/class/net/{ifb()}"), "the ifb stays")
+
+
+@test
+def s12_what_is_foreign_is_refused():
+    run(f"tc qdisc add dev {DEVICE} root handle 1: htb default 1")
+    defer(run, f"tc qdisc del dev {DEVICE} root")
+    before = picture(DEVICE)
+    result = tool("setup", "-d", DEVICE, "-p", "80", "--mode", "egress",
+                  expect=125)
+    check("htb 1:" in result.err and "ingress" in result.err, result.err)
+    equal(picture(DEVICE), before, "after refusing a root")
+    run(f"tc qdisc add dev {DEVICE} clsact")
+    defer(run, f"tc qdisc del dev {DEVICE} clsact")
+    run(f"tc filter add dev {DEVICE} ingress pref 7 matchall action pass")
+    before = picture(DEVICE)
+    result = tool("setup", "-d", DEVICE, "-p", "80", expect=125)
+    check("matchall" in result.err and "preference 7" in result.err,
+          result.err)
+    equal(picture(DEVICE), before, "after refusing a filter")
+    set_up(DEVICE, "-p", "80", "--preference", "1")
+    tool("protect", "--", "true")
+    tool("clear", "-q")
+    equal(picture(DEVICE), before, "beside a foreign filter, cleared")
+
+
+@test
+def s12_other_options_are_refused():
+    set_up(DEVICE, "-p", "80")
+    prepared = picture(DEVICE)
+    result = tool("setup", "-d", DEVICE, "-p", "81", expect=125)
+    check("clear" in result.err, result.err)
+    equal(picture(DEVICE), prepared, "after")
+
+
+@test
+def p13_tagged_packets_are_held_with_vlan_only():
+    with namespace("router"):
+        batch("ip", ["link add link host1 name tagged type vlan id 5",
+                     "addr add 10.5.0.2/24 dev tagged", "link set tagged up"])
+    batch("ip", [f"link add link {DEVICE} name tagged type vlan id 5",
+                 "addr add 10.5.0.1/24 dev tagged", "link set tagged up"])
+    defer(run, "ip link del tagged")
+    listen()
+    for options, held in (((), False), (("--vlan",), True)):
+        set_up(DEVICE, "-p", str(PORT), *options)
+        tool("hold", *LONG)
+        equal(not passes("10.5.0.1", where="router"), held,
+              f"held with {options}")
+        tool("clear", "-q")
+
+
+@test
+def p18_excluded_sources_are_not_held():
+    with namespace("client"):
+        run("ip addr add 10.2.0.9/24 dev client0")
+    neighbours_known()
+    listen()
+    set_up(DEVICE, "-p", str(PORT), "--exclude", "10.1.0.0/24")
+    tool("hold", *LONG)
+    check(passes(where="router"), "the excluded router is held")
+    check(not passes(), "the client is not held")
+    tool("release")
+
+
+@test
+def p4_control_the_default_limit_of_an_ifb_is_small():
+    neighbours_known()
+    listen()
+    batch("ip", ["link add naive type ifb", "link set naive up"])
+    defer(run, "ip link del naive")
+    batch("tc", [
+        "qdisc add dev naive root handle 40: plug",
+        f"qdisc add dev {DEVICE} clsact",
+        f"filter add dev {DEVICE} ingress protocol ip flower ip_proto tcp "
+        f"dst_port {PORT} tcp_flags 0x2/0x17 "
+        "action mirred egress redirect dev naive"])
+    defer(run, f"tc qdisc del dev {DEVICE} clsact")
+    with Clients(HOST4, 1000, where="client"):
+        wait_for(lambda: qdiscs("naive")["plug"][1], "drops")
+    note(f"full at {qdiscs('naive')['plug'][0]}")
+
+
+@test
+def p21_a_fault_of_the_ifb_costs_one_hold_and_no_connection():
+    neighbours_known()
+    listen()
+    set_up(DEVICE, "-p", str(PORT))
+    run(f"ip link set {ifb()} down")
+    check(passes(), "nothing passes")
+    check("down" in tool("check", expect=1).out, "check does not see it")
+    with Protecting() as protecting:
+        check(passes(), "nothing passes during a protect")
+        result = protecting.finish()
+    equal(result.status, 0, "status")
+    check("not protected" in result.err, result.err)
+    equal(tool("protect", "--require", "--", "true", expect=125).out, "", "")
+
+
+@test
+def p21_control_filters_that_stay_lose_every_connection():
+    neighbours_known()
+    listen()
+    batch("ip", ["link add naive type ifb", "link set naive up"])
+    defer(run, "ip link del naive")
+    batch("tc", [
+        f"qdisc add dev {DEVICE} clsact",
+        f"filter add dev {DEVICE} ingress protocol ip flower ip_proto tcp "
+        f"dst_port {PORT} tcp_flags 0x2/0x17 "
+        "action mirred egress redirect dev naive"])
+    defer(run, f"tc qdisc del dev {DEVICE} clsact")
+    check(passes(), "nothing passes even with the ifb up")
+    run("ip link set naive down")
+    check(not passes(), "a connection was made")
+
+
+@test
+def p22_a_device_made_anew_is_noticed():
+    run("ip link add anew0 type veth peer name anew1")
+    defer(run, "ip link del anew0")
+    set_up("anew0", "-p", "80")
+    run("ip link del anew0")
+    run("ip link add anew0 type veth peer name anew1")
+    check("anew" in tool("check", expect=1).out, "check does not see it")
+    equal(json.loads(tool("status", "--json", expect=1).out)[0]["condition"],
+          "broken", "condition")
+    result = tool("protect", "--", "sh", "-c", "exit 3", expect=3)
+    check("not protected" in result.err, result.err)
+    set_up("anew0", "-p", "80")
+    tool("check")
+
+
+@test
+def s16_a_namespace_of_its_own_is_the_only_one_touched():
+    here = run("tc qdisc show") + run("ip -br link")
+    with namespace("client"):
+        run("ip link set lo up")
+    tool("setup", "-q", "--netns", "client", "-d", "lo", "-p", str(PORT))
+    equal(run("tc qdisc show") + run("ip -br link"), here, "here")
+    with inside("client"):
+        server = listen()
+        name = os.readlink("/proc/self/ns/net")
+        check("plug" in qdiscs("lo"), "not set up there")
+    with Protecting("--netns", "client", *LONG) as protecting, \
+            Clients("127.0.0.1", 30, where="client") as clients:
+        def held():
+            with namespace("client"):
+                return plug_waiting("lo") == 30
+        wait_for(held, "held SYNs")
+        result = protecting.finish()
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    check(result.hold["held"] >= 30, "held too few")
+    equal(result.report["dropped"], 0, "dropped")
+    result = tool("protect", *LONG, "--netns", "client", "--", "readlink",
+                  "/proc/self/ns/net")
+    check(result.out.strip() != name, "the command changed its namespace")
+    tool("clear", "-q", "--netns", "client")
+    server.close()
+
+
+@test
+def s16_end_of_the_namespace_ends_the_hold():
+    run("ip netns add brief")
+    with namespace("brief"):
+        run("ip link set lo up")
+    tool("setup", "-q", "-N", "brief", "-d", "lo", "-p", "80")
+    tool("hold", "-N", "brief", "--max-hold", "1s")
+    run("ip netns del brief")
+    wait_for(lambda: not restart.processes("plug-watchdog"), "its end")
+
+
+def _restart_under_load(*options):
+    """Restart a server under load, some times; how many connections failed."""
+    with restart.Server(PORT) as server, \
+            restart.Load(HOST4, PORT, 12, "client") as load:
+        for _ in range(3):
+            wait_for(lambda: restart.handshakes(PORT), "handshakes")
+            tool("protect", *LONG, "--until-new-port", str(PORT), *options,
+                 "--", "kill", "-USR1", str(server.pid))
+            load.wait_for_progress(12)
+        result = load.finish()
+    note(f"{options}: {result}")
+    return result["failed"]
+
+
+@test
+def s6_settle_lets_handshakes_end():
+    neighbours_known()
+    with namespace("client"):
+        run("tc qdisc add dev client0 root netem delay 600ms")
+        defer(_clear_delay)
+    set_up(DEVICE, "-p", str(PORT))
+    equal(_restart_under_load("--settle", "1.5s"), 0, "failures")
+    check(_restart_under_load("--settle", "0"), "the control did not fail")
+
+
+def _clear_delay():
+    with namespace("client"):
+        run("tc qdisc del dev client0 root")
+
+
+if __name__ == "__main__":
+    main(network)

@@ -1,0 +1,392 @@
+#!/usr/bin/python3 -BS
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 100
+# cpus: 2
+"""Connections held on loopback, few and many: who is held, and that nobody
+is lost.  Controls are the recipe that is handed round (naive_loopback)."""
+
+import os
+import socket
+
+from lib import (PORT, Clients, Echo, Protecting, check, connection, counters,
+                 equal, growth, listen, loopback, main, naive_loopback,
+                 naive_plug, note, plug_waiting, qdiscs, read, round_trip_ms,
+                 run, set_up, sysctl, test, tool, wait_for)
+
+# Long enough for the slowest machine: these tests end their holds themselves.
+LONG = ("--max-hold", "60s")
+BACKLOG = "net/core/netdev_max_backlog"
+LO4, LO6 = "127.0.0.1", "::1"
+LOSSES = ("softnet", "ListenOverflows", "TCPReqQFullDrop")
+
+
+def lost_nothing(before):
+    """A SYN may be sent again because this machine is slow, so that is not
+    counted; everything that can drop one is."""
+    lost = growth(before, *LOSSES)
+    equal(lost, dict.fromkeys(LOSSES, 0), "lost")
+    note(f"{growth(before, 'TCPSynRetrans')}")
+
+
+def hold_and_release(count, address=LO4):
+    """Hold @count connections in a protect; its result."""
+    with Protecting(*LONG) as protecting, Clients(address, count) as clients:
+        wait_for(lambda: plug_waiting("lo") == count, f"{count} held SYNs")
+        result = protecting.finish()
+        longest_ms = clients.finish()
+        note(f"{count} held, longest {longest_ms:.0f} ms: {result.err}")
+        equal(clients.errors, [], "errors")
+    return result
+
+
+def is_held(address=LO4, port=PORT):
+    """Whether one new connection waits in the plug of a hold that goes on."""
+    before = plug_waiting("lo")
+    with Clients(address, 1, port) as clients:
+        clients.finish(0.3)
+        held = plug_waiting("lo") > before
+        equal(bool(clients.pending), held, "no decision")
+        return held
+
+
+@test
+def s2_held_connections_are_delayed_and_none_is_dropped():
+    set_up("lo", "--port", str(PORT))
+    for count in (1, 100, 1500, 4000):
+        server = listen()
+        before = counters()
+        result = hold_and_release(count)
+        equal(result.status, 0, "status")
+        check(result.hold["held"] >= count, "held too few")
+        equal(result.report["dropped"], 0, "dropped")
+        lost_nothing(before)
+        server.close()
+
+
+@test
+def s3_release_of_a_burst_loses_nothing_with_the_default_backlog():
+    sysctl(BACKLOG, 1000)
+    set_up("lo", "--port", str(PORT))
+    listen()
+    before = counters()
+    hold_and_release(3000)
+    lost_nothing(before)
+    equal(read(f"/proc/sys/{BACKLOG}"), "1000\n", "restored")
+
+
+@test
+def s3_control_the_naive_release_loses_a_part():
+    sysctl(BACKLOG, 1000)
+    naive_loopback()
+    listen()
+    before = counters()
+    naive_plug("block")
+    with Clients(LO4, 3000) as clients:
+        wait_for(lambda: plug_waiting("lo") == 3000, "held SYNs")
+        naive_plug("release_indefinite")
+        clients.finish()
+    lost = growth(before, "TCPSynRetrans", *LOSSES)
+    note(lost)
+    check(lost["softnet"] and lost["TCPSynRetrans"], "nothing was lost")
+
+
+@test
+def s3_a_full_listener_is_reported():
+    set_up("lo", "--port", str(PORT))
+    listen(queue=16)
+    with Protecting(*LONG) as protecting, Clients(LO4, 60) as clients:
+        wait_for(lambda: plug_waiting("lo") == 60, "held SYNs")
+        result = protecting.finish()
+        clients.finish(0.1)
+    equal(result.status, 123, "status")
+    check(result.hold["drops"]["ListenOverflows"], "not counted")
+    check("accept queue" in result.err, result.err)
+    with Protecting(*LONG, "--allow-drops") as protecting, \
+            Clients(LO4, 60) as clients:
+        wait_for(lambda: plug_waiting("lo") == 60, "held SYNs")
+        equal(protecting.finish().status, 0, "status with --allow-drops")
+
+
+@test
+def p3_limit_counts_connections_and_overflow_is_reported():
+    set_up("lo", "--port", str(PORT), "--limit", "500")
+    listen()
+    before = counters()
+    result = hold_and_release(500, LO6)     # the longer ones
+    check(result.hold["held"] >= 500, "held too few")
+    lost_nothing(before)
+    with Protecting(*LONG) as protecting, Clients(LO4, 1200) as clients:
+        wait_for(lambda: qdiscs("lo")["plug"][1], "drops")
+        result = protecting.finish()
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    equal(result.status, 123, "status")
+    check(result.hold["drops"]["plug"], "not counted")
+    check("--limit" in result.err, result.err)
+
+
+@test
+def p3_control_the_usual_limit_holds_a_few_hundred():
+    naive_loopback("limit 32768")
+    listen()
+    naive_plug("block")
+    with Clients(LO4, 600):
+        wait_for(lambda: qdiscs("lo")["plug"][1], "drops")
+        equal(plug_waiting("lo"), 32768 // 74, "held")
+        naive_plug("release_indefinite")
+
+
+@test
+def p1_p2_a_new_set_up_lets_everything_pass():
+    listen()
+    set_up("lo", "--port", str(PORT), "--classifier", "nft")  # always leads
+    before = counters()                                       # to the plug
+    with Clients(LO4, 20) as clients:
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    lost_nothing(before)
+
+
+@test
+def p1_control_a_plug_added_open_drops_everything():
+    naive_loopback("release_indefinite")
+    listen()
+    with Clients(LO4) as clients:
+        clients.finish(0.5)
+        equal(clients.errors, ["no answer"], "errors")
+    check(qdiscs("lo")["plug"][1], "no drop was counted")
+
+
+@test
+def p2_control_a_new_plug_is_shut():
+    run("tc qdisc add dev lo root handle 40: plug limit 1000000")
+    try:
+        with Clients(LO4) as clients:
+            clients.finish(0.5)
+            equal(clients.errors, ["no answer"], "errors")
+    finally:
+        run("tc qdisc del dev lo root")
+
+
+@test
+def p7_clear_during_a_hold_loses_nothing():
+    set_up("lo", "-p", str(PORT))
+    listen()
+    before = counters()
+    tool("hold", *LONG)
+    with Clients(LO4, 50) as clients:
+        wait_for(lambda: plug_waiting("lo") == 50, "held SYNs")
+        tool("clear", "-q")
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    lost_nothing(before)
+    equal(list(qdiscs("lo")), ["noqueue"], "qdiscs")
+
+
+@test
+def p7_control_deleting_the_root_loses_what_is_held():
+    naive_loopback()
+    listen()
+    naive_plug("block")
+    before = counters()
+    with Clients(LO4, 50) as clients:
+        wait_for(lambda: plug_waiting("lo") == 50, "held SYNs")
+        run("tc qdisc del dev lo root")
+        clients.finish()
+        run("tc qdisc add dev lo root handle 1: prio")     # for the clean-up
+    check(growth(before, "TCPSynRetrans")["TCPSynRetrans"] >= 50,
+          "nothing was lost")
+
+
+@test
+def s15_ipv6_is_held_by_every_classifier():
+    listen()
+    for classifier in ("flower", "nft", "iptables"):
+        set_up("lo", "-p", f"{PORT},9000-9001", "--classifier", classifier)
+        tool("hold", *LONG)
+        for address in (LO4, LO6):
+            check(is_held(address), f"{classifier} lets {address} pass")
+        check(not is_held(port=PORT + 100), "a port of others is held")
+        tool("clear", "-q")
+
+
+@test
+def s15_control_the_naive_filter_lets_ipv6_pass():
+    naive_loopback()
+    listen()
+    naive_plug("block")
+    check(is_held(LO4), "v4 is not held")
+    check(not is_held(LO6), "v6 is held")
+    naive_plug("release_indefinite")
+
+
+@test
+def s14_every_driver_can_make_and_use_the_plug():
+    listen()
+    for driver in ("tc", "netlink"):
+        set_up("lo", "-p", str(PORT), "--driver", driver)
+        before = counters()
+        check(hold_and_release(20).hold["held"] >= 20, driver)
+        lost_nothing(before)
+        tool("clear", "-q")
+
+
+@test
+def p15_ecn_and_fast_open_syns_are_held():
+    sysctl("net/ipv4/tcp_ecn", 1)
+    sysctl("net/ipv4/tcp_fastopen", 0x5)    # data in a SYN without a cookie
+    listen()
+    set_up("lo", "-p", str(PORT))
+    tool("hold", *LONG)
+    check(is_held(), "a SYN with ECN bits passes")
+    client = socket.socket()
+    client.setblocking(False)
+    before = plug_waiting("lo")
+    try:
+        client.sendto(b"x" * 500, socket.MSG_FASTOPEN, (LO4, PORT))
+    except BlockingIOError:
+        pass
+    check(plug_waiting("lo") > before, "a SYN with data passes")
+    client.close()
+
+
+@test
+def p15_control_exact_flags_miss_ecn():
+    sysctl("net/ipv4/tcp_ecn", 1)
+    naive_loopback(keys="protocol ip flower ip_proto tcp "
+                        f"dst_port {PORT} tcp_flags 0x2")
+    listen()
+    naive_plug("block")
+    check(not is_held(), "a SYN with ECN bits is held")
+    naive_plug("release_indefinite")
+
+
+def _marked(peer):
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 1)
+
+
+def _with_priority(peer):
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0x10004)
+
+
+@test
+def s13_p9_marks_and_priorities_of_others_mean_nothing():
+    Echo()
+    peer = connection(LO4, PORT + 1)
+    set_up("lo", "-p", f"{PORT}-{PORT + 1}")
+    tool("hold", *LONG)
+    _marked(peer)
+    round_trip_ms(peer)
+    _with_priority(peer)
+    round_trip_ms(peer)
+    check("mark" not in tool("setup", "-n", "-d", "lo", "-p", "1",
+                             "--state-dir", "/run/none", expect=None).out,
+          "a mark is used")
+
+
+@test
+def s13_p9_control_the_naive_recipe_holds_marked_data():
+    naive_loopback(keys="handle 1 fw")
+    Echo()
+    peer = connection(LO4, PORT + 1)
+    naive_plug("block")
+    peer.settimeout(0.5)
+    for taint in (_marked, _with_priority):
+        taint(peer)
+        try:
+            round_trip_ms(peer)
+            raise AssertionError("established data is not held")
+        except TimeoutError:
+            note(f"{taint.__name__}: held")
+    naive_plug("release_indefinite")
+
+
+@test
+def s4_established_connections_are_not_held():
+    Echo()
+    peer = connection(LO6, PORT + 1)
+    set_up("lo", "-p", f"{PORT}-{PORT + 1}")
+    listen()
+    with Protecting(*LONG) as protecting, Clients(LO6, 5) as clients:
+        wait_for(lambda: plug_waiting("lo") == 5, "held SYNs")
+        note(f"{round_trip_ms(peer):.1f} ms")
+        check(protecting.finish().hold["held"] >= 5, "held too few")
+        clients.finish()
+        equal(clients.errors, [], "errors")
+
+
+@test
+def s11_holds_lose_no_packet_of_others():
+    """Setup and clear may; a hold may not."""
+    set_up("lo", "-p", str(PORT))
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    receiver.bind((LO4, 0))
+    receiver.setblocking(False)
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.connect(receiver.getsockname())
+    ready, go = os.pipe()
+    pid = os.fork()
+    if not pid:                    # the holds go on beside the packets
+        for _ in range(5):
+            tool("hold", *LONG)
+            tool("release")
+        os.write(go, b"1")
+        os._exit(0)
+    os.set_blocking(ready, False)
+    sent = received = 0
+    done = False
+    while not done or sent > received:
+        if not done:
+            sent += bool(sender.send(b"x"))
+        try:
+            while receiver.recv(16):
+                received += 1
+        except BlockingIOError:
+            if done:
+                break
+        try:
+            done = done or bool(os.read(ready, 1))
+        except BlockingIOError:
+            pass
+    os.waitpid(pid, 0)
+    note(f"{sent} packets")
+    equal(received, sent, "received")
+
+
+@test
+def s18_status_says_what_is_known():
+    import json
+
+    def condition():
+        return json.loads(tool("status", "--json", expect=None).out
+                          )[0]["condition"]
+    set_up("lo", "-p", str(PORT))
+    listen()
+    equal(condition(), "released", "after setup")
+    tool("hold", *LONG)
+    equal(condition(), "holding", "in a hold")
+    tool("release")
+    tool("release")
+    equal(condition(), "released", "after release")
+    # Shut by hand: nothing leads to it, so it matters to nobody.
+    run("tc qdisc change dev lo parent 7f1f:2 handle 7f20: plug block")
+    equal(condition(), "released", "shut by hand")
+    with Clients(LO4) as clients:
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    tool("clear", "-q")
+    set_up("lo", "-p", str(PORT), "--classifier", "nft")
+    equal(condition(), "unknown", "with a rule that stays")
+    run("tc qdisc change dev lo parent 7f1f:2 handle 7f20: plug block")
+    with Clients(LO4) as clients:
+        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+        equal(condition(), "stuck", "shut by hand, with packets")
+        tool("release")
+        clients.finish()
+        equal(clients.errors, [], "errors")
+
+
+if __name__ == "__main__":
+    main(loopback)

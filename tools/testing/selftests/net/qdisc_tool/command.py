@@ -1,0 +1,199 @@
+#!/usr/bin/python3 -BS
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 80
+# cpus: 2
+"""The command line, its words and its files; hosts that lack something."""
+
+import os
+import re
+
+from lib import (FAST, PORT, TOP, Skip, check, defer, equal, loopback, main,
+                 picture, qdiscs, read, run, set_up, test, tool, write)
+
+CONFIG = f"{FAST}/qdisc_tool.conf"
+MAN_PAGE = f"{TOP}/Documentation/man/qdisc_tool.8"
+COMPLETION = f"{TOP}/scripts/qdisc_tool.bash-completion"
+COMMANDS = ("setup", "clear", "protect", "hold", "release", "status", "check")
+
+
+def options_of(command):
+    return set(re.findall(r"--[a-z][a-z-]+", tool(command, "--help").out))
+
+
+@test
+def man_page_and_completion_know_every_option():
+    page = read(MAN_PAGE).replace("\\-", "-")
+    completion = read(COMPLETION)
+    for command in COMMANDS:
+        for option in options_of(command):
+            if option != "--help":
+                check(re.search(rf"Fl -{option[2:]}\b", page),
+                      f"the man page lacks {option}")
+            check(option in completion, f"the completion lacks {option}")
+        check(command in completion, f"the completion lacks {command}")
+
+
+@test
+def bad_input_is_refused_and_nothing_is_done():
+    before = picture("lo")
+    for arguments, status, words in (
+            ((), 2, "command"),
+            (("fly",), 2, "invalid choice"),
+            (("setup", "-d", "lo"), 125, "--port"),
+            (("setup", "-d", "lo", "-p", "0"), 2, "port"),
+            (("setup", "-d", "lo", "-p", "9-8"), 2, "empty"),
+            (("setup", "-d", "lo", "-p", "80", "-a", "10.0.0.1/8"), 2,
+             "host bits"),
+            (("setup", "-d", "lo", "-p", "80", "--max-hold", "0"), 2, "1ms"),
+            (("setup", "-d", "lo", "-p", "80", "--max-hold", "soon"), 2,
+             "duration"),
+            (("setup", "-d", "lo", "-p", "80", "--limit", "-1"), 2, "number"),
+            (("setup", "-d", "nosuch", "-p", "80"), 125, "no device"),
+            (("setup", "-d", "lo", "-p", "80", "-m", "ingress"), 125,
+             "egress"),
+            (("setup", "-N", "nosuch", "-d", "lo", "-p", "80"), 125,
+             "namespace"),
+            (("setup", "--config", "/nosuch"), 125, "/nosuch"),
+            (("protect",), 125, "which command"),
+            (("protect", "--until", "a", "--until-port", "1", "true"), 2,
+             "not allowed"),
+            (("protect", "-d", "lo", "--require", "true"), 125, "setup"),
+            (("hold",), 125, "setup"),
+            (("check",), 125, "setup")):
+        result = tool(*arguments, expect=status)
+        check(words in result.err, f"{arguments}: {result.err}")
+        check("Traceback" not in result.err, result.err)
+    equal(picture("lo"), before, "lo")
+    tool("release")
+    tool("clear")
+    equal(tool("status").out, "nothing is set up\n", "status")
+
+
+@test
+def dry_run_prints_commands_that_do_the_same():
+    set_up("lo", "-p", str(PORT))
+    made = picture("lo")
+    tool("clear", "-q")
+    printed = tool("setup", "-n", "-d", "lo", "-p", str(PORT)).out
+    equal(list(qdiscs("lo")), ["noqueue"], "after a dry run")
+    run(["sh", "-e"], input=printed)
+    equal(picture("lo"), made, "by hand")
+    run("tc qdisc del dev lo root")
+    set_up("lo", "-p", str(PORT))
+    printed = tool("protect", "-n", "--", "echo", "a b").out
+    check("plug block" in printed and "echo 'a b'" in printed, printed)
+    run(["sh", "-e"], input=printed)
+    equal(picture("lo"), made, "after a hold by hand")
+    printed = tool("clear", "-n").out
+    run(["sh", "-e"], input=printed)
+    equal(list(qdiscs("lo")), ["noqueue"], "cleared by hand")
+
+
+@test
+def configuration_file_sets_up_every_section():
+    run("ip link add conf0 type veth peer name conf1")
+    defer(run, "ip link del conf0")
+    write(CONFIG, "# devices\n[lo]\nport = 8080, 8443\nmax-hold = 700ms\n"
+          "\n[conf0]\naddress = 192.0.2.1 2001:db8::1  # the VIPs\n"
+          "all = yes\nvlan = no\n")
+    defer(os.unlink, CONFIG)
+    defer(tool, "clear", "-q")
+    tool("setup", "-q", "--config", CONFIG)
+    out = tool("status").out
+    for words in ("ports 8080, 8443", "192.0.2.1/32, 2001:db8::1/128",
+                  "packets to"):
+        check(words in out, out)
+    tool("setup", "-q", "--config", CONFIG)
+    tool("clear", "-q")
+    for text, words in (("port = 1\n", "section"),
+                        ("[lo]\nprot = 1\n", "[lo]"),
+                        ("[lo]\n", "--port"), ("", "no [device]")):
+        write(CONFIG, text)
+        result = tool("setup", "--config", CONFIG, expect=125)
+        check(words in result.err and CONFIG in result.err, result.err)
+    equal(tool("status").out, "nothing is set up\n", "status")
+
+
+@test
+def s16_without_privileges_the_command_still_runs():
+    set_up("lo", "-p", str(PORT))
+    environment = {"expect": 7, "user": "nobody", "group": "nogroup"}
+    result = tool("protect", "--", "sh", "-c", "exit 7", **environment)
+    check("root" in result.err and "unprotected" in result.err, result.err)
+    for command in ("setup", "hold", "release", "clear", "status"):
+        environment["expect"] = 125
+        arguments = ("-d", "lo", "-p", "80") if command == "setup" else ()
+        check("root" in tool(command, *arguments, **environment).err, command)
+
+
+@test
+def s16_p24_a_kernel_without_plug_is_named_and_nothing_is_left():
+    before = picture("lo")
+    path = "/proc/sys/kernel/modprobe"
+    helper = read(path)
+    try:
+        run("modprobe -r sch_plug")
+    except Exception as error:
+        raise Skip(f"sch_plug cannot be unloaded: {error}") from error
+    write(path, "/bin/false\n")
+    defer(run, "modprobe sch_plug")
+    defer(write, path, helper)
+    result = tool("setup", "-d", "lo", "-p", str(PORT), expect=125)
+    check("CONFIG_NET_SCH_PLUG" in result.err, result.err)
+    equal(picture("lo"), before, "lo")
+    result = tool("protect", "--", "sh", "-c", "exit 5", expect=5)
+    check("unprotected" in result.err, result.err)
+
+
+@test
+def s14_only_tc_and_ip_are_needed():
+    bare = f"{FAST}/bare"
+    os.mkdir(bare)
+    for name in ("tc", "ip", "true", "modprobe"):
+        os.symlink(run(["sh", "-c", f"command -v {name}"]).strip(),
+                   f"{bare}/{name}")
+    environment = {**os.environ, "PATH": bare}
+    executable = run(["sh", "-c", "command -v qdisc_tool"]).strip()
+    for command in (("setup", "-q", "-d", "lo", "-p", str(PORT)),
+                    ("protect", "true"), ("clear", "-q")):
+        run([executable, *command], env=environment)
+
+
+@test
+def s14_a_tc_without_plug_gives_way():
+    old = f"{FAST}/old"
+    os.mkdir(old)
+    real = run(["sh", "-c", "command -v tc"]).strip()
+    write(f"{old}/tc", f"#!/bin/sh\ncase \"$*\" in *plug*) echo 'Unknown "
+          f"qdisc \"plug\"' >&2; exit 1;; esac\nexec {real} \"$@\"\n")
+    os.chmod(f"{old}/tc", 0o755)
+    environment = {**os.environ, "PATH": f"{old}:{os.environ['PATH']}"}
+    defer(tool, "clear", "-q")
+    result = tool("setup", "-d", "lo", "-p", str(PORT), env=environment)
+    check("driven by netlink" in result.err or "driven by libnl" in result.err,
+          result.err)
+    tool("protect", "--", "true", env=environment)
+
+
+@test
+def s14_a_held_xtables_lock_is_waited_for():
+    import fcntl
+    with open("/run/xtables.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        pid = os.fork()
+        if not pid:
+            import time
+            time.sleep(2)
+            os._exit(0)            # the lock goes with the last of the two
+    defer(tool, "clear", "-q")
+    tool("setup", "-q", "-d", "lo", "-p", str(PORT), "--classifier",
+         "iptables")
+    os.waitpid(pid, 0)
+    check("qdisc_tool_lo" in run("iptables -w -t mangle -S"), "no rule")
+    tool("clear", "-q")
+    check("qdisc_tool" not in run("iptables -w -t mangle -S"), "rules left")
+
+
+if __name__ == "__main__":
+    main(loopback)

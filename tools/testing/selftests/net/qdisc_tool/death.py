@@ -1,0 +1,313 @@
+#!/usr/bin/python3 -BS
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 400
+# weight: 140
+# cpus: 2
+"""Whatever dies, hangs or collides, the plug opens again and the wrapped
+command's own exit is what the caller sees."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+from lib import (PORT, Clients, Protecting, check, defer, equal, listen,
+                 loopback, main, naive_loopback, naive_plug, note, picture,
+                 plug_waiting, read, run, set_up, sysctl, test, tool, wait_for)
+from restart import Load, Server, processes
+
+LO = "127.0.0.1"
+LONG = ("--max-hold", "60s")
+BACKLOG = "net/core/netdev_max_backlog"
+# A hold that is left behind is seen by this.
+ALIVE_MS = 1000
+KILLS = 20
+
+
+def watchdogs():
+    return processes("plug-watchdog")
+
+
+def connects():
+    """A new connection, and how long it took."""
+    with Clients(LO) as clients:
+        took_ms = clients.finish(ALIVE_MS / 1000)
+        equal(clients.errors, [], "a new connection")
+    return took_ms
+
+
+def start(*arguments, **options):
+    return subprocess.Popen(["qdisc_tool", *arguments], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            **options)
+
+
+@test
+def s1_killed_at_any_moment_it_leaves_no_hold():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    prepared = picture("lo")
+    began = time.monotonic()
+    tool("protect", "--", "sleep", "0.3")
+    whole_s = time.monotonic() - began
+    seed = random.randrange(1 << 30)
+    note(f"seed {seed}, a whole run takes {whole_s:.1f} s")
+    moment = random.Random(seed)
+    held = 0
+    for number in range(KILLS):
+        process = start("protect", *LONG, "--", "sleep", "0.3",
+                        start_new_session=True)
+        time.sleep(moment.uniform(0, 1.1 * whole_s))
+        held += bool(watchdogs())
+        if number % 2:
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        wait_for(lambda: not watchdogs(), "the watchdog's end")
+        connects()
+        equal(picture("lo"), prepared, "after a kill")
+        process.communicate()
+    note(f"{held} of {KILLS} killed while a watchdog lived")
+    check(held, "no kill met a hold")
+
+
+@test
+def s1_control_a_script_with_a_trap_leaves_the_plug_shut():
+    naive_loopback()
+    listen()
+    recipe = subprocess.Popen(
+        ["sh", "-c", "trap 'tc qdisc change dev lo handle 40: plug "
+         "release_indefinite' EXIT; tc qdisc change dev lo handle 40: plug "
+         "block; echo; sleep 60 <&- >&-"], stdout=subprocess.PIPE)
+    recipe.stdout.readline()
+    recipe.kill()
+    recipe.wait()
+    with Clients(LO) as clients:
+        clients.finish(1)
+        equal(clients.errors, ["no answer"], "errors")
+    naive_plug("release_indefinite")
+
+
+@test
+def s1_killed_watchdog_is_replaced_by_its_caller():
+    sysctl(BACKLOG, 1000)
+    listen()
+    set_up("lo", "-p", str(PORT))
+    with Protecting(*LONG) as protecting, Clients(LO, 5) as clients:
+        wait_for(lambda: plug_waiting("lo") == 5, "held SYNs")
+        for pid in watchdogs():
+            os.kill(pid, signal.SIGKILL)
+        clients.finish()
+        equal(clients.errors, [], "errors")
+        result = protecting.finish()
+    equal(result.status, 124, "status")
+    check("watchdog" in result.err, result.err)
+    connects()
+    tool("protect", "--", "true")
+
+
+@test
+def s1_both_killed_release_helps_and_is_repeatable():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    process = start("protect", *LONG, "--", "sleep", "60",
+                    start_new_session=True)
+    wait_for(lambda: watchdogs() and plug_has_filters(), "a hold")
+    pids = [process.pid, *watchdogs()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)       # so that neither sees the other go
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    os.killpg(process.pid, signal.SIGKILL)
+    with Clients(LO) as clients:
+        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+        equal(json.loads(tool("status", "--json", expect=1).out)
+              [0]["condition"], "stuck", "condition")
+        tool("release")
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    tool("release")
+    connects()
+    tool("protect", "--", "true")
+
+
+def plug_has_filters():
+    return "flower" in run("tc filter show dev lo")
+
+
+@test
+def s1_a_raised_backlog_is_restored_later():
+    sysctl(BACKLOG, 1000)
+    set_up("lo", "-p", str(PORT))
+    # As a watchdog leaves it that was killed in the middle of a release.
+    with open("/run/qdisc_tool/netdev_max_backlog", "w",
+              encoding="utf-8") as file:
+        file.write("1000\n")
+    with open(f"/proc/sys/{BACKLOG}", "w", encoding="utf-8") as file:
+        file.write("31000\n")
+    tool("release")
+    equal(read(f"/proc/sys/{BACKLOG}"), "1000\n", "restored")
+
+
+@test
+def s8_a_hold_ends_at_its_deadline():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    process = start("protect", "--json", "--max-hold", "300ms", "--",
+                    "sleep", "60")
+    wait_for(lambda: watchdogs() and plug_has_filters(), "a hold")
+    with Clients(LO) as clients:
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    check(process.poll() is None, "the command is gone")
+    process.terminate()
+    process.wait()
+    result = tool("protect", "--max-hold", "200ms", "--", "sleep", "3",
+                  expect=124)
+    check("deadline" in result.err, result.err)
+    result = tool("protect", "--max-hold", "200ms", "--kill", "--", "sleep",
+                  "60", expect=128 + signal.SIGTERM)
+    tool("hold", "--max-hold", "300ms")
+    wait_for(lambda: not watchdogs(), "the end of 'hold'")
+    connects()
+
+
+@test
+def s9_exit_status_and_streams_are_the_commands():
+    set_up("lo", "-p", str(PORT))
+    for command, status in (("exit 0", 0), ("exit 1", 1), ("exit 42", 42),
+                            ("kill -9 $$", 128 + signal.SIGKILL)):
+        tool("protect", "-q", "--", "sh", "-c", command, expect=status)
+    result = tool("protect", "-q", "--", "sh", "-c", "cat; echo e >&2",
+                  input="through")
+    equal((result.out, result.err), ("through", "e\n"), "streams")
+    tool("protect", "--", "/no/such/command", expect=127)
+    tool("protect", "--", "/etc/passwd", expect=126)
+    result = tool("protect", "-q", "--user", "nobody", "--", "id", "-un")
+    equal(result.out, "nobody\n", "user")
+    equal(tool("protect", "-q", "--", "sh", "-c", "ls /proc/self/fd").out
+          .split()[:3], ["0", "1", "2"], "descriptors")
+    connects_again()
+
+
+def connects_again():
+    server = listen(PORT)
+    connects()
+    server.close()
+
+
+@test
+def s9_signals_release_and_reach_the_command():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        process = start("protect", *LONG, "--", "sleep", "60")
+        wait_for(lambda: watchdogs() and plug_has_filters() and
+                 processes("sleep"), "the command")
+        with Clients(LO) as clients:
+            wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+            process.send_signal(number)
+            clients.finish()
+            equal(clients.errors, [], "errors")
+        process.communicate()
+        equal(process.returncode, 128 + number, "status")
+        equal(processes("sleep"), [], "the command")
+    process = start("protect", "-q", *LONG, "--", "sh", "-c",
+                    "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done")
+    process.stdout.readline()
+    process.send_signal(signal.SIGUSR1)
+    process.communicate()
+    equal(process.returncode, 7, "status after SIGUSR1")
+
+
+@test
+def s10_concurrent_calls_share_one_hold():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    prepared = picture("lo")
+    processes_ = [start("protect", "--json", *LONG, "--settle", "0", "--",
+                        "sleep", f"{0.1 * (number % 3)}")
+                  for number in range(20)]
+    with Clients(LO, 10) as clients:
+        results = [process.communicate()[1] for process in processes_]
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    equal([process.returncode for process in processes_], [0] * 20, "status")
+    reports = [json.loads(err.splitlines()[-1])["holds"][0]
+               for err in results]
+    shared = max(report.get("sharers", 0) for report in reports)
+    note(f"at most {shared} shared a hold")
+    check(shared > 1, "nothing was shared")
+    wait_for(lambda: not watchdogs(), "the watchdog's end")
+    equal(picture("lo"), prepared, "after all")
+    connects()
+
+
+@test
+def s10_the_last_one_releases():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    with Protecting(*LONG) as first:
+        with Protecting(*LONG) as second, Clients(LO) as clients:
+            wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+            result = second.finish()
+            equal(result.status, 0, "status")
+            equal(result.hold["others"], 1, "others")
+            clients.finish(0.3)
+            equal(clients.latency_ms, {}, "connected")
+            equal(first.finish().hold["sharers"], 2, "sharers")
+            clients.errors.clear()
+            clients.finish()
+            equal(clients.errors, [], "errors")
+
+
+@test
+def s10_a_daemon_of_the_command_keeps_no_lock():
+    set_up("lo", "-p", str(PORT))
+    tool("protect", "--", "sh", "-c", "sleep 600 >&- 2>&- &")
+    daemon, = processes("sleep")
+    defer(os.kill, daemon, signal.SIGKILL)
+    links = [os.readlink(f"/proc/{daemon}/fd/{fd}")
+             for fd in os.listdir(f"/proc/{daemon}/fd")]
+    check(not any("qdisc_tool/" in link or "socket" in link
+                  for link in links), links)
+    tool("protect", "--", "true")
+    tool("clear", "-q")
+
+
+@test
+def s7_until_covers_a_server_that_listens_late():
+    set_up("lo", "-p", str(PORT))
+    failed = {}
+    for options in ((), ("--until-new-port", str(PORT))):
+        with Server(PORT) as server, Load(LO, PORT, 4) as load:
+            load.wait_for_progress(10)
+            tool("protect", *LONG, *options, "--", "kill", "-USR1",
+                 str(server.pid))
+            load.wait_for_progress(10)
+            result = load.finish()
+            note(f"{options}: {result}")
+            failed[bool(options)] = result["failed"]
+    equal(failed[True], 0, "failures with --until-new-port")
+    check(failed[False], "the control did not fail")
+
+
+@test
+def s7_until_runs_a_command_and_gives_up_at_the_deadline():
+    set_up("lo", "-p", str(PORT))
+    path = "/run/qdisc_tool_test/ready"
+    tool("protect", *LONG, "--until", f"test -e {path}", "--", "sh", "-c",
+         f"(sleep 0.3; echo > {path}) >&- 2>&- &")
+    check(os.path.exists(path), "it did not wait")
+    tool("protect", "--max-hold", "500ms", "--until", "sleep 60", "--",
+         "true", expect=124)
+    equal(processes("sleep"), [], "left over")
+    tool("protect", *LONG, "--until", "false", "--", "false", expect=1)
+    listen()
+    tool("protect", *LONG, "--until-port", str(PORT), "--", "true")
+
+
+if __name__ == "__main__":
+    main(loopback)

@@ -1,0 +1,171 @@
+#!/usr/bin/python3 -BS
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 100
+# cpus: 2
+"""haproxy and nginx, reloaded and restarted under load: what is lost without
+qdisc_tool, and that nothing is lost with it."""
+
+import contextlib
+import os
+import shutil
+import signal
+
+from lib import (FAST, PORT, Skip, check, defer, equal, loopback, main, note,
+                 read, run, set_up, test, tool, wait_for, write)
+from restart import Load
+
+LO = "127.0.0.1"
+LONG = ("--max-hold", "60s")
+BACKEND_PORT = PORT + 10
+DIRECTORY = f"{FAST}/servers"
+ROUNDS = 3
+CLIENTS = 8
+BETWEEN = 30                       # requests
+
+HAPROXY = f"""
+global
+    stats socket {DIRECTORY}/haproxy.sock level admin expose-fd listeners
+defaults
+    mode http
+    timeout connect 20s
+    timeout client 20s
+    timeout server 20s
+frontend in
+    bind {LO}:{PORT}
+    default_backend out
+backend out
+    server nginx {LO}:{BACKEND_PORT}
+"""
+
+
+def nginx_config(name, port, options=""):
+    return f"""
+worker_processes 2;
+pid {DIRECTORY}/{name}.pid;
+error_log {DIRECTORY}/{name}.log;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    client_body_temp_path {DIRECTORY}/{name}.body;
+    proxy_temp_path {DIRECTORY}/{name}.proxy;
+    fastcgi_temp_path {DIRECTORY}/{name}.fastcgi;
+    uwsgi_temp_path {DIRECTORY}/{name}.uwsgi;
+    scgi_temp_path {DIRECTORY}/{name}.scgi;
+    server {{ listen {LO}:{port} {options}; return 200 "x"; }}
+}}
+"""
+
+
+def script(name, *lines):
+    """A shell script of what an operator's reload command does."""
+    path = f"{DIRECTORY}/{name}"
+    write(path, "#!/bin/sh -e\n" + "\n".join(lines) + "\n")
+    os.chmod(path, 0o755)
+    return path
+
+
+def stop(pid_file):
+    return (f"pid=$(cat {pid_file}); kill $pid; "
+            "while kill -0 $pid 2>&-; do sleep 0.01; done")
+
+
+def end(pid_file):
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(int(read(pid_file).split()[0]), signal.SIGTERM)
+
+
+def directory():
+    for program in ("haproxy", "nginx"):
+        if not shutil.which(program):
+            raise Skip(f"{program} is not installed")
+    os.makedirs(DIRECTORY, exist_ok=True)
+
+
+def nginx(name, port, options=""):
+    config = f"{DIRECTORY}/{name}.conf"
+    write(config, nginx_config(name, port, options))
+    command = f"nginx -c {config} -e {DIRECTORY}/{name}.log"
+    run(command)
+    pid_file = f"{DIRECTORY}/{name}.pid"
+    defer(end, pid_file)
+    wait_for(lambda: os.path.exists(pid_file), name)
+    return command, pid_file
+
+
+def haproxy():
+    nginx("backend", BACKEND_PORT)
+    write(f"{DIRECTORY}/haproxy.cfg", HAPROXY)
+    pid_file = f"{DIRECTORY}/haproxy.pid"
+    command = f"haproxy -D -f {DIRECTORY}/haproxy.cfg -p {pid_file}"
+    run(command)
+    defer(end, pid_file)
+    return command, pid_file
+
+
+def under_load(name, command, protected):
+    """Run a command some times under load; how many requests failed."""
+    with Load(LO, PORT, CLIENTS, http=True) as load:
+        load.wait_for_progress(BETWEEN)
+        for _ in range(ROUNDS):
+            if protected:
+                report = tool("protect", "--json", *LONG, "--", command).report
+                equal(report["dropped"], 0, "dropped")
+            else:
+                run([command])
+            load.wait_for_progress(BETWEEN)
+        result = load.finish()
+    note(f"{name}, {'protected' if protected else 'unprotected'}: {result}")
+    return result["failed"]
+
+
+def compare(name, command, control_fails):
+    """With protection nothing may fail; without, something if so wanted."""
+    lost = under_load(name, command, False)
+    if control_fails:
+        check(lost, "the control did not fail")
+    set_up("lo", "-p", str(PORT))
+    equal(under_load(name, command, True), 0, f"{name}: failures")
+
+
+@test
+def s17_haproxy_restart():
+    directory()
+    command, pid_file = haproxy()
+    compare("restart", script("restart", stop(pid_file), command), True)
+
+
+@test
+def s17_haproxy_reload():
+    directory()
+    command, pid_file = haproxy()
+    compare("reload", script("reload", f"{command} -sf $(cat {pid_file})"),
+            False)
+
+
+@test
+def s17_haproxy_reload_that_passes_sockets():
+    """What haproxy does by itself where it can; nothing is to be gained."""
+    directory()
+    command, pid_file = haproxy()
+    compare("reload -x", script(
+        "reload-x", f"{command} -x {DIRECTORY}/haproxy.sock "
+        f"-sf $(cat {pid_file})"), False)
+
+
+@test
+def s17_nginx_restart():
+    directory()
+    command, pid_file = nginx("front", PORT)
+    compare("nginx restart", script("restart", stop(pid_file), command), True)
+
+
+@test
+def s17_nginx_reload_with_reuseport():
+    directory()
+    command, _ = nginx("front", PORT, "reuseport")
+    compare("nginx reload", script("reload", f"{command} -s reload"), False)
+
+
+if __name__ == "__main__":
+    main(loopback, ("haproxy", "nginx", "cat"))

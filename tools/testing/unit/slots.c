@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The slot word's functions as a set, and wrong variants of that set. */
+#include "slots.h"
+
+#define ONE_STAGE	(1U << MHS_STAGE_SHIFT)
+#define STAGE_BITS	(MHS_STAGE_MASK << MHS_STAGE_SHIFT)
+
+static u32 use(u32 w)
+{
+	return ip_vs_mhs_slot_needs_use(w) ? w | MHS_USED_CUR : w;
+}
+
+/* The right set, but for the members that @... names */
+#define SLOT_OPS(...)						\
+{								\
+	.change = ip_vs_mhs_slot_change,			\
+	.cut = ip_vs_mhs_slot_cut,				\
+	.tick = ip_vs_mhs_slot_tick,				\
+	.use = use,						\
+	__VA_ARGS__						\
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+
+const struct slot_ops slot_real = SLOT_OPS();
+
+static u32 restarts_clock(u32 w, u32 idx, bool at_once, u32 first_stage)
+{
+	u32 next = ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+
+	if (ip_vs_mhs_slot_stable(next) || idx == ip_vs_mhs_slot_cand(w))
+		return next;
+	return (next & ~STAGE_BITS) | first_stage << MHS_STAGE_SHIFT;
+}
+
+const struct slot_ops slot_restarts_clock = SLOT_OPS(.change = restarts_clock);
+
+static u32 forgets_old(u32 w, u32 idx, bool at_once, u32 first_stage)
+{
+	if (!ip_vs_mhs_slot_stable(w) && idx != ip_vs_mhs_slot_cand(w))
+		w = ip_vs_mhs_slot_cut(w);
+	return ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+}
+
+const struct slot_ops slot_forgets_old = SLOT_OPS(.change = forgets_old);
+
+static u32 undo_waits(u32 w, u32 idx, bool at_once, u32 first_stage)
+{
+	if (!ip_vs_mhs_slot_stable(w) && idx == ip_vs_mhs_slot_old(w) &&
+	    !at_once)
+		return (w & ~MHS_IDX_MAX) | idx;
+	return ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+}
+
+const struct slot_ops slot_undo_waits = SLOT_OPS(.change = undo_waits);
+
+static u32 undo_forgets_used(u32 w, u32 idx, bool at_once, u32 first_stage)
+{
+	u32 next = ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+
+	if (!ip_vs_mhs_slot_stable(w) && ip_vs_mhs_slot_stable(next))
+		next &= ~MHS_USED;
+	return next;
+}
+
+const struct slot_ops slot_undo_forgets_used =
+	SLOT_OPS(.change = undo_forgets_used);
+
+static u32 always_at_once(u32 w, u32 idx, bool at_once, u32 first_stage)
+{
+	(void)at_once;
+	return ip_vs_mhs_slot_change(w, idx, true, first_stage);
+}
+
+const struct slot_ops slot_always_at_once = SLOT_OPS(.change = always_at_once);
+
+static u32 never_at_once(u32 w, u32 idx, bool at_once, u32 first_stage)
+{
+	if (ip_vs_mhs_slot_stable(w) && idx != ip_vs_mhs_slot_cand(w))
+		w |= MHS_USED_CUR;
+	return ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+}
+
+const struct slot_ops slot_never_at_once = SLOT_OPS(.change = never_at_once);
+
+static u32 loses_track(u32 w, u32 idx, bool at_once, u32 first_stage)
+{
+	u32 next = ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+
+	return next == w ? w : next & ~MHS_TRACK;
+}
+
+const struct slot_ops slot_loses_track = SLOT_OPS(.change = loses_track);
+
+static u32 track_one_tick(u32 w, u32 ticks)
+{
+	w = ip_vs_mhs_slot_tick(w, ticks);
+	return ticks & MHS_TICK_TRACK ? w & ~MHS_TRACK : w;
+}
+
+const struct slot_ops slot_track_one_tick = SLOT_OPS(.tick = track_one_tick);
+
+static u32 merge_forgets_used(u32 w, u32 ticks)
+{
+	u32 next = ip_vs_mhs_slot_tick(w, ticks);
+
+	if (!ip_vs_mhs_slot_stable(w) && ip_vs_mhs_slot_stable(next))
+		next &= ~MHS_USED;
+	return next;
+}
+
+const struct slot_ops slot_merge_forgets_used =
+	SLOT_OPS(.tick = merge_forgets_used);
+
+static u32 used_one_tick(u32 w, u32 ticks)
+{
+	bool stable = ip_vs_mhs_slot_stable(w);
+
+	w = ip_vs_mhs_slot_tick(w, ticks);
+	return stable && ticks & MHS_TICK_USED ? w & ~MHS_USED : w;
+}
+
+const struct slot_ops slot_used_one_tick = SLOT_OPS(.tick = used_one_tick);
+
+static u32 leaves_no_mark(u32 w)
+{
+	return w;
+}
+
+const struct slot_ops slot_packet_leaves_no_mark =
+	SLOT_OPS(.use = leaves_no_mark);
+
+static u32 short_hold(u32 w, u32 ticks)
+{
+	u32 next = ip_vs_mhs_slot_tick(w, ticks);
+
+	if (ip_vs_mhs_slot_stage(w) == MHS_STAGE_HOLD &&
+	    ip_vs_mhs_slot_stage(next) == MHS_STAGE_HOLD + 1)
+		next += ONE_STAGE;
+	return next;
+}
+
+const struct slot_ops slot_short_hold = SLOT_OPS(.tick = short_hold);
+
+static u32 short_pin(u32 w, u32 ticks)
+{
+	u32 next = ip_vs_mhs_slot_tick(w, ticks);
+
+	return ip_vs_mhs_slot_stage(next) == MHS_STAGE_LAST ?
+	       ip_vs_mhs_slot_cut(next) : next;
+}
+
+const struct slot_ops slot_short_pin = SLOT_OPS(.tick = short_pin);
+
+static u32 never_merges(u32 w, u32 ticks)
+{
+	if (ip_vs_mhs_slot_stage(w) == MHS_STAGE_LAST)
+		ticks &= ~MHS_TICK_PIN;
+	return ip_vs_mhs_slot_tick(w, ticks);
+}
+
+const struct slot_ops slot_never_merges = SLOT_OPS(.tick = never_merges);
+
+static u32 stage_overflows(u32 w, u32 ticks)
+{
+	if (ip_vs_mhs_slot_stage(w) == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
+		return w + ONE_STAGE;
+	return ip_vs_mhs_slot_tick(w, ticks);
+}
+
+const struct slot_ops slot_stage_overflows = SLOT_OPS(.tick = stage_overflows);
+
+#pragma GCC diagnostic pop

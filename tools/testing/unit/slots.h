@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The slot word's functions as a set, and wrong variants of that set. */
+#ifndef _UNIT_SLOTS_H
+#define _UNIT_SLOTS_H
+
+#include "ip_vs_mhs_table.h"
+
+/**
+ * struct slot_ops - everything that makes one word out of another
+ * @change: ip_vs_mhs_slot_change()
+ * @cut: ip_vs_mhs_slot_cut()
+ * @tick: ip_vs_mhs_slot_tick()
+ * @use: what a packet makes of the word before it is sent
+ */
+struct slot_ops {
+	u32 (*change)(u32 w, u32 idx, bool at_once, u32 first_stage);
+	u32 (*cut)(u32 w);
+	u32 (*tick)(u32 w, u32 ticks);
+	u32 (*use)(u32 w);
+};
+
+extern const struct slot_ops slot_real;
+
+/* Each is wrong in the one way its name says */
+extern const struct slot_ops slot_restarts_clock;
+extern const struct slot_ops slot_forgets_old;
+extern const struct slot_ops slot_undo_waits;
+extern const struct slot_ops slot_always_at_once;
+extern const struct slot_ops slot_never_at_once;
+extern const struct slot_ops slot_loses_track;
+extern const struct slot_ops slot_track_one_tick;
+extern const struct slot_ops slot_undo_forgets_used;
+extern const struct slot_ops slot_merge_forgets_used;
+extern const struct slot_ops slot_used_one_tick;
+extern const struct slot_ops slot_packet_leaves_no_mark;
+extern const struct slot_ops slot_short_hold;
+extern const struct slot_ops slot_short_pin;
+extern const struct slot_ops slot_never_merges;
+extern const struct slot_ops slot_stage_overflows;
+
+#endif /* _UNIT_SLOTS_H */

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Every state that one slot, three servers and one flow can get into, breadth
+ * first, so that a violation comes with the shortest way to it.
+ *
+ * Clocks are free to tick in any order and combination, with two limits that
+ * stand for "the flow sends a packet at least once a pin period": between two
+ * of its packets come at most MHS_PIN_TICKS pin ticks and one used tick.  A
+ * track tick comes only while there is no entry, a cut or a change at once only
+ * while the flow has an entry: both are duties of the caller.
+ *
+ * Control works in two steps, judge and store, and packets may come between
+ * them: the store must then fail.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "slots.h"
+#include "unit.h"
+
+#define SERVERS		3
+#define MAX_STATES	(1U << 22)
+#define HASH_SIZE	(1U << 23)
+
+struct state {
+	u32 word;
+	u32 judged, store;	/* both 0: control is not in between */
+	u8 at_once;		/* what is to be stored harms no flow */
+	u8 owner, entry;	/* of the flow; owner 0: no flow */
+	u8 pin_ticks, used_ticks; /* since its last packet */
+};
+
+struct subject {
+	const struct slot_ops *ops;
+	bool plain_store;	/* control stores without comparing */
+};
+
+enum {
+	BEGIN, SEND, END, OTHER_USES, OTHER_MARKS, STORE,
+	TICKS,				/* 16: one for each combination */
+	CUT = TICKS + 16,
+	CHANGE,				/* server * 4 + no hold * 2 + at once */
+	EVENTS = CHANGE + (SERVERS + 1) * 4
+};
+
+struct node {
+	struct state state;
+	u32 from, event;
+};
+
+static struct node *nodes;
+static u32 nr_nodes;
+static u32 *hash;
+
+static const char *event_name(u32 e)
+{
+	static const char * const names[] = {
+		"new flow", "packet", "flow ends", "another's packet",
+		"another's entry", "store",
+	};
+	static char text[64];
+	u32 change = e - CHANGE;
+
+	if (e < TICKS)
+		return names[e];
+	if (e < CUT)
+		snprintf(text, sizeof(text), "tick %#x", e - TICKS);
+	else if (e == CUT)
+		return "cut";
+	else
+		snprintf(text, sizeof(text), "change to %u%s%s",
+			 change / 4, change & 1 ? " at once" : "",
+			 change & 2 ? " no hold" : "");
+	return text;
+}
+
+/* The flow sends; true when that goes to another server than its own */
+static bool flow_sends(const struct slot_ops *ops, struct state *s)
+{
+	bool found, stable;
+	u32 server;
+
+	s->word = ops->use(s->word);
+	s->pin_ticks = 0;
+	s->used_ticks = 0;
+	found = s->entry && ip_vs_mhs_slot_tracked(s->word);
+	stable = ip_vs_mhs_slot_stable(s->word);
+	if (!s->owner) {
+		server = ip_vs_mhs_slot_cand(s->word);
+		s->owner = server;
+		s->entry = stable && !s->at_once ? 0 : server;
+	} else {
+		server = found ? s->entry : ip_vs_mhs_slot_old(s->word);
+		if (!found && ip_vs_mhs_slot_pinning(s->word))
+			s->entry = server;
+	}
+	if (s->entry)
+		s->word |= MHS_TRACK_CUR;
+	return server != s->owner;
+}
+
+/* Clocks tick, unless that breaks the limits above */
+static bool clocks_tick(const struct slot_ops *ops, struct state *s, u32 ticks)
+{
+	s->word = ops->tick(s->word, ticks);
+	if (!s->owner)
+		return true;
+	s->pin_ticks += !!(ticks & MHS_TICK_PIN);
+	s->used_ticks += !!(ticks & MHS_TICK_USED);
+	return s->pin_ticks <= MHS_PIN_TICKS && s->used_ticks <= 1 &&
+	       !(s->entry && ticks & MHS_TICK_TRACK);
+}
+
+/* Control stores what it judged, if it is still there */
+static void store(const struct subject *subject, struct state *s)
+{
+	if (s->word == s->judged || subject->plain_store)
+		s->word = s->store;
+	s->judged = 0;
+	s->store = 0;
+	s->at_once = 0;
+}
+
+/* Apply what happened; false when it cannot happen in this state.  A flow
+ * that is misled shows in *@misled.
+ */
+static bool happen(const struct subject *subject, struct state *s, u32 event,
+		   bool *misled)
+{
+	const struct slot_ops *ops = subject->ops;
+	bool pending = s->judged || s->store;
+	u32 change = event - CHANGE;
+	bool at_once = event == CUT || change & 1;
+
+	switch (event) {
+	case BEGIN:
+	case SEND:
+		if (!s->owner != (event == BEGIN))
+			return false;
+		*misled = flow_sends(ops, s);
+		return true;
+	case END:
+		s->owner = 0;
+		s->entry = 0;
+		s->pin_ticks = 0;
+		s->used_ticks = 0;
+		return true;
+	case OTHER_USES:
+		s->word = ops->use(s->word);
+		return true;
+	case OTHER_MARKS:
+		s->word |= MHS_TRACK_CUR;
+		return true;
+	case STORE:
+		store(subject, s);
+		return pending;
+	}
+	if (pending)
+		return false;
+	if (event < CUT)
+		return clocks_tick(ops, s, event - TICKS);
+	if (at_once && s->owner && !s->entry)
+		return false;
+	s->at_once = at_once;
+	s->judged = s->word;
+	s->store = event == CUT ? ops->cut(s->word) :
+		   ops->change(s->word, change / 4, at_once,
+			       change & 2 ? MHS_STAGE_PIN : MHS_STAGE_HOLD);
+	return true;
+}
+
+/* What holds for every word there is */
+static const char *word_fault(const struct subject *subject, u32 w)
+{
+	u32 field = w >> MHS_OLD_SHIFT & MHS_IDX_MAX, n;
+	u32 cand = ip_vs_mhs_slot_cand(w), old = ip_vs_mhs_slot_old(w);
+
+	if (cand > SERVERS || old > SERVERS)
+		return "there is no such server";
+	if (ip_vs_mhs_slot_stable(w) != (old == cand))
+		return "stable and two servers, or unstable and one";
+	if (ip_vs_mhs_slot_stable(w) && field > 3)
+		return "stable and a server beside the used bits";
+	if (old == MHS_IDX_NONE && cand)
+		return "older flows have no server";
+	for (n = 0; !ip_vs_mhs_slot_stable(w); n++) {
+		if (n == 15)
+			return "no end to the transition";
+		w = subject->ops->tick(w, n < 4 ? MHS_TICK_HOLD :
+						  MHS_TICK_PIN);
+	}
+	return ip_vs_mhs_slot_cand(w) == cand ? NULL : "merged another server";
+}
+
+static bool same(const struct state *a, const struct state *b)
+{
+	return a->word == b->word && a->judged == b->judged &&
+	       a->store == b->store && a->at_once == b->at_once &&
+	       a->owner == b->owner && a->entry == b->entry &&
+	       a->pin_ticks == b->pin_ticks && a->used_ticks == b->used_ticks;
+}
+
+/* Remember @s unless it is known */
+static bool visit(const struct state *s, u32 from, u32 event)
+{
+	u64 h = s->word * 0x9e3779b97f4a7c15ULL ^ s->judged;
+
+	h = h * 0x9e3779b97f4a7c15ULL ^ s->store;
+	h = h * 0x9e3779b97f4a7c15ULL ^
+	    (s->owner | s->entry << 4 | s->pin_ticks << 8 |
+	     s->used_ticks << 16 | s->at_once << 24);
+	h = h * 0x9e3779b97f4a7c15ULL >> 32;
+	for (h %= HASH_SIZE; hash[h]; h = (h + 1) % HASH_SIZE)
+		if (same(&nodes[hash[h]].state, s))
+			return true;
+	if (nr_nodes == MAX_STATES)
+		return false;
+	nodes[nr_nodes] = (struct node){ *s, from, event };
+	hash[h] = nr_nodes++;
+	return true;
+}
+
+static bool violated(const char *fault, u32 from, u32 event, u32 word)
+{
+	char path[400] = "";
+	u32 n;
+
+	for (n = from; n > 1; n = nodes[n].from) {
+		char rest[sizeof(path)];
+
+		memcpy(rest, path, sizeof(path));
+		snprintf(path, sizeof(path), "%s, %.300s",
+			 event_name(nodes[n].event), rest);
+	}
+	return unit_fail("%s: %s%s gives %#x", fault, path, event_name(event),
+			 word);
+}
+
+static bool explore(const struct subject *subject)
+{
+	struct state start = { .word = 0 };
+	u32 n, event;
+
+	nr_nodes = 1;
+	visit(&start, 0, 0);
+	for (n = 1; n < nr_nodes; n++) {
+		for (event = 0; event < EVENTS; event++) {
+			struct state s = nodes[n].state;
+			bool misled = false;
+			const char *fault;
+
+			if (!happen(subject, &s, event, &misled))
+				continue;
+			fault = misled ? "a flow went to another server" :
+				word_fault(subject, s.word);
+			if (fault)
+				return violated(fault, n, event, s.word);
+			if (!visit(&s, n, event))
+				return unit_fail("more states than %u",
+						 MAX_STATES);
+		}
+	}
+	unit_note("%u states", nr_nodes - 1);
+	return nr_nodes > 10000 || unit_fail("too few states: void");
+}
+
+static bool all_states(const void *arg)
+{
+	bool passed;
+
+	nodes = unit_alloc(MAX_STATES, sizeof(*nodes));
+	hash = unit_alloc(HASH_SIZE, sizeof(*hash));
+	passed = explore(arg);
+	free(hash);
+	free(nodes);
+	return passed;
+}
+
+#define SUBJECT(name) \
+	static const struct subject name = { .ops = &slot_##name }
+
+SUBJECT(real);
+SUBJECT(forgets_old);
+SUBJECT(undo_waits);
+SUBJECT(always_at_once);
+SUBJECT(loses_track);
+SUBJECT(undo_forgets_used);
+SUBJECT(used_one_tick);
+SUBJECT(packet_leaves_no_mark);
+SUBJECT(short_pin);
+SUBJECT(never_merges);
+SUBJECT(stage_overflows);
+
+static const struct subject plain_store = { &slot_real, true };
+
+static const struct unit_test tests[] = {
+	{ "all_states", all_states, &real, false },
+	{ "catches_forgotten_old", all_states, &forgets_old, true },
+	{ "catches_waiting_undo", all_states, &undo_waits, true },
+	{ "catches_always_at_once", all_states, &always_at_once, true },
+	{ "catches_lost_track", all_states, &loses_track, true },
+	{ "catches_forgetting_undo", all_states, &undo_forgets_used, true },
+	{ "catches_one_used_generation", all_states, &used_one_tick, true },
+	{ "catches_no_mark", all_states, &packet_leaves_no_mark, true },
+	{ "catches_short_pin", all_states, &short_pin, true },
+	{ "catches_never_merges", all_states, &never_merges, true },
+	{ "catches_stage_overflow", all_states, &stage_overflows, true },
+	{ "catches_plain_store", all_states, &plain_store, true },
+};
+
+int main(int argc, char **argv)
+{
+	return unit_main(tests, ARRAY_SIZE(tests), argc, argv);
+}

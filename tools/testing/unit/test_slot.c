@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The slot word, one step at a time: every well-formed word whose indexes
+ * are edge cases, and every phase between the clocks and a change.
+ */
+#include "slots.h"
+#include "unit.h"
+
+static const u32 edges[] = {
+	0, 1, 2, 4095, 4096, MHS_IDX_MAX - 1, MHS_IDX_MAX,
+};
+
+/* The fields of a word, taken apart without the code under test */
+struct fields {
+	u32 cand, old, stage, track;	/* old: the used bits while stable */
+};
+
+static u32 pack(const struct fields *f)
+{
+	return f->cand + f->old * 0x2000 + f->stage * 0x4000000 +
+	       f->track * 0x40000000;
+}
+
+/* Call @each with every well-formed word of the edge indexes */
+static bool all_words(bool (*each)(const struct fields *f, const void *arg),
+		      const void *arg)
+{
+	struct fields f;
+	u32 c, o;
+
+	for (f.stage = 0; f.stage < 16; f.stage++)
+		for (f.track = 0; f.track < 4; f.track++)
+			for (c = 0; c < ARRAY_SIZE(edges); c++)
+				for (o = 0; o < ARRAY_SIZE(edges); o++) {
+					f.cand = edges[c];
+					f.old = f.stage ? edges[o] : o;
+					if (f.stage ? !o || o == c : o > 3)
+						continue;
+					if (!each(&f, arg))
+						return false;
+				}
+	return true;
+}
+
+struct accessors {
+	u32 (*cand)(u32 w);
+	u32 (*old)(u32 w);
+	u32 (*stage)(u32 w);
+	bool (*stable)(u32 w);
+	bool (*pinning)(u32 w);
+	bool (*tracked)(u32 w);
+	bool (*needs_use)(u32 w);
+};
+
+#define ACCESSORS						\
+	.cand = ip_vs_mhs_slot_cand,				\
+	.old = ip_vs_mhs_slot_old,				\
+	.stage = ip_vs_mhs_slot_stage,				\
+	.stable = ip_vs_mhs_slot_stable,			\
+	.pinning = ip_vs_mhs_slot_pinning,			\
+	.tracked = ip_vs_mhs_slot_tracked
+
+static u32 old_field(u32 w)
+{
+	return (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX;
+}
+
+static const struct accessors accessors = {
+	ACCESSORS, .needs_use = ip_vs_mhs_slot_needs_use,
+};
+/* Takes the used bits of a stable slot for a server */
+static const struct accessors raw_old = {
+	.cand = ip_vs_mhs_slot_cand, .old = old_field,
+	.stage = ip_vs_mhs_slot_stage, .stable = ip_vs_mhs_slot_stable,
+	.pinning = ip_vs_mhs_slot_pinning, .tracked = ip_vs_mhs_slot_tracked,
+	.needs_use = ip_vs_mhs_slot_needs_use,
+};
+
+static bool use_if_unused(u32 w)
+{
+	return ip_vs_mhs_slot_stable(w) && !(w & MHS_USED);
+}
+
+static const struct accessors lazy_use = {
+	ACCESSORS, .needs_use = use_if_unused,
+};
+
+static bool layout_of(const struct fields *f, const void *arg)
+{
+	const struct accessors *a = arg;
+	u32 w = pack(f), old = f->stage ? f->old : f->cand;
+
+	if (a->cand(w) == f->cand && a->old(w) == old &&
+	    a->stage(w) == f->stage && a->stable(w) == !f->stage &&
+	    a->pinning(w) == (f->stage >= 5) && a->tracked(w) == !!f->track &&
+	    a->needs_use(w) == (!f->stage && !(f->old & 1)))
+		return true;
+	return unit_fail("word %#x: cand %u old %u stage %u", w, a->cand(w),
+			 a->old(w), a->stage(w));
+}
+
+static bool layout(const void *arg)
+{
+	return all_words(layout_of, arg);
+}
+
+/* What any combination of ticks may do to a word */
+static bool ticks_of(const struct fields *f, const void *arg)
+{
+	const struct slot_ops *ops = arg;
+	u32 w = pack(f), ticks;
+
+	for (ticks = 0; ticks < 16; ticks++) {
+		u32 n = ops->tick(w, ticks), want = f->stage;
+		bool hold = ticks & 1, pin = ticks & 2, used = ticks & 4;
+		struct fields to = *f;
+
+		if (ticks & 8)
+			to.track = f->track << 1 & 2;
+		if (!f->stage && used)
+			to.old = f->old << 1 & 2;
+		if (f->stage >= 1 && f->stage <= 4)
+			want += hold;
+		else if (f->stage)
+			want += pin;
+		to.stage = want;
+		if (want == 16) {
+			to.stage = 0;
+			to.old = 3;
+		}
+		if (n != pack(&to))
+			return unit_fail("word %#x ticks %#x: %#x, not %#x", w,
+					 ticks, n, pack(&to));
+	}
+	return true;
+}
+
+static bool ticks(const void *arg)
+{
+	return all_words(ticks_of, arg);
+}
+
+static bool changes_of(const struct fields *f, const void *arg)
+{
+	const struct slot_ops *ops = arg;
+	u32 w = pack(f), i, first, at_once;
+
+	for (i = 0; i < ARRAY_SIZE(edges); i++)
+		for (first = 1; first <= 5; first += 4)
+			for (at_once = 0; at_once < 2; at_once++) {
+				u32 n = ops->change(w, edges[i], at_once,
+						    first);
+				struct fields to = *f;
+
+				to.cand = edges[i];
+				if (f->stage) {
+					if (at_once || to.cand == f->old) {
+						to.stage = 0;
+						to.old = 3;
+					}
+				} else if (to.cand != f->cand && !at_once &&
+					   f->old && f->cand) {
+					to.stage = first;
+					to.old = f->cand;
+				}
+				if (n != pack(&to))
+					return unit_fail("word %#x to %u%s, first stage %u: %#x, not %#x",
+							 w, edges[i], at_once ?
+							 " at once" : "",
+							 first, n, pack(&to));
+			}
+	return true;
+}
+
+static bool changes(const void *arg)
+{
+	return all_words(changes_of, arg);
+}
+
+static bool cuts_of(const struct fields *f, const void *arg)
+{
+	const struct slot_ops *ops = arg;
+	u32 w = pack(f), n = ops->cut(w);
+	struct fields to = *f;
+
+	if (f->stage) {
+		to.stage = 0;
+		to.old = 3;
+	}
+	if (n != pack(&to))
+		return unit_fail("word %#x: %#x, not %#x", w, n, pack(&to));
+	return true;
+}
+
+static bool cuts(const void *arg)
+{
+	return all_words(cuts_of, arg);
+}
+
+static u32 cut_is_noop(u32 w)
+{
+	return w;
+}
+static const struct slot_ops never_cuts = { .cut = cut_is_noop };
+
+/* Clocks of periods that share no divisor: over their product, a change
+ * meets every phase of both.
+ */
+#define HOLD_T		4
+#define PIN_T		3
+#define ALL_PHASES	(HOLD_T * PIN_T)
+
+/* A change at @first, perhaps another one at @second: when does it end? */
+static bool one_life(const struct slot_ops *ops, u32 first_stage, u32 first,
+		     u32 second)
+{
+	u32 hold = first_stage == MHS_STAGE_HOLD ? MHS_HOLD_TICKS * HOLD_T : 0;
+	u32 pin = MHS_PIN_TICKS * PIN_T;
+	u32 limit = 2 * (hold + pin + HOLD_T + PIN_T);
+	u32 w = 1 | MHS_USED_CUR, cand = 2, pinned = 0, merged = 0, t;
+
+	for (t = 0; t < first + limit && !merged; t++) {
+		if (t > first) {
+			u32 mask = (t % HOLD_T ? 0 : MHS_TICK_HOLD) |
+				   (t % PIN_T ? 0 : MHS_TICK_PIN);
+
+			w = ops->tick(w, mask);
+		} else if (t == first) {
+			w = ops->change(w, 2, false, first_stage);
+		}
+		if (t > first && ip_vs_mhs_slot_stable(w))
+			merged = t;
+		else if (t == second)
+			w = ops->change(w, cand = 3, false, first_stage);
+		if (ip_vs_mhs_slot_pinning(w) && !pinned)
+			pinned = t;
+	}
+	if (!pinned || !merged)
+		return unit_fail("change at %u, again at %u: never merged",
+				 first, second);
+	if (ip_vs_mhs_slot_cand(w) != cand)
+		return unit_fail("change at %u, again at %u: wrong server",
+				 first, second);
+	if (pinned - first < hold ||
+	    pinned - first > hold + (hold ? HOLD_T : 0) ||
+	    merged - pinned < pin || merged - pinned > pin + PIN_T)
+		return unit_fail("change at %u, again at %u: pinned at %u, merged at %u, times %u and %u",
+				 first, second, pinned, merged, hold, pin);
+	return true;
+}
+
+static bool times(const void *arg)
+{
+	u32 first, second;
+	u32 longest = (MHS_HOLD_TICKS + 1) * HOLD_T +
+		      (MHS_PIN_TICKS + 1) * PIN_T;
+
+	for (first = 1; first <= ALL_PHASES; first++)
+		for (second = first + 1; second <= first + longest; second++)
+			if (!one_life(arg, MHS_STAGE_HOLD, first, second) ||
+			    !one_life(arg, MHS_STAGE_PIN, first, second))
+				return false;
+	return true;
+}
+
+/* After a packet, and after a merge, a slot is used for two ticks */
+static bool used(const void *arg)
+{
+	const struct slot_ops *ops = arg;
+	u32 start[2] = { ops->use(1), 0 }, w, i;
+
+	w = ops->change(1 | MHS_USED, 2, false, MHS_STAGE_PIN);
+	for (i = 0; i <= MHS_PIN_TICKS; i++)
+		w = ops->tick(w, MHS_TICK_PIN);
+	start[1] = w;
+	for (i = 0; i < 2; i++) {
+		u32 n;
+
+		for (w = start[i], n = 0; n < 3; n++) {
+			u32 next = ops->change(w, 5, false,
+					       MHS_STAGE_HOLD);
+
+			if (ip_vs_mhs_slot_stable(next) != (n == 2))
+				return unit_fail("%s, then %u ticks: %#x becomes %#x",
+						 i ? "merge" : "packet", n, w,
+						 next);
+			w = ops->tick(w, MHS_TICK_USED);
+		}
+	}
+	return true;
+}
+
+/* Only two ticks without a refresh take the tracked marks away */
+static bool tracked_of(const struct fields *f, const void *arg)
+{
+	const struct slot_ops *ops = arg;
+	u32 w = pack(f) | MHS_TRACK_CUR, i;
+
+	for (i = 0; i < 32; i++) {
+		u32 idx = edges[i % ARRAY_SIZE(edges)];
+		u32 first = i & 4 ? MHS_STAGE_PIN : MHS_STAGE_HOLD;
+
+		w = ops->change(w, idx, i % 16 == 0, first);
+		w = ops->tick(w, i & 7);
+		w = ops->use(i % 8 ? w : ops->cut(w));
+		if (!(w & MHS_TRACK_CUR))
+			return unit_fail("word %#x: mark lost in step %u",
+					 pack(f), i);
+	}
+	w = ops->tick(w, MHS_TICK_TRACK);
+	if (!ip_vs_mhs_slot_tracked(w))
+		return unit_fail("word %#x: mark lost in one tick", pack(f));
+	w = ops->tick(w | MHS_TRACK_CUR, MHS_TICK_TRACK);
+	if (!ip_vs_mhs_slot_tracked(w))
+		return unit_fail("word %#x: refresh ignored", pack(f));
+	w = ops->tick(w, MHS_TICK_TRACK);
+	if (ip_vs_mhs_slot_tracked(w))
+		return unit_fail("word %#x: marked for ever", pack(f));
+	return true;
+}
+
+static bool tracked(const void *arg)
+{
+	return all_words(tracked_of, arg);
+}
+
+static const struct unit_test tests[] = {
+	{ "layout", layout, &accessors, false },
+	{ "layout_catches_raw_old", layout, &raw_old, true },
+	{ "layout_catches_lazy_use", layout, &lazy_use, true },
+	{ "ticks", ticks, &slot_real, false },
+	{ "ticks_catches_short_hold", ticks, &slot_short_hold, true },
+	{ "ticks_catches_short_pin", ticks, &slot_short_pin, true },
+	{ "ticks_catches_never_merges", ticks, &slot_never_merges, true },
+	{ "ticks_catches_stage_overflow", ticks, &slot_stage_overflows, true },
+	{ "changes", changes, &slot_real, false },
+	{ "changes_catches_restart", changes, &slot_restarts_clock, true },
+	{ "changes_catches_forgotten_old", changes, &slot_forgets_old, true },
+	{ "changes_catches_waiting_undo", changes, &slot_undo_waits, true },
+	{ "changes_catches_never_at_once", changes, &slot_never_at_once, true },
+	{ "cuts", cuts, &slot_real, false },
+	{ "cuts_catches_no_cut", cuts, &never_cuts, true },
+	{ "times", times, &slot_real, false },
+	{ "times_catches_restart", times, &slot_restarts_clock, true },
+	{ "times_catches_short_hold", times, &slot_short_hold, true },
+	{ "times_catches_short_pin", times, &slot_short_pin, true },
+	{ "times_catches_never_merges", times, &slot_never_merges, true },
+	{ "used", used, &slot_real, false },
+	{ "used_catches_forgetting_merge", used, &slot_merge_forgets_used,
+	  true },
+	{ "used_catches_one_generation", used, &slot_used_one_tick, true },
+	{ "used_catches_no_mark", used, &slot_packet_leaves_no_mark, true },
+	{ "used_catches_never_at_once", used, &slot_never_at_once, true },
+	{ "tracked", tracked, &slot_real, false },
+	{ "tracked_catches_loss", tracked, &slot_loses_track, true },
+	{ "tracked_catches_one_generation", tracked, &slot_track_one_tick,
+	  true },
+};
+
+int main(int argc, char **argv)
+{
+	return unit_main(tests, ARRAY_SIZE(tests), argc, argv);
+}
