@@ -58,20 +58,35 @@ ip_vs_mhs_total_stats(struct netns_ipvs *ipvs)
 #endif
 }
 
-/* May the namespace have a service by firewall mark?  Where the core does not
- * count them, any service that is not one of the @known ones may be one.
+/* Has the namespace services that are not among the @known ones? */
+static inline bool ip_vs_mhs_others(struct netns_ipvs *ipvs, int known)
+{
+#ifdef MHS_HAVE_ATOMIC_SERVICES
+	int i, n = 0;
+
+	for (i = 0; i < ARRAY_SIZE(ipvs->num_services); i++)
+		n += atomic_read(&ipvs->num_services[i]);
+	return n != known;
+#else
+	return READ_ONCE(ipvs->num_services) +
+	       READ_ONCE(ipvs->num_services6) != known;
+#endif
+}
+
+/* May one of these be by firewall mark, of which we know @fwm?  Where the core
+ * does not count them, any may.
  */
-static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known)
+static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
+				     int fwm)
 {
 #ifdef MHS_HAVE_FWM_SERVICES
 	int i, n = 0;
 
 	for (i = 0; i < ARRAY_SIZE(ipvs->fwm_services); i++)
 		n += atomic_read(&ipvs->fwm_services[i]);
-	return n;
+	return n != fwm;
 #else
-	return READ_ONCE(ipvs->num_services) +
-	       READ_ONCE(ipvs->num_services6) != known;
+	return ip_vs_mhs_others(ipvs, known);
 #endif
 }
 

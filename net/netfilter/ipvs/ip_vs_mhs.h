@@ -2,7 +2,11 @@
 /* IPVS stateless Maglev scheduler: what its files share.
  *
  *	ip_vs_mhs_table.c	slot word, table fill: pure, no IPVS type
- *	ip_vs_mhs_pkt.c		packet path: the hook, schedule()
+ *	ip_vs_mhs_pkt.c		packet path: the hooks, see ip_vs_mhs_pkt.h
+ *	ip_vs_mhs_proto.c	packet path: TCP, UDP, QUIC, SCTP
+ *	ip_vs_mhs_sched.c	packet path: picks, entries, schedule()
+ *	ip_vs_mhs_nat.c		packet path: masquerading, the way back
+ *	ip_vs_mhs_icmp.c	packet path: ICMP errors
  *	ip_vs_mhs_ctl.c		control path: services, the core's callbacks
  *	ip_vs_mhs_dest.c	control path: servers, carriers
  *	ip_vs_mhs_move.c	control path: rebuilds, clocks, the work
@@ -20,13 +24,14 @@
  *	mhs.lock			servers, slots and clocks of a service
  *	ip_vs_mhs_scratch.lock		the module's scratch space, a rebuild
  *	ip_vs_mhs_hash_lock		writers of the service hash table
+ *	mhs_pairs_lock			writers of the table of pairs
  *
  *	operation			locks
  *	---------------------------------------------------------------
  *	packet, schedule()		none (RCU); recount_lock is only tried
  *	init_service, done_service	net.lock; then mhs.lock; then hash
- *	add_dest, upd_dest, del_dest	mhs.lock, scratch
- *	work of a service		mhs.lock, scratch
+ *	add_dest, upd_dest, del_dest	mhs.lock; then pairs; then scratch
+ *	work of a service		mhs.lock; then pairs; then scratch
  *	work of a namespace		net.lock
  *	read of /proc			net.lock, mhs.lock
  *
@@ -40,10 +45,12 @@
  *			only, so a packet never sees half a change and control
  *			never overrides what a packet has just written
  *	servers[]	control, under mhs.lock; packets read under RCU
- *	server.carrier	control, under mhs.lock; packets read under RCU
+ *	server.carrier	control, under mhs.lock; packets read under RCU; so is
+ *			server.via
  *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	counters	the packet's own CPU
- *	made, room	packets that are about to make an entry
+ *	room		packets that are about to make an entry
+ *	server.shared	whoever claims the same pair, under mhs_pairs_lock
  *
  * The life of a server
  * --------------------
@@ -53,9 +60,10 @@
  *			   may lead to it; it gets no new flow
  *	add_dest again	-> LISTED, same index: it is the same server
  *	no slot names it, and its time (hold + pin) is over or it has no
- *	entry left	-> out of servers[], call_rcu(): the carrier and the
- *			   server's reference to the ip_vs_dest are put, and
- *			   only then the index may be taken again
+ *	entry left	-> out of servers[] and the table of pairs, call_rcu():
+ *			   the carrier and the server's reference to the
+ *			   ip_vs_dest are put, and only then the index may be
+ *			   taken again
  *
  *	A packet that reads an index in a slot word may use servers[index]
  *	until it leaves its RCU section: the index goes out of every word
@@ -108,7 +116,10 @@
 #define MHS_SRV_IN		0x1U	/* listed, weight > 0: takes new flows */
 #define MHS_SRV_GONE		0x2U	/* deleted */
 #define MHS_SRV_TRACKED		0x4U	/* its new flows need an entry */
-#define MHS_SRV_MASQ		0x8U	/* masquerading: all its flows do */
+#define MHS_SRV_STATEFUL	0x8U	/* all its flows do: it has no carrier */
+#define MHS_SRV_NAT		0x10U	/* its carrier masquerades */
+#define MHS_SRV_FROZEN		0x20U	/* its carrier is for older flows only */
+#define MHS_SRV_METHOD		(MHS_SRV_STATEFUL | MHS_SRV_NAT | MHS_SRV_FROZEN)
 
 /* Counters of a service; the order is that of the columns in /proc */
 enum ip_vs_mhs_cnt {
@@ -121,6 +132,9 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_CAPPED,		/* no entry: max_entries reached */
 	MHS_CNT_NOMEM,		/* no entry or carrier: no memory */
 	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
+	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
+	MHS_CNT_REPLY,		/* masquerading: replies translated */
+	MHS_CNT_DIRECT,		/* entries made for flows past the service */
 	MHS_CNT_MAX
 };
 
@@ -132,7 +146,10 @@ struct ip_vs_mhs;
 
 /**
  * struct ip_vs_mhs_server - a real server of one service
- * @carrier: sends packets without an entry; NULL for masquerading
+ * @carrier: sends packets without an entry; NULL if all flows have one
+ * @via: sends ICMP errors to a masquerading server as they are
+ * @pair: in the table of pairs, if it owns its pair
+ * @shared: another server has the same pair
  * @dest: the core's server, with a reference of ours
  * @state: MHS_SRV_*
  * @idx: its index in slot words and in servers[]
@@ -146,9 +163,12 @@ struct ip_vs_mhs;
  */
 struct ip_vs_mhs_server {
 	struct ip_vs_conn __rcu	*carrier;
+	struct ip_vs_conn __rcu	*via;
 	struct ip_vs_dest	*dest;
+	struct hlist_node	pair;
 	u32			state;
 	u16			idx;
+	bool			shared;
 
 	int			weight;
 	u64			id;
@@ -173,6 +193,14 @@ struct ip_vs_mhs_census {
 	u32			stage_max;
 };
 
+/* How many entries packets may make */
+struct ip_vs_mhs_room {
+	atomic_t		made;		/* since the last count */
+	int			left;		/* at that time */
+	unsigned int		of;		/* the limit then */
+	unsigned long		recount_at;	/* jiffies, at the earliest */
+};
+
 /**
  * struct ip_vs_mhs - a virtual service
  * @node: in the service hash table
@@ -185,12 +213,8 @@ struct ip_vs_mhs_census {
  * @slots: the lookup table
  * @servers: by index
  * @svc: the core's service, NULL before the first server
- * @pp: its protocol, for the transmitters
  * @cnt: per-CPU counters
- * @made: entries asked for since the last count of them
- * @room: how many of them there may be
- * @room_of: the limit that @room is from
- * @recount_at: jiffies, when to count again at the earliest
+ * @room: of entries for flows, and for those of QUIC
  * @recount_lock: one CPU counts
  * @lock: see the table above; guards all that follows
  * @net: its namespace
@@ -235,14 +259,10 @@ struct ip_vs_mhs {
 	u32			*slots;
 	struct ip_vs_mhs_servers __rcu *servers;
 	struct ip_vs_service	*svc;
-	struct ip_vs_protocol	*pp;
 	struct ip_vs_mhs_counters __percpu *cnt;
 
 	/* written by packets that make entries */
-	atomic_t		made ____cacheline_aligned_in_smp;
-	int			room;
-	unsigned int		room_of;
-	unsigned long		recount_at;
+	struct ip_vs_mhs_room	room[2] ____cacheline_aligned_in_smp;
 	spinlock_t		recount_lock;	/* one CPU counts */
 
 	/* control */
@@ -285,14 +305,19 @@ struct ip_vs_mhs {
  * @hold_ms: sysctl, how long older flows stay without an entry
  * @pin_ms: sysctl, how long after that they get one; 0: as TCP's timeouts
  * @max_entries: sysctl, entries a service may have when mhs makes one
- * @services: services of ours that are not by firewall mark, for packets
+ * @max_quic_entries: sysctl, the same when it makes one for QUIC
+ * @services: services of ours, for packets
+ * @fwm_services: those by firewall mark
+ * @pairs: servers in the table of pairs
  * @foreign: a service by firewall mark may be another scheduler's
+ * @others: services of other schedulers may exist
  * @backup: the sync daemon has the backup role
  * @lock: guards all that follows
  * @list: the services
  * @hooks: services that need the hooks, by family
  * @work: see ip_vs_mhs_net_work()
- * @alone: no foreign service by firewall mark when it looked last
+ * @was_foreign: @foreign as the last look found it
+ * @was_others: @others as the last look found it
  * @warned_conntrack: said once that vs.conntrack makes state
  * @table: the sysctl table
  * @header: its registration
@@ -302,23 +327,32 @@ struct ip_vs_mhs_net {
 	unsigned int		hold_ms;
 	unsigned int		pin_ms;
 	unsigned int		max_entries;
+	unsigned int		max_quic_entries;
 	int			services;
+	int			fwm_services;
+	int			pairs;
 	bool			foreign;
+	bool			others;
 	bool			backup;
 
 	struct mutex		lock;	/* guards the rest */
 	struct list_head	list;
 	u32			hooks[2];
 	struct delayed_work	work;
-	bool			alone;
+	bool			was_foreign;
+	bool			was_others;
 	bool			warned_conntrack;
 	struct ctl_table	*table;
 	struct ctl_table_header	*header;
 };
 
 /* main */
+#define MHS_QUIC_PORTS	16
+
 extern unsigned int ip_vs_mhs_size;
 extern unsigned int ip_vs_mhs_mark_ignore;
+extern unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS];
+extern unsigned int ip_vs_mhs_quic_n;
 extern siphash_key_t ip_vs_mhs_key;
 
 struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net);
@@ -329,6 +363,8 @@ extern struct ip_vs_scheduler ip_vs_mhs_scheduler;
 
 struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
 				 const union nf_inet_addr *addr, __be16 port);
+struct ip_vs_mhs *ip_vs_mhs_find_fwm(struct netns_ipvs *ipvs, u16 af,
+				     u32 fwmark);
 void ip_vs_mhs_put(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_net_work(struct work_struct *work);
@@ -354,9 +390,16 @@ void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 
 /* pkt */
-extern const struct nf_hook_ops ip_vs_mhs_ops4[2];
-extern const struct nf_hook_ops ip_vs_mhs_ops6[2];
+#define MHS_HOOKS	3	/* of a family */
 
+extern const struct nf_hook_ops ip_vs_mhs_ops4[MHS_HOOKS];
+extern const struct nf_hook_ops ip_vs_mhs_ops6[MHS_HOOKS];
+
+/* nat */
+bool ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s);
+void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s);
+
+/* sched */
 struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
 				      const struct sk_buff *skb,
 				      struct ip_vs_iphdr *iph);

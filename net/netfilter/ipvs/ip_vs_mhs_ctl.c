@@ -32,6 +32,17 @@ static u32 mhs_key(const struct netns_ipvs *ipvs, u16 af,
 			    (u32)((unsigned long)ipvs >> 8), 0);
 }
 
+static u32 mhs_key_fwm(const struct netns_ipvs *ipvs, u32 fwmark)
+{
+	return jhash_2words(fwmark, (u32)((unsigned long)ipvs >> 8), 0);
+}
+
+static u32 mhs_key_of(const struct ip_vs_mhs *mhs)
+{
+	return mhs->fwmark ? mhs_key_fwm(mhs->ipvs, mhs->fwmark) :
+	       mhs_key(mhs->ipvs, mhs->af, &mhs->addr, mhs->port);
+}
+
 /**
  * ip_vs_mhs_find() - find the service a packet is for
  * @ipvs: the packet's namespace
@@ -52,7 +63,29 @@ struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
 				   mhs_key(ipvs, af, addr, port))
 		if (mhs->port == port && mhs->af == af && mhs->ipvs == ipvs &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
-		    mhs->protocol == protocol)
+		    mhs->protocol == protocol && !mhs->fwmark)
+			return mhs;
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_find_fwm() - find the service of a firewall mark
+ * @ipvs: the packet's namespace
+ * @af: address family
+ * @fwmark: its mark, not 0
+ *
+ * Context: any, under RCU.
+ * Return: the service, without a reference, or NULL.
+ */
+struct ip_vs_mhs *ip_vs_mhs_find_fwm(struct netns_ipvs *ipvs, u16 af,
+				     u32 fwmark)
+{
+	struct ip_vs_mhs *mhs;
+
+	hash_for_each_possible_rcu(ip_vs_mhs_hash, mhs, node,
+				   mhs_key_fwm(ipvs, fwmark))
+		if (mhs->fwmark == fwmark && mhs->af == af &&
+		    mhs->ipvs == ipvs)
 			return mhs;
 	return NULL;
 }
@@ -107,7 +140,8 @@ void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs)
  * slot is marked, and marks stay until it is none.  Packets look at the role
  * themselves, so only its beginning may be seen late.
  *
- * Services by firewall mark of another scheduler: see mhs_mark_unsure().
+ * Services of other schedulers: see ip_vs_mhs_mark_unsure() for those by
+ * firewall mark; any may have a masquerading server of ours too.
  *
  * Context: process.
  */
@@ -117,7 +151,7 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 						struct ip_vs_mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 	struct ip_vs_mhs *mhs;
-	bool backup, alone;
+	bool backup, foreign, others;
 
 	mutex_lock(&mn->lock);
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
@@ -126,9 +160,12 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 			ip_vs_mhs_track_all(mhs);
 	WRITE_ONCE(mn->backup, backup);
 
-	alone = !ip_vs_mhs_foreign(ipvs, mn->services);
-	WRITE_ONCE(mn->foreign, !(alone && mn->alone));
-	mn->alone = alone;
+	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
+	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
+	mn->was_foreign = foreign;
+	others = ip_vs_mhs_others(ipvs, mn->services);
+	WRITE_ONCE(mn->others, others || mn->was_others);
+	mn->was_others = others;
 	if (!list_empty(&mn->list))
 		schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
 	mutex_unlock(&mn->lock);
@@ -193,15 +230,17 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 	if (mhs->hashed && !mn->hooks[v6])
 		err = nf_register_net_hooks(mn->net,
 					    v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
-					    ARRAY_SIZE(ip_vs_mhs_ops4));
+					    MHS_HOOKS);
 	if (!err) {
 		mn->hooks[v6] += mhs->hashed;
-		if (!mhs->fwmark)
-			WRITE_ONCE(mn->services, mn->services + 1);
+		WRITE_ONCE(mn->services, mn->services + 1);
+		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
 		if (list_empty(&mn->list))
 			schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
 		WRITE_ONCE(mn->foreign, true);
-		mn->alone = false;
+		WRITE_ONCE(mn->others, true);
+		mn->was_foreign = true;
+		mn->was_others = true;
 		if (READ_ONCE(mn->backup))
 			ip_vs_mhs_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
@@ -222,13 +261,13 @@ static void mhs_net_detach(struct ip_vs_mhs *mhs)
 
 	mutex_lock(&mn->lock);
 	list_del(&mhs->net_list);
-	if (!mhs->fwmark)
-		WRITE_ONCE(mn->services, mn->services - 1);
+	WRITE_ONCE(mn->services, mn->services - 1);
+	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mn->hooks[v6] -= mhs->hashed;
 	if (mhs->hashed && !mn->hooks[v6])
 		nf_unregister_net_hooks(mn->net,
 					v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
-					ARRAY_SIZE(ip_vs_mhs_ops4));
+					MHS_HOOKS);
 	mutex_unlock(&mn->lock);
 }
 
@@ -245,17 +284,18 @@ static struct ip_vs_mhs *mhs_new(struct ip_vs_service *svc)
 	mhs->fwmark = svc->fwmark;
 	ip_vs_addr_copy(svc->af, &mhs->addr, &svc->addr);
 	mhs->port = svc->port;
-	mhs->pp = ip_vs_proto_get(svc->protocol);
-	/* What else goes to the core has no carriers and is never looked up */
-	mhs->hashed = svc->protocol == IPPROTO_TCP && svc->port &&
-		      !svc->fwmark && mhs->pp;
+	/* A service for all ports is persistent: it goes to the core, has no
+	 * carriers and is never looked up.
+	 */
+	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
 	mhs->size = ip_vs_mhs_size;
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
 	mutex_init(&mhs->lock);
 	spin_lock_init(&mhs->recount_lock);
-	mhs->recount_at = jiffies;
+	mhs->room[0].recount_at = jiffies;
+	mhs->room[1].recount_at = jiffies;
 	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
 	refcount_set(&mhs->refcnt, 1);
 	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots), GFP_KERNEL);
@@ -339,9 +379,7 @@ static int ip_vs_mhs_init_service(struct ip_vs_service *svc)
 	svc->sched_data = mhs;
 	if (mhs->hashed) {
 		spin_lock(&ip_vs_mhs_hash_lock);
-		hash_add_rcu(ip_vs_mhs_hash, &mhs->node,
-			     mhs_key(mhs->ipvs, mhs->af, &mhs->addr,
-				     mhs->port));
+		hash_add_rcu(ip_vs_mhs_hash, &mhs->node, mhs_key_of(mhs));
 		spin_unlock(&ip_vs_mhs_hash_lock);
 	}
 	return 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: real servers and their carriers.
  *
- * A server knows its ip_vs_dest, its index in slot words and, unless it
- * masquerades, a carrier: an unhashed connection entry by which the core's
- * own transmitters send packets that have no entry.
+ * A server knows its ip_vs_dest, its index in slot words and, unless all its
+ * flows have entries, a carrier: an unhashed connection entry by which the
+ * core's own transmitters send packets that have none.
  *
  * The core ignores what add_dest, upd_dest and del_dest return.  A removal
  * allocates nothing; what an addition or an update could not allocate is
@@ -43,6 +43,20 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 			      dest, 0);
 }
 
+/* Sends a packet to the server's address and leaves it as it is */
+static struct ip_vs_conn *via_new(struct ip_vs_mhs *mhs,
+				  const struct ip_vs_dest *dest)
+{
+	const union nf_inet_addr any = {};
+	struct ip_vs_conn_param param;
+
+	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
+			      &mhs->addr, mhs->port, &param);
+	return ip_vs_conn_new(&param, dest->af, &dest->addr, 0,
+			      IP_VS_CONN_F_ONE_PACKET | IP_VS_CONN_F_TEMPLATE |
+			      IP_VS_CONN_F_DROUTE, NULL, 0);
+}
+
 static bool carrier_fits(const struct ip_vs_mhs *mhs,
 			 const struct ip_vs_conn *carrier,
 			 const struct ip_vs_dest *dest)
@@ -51,6 +65,89 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 
 	return IP_VS_FWD_METHOD(carrier) == IP_VS_DFWD_METHOD(dest) &&
 	       !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct;
+}
+
+/* Can a masquerading server do without entries?  Not with a helper, which
+ * needs state; not where the way back is not known (ip_vs_mhs_nat.c).
+ */
+static bool masq_is_stateless(struct ip_vs_mhs_server *s)
+{
+	const struct ip_vs_mhs *mhs = s->mhs;
+
+	return mhs->port && !mhs->fwmark && mhs->port != FTPPORT &&
+	       s->dest->af == mhs->af && ip_vs_mhs_pair_claim(s);
+}
+
+/* Would the carrier treat older flows in a way that their server does not
+ * understand?
+ */
+static bool carrier_is_frozen(const struct ip_vs_mhs_server *s,
+			      const struct ip_vs_conn *carrier)
+{
+	bool was = IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ;
+	bool is = IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ;
+
+	return was != is && !s->mhs->settling;
+}
+
+/* Give the server a carrier that does what its ip_vs_dest says now */
+static bool server_carrier(struct ip_vs_mhs_server *s)
+{
+	struct ip_vs_mhs *mhs = s->mhs;
+	struct ip_vs_conn *carrier, *fresh;
+
+	carrier = rcu_dereference_protected(s->carrier,
+					    lockdep_is_held(&mhs->lock));
+	if (!carrier || !carrier_fits(mhs, carrier, s->dest)) {
+		fresh = carrier_new(mhs, s->dest);
+		if (!fresh)
+			return false;
+		rcu_assign_pointer(s->carrier, fresh);
+		if (carrier)
+			call_rcu(&carrier->rcu_head, carrier_rcu_put);
+	}
+	if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ &&
+	    !rcu_access_pointer(s->via)) {
+		fresh = via_new(mhs, s->dest);
+		if (!fresh)
+			return false;
+		rcu_assign_pointer(s->via, fresh);
+	}
+	return true;
+}
+
+/* What follows from the server's forwarding method.  Flows from before a
+ * change to or from masquerading go on by the carrier from before, and only
+ * they: new ones have entries from then on.
+ */
+static u32 server_method(struct ip_vs_mhs_server *s)
+{
+	struct ip_vs_mhs *mhs = s->mhs;
+	struct ip_vs_conn *carrier;
+	bool stateless = true;
+	u32 state = 0;
+
+	carrier = rcu_dereference_protected(s->carrier,
+					    lockdep_is_held(&mhs->lock));
+	if (carrier && carrier_is_frozen(s, carrier))
+		stateless = false;
+	else if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ)
+		stateless = masq_is_stateless(s);
+	else if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_BYPASS)
+		stateless = false;
+
+	if (stateless && mhs->hashed && !server_carrier(s)) {
+		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+		mhs->missing = true;
+	}
+	carrier = rcu_dereference_protected(s->carrier,
+					    lockdep_is_held(&mhs->lock));
+	if (!stateless)
+		state |= MHS_SRV_TRACKED |
+			 (carrier ? MHS_SRV_FROZEN : MHS_SRV_STATEFUL);
+	if (carrier && IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
+		state |= MHS_SRV_NAT;
+	return state;
 }
 
 /**
@@ -63,7 +160,6 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 {
 	int weight = atomic_read(&s->dest->weight);
-	struct ip_vs_conn *carrier, *fresh;
 	struct ip_vs_mhs *mhs = s->mhs;
 	bool changed = weight != s->weight;
 	u32 state = 0;
@@ -73,31 +169,9 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
 		state |= MHS_SRV_TRACKED;
-	if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ ||
-	    IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_BYPASS)
-		state |= MHS_SRV_TRACKED | MHS_SRV_MASQ;
-	WRITE_ONCE(s->state, state);
+	/* The carrier first: packets look for one when the state says so */
+	WRITE_ONCE(s->state, state | server_method(s));
 	s->weight = weight;
-	if (!mhs->hashed)
-		return changed;
-
-	/* Masquerading needs no carrier; one from before stays, for the flows
-	 * from before.
-	 */
-	carrier = rcu_dereference_protected(s->carrier,
-					    lockdep_is_held(&mhs->lock));
-	if (state & MHS_SRV_MASQ ||
-	    (carrier && carrier_fits(mhs, carrier, s->dest)))
-		return changed;
-	fresh = carrier_new(mhs, s->dest);
-	if (!fresh) {
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		mhs->missing = true;
-		return changed;
-	}
-	rcu_assign_pointer(s->carrier, fresh);
-	if (carrier)
-		call_rcu(&carrier->rcu_head, carrier_rcu_put);
 	return changed;
 }
 
@@ -110,10 +184,13 @@ static void server_rcu_free(struct rcu_head *head)
 						  rcu);
 	/* nobody can reach the server any more */
 	struct ip_vs_conn *carrier = rcu_dereference_raw(s->carrier);
+	struct ip_vs_conn *via = rcu_dereference_raw(s->via);
 	struct ip_vs_mhs *mhs = s->mhs;
 
-	/* The carrier last: once it is put, the namespace may go */
+	/* The carriers last: once they are put, the namespace may go */
 	ip_vs_dest_put_and_free(s->dest);
+	if (via)
+		ip_vs_conn_put(via);
 	if (carrier)
 		ip_vs_conn_put(carrier);
 	clear_bit(s->idx, mhs->idx_map);
@@ -135,6 +212,7 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
+	ip_vs_mhs_pair_drop(s);
 	list_del(&s->list);
 	call_rcu(&s->rcu, server_rcu_free);
 }
@@ -308,7 +386,7 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 	struct ip_vs_mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
-	WRITE_ONCE(s->state, (s->state & MHS_SRV_MASQ) | MHS_SRV_GONE);
+	WRITE_ONCE(s->state, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
 	s->gone_until = jiffies + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
 			msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
 	s->named = true;

@@ -30,6 +30,9 @@
 /* entries of some 300 bytes: 80 MB at most, for one service */
 #define MHS_MAX_ENTRIES		262144
 
+/* UDP comes from anywhere: a quarter of that */
+#define MHS_MAX_QUIC_ENTRIES	65536
+
 unsigned int ip_vs_mhs_size __read_mostly = 65521;
 module_param_named(table_size, ip_vs_mhs_size, uint, 0444);
 MODULE_PARM_DESC(table_size, "slots of a lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default) or 131071; the same on every director");
@@ -41,6 +44,12 @@ MODULE_PARM_DESC(hash_key, "key of the hash, 32 hexadecimal digits; the same on 
 unsigned int ip_vs_mhs_mark_ignore __read_mostly;
 module_param_named(mark_ignore, ip_vs_mhs_mark_ignore, uint, 0644);
 MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service by firewall mark (default 0)");
+
+unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS] __read_mostly = { 443 };
+unsigned int ip_vs_mhs_quic_n __read_mostly = 1;
+module_param_array_named(quic_ports, ip_vs_mhs_quic_ports, ushort,
+			 &ip_vs_mhs_quic_n, 0444);
+MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
 
 /* Digits of pi: no secret, but nothing that 10.0.0.1 could meet by chance */
 siphash_key_t ip_vs_mhs_key __read_mostly = {
@@ -131,6 +140,13 @@ static const struct ctl_table mhs_sysctls[] = {
 		.proc_handler	= proc_douintvec_minmax,
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= (void *)&mhs_int_max,
+	}, {
+		.procname	= "max_quic_entries",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= (void *)&mhs_int_max,
 	},
 };
 
@@ -148,6 +164,7 @@ static int mhs_sysctl_init(struct ip_vs_mhs_net *mn)
 	mn->table[0].data = &mn->hold_ms;
 	mn->table[1].data = &mn->pin_ms;
 	mn->table[2].data = &mn->max_entries;
+	mn->table[3].data = &mn->max_quic_entries;
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);
 	if (mn->header)
@@ -171,6 +188,7 @@ static int __net_init mhs_net_init(struct net *net)
 	mn->net = net;
 	mn->hold_ms = MHS_HOLD_MS;
 	mn->max_entries = MHS_MAX_ENTRIES;
+	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, ip_vs_mhs_net_work);

@@ -174,8 +174,10 @@ unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
 	if (pd->pp->protocol == IPPROTO_TCP)
 		t = max(pd->timeout_table[IP_VS_TCP_S_ESTABLISHED],
 			pd->timeout_table[IP_VS_TCP_S_FIN_WAIT]);
+	else if (pd->pp->protocol == IPPROTO_SCTP)
+		t = pd->timeout_table[IP_VS_SCTP_S_ESTABLISHED];
 	else
-		t = pd->timeout_table[0];
+		t = pd->timeout_table[IP_VS_UDP_S_NORMAL];
 	return t > 0 ? jiffies_to_msecs(t) : MHS_PIN_MS;
 }
 
@@ -535,13 +537,15 @@ void ip_vs_mhs_work(struct work_struct *work)
 {
 	struct ip_vs_mhs *mhs = container_of(to_delayed_work(work),
 					     struct ip_vs_mhs, work);
+	int i;
 
 	mutex_lock(&mhs->lock);
 	/* Times long past would be in the future again one day */
 	if (!mhs_until(mhs->built + MHS_IDLE))
 		mhs->built = jiffies - MHS_IDLE;
-	if (!mhs_until(mhs->recount_at))
-		WRITE_ONCE(mhs->recount_at, jiffies);
+	for (i = 0; i < ARRAY_SIZE(mhs->room); i++)
+		if (!mhs_until(mhs->room[i].recount_at))
+			WRITE_ONCE(mhs->room[i].recount_at, jiffies);
 	if (mhs->missing)
 		ip_vs_mhs_reconcile(mhs);
 	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the packet path.
  *
- * The hook stands in front of the core's own.  It sends the packets of
- * flows that need no connection entry and passes the rest to the core,
+ * The hooks stand in front of the core's own.  They send the packets of
+ * flows that need no connection entry and pass the rest to the core,
  * which then finds the entry or makes one with the server that
  * ip_vs_mhs_schedule() names:
  *
@@ -16,6 +16,8 @@
  *	  |-- unstable slot, new flow ------------------> core, entry, candidate
  *	  |                  older flow, hold ----------> carrier, old server
  *	  |                  older flow, pin -----------> entry, old server, core
+ *	  |                  plain UDP, hold -----------> carrier, old server
+ *	  |                             else -----------> carrier, candidate
  *	  '-- no server --------------------------------> core
  *
  * On the way of a stable slot nothing is allocated, locked or written but
@@ -25,7 +27,10 @@
  * A flow that was sent without an entry is never handed to the core while
  * there is a server for it: the core would pass a packet in mid-flow to the
  * local stack, which resets the connection.  Stepping aside, for the sake of
- * persistence, a threshold, masquerading or a mark, is for new flows only.
+ * persistence, a threshold or a mark, is for new flows only.
+ *
+ * What is no request of a service may be a reply of a masquerading server
+ * (ip_vs_mhs_nat.c) or an ICMP error (ip_vs_mhs_icmp.c).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -33,127 +38,21 @@
 #include <linux/module.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
-#include <linux/skbuff.h>
 #include <linux/tcp.h>
 
-#include "ip_vs_mhs.h"
+#include "ip_vs_mhs_pkt.h"
 
-/* Slots to look at for another server before all servers are searched */
-#define MHS_FALLBACK_PROBES	32
-
-/* One packet on its way */
-struct mhs_packet {
-	struct sk_buff		*skb;
-	struct ip_vs_iphdr	iph;
-	__be16			cport;
-	bool			fresh;	/* begins a flow */
-	bool			ends;	/* RST or FIN: makes no entry */
-};
-
-static u32 *mhs_slot(const struct ip_vs_mhs *mhs, u64 hash)
-{
-	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
-}
-
-static u64 mhs_flow_hash(const struct ip_vs_mhs *mhs,
-			 const union nf_inet_addr *caddr, __be16 cport)
-{
-	return ip_vs_mhs_hash_addr(mhs->af, caddr,
-				   READ_ONCE(mhs->addr_only) ? 0 : cport);
-}
-
-/* Count a packet where ipvsadm looks; like the core only for a server that
- * is in the list, whose service therefore stands.
- */
-static void mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
-		      const struct sk_buff *skb, bool pkt, bool conn)
-{
-	struct ip_vs_cpu_stats *s[3];
-	int i;
-
-	if (!ip_vs_mhs_dest_listed(dest))
-		return;
-
-	local_bh_disable();
-	s[0] = this_cpu_ptr(dest->stats.cpustats);
-	s[1] = this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats);
-	s[2] = ip_vs_mhs_total_stats(mhs->ipvs);
-	for (i = 0; i < ARRAY_SIZE(s); i++) {
-		u64_stats_update_begin(&s[i]->syncp);
-		if (pkt) {
-			u64_stats_inc(&s[i]->cnt.inpkts);
-			u64_stats_add(&s[i]->cnt.inbytes, skb->len);
-		}
-		if (conn)
-			u64_stats_inc(&s[i]->cnt.conns);
-		u64_stats_update_end(&s[i]->syncp);
-	}
-	local_bh_enable();
-}
-
-/* May the service have one more entry?  Entries die without a word to us, so
- * they are counted anew when those made since the last count could exceed
- * the limit, at most some 20 times a second.
- */
-static bool mhs_may_track(struct ip_vs_mhs *mhs)
-{
-	unsigned int max = READ_ONCE(mhs->net->max_entries);
-	struct ip_vs_mhs_servers *servers;
-	u64 n = 0;
-	u32 i;
-
-	if (atomic_read(&mhs->made) >= READ_ONCE(mhs->room) ||
-	    READ_ONCE(mhs->room_of) != max) {
-		if (time_before(jiffies, READ_ONCE(mhs->recount_at)) ||
-		    !spin_trylock_bh(&mhs->recount_lock))
-			return false;
-		servers = rcu_dereference(mhs->servers);
-		for (i = 0; i < servers->max; i++) {
-			const struct ip_vs_mhs_server *s;
-
-			s = rcu_dereference(servers->s[i]);
-			if (s)
-				n += ip_vs_mhs_dest_entries(s->dest);
-		}
-		n = min_t(u64, n, max);
-		atomic_set(&mhs->made, 0);
-		WRITE_ONCE(mhs->room, max - n);
-		WRITE_ONCE(mhs->room_of, max);
-		WRITE_ONCE(mhs->recount_at, jiffies + HZ / 20 + 1);
-		spin_unlock_bh(&mhs->recount_lock);
-	}
-	return atomic_inc_return(&mhs->made) <= READ_ONCE(mhs->room);
-}
-
-/* Make an entry that leads to @dest, where the core will find it */
-static bool mhs_make_entry(struct ip_vs_mhs *mhs, struct mhs_packet *p,
-			   u32 *slot, struct ip_vs_dest *dest)
-{
-	struct ip_vs_conn_param param;
-	struct ip_vs_conn *cp;
-
-	/* Before the entry exists: a packet that could find it looks for it */
-	ip_vs_mhs_slot_track(slot);
-	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol,
-			      &p->iph.saddr, p->cport, &mhs->addr, mhs->port,
-			      &param);
-	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
-			    dest->port ? dest->port : mhs->port, 0, dest,
-			    p->skb->mark);
-	if (!cp) {
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		return false;
-	}
-	ip_vs_conn_put(cp);
-	return true;
-}
+/* Older flows of these servers are held, then cut */
+#define MHS_SRV_NO_PIN	(MHS_SRV_GONE | MHS_SRV_STATEFUL | MHS_SRV_FROZEN)
 
 static unsigned int mhs_xmit(struct ip_vs_mhs *mhs, struct ip_vs_conn *carrier,
-			     struct mhs_packet *p, enum ip_vs_mhs_cnt kind)
+			     struct ip_vs_mhs_packet *p,
+			     enum ip_vs_mhs_cnt kind)
 {
 	ip_vs_mhs_count(mhs, kind);
-	mhs_stats(mhs, carrier->dest, p->skb, true, p->fresh);
-	return carrier->packet_xmit(p->skb, carrier, mhs->pp, &p->iph);
+	ip_vs_mhs_stats(mhs, carrier->dest, p->skb,
+			p->fresh ? MHS_STAT_IN | MHS_STAT_CONN : MHS_STAT_IN);
+	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
 }
 
 /* A new flow that gets an entry from the core.  Persistence may take the
@@ -165,81 +64,58 @@ static unsigned int mhs_to_core(u32 *slot)
 	return NF_ACCEPT;
 }
 
-/* Can @s take a new flow? */
-static bool mhs_usable(const struct ip_vs_mhs_server *s)
-{
-	return s && READ_ONCE(s->state) & MHS_SRV_IN &&
-	       !(s->dest->flags & IP_VS_DEST_F_OVERLOAD);
-}
-
-/* Another server than the slot's: along the table, which is the same on every
- * director.  While the table waits for a rebuild, any.
+/* Must a new flow to @s have an entry?  To a masquerading server the flows of
+ * this host itself do: their replies end here, where only an entry tells them
+ * from those of a health check.
  */
-static struct ip_vs_mhs_server *mhs_fallback(const struct ip_vs_mhs *mhs,
-					     const u32 *slot)
+static bool mhs_needs_entry(const struct ip_vs_mhs_server *s,
+			    const struct ip_vs_mhs_packet *p)
 {
-	struct ip_vs_mhs_servers *servers;
-	struct ip_vs_mhs_server *s;
-	u32 pos = slot - mhs->slots;
-	u32 i, w;
+	u32 state = READ_ONCE(s->state);
 
-	for (i = 0; i < MHS_FALLBACK_PROBES; i++) {
-		if (++pos == mhs->size)
-			pos = 0;
-		w = smp_load_acquire(&mhs->slots[pos]);	/* see mhs_in() */
-		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
-		if (mhs_usable(s))
-			return s;
-	}
-	if (!READ_ONCE(mhs->dirty))
-		return NULL;
-	servers = rcu_dereference(mhs->servers);
-	for (i = 0; i < servers->max; i++) {
-		s = rcu_dereference(servers->s[i]);
-		if (mhs_usable(s))
-			return s;
-	}
-	return NULL;
-}
-
-/* The server of a new flow.  A server that is out of service but still in
- * the table, because the rebuild is a moment away, is passed over; one that
- * is full only with the fallback flag, as with mh.
- */
-static struct ip_vs_mhs_server *mhs_pick(const struct ip_vs_mhs *mhs,
-					 const u32 *slot, u32 idx,
-					 unsigned int flags)
-{
-	struct ip_vs_mhs_server *s = ip_vs_mhs_server(mhs, idx);
-
-	if (mhs_usable(s))
-		return s;
-	if (s && READ_ONCE(s->state) & MHS_SRV_IN &&
-	    !(flags & MHS_SVC_F_FALLBACK))
-		return NULL;
-	return mhs_fallback(mhs, slot);
+	return state & MHS_SRV_TRACKED ||
+	       (state & MHS_SRV_NAT && ip_vs_mhs_is_local(p));
 }
 
 /* A new flow of a client whose earlier one, with the same port, has left an
  * entry that leads to a server out of service: end that entry and decide
  * anew.  The new entry is found first, the old one expires at once.
  */
-static unsigned int mhs_redecide(struct ip_vs_mhs *mhs, struct mhs_packet *p,
-				 u32 *slot, struct ip_vs_conn *cp)
+static unsigned int mhs_redecide(struct ip_vs_mhs *mhs,
+				 struct ip_vs_mhs_packet *p, u32 *slot,
+				 struct ip_vs_conn *cp)
 {
 	u32 w = smp_load_acquire(slot);	/* see mhs_in() */
 	struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 	struct ip_vs_mhs_server *s = NULL;
 
 	if (svc)
-		s = mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w), svc->flags);
-	if (s && mhs_may_track(mhs) && mhs_make_entry(mhs, p, slot, s->dest)) {
+		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
+				   svc->flags);
+	if (s && ip_vs_mhs_may_track(mhs, p->quic) &&
+	    ip_vs_mhs_make_entry(mhs, p, slot, s->dest)) {
 		mod_timer_pending(&cp->timer, jiffies);
 		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
-		mhs_stats(mhs, s->dest, p->skb, false, true);
+		ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_CONN);
 	}
 	__ip_vs_conn_put(cp);
 	return NF_ACCEPT;
+}
+
+/* May a new flow leave the entry of its predecessor?  When the server is gone,
+ * or takes no new flows and the predecessor has ended.
+ */
+static bool mhs_entry_stale(const struct ip_vs_mhs *mhs,
+			    const struct ip_vs_mhs_packet *p,
+			    const struct ip_vs_conn *cp,
+			    const struct ip_vs_dest *dest, bool listed)
+{
+	if (!p->fresh || cp->control || dest->vfwmark != mhs->fwmark)
+		return false;
+	if (!listed)
+		return true;
+	return p->iph.protocol == IPPROTO_TCP && !atomic_read(&dest->weight) &&
+	       cp->state != IP_VS_TCP_S_ESTABLISHED;
 }
 
 /* The server of @dest: as a rule the slot names it */
@@ -268,11 +144,11 @@ static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
 }
 
 /* The packet has an entry, with a reference that is ours */
-static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs, struct mhs_packet *p,
-				 u32 *slot, struct ip_vs_conn *cp)
+static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
+				 struct ip_vs_mhs_packet *p, u32 *slot,
+				 struct ip_vs_conn *cp)
 {
 	struct ip_vs_dest *dest = cp->dest;
-	struct ip_vs_proto_data *pd;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *carrier;
 	unsigned int verdict;
@@ -284,13 +160,9 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs, struct mhs_packet *p,
 		goto core;
 
 	listed = ip_vs_mhs_dest_listed(dest);
-	if (p->fresh && !cp->control && !dest->vfwmark &&
-	    (listed ? !atomic_read(&dest->weight) &&
-		      cp->state != IP_VS_TCP_S_ESTABLISHED : true))
+	if (mhs_entry_stale(mhs, p, cp, dest, listed))
 		return mhs_redecide(mhs, p, slot, cp);
-
-	if (listed || sysctl_expire_nodest_conn(mhs->ipvs) ||
-	    IP_VS_FWD_METHOD(cp) == IP_VS_CONN_F_MASQ)
+	if (listed || sysctl_expire_nodest_conn(mhs->ipvs))
 		goto core;
 
 	/* The core drops packets to a deleted server.  While its older flows
@@ -298,12 +170,10 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs, struct mhs_packet *p,
 	 */
 	s = mhs_server_of(mhs, slot, dest);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (!carrier)
+	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_FWD_METHOD(cp))
 		goto core;
-	pd = ip_vs_proto_data_get(mhs->ipvs, mhs->protocol);
-	if (pd)
-		ip_vs_mhs_set_state(cp, p->skb, pd, p->iph.len);
-	verdict = carrier->packet_xmit(p->skb, carrier, mhs->pp, &p->iph);
+	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	verdict = carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
 	ip_vs_conn_put(cp);	/* restarts its timer */
 	return verdict;
 core:
@@ -315,22 +185,23 @@ core:
  * but drop the packet if it cannot.  Without one, above the limit or for want
  * of memory, the flow goes where its next packets will go.
  */
-static unsigned int mhs_in_new(struct ip_vs_mhs *mhs, struct mhs_packet *p,
-			       u32 *slot, u32 w)
+static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
+			       struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
 	u32 idx = ip_vs_mhs_slot_cand(w);
 	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs_server *s;
 
-	s = idx ? mhs_pick(mhs, slot, idx, READ_ONCE(mhs->svc)->flags) : NULL;
+	s = idx ? ip_vs_mhs_pick(mhs, slot, idx, READ_ONCE(mhs->svc)->flags) :
+		  NULL;
 	if (!s)
 		return NF_ACCEPT;	/* the core says so to the client */
 	ip_vs_mhs_count(mhs, MHS_CNT_CAND);
-	if (!mhs_may_track(mhs)) {
+	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
-	} else if (mhs_make_entry(mhs, p, slot, s->dest)) {
+	} else if (ip_vs_mhs_make_entry(mhs, p, slot, s->dest)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
-		mhs_stats(mhs, s->dest, p->skb, false, true);
+		ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_CONN);
 		return NF_ACCEPT;
 	}
 	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
@@ -342,25 +213,58 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs, struct mhs_packet *p,
 	return mhs_xmit(mhs, carrier, p, MHS_CNT_OLD);
 }
 
-/* Pin an older flow: the slot is about to merge */
-static bool mhs_pin(struct ip_vs_mhs *mhs, struct mhs_packet *p, u32 *slot,
-		    struct ip_vs_mhs_server *s)
+/* Plain UDP: nothing tells an older flow from a new one and a port for each
+ * query makes every packet a flow, so there are no entries.  While the slot is
+ * held, the old server goes on as long as it is in service.
+ */
+static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
+				struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
-	if (p->ends || READ_ONCE(s->state) & (MHS_SRV_GONE | MHS_SRV_MASQ))
+	unsigned int flags = READ_ONCE(mhs->svc)->flags;
+	enum ip_vs_mhs_cnt kind = MHS_CNT_STATELESS;
+	struct ip_vs_mhs_server *s = NULL;
+	struct ip_vs_conn *carrier;
+
+	if (!ip_vs_mhs_slot_stable(w))
+		kind = MHS_CNT_CAND;
+	if (ip_vs_mhs_slot_holding(w) && !(flags & IP_VS_SVC_F_ONEPACKET)) {
+		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+		if (s && READ_ONCE(s->state) & MHS_SRV_IN)
+			kind = MHS_CNT_OLD;
+		else
+			s = NULL;
+	}
+	if (!s)
+		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w), flags);
+	if (!s)
+		return NF_ACCEPT;	/* the core says so to the client */
+	carrier = rcu_dereference(s->carrier);
+	if (!carrier || mhs_needs_entry(s, p))
+		return mhs_to_core(slot);
+	/* like the core, which makes an entry for each */
+	p->fresh = flags & IP_VS_SVC_F_ONEPACKET;
+	return mhs_xmit(mhs, carrier, p, kind);
+}
+
+/* Pin an older flow: the slot is about to merge */
+static bool mhs_pin(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
+		    u32 *slot, struct ip_vs_mhs_server *s)
+{
+	if (p->ends || READ_ONCE(s->state) & MHS_SRV_NO_PIN)
 		return false;
-	if (!mhs_may_track(mhs)) {
+	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
 		return false;
 	}
-	if (!mhs_make_entry(mhs, p, slot, s->dest))
+	if (!ip_vs_mhs_make_entry(mhs, p, slot, s->dest))
 		return false;
 	ip_vs_mhs_count(mhs, MHS_CNT_PINNED);
 	return true;
 }
 
 /* The packet has no entry: go by the table */
-static unsigned int mhs_in_table(struct ip_vs_mhs *mhs, struct mhs_packet *p,
-				 u32 *slot, u32 w)
+static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
+				 struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *carrier;
@@ -376,6 +280,8 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs, struct mhs_packet *p,
 		/* A failed exchange promises no barrier; see mhs_in() */
 		w = smp_load_acquire(slot);
 	}
+	if (p->lone)
+		return mhs_in_lone(mhs, p, slot, w);
 	stable = ip_vs_mhs_slot_stable(w);
 	if (!stable && p->fresh)
 		return mhs_in_new(mhs, p, slot, w);
@@ -386,42 +292,51 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs, struct mhs_packet *p,
 	state = READ_ONCE(s->state);
 	carrier = rcu_dereference(s->carrier);
 	if (p->fresh && (!carrier || !(state & MHS_SRV_IN) ||
-			 state & MHS_SRV_TRACKED))
+			 mhs_needs_entry(s, p)))
 		return mhs_to_core(slot);
 	if (ip_vs_mhs_slot_pinning(w) && mhs_pin(mhs, p, slot, s))
 		return NF_ACCEPT;
-	if (!carrier)
-		/* Masquerading: its flows have entries or are nobody's.  No
+	if (!carrier || (state & MHS_SRV_NAT && ip_vs_mhs_is_local(p)))
+		/* Flows that need an entry have one or are nobody's.  No
 		 * memory for a carrier: the peer sends again a moment later.
 		 */
-		return state & MHS_SRV_MASQ ? NF_ACCEPT : NF_DROP;
+		return state & (MHS_SRV_STATEFUL | MHS_SRV_NAT) ? NF_ACCEPT :
+								  NF_DROP;
 	return mhs_xmit(mhs, carrier, p,
 			stable ? MHS_CNT_STATELESS : MHS_CNT_OLD);
 }
 
-/* May the packet's mark belong to a service by firewall mark, which the core
- * asks first?  Where the core does not count them, our number of services and
- * the core's differ for a moment while a service comes or goes: only when
- * they agreed in two looks, a second apart, is nobody else's there.
+/**
+ * ip_vs_mhs_mark_unsure() - may a service that is not ours own the mark?
+ * @mhs: the service that the packet is for otherwise
+ * @mark: the packet's mark
+ *
+ * The core asks services by firewall mark first.  Where it does not count
+ * them, our number of services and the core's differ for a moment while a
+ * service comes or goes: only when they agreed in two looks, a second apart,
+ * is nobody else's there.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: true if the core has to decide.
  */
-static bool mhs_mark_unsure(const struct ip_vs_mhs *mhs,
-			    const struct sk_buff *skb)
+bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark)
 {
 	struct ip_vs_mhs_net *mn = mhs->net;
 
-	if (likely(!(skb->mark & ~ip_vs_mhs_mark_ignore)))
+	if (likely(!(mark & ~ip_vs_mhs_mark_ignore)) || mhs->fwmark)
 		return false;
 	if (READ_ONCE(mn->foreign))
 		return true;
-	if (!ip_vs_mhs_foreign(mhs->ipvs, READ_ONCE(mn->services)))
+	if (!ip_vs_mhs_foreign(mhs->ipvs, READ_ONCE(mn->services),
+			       READ_ONCE(mn->fwm_services)))
 		return false;
 	WRITE_ONCE(mn->foreign, true);
 	return true;
 }
 
-static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct mhs_packet *p)
+static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 {
-	bool unsure = mhs_mark_unsure(mhs, p->skb);
+	bool unsure = ip_vs_mhs_mark_unsure(mhs, p->mark);
 	struct ip_vs_service *svc;
 	bool settling, persistent;
 	struct ip_vs_conn *cp;
@@ -433,24 +348,26 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct mhs_packet *p)
 	settling = smp_load_acquire(&mhs->settling);
 	svc = READ_ONCE(mhs->svc);
 	persistent = svc && svc->flags & IP_VS_SVC_F_PERSISTENT;
-	slot = mhs_slot(mhs, mhs_flow_hash(mhs, &p->iph.saddr, p->cport));
+	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
 	/* Pairs with the compare-and-exchange in mhs_walk(): who sees an index
 	 * sees its server, see ip_vs_mhs_server().
 	 */
 	w = smp_load_acquire(slot);
 
 	if (ip_vs_mhs_slot_tracked(w) || settling || persistent || unsure ||
-	    READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP) {
+	    ip_vs_mhs_backup(mhs->ipvs)) {
 		cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb,
 					     &p->iph);
 		if (cp)
 			return mhs_in_entry(mhs, p, slot, cp);
 	}
-	if (p->fresh && (settling || persistent || unsure))
+	if ((p->fresh && settling) ||
+	    ((p->fresh || p->lone) && (!svc || persistent || unsure)))
 		return mhs_to_core(slot);
 	if (persistent && !READ_ONCE(mhs->was_stateless))
 		return NF_ACCEPT;
-	if (settling) {
+	/* Plain UDP is not sent again: the table as it stands must do */
+	if (settling && !p->lone) {
 		ip_vs_mhs_count(mhs, MHS_CNT_UNSETTLED);
 		return NF_DROP;
 	}
@@ -460,15 +377,15 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct mhs_packet *p)
 /* A packet that this host sends may be the reply of a server of its own to a
  * flow with an entry.
  */
-static bool mhs_local_reply(struct netns_ipvs *ipvs, int af,
-			    struct mhs_packet *p)
+static bool mhs_local_reply(struct netns_ipvs *ipvs,
+			    struct ip_vs_mhs_packet *p)
 {
 	struct ip_vs_conn *cp;
 
 	if (p->skb->dev && !(p->skb->dev->flags & IFF_LOOPBACK))
 		return false;
 	p->iph.hdr_flags ^= IP_VS_HDR_INVERSE;
-	cp = ip_vs_conn_in_get_proto(ipvs, af, p->skb, &p->iph);
+	cp = ip_vs_conn_in_get_proto(ipvs, p->af, p->skb, &p->iph);
 	p->iph.hdr_flags ^= IP_VS_HDR_INVERSE;
 	if (!cp)
 		return false;
@@ -476,131 +393,159 @@ static bool mhs_local_reply(struct netns_ipvs *ipvs, int af,
 	return true;
 }
 
-/* The core's gates first, in its order: a packet taken here never meets them */
-static unsigned int ip_vs_mhs_hook(void *priv, struct sk_buff *skb,
-				   const struct nf_hook_state *state)
+/**
+ * ip_vs_mhs_service() - the service that a packet is for, in the core's order
+ * @ipvs: the namespace
+ * @af: address family
+ * @mark: the packet's mark
+ * @protocol: transport protocol
+ * @addr: the virtual address
+ * @port: the virtual port
+ *
+ * Context: any, under RCU.
+ * Return: the service, without a reference, or NULL.
+ */
+struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
+				    u32 mark, u16 protocol,
+				    const union nf_inet_addr *addr,
+				    __be16 port)
+{
+	struct ip_vs_mhs *mhs = NULL;
+
+	if (mark)
+		mhs = ip_vs_mhs_find_fwm(ipvs, af, mark);
+	return mhs ? mhs : ip_vs_mhs_find(ipvs, af, protocol, addr, port);
+}
+
+/* A raw socket that wants its packets in pieces is left alone, as by the core */
+static bool mhs_is_nodefrag(const struct ip_vs_mhs_packet *p)
+{
+	const struct sock *sk;
+
+	if (likely(!ip_vs_mhs_is_local(p) || p->af != AF_INET))
+		return false;
+	sk = skb_to_full_sk(p->skb);
+	return sk && sk->sk_family == PF_INET && ip_vs_mhs_nodefrag(sk);
+}
+
+/* Network and transport header; later fragments have none of the latter */
+static bool mhs_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
+{
+	bool v6 = p->af == AF_INET6;
+
+	if (!ip_vs_fill_iph_skb(p->af, p->skb, false, &p->iph))
+		return false;
+	if (v6 ? p->iph.flags & IP6_FH_F_FRAG : ip_is_fragment(ip_hdr(p->skb)))
+		return false;
+	if (p->iph.protocol == (v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
+		return true;
+	p->pd = ip_vs_proto_data_get(ipvs, p->iph.protocol);
+	return p->pd && ip_vs_mhs_parse(p);
+}
+
+/* LOCAL_IN and LOCAL_OUT.  The core's gates first, in its order: a packet
+ * taken here never meets them.
+ */
+static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
+				const struct nf_hook_state *state)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
-	struct mhs_packet p = { .skb = skb };
-	const struct tcphdr *th;
+	struct ip_vs_mhs_packet p = {
+		.skb = skb, .af = state->pf, .hook = state->hook,
+		.mark = skb->mark,
+	};
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(state->net);
 	struct ip_vs_mhs *mhs;
-	struct tcphdr _th;
-	struct sock *sk;
 
 	if (skb->ipvs_property)
 		return NF_ACCEPT;
-	if ((skb->pkt_type != PACKET_HOST && state->hook != NF_INET_LOCAL_OUT) ||
+	if ((skb->pkt_type != PACKET_HOST && !ip_vs_mhs_is_local(&p)) ||
 	    !skb_dst(skb))
 		return NF_ACCEPT;
-	if (sysctl_backup_only(ipvs) || !READ_ONCE(ipvs->enable))
+	if (!READ_ONCE(ipvs->enable) || mhs_is_nodefrag(&p))
 		return NF_ACCEPT;
-	if (state->pf == NFPROTO_IPV4) {
-		if (ip_hdr(skb)->protocol != IPPROTO_TCP ||
-		    ip_is_fragment(ip_hdr(skb)))
-			return NF_ACCEPT;
-		sk = skb_to_full_sk(skb);
-		if (unlikely(sk && state->hook == NF_INET_LOCAL_OUT &&
-			     sk->sk_family == PF_INET &&
-			     ip_vs_mhs_nodefrag(sk)))
-			return NF_ACCEPT;
+	if (!mhs_parse(ipvs, &p))
+		return NF_ACCEPT;
+	if (!p.pd)
+		return sysctl_backup_only(ipvs) ? NF_ACCEPT :
+						  ip_vs_mhs_icmp(ipvs, &p);
+	if (ip_vs_mhs_is_local(&p) && READ_ONCE(mn->pairs)) {
+		unsigned int verdict = ip_vs_mhs_reply(ipvs, &p);
+
+		if (verdict != NF_ACCEPT || skb->ipvs_property)
+			return verdict;
 	}
-	if (!ip_vs_fill_iph_skb(state->pf, skb, false, &p.iph) ||
-	    p.iph.protocol != IPPROTO_TCP || p.iph.fragoffs)
-		return NF_ACCEPT;
-	if (state->pf == NFPROTO_IPV6 && p.iph.flags & IP6_FH_F_FRAG)
-		return NF_ACCEPT;
 
-	th = skb_header_pointer(skb, p.iph.len, sizeof(_th), &_th);
-	if (!th || th->source == FTPDATA)
+	if (sysctl_backup_only(ipvs))
 		return NF_ACCEPT;
-	mhs = ip_vs_mhs_find(ipvs, state->pf, IPPROTO_TCP, &p.iph.daddr,
-			     th->dest);
-	if (!mhs)
+	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
-
-	p.cport = th->source;
-	p.ends = th->rst || th->fin;
-	p.fresh = th->syn && !th->ack && !p.ends;
-	if (th->syn && mhs_local_reply(ipvs, state->pf, &p))
+	mhs = ip_vs_mhs_service(ipvs, p.af, p.mark, p.iph.protocol,
+				&p.iph.daddr, p.dport);
+	if (!mhs) {
+		if (state->hook == NF_INET_LOCAL_IN && READ_ONCE(mn->pairs))
+			ip_vs_mhs_direct(ipvs, &p);
+		return NF_ACCEPT;
+	}
+	if (p.opens && mhs_local_reply(ipvs, &p))
 		return NF_ACCEPT;
 	return mhs_in(mhs, &p);
 }
 
-/**
- * ip_vs_mhs_schedule() - name the server for a new entry
- * @svc: the service
- * @skb: a packet that the core makes an entry for
- * @iph: its header, or for an ICMP error that of the packet it quotes
- *
- * An ICMP error is about a flow that is under way, so it belongs to the old
- * server of an unstable slot.
- *
- * Context: softirq or process, under RCU; called by the core.
- * Return: the server, NULL when there is none.
- */
-struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
-				      const struct sk_buff *skb,
-				      struct ip_vs_iphdr *iph)
+/* FORWARD: replies of masquerading servers, and ICMP errors */
+static unsigned int mhs_hook_forward(void *priv, struct sk_buff *skb,
+				     const struct nf_hook_state *state)
 {
-	struct ip_vs_mhs *mhs = svc->sched_data;
-	const union nf_inet_addr *caddr;
-	struct ip_vs_mhs_server *s;
-	__be16 _ports[2], *ports;
-	bool inverse;
-	u32 *slot, w;
+	struct netns_ipvs *ipvs = net_ipvs(state->net);
+	struct ip_vs_mhs_packet p = {
+		.skb = skb, .af = state->pf, .hook = state->hook,
+		.mark = skb->mark,
+	};
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(state->net);
+	unsigned int verdict;
 
-	ports = frag_safe_skb_hp(skb, iph->len, sizeof(_ports), _ports);
-	if (!ports)
-		return NULL;
-	inverse = ip_vs_iph_inverse(iph);
-	caddr = inverse ? &iph->daddr : &iph->saddr;
-	slot = mhs_slot(mhs, mhs_flow_hash(mhs, caddr, ports[inverse]));
-	w = smp_load_acquire(slot);	/* see mhs_in() */
+	if (skb->ipvs_property || !skb_dst(skb) || !READ_ONCE(ipvs->enable))
+		return NF_ACCEPT;
+	if (READ_ONCE(mn->pairs) && p.af == AF_INET &&
+	    ip_is_fragment(ip_hdr(skb)) && ip_vs_mhs_gather(ipvs, &p))
+		return NF_STOLEN;
+	if (!mhs_parse(ipvs, &p))
+		return NF_ACCEPT;
+	if (!p.pd)
+		return ip_vs_mhs_icmp(ipvs, &p);
+	if (likely(!READ_ONCE(mn->pairs)))
+		return NF_ACCEPT;
+	verdict = ip_vs_mhs_reply(ipvs, &p);
+	if (verdict == NF_ACCEPT && !skb->ipvs_property)
+		ip_vs_mhs_direct(ipvs, &p);
+	return verdict;
+}
 
-	if (ip_vs_iph_icmp(iph))
-		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
-	else
-		s = mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w), svc->flags);
-	if (!s) {
-		ip_vs_scheduler_err(svc, "no destination available");
-		return NULL;
-	}
-	ip_vs_mhs_slot_track(slot);
-	ip_vs_mhs_count(mhs, MHS_CNT_NEW);
-	return s->dest;
+#define MHS_HOOK(_hook, _pf, _hooknum, _priority) {	\
+	.hook		= _hook,			\
+	.pf		= _pf,				\
+	.hooknum	= _hooknum,			\
+	.priority	= _priority,			\
 }
 
 /* LOCAL_IN: before the core at NF_IP_PRI_NAT_SRC - 2 and - 1.  LOCAL_OUT:
  * NAT stands at NF_IP_PRI_NAT_DST, the core at + 1 and + 2, and of two hooks
  * of one priority the younger goes first: these are registered after the
- * core's, which come with the first service of the family.
+ * core's, which come with the first service of the family.  FORWARD: the core
+ * is at 99 and 100.
  */
-const struct nf_hook_ops ip_vs_mhs_ops4[2] = {
-	{
-		.hook		= ip_vs_mhs_hook,
-		.pf		= NFPROTO_IPV4,
-		.hooknum	= NF_INET_LOCAL_IN,
-		.priority	= NF_IP_PRI_NAT_SRC - 3,
-	},
-	{
-		.hook		= ip_vs_mhs_hook,
-		.pf		= NFPROTO_IPV4,
-		.hooknum	= NF_INET_LOCAL_OUT,
-		.priority	= NF_IP_PRI_NAT_DST + 1,
-	},
+const struct nf_hook_ops ip_vs_mhs_ops4[MHS_HOOKS] = {
+	MHS_HOOK(mhs_hook_in, NFPROTO_IPV4, NF_INET_LOCAL_IN,
+		 NF_IP_PRI_NAT_SRC - 3),
+	MHS_HOOK(mhs_hook_in, NFPROTO_IPV4, NF_INET_LOCAL_OUT,
+		 NF_IP_PRI_NAT_DST + 1),
+	MHS_HOOK(mhs_hook_forward, NFPROTO_IPV4, NF_INET_FORWARD, 98),
 };
 
-const struct nf_hook_ops ip_vs_mhs_ops6[2] = {
-	{
-		.hook		= ip_vs_mhs_hook,
-		.pf		= NFPROTO_IPV6,
-		.hooknum	= NF_INET_LOCAL_IN,
-		.priority	= NF_IP6_PRI_NAT_SRC - 3,
-	},
-	{
-		.hook		= ip_vs_mhs_hook,
-		.pf		= NFPROTO_IPV6,
-		.hooknum	= NF_INET_LOCAL_OUT,
-		.priority	= NF_IP6_PRI_NAT_DST + 1,
-	},
+const struct nf_hook_ops ip_vs_mhs_ops6[MHS_HOOKS] = {
+	MHS_HOOK(mhs_hook_in, NFPROTO_IPV6, NF_INET_LOCAL_IN,
+		 NF_IP6_PRI_NAT_SRC - 3),
+	MHS_HOOK(mhs_hook_in, NFPROTO_IPV6, NF_INET_LOCAL_OUT,
+		 NF_IP6_PRI_NAT_DST + 1),
+	MHS_HOOK(mhs_hook_forward, NFPROTO_IPV6, NF_INET_FORWARD, 98),
 };

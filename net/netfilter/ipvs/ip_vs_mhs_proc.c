@@ -17,7 +17,8 @@ static const char * const mhs_columns[] = {
 	"Stable", "Hold", "Pin", "Tracked", "NextMergeMs", "Entries",
 	"PktStateless", "PktOld", "PktCandidate", "PktTracked",
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
-	"BuildUs", "OldPrint", "CandidatePrint",
+	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp", "PktReply",
+	"DirectEntries",
 };
 
 struct mhs_sum {
@@ -113,12 +114,14 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
 		   sum.hold, sum.pin, sum.tracked, ip_vs_mhs_merge_ms(mhs),
 		   entries);
-	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx\n",
+	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
 		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
+	seq_printf(seq, " %lu %lu %lu\n", cnt[MHS_CNT_ICMP],
+		   cnt[MHS_CNT_REPLY], cnt[MHS_CNT_DIRECT]);
 	mutex_unlock(&mhs->lock);
 }
 

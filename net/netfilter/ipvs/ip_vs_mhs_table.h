@@ -88,6 +88,13 @@ static inline bool ip_vs_mhs_slot_stable(u32 w)
 	return ip_vs_mhs_slot_stage(w) == MHS_STAGE_STABLE;
 }
 
+static inline bool ip_vs_mhs_slot_holding(u32 w)
+{
+	u32 stage = ip_vs_mhs_slot_stage(w);
+
+	return stage >= MHS_STAGE_HOLD && stage < MHS_STAGE_PIN;
+}
+
 static inline bool ip_vs_mhs_slot_pinning(u32 w)
 {
 	return ip_vs_mhs_slot_stage(w) >= MHS_STAGE_PIN;

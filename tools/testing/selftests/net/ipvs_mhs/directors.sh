@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 200
 # weight: 70
-# cpus: 2
 # Directors with the same servers have the same tables, whatever the order of
 # commands, and take over each other's flows; with mh these are reset.  Another
 # scheduler in the same namespace is left as it is.

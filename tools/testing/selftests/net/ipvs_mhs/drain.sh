@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 200
 # weight: 75
-# cpus: 2
 # Draining and deleting a server keeps its flows, IPv4 by direct routing and
 # IPv6 in tunnels; with mh, draining refuses new flows and deleting cuts old.
 

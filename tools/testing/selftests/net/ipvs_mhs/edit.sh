@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 200
 # weight: 75
-# cpus: 2
 # Editing a live service: edits that change nothing, flags, persistence, a
 # threshold, the forwarding method, the scheduler.  What is new holds for new
 # flows; older ones go on.

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 240
 # weight: 75
-# cpus: 2
 # A tenth of the servers comes and goes: flows of the others never notice, an
 # older flow of a server that is back within the hold time costs no entry, and
 # a later change does not stretch the window of an earlier one.  Scaled down:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 200
 # weight: 75
-# cpus: 2
 # A flood of spoofed SYN makes no entry on stable slots and no more than
 # max_entries on unstable ones; nothing is dropped and clients keep connecting.
 # With mh each makes an entry.

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 180
 # weight: 60
-# cpus: 2
 # Flows that idle longer than the TCP timeout go on without an entry, and with
 # pin_ms=0 the window of a change follows that timeout: a flow that sends
 # within it stays, one that sleeps through it moves.  mh breaks idle flows.

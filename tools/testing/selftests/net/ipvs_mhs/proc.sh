@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 180
 # weight: 50
-# cpus: 2
 # /proc/net/ip_vs_mhs: its columns, in every state of a service, and while
 # several read it and the servers change.
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 240
 # weight: 70
-# cpus: 2
 # memory: 2G
 # Large changes under traffic: a thousand servers one by one, many services.
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 180
 # weight: 50
-# cpus: 2
 # A client's reset reaches its server in every phase of a slot, without an
 # entry; stray RST and FIN never make one.  With mh a reset without an entry
 # is lost and the server keeps the socket.

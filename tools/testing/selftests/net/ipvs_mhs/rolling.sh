@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 150
 # weight: 45
-# cpus: 2
 # A rolling update, each server in turn out (weight 0) and back, under new
 # connections: none fails with mhs; mh refuses the share of the one that is out.
 

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: ICMP errors about flows without an entry.
+ *
+ *	error about			quotes			goes to
+ *	a server's packet to a client	virtual -> client	the server that
+ *								owns the flow
+ *	a packet that a masquerading	client -> server	the client, from
+ *	server got						the virtual
+ *								address
+ *	a tunnel packet of ours		outer header, then	the client, after
+ *					client -> virtual	the path MTU is
+ *								learnt
+ *
+ * A flow with an entry is the core's, and so is whatever is not understood
+ * here.  Errors about IPv6 tunnels are not handled, as by the core.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/icmp.h>
+#include <linux/icmpv6.h>
+#include <linux/ip.h>
+#include <linux/module.h>
+#include <linux/udp.h>
+#include <net/checksum.h>
+#include <net/gre.h>
+#include <net/gue.h>
+#include <net/icmp.h>
+#include <net/ip.h>
+#include <net/route.h>
+
+#include "ip_vs_mhs_pkt.h"
+
+/* An ICMP error, with what it quotes */
+struct mhs_error {
+	struct ip_vs_iphdr	quoted;
+	struct ip_vs_proto_data	*pd;
+	__be16			sport;
+	__be16			dport;
+};
+
+static bool icmp_is_error(const struct ip_vs_mhs_packet *p)
+{
+	const u8 *type;
+	u8 _type;
+
+	type = skb_header_pointer(p->skb, p->iph.len, sizeof(_type), &_type);
+	if (!type)
+		return false;
+	if (p->af == AF_INET6)
+		return !(*type & ICMPV6_INFOMSG_MASK);
+	return *type == ICMP_DEST_UNREACH || *type == ICMP_SOURCE_QUENCH ||
+	       *type == ICMP_TIME_EXCEEDED;
+}
+
+/* Read the packet that stands at @off; @reply: it went to a client */
+static bool icmp_quoted(struct netns_ipvs *ipvs,
+			const struct ip_vs_mhs_packet *p, unsigned int off,
+			bool reply, struct mhs_error *e)
+{
+	const __be16 *port;
+	__be16 _port[2];
+
+	if (!ip_vs_fill_iph_skb_icmp(p->af, p->skb, off, reply, &e->quoted) ||
+	    e->quoted.fragoffs)
+		return false;
+	if (p->af == AF_INET) {
+		const struct iphdr *ih;
+		struct iphdr _ih;
+
+		ih = skb_header_pointer(p->skb, off, sizeof(_ih), &_ih);
+		if (!ih || ih->version != 4 || ih->ihl < 5 ||
+		    ih->frag_off & htons(IP_OFFSET))
+			return false;
+	}
+	e->pd = ip_vs_proto_data_get(ipvs, e->quoted.protocol);
+	if (!e->pd || (e->quoted.protocol != IPPROTO_TCP &&
+		       e->quoted.protocol != IPPROTO_UDP &&
+		       e->quoted.protocol != IPPROTO_SCTP))
+		return false;
+	port = skb_header_pointer(p->skb, e->quoted.len, sizeof(_port), _port);
+	if (!port)
+		return false;
+	e->sport = port[0];
+	e->dport = port[1];
+	return true;
+}
+
+/* The server of a client's older flows, NULL when an entry or the core knows
+ * better.
+ */
+static struct ip_vs_mhs_server *
+icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
+	    const struct mhs_error *e, const union nf_inet_addr *caddr,
+	    __be16 cport)
+{
+	struct ip_vs_conn *cp;
+	bool settling;
+	u32 w;
+
+	settling = smp_load_acquire(&mhs->settling);	/* see mhs_in() */
+	w = smp_load_acquire(ip_vs_mhs_slot(mhs, caddr, cport));
+	if (ip_vs_mhs_slot_tracked(w) || settling ||
+	    (READ_ONCE(mhs->svc) &&
+	     READ_ONCE(mhs->svc)->flags & IP_VS_SVC_F_PERSISTENT) ||
+	    ip_vs_mhs_mark_unsure(mhs, p->mark) ||
+	    ip_vs_mhs_backup(mhs->ipvs)) {
+		cp = ip_vs_conn_in_get_proto(mhs->ipvs, p->af, p->skb,
+					     &e->quoted);
+		if (cp) {
+			__ip_vs_conn_put(cp);
+			return NULL;
+		}
+	}
+	return settling ? NULL : ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+}
+
+/* Translate an error: the outer address at @outer, in the quoted packet the
+ * address at @inner and the port at @port, all of them from @from to @to.
+ * Checksums change by the difference, so a wrong one stays wrong.  In IPv4
+ * that of the ICMP message does not see the quoted address: the checksum of
+ * the quoted header makes up for it.
+ */
+static void icmp_mangle4(struct sk_buff *skb, struct icmphdr *ih,
+			 __be32 *outer, struct iphdr *quoted, __be32 *inner,
+			 __be16 *port, __be32 to, __be16 to_port)
+{
+	*outer = to;
+	ip_send_check(ip_hdr(skb));
+	csum_replace4(&quoted->check, *inner, to);
+	*inner = to;
+	csum_replace2(&ih->checksum, *port, to_port);
+	*port = to_port;
+}
+
+static void icmp_mangle6(struct sk_buff *skb, struct icmp6hdr *ih,
+			 struct in6_addr *outer, struct in6_addr *inner,
+			 __be16 *port, const struct in6_addr *to,
+			 __be16 to_port)
+{
+	inet_proto_csum_replace16(&ih->icmp6_cksum, skb, outer->s6_addr32,
+				  to->s6_addr32, true);
+	*outer = *to;
+	inet_proto_csum_replace16(&ih->icmp6_cksum, skb, inner->s6_addr32,
+				  to->s6_addr32, false);
+	*inner = *to;
+	inet_proto_csum_replace2(&ih->icmp6_cksum, skb, *port, to_port, false);
+	*port = to_port;
+}
+
+/* To the server: @addr and @port replace destination and quoted source.  To
+ * the client: source and quoted destination.
+ */
+static bool icmp_mangle(struct ip_vs_mhs_packet *p, const struct mhs_error *e,
+			bool to_client, const union nf_inet_addr *addr,
+			__be16 port)
+{
+	struct sk_buff *skb = p->skb;
+	__be16 *ports;
+	void *icmp, *quoted;
+
+	if (skb_ensure_writable(skb, e->quoted.len + 2 * sizeof(__be16)))
+		return false;
+	icmp = skb->data + p->iph.len;
+	quoted = skb->data + e->quoted.off;
+	ports = (__be16 *)(skb->data + e->quoted.len);
+	if (p->af == AF_INET6) {
+		struct ipv6hdr *oh = ipv6_hdr(skb), *qh = quoted;
+
+		icmp_mangle6(skb, icmp, to_client ? &oh->saddr : &oh->daddr,
+			     to_client ? &qh->daddr : &qh->saddr,
+			     &ports[to_client], &addr->in6, port);
+	} else {
+		struct iphdr *oh = ip_hdr(skb), *qh = quoted;
+
+		icmp_mangle4(skb, icmp, to_client ? &oh->saddr : &oh->daddr,
+			     qh, to_client ? &qh->daddr : &qh->saddr,
+			     &ports[to_client], addr->ip, port);
+	}
+	if (skb->ip_summed == CHECKSUM_COMPLETE)
+		skb->ip_summed = CHECKSUM_NONE;
+	return true;
+}
+
+/* An error about a packet that a server of ours sent to a client */
+static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
+				   struct ip_vs_mhs_packet *p,
+				   struct mhs_error *e)
+{
+	struct ip_vs_conn *carrier, *via;
+	struct ip_vs_mhs_server *s;
+
+	s = icmp_server(mhs, p, e, &e->quoted.daddr, e->dport);
+	carrier = s ? rcu_dereference(s->carrier) : NULL;
+	if (!carrier)
+		return NF_ACCEPT;
+	via = carrier;
+	if (IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ) {
+		/* The transmitter of masquerading takes no ICMP */
+		via = rcu_dereference(s->via);
+		if (!via)
+			return NF_ACCEPT;
+		if (!icmp_mangle(p, e, false, &s->dest->addr, carrier->dport))
+			return NF_DROP;
+	}
+	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
+	ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_IN);
+	return via->packet_xmit(p->skb, via, e->pd->pp, &e->quoted);
+}
+
+/* An error about a packet that a masquerading server got */
+static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
+				   struct ip_vs_mhs_packet *p,
+				   struct mhs_error *e)
+{
+	struct ip_vs_conn *carrier;
+	struct ip_vs_mhs_server *s;
+	struct ip_vs_mhs *mhs;
+	u32 w;
+
+	s = ip_vs_mhs_pair_find(ipvs, p->af, e->quoted.protocol,
+				&e->quoted.daddr, e->dport);
+	if (!s)
+		return NF_ACCEPT;
+	mhs = s->mhs;
+	carrier = rcu_dereference(s->carrier);
+	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
+		return NF_ACCEPT;
+	w = smp_load_acquire(ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport));
+	if (!ip_vs_mhs_reply_ours(s, w, e->pd, p->skb, &e->quoted))
+		return NF_ACCEPT;
+	if (!icmp_mangle(p, e, true, &mhs->addr, mhs->port))
+		return NF_DROP;
+	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
+	return ip_vs_mhs_reply_done(s, carrier, p->skb);
+}
+
+/* Length of the header between the outer and the inner IPv4 header of a
+ * tunnel packet at @off, negative when it is none of ours.
+ */
+static int icmp_tunnel_hlen(const struct sk_buff *skb, unsigned int off,
+			    const struct iphdr *outer)
+{
+	union {
+		struct {
+			struct udphdr	udp;
+			struct guehdr	gue;
+		} __packed u;
+		struct gre_base_hdr gre;
+	} _h, *h;
+
+	switch (outer->protocol) {
+	case IPPROTO_IPIP:
+		return 0;
+	case IPPROTO_UDP:
+		h = skb_header_pointer(skb, off, sizeof(_h.u), &_h);
+		if (!h || h->u.gue.version || h->u.gue.control ||
+		    h->u.gue.proto_ctype != IPPROTO_IPIP)
+			return -1;
+		return sizeof(_h.u) + (h->u.gue.hlen << 2);
+	case IPPROTO_GRE:
+		h = skb_header_pointer(skb, off, sizeof(_h.gre), &_h);
+		if (!h || h->gre.flags & ~GRE_CSUM ||
+		    h->gre.protocol != htons(ETH_P_IP))
+			return -1;
+		return sizeof(_h.gre) + (h->gre.flags & GRE_CSUM ? 4 : 0);
+	default:
+		return -1;
+	}
+}
+
+/* Does @s get its packets by a tunnel like @outer? */
+static bool icmp_tunnel_of(const struct ip_vs_mhs_server *s,
+			   const struct ip_vs_conn *carrier,
+			   const struct iphdr *outer)
+{
+	static const u8 protocol[] = {
+		[IP_VS_CONN_F_TUNNEL_TYPE_IPIP]	= IPPROTO_IPIP,
+		[IP_VS_CONN_F_TUNNEL_TYPE_GUE]	= IPPROTO_UDP,
+		[IP_VS_CONN_F_TUNNEL_TYPE_GRE]	= IPPROTO_GRE,
+	};
+	u16 type = READ_ONCE(s->dest->tun_type);
+
+	return IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_TUNNEL &&
+	       type < ARRAY_SIZE(protocol) &&
+	       protocol[type] == outer->protocol &&
+	       s->dest->af == AF_INET && s->dest->addr.ip == outer->daddr;
+}
+
+/* Learn the path MTU, and tell the client what it should know.  Whatever
+ * comes of it, the packet was ours.
+ */
+static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
+				     struct ip_vs_mhs_packet *p,
+				     const struct ip_vs_mhs_server *s,
+				     const struct icmphdr *ih, bool df,
+				     unsigned int off, unsigned int overhead)
+{
+	const struct ip_vs_dest_dst *dest_dst;
+	unsigned int outer = p->iph.len + sizeof(*ih);
+	struct sk_buff *skb = p->skb;
+	u8 type = ih->type, code = ih->code;
+	__be32 info = ih->un.gateway;
+	u32 mtu;
+
+	if (type == ICMP_DEST_UNREACH && code == ICMP_FRAG_NEEDED) {
+		mtu = ntohs(ih->un.frag.mtu);
+		if (!pskb_pull(skb, outer))
+			goto out;
+		off -= outer;
+		skb_reset_network_header(skb);
+		if (!pskb_may_pull(skb, sizeof(struct iphdr)))
+			goto out;
+		ipv4_update_pmtu(skb, ipvs->net, mtu, 0, 0);
+		if (!df)
+			goto out;
+		dest_dst = rcu_dereference(s->dest->dest_dst);
+		if (dest_dst)
+			mtu = dst_mtu(dest_dst->dst_cache);
+		if (mtu > 68 + overhead)
+			mtu -= overhead;
+		info = htonl(mtu);
+	}
+	if (!pskb_pull(skb, off))
+		goto out;
+	skb_reset_network_header(skb);
+	memset(&IPCB(skb)->opt, 0, sizeof(IPCB(skb)->opt));
+	if (!pskb_may_pull(skb, sizeof(struct iphdr)) ||
+	    !pskb_may_pull(skb, ip_hdrlen(skb)) || ip_hdr(skb)->ihl < 5)
+		goto out;
+	skb_set_transport_header(skb, ip_hdrlen(skb));
+	icmp_send(skb, type, code, info);
+out:
+	consume_skb(skb);
+	return NF_STOLEN;
+}
+
+/* An error about a tunnel packet, from a router on the way to a server.
+ * *@verdict is set when the packet was one.
+ */
+static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
+			unsigned int *verdict)
+{
+	unsigned int off = p->iph.len + sizeof(struct icmphdr), hlen;
+	const struct iphdr *outer;
+	struct ip_vs_mhs_server *s;
+	struct ip_vs_conn *carrier;
+	const struct icmphdr *ih;
+	struct ip_vs_mhs *mhs;
+	struct icmphdr _ih;
+	struct iphdr _outer;
+	struct mhs_error e;
+	int thlen;
+
+	if (p->hook != NF_INET_LOCAL_IN)
+		return false;
+	outer = skb_header_pointer(p->skb, off, sizeof(_outer), &_outer);
+	ih = skb_header_pointer(p->skb, p->iph.len, sizeof(_ih), &_ih);
+	if (!outer || !ih || outer->version != 4 || outer->ihl < 5 ||
+	    outer->frag_off & htons(IP_OFFSET))
+		return false;
+	hlen = outer->ihl * 4;
+	thlen = icmp_tunnel_hlen(p->skb, off + hlen, outer);
+	if (thlen < 0 ||
+	    !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
+		return false;
+	/* the mark of the flow is not known: a service by mark is not found */
+	mhs = ip_vs_mhs_find(ipvs, p->af, e.quoted.protocol, &e.quoted.daddr,
+			     e.dport);
+	if (!mhs)
+		return false;
+	s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport);
+	carrier = s ? rcu_dereference(s->carrier) : NULL;
+	if (!carrier || !icmp_tunnel_of(s, carrier, outer))
+		return false;
+	*verdict = NF_DROP;
+	if (!csum_fold(skb_checksum(p->skb, p->iph.len,
+				    p->skb->len - p->iph.len, 0))) {
+		ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
+		*verdict = icmp_tunnel_done(ipvs, p, s, ih,
+					    outer->frag_off & htons(IP_DF),
+					    off + hlen + thlen, hlen + thlen);
+	}
+	return true;
+}
+
+/**
+ * ip_vs_mhs_icmp() - take an ICMP error about a flow without an entry
+ * @ipvs: the namespace
+ * @p: an ICMP or ICMPv6 packet, not a fragment
+ *
+ * Context: softirq or process, under RCU.
+ * Return: a verdict; NF_ACCEPT for what is none of ours.
+ */
+unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
+			    struct ip_vs_mhs_packet *p)
+{
+	unsigned int off, verdict;
+	struct ip_vs_mhs *mhs;
+	struct mhs_error e;
+
+	if (!icmp_is_error(p))
+		return NF_ACCEPT;
+	if (p->af == AF_INET && icmp_tunnel(ipvs, p, &verdict))
+		return verdict;
+	off = p->iph.len + (p->af == AF_INET6 ? sizeof(struct icmp6hdr) :
+						sizeof(struct icmphdr));
+	if (!icmp_quoted(ipvs, p, off, true, &e))
+		return NF_ACCEPT;
+	mhs = ip_vs_mhs_service(ipvs, p->af, p->mark, e.quoted.protocol,
+				&e.quoted.saddr, e.sport);
+	if (mhs && !sysctl_backup_only(ipvs))
+		return icmp_to_server(mhs, p, &e);
+	if (p->hook != NF_INET_LOCAL_IN &&
+	    READ_ONCE(ip_vs_mhs_net(ipvs->net)->pairs))
+		return icmp_to_client(ipvs, p, &e);
+	return NF_ACCEPT;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: what the files of the packet path share.
+ *
+ *	ip_vs_mhs_pkt.c		the hooks; a request and what becomes of it
+ *	ip_vs_mhs_proto.c	does it begin a flow? TCP, UDP, QUIC, SCTP
+ *	ip_vs_mhs_sched.c	which server; entries; schedule()
+ *	ip_vs_mhs_nat.c		masquerading: the way back
+ *	ip_vs_mhs_icmp.c	errors about flows that have no entry
+ *
+ * All of it runs under RCU, in softirq or process context.
+ */
+#ifndef _IP_VS_MHS_PKT_H
+#define _IP_VS_MHS_PKT_H
+
+#include <linux/netfilter.h>
+#include <linux/skbuff.h>
+
+#include "ip_vs_mhs.h"
+
+/**
+ * struct ip_vs_mhs_packet - one packet on its way
+ * @skb: the packet
+ * @iph: its network header
+ * @pd: its transport protocol, as the core knows it
+ * @mark: its firewall mark
+ * @af: address family
+ * @hook: where it is, NF_INET_*
+ * @sport: source port
+ * @dport: destination port
+ * @opens: may be the first packet of its direction
+ * @fresh: begins a flow: SYN, INIT, QUIC Initial
+ * @ends: ends one: RST, FIN, ABORT, SHUTDOWN; makes no entry
+ * @lone: plain UDP, where nothing tells the first packet of a flow
+ * @quic: QUIC, by its port
+ */
+struct ip_vs_mhs_packet {
+	struct sk_buff		*skb;
+	struct ip_vs_iphdr	iph;
+	struct ip_vs_proto_data	*pd;
+	u32			mark;
+	u8			af;
+	u8			hook;
+	__be16			sport;
+	__be16			dport;
+	bool			opens;
+	bool			fresh;
+	bool			ends;
+	bool			lone;
+	bool			quic;
+};
+
+/* What to add to the statistics that ipvsadm shows */
+#define MHS_STAT_IN		0x1U
+#define MHS_STAT_OUT		0x2U
+#define MHS_STAT_CONN		0x4U
+
+/* proto */
+bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
+
+/* sched */
+void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
+		     const struct sk_buff *skb, u32 what);
+bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic);
+bool ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
+			  u32 *slot, struct ip_vs_dest *dest);
+struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
+					const u32 *slot, u32 idx,
+					unsigned int flags);
+
+/* pkt */
+struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
+				    u32 mark, u16 protocol,
+				    const union nf_inet_addr *addr,
+				    __be16 port);
+bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark);
+
+/* nat */
+struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct netns_ipvs *ipvs, u16 af,
+					     u16 protocol,
+					     const union nf_inet_addr *addr,
+					     __be16 port);
+bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
+unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
+			     struct ip_vs_mhs_packet *p);
+void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
+bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 w,
+			  const struct ip_vs_proto_data *pd,
+			  const struct sk_buff *skb,
+			  const struct ip_vs_iphdr *iph);
+unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
+				  const struct ip_vs_conn *carrier,
+				  struct sk_buff *skb);
+
+/* icmp */
+unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
+			    struct ip_vs_mhs_packet *p);
+
+/* The slot of a client */
+static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
+				  const union nf_inet_addr *caddr, __be16 cport)
+{
+	u64 hash = ip_vs_mhs_hash_addr(mhs->af, caddr,
+				       READ_ONCE(mhs->addr_only) ? 0 : cport);
+
+	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+}
+
+/* Must an entry be looked for, whatever the slot says? */
+static inline bool ip_vs_mhs_backup(const struct netns_ipvs *ipvs)
+{
+	return READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
+}
+
+/* Is it a packet of this host itself? */
+static inline bool ip_vs_mhs_is_local(const struct ip_vs_mhs_packet *p)
+{
+	return p->hook == NF_INET_LOCAL_OUT;
+}
+
+#endif /* _IP_VS_MHS_PKT_H */

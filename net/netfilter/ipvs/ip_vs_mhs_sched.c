@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: which server, with or without an entry.
+ *
+ * The server of a new flow, entries for the flows that need one, and the
+ * statistics of those that do not.  schedule() is what the core calls.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/module.h>
+
+#include "ip_vs_mhs_pkt.h"
+
+/* Slots to look at for another server before all servers are searched */
+#define MHS_FALLBACK_PROBES	32
+
+/**
+ * ip_vs_mhs_stats() - count a packet where ipvsadm looks
+ * @mhs: the service
+ * @dest: the server
+ * @skb: the packet
+ * @what: MHS_STAT_*
+ *
+ * Like the core only for a server that is in the list, whose service
+ * therefore stands.
+ *
+ * Context: softirq or process, under RCU.
+ */
+void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
+		     const struct sk_buff *skb, u32 what)
+{
+	struct ip_vs_cpu_stats *s[3];
+	int i;
+
+	if (!ip_vs_mhs_dest_listed(dest))
+		return;
+
+	local_bh_disable();
+	s[0] = this_cpu_ptr(dest->stats.cpustats);
+	s[1] = this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats);
+	s[2] = ip_vs_mhs_total_stats(mhs->ipvs);
+	for (i = 0; i < ARRAY_SIZE(s); i++) {
+		u64_stats_update_begin(&s[i]->syncp);
+		if (what & MHS_STAT_IN) {
+			u64_stats_inc(&s[i]->cnt.inpkts);
+			u64_stats_add(&s[i]->cnt.inbytes, skb->len);
+		}
+		if (what & MHS_STAT_OUT) {
+			u64_stats_inc(&s[i]->cnt.outpkts);
+			u64_stats_add(&s[i]->cnt.outbytes, skb->len);
+		}
+		if (what & MHS_STAT_CONN)
+			u64_stats_inc(&s[i]->cnt.conns);
+		u64_stats_update_end(&s[i]->syncp);
+	}
+	local_bh_enable();
+}
+
+/**
+ * ip_vs_mhs_may_track() - may the service have one more entry?
+ * @mhs: the service
+ * @quic: for a QUIC flow, whose packets prove nothing: a limit of its own
+ *
+ * Entries die without a word to us, so they are counted anew when those made
+ * since the last count could exceed the limit, at most some 20 times a second.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: true if an entry may be made; it is counted as made.
+ */
+bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
+{
+	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
+				  READ_ONCE(mhs->net->max_entries);
+	struct ip_vs_mhs_room *room = &mhs->room[quic];
+	struct ip_vs_mhs_servers *servers;
+	u64 n = 0;
+	u32 i;
+
+	if (atomic_read(&room->made) >= READ_ONCE(room->left) ||
+	    READ_ONCE(room->of) != max) {
+		if (time_before(jiffies, READ_ONCE(room->recount_at)) ||
+		    !spin_trylock_bh(&mhs->recount_lock))
+			return false;
+		servers = rcu_dereference(mhs->servers);
+		for (i = 0; i < servers->max; i++) {
+			const struct ip_vs_mhs_server *s;
+
+			s = rcu_dereference(servers->s[i]);
+			if (s)
+				n += ip_vs_mhs_dest_entries(s->dest);
+		}
+		n = min_t(u64, n, max);
+		atomic_set(&room->made, 0);
+		WRITE_ONCE(room->left, max - n);
+		WRITE_ONCE(room->of, max);
+		WRITE_ONCE(room->recount_at, jiffies + HZ / 20 + 1);
+		spin_unlock_bh(&mhs->recount_lock);
+	}
+	return atomic_inc_return(&room->made) <= READ_ONCE(room->left);
+}
+
+/**
+ * ip_vs_mhs_make_entry() - make an entry where the core will find it
+ * @mhs: the service
+ * @p: a packet of the flow
+ * @slot: its slot
+ * @dest: where the entry leads
+ *
+ * Context: softirq or process, under RCU.
+ * Return: false when there is no memory, or no room in the core's table.
+ */
+bool ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
+			  u32 *slot, struct ip_vs_dest *dest)
+{
+	struct ip_vs_conn_param param;
+	struct ip_vs_conn *cp;
+
+	/* Before the entry exists: a packet that could find it looks for it */
+	ip_vs_mhs_slot_track(slot);
+	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
+			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
+			      &param);
+	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
+			    dest->port ? dest->port : p->dport, 0, dest,
+			    p->mark);
+	if (!cp) {
+		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+		return false;
+	}
+	ip_vs_conn_put(cp);
+	return true;
+}
+
+/* Can @s take a new flow? */
+static bool mhs_usable(const struct ip_vs_mhs_server *s)
+{
+	return s && READ_ONCE(s->state) & MHS_SRV_IN &&
+	       !(s->dest->flags & IP_VS_DEST_F_OVERLOAD);
+}
+
+/* Another server than the slot's: along the table, which is the same on every
+ * director.  While the table waits for a rebuild, any.
+ */
+static struct ip_vs_mhs_server *mhs_fallback(const struct ip_vs_mhs *mhs,
+					     const u32 *slot)
+{
+	struct ip_vs_mhs_servers *servers;
+	struct ip_vs_mhs_server *s;
+	u32 pos = slot - mhs->slots;
+	u32 i, w;
+
+	for (i = 0; i < MHS_FALLBACK_PROBES; i++) {
+		if (++pos == mhs->size)
+			pos = 0;
+		w = smp_load_acquire(&mhs->slots[pos]);	/* see mhs_in() */
+		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
+		if (mhs_usable(s))
+			return s;
+	}
+	if (!READ_ONCE(mhs->dirty))
+		return NULL;
+	servers = rcu_dereference(mhs->servers);
+	for (i = 0; i < servers->max; i++) {
+		s = rcu_dereference(servers->s[i]);
+		if (mhs_usable(s))
+			return s;
+	}
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_pick() - the server of a new flow
+ * @mhs: the service
+ * @slot: the flow's slot
+ * @idx: the candidate read there
+ * @flags: of the service
+ *
+ * A server that is out of service but still in the table, because the rebuild
+ * is a moment away, is passed over; one that is full only with the fallback
+ * flag, as with mh.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the server, NULL when there is none.
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
+					const u32 *slot, u32 idx,
+					unsigned int flags)
+{
+	struct ip_vs_mhs_server *s = ip_vs_mhs_server(mhs, idx);
+
+	if (mhs_usable(s))
+		return s;
+	if (s && READ_ONCE(s->state) & MHS_SRV_IN &&
+	    !(flags & MHS_SVC_F_FALLBACK))
+		return NULL;
+	return mhs_fallback(mhs, slot);
+}
+
+/**
+ * ip_vs_mhs_schedule() - name the server for a new entry
+ * @svc: the service
+ * @skb: a packet that the core makes an entry for
+ * @iph: its header, or for an ICMP error that of the packet it quotes
+ *
+ * An ICMP error is about a flow that is under way, so it belongs to the old
+ * server of an unstable slot.
+ *
+ * Context: softirq or process, under RCU; called by the core.
+ * Return: the server, NULL when there is none.
+ */
+struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
+				      const struct sk_buff *skb,
+				      struct ip_vs_iphdr *iph)
+{
+	struct ip_vs_mhs *mhs = svc->sched_data;
+	const union nf_inet_addr *caddr;
+	struct ip_vs_mhs_server *s;
+	__be16 _ports[2], *ports;
+	bool inverse;
+	u32 *slot, w;
+
+	ports = frag_safe_skb_hp(skb, iph->len, sizeof(_ports), _ports);
+	if (!ports)
+		return NULL;
+	inverse = ip_vs_iph_inverse(iph);
+	caddr = inverse ? &iph->daddr : &iph->saddr;
+	slot = ip_vs_mhs_slot(mhs, caddr, ports[inverse]);
+	w = smp_load_acquire(slot);	/* see mhs_in() */
+
+	if (ip_vs_iph_icmp(iph))
+		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	else
+		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w), svc->flags);
+	if (!s) {
+		ip_vs_scheduler_err(svc, "no destination available");
+		return NULL;
+	}
+	ip_vs_mhs_slot_track(slot);
+	ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+	return s->dest;
+}
