@@ -52,13 +52,9 @@ flood() {
 	flow_start n6 --host $VIP6 --timeout 10 --pause 0.2
 	flow_send n4 churn 600
 	flow_send n6 churn 600
-	in_ns rt python3 "$here/attack.py" --dev vdr --mac "$mac" \
+	report in_ns rt python3 "$here/attack.py" --dev vdr --mac "$mac" \
 		--director "/run/netns/$(ns dr)" --vip $VIP4 $VIP6 \
-		--cap "$cap" --phase "$@" >"$work/lines" ||
-		result "$1: the flood ended" 1
-	while IFS=$'\t' read -r name status text; do
-		result "$name" "$status" "$text"
-	done <"$work/lines"
+		--cap "$cap" --phase "$@"
 	flow n4 stop churn
 	reply4=$reply
 	flow n6 stop churn
