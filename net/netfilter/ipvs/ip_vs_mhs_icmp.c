@@ -97,8 +97,8 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	bool settling;
 	u32 w;
 
-	settling = smp_load_acquire(&mhs->settling);	/* see mhs_in() */
-	w = smp_load_acquire(ip_vs_mhs_slot(mhs, caddr, cport));
+	settling = ip_vs_mhs_settling(mhs);
+	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, caddr, cport));
 	if (ip_vs_mhs_slot_tracked(w) || settling ||
 	    (READ_ONCE(mhs->svc) &&
 	     READ_ONCE(mhs->svc)->flags & IP_VS_SVC_F_PERSISTENT) ||
@@ -225,7 +225,7 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
 		return NF_ACCEPT;
-	w = smp_load_acquire(ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport));
+	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport));
 	if (!ip_vs_mhs_reply_ours(s, w, e->pd, p->skb, &e->quoted))
 		return NF_ACCEPT;
 	if (!icmp_mangle(p, e, true, &mhs->addr, mhs->port))

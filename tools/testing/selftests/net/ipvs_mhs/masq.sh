@@ -128,7 +128,7 @@ service -t 81 8081 mhs
 busywait 10 in_state stable "$VIP4:81"
 ip -n "$(ns rt)" link set vcl mtu 1400
 for vip in $VIP4 $VIP6; do
-	take $vip 3
+	take "$vip" 3
 	check "path MTU, $vip" "3 0" "$(value good) $(value bad)"
 done
 check_cmp "path MTU: the server was told" \
@@ -136,14 +136,14 @@ check_cmp "path MTU: the server was told" \
 ip -n "$(ns rt)" link set vcl mtu 1500
 
 for n in cl dr s1 s2 s3; do
-	in_ns $n ethtool -K eth0 tx off gso off tso off gro off >/dev/null 2>&1
+	in_ns "$n" ethtool -K eth0 tx off gso off tso off gro off >/dev/null 2>&1
 done
 for vip in $VIP4 $VIP6; do
-	take $vip 2
+	take "$vip" 2
 	check "no checksum offload, $vip" "2 0" "$(value good) $(value bad)"
 done
 for n in cl dr s1 s2 s3; do
-	in_ns $n ethtool -K eth0 tx on gso on tso on gro on >/dev/null 2>&1
+	in_ns "$n" ethtool -K eth0 tx on gso on tso on gro on >/dev/null 2>&1
 done
 check "downloads: no entries" 0 "$(made 81)"
 dr ipvsadm -C
@@ -151,17 +151,17 @@ dr ipvsadm -C
 # UDP
 service -u 5001 5000 mhs
 for vip in $VIP4 $VIP6; do
-	ask $vip 5001 40
+	ask "$vip" 5001 40
 	check "UDP, $vip: served" "40 0 0 0" \
 		"$(value served) $(value refused) $(value lost) $(value wrong)"
-	ask $vip 5001 10 8000
+	ask "$vip" 5001 10 8000
 	check "UDP, $vip: fragments" "10 0 0 0" \
 		"$(value served) $(value refused) $(value lost) $(value wrong)"
 done
 check "UDP: no entries" 0 "$(made 5001)"
 service -u 5002 5999 mhs
 for vip in $VIP4 $VIP6; do
-	ask $vip 5002 10
+	ask "$vip" 5002 10
 	check "port unreachable reaches the client, $vip" "0 10" \
 		"$(value served) $(value refused)"
 done
