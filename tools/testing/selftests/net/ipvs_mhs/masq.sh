@@ -59,6 +59,13 @@ made() {
 	echo $n
 }
 
+# counted OPTION SERVICE: entries of its servers, as ipvsadm tells
+counted() {
+	dr ipvsadm -Ln "$1" "$2" |
+		awk '$1 == "->" && $2 ~ /^[0-9\[]/ { n += $5 + $6 }
+			END { print n + 0 }'
+}
+
 csum_errors() {
 	local n
 
@@ -113,6 +120,7 @@ pair ping
 check "drain, merged: none broken" "0 0" "$(sum broken) $(sum moved)"
 check_cmp "drain, merged: the server keeps its flows" "$(sum s1)" -eq "$mine"
 windows 3600000 3600000
+pair ping # a slot without packets would merge at once
 pair_edit -e 1 -m -w 1
 pair_edit -d 2
 pair ping
@@ -170,14 +178,15 @@ check "no checksum was wrong" 0 "$(csum_errors)"
 
 # the control: mh
 dr ipvsadm -C
-before=$(conns)
 service -u 5001 5000 mh
 ask $VIP4 5001 20
-check_cmp "control: mh makes entries" "$(conns)" -gt "$before"
+check_cmp "control: mh makes entries" "$(counted -u $VIP4:5001)" -ge 1
 dr ipvsadm -C
+before=$(conns)
 service -t 80 80 "mh -b mh-port"
 pair open 20
-check_cmp "control: mh makes entries for TCP" "$(conns)" -ge $((before + 40))
+# some of the pinned ones end meanwhile
+check_cmp "control: mh makes entries for TCP" "$(conns)" -ge $((before + 20))
 dr ipvsadm -C
 service -t 80 80 mhs
 pair ping
