@@ -77,7 +77,7 @@ made() {
 	echo $(($(mhs NewEntries "$1") + $(mhs PinnedEntries "$1")))
 }
 
-plan 29
+plan 31
 load_module
 setup_net 2
 for i in 1 2; do
@@ -172,14 +172,14 @@ check "mark: by entries" 10 "$(made 7)"
 dr ipvsadm -C
 in_ns dr nft delete table ip mhs
 
-# Conntrack keeps the flows of the service in its own table
+# Conntrack keeps the flows of the service in its own table, and knows replies
 modprobe -q nf_conntrack
 dr sysctl -qw net.ipv4.vs.conntrack=1
 in_ns dr nft -f - <<-EOF
 	table ip mhs {
 		chain established {
 			type filter hook forward priority 0
-			ct state established,related accept
+			ip saddr { $R1, $R2 } ct state != established drop
 		}
 	}
 EOF
@@ -187,6 +187,20 @@ service $VIP4:80 mhs $R1:8080 $R2:8080
 get cl $VIP4 10
 check "vs.conntrack=1: served" 10 "$(total)"
 check "vs.conntrack=1: no entries" 0 "$(made $VIP4:80)"
+# and with the client's address hidden, as in a cluster of containers
+in_ns dr nft -f - <<-EOF
+	table ip hide {
+		chain post {
+			type nat hook postrouting priority 100
+			ip daddr { $R1, $R2 } masquerade
+		}
+	}
+EOF
+get cl $VIP4 10
+check "source address hidden: served" 10 "$(total)"
+check "source address hidden: no entries" 0 "$(made $VIP4:80)"
+in_ns dr nft delete table ip hide
+in_ns dr nft delete table ip mhs
 dr sysctl -qw net.ipv4.vs.conntrack=0
 dr ipvsadm -C
 service $VIP4:80 mhs $R1:8080 $R2:8080
