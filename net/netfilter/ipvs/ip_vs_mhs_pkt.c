@@ -214,30 +214,22 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 }
 
 /* Plain UDP: nothing tells an older flow from a new one and a port for each
- * query makes every packet a flow, so there are no entries.  While the slot is
- * held, the old server goes on as long as it is in service.
+ * query makes every packet a flow, so there are no entries.
  */
 static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 				struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
 	unsigned int flags = READ_ONCE(mhs->svc)->flags;
 	enum ip_vs_mhs_cnt kind = MHS_CNT_STATELESS;
-	struct ip_vs_mhs_server *s = NULL;
+	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *carrier;
 
-	if (!ip_vs_mhs_slot_stable(w))
-		kind = MHS_CNT_CAND;
-	if (ip_vs_mhs_slot_holding(w) && !(flags & IP_VS_SVC_F_ONEPACKET)) {
-		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
-		if (s && READ_ONCE(s->state) & MHS_SRV_IN)
-			kind = MHS_CNT_OLD;
-		else
-			s = NULL;
-	}
-	if (!s)
-		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w), flags);
+	s = ip_vs_mhs_pick_lone(mhs, slot, w, flags);
 	if (!s)
 		return NF_ACCEPT;	/* the core says so to the client */
+	if (!ip_vs_mhs_slot_stable(w))
+		kind = s->idx == ip_vs_mhs_slot_old(w) ? MHS_CNT_OLD :
+							 MHS_CNT_CAND;
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || mhs_needs_entry(s, p))
 		return mhs_to_core(slot);

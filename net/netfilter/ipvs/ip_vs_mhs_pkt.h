@@ -55,6 +55,7 @@ struct ip_vs_mhs_packet {
 #define MHS_STAT_CONN		0x4U
 
 /* proto */
+bool ip_vs_mhs_quic_port(__be16 port);
 bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
 
 /* sched */
@@ -66,6 +67,9 @@ bool ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
 					const u32 *slot, u32 idx,
 					unsigned int flags);
+struct ip_vs_mhs_server *ip_vs_mhs_pick_lone(const struct ip_vs_mhs *mhs,
+					     const u32 *slot, u32 w,
+					     unsigned int flags);
 
 /* pkt */
 struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
