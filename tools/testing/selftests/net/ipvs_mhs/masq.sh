@@ -102,7 +102,7 @@ check "TCP: by all servers" yes "$(
 	echo yes)"
 check "TCP: no entries" "0 0" "$(conns) $(made 80)"
 check_cmp "TCP: replies translated" "$(pair_total PktReply)" -ge 160
-out=$(dr ipvsadm -Ln --stats -t $SVC4 | awk '$1 == "TCP" { print $5 }')
+out=$(dr ipvsadm -Ln --stats -t "$SVC4" | awk '$1 == "TCP" { print $5 }')
 check_cmp "ipvsadm counts them" "$out" -ge 80
 
 # A change of servers
