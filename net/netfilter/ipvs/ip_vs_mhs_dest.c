@@ -22,10 +22,17 @@
 
 /* Carriers */
 
+static void carrier_put(struct ip_vs_conn *carrier)
+{
+	/* see carrier_new(); nobody uses it any more */
+	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
+	ip_vs_conn_put(carrier);
+}
+
 static void carrier_rcu_put(struct rcu_head *head)
 {
 	/* A one-packet entry is freed without its rcu_head, so that is ours */
-	ip_vs_conn_put(container_of(head, struct ip_vs_conn, rcu_head));
+	carrier_put(container_of(head, struct ip_vs_conn, rcu_head));
 }
 
 static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
@@ -33,14 +40,22 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 {
 	const union nf_inet_addr any = {};
 	struct ip_vs_conn_param param;
+	struct ip_vs_conn *carrier;
 
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
 			      &mhs->addr, mhs->port, &param);
 	/* A one-packet template is not hashed and counts for no server */
-	return ip_vs_conn_new(&param, dest->af, &dest->addr,
-			      dest->port ? dest->port : mhs->port,
-			      IP_VS_CONN_F_ONE_PACKET | IP_VS_CONN_F_TEMPLATE,
-			      dest, 0);
+	carrier = ip_vs_conn_new(&param, dest->af, &dest->addr,
+				 dest->port ? dest->port : mhs->port,
+				 IP_VS_CONN_F_ONE_PACKET |
+				 IP_VS_CONN_F_TEMPLATE, dest, 0);
+	/* With vs.conntrack=1 the transmitter tells conntrack where replies
+	 * come from, but not for one packet.  Without the flag the carrier
+	 * must not be put, see carrier_put().
+	 */
+	if (carrier)
+		carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
+	return carrier;
 }
 
 /* Sends a packet to the server's address and leaves it as it is */
@@ -190,9 +205,9 @@ static void server_rcu_free(struct rcu_head *head)
 	/* The carriers last: once they are put, the namespace may go */
 	ip_vs_dest_put_and_free(s->dest);
 	if (via)
-		ip_vs_conn_put(via);
+		carrier_put(via);
 	if (carrier)
-		ip_vs_conn_put(carrier);
+		carrier_put(carrier);
 	clear_bit(s->idx, mhs->idx_map);
 	kfree(s);
 	ip_vs_mhs_put(mhs);

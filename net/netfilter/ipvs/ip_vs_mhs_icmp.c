@@ -36,6 +36,7 @@ struct mhs_error {
 	struct ip_vs_proto_data	*pd;
 	__be16			sport;
 	__be16			dport;
+	bool			lone;
 };
 
 static bool icmp_is_error(const struct ip_vs_mhs_packet *p)
@@ -82,23 +83,23 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 		return false;
 	e->sport = port[0];
 	e->dport = port[1];
+	e->lone = e->quoted.protocol == IPPROTO_UDP &&
+		  !ip_vs_mhs_quic_port(port[!reply]);
 	return true;
 }
 
-/* The server of a client's older flows, NULL when an entry or the core knows
- * better.
- */
+/* The server of a flow that has no entry, NULL when the core knows better */
 static struct ip_vs_mhs_server *
 icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	    const struct mhs_error *e, const union nf_inet_addr *caddr,
 	    __be16 cport)
 {
+	u32 *slot = ip_vs_mhs_slot(mhs, caddr, cport), w;
 	struct ip_vs_conn *cp;
 	bool settling;
-	u32 w;
 
-	settling = smp_load_acquire(&mhs->settling);	/* see mhs_in() */
-	w = smp_load_acquire(ip_vs_mhs_slot(mhs, caddr, cport));
+	settling = ip_vs_mhs_settling(mhs);
+	w = ip_vs_mhs_slot_read(slot);
 	if (ip_vs_mhs_slot_tracked(w) || settling ||
 	    (READ_ONCE(mhs->svc) &&
 	     READ_ONCE(mhs->svc)->flags & IP_VS_SVC_F_PERSISTENT) ||
@@ -111,7 +112,11 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 			return NULL;
 		}
 	}
-	return settling ? NULL : ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	if (settling)
+		return NULL;
+	return e->lone ? ip_vs_mhs_pick_lone(mhs, slot, w,
+					     READ_ONCE(mhs->svc)->flags) :
+			 ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 }
 
 /* Translate an error: the outer address at @outer, in the quoted packet the
@@ -225,7 +230,7 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
 		return NF_ACCEPT;
-	w = smp_load_acquire(ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport));
+	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport));
 	if (!ip_vs_mhs_reply_ours(s, w, e->pd, p->skb, &e->quoted))
 		return NF_ACCEPT;
 	if (!icmp_mangle(p, e, true, &mhs->addr, mhs->port))

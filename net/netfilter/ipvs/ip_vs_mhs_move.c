@@ -268,7 +268,7 @@ static void mhs_release_gone(struct ip_vs_mhs *mhs)
 
 /* Visit every slot: a new table if @target, ticks if any, and a new census.
  * Slots change under packets, which write them too: by compare-and-exchange
- * only, a full barrier that pairs with the acquire of the packet path.
+ * only, a full barrier that pairs with ip_vs_mhs_slot_read().
  */
 static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 {
@@ -475,7 +475,7 @@ static void settle_end(struct ip_vs_mhs *mhs)
 		synchronize_rcu();
 		ip_vs_mhs_track_all(mhs);
 	}
-	/* Pairs with the acquire in mhs_in() */
+	/* Pairs with the acquire in ip_vs_mhs_settling() */
 	smp_store_release(&mhs->settling, false);
 }
 

@@ -273,7 +273,7 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
 		return NF_ACCEPT;
-	w = smp_load_acquire(ip_vs_mhs_slot(mhs, &p->iph.daddr, p->dport));
+	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, &p->iph.daddr, p->dport));
 	if (!ip_vs_mhs_reply_ours(s, w, p->pd, p->skb, &p->iph))
 		return NF_ACCEPT;
 
@@ -313,7 +313,7 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 		return;
 	mhs = s->mhs;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
-	w = smp_load_acquire(slot);	/* see mhs_in() */
+	w = ip_vs_mhs_slot_read(slot);
 	if (!slot_names(s, w))
 		return;
 	if (ip_vs_mhs_slot_tracked(w)) {

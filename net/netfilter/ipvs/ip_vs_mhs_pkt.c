@@ -85,7 +85,7 @@ static unsigned int mhs_redecide(struct ip_vs_mhs *mhs,
 				 struct ip_vs_mhs_packet *p, u32 *slot,
 				 struct ip_vs_conn *cp)
 {
-	u32 w = smp_load_acquire(slot);	/* see mhs_in() */
+	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 	struct ip_vs_mhs_server *s = NULL;
 
@@ -123,7 +123,7 @@ static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
 					      const u32 *slot,
 					      const struct ip_vs_dest *dest)
 {
-	u32 w = smp_load_acquire(slot);	/* see mhs_in() */
+	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_mhs_servers *servers;
 	struct ip_vs_mhs_server *s;
 	u32 i;
@@ -214,30 +214,22 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 }
 
 /* Plain UDP: nothing tells an older flow from a new one and a port for each
- * query makes every packet a flow, so there are no entries.  While the slot is
- * held, the old server goes on as long as it is in service.
+ * query makes every packet a flow, so there are no entries.
  */
 static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 				struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
 	unsigned int flags = READ_ONCE(mhs->svc)->flags;
 	enum ip_vs_mhs_cnt kind = MHS_CNT_STATELESS;
-	struct ip_vs_mhs_server *s = NULL;
+	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *carrier;
 
-	if (!ip_vs_mhs_slot_stable(w))
-		kind = MHS_CNT_CAND;
-	if (ip_vs_mhs_slot_holding(w) && !(flags & IP_VS_SVC_F_ONEPACKET)) {
-		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
-		if (s && READ_ONCE(s->state) & MHS_SRV_IN)
-			kind = MHS_CNT_OLD;
-		else
-			s = NULL;
-	}
-	if (!s)
-		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w), flags);
+	s = ip_vs_mhs_pick_lone(mhs, slot, w, flags);
 	if (!s)
 		return NF_ACCEPT;	/* the core says so to the client */
+	if (!ip_vs_mhs_slot_stable(w))
+		kind = s->idx == ip_vs_mhs_slot_old(w) ? MHS_CNT_OLD :
+							 MHS_CNT_CAND;
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || mhs_needs_entry(s, p))
 		return mhs_to_core(slot);
@@ -277,8 +269,8 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 	while (ip_vs_mhs_slot_needs_use(w)) {
 		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
 			break;
-		/* A failed exchange promises no barrier; see mhs_in() */
-		w = smp_load_acquire(slot);
+		/* A failed exchange promises no barrier */
+		w = ip_vs_mhs_slot_read(slot);
 	}
 	if (p->lone)
 		return mhs_in_lone(mhs, p, slot, w);
@@ -342,17 +334,11 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	struct ip_vs_conn *cp;
 	u32 *slot, w;
 
-	/* Pairs with the release in settle_end(): who sees the service settled
-	 * sees its final table.
-	 */
-	settling = smp_load_acquire(&mhs->settling);
+	settling = ip_vs_mhs_settling(mhs);
 	svc = READ_ONCE(mhs->svc);
 	persistent = svc && svc->flags & IP_VS_SVC_F_PERSISTENT;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
-	/* Pairs with the compare-and-exchange in mhs_walk(): who sees an index
-	 * sees its server, see ip_vs_mhs_server().
-	 */
-	w = smp_load_acquire(slot);
+	w = ip_vs_mhs_slot_read(slot);
 
 	if (ip_vs_mhs_slot_tracked(w) || settling || persistent || unsure ||
 	    ip_vs_mhs_backup(mhs->ipvs)) {

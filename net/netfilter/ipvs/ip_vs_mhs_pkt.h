@@ -55,6 +55,7 @@ struct ip_vs_mhs_packet {
 #define MHS_STAT_CONN		0x4U
 
 /* proto */
+bool ip_vs_mhs_quic_port(__be16 port);
 bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
 
 /* sched */
@@ -66,6 +67,9 @@ bool ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
 					const u32 *slot, u32 idx,
 					unsigned int flags);
+struct ip_vs_mhs_server *ip_vs_mhs_pick_lone(const struct ip_vs_mhs *mhs,
+					     const u32 *slot, u32 w,
+					     unsigned int flags);
 
 /* pkt */
 struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
@@ -103,6 +107,22 @@ static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				       READ_ONCE(mhs->addr_only) ? 0 : cport);
 
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+}
+
+static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
+{
+	/* Pairs with the compare-and-exchange in mhs_walk(): who sees an index
+	 * sees its server, see ip_vs_mhs_server().
+	 */
+	return smp_load_acquire(slot);
+}
+
+static inline bool ip_vs_mhs_settling(const struct ip_vs_mhs *mhs)
+{
+	/* Pairs with the release in settle_end(): who sees the service settled
+	 * sees its final table.
+	 */
+	return smp_load_acquire(&mhs->settling);
 }
 
 /* Must an entry be looked for, whatever the slot says? */
