@@ -19,6 +19,7 @@ DIRECTOR = "02:00:00:00:01:00"  # see lone.sh
 ETH = {4: b"\x08\x00", 6: b"\x86\xdd"}
 CLONE_NEWNET = 0x40000000
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
+SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 
 
 def addr(text):
@@ -111,6 +112,7 @@ class Wire:
         """client, director: packed addresses of an echo request"""
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW,
                                   socket.htons(3))
+        self.sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         for opt in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
             self.sock.setsockopt(socket.SOL_SOCKET, opt, 64 << 20)
         self.sock.bind((dev, 0))
@@ -131,7 +133,7 @@ class Wire:
         got = []
         while True:
             frame = self.sock.recv(65536)
-            if frame[12:14] not in ETH.values():
+            if frame[12:14] not in ETH.values() or len(frame) < 14 + 28:
                 continue
             packet = frame[14:]
             l4 = packet[40:] if packet[0] >> 4 == 6 else packet[20:]
@@ -148,6 +150,7 @@ class Wire:
             words[vport, port] = "lost"
             self.send(packet)
         for mac, packet in self.answers():
+            packet += bytes(64)     # whatever came, there are ports to read
             vport, port, own = ports_of(packet)
             if (vport, port) in words:
                 words[vport, port] = own or mac
