@@ -32,17 +32,24 @@ on() {
 	in_ns "$n" ipvsadm -R <<<"$lines"
 }
 
-# start NAMESPACE SERVER...: its services, settled
+# start NAMESPACE SERVER...: its services, settled.  A machine that is too slow
+# to add all servers in time has to try again.
 start() {
-	local n=$1 i lines=("-A -t SVC -s mhs")
+	local n=$1 i try lines=("-A -t SVC -s mhs")
 
 	shift
 	for i in "$@"; do
 		lines+=("-a -t SVC -r REAL$i -g -w 1")
 	done
-	on "$n" "${lines[@]}"
-	wait_settled "$SVC4" "$n"
-	wait_settled "$SVC6" "$n"
+	for try in 1 2 3 4 5; do
+		on "$n" "${lines[@]}"
+		wait_settled "$SVC4" "$n"
+		wait_settled "$SVC6" "$n"
+		in_state stable "$SVC4" "$n" && in_state stable "$SVC6" "$n" &&
+			return
+		note "servers came too slowly, try $try"
+		in_ns "$n" ipvsadm -C
+	done
 }
 
 # prints NAMESPACE: fingerprints of the old and the candidate tables
