@@ -6,7 +6,7 @@
 # commands, and take over each other's flows; with mh these are reset.  Another
 # scheduler in the same namespace is left as it is.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 SVC6="[$VIP6]:80"
 

@@ -7,9 +7,9 @@
 # flows; older ones go on.
 
 # shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 # shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+. "${0%/*}/pair.sh"
 
 # table: all that a rebuild or a transition would change
 table() {

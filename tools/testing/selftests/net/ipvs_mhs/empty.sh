@@ -5,7 +5,7 @@
 # No server takes new flows: older flows go on, new ones are refused at once,
 # and the first server that comes back serves every key.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # refused: a new flow fails quickly, not by a time-out
 refused() {

@@ -8,7 +8,7 @@
 # one of ten servers every second or so, with a window of some 10 s where a test
 # waits for its end, instead of every 5 s for 10 minutes with 60 s.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 HOLD=4000 PIN=4000	# milliseconds, for the parts that wait for the end
 # in seconds, the longest a slot can be unstable

@@ -7,9 +7,9 @@
 # With mh each makes an entry.
 
 # shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 # shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+. "${0%/*}/pair.sh"
 
 CAP=400
 

@@ -7,9 +7,9 @@
 # within it stays, one that sleeps through it moves.  mh breaks idle flows.
 
 # shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 # shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+. "${0%/*}/pair.sh"
 
 T=6	# seconds, the TCP timeout
 

@@ -400,6 +400,33 @@ weight() {
 		"${4:--g}" -w "$2"
 }
 
+# windows HOLD PIN: in milliseconds.  A test that needs a phase to last makes
+# its window long, and short when it has seen enough: no clock to race with.
+windows() {
+	sysctls dr net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
+}
+
+# pinning, stable [SERVICE]: are its slots in no other phase?
+pinning() {
+	[ "$(mhs Pin "$@")" -gt 0 ] && [ "$(mhs Hold "$@")" -eq 0 ]
+}
+
+stable() {
+	in_state stable "$@"
+}
+
+# opened NAMESPACE: connections begun in there, since it is there
+opened() {
+	local net lines row
+
+	net_dir "$1"
+	mapfile -t lines <"$net/snmp"
+	for row in "${lines[@]}"; do
+		[[ $row != Tcp:\ [0-9]* ]] || read -r _ _ _ _ _ row _ <<<"$row"
+	done
+	echo "$row"
+}
+
 # uptime: seconds since boot, the clock of flows.py; in_state STATE [SERVICE]
 # [NAMESPACE]: for busywait
 uptime() {

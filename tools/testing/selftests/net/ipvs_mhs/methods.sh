@@ -6,7 +6,7 @@
 # the other family, the local node, and clients on the director itself.
 
 # shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # service VIP SERVERS...: -r and its method, one service on port 80
 service() {

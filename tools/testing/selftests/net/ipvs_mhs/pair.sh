@@ -55,12 +55,6 @@ pair_pinning() {
 		[ "$(pair_total Hold)" -eq 0 ]
 }
 
-# windows HOLD PIN: in milliseconds.  A test that needs a phase to last makes
-# its window long, and short when it has seen enough: no clock to race with.
-windows() {
-	sysctls dr net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
-}
-
 # to_pin, to_stable: end the hold phase, end the transition
 to_pin() {
 	windows 0 3600000

@@ -6,9 +6,9 @@
 # several read it and the servers change.
 
 # shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 # shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+. "${0%/*}/pair.sh"
 
 FIRST=(Prot Address:Port State Servers Gone NoSlot Size Stable Hold Pin Tracked
 	NextMergeMs Entries PktStateless PktOld PktCandidate PktTracked

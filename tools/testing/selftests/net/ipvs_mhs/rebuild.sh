@@ -5,7 +5,7 @@
 # memory: 2G
 # Large changes under traffic: a thousand servers one by one, many services.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # many SERVICE FIRST LAST: restore lines for servers that do not exist
 many() {

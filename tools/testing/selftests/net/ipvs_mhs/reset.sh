@@ -7,9 +7,9 @@
 # is lost and the server keeps the socket.
 
 # shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 # shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+. "${0%/*}/pair.sh"
 
 # stray FLAGS: such segments from 1000 ports to each service
 stray() {

@@ -6,7 +6,7 @@
 # a director that is filled slowly while they send, or begins in the middle of
 # a transition; with mh they do not.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # lines SCHEDULER [WEIGHT]: a service with 48 servers, twelve addresses of each
 # namespace; WEIGHT is that of those of the first

@@ -6,7 +6,7 @@
 # and then deleted: no connection is slow, fails or meets the server, whatever
 # conn_reuse_mode and expire_nodest_conn are.  With mh some do.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # now: for "since".  A tick later: /proc/uptime counts in hundredths, and a
 # connection begun just before must not pass for one begun after.

@@ -5,7 +5,7 @@
 # A rolling update, each server in turn out (weight 0) and back, under new
 # connections: none fails with mhs; mh refuses the share of the one that is out.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 SVC6="[$VIP6]:80"
 

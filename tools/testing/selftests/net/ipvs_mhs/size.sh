@@ -6,7 +6,7 @@
 # Parameters, sysctls and memory: what is allowed works, what is not is refused
 # with a word of what would be.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 said() {
 	dmesg | grep -q "IPVS: mhs: .*$1"

@@ -5,7 +5,7 @@
 # Flows spread evenly over servers and by weight, whatever clients' addresses
 # have in common.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # service SCHED LINES-OF-SERVERS on standard input, with fresh counters
 service() {

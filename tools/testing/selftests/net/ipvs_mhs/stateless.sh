@@ -8,7 +8,7 @@
 # and of the schedulers makes.  The statistics see them.  mh makes an entry for
 # each flow.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 T=/sys/kernel/tracing
 I=$T/instances/mhs$$

@@ -7,7 +7,7 @@
 # Servers, services, namespaces and the module come and go at any moment, under
 # traffic of every kind; afterwards nothing is left.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 : "${TORTURE_S:=40}"	# seconds
 stop=$((SECONDS + TORTURE_S))
