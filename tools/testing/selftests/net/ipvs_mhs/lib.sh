@@ -417,14 +417,26 @@ stable() {
 
 # opened NAMESPACE: connections begun in there, since it is there
 opened() {
-	local net lines row
+	local net line n
 
 	net_dir "$1"
-	mapfile -t lines <"$net/snmp"
-	for row in "${lines[@]}"; do
-		[[ $row != Tcp:\ [0-9]* ]] || read -r _ _ _ _ _ row _ <<<"$row"
-	done
-	echo "$row"
+	while read -r line; do
+		[[ $line != Tcp:\ [0-9]* ]] || read -r _ _ _ _ _ n _ <<<"$line"
+	done <"$net/snmp"
+	echo "$n"
+}
+
+# grown N COMMAND...: is what it counts by N more than $before?
+grown() {
+	[ "$("${@:2}")" -ge $((before + $1)) ]
+}
+
+# until_more N COMMAND...: what it counts grows by N
+until_more() {
+	local before
+
+	before=$("${@:2}")
+	busywait 20 grown "$@"
 }
 
 # uptime: seconds since boot, the clock of flows.py; in_state STATE [SERVICE]
