@@ -197,7 +197,7 @@ raw() {
 	local n=$1
 
 	shift
-	in_ns "$n" python3 "$here/raw.py" "$@"
+	in_ns "$n" python3 -IS "$here/raw.py" "$@"
 }
 
 # ns NAME: the namespace's real name; in NAME COMMAND...: run there

@@ -90,10 +90,20 @@ sum() {
 
 # sockets: of both services on all servers, without listeners
 sockets() {
-	local ns n=0
+	local ns net file lines n=0 all=()
 
 	for ns in /run/netns/s[0-9]*-"$$"; do
-		n=$((n + $(nsenter "--net=$ns" ss -Htn "sport = :80" | wc -l)))
+		ns=${ns##*/}
+		net_dir "${ns%-*}"
+		for file in "$net/tcp" "$net/tcp6"; do
+			mapfile -t lines <"$file"
+			all+=("${lines[@]:1}")
+		done
+	done
+	# local port 80, any state but LISTEN
+	for ns in "${all[@]}"; do
+		[[ ! $ns =~ ^\ *[0-9]+:\ [0-9A-F]+:0050\ [^\ ]+\ (..)\  ]] ||
+			[ "${BASH_REMATCH[1]}" = 0A ] || n=$((n + 1))
 	done
 	echo "$n"
 }

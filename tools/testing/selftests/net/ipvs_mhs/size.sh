@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 200
+# timeout: 300
 # weight: 60
 # memory: 1G
 # Parameters, sysctls and memory: what is allowed works, what is not is refused
