@@ -57,12 +57,6 @@ pair_pinning() {
 		[ "$(pair_total Hold)" -eq 0 ]
 }
 
-# windows HOLD PIN: in milliseconds.  A test that needs a phase to last makes
-# its window long, and short when it has seen enough: no clock to race with.
-windows() {
-	dr sysctl -qw net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
-}
-
 # to_pin, to_stable: end the hold phase, end the transition
 to_pin() {
 	windows 0 3600000
@@ -98,10 +92,20 @@ sum() {
 
 # sockets: of both services on all servers, without listeners
 sockets() {
-	local ns n=0
+	local ns net file lines n=0 all=()
 
 	for ns in /run/netns/s[0-9]*-"$$"; do
-		n=$((n + $(nsenter "--net=$ns" ss -Htn "sport = :80" | wc -l)))
+		ns=${ns##*/}
+		net_dir "${ns%-*}"
+		for file in "$net/tcp" "$net/tcp6"; do
+			mapfile -t lines <"$file"
+			all+=("${lines[@]:1}")
+		done
+	done
+	# local port 80, any state but LISTEN
+	for ns in "${all[@]}"; do
+		[[ ! $ns =~ ^\ *[0-9]+:\ [0-9A-F]+:0050\ [^\ ]+\ (..)\  ]] ||
+			[ "${BASH_REMATCH[1]}" = 0A ] || n=$((n + 1))
 	done
 	echo "$n"
 }
