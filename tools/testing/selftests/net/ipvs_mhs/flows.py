@@ -8,6 +8,8 @@ client  holds flows and takes commands, one a line, on standard input; each
 
     open N          open N more flows, one after another
     ping            send a line on every flow and wait for the answers
+    bulk UP DOWN    on one flow after another, send UP bytes and have the
+                    server answer DOWN times at once
     busy S          ping for S seconds, or until stop
     churn S         for S seconds, or until stop, open a flow, ask for a name, let the server
                     close it, and again; with --ports round these source ports
@@ -127,6 +129,24 @@ class Client:
             key.data.broken = True
         sel.close()
 
+    def bulk_one(self, flow, up, down):
+        flow.sock.settimeout(self.args.timeout)
+        try:
+            flow.sock.sendall(b"x" * up + b"\n" * down)
+            while down > 0:
+                data = flow.sock.recv(65536)
+                if not data:
+                    return False
+                down -= data.count(b"\n")
+        except OSError:
+            return False
+        return True
+
+    def bulk(self, up, down):
+        for flow in self.flows:
+            if not flow.broken:
+                flow.broken = not self.bulk_one(flow, up, down)
+
     def working(self, end):
         """Neither out of time nor told to stop."""
         return (time.monotonic() < end and
@@ -212,6 +232,8 @@ def client(args):
             c.open(int(words[1]))
         elif words[0] == "ping":
             c.ping()
+        elif words[0] == "bulk":
+            c.bulk(int(words[1]), int(words[2]))
         elif words[0] == "busy":
             if not c.busy(float(words[1])):
                 continue
@@ -230,7 +252,7 @@ def client(args):
             c.close(words[0] == "reset")
         else:
             sys.exit(f"flows.py: no command {words[0]!r}: open N, ping, "
-                     "busy S, churn S, since T, stop, close, reset or quit")
+                     "bulk UP DOWN, busy S, churn S, since T, stop, close, reset or quit")
         c.report()
 
 

@@ -418,8 +418,13 @@ syns() {
 
 # value KEY: of the last reply, 0 if it has none
 value() {
-	local v
+	local word
 
-	v=$(echo "${reply:-}" | tr ' ' '\n' | sed -n "s/^$1=//p")
-	echo "${v:-0}"
+	for word in ${reply:-}; do
+		if [[ $word = "$1="* ]]; then
+			echo "${word#*=}"
+			return
+		fi
+	done
+	echo 0
 }

@@ -95,7 +95,7 @@ check "hold: entries by cause" "$(conns) 0" \
 pair open 40
 pair new initial2
 check "hold: new flows of version 2" "0 0" "$(sum lost) $(sum refused)"
-check_cmp "hold: some by the new server" $(($(sum s4) - first)) -gt 4
+check_cmp "hold: version 2, some by the new server" $(($(sum s4) - first)) -gt 4
 pair ping short
 stays "hold: all of them stay"
 
