@@ -79,7 +79,8 @@ class Client:
         self.churned = []   # start, duration, server
 
     def open(self, n):
-        for _ in range(n):
+        hosts = self.args.host.split(",")
+        for i in range(n):
             start = time.monotonic()
             sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
                                  else socket.AF_INET)
@@ -87,7 +88,7 @@ class Client:
             try:
                 if self.args.bind:
                     sock.bind((self.args.bind, 0))
-                sock.connect((self.args.host, self.args.port))
+                sock.connect((hosts[i % len(hosts)], self.args.port))
             except OSError as err:
                 self.failed += 1
                 self.refused += isinstance(err, ConnectionRefusedError)
@@ -264,7 +265,7 @@ def main():
     p.add_argument("--name", required=True)
     p.add_argument("--port", type=int, default=80)
     p = sub.add_parser("client")
-    p.add_argument("--host", required=True)
+    p.add_argument("--host", required=True, help="A,A,...: in turn")
     p.add_argument("--port", type=int, default=80)
     p.add_argument("--bind", help="source address")
     p.add_argument("--timeout", type=float, default=5, help="seconds")
