@@ -323,8 +323,9 @@ static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
 		ipv4_update_pmtu(skb, ipvs->net, mtu, 0, 0);
 		if (!df)
 			goto out;
+		/* the server's route takes over the news at its next use */
 		dest_dst = rcu_dereference(s->dest->dest_dst);
-		if (dest_dst)
+		if (dest_dst && (!mtu || mtu > dst_mtu(dest_dst->dst_cache)))
 			mtu = dst_mtu(dest_dst->dst_cache);
 		if (mtu > 68 + overhead)
 			mtu -= overhead;

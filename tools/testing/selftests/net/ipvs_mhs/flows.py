@@ -8,6 +8,8 @@ client  holds flows and takes commands, one a line, on standard input; each
 
     open N          open N more flows, one after another
     ping            send a line on every flow and wait for the answers
+    bulk UP DOWN    on one flow after another, send UP bytes and have the
+                    server answer DOWN times at once
     busy S          ping for S seconds, or until stop
     churn S         for S seconds, or until stop, open a flow, ask for a name,
                     let the server close it, and again; with --ports round
@@ -202,14 +204,15 @@ class Client:
         self.churned = []   # start, slow, server
 
     def open(self, n):
-        for _ in range(n):
+        hosts = self.args.host.split(",")
+        for i in range(n):
             sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
                                  else socket.AF_INET)
             sock.settimeout(self.args.timeout)
             try:
                 if self.args.bind:
                     sock.bind((self.args.bind, 0))
-                sock.connect((self.args.host, self.args.port))
+                sock.connect((hosts[i % len(hosts)], self.args.port))
             except OSError as err:
                 self.failed += 1
                 self.refused += isinstance(err, ConnectionRefusedError)
@@ -250,6 +253,24 @@ class Client:
         for key in list(sel.get_map().values()):
             key.data.broken = True
         sel.close()
+
+    def bulk_one(self, flow, up, down):
+        flow.sock.settimeout(self.args.timeout)
+        try:
+            flow.sock.sendall(b"x" * up + b"\n" * down)
+            while down > 0:
+                data = flow.sock.recv(65536)
+                if not data:
+                    return False
+                down -= data.count(b"\n")
+        except OSError:
+            return False
+        return True
+
+    def bulk(self, up, down):
+        for flow in self.flows:
+            if not flow.broken:
+                flow.broken = not self.bulk_one(flow, up, down)
 
     def working(self, end):
         """Neither out of time nor told to stop."""
@@ -338,6 +359,8 @@ def client(args):
             c.open(int(words[1]))
         elif words[0] == "ping":
             c.ping()
+        elif words[0] == "bulk":
+            c.bulk(int(words[1]), int(words[2]))
         elif words[0] == "busy":
             if not c.busy(float(words[1])):
                 continue
@@ -356,7 +379,7 @@ def client(args):
             c.close(words[0] == "reset")
         else:
             sys.exit(f"flows.py: no command {words[0]!r}: open N, ping, "
-                     "busy S, churn S, since T, stop, close, reset or quit")
+                     "bulk UP DOWN, busy S, churn S, since T, stop, close, reset or quit")
         c.report()
 
 
@@ -368,7 +391,7 @@ def parser():
     p.add_argument("--name", required=True)
     p.add_argument("--port", type=int, default=80)
     p = sub.add_parser("client")
-    p.add_argument("--host", required=True)
+    p.add_argument("--host", required=True, help="A,A,...: in turn")
     p.add_argument("--port", type=int, default=80)
     p.add_argument("--bind", help="source address")
     p.add_argument("--timeout", type=float, default=5, help="seconds")

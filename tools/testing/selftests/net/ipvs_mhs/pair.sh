@@ -38,7 +38,10 @@ pair_edit() {
 
 # pair_total COLUMN: of /proc/net/ip_vs_mhs, the sum of both
 pair_total() {
-	echo $(($(mhs "$1" "$SVC4") + $(mhs "$1" "$SVC6")))
+	dr awk -v c="$1" -v a="$SVC4" -v b="$SVC6" '
+		NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
+		$2 == a || $2 == b { sum += $n[c] }
+		END { print sum + 0 }' /proc/net/ip_vs_mhs
 }
 
 # pair_state STATE: are both in it?  For busywait, like the next ones
@@ -84,10 +87,12 @@ pair() {
 }
 
 sum() {
-	local n
+	local word n=0
 
-	n=$(value "$1")
-	echo "$((n + $(reply=$reply4 value "$1")))"
+	for word in $reply4 $reply; do
+		[[ $word != "$1="* ]] || n=$((n + ${word#*=}))
+	done
+	echo $n
 }
 
 # sockets: of both services on all servers, without listeners
