@@ -120,6 +120,16 @@ void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs)
 	}
 }
 
+/* vs.conntrack may be set at any time */
+static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
+{
+	lockdep_assert_held(&mn->lock);
+	if (mn->warned_conntrack || !ip_vs_conntrack_enabled(net_ipvs(mn->net)))
+		return;
+	mn->warned_conntrack = true;
+	pr_warn("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
+}
+
 /**
  * ip_vs_mhs_net_work() - watch what no callback tells
  * @work: of the namespace
@@ -154,8 +164,10 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 	others = ip_vs_mhs_others(ipvs, mn->services);
 	WRITE_ONCE(mn->others, others || mn->was_others);
 	mn->was_others = others;
-	if (!list_empty(&mn->list))
+	if (!list_empty(&mn->list)) {
+		mhs_net_check_conntrack(mn);
 		schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
+	}
 	mutex_unlock(&mn->lock);
 }
 
@@ -232,11 +244,7 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 		if (READ_ONCE(mn->backup))
 			ip_vs_mhs_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
-		if (ip_vs_conntrack_enabled(mhs->ipvs) &&
-		    !mn->warned_conntrack) {
-			mn->warned_conntrack = true;
-			pr_warn("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
-		}
+		mhs_net_check_conntrack(mn);
 	}
 	mutex_unlock(&mn->lock);
 	return err;

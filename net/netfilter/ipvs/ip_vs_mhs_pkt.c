@@ -439,10 +439,20 @@ static bool mhs_is_nodefrag(const struct ip_vs_mhs_packet *p)
 static bool mhs_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 {
 	bool v6 = p->af == AF_INET6;
+	bool part;
 
 	if (!ip_vs_fill_iph_skb(p->af, p->skb, false, &p->iph))
 		return false;
-	if (v6 ? p->iph.flags & IP6_FH_F_FRAG : ip_is_fragment(ip_hdr(p->skb)))
+	/* A fragment inside a fragment is left of those that were put together.
+	 * The core makes entries for it if it has ports, so it is a request here
+	 * too; the way back knows whole packets only.
+	 */
+	if (v6 && p->hook != NF_INET_FORWARD)
+		part = p->iph.fragoffs;
+	else
+		part = v6 ? p->iph.flags & IP6_FH_F_FRAG :
+			    ip_is_fragment(ip_hdr(p->skb));
+	if (part)
 		return false;
 	if (p->iph.protocol == (v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
 		return true;

@@ -15,9 +15,11 @@ import subprocess
 
 TCP, UDP, SCTP, ICMP, ICMP6 = 6, 17, 132, 1, 58
 FIN, SYN, RST, ACK = 1, 2, 4, 16
+DIRECTOR = "02:00:00:00:01:00"  # see lone.sh
 ETH = {4: b"\x08\x00", 6: b"\x86\xdd"}
 CLONE_NEWNET = 0x40000000
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
+SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 
 
 def addr(text):
@@ -83,6 +85,26 @@ def echo(src, dst, seq):
               msg[:2] + struct.pack("!H", checksum(msg)) + msg[4:])
 
 
+def ports_of(packet):
+    """(virtual port, client port, is it an answer of the director itself?)"""
+    at = 40 if packet[0] >> 4 == 6 else 20
+    proto = packet[6] if at == 40 else packet[9]
+    own = None
+    if proto in (ICMP, ICMP6):
+        code = packet[at:at + 2]
+        # of the director, or on its way to a server
+        own = "refused" if code in (b"\3\3", b"\1\4") else None
+        at += 8 + at
+        swap = not own
+    else:
+        swap = packet[at + 13] & RST
+        own = "reset" if swap else None
+    a, b = packet[at:at + 2], packet[at + 2:at + 4]
+    if swap:
+        a, b = b, a
+    return int.from_bytes(b, "big"), int.from_bytes(a, "big"), own
+
+
 class Wire:
     """The outer end of the director's link, as a raw socket."""
 
@@ -90,6 +112,7 @@ class Wire:
         """client, director: packed addresses of an echo request"""
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW,
                                   socket.htons(3))
+        self.sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         for opt in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
             self.sock.setsockopt(socket.SOL_SOCKET, opt, 64 << 20)
         self.sock.bind((dev, 0))
@@ -110,13 +133,28 @@ class Wire:
         got = []
         while True:
             frame = self.sock.recv(65536)
-            if frame[12:14] not in ETH.values():
+            if frame[12:14] not in ETH.values() or len(frame) < 14 + 28:
                 continue
             packet = frame[14:]
             l4 = packet[40:] if packet[0] >> 4 == 6 else packet[20:]
             if l4[4:8] == mine and l4[0] in (0, 129):
                 return got
             got.append((frame[:6].hex(":"), packet))
+
+    def ask(self, packets):
+        """packets: (virtual port, client port, packet), each pair of ports
+        once; returns who got the packet, by the ports: a MAC address, the
+        director's answer (reset, refused), or lost."""
+        words = {}
+        for vport, port, packet in packets:
+            words[vport, port] = "lost"
+            self.send(packet)
+        for mac, packet in self.answers():
+            packet += bytes(64)     # whatever came, there are ports to read
+            vport, port, own = ports_of(packet)
+            if (vport, port) in words:
+                words[vport, port] = own or mac
+        return words
 
 
 def enter(namespace):

@@ -70,6 +70,20 @@ note() {
 	echo "# $*"
 }
 
+# report COMMAND...: it prints NAME<tab>STATUS<tab>TEXT for each check
+report() {
+	local name status text
+
+	"$@" >"$work/lines" || result "the program ended well: $*" 1
+	while IFS=$'\t' read -r name status text; do
+		if [ "$name" = "#" ]; then
+			note "$text"
+		else
+			result "$name" "$status" "$text"
+		fi
+	done <"$work/lines"
+}
+
 # defer COMMAND...: run it at the end, the last one first
 defer() {
 	defers+=("$(printf '%q ' "$@")")

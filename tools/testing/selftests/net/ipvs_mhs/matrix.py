@@ -74,29 +74,9 @@ class Service:
         return craft.too_big(craft.addr(ROUTER[self.family]), self.vip, quoted)
 
 
-def ports_of(packet):
-    """(virtual port, client port, is it an answer of the director itself?)"""
-    at = 40 if packet[0] >> 4 == 6 else 20
-    proto = packet[6] if at == 40 else packet[9]
-    own = None
-    if proto in (craft.ICMP, craft.ICMP6):
-        code = packet[at:at + 2]
-        # of the director, or on its way to a server
-        own = "refused" if code in (b"\3\3", b"\1\4") else None
-        at += 8 + at
-        swap = not own
-    else:
-        swap = packet[at + 13] & craft.RST
-        own = "reset" if swap else None
-    a, b = packet[at:at + 2], packet[at + 2:at + 4]
-    if swap:
-        a, b = b, a
-    return int.from_bytes(b, "big"), int.from_bytes(a, "big"), own
-
-
 class Run:
     def __init__(self, args):
-        self.wire = craft.Wire("eth0", args.mac, craft.addr(CLIENT[4]),
+        self.wire = craft.Wire("dr", craft.DIRECTOR, craft.addr(CLIENT[4]),
                                craft.addr("10.2.0.10"))
         craft.enter(args.director)
         self.args = args
@@ -105,19 +85,12 @@ class Run:
     def probe(self, packets):
         """packets: (key, service, client port, packet), each service and port
         once; returns {key: words}"""
-        keys = {}
-        for key, svc, port, packet in packets:
-            keys[svc.port, port] = key
-            self.wire.send(packet)
-        words = {key: set() for key in keys.values()}
-        seen = set()
-        for mac, packet in self.wire.answers():
-            vport, port, own = ports_of(packet)
-            if key := keys.get((vport, port)):
-                words[key].add(own or MACS[mac])
-                seen.add((vport, port))
-        for flow in keys.keys() - seen:
-            words[keys[flow]].add("lost")
+        answers = self.wire.ask((svc.port, port, packet)
+                                for _, svc, port, packet in packets)
+        words = {}
+        for key, svc, port, _ in packets:
+            word = answers[svc.port, port]
+            words.setdefault(key, set()).add(MACS.get(word, word))
         return words
 
     def record(self, services, kinds):
@@ -243,7 +216,6 @@ class Run:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mac", required=True, help="of the director")
     parser.add_argument("--director", required=True, help="its namespace")
     parser.add_argument("--family", type=int, default=4, choices=(4, 6))
     parser.add_argument("--table", required=True, help="file to write")
