@@ -52,7 +52,7 @@ def table(results):
               for column in range(len(head))]
     rule = "  ".join("=" * max(width, 2) for width in widths)
     text = [rule, "  ".join(word.ljust(width) for word, width
-                            in zip(["\\", *head[1:]], widths)), rule]
+                            in zip(["\\", *head[1:]], widths)).rstrip(), rule]
     text += ["  ".join(word.ljust(width) for word, width
                        in zip(line, widths)).rstrip() for line in lines]
     return "\n".join([*text, rule]) + "\n"
@@ -80,7 +80,8 @@ def draw(results, path):
     axes.set_xlabel("time from connect() to the end of the answer, ms")
     axes.set_ylabel("share of answered requests that took longer")
     axes.grid(True, which="major", alpha=0.3)
-    axes.legend(frameon=False, loc="lower left", fontsize=9)
+    axes.legend(frameon=False, loc="lower left", fontsize=9,
+                bbox_to_anchor=(0, 1), ncols=2)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})

@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 100
+# timeout: 600
+# weight: 130
 """Connections that arrive from outside, over a router, are held in an ifb;
 what belongs to others on the device is left as it was."""
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 100
+# timeout: 600
+# weight: 90
 """Connections held on loopback, few and many: who is held, and that nobody
 is lost.  Controls are the recipe that is handed round (naive_loopback)."""
 

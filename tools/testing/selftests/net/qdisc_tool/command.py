@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 80
+# timeout: 600
+# weight: 90
 """The command line, its words and its files; hosts that lack something."""
 
 import fcntl

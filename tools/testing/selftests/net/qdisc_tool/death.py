@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 400
-# weight: 140
+# timeout: 600
+# weight: 130
 """Whatever dies, hangs or collides, the plug opens again and the wrapped
 command's own exit is what the caller sees."""
 

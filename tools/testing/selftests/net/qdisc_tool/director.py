@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 100
+# timeout: 600
+# weight: 130
 """An IPVS director whose rules go and come back while its flows are busy.
 
 A director that forwards without state answers packets of its flows with

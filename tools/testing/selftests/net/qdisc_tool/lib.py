@@ -200,7 +200,7 @@ def run(command, **options):
     """Run a command (words, or one string of them) that must succeed."""
     words = command.split() if isinstance(command, str) else command
     done = subprocess.run(words, check=False, capture_output=True, text=True,
-                          timeout=60, **options)
+                          timeout=200, **options)
     check(not done.returncode, f"{words}: {done.stdout}{done.stderr}")
     return done.stdout
 
