@@ -112,6 +112,12 @@ bench-reload: setup	## haproxy reloaded under load in four ways (BENCH="--second
 	@$(MACHINE)/setup --plots $(machine-kernel)
 	@tools/testing/bench/reload/run --kernel $(machine-kernel) $(BENCH)
 
+.PHONY: bench-cases
+bench-cases: setup	## entries and packets by kind of service, mh beside mhs
+	@$(MACHINE)/build-module $(machine-kernel)
+	@$(MACHINE)/run --kernel $(machine-kernel) \
+		--exec tools/testing/bench/cases.sh
+
 ##@ To try it
 
 .PHONY: demo
