@@ -33,12 +33,12 @@ cell() {
 	ports=$((ports + 100))
 	flow_start c --host $VIP4 --timeout 3 --ports "$ports-$((ports + 19))"
 	flow_send c churn 3600
-	until_more 45 opened cl
+	until_more 25 opened cl
 	weight 1 0
 	t=$(now)
-	until_more 30 opened cl
+	until_more 20 opened cl
 	dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
-	until_more 45 opened cl
+	until_more 25 opened cl
 	flow c stop churn
 	met=$(value s1)
 	slow=$(value slow)
