@@ -6,7 +6,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/jhash.h>
 #include <linux/hashtable.h>
 #include <linux/module.h>
 #include <linux/rculist.h>
@@ -21,17 +20,6 @@
 static DEFINE_READ_MOSTLY_HASHTABLE(ip_vs_mhs_hash, 10);
 static DEFINE_SPINLOCK(ip_vs_mhs_hash_lock);
 
-static u32 mhs_key(const struct netns_ipvs *ipvs, u16 af,
-		   const union nf_inet_addr *addr, __be16 port)
-{
-	__be32 fold = addr->ip;
-
-	if (af == AF_INET6)
-		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
-	return jhash_3words((__force u32)fold, (__force u32)port,
-			    (u32)((unsigned long)ipvs >> 8), 0);
-}
-
 static u32 mhs_key_fwm(const struct netns_ipvs *ipvs, u32 fwmark)
 {
 	return jhash_2words(fwmark, (u32)((unsigned long)ipvs >> 8), 0);
@@ -40,7 +28,7 @@ static u32 mhs_key_fwm(const struct netns_ipvs *ipvs, u32 fwmark)
 static u32 mhs_key_of(const struct ip_vs_mhs *mhs)
 {
 	return mhs->fwmark ? mhs_key_fwm(mhs->ipvs, mhs->fwmark) :
-	       mhs_key(mhs->ipvs, mhs->af, &mhs->addr, mhs->port);
+	       ip_vs_mhs_key_addr(mhs->ipvs, mhs->af, &mhs->addr, mhs->port);
 }
 
 /**
@@ -60,7 +48,7 @@ struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
 	struct ip_vs_mhs *mhs;
 
 	hash_for_each_possible_rcu(ip_vs_mhs_hash, mhs, node,
-				   mhs_key(ipvs, af, addr, port))
+				   ip_vs_mhs_key_addr(ipvs, af, addr, port))
 		if (mhs->port == port && mhs->af == af && mhs->ipvs == ipvs &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
 		    mhs->protocol == protocol && !mhs->fwmark)

@@ -402,6 +402,7 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 			ticks |= MHS_TICK_TRACK;
 		mhs->all_tracked = false;
 		mhs->track_tick = now;
+		atomic_set(&mhs->direct, 0);
 	}
 	latest = now + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
 		 msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
@@ -554,6 +555,7 @@ void ip_vs_mhs_work(struct work_struct *work)
 			WRITE_ONCE(mhs->room[i].recount_at, jiffies);
 	if (mhs->missing)
 		ip_vs_mhs_reconcile(mhs);
+	ip_vs_mhs_servers_retry(mhs);
 	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))
 		mhs_build(mhs);
 	if (mhs->settling && mhs->svc && !mhs->dirty &&

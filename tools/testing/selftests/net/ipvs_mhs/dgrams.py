@@ -114,11 +114,12 @@ class Client:
         self.lost = self.refused = self.moved = self.wrong = 0
 
     def open(self, n):
-        for _ in range(n):
+        hosts = self.args.host.split(",")
+        for i in range(n):
             sock = socket.socket(self.family, socket.SOCK_DGRAM)
             if self.args.bind:
                 sock.bind((self.args.bind, 0))
-            sock.connect((self.args.host, self.args.port))
+            sock.connect((hosts[i % len(hosts)], self.args.port))
             sock.setblocking(False)
             self.flows.append(Flow(sock))
 
@@ -212,7 +213,7 @@ def main():
     p.add_argument("--echo", action="store_true")
     p.add_argument("namespaces", nargs="+")
     p = sub.add_parser("client")
-    p.add_argument("--host", required=True)
+    p.add_argument("--host", required=True, help="A,A,...: in turn")
     p.add_argument("--port", type=int, default=53)
     p.add_argument("--bind", help="source address; spray needs it")
     p.add_argument("--size", type=int, default=32, help="of plain ones")

@@ -98,15 +98,15 @@ check "pin: malformed: none reaches a server" 0 "$(value wrong)"
 to_stable
 result "merged" "$(both_in pair_state stable; echo $?)"
 served "merged: flows go on"
-all_right "merged"
+all_right "merged: by the server that answers now"
 flow c close
 dr ipvsadm -C
 
 # -o: always the candidate
+windows 3600000 3600000
 SVC4=$VIP4:53 SVC6="[$VIP6]:53"
 proto=-u pair_services "1 2 3" mhs -o
 flow c open udp 20
-windows 3600000 3600000
 PORT=53 proto=-u pair_edit -a 4 -g
 result "-o: hold phase" "$(pair_holding; echo $?)"
 served "-o: flows go on"
