@@ -88,7 +88,7 @@ limits() {
 		net.ipv4.vs.mhs.max_quic_entries=$((cap / 2))
 }
 
-plan 59
+plan 61
 fresh_module table_size=4093
 setup_net 4
 mac=$(dr ip -br link show eth0 | awk '{ print $3 }')
@@ -103,12 +103,14 @@ pair ping
 
 flood stable
 check "stable: no entries at all" 0 "$(conns)"
+check "stable: nothing dropped" 0 "$(pair_total PktUnsettled)"
 pair ping
 check "stable: older flows go on" "0 0" "$(sum broken) $(sum moved)"
 base=$(objects)
 
 real -a 4 -g | dr ipvsadm -R
 flood hold
+check_cmp "hold: flows above the limit, counted" "$(pair_total Capped)" -gt 0
 pair ping
 check "hold: older flows go on" "0 0" "$(sum broken) $(sum moved)"
 
