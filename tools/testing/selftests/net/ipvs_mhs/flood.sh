@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
+# timeout: 600
 # weight: 60
 # A flood of spoofed SYN makes no entry on stable slots and no more than
 # max_entries on unstable ones; nothing is dropped and clients keep connecting.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 80
+# timeout: 600
+# weight: 55
 # A client that uses 20 source ports again and again while a server is drained
 # and then deleted: no connection is slow, fails or meets the server, whatever
 # conn_reuse_mode and expire_nodest_conn are.  With mh some do.

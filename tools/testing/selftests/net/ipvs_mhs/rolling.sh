@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
-# weight: 35
+# timeout: 600
+# weight: 45
 # A rolling update, each server in turn out (weight 0) and back, under new
 # connections: none fails with mhs; mh refuses the share of the one that is out.
 
