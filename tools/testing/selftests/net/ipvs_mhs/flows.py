@@ -30,10 +30,13 @@ closed of them), moved (answered by another server than before), failed (could
 not be opened), refused (of them), slow (a lost SYN was sent again), and the
 number of flows of each server.  After churn (stop churn) and since: done,
 failed and slow of the flows of churn and the number that each server answered.
+
+Options of servers: --name, --port; of clients: --host, --port, --bind ADDRESS,
+--timeout SECONDS, --ports FIRST-LAST of churn, --pause SECONDS between its flows
 """
-import argparse
 import collections
 import ctypes
+import itertools
 import os
 import select
 import selectors
@@ -43,10 +46,20 @@ import struct
 import sys
 import threading
 import time
+import types
 
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 TOTAL_RETRANS = 100     # where tcp_info has it
+OPTIONS = {
+    "name": "",         # of a server
+    "host": "",
+    "port": 80,
+    "bind": "",         # source address
+    "timeout": 5.0,     # seconds
+    "ports": "0",       # of churn, FIRST-LAST
+    "pause": 0.0,       # seconds between two flows of churn
+}
 
 
 class Server:
@@ -177,7 +190,7 @@ class Lab(Server):
         self.enter(netns)
         os.dup2(os.open(f"{path}.in", os.O_RDONLY), 0)
         os.dup2(os.open(f"{path}.out", os.O_WRONLY), 1)
-        client(parser().parse_args(["client", *args]))
+        client(options(args))
 
 
 class Flow:
@@ -360,33 +373,29 @@ def client(args):
         c.report()
 
 
-def parser():
-    top = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    sub = top.add_subparsers(dest="role", required=True)
-    p = sub.add_parser("serve")
-    p.add_argument("--name", required=True)
-    p.add_argument("--port", type=int, default=80)
-    p = sub.add_parser("client")
-    p.add_argument("--host", required=True)
-    p.add_argument("--port", type=int, default=80)
-    p.add_argument("--bind", help="source address")
-    p.add_argument("--timeout", type=float, default=5, help="seconds")
-    p.add_argument("--ports", default="0", help="of churn, FIRST-LAST")
-    p.add_argument("--pause", type=float, default=0,
-                   help="seconds between two flows of churn")
-    sub.add_parser("lab")
-    return top
+def options(words):
+    """--KEY VALUE...; argparse takes long to import in emulation."""
+    args = types.SimpleNamespace(**OPTIONS)
+    for key, value in itertools.zip_longest(words[::2], words[1::2]):
+        name = key.removeprefix("--")
+        if name not in OPTIONS or name == key or value is None:
+            sys.exit(f"flows.py: {key}: no such option, or no value; "
+                     f"options are --{' --'.join(OPTIONS)}")
+        setattr(args, name, type(OPTIONS[name])(value))
+    return args
 
 
 def main():
-    args = parser().parse_args()
-    if args.role == "lab":
+    role, *words = sys.argv[1:] or ["--help"]
+    if role == "lab":
         Lab().run()
-    elif args.role == "serve":
-        serve(args)
+    elif role == "serve":
+        serve(options(words))
+    elif role == "client":
+        client(options(words))
     else:
-        client(args)
+        print(__doc__, end="")
+        sys.exit(role not in ("-h", "--help"))
 
 
 if __name__ == "__main__":
