@@ -34,18 +34,35 @@ import sys
 import time
 
 
+def listeners(args):
+    """SCTP tells its peer all addresses of a socket: one is enough."""
+    if not args.sctp:
+        return [socket.create_server(("::", args.port), backlog=4096,
+                                     family=socket.AF_INET6,
+                                     dualstack_ipv6=True)]
+    socks = []
+    for addr in args.sctp.split(","):
+        sock = socket.socket(socket.AF_INET6 if ":" in addr else
+                             socket.AF_INET, socket.SOCK_STREAM,
+                             socket.IPPROTO_SCTP)
+        sock.bind((addr, args.port))
+        sock.listen(4096)
+        socks.append(sock)
+    return socks
+
+
 def serve(args):
     sel = selectors.DefaultSelector()
-    lsock = socket.create_server(("::", args.port), family=socket.AF_INET6,
-                                 backlog=4096, dualstack_ipv6=True)
-    lsock.setblocking(False)
-    sel.register(lsock, selectors.EVENT_READ)
+    lsocks = listeners(args)
+    for lsock in lsocks:
+        lsock.setblocking(False)
+        sel.register(lsock, selectors.EVENT_READ)
     name = args.name.encode() + b"\n"
     while True:
         for key, _ in sel.select():
-            if key.fileobj is lsock:
+            if key.fileobj in lsocks:
                 try:
-                    conn, _ = lsock.accept()
+                    conn, _ = key.fileobj.accept()
                 except OSError:
                     continue
                 conn.setblocking(False)
@@ -83,7 +100,8 @@ class Client:
         for i in range(n):
             start = time.monotonic()
             sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
-                                 else socket.AF_INET)
+                                 else socket.AF_INET, socket.SOCK_STREAM,
+                                 socket.IPPROTO_SCTP if self.args.sctp else 0)
             sock.settimeout(self.args.timeout)
             try:
                 if self.args.bind:
@@ -264,10 +282,12 @@ def main():
     p = sub.add_parser("serve")
     p.add_argument("--name", required=True)
     p.add_argument("--port", type=int, default=80)
+    p.add_argument("--sctp", metavar="A,A...", help="SCTP, on each of these")
     p = sub.add_parser("client")
     p.add_argument("--host", required=True, help="A,A,...: in turn")
     p.add_argument("--port", type=int, default=80)
     p.add_argument("--bind", help="source address")
+    p.add_argument("--sctp", action="store_true")
     p.add_argument("--timeout", type=float, default=5, help="seconds")
     p.add_argument("--ports", default="0", help="of churn, FIRST-LAST")
     p.add_argument("--pause", type=float, default=0,
