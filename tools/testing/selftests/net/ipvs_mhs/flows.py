@@ -58,8 +58,11 @@ class Server:
         self.sel = selectors.DefaultSelector()
 
     def listen(self, name, port):
-        sock = socket.create_server(("::", port), family=socket.AF_INET6,
-                                    backlog=4096, dualstack_ipv6=True)
+        self.serve(name, socket.create_server(
+            ("::", port), family=socket.AF_INET6, backlog=4096,
+            dualstack_ipv6=True))
+
+    def serve(self, name, sock):
         sock.setblocking(False)
         answer = name.encode() + b"\n"
         self.sel.register(sock, selectors.EVENT_READ,
@@ -92,9 +95,27 @@ class Server:
                 key.data(key.fileobj)
 
 
+def listeners(args):
+    """SCTP tells its peer all addresses of a socket: one is enough."""
+    if not args.sctp:
+        return [socket.create_server(("::", args.port), backlog=4096,
+                                     family=socket.AF_INET6,
+                                     dualstack_ipv6=True)]
+    socks = []
+    for addr in args.sctp.split(","):
+        sock = socket.socket(socket.AF_INET6 if ":" in addr else
+                             socket.AF_INET, socket.SOCK_STREAM,
+                             socket.IPPROTO_SCTP)
+        sock.bind((addr, args.port))
+        sock.listen(4096)
+        socks.append(sock)
+    return socks
+
+
 def serve(args):
     server = Server()
-    server.listen(args.name, args.port)
+    for sock in listeners(args):
+        server.serve(args.name, sock)
     server.run()
 
 
@@ -207,7 +228,8 @@ class Client:
         hosts = self.args.host.split(",")
         for i in range(n):
             sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
-                                 else socket.AF_INET)
+                                 else socket.AF_INET, socket.SOCK_STREAM,
+                                 socket.IPPROTO_SCTP if self.args.sctp else 0)
             sock.settimeout(self.args.timeout)
             try:
                 if self.args.bind:
@@ -390,10 +412,12 @@ def parser():
     p = sub.add_parser("serve")
     p.add_argument("--name", required=True)
     p.add_argument("--port", type=int, default=80)
+    p.add_argument("--sctp", metavar="A,A...", help="SCTP, on each of these")
     p = sub.add_parser("client")
     p.add_argument("--host", required=True, help="A,A,...: in turn")
     p.add_argument("--port", type=int, default=80)
     p.add_argument("--bind", help="source address")
+    p.add_argument("--sctp", action="store_true")
     p.add_argument("--timeout", type=float, default=5, help="seconds")
     p.add_argument("--ports", default="0", help="of churn, FIRST-LAST")
     p.add_argument("--pause", type=float, default=0,

@@ -37,7 +37,7 @@ serves() {
 	check "$1: served" "$((2 * FLOWS)) 0 0" \
 		"$(sum flows) $(sum broken) $(sum failed)"
 	for s in $2; do
-		reply=$reply4 [ "$(reply=$reply4 value "$s")" -gt 0 ] &&
+		[ "$(reply=$reply4 value "$s")" -gt 0 ] &&
 			[ "$(value "$s")" -gt 0 ] && got+="${got:+ }$s"
 	done
 	check "$1: by each of them" "$2" "$got"
