@@ -36,6 +36,7 @@ struct mhs_error {
 	struct ip_vs_proto_data	*pd;
 	__be16			sport;
 	__be16			dport;
+	bool			lone;
 };
 
 static bool icmp_is_error(const struct ip_vs_mhs_packet *p)
@@ -60,6 +61,7 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 	const __be16 *port;
 	__be16 _port[2];
 
+	/* Lengths once read are not read again: the sender may still write */
 	if (!ip_vs_fill_iph_skb_icmp(p->af, p->skb, off, reply, &e->quoted) ||
 	    e->quoted.fragoffs)
 		return false;
@@ -68,7 +70,8 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 		struct iphdr _ih;
 
 		ih = skb_header_pointer(p->skb, off, sizeof(_ih), &_ih);
-		if (!ih || ih->version != 4 || ih->ihl < 5 ||
+		if (!ih || ih->version != 4 ||
+		    e->quoted.len - off < sizeof(_ih) ||
 		    ih->frag_off & htons(IP_OFFSET))
 			return false;
 	}
@@ -82,23 +85,24 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 		return false;
 	e->sport = port[0];
 	e->dport = port[1];
+	e->lone = e->quoted.protocol == IPPROTO_UDP &&
+		  !ip_vs_mhs_quic_port(port[!reply]);
 	return true;
 }
 
-/* The server of a client's older flows, NULL when an entry or the core knows
- * better.
- */
+/* The server of a flow that has no entry, NULL when the core knows better */
 static struct ip_vs_mhs_server *
 icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	    const struct mhs_error *e, const union nf_inet_addr *caddr,
 	    __be16 cport)
 {
+	u32 *slot = ip_vs_mhs_slot(mhs, caddr, cport), w;
 	struct ip_vs_conn *cp;
+	unsigned int flags;
 	bool settling;
-	u32 w;
 
 	settling = ip_vs_mhs_settling(mhs);
-	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, caddr, cport));
+	w = ip_vs_mhs_slot_read(slot);
 	if (ip_vs_mhs_slot_tracked(w) || settling ||
 	    (READ_ONCE(mhs->svc) &&
 	     READ_ONCE(mhs->svc)->flags & IP_VS_SVC_F_PERSISTENT) ||
@@ -111,7 +115,13 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 			return NULL;
 		}
 	}
-	return settling ? NULL : ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	if (settling)
+		return NULL;
+	flags = READ_ONCE(mhs->svc)->flags;
+	if (e->lone || (e->quoted.protocol == IPPROTO_UDP &&
+			flags & IP_VS_SVC_F_ONEPACKET))
+		return ip_vs_mhs_pick_lone(mhs, slot, w, flags);
+	return ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 }
 
 /* Translate an error: the outer address at @outer, in the quoted packet the
@@ -215,7 +225,7 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_mhs *mhs;
-	u32 w;
+	u32 *slot;
 
 	s = ip_vs_mhs_pair_find(ipvs, p->af, e->quoted.protocol,
 				&e->quoted.daddr, e->dport);
@@ -225,8 +235,8 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
 		return NF_ACCEPT;
-	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport));
-	if (!ip_vs_mhs_reply_ours(s, w, e->pd, p->skb, &e->quoted))
+	slot = ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport);
+	if (!ip_vs_mhs_reply_ours(s, slot, e->pd, p->skb, &e->quoted))
 		return NF_ACCEPT;
 	if (!icmp_mangle(p, e, true, &mhs->addr, mhs->port))
 		return NF_DROP;
@@ -313,8 +323,9 @@ static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
 		ipv4_update_pmtu(skb, ipvs->net, mtu, 0, 0);
 		if (!df)
 			goto out;
+		/* the server's route takes over the news at its next use */
 		dest_dst = rcu_dereference(s->dest->dest_dst);
-		if (dest_dst)
+		if (dest_dst && (!mtu || mtu > dst_mtu(dest_dst->dst_cache)))
 			mtu = dst_mtu(dest_dst->dst_cache);
 		if (mtu > 68 + overhead)
 			mtu -= overhead;
@@ -398,7 +409,8 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	struct mhs_error e;
 
-	if (!icmp_is_error(p))
+	if (!icmp_is_error(p) ||
+	    (p->hook == NF_INET_LOCAL_IN && sysctl_backup_only(ipvs)))
 		return NF_ACCEPT;
 	if (p->af == AF_INET && icmp_tunnel(ipvs, p, &verdict))
 		return verdict;
@@ -411,7 +423,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 	if (mhs && !sysctl_backup_only(ipvs))
 		return icmp_to_server(mhs, p, &e);
 	if (p->hook != NF_INET_LOCAL_IN &&
-	    READ_ONCE(ip_vs_mhs_net(ipvs->net)->pairs))
+	    READ_ONCE(ip_vs_mhs_net(ipvs->net)->pairs[p->af == AF_INET6]))
 		return icmp_to_client(ipvs, p, &e);
 	return NF_ACCEPT;
 }

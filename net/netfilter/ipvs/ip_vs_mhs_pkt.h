@@ -55,6 +55,7 @@ struct ip_vs_mhs_packet {
 #define MHS_STAT_CONN		0x4U
 
 /* proto */
+bool ip_vs_mhs_quic_port(__be16 port);
 bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
 
 /* sched */
@@ -66,6 +67,9 @@ bool ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
 					const u32 *slot, u32 idx,
 					unsigned int flags);
+struct ip_vs_mhs_server *ip_vs_mhs_pick_lone(const struct ip_vs_mhs *mhs,
+					     const u32 *slot, u32 w,
+					     unsigned int flags);
 
 /* pkt */
 struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
@@ -79,14 +83,15 @@ struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct netns_ipvs *ipvs, u16 af,
 					     u16 protocol,
 					     const union nf_inet_addr *addr,
 					     __be16 port);
-bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
+bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb);
+void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
+		       const struct ip_vs_iphdr *iph);
 unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 			     struct ip_vs_mhs_packet *p);
 void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
-bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 w,
+bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 			  const struct ip_vs_proto_data *pd,
-			  const struct sk_buff *skb,
-			  const struct ip_vs_iphdr *iph);
+			  struct sk_buff *skb, const struct ip_vs_iphdr *iph);
 unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 				  const struct ip_vs_conn *carrier,
 				  struct sk_buff *skb);

@@ -55,7 +55,14 @@ static void parse_sctp(struct ip_vs_mhs_packet *p)
 	}
 }
 
-static bool quic_port(__be16 port)
+/**
+ * ip_vs_mhs_quic_port() - is UDP to this port QUIC?
+ * @port: the virtual port
+ *
+ * Context: any.
+ * Return: true if the parameter quic_ports names it.
+ */
+bool ip_vs_mhs_quic_port(__be16 port)
 {
 	unsigned int i;
 
@@ -127,7 +134,7 @@ bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p)
 		parse_tcp(p, (const struct tcphdr *)port);
 	else if (p->iph.protocol == IPPROTO_SCTP)
 		parse_sctp(p);
-	else if (quic_port(p->dport))
+	else if (ip_vs_mhs_quic_port(p->dport))
 		parse_quic(p);
 	else
 		p->lone = true;

@@ -196,6 +196,33 @@ struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
 }
 
 /**
+ * ip_vs_mhs_pick_lone() - the server of plain UDP
+ * @mhs: the service
+ * @slot: the flow's slot
+ * @w: the word read there
+ * @flags: of the service
+ *
+ * While the slot is held, the old server goes on as long as it is in service;
+ * with one packet a flow every one is new.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the server, NULL when there is none.
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_pick_lone(const struct ip_vs_mhs *mhs,
+					     const u32 *slot, u32 w,
+					     unsigned int flags)
+{
+	struct ip_vs_mhs_server *s;
+
+	if (ip_vs_mhs_slot_holding(w) && !(flags & IP_VS_SVC_F_ONEPACKET)) {
+		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+		if (s && READ_ONCE(s->state) & MHS_SRV_IN)
+			return s;
+	}
+	return ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w), flags);
+}
+
+/**
  * ip_vs_mhs_schedule() - name the server for a new entry
  * @svc: the service
  * @skb: a packet that the core makes an entry for

@@ -8,6 +8,8 @@ client  holds flows and takes commands, one a line, on standard input; each
 
     open N          open N more flows, one after another
     ping            send a line on every flow and wait for the answers
+    bulk UP DOWN    on one flow after another, send UP bytes and have the
+                    server answer DOWN times at once
     busy S          ping for S seconds, or until stop
     churn S         for S seconds, or until stop, open a flow, ask for a name,
                     let the server close it, and again; with --ports round
@@ -36,7 +38,6 @@ Options of servers: --name, --port; of clients: --host, --port, --bind ADDRESS,
 """
 import collections
 import ctypes
-import itertools
 import os
 import select
 import selectors
@@ -55,6 +56,7 @@ OPTIONS = {
     "name": "",         # of a server
     "host": "",
     "port": 80,
+    "sctp": "",         # of a client: instead of TCP; of a server: A,A...
     "bind": "",         # source address
     "timeout": 5.0,     # seconds
     "ports": "0",       # of churn, FIRST-LAST
@@ -69,8 +71,11 @@ class Server:
         self.sel = selectors.DefaultSelector()
 
     def listen(self, name, port):
-        sock = socket.create_server(("::", port), family=socket.AF_INET6,
-                                    backlog=4096, dualstack_ipv6=True)
+        self.serve(name, socket.create_server(
+            ("::", port), family=socket.AF_INET6, backlog=4096,
+            dualstack_ipv6=True))
+
+    def serve(self, name, sock):
         sock.setblocking(False)
         answer = name.encode() + b"\n"
         self.sel.register(sock, selectors.EVENT_READ,
@@ -103,9 +108,27 @@ class Server:
                 key.data(key.fileobj)
 
 
+def listeners(args):
+    """SCTP tells its peer all addresses of a socket: one is enough."""
+    if not args.sctp:
+        return [socket.create_server(("::", args.port), backlog=4096,
+                                     family=socket.AF_INET6,
+                                     dualstack_ipv6=True)]
+    socks = []
+    for addr in args.sctp.split(","):
+        sock = socket.socket(socket.AF_INET6 if ":" in addr else
+                             socket.AF_INET, socket.SOCK_STREAM,
+                             socket.IPPROTO_SCTP)
+        sock.bind((addr, args.port))
+        sock.listen(4096)
+        socks.append(sock)
+    return socks
+
+
 def serve(args):
     server = Server()
-    server.listen(args.name, args.port)
+    for sock in listeners(args):
+        server.serve(args.name, sock)
     server.run()
 
 
@@ -202,7 +225,9 @@ class Flow:
 
 
 def again(sock):
-    """Was its SYN sent again?"""
+    """Was its SYN sent again?  (Of TCP alone.)"""
+    if sock.proto == socket.IPPROTO_SCTP:
+        return False
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
     return int.from_bytes(info[TOTAL_RETRANS:], sys.byteorder) > 0
 
@@ -215,14 +240,16 @@ class Client:
         self.churned = []   # start, slow, server
 
     def open(self, n):
-        for _ in range(n):
+        hosts = self.args.host.split(",")
+        for i in range(n):
             sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
-                                 else socket.AF_INET)
+                                 else socket.AF_INET, socket.SOCK_STREAM,
+                                 socket.IPPROTO_SCTP if self.args.sctp else 0)
             sock.settimeout(self.args.timeout)
             try:
                 if self.args.bind:
                     sock.bind((self.args.bind, 0))
-                sock.connect((self.args.host, self.args.port))
+                sock.connect((hosts[i % len(hosts)], self.args.port))
             except OSError as err:
                 self.failed += 1
                 self.refused += isinstance(err, ConnectionRefusedError)
@@ -263,6 +290,24 @@ class Client:
         for key in list(sel.get_map().values()):
             key.data.broken = True
         sel.close()
+
+    def bulk_one(self, flow, up, down):
+        flow.sock.settimeout(self.args.timeout)
+        try:
+            flow.sock.sendall(b"x" * up + b"\n" * down)
+            while down > 0:
+                data = flow.sock.recv(65536)
+                if not data:
+                    return False
+                down -= data.count(b"\n")
+        except OSError:
+            return False
+        return True
+
+    def bulk(self, up, down):
+        for flow in self.flows:
+            if not flow.broken:
+                flow.broken = not self.bulk_one(flow, up, down)
 
     def working(self, end):
         """Neither out of time nor told to stop."""
@@ -351,6 +396,8 @@ def client(args):
             c.open(int(words[1]))
         elif words[0] == "ping":
             c.ping()
+        elif words[0] == "bulk":
+            c.bulk(int(words[1]), int(words[2]))
         elif words[0] == "busy":
             if not c.busy(float(words[1])):
                 continue
@@ -369,18 +416,22 @@ def client(args):
             c.close(words[0] == "reset")
         else:
             sys.exit(f"flows.py: no command {words[0]!r}: open N, ping, "
-                     "busy S, churn S, since T, stop, close, reset or quit")
+                     "bulk UP DOWN, busy S, churn S, since T, stop, close, reset or quit")
         c.report()
 
 
 def options(words):
-    """--KEY VALUE...; argparse takes long to import in emulation."""
+    """--KEY VALUE or --KEY...; argparse takes long to import in emulation."""
     args = types.SimpleNamespace(**OPTIONS)
-    for key, value in itertools.zip_longest(words[::2], words[1::2]):
+    words = list(words)
+    while words:
+        key = words.pop(0)
         name = key.removeprefix("--")
-        if name not in OPTIONS or name == key or value is None:
-            sys.exit(f"flows.py: {key}: no such option, or no value; "
-                     f"options are --{' --'.join(OPTIONS)}")
+        if name not in OPTIONS or name == key:
+            sys.exit(f"flows.py: no option {key}, there are "
+                     f"--{' --'.join(OPTIONS)}")
+        flag = not words or words[0].startswith("--")
+        value = "yes" if flag else words.pop(0)
         setattr(args, name, type(OPTIONS[name])(value))
     return args
 

@@ -70,6 +70,20 @@ note() {
 	echo "# $*"
 }
 
+# report COMMAND...: it prints NAME<tab>STATUS<tab>TEXT for each check
+report() {
+	local name status text
+
+	"$@" >"$work/lines" || result "the program ended well: $*" 1
+	while IFS=$'\t' read -r name status text; do
+		if [ "$name" = "#" ]; then
+			note "$text"
+		else
+			result "$name" "$status" "$text"
+		fi
+	done <"$work/lines"
+}
+
 # defer COMMAND...: run it at the end, the last one first
 defer() {
 	defers+=("$(printf '%q ' "$@")")
@@ -380,16 +394,17 @@ add_servers() {
 	done
 }
 
-# real_lines SERVICE METHOD NUMBER...: the same for any service, -g or -i
+# real_lines SERVICE METHOD NUMBER...: the same for any service, -g or -i, and
+# any protocol, which is in $proto: -t, -u or --sctp-service
 real_lines() {
-	local i svc=$1 how=$2
+	local i svc=$1 how=$2 t=${proto:--t}
 
 	shift 2
 	for i in "$@"; do
 		if [[ $svc = \[* ]]; then
-			echo "-a -t $svc -r [fd02::$((10 + i))]:80 $how -w 1"
+			echo "-a $t $svc -r [fd02::$((10 + i))]:${svc##*:} $how -w 1"
 		else
-			echo "-a -t $svc -r 10.2.0.$((10 + i)):80 $how -w 1"
+			echo "-a $t $svc -r 10.2.0.$((10 + i)):${svc##*:} $how -w 1"
 		fi
 	done
 }
@@ -482,13 +497,34 @@ entries() {
 	conns "$@"
 }
 
-# flow_start NAME ARGS...: a client that holds flows, see flows.py, in the
-# namespace $client_ns, or cl
+# dgram_servers PORTS [ARGUMENTS]: in all servers' namespaces, see dgrams.py
+dgram_servers() {
+	local ns names=()
+
+	for ns in /run/netns/s[0-9]*-"$$"; do
+		names+=("${ns##*/}")
+	done
+	python3 "$here/dgrams.py" serve --ports "$@" "${names[@]}" \
+		>"$work/dgrams.ready" &
+	defer kill $!
+	busywait 20 test -s "$work/dgrams.ready" ||
+		note "dgrams.py does not serve"
+}
+
+# flow_start NAME ARGS...: a client that holds flows, see flows.py, or that of
+# $client_py, in the namespace $client_ns, or cl
 flow_start() {
 	local name=$1 fd_in fd_out
 
 	shift
-	lab client "${client_ns:-cl}-$$" "$work/$name" "$@"
+	if [ -n "${client_py:-}" ]; then
+		mkfifo "$work/$name.in" "$work/$name.out"
+		bg_ns "${client_ns:-cl}" python3 "$here/$client_py" client \
+			"$@" <"$work/$name.in" >"$work/$name.out" &
+		defer kill $!
+	else
+		lab client "${client_ns:-cl}-$$" "$work/$name" "$@"
+	fi
 	exec {fd_in}>"$work/$name.in" {fd_out}<"$work/$name.out"
 	eval "${name}_in=$fd_in ${name}_out=$fd_out"
 }

@@ -38,7 +38,7 @@ service() {
 # ask HOST PORT COUNT [SIZE]: the result is in $reply
 ask() {
 	reply=$(in_ns cl python3 "$here/nat.py" ask --host "$1" --port "$2" \
-		--count "$3" --size "${4:-32}")
+		--count "$3" --size "${4:-32}" --no-checksum "${5:-0}")
 	note "ask $* -> $reply"
 }
 
@@ -79,12 +79,15 @@ csum_errors() {
 	done | paste -sd + | bc
 }
 
-plan 30
+plan 31
 load_module
 setup_net 3
 for i in 1 2 3; do
 	gateway s$i
 	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5000 &
+	defer kill $!
+	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5003 \
+		--no-checksum 1 &
 	defer kill $!
 	bg_ns s$i python3 "$here/nat.py" give --port 8081 --size 300000 &
 	defer kill $!
@@ -102,7 +105,7 @@ check "TCP: by all servers" yes "$(
 	echo yes)"
 check "TCP: no entries" "0 0" "$(conns) $(made 80)"
 check_cmp "TCP: replies translated" "$(pair_total PktReply)" -ge 160
-out=$(dr ipvsadm -Ln --stats -t $SVC4 | awk '$1 == "TCP" { print $5 }')
+out=$(dr ipvsadm -Ln --stats -t "$SVC4" | awk '$1 == "TCP" { print $5 }')
 check_cmp "ipvsadm counts them" "$out" -ge 80
 
 # A change of servers
@@ -166,6 +169,9 @@ for vip in $VIP4 $VIP6; do
 	check "UDP, $vip: fragments" "10 0 0 0" \
 		"$(value served) $(value refused) $(value lost) $(value wrong)"
 done
+service -u 5003 5003 mhs
+ask $VIP4 5003 10 32 1
+check "UDP without checksum: served" "10 0" "$(value served) $(value lost)"
 check "UDP: no entries" 0 "$(made 5001)"
 service -u 5002 5999 mhs
 for vip in $VIP4 $VIP6; do

@@ -72,12 +72,22 @@ service() {
 	[ "$(mhs State "$svc")" = "" ] || wait_settled "$svc"
 }
 
+# service_mark MARK: the same by mark
+service_mark() {
+	{
+		echo "-A -f $1 -s mhs"
+		echo "-a -f $1 -r $R1:8080 -m"
+		echo "-a -f $1 -r $R2:8080 -m"
+	} | dr ipvsadm -R
+	busywait 10 settled "$1"
+}
+
 # made SERVICE: entries since it is there
 made() {
 	echo $(($(mhs NewEntries "$1") + $(mhs PinnedEntries "$1")))
 }
 
-plan 29
+plan 34
 load_module
 setup_net 2
 for i in 1 2; do
@@ -134,6 +144,26 @@ get cl $VIP4 20
 check "beside another scheduler: served" 20 "$(total)"
 check "beside another scheduler: no entries" "$before" "$(made $VIP4:80)"
 
+dr ipvsadm -D -t $VIP4:82
+
+# A service by mark with the same servers
+in_ns dr nft -f - <<-EOF
+	table ip mhs {
+		chain pre {
+			type filter hook prerouting priority -150
+			ip daddr $VIP4 tcp dport 83 meta mark set 8
+		}
+	}
+EOF
+service_mark 8
+get cl $VIP4:83 20
+check "mark, shared server: served" 20 "$(total)"
+get cl $VIP4 20
+check "beside a mark: served" 20 "$(total)"
+check "beside a mark: no entries" "$before" "$(made $VIP4:80)"
+dr ipvsadm -D -f 8
+in_ns dr nft delete table ip mhs
+
 # A helper needs state
 service $VIP4:21 mhs $R1:8080
 get cl $VIP4:21 5
@@ -160,26 +190,21 @@ in_ns dr nft -f - <<-EOF
 		}
 	}
 EOF
-{
-	echo "-A -f 7 -s mhs"
-	echo "-a -f 7 -r $R1:8080 -m"
-	echo "-a -f 7 -r $R2:8080 -m"
-} | dr ipvsadm -R
-busywait 10 settled 7
+service_mark 7
 get cl $VIP4 10
 check "mark: served" 10 "$(total)"
 check "mark: by entries" 10 "$(made 7)"
 dr ipvsadm -C
 in_ns dr nft delete table ip mhs
 
-# Conntrack keeps the flows of the service in its own table
+# Conntrack keeps the flows of the service in its own table, and knows replies
 modprobe -q nf_conntrack
 dr sysctl -qw net.ipv4.vs.conntrack=1
 in_ns dr nft -f - <<-EOF
 	table ip mhs {
 		chain established {
 			type filter hook forward priority 0
-			ct state established,related accept
+			ip saddr { $R1, $R2 } ct state != established drop
 		}
 	}
 EOF
@@ -187,6 +212,20 @@ service $VIP4:80 mhs $R1:8080 $R2:8080
 get cl $VIP4 10
 check "vs.conntrack=1: served" 10 "$(total)"
 check "vs.conntrack=1: no entries" 0 "$(made $VIP4:80)"
+# and with the client's address hidden, as in a cluster of containers
+in_ns dr nft -f - <<-EOF
+	table ip hide {
+		chain post {
+			type nat hook postrouting priority 100
+			ip daddr { $R1, $R2 } masquerade
+		}
+	}
+EOF
+get cl $VIP4 10
+check "source address hidden: served" 10 "$(total)"
+check "source address hidden: no entries" 0 "$(made $VIP4:80)"
+in_ns dr nft delete table ip hide
+in_ns dr nft delete table ip mhs
 dr sysctl -qw net.ipv4.vs.conntrack=0
 dr ipvsadm -C
 service $VIP4:80 mhs $R1:8080 $R2:8080

@@ -16,6 +16,9 @@ import socket
 import time
 
 
+SO_NO_CHECK = 11
+
+
 def family(host):
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
@@ -28,6 +31,7 @@ def pattern(size):
 def serve(args):
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     sock.bind(("::", args.port))
+    sock.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, args.no_checksum)
     name = args.name.encode() + b" "
     while True:
         try:
@@ -43,6 +47,7 @@ def ask(args):
     socks = []
     for _ in range(args.count):
         sock = socket.socket(family(args.host), socket.SOCK_DGRAM)
+        sock.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, args.no_checksum)
         sock.connect((args.host, args.port))  # refuses other sources
         sock.setblocking(False)
         try:
@@ -110,6 +115,8 @@ def main():
     parser.add_argument("--name", default="?")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--no-checksum", type=int, default=0,
+                        help="1: UDP over IPv4 without")
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--size", type=int, default=32, help="bytes")
     parser.add_argument("--timeout", type=float, default=3, help="seconds")

@@ -2,9 +2,11 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # reply is set by lib.sh
 # For tests of an IPv4 and an IPv6 service of the same servers at once, with a
-# client of each.  Sourced after lib.sh.
+# client of each.  Sourced after lib.sh.  A test sets PORT and proto before, if
+# it is not about TCP and port 80.
 
-SVC4=$VIP4:80 SVC6="[$VIP6]:80"
+SVC4=$VIP4:${PORT:-80} SVC6="[$VIP6]:${PORT:-80}"
+proto=${proto:--t}
 
 # pair_services "SERVERS" SCHEDULER...: make both, by direct routing
 pair_services() {
@@ -12,8 +14,8 @@ pair_services() {
 
 	shift
 	{
-		echo "-A -t $SVC4 -s $*"
-		echo "-A -t $SVC6 -s $*"
+		echo "-A $proto $SVC4 -s $*"
+		echo "-A $proto $SVC6 -s $*"
 		# shellcheck disable=SC2086
 		{
 			real_lines "$SVC4" -g $servers
@@ -29,14 +31,17 @@ pair_services() {
 # pair_edit MODE SERVER [ARGUMENTS]: -a, -e or -d a server of both
 pair_edit() {
 	dr ipvsadm -R <<-EOF
-		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${*:3}
-		$1 -t $SVC6 -r [fd02::$((10 + $2))]:80 ${*:3}
+		$1 $proto $SVC4 -r 10.2.0.$((10 + $2)):${PORT:-80} ${*:3}
+		$1 $proto $SVC6 -r [fd02::$((10 + $2))]:${PORT:-80} ${*:3}
 	EOF
 }
 
 # pair_total COLUMN: of /proc/net/ip_vs_mhs, the sum of both
 pair_total() {
-	echo $(($(mhs "$1" "$SVC4") + $(mhs "$1" "$SVC6")))
+	dr awk -v c="$1" -v a="$SVC4" -v b="$SVC6" '
+		NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
+		$2 == a || $2 == b { sum += $n[c] }
+		END { print sum + 0 }' /proc/net/ip_vs_mhs
 }
 
 # pair_state STATE: are both in it?  For busywait, like the next ones
@@ -68,8 +73,8 @@ to_stable() {
 
 # pair_clients ARGUMENTS: start both, see flows.py
 pair_clients() {
-	flow_start c4 --host "$VIP4" "$@"
-	flow_start c6 --host "$VIP6" "$@"
+	flow_start c4 --host "$VIP4" --bind 10.1.0.2 --port "${PORT:-80}" "$@"
+	flow_start c6 --host "$VIP6" --bind fd01::2 --port "${PORT:-80}" "$@"
 }
 
 # pair COMMAND...: to both clients; sum KEY: of their answers
@@ -82,10 +87,12 @@ pair() {
 }
 
 sum() {
-	local n
+	local word n=0
 
-	n=$(value "$1")
-	echo "$((n + $(reply=$reply4 value "$1")))"
+	for word in $reply4 $reply; do
+		[[ $word != "$1="* ]] || n=$((n + ${word#*=}))
+	done
+	echo $n
 }
 
 # sockets: of both services on all servers, without listeners

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Send TCP segments that no socket makes: floods, stray RST and FIN.
+"""Send TCP segments that no socket makes: floods, stray RST and FIN; or with
+--sctp packets of one chunk.
 
 The sources are one of
 
@@ -36,6 +37,7 @@ class Sender:
         self.v6 = ":" in dst
         self.flags = 0
         self.good = args.good
+        self.chunk = args.sctp
         self.sent = 0
         self.sock = socket.socket(
             socket.AF_INET6 if self.v6 else socket.AF_INET,
@@ -56,12 +58,17 @@ class Sender:
 
     def send(self, src, sport, dport):
         """src: packed address"""
-        seg = self.tcp(src, sport, dport)
+        if self.chunk is None:
+            proto, seg = 6, self.tcp(src, sport, dport)
+        else:
+            proto = 132
+            seg = struct.pack("!HHIIBBH", sport, dport, 1, 0, self.chunk, 0,
+                              4)
         if self.v6:
-            packet = struct.pack("!IHBB", 6 << 28, len(seg), 6, 64)
+            packet = struct.pack("!IHBB", 6 << 28, len(seg), proto, 64)
         else:
             packet = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(seg), 0, 0,
-                                 64, 6, 0)
+                                 64, proto, 0)
         try:
             self.sock.sendto(packet + src + self.dst + seg,
                              (self.name, 0))
@@ -108,6 +115,7 @@ def main():
     parser.add_argument("--dports", default="80", help="F-L: each in turn")
     parser.add_argument("--flags", nargs="+", default=["S"],
                         help="of F, S, R, P and A: all so, then all so, ...")
+    parser.add_argument("--sctp", type=int, metavar="CHUNK")
     parser.add_argument("--good", action="store_true")
     parser.add_argument("--net", default="10.64.0.0/10")
     parser.add_argument("--src", nargs="+", default=[])

@@ -1,0 +1,193 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 60
+# A service by firewall mark with several virtual addresses, TCP and UDP; and
+# what becomes of packets whose mark may mean a service of another scheduler.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+OTHER4=10.9.0.2 OTHER6=fd09::2
+
+# fwm CONDITION: it holds for both families, in awk, h: slots in hold, p: in
+# pin; for busywait
+fwm() {
+	dr awk '$1 == "FWM" { n++; s = $3; h = $9; p = $10; ok += ('"$1"') }
+		END { exit n != 2 || ok != n }' /proc/net/ip_vs_mhs
+}
+
+# fwm_edit COMMAND SERVER [ARGUMENTS]: of both
+fwm_edit() {
+	dr ipvsadm -R <<-EOF
+		$1 -f ${mark:-1} -r 10.2.0.$((10 + $2)):0 -g ${*:3}
+		$1 -f ${mark:-1} -6 -r [fd02::$((10 + $2))]:0 -g ${*:3}
+	EOF
+}
+
+# fwm_total COLUMN
+fwm_total() {
+	SVC4=1 SVC6=1 pair_total "$1"
+}
+
+# dgrams COMMAND...: to the UDP clients, as pair
+dgrams() {
+	flow_send u4 "$@"
+	flow_send u6 "$@"
+	flow_wait u4 "$*"
+	reply4=$reply
+	flow_wait u6 "$*"
+}
+
+# marks RULE...: rules that mark, in place of those before
+marks() {
+	{
+		echo "table inet mhs"
+		echo "delete table inet mhs"
+		echo "table inet mhs { chain pre {"
+		echo "type filter hook prerouting priority -150"
+		printf '%s\n' "$@" "}" "}"
+	} | dr nft -f -
+}
+
+# stay NAME: TCP flows of the last ping
+stay() {
+	check "$1" "0 0" "$(sum broken) $(sum moved)"
+}
+
+plan 34
+fresh_module
+setup_net 4
+dgram_servers 53
+for n in dr s1 s2 s3 s4; do
+	ip_ns $n <<-EOF
+		addr add $OTHER4/32 dev lo
+		addr add $OTHER6/128 dev lo nodad
+	EOF
+done
+ip_ns rt <<-EOF
+	route add $OTHER4/32 via 10.2.0.10
+	route add $OTHER6/128 via fd02::10
+EOF
+ip_ns cl <<-EOF
+	addr add 10.1.0.3/24 dev eth0
+	addr add fd01::3/64 dev eth0 nodad
+EOF
+
+# One service for all of it
+marks "ip daddr 10.9.0.0/24 tcp dport 80 meta mark set 1" \
+	"ip daddr 10.9.0.0/24 udp dport 53 meta mark set 1" \
+	"ip6 daddr fd09::/64 tcp dport 80 meta mark set 1" \
+	"ip6 daddr fd09::/64 udp dport 53 meta mark set 1"
+windows 3600000 3600000
+dr ipvsadm -R <<-EOF
+	-A -f 1 -s mhs
+	-A -f 1 -6 -s mhs
+EOF
+for i in 1 2 3; do
+	fwm_edit -a $i
+done
+result "settled" "$(busywait 20 fwm 's == "stable"'; echo $?)"
+flow_start c4 --host $VIP4,$OTHER4 --timeout 4
+flow_start c6 --host $VIP6,$OTHER6 --timeout 4
+client_py=dgrams.py flow_start u4 --host $VIP4,$OTHER4
+client_py=dgrams.py flow_start u6 --host $VIP6,$OTHER6
+pair open 40
+pair ping
+check "TCP: served" "80 0 0" "$(sum flows) $(sum broken) $(sum failed)"
+check_cmp "TCP: s1 has some" "$(sum s1)" -gt 5
+dgrams open 40
+dgrams ping
+check "UDP: served" "80 0" "$(sum flows) $(sum lost)"
+check "no entry" "0 0" "$(conns) $(fwm_total NewEntries)"
+check_cmp "packets without entry" "$(fwm_total PktStateless)" -ge 320
+
+# A change: one server comes, another is drained
+fwm_edit -a 4
+fwm_edit -e 1 -w 0
+result "hold phase" "$(busywait 20 fwm 'h && !p'; echo $?)"
+pair ping
+stay "hold: TCP stays"
+dgrams ping
+check "hold: UDP leaves the drained server" "0 0" "$(sum lost) $(sum s1)"
+check "hold: no entry" 0 "$(conns)"
+pair open 20
+check "hold: new flows" "0 120" "$(sum failed) $(sum flows)"
+check "hold: those of unstable slots have an entry" "$(conns)" \
+	"$(fwm_total NewEntries)"
+check_cmp "hold: some have" "$(conns)" -gt 2
+pair ping
+stay "hold: TCP stays, with an entry or without"
+windows 0 3600000
+result "pin phase" "$(busywait 20 fwm 'p && !h'; echo $?)"
+pair ping
+stay "pin: TCP stays"
+check_cmp "pin: entries" "$(fwm_total PinnedEntries)" -gt 2
+base=$(conns)
+dgrams ping
+check "pin: UDP" "0 0 $base" "$(sum lost) $(sum s1) $(conns)"
+windows 0 100
+result "merged" "$(busywait 20 fwm 's == "stable"'; echo $?)"
+pair ping
+stay "merged: TCP stays"
+pair reset
+dr ipvsadm -C
+flow_end c4
+flow_end c6
+
+# Services by address, ours, and one by mark of another scheduler
+windows 3600000 3600000
+marks "ip saddr 10.1.0.3 tcp dport 80 meta mark set 2" \
+	"ip6 saddr fd01::3 tcp dport 80 meta mark set 2"
+pair_services "1 2" mhs
+dr ipvsadm -R <<-EOF
+	-A -f 2 -s mh -b mh-port
+	-A -f 2 -6 -s mh -b mh-port
+EOF
+mark=2 fwm_edit -a 3
+pair_clients --timeout 4
+flow_start m4 --host $VIP4 --bind 10.1.0.3 --timeout 4
+flow_start m6 --host $VIP6 --bind fd01::3 --timeout 4
+pair open 30
+pair ping
+check "beside a foreign service: ours" "60 0 0" \
+	"$(sum flows) $(sum broken) $(sum s3)"
+check "beside a foreign service: no entry" 0 "$(pair_total NewEntries)"
+base=$(conns)
+for f in m4 m6; do
+	flow $f open 10
+	flow $f ping
+	check "foreign service: keeps its packets, $f" "10 0 10" \
+		"$(value flows) $(value broken) $(value s3)"
+done
+check "foreign service: with entries" $((base + 20)) "$(conns)"
+
+# Marks appear in mid-flow: one that no service has, and the foreign one's
+for m in 5 2; do
+	marks "tcp dport 80 meta mark set $m"
+	pair ping
+	stay "mark $m in mid-flow: flows stay"
+done
+check "marks in mid-flow: no entry" $((base + 20)) "$(conns)"
+marks "ip saddr 10.1.0.2 tcp dport 80 meta mark set 0x10005" \
+	"ip6 saddr fd01::2 tcp dport 80 meta mark set 0x10005"
+pair open 10
+pair ping
+stay "a mark that may be foreign: new flows are served"
+check "a mark that may be foreign: none goes there" "0 80" \
+	"$(sum s3) $(sum flows)"
+check "a mark that may be foreign: the core decides, with entries" \
+	$((base + 40)) "$(conns)"
+echo $((0x1000f)) >/sys/module/ip_vs_mhs/parameters/mark_ignore
+pair open 10
+check "mark_ignore: no entry" "100 $((base + 40))" "$(sum flows) $(conns)"
+marks "ip saddr 10.1.0.3 tcp dport 80 meta mark set 0x22" \
+	"ip6 saddr fd01::3 tcp dport 80 meta mark set 0x22"
+flow m4 open 5
+check "mark_ignore: other bits count" $((base + 45)) "$(conns)"
+pair ping
+stay "marks gone: flows stay"
+pair reset
+dr ipvsadm -C

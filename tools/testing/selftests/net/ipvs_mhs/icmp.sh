@@ -1,0 +1,166 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 60
+# ICMP errors about flows without an entry reach the server of the flow and no
+# other, in every phase of a slot, TCP and UDP; those about flows with an entry
+# still do, by the core.  With mh, errors need the entry.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+# all_right NAME [KIND]: errors about every flow reach its server
+all_right() {
+	flow c errors "${2:-port}"
+	check "$1" "$(value flows) 0 0 0" \
+		"$(value right) $(value wrong) $(value local) $(value missing)"
+}
+
+# served NAME: every flow is answered; its server is now known
+served() {
+	flow c ask
+	check "$1" 0 "$(value lost)"
+}
+
+# services SCHEDULER...: TCP and UDP, both families
+services() {
+	proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_services "1 2 3" "$@"
+	pair_services "1 2 3" "$@"
+}
+
+# edit: as pair_edit, of all four
+edit() {
+	pair_edit "$@"
+	PORT=53 proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_edit "$@"
+}
+
+# both_in PHASE: busywait for TCP and UDP
+both_in() {
+	busywait 20 "$@" && SVC4=$VIP4:53 SVC6="[$VIP6]:53" busywait 20 "$@"
+}
+
+plan 38
+load_module
+setup_net 4
+dgram_servers 53
+windows 3600000 3600000
+services mhs
+client_py=icmp.py flow_start c --director "$(ns dr)" "$(ns s1)" "$(ns s2)" \
+	"$(ns s3)" "$(ns s4)"
+flow c open tcp 20
+flow c open udp 20
+check "flows opened" "80 0" "$(value flows) $(value lost)"
+
+# Stable slots
+base=$(mhs PktIcmp)
+for icmp in 0 1; do
+	dr sysctl -qw net.ipv4.vs.schedule_icmp=$icmp
+	for kind in frag port ttl; do
+		all_right "stable, schedule_icmp=$icmp: $kind" $kind
+	done
+done
+check "stable: counted" $((base + 120)) "$(mhs PktIcmp)"
+flow c unknown
+check "no service: the director's own" 80 "$(value local)"
+check "no entry" 0 "$(conns)"
+flow c bad
+check "malformed: none reaches a server" 0 "$(value wrong)"
+check_cmp "malformed: sent" "$(value sent)" -gt 150
+check "malformed: no entry" 0 "$(conns)"
+dr sysctl -qw net.ipv4.vs.schedule_icmp=0
+flow c bad
+check "malformed, schedule_icmp=0: none reaches a server" 0 "$(value wrong)"
+served "flows go on"
+
+# Unstable slots: older flows are the old server's
+edit -a 4 -g
+edit -e 1 -g -w 0
+result "hold phase" "$(both_in pair_holding; echo $?)"
+flow c errors frag	# before any other packet of the flows
+check_cmp "hold: TCP's reach the old server" "$(value right)" -ge 40
+served "hold: flows go on"
+all_right "hold: by the server that answers now"
+check "hold: no entry" 0 "$(conns)"
+flow c open tcp 15
+check_cmp "hold: newer flows have entries" "$(conns)" -gt 5
+all_right "hold: newer flows with an entry, and older ones"
+to_pin
+result "pin phase" "$(both_in pair_pinning; echo $?)"
+served "pin: flows go on"
+check_cmp "pin: older flows have entries" "$(pair_total PinnedEntries)" -gt 5
+all_right "pin: by the server that answers now"
+dr sysctl -qw net.ipv4.vs.schedule_icmp=1
+all_right "pin, schedule_icmp=1"
+flow c bad
+check "pin: malformed: none reaches a server" 0 "$(value wrong)"
+to_stable
+result "merged" "$(both_in pair_state stable; echo $?)"
+served "merged: flows go on"
+all_right "merged: by the server that answers now"
+flow c close
+dr ipvsadm -C
+
+# -o: always the candidate
+windows 3600000 3600000
+SVC4=$VIP4:53 SVC6="[$VIP6]:53"
+proto=-u pair_services "1 2 3" mhs -o
+flow c open udp 20
+PORT=53 proto=-u pair_edit -a 4 -g
+result "-o: hold phase" "$(pair_holding; echo $?)"
+served "-o: flows go on"
+all_right "-o: by the server that answers now"
+dr ipvsadm -C
+dr sysctl -qw net.ipv4.vs.schedule_icmp=0
+proto=-u pair_services "1 2 3" mh -b mh-port -o
+served "control: mh, -o"
+flow c errors port
+check "control: mh loses errors about a flow without an entry" 0 \
+	"$(value right)"
+flow c close
+dr ipvsadm -C
+
+# A service by mark whose address is not the director's: errors are forwarded,
+# and marked on their way
+ip_ns dr <<-EOF
+	addr del $VIP4/32 dev lo
+	addr del $VIP6/128 dev lo
+	rule add fwmark 1 lookup 100
+	route add local default dev lo table 100
+EOF
+ip -6 -n "$(ns dr)" -batch - <<-EOF
+	rule add fwmark 1 lookup 100
+	route add local default dev lo table 100
+EOF
+dr nft -f - <<-EOF
+	table inet mhs {
+		chain pre {
+			type filter hook prerouting priority -150
+			ip daddr $VIP4 tcp dport 80 meta mark set 1
+			ip6 daddr $VIP6 tcp dport 80 meta mark set 1
+		}
+		chain forw {
+			type filter hook forward priority 0
+			ip daddr $VIP4 icmp type { 3, 11 } meta mark set 1
+			ip6 daddr $VIP6 icmpv6 type { 1, 2, 3 } meta mark set 1
+		}
+	}
+EOF
+dr ipvsadm -R <<-EOF
+	-A -f 1 -s mhs
+	-a -f 1 -r 10.2.0.11 -g -w 1
+	-a -f 1 -r 10.2.0.12 -g -w 1
+	-A -f 1 -6 -s mhs
+	-a -f 1 -6 -r [fd02::11]:0 -g -w 1
+	-a -f 1 -6 -r [fd02::12]:0 -g -w 1
+EOF
+fwm_settled() {
+	[ "$(dr grep -c "^FWM.*settling" /proc/net/ip_vs_mhs)" -eq 0 ]
+}
+busywait 20 fwm_settled
+flow c open tcp 20
+check "FORWARD: flows opened, without entries" "40 0 0 0" \
+	"$(value flows) $(value lost) $(mhs NewEntries 1 | paste -sd " ")"
+all_right "FORWARD"
+dr ipvsadm -C

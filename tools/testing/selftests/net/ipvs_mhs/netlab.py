@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sockets in the namespaces of a test, and packets made by hand."""
+import contextlib
+import ctypes
+import socket
+import struct
+
+CLONE_NEWNET = 0x40000000
+TCP, UDP, ICMP, ICMP6, SCTP = 6, 17, 1, 58, 132
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def setns(file):
+    if libc.setns(file.fileno(), CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns " + file.name)
+
+
+@contextlib.contextmanager
+def netns(name):
+    """What is opened in here belongs to that namespace, wherever it is used:
+    one process can serve in all of them.  No name: the one we are in."""
+    if not name:
+        yield
+        return
+    with open("/proc/self/ns/net", "rb") as home, \
+            open(f"/run/netns/{name}", "rb") as there:
+        setns(there)
+        try:
+            yield
+        finally:
+            setns(home)
+
+
+def pack(addr):
+    return socket.inet_pton(socket.AF_INET6 if ":" in addr else
+                            socket.AF_INET, addr)
+
+
+def checksum(data):
+    if len(data) % 2:
+        data += b"\0"
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def summed(proto, src, dst, segment, at):
+    """A segment with its checksum, at offset @at, filled in."""
+    pseudo = pack(src) + pack(dst) + struct.pack("!II", len(segment), proto)
+    value = checksum(pseudo + segment)
+    return segment[:at] + struct.pack("!H", value) + segment[at + 2:]
+
+
+def ip(proto, src, dst, payload, ident=0, frag=0x4000, ttl=64):
+    """An IPv4 or IPv6 packet, by the addresses; frag is that of IPv4."""
+    if ":" in src:
+        return struct.pack("!IHBB", 6 << 28, len(payload), proto, ttl) + \
+            pack(src) + pack(dst) + payload
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(payload), ident, frag,
+                       ttl, proto, 0) + pack(src) + pack(dst)
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
+
+
+def udp(src, sport, dst, dport, data):
+    seg = struct.pack("!HHHH", sport, dport, 8 + len(data), 0) + data
+    return ip(UDP, src, dst, summed(UDP, src, dst, seg, 6))
+
+
+def fragments(packet, size, ident):
+    """The same in pieces of @size bytes, a multiple of 8, without DF."""
+    v6 = packet[0] >> 4 == 6
+    hlen = 40 if v6 else 20
+    proto = packet[6 if v6 else 9]
+    addrs = packet[8:40] if v6 else packet[12:20]
+    src, dst = (socket.inet_ntop(socket.AF_INET6 if v6 else socket.AF_INET, a)
+                for a in (addrs[:len(addrs) // 2], addrs[len(addrs) // 2:]))
+    for at in range(0, len(packet) - hlen, size):
+        piece = packet[hlen + at:hlen + at + size]
+        more = hlen + at + size < len(packet)
+        if v6:
+            yield ip(44, src, dst, struct.pack("!BBHI", proto, 0, at | more,
+                                               ident) + piece)
+        else:
+            yield ip(proto, src, dst, piece, ident & 0xffff,
+                     at >> 3 | more << 13)
+
+
+def tcp(src, sport, dst, dport, flags=0x10, data=b""):
+    seg = struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4, flags, 8192,
+                      0, 0) + data
+    return ip(TCP, src, dst, summed(TCP, src, dst, seg, 16))
+
+
+def icmp(src, dst, kind, code, info, quoted):
+    """An ICMP or ICMPv6 message; info is its second word."""
+    msg = struct.pack("!BBHI", kind, code, 0, info) + quoted
+    if ":" in src:
+        return ip(ICMP6, src, dst, summed(ICMP6, src, dst, msg, 2))
+    return ip(ICMP, src, dst, msg[:2] + struct.pack("!H", checksum(msg)) +
+              msg[4:])
+
+
+class Sender:
+    """Sends whole packets, of any source, from a namespace."""
+
+    def __init__(self, name=""):
+        with netns(name):
+            self.socks = {
+                False: socket.socket(socket.AF_INET, socket.SOCK_RAW,
+                                     socket.IPPROTO_RAW),
+                True: socket.socket(socket.AF_INET6, socket.SOCK_RAW,
+                                    socket.IPPROTO_RAW),
+            }
+        for sock in self.socks.values():
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+
+    def __call__(self, dst, packet):
+        v6 = packet[0] >> 4 == 6
+        self.socks[v6].sendto(packet, (dst, 0))

@@ -1,0 +1,151 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 60
+# Path-MTU discovery with a hop of 1400 bytes: on the client's side, where the
+# error is about a server's packet to a client; behind the director by direct
+# routing; and inside IPIP, GUE and GRE tunnels, where it is about a packet of
+# the director's own.  Without those errors the transfers stall.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+# forget NAME...: what these know of path MTUs
+forget() {
+	local n
+
+	for n in "$@"; do
+		ip -n "$(ns "$n")" route flush cache
+		ip -6 -n "$(ns "$n")" route flush cache
+	done
+}
+
+# icmp_filter: from now on the director sees no error that says so
+icmp_filter() {
+	dr nft -f - <<-EOF
+		table inet mhs {
+			chain pre {
+				type filter hook prerouting priority -300
+				icmp type destination-unreachable drop
+				icmpv6 type packet-too-big drop
+			}
+		}
+	EOF
+}
+
+# through NAME UP DOWN: on every flow
+through() {
+	pair bulk "$2" "$3"
+	check "$1: every transfer ends" "$((2 * flows)) 0" \
+		"$(sum flows) $(sum broken)"
+}
+
+# stalled FAMILY: one flow does
+stalled() {
+	flow "c$1" bulk 0 6000
+	check "control: without the error it stalls, IPv$1" 1 "$(value broken)"
+}
+
+# One tunnel server with its own network behind the router
+tunnel() {	# TYPE SERVER OVERHEAD [ARGUMENTS]
+	dr ipvsadm -R <<-EOF
+		-A -t $SVC4 -s mhs
+		-a -t $SVC4 -r 10.3.0.$((10 + $2)):80 -i -w 1 ${*:4}
+	EOF
+	wait_settled "$SVC4"
+	forget cl
+	flow c4 open 4
+	flow c4 ping
+	flow c4 bulk 20000 1
+	check "$1: every transfer ends" "4 0 4" \
+		"$(value flows) $(value broken) $(value "s$2")"
+	check "$1: no entry was made" 0 "$(mhs NewEntries "$SVC4")"
+	check_cmp "$1: errors were taken" "$(mhs PktIcmp "$SVC4")" -ge 1
+	check "$1: the client knows" $((1400 - $3)) \
+		"$(ip -n "$(ns cl)" route get $VIP4 | grep -o "mtu [0-9]*" |
+		   cut -d ' ' -f 2)"
+	flow c4 reset
+	dr ipvsadm -C
+}
+
+plan 27
+load_module
+for m in ipip ip_gre fou; do
+	modprobe -q $m
+done
+setup_net 4
+windows 3600000 3600000
+flows=10
+
+# The client's side: replies of 18 kB
+ip_ns rt <<-EOF
+	route replace 10.1.0.2/32 dev vcl mtu lock 1400
+	route replace fd01::2/128 dev vcl mtu lock 1400
+EOF
+pair_services "1 2 3" mhs
+pair_clients --timeout 8
+pair open $flows
+pair ping
+check "flows opened" $((2 * flows)) "$(sum flows)"
+through "client's side, stable" 0 6000
+check "client's side, stable: no entry" 0 "$(conns)"
+check_cmp "client's side: errors were taken" "$(pair_total PktIcmp)" -ge 2
+pair_edit -a 4 -g
+pair_edit -e 1 -g -w 0
+result "client's side: hold phase" "$(pair_holding; echo $?)"
+forget s1 s2 s3
+before=$(pair_total PktIcmp)
+through "client's side, hold" 0 6000
+check "client's side, hold: no entry" 0 "$(conns)"
+check_cmp "client's side, hold: errors were taken" \
+	"$(pair_total PktIcmp)" -gt "$before"
+result "client's side: pin phase" "$(to_pin; echo $?)"
+forget s1 s2 s3
+through "client's side, pin" 0 6000
+check_cmp "client's side, pin: entries" "$(pair_total PinnedEntries)" -gt 0
+pair reset
+dr ipvsadm -C
+windows 3600000 3600000
+pair_services "2" mhs
+icmp_filter
+forget s2
+pair open 1
+stalled 4
+stalled 6
+pair reset
+dr nft flush ruleset
+dr ipvsadm -C
+ip_ns rt <<-EOF
+	route del 10.1.0.2/32 dev vcl
+	route del fd01::2/128 dev vcl
+EOF
+
+# Behind the director, by direct routing: requests of 20 kB
+ip_ns dr <<-EOF
+	$(printf 'route add 10.2.0.%s/32 dev eth0 mtu lock 1400\n' 11 12 13)
+	$(printf 'route add fd02::%s/128 dev eth0 mtu lock 1400\n' 11 12 13)
+EOF
+forget cl
+pair_services "1 2 3" mhs
+pair open $flows
+through "server's side" 20000 1
+check "server's side: no entry was made" 0 "$(pair_total NewEntries)"
+pair reset
+dr ipvsadm -C
+
+# Inside tunnels
+for i in 1 2 3; do
+	ip_ns s$i <<-EOF
+		addr add 10.3.0.$((10 + i))/32 dev lo
+	EOF
+	ip_ns rt <<-EOF
+		route add 10.3.0.$((10 + i))/32 via 10.2.0.$((10 + i)) mtu lock 1400
+	EOF
+done
+in_ns s2 ip fou add port 6080 gue
+ip -n "$(ns s3)" link set gre0 up
+tunnel IPIP 1 20
+tunnel GUE 2 32 --tun-type gue --tun-port 6080
+tunnel GRE 3 24 --tun-type gre

@@ -1,0 +1,164 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 60
+# QUIC, UDP on the ports of the parameter quic_ports: an Initial begins a flow,
+# as a SYN does, other packets belong to an older one, which is held and then
+# pinned, under a cap of its own.  First with the shapes of packets, then with
+# a real client and server.
+
+# shellcheck disable=SC2034 # for lib.sh and pair.sh
+PORT=8443 proto=-u client_py=dgrams.py
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+OLDER="short handshake 0rtt handshake2 0rtt2 retry2 unknown runt"
+
+# stays NAME: the last ping was answered, each flow by its server
+stays() {
+	check "$1" "0 0 0" "$(sum lost) $(sum refused) $(sum moved)"
+}
+
+# A real client begins a connection and then waits to ask for a file; it is
+# stopped there, so that the test decides when.  ask: go on, print the answer.
+quic_open() {	# NAME ADDRESS
+	local status
+
+	mkdir "$work/$1"
+	bg_ns cl gtlsclient --no-quic-dump --no-http-dump --timeout=300s \
+		--delay-stream=8s --exit-on-all-streams-close \
+		--download="$work/$1" "${2//[][]/}" 443 "https://$2:443/name" \
+		</dev/null >"$work/$1.log" 2>&1 &
+	eval "$1_pid=$!"
+	defer kill -KILL $!
+	busywait 30 grep -q "QUIC handshake has completed" "$work/$1.log"
+	status=$?
+	kill -STOP $!
+	return $status
+}
+
+# quic_opens NAME: of both families
+quic_opens() {
+	quic_open "${1}4" $VIP4 && quic_open "${1}6" "[$VIP6]"
+}
+
+ask() {
+	local pid="$1_pid"
+
+	kill -CONT "${!pid}"
+	busywait 30 test -s "$work/$1/name"
+	cat "$work/$1/name" || tail -n 3 "$work/$1.log" | sed 's/^/# /' >&2
+}
+
+# asks NAME: of both families
+asks() {
+	echo "$(ask "${1}4") $(ask "${1}6")"
+}
+
+plan 36
+fresh_module quic_ports=443,$PORT
+setup_net 4
+dgram_servers $PORT
+windows 3600000 3600000
+pair_services "1 2 3" mhs
+pair_clients
+pair open 50
+pair ping initial
+stays "stable: an Initial is answered"
+for kind in initial2 $OLDER; do
+	pair ping "$kind"
+	[ "$(sum lost) $(sum moved)" = "0 0" ] || break
+done
+stays "stable: all others, by the same server"
+check "stable: no entry" "0 0" "$(conns) $(pair_total NewEntries)"
+
+# A server is added
+pair_edit -a 4 -g
+result "hold phase" "$(pair_holding; echo $?)"
+before=$(pair_total PktOld)
+for kind in $OLDER; do
+	pair ping "$kind"
+	[ "$(sum lost) $(sum moved)" = "0 0" ] || break
+done
+stays "hold: older flows stay"
+check "hold: they have no entry" 0 "$(conns)"
+check_cmp "hold: they go to the old server" \
+	$(($(pair_total PktOld) - before)) -gt 40
+pair open 40
+pair new initial
+first=$(sum s4)
+check "hold: new flows are answered" "0 0" "$(sum lost) $(sum refused)"
+check_cmp "hold: some by the new server" "$first" -gt 4
+check_cmp "hold: with an entry each" "$(conns)" -ge "$first"
+check "hold: entries by cause" "$(conns) 0" \
+	"$(pair_total NewEntries) $(pair_total PinnedEntries)"
+pair open 40
+pair new initial2
+check "hold: new flows of version 2" "0 0" "$(sum lost) $(sum refused)"
+check_cmp "hold: version 2, some by the new server" $(($(sum s4) - first)) -gt 4
+pair ping short
+stays "hold: all of them stay"
+
+# Older flows get an entry, as many as the cap allows
+base=$(pair_total NewEntries)
+check "the cap by default" 65536 \
+	"$(dr sysctl -n net.ipv4.vs.mhs.max_quic_entries)"
+cap=$((base / 2 + 30))
+dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=$cap
+result "pin phase" "$(to_pin; echo $?)"
+pair spray 400 short
+check_cmp "flood: flows past the cap" "$(pair_total Capped)" -gt 20
+check_cmp "flood: IPv4 entries" "$(mhs Entries "$SVC4")" -le $cap
+check_cmp "flood: IPv6 entries" "$(mhs Entries "$SVC6")" -le $cap
+pair ping short
+stays "flood: flows stay, with an entry or without"
+dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=65536
+sleep 0.2	# the room is counted at most 20 times a second
+pair ping short
+stays "pin: older flows stay"
+check_cmp "pin: they are pinned" "$(pair_total PinnedEntries)" -gt 40
+pair open 30
+before=$(pair_total NewEntries)
+pair new initial
+check_cmp "pin: new flows have entries" "$(pair_total NewEntries)" \
+	-gt "$before"
+result "merged" "$(to_stable; echo $?)"
+pair ping short
+stays "merged: all stay"
+flow_end c4
+flow_end c6
+dr ipvsadm -C
+
+# Real ones.  All flows move: the one server gives place to another
+PORT=443
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
+	-subj /CN=mhs -keyout "$work/key" -out "$work/cert" 2>/dev/null
+for s in s1 s2; do
+	mkdir "$work/$s"
+	echo $s >"$work/$s/name"
+	bg_ns $s gtlsserver -q --timeout=300s -d "$work/$s" "*" $PORT \
+		"$work/key" "$work/cert" </dev/null >/dev/null 2>&1 &
+	defer kill $!
+done
+SVC4=$VIP4:$PORT SVC6="[$VIP6]:$PORT"
+windows 3600000 3600000
+pair_services "1" mhs
+quic_opens hold && quic_opens pin
+result "real: connections open" $?
+pair_edit -a 2 -g
+pair_edit -e 1 -g -w 0
+result "real: hold phase" "$(pair_holding; echo $?)"
+check "real, hold: by the old server" "s1 s1" "$(asks hold)"
+check "real, hold: no entry" 0 "$(pair_total Entries)"
+quic_opens new
+result "real, hold: new connections" $?
+check_cmp "real, hold: they have entries" "$(pair_total NewEntries)" -ge 2
+result "real: pin phase" "$(to_pin; echo $?)"
+check "real, pin: by the old server" "s1 s1" "$(asks pin)"
+check_cmp "real, pin: they are pinned" "$(pair_total PinnedEntries)" -ge 2
+result "real: merged" "$(to_stable; echo $?)"
+check "real, merged: new connections stay" "s2 s2" "$(asks new)"
+dr ipvsadm -C

@@ -1,0 +1,140 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 60
+# IPIP, GUE and GRE servers side by side, servers of the other address family
+# in the same tunnels, and several servers on one address: no entries, and
+# draining one of them breaks nothing.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+FLOWS=30
+GUE4="--tun-type gue --tun-port 6080" GRE="--tun-type gre"
+GUE6="$GUE4 --tun-csum"		# IPv6 wants a checksum
+
+# made: entries that have been made for these services
+made() {
+	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
+}
+
+# serves NAME "SERVERS" LINES: make both services, with these servers
+serves() {
+	local s got=""
+
+	windows 3600000 3600000
+	dr ipvsadm -R <<-EOF
+		-A -t $SVC4 -s mhs
+		-A -t $SVC6 -s mhs
+		$3
+	EOF
+	wait_settled "$SVC4"
+	wait_settled "$SVC6"
+	pair open $FLOWS
+	pair ping
+	check "$1: served" "$((2 * FLOWS)) 0 0" \
+		"$(sum flows) $(sum broken) $(sum failed)"
+	for s in $2; do
+		[ "$(reply=$reply4 value "$s")" -gt 0 ] &&
+			[ "$(value "$s")" -gt 0 ] && got+="${got:+ }$s"
+	done
+	check "$1: by each of them" "$2" "$got"
+	check "$1: no entry" 0 "$(made)"
+}
+
+# drains NAME LINES: the older flows of a server whose weight becomes 0 stay
+drains() {
+	dr ipvsadm -R <<<"$2"
+	result "$1, drained: hold phase" "$(pair_holding; echo $?)"
+	pair ping
+	check "$1, hold: none broken, none moved" "0 0" \
+		"$(sum broken) $(sum moved)"
+	check "$1, hold: no entry" 0 "$(made)"
+	result "$1, drained: pin phase" "$(to_pin; echo $?)"
+	pair ping
+	check_cmp "$1, pin: entries" "$(pair_total PinnedEntries)" -ge 2
+	result "$1, drained: merged" "$(to_stable; echo $?)"
+	pair ping
+	check "$1, merged: none broken, none moved" "0 0" \
+		"$(sum broken) $(sum moved)"
+	pair reset
+	dr ipvsadm -C
+}
+
+plan 31
+load_module
+for m in ipip ip6_tunnel sit ip_gre ip6_gre fou fou6; do
+	modprobe -q $m
+done
+setup_net 4
+for i in 1 2 3; do
+	ip_ns s$i <<-EOF
+		link set gre0 up
+		link set ip6gre0 up
+		fou add port 6080 gue
+		fou add port 6080 gue -6
+	EOF
+done
+pair_clients --timeout 4
+
+serves "own family" "s1 s2 s3 s4" "
+	-a -t $SVC4 -r 10.2.0.11:80 -i -w 1
+	-a -t $SVC4 -r 10.2.0.12:80 -i -w 1 $GUE4
+	-a -t $SVC4 -r 10.2.0.13:80 -i -w 1 $GRE
+	-a -t $SVC4 -r 10.2.0.14:80 -g -w 1
+	-a -t $SVC6 -r [fd02::11]:80 -i -w 1
+	-a -t $SVC6 -r [fd02::12]:80 -i -w 1 $GUE6
+	-a -t $SVC6 -r [fd02::13]:80 -i -w 1 $GRE
+	-a -t $SVC6 -r [fd02::14]:80 -g -w 1"
+drains "GUE" "
+	-e -t $SVC4 -r 10.2.0.12:80 -i -w 0 $GUE4
+	-e -t $SVC6 -r [fd02::12]:80 -i -w 0 $GUE6"
+
+serves "other family" "s1 s2 s3" "
+	-a -t $SVC4 -r [fd02::11]:80 -i -w 1
+	-a -t $SVC4 -r [fd02::12]:80 -i -w 1 $GUE6
+	-a -t $SVC4 -r [fd02::13]:80 -i -w 1 $GRE
+	-a -t $SVC6 -r 10.2.0.11:80 -i -w 1
+	-a -t $SVC6 -r 10.2.0.12:80 -i -w 1 $GUE4
+	-a -t $SVC6 -r 10.2.0.13:80 -i -w 1 $GRE"
+drains "other family, GRE" "
+	-e -t $SVC4 -r [fd02::13]:80 -i -w 0 $GRE
+	-e -t $SVC6 -r 10.2.0.13:80 -i -w 0 $GRE"
+
+# One address, three ports: that needs masquerading
+for i in 1 2 3; do
+	bg_ns s4 python3 "$here/flows.py" serve --name p$i --port 8$i &
+	defer kill $!
+done
+ip_ns s4 <<-EOF
+	route replace default via 10.2.0.10
+	route replace default via fd02::10
+EOF
+for i in 1 2 3; do
+	busywait 20 listening s4 8$i
+done
+serves "ports" "p1 p2 p3" "
+	-a -t $SVC4 -r 10.2.0.14:81 -m -w 1
+	-a -t $SVC4 -r 10.2.0.14:82 -m -w 1
+	-a -t $SVC4 -r 10.2.0.14:83 -m -w 1
+	-a -t $SVC6 -r [fd02::14]:81 -m -w 1
+	-a -t $SVC6 -r [fd02::14]:82 -m -w 1
+	-a -t $SVC6 -r [fd02::14]:83 -m -w 1"
+drains "ports" "
+	-e -t $SVC4 -r 10.2.0.14:82 -m -w 0
+	-e -t $SVC6 -r [fd02::14]:82 -m -w 0"
+
+# The same with mh
+dr ipvsadm -R <<-EOF
+	-A -t $SVC4 -s mh -b mh-port
+	-a -t $SVC4 -r 10.2.0.11:80 -i -w 1
+	-a -t $SVC4 -r 10.2.0.12:80 -i -w 1 $GUE4
+	-a -t $SVC4 -r 10.2.0.13:80 -i -w 1 $GRE
+EOF
+base=$(conns)
+flow c4 open 20
+check "control: mh makes an entry for each flow" $((base + 20)) "$(conns)"
+flow c4 reset
+dr ipvsadm -C

@@ -1,0 +1,143 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 50
+# UDP never has an entry.  After a change the old server goes on for the hold
+# time while it is in service, then the candidate takes over; a drained or
+# deleted server gets nothing more at once.  -o: always the candidate.
+
+PORT=53 proto=-u
+# shellcheck disable=SC2034 # for lib.sh
+client_py=dgrams.py
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+# quiet NAME: no flow of the last ping went wrong, none has an entry
+quiet() {
+	check "$1: every datagram answered" "0 0" "$(sum lost) $(sum refused)"
+	check "$1: no entry" "0 0 0" "$(conns) $(pair_total NewEntries
+		) $(pair_total PinnedEntries)"
+}
+
+# moved NAME N: the N flows have moved, and few others (Maglev's price)
+moved() {
+	local n
+
+	n=$(sum moved)
+	check_cmp "$1" "$n" -ge "$2"
+	check_cmp "$1, and few others" $((n - $2)) -le 15
+}
+
+plan 49
+load_module
+setup_net 4
+dgram_servers $PORT
+windows 3600000 3600000
+pair_services "1 2 3" mhs
+pair_clients
+pair open 100
+pair ping
+check "flows opened" "200 0 0" "$(sum flows) $(sum lost) $(sum refused)"
+check_cmp "s1 has some" "$(sum s1)" -gt 20
+pair ping
+check "stable: none moved" 0 "$(sum moved)"
+pair spray 300
+quiet "stable"
+check "stable: packets without entry" 1000 "$(pair_total PktStateless)"
+
+# A server is added
+pair_edit -a 4 -g
+result "added: held" "$(pair_holding; echo $?)"
+pair ping
+check "hold: none moved" "0 0" "$(sum moved) $(sum s4)"
+check_cmp "hold: by the old server" "$(pair_total PktOld)" -gt 10
+pair spray 300
+quiet "hold"
+result "pin phase" "$(to_pin; echo $?)"
+pair ping
+mine=$(sum s4)
+check_cmp "pin: the new server has its share" "$mine" -gt 20
+moved "pin: its flows have moved" "$mine"
+pair spray 300
+quiet "pin"
+result "merged" "$(to_stable; echo $?)"
+pair ping
+check "merged: none moved" "0 $mine" "$(sum moved) $(sum s4)"
+quiet "merged"
+
+# weight 0, taken back, then deleted
+windows 3600000 3600000
+pair ping # a slot without packets would change at once
+mine=$(sum s1)
+pair_edit -e 1 -g -w 0
+pair ping
+check "weight 0: the server gets nothing more" 0 "$(sum s1)"
+moved "weight 0: its flows move at once" "$mine"
+quiet "weight 0"
+pair_edit -e 1 -g -w 1
+busywait 20 pair_state stable
+pair ping
+check "weight 0, taken back: its flows are back" "$mine" "$(sum s1)"
+mine=$(sum s2)
+pair_edit -d 2
+pair ping
+check "deleted: the server gets nothing more" 0 "$(sum s2)"
+moved "deleted: its flows move at once" "$mine"
+quiet "deleted"
+pair_edit -d 1
+pair_edit -e 3 -g -w 0
+pair ping
+check "the last server takes all" 200 "$(sum s4)"
+pair_edit -e 4 -g -w 0
+dr sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
+pair close
+pair open 5
+pair ping
+check "no server left: the clients are told" "0 10" \
+	"$(sum lost) $(sum refused)"
+pair_edit -e 4 -g -w 1
+pair ping
+check "one is back" "10" "$(sum s4)"
+quiet "back"
+dr ipvsadm -C
+
+# One-packet services
+pair close
+pair_services "1 2 3" mhs -o
+pair open 100
+pair ping
+check "-o: served" "0 0 200" "$(sum lost) $(sum s4) $(sum flows)"
+pair ping
+check "-o: none moved" 0 "$(sum moved)"
+pair_edit -a 4 -g
+result "-o, added: held" "$(pair_holding; echo $?)"
+pair ping
+mine=$(sum s4)
+check_cmp "-o: the new server has its share at once" "$mine" -gt 20
+moved "-o: its flows have moved" "$mine"
+quiet "-o"
+counted() {	# in kernels that gather statistics every two seconds, not at once
+	[ "$(dr ipvsadm -Ln --stats --exact |
+		awk '/^UDP/ { n += $3 } END { print n }')" -eq 600 ]
+}
+result "-o: each counts as a connection" "$(busywait 10 counted; echo $?)"
+dr ipvsadm -C
+
+# The same with mh
+pair close
+base=$(conns)
+pair_services "1 2 3" mh -b mh-port
+pair open 50
+pair ping
+check "control: mh makes an entry for each client port" 100 \
+	$(($(conns) - base))
+pair spray 200
+check "control: and for a port that asked once" 500 $(($(conns) - base))
+pair_edit -d 2
+pair ping
+check_cmp "control: mh loses the flows of a deleted server" \
+	"$(sum lost)" -gt 10
+dr ipvsadm -C
