@@ -6,6 +6,7 @@
     system    namespaces, capabilities, running other programs
     lane      a device's way through a plug: its parts, commands and checks
     state     what setup did, kept under /run
+    backlog   the per-CPU receive queue that a release on loopback passes
     counters  every place where a held packet can be lost
     watchdog  the process that owns a hold and always ends it
     holder    the caller's side of a hold

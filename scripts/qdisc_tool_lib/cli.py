@@ -2,11 +2,13 @@
 """From the command line to the exit status."""
 
 import json
+import signal
 import sys
 
 from . import commands, setup
-from .errors import EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, ToolError
-from .hold import Backlog
+from .backlog import Backlog
+from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
+                     ToolError)
 from .holder import Holder
 from .lane import Lane, limit_bytes
 from .netlink import Netlink
@@ -28,17 +30,20 @@ class Tool:
         self.backlog = Backlog(self.state)
         self.namespace = None
         self._prefix = []
-        if options.netns:
-            path = namespace_path(options.netns)
+
+    def enter_namespace(self):
+        """Go where --netns says."""
+        if self.options.netns:
+            path = namespace_path(self.options.netns)
             self._prefix = namespace_prefix(path)
             self.namespace = Namespace(path)
             self.namespace.enter()
-            self.state = State(options.state_dir)
+            self.state = State(self.options.state_dir)
 
     def lanes(self):
         """The lanes meant: those named, or all that are set up."""
         if not self.options.device:
-            return self.state.lanes()
+            return self.state.lanes(self.reporter.warn)
         lanes = []
         for device in self.options.device:
             lane = self.state.load(device)
@@ -60,6 +65,17 @@ class Tool:
         for argv in argv_list:
             print(quoted(self._prefix + argv))
 
+    def each(self, items, function):
+        """Do it for every one, also behind one that fails; exit status."""
+        status = EXIT_OK
+        for item in items:
+            try:
+                function(item)
+            except (ToolError, OSError) as error:
+                self.reporter.warn(str(error))
+                status = EXIT_FAILED
+        return status
+
     # The commands.
 
     def setup(self):
@@ -67,29 +83,27 @@ class Tool:
                     read_config(self.options.config or DEFAULT_CONFIG,
                                 _parse_section))
         lanes = [lane for request in requests for lane in _lanes_of(request)]
-        for lane in lanes:
-            if self.options.dry_run:
-                self.show(setup.planned(lane, Netlink()))
-            else:
-                setup.setup(self.state, lane, self.reporter)
-        return EXIT_OK
+        if self.options.dry_run:
+            return self.each(lanes, lambda lane: self.show(
+                setup.planned(lane, Netlink())))
+        return self.each(lanes, lambda lane: setup.setup(
+            self.state, lane, self.reporter))
 
     def clear(self):
-        lanes = self.state.lanes()
-        devices = self.options.device or [lane.device for lane in lanes]
         if self.options.dry_run:
             for lane in self.lanes():
                 self.show([commands.plug_command(lane, "change",
                                                  "release_indefinite"),
                            *commands.clear_commands(lane)])
             return EXIT_OK
-        for device in devices:
-            setup.clear(self.state, device, self.reporter)
+        devices = self.options.device or [lane.device for lane in self.lanes()]
+        status = self.each(devices, lambda device: setup.clear(
+            self.state, device, self.reporter))
         self.backlog.restore()
-        return EXIT_OK
+        return status
 
     def protect(self):
-        from .protect import Protect
+        from .protect import Protect, settle_of
         if self.options.command[:1] == ["--"]:
             del self.options.command[0]
         if not self.options.command:
@@ -99,6 +113,9 @@ class Tool:
         if self.options.dry_run:
             self.show(command for lane in lanes
                       for command in _begin_commands(lane))
+            settle_ms = settle_of(self.options, lanes)
+            if settle_ms:
+                print(f"sleep {settle_ms / 1000:g}")
             print(quoted(self.options.command))
             self.show(command for lane in lanes
                       for command in _end_commands(lane))
@@ -110,9 +127,10 @@ class Tool:
         """A reload is never refused for want of protection, unless that was
         asked for: the running configuration may be the one that is broken."""
         try:
-            if not may_administer():
+            if not self.options.dry_run and not may_administer():
                 raise ToolError("holding connections needs root "
                                 "(CAP_NET_ADMIN)")
+            self.enter_namespace()
             return self.some_lanes()
         except ToolError as error:
             if self.options.require:
@@ -126,10 +144,18 @@ class Tool:
             self.show(command for lane in lanes
                       for command in _begin_commands(lane))
             return EXIT_OK
-        for lane in lanes:
-            holder = Holder(self.state, lane, self.backlog)
-            holder.acquire(self.options.max_hold_ms or lane.max_hold_ms,
-                           keep=True)
+        holders = []
+        try:
+            for lane in lanes:
+                holder = Holder(self.state, lane, self.backlog)
+                holder.acquire(self.options.max_hold_ms or lane.max_hold_ms,
+                               keep=True)
+                holders.append(holder)
+        except (ToolError, OSError):
+            for holder in holders:  # all or none
+                setup.release(self.state, holder.lane)
+            raise
+        for holder in holders:
             holder.detach()
         return EXIT_OK
 
@@ -139,10 +165,9 @@ class Tool:
             self.show(command for lane in lanes
                       for command in _end_commands(lane))
             return EXIT_OK
-        for lane in lanes:
-            setup.release(self.state, lane)
+        status = self.each(lanes, lambda lane: setup.release(self.state, lane))
         self.backlog.restore()
-        return EXIT_OK
+        return status
 
     def status(self):
         states = [setup.status(self.state, lane) for lane in self.lanes()]
@@ -207,8 +232,8 @@ def _lanes_of(options):
 
 
 def _begin_commands(lane):
-    return [commands.plug_command(lane, "change", "block"),
-            *(commands.filter_commands(lane) if lane.gated else [])]
+    return [*(commands.filter_commands(lane) if lane.gated else []),
+            commands.plug_command(lane, "change", "block")]
 
 
 def _end_commands(lane):
@@ -245,7 +270,12 @@ def main(argv):
                 not getattr(options, "dry_run", False) and \
                 not may_administer():
             raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN)")
-        return getattr(Tool(options), options.action)()
+        tool = Tool(options)
+        if options.action != "protect":
+            tool.enter_namespace()
+        return getattr(tool, options.action)()
+    except KeyboardInterrupt:
+        return EXIT_SIGNAL + signal.SIGINT
     except (ToolError, OSError) as error:
         print(f"qdisc_tool: {error}", file=sys.stderr)
         return EXIT_FAILED

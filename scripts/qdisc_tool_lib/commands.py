@@ -5,6 +5,7 @@ Nothing here runs by being built, so --dry-run prints what would be run.
 """
 
 import ipaddress
+import os
 
 from .errors import ToolError
 from .lane import (PLUG_CLASS, PLUG_HANDLE, PRIO_HANDLE, PROTOCOLS,
@@ -107,7 +108,7 @@ def filter_commands(lane):
                 commands.append(
                     ["tc", "filter", "add", "dev", lane.device, *where,
                      "pref", str(preference + offset), "protocol", protocol,
-                     "flower", *keys, *verdict])
+                     "flower", "skip_hw", *keys, *verdict])
         preference += len(PROTOCOLS)
     return commands
 
@@ -142,7 +143,8 @@ def nft_commands(lane):
     commands = [["nft", "add", "table", *table],
                 ["nft", "add", "chain", *table, "out",
                  "{ type filter hook postrouting priority 150 ; }"]]
-    rule = ["nft", "add", "rule", *table, "out", "oifname", lane.device]
+    rule = ["nft", "add", "rule", *table, "out",
+            "oifname", f'"{lane.device}"']
     for address in lane.exclude:
         family = "ip6" if ":" in address else "ip"
         commands.append([*rule, family, "saddr", address, "return"])
@@ -223,7 +225,10 @@ def before_plug_commands(lane):
     """What setup runs before the plug can be added."""
     if lane.mode == "ingress":
         ifb = lane.plug_device
-        return [["ip", "link", "add", ifb, "type", "ifb"],
+        # Asked for by name, the module makes two devices that nobody wants.
+        return [*([] if os.path.exists("/sys/module/ifb") else
+                  [["modprobe", "ifb", "numifbs=0"]]),
+                ["ip", "link", "add", ifb, "type", "ifb"],
                 ["ip", "link", "set", ifb, "alias",
                  f"qdisc_tool for {lane.device}"],
                 ["ip", "link", "set", ifb, "addrgenmode", "none"]]

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A hold: shut the plug and lead new connections to it; later the reverse.
+"""A hold: lead new connections to the plug and shut it; later the reverse.
 
-Ending it needs no process, no file and no memory to speak of: two kinds of
-message on a netlink socket that has been open since before the hold began.
+It begins and ends with one netlink message each.  The filters, which a program
+(tc) must put in, are there before the one and go after the other, so a slow
+program makes no hold longer.  Ending a hold needs no process, no file and no
+memory to speak of: two kinds of message on a socket that has been open since
+before it began.
 """
 
-import fcntl
-import os
+import errno
 import time
 
 from . import commands, counters
@@ -14,86 +16,16 @@ from .errors import ToolError
 from .netlink import Netlink
 from .system import run
 
-_BACKLOG_SYSCTL = "/proc/sys/net/core/netdev_max_backlog"
-_BACKLOG_LOCK_WAIT_S = 0.05
-# A released SYN brings a SYN-ACK and an ACK to the same per-CPU queue.
-_PACKETS_PER_HELD = 3
+# What a message is answered with where there is no plug, or no right to it.
+_NO_PLUG = (errno.ENODEV, errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP,
+            errno.EPERM)
+_TRIES = 5
 
-_DRAIN_S = 1.0
+# A slow machine needs a second for some thousand connections.
+_DRAIN_S = 5.0
 _DRAIN_POLL_S = 0.001
 # What was released needs a moment to reach the listener and be counted there.
 _SETTLE_COUNTERS_S = 0.02
-
-
-class Backlog:
-    """The longest per-CPU receive queue, a setting of the whole host.
-
-    On loopback all that is released at once goes through such a queue (1,000
-    packets by default) and what does not fit is lost, so it is raised for the
-    moment of a release.  The lock file holds the value to restore, so that it
-    is restored even if the process that raised it was killed.
-    """
-
-    def __init__(self, state):
-        """To be made before another network namespace is entered."""
-        self._lock_path = os.path.join(state.top, "netdev_max_backlog")
-        self._lock_fd = None
-        try:
-            self._fd = os.open(_BACKLOG_SYSCTL, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            self._fd = None        # a container, or not root
-
-    def fds(self):
-        return [] if self._fd is None else [self._fd]
-
-    @property
-    def writable(self):
-        return self._fd is not None
-
-    def value(self):
-        return int(os.pread(self._fd, 32, 0)) if self.writable else None
-
-    def _lock(self):
-        fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                     0o600)
-        give_up = time.monotonic() + _BACKLOG_LOCK_WAIT_S
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except BlockingIOError:
-                if time.monotonic() >= give_up:
-                    os.close(fd)
-                    return None
-            time.sleep(0.001)
-
-    def raise_for(self, held_packets):
-        """Make room for a release; False if that cannot be done."""
-        if not self.writable:
-            return False
-        self._lock_fd = self._lock()
-        if self._lock_fd is None:
-            return False
-        original = os.pread(self._lock_fd, 32, 0) or os.pread(self._fd, 32, 0)
-        os.pwrite(self._lock_fd, original, 0)
-        os.pwrite(self._fd, b"%d\n" % (
-            int(original) + _PACKETS_PER_HELD * held_packets), 0)
-        return True
-
-    def restore(self):
-        """Undo raise_for(), also one that a killed process left behind."""
-        if not self.writable:
-            return
-        if self._lock_fd is None:
-            self._lock_fd = self._lock()
-            if self._lock_fd is None:
-                return
-        original = os.pread(self._lock_fd, 32, 0)
-        if original:
-            os.pwrite(self._fd, original, 0)
-            os.ftruncate(self._lock_fd, 0)
-        os.close(self._lock_fd)
-        self._lock_fd = None
 
 
 def release(lane, netlink):
@@ -102,11 +34,14 @@ def release(lane, netlink):
     Returns when the plug has run empty, with the time the release took
     effect; the filters go last, so that no packet overtakes another.
     """
-    try:
-        lane.tell_plug(netlink, "release_indefinite")
-    except OSError:
-        # Not expected; so by another road before giving up.
-        run(commands.plug_command(lane, "change", "release_indefinite"))
+    for left in reversed(range(_TRIES)):
+        try:
+            lane.tell_plug(netlink, "release_indefinite")
+            break
+        except OSError as error:
+            if not left or error.errno in _NO_PLUG:
+                raise
+            time.sleep(_DRAIN_POLL_S)
     released_at = time.monotonic()
     while time.monotonic() < released_at + _DRAIN_S:
         plug = lane.find_plug(netlink)
@@ -137,7 +72,11 @@ def add_filters(lane):
 
 
 class Hold:
-    """One hold of one lane, from begin() to end()."""
+    """One hold of one lane, from begin() to end().
+
+    Should the process die in the middle of begin(), the filters lead through
+    a plug that is open, until the next hold or a release removes them.
+    """
 
     def __init__(self, lane, backlog):
         self._lane = lane
@@ -154,15 +93,33 @@ class Hold:
 
     def begin(self):
         """ToolError if this lane cannot hold; then nothing is held."""
-        lane = self._lane
-        problems = lane.problems(self._netlink)
+        lane, netlink = self._lane, self._netlink
+        # Twice, because a list of a host's devices that was read while others
+        # came and went may lack one.
+        problems = lane.problems(netlink) and lane.problems(netlink)
         if problems:
             raise ToolError("; ".join(problems))
-        self._before = counters.read(lane, self._netlink)
-        self._packets_before = lane.find_plug(self._netlink).packets
+        # What somebody left behind: its filters would stand in the way, and
+        # shutting a plug twice separates what it holds.
+        release(lane, netlink)
+        try:
+            add_filters(lane)
+            plug = lane.find_plug(netlink)
+            if plug is None:
+                raise ToolError("the plug is gone")
+            self._packets_before = plug.packets
+            self._before = counters.read(lane, netlink)
+            lane.tell_plug(netlink, "block")
+        except (ToolError, OSError):
+            remove_filters(lane, netlink)
+            raise
         self.began = self._last_empty = time.monotonic()
-        lane.tell_plug(self._netlink, "block")
-        add_filters(lane)
+
+    def _in_queues(self):
+        """What was released and has not reached its listener yet."""
+        return counters.softnet_waiting() + sum(
+            qdisc.qlen for qdisc in self._netlink.qdiscs()
+            if qdisc.ifindex == self._lane.ifindex and qdisc.kind == "prio")
 
     def sample(self):
         """Look into the plug, which tells since when something waits."""
@@ -176,9 +133,9 @@ class Hold:
         """Release first, everything else later; return the report."""
         raised = False
         try:
-            # lo only: an ifb hands its packets on without a queue.
-            if self._lane.mode == "egress":
-                raised = self._backlog.raise_for(self._lane.limit_packets)
+            # An ifb hands its packets on without a queue, but the next
+            # device that a director sends them to may have one (veth).
+            raised = self._backlog.raise_for(self._lane.limit_packets)
         except (OSError, ValueError):
             pass
         try:
@@ -187,13 +144,14 @@ class Hold:
         finally:
             if raised:
                 give_up = time.monotonic() + _DRAIN_S
-                while (counters.softnet_waiting() and
+                while (self._backlog.still_needed(self._in_queues()) and
                        time.monotonic() < give_up):
                     time.sleep(_DRAIN_POLL_S)
                 self._backlog.restore()
         time.sleep(_SETTLE_COUNTERS_S)
         plug = self._lane.find_plug(self._netlink)
-        held = (plug.packets - self._packets_before) & 0xFFFFFFFF if plug else 0
+        held = ((plug.packets - self._packets_before) & 0xFFFFFFFF if plug
+                else 0)
         return {
             "device": self._lane.device,
             "held": held,

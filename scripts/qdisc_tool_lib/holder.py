@@ -14,8 +14,12 @@ from .system import COMMAND_TIMEOUT_S
 # Longer than a hold of somebody else takes to end, or a setup to be done.
 _BUSY_S = 10.0
 _RETRY_S = 0.005
-# Longer than the watchdog waits for a program that it runs.
+# Longer than the watchdog waits for a program that it runs to begin a hold,
+# and than it needs to end one.
 _ANSWER_S = COMMAND_TIMEOUT_S + 5.0
+_END_S = 15.0
+# A watchdog that is this late does not work any more.
+_OVERDUE_S = 2.0
 
 
 def connect(state, device):
@@ -57,6 +61,7 @@ class Holder:
         self._state = state
         self._backlog = backlog
         self._connection = None
+        self._overdue = 0.0
         # Made now, so that it exists when it is needed.
         self._netlink = Netlink()
 
@@ -66,7 +71,8 @@ class Holder:
         while time.monotonic() < give_up:
             self._connection = connect(self._state, self.lane.device)
             if self._connection is None:
-                if not watchdog.spawn(self._state, self.lane, self._backlog):
+                if not watchdog.spawn(self._state, self.lane.device,
+                                      self._backlog):
                     time.sleep(_RETRY_S)
                 continue
             try:
@@ -81,7 +87,10 @@ class Holder:
                 time.sleep(_RETRY_S)
                 continue
             if message["event"] == "refused":
+                self._connection.close()
                 raise ToolError(message["why"])
+            self._overdue = (time.monotonic() + max_hold_ms / 1000 +
+                             _OVERDUE_S)
             return
         raise ToolError(f"{self.lane.device} is busy: another setup or clear "
                         "keeps its lock")
@@ -91,7 +100,8 @@ class Holder:
         return json.loads(data) if data else None
 
     def _take(self, message):
-        """Note what the watchdog said; @message is None if it died."""
+        """Note what the watchdog said; @message is None if it is dead, or as
+        good as dead."""
         if message is None:
             self.ended_by = "death of the watchdog"
             try:
@@ -114,7 +124,9 @@ class Holder:
         try:
             message = self._receive()
         except BlockingIOError:
-            return True
+            if time.monotonic() < self._overdue:
+                return True
+            message = None
         except OSError:
             message = None
         self._take(message)
@@ -133,7 +145,7 @@ class Holder:
         """After leave(): wait for the report, or for word that others share
         the hold and it goes on."""
         if self._connection:
-            self._connection.settimeout(_ANSWER_S)
+            self._connection.settimeout(_END_S)
             try:
                 message = self._receive()
             except OSError:

@@ -45,7 +45,8 @@ SYN_BYTES = 122
 # A full frame and its headers.  Merged packets count what they are made of.
 PACKET_BYTES = 1600
 # When a client sends its SYN again, if nothing answers.
-_SYN_RETRIES_MS = (1000, 3000, 7000, 15000, 31000)
+# (Linux from 6.5 on; before, and others, less often.)
+_SYN_RETRIES_MS = (1000, 2000, 3000, 4000, 5000, 7000, 11000, 19000, 35000)
 
 
 class Lane:
@@ -54,11 +55,15 @@ class Lane:
     __slots__ = ("device", "ifindex", "mode", "addresses", "ports", "exclude",
                  "all_packets", "vlan", "classifier", "driver", "preference",
                  "shared_filters", "limit_packets", "limit_bytes",
-                 "max_hold_ms", "settle_ms", "own_clsact", "plug_ifindex")
+                 "max_hold_ms", "settle_ms", "own_clsact", "plug_ifindex",
+                 "complete")
 
     def __init__(self, **values):
         for name in self.__slots__:
             setattr(self, name, values.get(name))
+        # False until setup has come to its end; 0 is nobody's number.
+        self.complete = bool(self.complete)
+        self.plug_ifindex = self.plug_ifindex or 0
 
     def as_dict(self):
         return {name: getattr(self, name) for name in self.__slots__}
@@ -107,6 +112,9 @@ class Lane:
         if device.ifindex != self.ifindex:
             return [f"{self.device} is not the device that was set up: it "
                     "has been made anew; run 'clear', then 'setup'"]
+        if not self.complete:
+            return [f"the setup of {self.device} was not finished; run it "
+                    "again"]
         ours = {(qdisc.ifindex, qdisc.handle, qdisc.kind): qdisc
                 for qdisc in netlink.qdiscs()}
         found = []
@@ -145,24 +153,34 @@ def limit_bytes(limit_packets, all_packets, max_hold_ms):
 def foreign(lane, netlink):
     """What of others' stands in the way of setup: a list of sentences."""
     found = []
+    if lane.mode == "ingress" and any(link.name == lane.plug_device
+                                      for link in netlink.links()):
+        found.append(f"there is a device {lane.plug_device} already; if it is "
+                     "a leftover of this tool (with another --state-dir), "
+                     f"remove it ('ip link del {lane.plug_device}')")
     for qdisc in netlink.qdiscs():
         if qdisc.ifindex != lane.ifindex:
             continue
         if (lane.mode == "egress" and qdisc.parent == TC_H_ROOT and
                 qdisc.handle):
             found.append(f"{lane.device} has the root qdisc {qdisc.kind} "
-                         f"{handle_text(qdisc.handle)} of somebody else; use "
-                         "--mode ingress, which leaves it alone, or remove it "
-                         f"('tc qdisc del dev {lane.device} root')")
-    if lane.mode == "ingress" and not lane.shared_filters:
-        for preference, kind in netlink.filters(lane.ifindex, TC_H_INGRESS):
-            if preference not in lane.preferences:
-                found.append(
-                    f"{lane.device} has an ingress filter of somebody else "
-                    f"({kind}, preference {preference}); if it lets TCP pass "
-                    "on, say with --preference which number this lane's "
-                    "filters may take beside it")
-    return found
+                         f"{handle_text(qdisc.handle)} of somebody else; "
+                         + ("" if lane.device == "lo" else "use --mode "
+                            "ingress, which leaves it alone, or ") +
+                         f"remove it ('tc qdisc del dev {lane.device} root')")
+    return found + foreign_filters(lane, netlink)
+
+
+def foreign_filters(lane, netlink):
+    """Ingress filters of others that may keep packets from being held."""
+    if lane.mode != "ingress" or lane.shared_filters:
+        return []
+    return [f"{lane.device} has an ingress filter of somebody else ({kind}, "
+            f"preference {preference}); if it lets TCP pass on, say with "
+            "--preference which number this lane's filters may take beside it"
+            for preference, kind in netlink.filters(lane.ifindex,
+                                                    TC_H_INGRESS)
+            if preference not in lane.preferences]
 
 
 def has_clsact(lane, netlink):

@@ -268,6 +268,11 @@ def finish_setup(options):
         options.preference = DEFAULT_PREFERENCE
 
 
+# Keys that would belong to the whole call, not to a device.
+_NO_KEYS = ("device", "netns", "state-dir", "config", "dry-run", "json",
+            "quiet", "help")
+
+
 def read_config(path, parse):
     """The setups of a configuration file, as parsed by @parse(argv)."""
     from configparser import Error, RawConfigParser
@@ -287,6 +292,9 @@ def read_config(path, parse):
     for device in config.sections():
         argv = ["setup", f"--device={device}"]
         for key, value in config[device].items():
+            if key in _NO_KEYS:
+                raise ToolError(f"{path}: [{device}]: {key!r} cannot be said "
+                                "for a device; give it on the command line")
             if value is None or value.lower() in ("yes", "true", "on"):
                 argv.append(f"--{key}")
             elif value.lower() not in ("no", "false", "off"):

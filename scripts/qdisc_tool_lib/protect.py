@@ -37,11 +37,19 @@ class _Stopped(Exception):
         self.number = number
 
 
+def settle_of(options, lanes):
+    """How long to wait between the hold of @lanes and the command."""
+    if lanes and options.settle_ms is not None:
+        return options.settle_ms
+    return max((lane.settle_ms for lane in lanes), default=0)
+
+
 class Protect:
     """One run of 'protect'."""
 
     def __init__(self, options, reporter, namespace):
         self._options = options
+        self._identity = _identity(options.user)
         self._reporter = reporter
         self._namespace = namespace
         self._holders = []
@@ -60,13 +68,11 @@ class Protect:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK,
                                                 self._watched)
-        listeners = (Listeners() if self._options.until_port or
-                     self._options.until_new_port else None)
         try:
             self._acquire(state, lanes, backlog)
+            ready = self._readiness()
             if self._namespace:
                 self._namespace.leave()
-            ready = self._readiness(listeners)
             self._settle()
             self._start()
             self._wait(self._child_ended)
@@ -101,12 +107,9 @@ class Protect:
 
     def _settle(self):
         """Let handshakes that began before the hold come to their end."""
-        settle_ms = self._options.settle_ms
-        if settle_ms is None:
-            settle_ms = max((holder.lane.settle_ms
-                             for holder in self._holders), default=0)
-        if self._holders:
-            self._wait(lambda: False, time.monotonic() + settle_ms / 1000)
+        settle_ms = settle_of(self._options, [holder.lane for holder
+                                              in self._holders])
+        self._wait(lambda: False, time.monotonic() + settle_ms / 1000)
 
     def _start(self):
         name = self._options.command[0]
@@ -114,7 +117,7 @@ class Protect:
             # The caller's descriptors stay open; ours close by themselves.
             self._child = subprocess.Popen(
                 self._options.command, close_fds=False,
-                preexec_fn=self._restore_mask, **_identity(self._options.user))
+                preexec_fn=self._restore_mask, **self._identity)
         except FileNotFoundError as error:
             raise _CannotStart(EXIT_NOT_FOUND, name, error) from error
         except (OSError, subprocess.SubprocessError) as error:
@@ -128,18 +131,24 @@ class Protect:
 
     # What --until, --until-port and --until-new-port wait for.
 
-    def _readiness(self, listeners):
+    def _readiness(self):
         """A function that tells whether the hold may end."""
         options = self._options
         if options.until:
             return self._probe
-        if options.until_port:
-            return lambda: listeners.on_port(options.until_port)
-        if options.until_new_port:
-            port = options.until_new_port
+        port = options.until_port or options.until_new_port
+        if not port:
+            return lambda: True
+        try:
+            listeners = Listeners()
             before = set(listeners.on_port(port))
-            return lambda: set(listeners.on_port(port)) - before
-        return lambda: True
+        except OSError as error:
+            self._reporter.warn(f"cannot see who listens ({error}); the hold "
+                                "ends with the command")
+            return lambda: True
+        if options.until_port:
+            return lambda: listeners.on_port(port)
+        return lambda: set(listeners.on_port(port)) - before
 
     def _probe(self):
         """Whether the command of --until succeeds now."""
@@ -251,6 +260,9 @@ def _identity(user):
     """Arguments for Popen to become @user, with that user's groups."""
     if user is None:
         return {}
-    entry = pwd.getpwnam(user)
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError as error:
+        raise ToolError(f"no user {user!r} (--user)") from error
     return {"user": entry.pw_uid, "group": entry.pw_gid,
             "extra_groups": os.getgrouplist(user, entry.pw_gid)}

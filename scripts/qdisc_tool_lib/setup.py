@@ -7,7 +7,7 @@ import time
 from . import commands, hold
 from .errors import ToolError
 from .holder import ask
-from .lane import clsact_in_use, foreign, has_clsact
+from .lane import clsact_in_use, foreign, foreign_filters, has_clsact
 from .netlink import Listeners, Netlink
 from .system import run, succeeds
 
@@ -37,8 +37,6 @@ def complete(lane, netlink):
     if lane.mode == "ingress" and lane.classifier not in ("auto", "flower"):
         raise ToolError(f"--classifier {lane.classifier} works with --mode "
                         "egress only: arriving packets are not marked yet")
-    if lane.driver == "auto":
-        lane.driver = commands.choose_driver()
     lane.own_clsact = lane.mode == "ingress" and not has_clsact(lane, netlink)
 
 
@@ -47,8 +45,8 @@ def _is_made(old, lane, netlink):
     False if it is there in part."""
     if old is None or old.problems(netlink):
         return False
-    found_out = ("own_clsact", "plug_ifindex", "classifier", "driver")
-    if any(getattr(old, name) != getattr(lane, name)
+    found_out = ("own_clsact", "plug_ifindex", "complete")
+    if any(getattr(lane, name) not in (getattr(old, name), "auto")
            for name in lane.__slots__ if name not in found_out):
         raise ToolError(f"{lane.device} is set up with other options; run "
                         f"'qdisc_tool clear --device {lane.device}' first")
@@ -73,11 +71,14 @@ def setup(state, lane, reporter):
             return                 # by somebody else, just now
         if old:
             _clear(state, old, netlink, reporter)
-            lane.own_clsact = (lane.mode == "ingress" and
-                               not has_clsact(lane, netlink))
+            complete(lane, netlink)
         found = foreign(lane, netlink)
         if found:
             raise ToolError("; ".join(found) + "; nothing was changed")
+        if lane.driver == "auto":
+            lane.driver = commands.choose_driver()
+        # Kept first, so that a setup that is killed can be undone later.
+        state.save(lane)
         _make(state, lane, netlink)
     finally:
         os.close(lock_fd)
@@ -87,21 +88,23 @@ def setup(state, lane, reporter):
 
 
 def _make(state, lane, netlink):
-    started = False
+    made = False
     try:
-        if lane.mode == "ingress" and not os.path.exists("/sys/module/ifb"):
-            # Without this the module makes two devices that nobody wants.
-            succeeds(["modprobe", "ifb", "numifbs=0"])
         for command in commands.before_plug_commands(lane):
-            run(command)
-            started = True
+            if command[0] == "modprobe":
+                succeeds(command)      # ip link add may load it, too
+            else:
+                run(command)
+                made = True
         lane.plug_ifindex = _devices(netlink)[lane.plug_device].ifindex
         commands.add_plug(lane, netlink)
         _classify(lane, netlink)
+        lane.complete = True
         state.save(lane)
     except (ToolError, OSError) as error:
-        for command in commands.clear_commands(lane) if started else []:
+        for command in commands.clear_commands(lane) if made else []:
             succeeds(command)
+        state.forget(lane.device)
         raise ToolError(f"{lane.device}: {error}; nothing was changed"
                         ) from error
 
@@ -131,6 +134,8 @@ def _classify(lane, netlink):
 def planned(lane, netlink):
     """What setup would run, for --dry-run."""
     complete(lane, netlink)
+    if lane.driver == "auto":
+        lane.driver = commands.choose_driver()
     if lane.classifier == "auto":
         lane.classifier = _CLASSIFIERS[0]
     found = foreign(lane, netlink)
@@ -157,16 +162,18 @@ def release(state, lane):
 
 def clear(state, device, reporter):
     """Take a lane away, and lose nothing that it holds."""
-    lane = state.load(device)
-    if lane is None:
+    if state.load(device) is None:
         reporter.note(f"{device} is not set up; nothing to clear")
         return
     ask(state, device, "release")
     lock_fd = state.lock(device, _LOCK_WAIT_S)
     if lock_fd is None:
-        raise ToolError(f"{device} is busy: a setup goes on; try again")
+        raise ToolError(f"{device} is busy: a setup goes on, or hold after "
+                        "hold; try again")
     try:
-        _clear(state, lane, Netlink(), reporter)
+        lane = state.load(device)  # it may have changed before the lock
+        if lane:
+            _clear(state, lane, Netlink(), reporter)
     finally:
         os.close(lock_fd)
 
@@ -182,7 +189,10 @@ def _clear(state, lane, netlink, reporter):
             if qdisc.ifindex in (lane.plug_ifindex, lane.ifindex) and
             qdisc.kind in ("plug", "prio")):
         time.sleep(0.001)
-    if lane.own_clsact and clsact_in_use(lane, netlink):
+    device = _devices(netlink).get(lane.device)
+    if device is None or device.ifindex != lane.ifindex:
+        lane.own_clsact = False    # it went with its device
+    elif lane.own_clsact and clsact_in_use(lane, netlink):
         reporter.warn(f"{lane.device}: clsact stays, since others have put "
                       "filters there meanwhile")
         lane.own_clsact = False
@@ -203,10 +213,9 @@ def check(state, lane, backlog):
     netlink = Netlink()
     for problem in lane.problems(netlink):
         yield "error", problem
-    for sentence in foreign(lane, netlink):
-        if lane.mode == "ingress":
-            yield "advice", sentence
-    if lane.mode == "egress" and not backlog.writable:
+    for sentence in foreign_filters(lane, netlink):
+        yield "advice", sentence
+    if not backlog.writable:
         yield ("advice", "net.core.netdev_max_backlog cannot be raised from "
                "here for the moment of a release; more held connections than "
                "it allows would be delayed by a second")
@@ -238,14 +247,16 @@ def status(state, lane):
     problems = lane.problems(netlink)
     plug = lane.find_plug(netlink)
     watchdog = ask(state, lane.device, "status")
+    if watchdog and watchdog["event"] != "status":
+        watchdog = None            # it ends just now
     filters = [preference for preference, _ in
                netlink.filters(lane.ifindex, lane.filter_parent)
                if preference in lane.preferences] if not problems else []
     if problems:
         condition = "broken"
-    elif watchdog and watchdog["held_for_ms"]:
+    elif watchdog and watchdog["holding"]:
         condition = "holding"
-    elif plug.qlen:
+    elif plug and plug.qlen:
         # Nobody owns this: tool and watchdog were killed together, or tc
         # was used by hand.
         condition = "stuck"

@@ -38,8 +38,8 @@ class State:
             raise ToolError(f"cannot make {self.directory}: {error.strerror}"
                             ) from error
 
-    def lanes(self):
-        """Every lane that is set up here."""
+    def lanes(self, warn):
+        """Every lane that is set up here; warn() of what cannot be read."""
         try:
             names = sorted(os.listdir(self.directory))
         except FileNotFoundError:
@@ -47,9 +47,14 @@ class State:
         except OSError as error:
             raise ToolError(f"cannot read {self.directory}: {error.strerror}"
                             ) from error
-        lanes = (self.load(name[:-len(".json")]) for name in names
-                 if name.endswith(".json"))
-        return [lane for lane in lanes if lane]
+        found = []
+        for name in names:
+            if name.endswith(".json"):
+                try:
+                    found.append(self.load(name[:-len(".json")]))
+                except ToolError as error:
+                    warn(str(error))
+        return [lane for lane in found if lane]
 
     def load(self, device):
         """The lane of a device, or None."""
@@ -60,11 +65,14 @@ class State:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
-            raise ToolError(f"cannot read {path}: {error}; run 'qdisc_tool "
-                            f"clear --device {device}', then 'setup'"
-                            ) from error
+            raise ToolError(
+                f"cannot read {path}: {error}; remove that file and what "
+                f"setup made ('tc qdisc del dev {device} root handle 7f1f:', "
+                "or the device plugN whose alias names this one), then run "
+                "'setup' again") from error
 
     def save(self, lane):
+        """Also of a lane in the making: see Lane.complete."""
         path = self.path(lane.device, "json")
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump(lane.as_dict(), file, indent=1)

@@ -13,7 +13,9 @@ watchdog be killed with no chance to do that, its sharers see their connection
 close and open the plug themselves (holder.py).
 
 While it lives it keeps the lane's lock.  A caller who finds neither a watchdog
-nor the lock free comes between two holds, and tries again.
+nor the lock free comes between two holds, and tries again.  Should it be
+stopped or starved, a sharer who hears nothing of it two seconds after the
+deadline opens the plug too.
 
     caller -> watchdog   {"do": "join", "max_hold_ms": n, "keep": bool}
                          {"do": "leave"} | {"do": "release"} | {"do": "status"}
@@ -47,15 +49,30 @@ def send(connection, message):
     connection.send(json.dumps(message).encode())
 
 
-def spawn(state, lane, backlog):
+def spawn(state, device, backlog):
     """Start a watchdog; False if somebody else has the lane just now."""
+    # The lock belongs to the caller and the watchdog until one of them exits.
+    lock_fd = state.lock(device)
+    if lock_fd is None:
+        return False
+    try:
+        # What was known of it before the lock may not be so any more.
+        lane = state.load(device)
+        if lane is None:
+            raise ToolError("it is not set up any more")
+        return _spawn(state, lane, backlog, lock_fd)
+    finally:
+        os.close(lock_fd)
+
+
+def _spawn(state, lane, backlog, lock_fd):
     ready_fd, child_fd = os.pipe()
     first = os.fork()
     if not first:
         try:
             os.setsid()
             if not os.fork():
-                _main(state, lane, backlog, child_fd)
+                _main(state, lane, backlog, lock_fd, child_fd)
         except Exception as error:
             os.write(child_fd, f"the watchdog cannot start: {error}".encode())
         finally:
@@ -64,12 +81,12 @@ def spawn(state, lane, backlog):
     os.waitpid(first, 0)
     answer = os.read(ready_fd, 4096).decode()
     os.close(ready_fd)
-    if answer not in ("", _READY):
-        raise ToolError(answer)
-    return bool(answer)
+    if answer != _READY:
+        raise ToolError(answer or "the watchdog died at once")
+    return True
 
 
-def _main(state, lane, backlog, ready_fd):
+def _main(state, lane, backlog, lock_fd, ready_fd):
     """The watchdog, from fork to exit."""
     stopped = []
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -79,9 +96,6 @@ def _main(state, lane, backlog, ready_fd):
     os.set_blocking(wakeup_fd, False)
     os.set_blocking(signal_fd, False)
     signal.set_wakeup_fd(signal_fd)
-    lock_fd = state.lock(lane.device)
-    if lock_fd is None:
-        return
     path = state.path(lane.device, "sock")
     try:
         os.unlink(path)            # of a watchdog that was killed
@@ -194,18 +208,18 @@ class _Watchdog:
     def _do_join(self, connection, message):
         if self._ended_by:
             return True            # too late; 'released' tells it to try again
-        now = time.monotonic()
-        deadline = now + message["max_hold_ms"] / 1000
+        max_hold_s = message["max_hold_ms"] / 1000
         if self._hold.began:
-            self._deadline = min(self._deadline, deadline)
+            self._deadline = min(self._deadline,
+                                 time.monotonic() + max_hold_s)
         else:
-            self._deadline = deadline
             try:
                 self._hold.begin()
             except (ToolError, OSError) as error:
                 self._ended_by = "failure"
                 send(connection, {"event": "refused", "why": str(error)})
                 return True
+            self._deadline = self._hold.began + max_hold_s
         self._sharers += 1
         self._kept |= message["keep"]
         self._shares.add(connection.fileno())
@@ -235,7 +249,7 @@ class _Watchdog:
         send(connection, {
             "event": "status", "pid": os.getpid(),
             "sharers": len(self._shares) + self._kept,
-            "waiting": self._hold.waiting,
+            "holding": began is not None,
             "held_for_ms": round(1000 * (time.monotonic() - began))
             if began else 0,
             "ends_in_ms": round(1000 * (self._deadline - time.monotonic()))})
@@ -255,4 +269,7 @@ class _Watchdog:
                                   "report": report})
             except OSError:
                 pass
-        os.unlink(self._path)
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            pass

@@ -49,8 +49,7 @@
  *			server.via
  *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	counters	the packet's own CPU
- *	room		packets that are about to make an entry
- *	server.shared	whoever claims the same pair, under mhs_pairs_lock
+ *	room, direct	packets that are about to make an entry
  *
  * The life of a server
  * --------------------
@@ -100,6 +99,7 @@
 #define _IP_VS_MHS_H
 
 #include <linux/bitmap.h>
+#include <linux/jhash.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/siphash.h>
@@ -149,7 +149,7 @@ struct ip_vs_mhs;
  * @carrier: sends packets without an entry; NULL if all flows have one
  * @via: sends ICMP errors to a masquerading server as they are
  * @pair: in the table of pairs, if it owns its pair
- * @shared: another server has the same pair
+ * @unclaimed: masquerades, and for a time at least did not own its pair
  * @dest: the core's server, with a reference of ours
  * @state: MHS_SRV_*
  * @idx: its index in slot words and in servers[]
@@ -168,8 +168,8 @@ struct ip_vs_mhs_server {
 	struct hlist_node	pair;
 	u32			state;
 	u16			idx;
-	bool			shared;
 
+	bool			unclaimed;
 	int			weight;
 	u64			id;
 	unsigned long		gone_until;
@@ -215,6 +215,7 @@ struct ip_vs_mhs_room {
  * @svc: the core's service, NULL before the first server
  * @cnt: per-CPU counters
  * @room: of entries for flows, and for those of QUIC
+ * @direct: entries made for flows past the service, of late
  * @recount_lock: one CPU counts
  * @lock: see the table above; guards all that follows
  * @net: its namespace
@@ -263,6 +264,7 @@ struct ip_vs_mhs {
 
 	/* written by packets that make entries */
 	struct ip_vs_mhs_room	room[2] ____cacheline_aligned_in_smp;
+	atomic_t		direct;
 	spinlock_t		recount_lock;	/* one CPU counts */
 
 	/* control */
@@ -308,7 +310,8 @@ struct ip_vs_mhs {
  * @max_quic_entries: sysctl, the same when it makes one for QUIC
  * @services: services of ours, for packets
  * @fwm_services: those by firewall mark
- * @pairs: servers in the table of pairs
+ * @pairs: servers in the table of pairs, by family
+ * @unclaimed: masquerading servers that do not own their pair
  * @foreign: a service by firewall mark may be another scheduler's
  * @others: services of other schedulers may exist
  * @backup: the sync daemon has the backup role
@@ -330,7 +333,8 @@ struct ip_vs_mhs_net {
 	unsigned int		max_quic_entries;
 	int			services;
 	int			fwm_services;
-	int			pairs;
+	int			pairs[2];
+	atomic_t		unclaimed;
 	bool			foreign;
 	bool			others;
 	bool			backup;
@@ -371,6 +375,7 @@ void ip_vs_mhs_net_work(struct work_struct *work);
 
 /* dest */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
+void ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs);
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(struct list_head *list,
 					       const struct ip_vs_dest *dest);
 int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest);
@@ -406,6 +411,19 @@ struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
 
 /* proc */
 extern const struct seq_operations ip_vs_mhs_seq_ops;
+
+/* Key of the hash tables by address and port */
+static inline u32 ip_vs_mhs_key_addr(const struct netns_ipvs *ipvs, u16 af,
+				     const union nf_inet_addr *addr,
+				     __be16 port)
+{
+	__be32 fold = addr->ip;
+
+	if (af == AF_INET6)
+		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
+	return jhash_3words((__force u32)fold, (__force u32)port,
+			    (u32)((unsigned long)ipvs >> 8), 0);
+}
 
 /* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
  * Called under RCU after the word was read with acquire semantics, which

@@ -6,7 +6,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/jhash.h>
 #include <linux/hashtable.h>
 #include <linux/module.h>
 #include <linux/rculist.h>
@@ -21,17 +20,6 @@
 static DEFINE_READ_MOSTLY_HASHTABLE(ip_vs_mhs_hash, 10);
 static DEFINE_SPINLOCK(ip_vs_mhs_hash_lock);
 
-static u32 mhs_key(const struct netns_ipvs *ipvs, u16 af,
-		   const union nf_inet_addr *addr, __be16 port)
-{
-	__be32 fold = addr->ip;
-
-	if (af == AF_INET6)
-		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
-	return jhash_3words((__force u32)fold, (__force u32)port,
-			    (u32)((unsigned long)ipvs >> 8), 0);
-}
-
 static u32 mhs_key_fwm(const struct netns_ipvs *ipvs, u32 fwmark)
 {
 	return jhash_2words(fwmark, (u32)((unsigned long)ipvs >> 8), 0);
@@ -40,7 +28,7 @@ static u32 mhs_key_fwm(const struct netns_ipvs *ipvs, u32 fwmark)
 static u32 mhs_key_of(const struct ip_vs_mhs *mhs)
 {
 	return mhs->fwmark ? mhs_key_fwm(mhs->ipvs, mhs->fwmark) :
-	       mhs_key(mhs->ipvs, mhs->af, &mhs->addr, mhs->port);
+	       ip_vs_mhs_key_addr(mhs->ipvs, mhs->af, &mhs->addr, mhs->port);
 }
 
 /**
@@ -60,7 +48,7 @@ struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
 	struct ip_vs_mhs *mhs;
 
 	hash_for_each_possible_rcu(ip_vs_mhs_hash, mhs, node,
-				   mhs_key(ipvs, af, addr, port))
+				   ip_vs_mhs_key_addr(ipvs, af, addr, port))
 		if (mhs->port == port && mhs->af == af && mhs->ipvs == ipvs &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
 		    mhs->protocol == protocol && !mhs->fwmark)
@@ -132,6 +120,16 @@ void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs)
 	}
 }
 
+/* vs.conntrack may be set at any time */
+static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
+{
+	lockdep_assert_held(&mn->lock);
+	if (mn->warned_conntrack || !ip_vs_conntrack_enabled(net_ipvs(mn->net)))
+		return;
+	mn->warned_conntrack = true;
+	pr_warn("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
+}
+
 /**
  * ip_vs_mhs_net_work() - watch what no callback tells
  * @work: of the namespace
@@ -166,8 +164,10 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 	others = ip_vs_mhs_others(ipvs, mn->services);
 	WRITE_ONCE(mn->others, others || mn->was_others);
 	mn->was_others = others;
-	if (!list_empty(&mn->list))
+	if (!list_empty(&mn->list)) {
+		mhs_net_check_conntrack(mn);
 		schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
+	}
 	mutex_unlock(&mn->lock);
 }
 
@@ -244,11 +244,7 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 		if (READ_ONCE(mn->backup))
 			ip_vs_mhs_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
-		if (ip_vs_conntrack_enabled(mhs->ipvs) &&
-		    !mn->warned_conntrack) {
-			mn->warned_conntrack = true;
-			pr_warn("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
-		}
+		mhs_net_check_conntrack(mn);
 	}
 	mutex_unlock(&mn->lock);
 	return err;

@@ -22,10 +22,17 @@
 
 /* Carriers */
 
+static void carrier_put(struct ip_vs_conn *carrier)
+{
+	/* see carrier_new(); nobody uses it any more */
+	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
+	ip_vs_conn_put(carrier);
+}
+
 static void carrier_rcu_put(struct rcu_head *head)
 {
 	/* A one-packet entry is freed without its rcu_head, so that is ours */
-	ip_vs_conn_put(container_of(head, struct ip_vs_conn, rcu_head));
+	carrier_put(container_of(head, struct ip_vs_conn, rcu_head));
 }
 
 static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
@@ -33,14 +40,22 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 {
 	const union nf_inet_addr any = {};
 	struct ip_vs_conn_param param;
+	struct ip_vs_conn *carrier;
 
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
 			      &mhs->addr, mhs->port, &param);
 	/* A one-packet template is not hashed and counts for no server */
-	return ip_vs_conn_new(&param, dest->af, &dest->addr,
-			      dest->port ? dest->port : mhs->port,
-			      IP_VS_CONN_F_ONE_PACKET | IP_VS_CONN_F_TEMPLATE,
-			      dest, 0);
+	carrier = ip_vs_conn_new(&param, dest->af, &dest->addr,
+				 dest->port ? dest->port : mhs->port,
+				 IP_VS_CONN_F_ONE_PACKET |
+				 IP_VS_CONN_F_TEMPLATE, dest, 0);
+	/* With vs.conntrack=1 the transmitter tells conntrack where replies
+	 * come from, but not for one packet.  Without the flag the carrier
+	 * must not be put, see carrier_put().
+	 */
+	if (carrier)
+		carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
+	return carrier;
 }
 
 /* Sends a packet to the server's address and leaves it as it is */
@@ -90,30 +105,53 @@ static bool carrier_is_frozen(const struct ip_vs_mhs_server *s,
 	return was != is && !s->mhs->settling;
 }
 
+static void carrier_set(struct ip_vs_conn __rcu **place,
+			struct ip_vs_conn *fresh, struct mutex *lock)
+{
+	struct ip_vs_conn *old;
+
+	old = rcu_replace_pointer(*place, fresh, lockdep_is_held(lock));
+	if (old)
+		call_rcu(&old->rcu_head, carrier_rcu_put);
+}
+
 /* Give the server a carrier that does what its ip_vs_dest says now */
-static bool server_carrier(struct ip_vs_mhs_server *s)
+static int server_carrier(struct ip_vs_mhs_server *s)
 {
 	struct ip_vs_mhs *mhs = s->mhs;
-	struct ip_vs_conn *carrier, *fresh;
+	struct ip_vs_conn *carrier, *via = NULL;
 
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
-	if (!carrier || !carrier_fits(mhs, carrier, s->dest)) {
-		fresh = carrier_new(mhs, s->dest);
-		if (!fresh)
-			return false;
-		rcu_assign_pointer(s->carrier, fresh);
-		if (carrier)
-			call_rcu(&carrier->rcu_head, carrier_rcu_put);
+	if (carrier && carrier_fits(mhs, carrier, s->dest))
+		return 0;
+	carrier = carrier_new(mhs, s->dest);
+	if (!carrier)
+		return -ENOMEM;
+	if (carrier->app) {
+		/* a helper keeps state: one for all flows will not do */
+		carrier_put(carrier);
+		return -EOPNOTSUPP;
 	}
-	if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ &&
-	    !rcu_access_pointer(s->via)) {
-		fresh = via_new(mhs, s->dest);
-		if (!fresh)
-			return false;
-		rcu_assign_pointer(s->via, fresh);
+	if (IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ) {
+		via = via_new(mhs, s->dest);
+		if (!via) {
+			carrier_put(carrier);
+			return -ENOMEM;
+		}
 	}
-	return true;
+	carrier_set(&s->via, via, &mhs->lock);
+	carrier_set(&s->carrier, carrier, &mhs->lock);
+	return 0;
+}
+
+/* From now on a reply of the pair may belong to an entry of this server */
+static void server_unclaimed(struct ip_vs_mhs_server *s)
+{
+	if (s->unclaimed)
+		return;
+	s->unclaimed = true;
+	atomic_inc(&s->mhs->net->unclaimed);
 }
 
 /* What follows from the server's forwarding method.  Flows from before a
@@ -122,23 +160,29 @@ static bool server_carrier(struct ip_vs_mhs_server *s)
  */
 static u32 server_method(struct ip_vs_mhs_server *s)
 {
+	bool masq = IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ;
 	struct ip_vs_mhs *mhs = s->mhs;
 	struct ip_vs_conn *carrier;
 	bool stateless = true;
 	u32 state = 0;
+	int err = 0;
 
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
 	if (carrier && carrier_is_frozen(s, carrier))
 		stateless = false;
-	else if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ)
+	else if (masq)
 		stateless = masq_is_stateless(s);
 	else if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_BYPASS)
 		stateless = false;
 
-	if (stateless && mhs->hashed && !server_carrier(s)) {
+	if (stateless && mhs->hashed)
+		err = server_carrier(s);
+	if (err == -ENOMEM) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
 		mhs->missing = true;
+	} else if (err) {
+		stateless = false;
 	}
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
@@ -147,6 +191,10 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 			 (carrier ? MHS_SRV_FROZEN : MHS_SRV_STATEFUL);
 	if (carrier && IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
 		state |= MHS_SRV_NAT;
+	else if (!stateless || !masq)
+		ip_vs_mhs_pair_drop(s);
+	if (masq && hlist_unhashed(&s->pair))
+		server_unclaimed(s);
 	return state;
 }
 
@@ -175,6 +223,22 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 	return changed;
 }
 
+/**
+ * ip_vs_mhs_servers_retry() - claim pairs that another server owned
+ * @mhs: the service
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_server *s;
+
+	lockdep_assert_held(&mhs->lock);
+	list_for_each_entry(s, &mhs->listed, list)
+		if (s->unclaimed && s->state & MHS_SRV_STATEFUL)
+			ip_vs_mhs_server_refresh(s);
+}
+
 /* Servers */
 
 static void server_rcu_free(struct rcu_head *head)
@@ -190,9 +254,9 @@ static void server_rcu_free(struct rcu_head *head)
 	/* The carriers last: once they are put, the namespace may go */
 	ip_vs_dest_put_and_free(s->dest);
 	if (via)
-		ip_vs_conn_put(via);
+		carrier_put(via);
 	if (carrier)
-		ip_vs_conn_put(carrier);
+		carrier_put(carrier);
 	clear_bit(s->idx, mhs->idx_map);
 	kfree(s);
 	ip_vs_mhs_put(mhs);
@@ -213,6 +277,8 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
 	ip_vs_mhs_pair_drop(s);
+	if (s->unclaimed)
+		atomic_dec(&mhs->net->unclaimed);
 	list_del(&s->list);
 	call_rcu(&s->rcu, server_rcu_free);
 }

@@ -61,6 +61,7 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 	const __be16 *port;
 	__be16 _port[2];
 
+	/* Lengths once read are not read again: the sender may still write */
 	if (!ip_vs_fill_iph_skb_icmp(p->af, p->skb, off, reply, &e->quoted) ||
 	    e->quoted.fragoffs)
 		return false;
@@ -69,7 +70,8 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 		struct iphdr _ih;
 
 		ih = skb_header_pointer(p->skb, off, sizeof(_ih), &_ih);
-		if (!ih || ih->version != 4 || ih->ihl < 5 ||
+		if (!ih || ih->version != 4 ||
+		    e->quoted.len - off < sizeof(_ih) ||
 		    ih->frag_off & htons(IP_OFFSET))
 			return false;
 	}
@@ -96,10 +98,11 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 {
 	u32 *slot = ip_vs_mhs_slot(mhs, caddr, cport), w;
 	struct ip_vs_conn *cp;
+	unsigned int flags;
 	bool settling;
 
-	settling = smp_load_acquire(&mhs->settling);	/* see mhs_in() */
-	w = smp_load_acquire(slot);
+	settling = ip_vs_mhs_settling(mhs);
+	w = ip_vs_mhs_slot_read(slot);
 	if (ip_vs_mhs_slot_tracked(w) || settling ||
 	    (READ_ONCE(mhs->svc) &&
 	     READ_ONCE(mhs->svc)->flags & IP_VS_SVC_F_PERSISTENT) ||
@@ -114,9 +117,11 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	}
 	if (settling)
 		return NULL;
-	return e->lone ? ip_vs_mhs_pick_lone(mhs, slot, w,
-					     READ_ONCE(mhs->svc)->flags) :
-			 ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	flags = READ_ONCE(mhs->svc)->flags;
+	if (e->lone || (e->quoted.protocol == IPPROTO_UDP &&
+			flags & IP_VS_SVC_F_ONEPACKET))
+		return ip_vs_mhs_pick_lone(mhs, slot, w, flags);
+	return ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 }
 
 /* Translate an error: the outer address at @outer, in the quoted packet the
@@ -220,7 +225,7 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_mhs *mhs;
-	u32 w;
+	u32 *slot;
 
 	s = ip_vs_mhs_pair_find(ipvs, p->af, e->quoted.protocol,
 				&e->quoted.daddr, e->dport);
@@ -230,8 +235,8 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
 		return NF_ACCEPT;
-	w = smp_load_acquire(ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport));
-	if (!ip_vs_mhs_reply_ours(s, w, e->pd, p->skb, &e->quoted))
+	slot = ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport);
+	if (!ip_vs_mhs_reply_ours(s, slot, e->pd, p->skb, &e->quoted))
 		return NF_ACCEPT;
 	if (!icmp_mangle(p, e, true, &mhs->addr, mhs->port))
 		return NF_DROP;
@@ -404,7 +409,8 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	struct mhs_error e;
 
-	if (!icmp_is_error(p))
+	if (!icmp_is_error(p) ||
+	    (p->hook == NF_INET_LOCAL_IN && sysctl_backup_only(ipvs)))
 		return NF_ACCEPT;
 	if (p->af == AF_INET && icmp_tunnel(ipvs, p, &verdict))
 		return verdict;
@@ -417,7 +423,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 	if (mhs && !sysctl_backup_only(ipvs))
 		return icmp_to_server(mhs, p, &e);
 	if (p->hook != NF_INET_LOCAL_IN &&
-	    READ_ONCE(ip_vs_mhs_net(ipvs->net)->pairs))
+	    READ_ONCE(ip_vs_mhs_net(ipvs->net)->pairs[p->af == AF_INET6]))
 		return icmp_to_client(ipvs, p, &e);
 	return NF_ACCEPT;
 }

@@ -41,8 +41,8 @@
 /* Second try after a failed allocation */
 #define MHS_RETRY		(HZ / 10)
 
-/* In a transition the work looks at least this often whether a sysctl has
- * changed, else at least once in MHS_IDLE
+/* In a transition, and while a deleted server is held, the work looks at least
+ * this often whether a sysctl has changed, else at least once in MHS_IDLE
  */
 #define MHS_LOOK		HZ
 #define MHS_IDLE		(60 * HZ)
@@ -268,7 +268,7 @@ static void mhs_release_gone(struct ip_vs_mhs *mhs)
 
 /* Visit every slot: a new table if @target, ticks if any, and a new census.
  * Slots change under packets, which write them too: by compare-and-exchange
- * only, a full barrier that pairs with the acquire of the packet path.
+ * only, a full barrier that pairs with ip_vs_mhs_slot_read().
  */
 static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 {
@@ -376,7 +376,7 @@ static unsigned long mhs_settled_at(const struct ip_vs_mhs *mhs)
 
 static void mhs_tick(struct ip_vs_mhs *mhs)
 {
-	unsigned long now = jiffies;
+	unsigned long now = jiffies, latest;
 	struct ip_vs_mhs_server *s;
 	bool over = false;
 	u32 ticks = 0;
@@ -402,9 +402,16 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 			ticks |= MHS_TICK_TRACK;
 		mhs->all_tracked = false;
 		mhs->track_tick = now;
+		atomic_set(&mhs->direct, 0);
 	}
-	list_for_each_entry(s, &mhs->gone, list)
+	latest = now + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
+		 msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
+	list_for_each_entry(s, &mhs->gone, list) {
+		/* the times may be shorter than when it was deleted */
+		if (time_after(s->gone_until, latest))
+			s->gone_until = latest;
 		over |= !s->named && time_after_eq(now, s->gone_until);
+	}
 	if (!ticks && !over)
 		return;
 	mutex_lock(&scratch->lock);
@@ -423,7 +430,7 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 		delay = min(delay, mhs_until(mhs->built + mhs_rest(mhs)));
 	if (mhs->settling && mhs->svc && !mhs->dirty)
 		delay = min(delay, mhs_until(mhs_settled_at(mhs)));
-	if (mhs->census.hold || mhs->census.pin)
+	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone))
 		delay = min_t(unsigned long, delay, MHS_LOOK);
 	if (mhs->census.hold)
 		delay = min(delay, mhs_until(mhs->hold_tick +
@@ -469,7 +476,7 @@ static void settle_end(struct ip_vs_mhs *mhs)
 		synchronize_rcu();
 		ip_vs_mhs_track_all(mhs);
 	}
-	/* Pairs with the acquire in mhs_in() */
+	/* Pairs with the acquire in ip_vs_mhs_settling() */
 	smp_store_release(&mhs->settling, false);
 }
 
@@ -548,6 +555,7 @@ void ip_vs_mhs_work(struct work_struct *work)
 			WRITE_ONCE(mhs->room[i].recount_at, jiffies);
 	if (mhs->missing)
 		ip_vs_mhs_reconcile(mhs);
+	ip_vs_mhs_servers_retry(mhs);
 	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))
 		mhs_build(mhs);
 	if (mhs->settling && mhs->svc && !mhs->dirty &&

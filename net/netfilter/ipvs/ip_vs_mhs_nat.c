@@ -25,30 +25,23 @@
 
 #include <linux/hashtable.h>
 #include <linux/ip.h>
-#include <linux/jhash.h>
 #include <linux/module.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
 #include <linux/rculist.h>
+#include <linux/udp.h>
 #include <net/ip.h>
+#include <net/ip6_checksum.h>
 #include <net/route.h>
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+#include <net/netfilter/nf_conntrack.h>
+#endif
 
 #include "ip_vs_mhs_pkt.h"
 
 /* 1,024 chains, as for services */
 static DEFINE_READ_MOSTLY_HASHTABLE(mhs_pairs, 10);
 static DEFINE_SPINLOCK(mhs_pairs_lock);	/* guards writers */
-
-static u32 pair_key(const struct netns_ipvs *ipvs, u16 af,
-		    const union nf_inet_addr *addr, __be16 port)
-{
-	__be32 fold = addr->ip;
-
-	if (af == AF_INET6)
-		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
-	return jhash_3words((__force u32)fold, (__force u32)port,
-			    (u32)((unsigned long)ipvs >> 8), 0);
-}
 
 static __be16 server_port(const struct ip_vs_mhs_server *s)
 {
@@ -74,7 +67,7 @@ struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct netns_ipvs *ipvs, u16 af,
 	struct ip_vs_mhs_server *s;
 
 	hash_for_each_possible_rcu(mhs_pairs, s, pair,
-				   pair_key(ipvs, af, addr, port))
+				   ip_vs_mhs_key_addr(ipvs, af, addr, port))
 		if (server_port(s) == port && s->mhs->ipvs == ipvs &&
 		    s->dest->af == af && s->mhs->protocol == protocol &&
 		    ip_vs_addr_equal(af, &s->dest->addr, addr))
@@ -94,69 +87,120 @@ bool ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 	struct ip_vs_mhs_server *owner;
 	struct ip_vs_mhs *mhs = s->mhs;
 	__be16 port = server_port(s);
+	int *pairs;
 
 	lockdep_assert_held(&mhs->lock);
 	if (!hlist_unhashed(&s->pair))
 		return true;
-	spin_lock_bh(&mhs_pairs_lock);
+	spin_lock(&mhs_pairs_lock);
 	rcu_read_lock();
 	owner = ip_vs_mhs_pair_find(mhs->ipvs, s->dest->af, mhs->protocol,
 				    &s->dest->addr, port);
-	if (owner)
-		/* from now on a reply may be another service's */
-		WRITE_ONCE(owner->shared, true);
 	rcu_read_unlock();
 	if (!owner) {
 		hash_add_rcu(mhs_pairs, &s->pair,
-			     pair_key(mhs->ipvs, s->dest->af, &s->dest->addr,
-				      port));
-		WRITE_ONCE(mhs->net->pairs, mhs->net->pairs + 1);
+			     ip_vs_mhs_key_addr(mhs->ipvs, s->dest->af,
+						&s->dest->addr, port));
+		pairs = &mhs->net->pairs[mhs->af == AF_INET6];
+		WRITE_ONCE(*pairs, *pairs + 1);
 	}
-	spin_unlock_bh(&mhs_pairs_lock);
+	spin_unlock(&mhs_pairs_lock);
 	return !owner;
 }
 
 /**
- * ip_vs_mhs_pair_drop() - the server is about to be forgotten
+ * ip_vs_mhs_pair_drop() - the server does not own its pair any more
  * @s: the server
  *
  * Context: process, mhs.lock held.
  */
 void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s)
 {
-	struct ip_vs_mhs_net *mn = s->mhs->net;
+	int *pairs = &s->mhs->net->pairs[s->mhs->af == AF_INET6];
 
 	lockdep_assert_held(&s->mhs->lock);
 	if (hlist_unhashed(&s->pair))
 		return;
-	spin_lock_bh(&mhs_pairs_lock);
+	spin_lock(&mhs_pairs_lock);
 	hash_del_rcu(&s->pair);
-	WRITE_ONCE(mn->pairs, mn->pairs - 1);
-	spin_unlock_bh(&mhs_pairs_lock);
+	WRITE_ONCE(*pairs, *pairs - 1);
+	spin_unlock(&mhs_pairs_lock);
 }
 
 /**
  * ip_vs_mhs_gather() - put the fragments of an IPv4 packet together
  * @ipvs: the namespace
- * @p: a fragment
+ * @skb: a fragment
  *
- * The core does the same a moment later: without the ports of the first one
- * nobody can say whose the others are.
+ * Of the protocols of services, as the core does a moment later: without the
+ * ports of the first fragment nobody can say whose the others are.
  *
  * Context: softirq or process, under RCU.
- * Return: true when the fragment was taken; false: the packet is whole.
+ * Return: true when the fragment was taken; false: go on with the packet.
  */
-bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
+bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb)
 {
 	int err;
 
+	switch (ip_hdr(skb)->protocol) {
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+	case IPPROTO_SCTP:
+	case IPPROTO_ICMP:
+		break;
+	default:
+		return false;
+	}
 	local_bh_disable();
-	err = ip_defrag(ipvs->net, p->skb, IP_DEFRAG_VS_FWD);
+	err = ip_defrag(ipvs->net, skb, IP_DEFRAG_VS_FWD);
 	local_bh_enable();
 	if (err)
 		return true;
-	ip_send_check(ip_hdr(p->skb));
+	ip_send_check(ip_hdr(skb));
 	return false;
+}
+
+/* A UDP packet without a checksum: the core's translation would make one,
+ * with the client's address, which a carrier does not know.
+ */
+static struct udphdr *udp_unsummed(struct sk_buff *skb,
+				   const struct ip_vs_iphdr *iph)
+{
+	struct udphdr *uh;
+
+	if (iph->protocol != IPPROTO_UDP ||
+	    skb->ip_summed == CHECKSUM_PARTIAL ||
+	    skb_ensure_writable(skb, iph->len + sizeof(*uh)))
+		return NULL;
+	uh = (struct udphdr *)(skb->data + iph->len);
+	return uh->check ? NULL : uh;
+}
+
+/**
+ * ip_vs_mhs_request() - make a packet ready for a masquerading carrier
+ * @skb: the packet
+ * @af: address family
+ * @iph: its network header
+ *
+ * Context: softirq or process, under RCU.
+ */
+void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
+		       const struct ip_vs_iphdr *iph)
+{
+	struct udphdr *uh = udp_unsummed(skb, iph);
+	unsigned int len = skb->len - iph->len;
+	__wsum sum;
+
+	if (likely(!uh))
+		return;
+	sum = skb_checksum(skb, iph->len, len, 0);
+	uh->check = af == AF_INET6 ?
+		    csum_ipv6_magic(&iph->saddr.in6, &iph->daddr.in6, len,
+				    IPPROTO_UDP, sum) :
+		    csum_tcpudp_magic(iph->saddr.ip, iph->daddr.ip, len,
+				      IPPROTO_UDP, sum);
+	if (!uh->check)
+		uh->check = CSUM_MANGLED_0;
 }
 
 /* May an entry of another service, or of another kind of flow, own a packet
@@ -166,36 +210,51 @@ static bool reply_unsure(const struct ip_vs_mhs_server *s, u32 w)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
 
-	return ip_vs_mhs_slot_tracked(w) || READ_ONCE(s->shared) ||
-	       READ_ONCE(mhs->settling) || READ_ONCE(mhs->net->others) ||
+	return ip_vs_mhs_slot_tracked(w) || ip_vs_mhs_settling(mhs) ||
+	       atomic_read(&mhs->net->unclaimed) ||
+	       READ_ONCE(mhs->net->others) ||
 	       ip_vs_mhs_others(mhs->ipvs, READ_ONCE(mhs->net->services)) ||
 	       ip_vs_mhs_backup(mhs->ipvs);
 }
 
-/* Does the slot say that its older or its newer flows are those of @s? */
+/* Are flows of this slot word that have no entry those of @s?  An unstable
+ * slot's are with the old server, if there is one: new ones have entries.
+ * Plain UDP, which never has, may be with either.
+ */
 static bool slot_names(const struct ip_vs_mhs_server *s, u32 w)
 {
-	return ip_vs_mhs_slot_old(w) == s->idx ||
-	       ip_vs_mhs_slot_cand(w) == s->idx;
+	const struct ip_vs_mhs *mhs = s->mhs;
+	const struct ip_vs_mhs_server *old;
+
+	if (ip_vs_mhs_slot_old(w) == s->idx)
+		return true;
+	if (ip_vs_mhs_slot_cand(w) != s->idx)
+		return false;
+	if (mhs->protocol == IPPROTO_UDP && !ip_vs_mhs_quic_port(mhs->port))
+		return true;
+	old = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	return !old || READ_ONCE(old->state) & MHS_SRV_GONE;
 }
 
 /**
  * ip_vs_mhs_reply_ours() - is a reply one of a flow without an entry?
  * @s: the server that owns its pair
- * @w: the word of the client's slot
+ * @slot: the client's slot
  * @pd: transport protocol
  * @skb: the packet
- * @iph: header of the reply, or of a reply or request that an ICMP error
- *	quotes
+ * @iph: header of the reply, or of the request that an ICMP error quotes
+ *
+ * A reply to a client that talks to the server directly goes on untouched,
+ * not even seen by the core (ip_vs_mhs_direct()).
  *
  * Context: softirq or process, under RCU.
  * Return: true if it is ours to translate.
  */
-bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 w,
+bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 			  const struct ip_vs_proto_data *pd,
-			  const struct sk_buff *skb,
-			  const struct ip_vs_iphdr *iph)
+			  struct sk_buff *skb, const struct ip_vs_iphdr *iph)
 {
+	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_conn *cp;
 
 	if (!slot_names(s, w))
@@ -205,7 +264,14 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 w,
 	cp = pd->pp->conn_out_get(s->mhs->ipvs, s->mhs->af, skb, iph);
 	if (!cp)
 		return true;
-	__ip_vs_conn_put(cp);
+	ip_vs_mhs_slot_track(slot);
+	if (cp->vport == cp->dport && cp->af == cp->daf &&
+	    ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr)) {
+		skb->ipvs_property = 1;
+		ip_vs_conn_put(cp);	/* restarts its timer */
+	} else {
+		__ip_vs_conn_put(cp);
+	}
 	return false;
 }
 
@@ -223,6 +289,18 @@ static int reply_reroute(const struct ip_vs_mhs *mhs, struct sk_buff *skb)
 		       nf_ip6_route_me_harder(mhs->ipvs->net, skb->sk, skb) : 0;
 	return skb_rtable(skb)->rt_flags & RTCF_LOCAL ? 0 :
 	       ip_route_me_harder(mhs->ipvs->net, skb->sk, skb, RTN_LOCAL);
+}
+
+static bool reply_is_new(const struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+	enum ip_conntrack_info info;
+	const struct nf_conn *ct = nf_ct_get(skb, &info);
+
+	return ct && !nf_ct_is_confirmed(ct);
+#else
+	return false;
+#endif
 }
 
 /**
@@ -243,9 +321,30 @@ unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 	ip_vs_mhs_count(s->mhs, MHS_CNT_REPLY);
 	ip_vs_mhs_stats(s->mhs, s->dest, skb, MHS_STAT_OUT);
 	skb->ipvs_property = 1;
-	if (!(carrier->flags & IP_VS_CONN_F_NFCT))
+	/* A reply that conntrack takes for the beginning of a flow would stand
+	 * in the way of the client's next packet.
+	 */
+	if (!(carrier->flags & IP_VS_CONN_F_NFCT) || reply_is_new(skb))
 		ip_vs_notrack(skb);
 	return NF_ACCEPT;
+}
+
+/* A reply of an older flow while the table is not final yet: untranslated it
+ * would make the client reset the flow.  It is sent again a moment later.
+ */
+static bool reply_too_early(const struct ip_vs_mhs_server *s,
+			    const struct ip_vs_mhs_packet *p, const u32 *slot)
+{
+	struct ip_vs_conn *cp;
+
+	if (likely(!ip_vs_mhs_settling(s->mhs)) ||
+	    p->iph.protocol == IPPROTO_UDP ||
+	    slot_names(s, ip_vs_mhs_slot_read(slot)))
+		return false;
+	cp = p->pd->pp->conn_out_get(s->mhs->ipvs, p->af, p->skb, &p->iph);
+	if (cp)
+		__ip_vs_conn_put(cp);
+	return !cp;
 }
 
 /**
@@ -254,16 +353,17 @@ unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
  * @p: the packet, in FORWARD or LOCAL_OUT
  *
  * Context: softirq or process, under RCU.
- * Return: NF_ACCEPT, with ipvs_property set if it was translated; NF_DROP
- *	when it cannot be.
+ * Return: NF_ACCEPT, with ipvs_property set if it is done with; NF_DROP when
+ *	it cannot be translated, or not yet.
  */
 unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 			     struct ip_vs_mhs_packet *p)
 {
 	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs_server *s;
+	struct udphdr *unsummed;
 	struct ip_vs_mhs *mhs;
-	u32 w;
+	u32 *slot;
 
 	s = ip_vs_mhs_pair_find(ipvs, p->af, p->iph.protocol,
 				&p->iph.saddr, p->sport);
@@ -273,13 +373,20 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
 		return NF_ACCEPT;
-	w = smp_load_acquire(ip_vs_mhs_slot(mhs, &p->iph.daddr, p->dport));
-	if (!ip_vs_mhs_reply_ours(s, w, p->pd, p->skb, &p->iph))
+	slot = ip_vs_mhs_slot(mhs, &p->iph.daddr, p->dport);
+	if (reply_too_early(s, p, slot)) {
+		ip_vs_mhs_count(mhs, MHS_CNT_UNSETTLED);
+		return NF_DROP;
+	}
+	if (!ip_vs_mhs_reply_ours(s, slot, p->pd, p->skb, &p->iph))
 		return NF_ACCEPT;
 
+	unsummed = udp_unsummed(p->skb, &p->iph);
 	if (skb_ensure_writable(p->skb, p->iph.len) ||
 	    !p->pd->pp->snat_handler(p->skb, p->pd->pp, carrier, &p->iph))
 		return NF_DROP;
+	if (unsummed)
+		((struct udphdr *)(p->skb->data + p->iph.len))->check = 0;
 	if (mhs->af == AF_INET6) {
 		ipv6_hdr(p->skb)->saddr = mhs->addr.in6;
 	} else {
@@ -289,19 +396,42 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 	return ip_vs_mhs_reply_done(s, carrier, p->skb);
 }
 
+/* A new entry that leaves the packets of a direct flow as they are.  It
+ * belongs to no server, and conntrack's flow is the client's own.
+ */
+static struct ip_vs_conn *direct_new(struct ip_vs_mhs *mhs,
+				     const struct ip_vs_mhs_packet *p)
+{
+	struct ip_vs_conn_param param;
+	struct ip_vs_conn *cp;
+
+	ip_vs_conn_fill_param(mhs->ipvs, p->af, p->iph.protocol,
+			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
+			      &param);
+	cp = ip_vs_conn_new(&param, p->af, &p->iph.daddr, p->dport,
+			    IP_VS_CONN_F_MASQ, NULL, 0);
+	if (!cp)
+		return NULL;
+	spin_lock_bh(&cp->lock);
+	cp->flags &= ~IP_VS_CONN_F_NFCT;
+	spin_unlock_bh(&cp->lock);
+	return cp;
+}
+
 /**
  * ip_vs_mhs_direct() - see a packet to a server's own address pass
  * @ipvs: the namespace
  * @p: the packet, in FORWARD or LOCAL_IN, no request of a service
  *
  * If the client's slot names the server, the replies would be translated:
- * make an entry that leaves them as they are.
+ * make an entry that says otherwise, which only ip_vs_mhs_reply_ours() looks
+ * at.  Such entries die like others, so as many as the limit may be made in
+ * the time that an idle one lives.
  *
  * Context: softirq or process, under RCU.
  */
 void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 {
-	struct ip_vs_conn_param param;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *cp;
 	struct ip_vs_mhs *mhs;
@@ -312,37 +442,32 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	if (!s)
 		return;
 	mhs = s->mhs;
+	if (p->hook == NF_INET_LOCAL_IN && ip_vs_mhs_mark_unsure(mhs, p->mark))
+		return;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
-	w = smp_load_acquire(slot);	/* see mhs_in() */
+	w = ip_vs_mhs_slot_read(slot);
 	if (!slot_names(s, w))
 		return;
-	if (ip_vs_mhs_slot_tracked(w)) {
+	cp = NULL;
+	if (ip_vs_mhs_slot_tracked(w))
 		cp = ip_vs_conn_in_get_proto(ipvs, p->af, p->skb, &p->iph);
-		if (cp) {
-			ip_vs_mhs_slot_track(slot);
-			ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
-			ip_vs_conn_put(cp);	/* restarts its timer */
+	/* Before an entry exists: a reply that could find it looks for it */
+	ip_vs_mhs_slot_track(slot);
+	if (!cp) {
+		if (p->ends)
+			return;
+		if (atomic_inc_return(&mhs->direct) >
+		    READ_ONCE(mhs->net->max_quic_entries)) {
+			ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
 			return;
 		}
+		cp = direct_new(mhs, p);
+		ip_vs_mhs_count(mhs, cp ? MHS_CNT_DIRECT : MHS_CNT_NOMEM);
+		if (!cp)
+			return;
 	}
-	if (p->ends)
-		return;
-	if (!ip_vs_mhs_may_track(mhs, p->iph.protocol == IPPROTO_UDP)) {
-		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
-		return;
-	}
-	/* Before the entry exists: a packet that could find it looks for it */
-	ip_vs_mhs_slot_track(slot);
-	ip_vs_conn_fill_param(ipvs, p->af, p->iph.protocol, &p->iph.saddr,
-			      p->sport, &p->iph.daddr, p->dport, &param);
-	/* with the server, which counts it and so limits such entries too */
-	cp = ip_vs_conn_new(&param, p->af, &p->iph.daddr, p->dport,
-			    IP_VS_CONN_F_MASQ, s->dest, 0);
-	if (!cp) {
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		return;
-	}
-	ip_vs_mhs_count(mhs, MHS_CNT_DIRECT);
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
-	ip_vs_conn_put(cp);
+	ip_vs_conn_put(cp);	/* restarts its timer */
+	/* The core would find the entry and take the packet for its own */
+	p->skb->ipvs_property = 1;
 }

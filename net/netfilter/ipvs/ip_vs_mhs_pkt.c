@@ -45,6 +45,14 @@
 /* Older flows of these servers are held, then cut */
 #define MHS_SRV_NO_PIN	(MHS_SRV_GONE | MHS_SRV_STATEFUL | MHS_SRV_FROZEN)
 
+static unsigned int mhs_send(struct ip_vs_conn *carrier,
+			     struct ip_vs_mhs_packet *p)
+{
+	if (IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
+		ip_vs_mhs_request(p->skb, p->af, &p->iph);
+	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
+}
+
 static unsigned int mhs_xmit(struct ip_vs_mhs *mhs, struct ip_vs_conn *carrier,
 			     struct ip_vs_mhs_packet *p,
 			     enum ip_vs_mhs_cnt kind)
@@ -52,7 +60,7 @@ static unsigned int mhs_xmit(struct ip_vs_mhs *mhs, struct ip_vs_conn *carrier,
 	ip_vs_mhs_count(mhs, kind);
 	ip_vs_mhs_stats(mhs, carrier->dest, p->skb,
 			p->fresh ? MHS_STAT_IN | MHS_STAT_CONN : MHS_STAT_IN);
-	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
+	return mhs_send(carrier, p);
 }
 
 /* A new flow that gets an entry from the core.  Persistence may take the
@@ -85,7 +93,7 @@ static unsigned int mhs_redecide(struct ip_vs_mhs *mhs,
 				 struct ip_vs_mhs_packet *p, u32 *slot,
 				 struct ip_vs_conn *cp)
 {
-	u32 w = smp_load_acquire(slot);	/* see mhs_in() */
+	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 	struct ip_vs_mhs_server *s = NULL;
 
@@ -123,7 +131,7 @@ static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
 					      const u32 *slot,
 					      const struct ip_vs_dest *dest)
 {
-	u32 w = smp_load_acquire(slot);	/* see mhs_in() */
+	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_mhs_servers *servers;
 	struct ip_vs_mhs_server *s;
 	u32 i;
@@ -173,7 +181,7 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_FWD_METHOD(cp))
 		goto core;
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
-	verdict = carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
+	verdict = mhs_send(carrier, p);
 	ip_vs_conn_put(cp);	/* restarts its timer */
 	return verdict;
 core:
@@ -213,6 +221,13 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	return mhs_xmit(mhs, carrier, p, MHS_CNT_OLD);
 }
 
+/* Does the slot say where the replies of @s belong? */
+static bool mhs_named(const struct ip_vs_mhs_server *s, u32 w)
+{
+	return s->idx == ip_vs_mhs_slot_old(w) ||
+	       s->idx == ip_vs_mhs_slot_cand(w);
+}
+
 /* Plain UDP: nothing tells an older flow from a new one and a port for each
  * query makes every packet a flow, so there are no entries.
  */
@@ -231,7 +246,8 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 		kind = s->idx == ip_vs_mhs_slot_old(w) ? MHS_CNT_OLD :
 							 MHS_CNT_CAND;
 	carrier = rcu_dereference(s->carrier);
-	if (!carrier || mhs_needs_entry(s, p))
+	if (!carrier || mhs_needs_entry(s, p) ||
+	    (READ_ONCE(s->state) & MHS_SRV_NAT && !mhs_named(s, w)))
 		return mhs_to_core(slot);
 	/* like the core, which makes an entry for each */
 	p->fresh = flags & IP_VS_SVC_F_ONEPACKET;
@@ -269,8 +285,8 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 	while (ip_vs_mhs_slot_needs_use(w)) {
 		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
 			break;
-		/* A failed exchange promises no barrier; see mhs_in() */
-		w = smp_load_acquire(slot);
+		/* A failed exchange promises no barrier */
+		w = ip_vs_mhs_slot_read(slot);
 	}
 	if (p->lone)
 		return mhs_in_lone(mhs, p, slot, w);
@@ -288,12 +304,12 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 		return mhs_to_core(slot);
 	if (ip_vs_mhs_slot_pinning(w) && mhs_pin(mhs, p, slot, s))
 		return NF_ACCEPT;
-	if (!carrier || (state & MHS_SRV_NAT && ip_vs_mhs_is_local(p)))
-		/* Flows that need an entry have one or are nobody's.  No
-		 * memory for a carrier: the peer sends again a moment later.
-		 */
-		return state & (MHS_SRV_STATEFUL | MHS_SRV_NAT) ? NF_ACCEPT :
-								  NF_DROP;
+	/* Flows that need an entry have one or are nobody's */
+	if (state & MHS_SRV_STATEFUL ||
+	    (state & MHS_SRV_NAT && ip_vs_mhs_is_local(p)))
+		return NF_ACCEPT;
+	if (!carrier)
+		return NF_DROP;	/* no memory: sent again a moment later */
 	return mhs_xmit(mhs, carrier, p,
 			stable ? MHS_CNT_STATELESS : MHS_CNT_OLD);
 }
@@ -334,17 +350,16 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	struct ip_vs_conn *cp;
 	u32 *slot, w;
 
-	/* Pairs with the release in settle_end(): who sees the service settled
-	 * sees its final table.
-	 */
-	settling = smp_load_acquire(&mhs->settling);
+	settling = ip_vs_mhs_settling(mhs);
 	svc = READ_ONCE(mhs->svc);
 	persistent = svc && svc->flags & IP_VS_SVC_F_PERSISTENT;
+	if (svc && svc->flags & IP_VS_SVC_F_ONEPACKET &&
+	    p->iph.protocol == IPPROTO_UDP) {
+		p->lone = true;
+		p->fresh = false;
+	}
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
-	/* Pairs with the compare-and-exchange in mhs_walk(): who sees an index
-	 * sees its server, see ip_vs_mhs_server().
-	 */
-	w = smp_load_acquire(slot);
+	w = ip_vs_mhs_slot_read(slot);
 
 	if (ip_vs_mhs_slot_tracked(w) || settling || persistent || unsure ||
 	    ip_vs_mhs_backup(mhs->ipvs)) {
@@ -424,15 +439,32 @@ static bool mhs_is_nodefrag(const struct ip_vs_mhs_packet *p)
 static bool mhs_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 {
 	bool v6 = p->af == AF_INET6;
+	bool part;
 
 	if (!ip_vs_fill_iph_skb(p->af, p->skb, false, &p->iph))
 		return false;
-	if (v6 ? p->iph.flags & IP6_FH_F_FRAG : ip_is_fragment(ip_hdr(p->skb)))
+	/* A fragment inside a fragment is left of those that were put together.
+	 * The core makes entries for it if it has ports, so it is a request here
+	 * too; the way back knows whole packets only.
+	 */
+	if (v6 && p->hook != NF_INET_FORWARD)
+		part = p->iph.fragoffs;
+	else
+		part = v6 ? p->iph.flags & IP6_FH_F_FRAG :
+			    ip_is_fragment(ip_hdr(p->skb));
+	if (part)
 		return false;
 	if (p->iph.protocol == (v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
 		return true;
 	p->pd = ip_vs_proto_data_get(ipvs, p->iph.protocol);
 	return p->pd && ip_vs_mhs_parse(p);
+}
+
+/* Are there masquerading servers whose replies we know? */
+static bool mhs_pairs(const struct ip_vs_mhs_net *mn,
+		      const struct ip_vs_mhs_packet *p)
+{
+	return READ_ONCE(mn->pairs[p->af == AF_INET6]);
 }
 
 /* LOCAL_IN and LOCAL_OUT.  The core's gates first, in its order: a packet
@@ -459,9 +491,8 @@ static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 	if (!mhs_parse(ipvs, &p))
 		return NF_ACCEPT;
 	if (!p.pd)
-		return sysctl_backup_only(ipvs) ? NF_ACCEPT :
-						  ip_vs_mhs_icmp(ipvs, &p);
-	if (ip_vs_mhs_is_local(&p) && READ_ONCE(mn->pairs)) {
+		return ip_vs_mhs_icmp(ipvs, &p);
+	if (ip_vs_mhs_is_local(&p) && mhs_pairs(mn, &p)) {
 		unsigned int verdict = ip_vs_mhs_reply(ipvs, &p);
 
 		if (verdict != NF_ACCEPT || skb->ipvs_property)
@@ -475,13 +506,21 @@ static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 	mhs = ip_vs_mhs_service(ipvs, p.af, p.mark, p.iph.protocol,
 				&p.iph.daddr, p.dport);
 	if (!mhs) {
-		if (state->hook == NF_INET_LOCAL_IN && READ_ONCE(mn->pairs))
+		if (state->hook == NF_INET_LOCAL_IN && mhs_pairs(mn, &p))
 			ip_vs_mhs_direct(ipvs, &p);
 		return NF_ACCEPT;
 	}
 	if (p.opens && mhs_local_reply(ipvs, &p))
 		return NF_ACCEPT;
 	return mhs_in(mhs, &p);
+}
+
+/* Is it ICMP?  As the core: not behind extension headers */
+static bool mhs_is_icmp(const struct ip_vs_mhs_packet *p)
+{
+	return p->af == AF_INET6 ?
+	       ipv6_hdr(p->skb)->nexthdr == IPPROTO_ICMPV6 :
+	       ip_hdr(p->skb)->protocol == IPPROTO_ICMP;
 }
 
 /* FORWARD: replies of masquerading servers, and ICMP errors */
@@ -498,15 +537,15 @@ static unsigned int mhs_hook_forward(void *priv, struct sk_buff *skb,
 
 	if (skb->ipvs_property || !skb_dst(skb) || !READ_ONCE(ipvs->enable))
 		return NF_ACCEPT;
-	if (READ_ONCE(mn->pairs) && p.af == AF_INET &&
-	    ip_is_fragment(ip_hdr(skb)) && ip_vs_mhs_gather(ipvs, &p))
+	if (!mhs_pairs(mn, &p) && !mhs_is_icmp(&p))
+		return NF_ACCEPT;
+	if (mhs_pairs(mn, &p) && p.af == AF_INET &&
+	    ip_is_fragment(ip_hdr(skb)) && ip_vs_mhs_gather(ipvs, skb))
 		return NF_STOLEN;
 	if (!mhs_parse(ipvs, &p))
 		return NF_ACCEPT;
 	if (!p.pd)
 		return ip_vs_mhs_icmp(ipvs, &p);
-	if (likely(!READ_ONCE(mn->pairs)))
-		return NF_ACCEPT;
 	verdict = ip_vs_mhs_reply(ipvs, &p);
 	if (verdict == NF_ACCEPT && !skb->ipvs_property)
 		ip_vs_mhs_direct(ipvs, &p);

@@ -83,14 +83,15 @@ struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct netns_ipvs *ipvs, u16 af,
 					     u16 protocol,
 					     const union nf_inet_addr *addr,
 					     __be16 port);
-bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
+bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb);
+void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
+		       const struct ip_vs_iphdr *iph);
 unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 			     struct ip_vs_mhs_packet *p);
 void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
-bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 w,
+bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 			  const struct ip_vs_proto_data *pd,
-			  const struct sk_buff *skb,
-			  const struct ip_vs_iphdr *iph);
+			  struct sk_buff *skb, const struct ip_vs_iphdr *iph);
 unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 				  const struct ip_vs_conn *carrier,
 				  struct sk_buff *skb);
@@ -107,6 +108,22 @@ static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				       READ_ONCE(mhs->addr_only) ? 0 : cport);
 
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+}
+
+static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
+{
+	/* Pairs with the compare-and-exchange in mhs_walk(): who sees an index
+	 * sees its server, see ip_vs_mhs_server().
+	 */
+	return smp_load_acquire(slot);
+}
+
+static inline bool ip_vs_mhs_settling(const struct ip_vs_mhs *mhs)
+{
+	/* Pairs with the release in settle_end(): who sees the service settled
+	 * sees its final table.
+	 */
+	return smp_load_acquire(&mhs->settling);
 }
 
 /* Must an entry be looked for, whatever the slot says? */

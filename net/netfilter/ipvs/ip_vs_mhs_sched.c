@@ -151,7 +151,7 @@ static struct ip_vs_mhs_server *mhs_fallback(const struct ip_vs_mhs *mhs,
 	for (i = 0; i < MHS_FALLBACK_PROBES; i++) {
 		if (++pos == mhs->size)
 			pos = 0;
-		w = smp_load_acquire(&mhs->slots[pos]);	/* see mhs_in() */
+		w = ip_vs_mhs_slot_read(&mhs->slots[pos]);
 		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
 		if (mhs_usable(s))
 			return s;
@@ -251,7 +251,7 @@ struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
 	inverse = ip_vs_iph_inverse(iph);
 	caddr = inverse ? &iph->daddr : &iph->saddr;
 	slot = ip_vs_mhs_slot(mhs, caddr, ports[inverse]);
-	w = smp_load_acquire(slot);	/* see mhs_in() */
+	w = ip_vs_mhs_slot_read(slot);
 
 	if (ip_vs_iph_icmp(iph))
 		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));

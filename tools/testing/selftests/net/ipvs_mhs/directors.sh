@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 200
-# weight: 70
+# timeout: 300
+# weight: 55
 # Directors with the same servers have the same tables, whatever the order of
 # commands, and take over each other's flows; with mh these are reset.  Another
 # scheduler in the same namespace is left as it is.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 SVC6="[$VIP6]:80"
 
@@ -47,10 +47,12 @@ orders() {
 
 # prints NAMESPACE: state, fingerprints and servers of its only service
 prints() {
-	in_ns "$1" awk '
-		NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
-		{ print $n["State"], $n["OldPrint"], $n["CandidatePrint"],
-		  $n["Servers"] }' /proc/net/ip_vs_mhs
+	local c words=()
+
+	for c in State OldPrint CandidatePrint Servers; do
+		words+=("$(mhs $c $VIP4:80 "$1")")
+	done
+	echo "${words[*]}"
 }
 
 # settled_prints NAMESPACE [WANT]: a rebuild may come a moment after a change
@@ -59,21 +61,26 @@ settled_prints() {
 	[ "${line%% *}" = stable ] && [ "$line" = "${2:-$line}" ]
 }
 
+# settled_with NAMESPACE SERVERS
+settled_with() {
+	settled_prints "$1" && [ "${line##* }" = "$2" ]
+}
+
 # print_of NAMESPACE ORDER: the fingerprints it leads to; between the parts of
 # odd ones the service settles
 print_of() {
-	local a="$work/order.$2.a" b="$work/order.$2.b"
+	local a="$work/order.$2.a" b="$work/order.$2.b" lines
 
-	if [ $(($2 % 2)) -eq 0 ]; then
-		cat "$a" "$b" | in_ns "$1" ipvsadm -R
-	else
-		in_ns "$1" ipvsadm -R <"$a"
-		busywait 20 settled_prints "$1"
-		in_ns "$1" ipvsadm -R <"$b"
-	fi
+	{
+		[ "$(prints "$1")" = "   " ] || echo "-D -t $VIP4:80"
+		mapfile -t lines <"$a"
+		printf '%s\n' "${lines[@]}"
+		[ $(($2 % 2)) -eq 0 ] ||
+			busywait 20 settled_with "$1" $((${#lines[@]} - 1))
+		echo "$(<"$b")"
+	} | in_ns "$1" ipvsadm -R
 	busywait 10 settled_prints "$1" "$want"
 	echo "$line"
-	in_ns "$1" ipvsadm -C
 }
 
 # both COMMAND...: on either director
@@ -99,21 +106,21 @@ services() {
 
 # take_over SLOPPY: flows move from the first director to the second
 take_over() {
-	both sysctl -qw net.ipv4.vs.sloppy_tcp="$1"
-	flow_start a --host $VIP4 --timeout 3
-	flow_start b --host $VIP6 --timeout 3
-	flow_start c --host $VIP4 --port 81 --timeout 3
-	flow a open 200
-	flow b open 100
+	sysctls dr net.ipv4.vs.sloppy_tcp="$1"
+	sysctls d2 net.ipv4.vs.sloppy_tcp="$1"
+	flow a open 60
+	flow b open 40
 	flow c open 20
 	flow a ping
 	flow b ping
 	flow c ping
 	route_vip 30
 	flow a ping
-	broken=$(value broken) moved=$(value moved)
+	broken=$(value broken) moved=$(($(value moved) - moved_a))
+	moved_a=$(value moved)
 	flow b ping
-	broken=$((broken + $(value broken))) moved=$((moved + $(value moved)))
+	broken=$((broken + $(value broken))) moved=$((moved + $(value moved) - moved_b))
+	moved_b=$(value moved)
 	taken=$(entries d2)
 	flow c ping
 	other_rst=$(value rst)
@@ -121,23 +128,23 @@ take_over() {
 	flow a reset
 	flow b reset
 	flow c reset
-	flow_end a
-	flow_end b
-	flow_end c
 }
 
 plan 15
 load_module
-modprobe -q ipip
-modprobe -q ip6_tunnel
+modprobe -q -a ipip ip6_tunnel
 setup_net 4
 director d2 30
-bg_ns s1 python3 "$here/flows.py" serve --name s1 --port 81 &
-defer kill $!
-busywait 20 listening s1 81
+lab serve "s1-$$" s1 81
+flow_start a --host $VIP4 --timeout 8
+flow_start b --host $VIP6 --timeout 8
+flow_start c --host $VIP4 --port 81 --timeout 8
+moved_a=0 moved_b=0
 
-# transitions of a second, so that the old tables agree, too
-both sysctl -qw net.ipv4.vs.mhs.hold_ms=0 net.ipv4.vs.mhs.pin_ms=500
+# short transitions, so that the old tables agree, too
+for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.hold_ms=0 net.ipv4.vs.mhs.pin_ms=100
+done
 orders "$work"
 want=""
 want=$(print_of dr 0)
@@ -147,13 +154,16 @@ for ((n = 0; n < 20; n += 4)); do	# both namespaces meet both kinds
 		>"$work/prints.$((n + 2))"
 	wait $!
 done
+both ipvsadm -C
 cat "$work"/prints.* >"$work/prints"
 sort "$work/prints" | uniq -c | sed 's/^/# /'
 check "20 histories made a table" 20 "$(grep -c ' 50$' "$work/prints")"
 check "they have one fingerprint" 1 "$(sort -u "$work/prints" | wc -l)"
 check "of both tables" 0 "$(awk '$2 != $3' "$work/prints" | wc -l)"
 
-both sysctl -qw net.ipv4.vs.mhs.hold_ms=60000 net.ipv4.vs.mhs.pin_ms=0
+for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.hold_ms=60000 net.ipv4.vs.mhs.pin_ms=0
+done
 services mhs
 for n in dr d2; do
 	wait_settled $VIP4:80 $n
@@ -175,6 +185,6 @@ both ipvsadm -C
 
 services mh -b mh-port
 take_over 0
-check "control: mh breaks every flow" 300 "$broken"
+check "control: mh breaks every flow" 100 "$broken"
 check "control: flows of wlc are reset without mhs" 20 "$other_rst"
 both ipvsadm -C

@@ -15,9 +15,20 @@ set -u
 
 readonly VIP4=10.9.0.1 VIP6=fd09::1
 readonly KSFT_PASS=0 KSFT_FAIL=1 KSFT_SKIP=4
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=${BASH_SOURCE[0]%/*}
+[[ $here = /* ]] || here=$PWD/$here
 work=$(mktemp -d)
 tests_total=0 tests_failed=0 defers=()
+unload_at_end="" lab_pid=""
+declare -A net_dirs=()
+# Limits of waiting are for hangs: more patience where time is emulated
+patience=${KSFT_MACHINE_SLOW:+6}
+if [ -e /dev/fd ]; then
+	exec {never}<> <(:)
+else
+	mkfifo "$work/never"
+	exec {never}<>"$work/never"
+fi
 
 # plan N: print the head of the report
 plan() {
@@ -59,6 +70,20 @@ note() {
 	echo "# $*"
 }
 
+# report COMMAND...: it prints NAME<tab>STATUS<tab>TEXT for each check
+report() {
+	local name status text
+
+	"$@" >"$work/lines" || result "the program ended well: $*" 1
+	while IFS=$'\t' read -r name status text; do
+		if [ "$name" = "#" ]; then
+			note "$text"
+		else
+			result "$name" "$status" "$text"
+		fi
+	done <"$work/lines"
+}
+
 # defer COMMAND...: run it at the end, the last one first
 defer() {
 	defers+=("$(printf '%q ' "$@")")
@@ -71,6 +96,8 @@ finish() {
 	for ((i = ${#defers[@]} - 1; i >= 0; i--)); do
 		eval "${defers[i]}" >/dev/null 2>&1
 	done
+	lab_stop
+	[ -z "$unload_at_end" ] || unload_module
 	rm -rf "$work"
 	[ "$tests_failed" -eq 0 ] || exit $KSFT_FAIL
 	exit $KSFT_PASS
@@ -85,22 +112,33 @@ skip_all() {
 	exit $KSFT_SKIP
 }
 
+# nap SECONDS: sleep without a new process, which is dear in emulation
+nap() {
+	read -r -t "$1" -u "$never" || true
+}
+
 # busywait SECONDS COMMAND...: until it succeeds
 busywait() {
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1 * ${patience:-1}))
 
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
-		sleep 0.05
+		nap 0.05
 	done
 }
 
+loaded() {
+	[ -e /sys/module/ip_vs_mhs ]
+}
+
+# load_module PARAMETERS: if it is not there; then it goes in the end
 load_module() {
 	[ -e /proc/net/ip_vs ] || modprobe -q ip_vs ||
 		skip_all "no ip_vs in this kernel"
-	if ! grep -q '^ip_vs_mhs ' /proc/modules; then
+	if ! loaded; then
 		insmod "${MHS_KO:?path of ip_vs_mhs.ko}" "$@" || exit $KSFT_FAIL
+		unload_at_end=yes
 	fi
 }
 
@@ -108,18 +146,64 @@ load_module() {
 fresh_module() {
 	unload_module
 	load_module "$@"
-	defer unload_module
 }
 
 # unload_module: services of a namespace that is just going may hold it
 unload_module() {
-	! grep -q '^ip_vs_mhs ' /proc/modules ||
-		busywait 20 rmmod ip_vs_mhs 2>/dev/null
+	! loaded || busywait 20 try_unload
 }
 
-# conns [NAMESPACE]: like entries, quick when there are very many
+try_unload() {
+	! loaded || [ "$(</sys/module/ip_vs_mhs/refcnt)" -gt 0 ] ||
+		rmmod ip_vs_mhs 2>/dev/null
+	! loaded
+}
+
+# lab COMMAND...: of flows.py, which serves and holds the flows of all
+# namespaces in one process; the answer is in $lab_reply
+lab() {
+	[ -n "$lab_pid" ] || lab_start
+	echo "$*" >&"$lab_in"
+	lab_reply=""
+	read -r -t 300 lab_reply <&"$lab_out"
+	[[ $lab_reply != error:* ]] || note "lab $*: $lab_reply"
+}
+
+lab_start() {
+	coproc LAB { exec python3 -IS "$here/flows.py" lab; }
+	# the shell's own descriptors are not for subshells
+	exec {lab_in}>&"${LAB[1]}" {lab_out}<&"${LAB[0]}"
+	lab_pid=$!
+}
+
+# lab_stop: with it go all servers and clients, and what keeps namespaces that
+# are deleted
+lab_stop() {
+	[ -z "$lab_pid" ] || kill "$lab_pid"
+	lab_pid=""
+}
+
+# sysctls NAME KEY=VALUE...: there; a comma in a value stands for a blank
+sysctls() {
+	lab set "$1-$$" "${@:2}"
+}
+
+# net_dir NAME: what is /proc/net in there is, for all to read, $net
+net_dir() {
+	if [ -z "${net_dirs[$1]:-}" ]; then
+		lab join "$1-$$"
+		net_dirs[$1]=$lab_reply
+	fi
+	net=${net_dirs[$1]}
+}
+
+# conns [NAMESPACE]: connection entries, carriers not among them
 conns() {
-	in_ns "${1:-dr}" awk 'END { print NR - 1 }' /proc/net/ip_vs_conn
+	local net lines
+
+	net_dir "${1:-dr}"
+	mapfile -t lines <"$net/ip_vs_conn"
+	echo $((${#lines[@]} - 1))
 }
 
 # raw NAME ARGUMENTS: send TCP segments from there, see raw.py
@@ -127,7 +211,7 @@ raw() {
 	local n=$1
 
 	shift
-	in_ns "$n" python3 "$here/raw.py" "$@"
+	in_ns "$n" python3 -IS "$here/raw.py" "$@"
 }
 
 # ns NAME: the namespace's real name; in NAME COMMAND...: run there
@@ -152,36 +236,46 @@ bg_ns() {
 
 # In emulation a process costs a tenth of a second: ip works in batches
 ip_ns() {
-	ip -n "$(ns "$1")" -batch -
+	ip -n "$1-$$" -batch -
 }
 
 setup_ns() {
-	local n
+	local n dirs i=0
 
+	printf "netns add %s-$$\n" "$@" | ip -batch -
+	defer netns_del "$@"
+	lab join "${@/%/-$$}"
+	read -ra dirs <<<"$lab_reply"
 	for n in "$@"; do
-		ip netns add "$(ns "$n")"
-		defer ip netns del "$(ns "$n")"
-		in_ns "$n" sysctl -qw net.ipv4.conf.all.rp_filter=0 \
-			net.ipv4.conf.default.rp_filter=0 \
-			net.ipv6.conf.all.accept_dad=0 \
-			net.ipv6.conf.default.accept_dad=0 \
-			net.ipv4.conf.all.send_redirects=0 \
-			net.ipv4.conf.default.send_redirects=0 \
-			net.ipv4.ip_local_port_range="10000 65000"
+		net_dirs[$n]=${dirs[i++]}
+		sysctls "$n" net.ipv4.conf.{all,default}.rp_filter=0 \
+			net.ipv6.conf.{all,default}.accept_dad=0 \
+			net.ipv4.conf.{all,default}.send_redirects=0 \
+			net.ipv4.ip_local_port_range=10000,65000
 	done
 }
 
-# attach NAME HOST: a port of the router's bridge, addresses by host number,
-# and the virtual addresses on lo
-attach() {
-	ip_ns rt <<-EOF
-		link add v$1 type veth peer name eth0 netns $(ns "$1")
-		link set v$1 master br0 up
-	EOF
-	ip_ns "$1" <<-EOF
+netns_del() {
+	local n
+
+	for n in "$@"; do
+		[ ! -e "/run/netns/$n-$$" ] || echo "netns del $n-$$"
+	done | ip -force -batch -
+}
+
+# port NAME: lines for ip, a port of the router's bridge
+port() {
+	echo "link add v$1 type veth peer name eth0 netns $1-$$"
+	echo "link set v$1 master br0 up"
+}
+
+# host HOST: lines for ip, addresses by host number, and the virtual addresses
+# on lo; the tunnel devices that come with the modules, where they are loaded
+host() {
+	cat <<-EOF
 		link set lo up
-		addr add 10.2.0.$2/24 dev eth0
-		addr add fd02::$2/64 dev eth0 nodad
+		addr add 10.2.0.$1/24 dev eth0
+		addr add fd02::$1/64 dev eth0 nodad
 		link set eth0 up
 		route add default via 10.2.0.1
 		route add default via fd02::1
@@ -190,40 +284,59 @@ attach() {
 	EOF
 }
 
+# attach NAME HOST: both
+attach() {
+	port "$1" | ip_ns rt
+	host "$2" | ip_ns "$1"
+}
+
+forwarding() {
+	sysctls "$1" net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+}
+
 # director NAME HOST
 director() {
 	setup_ns "$1"
 	attach "$1" "$2"
-	in_ns "$1" sysctl -qw net.ipv4.ip_forward=1 \
-		net.ipv6.conf.all.forwarding=1
+	forwarding "$1"
 }
 
-# route_vip HOST: where the router sends the virtual addresses
+# vip_lines HOST; route_vip HOST: where the router sends the virtual addresses
+vip_lines() {
+	echo "route replace $VIP4/32 via 10.2.0.$1"
+	echo "route replace $VIP6/128 via fd02::$1"
+}
+
 route_vip() {
-	ip_ns rt <<-EOF
-		route replace $VIP4/32 via 10.2.0.$1
-		route replace $VIP6/128 via fd02::$1
-	EOF
+	vip_lines "$1" | ip_ns rt
 }
 
 # setup_net SERVERS: the network above
 setup_net() {
-	local i
+	local i hosts=(dr)
 
-	setup_ns cl rt
-	ip_ns rt <<-EOF
-		link set lo up
-		link add br0 type bridge
-		addr add 10.2.0.1/24 dev br0
-		addr add fd02::1/64 dev br0 nodad
-		link set br0 up
-		link add vcl type veth peer name eth0 netns $(ns cl)
-		addr add 10.1.0.1/24 dev vcl
-		addr add fd01::1/64 dev vcl nodad
-		link set vcl up
-	EOF
-	in_ns rt sysctl -qw net.ipv4.ip_forward=1 \
-		net.ipv6.conf.all.forwarding=1
+	for ((i = 1; i <= $1; i++)); do
+		hosts+=("s$i")
+	done
+	setup_ns cl rt "${hosts[@]}"
+	forwarding rt
+	{
+		cat <<-EOF
+			link set lo up
+			link add br0 type bridge
+			addr add 10.2.0.1/24 dev br0
+			addr add fd02::1/64 dev br0 nodad
+			link set br0 up
+			link add vcl type veth peer name eth0 netns cl-$$
+			addr add 10.1.0.1/24 dev vcl
+			addr add fd01::1/64 dev vcl nodad
+			link set vcl up
+		EOF
+		for i in "${hosts[@]}"; do
+			port "$i"
+		done
+		vip_lines 10
+	} | ip_ns rt
 	ip_ns cl <<-EOF
 		link set lo up
 		addr add 10.1.0.2/24 dev eth0
@@ -232,39 +345,34 @@ setup_net() {
 		route add default via 10.1.0.1
 		route add default via fd01::1
 	EOF
-	director dr 10
-	route_vip 10
+	host 10 | ip_ns dr
+	forwarding dr
 	for ((i = 1; i <= $1; i++)); do
-		server_start "s$i" $((10 + i))
-	done
-	for ((i = 1; i <= $1; i++)); do
-		server_wait "s$i"
+		serve "s$i" $((10 + i))
 	done
 }
 
 # server NAME HOST: a real server that takes direct routing and IPIP
 server() {
-	server_start "$@"
-	server_wait "$1"
-}
-
-server_start() {
 	setup_ns "$1"
-	in_ns "$1" sysctl -qw net.ipv4.conf.all.arp_ignore=1 \
-		net.ipv4.conf.all.arp_announce=2
-	attach "$1" "$2"
-	# the tunnel devices that come with the modules, where they are loaded
-	ip -n "$(ns "$1")" link set tunl0 up 2>/dev/null
-	ip -n "$(ns "$1")" link set sit0 up 2>/dev/null
-	if ip -n "$(ns "$1")" link set ip6tnl0 up 2>/dev/null; then
-		ip -n "$(ns "$1")" -6 tunnel change ip6tnl0 mode any
-	fi
-	bg_ns "$1" python3 "$here/flows.py" serve --name "$1" &
-	defer kill $!
+	port "$1" | ip_ns rt
+	serve "$@"
 }
 
-server_wait() {
-	busywait 20 listening "$1" 80 || note "server $1 does not listen"
+# serve NAME HOST: make it one of what is connected.  The tunnel devices come
+# with their modules, where these are loaded.
+serve() {
+	sysctls "$1" net.ipv4.conf.all.arp_ignore=1 \
+		net.ipv4.conf.all.arp_announce=2
+	{
+		host "$2"
+		[ ! -e /sys/module/ipip ] || echo "link set tunl0 up"
+		[ ! -e /sys/module/sit ] || echo "link set sit0 up"
+		[ ! -e /sys/module/ip6_tunnel ] || echo "link set ip6tnl0 up"
+	} | ip_ns "$1"
+	[ ! -e /sys/module/ip6_tunnel ] ||
+		ip -n "$1-$$" -6 tunnel change ip6tnl0 mode any
+	lab serve "$1-$$" "$1"
 }
 
 # listening NAME PORT
@@ -307,10 +415,52 @@ weight() {
 		"${4:--g}" -w "$2"
 }
 
+# windows HOLD PIN: in milliseconds.  A test that needs a phase to last makes
+# its window long, and short when it has seen enough: no clock to race with.
+windows() {
+	sysctls dr net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
+}
+
+# pinning, stable [SERVICE]: are its slots in no other phase?
+pinning() {
+	[ "$(mhs Pin "$@")" -gt 0 ] && [ "$(mhs Hold "$@")" -eq 0 ]
+}
+
+stable() {
+	in_state stable "$@"
+}
+
+# opened NAMESPACE: connections begun in there, since it is there
+opened() {
+	local net line n
+
+	net_dir "$1"
+	while read -r line; do
+		[[ $line != Tcp:\ [0-9]* ]] || read -r _ _ _ _ _ n _ <<<"$line"
+	done <"$net/snmp"
+	echo "$n"
+}
+
+# grown N COMMAND...: is what it counts by N more than $before?
+grown() {
+	[ "$("${@:2}")" -ge $((before + $1)) ]
+}
+
+# until_more N COMMAND...: what it counts grows by N
+until_more() {
+	local before
+
+	before=$("${@:2}")
+	busywait 20 grown "$@"
+}
+
 # uptime: seconds since boot, the clock of flows.py; in_state STATE [SERVICE]
 # [NAMESPACE]: for busywait
 uptime() {
-	cut -d ' ' -f 1 /proc/uptime
+	local up
+
+	read -r up _ </proc/uptime
+	echo "$up"
 }
 
 in_state() {
@@ -319,9 +469,19 @@ in_state() {
 
 # mhs COLUMN [SERVICE] [NAMESPACE]: a value of /proc/net/ip_vs_mhs
 mhs() {
-	in_ns "${3:-dr}" awk -v c="$1" -v s="${2:-$VIP4:80}" '
-		NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
-		$2 == s { print $n[c] }' /proc/net/ip_vs_mhs
+	local net i lines row column="" service=${2:-$VIP4:80}
+
+	net_dir "${3:-dr}"
+	mapfile -t lines <"$net/ip_vs_mhs"
+	read -ra row <<<"${lines[0]:-}"
+	for i in "${!row[@]}"; do
+		[ "${row[i]}" != "$1" ] || column=$i
+	done
+	for i in "${lines[@]:1}"; do
+		[[ $i == *" $service "* ]] || continue
+		read -ra row <<<"$i"
+		echo "${row[column]}"
+	done
 }
 
 settled() {
@@ -333,9 +493,9 @@ wait_settled() {
 	busywait 20 settled "$@"
 }
 
-# entries [NAMESPACE]: connection entries, carriers not among them
+# entries [NAMESPACE]: the same as conns
 entries() {
-	in_ns "${1:-dr}" ipvsadm -Lnc | tail -n +3 | wc -l
+	conns "$@"
 }
 
 # dgram_servers PORTS [ARGUMENTS]: in all servers' namespaces, see dgrams.py
@@ -345,7 +505,7 @@ dgram_servers() {
 	for ns in /run/netns/s[0-9]*-"$$"; do
 		names+=("${ns##*/}")
 	done
-	python3 "$here/dgrams.py" serve --ports "$@" "${names[@]}" \
+	python3 -S "$here/dgrams.py" serve --ports "$@" "${names[@]}" \
 		>"$work/dgrams.ready" &
 	defer kill $!
 	busywait 20 test -s "$work/dgrams.ready" ||
@@ -358,11 +518,14 @@ flow_start() {
 	local name=$1 fd_in fd_out
 
 	shift
-	mkfifo "$work/$name.in" "$work/$name.out"
-	bg_ns "${client_ns:-cl}" python3 "$here/${client_py:-flows.py}" \
-		client "$@" \
-		<"$work/$name.in" >"$work/$name.out" &
-	defer kill $!
+	if [ -n "${client_py:-}" ]; then
+		mkfifo "$work/$name.in" "$work/$name.out"
+		bg_ns "${client_ns:-cl}" python3 -S "$here/$client_py" client \
+			"$@" <"$work/$name.in" >"$work/$name.out" &
+		defer kill $!
+	else
+		lab client "${client_ns:-cl}-$$" "$work/$name" "$@"
+	fi
 	exec {fd_in}>"$work/$name.in" {fd_out}<"$work/$name.out"
 	eval "${name}_in=$fd_in ${name}_out=$fd_out"
 }
@@ -386,7 +549,7 @@ flow_wait() {
 	local out="${1}_out"
 
 	reply=""
-	read -r -t 110 reply <&"${!out}"
+	read -r -t 300 reply <&"${!out}"
 	note "${2:-$1} -> $reply"
 }
 
@@ -396,7 +559,6 @@ flow_end() {
 
 	echo quit >&"${!in}"
 	eval "exec ${!in}>&- ${!out}<&-"
-	rm -f "$work/$1.in" "$work/$1.out"
 }
 
 # count_syns SERVER: begin to count; syns SERVER: how many came since
@@ -418,13 +580,9 @@ syns() {
 
 # value KEY: of the last reply, 0 if it has none
 value() {
-	local word
+	local v=" ${reply:-} "
 
-	for word in ${reply:-}; do
-		if [[ $word = "$1="* ]]; then
-			echo "${word#*=}"
-			return
-		fi
-	done
-	echo 0
+	[[ $v == *" $1="* ]] || v=" $1=0 "
+	v=${v#*" $1="}
+	echo "${v%% *}"
 }

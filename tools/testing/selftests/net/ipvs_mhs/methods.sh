@@ -1,39 +1,42 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 180
-# weight: 60
+# timeout: 240
+# weight: 35
 # Every forwarding method without entries: direct routing, tunnels, servers of
 # the other family, the local node, and clients on the director itself.
 
 # shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # service VIP SERVERS...: -r and its method, one service on port 80
 service() {
 	local vip=$1 s sched=${sched:-mhs}
 
 	shift
-	dr ipvsadm -C
 	{
+		[ -z "$last" ] || echo "-D -t $last:80"
 		echo "-A -t $vip:80 -s $sched"
 		for s in "$@"; do
 			echo "-a -t $vip:80 -r $s"
 		done
 	} | dr ipvsadm -R
+	last=$vip
 	[ "$sched" != mhs ] || wait_settled "$vip:80"
 }
 
 # forwarded NAME VIP WANT: 40 flows reach the servers WANT, without entries
 forwarded() {
-	local got
+	local got word
 
 	flow c close
 	flow_end c
 	start_client "${2//[\[\]]/}"
 	flow c open 40
 	flow c ping
-	got=$(echo "$reply" | tr ' ' '\n' | sed -n 's/^\(s[0-9]\|local\)=.*/\1/p' |
-	      tr '\n' ' ')
+	got=""
+	for word in $reply; do
+		[[ ! $word =~ ^(s[0-9]|local)= ]] || got+="${word%=*} "
+	done
 	check "$1: served" "40 0 $3" "$(value flows) $(value broken) ${got% }"
 	check "$1: entries" "${4:-0}" "$(entries)"
 }
@@ -44,12 +47,10 @@ start_client() {
 
 plan 17
 load_module
-for m in ipip ip6_tunnel sit; do
-	modprobe -q "$m"
-done
+modprobe -q -a ipip ip6_tunnel sit
 setup_net 2
-in_ns cl true
 start_client $VIP4
+last=""
 
 service $VIP4 "10.2.0.11:80 -g" "10.2.0.12:80 -g"
 forwarded "direct routing, IPv4" $VIP4 "s1 s2"
@@ -67,9 +68,7 @@ forwarded "IPv4 service, mixed servers" $VIP4 "s1 s2"
 service "[$VIP6]" "10.2.0.11:80 -i" "[fd02::12]:80 -i"
 forwarded "IPv6 service, mixed servers" "[$VIP6]" "s1 s2"
 
-in_ns dr python3 "$here/flows.py" serve --name local &
-defer kill $!
-busywait 20 listening dr 80
+lab serve "dr-$$" local
 service $VIP4 "127.0.0.1:80 -g" "10.2.0.12:80 -g"
 forwarded "local node" $VIP4 "local s2"
 

@@ -38,10 +38,12 @@ pair_edit() {
 
 # pair_total COLUMN: of /proc/net/ip_vs_mhs, the sum of both
 pair_total() {
-	dr awk -v c="$1" -v a="$SVC4" -v b="$SVC6" '
-		NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
-		$2 == a || $2 == b { sum += $n[c] }
-		END { print sum + 0 }' /proc/net/ip_vs_mhs
+	local n total=0
+
+	for n in $(mhs "$1" "$SVC4") $(mhs "$1" "$SVC6"); do
+		total=$((total + n))
+	done
+	echo $total
 }
 
 # pair_state STATE: are both in it?  For busywait, like the next ones
@@ -58,12 +60,6 @@ pair_holding() {
 pair_pinning() {
 	[ "$(mhs Pin "$SVC4")" -gt 0 ] && [ "$(mhs Pin "$SVC6")" -gt 0 ] &&
 		[ "$(pair_total Hold)" -eq 0 ]
-}
-
-# windows HOLD PIN: in milliseconds.  A test that needs a phase to last makes
-# its window long, and short when it has seen enough: no clock to race with.
-windows() {
-	dr sysctl -qw net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
 }
 
 # to_pin, to_stable: end the hold phase, end the transition
@@ -103,10 +99,20 @@ sum() {
 
 # sockets: of both services on all servers, without listeners
 sockets() {
-	local ns n=0
+	local ns net file lines n=0 all=()
 
 	for ns in /run/netns/s[0-9]*-"$$"; do
-		n=$((n + $(nsenter "--net=$ns" ss -Htn "sport = :80" | wc -l)))
+		ns=${ns##*/}
+		net_dir "${ns%-*}"
+		for file in "$net/tcp" "$net/tcp6"; do
+			mapfile -t lines <"$file"
+			all+=("${lines[@]:1}")
+		done
+	done
+	# local port 80, any state but LISTEN
+	for ns in "${all[@]}"; do
+		[[ ! $ns =~ ^\ *[0-9]+:\ [0-9A-F]+:0050\ [^\ ]+\ (..)\  ]] ||
+			[ "${BASH_REMATCH[1]}" = 0A ] || n=$((n + 1))
 	done
 	echo "$n"
 }

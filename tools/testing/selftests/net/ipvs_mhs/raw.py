@@ -7,7 +7,8 @@ The sources are one of
 
     --net PREFIX        random addresses of it, random ports, until --count or
                         --seconds is reached
-    --src A --ports F-L the ports F to L of one address, in order
+    --src A --ports F-L the ports F to L of one address, in order; more such
+                        addresses are each for the --dst of the same place
     --pairs             lines "ADDRESS PORT" on standard input
 
 Checksums are wrong on purpose unless --good: a director does not look at
@@ -16,6 +17,7 @@ Prints sent=N.
 """
 import argparse
 import ipaddress
+import itertools
 import random
 import socket
 import struct
@@ -26,10 +28,10 @@ FLAGS = {"F": 1, "S": 2, "R": 4, "P": 8, "A": 16}
 
 
 class Sender:
-    def __init__(self, args):
-        self.dst = ipaddress.ip_address(args.dst)
+    def __init__(self, args, dst):
+        self.dst = ipaddress.ip_address(dst)
         self.v6 = self.dst.version == 6
-        self.flags = sum(FLAGS[f] for f in args.flags)
+        self.flags = 0
         self.good = args.good
         self.chunk = args.sctp
         self.sent = 0
@@ -76,14 +78,14 @@ def span(text):
     return range(int(first), int(last or first) + 1)
 
 
-def sources(args):
+def sources(args, src):
     """Packed address and port of each segment."""
     if args.pairs:
         for line in sys.stdin:
             addr, port = line.split()
             yield ipaddress.ip_address(addr).packed, int(port)
-    elif args.src:
-        addr = ipaddress.ip_address(args.src).packed
+    elif src:
+        addr = ipaddress.ip_address(src).packed
         for port in span(args.ports):
             yield addr, port
     else:
@@ -101,24 +103,30 @@ def sources(args):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--dst", required=True)
+    parser.add_argument("--dst", nargs="+", required=True)
     parser.add_argument("--dports", default="80", help="F-L: each in turn")
-    parser.add_argument("--flags", default="S", help="of F, S, R, P and A")
+    parser.add_argument("--flags", nargs="+", default=["S"],
+                        help="of F, S, R, P and A: all so, then all so, ...")
     parser.add_argument("--sctp", type=int, metavar="CHUNK")
     parser.add_argument("--good", action="store_true")
     parser.add_argument("--net", default="10.64.0.0/10")
-    parser.add_argument("--src")
+    parser.add_argument("--src", nargs="+", default=[])
     parser.add_argument("--ports", default="1024-65535")
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--count", type=int, default=1 << 62)
     parser.add_argument("--seconds", type=float, default=600)
     args = parser.parse_args()
-    sender = Sender(args)
     dports = span(args.dports)
-    for src, sport in sources(args):
-        for dport in dports:
-            sender.send(src, sport, dport)
-    print(f"sent={sender.sent}")
+    sent = 0
+    for dst, src in itertools.zip_longest(args.dst, args.src):
+        sender = Sender(args, dst)
+        for flags in args.flags:
+            sender.flags = sum(FLAGS[f] for f in flags)
+            for addr, sport in sources(args, src):
+                for dport in dports:
+                    sender.send(addr, sport, dport)
+        sent += sender.sent
+    print(f"sent={sent}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 300
 # weight: 70
 # memory: 2G
 # Large changes under traffic: a thousand servers one by one, many services.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # many SERVICE FIRST LAST: restore lines for servers that do not exist
 many() {
@@ -17,23 +17,32 @@ many() {
 }
 
 now_ms() {
-	date +%s%3N
+	echo $((${EPOCHREALTIME/./} / 1000))
+}
+
+# services: lines of /proc/net/ip_vs_mhs
+services() {
+	local net lines
+
+	net_dir dr
+	mapfile -t lines <"$net/ip_vs_mhs"
+	echo "${#lines[@]}"
 }
 
 plan 9
 load_module
 setup_net 1
-dr sysctl -qw net.ipv4.vs.mhs.hold_ms=60000 net.ipv4.vs.mhs.pin_ms=120000
+windows 3600000 3600000
 # routes for what is only a name here: nothing is ever sent to it
 ip -n "$(ns dr)" route add 10.3.0.0/16 via 10.2.0.1
 { echo "-A -t $VIP4:80 -s mhs"; add_servers 1; } | dr ipvsadm -R
 wait_settled
 flow_start c --host $VIP4 --timeout 20
-flow c open 100
+flow c open 60
 flow c ping
-check "flows on the first server" "100 0" "$(value flows) $(value broken)"
+check "flows on the first server" "60 0" "$(value flows) $(value broken)"
 
-flow_send c busy 600
+flow_send c busy 3600
 start=$(now_ms)
 many $VIP4:80 0 1000 | dr ipvsadm -R
 took=$(($(now_ms) - start))
@@ -45,16 +54,16 @@ note "1,000 servers in $took ms, the last table in $(mhs BuildUs) us"
 check "1,000 servers: all in the table" "1001 0" "$(mhs Servers) $(mhs NoSlot)"
 check "no packet was dropped for want of a table" 0 "$(mhs PktUnsettled)"
 
-flow_send c busy 600
+flow_send c busy 3600
 start=$(now_ms)
-for ((i = 0; i < 40; i++)); do
+for ((i = 0; i < 20; i++)); do
 	dr ipvsadm -d -t $VIP4:80 -r "10.3.$((i / 250)).$((1 + i % 250)):80"
 done
 took=$(($(now_ms) - start))
 flow c stop
-check "40 removals, a command each: none broken" "0 0" \
+check "20 removals, a command each: none broken" "0 0" \
 	"$(value broken) $(value moved)"
-note "40 removals in $took ms"
+note "20 removals in $took ms"
 dr ipvsadm -C
 
 # many services, made and removed
@@ -64,11 +73,11 @@ for ((i = 1; i <= 1000; i++)); do
 	echo "-a -t $VIP4:$((2000 + i)) -r 10.2.0.11:80 -g -w 1"
 done | dr ipvsadm -R
 took=$(($(now_ms) - start))
-check "1,000 services" 1001 "$(dr sh -c 'wc -l </proc/net/ip_vs_mhs')"
+check "1,000 services" 1001 "$(services)"
 start=$(now_ms)
 dr ipvsadm -C
 note "1,000 services made in $took ms, removed in $(($(now_ms) - start)) ms"
-check "1,000 services removed" 1 "$(dr sh -c 'wc -l </proc/net/ip_vs_mhs')"
+check "1,000 services removed" 1 "$(services)"
 
 # the control: mh rewrites its table under the packets and forgets nothing only
 # because every flow has an entry

@@ -1,30 +1,52 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
-# weight: 85
+# weight: 70
 # Flows outlive a restore of the configuration, a restart of the director and
 # a director that is filled slowly while they send, or begins in the middle of
 # a transition; with mh they do not.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # lines SCHEDULER [WEIGHT]: a service with 48 servers, twelve addresses of each
 # namespace; WEIGHT is that of those of the first
 lines() {
-	local i n
+	local i n w
 
 	echo "-A -t $VIP4:80 -s $1"
 	for n in 0 20 40 60 80 100 120 140 160 180 200 220; do
 		for i in 1 2 3 4; do
-			echo "-a -t $VIP4:80 -r 10.2.0.$((n + 10 + i)):80 -g" \
-				"-w $([ $i = 1 ] && echo "${2:-1}" || echo 1)"
+			w=1
+			[ $i != 1 ] || w=${2:-1}
+			echo "-a -t $VIP4:80 -r 10.2.0.$((n + 10 + i)):80 -g -w $w"
 		done
 	done
 }
 
 # drain NAMESPACE: the first server goes to weight 0, all its addresses
 drain() {
-	lines mhs 0 | sed -n 's/^-a\(.*-w 0\)$/-e\1/p' | in_ns "$1" ipvsadm -R
+	printf -- "-e -t $VIP4:80 -r 10.2.0.%d:80 -g -w 0\n" {11..231..20} |
+		in_ns "$1" ipvsadm -R
+}
+
+# A machine that pauses in the middle of a restore, for as long as a table takes
+# to settle, gives mhs some of the servers, then changes.  That is not what is
+# tested here, so again.
+too_early() {
+	wait_settled $VIP4:80 "$1"
+	[ "$(mhs Hold $VIP4:80 "$1")$(mhs Pin $VIP4:80 "$1")" != 00 ] &&
+		note "settled too early"
+}
+
+# learn NAMESPACE FILE: restore the service
+learn() {
+	local try
+
+	for try in 1 2 3 4 5; do
+		[ "$try" = 1 ] || in_ns "$1" ipvsadm -C
+		in_ns "$1" ipvsadm -R <"$2"
+		too_early "$1" || break
+	done
 }
 
 # restore: what stands on the director is saved, cleared and restored
@@ -32,11 +54,11 @@ restore() {
 	dr ipvsadm -Sn >"$work/saved"
 	dr ipvsadm -C
 	"$@"
-	dr ipvsadm -R <"$work/saved"
+	learn dr "$work/saved"
 }
 
 reload() {
-	busywait 10 rmmod ip_vs_mhs
+	unload_module
 	load_module
 }
 
@@ -44,32 +66,38 @@ reload() {
 # flows, which are sent to it, are busy.  They begin with the first server:
 # where there is no service at all, the local stack resets them.
 fill() {
-	route_vip 30
-	lines "$1" >"$work/lines"
-	mkfifo "$work/go"
-	bg_ns d2 python3 - "$work/lines" "$work/go" <<-'EOF' &
-		import subprocess, sys, time
+	local try
 
-		go = open(sys.argv[2], "w")
-		restore = subprocess.Popen(["ipvsadm", "-R"], text=True,
-		                           stdin=subprocess.PIPE)
-		told = False
-		for line in open(sys.argv[1]):
-		    print(line, end="", file=restore.stdin, flush=True)
-		    time.sleep(0.02)
-		    while not told and line.startswith("-a"):
-		        told = "->" in open("/proc/net/ip_vs").read().split("->", 1)[1]
-		        if told:
-		            print("go", file=go, flush=True)
-		restore.stdin.close()
-		restore.wait()
-	EOF
-	read -r <"$work/go"
-	flow_send c busy 3
-	wait $!
-	flow_wait c "busy meanwhile"
+	for try in 1 2 3 4 5; do
+		[ "$try" = 1 ] || fresh "$1"
+		route_vip 30
+		lines "$1" >"$work/lines"
+		slowly <"$work/lines" | in_ns d2 ipvsadm -R
+		flow_wait c "busy meanwhile"
+		[ "$1" = mhs ] || break
+		too_early d2 || break
+	done
 	flow c ping
-	rm "$work/go"
+}
+
+# slowly: pass the lines on, and set the flows going with the first server
+slowly() {
+	local line n=0
+
+	while read -r line; do
+		echo "$line"
+		n=$((n + 1))
+		nap 0.02
+		[ $n != 2 ] || { busywait 20 has_server; flow_send c busy 3; }
+	done
+}
+
+has_server() {
+	local net lines
+
+	net_dir d2
+	mapfile -t lines <"$net/ip_vs"
+	[[ "${lines[*]:3}" = *-\>* ]]
 }
 
 # fresh SCHEDULER: new flows through the first director
@@ -78,9 +106,13 @@ fresh() {
 	flow c reset
 	dr ipvsadm -C
 	in_ns d2 ipvsadm -C
-	lines "$1" | dr ipvsadm -R
-	[ "$1" != mhs ] || wait_settled
-	flow c open 150
+	lines "$1" >"$work/lines"
+	if [ "$1" = mhs ]; then
+		learn dr "$work/lines"
+	else
+		dr ipvsadm -R <"$work/lines"
+	fi
+	flow c open 80
 	flow c ping
 }
 
@@ -112,19 +144,16 @@ check "50 servers: all are in the table" "50 0" \
 
 # Restored under flows that send nothing meanwhile
 fresh mhs
-check "flows opened" 150 "$(value flows)"
+check "flows opened" 80 "$(value flows)"
 restore true
-wait_settled
 flow c ping
 check "restore: no flow broken" 0 "$(value broken)"
 check "restore: none moved" 0 "$(value moved)"
 restore reload
-wait_settled
 flow c ping
 check "restart: no flow broken" 0 "$(value broken)"
 check "restart: none moved" 0 "$(value moved)"
 restore reload
-wait_settled
 drain dr
 flow c ping
 check "restart, then a change: no flow broken" 0 "$(value broken)"
@@ -141,8 +170,7 @@ fresh mhs
 mine=$(value s1)
 drain dr
 flow c ping
-lines mhs | in_ns d2 ipvsadm -R
-wait_settled $VIP4:80 d2
+learn d2 "$work/lines"
 drain d2
 route_vip 30
 flow c ping
@@ -153,8 +181,8 @@ flow c reset
 fresh mhs
 mine=$(value s1)
 drain dr
-lines mhs 0 | in_ns d2 ipvsadm -R
-wait_settled $VIP4:80 d2
+lines mhs 0 >"$work/lines"
+learn d2 "$work/lines"
 route_vip 30
 flow c ping
 check_cmp "mid-window, new servers only: flows of the old are lost" \
@@ -165,9 +193,9 @@ fresh "mh -b mh-port"
 lines "mh -b mh-port" | in_ns d2 ipvsadm -R
 route_vip 30
 flow c ping
-check "control: a new director of mh breaks all flows" 150 "$(value broken)"
+check "control: a new director of mh breaks all flows" 80 "$(value broken)"
 fresh "mh -b mh-port"
-in_ns d2 sysctl -qw net.ipv4.vs.sloppy_tcp=1
+sysctls d2 net.ipv4.vs.sloppy_tcp=1
 fill "mh -b mh-port"
 check_cmp "control: a slow fill of mh breaks flows" "$(value broken)" -gt 0
 flow c reset

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 300
 # weight: 80
 # A client that uses 20 source ports again and again while a server is drained
 # and then deleted: no connection is slow, fails or meets the server, whatever
 # conn_reuse_mode and expire_nodest_conn are.  With mh some do.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # now: for "since".  A tick later: /proc/uptime counts in hundredths, and a
 # connection begun just before must not pass for one begun after.
@@ -14,14 +14,15 @@ now() {
 	local up
 
 	read -r up _ </proc/uptime
-	echo "$up" | awk '{ print $1 + 0.02 }'
+	up=$((10#${up/./} + 2))
+	echo "${up::-2}.${up: -2}"
 }
 
 # cell REUSE EXPIRE SCHEDULER...: slow, failed and wrong connections
 cell() {
 	local t
 
-	dr sysctl -qw net.ipv4.vs.conn_reuse_mode="$1" \
+	sysctls dr net.ipv4.vs.conn_reuse_mode="$1" \
 		net.ipv4.vs.expire_nodest_conn="$2"
 	{
 		echo "-A -t $VIP4:80 -s ${*:3}"
@@ -31,13 +32,13 @@ cell() {
 	# other ports each time: entries outlive their service
 	ports=$((ports + 100))
 	flow_start c --host $VIP4 --timeout 3 --ports "$ports-$((ports + 19))"
-	flow c churn 1
-	flow_send c churn 60
+	flow_send c churn 3600
+	until_more 45 opened cl
 	weight 1 0
 	t=$(now)
-	sleep 0.7
+	until_more 30 opened cl
 	dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
-	sleep 1
+	until_more 45 opened cl
 	flow c stop churn
 	met=$(value s1)
 	slow=$(value slow)
@@ -52,7 +53,7 @@ cell() {
 plan 26
 load_module
 setup_net 2
-dr sysctl -qw net.ipv4.vs.mhs.hold_ms=3000 net.ipv4.vs.mhs.pin_ms=4000
+windows 3600000 3600000
 
 ports=20000
 for reuse in 0 1 2; do

@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 150
-# weight: 45
+# timeout: 240
+# weight: 35
 # A rolling update, each server in turn out (weight 0) and back, under new
 # connections: none fails with mhs; mh refuses the share of the one that is out.
 
-. "$(dirname "$0")/lib.sh"
-
-SVC6="[$VIP6]:80"
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=pair.sh
+. "${0%/*}/pair.sh"
 
 complaints() {
 	dmesg | grep -c "IPVS: $1: TCP .* - no destination available"
@@ -30,20 +31,31 @@ move() {
 	EOF
 }
 
-# roll SECONDS: each server is out for so long, then back for so long
+# turn N WEIGHT CONNECTIONS: one change, under so many new connections; with mhs
+# through all phases
+turn() {
+	[ "$sched" != mhs ] || windows 3600000 3600000
+	move "$1" "$2"
+	until_more "$3" opened cl
+	if [ "$sched" = mhs ]; then
+		to_pin
+		until_more 4 opened cl
+		to_stable
+	fi
+}
+
+# roll CONNECTIONS: each server is out for so many, then back
 roll() {
 	local i before
 
 	before=$(complaints "$sched")
 	flow_start a --host $VIP4 --timeout 3
 	flow_start b --host $VIP6 --timeout 3
-	flow_send a churn 100
-	flow_send b churn 100
+	flow_send a churn 3600
+	flow_send b churn 3600
 	for i in 1 2 3 4; do
-		move $i 0
-		sleep "$1"
-		move $i 1
-		sleep "$1"
+		turn $i 0 "$1"
+		turn $i 1 4
 	done
 	flow a stop churn
 	served=$(echo "$reply" | grep -o ' s[1-4]=' | wc -l)
@@ -61,16 +73,14 @@ roll() {
 
 plan 7
 load_module
-modprobe -q ipip
-modprobe -q ip6_tunnel
+modprobe -q -a ipip ip6_tunnel
 setup_net 4
-dr sysctl -qw net.ipv4.vs.mhs.hold_ms=3000 net.ipv4.vs.mhs.pin_ms=4000
 
 sched=mhs
 services mhs
-wait_settled
+wait_settled "$SVC4"
 wait_settled "$SVC6"
-roll 1
+roll 30
 check_cmp "new connections went on all the time" "$made" -ge 100
 check "every server took its share" 4 "$served"
 check "mhs: no connection failed" 0 "$failed"
@@ -80,7 +90,7 @@ dr ipvsadm -C
 
 sched=mh
 services mh -b mh-port
-roll 0.5
+roll 15
 check_cmp "control: with mh connections fail" "$failed" -gt 0
 check_cmp "control: mh finds no destination" "$complained" -gt 0
 dr ipvsadm -C

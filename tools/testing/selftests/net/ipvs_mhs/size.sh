@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 200
+# timeout: 300
 # weight: 60
 # memory: 1G
 # Parameters, sysctls and memory: what is allowed works, what is not is refused
 # with a word of what would be.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 said() {
 	dmesg | grep -q "IPVS: mhs: .*$1"

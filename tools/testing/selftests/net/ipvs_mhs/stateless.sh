@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 200
+# timeout: 300
 # weight: 55
 # 100,000 packets of 10,000 flows on stable slots, by direct routing and in
 # tunnels, IPv4 and IPv6: no connection entry is made and nothing is allocated,
@@ -8,7 +8,7 @@
 # and of the schedulers makes.  The statistics see them.  mh makes an entry for
 # each flow.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 T=/sys/kernel/tracing
 I=$T/instances/mhs$$

@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 400
 # weight: 100
 # cpus: 2
 # memory: 1G
 # Servers, services, namespaces and the module come and go at any moment, under
 # traffic of every kind; afterwards nothing is left.
 
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
-: "${TORTURE_S:=40}"	# seconds
+: "${TORTURE_S:=30}"	# seconds
 stop=$((SECONDS + TORTURE_S))
 
 # loop NAME COMMAND...: until the time is over; counts its rounds
@@ -123,6 +123,7 @@ no_services() {
 busywait 30 no_services
 result "the module goes" $?
 flow_end c
+lab_stop	# it keeps the namespaces
 for n in cl rt dr s1 s2 s3; do
 	in_ns $n ipvsadm -C 2>/dev/null
 	ip netns del "$(ns $n)"

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
 # weight: 100
-# cpus: 2
 """Connections held on loopback, few and many: who is held, and that nobody
 is lost.  Controls are the recipe that is handed round (naive_loopback)."""
 
@@ -353,6 +352,19 @@ def s11_holds_lose_no_packet_of_others():
     os.waitpid(pid, 0)
     note(f"{sent} packets")
     equal(received, sent, "received")
+
+
+@test
+def p23_a_root_that_others_replace_is_noticed():
+    set_up("lo", "-p", str(PORT))
+    run("tc qdisc replace dev lo root handle 1: pfifo")
+    check("root qdisc" in tool("check", expect=1).out, "check sees nothing")
+    result = tool("protect", "--", "sh", "-c", "exit 3", expect=3)
+    check("not protected" in result.err, result.err)
+    result = tool("setup", "-d", "lo", "-p", str(PORT), expect=125)
+    check("pfifo 1:" in result.err, result.err)
+    equal(list(qdiscs("lo")), ["pfifo"], "after a refused setup")
+    run("tc qdisc del dev lo root")
 
 
 @test

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
 # weight: 80
-# cpus: 2
 """The command line, its words and its files; hosts that lack something."""
 
 import os
@@ -59,6 +58,8 @@ def bad_input_is_refused_and_nothing_is_done():
             (("protect", "--until", "a", "--until-port", "1", "true"), 2,
              "not allowed"),
             (("protect", "-d", "lo", "--require", "true"), 125, "setup"),
+            (("protect", "--user", "nosuch", "true"), 125, "no user"),
+            (("protect", "-N", "nosuch", "true"), 0, "unprotected"),
             (("hold",), 125, "setup"),
             (("check",), 125, "setup")):
         result = tool(*arguments, expect=status)
@@ -108,6 +109,7 @@ def configuration_file_sets_up_every_section():
     tool("clear", "-q")
     for text, words in (("port = 1\n", "section"),
                         ("[lo]\nprot = 1\n", "[lo]"),
+                        ("[lo]\nport = 1\nnetns = x\n", "command line"),
                         ("[lo]\n", "--port"), ("", "no [device]")):
         write(CONFIG, text)
         result = tool("setup", "--config", CONFIG, expect=125)

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 400
 # weight: 140
-# cpus: 2
 """Whatever dies, hangs or collides, the plug opens again and the wrapped
 command's own exit is what the caller sees."""
 
@@ -109,32 +108,73 @@ def s1_killed_watchdog_is_replaced_by_its_caller():
 
 
 @test
-def s1_both_killed_release_helps_and_is_repeatable():
+def s1_both_killed_release_or_the_next_protect_helps():
     listen()
     set_up("lo", "-p", str(PORT))
+    for remedy in (("release",), ("protect", "--", "true")):
+        kill_both()
+        with Clients(LO) as clients:
+            wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+            equal(json.loads(tool("status", "--json", expect=1).out)
+                  [0]["condition"], "stuck", "condition")
+            tool(*remedy)
+            clients.finish()
+            equal(clients.errors, [], "errors")
+        connects()
+    tool("release")
+    connects()
+
+
+def kill_both():
+    """Kill a protect and its watchdog in one moment."""
     process = start("protect", *LONG, "--", "sleep", "60",
                     start_new_session=True)
-    wait_for(lambda: watchdogs() and plug_has_filters(), "a hold")
+    wait_for(lambda: processes("sleep"), "the command")
     pids = [process.pid, *watchdogs()]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)       # so that neither sees the other go
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     os.killpg(process.pid, signal.SIGKILL)
-    with Clients(LO) as clients:
-        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
-        equal(json.loads(tool("status", "--json", expect=1).out)
-              [0]["condition"], "stuck", "condition")
-        tool("release")
-        clients.finish()
-        equal(clients.errors, [], "errors")
-    tool("release")
-    connects()
+    process.communicate()
+
+
+@test
+def s1_a_stopped_watchdog_is_overruled():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    with Protecting("--max-hold", "2s") as protecting:
+        pid, = watchdogs()
+        os.kill(pid, signal.SIGSTOP)
+        with Clients(LO) as clients:
+            clients.finish()
+            equal(clients.errors, [], "errors")
+        result = protecting.finish()
+    os.kill(pid, signal.SIGKILL)
+    equal(result.status, 124, "status")
+    check("watchdog" in result.err, result.err)
+
+
+@test
+def s1_a_killed_setup_is_done_again_by_the_next():
+    listen()
+    arguments = ("setup", "-q", "-d", "lo", "-p", str(PORT))
+    began = time.monotonic()
+    set_up("lo", "-p", str(PORT))
+    whole_s = time.monotonic() - began
+    for number in range(4):
+        tool("clear", "-q")
+        process = start(*arguments)
+        # The second half: before that, Python starts.
+        time.sleep((5 + number) / 9 * whole_s)
+        process.kill()
+        process.communicate()
+        note(run("tc qdisc show dev lo"))
+        connects()
+        tool(*arguments)
     tool("protect", "--", "true")
-
-
-def plug_has_filters():
-    return "flower" in run("tc filter show dev lo")
+    tool("clear", "-q")
+    check("noqueue" in run("tc qdisc show dev lo"), "not cleared")
 
 
 @test
@@ -157,7 +197,7 @@ def s8_a_hold_ends_at_its_deadline():
     set_up("lo", "-p", str(PORT))
     process = start("protect", "--json", "--max-hold", "300ms", "--",
                     "sleep", "60")
-    wait_for(lambda: watchdogs() and plug_has_filters(), "a hold")
+    wait_for(lambda: processes("sleep"), "the command")
     with Clients(LO) as clients:
         clients.finish()
         equal(clients.errors, [], "errors")
@@ -204,8 +244,7 @@ def s9_signals_release_and_reach_the_command():
     set_up("lo", "-p", str(PORT))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         process = start("protect", *LONG, "--", "sleep", "60")
-        wait_for(lambda: watchdogs() and plug_has_filters() and
-                 processes("sleep"), "the command")
+        wait_for(lambda: processes("sleep"), "the command")
         with Clients(LO) as clients:
             wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
             process.send_signal(number)

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
 # weight: 100
-# cpus: 2
 """An IPVS director whose rules go and come back while its flows are busy.
 
 A director that forwards without state answers packets of its flows with

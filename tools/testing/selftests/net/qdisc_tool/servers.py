@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
 # weight: 100
-# cpus: 2
 """haproxy and nginx, reloaded and restarted under load: what is lost without
 qdisc_tool, and that nothing is lost with it."""
 

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Floods from random sources to the services of a director, kind after kind:
+TCP segments with SYN, ACK, RST and FIN, plain UDP, QUIC.
+
+Their checksums are wrong: a director does not look, and the servers drop them,
+which leaves the machine to the director.
+
+Prints NAME<tab>0 or 1<tab>TEXT for each check.
+"""
+import argparse
+import os
+import random
+import struct
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+import craft  # noqa: E402
+from craft import ACK, FIN, RST, SYN, TCP, UDP  # noqa: E402
+
+QUIC_INITIAL = b"\xc0\0\0\0\1" + bytes(20)
+QUIC_LATER = b"\x40" + bytes(24)
+# protocol, port, then flags or data
+KINDS = {
+    "SYN": (TCP, 80, SYN), "ACK": (TCP, 80, ACK), "RST": (TCP, 80, RST),
+    "FIN": (TCP, 80, FIN | ACK), "UDP": (UDP, 53, b"query"),
+    "QUIC Initial": (UDP, 443, QUIC_INITIAL), "QUIC": (UDP, 443, QUIC_LATER),
+}
+# (phase, kind) in which a packet may make an entry
+ENTRIES = {("hold", "SYN"), ("pin", "SYN"), ("pin", "ACK"), ("pin", "QUIC"),
+           ("hold", "QUIC Initial"), ("pin", "QUIC Initial")}
+NETS = {4: bytes([10, 64]), 6: b"\xfd\x99" + bytes(12)}
+STEP = 500      # packets between two looks at the entries
+
+
+class Flood:
+    """Packets that differ in source address and port, made by patching one."""
+
+    def __init__(self, family, dst, proto, port, more):
+        self.family = family
+        src = NETS[family] + b"\1\1"
+        if proto == TCP:
+            packet = craft.tcp(src, dst, 1, port, more)
+        else:
+            packet = craft.udp(src, dst, 1, port, more)
+        at, l4 = (14, 20) if family == 4 else (22, 40)
+        self.head = packet[:at]
+        self.middle = packet[at + 2:l4]
+        self.tail = packet[l4 + 2:]
+        self.sum = ~int.from_bytes(packet[10:12], "big") & 0xffff
+
+    def packet(self):
+        """The low half of the source address and the port are random."""
+        source = random.getrandbits(32)
+        low, port = source >> 16, source & 0x7fff | 0x8000
+        head = self.head
+        if self.family == 4:
+            total = self.sum - 0x0101 + low
+            while total >> 16 or total < 0:
+                total = (total & 0xffff) + (total >> 16)
+            head = head[:10] + struct.pack("!H", ~total & 0xffff) + head[12:]
+        return b"".join((head, struct.pack("!H", low), self.middle,
+                         struct.pack("!H", port), self.tail))
+
+
+def sent_by(dev):
+    with open("/proc/net/dev") as f:
+        for line in f:
+            if line.strip().startswith(dev + ":"):
+                return int(line.split(":")[1].split()[9])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dev", required=True, help="leads to the director")
+    parser.add_argument("--mac", required=True, help="of the director")
+    parser.add_argument("--director", required=True, help="its namespace")
+    parser.add_argument("--vip", nargs=2, required=True, help="IPv4 and IPv6")
+    parser.add_argument("--phase", required=True,
+                        choices=("stable", "hold", "pin", "mh"))
+    parser.add_argument("--kinds", nargs="+", default=KINDS)
+    parser.add_argument("--count", type=int, default=1500)
+    parser.add_argument("--cap", type=int, default=0,
+                        help="most entries a service may have")
+    args = parser.parse_args()
+    random.seed(args.phase)
+    wire = craft.Wire(args.dev, args.mac, None, None)
+    craft.enter(args.director)
+    vips = {4: args.vip[0], 6: args.vip[1]}
+    for kind in args.kinds:
+        most = made = 0
+        start = sent_by("eth0")
+        for family, vip in vips.items():
+            flood = Flood(family, craft.addr(vip), *KINDS[kind])
+            text = vip if family == 4 else f"[{vip}]"
+            service = (f"{'TCP' if KINDS[kind][0] == TCP else 'UDP'} "
+                       f"{text}:{KINDS[kind][1]}")
+            before = craft.mhs_state().get(service)
+            for n in range(1, args.count + 1):
+                wire.send(flood.packet())
+                if n % STEP == 0 and before:
+                    now = craft.mhs_state()[service]
+                    most = max(most, int(now["Entries"]))
+            if before:
+                made += sum(int(now[c]) - int(before[c])
+                            for c in ("NewEntries", "PinnedEntries"))
+        total = 2 * args.count
+        end = time.monotonic() + 10
+        while ((through := sent_by("eth0") - start) < total and
+               time.monotonic() < end):
+            time.sleep(0.1)
+        name = f"{args.phase}: {kind} flood"
+        print(f"{name}: all forwarded", int(through < total),
+              f"{through} of {total}", sep="\t")
+        if args.phase == "mh":
+            continue
+        if (args.phase, kind) in ENTRIES:
+            cap = args.cap // 2 if kind.startswith("QUIC") else args.cap
+            print(f"{name}: entries of a service", int(most > cap),
+                  f"{most}, at most {cap}; {made} made", sep="\t")
+        else:
+            print(f"{name}: makes no entry", int(made > 0), f"{made} made",
+                  sep="\t")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

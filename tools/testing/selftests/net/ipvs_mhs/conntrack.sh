@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 35
+# vs.conntrack=1 makes state that mhs saves otherwise: the log says so, once.
+# With the rules that the documentation gives there is none.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+doc=$here/../../../../../Documentation/networking/ipvs-mhs.rst
+
+# said: how often the kernel has warned
+said() {
+	dmesg | grep -c "IPVS: mhs: net.ipv4.vs.conntrack=1"
+}
+
+said_more() {
+	[ "$(said)" -gt "$1" ]
+}
+
+tracked() {
+	dr cat /proc/sys/net/netfilter/nf_conntrack_count
+}
+
+# documented: the rules, for our addresses
+documented() {
+	sed -n '/^\ttable inet ipvs_notrack {/,/^\t}/p' "$doc" |
+		sed "s/192\.0\.2\.1/$VIP4/; s/2001:db8::1/$VIP6/"
+}
+
+# flows NAME: 2 x 40 that talk and end; how many conntrack entries came of it
+flows() {
+	dr conntrack -F >/dev/null 2>&1
+	pair open 40
+	pair ping
+	check "$1: flows work" "80 0" "$(sum flows) $(sum broken)"
+	n=$(tracked)
+	pair reset
+}
+
+plan 14
+load_module
+modprobe -q nft_ct
+setup_net 2
+before=$(said)
+pair_services "1 2" mhs
+pair_clients --timeout 5
+# a rule that wants to know the state turns conntrack on in the namespace
+dr nft -f - <<-EOF
+	table inet mhs_state {
+		chain in {
+			type filter hook input priority 0
+			ct state established counter
+		}
+	}
+	EOF
+flows "vs.conntrack=0"
+note "$n conntrack entries"
+check "vs.conntrack=0: no conntrack entry" 0 "$n"
+sleep 1.5
+check "vs.conntrack=0: no warning" "$before" "$(said)"
+
+dr sysctl -qw net.ipv4.vs.conntrack=1
+result "vs.conntrack=1 on a live service: the log warns" \
+	"$(busywait 20 said_more "$before"; echo $?)"
+flows "vs.conntrack=1, set later"
+dr ipvsadm -C
+pair_services "1 2" mhs
+flows "vs.conntrack=1"
+check_cmp "control: conntrack entries with vs.conntrack=1" "$n" -ge 80
+sleep 1.5
+check "one warning in the namespace" $((before + 1)) "$(said)"
+
+check_cmp "the documentation has rules, lines" "$(documented | wc -l)" -ge 10
+documented | dr nft -f -
+flows "NOTRACK"
+check "NOTRACK: no conntrack entry" 0 "$n"
+check "NOTRACK: no connection entry" 0 "$(conns)"
+dr nft delete table inet ipvs_notrack
+flows "rules gone"
+check_cmp "control: rules gone, conntrack entries" "$n" -ge 80

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Packets made by hand and the wire to a director, for tests without servers.
+
+The test is the whole world around the director: it owns the other end of the
+director's only link, so it is every client and every server.  A packet is
+bytes, from the IP header on; addresses are packed.
+
+Imported by matrix.py, attack.py and hostile.py.
+"""
+import ctypes
+import os
+import socket
+import struct
+import subprocess
+
+TCP, UDP, SCTP, ICMP, ICMP6 = 6, 17, 132, 1, 58
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+DIRECTOR = "02:00:00:00:01:00"  # see lone.sh
+ETH = {4: b"\x08\x00", 6: b"\x86\xdd"}
+CLONE_NEWNET = 0x40000000
+SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
+SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
+
+
+def addr(text):
+    return socket.inet_pton(socket.AF_INET6 if ":" in text
+                            else socket.AF_INET, text)
+
+
+def checksum(data):
+    if len(data) % 2:
+        data += b"\0"
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def ip(src, dst, proto, payload, ident=0, ttl=64):
+    """IPv4 or IPv6, by the length of the addresses; ident is the flow label
+    of IPv6."""
+    if len(src) == 16:
+        return struct.pack("!IHBB", 6 << 28 | ident, len(payload), proto,
+                           ttl) + src + dst + payload
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), ident,
+                       0x4000, ttl, proto, 0, src, dst)
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
+
+
+def summed(src, dst, proto, payload, at):
+    """The payload with its checksum, which stands at this offset."""
+    pseudo = src + dst + struct.pack("!II", len(payload), proto)
+    return (payload[:at] + struct.pack("!H", checksum(pseudo + payload)) +
+            payload[at + 2:])
+
+
+def tcp(src, dst, sport, dport, flags, ident=0):
+    seg = struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4, flags, 8192,
+                      0, 0)
+    return ip(src, dst, TCP, summed(src, dst, TCP, seg, 16), ident)
+
+
+def udp(src, dst, sport, dport, data=b"x", ident=0):
+    seg = struct.pack("!HHHH", sport, dport, 8 + len(data), 0) + data
+    return ip(src, dst, UDP, summed(src, dst, UDP, seg, 6), ident)
+
+
+def too_big(router, dst, quoted, ident=0, mtu=1400):
+    """An ICMP error from a router about a packet."""
+    if len(dst) == 16:
+        msg = struct.pack("!BBHI", 2, 0, 0, mtu) + quoted
+        return ip(router, dst, ICMP6, summed(router, dst, ICMP6, msg, 2),
+                  ident)
+    msg = struct.pack("!BBHHH", 3, 4, 0, 0, mtu) + quoted
+    msg = msg[:2] + struct.pack("!H", checksum(msg)) + msg[4:]
+    return ip(router, dst, ICMP, msg, ident)
+
+
+def echo(src, dst, seq):
+    kind, proto = (128, ICMP6) if len(dst) == 16 else (8, ICMP)
+    msg = struct.pack("!BBHHH", kind, 0, 0, 0x6d68, seq)
+    if proto == ICMP6:
+        return ip(src, dst, proto, summed(src, dst, proto, msg, 2))
+    return ip(src, dst, proto,
+              msg[:2] + struct.pack("!H", checksum(msg)) + msg[4:])
+
+
+def ports_of(packet):
+    """(virtual port, client port, is it an answer of the director itself?)"""
+    at = 40 if packet[0] >> 4 == 6 else 20
+    proto = packet[6] if at == 40 else packet[9]
+    own = None
+    if proto in (ICMP, ICMP6):
+        code = packet[at:at + 2]
+        # of the director, or on its way to a server
+        own = "refused" if code in (b"\3\3", b"\1\4") else None
+        at += 8 + at
+        swap = not own
+    else:
+        swap = packet[at + 13] & RST
+        own = "reset" if swap else None
+    a, b = packet[at:at + 2], packet[at + 2:at + 4]
+    if swap:
+        a, b = b, a
+    return int.from_bytes(b, "big"), int.from_bytes(a, "big"), own
+
+
+class Wire:
+    """The outer end of the director's link, as a raw socket."""
+
+    def __init__(self, dev, mac, client, director):
+        """client, director: packed addresses of an echo request"""
+        self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW,
+                                  socket.htons(3))
+        self.sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        for opt in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
+            self.sock.setsockopt(socket.SOL_SOCKET, opt, 64 << 20)
+        self.sock.bind((dev, 0))
+        self.sock.settimeout(10)
+        self.head = bytes.fromhex(mac.replace(":", "")) + b"\2\0\0\0\0\1"
+        self.ping = client, director
+        self.seq = 0
+
+    def send(self, packet):
+        self.sock.send(self.head + ETH[packet[0] >> 4] + packet)
+
+    def answers(self):
+        """What has come, as (MAC address it is for, packet), when all that
+        was sent is through: the answer to an echo comes last."""
+        self.seq += 1
+        self.send(echo(*self.ping, self.seq))
+        mine = struct.pack("!HH", 0x6d68, self.seq)
+        got = []
+        while True:
+            frame = self.sock.recv(65536)
+            if frame[12:14] not in ETH.values() or len(frame) < 14 + 28:
+                continue
+            packet = frame[14:]
+            l4 = packet[40:] if packet[0] >> 4 == 6 else packet[20:]
+            if l4[4:8] == mine and l4[0] in (0, 129):
+                return got
+            got.append((frame[:6].hex(":"), packet))
+
+    def ask(self, packets):
+        """packets: (virtual port, client port, packet), each pair of ports
+        once; returns who got the packet, by the ports: a MAC address, the
+        director's answer (reset, refused), or lost."""
+        words = {}
+        for vport, port, packet in packets:
+            words[vport, port] = "lost"
+            self.send(packet)
+        for mac, packet in self.answers():
+            packet += bytes(64)     # whatever came, there are ports to read
+            vport, port, own = ports_of(packet)
+            if (vport, port) in words:
+                words[vport, port] = own or mac
+        return words
+
+
+def enter(namespace):
+    """From now on in this network namespace; sockets stay where they are."""
+    with open(namespace) as f:
+        if ctypes.CDLL(None, use_errno=True).setns(f.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def vs_sysctl(name, value):
+    with open("/proc/sys/net/ipv4/vs/" + name, "w") as f:
+        f.write(str(value))
+
+
+def ipvsadm(lines):
+    subprocess.run(["ipvsadm", "-R"], input="\n".join(lines) + "\n",
+                   text=True, check=True)
+
+
+def mhs_state():
+    """/proc/net/ip_vs_mhs: rows as dictionaries, by protocol and service."""
+    with open("/proc/net/ip_vs_mhs") as f:
+        names, *rows = (line.split() for line in f)
+    return {" ".join(row[:2]): dict(zip(names, row)) for row in rows}

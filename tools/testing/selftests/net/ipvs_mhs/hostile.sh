@@ -1,0 +1,135 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 400
+# weight: 90
+# Malformed, truncated and hostile packets of every kind, always the same ones:
+# no entry, no flow in order disturbed, no skb leaked, no word from the kernel.
+# MHS_PACKETS: how many, 100,000; MHS_SEED: other ones.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+# shellcheck source=lone.sh
+. "$(dirname "$0")/lone.sh"
+
+: "${MHS_PACKETS:=100000}" "${MHS_SEED:=1}"
+
+# services: of TCP with each method, of UDP and of SCTP
+services() {
+	local vip real
+
+	for vip in $VIP4 "[$VIP6]"; do
+		real=10.2.0.1
+		[ "$vip" = $VIP4 ] || real=fd02::1
+		cat <<-EOT
+			-A -t $vip:80 -s mhs
+			-A -u $vip:80 -s mhs
+			-A --sctp-service $vip:80 -s mhs
+			-A -t $vip:81 -s mhs
+			-A -t $vip:82 -s mhs
+			-A -t $vip:83 -s mhs
+			-A -t $vip:84 -s mhs
+		EOT
+		for i in 1 2; do
+			servers "$vip" "$real" $i
+		done
+	done
+}
+
+# servers VIP START NUMBER: this server of each service
+servers() {
+	local r=$2$3
+
+	[ "$1" = $VIP4 ] || r="[$r]"
+	cat <<-EOT
+		-a -t $1:80 -r $r:80 -g
+		-a -u $1:80 -r $r:80 -g
+		-a --sctp-service $1:80 -r $r:80 -g
+		-a -t $1:81 -r $r:81 -i
+		-a -t $1:82 -r $r:82 -i --tun-type gue --tun-port 6080
+		-a -t $1:83 -r $r:83 -i --tun-type gre
+		-a -t $1:84 -r $r:84 -m
+	EOT
+}
+
+all_settled() {
+	! dr grep -q settling /proc/net/ip_vs_mhs
+}
+
+# hostile PHASE PERCENT: of the packets
+hostile() {
+	in_ns cl python3 "$here/hostile.py" --phase "$1" \
+		--count $((MHS_PACKETS * $2 / 100)) --seed "$MHS_SEED" \
+		--director "/run/netns/$(ns dr)"
+}
+
+# skbs: socket buffers in use, heads of all kinds
+skbs() {
+	local cache n sum=0
+
+	for cache in skbuff_head_cache skbuff_fclone_cache; do
+		read -r n _ <"/sys/kernel/slab/$cache/objects" &&
+			sum=$((sum + n))
+	done 2>/dev/null
+	echo $sum
+}
+
+skbs_back() {
+	[ "$(skbs)" -le $((base + 150)) ]
+}
+
+# settled_down: fragments that wait for others have been given up
+settled_down() {
+	dr grep -q "^FRAG: inuse 0 " /proc/net/sockstat &&
+		dr grep -q "^FRAG6: inuse 0 " /proc/net/sockstat6
+}
+
+column() {
+	dr awk -v c="$1" 'NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
+		{ s += $n[c] } END { print s }' /proc/net/ip_vs_mhs
+}
+
+plan 12
+fresh_module table_size=4093
+setup_ns cl
+lone_director dr 10 3
+dr sysctl -qw net.ipv4.ipfrag_time=1 net.ipv6.ip6frag_time=1 \
+	net.ipv4.vs.mhs.max_entries=50
+# of IPv6 in netfilter, where the kernel has the knob
+dr sysctl -qw net.netfilter.nf_conntrack_frag6_timeout=1 2>/dev/null
+windows 3600000 3600000
+services | dr ipvsadm -R
+busywait 20 all_settled
+# what the kernel keeps at hand is no leak
+hostile stable 10 >"$work/warm"
+busywait 30 settled_down
+base=$(skbs)
+
+report hostile stable 50
+check "stable: no entry at all" 0 "$(conns)"
+
+for vip in $VIP4 "[$VIP6]"; do
+	real=10.2.0.1
+	[ "$vip" = $VIP4 ] || real=fd02::1
+	servers "$vip" $real 3
+done | dr ipvsadm -R
+check_cmp "unstable slots" "$(column Hold)" -gt 1000
+report hostile hold 20
+windows 0 3600000
+pinning() {
+	[ "$(column Hold)" -eq 0 ]
+}
+busywait 20 pinning
+report hostile pin 20
+most=0
+for n in $(dr awk 'NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
+	{ print $n["Entries"] }' /proc/net/ip_vs_mhs); do
+	[ "$n" -le "$most" ] || most=$n
+done
+check_cmp "pin: entries of a service" "$most" -le 50
+
+busywait 30 settled_down
+result "no socket buffer leaked" "$(busywait 30 skbs_back; echo $?)" \
+	"$(skbs) of $base at the start"
+dr ipvsadm -C

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Shapes of packets that hostile.py spoils further: odd, broken and nested ones
+of each kind, as lists of bytes from the IP header on."""
+import struct
+
+from craft import (ACK, FIN, ICMP, ICMP6, RST, SCTP, SYN, TCP, UDP, addr,
+                   checksum, ip, summed, tcp, udp)
+
+PORTS = (80, 81, 82, 83, 84)    # by direct routing, IPIP, GUE, GRE, masquerading
+MASQ = 84
+CLIENT = {4: addr("10.1.0.2"), 6: addr("fd01::2")}
+VIP = {4: addr("10.9.0.1"), 6: addr("fd09::1")}
+SERVER = {4: addr("10.2.0.12"), 6: addr("fd02::12")}
+DIRECTOR = {4: addr("10.2.0.10"), 6: addr("fd02::10")}
+ROUTER = {4: addr("10.1.0.1"), 6: addr("fd01::1")}
+
+
+def l4s(src, dst, sport, dport, flags):
+    """(protocol, payload): TCP, UDP and SCTP, sound and not."""
+    head = struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 0x50, 0, 8192, 0, 0)
+    for flag in flags:
+        yield TCP, summed(src, dst, TCP, head[:13] + bytes([flag]) + head[14:],
+                          16)
+    seg = head[:13] + bytes([flags[0]]) + head[14:]
+    for off in (0, 1, 4, 6, 15):    # data offset
+        yield TCP, seg[:12] + bytes([off << 4]) + seg[13:] + b"\1\2\3\4"
+    yield TCP, seg[:12] + b"\x80" + seg[13:] + b"\x02\0\x08\xff" * 3
+    for size in (0, 1, 3, 4, 8, 13, 14, 19):
+        yield TCP, seg[:size]
+    dgram = struct.pack("!HH", sport, dport)
+    for length in (0, 7, 8, 12, 65535):
+        yield UDP, dgram + struct.pack("!HH", length, 0) + b"data"
+    for size in (0, 1, 3, 4, 7):
+        yield UDP, (dgram + b"\0\x08\0\0")[:size]
+    common = dgram + bytes(8)
+    for kind in (0, 2, 6, 7, 8, 10, 14, 255):
+        for length in (0, 3, 4, 20, 65535):
+            yield SCTP, common + struct.pack("!BBH", kind, 0, length) + bytes(16)
+    for size in (0, 4, 11, 12, 13, 15):
+        yield SCTP, (common + b"\x06\0\0\x04")[:size]
+
+
+def options4(packet, opts):
+    """An IPv4 packet with options."""
+    opts += bytes(-len(opts) % 4)
+    head = bytearray(packet[:20])
+    head[0] = 0x45 + len(opts) // 4
+    head[2:4] = struct.pack("!H", len(packet) + len(opts))
+    return bytes(head) + opts + packet[20:]
+
+
+def fragments(packet, ident):
+    """A packet in overlapping, tiny, lone and doubled fragments."""
+    v6 = packet[0] >> 4 == 6
+    body = packet[40:] if v6 else packet[20:]
+    body += bytes(64 - len(body) % 64)
+    for first, last, more in ((0, 8, 1), (8, 16, 1), (0, 16, 1), (8, 64, 0),
+                              (0, 64, 0), (4096, 4160, 0), (65528, 65592, 1)):
+        part = body[first:last] or body[:64]
+        if v6:
+            frag = struct.pack("!BBHI", packet[6], 0, first | more, ident)
+            yield ip(packet[8:24], packet[24:40], 44, frag + part)
+        else:
+            whole = bytearray(ip(packet[12:16], packet[16:20], packet[9], part,
+                                 ident & 0xffff))
+            whole[6:8] = struct.pack("!H", more << 13 | first >> 3 & 0x1fff)
+            yield bytes(whole)
+
+
+def tunnels(inner, family):
+    """The inner packet as sent to servers, as a router would quote it."""
+    out = DIRECTOR[family]
+    for last in (11, 12, 13, 99):
+        server = out[:-1] + bytes([last if family == 4 else
+                                   int(str(last), 16)])
+        yield ip(out, server, 4 if family == 4 else 41, inner)
+        for flags in (0, 0x8000, 0x2000, 0xb000):
+            yield ip(out, server, 47, struct.pack("!HH", flags, 0x0800) + inner)
+        for first in (0, 1, 31, 0x20, 0x40):
+            yield ip(out, server, UDP, struct.pack(
+                "!HHHHBBH", 6080, 6080, 12 + len(inner), 0, first, 4, 0) +
+                inner)
+
+
+def errors(family, quoted, dst):
+    """ICMP errors about a packet, cut at awkward places."""
+    v6 = family == 6
+    types = ((1, 4), (2, 0), (3, 0), (4, 1)) if v6 else (
+        (3, 4), (3, 3), (4, 0), (5, 1), (11, 0), (12, 0))
+    for kind, code in types:
+        for size in (len(quoted), 0, 1, 20, 24, 28, 39, 44):
+            msg = struct.pack("!BBHI", kind, code, 0, 1400) + quoted[:size]
+            if v6:
+                msg = summed(ROUTER[6], dst, ICMP6, msg, 2)
+            else:
+                msg = msg[:2] + struct.pack("!H", checksum(msg)) + msg[4:]
+            yield ip(ROUTER[family], dst, ICMP6 if v6 else ICMP, msg)
+
+
+def extensions(packet):
+    """An IPv6 packet behind chains of extension headers."""
+    src, dst, proto, body = packet[8:24], packet[24:40], packet[6], packet[40:]
+
+    def chain(kinds, more=bytes(6), size=0):
+        data, following = body, proto
+        for kind in reversed(kinds):
+            data = bytes([following, size]) + more + data
+            following = kind
+        return ip(src, dst, following, data)
+
+    for kinds in ([0], [60], [43], [51], [50], [59], [135], [0, 43, 60],
+                  [60] * 8, [60] * 40, [60, 0], [43, 44, 60], [44], [44, 44]):
+        yield chain(kinds)
+        yield chain(kinds, b"\1\4\0\0\0\0")
+        yield chain(kinds, size=255)
+    yield chain([0], b"\xc2\4\0\1\0\0")     # a jumbogram
+    yield chain([43], b"\0\1\0\0\0\0")
+
+
+def shapes(family, begins):
+    """Lists of them, by kind; begins: also what begins a flow."""
+    c, v, s = CLIENT[family], VIP[family], SERVER[family]
+    flags = [ACK, 0, SYN | FIN, SYN | RST, RST, FIN, 0xff, FIN | 0x28,
+             SYN | ACK, SYN | FIN | RST | ACK]
+    flags += [SYN, SYN | 0xc0] if begins else []
+    sound = [ip(c, v, proto, data) for n, port in enumerate(PORTS)
+             for proto, data in l4s(c, v, 20000 + n, port, flags)
+             if proto == TCP or port == PORTS[0]]
+    replies = [ip(s, c, proto, data)
+               for proto, data in l4s(s, c, MASQ, 20007, flags)]
+    plain = [tcp(c, v, 20010, p, ACK) for p in PORTS] + [udp(c, v, 20010, 80)]
+    answer = [tcp(v, c, p, 20010, ACK) for p in PORTS]
+    answer += [udp(v, c, 80, 20010), tcp(s, c, MASQ, 20010, ACK)]
+    split = [f for n, packet in enumerate(plain + answer[-1:])
+             for f in fragments(packet, n)]
+    if family == 6:
+        odd = [e for packet in plain for e in extensions(packet)]
+    else:
+        odd = [options4(packet, opts) for packet in plain for opts in (
+            b"\1", b"\0", b"\7\7\4\0\0\0\0", b"\7\1", b"\7\xff\4",
+            b"\x44\x08\5\0\0\0\0\0", b"\x83\7\4\x0a\1\0\1",
+            b"\x89\7\4\x0a\1\0\1", b"\x94\4\0\0", b"\1" * 40)]
+    about = [e for quoted in answer for e in errors(family, quoted, v)]
+    # about what a masquerading server got
+    about += errors(family, tcp(c, s, 20010, MASQ, ACK), c)
+    inside = [e for packet in plain for quoted in tunnels(packet, family)
+              for e in errors(family, quoted, DIRECTOR[family])]
+    nested = [e for inner in errors(family, answer[0], v)
+              for e in errors(family, inner, v)]
+    others = [ip(c, v, proto, bytes(24))
+              for proto in (0, 2, 4, 41, 47, 50, 51, 103, 136, 255)]
+    return [sound, replies, split, odd, about, inside, nested, others]

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Thresholds, the fallback flag and the address flag, on two directors.
+
+Server 1 of four has an upper threshold of 10 and a lower one of 5.
+
+Prints NAME<tab>0 or 1<tab>TEXT for each check.
+"""
+import argparse
+import collections
+import re
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+import craft  # noqa: E402
+from craft import ACK, RST, SYN  # noqa: E402
+
+VIP = {4: "10.9.0.1", 6: "[fd09::1]"}
+REAL = {4: "10.2.0.{}:{}", 6: "[fd02::{}]:{}"}
+CLIENT = {4: "10.1.0.{}", 6: "fd01::{}"}
+FULL = "02:00:00:00:00:11"
+UPPER, LOWER = 10, 5
+FIRST = 20000
+
+
+def check(name, good, text=""):
+    print(name, int(not good), text, sep="\t", flush=True)
+
+
+class Director:
+    def __init__(self, dev, family):
+        self.family = family
+        self.vip = craft.addr(VIP[family].strip("[]"))
+        self.service = self.port = None
+        self.wire = craft.Wire(dev, craft.DIRECTOR,
+                               craft.addr(CLIENT[family].format(2)),
+                               self.vip)
+        self.ns = None
+
+    def make(self, port, sched, limit=True):
+        """On a port of its own: entries outlive their service, and count."""
+        self.port = port
+        self.service = f"-t {VIP[self.family]}:{port}"
+        lines = [f"-A {self.service} -s {sched}"]
+        for n in range(11, 15):
+            more = f" -x {UPPER} -y {LOWER}" if limit and n == 11 else ""
+            lines.append(f"-a {self.service} -r "
+                         f"{REAL[self.family].format(n, port)} -g -w 1{more}")
+        craft.ipvsadm(lines)
+        if sched.startswith("mhs"):
+            while any(row["State"] == "settling"
+                      for row in craft.mhs_state().values()):
+                time.sleep(0.05)
+
+    def edit(self, sched):
+        craft.ipvsadm([f"-E {self.service} -s {sched}"])
+
+    def clear(self):
+        craft.ipvsadm(["-C"])
+
+    def send(self, ports, flags, client=2):
+        """{port: who got it}"""
+        src = craft.addr(CLIENT[self.family].format(client))
+        answers = self.wire.ask(
+            [(self.port, p, craft.tcp(src, self.vip, p, self.port, flags))
+             for p in ports])
+        return {p: answers[self.port, p] for p in ports}
+
+    def count(self):
+        """Entries that ipvsadm shows of each server."""
+        out = subprocess.run(["ipvsadm", "-Ln"], capture_output=True,
+                             text=True, check=True).stdout
+        return [int(a) + int(i) for a, i in
+                re.findall(r"-> \S+ +Route +\d+ +(\d+) +(\d+)", out)]
+
+
+def thresholds(one, two):
+    """Without the fallback flag; older flows to compare with later."""
+    name = f"IPv{one.family} -x {UPPER}"
+    ports = range(FIRST, FIRST + 80)
+    enter = lambda d: craft.enter(d.ns)
+    enter(one)
+    one.make(80, "mhs")
+    got = one.send(ports, SYN)
+    one.send([p for p in ports if ":" in got[p]], ACK)
+    full = [p for p in ports if got[p] == FULL]
+    refused = [p for p in ports if got[p] == "refused"]
+    check(f"{name}: that many flows", len(full) == UPPER, f"{len(full)}")
+    check(f"{name}: counted, of no other server",
+          one.count() == [UPPER, 0, 0, 0], str(one.count()))
+    check(f"{name}: the surplus is refused", len(refused) > 3 and
+          len(full) + len(refused) < 40, f"{len(refused)} of {len(ports)}")
+    more = one.send(ports, ACK)
+    check(f"{name}: flows go on", all(more[p] == got[p] for p in ports
+                                      if p not in refused))
+
+    one.edit("mhs -b flag-1")
+    again = one.send(refused, SYN)
+    others = collections.Counter(again.values())
+    check(f"{name} flag-1: no flow is refused", all(
+        ":" in w and w != FULL for w in again.values()), str(dict(others)))
+    check(f"{name} flag-1: several servers help", len(others) > 1)
+    check(f"{name} flag-1: the limit holds", one.count()[0] == UPPER,
+          str(one.count()))
+    more = one.send(ports, ACK)
+    check(f"{name} flag-1: flows go on", all(
+        more[p] == again.get(p, got[p]) for p in ports))
+
+    enter(two)
+    two.make(80, "mhs -b flag-1")
+    two.send(full, SYN)
+    there = two.send(refused, SYN)
+    check(f"{name} flag-1: the other director picks the same",
+          there == again, f"{len(refused)} flows")
+    moved = two.send([p for p in ports if p not in full + refused], ACK)
+    check(f"{name} flag-1: flows without an entry change director",
+          all(got[p] == w for p, w in moved.items()), f"{len(moved)} flows")
+    two.clear()
+
+    enter(one)
+    one.edit("mhs")
+    new = one.send(range(FIRST + 100, FIRST + 140), SYN)
+    check(f"{name} flag-1 off: refused again", "refused" in new.values())
+    # those that end give way, down to the lower threshold
+    one.send(full[:6], RST)
+    end = time.monotonic() + 60
+    while one.count()[0] >= LOWER and time.monotonic() < end:
+        time.sleep(0.5)
+    new = one.send(range(FIRST + 200, FIRST + 240), SYN)
+    check(f"{name}: below -y {LOWER} the server takes flows again",
+          FULL in new.values(), f"{list(new.values()).count(FULL)}")
+    one.clear()
+
+    one.make(81, "mh -b mh-port")
+    mh = one.send(range(FIRST + 300, FIRST + 380), SYN)
+    count = one.count()
+    check(f"control: {name} mh refuses too, and has an entry for each flow",
+          "refused" in mh.values() and count[0] == UPPER and
+          sum(count) + list(mh.values()).count("refused") == 80, str(count))
+    one.clear()
+
+
+def flags(one, two):
+    """Address only, and the flag that is accepted and means nothing."""
+    name = f"IPv{one.family}"
+    ports = range(FIRST + 400, FIRST + 420)
+    seen = {}
+    for director, sched in ((one, "mhs -b flag-3"), (two, "mhs -b flag-3"),
+                            (one, "mhs -b flag-2"), (two, "mhs")):
+        craft.enter(director.ns)
+        director.make(83, sched, limit=False)
+        got = {(c, p): w for c in range(2, 12) for p, w in
+               director.send(ports, SYN, c).items()}
+        entries = sum(director.count())
+        seen[director, sched] = got, entries
+        director.clear()
+    got, entries = seen[one, "mhs -b flag-3"]
+    servers = [{w for (client, _), w in got.items() if client == c}
+               for c in range(2, 12)]
+    check(f"{name} flag-3: one server for a client",
+          all(len(s) == 1 for s in servers))
+    check(f"{name} flag-3: several for several clients",
+          len(set.union(*servers)) > 2)
+    check(f"{name} flag-3: no entries", entries == 0)
+    check(f"{name} flag-3: the other director agrees",
+          got == seen[two, "mhs -b flag-3"][0])
+    check(f"{name} flag-2: nothing changes",
+          seen[one, "mhs -b flag-2"] == seen[two, "mhs"])
+
+
+def live(one):
+    """Flags edited on a live service: its flows do not notice."""
+    craft.enter(one.ns)
+    one.make(82, "mhs", limit=False)
+    ports = range(FIRST + 500, FIRST + 540)
+    got = one.send(ports, SYN)
+    for flag in ("flag-3", "flag-1", "flag-1,flag-2,flag-3", None):
+        one.edit("mhs" + (f" -b {flag}" if flag else ""))
+        check(f"IPv{one.family} live edit to {flag or 'no flags'}: "
+              "flows go on without entries",
+              one.send(ports, ACK) == got and sum(one.count()) == 0)
+    one.clear()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("director", nargs=2, help="namespaces")
+    parser.add_argument("--family", type=int, choices=(4, 6), required=True)
+    args = parser.parse_args()
+    one, two = (Director(dev, args.family) for dev in ("dr", "d2"))
+    one.ns, two.ns = args.director
+    thresholds(one, two)
+    flags(one, two)
+    live(one)
+
+
+if __name__ == "__main__":
+    main()

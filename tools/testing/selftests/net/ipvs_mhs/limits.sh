@@ -1,0 +1,22 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 45
+# Thresholds: the flows of a limited server have entries and are counted, others
+# have none; with flag-1 others help out, the same on each director.  flag-3
+# hashes the address only.  Flags of a live service harm no flow.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=lone.sh
+. "$(dirname "$0")/lone.sh"
+
+plan 44
+fresh_module table_size=4093
+setup_ns cl
+lone_director dr 10 4
+lone_director d2 10 4
+for family in 4 6; do
+	report in_ns cl python3 "$here/limits.py" --family $family \
+		"/run/netns/$(ns dr)" "/run/netns/$(ns d2)"
+done

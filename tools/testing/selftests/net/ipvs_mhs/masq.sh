@@ -1,0 +1,201 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 60
+# Masquerading without entries: TCP and UDP in both families, a port that
+# differs, a change of servers, ICMP errors in both directions, path MTU,
+# fragments, checksums with and without offload.  Where it is not possible,
+# see masq_shared.sh.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$here/pair.sh"
+
+# gateway NAMESPACE: answers to the client go back by the director
+gateway() {
+	ip_ns "$1" <<-EOF
+		route add 10.1.0.0/24 via 10.2.0.10
+		route add fd01::/64 via fd02::10
+	EOF
+}
+
+# service PROTO PORT SERVERPORT SCHEDULER: both families, servers 1 to 3
+service() {
+	local i
+
+	{
+		echo "-A $1 $VIP4:$2 -s $4"
+		echo "-A $1 [$VIP6]:$2 -s $4"
+		for i in 1 2 3; do
+			echo "-a $1 $VIP4:$2 -r 10.2.0.1$i:$3 -m"
+			echo "-a $1 [$VIP6]:$2 -r [fd02::1$i]:$3 -m"
+		done
+	} | dr ipvsadm -R
+	[[ $4 != mhs* ]] || { wait_settled "$VIP4:$2"; wait_settled "[$VIP6]:$2"; }
+}
+
+# ask HOST PORT COUNT [SIZE]: the result is in $reply
+ask() {
+	reply=$(in_ns cl python3 "$here/nat.py" ask --host "$1" --port "$2" \
+		--count "$3" --size "${4:-32}" --no-checksum "${5:-0}")
+	note "ask $* -> $reply"
+}
+
+# take HOST COUNT: big downloads
+take() {
+	reply=$(in_ns cl python3 "$here/nat.py" take --host "$1" --port 81 \
+		--count "$2" --size 300000 --timeout 10)
+	note "take $* -> $reply"
+}
+
+# made PORT: entries of both services on it, since they are there
+made() {
+	local s n=0
+
+	for s in "$VIP4:$1" "[$VIP6]:$1"; do
+		n=$((n + $(mhs NewEntries "$s") + $(mhs PinnedEntries "$s")))
+	done
+	echo $n
+}
+
+# counted OPTION SERVICE: entries of its servers, as ipvsadm tells
+counted() {
+	dr ipvsadm -Ln "$1" "$2" |
+		awk '$1 == "->" && $2 ~ /^[0-9\[]/ { n += $5 + $6 }
+			END { print n + 0 }'
+}
+
+csum_errors() {
+	local n
+
+	for n in cl s1 s2 s3; do
+		in_ns "$n" awk '/^(Tcp|Udp):/ { k[++i] = $0 } END {
+			for (j = 1; j < i; j += 2) {
+				n = split(k[j], h); split(k[j + 1], v)
+				for (c = 2; c <= n; c++)
+					if (h[c] == "InCsumErrors") print v[c] }
+			}' /proc/net/snmp
+	done | paste -sd + | bc
+}
+
+plan 31
+load_module
+setup_net 3
+for i in 1 2 3; do
+	gateway s$i
+	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5000 &
+	defer kill $!
+	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5003 \
+		--no-checksum 1 &
+	defer kill $!
+	bg_ns s$i python3 "$here/nat.py" give --port 8081 --size 300000 &
+	defer kill $!
+done
+busywait 20 listening s3 8081
+
+# TCP
+service -t 80 80 mhs
+pair_clients --timeout 5
+pair open 40
+pair ping
+check "TCP: served" "80 0 0" "$(sum flows) $(sum broken) $(sum failed)"
+check "TCP: by all servers" yes "$(
+	[ "$(sum s1)" -gt 0 ] && [ "$(sum s2)" -gt 0 ] && [ "$(sum s3)" -gt 0 ] &&
+	echo yes)"
+check "TCP: no entries" "0 0" "$(conns) $(made 80)"
+check_cmp "TCP: replies translated" "$(pair_total PktReply)" -ge 160
+out=$(dr ipvsadm -Ln --stats -t "$SVC4" | awk '$1 == "TCP" { print $5 }')
+check_cmp "ipvsadm counts them" "$out" -ge 80
+
+# A change of servers
+windows 3600000 3600000
+pair_edit -e 1 -m -w 0
+pair ping
+check "drain, held: none broken" "0 0" "$(sum broken) $(sum moved)"
+check "drain, held: no entries" 0 "$(conns)"
+mine=$(sum s1)
+to_pin
+pair ping
+check_cmp "drain, pinned: entries" "$(conns)" -ge "$mine"
+to_stable
+pair ping
+check "drain, merged: none broken" "0 0" "$(sum broken) $(sum moved)"
+check_cmp "drain, merged: the server keeps its flows" "$(sum s1)" -eq "$mine"
+windows 3600000 3600000
+pair ping # a slot without packets would merge at once
+pair_edit -e 1 -m -w 1
+pair_edit -d 2
+pair ping
+check "delete: none broken while held" "0 0" "$(sum broken) $(sum moved)"
+pair_edit -a 2 -m -w 1
+pair ping
+check "and back: none broken" "0 0" "$(sum broken) $(sum moved)"
+pair close
+dr ipvsadm -C
+
+# A port that differs, large replies, a narrow hop towards the client
+service -t 81 8081 mhs
+busywait 10 in_state stable "$VIP4:81"
+ip -n "$(ns rt)" link set vcl mtu 1400
+for vip in $VIP4 $VIP6; do
+	take "$vip" 3
+	check "path MTU, $vip" "3 0" "$(value good) $(value bad)"
+done
+check_cmp "path MTU: the server was told" \
+	"$(($(mhs PktIcmp "$VIP4:81") + $(mhs PktIcmp "[$VIP6]:81")))" -ge 2
+ip -n "$(ns rt)" link set vcl mtu 1500
+
+for n in cl dr s1 s2 s3; do
+	in_ns "$n" ethtool -K eth0 tx off gso off tso off gro off >/dev/null 2>&1
+done
+for vip in $VIP4 $VIP6; do
+	take "$vip" 2
+	check "no checksum offload, $vip" "2 0" "$(value good) $(value bad)"
+done
+for n in cl dr s1 s2 s3; do
+	in_ns "$n" ethtool -K eth0 tx on gso on tso on gro on >/dev/null 2>&1
+done
+check "downloads: no entries" 0 "$(made 81)"
+dr ipvsadm -C
+
+# UDP
+service -u 5001 5000 mhs
+for vip in $VIP4 $VIP6; do
+	ask "$vip" 5001 40
+	check "UDP, $vip: served" "40 0 0 0" \
+		"$(value served) $(value refused) $(value lost) $(value wrong)"
+	ask "$vip" 5001 10 8000
+	check "UDP, $vip: fragments" "10 0 0 0" \
+		"$(value served) $(value refused) $(value lost) $(value wrong)"
+done
+service -u 5003 5003 mhs
+ask $VIP4 5003 10 32 1
+check "UDP without checksum: served" "10 0" "$(value served) $(value lost)"
+check "UDP: no entries" 0 "$(made 5001)"
+service -u 5002 5999 mhs
+for vip in $VIP4 $VIP6; do
+	ask "$vip" 5002 10
+	check "port unreachable reaches the client, $vip" "0 10" \
+		"$(value served) $(value refused)"
+done
+check "errors: no entries" 0 "$(made 5002)"
+check "no checksum was wrong" 0 "$(csum_errors)"
+
+# the control: mh
+dr ipvsadm -C
+service -u 5001 5000 mh
+ask $VIP4 5001 20
+check_cmp "control: mh makes entries" "$(counted -u $VIP4:5001)" -ge 1
+dr ipvsadm -C
+before=$(conns)
+service -t 80 80 "mh -b mh-port"
+pair open 20
+# some of the pinned ones end meanwhile
+check_cmp "control: mh makes entries for TCP" "$(conns)" -ge $((before + 20))
+dr ipvsadm -C
+service -t 80 80 mhs
+pair ping
+check "flows of mh go on by their entries" 0 "$(sum broken)"
+pair close
+dr ipvsadm -C

@@ -1,0 +1,240 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 60
+# Masquerading where the way back is not plain: services that share a server,
+# another scheduler's service, clients that talk to a server directly, the
+# director's own clients and health checks, a server on the director, a helper,
+# firewall marks, conntrack.  Real servers are nginx.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+readonly R1=10.2.0.11 R2=10.2.0.12 LOCAL=10.2.0.10
+
+# nginx NAMESPACE PORT: says its name
+nginx_start() {
+	local dir=$work/$1
+
+	mkdir -p "$dir"
+	cat >"$dir/conf" <<-EOF
+		pid $dir/pid;
+		error_log $dir/error.log;
+		daemon off;
+		worker_processes 1;
+		events { worker_connections 256; }
+		http {
+			access_log off;
+			server {
+				listen $2; listen [::]:$2;
+				location / { return 200 "$1\n"; }
+			}
+		}
+	EOF
+	bg_ns "$1" nginx -q -c "$dir/conf" -e "$dir/error.log" &
+	defer kill $!
+	busywait 20 listening "$1" "$2"
+}
+
+# get NAMESPACE ADDRESS:PORT COUNT: answers "COUNT" by server, as "s1=3 s2=7"
+get() {
+	local i urls=()
+
+	for ((i = 0; i < $3; i++)); do
+		urls+=("http://$2/")
+	done
+	reply=$(in_ns "$1" curl -s -m 5 -H "Connection: close" \
+		--no-keepalive "${urls[@]}" | sort | uniq -c |
+		awk '{ printf "%s=%s ", $2, $1 }')
+	note "get $* -> $reply"
+}
+
+total() {
+	local n=0 w
+
+	for w in $reply; do
+		n=$((n + ${w#*=}))
+	done
+	echo $n
+}
+
+# service ADDRESS:PORT SCHEDULER SERVER:PORT...: -m all
+service() {
+	local s svc=$1
+
+	{
+		echo "-A -t $svc -s $2"
+		shift 2
+		for s in "$@"; do
+			echo "-a -t $svc -r $s -m"
+		done
+	} | dr ipvsadm -R
+	[ "$(mhs State "$svc")" = "" ] || wait_settled "$svc"
+}
+
+# service_mark MARK: the same by mark
+service_mark() {
+	{
+		echo "-A -f $1 -s mhs"
+		echo "-a -f $1 -r $R1:8080 -m"
+		echo "-a -f $1 -r $R2:8080 -m"
+	} | dr ipvsadm -R
+	busywait 10 settled "$1"
+}
+
+# made SERVICE: entries since it is there
+made() {
+	echo $(($(mhs NewEntries "$1") + $(mhs PinnedEntries "$1")))
+}
+
+plan 34
+load_module
+setup_net 2
+for i in 1 2; do
+	ip -n "$(ns s$i)" route add 10.1.0.0/24 via 10.2.0.10
+	nginx_start s$i 8080
+done
+nginx_start dr 8080
+# what the client says to a server directly passes the director too
+ip_ns rt <<-EOF
+	route add $R1/32 via 10.2.0.10
+	route add $R2/32 via 10.2.0.10
+	route add $LOCAL/32 via 10.2.0.10
+EOF
+
+service $VIP4:80 mhs $R1:8080 $R2:8080
+get cl $VIP4 20
+check "nginx: served" 20 "$(total)"
+check "nginx: no entries" "0 0" "$(conns) $(made $VIP4:80)"
+
+# The client talks to a server directly
+get cl $R1:8080 20
+check "direct: answered by the server itself" "s1=20 " "$reply"
+check_cmp "direct: entries where the slot names it" \
+	"$(mhs DirectEntries)" -ge 1
+check_cmp "direct: and only there" "$(mhs DirectEntries)" -lt 20
+get cl $VIP4 10
+check "direct: the service goes on" 10 "$(total)"
+check "direct: without entries" 0 "$(made $VIP4:80)"
+
+# The director's health check, and its own client of the service
+get dr $R1:8080 5
+check "health check: answered" "s1=5 " "$reply"
+ip -n "$(ns dr)" addr del $VIP4/32 dev lo
+get dr $VIP4 5
+check "client on the director: served" 5 "$(total)"
+check_cmp "client on the director: by entries" "$(made $VIP4:80)" -ge 5
+ip -n "$(ns dr)" addr add $VIP4/32 dev lo
+
+# A second service with the same servers
+service $VIP4:81 mhs $R1:8080 $R2:8080
+get cl $VIP4:81 20
+check "shared server, second service: served" 20 "$(total)"
+check "shared server, second service: by entries" 20 "$(made $VIP4:81)"
+before=$(made $VIP4:80)
+get cl $VIP4 20
+check "shared server, first service: served" 20 "$(total)"
+check "shared server, first service: no entries" "$before" "$(made $VIP4:80)"
+
+# A service of another scheduler with the same servers
+service $VIP4:82 rr $R1:8080 $R2:8080
+get cl $VIP4:82 20
+check "another scheduler: served" 20 "$(total)"
+get cl $VIP4 20
+check "beside another scheduler: served" 20 "$(total)"
+check "beside another scheduler: no entries" "$before" "$(made $VIP4:80)"
+
+dr ipvsadm -D -t $VIP4:82
+
+# A service by mark with the same servers
+in_ns dr nft -f - <<-EOF
+	table ip mhs {
+		chain pre {
+			type filter hook prerouting priority -150
+			ip daddr $VIP4 tcp dport 83 meta mark set 8
+		}
+	}
+EOF
+service_mark 8
+get cl $VIP4:83 20
+check "mark, shared server: served" 20 "$(total)"
+get cl $VIP4 20
+check "beside a mark: served" 20 "$(total)"
+check "beside a mark: no entries" "$before" "$(made $VIP4:80)"
+dr ipvsadm -D -f 8
+in_ns dr nft delete table ip mhs
+
+# A helper needs state
+service $VIP4:21 mhs $R1:8080
+get cl $VIP4:21 5
+check "port of a helper: served" 5 "$(total)"
+check "port of a helper: entries" 5 "$(made $VIP4:21)"
+dr ipvsadm -C
+
+# A server on the director
+service $VIP4:80 mhs $LOCAL:8080 $R2:8080
+get cl $VIP4 30
+check "local node: served" 30 "$(total)"
+check "local node: takes its share" yes "$([[ $reply = *dr=* ]] && echo yes)"
+check "local node: no entries" 0 "$(made $VIP4:80)"
+get cl $LOCAL:8080 20
+check "local node, direct: answered" "dr=20 " "$reply"
+dr ipvsadm -C
+
+# A firewall mark
+in_ns dr nft -f - <<-EOF
+	table ip mhs {
+		chain pre {
+			type filter hook prerouting priority -150
+			ip daddr $VIP4 tcp dport 80 meta mark set 7
+		}
+	}
+EOF
+service_mark 7
+get cl $VIP4 10
+check "mark: served" 10 "$(total)"
+check "mark: by entries" 10 "$(made 7)"
+dr ipvsadm -C
+in_ns dr nft delete table ip mhs
+
+# Conntrack keeps the flows of the service in its own table, and knows replies
+modprobe -q nf_conntrack
+dr sysctl -qw net.ipv4.vs.conntrack=1
+in_ns dr nft -f - <<-EOF
+	table ip mhs {
+		chain established {
+			type filter hook forward priority 0
+			ip saddr { $R1, $R2 } ct state != established drop
+		}
+	}
+EOF
+service $VIP4:80 mhs $R1:8080 $R2:8080
+get cl $VIP4 10
+check "vs.conntrack=1: served" 10 "$(total)"
+check "vs.conntrack=1: no entries" 0 "$(made $VIP4:80)"
+# and with the client's address hidden, as in a cluster of containers
+in_ns dr nft -f - <<-EOF
+	table ip hide {
+		chain post {
+			type nat hook postrouting priority 100
+			ip daddr { $R1, $R2 } masquerade
+		}
+	}
+EOF
+get cl $VIP4 10
+check "source address hidden: served" 10 "$(total)"
+check "source address hidden: no entries" 0 "$(made $VIP4:80)"
+in_ns dr nft delete table ip hide
+in_ns dr nft delete table ip mhs
+dr sysctl -qw net.ipv4.vs.conntrack=0
+dr ipvsadm -C
+service $VIP4:80 mhs $R1:8080 $R2:8080
+get cl $VIP4 10
+check "vs.conntrack=0 again: served" 10 "$(total)"
+dr ipvsadm -C
+
+# the control: without the way back
+service $VIP4:80 "mh -b mh-port" $R1:8080 $R2:8080
+get cl $VIP4 10
+check_cmp "control: mh makes entries" "$(conns)" -ge 10
+dr ipvsadm -C
