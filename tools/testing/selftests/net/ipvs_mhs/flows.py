@@ -209,7 +209,9 @@ class Flow:
 
 
 def again(sock):
-    """Was its SYN sent again?"""
+    """Was its SYN sent again?  SCTP does not tell."""
+    if sock.proto == socket.IPPROTO_SCTP:
+        return False
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
     return int.from_bytes(info[TOTAL_RETRANS:], sys.byteorder) > 0
 
