@@ -71,11 +71,21 @@ class Server:
         self.sel = selectors.DefaultSelector()
 
     def listen(self, name, port):
-        self.serve(name, socket.create_server(
+        self.answer_at(socket.create_server(
             ("::", port), family=socket.AF_INET6, backlog=4096,
-            dualstack_ipv6=True))
+            dualstack_ipv6=True), name)
 
-    def serve(self, name, sock):
+    def listen_sctp(self, name, addrs, port):
+        """SCTP tells its peer all addresses of a socket: one is enough."""
+        for addr in addrs:
+            sock = socket.socket(socket.AF_INET6 if ":" in addr else
+                                 socket.AF_INET, socket.SOCK_STREAM,
+                                 socket.IPPROTO_SCTP)
+            sock.bind((addr, port))
+            sock.listen(4096)
+            self.answer_at(sock, name)
+
+    def answer_at(self, sock, name):
         sock.setblocking(False)
         answer = name.encode() + b"\n"
         self.sel.register(sock, selectors.EVENT_READ,
@@ -108,27 +118,9 @@ class Server:
                 key.data(key.fileobj)
 
 
-def listeners(args):
-    """SCTP tells its peer all addresses of a socket: one is enough."""
-    if not args.sctp:
-        return [socket.create_server(("::", args.port), backlog=4096,
-                                     family=socket.AF_INET6,
-                                     dualstack_ipv6=True)]
-    socks = []
-    for addr in args.sctp.split(","):
-        sock = socket.socket(socket.AF_INET6 if ":" in addr else
-                             socket.AF_INET, socket.SOCK_STREAM,
-                             socket.IPPROTO_SCTP)
-        sock.bind((addr, args.port))
-        sock.listen(4096)
-        socks.append(sock)
-    return socks
-
-
 def serve(args):
     server = Server()
-    for sock in listeners(args):
-        server.serve(args.name, sock)
+    server.listen(args.name, args.port)
     server.run()
 
 
@@ -192,6 +184,11 @@ class Lab(Server):
         self.listen(name, int(port))
         return "ok"
 
+    def do_serve_sctp(self, netns, name, port, *addrs):
+        self.enter(netns)
+        self.listen_sctp(name, addrs, int(port))
+        return "ok"
+
     def do_client(self, netns, path, *args):
         for end in ("in", "out"):
             if os.path.exists(f"{path}.{end}"):
@@ -225,7 +222,7 @@ class Flow:
 
 
 def again(sock):
-    """Was its SYN sent again?  (Of TCP alone.)"""
+    """Was its SYN sent again?  SCTP does not tell."""
     if sock.proto == socket.IPPROTO_SCTP:
         return False
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)

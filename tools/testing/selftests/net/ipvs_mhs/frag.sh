@@ -32,6 +32,11 @@ load_module
 modprobe -q ipip
 modprobe -q ip6_tunnel
 setup_net 4
+ip_ns s3 <<-EOF
+	link set tunl0 up
+	link set ip6tnl0 up
+EOF
+ip -6 -n "$(ns s3)" tunnel change ip6tnl0 mode any
 dgram_servers $PORT --echo
 windows 3600000 3600000
 dr ipvsadm -R <<-EOF

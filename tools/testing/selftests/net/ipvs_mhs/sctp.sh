@@ -21,10 +21,8 @@ stray() {
 	local chunk
 
 	for chunk in "$@"; do
-		raw cl --dst $VIP4 --src 10.1.0.2 --ports 2000-2299 \
-			--sctp "$chunk" >/dev/null
-		raw cl --dst $VIP6 --src fd01::2 --ports 2000-2299 \
-			--sctp "$chunk" >/dev/null
+		raw cl --dst $VIP4 $VIP6 --src 10.1.0.2 fd01::2 \
+			--ports 2000-2299 --sctp "$chunk" >/dev/null
 	done
 }
 
@@ -38,20 +36,18 @@ stay() {
 
 # associations: on all servers; ends: none is left
 associations() {
-	local i
+	local i net lines n=0
 
 	for i in 1 2 3 4; do
-		in_ns s$i cat /proc/net/sctp/assocs
-	done | grep -vc ASSOC
+		net_dir s$i
+		mapfile -t lines <"$net/sctp/assocs"
+		n=$((n + ${#lines[@]} - 1))
+	done
+	echo $n
 }
 
 ends() {
 	[ "$(associations)" -eq 0 ]
-}
-
-# serving NAME: both endpoints
-serving() {
-	[ "$(in_ns "$1" grep -vc ENDPT /proc/net/sctp/eps)" -ge 2 ]
 }
 
 plan 24
@@ -60,12 +56,7 @@ modprobe -q sctp
 load_module
 setup_net 4
 for i in 1 2 3 4; do
-	bg_ns s$i python3 "$here/flows.py" serve --name s$i \
-		--sctp $VIP4,$VIP6 &
-	defer kill $!
-done
-for i in 1 2 3 4; do
-	busywait 20 serving s$i || note "s$i does not serve"
+	lab serve_sctp "$(ns s$i)" s$i $PORT $VIP4 $VIP6
 done
 windows 3600000 3600000
 pair_services "1 2 3" mhs
