@@ -79,6 +79,16 @@ test: setup	## kselftests in the machine (TESTS="FILE...": only these)
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS)
 
+# seconds of torture, hostile packets
+test-long: export MHS_TORTURE_S ?= 1800
+test-long: export MHS_PACKETS ?= 1000000
+
+.PHONY: test-long
+test-long: setup	## half an hour of stress, a million hostile packets (MHS_TORTURE_S=, MHS_PACKETS=)
+	@$(MACHINE)/build-module $(machine-kernel)
+	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 \
+		$(SELFTESTS)/torture.sh $(SELFTESTS)/hostile.sh
+
 .PHONY: check-qdisc
 check-qdisc: setup	## those of qdisc_tool only
 	@$(MACHINE)/build-module $(machine-kernel)

@@ -122,7 +122,8 @@ class Wire:
         self.seq = 0
 
     def send(self, packet):
-        self.sock.send(self.head + ETH[packet[0] >> 4] + packet)
+        kind = ETH[6 if packet[0] >> 4 == 6 else 4]
+        self.sock.send(self.head + kind + packet)
 
     def answers(self):
         """What has come, as (MAC address it is for, packet), when all that

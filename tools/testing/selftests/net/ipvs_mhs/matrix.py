@@ -179,7 +179,8 @@ class Run:
             self.record(members, kinds)
 
     def round(self, family, scheds, expire):
-        for name, value in (("mhs/hold_ms", 3600000), ("mhs/pin_ms", 3600000),
+        # short, for a service whose second server comes when it has settled
+        for name, value in (("mhs/hold_ms", 0), ("mhs/pin_ms", 100),
                             ("expire_nodest_conn", expire)):
             craft.vs_sysctl(name, value)
         services = [Service(next(self.ports), family, sched, cell)
@@ -188,6 +189,8 @@ class Run:
         craft.ipvsadm([line for s in services for line in s.make()])
         self.wait("settled table", lambda: self.all_mhs(
             lambda row: row["State"] == "stable"))
+        for name in ("mhs/hold_ms", "mhs/pin_ms"):
+            craft.vs_sysctl(name, 3600000)
         self.begin(services)
         craft.ipvsadm([s.event() for s in services])
         self.rebuilt()
