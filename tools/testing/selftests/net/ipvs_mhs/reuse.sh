@@ -31,7 +31,8 @@ cell() {
 	[ "$3" != mhs ] || wait_settled
 	# other ports each time: entries outlive their service
 	ports=$((ports + 100))
-	flow_start c --host $VIP4 --timeout 3 --ports "$ports-$((ports + 19))"
+	flow_start c --host $VIP4 --timeout 3 --pause 0.01 \
+		--ports "$ports-$((ports + 19))"
 	flow_send c churn 3600
 	until_more 25 opened cl
 	weight 1 0

@@ -49,8 +49,8 @@ roll() {
 	local i before
 
 	before=$(complaints "$sched")
-	flow_start a --host $VIP4 --timeout 3
-	flow_start b --host $VIP6 --timeout 3
+	flow_start a --host $VIP4 --timeout 3 --pause 0.03
+	flow_start b --host $VIP6 --timeout 3 --pause 0.03
 	flow_send a churn 3600
 	flow_send b churn 3600
 	for i in 1 2 3 4; do
