@@ -126,6 +126,20 @@ static bool mhs_entry_stale(const struct ip_vs_mhs *mhs,
 	       cp->state != IP_VS_TCP_S_ESTABLISHED;
 }
 
+/* Must plain UDP leave an entry, from another scheduler say?  When the server
+ * is out of service: its clients would never notice.
+ */
+static bool mhs_entry_leave(const struct ip_vs_mhs *mhs,
+			    const struct ip_vs_mhs_packet *p,
+			    const struct ip_vs_conn *cp)
+{
+	const struct ip_vs_dest *dest = cp->dest;
+
+	if (!p->lone || cp->control || !dest || dest->vfwmark != mhs->fwmark)
+		return false;
+	return !ip_vs_mhs_dest_listed(dest) || !atomic_read(&dest->weight);
+}
+
 /* The server of @dest: as a rule the slot names it */
 static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
 					      const u32 *slot,
@@ -365,8 +379,12 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	    ip_vs_mhs_backup(mhs->ipvs)) {
 		cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb,
 					     &p->iph);
-		if (cp)
+		if (cp && !mhs_entry_leave(mhs, p, cp))
 			return mhs_in_entry(mhs, p, slot, cp);
+		if (cp) {
+			mod_timer_pending(&cp->timer, jiffies);
+			__ip_vs_conn_put(cp);
+		}
 	}
 	if ((p->fresh && settling) ||
 	    ((p->fresh || p->lone) && (!svc || persistent || unsure)))

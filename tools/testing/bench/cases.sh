@@ -14,9 +14,9 @@ esac
 . "$(dirname "$0")/../selftests/net/ipvs_mhs/lib.sh"
 
 readonly FLOWS=60 MARK=9 PORT=80
-columns=(PktStateless PktOld PktCandidate PktTracked PktReply
+wanted=(PktStateless PktOld PktCandidate PktTracked PktReply
 	NewEntries PinnedEntries)
-row="%-26s %-5s %8s %8s %8s %8s %8s %8s %8s %8s\n"
+layout="%-26s %-5s %8s %8s %8s %8s %8s %8s %8s %8s\n"
 
 # servers SERVICE METHOD WEIGHT1: of a service, three of them
 servers() {
@@ -34,22 +34,22 @@ servers() {
 
 # line NAME SCHEDULER: what has happened so far
 line() {
-	local c v=()
+	local c values=()
 
-	for c in "${columns[@]}"; do
+	for c in "${wanted[@]}"; do
 		if [ "$2" = mhs ]; then
-			v+=("$(mhs "$c" "$key")")
+			values+=("$(mhs "$c" "$key")")
 		else
-			v+=("-")
+			values+=("-")
 		fi
 	done
 	# shellcheck disable=SC2059
-	printf "$row" "$1" "$2" "$(conns)" "${v[@]}"
+	printf "$layout" "$1" "$2" "$(conns)" "${values[@]}"
 }
 
 # one NAME HOST SERVICE METHOD: flows, then the first server is drained
 one() {
-	local name=$1 host=$2 service=$3 method=$4 sched
+	local what=$1 host=$2 service=$3 method=$4 sched
 
 	for sched in mh mhs; do
 		dr ipvsadm -C
@@ -70,7 +70,7 @@ one() {
 		flow_start "c$sched" --host "$host" --timeout 5
 		flow "c$sched" open $FLOWS >/dev/null
 		flow "c$sched" ping >/dev/null
-		line "$name" $sched
+		line "$what" $sched
 		servers "$service" "$method" 0 | head -n 1 | sed 's/^-a/-e/' |
 			dr ipvsadm -R
 		flow "c$sched" ping >/dev/null
@@ -107,7 +107,7 @@ for i in 1 2 3; do
 done
 echo "# $FLOWS TCP flows each, one question a flow and step"
 # shellcheck disable=SC2059
-printf "$row" case by entries stateless old candidate tracked replies new pinned
+printf "$layout" case by entries stateless old candidate tracked replies new pinned
 one "direct routing, IPv4" $VIP4 "-t $VIP4:80" -g
 one "direct routing, IPv6" $VIP6 "-t [$VIP6]:80" -g
 one "IPIP tunnel" $VIP4 "-t $VIP4:80" -i

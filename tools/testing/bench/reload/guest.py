@@ -63,7 +63,7 @@ def reload_again_and_again(command, load, interval_s):
 def measure(way, command, options):
     load = subprocess.Popen(
         [options.load, servers.LO, str(lib.PORT), str(options.clients),
-         str(options.seconds), str(options.requests),
+         str(options.pause), str(options.seconds), str(options.requests),
          f"{options.out}/{way}.csv"], stdout=subprocess.PIPE, text=True)
     reloads, statuses = reload_again_and_again(command, load,
                                                options.interval)
@@ -82,6 +82,7 @@ def main():
     parser.add_argument("--seconds", type=int, required=True)
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--clients", type=int, required=True)
+    parser.add_argument("--pause", type=int, required=True)
     parser.add_argument("--interval", type=float, required=True)
     parser.add_argument("--ways", default=",".join(WAYS))
     options = parser.parse_args()

@@ -16,7 +16,9 @@ client  takes commands, one a line, on standard input; each is answered by one
 
 Kinds: plain, and the packets of QUIC: initial, 0rtt, handshake, the same of
 version 2 and retry as initial2, 0rtt2, handshake2, retry2, then short, unknown
-(a version that nobody knows) and runt (a long header cut short).
+(a version that nobody knows) and runt (a long header cut short).  By ping only,
+plain ones as IP fragments made by hand: reversed, the last one first; by spray
+only: headless, without the first one.
 
 After each command: flows, and of the last ping: lost (no answer), refused (an
 ICMP error), moved (answered by another server than the time before), wrong
@@ -51,7 +53,7 @@ def long_header(kind, version, token, size):
 
 def datagram(kind, size):
     v1, v2 = 1, 0x6b3343cf
-    if kind == "plain":
+    if kind in ("plain", "reversed", "headless"):
         return b"x" * size
     if kind == "short":
         return bytes([0x40 | os.urandom(1)[0] & 0x3f]) + os.urandom(63)
@@ -108,6 +110,8 @@ class Client:
         self.flows = []
         self.family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
         self.spray_port = SPRAY_PORT
+        self.ident = 0
+        self.send = netlab.Sender() if args.bind else None
         self.clear()
 
     def clear(self):
@@ -142,7 +146,11 @@ class Client:
         for flow in flows:
             flow.sent = datagram(kind, self.args.size)
             try:
-                flow.sock.send(flow.sent)
+                if kind == "reversed":
+                    self.pieces(flow.sock.getsockname()[1], flow.sent, slice(
+                        None, None, -1))
+                else:
+                    flow.sock.send(flow.sent)
                 sel.register(flow.sock, selectors.EVENT_READ, flow)
             except ConnectionRefusedError:
                 self.refused += 1
@@ -156,6 +164,13 @@ class Client:
         self.lost += len(sel.get_map())
         sel.close()
 
+    def pieces(self, port, data, which):
+        packet = netlab.udp(self.args.bind, port, self.args.host,
+                            self.args.port, data)
+        self.ident += 1
+        for piece in list(netlab.fragments(packet, 1024, self.ident))[which]:
+            self.send(self.args.host, piece)
+
     def ping(self, kind="plain", new=False):
         self.clear()
         flows = [f for f in self.flows if not (new and f.server)]
@@ -163,12 +178,14 @@ class Client:
             self.burst(flows[i:i + BURST], kind)
 
     def spray(self, n, kind="plain"):
-        send = netlab.Sender()
-        data = datagram(kind, 32)
+        data = datagram(kind, self.args.size)
         for port in range(self.spray_port, self.spray_port + n):
-            send(self.args.host,
-                 netlab.udp(self.args.bind, port, self.args.host,
-                            self.args.port, data))
+            if kind == "headless":
+                self.pieces(port, data, slice(1, None))
+            else:
+                self.send(self.args.host,
+                          netlab.udp(self.args.bind, port, self.args.host,
+                                     self.args.port, data))
         self.spray_port += n
 
     def close(self):

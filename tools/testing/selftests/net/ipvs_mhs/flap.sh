@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
+# timeout: 720
 # weight: 60
 # A tenth of the servers comes and goes: flows of the others never notice, an
 # older flow of a server that is back within the hold time costs no entry, and

@@ -29,7 +29,7 @@ fwm_edit() {
 
 # fwm_total COLUMN
 fwm_total() {
-	SVC4=1 SVC6=1 pair_total "$1"
+	SVC4=1 SVC6=none pair_total "$1"
 }
 
 # dgrams COMMAND...: to the UDP clients, as pair

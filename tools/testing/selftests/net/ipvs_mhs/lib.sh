@@ -504,7 +504,7 @@ dgram_servers() {
 	for ns in /run/netns/s[0-9]*-"$$"; do
 		names+=("${ns##*/}")
 	done
-	python3 "$here/dgrams.py" serve --ports "$@" "${names[@]}" \
+	python3 -S "$here/dgrams.py" serve --ports "$@" "${names[@]}" \
 		>"$work/dgrams.ready" &
 	defer kill $!
 	busywait 20 test -s "$work/dgrams.ready" ||
@@ -519,7 +519,7 @@ flow_start() {
 	shift
 	if [ -n "${client_py:-}" ]; then
 		mkfifo "$work/$name.in" "$work/$name.out"
-		bg_ns "${client_ns:-cl}" python3 "$here/$client_py" client \
+		bg_ns "${client_ns:-cl}" python3 -S "$here/$client_py" client \
 			"$@" <"$work/$name.in" >"$work/$name.out" &
 		defer kill $!
 	else

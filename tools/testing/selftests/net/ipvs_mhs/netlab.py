@@ -68,6 +68,25 @@ def udp(src, sport, dst, dport, data):
     return ip(UDP, src, dst, summed(UDP, src, dst, seg, 6))
 
 
+def fragments(packet, size, ident):
+    """The same in pieces of @size bytes, a multiple of 8, without DF."""
+    v6 = packet[0] >> 4 == 6
+    hlen = 40 if v6 else 20
+    proto = packet[6 if v6 else 9]
+    addrs = packet[8:40] if v6 else packet[12:20]
+    src, dst = (socket.inet_ntop(socket.AF_INET6 if v6 else socket.AF_INET, a)
+                for a in (addrs[:len(addrs) // 2], addrs[len(addrs) // 2:]))
+    for at in range(0, len(packet) - hlen, size):
+        piece = packet[hlen + at:hlen + at + size]
+        more = hlen + at + size < len(packet)
+        if v6:
+            yield ip(44, src, dst, struct.pack("!BBHI", proto, 0, at | more,
+                                               ident) + piece)
+        else:
+            yield ip(proto, src, dst, piece, ident & 0xffff,
+                     at >> 3 | more << 13)
+
+
 def tcp(src, sport, dst, dport, flags=0x10, data=b""):
     seg = struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4, flags, 8192,
                       0, 0) + data

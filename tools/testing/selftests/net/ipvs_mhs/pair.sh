@@ -38,10 +38,12 @@ pair_edit() {
 
 # pair_total COLUMN: of /proc/net/ip_vs_mhs, the sum of both
 pair_total() {
-	dr awk -v c="$1" -v a="$SVC4" -v b="$SVC6" '
-		NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
-		$2 == a || $2 == b { sum += $n[c] }
-		END { print sum + 0 }' /proc/net/ip_vs_mhs
+	local n total=0
+
+	for n in $(mhs "$1" "$SVC4") $(mhs "$1" "$SVC6"); do
+		total=$((total + n))
+	done
+	echo $total
 }
 
 # pair_state STATE: are both in it?  For busywait, like the next ones

@@ -139,6 +139,7 @@ dr ipvsadm -C
 for i in 1 2 3; do
 	ip_ns s$i <<-EOF
 		addr add 10.3.0.$((10 + i))/32 dev lo
+		link set tunl0 up
 	EOF
 	ip_ns rt <<-EOF
 		route add 10.3.0.$((10 + i))/32 via 10.2.0.$((10 + i)) mtu lock 1400

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Send TCP segments that no socket makes: floods, stray RST and FIN.
+"""Send TCP segments that no socket makes: floods, stray RST and FIN; or with
+--sctp packets of one chunk.
 
 The sources are one of
 
@@ -15,9 +16,7 @@ them, and a server that drops the segment leaves the machine to the director.
 Prints sent=N.
 """
 import argparse
-import ipaddress
 import itertools
-import random
 import socket
 import struct
 import sys
@@ -26,12 +25,19 @@ import time
 FLAGS = {"F": 1, "S": 2, "R": 4, "P": 8, "A": 16}
 
 
+def packed(addr):
+    return socket.inet_pton(
+        socket.AF_INET6 if ":" in addr else socket.AF_INET, addr)
+
+
 class Sender:
     def __init__(self, args, dst):
-        self.dst = ipaddress.ip_address(dst)
-        self.v6 = self.dst.version == 6
+        self.name = dst
+        self.dst = packed(dst)
+        self.v6 = ":" in dst
         self.flags = 0
         self.good = args.good
+        self.chunk = args.sctp
         self.sent = 0
         self.sock = socket.socket(
             socket.AF_INET6 if self.v6 else socket.AF_INET,
@@ -41,7 +47,7 @@ class Sender:
         seg = bytearray(struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4,
                                     self.flags, 8192, 0, 0))
         if self.good:
-            pseudo = src + self.dst.packed + struct.pack("!II", len(seg), 6)
+            pseudo = src + self.dst + struct.pack("!II", len(seg), 6)
             words = struct.unpack(f"!{(len(pseudo) + len(seg)) // 2}H",
                                   pseudo + bytes(seg))
             total = sum(words)
@@ -52,15 +58,20 @@ class Sender:
 
     def send(self, src, sport, dport):
         """src: packed address"""
-        seg = self.tcp(src, sport, dport)
+        if self.chunk is None:
+            proto, seg = 6, self.tcp(src, sport, dport)
+        else:
+            proto = 132
+            seg = struct.pack("!HHIIBBH", sport, dport, 1, 0, self.chunk, 0,
+                              4)
         if self.v6:
-            packet = struct.pack("!IHBB", 6 << 28, len(seg), 6, 64)
+            packet = struct.pack("!IHBB", 6 << 28, len(seg), proto, 64)
         else:
             packet = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(seg), 0, 0,
-                                 64, 6, 0)
+                                 64, proto, 0)
         try:
-            self.sock.sendto(packet + src + self.dst.packed + seg,
-                             (str(self.dst), 0))
+            self.sock.sendto(packet + src + self.dst + seg,
+                             (self.name, 0))
             self.sent += 1
         except OSError:     # no buffers: not sent
             pass
@@ -76,12 +87,16 @@ def sources(args, src):
     if args.pairs:
         for line in sys.stdin:
             addr, port = line.split()
-            yield ipaddress.ip_address(addr).packed, int(port)
+            yield packed(addr), int(port)
     elif src:
-        addr = ipaddress.ip_address(src).packed
+        addr = packed(src)
         for port in span(args.ports):
             yield addr, port
     else:
+        # these take long to import in emulation
+        import ipaddress
+        import random
+
         net = ipaddress.ip_network(args.net)
         base, size = int(net.network_address), len(net.network_address.packed)
         mask = net.num_addresses - 1
@@ -100,6 +115,7 @@ def main():
     parser.add_argument("--dports", default="80", help="F-L: each in turn")
     parser.add_argument("--flags", nargs="+", default=["S"],
                         help="of F, S, R, P and A: all so, then all so, ...")
+    parser.add_argument("--sctp", type=int, metavar="CHUNK")
     parser.add_argument("--good", action="store_true")
     parser.add_argument("--net", default="10.64.0.0/10")
     parser.add_argument("--src", nargs="+", default=[])

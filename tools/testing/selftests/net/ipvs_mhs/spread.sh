@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 35
 # Flows spread evenly over servers and by weight, whatever clients' addresses
 # have in common.

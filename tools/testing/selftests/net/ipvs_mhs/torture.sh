@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 400
-# weight: 100
+# timeout: 600
+# weight: 80
 # cpus: 2
 # memory: 1G
 # Servers, services, namespaces and the module come and go at any moment, flags,

@@ -31,7 +31,7 @@ moved() {
 	check_cmp "$1, and few others" $((n - $2)) -le 15
 }
 
-plan 49
+plan 50
 load_module
 setup_net 4
 dgram_servers $PORT
@@ -140,4 +140,13 @@ pair_edit -d 2
 pair ping
 check_cmp "control: mh loses the flows of a deleted server" \
 	"$(sum lost)" -gt 10
+dr ipvsadm -R <<-EOF
+	-E -u $SVC4 -s mhs
+	-E -u $SVC6 -s mhs
+EOF
+wait_settled "$SVC4"
+wait_settled "$SVC6"
+pair ping
+check "mhs after mh: they leave the entries of that server" "0 0" \
+	"$(sum lost) $(sum s2)"
 dr ipvsadm -C

@@ -87,7 +87,8 @@ def network():
 
 def service():
     """The virtual service, as a restart finds it."""
-    run("modprobe ip_vs")
+    if not os.path.exists("/proc/net/ip_vs"):
+        run("modprobe ip_vs")
     module = os.environ.get("MHS_KO", "")
     if SCHEDULER == "mhs" and not os.path.exists("/sys/module/ip_vs_mhs"):
         if not os.path.exists(module):

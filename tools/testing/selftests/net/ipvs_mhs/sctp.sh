@@ -1,0 +1,119 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 50
+# SCTP: an INIT begins a flow, other packets belong to an older one; ABORT and
+# SHUTDOWN make no entry.
+
+# shellcheck disable=SC2034 # for pair.sh
+PORT=80 proto=--sctp-service
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+# chunks of these types, RFC 9260 3.2
+DATA=0 ABORT=6 SHUTDOWN=7 SHUTDOWN_ACK=8
+
+# stray CHUNK...: a packet of each from 300 ports to each service
+stray() {
+	local chunk
+
+	for chunk in "$@"; do
+		raw cl --dst $VIP4 $VIP6 --src 10.1.0.2 fd01::2 \
+			--ports 2000-2299 --sctp "$chunk" >/dev/null
+	done
+}
+
+made() {
+	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
+}
+
+stay() {
+	check "$1: associations stay" "0 0" "$(sum broken) $(sum moved)"
+}
+
+# associations: on all servers; ends: none is left
+associations() {
+	local i net lines n=0
+
+	for i in 1 2 3 4; do
+		net_dir s$i
+		mapfile -t lines <"$net/sctp/assocs"
+		n=$((n + ${#lines[@]} - 1))
+	done
+	echo $n
+}
+
+ends() {
+	[ "$(associations)" -eq 0 ]
+}
+
+plan 24
+modprobe -q sctp
+[ -e /proc/net/sctp ] || skip_all "no SCTP in this kernel"
+load_module
+setup_net 4
+for i in 1 2 3 4; do
+	lab serve_sctp "$(ns s$i)" s$i $PORT $VIP4 $VIP6
+done
+windows 3600000 3600000
+pair_services "1 2 3" mhs
+pair_clients --sctp --timeout 6
+pair open 30
+pair ping
+check "associations opened" "60 0 0" \
+	"$(sum flows) $(sum broken) $(sum failed)"
+check_cmp "s1 has some" "$(sum s1)" -gt 5
+stray $DATA $ABORT
+check "stable: no entry" "0 0" "$(conns) $(made)"
+check_cmp "stable: packets without entry" "$(pair_total PktStateless)" -ge 1400
+
+# One server comes, another is drained
+pair_edit -a 4 -g
+pair_edit -e 1 -g -w 0
+result "hold phase" "$(pair_holding; echo $?)"
+pair ping
+stay "hold"
+stray $ABORT $SHUTDOWN $SHUTDOWN_ACK
+check "hold: no entry" 0 "$(made)"
+pair open 20
+check "hold: new associations" "100 0" "$(sum flows) $(sum failed)"
+pair ping
+stay "hold, with new ones"
+check_cmp "hold: those of unstable slots have an entry" "$(made)" -gt 4
+check "hold: made for INIT" "$(pair_total NewEntries)" "$(made)"
+mine=$(sum s4)
+check_cmp "hold: the new server has some" "$mine" -gt 2
+result "pin phase" "$(to_pin; echo $?)"
+base=$(made)
+stray $ABORT $SHUTDOWN $SHUTDOWN_ACK
+check_cmp "pin: ABORT and SHUTDOWN make no entry" $(($(made) - base)) -lt 40
+pair ping
+stay "pin"
+base=$(made)
+check_cmp "pin: entries" "$(pair_total PinnedEntries)" -gt 5
+stray $DATA
+check_cmp "control: other packets do make one" $(($(made) - base)) -gt 100
+result "merged" "$(to_stable; echo $?)"
+pair ping
+stay "merged"
+check "merged: the new server has its own" "$mine" "$(sum s4)"
+check "associations, at the servers" 100 "$(associations)"
+pair reset
+result "ABORT ends them" "$(busywait 10 ends; echo $?)"
+
+# orderly, on stable slots
+pair open 5
+pair close
+result "SHUTDOWN ends them" "$(busywait 10 ends; echo $?)"
+dr ipvsadm -C
+
+# The same with mh
+base=$(conns)
+pair_services "1 2 3" mh -b mh-port
+pair open 10
+check "control: mh makes an entry for each" $((base + 20)) "$(conns)"
+pair reset
+dr ipvsadm -C
