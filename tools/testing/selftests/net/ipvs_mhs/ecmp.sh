@@ -118,7 +118,7 @@ synced() {
 	[ "$(conns d2)" -ge "$1" ]
 }
 
-plan 26
+plan 27
 fresh_module table_size=4093
 setup_net 4
 director d2 30
@@ -211,8 +211,11 @@ start d2 2 3 4
 on d2 "-a -t SVC -r REAL1 -g -w 0"
 paths 30
 ask c ping
-check "a new director breaks the flows of a drained server" "$mine" \
-	"$(sum broken)"
+note "the hole: a new director breaks $(sum broken) of 120 flows"
+check_cmp "a new director breaks the flows of a drained server" \
+	"$(sum broken)" -ge "$mine"
+# the table moves a few slots of other servers, too
+check_cmp "and few others" $(($(sum broken) - mine)) -le 12
 ask c reset
 in_ns d2 ipvsadm -C
 dr ipvsadm -C
