@@ -9,7 +9,6 @@ which leaves the machine to the director.
 Prints NAME<tab>0 or 1<tab>TEXT for each check.
 """
 import argparse
-import os
 import random
 import struct
 import sys

@@ -19,17 +19,17 @@ both() {
 # on NAMESPACE LINE...: of ipvsadm -R, all at once; SVC stands for either service,
 # REAL1 and so on for its servers
 on() {
-	local n=$1 line lines="" real v4 v6
+	local n=$1 line batch="" real v4 v6
 
 	shift
 	for line in "$@"; do
 		real=${line##*REAL}
 		real=${real%% *}
 		v4=${line/SVC/$SVC4} v6=${line/SVC/$SVC6}
-		lines+=${v4/REAL?/10.2.0.1$real:80}$'\n'
-		lines+=${v6/REAL?/[fd02::1$real]:80}$'\n'
+		batch+=${v4/REAL?/10.2.0.1$real:80}$'\n'
+		batch+=${v6/REAL?/[fd02::1$real]:80}$'\n'
 	done
-	in_ns "$n" ipvsadm -R <<<"$lines"
+	in_ns "$n" ipvsadm -R <<<"$batch"
 }
 
 # start NAMESPACE SERVER...: its services, settled.  A machine that is too slow

@@ -18,8 +18,8 @@ sys.dont_write_bytecode = True
 
 import craft  # noqa: E402
 from craft import ACK, FIN, SYN  # noqa: E402
-from matrix_cells import (COLUMNS, KNOBS, all_cells, expected,  # noqa: E402
-                          name_of, write)
+from matrix_cells import (KNOBS, all_cells, expected, name_of,  # noqa: E402
+                          write)
 
 VIP = {4: "10.9.0.1", 6: "fd09::1"}
 CLIENT = {4: "10.1.0.2", 6: "fd01::2"}
@@ -199,7 +199,8 @@ class Run:
         self.each_cell(services, [
             ("plain", "plain", Service.ack), ("entry", "entry", Service.ack),
             ("of B", "of B", Service.ack), ("new", "new", Service.syn),
-            ("reuse", "reuse", Service.syn), ("reuse entry", "ended", Service.syn),
+            ("reuse", "reuse", Service.syn),
+            ("reuse entry", "ended", Service.syn),
             ("error", "erring", Service.error)])
         self.look_for_entries(mhs)
         if mhs:
