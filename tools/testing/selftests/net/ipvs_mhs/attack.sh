@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
+# timeout: 480
 # weight: 60
 # Floods of SYN, ACK, RST, FIN, UDP and QUIC from random sources, IPv4 and IPv6,
 # on stable, held and pinned slots: never more entries than the limits, none

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
+# timeout: 480
 # weight: 70
 # Flows that change director, by the router's choice among equal paths and in
 # the middle of a transition, with the sync daemon for the entries there are.

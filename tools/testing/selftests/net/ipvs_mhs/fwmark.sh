@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 60
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
 # what becomes of packets whose mark may mean a service of another scheduler.
@@ -19,12 +19,14 @@ fwm() {
 		END { exit n != 2 || ok != n }' /proc/net/ip_vs_mhs
 }
 
-# fwm_edit COMMAND SERVER [ARGUMENTS]: of both
+# fwm_lines COMMAND SERVER [ARGUMENTS]: of both; fwm_edit: do so
+fwm_lines() {
+	echo "$1 -f ${mark:-1} -r 10.2.0.$((10 + $2)):0 -g ${*:3}"
+	echo "$1 -f ${mark:-1} -6 -r [fd02::$((10 + $2))]:0 -g ${*:3}"
+}
+
 fwm_edit() {
-	dr ipvsadm -R <<-EOF
-		$1 -f ${mark:-1} -r 10.2.0.$((10 + $2)):0 -g ${*:3}
-		$1 -f ${mark:-1} -6 -r [fd02::$((10 + $2))]:0 -g ${*:3}
-	EOF
+	fwm_lines "$@" | dr ipvsadm -R
 }
 
 # fwm_total COLUMN
@@ -85,10 +87,10 @@ windows 3600000 3600000
 dr ipvsadm -R <<-EOF
 	-A -f 1 -s mhs
 	-A -f 1 -6 -s mhs
+	$(fwm_lines -a 1)
+	$(fwm_lines -a 2)
+	$(fwm_lines -a 3)
 EOF
-for i in 1 2 3; do
-	fwm_edit -a $i
-done
 result "settled" "$(busywait 20 fwm 's == "stable"'; echo $?)"
 flow_start c4 --host $VIP4,$OTHER4 --timeout 4
 flow_start c6 --host $VIP6,$OTHER6 --timeout 4

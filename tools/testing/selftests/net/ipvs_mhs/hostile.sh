@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 400
+# timeout: 600
 # weight: 60
 # Malformed, truncated and hostile packets of every kind, always the same ones:
 # no entry, no flow in order disturbed, no skb leaked, no word from the kernel.

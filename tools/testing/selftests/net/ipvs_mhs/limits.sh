@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 45
 # Thresholds: the flows of a limited server have entries and are counted, others
 # have none; with flag-1 others help out, the same on each director.  flag-3
