@@ -9,11 +9,10 @@ SOURCES := $(CURDIR)/net/netfilter/ipvs
 MACHINE := tools/testing/machine
 UNIT := tools/testing/unit
 SELFTESTS := tools/testing/selftests/net/ipvs_mhs
+QDISC_TESTS := tools/testing/selftests/net/qdisc_tool
 # a test says what it weighs, files that tests source do not
-TESTS ?= $(shell grep -lE '^\# weight: [0-9]' $(SELFTESTS)/*)
-
-QDISC_TESTS ?= $(shell grep -lE '^\# weight: [0-9]' \
-	tools/testing/selftests/net/qdisc_tool/*.py)
+tests-in = $(shell grep -lE '^\# weight: [0-9]' $(1)/*)
+TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
 
 # Without KERNEL= the module is for KDIR; machines run 6.1 then.
 machine-kernel := $(or $(KERNEL),6.1)
@@ -80,10 +79,21 @@ test: setup	## kselftests in the machine (TESTS="FILE...": only these)
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS)
 
-.PHONY: check-qdisc
-check-qdisc: setup	## the same for qdisc_tool; not yet a part of check
+# seconds of torture, hostile packets
+test-long: export MHS_TORTURE_S ?= 1800
+test-long: export MHS_PACKETS ?= 1000000
+
+.PHONY: test-long
+test-long: setup	## half an hour of stress, a million hostile packets (MHS_TORTURE_S=, MHS_PACKETS=)
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) $(QDISC_TESTS)
+	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 \
+		$(SELFTESTS)/torture.sh $(SELFTESTS)/hostile.sh
+
+.PHONY: check-qdisc
+check-qdisc: setup	## those of qdisc_tool only
+	@$(MACHINE)/build-module $(machine-kernel)
+	@$(MACHINE)/run --kernel $(machine-kernel) \
+		$(call tests-in,$(QDISC_TESTS))
 
 .PHONY: check-module
 check-module: setup	## build with every warning an error, with sparse
@@ -104,6 +114,19 @@ check-harness-vm: setup	## tests of the machine runner in a machine, 3 minutes
 .PHONY: style
 style: setup	## checkpatch and shellcheck; no output is good
 	@$(MACHINE)/style
+
+##@ Measurements
+
+.PHONY: bench-reload
+bench-reload: setup	## haproxy reloaded under load in four ways (BENCH="--seconds 60 ...")
+	@$(MACHINE)/setup --plots $(machine-kernel)
+	@tools/testing/bench/reload/run --kernel $(machine-kernel) $(BENCH)
+
+.PHONY: bench-cases
+bench-cases: setup	## entries and packets by kind of service, mh beside mhs
+	@$(MACHINE)/build-module $(machine-kernel)
+	@$(MACHINE)/run --kernel $(machine-kernel) \
+		--exec tools/testing/bench/cases.sh
 
 ##@ To try it
 

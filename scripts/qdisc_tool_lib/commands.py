@@ -199,18 +199,20 @@ def iptables_commands(lane):
 
 
 def remove_rules_commands(lane):
-    """Commands that take a rule set away; each may fail."""
-    if lane.gated:
+    """Commands that take a rule set away; each may fail.  A setup that was
+    killed does not say which it chose."""
+    if lane.gated or lane.mode == "ingress":
         return []
-    if lane.classifier == "nft":
-        return [["nft", "delete", "table", "inet", _rule_name(lane)]]
     commands = []
-    for tool in ("iptables", "ip6tables"):
-        table = [tool, "-w", "-t", "mangle"]
-        commands += [[*table, "-D", "POSTROUTING", "-o", lane.device,
-                      "-j", _rule_name(lane)],
-                     [*table, "-F", _rule_name(lane)],
-                     [*table, "-X", _rule_name(lane)]]
+    if lane.classifier in ("nft", "auto"):
+        commands.append(["nft", "delete", "table", "inet", _rule_name(lane)])
+    if lane.classifier in ("iptables", "auto"):
+        for tool in ("iptables", "ip6tables"):
+            table = [tool, "-w", "-t", "mangle"]
+            commands += [[*table, "-D", "POSTROUTING", "-o", lane.device,
+                          "-j", _rule_name(lane)],
+                         [*table, "-F", _rule_name(lane)],
+                         [*table, "-X", _rule_name(lane)]]
     return commands
 
 

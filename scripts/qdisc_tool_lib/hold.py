@@ -26,6 +26,9 @@ _DRAIN_S = 5.0
 _DRAIN_POLL_S = 0.001
 # What was released needs a moment to reach the listener and be counted there.
 _SETTLE_COUNTERS_S = 0.02
+# A local sender whose SYN was held for more than a second looks twice a second
+# whether it has left, and then sends it again.
+_LOCAL_RETRY_S = 0.6
 
 
 def release(lane, netlink):
@@ -115,6 +118,17 @@ class Hold:
             raise
         self.began = self._last_empty = time.monotonic()
 
+    def _wait_for_queues(self):
+        """Wait until the receive queue may be as short as it was."""
+        now = time.monotonic()
+        give_up = now + _DRAIN_S
+        at_least = now + (_LOCAL_RETRY_S if
+                          self._backlog.still_needed(self.waiting) else 0)
+        while now < at_least or now < give_up and \
+                self._backlog.still_needed(self._in_queues()):
+            time.sleep(_DRAIN_POLL_S)
+            now = time.monotonic()
+
     def _in_queues(self):
         """What was released and has not reached its listener yet."""
         return counters.softnet_waiting() + sum(
@@ -143,10 +157,7 @@ class Hold:
             empty_at = time.monotonic()
         finally:
             if raised:
-                give_up = time.monotonic() + _DRAIN_S
-                while (self._backlog.still_needed(self._in_queues()) and
-                       time.monotonic() < give_up):
-                    time.sleep(_DRAIN_POLL_S)
+                self._wait_for_queues()
                 self._backlog.restore()
         time.sleep(_SETTLE_COUNTERS_S)
         plug = self._lane.find_plug(self._netlink)

@@ -6,9 +6,11 @@
  * wrk starts its clock when the connection is there, and ab gives up after ten
  * that were refused; here both are what is measured.
  *
- * usage: load ADDRESS PORT CLIENTS SECONDS REQUESTS HISTOGRAM
+ * usage: load ADDRESS PORT CLIENTS PAUSE_MS SECONDS REQUESTS HISTOGRAM
  *
- * It ends after SECONDS or, if that is not 0, REQUESTS.  HISTOGRAM gets lines
+ * Each client pauses between requests, so that a machine with few CPUs gets to
+ * reload.  It ends after SECONDS or, if that is not 0, REQUESTS.  HISTOGRAM
+ * gets lines
  * "microseconds,count": bucket by its upper limit, 2 % apart.  On stdout: one
  * JSON object.
  */
@@ -37,7 +39,7 @@ static const char request[] =
 
 struct client {
 	int fd;
-	long long begin;
+	long long begin, next;
 	size_t got;
 	char head[16];		/* "HTTP/1.x 200" is all that matters */
 };
@@ -45,6 +47,7 @@ struct client {
 static struct sockaddr_in target;
 static struct client *clients;
 static int poll_fd;
+static long long pause_us;
 static unsigned long long buckets[BUCKETS], errors[MAX_ERRNO];
 static unsigned long long done, failed, longest, running;
 
@@ -64,11 +67,13 @@ static void die(const char *what)
 
 static void finish(struct client *client, int error)
 {
-	unsigned long long took = now_us() - client->begin;
+	long long now = now_us();
+	unsigned long long took = now - client->begin;
 	int bucket = took ? ceil(log(took) / log(BUCKET_GROWTH)) : 0;
 
 	close(client->fd);
 	client->fd = -1;
+	client->next = now + pause_us;
 	running--;
 	if (error >= 0) {
 		failed++;
@@ -184,17 +189,18 @@ int main(int argc, char **argv)
 	long long start, end;
 	int count, i, n;
 
-	if (argc != 7) {
-		fprintf(stderr, "usage: load ADDRESS PORT CLIENTS SECONDS "
-			"REQUESTS HISTOGRAM\n");
+	if (argc != 8) {
+		fprintf(stderr, "usage: load ADDRESS PORT CLIENTS PAUSE_MS "
+			"SECONDS REQUESTS HISTOGRAM\n");
 		return 2;
 	}
 	target.sin_family = AF_INET;
 	target.sin_port = htons(atoi(argv[2]));
 	count = atoi(argv[3]);
 	start = now_us();
-	end = start + atoll(argv[4]) * 1000000;
-	limit = strtoull(argv[5], NULL, 10);
+	pause_us = atoll(argv[4]) * 1000;
+	end = start + atoll(argv[5]) * 1000000;
+	limit = strtoull(argv[6], NULL, 10);
 	clients = calloc(count, sizeof(*clients));
 	poll_fd = epoll_create1(0);
 	if (inet_pton(AF_INET, argv[1], &target.sin_addr) != 1 || count < 1 ||
@@ -205,6 +211,7 @@ int main(int argc, char **argv)
 	for (;;) {
 		long long now = now_us();
 		int over = now >= end || (limit && done + failed >= limit);
+		long long wait_us = 100000;
 
 		for (i = 0; i < count; i++) {
 			struct client *client = &clients[i];
@@ -212,15 +219,19 @@ int main(int argc, char **argv)
 			if (client->fd >= 0 &&
 			    now - client->begin > GIVE_UP_US)
 				finish(client, ETIMEDOUT);
-			if (client->fd < 0 && !over)
+			if (client->fd >= 0 || over)
+				continue;
+			if (now >= client->next)
 				begin(client);
+			else if (client->next - now < wait_us)
+				wait_us = client->next - now;
 		}
 		if (!running && over)
 			break;
-		n = epoll_wait(poll_fd, events, 256, 100);
+		n = epoll_wait(poll_fd, events, 256, (wait_us + 999) / 1000);
 		for (i = 0; i < n; i++)
 			advance(events[i].data.ptr, events[i].events);
 	}
-	report(argv[6], (now_us() - start) / 1e6);
+	report(argv[7], (now_us() - start) / 1e6);
 	return 0;
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 35
 # vs.conntrack=1 makes state that mhs saves otherwise: the log says so, once.
 # With the rules that the documentation gives there is none.

@@ -28,12 +28,9 @@ def addr(text):
 
 
 def checksum(data):
-    if len(data) % 2:
-        data += b"\0"
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
+    """Words of 16 bits added with their carries: a remainder by 65535."""
+    number = int.from_bytes(data + b"\0" * (len(data) % 2), "big")
+    return ~(number % 65535 or number and 65535) & 0xffff
 
 
 def ip(src, dst, proto, payload, ident=0, ttl=64):
@@ -122,7 +119,8 @@ class Wire:
         self.seq = 0
 
     def send(self, packet):
-        self.sock.send(self.head + ETH[packet[0] >> 4] + packet)
+        kind = ETH[6 if packet[0] >> 4 == 6 else 4]
+        self.sock.send(self.head + kind + packet)
 
     def answers(self):
         """What has come, as (MAC address it is for, packet), when all that

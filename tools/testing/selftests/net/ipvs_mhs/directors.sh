@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 55
+# timeout: 720
+# weight: 60
 # Directors with the same servers have the same tables, whatever the order of
 # commands, and take over each other's flows; with mh these are reset.  Another
 # scheduler in the same namespace is left as it is.
@@ -45,19 +45,26 @@ orders() {
 	EOF
 }
 
-# prints NAMESPACE: state, fingerprints and servers of its only service
+# prints NAMESPACE: state, fingerprints and servers of its only service, in $line
 prints() {
-	local c words=()
+	local net lines head row i word
 
-	for c in State OldPrint CandidatePrint Servers; do
-		words+=("$(mhs $c $VIP4:80 "$1")")
+	net_dir "$1"
+	mapfile -t lines <"$net/ip_vs_mhs"
+	read -ra head <<<"${lines[0]}"
+	read -ra row <<<"${lines[1]:-}"
+	line=""
+	[ -n "${row[*]}" ] || return 0
+	for word in State OldPrint CandidatePrint Servers; do
+		for i in "${!head[@]}"; do
+			[ "${head[i]}" != $word ] || line+=${line:+ }${row[i]}
+		done
 	done
-	echo "${words[*]}"
 }
 
 # settled_prints NAMESPACE [WANT]: a rebuild may come a moment after a change
 settled_prints() {
-	line=$(prints "$1")
+	prints "$1"
 	[ "${line%% *}" = stable ] && [ "$line" = "${2:-$line}" ]
 }
 
@@ -72,7 +79,8 @@ print_of() {
 	local a="$work/order.$2.a" b="$work/order.$2.b" lines
 
 	{
-		[ "$(prints "$1")" = "   " ] || echo "-D -t $VIP4:80"
+		prints "$1"
+		[ -z "$line" ] || echo "-D -t $VIP4:80"
 		mapfile -t lines <"$a"
 		printf '%s\n' "${lines[@]}"
 		[ $(($2 % 2)) -eq 0 ] ||

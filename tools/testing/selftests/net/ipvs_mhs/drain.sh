@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 600
 # weight: 45
 # Draining and deleting a server keeps its flows, IPv4 by direct routing and
 # IPv6 in tunnels; with mh, draining refuses new flows and deleting cuts old.

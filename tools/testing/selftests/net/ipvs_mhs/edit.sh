@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 75
+# timeout: 600
+# weight: 45
 # Editing a live service: edits that change nothing, flags, persistence, a
 # threshold, the forwarding method, the scheduler.  What is new holds for new
 # flows; older ones go on.

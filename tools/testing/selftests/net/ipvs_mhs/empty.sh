@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 25
 # No server takes new flows: older flows go on, new ones are refused at once,
 # and the first server that comes back serves every key.

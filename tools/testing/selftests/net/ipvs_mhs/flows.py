@@ -32,8 +32,10 @@ closed of them), moved (answered by another server than before), failed (could
 not be opened), refused (of them), slow (a lost SYN was sent again), and the
 number of flows of each server.  After churn (stop churn) and since: done,
 failed and slow of the flows of churn and the number that each server answered.
+
+Options of servers: --name, --port; of clients: --host, --port, --bind ADDRESS,
+--timeout SECONDS, --ports FIRST-LAST of churn, --pause SECONDS between its flows
 """
-import argparse
 import collections
 import ctypes
 import os
@@ -45,10 +47,21 @@ import struct
 import sys
 import threading
 import time
+import types
 
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 TOTAL_RETRANS = 100     # where tcp_info has it
+OPTIONS = {
+    "name": "",         # of a server
+    "host": "",
+    "port": 80,
+    "sctp": "",         # of a client: instead of TCP; of a server: A,A...
+    "bind": "",         # source address
+    "timeout": 5.0,     # seconds
+    "ports": "0",       # of churn, FIRST-LAST
+    "pause": 0.0,       # seconds between two flows of churn
+}
 
 
 class Server:
@@ -197,7 +210,7 @@ class Lab(Server):
         self.enter(netns)
         os.dup2(os.open(f"{path}.in", os.O_RDONLY), 0)
         os.dup2(os.open(f"{path}.out", os.O_WRONLY), 1)
-        client(parser().parse_args(["client", *args]))
+        client(options(args))
 
 
 class Flow:
@@ -404,34 +417,33 @@ def client(args):
         c.report()
 
 
-def parser():
-    top = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    sub = top.add_subparsers(dest="role", required=True)
-    p = sub.add_parser("serve")
-    p.add_argument("--name", required=True)
-    p.add_argument("--port", type=int, default=80)
-    p = sub.add_parser("client")
-    p.add_argument("--host", required=True, help="A,A,...: in turn")
-    p.add_argument("--port", type=int, default=80)
-    p.add_argument("--bind", help="source address")
-    p.add_argument("--sctp", action="store_true")
-    p.add_argument("--timeout", type=float, default=5, help="seconds")
-    p.add_argument("--ports", default="0", help="of churn, FIRST-LAST")
-    p.add_argument("--pause", type=float, default=0,
-                   help="seconds between two flows of churn")
-    sub.add_parser("lab")
-    return top
+def options(words):
+    """--KEY VALUE or --KEY...; argparse takes long to import in emulation."""
+    args = types.SimpleNamespace(**OPTIONS)
+    words = list(words)
+    while words:
+        key = words.pop(0)
+        name = key.removeprefix("--")
+        if name not in OPTIONS or name == key:
+            sys.exit(f"flows.py: no option {key}, there are "
+                     f"--{' --'.join(OPTIONS)}")
+        flag = not words or words[0].startswith("--")
+        value = "yes" if flag else words.pop(0)
+        setattr(args, name, type(OPTIONS[name])(value))
+    return args
 
 
 def main():
-    args = parser().parse_args()
-    if args.role == "lab":
+    role, *words = sys.argv[1:] or ["--help"]
+    if role == "lab":
         Lab().run()
-    elif args.role == "serve":
-        serve(args)
+    elif role == "serve":
+        serve(options(words))
+    elif role == "client":
+        client(options(words))
     else:
-        client(args)
+        print(__doc__, end="")
+        sys.exit(role not in ("-h", "--help"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 40
 # Datagrams in fragments go as a whole to one server, by direct routing and in
 # tunnels, also when the last fragment comes first.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 60
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
 # what becomes of packets whose mark may mean a service of another scheduler.

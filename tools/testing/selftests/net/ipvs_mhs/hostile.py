@@ -161,8 +161,9 @@ def main():
     ring.flush()
     flows.look()
     took = time.monotonic() - start
-    print("#", 0, f"{args.phase}: {args.count} packets of {sum(map(len, kinds))} "
-          f"shapes in {took:.0f} s", sep="\t")
+    total = sum(map(len, kinds))
+    print("#", 0, f"{args.phase}: {args.count} packets of {total} shapes in "
+          f"{took:.0f} s", sep="\t")
     made = entries(args.director) - before
     name = f"{args.phase}: hostile packets"
     if args.phase != "pin":

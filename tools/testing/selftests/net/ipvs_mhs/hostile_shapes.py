@@ -6,7 +6,8 @@ import struct
 from craft import (ACK, FIN, ICMP, ICMP6, RST, SCTP, SYN, TCP, UDP, addr,
                    checksum, ip, summed, tcp, udp)
 
-PORTS = (80, 81, 82, 83, 84)    # by direct routing, IPIP, GUE, GRE, masquerading
+# by direct routing, IPIP, GUE, GRE, masquerading
+PORTS = (80, 81, 82, 83, 84)
 MASQ = 84
 CLIENT = {4: addr("10.1.0.2"), 6: addr("fd01::2")}
 VIP = {4: addr("10.9.0.1"), 6: addr("fd09::1")}
@@ -35,7 +36,8 @@ def l4s(src, dst, sport, dport, flags):
     common = dgram + bytes(8)
     for kind in (0, 2, 6, 7, 8, 10, 14, 255):
         for length in (0, 3, 4, 20, 65535):
-            yield SCTP, common + struct.pack("!BBH", kind, 0, length) + bytes(16)
+            chunk = struct.pack("!BBH", kind, 0, length) + bytes(16)
+            yield SCTP, common + chunk
     for size in (0, 4, 11, 12, 13, 15):
         yield SCTP, (common + b"\x06\0\0\x04")[:size]
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 60
 # ICMP errors about flows without an entry reach the server of the flow and no
 # other, in every phase of a slot, TCP and UDP; those about flows with an entry

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
+# timeout: 480
 # weight: 40
 # Flows that idle longer than the TCP timeout go on without an entry, and with
 # pin_ms=0 the window of a change follows that timeout: a flow that sends

@@ -124,7 +124,7 @@ busywait() {
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
-		nap 0.05
+		nap 0.1
 	done
 }
 
@@ -432,13 +432,12 @@ stable() {
 
 # opened NAMESPACE: connections begun in there, since it is there
 opened() {
-	local net line n
+	local net lines
 
 	net_dir "$1"
-	while read -r line; do
-		[[ $line != Tcp:\ [0-9]* ]] || read -r _ _ _ _ _ n _ <<<"$line"
-	done <"$net/snmp"
-	echo "$n"
+	mapfile -t lines <"$net/snmp"
+	[[ "${lines[*]}" =~ Tcp:(\ -?[0-9]+){4}\ ([0-9]+) ]]
+	echo "${BASH_REMATCH[2]}"
 }
 
 # grown N COMMAND...: is what it counts by N more than $before?

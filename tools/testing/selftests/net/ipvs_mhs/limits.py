@@ -50,10 +50,11 @@ class Director:
             lines.append(f"-a {self.service} -r "
                          f"{REAL[self.family].format(n, port)} -g -w 1{more}")
         craft.ipvsadm(lines)
-        if sched.startswith("mhs"):
-            while any(row["State"] == "settling"
-                      for row in craft.mhs_state().values()):
-                time.sleep(0.05)
+        end = time.monotonic() + 20
+        while (any(row["State"] != "stable"
+                   for row in craft.mhs_state().values()) and
+               time.monotonic() < end):
+            time.sleep(0.05)
 
     def edit(self, sched):
         craft.ipvsadm([f"-E {self.service} -s {sched}"])

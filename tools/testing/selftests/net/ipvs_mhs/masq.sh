@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
+# timeout: 480
 # weight: 60
 # Masquerading without entries: TCP and UDP in both families, a port that
 # differs, a change of servers, ICMP errors in both directions, path MTU,

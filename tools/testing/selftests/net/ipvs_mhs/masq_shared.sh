@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
+# timeout: 480
 # weight: 60
 # Masquerading where the way back is not plain: services that share a server,
 # another scheduler's service, clients that talk to a server directly, the

@@ -18,8 +18,8 @@ sys.dont_write_bytecode = True
 
 import craft  # noqa: E402
 from craft import ACK, FIN, SYN  # noqa: E402
-from matrix_cells import (COLUMNS, KNOBS, all_cells, expected,  # noqa: E402
-                          name_of, write)
+from matrix_cells import (KNOBS, all_cells, expected, name_of,  # noqa: E402
+                          write)
 
 VIP = {4: "10.9.0.1", 6: "fd09::1"}
 CLIENT = {4: "10.1.0.2", 6: "fd01::2"}
@@ -179,7 +179,8 @@ class Run:
             self.record(members, kinds)
 
     def round(self, family, scheds, expire):
-        for name, value in (("mhs/hold_ms", 3600000), ("mhs/pin_ms", 3600000),
+        # short, for a service whose second server comes when it has settled
+        for name, value in (("mhs/hold_ms", 0), ("mhs/pin_ms", 100),
                             ("expire_nodest_conn", expire)):
             craft.vs_sysctl(name, value)
         services = [Service(next(self.ports), family, sched, cell)
@@ -188,6 +189,8 @@ class Run:
         craft.ipvsadm([line for s in services for line in s.make()])
         self.wait("settled table", lambda: self.all_mhs(
             lambda row: row["State"] == "stable"))
+        for name in ("mhs/hold_ms", "mhs/pin_ms"):
+            craft.vs_sysctl(name, 3600000)
         self.begin(services)
         craft.ipvsadm([s.event() for s in services])
         self.rebuilt()
@@ -196,7 +199,8 @@ class Run:
         self.each_cell(services, [
             ("plain", "plain", Service.ack), ("entry", "entry", Service.ack),
             ("of B", "of B", Service.ack), ("new", "new", Service.syn),
-            ("reuse", "reuse", Service.syn), ("reuse entry", "ended", Service.syn),
+            ("reuse", "reuse", Service.syn),
+            ("reuse entry", "ended", Service.syn),
             ("error", "erring", Service.error)])
         self.look_for_entries(mhs)
         if mhs:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
+# timeout: 480
 # weight: 60
 # A server is drained or deleted, in every combination of expire_nodest_conn,
 # conn_reuse_mode, sloppy_tcp and schedule_icmp: what becomes of older flows,

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 35
 # Every forwarding method without entries: direct routing, tunnels, servers of
 # the other family, the local node, and clients on the director itself.

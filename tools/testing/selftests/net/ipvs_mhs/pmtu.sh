@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 60
 # Path-MTU discovery with a hop of 1400 bytes: on the client's side, where the
 # error is about a server's packet to a client; behind the director by direct

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
-# weight: 50
+# timeout: 480
+# weight: 35
 # /proc/net/ip_vs_mhs: its columns, in every state of a service, and while
 # several read it and the servers change.
 

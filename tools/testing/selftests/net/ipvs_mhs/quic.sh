@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 60
 # QUIC, UDP on the ports of the parameter quic_ports: an Initial begins a flow,
 # as a SYN does, other packets belong to an older one, which is held and then

@@ -16,9 +16,7 @@ them, and a server that drops the segment leaves the machine to the director.
 Prints sent=N.
 """
 import argparse
-import ipaddress
 import itertools
-import random
 import socket
 import struct
 import sys
@@ -27,10 +25,16 @@ import time
 FLAGS = {"F": 1, "S": 2, "R": 4, "P": 8, "A": 16}
 
 
+def packed(addr):
+    return socket.inet_pton(
+        socket.AF_INET6 if ":" in addr else socket.AF_INET, addr)
+
+
 class Sender:
     def __init__(self, args, dst):
-        self.dst = ipaddress.ip_address(dst)
-        self.v6 = self.dst.version == 6
+        self.name = dst
+        self.dst = packed(dst)
+        self.v6 = ":" in dst
         self.flags = 0
         self.good = args.good
         self.chunk = args.sctp
@@ -43,7 +47,7 @@ class Sender:
         seg = bytearray(struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4,
                                     self.flags, 8192, 0, 0))
         if self.good:
-            pseudo = src + self.dst.packed + struct.pack("!II", len(seg), 6)
+            pseudo = src + self.dst + struct.pack("!II", len(seg), 6)
             words = struct.unpack(f"!{(len(pseudo) + len(seg)) // 2}H",
                                   pseudo + bytes(seg))
             total = sum(words)
@@ -66,8 +70,8 @@ class Sender:
             packet = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(seg), 0, 0,
                                  64, proto, 0)
         try:
-            self.sock.sendto(packet + src + self.dst.packed + seg,
-                             (str(self.dst), 0))
+            self.sock.sendto(packet + src + self.dst + seg,
+                             (self.name, 0))
             self.sent += 1
         except OSError:     # no buffers: not sent
             pass
@@ -83,12 +87,16 @@ def sources(args, src):
     if args.pairs:
         for line in sys.stdin:
             addr, port = line.split()
-            yield ipaddress.ip_address(addr).packed, int(port)
+            yield packed(addr), int(port)
     elif src:
-        addr = ipaddress.ip_address(src).packed
+        addr = packed(src)
         for port in span(args.ports):
             yield addr, port
     else:
+        # these take long to import in emulation
+        import ipaddress
+        import random
+
         net = ipaddress.ip_network(args.net)
         base, size = int(net.network_address), len(net.network_address.packed)
         mask = net.num_addresses - 1

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 70
+# timeout: 480
+# weight: 50
 # memory: 2G
 # Large changes under traffic: a thousand servers one by one, many services.
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
-# weight: 45
+# timeout: 480
+# weight: 35
 # A client's reset reaches its server in every phase of a slot, without an
 # entry; stray RST and FIN never make one.  With mh a reset without an entry
 # is lost and the server keeps the socket.

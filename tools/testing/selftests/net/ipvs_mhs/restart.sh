@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 70
+# timeout: 720
+# weight: 60
 # Flows outlive a restore of the configuration, a restart of the director and
 # a director that is filled slowly while they send, or begins in the middle of
 # a transition; with mh they do not.

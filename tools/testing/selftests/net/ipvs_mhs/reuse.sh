@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 80
+# timeout: 600
+# weight: 55
 # A client that uses 20 source ports again and again while a server is drained
 # and then deleted: no connection is slow, fails or meets the server, whatever
 # conn_reuse_mode and expire_nodest_conn are.  With mh some do.
@@ -31,14 +31,15 @@ cell() {
 	[ "$3" != mhs ] || wait_settled
 	# other ports each time: entries outlive their service
 	ports=$((ports + 100))
-	flow_start c --host $VIP4 --timeout 3 --ports "$ports-$((ports + 19))"
+	flow_start c --host $VIP4 --timeout 3 --pause 0.01 \
+		--ports "$ports-$((ports + 19))"
 	flow_send c churn 3600
-	until_more 45 opened cl
+	until_more 25 opened cl
 	weight 1 0
 	t=$(now)
-	until_more 30 opened cl
+	until_more 20 opened cl
 	dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
-	until_more 45 opened cl
+	until_more 25 opened cl
 	flow c stop churn
 	met=$(value s1)
 	slow=$(value slow)

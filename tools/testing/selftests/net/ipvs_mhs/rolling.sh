@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
-# weight: 35
+# timeout: 600
+# weight: 45
 # A rolling update, each server in turn out (weight 0) and back, under new
 # connections: none fails with mhs; mh refuses the share of the one that is out.
 
@@ -49,8 +49,8 @@ roll() {
 	local i before
 
 	before=$(complaints "$sched")
-	flow_start a --host $VIP4 --timeout 3
-	flow_start b --host $VIP6 --timeout 3
+	flow_start a --host $VIP4 --timeout 3 --pause 0.03
+	flow_start b --host $VIP6 --timeout 3 --pause 0.03
 	flow_send a churn 3600
 	flow_send b churn 3600
 	for i in 1 2 3 4; do

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 50
 # SCTP: an INIT begins a flow, other packets belong to an older one; ABORT and
 # SHUTDOWN make no entry.

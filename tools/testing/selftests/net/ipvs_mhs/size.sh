@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 60
+# timeout: 480
+# weight: 50
 # memory: 1G
 # Parameters, sysctls and memory: what is allowed works, what is not is refused
 # with a word of what would be.

@@ -1,16 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 400
-# weight: 100
+# timeout: 600
+# weight: 80
 # cpus: 2
 # memory: 1G
-# Servers, services, namespaces and the module come and go at any moment, under
-# traffic of every kind; afterwards nothing is left.
+# Servers, services, namespaces and the module come and go at any moment, flags,
+# methods, sysctls and the sync daemon change, under traffic of every kind;
+# afterwards nothing is left.  MHS_TORTURE_S: for how many seconds.
 
 . "${0%/*}/lib.sh"
 
-: "${TORTURE_S:=30}"	# seconds
-stop=$((SECONDS + TORTURE_S))
+: "${MHS_TORTURE_S:=30}"
+stop=$((SECONDS + MHS_TORTURE_S))
 
 # loop NAME COMMAND...: until the time is over; counts its rounds
 loop() {
@@ -28,36 +29,95 @@ rounds() {
 	cat "$work/$1.rounds" 2>/dev/null || echo 0
 }
 
-# one change of the IPv4 service in dr
-change() {
-	local s=10.2.0.$((11 + RANDOM % 3)):80
+SERVICES=("-t $VIP4:80" "-t [$VIP6]:80" "-u $VIP4:53" "-u [$VIP6]:443"
+	"--sctp-service $VIP4:80" "-f 7" "-u $VIP4:443")
+METHODS=(-g -g -g -i -m "-i --tun-type gue --tun-port 6080" "-i --tun-type gre")
+FLAGS=("" "-b flag-1" "-b flag-2" "-b flag-3" "-p 5" "-b flag-1,flag-3")
 
-	case $((RANDOM % 12)) in
-	0 | 1 | 2) dr ipvsadm -e -t $VIP4:80 -r $s -g -w $((RANDOM % 3)) ;;
-	3 | 4) dr ipvsadm -d -t $VIP4:80 -r $s ;;
-	5 | 6 | 7) dr ipvsadm -a -t $VIP4:80 -r $s -g -w 1 ;;
-	8) dr ipvsadm -e -t $VIP4:80 -r $s -i -w 1 ;;
-	9) dr ipvsadm -e -t $VIP4:80 -r $s -g -w 1 -x $((RANDOM % 2 * 100)) ;;
-	10)
-		dr ipvsadm -E -t $VIP4:80 -s wlc
-		dr ipvsadm -E -t $VIP4:80 -s mhs -b flag-$((1 + RANDOM % 3))
-		;;
-	11)
-		dr ipvsadm -C
-		base | dr ipvsadm -R
-		;;
-	esac
+# real SERVICE NUMBER: its address for -r
+real() {
+	local port=${1##*:}
+
+	[ "$port" -gt 0 ] 2>/dev/null || port=80
+	if [[ $1 = *\[* ]]; then
+		echo "[fd02::1$2]:$port"
+	else
+		echo "10.2.0.1$2:$port"
+	fi
 }
 
 base() {
-	echo "-A -t $VIP4:80 -s mhs"
-	add_servers 1 2 3
-	echo "-A -t [$VIP6]:80 -s mhs"
-	echo "-a -t [$VIP6]:80 -r [fd02::11]:80 -g -w 1"
-	echo "-A -u $VIP4:80 -s mhs"
-	echo "-a -u $VIP4:80 -r 10.2.0.11:80 -g -w 1"
-	echo "-A -f 7 -s mhs"
-	echo "-a -f 7 -r 10.2.0.12:80 -g -w 1"
+	local i svc
+
+	for svc in "${SERVICES[@]}"; do
+		echo "-A $svc -s mhs"
+		for i in 1 2 3; do
+			echo "-a $svc -r $(real "$svc" $i) -g -w 1"
+		done
+	done
+}
+
+# reload: the module goes and comes back, unless another namespace needs it
+reload() {
+	dr ipvsadm -C
+	if busywait 3 rmmod ip_vs_mhs; then
+		echo >>"$work/reloads"
+		insmod "$MHS_KO"
+	fi
+	dr ipvsadm -R <<<"$all"
+}
+
+# a few changes in a row, without a process for each
+change() {
+	local i svc server how todo=""
+
+	for ((i = 0; i < 8; i++)); do
+		svc=${SERVICES[RANDOM % ${#SERVICES[@]}]}
+		server="$svc -r $(real "$svc" $((1 + RANDOM % 3)))"
+		how=${METHODS[RANDOM % ${#METHODS[@]}]}
+		case $((RANDOM % 12)) in
+		[0-3]) todo+="-e $server -g -w $((RANDOM % 3))" ;;
+		4 | 5) todo+="-d $server" ;;
+		[6-8]) todo+="-a $server -g -w 1" ;;
+		9) todo+="-e $server $how -w 1" ;;
+		10) todo+="-e $server -g -w 1 -x $((RANDOM % 2 * 100))" ;;
+		11) todo+="-E $svc -s mhs ${FLAGS[RANDOM % ${#FLAGS[@]}]}" ;;
+		esac
+		todo+=$'\n'
+	done
+	# it stops at the first line that fails
+	while [ -n "$todo" ]; do
+		dr ipvsadm -R <<<"${todo%%$'\n'*}"
+		todo=${todo#*$'\n'}
+	done
+	case $((RANDOM % 8)) in
+	0)
+		dr ipvsadm -E -t $VIP4:80 -s wlc
+		dr ipvsadm -E -t $VIP4:80 -s mhs
+		;;
+	1)
+		dr ipvsadm -C
+		dr ipvsadm -R <<<"$all"
+		;;
+	2)
+		dr ipvsadm -Sn >"$work/saved"
+		dr ipvsadm -C
+		dr ipvsadm -R <"$work/saved"
+		;;
+	3 | 7) reload ;;
+	4)
+		dr ipvsadm --start-daemon backup --mcast-interface eth0
+		dr ipvsadm --start-daemon master --mcast-interface eth0
+		;;
+	5)
+		dr ipvsadm --stop-daemon backup
+		dr ipvsadm --stop-daemon master
+		;;
+	6)
+		dr ipvsadm -Z
+		dr ipvsadm --set $((1 + RANDOM % 900)) $((1 + RANDOM % 9)) 9
+		;;
+	esac
 }
 
 knobs() {
@@ -66,7 +126,11 @@ knobs() {
 	dr sh -c "echo $((RANDOM % 3 * 500)) >$d/mhs/hold_ms
 		echo $((RANDOM % 3 * 700)) >$d/mhs/pin_ms
 		echo $((RANDOM % 2 * 1000)) >$d/mhs/max_entries
+		echo $((RANDOM % 2 * 50)) >$d/mhs/max_quic_entries
 		echo $((RANDOM % 2)) >$d/expire_nodest_conn
+		echo $((RANDOM % 2)) >$d/sloppy_tcp
+		echo $((RANDOM % 2)) >$d/schedule_icmp
+		echo $((RANDOM % 2)) >$d/drop_entry
 		echo $((RANDOM % 3)) >$d/conn_reuse_mode
 		echo $((RANDOM % 2)) >$d/conntrack
 		cat /proc/net/ip_vs_mhs; ipvsadm -Ln --stats"
@@ -83,37 +147,41 @@ namespace() {
 	ip -n "$n" link add d0 type dummy
 	ip -n "$n" addr add 10.2.0.9/24 dev d0
 	ip -n "$n" link set d0 up
-	base | nsenter "--net=/run/netns/$n" ipvsadm -R
+	nsenter "--net=/run/netns/$n" ipvsadm -R <<<"$all"
 	nsenter "--net=/run/netns/$n" hping3 -q -S -c 20 -i u1000 -p 80 $VIP4
 	nsenter "--net=/run/netns/$n" ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
 	nsenter "--net=/run/netns/$n" hping3 -q -S -c 20 -i u1000 -p 80 $VIP4
 	ip netns del "$n"
 }
 
-flood() {
-	in_ns rt hping3 -q "$@" -c 300 -i u500 -p 80 --rand-source $VIP4
-}
-
-plan 9
+plan 7
 load_module
 setup_net 3
-base | dr ipvsadm -R
-stop=$((SECONDS + TORTURE_S))
+all=$(base)
+: >"$work/reloads"
+dr ipvsadm -R <<<"$all"
+mac=$(dr ip -br link show eth0 | awk '{ print $3 }')
+stop=$((SECONDS + MHS_TORTURE_S))
 pids=()
-for job in "change change" "knobs knobs" "namespace namespace" \
-	"syn flood -S" "ack flood -A" "rst flood -R"; do
-	# shellcheck disable=SC2086
-	loop $job &
+bg_ns rt python3 "$here/storm.py" --dev vdr --mac "$mac" \
+	--seconds "$MHS_TORTURE_S" >"$work/storm" &
+pids+=($!)
+for job in change knobs namespace; do
+	loop $job $job &
 	pids+=($!)
 done
 flow_start c --host $VIP4 --timeout 2
-flow c churn "$TORTURE_S"
+flow c churn "$MHS_TORTURE_S"
 served=$(value "done")
 wait "${pids[@]}"
 
-for name in change knobs namespace syn ack rst; do
+for name in change knobs namespace; do
 	check_cmp "$name went on, rounds" "$(rounds $name)" -gt 0
 done
+note "the module was reloaded $(wc -l <"$work/reloads") times"
+note "$(<"$work/storm")"
+check "packets of every kind went on" 26 \
+	"$(grep -oE "=[1-9][0-9]*" "$work/storm" | wc -l)"
 check_cmp "connections were made meanwhile" "$served" -gt 5
 
 dr ipvsadm -C

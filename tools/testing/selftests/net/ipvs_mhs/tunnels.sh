@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 60
 # IPIP, GUE and GRE servers side by side, servers of the other address family
 # in the same tunnels, and several servers on one address: no entries, and

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
+# timeout: 480
 # weight: 50
 # UDP never has an entry.  After a change the old server goes on for the hold
 # time while it is in service, then the candidate takes over; a drained or

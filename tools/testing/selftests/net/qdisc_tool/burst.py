@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 100
+# timeout: 600
+# weight: 90
 """Connections held on loopback, few and many: who is held, and that nobody
 is lost.  Controls are the recipe that is handed round (naive_loopback)."""
 
@@ -52,7 +52,7 @@ def is_held(address=LO4, port=PORT):
 @test
 def s2_held_connections_are_delayed_and_none_is_dropped():
     set_up("lo", "--port", str(PORT))
-    for count in (1, 100, 1500, 4000):
+    for count in (1, 100, 1500):
         server = listen()
         before = counters()
         result = hold_and_release(count)
@@ -69,7 +69,7 @@ def s3_release_of_a_burst_loses_nothing_with_the_default_backlog():
     set_up("lo", "--port", str(PORT))
     listen()
     before = counters()
-    hold_and_release(3000)
+    hold_and_release(2000)
     lost_nothing(before)
     equal(read(f"/proc/sys/{BACKLOG}"), "1000\n", "restored")
 
@@ -81,8 +81,8 @@ def s3_control_the_naive_release_loses_a_part():
     listen()
     before = counters()
     naive_plug("block")
-    with Clients(LO4, 3000) as clients:
-        wait_for(lambda: plug_waiting("lo") == 3000, "held SYNs")
+    with Clients(LO4, 2000) as clients:
+        wait_for(lambda: plug_waiting("lo") == 2000, "held SYNs")
         naive_plug("release_indefinite")
         clients.finish()
     lost = growth(before, "TCPSynRetrans", *LOSSES)
@@ -99,8 +99,11 @@ def s3_a_full_listener_is_reported():
         result = protecting.finish()
         clients.finish(0.1)
     equal(result.status, 123, "status")
-    check(result.hold["drops"]["ListenOverflows"], "not counted")
-    check("accept queue" in result.err, result.err)
+    # Which of its two queues is full first depends on the kernel.
+    drops = result.hold["drops"]
+    check(drops["ListenOverflows"] or drops["TCPReqQFullDrop"], drops)
+    check("accept queues" in result.err or "SYN queues" in result.err,
+          result.err)
     with Protecting(*LONG, "--allow-drops") as protecting, \
             Clients(LO4, 60) as clients:
         wait_for(lambda: plug_waiting("lo") == 60, "held SYNs")
@@ -359,7 +362,7 @@ def p23_a_root_that_others_replace_is_noticed():
     set_up("lo", "-p", str(PORT))
     run("tc qdisc replace dev lo root handle 1: pfifo")
     check("root qdisc" in tool("check", expect=1).out, "check sees nothing")
-    result = tool("protect", "--", "sh", "-c", "exit 3", expect=3)
+    result = tool("protect", *LONG, "--", "sh", "-c", "exit 3", expect=3)
     check("not protected" in result.err, result.err)
     result = tool("setup", "-d", "lo", "-p", str(PORT), expect=125)
     check("pfifo 1:" in result.err, result.err)
@@ -401,4 +404,4 @@ def s18_status_says_what_is_known():
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main(loopback, ("nft", "iptables", "ip6tables"))

@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 400
-# weight: 140
+# timeout: 600
+# weight: 130
 """Whatever dies, hangs or collides, the plug opens again and the wrapped
 command's own exit is what the caller sees."""
 
@@ -12,9 +12,10 @@ import signal
 import subprocess
 import time
 
-from lib import (PORT, Clients, Protecting, check, defer, equal, listen,
+from lib import (PORT, Clients, Protecting, Tool, check, defer, equal, listen,
                  loopback, main, naive_loopback, naive_plug, note, picture,
-                 plug_waiting, read, run, set_up, sysctl, test, tool, wait_for)
+                 plug_waiting, program, read, run, set_up, sysctl, test, tool,
+                 wait_for)
 from restart import Load, Server, processes
 
 LO = "127.0.0.1"
@@ -37,39 +38,33 @@ def connects():
     return took_ms
 
 
-def start(*arguments, **options):
-    return subprocess.Popen(["qdisc_tool", *arguments], text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            **options)
-
-
 @test
 def s1_killed_at_any_moment_it_leaves_no_hold():
     listen()
     set_up("lo", "-p", str(PORT))
     prepared = picture("lo")
     began = time.monotonic()
-    tool("protect", "--", "sleep", "0.3")
+    tool("protect", *LONG, "--", "sleep", "0.3")
     whole_s = time.monotonic() - began
     seed = random.randrange(1 << 30)
-    note(f"seed {seed}, a whole run takes {whole_s:.1f} s")
+    note(f"seed {seed}, a whole run takes {whole_s:.2f} s")
     moment = random.Random(seed)
     held = 0
     for number in range(KILLS):
-        process = start("protect", *LONG, "--", "sleep", "0.3",
-                        start_new_session=True)
+        process = Tool("protect", *LONG, "--", "sleep", "0.3",
+                       new_session=True)
         time.sleep(moment.uniform(0, 1.1 * whole_s))
         held += bool(watchdogs())
         if number % 2:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
         else:
             os.killpg(process.pid, signal.SIGKILL)
         wait_for(lambda: not watchdogs(), "the watchdog's end")
         connects()
         equal(picture("lo"), prepared, "after a kill")
-        process.communicate()
+        process.wait()
     note(f"{held} of {KILLS} killed while a watchdog lived")
-    check(held, "no kill met a hold")
+    check(held >= KILLS / 4, "few kills met a hold")
 
 
 @test
@@ -104,7 +99,7 @@ def s1_killed_watchdog_is_replaced_by_its_caller():
     equal(result.status, 124, "status")
     check("watchdog" in result.err, result.err)
     connects()
-    tool("protect", "--", "true")
+    tool("protect", *LONG, "--", "true")
 
 
 @test
@@ -127,8 +122,7 @@ def s1_both_killed_release_or_the_next_protect_helps():
 
 def kill_both():
     """Kill a protect and its watchdog in one moment."""
-    process = start("protect", *LONG, "--", "sleep", "60",
-                    start_new_session=True)
+    process = Tool("protect", *LONG, "--", "sleep", "60", new_session=True)
     wait_for(lambda: processes("sleep"), "the command")
     pids = [process.pid, *watchdogs()]
     for pid in pids:
@@ -136,7 +130,7 @@ def kill_both():
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.wait()
 
 
 @test
@@ -164,15 +158,14 @@ def s1_a_killed_setup_is_done_again_by_the_next():
     whole_s = time.monotonic() - began
     for number in range(4):
         tool("clear", "-q")
-        process = start(*arguments)
-        # The second half: before that, Python starts.
-        time.sleep((5 + number) / 9 * whole_s)
-        process.kill()
-        process.communicate()
+        process = Tool(*arguments)
+        time.sleep((1 + number) / 5 * whole_s)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
         note(run("tc qdisc show dev lo"))
         connects()
         tool(*arguments)
-    tool("protect", "--", "true")
+    tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
     check("noqueue" in run("tc qdisc show dev lo"), "not cleared")
 
@@ -195,14 +188,14 @@ def s1_a_raised_backlog_is_restored_later():
 def s8_a_hold_ends_at_its_deadline():
     listen()
     set_up("lo", "-p", str(PORT))
-    process = start("protect", "--json", "--max-hold", "300ms", "--",
-                    "sleep", "60")
+    process = Tool("protect", "--json", "--max-hold", "300ms", "--", "sleep",
+                   "60")
     wait_for(lambda: processes("sleep"), "the command")
     with Clients(LO) as clients:
         clients.finish()
         equal(clients.errors, [], "errors")
     check(process.poll() is None, "the command is gone")
-    process.terminate()
+    process.send_signal(signal.SIGTERM)
     process.wait()
     result = tool("protect", "--max-hold", "200ms", "--", "sleep", "3",
                   expect=124)
@@ -220,15 +213,16 @@ def s9_exit_status_and_streams_are_the_commands():
     for command, status in (("exit 0", 0), ("exit 1", 1), ("exit 42", 42),
                             ("kill -9 $$", 128 + signal.SIGKILL)):
         tool("protect", "-q", "--", "sh", "-c", command, expect=status)
-    result = tool("protect", "-q", "--", "sh", "-c", "cat; echo e >&2",
-                  input="through")
+    result = program("protect", "-q", "--", "sh", "-c", "cat; echo e >&2",
+                     input="through")
     equal((result.out, result.err), ("through", "e\n"), "streams")
-    tool("protect", "--", "/no/such/command", expect=127)
-    tool("protect", "--", "/etc/passwd", expect=126)
+    tool("protect", *LONG, "--", "/no/such/command", expect=127)
+    tool("protect", *LONG, "--", "/etc/passwd", expect=126)
     result = tool("protect", "-q", "--user", "nobody", "--", "id", "-un")
     equal(result.out, "nobody\n", "user")
-    equal(tool("protect", "-q", "--", "sh", "-c", "ls /proc/self/fd").out
-          .split()[:3], ["0", "1", "2"], "descriptors")
+    # The third is what "ls" opens.
+    equal(program("protect", "-q", "--", "ls", "/proc/self/fd").out.split(),
+          ["0", "1", "2", "3"], "descriptors")
     connects_again()
 
 
@@ -243,18 +237,20 @@ def s9_signals_release_and_reach_the_command():
     listen()
     set_up("lo", "-p", str(PORT))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        process = start("protect", *LONG, "--", "sleep", "60")
+        process = Tool("protect", *LONG, "--", "sleep", "60")
         wait_for(lambda: processes("sleep"), "the command")
         with Clients(LO) as clients:
             wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
             process.send_signal(number)
             clients.finish()
             equal(clients.errors, [], "errors")
-        process.communicate()
+        process.wait()
         equal(process.returncode, 128 + number, "status")
         equal(processes("sleep"), [], "the command")
-    process = start("protect", "-q", *LONG, "--", "sh", "-c",
-                    "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done")
+    process = subprocess.Popen(
+        ["qdisc_tool", "protect", "-q", *LONG, "--", "sh", "-c",
+         "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done"],
+        stdout=subprocess.PIPE)
     process.stdout.readline()
     process.send_signal(signal.SIGUSR1)
     process.communicate()
@@ -266,17 +262,14 @@ def s10_concurrent_calls_share_one_hold():
     listen()
     set_up("lo", "-p", str(PORT))
     prepared = picture("lo")
-    processes_ = [start("protect", "--json", *LONG, "--settle", "0", "--",
-                        "sleep", f"{0.1 * (number % 3)}")
-                  for number in range(20)]
+    calls = [Tool("protect", "--json", *LONG, "--settle", "0", "--", "sleep",
+                  f"{0.1 * (number % 3)}") for number in range(20)]
     with Clients(LO, 10) as clients:
-        results = [process.communicate()[1] for process in processes_]
+        results = [call.wait() for call in calls]
         clients.finish()
         equal(clients.errors, [], "errors")
-    equal([process.returncode for process in processes_], [0] * 20, "status")
-    reports = [json.loads(err.splitlines()[-1])["holds"][0]
-               for err in results]
-    shared = max(report.get("sharers", 0) for report in reports)
+    equal([result.status for result in results], [0] * 20, "status")
+    shared = max(result.hold.get("sharers", 0) for result in results)
     note(f"at most {shared} shared a hold")
     check(shared > 1, "nothing was shared")
     wait_for(lambda: not watchdogs(), "the watchdog's end")
@@ -305,14 +298,14 @@ def s10_the_last_one_releases():
 @test
 def s10_a_daemon_of_the_command_keeps_no_lock():
     set_up("lo", "-p", str(PORT))
-    tool("protect", "--", "sh", "-c", "sleep 600 >&- 2>&- &")
+    tool("protect", *LONG, "--", "sh", "-c", "sleep 600 >&- 2>&- &")
     daemon, = processes("sleep")
     defer(os.kill, daemon, signal.SIGKILL)
     links = [os.readlink(f"/proc/{daemon}/fd/{fd}")
              for fd in os.listdir(f"/proc/{daemon}/fd")]
     check(not any("qdisc_tool/" in link or "socket" in link
                   for link in links), links)
-    tool("protect", "--", "true")
+    tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
 
 

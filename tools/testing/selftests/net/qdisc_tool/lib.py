@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import resource
 import select
 import shutil
@@ -33,6 +34,13 @@ import traceback
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 TOP = os.path.realpath(f"{HERE}/../../../../..")
+sys.path.insert(0, f"{TOP}/scripts")
+# Now, for all the children that run the tool.
+import configparser  # noqa: E402,F401
+import pwd  # noqa: E402,F401
+import qdisc_tool_lib.cli  # noqa: E402
+import qdisc_tool_lib.protect  # noqa: E402,F401
+
 FAST = "/run/qdisc_tool_test"
 PORT = 8080
 HOST4, HOST6 = "10.1.0.1", "fd01::1"
@@ -73,7 +81,7 @@ def equal(found, expected, what):
     check(found == expected, f"{what}: {found!r}, not {expected!r}")
 
 
-def _undo(down_to=0):
+def undo(down_to=0):
     while len(_deferred) > down_to:
         function, arguments = _deferred.pop()
         try:
@@ -115,12 +123,12 @@ def main(setup=lambda: None, programs=()):
                 verdict = "not ok"
                 note(traceback.format_exc())
             finally:
-                _undo(depth)
+                undo(depth)
             note(f"{time.monotonic() - began:.1f} s")
             print(f"{verdict} {number} {function.__name__}{remark}",
                   flush=True)
     finally:
-        _undo()
+        undo()
     if passed + skipped < len(wanted):
         sys.exit(1)
     sys.exit(0 if passed else 4)
@@ -148,12 +156,6 @@ def _copy_program(name):
 
 def _copy_python():
     """The interpreter, and of its modules those that are loaded here."""
-    # pylint: disable=unused-import,import-outside-toplevel
-    import configparser  # noqa: F401
-    import pwd  # noqa: F401
-    sys.path.insert(0, f"{TOP}/scripts")
-    import qdisc_tool_lib.cli  # noqa: F401
-    import qdisc_tool_lib.protect  # noqa: F401
     home = os.path.dirname(os.__file__)
     library = f"{FAST}/lib/{os.path.basename(home)}"
     os.makedirs(f"{library}/lib-dynload")
@@ -199,7 +201,7 @@ def run(command, **options):
     """Run a command (words, or one string of them) that must succeed."""
     words = command.split() if isinstance(command, str) else command
     done = subprocess.run(words, check=False, capture_output=True, text=True,
-                          timeout=60, **options)
+                          timeout=200, **options)
     check(not done.returncode, f"{words}: {done.stdout}{done.stderr}")
     return done.stdout
 
@@ -238,15 +240,98 @@ class Result:
         return self.report["holds"][0]
 
 
-def tool(*arguments, expect=0, wait_s=60, **options):
-    """Run qdisc_tool to its end; @expect is the exit status, None for any."""
-    done = subprocess.run(["qdisc_tool", *arguments], capture_output=True,
-                          text=True, timeout=wait_s, check=False, **options)
-    if expect is not None and done.returncode != expect:
+class Tool:
+    """A run of the tool's own code, in a fork of this process: in emulation
+    the start of an interpreter takes a second.  (command.py and servers.py
+    run the program.)"""
+
+    def __init__(self, *arguments, pass_fds=(), new_session=False):
+        self.returncode = None
+        self._files = [os.memfd_create(name) for name in ("out", "err")]
+        self.pid = os.fork()
+        if not self.pid:
+            status = 1
+            try:
+                if new_session:
+                    os.setsid()
+                for fd in pass_fds:
+                    os.set_inheritable(fd, True)
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                for fd, file in enumerate(self._files, 1):
+                    os.dup2(file, fd)
+                sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
+                try:
+                    status = qdisc_tool_lib.cli.main(list(arguments))
+                except SystemExit as end:
+                    status = end.code
+                except BaseException:
+                    traceback.print_exc()
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(status or 0)
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def poll(self, flags=os.WNOHANG):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, flags)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self):
+        """Its Result, once it has ended."""
+        self.poll(0)
+        texts = []
+        for fd in self._files:
+            texts.append(os.pread(fd, 1 << 20, 0).decode())
+            os.close(fd)
+        return Result(self.returncode, *texts)
+
+
+def expect_status(result, expect, arguments):
+    if expect is not None and result.status != expect:
         raise AssertionError(f"qdisc_tool {' '.join(arguments)}: status "
-                             f"{done.returncode}, not {expect}\n"
-                             f"{done.stdout}{done.stderr}")
-    return Result(done.returncode, done.stdout, done.stderr)
+                             f"{result.status}, not {expect}\n"
+                             f"{result.out}{result.err}")
+    return result
+
+
+def tool(*arguments, expect=0):
+    """Run qdisc_tool to its end; @expect is the exit status, None for any."""
+    return expect_status(Tool(*arguments).wait(), expect, arguments)
+
+
+def program(*arguments, expect=0, **options):
+    """The same, as a program of its own."""
+    done = subprocess.run(["qdisc_tool", *arguments], capture_output=True,
+                          text=True, timeout=60, check=False, **options)
+    return expect_status(Result(done.returncode, done.stdout, done.stderr),
+                         expect, arguments)
+
+
+def man_page(section, **replace):
+    """The two commands of a section of the man page, with names replaced."""
+    page = read(f"{TOP}/Documentation/man/qdisc_tool.8")
+    text = page.split(f".Ss {section}\n")[1].split("-offset indent\n")[1]
+    commands = text.split(".Ed\n")[0].replace("\\e\n", "")
+    equal(commands.count("\n"), 2, "commands of the man page")
+    for old, new in replace.items():
+        check(old in commands, f"no {old!r} in {commands}")
+        commands = commands.replace(old, new)
+    note(commands)
+    # Time in an emulated machine passes as it likes.
+    return commands.replace("protect ", "protect --max-hold 60s ")
+
+
+def systemctl(commands):
+    """What "systemctl" does, where systemd is not."""
+    path = f"{FAST}/bin/systemctl"
+    write(path, f"#!/bin/sh\n{commands}\n")
+    os.chmod(path, 0o755)
+    defer(os.unlink, path)
 
 
 def set_up(device, *arguments):
@@ -266,10 +351,10 @@ class Protecting:
         fds = (command_up_fd, command_go_fd)
         # By name: not every shell takes a number above 9 after ">&".
         up, go = (f"/proc/self/fd/{fd}" for fd in fds)
-        self.process = subprocess.Popen(
-            ["qdisc_tool", "protect", "--json", *self._arguments, "--", "sh",
-             "-c", f"echo up >{up}; read status <{go}; exit ${{status:-99}}"],
-            pass_fds=fds, stderr=subprocess.PIPE, text=True)
+        self.process = Tool(
+            "protect", "--json", *self._arguments, "--", "sh", "-c",
+            f"echo up >{up}; read status <{go}; exit ${{status:-99}}",
+            pass_fds=fds)
         for fd in fds:
             os.close(fd)
         check(os.read(up_fd, 3), "the command was not started")
@@ -278,13 +363,12 @@ class Protecting:
 
     def finish(self, status=0):
         os.write(self._go_fd, b"%d\n" % status)
-        _, err = self.process.communicate(timeout=60)
-        return Result(self.process.returncode, "", err)
+        return self.process.wait()
 
     def __exit__(self, *_):
         os.close(self._go_fd)
-        if self.process.poll() is None:
-            note(self.process.communicate(timeout=60)[1])
+        if self.process.returncode is None:
+            note(self.process.wait().err)
 
 
 # ------------------------------------------------------------------ network
@@ -399,10 +483,12 @@ def naive_plug(action):
 
 
 def picture(device):
-    """Everything tc and ip show of a device, counters left out."""
-    return [run(f"tc {what} show dev {device}{where}")
-            for what, where in (("qdisc", ""), ("class", ""), ("filter", ""),
-                                ("filter", " ingress"), ("filter", " egress"))]
+    """Everything tc shows of a device, counters left out."""
+    text = run(["tc", "-batch", "-"], input="".join(
+        f"{what} show dev {device}{where}\n"
+        for what, where in (("qdisc", ""), ("class", ""), ("filter", ""),
+                            ("filter", " ingress"), ("filter", " egress"))))
+    return re.sub(r"direct_packets_stat \d+", "", text)
 
 
 def listen(port=PORT, queue=4096):

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Draw the latencies of the four ways, and say them in a table.
+
+usage: plot.py DIR, with WAY.json and WAY.csv for each way in it; makes
+DIR/latency.svg and DIR/table.rst.
+"""
+
+import csv
+import json
+import os
+import sys
+
+NAMES = {"none": "no protection",
+         "drop": "SYNs dropped during reloads",
+         "protect": "qdisc_tool protect",
+         "sockets": "haproxy passes its sockets"}
+COLOURS = {"none": "#d55e00", "drop": "#e69f00", "protect": "#0072b2",
+           "sockets": "#009e73"}
+PERCENTILES = (50, 99, 99.9)
+
+
+def read(directory, way):
+    """(result, [(microseconds, count)]) of one way."""
+    with open(f"{directory}/{way}.json", encoding="utf-8") as file:
+        result = json.load(file)
+    with open(f"{directory}/{way}.csv", encoding="utf-8") as file:
+        rows = [(int(row["microseconds"]), int(row["count"]))
+                for row in csv.DictReader(file)]
+    return result, rows
+
+
+def percentile_ms(rows, percent):
+    wanted = sum(count for _, count in rows) * percent / 100
+    for microseconds, count in rows:
+        wanted -= count
+        if wanted <= 0:
+            return microseconds / 1000
+    return float("nan")
+
+
+def table(results):
+    """An RST table, a line for each way."""
+    head = ["", "requests", "failed", "reloads",
+            *(f"{percent:g} % within" for percent in PERCENTILES), "longest"]
+    lines = [[NAMES[way], f"{result['answered'] + result['failed']:,}",
+              f"{result['failed']:,}", f"{result['reloads']:,}",
+              *(f"{percentile_ms(rows, percent):,.0f} ms"
+                for percent in PERCENTILES),
+              f"{result['longest_us'] / 1000:,.0f} ms"]
+             for way, (result, rows) in results.items()]
+    widths = [max(len(line[column]) for line in [head, *lines])
+              for column in range(len(head))]
+    rule = "  ".join("=" * max(width, 2) for width in widths)
+    text = [rule, "  ".join(word.ljust(width) for word, width
+                            in zip(["\\", *head[1:]], widths)).rstrip(), rule]
+    text += ["  ".join(word.ljust(width) for word, width
+                       in zip(line, widths)).rstrip() for line in lines]
+    return "\n".join([*text, rule]) + "\n"
+
+
+def draw(results, path):
+    import matplotlib
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "reload",
+                                "svg.fonttype": "none", "font.size": 10})
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(figsize=(7.5, 4.5))
+    for way, (result, rows) in results.items():
+        total = left = sum(count for _, count in rows)
+        x, y = [], []
+        for microseconds, count in rows:
+            x.append(microseconds / 1000)
+            y.append(left / total)
+            left -= count
+        axes.step(x, y, where="post", color=COLOURS[way],
+                  label=f"{NAMES[way]}: {result['failed']:,} failed of "
+                        f"{result['answered'] + result['failed']:,}")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("time from connect() to the end of the answer, ms")
+    axes.set_ylabel("share of answered requests that took longer")
+    axes.grid(True, which="major", alpha=0.3)
+    axes.legend(frameon=False, loc="lower left", fontsize=9,
+                bbox_to_anchor=(0, 1), ncols=2)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main():
+    directory = sys.argv[1]
+    results = {way: read(directory, way) for way in NAMES
+               if os.path.exists(f"{directory}/{way}.json")}
+    text = table(results)
+    print(text, end="")
+    with open(f"{directory}/table.rst", "w", encoding="utf-8") as file:
+        file.write(text)
+    draw(results, f"{directory}/latency.svg")
+
+
+if __name__ == "__main__":
+    main()

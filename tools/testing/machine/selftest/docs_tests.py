@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What documents say of tests must be so."""
+
+import re
+import unittest
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[4]
+TESTS = TOP / "tools/testing/selftests/net/qdisc_tool"
+TABLE = TOP / "Documentation/networking/qdisc-tool.rst"
+ITEMS = [f"S{n}" for n in range(1, 19)] + [f"P{n}" for n in range(1, 26)]
+
+
+def table():
+    """Item -> {(file, test)} as the table has it."""
+    text = TABLE.read_text()
+    text = text.split(".. begin of the table")[1]
+    text = text.split(".. end of the table")[0]
+    rows = {}
+    for item, row in re.findall(r"^([SP]\d+): (.*?)(?=^[SP]\d+: |\Z)", text,
+                                re.M | re.S):
+        rows[item], file = set(), None
+        for word in re.findall(r"``\w+\.py``|\b[a-z0-9]+_\w+\b", row):
+            if word.startswith("``"):
+                file = word.strip("`")
+            elif file:
+                rows[item].add((file, word))
+    return rows
+
+
+def tests():
+    return {(path.name, name) for path in TESTS.glob("*.py")
+            for name in re.findall(r"^@test\ndef (\w+)", path.read_text(),
+                                   re.M)}
+
+
+class QdiscTable(unittest.TestCase):
+    def test_every_item_has_a_row(self):
+        self.assertEqual(list(table()), ITEMS)
+
+    def test_every_test_named_exists(self):
+        named = set().union(*table().values())
+        self.assertGreater(len(named), 40)
+        self.assertEqual(named - tests(), set())
+
+    def test_every_test_of_an_item_is_named_there(self):
+        rows = table()
+        missing = [(item, name) for file, name in tests()
+                   for item in re.findall(r"(?:^|(?<=_))([sp]\d+)(?=_)", name)
+                   if (file, name) not in rows[item.upper()]]
+        self.assertEqual(missing, [])

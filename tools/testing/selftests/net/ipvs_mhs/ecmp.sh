@@ -1,0 +1,229 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 480
+# weight: 70
+# Flows that change director, by the router's choice among equal paths and in
+# the middle of a transition, with the sync daemon for the entries there are.
+# Without it flows begun in the window break: counted, and only those.  A
+# director that starts in the window must be told the old servers first.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=pair.sh
+. "$(dirname "$0")/pair.sh"
+
+both() {
+	in_ns dr "$@" && in_ns d2 "$@"
+}
+
+# on NAMESPACE LINE...: of ipvsadm -R, all at once; SVC stands for either service,
+# REAL1 and so on for its servers
+on() {
+	local n=$1 line batch="" real v4 v6
+
+	shift
+	for line in "$@"; do
+		real=${line##*REAL}
+		real=${real%% *}
+		v4=${line/SVC/$SVC4} v6=${line/SVC/$SVC6}
+		batch+=${v4/REAL?/10.2.0.1$real:80}$'\n'
+		batch+=${v6/REAL?/[fd02::1$real]:80}$'\n'
+	done
+	in_ns "$n" ipvsadm -R <<<"$batch"
+}
+
+# start NAMESPACE SERVER...: its services, settled.  A machine that is too slow
+# to add all servers in time has to try again.
+start() {
+	local n=$1 i try lines=("-A -t SVC -s mhs")
+
+	shift
+	for i in "$@"; do
+		lines+=("-a -t SVC -r REAL$i -g -w 1")
+	done
+	for try in 1 2 3 4 5; do
+		on "$n" "${lines[@]}"
+		wait_settled "$SVC4" "$n"
+		wait_settled "$SVC6" "$n"
+		in_state stable "$SVC4" "$n" && in_state stable "$SVC6" "$n" &&
+			return
+		note "servers came too slowly, try $try"
+		in_ns "$n" ipvsadm -C
+	done
+}
+
+# prints NAMESPACE: fingerprints of the old and the candidate tables
+prints() {
+	in_ns "$1" awk 'NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
+		{ print $n["OldPrint"], $n["CandidatePrint"] }' \
+		/proc/net/ip_vs_mhs
+}
+
+agree() {
+	check "$1: the directors agree" "$(prints dr)" "$(prints d2)"
+}
+
+# paths HOST...: the router sends to these directors
+paths() {
+	local h v4="" v6=""
+
+	for h in "$@"; do
+		v4+=" nexthop via 10.2.0.$h"
+		v6+=" nexthop via fd02::$h"
+	done
+	ip_ns rt <<-EOT
+		route replace $VIP4/32 $v4
+		route replace $VIP6/128 $v6
+	EOT
+}
+
+# clients NAME N: two more, with N flows each; ask NAME COMMAND...: like pair()
+clients() {
+	flow_start "$1"4 --host $VIP4 --timeout 5
+	flow_start "$1"6 --host $VIP6 --timeout 5
+	ask "$1" open "$2"
+	ask "$1" ping
+}
+
+ask() {
+	flow_send "$1"4 "${@:2}"
+	flow_send "$1"6 "${@:2}"
+	flow_wait "$1"4 "${@:2}"
+	reply4=$reply
+	flow_wait "$1"6 "${@:2}"
+}
+
+# live NAME CLIENTS: all their flows are as they were
+live() {
+	ask "$2" ping
+	check "$1" "0 0" "$(sum broken) $(sum moved)"
+}
+
+# phase COLUMN: no slot of either director is in that phase any more
+phase() {
+	local n
+
+	for n in dr d2; do
+		[ "$(mhs "$1" "$SVC4" $n)" -eq 0 ] &&
+			[ "$(mhs "$1" "$SVC6" $n)" -eq 0 ] || return 1
+	done
+}
+
+times() {
+	both sysctl -qw net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
+}
+
+# synced NUMBER: has the backup this many entries?
+synced() {
+	[ "$(conns d2)" -ge "$1" ]
+}
+
+plan 26
+fresh_module table_size=4093
+setup_net 4
+director d2 30
+in_ns rt sysctl -qw net.ipv4.fib_multipath_hash_policy=1 \
+	net.ipv6.fib_multipath_hash_policy=1
+times 3600000 3600000
+start dr 1 2 3
+start d2 3 1 2
+agree "stable"
+
+# The router chooses
+paths 10 30
+clients a 60
+check_cmp "equal paths: flows by one director" "$(mhs PktStateless)" -gt 20
+check_cmp "equal paths: and by the other" \
+	"$(mhs PktStateless "$SVC4" d2)" -gt 20
+paths 30
+live "a director goes: its flows live" a
+paths 10 30
+live "it comes back: flows live" a
+check "no entries for that" "0 0" "$(conns dr) $(conns d2)"
+
+# In a transition
+paths 10
+for n in dr d2; do
+	on $n "-a -t SVC -r REAL4 -g -w 1"
+done
+agree "transition"
+clients b 60
+made=$(conns dr)
+check_cmp "transition: new flows with an entry" "$made" -gt 5
+paths 30
+live "transition: older flows change director" a
+ask b ping
+note "the hole: $(sum broken) of 120 flows begun in the window break"
+check "transition, no sync: flows with an entry break, no others" "$made" \
+	"$(sum broken)"
+ask b reset
+flow_end b4
+flow_end b6
+
+# The same with the sync daemon
+paths 10
+dr sysctl -qw net.ipv4.vs.sync_threshold="0 1"
+dr ipvsadm --start-daemon master --mcast-interface eth0 --syncid 1
+in_ns d2 ipvsadm --start-daemon backup --mcast-interface eth0 --syncid 1
+before=$(conns dr)
+clients c 60
+made=$(($(conns dr) - before))
+result "sync: the backup has the entries" "$(busywait 20 synced $made; echo $?)"
+paths 30
+live "sync: older flows change director" a
+live "sync: flows begun in the window too" c
+check_cmp "sync: entries for no others" "$(conns d2)" -le $((before + made))
+
+paths 10
+times 0 3600000
+result "pin phase" "$(busywait 20 phase Hold; echo $?)"
+live "pin: older flows" a
+live "pin: younger flows" c
+pinned=$(($(mhs PinnedEntries) + $(mhs PinnedEntries "$SVC6")))
+check_cmp "pin: pinned" "$pinned" -gt 5
+busywait 20 synced $((made + pinned))
+times 0 100
+result "merged" "$(busywait 20 phase Pin; echo $?)"
+agree "merged"
+paths 30
+live "merged: older flows change director" a
+live "merged: flows begun in the window too" c
+dr ipvsadm --stop-daemon master
+in_ns d2 ipvsadm --stop-daemon backup
+paths 10
+ask c reset
+ask c open 60
+ask c ping
+paths 30
+live "outside the window there is no hole" c
+ask a reset
+ask c reset
+
+# A director that starts in the window
+times 3600000 3600000
+paths 10
+ask c open 60
+ask c ping
+mine=$(sum s1)
+on dr "-e -t SVC -r REAL1 -g -w 0"
+in_ns d2 ipvsadm -C
+start d2 2 3 4
+on d2 "-a -t SVC -r REAL1 -g -w 0"
+paths 30
+ask c ping
+check "a new director breaks the flows of a drained server" "$mine" \
+	"$(sum broken)"
+ask c reset
+in_ns d2 ipvsadm -C
+dr ipvsadm -C
+start dr 1 2 3 4
+paths 10
+ask c open 60
+ask c ping
+on dr "-e -t SVC -r REAL1 -g -w 0"
+start d2 1 2 3 4
+on d2 "-e -t SVC -r REAL1 -g -w 0"
+agree "seeded with the old servers"
+paths 30
+live "seeded: flows change director" c
+both ipvsadm -C
