@@ -23,7 +23,8 @@ stays() {
 }
 
 # A real client begins a connection and then waits to ask for a file; it is
-# stopped there, so that the test decides when.  ask: go on, print the answer.
+# stopped there, so that the test decides when: once the server has confirmed the
+# handshake, no more Initial comes.  ask: go on, print the answer.
 quic_open() {	# NAME ADDRESS
 	local status
 
@@ -34,7 +35,7 @@ quic_open() {	# NAME ADDRESS
 		</dev/null >"$work/$1.log" 2>&1 &
 	eval "$1_pid=$!"
 	defer kill -KILL $!
-	busywait 30 grep -q "QUIC handshake has completed" "$work/$1.log"
+	busywait 30 grep -q "handshake has been confirmed" "$work/$1.log"
 	status=$?
 	kill -STOP $!
 	return $status
