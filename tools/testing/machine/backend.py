@@ -139,4 +139,31 @@ class Qemu(Machine):
                     PATH=f"{BUILD / 'venv' / 'bin'}:{os.environ['PATH']}")
 
 
-BACKENDS = {"qemu": Qemu}
+class Uml(Machine):
+    """User-Mode Linux, see build-uml: native speed, one CPU."""
+
+    data = {"cpus": 1, "memory": "1G", "boot_timeout": 60, "life": 7200}
+
+    def command(self, guest):
+        (self.directory / "command").write_text(shlex.join(guest) + "\n")
+        return self._linux("con0=null,fd:1")
+
+    def shell_command(self, pidfile):
+        return ["sh", "-c", 'echo $$ >"$0"; exec "$@"', str(pidfile),
+                *self._linux("con0=fd:0,fd:1")]
+
+    def _linux(self, console):
+        (self.directory / "cwd").write_text(f"{TOP}\n")
+        return [str(self.kernel.root / "linux"), f"mem={self.memory}",
+                "root=/dev/root", "rootfstype=hostfs", "hostfs=/", "rw",
+                f"init={HERE / 'uml' / 'init'}", f"machine={self.directory}",
+                "seccomp=on", "con=null", console, "loglevel=5",
+                "panic_on_warn=1", "panic=-1", "printk.devkmsg=on",
+                "printk.time=1"]
+
+    def environment(self):
+        """Its memory is a file there."""
+        return dict(super().environment(), TMPDIR=str(self.directory))
+
+
+BACKENDS = {"qemu": Qemu, "uml": Uml}

@@ -307,7 +307,7 @@ def tool(*arguments, expect=0):
 def program(*arguments, expect=0, **options):
     """The same, as a program of its own."""
     done = subprocess.run(["qdisc_tool", *arguments], capture_output=True,
-                          text=True, timeout=60, check=False, **options)
+                          text=True, timeout=180, check=False, **options)
     return expect_status(Result(done.returncode, done.stdout, done.stderr),
                          expect, arguments)
 
@@ -541,8 +541,17 @@ def end_process(pid):
 
 def connection(address, port, where=None):
     """A connection that is already there."""
+    give_up = time.monotonic() + WAIT_S
     with inside(where):
-        peer = socket.create_connection((address, port), timeout=WAIT_S)
+        while True:
+            try:
+                peer = socket.create_connection((address, port), timeout=5)
+                break
+            except TimeoutError:
+                note(f"no answer from {address} port {port}")
+                if time.monotonic() > give_up:
+                    raise
+    peer.settimeout(WAIT_S)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     defer(peer.close)
     return peer
