@@ -63,6 +63,11 @@ run-depmod = [ ! -e $(mod-dir)/modules.order ] || \
 setup:	## install what is needed, unpack the kernel; quick when done before
 	@$(MACHINE)/setup $(machine-kernel)
 
+.PHONY: uml
+uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
+	@$(MACHINE)/build-uml $(if $(DEBUG),--debug)
+	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
+
 .PHONY: check
 check: setup	## all tests on the kernel 6.1
 	@+$(MACHINE)/steps check-harness check-unit style \
@@ -118,7 +123,7 @@ style: setup	## checkpatch and shellcheck; no output is good
 ##@ Measurements
 
 .PHONY: bench-reload
-bench-reload: setup	## haproxy reloaded under load in four ways (BENCH="--seconds 60 ...")
+bench-reload: setup	## haproxy reloaded under load in four ways (BENCH="--kernel uml ...")
 	@$(MACHINE)/setup --plots $(machine-kernel)
 	@tools/testing/bench/reload/run --kernel $(machine-kernel) $(BENCH)
 

@@ -34,6 +34,8 @@ class Kernel:
                 f"kernel {name} is not there: run {HERE / 'setup'} {name}")
         self.image = self.root / "boot" / f"vmlinuz-{self.release}"
         self.module = self.root / "module" / "ip_vs_mhs.ko"
+        # written by build-uml alone
+        self.backend = "uml" if (self.root / "karch").exists() else "qemu"
 
 
 class Machine:
