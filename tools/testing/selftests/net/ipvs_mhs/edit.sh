@@ -169,6 +169,8 @@ more "wlc to mhs" 20
 check_cmp "wlc to mhs: no entries for new flows" "$new" -le 0
 edit wlc
 pair ping
-check "control: mhs to wlc cuts the flows without entry" 40 "$(sum broken)"
+# one may have the port of an earlier flow, whose entry has not expired
+check_cmp "control: mhs to wlc cuts the flows without entry" \
+	"$(sum broken)" -ge 36
 pair reset
 dr ipvsadm -C
