@@ -36,7 +36,6 @@ struct mhs_error {
 	struct ip_vs_proto_data	*pd;
 	__be16			sport;
 	__be16			dport;
-	bool			lone;
 };
 
 static bool icmp_is_error(const struct ip_vs_mhs_packet *p)
@@ -85,8 +84,6 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 		return false;
 	e->sport = port[0];
 	e->dport = port[1];
-	e->lone = e->quoted.protocol == IPPROTO_UDP &&
-		  !ip_vs_mhs_quic_port(port[!reply]);
 	return true;
 }
 
@@ -94,11 +91,10 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 static struct ip_vs_mhs_server *
 icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	    const struct mhs_error *e, const union nf_inet_addr *caddr,
-	    __be16 cport)
+	    __be16 cport, __be16 vport)
 {
 	u32 *slot = ip_vs_mhs_slot(mhs, caddr, cport), w;
 	struct ip_vs_conn *cp;
-	unsigned int flags;
 	bool settling;
 
 	settling = ip_vs_mhs_settling(mhs);
@@ -117,15 +113,14 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	}
 	if (settling)
 		return NULL;
-	flags = READ_ONCE(mhs->svc)->flags;
-	if (e->lone || (e->quoted.protocol == IPPROTO_UDP &&
-			flags & IP_VS_SVC_F_ONEPACKET))
-		return ip_vs_mhs_pick_lone(mhs, slot, w, flags);
+	if (ip_vs_mhs_is_lone(mhs, e->quoted.protocol, vport))
+		return ip_vs_mhs_pick_lone(mhs, slot, w,
+					   READ_ONCE(mhs->svc)->flags);
 	return ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 }
 
 /* Translate an error: the outer address at @outer, in the quoted packet the
- * address at @inner and the port at @port, all of them from @from to @to.
+ * address at @inner and the port at @port.
  * Checksums change by the difference, so a wrong one stays wrong.  In IPv4
  * that of the ICMP message does not see the quoted address: the checksum of
  * the quoted header makes up for it.
@@ -199,7 +194,7 @@ static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
 	struct ip_vs_conn *carrier, *via;
 	struct ip_vs_mhs_server *s;
 
-	s = icmp_server(mhs, p, e, &e->quoted.daddr, e->dport);
+	s = icmp_server(mhs, p, e, &e->quoted.daddr, e->dport, e->sport);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)
 		return NF_ACCEPT;
@@ -227,14 +222,11 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
-	s = ip_vs_mhs_pair_find(ipvs, p->af, e->quoted.protocol,
-				&e->quoted.daddr, e->dport);
-	if (!s)
+	carrier = ip_vs_mhs_reply_carrier(ipvs, p->af, e->quoted.protocol,
+					  &e->quoted.daddr, e->dport, &s);
+	if (!carrier)
 		return NF_ACCEPT;
 	mhs = s->mhs;
-	carrier = rcu_dereference(s->carrier);
-	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
-		return NF_ACCEPT;
 	slot = ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport);
 	if (!ip_vs_mhs_reply_ours(s, slot, e->pd, p->skb, &e->quoted))
 		return NF_ACCEPT;
@@ -379,7 +371,7 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 			     e.dport);
 	if (!mhs)
 		return false;
-	s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport);
+	s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport, e.dport);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || !icmp_tunnel_of(s, carrier, outer))
 		return false;

@@ -48,21 +48,11 @@ static __be16 server_port(const struct ip_vs_mhs_server *s)
 	return s->dest->port ? s->dest->port : s->mhs->port;
 }
 
-/**
- * ip_vs_mhs_pair_find() - the server that owns a pair
- * @ipvs: the namespace
- * @af: address family
- * @protocol: transport protocol
- * @addr: address of the server
- * @port: its port
- *
- * Context: any, under RCU.
- * Return: the server, without a reference, or NULL.
- */
-struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct netns_ipvs *ipvs, u16 af,
-					     u16 protocol,
-					     const union nf_inet_addr *addr,
-					     __be16 port)
+/* The server that owns a pair, without a reference, or NULL */
+static struct ip_vs_mhs_server *pair_find(struct netns_ipvs *ipvs, u16 af,
+					  u16 protocol,
+					  const union nf_inet_addr *addr,
+					  __be16 port)
 {
 	struct ip_vs_mhs_server *s;
 
@@ -94,8 +84,8 @@ bool ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 		return true;
 	spin_lock(&mhs_pairs_lock);
 	rcu_read_lock();
-	owner = ip_vs_mhs_pair_find(mhs->ipvs, s->dest->af, mhs->protocol,
-				    &s->dest->addr, port);
+	owner = pair_find(mhs->ipvs, s->dest->af, mhs->protocol,
+			  &s->dest->addr, port);
 	rcu_read_unlock();
 	if (!owner) {
 		hash_add_rcu(mhs_pairs, &s->pair,
@@ -203,6 +193,33 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
 		uh->check = CSUM_MANGLED_0;
 }
 
+/**
+ * ip_vs_mhs_reply_carrier() - the carrier by which to translate a reply
+ * @ipvs: the namespace
+ * @af: address family
+ * @protocol: transport protocol
+ * @addr: address of the server
+ * @port: its port
+ * @server: set to the server, without a reference
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the carrier, or NULL when no server of ours masquerades there.
+ */
+struct ip_vs_conn *ip_vs_mhs_reply_carrier(struct netns_ipvs *ipvs, u16 af,
+					   u16 protocol,
+					   const union nf_inet_addr *addr,
+					   __be16 port,
+					   struct ip_vs_mhs_server **server)
+{
+	struct ip_vs_conn *carrier;
+
+	*server = pair_find(ipvs, af, protocol, addr, port);
+	carrier = *server ? rcu_dereference((*server)->carrier) : NULL;
+	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
+		return NULL;
+	return carrier;
+}
+
 /* May an entry of another service, or of another kind of flow, own a packet
  * between @s and a client of this slot word?
  */
@@ -217,11 +234,18 @@ static bool reply_unsure(const struct ip_vs_mhs_server *s, u32 w)
 	       ip_vs_mhs_backup(mhs->ipvs);
 }
 
-/* Are flows of this slot word that have no entry those of @s?  An unstable
- * slot's are with the old server, if there is one: new ones have entries.
- * Plain UDP, which never has, may be with either.
+/**
+ * ip_vs_mhs_slot_names() - are a slot's flows without an entry those of @s?
+ * @s: a masquerading server
+ * @w: the slot's word
+ *
+ * An unstable slot's are with the old server, if there is one: new ones have
+ * entries.  Plain UDP, which never has, may be with either.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: true if replies of @s to the slot's clients are translated.
  */
-static bool slot_names(const struct ip_vs_mhs_server *s, u32 w)
+bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
 	const struct ip_vs_mhs_server *old;
@@ -230,7 +254,7 @@ static bool slot_names(const struct ip_vs_mhs_server *s, u32 w)
 		return true;
 	if (ip_vs_mhs_slot_cand(w) != s->idx)
 		return false;
-	if (mhs->protocol == IPPROTO_UDP && !ip_vs_mhs_quic_port(mhs->port))
+	if (ip_vs_mhs_is_lone(mhs, mhs->protocol, mhs->port))
 		return true;
 	old = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 	return !old || READ_ONCE(old->state) & MHS_SRV_GONE;
@@ -257,7 +281,7 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_conn *cp;
 
-	if (!slot_names(s, w))
+	if (!ip_vs_mhs_slot_names(s, w))
 		return false;
 	if (!reply_unsure(s, w))
 		return true;
@@ -339,7 +363,7 @@ static bool reply_too_early(const struct ip_vs_mhs_server *s,
 
 	if (likely(!ip_vs_mhs_settling(s->mhs)) ||
 	    p->iph.protocol == IPPROTO_UDP ||
-	    slot_names(s, ip_vs_mhs_slot_read(slot)))
+	    ip_vs_mhs_slot_names(s, ip_vs_mhs_slot_read(slot)))
 		return false;
 	cp = p->pd->pp->conn_out_get(s->mhs->ipvs, p->af, p->skb, &p->iph);
 	if (cp)
@@ -365,14 +389,11 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
-	s = ip_vs_mhs_pair_find(ipvs, p->af, p->iph.protocol,
-				&p->iph.saddr, p->sport);
-	if (!s)
+	carrier = ip_vs_mhs_reply_carrier(ipvs, p->af, p->iph.protocol,
+					  &p->iph.saddr, p->sport, &s);
+	if (!carrier)
 		return NF_ACCEPT;
 	mhs = s->mhs;
-	carrier = rcu_dereference(s->carrier);
-	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
-		return NF_ACCEPT;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.daddr, p->dport);
 	if (reply_too_early(s, p, slot)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_UNSETTLED);
@@ -437,8 +458,7 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	struct ip_vs_mhs *mhs;
 	u32 *slot, w;
 
-	s = ip_vs_mhs_pair_find(ipvs, p->af, p->iph.protocol,
-				&p->iph.daddr, p->dport);
+	s = pair_find(ipvs, p->af, p->iph.protocol, &p->iph.daddr, p->dport);
 	if (!s)
 		return;
 	mhs = s->mhs;
@@ -446,7 +466,7 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 		return;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
 	w = ip_vs_mhs_slot_read(slot);
-	if (!slot_names(s, w))
+	if (!ip_vs_mhs_slot_names(s, w))
 		return;
 	cp = NULL;
 	if (ip_vs_mhs_slot_tracked(w))

@@ -235,13 +235,6 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	return mhs_xmit(mhs, carrier, p, MHS_CNT_OLD);
 }
 
-/* Does the slot say where the replies of @s belong? */
-static bool mhs_named(const struct ip_vs_mhs_server *s, u32 w)
-{
-	return s->idx == ip_vs_mhs_slot_old(w) ||
-	       s->idx == ip_vs_mhs_slot_cand(w);
-}
-
 /* Plain UDP: nothing tells an older flow from a new one and a port for each
  * query makes every packet a flow, so there are no entries.
  */
@@ -261,7 +254,7 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 							 MHS_CNT_CAND;
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || mhs_needs_entry(s, p) ||
-	    (READ_ONCE(s->state) & MHS_SRV_NAT && !mhs_named(s, w)))
+	    (READ_ONCE(s->state) & MHS_SRV_NAT && !ip_vs_mhs_slot_names(s, w)))
 		return mhs_to_core(slot);
 	/* like the core, which makes an entry for each */
 	p->fresh = flags & IP_VS_SVC_F_ONEPACKET;
@@ -367,11 +360,8 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	settling = ip_vs_mhs_settling(mhs);
 	svc = READ_ONCE(mhs->svc);
 	persistent = svc && svc->flags & IP_VS_SVC_F_PERSISTENT;
-	if (svc && svc->flags & IP_VS_SVC_F_ONEPACKET &&
-	    p->iph.protocol == IPPROTO_UDP) {
-		p->lone = true;
-		p->fresh = false;
-	}
+	p->lone = ip_vs_mhs_is_lone(mhs, p->iph.protocol, p->dport);
+	p->fresh &= !p->lone;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
 	w = ip_vs_mhs_slot_read(slot);
 

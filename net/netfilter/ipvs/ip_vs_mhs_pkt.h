@@ -30,7 +30,7 @@
  * @opens: may be the first packet of its direction
  * @fresh: begins a flow: SYN, INIT, QUIC Initial
  * @ends: ends one: RST, FIN, ABORT, SHUTDOWN; makes no entry
- * @lone: plain UDP, where nothing tells the first packet of a flow
+ * @lone: see ip_vs_mhs_is_lone(); set when the service is known
  * @quic: QUIC, by its port
  */
 struct ip_vs_mhs_packet {
@@ -55,7 +55,7 @@ struct ip_vs_mhs_packet {
 #define MHS_STAT_CONN		0x4U
 
 /* proto */
-bool ip_vs_mhs_quic_port(__be16 port);
+bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port);
 bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
 
 /* sched */
@@ -79,10 +79,12 @@ struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
 bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
 /* nat */
-struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct netns_ipvs *ipvs, u16 af,
-					     u16 protocol,
-					     const union nf_inet_addr *addr,
-					     __be16 port);
+struct ip_vs_conn *ip_vs_mhs_reply_carrier(struct netns_ipvs *ipvs, u16 af,
+					   u16 protocol,
+					   const union nf_inet_addr *addr,
+					   __be16 port,
+					   struct ip_vs_mhs_server **server);
+bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w);
 bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb);
 void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
 		       const struct ip_vs_iphdr *iph);

@@ -55,14 +55,7 @@ static void parse_sctp(struct ip_vs_mhs_packet *p)
 	}
 }
 
-/**
- * ip_vs_mhs_quic_port() - is UDP to this port QUIC?
- * @port: the virtual port
- *
- * Context: any.
- * Return: true if the parameter quic_ports names it.
- */
-bool ip_vs_mhs_quic_port(__be16 port)
+static bool quic_port(__be16 port)
 {
 	unsigned int i;
 
@@ -134,9 +127,27 @@ bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p)
 		parse_tcp(p, (const struct tcphdr *)port);
 	else if (p->iph.protocol == IPPROTO_SCTP)
 		parse_sctp(p);
-	else if (ip_vs_mhs_quic_port(p->dport))
+	else if (quic_port(p->dport))
 		parse_quic(p);
-	else
-		p->lone = true;
 	return true;
+}
+
+/**
+ * ip_vs_mhs_is_lone() - does nothing tell the first packet of a flow?
+ * @mhs: the service
+ * @protocol: transport protocol
+ * @port: the virtual port
+ *
+ * So it is with UDP that is not QUIC.  With one packet a flow, every one is.
+ *
+ * Context: any, under RCU.
+ * Return: true if packets stand alone, false for flows with a beginning.
+ */
+bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port)
+{
+	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+
+	return protocol == IPPROTO_UDP &&
+	       (!quic_port(port) ||
+		(svc && svc->flags & IP_VS_SVC_F_ONEPACKET));
 }

@@ -72,8 +72,16 @@ service() {
 	[ "$(mhs State "$svc")" = "" ] || wait_settled "$svc"
 }
 
-# service_mark MARK: the same by mark
+# service_mark MARK PORT: the same by mark, of what goes to that port
 service_mark() {
+	in_ns dr nft -f - <<-EOF
+		table ip mhs {
+			chain pre {
+				type filter hook prerouting priority -150
+				ip daddr $VIP4 tcp dport $2 meta mark set $1
+			}
+		}
+	EOF
 	{
 		echo "-A -f $1 -s mhs"
 		echo "-a -f $1 -r $R1:8080 -m"
@@ -147,15 +155,7 @@ check "beside another scheduler: no entries" "$before" "$(made $VIP4:80)"
 dr ipvsadm -D -t $VIP4:82
 
 # A service by mark with the same servers
-in_ns dr nft -f - <<-EOF
-	table ip mhs {
-		chain pre {
-			type filter hook prerouting priority -150
-			ip daddr $VIP4 tcp dport 83 meta mark set 8
-		}
-	}
-EOF
-service_mark 8
+service_mark 8 83
 get cl $VIP4:83 20
 check "mark, shared server: served" 20 "$(total)"
 get cl $VIP4 20
@@ -182,15 +182,7 @@ check "local node, direct: answered" "dr=20 " "$reply"
 dr ipvsadm -C
 
 # A firewall mark
-in_ns dr nft -f - <<-EOF
-	table ip mhs {
-		chain pre {
-			type filter hook prerouting priority -150
-			ip daddr $VIP4 tcp dport 80 meta mark set 7
-		}
-	}
-EOF
-service_mark 7
+service_mark 7 80
 get cl $VIP4 10
 check "mark: served" 10 "$(total)"
 check "mark: by entries" 10 "$(made 7)"
