@@ -7,48 +7,18 @@ bytes, from the IP header on; addresses are packed.
 
 Imported by matrix.py, attack.py and hostile.py.
 """
-import ctypes
-import os
 import socket
 import struct
 import subprocess
 
-TCP, UDP, SCTP, ICMP, ICMP6 = 6, 17, 132, 1, 58
+from netlab import (ICMP, ICMP6, SCTP, TCP, UDP,  # noqa: F401
+                    checksum, ip, pack as addr, setns, summed)
+
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 DIRECTOR = "02:00:00:00:01:00"  # see lone.sh
 ETH = {4: b"\x08\x00", 6: b"\x86\xdd"}
-CLONE_NEWNET = 0x40000000
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
-
-
-def addr(text):
-    return socket.inet_pton(socket.AF_INET6 if ":" in text
-                            else socket.AF_INET, text)
-
-
-def checksum(data):
-    """Words of 16 bits added with their carries: a remainder by 65535."""
-    number = int.from_bytes(data + b"\0" * (len(data) % 2), "big")
-    return ~(number % 65535 or number and 65535) & 0xffff
-
-
-def ip(src, dst, proto, payload, ident=0, ttl=64):
-    """IPv4 or IPv6, by the length of the addresses; ident is the flow label
-    of IPv6."""
-    if len(src) == 16:
-        return struct.pack("!IHBB", 6 << 28 | ident, len(payload), proto,
-                           ttl) + src + dst + payload
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), ident,
-                       0x4000, ttl, proto, 0, src, dst)
-    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
-
-
-def summed(src, dst, proto, payload, at):
-    """The payload with its checksum, which stands at this offset."""
-    pseudo = src + dst + struct.pack("!II", len(payload), proto)
-    return (payload[:at] + struct.pack("!H", checksum(pseudo + payload)) +
-            payload[at + 2:])
 
 
 def tcp(src, dst, sport, dport, flags, ident=0):
@@ -158,8 +128,7 @@ class Wire:
 def enter(namespace):
     """From now on in this network namespace; sockets stay where they are."""
     with open(namespace) as f:
-        if ctypes.CDLL(None, use_errno=True).setns(f.fileno(), CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        setns(f)
 
 
 def vs_sysctl(name, value):

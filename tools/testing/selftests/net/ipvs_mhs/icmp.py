@@ -72,7 +72,7 @@ class Flow:
         else:
             head = ports + struct.pack("!HH", 1000, 0) + struct.pack("!I",
                                                                      stamp)
-        return netlab.ip(self.proto, self.vip, self.client,
+        return netlab.ip(self.vip, self.client, self.proto,
                          head if self.v6 or self.proto == netlab.UDP else
                          head[:8])
 
@@ -109,7 +109,7 @@ class Flow:
         whole = self.error("port", q)
         proto = netlab.ICMP6 if self.v6 else netlab.ICMP
         for size in (0, 1, 4, 7):
-            messages.append(netlab.ip(proto, self.router, self.vip,
+            messages.append(netlab.ip(self.router, self.vip, proto,
                                       whole[hlen:hlen + size]))
         return messages
 

@@ -33,39 +33,40 @@ def netns(name):
 
 
 def pack(addr):
+    if isinstance(addr, (bytes, bytearray)):
+        return addr
     return socket.inet_pton(socket.AF_INET6 if ":" in addr else
                             socket.AF_INET, addr)
 
 
 def checksum(data):
-    if len(data) % 2:
-        data += b"\0"
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
+    """Words of 16 bits added with their carries: a remainder by 65535."""
+    number = int.from_bytes(data + b"\0" * (len(data) % 2), "big")
+    return ~(number % 65535 or number and 65535) & 0xffff
 
 
-def summed(proto, src, dst, segment, at):
-    """A segment with its checksum, at offset @at, filled in."""
-    pseudo = pack(src) + pack(dst) + struct.pack("!II", len(segment), proto)
-    value = checksum(pseudo + segment)
-    return segment[:at] + struct.pack("!H", value) + segment[at + 2:]
-
-
-def ip(proto, src, dst, payload, ident=0, frag=0x4000, ttl=64):
-    """An IPv4 or IPv6 packet, by the addresses; frag is that of IPv4."""
-    if ":" in src:
-        return struct.pack("!IHBB", 6 << 28, len(payload), proto, ttl) + \
-            pack(src) + pack(dst) + payload
-    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(payload), ident, frag,
-                       ttl, proto, 0) + pack(src) + pack(dst)
+def ip(src, dst, proto, payload, ident=0, frag=0x4000, ttl=64):
+    """An IPv4 or IPv6 packet, by the addresses, which may be packed; frag is
+    that of IPv4, ident the flow label of IPv6."""
+    src, dst = pack(src), pack(dst)
+    if len(src) == 16:
+        return struct.pack("!IHBB", 6 << 28 | ident, len(payload), proto,
+                           ttl) + src + dst + payload
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), ident,
+                       frag, ttl, proto, 0, src, dst)
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
+
+
+def summed(src, dst, proto, payload, at):
+    """The payload with its checksum, which stands at this offset."""
+    pseudo = pack(src) + pack(dst) + struct.pack("!II", len(payload), proto)
+    return (payload[:at] + struct.pack("!H", checksum(pseudo + payload)) +
+            payload[at + 2:])
 
 
 def udp(src, sport, dst, dport, data):
     seg = struct.pack("!HHHH", sport, dport, 8 + len(data), 0) + data
-    return ip(UDP, src, dst, summed(UDP, src, dst, seg, 6))
+    return ip(src, dst, UDP, summed(src, dst, UDP, seg, 6))
 
 
 def fragments(packet, size, ident):
@@ -74,31 +75,30 @@ def fragments(packet, size, ident):
     hlen = 40 if v6 else 20
     proto = packet[6 if v6 else 9]
     addrs = packet[8:40] if v6 else packet[12:20]
-    src, dst = (socket.inet_ntop(socket.AF_INET6 if v6 else socket.AF_INET, a)
-                for a in (addrs[:len(addrs) // 2], addrs[len(addrs) // 2:]))
+    src, dst = addrs[:len(addrs) // 2], addrs[len(addrs) // 2:]
     for at in range(0, len(packet) - hlen, size):
         piece = packet[hlen + at:hlen + at + size]
         more = hlen + at + size < len(packet)
         if v6:
-            yield ip(44, src, dst, struct.pack("!BBHI", proto, 0, at | more,
+            yield ip(src, dst, 44, struct.pack("!BBHI", proto, 0, at | more,
                                                ident) + piece)
         else:
-            yield ip(proto, src, dst, piece, ident & 0xffff,
+            yield ip(src, dst, proto, piece, ident & 0xffff,
                      at >> 3 | more << 13)
 
 
 def tcp(src, sport, dst, dport, flags=0x10, data=b""):
     seg = struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4, flags, 8192,
                       0, 0) + data
-    return ip(TCP, src, dst, summed(TCP, src, dst, seg, 16))
+    return ip(src, dst, TCP, summed(src, dst, TCP, seg, 16))
 
 
 def icmp(src, dst, kind, code, info, quoted):
     """An ICMP or ICMPv6 message; info is its second word."""
     msg = struct.pack("!BBHI", kind, code, 0, info) + quoted
     if ":" in src:
-        return ip(ICMP6, src, dst, summed(ICMP6, src, dst, msg, 2))
-    return ip(ICMP, src, dst, msg[:2] + struct.pack("!H", checksum(msg)) +
+        return ip(src, dst, ICMP6, summed(src, dst, ICMP6, msg, 2))
+    return ip(src, dst, ICMP, msg[:2] + struct.pack("!H", checksum(msg)) +
               msg[4:])
 
 
