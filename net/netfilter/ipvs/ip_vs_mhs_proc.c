@@ -18,7 +18,7 @@ static const char * const mhs_columns[] = {
 	"PktStateless", "PktOld", "PktCandidate", "PktTracked",
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
 	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp", "PktReply",
-	"DirectEntries", "StableMs",
+	"DirectEntries", "StableMs", "AddrOnly",
 };
 
 struct mhs_sum {
@@ -120,9 +120,10 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
-	seq_printf(seq, " %lu %lu %lu %u\n", cnt[MHS_CNT_ICMP],
+	seq_printf(seq, " %lu %lu %lu %u %u\n", cnt[MHS_CNT_ICMP],
 		   cnt[MHS_CNT_REPLY], cnt[MHS_CNT_DIRECT],
-		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_min));
+		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_min),
+		   mhs->addr_only);
 	mutex_unlock(&mhs->lock);
 }
 
