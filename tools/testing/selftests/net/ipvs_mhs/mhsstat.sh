@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 720
+# timeout: 900
 # weight: 150
 # mhsstat: what it shows is what the kernel says, its plans come true, it waits
 # for what it says it waits for, and it finds what two directors differ in.
@@ -203,7 +203,7 @@ check "wait: not in time" 124 "$(status ms wait -t "$SVC4" --timeout 1s)"
 check_says "wait: the time left" "at most 2 h"
 ms wait 2>"$work/progress" &
 pid=$!
-nap 1
+busywait 20 test -s "$work/progress"
 windows 0 3600000
 busywait 20 pinning
 result "wait: still waits in the pin phase" "$(kill -0 $pid; echo $?)"
@@ -250,9 +250,9 @@ flow c4 reset
 dr ipvsadm -C
 pair_services "1 2 3" mhs
 pair open 20
-flow_send c4 busy 5
+flow_send c4 busy 3600
 check "watch" 0 "$(status ms watch -t "$SVC4" --count 2 --interval 1s)"
-flow_wait c4 busy
+flow c4 stop
 check "watch: a full bar" 2 "$(grep -c '\[########################################\]' "$work/out")"
 rate=$(awk '/packets\/s/ { n = $3 } END { print n + 0 }' "$work/out")
 check_cmp "watch: packets a second" "$rate" -gt 0
