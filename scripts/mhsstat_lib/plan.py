@@ -79,7 +79,8 @@ def _key(options):
 
 
 def _kernel(options):
-    """The service as the kernel shows it, None if it is not to be had."""
+    """The service as the kernel shows it, None if it is not to be had, or if
+    the plan is not about it."""
     if options.from_file is not None:
         return None
     try:
@@ -87,11 +88,10 @@ def _kernel(options):
                  if proc.name_of(s) == options.service[0]]
     except ToolError:
         return None
-    return found[0] if len(found) == 1 else None
-
-
-def _shares(slots):
-    return Counter(slots)
+    if len(found) != 1 or \
+            options.table_size not in (None, found[0].get("table_size")):
+        return None
+    return found[0]
 
 
 def compute(options):
@@ -114,7 +114,7 @@ def compute(options):
 def _result(name, size, key, sets, tables, kernel):
     moves = Counter((a, b) for a, b in zip(tables[0].slots, tables[1].slots)
                     if a != b)
-    shares = [_shares(t.slots) for t in tables]
+    shares = [Counter(t.slots) for t in tables]
     weights = [{s.name: s.weight for s in those} for those in sets]
     names = sorted(set(weights[0]) | set(weights[1]), key=endpoint_key)
     rows = [{
