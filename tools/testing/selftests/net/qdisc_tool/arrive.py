@@ -8,11 +8,11 @@ what belongs to others on the device is left as it was."""
 import json
 import os
 
-from lib import (HOST4, HOST6, PORT, Clients, Echo, Protecting, batch, check,
-                 connection, counters, defer, equal, growth,
-                 inside, listen, main, namespace, network, note, picture,
-                 plug_waiting, qdiscs, read, round_trip_ms, run, set_up, test,
-                 tool, wait_for)
+from lib import (Protecting, batch, check, defer, equal, main, note, read, run,
+                 set_up, test, tool, wait_for)
+from net import (HOST4, HOST6, PORT, Clients, Echo, connection, counters,
+                 growth, inside, listen, namespace, network, picture,
+                 plug_waiting, qdiscs, round_trip_ms)
 import restart
 
 DEVICE = "host0"

@@ -8,10 +8,11 @@ is lost.  Controls are the recipe that is handed round (naive_loopback)."""
 import os
 import socket
 
-from lib import (PORT, Clients, Echo, Protecting, check, connection, counters,
-                 equal, growth, listen, loopback, main, naive_loopback,
-                 naive_plug, note, plug_waiting, qdiscs, read, round_trip_ms,
-                 run, set_up, sysctl, test, tool, wait_for)
+from lib import (Protecting, check, equal, main, note, read, run, set_up,
+                 sysctl, test, tool, wait_for)
+from net import (PORT, Clients, Echo, connection, counters, growth, listen,
+                 loopback, naive_loopback, naive_plug, plug_waiting, qdiscs,
+                 round_trip_ms)
 
 # Long enough for the slowest machine: these tests end their holds themselves.
 LONG = ("--max-hold", "60s")

@@ -10,9 +10,9 @@ import re
 import shutil
 import time
 
-from lib import (FAST, PORT, TOP, Skip, check, defer, equal, loopback, main,
-                 picture, program, qdiscs, read, run, set_up, test, tool,
-                 write)
+from lib import (FAST, TOP, Skip, check, defer, equal, main, program, read,
+                 run, set_up, test, tool, write)
+from net import PORT, loopback, picture, qdiscs
 
 CONFIG = f"{FAST}/qdisc_tool.conf"
 MAN_PAGE = f"{TOP}/Documentation/man/qdisc_tool.8"

@@ -12,10 +12,10 @@ import signal
 import subprocess
 import time
 
-from lib import (PORT, Clients, Protecting, Tool, check, defer, equal, listen,
-                 loopback, main, naive_loopback, naive_plug, note, picture,
-                 plug_waiting, program, read, run, set_up, sysctl, test, tool,
-                 wait_for)
+from lib import (Protecting, Tool, check, defer, equal, main, note, program,
+                 read, run, set_up, sysctl, test, tool, wait_for)
+from net import (PORT, Clients, listen, loopback, naive_loopback, naive_plug,
+                 picture, plug_waiting)
 from restart import Load, Server, processes
 
 LO = "127.0.0.1"

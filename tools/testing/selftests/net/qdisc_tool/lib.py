@@ -1,32 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tests of qdisc_tool share: KTAP, the tool, a small network of
-namespaces, clients, and the naive recipes the tool is measured against.
+"""What the tests of qdisc_tool share: KTAP, and the tool.  See net.py, too.
 
 A test is a function marked with @test.  It fails by an exception, skips by
 Skip, and undoes what it does by defer(), in reverse order.  Times are not
 asserted where a counter tells the same: the machine may be slow.  A connection
 that lost a SYN shows in the retransmission counters of its side, whatever the
 clock says.
-
-        client ----------- router ----------- host (the machine's first
-      10.2.0.2          10.2.0.1  10.1.0.2  10.1.0.1    namespace)
-       fd02::2           fd02::1   fd01::2   fd01::1
-
-The router is there because a packet held on a veth still belongs to the
-socket at the other end, which then does not send it again.
 """
 
-import contextlib
-import ctypes
 import json
 import os
-import re
 import resource
-import select
 import shutil
-import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -42,14 +27,8 @@ import qdisc_tool_lib.cli  # noqa: E402
 import qdisc_tool_lib.protect  # noqa: E402,F401
 
 FAST = "/run/qdisc_tool_test"
-PORT = 8080
-HOST4, HOST6 = "10.1.0.1", "fd01::1"
 WAIT_S = 30
-# A SYN that was lost is sent again after this.
-SYN_RETRY_MS = 1000
 
-_CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
 _tests = []
 _deferred = []
 
@@ -204,12 +183,6 @@ def run(command, **options):
                           timeout=200, **options)
     check(not done.returncode, f"{words}: {done.stdout}{done.stderr}")
     return done.stdout
-
-
-def growth(before, *names):
-    """By how much counters() grew."""
-    after = counters()
-    return {name: after[name] - before[name] for name in names}
 
 
 def batch(program, lines):
@@ -371,62 +344,6 @@ class Protecting:
             note(self.process.wait().err)
 
 
-# ------------------------------------------------------------------ network
-
-@contextlib.contextmanager
-def namespace(name):
-    """Be in a namespace; sockets made there stay there."""
-    home = os.open("/proc/self/ns/net", os.O_RDONLY)
-    there = os.open(f"/run/netns/{name}", os.O_RDONLY)
-    check(not _libc.setns(there, _CLONE_NEWNET), f"cannot enter {name}")
-    try:
-        yield
-    finally:
-        _libc.setns(home, _CLONE_NEWNET)
-        os.close(home)
-        os.close(there)
-
-
-def inside(name):
-    return namespace(name) if name else contextlib.nullcontext()
-
-
-def loopback():
-    """lo up, and traffic on it of no other test."""
-    run("ip link set lo up")
-
-
-def network():
-    """The three namespaces of the picture above."""
-    loopback()
-    for name in ("router", "client"):
-        run(f"ip netns add {name}")
-        defer(run, f"ip netns del {name}")
-    batch("ip", [
-        "link add host0 type veth peer name host1 netns router",
-        "addr add 10.1.0.1/24 dev host0",
-        "addr add fd01::1/64 dev host0 nodad", "link set host0 up",
-        "route add 10.2.0.0/24 via 10.1.0.2 dev host0 onlink",
-        "route add fd02::/64 via fd01::2 dev host0 onlink"])
-    defer(run, "ip link del host0")
-    with namespace("router"):
-        batch("ip", [
-            "link add client1 type veth peer name client0 netns client",
-            "addr add 10.1.0.2/24 dev host1",
-            "addr add fd01::2/64 dev host1 nodad", "link set host1 up",
-            "addr add 10.2.0.1/24 dev client1",
-            "addr add fd02::1/64 dev client1 nodad", "link set client1 up"])
-        for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
-            write(f"/proc/sys/net/{path}", "1")
-    with namespace("client"):
-        batch("ip", [
-            "addr add 10.2.0.2/24 dev client0",
-            "addr add fd02::2/64 dev client0 nodad",
-            "link set client0 up", "link set lo up",
-            "route add default via 10.2.0.1",
-            "route add default via fd02::1"])
-
-
 def write(path, text):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
@@ -442,187 +359,3 @@ def sysctl(path, value):
     path = f"/proc/sys/{path}"
     defer(write, path, read(path))
     write(path, str(value))
-
-
-def counters():
-    """The TCP counters of this namespace, and softnet drops of the machine."""
-    found = {"softnet": sum(int(line.split()[1], 16) for line in
-                            read("/proc/net/softnet_stat").splitlines())}
-    for path in ("snmp", "netstat"):
-        lines = read(f"/proc/thread-self/net/{path}").splitlines()
-        for names, values in zip(lines[::2], lines[1::2]):
-            if names.startswith("Tcp"):
-                found.update(zip(names.split()[1:],
-                                 map(int, values.split()[1:])))
-    return found
-
-
-def qdiscs(device):
-    """kind -> (packets waiting, packets dropped) of a device's qdiscs."""
-    return {qdisc["kind"]: (qdisc["qlen"], qdisc["drops"]) for qdisc in
-            json.loads(run(f"tc -s -j qdisc show dev {device}"))}
-
-
-def plug_waiting(device):
-    return qdiscs(device)["plug"][0]
-
-
-def naive_loopback(plug="limit 10000000", keys="protocol ip flower "
-                   f"ip_proto tcp dst_port {PORT} tcp_flags 0x2/0x17"):
-    """The recipe that is handed round, without the marks: prio, a plug in its
-    last band, a filter for SYNs.  It is left open."""
-    run("tc qdisc add dev lo root handle 1: prio bands 4")
-    defer(run, "tc qdisc del dev lo root")
-    batch("tc", [f"qdisc add dev lo parent 1:4 handle 40: plug {plug}",
-                 "qdisc change dev lo handle 40: plug release_indefinite",
-                 f"filter add dev lo parent 1: {keys} classid 1:4"])
-
-
-def naive_plug(action):
-    run(f"tc qdisc change dev lo handle 40: plug {action}")
-
-
-def picture(device):
-    """Everything tc shows of a device, counters left out."""
-    text = run(["tc", "-batch", "-"], input="".join(
-        f"{what} show dev {device}{where}\n"
-        for what, where in (("qdisc", ""), ("class", ""), ("filter", ""),
-                            ("filter", " ingress"), ("filter", " egress"))))
-    return re.sub(r"direct_packets_stat \d+", "", text)
-
-
-def listen(port=PORT, queue=4096):
-    """A listener for both families that accepts nobody."""
-    server = socket.create_server(("::", port), family=socket.AF_INET6,
-                                  backlog=queue, dualstack_ipv6=True)
-    defer(server.close)
-    return server
-
-
-class Echo:
-    """An echo server for both families, in a process of its own."""
-
-    def __init__(self, port=PORT + 1):
-        server = listen(port)
-        self.pid = os.fork()
-        if not self.pid:
-            try:
-                self._serve(server)
-            finally:
-                os._exit(0)
-        server.close()
-        defer(end_process, self.pid)
-
-    @staticmethod
-    def _serve(server):
-        poll = select.epoll()
-        poll.register(server, select.EPOLLIN)
-        peers = {}
-        while True:
-            for fd, _ in poll.poll():
-                if fd == server.fileno():
-                    peer, _ = server.accept()
-                    peers[peer.fileno()] = peer
-                    poll.register(peer, select.EPOLLIN)
-                    continue
-                try:
-                    data = peers[fd].recv(65536)
-                    peers[fd].sendall(data)
-                except OSError:
-                    data = b""
-                if not data:
-                    peers.pop(fd).close()
-
-
-def end_process(pid):
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-
-
-def connection(address, port, where=None):
-    """A connection that is already there."""
-    give_up = time.monotonic() + WAIT_S
-    with inside(where):
-        while True:
-            try:
-                peer = socket.create_connection((address, port), timeout=5)
-                break
-            except TimeoutError:
-                note(f"no answer from {address} port {port}")
-                if time.monotonic() > give_up:
-                    raise
-    peer.settimeout(WAIT_S)
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    defer(peer.close)
-    return peer
-
-
-def round_trip_ms(peer):
-    began = time.monotonic()
-    peer.sendall(b"x")
-    check(peer.recv(1), "the connection was closed")
-    return 1000 * (time.monotonic() - began)
-
-
-class Clients:
-    """Connections begun together: how long did each take, and which failed?"""
-
-    def __init__(self, address, count=1, port=PORT, where=None):
-        """@count connections, from namespace @where."""
-        self.latency_ms = {}
-        self.errors = []
-        self._poll = select.epoll()
-        self._began = {}
-        self._sockets = {}
-        with inside(where):
-            for _ in range(count):
-                self._begin(address, port)
-
-    def _begin(self, address, port):
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        client = socket.socket(family, socket.SOCK_STREAM)
-        client.setblocking(False)
-        fd = client.fileno()
-        self._sockets[fd] = client
-        self._began[fd] = time.monotonic()
-        client.connect_ex((address, port))
-        self._poll.register(fd, select.EPOLLOUT)
-
-    @property
-    def pending(self):
-        return len(self._began)
-
-    def take(self, wait_s=0.0):
-        """Note what has been decided meanwhile."""
-        for fd, _ in self._poll.poll(wait_s):
-            client = self._sockets[fd]
-            self._poll.unregister(fd)
-            took_ms = 1000 * (time.monotonic() - self._began.pop(fd))
-            error = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if error:
-                self.errors.append(os.strerror(error))
-            else:
-                self.latency_ms[fd] = took_ms
-
-    def finish(self, wait_s=WAIT_S):
-        """Wait for all, for some time; the longest time that one took."""
-        give_up = time.monotonic() + wait_s
-        while self._began and time.monotonic() < give_up:
-            self.take(0.05)
-        self.errors += ["no answer"] * len(self._began)
-        return max(self.latency_ms.values(), default=0.0)
-
-    def close(self):
-        """Leave no TIME-WAIT behind."""
-        for client in self._sockets.values():
-            with contextlib.suppress(OSError):
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
-                                  struct.pack("ii", 1, 0))
-            client.close()
-        self._poll.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()

@@ -9,7 +9,8 @@ import signal
 import socket
 import time
 
-from lib import WAIT_S, inside, read
+from lib import WAIT_S, read
+from net import inside
 
 _SYN_RECEIVED = "03"
 _HTTP_REQUEST = b"GET / HTTP/1.0\r\nHost: test\r\n\r\n"

@@ -10,9 +10,9 @@ import os
 import shutil
 import signal
 
-from lib import (FAST, PORT, Skip, check, defer, equal, loopback, main,
-                 man_page, note, read, run, set_up, systemctl, test, wait_for,
-                 write)
+from lib import (FAST, Skip, check, defer, equal, main, man_page, note, read,
+                 run, set_up, systemctl, test, wait_for, write)
+from net import PORT, loopback
 from restart import Load
 
 LO = "127.0.0.1"
