@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the command line to the exit status."""
 
-import json
 import os
 import signal
 import sys
-import tempfile
 
-from . import prometheus, text
 from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
                      ToolError)
 from .options import parser
@@ -20,6 +17,7 @@ def _warn(words):
 
 def _replace(path, content):
     """Whoever reads the file finds the old one or the new one, whole."""
+    import tempfile
     directory = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(prefix=".mhsstat.", dir=directory)
     try:
@@ -32,16 +30,22 @@ def _replace(path, content):
         raise
 
 
+def _json(value):
+    import json
+    return json.dumps(value, indent=1) + "\n"
+
+
 def _show(options):
     services = read_services(options.file)
     if options.service:
         services = select(services, options.service)
     if options.json:
-        content = json.dumps(as_json(services, live=not options.file),
-                             indent=1) + "\n"
+        content = _json(as_json(services, live=not options.file))
     elif options.prometheus:
+        from . import prometheus
         content = prometheus.render(services)
     elif services:
+        from . import text
         content = text.show(services) + "\n"
     else:
         content = "no service with the scheduler mhs\n"
@@ -65,8 +69,8 @@ def _wait(options):
 def _plan(options):
     from . import plan
     result = plan.compute(options)
-    print(json.dumps(result, indent=1) if options.json
-          else plan.render(result))
+    sys.stdout.write(_json(result) if options.json
+                     else plan.render(result) + "\n")
     return plan.verdict(result, _warn)
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the loaded module was told.  Only root reads the key."""
 
-import hashlib
 import re
 
 from .errors import ToolError
 
 PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
+SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071)
 DEFAULT_TABLE_SIZE = 65521
 # ip_vs_mhs_key of ip_vs_mhs_main.c, as the parameter would spell it
 DEFAULT_KEY = "d308a385886a3f24447370032e8a1913"
@@ -32,6 +32,7 @@ def parse_key(text, where):
 
 def key_print(key):
     """Tells keys apart and does not give them away: they have 128 bits."""
+    import hashlib
     return hashlib.sha256(b"ip_vs_mhs hash_key " + bytes.fromhex(key)
                           ).hexdigest()[:16]
 

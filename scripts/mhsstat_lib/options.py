@@ -5,7 +5,7 @@ import argparse
 
 from .address import service_name
 from .errors import ToolError
-from .table import SIZES
+from .module import SIZES
 
 _UNITS_S = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600}
 

@@ -6,8 +6,6 @@ mark, one of each family, have one name in /proc.
 """
 
 import ipaddress
-import shlex
-from dataclasses import dataclass, field
 
 from .address import endpoint, service_name, spelled
 from .errors import ToolError
@@ -23,29 +21,30 @@ _METHODS = {"-g": "Route", "--gatewaying": "Route",
             "-m": "Masq", "--masquerading": "Masq"}
 
 
-@dataclass
 class Server:
     """A real server; the counts are of connections, None if not known."""
 
-    address: object
-    port: int
-    weight: int
-    method: str = None
-    active: int = None
-    inactive: int = None
+    def __init__(self, address, port, weight, method=None, active=None,
+                 inactive=None):
+        self.address = address
+        self.port = port
+        self.weight = weight
+        self.method = method
+        self.active = active
+        self.inactive = inactive
 
     @property
     def name(self):
         return spelled(self.address, self.port)
 
 
-@dataclass
 class Service:
     """A virtual service."""
 
-    name: str
-    scheduler: str
-    servers: list = field(default_factory=list)
+    def __init__(self, name, scheduler):
+        self.name = name
+        self.scheduler = scheduler
+        self.servers = []
 
 
 def parse(text, where):
@@ -113,6 +112,7 @@ def _parse_proc(text, where):
 
 def _parse_saved(text, where):
     """-A and -a lines."""
+    import shlex
     services = []
     for number, line in enumerate(text.splitlines(), 1):
         try:

@@ -3,11 +3,9 @@
 
 import os
 import subprocess
-from dataclasses import dataclass
+from collections import namedtuple
 
 from .errors import ToolError
-
-SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071)
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
 # where it is installed, and where 'make tools' puts it
@@ -15,12 +13,8 @@ _PLACES = (f"{_HERE}/mhs_table",
            os.path.join(_HERE, "../../build/tools/mhs_table"))
 
 
-@dataclass
-class Table:
-    """The server of each slot, by name; None for no server."""
-
-    fingerprint: str
-    slots: list
+# slots: the server of each slot, by name; None for no server
+Table = namedtuple("Table", "fingerprint slots")
 
 
 def find_program(path=None):

@@ -101,7 +101,15 @@ fault() {
 	docs "$work/broken.rst" | awk -F '\t' '{ n += $2 } END { print n + 0 }'
 }
 
-plan $(($(python3 "$here/docs.py" --count) + 8))
+# insmod_says FILE: what it says when the kernel wants signatures
+insmod_says() {
+	insmod "$1" 2>&1 | sed 's/.*: //'
+}
+
+enforce=/sys/module/module/parameters/sig_enforce
+count=$(($(python3 "$here/docs.py" --count) + 8))
+[ ! -e $enforce ] || count=$((count + 3))
+plan $count
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 fresh_module
 setup_net 0
@@ -122,3 +130,17 @@ check "control: a parameter that cannot be" 1 \
 check "control: a target that is not there" 1 "$(fault "make chekc")"
 check "control: a program that is in no table" 1 "$(fault "frobnicate")"
 dr ipvsadm -C
+
+# last, because there is no way back: what the kernel says with Secure Boot
+if [ -e $enforce ]; then
+	unload_module
+	unload_at_end=""
+	echo 1 >$enforce
+	rejected="Key was rejected by service"
+	check "an unsigned module: the message on the page" "$rejected" \
+		"$(insmod_says "$MHS_KO")"
+	check "and in the kernel log" 1 \
+		"$(dmesg | grep -c "Loading of unsigned module is rejected")"
+	check "a module signed by a key of nobody" "$rejected" \
+		"$(insmod_says "$work/cwd/ip_vs_mhs.ko")"
+fi
