@@ -10,6 +10,7 @@ MACHINE := tools/testing/machine
 UNIT := tools/testing/unit
 SELFTESTS := tools/testing/selftests/net/ipvs_mhs
 QDISC_TESTS := tools/testing/selftests/net/qdisc_tool
+SANITIZE := tools/testing/sanitize
 # a test says what it weighs, files that tests source do not
 tests-in = $(shell grep -lE '^\# weight: [0-9]' $(1)/*)
 TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
@@ -93,6 +94,22 @@ test-long: setup	## half an hour of stress, a million hostile packets (MHS_TORTU
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 \
 		$(SELFTESTS)/torture.sh $(SELFTESTS)/hostile.sh
+
+.PHONY: check-sanitizers
+check-sanitizers:	## selftests in a kernel that checks memory, locks, RCU, leaks
+	@$(MAKE) --no-print-directory uml DEBUG=1
+	@+$(MACHINE)/steps "check-catch KERNEL=uml-debug" test-sanitizers
+
+.PHONY: test-sanitizers
+test-sanitizers: export MHS_SLOW ?= 4
+test-sanitizers:
+	@$(MACHINE)/build-module uml-debug
+	@$(MACHINE)/run --kernel uml-debug $(call tests-in,$(SELFTESTS)) \
+		$(SANITIZE)/alloc.sh
+
+.PHONY: check-catch
+check-catch:	## does the debug kernel KERNEL see the bugs it is there for?
+	@$(MACHINE)/tally $(SANITIZE)/catch $(KERNEL)
 
 .PHONY: check-qdisc
 check-qdisc: setup	## those of qdisc_tool only
