@@ -1,0 +1,235 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Run the commands that documents show, as docs.sh asks.
+
+A command block of a document is a literal block.  Its commands are run one
+after the other on a director with a service that has two servers; before each
+block everything is as it was.  What cannot be run so stands in ELSEWHERE with
+the test that runs it, or the reason why none does, and a block that is no
+commands in TEXTS.  Whatever is in neither, or fails, fails the test.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parents[4]
+DOCUMENTS = ("README.md", "CONTRIBUTING.rst", "Documentation/networking/*.rst",
+             "Documentation/man/*.[1-9]")
+
+# Programs whose commands are run here; stand-ins are in docs.sh.
+RUN = ("ipvsadm", "mhsstat", "sysctl", "cat", "echo", "dmesg", "ssh", "modprobe",
+       "modinfo", "openssl", "sign-file")
+
+QDISC = "tools/testing/selftests/net/qdisc_tool"
+# pattern of a command: (the test that runs it, or None; why not here)
+ELSEWHERE = {
+    r"qdisc_tool setup --device eth0 --address 192\.0\.2\.10 --all":
+        (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
+    r"qdisc_tool protect --until '\[ \$\(ipvsadm":
+        (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
+    r"qdisc_tool setup --device (lo|eth0) --port 80,443$":
+        (f"{QDISC}/servers.py", "with the ports of its servers"),
+    r"qdisc_tool protect -- systemctl reload haproxy$":
+        (f"{QDISC}/servers.py", "with haproxy reloaded by a signal"),
+    r"qdisc_tool protect --until-port 443 -- systemctl restart nginx$":
+        (f"{QDISC}/servers.py", "with nginx as a process"),
+    r"make ": (None, "it would run this test; the target must exist"),
+    r"apt-get install linux-headers-amd64$":
+        (None, "make setup unpacks headers by its own list of packages"),
+    r"mokutil ": (None, "needs firmware with Secure Boot"),
+    r"reboot$": (None, "it ends the machine"),
+    r"depmod$": (None, "writes the host's index of modules; make install "
+                       "runs it on a directory of its own"),
+}
+# pattern of the first line of a block that is no commands: what it is
+TEXTS = {
+    r"mh {6}mhs$": "what make demo prints",
+    r"\d+ passed, \d+ failed .*the harness itself": "what make check printed",
+    r"m \* F \* ": "a formula",
+    r"count by \(protocol, service\)": "for Prometheus, as on the dashboard",
+    r"ingress, for what arrives ": "a picture",
+    r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
+}
+
+
+class Block:
+    """A literal block of a document."""
+
+    def __init__(self, path, line, text):
+        if path.is_relative_to(TOP):
+            path = path.relative_to(TOP)
+        self.name = f"{path}:{line}"
+        self.text = text
+        self.lines = [s for s in text.split("\n") if s.strip()]
+
+    @property
+    def first(self):
+        return self.lines[0].strip()
+
+    def commands(self):
+        """Logical lines, without comments behind them."""
+        joined = re.sub(r"\\\n\s*", "", "\n".join(self.lines))
+        return [re.sub(r"\s{2,}#.*", "", s.strip())
+                for s in joined.split("\n")]
+
+
+def rst_blocks(text):
+    """(line, text) of each block behind a '::'."""
+    lines = text.split("\n")
+    for n, line in enumerate(lines):
+        if not line.rstrip().endswith("::") or \
+                re.match(r"\s*\.\. ", line):
+            continue
+        body, at, margin = [], n + 1, re.match(r"\s*", line)[0]
+        while at < len(lines) and (not lines[at].strip() or re.match(
+                re.escape(margin) + r"[ \t]", lines[at])):
+            body.append(lines[at])
+            at += 1
+        if any(s.strip() for s in body):
+            yield n + 3, "\n".join(body)
+
+
+def markdown_blocks(text):
+    for found in re.finditer(r"(?<=\n\n)(?: {4}.*\n|\n)+", text):
+        if found[0].strip():
+            yield text[:found.start()].count("\n") + 1, found[0]
+    for found in re.finditer(r"^```.*\n((?:.*\n)*?)```", text, re.M):
+        yield text[:found.start()].count("\n") + 2, found[1]
+
+
+def man_blocks(text):
+    for found in re.finditer(r"^\.Bd -literal.*\n((?:.*\n)*?)\.Ed", text, re.M):
+        yield (text[:found.start()].count("\n") + 2,
+               found[1].replace("\\e", "\\").replace("\\-", "-"))
+
+
+def blocks_of(path):
+    extract = {".md": markdown_blocks, ".rst": rst_blocks}.get(
+        path.suffix, man_blocks)
+    return [Block(path, line, text)
+            for line, text in extract(path.read_text())]
+
+
+def documents():
+    return [path for pattern in DOCUMENTS for path in sorted(TOP.glob(pattern))]
+
+
+def elsewhere(command):
+    """(pattern, test) if it stands in the table."""
+    for pattern, (test, _) in ELSEWHERE.items():
+        if re.match(pattern, command):
+            return pattern, test
+    return None
+
+
+def make_targets_missing(command):
+    makefile = (TOP / "Makefile").read_text()
+    return [word for part in command.split("&&")
+            for word in part.split()[1:]
+            if "=" not in word and
+            not re.search(rf"^{re.escape(word)}:", makefile, re.M)]
+
+
+class Runner:
+    """Runs the commands of blocks in the namespace that docs.sh made."""
+
+    def __init__(self, reset):
+        self._reset = reset
+        self.used = set()
+
+    def _shell(self, command):
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", command],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              stdin=subprocess.DEVNULL, text=True, timeout=300)
+        tail = " ".join(done.stdout.split())[-200:]
+        return "" if not done.returncode else \
+            f"{command}: exit status {done.returncode}: {tail}"
+
+    def _command(self, command):
+        """What is wrong with it, nothing if all is well."""
+        covered = elsewhere(command)
+        if covered:
+            self.used.add(covered[0])
+            if covered[1] and not (TOP / covered[1]).exists():
+                return f"{command}: there is no {covered[1]}"
+            if command.startswith("make "):
+                missing = make_targets_missing(command)
+                return f"{command}: no target {missing}" if missing else ""
+            return ""
+        option = re.match(r"options (ip_vs_mhs .*)", command)
+        if option:
+            command = f"modprobe {option[1]}"
+        # where it is in the tree that make setup unpacks
+        signer = re.match(r"/usr/\S*/sign-file ", command)
+        if signer:
+            command = "sign-file " + command[signer.end():]
+        if command.split()[0] not in RUN:
+            return (f"{command}: neither run here nor in ELSEWHERE, and its "
+                    "block not in TEXTS of docs.py")
+        return self._shell(command)
+
+    def block(self, block):
+        for pattern in TEXTS:
+            if re.match(pattern, block.first):
+                self.used.add(pattern)
+                return ""
+        if block.first.startswith("table inet "):
+            fault = self._shell(f"nft -f - <<'EOF'\n{block.text}\nEOF\n"
+                                f"nft flush ruleset")
+            return fault
+        if not all(elsewhere(command) for command in block.commands()):
+            wrong = self._shell(f"{self._reset} {self._needs(block)}")
+            if wrong:
+                return f"cannot begin: {wrong}"
+        for command in block.commands():
+            fault = self._command(command)
+            if fault:
+                return fault
+        return ""
+
+    @staticmethod
+    def _needs(block):
+        """What has to be there before: a service, on two directors if the
+        other one is asked, or none, or not even the module."""
+        if re.search(r"^\s*(modprobe|options) ip_vs_mhs", block.text, re.M):
+            return "unloaded"
+        if re.search(r"ipvsadm -A -t 192\.0\.2\.1:80", block.text):
+            return "empty"
+        return "fleet" if re.search(r"ssh |lb1\.json", block.text) else \
+            "service"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", action="store_true",
+                        help="print how many results there will be")
+    parser.add_argument("--reset", metavar="COMMAND", default="true",
+                        help="makes everything as it is before a block")
+    parser.add_argument("document", nargs="*", type=Path,
+                        help="these instead of the project's")
+    args = parser.parse_args()
+    blocks = [b for path in args.document or documents()
+              for b in blocks_of(path)]
+    if args.count:
+        print(len(blocks) + 1)
+        return 0
+    runner = Runner(args.reset)
+    for block in blocks:
+        fault = runner.block(block)
+        print(block.name, int(bool(fault)),
+              " ".join((fault or block.first).split()), sep="\t", flush=True)
+    if not args.document:
+        stale = {*ELSEWHERE, *TEXTS} - runner.used
+        print("every entry of the tables is in a document", int(bool(stale)),
+              " ".join(sorted(stale)), sep="\t")
+    return 0
+
+
+if __name__ == "__main__":
+    os.chdir(os.environ.get("DOCS_DIR", "."))
+    sys.exit(main())

@@ -1,0 +1,124 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 1200
+# weight: 150
+# Every command that a document shows works as it stands there.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+
+top=$(realpath "$here/../../../../..")
+
+# stand_in NAME: a program of that name, on standard input, for the commands
+stand_in() {
+	{ echo "#!/bin/bash"; cat; } >"$work/bin/$1"
+	chmod +x "$work/bin/$1"
+}
+
+# stand_ins: programs that the host has elsewhere than the reader's
+stand_ins() {
+	local signer
+
+	mkdir -p "$work/bin" "$work/cwd"
+	stand_in mhsstat <<-EOF
+		[ "\$1" != plan ] || set -- "\$@" --table-program "$work/mhs_table"
+		exec "$top/scripts/mhsstat" "\$@"
+	EOF
+	# the other director
+	stand_in ssh <<-EOF
+		shift
+		exec nsenter --net=/run/netns/d2-$$ "\$@"
+	EOF
+	# the module is not installed
+	stand_in modprobe <<-EOF
+		[ "\$1" = ip_vs_mhs ] || exit 1
+		touch "$work/reloaded"
+		exec insmod "$MHS_KO" "\${@:2}"
+	EOF
+	stand_in modinfo <<-EOF
+		exec $(type -P modinfo) "\${@:1:\$#-1}" "$MHS_KO"
+	EOF
+	signer=$(find "$top"/build/kernel/*/ -name sign-file -type f -perm -1 |
+		head -n 1)
+	stand_in sign-file <<-EOF
+		"$signer" "\$@" &&
+		[ "\$($(type -P modinfo) -F signer "\${@: -1}")" = ip_vs_mhs ]
+	EOF
+	# all as it was before; then a service, the same on two directors, none,
+	# or no module
+	stand_in reset <<-EOF
+		dr="nsenter --net=/run/netns/dr-$$"
+		d2="nsenter --net=/run/netns/d2-$$"
+		\$dr ipvsadm -C
+		\$d2 ipvsadm -C
+		\$dr ipvsadm --stop-daemon master 2>/dev/null
+		\$dr ipvsadm --stop-daemon backup 2>/dev/null
+		if [ -e "$work/reloaded" ] || [ "\$1" = unloaded ]; then
+			for ((i = 0; i < 100; i++)); do
+				rmmod ip_vs_mhs 2>/dev/null
+				[ -e /sys/module/ip_vs_mhs ] || break
+				sleep 0.2
+			done
+			rm -f "$work/reloaded"
+			[ "\$1" != unloaded ] || exit 0
+			insmod "$MHS_KO" || exit 1
+		fi
+		\$dr sysctl -qw net.ipv4.vs.mhs.hold_ms=0 \
+			net.ipv4.vs.mhs.pin_ms=100 net.ipv4.vs.conntrack=0 \
+			net.ipv4.vs.expire_nodest_conn=0
+		case \$1 in
+		empty) directors="" ;;
+		service) directors="\$dr" ;;
+		fleet) directors="\$dr,\$d2" ;;
+		esac
+		IFS=,
+		for d in \$directors; do
+			IFS=" "
+			\$d ipvsadm -R <<-END
+				-A -t 192.0.2.1:80 -s mhs
+				-a -t 192.0.2.1:80 -r 10.0.0.11:80 -g -w 1
+				-a -t 192.0.2.1:80 -r 10.0.0.12:80 -g -w 1
+			END
+			\$d "$top/scripts/mhsstat" wait -q --timeout 60s || exit 1
+		done
+		[ "\$1" = fleet ] || exit 0
+		\$d2 "$top/scripts/mhsstat" show --json -o "$work/cwd/lb1.json"
+		cp "$work/cwd/lb1.json" "$work/cwd/lb2.json"
+		cp "$work/cwd/lb1.json" "$work/cwd/lb3.json"
+	EOF
+	cp "$MHS_KO" "$work/cwd/ip_vs_mhs.ko"
+}
+
+# docs ARGUMENTS...: the commands of documents, on the director
+docs() {
+	dr env PATH="$work/bin:$PATH" DOCS_DIR="$work/cwd" \
+		python3 "$here/docs.py" --reset reset "$@"
+}
+
+# fault COMMAND: is it reported, in a document with nothing else in it?
+fault() {
+	printf 'Do this::\n\n\t%s\n' "$1" >"$work/broken.rst"
+	docs "$work/broken.rst" | awk -F '\t' '{ n += $2 } END { print n + 0 }'
+}
+
+plan $(($(python3 "$here/docs.py" --count) + 8))
+make -s -C "$top/tools/net/ipvs_mhs" O="$work"
+fresh_module
+setup_net 0
+director d2 30
+stand_ins
+report docs
+
+check "control: a good command" 0 "$(fault "mhsstat show")"
+check "control: an option that is not there" 1 "$(fault "mhsstat show --jsn")"
+check "control: a scheduler that is not there" 1 \
+	"$(fault "ipvsadm -A -t 192.0.2.2:80 -s nhs")"
+check "control: a server that is not there" 1 \
+	"$(fault "ipvsadm -d -t 192.0.2.1:80 -r 10.0.0.19:80")"
+check "control: a sysctl that is not there" 1 \
+	"$(fault "sysctl -w net.ipv4.vs.mhs.hold=1")"
+check "control: a parameter that cannot be" 1 \
+	"$(fault "modprobe ip_vs_mhs table_size=1000")"
+check "control: a target that is not there" 1 "$(fault "make chekc")"
+check "control: a program that is in no table" 1 "$(fault "frobnicate")"
+dr ipvsadm -C
