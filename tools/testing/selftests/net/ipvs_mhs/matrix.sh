@@ -12,14 +12,14 @@
 # shellcheck source=lone.sh
 . "$(dirname "$0")/lone.sh"
 
-doc=$here/../../../../../Documentation/networking/ipvs-mhs-matrix.rst
+doc=$here/../../../../../Documentation/networking/ipvs-mhs-matrix.txt
 
 plan 102
 fresh_module table_size=1021
 setup_ns cl
 lone_director dr 10
 for family in 4 6; do
-	table=${MHS_LOGS:-$work}/ipvs-mhs-matrix.$family.rst
+	table=${MHS_LOGS:-$work}/ipvs-mhs-matrix.$family.txt
 	report in_ns cl python3 "$here/matrix.py" --family $family \
 		--director "/run/netns/$(ns dr)" --table "$table"
 	diff -u "$doc" "$table" | sed 's/^/# /'
