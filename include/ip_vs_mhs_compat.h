@@ -41,6 +41,7 @@ static inline u32 ip_vs_mhs_dest_entries(struct ip_vs_dest *dest)
 	int n = atomic_read(&dest->activeconns) +
 		atomic_read(&dest->inactconns);
 #endif
+
 	return n > 0 ? n : 0;
 }
 
