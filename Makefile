@@ -76,11 +76,12 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 .PHONY: check
 check: setup	## all tests on the kernel 6.1
 	@+$(MACHINE)/steps check-harness check-unit style \
-		"check-module KERNEL=6.1" "test KERNEL=6.1"
+		"check-module KERNEL=6.1" "check-series KERNEL=6.1" \
+		"test KERNEL=6.1"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels
-	@+$(MACHINE)/steps check-harness check-unit style \
+	@+$(MACHINE)/steps check-harness check-unit style check-series \
 		$(foreach k,$(shell $(MACHINE)/setup --list),\
 			"check-module KERNEL=$(k)" "test KERNEL=$(k)")
 
@@ -124,6 +125,11 @@ check-qdisc: setup	## those of qdisc_tool only
 .PHONY: check-module
 check-module: setup	## build with every warning an error, with sparse
 	@$(MACHINE)/build-module --check $(machine-kernel)
+
+.PHONY: check-series
+check-series: setup	## the patch series, on the source of every kernel (KERNEL=: of one)
+	@$(MACHINE)/tally $(MACHINE)/check-series \
+		$(or $(KERNEL),$(shell $(MACHINE)/setup --list))
 
 .PHONY: check-unit
 check-unit: setup	## unit tests of the tables in user space
