@@ -10,6 +10,7 @@ MACHINE := tools/testing/machine
 UNIT := tools/testing/unit
 SELFTESTS := tools/testing/selftests/net/ipvs_mhs
 QDISC_TESTS := tools/testing/selftests/net/qdisc_tool
+SANITIZE := tools/testing/sanitize
 # a test says what it weighs, files that tests source do not
 tests-in = $(shell grep -lE '^\# weight: [0-9]' $(1)/*)
 TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
@@ -75,11 +76,12 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 .PHONY: check
 check: setup	## all tests on the kernel 6.1
 	@+$(MACHINE)/steps check-harness check-unit style \
-		"check-module KERNEL=6.1" "test KERNEL=6.1"
+		"check-module KERNEL=6.1" "check-series KERNEL=6.1" \
+		"test KERNEL=6.1"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels
-	@+$(MACHINE)/steps check-harness check-unit style \
+	@+$(MACHINE)/steps check-harness check-unit style check-series \
 		$(foreach k,$(shell $(MACHINE)/setup --list),\
 			"check-module KERNEL=$(k)" "test KERNEL=$(k)")
 
@@ -98,6 +100,22 @@ test-long: setup	## half an hour of stress, a million hostile packets (MHS_TORTU
 	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 \
 		$(SELFTESTS)/torture.sh $(SELFTESTS)/hostile.sh
 
+.PHONY: check-sanitizers
+check-sanitizers:	## selftests in a kernel that checks memory, locks, RCU, leaks
+	@$(MAKE) --no-print-directory uml DEBUG=1
+	@+$(MACHINE)/steps "check-catch KERNEL=uml-debug" test-sanitizers
+
+.PHONY: test-sanitizers
+test-sanitizers: export MHS_SLOW ?= 4
+test-sanitizers:
+	@$(MACHINE)/build-module uml-debug
+	@$(MACHINE)/run --kernel uml-debug $(call tests-in,$(SELFTESTS)) \
+		$(SANITIZE)/alloc.sh
+
+.PHONY: check-catch
+check-catch:	## does the debug kernel KERNEL see the bugs it is there for?
+	@$(MACHINE)/tally $(SANITIZE)/catch $(KERNEL)
+
 .PHONY: check-qdisc
 check-qdisc: setup	## those of qdisc_tool only
 	@$(MACHINE)/build-module $(machine-kernel)
@@ -107,6 +125,11 @@ check-qdisc: setup	## those of qdisc_tool only
 .PHONY: check-module
 check-module: setup	## build with every warning an error, with sparse
 	@$(MACHINE)/build-module --check $(machine-kernel)
+
+.PHONY: check-series
+check-series: setup	## the patch series, on the source of every kernel (KERNEL=: of one)
+	@$(MACHINE)/tally $(MACHINE)/check-series \
+		$(or $(KERNEL),$(shell $(MACHINE)/setup --list))
 
 .PHONY: check-unit
 check-unit: setup	## unit tests of the tables in user space

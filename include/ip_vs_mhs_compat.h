@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The one place where one kernel differs from another.
  *
- * A difference is found by name: by a macro of the kernel's own headers
- * where there is one, else by a MHS_HAVE_* flag that Kbuild derives from a
- * search of those headers.  Fixes travel to older kernels, so a version
- * number proves nothing.  In the kernel tree this file shrinks to nothing.
+ * Each difference is a MHS_HAVE_* flag, which net/netfilter/ipvs/Kbuild derives
+ * from the names in the kernel's own headers: fixes travel to older kernels,
+ * so a version number proves nothing.  In the kernel tree this file vanishes:
+ * scripts/make-series resolves the flags for that tree and puts what remains
+ * into ip_vs_mhs.h.
  */
 #ifndef _IP_VS_MHS_COMPAT_H
 #define _IP_VS_MHS_COMPAT_H
@@ -19,16 +20,12 @@
 #include <linux/hex.h>
 #endif
 
-#if !IS_ENABLED(CONFIG_IP_VS)
-#error "ip_vs_mhs needs a kernel with CONFIG_IP_VS"
-#endif
-
 /* Is the server in the service's list?  The bit moved from flags, which are
  * shared with the overload bit, to cflags.
  */
 static inline bool ip_vs_mhs_dest_listed(const struct ip_vs_dest *dest)
 {
-#ifdef IP_VS_DEST_CF_AVAILABLE
+#ifdef MHS_HAVE_DEST_CFLAGS
 	return READ_ONCE(dest->cflags) & IP_VS_DEST_CF_AVAILABLE;
 #else
 	return dest->flags & IP_VS_DEST_F_AVAILABLE;
@@ -44,6 +41,7 @@ static inline u32 ip_vs_mhs_dest_entries(struct ip_vs_dest *dest)
 	int n = atomic_read(&dest->activeconns) +
 		atomic_read(&dest->inactconns);
 #endif
+
 	return n > 0 ? n : 0;
 }
 
@@ -106,7 +104,7 @@ static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp,
 /* Did the owner of an IPv4 socket ask that its packets stay in pieces? */
 static inline bool ip_vs_mhs_nodefrag(const struct sock *sk)
 {
-#ifdef inet_test_bit
+#ifdef MHS_HAVE_INET_FLAGS
 	return inet_test_bit(NODEFRAG, sk);
 #else
 	return inet_sk(sk)->nodefrag;
@@ -118,7 +116,7 @@ static inline struct ctl_table_header *
 ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 			  struct ctl_table *table, size_t n)
 {
-#ifdef register_net_sysctl
+#ifdef MHS_HAVE_SYSCTL_SZ
 	return register_net_sysctl_sz(net, path, table, n);
 #else
 	return register_net_sysctl(net, path, table);

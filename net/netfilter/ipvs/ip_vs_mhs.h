@@ -208,7 +208,11 @@ struct ip_vs_mhs_room {
  * struct ip_vs_mhs - a virtual service
  * @node: in the service hash table
  * @ipvs: its namespace
- * @addr: copy of the key, like @af, @protocol, @port and @fwmark
+ * @addr: copy of the key, its virtual address
+ * @fwmark: the same, its firewall mark or 0
+ * @af: the same, its address family
+ * @protocol: the same
+ * @port: the same
  * @settling: the table is not final yet
  * @addr_only: hash without the port, latched when the service has settled
  * @was_stateless: flows without an entry may exist

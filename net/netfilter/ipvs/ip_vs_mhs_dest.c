@@ -364,6 +364,17 @@ int ip_vs_mhs_servers_grow(struct ip_vs_mhs *mhs, u32 idx)
 	return 0;
 }
 
+/* Is an index about to be free, after the grace period of its server? */
+static bool index_is_near(const struct ip_vs_mhs *mhs)
+{
+	u32 known = mhs->n_listed;
+	struct ip_vs_mhs_server *s;
+
+	list_for_each_entry(s, &mhs->gone, list)
+		known++;
+	return bitmap_weight(mhs->idx_map, MHS_IDX_MAX + 1) > known;
+}
+
 /* Know the server @dest: new, or deleted a while ago and back */
 static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 {
@@ -393,6 +404,8 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 			pr_warn("a service can have %u servers, deleted ones that older flows still use included: the surplus gets no flow\n",
 				MHS_IDX_MAX);
 		mhs->warned |= MHS_WARN_FULL;
+		/* nobody else would come back to it */
+		mhs->missing |= index_is_near(mhs);
 		return -ENOSPC;
 	}
 	err = ip_vs_mhs_servers_grow(mhs, idx);

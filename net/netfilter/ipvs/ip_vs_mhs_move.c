@@ -419,6 +419,9 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 	}
 	if (!ticks && !over)
 		return;
+	/* A server that is back in time gets its slots before they merge */
+	if (ticks & MHS_TICK_PIN && mhs->dirty)
+		mhs_build(mhs);
 	mutex_lock(&scratch->lock);
 	mhs_walk(mhs, NULL, ticks);
 	mutex_unlock(&scratch->lock);

@@ -24,7 +24,7 @@ RUN = BUILD / "run"
 class Kernel:
     """A kernel unpacked by fetch-kernel."""
 
-    def __init__(self, name):
+    def __init__(self, name, module="module"):
         self.name = name
         self.root = BUILD / "kernel" / name
         try:
@@ -33,7 +33,7 @@ class Kernel:
             raise SystemExit(
                 f"kernel {name} is not there: run {HERE / 'setup'} {name}")
         self.image = self.root / "boot" / f"vmlinuz-{self.release}"
-        self.module = self.root / "module" / "ip_vs_mhs.ko"
+        self.module = self.root / module / "ip_vs_mhs.ko"
         # written by build-uml alone
         self.backend = "uml" if (self.root / "karch").exists() else "qemu"
 

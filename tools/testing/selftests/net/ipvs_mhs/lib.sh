@@ -132,12 +132,23 @@ loaded() {
 	[ -e /sys/module/ip_vs_mhs ]
 }
 
+# insert_module PARAMETERS: the one of MHS_KO, or that of the kernel
+insert_module() {
+	if [ -n "${MHS_KO:-}" ]; then
+		insmod "$MHS_KO" "$@"
+	else
+		modprobe ip_vs_mhs "$@"
+	fi
+}
+
 # load_module PARAMETERS: if it is not there; then it goes in the end
 load_module() {
 	[ -e /proc/net/ip_vs ] || modprobe -q ip_vs ||
 		skip_all "no ip_vs in this kernel"
 	if ! loaded; then
-		insmod "${MHS_KO:?path of ip_vs_mhs.ko}" "$@" || exit $KSFT_FAIL
+		[ -n "${MHS_KO:-}" ] || modprobe -qn ip_vs_mhs ||
+			skip_all "no module ip_vs_mhs"
+		insert_module "$@" || exit $KSFT_FAIL
 		unload_at_end=yes
 	fi
 }

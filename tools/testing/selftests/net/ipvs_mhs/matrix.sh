@@ -12,17 +12,21 @@
 # shellcheck source=lone.sh
 . "$(dirname "$0")/lone.sh"
 
-doc=$here/../../../../../Documentation/networking/ipvs-mhs-matrix.rst
+doc=$here/../../../../../Documentation/networking/ipvs-mhs-matrix.txt
 
 plan 102
 fresh_module table_size=1021
 setup_ns cl
 lone_director dr 10
 for family in 4 6; do
-	table=${MHS_LOGS:-$work}/ipvs-mhs-matrix.$family.rst
+	table=${MHS_LOGS:-$work}/ipvs-mhs-matrix.$family.txt
 	report in_ns cl python3 "$here/matrix.py" --family $family \
 		--director "/run/netns/$(ns dr)" --table "$table"
-	diff -u "$doc" "$table" | sed 's/^/# /'
-	check "IPv$family: the documentation has this table" 0 \
-		"${PIPESTATUS[0]}"
+	name="IPv$family: the documentation has this table"
+	if [ -e "$doc" ]; then
+		diff -u "$doc" "$table" | sed 's/^/# /'
+		check "$name" 0 "${PIPESTATUS[0]}"
+	else
+		result "$name" 0 "SKIP the tests are installed without it"
+	fi
 done

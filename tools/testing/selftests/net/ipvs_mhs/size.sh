@@ -18,14 +18,14 @@ refuse() {
 
 	shift 2
 	dmesg -C
-	! insmod "$MHS_KO" "$@" 2>/dev/null && said "$text"
+	! insert_module "$@" 2>/dev/null && said "$text"
 	result "$name" $?
 }
 
 # reload ARGS...: the module with other parameters
 reload() {
 	rmmod ip_vs_mhs 2>/dev/null
-	insmod "$MHS_KO" "$@"
+	insert_module "$@"
 }
 
 # print_of: fingerprint of a service with three servers

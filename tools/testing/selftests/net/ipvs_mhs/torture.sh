@@ -62,7 +62,7 @@ reload() {
 	dr ipvsadm -C
 	if busywait 3 rmmod ip_vs_mhs; then
 		echo >>"$work/reloads"
-		insmod "$MHS_KO"
+		insert_module
 	fi
 	dr ipvsadm -R <<<"$all"
 }

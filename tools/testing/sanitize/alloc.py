@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Every allocation of an operation fails once, one at a time: the n-th of the
+system call, for n = 1, 2, ... until none is left to fail (fail-nth of the
+kernel's fault injection).  Afterwards the director is what it was before, or
+what the operation makes of it; never anything else.
+
+Runs as root in a network namespace of its own, in a kernel with
+CONFIG_FAILSLAB.  Prints KTAP; PARAMETERS are those of the module.
+"""
+import argparse
+import ctypes
+import errno
+import os
+import socket
+import struct
+import sys
+import time
+
+VIP, PORT = "10.9.0.1", 80
+# of the kernel's IPVS interface, linux/ip_vs.h
+BASE = 64 + 1024 + 64
+ADD, EDIT, DEL, FLUSH = BASE + 2, BASE + 3, BASE + 4, BASE + 5
+ADD_DEST, DEL_DEST, EDIT_DEST = BASE + 7, BASE + 8, BASE + 9
+FAIL_NTH = "/proc/thread-self/fail-nth"
+FAULTS = "/sys/kernel/debug/failslab"
+SYS_FINIT_MODULE, SYS_DELETE_MODULE = 313, 176
+MOST = 5000
+WAIT_S = 20
+
+libc = ctypes.CDLL(None, use_errno=True)
+control = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+
+def address(text):
+    return socket.inet_aton(text)
+
+
+def service(scheduler="mhs", port=PORT):
+    return struct.pack("=H2x4s2s2xI16sII4s", socket.IPPROTO_TCP,
+                       address(VIP), struct.pack("!H", port), 0,
+                       scheduler.encode(), 0, 0, b"\xff" * 4)
+
+
+def dest(number, weight=1):
+    # 3: direct routing
+    return struct.pack("=4s2s2xIiII", address(f"10.2.0.{10 + number}"),
+                       struct.pack("!H", PORT), 3, weight, 0, 0)
+
+
+def call(command, *parts):
+    """Returns an error number or 0."""
+    try:
+        control.setsockopt(socket.IPPROTO_IP, command, b"".join(parts))
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def write(path, text):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def read(path):
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+class Nth:
+    """Fails the n-th allocation of what is done within; .hit says whether
+    there was one."""
+
+    def __init__(self, number):
+        self._number = number
+        self._fd = os.open(FAIL_NTH, os.O_RDWR)
+        self.hit = False
+
+    def __enter__(self):
+        os.pwrite(self._fd, b"%d" % self._number, 0)
+        return self
+
+    def __exit__(self, *_):
+        # what is left of the count; 0 when the fault was put in
+        self.hit = int(os.pread(self._fd, 16, 0)) == 0
+        os.pwrite(self._fd, b"0", 0)
+        os.close(self._fd)
+
+
+def row():
+    """What /proc shows of the service: (servers, fingerprint of the table,
+    whether it is at rest), or None."""
+    head, *rows = read("/proc/thread-self/net/ip_vs_mhs").splitlines()
+    rows = [dict(zip(head.split(), line.split())) for line in rows]
+    if not rows:
+        return None
+    # without a server it waits for one
+    rest = rows[0]["State"] == "stable" or rows[0]["Servers"] == "0"
+    return (rows[0]["Servers"], rows[0]["CandidatePrint"],
+            rest and rows[0]["Gone"] == "0")
+
+
+def listed():
+    """Servers as the core has them."""
+    return sorted(line.split()[1] + line.split()[3] for line in
+                  read("/proc/thread-self/net/ip_vs").splitlines()[3:]
+                  if line.lstrip().startswith("->"))
+
+
+def state():
+    return listed(), row()
+
+
+def at_rest(found):
+    return found[1] is None or found[1][2]
+
+
+def settle(good, why):
+    """The director's state once it is @good."""
+    give_up = time.monotonic() + WAIT_S
+    while not good(found := state()):
+        if time.monotonic() > give_up:
+            raise AssertionError(f"{why}: {found}")
+        time.sleep(0.02)
+    return found
+
+
+OPERATIONS = {
+    "a service is added": ((), lambda: call(ADD, service())),
+    "the first server is added":
+        ((0,), lambda: call(ADD_DEST, service(), dest(1))),
+    "a server is added":
+        ((1, 2), lambda: call(ADD_DEST, service(), dest(3))),
+    "the seventeenth server is added: the array of servers grows":
+        (tuple(range(1, 17)), lambda: call(ADD_DEST, service(), dest(17))),
+    "a weight is changed":
+        ((1, 2, 3), lambda: call(EDIT_DEST, service(), dest(2, 5))),
+    "a server is drained":
+        ((1, 2, 3), lambda: call(EDIT_DEST, service(), dest(2, 0))),
+    "a server is deleted":
+        ((1, 2, 3), lambda: call(DEL_DEST, service(), dest(2))),
+    "a service is deleted": ((1, 2, 3), lambda: call(DEL, service())),
+    "another scheduler hands over":
+        ((1, 2, 3, "rr"), lambda: call(EDIT, service("mhs"))),
+    "a service is handed over to another scheduler":
+        ((1, 2, 3), lambda: call(EDIT, service("rr"))),
+}
+
+
+def begin(servers):
+    """The director before the operation."""
+    scheduler = "mhs"
+    if servers and servers[-1] == "rr":
+        *servers, scheduler = servers
+    call(FLUSH)
+    if servers:
+        assert not call(ADD, service(scheduler))
+    for number in servers:
+        if number:
+            assert not call(ADD_DEST, service(scheduler), dest(number))
+    return settle(at_rest, "does not come to rest")
+
+
+def operation(servers, act):
+    """Returns (faults put in, how many of them the operation survived)."""
+    before = begin(servers)
+    assert not act()
+    after = settle(at_rest, "does not come to rest")
+    survived = 0
+    for number in range(1, MOST):
+        begin(servers)
+        with Nth(number) as nth:
+            error = act()
+        if error not in (0, errno.ENOMEM):
+            raise AssertionError(f"fault {number}: {os.strerror(error)}")
+        wanted = before if error else after
+        # what had no memory is made up for a moment later
+        settle(lambda found: found == wanted,
+               f"fault {number}, error {error}: not {wanted}")
+        if not nth.hit:
+            return number - 1, survived
+        survived += not error
+    raise AssertionError(f"more than {MOST} allocations")
+
+
+def loading(module, parameters):
+    """The same for the load of the module, whose last allocations are ours.
+    Returns (faults, 0)."""
+    fd = os.open(module, os.O_RDONLY)
+    for number in range(1, MOST):
+        with Nth(number) as nth:
+            failed = libc.syscall(SYS_FINIT_MODULE, fd, parameters.encode(), 0)
+            error = ctypes.get_errno() if failed else 0
+        if error not in (0, errno.ENOMEM):
+            raise AssertionError(f"fault {number}: {os.strerror(error)}")
+        if not nth.hit:
+            os.close(fd)
+            write("/proc/sys/net/ipv4/vs/mhs/hold_ms", "0")
+            write("/proc/sys/net/ipv4/vs/mhs/pin_ms", "100")
+            return number - 1, 0
+        if not error:
+            libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0)
+        if os.path.exists("/sys/module/ip_vs_mhs"):
+            raise AssertionError(f"fault {number}: the module stays")
+    raise AssertionError(f"more than {MOST} allocations")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("module", help="ip_vs_mhs.ko, not loaded yet")
+    parser.add_argument("parameters", nargs="?", default="")
+    args = parser.parse_args()
+    write(f"{FAULTS}/ignore-gfp-wait", "N")
+    write(f"{FAULTS}/verbose", "0")
+    tests = {"the module is loaded":
+             lambda: loading(args.module, args.parameters)}
+    for name, what in OPERATIONS.items():
+        tests[name] = lambda w=what: operation(*w)
+    print("KTAP version 1")
+    print(f"1..{len(tests)}")
+    failed = 0
+    for number, (name, test) in enumerate(tests.items(), 1):
+        try:
+            faults, survived = test()
+            good = True
+            print(f"# {faults} allocations failed, {survived} without harm")
+        except AssertionError as error:
+            print(f"# {error}")
+            good = False
+        failed += not good
+        print(f"{'ok' if good else 'not ok'} {number} {name}", flush=True)
+    call(FLUSH)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 900
+# weight: 200
+# Every allocation of the control path fails once (alloc.py), and every
+# allocation of entries for as long as a change lasts.
+
+# shellcheck source=../selftests/net/ipvs_mhs/lib.sh
+. "${0%/*}/../selftests/net/ipvs_mhs/lib.sh"
+sanitize=$(cd "${0%/*}" && pwd)
+faults=/sys/kernel/debug/failslab
+slab=/sys/kernel/slab/ip_vs_conn
+
+[ -w $faults/cache-filter ] || skip_all "no fault injection in this kernel"
+modprobe -q ip_vs
+
+# no_conns 1|0: entries and carriers find no memory from now on, or do
+no_conns() {
+	echo 0 >$faults/verbose
+	echo 0 >$faults/ignore-gfp-wait
+	echo "$1" >$slab/failslab
+	echo "$1" >$faults/cache-filter
+	echo -1 >$faults/times
+	echo $((100 * $1)) >$faults/probability
+}
+
+plan 8
+setup_ns al
+ip_ns al <<-EOF
+	link set lo up
+	addr add $VIP4/32 dev lo
+EOF
+# the smallest tables come from slabs in one piece
+in_ns al python3 "$sanitize/alloc.py" "$MHS_KO" table_size=251 >"$work/alloc"
+status=$?
+sed 's/^/# /' "$work/alloc"
+result "every allocation of the control path may fail" $status
+
+setup_net 3
+windows 0 3600000
+sysctls dr net.ipv4.vs.expire_nodest_conn=0
+{ echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 3; } | dr ipvsadm -R
+wait_settled
+flow_start c --host $VIP4
+flow c open 60
+no_conns 1
+weight 1 0
+flow c ping
+check "no memory for entries: older flows go on" 0 "$(value broken)"
+check "no entry was made" 0 "$(entries)"
+check_cmp "counted" "$(mhs NoMemory)" -gt 0
+no_conns 0
+flow c ping
+check "memory is back: older flows go on" 0 "$(value broken)"
+check_cmp "with entries" "$(entries)" -gt 0
+flow c reset
+
+# a server whose carrier finds no memory gets it later
+server s4 14
+no_conns 1
+dr ipvsadm -a -t $VIP4:80 -r 10.2.0.14:80 -g -w 1
+nap 0.5
+no_conns 0
+windows 0 100
+to_rest() {
+	in_state stable && [ "$(mhs Servers)" -eq 4 ]
+}
+busywait 30 to_rest
+flow c open 60
+check_cmp "a server without a carrier at first gets flows" "$(value s4)" -gt 0
+check "no flow failed" 0 "$(value failed)"
+flow_end c
