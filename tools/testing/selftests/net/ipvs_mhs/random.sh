@@ -1,0 +1,23 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 600
+# weight: 45
+# Random control operations on several services: after each, what the kernel
+# shows is what a reference computes, and flows go on while the rules say so.
+# MHS_SEED: the same operations again; MHS_OPERATIONS: how many.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+
+plan 11
+fresh_module table_size=509
+modprobe -q -a ipip ip6_tunnel
+setup_net 4
+flow_start c --host $VIP4 --timeout 3
+# shellcheck disable=SC2154 # set by flow_start
+report in_ns dr python3 -S "$here/random_ops.py" \
+	--seed "${MHS_SEED:-$RANDOM$RANDOM}" \
+	--operations "${MHS_OPERATIONS:-70}" --size 509 \
+	--to "$c_in" --from "$c_out" ${KSFT_MACHINE_SLOW:+--patience 6}
+flow c reset
+dr ipvsadm -C

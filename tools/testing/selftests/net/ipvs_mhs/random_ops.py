@@ -1,0 +1,345 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Random control operations, each compared with a reference: see random.sh.
+
+Prints NAME<tab>0 or 1<tab>TEXT for each check.
+"""
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from reference import Reference, WRONG, server  # noqa: E402
+
+LONG = 3600000
+WEIGHTS = (0, 0, 1, 1, 1, 2, 3, 10, 50, 100)
+
+
+def sysctl(**values):
+    for name, value in values.items():
+        with open("/proc/sys/net/ipv4/vs/" + name.replace("__", "/"), "w",
+                  encoding="ascii") as file:
+            file.write(str(value))
+
+
+def windows(hold, pin):
+    sysctl(mhs__hold_ms=hold, mhs__pin_ms=pin)
+
+
+def dump():
+    """/proc/net/ip_vs_mhs by service."""
+    with open("/proc/net/ip_vs_mhs", encoding="ascii") as file:
+        head, *rows = (line.split() for line in file)
+    found = {}
+    for row in rows:
+        row = dict(zip(head, row))
+        row["Hold+Pin"] = str(int(row["Hold"]) + int(row["Pin"]))
+        found[row["Prot"], row["Address:Port"]] = row
+    return found
+
+
+class Service:
+    def __init__(self, option, key, pool, methods, size):
+        self.option, self.key, self.methods = option, key, methods
+        self.pool = pool
+        self.listed = {}
+        self.right = Reference(size)
+        self.wrong = {name: Reference(size, name) for name in WRONG}
+        self.models = [self.right, *self.wrong.values()]
+
+    def changed(self, expire):
+        for model in self.models:
+            model.change(self.listed, expire)
+
+
+def text_of(address, port):
+    text = f"[{address}]" if address.version == 6 else str(address)
+    return f"{text}:{port}" if port else text
+
+
+class Run:
+    def __init__(self, args):
+        self.args = args
+        self.random = random.Random(args.seed)
+        self.expire = False
+        self.faults, self.flow_faults = [], []
+        self.caught, self.done = set(), {}
+        self.compared = self.pinged = 0
+        self.wait_s = 20 * args.patience
+
+        def pool(text, port, n):
+            return [server(text.format(11 + i), port) for i in range(n)]
+
+        size = args.size
+        self.services = [
+            Service("-t 10.9.0.1:80", ("TCP", "10.9.0.1:80"),
+                    pool("10.2.0.{}", 80, 4), ("-g",), size),
+            Service("-t [fd09::1]:80", ("TCP", "[fd09::1]:80"),
+                    pool("fd02::{}", 80, 8), ("-g", "-i"), size),
+            Service("-u 10.9.0.1:53", ("UDP", "10.9.0.1:53"),
+                    pool("10.2.0.{}", 53, 8), ("-g", "-i"), size),
+            Service("-f 7", ("FWM", "7"), pool("10.2.0.{}", 0, 8), ("-g",),
+                    size),
+        ]
+
+    def ipvsadm(self, *lines):
+        subprocess.run(["ipvsadm", "-R"], input="\n".join(lines) + "\n",
+                       text=True, check=True)
+
+    def flow(self, *words):
+        print(*words, file=self.args.to, flush=True)
+        reply = self.args.from_.readline().split()
+        return {k: int(v) for k, v in (w.split("=") for w in reply)}
+
+    def until(self, condition):
+        end = time.monotonic() + self.wait_s
+        while time.monotonic() < end:
+            rows = dump()
+            if all(condition(rows.get(s.key, {})) for s in self.services):
+                return True
+            time.sleep(0.05)
+        self.faults.append("waited too long")
+        return False
+
+    # Operations: each leaves the references at what the kernel must show
+
+    def line(self, letter, svc, real, weight=None):
+        line = f"{letter} {svc.option} -r {text_of(*real)}"
+        if weight is None:
+            return line
+        return f"{line} {self.random.choice(svc.methods)} -w {weight}"
+
+    def op_add(self, svc):
+        """New, or deleted a while ago."""
+        free = [s for s in svc.pool if s not in svc.listed]
+        back = [s for s in free if s in svc.right.gone]
+        free = back if back and self.random.random() < 0.6 else free
+        if not free:
+            return False
+        real = self.random.choice(free)
+        svc.listed[real] = self.random.choice(WEIGHTS)
+        self.ipvsadm(self.line("-a", svc, real, svc.listed[real]))
+        svc.changed(self.expire)
+        return True
+
+    def op_delete(self, svc):
+        if len(svc.listed) < 2:
+            return False
+        real = self.random.choice(sorted(svc.listed))
+        with self.cutting(svc, {real} if self.expire else set()):
+            self.ipvsadm(self.line("-d", svc, real))
+            del svc.listed[real]
+            svc.changed(self.expire)
+        return True
+
+    def op_weight(self, svc):
+        if not svc.listed:
+            return False
+        real = self.random.choice(sorted(svc.listed))
+        weight = self.random.choice(WEIGHTS)
+        same = weight == svc.listed[real]
+        svc.listed[real] = weight
+        self.ipvsadm(self.line("-e", svc, real, weight))
+        if not same:
+            svc.changed(self.expire)
+        return True
+
+    def op_flags(self, svc):
+        """Of a live service: they change nothing that is shown."""
+        flags = self.random.choice(("", " -b flag-1", " -b flag-2"))
+        self.ipvsadm(f"-E {svc.option} -s mhs{flags}")
+        return True
+
+    def op_windows(self, _svc):
+        windows(self.random.choice((LONG, LONG // 2)), LONG)
+        return True
+
+    def op_expire(self, _svc):
+        """Deleted servers are cut in the next walk: no server is deleted
+        when it is set, so that every walk says the same."""
+        if not self.expire:
+            self.op_merge(None)
+        self.expire = not self.expire
+        sysctl(expire_nodest_conn=int(self.expire))
+        return True
+
+    def op_merge(self, _svc):
+        """Hold and pin end; flows that sent meanwhile are pinned."""
+        first = self.services[0]
+        with self.cutting(first, set(first.right.gone)):
+            windows(0, LONG)
+            self.until(lambda row: row.get("Hold") == "0")
+            self.ping(0)
+            start = time.monotonic()
+            windows(0, 100)
+            self.until(lambda row: row.get("State") == "stable" and
+                       row.get("Gone") == "0")
+            windows(LONG, LONG)
+            # within a second a mark is not cleared
+            sure = time.monotonic() - start < 0.9
+            for svc in self.services:
+                for model in svc.models:
+                    model.merged(sure)
+        # slots count as used for a pin time, which has been short
+        self.ping(0)
+        return True
+
+    def op_restore(self, svc):
+        """The service is deleted and made again."""
+        if svc is self.services[0]:
+            self.flow("reset")
+        lines = [self.line("-a", svc, s, w) for s, w in svc.listed.items()]
+        self.random.shuffle(lines)
+        self.ipvsadm(f"-D {svc.option}", f"-A {svc.option} -s mhs", *lines)
+        self.until(lambda row: row.get("State") in ("stable", "transition"))
+        for model in svc.models:
+            model.fresh()
+        svc.changed(self.expire)
+        for model in svc.models:
+            model.settled()
+        if svc is self.services[0]:
+            self.flow("open", 12)
+            self.ping(0)
+        return True
+
+    # Flows of the first service
+
+    def ping(self, broken):
+        reply = self.flow("ping")
+        self.pinged += reply["flows"]
+        if reply["moved"] or reply["broken"] != broken:
+            self.flow_faults.append(f"{broken} to be broken: {reply}")
+        return reply
+
+    def cutting(self, svc, reals):
+        return Cut(self, svc is self.services[0], reals)
+
+    def compare(self, name):
+        self.until(lambda row: row.get("State") in ("stable", "transition"))
+        rows = dump()
+        for svc in self.services:
+            row = rows.get(svc.key, {})
+            self.compared += 1
+            for model in svc.models:
+                want = model.columns()
+                differ = [f"{k} {row.get(k)}, want {v}"
+                          for k, v in want.items() if row.get(k) != v]
+                if differ and model.wrong:
+                    self.caught.add(model.wrong)
+                elif differ:
+                    self.faults.append(f"{name}: {svc.option}: {differ}")
+
+    def opening(self, svc):
+        """What each wrong reference must stumble over: two servers come, one
+        after the other, and go again."""
+        new = [s for s in svc.pool if s not in svc.listed][:2]
+        for letter, real in [("-a", s) for s in new] + [("-d", s) for s in new]:
+            if letter == "-a":
+                svc.listed[real] = 3
+                self.ipvsadm(self.line("-a", svc, real, 3))
+            else:
+                del svc.listed[real]
+                self.ipvsadm(self.line("-d", svc, real))
+            svc.changed(self.expire)
+            self.compare("opening")
+
+    def operate(self):
+        names = ("add delete weight " * 4 + "add merge restore flags windows "
+                 "expire").split()
+        windows(LONG, LONG)
+        sysctl(expire_nodest_conn=0)
+        for svc in self.services:
+            svc.listed = {s: 1 for s in svc.pool[:4]}
+            lines = [f"-A {svc.option} -s mhs"]
+            lines += [self.line("-a", svc, s, 1) for s in svc.listed]
+            self.ipvsadm(*lines)
+            svc.changed(False)
+        self.until(lambda row: row.get("State") == "stable")
+        for svc in self.services:
+            for model in svc.models:
+                model.settled()
+        self.flow("open", 24)
+        self.opening(self.services[1])
+        deck = []
+        for i in range(self.args.operations):
+            if not deck:
+                deck = self.random.sample(names, len(names))
+            name = deck.pop()
+            svc = self.random.choice(self.services)
+            if not getattr(self, "op_" + name)(svc):
+                continue
+            self.done[name] = self.done.get(name, 0) + 1
+            self.compare(f"operation {i}, {name}")
+            if i % 5 == 4:
+                self.ping(0)
+            if self.faults or self.flow_faults:
+                break
+        self.ping(0)
+
+
+class Cut:
+    """Flows to these servers break meanwhile, and no others; then there are
+    new ones."""
+
+    def __init__(self, run, ours, reals):
+        self.run, self.reals = run, reals if ours else set()
+
+    def __enter__(self):
+        if self.reals:
+            reply = self.run.ping(0)
+            self.broken = sum(reply.get(f"s{int(a) % 256 - 10}", 0)
+                              for a, _ in self.reals)
+
+    def __exit__(self, *failed):
+        if self.reals and not any(failed):
+            self.run.ping(self.broken)
+            self.run.flow("reset")
+            self.run.flow("open", 24)
+            self.run.ping(0)
+
+
+def check(name, passed, text=""):
+    print(name, int(not passed), text, sep="\t")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--seed", required=True, help="of the random numbers")
+    parser.add_argument("--operations", type=int, required=True,
+                        help="how many")
+    parser.add_argument("--size", type=int, required=True,
+                        help="slots of a table")
+    parser.add_argument("--patience", type=int, default=1,
+                        help="wait so many times longer")
+    parser.add_argument("--to", type=int, required=True,
+                        help="descriptor: commands to a client of flows.py")
+    parser.add_argument("--from", type=int, required=True, dest="from_",
+                        help="descriptor: its answers")
+    args = parser.parse_args()
+    args.to = os.fdopen(args.to, "w", encoding="ascii")
+    args.from_ = os.fdopen(args.from_, encoding="ascii")
+    check("#", True, f"MHS_SEED={args.seed}")
+    run = Run(args)
+    run.operate()
+    done = " ".join(f"{k} {v}" for k, v in sorted(run.done.items()))
+    check("#", True, done)
+    check("the kernel shows what the reference does", not run.faults,
+          "; ".join(run.faults[:3]) or f"{run.compared} comparisons")
+    check("flows go on, and only those of deleted servers are cut",
+          not run.flow_faults,
+          "; ".join(run.flow_faults[:3]) or f"{run.pinged} answers")
+    least = args.operations // 3
+    check("enough was compared", run.compared >= 4 * least,
+          f"{run.compared} of {4 * least}")
+    for name in ("add", "delete", "weight", "merge"):
+        check(f"there was: {name}", run.done.get(name))
+    for name in WRONG:
+        check(f"control: a wrong reference is noticed: {name}",
+              name in run.caught)
+
+
+main()

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a service must look like, from the rules in the documentation: the
+table of a set of servers, and the slots after each change.  And wrong variants
+of these, which a test has to notice."""
+import ipaddress
+
+MASK = (1 << 64) - 1
+KEY = (0x243f6a8885a308d3, 0x13198a2e03707344)  # the module's default
+WRONG = ("turns", "undo waits", "at once", "forgets old")
+
+
+def siphash(words):
+    """SipHash-2-4 with that key."""
+    v = [KEY[0] ^ 0x736f6d6570736575, KEY[1] ^ 0x646f72616e646f6d,
+         KEY[0] ^ 0x6c7967656e657261, KEY[1] ^ 0x7465646279746573]
+
+    def rotate(x, n):
+        return (x << n | x >> 64 - n) & MASK
+
+    def rounds(n):
+        for _ in range(n):
+            v[0] = v[0] + v[1] & MASK
+            v[2] = v[2] + v[3] & MASK
+            v[1] = rotate(v[1], 13) ^ v[0]
+            v[3] = rotate(v[3], 16) ^ v[2]
+            v[0] = rotate(v[0], 32)
+            v[2] = v[2] + v[1] & MASK
+            v[0] = v[0] + v[3] & MASK
+            v[1] = rotate(v[1], 17) ^ v[2]
+            v[3] = rotate(v[3], 21) ^ v[0]
+            v[2] = rotate(v[2], 32)
+
+    for word in words + [8 * len(words) << 56]:
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xff
+    rounds(4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def server_id(server):
+    """The hash of a server, which is an address and a port."""
+    address, port = server
+    number = int(address)
+    if address.version == 4:
+        return siphash([number << 16 | port])
+    return siphash([number >> 64, number & MASK, port])
+
+
+def table(weights, size, turns=False):
+    """Maglev with weights by credit: the k-th slot of a server falls due in
+    round (k - 1/2) * heaviest / weight, rounded up; who was there first claims
+    first.  Wrong: turns, without the half."""
+    slots = [None] * size
+    heaviest = max(weights.values(), default=0)
+    queues = [[] for _ in range(size + 1)]
+    claims = dict.fromkeys(weights, 0)
+    where = {}
+
+    def enqueue(server):
+        credit = 2 * claims[server] + (2 if turns else 1)
+        due = -(-credit * heaviest // (2 * weights[server]))
+        if due <= size:
+            queues[due].append(server)
+
+    for server in sorted(weights):
+        hashed = server_id(server)
+        where[server] = [(hashed >> 32) * size >> 32,
+                         ((hashed & 0xffffffff) * (size - 1) >> 32) + 1]
+        enqueue(server)
+    free = size if weights else 0
+    for queue in queues[1:]:
+        for server in queue:
+            if not free:
+                break
+            at, skip = where[server]
+            while slots[at]:
+                at = (at + skip) % size
+            slots[at] = server
+            where[server][0] = (at + skip) % size
+            claims[server] += 1
+            free -= 1
+            enqueue(server)
+    return slots, sum(not n for n in claims.values())
+
+
+def fingerprint(slots, ids):
+    value = 0
+    for server in slots:
+        value = (value ^ ids[server]) * 0x9e3779b97f4a7c15 & MASK
+        value ^= value >> 29
+    return f"{value:016x}"
+
+
+class Reference:
+    """A service with long hold and pin times and a packet in every slot; wrong
+    in one way if so told."""
+
+    def __init__(self, size, wrong=None):
+        self.size, self.wrong = size, wrong
+        self.ids = {None: 0}
+        self.fresh()
+
+    def fresh(self):
+        """A new service: no transitions until it has settled."""
+        self.listed, self.gone, self.empty = {}, set(), 0
+        self.old = [None] * self.size
+        self.cand = [None] * self.size
+        self.waiting = set()
+        self.settling, self.sure, self.merges = True, True, 0
+
+    def settled(self):
+        self.settling = False
+
+    def change(self, listed, expire):
+        """The servers are these now."""
+        self.gone = (self.gone | self.listed.keys()) - listed.keys()
+        self.listed = dict(listed)
+        weights = {s: w for s, w in listed.items() if w}
+        target, self.empty = table(weights, self.size, self.wrong == "turns")
+        cut = self.gone if expire else set()
+        for i, server in enumerate(target):
+            if self.slot_moves_at_once(i, server, cut):
+                self.old[i] = server
+            self.cand[i] = server
+        self.gone -= cut
+
+    def slot_moves_at_once(self, i, server, cut):
+        old, cand = self.old[i], self.cand[i]
+        if self.settling or old in cut or self.wrong == "at once":
+            return True
+        if old == cand:
+            return old is None
+        if self.wrong == "undo waits" and server == old:
+            self.waiting.add(i)
+        if self.wrong == "forgets old" and server not in (old, cand):
+            self.old[i] = cand
+        return False
+
+    def merged(self, sure):
+        """Every transition has ended, and the deleted are forgotten."""
+        self.old = list(self.cand)
+        self.waiting = set()
+        self.gone = set()
+        self.merges += 1
+        self.sure &= sure and self.merges < 2
+
+    def columns(self):
+        """What /proc/net/ip_vs_mhs shows.  If slots may have been unused, what
+        is in transition is not known."""
+        for server in self.listed.keys() | self.gone:
+            if server not in self.ids:
+                self.ids[server] = server_id(server)
+        stable = sum(a == b for a, b in zip(self.old, self.cand))
+        stable -= len(self.waiting)
+        shown = {"Servers": len(self.listed), "Gone": len(self.gone),
+                 "NoSlot": self.empty, "Size": self.size,
+                 "CandidatePrint": fingerprint(self.cand, self.ids)}
+        if self.sure:
+            shown["Stable"] = stable
+            shown["Hold+Pin"] = self.size - stable
+            shown["OldPrint"] = fingerprint(self.old, self.ids)
+        return {k: str(v) for k, v in shown.items()}
+
+
+def server(address, port):
+    return ipaddress.ip_address(address), port
