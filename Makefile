@@ -53,6 +53,10 @@ uninstall: check-kdir	## remove it again
 	rm -f $(mod-dir)/updates/ip_vs_mhs.ko
 	@$(run-depmod)
 
+.PHONY: tools
+tools:	## build mhs_table, which mhsstat plan needs, in build/tools
+	@$(MAKE) -s -C tools/net/ipvs_mhs
+
 # A staging directory without modules has no use for depmod.
 run-depmod = [ ! -e $(mod-dir)/modules.order ] || \
 	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(kdir-release)

@@ -185,11 +185,14 @@ struct ip_vs_mhs_servers {
 	struct ip_vs_mhs_server __rcu *s[];
 };
 
-/* Slots by phase, and the furthest stage, as the last walk found them */
+/* Slots by phase, and the first and the last stage that unstable ones are in,
+ * as the last walk found them
+ */
 struct ip_vs_mhs_census {
 	u32			hold;
 	u32			pin;
 	u32			tracked;
+	u32			stage_min;
 	u32			stage_max;
 };
 
@@ -389,7 +392,7 @@ int ip_vs_mhs_scratch_init(void);
 void ip_vs_mhs_scratch_exit(void);
 unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs);
-unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage);
 void ip_vs_mhs_settle(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);

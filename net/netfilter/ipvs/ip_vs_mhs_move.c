@@ -225,26 +225,29 @@ static unsigned long mhs_until(unsigned long then)
 }
 
 /**
- * ip_vs_mhs_merge_ms() - time to the next merge
+ * ip_vs_mhs_merge_ms() - time to a merge
  * @mhs: the service
+ * @stage: that a slot is in
  *
  * Context: process, mhs.lock held.
- * Return: milliseconds until the furthest slot is stable, 0 when all are.
+ * Return: milliseconds until that slot is stable, at most; 0 if it is.
  */
-unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs)
+unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage)
 {
-	const struct ip_vs_mhs_census *c = &mhs->census;
 	unsigned long t;
 
-	if (c->pin) {
+	if (stage == MHS_STAGE_STABLE)
+		return 0;
+	if (stage >= MHS_STAGE_PIN) {
 		t = mhs_until(mhs->pin_tick + pin_period(mhs)) +
-		    (MHS_STAGE_LAST - c->stage_max) * pin_period(mhs);
+		    (MHS_STAGE_LAST - stage) * pin_period(mhs);
 		return jiffies_to_msecs(t);
 	}
-	if (!c->hold)
-		return 0;
 	t = mhs_until(mhs->hold_tick + hold_period(mhs)) +
-	    (MHS_STAGE_PIN - 1 - c->stage_max) * hold_period(mhs);
+	    (MHS_STAGE_PIN - 1 - stage) * hold_period(mhs);
+	/* where others pin, it waits for the next tick of their clock */
+	if (mhs->census.pin)
+		t += pin_period(mhs);
 	return jiffies_to_msecs(t) + ip_vs_mhs_pin_ms(mhs);
 }
 
@@ -316,6 +319,8 @@ static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 		now.tracked += ip_vs_mhs_slot_tracked(n);
 		now.hold += stage && stage < MHS_STAGE_PIN;
 		now.pin += stage >= MHS_STAGE_PIN;
+		if (stage && (!now.stage_min || stage < now.stage_min))
+			now.stage_min = stage;
 		now.stage_max = max(now.stage_max, stage);
 		if (!(i & 4095))
 			cond_resched();

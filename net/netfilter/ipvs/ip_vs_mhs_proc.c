@@ -18,7 +18,7 @@ static const char * const mhs_columns[] = {
 	"PktStateless", "PktOld", "PktCandidate", "PktTracked",
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
 	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp", "PktReply",
-	"DirectEntries",
+	"DirectEntries", "StableMs", "AddrOnly",
 };
 
 struct mhs_sum {
@@ -112,16 +112,18 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   mhs->dirty || mhs->missing ? "rebuilding" :
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
-		   sum.hold, sum.pin, sum.tracked, ip_vs_mhs_merge_ms(mhs),
-		   entries);
+		   sum.hold, sum.pin, sum.tracked,
+		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_max), entries);
 	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
 		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
-	seq_printf(seq, " %lu %lu %lu\n", cnt[MHS_CNT_ICMP],
-		   cnt[MHS_CNT_REPLY], cnt[MHS_CNT_DIRECT]);
+	seq_printf(seq, " %lu %lu %lu %u %u\n", cnt[MHS_CNT_ICMP],
+		   cnt[MHS_CNT_REPLY], cnt[MHS_CNT_DIRECT],
+		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_min),
+		   mhs->addr_only);
 	mutex_unlock(&mhs->lock);
 }
 

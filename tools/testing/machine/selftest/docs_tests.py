@@ -2,6 +2,8 @@
 """What documents say of tests must be so."""
 
 import re
+import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -49,3 +51,21 @@ class QdiscTable(unittest.TestCase):
                    for item in re.findall(r"(?:^|(?<=_))([sp]\d+)(?=_)", name)
                    if (file, name) not in rows[item.upper()]]
         self.assertEqual(missing, [])
+
+
+class ManPages(unittest.TestCase):
+    def lint(self, page):
+        return subprocess.run(["mandoc", "-T", "lint", "-W", "warning", page],
+                              capture_output=True, text=True).stdout
+
+    def test_mandoc_has_no_complaint(self):
+        pages = list((TOP / "Documentation/man").glob("*.[1-9]"))
+        self.assertGreater(len(pages), 2)
+        for page in pages:
+            self.assertEqual(self.lint(page), "")
+
+    def test_control_a_faulty_page(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".8") as page:
+            page.write(".Dd today\n.Dt X 8\n.Os\n.Sh NAME\n.Ss Do it\n")
+            page.flush()
+            self.assertIn("ERROR", self.lint(page.name))

@@ -35,7 +35,8 @@ faults() {
 		$col["State"] !~ /^(settling|rebuilding|transition|stable)$/ {
 			bad("state")
 		}
-		$col["State"] == "stable" && $col["NextMergeMs"] {
+		$col["State"] == "stable" && $col["StableMs"] ||
+		$col["NextMergeMs"] > $col["StableMs"] {
 			bad("time to merge")
 		}
 		length($col["OldPrint"]) != 16 ||
@@ -69,7 +70,7 @@ reader() {
 	done >"$work/reader.$1"
 }
 
-plan 22
+plan 24
 load_module
 setup_net 3
 check "no service: the head alone" 1 "$(dr sed -n '$=' /proc/net/ip_vs_mhs)"
@@ -114,6 +115,14 @@ check_cmp "pin: entries by cause" "$(mhs PinnedEntries)" -gt 0
 check "pin: entries" "$(pair_total PinnedEntries)" "$(conns)"
 check_cmp "pin: the time is that of pin" "$(mhs NextMergeMs)" -le 3960000
 look
+windows 3600000 3600000
+pair_edit -a 5 -g
+check_cmp "second change: the last slots are stable an hour later" \
+	"$(mhs StableMs)" -gt $(($(mhs NextMergeMs) + 3000000))
+check_cmp "second change: at most hold, pin and a tick of that" \
+	"$(mhs StableMs)" -le 7560000
+look
+pair_edit -d 5
 to_stable
 check "merged: fingerprints" "$(mhs CandidatePrint)" "$(mhs OldPrint)"
 look
@@ -163,6 +172,6 @@ done
 check "while it changes: no fault" "" \
 	"$(for n in 4096 65536; do faults <"$work/reader.$n"; done)"
 check "while it changes: no torn line" 0 \
-	"$(awk 'NF != 28 { n++ } END { print n + 0 }' "$work/reader.300")"
+	"$(awk 'NF != 30 { n++ } END { print n + 0 }' "$work/reader.300")"
 pair reset
 dr ipvsadm -C

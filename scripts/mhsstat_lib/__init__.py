@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The parts of mhsstat, from the bottom up:
+
+    errors      exit statuses and the one exception that reaches the user
+    address     services and servers by name
+    proc        /proc/net/ip_vs_mhs
+    servers     sets of servers: /proc/net/ip_vs, ipvsadm -S
+    module      parameters of the loaded module
+    snapshot    all of that at one moment, and as JSON
+    text        tables, times, bars
+    prometheus  the same as metrics
+    table       lookup tables, computed by mhs_table
+    plan        what a change would move
+    compare     what differs between directors
+    watch       the live view
+    wait        until a service is stable
+    options     the command line
+    cli         the commands
+"""

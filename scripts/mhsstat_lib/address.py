@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Names of services and servers, in one spelling."""
+
+import ipaddress
+
+from .errors import ToolError
+
+
+def endpoint(text):
+    """'192.0.2.1:80' or '[2001:db8::1]:80' -> (address, port)."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    try:
+        address = ipaddress.ip_address(host[1:-1] if bracketed else host)
+    except ValueError:
+        address = None
+    if address is None or bracketed != (address.version == 6) or \
+            not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ToolError(f"{text!r} is no address and port: give for example "
+                        "192.0.2.1:80 or [2001:db8::1]:80")
+    return address, int(port)
+
+
+def spelled(address, port):
+    """The other way round."""
+    return f"[{address}]:{port}" if address.version == 6 \
+        else f"{address}:{port}"
+
+
+def service_name(protocol, where):
+    """'TCP 192.0.2.1:80' or 'FWM 7', whatever the spelling of @where."""
+    if protocol == "FWM":
+        if not (where.isascii() and where.isdigit()):
+            raise ToolError(f"{where!r} is no firewall mark: give a number")
+        return f"FWM {int(where)}"
+    return f"{protocol} {spelled(*endpoint(where))}"

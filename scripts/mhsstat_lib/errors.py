@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Exit statuses, and the exception that ends a command with a message."""
+
+# 124 and 125 mean what they mean to timeout(1) and env(1).
+EXIT_OK = 0
+EXIT_PROBLEM = 1      # compare: they differ; plan: the kernel has another table
+EXIT_USAGE = 2        # argparse's
+EXIT_TIMEOUT = 124    # wait: not over in time
+EXIT_FAILED = 125     # mhsstat could not do what was asked
+EXIT_SIGNAL = 128     # plus the number of the signal
+
+
+class ToolError(Exception):
+    """What went wrong, and what to do about it, in words for the user."""

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the loaded module was told.  Only root reads the key."""
+
+import hashlib
+import re
+
+from .errors import ToolError
+
+PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
+DEFAULT_TABLE_SIZE = 65521
+# ip_vs_mhs_key of ip_vs_mhs_main.c, as the parameter would spell it
+DEFAULT_KEY = "d308a385886a3f24447370032e8a1913"
+
+
+def parameter(name, directory=PARAMETERS):
+    """Its text, None if it is not there or not for us."""
+    try:
+        with open(f"{directory}/{name}", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def parse_key(text, where):
+    """32 hexadecimal digits, or nothing for the default."""
+    text = text.strip()
+    if text and not re.fullmatch("[0-9a-fA-F]{32}", text):
+        raise ToolError(f"{where}: want 32 hexadecimal digits (0-9, a-f), or "
+                        "nothing for the default key")
+    return text.lower() or DEFAULT_KEY
+
+
+def key_print(key):
+    """Tells keys apart and does not give them away: they have 128 bits."""
+    return hashlib.sha256(b"ip_vs_mhs hash_key " + bytes.fromhex(key)
+                          ).hexdigest()[:16]
+
+
+def describe(directory=PARAMETERS):
+    """The parameters on which directors must agree, without the key."""
+    key = parameter("hash_key", directory)
+    size = parameter("table_size", directory)
+    ignore = parameter("mark_ignore", directory)
+    return {
+        "table_size": int(size) if size else None,
+        "hash_key_print": None if key is None else
+        key_print(parse_key(key if key != "(null)" else "", "hash_key")),
+        "mark_ignore": int(ignore) if ignore else None,
+        "quic_ports": parameter("quic_ports", directory),
+    }

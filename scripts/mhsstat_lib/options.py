@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The command line."""
+
+import argparse
+
+from .address import service_name
+from .errors import ToolError
+from .table import SIZES
+
+_UNITS_S = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600}
+
+
+def _seconds(text):
+    """'500ms', '10s', '15min', '1h' or a number of seconds."""
+    for unit in sorted(_UNITS_S, key=len, reverse=True):
+        if text.endswith(unit):
+            number, factor = text[:-len(unit)], _UNITS_S[unit]
+            break
+    else:
+        number, factor = text, 1
+    try:
+        value = float(number) * factor
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no duration; give for example 500ms, 10s or 15min")
+    return value
+
+
+def _interval(text):
+    value = _seconds(text)
+    if value < 0.01:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 10ms")
+    return value
+
+
+def _count(text):
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def _size(text):
+    if not (text.isascii() and text.isdigit() and int(text) in SIZES):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none of {', '.join(map(str, SIZES))}")
+    return int(text)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes no half-written options, and says where to read more."""
+
+    def __init__(self, **arguments):
+        super().__init__(allow_abbrev=False, **arguments)
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}\n"
+                     f"Try '{self.prog} --help'.\n")
+
+
+def _service_type(protocol):
+    def convert(text):
+        try:
+            return service_name(protocol, text)
+        except ToolError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+    return convert
+
+
+def _add_service(parser):
+    group = parser.add_argument_group(
+        "which service, as for ipvsadm(8) (default: all)")
+    for flags, protocol, what in (
+            (("-t", "--tcp-service"), "TCP", "ADDRESS:PORT"),
+            (("-u", "--udp-service"), "UDP", "ADDRESS:PORT"),
+            (("--sctp-service",), "SCTP", "ADDRESS:PORT"),
+            (("-f", "--fwmark-service"), "FWM", "MARK")):
+        group.add_argument(*flags, dest="service", action="append",
+                           type=_service_type(protocol), metavar=what,
+                           default=[])
+
+
+def _add_show(commands):
+    sub = commands.add_parser("show", help="what every service is doing")
+    _add_service(sub)
+    form = sub.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true",
+                      help="everything as one JSON object")
+    form.add_argument("--prometheus", action="store_true",
+                      help="metrics in Prometheus' text format")
+    sub.add_argument("--file", metavar="FILE",
+                     help="read a copy of /proc/net/ip_vs_mhs ('-': standard "
+                          "input)")
+    sub.add_argument("-o", "--output", metavar="FILE",
+                     help="write this file, replaced in one step")
+
+
+def _add_watch(commands):
+    sub = commands.add_parser("watch", help="the same live, with rates")
+    _add_service(sub)
+    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
+                     default=1, metavar="TIME",
+                     help="between two pictures (default: 1s)")
+    sub.add_argument("-c", "--count", type=_count, metavar="N",
+                     help="end after this many pictures")
+
+
+def _add_wait(commands):
+    sub = commands.add_parser(
+        "wait", help="block until services are stable",
+        description="Block until services are stable. Exit status 0: they "
+                    "are; 124: not in time.")
+    _add_service(sub)
+    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
+                     metavar="TIME", help="give up after this time, as 20min "
+                                          "(default: never)")
+    sub.add_argument("--gone", action="store_true",
+                     help="also until no deleted server is held")
+    sub.add_argument("--drained", action="append", default=[],
+                     metavar="SERVER",
+                     help="also until this server, ADDRESS:PORT with weight 0, "
+                          "has no flow left; may be repeated")
+    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
+                     default=0.5, metavar="TIME",
+                     help="between two looks (default: 500ms)")
+    sub.add_argument("-q", "--quiet", action="store_true",
+                     help="no progress")
+
+
+def _add_plan(commands):
+    sub = commands.add_parser(
+        "plan", help="what a change of servers would move",
+        description="Compute the tables before and after a change of servers, "
+                    "which is not made, and say what moves. SERVER is "
+                    "ADDRESS:PORT.")
+    _add_service(sub)
+    group = sub.add_argument_group("the change")
+    for flag, what, text in (
+            ("--add", "SERVER[=WEIGHT]", "a new server (weight 1)"),
+            ("--delete", "SERVER", "a server that goes"),
+            ("--weight", "SERVER=WEIGHT", "another weight")):
+        group.add_argument(flag, action="append", default=[], metavar=what,
+                           help=text + "; may be repeated")
+    group.add_argument("--to", metavar="FILE",
+                       help="the servers after it, as of --from")
+    group = sub.add_argument_group("the director")
+    group.add_argument("--from", dest="from_file", metavar="FILE",
+                       help="its servers, from 'ipvsadm -S -n' or a copy of "
+                            "/proc/net/ip_vs, '-' for standard input (default: "
+                            "this host's)")
+    group.add_argument("--table-size", type=_size, metavar="SLOTS",
+                       help="of the table (default: the module's)")
+    key = group.add_mutually_exclusive_group()
+    key.add_argument("--hash-key", metavar="KEY",
+                     help="32 hexadecimal digits (default: the module's)")
+    key.add_argument("--hash-key-file", metavar="FILE",
+                     help="a file with the key, which other users then do not "
+                          "see; '-' for standard input")
+    group.add_argument("--table-program", metavar="FILE",
+                       help="where mhs_table is (default: beside mhsstat, or "
+                            "where 'make tools' puts it)")
+    sub.add_argument("--json", action="store_true", help="as a JSON object")
+
+
+def _add_compare(commands):
+    sub = commands.add_parser(
+        "compare", help="what differs between directors",
+        description="Compare directors by what 'mhsstat show --json' (or "
+                    "/proc/net/ip_vs_mhs) said on each. Exit status 0: they "
+                    "forward alike; 1: they do not.")
+    sub.add_argument("file", nargs="+", metavar="FILE",
+                     help="one for each director; '-' is standard input; a "
+                          "single one is compared with this host")
+
+
+def parser():
+    """The parser of the whole command line."""
+    top = _Parser(prog="mhsstat", description=(
+        "Watch the stateless Maglev scheduler of IPVS (mhs): what its tables "
+        "are doing, when a change is over, what a change would move, whether "
+        "directors agree."))
+    commands = top.add_subparsers(dest="action", metavar="command",
+                                  required=True, parser_class=_Parser)
+    _add_show(commands)
+    _add_watch(commands)
+    _add_wait(commands)
+    _add_plan(commands)
+    _add_compare(commands)
+    return top

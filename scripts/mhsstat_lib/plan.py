@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a change of servers would move, before it is made."""
+
+import copy
+from collections import Counter
+
+from . import module, proc, servers, table
+from .address import endpoint, spelled
+from .errors import EXIT_OK, EXIT_PROBLEM, ToolError
+from .snapshot import read_text
+from .text import percent
+from .text import table as text_table
+
+_HIGHEST_WEIGHT = 2**31 - 1
+
+
+def _weighted(text, default=None):
+    """'10.0.0.1:80=3' -> ('10.0.0.1:80', address, port, weight)."""
+    where, equals, weight = text.partition("=")
+    address, port = endpoint(where)
+    if not equals and default is not None:
+        weight = str(default)
+    if not (weight.isascii() and weight.isdigit() and
+            int(weight) <= _HIGHEST_WEIGHT):
+        raise ToolError(f"{text!r}: give a weight from 0 to "
+                        f"{_HIGHEST_WEIGHT} behind a '='")
+    return spelled(address, port), address, port, int(weight)
+
+
+def _edited(before, options):
+    """The set after the change: --to, then --delete, --weight and --add."""
+    after = {s.name: copy.copy(s) for s in before}
+    if options.to:
+        after = {s.name: s for s in _service(options.to, options.service[0])}
+    for text in options.delete:
+        name = spelled(*endpoint(text))
+        if after.pop(name, None) is None:
+            raise ToolError(f"--delete {text}: the service has no such server")
+    for text in options.weight:
+        name, _, _, weight = _weighted(text)
+        if name not in after:
+            raise ToolError(f"--weight {text}: the service has no such server")
+        after[name].weight = weight
+    for text in options.add:
+        name, address, port, weight = _weighted(text, 1)
+        if name in after:
+            raise ToolError(f"--add {text}: the service has that server; to "
+                            f"change its weight give --weight {name}=N")
+        after[name] = servers.Server(address, port, weight)
+    return list(after.values())
+
+
+def _service(path, name):
+    """The servers of the service, from a file."""
+    where = "standard input" if path == "-" else path
+    those = servers.parse(read_text(path), where).get(name, [])
+    if not those:
+        raise ToolError(f"{where}: there is no service {name} in it")
+    if len(those) > 1:
+        raise ToolError(f"{where}: there is more than one service {name}; give "
+                        "a file with the one you mean to --from")
+    return those[0].servers
+
+
+def _key(options):
+    """The hash key: told, or the module's, or the default."""
+    if options.hash_key_file:
+        return module.parse_key(read_text(options.hash_key_file),
+                                options.hash_key_file)
+    if options.hash_key is not None:
+        return module.parse_key(options.hash_key, "--hash-key")
+    key = module.parameter("hash_key")
+    if key is None and module.parameter("table_size") is not None and \
+            options.from_file is None:
+        raise ToolError("the module's hash_key is for root: run mhsstat as "
+                        "root, or give --hash-key-file")
+    return module.parse_key("" if key in (None, "(null)") else key,
+                            "hash_key of the module")
+
+
+def _kernel(options):
+    """The service as the kernel shows it, None if it is not to be had."""
+    if options.from_file is not None:
+        return None
+    try:
+        found = [s for s in proc.parse(read_text(proc.PROC_MHS))
+                 if proc.name_of(s) == options.service[0]]
+    except ToolError:
+        return None
+    return found[0] if len(found) == 1 else None
+
+
+def _shares(slots):
+    return Counter(slots)
+
+
+def compute(options):
+    """The plan, as 'plan --json' prints it."""
+    if len(options.service) != 1:
+        raise ToolError("say which service: -t, -u or --sctp-service with "
+                        "ADDRESS:PORT, or -f with a mark, and only one")
+    name = options.service[0]
+    kernel = _kernel(options)
+    size = options.table_size or (kernel or {}).get("table_size") or \
+        int(module.parameter("table_size") or module.DEFAULT_TABLE_SIZE)
+    key = _key(options)
+    program = table.find_program(options.table_program)
+    before = _service(options.from_file or servers.PROC_IPVS, name)
+    after = _edited(before, options)
+    tables = [table.compute(program, size, key, s) for s in (before, after)]
+    return _result(name, size, key, (before, after), tables, kernel)
+
+
+def _result(name, size, key, sets, tables, kernel):
+    moves = Counter((a, b) for a, b in zip(tables[0].slots, tables[1].slots)
+                    if a != b)
+    shares = [_shares(t.slots) for t in tables]
+    weights = [{s.name: s.weight for s in those} for those in sets]
+    names = sorted(set(weights[0]) | set(weights[1]), key=endpoint_key)
+    rows = [{
+        "server": n,
+        "weight_before": weights[0].get(n), "weight_after": weights[1].get(n),
+        "slots_before": shares[0][n], "slots_after": shares[1][n],
+        "slots_lost": sum(c for (a, _), c in moves.items() if a == n),
+        "slots_gained": sum(c for (_, b), c in moves.items() if b == n),
+    } for n in names]
+    return {
+        "service": name, "table_size": size,
+        "hash_key_print": module.key_print(key),
+        "print_before": tables[0].fingerprint,
+        "print_after": tables[1].fingerprint,
+        "kernel_print": kernel and kernel.get("candidate_print"),
+        "slots_moved": sum(moves.values()),
+        "slots_moved_at_least": sum(
+            max(shares[1][n] - shares[0][n], 0)
+            for n in {*shares[0], *shares[1]}),
+        "servers_without_slot": sum(1 for r in rows if r["weight_after"] and
+                                    not r["slots_after"]),
+        "servers": rows,
+    }
+
+
+def endpoint_key(name):
+    """Addresses in their order, IPv4 first."""
+    address, port = endpoint(name)
+    return address.version, address, port
+
+
+def _weight(value):
+    return "-" if value is None else str(value)
+
+
+def render(plan):
+    """The plan for people."""
+    size = plan["table_size"]
+    rows = [("SERVER", "WEIGHT", "", "SLOTS", "", "SHARE", "", "LOSES",
+             "GAINS")]
+    for r in plan["servers"]:
+        rows.append((
+            r["server"], _weight(r["weight_before"]),
+            "-> " + _weight(r["weight_after"]),
+            str(r["slots_before"]), f"-> {r['slots_after']}",
+            percent(r["slots_before"], size),
+            "-> " + percent(r["slots_after"], size),
+            str(r["slots_lost"]), str(r["slots_gained"])))
+    lines = [text_table(rows, left=(0, 2, 4, 6)), "",
+             f"{plan['slots_moved']} of {size} slots move "
+             f"({percent(plan['slots_moved'], size)}); the least possible is "
+             f"{plan['slots_moved_at_least']}",
+             f"fingerprint {plan['print_before']} -> {plan['print_after']}"]
+    if plan["servers_without_slot"]:
+        lines.append(f"{plan['servers_without_slot']} server(s) get no slot: "
+                     "the table is too small for their share")
+    return "\n".join(lines)
+
+
+def verdict(plan, warn):
+    """Whether the plan is about the table the kernel has; exit status."""
+    if plan["kernel_print"] in (None, plan["print_before"]):
+        return EXIT_OK
+    warn(f"the kernel's candidate table has the fingerprint "
+         f"{plan['kernel_print']}, not {plan['print_before']}: the plan is "
+         "about another table; is the hash key or the table size another, or "
+         "have the servers just changed?")
+    return EXIT_PROBLEM

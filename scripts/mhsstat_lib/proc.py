@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Read /proc/net/ip_vs_mhs: a line of column names, a line for each service.
+
+A column is found by its name.  Older modules lack some, whose fields are then
+missing; newer ones have more, which are passed on under a name made of theirs.
+"""
+
+import re
+
+from .address import service_name
+from .errors import ToolError
+
+PROC_MHS = "/proc/net/ip_vs_mhs"
+
+_FIELDS = {
+    "Prot": "protocol", "Address:Port": "address", "State": "state",
+    "Servers": "servers", "Gone": "gone_servers",
+    "NoSlot": "servers_without_slot", "Size": "table_size",
+    "Stable": "stable_slots", "Hold": "hold_slots", "Pin": "pin_slots",
+    "Tracked": "tracked_slots", "NextMergeMs": "next_merge_ms",
+    "Entries": "entries", "PktStateless": "packets_stateless",
+    "PktOld": "packets_old", "PktCandidate": "packets_candidate",
+    "PktTracked": "packets_tracked", "PktUnsettled": "packets_unsettled",
+    "NewEntries": "new_entries", "PinnedEntries": "pinned_entries",
+    "Capped": "capped", "NoMemory": "no_memory", "BuildUs": "build_us",
+    "OldPrint": "old_print", "CandidatePrint": "candidate_print",
+    "PktIcmp": "packets_icmp", "PktReply": "packets_reply",
+    "DirectEntries": "direct_entries", "StableMs": "stable_ms",
+    "AddrOnly": "address_only",
+}
+_TEXT = ("protocol", "address", "state", "old_print", "candidate_print")
+# Without these a line says nothing.
+_NEEDED = ("Prot", "Address:Port", "State")
+_PROTOCOLS = ("TCP", "UDP", "SCTP", "FWM", "IP")
+
+
+def _field(column):
+    if column in _FIELDS:
+        return _FIELDS[column]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column).lower()
+
+
+def _value(field, word):
+    if field in _TEXT:
+        return word
+    if word.isascii() and word.isdigit():
+        return int(word)
+    if field in _FIELDS.values():
+        raise ValueError(f"{word!r} is no number ({field})")
+    return word
+
+
+def parse(text, where=PROC_MHS):
+    """The services, each a dict by field, in the order of the file."""
+    lines = text.splitlines()
+    columns = lines[0].split() if lines else []
+    missing = [name for name in _NEEDED if name not in columns]
+    if missing:
+        raise ToolError(f"{where}: no column {missing[0]!r} in the first line: "
+                        "this is not the text of /proc/net/ip_vs_mhs")
+    services = []
+    for number, line in enumerate(lines[1:], 2):
+        words = line.split()
+        if len(words) != len(columns):
+            raise ToolError(f"{where}: line {number} has {len(words)} fields, "
+                            f"the first one names {len(columns)}: it was cut "
+                            "off or changed; read it again")
+        try:
+            service = {_field(column): _value(_field(column), word)
+                       for column, word in zip(columns, words)}
+            if service["protocol"] not in _PROTOCOLS:
+                raise ValueError(f"no protocol {service['protocol']!r}")
+            service_name(service["protocol"], service["address"])
+        except (ValueError, ToolError) as error:
+            raise ToolError(f"{where}: line {number}: {error}") from error
+        services.append(service)
+    return services
+
+
+def name_of(service):
+    """'TCP 192.0.2.1:80', by which services are found."""
+    return service_name(service["protocol"], service["address"])
+
+
+def left_ms(service):
+    """Milliseconds until the service is stable; None if nobody knows."""
+    if service["state"] == "stable":
+        return 0
+    if service["state"] != "transition":
+        return None
+    return service.get("stable_ms", service.get("next_merge_ms"))

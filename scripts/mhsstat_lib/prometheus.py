@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The columns as metrics, in the text format of Prometheus."""
+
+_STATES = ("settling", "rebuilding", "transition", "stable")
+
+# name, type, help, [(labels, field, unit in which the field counts)]
+_METRICS = (
+    ("ipvs_mhs_servers", "gauge", "Servers in the list, whatever their weight.",
+     [({}, "servers", 1)]),
+    ("ipvs_mhs_gone_servers", "gauge", "Deleted servers that are still held.",
+     [({}, "gone_servers", 1)]),
+    ("ipvs_mhs_servers_without_slot", "gauge",
+     "Servers whose share of the table is less than a slot.",
+     [({}, "servers_without_slot", 1)]),
+    ("ipvs_mhs_slots", "gauge", "Slots of the lookup table by phase.",
+     [({"phase": "stable"}, "stable_slots", 1),
+      ({"phase": "hold"}, "hold_slots", 1),
+      ({"phase": "pin"}, "pin_slots", 1)]),
+    ("ipvs_mhs_tracked_slots", "gauge",
+     "Slots whose packets are looked up in the connection table.",
+     [({}, "tracked_slots", 1)]),
+    ("ipvs_mhs_next_merge_seconds", "gauge",
+     "Time until the next slots merge, 0 if none is due.",
+     [({}, "next_merge_ms", 1e-3)]),
+    ("ipvs_mhs_stable_seconds", "gauge",
+     "Time until all slots are stable, at most, 0 if they are.",
+     [({}, "stable_ms", 1e-3)]),
+    ("ipvs_mhs_entries", "gauge",
+     "Live connection entries of the servers.", [({}, "entries", 1)]),
+    ("ipvs_mhs_build_seconds", "gauge",
+     "Time that the last computation of the table took.",
+     [({}, "build_us", 1e-6)]),
+    ("ipvs_mhs_packets_total", "counter",
+     "Packets by what decided where they go.",
+     [({"kind": kind}, f"packets_{kind}", 1)
+      for kind in ("stateless", "old", "candidate", "tracked", "icmp",
+                   "reply")]),
+    ("ipvs_mhs_unsettled_packets_total", "counter",
+     "Packets dropped because the table was not final.",
+     [({}, "packets_unsettled", 1)]),
+    ("ipvs_mhs_entries_made_total", "counter",
+     "Connection entries made, by cause.",
+     [({"cause": "new"}, "new_entries", 1),
+      ({"cause": "pinned"}, "pinned_entries", 1),
+      ({"cause": "direct"}, "direct_entries", 1)]),
+    ("ipvs_mhs_capped_total", "counter",
+     "Entries not made because of a limit.", [({}, "capped", 1)]),
+    ("ipvs_mhs_no_memory_total", "counter",
+     "Entries, servers or carriers there was no memory for.",
+     [({}, "no_memory", 1)]),
+)
+_STATE = ("ipvs_mhs_state", "gauge", "1 for the state the service is in.")
+_INFO = ("ipvs_mhs_table_info", "gauge",
+         "1; the labels are the fingerprints of the two tables.")
+
+NAMES = [metric[0] for metric in (*_METRICS, _STATE, _INFO)]
+
+
+def _labels(labels):
+    def escaped(value):
+        return (str(value).replace("\\", r"\\").replace('"', r'\"')
+                .replace("\n", r"\n"))
+    return ",".join(f'{name}="{escaped(value)}"'
+                    for name, value in labels.items())
+
+
+def _samples(service):
+    """(metric, labels, value) of one service."""
+    own = {"protocol": service["protocol"], "service": service["address"]}
+    for name, _, _, series in _METRICS:
+        for labels, field, unit in series:
+            if field in service:
+                value = service[field] * unit
+                yield name, {**own, **labels}, f"{value:.10g}" \
+                    if unit != 1 else str(value)
+    for state in _STATES:
+        yield (_STATE[0], {**own, "state": state},
+               str(int(service["state"] == state)))
+    if "old_print" in service and "candidate_print" in service:
+        yield (_INFO[0], {**own, "old": service["old_print"],
+                          "candidate": service["candidate_print"]}, "1")
+
+
+def render(services):
+    """The whole page.  A name that two services share (a firewall mark in both
+    families) has the samples of the first alone: twice would be an error."""
+    lines = {name: {} for name in NAMES}
+    for service in services:
+        for name, labels, value in _samples(service):
+            lines[name].setdefault(f"{name}{{{_labels(labels)}}}", value)
+    page = []
+    for name, kind, text, *_ in (*_METRICS, _STATE, _INFO):
+        if lines[name]:
+            page += [f"# HELP {name} {text}", f"# TYPE {name} {kind}",
+                     *(f"{series} {value}"
+                       for series, value in lines[name].items())]
+    return "\n".join(page) + "\n" if page else ""

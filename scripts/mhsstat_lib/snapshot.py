@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a director is doing at one moment."""
+
+import os
+import sys
+import time
+
+from . import module, proc, servers
+from .errors import ToolError
+
+
+def read_text(path):
+    """A file, or standard input for '-'."""
+    try:
+        if path == "-":
+            return sys.stdin.read()
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError as error:
+        if path == proc.PROC_MHS:
+            raise ToolError(f"there is no {path}: load the module with "
+                            "'modprobe ip_vs_mhs'") from error
+        raise ToolError(f"{path}: {error.strerror}") from error
+    except PermissionError as error:
+        if path == proc.PROC_MHS:
+            raise ToolError(f"{path} is for root: run mhsstat as root"
+                            ) from error
+        raise ToolError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{path}: this is not text") from error
+
+
+def read_services(path=None):
+    """The services of /proc/net/ip_vs_mhs, or of a copy of it."""
+    return proc.parse(read_text(path or proc.PROC_MHS),
+                      "standard input" if path == "-" else
+                      path or proc.PROC_MHS)
+
+
+def select(services, names):
+    """Those asked for, all if none is."""
+    if not names:
+        if not services:
+            raise ToolError("there is no service with the scheduler mhs in "
+                            "this network namespace")
+        return services
+    found = []
+    for name in names:
+        those = [s for s in services if proc.name_of(s) == name]
+        if not those:
+            raise ToolError(f"there is no service {name} with the scheduler "
+                            "mhs in this network namespace: 'mhsstat show' "
+                            "lists those there are")
+        found += those
+    return found
+
+
+def _json_servers(service, known):
+    """The servers of a service, None where two services have its name."""
+    those = known.get(proc.name_of(service), [])
+    if len(those) != 1:
+        return None
+    return [{"server": s.name, "method": s.method, "weight": s.weight,
+             "active": s.active, "inactive": s.inactive}
+            for s in those[0].servers]
+
+
+def as_json(services, live):
+    """What 'show --json' prints and 'compare' reads."""
+    result = {"format": 1, "time": round(time.time(), 3)}
+    known = {}
+    if live:
+        result["director"] = os.uname().nodename
+        result["parameters"] = module.describe()
+        known = servers.parse(read_text(servers.PROC_IPVS), servers.PROC_IPVS)
+    result["services"] = [
+        {**s, **({"real_servers": _json_servers(s, known)} if live else {})}
+        for s in services]
+    return result

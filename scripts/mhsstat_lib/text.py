@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What people read: times, bars, tables."""
+
+from .proc import left_ms, name_of
+
+_BAR_WIDTH = 40
+_PHASES = (("stable_slots", "#", "stable"), ("hold_slots", "=", "hold"),
+           ("pin_slots", "-", "pin"))
+
+
+def duration(ms):
+    """'14 min 23 s'."""
+    seconds = (ms + 999) // 1000
+    parts = [(seconds // 3600, "h"), (seconds % 3600 // 60, "min"),
+             (seconds % 60, "s")]
+    while len(parts) > 1 and not parts[0][0]:
+        del parts[0]
+    return " ".join(f"{n} {unit}" for n, unit in parts[:2])
+
+
+def state(service):
+    """The state, and how long it lasts."""
+    left = left_ms(service)
+    if not left:
+        return service["state"]
+    return f"{service['state']}, at most {duration(left)} left"
+
+
+def percent(part, whole):
+    return f"{100 * part / whole if whole else 0:.1f} %"
+
+
+def bar(service):
+    """Slots by phase; a phase that has a slot is seen."""
+    size = service.get("table_size") or 1
+    widths = []
+    for field, _, _ in _PHASES:
+        n = service.get(field, 0)
+        widths.append(max(round(_BAR_WIDTH * n / size), 1 if n else 0))
+    widths[widths.index(max(widths))] += _BAR_WIDTH - sum(widths)
+    return "".join(sign * width
+                   for (_, sign, _), width in zip(_PHASES, widths))
+
+
+def phases(service):
+    """The same in words."""
+    return ", ".join(
+        f"{name} {percent(service[field], service['table_size'])}"
+        for field, _, name in _PHASES
+        if field in service and service.get("table_size"))
+
+
+def table(rows, left=(0,)):
+    """Columns in line; those in @left begin at the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(
+        cell.ljust(width) if i in left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
+        for row in rows)
+
+
+def _cell(service, field):
+    return str(service.get(field, "-"))
+
+
+def show(services):
+    """A line for each service, and what deserves a look."""
+    rows = [("SERVICE", "STATE", "LEFT", "SERVERS", "GONE", "STABLE", "HOLD",
+             "PIN", "ENTRIES", "STATELESS")]
+    for s in services:
+        left = left_ms(s)
+        rows.append((
+            name_of(s), s["state"],
+            "-" if not left else duration(left),
+            _cell(s, "servers"), _cell(s, "gone_servers"),
+            *(percent(s[f], s.get("table_size")) if f in s else "-"
+              for f, _, _ in _PHASES),
+            _cell(s, "entries"), _cell(s, "packets_stateless")))
+    notes = [f"{name_of(s)}: {note}" for s in services for note in remarks(s)]
+    return "\n".join([table(rows, left=(0, 1)), *notes])
+
+
+_REMARKS = (
+    ("servers_without_slot", "{} server(s) have no slot: their share of the "
+     "table is too small; load the module with a larger table_size"),
+    ("capped", "{} entries were not made because of max_entries: flows of "
+     "unstable slots may break"),
+    ("no_memory", "{} entries, servers or carriers could not be made for want "
+     "of memory"),
+)
+
+
+def remarks(service):
+    """What an operator should know of it."""
+    found = [words.format(service[field]) for field, words in _REMARKS
+             if service.get(field)]
+    if not service.get("servers", 1):
+        found.append("it has no server")
+    return found

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Block until services are stable, deleted servers forgotten, a server drained.
+
+A server is drained when its weight is 0, the service is stable and the server
+has no entry: flows without an entry go by the table, which names it no more,
+and its older flows have had an entry since they were pinned.
+"""
+
+import sys
+import time
+
+from . import servers
+from .address import endpoint, spelled
+from .errors import EXIT_OK, EXIT_TIMEOUT, ToolError
+from .proc import left_ms, name_of
+from .snapshot import read_services, read_text, select
+from .text import duration, percent, state
+
+_REPORT_EVERY_S = 30
+
+
+class Progress:
+    """One line that is rewritten on a terminal; elsewhere one when something
+    has changed, and now and then."""
+
+    def __init__(self, quiet):
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._last = None
+        self._at = 0
+
+    def say(self, key, text):
+        if self._quiet:
+            return
+        now = time.monotonic()
+        if self._live:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif key != self._last or now - self._at >= _REPORT_EVERY_S:
+            print(f"mhsstat: {text}", file=sys.stderr, flush=True)
+            self._at = now
+        self._last = key
+
+    def end(self):
+        if self._live and self._last is not None:
+            print(file=sys.stderr)
+
+
+def _drained_servers(options, names):
+    """The servers that --drained names, as the core knows them."""
+    text = read_text(servers.PROC_IPVS)
+    known = {}
+    for service in servers.parse(text, servers.PROC_IPVS).items():
+        if service[0] in names:
+            for part in service[1]:
+                known.update({s.name: s for s in part.servers})
+    found = []
+    for word in options.drained:
+        name = spelled(*endpoint(word))
+        if name not in known:
+            raise ToolError(f"{', '.join(names)}: no server {name}; it must be "
+                            "in the list, with weight 0, until it is drained")
+        if known[name].weight:
+            raise ToolError(f"server {name} has weight {known[name].weight}: "
+                            "set it to 0 first, with 'ipvsadm -e ... -w 0'")
+        found.append(known[name])
+    return found
+
+
+def _pending(options):
+    """(what kind of thing, what to say) for each that is not yet so."""
+    services = select(read_services(), options.service)
+    names = [name_of(s) for s in services]
+    found = []
+    for s in services:
+        if s["state"] != "stable":
+            moving = s.get("hold_slots", 0) + s.get("pin_slots", 0)
+            found.append((s["state"], f"{name_of(s)}: {state(s)}, "
+                          f"{percent(moving, s.get('table_size'))} of the "
+                          "slots unstable"))
+        elif options.gone and s.get("gone_servers"):
+            found.append(("gone", f"{name_of(s)}: {s['gone_servers']} deleted "
+                          "server(s) still held"))
+    if options.drained:
+        for server in _drained_servers(options, names):
+            entries = server.active + server.inactive
+            if entries:
+                found.append((server.name, f"{server.name}: {entries} "
+                              "connection(s) left"))
+    longest = max((left_ms(s) or 0 for s in services), default=0)
+    return found, longest
+
+
+def wait(options):
+    """Until nothing is pending, or the time is over; exit status."""
+    progress = Progress(options.quiet)
+    end = None if options.timeout_s is None else \
+        time.monotonic() + options.timeout_s
+    try:
+        while True:
+            pending, longest_ms = _pending(options)
+            if not pending:
+                progress.say("over", "stable")
+                return EXIT_OK
+            progress.say([kind for kind, _ in pending],
+                         "; ".join(words for _, words in pending))
+            now = time.monotonic()
+            if end is not None and now >= end:
+                break
+            time.sleep(min(options.interval_s,
+                           end - now if end is not None else 3600))
+    finally:
+        progress.end()
+    print(f"mhsstat: not over after {duration(int(options.timeout_s * 1000))}"
+          + (f", at most {duration(longest_ms)} left" if longest_ms else ""),
+          file=sys.stderr)
+    return EXIT_TIMEOUT

@@ -1,0 +1,297 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 720
+# weight: 150
+# mhsstat: what it shows is what the kernel says, its plans come true, it waits
+# for what it says it waits for, and it finds what two directors differ in.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=pair.sh
+. "${0%/*}/pair.sh"
+
+top=$here/../../../../..
+KEY=00112233445566778899aabbccddeeff
+
+# ms [NAMESPACE] COMMAND...: mhsstat, on the director unless said
+ms() {
+	local ns=dr
+
+	[ "$1" != d2 ] || { ns=$1; shift; }
+	in_ns "$ns" "$top/scripts/mhsstat" "$@"
+}
+
+# plan_of ARGUMENTS...: a plan, to be read by got(); its status is in $rc
+plan_of() {
+	ms plan --table-program "$work/mhs_table" --json "$@" \
+		>"$work/plan" 2>"$work/plan.err"
+	rc=$?
+}
+
+# got EXPRESSION [FILE]: of the JSON object d there
+got() {
+	python3 -IS -c 'import json, sys
+d = json.load(open(sys.argv[1]))
+print(eval(sys.argv[2]))' "${2:-$work/plan}" "$1"
+}
+
+# status COMMAND...: its exit status alone
+status() {
+	"$@" >"$work/out" 2>"$work/err"
+	echo $?
+}
+
+# says TEXT: of the last status()
+says() {
+	grep -qF -- "$1" "$work/out" "$work/err" ||
+		{ sed 's/^/# /' "$work/out" "$work/err"; return 1; }
+}
+
+# check_says NAME TEXT
+check_says() {
+	result "$1" "$(says "$2" >"$work/said"; echo $?)" \
+		"$(tr '\n' ' ' <"$work/said")"
+}
+
+# many: lines for ipvsadm -R, a service with servers of both families and with
+# all kinds of weights
+many() {
+	local i
+
+	echo "-A -t $VIP4:81 -s mhs"
+	for ((i = 1; i <= 40; i++)); do
+		echo "-a -t $VIP4:81 -r 10.3.$((i * 37 % 256)).$i:$((8000 + i % 3)) -i -w $((i * i % 7))"
+		echo "-a -t $VIP4:81 -r [fd03:$i::$((i * 97))]:$((70 + i)) -i -w $((1 + i % 5 * 20))"
+	done
+}
+
+# prometheus_faults FILE: what is wrong in it, judged by another's parser
+prometheus_faults() {
+	python3 - "$1" <<-'EOF'
+		import sys
+		try:
+		    from prometheus_client.parser import text_string_to_metric_families
+		    n = 0
+		    for f in text_string_to_metric_families(open(sys.argv[1]).read()):
+		        seen = set()
+		        if not f.documentation or f.type not in ("counter", "gauge"):
+		            print("no help or type:", f.name)
+		        for s in f.samples:
+		            key = s.name, tuple(sorted(s.labels.items()))
+		            if key in seen:
+		                print("twice:", key)
+		            seen.add(key)
+		            n += 1
+		            if (f.type == "counter") != s.name.endswith("_total"):
+		                print("name:", s.name)
+		    if n < 40:
+		        print("samples:", n)
+		except ValueError as error:
+		    print("cannot be parsed:", error)
+	EOF
+}
+
+# metric NAME LABELS: a value in the file
+metric() {
+	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
+}
+
+plan 60
+make -s -C "$top/tools/net/ipvs_mhs" O="$work"
+fresh_module
+setup_net 3
+result "nothing there: show" "$(status ms show)"
+check "nothing there: wait" 125 "$(status ms wait)"
+check_says "nothing there: wait says so" "no service with the scheduler mhs"
+windows 3600000 3600000
+pair_services "1 2 3" mhs
+{ echo "-A -f 7 -s mhs"; echo "-a -f 7 -r 10.2.0.11:0 -g -w 3"; many; } |
+	dr ipvsadm -R
+wait_settled $VIP4:81
+wait_settled 7
+check "wait: all are stable" 0 "$(status ms wait)"
+
+# show
+pair_clients --timeout 4
+pair open 20
+pair ping
+check "show" 0 "$(status ms show)"
+check "show: a line for each service" "FWM 7,TCP $SVC4,TCP $VIP4:81,TCP $SVC6" \
+	"$(awk 'NR > 1 { print $1, $2 }' "$work/out" | sort | paste -sd,)"
+check "show: one of them" "TCP $SVC4" "$(ms show -t "$SVC4" |
+	awk 'NR > 1 { print $1, $2 }')"
+check "show: a service that is not there" 125 "$(status ms show -u "$SVC4")"
+ms show --json >"$work/json"
+check "json: fields" "$(mhs Size) $(mhs Stable) $(mhs CandidatePrint) 3" \
+	"$(got "'{table_size} {stable_slots} {candidate_print} {servers}'.format(**[
+		s for s in d['services'] if s['address'] == '$SVC4'][0])" "$work/json")"
+check "json: servers with their weights" "80 [6]" \
+	"$(got "[(len(s['real_servers']), [r['weight'] for r in s['real_servers']
+		if r['server'] == '10.3.86.20:8002' or r['server'] == '10.3.16.2:8002'])
+		for s in d['services'] if s['address'].endswith(':81')][0]" "$work/json" |
+	   sed 's/[(),]*//g; s/\[.*/[6]/')"
+mkdir "$work/all"
+chmod 755 "$work" "$work/all"
+cp -r "$top"/scripts/mhsstat{,_lib} "$work/all/"
+check "show: another user cannot" 125 "$(status in_ns dr \
+	setpriv --reuid=65534 --regid=65534 --clear-groups "$work/all/mhsstat" show)"
+check_says "and is told why" "run mhsstat as root"
+
+# prometheus
+mkdir "$work/textfiles"
+ms show --prometheus --output "$work/textfiles/mhs.prom"
+cp "$work/textfiles/mhs.prom" "$work/prom"
+check "prometheus: no fault" "" "$(prometheus_faults "$work/prom")"
+check "prometheus: a value" "$(mhs PktStateless)" \
+	"$(metric ipvs_mhs_packets_total "service=\"$SVC4\",kind=\"stateless\"")"
+check "prometheus: slots" 65521 \
+	"$(metric ipvs_mhs_slots "service=\"$SVC6\",phase=\"stable\"")"
+check "prometheus: readable for node_exporter, nothing left behind" "644 mhs.prom" \
+	"$(stat -c %a "$work/textfiles/mhs.prom") $(ls -A "$work/textfiles")"
+sed 's/stateless"}/stateless}/' "$work/prom" >"$work/broken.prom"
+check "control: a broken file is seen" "cannot be parsed" \
+	"$(prometheus_faults "$work/broken.prom" | cut -d : -f 1 | head -n 1)"
+
+# plan: the table of now is the kernel's
+for svc in "-t $SVC4" "-t $SVC6" "-t $VIP4:81" "-f 7"; do
+	# shellcheck disable=SC2086
+	plan_of $svc
+	check "plan $svc: the fingerprint is the kernel's" \
+		"0 $(mhs CandidatePrint "${svc#* }")" "$rc $(got "d['print_before']")"
+done
+plan_of -t "$SVC4" --hash-key $KEY
+check "control: another key, another table" "1 True" \
+	"$rc $(got "d['print_before'] != '$(mhs CandidatePrint)'")"
+plan_of -t "$SVC4" --table-size 251
+check "control: another size, another table" 1 "$rc"
+dr ipvsadm -S -n >"$work/saved"
+plan_of -t $VIP4:81 --from "$work/saved"
+check "plan from ipvsadm -S -n: the same" "$(mhs CandidatePrint $VIP4:81)" \
+	"$(got "d['print_before']")"
+
+# a change comes out as planned
+plan_of -t "$SVC4" --add 10.2.0.14:80=2 --delete 10.2.0.12:80 \
+	--weight 10.2.0.13:80=3
+dr ipvsadm -R <<-EOF
+	-a -t $SVC4 -r 10.2.0.14:80 -g -w 2
+	-d -t $SVC4 -r 10.2.0.12:80
+	-e -t $SVC4 -r 10.2.0.13:80 -g -w 3
+EOF
+built() {
+	[ "$(mhs State)" = transition ]
+}
+busywait 10 built
+check "plan: the fingerprint it comes to" "$(mhs CandidatePrint)" \
+	"$(got "d['print_after']")"
+check "plan: the slots that move" "$(mhs Hold)" "$(got "d['slots_moved']")"
+check "plan: they are those that are lost and gained" "$(mhs Hold) $(mhs Hold)" \
+	"$(got "' '.join(str(sum(s[k] for s in d['servers']))
+		for k in ('slots_lost', 'slots_gained'))")"
+check "plan: shares of weights 1, 0 (deleted), 3 and 2, per mille" \
+	"167 0 500 333" "$(got "' '.join(str(round(1000 * s['slots_after'] / 65521))
+		for s in d['servers'])")"
+check "plan: a server that is not there" 125 \
+	"$(status ms plan -t "$SVC4" --delete 10.2.0.12:80 \
+	   --table-program "$work/mhs_table")"
+check_says "and it says so" "the service has no such server"
+check "plan: for people" 0 "$(status ms plan -t "$SVC4" --add 10.2.0.15:80 \
+	--table-program "$work/mhs_table")"
+check_says "with the least possible" "the least possible is"
+
+# wait: not over, and how long it takes
+check "wait: not in time" 124 "$(status ms wait -t "$SVC4" --timeout 1s)"
+check_says "wait: the time left" "at most 2 h"
+ms wait 2>"$work/progress" &
+pid=$!
+nap 1
+windows 0 3600000
+busywait 20 pinning
+result "wait: still waits in the pin phase" "$(kill -0 $pid; echo $?)"
+windows 0 100
+wait $pid
+check "wait: ends when it is stable" "0 stable" "$? $(mhs State)"
+check "wait: said what it waited for" 1 \
+	"$(grep -c "^mhsstat: TCP $SVC4: transition, at most" "$work/progress")"
+
+# drain: no entry does not mean no flow
+pair reset
+dr ipvsadm -C
+windows 3600000 3600000
+pair_services "1 2" mhs
+flow c4 open 8
+flow c4 ping
+check "drained: not while it has a weight" 125 \
+	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80)"
+weight 1 0
+check "drained: entries when flows have none" 0 "$(conns)"
+check "drained: not in the hold phase" 124 \
+	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80 --timeout 1s)"
+windows 0 3600000
+busywait 20 pinning
+flow c4 ping
+mine=$(value s1)
+windows 0 100
+check "drained: stable" 0 "$(status ms wait -t "$SVC4")"
+check "drained: not while flows live" 124 \
+	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80 --timeout 1s)"
+check_says "drained: how many" "10.2.0.11:80: $mine connection(s) left"
+flow c4 reset
+check "drained: when they have ended" 0 \
+	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80 --timeout 60s)"
+windows 3600000 3600000
+flow c4 open 8
+dr ipvsadm -d -t "$SVC4" -r 10.2.0.12:80
+windows 0 100
+check "gone: forgotten in the end" "0 0" \
+	"$(status ms wait -t "$SVC4" --gone --timeout 60s) $(mhs Gone)"
+flow c4 reset
+
+# watch
+dr ipvsadm -C
+pair_services "1 2 3" mhs
+pair open 20
+flow_send c4 busy 5
+check "watch" 0 "$(status ms watch -t "$SVC4" --count 2 --interval 1s)"
+flow_wait c4 busy
+check "watch: a full bar" 2 "$(grep -c '\[########################################\]' "$work/out")"
+rate=$(awk '/packets\/s/ { n = $3 } END { print n + 0 }' "$work/out")
+check_cmp "watch: packets a second" "$rate" -gt 0
+pair reset
+
+# compare
+director d2 30
+dr ipvsadm -S -n | in_ns d2 ipvsadm -R
+wait_settled "$SVC4" d2
+wait_settled "$SVC6" d2
+ms show --json >"$work/a"
+ms d2 show --json >"$work/b"
+check "compare: two that are alike" 0 "$(status ms compare "$work/a" "$work/b")"
+check "compare: with this host, from a pipe" 0 \
+	"$(status ms d2 compare - <"$work/a")"
+in_ns d2 cat /proc/net/ip_vs_mhs >"$work/text"
+check "compare: from /proc" 0 "$(status ms compare "$work/a" "$work/text")"
+in_ns d2 ipvsadm -e -t "$SVC4" -r 10.2.0.12:80 -g -w 2
+in_ns d2 ipvsadm -d -t "$SVC6" -r "[fd02::13]:80"
+ms d2 show --json >"$work/b"
+check "compare: two that differ" 1 "$(status ms compare "$work/a" "$work/b")"
+check_says "in a weight" \
+	"TCP $SVC4: server 10.2.0.12:80 has weight 1 in $work/a, 2 in $work/b"
+check_says "in a server" "TCP $SVC6: server [fd02::13]:80 only in $work/a"
+check_says "and one is not stable" "is not stable"
+
+# another key and another size
+dr ipvsadm -C
+in_ns d2 ipvsadm -C
+fresh_module hash_key=$KEY table_size=4093
+pair_services "1 2 3" mhs
+plan_of -t "$SVC4"
+check "secret key: the plan finds it, and the size" \
+	"0 $(mhs CandidatePrint) 4093" \
+	"$rc $(got "d['print_before'], d['table_size']" | tr -d "(),'")"
+ms show --json >"$work/b"
+check "secret key: the directors differ" 1 \
+	"$(status ms compare "$work/a" "$work/b")"
+check_says "in the key" "hash_key_print"
+check_says "in the size" "table_size 65521 in $work/a, 4093 in $work/b"
+check "secret key: nobody is told" 0 "$(cat "$work"/{a,b,plan,prom} | grep -c $KEY)"
+dr ipvsadm -C
