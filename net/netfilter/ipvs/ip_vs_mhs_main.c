@@ -51,6 +51,14 @@ module_param_array_named(quic_ports, ip_vs_mhs_quic_ports, ushort,
 			 &ip_vs_mhs_quic_n, 0444);
 MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
 
+/* IPVS has fewer schedulers of its own */
+#define MHS_NAMES		16
+
+static char *mhs_names[MHS_NAMES];
+static unsigned int mhs_names_n;
+module_param_array_named(names, mhs_names, charp, &mhs_names_n, 0444);
+MODULE_PARM_DESC(names, "schedulers to stand in for, for front ends that do not know mhs, which it is always: names=mhs,mh (default mhs)");
+
 /* Digits of pi: no secret, but nothing that 10.0.0.1 could meet by chance */
 siphash_key_t ip_vs_mhs_key __read_mostly = {
 	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
@@ -224,6 +232,87 @@ static struct pernet_operations mhs_net_ops = {
 	.size	= sizeof(struct ip_vs_mhs_net),
 };
 
+/* Names.  The core finds a scheduler by its name and links it into a list, so
+ * each name has a struct of its own.
+ */
+static struct ip_vs_scheduler mhs_standins[MHS_NAMES];
+static unsigned int mhs_standins_n;
+
+/* "none" is what the core calls a service without a scheduler */
+static int mhs_check_names(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < mhs_names_n; i++) {
+		const char *name = mhs_names[i];
+		size_t len = strlen(name);
+
+		if (!len || len >= IP_VS_SCHEDNAME_MAXLEN ||
+		    strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != len ||
+		    !strcmp(name, "none")) {
+			pr_err("names: '%s' is no name of a scheduler: want 1 to %d of a-z, 0-9, _ and -, as in names=mhs,mh\n",
+			       name, IP_VS_SCHEDNAME_MAXLEN - 1);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+static bool mhs_named(const char *name)
+{
+	unsigned int i;
+
+	if (!strcmp(name, ip_vs_mhs_scheduler.name))
+		return true;
+	for (i = 0; i < mhs_standins_n; i++)
+		if (!strcmp(name, mhs_standins[i].name))
+			return true;
+	return false;
+}
+
+/* A name that is taken is no reason to fail: from the first registration on
+ * somebody may be making a service of ours, for which nobody waits when the
+ * start of a module fails.
+ */
+static void mhs_stand_in(char *name)
+{
+	struct ip_vs_scheduler *sched = &mhs_standins[mhs_standins_n];
+
+	if (mhs_named(name))
+		return;
+	*sched = ip_vs_mhs_scheduler;
+	sched->name = name;
+	INIT_LIST_HEAD(&sched->n_list);
+	if (register_ip_vs_scheduler(sched)) {
+		pr_warn("names: the kernel has a scheduler %s already, which stays: load ip_vs_mhs before ip_vs_%s\n",
+			name, name);
+		return;
+	}
+	mhs_standins_n++;
+	pr_info("new services with the scheduler %s are mhs\n", name);
+}
+
+static int mhs_register(void)
+{
+	unsigned int i;
+	int err;
+
+	err = register_ip_vs_scheduler(&ip_vs_mhs_scheduler);
+	if (err)
+		return err;
+	/* no more failures */
+	for (i = 0; i < mhs_names_n; i++)
+		mhs_stand_in(mhs_names[i]);
+	return 0;
+}
+
+static void mhs_unregister(void)
+{
+	while (mhs_standins_n)
+		unregister_ip_vs_scheduler(&mhs_standins[--mhs_standins_n]);
+	unregister_ip_vs_scheduler(&ip_vs_mhs_scheduler);
+}
+
 static int __init ip_vs_mhs_init(void)
 {
 	int err;
@@ -236,13 +325,16 @@ static int __init ip_vs_mhs_init(void)
 	err = mhs_parse_key();
 	if (err)
 		return err;
+	err = mhs_check_names();
+	if (err)
+		return err;
 	err = ip_vs_mhs_scratch_init();
 	if (err)
 		return err;
 	err = register_pernet_subsys(&mhs_net_ops);
 	if (err)
 		goto exit_scratch;
-	err = register_ip_vs_scheduler(&ip_vs_mhs_scheduler);
+	err = mhs_register();
 	if (err)
 		goto unregister_pernet;
 	pr_info("stateless Maglev scheduler, %u slots\n", ip_vs_mhs_size);
@@ -257,7 +349,7 @@ exit_scratch:
 
 static void __exit ip_vs_mhs_exit(void)
 {
-	unregister_ip_vs_scheduler(&ip_vs_mhs_scheduler);
+	mhs_unregister();
 	unregister_pernet_subsys(&mhs_net_ops);
 	/* Services hold the module, so none is left; but a packet may still be
 	 * in a hook that was just removed, and the RCU callbacks of services,

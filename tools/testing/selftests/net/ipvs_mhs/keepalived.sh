@@ -1,0 +1,278 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 720
+# weight: 120
+# keepalived drives mhs: servers that fail and recover, reloads, a restart and a
+# stop break no flow of a healthy server.  It is told of mhs in one of three
+# ways: names=, a service made before it starts, or MHS_KEEPALIVED=, a
+# keepalived that knows mhs.
+
+. "${0%/*}/lib.sh"
+
+kept=() # arguments of the last start
+readonly conf=$work/keepalived.conf pid=$work/keepalived.pid
+
+# configure SCHEDULER [SERVER[:LINE]]...: its file; LINE goes to that server,
+# with $more, lines for the service
+configure() {
+	local server
+
+	{
+		cat <<-EOF
+			virtual_server $VIP4 80 {
+			delay_loop 1
+			lb_algo $1
+			lb_kind DR
+			protocol TCP
+			${more:-}
+		EOF
+		for server in "${@:2}"; do
+			cat <<-EOF
+				real_server 10.2.0.$((10 + ${server%%:*})) 80 {
+				${server#"${server%%:*}"}
+				TCP_CHECK {
+				connect_timeout 2
+				retry 0
+				}
+				}
+			EOF
+		done
+		echo "}"
+	} | sed 's/^://' >"$conf"
+}
+
+# start [ARGUMENTS]: keepalived on the director
+start() {
+	kept=("$@")
+	bg_ns dr "${MHS_KEEPALIVED:-keepalived}" --dont-fork --check \
+		--log-console --no-syslog --use-file "$conf" --pid "$pid" \
+		--checkers_pid "$pid.c" "$@" >>"$work/keepalived.log" 2>&1 &
+	busywait 20 test -s "$pid.c"
+}
+
+stop() {
+	[ ! -s "$pid" ] || kill "$(<"$pid")"
+	busywait 20 stopped
+}
+
+stopped() {
+	[ ! -e "$pid" ]
+}
+
+reload() {
+	kill -HUP "$(<"$pid")"
+}
+
+# scheduler: of the service, as the kernel has it
+scheduler() {
+	dr ipvsadm -Ln | awk -v s=$VIP4:80 '$2 == s { print $3 }'
+}
+
+# weights: of the servers, by number, without those that are not listed
+weights() {
+	dr ipvsadm -Ln | sed -n 's/^  -> 10\.2\.0\.1\([0-9]\):80 *Route *\([0-9]*\).*/\1:\2/p' |
+		sort | tr '\n' ' '
+}
+
+# weights_are LIST; wait_weights NAME LIST: a check, too
+weights_are() {
+	[ "$(weights)" = "$1 " ]
+}
+
+wait_weights() {
+	busywait 40 weights_are "$2"
+	check "$1" "$2 " "$(weights)"
+}
+
+# ill SERVER, well SERVER: it answers health checks with resets, and clients as
+# before
+ill() {
+	in_ns "s$1" nft -f - <<-EOF
+		table inet ill {
+			chain in {
+				type filter hook input priority 0
+				ip saddr 10.2.0.10 tcp dport 80 reject with tcp reset
+			}
+		}
+	EOF
+}
+
+well() {
+	in_ns "s$1" nft delete table inet ill
+}
+
+# begin: flows to all servers
+begin() {
+	flow c reset
+	flow c open 60
+	flow c ping
+}
+
+# short_flows: one after another, from here to none_broken NAME
+short_flows() {
+	flow_send new churn 3600
+}
+
+# none_broken NAME: neither of the long flows nor of the short ones
+none_broken() {
+	flow c ping
+	check "$1: no flow broken" "60 0" "$(value flows) $(value broken)"
+	flow new stop churn
+	check "$1: no new flow failed" 0 "$(value failed)"
+}
+
+# A service with every kind of change; $algo is what the file says
+live() {
+	configure "$algo" 1 2 3
+	start --dont-release-ipvs
+	wait_weights "started: all servers are there" "1:1 2:1 3:1"
+	check "the service has the scheduler that the file names" "$algo" \
+		"$(scheduler)"
+	wait_settled
+	check "it is mhs" stable "$(mhs State)"
+	begin
+	check "flows have no entries" 0 "$(entries)"
+
+	short_flows
+	ill 1
+	wait_weights "a server fails: it is taken out" "2:1 3:1"
+	none_broken "a server fails"
+	short_flows
+	well 1
+	wait_weights "it recovers: it is back" "1:1 2:1 3:1"
+	none_broken "it recovers"
+
+	short_flows
+	configure "$algo" 1 2 3:inhibit_on_failure
+	reload
+	nap 2
+	none_broken "reload"
+	short_flows
+	ill 3
+	wait_weights "inhibit_on_failure: its weight is 0" "1:1 2:1 3:0"
+	none_broken "inhibit_on_failure"
+	short_flows
+	well 3
+	wait_weights "inhibit_on_failure: it is back" "1:1 2:1 3:1"
+	none_broken "inhibit_on_failure, recovered"
+
+	short_flows
+	configure "$algo" 1 "2:weight 3" 4
+	reload
+	wait_weights "reload: one more, one less, a weight" "1:1 2:3 4:1"
+	none_broken "reload with changes"
+
+	short_flows
+	stop
+	none_broken "stop, with --dont-release-ipvs"
+	short_flows
+	start "${kept[@]}"
+	nap 2
+	wait_weights "restart: the servers are the same" "1:1 2:3 4:1"
+	none_broken "restart, with --dont-release-ipvs"
+
+	# one that is really dead: its own flows are lost, no others
+	flow c ping
+	mine=$(value s1)
+	ip -n "$(ns rt)" link set vs1 down
+	wait_weights "a server dies: it is taken out" "2:3 4:1"
+	short_flows
+	flow c ping
+	check "a server dies: its flows break, no others" "$mine" \
+		"$(value broken)"
+	flow new stop churn
+	check "a server dies: no new flow failed afterwards" 0 \
+		"$(value failed)"
+	ip -n "$(ns rt)" link set vs1 up
+	wait_weights "a dead server comes back" "1:1 2:3 4:1"
+
+	# without the option, stop takes the service away
+	stop
+	dr ipvsadm -C
+	start
+	busywait 40 weights_are "1:1 2:3 4:1"
+	wait_settled
+	begin
+	flow_send c busy 3600
+	stop
+	check "stop: the service is gone" "" "$(scheduler)"
+	nap 2
+	flow c stop
+	check_cmp "control: without --dont-release-ipvs flows break" \
+		"$(value broken)" -gt 0
+	flow c reset
+}
+
+# keepalived does not know the service, which was there before
+made_before() {
+	more="" configure wlc 1 2
+	dr ipvsadm -A -t $VIP4:80 -s mhs
+	start --dont-release-ipvs
+	wait_weights "made before: all servers are there" "1:1 2:1"
+	check "made before: keepalived keeps the scheduler" mhs "$(scheduler)"
+	wait_settled
+	begin
+	short_flows
+	configure wlc 1 2 3
+	reload
+	wait_weights "made before: reload" "1:1 2:1 3:1"
+	none_broken "made before: reload"
+	check "made before: reload keeps the scheduler" mhs "$(scheduler)"
+	short_flows
+	stop
+	start "${kept[@]}"
+	nap 2
+	none_broken "made before: restart"
+	check "made before: restart keeps the scheduler" mhs "$(scheduler)"
+	more=flag-1 configure wlc 1 2 3
+	reload
+	busywait 20 is_wlc
+	check "control: a reload with other flags does not" wlc "$(scheduler)"
+	stop
+	dr ipvsadm -C
+	flow c reset
+}
+
+is_wlc() {
+	[ "$(scheduler)" = wlc ]
+}
+
+there() {
+	[ -n "$(scheduler)" ]
+}
+
+[ -n "$(command -v "${MHS_KEEPALIVED:-keepalived}")" ] ||
+	skip_all "no keepalived"
+modprobe -q ip_vs
+if [ -n "${MHS_KEEPALIVED:-}" ]; then
+	plan 32
+	fresh_module
+else
+	plan 43
+	fresh_module names=mhs,mh,dh
+fi
+setup_net 4
+windows 600000 600000
+defer stop
+flow_start c --host $VIP4 --timeout 6
+flow_start new --host $VIP4 --timeout 6 --pause 0.05
+if [ -n "${MHS_KEEPALIVED:-}" ]; then
+	algo=mhs
+	live
+else
+	# a name that this kernel does not keep for itself
+	algo=mh
+	dr ipvsadm -A -t $VIP4:80 -s mh
+	[ -n "$(mhs State)" ] || algo=dh
+	dr ipvsadm -C
+	note "mhs answers for $algo"
+	live
+	made_before
+	configure mhs 1 2
+	start
+	busywait 40 there
+	check "control: this keepalived takes wlc for mhs" wlc "$(scheduler)"
+	stop
+fi
+flow_end c
+flow_end new
