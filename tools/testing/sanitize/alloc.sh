@@ -16,11 +16,12 @@ modprobe -q ip_vs
 
 # no_conns 1|0: entries and carriers find no memory from now on, or do
 no_conns() {
+	echo 0 >$faults/probability
 	echo 0 >$faults/verbose
 	echo 0 >$faults/ignore-gfp-wait
-	echo "$1" >$slab/failslab
-	echo "$1" >$faults/cache-filter
+	echo 1 >$faults/cache-filter
 	echo -1 >$faults/times
+	echo "$1" >$slab/failslab
 	echo $((100 * $1)) >$faults/probability
 }
 
