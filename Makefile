@@ -74,10 +74,11 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
 
 .PHONY: check
-check: setup	## all tests on the kernel 6.1
+check: setup	## all tests on the kernel 6.1, those of the module on 6.12
 	@+$(MACHINE)/steps check-harness check-unit style \
-		"check-module KERNEL=6.1" "check-series KERNEL=6.1" \
-		"test KERNEL=6.1"
+		"check-module KERNEL=6.1" "check-module KERNEL=6.12" \
+		"check-series KERNEL=6.1" \
+		"test KERNEL=6.1" "test-module KERNEL=6.12"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels
@@ -89,6 +90,12 @@ check-all: setup	## all tests on all kernels
 test: setup	## kselftests in the machine (TESTS="FILE...": only these)
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS)
+
+.PHONY: test-module
+test-module: setup	## those of the module only
+	@$(MACHINE)/build-module $(machine-kernel)
+	@$(MACHINE)/run --kernel $(machine-kernel) \
+		$(call tests-in,$(SELFTESTS))
 
 # seconds of torture, hostile packets
 test-long: export MHS_TORTURE_S ?= 1800

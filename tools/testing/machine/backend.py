@@ -51,7 +51,6 @@ class Machine:
         self.memory = memory or self.data["memory"]
         self.console = directory / "console.log"
         self.process = None
-        self._reader = None
         self._stopping = threading.Lock()
 
     def command(self, guest):
@@ -67,21 +66,15 @@ class Machine:
         return dict(os.environ)
 
     def start(self, guest):
-        """Boot, in a process group of its own, which ends if we do."""
+        """Boot, in a process group of its own, which ends if we do.  A file
+        takes what a pipe with a slow reader makes User-Mode Linux drop."""
         life = ["setpriv", "--pdeathsig", "TERM",
                 "timeout", "-k", "5", str(self.data["life"])]
-        self.process = subprocess.Popen(
-            life + self.command(guest), cwd=TOP, env=self.environment(),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True)
-        self._reader = threading.Thread(
-            target=self._record, args=[self.process.stdout], daemon=True)
-        self._reader.start()
-
-    def _record(self, pipe):
-        with open(self.console, "wb", buffering=0) as log:
-            while data := pipe.read1(65536):
-                log.write(data.replace(b"\r", b""))
+        with open(self.console, "wb") as log:
+            self.process = subprocess.Popen(
+                life + self.command(guest), cwd=TOP, env=self.environment(),
+                stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True)
 
     def alive(self):
         """Without reaping: until stop() the process group stays ours."""
@@ -106,14 +99,14 @@ class Machine:
             self._wait(3)
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-            self._reader.join(timeout=5)
 
     def log(self):
         """The console so far."""
         try:
-            return self.console.read_bytes().decode(errors="replace")
+            data = self.console.read_bytes()
         except FileNotFoundError:
             return ""
+        return data.replace(b"\r", b"").decode(errors="replace")
 
 
 class Qemu(Machine):

@@ -138,8 +138,8 @@ OPERATIONS = {
         ((0,), lambda: call(ADD_DEST, service(), dest(1))),
     "a server is added":
         ((1, 2), lambda: call(ADD_DEST, service(), dest(3))),
-    "the seventeenth server is added: the array of servers grows":
-        (tuple(range(1, 17)), lambda: call(ADD_DEST, service(), dest(17))),
+    "the sixteenth server is added: the array of servers grows":
+        (tuple(range(1, 16)), lambda: call(ADD_DEST, service(), dest(16))),
     "a weight is changed":
         ((1, 2, 3), lambda: call(EDIT_DEST, service(), dest(2, 5))),
     "a server is drained":

@@ -25,7 +25,7 @@ no_conns() {
 	echo $((100 * $1)) >$faults/probability
 }
 
-plan 8
+plan 9
 setup_ns al
 ip_ns al <<-EOF
 	link set lo up
@@ -36,6 +36,7 @@ in_ns al python3 "$sanitize/alloc.py" "$MHS_KO" table_size=251 >"$work/alloc"
 status=$?
 sed 's/^/# /' "$work/alloc"
 result "every allocation of the control path may fail" $status
+fresh_module
 
 setup_net 3
 windows 0 3600000
@@ -44,6 +45,7 @@ sysctls dr net.ipv4.vs.expire_nodest_conn=0
 wait_settled
 flow_start c --host $VIP4
 flow c open 60
+check "no entry before" 0 "$(entries)"
 no_conns 1
 weight 1 0
 flow c ping
@@ -68,6 +70,7 @@ to_rest() {
 }
 busywait 30 to_rest
 flow c open 60
+flow c ping
 check_cmp "a server without a carrier at first gets flows" "$(value s4)" -gt 0
 check "no flow failed" 0 "$(value failed)"
 flow_end c
