@@ -130,8 +130,9 @@ check-qdisc: setup	## those of qdisc_tool only
 		$(call tests-in,$(QDISC_TESTS))
 
 .PHONY: check-module
-check-module: setup	## build with every warning an error, with sparse
+check-module: setup	## build with every warning an error, with sparse, with clang
 	@$(MACHINE)/build-module --check $(machine-kernel)
+	@$(MACHINE)/build-module --clang $(machine-kernel)
 
 .PHONY: check-series
 check-series: setup	## the patch series, on the source of every kernel (KERNEL=: of one)
@@ -151,7 +152,7 @@ check-harness-vm: setup	## tests of the machine runner in a machine, 3 minutes
 	@$(MACHINE)/selftest/run --vm $(machine-kernel)
 
 .PHONY: style
-style: setup	## checkpatch and shellcheck; no output is good
+style: setup	## static checks of all sources; no output is good
 	@$(MACHINE)/style
 
 ##@ Measurements
@@ -186,7 +187,7 @@ clean:	## remove what was built, keep what was fetched
 	find net include -name '*.o' -o -name '*.ko' -o -name '*.mod' \
 		-o -name '*.mod.c' -o -name '.*.cmd' -o -name '.*.d' \
 		-o -name Module.symvers -o -name modules.order | xargs -r rm -f
-	rm -rf build/run build/check build/kernel/*/module
+	rm -rf build/run build/check build/series build/kernel/*/module*
 	$(MAKE) -s -C $(UNIT) clean
 
 .PHONY: distclean
