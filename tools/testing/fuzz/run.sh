@@ -42,8 +42,7 @@ for target; do
 		sed 's/^/# /' "$new/log" | tail -n 40
 	fi
 	result $status "$target"
-	fuzz "${target}_bug" "$target"
-	[ $? -ne 0 ] && grep -qE 'Sanitizer|runtime error|does not hold' \
+	! fuzz "${target}_bug" "$target" && grep -qE 'Sanitizer|runtime error|does not hold' \
 		"$new/log"
 	status=$?
 	sed -n 's/^SUMMARY: /# caught: /p; s/^does not/# caught: does not/p' \
