@@ -8,6 +8,7 @@ INSTALL_MOD_PATH ?= $(DESTDIR)
 SOURCES := $(CURDIR)/net/netfilter/ipvs
 MACHINE := tools/testing/machine
 UNIT := tools/testing/unit
+FUZZ := tools/testing/fuzz
 SELFTESTS := tools/testing/selftests/net/ipvs_mhs
 QDISC_TESTS := tools/testing/selftests/net/qdisc_tool
 SANITIZE := tools/testing/sanitize
@@ -75,14 +76,14 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 
 .PHONY: check
 check: setup	## all tests on the kernel 6.1, those of the module on 6.12
-	@+$(MACHINE)/steps check-harness check-unit style \
+	@+$(MACHINE)/steps check-harness check-unit check-fuzz style \
 		"check-module KERNEL=6.1" "check-module KERNEL=6.12" \
 		"check-series KERNEL=6.1" \
 		"test KERNEL=6.1" "test-module KERNEL=6.12"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels
-	@+$(MACHINE)/steps check-harness check-unit style check-series \
+	@+$(MACHINE)/steps check-harness check-unit check-fuzz style check-series \
 		$(foreach k,$(shell $(MACHINE)/setup --list),\
 			"check-module KERNEL=$(k)" "test KERNEL=$(k)")
 
@@ -143,6 +144,14 @@ check-series: setup	## the patch series, on the source of every kernel (KERNEL=:
 check-unit: setup	## unit tests of the tables in user space
 	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(UNIT) check
 
+.PHONY: check-fuzz
+check-fuzz: setup	## fuzz the tables and the packet parser, some 20 seconds
+	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(FUZZ) check
+
+.PHONY: fuzz
+fuzz: export FUZZ_S ?= 600
+fuzz: check-fuzz	## the same for ten minutes each (FUZZ_S=)
+
 .PHONY: check-harness
 check-harness: setup	## tests of the machine runner on recorded logs
 	@$(MACHINE)/selftest/run
@@ -189,6 +198,7 @@ clean:	## remove what was built, keep what was fetched
 		-o -name Module.symvers -o -name modules.order | xargs -r rm -f
 	rm -rf build/run build/check build/series build/kernel/*/module*
 	$(MAKE) -s -C $(UNIT) clean
+	$(MAKE) -s -C $(FUZZ) clean
 
 .PHONY: distclean
 distclean: clean	## remove build/ altogether

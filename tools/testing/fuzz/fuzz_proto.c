@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The transport headers of any packet: ip_vs_mhs_proto.c.
+ *
+ *	byte 0		protocol
+ *	byte 1		length of the network header, a multiple of 4
+ *	byte 2		length of the linear part
+ *	then		the packet
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ip_vs_mhs_pkt.h"
+
+unsigned short ip_vs_mhs_quic_ports[] = { 443 };
+unsigned int ip_vs_mhs_quic_n = 1;
+
+#define WANT(condition)							\
+do {									\
+	if (!(condition)) {						\
+		fprintf(stderr, "does not hold: %s\n", #condition);	\
+		abort();						\
+	}								\
+} while (0)
+
+static u8 *part(const u8 *data, size_t len)
+{
+	u8 *p = malloc(len ? len : 1);
+
+	if (!p)
+		exit(2);
+	memcpy(p, data, len);
+	return p;
+}
+
+int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
+{
+	static const u8 protocols[] = {
+		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP, IPPROTO_ICMP };
+	struct ip_vs_mhs_packet p = {}, whole;
+	struct sk_buff skb = {}, all = {};
+	u8 *linear, *rest, *copy;
+	bool known;
+
+	if (size < 3)
+		return 0;
+	skb.len = size - 3;
+	skb.linear = data[2] < skb.len ? data[2] : skb.len;
+	linear = part(data + 3, skb.linear);
+	rest = part(data + 3 + skb.linear, skb.len - skb.linear);
+	skb.data = linear;
+	skb.rest = rest;
+	p.skb = &skb;
+	p.iph.protocol = protocols[data[0] % 4];
+	p.iph.len = data[1] & ~3U;
+	whole = p;
+	known = ip_vs_mhs_parse(&p);
+
+	/* It is the same wherever the linear part ends */
+	copy = part(data + 3, skb.len);
+	all.data = copy;
+	all.linear = skb.len;
+	all.len = skb.len;
+	whole.skb = &all;
+	WANT(ip_vs_mhs_parse(&whole) == known);
+	WANT(whole.fresh == p.fresh && whole.ends == p.ends &&
+	     whole.quic == p.quic && whole.sport == p.sport &&
+	     whole.dport == p.dport && whole.opens == p.opens);
+
+	WANT(!(p.fresh && p.ends));
+	WANT(known || (!p.fresh && !p.ends && !p.quic));
+	WANT(!p.fresh || p.opens);
+	WANT(!p.quic || p.iph.protocol == IPPROTO_UDP);
+	WANT(!known || skb.len >= p.iph.len + 4);
+	free(linear);
+	free(rest);
+	free(copy);
+	return 0;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What ip_vs_mhs_proto.c needs of the kernel, for user space.  A packet has a
+ * linear part and a rest, each in memory of exactly its length, so that the
+ * sanitizers see what is read beyond.
+ */
+#ifndef _FUZZ_PKT_H
+#define _FUZZ_PKT_H
+
+#include <arpa/inet.h>
+#include <linux/types.h>
+
+typedef u16 __be16;
+
+#define READ_ONCE(x)	(x)
+
+#define IP_VS_SVC_F_ONEPACKET	0x0004
+
+struct sk_buff {
+	const u8 *data, *rest;
+	unsigned int linear, len;
+};
+
+/* As the kernel: a pointer into the linear part, or a copy */
+static inline const void *skb_header_pointer(const struct sk_buff *skb,
+					     int off, int len, void *buffer)
+{
+	int i;
+
+	if ((int)skb->linear - off >= len)
+		return skb->data + off;
+	if (off < 0 || (int)skb->len - off < len)
+		return NULL;
+	for (i = 0; i < len; i++)
+		((u8 *)buffer)[i] = off + i < (int)skb->linear ?
+				    skb->data[off + i] :
+				    skb->rest[off + i - skb->linear];
+	return buffer;
+}
+
+static inline u32 get_unaligned_be32(const void *p)
+{
+	const u8 *b = p;
+
+	return (u32)b[0] << 24 | b[1] << 16 | b[2] << 8 | b[3];
+}
+
+struct tcphdr {
+	__be16 source, dest;
+	u32 seq, ack_seq;
+	u16 res1:4, doff:4, fin:1, syn:1, rst:1, psh:1, ack:1, urg:1, ece:1,
+	    cwr:1;
+	__be16 window, check, urg_ptr;
+} __attribute__((packed, aligned(1)));
+
+struct udphdr {
+	__be16 source, dest, len, check;
+};
+
+struct sctphdr {
+	__be16 source, dest;
+	u32 vtag, checksum;
+};
+
+struct sctp_chunkhdr {
+	u8 type, flags;
+	__be16 length;
+};
+
+enum {
+	SCTP_CID_INIT = 1, SCTP_CID_ABORT = 6, SCTP_CID_SHUTDOWN,
+	SCTP_CID_SHUTDOWN_ACK, SCTP_CID_SHUTDOWN_COMPLETE = 14,
+};
+
+struct ip_vs_service {
+	unsigned int flags;
+};
+
+struct ip_vs_mhs {
+	struct ip_vs_service *svc;
+};
+
+struct ip_vs_mhs_packet {
+	struct sk_buff *skb;
+	struct {
+		unsigned int len;
+		u8 protocol;
+	} iph;
+	__be16 sport, dport;
+	bool opens, fresh, ends, quic;
+};
+
+extern unsigned short ip_vs_mhs_quic_ports[];
+extern unsigned int ip_vs_mhs_quic_n;
+
+bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port);
+bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
+
+#endif /* _FUZZ_PKT_H */
