@@ -59,6 +59,72 @@ uninstall: check-kdir	## remove it again
 tools:	## build mhs_table, which mhsstat plan needs, in build/tools
 	@$(MAKE) -s -C tools/net/ipvs_mhs
 
+##@ The module for every kernel to come, the tools
+
+# the version is the packages'
+VERSION := $(shell sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog)
+DKMS ?= dkms
+dkms-id = -m ip-vs-mhs -v $(VERSION)
+dkms-src = $(DESTDIR)/usr/src/ip-vs-mhs-$(VERSION)
+
+.PHONY: dkms
+dkms: undkms install-dkms-source	## have DKMS build it for this kernel and for later ones
+	$(DKMS) install $(dkms-id) -k $(RELEASE)
+
+.PHONY: undkms
+undkms:	## take it away from all of them
+	@[ -z "$$($(DKMS) status $(dkms-id))" ] || \
+		$(DKMS) remove $(dkms-id) --all
+	rm -rf $(dkms-src)
+
+.PHONY: install-dkms-source
+install-dkms-source:
+	install -d $(dkms-src)/net/netfilter/ipvs $(dkms-src)/include \
+		$(dkms-src)/scripts
+	install -m 644 $(SOURCES)/Kbuild $(filter-out %.mod.c,$(wildcard \
+		$(SOURCES)/*.[ch])) $(dkms-src)/net/netfilter/ipvs
+	install -m 644 include/*.h $(dkms-src)/include
+	install scripts/secure_boot_note $(dkms-src)/scripts
+	sed 's/#MODULE_VERSION#/$(VERSION)/' dkms.conf >$(dkms-src)/dkms.conf
+
+PREFIX ?= /usr/local
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+tool-names := qdisc_tool mhsstat
+tool-dir = $(DESTDIR)$(PREFIX)/lib/ipvs-mhs-tools
+man-dir = $(DESTDIR)$(PREFIX)/share/man
+complete-dir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+units = $(wildcard scripts/*_examples/*.service scripts/*_examples/*.timer)
+
+.PHONY: install-tools
+install-tools: tools	## install qdisc_tool, mhsstat, man pages (PREFIX=/usr/local, DESTDIR=)
+	install -d $(DESTDIR)$(PREFIX)/sbin $(man-dir)/man7 $(man-dir)/man8 \
+		$(complete-dir) $(DESTDIR)$(UNITDIR)
+	for tool in $(tool-names); do \
+		install -D -t $(tool-dir) scripts/$$tool && \
+		install -D -m 644 -t $(tool-dir)/$${tool}_lib \
+			scripts/$${tool}_lib/*.py && \
+		ln -sf ../lib/ipvs-mhs-tools/$$tool \
+			$(DESTDIR)$(PREFIX)/sbin/$$tool && \
+		install -m 644 scripts/$$tool.bash-completion \
+			$(complete-dir)/$$tool || exit; \
+	done
+	install build/tools/mhs_table $(tool-dir)/mhsstat_lib
+	install -m 644 Documentation/man/*.7 $(man-dir)/man7
+	install -m 644 Documentation/man/*.8 $(man-dir)/man8
+	for unit in $(units); do \
+		sed 's,/usr/sbin/,$(PREFIX)/sbin/,' $$unit \
+			>$(DESTDIR)$(UNITDIR)/$${unit##*/} || exit; \
+	done
+
+.PHONY: uninstall-tools
+uninstall-tools:	## remove them again
+	rm -rf $(tool-dir)
+	rm -f $(tool-names:%=$(DESTDIR)$(PREFIX)/sbin/%) \
+		$(tool-names:%=$(complete-dir)/%) \
+		$(patsubst Documentation/man/%,$(man-dir)/man7/%,$(wildcard Documentation/man/*.7)) \
+		$(patsubst Documentation/man/%,$(man-dir)/man8/%,$(wildcard Documentation/man/*.8)) \
+		$(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(units)))
+
 # A staging directory without modules has no use for depmod.
 run-depmod = [ ! -e $(mod-dir)/modules.order ] || \
 	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(kdir-release)
@@ -156,6 +222,22 @@ fuzz: check-fuzz	## the same for ten minutes each (FUZZ_S=)
 check-harness: setup	## tests of the machine runner on recorded logs
 	@$(MACHINE)/selftest/run
 
+# what these need, and two kernels
+PACKAGES := tools/testing/packages
+
+.PHONY: check-packages
+check-packages:	## build, lint, install, remove the packages in a chroot; DKMS, two kernels
+	@$(MACHINE)/setup --also $(PACKAGES)/packages 6.1 6.12
+	@$(MACHINE)/tally $(PACKAGES)/check 6.1 6.12
+
+.PHONY: check-keepalived
+check-keepalived: setup	## build keepalived with our patch, drive mhs with it
+	@$(MACHINE)/setup --also $(PACKAGES)/packages $(machine-kernel)
+	@$(PACKAGES)/keepalived
+	@$(MACHINE)/build-module $(machine-kernel)
+	@MHS_KEEPALIVED=$(CURDIR)/build/keepalived/keepalived $(MACHINE)/run \
+		--kernel $(machine-kernel) $(SELFTESTS)/keepalived.sh
+
 .PHONY: check-harness-vm
 check-harness-vm: setup	## tests of the machine runner in a machine, 3 minutes
 	@$(MACHINE)/selftest/run --vm $(machine-kernel)
@@ -199,6 +281,7 @@ clean:	## remove what was built, keep what was fetched
 	rm -rf build/run build/check build/series build/kernel/*/module*
 	$(MAKE) -s -C $(UNIT) clean
 	$(MAKE) -s -C $(FUZZ) clean
+	$(MAKE) -s -C tools/net/ipvs_mhs clean
 
 .PHONY: distclean
 distclean: clean	## remove build/ altogether

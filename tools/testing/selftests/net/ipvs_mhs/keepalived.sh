@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 720
-# weight: 120
+# weight: 200
 # keepalived drives mhs: servers that fail and recover, reloads, a restart and a
 # stop break no flow of a healthy server.  It is told of mhs in one of three
 # ways: names=, a service made before it starts, or MHS_KEEPALIVED=, a
@@ -9,8 +9,8 @@
 
 . "${0%/*}/lib.sh"
 
-kept=() # arguments of the last start
-readonly conf=$work/keepalived.conf pid=$work/keepalived.pid
+# shellcheck source=front.sh
+. "${0%/*}/front.sh"
 
 # configure SCHEDULER [SERVER[:LINE]]...: its file; LINE goes to that server,
 # with $more, lines for the service
@@ -41,47 +41,8 @@ configure() {
 	} | sed 's/^://' >"$conf"
 }
 
-# start [ARGUMENTS]: keepalived on the director
-start() {
-	kept=("$@")
-	bg_ns dr "${MHS_KEEPALIVED:-keepalived}" --dont-fork --check \
-		--log-console --no-syslog --use-file "$conf" --pid "$pid" \
-		--checkers_pid "$pid.c" "$@" >>"$work/keepalived.log" 2>&1 &
-	busywait 20 test -s "$pid.c"
-}
-
-stop() {
-	[ ! -s "$pid" ] || kill "$(<"$pid")"
-	busywait 20 stopped
-}
-
-stopped() {
-	[ ! -e "$pid" ]
-}
-
 reload() {
 	kill -HUP "$(<"$pid")"
-}
-
-# scheduler: of the service, as the kernel has it
-scheduler() {
-	dr ipvsadm -Ln | awk -v s=$VIP4:80 '$2 == s { print $3 }'
-}
-
-# weights: of the servers, by number, without those that are not listed
-weights() {
-	dr ipvsadm -Ln | sed -n 's/^  -> 10\.2\.0\.1\([0-9]\):80 *Route *\([0-9]*\).*/\1:\2/p' |
-		sort | tr '\n' ' '
-}
-
-# weights_are LIST; wait_weights NAME LIST: a check, too
-weights_are() {
-	[ "$(weights)" = "$1 " ]
-}
-
-wait_weights() {
-	busywait 40 weights_are "$2"
-	check "$1" "$2 " "$(weights)"
 }
 
 # ill SERVER, well SERVER: it answers health checks with resets, and clients as
@@ -99,26 +60,6 @@ ill() {
 
 well() {
 	in_ns "s$1" nft delete table inet ill
-}
-
-# begin: flows to all servers
-begin() {
-	flow c reset
-	flow c open 60
-	flow c ping
-}
-
-# short_flows: one after another, from here to none_broken NAME
-short_flows() {
-	flow_send new churn 3600
-}
-
-# none_broken NAME: neither of the long flows nor of the short ones
-none_broken() {
-	flow c ping
-	check "$1: no flow broken" "60 0" "$(value flows) $(value broken)"
-	flow new stop churn
-	check "$1: no new flow failed" 0 "$(value failed)"
 }
 
 # A service with every kind of change; $algo is what the file says
@@ -186,11 +127,18 @@ live() {
 	ip -n "$(ns rt)" link set vs1 up
 	wait_weights "a dead server comes back" "1:1 2:3 4:1"
 
+	stop
+	configure "$algo" 1 2
+	start "${kept[@]}"
+	nap 2
+	check "control: what was edited between stop and start stays" \
+		"1:1 2:3 4:1 " "$(weights)"
+
 	# without the option, stop takes the service away
 	stop
 	dr ipvsadm -C
 	start
-	busywait 40 weights_are "1:1 2:3 4:1"
+	busywait 40 weights_are "1:1 2:1"
 	wait_settled
 	begin
 	flow_send c busy 3600
@@ -245,26 +193,21 @@ there() {
 	skip_all "no keepalived"
 modprobe -q ip_vs
 if [ -n "${MHS_KEEPALIVED:-}" ]; then
-	plan 32
+	plan 33
 	fresh_module
 else
-	plan 43
+	plan 44
 	fresh_module names=mhs,mh,dh
 fi
 setup_net 4
 windows 600000 600000
 defer stop
-flow_start c --host $VIP4 --timeout 6
-flow_start new --host $VIP4 --timeout 6 --pause 0.05
+front_clients
 if [ -n "${MHS_KEEPALIVED:-}" ]; then
 	algo=mhs
 	live
 else
-	# a name that this kernel does not keep for itself
-	algo=mh
-	dr ipvsadm -A -t $VIP4:80 -s mh
-	[ -n "$(mhs State)" ] || algo=dh
-	dr ipvsadm -C
+	algo=$(front_name)
 	note "mhs answers for $algo"
 	live
 	made_before

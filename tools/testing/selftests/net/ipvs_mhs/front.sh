@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # lib.sh sets work
+# For tests in which keepalived runs the director, with flows of two clients:
+# c has long ones, new short ones.  Sourced after lib.sh.
+
+readonly conf=$work/keepalived.conf pid=$work/keepalived.pid
+
+# start [ARGUMENTS]: keepalived on the director
+start() {
+	# shellcheck disable=SC2034 # for restarts
+	kept=("$@")
+	bg_ns dr "${MHS_KEEPALIVED:-keepalived}" --dont-fork --check \
+		--log-console --no-syslog --use-file "$conf" --pid "$pid" \
+		--checkers_pid "$pid.c" "$@" >>"$work/keepalived.log" 2>&1 &
+	busywait 20 test -s "$pid.c"
+}
+
+stop() {
+	[ ! -s "$pid" ] || kill "$(<"$pid")"
+	busywait 20 stopped
+}
+
+stopped() {
+	[ ! -e "$pid" ]
+}
+
+# scheduler: of the service, as the kernel has it
+scheduler() {
+	dr ipvsadm -Ln | awk -v "s=$VIP4:80" '$2 == s { print $3 }'
+}
+
+# weights: of the servers, by number, without those that are not listed
+weights() {
+	dr ipvsadm -Ln | sed -n 's/^  -> 10\.2\.0\.1\([0-9]\):80 *Route *\([0-9]*\).*/\1:\2/p' |
+		sort | tr '\n' ' '
+}
+
+# weights_are LIST; wait_weights NAME LIST: a check, too
+weights_are() {
+	[ "$(weights)" = "$1 " ]
+}
+
+wait_weights() {
+	busywait 40 weights_are "$2"
+	check "$1" "$2 " "$(weights)"
+}
+
+# begin: flows to all servers
+begin() {
+	flow c reset
+	flow c open 60
+	flow c ping
+}
+
+# short_flows: one after another, from here to none_broken NAME
+short_flows() {
+	flow_send new churn 3600
+}
+
+# none_broken NAME: neither of the long flows nor of the short ones
+none_broken() {
+	flow c ping
+	check "$1: no flow broken" "60 0" "$(value flows) $(value broken)"
+	flow new stop churn
+	check "$1: no new flow failed" 0 "$(value failed)"
+}
+
+# front_clients: both
+front_clients() {
+	flow_start c --host "$VIP4" --timeout 6
+	flow_start new --host "$VIP4" --timeout 6 --pause 0.05
+}
+
+# front_name: a scheduler's name that keepalived knows and mhs answers for here,
+# with names=mhs,mh,dh: some kernels have mh built in
+front_name() {
+	dr ipvsadm -A -t "$VIP4:80" -s mh
+	[ -n "$(mhs State)" ] && echo mh || echo dh
+	dr ipvsadm -C
+}
