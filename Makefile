@@ -248,6 +248,15 @@ style: setup	## static checks of all sources; no output is good
 
 ##@ Measurements
 
+.PHONY: bench bench-full
+bench: uml	## what mhs saves, with pictures, a quarter of an hour (BENCH="SECTION...": these)
+	@$(MACHINE)/setup --plots 6.1
+	@$(MACHINE)/build-module 6.1
+	@build/venv/bin/python -B tools/testing/bench/run $(BENCH)
+
+bench-full:	## the same with more cases and rounds, about an hour
+	@$(MAKE) -s bench BENCH="--full $(BENCH)"
+
 .PHONY: bench-reload
 bench-reload: setup	## haproxy reloaded under load in four ways (BENCH="--kernel uml ...")
 	@$(MACHINE)/setup --plots $(machine-kernel)

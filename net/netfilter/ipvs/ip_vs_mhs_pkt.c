@@ -8,14 +8,16 @@
  *
  *	packet to a service of ours
  *	  |
- *	  |-- tracked slot, and it has an entry --------> core (or, server
+ *	  |-- tracked slot, and it has an entry --------> sent here, where the
+ *	  |                                               core would do no more,
+ *	  |                                               else core (or, server
  *	  |                                               deleted: carrier)
  *	  |-- the table is not final: new flow ---------> core, entry
  *	  |                           older flow -------> dropped, sent again
  *	  |-- stable slot ------------------------------> carrier, candidate
- *	  |-- unstable slot, new flow ------------------> core, entry, candidate
+ *	  |-- unstable slot, new flow ------------------> entry, candidate
  *	  |                  older flow, hold ----------> carrier, old server
- *	  |                  older flow, pin -----------> entry, old server, core
+ *	  |                  older flow, pin -----------> entry, old server
  *	  |                  plain UDP, hold -----------> carrier, old server
  *	  |                             else -----------> carrier, candidate
  *	  '-- no server --------------------------------> core
@@ -63,6 +65,53 @@ static unsigned int mhs_xmit(struct ip_vs_mhs *mhs, struct ip_vs_conn *carrier,
 	return mhs_send(carrier, p);
 }
 
+/* May the packet of an entry be sent from here, so that nobody looks it up a
+ * second time?  Where sending and counting is all that the core would do: not
+ * when it masquerades, makes conntrack state, keeps other directors informed or
+ * has a persistent client's template to look after.
+ */
+static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
+			    const struct ip_vs_conn *cp)
+{
+	unsigned int method = IP_VS_FWD_METHOD(cp);
+
+	return (method == IP_VS_CONN_F_DROUTE ||
+		method == IP_VS_CONN_F_TUNNEL) &&
+	       !(cp->flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
+	       !cp->control &&
+	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
+}
+
+/* Send it, and give back the reference to the entry */
+static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
+				   struct ip_vs_mhs_packet *p,
+				   struct ip_vs_conn *cp, u32 stats)
+{
+	unsigned int verdict;
+
+	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	verdict = cp->packet_xmit(p->skb, cp, p->pd->pp, &p->iph);
+	/* the sync daemon may begin later */
+	atomic_inc(&cp->in_pkts);
+	ip_vs_conn_put(cp);	/* restarts its timer */
+	return verdict;
+}
+
+/* The first packet of an entry that was made for it: @stats is what the core
+ * does not count
+ */
+static unsigned int mhs_entry_first(struct ip_vs_mhs *mhs,
+				    struct ip_vs_mhs_packet *p,
+				    struct ip_vs_conn *cp, u32 stats)
+{
+	if (mhs_entry_plain(mhs, cp))
+		return mhs_entry_send(mhs, p, cp, stats | MHS_STAT_IN);
+	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+	ip_vs_conn_put(cp);
+	return NF_ACCEPT;
+}
+
 /* A new flow that gets an entry from the core.  Persistence may take the
  * server from a template and never ask schedule(): the slot is marked here.
  */
@@ -96,12 +145,15 @@ static unsigned int mhs_redecide(struct ip_vs_mhs *mhs,
 	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 	struct ip_vs_mhs_server *s = NULL;
+	struct ip_vs_conn *made = NULL;
 
 	if (svc)
 		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
 				   svc->flags);
-	if (s && ip_vs_mhs_may_track(mhs, p->quic) &&
-	    ip_vs_mhs_make_entry(mhs, p, slot, s->dest)) {
+	if (s && ip_vs_mhs_may_track(mhs, p->quic))
+		made = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+	if (made) {
+		ip_vs_conn_put(made);
 		mod_timer_pending(&cp->timer, jiffies);
 		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
 		ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_CONN);
@@ -184,6 +236,9 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 	listed = ip_vs_mhs_dest_listed(dest);
 	if (mhs_entry_stale(mhs, p, cp, dest, listed))
 		return mhs_redecide(mhs, p, slot, cp);
+	/* The core has more to say about a SYN to a flow that seems to be over */
+	if (listed && !p->fresh && mhs_entry_plain(mhs, cp))
+		return mhs_entry_send(mhs, p, cp, MHS_STAT_IN);
 	if (listed || sysctl_expire_nodest_conn(mhs->ipvs))
 		goto core;
 
@@ -211,7 +266,7 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 			       struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
 	u32 idx = ip_vs_mhs_slot_cand(w);
-	struct ip_vs_conn *carrier;
+	struct ip_vs_conn *carrier, *cp;
 	struct ip_vs_mhs_server *s;
 
 	s = idx ? ip_vs_mhs_pick(mhs, slot, idx, READ_ONCE(mhs->svc)->flags) :
@@ -221,10 +276,12 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	ip_vs_mhs_count(mhs, MHS_CNT_CAND);
 	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
-	} else if (ip_vs_mhs_make_entry(mhs, p, slot, s->dest)) {
-		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
-		ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_CONN);
-		return NF_ACCEPT;
+	} else {
+		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+		if (cp) {
+			ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+			return mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
+		}
 	}
 	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 	if (!s || READ_ONCE(s->state) & MHS_SRV_GONE)
@@ -262,27 +319,30 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 }
 
 /* Pin an older flow: the slot is about to merge */
-static bool mhs_pin(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
-		    u32 *slot, struct ip_vs_mhs_server *s)
+static struct ip_vs_conn *mhs_pin(struct ip_vs_mhs *mhs,
+				  struct ip_vs_mhs_packet *p, u32 *slot,
+				  struct ip_vs_mhs_server *s)
 {
+	struct ip_vs_conn *cp;
+
 	if (p->ends || READ_ONCE(s->state) & MHS_SRV_NO_PIN)
-		return false;
+		return NULL;
 	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
-		return false;
+		return NULL;
 	}
-	if (!ip_vs_mhs_make_entry(mhs, p, slot, s->dest))
-		return false;
-	ip_vs_mhs_count(mhs, MHS_CNT_PINNED);
-	return true;
+	cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+	if (cp)
+		ip_vs_mhs_count(mhs, MHS_CNT_PINNED);
+	return cp;
 }
 
 /* The packet has no entry: go by the table */
 static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 				 struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
+	struct ip_vs_conn *carrier, *cp;
 	struct ip_vs_mhs_server *s;
-	struct ip_vs_conn *carrier;
 	bool stable;
 	u32 state;
 
@@ -309,8 +369,11 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 	if (p->fresh && (!carrier || !(state & MHS_SRV_IN) ||
 			 mhs_needs_entry(s, p)))
 		return mhs_to_core(slot);
-	if (ip_vs_mhs_slot_pinning(w) && mhs_pin(mhs, p, slot, s))
-		return NF_ACCEPT;
+	if (ip_vs_mhs_slot_pinning(w)) {
+		cp = mhs_pin(mhs, p, slot, s);
+		if (cp)
+			return mhs_entry_first(mhs, p, cp, 0);
+	}
 	/* Flows that need an entry have one or are nobody's */
 	if (state & MHS_SRV_STATEFUL ||
 	    (state & MHS_SRV_NAT && ip_vs_mhs_is_local(p)))

@@ -62,8 +62,9 @@ bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
 void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 		     const struct sk_buff *skb, u32 what);
 bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic);
-bool ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
-			  u32 *slot, struct ip_vs_dest *dest);
+struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p, u32 *slot,
+					struct ip_vs_dest *dest);
 struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
 					const u32 *slot, u32 idx,
 					unsigned int flags);

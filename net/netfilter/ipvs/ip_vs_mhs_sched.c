@@ -106,10 +106,12 @@ bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
  * @dest: where the entry leads
  *
  * Context: softirq or process, under RCU.
- * Return: false when there is no memory, or no room in the core's table.
+ * Return: the entry with a reference, NULL when there is no memory, or no room
+ *	in the core's table.
  */
-bool ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
-			  u32 *slot, struct ip_vs_dest *dest)
+struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p, u32 *slot,
+					struct ip_vs_dest *dest)
 {
 	struct ip_vs_conn_param param;
 	struct ip_vs_conn *cp;
@@ -122,12 +124,9 @@ bool ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
 			    dest->port ? dest->port : p->dport, 0, dest,
 			    p->mark);
-	if (!cp) {
+	if (!cp)
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		return false;
-	}
-	ip_vs_conn_put(cp);
-	return true;
+	return cp;
 }
 
 /* Can @s take a new flow? */

@@ -43,6 +43,7 @@ class Machine:
 
     data = {}
     slow = 1.0  # factor on all time limits, for a busy host
+    append = ()  # more words for the kernel
 
     def __init__(self, kernel, directory, cpus=None, memory=None):
         self.kernel = kernel
@@ -113,6 +114,7 @@ class Qemu(Machine):
     """QEMU in software emulation, started by virtme-ng."""
 
     data = json.loads((HERE / "qemu.json").read_text())
+    icount = False  # a nanosecond is one instruction
 
     def command(self, guest):
         return self._vng() + ["--", shlex.join(guest)]
@@ -125,7 +127,9 @@ class Qemu(Machine):
                 "--run", str(self.kernel.image),
                 "--rwdir", str(RUN), "--cpus", str(self.cpus),
                 "--memory", str(self.memory),
-                "--append", " ".join(self.data["append"])]
+                *(["--qemu-opts=-icount shift=0,sleep=off"]
+                  if self.icount else []),
+                "--append", " ".join([*self.data["append"], *self.append])]
 
     def environment(self):
         """Nobody's vng settings; temporary files where they are cleaned."""
@@ -154,7 +158,7 @@ class Uml(Machine):
                 f"init={HERE / 'uml' / 'init'}", f"machine={self.directory}",
                 "seccomp=on", "con=null", console, "loglevel=5",
                 "panic_on_warn=1", "panic=-1", "printk.devkmsg=on",
-                "printk.time=1"]
+                "printk.time=1", *self.append]
 
     def environment(self):
         """Its memory is a file there."""

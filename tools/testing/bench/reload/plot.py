@@ -10,6 +10,10 @@ import json
 import os
 import sys
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+import bench  # noqa: E402
+
 NAMES = {"none": "no protection",
          "drop": "SYNs dropped during reloads",
          "protect": "qdisc_tool protect",
@@ -48,23 +52,11 @@ def table(results):
                 for percent in PERCENTILES),
               f"{result['longest_us'] / 1000:,.0f} ms"]
              for way, (result, rows) in results.items()]
-    widths = [max(len(line[column]) for line in [head, *lines])
-              for column in range(len(head))]
-    rule = "  ".join("=" * max(width, 2) for width in widths)
-    text = [rule, "  ".join(word.ljust(width) for word, width
-                            in zip(["\\", *head[1:]], widths)).rstrip(), rule]
-    text += ["  ".join(word.ljust(width) for word, width
-                       in zip(line, widths)).rstrip() for line in lines]
-    return "\n".join([*text, rule]) + "\n"
+    return bench.rst_table(head, lines)
 
 
 def draw(results, path):
-    import matplotlib
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "reload",
-                                "svg.fonttype": "none", "font.size": 10})
-    from matplotlib import pyplot
-    figure, axes = pyplot.subplots(figsize=(7.5, 4.5))
+    figure, axes = bench.figure(7.5, 4.5)
     for way, (result, rows) in results.items():
         total = left = sum(count for _, count in rows)
         x, y = [], []
@@ -82,9 +74,7 @@ def draw(results, path):
     axes.grid(True, which="major", alpha=0.3)
     axes.legend(frameon=False, loc="lower left", fontsize=9,
                 bbox_to_anchor=(0, 1), ncols=2)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    bench.save(figure, path)
 
 
 def main():

@@ -1,0 +1,149 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# Flows that break when servers or directors change; runs in the machine, see
+# availability.py.
+#
+# usage: guest.sh FLOWS, prints a line of CSV for each scenario and scheduler
+
+case ${1:---help} in
+-h | --help)
+	sed -n '3,/^$/s/^# \{0,1\}//p' "$0"
+	exit 0
+	;;
+esac
+
+readonly FLOWS=$1 SERVERS=4
+readonly SCENARIOS="rolling flap drain delete restart failover"
+declare -A SCHEDULERS=(
+	[mh]="mh -b mh-port,mh-fallback"
+	[mh-sloppy]="mh -b mh-port,mh-fallback"
+	[mhs]="mhs"
+	[wlc-sync]="wlc"
+)
+
+# shellcheck source=../../selftests/net/ipvs_mhs/lib.sh
+. "$(dirname "$0")/../../selftests/net/ipvs_mhs/lib.sh"
+
+services() {
+	{
+		echo "-A -t $VIP4:80 -s ${SCHEDULERS[$by]}"
+		real_lines $VIP4:80 -g $(seq $SERVERS)
+	} | in_ns "$1" ipvsadm -R
+	[ "$by" != mhs ] || wait_settled "$VIP4:80" "$1"
+	[ "$by" != mh-sloppy ] || sysctls "$1" net.ipv4.vs.sloppy_tcp=1
+}
+
+# out N HOW; back N HOW: a server, by weight or by delete
+out() {
+	if [ "$2" = weight ]; then
+		weight "$1" 0
+	else
+		dr ipvsadm -d -t $VIP4:80 -r "10.2.0.$((10 + $1)):80"
+	fi
+}
+
+back() {
+	if [ "$2" = weight ]; then
+		weight "$1" 1
+	else
+		real_lines $VIP4:80 -g "$1" | dr ipvsadm -R
+	fi
+}
+
+# Each server in turn is drained, replaced by an equal one, and back
+scenario_rolling() {
+	local i
+
+	for i in $(seq $SERVERS); do
+		out "$i" weight
+		nap 0.5
+		back "$i" weight
+		nap 0.5
+	done
+}
+
+# One server is deleted and added again, five times
+scenario_flap() {
+	local i
+
+	for i in 1 2 3 4 5; do
+		out 1 delete
+		nap 0.4
+		back 1 delete
+		nap 0.4
+	done
+}
+
+scenario_drain() {
+	# the windows are short, so that the slots merge meanwhile
+	[ "$by" != mhs ] || windows 1000 3000
+	out 1 weight
+	nap 6
+}
+
+# It is dead for the director, but still there
+scenario_delete() {
+	out 1 delete
+	nap 2
+}
+
+# The next director knows the servers and, for wlc, what it was told
+scenario_restart() {
+	director d2 20
+	services d2
+	route_vip 20
+	nap 2
+}
+
+scenario_failover() {
+	[ "$by" != wlc-sync ] || daemon=yes
+	if [ "$before" = yes ]; then
+		director d2 20
+		services d2
+		[ -z "${daemon:-}" ] || {
+			in_ns d2 ipvsadm --start-daemon backup \
+				--mcast-interface eth0
+			dr ipvsadm --start-daemon master \
+				--mcast-interface eth0
+		}
+		return
+	fi
+	route_vip 20
+	nap 2
+}
+
+load_module
+if [ $# -eq 1 ]; then
+	echo "scenario,by,flows,servers,broken,reset,new,failed,slow,entries"
+	for scenario in $SCENARIOS; do
+		echo "# $scenario"
+		for by in mh mh-sloppy mhs wlc-sync; do
+			"$0" "$FLOWS" "$scenario" "$by" || exit 1
+		done
+	done
+	exit
+fi
+
+scenario=$2 by=$3 before=""
+setup_net $SERVERS
+ulimit -n 65536
+services dr
+if [ "$scenario" = failover ]; then
+	before=yes
+	scenario_failover
+	before=""
+fi
+flow_start old --host $VIP4 --timeout 4
+flow_start new --host $VIP4 --timeout 4 --pause 0.02
+flow old open "$FLOWS" >/dev/null
+flow old ping >/dev/null
+flow_send old busy 3600
+flow_send new churn 3600
+nap 1
+"scenario_$scenario"
+flow new stop churn >/dev/null
+new="$(value "done"),$(value failed),$(value slow)"
+flow old stop >/dev/null
+flow old ping >/dev/null
+echo "$scenario,$by,$(value flows),$SERVERS,$(value broken),$(value rst),$new,$(entries)"
+flow old reset >/dev/null

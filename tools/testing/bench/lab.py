@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Directors in network namespaces, for benchmarks inside a machine."""
+
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import time
+
+CLONE_NEWNET = 0x40000000
+FAR = {4: "10.200.0.1", 6: "fdc8::1"}
+VIP = {4: "10.9.0.1", 6: "fd09::1"}
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Director:
+    """A network namespace with a way in, g-NAME, and a way out: a dummy device
+    that takes every packet, or with sink the device s-NAME, where the last two
+    bytes of a packet's MAC address are the number of its server."""
+
+    def __init__(self, name, servers, sink=False):
+        self.name = name
+        ip(f"netns add {name}",
+           f"link add g-{name} type veth peer name eth0 netns {name}",
+           f"link set g-{name} up")
+        self.inside(ip, "link set lo up", "link set eth0 up",
+                    f"link add out type veth peer name s-{name} netns 1"
+                    if sink else "link add out type dummy",
+                    "link set out up",
+                    "addr add 10.2.0.1/16 dev out",
+                    "addr add fd02::1/64 dev out nodad",
+                    "route add 10.1.0.0/16 dev out",
+                    "route add fd01::/64 dev out",
+                    *(f"addr add {address} dev lo" for address in
+                      (*VIP.values(), "10.9.0.2/32")),
+                    f"route add {FAR[4]} via {server(0, 4)}",
+                    f"route add {FAR[6]} via {server(0, 6)}",
+                    *(f"neigh add {server(i, family)} dev out "
+                      f"lladdr 02:00:00:00:{i // 256:02x}:{i % 256:02x}"
+                      for i in range(2 * servers) for family in (4, 6)))
+        if sink:
+            ip(f"link set s-{name} up")
+        self.sysctl("net/ipv4/ip_forward", 1)
+        self.sysctl("net/ipv6/conf/all/forwarding", 1)
+        self.sysctl("net/ipv4/conf/all/rp_filter", 0)
+        self.sysctl("net/ipv4/conf/eth0/rp_filter", 0)
+        self.mac = self.read("/sys/class/net/eth0/address").strip()
+
+    def inside(self, function, *args):
+        enter(self.name)
+        try:
+            return function(*args)
+        finally:
+            enter(None)
+
+    def sysctl(self, key, value):
+        def write():
+            with open(f"/proc/sys/{key}", "w", encoding="ascii") as file:
+                file.write(str(value))
+        self.inside(write)
+
+    def read(self, path):
+        def read():
+            # /sys shows the devices of the namespace that mounted it
+            if path.startswith("/sys/"):
+                out = run("ip", "-j", "link", "show", "eth0")
+                return json.loads(out)[0]["address"]
+            with open(path, encoding="ascii") as file:
+                return file.read()
+        return self.inside(read)
+
+    def ipvs(self, *lines):
+        self.inside(run, "ipvsadm", "-R", "\n".join(lines) + "\n")
+
+    def sent(self):
+        """Packets that have left it."""
+        for line in self.read("/proc/net/dev").splitlines():
+            if line.strip().startswith("out:"):
+                return int(line.split(":")[1].split()[9])
+        raise SystemExit("no device out")
+
+    def mhs(self):
+        """The measured service's line of /proc/net/ip_vs_mhs."""
+        lines = self.read("/proc/net/ip_vs_mhs").splitlines()
+        names = lines[0].split()
+        for line in lines[1:]:
+            row = dict(zip(names, line.split()))
+            if row["Address:Port"] in (f"{VIP[4]}:80", f"[{VIP[6]}]:80"):
+                return row
+        return {}
+
+    def wait(self, **wanted):
+        until = time.monotonic() + 60
+        while any(self.mhs().get(key) != str(value)
+                  for key, value in wanted.items()):
+            if time.monotonic() > until:
+                raise SystemExit(f"{self.name} is not {wanted}: {self.mhs()}")
+            time.sleep(0.05)
+
+    def entries(self):
+        return self.read("/proc/net/ip_vs_conn").count("\n") - 1
+
+    def remove(self):
+        self.inside(run, "ipvsadm", "-C")
+        ip(f"link del g-{self.name}", f"netns del {self.name}")
+
+
+def enter(name):
+    path = f"/run/netns/{name}" if name else "/proc/1/ns/net"
+    fd = os.open(path, os.O_RDONLY)
+    if libc.setns(fd, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), f"setns {path}")
+    os.close(fd)
+
+
+def run(*command):
+    """A command; the last argument is its input if it has lines."""
+    text = command[-1] if "\n" in command[-1] else ""
+    command = command[:-1] if text else command
+    done = subprocess.run(command, input=text, text=True, check=False,
+                          capture_output=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout
+
+
+def ip(*lines):
+    run("ip", "-batch", "-", "\n".join(lines) + "\n")
+
+
+def server(i, family):
+    if family == 6:
+        return f"fd02::1:{i:x}"
+    return f"10.2.{i // 250 + 1}.{i % 250 + 1}"
+
+
+def dest(i, family, port=80):
+    return f"[{server(i, family)}]:{port}" if family == 6 else \
+        f"{server(i, family)}:{port}"
+
+
+@contextlib.contextmanager
+def module(*parameters, ip_vs=()):
+    """ip_vs_mhs is loaded; after it no namespace is left."""
+    if not os.path.exists("/proc/net/ip_vs"):
+        run("modprobe", "ip_vs", *ip_vs)
+    for name in ("ipip", "ip6_tunnel", "sit"):
+        subprocess.run(["modprobe", "-q", name], check=False)
+    run("insmod", os.environ["MHS_KO"], *parameters)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "-all", "netns", "del"], check=False)
+        for _ in range(100):
+            if not subprocess.run(["rmmod", "ip_vs_mhs"], check=False,
+                                  capture_output=True).returncode:
+                break
+            time.sleep(0.2)
