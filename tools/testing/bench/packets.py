@@ -96,7 +96,7 @@ def case_name(key, plain="direct routing, IPv4"):
     return ", ".join(words) or plain
 
 
-WHATS = ("route", "mh established", "mhs established", "mh new", "mhs new",
+MEASURED = ("route", "mh established", "mhs established", "mh new", "mhs new",
          "held", "unstable entry", "unstable new", "pin")
 
 
@@ -117,9 +117,9 @@ def draw(docs):
         lines.append([case_name(key), f"{floor:,.0f}",
                       *(f"{costs.of(key, what) - floor:,.0f}"
                         if what in costs.cost[key] else ""
-                        for what in WHATS)])
+                        for what in MEASURED)])
     bench.write_table(docs / "packets-instructions.rst",
-                      ["case", "sender", *WHATS], lines)
+                      ["case", "sender", *MEASURED], lines)
     lines = []
     for key in costs.cases("ns"):
         if key[2][-1] != "0":
@@ -128,9 +128,9 @@ def draw(docs):
                       f"{1e6 / costs.of(key, 'route'):,.0f}",
                       *(spread_text(costs.ratio(key, what, "route"))
                         if what in costs.cost[key] else ""
-                        for what in WHATS[1:])])
+                        for what in MEASURED[1:])])
     bench.write_table(docs / "packets-time.rst",
-                      ["case", "route, 1,000/s", *WHATS[1:]], lines)
+                      ["case", "route, 1,000/s", *MEASURED[1:]], lines)
     crowded(docs, costs)
     if costs.cases("instructions") and any(
             "mh crowd" in costs.cost[key] for key in costs.cases("ns")):

@@ -40,6 +40,7 @@ METHODS = {"routing": "-g", "ipip": "-i", "masquerading": "-m"}
 COLUMNS = ("method", "family", "protocol", "services", "servers", "live",
            "round", "what", "packets", "ns")
 
+
 class Case:
     """Directors of one kind of service."""
 
