@@ -79,7 +79,11 @@ stand_ins() {
 				-a -t 192.0.2.1:80 -r 10.0.0.11:80 -g -w 1
 				-a -t 192.0.2.1:80 -r 10.0.0.12:80 -g -w 1
 			END
-			\$d "$top/scripts/mhsstat" wait -q --timeout 60s || exit 1
+			for ((i = 0; i < 600; i++)); do
+				\$d grep -Eq " (settling|rebuilding) " \
+					/proc/net/ip_vs_mhs || break
+				sleep 0.1
+			done
 		done
 		[ "\$1" = fleet ] || exit 0
 		\$d2 "$top/scripts/mhsstat" show --json -o "$work/cwd/lb1.json"
