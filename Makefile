@@ -238,6 +238,16 @@ check-keepalived: setup	## build keepalived with our patch, drive mhs with it
 	@MHS_KEEPALIVED=$(CURDIR)/build/keepalived/keepalived $(MACHINE)/run \
 		--kernel $(machine-kernel) $(SELFTESTS)/keepalived.sh
 
+GO := tools/testing/go
+
+.PHONY: check-go
+check-go: setup	## kube-proxy's calls, by the library that it uses
+	@$(MACHINE)/setup --also $(GO)/packages $(machine-kernel)
+	@cd $(GO) && CGO_ENABLED=0 go build -o $(CURDIR)/build/go/kube .
+	@$(MACHINE)/build-module $(machine-kernel)
+	@MHS_KUBE=$(CURDIR)/build/go/kube $(MACHINE)/run \
+		--kernel $(machine-kernel) $(GO)/kube.sh
+
 .PHONY: check-harness-vm
 check-harness-vm: setup	## tests of the machine runner in a machine, 3 minutes
 	@$(MACHINE)/selftest/run --vm $(machine-kernel)

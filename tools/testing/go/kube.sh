@@ -1,0 +1,119 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 40
+# kube-proxy's calls, by the library that it uses: what is promised of them
+# with mhs, and what is not.  MHS_KUBE is the program kube, see kube.go.
+
+. "${0%/*}/../selftests/net/ipvs_mhs/lib.sh"
+
+algo=mhs said=""
+
+# round SERVER...: of kube-proxy; what it did is in $said, without what the
+# library tells of modprobe
+round() {
+	said=$(dr "$MHS_KUBE" "$algo" $VIP4:80 "${@/%/:80}" 2>&1 |
+		grep -v '^time=')
+	said=${said//$'\n'/, }
+	note "kube $algo $* -> $said"
+}
+
+# begin: flows to the servers
+begin() {
+	flow c reset
+	flow c open 60
+	flow c ping
+	mine=$(value s1)
+}
+
+forgotten() {
+	[ "$(mhs Gone)" -eq 0 ]
+}
+
+plan 20
+modprobe -q ip_vs
+dmesg -C
+fresh_module names=mhs,mh
+own_mh=no
+! dmesg | grep -q "has a scheduler mh already" || own_mh=yes
+setup_net 3
+for i in 1 2 3; do
+	# answers go back by the director: kube-proxy masquerades
+	ip -n "$(ns s$i)" route add 10.1.0.0/24 via 10.2.0.10
+done
+flow_start c --host $VIP4 --timeout 6
+windows 600000 600000
+readonly all="10.2.0.11 10.2.0.12 10.2.0.13"
+
+# shellcheck disable=SC2086 # three servers
+{
+	round $all
+	check "the service is made" "add service $VIP4:80" "${said%%,*}"
+	wait_settled
+	check "it is mhs, without flags" "mhs" \
+		"$(dr ipvsadm -Ln | awk -v s=$VIP4:80 '$2 == s { print $3 $4 }')"
+	begin
+	check "clients are served by all servers" "60 0 yes" \
+		"$(value flows) $(value failed) $([ "$mine" -gt 0 ] && echo yes)"
+	check "M7: masqueraded flows have no entries" 0 "$(entries)"
+	round $all
+	round $all
+	check "a resync changes nothing" "" "$said"
+	check "no slot is unstable after it" stable "$(mhs State)"
+	flow c ping
+	check "no flow is broken by it" 0 "$(value broken)"
+
+	round ${all#* }
+	check "M6: a server with flows counts none, and is deleted at once" \
+		"delete server 10.2.0.11:80" "$said"
+	flow c ping
+	check "M6: its flows go on" 0 "$(value broken)"
+	check "M6: at the same server" "$mine $(value moved)" \
+		"$(value s1) 0"
+	round $all
+	check "it is ready again" "add server 10.2.0.11:80" "$said"
+	flow c ping
+	check "no flow is broken by that" 0 "$(value broken)"
+
+	begin
+	round ${all#* }
+	windows 0 100
+	busywait 60 forgotten
+	flow c ping
+	check "not promised: flows that outlive hold and pin are cut" "$mine" \
+		"$(value broken)"
+	flow c reset
+
+	# the only flag it knows is for the name mh
+	dr ipvsadm -C
+	algo=mh
+	round $all
+	check "M5: for mh it sets the flag of the port" "mh (mh-port)" \
+		"$(dr ipvsadm -Ln | awk -v s=$VIP4:80 '$2 == s { print $3, $4 }')"
+	round $all
+	check "M5: a resync changes nothing" "" "$said"
+	busywait 5 stable || note "this kernel has its own mh built in"
+	check "M5: it is mhs, unless the kernel has its own mh" \
+		"$([ "$own_mh" = yes ] || echo stable)" "$(mhs State)"
+	begin
+	check "M5: and clients are served" "60 0" "$(value flows) $(value failed)"
+
+	# what it expects of a scheduler that keeps connections
+	flow c reset
+	dr ipvsadm -C
+	algo=wlc
+	round $all
+	begin
+	round ${all#* }
+	check "control: with wlc a server with flows gets weight 0" \
+		"update server 10.2.0.11:80" "$said"
+	flow c ping
+	check "control: its flows go on" 0 "$(value broken)"
+	flow c reset
+	algo=none-such
+	dr ipvsadm -C
+	round $all
+	check "control: it says when a scheduler is unknown" \
+		"kube: add service $VIP4:80: no such file or directory" "$said"
+}
+flow_end c
