@@ -22,7 +22,7 @@ CASES = {
 CROWDS = {
     "quick": [{"live": 1000000}],
     "full": [{"live": 500000}, {"live": 1000000}, {"live": 1500000}]}
-ROUNDS = {"quick": 15, "full": 51}
+ROUNDS = {"quick": 11, "full": 51}
 KINDS_OF_CASE = ("method", "family", "protocol", "services", "servers", "live")
 
 
@@ -47,11 +47,11 @@ def guest(kernel, cases, timeout, *options, bits=12, rounds, packets, new,
 def measure(docs, mode):
     bench.write_csv(docs / "packets.csv",
                     guest(NATIVE, CASES[mode], 1500, rounds=ROUNDS[mode],
-                          packets=20000, new=1000))
+                          packets=10000, new=1000))
     rows = []
     for bits in (12, 20):
         rows += guest(NATIVE, CROWDS[mode], 1500, bits=bits,
-                      rounds=ROUNDS[mode], packets=20000, new=500)
+                      rounds=ROUNDS[mode], packets=10000, new=500)
         bench.write_csv(docs / "packets-crowded.csv", rows)
 
 

@@ -85,5 +85,6 @@ def draw(docs):
     left.set_yscale("symlog", linthresh=10)
     left.set_ylabel("connection entries")
     right.set_ylabel("CPU for a request\nabove plain routing, us")
-    right.legend(frameon=False, fontsize=8, loc="lower right")
+    right.legend(frameon=False, fontsize=8, loc="lower right", ncols=3,
+                 bbox_to_anchor=(1, 1.06))
     bench.save(drawing, docs / "state.svg")

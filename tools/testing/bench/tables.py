@@ -109,5 +109,7 @@ def picture(docs, moved):
         plot.grid(True, axis="y", alpha=0.3)
     axes[0].set_ylabel("slots moved without need, %")
     axes[0].set_yscale("symlog", linthresh=0.1)
-    axes[0].legend(frameon=False, fontsize=8, loc="upper left")
+    drawing.legend(*axes[0].get_legend_handles_labels(), frameon=False,
+                   fontsize=8, loc="lower center", ncols=len(bars),
+                   bbox_to_anchor=(0.5, 0.97))
     bench.save(drawing, docs / "tables.svg")
