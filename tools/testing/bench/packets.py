@@ -22,7 +22,7 @@ CASES = {
 CROWDS = {
     "quick": [{"live": 1000000}],
     "full": [{"live": 500000}, {"live": 1000000}, {"live": 1500000}]}
-ROUNDS = {"quick": 11, "full": 51}
+ROUNDS = {"quick": 9, "full": 51}
 KINDS_OF_CASE = ("method", "family", "protocol", "services", "servers", "live")
 
 

@@ -10,11 +10,11 @@ in the published figures, where entries equal requests/s.
 import bench
 
 KERNELS = ("uml",)
-SECONDS = {"quick": 170, "full": 700}
+SECONDS = {"quick": 150, "full": 700}
 COMPRESSION = 120
 PERIOD_S = 0.5  # of flapping: one minute without the compression
 RATES = {"quick": "250,500,1250", "full": "250,500,1250,2500"}
-RUN_S = {"quick": 13, "full": 40}
+RUN_S = {"quick": 11, "full": 40}
 SHOWN = {"route": ("plain routing", "floor"), "mh": ("mh", "mh"),
          "published": ("published algorithm", "published"),
          "mhs": ("mhs", "mhs")}

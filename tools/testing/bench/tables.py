@@ -10,8 +10,8 @@ import subprocess
 import bench
 
 KERNELS = ()
-SECONDS = {"quick": 75, "full": 400}
-SETS = {"quick": "11", "full": "99"}
+SECONDS = {"quick": 50, "full": 400}
+SETS = {"quick": "7", "full": "99"}
 EVENTS = ("remove 1", "remove 10 %", "add 1", "halve 1")
 COLOURS = {"mh": bench.COLOURS["mh"], "mhs": bench.COLOURS["mhs"],
            "bounded 0 %": "#56b4e9", "bounded 2 %": bench.COLOURS["other"],
