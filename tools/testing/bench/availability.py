@@ -47,5 +47,6 @@ def draw(docs):
                     ha="right")
     axes.set_ylabel("flows broken, %")
     axes.grid(True, axis="y", alpha=0.3)
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.legend(frameon=False, fontsize=8, loc="lower left", ncols=4,
+                bbox_to_anchor=(0, 1))
     bench.save(drawing, docs / "availability.svg")

@@ -49,7 +49,9 @@ def compile_c(name, *sources, flags=()):
     """Where the program is, for machines too."""
     WORK.mkdir(parents=True, exist_ok=True)
     subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-std=gnu11", *flags,
-                    "-o", WORK / name, *sources, "-lm"], check=True)
+                    "-o", WORK / f"{name}.new", *sources, "-lm"], check=True)
+    # in one piece: a machine may be running the old one
+    (WORK / f"{name}.new").rename(WORK / name)
     return WORK / name
 
 
@@ -137,7 +139,8 @@ def figure(width=7.5, height=4.2, **more):
 def save(drawing, path):
     from matplotlib import pyplot
     drawing.tight_layout()
-    drawing.savefig(path, metadata={"Date": None})
+    drawing.savefig(path, metadata={"Date": None},
+                    bbox_inches="tight")
     pyplot.close(drawing)
 
 

@@ -87,5 +87,7 @@ def draw(docs):
         plot.set_xlabel("ms")
         plot.grid(True, alpha=0.3)
     axes[0].set_ylabel("share of requests answered")
-    axes[-1].legend(frameon=False, fontsize=7, loc="upper left")
+    drawing.legend(*axes[0].get_legend_handles_labels(), frameon=False,
+                   fontsize=8, loc="lower center", ncols=3,
+                   bbox_to_anchor=(0.5, 0.97))
     bench.save(drawing, docs / "latency.svg")
