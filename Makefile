@@ -159,10 +159,11 @@ test: setup	## kselftests in the machine (TESTS="FILE...": only these)
 	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS)
 
 .PHONY: test-module
-test-module: setup	## those of the module only
+test-module: setup	## those of the module only, without its tools and front ends
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) \
-		$(call tests-in,$(SELFTESTS))
+		$(filter-out %/docs.sh %/mhsstat.sh %/balancer.sh \
+		%/keepalived.sh,$(call tests-in,$(SELFTESTS)))
 
 # seconds of torture, hostile packets
 test-long: export MHS_TORTURE_S ?= 1800

@@ -103,7 +103,7 @@ def case_name(key, plain="direct routing, IPv4"):
 
 
 MEASURED = ("route", "mh established", "mhs established", "mh new", "mhs new",
-         "held", "unstable entry", "unstable new", "pin")
+            "held", "unstable entry", "unstable new", "pin")
 
 
 def spread_text(ratios):

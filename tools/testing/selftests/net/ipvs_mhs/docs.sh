@@ -131,7 +131,7 @@ check "control: a sysctl that is not there" 1 \
 	"$(fault "sysctl -w net.ipv4.vs.mhs.hold=1")"
 check "control: a parameter that cannot be" 1 \
 	"$(fault "modprobe ip_vs_mhs table_size=1000")"
-check "control: a target that is not there" 1 "$(fault "make no-such-target")"
+check "control: a target that is not there" 1 "$(fault "make nothing-like-it")"
 check "control: a program that is in no table" 1 "$(fault "frobnicate")"
 dr ipvsadm -C
 
