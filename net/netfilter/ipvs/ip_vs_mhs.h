@@ -364,7 +364,6 @@ extern unsigned int ip_vs_mhs_size;
 extern unsigned int ip_vs_mhs_mark_ignore;
 extern unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS];
 extern unsigned int ip_vs_mhs_quic_n;
-extern siphash_key_t ip_vs_mhs_key;
 
 struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net);
 u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port);

@@ -60,7 +60,7 @@ module_param_array_named(names, mhs_names, charp, &mhs_names_n, 0444);
 MODULE_PARM_DESC(names, "schedulers to stand in for, for front ends that do not know mhs, which it is always: names=mhs,mh (default mhs)");
 
 /* Digits of pi: no secret, but nothing that 10.0.0.1 could meet by chance */
-siphash_key_t ip_vs_mhs_key __read_mostly = {
+static siphash_key_t mhs_key __read_mostly = {
 	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
 };
 
@@ -96,10 +96,10 @@ u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port)
 
 	if (af != AF_INET6)
 		return siphash_1u64((u64)ntohl(addr->ip) << 16 | ntohs(port),
-				    &ip_vs_mhs_key);
+				    &mhs_key);
 	hi = (u64)ntohl(addr->ip6[0]) << 32 | ntohl(addr->ip6[1]);
 	lo = (u64)ntohl(addr->ip6[2]) << 32 | ntohl(addr->ip6[3]);
-	return siphash_3u64(hi, lo, ntohs(port), &ip_vs_mhs_key);
+	return siphash_3u64(hi, lo, ntohs(port), &mhs_key);
 }
 
 static int mhs_parse_key(void)
@@ -114,9 +114,9 @@ static int mhs_parse_key(void)
 		pr_err("hash_key: want 32 hexadecimal digits (0-9, a-f), or nothing for the default key\n");
 		return -EINVAL;
 	}
-	ip_vs_mhs_key = (siphash_key_t){};
+	mhs_key = (siphash_key_t){};
 	for (i = 0; i < sizeof(raw); i++)
-		ip_vs_mhs_key.key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
+		mhs_key.key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
 	memzero_explicit(raw, sizeof(raw));
 	return 0;
 }

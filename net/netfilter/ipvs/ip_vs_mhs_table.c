@@ -91,20 +91,6 @@ u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 }
 
 /**
- * ip_vs_mhs_slot_cut() - end a transition now
- * @w: the word
- *
- * Context: any; the caller stores the result with compare-and-exchange.
- * Return: the stable word of the candidate.
- */
-u32 ip_vs_mhs_slot_cut(u32 w)
-{
-	if (ip_vs_mhs_slot_stable(w))
-		return w;
-	return slot_stable(w, ip_vs_mhs_slot_cand(w), MHS_USED);
-}
-
-/**
  * ip_vs_mhs_slot_tick() - move a slot on when clocks tick
  * @w: the word
  * @ticks: MHS_TICK_* of the clocks that ticked
@@ -129,7 +115,7 @@ u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 		return w;
 	}
 	if (stage == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
-		return ip_vs_mhs_slot_cut(w);
+		return slot_stable(w, ip_vs_mhs_slot_cand(w), MHS_USED);
 	if (ticks & (stage < MHS_STAGE_PIN ? MHS_TICK_HOLD : MHS_TICK_PIN))
 		w += 1U << MHS_STAGE_SHIFT;
 	return w;

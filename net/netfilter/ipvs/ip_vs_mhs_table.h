@@ -119,7 +119,6 @@ static inline bool ip_vs_mhs_slot_needs_use(u32 w)
 }
 
 u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage);
-u32 ip_vs_mhs_slot_cut(u32 w);
 u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks);
 
 /**

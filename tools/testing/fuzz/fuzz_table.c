@@ -103,7 +103,8 @@ static void history(const u8 *data, size_t size)
 			     (next & ~MHS_TRACK) == (MHS_USED | cand));
 			break;
 		case 2:
-			next = ip_vs_mhs_slot_cut(w);
+			next = ip_vs_mhs_slot_change(w, cand, true,
+						     MHS_STAGE_HOLD);
 			WANT(ip_vs_mhs_slot_stable(next));
 			WANT(ip_vs_mhs_slot_cand(next) == cand);
 			break;

@@ -10,11 +10,18 @@ static u32 use(u32 w)
 	return ip_vs_mhs_slot_needs_use(w) ? w | MHS_USED_CUR : w;
 }
 
+/* End a transition now: by a change at once to its own candidate */
+static u32 slot_cut(u32 w)
+{
+	return ip_vs_mhs_slot_change(w, ip_vs_mhs_slot_cand(w), true,
+				     MHS_STAGE_HOLD);
+}
+
 /* The right set, but for the members that @... names */
 #define SLOT_OPS(...)						\
 {								\
 	.change = ip_vs_mhs_slot_change,			\
-	.cut = ip_vs_mhs_slot_cut,				\
+	.cut = slot_cut,				\
 	.tick = ip_vs_mhs_slot_tick,				\
 	.use = use,						\
 	__VA_ARGS__						\
@@ -39,7 +46,7 @@ const struct slot_ops slot_restarts_clock = SLOT_OPS(.change = restarts_clock);
 static u32 forgets_old(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
 	if (!ip_vs_mhs_slot_stable(w) && idx != ip_vs_mhs_slot_cand(w))
-		w = ip_vs_mhs_slot_cut(w);
+		w = slot_cut(w);
 	return ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
 }
 
@@ -148,7 +155,7 @@ static u32 short_pin(u32 w, u32 ticks)
 	u32 next = ip_vs_mhs_slot_tick(w, ticks);
 
 	return ip_vs_mhs_slot_stage(next) == MHS_STAGE_LAST ?
-	       ip_vs_mhs_slot_cut(next) : next;
+	       slot_cut(next) : next;
 }
 
 const struct slot_ops slot_short_pin = SLOT_OPS(.tick = short_pin);

@@ -8,7 +8,7 @@
 /**
  * struct slot_ops - everything that makes one word out of another
  * @change: ip_vs_mhs_slot_change()
- * @cut: ip_vs_mhs_slot_cut()
+ * @cut: ends a transition now
  * @tick: ip_vs_mhs_slot_tick()
  * @use: what a packet makes of the word before it is sent
  */
