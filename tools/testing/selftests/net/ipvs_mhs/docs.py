@@ -49,7 +49,7 @@ ELSEWHERE = {
 # pattern of the first line of a block that is no commands: what it is
 TEXTS = {
     r"mh {6}mhs$": "what make demo prints",
-    r"\d+ passed, \d+ failed .*the harness itself": "what make check printed",
+    r"\d+ passed, \d+ failed .*the harness": "what make check printed",
     r"m \* F \* ": "a formula",
     r"count by \(protocol, service\)": "for Prometheus, as on the dashboard",
     r"ingress, for what arrives ": "a picture",
