@@ -2,7 +2,7 @@
 """Run tests on several machines at a time, longest first.
 
 A machine serves test after test as long as they pass and leave nothing
-behind; any other test gets a new machine as its successor.  A verdict is
+behind; the successor of any other test gets a new machine.  A verdict is
 final when the next test of that machine starts, or when the machine has
 stopped: what the kernel says until then is about the earlier test.
 """
@@ -17,7 +17,8 @@ import verdict
 from session import BootFailure, Session, fresh_directory
 
 HEADER = re.compile(
-    r"#\s*(timeout|weight|cpus|memory)\s*[:=]\s*(\w+)\s*$")
+    r"#\s*(timeout|weight|cpus|memory|last)\s*[:=]\s*(\w+)\s*$")
+READ = {"memory": str, "last": lambda value: value == "yes"}
 TIMEOUT = 120  # seconds, unless the test or its "settings" says otherwise
 WEIGHT = 30  # seconds it is expected to take
 
@@ -29,6 +30,7 @@ class Test:
     weight: int = WEIGHT
     cpus: int | None = None
     memory: str | None = None
+    last: bool = False  # what it does to its machine cannot be undone
 
     @property
     def name(self):
@@ -53,7 +55,7 @@ def load_test(path):
         if match := re.search(r"^timeout=(\d+)", settings.read_text(), re.M):
             test.timeout = int(match[1])
     for key, value in _headers(test.path, 40):
-        setattr(test, key, value if key == "memory" else int(value))
+        setattr(test, key, READ.get(key, int)(value))
     return test
 
 
@@ -115,7 +117,7 @@ class Worker(threading.Thread):
             directory, [test.path], test.path.parent, env, test.timeout)
         self.held = test, directory, token, time.monotonic() - start
         seen = self.session.judge(directory, token)
-        if seen.status != verdict.OK or seen.left:
+        if seen.status != verdict.OK or seen.left or test.last:
             self._retire()
 
     def _boot(self, test):

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 1200
-# weight: 150
+# weight: 400
+# last: yes
 # Every command that a document shows works as it stands there.
 
 # shellcheck source=lib.sh
