@@ -159,7 +159,7 @@ test: setup	## kselftests in the machine (TESTS="FILE...": only these)
 	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS)
 
 # Where kernels differ: hooks, transmitters, entries, statistics, sysctls
-CORE := basic drain edit frag fwmark limits masq methods names proc \
+CORE := basic drain edit frag fwmark icmp limits masq methods names proc \
 	restart sctp tunnels udp
 
 .PHONY: test-core
