@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: connection entries.
+ *
+ * May one be made, and what becomes of a packet that has one.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/module.h>
+
+#include "ip_vs_mhs_pkt.h"
+
+/**
+ * ip_vs_mhs_may_track() - may the service have one more entry?
+ * @mhs: the service
+ * @quic: for a QUIC flow, whose packets prove nothing: a limit of its own
+ *
+ * Entries die without a word to us, so they are counted anew when those made
+ * since the last count could exceed the limit, at most some 20 times a second.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: true if an entry may be made; it is counted as made.
+ */
+bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
+{
+	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
+				  READ_ONCE(mhs->net->max_entries);
+	struct ip_vs_mhs_room *room = &mhs->room[quic];
+	struct ip_vs_mhs_servers *servers;
+	u64 n = 0;
+	u32 i;
+
+	if (atomic_read(&room->made) >= READ_ONCE(room->left) ||
+	    READ_ONCE(room->of) != max) {
+		if (time_before(jiffies, READ_ONCE(room->recount_at)) ||
+		    !spin_trylock_bh(&mhs->recount_lock))
+			return false;
+		servers = rcu_dereference(mhs->servers);
+		for (i = 0; i < servers->max; i++) {
+			const struct ip_vs_mhs_server *s;
+
+			s = rcu_dereference(servers->s[i]);
+			if (s)
+				n += ip_vs_mhs_dest_entries(s->dest);
+		}
+		n = min_t(u64, n, max);
+		atomic_set(&room->made, 0);
+		WRITE_ONCE(room->left, max - n);
+		WRITE_ONCE(room->of, max);
+		WRITE_ONCE(room->recount_at, jiffies + HZ / 20 + 1);
+		spin_unlock_bh(&mhs->recount_lock);
+	}
+	return atomic_inc_return(&room->made) <= READ_ONCE(room->left);
+}
+
+/**
+ * ip_vs_mhs_make_entry() - make an entry where the core will find it
+ * @mhs: the service
+ * @p: a packet of the flow
+ * @slot: its slot
+ * @dest: where the entry leads
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the entry with a reference, NULL when there is no memory, or no room
+ *	in the core's table.
+ */
+struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p, u32 *slot,
+					struct ip_vs_dest *dest)
+{
+	struct ip_vs_conn_param param;
+	struct ip_vs_conn *cp;
+
+	/* Before the entry exists: a packet that could find it looks for it */
+	ip_vs_mhs_slot_track(slot);
+	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
+			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
+			      &param);
+	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
+			    dest->port ? dest->port : p->dport, 0, dest,
+			    p->mark);
+	if (!cp)
+		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+	return cp;
+}
+
+/* May the packet of an entry be sent from here, so that nobody looks it up a
+ * second time?  Where sending and counting is all that the core would do: not
+ * when it masquerades, makes conntrack state, keeps other directors informed or
+ * has a persistent client's template to look after.
+ */
+static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
+			    const struct ip_vs_conn *cp)
+{
+	unsigned int method = IP_VS_FWD_METHOD(cp);
+
+	return (method == IP_VS_CONN_F_DROUTE ||
+		method == IP_VS_CONN_F_TUNNEL) &&
+	       !(cp->flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
+	       !cp->control &&
+	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
+}
+
+/* Send it, and give back the reference to the entry */
+static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
+				   struct ip_vs_mhs_packet *p,
+				   struct ip_vs_conn *cp, u32 stats)
+{
+	unsigned int verdict;
+
+	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	verdict = cp->packet_xmit(p->skb, cp, p->pd->pp, &p->iph);
+	/* the sync daemon may begin later */
+	atomic_inc(&cp->in_pkts);
+	ip_vs_conn_put(cp);	/* restarts its timer */
+	return verdict;
+}
+
+/**
+ * ip_vs_mhs_entry_first() - the packet that an entry was made for
+ * @mhs: the service
+ * @p: the packet
+ * @cp: its entry, with a reference that is given back
+ * @stats: MHS_STAT_*, what the core does not count
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the verdict of the hook.
+ */
+unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
+				   struct ip_vs_mhs_packet *p,
+				   struct ip_vs_conn *cp, u32 stats)
+{
+	if (mhs_entry_plain(mhs, cp))
+		return mhs_entry_send(mhs, p, cp, stats | MHS_STAT_IN);
+	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+	ip_vs_conn_put(cp);
+	return NF_ACCEPT;
+}
+
+/* A new flow of a client whose earlier one, with the same port, has left an
+ * entry that leads to a server out of service: end that entry and decide
+ * anew.  The new entry is found first, the old one expires at once.
+ */
+static unsigned int mhs_redecide(struct ip_vs_mhs *mhs,
+				 struct ip_vs_mhs_packet *p, u32 *slot,
+				 struct ip_vs_conn *cp)
+{
+	u32 w = ip_vs_mhs_slot_read(slot);
+	struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+	struct ip_vs_mhs_server *s = NULL;
+	struct ip_vs_conn *made = NULL;
+
+	if (svc)
+		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
+				   svc->flags);
+	if (s && ip_vs_mhs_may_track(mhs, p->quic))
+		made = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+	if (made) {
+		ip_vs_conn_put(made);
+		mod_timer_pending(&cp->timer, jiffies);
+		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+		ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_CONN);
+	}
+	__ip_vs_conn_put(cp);
+	return NF_ACCEPT;
+}
+
+/* May a new flow leave the entry of its predecessor?  When the server is gone,
+ * or takes no new flows and the predecessor has ended.
+ */
+static bool mhs_entry_stale(const struct ip_vs_mhs *mhs,
+			    const struct ip_vs_mhs_packet *p,
+			    const struct ip_vs_conn *cp,
+			    const struct ip_vs_dest *dest, bool listed)
+{
+	if (!p->fresh || cp->control || dest->vfwmark != mhs->fwmark)
+		return false;
+	if (!listed)
+		return true;
+	return p->iph.protocol == IPPROTO_TCP && !atomic_read(&dest->weight) &&
+	       cp->state != IP_VS_TCP_S_ESTABLISHED;
+}
+
+/* Must plain UDP leave an entry, from another scheduler say?  When the server
+ * is out of service: its clients would never notice.
+ */
+static bool mhs_entry_leave(const struct ip_vs_mhs *mhs,
+			    const struct ip_vs_mhs_packet *p,
+			    const struct ip_vs_conn *cp)
+{
+	const struct ip_vs_dest *dest = cp->dest;
+
+	if (!p->lone || cp->control || !dest || dest->vfwmark != mhs->fwmark)
+		return false;
+	return !ip_vs_mhs_dest_listed(dest) || !atomic_read(&dest->weight);
+}
+
+/* The server of @dest: as a rule the slot names it */
+static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
+					      const u32 *slot,
+					      const struct ip_vs_dest *dest)
+{
+	u32 w = ip_vs_mhs_slot_read(slot);
+	struct ip_vs_mhs_servers *servers;
+	struct ip_vs_mhs_server *s;
+	u32 i;
+
+	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	if (s && s->dest == dest)
+		return s;
+	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
+	if (s && s->dest == dest)
+		return s;
+	servers = rcu_dereference(mhs->servers);
+	for (i = 0; i < servers->max; i++) {
+		s = rcu_dereference(servers->s[i]);
+		if (s && s->dest == dest)
+			return s;
+	}
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_entry_find() - the entry of a packet
+ * @mhs: the service
+ * @p: the packet
+ *
+ * Plain UDP leaves that of a server out of service, which ends.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the entry with a reference, or NULL.
+ */
+struct ip_vs_conn *ip_vs_mhs_entry_find(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p)
+{
+	struct ip_vs_conn *cp;
+
+	cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
+	if (!cp || !mhs_entry_leave(mhs, p, cp))
+		return cp;
+	mod_timer_pending(&cp->timer, jiffies);
+	__ip_vs_conn_put(cp);
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_in_entry() - what becomes of a packet that has an entry
+ * @mhs: the service
+ * @p: the packet
+ * @slot: its slot
+ * @cp: its entry, with a reference that is given back
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the verdict of the hook.
+ */
+unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
+				struct ip_vs_mhs_packet *p, u32 *slot,
+				struct ip_vs_conn *cp)
+{
+	struct ip_vs_dest *dest = cp->dest;
+	struct ip_vs_mhs_server *s;
+	struct ip_vs_conn *carrier;
+	unsigned int verdict;
+	bool listed;
+
+	ip_vs_mhs_slot_track(slot);
+	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
+	if (!dest)
+		goto core;
+
+	listed = ip_vs_mhs_dest_listed(dest);
+	if (mhs_entry_stale(mhs, p, cp, dest, listed))
+		return mhs_redecide(mhs, p, slot, cp);
+	/* The core has more to say about a SYN to a flow that seems to be over */
+	if (listed && !p->fresh && mhs_entry_plain(mhs, cp))
+		return mhs_entry_send(mhs, p, cp, MHS_STAT_IN);
+	if (listed || sysctl_expire_nodest_conn(mhs->ipvs))
+		goto core;
+
+	/* The core drops packets to a deleted server.  While its older flows
+	 * are held, those that have an entry go on like those that have none.
+	 */
+	s = mhs_server_of(mhs, slot, dest);
+	carrier = s ? rcu_dereference(s->carrier) : NULL;
+	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_FWD_METHOD(cp))
+		goto core;
+	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	verdict = ip_vs_mhs_send(carrier, p);
+	ip_vs_conn_put(cp);	/* restarts its timer */
+	return verdict;
+core:
+	__ip_vs_conn_put(cp);
+	return NF_ACCEPT;
+}
