@@ -9,6 +9,9 @@
 
 #include "ip_vs_mhs_pkt.h"
 
+typedef int (*mhs_xmit_t)(struct sk_buff *skb, struct ip_vs_conn *cp,
+			  struct ip_vs_protocol *pp, struct ip_vs_iphdr *iph);
+
 /**
  * ip_vs_mhs_may_track() - may the service have one more entry?
  * @mhs: the service
@@ -100,16 +103,24 @@ static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
 	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
 }
 
-/* Send it, and give back the reference to the entry */
+/* Send it, and give back the reference to the entry.  An entry that the sync
+ * daemon is binding to its server, under the packets, has no transmitter for
+ * a moment: the core knows what to do then.
+ */
 static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats)
 {
+	mhs_xmit_t xmit = READ_ONCE(cp->packet_xmit);
 	unsigned int verdict;
 
+	if (unlikely(!xmit)) {
+		__ip_vs_conn_put(cp);
+		return NF_ACCEPT;
+	}
 	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
-	verdict = cp->packet_xmit(p->skb, cp, p->pd->pp, &p->iph);
+	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
 	/* the sync daemon may begin later */
 	atomic_inc(&cp->in_pkts);
 	ip_vs_conn_put(cp);	/* restarts its timer */
@@ -132,67 +143,31 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 {
 	if (mhs_entry_plain(mhs, cp))
 		return mhs_entry_send(mhs, p, cp, stats | MHS_STAT_IN);
-	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+	if (stats)
+		ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
 	ip_vs_conn_put(cp);
 	return NF_ACCEPT;
 }
 
-/* A new flow of a client whose earlier one, with the same port, has left an
- * entry that leads to a server out of service: end that entry and decide
- * anew.  The new entry is found first, the old one expires at once.
+/* Must a packet leave its entry?  A new flow that of its predecessor, whose
+ * client has used the same port, when the server is gone, or takes no new flows
+ * and the predecessor has ended.  Plain UDP one from another scheduler, say,
+ * when the server is out of service: its clients would never notice.
  */
-static unsigned int mhs_redecide(struct ip_vs_mhs *mhs,
-				 struct ip_vs_mhs_packet *p, u32 *slot,
-				 struct ip_vs_conn *cp)
-{
-	u32 w = ip_vs_mhs_slot_read(slot);
-	struct ip_vs_service *svc = READ_ONCE(mhs->svc);
-	struct ip_vs_mhs_server *s = NULL;
-	struct ip_vs_conn *made = NULL;
-
-	if (svc)
-		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
-				   svc->flags);
-	if (s && ip_vs_mhs_may_track(mhs, p->quic))
-		made = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
-	if (made) {
-		ip_vs_conn_put(made);
-		mod_timer_pending(&cp->timer, jiffies);
-		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
-		ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_CONN);
-	}
-	__ip_vs_conn_put(cp);
-	return NF_ACCEPT;
-}
-
-/* May a new flow leave the entry of its predecessor?  When the server is gone,
- * or takes no new flows and the predecessor has ended.
- */
-static bool mhs_entry_stale(const struct ip_vs_mhs *mhs,
-			    const struct ip_vs_mhs_packet *p,
-			    const struct ip_vs_conn *cp,
-			    const struct ip_vs_dest *dest, bool listed)
-{
-	if (!p->fresh || cp->control || dest->vfwmark != mhs->fwmark)
-		return false;
-	if (!listed)
-		return true;
-	return p->iph.protocol == IPPROTO_TCP && !atomic_read(&dest->weight) &&
-	       cp->state != IP_VS_TCP_S_ESTABLISHED;
-}
-
-/* Must plain UDP leave an entry, from another scheduler say?  When the server
- * is out of service: its clients would never notice.
- */
-static bool mhs_entry_leave(const struct ip_vs_mhs *mhs,
-			    const struct ip_vs_mhs_packet *p,
-			    const struct ip_vs_conn *cp)
+static bool mhs_entry_leave(const struct ip_vs_mhs_packet *p,
+			    const struct ip_vs_conn *cp, u32 fwmark)
 {
 	const struct ip_vs_dest *dest = cp->dest;
 
-	if (!p->lone || cp->control || !dest || dest->vfwmark != mhs->fwmark)
+	if (!(p->fresh || p->lone) || !dest || cp->control ||
+	    dest->vfwmark != fwmark)
 		return false;
-	return !ip_vs_mhs_dest_listed(dest) || !atomic_read(&dest->weight);
+	if (!ip_vs_mhs_dest_listed(dest))
+		return true;
+	if (atomic_read(&dest->weight))
+		return false;
+	return p->lone || (p->iph.protocol == IPPROTO_TCP &&
+			   cp->state != IP_VS_TCP_S_ESTABLISHED);
 }
 
 /* The server of @dest: as a rule the slot names it */
@@ -224,23 +199,55 @@ static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
  * ip_vs_mhs_entry_find() - the entry of a packet
  * @mhs: the service
  * @p: the packet
+ * @may_leave: we decide where it goes then
  *
- * Plain UDP leaves that of a server out of service, which ends.
+ * A new flow and plain UDP do not follow the entry of a server out of service:
+ * it expires at once.  Until it has, the core would find it, unless another
+ * stands before it: see ip_vs_mhs_entry_anew().
  *
  * Context: softirq or process, under RCU.
- * Return: the entry with a reference, or NULL.
+ * Return: the entry with a reference, or NULL; then @p->left says whether the
+ *	packet has left one.
  */
 struct ip_vs_conn *ip_vs_mhs_entry_find(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p)
+					struct ip_vs_mhs_packet *p,
+					bool may_leave)
 {
 	struct ip_vs_conn *cp;
 
 	cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
-	if (!cp || !mhs_entry_leave(mhs, p, cp))
+	if (!cp || !may_leave || !mhs_entry_leave(p, cp, mhs->fwmark))
 		return cp;
+	p->left = true;
 	mod_timer_pending(&cp->timer, jiffies);
 	__ip_vs_conn_put(cp);
 	return NULL;
+}
+
+/**
+ * ip_vs_mhs_entry_anew() - an entry for a packet that has left one
+ * @mhs: the service
+ * @p: the packet
+ * @slot: its slot
+ * @s: where to
+ *
+ * It takes the place of the old one, so no limit holds for it.  It stands before
+ * that in the core's table, but for a moment while newer kernels resize it.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the entry with a reference, NULL when there is no memory, or no room
+ *	in the core's table.
+ */
+struct ip_vs_conn *ip_vs_mhs_entry_anew(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p, u32 *slot,
+					const struct ip_vs_mhs_server *s)
+{
+	struct ip_vs_conn *cp;
+
+	cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+	if (cp)
+		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+	return cp;
 }
 
 /**
@@ -260,8 +267,8 @@ unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
 	struct ip_vs_dest *dest = cp->dest;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *carrier;
+	bool listed, opens;
 	unsigned int verdict;
-	bool listed;
 
 	ip_vs_mhs_slot_track(slot);
 	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
@@ -269,10 +276,11 @@ unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
 		goto core;
 
 	listed = ip_vs_mhs_dest_listed(dest);
-	if (mhs_entry_stale(mhs, p, cp, dest, listed))
-		return mhs_redecide(mhs, p, slot, cp);
-	/* The core has more to say about a SYN to a flow that seems to be over */
-	if (listed && !p->fresh && mhs_entry_plain(mhs, cp))
+	/* The core has more to say about a SYN to a flow that seems to be over,
+	 * with ACK or without
+	 */
+	opens = p->iph.protocol == IPPROTO_TCP ? p->opens : p->fresh;
+	if (listed && !opens && mhs_entry_plain(mhs, cp))
 		return mhs_entry_send(mhs, p, cp, MHS_STAT_IN);
 	if (listed || sysctl_expire_nodest_conn(mhs->ipvs))
 		goto core;

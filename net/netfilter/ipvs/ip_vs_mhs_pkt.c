@@ -2,9 +2,9 @@
 /* IPVS stateless Maglev scheduler: the packet path.
  *
  * The hooks stand in front of the core's own.  They send the packets of
- * flows that need no connection entry and pass the rest to the core,
- * which then finds the entry or makes one with the server that
- * ip_vs_mhs_schedule() names:
+ * flows that need no connection entry, and those of entries as far as sending
+ * is all there is to do.  The rest they pass to the core, which then finds the
+ * entry or makes one with the server that ip_vs_mhs_schedule() names:
  *
  *	packet to a service of ours
  *	  |
@@ -137,8 +137,8 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 {
 	unsigned int flags = READ_ONCE(mhs->svc)->flags;
 	enum ip_vs_mhs_cnt kind = MHS_CNT_STATELESS;
+	struct ip_vs_conn *carrier, *cp;
 	struct ip_vs_mhs_server *s;
-	struct ip_vs_conn *carrier;
 
 	s = ip_vs_mhs_pick_lone(mhs, slot, w, flags);
 	if (!s)
@@ -148,8 +148,13 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 							 MHS_CNT_CAND;
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || mhs_needs_entry(s, p) ||
-	    (READ_ONCE(s->state) & MHS_SRV_NAT && !ip_vs_mhs_slot_names(s, w)))
+	    (READ_ONCE(s->state) & MHS_SRV_NAT && !ip_vs_mhs_slot_names(s, w))) {
+		cp = p->left && !(flags & IP_VS_SVC_F_ONEPACKET) ?
+		     ip_vs_mhs_entry_anew(mhs, p, slot, s) : NULL;
+		if (cp)
+			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 		return mhs_to_core(slot);
+	}
 	/* like the core, which makes an entry for each */
 	p->fresh = flags & IP_VS_SVC_F_ONEPACKET;
 	return mhs_xmit(mhs, carrier, p, kind);
@@ -253,7 +258,8 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 {
 	bool unsure = ip_vs_mhs_mark_unsure(mhs, p->mark);
 	struct ip_vs_service *svc;
-	bool settling, persistent;
+	bool settling, persistent, may_leave;
+	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *cp;
 	u32 *slot, w;
 
@@ -267,9 +273,17 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 
 	if (ip_vs_mhs_slot_tracked(w) || settling || persistent || unsure ||
 	    ip_vs_mhs_backup(mhs->ipvs)) {
-		cp = ip_vs_mhs_entry_find(mhs, p);
+		may_leave = svc && !(p->lone && (persistent || unsure));
+		cp = ip_vs_mhs_entry_find(mhs, p, may_leave);
 		if (cp)
 			return ip_vs_mhs_in_entry(mhs, p, slot, cp);
+	}
+	if (p->fresh && p->left) {
+		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
+				   svc->flags);
+		cp = s ? ip_vs_mhs_entry_anew(mhs, p, slot, s) : NULL;
+		if (cp)
+			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 	}
 	if ((p->fresh && settling) ||
 	    ((p->fresh || p->lone) && (!svc || persistent || unsure)))
