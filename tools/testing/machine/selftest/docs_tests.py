@@ -151,6 +151,34 @@ class Measured(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
+class Tools(unittest.TestCase):
+    """Installed elsewhere, the tools are called where they are."""
+
+    def make(self, target, root):
+        subprocess.run(["make", "-s", "-C", TOP, target, f"DESTDIR={root}",
+                        "PREFIX=/opt/mhs"], check=True, capture_output=True)
+
+    def test_units_and_examples(self):
+        with tempfile.TemporaryDirectory() as root:
+            self.make("install-tools", root)
+            called = {}
+            for path in Path(root).rglob("*"):
+                if path.suffix in (".conf", ".service"):
+                    called[path.parent.name + "/" + path.name] = re.findall(
+                        r"[\w/]+/(?:qdisc_tool|mhsstat)(?= )",
+                        path.read_text())
+            for name in ("haproxy.service.d/qdisc_tool.conf",
+                         "balancer/keepalived.service.conf",
+                         "system/qdisc_tool.service"):
+                self.assertEqual(set(called[name]),
+                                 {"/opt/mhs/sbin/qdisc_tool"})
+            for program in sum(called.values(), []):
+                self.assertTrue(Path(root + program).exists(), program)
+            self.make("uninstall-tools", root)
+            self.assertEqual([path for path in Path(root).rglob("*")
+                              if not path.is_dir()], [])
+
+
 class ManPages(unittest.TestCase):
     def lint(self, page):
         return subprocess.run(["mandoc", "-T", "lint", "-W", "warning", page],

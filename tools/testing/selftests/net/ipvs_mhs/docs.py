@@ -164,10 +164,10 @@ class Runner:
         option = re.match(r"options (ip_vs_mhs .*)", command)
         if option:
             command = f"modprobe {option[1]}"
-        if re.match(r"alias \S+ ip_vs_mhs$", command):
-            # the real one, which takes the line from a file of its own
+        if re.match(r"install ip_vs_\w+ /sbin/modprobe ip_vs_mhs ", command):
+            # the real one reads the line; names.sh shows what it does
             command = (f"mkdir -p conf && echo '{command}' >conf/mhs.conf && "
-                       f"/sbin/modprobe -C conf -c | grep -x '{command}'")
+                       f"/sbin/modprobe -C conf -c | grep -xF '{command}'")
             return self._shell(command)
         # where it is in the tree that make setup unpacks
         signer = re.match(r"/usr/\S*/sign-file ", command)
