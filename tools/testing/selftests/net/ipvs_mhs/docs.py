@@ -32,12 +32,14 @@ ELSEWHERE = {
         (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
     r"qdisc_tool protect --until '\[ \$\(ipvsadm":
         (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
+    r"qdisc_tool protect -- sh -c 'ipvsadm -C; ":
+        (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
     r"qdisc_tool setup --device (lo|eth0) --port 80,443$":
         (f"{QDISC}/servers.py", "with the ports of its servers"),
     r"qdisc_tool protect -- systemctl reload haproxy$":
         (f"{QDISC}/servers.py", "with haproxy reloaded by a signal"),
-    r"qdisc_tool protect --until-port 443 -- systemctl restart nginx$":
-        (f"{QDISC}/servers.py", "with nginx as a process"),
+    r"qdisc_tool protect --max-hold 5s --until-port 443 -- systemctl restart ":
+        (f"{QDISC}/servers.py", "with haproxy as a process"),
     r"make ": (None, "it would run this test; the target must exist"),
     r"apt-get install linux-headers-amd64$":
         (None, "make setup unpacks headers by its own list of packages"),

@@ -108,7 +108,7 @@ by_modprobe_d() {
 	modules "ip_vs_$name"
 	service "$name"
 	check "modprobe.d: no ip_vs_mhs for this kernel, its own $name runs" \
-		"$name no" "$(is_there; is_mhs && echo mhs || echo no)"
+		"$name no" "$(is_there) $(is_mhs && echo mhs || echo no)"
 	forget
 	modprobe_here "${lines[0]}" "alias ip_vs_$name ip_vs_mhs"
 	service "$name" 2>/dev/null
@@ -125,7 +125,7 @@ is_there() {
 # by_wlc: to wlc and back, with the flows of a service of the kernel's own scheduler
 by_wlc() {
 	forget
-	modules "ip_vs_$name" ip_vs_mhs
+	modules "ip_vs_$name" ip_vs_wlc ip_vs_mhs
 	modprobe_here ""
 	service "$name" -b flag-2
 	flow c open 60

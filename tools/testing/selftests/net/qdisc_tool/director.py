@@ -200,6 +200,16 @@ def s5_control_it_does_without_protection_and_with_syns_held_only():
                     RESTORE), "SYNs only: nothing was broken")
 
 
+@test
+def s5_the_man_page_protects_a_restore_of_the_rules():
+    run(["sh", "-c", f"ipvsadm -S -n >{SAVED}"])
+    commands = man_page(
+        "An IPVS director whose rules are restored",
+        **{"eth0": "host0", "192.0.2.10": VIP, "/etc/ipvsadm.rules": SAVED})
+    defer(tool, "clear", "-q")
+    equal(broken_by("sh", "-ec", commands), 0, "broken flows")
+
+
 def keepalived():
     """keepalived with this service; its start and stop as commands."""
     if not shutil.which("keepalived"):
@@ -238,7 +248,7 @@ def s5_the_man_page_protects_a_keepalived_restart():
     stop, start = keepalived()
     systemctl(f"{stop}; {start}")
     commands = man_page(
-        "A keepalived or IPVS director",
+        "A keepalived that takes its services away",
         **{"eth0": "host0", "192.0.2.10": VIP, "443": str(PORT)})
     defer(tool, "clear", "-q")
     equal(broken_by("sh", "-ec", commands), 0, "broken flows")
