@@ -41,6 +41,12 @@ ELSEWHERE = {
     r"qdisc_tool protect --max-hold 5s --until-port 443 -- systemctl restart ":
         (f"{QDISC}/servers.py", "with haproxy as a process"),
     r"make ": (None, "it would run this test; the target must exist"),
+    r"ipvsadm -E -t 192\.0\.2\.1:80 -s (wlc|mh)$":
+        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
+    r"modprobe -r ip_vs_mhs?$":
+        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
+    r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
+        (f"{QDISC}/director.py", "to another file"),
     r"apt-get install linux-headers-amd64$":
         (None, "make setup unpacks headers by its own list of packages"),
     r"mokutil ": (None, "needs firmware with Secure Boot"),
@@ -55,6 +61,8 @@ TEXTS = {
     r"m \* F \* ": "a formula",
     r"count by \(protocol, service\)": "for Prometheus, as on the dashboard",
     r"ingress, for what arrives ": "a picture",
+    r"servers change  ": "a picture",
+    r"\+-- director 1 --": "a picture",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 

@@ -210,6 +210,18 @@ def s5_the_man_page_protects_a_restore_of_the_rules():
     equal(broken_by("sh", "-ec", commands), 0, "broken flows")
 
 
+@test
+def s5_the_module_is_replaced_and_breaks_no_flow_with_all():
+    module = os.environ.get("MHS_KO", "")
+    if SCHEDULER != "mhs" or not os.path.exists(module):
+        raise Skip("it is not the module MHS_KO")
+    set_up("host0", "-a", VIP, "--all")
+    equal(broken_by(*PROTECT, "sh", "-ec",
+                    f"ipvsadm -S -n >{SAVED}; ipvsadm -C; rmmod ip_vs_mhs; "
+                    f"insmod {module}; ipvsadm -R <{SAVED}"), 0,
+          "broken flows")
+
+
 def keepalived():
     """keepalived with this service; its start and stop as commands."""
     if not shutil.which("keepalived"):
