@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
 # weight: 220
-"""An IPVS director whose rules go and come back while its flows are busy.
+"""A director whose rules go and come back while its flows are busy.
 
 A director that forwards without state answers packets of its flows with
 resets while the service is missing; --all holds those packets.  The scheduler
@@ -204,7 +204,7 @@ def s5_control_it_does_without_protection_and_with_syns_held_only():
 def s5_the_man_page_protects_a_restore_of_the_rules():
     run(["sh", "-c", f"ipvsadm -S -n >{SAVED}"])
     commands = man_page(
-        "An IPVS director whose rules are restored",
+        "A director whose rules are restored",
         **{"eth0": "host0", "192.0.2.10": VIP, "/etc/ipvsadm.rules": SAVED})
     defer(tool, "clear", "-q")
     equal(broken_by("sh", "-ec", commands), 0, "broken flows")

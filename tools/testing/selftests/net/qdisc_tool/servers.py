@@ -146,7 +146,7 @@ def s17_the_man_page_protects_an_haproxy_reload():
     command, pid_file = haproxy()
     systemctl(f"{command} -sf $(cat {pid_file})")
     prepare, protect = man_page(
-        "An haproxy on this host, used over loopback",
+        "Haproxy on this host, used over loopback",
         **{"80,443": str(PORT)}).splitlines()
     run(["sh", "-c", prepare])
     defer(run, "qdisc_tool clear -q")
