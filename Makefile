@@ -93,10 +93,15 @@ tool-names := qdisc_tool mhsstat
 tool-dir = $(DESTDIR)$(PREFIX)/lib/ipvs-mhs-tools
 man-dir = $(DESTDIR)$(PREFIX)/share/man
 complete-dir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+example-dir = $(DESTDIR)$(PREFIX)/share/doc/ipvs-mhs-tools/examples
 units = $(wildcard scripts/*_examples/*.service scripts/*_examples/*.timer)
+examples = $(filter-out $(units),$(shell find examples scripts/*_examples -type f))
+# units and drop-ins call the tools where they are installed
+set-prefix = sed -E 's,/usr/sbin/($(subst $(space),|,$(tool-names))),$(PREFIX)/sbin/\1,g'
+space := $(subst ,, )
 
 .PHONY: install-tools
-install-tools: tools	## install qdisc_tool, mhsstat, man pages (PREFIX=/usr/local, DESTDIR=)
+install-tools: tools	## install qdisc_tool, mhsstat, man pages, examples (PREFIX=/usr/local, DESTDIR=)
 	install -d $(DESTDIR)$(PREFIX)/sbin $(man-dir)/man7 $(man-dir)/man8 \
 		$(complete-dir) $(DESTDIR)$(UNITDIR)
 	for tool in $(tool-names); do \
@@ -112,13 +117,18 @@ install-tools: tools	## install qdisc_tool, mhsstat, man pages (PREFIX=/usr/loca
 	install -m 644 Documentation/man/*.7 $(man-dir)/man7
 	install -m 644 Documentation/man/*.8 $(man-dir)/man8
 	for unit in $(units); do \
-		sed 's,/usr/sbin/,$(PREFIX)/sbin/,' $$unit \
+		$(set-prefix) $$unit \
 			>$(DESTDIR)$(UNITDIR)/$${unit##*/} || exit; \
+	done
+	for file in $(examples); do \
+		install -d $(example-dir)/$$(dirname $${file#*/}) && \
+		$(set-prefix) $$file >$(example-dir)/$${file#*/} || exit; \
 	done
 
 .PHONY: uninstall-tools
 uninstall-tools:	## remove them again
-	rm -rf $(tool-dir)
+	rm -rf $(tool-dir) $(example-dir)
+	rmdir --ignore-fail-on-non-empty $(dir $(example-dir)) 2>/dev/null || :
 	rm -f $(tool-names:%=$(DESTDIR)$(PREFIX)/sbin/%) \
 		$(tool-names:%=$(complete-dir)/%) \
 		$(patsubst Documentation/man/%,$(man-dir)/man7/%,$(wildcard Documentation/man/*.7)) \

@@ -35,7 +35,7 @@ def draw(docs):
             cells.append(f"{int(row['broken']):,} of {int(row['flows']):,}, "
                          f"{int(row['failed'])} of {int(row['new']):,}")
         lines.append(cells)
-    bench.write_table(docs / "availability.rst",
+    bench.write_table(docs, "availability",
                       ["event", *NAMES.values()], lines)
     drawing, axes = bench.figure(7.5, 3.4)
     for place, by in enumerate(NAMES):

@@ -109,8 +109,18 @@ def rst_table(head, lines):
     return "\n".join(text) + "\n"
 
 
-def write_table(path, head, lines):
-    Path(path).write_text(rst_table(head, lines), encoding="utf-8")
+def write_table(docs, name, head, lines):
+    """Put it into the page that the directory of data belongs to, between
+    comments with its name: hosts of sources show no files that are included."""
+    page = docs.with_suffix(".rst")
+    begin, end = f".. begin of {name}\n\n", f"\n.. end of {name}\n"
+    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found or not found_end:
+        raise SystemExit(f"bench: {page} has no lines \"{begin.strip()}\" and "
+                         f"\"{end.strip()}\" to put the table between")
+    page.write_text(before + begin + rst_table(head, lines) + end + after,
+                    encoding="utf-8")
 
 
 def median(values):

@@ -56,7 +56,7 @@ def draw(docs):
     slow = {(row["by"], row["clients"]): row for row in rows
             if row["load"] == "slow"}
     bench.write_table(
-        docs / "latency-fast.rst",
+        docs, "latency-fast",
         ["200 connections", "requests/s", "average latency", "proxy, CPUs"],
         [[name, f"{float(fast[by]['rate']):,.0f}", fast[by]["latency"],
           fast[by]["proxy_cpu"] if by in ("nginx", "haproxy") else "none"]
@@ -69,7 +69,7 @@ def draw(docs):
                           row["failed"].strip(),
                           *(f"{percentile(points[by, clients], p):,.0f} ms"
                             for p in (50, 90, 99))])
-    bench.write_table(docs / "latency-slow.rst",
+    bench.write_table(docs, "latency-slow",
                       ["connections", "by", "requests/s", "failed", "50 %",
                        "90 %", "99 %"], lines)
     drawing, axes = bench.figure(9, 3.4, ncols=len(CLIENTS), sharey=True)

@@ -124,7 +124,7 @@ def draw(docs):
                       *(f"{costs.of(key, what) - floor:,.0f}"
                         if what in costs.cost[key] else ""
                         for what in MEASURED)])
-    bench.write_table(docs / "packets-instructions.rst",
+    bench.write_table(docs, "packets-instructions",
                       ["case", "sender", *MEASURED], lines)
     lines = []
     for key in costs.cases("ns"):
@@ -135,7 +135,7 @@ def draw(docs):
                       *(spread_text(costs.ratio(key, what, "route"))
                         if what in costs.cost[key] else ""
                         for what in MEASURED[1:])])
-    bench.write_table(docs / "packets-time.rst",
+    bench.write_table(docs, "packets-time",
                       ["case", "route, 1,000/s", *MEASURED[1:]], lines)
     crowded(docs, costs)
     if costs.cases("instructions") and any(
@@ -160,7 +160,7 @@ def crowded(docs, costs):
                 spread_text(costs.net_ratio(key, "mh crowd", "mhs crowd")),
                 text("mh new"), text("mhs new"),
                 spread_text(costs.ratio(key, "mh new", "mhs new"))])
-    bench.write_table(docs / "packets-crowded.rst",
+    bench.write_table(docs, "packets-crowded",
                       ["live flows", "buckets", "route", "mh", "mhs",
                        "times mh", "without sender", "mh, new", "mhs, new",
                        "times mh"], lines)

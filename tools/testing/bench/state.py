@@ -55,7 +55,7 @@ def draw(docs):
                 for k in ("moved", "lost")]
             lines.append(cells)
     bench.write_table(
-        docs / "state.rst",
+        docs, "state",
         ["flapping", "requests/s", "entries: mh", "published", "mhs",
          "CPU, us: routing", "mh", "published", "mhs",
          "moved: mh/pub./mhs", "lost a packet"], lines)

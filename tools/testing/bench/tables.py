@@ -52,7 +52,7 @@ def draw(docs):
                       for e in EVENTS),
                     f"{float(rows['remove 1']['imbalance']):.3f}",
                     f"{float(rows['halve 1']['imbalance']):.3f}"])
-    bench.write_table(docs / "tables-moved.rst",
+    bench.write_table(docs, "tables-moved",
                       ["slots", "servers", "fill", *EVENTS, "load",
                        "load, one halved"], lines)
     lines = []
@@ -70,7 +70,7 @@ def draw(docs):
                 f"{float(ms[fill]):.1f}",
                 f"{float(ms[fill + ' kept']):.1f}"
                 if fill + " kept" in ms else ""])
-    bench.write_table(docs / "tables-fills.rst",
+    bench.write_table(docs, "tables-fills",
                       ["servers", "fill", *EVENTS, "load", "build, ms",
                        "change, ms"], lines)
     lines = []
@@ -83,7 +83,7 @@ def draw(docs):
                             f"({float(ms[fill]['ms_low']):.2f}-"
                             f"{float(ms[fill]['ms_high']):.2f})"
                             for fill in ("mh", "mhs"))])
-    bench.write_table(docs / "tables-build.rst",
+    bench.write_table(docs, "tables-build",
                       ["slots", "servers", "mh, ms", "mhs, ms"], lines)
     picture(docs, moved)
 

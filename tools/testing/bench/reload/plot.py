@@ -2,13 +2,14 @@
 """Draw the latencies of the four ways, and say them in a table.
 
 usage: plot.py DIR, with WAY.json and WAY.csv for each way in it; makes
-DIR/latency.svg and DIR/table.rst.
+DIR/latency.svg and the table of the page DIR.rst.
 """
 
 import csv
 import json
 import os
 import sys
+from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
@@ -43,7 +44,7 @@ def percentile_ms(rows, percent):
 
 
 def table(results):
-    """An RST table, a line for each way."""
+    """Its head, and a line for each way."""
     head = ["", "requests", "failed", "reloads",
             *(f"{percent:g} % within" for percent in PERCENTILES), "longest"]
     lines = [[NAMES[way], f"{result['answered'] + result['failed']:,}",
@@ -52,7 +53,7 @@ def table(results):
                 for percent in PERCENTILES),
               f"{result['longest_us'] / 1000:,.0f} ms"]
              for way, (result, rows) in results.items()]
-    return bench.rst_table(head, lines)
+    return head, lines
 
 
 def draw(results, path):
@@ -78,13 +79,14 @@ def draw(results, path):
 
 
 def main():
-    directory = sys.argv[1]
+    directory = Path(sys.argv[1])
+    draw_all(directory)
+
+
+def draw_all(directory):
     results = {way: read(directory, way) for way in NAMES
                if os.path.exists(f"{directory}/{way}.json")}
-    text = table(results)
-    print(text, end="")
-    with open(f"{directory}/table.rst", "w", encoding="utf-8") as file:
-        file.write(text)
+    bench.write_table(directory, "the measured ways", *table(results))
     draw(results, f"{directory}/latency.svg")
 
 

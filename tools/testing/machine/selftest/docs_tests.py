@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What documents say of tests must be so."""
 
+import importlib.util
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from unittest import mock
 
 TOP = Path(__file__).resolve().parents[4]
 TESTS = TOP / "tools/testing/selftests/net/qdisc_tool"
@@ -81,6 +86,97 @@ class Complete(unittest.TestCase):
         table = self.TEXT.split("/proc/net/ip_vs_mhs\n===")[1]
         self.assertEqual(re.findall(r'"(.*?)"', array),
                          re.findall(r"(?m)^([A-Z][\w:]+)  +\S", table))
+
+
+class Measured(unittest.TestCase):
+    """Tables on pages are those of the data; pictures are not drawn here."""
+
+    BENCH = TOP / "tools/testing/bench"
+    PAGES = {"ipvs-mhs-benchmarks": 11, "qdisc-tool": 1}
+
+    def setUp(self):
+        path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])
+        path.start()
+        self.addCleanup(path.stop)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.docs = Path(directory.name)
+
+    def program(self, name):
+        loader = SourceFileLoader("measured", str(self.BENCH / name))
+        module = importlib.util.module_from_spec(
+            importlib.util.spec_from_loader("measured", loader))
+        loader.exec_module(module)
+        return module
+
+    def figure(self, *_, ncols=1, **__):
+        plots = [mock.MagicMock() for _ in range(ncols)]
+        return mock.MagicMock(), plots if ncols > 1 else plots[0]
+
+    def redraw(self, name):
+        """(page as it is, without its tables, drawn anew)"""
+        page, data = self.docs / f"{name}.rst", self.docs / name
+        source = TOP / "Documentation/networking"
+        shutil.copytree(source / name, data)
+        was = (source / page.name).read_text()
+        bare, tables = re.subn(
+            r"(?ms)^(\.\. begin of (.*?)\n\n).*?(\n\.\. end of \2)$", r"\1\3",
+            was)
+        self.assertEqual(tables, self.PAGES[name])
+        page.write_text(bare)
+        import bench
+        with mock.patch.object(bench, "figure", self.figure), \
+                mock.patch.object(bench, "save"):
+            if name == "qdisc-tool":
+                self.program("reload/plot.py").draw_all(data)
+            else:
+                program = self.program("run")
+                for section in program.SECTIONS:
+                    importlib.import_module(section).draw(data)
+                program.draw_conditions(data)
+        return was, bare, page.read_text()
+
+    def test_tables_are_those_of_the_data(self):
+        for name in self.PAGES:
+            was, bare, now = self.redraw(name)
+            self.assertNotEqual(was, bare)
+            self.assertEqual(was, now)
+
+    def test_nothing_is_included(self):
+        """Hosts of sources show no files that a page includes."""
+        pages = list((TOP / "Documentation/networking").glob("*.rst"))
+        self.assertGreater(len(pages), 5)
+        wrong = [page.name for page in pages if re.search(
+            r"(?m)^\.\. include::|^\s+:file:", page.read_text())]
+        self.assertEqual(wrong, [])
+
+
+class Tools(unittest.TestCase):
+    """Installed elsewhere, the tools are called where they are."""
+
+    def make(self, target, root):
+        subprocess.run(["make", "-s", "-C", TOP, target, f"DESTDIR={root}",
+                        "PREFIX=/opt/mhs"], check=True, capture_output=True)
+
+    def test_units_and_examples(self):
+        with tempfile.TemporaryDirectory() as root:
+            self.make("install-tools", root)
+            called = {}
+            for path in Path(root).rglob("*"):
+                if path.suffix in (".conf", ".service"):
+                    called[path.parent.name + "/" + path.name] = re.findall(
+                        r"[\w/]+/(?:qdisc_tool|mhsstat)(?= )",
+                        path.read_text())
+            for name in ("haproxy.service.d/qdisc_tool.conf",
+                         "balancer/keepalived.service.conf",
+                         "system/qdisc_tool.service"):
+                self.assertEqual(set(called[name]),
+                                 {"/opt/mhs/sbin/qdisc_tool"})
+            for program in sum(called.values(), []):
+                self.assertTrue(Path(root + program).exists(), program)
+            self.make("uninstall-tools", root)
+            self.assertEqual([path for path in Path(root).rglob("*")
+                              if not path.is_dir()], [])
 
 
 class ManPages(unittest.TestCase):

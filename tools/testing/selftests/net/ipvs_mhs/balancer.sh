@@ -63,7 +63,7 @@ drained() {
 plan 21
 modprobe -q ip_vs
 parameter=$(sed -n 's/^options ip_vs_mhs //p' "$files/modprobe.conf")
-fresh_module "$parameter,dh"
+fresh_module "$parameter,sed"
 setup_net 4
 defer stop
 algo=$(front_name)

@@ -32,15 +32,23 @@ ELSEWHERE = {
         (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
     r"qdisc_tool protect --until '\[ \$\(ipvsadm":
         (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
+    r"qdisc_tool protect -- sh -c 'ipvsadm -C; ":
+        (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
     r"qdisc_tool setup --device (lo|eth0) --port 80,443$":
         (f"{QDISC}/servers.py", "with the ports of its servers"),
     r"qdisc_tool protect -- systemctl reload haproxy$":
         (f"{QDISC}/servers.py", "with haproxy reloaded by a signal"),
-    r"qdisc_tool protect --until-port 443 -- systemctl restart nginx$":
-        (f"{QDISC}/servers.py", "with nginx as a process"),
+    r"qdisc_tool protect --max-hold 5s --until-port 443 -- systemctl restart ":
+        (f"{QDISC}/servers.py", "with haproxy as a process"),
     r"make ": (None, "it would run this test; the target must exist"),
     r"apt-get install build-essential dkms ipvsadm linux-headers-amd64$":
         ("tools/testing/packages/check", "by the package's dependencies"),
+    r"ipvsadm -E -t 192\.0\.2\.1:80 -s (wlc|mh)$":
+        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
+    r"modprobe -r ip_vs_mhs?$":
+        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
+    r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
+        (f"{QDISC}/director.py", "to another file"),
     r"mokutil ": (None, "needs firmware with Secure Boot"),
     r"reboot$": (None, "it ends the machine"),
     r"depmod$": (None, "writes the host's index of modules; make install "
@@ -53,6 +61,8 @@ TEXTS = {
     r"m \* F \* ": "a formula",
     r"count by \(protocol, service\)": "for Prometheus, as on the dashboard",
     r"ingress, for what arrives ": "a picture",
+    r"servers change  ": "a picture",
+    r"\+-- director 1 --": "a picture",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 
@@ -164,10 +174,10 @@ class Runner:
         option = re.match(r"options (ip_vs_mhs .*)", command)
         if option:
             command = f"modprobe {option[1]}"
-        if re.match(r"alias \S+ ip_vs_mhs$", command):
-            # the real one, which takes the line from a file of its own
+        if re.match(r"install ip_vs_\w+ /sbin/modprobe ip_vs_mhs ", command):
+            # the real one reads the line; names.sh shows what it does
             command = (f"mkdir -p conf && echo '{command}' >conf/mhs.conf && "
-                       f"/sbin/modprobe -C conf -c | grep -x '{command}'")
+                       f"/sbin/modprobe -C conf -c | grep -xF '{command}'")
             return self._shell(command)
         # where it is in the tree that make setup unpacks
         signer = re.match(r"/usr/\S*/sign-file ", command)

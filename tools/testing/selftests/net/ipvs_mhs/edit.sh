@@ -61,7 +61,7 @@ more() {
 		"$(sum failed) $(sum broken) $(sum moved)"
 }
 
-plan 36
+plan 52
 load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
@@ -154,23 +154,40 @@ undisturbed "threshold off"
 pair reset
 dr ipvsadm -C
 
+# other NAME "SCHEDULER ARGUMENTS" "mhs ARGUMENTS" ADDR_ONLY: from that scheduler
+# to mhs, and back
+other() {
+	local before
+
+	pair_services "1 2 3 4" "$2"
+	before=$(conns)
+	pair open 20
+	pair ping
+	check_cmp "$1: entries" $(($(conns) - before)) -ge 36
+	edit "$3"
+	pair ping
+	check "$1 to mhs: no flow broken" "0 0" "$(sum broken) $(sum moved)"
+	wait_settled "$SVC4"
+	wait_settled "$SVC6"
+	more "$1 to mhs" 20
+	# entries of flows that are closed expire meanwhile
+	check_cmp "$1 to mhs: no entries for new flows" "$new" -le 0
+	check "$1 to mhs: the address only is hashed" "$4 $4" \
+		"$(mhs AddrOnly "$SVC4") $(mhs AddrOnly "$SVC6")"
+	pair_edit -e 1 -g -w 2
+	pair ping
+	check "$1 to mhs: a change breaks none of them" "80 0 0" \
+		"$(sum flows) $(sum broken) $(sum moved)"
+	edit "$2"
+	pair ping
+	# one may have the port of an earlier flow, whose entry has not expired
+	check_cmp "control: mhs to $1 cuts the flows without entry" \
+		"$(sum broken)" -ge 36
+	pair reset
+	dr ipvsadm -C
+}
+
 # Another scheduler
-pair_services "1 2 3 4" wlc
-pair open 20
-pair ping
-check_cmp "wlc: entries" "$(conns)" -ge 40
-edit mhs
-pair ping
-check "wlc to mhs: no flow broken" "0 0" "$(sum broken) $(sum moved)"
-wait_settled "$SVC4"
-wait_settled "$SVC6"
-more "wlc to mhs" 20
-# entries of flows that are closed expire meanwhile
-check_cmp "wlc to mhs: no entries for new flows" "$new" -le 0
-edit wlc
-pair ping
-# one may have the port of an earlier flow, whose entry has not expired
-check_cmp "control: mhs to wlc cuts the flows without entry" \
-	"$(sum broken)" -ge 36
-pair reset
-dr ipvsadm -C
+other wlc wlc mhs 0
+other "mh with mh-port" "mh -b mh-port" mhs 0
+other mh mh "mhs -b flag-3" 1

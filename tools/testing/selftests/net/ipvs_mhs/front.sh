@@ -73,9 +73,9 @@ front_clients() {
 }
 
 # front_name: a scheduler's name that keepalived knows and mhs answers for here,
-# with names=mhs,mh,dh: some kernels have mh built in
+# with names=mhs,mh,sed: some kernels have mh built in
 front_name() {
 	dr ipvsadm -A -t "$VIP4:80" -s mh
-	[ -n "$(mhs State)" ] && echo mh || echo dh
+	[ -n "$(mhs State)" ] && echo mh || echo sed
 	dr ipvsadm -C
 }

@@ -197,7 +197,7 @@ if [ -n "${MHS_KEEPALIVED:-}" ]; then
 	fresh_module
 else
 	plan 44
-	fresh_module names=mhs,mh,dh
+	fresh_module names=mhs,mh,sed
 fi
 setup_net 4
 windows 600000 600000

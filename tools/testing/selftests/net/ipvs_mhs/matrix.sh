@@ -4,22 +4,22 @@
 # weight: 60
 # A server is drained or deleted, in every combination of expire_nodest_conn,
 # conn_reuse_mode, sloppy_tcp and schedule_icmp: what becomes of older flows,
-# new ones, SYN from a port used before, and ICMP errors.  The outcomes are the
-# table in the documentation.  Services of mh in the same namespace are as ever.
+# new ones, SYN from a port used before, and ICMP errors.  The outcomes are a
+# page of the documentation.  Services of mh in the same namespace are as ever.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=lone.sh
 . "$(dirname "$0")/lone.sh"
 
-doc=$here/../../../../../Documentation/networking/ipvs-mhs-matrix.txt
+doc=$here/../../../../../Documentation/networking/ipvs-mhs-matrix.rst
 
 plan 102
 fresh_module table_size=1021
 setup_ns cl
 lone_director dr 10
 for family in 4 6; do
-	table=${MHS_LOGS:-$work}/ipvs-mhs-matrix.$family.txt
+	table=${MHS_LOGS:-$work}/ipvs-mhs-matrix.$family.rst
 	report in_ns cl python3 "$here/matrix.py" --family $family \
 		--director "/run/netns/$(ns dr)" --table "$table"
 	name="IPv$family: the documentation has this table"

@@ -84,6 +84,15 @@ TEXT = """.. SPDX-License-Identifier: GPL-2.0
 
 .. Written by tools/testing/selftests/net/ipvs_mhs/matrix.sh; do not edit.
 
+=====================================================
+IPVS stateless Maglev scheduler: drain and delete
+=====================================================
+
+What becomes of a packet when a server is drained or deleted, for each setting
+of ``expire_nodest_conn`` (*expire*), ``conn_reuse_mode`` (*reuse*),
+``sloppy_tcp`` (*sloppy*) and ``schedule_icmp`` (*icmp*); *any* stands where the
+sysctl makes no difference.
+
 A service has the servers A and B.  A, whose flows these are, is drained (weight
 0) or deleted.  The server that gets the packet is named; *reset* and *refused*
 (an ICMP error) are answers of the director, and *lost* is none at all.  An

@@ -3,7 +3,8 @@
 # timeout: 300
 # weight: 25
 # names=: the module answers for another scheduler's name, where that is free,
-# for front ends that do not know mhs.
+# for front ends that do not know mhs; by a line in modprobe.d, too, and on a
+# director that has the other scheduler's module loaded.
 
 . "${0%/*}/lib.sh"
 
@@ -52,8 +53,112 @@ free_name() {
 	done
 }
 
-plan 18
+# modules NAME...: of the kernel's, those that modprobe finds when the kernel
+# calls it, and ours if it is named
+modules() {
+	local dir name
+
+	dir=$work/root/lib/modules/$(uname -r)
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	for name in "$@"; do
+		if [ "$name" = ip_vs_mhs ]; then
+			cp "$MHS_KO" "$dir"
+		else
+			cp "$(modinfo -F filename "$name")" "$dir"
+		fi
+	done
+	touch "$dir/modules.order" "$dir/modules.builtin"{,.modinfo}
+	depmod -b "$work/root"
+}
+
+# modprobe_here LINE...: what the kernel calls has these lines for its modprobe.d
+modprobe_here() {
+	rm -rf "$work/modprobe.d"
+	mkdir "$work/modprobe.d"
+	printf '%s\n' "$@" >"$work/modprobe.d/ip_vs_mhs.conf"
+	cat >"$work/modprobe" <<-EOF
+		#!/bin/sh
+		MODPROBE_OPTIONS="-C $work/modprobe.d -d $work/root"
+		export MODPROBE_OPTIONS
+		exec /sbin/modprobe "\$@"
+	EOF
+	chmod +x "$work/modprobe"
+	echo "$work/modprobe" >/proc/sys/kernel/modprobe
+}
+
+# forget: no service, no scheduler of that name
+forget() {
+	dr ipvsadm -C
+	unload_module
+	modprobe -q -r "ip_vs_$name"
+}
+
+# by_modprobe_d: with the lines of the document, $lines
+by_modprobe_d() {
+	forget
+	modules ip_vs_mhs
+	modprobe_here "${lines[@]}"
+	service "$name"
+	result "modprobe.d: the kernel asks for $name and gets mhs" \
+		"$(is_mhs; echo $?)"
+	[ -n "$real" ] || return 0
+
+	forget
+	modules "ip_vs_$name"
+	service "$name"
+	check "modprobe.d: no ip_vs_mhs for this kernel, its own $name runs" \
+		"$name no" "$(is_there) $(is_mhs && echo mhs || echo no)"
+	forget
+	modprobe_here "${lines[0]}" "alias ip_vs_$name ip_vs_mhs"
+	service "$name" 2>/dev/null
+	check "control: an alias leaves no service at all" "" "$(is_there)"
+	service mhs 2>/dev/null
+	check "no ip_vs_mhs for this kernel: no mhs" "" "$(is_there)"
+}
+
+# is_there: the scheduler's name, if there is a service
+is_there() {
+	dr ipvsadm -Ln | awk -v s=$VIP4:80 '$2 == s { print $3 }'
+}
+
+# by_wlc: to wlc and back, with the flows of a service of the kernel's own scheduler
+by_wlc() {
+	forget
+	modules "ip_vs_$name" ip_vs_wlc ip_vs_mhs
+	modprobe_here ""
+	service "$name" -b flag-2
+	flow c open 60
+	flow c ping
+	dmesg -C
+	"$work/modprobe" ip_vs_mhs "names=mhs,$name"
+	said "the kernel has a scheduler $name already"
+	result "running: the name is taken" $?
+	! is_mhs
+	result "running: the service is as it was" $?
+	unload_module
+
+	modprobe_here "${lines[@]}"
+	flow_send c busy 3600
+	dr ipvsadm -E -t $VIP4:80 -s wlc
+	modprobe -r "ip_vs_$name"
+	result "running: to wlc, and the other module goes" $?
+	"$work/modprobe" ip_vs_mhs
+	dr ipvsadm -E -t $VIP4:80 -s "$name"
+	is_mhs
+	result "running: the service is mhs" $?
+	wait_settled
+	flow c stop
+	check "running: no flow broken" "60 0" "$(value flows) $(value broken)"
+	flow c reset
+}
+
+module=$(modinfo -F filename ip_vs_mh 2>/dev/null)
+[ -f "$module" ] && real=mh count=27 || real="" count=19
+plan "$count"
 modprobe -q ip_vs
+kernel_modprobe=$(</proc/sys/kernel/modprobe)
+defer eval "echo $kernel_modprobe >/proc/sys/kernel/modprobe"
 dmesg -n 1
 setup_net 3
 unload_at_end=yes
@@ -78,8 +183,7 @@ flow c open 60
 flow c ping
 check "its flows are served" 60 "$(value flows)"
 check "they have no entries" 0 "$(entries)"
-check "ipvsadm shows it by that name" "$name" \
-	"$(dr ipvsadm -Ln | awk -v s=$VIP4:80 '$2 == s { print $3 }')"
+check "ipvsadm shows it by that name" "$name" "$(is_there)"
 print=$(mhs CandidatePrint)
 
 # the other scheduler's module comes too late
@@ -119,4 +223,10 @@ reload ""
 service "$name" 2>/dev/null
 ! is_mhs
 result "control: without names= the service is not mhs" $?
-dr ipvsadm -C
+
+# where schedulers are modules, $name is mh
+lines=("options ip_vs_mhs names=mhs,$name"
+	"install ip_vs_$name /sbin/modprobe ip_vs_mhs || /sbin/modprobe --ignore-install ip_vs_$name")
+by_modprobe_d
+[ -z "$real" ] || by_wlc
+forget

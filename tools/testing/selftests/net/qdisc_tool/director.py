@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
 # weight: 220
-"""An IPVS director whose rules go and come back while its flows are busy.
+"""A director whose rules go and come back while its flows are busy.
 
 A director that forwards without state answers packets of its flows with
 resets while the service is missing; --all holds those packets.  The scheduler
@@ -200,6 +200,28 @@ def s5_control_it_does_without_protection_and_with_syns_held_only():
                     RESTORE), "SYNs only: nothing was broken")
 
 
+@test
+def s5_the_man_page_protects_a_restore_of_the_rules():
+    run(["sh", "-c", f"ipvsadm -S -n >{SAVED}"])
+    commands = man_page(
+        "A director whose rules are restored",
+        **{"eth0": "host0", "192.0.2.10": VIP, "/etc/ipvsadm.rules": SAVED})
+    defer(tool, "clear", "-q")
+    equal(broken_by("sh", "-ec", commands), 0, "broken flows")
+
+
+@test
+def s5_the_module_is_replaced_and_breaks_no_flow_with_all():
+    module = os.environ.get("MHS_KO", "")
+    if SCHEDULER != "mhs" or not os.path.exists(module):
+        raise Skip("it is not the module MHS_KO")
+    set_up("host0", "-a", VIP, "--all")
+    equal(broken_by(*PROTECT, "sh", "-ec",
+                    f"ipvsadm -S -n >{SAVED}; ipvsadm -C; rmmod ip_vs_mhs; "
+                    f"insmod {module}; ipvsadm -R <{SAVED}"), 0,
+          "broken flows")
+
+
 def keepalived():
     """keepalived with this service; its start and stop as commands."""
     if not shutil.which("keepalived"):
@@ -238,7 +260,7 @@ def s5_the_man_page_protects_a_keepalived_restart():
     stop, start = keepalived()
     systemctl(f"{stop}; {start}")
     commands = man_page(
-        "A keepalived or IPVS director",
+        "A keepalived that takes its services away",
         **{"eth0": "host0", "192.0.2.10": VIP, "443": str(PORT)})
     defer(tool, "clear", "-q")
     equal(broken_by("sh", "-ec", commands), 0, "broken flows")

@@ -12,7 +12,7 @@ import signal
 
 from lib import (FAST, Skip, check, defer, equal, main, man_page, note, read,
                  run, set_up, systemctl, test, wait_for, write)
-from net import PORT, loopback
+from net import HOST4, PORT, loopback, network
 from restart import Load
 
 LO = "127.0.0.1"
@@ -32,7 +32,7 @@ defaults
     timeout client 20s
     timeout server 20s
 frontend in
-    bind {LO}:{PORT}
+    bind :{PORT}
     default_backend out
 backend out
     server nginx {LO}:{BACKEND_PORT}
@@ -103,9 +103,9 @@ def haproxy():
     return command, pid_file
 
 
-def under_load(name, command):
+def under_load(name, command, address=LO, where=None):
     """Run a command some times under load; how many requests failed."""
-    with Load(LO, PORT, CLIENTS, http=True) as load:
+    with Load(address, PORT, CLIENTS, where, http=True) as load:
         load.wait_for_progress(BETWEEN)
         for _ in range(ROUNDS):
             run(command)           # a dropped packet makes protect fail
@@ -146,11 +146,32 @@ def s17_the_man_page_protects_an_haproxy_reload():
     command, pid_file = haproxy()
     systemctl(f"{command} -sf $(cat {pid_file})")
     prepare, protect = man_page(
-        "An haproxy on this host, used over loopback",
+        "Haproxy on this host, used over loopback",
         **{"80,443": str(PORT)}).splitlines()
     run(["sh", "-c", prepare])
     defer(run, "qdisc_tool clear -q")
     equal(under_load("man page", ["sh", "-c", protect]), 0, "failures")
+
+
+@test
+def s17_the_man_page_protects_an_haproxy_restart():
+    """From outside: clients are behind a router."""
+    network()
+    directory()
+    command, pid_file = haproxy()
+    restart = f"{stop(pid_file)}; {command}"
+    outside = (HOST4, "client")
+    check(under_load("restart", ["sh", "-ec", restart], *outside),
+          "the control did not fail")
+    systemctl(restart)
+    prepare, protect = man_page(
+        "A proxy that is reached from outside, and restarted",
+        **{"eth0": "host0", "80,443": str(PORT), "443": str(PORT),
+           "5s": "60s"}).splitlines()
+    run(["sh", "-c", prepare])
+    defer(run, "qdisc_tool clear -q")
+    equal(under_load("man page", ["sh", "-c", protect], *outside), 0,
+          "failures")
 
 
 @test
