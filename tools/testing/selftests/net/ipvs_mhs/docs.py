@@ -56,7 +56,6 @@ ELSEWHERE = {
 }
 # pattern of the first line of a block that is no commands: what it is
 TEXTS = {
-    r"servers change {2}": "a picture",
     r"SERVICE {4}": "what mhsstat show prints",
     r"m \* F \* ": "a formula",
     r"count by \(protocol, service\)": "for Prometheus, as on the dashboard",
