@@ -215,8 +215,11 @@ check-unit: setup	## unit tests of the tables in user space
 	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(UNIT) check
 
 .PHONY: check-fuzz
-check-fuzz: setup	## fuzz the tables and the packet parser, some 20 seconds
-	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(FUZZ) check
+check-fuzz: setup	## fuzz the tables and the packet path, half a minute
+	@$(MACHINE)/setup 6.1
+	@$(MACHINE)/fetch-source 6.1
+	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -j$$(nproc) \
+		-C $(FUZZ) check
 
 .PHONY: fuzz
 fuzz: export FUZZ_S ?= 600
