@@ -259,6 +259,14 @@ check-go: setup	## kube-proxy's calls, by the library that it uses
 check-harness-vm: setup	## tests of the machine runner in a machine, 3 minutes
 	@$(MACHINE)/selftest/run --vm $(machine-kernel)
 
+STATIC := tools/testing/static
+
+.PHONY: check-static
+check-static: setup	## slow static checks: coccinelle, clang-tidy, some minutes
+	@$(MACHINE)/setup --also $(STATIC)/packages 6.1
+	@$(MACHINE)/fetch-source 6.1
+	@$(MACHINE)/tally $(STATIC)/check
+
 .PHONY: style
 style: setup	## static checks of all sources; no output is good
 	@$(MACHINE)/style
