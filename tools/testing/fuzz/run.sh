@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
 # Fuzz each program for a while.  TARGET_bug... is TARGET with a bug, which has
-# to be found in that time.
+# to be found in that time.  New inputs of interest are left in DIR/found.
 #
 #	run.sh DIR CORPUS SECONDS PROGRAM...
 
@@ -11,20 +11,16 @@ echo "KTAP version 1"
 echo "1..$#"
 n=0
 bad=0
-# what is new does not go to the tree
-new=$(mktemp -d) || exit 1
-trap 'rm -rf "$new"' EXIT
+rm -rf "$dir/found"
 
-# fuzz PROGRAM: its log is $new/log
+# fuzz PROGRAM: its log is $dir/PROGRAM.log
 fuzz()
 {
-	mkdir -p "$new/found"
+	log=$dir/$1.log
+	mkdir -p "$dir/found/$1"
 	"$dir/$1" -max_total_time="$seconds" -max_len=512 -seed=1 \
-		-artifact_prefix="$dir/$1-" "$new/found" "$corpus/${1%%_bug*}" \
-		>"$new/log" 2>&1
-	status=$?
-	rm -rf "$new/found"
-	return $status
+		-artifact_prefix="$dir/$1-" "$dir/found/$1" \
+		"$corpus/${1%%_bug*}" >"$log" 2>&1
 }
 
 result()
@@ -40,17 +36,17 @@ for program; do
 	case $program in
 	*_bug*)
 		[ $status -ne 0 ] && grep -qE 'Sanitizer|runtime error|does not hold' \
-			"$new/log"
+			"$log"
 		status=$?
 		sed -n 's/^SUMMARY: /# caught: /p; s/^does not/# caught: does not/p' \
-			"$new/log" | head -n 1
-		rm -f "$dir/$program-"*
+			"$log" | head -n 1
+		rm -rf "$dir/found/$program" "$dir/$program-"*
 		;;
 	*)
 		if [ $status -eq 0 ]; then
-			sed -n 's/^Done /# /p' "$new/log"
+			sed -n 's/^Done /# /p' "$log"
 		else
-			sed 's/^/# /' "$new/log" | tail -n 40
+			sed 's/^/# /' "$log" | tail -n 40
 		fi
 		;;
 	esac

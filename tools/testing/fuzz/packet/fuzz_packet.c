@@ -47,11 +47,23 @@ static unsigned int make_good(u8 *b, unsigned int len)
 	return ih->ihl * 4;
 }
 
+/* The core may ask for a server of what was not taken */
+static void ask(const struct sk_buff *skb)
+{
+	struct ip_vs_iphdr iph;
+	struct ip_vs_dest *dest;
+
+	if (!ip_vs_fill_iph_skb(world.af, skb, false, &iph) || iph.fragoffs)
+		return;
+	dest = ip_vs_mhs_schedule(&world.svc, skb, &iph);
+	WANT(!dest || (dest > world.dest && dest <= world.dest + SERVERS));
+}
+
 static void run(const struct setting *is, const u8 *b, unsigned int len,
 		unsigned int linear, struct outcome *out)
 {
 	static struct net_device dev;
-	static struct rtable route;
+	static struct rtable route = { .dst.dev = &dev };
 	struct nf_hook_state state = {};
 	struct sk_buff skb;
 
@@ -60,7 +72,7 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 	packet_new(&skb, b, len, linear);
 	skb.pkt_type = PACKET_HOST;
 	skb.mark = is->path & PATH_MARK ? 1 : 0;
-	skb.dev = &dev;
+	skb.dev = is->answers & ANSWER_NO_DEVICE ? NULL : &dev;
 	skb._skb_refdst = (unsigned long)&route.dst;
 	if (is->path & PATH_COMPLETE)
 		skb.ip_summed = CHECKSUM_COMPLETE;
@@ -72,6 +84,8 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 	out->verdict = hook_ops()->hook(NULL, &skb, &state);
 	if (!out->taken) {
 		WANT(skb.head);
+		if (out->verdict == NF_ACCEPT)
+			ask(&skb);
 		packet_copy(&skb, out);
 		packet_free(&skb);
 		out->done = skb.ipvs_property;

@@ -83,6 +83,7 @@ struct setting {
 #define ANSWER_DIRECT		0x10	/* the entry leaves packets as they are */
 #define ANSWER_MTU		0x20	/* a route to the server is known */
 #define ANSWER_SUMS		0x40	/* the packet's checksum is right */
+#define ANSWER_NO_DEVICE	0x80	/* it has not passed any yet */
 
 enum kind { KIND_TCP, KIND_UDP, KIND_QUIC, KIND_SCTP };
 

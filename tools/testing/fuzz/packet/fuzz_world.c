@@ -133,6 +133,10 @@ void ip_vs_conn_put(struct ip_vs_conn *cp)
 	__ip_vs_conn_put(cp);
 }
 
+void ip_vs_scheduler_err(struct ip_vs_service *svc, const char *msg)
+{
+}
+
 int mod_timer_pending(struct timer_list *timer, unsigned long expires)
 {
 	return 0;
@@ -337,6 +341,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	mhs->svc = &world.svc;
 	mhs->cnt = (void __percpu *)&world.cnt;
 	servers.head.max = SERVERS + 1;
+	world.svc.sched_data = mhs;
 	world.svc.stats.cpustats = (void __percpu *)&world.stats;
 	if (service & SERVICE_PERSISTENT)
 		world.svc.flags |= IP_VS_SVC_F_PERSISTENT;
