@@ -144,7 +144,7 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
 	@+$(MACHINE)/steps check-harness check-unit check-fuzz style \
 		"check-module KERNEL=6.1" "check-module KERNEL=6.12" \
-		"check-series KERNEL=6.1" \
+		"check-series KERNEL=6.1" "check-kselftest KERNEL=6.1" \
 		"test KERNEL=6.1" "test-core KERNEL=6.12"
 
 .PHONY: check-all
@@ -159,7 +159,7 @@ test: setup	## kselftests in the machine (TESTS="FILE...": only these)
 	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS)
 
 # Where kernels differ: hooks, transmitters, entries, statistics, sysctls
-CORE := basic drain edit frag fwmark limits masq methods names proc \
+CORE := basic drain edit frag fwmark icmp limits masq methods names proc \
 	restart sctp tunnels udp
 
 .PHONY: test-core
@@ -209,6 +209,11 @@ check-module: setup	## build with every warning an error, with sparse, with clan
 check-series: setup	## the patch series, on the source of every kernel (KERNEL=: of one)
 	@$(MACHINE)/tally $(MACHINE)/check-series \
 		$(or $(KERNEL),$(shell $(MACHINE)/setup --list))
+
+.PHONY: check-kselftest
+check-kselftest:	## the series' selftests by kselftest's own runner; check-series comes before
+	@$(MACHINE)/build-module $(machine-kernel)
+	@$(MACHINE)/run --kernel $(machine-kernel) $(MACHINE)/kselftest.sh
 
 .PHONY: check-unit
 check-unit: setup	## unit tests of the tables in user space

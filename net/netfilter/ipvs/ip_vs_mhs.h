@@ -4,7 +4,8 @@
  *	ip_vs_mhs_table.c	slot word, table fill: pure, no IPVS type
  *	ip_vs_mhs_pkt.c		packet path: the hooks, see ip_vs_mhs_pkt.h
  *	ip_vs_mhs_proto.c	packet path: TCP, UDP, QUIC, SCTP
- *	ip_vs_mhs_sched.c	packet path: picks, entries, schedule()
+ *	ip_vs_mhs_sched.c	packet path: which server, schedule()
+ *	ip_vs_mhs_entry.c	packet path: connection entries
  *	ip_vs_mhs_nat.c		packet path: masquerading, the way back
  *	ip_vs_mhs_icmp.c	packet path: ICMP errors
  *	ip_vs_mhs_ctl.c		control path: services, the core's callbacks

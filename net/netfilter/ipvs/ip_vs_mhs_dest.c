@@ -364,7 +364,9 @@ int ip_vs_mhs_servers_grow(struct ip_vs_mhs *mhs, u32 idx)
 	return 0;
 }
 
-/* Is an index about to be free, after the grace period of its server? */
+/* Is an index free, or about to be after the grace period of its server?  Each
+ * server that is known has one.
+ */
 static bool index_is_near(const struct ip_vs_mhs *mhs)
 {
 	u32 known = mhs->n_listed;
@@ -372,7 +374,7 @@ static bool index_is_near(const struct ip_vs_mhs *mhs)
 
 	list_for_each_entry(s, &mhs->gone, list)
 		known++;
-	return bitmap_weight(mhs->idx_map, MHS_IDX_MAX + 1) > known;
+	return known < MHS_IDX_MAX;
 }
 
 /* Know the server @dest: new, or deleted a while ago and back */

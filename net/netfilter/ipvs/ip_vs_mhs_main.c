@@ -280,7 +280,6 @@ static void mhs_stand_in(char *name)
 
 	if (mhs_named(name))
 		return;
-	*sched = ip_vs_mhs_scheduler;
 	sched->name = name;
 	INIT_LIST_HEAD(&sched->n_list);
 	if (register_ip_vs_scheduler(sched)) {
@@ -297,6 +296,9 @@ static int mhs_register(void)
 	unsigned int i;
 	int err;
 
+	/* copied before it is in anybody's list */
+	for (i = 0; i < mhs_names_n; i++)
+		mhs_standins[i] = ip_vs_mhs_scheduler;
 	err = register_ip_vs_scheduler(&ip_vs_mhs_scheduler);
 	if (err)
 		return err;

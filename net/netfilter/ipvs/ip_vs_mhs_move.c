@@ -5,7 +5,8 @@
  * in the module's scratch space and then walks the slots, word by word, under
  * the packets: ip_vs_mhs_slot_change() says what becomes of each.  Rebuilds
  * may take a fifth of one CPU at most: a change that comes sooner waits for
- * the work.  Until then schedule() passes over servers out of service.
+ * the work, but not beyond the next merge.  Until then schedule() passes over
+ * servers out of service.
  *
  * The work also moves the slots through hold and pin.  Four clocks tick, each
  * with its own period, and one walk serves all that are due:
@@ -418,7 +419,8 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 	if (!ticks && !over)
 		return;
 	/* A server that is back in time gets its slots before they merge */
-	if (ticks & MHS_TICK_PIN && mhs->dirty)
+	if (ticks & MHS_TICK_PIN && mhs->dirty &&
+	    mhs->census.stage_max == MHS_STAGE_LAST)
 		mhs_build(mhs);
 	mutex_lock(&scratch->lock);
 	mhs_walk(mhs, NULL, ticks);

@@ -2,9 +2,9 @@
 /* IPVS stateless Maglev scheduler: the packet path.
  *
  * The hooks stand in front of the core's own.  They send the packets of
- * flows that need no connection entry and pass the rest to the core,
- * which then finds the entry or makes one with the server that
- * ip_vs_mhs_schedule() names:
+ * flows that need no connection entry, and those of entries as far as sending
+ * is all there is to do.  The rest they pass to the core, which then finds the
+ * entry or makes one with the server that ip_vs_mhs_schedule() names:
  *
  *	packet to a service of ours
  *	  |
@@ -47,8 +47,16 @@
 /* Older flows of these servers are held, then cut */
 #define MHS_SRV_NO_PIN	(MHS_SRV_GONE | MHS_SRV_STATEFUL | MHS_SRV_FROZEN)
 
-static unsigned int mhs_send(struct ip_vs_conn *carrier,
-			     struct ip_vs_mhs_packet *p)
+/**
+ * ip_vs_mhs_send() - send a packet to the server of a carrier
+ * @carrier: the carrier
+ * @p: a request
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the verdict of the hook.
+ */
+unsigned int ip_vs_mhs_send(struct ip_vs_conn *carrier,
+			    struct ip_vs_mhs_packet *p)
 {
 	if (IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
 		ip_vs_mhs_request(p->skb, p->af, &p->iph);
@@ -62,54 +70,7 @@ static unsigned int mhs_xmit(struct ip_vs_mhs *mhs, struct ip_vs_conn *carrier,
 	ip_vs_mhs_count(mhs, kind);
 	ip_vs_mhs_stats(mhs, carrier->dest, p->skb,
 			p->fresh ? MHS_STAT_IN | MHS_STAT_CONN : MHS_STAT_IN);
-	return mhs_send(carrier, p);
-}
-
-/* May the packet of an entry be sent from here, so that nobody looks it up a
- * second time?  Where sending and counting is all that the core would do: not
- * when it masquerades, makes conntrack state, keeps other directors informed or
- * has a persistent client's template to look after.
- */
-static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
-			    const struct ip_vs_conn *cp)
-{
-	unsigned int method = IP_VS_FWD_METHOD(cp);
-
-	return (method == IP_VS_CONN_F_DROUTE ||
-		method == IP_VS_CONN_F_TUNNEL) &&
-	       !(cp->flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
-	       !cp->control &&
-	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
-}
-
-/* Send it, and give back the reference to the entry */
-static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
-				   struct ip_vs_mhs_packet *p,
-				   struct ip_vs_conn *cp, u32 stats)
-{
-	unsigned int verdict;
-
-	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
-	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
-	verdict = cp->packet_xmit(p->skb, cp, p->pd->pp, &p->iph);
-	/* the sync daemon may begin later */
-	atomic_inc(&cp->in_pkts);
-	ip_vs_conn_put(cp);	/* restarts its timer */
-	return verdict;
-}
-
-/* The first packet of an entry that was made for it: @stats is what the core
- * does not count
- */
-static unsigned int mhs_entry_first(struct ip_vs_mhs *mhs,
-				    struct ip_vs_mhs_packet *p,
-				    struct ip_vs_conn *cp, u32 stats)
-{
-	if (mhs_entry_plain(mhs, cp))
-		return mhs_entry_send(mhs, p, cp, stats | MHS_STAT_IN);
-	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
-	ip_vs_conn_put(cp);
-	return NF_ACCEPT;
+	return ip_vs_mhs_send(carrier, p);
 }
 
 /* A new flow that gets an entry from the core.  Persistence may take the
@@ -134,130 +95,6 @@ static bool mhs_needs_entry(const struct ip_vs_mhs_server *s,
 	       (state & MHS_SRV_NAT && ip_vs_mhs_is_local(p));
 }
 
-/* A new flow of a client whose earlier one, with the same port, has left an
- * entry that leads to a server out of service: end that entry and decide
- * anew.  The new entry is found first, the old one expires at once.
- */
-static unsigned int mhs_redecide(struct ip_vs_mhs *mhs,
-				 struct ip_vs_mhs_packet *p, u32 *slot,
-				 struct ip_vs_conn *cp)
-{
-	u32 w = ip_vs_mhs_slot_read(slot);
-	struct ip_vs_service *svc = READ_ONCE(mhs->svc);
-	struct ip_vs_mhs_server *s = NULL;
-	struct ip_vs_conn *made = NULL;
-
-	if (svc)
-		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
-				   svc->flags);
-	if (s && ip_vs_mhs_may_track(mhs, p->quic))
-		made = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
-	if (made) {
-		ip_vs_conn_put(made);
-		mod_timer_pending(&cp->timer, jiffies);
-		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
-		ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_CONN);
-	}
-	__ip_vs_conn_put(cp);
-	return NF_ACCEPT;
-}
-
-/* May a new flow leave the entry of its predecessor?  When the server is gone,
- * or takes no new flows and the predecessor has ended.
- */
-static bool mhs_entry_stale(const struct ip_vs_mhs *mhs,
-			    const struct ip_vs_mhs_packet *p,
-			    const struct ip_vs_conn *cp,
-			    const struct ip_vs_dest *dest, bool listed)
-{
-	if (!p->fresh || cp->control || dest->vfwmark != mhs->fwmark)
-		return false;
-	if (!listed)
-		return true;
-	return p->iph.protocol == IPPROTO_TCP && !atomic_read(&dest->weight) &&
-	       cp->state != IP_VS_TCP_S_ESTABLISHED;
-}
-
-/* Must plain UDP leave an entry, from another scheduler say?  When the server
- * is out of service: its clients would never notice.
- */
-static bool mhs_entry_leave(const struct ip_vs_mhs *mhs,
-			    const struct ip_vs_mhs_packet *p,
-			    const struct ip_vs_conn *cp)
-{
-	const struct ip_vs_dest *dest = cp->dest;
-
-	if (!p->lone || cp->control || !dest || dest->vfwmark != mhs->fwmark)
-		return false;
-	return !ip_vs_mhs_dest_listed(dest) || !atomic_read(&dest->weight);
-}
-
-/* The server of @dest: as a rule the slot names it */
-static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
-					      const u32 *slot,
-					      const struct ip_vs_dest *dest)
-{
-	u32 w = ip_vs_mhs_slot_read(slot);
-	struct ip_vs_mhs_servers *servers;
-	struct ip_vs_mhs_server *s;
-	u32 i;
-
-	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
-	if (s && s->dest == dest)
-		return s;
-	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
-	if (s && s->dest == dest)
-		return s;
-	servers = rcu_dereference(mhs->servers);
-	for (i = 0; i < servers->max; i++) {
-		s = rcu_dereference(servers->s[i]);
-		if (s && s->dest == dest)
-			return s;
-	}
-	return NULL;
-}
-
-/* The packet has an entry, with a reference that is ours */
-static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
-				 struct ip_vs_mhs_packet *p, u32 *slot,
-				 struct ip_vs_conn *cp)
-{
-	struct ip_vs_dest *dest = cp->dest;
-	struct ip_vs_mhs_server *s;
-	struct ip_vs_conn *carrier;
-	unsigned int verdict;
-	bool listed;
-
-	ip_vs_mhs_slot_track(slot);
-	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
-	if (!dest)
-		goto core;
-
-	listed = ip_vs_mhs_dest_listed(dest);
-	if (mhs_entry_stale(mhs, p, cp, dest, listed))
-		return mhs_redecide(mhs, p, slot, cp);
-	/* The core has more to say about a SYN to a flow that seems to be over */
-	if (listed && !p->fresh && mhs_entry_plain(mhs, cp))
-		return mhs_entry_send(mhs, p, cp, MHS_STAT_IN);
-	if (listed || sysctl_expire_nodest_conn(mhs->ipvs))
-		goto core;
-
-	/* The core drops packets to a deleted server.  While its older flows
-	 * are held, those that have an entry go on like those that have none.
-	 */
-	s = mhs_server_of(mhs, slot, dest);
-	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_FWD_METHOD(cp))
-		goto core;
-	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
-	verdict = mhs_send(carrier, p);
-	ip_vs_conn_put(cp);	/* restarts its timer */
-	return verdict;
-core:
-	__ip_vs_conn_put(cp);
-	return NF_ACCEPT;
-}
-
 /* A new flow in an unstable slot gets an entry.  The core would make it too,
  * but drop the packet if it cannot.  Without one, above the limit or for want
  * of memory, the flow goes where its next packets will go.
@@ -280,7 +117,7 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
 		if (cp) {
 			ip_vs_mhs_count(mhs, MHS_CNT_NEW);
-			return mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
+			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 		}
 	}
 	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
@@ -300,8 +137,8 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 {
 	unsigned int flags = READ_ONCE(mhs->svc)->flags;
 	enum ip_vs_mhs_cnt kind = MHS_CNT_STATELESS;
+	struct ip_vs_conn *carrier, *cp;
 	struct ip_vs_mhs_server *s;
-	struct ip_vs_conn *carrier;
 
 	s = ip_vs_mhs_pick_lone(mhs, slot, w, flags);
 	if (!s)
@@ -311,8 +148,13 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 							 MHS_CNT_CAND;
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || mhs_needs_entry(s, p) ||
-	    (READ_ONCE(s->state) & MHS_SRV_NAT && !ip_vs_mhs_slot_names(s, w)))
+	    (READ_ONCE(s->state) & MHS_SRV_NAT && !ip_vs_mhs_slot_names(s, w))) {
+		cp = p->left && !(flags & IP_VS_SVC_F_ONEPACKET) ?
+		     ip_vs_mhs_entry_anew(mhs, p, slot, s) : NULL;
+		if (cp)
+			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 		return mhs_to_core(slot);
+	}
 	/* like the core, which makes an entry for each */
 	p->fresh = flags & IP_VS_SVC_F_ONEPACKET;
 	return mhs_xmit(mhs, carrier, p, kind);
@@ -372,7 +214,7 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 	if (ip_vs_mhs_slot_pinning(w)) {
 		cp = mhs_pin(mhs, p, slot, s);
 		if (cp)
-			return mhs_entry_first(mhs, p, cp, 0);
+			return ip_vs_mhs_entry_first(mhs, p, cp, 0);
 	}
 	/* Flows that need an entry have one or are nobody's */
 	if (state & MHS_SRV_STATEFUL ||
@@ -416,7 +258,8 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 {
 	bool unsure = ip_vs_mhs_mark_unsure(mhs, p->mark);
 	struct ip_vs_service *svc;
-	bool settling, persistent;
+	bool settling, persistent, may_leave;
+	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *cp;
 	u32 *slot, w;
 
@@ -430,14 +273,17 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 
 	if (ip_vs_mhs_slot_tracked(w) || settling || persistent || unsure ||
 	    ip_vs_mhs_backup(mhs->ipvs)) {
-		cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb,
-					     &p->iph);
-		if (cp && !mhs_entry_leave(mhs, p, cp))
-			return mhs_in_entry(mhs, p, slot, cp);
-		if (cp) {
-			mod_timer_pending(&cp->timer, jiffies);
-			__ip_vs_conn_put(cp);
-		}
+		may_leave = svc && !(p->lone && (persistent || unsure));
+		cp = ip_vs_mhs_entry_find(mhs, p, may_leave);
+		if (cp)
+			return ip_vs_mhs_in_entry(mhs, p, slot, cp);
+	}
+	if (p->fresh && p->left) {
+		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
+				   svc->flags);
+		cp = s ? ip_vs_mhs_entry_anew(mhs, p, slot, s) : NULL;
+		if (cp)
+			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 	}
 	if ((p->fresh && settling) ||
 	    ((p->fresh || p->lone) && (!svc || persistent || unsure)))

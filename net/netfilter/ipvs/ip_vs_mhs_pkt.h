@@ -3,7 +3,8 @@
  *
  *	ip_vs_mhs_pkt.c		the hooks; a request and what becomes of it
  *	ip_vs_mhs_proto.c	does it begin a flow? TCP, UDP, QUIC, SCTP
- *	ip_vs_mhs_sched.c	which server; entries; schedule()
+ *	ip_vs_mhs_sched.c	which server; schedule()
+ *	ip_vs_mhs_entry.c	connection entries: made, or found
  *	ip_vs_mhs_nat.c		masquerading: the way back
  *	ip_vs_mhs_icmp.c	errors about flows that have no entry
  *
@@ -32,6 +33,7 @@
  * @ends: ends one: RST, FIN, ABORT, SHUTDOWN; makes no entry
  * @lone: see ip_vs_mhs_is_lone(); set when the service is known
  * @quic: QUIC, by its port
+ * @left: has left an entry, which is about to expire
  */
 struct ip_vs_mhs_packet {
 	struct sk_buff		*skb;
@@ -47,6 +49,7 @@ struct ip_vs_mhs_packet {
 	bool			ends;
 	bool			lone;
 	bool			quic;
+	bool			left;
 };
 
 /* What to add to the statistics that ipvsadm shows */
@@ -61,10 +64,6 @@ bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
 /* sched */
 void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 		     const struct sk_buff *skb, u32 what);
-bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic);
-struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p, u32 *slot,
-					struct ip_vs_dest *dest);
 struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
 					const u32 *slot, u32 idx,
 					unsigned int flags);
@@ -72,7 +71,27 @@ struct ip_vs_mhs_server *ip_vs_mhs_pick_lone(const struct ip_vs_mhs *mhs,
 					     const u32 *slot, u32 w,
 					     unsigned int flags);
 
+/* entry */
+bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic);
+struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p, u32 *slot,
+					struct ip_vs_dest *dest);
+unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
+				   struct ip_vs_mhs_packet *p,
+				   struct ip_vs_conn *cp, u32 stats);
+struct ip_vs_conn *ip_vs_mhs_entry_find(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p,
+					bool may_leave);
+struct ip_vs_conn *ip_vs_mhs_entry_anew(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p, u32 *slot,
+					const struct ip_vs_mhs_server *s);
+unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
+				struct ip_vs_mhs_packet *p, u32 *slot,
+				struct ip_vs_conn *cp);
+
 /* pkt */
+unsigned int ip_vs_mhs_send(struct ip_vs_conn *carrier,
+			    struct ip_vs_mhs_packet *p);
 struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
 				    u32 mark, u16 protocol,
 				    const union nf_inet_addr *addr,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: which server, with or without an entry.
+/* IPVS stateless Maglev scheduler: which server.
  *
- * The server of a new flow, entries for the flows that need one, and the
- * statistics of those that do not.  schedule() is what the core calls.
+ * The server of a new flow, and the statistics of flows that the core does not
+ * see.  schedule() is what the core calls.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -53,80 +53,6 @@ void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 		u64_stats_update_end(&s[i]->syncp);
 	}
 	local_bh_enable();
-}
-
-/**
- * ip_vs_mhs_may_track() - may the service have one more entry?
- * @mhs: the service
- * @quic: for a QUIC flow, whose packets prove nothing: a limit of its own
- *
- * Entries die without a word to us, so they are counted anew when those made
- * since the last count could exceed the limit, at most some 20 times a second.
- *
- * Context: softirq or process, under RCU.
- * Return: true if an entry may be made; it is counted as made.
- */
-bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
-{
-	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
-				  READ_ONCE(mhs->net->max_entries);
-	struct ip_vs_mhs_room *room = &mhs->room[quic];
-	struct ip_vs_mhs_servers *servers;
-	u64 n = 0;
-	u32 i;
-
-	if (atomic_read(&room->made) >= READ_ONCE(room->left) ||
-	    READ_ONCE(room->of) != max) {
-		if (time_before(jiffies, READ_ONCE(room->recount_at)) ||
-		    !spin_trylock_bh(&mhs->recount_lock))
-			return false;
-		servers = rcu_dereference(mhs->servers);
-		for (i = 0; i < servers->max; i++) {
-			const struct ip_vs_mhs_server *s;
-
-			s = rcu_dereference(servers->s[i]);
-			if (s)
-				n += ip_vs_mhs_dest_entries(s->dest);
-		}
-		n = min_t(u64, n, max);
-		atomic_set(&room->made, 0);
-		WRITE_ONCE(room->left, max - n);
-		WRITE_ONCE(room->of, max);
-		WRITE_ONCE(room->recount_at, jiffies + HZ / 20 + 1);
-		spin_unlock_bh(&mhs->recount_lock);
-	}
-	return atomic_inc_return(&room->made) <= READ_ONCE(room->left);
-}
-
-/**
- * ip_vs_mhs_make_entry() - make an entry where the core will find it
- * @mhs: the service
- * @p: a packet of the flow
- * @slot: its slot
- * @dest: where the entry leads
- *
- * Context: softirq or process, under RCU.
- * Return: the entry with a reference, NULL when there is no memory, or no room
- *	in the core's table.
- */
-struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p, u32 *slot,
-					struct ip_vs_dest *dest)
-{
-	struct ip_vs_conn_param param;
-	struct ip_vs_conn *cp;
-
-	/* Before the entry exists: a packet that could find it looks for it */
-	ip_vs_mhs_slot_track(slot);
-	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
-			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
-			      &param);
-	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
-			    dest->port ? dest->port : p->dport, 0, dest,
-			    p->mark);
-	if (!cp)
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-	return cp;
 }
 
 /* Can @s take a new flow? */

@@ -36,6 +36,8 @@ class Kernel:
         self.module = self.root / module / "ip_vs_mhs.ko"
         # written by build-uml alone
         self.backend = "uml" if (self.root / "karch").exists() else "qemu"
+        append = self.root / "append"
+        self.append = append.read_text().split() if append.exists() else []
 
 
 class Machine:
@@ -158,7 +160,7 @@ class Uml(Machine):
                 f"init={HERE / 'uml' / 'init'}", f"machine={self.directory}",
                 "seccomp=on", "con=null", console, "loglevel=5",
                 "panic_on_warn=1", "panic=-1", "printk.devkmsg=on",
-                "printk.time=1", *self.append]
+                "printk.time=1", *self.kernel.append, *self.append]
 
     def environment(self):
         """Its memory is a file there."""

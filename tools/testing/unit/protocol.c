@@ -446,13 +446,20 @@ static u32 ticks_due(const struct protocol *s, bool *over)
 	return ticks;
 }
 
+static bool slot_at_last(u32 w)
+{
+	return ip_vs_mhs_slot_pinning(w) &&
+	       ip_vs_mhs_slot_stage(w) == MHS_STAGE_LAST;
+}
+
 static bool tick(const struct rules *r, struct protocol *s)
 {
 	bool over;
 	u32 ticks = ticks_due(s, &over);
 
 	if ((!ticks && !over) || s->walking ||
-	    (ticks & MHS_TICK_PIN && s->dirty && !r->merges_unbuilt))
+	    (ticks & MHS_TICK_PIN && s->dirty && any_slot(s, slot_at_last) &&
+	     !r->merges_unbuilt))
 		return false;
 	if (ticks & MHS_TICK_HOLD)
 		s->hold_due = 1;

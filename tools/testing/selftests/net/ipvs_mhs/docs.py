@@ -39,8 +39,8 @@ ELSEWHERE = {
     r"qdisc_tool protect --until-port 443 -- systemctl restart nginx$":
         (f"{QDISC}/servers.py", "with nginx as a process"),
     r"make ": (None, "it would run this test; the target must exist"),
-    r"apt-get install linux-headers-amd64$":
-        (None, "make setup unpacks headers by its own list of packages"),
+    r"apt-get install build-essential dkms ipvsadm linux-headers-amd64$":
+        ("tools/testing/packages/check", "by the package's dependencies"),
     r"mokutil ": (None, "needs firmware with Secure Boot"),
     r"reboot$": (None, "it ends the machine"),
     r"depmod$": (None, "writes the host's index of modules; make install "
@@ -48,8 +48,8 @@ ELSEWHERE = {
 }
 # pattern of the first line of a block that is no commands: what it is
 TEXTS = {
-    r"mh {6}mhs$": "what make demo prints",
-    r"\d+ passed, \d+ failed .*the harness": "what make check printed",
+    r"servers change {2}": "a picture",
+    r"SERVICE {4}": "what mhsstat show prints",
     r"m \* F \* ": "a formula",
     r"count by \(protocol, service\)": "for Prometheus, as on the dashboard",
     r"ingress, for what arrives ": "a picture",

@@ -11,7 +11,9 @@ and answers each by one line of key=value pairs:
     errors KIND     as if a router on the client's side could not deliver the
                     servers' packets of these flows: frag, port, ttl
     unknown         the same about a service that does not exist
-    bad             malformed messages about some of these flows
+    bad [SET]       malformed messages about some of these flows; SET may be
+                    doubtful, only those in which some kernels' IPVS sees a
+                    flow all the same, or clear, all but these
     close, quit
 
 flows, lost (no answer to open or ask), sent, and of the errors sent: right (at
@@ -80,6 +82,14 @@ class Flow:
         number, code, info = KINDS[kind][self.v6]
         return netlab.icmp(self.router, self.vip, number, code, info, quoted)
 
+    def doubtful(self, stamp):
+        """A header of the other IP version, a fragment without ports"""
+        q = self.quoted(stamp)
+        quotes = [bytes([q[0] ^ 0x20]) + q[1:]]
+        if not self.v6:
+            quotes.append(q[:6] + b"\x00\x10" + q[8:])
+        return [self.error("frag", quote) for quote in quotes]
+
     def bad(self, stamp):
         """Messages that are about nothing, or not to be understood"""
         q = self.quoted(stamp)
@@ -91,7 +101,7 @@ class Flow:
             turned[12:20] = q[16:20] + q[12:16]
         turned[hlen:hlen + 4] = q[hlen + 2:hlen + 4] + q[hlen:hlen + 2]
         quotes = [b"", q[:1], q[:10], q[:hlen], q[:hlen + 2], bytes(turned),
-                  bytes([q[0] ^ 0x20]) + q[1:], b"\0" * 64, b"\xff" * 64]
+                  b"\0" * 64, b"\xff" * 64]
         if self.v6:
             for proto, rest in ((99, q[40:]), (44, struct.pack(
                     "!BBHI", 6, 0, 8 << 3, 1) + q[40:]), (0, b"\6\xff" + b"\0" * 6),
@@ -100,7 +110,6 @@ class Flow:
         else:
             for ihl in (0, 4, 6, 15):
                 quotes.append(bytes([0x40 | ihl]) + q[1:])
-            quotes.append(q[:6] + b"\x00\x10" + q[8:])
             quotes.append(q[:9] + b"\x63" + q[10:])
         messages = [self.error("frag", quote) for quote in quotes]
         # not an error at all; and cut short
@@ -192,13 +201,16 @@ class Lab:
     def unknown(self):
         self.errors("port", 7)
 
-    def bad(self):
+    def bad(self, which="all"):
         """None may arrive at a server"""
         for ear in self.ears:
             while select.select([ear], [], [], 0)[0]:
                 ear.recv(2000)
         for flow in self.flows[::8]:
-            for packet in flow.bad(self.stamp):
+            packets = [] if which == "doubtful" else flow.bad(self.stamp)
+            if which != "clear":
+                packets += flow.doubtful(self.stamp)
+            for packet in packets:
                 self.send(flow.vip, packet)
                 self.sent += 1
         while ready := select.select(list(self.ears), [], [], 1)[0]:

@@ -18,7 +18,7 @@ readonly KSFT_PASS=0 KSFT_FAIL=1 KSFT_SKIP=4
 here=${BASH_SOURCE[0]%/*}
 [[ $here = /* ]] || here=$PWD/$here
 work=$(mktemp -d)
-tests_total=0 tests_failed=0 defers=()
+planned="" tests_total=0 tests_failed=0 defers=()
 unload_at_end="" lab_pid=""
 declare -A net_dirs=()
 # Limits of waiting are for hangs: more patience where time is emulated
@@ -32,6 +32,7 @@ fi
 
 # plan N: print the head of the report
 plan() {
+	planned=$1
 	echo "KTAP version 1"
 	echo "1..$1"
 }
@@ -89,8 +90,9 @@ defer() {
 	defers+=("$(printf '%q ' "$@")")
 }
 
+# finish: it is over; a test with a plan has failed unless it was kept
 finish() {
-	local i
+	local status=$? i
 
 	trap - EXIT INT TERM
 	for ((i = ${#defers[@]} - 1; i >= 0; i--)); do
@@ -99,7 +101,9 @@ finish() {
 	lab_stop
 	[ -z "$unload_at_end" ] || unload_module
 	rm -rf "$work"
-	[ "$tests_failed" -eq 0 ] || exit $KSFT_FAIL
+	[ -n "$planned" ] || exit "$status"
+	[ "$tests_failed" -eq 0 ] && [ "$tests_total" -eq "$planned" ] ||
+		exit $KSFT_FAIL
 	exit $KSFT_PASS
 }
 trap finish EXIT

@@ -18,7 +18,9 @@ now() {
 	echo "${up::-2}.${up: -2}"
 }
 
-# cell REUSE EXPIRE SCHEDULER...: slow, failed and wrong connections
+# cell REUSE EXPIRE SCHEDULER...: slow, failed and wrong connections; what
+# $meanwhile does happens first
+meanwhile=:
 cell() {
 	local t
 
@@ -35,6 +37,7 @@ cell() {
 		--ports "$ports-$((ports + 19))"
 	flow_send c churn 3600
 	until_more 25 opened cl
+	$meanwhile
 	weight 1 0
 	t=$(now)
 	until_more 20 opened cl
@@ -51,7 +54,14 @@ cell() {
 	dr ipvsadm -C
 }
 
-plan 26
+# no_room: mhs takes over from mh, and may make no entry
+no_room() {
+	sysctls dr net.ipv4.vs.mhs.max_entries=0
+	dr ipvsadm -E -t $VIP4:80 -s mhs
+	wait_settled
+}
+
+plan 29
 load_module
 setup_net 2
 windows 3600000 3600000
@@ -68,6 +78,14 @@ for reuse in 0 1 2; do
 		note "$after connections after the change"
 	done
 done
+
+# An entry in the place of another is not one more
+meanwhile=no_room
+cell 0 0 mh -b mh-port,mh-fallback
+meanwhile=:
+check_cmp "max_entries=0: the server was met before" "$met" -gt "$wrong"
+check "max_entries=0: no connection to it after" 0 "$wrong"
+check "max_entries=0: none slow, none failed" "0 0" "$slow $failed"
 
 # mh with its fallback flag, else it refuses the server's share at once
 cell 0 0 mh -b mh-port,mh-fallback

@@ -31,7 +31,7 @@ moved() {
 	check_cmp "$1, and few others" $((n - $2)) -le 15
 }
 
-plan 50
+plan 55
 load_module
 setup_net 4
 dgram_servers $PORT
@@ -150,3 +150,29 @@ pair ping
 check "mhs after mh: they leave the entries of that server" "0 0" \
 	"$(sum lost) $(sum s2)"
 dr ipvsadm -C
+
+# Servers at a threshold: flows have entries, and leave a server all the same.
+for sched in mhs "mh -b mh-port"; do
+	pair close
+	# shellcheck disable=SC2086
+	pair_services "1 2" $sched
+	pair_edit -e 1 -g -w 1 -x 1000
+	pair_edit -e 2 -g -w 1 -x 1000
+	base=$(conns)
+	pair open 50
+	pair ping
+	mine=$(sum s1)
+	made=$(($(conns) - base))
+	pair_edit -e 1 -g -w 0 -x 1000
+	pair ping
+	if [ "$sched" = mhs ]; then
+		check_cmp "threshold: s1 has some" "$mine" -gt 20
+		check "threshold: each flow has an entry" 100 $made
+		check "threshold, weight 0: none stays" 0 "$(sum s1)"
+		check "threshold, weight 0: all are served" "0 0 100" \
+			"$(sum lost) $(sum refused) $(sum s2)"
+	else
+		check "control: with mh they stay" "$mine" "$(sum s1)"
+	fi
+	dr ipvsadm -C
+done

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: connection entries.
+ *
+ * May one be made, and what becomes of a packet that has one.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/module.h>
+
+#include "ip_vs_mhs_pkt.h"
+
+typedef int (*mhs_xmit_t)(struct sk_buff *skb, struct ip_vs_conn *cp,
+			  struct ip_vs_protocol *pp, struct ip_vs_iphdr *iph);
+
+/**
+ * ip_vs_mhs_may_track() - may the service have one more entry?
+ * @mhs: the service
+ * @quic: for a QUIC flow, whose packets prove nothing: a limit of its own
+ *
+ * Entries die without a word to us, so they are counted anew when those made
+ * since the last count could exceed the limit, at most some 20 times a second.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: true if an entry may be made; it is counted as made.
+ */
+bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
+{
+	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
+				  READ_ONCE(mhs->net->max_entries);
+	struct ip_vs_mhs_room *room = &mhs->room[quic];
+	struct ip_vs_mhs_servers *servers;
+	u64 n = 0;
+	u32 i;
+
+	if (atomic_read(&room->made) >= READ_ONCE(room->left) ||
+	    READ_ONCE(room->of) != max) {
+		if (time_before(jiffies, READ_ONCE(room->recount_at)) ||
+		    !spin_trylock_bh(&mhs->recount_lock))
+			return false;
+		servers = rcu_dereference(mhs->servers);
+		for (i = 0; i < servers->max; i++) {
+			const struct ip_vs_mhs_server *s;
+
+			s = rcu_dereference(servers->s[i]);
+			if (s)
+				n += ip_vs_mhs_dest_entries(s->dest);
+		}
+		n = min_t(u64, n, max);
+		atomic_set(&room->made, 0);
+		WRITE_ONCE(room->left, max - n);
+		WRITE_ONCE(room->of, max);
+		WRITE_ONCE(room->recount_at, jiffies + HZ / 20 + 1);
+		spin_unlock_bh(&mhs->recount_lock);
+	}
+	return atomic_inc_return(&room->made) <= READ_ONCE(room->left);
+}
+
+/**
+ * ip_vs_mhs_make_entry() - make an entry where the core will find it
+ * @mhs: the service
+ * @p: a packet of the flow
+ * @slot: its slot
+ * @dest: where the entry leads
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the entry with a reference, NULL when there is no memory, or no room
+ *	in the core's table.
+ */
+struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p, u32 *slot,
+					struct ip_vs_dest *dest)
+{
+	struct ip_vs_conn_param param;
+	struct ip_vs_conn *cp;
+
+	/* Before the entry exists: a packet that could find it looks for it */
+	ip_vs_mhs_slot_track(slot);
+	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
+			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
+			      &param);
+	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
+			    dest->port ? dest->port : p->dport, 0, dest,
+			    p->mark);
+	if (!cp)
+		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+	return cp;
+}
+
+/* May the packet of an entry be sent from here, so that nobody looks it up a
+ * second time?  Where sending and counting is all that the core would do: not
+ * when it masquerades, makes conntrack state, keeps other directors informed or
+ * has a persistent client's template to look after.
+ */
+static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
+			    const struct ip_vs_conn *cp)
+{
+	unsigned int method = IP_VS_FWD_METHOD(cp);
+
+	return (method == IP_VS_CONN_F_DROUTE ||
+		method == IP_VS_CONN_F_TUNNEL) &&
+	       !(cp->flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
+	       !cp->control &&
+	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
+}
+
+/* Send it, and give back the reference to the entry.  An entry that the sync
+ * daemon is binding to its server, under the packets, has no transmitter for
+ * a moment: the core knows what to do then.
+ */
+static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
+				   struct ip_vs_mhs_packet *p,
+				   struct ip_vs_conn *cp, u32 stats)
+{
+	mhs_xmit_t xmit = READ_ONCE(cp->packet_xmit);
+	unsigned int verdict;
+
+	if (unlikely(!xmit)) {
+		__ip_vs_conn_put(cp);
+		return NF_ACCEPT;
+	}
+	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
+	/* the sync daemon may begin later */
+	atomic_inc(&cp->in_pkts);
+	ip_vs_conn_put(cp);	/* restarts its timer */
+	return verdict;
+}
+
+/**
+ * ip_vs_mhs_entry_first() - the packet that an entry was made for
+ * @mhs: the service
+ * @p: the packet
+ * @cp: its entry, with a reference that is given back
+ * @stats: MHS_STAT_*, what the core does not count
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the verdict of the hook.
+ */
+unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
+				   struct ip_vs_mhs_packet *p,
+				   struct ip_vs_conn *cp, u32 stats)
+{
+	if (mhs_entry_plain(mhs, cp))
+		return mhs_entry_send(mhs, p, cp, stats | MHS_STAT_IN);
+	if (stats)
+		ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+	ip_vs_conn_put(cp);
+	return NF_ACCEPT;
+}
+
+/* Must a packet leave its entry?  A new flow that of its predecessor, whose
+ * client has used the same port, when the server is gone, or takes no new flows
+ * and the predecessor has ended.  Plain UDP one from another scheduler, say,
+ * when the server is out of service: its clients would never notice.
+ */
+static bool mhs_entry_leave(const struct ip_vs_mhs_packet *p,
+			    const struct ip_vs_conn *cp, u32 fwmark)
+{
+	const struct ip_vs_dest *dest = cp->dest;
+
+	if (!(p->fresh || p->lone) || !dest || cp->control ||
+	    dest->vfwmark != fwmark)
+		return false;
+	if (!ip_vs_mhs_dest_listed(dest))
+		return true;
+	if (atomic_read(&dest->weight))
+		return false;
+	return p->lone || (p->iph.protocol == IPPROTO_TCP &&
+			   cp->state != IP_VS_TCP_S_ESTABLISHED);
+}
+
+/* The server of @dest: as a rule the slot names it */
+static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
+					      const u32 *slot,
+					      const struct ip_vs_dest *dest)
+{
+	u32 w = ip_vs_mhs_slot_read(slot);
+	struct ip_vs_mhs_servers *servers;
+	struct ip_vs_mhs_server *s;
+	u32 i;
+
+	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	if (s && s->dest == dest)
+		return s;
+	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
+	if (s && s->dest == dest)
+		return s;
+	servers = rcu_dereference(mhs->servers);
+	for (i = 0; i < servers->max; i++) {
+		s = rcu_dereference(servers->s[i]);
+		if (s && s->dest == dest)
+			return s;
+	}
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_entry_find() - the entry of a packet
+ * @mhs: the service
+ * @p: the packet
+ * @may_leave: we decide where it goes then
+ *
+ * A new flow and plain UDP do not follow the entry of a server out of service:
+ * it expires at once.  Until it has, the core would find it, unless another
+ * stands before it: see ip_vs_mhs_entry_anew().
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the entry with a reference, or NULL; then @p->left says whether the
+ *	packet has left one.
+ */
+struct ip_vs_conn *ip_vs_mhs_entry_find(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p,
+					bool may_leave)
+{
+	struct ip_vs_conn *cp;
+
+	cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
+	if (!cp || !may_leave || !mhs_entry_leave(p, cp, mhs->fwmark))
+		return cp;
+	p->left = true;
+	mod_timer_pending(&cp->timer, jiffies);
+	__ip_vs_conn_put(cp);
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_entry_anew() - an entry for a packet that has left one
+ * @mhs: the service
+ * @p: the packet
+ * @slot: its slot
+ * @s: where to
+ *
+ * It takes the place of the old one, so no limit holds for it.  It stands before
+ * that in the core's table, but for a moment while newer kernels resize it.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the entry with a reference, NULL when there is no memory, or no room
+ *	in the core's table.
+ */
+struct ip_vs_conn *ip_vs_mhs_entry_anew(struct ip_vs_mhs *mhs,
+					struct ip_vs_mhs_packet *p, u32 *slot,
+					const struct ip_vs_mhs_server *s)
+{
+	struct ip_vs_conn *cp;
+
+	cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+	if (cp)
+		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+	return cp;
+}
+
+/**
+ * ip_vs_mhs_in_entry() - what becomes of a packet that has an entry
+ * @mhs: the service
+ * @p: the packet
+ * @slot: its slot
+ * @cp: its entry, with a reference that is given back
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the verdict of the hook.
+ */
+unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
+				struct ip_vs_mhs_packet *p, u32 *slot,
+				struct ip_vs_conn *cp)
+{
+	struct ip_vs_dest *dest = cp->dest;
+	struct ip_vs_mhs_server *s;
+	struct ip_vs_conn *carrier;
+	bool listed, opens;
+	unsigned int verdict;
+
+	ip_vs_mhs_slot_track(slot);
+	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
+	if (!dest)
+		goto core;
+
+	listed = ip_vs_mhs_dest_listed(dest);
+	/* The core has more to say about a SYN to a flow that seems to be over,
+	 * with ACK or without
+	 */
+	opens = p->iph.protocol == IPPROTO_TCP ? p->opens : p->fresh;
+	if (listed && !opens && mhs_entry_plain(mhs, cp))
+		return mhs_entry_send(mhs, p, cp, MHS_STAT_IN);
+	if (listed || sysctl_expire_nodest_conn(mhs->ipvs))
+		goto core;
+
+	/* The core drops packets to a deleted server.  While its older flows
+	 * are held, those that have an entry go on like those that have none.
+	 */
+	s = mhs_server_of(mhs, slot, dest);
+	carrier = s ? rcu_dereference(s->carrier) : NULL;
+	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_FWD_METHOD(cp))
+		goto core;
+	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	verdict = ip_vs_mhs_send(carrier, p);
+	ip_vs_conn_put(cp);	/* restarts its timer */
+	return verdict;
+core:
+	__ip_vs_conn_put(cp);
+	return NF_ACCEPT;
+}
