@@ -230,8 +230,11 @@ check-unit: setup	## unit tests of the tables in user space
 	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(UNIT) check
 
 .PHONY: check-fuzz
-check-fuzz: setup	## fuzz the tables and the packet parser, some 20 seconds
-	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(FUZZ) check
+check-fuzz: setup	## fuzz the tables and the packet path, half a minute
+	@$(MACHINE)/setup 6.1
+	@$(MACHINE)/fetch-source 6.1
+	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -j$$(nproc) \
+		-C $(FUZZ) check
 
 .PHONY: fuzz
 fuzz: export FUZZ_S ?= 600
@@ -270,6 +273,14 @@ check-go: setup	## kube-proxy's calls, by the library that it uses
 .PHONY: check-harness-vm
 check-harness-vm: setup	## tests of the machine runner in a machine, 3 minutes
 	@$(MACHINE)/selftest/run --vm $(machine-kernel)
+
+STATIC := tools/testing/static
+
+.PHONY: check-static
+check-static: setup	## slow static checks: coccinelle, clang-tidy, some minutes
+	@$(MACHINE)/setup --also $(STATIC)/packages 6.1
+	@$(MACHINE)/fetch-source 6.1
+	@$(MACHINE)/tally $(STATIC)/check
 
 .PHONY: style
 style: setup	## static checks of all sources; no output is good

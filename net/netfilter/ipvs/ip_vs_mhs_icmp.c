@@ -94,14 +94,15 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	    __be16 cport, __be16 vport)
 {
 	u32 *slot = ip_vs_mhs_slot(mhs, caddr, cport), w;
+	const struct ip_vs_service *svc;
 	struct ip_vs_conn *cp;
 	bool settling;
 
 	settling = ip_vs_mhs_settling(mhs);
+	svc = READ_ONCE(mhs->svc);
 	w = ip_vs_mhs_slot_read(slot);
 	if (ip_vs_mhs_slot_tracked(w) || settling ||
-	    (READ_ONCE(mhs->svc) &&
-	     READ_ONCE(mhs->svc)->flags & IP_VS_SVC_F_PERSISTENT) ||
+	    (svc && svc->flags & IP_VS_SVC_F_PERSISTENT) ||
 	    ip_vs_mhs_mark_unsure(mhs, p->mark) ||
 	    ip_vs_mhs_backup(mhs->ipvs)) {
 		cp = ip_vs_conn_in_get_proto(mhs->ipvs, p->af, p->skb,
@@ -114,8 +115,7 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	if (settling)
 		return NULL;
 	if (ip_vs_mhs_is_lone(mhs, e->quoted.protocol, vport))
-		return ip_vs_mhs_pick_lone(mhs, slot, w,
-					   READ_ONCE(mhs->svc)->flags);
+		return ip_vs_mhs_pick_lone(mhs, slot, w, svc->flags);
 	return ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 }
 

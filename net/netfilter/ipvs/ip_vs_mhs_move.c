@@ -220,9 +220,7 @@ static unsigned long used_period(const struct ip_vs_mhs *mhs)
 /* From now to @then, 0 when that is past */
 static unsigned long mhs_until(unsigned long then)
 {
-	long d = then - jiffies;
-
-	return d > 0 ? d : 0;
+	return max((long)(then - jiffies), 0L);
 }
 
 /**

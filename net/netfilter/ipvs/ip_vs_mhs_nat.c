@@ -178,11 +178,13 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
 		       const struct ip_vs_iphdr *iph)
 {
 	struct udphdr *uh = udp_unsummed(skb, iph);
-	unsigned int len = skb->len - iph->len;
+	unsigned int len;
 	__wsum sum;
 
 	if (likely(!uh))
 		return;
+	/* what follows the datagram is not summed */
+	len = min_t(unsigned int, skb->len - iph->len, ntohs(uh->len));
 	sum = skb_checksum(skb, iph->len, len, 0);
 	uh->check = af == AF_INET6 ?
 		    csum_ipv6_magic(&iph->saddr.in6, &iph->daddr.in6, len,

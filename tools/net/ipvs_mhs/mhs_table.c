@@ -172,5 +172,5 @@ int main(int argc, char **argv)
 	printf("%016" PRIx64 "\n", print);
 	for (slot = 0; slot < fill.size; slot++)
 		printf("%d\n", in ? servers[fill.table[slot]].line : -1);
-	return fflush(stdout) ? 1 : 0;
+	exit(fflush(stdout) ? 1 : 0);
 }

@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE.parent / "selftests/net/ipvs_mhs"))
 
-from netlab import tcp, udp  # noqa: E402
+from netlab import checksum, icmp, ip, tcp, udp  # noqa: E402
 
 ADDRESSES = {4: ("10.1.0.2", "10.9.0.1"), 6: ("fd01::2", "fd09::1")}
 QUIC_V1, QUIC_V2 = 1, 0x6b3343cf
@@ -36,17 +36,95 @@ def packets():
                    struct.pack("!HHIIBBH", 4000, 80, 1, 0, chunk, 0, 20))
 
 
+def sctp(src, sport, dst, dport):
+    """With a chunk of data; the fuzzer makes the checksum."""
+    return ip(src, dst, 132, struct.pack("!HHIIBBH", sport, dport, 1, 0, 0, 0,
+                                         4))
+
+
+SERVERS = {4: ("10.2.0.1", "10.2.0.2", "10.2.0.3"),
+           6: ("fd02::1", "fd02::2", "fd02::3")}
+ROUTERS = {4: "10.1.0.77", 6: "fd01::77"}
+IN, FORWARD = 0, 2
+RIGHT = 0x40     # checksums are made right
+SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
+MASQ, TUNNEL, DROUTE = 0, 0x15, 0x2a
+
+
+def segment(make, *flow):
+    return make(*flow, *([b"query"] if make is udp else []))
+
+
+def errors(family, to, quoted):
+    router = ROUTERS[family]
+    for kind, code in ((2, 0), (1, 4)) if family == 6 else ((3, 4), (11, 0)):
+        yield icmp(router, to, kind, code, 1400, quoted)
+
+
+def tunnelled(packet, server):
+    """The packet in each kind of tunnel: number of the kind, packet."""
+    gue = struct.pack("!HHHHBBH", 6080, 6080, 12 + len(packet), 0, 0, 4, 0)
+    director = "10.2.0.10"
+    yield 0, ip(director, server, 4, packet)
+    yield 1, ip(director, server, 17, gue + packet)
+    yield 2, ip(director, server, 47, struct.pack("!HH", 0, 0x0800) + packet)
+    yield 2, ip(director, server, 47, struct.pack(
+        "!HHHH", 0x8000, 0x0800, checksum(packet), 0) + packet)
+
+
+def extended(packet):
+    """An IPv6 packet behind a routing header and a header of options."""
+    return ip(packet[8:24], packet[24:40], 60, bytes([43, 0, 1, 4]) +
+              bytes(4) + bytes([packet[6]]) + bytes(7) + packet[40:])
+
+
+def paths():
+    """Packets as the module sees them: name, hook, service, methods of
+    servers, packet."""
+    for family, (client, vip) in ADDRESSES.items():
+        for number, (make, port) in enumerate(SERVICES):
+            name = f"{make.__name__}{port}-{family}"
+            request = segment(make, client, 4000, vip, port)
+            direct = segment(make, vip, port, client, 4000)
+            yield f"request-{name}", IN, number, MASQ, request
+            yield f"routed-{name}", IN, number, DROUTE, request
+            for i, error in enumerate(errors(family, vip, direct)):
+                yield f"error-{name}-{i}", IN, number, DROUTE, error
+                yield f"error-masq-{name}-{i}", FORWARD, number, MASQ, error
+            for n, server in enumerate(SERVERS[family]):
+                reply = segment(make, server, 8080, client, 4000)
+                yield f"reply-{name}-{n}", FORWARD, number, MASQ, reply
+                to = segment(make, client, 4000, server, 8080)
+                for i, error in enumerate(errors(family, client, to)):
+                    yield (f"back-{name}-{n}-{i}", FORWARD, number, MASQ,
+                           error)
+                if family == 4:
+                    for i, (kind, outer) in enumerate(
+                            tunnelled(request, server)):
+                        error = next(errors(4, "10.2.0.10", outer))
+                        yield (f"tunnel-{name}-{n}-{i}", IN, number,
+                               TUNNEL | kind << 6, error)
+            if family == 6:
+                yield f"extended-{name}", IN, number, DROUTE, extended(request)
+                yield (f"extended-error-{name}", IN, number, DROUTE,
+                       next(errors(6, vip, extended(direct))))
+
+
 def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__.strip())
     base = pathlib.Path(sys.argv[1])
-    for part in ("proto", "table"):
+    for part in ("packet", "proto", "table"):
         (base / part).mkdir(parents=True, exist_ok=True)
     for name, protocol, packet in packets():
         header = 40 if packet[0] >> 4 == 6 else 20
         for linear in (header, 255):
             (base / "proto" / f"{name}-{linear}").write_bytes(
                 bytes((protocol, header, linear)) + packet)
+    for name, hook, service, methods, packet in paths():
+        path = (packet[0] >> 4 == 6) | hook | service << 3
+        (base / "packet" / name).write_bytes(
+            bytes((path, methods, 0, 0, 0, RIGHT, 8, 255)) + packet)
     share = struct.Struct("<II")
     for name, weights in (("even", (1,) * 4), ("far", (1, 100, 2**31 - 1)),
                           ("none", ())):

@@ -65,12 +65,13 @@ static bool run(const struct unit_test *t, u32 nr)
 int unit_main(const struct unit_test *tests, u32 nr, int argc, char **argv)
 {
 	const char *only = argc > 1 ? argv[1] : NULL;
+	const char *wanted = getenv("UNIT_SEED");
 	u32 i, planned = 0, done = 0;
 	bool passed = true;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (getenv("UNIT_SEED"))
-		seed = strtoull(getenv("UNIT_SEED"), NULL, 0);
+	if (wanted)
+		seed = strtoull(wanted, NULL, 0);
 	for (i = 0; i < nr; i++)
 		planned += !only || !strcmp(only, tests[i].name);
 	printf("KTAP version 1\n1..%u\n", planned);

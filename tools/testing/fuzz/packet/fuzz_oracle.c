@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The packet fuzzer: what has to come of a packet.
+ *
+ * Reads the packet as it came, in one piece, by rules of its own: where it may
+ * be sent, what has to be different then, and whether its checksums are right,
+ * which it computes in full.
+ */
+#include <linux/crc32c.h>
+#include <linux/icmp.h>
+#include <linux/icmpv6.h>
+#include <linux/sctp.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <net/gre.h>
+
+#include "fuzz_packet.h"
+
+/* A packet, or what an ICMP error quotes of one */
+struct flow {
+	bool		ok;		/* it can be read up to its ports */
+	u8		protocol;
+	unsigned int	at;		/* of the network header ... */
+	unsigned int	l4;		/* ... and of the transport header */
+	union nf_inet_addr src;
+	union nf_inet_addr dst;
+	__be16		sport;
+	__be16		dport;
+};
+
+/* A checksum field, and is it right? */
+struct sum {
+	unsigned int	at;		/* 0: there is none */
+	bool		right;
+};
+
+static u16 word(const u8 *p)
+{
+	return p[0] << 8 | p[1];
+}
+
+/* Sum of 16-bit words as they lie in memory, with a carry around */
+u16 oracle_sum(const u8 *bytes, unsigned int len, u32 sum)
+{
+	u64 all = sum;
+	unsigned int i;
+
+	for (i = 0; i < len; i++)
+		all += (u32)bytes[i] << (i & 1 ? 8 : 0);
+	while (all >> 16)
+		all = (all & 0xffff) + (all >> 16);
+	return all;
+}
+
+static bool v6(void)
+{
+	return world.af == AF_INET6;
+}
+
+static bool ports_read(const u8 *b, unsigned int len, struct flow *f)
+{
+	if (f->protocol != IPPROTO_TCP && f->protocol != IPPROTO_UDP &&
+	    f->protocol != IPPROTO_SCTP)
+		return false;
+	if (f->l4 + 4 > len)
+		return false;
+	memcpy(&f->sport, b + f->l4, 2);
+	memcpy(&f->dport, b + f->l4 + 2, 2);
+	return true;
+}
+
+/* The network header at @at; not of later fragments, nor, unless @part, of
+ * first ones
+ */
+static bool net_read(const u8 *b, unsigned int len, unsigned int at,
+		     bool part, struct flow *f)
+{
+	unsigned int next, size;
+	u8 next_type;
+
+	memset(f, 0, sizeof(*f));
+	f->at = at;
+	if (!v6()) {
+		if (at + 20 > len || b[at] >> 4 != 4 || (b[at] & 15) < 5 ||
+		    word(b + at + 6) & (part ? 0x1fff : 0x3fff))
+			return false;
+		f->protocol = b[at + 9];
+		memcpy(&f->src, b + at + 12, 4);
+		memcpy(&f->dst, b + at + 16, 4);
+		f->l4 = at + (b[at] & 15) * 4;
+		return f->l4 <= len;
+	}
+	if (at + 40 > len || b[at] >> 4 != 6)
+		return false;
+	memcpy(&f->src, b + at + 8, 16);
+	memcpy(&f->dst, b + at + 24, 16);
+	next_type = b[at + 6];
+	for (next = at + 40; ; next += size) {
+		switch (next_type) {
+		case 0:
+		case 43:
+		case 60:
+			size = next + 2 <= len ? 8 + b[next + 1] * 8 : 0;
+			break;
+		case 44:
+			size = 8;
+			if (!part || next + 8 > len || word(b + next + 2) & ~7)
+				return false;
+			break;
+		case 51:
+			size = next + 2 <= len ? 8 + b[next + 1] * 4 : 0;
+			break;
+		default:
+			f->protocol = next_type;
+			f->l4 = next;
+			return true;
+		}
+		if (!size || next + size > len)
+			return false;
+		next_type = b[next];
+	}
+}
+
+static bool icmp_is_error(const u8 *b, unsigned int len,
+			  const struct flow *f)
+{
+	if (f->protocol != (v6() ? IPPROTO_ICMPV6 : IPPROTO_ICMP) ||
+	    f->l4 + 8 > len)
+		return false;
+	if (v6())
+		return b[f->l4] < 128;
+	return b[f->l4] == 3 || b[f->l4] == 4 || b[f->l4] == 11;
+}
+
+/* What an error quotes at @at */
+static void quote_read(const u8 *b, unsigned int len, unsigned int at,
+		       struct flow *q)
+{
+	q->ok = net_read(b, len, at, true, q) && ports_read(b, len, q);
+}
+
+/* Where the packet inside a tunnel packet that is quoted at @at begins, 0 when
+ * it is none to server @s
+ */
+static unsigned int tunnel_inside(const u8 *b, unsigned int len,
+				  unsigned int at, unsigned int s)
+{
+	struct flow outer;
+	unsigned int l4;
+
+	if (v6() || !net_read(b, len, at, true, &outer) ||
+	    outer.dst.ip != world.dest[s].addr.ip ||
+	    world_method(s) != METHOD_TUNNEL)
+		return 0;
+	l4 = outer.l4;
+	switch (world.dest[s].tun_type) {
+	case IP_VS_CONN_F_TUNNEL_TYPE_IPIP:
+		return outer.protocol == IPPROTO_IPIP ? l4 : 0;
+	case IP_VS_CONN_F_TUNNEL_TYPE_GUE:
+		if (outer.protocol != IPPROTO_UDP || l4 + 12 > len ||
+		    b[l4 + 8] & 0xe0 || b[l4 + 9] != IPPROTO_IPIP)
+			return 0;
+		return l4 + 12 + (b[l4 + 8] & 31) * 4;
+	case IP_VS_CONN_F_TUNNEL_TYPE_GRE:
+		if (outer.protocol != IPPROTO_GRE || l4 + 4 > len ||
+		    word(b + l4) & 0x7fff || word(b + l4 + 2) != 0x0800)
+			return 0;
+		return l4 + 4 + (b[l4] & 0x80 ? 4 : 0);
+	}
+	return 0;
+}
+
+static bool is_service(u8 protocol, const union nf_inet_addr *addr,
+		       __be16 port)
+{
+	if (world.mhs.fwmark && world.is->path & PATH_MARK)
+		return true;
+	return !world.mhs.fwmark && protocol == world.protocol &&
+	       port == world.mhs.port &&
+	       !memcmp(addr, &world.mhs.addr, v6() ? 16 : 4);
+}
+
+static u32 word_of(const union nf_inet_addr *client, __be16 port)
+{
+	u32 *slot = ip_vs_mhs_slot(&world.mhs, client, port);
+
+	return world.slots_were[slot - world.slots];
+}
+
+static bool lone(const struct flow *f, bool quoted)
+{
+	__be16 vport = quoted ? f->sport : f->dport;
+
+	return f->protocol == IPPROTO_UDP &&
+	       (vport != htons(443) ||
+		world.is->service & SERVICE_ONEPACKET);
+}
+
+static bool in_service(unsigned int server)
+{
+	unsigned int state = server ? world_state(server) : STATE_OUT;
+
+	return state != STATE_OUT && state != STATE_GONE;
+}
+
+/* Does the table name @s for this word?  @stands: the flow is under way */
+static bool named(unsigned int s, u32 w, bool lone, bool stands)
+{
+	unsigned int old = ip_vs_mhs_slot_old(w), cand = ip_vs_mhs_slot_cand(w);
+
+	if (lone && ip_vs_mhs_slot_holding(w) &&
+	    !(world.is->service & SERVICE_ONEPACKET) && in_service(old))
+		return s == old;
+	/* another one when that is full or out of service */
+	if (lone)
+		return s == cand ||
+		       (world_state(s) == 0 && (!cand || world_state(cand)));
+	return s == old || (!stands && s == cand);
+}
+
+/* Checksums */
+
+static u32 pseudo(const struct flow *f, unsigned int size)
+{
+	u8 more[4] = { 0, f->protocol, size >> 8, size };
+
+	return oracle_sum((const u8 *)&f->src, 16, 0) +
+	       oracle_sum((const u8 *)&f->dst, 16, 0) + oracle_sum(more, 4, 0);
+}
+
+static struct sum sum_of(const u8 *b, unsigned int len, const struct flow *f,
+			 int summed)
+{
+	unsigned int size = len - f->l4;
+	struct sum sum = {};
+	u8 copy[LONGEST];
+	u32 crc;
+
+	switch (f->protocol) {
+	case IPPROTO_TCP:
+		if (size < 20)
+			return sum;
+		sum.at = f->l4 + 16;
+		break;
+	case IPPROTO_UDP:
+		if (size < 8 ||
+		    (summed != CHECKSUM_PARTIAL && !word(b + f->l4 + 6)))
+			return sum;
+		sum.at = f->l4 + 6;
+		/* there may be more than the datagram */
+		if (summed != CHECKSUM_PARTIAL && word(b + f->l4 + 4) >= 8)
+			size = min_t(u32, size, word(b + f->l4 + 4));
+		break;
+	case IPPROTO_SCTP:
+		if (size < 12)
+			return sum;
+		sum.at = f->l4 + 8;
+		memcpy(copy, b + f->l4, size);
+		memset(copy + 8, 0, 4);
+		crc = ~crc32c(~0U, copy, size);
+		sum.right = !memcmp(&crc, b + sum.at, 4);
+		return sum;
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		sum.at = f->l4 + 2;
+		break;
+	}
+	if (summed == CHECKSUM_PARTIAL)
+		sum.right = oracle_sum(b + sum.at, 2, 0) % 0xffff ==
+			    oracle_sum(NULL, 0, pseudo(f, size)) % 0xffff;
+	else
+		sum.right = oracle_sum(b + f->l4, size,
+				       f->protocol == IPPROTO_ICMP ? 0 :
+				       pseudo(f, size)) == 0xffff;
+	return sum;
+}
+
+/* Make the checksum of a packet right, unless it has none */
+void oracle_sum_right(u8 *b, unsigned int len)
+{
+	int summed = world.is->path & PATH_PARTIAL ? CHECKSUM_PARTIAL : 0;
+	struct sum sum;
+	struct flow f;
+	u32 s;
+
+	if (!net_read(b, len, 0, true, &f))
+		return;
+	sum = sum_of(b, len, &f, summed);
+	if (!sum.at)
+		return;
+	memset(b + sum.at, 0, 2);
+	if (f.protocol == IPPROTO_SCTP) {
+		memset(b + sum.at, 0, 4);
+		s = ~crc32c(~0U, b + f.l4, len - f.l4);
+		memcpy(b + sum.at, &s, 4);
+		return;
+	}
+	s = f.protocol == IPPROTO_ICMP ? 0 : pseudo(&f, len - f.l4);
+	s = oracle_sum(b + f.l4, summed ? 0 : len - f.l4, s);
+	if (!summed)
+		s = s == 0xffff ? s : s ^ 0xffff;
+	memcpy(b + sum.at, &s, 2);
+}
+
+static struct sum sum_of_header(const u8 *b, unsigned int at)
+{
+	return (struct sum){
+		.at = v6() ? 0 : at + 10,
+		.right = oracle_sum(b + at, (b[at] & 15) * 4, 0) == 0xffff,
+	};
+}
+
+/* Changes of addresses and ports that @want has and @out must have too */
+static void same_but_sums(u8 *want, const struct outcome *out,
+			  const struct sum *was, const struct sum *now,
+			  unsigned int n)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		WANT(was[i].at == now[i].at);
+		if (!was[i].at)
+			continue;
+		/* SCTP's is not corrected but made anew */
+		WANT(was[i].right ? now[i].right :
+		     !now[i].right || world.protocol == IPPROTO_SCTP);
+		memcpy(want + was[i].at, out->bytes + was[i].at,
+		       world.protocol == IPPROTO_SCTP && !i ? 4 : 2);
+	}
+	WANT(!memcmp(want, out->bytes, out->len));
+}
+
+static void put_addr(u8 *b, unsigned int at, bool dst,
+		     const union nf_inet_addr *addr)
+{
+	unsigned int size = v6() ? 16 : 4;
+
+	memcpy(b + at + (v6() ? 8 : 12) + (dst ? size : 0), addr, size);
+}
+
+/* A packet whose source, or else destination, was translated */
+static void check_packet(const u8 *b, unsigned int len,
+			 const struct outcome *out, const struct flow *f,
+			 bool src, const union nf_inet_addr *addr, __be16 port)
+{
+	int summed = world.is->path & PATH_PARTIAL ? CHECKSUM_PARTIAL : 0;
+	struct sum was[2], now[2];
+	u8 want[LONGEST];
+	struct flow g;
+
+	WANT(net_read(out->bytes, out->len, 0, true, &g));
+	was[0] = sum_of(b, len, f, summed);
+	was[1] = sum_of_header(b, 0);
+	now[0] = sum_of(out->bytes, len, &g, summed);
+	now[1] = sum_of_header(out->bytes, 0);
+	memcpy(want, b, len);
+	put_addr(want, 0, !src, addr);
+	memcpy(want + f->l4 + (src ? 0 : 2), &port, 2);
+	/* UDP without a checksum gets one on the way in, for want of the
+	 * client's address in a carrier
+	 */
+	if (!src && f->protocol == IPPROTO_UDP && !was[0].at) {
+		WANT(now[0].at);
+		WANT(now[0].right || word(b + f->l4 + 4) < 8);
+		was[0] = now[0];
+	}
+	same_but_sums(want, out, was, now, 2);
+}
+
+/* An error: @quoted is in the direction that the packet itself had */
+static void check_error(const u8 *b, unsigned int len,
+			const struct outcome *out, const struct flow *f,
+			const struct flow *q, bool to_client,
+			const union nf_inet_addr *addr, __be16 port)
+{
+	struct sum was[3], now[3];
+	u8 want[LONGEST];
+	struct flow g;
+
+	WANT(net_read(out->bytes, out->len, 0, true, &g));
+	was[0] = sum_of(b, len, f, 0);
+	was[1] = sum_of_header(b, 0);
+	was[2] = sum_of_header(b, q->at);
+	now[0] = sum_of(out->bytes, len, &g, 0);
+	now[1] = sum_of_header(out->bytes, 0);
+	now[2] = sum_of_header(out->bytes, q->at);
+	memcpy(want, b, len);
+	put_addr(want, 0, !to_client, addr);
+	put_addr(want, q->at, to_client, addr);
+	memcpy(want + q->l4 + (to_client ? 2 : 0), &port, 2);
+	same_but_sums(want, out, was, now, 3);
+}
+
+/* It went to a server: by a carrier, or an error by a via */
+static void check_sent(const u8 *b, unsigned int len,
+		       const struct outcome *out, const struct flow *f)
+{
+	const struct ip_vs_conn *to = &world.carrier[out->server];
+	bool masq = world_method(out->server) == METHOD_MASQ, plain;
+	struct flow q;
+
+	WANT(world.hook != NF_INET_FORWARD || icmp_is_error(b, len, f));
+	if (icmp_is_error(b, len, f)) {
+		quote_read(b, len, f->l4 + 8, &q);
+		WANT(q.ok && is_service(q.protocol, &q.src, q.sport));
+		plain = lone(&q, true);
+		WANT(named(out->server, word_of(&q.dst, q.dport), plain,
+			   true));
+		WANT(out->by_via == masq);
+		if (masq)
+			check_error(b, len, out, f, &q, false, &to->daddr,
+				    to->dport);
+		return;
+	}
+	WANT(ports_read(b, len, (struct flow *)f));
+	WANT(is_service(f->protocol, &f->dst, f->dport) && !out->by_via);
+	/* or its entry does, whose server is deleted */
+	WANT(named(out->server, word_of(&f->src, f->sport), lone(f, false),
+		   false) ||
+	     (out->server == 1 && world.is->answers & ANSWER_IN &&
+	      world_state(1) == STATE_GONE));
+	if (masq)
+		check_packet(b, len, out, f, false, &to->daddr, to->dport);
+}
+
+/* It goes on, but has been changed: it is from a masquerading server, or an
+ * error about a packet to one
+ */
+static void check_translated(const u8 *b, unsigned int len,
+			     const struct outcome *out, const struct flow *f)
+{
+	bool error = icmp_is_error(b, len, f);
+	const union nf_inet_addr *server, *client;
+	__be16 sport, cport;
+	unsigned int i;
+	struct flow q;
+	u32 w;
+
+	WANT(world.hook != NF_INET_LOCAL_IN && out->done);
+	if (error) {
+		quote_read(b, len, f->l4 + 8, &q);
+		WANT(q.ok);
+		server = &q.dst;
+		sport = q.dport;
+		client = &q.src;
+		cport = q.sport;
+	} else {
+		WANT(ports_read(b, len, (struct flow *)f));
+		q = *f;
+		server = &f->src;
+		sport = f->sport;
+		client = &f->dst;
+		cport = f->dport;
+	}
+	WANT(q.protocol == world.protocol && !world.mhs.fwmark);
+	w = word_of(client, cport);
+	for (i = 1; i <= SERVERS; i++)
+		if (world_method(i) == METHOD_MASQ &&
+		    sport == world.carrier[i].dport &&
+		    !memcmp(server, &world.dest[i].addr, v6() ? 16 : 4))
+			break;
+	WANT(i <= SERVERS);
+	WANT(i == ip_vs_mhs_slot_old(w) || i == ip_vs_mhs_slot_cand(w));
+	if (error)
+		check_error(b, len, out, f, &q, true, &world.mhs.addr,
+			    world.mhs.port);
+	else
+		check_packet(b, len, out, f, true, &world.mhs.addr,
+			     world.mhs.port);
+}
+
+/* A client was told: a router could not deliver a tunnel packet to a server */
+static void check_told(const u8 *b, unsigned int len,
+		       const struct outcome *out, const struct flow *f)
+{
+	unsigned int i, at = 0;
+	struct flow q;
+
+	WANT(icmp_is_error(b, len, f) && world.hook == NF_INET_LOCAL_IN);
+	WANT(sum_of(b, len, f, 0).right);
+	WANT(out->told_type == b[f->l4] && out->told_code == b[f->l4 + 1]);
+	for (i = 1; i <= SERVERS; i++) {
+		at = tunnel_inside(b, len, f->l4 + 8, i);
+		if (!at)
+			continue;
+		quote_read(b, len, at, &q);
+		if (q.ok && is_service(q.protocol, &q.dst, q.dport) &&
+		    named(i, word_of(&q.src, q.sport), lone(&q, false), true))
+			break;
+	}
+	WANT(i <= SERVERS);
+	WANT(out->len == len - at && !memcmp(out->bytes, b + at, out->len));
+	if (out->told_type == ICMP_DEST_UNREACH &&
+	    out->told_code == ICMP_FRAG_NEEDED)
+		WANT(out->told_info <= 0xffff);
+}
+
+/**
+ * oracle() - judge what came of a packet
+ * @bytes: the packet as it came
+ * @len: its length
+ * @out: what came of it
+ */
+void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
+{
+	struct flow f;
+	bool part = v6() && world.hook != NF_INET_FORWARD;
+	bool readable = net_read(bytes, len, 0, part, &f);
+
+	WANT(out->taken == (out->verdict == NF_STOLEN));
+	WANT(out->verdict == NF_ACCEPT || out->verdict == NF_DROP ||
+	     out->verdict == NF_STOLEN);
+	WANT(!out->server + !out->by_entry + !out->told >= 2);
+	if (out->server) {
+		WANT(readable);
+		check_sent(bytes, len, out, &f);
+		return;
+	}
+	if (out->by_entry) {
+		WANT(world.is->answers & (ANSWER_IN | ANSWER_NEW));
+	} else if (out->told) {
+		WANT(readable);
+		check_told(bytes, len, out, &f);
+		return;
+	} else if (out->verdict != NF_ACCEPT) {
+		return;		/* nobody gets it */
+	}
+	WANT(out->len == len);
+	if (memcmp(out->bytes, bytes, len)) {
+		WANT(readable && !out->by_entry);
+		check_translated(bytes, len, out, &f);
+	}
+}

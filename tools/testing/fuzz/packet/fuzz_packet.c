@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Any packet on any hook of the module: the packet path and what it calls of
+ * the core, all of it as in a kernel.
+ *
+ *	bytes 0 to 7	struct setting
+ *	then		the packet, from its network header
+ *
+ * What the IP layer checks before a hook is made good: the length of the
+ * packet, that of its header, the checksum of that.
+ */
+#include <linux/netdevice.h>
+#include <net/ip.h>
+#include <net/route.h>
+
+#include "fuzz_packet.h"
+
+static const struct nf_hook_ops *hook_ops(void)
+{
+	const struct nf_hook_ops *ops = world.af == AF_INET6 ? ip_vs_mhs_ops6 :
+							       ip_vs_mhs_ops4;
+
+	while (ops->hooknum != world.hook)
+		ops++;
+	return ops;
+}
+
+/* Returns the length of the network header, 0 when there is none */
+static unsigned int make_good(u8 *b, unsigned int len)
+{
+	struct iphdr *ih = (struct iphdr *)b;
+
+	if (world.af == AF_INET6) {
+		if (len < sizeof(struct ipv6hdr))
+			return 0;
+		b[0] = 0x60 | (b[0] & 15);
+		b[4] = (len - sizeof(struct ipv6hdr)) >> 8;
+		b[5] = len - sizeof(struct ipv6hdr);
+		return sizeof(struct ipv6hdr);
+	}
+	if (len < sizeof(*ih))
+		return 0;
+	ih->version = 4;
+	if (ih->ihl < 5 || ih->ihl * 4 > len)
+		ih->ihl = 5;
+	ih->tot_len = htons(len);
+	ip_send_check(ih);
+	return ih->ihl * 4;
+}
+
+/* The core may ask for a server of what was not taken */
+static void ask(const struct sk_buff *skb)
+{
+	struct ip_vs_iphdr iph;
+	struct ip_vs_dest *dest;
+
+	if (!ip_vs_fill_iph_skb(world.af, skb, false, &iph) || iph.fragoffs)
+		return;
+	dest = ip_vs_mhs_schedule(&world.svc, skb, &iph);
+	WANT(!dest || (dest > world.dest && dest <= world.dest + SERVERS));
+}
+
+static void run(const struct setting *is, const u8 *b, unsigned int len,
+		unsigned int linear, struct outcome *out)
+{
+	static struct net_device dev;
+	static struct rtable route = { .dst.dev = &dev };
+	struct nf_hook_state state = {};
+	struct sk_buff skb;
+
+	memset(out, 0, sizeof(*out));
+	world_set(is, out);
+	packet_new(&skb, b, len, linear);
+	skb.pkt_type = PACKET_HOST;
+	skb.mark = is->path & PATH_MARK ? 1 : 0;
+	skb.dev = is->answers & ANSWER_NO_DEVICE ? NULL : &dev;
+	skb._skb_refdst = (unsigned long)&route.dst;
+	if (is->path & PATH_COMPLETE)
+		skb.ip_summed = CHECKSUM_COMPLETE;
+	if (is->path & PATH_PARTIAL)
+		skb.ip_summed = CHECKSUM_PARTIAL;
+	state.pf = world.af == AF_INET6 ? NFPROTO_IPV6 : NFPROTO_IPV4;
+	state.hook = world.hook;
+	state.net = &world.net;
+	out->verdict = hook_ops()->hook(NULL, &skb, &state);
+	if (!out->taken) {
+		WANT(skb.head);
+		if (out->verdict == NF_ACCEPT)
+			ask(&skb);
+		packet_copy(&skb, out);
+		packet_free(&skb);
+		out->done = skb.ipvs_property;
+	}
+	world_end();
+	oracle(b, len, out);
+}
+
+int LLVMFuzzerTestOneInput(const u8 *data, size_t size);
+int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
+{
+	static struct outcome out, too;
+	unsigned int len, header;
+	struct setting is;
+	u8 b[LONGEST];
+
+	if (size < sizeof(is) || size > sizeof(is) + LONGEST)
+		return 0;
+	memcpy(&is, data, sizeof(is));
+	len = size - sizeof(is);
+	memcpy(b, data + sizeof(is), len);
+	world_set(&is, &out);
+	header = make_good(b, len);
+	if (header && is.answers & ANSWER_SUMS)
+		oracle_sum_right(b, len);
+	world_end();
+	if (!header)
+		return 0;
+	run(&is, b, len, min(len, header + is.linear), &out);
+	run(&is, b, len, min(len, header + is.linear_too), &too);
+	/* it is the same wherever the linear part ends, given memory */
+	WANT(is.answers & ANSWER_NO_MEMORY ||
+	     !memcmp(&out, &too, sizeof(out)));
+	return 0;
+}

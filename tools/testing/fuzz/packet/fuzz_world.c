@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The packet fuzzer: a service, its servers, and the answers of IPVS. */
+#include <linux/netdevice.h>
+#include <net/ip.h>
+#include <net/ip6_checksum.h>
+
+#include "fuzz_packet.h"
+
+struct world world;
+
+unsigned int ip_vs_mhs_mark_ignore;
+unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS] = { 443 };
+unsigned int ip_vs_mhs_quic_n = 1;
+
+static struct {
+	struct ip_vs_mhs_servers	head;
+	struct ip_vs_mhs_server		*s[SERVERS + 1];
+} servers;
+
+extern struct ip_vs_protocol ip_vs_protocol_tcp, ip_vs_protocol_udp,
+			     ip_vs_protocol_sctp;
+
+/* A masquerading server of a service by mark has entries for all */
+unsigned int world_method(unsigned int server)
+{
+	unsigned int method = world.is->methods >> 2 * (server - 1) & 3;
+
+	return method == METHOD_MASQ && world.is->service & SERVICE_FWMARK ?
+	       METHOD_STATEFUL : method;
+}
+
+unsigned int world_state(unsigned int server)
+{
+	return world.is->states >> 2 * (server - 1) & 3;
+}
+
+static union nf_inet_addr address(u8 net, u8 host)
+{
+	union nf_inet_addr a = {};
+
+	if (world.af == AF_INET6) {
+		a.ip6[0] = htonl(0xfd000000 | net << 16);
+		a.ip6[3] = htonl(host);
+	} else {
+		a.ip = htonl(0x0a000000 | net << 16 | host);
+	}
+	return a;
+}
+
+/* Sending: the core's transmitters */
+
+static int sent(struct sk_buff *skb, struct ip_vs_conn *cp)
+{
+	struct outcome *out = world.out;
+	unsigned int i = cp - world.carrier;
+
+	WANT(!out->server && !out->by_entry);
+	if (cp == &world.entry) {
+		out->by_entry = true;
+	} else if (i <= SERVERS) {
+		out->server = i;
+	} else {
+		out->by_via = true;
+		out->server = cp - world.via;
+	}
+	packet_copy(skb, out);
+	consume_skb(skb);
+	return NF_STOLEN;
+}
+
+static int xmit_as_it_is(struct sk_buff *skb, struct ip_vs_conn *cp,
+			 struct ip_vs_protocol *pp, struct ip_vs_iphdr *iph)
+{
+	return sent(skb, cp);
+}
+
+/* takes no ICMP */
+static int xmit_masq(struct sk_buff *skb, struct ip_vs_conn *cp,
+		     struct ip_vs_protocol *pp, struct ip_vs_iphdr *iph)
+{
+	WANT(!ip_vs_iph_icmp(iph));
+	if (skb_ensure_writable(skb, world.af == AF_INET6 ?
+				sizeof(struct ipv6hdr) :
+				sizeof(struct iphdr)) ||
+	    !pp->dnat_handler(skb, pp, cp, iph)) {
+		consume_skb(skb);
+		return NF_STOLEN;
+	}
+	if (world.af == AF_INET6) {
+		ipv6_hdr(skb)->daddr = cp->daddr.in6;
+	} else {
+		ip_hdr(skb)->daddr = cp->daddr.ip;
+		ip_send_check(ip_hdr(skb));
+	}
+	return sent(skb, cp);
+}
+
+/* Entries */
+
+static struct ip_vs_conn *entry_get(u8 answer)
+{
+	if (!(world.is->answers & answer))
+		return NULL;
+	refcount_inc(&world.entry.refcnt);
+	return &world.entry;
+}
+
+struct ip_vs_conn *ip_vs_conn_in_get_proto(struct netns_ipvs *ipvs, int af,
+					   const struct sk_buff *skb,
+					   const struct ip_vs_iphdr *iph)
+{
+	return entry_get(ANSWER_IN);
+}
+
+struct ip_vs_conn *ip_vs_conn_out_get_proto(struct netns_ipvs *ipvs, int af,
+					    const struct sk_buff *skb,
+					    const struct ip_vs_iphdr *iph)
+{
+	return entry_get(ANSWER_OUT);
+}
+
+struct ip_vs_conn *ip_vs_conn_new(const struct ip_vs_conn_param *p,
+				  int dest_af, const union nf_inet_addr *daddr,
+				  __be16 dport, unsigned int flags,
+				  struct ip_vs_dest *dest, __u32 fwmark)
+{
+	return entry_get(ANSWER_NEW);
+}
+
+void ip_vs_conn_put(struct ip_vs_conn *cp)
+{
+	WANT(cp == &world.entry);
+	__ip_vs_conn_put(cp);
+}
+
+void ip_vs_scheduler_err(struct ip_vs_service *svc, const char *msg)
+{
+}
+
+int mod_timer_pending(struct timer_list *timer, unsigned long expires)
+{
+	return 0;
+}
+
+static void no_transition(struct ip_vs_conn *cp, int direction,
+			  const struct sk_buff *skb,
+			  struct ip_vs_proto_data *pd, unsigned int iph_len)
+{
+	WANT(cp == &world.entry && skb->head);
+}
+
+struct ip_vs_proto_data *ip_vs_proto_data_get(struct netns_ipvs *ipvs,
+					      unsigned short proto)
+{
+	static struct ip_vs_protocol pp[3];
+	static struct ip_vs_proto_data pd[3] = {
+		{ .pp = &pp[0] }, { .pp = &pp[1] }, { .pp = &pp[2] } };
+	int i;
+
+	if (!pp[0].protocol) {
+		pp[0] = ip_vs_protocol_tcp;
+		pp[1] = ip_vs_protocol_udp;
+		pp[2] = ip_vs_protocol_sctp;
+		for (i = 0; i < 3; i++)
+			pp[i].state_transition = no_transition;
+	}
+	for (i = 0; i < 3; i++)
+		if (pp[i].protocol == proto)
+			return &pd[i];
+	return NULL;
+}
+
+/* The service */
+
+struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
+{
+	return &world.mn;
+}
+
+u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port)
+{
+	int i, n = af == AF_INET6 ? 4 : 1;
+	u64 hash = ntohs(port);
+
+	for (i = 0; i < n; i++)
+		hash = (hash + ntohl(addr->ip6[i])) * 0x9e3779b97f4a7c15ULL;
+	return hash;
+}
+
+struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
+				 const union nf_inet_addr *addr, __be16 port)
+{
+	return !world.mhs.fwmark && af == world.af &&
+	       protocol == world.mhs.protocol && port == world.mhs.port &&
+	       ip_vs_addr_equal(af, addr, &world.mhs.addr) ? &world.mhs : NULL;
+}
+
+struct ip_vs_mhs *ip_vs_mhs_find_fwm(struct netns_ipvs *ipvs, u16 af,
+				     u32 fwmark)
+{
+	return world.mhs.fwmark == fwmark ? &world.mhs : NULL;
+}
+
+static void conn_set(struct ip_vs_conn *cp, unsigned int i,
+		     unsigned int method)
+{
+	struct ip_vs_dest *dest = &world.dest[i];
+
+	cp->af = world.af;
+	cp->daf = world.af;
+	cp->protocol = world.protocol;
+	cp->ipvs = &world.ipvs;
+	cp->vaddr = world.mhs.addr;
+	cp->vport = world.mhs.port;
+	cp->daddr = dest->addr;
+	cp->dport = dest->port ? dest->port : world.mhs.port;
+	cp->dest = dest;
+	cp->flags = method;
+	cp->packet_xmit = method == IP_VS_CONN_F_MASQ ? xmit_masq :
+							xmit_as_it_is;
+	refcount_set(&cp->refcnt, 1);
+}
+
+static void server_set(unsigned int i)
+{
+	static const u8 methods[] = {
+		[METHOD_MASQ]		= IP_VS_CONN_F_MASQ,
+		[METHOD_TUNNEL]		= IP_VS_CONN_F_TUNNEL,
+		[METHOD_DROUTE]		= IP_VS_CONN_F_DROUTE,
+		[METHOD_STATEFUL]	= IP_VS_CONN_F_MASQ,
+	};
+	static const u32 states[] = {
+		MHS_SRV_IN, 0, MHS_SRV_GONE, MHS_SRV_IN };
+	static struct dst_ops ops = { .mtu = ipv4_mtu };
+	static struct dst_entry dst = { .ops = &ops };
+	static struct ip_vs_dest_dst known = { .dst_cache = &dst };
+	unsigned int state = world_state(i), method = methods[world_method(i)];
+	struct ip_vs_mhs_server *s = &world.server[i];
+	struct ip_vs_dest *dest = &world.dest[i];
+
+	dest->af = world.af;
+	dest->addr = address(2, i);
+	if (method == IP_VS_CONN_F_MASQ &&
+	    !(world.is->states & STATES_SAME_PORT))
+		dest->port = htons(8080);
+	dest->tun_type = world.is->methods >> 6;
+	dest->cflags = state == STATE_GONE ? 0 : IP_VS_DEST_CF_AVAILABLE;
+	dest->flags = state == STATE_OVERLOAD ? IP_VS_DEST_F_OVERLOAD : 0;
+	dest->stats.cpustats = (void __percpu *)&world.stats;
+	dest->svc = &world.svc;
+	dest->vfwmark = world.mhs.fwmark;
+	if (world.is->answers & ANSWER_MTU)
+		dest->dest_dst = &known;
+	atomic_set(&dest->weight, state != STATE_OUT);
+	atomic_set(&dest->conn_flags, method);
+
+	s->mhs = &world.mhs;
+	s->dest = dest;
+	s->idx = i;
+	s->state = states[state];
+	servers.s[i] = s;
+	if (world_method(i) == METHOD_STATEFUL) {
+		s->state |= MHS_SRV_STATEFUL | MHS_SRV_TRACKED;
+		return;
+	}
+	conn_set(&world.carrier[i], i, method);
+	s->carrier = &world.carrier[i];
+	if (method != IP_VS_CONN_F_MASQ)
+		return;
+	s->state |= MHS_SRV_NAT;
+	conn_set(&world.via[i], i, IP_VS_CONN_F_DROUTE);
+	s->via = &world.via[i];
+	WANT(ip_vs_mhs_pair_claim(s));
+}
+
+static void slots_set(void)
+{
+	u8 is = world.is->slots;
+	u32 w, i;
+
+	for (i = 0; i < SLOTS; i++) {
+		w = 1 + i % SERVERS;
+		if (is & SLOTS_USED)
+			w |= MHS_USED_CUR;
+		if (is & SLOTS_MODE)
+			w = ip_vs_mhs_slot_change(MHS_USED_CUR | w,
+						  1 + (i + 1) % SERVERS, false,
+						  (is & SLOTS_MODE) == 2 ?
+						  MHS_STAGE_PIN :
+						  MHS_STAGE_HOLD);
+		if ((is & SLOTS_MODE) == 3 && i & 1)
+			w = 1 + i % SERVERS;
+		if (is & SLOTS_NONE && !i)
+			w = 0;
+		if (is & SLOTS_TRACKED)
+			w |= MHS_TRACK_CUR;
+		world.slots[i] = w;
+		world.slots_were[i] = w;
+	}
+}
+
+void world_set(const struct setting *is, struct outcome *out)
+{
+	static const u16 protocols[] = {
+		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDP, IPPROTO_SCTP };
+	static const u16 ports[] = { 80, 53, 443, 80 };
+	static const u8 hooks[] = { NF_INET_LOCAL_IN, NF_INET_FORWARD,
+				    NF_INET_LOCAL_OUT, NF_INET_LOCAL_OUT };
+	struct ip_vs_mhs *mhs = &world.mhs;
+	u8 service = is->service;
+	unsigned int i;
+
+	memset(&world, 0, sizeof(world));
+	world.is = is;
+	world.out = out;
+	world.af = is->path & PATH_IPV6 ? AF_INET6 : AF_INET;
+	world.hook = hooks[(is->path & PATH_HOOK) >> 1];
+	world.kind = (is->path & PATH_KIND) >> 3;
+	world.protocol = protocols[world.kind];
+	world.net.ipvs = &world.ipvs;
+	world.ipvs.net = &world.net;
+	world.ipvs.enable = 1;
+	world.ipvs.tot_stats.cpustats = (void __percpu *)&world.stats;
+	world.mn.net = &world.net;
+	world.mn.max_entries = 10;
+	world.mn.max_quic_entries = 10;
+
+	mhs->ipvs = &world.ipvs;
+	mhs->net = &world.mn;
+	mhs->af = world.af;
+	mhs->addr = address(9, 1);
+	mhs->protocol = world.protocol;
+	mhs->port = htons(ports[world.kind]);
+	mhs->fwmark = service & SERVICE_FWMARK ? 1 : 0;
+	mhs->settling = service & SERVICE_SETTLING;
+	mhs->addr_only = service & SERVICE_ADDR_ONLY;
+	mhs->was_stateless = true;
+	mhs->size = SLOTS;
+	mhs->slots = world.slots;
+	mhs->servers = &servers.head;
+	mhs->svc = &world.svc;
+	mhs->cnt = (void __percpu *)&world.cnt;
+	servers.head.max = SERVERS + 1;
+	world.svc.sched_data = mhs;
+	world.svc.stats.cpustats = (void __percpu *)&world.stats;
+	if (service & SERVICE_PERSISTENT)
+		world.svc.flags |= IP_VS_SVC_F_PERSISTENT;
+	if (service & SERVICE_ONEPACKET)
+		world.svc.flags |= IP_VS_SVC_F_ONEPACKET;
+	if (service & SERVICE_FALLBACK)
+		world.svc.flags |= MHS_SVC_F_FALLBACK;
+	if (service & SERVICE_BACKUP)
+		world.ipvs.sync_state = IP_VS_STATE_BACKUP;
+	if (service & SERVICE_BACKUP_ONLY) {
+		world.ipvs.sync_state = IP_VS_STATE_BACKUP;
+		world.ipvs.sysctl_backup_only = 1;
+	}
+	for (i = 1; i <= SERVERS; i++)
+		server_set(i);
+	slots_set();
+
+	conn_set(&world.entry, 1, IP_VS_CONN_F_DROUTE);
+	if (is->answers & ANSWER_DIRECT) {
+		world.entry.vaddr = world.entry.daddr;
+		world.entry.vport = world.entry.dport;
+	}
+}
+
+/* What was taken is given back */
+void world_end(void)
+{
+	unsigned int i;
+
+	for (i = 1; i <= SERVERS; i++)
+		if (world.server[i].pair.pprev)
+			ip_vs_mhs_pair_drop(&world.server[i]);
+	WANT(!world.mn.pairs[0] && !world.mn.pairs[1]);
+	WANT(refcount_read(&world.entry.refcnt) == 1);
+}
