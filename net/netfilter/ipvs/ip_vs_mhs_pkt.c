@@ -73,11 +73,12 @@ static unsigned int mhs_xmit(struct ip_vs_mhs *mhs, struct ip_vs_conn *carrier,
 static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
 			    const struct ip_vs_conn *cp)
 {
-	unsigned int method = IP_VS_FWD_METHOD(cp);
+	u32 flags = READ_ONCE(cp->flags);
+	u32 method = flags & IP_VS_CONN_F_FWD_MASK;
 
 	return (method == IP_VS_CONN_F_DROUTE ||
 		method == IP_VS_CONN_F_TUNNEL) &&
-	       !(cp->flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
+	       !(flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
 	       !cp->control &&
 	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
 }
@@ -149,7 +150,7 @@ static unsigned int mhs_redecide(struct ip_vs_mhs *mhs,
 
 	if (svc)
 		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
-				   svc->flags);
+				   READ_ONCE(svc->flags));
 	if (s && ip_vs_mhs_may_track(mhs, p->quic))
 		made = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
 	if (made) {
@@ -175,7 +176,7 @@ static bool mhs_entry_stale(const struct ip_vs_mhs *mhs,
 	if (!listed)
 		return true;
 	return p->iph.protocol == IPPROTO_TCP && !atomic_read(&dest->weight) &&
-	       cp->state != IP_VS_TCP_S_ESTABLISHED;
+	       READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED;
 }
 
 /* Must plain UDP leave an entry, from another scheduler say?  When the server
@@ -239,7 +240,7 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 	/* The core has more to say about a SYN to a flow that seems to be over */
 	if (listed && !p->fresh && mhs_entry_plain(mhs, cp))
 		return mhs_entry_send(mhs, p, cp, MHS_STAT_IN);
-	if (listed || sysctl_expire_nodest_conn(mhs->ipvs))
+	if (listed || ip_vs_mhs_cutting(mhs->ipvs))
 		goto core;
 
 	/* The core drops packets to a deleted server.  While its older flows
@@ -247,7 +248,8 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 	 */
 	s = mhs_server_of(mhs, slot, dest);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_FWD_METHOD(cp))
+	if (!carrier || IP_VS_FWD_METHOD(carrier) !=
+			(READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))
 		goto core;
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	verdict = mhs_send(carrier, p);
@@ -269,8 +271,7 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	struct ip_vs_conn *carrier, *cp;
 	struct ip_vs_mhs_server *s;
 
-	s = idx ? ip_vs_mhs_pick(mhs, slot, idx, READ_ONCE(mhs->svc)->flags) :
-		  NULL;
+	s = idx ? ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs)) : NULL;
 	if (!s)
 		return NF_ACCEPT;	/* the core says so to the client */
 	ip_vs_mhs_count(mhs, MHS_CNT_CAND);
@@ -298,7 +299,7 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 				struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
-	unsigned int flags = READ_ONCE(mhs->svc)->flags;
+	unsigned int flags = ip_vs_mhs_flags(mhs);
 	enum ip_vs_mhs_cnt kind = MHS_CNT_STATELESS;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *carrier;
@@ -401,7 +402,7 @@ bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark)
 {
 	struct ip_vs_mhs_net *mn = mhs->net;
 
-	if (likely(!(mark & ~ip_vs_mhs_mark_ignore)) || mhs->fwmark)
+	if (likely(!(mark & ~READ_ONCE(ip_vs_mhs_mark_ignore))) || mhs->fwmark)
 		return false;
 	if (READ_ONCE(mn->foreign))
 		return true;
@@ -422,7 +423,7 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 
 	settling = ip_vs_mhs_settling(mhs);
 	svc = READ_ONCE(mhs->svc);
-	persistent = svc && svc->flags & IP_VS_SVC_F_PERSISTENT;
+	persistent = svc && READ_ONCE(svc->flags) & IP_VS_SVC_F_PERSISTENT;
 	p->lone = ip_vs_mhs_is_lone(mhs, p->iph.protocol, p->dport);
 	p->fresh &= !p->lone;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
@@ -570,7 +571,7 @@ static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 			return verdict;
 	}
 
-	if (sysctl_backup_only(ipvs))
+	if (ip_vs_mhs_backup_only(ipvs))
 		return NF_ACCEPT;
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
