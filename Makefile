@@ -147,7 +147,7 @@ setup:	## install what is needed, unpack the kernel; quick when done before
 
 .PHONY: uml
 uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
-	@$(MACHINE)/build-uml $(if $(DEBUG),--debug)
+	@$(MACHINE)/build-kernel uml$(if $(DEBUG),-debug)
 	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
 
 .PHONY: check
@@ -199,6 +199,22 @@ test-sanitizers:
 	@$(MACHINE)/build-module uml-debug
 	@$(MACHINE)/run --kernel uml-debug $(call tests-in,$(SELFTESTS)) \
 		$(SANITIZE)/alloc.sh
+
+# where packets, changes and works run side by side
+RACES := basic edit flap masq random torture udp
+
+.PHONY: check-races
+check-races:	## selftests in a kernel that reports data races (KCSAN), on two CPUs
+	@$(MACHINE)/setup --also $(SANITIZE)/packages $(machine-kernel)
+	@$(MACHINE)/build-kernel kcsan
+	@+$(MACHINE)/steps "check-catch KERNEL=kcsan" test-races
+
+.PHONY: test-races
+test-races: export MHS_SLOW ?= 4
+test-races:
+	@$(MACHINE)/build-module kcsan
+	@$(MACHINE)/run --kernel kcsan --cpus 2 --jobs 1 \
+		$(RACES:%=$(SELFTESTS)/%.sh)
 
 .PHONY: check-catch
 check-catch:	## does the debug kernel KERNEL see the bugs it is there for?

@@ -28,7 +28,7 @@ static inline bool ip_vs_mhs_dest_listed(const struct ip_vs_dest *dest)
 #ifdef MHS_HAVE_DEST_CFLAGS
 	return READ_ONCE(dest->cflags) & IP_VS_DEST_CF_AVAILABLE;
 #else
-	return dest->flags & IP_VS_DEST_F_AVAILABLE;
+	return READ_ONCE(dest->flags) & IP_VS_DEST_F_AVAILABLE;
 #endif
 }
 

@@ -445,6 +445,44 @@ ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
 	return idx ? rcu_dereference(servers->s[idx]) : NULL;
 }
 
+/* The service's flags, which an edit changes under packets; none before the
+ * first server
+ */
+static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
+{
+	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+
+	return svc ? READ_ONCE(svc->flags) : 0;
+}
+
+/* Knobs of the core, which may change at any time */
+static inline bool ip_vs_mhs_backup_only(struct netns_ipvs *ipvs)
+{
+	/* the core's helper does not mark its reads: any value had is right */
+	return data_race(sysctl_backup_only(ipvs));
+}
+
+/* Are the flows of a deleted server cut at once? */
+static inline bool ip_vs_mhs_cutting(struct netns_ipvs *ipvs)
+{
+	/* as above */
+	return data_race(sysctl_expire_nodest_conn(ipvs));
+}
+
+static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
+{
+	/* as above */
+	return data_race(ip_vs_conntrack_enabled(ipvs));
+}
+
+/* Does the server own its pair?  Neighbours in the chain, which come and go,
+ * write a part of the node.
+ */
+static inline bool ip_vs_mhs_pair_owned(const struct ip_vs_mhs_server *s)
+{
+	return !hlist_unhashed_lockless(&s->pair);
+}
+
 static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
 				   enum ip_vs_mhs_cnt i)
 {

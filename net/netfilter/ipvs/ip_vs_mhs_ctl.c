@@ -124,7 +124,7 @@ void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs)
 static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
 {
 	lockdep_assert_held(&mn->lock);
-	if (mn->warned_conntrack || !ip_vs_conntrack_enabled(net_ipvs(mn->net)))
+	if (mn->warned_conntrack || !ip_vs_mhs_conntrack(net_ipvs(mn->net)))
 		return;
 	mn->warned_conntrack = true;
 	pr_warn("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
@@ -335,7 +335,8 @@ static void mhs_free(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_server *s, *next;
 
-	if (mhs->hashed && !hlist_unhashed(&mhs->node)) {
+	/* neighbours in the chain come and go */
+	if (mhs->hashed && !hlist_unhashed_lockless(&mhs->node)) {
 		spin_lock(&ip_vs_mhs_hash_lock);
 		hash_del_rcu(&mhs->node);
 		spin_unlock(&ip_vs_mhs_hash_lock);

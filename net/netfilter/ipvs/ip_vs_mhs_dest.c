@@ -76,7 +76,7 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 			 const struct ip_vs_conn *carrier,
 			 const struct ip_vs_dest *dest)
 {
-	bool nfct = ip_vs_conntrack_enabled(mhs->ipvs);
+	bool nfct = ip_vs_mhs_conntrack(mhs->ipvs);
 
 	return IP_VS_FWD_METHOD(carrier) == IP_VS_DFWD_METHOD(dest) &&
 	       !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct;
@@ -193,7 +193,7 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_NAT;
 	else if (!stateless || !masq)
 		ip_vs_mhs_pair_drop(s);
-	if (masq && hlist_unhashed(&s->pair))
+	if (masq && !ip_vs_mhs_pair_owned(s))
 		server_unclaimed(s);
 	return state;
 }

@@ -94,11 +94,12 @@ struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
 static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
 			    const struct ip_vs_conn *cp)
 {
-	unsigned int method = IP_VS_FWD_METHOD(cp);
+	u32 flags = READ_ONCE(cp->flags);
+	u32 method = flags & IP_VS_CONN_F_FWD_MASK;
 
 	return (method == IP_VS_CONN_F_DROUTE ||
 		method == IP_VS_CONN_F_TUNNEL) &&
-	       !(cp->flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
+	       !(flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
 	       !cp->control &&
 	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
 }
@@ -167,7 +168,7 @@ static bool mhs_entry_leave(const struct ip_vs_mhs_packet *p,
 	if (atomic_read(&dest->weight))
 		return false;
 	return p->lone || (p->iph.protocol == IPPROTO_TCP &&
-			   cp->state != IP_VS_TCP_S_ESTABLISHED);
+			   READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED);
 }
 
 /* The server of @dest: as a rule the slot names it */
@@ -282,7 +283,7 @@ unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
 	opens = p->iph.protocol == IPPROTO_TCP ? p->opens : p->fresh;
 	if (listed && !opens && mhs_entry_plain(mhs, cp))
 		return mhs_entry_send(mhs, p, cp, MHS_STAT_IN);
-	if (listed || sysctl_expire_nodest_conn(mhs->ipvs))
+	if (listed || ip_vs_mhs_cutting(mhs->ipvs))
 		goto core;
 
 	/* The core drops packets to a deleted server.  While its older flows
@@ -290,7 +291,8 @@ unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
 	 */
 	s = mhs_server_of(mhs, slot, dest);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (!carrier || IP_VS_FWD_METHOD(carrier) != IP_VS_FWD_METHOD(cp))
+	if (!carrier || IP_VS_FWD_METHOD(carrier) !=
+			(READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))
 		goto core;
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	verdict = ip_vs_mhs_send(carrier, p);

@@ -94,15 +94,13 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	    __be16 cport, __be16 vport)
 {
 	u32 *slot = ip_vs_mhs_slot(mhs, caddr, cport), w;
-	const struct ip_vs_service *svc;
 	struct ip_vs_conn *cp;
 	bool settling;
 
 	settling = ip_vs_mhs_settling(mhs);
-	svc = READ_ONCE(mhs->svc);
 	w = ip_vs_mhs_slot_read(slot);
 	if (ip_vs_mhs_slot_tracked(w) || settling ||
-	    (svc && svc->flags & IP_VS_SVC_F_PERSISTENT) ||
+	    ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_PERSISTENT ||
 	    ip_vs_mhs_mark_unsure(mhs, p->mark) ||
 	    ip_vs_mhs_backup(mhs->ipvs)) {
 		cp = ip_vs_conn_in_get_proto(mhs->ipvs, p->af, p->skb,
@@ -115,7 +113,7 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	if (settling)
 		return NULL;
 	if (ip_vs_mhs_is_lone(mhs, e->quoted.protocol, vport))
-		return ip_vs_mhs_pick_lone(mhs, slot, w, svc->flags);
+		return ip_vs_mhs_pick_lone(mhs, slot, w, ip_vs_mhs_flags(mhs));
 	return ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 }
 
@@ -402,7 +400,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 	struct mhs_error e;
 
 	if (!icmp_is_error(p) ||
-	    (p->hook == NF_INET_LOCAL_IN && sysctl_backup_only(ipvs)))
+	    (p->hook == NF_INET_LOCAL_IN && ip_vs_mhs_backup_only(ipvs)))
 		return NF_ACCEPT;
 	if (p->af == AF_INET && icmp_tunnel(ipvs, p, &verdict))
 		return verdict;
@@ -412,7 +410,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 		return NF_ACCEPT;
 	mhs = ip_vs_mhs_service(ipvs, p->af, p->mark, e.quoted.protocol,
 				&e.quoted.saddr, e.sport);
-	if (mhs && !sysctl_backup_only(ipvs))
+	if (mhs && !ip_vs_mhs_backup_only(ipvs))
 		return icmp_to_server(mhs, p, &e);
 	if (p->hook != NF_INET_LOCAL_IN &&
 	    READ_ONCE(ip_vs_mhs_net(ipvs->net)->pairs[p->af == AF_INET6]))

@@ -147,7 +147,7 @@ static unsigned int mhs_entry_ms(struct ip_vs_mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	for (i = 0; pd && pd->timeout_table && i < pd->pp->num_states; i++) {
-		ms = jiffies_to_msecs(pd->timeout_table[i]);
+		ms = jiffies_to_msecs(READ_ONCE(pd->timeout_table[i]));
 		mhs->entry_ms = max(mhs->entry_ms, ms);
 	}
 	return (mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS) +
@@ -173,12 +173,12 @@ unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
 	if (!pd || !pd->timeout_table)
 		return MHS_PIN_MS;
 	if (pd->pp->protocol == IPPROTO_TCP)
-		t = max(pd->timeout_table[IP_VS_TCP_S_ESTABLISHED],
-			pd->timeout_table[IP_VS_TCP_S_FIN_WAIT]);
+		t = max(READ_ONCE(pd->timeout_table[IP_VS_TCP_S_ESTABLISHED]),
+			READ_ONCE(pd->timeout_table[IP_VS_TCP_S_FIN_WAIT]));
 	else if (pd->pp->protocol == IPPROTO_SCTP)
-		t = pd->timeout_table[IP_VS_SCTP_S_ESTABLISHED];
+		t = READ_ONCE(pd->timeout_table[IP_VS_SCTP_S_ESTABLISHED]);
 	else
-		t = pd->timeout_table[IP_VS_UDP_S_NORMAL];
+		t = READ_ONCE(pd->timeout_table[IP_VS_UDP_S_NORMAL]);
 	return t > 0 ? jiffies_to_msecs(t) : MHS_PIN_MS;
 }
 
@@ -274,7 +274,7 @@ static void mhs_release_gone(struct ip_vs_mhs *mhs)
  */
 static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 {
-	bool cutting = sysctl_expire_nodest_conn(mhs->ipvs);
+	bool cutting = ip_vs_mhs_cutting(mhs->ipvs);
 	struct ip_vs_mhs_census was = mhs->census;
 	struct ip_vs_mhs_census now = {};
 	u32 i, first, idx, stage, w, n;
@@ -559,7 +559,7 @@ void ip_vs_mhs_work(struct work_struct *work)
 	if (!mhs_until(mhs->built + MHS_IDLE))
 		mhs->built = jiffies - MHS_IDLE;
 	for (i = 0; i < ARRAY_SIZE(mhs->room); i++)
-		if (!mhs_until(mhs->room[i].recount_at))
+		if (!mhs_until(READ_ONCE(mhs->room[i].recount_at)))
 			WRITE_ONCE(mhs->room[i].recount_at, jiffies);
 	if (mhs->missing)
 		ip_vs_mhs_reconcile(mhs);

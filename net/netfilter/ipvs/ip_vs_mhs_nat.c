@@ -80,7 +80,7 @@ bool ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 	int *pairs;
 
 	lockdep_assert_held(&mhs->lock);
-	if (!hlist_unhashed(&s->pair))
+	if (ip_vs_mhs_pair_owned(s))
 		return true;
 	spin_lock(&mhs_pairs_lock);
 	rcu_read_lock();
@@ -109,7 +109,7 @@ void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s)
 	int *pairs = &s->mhs->net->pairs[s->mhs->af == AF_INET6];
 
 	lockdep_assert_held(&s->mhs->lock);
-	if (hlist_unhashed(&s->pair))
+	if (!ip_vs_mhs_pair_owned(s))
 		return;
 	spin_lock(&mhs_pairs_lock);
 	hash_del_rcu(&s->pair);
@@ -436,7 +436,8 @@ static struct ip_vs_conn *direct_new(struct ip_vs_mhs *mhs,
 	if (!cp)
 		return NULL;
 	spin_lock_bh(&cp->lock);
-	cp->flags &= ~IP_VS_CONN_F_NFCT;
+	/* other packets of the flow may have found it */
+	WRITE_ONCE(cp->flags, cp->flags & ~IP_VS_CONN_F_NFCT);
 	spin_unlock_bh(&cp->lock);
 	return cp;
 }

@@ -106,8 +106,7 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	struct ip_vs_conn *carrier, *cp;
 	struct ip_vs_mhs_server *s;
 
-	s = idx ? ip_vs_mhs_pick(mhs, slot, idx, READ_ONCE(mhs->svc)->flags) :
-		  NULL;
+	s = idx ? ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs)) : NULL;
 	if (!s)
 		return NF_ACCEPT;	/* the core says so to the client */
 	ip_vs_mhs_count(mhs, MHS_CNT_CAND);
@@ -135,7 +134,7 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 				struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
-	unsigned int flags = READ_ONCE(mhs->svc)->flags;
+	unsigned int flags = ip_vs_mhs_flags(mhs);
 	enum ip_vs_mhs_cnt kind = MHS_CNT_STATELESS;
 	struct ip_vs_conn *carrier, *cp;
 	struct ip_vs_mhs_server *s;
@@ -243,7 +242,7 @@ bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark)
 {
 	struct ip_vs_mhs_net *mn = mhs->net;
 
-	if (likely(!(mark & ~ip_vs_mhs_mark_ignore)) || mhs->fwmark)
+	if (likely(!(mark & ~READ_ONCE(ip_vs_mhs_mark_ignore))) || mhs->fwmark)
 		return false;
 	if (READ_ONCE(mn->foreign))
 		return true;
@@ -265,7 +264,7 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 
 	settling = ip_vs_mhs_settling(mhs);
 	svc = READ_ONCE(mhs->svc);
-	persistent = svc && svc->flags & IP_VS_SVC_F_PERSISTENT;
+	persistent = svc && READ_ONCE(svc->flags) & IP_VS_SVC_F_PERSISTENT;
 	p->lone = ip_vs_mhs_is_lone(mhs, p->iph.protocol, p->dport);
 	p->fresh &= !p->lone;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
@@ -280,7 +279,7 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	}
 	if (p->fresh && p->left) {
 		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
-				   svc->flags);
+				   READ_ONCE(svc->flags));
 		cp = s ? ip_vs_mhs_entry_anew(mhs, p, slot, s) : NULL;
 		if (cp)
 			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
@@ -416,7 +415,7 @@ static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 			return verdict;
 	}
 
-	if (sysctl_backup_only(ipvs))
+	if (ip_vs_mhs_backup_only(ipvs))
 		return NF_ACCEPT;
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;

@@ -91,7 +91,7 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	mhs_sum_slots(mhs, &sum);
 	for_each_possible_cpu(cpu)
 		for (i = 0; i < MHS_CNT_MAX; i++)
-			cnt[i] += per_cpu_ptr(mhs->cnt, cpu)->n[i];
+			cnt[i] += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
 	list_for_each_entry(s, &mhs->listed, list)
 		entries += ip_vs_mhs_dest_entries(s->dest);
 	list_for_each_entry(s, &mhs->gone, list) {

@@ -149,5 +149,5 @@ bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port)
 
 	return protocol == IPPROTO_UDP &&
 	       (!quic_port(port) ||
-		(svc && svc->flags & IP_VS_SVC_F_ONEPACKET));
+		(svc && READ_ONCE(svc->flags) & IP_VS_SVC_F_ONEPACKET));
 }

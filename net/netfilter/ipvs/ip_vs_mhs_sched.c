@@ -59,7 +59,7 @@ void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 static bool mhs_usable(const struct ip_vs_mhs_server *s)
 {
 	return s && READ_ONCE(s->state) & MHS_SRV_IN &&
-	       !(s->dest->flags & IP_VS_DEST_F_OVERLOAD);
+	       !(READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD);
 }
 
 /* Another server than the slot's: along the table, which is the same on every
@@ -181,7 +181,8 @@ struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
 	if (ip_vs_iph_icmp(iph))
 		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 	else
-		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w), svc->flags);
+		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
+				   READ_ONCE(svc->flags));
 	if (!s) {
 		ip_vs_scheduler_err(svc, "no destination available");
 		return NULL;

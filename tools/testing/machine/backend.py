@@ -34,9 +34,10 @@ class Kernel:
                 f"kernel {name} is not there: run {HERE / 'setup'} {name}")
         self.image = self.root / "boot" / f"vmlinuz-{self.release}"
         self.module = self.root / module / "ip_vs_mhs.ko"
-        # written by build-uml alone
-        self.backend = "uml" if (self.root / "karch").exists() else "qemu"
-        append = self.root / "append"
+        # these are written by build-kernel alone
+        karch, append = self.root / "karch", self.root / "append"
+        uml = karch.exists() and karch.read_text().strip() == "um"
+        self.backend = "uml" if uml else "qemu"
         self.append = append.read_text().split() if append.exists() else []
 
 
@@ -141,7 +142,7 @@ class Qemu(Machine):
 
 
 class Uml(Machine):
-    """User-Mode Linux, see build-uml: native speed, one CPU."""
+    """User-Mode Linux, see build-kernel: native speed, one CPU."""
 
     data = {"cpus": 1, "memory": "1G", "boot_timeout": 60, "life": 7200}
 
