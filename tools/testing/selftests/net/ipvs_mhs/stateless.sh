@@ -94,13 +94,13 @@ arrived_all() {
 	[ "$(arrived)" -eq "$1" ]
 }
 
+[ ! -d $T ] || [ -d $T/events ] || mount -t tracefs nodev $T
+[ -d $T/instances ] || skip_all "no tracing in this kernel"
 plan 15
 load_module
 modprobe -q ipip
 modprobe -q ip6_tunnel
 modprobe -q ip_vs_mh
-[ -d $T/events ] || mount -t tracefs nodev $T
-[ -d $T/instances ] || skip_all "no tracing in this kernel"
 setup_net 2
 mac=$(in_ns dr ip -br link show eth0 | awk '{ print $3 }')
 for n in s1 s2; do
