@@ -196,74 +196,10 @@ static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
 	return NULL;
 }
 
-/**
- * ip_vs_mhs_entry_find() - the entry of a packet
- * @mhs: the service
- * @p: the packet
- * @may_leave: we decide where it goes then
- *
- * A new flow and plain UDP do not follow the entry of a server out of service:
- * it expires at once.  Until it has, the core would find it, unless another
- * stands before it: see ip_vs_mhs_entry_anew().
- *
- * Context: softirq or process, under RCU.
- * Return: the entry with a reference, or NULL; then @p->left says whether the
- *	packet has left one.
- */
-struct ip_vs_conn *ip_vs_mhs_entry_find(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p,
-					bool may_leave)
-{
-	struct ip_vs_conn *cp;
-
-	cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
-	if (!cp || !may_leave || !mhs_entry_leave(p, cp, mhs->fwmark))
-		return cp;
-	p->left = true;
-	mod_timer_pending(&cp->timer, jiffies);
-	__ip_vs_conn_put(cp);
-	return NULL;
-}
-
-/**
- * ip_vs_mhs_entry_anew() - an entry for a packet that has left one
- * @mhs: the service
- * @p: the packet
- * @slot: its slot
- * @s: where to
- *
- * It takes the place of the old one, so no limit holds for it.  It stands before
- * that in the core's table, but for a moment while newer kernels resize it.
- *
- * Context: softirq or process, under RCU.
- * Return: the entry with a reference, NULL when there is no memory, or no room
- *	in the core's table.
- */
-struct ip_vs_conn *ip_vs_mhs_entry_anew(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p, u32 *slot,
-					const struct ip_vs_mhs_server *s)
-{
-	struct ip_vs_conn *cp;
-
-	cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
-	if (cp)
-		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
-	return cp;
-}
-
-/**
- * ip_vs_mhs_in_entry() - what becomes of a packet that has an entry
- * @mhs: the service
- * @p: the packet
- * @slot: its slot
- * @cp: its entry, with a reference that is given back
- *
- * Context: softirq or process, under RCU.
- * Return: the verdict of the hook.
- */
-unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
-				struct ip_vs_mhs_packet *p, u32 *slot,
-				struct ip_vs_conn *cp)
+/* The packet has an entry, with a reference that is given back */
+static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
+				 struct ip_vs_mhs_packet *p, u32 *slot,
+				 struct ip_vs_conn *cp)
 {
 	struct ip_vs_dest *dest = cp->dest;
 	struct ip_vs_mhs_server *s;
@@ -301,4 +237,69 @@ unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
 core:
 	__ip_vs_conn_put(cp);
 	return NF_ACCEPT;
+}
+
+/* A new flow leaves the entry of its predecessor for one of its own, which takes
+ * that one's place, so no limit holds for it.  It stands before the other in the
+ * core's table, unless a newer kernel resizes that before the other is gone.
+ * Without memory the client has to try again: half a flow would follow the old
+ * entry.
+ */
+static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
+				   struct ip_vs_mhs_packet *p, u32 *slot,
+				   struct ip_vs_conn *old)
+{
+	u32 idx = ip_vs_mhs_slot_cand(ip_vs_mhs_slot_read(slot));
+	struct ip_vs_conn *cp = NULL;
+	struct ip_vs_mhs_server *s;
+
+	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
+	if (s)
+		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+	if (cp)
+		mod_timer_pending(&old->timer, jiffies);
+	__ip_vs_conn_put(old);
+	if (!cp)
+		return s ? NF_DROP : NF_ACCEPT;
+	ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+	return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
+}
+
+/**
+ * ip_vs_mhs_by_entry() - does a packet go by an entry?
+ * @mhs: the service
+ * @p: the packet
+ * @slot: its slot
+ * @ours: it is for us to decide where new flows go
+ * @verdict: set to the verdict of the hook if it does
+ *
+ * Plain UDP does not if the server is out of service: the entry expires as soon
+ * as nobody holds it, and @p->left says so.  Until then the core would find it.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: true if nothing is left to be done.
+ */
+bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
+			u32 *slot, bool ours, unsigned int *verdict)
+{
+	struct ip_vs_conn *cp;
+
+	cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
+	if (!cp)
+		return false;
+	if (!READ_ONCE(mhs->svc) || !mhs_entry_leave(p, cp, mhs->fwmark)) {
+		*verdict = mhs_in_entry(mhs, p, slot, cp);
+		return true;
+	}
+	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
+	if (p->fresh) {
+		*verdict = mhs_entry_anew(mhs, p, slot, cp);
+		return true;
+	}
+	p->left = ours;
+	if (ours || !ip_vs_mhs_dest_listed(cp->dest))
+		mod_timer_pending(&cp->timer, jiffies);
+	__ip_vs_conn_put(cp);
+	*verdict = NF_ACCEPT;
+	return !ours;
 }

@@ -183,8 +183,10 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
 
 	if (likely(!uh))
 		return;
-	/* what follows the datagram is not summed */
-	len = min_t(unsigned int, skb->len - iph->len, ntohs(uh->len));
+	/* what follows the datagram is not summed; IPv6 takes 0 for all of it */
+	len = skb->len - iph->len;
+	if (uh->len)
+		len = min_t(unsigned int, len, ntohs(uh->len));
 	sum = skb_checksum(skb, iph->len, len, 0);
 	uh->check = af == AF_INET6 ?
 		    csum_ipv6_magic(&iph->saddr.in6, &iph->daddr.in6, len,

@@ -148,11 +148,17 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || mhs_needs_entry(s, p) ||
 	    (READ_ONCE(s->state) & MHS_SRV_NAT && !ip_vs_mhs_slot_names(s, w))) {
-		cp = p->left && !(flags & IP_VS_SVC_F_ONEPACKET) ?
-		     ip_vs_mhs_entry_anew(mhs, p, slot, s) : NULL;
-		if (cp)
-			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
-		return mhs_to_core(slot);
+		if (!p->left)
+			return mhs_to_core(slot);
+		/* the core would find the entry that was left; one for one
+		 * packet cannot stand before it
+		 */
+		cp = flags & IP_VS_SVC_F_ONEPACKET ? NULL :
+		     ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+		if (!cp)
+			return NF_DROP;
+		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+		return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 	}
 	/* like the core, which makes an entry for each */
 	p->fresh = flags & IP_VS_SVC_F_ONEPACKET;
@@ -257,9 +263,8 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 {
 	bool unsure = ip_vs_mhs_mark_unsure(mhs, p->mark);
 	struct ip_vs_service *svc;
-	bool settling, persistent, may_leave;
-	struct ip_vs_mhs_server *s;
-	struct ip_vs_conn *cp;
+	bool settling, persistent;
+	unsigned int verdict;
 	u32 *slot, w;
 
 	settling = ip_vs_mhs_settling(mhs);
@@ -270,20 +275,10 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
 	w = ip_vs_mhs_slot_read(slot);
 
-	if (ip_vs_mhs_slot_tracked(w) || settling || persistent || unsure ||
-	    ip_vs_mhs_backup(mhs->ipvs)) {
-		may_leave = svc && !(p->lone && (persistent || unsure));
-		cp = ip_vs_mhs_entry_find(mhs, p, may_leave);
-		if (cp)
-			return ip_vs_mhs_in_entry(mhs, p, slot, cp);
-	}
-	if (p->fresh && p->left) {
-		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
-				   READ_ONCE(svc->flags));
-		cp = s ? ip_vs_mhs_entry_anew(mhs, p, slot, s) : NULL;
-		if (cp)
-			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
-	}
+	if ((ip_vs_mhs_slot_tracked(w) || settling || persistent || unsure ||
+	     ip_vs_mhs_backup(mhs->ipvs)) &&
+	    ip_vs_mhs_by_entry(mhs, p, slot, !persistent && !unsure, &verdict))
+		return verdict;
 	if ((p->fresh && settling) ||
 	    ((p->fresh || p->lone) && (!svc || persistent || unsure)))
 		return mhs_to_core(slot);

@@ -33,7 +33,7 @@
  * @ends: ends one: RST, FIN, ABORT, SHUTDOWN; makes no entry
  * @lone: see ip_vs_mhs_is_lone(); set when the service is known
  * @quic: QUIC, by its port
- * @left: has left an entry, which is about to expire
+ * @left: plain UDP that has left an entry, which is about to expire
  */
 struct ip_vs_mhs_packet {
 	struct sk_buff		*skb;
@@ -79,15 +79,8 @@ struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats);
-struct ip_vs_conn *ip_vs_mhs_entry_find(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p,
-					bool may_leave);
-struct ip_vs_conn *ip_vs_mhs_entry_anew(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p, u32 *slot,
-					const struct ip_vs_mhs_server *s);
-unsigned int ip_vs_mhs_in_entry(struct ip_vs_mhs *mhs,
-				struct ip_vs_mhs_packet *p, u32 *slot,
-				struct ip_vs_conn *cp);
+bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
+			u32 *slot, bool ours, unsigned int *verdict);
 
 /* pkt */
 unsigned int ip_vs_mhs_send(struct ip_vs_conn *carrier,

@@ -26,8 +26,9 @@ result() {
 
 # verdict TEST: the runner's line about it
 verdict() {
-	"$runner" -t "$collection:$1" >"$work/log" 2>&1
-	sed 's/^/# /' "$work/log"
+	# in a virtme-ng machine /dev/stdout, its log without -s, is the console
+	"$runner" -s -t "$collection:$1" >"$work/log" 2>&1
+	sed 's/^/# /' "$work/log" "$work/kselftest/output.log"
 	said=$(sed -En "s,^((not )?ok) .*$collection: ?$1.*,\1,p" "$work/log")
 }
 

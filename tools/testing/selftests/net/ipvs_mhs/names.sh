@@ -225,8 +225,9 @@ service "$name" 2>/dev/null
 result "control: without names= the service is not mhs" $?
 
 # where schedulers are modules, $name is mh
+load=/sbin/modprobe
 lines=("options ip_vs_mhs names=mhs,$name"
-	"install ip_vs_$name /sbin/modprobe ip_vs_mhs || /sbin/modprobe --ignore-install ip_vs_$name")
+	"install ip_vs_$name $load ip_vs_mhs || $load --ignore-install ip_vs_$name")
 by_modprobe_d
 [ -z "$real" ] || by_wlc
 forget
