@@ -188,6 +188,6 @@ other() {
 }
 
 # Another scheduler
-other wlc wlc mhs 0
+other "wlc" "wlc" mhs 0
 other "mh with mh-port" "mh -b mh-port" mhs 0
-other mh mh "mhs -b flag-3" 1
+other "mh alone" "mh" "mhs -b flag-3" 1
