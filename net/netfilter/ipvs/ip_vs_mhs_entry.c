@@ -9,9 +9,6 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-typedef int (*mhs_xmit_t)(struct sk_buff *skb, struct ip_vs_conn *cp,
-			  struct ip_vs_protocol *pp, struct ip_vs_iphdr *iph);
-
 /**
  * ip_vs_mhs_may_track() - may the service have one more entry?
  * @mhs: the service
@@ -61,6 +58,7 @@ bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
  * @p: a packet of the flow
  * @slot: its slot
  * @dest: where the entry leads
+ * @kind: MHS_CNT_NEW or MHS_CNT_PINNED
  *
  * Context: softirq or process, under RCU.
  * Return: the entry with a reference, NULL when there is no memory, or no room
@@ -68,7 +66,8 @@ bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
  */
 struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
 					struct ip_vs_mhs_packet *p, u32 *slot,
-					struct ip_vs_dest *dest)
+					struct ip_vs_dest *dest,
+					enum ip_vs_mhs_cnt kind)
 {
 	struct ip_vs_conn_param param;
 	struct ip_vs_conn *cp;
@@ -81,8 +80,7 @@ struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
 	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
 			    dest->port ? dest->port : p->dport, 0, dest,
 			    p->mark);
-	if (!cp)
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+	ip_vs_mhs_count(mhs, cp ? kind : MHS_CNT_NOMEM);
 	return cp;
 }
 
@@ -112,7 +110,7 @@ static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats)
 {
-	mhs_xmit_t xmit = READ_ONCE(cp->packet_xmit);
+	typeof(cp->packet_xmit) xmit = READ_ONCE(cp->packet_xmit);
 	unsigned int verdict;
 
 	if (unlikely(!xmit)) {
@@ -255,13 +253,12 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 
 	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
 	if (s)
-		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
 	if (cp)
 		mod_timer_pending(&old->timer, jiffies);
 	__ip_vs_conn_put(old);
 	if (!cp)
 		return s ? NF_DROP : NF_ACCEPT;
-	ip_vs_mhs_count(mhs, MHS_CNT_NEW);
 	return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 }
 

@@ -113,11 +113,9 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
 	} else {
-		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
-		if (cp) {
-			ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
+		if (cp)
 			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
-		}
 	}
 	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 	if (!s || READ_ONCE(s->state) & MHS_SRV_GONE)
@@ -154,10 +152,9 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 		 * packet cannot stand before it
 		 */
 		cp = flags & IP_VS_SVC_F_ONEPACKET ? NULL :
-		     ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
+		     ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
 		if (!cp)
 			return NF_DROP;
-		ip_vs_mhs_count(mhs, MHS_CNT_NEW);
 		return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 	}
 	/* like the core, which makes an entry for each */
@@ -170,18 +167,13 @@ static struct ip_vs_conn *mhs_pin(struct ip_vs_mhs *mhs,
 				  struct ip_vs_mhs_packet *p, u32 *slot,
 				  struct ip_vs_mhs_server *s)
 {
-	struct ip_vs_conn *cp;
-
 	if (p->ends || READ_ONCE(s->state) & MHS_SRV_NO_PIN)
 		return NULL;
 	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}
-	cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest);
-	if (cp)
-		ip_vs_mhs_count(mhs, MHS_CNT_PINNED);
-	return cp;
+	return ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_PINNED);
 }
 
 /* The packet has no entry: go by the table */

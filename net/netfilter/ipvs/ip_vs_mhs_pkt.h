@@ -75,7 +75,8 @@ struct ip_vs_mhs_server *ip_vs_mhs_pick_lone(const struct ip_vs_mhs *mhs,
 bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic);
 struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
 					struct ip_vs_mhs_packet *p, u32 *slot,
-					struct ip_vs_dest *dest);
+					struct ip_vs_dest *dest,
+					enum ip_vs_mhs_cnt kind);
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats);

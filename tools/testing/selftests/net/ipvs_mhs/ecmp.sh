@@ -87,13 +87,8 @@ clients() {
 
 # New flows have ports that none had before: a director that did not see the
 # earlier flow end would take them for it.
-first_port=10000
 ask() {
-	if [ "$2" = open ]; then
-		in_ns cl sysctl -qw net.ipv4.ip_local_port_range="$first_port $((
-			first_port + 999))"
-		first_port=$((first_port + 1000))
-	fi
+	[ "$2" != open ] || fresh_ports cl
 	flow_send "$1"4 "${@:2}"
 	flow_send "$1"6 "${@:2}"
 	flow_wait "$1"4 "${@:2}"

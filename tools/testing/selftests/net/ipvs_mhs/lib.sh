@@ -526,6 +526,15 @@ dgram_servers() {
 		note "dgrams.py does not serve"
 }
 
+# fresh_ports NAMESPACE: its next clients have ports that none had before, whose
+# entries might still be there; 200 of them
+first_port=10000
+fresh_ports() {
+	in_ns "$1" sysctl -qw net.ipv4.ip_local_port_range="$first_port $((
+		first_port + 199))"
+	first_port=$((first_port + 200))
+}
+
 # flow_start NAME ARGS...: a client that holds flows, see flows.py, or that of
 # $client_py, in the namespace $client_ns, or cl
 flow_start() {

@@ -39,13 +39,10 @@ nginx_start() {
 # get NAMESPACE ADDRESS:PORT COUNT: answers "COUNT" by server, as "s1=3 s2=7".
 # From ports that none had before: IPVS itself, by any scheduler, confuses the
 # flows of two services from one port to one server.
-first_port=10000
 get() {
 	local i urls=()
 
-	in_ns "$1" sysctl -qw net.ipv4.ip_local_port_range="$first_port $((
-		first_port + 199))"
-	first_port=$((first_port + 200))
+	fresh_ports "$1"
 	for ((i = 0; i < $3; i++)); do
 		urls+=("http://$2/")
 	done
