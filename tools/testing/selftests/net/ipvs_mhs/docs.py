@@ -41,7 +41,8 @@ ELSEWHERE = {
     r"qdisc_tool protect --max-hold 5s --until-port 443 -- systemctl restart ":
         (f"{QDISC}/servers.py", "with haproxy as a process"),
     r"make ": (None, "it would run this test; the target must exist"),
-    r"apt-get install build-essential dkms ipvsadm linux-headers-amd64$":
+    r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
+    r"linux-headers-amd64$":
         ("tools/testing/packages/check", "by the package's dependencies"),
     r"ipvsadm -E -t 192\.0\.2\.1:80 -s (wlc|mh)$":
         ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
