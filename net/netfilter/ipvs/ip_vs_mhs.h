@@ -396,7 +396,8 @@ int ip_vs_mhs_scratch_init(void);
 void ip_vs_mhs_scratch_exit(void);
 unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs);
-unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage);
+unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+				unsigned long now);
 void ip_vs_mhs_settle(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);

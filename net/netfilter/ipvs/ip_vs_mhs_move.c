@@ -217,32 +217,39 @@ static unsigned long used_period(const struct ip_vs_mhs *mhs)
 		     msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs)));
 }
 
-/* From now to @then, 0 when that is past */
+/* From @now to @then, 0 when that is past */
+static unsigned long mhs_between(unsigned long now, unsigned long then)
+{
+	return max((long)(then - now), 0L);
+}
+
 static unsigned long mhs_until(unsigned long then)
 {
-	return max((long)(then - jiffies), 0L);
+	return mhs_between(jiffies, then);
 }
 
 /**
  * ip_vs_mhs_merge_ms() - time to a merge
  * @mhs: the service
  * @stage: that a slot is in
+ * @now: in jiffies; one reading for times that are compared
  *
  * Context: process, mhs.lock held.
  * Return: milliseconds until that slot is stable, at most; 0 if it is.
  */
-unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage)
+unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+				unsigned long now)
 {
 	unsigned long t;
 
 	if (stage == MHS_STAGE_STABLE)
 		return 0;
 	if (stage >= MHS_STAGE_PIN) {
-		t = mhs_until(mhs->pin_tick + pin_period(mhs)) +
+		t = mhs_between(now, mhs->pin_tick + pin_period(mhs)) +
 		    (MHS_STAGE_LAST - stage) * pin_period(mhs);
 		return jiffies_to_msecs(t);
 	}
-	t = mhs_until(mhs->hold_tick + hold_period(mhs)) +
+	t = mhs_between(now, mhs->hold_tick + hold_period(mhs)) +
 	    (MHS_STAGE_PIN - 1 - stage) * hold_period(mhs);
 	/* where others pin, it waits for the next tick of their clock */
 	if (mhs->census.pin)

@@ -83,6 +83,7 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	unsigned long cnt[MHS_CNT_MAX] = {};
 	struct ip_vs_mhs_server *s;
 	struct mhs_sum sum = {};
+	unsigned long now;
 	u64 entries = 0;
 	u32 gone = 0;
 	int cpu, i;
@@ -98,6 +99,7 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		entries += ip_vs_mhs_dest_entries(s->dest);
 		gone++;
 	}
+	now = jiffies;
 
 	if (mhs->fwmark)
 		seq_printf(seq, "FWM %u", mhs->fwmark);
@@ -113,7 +115,7 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
 		   sum.hold, sum.pin, sum.tracked,
-		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_max), entries);
+		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_max, now), entries);
 	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
 		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
@@ -122,7 +124,7 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   sum.cand_print);
 	seq_printf(seq, " %lu %lu %lu %u %u\n", cnt[MHS_CNT_ICMP],
 		   cnt[MHS_CNT_REPLY], cnt[MHS_CNT_DIRECT],
-		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_min),
+		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_min, now),
 		   mhs->addr_only);
 	mutex_unlock(&mhs->lock);
 }
@@ -152,7 +154,6 @@ static void mhs_seq_stop(struct seq_file *seq, void *v)
 static int mhs_seq_show(struct seq_file *seq, void *v)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
-
 	int i;
 
 	if (v != &mn->list) {
