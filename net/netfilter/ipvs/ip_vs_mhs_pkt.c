@@ -253,7 +253,7 @@ bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark)
 
 static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 {
-	bool unsure = ip_vs_mhs_mark_unsure(mhs, p->mark);
+	bool unsure = p->mark && ip_vs_mhs_mark_unsure(mhs, p->mark);
 	struct ip_vs_service *svc;
 	bool settling, persistent;
 	unsigned int verdict;
@@ -363,29 +363,33 @@ static bool mhs_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	return p->pd && ip_vs_mhs_parse(p);
 }
 
-/* Are there masquerading servers whose replies we know? */
-static bool mhs_pairs(const struct ip_vs_mhs_net *mn,
-		      const struct ip_vs_mhs_packet *p)
+/* What follows the network header, which mhs_parse() fills */
+static void mhs_packet(struct ip_vs_mhs_packet *p, struct sk_buff *skb,
+		       const struct nf_hook_state *state)
 {
-	return READ_ONCE(mn->pairs[p->af == AF_INET6]);
+	memset_after(p, 0, iph);
+	p->skb = skb;
+	p->af = state->pf;
+	p->hook = state->hook;
+	p->mark = skb->mark;
 }
 
-/* LOCAL_IN and LOCAL_OUT.  The core's gates first, in its order: a packet
- * taken here never meets them.
- */
-static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
-				const struct nf_hook_state *state)
+/* Are there masquerading servers whose replies we know? */
+static bool mhs_pairs(const struct nf_hook_state *state)
+{
+	return READ_ONCE(ip_vs_mhs_net(state->net)->pairs[state->pf ==
+							  NFPROTO_IPV6]);
+}
+
+/* The core's gates first, in its order: a packet taken here never meets them */
+static noinline unsigned int mhs_packet_in(struct sk_buff *skb,
+					   const struct nf_hook_state *state)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
-	struct ip_vs_mhs_packet p = {
-		.skb = skb, .af = state->pf, .hook = state->hook,
-		.mark = skb->mark,
-	};
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(state->net);
+	struct ip_vs_mhs_packet p;
 	struct ip_vs_mhs *mhs;
 
-	if (skb->ipvs_property)
-		return NF_ACCEPT;
+	mhs_packet(&p, skb, state);
 	if ((skb->pkt_type != PACKET_HOST && !ip_vs_mhs_is_local(&p)) ||
 	    !skb_dst(skb))
 		return NF_ACCEPT;
@@ -395,7 +399,7 @@ static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 		return NF_ACCEPT;
 	if (!p.pd)
 		return ip_vs_mhs_icmp(ipvs, &p);
-	if (ip_vs_mhs_is_local(&p) && mhs_pairs(mn, &p)) {
+	if (ip_vs_mhs_is_local(&p) && mhs_pairs(state)) {
 		unsigned int verdict = ip_vs_mhs_reply(ipvs, &p);
 
 		if (verdict != NF_ACCEPT || skb->ipvs_property)
@@ -409,7 +413,7 @@ static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 	mhs = ip_vs_mhs_service(ipvs, p.af, p.mark, p.iph.protocol,
 				&p.iph.daddr, p.dport);
 	if (!mhs) {
-		if (state->hook == NF_INET_LOCAL_IN && mhs_pairs(mn, &p))
+		if (state->hook == NF_INET_LOCAL_IN && mhs_pairs(state))
 			ip_vs_mhs_direct(ipvs, &p);
 		return NF_ACCEPT;
 	}
@@ -418,32 +422,31 @@ static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 	return mhs_in(mhs, &p);
 }
 
-/* Is it ICMP?  As the core: not behind extension headers */
-static bool mhs_is_icmp(const struct ip_vs_mhs_packet *p)
+/* LOCAL_IN and LOCAL_OUT: what IPVS sends comes by once more */
+static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
+				const struct nf_hook_state *state)
 {
-	return p->af == AF_INET6 ?
-	       ipv6_hdr(p->skb)->nexthdr == IPPROTO_ICMPV6 :
-	       ip_hdr(p->skb)->protocol == IPPROTO_ICMP;
+	return skb->ipvs_property ? NF_ACCEPT : mhs_packet_in(skb, state);
 }
 
-/* FORWARD: replies of masquerading servers, and ICMP errors */
-static unsigned int mhs_hook_forward(void *priv, struct sk_buff *skb,
-				     const struct nf_hook_state *state)
+/* Is it ICMP?  As the core: not behind extension headers */
+static bool mhs_is_icmp(const struct sk_buff *skb, u8 pf)
+{
+	return pf == NFPROTO_IPV6 ? ipv6_hdr(skb)->nexthdr == IPPROTO_ICMPV6 :
+				    ip_hdr(skb)->protocol == IPPROTO_ICMP;
+}
+
+static noinline unsigned int
+mhs_packet_forward(struct sk_buff *skb, const struct nf_hook_state *state,
+		   bool pairs)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
-	struct ip_vs_mhs_packet p = {
-		.skb = skb, .af = state->pf, .hook = state->hook,
-		.mark = skb->mark,
-	};
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(state->net);
+	struct ip_vs_mhs_packet p;
 	unsigned int verdict;
 
-	if (skb->ipvs_property || !skb_dst(skb) || !READ_ONCE(ipvs->enable))
-		return NF_ACCEPT;
-	if (!mhs_pairs(mn, &p) && !mhs_is_icmp(&p))
-		return NF_ACCEPT;
-	if (mhs_pairs(mn, &p) && p.af == AF_INET &&
-	    ip_is_fragment(ip_hdr(skb)) && ip_vs_mhs_gather(ipvs, skb))
+	mhs_packet(&p, skb, state);
+	if (pairs && p.af == AF_INET && ip_is_fragment(ip_hdr(skb)) &&
+	    ip_vs_mhs_gather(ipvs, skb))
 		return NF_STOLEN;
 	if (!mhs_parse(ipvs, &p))
 		return NF_ACCEPT;
@@ -453,6 +456,21 @@ static unsigned int mhs_hook_forward(void *priv, struct sk_buff *skb,
 	if (verdict == NF_ACCEPT && !skb->ipvs_property)
 		ip_vs_mhs_direct(ipvs, &p);
 	return verdict;
+}
+
+/* FORWARD: replies of masquerading servers, and ICMP errors */
+static unsigned int mhs_hook_forward(void *priv, struct sk_buff *skb,
+				     const struct nf_hook_state *state)
+{
+	bool pairs;
+
+	if (skb->ipvs_property || !skb_dst(skb) ||
+	    !READ_ONCE(net_ipvs(state->net)->enable))
+		return NF_ACCEPT;
+	pairs = mhs_pairs(state);
+	if (!pairs && !mhs_is_icmp(skb, state->pf))
+		return NF_ACCEPT;
+	return mhs_packet_forward(skb, state, pairs);
 }
 
 #define MHS_HOOK(_hook, _pf, _hooknum, _priority) {	\

@@ -20,8 +20,8 @@
 
 /**
  * struct ip_vs_mhs_packet - one packet on its way
+ * @iph: its network header; first, what follows starts as zeroes
  * @skb: the packet
- * @iph: its network header
  * @pd: its transport protocol, as the core knows it
  * @mark: its firewall mark
  * @af: address family
@@ -36,8 +36,8 @@
  * @left: plain UDP that has left an entry, which is about to expire
  */
 struct ip_vs_mhs_packet {
-	struct sk_buff		*skb;
 	struct ip_vs_iphdr	iph;
+	struct sk_buff		*skb;
 	struct ip_vs_proto_data	*pd;
 	u32			mark;
 	u8			af;

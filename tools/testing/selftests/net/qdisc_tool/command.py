@@ -131,7 +131,8 @@ def configuration_file_sets_up_every_section():
 def s16_without_privileges_the_command_still_runs():
     set_up("lo", "-p", str(PORT))
     environment = {"expect": 7, "user": "nobody", "group": "nogroup"}
-    result = program("protect", "--", "sh", "-c", "exit 7", **environment)
+    result = program("protect", *LONG, "--", "sh", "-c", "exit 7",
+                     **environment)
     check("root" in result.err and "unprotected" in result.err, result.err)
     for command in ("setup", "release"):
         environment["expect"] = 125
@@ -169,7 +170,7 @@ def s14_only_tc_and_ip_are_needed():
     executable = shutil.which("qdisc_tool")
     defer(tool, "clear", "-q")
     for command in (("setup", "-q", "-d", "lo", "-p", str(PORT)),
-                    ("protect", "true"), ("clear", "-q")):
+                    ("protect", *LONG, "true"), ("clear", "-q")):
         run([executable, *command], env=environment)
 
 
@@ -186,7 +187,7 @@ def s14_a_tc_without_plug_gives_way():
     result = program("setup", "-d", "lo", "-p", str(PORT), env=environment)
     check("driven by netlink" in result.err or "driven by libnl" in result.err,
           result.err)
-    program("protect", "--", "true", env=environment)
+    program("protect", *LONG, "--", "true", env=environment)
 
 
 @test

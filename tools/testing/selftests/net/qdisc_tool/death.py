@@ -108,7 +108,7 @@ def s1_killed_watchdog_is_replaced_by_its_caller():
 def s1_both_killed_release_or_the_next_protect_helps():
     listen()
     set_up("lo", "-p", str(PORT))
-    for remedy in (("release",), ("protect", "--", "true")):
+    for remedy in (("release",), ("protect", *LONG, "--", "true")):
         kill_both()
         with Clients(LO) as clients:
             wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
@@ -214,17 +214,17 @@ def s9_exit_status_and_streams_are_the_commands():
     set_up("lo", "-p", str(PORT))
     for command, status in (("exit 0", 0), ("exit 1", 1), ("exit 42", 42),
                             ("kill -9 $$", 128 + signal.SIGKILL)):
-        tool("protect", "-q", "--", "sh", "-c", command, expect=status)
-    result = program("protect", "-q", "--", "sh", "-c", "cat; echo e >&2",
-                     input="through")
+        tool("protect", "-q", *LONG, "--", "sh", "-c", command, expect=status)
+    result = program("protect", "-q", *LONG, "--", "sh", "-c",
+                     "cat; echo e >&2", input="through")
     equal((result.out, result.err), ("through", "e\n"), "streams")
     tool("protect", *LONG, "--", "/no/such/command", expect=127)
     tool("protect", *LONG, "--", "/etc/passwd", expect=126)
-    result = tool("protect", "-q", "--user", "nobody", "--", "id", "-un")
+    result = tool("protect", "-q", *LONG, "--user", "nobody", "--", "id", "-un")
     equal(result.out, "nobody\n", "user")
     # The third is what "ls" opens.
-    equal(program("protect", "-q", "--", "ls", "/proc/self/fd").out.split(),
-          ["0", "1", "2", "3"], "descriptors")
+    result = program("protect", "-q", *LONG, "--", "ls", "/proc/self/fd")
+    equal(result.out.split(), ["0", "1", "2", "3"], "descriptors")
     connects_again()
 
 

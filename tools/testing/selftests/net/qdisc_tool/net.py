@@ -188,15 +188,18 @@ def end_process(pid):
 def connection(address, port, where=None):
     """A connection that is already there."""
     give_up = time.monotonic() + WAIT_S
-    with inside(where):
-        while True:
-            try:
+    while True:
+        before = counters()
+        try:
+            with inside(where):
                 peer = socket.create_connection((address, port), timeout=5)
-                break
-            except TimeoutError:
-                note(f"no answer from {address} port {port}")
-                if time.monotonic() > give_up:
-                    raise
+            break
+        except TimeoutError:
+            grown = growth(before, *before)
+            note(f"no answer from {address} port {port}, counted here: "
+                 f"{ {name: n for name, n in grown.items() if n} }")
+            if time.monotonic() > give_up:
+                raise
     peer.settimeout(WAIT_S)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     defer(peer.close)
