@@ -86,8 +86,8 @@ struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
 
 /* May the packet of an entry be sent from here, so that nobody looks it up a
  * second time?  Where sending and counting is all that the core would do: not
- * when it masquerades, makes conntrack state, keeps other directors informed or
- * has a persistent client's template to look after.
+ * when it makes conntrack state, keeps other directors informed, has a
+ * persistent client's template or a helper's connections to look after.
  */
 static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
 			    const struct ip_vs_conn *cp)
@@ -96,8 +96,10 @@ static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
 	u32 method = flags & IP_VS_CONN_F_FWD_MASK;
 
 	return (method == IP_VS_CONN_F_DROUTE ||
-		method == IP_VS_CONN_F_TUNNEL) &&
-	       !(flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET)) &&
+		method == IP_VS_CONN_F_TUNNEL ||
+		(method == IP_VS_CONN_F_MASQ && !cp->app)) &&
+	       !(flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET |
+			  IP_VS_CONN_F_NO_CPORT)) &&
 	       !cp->control &&
 	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
 }

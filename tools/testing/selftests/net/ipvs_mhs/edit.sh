@@ -49,13 +49,11 @@ undisturbed() {
 # more NAME N [SERVER]: 2 N new flows work; $new entries came with them and
 # $mine of the flows went to that server
 more() {
-	local before
-
 	mine=$(sum "${3:-s1}")
-	before=$(conns)
+	conns_begin
 	pair open "$2"
 	pair ping
-	new=$(($(conns) - before))
+	new=$(conns_new)
 	mine=$(($(sum "${3:-s1}") - mine))
 	check "$1: new flows" "0 0 0" \
 		"$(sum failed) $(sum broken) $(sum moved)"
@@ -125,14 +123,14 @@ undisturbed "masquerading"
 more "masquerading" 20 s2
 check "masquerading: entries for new flows of the server" "$mine" "$new"
 pair_edit -e 2 -g -w 1
-base=$(conns)
+conns_begin
 undisturbed "direct routing again"
 
 # Persistence
 said_before=$(dmesg | grep -c "IPVS: mhs: .*persistence")
 edit mhs -p 60
 undisturbed "persistence"
-check "persistence: no entries for them" "$base" "$(conns)"
+check "persistence: no entries for them" 0 "$(conns_new)"
 more "persistence" 10
 check_cmp "persistence: entries for new flows" "$new" -ge 20
 look
@@ -157,13 +155,11 @@ dr ipvsadm -C
 # other NAME "SCHEDULER ARGUMENTS" "mhs ARGUMENTS" ADDR_ONLY: from that scheduler
 # to mhs, and back
 other() {
-	local before
-
 	pair_services "1 2 3 4" "$2"
-	before=$(conns)
+	conns_begin
 	pair open 20
 	pair ping
-	check_cmp "$1: entries" $(($(conns) - before)) -ge 36
+	check_cmp "$1: entries" "$(conns_new)" -ge 36
 	edit "$3"
 	pair ping
 	check "$1 to mhs: no flow broken" "0 0" "$(sum broken) $(sum moved)"

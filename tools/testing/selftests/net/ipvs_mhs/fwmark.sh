@@ -127,9 +127,9 @@ result "pin phase" "$(busywait 20 fwm 'p && !h'; echo $?)"
 pair ping
 stay "pin: TCP stays"
 check_cmp "pin: entries" "$(fwm_total PinnedEntries)" -gt 2
-base=$(conns)
+conns_begin
 dgrams ping
-check "pin: UDP" "0 0 $base" "$(sum lost) $(sum s1) $(conns)"
+check "pin: UDP" "0 0 0" "$(sum lost) $(sum s1) $(conns_new)"
 windows 0 100
 result "merged" "$(busywait 20 fwm 's == "stable"'; echo $?)"
 pair ping
@@ -157,14 +157,14 @@ pair ping
 check "beside a foreign service: ours" "60 0 0" \
 	"$(sum flows) $(sum broken) $(sum s3)"
 check "beside a foreign service: no entry" 0 "$(pair_total NewEntries)"
-base=$(conns)
+conns_begin
 for f in m4 m6; do
 	flow $f open 10
 	flow $f ping
 	check "foreign service: keeps its packets, $f" "10 0 10" \
 		"$(value flows) $(value broken) $(value s3)"
 done
-check "foreign service: with entries" $((base + 20)) "$(conns)"
+check "foreign service: with entries" 20 "$(conns_new)"
 
 # Marks appear in mid-flow: one that no service has, and the foreign one's
 for m in 5 2; do
@@ -172,7 +172,7 @@ for m in 5 2; do
 	pair ping
 	stay "mark $m in mid-flow: flows stay"
 done
-check "marks in mid-flow: no entry" $((base + 20)) "$(conns)"
+check "marks in mid-flow: no entry" 20 "$(conns_new)"
 marks "ip saddr 10.1.0.2 tcp dport 80 meta mark set 0x10005" \
 	"ip6 saddr fd01::2 tcp dport 80 meta mark set 0x10005"
 pair open 10
@@ -181,14 +181,14 @@ stay "a mark that may be foreign: new flows are served"
 check "a mark that may be foreign: none goes there" "0 80" \
 	"$(sum s3) $(sum flows)"
 check "a mark that may be foreign: the core decides, with entries" \
-	$((base + 40)) "$(conns)"
+	40 "$(conns_new)"
 echo $((0x1000f)) >/sys/module/ip_vs_mhs/parameters/mark_ignore
 pair open 10
-check "mark_ignore: no entry" "100 $((base + 40))" "$(sum flows) $(conns)"
+check "mark_ignore: no entry" "100 40" "$(sum flows) $(conns_new)"
 marks "ip saddr 10.1.0.3 tcp dport 80 meta mark set 0x22" \
 	"ip6 saddr fd01::3 tcp dport 80 meta mark set 0x22"
 flow m4 open 5
-check "mark_ignore: other bits count" $((base + 45)) "$(conns)"
+check "mark_ignore: other bits count" 45 "$(conns_new)"
 pair ping
 stay "marks gone: flows stay"
 pair reset

@@ -221,6 +221,22 @@ conns() {
 	echo $((${#lines[@]} - 1))
 }
 
+# conns_begin [NAMESPACE], conns_new [NAMESPACE]: entries made since then; those
+# of before may expire meanwhile
+conns_begin() {
+	net_dir "${1:-dr}"
+	cat "$net/ip_vs_conn" >"$work/conns.${1:-dr}"
+}
+
+conns_new() {
+	net_dir "${1:-dr}"
+	awk '{ flow = $1 " " $2 " " $3 " " $4 " " $5 }
+		NR == FNR { old[flow] = 1; next }
+		!(flow in old) { n++ }
+		END { print n + 0 }' \
+		"$work/conns.${1:-dr}" "$net/ip_vs_conn"
+}
+
 # raw NAME ARGUMENTS: send TCP segments from there, see raw.py
 raw() {
 	local n=$1

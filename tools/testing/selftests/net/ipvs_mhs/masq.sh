@@ -196,11 +196,10 @@ service -u 5001 5000 mh
 ask $VIP4 5001 20
 check_cmp "control: mh makes entries" "$(counted -u $VIP4:5001)" -ge 1
 dr ipvsadm -C
-before=$(conns)
+conns_begin
 service -t 80 80 "mh -b mh-port"
 pair open 20
-# some of the pinned ones end meanwhile
-check_cmp "control: mh makes entries for TCP" "$(conns)" -ge $((before + 20))
+check "control: mh makes entries for TCP" 40 "$(conns_new)"
 dr ipvsadm -C
 service -t 80 80 mhs
 pair ping

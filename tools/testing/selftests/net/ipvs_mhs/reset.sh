@@ -75,13 +75,14 @@ check_cmp "control: other segments do make one" "$(made)" -gt $((base + 40))
 dr ipvsadm -C
 
 # With mh, once the entries have expired
-base=$(conns)
-dr ipvsadm --set 3 3 0
+conns_begin
 pair_services "1 2 3 4" mh -b mh-port
 pair open 20
-check "control: mh makes entries" $((base + 40)) "$(conns)"
+check "control: mh makes entries" 40 "$(conns_new)"
+dr ipvsadm --set 3 3 0
+pair ping
 expired() {
-	[ "$(conns)" -le "$base" ]
+	[ "$(conns_new)" -eq 0 ]
 }
 busywait 30 expired
 pair reset

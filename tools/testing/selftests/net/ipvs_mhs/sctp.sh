@@ -111,9 +111,9 @@ result "SHUTDOWN ends them" "$(busywait 10 ends; echo $?)"
 dr ipvsadm -C
 
 # The same with mh
-base=$(conns)
+conns_begin
 pair_services "1 2 3" mh -b mh-port
 pair open 10
-check "control: mh makes an entry for each" $((base + 20)) "$(conns)"
+check "control: mh makes an entry for each" 20 "$(conns_new)"
 pair reset
 dr ipvsadm -C

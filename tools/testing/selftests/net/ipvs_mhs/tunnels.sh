@@ -133,8 +133,8 @@ dr ipvsadm -R <<-EOF
 	-a -t $SVC4 -r 10.2.0.12:80 -i -w 1 $GUE4
 	-a -t $SVC4 -r 10.2.0.13:80 -i -w 1 $GRE
 EOF
-base=$(conns)
+conns_begin
 flow c4 open 20
-check "control: mh makes an entry for each flow" $((base + 20)) "$(conns)"
+check "control: mh makes an entry for each flow" 20 "$(conns_new)"
 flow c4 reset
 dr ipvsadm -C

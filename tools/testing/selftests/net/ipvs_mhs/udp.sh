@@ -128,14 +128,14 @@ dr ipvsadm -C
 
 # The same with mh
 pair close
-base=$(conns)
+conns_begin
 pair_services "1 2 3" mh -b mh-port
 pair open 50
 pair ping
 check "control: mh makes an entry for each client port" 100 \
-	$(($(conns) - base))
+	"$(conns_new)"
 pair spray 200
-check "control: and for a port that asked once" 500 $(($(conns) - base))
+check "control: and for a port that asked once" 500 "$(conns_new)"
 pair_edit -d 2
 pair ping
 check_cmp "control: mh loses the flows of a deleted server" \
@@ -159,11 +159,11 @@ for sched in mhs "mh -b mh-port"; do
 	pair_edit -e 1 -g -w 1 -x 1000
 	pair_edit -e 2 -g -w 1 -x 1000
 	fresh_ports cl
-	base=$(conns)
+	conns_begin
 	pair open 50
 	pair ping
 	mine=$(sum s1)
-	made=$(($(conns) - base))
+	made=$(conns_new)
 	pair_edit -e 1 -g -w 0 -x 1000
 	pair ping
 	if [ "$sched" = mhs ]; then
