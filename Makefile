@@ -154,8 +154,9 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
 	@+$(MACHINE)/steps check-harness check-unit check-fuzz style \
 		"check-module KERNEL=6.1" "check-module KERNEL=6.12" \
-		"check-series KERNEL=6.1" "check-kselftest KERNEL=6.1" \
-		"test KERNEL=6.1" "test-core KERNEL=6.12"
+		"check-series KERNEL=6.1" \
+		"test KERNEL=6.1 MORE=$(MACHINE)/kselftest.sh" \
+		"test-core KERNEL=6.12"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels
@@ -166,7 +167,7 @@ check-all: setup	## all tests on all kernels
 .PHONY: test
 test: setup	## kselftests in the machine (TESTS="FILE...": only these)
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS)
+	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS) $(MORE)
 
 # Where kernels differ: hooks, transmitters, entries, statistics, sysctls
 CORE := basic drain edit frag fwmark icmp limits masq methods names proc \

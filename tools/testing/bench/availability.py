@@ -5,7 +5,7 @@ import bench
 
 KERNELS = ("uml",)
 SECONDS = {"quick": 130, "full": 300}
-FLOWS = {"quick": 500, "full": 5000}
+FLOWS = {"quick": 500, "full": 10000}
 NAMES = {"mh": "mh", "mh-sloppy": "mh, sloppy_tcp=1", "mhs": "mhs",
          "wlc-sync": "wlc, sync daemon"}
 COLOURS = {"mh": "mh", "mh-sloppy": "published", "mhs": "mhs",

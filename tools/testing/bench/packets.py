@@ -8,8 +8,6 @@ import json
 
 import bench
 
-SECONDS = {"quick": 330, "full": 1500}
-COUNTED, NATIVE = "6.1", "uml"
 COUNTED, NATIVE = "6.1", "uml"
 CLOCKS = {COUNTED: "instructions", NATIVE: "ns"}
 KERNELS = (NATIVE,)
@@ -27,7 +25,7 @@ KINDS_OF_CASE = ("method", "family", "protocol", "services", "servers", "live")
 
 
 def guest(kernel, cases, timeout, *options, bits=12, rounds, packets, new,
-          slots=65521):
+          slots=65521, more=()):
     """Rows of packets/guest.py."""
     here = bench.HERE / "packets"
     blast = bench.compile_c("blast", here / "blast.c", here / "packet.c")
@@ -38,7 +36,7 @@ def guest(kernel, cases, timeout, *options, bits=12, rounds, packets, new,
         kernel, [here / "guest.py", "--blast", blast,
                  "--cases", json.dumps(cases), "--rounds", rounds,
                  "--packets", packets, "--new", new, "--table-size", slots,
-                 "--modules", f"conn_tab_bits={bits}"],
+                 "--modules", f"conn_tab_bits={bits}", *more],
         timeout, *options)
     return bench.parse_csv(lines, kernel=bench.release(kernel),
                            clock=CLOCKS[kernel], table=1 << bits)

@@ -118,6 +118,7 @@ class Qemu(Machine):
 
     data = json.loads((HERE / "qemu.json").read_text())
     icount = False  # a nanosecond is one instruction
+    monitor = None  # a socket for QEMU's monitor
 
     def command(self, guest):
         return self._vng() + ["--", shlex.join(guest)]
@@ -130,9 +131,14 @@ class Qemu(Machine):
                 "--run", str(self.kernel.image),
                 "--rwdir", str(RUN), "--cpus", str(self.cpus),
                 "--memory", str(self.memory),
-                *(["--qemu-opts=-icount shift=0,sleep=off"]
-                  if self.icount else []),
+                *(["--qemu-opts=" + " ".join(self._more())]
+                  if self._more() else []),
                 "--append", " ".join([*self.data["append"], *self.append])]
+
+    def _more(self):
+        return [*(["-icount shift=0,sleep=off"] if self.icount else []),
+                *([f"-monitor unix:{self.monitor},server,nowait"]
+                  if self.monitor else [])]
 
     def environment(self):
         """Nobody's vng settings; temporary files where they are cleaned."""

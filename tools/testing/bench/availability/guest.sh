@@ -13,6 +13,7 @@ case ${1:---help} in
 esac
 
 readonly FLOWS=$1 SERVERS=4
+ulimit -n 65536
 readonly SCENARIOS="rolling flap drain delete restart failover"
 declare -A SCHEDULERS=(
 	[mh]="mh -b mh-port,mh-fallback"
@@ -126,7 +127,6 @@ fi
 
 scenario=$2 by=$3 before=""
 setup_net $SERVERS
-ulimit -n 65536
 services dr
 if [ "$scenario" = failover ]; then
 	before=yes

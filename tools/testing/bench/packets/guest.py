@@ -22,11 +22,16 @@ held                of older flows in unstable slots, held
 unstable new        SYNs in unstable slots, an entry each
 unstable entry      of flows that have this entry
 pin                 of older flows in unstable slots, an entry each
+
+With --trace the last round of packets is announced to the host: a file named
+"ask" says "on" or "off", the case and what, and is gone when that is done.
 """
 
 import argparse
+import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 
@@ -57,6 +62,7 @@ class Case:
             names += ["held", "young", "pin"]
         self.at = {name: Director(name, self.n) for name in names}
         self.fresh = {name: 10000000 for name in names}
+        self.tracing = ""
         for name in names[1:]:
             self.serve(name, "mh" if name == "mh" else "mhs")
         for name in names[2:]:
@@ -108,15 +114,36 @@ class Case:
         if self.case["protocol"] == "udp":
             kind = "udp"
         before = at.sent()
-        took = int(run(self.options.blast, f"g-{name}",
-                       WRONG_MAC if lost else at.mac, kind,
-                       (FAR if far else VIP)[self.family], str(first),
-                       str(flows), str(packets)))
+        with self.traced():
+            took = int(run(self.options.blast, f"g-{name}",
+                           WRONG_MAC if lost else at.mac, kind,
+                           (FAR if far else VIP)[self.family], str(first),
+                           str(flows), str(packets)))
         gone = at.sent() - before
         if gone != (0 if lost else packets):
             raise SystemExit(f"{self.case}: {packets} packets into {name}, "
                              f"{gone} left it")
         return took
+
+    @contextlib.contextmanager
+    def traced(self):
+        """The host writes down which instructions are executed."""
+        if not self.tracing:
+            yield
+            return
+        # all modules are there by now
+        shutil.copyfile("/proc/kallsyms", f"{self.options.trace}/kallsyms")
+        self.ask("on")
+        yield
+        self.ask("off")
+
+    def ask(self, word):
+        path = f"{self.options.trace}/ask"
+        with open(f"{path}.new", "w", encoding="ascii") as file:
+            file.write(f"{word}/{self.case['method']}/{self.tracing}")
+        os.rename(f"{path}.new", path)
+        while os.path.exists(path):
+            time.sleep(0.01)
 
     def new(self, name):
         """First of flows that are used once."""
@@ -161,7 +188,10 @@ class Case:
                     if name == "mh" else packets)
         for i in range(self.options.rounds):
             for what, step in steps.items():
+                if self.options.trace and i == self.options.rounds - 1:
+                    self.tracing = what
                 took = step()
+                self.tracing = ""
                 count = packets
                 if what.endswith(" new") or what == "pin":
                     count = new
@@ -202,6 +232,7 @@ def main():
     parser.add_argument("--new", type=int, required=True)
     parser.add_argument("--modules", default="", help="ARGUMENTS of ip_vs")
     parser.add_argument("--table-size", type=int, default=65521)
+    parser.add_argument("--trace", metavar="DIR", help="where to ask the host")
     options = parser.parse_args()
     print(",".join(COLUMNS))
     with module(f"table_size={options.table_size}",

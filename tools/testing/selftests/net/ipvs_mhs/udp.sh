@@ -168,7 +168,7 @@ for sched in mhs "mh -b mh-port"; do
 	pair ping
 	if [ "$sched" = mhs ]; then
 		check_cmp "threshold: s1 has some" "$mine" -gt 20
-		check "threshold: each flow has an entry" 100 $made
+		check "threshold: each flow has an entry" 100 "$made"
 		check "threshold, weight 0: none stays" 0 "$(sum s1)"
 		check "threshold, weight 0: all are served" "0 0 100" \
 			"$(sum lost) $(sum refused) $(sum s2)"

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where the instructions of a packet are spent: the emulator of the counting
+machine, told through its monitor, writes down each one, and they are counted by
+the function that they belong to.
+"""
+
+import bisect
+import collections
+import os
+import shutil
+import socket
+import threading
+
+import bench
+import packets
+
+KERNELS = (packets.COUNTED,)
+SECONDS = {"quick": 300, "full": 300}
+PACKETS = 64
+CASES = [{}, {"method": "masquerading"}]
+SHOWN = ("route", "mh established", "mhs established", "unstable entry",
+         "mh new", "unstable new")
+BEGINS = "packet_sendmsg"  # what a burst begins with; it ends in user space
+KERNEL_SPACE = 1 << 63
+
+
+class Symbols:
+    """Functions by address, from /proc/kallsyms."""
+
+    def __init__(self, path):
+        found = []
+        with open(path, encoding="ascii") as file:
+            for line in file:
+                address, kind, name, *module = line.split()
+                if kind in "tTwW":
+                    found.append((int(address, 16), name,
+                                  module[0].strip("[]") if module else ""))
+        found.sort()
+        self.addresses = [address for address, *_ in found]
+        self.names = [(name, module) for _, name, module in found]
+        self.begins = {address for address, name, _ in found
+                       if name == BEGINS}
+
+    def at(self, address):
+        return self.names[bisect.bisect_right(self.addresses, address) - 1]
+
+
+class Tracer(threading.Thread):
+    """Does what packets/guest.py asks for."""
+
+    def __init__(self, directory):
+        super().__init__(daemon=True)
+        self.directory = directory
+        self.over = threading.Event()
+        self.counts = {}  # (method, what) -> {(function, module): number}
+        self._monitor = None
+
+    def run(self):
+        asked = self.directory / "ask"
+        while not self.over.wait(0.05):
+            if not asked.exists():
+                continue
+            word, *key = asked.read_text(encoding="ascii").split("/")
+            trace = self.directory / "trace"
+            if word == "on":
+                # an instruction a block, none linked to the next
+                self._tell("stop", f"logfile {trace}", "singlestep on",
+                           "log exec,nochain", "cont")
+            else:
+                self._tell("stop", "log none", "singlestep off", "cont")
+                self.counts[tuple(key)] = self._count(trace)
+                trace.unlink()
+            asked.unlink()
+
+    def _tell(self, *commands):
+        if self._monitor is None:
+            self._monitor = socket.socket(socket.AF_UNIX)
+            self._monitor.connect(os.path.relpath(self.directory / "monitor"))
+            self._answer()
+        for command in commands:
+            self._monitor.sendall(f"{command}\n".encode())
+            self._answer()
+
+    def _answer(self):
+        text = b""
+        while not text.endswith(b"(qemu) "):
+            more = self._monitor.recv(65536)
+            if not more:
+                raise SystemExit("bench: QEMU's monitor has ended")
+            text += more
+
+    def _count(self, trace):
+        symbols = Symbols(self.directory / "kallsyms")
+        executed = collections.Counter()
+        burst = False
+        with open(trace, encoding="ascii", errors="replace") as file:
+            for line in file:
+                # Trace 0: 0x7f... [segment/ADDRESS/flags/flags]
+                parts = line.split("/", 2)
+                if len(parts) < 3:
+                    continue
+                address = int(parts[1], 16)
+                burst = address in symbols.begins or \
+                    (burst and address >= KERNEL_SPACE)
+                if burst:
+                    executed[address] += 1
+        counts = collections.Counter()
+        for address, number in executed.items():
+            counts[symbols.at(address)] += number
+        return counts
+
+
+def measure(docs, mode):
+    del mode
+    directory = bench.WORK / "trace"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    tracer = Tracer(directory)
+    tracer.start()
+    try:
+        packets.guest(packets.COUNTED, CASES, 3000, "--icount", "--memory",
+                      "2G", "--monitor",
+                      os.path.relpath(directory / "monitor", bench.TOP),
+                      rounds=2, packets=PACKETS, new=PACKETS, slots=4093,
+                      more=("--trace", directory))
+    finally:
+        tracer.over.set()
+        tracer.join()
+    rows = []
+    for (method, what), counts in tracer.counts.items():
+        rows += [{"method": method, "what": what, "function": name,
+                  "module": module or "kernel",
+                  "instructions": f"{number / PACKETS:.2f}"}
+                 for (name, module), number in sorted(counts.items())]
+    bench.write_csv(docs / "functions.csv", rows)
+    shutil.rmtree(directory)
+
+
+def draw(docs):
+    """By module, then the functions in which the kinds differ."""
+    cost = collections.defaultdict(float)
+    for row in bench.read_csv(docs / "functions.csv"):
+        number, kinds = float(row["instructions"]), (row["what"],)
+        if row["what"] == "generator":  # what the sender takes
+            number, kinds = -number, SHOWN
+        for what in kinds:
+            cost[row["method"], what, row["function"], row["module"]] += number
+    for method in ("routing", "masquerading"):
+        lines = collections.defaultdict(dict)
+        sums = collections.defaultdict(lambda: collections.defaultdict(float))
+        for (of, what, function, module), number in cost.items():
+            if of == method and what in SHOWN:
+                lines[module, function][what] = number
+                sums[module][what] += number
+        table = [[f"all of {module}",
+                  *(f"{round(sums[module][what]):,}" for what in SHOWN)]
+                 for module in ("kernel", "ip_vs", "ip_vs_mh", "ip_vs_mhs")]
+        for (module, function), of in sorted(
+                lines.items(), key=lambda item: (item[0][0],
+                                                 -max(item[1].values()))):
+            values = [of.get(what, 0) for what in SHOWN]
+            if max(values) - min(values) >= 50:
+                table.append([f"``{function}``",
+                              *(f"{round(value):,}" for value in values)])
+        bench.write_table(docs, f"functions-{method}",
+                          ["function", *SHOWN], table)
