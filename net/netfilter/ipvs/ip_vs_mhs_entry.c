@@ -97,10 +97,10 @@ static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
 
 	return (method == IP_VS_CONN_F_DROUTE ||
 		method == IP_VS_CONN_F_TUNNEL ||
-		(method == IP_VS_CONN_F_MASQ && !cp->app)) &&
+		(method == IP_VS_CONN_F_MASQ && !READ_ONCE(cp->app))) &&
 	       !(flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET |
 			  IP_VS_CONN_F_NO_CPORT)) &&
-	       !cp->control &&
+	       !READ_ONCE(cp->control) &&
 	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
 }
 
@@ -158,9 +158,9 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 static bool mhs_entry_leave(const struct ip_vs_mhs_packet *p,
 			    const struct ip_vs_conn *cp, u32 fwmark)
 {
-	const struct ip_vs_dest *dest = cp->dest;
+	const struct ip_vs_dest *dest = READ_ONCE(cp->dest);
 
-	if (!(p->fresh || p->lone) || !dest || cp->control ||
+	if (!(p->fresh || p->lone) || !dest || READ_ONCE(cp->control) ||
 	    dest->vfwmark != fwmark)
 		return false;
 	if (!ip_vs_mhs_dest_listed(dest))
@@ -201,7 +201,7 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 				 struct ip_vs_mhs_packet *p, u32 *slot,
 				 struct ip_vs_conn *cp)
 {
-	struct ip_vs_dest *dest = cp->dest;
+	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *carrier;
 	bool listed, opens;
