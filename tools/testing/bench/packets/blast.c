@@ -3,11 +3,12 @@
  * blast: packets of many flows into a device, as fast as the kernel takes them,
  * and how long that took.
  *
- * usage: blast DEVICE MAC KIND ADDRESS FIRST FLOWS PACKETS
+ * usage: blast DEVICE MAC KIND ADDRESS FIRST FLOWS PACKETS [DONE]
  *
  * KIND is ack, syn or udp; MAC and ADDRESS (IPv4 or IPv6, port 80) of the
  * receiver.  Packets go round FLOWS flows in an order that no cache foresees,
- * beginning with flow FIRST: flow i has its own address and port.  On stdout:
+ * beginning with flow FIRST: flow i has its own address and port.  DONE packets
+ * have gone before, so that others than theirs are next.  On stdout:
  * nanoseconds, those of the median burst for all: on a host that does something
  * else too, most bursts are short enough not to be interrupted.
  */
@@ -43,9 +44,9 @@ int main(int argc, char **argv)
 	long long *ns;
 	int i;
 
-	if (argc != 8) {
+	if (argc != 8 && argc != 9) {
 		fprintf(stderr, "usage: blast DEVICE MAC ack|syn|udp ADDRESS "
-			"FIRST FLOWS PACKETS\n");
+			"FIRST FLOWS PACKETS [DONE]\n");
 		return 2;
 	}
 	packet_make(&p, argv[2], argv[3], argv[4]);
@@ -59,6 +60,8 @@ int main(int argc, char **argv)
 			BURST);
 		return 2;
 	}
+	if (argc == 9)
+		at = strtoull(argv[8], NULL, 10) % flows * STRIDE % flows;
 	sender_open(&sender, argv[1]);
 	for (burst = 0; burst < bursts; burst++) {
 		ns[burst] = -now();

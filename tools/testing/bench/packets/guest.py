@@ -109,7 +109,8 @@ class Case:
                   for i in range(self.n)))
         at.wait(Stable=0, **{"Pin" if name == "pin" else "Hold": size})
 
-    def blast(self, name, kind, first, flows, packets, far=False, lost=False):
+    def blast(self, name, kind, first, flows, packets, done=0, far=False,
+              lost=False):
         at = self.at[name]
         if self.case["protocol"] == "udp":
             kind = "udp"
@@ -118,7 +119,7 @@ class Case:
             took = int(run(self.options.blast, f"g-{name}",
                            WRONG_MAC if lost else at.mac, kind,
                            (FAR if far else VIP)[self.family], str(first),
-                           str(flows), str(packets)))
+                           str(flows), str(packets), str(done)))
         gone = at.sent() - before
         if gone != (0 if lost else packets):
             raise SystemExit(f"{self.case}: {packets} packets into {name}, "
@@ -154,6 +155,8 @@ class Case:
         flows, packets, new = (self.options.flows, self.options.packets,
                                self.options.new)
         live = self.case["live"]
+        # walks of long chains take their time
+        crowd = {"mh": self.options.crowd, "mhs": packets}
         for name in self.at:  # the first packets of these flows
             self.blast(name, "ack", 0, flows, flows, far=name == "route")
         steps = {
@@ -183,9 +186,9 @@ class Case:
                 self.blast(name, "ack", 0, live, live)
                 print(f"# {live} flows through {name}: "
                       f"{time.monotonic() - began:.1f} s", flush=True)
+                # flows that no round before has brought into the caches
                 steps[f"{name} crowd"] = lambda name=name: self.blast(
-                    name, "ack", 0, live, max(packets // 10, 1000)
-                    if name == "mh" else packets)
+                    name, "ack", 0, live, crowd[name], done=i * crowd[name])
         for i in range(self.options.rounds):
             for what, step in steps.items():
                 if self.options.trace and i == self.options.rounds - 1:
@@ -196,7 +199,7 @@ class Case:
                 if what.endswith(" new") or what == "pin":
                     count = new
                 elif what == "mh crowd":
-                    count = max(packets // 10, 1000)
+                    count = crowd["mh"]
                 row = {**self.case, "round": i, "what": what,
                        "packets": count, "ns": took}
                 print(",".join(str(row[c]) for c in COLUMNS), flush=True)
@@ -230,6 +233,8 @@ def main():
     parser.add_argument("--flows", type=int, default=1000)
     parser.add_argument("--packets", type=int, required=True)
     parser.add_argument("--new", type=int, required=True)
+    parser.add_argument("--crowd", type=int, default=1000,
+                        help="packets through mh's crowded table")
     parser.add_argument("--modules", default="", help="ARGUMENTS of ip_vs")
     parser.add_argument("--table-size", type=int, default=65521)
     parser.add_argument("--trace", metavar="DIR", help="where to ask the host")
