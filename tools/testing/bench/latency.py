@@ -83,6 +83,7 @@ def draw(docs):
                 y.append(done / total)
             plot.step(x, y, where="post", color=COLOURS[by], label=name)
         plot.set_xscale("log")
+        plot.minorticks_off()
         plot.set_title(f"{clients} connections", fontsize=10)
         plot.set_xlabel("ms")
         plot.grid(True, alpha=0.3)
