@@ -222,19 +222,20 @@ conns() {
 }
 
 # conns_begin [NAMESPACE], conns_new [NAMESPACE]: entries made since then; those
-# of before may expire meanwhile
+# of before may expire meanwhile.  Who reads the file while one expires misses
+# another, so it is read three times.
 conns_begin() {
 	net_dir "${1:-dr}"
-	cat "$net/ip_vs_conn" >"$work/conns.${1:-dr}"
+	cat "$net"/ip_vs_conn{,,} >"$work/conns.${1:-dr}"
 }
 
 conns_new() {
 	net_dir "${1:-dr}"
-	awk '{ flow = $1 " " $2 " " $3 " " $4 " " $5 }
-		NR == FNR { old[flow] = 1; next }
-		!(flow in old) { n++ }
-		END { print n + 0 }' \
-		"$work/conns.${1:-dr}" "$net/ip_vs_conn"
+	cat "$net"/ip_vs_conn{,,} |
+		awk '{ flow = $1 " " $2 " " $3 " " $4 " " $5 }
+			FILENAME != "-" { old[flow] = 1; next }
+			!(flow in old) && !new[flow]++ { n++ }
+			END { print n + 0 }' "$work/conns.${1:-dr}" -
 }
 
 # raw NAME ARGUMENTS: send TCP segments from there, see raw.py
