@@ -31,6 +31,7 @@ flow c ping
 check "none broken after the merge" 0 "$(value broken)"
 check "none moved" 0 "$(value moved)"
 windows 3600000 3600000
+flow c ping
 dr ipvsadm -d -t $VIP4:80 -r 10.2.0.12:80
 flow c ping
 check "none broken by delete" 0 "$(value broken)"

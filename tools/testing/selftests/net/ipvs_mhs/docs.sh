@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 1200
+# timeout: 2400
 # weight: 400
 # last: yes
 # Every command that a document shows works as it stands there.

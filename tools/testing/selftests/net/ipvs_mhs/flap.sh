@@ -106,6 +106,7 @@ result "flaps: all slots are stable while it is in" \
 # is as long for the flaps, which go on: they do not prolong it.  Were it
 # started again by every change, it would never end.
 weight 3 0
+busywait 20 in_state transition
 unstable=$(mhs Hold)
 check_cmp "another change: slots became unstable" "$unstable" -gt 0
 windows 0 3600000

@@ -544,8 +544,8 @@ dgram_servers() {
 }
 
 # fresh_ports NAMESPACE: its next clients have ports that none had before, whose
-# entries might still be there; 200 of them
-first_port=10000
+# entries might still be there; 200 of them, below those that all begin with
+first_port=3000
 fresh_ports() {
 	in_ns "$1" sysctl -qw net.ipv4.ip_local_port_range="$first_port $((
 		first_port + 199))"

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 600
+# timeout: 1200
 # weight: 130
 """Connections that arrive from outside, over a router, are held in an ifb;
 what belongs to others on the device is left as it was."""
@@ -8,8 +8,8 @@ what belongs to others on the device is left as it was."""
 import json
 import os
 
-from lib import (Protecting, batch, check, defer, equal, main, note, read, run,
-                 set_up, test, tool, wait_for)
+from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
+                 read, run, set_up, test, tool, wait_for)
 from net import (HOST4, HOST6, PORT, Clients, Echo, connection, counters,
                  growth, inside, listen, namespace, network, picture,
                  plug_waiting, qdiscs, round_trip_ms)
@@ -30,10 +30,10 @@ def ask_client():
         return counters()
 
 
-def passes(address=HOST4, port=PORT, where="client"):
+def passes(address=HOST4, port=PORT, where="client", wait_s=1.0):
     """Whether a connection is made although a hold goes on."""
     with Clients(address, 1, port, where) as clients:
-        clients.finish(1.0)
+        clients.finish(wait_s)
         return bool(clients.latency_ms)
 
 
@@ -141,7 +141,8 @@ def p13_tagged_packets_are_held_with_vlan_only():
     for options, held in (((), False), (("--vlan",), True)):
         set_up(DEVICE, "-p", str(PORT), *options)
         tool("hold", *LONG)
-        equal(not passes("10.5.0.1", where="router"), held,
+        equal(not passes("10.5.0.1", where="router",
+                         wait_s=1.0 if held else WAIT_S), held,
               f"held with {options}")
         tool("clear", "-q")
 
@@ -154,7 +155,7 @@ def p18_excluded_sources_are_not_held():
     listen()
     set_up(DEVICE, "-p", str(PORT), "--exclude", "10.1.0.0/24")
     tool("hold", *LONG)
-    check(passes(where="router"), "the excluded router is held")
+    check(passes(where="router", wait_s=WAIT_S), "the excluded router is held")
     check(not passes(), "the client is not held")
     tool("release")
 
@@ -183,10 +184,10 @@ def p21_a_fault_of_the_ifb_costs_one_hold_and_no_connection():
     listen()
     set_up(DEVICE, "-p", str(PORT))
     run(f"ip link set {ifb()} down")
-    check(passes(), "nothing passes")
+    check(passes(wait_s=WAIT_S), "nothing passes")
     check("down" in tool("check", expect=1).out, "check does not see it")
     with Protecting() as protecting:
-        check(passes(), "nothing passes during a protect")
+        check(passes(wait_s=WAIT_S), "nothing passes during a protect")
         result = protecting.finish()
     equal(result.status, 0, "status")
     check("not protected" in result.err, result.err)
@@ -205,7 +206,7 @@ def p21_control_filters_that_stay_lose_every_connection():
         f"dst_port {PORT} tcp_flags 0x2/0x17 "
         "action mirred egress redirect dev naive"])
     defer(run, f"tc qdisc del dev {DEVICE} clsact")
-    check(passes(), "nothing passes even with the ifb up")
+    check(passes(wait_s=WAIT_S), "nothing passes even with the ifb up")
     run("ip link set naive down")
     check(not passes(), "a connection was made")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 600
+# timeout: 1200
 # weight: 90
 """Connections held on loopback, few and many: who is held, and that nobody
 is lost.  Controls are the recipe that is handed round (naive_loopback)."""

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 600
+# timeout: 1200
 # weight: 90
 """The command line, its words and its files; hosts that lack something."""
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 600
+# timeout: 1200
 # weight: 130
 """Whatever dies, hangs or collides, the plug opens again and the wrapped
 command's own exit is what the caller sees."""
@@ -139,7 +139,7 @@ def kill_both():
 def s1_a_stopped_watchdog_is_overruled():
     listen()
     set_up("lo", "-p", str(PORT))
-    with Protecting("--max-hold", "2s") as protecting:
+    with Protecting("--max-hold", "10s") as protecting:
         pid, = watchdogs()
         os.kill(pid, signal.SIGSTOP)
         with Clients(LO) as clients:

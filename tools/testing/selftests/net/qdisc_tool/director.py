@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 600
+# timeout: 1200
 # weight: 220
 """A director whose rules go and come back while its flows are busy.
 
@@ -24,7 +24,7 @@ import socket
 from lib import (FAST, WAIT_S, Skip, batch, check, defer, equal, main,
                  man_page, note, run, set_up, sysctl, systemctl, test, tool,
                  wait_for, write)
-from net import PORT, Echo, inside, loopback, namespace
+from net import HOST_MAC, PORT, Echo, inside, loopback, namespace
 from restart import Child, processes
 
 VIP = "10.9.0.1"
@@ -52,7 +52,8 @@ def network():
     for name in ("router", "client", *SERVERS):
         run(f"ip netns add {name}")
         defer(run, f"ip netns del {name}")
-    run("ip link add host0 type veth peer name host1 netns router")
+    run(f"ip link add host0 {HOST_MAC} type veth peer name host1 "
+        "netns router")
     defer(run, "ip link del host0")
     batch("ip", ["addr add 10.1.0.1/24 dev host0", "link set host0 up",
                  f"addr add {VIP}/32 dev lo",

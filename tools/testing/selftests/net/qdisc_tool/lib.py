@@ -280,7 +280,7 @@ def tool(*arguments, expect=0):
 def program(*arguments, expect=0, **options):
     """The same, as a program of its own."""
     done = subprocess.run(["qdisc_tool", *arguments], capture_output=True,
-                          text=True, timeout=180, check=False, **options)
+                          text=True, timeout=600, check=False, **options)
     return expect_status(Result(done.returncode, done.stdout, done.stderr),
                          expect, arguments)
 

@@ -70,7 +70,7 @@ class Server(Child):
     """Sends a byte to whoever connects.  On SIGUSR1 it stops listening, for
     @gap_s, having served everybody who had got in."""
 
-    def __init__(self, port, gap_s=0.4):
+    def __init__(self, port, gap_s=2.0):
         super().__init__()
         self._port = port
         self._gap_s = gap_s
