@@ -4,7 +4,7 @@
 import bench
 
 KERNELS = ("uml",)
-SECONDS = {"quick": 130, "full": 300}
+SECONDS = {"quick": 130, "full": 480}
 FLOWS = {"quick": 500, "full": 10000}
 NAMES = {"mh": "mh", "mh-sloppy": "mh, sloppy_tcp=1", "mhs": "mhs",
          "wlc-sync": "wlc, sync daemon"}

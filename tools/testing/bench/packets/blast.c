@@ -3,7 +3,7 @@
  * blast: packets of many flows into a device, as fast as the kernel takes them,
  * and how long that took.
  *
- * usage: blast DEVICE MAC KIND ADDRESS FIRST FLOWS PACKETS [DONE]
+ * usage: blast DEVICE MAC KIND ADDRESS FIRST FLOWS PACKETS DONE
  *
  * KIND is ack, syn or udp; MAC and ADDRESS (IPv4 or IPv6, port 80) of the
  * receiver.  Packets go round FLOWS flows in an order that no cache foresees,
@@ -38,15 +38,15 @@ static long long now(void)
 
 int main(int argc, char **argv)
 {
-	uint64_t first, flows, packets, bursts, burst, sent, at = 0;
+	uint64_t first, flows, packets, bursts, burst, sent, at;
 	struct sender sender;
 	struct packet p;
 	long long *ns;
 	int i;
 
-	if (argc != 8 && argc != 9) {
+	if (argc != 9) {
 		fprintf(stderr, "usage: blast DEVICE MAC ack|syn|udp ADDRESS "
-			"FIRST FLOWS PACKETS [DONE]\n");
+			"FIRST FLOWS PACKETS DONE\n");
 		return 2;
 	}
 	packet_make(&p, argv[2], argv[3], argv[4]);
@@ -60,8 +60,7 @@ int main(int argc, char **argv)
 			BURST);
 		return 2;
 	}
-	if (argc == 9)
-		at = strtoull(argv[8], NULL, 10) % flows * STRIDE % flows;
+	at = strtoull(argv[8], NULL, 10) % flows * STRIDE % flows;
 	sender_open(&sender, argv[1]);
 	for (burst = 0; burst < bursts; burst++) {
 		ns[burst] = -now();
