@@ -177,7 +177,7 @@ struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
 	return &world.mn;
 }
 
-u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port)
+u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
 {
 	int i, n = af == AF_INET6 ? 4 : 1;
 	u64 hash = ntohs(port);
