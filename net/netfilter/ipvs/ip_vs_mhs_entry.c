@@ -274,6 +274,7 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
  *
  * Plain UDP does not if the server is out of service: the entry expires as soon
  * as nobody holds it, and @p->left says so.  Until then the core would find it.
+ * What is not for us to decide the core decides, when the entry is gone.
  *
  * Context: softirq or process, under RCU.
  * Return: true if nothing is left to be done.
@@ -291,7 +292,7 @@ bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 		return true;
 	}
 	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
-	if (p->fresh) {
+	if (p->fresh && ours) {
 		*verdict = mhs_entry_anew(mhs, p, slot, cp);
 		return true;
 	}

@@ -360,6 +360,8 @@ void world_set(const struct setting *is, struct outcome *out)
 	slots_set();
 
 	conn_set(&world.entry, 1, IP_VS_CONN_F_DROUTE);
+	if (is->states & STATES_BINDING)
+		world.entry.packet_xmit = NULL;
 	if (is->answers & ANSWER_DIRECT) {
 		world.entry.vaddr = world.entry.daddr;
 		world.entry.vport = world.entry.dport;

@@ -61,7 +61,12 @@ no_room() {
 	wait_settled
 }
 
-plan 29
+# templates: those of persistent clients
+templates() {
+	dr ipvsadm -Lnc | grep -c ' 10\.1\.0\.2:0 '
+}
+
+plan 31
 load_module
 setup_net 2
 windows 3600000 3600000
@@ -86,6 +91,24 @@ meanwhile=:
 check_cmp "max_entries=0: the server was met before" "$met" -gt "$wrong"
 check "max_entries=0: no connection to it after" 0 "$wrong"
 check "max_entries=0: none slow, none failed" "0 0" "$slow $failed"
+
+# Persistence decides where a new flow goes, whatever it leaves.  Without
+# conn_reuse_mode no other than those of the deleted server ask for it.
+sysctls dr net.ipv4.vs.conn_reuse_mode=0 net.ipv4.vs.expire_nodest_conn=0
+{ echo "-A -t $VIP4:80 -s mh -b mh-port"; add_servers 1; } | dr ipvsadm -R
+flow_start c --host $VIP4 --pause 0.01 --ports 30000-30019
+flow_send c churn 3600
+until_more 25 opened cl
+dr ipvsadm -E -t $VIP4:80 -s mhs -p 300
+{ add_servers 2; } | dr ipvsadm -R
+wait_settled
+dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
+check "persistence: no template so far" 0 "$(templates)"
+until_more 25 opened cl
+check "persistence: new flows leave entries for a template" 1 "$(templates)"
+flow c stop churn
+flow_end c
+dr ipvsadm -C
 
 # mh with its fallback flag, else it refuses the server's share at once
 cell 0 0 mh -b mh-port,mh-fallback
