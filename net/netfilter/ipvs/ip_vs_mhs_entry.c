@@ -242,21 +242,23 @@ core:
 /* A new flow leaves the entry of its predecessor for one of its own, which takes
  * that one's place, so no limit holds for it.  It stands before the other in the
  * core's table, unless a newer kernel resizes that before the other is gone.
- * Without memory the client has to try again: half a flow would follow the old
- * entry.
+ * The client has to try again without memory, as half a flow would follow the
+ * old entry, and with vs.conntrack, as in the core: the old entry takes along
+ * the conntrack entry, which would be the new flow's.
  */
 static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p, u32 *slot,
 				   struct ip_vs_conn *old)
 {
 	u32 idx = ip_vs_mhs_slot_cand(ip_vs_mhs_slot_read(slot));
+	bool tracked = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
 	struct ip_vs_conn *cp = NULL;
 	struct ip_vs_mhs_server *s;
 
 	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
-	if (s)
+	if (s && !tracked)
 		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
-	if (cp)
+	if (cp || tracked)
 		mod_timer_pending(&old->timer, jiffies);
 	__ip_vs_conn_put(old);
 	if (!cp)
