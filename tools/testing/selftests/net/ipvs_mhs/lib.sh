@@ -528,20 +528,20 @@ wait_settled() {
 # with all their servers.  A machine that pauses in the middle, for as long as a
 # table takes to settle, gives mhs some of them, then changes: so again.
 learn() {
-	local try line words made lines
+	local try line words given lines
 
 	mapfile -t lines
 	for try in 1 2 3 4 5; do
 		printf '%s\n' "${lines[@]}" | in_ns "$1" ipvsadm -R
-		made=()
+		given=()
 		for line in "${lines[@]}"; do
 			read -ra words <<<"$line"
-			[ "${words[0]:-}" != -A ] || made+=("${words[*]:1:2}")
+			[ "${words[0]:-}" != -A ] || given+=("${words[*]:1:2}")
 		done
-		learnt "$1" "${made[@]}" && return
+		learnt "$1" "${given[@]}" && return
 		note "settled too early, try $try"
 		[ "$try" = 5 ] ||
-			printf -- '-D %s\n' "${made[@]}" | in_ns "$1" ipvsadm -R
+			printf -- '-D %s\n' "${given[@]}" | in_ns "$1" ipvsadm -R
 	done
 }
 
