@@ -194,12 +194,13 @@ check-sanitizers:	## selftests in a kernel that checks memory, locks, RCU, leaks
 	@$(MAKE) --no-print-directory uml DEBUG=1
 	@+$(MACHINE)/steps "check-catch KERNEL=uml-debug" test-sanitizers
 
+# all but the one that needs kprobes, which User-Mode Linux has not
 .PHONY: test-sanitizers
 test-sanitizers: export MHS_SLOW ?= 4
 test-sanitizers:
 	@$(MACHINE)/build-module uml-debug
-	@$(MACHINE)/run --kernel uml-debug $(call tests-in,$(SELFTESTS)) \
-		$(SANITIZE)/alloc.sh
+	@$(MACHINE)/run --kernel uml-debug $(SANITIZE)/alloc.sh \
+		$(filter-out %/stateless.sh,$(call tests-in,$(SELFTESTS)))
 
 # where packets, changes and works run side by side
 RACES := basic edit flap masq random torture udp
@@ -212,6 +213,7 @@ check-races:	## selftests in a kernel that reports data races (KCSAN), on two CP
 
 .PHONY: test-races
 test-races: export MHS_SLOW ?= 4
+test-races: export MHS_TORTURE_S ?= 240
 test-races:
 	@$(MACHINE)/build-module kcsan
 	@$(MACHINE)/run --kernel kcsan --cpus 2 --jobs 1 \

@@ -100,6 +100,7 @@
 #define _IP_VS_MHS_H
 
 #include <linux/bitmap.h>
+#include <linux/hash.h>
 #include <linux/jhash.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
@@ -367,7 +368,8 @@ extern unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS];
 extern unsigned int ip_vs_mhs_quic_n;
 
 struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net);
-u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port);
+u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port);
+u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port);
 
 /* ctl */
 extern struct ip_vs_scheduler ip_vs_mhs_scheduler;
@@ -420,7 +422,9 @@ struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
 /* proc */
 extern const struct seq_operations ip_vs_mhs_seq_ops;
 
-/* Key of the hash tables by address and port */
+/* Key of the hash tables by address and port.  The administrator chooses what
+ * is in them: nothing for an adversary to aim at.
+ */
 static inline u32 ip_vs_mhs_key_addr(const struct netns_ipvs *ipvs, u16 af,
 				     const union nf_inet_addr *addr,
 				     __be16 port)
@@ -429,8 +433,8 @@ static inline u32 ip_vs_mhs_key_addr(const struct netns_ipvs *ipvs, u16 af,
 
 	if (af == AF_INET6)
 		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
-	return jhash_3words((__force u32)fold, (__force u32)port,
-			    (u32)((unsigned long)ipvs >> 8), 0);
+	return hash_64(((u64)(__force u32)fold << 16 | (__force u16)port) +
+		       (unsigned long)ipvs, 32);
 }
 
 /* The server of an index read in a slot word, NULL for MHS_IDX_NONE.

@@ -418,7 +418,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		return -ENOMEM;
 	s->mhs = mhs;
 	s->idx = idx;
-	s->id = ip_vs_mhs_hash_addr(dest->af, &dest->addr, dest->port);
+	s->id = ip_vs_mhs_hash_server(dest->af, &dest->addr, dest->port);
 	s->dest = dest;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);

@@ -242,21 +242,23 @@ core:
 /* A new flow leaves the entry of its predecessor for one of its own, which takes
  * that one's place, so no limit holds for it.  It stands before the other in the
  * core's table, unless a newer kernel resizes that before the other is gone.
- * Without memory the client has to try again: half a flow would follow the old
- * entry.
+ * The client has to try again without memory, as half a flow would follow the
+ * old entry, and with vs.conntrack, as in the core: the old entry takes along
+ * the conntrack entry, which would be the new flow's.
  */
 static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p, u32 *slot,
 				   struct ip_vs_conn *old)
 {
 	u32 idx = ip_vs_mhs_slot_cand(ip_vs_mhs_slot_read(slot));
+	bool tracked = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
 	struct ip_vs_conn *cp = NULL;
 	struct ip_vs_mhs_server *s;
 
 	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
-	if (s)
+	if (s && !tracked)
 		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
-	if (cp)
+	if (cp || tracked)
 		mod_timer_pending(&old->timer, jiffies);
 	__ip_vs_conn_put(old);
 	if (!cp)
@@ -274,6 +276,7 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
  *
  * Plain UDP does not if the server is out of service: the entry expires as soon
  * as nobody holds it, and @p->left says so.  Until then the core would find it.
+ * What is not for us to decide the core decides, when the entry is gone.
  *
  * Context: softirq or process, under RCU.
  * Return: true if nothing is left to be done.
@@ -291,7 +294,7 @@ bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 		return true;
 	}
 	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
-	if (p->fresh) {
+	if (p->fresh && ours) {
 		*verdict = mhs_entry_anew(mhs, p, slot, cp);
 		return true;
 	}

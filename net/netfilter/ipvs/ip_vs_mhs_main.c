@@ -79,10 +79,10 @@ struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
 }
 
 /**
- * ip_vs_mhs_hash_addr() - keyed hash of an address and a port
+ * ip_vs_mhs_hash_server() - keyed hash of a server
  * @af: address family
- * @addr: address of a client or of a server
- * @port: its port, 0 to hash the address alone
+ * @addr: its address
+ * @port: its port
  *
  * Over the fields, not over a sum of them, and in one byte order: directors
  * of any kind agree.
@@ -90,7 +90,7 @@ struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
  * Context: any.
  * Return: the hash.
  */
-u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port)
+u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port)
 {
 	u64 hi, lo;
 
@@ -100,6 +100,57 @@ u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port)
 	hi = (u64)ntohl(addr->ip6[0]) << 32 | ntohl(addr->ip6[1]);
 	lo = (u64)ntohl(addr->ip6[2]) << 32 | ntohl(addr->ip6[3]);
 	return siphash_3u64(hi, lo, ntohs(port), &mhs_key);
+}
+
+struct mhs_sip {
+	u64	a, b, c, d;
+};
+
+static __always_inline void mhs_sip_word(struct mhs_sip *v, u64 word)
+{
+	v->d ^= word;
+	SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+	v->a ^= word;
+}
+
+/**
+ * ip_vs_mhs_hash_client() - keyed hash of a client
+ * @af: address family
+ * @addr: its address
+ * @port: its port, 0 to hash the address alone
+ *
+ * SipHash-1-3, for every packet: half of the rounds of SipHash-2-4, which the
+ * kernel, too, spares where a hash is the place in a table and no secret.  The
+ * message is the address and the port, in the last word below its length in
+ * bytes: 6 or 18.
+ *
+ * Context: any.
+ * Return: the hash.
+ */
+u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
+{
+	struct mhs_sip v = {
+		mhs_key.key[0] ^ SIPHASH_CONST_0,
+		mhs_key.key[1] ^ SIPHASH_CONST_1,
+		mhs_key.key[0] ^ SIPHASH_CONST_2,
+		mhs_key.key[1] ^ SIPHASH_CONST_3,
+	};
+
+	if (af == AF_INET6) {
+		mhs_sip_word(&v, (u64)ntohl(addr->ip6[0]) << 32 |
+				 ntohl(addr->ip6[1]));
+		mhs_sip_word(&v, (u64)ntohl(addr->ip6[2]) << 32 |
+				 ntohl(addr->ip6[3]));
+		mhs_sip_word(&v, 18ULL << 56 | ntohs(port));
+	} else {
+		mhs_sip_word(&v, 6ULL << 56 | (u64)ntohl(addr->ip) << 16 |
+				 ntohs(port));
+	}
+	v.c ^= 0xff;
+	SIPHASH_PERMUTATION(v.a, v.b, v.c, v.d);
+	SIPHASH_PERMUTATION(v.a, v.b, v.c, v.d);
+	SIPHASH_PERMUTATION(v.a, v.b, v.c, v.d);
+	return v.a ^ v.b ^ v.c ^ v.d;
 }
 
 static int mhs_parse_key(void)

@@ -120,8 +120,8 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)
 {
-	u64 hash = ip_vs_mhs_hash_addr(mhs->af, caddr,
-				       READ_ONCE(mhs->addr_only) ? 0 : cport);
+	u64 hash = ip_vs_mhs_hash_client(mhs->af, caddr,
+					 READ_ONCE(mhs->addr_only) ? 0 : cport);
 
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
 }

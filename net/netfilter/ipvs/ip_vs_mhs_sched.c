@@ -13,6 +13,33 @@
 /* Slots to look at for another server before all servers are searched */
 #define MHS_FALLBACK_PROBES	32
 
+static __always_inline void mhs_stats_add(struct ip_vs_cpu_stats *s,
+					  unsigned int bytes, u32 what)
+{
+	u64_stats_update_begin(&s->syncp);
+	if (what & MHS_STAT_IN) {
+		u64_stats_inc(&s->cnt.inpkts);
+		u64_stats_add(&s->cnt.inbytes, bytes);
+	}
+	if (what & MHS_STAT_OUT) {
+		u64_stats_inc(&s->cnt.outpkts);
+		u64_stats_add(&s->cnt.outbytes, bytes);
+	}
+	if (what & MHS_STAT_CONN)
+		u64_stats_inc(&s->cnt.conns);
+	u64_stats_update_end(&s->syncp);
+}
+
+static __always_inline void mhs_stats(const struct ip_vs_mhs *mhs,
+				      struct ip_vs_dest *dest,
+				      unsigned int bytes, u32 what)
+{
+	mhs_stats_add(this_cpu_ptr(dest->stats.cpustats), bytes, what);
+	mhs_stats_add(this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats),
+		      bytes, what);
+	mhs_stats_add(ip_vs_mhs_total_stats(mhs->ipvs), bytes, what);
+}
+
 /**
  * ip_vs_mhs_stats() - count a packet where ipvsadm looks
  * @mhs: the service
@@ -28,30 +55,15 @@
 void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 		     const struct sk_buff *skb, u32 what)
 {
-	struct ip_vs_cpu_stats *s[3];
-	int i;
-
 	if (!ip_vs_mhs_dest_listed(dest))
 		return;
 
 	local_bh_disable();
-	s[0] = this_cpu_ptr(dest->stats.cpustats);
-	s[1] = this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats);
-	s[2] = ip_vs_mhs_total_stats(mhs->ipvs);
-	for (i = 0; i < ARRAY_SIZE(s); i++) {
-		u64_stats_update_begin(&s[i]->syncp);
-		if (what & MHS_STAT_IN) {
-			u64_stats_inc(&s[i]->cnt.inpkts);
-			u64_stats_add(&s[i]->cnt.inbytes, skb->len);
-		}
-		if (what & MHS_STAT_OUT) {
-			u64_stats_inc(&s[i]->cnt.outpkts);
-			u64_stats_add(&s[i]->cnt.outbytes, skb->len);
-		}
-		if (what & MHS_STAT_CONN)
-			u64_stats_inc(&s[i]->cnt.conns);
-		u64_stats_update_end(&s[i]->syncp);
-	}
+	/* nearly always, and worth a copy of its own */
+	if (likely(what == MHS_STAT_IN))
+		mhs_stats(mhs, dest, skb->len, MHS_STAT_IN);
+	else
+		mhs_stats(mhs, dest, skb->len, what);
 	local_bh_enable();
 }
 

@@ -5,7 +5,8 @@
  * What becomes of a slot word is decided by the very ip_vs_mhs_table.c, which
  * is compiled here with a hold of one tick and a pin of two instead of three
  * and ten.  (test_explore.c has the full numbers, for one slot and one flow.)
- * All that is restated of the control and the packet path is in protocol.c.
+ * All that is restated is in protocol.c and, of the packet path, in
+ * protocol_packet.c.
  *
  * Assumed: a flow sends more often than once a pin time; a packet is on its
  * way and a walk goes on for less than a tick; the work and a grace period are
@@ -97,5 +98,16 @@ bool protocol_is_readd(u32 event, u32 idx);
 #define PROTOCOL_TIME	0
 
 struct protocol protocol_start(void);
+
+/* Between the two files: is the server in servers[]?  A packet comes to @slot,
+ * unless another is on its way; it goes on, and what is wrong with that.
+ */
+static inline bool protocol_reachable(const struct protocol *s, u32 idx)
+{
+	return s->server[idx].state >= LISTED && s->server[idx].state <= GONE;
+}
+
+bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot);
+const char *protocol_packet_step(const struct rules *r, struct protocol *s);
 
 #endif /* _UNIT_PROTOCOL_H */

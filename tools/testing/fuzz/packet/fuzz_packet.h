@@ -39,7 +39,7 @@ struct setting {
 	u8	methods;	/* two bits for each server; type of tunnels */
 	u8	slots;		/* SLOTS_* */
 	u8	service;	/* SERVICE_* */
-	u8	states;		/* two bits for each server; DIRECT_PORT */
+	u8	states;		/* two bits for each server; STATES_* */
 	u8	answers;	/* ANSWER_* */
 	u8	linear;		/* bytes in the linear part after the header */
 	u8	linear_too;	/* the same when the packet comes once more */
@@ -75,6 +75,7 @@ struct setting {
 #define STATE_GONE		2
 #define STATE_OVERLOAD		3
 #define STATES_SAME_PORT	0x40	/* servers have the virtual port */
+#define STATES_BINDING		0x80	/* the entry has no transmitter yet */
 
 #define ANSWER_IN		0x01	/* the core finds an entry */
 #define ANSWER_OUT		0x02

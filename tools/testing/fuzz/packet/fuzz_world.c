@@ -177,7 +177,7 @@ struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
 	return &world.mn;
 }
 
-u64 ip_vs_mhs_hash_addr(u16 af, const union nf_inet_addr *addr, __be16 port)
+u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
 {
 	int i, n = af == AF_INET6 ? 4 : 1;
 	u64 hash = ntohs(port);
@@ -360,6 +360,8 @@ void world_set(const struct setting *is, struct outcome *out)
 	slots_set();
 
 	conn_set(&world.entry, 1, IP_VS_CONN_F_DROUTE);
+	if (is->states & STATES_BINDING)
+		world.entry.packet_xmit = NULL;
 	if (is->answers & ANSWER_DIRECT) {
 		world.entry.vaddr = world.entry.daddr;
 		world.entry.vport = world.entry.dport;

@@ -67,7 +67,7 @@ check "stable: no entry" "0 0" "$(conns) $(pair_total NewEntries)"
 
 # A change
 pair_edit -a 4 -g
-result "hold phase" "$(pair_holding; echo $?)"
+result "hold phase" "$(busywait 20 pair_holding; echo $?)"
 pair ping
 whole "hold"
 check "hold: none moved" 0 "$(sum moved)"

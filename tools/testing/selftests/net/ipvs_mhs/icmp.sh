@@ -132,7 +132,7 @@ SVC4=$VIP4:53 SVC6="[$VIP6]:53"
 proto=-u pair_services "1 2 3" mhs -o
 flow c open udp 20
 PORT=53 proto=-u pair_edit -a 4 -g
-result "-o: hold phase" "$(pair_holding; echo $?)"
+result "-o: hold phase" "$(busywait 20 pair_holding; echo $?)"
 served "-o: flows go on"
 all_right "-o: by the server that answers now"
 dr ipvsadm -C

@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a service must look like, from the rules in the documentation: the
 table of a set of servers, and the slots after each change.  And wrong variants
-of these, which a test has to notice."""
+of these, which a test has to notice.
+
+As a command: reference.py SIZE C-D CLIENT FIRST N SERVER [SERVER]...
+prints how many of N clients, CLIENT with the ports from FIRST on, belong to
+each SERVER, which is ADDRESS/PORT, all of one weight, in a table of SIZE slots,
+when their slots are found by SipHash with C rounds a word and D at the end.
+"""
 import ipaddress
+import sys
 
 MASK = (1 << 64) - 1
 KEY = (0x243f6a8885a308d3, 0x13198a2e03707344)  # the module's default
 WRONG = ("turns", "undo waits", "at once", "forgets old")
 
 
-def siphash(words):
-    """SipHash-2-4 with that key."""
+def siphash(words, last=None, c=2, d=4):
+    """SipHash-c-d of 64-bit words with that key; the last one closes the
+    message and has its length in the first byte."""
+    if last is None:
+        last = 8 * len(words) << 56
     v = [KEY[0] ^ 0x736f6d6570736575, KEY[1] ^ 0x646f72616e646f6d,
          KEY[0] ^ 0x6c7967656e657261, KEY[1] ^ 0x7465646279746573]
 
@@ -30,12 +40,12 @@ def siphash(words):
             v[3] = rotate(v[3], 21) ^ v[0]
             v[2] = rotate(v[2], 32)
 
-    for word in words + [8 * len(words) << 56]:
+    for word in words + [last]:
         v[3] ^= word
-        rounds(2)
+        rounds(c)
         v[0] ^= word
     v[2] ^= 0xff
-    rounds(4)
+    rounds(d)
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
@@ -46,6 +56,16 @@ def server_id(server):
     if address.version == 4:
         return siphash([number << 16 | port])
     return siphash([number >> 64, number & MASK, port])
+
+
+def slot(size, address, port, c=1, d=3):
+    """The slot of a client."""
+    number = int(address)
+    if address.version == 4:
+        hashed = siphash([], 6 << 56 | number << 16 | port, c, d)
+    else:
+        hashed = siphash([number >> 64, number & MASK], 18 << 56 | port, c, d)
+    return (hashed >> 32) * size >> 32
 
 
 def table(weights, size, turns=False):
@@ -166,3 +186,22 @@ class Reference:
 
 def server(address, port):
     return ipaddress.ip_address(address), port
+
+
+def main():
+    if len(sys.argv) < 7:
+        sys.exit(__doc__)
+    size, rounds, client, first, n, *servers = sys.argv[1:]
+    size, first, n = int(size), int(first), int(n)
+    c, d = map(int, rounds.split("-"))
+    named = {server(address, int(port)): 1
+             for address, port in (s.split("/") for s in servers)}
+    slots, _ = table(named, size)
+    client = ipaddress.ip_address(client)
+    found = [slots[slot(size, client, port, c, d)]
+             for port in range(first, first + n)]
+    print(*(found.count(one) for one in named))
+
+
+if __name__ == "__main__":
+    main()

@@ -49,7 +49,7 @@ stray A
 mine=$(sum s1)
 pair_edit -e 1 -g -w 0
 check_cmp "flows of the drained server" "$mine" -gt 20
-result "hold phase" "$(pair_holding; echo $?)"
+result "hold phase" "$(busywait 20 pair_holding; echo $?)"
 before=$(pair_total PktOld)
 stray R F
 check "hold: stray RST and FIN make no entry" 0 "$(made)"

@@ -18,9 +18,9 @@ now() {
 	echo "${up::-2}.${up: -2}"
 }
 
-# cell REUSE EXPIRE SCHEDULER...: slow, failed and wrong connections; what
-# $meanwhile does happens first
-meanwhile=:
+# cell REUSE EXPIRE SCHEDULER...: slow, failed and wrong connections, with servers
+# of $method; what $meanwhile does happens first
+meanwhile=: method=-g
 cell() {
 	local t
 
@@ -28,7 +28,7 @@ cell() {
 		net.ipv4.vs.expire_nodest_conn="$2"
 	{
 		echo "-A -t $VIP4:80 -s ${*:3}"
-		add_servers 1 2
+		add_servers 1 2 | sed "s/ -g / $method /"
 	} | dr ipvsadm -R
 	[ "$3" != mhs ] || wait_settled
 	# other ports each time: entries outlive their service
@@ -38,7 +38,7 @@ cell() {
 	flow_send c churn 3600
 	until_more 25 opened cl
 	$meanwhile
-	weight 1 0
+	weight 1 0 dr $method
 	t=$(now)
 	until_more 20 opened cl
 	dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
@@ -54,15 +54,26 @@ cell() {
 	dr ipvsadm -C
 }
 
-# no_room: mhs takes over from mh, and may make no entry
-no_room() {
-	sysctls dr net.ipv4.vs.mhs.max_entries=0
+# take_over: by mhs from mh
+take_over() {
 	dr ipvsadm -E -t $VIP4:80 -s mhs
 	wait_settled
 }
 
-plan 29
+# no_room: it may make no entry then
+no_room() {
+	sysctls dr net.ipv4.vs.mhs.max_entries=0
+	take_over
+}
+
+# templates: those of persistent clients
+templates() {
+	dr ipvsadm -Lnc | grep -c ' 10\.1\.0\.2:0 '
+}
+
+plan 33
 load_module
+modprobe -q nft_ct
 setup_net 2
 windows 3600000 3600000
 
@@ -86,6 +97,51 @@ meanwhile=:
 check_cmp "max_entries=0: the server was met before" "$met" -gt "$wrong"
 check "max_entries=0: no connection to it after" 0 "$wrong"
 check "max_entries=0: none slow, none failed" "0 0" "$slow $failed"
+
+# The old entry's conntrack entry is not the new flow's, by a firewall that drops
+# what belongs to none
+for s in s1 s2; do
+	echo "route add 10.1.0.0/24 via 10.2.0.10" | ip_ns $s
+done
+sysctls dr net.ipv4.vs.conntrack=1 net.ipv4.vs.mhs.max_entries=262144
+dr nft -f - <<-EOF
+	table inet strict {
+		chain in {
+			type filter hook prerouting priority 0
+			ct state invalid drop
+		}
+	}
+	EOF
+dr sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0
+method=-m meanwhile=take_over
+cell 0 0 mh -b mh-port,mh-fallback
+method=-g meanwhile=:
+check_cmp "vs.conntrack=1: the server was met before" "$met" -gt "$wrong"
+check "vs.conntrack=1: no connection to it after, none failed" "0 0" \
+	"$wrong $failed"
+dr nft delete table inet strict
+dr sysctl -qw net.ipv4.vs.conntrack=0
+for s in s1 s2; do
+	echo "route del 10.1.0.0/24" | ip_ns $s
+done
+
+# Persistence decides where a new flow goes, whatever it leaves.  Without
+# conn_reuse_mode no other than those of the deleted server ask for it.
+sysctls dr net.ipv4.vs.conn_reuse_mode=0 net.ipv4.vs.expire_nodest_conn=0
+{ echo "-A -t $VIP4:80 -s mh -b mh-port"; add_servers 1; } | dr ipvsadm -R
+flow_start c --host $VIP4 --pause 0.01 --ports 30000-30019
+flow_send c churn 3600
+until_more 25 opened cl
+dr ipvsadm -E -t $VIP4:80 -s mhs -p 300
+{ add_servers 2; } | dr ipvsadm -R
+wait_settled
+dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
+check "persistence: no template so far" 0 "$(templates)"
+until_more 25 opened cl
+check "persistence: new flows leave entries for a template" 1 "$(templates)"
+flow c stop churn
+flow_end c
+dr ipvsadm -C
 
 # mh with its fallback flag, else it refuses the server's share at once
 cell 0 0 mh -b mh-port,mh-fallback

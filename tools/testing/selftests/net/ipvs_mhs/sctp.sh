@@ -76,7 +76,7 @@ check_cmp "stable: packets without entry" "$(pair_total PktStateless)" -ge 1400
 # One server comes, another is drained
 pair_edit -a 4 -g
 pair_edit -e 1 -g -w 0
-result "hold phase" "$(pair_holding; echo $?)"
+result "hold phase" "$(busywait 20 pair_holding; echo $?)"
 pair ping
 stay "hold"
 stray $ABORT $SHUTDOWN $SHUTDOWN_ACK

@@ -3,7 +3,7 @@
 # timeout: 480
 # weight: 35
 # Flows spread evenly over servers and by weight, whatever clients' addresses
-# have in common.
+# have in common, and go where the documentation says.
 
 . "${0%/*}/lib.sh"
 
@@ -54,9 +54,24 @@ same_sum() {
 	used
 }
 
-plan 7
+# shares VIP CLIENT: of 2,000 flows for each of two servers
+shares() {
+	in_ns rt python3 "$here/blast.py" --dev vdr --mac "$mac" --src "$2" \
+		--dst "$1" --keys 2000 --sport 20000 --syn >/dev/null
+	busywait 20 total 2000
+	counted | xargs
+}
+
+# foretold ROUNDS CLIENT SERVER...: the same, by the rules
+foretold() {
+	python3 "$here/reference.py" "$(</sys/module/ip_vs_mhs/parameters/table_size)" \
+		"$1" "$2" 20000 2000 "${@:3}"
+}
+
+plan 10
 load_module
 setup_net 0
+mac=$(in_ns dr ip -br link show eth0 | awk '{ print $3 }')
 
 add_servers 1 2 3 4 | service mhs
 syns 4000 -s 10000
@@ -84,6 +99,24 @@ check_cmp "weights 1 to 9: at most" "$((100 * heavy / light))" -lt 1080
 add_servers 9 10 11 12 | service mhs
 check_cmp "same sum of address and port: servers" "$(same_sum)" -ge 3
 check "statistics: what the table says is counted" 0 "$(entries)"
+
+add_servers 31 32 | service mhs
+real=(10.2.0.41/80 10.2.0.42/80)
+seen=$(shares $VIP4 10.1.0.2)
+check "IPv4: flows are where the documentation says" \
+	"$(foretold 1-3 10.1.0.2 "${real[@]}")" "$seen"
+check "control: another hash would be noticed" different \
+	"$([ "$(foretold 2-4 10.1.0.2 "${real[@]}")" = "$seen" ] ||
+		echo different)"
+dr ipvsadm -C
+{
+	echo "-A -t [$VIP6]:80 -s mhs"
+	real_lines "[$VIP6]:80" -g 33 34
+} | dr ipvsadm -R
+wait_settled "[$VIP6]:80"
+check "IPv6: flows are where the documentation says" \
+	"$(foretold 1-3 fd01::2 fd02::43/80 fd02::44/80)" \
+	"$(shares $VIP6 fd01::2)"
 
 add_servers 13 14 15 16 | service mh -b mh-port
 check "control: mh sends them all to one server" 1 "$(same_sum)"

@@ -45,7 +45,7 @@ serves() {
 # drains NAME LINES: the older flows of a server whose weight becomes 0 stay
 drains() {
 	dr ipvsadm -R <<<"$2"
-	result "$1, drained: hold phase" "$(pair_holding; echo $?)"
+	result "$1, drained: hold phase" "$(busywait 20 pair_holding; echo $?)"
 	pair ping
 	check "$1, hold: none broken, none moved" "0 0" \
 		"$(sum broken) $(sum moved)"

@@ -50,7 +50,7 @@ check "stable: packets without entry" 1000 "$(pair_total PktStateless)"
 
 # A server is added
 pair_edit -a 4 -g
-result "added: held" "$(pair_holding; echo $?)"
+result "added: held" "$(busywait 20 pair_holding; echo $?)"
 pair ping
 check "hold: none moved" "0 0" "$(sum moved) $(sum s4)"
 check_cmp "hold: by the old server" "$(pair_total PktOld)" -gt 10
@@ -113,7 +113,7 @@ check "-o: served" "0 0 200" "$(sum lost) $(sum s4) $(sum flows)"
 pair ping
 check "-o: none moved" 0 "$(sum moved)"
 pair_edit -a 4 -g
-result "-o, added: held" "$(pair_holding; echo $?)"
+result "-o, added: held" "$(busywait 20 pair_holding; echo $?)"
 pair ping
 mine=$(sum s4)
 check_cmp "-o: the new server has its share at once" "$mine" -gt 20
