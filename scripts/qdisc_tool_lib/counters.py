@@ -5,23 +5,19 @@
 _LISTEN_COUNTERS = ("ListenOverflows", "TCPReqQFullDrop")
 
 
-def _softnet():
-    """(packets dropped, packets waiting) of the per-CPU receive queues."""
-    dropped = waiting = 0
+def _softnet(column):
+    """A column of the per-CPU receive queues; old kernels lack the last."""
     try:
         with open("/proc/self/net/softnet_stat", encoding="utf-8") as file:
-            for line in file:
-                fields = line.split()
-                dropped += int(fields[1], 16)
-                if len(fields) > 11:
-                    waiting += int(fields[11], 16)
+            return [int(fields[column], 16) for fields in map(str.split, file)
+                    if len(fields) > column]
     except OSError:
-        pass
-    return dropped, waiting
+        return []
 
 
 def softnet_waiting():
-    return _softnet()[1]
+    """The packets that wait in the receive queue of each CPU."""
+    return _softnet(11)
 
 
 def _listen():
@@ -41,7 +37,7 @@ def _listen():
 
 def read(lane, netlink):
     """The counters of a lane now: name -> value."""
-    counts = {"plug": 0, "softnet": _softnet()[0], **_listen()}
+    counts = {"plug": 0, "softnet": sum(_softnet(1)), **_listen()}
     plug = lane.find_plug(netlink)
     if plug:
         counts["plug"] = plug.drops

@@ -24,7 +24,7 @@ _TRIES = 5
 # A slow machine needs a second for some thousand connections.
 _DRAIN_S = 5.0
 _DRAIN_POLL_S = 0.001
-# What was released needs a moment to reach the listener and be counted there.
+# What has left the queue needs a moment to be counted at the listener.
 _SETTLE_COUNTERS_S = 0.02
 # A local sender whose SYN was held for more than a second looks twice a second
 # whether it has left, and then sends it again.
@@ -131,9 +131,19 @@ class Hold:
 
     def _in_queues(self):
         """What was released and has not reached its listener yet."""
-        return counters.softnet_waiting() + sum(
+        return sum(counters.softnet_waiting()) + sum(
             qdisc.qlen for qdisc in self._netlink.qdiscs()
             if qdisc.ifindex == self._lane.ifindex and qdisc.kind == "prio")
+
+    def _wait_for_listeners(self):
+        """Wait until what was released is counted where it was lost: each
+        queue has been empty once.  (On a busy host never all together.)"""
+        give_up = time.monotonic() + _DRAIN_S
+        full = counters.softnet_waiting()
+        while any(full) and time.monotonic() < give_up:
+            time.sleep(_DRAIN_POLL_S)
+            full = list(map(min, full, counters.softnet_waiting()))
+        time.sleep(_SETTLE_COUNTERS_S)
 
     def sample(self):
         """Look into the plug, which tells since when something waits."""
@@ -159,7 +169,7 @@ class Hold:
             if raised:
                 self._wait_for_queues()
                 self._backlog.restore()
-        time.sleep(_SETTLE_COUNTERS_S)
+        self._wait_for_listeners()
         plug = self._lane.find_plug(self._netlink)
         held = ((plug.packets - self._packets_before) & 0xFFFFFFFF if plug
                 else 0)

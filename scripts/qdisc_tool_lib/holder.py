@@ -17,7 +17,7 @@ _RETRY_S = 0.005
 # Longer than the watchdog waits for a program that it runs to begin a hold,
 # and than it needs to end one.
 _ANSWER_S = COMMAND_TIMEOUT_S + 5.0
-_END_S = 15.0
+_END_S = 20.0
 # A watchdog that is this late does not work any more.
 _OVERDUE_S = 2.0
 

@@ -12,7 +12,6 @@ import argparse
 import random
 import struct
 import sys
-import time
 
 sys.dont_write_bytecode = True
 
@@ -108,10 +107,8 @@ def main():
                     now = craft.mhs_state()[service]
                     most = max(most, int(now["Entries"]))
         total = 2 * args.count
-        end = time.monotonic() + 10
-        while ((through := sent_by("eth0") - start) < total and
-               time.monotonic() < end):
-            time.sleep(0.1)
+        craft.until(lambda: sent_by("eth0") - start >= total, 10)
+        through = sent_by("eth0") - start
         name = f"{args.phase}: {kind} flood"
         print(f"{name}: all forwarded", int(through < total),
               f"{through} of {total}", sep="\t")

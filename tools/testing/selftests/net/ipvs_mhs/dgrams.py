@@ -159,6 +159,7 @@ class Client:
         end = time.monotonic() + self.args.timeout
         while sel.get_map() and time.monotonic() < end:
             for key, _ in sel.select(0.2):
+                end = time.monotonic() + self.args.timeout
                 sel.unregister(key.fileobj)
                 self.answer(key.data)
         self.lost += len(sel.get_map())
@@ -235,7 +236,8 @@ def main():
     p.add_argument("--bind", help="source address; spray needs it")
     p.add_argument("--size", type=int, default=32, help="of plain ones")
     p.add_argument("--echo", action="store_true", help="compare the answer")
-    p.add_argument("--timeout", type=float, default=4, help="seconds")
+    p.add_argument("--timeout", type=float, default=12,
+                   help="seconds without an answer")
     args = parser.parse_args()
     serve(args) if args.role == "serve" else client(args)
 

@@ -18,14 +18,12 @@ both() {
 	END
 }
 
-# services SCHEDULER...: both
+# services SCHEDULER...: lines for both
 services() {
-	{
-		echo "-A -t $SVC4 -s $*"
-		echo "-A -t $SVC6 -s $*"
-		real_lines "$SVC4" -g 1 2 3 4
-		real_lines "$SVC6" -i 1 2 3 4
-	} | dr ipvsadm -R
+	echo "-A -t $SVC4 -s $*"
+	echo "-A -t $SVC6 -s $*"
+	real_lines "$SVC4" -g 1 2 3 4
+	real_lines "$SVC6" -i 1 2 3 4
 }
 
 forgotten() {
@@ -39,9 +37,7 @@ setup_net 4
 count_syns s1
 windows 3600000 3600000
 sysctls dr net.ipv4.vs.expire_nodest_conn=0
-services mhs
-wait_settled "$SVC4"
-wait_settled "$SVC6"
+learn dr < <(services mhs)
 pair_clients --timeout 4
 
 # Weight 0: idle flows that wake in either phase
@@ -115,7 +111,7 @@ dr ipvsadm -C
 
 # The same with mh
 sysctls dr net.ipv4.vs.expire_nodest_conn=0
-services mh -b mh-port
+services mh -b mh-port | dr ipvsadm -R
 flow c4 open 60
 flow c4 ping
 check_cmp "control: mh makes an entry for each flow" "$(entries)" -ge 60

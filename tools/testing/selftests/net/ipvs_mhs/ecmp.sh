@@ -16,40 +16,33 @@ both() {
 	in_ns dr "$@" && in_ns d2 "$@"
 }
 
-# on NAMESPACE LINE...: of ipvsadm -R, all at once; SVC stands for either service,
-# REAL1 and so on for its servers
-on() {
-	local n=$1 line batch="" real v4 v6
+# both_lines LINE...: of ipvsadm -R; SVC stands for either service, REAL1 and so
+# on for its servers
+both_lines() {
+	local line real v4 v6
 
-	shift
 	for line in "$@"; do
 		real=${line##*REAL}
 		real=${real%% *}
 		v4=${line/SVC/$SVC4} v6=${line/SVC/$SVC6}
-		batch+=${v4/REAL?/10.2.0.1$real:80}$'\n'
-		batch+=${v6/REAL?/[fd02::1$real]:80}$'\n'
+		echo "${v4/REAL?/10.2.0.1$real:80}"
+		echo "${v6/REAL?/[fd02::1$real]:80}"
 	done
-	in_ns "$n" ipvsadm -R <<<"$batch"
 }
 
-# start NAMESPACE SERVER...: its services, settled.  A machine that is too slow
-# to add all servers in time has to try again.
-start() {
-	local n=$1 i try lines=("-A -t SVC -s mhs")
+# on NAMESPACE LINE...: all at once
+on() {
+	both_lines "${@:2}" | in_ns "$1" ipvsadm -R
+}
 
-	shift
-	for i in "$@"; do
+# start NAMESPACE SERVER...: its services, settled
+start() {
+	local i lines=("-A -t SVC -s mhs")
+
+	for i in "${@:2}"; do
 		lines+=("-a -t SVC -r REAL$i -g -w 1")
 	done
-	for try in 1 2 3 4 5; do
-		on "$n" "${lines[@]}"
-		wait_settled "$SVC4" "$n"
-		wait_settled "$SVC6" "$n"
-		in_state stable "$SVC4" "$n" && in_state stable "$SVC6" "$n" &&
-			return
-		note "servers came too slowly, try $try"
-		in_ns "$n" ipvsadm -C
-	done
+	learn "$1" < <(both_lines "${lines[@]}")
 }
 
 # prints NAMESPACE: fingerprints of the old and the candidate tables

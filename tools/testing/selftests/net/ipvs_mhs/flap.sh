@@ -93,8 +93,7 @@ flow_start old --host $VIP4 --timeout 8
 flow_start new --host $VIP4 --timeout 3 --pause 0.01
 
 windows 3600000 3600000
-lines mhs | dr ipvsadm -R
-wait_settled
+learn dr < <(lines mhs)
 most=0
 begin
 flap "weight delete weight delete" 5 mhs PktOld

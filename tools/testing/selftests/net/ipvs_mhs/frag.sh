@@ -39,7 +39,7 @@ EOF
 ip -6 -n "$(ns s3)" tunnel change ip6tnl0 mode any
 dgram_servers $PORT --echo
 windows 3600000 3600000
-dr ipvsadm -R <<-EOF
+learn dr <<-EOF
 	-A -u $SVC4 -s mhs
 	-A -u $SVC6 -s mhs
 	$(real_lines "$SVC4" -g 1 2)
@@ -47,9 +47,7 @@ dr ipvsadm -R <<-EOF
 	$(real_lines "$SVC6" -g 1 2)
 	$(real_lines "$SVC6" -i 3)
 EOF
-wait_settled "$SVC4"
-wait_settled "$SVC6"
-pair_clients --size 3000 --echo --timeout 3
+pair_clients --size 3000 --echo
 pair open 25
 pair ping	# now the client knows the path MTU of the tunnels
 pair ping

@@ -42,8 +42,7 @@ weights_are() {
 }
 
 wait_weights() {
-	busywait 40 weights_are "$2"
-	check "$1" "$2 " "$(weights)"
+	result "$1" "$(busywait 40 weights_are "$2"; echo $?)" "$(weights)"
 }
 
 # begin: flows to all servers

@@ -31,7 +31,7 @@ configure() {
 				real_server 10.2.0.$((10 + ${server%%:*})) 80 {
 				${server#"${server%%:*}"}
 				TCP_CHECK {
-				connect_timeout 2
+				connect_timeout 10
 				retry 0
 				}
 				}

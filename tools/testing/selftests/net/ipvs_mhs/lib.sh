@@ -524,6 +524,38 @@ wait_settled() {
 	busywait 20 settled "$@"
 }
 
+# learn NAMESPACE <LINES: of ipvsadm -R, whole services, until they are settled
+# with all their servers.  A machine that pauses in the middle, for as long as a
+# table takes to settle, gives mhs some of them, then changes: so again.
+learn() {
+	local try line words given lines
+
+	mapfile -t lines
+	for try in 1 2 3 4 5; do
+		printf '%s\n' "${lines[@]}" | in_ns "$1" ipvsadm -R
+		given=()
+		for line in "${lines[@]}"; do
+			read -ra words <<<"$line"
+			[ "${words[0]:-}" != -A ] || given+=("${words[*]:1:2}")
+		done
+		learnt "$1" "${given[@]}" && return
+		note "settled too early, try $try"
+		[ "$try" = 5 ] ||
+			printf -- '-D %s\n' "${given[@]}" | in_ns "$1" ipvsadm -R
+	done
+}
+
+# learnt NAMESPACE SERVICE...: settled, and no change since they were made
+learnt() {
+	local service early=0
+
+	for service in "${@:2}"; do
+		wait_settled "${service#* }" "$1"
+		in_state stable "${service#* }" "$1" || early=1
+	done
+	return $early
+}
+
 # entries [NAMESPACE]: the same as conns
 entries() {
 	conns "$@"

@@ -50,11 +50,8 @@ class Director:
             lines.append(f"-a {self.service} -r "
                          f"{REAL[self.family].format(n, port)} -g -w 1{more}")
         craft.ipvsadm(lines)
-        end = time.monotonic() + 20
-        while (any(row["State"] != "stable"
-                   for row in craft.mhs_state().values()) and
-               time.monotonic() < end):
-            time.sleep(0.05)
+        craft.until(lambda: all(row["State"] == "stable"
+                                for row in craft.mhs_state().values()))
 
     def edit(self, sched):
         craft.ipvsadm([f"-E {self.service} -s {sched}"])

@@ -12,7 +12,6 @@ Prints NAME<tab>0 or 1<tab>TEXT for each check, and writes the table.
 import argparse
 import itertools
 import sys
-import time
 
 sys.dont_write_bytecode = True
 
@@ -134,11 +133,8 @@ class Run:
                 raise SystemExit(f"{svc.name}: too few flows: {svc.flows}")
 
     def wait(self, what, test):
-        end = time.monotonic() + 20
-        while not test():
-            if time.monotonic() > end:
-                raise SystemExit(f"matrix.py: no {what} in 20 s")
-            time.sleep(0.05)
+        if not craft.until(test):
+            raise SystemExit(f"matrix.py: waited too long for a {what}")
 
     def all_mhs(self, test):
         return all(test(row) for row in craft.mhs_state().values())

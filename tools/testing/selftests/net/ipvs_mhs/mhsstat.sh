@@ -105,10 +105,8 @@ check "nothing there: wait" 125 "$(status ms wait)"
 check_says "nothing there: wait says so" "no service with the scheduler mhs"
 windows 3600000 3600000
 pair_services "1 2 3" mhs
-{ echo "-A -f 7 -s mhs"; echo "-a -f 7 -r 10.2.0.11:0 -g -w 3"; many; } |
-	dr ipvsadm -R
-wait_settled $VIP4:81
-wait_settled 7
+learn dr < <(echo "-A -f 7 -s mhs"
+	echo "-a -f 7 -r 10.2.0.11:0 -g -w 3"; many)
 check "wait: all are stable" 0 "$(status ms wait)"
 
 # show
@@ -261,9 +259,7 @@ pair reset
 
 # compare
 director d2 30
-dr ipvsadm -S -n | in_ns d2 ipvsadm -R
-wait_settled "$SVC4" d2
-wait_settled "$SVC6" d2
+learn d2 < <(dr ipvsadm -S -n)
 ms show --json >"$work/a"
 ms d2 show --json >"$work/b"
 check "compare: two that are alike" 0 "$(status ms compare "$work/a" "$work/b")"

@@ -56,9 +56,8 @@ def ask(args):
             count["refused"] += 1
             continue
         socks.append(sock)
-    end = time.monotonic() + args.timeout
-    while socks and (left := end - time.monotonic()) > 0:
-        for sock in select.select(socks, [], [], left)[0]:
+    while ready := select.select(socks, [], [], args.timeout)[0]:
+        for sock in ready:
             socks.remove(sock)
             try:
                 name, _, rest = sock.recv(65535).partition(b" ")
@@ -119,7 +118,8 @@ def main():
                         help="1: UDP over IPv4 without")
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--size", type=int, default=32, help="bytes")
-    parser.add_argument("--timeout", type=float, default=3, help="seconds")
+    parser.add_argument("--timeout", type=float, default=12,
+                        help="seconds without an answer")
     args = parser.parse_args()
     globals()[args.role](args)
 

@@ -10,10 +10,11 @@ proto=${proto:--t}
 
 # pair_services "SERVERS" SCHEDULER...: make both, by direct routing
 pair_services() {
-	local servers=$1
+	local servers=$1 how=(dr ipvsadm -R)
 
 	shift
-	{
+	[ "$1" != mhs ] || how=(learn dr)
+	"${how[@]}" < <(
 		echo "-A $proto $SVC4 -s $*"
 		echo "-A $proto $SVC6 -s $*"
 		# shellcheck disable=SC2086
@@ -21,11 +22,7 @@ pair_services() {
 			real_lines "$SVC4" -g $servers
 			real_lines "$SVC6" -g $servers
 		}
-	} | dr ipvsadm -R
-	if [ "$1" = mhs ]; then
-		wait_settled "$SVC4"
-		wait_settled "$SVC6"
-	fi
+	)
 }
 
 # pair_edit MODE SERVER [ARGUMENTS]: -a, -e or -d a server of both

@@ -188,14 +188,23 @@ class Run:
         self.ping(0)
         return True
 
+    def restore(self, svc):
+        """Delete the service and make it again.  When the machine pauses in
+        the middle, it may settle before its last server comes: so again."""
+        lines = [self.line("-a", svc, s, w) for s, w in svc.listed.items()]
+        self.random.shuffle(lines)
+        for _ in range(5):
+            self.ipvsadm(f"-D {svc.option}", f"-A {svc.option} -s mhs", *lines)
+            self.until(lambda row: row.get("State") not in ("settling",
+                                                            "rebuilding"))
+            if dump()[svc.key]["State"] == "stable":
+                break
+
     def op_restore(self, svc):
         """The service is deleted and made again."""
         if svc is self.services[0]:
             self.flow("reset")
-        lines = [self.line("-a", svc, s, w) for s, w in svc.listed.items()]
-        self.random.shuffle(lines)
-        self.ipvsadm(f"-D {svc.option}", f"-A {svc.option} -s mhs", *lines)
-        self.until(lambda row: row.get("State") in ("stable", "transition"))
+        self.restore(svc)
         for model in svc.models:
             model.fresh()
         svc.changed(self.expire)
@@ -253,13 +262,10 @@ class Run:
         windows(LONG, LONG)
         sysctl(expire_nodest_conn=0)
         for svc in self.services:
+            self.ipvsadm(f"-A {svc.option} -s mhs")
             svc.listed = {s: 1 for s in svc.pool[:4]}
-            lines = [f"-A {svc.option} -s mhs"]
-            lines += [self.line("-a", svc, s, 1) for s in svc.listed]
-            self.ipvsadm(*lines)
+            self.restore(svc)
             svc.changed(False)
-        self.until(lambda row: row.get("State") == "stable")
-        for svc in self.services:
             for model in svc.models:
                 model.settled()
         self.flow("open", 24)

@@ -29,32 +29,12 @@ drain() {
 		in_ns "$1" ipvsadm -R
 }
 
-# A machine that pauses in the middle of a restore, for as long as a table takes
-# to settle, gives mhs some of the servers, then changes.  That is not what is
-# tested here, so again.
-too_early() {
-	wait_settled $VIP4:80 "$1"
-	[ "$(mhs Hold $VIP4:80 "$1")$(mhs Pin $VIP4:80 "$1")" != 00 ] &&
-		note "settled too early"
-}
-
-# learn NAMESPACE FILE: restore the service
-learn() {
-	local try
-
-	for try in 1 2 3 4 5; do
-		[ "$try" = 1 ] || in_ns "$1" ipvsadm -C
-		in_ns "$1" ipvsadm -R <"$2"
-		too_early "$1" || break
-	done
-}
-
 # restore: what stands on the director is saved, cleared and restored
 restore() {
 	dr ipvsadm -Sn >"$work/saved"
 	dr ipvsadm -C
 	"$@"
-	learn dr "$work/saved"
+	learn dr <"$work/saved"
 }
 
 reload() {
@@ -64,7 +44,8 @@ reload() {
 
 # fill SCHEDULER: the second director learns its servers one by one while the
 # flows, which are sent to it, are busy.  They begin with the first server:
-# where there is no service at all, the local stack resets them.
+# where there is no service at all, the local stack resets them.  For a pause in
+# its middle see learn().
 fill() {
 	local try
 
@@ -75,7 +56,8 @@ fill() {
 		slowly <"$work/lines" | in_ns d2 ipvsadm -R
 		flow_wait c "busy meanwhile"
 		[ "$1" = mhs ] || break
-		too_early d2 || break
+		learnt d2 "-t $VIP4:80" && break
+		note "settled too early, try $try"
 	done
 	flow c ping
 }
@@ -87,7 +69,7 @@ slowly() {
 	while read -r line; do
 		echo "$line"
 		n=$((n + 1))
-		nap 0.02
+		[ $((n % 4)) -ne 0 ] || nap 0.02
 		[ $n != 2 ] || { busywait 20 has_server; flow_send c busy 3; }
 	done
 }
@@ -108,7 +90,7 @@ fresh() {
 	in_ns d2 ipvsadm -C
 	lines "$1" >"$work/lines"
 	if [ "$1" = mhs ]; then
-		learn dr "$work/lines"
+		learn dr <"$work/lines"
 	else
 		dr ipvsadm -R <"$work/lines"
 	fi
@@ -170,7 +152,7 @@ fresh mhs
 mine=$(value s1)
 drain dr
 flow c ping
-learn d2 "$work/lines"
+learn d2 <"$work/lines"
 drain d2
 route_vip 30
 flow c ping
@@ -181,8 +163,7 @@ flow c reset
 fresh mhs
 mine=$(value s1)
 drain dr
-lines mhs 0 >"$work/lines"
-learn d2 "$work/lines"
+learn d2 < <(lines mhs 0)
 route_vip 30
 flow c ping
 check_cmp "mid-window, new servers only: flows of the old are lost" \

@@ -55,7 +55,10 @@ modprobe -q sctp
 [ -e /proc/net/sctp ] || skip_all "no SCTP in this kernel"
 load_module
 setup_net 4
+# Idle associations would send HEARTBEATs, which make entries in the pin phase
+sysctls cl net.sctp.hb_interval=3600000
 for i in 1 2 3 4; do
+	sysctls s$i net.sctp.hb_interval=3600000
 	lab serve_sctp "$(ns s$i)" s$i $PORT $VIP4 $VIP6
 done
 windows 3600000 3600000

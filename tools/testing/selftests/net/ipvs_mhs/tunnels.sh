@@ -25,13 +25,11 @@ serves() {
 	local s got=""
 
 	windows 3600000 3600000
-	dr ipvsadm -R <<-EOF
+	learn dr <<-EOF
 		-A -t $SVC4 -s mhs
 		-A -t $SVC6 -s mhs
 		$3
 	EOF
-	wait_settled "$SVC4"
-	wait_settled "$SVC6"
 	pair open $FLOWS
 	pair ping
 	check "$1: served" "$((2 * FLOWS)) 0 0" \

@@ -295,8 +295,9 @@ def s6_settle_lets_handshakes_end():
         run("tc qdisc add dev client0 root netem delay 1500ms")
         defer(_clear_delay)
     set_up(DEVICE, "-p", str(PORT))
-    equal(_restart_under_load("--settle", "2s"), 0, "failures")
-    check(_restart_under_load("--settle", "0"), "the control did not fail")
+    equal(_restart_under_load("--settle", "4s"), 0, "failures")
+    check(any(_restart_under_load("--settle", "0") for _ in range(5)),
+          "the control did not fail")
 
 
 def _clear_delay():

@@ -8,8 +8,8 @@ is lost.  Controls are the recipe that is handed round (naive_loopback)."""
 import os
 import socket
 
-from lib import (Protecting, check, equal, main, note, read, run, set_up,
-                 sysctl, test, tool, wait_for)
+from lib import (Protecting, check, defer, equal, main, note, read, run,
+                 set_up, sysctl, test, tool, wait_for)
 from net import (PORT, Clients, Echo, connection, counters, growth, listen,
                  loopback, naive_loopback, naive_plug, plug_waiting, qdiscs,
                  round_trip_ms)
@@ -109,6 +109,30 @@ def s3_a_full_listener_is_reported():
             Clients(LO4, 60) as clients:
         wait_for(lambda: plug_waiting("lo") == 60, "held SYNs")
         equal(protecting.finish().status, 0, "status with --allow-drops")
+
+
+@test
+def s3_overflows_after_the_release_are_reported():
+    """The listener's side needs long for each SYN, so the plug has run empty
+    before the last of them, which find no room, are dropped."""
+    run(["nft", "-f", "-"], input="table inet slow {\n"
+        "chain third {\n" + 250 * "counter\n" + "}\n"
+        "chain second {\n" + 250 * "jump third\n" + "}\n"
+        "chain first {\ntype filter hook input priority 0\n"
+        f"tcp dport {PORT} tcp flags & (syn | ack) == syn jump second\n"
+        "}\n}\n")
+    defer(run, "nft delete table inet slow")
+    # One at a time, so that it is soon left to a thread
+    for name, value in (("dev_weight", 1), ("dev_weight_tx_bias", 64),
+                        ("netdev_budget", 1)):
+        sysctl(f"net/core/{name}", value)
+    set_up("lo", "--port", str(PORT))
+    listen(queue=190)
+    with Protecting(*LONG) as protecting, Clients(LO4, 200):
+        wait_for(lambda: plug_waiting("lo") == 200, "held SYNs")
+        result = protecting.finish()
+    note(result.err)
+    equal(result.status, 123, "status")
 
 
 @test
@@ -332,11 +356,17 @@ def s11_holds_lose_no_packet_of_others():
     ready, go = os.pipe()
     pid = os.fork()
     if not pid:                    # the holds go on beside the packets
-        for _ in range(5):
-            tool("hold", *LONG)
-            tool("release")
-        os.write(go, b"1")
-        os._exit(0)
+        status = 1
+        try:
+            for _ in range(5):
+                tool("hold", *LONG)
+                tool("release")
+            status = 0
+        except Exception as error:
+            note(error)
+        finally:
+            os.write(go, b"1")
+            os._exit(status)
     os.set_blocking(ready, False)
     sent = received = 0
     done = False
@@ -353,7 +383,7 @@ def s11_holds_lose_no_packet_of_others():
             done = done or bool(os.read(ready, 1))
         except BlockingIOError:
             pass
-    os.waitpid(pid, 0)
+    equal(os.waitpid(pid, 0)[1], 0, "status of the holds")
     note(f"{sent} packets")
     equal(received, sent, "received")
 

@@ -83,6 +83,10 @@ def main(setup=lambda: None, programs=()):
     passed = skipped = 0
     try:
         fast_root(*programs)
+        # From a disk that is cold this may take longer than the tool waits
+        # for a program.  (ifb it must load in its own way.)
+        subprocess.run(["modprobe", "-qa", "sch_plug", "cls_flower",
+                        "act_mirred", "act_gact"], check=False)
         try:
             setup()
         except Skip as reason:

@@ -261,6 +261,7 @@ class Clients:
         give_up = time.monotonic() + wait_s
         while self._began and time.monotonic() < give_up:
             self.take(0.05)
+        self.take()                # after a pause of this machine
         self.errors += ["no answer"] * len(self._began)
         return max(self.latency_ms.values(), default=0.0)
 

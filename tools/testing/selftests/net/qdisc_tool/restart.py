@@ -15,7 +15,7 @@ from net import inside
 _SYN_RECEIVED = "03"
 _HTTP_REQUEST = b"GET / HTTP/1.0\r\nHost: test\r\n\r\n"
 # Longer than any hold here; a connection without an end by then has failed.
-_GIVE_UP_S = 20
+_GIVE_UP_S = 90
 
 
 def processes(name):

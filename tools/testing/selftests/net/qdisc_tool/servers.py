@@ -28,9 +28,9 @@ global
     stats socket {DIRECTORY}/haproxy.sock level admin expose-fd listeners
 defaults
     mode http
-    timeout connect 20s
-    timeout client 20s
-    timeout server 20s
+    timeout connect 60s
+    timeout client 60s
+    timeout server 60s
 frontend in
     bind :{PORT}
     default_backend out
