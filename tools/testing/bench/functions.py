@@ -54,6 +54,7 @@ class Tracer(threading.Thread):
         self.over = threading.Event()
         self.counts = {}  # (method, what) -> {(function, module): number}
         self._monitor = None
+        self._symbols = {}  # of each case
 
     def run(self):
         asked = self.directory / "ask"
@@ -68,7 +69,7 @@ class Tracer(threading.Thread):
                            "log exec,nochain", "cont")
             else:
                 self._tell("stop", "log none", "singlestep off", "cont")
-                self.counts[tuple(key)] = self._count(trace)
+                self.counts[tuple(key)] = self._count(trace, key[0])
                 trace.unlink()
             asked.unlink()
 
@@ -89,8 +90,11 @@ class Tracer(threading.Thread):
                 raise SystemExit("bench: QEMU's monitor has ended")
             text += more
 
-    def _count(self, trace):
-        symbols = Symbols(self.directory / "kallsyms")
+    def _count(self, trace, method):
+        if method not in self._symbols:
+            self._symbols[method] = Symbols(
+                self.directory / f"{method}.kallsyms")
+        symbols = self._symbols[method]
         executed = collections.Counter()
         burst = False
         with open(trace, encoding="ascii", errors="replace") as file:

@@ -132,8 +132,10 @@ class Case:
         if not self.tracing:
             yield
             return
-        # all modules are there by now
-        shutil.copyfile("/proc/kallsyms", f"{self.options.trace}/kallsyms")
+        # all modules of the case are there by now
+        symbols = f"{self.options.trace}/{self.case['method']}.kallsyms"
+        if not os.path.exists(symbols):
+            shutil.copyfile("/proc/kallsyms", symbols)
         self.ask("on")
         yield
         self.ask("off")
