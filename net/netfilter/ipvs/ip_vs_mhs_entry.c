@@ -232,7 +232,13 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 		goto core;
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	verdict = ip_vs_mhs_send(carrier, p);
-	ip_vs_conn_put(cp);	/* restarts its timer */
+	/* Restart its timer, unless a new flow has just left it; any value that
+	 * the timer had tells
+	 */
+	if (time_after(data_race(cp->timer.expires), jiffies))
+		ip_vs_conn_put(cp);
+	else
+		__ip_vs_conn_put(cp);
 	return verdict;
 core:
 	__ip_vs_conn_put(cp);
@@ -242,9 +248,12 @@ core:
 /* A new flow leaves the entry of its predecessor for one of its own, which takes
  * that one's place, so no limit holds for it.  It stands before the other in the
  * core's table, unless a newer kernel resizes that before the other is gone.
- * The client has to try again without memory, as half a flow would follow the
- * old entry, and with vs.conntrack, as in the core: the old entry takes along
- * the conntrack entry, which would be the new flow's.
+ * Without memory the client has to try again: half a flow would follow the old
+ * entry.
+ *
+ * With vs.conntrack it is as in the core: a conntrack entry of before goes with
+ * the old entry first, and the client tries again; a new one is the new flow's,
+ * which the end of the old entry must not take along.
  */
 static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p, u32 *slot,
@@ -256,14 +265,31 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 	struct ip_vs_mhs_server *s;
 
 	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
-	if (s && !tracked)
+	if (!s)
+		goto core;
+	if (!tracked || !ip_vs_conn_uses_old_conntrack(old, p->skb)) {
 		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
-	if (cp || tracked)
-		mod_timer_pending(&old->timer, jiffies);
-	__ip_vs_conn_put(old);
+		if (!cp)
+			goto drop;
+	} else if (atomic_read(&old->n_control)) {
+		goto core;	/* it cannot end before its helper's do */
+	}
+	if (cp && tracked) {
+		spin_lock_bh(&old->lock);
+		WRITE_ONCE(old->flags, old->flags & ~IP_VS_CONN_F_NFCT);
+		spin_unlock_bh(&old->lock);
+	}
+	mod_timer_pending(&old->timer, jiffies);
 	if (!cp)
-		return s ? NF_DROP : NF_ACCEPT;
+		goto drop;
+	__ip_vs_conn_put(old);
 	return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
+drop:
+	__ip_vs_conn_put(old);
+	return NF_DROP;
+core:
+	__ip_vs_conn_put(old);
+	return NF_ACCEPT;
 }
 
 /**
@@ -299,6 +325,8 @@ bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 		return true;
 	}
 	p->left = ours;
+	if (!ours)
+		ip_vs_mhs_slot_track(slot);
 	if (ours || !ip_vs_mhs_dest_listed(cp->dest))
 		mod_timer_pending(&cp->timer, jiffies);
 	__ip_vs_conn_put(cp);

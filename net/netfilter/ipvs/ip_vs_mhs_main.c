@@ -119,10 +119,11 @@ static __always_inline void mhs_sip_word(struct mhs_sip *v, u64 word)
  * @addr: its address
  * @port: its port, 0 to hash the address alone
  *
- * SipHash-1-3, for every packet: half of the rounds of SipHash-2-4, which the
- * kernel, too, spares where a hash is the place in a table and no secret.  The
- * message is the address and the port, in the last word below its length in
- * bytes: 6 or 18.
+ * SipHash-1-3, for every packet: half of the rounds of SipHash-2-4, as
+ * hsiphash() does it on 64 bits where a hash is the place in a table and no
+ * secret.  The message is the address and the port, in the last word below its
+ * length in bytes: 6 or 18.  Directors of one fleet must agree on it, and no
+ * fingerprint tells whether they do: it is not to change.
  *
  * Context: any.
  * Return: the hash.

@@ -11,7 +11,7 @@
  * server's line, from 0, or -1 if it has none.
  *
  * The fill and the fingerprint are the kernel's own text.  What is repeated
- * here is how an address is hashed (ip_vs_mhs_hash_addr()) and how servers
+ * here is how an address is hashed (ip_vs_mhs_hash_server()) and how servers
  * are sorted (server_cmp() in ip_vs_mhs_dest.c); mhsstat.sh compares the
  * result with the kernel's.
  */

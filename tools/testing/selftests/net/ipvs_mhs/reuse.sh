@@ -71,7 +71,7 @@ templates() {
 	dr ipvsadm -Lnc | grep -c ' 10\.1\.0\.2:0 '
 }
 
-plan 33
+plan 35
 load_module
 modprobe -q nft_ct
 setup_net 2
@@ -117,13 +117,19 @@ method=-m meanwhile=take_over
 cell 0 0 mh -b mh-port,mh-fallback
 method=-g meanwhile=:
 check_cmp "vs.conntrack=1: the server was met before" "$met" -gt "$wrong"
-check "vs.conntrack=1: no connection to it after, none failed" "0 0" \
-	"$wrong $failed"
+check "vs.conntrack=1: no connection to it after" 0 "$wrong"
+check "vs.conntrack=1: none slow, none failed" "0 0" "$slow $failed"
 dr nft delete table inet strict
-dr sysctl -qw net.ipv4.vs.conntrack=0
 for s in s1 s2; do
 	echo "route del 10.1.0.0/24" | ip_ns $s
 done
+# conntrack sees one direction only: old state goes first
+meanwhile=take_over
+cell 0 0 mh -b mh-port,mh-fallback
+meanwhile=:
+check "vs.conntrack=1, direct routing: none to it, none failed" "0 0" \
+	"$wrong $failed"
+dr sysctl -qw net.ipv4.vs.conntrack=0
 
 # Persistence decides where a new flow goes, whatever it leaves.  Without
 # conn_reuse_mode no other than those of the deleted server ask for it.
