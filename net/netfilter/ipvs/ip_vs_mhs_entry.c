@@ -261,27 +261,27 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 {
 	u32 idx = ip_vs_mhs_slot_cand(ip_vs_mhs_slot_read(slot));
 	bool tracked = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
-	struct ip_vs_conn *cp = NULL;
 	struct ip_vs_mhs_server *s;
+	struct ip_vs_conn *cp;
 
 	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
 	if (!s)
 		goto core;
-	if (!tracked || !ip_vs_conn_uses_old_conntrack(old, p->skb)) {
-		cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
-		if (!cp)
-			goto drop;
-	} else if (atomic_read(&old->n_control)) {
-		goto core;	/* it cannot end before its helper's do */
+	if (tracked && ip_vs_conn_uses_old_conntrack(old, p->skb)) {
+		if (atomic_read(&old->n_control))
+			goto core;	/* it ends after what a helper made */
+		mod_timer_pending(&old->timer, jiffies);
+		goto drop;
 	}
-	if (cp && tracked) {
+	cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
+	if (!cp)
+		goto drop;
+	if (tracked) {
 		spin_lock_bh(&old->lock);
 		WRITE_ONCE(old->flags, old->flags & ~IP_VS_CONN_F_NFCT);
 		spin_unlock_bh(&old->lock);
 	}
 	mod_timer_pending(&old->timer, jiffies);
-	if (!cp)
-		goto drop;
 	__ip_vs_conn_put(old);
 	return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 drop:
