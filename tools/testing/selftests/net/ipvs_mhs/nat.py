@@ -56,7 +56,8 @@ def ask(args):
             count["refused"] += 1
             continue
         socks.append(sock)
-    while ready := select.select(socks, [], [], args.timeout)[0]:
+    while socks and (ready := select.select(socks, [], [],
+                                            args.timeout)[0]):
         for sock in ready:
             socks.remove(sock)
             try:
