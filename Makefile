@@ -313,7 +313,7 @@ bench: uml	## what mhs saves, with pictures, a quarter of an hour (BENCH="SECTIO
 	@$(MACHINE)/build-module 6.1
 	@build/venv/bin/python -B tools/testing/bench/run $(BENCH)
 
-bench-full:	## the same with more cases and rounds, about an hour
+bench-full:	## the same with more cases and rounds, 70 minutes
 	@$(MAKE) -s bench BENCH="--full $(BENCH)"
 
 .PHONY: bench-reload

@@ -138,7 +138,7 @@ take_over() {
 	flow c reset
 }
 
-plan 15
+plan 19
 load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
@@ -147,6 +147,7 @@ lab serve "s1-$$" s1 81
 flow_start a --host $VIP4 --timeout 8
 flow_start b --host $VIP6 --timeout 8
 flow_start c --host $VIP4 --port 81 --timeout 8
+flow_start d --host $VIP4 --timeout 8
 moved_a=0 moved_b=0
 
 # short transitions, so that the old tables agree, too
@@ -195,4 +196,34 @@ services mh -b mh-port
 take_over 0
 check "control: mh breaks every flow" 100 "$broken"
 check "control: flows of wlc are reset without mhs" 20 "$other_rst"
+both ipvsadm -C
+
+# A pair from wlc to mhs, one after the other
+services wlc
+flow a open 60
+flow a ping
+dr ipvsadm -E -t $VIP4:80 -s mhs
+wait_settled
+flow a ping
+check "from wlc: no flow broken" 0 "$(value broken)"
+flow d open 60
+flow d ping
+route_vip 30
+flow d ping
+check "control: one has mhs, the other wlc: flows do not change over" 60 \
+	"$(value broken)"
+route_vip 10
+flow d reset
+in_ns d2 ipvsadm -E -t $VIP4:80 -s mhs
+wait_settled $VIP4:80 d2
+flow d open 60
+flow d ping
+route_vip 30
+flow d ping
+check "both have mhs: flows begun since do" 0 "$(value broken)"
+flow a ping
+check_cmp "flows begun under wlc do not, without the sync daemon" \
+	"$(value broken)" -gt 20
+flow a reset
+flow d reset
 both ipvsadm -C

@@ -18,12 +18,15 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[4]
+sys.path.insert(0, str(TOP / "scripts"))
+
+from mhsstat_lib.prometheus import NAMES  # noqa: E402
 DOCUMENTS = ("README.md", "CONTRIBUTING.rst", "Documentation/networking/*.rst",
              "Documentation/man/*.[1-9]")
 
 # Programs whose commands are run here; stand-ins are in docs.sh.
 RUN = ("ipvsadm", "mhsstat", "sysctl", "cat", "echo", "dmesg", "ssh", "modprobe",
-       "modinfo", "openssl", "sign-file")
+       "modinfo", "openssl", "sign-file", "ss", "nstat", "tcpdump")
 
 QDISC = "tools/testing/selftests/net/qdisc_tool"
 # pattern of a command: (the test that runs it, or None; why not here)
@@ -46,8 +49,16 @@ ELSEWHERE = {
         ("tools/testing/packages/check", "by the package's dependencies"),
     r"ipvsadm -E -t 192\.0\.2\.1:80 -s (wlc|mh)$":
         ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
-    r"modprobe -r ip_vs_mhs?$":
-        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
+    r"modprobe (-r ip_vs_mhs?|ip_vs_mh)$":
+        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc, back"),
+    r"rm /etc/modprobe\.d/ip_vs_mhs\.conf$":
+        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "back"),
+    r"rm -f /(etc|var)/": (None, "nothing can go wrong with it"),
+    r"systemctl ": (None, "there is no systemd in the machine"),
+    r"(dkms status|modinfo -k 6\.1\.0-30-amd64 ip_vs_mhs)$":
+        ("tools/testing/packages/check", "with its kernels"),
+    r"apt-get purge ip-vs-mhs-dkms ipvs-mhs-tools$":
+        ("tools/testing/packages/check", "with dpkg"),
     r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
         (f"{QDISC}/director.py", "to another file"),
     r"mokutil ": (None, "needs firmware with Secure Boot"),
@@ -59,7 +70,8 @@ ELSEWHERE = {
 TEXTS = {
     r"SERVICE {4}": "what mhsstat show prints",
     r"m \* F \* ": "a formula",
-    r"count by \(protocol, service\)": "for Prometheus, as on the dashboard",
+    r"mode: ipvs": "of kube-proxy's configuration",
+    r"\[Unit\]": "a drop-in of systemd; its command stands above it",
     r"ingress, for what arrives ": "a picture",
     r"servers change  ": "a picture",
     r"\+-- director 1 --": "a picture",
@@ -90,14 +102,14 @@ class Block:
 
 def rst_blocks(text):
     """(line, text) of each block behind a '::'."""
-    lines = text.split("\n")
+    lines = text.expandtabs().split("\n")
     for n, line in enumerate(lines):
         if not line.rstrip().endswith("::") or \
                 re.match(r"\s*\.\. ", line):
             continue
         body, at, margin = [], n + 1, re.match(r"\s*", line)[0]
         while at < len(lines) and (not lines[at].strip() or re.match(
-                re.escape(margin) + r"[ \t]", lines[at])):
+                re.escape(margin) + " ", lines[at])):
             body.append(lines[at])
             at += 1
         if any(s.strip() for s in body):
@@ -193,6 +205,12 @@ class Runner:
             if re.match(pattern, block.first):
                 self.used.add(pattern)
                 return ""
+        if re.match(r"(count by \(|ipvs_mhs_)", block.first):
+            return self._metrics(block)
+        if block.first.startswith("global_defs {"):
+            return self._shell(f"cat >keepalived.conf <<'EOF'\n{block.text}\n"
+                               "EOF\nkeepalived --config-test --use-file "
+                               "keepalived.conf")
         if block.first.startswith("table inet "):
             fault = self._shell(f"nft -f - <<'EOF'\n{block.text}\nEOF\n"
                                 f"nft flush ruleset")
@@ -206,6 +224,15 @@ class Runner:
             if fault:
                 return fault
         return ""
+
+    @staticmethod
+    def _metrics(block):
+        """Are the metrics there, and all of them in the list of them?"""
+        named = set(re.findall(r"ipvs_mhs_\w+", block.text))
+        wrong = named - set(NAMES)
+        if "(" not in block.text:
+            wrong |= set(NAMES) - named
+        return f"metrics: {', '.join(sorted(wrong))}" if wrong else ""
 
     @staticmethod
     def _needs(block):

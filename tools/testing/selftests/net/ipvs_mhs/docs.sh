@@ -39,6 +39,10 @@ stand_ins() {
 	stand_in modinfo <<-EOF
 		exec $(type -P modinfo) "\${@:1:\$#-1}" "$MHS_KO"
 	EOF
+	# it would listen for ever: only whether it understands the filter
+	stand_in tcpdump <<-EOF
+		exec $(type -P tcpdump) -d "\${@: -1}"
+	EOF
 	signer=$(find "$top"/build/kernel/*/ -name sign-file -type f -perm -1 |
 		head -n 1)
 	stand_in sign-file <<-EOF
@@ -112,7 +116,7 @@ insmod_says() {
 }
 
 enforce=/sys/module/module/parameters/sig_enforce
-count=$(($(python3 "$here/docs.py" --count) + 8))
+count=$(($(python3 "$here/docs.py" --count) + 10))
 [ ! -e $enforce ] || count=$((count + 3))
 plan $count
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
@@ -134,6 +138,9 @@ check "control: a parameter that cannot be" 1 \
 	"$(fault "modprobe ip_vs_mhs table_size=1000")"
 check "control: a target that is not there" 1 "$(fault "make nothing-like-it")"
 check "control: a program that is in no table" 1 "$(fault "frobnicate")"
+check "control: a filter with a mistake" 1 \
+	"$(fault "tcpdump 'src hst 192.0.2.1'")"
+check "control: a metric that is not there" 1 "$(fault "ipvs_mhs_ups == 0")"
 dr ipvsadm -C
 
 # last, because there is no way back: what the kernel says with Secure Boot

@@ -174,15 +174,44 @@ made_before() {
 	check "made before: restart keeps the scheduler" mhs "$(scheduler)"
 	more=flag-1 configure wlc 1 2 3
 	reload
-	busywait 20 is_wlc
+	busywait 20 has wlc
 	check "control: a reload with other flags does not" wlc "$(scheduler)"
 	stop
 	dr ipvsadm -C
 	flow c reset
 }
 
-is_wlc() {
-	[ "$(scheduler)" = wlc ]
+# by_reload SCHEDULER: the file names another one
+by_reload() {
+	configure "$1" 1 2 3
+	reload
+	busywait 40 has "$1"
+}
+
+has() {
+	[ "$(scheduler)" = "$1" ]
+}
+
+# The file says wlc, then mh, then wlc again
+from_wlc() {
+	configure wlc 1 2 3
+	start --dont-release-ipvs
+	wait_weights "from wlc: all servers are there" "1:1 2:1 3:1"
+	begin
+	by_reload "$algo"
+	wait_settled
+	check "from wlc: a reload makes it mhs" stable "$(mhs State)"
+	flow c ping
+	check "from wlc: no flow broken" "60 0" "$(value flows) $(value broken)"
+	flow c reset
+	begin
+	by_reload wlc
+	flow c ping
+	check "control: back to wlc, flows without an entry break" 60 \
+		"$(value broken)"
+	stop
+	dr ipvsadm -C
+	flow c reset
 }
 
 there() {
@@ -196,7 +225,7 @@ if [ -n "${MHS_KEEPALIVED:-}" ]; then
 	plan 33
 	fresh_module
 else
-	plan 44
+	plan 48
 	fresh_module names=mhs,mh,sed
 fi
 setup_net 4
@@ -211,6 +240,7 @@ else
 	note "mhs answers for $algo"
 	live
 	made_before
+	from_wlc
 	configure mhs 1 2
 	start
 	busywait 40 there

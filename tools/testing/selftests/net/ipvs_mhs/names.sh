@@ -151,10 +151,26 @@ by_wlc() {
 	flow c stop
 	check "running: no flow broken" "60 0" "$(value flows) $(value broken)"
 	flow c reset
+	back
+}
+
+# back: to the kernel's own scheduler for good
+back() {
+	dr ipvsadm -E -t $VIP4:80 -s "$name" -b mh-port
+	result "control: with names= a change to $name changes nothing" \
+		"$(is_mhs; echo $?)"
+	dr ipvsadm -E -t $VIP4:80 -s wlc
+	"$work/modprobe" -r ip_vs_mhs
+	result "back: by wlc the module can go" $?
+	rm "$work/modprobe.d/ip_vs_mhs.conf"
+	"$work/modprobe" "ip_vs_$name"
+	dr ipvsadm -E -t $VIP4:80 -s "$name" -b mh-port
+	check "back: the kernel's own $name runs" "$name no" \
+		"$(is_there) $(is_mhs && echo mhs || echo no)"
 }
 
 module=$(modinfo -F filename ip_vs_mh 2>/dev/null)
-[ -f "$module" ] && real=mh count=27 || real="" count=19
+[ -f "$module" ] && real=mh count=30 || real="" count=19
 plan "$count"
 modprobe -q ip_vs
 kernel_modprobe=$(</proc/sys/kernel/modprobe)
