@@ -116,7 +116,7 @@ insmod_says() {
 }
 
 enforce=/sys/module/module/parameters/sig_enforce
-count=$(($(python3 "$here/docs.py" --count) + 10))
+count=$(($(python3 "$here/docs.py" --count) + 11))
 [ ! -e $enforce ] || count=$((count + 3))
 plan $count
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
@@ -141,6 +141,8 @@ check "control: a program that is in no table" 1 "$(fault "frobnicate")"
 check "control: a filter with a mistake" 1 \
 	"$(fault "tcpdump 'src hst 192.0.2.1'")"
 check "control: a metric that is not there" 1 "$(fault "ipvs_mhs_ups == 0")"
+check "control: a word that keepalived does not know" 1 \
+	"$(fault $'global_defs {\n\tnonesuch 1\n\t}')"
 dr ipvsadm -C
 
 # last, because there is no way back: what the kernel says with Secure Boot
