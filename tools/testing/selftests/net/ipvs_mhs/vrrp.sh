@@ -1,0 +1,105 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 360
+# weight: 60
+# A VRRP pair with keepalived as the page on fleets has it: the address moves
+# to the other director and back, and no flow breaks.
+
+. "${0%/*}/lib.sh"
+# shellcheck source=front.sh
+. "${0%/*}/front.sh"
+
+readonly top=$here/../../../../..
+readonly page=$top/Documentation/networking/ipvs-mhs-fleets.rst
+
+# configure SCHEDULER: the page's lines, with the address of this network, and
+# less of a delay
+configure() {
+	sed -n '/^\tglobal_defs {/,/^\t}$/p; /^\tvrrp_instance /,/^\t}$/p' "$page" |
+		sed "s,192\.0\.2\.1/24,$VIP4/32,; s/_delay 10/_delay 1/"
+	cat <<-END
+		virtual_server $VIP4 80 {
+			lb_algo $1
+			lb_kind DR
+			protocol TCP
+			real_server 10.2.0.11 80 {
+			}
+			real_server 10.2.0.12 80 {
+			}
+		}
+	END
+}
+
+# up DIRECTOR, down DIRECTOR: its keepalived
+up() {
+	bg_ns "$1" keepalived --dont-fork --log-console --no-syslog \
+		--dont-release-ipvs --use-file "$conf" \
+		--pid "$work/$1.pid" --checkers_pid "$work/$1.checkers" \
+		--vrrp_pid "$work/$1.vrrp" >>"$work/$1.log" 2>&1 &
+	busywait 20 test -s "$work/$1.pid"
+}
+
+down() {
+	[ ! -s "$work/$1.pid" ] || kill "$(<"$work/$1.pid")"
+	busywait 20 test ! -e "$work/$1.pid"
+}
+
+# has_vip DIRECTOR
+has_vip() {
+	[ -n "$(ip -n "$(ns "$1")" addr show dev eth0 to $VIP4/32)" ]
+}
+
+# role DIRECTOR: of its sync daemon
+role() {
+	in_ns "$1" ipvsadm -l --daemon | awk '{ print $1 }'
+}
+
+roles_are() {
+	[ "$(role dr) $(role d2)" = "$*" ]
+}
+
+# alive NAME: its flows are
+alive() {
+	flow c ping
+	check "$1" "60 0" "$(value flows) $(value broken)"
+}
+
+[ -n "$(command -v keepalived)" ] || skip_all "no keepalived"
+plan 10
+modprobe -q ip_vs
+fresh_module names=mhs,mh,sed
+setup_net 2
+director d2 30
+configure "$(front_name)" >"$conf"
+for n in dr d2; do
+	ip -n "$(ns $n)" addr del $VIP4/32 dev lo
+	defer down $n
+done
+ip -n "$(ns rt)" route replace $VIP4/32 dev br0
+
+up dr
+result "the first director takes the address" \
+	"$(busywait 40 has_vip dr; echo $?)"
+up d2
+result "each sync daemon has its role" \
+	"$(busywait 40 roles_are master backup; echo $?)"
+wait_settled
+wait_settled $VIP4:80 d2
+check "the tables are equal" "$(mhs OldPrint)" "$(mhs OldPrint $VIP4:80 d2)"
+flow_start c --host $VIP4 --timeout 8
+flow c open 60
+alive "flows are served"
+check "and have no entries" 0 "$(entries)"
+
+down dr
+result "keepalived stops: the other takes the address" \
+	"$(busywait 40 has_vip d2; echo $?)"
+alive "no flow broken"
+up dr
+result "it starts: it is the backup" \
+	"$(busywait 40 roles_are backup master; echo $?)"
+alive "no flow broken by that"
+
+in_ns d2 ipvsadm -C
+flow c ping
+check "control: the services go first: every flow is reset" 60 "$(value rst)"
