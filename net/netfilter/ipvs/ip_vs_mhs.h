@@ -59,8 +59,8 @@
  *	del_dest	-> GONE, in mhs.gone: slots may name it as old, entries
  *			   may lead to it; it gets no new flow
  *	add_dest again	-> LISTED, same index: it is the same server
- *	no slot names it, and its time (hold + pin) is over or it has no
- *	entry left	-> out of servers[] and the table of pairs, call_rcu():
+ *	no slot names it, and its time (hold + pin) is over or its flows are
+ *	to be cut	-> out of servers[] and the table of pairs, call_rcu():
  *			   the carrier and the server's reference to the
  *			   ip_vs_dest are put, and only then the index may be
  *			   taken again

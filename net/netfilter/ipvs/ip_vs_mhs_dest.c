@@ -35,6 +35,22 @@ static void carrier_rcu_put(struct rcu_head *head)
 	carrier_put(container_of(head, struct ip_vs_conn, rcu_head));
 }
 
+/* ip_vs_conn_new() looks for a helper in an RCU list */
+static struct ip_vs_conn *mhs_conn_new(const struct ip_vs_conn_param *param,
+				       const struct ip_vs_dest *dest,
+				       __be16 port, u32 flags,
+				       struct ip_vs_dest *to)
+{
+	struct ip_vs_conn *cp;
+
+	rcu_read_lock();
+	cp = ip_vs_conn_new(param, dest->af, &dest->addr, port,
+			    flags | IP_VS_CONN_F_ONE_PACKET |
+			    IP_VS_CONN_F_TEMPLATE, to, 0);
+	rcu_read_unlock();
+	return cp;
+}
+
 static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 				      struct ip_vs_dest *dest)
 {
@@ -45,10 +61,8 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
 			      &mhs->addr, mhs->port, &param);
 	/* A one-packet template is not hashed and counts for no server */
-	carrier = ip_vs_conn_new(&param, dest->af, &dest->addr,
-				 dest->port ? dest->port : mhs->port,
-				 IP_VS_CONN_F_ONE_PACKET |
-				 IP_VS_CONN_F_TEMPLATE, dest, 0);
+	carrier = mhs_conn_new(&param, dest,
+			       dest->port ? dest->port : mhs->port, 0, dest);
 	/* With vs.conntrack=1 the transmitter tells conntrack where replies
 	 * come from, but not for one packet.  Without the flag the carrier
 	 * must not be put, see carrier_put().
@@ -67,9 +81,7 @@ static struct ip_vs_conn *via_new(struct ip_vs_mhs *mhs,
 
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
 			      &mhs->addr, mhs->port, &param);
-	return ip_vs_conn_new(&param, dest->af, &dest->addr, 0,
-			      IP_VS_CONN_F_ONE_PACKET | IP_VS_CONN_F_TEMPLATE |
-			      IP_VS_CONN_F_DROUTE, NULL, 0);
+	return mhs_conn_new(&param, dest, 0, IP_VS_CONN_F_DROUTE, NULL);
 }
 
 static bool carrier_fits(const struct ip_vs_mhs *mhs,
@@ -377,7 +389,9 @@ static bool index_is_near(const struct ip_vs_mhs *mhs)
 	return known < MHS_IDX_MAX;
 }
 
-/* Know the server @dest: new, or deleted a while ago and back */
+/* Know the server @dest: new, or deleted a while ago and back.  The work may
+ * have found it in the core's list before its add_dest came.
+ */
 static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 {
 	struct ip_vs_mhs_servers *servers;
@@ -392,6 +406,11 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		mhs->all_tracked = true;
 	}
 
+	s = ip_vs_mhs_server_find(&mhs->listed, dest);
+	if (s) {
+		ip_vs_mhs_server_refresh(s);
+		return 0;
+	}
 	s = ip_vs_mhs_server_find(&mhs->gone, dest);
 	if (s) {
 		list_del(&s->list);
@@ -479,8 +498,8 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
  * ip_vs_mhs_reconcile() - make what an earlier callback had no memory for
  * @mhs: the service
  *
- * A server that is being deleted meanwhile may be added here: its del_dest
- * waits for mhs.lock and removes it again.
+ * The callback for a server of the core's list may still be waiting for
+ * mhs.lock: a del_dest removes again what was added here, an add_dest finds it.
  *
  * Context: process, mhs.lock held.
  * Return: 0, or -ENOMEM when something is still missing.

@@ -265,8 +265,11 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 	struct ip_vs_conn *cp;
 
 	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
-	if (!s)
+	if (!s) {
+		/* when it is tried again the core tells the client */
+		mod_timer_pending(&old->timer, jiffies);
 		goto core;
+	}
 	if (tracked && ip_vs_conn_uses_old_conntrack(old, p->skb)) {
 		if (atomic_read(&old->n_control))
 			goto core;	/* it ends after what a helper made */

@@ -43,7 +43,8 @@
 #define MHS_RETRY		(HZ / 10)
 
 /* In a transition, and while a deleted server is held, the work looks at least
- * this often whether a sysctl has changed, else at least once in MHS_IDLE
+ * this often whether a sysctl has changed, else at least once in MHS_IDLE; so it
+ * looks whether a service that began with persistence still has it
  */
 #define MHS_LOOK		HZ
 #define MHS_IDLE		(60 * HZ)
@@ -132,23 +133,33 @@ static void mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 	pr_warn("%s: %s\n", mhs_name(mhs, name, sizeof(name)), what);
 }
 
+/* The protocol of the service, of one by firewall mark TCP */
 static struct ip_vs_proto_data *mhs_proto(const struct ip_vs_mhs *mhs)
 {
-	return ip_vs_proto_data_get(mhs->ipvs, mhs->protocol ? mhs->protocol :
-				    IPPROTO_TCP);
+	return ip_vs_proto_data_get(mhs->ipvs, mhs->fwmark ? IPPROTO_TCP :
+							     mhs->protocol);
 }
 
 /* The longest that an idle entry of the service can live, now or before */
 static unsigned int mhs_entry_ms(struct ip_vs_mhs *mhs)
 {
-	struct ip_vs_proto_data *pd = mhs_proto(mhs);
+	static const u8 protocols[] = {
+		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP };
+	struct ip_vs_proto_data *pd;
+	int i, p;
 	u32 ms;
-	int i;
 
 	lockdep_assert_held(&mhs->lock);
-	for (i = 0; pd && pd->timeout_table && i < pd->pp->num_states; i++) {
-		ms = jiffies_to_msecs(READ_ONCE(pd->timeout_table[i]));
-		mhs->entry_ms = max(mhs->entry_ms, ms);
+	for (p = 0; p < ARRAY_SIZE(protocols); p++) {
+		if (!mhs->fwmark && mhs->protocol != protocols[p])
+			continue;
+		pd = ip_vs_proto_data_get(mhs->ipvs, protocols[p]);
+		if (!pd || !pd->timeout_table)
+			continue;
+		for (i = 0; i < pd->pp->num_states; i++) {
+			ms = jiffies_to_msecs(READ_ONCE(pd->timeout_table[i]));
+			mhs->entry_ms = max(mhs->entry_ms, ms);
+		}
 	}
 	return (mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS) +
 	       MHS_ENTRY_MARGIN_MS;
@@ -345,10 +356,11 @@ static void mhs_build(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_fill *f = &scratch->fill;
 	struct ip_vs_mhs_server *s;
-	u64 start = ktime_get_ns();
+	u64 start;
 	u32 n = 0;
 
 	mutex_lock(&scratch->lock);
+	start = ktime_get_ns();
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (s->weight <= 0)
 			continue;
@@ -445,7 +457,8 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 		delay = min(delay, mhs_until(mhs->built + mhs_rest(mhs)));
 	if (mhs->settling && mhs->svc && !mhs->dirty)
 		delay = min(delay, mhs_until(mhs_settled_at(mhs)));
-	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone))
+	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
+	    !mhs->was_stateless)
 		delay = min_t(unsigned long, delay, MHS_LOOK);
 	if (mhs->census.hold)
 		delay = min(delay, mhs_until(mhs->hold_tick +

@@ -95,6 +95,21 @@ static bool mhs_needs_entry(const struct ip_vs_mhs_server *s,
 	       (state & MHS_SRV_NAT && ip_vs_mhs_is_local(p));
 }
 
+/* A slot whose old server is deleted goes to the candidate now: without entries
+ * one of the two has to lose its flows, and that server may be dead.
+ */
+static void mhs_slot_cut(u32 *slot, u32 w)
+{
+	u32 old = ip_vs_mhs_slot_old(w);
+
+	/* the old value of the exchange is the new word to look at */
+	while (!ip_vs_mhs_slot_stable(w) && ip_vs_mhs_slot_old(w) == old &&
+	       !try_cmpxchg(slot, &w,
+			    ip_vs_mhs_slot_change(w, ip_vs_mhs_slot_cand(w),
+						  true, 0)))
+		;
+}
+
 /* A new flow in an unstable slot gets an entry.  The core would make it too,
  * but drop the packet if it cannot.  Without one, above the limit or for want
  * of memory, the flow goes where its next packets will go.
@@ -118,8 +133,10 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 			return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
 	}
 	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
-	if (!s || READ_ONCE(s->state) & MHS_SRV_GONE)
+	if (!s || READ_ONCE(s->state) & MHS_SRV_GONE) {
 		s = ip_vs_mhs_server(mhs, idx);
+		mhs_slot_cut(slot, w);
+	}
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)
 		return mhs_to_core(slot);

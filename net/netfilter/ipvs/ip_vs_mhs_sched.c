@@ -75,10 +75,10 @@ static bool mhs_usable(const struct ip_vs_mhs_server *s)
 }
 
 /* Another server than the slot's: along the table, which is the same on every
- * director.  While the table waits for a rebuild, any.
+ * director.  If @any, because many may be out of service or full: any other.
  */
 static struct ip_vs_mhs_server *mhs_fallback(const struct ip_vs_mhs *mhs,
-					     const u32 *slot)
+					     const u32 *slot, bool any)
 {
 	struct ip_vs_mhs_servers *servers;
 	struct ip_vs_mhs_server *s;
@@ -93,11 +93,12 @@ static struct ip_vs_mhs_server *mhs_fallback(const struct ip_vs_mhs *mhs,
 		if (mhs_usable(s))
 			return s;
 	}
-	if (!READ_ONCE(mhs->dirty))
+	if (!any)
 		return NULL;
 	servers = rcu_dereference(mhs->servers);
 	for (i = 0; i < servers->max; i++) {
-		s = rcu_dereference(servers->s[i]);
+		/* not all of them to the first with room */
+		s = rcu_dereference(servers->s[(pos + i) % servers->max]);
 		if (mhs_usable(s))
 			return s;
 	}
@@ -123,13 +124,14 @@ struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
 					unsigned int flags)
 {
 	struct ip_vs_mhs_server *s = ip_vs_mhs_server(mhs, idx);
+	bool full;
 
 	if (mhs_usable(s))
 		return s;
-	if (s && READ_ONCE(s->state) & MHS_SRV_IN &&
-	    !(flags & MHS_SVC_F_FALLBACK))
+	full = s && READ_ONCE(s->state) & MHS_SRV_IN;
+	if (full && !(flags & MHS_SVC_F_FALLBACK))
 		return NULL;
-	return mhs_fallback(mhs, slot);
+	return mhs_fallback(mhs, slot, full || READ_ONCE(mhs->dirty));
 }
 
 /**
@@ -195,11 +197,12 @@ struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
 	else
 		s = ip_vs_mhs_pick(mhs, slot, ip_vs_mhs_slot_cand(w),
 				   READ_ONCE(svc->flags));
+	/* Also if there is none: the core may make a cache_bypass entry */
+	ip_vs_mhs_slot_track(slot);
 	if (!s) {
 		ip_vs_scheduler_err(svc, "no destination available");
 		return NULL;
 	}
-	ip_vs_mhs_slot_track(slot);
 	ip_vs_mhs_count(mhs, MHS_CNT_NEW);
 	return s->dest;
 }

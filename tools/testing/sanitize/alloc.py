@@ -30,6 +30,8 @@ MOST = 100000
 # allocations of a module's load that may be ours
 LOADER = 40
 WAIT_S = 20
+# of race(): servers without memory at first, and in all
+ROUNDS, MISSING, MOST_SERVERS = 20, 8, 120
 
 libc = ctypes.CDLL(None, use_errno=True)
 control = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -192,6 +194,39 @@ def operation(servers, act):
     raise AssertionError(f"more than {MOST} allocations")
 
 
+def missing_server():
+    """The number of the allocation without which a server is listed by the
+    core only, for a moment."""
+    for number in range(1, MOST):
+        begin((1, 2))
+        with Nth(number) as nth:
+            error = call(ADD_DEST, service(), dest(3))
+        assert nth.hit, "no allocation whose failure leaves a server out"
+        if not error and len(listed()) != int(row()[0]):
+            return number
+    return 0
+
+
+def race():
+    """Servers are added while the work makes those that had no memory: each
+    is there once.  Returns (faults, those that had the intended effect)."""
+    number = missing_server()
+    survived = 0
+    for _ in range(ROUNDS):
+        begin((1, 2))
+        for n in range(3, 3 + MISSING):
+            with Nth(number):
+                assert not call(ADD_DEST, service(), dest(n))
+        survived += len(listed()) - int(row()[0])
+        for n in range(3 + MISSING, MOST_SERVERS):
+            assert not call(ADD_DEST, service(), dest(n))
+        settle(lambda found: at_rest(found) and
+               int(found[1][0]) == len(found[0]),
+               "not the core's servers, once each")
+    assert survived, "no server was left out"
+    return ROUNDS * MISSING, survived
+
+
 def load(module, parameters, number):
     """Load the module with a fault; returns (error number, Nth)."""
     fd = os.open(module, os.O_RDONLY)
@@ -236,6 +271,7 @@ def main():
              lambda: loading(args.module, args.parameters)}
     for name, what in OPERATIONS.items():
         tests[name] = lambda w=what: operation(*w)
+    tests["servers are added while others are made up for"] = race
     print("KTAP version 1")
     print(f"1..{len(tests)}")
     failed = 0

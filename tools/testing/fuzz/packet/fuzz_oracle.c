@@ -217,6 +217,13 @@ static bool named(unsigned int s, u32 w, bool lone, bool stands)
 	return s == old || (!stands && s == cand);
 }
 
+/* Do packets and entries have conntrack entries? */
+static bool tracked(u8 too)
+{
+	too |= ENTRY_NFCT;
+	return (world.is->slots & too) == too;
+}
+
 /* Checksums */
 
 static u32 pseudo(const struct flow *f, unsigned int size)
@@ -436,6 +443,8 @@ static void check_translated(const u8 *b, unsigned int len,
 	u32 w;
 
 	WANT(world.hook != NF_INET_LOCAL_IN && out->done);
+	/* conntrack must not take it for the beginning of a flow */
+	WANT(out->tracked == tracked(ENTRY_CONFIRMED));
 	if (error) {
 		quote_read(b, len, f->l4 + 8, &q);
 		WANT(q.ok);
@@ -494,6 +503,17 @@ static void check_told(const u8 *b, unsigned int len,
 		WANT(out->told_info <= 0xffff);
 }
 
+/* A flow that left its entry for one of its own: the end of the former must not
+ * take the conntrack entry along that the packet has now
+ */
+static void check_anew(const u8 *b, unsigned int len, struct flow *f)
+{
+	WANT(ports_read(b, len, f));
+	if (!lone(f, false) && tracked(0))
+		WANT(!tracked(ENTRY_CONFIRMED) &&
+		     !(world.entry.flags & IP_VS_CONN_F_NFCT));
+}
+
 /**
  * oracle() - judge what came of a packet
  * @bytes: the packet as it came
@@ -510,6 +530,11 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	WANT(out->verdict == NF_ACCEPT || out->verdict == NF_DROP ||
 	     out->verdict == NF_STOLEN);
 	WANT(!out->server + !out->by_entry + !out->told >= 2);
+	WANT(!out->left || !(world.is->slots & ENTRY_CONTROL));
+	if (out->made && out->left) {
+		WANT(readable);
+		check_anew(bytes, len, &f);
+	}
 	if (out->server) {
 		WANT(readable);
 		check_sent(bytes, len, out, &f);
@@ -528,5 +553,7 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	if (memcmp(out->bytes, bytes, len)) {
 		WANT(readable && !out->by_entry);
 		check_translated(bytes, len, out, &f);
+	} else {
+		WANT(out->tracked == tracked(0));
 	}
 }

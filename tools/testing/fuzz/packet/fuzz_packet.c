@@ -10,6 +10,7 @@
  */
 #include <linux/netdevice.h>
 #include <net/ip.h>
+#include <net/netfilter/nf_conntrack.h>
 #include <net/route.h>
 
 #include "fuzz_packet.h"
@@ -63,6 +64,7 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 		unsigned int linear, struct outcome *out)
 {
 	static struct net_device dev;
+	static struct nf_conn ct;
 	static struct rtable route = { .dst.dev = &dev };
 	struct nf_hook_state state = {};
 	struct sk_buff skb;
@@ -74,6 +76,11 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 	skb.mark = is->path & PATH_MARK ? 1 : 0;
 	skb.dev = is->answers & ANSWER_NO_DEVICE ? NULL : &dev;
 	skb._skb_refdst = (unsigned long)&route.dst;
+	if (is->slots & ENTRY_NFCT) {
+		ct.status = is->slots & ENTRY_CONFIRMED ? IPS_CONFIRMED : 0;
+		refcount_set(&ct.ct_general.use, 2);	/* ours, the packet's */
+		nf_ct_set(&skb, &ct, IP_CT_NEW);
+	}
 	if (is->path & PATH_COMPLETE)
 		skb.ip_summed = CHECKSUM_COMPLETE;
 	if (is->path & PATH_PARTIAL)
@@ -90,6 +97,9 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 		packet_free(&skb);
 		out->done = skb.ipvs_property;
 	}
+	out->tracked = skb_nfct(&skb);
+	if (is->slots & ENTRY_NFCT)
+		WANT(refcount_read(&ct.ct_general.use) == 1 + out->tracked);
 	world_end();
 	oracle(b, len, out);
 }

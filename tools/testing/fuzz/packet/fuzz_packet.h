@@ -37,7 +37,7 @@ do {									\
 struct setting {
 	u8	path;		/* PATH_* */
 	u8	methods;	/* two bits for each server; type of tunnels */
-	u8	slots;		/* SLOTS_* */
+	u8	slots;		/* SLOTS_*, ENTRY_* */
 	u8	service;	/* SERVICE_* */
 	u8	states;		/* two bits for each server; STATES_* */
 	u8	answers;	/* ANSWER_* */
@@ -61,6 +61,9 @@ struct setting {
 #define SLOTS_TRACKED		0x04
 #define SLOTS_USED		0x08
 #define SLOTS_NONE		0x10	/* one slot without a server */
+#define ENTRY_NFCT		0x20	/* entries have conntrack entries */
+#define ENTRY_CONFIRMED		0x40	/* the packet's is known already */
+#define ENTRY_CONTROL		0x80	/* another entry controls this one */
 
 #define SERVICE_SETTLING	0x01
 #define SERVICE_PERSISTENT	0x02
@@ -94,7 +97,10 @@ struct outcome {
 	bool			taken;		/* the packet is somebody else's */
 	bool			done;		/* ipvs_property */
 	unsigned int		server;		/* it was sent to, by index */
-	bool			by_entry;	/* it was sent by an entry */
+	bool			by_entry;	/* it was sent by an entry ... */
+	bool			made;		/* ... made for it */
+	bool			left;		/* the entry it had has to end */
+	bool			tracked;	/* it has a conntrack entry */
 	bool			by_via;
 	bool			told;		/* icmp_send() */
 	int			told_type;
@@ -125,7 +131,8 @@ struct world {
 	struct ip_vs_dest	dest[SERVERS + 1];
 	struct ip_vs_conn	carrier[SERVERS + 1];
 	struct ip_vs_conn	via[SERVERS + 1];
-	struct ip_vs_conn	entry;
+	struct ip_vs_conn	entry;		/* the core finds it */
+	struct ip_vs_conn	made;		/* the core makes it */
 	struct outcome		*out;
 };
 

@@ -55,8 +55,9 @@ static int sent(struct sk_buff *skb, struct ip_vs_conn *cp)
 	unsigned int i = cp - world.carrier;
 
 	WANT(!out->server && !out->by_entry);
-	if (cp == &world.entry) {
+	if (cp == &world.entry || cp == &world.made) {
 		out->by_entry = true;
+		WANT(!(cp->flags & IP_VS_CONN_F_NFCT) && !cp->control);
 	} else if (i <= SERVERS) {
 		out->server = i;
 	} else {
@@ -97,26 +98,26 @@ static int xmit_masq(struct sk_buff *skb, struct ip_vs_conn *cp,
 
 /* Entries */
 
-static struct ip_vs_conn *entry_get(u8 answer)
+static struct ip_vs_conn *entry_get(struct ip_vs_conn *cp, u8 answer)
 {
 	if (!(world.is->answers & answer))
 		return NULL;
-	refcount_inc(&world.entry.refcnt);
-	return &world.entry;
+	refcount_inc(&cp->refcnt);
+	return cp;
 }
 
 struct ip_vs_conn *ip_vs_conn_in_get_proto(struct netns_ipvs *ipvs, int af,
 					   const struct sk_buff *skb,
 					   const struct ip_vs_iphdr *iph)
 {
-	return entry_get(ANSWER_IN);
+	return entry_get(&world.entry, ANSWER_IN);
 }
 
 struct ip_vs_conn *ip_vs_conn_out_get_proto(struct netns_ipvs *ipvs, int af,
 					    const struct sk_buff *skb,
 					    const struct ip_vs_iphdr *iph)
 {
-	return entry_get(ANSWER_OUT);
+	return entry_get(&world.entry, ANSWER_OUT);
 }
 
 struct ip_vs_conn *ip_vs_conn_new(const struct ip_vs_conn_param *p,
@@ -124,12 +125,13 @@ struct ip_vs_conn *ip_vs_conn_new(const struct ip_vs_conn_param *p,
 				  __be16 dport, unsigned int flags,
 				  struct ip_vs_dest *dest, __u32 fwmark)
 {
-	return entry_get(ANSWER_NEW);
+	world.out->made = world.is->answers & ANSWER_NEW;
+	return entry_get(&world.made, ANSWER_NEW);
 }
 
 void ip_vs_conn_put(struct ip_vs_conn *cp)
 {
-	WANT(cp == &world.entry);
+	WANT(cp == &world.entry || cp == &world.made);
 	__ip_vs_conn_put(cp);
 }
 
@@ -139,6 +141,8 @@ void ip_vs_scheduler_err(struct ip_vs_service *svc, const char *msg)
 
 int mod_timer_pending(struct timer_list *timer, unsigned long expires)
 {
+	WANT(timer == &world.entry.timer);
+	world.out->left = true;
 	return 0;
 }
 
@@ -146,7 +150,7 @@ static void no_transition(struct ip_vs_conn *cp, int direction,
 			  const struct sk_buff *skb,
 			  struct ip_vs_proto_data *pd, unsigned int iph_len)
 {
-	WANT(cp == &world.entry && skb->head);
+	WANT((cp == &world.entry || cp == &world.made) && skb->head);
 }
 
 struct ip_vs_proto_data *ip_vs_proto_data_get(struct netns_ipvs *ipvs,
@@ -216,6 +220,8 @@ static void conn_set(struct ip_vs_conn *cp, unsigned int i,
 	cp->dport = dest->port ? dest->port : world.mhs.port;
 	cp->dest = dest;
 	cp->flags = method;
+	if (world.is->slots & ENTRY_NFCT)
+		cp->flags |= IP_VS_CONN_F_NFCT;
 	cp->packet_xmit = method == IP_VS_CONN_F_MASQ ? xmit_masq :
 							xmit_as_it_is;
 	refcount_set(&cp->refcnt, 1);
@@ -360,6 +366,9 @@ void world_set(const struct setting *is, struct outcome *out)
 	slots_set();
 
 	conn_set(&world.entry, 1, IP_VS_CONN_F_DROUTE);
+	conn_set(&world.made, 1, IP_VS_CONN_F_DROUTE);
+	if (is->slots & ENTRY_CONTROL)
+		world.entry.control = &world.carrier[1];
 	if (is->states & STATES_BINDING)
 		world.entry.packet_xmit = NULL;
 	if (is->answers & ANSWER_DIRECT) {
@@ -378,4 +387,5 @@ void world_end(void)
 			ip_vs_mhs_pair_drop(&world.server[i]);
 	WANT(!world.mn.pairs[0] && !world.mn.pairs[1]);
 	WANT(refcount_read(&world.entry.refcnt) == 1);
+	WANT(refcount_read(&world.made.refcnt) == 1);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Thresholds, the fallback flag and the address flag, on two directors.
+"""Thresholds, the fallback flag and the address flag, on two directors; what
+new flows meet when no more entries can be made or no server is left.
 
 Server 1 of four has an upper threshold of 10 and a lower one of 5.
 
@@ -24,6 +25,12 @@ CLIENT = {4: "10.1.0.{}", 6: "fd01::{}"}
 FULL = "02:00:00:00:00:11"
 UPPER, LOWER = 10, 5
 FIRST = 20000
+CROWD = 60
+LAST = f"02:00:00:00:00:{10 + CROWD}"
+ROUTER = "02:00:00:00:00:01"
+BEHIND = "10.3.0.1"       # whose packets have the mark 9
+LONG_MS = 3600000
+SYN_RECV_S = 60      # an entry of the core lives so long
 
 
 def check(name, good, text=""):
@@ -50,8 +57,11 @@ class Director:
             lines.append(f"-a {self.service} -r "
                          f"{REAL[self.family].format(n, port)} -g -w 1{more}")
         craft.ipvsadm(lines)
-        craft.until(lambda: all(row["State"] == "stable"
-                                for row in craft.mhs_state().values()))
+        craft.until(stable)
+
+    def real(self, mode, n, more=""):
+        """A line of ipvsadm for server @n."""
+        return f"{mode} {self.service} -r {REAL[self.family].format(n, self.port)} {more}"
 
     def edit(self, sched):
         craft.ipvsadm([f"-E {self.service} -s {sched}"])
@@ -183,6 +193,117 @@ def live(one):
     one.clear()
 
 
+def crowd(one):
+    """All servers but one are full."""
+    name = f"IPv{one.family} flag-1, all full but one of {CROWD}"
+    craft.enter(one.ns)
+    for sched in "mhs -b flag-1", "mh -b mh-port,mh-fallback":
+        one.make(84 if sched.startswith("mhs") else 85, sched, limit=False)
+        craft.ipvsadm([one.real("-e", n, "-g -w 1 -x 1") for n in
+                       range(11, 15)] +
+                      [one.real("-a", n, "-g -w 1 -x 1") for n in
+                       range(15, 10 + CROWD)] +
+                      [one.real("-a", 10 + CROWD, "-g -w 1")])
+        craft.until(stable)
+        port = FIRST
+        while one.count()[:-1] != [1] * (CROWD - 1) and port < FIRST + 8000:
+            one.send(range(port, port + 200), SYN)
+            port += 200
+        new = one.send(range(port, port + 200), SYN)
+        check(f"{name}: {sched} sends all there",
+              set(new.values()) == {LAST},
+              str(collections.Counter(new.values())))
+        one.clear()
+
+
+def stable():
+    return all(row["State"] == "stable" for row in craft.mhs_state().values())
+
+
+def no_room(one):
+    """A server is deleted, its flows are held, no entry can be made."""
+    name = f"IPv{one.family} no room for entries"
+    craft.enter(one.ns)
+    one.make(86, "mhs", limit=False)
+    got = one.send(range(FIRST, FIRST + 160), SYN)
+    held = [p for p in got if got[p] == FULL]
+    craft.vs_sysctl("mhs/hold_ms", LONG_MS)
+    craft.vs_sysctl("mhs/pin_ms", LONG_MS)
+    craft.vs_sysctl("mhs/max_entries", 0)
+    craft.ipvsadm([one.real("-d", 11)])
+    more = one.send(held, ACK)
+    check(f"{name}: flows of a deleted server are held",
+          set(more.values()) == {FULL}, f"{len(held)} flows")
+    again = held[::2]
+    new = one.send(again, SYN)
+    check(f"{name}: new ones go to others", FULL not in new.values() and
+          all(":" in w for w in new.values()))
+    more = one.send(again, ACK)
+    check(f"{name}: and stay there", more == new,
+          f"{sum(more[p] != new[p] for p in new)} of {len(new)} moved")
+    more = one.send(held[1::2], ACK)
+    check(f"{name}: those of other slots are held still",
+          list(more.values()).count(FULL) >= len(more) - 4,
+          f"{list(more.values()).count(FULL)} of {len(more)}")
+    check(f"{name}: no entry", sum(one.count()) == 0)
+    craft.vs_sysctl("mhs/max_entries", 262144)
+
+    # the same slots again, with an entry, and then no server at all
+    craft.until(lambda: one.send(got, SYN) and sum(one.count()))
+    check(f"{name}: then there is", sum(one.count()) > 0, str(one.count()))
+    craft.ipvsadm([one.real("-d", n) for n in range(12, 15)])
+    begun = time.monotonic()
+    refused = craft.until(lambda: set(one.send(got, SYN).values()) ==
+                          {"refused"})
+    check(f"IPv{one.family} no server left: new flows are refused",
+          refused and time.monotonic() - begun < SYN_RECV_S / 2,
+          f"{time.monotonic() - begun:.1f} s")
+    craft.vs_sysctl("mhs/hold_ms", 0)
+    craft.vs_sysctl("mhs/pin_ms", 100)
+    one.clear()
+
+
+def persistence(one):
+    """Taken away and given back: flows in between had no entry."""
+    craft.enter(one.ns)
+    craft.vs_sysctl("mhs/pin_ms", LONG_MS)
+    one.make(87, "mhs -p 300", limit=False)
+    one.edit("mhs")
+    time.sleep(2.5)     # the module looks at flags every second then
+    got = one.send(range(FIRST, FIRST + 40), SYN)
+    one.edit("mhs -p 300")
+    check(f"IPv{one.family} -p taken away and given back: flows go on",
+          one.send(got, ACK) == got and sum(one.count()) == 0)
+    craft.vs_sysctl("mhs/pin_ms", 100)
+    one.clear()
+
+
+def bypass(one):
+    """A transparent service without a server: the core sends its flows on."""
+    craft.enter(one.ns)
+    one.vip = craft.addr(BEHIND)
+    craft.vs_sysctl("cache_bypass", 1)
+    one.port, one.service = 0, "-f 9"
+    first = FIRST
+    servers = [one.real("-a", n, "-g -w 1") for n in (11, 12)]
+    for sched in "mhs", "mh":
+        craft.ipvsadm([f"-A -f 9 -s {sched}"] + servers)
+        craft.until(stable)
+        craft.ipvsadm([s.replace("-a", "-e").replace("-w 1", "-w 0")
+                       for s in servers])
+        craft.until(stable)
+        one.port = 88
+        first += 100    # entries outlive their service
+        got = one.send(range(first, first + 40), SYN)
+        craft.ipvsadm([s.replace("-a", "-e") for s in servers])
+        craft.until(stable)
+        check(f"cache_bypass with {sched}: flows go past the servers, and on",
+              set(got.values()) == {ROUTER} and one.send(got, ACK) == got,
+              str(collections.Counter(got.values())))
+        one.clear()
+    craft.vs_sysctl("cache_bypass", 0)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("director", nargs=2, help="namespaces")
@@ -193,6 +314,11 @@ def main():
     thresholds(one, two)
     flags(one, two)
     live(one)
+    crowd(one)
+    no_room(one)
+    persistence(one)
+    if args.family == 4:
+        bypass(one)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,28 @@
 # shellcheck source=lone.sh
 . "$(dirname "$0")/lone.sh"
 
-plan 44
+plan 66
 fresh_module table_size=4093
 setup_ns cl
-lone_director dr 10 4
+lone_director dr 10 60
 lone_director d2 10 4
 # short, for a service that settles before its last server comes
 for n in dr d2; do
 	in_ns $n sysctl -qw net.ipv4.vs.mhs.hold_ms=0 net.ipv4.vs.mhs.pin_ms=100
 done
+# what a transparent proxy has
+dr nft -f - <<-EOF
+	table ip behind {
+		chain in {
+			type filter hook prerouting priority mangle
+			ip daddr 10.3.0.0/24 meta mark set 9
+		}
+	}
+	EOF
+ip_ns dr <<-EOF
+	rule add fwmark 9 lookup 100
+	route add local default dev lo table 100
+	EOF
 for family in 4 6; do
 	report in_ns cl python3 "$here/limits.py" --family $family \
 		"/run/netns/$(ns dr)" "/run/netns/$(ns d2)"
