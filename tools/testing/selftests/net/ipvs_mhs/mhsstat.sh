@@ -122,25 +122,25 @@ check "no module: show and wait fail" "125 125" \
 check "settled: not in time without a module" 124 \
 	"$(status ms wait --settled --timeout 1s)"
 check_says "settled: it waits for the module" "there is no /proc/net/ip_vs_mhs"
-ms wait --settled --timeout 10min -t $SVC4 2>"$work/boot" &
+ms wait --settled --timeout 10min -t "$SVC4" 2>"$work/boot" &
 boot=$!
 busywait 20 test -s "$work/boot"
 fresh_module table_size=4093
 check "settled: not in time without a service" 124 \
 	"$(status ms wait --settled --timeout 1s)"
-dr ipvsadm -A -t $SVC4 -s mhs
+dr ipvsadm -A -t "$SVC4" -s mhs
 check "settled: not in time without a server" 124 \
 	"$(status ms wait --settled --timeout 1s)"
 check_says "settled: that is what settling means" "TCP $SVC4: settling"
 result "settled: one begun before the module still waits" "$(kill -0 $boot; echo $?)"
-dr ipvsadm -a -t $SVC4 -r 10.2.0.11:80 -g
+dr ipvsadm -a -t "$SVC4" -r 10.2.0.11:80 -g
 wait $boot
 check "settled: it ends with the first table" "0 stable" "$? $(mhs State)"
 check "settled: so does one without a name" 0 "$(status ms wait --settled)"
 check "settled: another service is not there" 124 \
-	"$(status ms wait --settled --timeout 1s -t $SVC4 -t $SVC6)"
+	"$(status ms wait --settled --timeout 1s -t "$SVC4" -t "$SVC6")"
 windows 3600000 3600000
-dr ipvsadm -a -t $SVC4 -r 10.2.0.12:80 -g
+dr ipvsadm -a -t "$SVC4" -r 10.2.0.12:80 -g
 check "settled: a change does not matter" "0 124" \
 	"$(status ms wait --settled --timeout 60s) $(status ms wait --timeout 1s)"
 dr ipvsadm -C

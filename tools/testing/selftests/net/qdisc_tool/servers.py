@@ -78,9 +78,9 @@ def end(pid_file):
 
 
 def directory():
-    for program in ("haproxy", "nginx"):
-        if not shutil.which(program):
-            raise Skip(f"{program} is not installed")
+    for server in ("haproxy", "nginx"):
+        if not shutil.which(server):
+            raise Skip(f"{server} is not installed")
     os.makedirs(DIRECTORY, exist_ok=True)
 
 
