@@ -181,6 +181,38 @@ made_before() {
 	flow c reset
 }
 
+# A reload edits a service whose scheduler changes: one way, and the other
+from_wlc() {
+	configure wlc 1 2 3
+	start --dont-release-ipvs
+	wait_weights "from wlc: all servers are there" "1:1 2:1 3:1"
+	begin
+	configure "$algo" 1 2 3
+	reload
+	busywait 20 is_mhs
+	check "from wlc: a reload changes the scheduler" "$algo" "$(scheduler)"
+	wait_settled
+	check "from wlc: it is the same service, which goes on counting" 60 \
+		"$(dr ipvsadm -Ln --stats --exact |
+		   awk -v "s=$VIP4:80" '$2 == s { print $3 }')"
+	flow c ping
+	check "from wlc: no flow broken" 0 "$(value broken)"
+	begin
+	configure wlc 1 2 3
+	reload
+	busywait 20 is_wlc
+	flow c ping
+	check "control: back to wlc: flows without an entry break" 60 \
+		"$(value broken)"
+	stop
+	dr ipvsadm -C
+	flow c reset
+}
+
+is_mhs() {
+	[ -n "$(mhs State)" ]
+}
+
 is_wlc() {
 	[ "$(scheduler)" = wlc ]
 }
@@ -193,10 +225,10 @@ there() {
 	skip_all "no keepalived"
 modprobe -q ip_vs
 if [ -n "${MHS_KEEPALIVED:-}" ]; then
-	plan 33
+	plan 38
 	fresh_module
 else
-	plan 44
+	plan 49
 	fresh_module names=mhs,mh,sed
 fi
 setup_net 4
@@ -206,10 +238,12 @@ front_clients
 if [ -n "${MHS_KEEPALIVED:-}" ]; then
 	algo=mhs
 	live
+	from_wlc
 else
 	algo=$(front_name)
 	note "mhs answers for $algo"
 	live
+	from_wlc
 	made_before
 	configure mhs 1 2
 	start
