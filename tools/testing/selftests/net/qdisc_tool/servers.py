@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 1200
-# weight: 400
+# timeout: 1500
+# weight: 450
 """haproxy and nginx, reloaded and restarted under load: what is lost without
 qdisc_tool, and that nothing is lost with it."""
 
