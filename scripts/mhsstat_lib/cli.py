@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
+from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL, NotThere,
                      ToolError)
 from .options import parser
 from .snapshot import as_json, read_services, select
@@ -36,8 +36,16 @@ def _json(value):
 
 
 def _show(options):
-    services = read_services(options.file)
-    if options.service:
+    status, services = EXIT_OK, None
+    try:
+        services = read_services(options.file)
+    except NotThere as error:
+        # metrics say that the module is missing; else the last ones would stay
+        if not options.prometheus:
+            raise
+        _warn(str(error))
+        status = EXIT_PROBLEM
+    if services is not None and options.service:
         services = select(services, options.service)
     if options.json:
         content = _json(as_json(services, live=not options.file))
@@ -53,7 +61,7 @@ def _show(options):
         _replace(options.output, content)
     else:
         sys.stdout.write(content)
-    return EXIT_OK
+    return status
 
 
 def _watch(options):

@@ -3,7 +3,9 @@
 
 # 124 and 125 mean what they mean to timeout(1) and env(1).
 EXIT_OK = 0
-EXIT_PROBLEM = 1      # compare: they differ; plan: the kernel has another table
+# compare: they differ; plan: the kernel has another table; show --prometheus:
+# the module is missing
+EXIT_PROBLEM = 1
 EXIT_USAGE = 2        # argparse's
 EXIT_TIMEOUT = 124    # wait: not over in time
 EXIT_FAILED = 125     # mhsstat could not do what was asked
@@ -12,3 +14,7 @@ EXIT_SIGNAL = 128     # plus the number of the signal
 
 class ToolError(Exception):
     """What went wrong, and what to do about it, in words for the user."""
+
+
+class NotThere(ToolError):
+    """The module, or a service, is not there; it may come yet."""

@@ -68,9 +68,9 @@ def _service_type(protocol):
     return convert
 
 
-def _add_service(parser):
+def _add_service(parser, without="default: all"):
     group = parser.add_argument_group(
-        "which service, as for ipvsadm(8) (default: all)")
+        f"which service, as for ipvsadm(8) ({without})")
     for flags, protocol, what in (
             (("-t", "--tcp-service"), "TCP", "ADDRESS:PORT"),
             (("-u", "--udp-service"), "UDP", "ADDRESS:PORT"),
@@ -108,13 +108,16 @@ def _add_watch(commands):
 
 def _add_wait(commands):
     sub = commands.add_parser(
-        "wait", help="block until services are stable",
-        description="Block until services are stable. Exit status 0: they "
-                    "are; 124: not in time.")
+        "wait", help="block until services are stable, or settled",
+        description="Block until services are stable, or settled. Exit status "
+                    "0: they are; 124: not in time.")
     _add_service(sub)
     sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
                      metavar="TIME", help="give up after this time, as 20min "
                                           "(default: never)")
+    sub.add_argument("--settled", action="store_true",
+                     help="only until services are there and have servers "
+                          "and a table; for a director that starts")
     sub.add_argument("--gone", action="store_true",
                      help="also until no deleted server is held")
     sub.add_argument("--drained", action="append", default=[],
@@ -134,7 +137,7 @@ def _add_plan(commands):
         description="Compute the tables before and after a change of servers, "
                     "which is not made, and say what moves. SERVER is "
                     "ADDRESS:PORT.")
-    _add_service(sub)
+    _add_service(sub, "required")
     group = sub.add_argument_group("the change")
     for flag, what, text in (
             ("--add", "SERVER[=WEIGHT]", "a new server (weight 1)"),

@@ -51,9 +51,11 @@ _METRICS = (
 )
 _STATE = ("ipvs_mhs_state", "gauge", "1 for the state the service is in.")
 _INFO = ("ipvs_mhs_table_info", "gauge",
-         "1; the labels are the fingerprints of the two tables.")
+         "1; the labels are the fingerprints of the two tables, and whether "
+         "only the address is hashed.")
+_UP = ("ipvs_mhs_up", "gauge", "1 if the module is there, 0 if it is not.")
 
-NAMES = [metric[0] for metric in (*_METRICS, _STATE, _INFO)]
+NAMES = [metric[0] for metric in (_UP, *_METRICS, _STATE, _INFO)]
 
 
 def _labels(labels):
@@ -78,20 +80,24 @@ def _samples(service):
                str(int(service["state"] == state)))
     if "old_print" in service and "candidate_print" in service:
         yield (_INFO[0], {**own, "old": service["old_print"],
-                          "candidate": service["candidate_print"]}, "1")
+                          "candidate": service["candidate_print"],
+                          **({"address_only": service["address_only"]}
+                             if "address_only" in service else {})}, "1")
 
 
 def render(services):
-    """The whole page.  A name that two services share (a firewall mark in both
-    families) has the samples of the first alone: twice would be an error."""
+    """The whole page; @services is None if the module is missing.  A name that
+    two services share (a firewall mark in both families) has the samples of the
+    first alone: twice would be an error."""
     lines = {name: {} for name in NAMES}
-    for service in services:
+    lines[_UP[0]][_UP[0]] = str(int(services is not None))
+    for service in services or ():
         for name, labels, value in _samples(service):
             lines[name].setdefault(f"{name}{{{_labels(labels)}}}", value)
     page = []
-    for name, kind, text, *_ in (*_METRICS, _STATE, _INFO):
+    for name, kind, text, *_ in (_UP, *_METRICS, _STATE, _INFO):
         if lines[name]:
             page += [f"# HELP {name} {text}", f"# TYPE {name} {kind}",
                      *(f"{series} {value}"
                        for series, value in lines[name].items())]
-    return "\n".join(page) + "\n" if page else ""
+    return "\n".join(page) + "\n"

@@ -6,7 +6,7 @@ import sys
 import time
 
 from . import module, proc, servers
-from .errors import ToolError
+from .errors import NotThere, ToolError
 
 
 def read_text(path):
@@ -18,8 +18,8 @@ def read_text(path):
             return file.read()
     except FileNotFoundError as error:
         if path == proc.PROC_MHS:
-            raise ToolError(f"there is no {path}: load the module with "
-                            "'modprobe ip_vs_mhs'") from error
+            raise NotThere(f"there is no {path}: load the module with "
+                           "'modprobe ip_vs_mhs'") from error
         raise ToolError(f"{path}: {error.strerror}") from error
     except PermissionError as error:
         if path == proc.PROC_MHS:
@@ -41,16 +41,16 @@ def select(services, names):
     """Those asked for, all if none is."""
     if not names:
         if not services:
-            raise ToolError("there is no service with the scheduler mhs in "
-                            "this network namespace")
+            raise NotThere("there is no service with the scheduler mhs in "
+                           "this network namespace")
         return services
     found = []
     for name in names:
         those = [s for s in services if proc.name_of(s) == name]
         if not those:
-            raise ToolError(f"there is no service {name} with the scheduler "
-                            "mhs in this network namespace: 'mhsstat show' "
-                            "lists those there are")
+            raise NotThere(f"there is no service {name} with the scheduler "
+                           "mhs in this network namespace: 'mhsstat show' "
+                           "lists those there are")
         found += those
     return found
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Block until services are stable, deleted servers forgotten, a server drained.
+"""Block until services are there and settled, or stable, deleted servers
+forgotten, a server drained.
 
 A server is drained when its weight is 0, the service is stable and the server
 has no entry: flows without an entry go by the table, which names it no more,
@@ -11,7 +12,7 @@ import time
 
 from . import servers
 from .address import endpoint, spelled
-from .errors import EXIT_OK, EXIT_TIMEOUT, ToolError
+from .errors import EXIT_OK, EXIT_TIMEOUT, NotThere, ToolError
 from .proc import left_ms, name_of
 from .snapshot import read_services, read_text, select
 from .text import duration, percent, state
@@ -66,8 +67,19 @@ def _drained_servers(options, names):
     return found
 
 
+def _unsettled(options):
+    """The same for --settled: the services may not even be there."""
+    try:
+        services = select(read_services(), options.service)
+    except NotThere as error:
+        return [("missing", str(error))], 0
+    return [("settling", f"{name_of(s)}: {state(s)}") for s in services
+            if s["state"] == "settling"], 0
+
+
 def _pending(options):
-    """(what kind of thing, what to say) for each that is not yet so."""
+    """(what kind of thing, what to say) for each that is not yet so, and how
+    long the last one takes in ms, if that is known."""
     services = select(read_services(), options.service)
     names = [name_of(s) for s in services]
     found = []
@@ -92,14 +104,19 @@ def _pending(options):
 
 def wait(options):
     """Until nothing is pending, or the time is over; exit status."""
+    if options.settled and (options.gone or options.drained):
+        raise ToolError("--settled does not go with --gone and --drained: a "
+                        "service that begins has no server to wait for")
+    look, end_word = ((_unsettled, "settled") if options.settled else
+                      (_pending, "stable"))
     progress = Progress(options.quiet)
     end = None if options.timeout_s is None else \
         time.monotonic() + options.timeout_s
     try:
         while True:
-            pending, longest_ms = _pending(options)
+            pending, longest_ms = look(options)
             if not pending:
-                progress.say("over", "stable")
+                progress.say("over", end_word)
                 return EXIT_OK
             progress.say([kind for kind, _ in pending],
                          "; ".join(words for _, words in pending))

@@ -135,11 +135,11 @@ def _add_dry_run(parser):
                         help="print the commands, change nothing")
 
 
-def _add_hold(parser, **defaults):
+def _add_hold(parser, text="what setup was told", **defaults):
     parser.add_argument(
         "--max-hold", dest="max_hold_ms", type=_max_hold_ms, metavar="TIME",
-        help="release after this time whatever happens (default: "
-             f"{DEFAULT_MAX_HOLD_MS}ms, or what setup was told)", **defaults)
+        help=f"release after this time whatever happens (default: {text})",
+        **defaults)
 
 
 def _add_setup(commands):
@@ -187,7 +187,7 @@ def _add_setup(commands):
                             f"{DEFAULT_LIMIT_SYNS} SYNs, with --all "
                             f"{DEFAULT_LIMIT_PACKETS} packets)")
     group = parser.add_argument_group("defaults for protect and hold")
-    _add_hold(group, default=DEFAULT_MAX_HOLD_MS)
+    _add_hold(group, f"{DEFAULT_MAX_HOLD_MS}ms", default=DEFAULT_MAX_HOLD_MS)
     group.add_argument("--settle", dest="settle_ms", type=_duration_ms,
                        metavar="TIME", default=DEFAULT_SETTLE_MS,
                        help="between the begin of a hold and the command "
@@ -205,8 +205,7 @@ def _add_protect(commands):
     parser.add_argument("--settle", dest="settle_ms", type=_duration_ms,
                         metavar="TIME",
                         help="between the begin of the hold and the command "
-                             f"(default: {DEFAULT_SETTLE_MS}ms, or what setup "
-                             "was told)")
+                             "(default: what setup was told)")
     until = parser.add_mutually_exclusive_group()
     until.add_argument("--until", metavar="COMMAND",
                        help="after the command, hold until this shell command "

@@ -48,7 +48,8 @@ def _is_made(old, lane, netlink):
     found_out = ("own_clsact", "plug_ifindex", "complete")
     if any(getattr(lane, name) not in (getattr(old, name), "auto")
            for name in lane.__slots__ if name not in found_out):
-        raise ToolError(f"{lane.device} is set up with other options; run "
+        raise ToolError(f"{lane.device} is set up with other options, and has "
+                        "one set-up at a time; run "
                         f"'qdisc_tool clear --device {lane.device}' first")
     return True
 

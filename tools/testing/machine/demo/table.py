@@ -65,7 +65,7 @@ for every service, larger than mh's; and a server deleted for good keeps its
 flows only for hold_ms + pin_ms, 16 minutes by default.
 
 To try it on a Debian machine, as root:
-    apt-get install build-essential ipvsadm linux-headers-amd64 && make install
+    apt-get install build-essential dkms ipvsadm linux-headers-amd64 && make dkms
     ipvsadm -A -t VIP:80 -s mhs && ipvsadm -a -t VIP:80 -r SERVER:80 -g
     cat /proc/net/ip_vs_mhs        # what it is doing; README.md says more
 """

@@ -20,7 +20,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 from mhsstat_lib import (cli, compare, options, plan, proc,  # noqa: E402
                          prometheus, servers, text, watch)
-from mhsstat_lib.errors import ToolError  # noqa: E402
+from mhsstat_lib.errors import EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent / "mhsstat"
 EXAMPLES = TOP / "scripts/mhsstat_examples"
@@ -200,6 +200,32 @@ class Metrics(unittest.TestCase):
         value = re.search(r"^ipvs_mhs_stable_seconds{.*} (.*)$", page, re.M)
         self.assertAlmostEqual(float(value[1]), service["stable_ms"] / 1000)
 
+    def test_tables_are_told_apart_by_what_they_hash(self):
+        for source, labels in ((NOW, {"0"}), (OLDER, {None})):
+            families = text_string_to_metric_families(
+                prometheus.render(proc.parse(source)))
+            self.assertEqual(labels, {
+                s.labels.get("address_only") for f in families
+                for s in f.samples if s.name == "ipvs_mhs_table_info"})
+
+    def test_module_is_there_or_not(self):
+        for services, value in ((None, 0), ([], 1), (proc.parse(NOW), 1)):
+            samples = [s for f in text_string_to_metric_families(
+                prometheus.render(services)) for s in f.samples]
+            self.assertEqual([s.value for s in samples
+                              if s.name == "ipvs_mhs_up"], [value])
+            self.assertEqual(len(samples) > 1, bool(services))
+
+    def test_unit_writes_where_debian_reads_and_without_the_module(self):
+        unit = (EXAMPLES / "mhsstat-prometheus.service").read_text()
+        command = re.search(r"(?m)^ExecStart=/usr/sbin/(mhsstat .*)", unit)[1]
+        page = (TOP / "Documentation/man/mhsstat.8").read_text()
+        self.assertIn(f"\n{command}\n", page)
+        self.assertIn(".It Pa " + command.split()[-1], page)
+        # the old file would stay
+        self.assertNotIn("Condition", unit)
+        self.assertIn(f"SuccessExitStatus={EXIT_PROBLEM}\n", unit)
+
     def test_two_services_of_one_mark(self):
         head, *lines = NOW.splitlines()
         mark = next(line for line in lines if line.startswith("FWM"))
@@ -259,6 +285,17 @@ class CommandLine(Files):
             with self.subTest(argv=argv):
                 status, _, err = run(*argv)
                 self.assertEqual(status, 2)
+                self.assertIn(words, err)
+
+    def test_arguments_that_do_not_go_together(self):
+        for argv, words in (
+                (("wait", "--settled", "--gone"), "does not go with"),
+                (("wait", "--settled", "--drained", "10.0.0.1:80"),
+                 "does not go with"),
+                (("plan",), "say which service")):
+            with self.subTest(argv=argv):
+                status, _, err = run(*argv)
+                self.assertEqual(status, 125)
                 self.assertIn(words, err)
 
     def test_help_of_every_command(self):

@@ -43,6 +43,9 @@ ELSEWHERE = {
         (f"{QDISC}/servers.py", "with haproxy reloaded by a signal"),
     r"qdisc_tool protect --max-hold 5s --until-port 443 -- systemctl restart ":
         (f"{QDISC}/servers.py", "with haproxy as a process"),
+    r"mhsstat show --prometheus --output /var/lib/":
+        ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
+         "to another directory"),
     r"make ": (None, "it would run this test; the target must exist"),
     r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
     r"linux-headers-amd64$":

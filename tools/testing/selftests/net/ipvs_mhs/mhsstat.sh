@@ -91,15 +91,59 @@ prometheus_faults() {
 	EOF
 }
 
+# metrics: what the unit does, to $work/prom; its status
+metrics() {
+	local command
+
+	command=$(sed -n 's,^ExecStart=/usr/sbin/mhsstat ,,p' \
+		"$top/scripts/mhsstat_examples/mhsstat-prometheus.service")
+	# shellcheck disable=SC2086 # its options
+	ms ${command% *} "$work/textfiles/mhs.prom" 2>"$work/err"
+	echo $?
+	cp "$work/textfiles/mhs.prom" "$work/prom"
+}
+
 # metric NAME LABELS: a value in the file
 metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 60
+plan 75
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
-fresh_module table_size=4093
+mkdir "$work/textfiles"
+
+# at boot nothing is there, not even the module; the unit's own command
+unload_module
 setup_net 3
+check "no module: metrics all the same, and a status" 1 "$(metrics)"
+check "no module: they say so" "ipvs_mhs_up 0" "$(grep -v '^#' "$work/prom")"
+check "no module: show and wait fail" "125 125" \
+	"$(status ms show) $(status ms wait)"
+check "settled: not in time without a module" 124 \
+	"$(status ms wait --settled --timeout 1s)"
+check_says "settled: it waits for the module" "there is no /proc/net/ip_vs_mhs"
+ms wait --settled --timeout 10min -t "$SVC4" 2>"$work/boot" &
+boot=$!
+busywait 20 test -s "$work/boot"
+fresh_module table_size=4093
+check "settled: not in time without a service" 124 \
+	"$(status ms wait --settled --timeout 1s)"
+dr ipvsadm -A -t "$SVC4" -s mhs
+check "settled: not in time without a server" 124 \
+	"$(status ms wait --settled --timeout 1s)"
+check_says "settled: that is what settling means" "TCP $SVC4: settling"
+result "settled: one begun before the module still waits" "$(kill -0 $boot; echo $?)"
+dr ipvsadm -a -t "$SVC4" -r 10.2.0.11:80 -g
+wait $boot
+check "settled: it ends with the first table" "0 stable" "$? $(mhs State)"
+check "settled: so does one without a name" 0 "$(status ms wait --settled)"
+check "settled: another service is not there" 124 \
+	"$(status ms wait --settled --timeout 1s -t "$SVC4" -t "$SVC6")"
+windows 3600000 3600000
+dr ipvsadm -a -t "$SVC4" -r 10.2.0.12:80 -g
+check "settled: a change does not matter" "0 124" \
+	"$(status ms wait --settled --timeout 60s) $(status ms wait --timeout 1s)"
+dr ipvsadm -C
 result "nothing there: show" "$(status ms show)"
 check "nothing there: wait" 125 "$(status ms wait)"
 check_says "nothing there: wait says so" "no service with the scheduler mhs"
@@ -136,9 +180,9 @@ check "show: another user cannot" 125 "$(status in_ns dr \
 check_says "and is told why" "run mhsstat as root"
 
 # prometheus
-mkdir "$work/textfiles"
-ms show --prometheus --output "$work/textfiles/mhs.prom"
-cp "$work/textfiles/mhs.prom" "$work/prom"
+check "prometheus: status" 0 "$(metrics)"
+check "prometheus: the module is there" 1 \
+	"$(awk '$1 == "ipvs_mhs_up" { print $2 }' "$work/prom")"
 check "prometheus: no fault" "" "$(prometheus_faults "$work/prom")"
 check "prometheus: a value" "$(mhs PktStateless)" \
 	"$(metric ipvs_mhs_packets_total "service=\"$SVC4\",kind=\"stateless\"")"

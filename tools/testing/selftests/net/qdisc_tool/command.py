@@ -82,6 +82,21 @@ def bad_input_is_refused_and_nothing_is_done():
 
 
 @test
+def a_device_has_one_set_up():
+    lane = ("setup", "-d", "lo", "-p", str(PORT))
+    other = ("--max-hold", "5s")
+    set_up("lo", "-p", str(PORT))
+    made = picture("lo")
+    check("already" in tool(*lane).err, "a second time")
+    result = tool(*lane, *other, expect=125)
+    check("one set-up at a time" in result.err, result.err)
+    equal(picture("lo"), made, "lo")
+    # what the message says helps
+    run(re.search("'(qdisc_tool clear .*)'", result.err)[1])
+    tool(*lane, *other)
+
+
+@test
 def dry_run_prints_commands_that_do_the_same():
     set_up("lo", "-p", str(PORT))
     made = picture("lo")

@@ -299,8 +299,9 @@ def man_page(section, **replace):
         check(old in commands, f"no {old!r} in {commands}")
         commands = commands.replace(old, new)
     note(commands)
-    # Time in an emulated machine passes as it likes.
-    return commands.replace("protect ", "protect --max-hold 60s ")
+    # Time in an emulated machine passes as it likes, and a busy one takes long
+    # to accept what began before the hold.
+    return commands.replace("protect ", "protect --max-hold 60s --settle 1s ")
 
 
 def systemctl(commands):

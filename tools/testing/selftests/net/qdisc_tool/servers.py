@@ -1,17 +1,19 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 1200
-# weight: 400
+# timeout: 1500
+# weight: 450
 """haproxy and nginx, reloaded and restarted under load: what is lost without
 qdisc_tool, and that nothing is lost with it."""
 
 import contextlib
 import os
+import re
 import shutil
 import signal
+import socket
 
-from lib import (FAST, Skip, check, defer, equal, main, man_page, note, read,
-                 run, set_up, systemctl, test, wait_for, write)
+from lib import (FAST, TOP, Skip, check, defer, equal, main, man_page, note,
+                 program, read, run, set_up, systemctl, test, wait_for, write)
 from net import HOST4, PORT, loopback, network
 from restart import Load
 
@@ -76,9 +78,9 @@ def end(pid_file):
 
 
 def directory():
-    for program in ("haproxy", "nginx"):
-        if not shutil.which(program):
-            raise Skip(f"{program} is not installed")
+    for server in ("haproxy", "nginx"):
+        if not shutil.which(server):
+            raise Skip(f"{server} is not installed")
     os.makedirs(DIRECTORY, exist_ok=True)
 
 
@@ -189,6 +191,43 @@ def s17_nginx_restart():
     directory()
     command, pid_file = nginx("front", PORT)
     compare("nginx restart", script("restart", stop(pid_file), command), True)
+
+
+def unfinished():
+    """A client that nginx has answered once and whose next request is not
+    whole: a QUIT waits for it."""
+    client = socket.create_connection((LO, PORT))
+    client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\nGET / HTTP/1.1\r\n")
+    check(b" 200 " in client.recv(100), "no answer")
+    return client
+
+
+@test
+def s17_the_example_protects_an_nginx_restart():
+    """With a request under way, for which Debian's unit waits."""
+    directory()
+    command, pid_file = nginx("front", PORT)
+    # ExecStop=, then systemd's SIGTERM to what is left, then ExecStart=
+    systemctl("start-stop-daemon --quiet --stop --retry QUIT/5 "
+              f"--pidfile {pid_file} || {{ {stop(pid_file)}; }}; {command}")
+    example = read(f"{TOP}/scripts/qdisc_tool_examples/nginx.service.d/"
+                   "qdisc_tool.conf")
+    protect = re.search(r"^# +qdisc_tool (protect .*)$", example, re.M)[1]
+    protect = protect.replace("443", str(PORT))
+    note(protect)
+    # Time in an emulated machine passes as it likes.
+    if os.environ.get("KSFT_MACHINE_SLOW"):
+        protect = protect.replace("8s", "60s")
+    shorter = re.sub("--max-hold [0-9]+s ", "", protect)
+    set_up("lo", "-p", str(PORT))
+    for words, status in ((shorter, 124), (protect, 0)):
+        with Load(LO, PORT, CLIENTS, http=True) as load, unfinished():
+            load.wait_for_progress(BETWEEN)
+            done = program(*words.split(), expect=status)
+            load.wait_for_progress(BETWEEN)
+            result = load.finish()
+        note(f"status {done.status}: {result}")
+        equal(result["failed"] > 0, status != 0, "some failed")
 
 
 @test
