@@ -39,6 +39,8 @@ ELSEWHERE = {
         (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
     r"qdisc_tool setup --device (lo|eth0) --port 80,443$":
         (f"{QDISC}/servers.py", "with the ports of its servers"),
+    r"qdisc_tool clear --device eth0$":
+        (f"{QDISC}/command.py", "as a second setup tells"),
     r"qdisc_tool protect -- systemctl reload haproxy$":
         (f"{QDISC}/servers.py", "with haproxy reloaded by a signal"),
     r"qdisc_tool protect --max-hold 5s --until-port 443 -- systemctl restart ":
