@@ -29,7 +29,8 @@
  *
  *	operation			locks
  *	---------------------------------------------------------------
- *	packet, schedule()		none (RCU); recount_lock is only tried
+ *	packet, schedule()		none (RCU); an entry to be made may wait
+ *					for recount_lock, 20 times a second
  *	init_service, done_service	net.lock; then mhs.lock; then hash
  *	add_dest, upd_dest, del_dest	mhs.lock; then pairs; then scratch
  *	work of a service		mhs.lock; then pairs; then scratch

@@ -9,6 +9,41 @@
 
 #include "ip_vs_mhs_pkt.h"
 
+/* Is there room, or was it counted a moment ago? */
+static bool mhs_room_known(const struct ip_vs_mhs_room *room, unsigned int max)
+{
+	/* Pairs with the release in mhs_room_count(): the numbers are as new as
+	 * the time
+	 */
+	unsigned long recount_at = smp_load_acquire(&room->recount_at);
+
+	return READ_ONCE(room->of) == max &&
+	       (atomic_read(&room->made) < READ_ONCE(room->left) ||
+		time_before(jiffies, recount_at));
+}
+
+static void mhs_room_count(const struct ip_vs_mhs *mhs,
+			   struct ip_vs_mhs_room *room, unsigned int max)
+{
+	const struct ip_vs_mhs_servers *servers;
+	const struct ip_vs_mhs_server *s;
+	u64 n = 0;
+	u32 i;
+
+	servers = rcu_dereference(mhs->servers);
+	for (i = 0; i < servers->max; i++) {
+		s = rcu_dereference(servers->s[i]);
+		if (s)
+			n += ip_vs_mhs_dest_entries(s->dest);
+	}
+	n = min_t(u64, n, max);
+	atomic_set(&room->made, 0);
+	WRITE_ONCE(room->left, max - n);
+	WRITE_ONCE(room->of, max);
+	/* Pairs with the acquire in mhs_room_known() */
+	smp_store_release(&room->recount_at, jiffies + HZ / 20 + 1);
+}
+
 /**
  * ip_vs_mhs_may_track() - may the service have one more entry?
  * @mhs: the service
@@ -16,6 +51,7 @@
  *
  * Entries die without a word to us, so they are counted anew when those made
  * since the last count could exceed the limit, at most some 20 times a second.
+ * Other CPUs wait for the count: a "no" may cost older flows their slot.
  *
  * Context: softirq or process, under RCU.
  * Return: true if an entry may be made; it is counted as made.
@@ -25,28 +61,11 @@ bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
 	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
 				  READ_ONCE(mhs->net->max_entries);
 	struct ip_vs_mhs_room *room = &mhs->room[quic];
-	struct ip_vs_mhs_servers *servers;
-	u64 n = 0;
-	u32 i;
 
-	if (atomic_read(&room->made) >= READ_ONCE(room->left) ||
-	    READ_ONCE(room->of) != max) {
-		if (time_before(jiffies, READ_ONCE(room->recount_at)) ||
-		    !spin_trylock_bh(&mhs->recount_lock))
-			return false;
-		servers = rcu_dereference(mhs->servers);
-		for (i = 0; i < servers->max; i++) {
-			const struct ip_vs_mhs_server *s;
-
-			s = rcu_dereference(servers->s[i]);
-			if (s)
-				n += ip_vs_mhs_dest_entries(s->dest);
-		}
-		n = min_t(u64, n, max);
-		atomic_set(&room->made, 0);
-		WRITE_ONCE(room->left, max - n);
-		WRITE_ONCE(room->of, max);
-		WRITE_ONCE(room->recount_at, jiffies + HZ / 20 + 1);
+	if (!mhs_room_known(room, max)) {
+		spin_lock_bh(&mhs->recount_lock);
+		if (!mhs_room_known(room, max))
+			mhs_room_count(mhs, room, max);
 		spin_unlock_bh(&mhs->recount_lock);
 	}
 	return atomic_inc_return(&room->made) <= READ_ONCE(room->left);
@@ -267,7 +286,8 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
 	if (!s) {
 		/* when it is tried again the core tells the client */
-		mod_timer_pending(&old->timer, jiffies);
+		if (!ip_vs_mhs_dest_listed(old->dest))
+			mod_timer_pending(&old->timer, jiffies);
 		goto core;
 	}
 	if (tracked && ip_vs_conn_uses_old_conntrack(old, p->skb)) {

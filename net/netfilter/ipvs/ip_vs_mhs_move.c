@@ -458,7 +458,7 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 	if (mhs->settling && mhs->svc && !mhs->dirty)
 		delay = min(delay, mhs_until(mhs_settled_at(mhs)));
 	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
-	    !mhs->was_stateless)
+	    (mhs->svc && mhs->hashed && !mhs->was_stateless))
 		delay = min_t(unsigned long, delay, MHS_LOOK);
 	if (mhs->census.hold)
 		delay = min(delay, mhs_until(mhs->hold_tick +

@@ -96,18 +96,23 @@ static bool mhs_needs_entry(const struct ip_vs_mhs_server *s,
 }
 
 /* A slot whose old server is deleted goes to the candidate now: without entries
- * one of the two has to lose its flows, and that server may be dead.
+ * one of the two has to lose its flows, and that server may be dead.  Not if
+ * control has changed the slot meanwhile.
  */
-static void mhs_slot_cut(u32 *slot, u32 w)
+static bool mhs_slot_cut(u32 *slot, u32 w)
 {
-	u32 old = ip_vs_mhs_slot_old(w);
+	u32 old = ip_vs_mhs_slot_old(w), cand = ip_vs_mhs_slot_cand(w);
 
-	/* the old value of the exchange is the new word to look at */
-	while (!ip_vs_mhs_slot_stable(w) && ip_vs_mhs_slot_old(w) == old &&
-	       !try_cmpxchg(slot, &w,
-			    ip_vs_mhs_slot_change(w, ip_vs_mhs_slot_cand(w),
-						  true, 0)))
-		;
+	while (!ip_vs_mhs_slot_stable(w)) {
+		if (ip_vs_mhs_slot_old(w) != old ||
+		    ip_vs_mhs_slot_cand(w) != cand)
+			return false;
+		/* a failed exchange reads the word anew */
+		if (try_cmpxchg(slot, &w,
+				ip_vs_mhs_slot_change(w, cand, true, 0)))
+			return true;
+	}
+	return ip_vs_mhs_slot_cand(w) == cand;
 }
 
 /* A new flow in an unstable slot gets an entry.  The core would make it too,
@@ -135,7 +140,11 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 	if (!s || READ_ONCE(s->state) & MHS_SRV_GONE) {
 		s = ip_vs_mhs_server(mhs, idx);
-		mhs_slot_cut(slot, w);
+		if (!s || !(READ_ONCE(s->state) & MHS_SRV_IN) ||
+		    !rcu_access_pointer(s->carrier) || mhs_needs_entry(s, p))
+			return mhs_to_core(slot);
+		if (!mhs_slot_cut(slot, w))
+			return NF_DROP;	/* the client tries again */
 	}
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)

@@ -11,7 +11,7 @@
 # shellcheck source=lone.sh
 . "$(dirname "$0")/lone.sh"
 
-plan 66
+plan 70
 fresh_module table_size=4093
 setup_ns cl
 lone_director dr 10 60
