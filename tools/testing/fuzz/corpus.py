@@ -46,7 +46,9 @@ SERVERS = {4: ("10.2.0.1", "10.2.0.2", "10.2.0.3"),
            6: ("fd02::1", "fd02::2", "fd02::3")}
 ROUTERS = {4: "10.1.0.77", 6: "fd01::77"}
 IN, FORWARD = 0, 2
-RIGHT = 0x40     # checksums are made right
+RIGHT, FOUND, MADE = 0x40, 1, 4     # checksums are made right; entries
+HOLD, TRACKED, NFCT, CONFIRMED = 1, 4, 0x20, 0x40
+GONE = 2        # the first server
 SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
 MASQ, TUNNEL, DROUTE = 0, 0x15, 0x2a
 
@@ -125,6 +127,14 @@ def main():
         path = (packet[0] >> 4 == 6) | hook | service << 3
         (base / "packet" / name).write_bytes(
             bytes((path, methods, 0, 0, 0, RIGHT, 8, 255)) + packet)
+    # a SYN that has an entry of a deleted server, both with conntrack entries
+    for family, (client, vip) in ADDRESSES.items():
+        for slots in (HOLD | TRACKED | NFCT,
+                      HOLD | TRACKED | NFCT | CONFIRMED):
+            (base / "packet" / f"anew-{family}-{slots:x}").write_bytes(
+                bytes((family == 6, DROUTE, slots, 0, GONE,
+                       RIGHT | FOUND | MADE, 8, 255)) +
+                tcp(client, 4000, vip, 80, 2))
     share = struct.Struct("<II")
     for name, weights in (("even", (1,) * 4), ("far", (1, 100, 2**31 - 1)),
                           ("none", ())):
