@@ -68,7 +68,9 @@ bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
 			mhs_room_count(mhs, room, max);
 		spin_unlock_bh(&mhs->recount_lock);
 	}
-	return atomic_inc_return(&room->made) <= READ_ONCE(room->left);
+	/* above the limit, too, a flood finds nothing to write to */
+	return atomic_read(&room->made) < READ_ONCE(room->left) &&
+	       atomic_inc_return(&room->made) <= READ_ONCE(room->left);
 }
 
 /**
