@@ -162,8 +162,8 @@ all=$(base)
 dr ipvsadm -R <<<"$all"
 mac=$(dr ip -br link show eth0 | awk '{ print $3 }')
 # Hooks of others stay all the time.  Each time that the last one goes the kernel
-# changes its own code, and after some thousand times a CPU that QEMU emulates
-# stands still at that place.
+# changes its own code: after 26 minutes of that two CPUs that QEMU emulates stood
+# still at the place.
 setup_ns stays
 in_ns stays ipvsadm -R <<-EOF
 	-A -t $VIP4:81 -s wlc
