@@ -54,8 +54,7 @@ class Director:
         lines = [f"-A {self.service} -s {sched}"]
         for n in range(11, 15):
             more = f" -x {UPPER} -y {LOWER}" if limit and n == 11 else ""
-            lines.append(f"-a {self.service} -r "
-                         f"{REAL[self.family].format(n, port)} -g -w 1{more}")
+            lines.append(self.real("-a", n, f"-g -w 1{more}"))
         craft.ipvsadm(lines)
         craft.until(stable)
 
@@ -220,17 +219,27 @@ def stable():
     return all(row["State"] == "stable" for row in craft.mhs_state().values())
 
 
+def hold_without_room(one, ports):
+    """Flows from these ports, then server 1 is deleted and no entry can be made;
+    returns the ports of its flows."""
+    got = one.send(ports, SYN)
+    times(LONG_MS, LONG_MS)
+    craft.vs_sysctl("mhs/max_entries", 0)
+    craft.ipvsadm([one.real("-d", 11)])
+    return [p for p in got if got[p] == FULL]
+
+
+def times(hold_ms, pin_ms):
+    craft.vs_sysctl("mhs/hold_ms", hold_ms)
+    craft.vs_sysctl("mhs/pin_ms", pin_ms)
+
+
 def no_room(one):
     """A server is deleted, its flows are held, no entry can be made."""
     name = f"IPv{one.family} no room for entries"
     craft.enter(one.ns)
     one.make(86, "mhs", limit=False)
-    got = one.send(range(FIRST, FIRST + 160), SYN)
-    held = [p for p in got if got[p] == FULL]
-    craft.vs_sysctl("mhs/hold_ms", LONG_MS)
-    craft.vs_sysctl("mhs/pin_ms", LONG_MS)
-    craft.vs_sysctl("mhs/max_entries", 0)
-    craft.ipvsadm([one.real("-d", 11)])
+    held = hold_without_room(one, range(FIRST, FIRST + 160))
     more = one.send(held, ACK)
     check(f"{name}: flows of a deleted server are held",
           set(more.values()) == {FULL}, f"{len(held)} flows")
@@ -259,8 +268,7 @@ def no_room(one):
     check(f"IPv{one.family} no server left: new flows are refused",
           refused and time.monotonic() - begun < SYN_RECV_S / 2,
           f"{time.monotonic() - begun:.1f} s")
-    craft.vs_sysctl("mhs/hold_ms", 0)
-    craft.vs_sysctl("mhs/pin_ms", 100)
+    times(0, 100)
     one.clear()
 
 
@@ -272,12 +280,7 @@ def no_cut(one):
     one.make(90, "mhs", limit=False)
     craft.ipvsadm([one.real("-e", n, "-g -w 1 -x 5000")
                    for n in range(12, 15)])
-    got = one.send(range(FIRST, FIRST + 1200), SYN)
-    held = [p for p in got if got[p] == FULL]
-    craft.vs_sysctl("mhs/hold_ms", LONG_MS)
-    craft.vs_sysctl("mhs/pin_ms", LONG_MS)
-    craft.vs_sysctl("mhs/max_entries", 0)
-    craft.ipvsadm([one.real("-d", 11)])
+    held = hold_without_room(one, range(FIRST, FIRST + 1200))
     new = one.send(held[::2], SYN)
     check(f"{name}: new flows have entries",
           FULL not in new.values() and one.send(new, ACK) == new)
@@ -285,8 +288,7 @@ def no_cut(one):
     check(f"{name}: all others are held", set(more.values()) == {FULL},
           f"{list(more.values()).count(FULL)} of {len(more)}")
     craft.vs_sysctl("mhs/max_entries", 262144)
-    craft.vs_sysctl("mhs/hold_ms", 0)
-    craft.vs_sysctl("mhs/pin_ms", 100)
+    times(0, 100)
     one.clear()
 
 
