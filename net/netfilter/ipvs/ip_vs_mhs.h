@@ -249,6 +249,7 @@ struct ip_vs_mhs_room {
  * @hold_tick: jiffies of the last tick of the hold clock; same for the others
  * @pin_tick: of the pin clock
  * @used_tick: of the used marks
+ * @counted: what the counters had come to by then
  * @track_tick: of the tracked marks
  * @work: rebuilds, ticks, second tries
  * @refcnt: see above
@@ -300,6 +301,7 @@ struct ip_vs_mhs {
 	unsigned long		hold_tick;
 	unsigned long		pin_tick;
 	unsigned long		used_tick;
+	unsigned long		counted;
 	unsigned long		track_tick;
 	struct delayed_work	work;
 	refcount_t		refcnt;

@@ -13,7 +13,8 @@
  *
  *	hold	hold / 3, while a slot is held
  *	pin	pin / 10, while a slot is pinned
- *	used	pin: a mark not renewed for a whole period goes
+ *	used	pin: a mark not renewed for a whole period goes, if there
+ *		were packets at all
  *	tracked	the longest life of an idle entry: the same
  *
  * The clocks of hold and pin start afresh with the first slot that enters, so
@@ -397,6 +398,39 @@ static unsigned long mhs_settled_at(const struct ip_vs_mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
+/* Have all stable slots count as used, as if each had just had a packet */
+static void mhs_use_all(struct ip_vs_mhs *mhs)
+{
+	u32 i, w;
+
+	for (i = 0; i < mhs->size; i++) {
+		w = READ_ONCE(mhs->slots[i]);
+		while (ip_vs_mhs_slot_needs_use(w) &&
+		       !try_cmpxchg(&mhs->slots[i], &w, w | MHS_USED_CUR))
+			;
+		if (!(i & 4095))
+			cond_resched();
+	}
+}
+
+/* Where no packet has come since the last tick, or the sync daemon is told of
+ * flows, these may be on another director, and come here when that one dies: no
+ * slot is known to have none.
+ */
+static bool mhs_is_spare(struct ip_vs_mhs *mhs)
+{
+	unsigned long counted = 0;
+	bool idle;
+	int cpu, i;
+
+	for_each_possible_cpu(cpu)
+		for (i = 0; i < MHS_CNT_MAX; i++)
+			counted += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
+	idle = counted == mhs->counted;
+	mhs->counted = counted;
+	return idle || READ_ONCE(mhs->net->backup);
+}
+
 static void mhs_tick(struct ip_vs_mhs *mhs)
 {
 	unsigned long now = jiffies, latest;
@@ -415,7 +449,10 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 		mhs->pin_tick = now;
 	}
 	if (time_after_eq(now, mhs->used_tick + used_period(mhs))) {
-		ticks |= MHS_TICK_USED;
+		if (mhs_is_spare(mhs))
+			mhs_use_all(mhs);
+		else
+			ticks |= MHS_TICK_USED;
 		mhs->used_tick = now;
 	}
 	if (time_after_eq(now, mhs->track_tick +
@@ -484,16 +521,8 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 static void settle_end(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags;
-	u32 i, w;
 
-	for (i = 0; i < mhs->size; i++) {
-		w = READ_ONCE(mhs->slots[i]);
-		while (ip_vs_mhs_slot_needs_use(w) &&
-		       !try_cmpxchg(&mhs->slots[i], &w, w | MHS_USED_CUR))
-			;
-		if (!(i & 4095))
-			cond_resched();
-	}
+	mhs_use_all(mhs);
 	mhs->used_tick = jiffies;
 	flags = READ_ONCE(mhs->svc->flags);
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {

@@ -1,11 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 70
+# weight: 85
 # Flows that change director, by the router's choice among equal paths and in
 # the middle of a transition, with the sync daemon for the entries there are.
 # Without it flows begun in the window break: counted, and only those.  A
-# director that starts in the window must be told the old servers first.
+# director that starts in the window must be told the old servers first; one
+# without traffic holds flows that it knows nothing of.  A backup's entries hold
+# no port that is used again on a server that is drained there, and with
+# backup_only it leaves all packets to its own stack.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -114,7 +117,36 @@ synced() {
 	[ "$(conns d2)" -ge "$1" ]
 }
 
-plan 27
+# weigh NAMESPACE WEIGHT SERVER...: in both services
+weigh() {
+	local lines=("${@:3}")
+
+	lines=("${lines[@]/#/-e -t SVC -r REAL}")
+	on "$1" "${lines[@]/%/ -g -w $2}"
+}
+
+# again: 45 flows, one after another, from 40 ports
+again() {
+	flow_start r --host $VIP4 --bind 10.1.0.2 --ports 20000-20039 \
+		--pause 0.01
+	flow_send r churn 3600
+	until_more 45 opened cl
+	flow r stop churn
+	flow_end r
+}
+
+# ended NAMESPACE: flows from these ports that have ended and have an entry that
+# leads to s4; carried N: for busywait
+ended() {
+	in_ns "$1" grep -cE ' 4E[0-9A-F]{2} .* 0A02000E 0050 [^E]' \
+		/proc/net/ip_vs_conn
+}
+
+carried() {
+	[ "$(ended d2)" -ge "$1" ]
+}
+
+plan 35
 fresh_module table_size=4093
 setup_net 4
 director d2 30
@@ -201,7 +233,7 @@ paths 10
 ask c open 60
 ask c ping
 mine=$(sum s1)
-on dr "-e -t SVC -r REAL1 -g -w 0"
+weigh dr 0 1
 in_ns d2 ipvsadm -C
 start d2 2 3 4
 on d2 "-a -t SVC -r REAL1 -g -w 0"
@@ -219,10 +251,60 @@ start dr 1 2 3 4
 paths 10
 ask c open 60
 ask c ping
-on dr "-e -t SVC -r REAL1 -g -w 0"
+weigh dr 0 1
 start d2 1 2 3 4
-on d2 "-e -t SVC -r REAL1 -g -w 0"
+weigh d2 0 1
 agree "seeded with the old servers"
 paths 30
 live "seeded: flows change director" c
+both ipvsadm -C
+
+# A director without traffic does not know that there are no flows
+ask c reset
+times 0 100
+start dr 1 2 3 4
+start d2 1 2 3 4
+nap 4	# marks that a packet leaves last for two seconds now
+times 3600000 3600000
+paths 10
+ask c open 60
+ask c ping
+weigh dr 0 1
+weigh d2 0 1
+paths 30
+live "an idle director holds the flows of a drained server" c
+both ipvsadm -C
+
+# A backup, and ports that are used again: their entries lead to a server that
+# is drained there
+start dr 1 2 3 4
+start d2 1 2 3 4
+dr ipvsadm --start-daemon master --mcast-interface eth0 --syncid 1
+in_ns d2 ipvsadm --start-daemon backup --mcast-interface eth0 --syncid 1
+paths 10
+weigh dr 0 1 2 3
+again
+check_cmp "used ports: flows with an entry" "$(ended dr)" -gt 20
+result "used ports: the backup has the entries" \
+	"$(busywait 20 carried "$(ended dr)"; echo $?)"
+paths 30
+weigh d2 0 4
+in_ns d2 sysctl -qw net.ipv4.vs.conn_reuse_mode=0
+again
+check "used ports: none meets the drained server, none fails" "0 0" \
+	"$(value s4) $(value failed)"
+
+# backup_only
+clients e 10
+live "backup_only=0: the backup serves" e
+in_ns d2 sysctl -qw net.ipv4.vs.backup_only=1
+ask e ping
+check "backup_only=1: flows are its own stack's" "20 20" \
+	"$(sum broken) $(sum rst)"
+ask e open 10
+check "backup_only=1: and new flows" 20 "$(sum refused)"
+in_ns d2 ipvsadm --stop-daemon backup
+clients f 10
+live "backup_only=1, a backup no more: it serves" f
+dr ipvsadm --stop-daemon master
 both ipvsadm -C
