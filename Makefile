@@ -152,17 +152,23 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 
 .PHONY: check
 check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
-	@+$(MACHINE)/steps check-harness check-unit check-fuzz style \
-		"check-module KERNEL=6.1" "check-module KERNEL=6.12" \
-		"check-series KERNEL=6.1" \
+	@+$(MACHINE)/steps check-harness check-fuzz "check-series KERNEL=6.1" \
+		style "check-module KERNEL=6.1" "check-module KERNEL=6.12" \
+		check-unit -- \
 		"test KERNEL=6.1 MORE=$(MACHINE)/kselftest.sh" \
 		"test-core KERNEL=6.12"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels
-	@+$(MACHINE)/steps check-harness check-unit check-fuzz style check-series \
+	@+$(MACHINE)/steps check-harness check-fuzz check-series style check-unit -- \
 		$(foreach k,$(shell $(MACHINE)/setup --list),\
 			"check-module KERNEL=$(k)" "test KERNEL=$(k)")
+
+# hours, and none stops for the failure of another
+.PHONY: check-release
+check-release:	## check-all, and all checks below that have targets of their own
+	@+$(MACHINE)/steps check-all check-static check-packages check-keepalived \
+		check-go check-sanitizers check-races test-long
 
 .PHONY: test
 test: setup	## kselftests in the machine (TESTS="FILE...": only these)
@@ -197,6 +203,7 @@ check-sanitizers:	## selftests in a kernel that checks memory, locks, RCU, leaks
 # all but the one that needs kprobes, which User-Mode Linux has not
 .PHONY: test-sanitizers
 test-sanitizers: export MHS_SLOW ?= 4
+test-sanitizers: export MHS_TORTURE_S ?= 300
 test-sanitizers:
 	@$(MACHINE)/build-module uml-debug
 	@$(MACHINE)/run --kernel uml-debug $(SANITIZE)/alloc.sh \

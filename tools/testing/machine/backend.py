@@ -100,7 +100,9 @@ class Machine:
             if self.process is None or self.process.returncode is not None:
                 return
             os.killpg(self.process.pid, signal.SIGTERM)
-            self._wait(3)
+            # User-Mode Linux makes a group of its own: timeout kills it after
+            # 5 s if it does not heed
+            self._wait(15)
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 

@@ -8,22 +8,9 @@
 # shellcheck source=../selftests/net/ipvs_mhs/lib.sh
 . "${0%/*}/../selftests/net/ipvs_mhs/lib.sh"
 sanitize=$(cd "${0%/*}" && pwd)
-faults=/sys/kernel/debug/failslab
-slab=/sys/kernel/slab/ip_vs_conn
 
-[ -w $faults/cache-filter ] || skip_all "no fault injection in this kernel"
+[ -w /sys/kernel/debug/failslab/cache-filter ] || skip_all "no fault injection in this kernel"
 modprobe -q ip_vs
-
-# no_conns 1|0: entries and carriers find no memory from now on, or do
-no_conns() {
-	echo 0 >$faults/probability
-	echo 0 >$faults/verbose
-	echo 0 >$faults/ignore-gfp-wait
-	echo 1 >$faults/cache-filter
-	echo -1 >$faults/times
-	echo "$1" >$slab/failslab
-	echo $((100 * $1)) >$faults/probability
-}
 
 plan 9
 setup_ns al
@@ -46,13 +33,13 @@ wait_settled
 flow_start c --host $VIP4
 flow c open 60
 check "no entry before" 0 "$(entries)"
-no_conns 1
+starve 100
 weight 1 0
 flow c ping
 check "no memory for entries: older flows go on" 0 "$(value broken)"
 check "no entry was made" 0 "$(entries)"
 check_cmp "counted" "$(mhs NoMemory)" -gt 0
-no_conns 0
+starve 0
 flow c ping
 check "memory is back: older flows go on" 0 "$(value broken)"
 check_cmp "with entries" "$(entries)" -gt 0
@@ -60,10 +47,10 @@ flow c reset
 
 # a server whose carrier finds no memory gets it later
 server s4 14
-no_conns 1
+starve 100
 dr ipvsadm -a -t $VIP4:80 -r 10.2.0.14:80 -g -w 1
 nap 0.5
-no_conns 0
+starve 0
 windows 0 100
 to_rest() {
 	in_state stable && [ "$(mhs Servers)" -eq 4 ]

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -181,18 +182,29 @@ class Loading(PoolTest):
 
 
 class Ending(PoolTest):
-    def test_stop_ends_the_whole_group(self):
+    def check_stop(self, script):
+        """Of a shell script in which $0 is what nobody else sleeps for."""
         machine = Stub(KernelStub, self.directory)
         marker = f"8{os.getpid()}"
-        machine.command = lambda guest: [
-            "sh", "-c", f"sleep {marker} & sleep {marker}; :"]
+        machine.command = lambda guest: ["sh", "-c", script, marker]
         machine.start(["x"])
+        find = ["pgrep", "-f", f"^sleep {marker}"]
+        limit = time.monotonic() + 20
+        while subprocess.run(find, stdout=subprocess.DEVNULL,
+                             check=False).returncode:
+            self.assertLess(time.monotonic(), limit)
+            time.sleep(0.05)
         self.assertTrue(machine.alive())
         machine.stop()
         self.assertFalse(machine.alive())
-        found = subprocess.run(["pgrep", "-f", f"sleep {marker}"],
-                               capture_output=True, check=False)
+        found = subprocess.run(find, capture_output=True, check=False)
         self.assertEqual(found.stdout, b"")
+
+    def test_stop_ends_the_whole_group(self):
+        self.check_stop("sleep $0 & sleep $0; :")
+
+    def test_stop_ends_what_left_the_group_and_does_not_heed(self):
+        self.check_stop('trap "" TERM; exec setsid sleep $0')
 
     def test_stop_twice_is_harmless(self):
         machine = Stub(KernelStub, self.directory)

@@ -37,22 +37,23 @@ def git(tree, *command):
                           check=True, capture_output=True, text=True).stdout
 
 
+def write(directory, files):
+    for name, text in files.items():
+        path = Path(directory, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
 class Series(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.dir = Path(directory.name)
         self.tree = self.dir / "tree"
-        for name, text in TREE.items():
-            self.write(name, text)
+        write(self.tree, TREE)
         git(self.tree, "init", "-q")
         git(self.tree, "add", "-A")
         git(self.tree, "commit", "-q", "-m", "tree")
-
-    def write(self, name, text):
-        path = self.tree / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
     def make(self, *options, env=None):
         return subprocess.run(
@@ -91,16 +92,16 @@ class Series(unittest.TestCase):
         self.refused("ip_vs_mhs.h already")
 
     def test_uncommitted_changes_are_refused(self):
-        self.write("Makefile", TREE["Makefile"] + "# changed\n")
+        write(self.tree, {"Makefile": TREE["Makefile"] + "# changed\n"})
         self.refused("changes that are not committed")
 
     def test_an_old_tree_is_refused(self):
-        self.write("Makefile", TREE["Makefile"].replace("= 1", "= 0"))
+        write(self.tree, {"Makefile": TREE["Makefile"].replace("= 1", "= 0")})
         git(self.tree, "commit", "-q", "-a", "-m", "old")
         self.refused("is Linux 6.0")
 
     def test_another_directory_is_refused(self):
-        self.write("Makefile", "all:\n")
+        write(self.tree, {"Makefile": "all:\n"})
         self.refused("is not a kernel tree")
 
     def test_nobody_is_refused(self):
@@ -116,15 +117,12 @@ class Series(unittest.TestCase):
 class Probes(unittest.TestCase):
     """Each difference between kernels that Kbuild looks for."""
 
-    def probe(self, headers):
+    def probe(self, headers, config="CONFIG_IP_VS=y"):
         with tempfile.TemporaryDirectory() as directory:
-            for name, text in headers.items():
-                path = Path(directory, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
+            write(directory, headers)
             return subprocess.run(
                 ["make", "-s", "-f", "-", f"srctree={directory}", "src=.",
-                 "CONFIG_MODULES=y", "CONFIG_IP_VS=y"], text=True,
+                 "CONFIG_MODULES=y", config], text=True,
                 input=f"all: ; @echo $(mhs-flags)\ninclude {KBUILD}\n",
                 capture_output=True)
 
@@ -144,3 +142,35 @@ class Probes(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0, flag)
             self.assertIn("does not know this kernel", done.stderr, flag)
             self.assertIn(re.findall(r"\w+", other_pattern)[-1], done.stderr)
+
+    def test_a_kernel_without_ipvs_is_told_so_by_kbuild(self):
+        headers = {k: v for k, v in TREE.items() if k.startswith("include")}
+        self.assertEqual(self.probe(headers, "CONFIG_IP_VS=m").returncode, 0)
+        done = self.probe(headers, "CONFIG_IP_VS=")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("needs a kernel with CONFIG_IP_VS", done.stderr)
+
+    def build(self, files):
+        """make, by headers that only have these files."""
+        with tempfile.TemporaryDirectory() as directory:
+            write(directory, files)
+            return subprocess.run(
+                ["make", "-s", "-C", TOP, "module", f"KDIR={directory}"],
+                env={"PATH": os.environ["PATH"]}, capture_output=True,
+                text=True)
+
+    def test_a_kernel_without_ipvs_is_told_so_by_make(self):
+        tree = {"Makefile": "modules: ; @echo built\n"}
+        for name in ("include/config/auto.conf", ".config"):
+            for line in ("CONFIG_IP_VS=y\n", "CONFIG_IP_VS=m\n"):
+                done = self.build({**tree, name: line})
+                self.assertEqual(done.stdout, "built\n", done.stderr)
+            for line in ("", "# CONFIG_IP_VS is not set\n",
+                         "CONFIG_IP_VS_MH=m\n"):
+                done = self.build({**tree, name: line})
+                self.assertNotEqual(done.returncode, 0, line)
+                self.assertNotIn("built\n", done.stdout)
+                self.assertRegex(done.stderr,
+                                 "The kernel of .* is built without "
+                                 "CONFIG_IP_VS")
+        self.assertIn("No kernel headers in", self.build({}).stderr)
