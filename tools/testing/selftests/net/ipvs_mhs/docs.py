@@ -28,6 +28,10 @@ DOCUMENTS = ("README.md", "CONTRIBUTING.rst", "Documentation/networking/*.rst",
 RUN = ("ipvsadm", "mhsstat", "sysctl", "cat", "echo", "dmesg", "ssh", "modprobe",
        "modinfo", "openssl", "sign-file", "ss", "nstat", "tcpdump")
 
+# These leave everything as it is, so that the next block needs no reset.
+READS = re.compile(r"(mhsstat|ssh lb\d mhsstat|ipvsadm -(Ln|S)|cat|dmesg|ss|nstat"
+                   r"|tcpdump|openssl|modinfo)\b")
+
 QDISC = "tools/testing/selftests/net/qdisc_tool"
 # pattern of a command: (the test that runs it, or None; why not here)
 ELSEWHERE = {
@@ -167,6 +171,7 @@ class Runner:
 
     def __init__(self, reset):
         self._reset = reset
+        self._state = None  # what a reset would bring, if it is known
         self.used = set()
 
     def _shell(self, command):
@@ -220,10 +225,16 @@ class Runner:
             fault = self._shell(f"nft -f - <<'EOF'\n{block.text}\nEOF\n"
                                 f"nft flush ruleset")
             return fault
-        if not all(elsewhere(command) for command in block.commands()):
-            wrong = self._shell(f"{self._reset} {self._needs(block)}")
+        here = [command for command in block.commands()
+                if not elsewhere(command)]
+        needs = self._needs(block)
+        if here and self._state != needs:
+            wrong = self._shell(f"{self._reset} {needs}")
             if wrong:
                 return f"cannot begin: {wrong}"
+            self._state = needs
+        if not all(READS.match(command) for command in here):
+            self._state = None
         for command in block.commands():
             fault = self._command(command)
             if fault:

@@ -139,7 +139,7 @@ check "control: a parameter that cannot be" 1 \
 check "control: a target that is not there" 1 "$(fault "make nothing-like-it")"
 check "control: a program that is in no table" 1 "$(fault "frobnicate")"
 check "control: a filter with a mistake" 1 \
-	"$(fault "tcpdump 'src hst 192.0.2.1'")"
+	"$(fault "tcpdump 'tcp[tcpflgs] != 0'")"
 check "control: a metric that is not there" 1 "$(fault "ipvs_mhs_ups == 0")"
 check "control: a word that keepalived does not know" 1 \
 	"$(fault $'global_defs {\n\tnonesuch 1\n\t}')"

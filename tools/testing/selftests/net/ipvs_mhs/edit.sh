@@ -46,20 +46,36 @@ undisturbed() {
 	check "$1: older flows go on" "0 0" "$(sum broken) $(sum moved)"
 }
 
-# more NAME N [SERVER]: 2 N new flows work; $new entries came with them and
-# $mine of the flows went to that server
+# more NAME N [SERVER]: 2 N new flows work; $new entries came with them, $mine of
+# the flows went to that server; $takers is by how many servers each client has
+# some, summed up
 more() {
+	local old4=$reply4 old6=$reply
+
 	mine=$(sum "${3:-s1}")
 	conns_begin
 	pair open "$2"
 	pair ping
 	new=$(conns_new)
 	mine=$(($(sum "${3:-s1}") - mine))
+	takers=$(($(count_takers "$old4" "$reply4") +
+		$(count_takers "$old6" "$reply")))
 	check "$1: new flows" "0 0 0" \
 		"$(sum failed) $(sum broken) $(sum moved)"
 }
 
-plan 52
+# count_takers BEFORE AFTER: servers that have other flows than before
+count_takers() {
+	local s n=0
+
+	for s in s1 s2 s3 s4; do
+		[ "$(reply=$1 value $s)" -eq "$(reply=$2 value $s)" ] ||
+			n=$((n + 1))
+	done
+	echo $n
+}
+
+plan 59
 load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
@@ -133,14 +149,16 @@ undisturbed "persistence"
 check "persistence: no entries for them" 0 "$(conns_new)"
 more "persistence" 10
 check_cmp "persistence: entries for new flows" "$new" -ge 20
+check "persistence: each client has one server" 2 "$takers"
 look
 result "persistence: the log says so" \
 	"$(busywait 70 said persistence 2; echo $?)"
 check "persistence: once for a service" 1 "$(said persistence 3; echo $?)"
 edit mhs
 undisturbed "persistence off"
-more "persistence off" 10
+more "persistence off" 20
 check "persistence off: no entries for new flows" 0 "$new"
+check_cmp "control: without it they have more" "$takers" -gt 2
 
 # A threshold
 pair_edit -e 1 -g -w 1 -x 10000
@@ -187,3 +205,15 @@ other() {
 other "wlc" "wlc" mhs 0
 other "mh with mh-port" "mh -b mh-port" mhs 0
 other "mh alone" "mh" "mhs -b flag-3" 1
+
+# Persistence from the beginning.  The others have left entries, by their ports.
+fresh_ports cl
+pair_services "1 2 3 4" mhs -p 60
+more "made with persistence" 20
+check "made with persistence: each client has one server" 2 "$takers"
+edit mhs
+undisturbed "made with persistence, off"
+more "made with persistence, off" 20
+check_cmp "control: then they have more" "$takers" -gt 2
+pair reset
+dr ipvsadm -C

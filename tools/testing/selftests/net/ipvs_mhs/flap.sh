@@ -51,15 +51,21 @@ back() {
 	fi
 }
 
+built() {
+	! in_state rebuilding
+}
+
 # flap "HOW..." N COMMAND...: out, until what the command counts has grown by N,
-# and in
+# and in; a slow machine takes its time to compute tables
 flap() {
 	local how
 
 	for how in $1; do
 		gone "$how"
+		busywait 20 built
 		until_more "${@:2}"
 		back "$how"
+		busywait 20 built
 		[ -z "$most" ] || sample
 	done
 }
@@ -105,7 +111,7 @@ result "flaps: all slots are stable while it is in" \
 # is as long for the flaps, which go on: they do not prolong it.  Were it
 # started again by every change, it would never end.
 weight 3 0
-busywait 20 in_state transition
+busywait 20 built
 unstable=$(mhs Hold)
 check_cmp "another change: slots became unstable" "$unstable" -gt 0
 windows 0 3600000

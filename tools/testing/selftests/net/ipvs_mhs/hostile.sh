@@ -85,11 +85,6 @@ settled_down() {
 		dr grep -q "^FRAG6: inuse 0 " /proc/net/sockstat6
 }
 
-column() {
-	dr awk -v c="$1" 'NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
-		{ s += $n[c] } END { print s }' /proc/net/ip_vs_mhs
-}
-
 plan 12
 fresh_module table_size=4093
 setup_ns cl
@@ -113,11 +108,11 @@ check "stable: no entry at all" 0 "$(conns)"
 
 batch=$(servers $VIP4 10.2.0.1 3; servers "[$VIP6]" fd02::1 3)
 dr ipvsadm -R <<<"$batch"
-check_cmp "unstable slots" "$(column Hold)" -gt 20
+check_cmp "unstable slots" "$(mhs_sum Hold)" -gt 20
 report hostile hold $((MHS_PACKETS * 2 / 10))
 windows 0 3600000
 pinning() {
-	[ "$(column Hold)" -eq 0 ]
+	[ "$(mhs_sum Hold)" -eq 0 ]
 }
 busywait 20 pinning
 report hostile pin $((MHS_PACKETS * 2 / 10))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """ICMP and ICMPv6 errors about flows, and where they arrive.
 
-One process for the client and for what the servers and the director see: its
+One process for the client and for what the servers and the directors see: its
 arguments are their namespaces.  Takes commands, one a line, on standard input
 and answers each by one line of key=value pairs:
 
@@ -17,7 +17,7 @@ and answers each by one line of key=value pairs:
     close, quit
 
 flows, lost (no answer to open or ask), sent, and of the errors sent: right (at
-the server of the flow), wrong (at another one), local (at the director's own
+the server of the flow), wrong (at another one), local (at a director's own
 stack), missing (nowhere).
 """
 import argparse
@@ -127,7 +127,7 @@ class Lab:
     def __init__(self, args):
         self.send = netlab.Sender()
         self.ears = {}
-        for name in args.servers + [args.director]:
+        for name in args.servers + args.director:
             with netlab.netns(name):
                 for ear in (socket.socket(socket.AF_INET, socket.SOCK_RAW,
                                           netlab.ICMP),
@@ -137,7 +137,7 @@ class Lab:
                     ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF,
                                    1 << 20)
                     self.ears[ear] = name.split("-")[0]
-        self.director = args.director.split("-")[0]
+        self.directors = {name.split("-")[0] for name in args.director}
         self.flows = []
         self.stamp = 0
         self.lost = 0
@@ -181,7 +181,7 @@ class Lab:
                     continue
                 del by_port[v6, port]
                 name = self.ears[ear]
-                if name == self.director:
+                if name in self.directors:
                     self.local += 1
                 elif name == flow.server:
                     self.right += 1
@@ -216,7 +216,7 @@ class Lab:
         while ready := select.select(list(self.ears), [], [], 1)[0]:
             for ear in ready:
                 data = ear.recv(2000)
-                if self.ears[ear] == self.director:
+                if self.ears[ear] in self.directors:
                     self.local += 1
                 elif data[0 if ear.family == socket.AF_INET6 else 20] not in (
                         133, 134, 135, 136, 143):   # neighbours
@@ -239,7 +239,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     sub = parser.add_subparsers(dest="role", required=True)
     p = sub.add_parser("client")
-    p.add_argument("--director", required=True)
+    p.add_argument("--director", required=True, action="append")
     p.add_argument("servers", nargs="+")
     lab = Lab(parser.parse_args())
     for line in sys.stdin:

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 60
+# weight: 75
 # ICMP errors about flows without an entry reach the server of the flow and no
-# other, in every phase of a slot, TCP and UDP; those about flows with an entry
-# still do, by the core.  With mh, errors need the entry.
+# other, in every phase of a slot, TCP and UDP, whichever director they come to;
+# those about flows with an entry still do, by the core.  With mh, errors need the
+# entry.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -42,13 +43,22 @@ both_in() {
 	busywait 20 "$@" && SVC4=$VIP4:53 SVC6="[$VIP6]:53" busywait 20 "$@"
 }
 
-plan 38
+# by_d2 COMMAND...: errors that are sent meanwhile come to the other director
+by_d2() {
+	route_vip 30
+	"$@"
+	route_vip 10
+}
+
+plan 47
 load_module
 setup_net 4
+director d2 30
 dgram_servers 53
 windows 3600000 3600000
-client_py=icmp.py flow_start c --director "$(ns dr)" "$(ns s1)" "$(ns s2)" \
-	"$(ns s3)" "$(ns s4)"
+sysctls d2 net.ipv4.vs.mhs.hold_ms=3600000 net.ipv4.vs.mhs.pin_ms=3600000
+client_py=icmp.py flow_start c --director "$(ns dr)" --director "$(ns d2)" \
+	"$(ns s1)" "$(ns s2)" "$(ns s3)" "$(ns s4)"
 
 # IPVS before the checks of 2026 takes a quoted header of another IP version, or
 # of a later fragment, for that of a flow: what it forwards then is not ours to
@@ -98,17 +108,42 @@ flow c bad $bad
 check "malformed, schedule_icmp=0: none reaches a server" 0 "$(value wrong)"
 served "flows go on"
 
+# By another director, which saw no other packet of the flows
+dr ipvsadm -Sn | sed 's/10\.2\.0\.13/10.2.0.14/; s/fd02::13/fd02::14/' | learn d2
+by_d2 flow c errors frag
+check_cmp "control: another director with another table is wrong" \
+	"$(value wrong)" -gt 10
+in_ns d2 ipvsadm -C
+dr ipvsadm -Sn | learn d2
+by_d2 all_right "another director, stable: frag" frag
+by_d2 all_right "another director, stable: port" port
+check "another director, stable: it took them" 160 "$(mhs_sum PktIcmp d2)"
+in_ns d2 ipvsadm --start-daemon backup --mcast-interface eth0
+in_ns d2 sysctl -qw net.ipv4.vs.backup_only=1
+by_d2 flow c errors port
+check "another director, backup_only=1: its own" 80 "$(value local)"
+in_ns d2 ipvsadm --stop-daemon backup
+
 # Unstable slots: older flows are the old server's
 edit -a 4 -g
 edit -e 1 -g -w 0
+at=d2 edit -a 4 -g
+at=d2 edit -e 1 -g -w 0
 result "hold phase" "$(both_in pair_holding; echo $?)"
 flow c errors frag	# before any other packet of the flows
 check_cmp "hold: TCP's reach the old server" "$(value right)" -ge 40
 served "hold: flows go on"
 all_right "hold: by the server that answers now"
 check "hold: no entry" 0 "$(conns)"
+by_d2 all_right "another director, hold: frag" frag
+by_d2 all_right "another director, hold: port" port
+check "another director, hold: it took them" 320 "$(mhs_sum PktIcmp d2)"
 flow c open tcp 15
 check_cmp "hold: newer flows have entries" "$(conns)" -gt 5
+by_d2 flow c errors frag
+check "control: another director is wrong about flows with an entry" \
+	"$(conns)" "$(value wrong)"
+in_ns d2 ipvsadm -C
 all_right "hold: newer flows with an entry, and older ones"
 to_pin
 result "pin phase" "$(both_in pair_pinning; echo $?)"

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 40
+# weight: 45
 # Flows that idle longer than the TCP timeout go on without an entry, and with
 # pin_ms=0 the window of a change follows that timeout: a flow that sends
-# within it stays, one that sleeps through it moves.  mh breaks idle flows.
+# within it stays, one that sleeps through it moves.  UDP follows its own.  mh
+# breaks idle flows.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
@@ -17,7 +18,12 @@ timeouts() {
 	dr ipvsadm --set "$1" "$1" 0
 }
 
-plan 16
+# udp COMMAND...: of pair.sh, for services of UDP
+udp() {
+	PORT=53 proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" "$@"
+}
+
+plan 20
 load_module
 setup_net 4
 sysctls dr net.ipv4.vs.mhs.pin_ms=0
@@ -67,6 +73,21 @@ check_cmp "some flows slept through it" "$mine" -gt 10
 check "past the window: its flows, and no others, are cut" "$mine" \
 	"$(sum broken)"
 pair reset
+dr ipvsadm -C
+
+# UDP: its timeout, not TCP's
+sysctls dr net.ipv4.vs.mhs.hold_ms=3600000
+dr ipvsadm --set 0 0 $((LONG / 2))
+udp pair_services "1 2 3 4" mhs
+udp pair_edit -e 1 -g -w 0
+left=$(mhs NextMergeMs $VIP4:53)
+check_cmp "UDP: the window follows its timeout" "$left" -le $((LONG * 1000))
+check_cmp "UDP: and is no shorter" "$left" -gt $((LONG * 500))
+timeouts $SHORT
+nap $((2 * SHORT + 1))
+check "UDP: whatever TCP's is" yes "$(udp pair_holding && echo yes)"
+dr ipvsadm --set 0 0 $SHORT
+result "UDP: merged" "$(busywait 30 udp pair_state stable; echo $?)"
 dr ipvsadm -C
 
 pair_services "1 2 3 4" mh -b mh-port

@@ -350,13 +350,15 @@ wait_settled() {
 
 # learn NAMESPACE <LINES: of ipvsadm -R, whole services, until they are settled
 # with all their servers.  A machine that pauses in the middle, for as long as a
-# table takes to settle, gives mhs some of them, then changes: so again.
+# table takes to settle, gives mhs some of them, then changes: so again.  Other
+# schedulers have nothing to settle.
 learn() {
 	local try line words given lines
 
 	mapfile -t lines
 	for try in 1 2 3 4 5; do
 		printf '%s\n' "${lines[@]}" | in_ns "$1" ipvsadm -R
+		[[ ${lines[*]} == *" -s mhs"* ]] || return 0
 		given=()
 		for line in "${lines[@]}"; do
 			read -ra words <<<"$line"
@@ -378,6 +380,28 @@ learnt() {
 		in_state stable "${service#* }" "$1" || early=1
 	done
 	return $early
+}
+
+# mhs_sum COLUMN [NAMESPACE]: of all services
+mhs_sum() {
+	in_ns "${2:-dr}" awk -v c="$1" '
+		NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
+		{ sum += $n[c] } END { print sum }' /proc/net/ip_vs_mhs
+}
+
+# starve PERCENT: of new entries and carriers so many find no memory from now on,
+# in a kernel that can do that
+starve() {
+	local faults=/sys/kernel/debug/failslab
+
+	[ -w $faults/cache-filter ] || return 0
+	echo 0 >$faults/probability
+	echo 0 >$faults/verbose
+	echo 0 >$faults/ignore-gfp-wait
+	echo -1 >$faults/times
+	echo 1 >$faults/cache-filter
+	echo 1 >/sys/kernel/slab/ip_vs_conn/failslab
+	echo "$1" >$faults/probability
 }
 
 # entries [NAMESPACE]: the same as conns

@@ -24,15 +24,14 @@ gateway() {
 service() {
 	local i
 
-	{
+	learn dr < <(
 		echo "-A $1 $VIP4:$2 -s $4"
 		echo "-A $1 [$VIP6]:$2 -s $4"
 		for i in 1 2 3; do
 			echo "-a $1 $VIP4:$2 -r 10.2.0.1$i:$3 -m"
 			echo "-a $1 [$VIP6]:$2 -r [fd02::1$i]:$3 -m"
 		done
-	} | dr ipvsadm -R
-	[[ $4 != mhs* ]] || { wait_settled "$VIP4:$2"; wait_settled "[$VIP6]:$2"; }
+	)
 }
 
 # ask HOST PORT COUNT [SIZE]: the result is in $reply

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 60
+# weight: 75
 # Masquerading where the way back is not plain: services that share a server,
 # another scheduler's service, clients that talk to a server directly, the
 # director's own clients and health checks, a server on the director, a helper,
@@ -11,6 +11,7 @@
 . "$(dirname "$0")/lib.sh"
 
 readonly R1=10.2.0.11 R2=10.2.0.12 LOCAL=10.2.0.10
+readonly R1V6=fd02::11 R2V6=fd02::12
 
 # nginx NAMESPACE PORT: says its name
 nginx_start() {
@@ -63,16 +64,14 @@ total() {
 
 # service ADDRESS:PORT SCHEDULER SERVER:PORT...: -m all
 service() {
-	local s svc=$1
+	local s
 
-	{
-		echo "-A -t $svc -s $2"
-		shift 2
-		for s in "$@"; do
-			echo "-a -t $svc -r $s -m"
+	learn dr < <(
+		echo "-A -t $1 -s $2"
+		for s in "${@:3}"; do
+			echo "-a -t $1 -r $s -m"
 		done
-	} | dr ipvsadm -R
-	[ "$(mhs State "$svc")" = "" ] || wait_settled "$svc"
+	)
 }
 
 # service_mark MARK PORT: the same by mark, of what goes to that port
@@ -98,7 +97,36 @@ made() {
 	echo $(($(mhs NewEntries "$1") + $(mhs PinnedEntries "$1")))
 }
 
-plan 34
+# own_client NAME ADDRESS SERVER: the director's, and its health check
+own_client() {
+	get dr "$3:8080" 5
+	check "health check, $1: answered" "s1=5 " "$reply"
+	get dr "$2" 5
+	check "client on the director, $1: served" 5 "$(total)"
+	check_cmp "client on the director, $1: by entries" \
+		"$(made "$2:80")" -ge 5
+}
+
+# own_addresses add, or del
+own_addresses() {
+	ip_ns dr <<-EOF
+		addr $1 $VIP4/32 dev lo
+		addr $1 $VIP6/128 dev lo
+	EOF
+}
+
+# past: the number of entries for flows past the service, and of those not made
+past() {
+	echo "$(mhs DirectEntries) $(mhs Capped)"
+}
+
+# past_again: 5 such flows of UDP; is there an entry more than the limit?
+past_again() {
+	in_ns cl bash -c "for i in {1..5}; do echo >/dev/udp/$R1/8080; done"
+	[ "$(mhs DirectEntries)" -gt 3 ]
+}
+
+plan 40
 load_module
 setup_net 2
 for i in 1 2; do
@@ -129,13 +157,12 @@ check "direct: the service goes on" 10 "$(total)"
 check "direct: without entries" 0 "$(made $VIP4:80)"
 
 # The director's health check, and its own client of the service
-get dr $R1:8080 5
-check "health check: answered" "s1=5 " "$reply"
-ip -n "$(ns dr)" addr del $VIP4/32 dev lo
-get dr $VIP4 5
-check "client on the director: served" 5 "$(total)"
-check_cmp "client on the director: by entries" "$(made $VIP4:80)" -ge 5
-ip -n "$(ns dr)" addr add $VIP4/32 dev lo
+service "[$VIP6]:80" mhs "[$R1V6]:8080" "[$R2V6]:8080"
+own_addresses del
+own_client IPv4 $VIP4 $R1
+own_client IPv6 "[$VIP6]" "[$R1V6]"
+own_addresses add
+dr ipvsadm -D -t "[$VIP6]:80"
 
 # A second service with the same servers
 service $VIP4:81 mhs $R1:8080 $R2:8080
@@ -182,6 +209,29 @@ check "local node: takes its share" yes "$([[ $reply = *dr=* ]] && echo yes)"
 check "local node: no entries" 0 "$(made $VIP4:80)"
 get cl $LOCAL:8080 20
 check "local node, direct: answered" "dr=20 " "$reply"
+dr ipvsadm -C
+
+# The limit of entries for flows past the service, of which every slot names the
+# one server
+service $VIP4:80 mhs $R1:8080
+raw cl --src 10.1.0.2 --ports 2000-2019 --dst $R1 --dports 8080 >/dev/null
+check "past the service, no limit: an entry for each" "20 0" "$(past)"
+dr ipvsadm -C
+sysctls dr net.ipv4.vs.mhs.max_quic_entries=3
+service $VIP4:80 mhs $R1:8080
+raw cl --src 10.1.0.2 --ports 2020-2039 --dst $R1 --dports 8080 >/dev/null
+check "past the service, limit: that many entries" "3 17" "$(past)"
+dr ipvsadm -C
+# as many again when those have had the time to die
+dr ipvsadm --set 0 0 1
+dr ipvsadm -R <<-EOF
+	-A -u $VIP4:80 -s mhs
+	-a -u $VIP4:80 -r $R1:8080 -m
+EOF
+wait_settled
+result "past the service, limit: more when the time has passed" \
+	"$(busywait 20 past_again; echo $?)"
+sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
 dr ipvsadm -C
 
 # A firewall mark

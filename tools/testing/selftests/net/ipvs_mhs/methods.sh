@@ -10,18 +10,15 @@
 
 # service VIP SERVERS...: -r and its method, one service on port 80
 service() {
-	local vip=$1 s sched=${sched:-mhs}
+	local s sched=${sched:-mhs}
 
-	shift
-	{
-		[ -z "$last" ] || echo "-D -t $last:80"
-		echo "-A -t $vip:80 -s $sched"
-		for s in "$@"; do
-			echo "-a -t $vip:80 -r $s"
+	dr ipvsadm -C
+	learn dr < <(
+		echo "-A -t $1:80 -s $sched"
+		for s in "${@:2}"; do
+			echo "-a -t $1:80 -r $s"
 		done
-	} | dr ipvsadm -R
-	last=$vip
-	[ "$sched" != mhs ] || wait_settled "$vip:80"
+	)
 }
 
 # forwarded NAME VIP WANT: 40 flows reach the servers WANT, without entries
@@ -45,12 +42,11 @@ start_client() {
 	client_ns=${client_ns:-cl} flow_start c --timeout 2 --host "$1"
 }
 
-plan 17
+plan 19
 load_module
 modprobe -q -a ipip ip6_tunnel sit
 setup_net 2
 start_client $VIP4
-last=""
 
 service $VIP4 "10.2.0.11:80 -g" "10.2.0.12:80 -g"
 forwarded "direct routing, IPv4" $VIP4 "s1 s2"
@@ -74,10 +70,15 @@ forwarded "local node" $VIP4 "local s2"
 
 # The director's own client: its packets pass LOCAL_OUT.  The address must not
 # be local then, or servers would answer themselves.
-ip -n "$(ns dr)" addr del $VIP4/32 dev lo
-service $VIP4 "10.2.0.11:80 -g" "10.2.0.12:80 -g"
+ip_ns dr <<-EOF
+	addr del $VIP4/32 dev lo
+	addr del $VIP6/128 dev lo
+EOF
 client_ns=dr
-forwarded "client on the director" $VIP4 "s1 s2"
+service $VIP4 "10.2.0.11:80 -g" "10.2.0.12:80 -g"
+forwarded "client on the director, IPv4" $VIP4 "s1 s2"
+service "[$VIP6]" "[fd02::11]:80 -g" "[fd02::12]:80 -g"
+forwarded "client on the director, IPv6" "[$VIP6]" "s1 s2"
 
 # the control: the same by mh has an entry for each flow
 client_ns=cl

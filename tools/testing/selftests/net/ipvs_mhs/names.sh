@@ -102,6 +102,9 @@ by_modprobe_d() {
 	service "$name"
 	result "modprobe.d: the kernel asks for $name and gets mhs" \
 		"$(is_mhs; echo $?)"
+	forget
+	! loaded && service mhs && is_mhs
+	result "the module is loaded by a service of mhs" $?
 	[ -n "$real" ] || return 0
 
 	forget
@@ -156,7 +159,7 @@ by_wlc() {
 
 # back: to the kernel's own scheduler for good
 back() {
-	dr ipvsadm -E -t $VIP4:80 -s "$name" -b mh-port
+	dr ipvsadm -E -t $VIP4:80 -s "$name" -b flag-2
 	result "control: with names= a change to $name changes nothing" \
 		"$(is_mhs; echo $?)"
 	dr ipvsadm -E -t $VIP4:80 -s wlc
@@ -164,13 +167,13 @@ back() {
 	result "back: by wlc the module can go" $?
 	rm "$work/modprobe.d/ip_vs_mhs.conf"
 	"$work/modprobe" "ip_vs_$name"
-	dr ipvsadm -E -t $VIP4:80 -s "$name" -b mh-port
+	dr ipvsadm -E -t $VIP4:80 -s "$name" -b flag-2
 	check "back: the kernel's own $name runs" "$name no" \
 		"$(is_there) $(is_mhs && echo mhs || echo no)"
 }
 
 module=$(modinfo -F filename ip_vs_mh 2>/dev/null)
-[ -f "$module" ] && real=mh count=30 || real="" count=19
+[ -f "$module" ] && real=mh count=31 || real="" count=20
 plan "$count"
 modprobe -q ip_vs
 kernel_modprobe=$(</proc/sys/kernel/modprobe)

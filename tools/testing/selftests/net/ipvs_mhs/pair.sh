@@ -10,11 +10,10 @@ proto=${proto:--t}
 
 # pair_services "SERVERS" SCHEDULER...: make both, by direct routing
 pair_services() {
-	local servers=$1 how=(dr ipvsadm -R)
+	local servers=$1
 
 	shift
-	[ "$1" != mhs ] || how=(learn dr)
-	"${how[@]}" < <(
+	learn dr < <(
 		echo "-A $proto $SVC4 -s $*"
 		echo "-A $proto $SVC6 -s $*"
 		# shellcheck disable=SC2086
@@ -25,9 +24,10 @@ pair_services() {
 	)
 }
 
-# pair_edit MODE SERVER [ARGUMENTS]: -a, -e or -d a server of both
+# pair_edit MODE SERVER [ARGUMENTS]: -a, -e or -d a server of both, on the director
+# $at, or dr
 pair_edit() {
-	dr ipvsadm -R <<-EOF
+	in_ns "${at:-dr}" ipvsadm -R <<-EOF
 		$1 $proto $SVC4 -r 10.2.0.$((10 + $2)):${PORT:-80} ${*:3}
 		$1 $proto $SVC6 -r [fd02::$((10 + $2))]:${PORT:-80} ${*:3}
 	EOF

@@ -141,8 +141,8 @@ until_more 25 opened cl
 dr ipvsadm -E -t $VIP4:80 -s mhs -p 300
 { add_servers 2; } | dr ipvsadm -R
 wait_settled
-dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
 check "persistence: no template so far" 0 "$(templates)"
+dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
 until_more 25 opened cl
 check "persistence: new flows leave entries for a template" 1 "$(templates)"
 flow c stop churn

@@ -57,17 +57,20 @@ base() {
 	done
 }
 
-# reload: the module goes and comes back, unless another namespace needs it
+# reload: the module goes and comes back when the other namespaces have ended
 reload() {
+	touch "$work/reloading"
 	dr ipvsadm -C
-	if busywait 3 rmmod ip_vs_mhs; then
+	if busywait 20 rmmod ip_vs_mhs; then
 		echo >>"$work/reloads"
 		insert_module
 	fi
+	rm "$work/reloading"
 	dr ipvsadm -R <<<"$all"
 }
 
-# a few changes in a row, without a process for each
+# a few changes in a row, without a process for each; a slow machine comes to the
+# reload, too, so that is first (n is the loop's)
 change() {
 	local i svc server how todo=""
 
@@ -90,30 +93,30 @@ change() {
 		dr ipvsadm -R <<<"${todo%%$'\n'*}"
 		todo=${todo#*$'\n'}
 	done
-	case $((RANDOM % 8)) in
-	0)
+	case $((n % 8)) in
+	1)
 		dr ipvsadm -E -t $VIP4:80 -s wlc
 		dr ipvsadm -E -t $VIP4:80 -s mhs
 		;;
-	1)
+	2)
 		dr ipvsadm -C
 		dr ipvsadm -R <<<"$all"
 		;;
-	2)
+	3)
 		dr ipvsadm -Sn >"$work/saved"
 		dr ipvsadm -C
 		dr ipvsadm -R <"$work/saved"
 		;;
-	3 | 7) reload ;;
-	4)
+	0 | 4) reload ;;
+	5)
 		dr ipvsadm --start-daemon backup --mcast-interface eth0
 		dr ipvsadm --start-daemon master --mcast-interface eth0
 		;;
-	5)
+	6)
 		dr ipvsadm --stop-daemon backup
 		dr ipvsadm --stop-daemon master
 		;;
-	6)
+	7)
 		dr ipvsadm -Z
 		dr ipvsadm --set $((1 + RANDOM % 900)) $((1 + RANDOM % 9)) 9
 		;;
@@ -134,12 +137,16 @@ knobs() {
 		echo $((RANDOM % 3)) >$d/conn_reuse_mode
 		echo $((RANDOM % 2)) >$d/conntrack
 		cat /proc/net/ip_vs_mhs; ipvsadm -Ln --stats"
+	starve $((RANDOM % 2 * 10))	# now and then, of ten one
 }
 
 # a namespace that dies in mid-transition, with entries and carriers
 namespace() {
 	local n
 
+	while [ -e "$work/reloading" ]; do
+		sleep 0.1
+	done
 	n=$(ns "x$RANDOM")
 	ip netns add "$n"
 	ip -n "$n" link set lo up
@@ -154,7 +161,7 @@ namespace() {
 	ip netns del "$n"
 }
 
-plan 7
+plan 8
 load_module
 setup_net 3
 all=$(base)
@@ -182,12 +189,15 @@ flow_start c --host $VIP4 --timeout 2
 flow_send c churn $((2 * MHS_TORTURE_S))
 wait "${pids[@]}"
 flow c stop churn
+starve 0
 served=$(value "done")
 
+# what the slowest machines do
+least=$((1 + MHS_TORTURE_S / 300))
 for name in change knobs namespace; do
-	check_cmp "$name went on, rounds" "$(rounds $name)" -gt 0
+	check_cmp "$name went on, rounds" "$(rounds $name)" -ge $least
 done
-note "the module was reloaded $(wc -l <"$work/reloads") times"
+check_cmp "the module was reloaded, times" "$(wc -l <"$work/reloads")" -ge $least
 note "$(<"$work/storm")"
 check "packets of every kind went on" 26 \
 	"$(grep -oE "=[1-9][0-9]*" "$work/storm" | wc -l)"

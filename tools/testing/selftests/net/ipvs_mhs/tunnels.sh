@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 60
+# weight: 80
 # IPIP, GUE and GRE servers side by side, servers of the other address family
-# in the same tunnels, and several servers on one address: no entries, and
-# draining one of them breaks nothing.
+# in the same tunnels, several servers on one address, and all forwarding methods
+# in one service: no entries, and draining one of them breaks nothing.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$(dirname "$0")/pair.sh"
 
-FLOWS=30
+FLOWS=40
 GUE4="--tun-type gue --tun-port 6080" GRE="--tun-type gre"
 GUE6="$GUE4 --tun-csum"		# IPv6 wants a checksum
 
@@ -24,7 +24,8 @@ made() {
 serves() {
 	local s got=""
 
-	windows 3600000 3600000
+	pair reset
+	dr ipvsadm -C
 	learn dr <<-EOF
 		-A -t $SVC4 -s mhs
 		-A -t $SVC6 -s mhs
@@ -44,24 +45,40 @@ serves() {
 
 # drains NAME LINES: the older flows of a server whose weight becomes 0 stay
 drains() {
+	local before
+
+	windows 3600000 3600000
+	pair ping # a slot without packets would merge at once
+	before=$(made)
 	dr ipvsadm -R <<<"$2"
 	result "$1, drained: hold phase" "$(busywait 20 pair_holding; echo $?)"
 	pair ping
 	check "$1, hold: none broken, none moved" "0 0" \
 		"$(sum broken) $(sum moved)"
-	check "$1, hold: no entry" 0 "$(made)"
+	check "$1, hold: no entry" "$before" "$(made)"
 	result "$1, drained: pin phase" "$(to_pin; echo $?)"
 	pair ping
-	check_cmp "$1, pin: entries" "$(pair_total PinnedEntries)" -ge 2
+	check_cmp "$1, pin: entries" $(($(made) - before)) -ge 2
 	result "$1, drained: merged" "$(to_stable; echo $?)"
 	pair ping
 	check "$1, merged: none broken, none moved" "0 0" \
 		"$(sum broken) $(sum moved)"
-	pair reset
-	dr ipvsadm -C
 }
 
-plan 31
+# passed_over NAME SERVER: new flows go to others, without entries
+passed_over() {
+	local before mine
+
+	before=$(made)
+	mine=$(sum "$2")
+	pair open 10
+	pair ping
+	check "$1, merged: new flows go to others" "0 0 0 $mine" \
+		"$(sum failed) $(sum broken) $(sum moved) $(sum "$2")"
+	check "$1, merged: no entry for them" "$before" "$(made)"
+}
+
+plan 52
 load_module
 for m in ipip ip6_tunnel sit ip_gre ip6_gre fou fou6; do
 	modprobe -q $m
@@ -123,6 +140,25 @@ serves "ports" "p1 p2 p3" "
 drains "ports" "
 	-e -t $SVC4 -r 10.2.0.14:82 -m -w 0
 	-e -t $SVC6 -r [fd02::14]:82 -m -w 0"
+
+# All methods in one service
+serves "methods" "s1 s2 p2" "
+	-a -t $SVC4 -r 10.2.0.11:80 -g -w 1
+	-a -t $SVC4 -r 10.2.0.12:80 -i -w 1
+	-a -t $SVC4 -r 10.2.0.14:82 -m -w 1
+	-a -t $SVC6 -r [fd02::11]:80 -g -w 1
+	-a -t $SVC6 -r [fd02::12]:80 -i -w 1
+	-a -t $SVC6 -r [fd02::14]:82 -m -w 1"
+drains "methods, -m" "
+	-e -t $SVC4 -r 10.2.0.14:82 -m -w 0
+	-e -t $SVC6 -r [fd02::14]:82 -m -w 0"
+passed_over "methods, -m" p2
+drains "methods, -g" "
+	-e -t $SVC4 -r 10.2.0.11:80 -g -w 0
+	-e -t $SVC6 -r [fd02::11]:80 -g -w 0"
+passed_over "methods, -g" s1
+pair reset
+dr ipvsadm -C
 
 # The same with mh
 dr ipvsadm -R <<-EOF

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 360
-# weight: 60
+# weight: 75
 # A VRRP pair with keepalived as the page on fleets has it: the address moves
-# to the other director and back, and no flow breaks.
+# to the other director and back, and no flow breaks.  After a change of servers
+# the sync daemon carries the flows that have an entry.
 
 . "${0%/*}/lib.sh"
 # shellcheck source=front.sh
@@ -64,8 +65,13 @@ alive() {
 	check "$1" "60 0" "$(value flows) $(value broken)"
 }
 
+# has_entries NUMBER: the first director
+has_entries() {
+	[ "$(conns)" -ge "$1" ]
+}
+
 [ -n "$(command -v keepalived)" ] || skip_all "no keepalived"
-plan 10
+plan 16
 modprobe -q ip_vs
 fresh_module names=mhs,mh,sed
 setup_net 2
@@ -100,6 +106,37 @@ result "it starts: it is the backup" \
 	"$(busywait 40 roles_are backup master; echo $?)"
 alive "no flow broken by that"
 
-in_ns d2 ipvsadm -C
+# Flows with an entry; the sync daemon rests while the first of them begin
+for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.hold_ms=3600000 \
+		net.ipv4.vs.mhs.pin_ms=3600000 net.ipv4.vs.sync_threshold=0,1
+	weight 1 0 $n
+done
+syncid=$(in_ns d2 ipvsadm -l --daemon | sed 's/.*syncid=\([0-9]*\).*/\1/')
+in_ns d2 ipvsadm --stop-daemon master
+flow_start left --host $VIP4 --timeout 8
+flow left open 60
+flow left ping
+alone=$(conns d2)
+in_ns d2 ipvsadm --start-daemon master --mcast-interface eth0 --syncid "$syncid"
+flow_start taken --host $VIP4 --timeout 8
+flow taken open 60
+flow taken ping
+made=$(($(conns d2) - alone))
+check_cmp "a server is drained: new flows have an entry" "$made" -gt 10
+result "the backup has these entries" \
+	"$(busywait 20 has_entries "$made"; echo $?)"
+down d2
+result "keepalived stops: the first director takes the address" \
+	"$(busywait 40 has_vip dr; echo $?)"
+flow taken ping
+check "flows with an entry: none broken" "60 0" \
+	"$(value flows) $(value broken)"
+alive "those of before: none broken"
+flow left ping
+check "control: without the sync daemon each with an entry breaks" "$alone" \
+	"$(value broken)"
+
+dr ipvsadm -C
 flow c ping
 check "control: the services go first: every flow is reset" 60 "$(value rst)"

@@ -7,6 +7,7 @@ what belongs to others on the device is left as it was."""
 
 import json
 import os
+import select
 
 from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
                  read, run, set_up, test, tool, wait_for)
@@ -68,6 +69,29 @@ def s4_s15_arriving_connections_are_held_and_none_is_lost():
         equal(lost, dict.fromkeys(HOST_LOSSES, 0), "lost")
         with namespace("client"):
             note(f"sent again: {growth(client, 'TCPSynRetrans')}")
+
+
+@test
+def s5_all_holds_established_flows_of_both_families():
+    neighbours_known()
+    Echo()
+    peers = {address: connection(address, PORT + 1, "client")
+             for address in (HOST4, HOST6)}
+    for held in (HOST6,), (HOST4, HOST6):
+        set_up(DEVICE, "-a", ",".join(held), "--all")
+        tool("hold", *LONG)
+        for address, peer in peers.items():
+            if address not in held:
+                round_trip_ms(peer)     # the control: it is answered
+        waiting = [peers[address] for address in held]
+        for peer in waiting:
+            peer.sendall(b"x")
+        wait_for(lambda: plug_waiting(ifb()) >= len(held), "held packets")
+        equal(select.select(waiting, [], [], 1)[0], [], "answered, held")
+        tool("release")
+        for peer in waiting:
+            check(peer.recv(1), "the connection was closed")
+        tool("clear", "-q")
 
 
 @test
