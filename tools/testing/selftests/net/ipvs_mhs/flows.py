@@ -52,6 +52,7 @@ import types
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 TOTAL_RETRANS = 100     # where tcp_info has it
+IP_BIND_ADDRESS_NO_PORT = 24    # socket has it from Python 3.12
 OPTIONS = {
     "name": "",         # of a server
     "host": "",
@@ -245,6 +246,8 @@ class Client:
             sock.settimeout(self.args.timeout)
             try:
                 if self.args.bind:
+                    # ports in a row, as without: none is met again soon
+                    sock.setsockopt(socket.SOL_IP, IP_BIND_ADDRESS_NO_PORT, 1)
                     sock.bind((self.args.bind, 0))
                 sock.connect((hosts[i % len(hosts)], self.args.port))
             except OSError as err:

@@ -322,11 +322,13 @@ in_state() {
 	[ "$(mhs State "${2:-$VIP4:80}" "${3:-dr}")" = "$1" ]
 }
 
-# mhs COLUMN [SERVICE] [NAMESPACE]: a value of /proc/net/ip_vs_mhs
+# mhs COLUMN [SERVICE] [NAMESPACE]: a value of /proc/net/ip_vs_mhs, nothing
+# without the module
 mhs() {
 	local net i lines row column="" service=${2:-$VIP4:80}
 
 	net_dir "${3:-dr}"
+	[ -e "$net/ip_vs_mhs" ] || return 0
 	mapfile -t lines <"$net/ip_vs_mhs"
 	read -ra row <<<"${lines[0]:-}"
 	for i in "${!row[@]}"; do
