@@ -129,7 +129,7 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
 	MHS_CNT_OLD,		/* unstable slot, to the old server, no entry */
 	MHS_CNT_CAND,		/* unstable slot, new flow to the candidate */
-	MHS_CNT_TRACKED,	/* had a connection entry */
+	MHS_CNT_TRACKED,	/* had a connection entry; so far: requests */
 	MHS_CNT_NEW,		/* entries made for new flows */
 	MHS_CNT_PINNED,		/* entries made for older flows */
 	MHS_CNT_CAPPED,		/* no entry: max_entries reached */
@@ -248,8 +248,9 @@ struct ip_vs_mhs_room {
  * @build_us: what it took
  * @hold_tick: jiffies of the last tick of the hold clock; same for the others
  * @pin_tick: of the pin clock
- * @used_tick: of the used marks
- * @counted: what the counters had come to by then
+ * @used_tick: of the looks at the used marks
+ * @used_looks: those with traffic since the marks aged
+ * @requests: packets from clients at the last look
  * @track_tick: of the tracked marks
  * @work: rebuilds, ticks, second tries
  * @refcnt: see above
@@ -301,7 +302,8 @@ struct ip_vs_mhs {
 	unsigned long		hold_tick;
 	unsigned long		pin_tick;
 	unsigned long		used_tick;
-	unsigned long		counted;
+	u8			used_looks;
+	unsigned long		requests;
 	unsigned long		track_tick;
 	struct delayed_work	work;
 	refcount_t		refcnt;
@@ -404,6 +406,7 @@ unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 				unsigned long now);
 void ip_vs_mhs_settle(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 
@@ -495,6 +498,29 @@ static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
 				   enum ip_vs_mhs_cnt i)
 {
 	this_cpu_inc(mhs->cnt->n[i]);
+}
+
+static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
+{
+	/* Pairs with the compare-and-exchange in mhs_walk(): who sees an index
+	 * sees its server, see ip_vs_mhs_server().
+	 */
+	return smp_load_acquire(slot);
+}
+
+/* Set the current generation of used in a stable slot, before the packet is
+ * sent.  When control changed the word meanwhile, the packet goes by what is
+ * returned.
+ */
+static inline u32 ip_vs_mhs_slot_use(u32 *slot, u32 w)
+{
+	while (ip_vs_mhs_slot_needs_use(w)) {
+		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
+			break;
+		/* A failed exchange promises no barrier */
+		w = ip_vs_mhs_slot_read(slot);
+	}
+	return w;
 }
 
 /* Set the current generation of tracked in a slot, before an entry is made */

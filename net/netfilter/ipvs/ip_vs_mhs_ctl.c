@@ -134,9 +134,10 @@ static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
  * ip_vs_mhs_net_work() - watch what no callback tells
  * @work: of the namespace
  *
- * When the host becomes a sync backup, entries of unknown flows come: every
- * slot is marked, and marks stay until it is none.  Packets look at the role
- * themselves, so only its beginning may be seen late.
+ * When the host becomes a sync backup, entries of unknown flows come, and flows
+ * are on another director: every slot is marked, and marks stay until it is
+ * none.  Packets look at the role themselves, so only its beginning may be seen
+ * late.
  *
  * Services of other schedulers: see ip_vs_mhs_mark_unsure() for those by
  * firewall mark; any may have a masquerading server of ours too.
@@ -154,8 +155,10 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 	mutex_lock(&mn->lock);
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
 	if (backup && !mn->backup)
-		list_for_each_entry(mhs, &mn->list, net_list)
+		list_for_each_entry(mhs, &mn->list, net_list) {
 			ip_vs_mhs_track_all(mhs);
+			ip_vs_mhs_use_all(mhs);
+		}
 	WRITE_ONCE(mn->backup, backup);
 
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);

@@ -13,8 +13,8 @@
  *
  *	hold	hold / 3, while a slot is held
  *	pin	pin / 10, while a slot is pinned
- *	used	pin: a mark not renewed for a whole period goes, if there
- *		were packets at all
+ *	used	pin / 8: a mark not renewed in eight periods in which there
+ *		was traffic goes
  *	tracked	the longest life of an idle entry: the same
  *
  * The clocks of hold and pin start afresh with the first slot that enters, so
@@ -49,6 +49,12 @@
  */
 #define MHS_LOOK		HZ
 #define MHS_IDLE		(60 * HZ)
+
+/* Looks at the traffic in the life of a used mark.  Fewer packets between two
+ * of them than one for so many slots are none: with the defaults, four a second.
+ */
+#define MHS_USED_LOOKS		8
+#define MHS_USED_FEW		128
 
 /* What the defaults of TCP come to, should its table be missing */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
@@ -221,12 +227,13 @@ static unsigned long pin_period(const struct ip_vs_mhs *mhs)
 }
 
 /* A used mark must live for a pin time; longer does no harm, and a walk for
- * every millisecond would
+ * every millisecond would.  The time between two looks, rounded up.
  */
 static unsigned long used_period(const struct ip_vs_mhs *mhs)
 {
 	return max_t(unsigned long, HZ,
-		     msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs)));
+		     msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs))) /
+	       MHS_USED_LOOKS + 1;
 }
 
 /* From @now to @then, 0 when that is past */
@@ -398,37 +405,57 @@ static unsigned long mhs_settled_at(const struct ip_vs_mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-/* Have all stable slots count as used, as if each had just had a packet */
-static void mhs_use_all(struct ip_vs_mhs *mhs)
+/**
+ * ip_vs_mhs_use_all() - each slot may have flows, whatever was seen of it
+ * @mhs: the service
+ *
+ * Context: process; any lock or none, words change by compare-and-exchange.
+ */
+void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs)
 {
-	u32 i, w;
+	u32 i;
 
 	for (i = 0; i < mhs->size; i++) {
-		w = READ_ONCE(mhs->slots[i]);
-		while (ip_vs_mhs_slot_needs_use(w) &&
-		       !try_cmpxchg(&mhs->slots[i], &w, w | MHS_USED_CUR))
-			;
+		ip_vs_mhs_slot_use(&mhs->slots[i],
+				   ip_vs_mhs_slot_read(&mhs->slots[i]));
 		if (!(i & 4095))
 			cond_resched();
 	}
 }
 
-/* Where no packet has come since the last tick, or the sync daemon is told of
- * flows, these may be on another director, and come here when that one dies: no
- * slot is known to have none.
+/* Packets from clients so far.  Replies and errors may come from the flows of
+ * another director.
  */
-static bool mhs_is_spare(struct ip_vs_mhs *mhs)
+static unsigned long mhs_requests(const struct ip_vs_mhs *mhs)
 {
-	unsigned long counted = 0;
-	bool idle;
+	unsigned long n = 0;
 	int cpu, i;
 
 	for_each_possible_cpu(cpu)
-		for (i = 0; i < MHS_CNT_MAX; i++)
-			counted += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
-	idle = counted == mhs->counted;
-	mhs->counted = counted;
-	return idle || READ_ONCE(mhs->net->backup);
+		for (i = 0; i <= MHS_CNT_TRACKED; i++)
+			n += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
+	return n;
+}
+
+/* Where hardly a packet comes, only a probe of the virtual address perhaps, or
+ * the sync daemon is told of flows, these may be on another director, and come
+ * here when that one dies: no slot is known to have none.  Else marks age when
+ * there was traffic for long enough.
+ */
+static bool mhs_used_ages(struct ip_vs_mhs *mhs)
+{
+	unsigned long requests = mhs_requests(mhs);
+	bool few = requests - mhs->requests < mhs->size / MHS_USED_FEW;
+
+	mhs->requests = requests;
+	if (few || READ_ONCE(mhs->net->backup)) {
+		ip_vs_mhs_use_all(mhs);
+		return false;
+	}
+	if (++mhs->used_looks < MHS_USED_LOOKS)
+		return false;
+	mhs->used_looks = 0;
+	return true;
 }
 
 static void mhs_tick(struct ip_vs_mhs *mhs)
@@ -449,9 +476,7 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 		mhs->pin_tick = now;
 	}
 	if (time_after_eq(now, mhs->used_tick + used_period(mhs))) {
-		if (mhs_is_spare(mhs))
-			mhs_use_all(mhs);
-		else
+		if (mhs_used_ages(mhs))
 			ticks |= MHS_TICK_USED;
 		mhs->used_tick = now;
 	}
@@ -522,7 +547,9 @@ static void settle_end(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags;
 
-	mhs_use_all(mhs);
+	ip_vs_mhs_use_all(mhs);
+	mhs->requests = mhs_requests(mhs);
+	mhs->used_looks = 0;
 	mhs->used_tick = jiffies;
 	flags = READ_ONCE(mhs->svc->flags);
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {

@@ -285,6 +285,8 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_conn *cp;
 
+	/* The flow's requests may pass another director */
+	w = ip_vs_mhs_slot_use(slot, w);
 	if (!ip_vs_mhs_slot_names(s, w))
 		return false;
 	if (!reply_unsure(s, w))

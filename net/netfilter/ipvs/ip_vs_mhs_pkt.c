@@ -211,15 +211,7 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 	bool stable;
 	u32 state;
 
-	/* "Used" is written before the packet is sent; when control changed
-	 * the word meanwhile, the packet goes by what it is now.
-	 */
-	while (ip_vs_mhs_slot_needs_use(w)) {
-		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
-			break;
-		/* A failed exchange promises no barrier */
-		w = ip_vs_mhs_slot_read(slot);
-	}
+	w = ip_vs_mhs_slot_use(slot, w);
 	if (p->lone)
 		return mhs_in_lone(mhs, p, slot, w);
 	stable = ip_vs_mhs_slot_stable(w);

@@ -126,14 +126,6 @@ static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
 }
 
-static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
-{
-	/* Pairs with the compare-and-exchange in mhs_walk(): who sees an index
-	 * sees its server, see ip_vs_mhs_server().
-	 */
-	return smp_load_acquire(slot);
-}
-
 static inline bool ip_vs_mhs_settling(const struct ip_vs_mhs *mhs)
 {
 	/* Pairs with the release in settle_end(): who sees the service settled

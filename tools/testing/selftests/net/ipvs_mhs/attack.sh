@@ -121,7 +121,7 @@ to_pin
 pair ping
 # some expire before the flood ends
 while objects; do
-	nap 0.5
+	nap 0.1
 done >"$work/objects" &
 sampler=$!
 defer kill $sampler

@@ -192,9 +192,9 @@ from_wlc() {
 	busywait 20 is_mhs
 	check "from wlc: a reload changes the scheduler" "$algo" "$(scheduler)"
 	wait_settled
+	busywait 20 counted 60
 	check "from wlc: it is the same service, which goes on counting" 60 \
-		"$(dr ipvsadm -Ln --stats --exact |
-		   awk -v "s=$VIP4:80" '$2 == s { print $3 }')"
+		"$(connections)"
 	flow c ping
 	check "from wlc: no flow broken" 0 "$(value broken)"
 	begin
@@ -207,6 +207,16 @@ from_wlc() {
 	stop
 	dr ipvsadm -C
 	flow c reset
+}
+
+# connections: of the service so far; the kernel sums them up every two seconds
+connections() {
+	dr ipvsadm -Ln --stats --exact |
+		awk -v "s=$VIP4:80" '$2 == s { print $3 }'
+}
+
+counted() {
+	[ "$(connections)" -ge "$1" ]
 }
 
 is_mhs() {
