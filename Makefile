@@ -185,15 +185,17 @@ test-core: setup	## those of what differs from kernel to kernel
 	@$(MACHINE)/run --kernel $(machine-kernel) \
 		$(CORE:%=$(SELFTESTS)/%.sh)
 
-# seconds of torture, hostile packets
+# seconds of torture, hostile packets, SYNs to an address in a phase, services
 test-long: export MHS_TORTURE_S ?= 1800
 test-long: export MHS_PACKETS ?= 1000000
+test-long: export MHS_SYNS ?= 170000
+test-long: export MHS_SERVICES ?= 5000
 
 .PHONY: test-long
-test-long: setup	## half an hour of stress, a million hostile packets (MHS_TORTURE_S=, MHS_PACKETS=)
+test-long: setup	## half an hour of stress, a million hostile packets and SYNs, 5000 services (MHS_TORTURE_S=...)
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 \
-		$(SELFTESTS)/torture.sh $(SELFTESTS)/hostile.sh
+	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 --memory 4G \
+		$(patsubst %,$(SELFTESTS)/%.sh,torture hostile attack size)
 
 .PHONY: check-sanitizers
 check-sanitizers:	## selftests in a kernel that checks memory, locks, RCU, leaks
