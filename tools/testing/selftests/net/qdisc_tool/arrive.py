@@ -45,6 +45,11 @@ def neighbours_known():
         wait_for(lambda: passes(address, PORT + 2), f"a way to {address}")
 
 
+def neighbour(address):
+    """What the namespace that we are in knows of it."""
+    return run(f"ip neigh show {address}")
+
+
 @test
 def s4_s15_arriving_connections_are_held_and_none_is_lost():
     neighbours_known()
@@ -92,6 +97,20 @@ def s5_all_holds_established_flows_of_both_families():
         for peer in waiting:
             check(peer.recv(1), "the connection was closed")
         tool("clear", "-q")
+
+
+@test
+def s5_all_answers_neighbours_that_ask():
+    neighbours_known()
+    set_up(DEVICE, "-a", HOST6, "--all")
+    tool("hold", *LONG)
+    defer(tool, "release")
+    mac = read(f"/sys/class/net/{DEVICE}/address").strip()
+    with namespace("router"):
+        # it asks thrice, to the address itself, and gives up
+        run(f"ip neigh replace {HOST6} lladdr {mac} dev host1 nud probe")
+        wait_for(lambda: "PROBE" not in neighbour(HOST6), "an end of asking")
+        check("REACHABLE" in neighbour(HOST6), neighbour(HOST6))
 
 
 @test
