@@ -130,11 +130,21 @@ def p8_copies_that_remote_clients_send_are_held_too():
 
 @test
 def s12_nothing_of_the_device_changes():
-    run(f"tc qdisc add dev {DEVICE} root handle 1: htb default 1")
+    nothing_changes([f"qdisc add dev {DEVICE} root handle 1: htb default 1",
+                     f"class add dev {DEVICE} parent 1: classid 1:1 htb rate "
+                     "1gbit"])
+
+
+@test
+def s12_nothing_of_a_device_with_queues_changes():
+    nothing_changes([f"qdisc add dev {DEVICE} root handle 1: mq"])
+
+
+def nothing_changes(root):
+    """By a hold, beside this root qdisc with a fq of its own."""
     defer(run, f"tc qdisc del dev {DEVICE} root")
-    batch("tc", [f"class add dev {DEVICE} parent 1: classid 1:1 htb rate "
-                 "1gbit", f"qdisc add dev {DEVICE} parent 1:1 handle 77: "
-                 "fq limit 1234"])
+    batch("tc", [*root, f"qdisc add dev {DEVICE} parent 1:1 handle 77: fq "
+                 "limit 1234"])
     before = picture(DEVICE)
     set_up(DEVICE, "-p", str(PORT))
     prepared = picture(DEVICE)
