@@ -150,13 +150,16 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 	@$(MACHINE)/build-kernel uml$(if $(DEBUG),-debug)
 	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
 
+# machines at a time: a test waits for a good part of its time
+machines := $(shell expr $$(nproc) \* 3 / 2)
+
 .PHONY: check
 check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
 	@+$(MACHINE)/steps check-harness check-fuzz "check-series KERNEL=6.1" \
 		style "check-module KERNEL=6.1" "check-module KERNEL=6.12" \
 		check-unit -- \
-		"test KERNEL=6.1 MORE=$(MACHINE)/kselftest.sh" \
-		"test-core KERNEL=6.12"
+		"test KERNEL=6.1 JOBS=$(machines) MORE=$(MACHINE)/kselftest.sh" \
+		"test-core KERNEL=6.12 JOBS=$(machines)"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels
@@ -171,9 +174,10 @@ check-release:	## check-all, and all checks below that have targets of their own
 		check-go check-sanitizers check-races test-long
 
 .PHONY: test
-test: setup	## kselftests in the machine (TESTS="FILE...": only these)
+test: setup	## kselftests in the machine (TESTS="FILE...": only these; JOBS=N: machines at a time)
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS) $(MORE)
+	@$(MACHINE)/run --kernel $(machine-kernel) $(JOBS:%=--jobs %) \
+		$(TESTS) $(MORE)
 
 # Where kernels differ: hooks, transmitters, entries, statistics, sysctls
 CORE := basic drain edit frag fwmark icmp limits masq methods names proc \
@@ -182,18 +186,20 @@ CORE := basic drain edit frag fwmark icmp limits masq methods names proc \
 .PHONY: test-core
 test-core: setup	## those of what differs from kernel to kernel
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) \
+	@$(MACHINE)/run --kernel $(machine-kernel) $(JOBS:%=--jobs %) \
 		$(CORE:%=$(SELFTESTS)/%.sh)
 
-# seconds of torture, hostile packets
+# seconds of torture, hostile packets, SYNs to an address in a phase, services
 test-long: export MHS_TORTURE_S ?= 1800
 test-long: export MHS_PACKETS ?= 1000000
+test-long: export MHS_SYNS ?= 170000
+test-long: export MHS_SERVICES ?= 5000
 
 .PHONY: test-long
-test-long: setup	## half an hour of stress, a million hostile packets (MHS_TORTURE_S=, MHS_PACKETS=)
+test-long: setup	## half an hour of stress, a million hostile packets and SYNs, 5000 services (MHS_TORTURE_S=...)
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 \
-		$(SELFTESTS)/torture.sh $(SELFTESTS)/hostile.sh
+	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 --memory 4G \
+		$(patsubst %,$(SELFTESTS)/%.sh,torture hostile attack size)
 
 .PHONY: check-sanitizers
 check-sanitizers:	## selftests in a kernel that checks memory, locks, RCU, leaks

@@ -24,6 +24,10 @@ _NO_PLUG = ("this kernel has no plug qdisc (CONFIG_NET_SCH_PLUG): install its "
             "is not a 'cloud' one")
 
 
+# Types of ICMPv6: is this address yours, it is mine.
+NEIGHBOUR_MESSAGES = ("135", "136")
+
+
 def _tc_plug(lane, verb, *action):
     return ["tc", "qdisc", verb, "dev", lane.plug_device,
             *(["root"] if lane.plug_parent == TC_H_ROOT
@@ -77,8 +81,19 @@ def _flower_targets(lane, protocol):
                              else ["tcp_flags", "0x2/0x17"])]
 
 
+def _neighbours_pass(lane):
+    """Whether a lane would hold neighbour discovery: a neighbour that is not
+    answered for three seconds drops what it has for us."""
+    return lane.all_packets and not lane.ports and any(
+        family == 6 for family, _ in _rule_matches(lane))
+
+
 def _flower_exclusions(lane, protocol):
     families = {"ip": (4,), "ipv6": (6,), "802.1q": (4, 6)}[protocol]
+    if 6 in families and _neighbours_pass(lane):
+        kind = ["vlan_ethtype", "ipv6"] if protocol == "802.1q" else []
+        for message in NEIGHBOUR_MESSAGES:
+            yield [*kind, "ip_proto", "icmpv6", "type", message]
     for address in lane.exclude:
         family = ipaddress.ip_network(address).version
         if family in families:
@@ -148,6 +163,10 @@ def nft_commands(lane):
     for address in lane.exclude:
         family = "ip6" if ":" in address else "ip"
         commands.append([*rule, family, "saddr", address, "return"])
+    if _neighbours_pass(lane):
+        commands.append([*rule, "icmpv6", "type",
+                         "{ " + ", ".join(NEIGHBOUR_MESSAGES) + " }",
+                         "return"])
     ports = (["th" if lane.all_packets else "tcp", "dport",
               "{ " + ", ".join(lane.ports) + " }"] if lane.ports else [])
     flags = [] if lane.all_packets else [
@@ -178,6 +197,10 @@ def iptables_commands(lane):
             if ipaddress.ip_network(address).version == family:
                 commands.append([*table, "-A", chain, "-s", address,
                                  "-j", "RETURN"])
+        if family == 6 and _neighbours_pass(lane):
+            commands += [[*table, "-A", chain, "-p", "icmpv6",
+                          "--icmpv6-type", message, "-j", "RETURN"]
+                         for message in NEIGHBOUR_MESSAGES]
         transports = (("tcp", "udp") if lane.ports else (None,)) \
             if lane.all_packets else ("tcp",)
         for address in matches:

@@ -249,7 +249,8 @@ struct ip_vs_mhs_room {
  * @hold_tick: jiffies of the last tick of the hold clock; same for the others
  * @pin_tick: of the pin clock
  * @used_tick: of the looks at the used marks
- * @used_looks: those with traffic since the marks aged
+ * @used_period: jiffies from one to the next, at the last of them
+ * @used_looks: those in a row with traffic since the marks aged
  * @requests: packets from clients at the last look
  * @track_tick: of the tracked marks
  * @work: rebuilds, ticks, second tries
@@ -302,6 +303,7 @@ struct ip_vs_mhs {
 	unsigned long		hold_tick;
 	unsigned long		pin_tick;
 	unsigned long		used_tick;
+	unsigned long		used_period;
 	u8			used_looks;
 	unsigned long		requests;
 	unsigned long		track_tick;

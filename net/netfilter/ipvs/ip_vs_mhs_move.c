@@ -13,8 +13,8 @@
  *
  *	hold	hold / 3, while a slot is held
  *	pin	pin / 10, while a slot is pinned
- *	used	pin / 8: a mark not renewed in eight periods in which there
- *		was traffic goes
+ *	used	pin / 8: a mark not renewed in eight periods goes, if there
+ *		was traffic in each
  *	tracked	the longest life of an idle entry: the same
  *
  * The clocks of hold and pin start afresh with the first slot that enters, so
@@ -50,11 +50,11 @@
 #define MHS_LOOK		HZ
 #define MHS_IDLE		(60 * HZ)
 
-/* Looks at the traffic in the life of a used mark.  Fewer packets between two
- * of them than one for so many slots are none: with the defaults, four a second.
+/* Looks at the traffic in the life of a used mark; what are hardly any packets
+ * from one look to the next, in a second
  */
 #define MHS_USED_LOOKS		8
-#define MHS_USED_FEW		128
+#define MHS_USED_FEW		32
 
 /* What the defaults of TCP come to, should its table be missing */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
@@ -437,19 +437,22 @@ static unsigned long mhs_requests(const struct ip_vs_mhs *mhs)
 	return n;
 }
 
-/* Where hardly a packet comes, only a probe of the virtual address perhaps, or
- * the sync daemon is told of flows, these may be on another director, and come
- * here when that one dies: no slot is known to have none.  Else marks age when
- * there was traffic for long enough.
+/* Where hardly a packet comes, only probes of the virtual address perhaps, or the
+ * sync daemon is told of flows, these may be on another director, and come here
+ * when that one dies: no slot is known to have none.  Else marks age, after so
+ * many looks in a row.  A pin time that became longer begins anew.
  */
 static bool mhs_used_ages(struct ip_vs_mhs *mhs)
 {
-	unsigned long requests = mhs_requests(mhs);
-	bool few = requests - mhs->requests < mhs->size / MHS_USED_FEW;
+	unsigned long requests = mhs_requests(mhs), period = used_period(mhs);
+	bool few = requests - mhs->requests < MHS_USED_FEW * period / HZ;
+	bool longer = period > mhs->used_period;
 
 	mhs->requests = requests;
-	if (few || READ_ONCE(mhs->net->backup)) {
+	mhs->used_period = period;
+	if (few || longer || READ_ONCE(mhs->net->backup)) {
 		ip_vs_mhs_use_all(mhs);
+		mhs->used_looks = 0;
 		return false;
 	}
 	if (++mhs->used_looks < MHS_USED_LOOKS)
@@ -475,7 +478,8 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 		ticks |= MHS_TICK_PIN;
 		mhs->pin_tick = now;
 	}
-	if (time_after_eq(now, mhs->used_tick + used_period(mhs))) {
+	if (time_after_eq(now, mhs->used_tick + used_period(mhs)) ||
+	    used_period(mhs) > mhs->used_period) {
 		if (mhs_used_ages(mhs))
 			ticks |= MHS_TICK_USED;
 		mhs->used_tick = now;

@@ -85,7 +85,9 @@ def main():
     parser.add_argument("--phase", required=True,
                         choices=("stable", "hold", "pin", "mh"))
     parser.add_argument("--kinds", nargs="+", default=KINDS)
-    parser.add_argument("--count", type=int, default=600)
+    parser.add_argument("--count", type=int, default=600,
+                        help="packets of a kind to each address")
+    parser.add_argument("--syns", type=int, help="the same, of SYNs")
     parser.add_argument("--cap", type=int, default=0,
                         help="most entries a service may have")
     args = parser.parse_args()
@@ -95,18 +97,19 @@ def main():
     vips = {4: args.vip[0], 6: args.vip[1]}
     for kind in args.kinds:
         most, held = 0, from_flood()
+        count = args.syns if kind == "SYN" and args.syns else args.count
         start = sent_by("eth0")
         for family, vip in vips.items():
             flood = Flood(family, craft.addr(vip), *KINDS[kind])
             text = vip if family == 4 else f"[{vip}]"
             service = (f"{'TCP' if KINDS[kind][0] == TCP else 'UDP'} "
                        f"{text}:{KINDS[kind][1]}")
-            for n in range(1, args.count + 1):
+            for n in range(1, count + 1):
                 wire.send(flood.packet())
                 if n % STEP == 0 and args.phase != "mh":
                     now = craft.mhs_state()[service]
                     most = max(most, int(now["Entries"]))
-        total = 2 * args.count
+        total = 2 * count
         craft.until(lambda: sent_by("eth0") - start >= total, 10)
         through = sent_by("eth0") - start
         name = f"{args.phase}: {kind} flood"

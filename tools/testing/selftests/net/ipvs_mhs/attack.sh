@@ -5,13 +5,15 @@
 # Floods of SYN, ACK, RST, FIN, UDP and QUIC from random sources, IPv4 and IPv6,
 # on stable, held and pinned slots: never more entries than the limits, none
 # where none is due, nothing dropped; clients keep connecting, older flows live,
-# and when it is over the memory is free again.
+# and when it is over the memory is free again.  MHS_SYNS: how many SYNs to each
+# address in each phase (make test-long: together a million).
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$(dirname "$0")/pair.sh"
 
+: "${MHS_SYNS:=600}"
 SERVICES="-t $SVC4
 -t $SVC6
 -u $VIP4:53
@@ -51,8 +53,8 @@ all_stable() {
 flood() {
 	flow_start n4 --host $VIP4 --timeout 10 --pause 0.2
 	flow_start n6 --host $VIP6 --timeout 10 --pause 0.2
-	flow_send n4 churn 600
-	flow_send n6 churn 600
+	flow_send n4 churn 3600
+	flow_send n6 churn 3600
 	report in_ns rt python3 "$here/attack.py" --dev vdr --mac "$mac" \
 		--director "/run/netns/$(ns dr)" --vip $VIP4 $VIP6 \
 		--cap "$cap" --phase "$@"
@@ -102,7 +104,7 @@ pair_clients --timeout 10
 pair open 30
 pair ping
 
-flood stable
+flood stable --syns "$MHS_SYNS"
 check "stable: no entries at all" 0 "$(conns)"
 check "stable: nothing dropped" 0 "$(pair_total PktUnsettled)"
 pair ping
@@ -110,7 +112,7 @@ check "stable: older flows go on" "0 0" "$(sum broken) $(sum moved)"
 base=$(objects)
 
 real -a 4 -g | dr ipvsadm -R
-flood hold
+flood hold --syns "$MHS_SYNS"
 check_cmp "hold: flows above the limit, counted" "$(pair_total Capped)" -gt 0
 pair ping
 check "hold: older flows go on" "0 0" "$(sum broken) $(sum moved)"
@@ -125,7 +127,7 @@ while objects; do
 done >"$work/objects" &
 sampler=$!
 defer kill $sampler
-flood pin
+flood pin --syns "$MHS_SYNS"
 kill $sampler
 most=$(sort -n "$work/objects" | tail -n 1)
 pair ping

@@ -45,6 +45,11 @@ def neighbours_known():
         wait_for(lambda: passes(address, PORT + 2), f"a way to {address}")
 
 
+def neighbour(address):
+    """What the namespace that we are in knows of it."""
+    return run(f"ip neigh show {address}")
+
+
 @test
 def s4_s15_arriving_connections_are_held_and_none_is_lost():
     neighbours_known()
@@ -95,6 +100,20 @@ def s5_all_holds_established_flows_of_both_families():
 
 
 @test
+def s5_all_answers_neighbours_that_ask():
+    neighbours_known()
+    set_up(DEVICE, "-a", HOST6, "--all")
+    tool("hold", *LONG)
+    defer(tool, "release")
+    mac = read(f"/sys/class/net/{DEVICE}/address").strip()
+    with namespace("router"):
+        # it asks thrice, to the address itself, and gives up
+        run(f"ip neigh replace {HOST6} lladdr {mac} dev host1 nud probe")
+        wait_for(lambda: "PROBE" not in neighbour(HOST6), "an end of asking")
+        check("REACHABLE" in neighbour(HOST6), neighbour(HOST6))
+
+
+@test
 def p8_copies_that_remote_clients_send_are_held_too():
     neighbours_known()
     listen()
@@ -111,11 +130,21 @@ def p8_copies_that_remote_clients_send_are_held_too():
 
 @test
 def s12_nothing_of_the_device_changes():
-    run(f"tc qdisc add dev {DEVICE} root handle 1: htb default 1")
+    nothing_changes([f"qdisc add dev {DEVICE} root handle 1: htb default 1",
+                     f"class add dev {DEVICE} parent 1: classid 1:1 htb rate "
+                     "1gbit"])
+
+
+@test
+def s12_nothing_of_a_device_with_queues_changes():
+    nothing_changes([f"qdisc add dev {DEVICE} root handle 1: mq"])
+
+
+def nothing_changes(root):
+    """By a hold, beside this root qdisc with a fq of its own."""
     defer(run, f"tc qdisc del dev {DEVICE} root")
-    batch("tc", [f"class add dev {DEVICE} parent 1: classid 1:1 htb rate "
-                 "1gbit", f"qdisc add dev {DEVICE} parent 1:1 handle 77: "
-                 "fq limit 1234"])
+    batch("tc", [*root, f"qdisc add dev {DEVICE} parent 1:1 handle 77: fq "
+                 "limit 1234"])
     before = picture(DEVICE)
     set_up(DEVICE, "-p", str(PORT))
     prepared = picture(DEVICE)

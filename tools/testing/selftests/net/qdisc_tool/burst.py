@@ -6,6 +6,7 @@
 is lost.  Controls are the recipe that is handed round (naive_loopback)."""
 
 import os
+import resource
 import socket
 
 from lib import (Protecting, check, defer, equal, main, note, read, run,
@@ -52,9 +53,13 @@ def is_held(address=LO4, port=PORT):
 
 @test
 def s2_held_connections_are_delayed_and_none_is_dropped():
+    most = 10000
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * most, 2 * most))
+    sysctl("net/core/somaxconn", 2 * most)
+    sysctl("net/ipv4/tcp_max_syn_backlog", 2 * most)
     set_up("lo", "--port", str(PORT))
-    for count in (1, 100, 1500):
-        server = listen()
+    for count in (1, 100, 1500, most):
+        server = listen(queue=2 * most)
         before = counters()
         result = hold_and_release(count)
         equal(result.status, 0, "status")

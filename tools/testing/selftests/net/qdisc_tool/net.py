@@ -63,7 +63,8 @@ def network():
         run(f"ip netns add {name}")
         defer(run, f"ip netns del {name}")
     batch("ip", [
-        f"link add host0 {HOST_MAC} type veth peer name host1 netns router",
+        f"link add host0 {HOST_MAC} numtxqueues 2 numrxqueues 2 type veth "
+        "peer name host1 netns router",
         "addr add 10.1.0.1/24 dev host0",
         "addr add fd01::1/64 dev host0 nodad", "link set host0 up",
         "route add 10.2.0.0/24 via 10.1.0.2 dev host0 onlink",
