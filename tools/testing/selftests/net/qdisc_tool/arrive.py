@@ -141,10 +141,10 @@ def s12_nothing_of_a_device_with_queues_changes():
 
 
 def nothing_changes(root):
-    """By a hold, beside this root qdisc with a fq of its own."""
+    """By a hold, beside this root qdisc with another of its own."""
     defer(run, f"tc qdisc del dev {DEVICE} root")
-    batch("tc", [*root, f"qdisc add dev {DEVICE} parent 1:1 handle 77: fq "
-                 "limit 1234"])
+    batch("tc", [*root, f"qdisc add dev {DEVICE} parent 1:1 handle 77: "
+                 "fq_codel limit 1234"])
     before = picture(DEVICE)
     set_up(DEVICE, "-p", str(PORT))
     prepared = picture(DEVICE)
