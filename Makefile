@@ -150,16 +150,13 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 	@$(MACHINE)/build-kernel uml$(if $(DEBUG),-debug)
 	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
 
-# machines at a time: a test waits for a good part of its time
-machines := $(shell expr $$(nproc) \* 3 / 2)
-
 .PHONY: check
 check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
 	@+$(MACHINE)/steps check-harness check-fuzz "check-series KERNEL=6.1" \
 		style "check-module KERNEL=6.1" "check-module KERNEL=6.12" \
 		check-unit -- \
-		"test KERNEL=6.1 JOBS=$(machines) MORE=$(MACHINE)/kselftest.sh" \
-		"test-core KERNEL=6.12 JOBS=$(machines)"
+		"test KERNEL=6.1 MORE=$(MACHINE)/kselftest.sh" \
+		"test-core KERNEL=6.12"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels

@@ -21,8 +21,9 @@ _NO_PLUG = (errno.ENODEV, errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP,
             errno.EPERM)
 _TRIES = 5
 
-# A slow machine needs a second for some thousand connections.
+# A slow machine needs a second for a thousand connections.
 _DRAIN_S = 5.0
+_DRAIN_EACH_S = 0.001
 _DRAIN_POLL_S = 0.001
 # What has left the queue needs a moment to be counted at the listener.
 _SETTLE_COUNTERS_S = 0.02
@@ -121,7 +122,7 @@ class Hold:
     def _wait_for_queues(self):
         """Wait until the receive queue may be as short as it was."""
         now = time.monotonic()
-        give_up = now + _DRAIN_S
+        give_up = now + _DRAIN_S + _DRAIN_EACH_S * self.waiting
         at_least = now + (_LOCAL_RETRY_S if
                           self._backlog.still_needed(self.waiting) else 0)
         while now < at_least or now < give_up and \
@@ -131,18 +132,25 @@ class Hold:
 
     def _in_queues(self):
         """What was released and has not reached its listener yet."""
-        return sum(counters.softnet_waiting()) + sum(
+        return sum(counters.softnet_waiting()) + self._in_root()
+
+    def _in_root(self):
+        return sum(
             qdisc.qlen for qdisc in self._netlink.qdiscs()
             if qdisc.ifindex == self._lane.ifindex and qdisc.kind == "prio")
 
     def _wait_for_listeners(self):
         """Wait until what was released is counted where it was lost: each
-        queue has been empty once.  (On a busy host never all together.)"""
+        queue has been empty once (on a busy host never all together), for a
+        SYN, its answer, and the answer to that."""
         give_up = time.monotonic() + _DRAIN_S
-        full = counters.softnet_waiting()
-        while any(full) and time.monotonic() < give_up:
-            time.sleep(_DRAIN_POLL_S)
-            full = list(map(min, full, counters.softnet_waiting()))
+        for _ in range(3):
+            while self._in_root() and time.monotonic() < give_up:
+                time.sleep(_DRAIN_POLL_S)
+            full = counters.softnet_waiting()
+            while any(full) and time.monotonic() < give_up:
+                time.sleep(_DRAIN_POLL_S)
+                full = list(map(min, full, counters.softnet_waiting()))
         time.sleep(_SETTLE_COUNTERS_S)
 
     def sample(self):
