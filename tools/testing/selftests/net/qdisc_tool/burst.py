@@ -53,12 +53,13 @@ def is_held(address=LO4, port=PORT):
 
 @test
 def s2_held_connections_are_delayed_and_none_is_dropped():
-    most = 10000
+    # In emulation so many take so long that clients send again meanwhile.
+    most = 10000 if os.environ.get("MHS_KERNEL") == "uml" else 1500
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * most, 2 * most))
     sysctl("net/core/somaxconn", 2 * most)
     sysctl("net/ipv4/tcp_max_syn_backlog", 2 * most)
     set_up("lo", "--port", str(PORT))
-    for count in (1, 100, 1500, most):
+    for count in (1, 100, most):
         server = listen(queue=2 * most)
         before = counters()
         result = hold_and_release(count)
@@ -121,7 +122,7 @@ def s3_overflows_after_the_release_are_reported():
     """The listener's side needs long for each SYN, so the plug has run empty
     before the last of them, which find no room, are dropped."""
     run(["nft", "-f", "-"], input="table inet slow {\n"
-        "chain third {\n" + 250 * "counter\n" + "}\n"
+        "chain third {\n" + 120 * "counter\n" + "}\n"
         "chain second {\n" + 250 * "jump third\n" + "}\n"
         "chain first {\ntype filter hook input priority 0\n"
         f"tcp dport {PORT} tcp flags & (syn | ack) == syn jump second\n"
