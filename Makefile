@@ -171,10 +171,9 @@ check-release:	## check-all, and all checks below that have targets of their own
 		check-go check-sanitizers check-races test-long
 
 .PHONY: test
-test: setup	## kselftests in the machine (TESTS="FILE...": only these; JOBS=N: machines at a time)
+test: setup	## kselftests in the machine (TESTS="FILE...": only these)
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) $(JOBS:%=--jobs %) \
-		$(TESTS) $(MORE)
+	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS) $(MORE)
 
 # Where kernels differ: hooks, transmitters, entries, statistics, sysctls
 CORE := basic drain edit frag fwmark icmp limits masq methods names proc \
@@ -183,7 +182,7 @@ CORE := basic drain edit frag fwmark icmp limits masq methods names proc \
 .PHONY: test-core
 test-core: setup	## those of what differs from kernel to kernel
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) $(JOBS:%=--jobs %) \
+	@$(MACHINE)/run --kernel $(machine-kernel) \
 		$(CORE:%=$(SELFTESTS)/%.sh)
 
 # seconds of torture, hostile packets, SYNs to an address in a phase, services

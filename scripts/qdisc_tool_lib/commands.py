@@ -56,18 +56,22 @@ def _ports(lane):
     return lane.ports or [None]
 
 
+def _flower_families(protocol):
+    """{family: the flower keys that tell it within a protocol}"""
+    if protocol == "802.1q":
+        return {family: ["vlan_ethtype", f"ipv{family}"] for family in (4, 6)}
+    return {{"ip": 4, "ipv6": 6}[protocol]: []}
+
+
 def _flower_targets(lane, protocol):
     """The flower keys of everything a lane holds, for one protocol."""
-    families = {"ip": (4,), "ipv6": (6,), "802.1q": (4, 6)}[protocol]
     transports = (("tcp", "udp") if lane.ports else (None,)) \
         if lane.all_packets else ("tcp",)
-    for family in families:
+    for family, kind in _flower_families(protocol).items():
         addresses = [address for address in lane.addresses
                      if ipaddress.ip_network(address).version == family]
         if lane.addresses and not addresses:
             continue
-        kind = (["vlan_ethtype", f"ipv{family}"] if protocol == "802.1q"
-                else [])
         for address in addresses or [None]:
             for port in _ports(lane):
                 for transport in transports:
@@ -89,17 +93,14 @@ def _neighbours_pass(lane):
 
 
 def _flower_exclusions(lane, protocol):
-    families = {"ip": (4,), "ipv6": (6,), "802.1q": (4, 6)}[protocol]
+    families = _flower_families(protocol)
     if 6 in families and _neighbours_pass(lane):
-        kind = ["vlan_ethtype", "ipv6"] if protocol == "802.1q" else []
         for message in NEIGHBOUR_MESSAGES:
-            yield [*kind, "ip_proto", "icmpv6", "type", message]
+            yield [*families[6], "ip_proto", "icmpv6", "type", message]
     for address in lane.exclude:
         family = ipaddress.ip_network(address).version
         if family in families:
-            kind = (["vlan_ethtype", f"ipv{family}"] if protocol == "802.1q"
-                    else [])
-            yield [*kind, "src_ip", address]
+            yield [*families[family], "src_ip", address]
 
 
 def filter_commands(lane):
