@@ -11,6 +11,7 @@
  *	ip_vs_mhs_ctl.c		control path: services, the core's callbacks
  *	ip_vs_mhs_dest.c	control path: servers, carriers
  *	ip_vs_mhs_move.c	control path: rebuilds, clocks, the work
+ *	ip_vs_mhs_time.c	control path: how long is held and pinned
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
  *	ip_vs_mhs_main.c	parameters, sysctls, namespaces, module
  *
@@ -403,14 +404,26 @@ int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs);
 /* move */
 int ip_vs_mhs_scratch_init(void);
 void ip_vs_mhs_scratch_exit(void);
-unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs);
-unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs);
-unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
-				unsigned long now);
 void ip_vs_mhs_settle(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
+
+/* time */
+unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_hold_period(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_pin_period(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+				unsigned long now);
+
+/* From @now to @then in jiffies, 0 when that is past */
+static inline unsigned long ip_vs_mhs_between(unsigned long now,
+					      unsigned long then)
+{
+	return max((long)(then - now), 0L);
+}
 
 /* pkt */
 #define MHS_HOOKS	3	/* of a family */

@@ -56,12 +56,6 @@
 #define MHS_USED_LOOKS		8
 #define MHS_USED_FEW		32
 
-/* What the defaults of TCP come to, should its table be missing */
-#define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
-
-/* Added to the longest life of an entry: timers are late, never early */
-#define MHS_ENTRY_MARGIN_MS	(2 * MSEC_PER_SEC)
-
 /* One rebuild at a time in the whole module: a removal must not allocate */
 static struct {
 	struct mutex		lock;	/* guards the rest */
@@ -138,142 +132,6 @@ static void mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 		return;
 	mhs->warned |= bit;
 	pr_warn("%s: %s\n", mhs_name(mhs, name, sizeof(name)), what);
-}
-
-/* The protocol of the service, of one by firewall mark TCP */
-static struct ip_vs_proto_data *mhs_proto(const struct ip_vs_mhs *mhs)
-{
-	return ip_vs_proto_data_get(mhs->ipvs, mhs->fwmark ? IPPROTO_TCP :
-							     mhs->protocol);
-}
-
-/* The longest that an idle entry of the service can live, now or before */
-static unsigned int mhs_entry_ms(struct ip_vs_mhs *mhs)
-{
-	static const u8 protocols[] = {
-		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP };
-	struct ip_vs_proto_data *pd;
-	int i, p;
-	u32 ms;
-
-	lockdep_assert_held(&mhs->lock);
-	for (p = 0; p < ARRAY_SIZE(protocols); p++) {
-		if (!mhs->fwmark && mhs->protocol != protocols[p])
-			continue;
-		pd = ip_vs_proto_data_get(mhs->ipvs, protocols[p]);
-		if (!pd || !pd->timeout_table)
-			continue;
-		for (i = 0; i < pd->pp->num_states; i++) {
-			ms = jiffies_to_msecs(READ_ONCE(pd->timeout_table[i]));
-			mhs->entry_ms = max(mhs->entry_ms, ms);
-		}
-	}
-	return (mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS) +
-	       MHS_ENTRY_MARGIN_MS;
-}
-
-/**
- * ip_vs_mhs_pin_ms() - how long the service's slots pin
- * @mhs: the service
- *
- * Context: any.
- * Return: the sysctl, or if that is 0 the timeout of an idle flow.
- */
-unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
-{
-	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
-	struct ip_vs_proto_data *pd;
-	int t;
-
-	if (ms)
-		return ms;
-	pd = mhs_proto(mhs);
-	if (!pd || !pd->timeout_table)
-		return MHS_PIN_MS;
-	if (pd->pp->protocol == IPPROTO_TCP)
-		t = max(READ_ONCE(pd->timeout_table[IP_VS_TCP_S_ESTABLISHED]),
-			READ_ONCE(pd->timeout_table[IP_VS_TCP_S_FIN_WAIT]));
-	else if (pd->pp->protocol == IPPROTO_SCTP)
-		t = READ_ONCE(pd->timeout_table[IP_VS_SCTP_S_ESTABLISHED]);
-	else
-		t = READ_ONCE(pd->timeout_table[IP_VS_UDP_S_NORMAL]);
-	return t > 0 ? jiffies_to_msecs(t) : MHS_PIN_MS;
-}
-
-/**
- * ip_vs_mhs_hold_ms() - how long the service's slots are held
- * @mhs: the service
- *
- * Context: any.
- * Return: the sysctl, at most the pin time.
- */
-unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs)
-{
-	return min(READ_ONCE(mhs->net->hold_ms), ip_vs_mhs_pin_ms(mhs));
-}
-
-static unsigned long hold_period(const struct ip_vs_mhs *mhs)
-{
-	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_hold_ms(mhs), MHS_HOLD_TICKS);
-
-	return max(msecs_to_jiffies(ms), 1UL);
-}
-
-static unsigned long pin_period(const struct ip_vs_mhs *mhs)
-{
-	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_pin_ms(mhs), MHS_PIN_TICKS);
-
-	return max(msecs_to_jiffies(ms), 1UL);
-}
-
-/* A used mark must live for a pin time; longer does no harm, and a walk for
- * every millisecond would.  The time between two looks, rounded up.
- */
-static unsigned long used_period(const struct ip_vs_mhs *mhs)
-{
-	return max_t(unsigned long, HZ,
-		     msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs))) /
-	       MHS_USED_LOOKS + 1;
-}
-
-/* From @now to @then, 0 when that is past */
-static unsigned long mhs_between(unsigned long now, unsigned long then)
-{
-	return max((long)(then - now), 0L);
-}
-
-static unsigned long mhs_until(unsigned long then)
-{
-	return mhs_between(jiffies, then);
-}
-
-/**
- * ip_vs_mhs_merge_ms() - time to a merge
- * @mhs: the service
- * @stage: that a slot is in
- * @now: in jiffies; one reading for times that are compared
- *
- * Context: process, mhs.lock held.
- * Return: milliseconds until that slot is stable, at most; 0 if it is.
- */
-unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
-				unsigned long now)
-{
-	unsigned long t;
-
-	if (stage == MHS_STAGE_STABLE)
-		return 0;
-	if (stage >= MHS_STAGE_PIN) {
-		t = mhs_between(now, mhs->pin_tick + pin_period(mhs)) +
-		    (MHS_STAGE_LAST - stage) * pin_period(mhs);
-		return jiffies_to_msecs(t);
-	}
-	t = mhs_between(now, mhs->hold_tick + hold_period(mhs)) +
-	    (MHS_STAGE_PIN - 1 - stage) * hold_period(mhs);
-	/* where others pin, it waits for the next tick of their clock */
-	if (mhs->census.pin)
-		t += pin_period(mhs);
-	return jiffies_to_msecs(t) + ip_vs_mhs_pin_ms(mhs);
 }
 
 /* Forget deleted servers whose time is over and that no slot names.  One that
@@ -356,7 +214,7 @@ static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 	if (!was.pin && now.pin)
 		/* moved here by a tick of hold: their first tick is due */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
-				jiffies - pin_period(mhs);
+				jiffies - ip_vs_mhs_pin_period(mhs);
 	mhs_release_gone(mhs);
 }
 
@@ -386,6 +244,22 @@ static void mhs_build(struct ip_vs_mhs *mhs)
 	if (mhs->n_empty)
 		mhs_warn_once(mhs, MHS_WARN_EMPTY,
 			      "some servers get no slot, their share is too small for the table: load the module with a larger table_size or even out the weights");
+}
+
+/* A used mark must live for a pin time; longer does no harm, and a walk for
+ * every millisecond would.  The time between two looks, rounded up.
+ */
+static unsigned long used_period(const struct ip_vs_mhs *mhs)
+{
+	return max_t(unsigned long, HZ,
+		     msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs))) /
+	       MHS_USED_LOOKS + 1;
+}
+
+/* Jiffies from now, 0 when it is past */
+static unsigned long mhs_until(unsigned long then)
+{
+	return ip_vs_mhs_between(jiffies, then);
 }
 
 /* Jiffies for which a rebuild rests, or after which a set is complete */
@@ -469,12 +343,12 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 	u32 ticks = 0;
 
 	if (mhs->census.hold &&
-	    time_after_eq(now, mhs->hold_tick + hold_period(mhs))) {
+	    time_after_eq(now, mhs->hold_tick + ip_vs_mhs_hold_period(mhs))) {
 		ticks |= MHS_TICK_HOLD;
 		mhs->hold_tick = now;
 	}
 	if (mhs->census.pin &&
-	    time_after_eq(now, mhs->pin_tick + pin_period(mhs))) {
+	    time_after_eq(now, mhs->pin_tick + ip_vs_mhs_pin_period(mhs))) {
 		ticks |= MHS_TICK_PIN;
 		mhs->pin_tick = now;
 	}
@@ -485,7 +359,7 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 		mhs->used_tick = now;
 	}
 	if (time_after_eq(now, mhs->track_tick +
-			  msecs_to_jiffies(mhs_entry_ms(mhs)))) {
+			  msecs_to_jiffies(ip_vs_mhs_entry_ms(mhs)))) {
 		/* a sync backup may get an entry at any time */
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
@@ -528,12 +402,13 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 		delay = min_t(unsigned long, delay, MHS_LOOK);
 	if (mhs->census.hold)
 		delay = min(delay, mhs_until(mhs->hold_tick +
-					     hold_period(mhs)));
+					     ip_vs_mhs_hold_period(mhs)));
 	if (mhs->census.pin)
-		delay = min(delay, mhs_until(mhs->pin_tick + pin_period(mhs)));
+		delay = min(delay, mhs_until(mhs->pin_tick +
+					     ip_vs_mhs_pin_period(mhs)));
 	delay = min(delay, mhs_until(mhs->used_tick + used_period(mhs)));
 	delay = min(delay, mhs_until(mhs->track_tick + msecs_to_jiffies
-				     (mhs_entry_ms(mhs))));
+				     (ip_vs_mhs_entry_ms(mhs))));
 	list_for_each_entry(s, &mhs->gone, list)
 		if (!s->named || time_before(jiffies, s->gone_until))
 			delay = min(delay, mhs_until(s->gone_until));

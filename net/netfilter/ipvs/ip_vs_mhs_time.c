@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: how long slots are held and pinned, and
+ * entries live.
+ *
+ * Sysctls, and the timeouts of the core, may change at any time: who computes
+ * with a time reads it once.
+ */
+#include "ip_vs_mhs.h"
+
+/* What the defaults of TCP come to, should its table be missing */
+#define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
+
+/* Added to the longest life of an entry: timers are late, never early */
+#define MHS_ENTRY_MARGIN_MS	(2 * MSEC_PER_SEC)
+
+/* The protocol of the service, of one by firewall mark TCP */
+static struct ip_vs_proto_data *mhs_proto(const struct ip_vs_mhs *mhs)
+{
+	return ip_vs_proto_data_get(mhs->ipvs, mhs->fwmark ? IPPROTO_TCP :
+							     mhs->protocol);
+}
+
+/**
+ * ip_vs_mhs_entry_ms() - the longest that an idle entry of the service lives
+ * @mhs: the service
+ *
+ * Context: process, mhs.lock held.
+ * Return: milliseconds, by the timeouts of now or, if longer, those before.
+ */
+unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs)
+{
+	static const u8 protocols[] = {
+		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP };
+	struct ip_vs_proto_data *pd;
+	int i, p;
+	u32 ms;
+
+	lockdep_assert_held(&mhs->lock);
+	for (p = 0; p < ARRAY_SIZE(protocols); p++) {
+		if (!mhs->fwmark && mhs->protocol != protocols[p])
+			continue;
+		pd = ip_vs_proto_data_get(mhs->ipvs, protocols[p]);
+		if (!pd || !pd->timeout_table)
+			continue;
+		for (i = 0; i < pd->pp->num_states; i++) {
+			ms = jiffies_to_msecs(READ_ONCE(pd->timeout_table[i]));
+			mhs->entry_ms = max(mhs->entry_ms, ms);
+		}
+	}
+	return (mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS) +
+	       MHS_ENTRY_MARGIN_MS;
+}
+
+/**
+ * ip_vs_mhs_pin_ms() - how long the service's slots pin
+ * @mhs: the service
+ *
+ * Context: any.
+ * Return: the sysctl, or if that is 0 the timeout of an idle flow.
+ */
+unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
+{
+	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
+	struct ip_vs_proto_data *pd;
+	int t;
+
+	if (ms)
+		return ms;
+	pd = mhs_proto(mhs);
+	if (!pd || !pd->timeout_table)
+		return MHS_PIN_MS;
+	if (pd->pp->protocol == IPPROTO_TCP)
+		t = max(READ_ONCE(pd->timeout_table[IP_VS_TCP_S_ESTABLISHED]),
+			READ_ONCE(pd->timeout_table[IP_VS_TCP_S_FIN_WAIT]));
+	else if (pd->pp->protocol == IPPROTO_SCTP)
+		t = READ_ONCE(pd->timeout_table[IP_VS_SCTP_S_ESTABLISHED]);
+	else
+		t = READ_ONCE(pd->timeout_table[IP_VS_UDP_S_NORMAL]);
+	return t > 0 ? jiffies_to_msecs(t) : MHS_PIN_MS;
+}
+
+/**
+ * ip_vs_mhs_hold_ms() - how long the service's slots are held
+ * @mhs: the service
+ *
+ * Context: any.
+ * Return: the sysctl, at most the pin time.
+ */
+unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs)
+{
+	return min(READ_ONCE(mhs->net->hold_ms), ip_vs_mhs_pin_ms(mhs));
+}
+
+/**
+ * ip_vs_mhs_hold_period() - time from one tick of the hold clock to the next
+ * @mhs: the service
+ *
+ * Context: any.
+ * Return: jiffies, 1 at least.
+ */
+unsigned long ip_vs_mhs_hold_period(const struct ip_vs_mhs *mhs)
+{
+	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_hold_ms(mhs), MHS_HOLD_TICKS);
+
+	return max(msecs_to_jiffies(ms), 1UL);
+}
+
+/**
+ * ip_vs_mhs_pin_period() - time from one tick of the pin clock to the next
+ * @mhs: the service
+ *
+ * Context: any.
+ * Return: jiffies, 1 at least.
+ */
+unsigned long ip_vs_mhs_pin_period(const struct ip_vs_mhs *mhs)
+{
+	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_pin_ms(mhs), MHS_PIN_TICKS);
+
+	return max(msecs_to_jiffies(ms), 1UL);
+}
+
+/**
+ * ip_vs_mhs_merge_ms() - time to a merge
+ * @mhs: the service
+ * @stage: that a slot is in
+ * @now: in jiffies; one reading for times that are compared
+ *
+ * Context: process, mhs.lock held.
+ * Return: milliseconds until that slot is stable, at most; 0 if it is.
+ */
+unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+				unsigned long now)
+{
+	unsigned long period, t;
+
+	if (stage == MHS_STAGE_STABLE)
+		return 0;
+	if (stage >= MHS_STAGE_PIN) {
+		period = ip_vs_mhs_pin_period(mhs);
+		t = ip_vs_mhs_between(now, mhs->pin_tick + period);
+		t += (MHS_STAGE_LAST - stage) * period;
+		return jiffies_to_msecs(t);
+	}
+	period = ip_vs_mhs_hold_period(mhs);
+	t = ip_vs_mhs_between(now, mhs->hold_tick + period);
+	t += (MHS_STAGE_PIN - 1 - stage) * period;
+	/* where others pin, it waits for the next tick of their clock */
+	if (mhs->census.pin)
+		t += ip_vs_mhs_pin_period(mhs);
+	return jiffies_to_msecs(t) + ip_vs_mhs_pin_ms(mhs);
+}
