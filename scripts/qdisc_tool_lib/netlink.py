@@ -29,7 +29,7 @@ _TCMSG = struct.Struct("=BxxxiIII")         # struct tcmsg
 _IFINFOMSG = struct.Struct("=BxHiII")       # struct ifinfomsg
 _TC_STATS = struct.Struct("=QIIIIIII")      # struct tc_stats
 _TCA_KIND, _TCA_OPTIONS, _TCA_STATS = 1, 2, 3
-_IFLA_IFNAME, _IFLA_LINKINFO, _IFLA_STATS64 = 3, 18, 23
+_IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_STATS64 = 3, 10, 18, 23
 _IFLA_INFO_KIND = 1
 _IFF_UP = 1
 _TCP_LISTEN = 10
@@ -52,7 +52,7 @@ class Qdisc:
 
 class Link:
     """A device as dumped."""
-    __slots__ = ("ifindex", "name", "kind", "up", "dropped")
+    __slots__ = ("ifindex", "name", "kind", "up", "dropped", "master")
 
 
 def _attributes(data):
@@ -165,6 +165,8 @@ class Netlink:
             info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
             link.kind = info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode()
             link.up = bool(flags & _IFF_UP)
+            link.master, = struct.unpack("=I", attributes.get(_IFLA_MASTER,
+                                                              bytes(4)))
             stats = attributes.get(_IFLA_STATS64, b"").ljust(64, b"\0")
             link.dropped = sum(struct.unpack_from("=QQ", stats, 48))
             result.append(link)

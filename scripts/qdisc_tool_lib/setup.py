@@ -17,9 +17,23 @@ _DRAIN_S = 2.0
 
 _CLASSIFIERS = ("flower", "nft", "iptables")
 
+# Devices whose ports share what arrives.
+_WITH_PORTS = ("bond", "bridge", "team")
+
 
 def _devices(netlink):
     return {link.name: link for link in netlink.links()}
+
+
+def _port(lane, netlink):
+    """Sentences about a device that is one of several ports."""
+    links = {link.ifindex: link for link in netlink.links()}
+    device = links.get(lane.ifindex)
+    master = links.get(device.master) if device else None
+    if master and master.kind in _WITH_PORTS:
+        yield (f"{lane.device} is a port of the {master.kind} {master.name}, "
+               "and what takes another port of it is not held; set up "
+               f"{master.name} instead")
 
 
 # ------------------------------------------------------------------- setup
@@ -86,6 +100,8 @@ def setup(state, lane, reporter):
     reporter.note(f"{lane.device} is set up: {lane.mode}, {lane.classifier}, "
                   f"plug driven by {lane.driver}, room for "
                   f"{lane.limit_packets} packets ({lane.limit_bytes} bytes)")
+    for sentence in _port(lane, netlink):
+        reporter.warn(sentence)
 
 
 def _make(state, lane, netlink):
@@ -214,7 +230,7 @@ def check(state, lane, backlog):
     netlink = Netlink()
     for problem in lane.problems(netlink):
         yield "error", problem
-    for sentence in foreign_filters(lane, netlink):
+    for sentence in (*foreign_filters(lane, netlink), *_port(lane, netlink)):
         yield "advice", sentence
     if not backlog.writable:
         yield ("advice", "net.core.netdev_max_backlog cannot be raised from "

@@ -264,6 +264,47 @@ def p21_control_filters_that_stay_lose_every_connection():
     check(not passes(), "a connection was made")
 
 
+def _holds_by(master, kind):
+    """Whether connections to a device with ports are held there, and what
+    setup says of a port."""
+    run(f"ip link add {master} type {kind}")
+    defer(run, f"ip link del {master}")
+    batch("ip", [
+        "link add port0 type veth peer name port1 netns router",
+        f"link set port0 master {master}", "link set port0 up",
+        f"addr add 10.6.0.1/24 dev {master}", f"link set {master} up"])
+    defer(run, "ip link del port0")
+    with namespace("router"):
+        batch("ip", ["addr add 10.6.0.2/24 dev port1", "link set port1 up"])
+    wait_for(lambda: passes("10.6.0.1", where="router"), f"a {kind}")
+    set_up(master, "-p", str(PORT))
+    result = tool("check", "-d", master)
+    check("instead" not in result.out, result.out)
+    tool("hold", *LONG)
+    check(not passes("10.6.0.1", where="router"), f"{kind}: not held")
+    tool("release")
+    check(passes("10.6.0.1", where="router", wait_s=WAIT_S),
+          f"{kind}: does not pass")
+    tool("clear", "-q")
+    result = tool("setup", "-d", "port0", "-p", str(PORT))
+    check(f"set up {master} instead" in result.err, result.err)
+    result = tool("check", "-d", "port0")
+    check(f"set up {master} instead" in result.out, result.out)
+    tool("clear", "-q")
+
+
+@test
+def p21_a_bridge_is_held_and_not_its_ports():
+    listen()
+    _holds_by("bridge9", "bridge")
+
+
+@test
+def p21_a_bond_is_held_and_not_its_ports():
+    listen()
+    _holds_by("bond9", "bond mode active-backup miimon 100")
+
+
 @test
 def p22_a_device_made_anew_is_noticed():
     run("ip link add anew0 type veth peer name anew1")
