@@ -35,7 +35,7 @@
  *	init_service, done_service	net.lock; then mhs.lock; then hash
  *	add_dest, upd_dest, del_dest	mhs.lock; then pairs; then scratch
  *	work of a service		mhs.lock; then pairs; then scratch
- *	work of a namespace		net.lock
+ *	work of a namespace		net.lock, mhs.lock
  *	read of /proc			net.lock, mhs.lock
  *
  *	done_service() and the exit of a namespace wait for works, so they
@@ -238,7 +238,9 @@ struct ip_vs_mhs_room {
  * @idx_map: indexes taken; cleared in RCU callbacks, hence atomic
  * @census: slots by phase
  * @dirty: the servers have changed since the last rebuild
- * @missing: a server or carrier could not be made; try again
+ * @missing: a server or carrier could not be made, or may not fit; try again
+ * @retry: jiffies to that, longer each time; 0 before the first
+ * @retry_at: jiffies of that
  * @hashed: in the service hash table
  * @all_tracked: every slot was marked tracked since the last such tick
  * @warned: MHS_WARN_* said once
@@ -296,7 +298,9 @@ struct ip_vs_mhs {
 	bool			hashed;
 	bool			all_tracked;
 	u8			warned;
+	u16			retry;
 	u32			entry_ms;
+	unsigned long		retry_at;
 	unsigned long		changed;
 	unsigned long		settle_by;
 	unsigned long		built;
@@ -338,7 +342,8 @@ struct ip_vs_mhs {
  * @work: see ip_vs_mhs_net_work()
  * @was_foreign: @foreign as the last look found it
  * @was_others: @others as the last look found it
- * @warned_conntrack: said once that vs.conntrack makes state
+ * @conntrack: vs.conntrack as the last look found it
+ * @warned_conntrack: said once that it makes state
  * @table: the sysctl table
  * @header: its registration
  */
@@ -362,6 +367,7 @@ struct ip_vs_mhs_net {
 	struct delayed_work	work;
 	bool			was_foreign;
 	bool			was_others;
+	bool			conntrack;
 	bool			warned_conntrack;
 	struct ctl_table	*table;
 	struct ctl_table_header	*header;
@@ -407,6 +413,7 @@ void ip_vs_mhs_scratch_exit(void);
 void ip_vs_mhs_settle(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_refresh(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 
 /* time */

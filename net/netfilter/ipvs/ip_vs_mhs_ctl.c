@@ -150,9 +150,16 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 						struct ip_vs_mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 	struct ip_vs_mhs *mhs;
-	bool backup, foreign, others;
+	bool backup, foreign, others, conntrack;
 
 	mutex_lock(&mn->lock);
+	/* carriers are made for the one value or the other */
+	conntrack = ip_vs_mhs_conntrack(ipvs);
+	if (conntrack != mn->conntrack)
+		list_for_each_entry(mhs, &mn->list, net_list)
+			ip_vs_mhs_refresh(mhs);
+	mn->conntrack = conntrack;
+
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
 	if (backup && !mn->backup)
 		list_for_each_entry(mhs, &mn->list, net_list) {
@@ -238,8 +245,10 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 		mn->hooks[v6] += mhs->hashed;
 		WRITE_ONCE(mn->services, mn->services + 1);
 		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
-		if (list_empty(&mn->list))
+		if (list_empty(&mn->list)) {
+			mn->conntrack = ip_vs_mhs_conntrack(mhs->ipvs);
 			schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
+		}
 		WRITE_ONCE(mn->foreign, true);
 		WRITE_ONCE(mn->others, true);
 		mn->was_foreign = true;
@@ -272,7 +281,7 @@ static void mhs_net_detach(struct ip_vs_mhs *mhs)
 
 static struct ip_vs_mhs *mhs_new(struct ip_vs_service *svc)
 {
-	struct ip_vs_mhs *mhs = kzalloc(sizeof(*mhs), GFP_KERNEL);
+	struct ip_vs_mhs *mhs = kzalloc(sizeof(*mhs), GFP_KERNEL_ACCOUNT);
 
 	if (!mhs)
 		return NULL;
@@ -297,8 +306,10 @@ static struct ip_vs_mhs *mhs_new(struct ip_vs_service *svc)
 	mhs->room[1].recount_at = jiffies;
 	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
 	refcount_set(&mhs->refcnt, 1);
-	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots), GFP_KERNEL);
-	mhs->cnt = alloc_percpu(struct ip_vs_mhs_counters);
+	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots),
+			      GFP_KERNEL_ACCOUNT);
+	mhs->cnt = alloc_percpu_gfp(struct ip_vs_mhs_counters,
+				    GFP_KERNEL_ACCOUNT);
 	if (mhs->slots && mhs->cnt) {
 		int err;
 

@@ -212,7 +212,7 @@ static const struct ctl_table mhs_sysctls[] = {
 
 static int mhs_sysctl_init(struct ip_vs_mhs_net *mn)
 {
-	unsigned int n = ARRAY_SIZE(mhs_sysctls);
+	unsigned int i, n = ARRAY_SIZE(mhs_sysctls);
 
 	if (!IS_ENABLED(CONFIG_SYSCTL))
 		return 0;
@@ -225,6 +225,9 @@ static int mhs_sysctl_init(struct ip_vs_mhs_net *mn)
 	mn->table[1].data = &mn->pin_ms;
 	mn->table[2].data = &mn->max_entries;
 	mn->table[3].data = &mn->max_quic_entries;
+	/* Short times cost all namespaces: an unprivileged user has none */
+	for (i = 0; i < n && mn->net->user_ns != &init_user_ns; i++)
+		mn->table[i].mode = 0444;
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);
 	if (mn->header)

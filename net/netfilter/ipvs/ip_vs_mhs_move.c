@@ -37,11 +37,15 @@
 /* Meanwhile older flows wait, so not for long: TCP repeats for much longer */
 #define MHS_SETTLE_MAX		(5 * HZ)
 
-/* A rebuild that took t may be followed by the next after 4t */
+/* A rebuild that took t may be followed by the next after 4t.  None takes a
+ * second; a virtual machine that stood still meanwhile has no say.
+ */
 #define MHS_BUILD_SHARE		4
+#define MHS_BUILD_MAX_US	USEC_PER_SEC
 
-/* Second try after a failed allocation */
+/* Second try after a failed allocation, and the longest to a later one */
 #define MHS_RETRY		(HZ / 10)
+#define MHS_RETRY_MAX		(5 * HZ)
 
 /* In a transition, and while a deleted server is held, the work looks at least
  * this often whether a sysctl has changed, else at least once in MHS_IDLE; so it
@@ -240,7 +244,8 @@ static void mhs_build(struct ip_vs_mhs *mhs)
 
 	WRITE_ONCE(mhs->dirty, false);
 	mhs->built = jiffies;
-	mhs->build_us = div_u64(ktime_get_ns() - start, NSEC_PER_USEC);
+	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
+					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
 	if (mhs->n_empty)
 		mhs_warn_once(mhs, MHS_WARN_EMPTY,
 			      "some servers get no slot, their share is too small for the table: load the module with a larger table_size or even out the weights");
@@ -373,7 +378,9 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 		/* the times may be shorter than when it was deleted */
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
-		over |= !s->named && time_after_eq(now, s->gone_until);
+		/* expire_nodest_conn may be set after the deletion */
+		over |= s->named ? ip_vs_mhs_cutting(mhs->ipvs) :
+				   time_after_eq(now, s->gone_until);
 	}
 	if (!ticks && !over)
 		return;
@@ -386,13 +393,32 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 	mutex_unlock(&scratch->lock);
 }
 
+/* A failure that lasts must not keep a CPU busy: there may be thousands of
+ * servers to look at
+ */
+static void mhs_try_again(struct ip_vs_mhs *mhs)
+{
+	if (mhs->missing && mhs->retry && mhs_until(mhs->retry_at))
+		return;
+	if (mhs->missing && ip_vs_mhs_reconcile(mhs)) {
+		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
+		mhs->retry_at = jiffies + mhs->retry;
+	} else {
+		mhs->retry = 0;
+	}
+}
+
 static void mhs_requeue(struct ip_vs_mhs *mhs)
 {
 	unsigned long delay = MHS_IDLE;
 	struct ip_vs_mhs_server *s;
 
+	if (mhs->missing && !mhs->retry) {
+		mhs->retry = MHS_RETRY;
+		mhs->retry_at = jiffies + MHS_RETRY;
+	}
 	if (mhs->missing)
-		delay = min_t(unsigned long, delay, MHS_RETRY);
+		delay = min(delay, mhs_until(mhs->retry_at));
 	if (mhs->dirty)
 		delay = min(delay, mhs_until(mhs->built + mhs_rest(mhs)));
 	if (mhs->settling && mhs->svc && !mhs->dirty)
@@ -498,6 +524,25 @@ void ip_vs_mhs_changed(struct ip_vs_mhs *mhs)
 }
 
 /**
+ * ip_vs_mhs_refresh() - carriers may not fit any more
+ * @mhs: the service
+ *
+ * The work makes those anew that do not.
+ *
+ * Context: process; takes mhs.lock.
+ */
+void ip_vs_mhs_refresh(struct ip_vs_mhs *mhs)
+{
+	mutex_lock(&mhs->lock);
+	/* before the first server there is nothing to do, and no clock runs */
+	if (mhs->svc) {
+		mhs->missing = true;
+		mhs_requeue(mhs);
+	}
+	mutex_unlock(&mhs->lock);
+}
+
+/**
  * ip_vs_mhs_work() - what a service does by itself
  * @work: of the service
  *
@@ -516,8 +561,7 @@ void ip_vs_mhs_work(struct work_struct *work)
 	for (i = 0; i < ARRAY_SIZE(mhs->room); i++)
 		if (!mhs_until(READ_ONCE(mhs->room[i].recount_at)))
 			WRITE_ONCE(mhs->room[i].recount_at, jiffies);
-	if (mhs->missing)
-		ip_vs_mhs_reconcile(mhs);
+	mhs_try_again(mhs);
 	ip_vs_mhs_servers_retry(mhs);
 	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))
 		mhs_build(mhs);

@@ -284,16 +284,17 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 {
 	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_conn *cp;
+	bool ours;
 
 	/* The flow's requests may pass another director */
 	w = ip_vs_mhs_slot_use(slot, w);
-	if (!ip_vs_mhs_slot_names(s, w))
-		return false;
-	if (!reply_unsure(s, w))
-		return true;
+	ours = ip_vs_mhs_slot_names(s, w);
+	/* Replies alone may keep an entry alive, too */
+	if (ours ? !reply_unsure(s, w) : !ip_vs_mhs_slot_track_ages(w))
+		return ours;
 	cp = pd->pp->conn_out_get(s->mhs->ipvs, s->mhs->af, skb, iph);
 	if (!cp)
-		return true;
+		return ours;
 	ip_vs_mhs_slot_track(slot);
 	if (cp->vport == cp->dport && cp->af == cp->daf &&
 	    ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr)) {
@@ -359,17 +360,21 @@ unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 	return NF_ACCEPT;
 }
 
-/* A reply of an older flow while the table is not final yet: untranslated it
- * would make the client reset the flow.  It is sent again a moment later.
+/* A reply of an older flow while the table is not final yet, or while there is
+ * no memory for the server's carrier: untranslated it would make the client
+ * reset the flow.  It is sent again a moment later.
  */
 static bool reply_too_early(const struct ip_vs_mhs_server *s,
+			    const struct ip_vs_conn *carrier,
 			    const struct ip_vs_mhs_packet *p, const u32 *slot)
 {
+	bool settling = ip_vs_mhs_settling(s->mhs), names;
 	struct ip_vs_conn *cp;
 
-	if (likely(!ip_vs_mhs_settling(s->mhs)) ||
-	    p->iph.protocol == IPPROTO_UDP ||
-	    ip_vs_mhs_slot_names(s, ip_vs_mhs_slot_read(slot)))
+	if (likely(carrier && !settling) || p->iph.protocol == IPPROTO_UDP)
+		return false;
+	names = ip_vs_mhs_slot_names(s, ip_vs_mhs_slot_read(slot));
+	if (settling ? carrier && names : !names)
 		return false;
 	cp = p->pd->pp->conn_out_get(s->mhs->ipvs, p->af, p->skb, &p->iph);
 	if (cp)
@@ -395,17 +400,20 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
-	carrier = ip_vs_mhs_reply_carrier(ipvs, p->af, p->iph.protocol,
-					  &p->iph.saddr, p->sport, &s);
-	if (!carrier)
+	s = pair_find(ipvs, p->af, p->iph.protocol, &p->iph.saddr, p->sport);
+	if (!s)
+		return NF_ACCEPT;
+	carrier = rcu_dereference(s->carrier);
+	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
 		return NF_ACCEPT;
 	mhs = s->mhs;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.daddr, p->dport);
-	if (reply_too_early(s, p, slot)) {
-		ip_vs_mhs_count(mhs, MHS_CNT_UNSETTLED);
+	if (reply_too_early(s, carrier, p, slot)) {
+		ip_vs_mhs_count(mhs, carrier ? MHS_CNT_UNSETTLED :
+					       MHS_CNT_NOMEM);
 		return NF_DROP;
 	}
-	if (!ip_vs_mhs_reply_ours(s, slot, p->pd, p->skb, &p->iph))
+	if (!carrier || !ip_vs_mhs_reply_ours(s, slot, p->pd, p->skb, &p->iph))
 		return NF_ACCEPT;
 
 	unsummed = udp_unsummed(p->skb, &p->iph);

@@ -26,6 +26,11 @@
 #define QUIC_V2			0x6b3343cf
 #define QUIC_V2_INITIAL		1
 
+struct quic_long_header {
+	u8	flags;
+	__be32	version;
+} __packed;
+
 static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
 {
 	p->opens = th->syn;
@@ -70,16 +75,17 @@ static bool quic_port(__be16 port)
  */
 static void parse_quic(struct ip_vs_mhs_packet *p)
 {
-	const u8 *h;
-	u8 _h[5], type;
+	const struct quic_long_header *h;
+	struct quic_long_header _h;
+	u8 type;
 
 	p->quic = true;
 	h = skb_header_pointer(p->skb, p->iph.len + sizeof(struct udphdr),
-			       sizeof(_h), _h);
-	if (!h || !(h[0] & QUIC_LONG_HEADER))
+			       sizeof(_h), &_h);
+	if (!h || !(h->flags & QUIC_LONG_HEADER))
 		return;
-	type = h[0] >> QUIC_TYPE_SHIFT & QUIC_TYPE_MASK;
-	switch (get_unaligned_be32(h + 1)) {
+	type = h->flags >> QUIC_TYPE_SHIFT & QUIC_TYPE_MASK;
+	switch (ntohl(h->version)) {
 	case QUIC_V1:
 		p->fresh = type == QUIC_V1_INITIAL;
 		break;

@@ -10,8 +10,18 @@
 /* What the defaults of TCP come to, should its table be missing */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
 
+/* The core takes timeouts of more milliseconds than there are numbers */
+#define MHS_TIMEOUT_MAX_MS	(INT_MAX / 2)
+
 /* Added to the longest life of an entry: timers are late, never early */
 #define MHS_ENTRY_MARGIN_MS	(2 * MSEC_PER_SEC)
+
+/* A timeout of the core, in jiffies */
+static unsigned int mhs_timeout_ms(int timeout)
+{
+	return jiffies_to_msecs(min_t(unsigned long, max(timeout, 0),
+				      msecs_to_jiffies(MHS_TIMEOUT_MAX_MS)));
+}
 
 /* The protocol of the service, of one by firewall mark TCP */
 static struct ip_vs_proto_data *mhs_proto(const struct ip_vs_mhs *mhs)
@@ -43,7 +53,7 @@ unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs)
 		if (!pd || !pd->timeout_table)
 			continue;
 		for (i = 0; i < pd->pp->num_states; i++) {
-			ms = jiffies_to_msecs(READ_ONCE(pd->timeout_table[i]));
+			ms = mhs_timeout_ms(READ_ONCE(pd->timeout_table[i]));
 			mhs->entry_ms = max(mhs->entry_ms, ms);
 		}
 	}
@@ -76,7 +86,7 @@ unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
 		t = READ_ONCE(pd->timeout_table[IP_VS_SCTP_S_ESTABLISHED]);
 	else
 		t = READ_ONCE(pd->timeout_table[IP_VS_UDP_S_NORMAL]);
-	return t > 0 ? jiffies_to_msecs(t) : MHS_PIN_MS;
+	return t > 0 ? mhs_timeout_ms(t) : MHS_PIN_MS;
 }
 
 /**

@@ -4,6 +4,8 @@
 # to be found in that time.  New inputs of interest are left in DIR/found.
 #
 #	run.sh DIR CORPUS SECONDS PROGRAM...
+#
+# FUZZ_SEED: of its random numbers, 1; with 0 they are others each time.
 
 dir=$1 corpus=$2 seconds=$3
 shift 3
@@ -18,7 +20,7 @@ fuzz()
 {
 	log=$dir/$1.log
 	mkdir -p "$dir/found/$1"
-	"$dir/$1" -max_total_time="$seconds" -max_len=512 -seed=1 \
+	"$dir/$1" -max_total_time="$seconds" -max_len=512 -seed="${FUZZ_SEED:-1}" \
 		-artifact_prefix="$dir/$1-" "$dir/found/$1" \
 		"$corpus/${1%%_bug*}" >"$log" 2>&1
 }

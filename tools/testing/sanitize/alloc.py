@@ -47,10 +47,13 @@ def service(scheduler="mhs", port=PORT):
                        scheduler.encode(), 0, 0, b"\xff" * 4)
 
 
-def dest(number, weight=1):
-    # 3: direct routing
+# forwarding methods
+MASQUERADING, TUNNEL, ROUTE = 0, 2, 3
+
+
+def dest(number, weight=1, method=ROUTE):
     return struct.pack("=4s2s2xIiII", address(f"10.2.0.{10 + number}"),
-                       struct.pack("!H", PORT), 3, weight, 0, 0)
+                       struct.pack("!H", PORT), method, weight, 0, 0)
 
 
 def call(command, *parts):
@@ -142,6 +145,13 @@ OPERATIONS = {
         ((1, 2), lambda: call(ADD_DEST, service(), dest(3))),
     "the sixteenth server is added: the array of servers grows":
         (tuple(range(1, 16)), lambda: call(ADD_DEST, service(), dest(16))),
+    "a server by tunnel is added":
+        ((1, 2), lambda: call(ADD_DEST, service(), dest(3, 1, TUNNEL))),
+    "a masquerading server is added":
+        ((1, 2), lambda: call(ADD_DEST, service(), dest(3, 1, MASQUERADING))),
+    "a server is to masquerade":
+        ((1, 2, 3),
+         lambda: call(EDIT_DEST, service(), dest(2, 1, MASQUERADING))),
     "a weight is changed":
         ((1, 2, 3), lambda: call(EDIT_DEST, service(), dest(2, 5))),
     "a server is drained":

@@ -10,7 +10,9 @@
 #include <linux/types.h>
 
 typedef u16 __be16;
+typedef u32 __be32;
 
+#define __packed	__attribute__((packed))
 #define READ_ONCE(x)	(x)
 
 #define IP_VS_SVC_F_ONEPACKET	0x0004
@@ -35,13 +37,6 @@ static inline const void *skb_header_pointer(const struct sk_buff *skb,
 				    skb->data[off + i] :
 				    skb->rest[off + i - skb->linear];
 	return buffer;
-}
-
-static inline u32 get_unaligned_be32(const void *p)
-{
-	const u8 *b = p;
-
-	return (u32)b[0] << 24 | b[1] << 16 | b[2] << 8 | b[3];
 }
 
 struct tcphdr {

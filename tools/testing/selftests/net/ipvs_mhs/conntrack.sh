@@ -31,17 +31,29 @@ documented() {
 		sed "s/192\.0\.2\.1/$VIP4/; s/2001:db8::1/$VIP6/"
 }
 
-# flows NAME: 2 x 40 that talk and end; how many conntrack entries came of it
-flows() {
+# talk: 2 x 40 flows that talk and end; how many conntrack entries came of it
+talk() {
 	dr conntrack -F >/dev/null 2>&1
 	pair open 40
 	pair ping
-	check "$1: flows work" "80 0" "$(sum flows) $(sum broken)"
+	well="$(sum flows) $(sum broken)"
 	n=$(tracked)
 	pair reset
 }
 
-plan 14
+flows() {
+	talk
+	check "$1: flows work" "80 0" "$well"
+}
+
+# leaves FROM TO: conntrack entries for the flows
+leaves() {
+	talk
+	[ "$n" -ge "$1" ] && [ "$n" -le "$2" ]
+}
+
+[ -e "$doc" ] || skip_all "the tests are installed without ${doc##*/}"
+plan 17
 load_module
 modprobe -q nft_ct
 setup_net 2
@@ -66,7 +78,14 @@ check "vs.conntrack=0: no warning" "$before" "$(said)"
 dr sysctl -qw net.ipv4.vs.conntrack=1
 result "vs.conntrack=1 on a live service: the log warns" \
 	"$(busywait 20 said_more "$before"; echo $?)"
+busywait 20 leaves 80 1000
+result "vs.conntrack=1, set later: it has an effect" $?
 flows "vs.conntrack=1, set later"
+check_cmp "vs.conntrack=1, set later: conntrack entries" "$n" -ge 80
+dr sysctl -qw net.ipv4.vs.conntrack=0
+busywait 20 leaves 0 0
+result "vs.conntrack=0 again: it has an effect" $?
+dr sysctl -qw net.ipv4.vs.conntrack=1
 dr ipvsadm -C
 pair_services "1 2" mhs
 flows "vs.conntrack=1"

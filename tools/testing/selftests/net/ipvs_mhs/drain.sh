@@ -30,7 +30,7 @@ forgotten() {
 	[ "$(pair_total Gone)" -eq 0 ]
 }
 
-plan 25
+plan 28
 load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
@@ -106,6 +106,24 @@ pair ping
 check "expire_nodest_conn: the server's flows are cut at once" "$mine" \
 	"$(sum broken)"
 check "expire_nodest_conn: by a reset" "$mine" "$(sum rst)"
+pair reset
+dr ipvsadm -C
+
+# Set after the deletion it cuts them a moment later
+sysctls dr net.ipv4.vs.expire_nodest_conn=0
+learn dr < <(services mhs)
+pair open 40
+pair ping
+mine=$(sum s3)
+both -d 3
+pair ping
+check "expire_nodest_conn=0: none broken while held" 0 "$(sum broken)"
+sysctls dr net.ipv4.vs.expire_nodest_conn=1
+result "expire_nodest_conn, set after the deletion: forgotten" \
+	"$(busywait 20 forgotten; echo $?)"
+pair ping
+check "expire_nodest_conn, set after the deletion: its flows are cut" "$mine" \
+	"$(sum broken)"
 pair reset
 dr ipvsadm -C
 

@@ -87,7 +87,7 @@ csum_errors() {
 	done | paste -sd + | bc
 }
 
-plan 31
+plan 34
 load_module
 setup_net 3
 for i in 1 2 3; do
@@ -97,6 +97,9 @@ for i in 1 2 3; do
 	defer kill $!
 	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5003 \
 		--no-checksum 1 &
+	defer kill $!
+	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5004 \
+		--repeat 40 &
 	defer kill $!
 	bg_ns s$i python3 "$here/nat.py" give --port 8081 --size 300000 &
 	defer kill $!
@@ -189,6 +192,23 @@ for vip in $VIP4 $VIP6; do
 done
 check "errors: no entries" 0 "$(made 5002)"
 check "no checksum was wrong" 0 "$(csum_errors)"
+
+# entries of another scheduler that replies alone keep alive, while the clocks of
+# mhs tick: an idle one lives for four seconds
+dr ipvsadm -C
+dr ipvsadm --set 0 0 4
+service -u 5004 5004 wlc
+bg_ns cl python3 "$here/nat.py" again --host $VIP4 --port 5004 --count 30 \
+	--pause 24 >"$work/again" &
+asking=$!
+result "UDP of wlc: served" \
+	"$(busywait 20 grep -q "served=30" "$work/again"; echo $?)"
+dr ipvsadm -E -u $VIP4:5004 -s mhs
+check_cmp "UDP of wlc: entries" "$(counted -u $VIP4:5004)" -eq 30
+wait $asking
+check "UDP of wlc, then mhs: a silent client's flows stay" "moved=0" \
+	"$(tail -n 1 "$work/again")"
+dr ipvsadm --set 0 0 300
 
 # the control: mh
 dr ipvsadm -C

@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Datagrams and downloads for the tests of masquerading.
 
-serve   UDP: answer every datagram with its own bytes, the server's name first
+serve   UDP: answer every datagram with its own bytes, the server's name first,
+        and for --repeat seconds do so every second again
 ask     UDP: a flow for each of --count ports; prints served= refused= lost=
         wrong= (the answer came from elsewhere or is damaged) and the number
         of flows that each server answered
+again   UDP: the same, be silent for --pause seconds and ask again; prints moved=,
+        flows that another server answers then, or none
 give    TCP: send --size patterned bytes to whoever connects
 take    TCP: fetch them --count times; prints good= bad= and the seconds
 """
 import argparse
 import collections
+import contextlib
 import select
 import socket
 import time
@@ -32,13 +36,25 @@ def serve(args):
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     sock.bind(("::", args.port))
     sock.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, args.no_checksum)
+    sock.settimeout(1)
     name = args.name.encode() + b" "
+    peers = {}
+    sent = time.monotonic()
     while True:
         try:
             data, peer = sock.recvfrom(65535)
+            peers[peer] = data, time.monotonic() + args.repeat
             sock.sendto(name + data, peer)
         except OSError:
             pass  # an ICMP error of an earlier answer
+        now = time.monotonic()
+        if not args.repeat or now - sent < 1:
+            continue
+        sent = now
+        for peer, (data, until) in peers.items():
+            if now < until:
+                with contextlib.suppress(OSError):
+                    sock.sendto(name + data, peer)
 
 
 def ask(args):
@@ -76,6 +92,32 @@ def ask(args):
     print(*(f"{k}={count[k]}" for k in words))
 
 
+def answerer(sock, data, timeout):
+    """Ask, and wait for the answer among those of before: by whom?"""
+    with contextlib.suppress(OSError):
+        sock.send(data)
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            name, _, rest = sock.recv(65535).partition(b" ")
+            if rest == data:
+                return name
+    return None
+
+
+def again(args):
+    socks = []
+    for _ in range(args.count):
+        sock = socket.socket(family(args.host), socket.SOCK_DGRAM)
+        sock.connect((args.host, args.port))
+        sock.settimeout(args.timeout)
+        socks.append(sock)
+    before = [answerer(sock, b"once", args.timeout) for sock in socks]
+    print(f"served={len(socks) - before.count(None)}", flush=True)
+    time.sleep(args.pause)
+    after = [answerer(sock, b"again", args.timeout) for sock in socks]
+    print(f"moved={sum(a != b for a, b in zip(before, after))}")
+
+
 def give(args):
     sock = socket.create_server(("::", args.port), family=socket.AF_INET6,
                                 dualstack_ipv6=True)
@@ -111,7 +153,7 @@ def take(args):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("role", choices=["serve", "ask", "give", "take"])
+    parser.add_argument("role", choices=["serve", "ask", "again", "give", "take"])
     parser.add_argument("--name", default="?")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int, required=True)
@@ -119,6 +161,8 @@ def main():
                         help="1: UDP over IPv4 without")
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--size", type=int, default=32, help="bytes")
+    parser.add_argument("--repeat", type=float, default=0)
+    parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--timeout", type=float, default=12,
                         help="seconds without an answer")
     args = parser.parse_args()

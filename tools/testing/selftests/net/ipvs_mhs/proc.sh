@@ -70,13 +70,18 @@ reader() {
 	done >"$work/reader.$1"
 }
 
-plan 24
+plan 26
 load_module
 setup_net 3
 check "no service: the head alone" 1 "$(dr sed -n '$=' /proc/net/ip_vs_mhs)"
 check "columns" "${FIRST[*]}" \
 	"$(dr head -n 1 /proc/net/ip_vs_mhs | cut -d ' ' -f 1-25)"
 windows 3600000 3600000
+# short times would cost all namespaces
+knob=/proc/sys/net/ipv4/vs/mhs/pin_ms
+check "sysctls: only read in a namespace of an unprivileged user" 444 \
+	"$(unshare --user --map-root-user --net stat -c %a $knob)"
+check "sysctls: written in others" 644 "$(unshare --net stat -c %a $knob)"
 
 pair_services "1 2 3" mhs
 dr ipvsadm -A -f 7 -s mhs
