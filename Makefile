@@ -162,13 +162,15 @@ check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
 check-all: setup	## all tests on all kernels
 	@+$(MACHINE)/steps check-harness check-fuzz check-series style check-unit -- \
 		$(foreach k,$(shell $(MACHINE)/setup --list),\
-			"check-module KERNEL=$(k)" "test KERNEL=$(k)")
+			"check-module KERNEL=$(k)" \
+			"test KERNEL=$(k) MORE=$(MACHINE)/kselftest.sh")
 
 # hours, and none stops for the failure of another
 .PHONY: check-release
 check-release:	## check-all, and all checks below that have targets of their own
 	@+$(MACHINE)/steps check-all check-static check-packages check-keepalived \
-		check-go check-sanitizers check-races test-long
+		check-go check-uml check-tree check-sanitizers check-races \
+		check-kselftest test-long fuzz
 
 .PHONY: test
 test: setup	## kselftests in the machine (TESTS="FILE...": only these)
@@ -190,29 +192,45 @@ test-long: export MHS_TORTURE_S ?= 1800
 test-long: export MHS_PACKETS ?= 1000000
 test-long: export MHS_SYNS ?= 170000
 test-long: export MHS_SERVICES ?= 5000
+test-long: export MHS_OPERATIONS ?= 1000
 
 .PHONY: test-long
-test-long: setup	## half an hour of stress, a million hostile packets and SYNs, 5000 services (MHS_TORTURE_S=...)
+test-long: setup	## half an hour of stress, a million hostile packets and SYNs, 5000 services, 1000 random operations (MHS_TORTURE_S=...)
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 --memory 4G \
-		$(patsubst %,$(SELFTESTS)/%.sh,torture hostile attack size)
+		$(patsubst %,$(SELFTESTS)/%.sh,\
+			torture hostile attack size random)
+
+# all but the one that needs kprobes, which User-Mode Linux has not
+for-uml = $(filter-out %/stateless.sh,$(1))
+
+.PHONY: check-uml
+check-uml: uml	## all tests in User-Mode Linux, a quarter of an hour
+	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
+
+.PHONY: check-tree
+check-tree: setup	## a User-Mode Linux kernel with the patch series in its tree: tests of the module
+	@rm -rf build/kernel/uml-tree
+	@$(MACHINE)/build-kernel uml-tree
+	@$(MACHINE)/run --kernel uml-tree \
+		$(call for-uml,$(call tests-in,$(SELFTESTS)))
 
 .PHONY: check-sanitizers
 check-sanitizers:	## selftests in a kernel that checks memory, locks, RCU, leaks
 	@$(MAKE) --no-print-directory uml DEBUG=1
 	@+$(MACHINE)/steps "check-catch KERNEL=uml-debug" test-sanitizers
 
-# all but the one that needs kprobes, which User-Mode Linux has not
 .PHONY: test-sanitizers
 test-sanitizers: export MHS_SLOW ?= 4
 test-sanitizers: export MHS_TORTURE_S ?= 300
 test-sanitizers:
 	@$(MACHINE)/build-module uml-debug
 	@$(MACHINE)/run --kernel uml-debug $(SANITIZE)/alloc.sh \
-		$(filter-out %/stateless.sh,$(call tests-in,$(SELFTESTS)))
+		$(call for-uml,$(call tests-in,$(SELFTESTS)))
 
 # where packets, changes and works run side by side
-RACES := basic edit flap masq random torture udp
+RACES := basic drain edit flap fwmark masq masq_shared random rebuild \
+	restart reuse torture udp
 
 .PHONY: check-races
 check-races:	## selftests in a kernel that reports data races (KCSAN), on two CPUs
@@ -249,9 +267,10 @@ check-series: setup	## the patch series, on the source of every kernel (KERNEL=:
 		$(or $(KERNEL),$(shell $(MACHINE)/setup --list))
 
 .PHONY: check-kselftest
-check-kselftest:	## the series' selftests by kselftest's own runner; check-series comes before
+check-kselftest:	## all selftests of the series by kselftest's own runner; check-series comes before
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) $(MACHINE)/kselftest.sh
+	@MHS_KSELFTESTS=all $(MACHINE)/run --kernel $(machine-kernel) --slow 10 \
+		$(MACHINE)/kselftest.sh
 
 .PHONY: check-unit
 check-unit: setup	## unit tests of the tables in user space
@@ -266,6 +285,7 @@ check-fuzz: setup	## fuzz the tables and the packet path, half a minute
 
 .PHONY: fuzz
 fuzz: export FUZZ_S ?= 600
+fuzz: export FUZZ_SEED ?= 0
 fuzz: check-fuzz	## the same for ten minutes each (FUZZ_S=)
 
 .PHONY: check-harness

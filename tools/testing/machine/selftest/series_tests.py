@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make-series refuses what it should, and Kbuild names what it misses."""
+"""The series, bugs put in on purpose, and what Kbuild says is missing."""
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -91,6 +92,28 @@ class Series(unittest.TestCase):
                       (ipvs / "ip_vs_mhs.h").read_text())
         self.refused("ip_vs_mhs.h already")
 
+    def test_apply_changes_an_unpacked_source_package(self):
+        shutil.rmtree(self.tree / ".git")
+        done = self.make("--apply")
+        self.assertEqual(done.stderr, "")
+        self.assertTrue(
+            (self.tree / "net/netfilter/ipvs/ip_vs_mhs.h").exists())
+
+    def test_what_is_named_is_in_the_tree(self):
+        self.make("--apply")
+        pages = sorted(self.tree.glob("Documentation/networking/*mhs*.rst"))
+        self.assertGreater(len(pages), 2)
+        for page in pages:
+            text = page.read_text()
+            self.assertNotIn("kernel's tree", text)
+            for name in re.findall(r"Documentation/\S+?\.rst", text):
+                self.assertTrue((self.tree / name).exists(), (page, name))
+        listed = re.findall(r"^F:\t(\S+mhs\S*)$",
+                            (self.tree / "MAINTAINERS").read_text(), re.M)
+        self.assertGreater(len(listed), 2)
+        for pattern in listed:
+            self.assertTrue(list(self.tree.glob(pattern)), pattern)
+
     def test_uncommitted_changes_are_refused(self):
         write(self.tree, {"Makefile": TREE["Makefile"] + "# changed\n"})
         self.refused("changes that are not committed")
@@ -112,6 +135,17 @@ class Series(unittest.TestCase):
                       GIT_CONFIG_KEY_0="user.name", GIT_CONFIG_VALUE_0="",
                       GIT_CONFIG_KEY_1="user.email", GIT_CONFIG_VALUE_1="")
         self.refused("tell git who you are", env=nobody)
+
+
+class Bugs(unittest.TestCase):
+    def test_bugs_put_in_on_purpose_still_fit(self):
+        patches = sorted(TOP.glob("tools/testing/*/bugs/*.patch"))
+        self.assertGreater(len(patches), 10)
+        for path in patches:
+            done = subprocess.run(
+                ["patch", "-d", TOP, "-p1", "--fuzz=0", "--dry-run", "-i",
+                 path], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout)
 
 
 class Probes(unittest.TestCase):
