@@ -76,10 +76,11 @@ scenario_flap() {
 }
 
 scenario_drain() {
-	# the windows are short, so that the slots merge meanwhile
-	[ "$by" != mhs ] || windows 1000 3000
+	# the windows are short, so that the slots merge meanwhile, and long
+	# enough for each flow to come by in the second
+	[ "$by" != mhs ] || windows 1000 12000
 	out 1 weight
-	nap 6
+	nap 16
 }
 
 # It is dead for the director, but still there
