@@ -289,8 +289,10 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	/* The flow's requests may pass another director */
 	w = ip_vs_mhs_slot_use(slot, w);
 	ours = ip_vs_mhs_slot_names(s, w);
-	/* Replies alone may keep an entry alive, too */
-	if (ours ? !reply_unsure(s, w) : !ip_vs_mhs_slot_track_ages(w))
+	/* Where another server has the slot meanwhile, replies alone may keep
+	 * an entry alive, and one of a direct flow is still not the core's
+	 */
+	if (ours ? !reply_unsure(s, w) : !ip_vs_mhs_slot_tracked(w))
 		return ours;
 	cp = pd->pp->conn_out_get(s->mhs->ipvs, s->mhs->af, skb, iph);
 	if (!cp)
@@ -372,6 +374,9 @@ static bool reply_too_early(const struct ip_vs_mhs_server *s,
 	struct ip_vs_conn *cp;
 
 	if (likely(carrier && !settling) || p->iph.protocol == IPPROTO_UDP)
+		return false;
+	/* with a helper a pair is claimed for a moment only */
+	if (!carrier && READ_ONCE(s->state) & MHS_SRV_STATEFUL)
 		return false;
 	names = ip_vs_mhs_slot_names(s, ip_vs_mhs_slot_read(slot));
 	if (settling ? carrier && names : !names)

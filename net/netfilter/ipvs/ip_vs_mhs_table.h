@@ -112,12 +112,6 @@ static inline bool ip_vs_mhs_slot_tracked(u32 w)
 	return w & MHS_TRACK;
 }
 
-/* Is the mark about to go? */
-static inline bool ip_vs_mhs_slot_track_ages(u32 w)
-{
-	return (w & MHS_TRACK) == MHS_TRACK_PREV;
-}
-
 /* Must a packet write the word before it is sent?  Not in steady state. */
 static inline bool ip_vs_mhs_slot_needs_use(u32 w)
 {
