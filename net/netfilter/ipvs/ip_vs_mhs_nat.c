@@ -204,10 +204,12 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
  * @protocol: transport protocol
  * @addr: address of the server
  * @port: its port
- * @server: set to the server, without a reference
+ * @server: set to the server, without a reference, or NULL when no server of
+ *	ours masquerades there
  *
  * Context: softirq or process, under RCU.
- * Return: the carrier, or NULL when no server of ours masquerades there.
+ * Return: the carrier, or NULL when there is no server, or no memory for its
+ *	carrier yet.
  */
 struct ip_vs_conn *ip_vs_mhs_reply_carrier(struct netns_ipvs *ipvs, u16 af,
 					   u16 protocol,
@@ -219,8 +221,10 @@ struct ip_vs_conn *ip_vs_mhs_reply_carrier(struct netns_ipvs *ipvs, u16 af,
 
 	*server = pair_find(ipvs, af, protocol, addr, port);
 	carrier = *server ? rcu_dereference((*server)->carrier) : NULL;
-	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
+	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ) {
+		*server = NULL;
 		return NULL;
+	}
 	return carrier;
 }
 
@@ -405,11 +409,9 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
-	s = pair_find(ipvs, p->af, p->iph.protocol, &p->iph.saddr, p->sport);
+	carrier = ip_vs_mhs_reply_carrier(ipvs, p->af, p->iph.protocol,
+					  &p->iph.saddr, p->sport, &s);
 	if (!s)
-		return NF_ACCEPT;
-	carrier = rcu_dereference(s->carrier);
-	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ)
 		return NF_ACCEPT;
 	mhs = s->mhs;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.daddr, p->dport);
