@@ -10,10 +10,13 @@
 #ifndef _IP_VS_MHS_COMPAT_H
 #define _IP_VS_MHS_COMPAT_H
 
+#include <linux/completion.h>
 #include <linux/kernel.h>
 #include <linux/sysctl.h>
+#include <linux/workqueue.h>
 #include <net/inet_sock.h>
 #include <net/ip_vs.h>
+#include <net/net_namespace.h>
 
 /* hex2bin() moved here from kernel.h */
 #ifdef MHS_HAVE_HEX_H
@@ -122,5 +125,75 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 	return register_net_sysctl(net, path, table);
 #endif
 }
+
+/* Register @ops, once, from the start of the module.
+ *
+ * A core whose mutex is one for all namespaces asks for a scheduler's module
+ * with it held.  The end of a namespace may wait for that mutex while it holds
+ * pernet_ops_rwsem, for which a registration waits.  So a work item registers,
+ * for which the start of the module does not wait for ever.  Only the file with
+ * module_init() may call these three.
+ */
+#ifdef MHS_HAVE_SERVICE_MUTEX
+static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
+{
+	return register_pernet_subsys(ops);
+}
+
+static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
+{
+	unregister_pernet_subsys(ops);
+}
+
+static inline bool ip_vs_mhs_net_registered(void)
+{
+	return true;
+}
+#else
+static struct {
+	struct work_struct work;
+	struct completion done;
+	struct pernet_operations *ops;
+	int err;
+} ip_vs_mhs_pernet;
+
+static inline void ip_vs_mhs_pernet_work(struct work_struct *work)
+{
+	int err = register_pernet_subsys(ip_vs_mhs_pernet.ops);
+
+	/* for ip_vs_mhs_net_registered(): what registration wrote is there */
+	smp_store_release(&ip_vs_mhs_pernet.err, err);
+	complete(&ip_vs_mhs_pernet.done);
+}
+
+static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
+{
+	ip_vs_mhs_pernet.ops = ops;
+	ip_vs_mhs_pernet.err = -EINPROGRESS;
+	init_completion(&ip_vs_mhs_pernet.done);
+	INIT_WORK(&ip_vs_mhs_pernet.work, ip_vs_mhs_pernet_work);
+	queue_work(system_unbound_wq, &ip_vs_mhs_pernet.work);
+	if (wait_for_completion_timeout(&ip_vs_mhs_pernet.done, 5 * HZ)) {
+		/* the module may go, its code has to be through */
+		flush_work(&ip_vs_mhs_pernet.work);
+		return ip_vs_mhs_pernet.err;
+	}
+	pr_warn("network namespaces are being made or deleted: no service before that is done\n");
+	return 0;
+}
+
+static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
+{
+	flush_work(&ip_vs_mhs_pernet.work);
+	if (!ip_vs_mhs_pernet.err)
+		unregister_pernet_subsys(ops);
+}
+
+static inline bool ip_vs_mhs_net_registered(void)
+{
+	/* pairs with ip_vs_mhs_pernet_work() */
+	return !smp_load_acquire(&ip_vs_mhs_pernet.err);
+}
+#endif
 
 #endif /* _IP_VS_MHS_COMPAT_H */

@@ -71,11 +71,23 @@ static unsigned int ip_vs_mhs_net_id __read_mostly;
  * @net: the namespace
  *
  * Context: any.
- * Return: never NULL; valid until all exits of the namespace have run.
+ * Return: never NULL; valid until all exits of the namespace have run.  Only
+ * after ip_vs_mhs_ready().
  */
 struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
 {
 	return net_generic(net, ip_vs_mhs_net_id);
+}
+
+/**
+ * ip_vs_mhs_ready() - may there be services?
+ *
+ * Context: any.
+ * Return: true once ip_vs_mhs_net() works.
+ */
+bool ip_vs_mhs_ready(void)
+{
+	return ip_vs_mhs_net_registered();
 }
 
 /**
@@ -388,7 +400,7 @@ static int __init ip_vs_mhs_init(void)
 	err = ip_vs_mhs_scratch_init();
 	if (err)
 		return err;
-	err = register_pernet_subsys(&mhs_net_ops);
+	err = ip_vs_mhs_register_net(&mhs_net_ops);
 	if (err)
 		goto exit_scratch;
 	err = mhs_register();
@@ -398,7 +410,7 @@ static int __init ip_vs_mhs_init(void)
 	return 0;
 
 unregister_pernet:
-	unregister_pernet_subsys(&mhs_net_ops);
+	ip_vs_mhs_unregister_net(&mhs_net_ops);
 exit_scratch:
 	ip_vs_mhs_scratch_exit();
 	return err;
@@ -407,7 +419,7 @@ exit_scratch:
 static void __exit ip_vs_mhs_exit(void)
 {
 	mhs_unregister();
-	unregister_pernet_subsys(&mhs_net_ops);
+	ip_vs_mhs_unregister_net(&mhs_net_ops);
 	/* Services hold the module, so none is left; but a packet may still be
 	 * in a hook that was just removed, and the RCU callbacks of services,
 	 * servers and carriers are our code.
