@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[2]
 BUILD = TOP / "build"
 RUN = BUILD / "run"
+KEPT = "kept"  # the name by which the guest script mounts the root once more
 
 
 class Kernel:
@@ -133,12 +134,14 @@ class Qemu(Machine):
                 "--run", str(self.kernel.image),
                 "--rwdir", str(RUN), "--cpus", str(self.cpus),
                 "--memory", str(self.memory),
-                *(["--qemu-opts=" + " ".join(self._more())]
-                  if self._more() else []),
+                "--qemu-opts=" + " ".join(self._more()),
                 "--append", " ".join([*self.data["append"], *self.append])]
 
     def _more(self):
-        return [*(["-icount shift=0,sleep=off"] if self.icount else []),
+        return [f"-virtfs local,path=/,mount_tag={KEPT},readonly=on,"
+                "security_model=none,multidevs=remap",
+                *(["-icount shift=0,sleep=off"] if self.icount else
+                  [f"-cpu {self.data['cpu']}"]),
                 *([f"-monitor unix:{self.monitor},server,nowait"]
                   if self.monitor else [])]
 
