@@ -10,10 +10,8 @@
 #ifndef _IP_VS_MHS_COMPAT_H
 #define _IP_VS_MHS_COMPAT_H
 
-#include <linux/completion.h>
 #include <linux/kernel.h>
 #include <linux/sysctl.h>
-#include <linux/workqueue.h>
 #include <net/inet_sock.h>
 #include <net/ip_vs.h>
 #include <net/net_namespace.h>
@@ -21,6 +19,11 @@
 /* hex2bin() moved here from kernel.h */
 #ifdef MHS_HAVE_HEX_H
 #include <linux/hex.h>
+#endif
+
+#ifndef MHS_HAVE_SERVICE_MUTEX
+#include <linux/completion.h>
+#include <linux/workqueue.h>
 #endif
 
 /* Is the server in the service's list?  The bit moved from flags, which are
@@ -126,30 +129,13 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 #endif
 }
 
-/* Register @ops, once, from the start of the module.
- *
- * A core whose mutex is one for all namespaces asks for a scheduler's module
- * with it held.  The end of a namespace may wait for that mutex while it holds
- * pernet_ops_rwsem, for which a registration waits.  So a work item registers,
- * for which the start of the module does not wait for ever.  Only the file with
- * module_init() may call these three.
+/* Only the file with module_init() may call these three.  Where namespaces end
+ * the start of a module must not wait for ever, as a core with one mutex for all
+ * of them asks for a scheduler's module with that held: the end of a namespace
+ * may wait for it while it holds pernet_ops_rwsem, for which a registration
+ * waits.  So a work item registers, and services are refused until it is done.
  */
-#ifdef MHS_HAVE_SERVICE_MUTEX
-static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
-{
-	return register_pernet_subsys(ops);
-}
-
-static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
-{
-	unregister_pernet_subsys(ops);
-}
-
-static inline bool ip_vs_mhs_net_registered(void)
-{
-	return true;
-}
-#else
+#if !defined(MHS_HAVE_SERVICE_MUTEX) && defined(CONFIG_NET_NS)
 static struct {
 	struct work_struct work;
 	struct completion done;
@@ -161,6 +147,8 @@ static inline void ip_vs_mhs_pernet_work(struct work_struct *work)
 {
 	int err = register_pernet_subsys(ip_vs_mhs_pernet.ops);
 
+	if (err)
+		pr_err("cannot register: error %d, load the module anew\n", err);
 	/* for ip_vs_mhs_net_registered(): what registration wrote is there */
 	smp_store_release(&ip_vs_mhs_pernet.err, err);
 	complete(&ip_vs_mhs_pernet.done);
@@ -169,19 +157,23 @@ static inline void ip_vs_mhs_pernet_work(struct work_struct *work)
 static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
 {
 	ip_vs_mhs_pernet.ops = ops;
-	ip_vs_mhs_pernet.err = -EINPROGRESS;
+	ip_vs_mhs_pernet.err = -EAGAIN;
 	init_completion(&ip_vs_mhs_pernet.done);
 	INIT_WORK(&ip_vs_mhs_pernet.work, ip_vs_mhs_pernet_work);
 	queue_work(system_unbound_wq, &ip_vs_mhs_pernet.work);
-	if (wait_for_completion_timeout(&ip_vs_mhs_pernet.done, 5 * HZ)) {
+	if (wait_for_completion_timeout(&ip_vs_mhs_pernet.done, 10 * HZ)) {
 		/* the module may go, its code has to be through */
 		flush_work(&ip_vs_mhs_pernet.work);
 		return ip_vs_mhs_pernet.err;
 	}
-	pr_warn("network namespaces are being made or deleted: no service before that is done\n");
+	pr_warn("a network namespace is being deleted: no service before that is done\n");
 	return 0;
 }
 
+/* Waits, which is right on the way out: nobody asks for a module that is there.
+ * A failing start gets here with a work item that waits only if the core has a
+ * scheduler mhs already, and then it does not ask for ours.
+ */
 static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
 {
 	flush_work(&ip_vs_mhs_pernet.work);
@@ -189,10 +181,25 @@ static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
 		unregister_pernet_subsys(ops);
 }
 
-static inline bool ip_vs_mhs_net_registered(void)
+static inline int ip_vs_mhs_net_registered(void)
 {
 	/* pairs with ip_vs_mhs_pernet_work() */
-	return !smp_load_acquire(&ip_vs_mhs_pernet.err);
+	return smp_load_acquire(&ip_vs_mhs_pernet.err);
+}
+#else
+static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
+{
+	return register_pernet_subsys(ops);
+}
+
+static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
+{
+	unregister_pernet_subsys(ops);
+}
+
+static inline int ip_vs_mhs_net_registered(void)
+{
+	return 0;
 }
 #endif
 

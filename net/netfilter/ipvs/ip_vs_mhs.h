@@ -382,7 +382,7 @@ extern unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS];
 extern unsigned int ip_vs_mhs_quic_n;
 
 struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net);
-bool ip_vs_mhs_ready(void);
+int ip_vs_mhs_ready(void);
 u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port);
 u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port);
 

@@ -372,10 +372,9 @@ static int ip_vs_mhs_init_service(struct ip_vs_service *svc)
 	struct ip_vs_mhs *mhs;
 	int err;
 
-	if (!ip_vs_mhs_ready()) {
-		pr_warn("network namespaces are being made or deleted: try again\n");
-		return -EAGAIN;
-	}
+	err = ip_vs_mhs_ready();
+	if (err)
+		return err;
 	mhs = mhs_new(svc);
 	if (!mhs)
 		return -ENOMEM;

@@ -83,9 +83,9 @@ struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
  * ip_vs_mhs_ready() - may there be services?
  *
  * Context: any.
- * Return: true once ip_vs_mhs_net() works.
+ * Return: 0 when ip_vs_mhs_net() works, -EAGAIN before, or why it never will.
  */
-bool ip_vs_mhs_ready(void)
+int ip_vs_mhs_ready(void)
 {
 	return ip_vs_mhs_net_registered();
 }

@@ -131,13 +131,14 @@ loaded() {
 	[ -e /sys/module/ip_vs_mhs ]
 }
 
-# insert_module PARAMETERS: the one of MHS_KO, or that of the kernel
+# insert_module PARAMETERS: the one of MHS_KO, or that of the kernel.  It does not
+# wait for ever until the namespaces of the test before are gone.
 insert_module() {
 	if [ -n "${MHS_KO:-}" ]; then
 		insmod "$MHS_KO" "$@"
 	else
 		modprobe ip_vs_mhs "$@"
-	fi
+	fi && busywait 60 [ -e /proc/net/ip_vs_mhs ]
 }
 
 # load_module PARAMETERS: if it is not there; then it goes in the end
