@@ -135,7 +135,7 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
  * may wait for it while it holds pernet_ops_rwsem, for which a registration
  * waits.  So a work item registers, and services are refused until it is done.
  */
-#if !defined(MHS_HAVE_SERVICE_MUTEX) && defined(CONFIG_NET_NS)
+#ifndef MHS_HAVE_SERVICE_MUTEX
 static struct {
 	struct work_struct work;
 	struct completion done;
@@ -156,6 +156,9 @@ static inline void ip_vs_mhs_pernet_work(struct work_struct *work)
 
 static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
 {
+	/* no end to wait for; and later the code that registers is gone */
+	if (!IS_ENABLED(CONFIG_NET_NS))
+		return register_pernet_subsys(ops);
 	ip_vs_mhs_pernet.ops = ops;
 	ip_vs_mhs_pernet.err = -EAGAIN;
 	init_completion(&ip_vs_mhs_pernet.done);
@@ -176,7 +179,8 @@ static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
  */
 static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
 {
-	flush_work(&ip_vs_mhs_pernet.work);
+	if (IS_ENABLED(CONFIG_NET_NS))
+		flush_work(&ip_vs_mhs_pernet.work);
 	if (!ip_vs_mhs_pernet.err)
 		unregister_pernet_subsys(ops);
 }
