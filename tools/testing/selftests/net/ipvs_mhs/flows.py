@@ -38,6 +38,7 @@ Options of servers: --name, --port; of clients: --host, --port, --bind ADDRESS,
 """
 import collections
 import ctypes
+import errno
 import os
 import select
 import selectors
@@ -52,7 +53,7 @@ import types
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 TOTAL_RETRANS = 100     # where tcp_info has it
-IP_BIND_ADDRESS_NO_PORT = 24    # socket has it from Python 3.12
+PORTS = range(34000, 65000)     # of clients; the kernel and tests take lower ones
 OPTIONS = {
     "name": "",         # of a server
     "host": "",
@@ -132,6 +133,7 @@ class Lab(Server):
         super().__init__()
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.rest = b""
+        self.first_port = any_port()
         self.sel.register(0, selectors.EVENT_READ, self.commands)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
@@ -195,6 +197,8 @@ class Lab(Server):
             if os.path.exists(f"{path}.{end}"):
                 os.unlink(f"{path}.{end}")
             os.mkfifo(f"{path}.{end}")
+        # one after the other, each with ports of its own
+        self.first_port += 1500
         if os.fork() == 0:
             try:
                 self.client(netns, path, args)
@@ -211,7 +215,11 @@ class Lab(Server):
         self.enter(netns)
         os.dup2(os.open(f"{path}.in", os.O_RDONLY), 0)
         os.dup2(os.open(f"{path}.out", os.O_WRONLY), 1)
-        client(options(args))
+        client(options(args), self.first_port)
+
+
+def any_port():
+    return int.from_bytes(os.urandom(4), sys.byteorder)
 
 
 class Flow:
@@ -231,11 +239,29 @@ def again(sock):
 
 
 class Client:
-    def __init__(self, args):
+    def __init__(self, args, first_port):
         self.args = args
+        self.next_port = first_port
         self.flows = []
         self.moved = self.failed = self.refused = self.slow = 0
         self.churned = []   # start, slow, server
+
+    def bind(self, sock):
+        """To a port that no flow had before: the kernel, which shuffles its
+        choice every ten seconds, may come to one whose entry is still there."""
+        if self.args.sctp:
+            if self.args.bind:
+                sock.bind((self.args.bind, 0))
+            return
+        for _ in PORTS:
+            port = PORTS[self.next_port % len(PORTS)]
+            self.next_port += 1
+            try:
+                sock.bind((self.args.bind, port))
+                return
+            except OSError as err:
+                if err.errno != errno.EADDRINUSE:
+                    raise
 
     def open(self, n):
         hosts = self.args.host.split(",")
@@ -245,10 +271,7 @@ class Client:
                                  socket.IPPROTO_SCTP if self.args.sctp else 0)
             sock.settimeout(self.args.timeout)
             try:
-                if self.args.bind:
-                    # ports in a row, as without: none is met again soon
-                    sock.setsockopt(socket.SOL_IP, IP_BIND_ADDRESS_NO_PORT, 1)
-                    sock.bind((self.args.bind, 0))
+                self.bind(sock)
                 sock.connect((hosts[i % len(hosts)], self.args.port))
             except OSError as err:
                 self.failed += 1
@@ -271,8 +294,12 @@ class Client:
             except OSError:
                 flow.broken = flow.rst = True
         end = time.monotonic() + self.args.timeout
-        while sel.get_map() and time.monotonic() < end:
-            for key, _ in sel.select(0.2):
+        while sel.get_map():
+            ready = sel.select(0.2)
+            # what has come while this process did not run is no silence
+            if not ready and time.monotonic() >= end:
+                break
+            for key, _ in ready:
                 end = time.monotonic() + self.args.timeout
                 flow = key.data
                 sel.unregister(flow.sock)
@@ -384,8 +411,8 @@ class Client:
         print(*words, flush=True)
 
 
-def client(args):
-    c = Client(args)
+def client(args, first_port):
+    c = Client(args, first_port)
     for line in sys.stdin:
         words = line.split()
         if not words:
@@ -443,7 +470,7 @@ def main():
     elif role == "serve":
         serve(options(words))
     elif role == "client":
-        client(options(words))
+        client(options(words), any_port())
     else:
         print(__doc__, end="")
         sys.exit(role not in ("-h", "--help"))

@@ -220,7 +220,7 @@ conns() {
 # conns_begin [NAMESPACE], conns_new [NAMESPACE]: entries made since then; those
 # of before may expire meanwhile.  Who reads the file while one expires misses
 # another, so it is read three times.  A flow whose port had an entry before is
-# none: of 40 flows, two met such a port once, so a control wants nine of ten.
+# none, see Client.bind() of flows.py.
 conns_begin() {
 	net_dir "${1:-dr}"
 	cat "$net"/ip_vs_conn{,,} >"$work/conns.${1:-dr}"

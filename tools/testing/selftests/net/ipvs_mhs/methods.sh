@@ -39,7 +39,7 @@ forwarded() {
 }
 
 start_client() {
-	client_ns=${client_ns:-cl} flow_start c --timeout 2 --host "$1"
+	client_ns=${client_ns:-cl} flow_start c --timeout 8 --host "$1"
 }
 
 plan 19

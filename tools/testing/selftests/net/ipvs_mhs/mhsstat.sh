@@ -261,7 +261,7 @@ pair reset
 dr ipvsadm -C
 windows 3600000 3600000
 pair_services "1 2" mhs
-flow c4 open 8
+flow c4 open 40
 flow c4 ping
 check "drained: not while it has a weight" 125 \
 	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80)"

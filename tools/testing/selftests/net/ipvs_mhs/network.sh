@@ -49,7 +49,7 @@ setup_ns() {
 		sysctls "$n" net.ipv4.conf.{all,default}.rp_filter=0 \
 			net.ipv6.conf.{all,default}.accept_dad=0 \
 			net.ipv4.conf.{all,default}.send_redirects=0 \
-			net.ipv4.ip_local_port_range=10000,65000
+			net.ipv4.ip_local_port_range=10000,33999
 	done
 }
 

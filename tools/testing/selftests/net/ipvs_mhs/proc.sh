@@ -103,7 +103,7 @@ pair ping
 check "hold: state" "transition 0 4" \
 	"$(mhs State) $(mhs Pin) $(mhs Servers)"
 check_cmp "hold: slots" "$(mhs Hold)" -gt 0
-check_cmp "hold: packets to the old server" "$(mhs PktOld)" -gt 0
+check_cmp "hold: packets to the old server" "$(pair_total PktOld)" -gt 0
 check "hold: fingerprint of the old table" "$print" "$(mhs OldPrint)"
 look
 left=$(mhs NextMergeMs)
@@ -116,7 +116,7 @@ check_cmp "hold: it is hold and pin" "$left" -gt 7000000
 to_pin
 pair ping
 check "pin: state" "transition 0" "$(mhs State) $(mhs Hold)"
-check_cmp "pin: entries by cause" "$(mhs PinnedEntries)" -gt 0
+check_cmp "pin: entries by cause" "$(pair_total PinnedEntries)" -gt 0
 check "pin: entries" "$(pair_total PinnedEntries)" "$(conns)"
 check_cmp "pin: the time is that of pin" "$(mhs NextMergeMs)" -le 3960000
 look
