@@ -144,7 +144,6 @@ at_an_end() {
 			[ $waits ] || break
 		done
 	EOF
-	dmesg -C
 	dr timeout -s KILL 100 ipvsadm -A -t $VIP4:80 -s mhs 2>"$work/err" ||
 		err=$(<"$work/err")
 	check "asked for while a namespace ends" \
