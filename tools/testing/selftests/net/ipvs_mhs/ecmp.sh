@@ -81,10 +81,7 @@ clients() {
 	ask "$1" ping
 }
 
-# New flows have ports that none had before: a director that did not see the
-# earlier flow end would take them for it.
 ask() {
-	[ "$2" != open ] || fresh_ports cl
 	flow_send "$1"4 "${@:2}"
 	flow_send "$1"6 "${@:2}"
 	flow_wait "$1"4 "${@:2}"

@@ -206,8 +206,7 @@ other "wlc" "wlc" mhs 0
 other "mh with mh-port" "mh -b mh-port" mhs 0
 other "mh alone" "mh" "mhs -b flag-3" 1
 
-# Persistence from the beginning.  The others have left entries, by their ports.
-fresh_ports cl
+# Persistence from the beginning
 pair_services "1 2 3 4" mhs -p 60
 more "made with persistence" 20
 check "made with persistence: each client has one server" 2 "$takers"

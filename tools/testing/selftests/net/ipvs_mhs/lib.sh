@@ -131,8 +131,8 @@ loaded() {
 	[ -e /sys/module/ip_vs_mhs ]
 }
 
-# insert_module PARAMETERS: the one of MHS_KO, or that of the kernel.  It does not
-# wait for ever until the namespaces of the test before are gone.
+# insert_module PARAMETERS: the one of MHS_KO, or that of the kernel.  The command may
+# end before the namespaces of an older test do, which services wait for.
 insert_module() {
 	if [ -n "${MHS_KO:-}" ]; then
 		insmod "$MHS_KO" "$@"
@@ -427,8 +427,9 @@ dgram_servers() {
 		note "dgrams.py does not serve"
 }
 
-# fresh_ports NAMESPACE: its next clients have ports that none had before, whose
-# entries might still be there; 200 of them, below those that all begin with
+# fresh_ports NAMESPACE: clients whose ports the kernel chooses, which those of
+# flows.py are not, have some next that none had before, whose entries might still
+# be there; 200 of them, below those that all begin with
 first_port=3000
 fresh_ports() {
 	in_ns "$1" sysctl -qw net.ipv4.ip_local_port_range="$first_port $((
