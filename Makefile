@@ -13,7 +13,7 @@ SELFTESTS := tools/testing/selftests/net/ipvs_mhs
 QDISC_TESTS := tools/testing/selftests/net/qdisc_tool
 SANITIZE := tools/testing/sanitize
 # a test says what it weighs, files that tests source do not
-tests-in = $(shell grep -lE '^\# weight: [0-9]' $(1)/*)
+tests-in = $(shell grep -slE '^\# weight: [0-9]' $(1)/*)
 TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
 
 # Without KERNEL= the module is for KDIR; machines run 6.1 then.

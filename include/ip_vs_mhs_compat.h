@@ -11,6 +11,8 @@
 #define _IP_VS_MHS_COMPAT_H
 
 #include <linux/kernel.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
 #include <linux/sysctl.h>
 #include <net/inet_sock.h>
 #include <net/ip_vs.h>
@@ -25,6 +27,23 @@
 #include <linux/completion.h>
 #include <linux/workqueue.h>
 #endif
+
+/* Zeroed memory for what a pointer is to point at */
+#ifndef MHS_HAVE_KZALLOC_OBJ
+#define kzalloc_obj(P, GFP)	kzalloc(sizeof(P), GFP)
+#define kvzalloc_obj(P, GFP)	kvzalloc(sizeof(P), GFP)
+#endif
+
+/* Not when the CPU is awake anyway, but after a grace period */
+static inline void ip_vs_mhs_call_rcu(struct rcu_head *head,
+				      rcu_callback_t func)
+{
+#ifdef MHS_HAVE_CALL_RCU_HURRY
+	call_rcu_hurry(head, func);
+#else
+	call_rcu(head, func);
+#endif
+}
 
 /* Is the server in the service's list?  The bit moved from flags, which are
  * shared with the overload bit, to cflags.

@@ -25,16 +25,15 @@
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers, slots and clocks of a service
  *	ip_vs_mhs_scratch.lock		the module's scratch space, a rebuild
- *	ip_vs_mhs_hash_lock		writers of the service hash table
- *	mhs_pairs_lock			writers of the table of pairs
+ *	ip_vs_mhs_hash.lock		writers of the tables of services and pairs
  *
  *	operation			locks
  *	---------------------------------------------------------------
  *	packet, schedule()		none (RCU); an entry to be made may wait
  *					for recount_lock, 20 times a second
  *	init_service, done_service	net.lock; then mhs.lock; then hash
- *	add_dest, upd_dest, del_dest	mhs.lock; then pairs; then scratch
- *	work of a service		mhs.lock; then pairs; then scratch
+ *	add_dest, upd_dest, del_dest	mhs.lock; then hash; then scratch
+ *	work of a service		mhs.lock; then hash; then scratch
  *	work of a namespace		net.lock, mhs.lock
  *	read of /proc			net.lock, mhs.lock
  *
@@ -53,6 +52,7 @@
  *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	counters	the packet's own CPU
  *	room, direct	packets that are about to make an entry
+ *	direct_seen	the first packet of such a flow in a period
  *
  * The life of a server
  * --------------------
@@ -84,9 +84,9 @@
  * The life of a service
  * ---------------------
  *
- *	init_service	publishes it in our hash table, settling, without the
- *			core's ip_vs_service: where creation fails later, the
- *			core frees that one with no grace period
+ *	init_service	publishes it in the namespace's hash table, settling,
+ *			without the core's ip_vs_service: where creation fails
+ *			later, the core frees that one with no grace period
  *	first add_dest	mhs.svc is set: packets may use it from here on
  *	done_service	out of the hash table, hooks down with the last one,
  *			work cancelled, servers released by call_rcu()
@@ -96,14 +96,16 @@
  *
  *	The per-namespace struct is memory of the namespace itself: it stays
  *	until every exit has run, so done_service() may use it although our
- *	own exit runs before the core's.
+ *	own exit runs before the core's.  Its hash tables come with the first
+ *	service, leave its struct with the last one, and are freed with the
+ *	last reference to a service: each holds them.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H
 
 #include <linux/bitmap.h>
 #include <linux/hash.h>
-#include <linux/jhash.h>
+#include <linux/hashtable.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/siphash.h>
@@ -210,7 +212,7 @@ struct ip_vs_mhs_room {
 
 /**
  * struct ip_vs_mhs - a virtual service
- * @node: in the service hash table
+ * @node: in the hash table of services
  * @ipvs: its namespace
  * @addr: copy of the key, its virtual address
  * @fwmark: the same, its firewall mark or 0
@@ -226,10 +228,12 @@ struct ip_vs_mhs_room {
  * @svc: the core's service, NULL before the first server
  * @cnt: per-CPU counters
  * @room: of entries for flows, and for those of QUIC
- * @direct: entries made for flows past the service, of late
+ * @direct: entries for flows past the service, as many as may be alive
+ * @direct_seen: those with a packet since @track_tick
  * @recount_lock: one CPU counts
  * @lock: see the table above; guards all that follows
  * @net: its namespace
+ * @hash: the hash tables of that, with a reference
  * @net_list: in mhs_net.services
  * @listed: servers in the core's list, sorted by address
  * @gone: deleted servers that a slot or an entry may still name
@@ -241,7 +245,7 @@ struct ip_vs_mhs_room {
  * @missing: a server or carrier could not be made, or may not fit; try again
  * @retry: jiffies to that, longer each time; 0 before the first
  * @retry_at: jiffies of that
- * @hashed: in the service hash table
+ * @hashed: in the hash table of services
  * @all_tracked: every slot was marked tracked since the last such tick
  * @warned: MHS_WARN_* said once
  * @entry_ms: longest life of an idle entry seen so far
@@ -281,11 +285,13 @@ struct ip_vs_mhs {
 	/* written by packets that make entries */
 	struct ip_vs_mhs_room	room[2] ____cacheline_aligned_in_smp;
 	atomic_t		direct;
+	atomic_t		direct_seen;
 	spinlock_t		recount_lock;	/* one CPU counts */
 
 	/* control */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct ip_vs_mhs_net	*net;
+	struct ip_vs_mhs_hash	*hash;
 	struct list_head	net_list;
 	struct list_head	listed;
 	struct list_head	gone;
@@ -322,9 +328,27 @@ struct ip_vs_mhs {
 #define MHS_WARN_FLAGS		0x4
 #define MHS_WARN_FULL		0x8
 
+/* 1,024 chains: 5,000 services make five to a chain, in 8 KiB */
+#define MHS_HASH_BITS		10
+
+/**
+ * struct ip_vs_mhs_hash - what packets of a network namespace look up
+ * @services: by address and port, or by firewall mark
+ * @pairs: masquerading servers by address and port
+ * @lock: for writers
+ * @refcnt: services that hold it
+ */
+struct ip_vs_mhs_hash {
+	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
+	DECLARE_HASHTABLE(pairs, MHS_HASH_BITS);
+	spinlock_t		lock;	/* for writers */
+	refcount_t		refcnt;
+};
+
 /**
  * struct ip_vs_mhs_net - a network namespace
  * @net: the namespace
+ * @hash: written under @lock; NULL without a service
  * @hold_ms: sysctl, how long older flows stay without an entry
  * @pin_ms: sysctl, how long after that they get one; 0: as TCP's timeouts
  * @max_entries: sysctl, entries a service may have when mhs makes one
@@ -349,6 +373,7 @@ struct ip_vs_mhs {
  */
 struct ip_vs_mhs_net {
 	struct net		*net;
+	struct ip_vs_mhs_hash __rcu *hash;
 	unsigned int		hold_ms;
 	unsigned int		pin_ms;
 	unsigned int		max_entries;
@@ -399,7 +424,7 @@ void ip_vs_mhs_net_work(struct work_struct *work);
 
 /* dest */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
-void ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs);
+bool ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs);
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(struct list_head *list,
 					       const struct ip_vs_dest *dest);
 int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest);
@@ -451,19 +476,24 @@ struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
 /* proc */
 extern const struct seq_operations ip_vs_mhs_seq_ops;
 
-/* Key of the hash tables by address and port.  The administrator chooses what
- * is in them: nothing for an adversary to aim at.
+/* The hash tables of a namespace, under RCU; NULL without a service */
+static inline struct ip_vs_mhs_hash *
+ip_vs_mhs_hash(const struct netns_ipvs *ipvs)
+{
+	return rcu_dereference(ip_vs_mhs_net(ipvs->net)->hash);
+}
+
+/* Key of the hash tables by address and port.  The administrator of the
+ * namespace chooses what is in them: nothing for an adversary to aim at.
  */
-static inline u32 ip_vs_mhs_key_addr(const struct netns_ipvs *ipvs, u16 af,
-				     const union nf_inet_addr *addr,
+static inline u32 ip_vs_mhs_key_addr(u16 af, const union nf_inet_addr *addr,
 				     __be16 port)
 {
 	__be32 fold = addr->ip;
 
 	if (af == AF_INET6)
 		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
-	return hash_64(((u64)(__force u32)fold << 16 | (__force u16)port) +
-		       (unsigned long)ipvs, 32);
+	return hash_64((u64)(__force u32)fold << 16 | (__force u16)port, 32);
 }
 
 /* The server of an index read in a slot word, NULL for MHS_IDX_NONE.

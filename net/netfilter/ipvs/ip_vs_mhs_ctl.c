@@ -6,7 +6,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/hashtable.h>
 #include <linux/module.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
@@ -16,19 +15,10 @@
 /* How often to look for what no callback tells, see ip_vs_mhs_net_work() */
 #define MHS_NET_PERIOD		HZ
 
-/* 1,024 chains: 5,000 services make five to a chain, in 8 KiB */
-static DEFINE_READ_MOSTLY_HASHTABLE(ip_vs_mhs_hash, 10);
-static DEFINE_SPINLOCK(ip_vs_mhs_hash_lock);
-
-static u32 mhs_key_fwm(const struct netns_ipvs *ipvs, u32 fwmark)
-{
-	return jhash_2words(fwmark, (u32)((unsigned long)ipvs >> 8), 0);
-}
-
 static u32 mhs_key_of(const struct ip_vs_mhs *mhs)
 {
-	return mhs->fwmark ? mhs_key_fwm(mhs->ipvs, mhs->fwmark) :
-	       ip_vs_mhs_key_addr(mhs->ipvs, mhs->af, &mhs->addr, mhs->port);
+	return mhs->fwmark ? mhs->fwmark :
+	       ip_vs_mhs_key_addr(mhs->af, &mhs->addr, mhs->port);
 }
 
 /**
@@ -45,11 +35,14 @@ static u32 mhs_key_of(const struct ip_vs_mhs *mhs)
 struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
 				 const union nf_inet_addr *addr, __be16 port)
 {
+	struct ip_vs_mhs_hash *hash = ip_vs_mhs_hash(ipvs);
 	struct ip_vs_mhs *mhs;
 
-	hash_for_each_possible_rcu(ip_vs_mhs_hash, mhs, node,
-				   ip_vs_mhs_key_addr(ipvs, af, addr, port))
-		if (mhs->port == port && mhs->af == af && mhs->ipvs == ipvs &&
+	if (!hash)
+		return NULL;
+	hash_for_each_possible_rcu(hash->services, mhs, node,
+				   ip_vs_mhs_key_addr(af, addr, port))
+		if (mhs->port == port && mhs->af == af &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
 		    mhs->protocol == protocol && !mhs->fwmark)
 			return mhs;
@@ -68,12 +61,13 @@ struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
 struct ip_vs_mhs *ip_vs_mhs_find_fwm(struct netns_ipvs *ipvs, u16 af,
 				     u32 fwmark)
 {
+	struct ip_vs_mhs_hash *hash = ip_vs_mhs_hash(ipvs);
 	struct ip_vs_mhs *mhs;
 
-	hash_for_each_possible_rcu(ip_vs_mhs_hash, mhs, node,
-				   mhs_key_fwm(ipvs, fwmark))
-		if (mhs->fwmark == fwmark && mhs->af == af &&
-		    mhs->ipvs == ipvs)
+	if (!hash)
+		return NULL;
+	hash_for_each_possible_rcu(hash->services, mhs, node, fwmark)
+		if (mhs->fwmark == fwmark && mhs->af == af)
 			return mhs;
 	return NULL;
 }
@@ -91,6 +85,8 @@ void ip_vs_mhs_put(struct ip_vs_mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))
 		return;
+	if (mhs->hash && refcount_dec_and_test(&mhs->hash->refcnt))
+		kvfree(mhs->hash);
 	free_percpu(mhs->cnt);
 	kvfree(mhs->slots);
 	/* no reader is left, so nobody can change it either */
@@ -124,7 +120,7 @@ void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs)
 static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
 {
 	lockdep_assert_held(&mn->lock);
-	if (mn->warned_conntrack || !ip_vs_mhs_conntrack(net_ipvs(mn->net)))
+	if (mn->warned_conntrack || !mn->conntrack)
 		return;
 	mn->warned_conntrack = true;
 	pr_warn("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
@@ -229,7 +225,27 @@ static int ip_vs_mhs_del_dest(struct ip_vs_service *svc,
 
 /* Services */
 
-/* Hooks and the watch for the backup role come with the first service */
+/* The namespace's, or those that it gets if nothing fails */
+static struct ip_vs_mhs_hash *mhs_net_hash(struct ip_vs_mhs_net *mn)
+{
+	struct ip_vs_mhs_hash *hash;
+
+	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
+	if (hash) {
+		refcount_inc(&hash->refcnt);
+		return hash;
+	}
+	hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
+	if (hash) {
+		spin_lock_init(&hash->lock);
+		refcount_set(&hash->refcnt, 1);
+	}
+	return hash;
+}
+
+/* Hash tables, hooks and the watch for the backup role come with the first
+ * service
+ */
 static int mhs_net_attach(struct ip_vs_mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;
@@ -237,11 +253,15 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 	int err = 0;
 
 	mutex_lock(&mn->lock);
-	if (mhs->hashed && !mn->hooks[v6])
+	mhs->hash = mhs_net_hash(mn);
+	if (!mhs->hash)
+		err = -ENOMEM;
+	else if (mhs->hashed && !mn->hooks[v6])
 		err = nf_register_net_hooks(mn->net,
 					    v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
 					    MHS_HOOKS);
 	if (!err) {
+		rcu_assign_pointer(mn->hash, mhs->hash);
 		mn->hooks[v6] += mhs->hashed;
 		WRITE_ONCE(mn->services, mn->services + 1);
 		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
@@ -276,12 +296,14 @@ static void mhs_net_detach(struct ip_vs_mhs *mhs)
 		nf_unregister_net_hooks(mn->net,
 					v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
 					MHS_HOOKS);
+	if (list_empty(&mn->list))
+		RCU_INIT_POINTER(mn->hash, NULL);
 	mutex_unlock(&mn->lock);
 }
 
 static struct ip_vs_mhs *mhs_new(struct ip_vs_service *svc)
 {
-	struct ip_vs_mhs *mhs = kzalloc(sizeof(*mhs), GFP_KERNEL_ACCOUNT);
+	struct ip_vs_mhs *mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
 
 	if (!mhs)
 		return NULL;
@@ -351,9 +373,9 @@ static void mhs_free(struct ip_vs_mhs *mhs)
 
 	/* neighbours in the chain come and go */
 	if (mhs->hashed && !hlist_unhashed_lockless(&mhs->node)) {
-		spin_lock(&ip_vs_mhs_hash_lock);
+		spin_lock(&mhs->hash->lock);
 		hash_del_rcu(&mhs->node);
-		spin_unlock(&ip_vs_mhs_hash_lock);
+		spin_unlock(&mhs->hash->lock);
 	}
 	mhs_net_detach(mhs);
 	cancel_delayed_work_sync(&mhs->work);
@@ -392,9 +414,9 @@ static int ip_vs_mhs_init_service(struct ip_vs_service *svc)
 	/* no more failures */
 	svc->sched_data = mhs;
 	if (mhs->hashed) {
-		spin_lock(&ip_vs_mhs_hash_lock);
-		hash_add_rcu(ip_vs_mhs_hash, &mhs->node, mhs_key_of(mhs));
-		spin_unlock(&ip_vs_mhs_hash_lock);
+		spin_lock(&mhs->hash->lock);
+		hash_add_rcu(mhs->hash->services, &mhs->node, mhs_key_of(mhs));
+		spin_unlock(&mhs->hash->lock);
 	}
 	return 0;
 }

@@ -123,8 +123,9 @@ static void carrier_set(struct ip_vs_conn __rcu **place,
 	struct ip_vs_conn *old;
 
 	old = rcu_replace_pointer(*place, fresh, lockdep_is_held(lock));
+	/* the exit of a namespace waits for it */
 	if (old)
-		call_rcu(&old->rcu_head, carrier_rcu_put);
+		ip_vs_mhs_call_rcu(&old->rcu_head, carrier_rcu_put);
 }
 
 /* Give the server a carrier that does what its ip_vs_dest says now */
@@ -240,15 +241,18 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
  * @mhs: the service
  *
  * Context: process, mhs.lock held.
+ * Return: true if the table changes: an edit's weight may be seen here first.
  */
-void ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs)
+bool ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_server *s;
+	bool changed = false;
 
 	lockdep_assert_held(&mhs->lock);
 	list_for_each_entry(s, &mhs->listed, list)
 		if (s->unclaimed && s->state & MHS_SRV_STATEFUL)
-			ip_vs_mhs_server_refresh(s);
+			changed |= ip_vs_mhs_server_refresh(s);
+	return changed;
 }
 
 /* Servers */
@@ -292,7 +296,8 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
 	if (s->unclaimed)
 		atomic_dec(&mhs->net->unclaimed);
 	list_del(&s->list);
-	call_rcu(&s->rcu, server_rcu_free);
+	/* the same */
+	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
 }
 
 static int server_cmp(const struct ip_vs_dest *a, const struct ip_vs_dest *b)
@@ -432,7 +437,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	err = ip_vs_mhs_servers_grow(mhs, idx);
 	if (err)
 		return err;
-	s = kzalloc(sizeof(*s), GFP_KERNEL);
+	s = kzalloc_obj(*s, GFP_KERNEL);
 	if (!s)
 		return -ENOMEM;
 	s->mhs = mhs;

@@ -81,7 +81,7 @@ int ip_vs_mhs_scratch_init(void)
 {
 	struct ip_vs_mhs_fill *f;
 
-	scratch = kvzalloc(sizeof(*scratch), GFP_KERNEL);
+	scratch = kvzalloc_obj(*scratch, GFP_KERNEL);
 	if (!scratch)
 		return -ENOMEM;
 	mutex_init(&scratch->lock);
@@ -369,8 +369,9 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
 		mhs->all_tracked = false;
-		mhs->track_tick = now;
-		atomic_set(&mhs->direct, 0);
+		WRITE_ONCE(mhs->track_tick, now);
+		/* the others are dead by now */
+		atomic_set(&mhs->direct, atomic_xchg(&mhs->direct_seen, 0));
 	}
 	latest = now + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
 		 msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
@@ -500,7 +501,7 @@ void ip_vs_mhs_settle(struct ip_vs_mhs *mhs)
 	mhs->changed = jiffies;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->used_tick = jiffies;
-	mhs->track_tick = jiffies;
+	WRITE_ONCE(mhs->track_tick, jiffies);
 	mhs_requeue(mhs);
 }
 
@@ -562,7 +563,8 @@ void ip_vs_mhs_work(struct work_struct *work)
 		if (!mhs_until(READ_ONCE(mhs->room[i].recount_at)))
 			WRITE_ONCE(mhs->room[i].recount_at, jiffies);
 	mhs_try_again(mhs);
-	ip_vs_mhs_servers_retry(mhs);
+	if (ip_vs_mhs_servers_retry(mhs))
+		ip_vs_mhs_changed(mhs);
 	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))
 		mhs_build(mhs);
 	if (mhs->settling && mhs->svc && !mhs->dirty &&

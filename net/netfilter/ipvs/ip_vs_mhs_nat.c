@@ -23,7 +23,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/hashtable.h>
 #include <linux/ip.h>
 #include <linux/module.h>
 #include <linux/netfilter_ipv4.h>
@@ -39,27 +38,25 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* 1,024 chains, as for services */
-static DEFINE_READ_MOSTLY_HASHTABLE(mhs_pairs, 10);
-static DEFINE_SPINLOCK(mhs_pairs_lock);	/* guards writers */
-
 static __be16 server_port(const struct ip_vs_mhs_server *s)
 {
 	return s->dest->port ? s->dest->port : s->mhs->port;
 }
 
 /* The server that owns a pair, without a reference, or NULL */
-static struct ip_vs_mhs_server *pair_find(struct netns_ipvs *ipvs, u16 af,
+static struct ip_vs_mhs_server *pair_find(struct ip_vs_mhs_hash *hash, u16 af,
 					  u16 protocol,
 					  const union nf_inet_addr *addr,
 					  __be16 port)
 {
 	struct ip_vs_mhs_server *s;
 
-	hash_for_each_possible_rcu(mhs_pairs, s, pair,
-				   ip_vs_mhs_key_addr(ipvs, af, addr, port))
-		if (server_port(s) == port && s->mhs->ipvs == ipvs &&
-		    s->dest->af == af && s->mhs->protocol == protocol &&
+	if (!hash)
+		return NULL;
+	hash_for_each_possible_rcu(hash->pairs, s, pair,
+				   ip_vs_mhs_key_addr(af, addr, port))
+		if (server_port(s) == port && s->dest->af == af &&
+		    s->mhs->protocol == protocol &&
 		    ip_vs_addr_equal(af, &s->dest->addr, addr))
 			return s;
 	return NULL;
@@ -82,19 +79,19 @@ bool ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 	lockdep_assert_held(&mhs->lock);
 	if (ip_vs_mhs_pair_owned(s))
 		return true;
-	spin_lock(&mhs_pairs_lock);
+	spin_lock(&mhs->hash->lock);
 	rcu_read_lock();
-	owner = pair_find(mhs->ipvs, s->dest->af, mhs->protocol,
+	owner = pair_find(mhs->hash, s->dest->af, mhs->protocol,
 			  &s->dest->addr, port);
 	rcu_read_unlock();
 	if (!owner) {
-		hash_add_rcu(mhs_pairs, &s->pair,
-			     ip_vs_mhs_key_addr(mhs->ipvs, s->dest->af,
-						&s->dest->addr, port));
+		hash_add_rcu(mhs->hash->pairs, &s->pair,
+			     ip_vs_mhs_key_addr(s->dest->af, &s->dest->addr,
+						port));
 		pairs = &mhs->net->pairs[mhs->af == AF_INET6];
 		WRITE_ONCE(*pairs, *pairs + 1);
 	}
-	spin_unlock(&mhs_pairs_lock);
+	spin_unlock(&mhs->hash->lock);
 	return !owner;
 }
 
@@ -111,10 +108,10 @@ void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s)
 	lockdep_assert_held(&s->mhs->lock);
 	if (!ip_vs_mhs_pair_owned(s))
 		return;
-	spin_lock(&mhs_pairs_lock);
+	spin_lock(&s->mhs->hash->lock);
 	hash_del_rcu(&s->pair);
 	WRITE_ONCE(*pairs, *pairs - 1);
-	spin_unlock(&mhs_pairs_lock);
+	spin_unlock(&s->mhs->hash->lock);
 }
 
 /**
@@ -219,7 +216,7 @@ struct ip_vs_conn *ip_vs_mhs_reply_carrier(struct netns_ipvs *ipvs, u16 af,
 {
 	struct ip_vs_conn *carrier;
 
-	*server = pair_find(ipvs, af, protocol, addr, port);
+	*server = pair_find(ip_vs_mhs_hash(ipvs), af, protocol, addr, port);
 	carrier = *server ? rcu_dereference((*server)->carrier) : NULL;
 	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ) {
 		*server = NULL;
@@ -268,6 +265,20 @@ bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w)
 	return !old || READ_ONCE(old->state) & MHS_SRV_GONE;
 }
 
+/* The packet of a direct flow restarts the timer of its entry.  The first one
+ * in a period is counted, see ip_vs_mhs_direct().  Only the core's way counts
+ * packets in the entry: here it has the time of the period.
+ */
+static void direct_put(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp)
+{
+	int period = (int)READ_ONCE(mhs->track_tick);
+
+	if (atomic_read(&cp->in_pkts) != period &&
+	    atomic_xchg(&cp->in_pkts, period) != period)
+		atomic_inc(&mhs->direct_seen);
+	ip_vs_conn_put(cp);
+}
+
 /**
  * ip_vs_mhs_reply_ours() - is a reply one of a flow without an entry?
  * @s: the server that owns its pair
@@ -305,7 +316,7 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	if (cp->vport == cp->dport && cp->af == cp->daf &&
 	    ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr)) {
 		skb->ipvs_property = 1;
-		ip_vs_conn_put(cp);	/* restarts its timer */
+		direct_put(s->mhs, cp);
 	} else {
 		__ip_vs_conn_put(cp);
 	}
@@ -468,8 +479,9 @@ static struct ip_vs_conn *direct_new(struct ip_vs_mhs *mhs,
  *
  * If the client's slot names the server, the replies would be translated:
  * make an entry that says otherwise, which only ip_vs_mhs_reply_ours() looks
- * at.  Such entries die like others, so as many as the limit may be made in
- * the time that an idle one lives.
+ * at.  No server counts them.  So mhs.direct does: those with a packet in the
+ * last period, which is as long as an idle one lives, and all that were made
+ * since.
  *
  * Context: softirq or process, under RCU.
  */
@@ -480,7 +492,8 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	struct ip_vs_mhs *mhs;
 	u32 *slot, w;
 
-	s = pair_find(ipvs, p->af, p->iph.protocol, &p->iph.daddr, p->dport);
+	s = pair_find(ip_vs_mhs_hash(ipvs), p->af, p->iph.protocol,
+		      &p->iph.daddr, p->dport);
 	if (!s)
 		return;
 	mhs = s->mhs;
@@ -493,23 +506,27 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	cp = NULL;
 	if (ip_vs_mhs_slot_tracked(w))
 		cp = ip_vs_conn_in_get_proto(ipvs, p->af, p->skb, &p->iph);
-	/* Before an entry exists: a reply that could find it looks for it */
-	ip_vs_mhs_slot_track(slot);
 	if (!cp) {
 		if (p->ends)
 			return;
-		if (atomic_inc_return(&mhs->direct) >
+		/* never more than one a CPU above it */
+		if (atomic_read(&mhs->direct) >=
 		    READ_ONCE(mhs->net->max_quic_entries)) {
 			ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
 			return;
 		}
+		atomic_inc(&mhs->direct);
+	}
+	/* Before an entry exists: a reply that could find it looks for it */
+	ip_vs_mhs_slot_track(slot);
+	if (!cp) {
 		cp = direct_new(mhs, p);
 		ip_vs_mhs_count(mhs, cp ? MHS_CNT_DIRECT : MHS_CNT_NOMEM);
 		if (!cp)
 			return;
 	}
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
-	ip_vs_conn_put(cp);	/* restarts its timer */
+	direct_put(mhs, cp);
 	/* The core would find the entry and take the packet for its own */
 	p->skb->ipvs_property = 1;
 }

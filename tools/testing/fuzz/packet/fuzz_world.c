@@ -8,6 +8,9 @@
 
 struct world world;
 
+/* too large to be set anew for each packet; empty from one to the next */
+static struct ip_vs_mhs_hash hash;
+
 unsigned int ip_vs_mhs_mark_ignore;
 unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS] = { 443 };
 unsigned int ip_vs_mhs_quic_n = 1;
@@ -328,11 +331,13 @@ void world_set(const struct setting *is, struct outcome *out)
 	world.ipvs.enable = 1;
 	world.ipvs.tot_stats.cpustats = (void __percpu *)&world.stats;
 	world.mn.net = &world.net;
+	RCU_INIT_POINTER(world.mn.hash, &hash);
 	world.mn.max_entries = 10;
 	world.mn.max_quic_entries = 10;
 
 	mhs->ipvs = &world.ipvs;
 	mhs->net = &world.mn;
+	mhs->hash = &hash;
 	mhs->af = world.af;
 	mhs->addr = address(9, 1);
 	mhs->protocol = world.protocol;

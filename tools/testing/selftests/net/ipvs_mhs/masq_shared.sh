@@ -126,7 +126,21 @@ past_again() {
 	[ "$(mhs DirectEntries)" -gt 3 ]
 }
 
-plan 40
+# past_on: for more than twice as long as an idle flow lives three flows of UDP
+# go on, and others come.  The server refuses them, every second one is told.
+past_on() {
+	in_ns cl bash -c "
+		exec 3>/dev/udp/$R1/8080 4>/dev/udp/$R1/8080 5>/dev/udp/$R1/8080
+		for i in {1..40}; do
+			for fd in 3 4 5; do
+				echo >&\$fd || echo >&\$fd
+			done
+			echo >/dev/udp/$R1/8080
+			sleep 0.2
+		done" 2>/dev/null
+}
+
+plan 41
 load_module
 setup_net 2
 for i in 1 2; do
@@ -222,13 +236,15 @@ service $VIP4:80 mhs $R1:8080
 raw cl --src 10.1.0.2 --ports 2020-2039 --dst $R1 --dports 8080 >/dev/null
 check "past the service, limit: that many entries" "3 17" "$(past)"
 dr ipvsadm -C
-# as many again when those have had the time to die
+# UDP without a packet for a second is over, and the limit told two later
 dr ipvsadm --set 0 0 1
 dr ipvsadm -R <<-EOF
 	-A -u $VIP4:80 -s mhs
 	-a -u $VIP4:80 -r $R1:8080 -m
 EOF
 wait_settled
+past_on
+check "past the service, limit: flows that go on count" 3 "$(mhs DirectEntries)"
 result "past the service, limit: more when the time has passed" \
 	"$(busywait 20 past_again; echo $?)"
 sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
