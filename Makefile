@@ -16,8 +16,11 @@ SANITIZE := tools/testing/sanitize
 tests-in = $(shell grep -slE '^\# weight: [0-9]' $(1)/*)
 TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
 
-# Without KERNEL= the module is for KDIR; machines run 6.1 then.
-machine-kernel := $(or $(KERNEL),6.1)
+# Without KERNEL= the module is for KDIR; machines run the oldest kernel then.
+kernels := $(shell $(MACHINE)/setup --list)
+oldest := $(firstword $(kernels))
+middle := $(word 2,$(kernels))
+machine-kernel := $(or $(KERNEL),$(oldest))
 kdir-release = $(shell cat $(KDIR)/include/config/kernel.release 2>/dev/null)
 mod-dir = $(INSTALL_MOD_PATH)/lib/modules/$(kdir-release)
 
@@ -152,16 +155,17 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 
 .PHONY: check
 check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
-	@+$(MACHINE)/steps check-harness check-fuzz "check-series KERNEL=6.1" \
-		style "check-module KERNEL=6.1" "check-module KERNEL=6.12" \
+	@+$(MACHINE)/steps check-harness check-fuzz \
+		"check-series KERNEL=$(oldest)" style \
+		"check-module KERNEL=$(oldest)" "check-module KERNEL=$(middle)" \
 		check-unit -- \
-		"test KERNEL=6.1 MORE=$(MACHINE)/kselftest.sh" \
-		"test-core KERNEL=6.12"
+		"test KERNEL=$(oldest) MORE=$(MACHINE)/kselftest.sh" \
+		"test-core KERNEL=$(middle)"
 
 .PHONY: check-all
 check-all: setup	## all tests on all kernels
 	@+$(MACHINE)/steps check-harness check-fuzz check-series style check-unit -- \
-		$(foreach k,$(shell $(MACHINE)/setup --list),\
+		$(foreach k,$(kernels),\
 			"check-module KERNEL=$(k)" \
 			"test KERNEL=$(k) MORE=$(MACHINE)/kselftest.sh")
 
@@ -212,7 +216,7 @@ check-uml: uml	## all tests in User-Mode Linux, a quarter of an hour
 check-tree: setup	## a User-Mode Linux kernel with the patch series in its tree: tests of the module
 	@rm -rf build/kernel/uml-tree
 	@$(MACHINE)/build-kernel uml-tree
-	@$(MACHINE)/run --kernel uml-tree \
+	@$(MACHINE)/run --kernel uml-tree $(MACHINE)/run_tests.sh \
 		$(call for-uml,$(call tests-in,$(SELFTESTS)))
 
 .PHONY: check-sanitizers
@@ -264,7 +268,7 @@ check-module: setup	## build with every warning an error, with sparse, with clan
 .PHONY: check-series
 check-series: setup	## the patch series, on the source of every kernel (KERNEL=: of one)
 	@$(MACHINE)/tally $(MACHINE)/check-series \
-		$(or $(KERNEL),$(shell $(MACHINE)/setup --list))
+		$(or $(KERNEL),$(kernels))
 
 .PHONY: check-kselftest
 check-kselftest:	## all selftests of the series by kselftest's own runner; check-series comes before
@@ -278,8 +282,8 @@ check-unit: setup	## unit tests of the tables in user space
 
 .PHONY: check-fuzz
 check-fuzz: setup	## fuzz the tables and the packet path, half a minute
-	@$(MACHINE)/setup 6.1
-	@$(MACHINE)/fetch-source 6.1
+	@$(MACHINE)/setup $(oldest)
+	@$(MACHINE)/fetch-source $(oldest)
 	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -j$$(nproc) \
 		-C $(FUZZ) check
 
@@ -297,8 +301,8 @@ PACKAGES := tools/testing/packages
 
 .PHONY: check-packages
 check-packages:	## build, lint, install, remove the packages in a chroot; DKMS, two kernels
-	@$(MACHINE)/setup --also $(PACKAGES)/packages 6.1 6.12
-	@$(MACHINE)/tally $(PACKAGES)/check 6.1 6.12
+	@$(MACHINE)/setup --also $(PACKAGES)/packages $(oldest) $(middle)
+	@$(MACHINE)/tally $(PACKAGES)/check $(oldest) $(middle)
 
 .PHONY: check-keepalived
 check-keepalived: setup	## build keepalived with our patch, drive mhs with it
@@ -326,8 +330,8 @@ STATIC := tools/testing/static
 
 .PHONY: check-static
 check-static: setup	## slow static checks: coccinelle, clang-tidy, some minutes
-	@$(MACHINE)/setup --also $(STATIC)/packages 6.1
-	@$(MACHINE)/fetch-source 6.1
+	@$(MACHINE)/setup --also $(STATIC)/packages $(oldest)
+	@$(MACHINE)/fetch-source $(oldest)
 	@$(MACHINE)/tally $(STATIC)/check
 
 .PHONY: style

@@ -27,8 +27,8 @@ FAULTS = "/sys/kernel/debug/failslab"
 KNOBS = "/proc/sys/net/ipv4/vs/mhs"
 SYS_FINIT_MODULE, SYS_DELETE_MODULE = 313, 176
 MOST = 100000
-# allocations of a module's load that may be ours
-LOADER = 40
+# one load allocates that many more or less than another
+LOADER = 5
 WAIT_S = 20
 # of race(): servers without memory at first, and in all
 ROUNDS, MISSING, MOST_SERVERS = 20, 8, 120
@@ -45,6 +45,11 @@ def service(scheduler="mhs", port=PORT):
     return struct.pack("=H2x4s2s2xI16sII4s", socket.IPPROTO_TCP,
                        address(VIP), struct.pack("!H", port), 0,
                        scheduler.encode(), 0, 0, b"\xff" * 4)
+
+
+def marked(mark):
+    return struct.pack("=H2x4s2s2xI16sII4s", 0, bytes(4), bytes(2), mark,
+                       b"mhs", 0, 0, b"\xff" * 4)
 
 
 # forwarding methods
@@ -139,6 +144,7 @@ def settle(good, why):
 
 OPERATIONS = {
     "a service is added": ((), lambda: call(ADD, service())),
+    "a service by firewall mark is added": ((), lambda: call(ADD, marked(7))),
     "the first server is added":
         ((0,), lambda: call(ADD_DEST, service(), dest(1))),
     "a server is added":
@@ -165,6 +171,10 @@ OPERATIONS = {
         ((1, 2, 3), lambda: call(EDIT, service("rr"))),
 }
 
+# what must work without memory
+WITHOUT = ("a weight is changed", "a server is drained", "a server is deleted",
+           "a service is deleted")
+
 
 def begin(servers):
     """The director before the operation."""
@@ -180,8 +190,9 @@ def begin(servers):
     return settle(at_rest, "does not come to rest")
 
 
-def operation(servers, act):
+def operation(name):
     """Returns (faults put in, how many of them the operation survived)."""
+    servers, act = OPERATIONS[name]
     write(f"{KNOBS}/hold_ms", "0")
     write(f"{KNOBS}/pin_ms", "100")
     before = begin(servers)
@@ -199,9 +210,16 @@ def operation(servers, act):
         settle(lambda found: found == wanted,
                f"fault {number}, error {error}: not {wanted}")
         if not nth.hit:
-            return number - 1, survived
+            break
         survived += not error
-    raise AssertionError(f"more than {MOST} allocations")
+    else:
+        raise AssertionError(f"more than {MOST} allocations")
+    faults = number - 1
+    if name in WITHOUT and faults:
+        raise AssertionError(f"it allocates: {faults} times")
+    if name not in WITHOUT and not faults:
+        raise AssertionError("no allocation was there to fail")
+    return faults, survived
 
 
 def missing_server():
@@ -248,25 +266,29 @@ def load(module, parameters, number):
 
 
 def loading(module, parameters):
-    """The same for the load of the module.  Its own allocations are the last;
-    what the kernel's loader does without memory is not tested here.
+    """The same for the load of the module.  Its own allocations are those
+    after the ones of a load that refuses its parameters at once; what the
+    kernel's loader does without memory is not tested here.
     Returns (faults, how many of them the load survived)."""
     libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0)
+    error, nth = load(module, "table_size=1", MOST)
+    assert error == errno.EINVAL, f"table_size=1: {os.strerror(error)}"
+    first = MOST - nth.left - LOADER
     error, nth = load(module, parameters, MOST)
     assert not error and not nth.hit, f"not loaded: {os.strerror(error)}"
     last = MOST - nth.left
     faults = survived = 0
-    for number in range(last, last - LOADER, -1):
+    for number in range(last, first, -1):
         libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0)
         error, nth = load(module, parameters, number)
         if error not in (0, errno.ENOMEM):
             raise AssertionError(f"fault {number}: {os.strerror(error)}")
-        # one load allocates a little more or less than another
         faults += nth.hit
         survived += nth.hit and not error
         if bool(error) == os.path.exists("/sys/module/ip_vs_mhs"):
             raise AssertionError(f"fault {number}: half loaded")
-    assert faults > LOADER / 2, f"only {faults} of {LOADER} faults happened"
+    wanted = last - first - 2 * LOADER
+    assert faults >= wanted, f"only {faults} of {wanted} faults happened"
     return faults, survived
 
 
@@ -276,11 +298,12 @@ def main():
     parser.add_argument("parameters", nargs="?", default="")
     args = parser.parse_args()
     write(f"{FAULTS}/ignore-gfp-wait", "N")
+    write(f"{FAULTS}/cache-filter", "N")
     write(f"{FAULTS}/verbose", "0")
     tests = {"the module is loaded":
              lambda: loading(args.module, args.parameters)}
-    for name, what in OPERATIONS.items():
-        tests[name] = lambda w=what: operation(*w)
+    for name in OPERATIONS:
+        tests[name] = lambda n=name: operation(n)
     tests["servers are added while others are made up for"] = race
     print("KTAP version 1")
     print(f"1..{len(tests)}")

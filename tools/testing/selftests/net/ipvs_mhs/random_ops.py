@@ -68,7 +68,7 @@ class Run:
         self.expire = False
         self.faults, self.flow_faults = [], []
         self.caught, self.done = set(), {}
-        self.compared = self.pinged = 0
+        self.compared = self.whole = self.pinged = 0
         self.wait_s = 20 * args.patience
 
         def pool(text, port, n):
@@ -233,6 +233,7 @@ class Run:
         for svc in self.services:
             row = rows.get(svc.key, {})
             self.compared += 1
+            self.whole += svc.models[0].sure
             for model in svc.models:
                 want = model.columns()
                 differ = [f"{k} {row.get(k)}, want {v}"
@@ -334,7 +335,8 @@ def main():
     done = " ".join(f"{k} {v}" for k, v in sorted(run.done.items()))
     check("#", True, done)
     check("the kernel shows what the reference does", not run.faults,
-          "; ".join(run.faults[:3]) or f"{run.compared} comparisons")
+          "; ".join(run.faults[:3]) or f"{run.compared} comparisons, "
+          f"{run.whole} of them with slots in transition")
     check("flows go on, and only those of deleted servers are cut",
           not run.flow_faults,
           "; ".join(run.flow_faults[:3]) or f"{run.pinged} answers")
