@@ -328,7 +328,9 @@ struct ip_vs_mhs {
 #define MHS_WARN_FLAGS		0x4
 #define MHS_WARN_FULL		0x8
 
-/* 1,024 chains: 5,000 services make five to a chain, in 8 KiB */
+/* 1,024 chains: 5,000 services make five to a chain.  Half of that for pairs:
+ * pages come by powers of two.
+ */
 #define MHS_HASH_BITS		10
 
 /**
@@ -340,7 +342,7 @@ struct ip_vs_mhs {
  */
 struct ip_vs_mhs_hash {
 	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
-	DECLARE_HASHTABLE(pairs, MHS_HASH_BITS);
+	DECLARE_HASHTABLE(pairs, MHS_HASH_BITS - 1);
 	spinlock_t		lock;	/* for writers */
 	refcount_t		refcnt;
 };

@@ -340,6 +340,18 @@ static bool mhs_used_ages(struct ip_vs_mhs *mhs)
 	return true;
 }
 
+/* A new period of direct entries: those without a packet in the last one are
+ * dead.  Packets go on counting, and in this order none counts too little.
+ */
+static void mhs_count_direct(struct ip_vs_mhs *mhs, unsigned long now)
+{
+	int n = atomic_read(&mhs->direct);
+	int seen = atomic_xchg(&mhs->direct_seen, 0);
+
+	WRITE_ONCE(mhs->track_tick, now);
+	atomic_add(seen - n, &mhs->direct);
+}
+
 static void mhs_tick(struct ip_vs_mhs *mhs)
 {
 	unsigned long now = jiffies, latest;
@@ -369,9 +381,7 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
 		mhs->all_tracked = false;
-		WRITE_ONCE(mhs->track_tick, now);
-		/* the others are dead by now */
-		atomic_set(&mhs->direct, atomic_xchg(&mhs->direct_seen, 0));
+		mhs_count_direct(mhs, now);
 	}
 	latest = now + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
 		 msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));

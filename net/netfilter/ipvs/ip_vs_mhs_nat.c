@@ -522,8 +522,10 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	if (!cp) {
 		cp = direct_new(mhs, p);
 		ip_vs_mhs_count(mhs, cp ? MHS_CNT_DIRECT : MHS_CNT_NOMEM);
-		if (!cp)
+		if (!cp) {
+			atomic_dec(&mhs->direct);
 			return;
+		}
 	}
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	direct_put(mhs, cp);

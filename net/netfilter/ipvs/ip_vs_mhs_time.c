@@ -13,8 +13,10 @@
 /* The core takes timeouts of more milliseconds than there are numbers */
 #define MHS_TIMEOUT_MAX_MS	(INT_MAX / 2)
 
-/* Added to the longest life of an entry: timers are late, never early */
-#define MHS_ENTRY_MARGIN_MS	(2 * MSEC_PER_SEC)
+/* Added to the longest life of an entry: timers are late, never early, and the
+ * later the longer they run, by up to an eighth
+ */
+#define MHS_ENTRY_MARGIN_MS(ms)	((ms) / 7 + 2 * MSEC_PER_SEC)
 
 /* A timeout of the core, in jiffies */
 static unsigned int mhs_timeout_ms(int timeout)
@@ -57,8 +59,8 @@ unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs)
 			mhs->entry_ms = max(mhs->entry_ms, ms);
 		}
 	}
-	return (mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS) +
-	       MHS_ENTRY_MARGIN_MS;
+	ms = mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS;
+	return ms + MHS_ENTRY_MARGIN_MS(ms);
 }
 
 /**

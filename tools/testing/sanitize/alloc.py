@@ -48,8 +48,8 @@ def service(scheduler="mhs", port=PORT):
 
 
 def marked(mark):
-    return struct.pack("=H2x4s2s2xI16sII4s", 0, bytes(4), bytes(2), mark,
-                       b"mhs", 0, 0, b"\xff" * 4)
+    return struct.pack("=H2x4s2s2xI16sII4s", socket.IPPROTO_TCP, bytes(4),
+                       bytes(2), mark, b"mhs", 0, 0, b"\xff" * 4)
 
 
 # forwarding methods
@@ -172,8 +172,8 @@ OPERATIONS = {
 }
 
 # what must work without memory
-WITHOUT = ("a weight is changed", "a server is drained", "a server is deleted",
-           "a service is deleted")
+WITHOUT = ("a server is to masquerade", "a weight is changed",
+           "a server is drained", "a server is deleted")
 
 
 def begin(servers):
