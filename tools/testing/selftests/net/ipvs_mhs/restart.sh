@@ -107,7 +107,7 @@ for i in 1 2 3 4; do
 		echo "addr add 10.2.0.$((n + 10 + i))/24 dev eth0"
 	done | ip_ns s$i
 done
-flow_start c --host $VIP4 --timeout 8
+flow_start c --host $VIP4 --timeout 20
 
 # 50 servers, and no slot is ever unstable
 {
