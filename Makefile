@@ -245,6 +245,8 @@ check-races:	## selftests in a kernel that reports data races (KCSAN), on two CP
 .PHONY: test-races
 test-races: export MHS_SLOW ?= 4
 test-races: export MHS_TORTURE_S ?= 240
+# services that rebuild.sh makes: each has 65,521 slots to be watched
+test-races: export MHS_MADE ?= 50
 test-races:
 	@$(MACHINE)/build-module kcsan
 	@$(MACHINE)/run --kernel kcsan --cpus 2 --jobs 1 \
