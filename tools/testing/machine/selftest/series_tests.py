@@ -22,6 +22,8 @@ TREE = {
     "tools/testing/selftests/Makefile": "TARGETS += net/af_unix\n"
                                         "TARGETS += net/mptcp\n",
     "include/linux/kernel.h": "hex2bin",
+    "include/linux/slab.h": "kzalloc",
+    "include/linux/rcupdate.h": "call_rcu",
     "include/net/inet_sock.h": "nodefrag",
     "include/net/ip_vs.h": "IP_VS_DEST_CF_AVAILABLE totalconns; "
                            "ip_vs_stats tot_stats; int num_services6; "
