@@ -267,10 +267,12 @@ def p21_control_filters_that_stay_lose_every_connection():
 def _holds_by(master, kind):
     """Whether connections to a device with ports are held there, and what
     setup says of a port."""
-    run(f"ip link add {master} type {kind}")
+    # udev gives a device without an address of ours another one, at any time
+    run(f"ip link add {master} address 02:00:00:00:06:00 type {kind}")
     defer(run, f"ip link del {master}")
     batch("ip", [
-        "link add port0 type veth peer name port1 netns router",
+        "link add port0 address 02:00:00:00:06:01 type veth "
+        "peer name port1 address 02:00:00:00:06:02 netns router",
         f"link set port0 master {master}", "link set port0 up",
         f"addr add 10.6.0.1/24 dev {master}", f"link set {master} up"])
     defer(run, "ip link del port0")
