@@ -17,10 +17,10 @@ tests-in = $(shell grep -slE '^\# weight: [0-9]' $(1)/*)
 TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
 
 # Without KERNEL= the module is for KDIR; machines run the oldest kernel then.
-kernels := $(shell $(MACHINE)/setup --list)
-oldest := $(firstword $(kernels))
-middle := $(word 2,$(kernels))
-machine-kernel := $(or $(KERNEL),$(oldest))
+kernels = $(shell $(MACHINE)/setup --list)
+oldest = $(firstword $(kernels))
+middle = $(word 2,$(kernels))
+machine-kernel = $(or $(KERNEL),$(oldest))
 kdir-release = $(shell cat $(KDIR)/include/config/kernel.release 2>/dev/null)
 mod-dir = $(INSTALL_MOD_PATH)/lib/modules/$(kdir-release)
 

@@ -10,19 +10,18 @@
 
 tree=$(cd "${0%/*}/../../../build/kernel/$MHS_KERNEL/source" && pwd)
 
-# run_tests: what the command says of basic.sh, ok or not ok
+# run_tests: $said is what the command says of basic.sh, ok or not ok
 run_tests() {
 	make -s -C "$tree/tools/testing/selftests" TARGETS=net/ipvs_mhs \
 		TEST_PROGS=basic.sh run_tests >"$work/log" 2>&1
 	sed 's/^/# /' "$work/log"
-	sed -En 's,^((not )?ok) .*net/ipvs_mhs: ?basic.sh.*,\1,p' "$work/log"
+	said=$(sed -En 's,^((not )?ok) .*net/ipvs_mhs: ?basic.sh.*,\1,p' \
+		"$work/log")
 }
 
 plan 2
-run_tests >"$work/said"
-sed '$d' "$work/said"
-check "make TARGETS=net/ipvs_mhs run_tests" "ok" "$(tail -n 1 "$work/said")"
+run_tests
+check "make TARGETS=net/ipvs_mhs run_tests" "ok" "$said"
 export MHS_KO=/nonexistent.ko
-run_tests >"$work/said"
-sed '$d' "$work/said"
-check "control: without the module" "not ok" "$(tail -n 1 "$work/said")"
+run_tests
+check "control: without the module" "not ok" "$said"

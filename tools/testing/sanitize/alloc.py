@@ -28,7 +28,7 @@ KNOBS = "/proc/sys/net/ipv4/vs/mhs"
 SYS_FINIT_MODULE, SYS_DELETE_MODULE = 313, 176
 MOST = 100000
 # one load allocates that many more or less than another
-LOADER = 5
+SLACK = 5
 WAIT_S = 20
 # of race(): servers without memory at first, and in all
 ROUNDS, MISSING, MOST_SERVERS = 20, 8, 120
@@ -41,15 +41,14 @@ def address(text):
     return socket.inet_aton(text)
 
 
-def service(scheduler="mhs", port=PORT):
+def service(scheduler="mhs", host=VIP, port=PORT, mark=0):
     return struct.pack("=H2x4s2s2xI16sII4s", socket.IPPROTO_TCP,
-                       address(VIP), struct.pack("!H", port), 0,
+                       address(host), struct.pack("!H", port), mark,
                        scheduler.encode(), 0, 0, b"\xff" * 4)
 
 
 def marked(mark):
-    return struct.pack("=H2x4s2s2xI16sII4s", socket.IPPROTO_TCP, bytes(4),
-                       bytes(2), mark, b"mhs", 0, 0, b"\xff" * 4)
+    return service(host="0.0.0.0", port=0, mark=mark)
 
 
 # forwarding methods
@@ -273,7 +272,7 @@ def loading(module, parameters):
     libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0)
     error, nth = load(module, "table_size=1", MOST)
     assert error == errno.EINVAL, f"table_size=1: {os.strerror(error)}"
-    first = MOST - nth.left - LOADER
+    first = MOST - nth.left - SLACK
     error, nth = load(module, parameters, MOST)
     assert not error and not nth.hit, f"not loaded: {os.strerror(error)}"
     last = MOST - nth.left
@@ -287,7 +286,7 @@ def loading(module, parameters):
         survived += nth.hit and not error
         if bool(error) == os.path.exists("/sys/module/ip_vs_mhs"):
             raise AssertionError(f"fault {number}: half loaded")
-    wanted = last - first - 2 * LOADER
+    wanted = last - first - 2 * SLACK
     assert faults >= wanted, f"only {faults} of {wanted} faults happened"
     return faults, survived
 
