@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every allocation of an operation fails once, one at a time: the n-th of the
 system call, for n = 1, 2, ... until none is left to fail (fail-nth of the
-kernel's fault injection).  Afterwards the director is what it was before, or
+kernel's fault injection); then those of the work.  Afterwards the director is what it was before, or
 what the operation makes of it; never anything else.
 
 Runs as root in a network namespace of its own, in a kernel with
@@ -11,19 +11,21 @@ CONFIG_FAILSLAB.  Prints KTAP; PARAMETERS are those of the module.
 import argparse
 import ctypes
 import errno
+import glob
 import os
 import socket
 import struct
 import sys
 import time
+from contextlib import contextmanager, suppress
 
 VIP, PORT = "10.9.0.1", 80
 # of the kernel's IPVS interface, linux/ip_vs.h
 BASE = 64 + 1024 + 64
 ADD, EDIT, DEL, FLUSH = BASE + 2, BASE + 3, BASE + 4, BASE + 5
 ADD_DEST, DEL_DEST, EDIT_DEST = BASE + 7, BASE + 8, BASE + 9
-FAIL_NTH = "/proc/thread-self/fail-nth"
 FAULTS = "/sys/kernel/debug/failslab"
+PAGES = "/sys/kernel/debug/fail_page_alloc"
 KNOBS = "/proc/sys/net/ipv4/vs/mhs"
 SYS_FINIT_MODULE, SYS_DELETE_MODULE = 313, 176
 MOST = 100000
@@ -32,6 +34,8 @@ SLACK = 5
 WAIT_S = 20
 # of race(): servers without memory at first, and in all
 ROUNDS, MISSING, MOST_SERVERS = 20, 8, 120
+# of pages(): the array of these is larger than what slabs give in one piece
+MANY = 600
 
 libc = ctypes.CDLL(None, use_errno=True)
 control = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -56,7 +60,8 @@ MASQUERADING, TUNNEL, ROUTE = 0, 2, 3
 
 
 def dest(number, weight=1, method=ROUTE):
-    return struct.pack("=4s2s2xIiII", address(f"10.2.0.{10 + number}"),
+    host = 10 + number
+    return struct.pack("=4s2s2xIiII", address(f"10.2.{host >> 8}.{host & 255}"),
                        struct.pack("!H", PORT), method, weight, 0, 0)
 
 
@@ -80,27 +85,59 @@ def read(path):
 
 
 class Nth:
-    """Fails the n-th allocation of what is done within; .left says how many
-    were missing to that."""
+    """Fails the n-th allocation of what is done within, by this task or by
+    any of others; .left says how many were missing to that."""
 
-    def __init__(self, number):
+    def __init__(self, number, tasks=("thread-self",)):
         self._number = number
-        self._fd = os.open(FAIL_NTH, os.O_RDWR)
-        self.left = 0
+        self._files = []
+        self.left = number
+        for task in tasks:
+            # workers come and go
+            with suppress(FileNotFoundError, ProcessLookupError):
+                self._files.append(os.open(f"/proc/{task}/fail-nth",
+                                           os.O_RDWR))
 
     @property
     def hit(self):
         return not self.left
 
     def __enter__(self):
-        os.pwrite(self._fd, b"%d" % self._number, 0)
+        for fd in self._files:
+            with suppress(ProcessLookupError):
+                os.pwrite(fd, b"%d" % self._number, 0)
         return self
 
     def __exit__(self, *_):
-        # 0 when the fault was put in
-        self.left = int(os.pread(self._fd, 16, 0))
-        os.pwrite(self._fd, b"0", 0)
-        os.close(self._fd)
+        for fd in self._files:
+            with suppress(ProcessLookupError):
+                # 0 when the fault was put in
+                self.left = min(self.left, int(os.pread(fd, 16, 0)))
+                os.pwrite(fd, b"0", 0)
+            os.close(fd)
+
+
+def workers():
+    """The kernel's workers: one of them runs the module's work."""
+    for name in glob.glob("/proc/[0-9]*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if read(name).startswith("kworker/"):
+                yield os.path.relpath(os.path.dirname(name), "/proc")
+
+
+@contextmanager
+def module_only(faults):
+    """Only what functions of the module call is counted, and fails."""
+    symbols = [line.split() for line in
+               read("/proc/kallsyms").splitlines() if "[ip_vs_mhs]" in line]
+    text = sorted(int(at, 16) for at, kind, *_ in symbols if kind in "tT")
+    write(f"{faults}/require-start", hex(text[0]))
+    write(f"{faults}/require-end", hex(text[-1]))
+    try:
+        yield
+    finally:
+        write(f"{faults}/require-start", "0")
+        write(f"{faults}/require-end", hex(2 ** 64 - 1))
 
 
 def row():
@@ -221,29 +258,22 @@ def operation(name):
     return faults, survived
 
 
-def missing_server():
-    """The number of the allocation without which a server is listed by the
-    core only, for a moment."""
-    for number in range(1, MOST):
-        begin((1, 2))
-        with Nth(number) as nth:
-            error = call(ADD_DEST, service(), dest(3))
-        assert nth.hit, "no allocation whose failure leaves a server out"
-        if not error and len(listed()) != int(row()[0]):
-            return number
-    return 0
+def lacking(number):
+    """Add a server for which the module, by module_only(), has no memory."""
+    with Nth(1) as nth:
+        assert not call(ADD_DEST, service(), dest(number))
+    assert nth.hit, "nothing was allocated for a server"
 
 
 def race():
     """Servers are added while the work makes those that had no memory: each
     is there once.  Returns (faults, those that had the intended effect)."""
-    number = missing_server()
     survived = 0
     for _ in range(ROUNDS):
         begin((1, 2))
-        for n in range(3, 3 + MISSING):
-            with Nth(number):
-                assert not call(ADD_DEST, service(), dest(n))
+        with module_only(FAULTS):
+            for n in range(3, 3 + MISSING):
+                lacking(n)
         survived += len(listed()) - int(row()[0])
         for n in range(3 + MISSING, MOST_SERVERS):
             assert not call(ADD_DEST, service(), dest(n))
@@ -252,6 +282,46 @@ def race():
                "not the core's servers, once each")
     assert survived, "no server was left out"
     return ROUNDS * MISSING, survived
+
+
+def retry():
+    """The work that makes up for a server has no memory either.  Returns
+    (faults, those that had the intended effect)."""
+    after = begin((1, 2, 3))
+    for faults in range(MOST):
+        begin((1, 2))
+        with module_only(FAULTS), Nth(faults + 1, workers()) as late:
+            lacking(3)
+            settle(lambda found: found == after, f"fault {faults + 1}")
+        if not late.hit:
+            break
+    assert faults, "the work allocates nothing"
+    return faults, faults
+
+
+def pages(module):
+    """There are single pages only, which what is large is pieced together
+    from.  Returns (faults, those that had the intended effect)."""
+    begin(())
+    give_up = time.monotonic() + WAIT_S
+    while libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0):
+        assert time.monotonic() < give_up, "the module stays"
+        time.sleep(0.02)
+    error, _ = load(module, "", 0)
+    assert not error, os.strerror(error)
+    write(f"{PAGES}/min-order", "1")
+    write(f"{PAGES}/times", str(MOST))
+    with module_only(PAGES):
+        write(f"{PAGES}/probability", "100")
+        assert not call(ADD, service())
+        of_service = MOST - int(read(f"{PAGES}/times"))
+        for number in range(MANY):
+            assert not call(ADD_DEST, service(), dest(number))
+        write(f"{PAGES}/probability", "0")
+    faults = MOST - int(read(f"{PAGES}/times"))
+    assert row()[0] == str(MANY), f"{row()[0]} of {MANY} servers"
+    assert 0 < of_service < faults, f"{of_service}, then {faults} faults"
+    return faults, faults
 
 
 def load(module, parameters, number):
@@ -296,14 +366,18 @@ def main():
     parser.add_argument("module", help="ip_vs_mhs.ko, not loaded yet")
     parser.add_argument("parameters", nargs="?", default="")
     args = parser.parse_args()
-    write(f"{FAULTS}/ignore-gfp-wait", "N")
     write(f"{FAULTS}/cache-filter", "N")
-    write(f"{FAULTS}/verbose", "0")
+    for faults in FAULTS, PAGES:
+        write(f"{faults}/ignore-gfp-wait", "N")
+        write(f"{faults}/verbose", "0")
     tests = {"the module is loaded":
              lambda: loading(args.module, args.parameters)}
     for name in OPERATIONS:
         tests[name] = lambda n=name: operation(n)
     tests["servers are added while others are made up for"] = race
+    tests["a server is made up for"] = retry
+    tests["a large table and many servers, memory in single pages"] = \
+        lambda: pages(args.module)
     print("KTAP version 1")
     print(f"1..{len(tests)}")
     failed = 0
