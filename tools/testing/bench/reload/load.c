@@ -170,7 +170,7 @@ static void report(const char *histogram, double seconds)
 	if (fclose(file))
 		die(histogram);
 	printf("{\"answered\": %llu, \"failed\": %llu, \"longest_us\": %llu, "
-	       "\"seconds\": %.1f, \"errors\": {", done, failed, longest,
+	       "\"seconds\": %.3f, \"errors\": {", done, failed, longest,
 	       seconds);
 	for (i = 0; i < MAX_ERRNO; i++) {
 		if (!errors[i])
