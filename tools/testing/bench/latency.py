@@ -1,78 +1,126 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two servers behind nginx, haproxy, mh and mhs, see latency/guest.sh: many
+"""Two servers behind nginx, haproxy, wlc, mh and mhs, see latency/guest.sh: many
 connections to servers that are fast, and a few to servers that take one request
 at a time.
+
+In each round all of them have their turn, so that what else the host does hits
+none alone.
 """
 
-import csv
+from collections import Counter
 
 import bench
 
 KERNELS = ("uml",)
-SECONDS = {"quick": 130, "full": 500}
-RUN_S = {"quick": 3, "full": 15}
-NAMES = {"nginx": "nginx", "haproxy": "haproxy", "mh-dr": "mh, routing",
-         "mhs-dr": "mhs, routing", "mh-nat": "mh, masquerading",
-         "mhs-nat": "mhs, masquerading"}
-COLOURS = {"nginx": "#009e73", "haproxy": "#cc79a7", "mh-dr": "#d55e00",
-           "mhs-dr": "#0072b2", "mh-nat": "#e69f00", "mhs-nat": "#56b4e9"}
+SECONDS = {"quick": 125, "full": 600}
+ROUNDS = {"quick": 2, "full": 3}
+RUN_S = {"quick": 1, "full": 5}
+NAMES = {"nginx": "nginx", "haproxy": "haproxy", "wlc-dr": "wlc, routing",
+         "mh-dr": "mh, routing", "mhs-dr": "mhs, routing",
+         "mh-nat": "mh, masquerading", "mhs-nat": "mhs, masquerading"}
+COLOURS = {"nginx": "#009e73", "haproxy": "#cc79a7", "wlc-dr": "#000000",
+           "mh-dr": "#d55e00", "mhs-dr": "#0072b2", "mh-nat": "#e69f00",
+           "mhs-nat": "#56b4e9"}
+PROXIES = ("nginx", "haproxy")
 CLIENTS = ("3", "10", "30", "200")
+PERCENTS = (50, 90, 99)
 
 
 def measure(docs, mode):
     load = bench.compile_c("load", bench.HERE / "reload" / "load.c")
     out = bench.WORK / "latency"
     out.mkdir(parents=True, exist_ok=True)
-    lines = bench.machine(
-        "uml", [bench.HERE / "latency" / "guest.sh", out, load, RUN_S[mode]],
-        5 * SECONDS[mode], "--memory", "2G")
-    bench.write_csv(docs / "latency.csv", bench.parse_csv(lines))
-    rows = []
-    for by in NAMES:
-        for clients in CLIENTS:
-            with open(out / f"latency-{by}-{clients}.csv",
-                      encoding="ascii") as file:
-                rows += [{"by": by, "clients": clients, **row}
-                         for row in csv.DictReader(file)]
-    bench.write_csv(docs / "latency-cdf.csv", rows)
+    rows = bench.parse_csv(bench.machine(
+        "uml", [bench.HERE / "latency" / "guest.sh", out, load, RUN_S[mode],
+                ROUNDS[mode]], 5 * SECONDS[mode], "--memory", "2G"))
+    rounds_together = {}
+    for row in rows:
+        if row["load"] != "slow":
+            continue
+        points = [(int(point["microseconds"]), int(point["count"]))
+                  for point in bench.read_csv(
+                      out / "{round}-{by}-{clients}.csv".format(**row))]
+        row.update({f"p{percent}_ms": percentile(points, percent) / 1000
+                    for percent in PERCENTS})
+        counts = rounds_together.setdefault((row["by"], row["clients"]),
+                                            Counter())
+        for us, count in points:
+            counts[us] += count
+    bench.write_csv(docs / "latency.csv", rows)
+    bench.write_csv(docs / "latency-cdf.csv",
+                    [{"by": by, "clients": clients, "microseconds": us,
+                      "count": counts[us]}
+                     for (by, clients), counts in rounds_together.items()
+                     for us in sorted(counts)])
 
 
 def percentile(points, percent):
     left = sum(count for _, count in points) * percent / 100
-    for ms, count in points:
+    for value, count in points:
         left -= count
         if left <= 0:
-            return ms
+            return value
     return float("nan")
 
 
+def figures(row):
+    """Those of one run that tables show."""
+    requests = int(row["requests"])
+    rate = requests / float(row["seconds"])
+    return {"rate": rate, "each_ms": 1000 * int(row["clients"]) / rate,
+            "cpu_ms": int(row["busy_ms"]) / requests,
+            "proxy_cpu_ms": int(row["proxy_ms"]) / requests,
+            **{name: float(row[name] or "nan") for name in
+               ("failed", "average_ms", "p50_ms", "p90_ms", "p99_ms")}}
+
+
+def spread_text(rounds, name):
+    """The median of the rounds, with the lowest and the highest."""
+    values = [row[name] for row in rounds]
+    form = ",.2f" if "cpu" in name else ",.0f"
+    return (f"{bench.median(values):{form}} "
+            f"({min(values):{form}}-{max(values):{form}})")
+
+
+def cells(by, rounds, *names):
+    """Of a line of a table; all have the first two and the last two."""
+    return [spread_text(rounds, "rate"),
+            f"{sum(row['failed'] for row in rounds):,.0f}",
+            *(spread_text(rounds, name) for name in names),
+            spread_text(rounds, "cpu_ms"),
+            spread_text(rounds, "proxy_cpu_ms") if by in PROXIES else "none"]
+
+
 def draw(docs):
-    rows = bench.read_csv(docs / "latency.csv")
+    runs = {}
+    for row in bench.read_csv(docs / "latency.csv"):
+        runs.setdefault((row["load"], row["by"], row["clients"]),
+                        []).append(figures(row))
+    cpu = ["CPU, ms a request", "of it the proxy"]
+    bench.write_table(
+        docs, "latency-fast",
+        ["200 connections", "requests/s", "failed", "200 / rate, ms",
+         "wrk: average, ms", "wrk: 99 %, ms", *cpu],
+        [[name, *cells(by, runs["fast", by, "200"],
+                       "each_ms", "average_ms", "p99_ms")]
+         for by, name in NAMES.items()])
+    bench.write_table(
+        docs, "latency-slow",
+        ["connections", "by", "requests/s", "failed",
+         *(f"{percent} %, ms" for percent in PERCENTS), *cpu],
+        [[clients, name, *cells(by, runs["slow", by, clients],
+                                *(f"p{percent}_ms" for percent in PERCENTS))]
+         for clients in CLIENTS for by, name in NAMES.items()])
+    picture(docs)
+
+
+def picture(docs):
+    """How many requests were answered in how long, in all rounds."""
     points = {}
     for row in bench.read_csv(docs / "latency-cdf.csv"):
         points.setdefault((row["by"], row["clients"]), []).append(
             (int(row["microseconds"]) / 1000, int(row["count"])))
-    fast = {row["by"]: row for row in rows if row["load"] == "wrk"}
-    slow = {(row["by"], row["clients"]): row for row in rows
-            if row["load"] == "slow"}
-    bench.write_table(
-        docs, "latency-fast",
-        ["200 connections", "requests/s", "average latency", "proxy, CPUs"],
-        [[name, f"{float(fast[by]['rate']):,.0f}", fast[by]["latency"],
-          fast[by]["proxy_cpu"] if by in ("nginx", "haproxy") else "none"]
-         for by, name in NAMES.items()])
-    lines = []
-    for clients in CLIENTS:
-        for by, name in NAMES.items():
-            row = slow[by, clients]
-            lines.append([clients, name, f"{float(row['rate']):,.0f}",
-                          row["failed"].strip(),
-                          *(f"{percentile(points[by, clients], p):,.0f} ms"
-                            for p in (50, 90, 99))])
-    bench.write_table(docs, "latency-slow",
-                      ["connections", "by", "requests/s", "failed", "50 %",
-                       "90 %", "99 %"], lines)
-    drawing, axes = bench.figure(9, 3.4, ncols=len(CLIENTS), sharey=True)
+    drawing, axes = bench.figure(10, 3.4, ncols=len(CLIENTS), sharey=True)
     for plot, clients in zip(axes, CLIENTS):
         for by, name in NAMES.items():
             total = sum(count for _, count in points[by, clients])
@@ -82,13 +130,17 @@ def draw(docs):
                 x.append(ms)
                 y.append(done / total)
             plot.step(x, y, where="post", color=COLOURS[by], label=name)
-        plot.set_xscale("log")
-        plot.minorticks_off()
+        plot.set_xscale("log", subs=())
+        low, high = plot.get_xlim()
+        ticks = [step * 10 ** power for power in range(5)
+                 for step in (1, 2, 5)]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        plot.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
         plot.set_title(f"{clients} connections", fontsize=10)
         plot.set_xlabel("ms")
         plot.grid(True, alpha=0.3)
     axes[0].set_ylabel("share of requests answered")
     drawing.legend(*axes[0].get_legend_handles_labels(), frameon=False,
-                   fontsize=8, loc="lower center", ncols=3,
+                   fontsize=8, loc="lower center", ncols=4,
                    bbox_to_anchor=(0.5, 0.97))
     bench.save(drawing, docs / "latency.svg")
