@@ -111,17 +111,19 @@ def draw(docs):
         [[clients, name, *cells(by, runs["slow", by, clients],
                                 *(f"p{percent}_ms" for percent in PERCENTS))]
          for clients in CLIENTS for by, name in NAMES.items()])
-    picture(docs)
+    picture(docs, runs)
 
 
-def picture(docs):
-    """How many requests were answered in how long, in all rounds."""
+def picture(docs, runs):
+    """How many requests were answered in how long, in all rounds, and what
+    CPU one took, in the median of them."""
     points = {}
     for row in bench.read_csv(docs / "latency-cdf.csv"):
         points.setdefault((row["by"], row["clients"]), []).append(
             (int(row["microseconds"]) / 1000, int(row["count"])))
-    drawing, axes = bench.figure(10, 3.4, ncols=len(CLIENTS), sharey=True)
-    for plot, clients in zip(axes, CLIENTS):
+    drawing, axes = bench.figure(12, 3.4, ncols=len(CLIENTS) + 1)
+    *curves, bars = axes
+    for plot, clients in zip(curves, CLIENTS):
         for by, name in NAMES.items():
             total = sum(count for _, count in points[by, clients])
             done, x, y = 0, [], []
@@ -132,15 +134,25 @@ def picture(docs):
             plot.step(x, y, where="post", color=COLOURS[by], label=name)
         plot.set_xscale("log", subs=())
         low, high = plot.get_xlim()
-        ticks = [step * 10 ** power for power in range(5)
-                 for step in (1, 2, 5)]
-        ticks = [tick for tick in ticks if low <= tick <= high]
+        ticks = [tick for power in range(5) for tick in
+                 (10 ** power, 2 * 10 ** power, 5 * 10 ** power)
+                 if low <= tick <= high]
         plot.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
+        plot.tick_params("y", labelleft=plot is curves[0])
         plot.set_title(f"{clients} connections", fontsize=10)
         plot.set_xlabel("ms")
         plot.grid(True, alpha=0.3)
-    axes[0].set_ylabel("share of requests answered")
-    drawing.legend(*axes[0].get_legend_handles_labels(), frameon=False,
+    curves[0].set_ylabel("share of requests answered")
+    for place, by in enumerate(NAMES):
+        bars.bar([i + (place - 3) * 0.12 for i in range(len(CLIENTS))],
+                 [bench.median([run["cpu_ms"] for run
+                                in runs["slow", by, clients]])
+                  for clients in CLIENTS], 0.11, color=COLOURS[by])
+    bars.set_xticks(range(len(CLIENTS)), CLIENTS, fontsize=8)
+    bars.set_title("CPU, ms a request", fontsize=10)
+    bars.set_xlabel("connections")
+    bars.grid(True, axis="y", alpha=0.3)
+    drawing.legend(*curves[0].get_legend_handles_labels(), frameon=False,
                    fontsize=8, loc="lower center", ncols=4,
                    bbox_to_anchor=(0.5, 0.97))
     bench.save(drawing, docs / "latency.svg")
