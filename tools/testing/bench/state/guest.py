@@ -104,7 +104,7 @@ class Run:
                            - time.monotonic()))
 
     def load(self):
-        """[what requests.c counted], by director; the seconds of sending."""
+        """{director: words of requests.c}, and the seconds of its sending."""
         targets = [f"g-{name},{at.mac},s-{name},"
                    f"{(FAR if name == 'route' else VIP)[4]}"
                    for name, at in self.directors.items()]
