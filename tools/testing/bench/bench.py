@@ -128,7 +128,8 @@ def median(values):
 
 
 def quartiles(values):
-    """(first, last) quartile: the spread that tables and bars show."""
+    """(first, last) quartile: the spread that tables show, and bars of times."""
+    values = list(values)
     if len(values) < 2:
         return values[0], values[0]
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")

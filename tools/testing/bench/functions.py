@@ -15,7 +15,7 @@ import bench
 import packets
 
 KERNELS = (packets.COUNTED,)
-SECONDS = {"quick": 300, "full": 300}
+SECONDS = {"quick": 350, "full": 350}
 PACKETS = 64
 CASES = [{}, {"method": "masquerading"}]
 SHOWN = ("route", "mh established", "mhs established", "unstable entry",
@@ -125,7 +125,7 @@ def measure(docs, mode):
         packets.guest(packets.COUNTED, CASES, 3000, "--icount", "--memory",
                       "2G", "--monitor",
                       os.path.relpath(directory / "monitor", bench.TOP),
-                      rounds=2, packets=PACKETS, new=PACKETS, slots=4093,
+                      rounds=2, packets=PACKETS,
                       more=("--trace", directory))
     finally:
         tracer.over.set()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a packet costs in time, see packets/guest.py: in User-Mode Linux, on one
 CPU.  All kinds of packets are sent in turns in one machine, so ratios are of
-the same round.
+the same round; those that may make entries are sent when the others are done,
+with rounds of their own.
 """
 
 import json
@@ -11,31 +12,39 @@ import bench
 COUNTED, NATIVE = "6.1", "uml"
 CLOCKS = {COUNTED: "instructions", NATIVE: "ns"}
 KERNELS = (NATIVE,)
-SECONDS = {"quick": 220, "full": 900}
+SECONDS = {"quick": 180, "full": 1100}
 KINDS = [{}, {"family": 6}, {"method": "ipip"}, {"method": "masquerading"}]
+# directors with unstable slots, see packets/guest.py; default: all of them
+STABLE, YOUNG = {"unstable": []}, {"unstable": ["young"]}
 CASES = {
-    "quick": [*KINDS, {"servers": 1000}, {"services": 1000}],
+    "quick": [*KINDS, {"servers": 1000, **YOUNG}, {"services": 1000, **YOUNG}],
     "full": [*KINDS, {"protocol": "udp"}, {"servers": 1000},
-             {"services": 1000}, {"live": 10000}, {"live": 100000}]}
+             {"services": 1000}]}
 CROWDS = {
-    "quick": [{"live": 1000000}],
-    "full": [{"live": 500000}, {"live": 1000000}, {"live": 1500000}]}
+    "quick": [{"live": 1000000, **STABLE}],
+    "full": [{"live": 10000, **STABLE}, {"live": 100000, **YOUNG},
+             {"live": 500000, **STABLE}, {"live": 1000000, **YOUNG},
+             {"live": 1500000, **STABLE}]}
 ROUNDS = {"quick": 9, "full": 51}
+# of each measurement, whatever it measures: whole bursts, an odd number, of
+# which blast.c takes the median one
+PACKETS = 15 * 64
+BEYOND = 10000  # what no ratio of costs is
 KINDS_OF_CASE = ("method", "family", "protocol", "services", "servers", "live")
 
 
-def guest(kernel, cases, timeout, *options, bits=12, rounds, packets, new,
+def guest(kernel, cases, timeout, *options, bits=12, rounds, packets,
           slots=65521, more=()):
     """Rows of packets/guest.py."""
     here = bench.HERE / "packets"
     blast = bench.compile_c("blast", here / "blast.c", here / "packet.c")
     if kernel == NATIVE:
-        options = (*options, "--memory", "4G", "--append",
+        options = (*options, "--memory", "6G", "--append",
                    f"ip_vs.conn_tab_bits={bits}")
     lines = bench.machine(
         kernel, [here / "guest.py", "--blast", blast,
                  "--cases", json.dumps(cases), "--rounds", rounds,
-                 "--packets", packets, "--new", new, "--table-size", slots,
+                 "--packets", packets, "--table-size", slots,
                  "--modules", f"conn_tab_bits={bits}", *more],
         timeout, *options)
     return bench.parse_csv(lines, kernel=bench.release(kernel),
@@ -45,25 +54,24 @@ def guest(kernel, cases, timeout, *options, bits=12, rounds, packets, new,
 def measure(docs, mode):
     bench.write_csv(docs / "packets.csv",
                     guest(NATIVE, CASES[mode], 1500, rounds=ROUNDS[mode],
-                          packets=10000, new=1000))
+                          packets=PACKETS))
     rows = []
     for bits in (12, 20):
         rows += guest(NATIVE, CROWDS[mode], 1500, bits=bits,
-                      rounds=ROUNDS[mode], packets=10000, new=500,
-                      more=("--crowd", 1000 if bits == 12 else 10000))
+                      rounds=ROUNDS[mode], packets=PACKETS)
         bench.write_csv(docs / "packets-crowded.csv", rows)
 
 
 class Costs:
-    """Cost of a packet by case and kind, from all rounds."""
+    """Cost of a packet by case, kind and round."""
 
     def __init__(self, rows):
         self.cost = {}
         for row in rows:
             key = (row["clock"], int(row["table"]),
                    tuple(row[k] for k in KINDS_OF_CASE))
-            self.cost.setdefault(key, {}).setdefault(row["what"], []).append(
-                int(row["ns"]) / int(row["packets"]))
+            self.cost.setdefault(key, {}).setdefault(row["what"], {})[
+                int(row["round"])] = int(row["ns"]) / int(row["packets"])
 
     def cases(self, clock):
         return [key for key in self.cost if key[0] == clock]
@@ -71,20 +79,29 @@ class Costs:
     def of(self, key, what):
         """Instructions are those of the least round: what else the kernel
         did meanwhile, in one of them, is no cost of a packet."""
-        rounds = self.cost[key][what]
+        rounds = self.cost[key][what].values()
         return min(rounds) if key[0] == "instructions" else \
             bench.median(rounds)
 
     def ratio(self, key, what, to):
-        """[ratio of each round]"""
-        return [a / b for a, b in zip(self.cost[key][what],
-                                      self.cost[key][to])]
+        """[ratio of each round that has both]"""
+        cost = self.cost[key]
+        return [a / cost[to][i] for i, a in cost[what].items()
+                if i in cost[to]]
 
     def net_ratio(self, key, what, to):
-        """The same without what the sender takes."""
+        """The same without what the sender takes.  Where it took all, as the
+        host did something else meanwhile, the ratio is above all others: to
+        leave such a round out would make the median too small."""
+        cost, sender = self.cost[key], self.cost[key]["generator"]
+        return [(a - sender[i]) / max(cost[to][i] - sender[i], 1 / BEYOND)
+                for i, a in cost[what].items() if i in cost[to]]
+
+    def taken_up(self, key, what, rounds_of):
+        """In how many rounds the sender took all."""
         cost = self.cost[key]
-        return [(a - sender) / (b - sender) for a, b, sender in
-                zip(cost[what], cost[to], cost["generator"]) if b > sender]
+        return sum(cost[what][i] <= cost["generator"][i]
+                   for i in cost[rounds_of])
 
 
 def case_name(key, plain="direct routing, IPv4"):
@@ -107,43 +124,71 @@ def case_name(key, plain="direct routing, IPv4"):
 
 MEASURED = ("route", "mh established", "mhs established", "mh new", "mhs new",
             "held", "unstable entry", "unstable new", "pin")
+UNSTABLE = (("unstable entry", "mh established"), ("unstable new", "mh new"))
+UNSTABLE_HEAD = ("entry / mh", "new / mh")
+
+
+def times(ratio):
+    return f"{ratio:.2f}" if ratio < BEYOND else "\N{INFINITY}"
 
 
 def spread_text(ratios):
     low, high = bench.quartiles(ratios)
-    return f"{bench.median(ratios):.2f} ({low:.2f}-{high:.2f})"
+    return f"{times(bench.median(ratios))} ({times(low)}-{times(high)})"
 
 
 def draw(docs):
     costs = Costs([row for name in ("counts", "packets", "packets-crowded")
                    if (docs / f"{name}.csv").exists()
                    for row in bench.read_csv(docs / f"{name}.csv")])
-    lines = []
-    for key in costs.cases("instructions"):
-        if key[2][-1] != "0":
-            continue
-        floor = costs.of(key, "generator")
-        lines.append([case_name(key), f"{floor:,.0f}",
-                      *(f"{costs.of(key, what) - floor:,.0f}"
-                        if what in costs.cost[key] else ""
-                        for what in MEASURED)])
-    bench.write_table(docs, "packets-instructions",
-                      ["case", "sender", *MEASURED], lines)
-    lines = []
-    for key in costs.cases("ns"):
-        if key[2][-1] != "0":
-            continue
-        lines.append([case_name(key),
-                      f"{1e6 / costs.of(key, 'route'):,.0f}",
-                      *(spread_text(costs.ratio(key, what, "route"))
-                        if what in costs.cost[key] else ""
-                        for what in MEASURED[1:])])
-    bench.write_table(docs, "packets-time",
-                      ["case", "route, 1,000/s", *MEASURED[1:]], lines)
+    instructions(docs, costs)
+    in_time(docs, costs)
     crowded(docs, costs)
     if costs.cases("instructions") and any(
             "mh crowd" in costs.cost[key] for key in costs.cases("ns")):
         bars(docs, costs)
+
+
+def plain(costs, clock):
+    """Cases without many live flows."""
+    return [key for key in costs.cases(clock) if key[2][-1] == "0"]
+
+
+def compared(costs, key, text):
+    """Unstable with mh; plain UDP has no entries to compare."""
+    return [text(what, to) if what in costs.cost[key] and "udp" not in key[2]
+            else "" for what, to in UNSTABLE]
+
+
+def instructions(docs, costs):
+    lines = []
+    for key in plain(costs, "instructions"):
+        def above(what, key=key):
+            return costs.of(key, what) - costs.of(key, "generator")
+
+        stable = costs.of(key, "mhs established") / costs.of(key, "route")
+        lines.append([
+            case_name(key), f"{costs.of(key, 'generator'):,.0f}",
+            *(f"{above(what):,.0f}" if what in costs.cost[key] else ""
+              for what in MEASURED),
+            times(stable), times(above("mhs established") / above("route")),
+            *compared(costs, key, lambda what, to, above=above:
+                      f"{above(what) / above(to):.3f}")])
+    bench.write_table(docs, "packets-instructions",
+                      ["case", "sender", *MEASURED, "stable, times route",
+                       "without sender", *UNSTABLE_HEAD], lines)
+
+
+def in_time(docs, costs):
+    lines = [[case_name(key), f"{1e6 / costs.of(key, 'route'):,.0f}",
+              *(spread_text(costs.ratio(key, what, "route"))
+                if what in costs.cost[key] else "" for what in MEASURED[1:]),
+              *compared(costs, key, lambda what, to, key=key:
+                        spread_text(costs.ratio(key, what, to)))]
+             for key in plain(costs, "ns")]
+    bench.write_table(docs, "packets-time",
+                      ["case", "route, 1,000/s", *MEASURED[1:],
+                       *UNSTABLE_HEAD], lines)
 
 
 def crowded(docs, costs):
@@ -162,12 +207,20 @@ def crowded(docs, costs):
                 spread_text(costs.ratio(key, "mh crowd", "mhs crowd")),
                 spread_text(costs.net_ratio(key, "mh crowd", "mhs crowd")),
                 spread_text(costs.net_ratio(key, "mh crowd", "route")),
+                ", ".join(str(costs.taken_up(key, what, "mh crowd"))
+                          for what in ("mhs crowd", "route"))
+                + f" of {len(costs.cost[key]['mh crowd'])}",
                 text("mh new"), text("mhs new"),
-                spread_text(costs.ratio(key, "mh new", "mhs new"))])
+                spread_text(costs.ratio(key, "mh new", "mhs new")),
+                *(spread_text(costs.ratio(key, to, what))
+                  if what in costs.cost[key] else ""
+                  for what, to in (("unstable crowd", "mh crowd"),
+                                   ("unstable new", "mh new")))])
     bench.write_table(docs, "packets-crowded",
                       ["live flows", "buckets", "route", "mh", "mhs",
                        "times mh", "without sender", "route without sender",
-                       "mh, new", "mhs, new", "times mh"], lines)
+                       "sender took all", "mh, new", "mhs, new", "times mh",
+                       "unstable, times mh", "unstable new, times mh"], lines)
 
 
 def bars(docs, costs):
@@ -191,23 +244,34 @@ def bars(docs, costs):
         left.text(value, place, f" {value:,.0f}", va="center", fontsize=8)
     left.set_yticks(range(len(names)), [n for n, _ in names.values()])
     left.invert_yaxis()
+    left.margins(x=0.1)
+    left.xaxis.set_major_formatter("{x:,.0f}")
     left.set_xlabel("instructions for a packet, Linux 6.1")
-    crowd = [key for key in costs.cases("ns")
-             if "mh crowd" in costs.cost[key] and key[2][-1] == "1000000"]
-    place = 0
+    rates(right, costs)
+    bench.save(drawing, docs / "packets.svg")
+
+
+def rates(plot, costs):
+    """By all the live flows, in the default connection table and in one made
+    large."""
     ticks = []
-    for key in sorted(crowd, key=lambda k: (k[1], int(k[2][-1]))):
+    for key in sorted(key for key in costs.cases("ns")
+                      if "mh crowd" in costs.cost[key]
+                      and key[2][-1] == "1000000"):
         for what, colour in (("mh crowd", "mh"), ("mhs crowd", "mhs"),
                              ("route", "floor")):
-            rate = 1e9 / costs.of(key, what)
-            right.barh(place, rate, color=bench.COLOURS[colour])
-            right.text(rate, place, f" {rate:,.0f}", va="center", fontsize=8)
+            rate, place = 1e9 / costs.of(key, what), len(ticks)
+            low, high = (1e9 / ns for ns in reversed(
+                bench.quartiles(costs.cost[key][what].values())))
+            plot.barh(place, rate, color=bench.COLOURS[colour],
+                      xerr=[[rate - low], [high - rate]],
+                      error_kw={"elinewidth": 1, "capsize": 2})
+            plot.text(high, place, f"  {rate:,.0f}", va="center", fontsize=8)
             ticks.append(f"{what.split(' ', maxsplit=1)[0]}, "
-                         f"{int(key[2][-1]) / 1e6:g} M flows, "
                          f"{key[1]:,} buckets")
-            place += 1
-    right.set_yticks(range(place), ticks, fontsize=8)
-    right.invert_yaxis()
-    right.set_xscale("log")
-    right.set_xlabel("packets/s, one CPU, User-Mode Linux")
-    bench.save(drawing, docs / "packets.svg")
+    plot.set_yticks(range(len(ticks)), ticks, fontsize=8)
+    plot.invert_yaxis()
+    plot.margins(x=0.15)
+    plot.xaxis.set_major_formatter("{x:,.0f}")
+    plot.set_xlabel("packets/s, a million live flows,\n"
+                    "one CPU, User-Mode Linux")

@@ -10,7 +10,7 @@ import subprocess
 import bench
 
 KERNELS = ()
-SECONDS = {"quick": 50, "full": 400}
+SECONDS = {"quick": 50, "full": 280}
 SETS = {"quick": "7", "full": "99"}
 EVENTS = ("remove 1", "remove 10 %", "add 1", "halve 1")
 COLOURS = {"mh": bench.COLOURS["mh"], "mhs": bench.COLOURS["mhs"],

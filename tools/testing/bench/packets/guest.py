@@ -13,15 +13,23 @@ what                the packets
 generator           come for another MAC address and are dropped at once
 route               are routed
 mh established      of flows that have an entry, as with mh always
-mh new              SYNs, an entry each
 mh crowd            of the flows that have filled the connection table
 mhs established     of flows without an entry in stable slots
-mhs new             SYNs in stable slots
 mhs crowd           of as many flows as mh has entries
 held                of older flows in unstable slots, held
+unstable entry      of flows in unstable slots that have an entry
+unstable crowd      of as many flows as mh has entries, with an entry each
+
+and then, as what begins fills the tables that the others are looked up in:
+
+generator, route    the same, to compare with
+mh new              SYNs, an entry each
+mhs new             SYNs in stable slots
 unstable new        SYNs in unstable slots, an entry each
-unstable entry      of flows that have this entry
 pin                 of older flows in unstable slots, an entry each
+
+A measurement is of as many packets for each.  A case says with "unstable" which
+of the directors with unstable slots it has: held, young, pin.
 
 With --trace the last round of packets is announced to the host: a file named
 "ask" says "on" or "off", the case and what, and is gone when that is done.
@@ -41,6 +49,7 @@ from lab import FAR, VIP, Director, dest, module, run  # noqa: E402
 
 WRONG_MAC = "02:00:00:00:00:fe"
 LONG_MS = 3600000
+CHUNK = 50000  # flows whose SYNs still have an entry when their ACKs come
 METHODS = {"routing": "-g", "ipip": "-i", "masquerading": "-m"}
 COLUMNS = ("method", "family", "protocol", "services", "servers", "live",
            "round", "what", "packets", "ns")
@@ -52,16 +61,14 @@ class Case:
     def __init__(self, case, options):
         self.options = options
         self.case = {"method": "routing", "family": 4, "protocol": "tcp",
-                     "services": 1, "servers": 4, "live": 0, **case}
+                     "services": 1, "servers": 4, "live": 0,
+                     "unstable": ["held", "young", "pin"], **case}
         self.family = self.case["family"]
         self.n = self.case["servers"]
-        names = ["route", "mh", "mhs"]
-        # slots are marked used by default only while the service is young
-        if not self.case["live"] and self.case["services"] == 1 and \
-                self.n == 4:
-            names += ["held", "young", "pin"]
+        names = ["route", "mh", "mhs", *self.case["unstable"]]
         self.at = {name: Director(name, self.n) for name in names}
         self.fresh = {name: 10000000 for name in names}
+        self.made = {name: 0 for name in names}  # entries, if it makes any
         self.tracing = ""
         for name in names[1:]:
             self.serve(name, "mh" if name == "mh" else "mhs")
@@ -148,77 +155,105 @@ class Case:
         while os.path.exists(path):
             time.sleep(0.01)
 
-    def new(self, name):
-        """First of flows that are used once."""
-        self.fresh[name] += self.options.new
-        return self.fresh[name] - self.options.new
+    def begin(self, name, first, flows):
+        """The first packets of flows: those that can have an entry do."""
+        for done in range(0, flows, CHUNK):
+            for kind in ("syn", "ack") if name == "young" else ("ack",):
+                self.blast(name, kind, first, flows, min(CHUNK, flows - done),
+                           done, far=name == "route")
 
-    def rounds(self):
-        flows, packets, new = (self.options.flows, self.options.packets,
-                               self.options.new)
+    def new(self, name, flows):
+        """First of flows that are used once."""
+        self.fresh[name] += flows
+        self.made[name] += flows
+        return self.fresh[name] - flows
+
+    def warm(self, name):
+        """The first packet to a server looks up the route to it.  Each has had
+        one when this ends, and no entry is left of it."""
+        at, flows = self.at[name], 20 * self.n
+        at.inside(run, "ipvsadm", "--set", "1", "1", "1")
+        self.begin(name, self.new(name, flows), flows)
+        while at.entries():
+            time.sleep(0.1)
+        at.inside(run, "ipvsadm", "--set", "900", "120", "300")
+
+    def flowing(self):
+        """What does not change the tables."""
+        flows, packets = self.options.flows, self.options.packets
+        steps = {}
+        for name, what in (("mh", "mh established"),
+                           ("mhs", "mhs established"), ("held", "held"),
+                           ("young", "unstable entry")):
+            if name in self.at:
+                steps[what] = lambda i, name=name: self.blast(
+                    name, "ack", 0, flows, packets)
         live = self.case["live"]
-        # walks of long chains take their time
-        crowd = {"mh": self.options.crowd, "mhs": packets}
-        for name in self.at:  # the first packets of these flows
-            self.blast(name, "ack", 0, flows, flows, far=name == "route")
-        steps = {
-            "generator": lambda: self.blast("route", "ack", 0, flows, packets,
-                                            lost=True),
-            "route": lambda: self.blast("route", "ack", 0, flows, packets,
-                                        far=True),
-        }
-        for name in ("mh", "mhs"):
-            steps[f"{name} established"] = lambda name=name: self.blast(
-                name, "ack", 0, flows, packets)
-            steps[f"{name} new"] = lambda name=name: self.blast(
-                name, "syn", self.new(name), new, new)
-        if "held" in self.at:
-            self.blast("young", "syn", 0, flows, flows)
-            steps["held"] = lambda: self.blast("held", "ack", 0, flows,
-                                               packets)
-            steps["unstable new"] = lambda: self.blast(
-                "young", "syn", self.new("young"), new, new)
-            steps["unstable entry"] = lambda: self.blast("young", "ack", 0,
-                                                         flows, packets)
-            steps["pin"] = lambda: self.blast("pin", "ack", self.new("pin"),
-                                              new, new)
-        if live:
-            for name in ("mh", "mhs"):
-                began = time.monotonic()
-                self.blast(name, "ack", 0, live, live)
+        for name, what in (("mh", "mh crowd"), ("mhs", "mhs crowd"),
+                           ("young", "unstable crowd")):
+            if live and name in self.at:
+                # flows that no round before has brought into the caches
+                steps[what] = lambda i, name=name: self.blast(
+                    name, "ack", 0, live, packets, done=i * packets)
+        return steps
+
+    def beginning(self):
+        """What may make entries."""
+        packets = self.options.packets
+        steps = {}
+        for name, what, kind in (("mh", "mh new", "syn"),
+                                 ("mhs", "mhs new", "syn"),
+                                 ("young", "unstable new", "syn"),
+                                 ("pin", "pin", "ack")):
+            if name in self.at:
+                steps[what] = lambda i, name=name, kind=kind: self.blast(
+                    name, kind, self.new(name, packets), packets, packets)
+        return steps
+
+    def measure(self):
+        for name in self.at:
+            if name != "route" and self.n > 4:
+                self.warm(name)
+            live = max(self.case["live"] * (name != "route"),
+                       self.options.flows)
+            began = time.monotonic()
+            self.begin(name, 0, live)
+            self.made[name] += live
+            if self.case["live"]:
                 print(f"# {live} flows through {name}: "
                       f"{time.monotonic() - began:.1f} s", flush=True)
-                # flows that no round before has brought into the caches
-                steps[f"{name} crowd"] = lambda name=name: self.blast(
-                    name, "ack", 0, live, crowd[name], done=i * crowd[name])
+        self.rounds(0, self.flowing())
+        self.rounds(self.options.rounds, self.beginning())
+
+    def rounds(self, first, steps):
+        flows, packets = self.options.flows, self.options.packets
+        steps = {
+            "generator": lambda i: self.blast("route", "ack", 0, flows,
+                                              packets, lost=True),
+            "route": lambda i: self.blast("route", "ack", 0, flows, packets,
+                                          far=True),
+            **steps}
         for i in range(self.options.rounds):
             for what, step in steps.items():
                 if self.options.trace and i == self.options.rounds - 1:
                     self.tracing = what
-                took = step()
+                took = step(i)
                 self.tracing = ""
-                count = packets
-                if what.endswith(" new") or what == "pin":
-                    count = new
-                elif what == "mh crowd":
-                    count = crowd["mh"]
-                row = {**self.case, "round": i, "what": what,
-                       "packets": count, "ns": took}
+                row = {**self.case, "round": first + i, "what": what,
+                       "packets": packets, "ns": took}
                 print(",".join(str(row[c]) for c in COLUMNS), flush=True)
 
     def check(self):
         """What was measured is what it says."""
-        flows, rounds, new = (self.options.flows, self.options.rounds,
-                              self.options.new)
         # plain UDP has none in any phase
-        made = flows + rounds * new if self.case["protocol"] == "tcp" else 0
+        made = self.made if self.case["protocol"] == "tcp" else {}
         rows = {name: at.mhs() for name, at in self.at.items()
                 if name not in ("route", "mh")}
-        wrong = [f"{name}: {rows[name]}" for name, key, want in (
-            ("mhs", "NewEntries", 0), ("mhs", "PinnedEntries", 0),
-            ("held", "NewEntries", 0), ("held", "PinnedEntries", 0),
-            ("young", "NewEntries", made), ("pin", "PinnedEntries", made))
-            if name in rows and int(rows[name][key]) != want]
+        wrong = [f"{name}: {row}" for name, row in rows.items()
+                 for key, maker in (("NewEntries", "young"),
+                                    ("PinnedEntries", "pin"))
+                 if int(row[key]) != (made.get(name, 0)
+                                      if name == maker else 0)]
         if wrong:
             raise SystemExit(f"{self.case}: not what was meant: "
                              + "; ".join(wrong))
@@ -235,9 +270,6 @@ def main():
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--flows", type=int, default=1000)
     parser.add_argument("--packets", type=int, required=True)
-    parser.add_argument("--new", type=int, required=True)
-    parser.add_argument("--crowd", type=int, default=1000,
-                        help="packets through mh's crowded table")
     parser.add_argument("--modules", default="", help="ARGUMENTS of ip_vs")
     parser.add_argument("--table-size", type=int, default=65521)
     parser.add_argument("--trace", metavar="DIR", help="where to ask the host")
@@ -248,7 +280,7 @@ def main():
         for case in json.loads(options.cases):
             began = time.monotonic()
             measured = Case(case, options)
-            measured.rounds()
+            measured.measure()
             measured.check()
             measured.remove()
             print(f"# {case} took {time.monotonic() - began:.1f} s",

@@ -7,7 +7,8 @@
 All get the same connections at the same time, and the same servers flap.
 "published" is mhs with hold_ms=0: its algorithm, not its implementation.  All
 times are those of the default divided by COMPRESSION.  A line of CSV for each
-director and run.
+director and run; into DIRECTORY, with a line for each sample: entries over
+time, and CPU for a request over time.
 """
 
 import argparse
@@ -23,9 +24,10 @@ from lab import FAR, VIP, Director, dest, module, run  # noqa: E402
 NAMES = ("route", "mh", "published", "mhs")
 SERVERS = 100
 HOLD_S, ESTABLISHED_S, FIN_S = 60, 900, 120  # the defaults
-COLUMNS = ("rate", "flapping", "director", "requests", "packets", "moved",
-           "lost", "long_moved", "long_lost", "ns", "entries", "entries_low", "entries_high",
-           "rebuilds", "build_us", "seconds")
+COUNTS = ("requests", "packets", "moved", "lost", "long_moved", "long_lost")
+RUN = ("round", "rate", "flapping", "director")
+COLUMNS = (*RUN, *COUNTS, "new_entries", "pinned_entries", "flaps", "build_us",
+           "real_rate", "sending_s")
 
 
 def serve(director, name, compression):
@@ -65,56 +67,78 @@ def flap(directors, flapping, weight):
             director.ipvs(*lines)
 
 
-def one(options, rate, flapping):
-    directors = {name: Director(name, SERVERS // 2, sink=True)
-                 for name in NAMES}
-    for name, director in directors.items():
-        serve(director, name, options.compression)
-    targets = [f"g-{name},{at.mac},s-{name},"
-               f"{(FAR if name == 'route' else VIP)[4]}"
-               for name, at in directors.items()]
-    with subprocess.Popen(
-            [options.requests, str(options.seconds), str(rate),
-             str(options.long), *targets], stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True) as load:
+class Run:
+    """One round at one rate, with some of the servers flapping."""
+
+    def __init__(self, options, number, rate, flapping):
+        self.options, self.rate, self.flapping = options, rate, flapping
+        self.number = number
+        self.directors = {name: Director(name, SERVERS // 2, sink=True)
+                          for name in NAMES}
+        for name, director in self.directors.items():
+            serve(director, name, options.compression)
+        self.samples = []  # (director, seconds since the beginning, entries)
+        self.build_us = {name: [] for name in NAMES}
+        self.flaps = 0
+
+    def watch(self, load):
+        """Flap and count entries while the load runs."""
         began = time.monotonic()
-        samples = {name: [] for name in NAMES[1:]}
-        rebuilds = {name: [] for name in NAMES[2:]}
-        step, out = 0, False
+        step = 0
         while load.poll() is None:
-            step += 1
-            time.sleep(max(0, began + step * options.period / 2
-                           - time.monotonic()))
             # long connections come first
-            if time.monotonic() - began < 1:
-                continue
-            out = not out
-            flap(directors, flapping, 0 if out else 1)
-            for name, seen in rebuilds.items():
-                seen.append(int(directors[name].mhs()["BuildUs"]))
-            # the second half: what began at the start has merged
-            if time.monotonic() - began > options.seconds * 0.6 and \
-                    load.poll() is None:
-                for name, seen in samples.items():
-                    seen.append(entries(directors[name]))
-        out_lines = load.stdout.read().splitlines()
-        took = float(load.stderr.read())
-    if load.returncode:
-        raise SystemExit("requests failed")
-    for name, line in zip(NAMES, out_lines):
-        words = dict(zip(("requests", "packets", "moved", "lost",
-                          "long_moved", "long_lost", "ns"), line.split()))
-        seen = sorted(samples.get(name, [])) or [0]
-        built = rebuilds.get(name, [0])
-        row = {"rate": rate, "flapping": flapping, "director": name,
-               **words,
-               "entries": seen[len(seen) // 2], "entries_low": seen[0],
-               "entries_high": seen[-1], "rebuilds": len(built),
-               "build_us": sorted(built)[len(built) // 2],
-               "seconds": took}
-        print(",".join(str(row[c]) for c in COLUMNS), flush=True)
-    for director in directors.values():
-        director.remove()
+            if self.flapping and time.monotonic() - began > 1:
+                flap(self.directors, self.flapping, self.flaps % 2)
+                self.flaps += 1
+                for name in NAMES[2:]:
+                    self.build_us[name].append(
+                        int(self.directors[name].mhs()["BuildUs"]))
+            for name in NAMES[1:]:
+                counted = entries(self.directors[name])
+                # those after the end are of no load
+                if load.poll() is None:
+                    self.samples.append(
+                        (name, round(time.monotonic() - began, 2), counted))
+            step += 1
+            time.sleep(max(0, began + step * self.options.period / 2
+                           - time.monotonic()))
+
+    def load(self):
+        """{director: words of requests.c}, and the seconds of its sending."""
+        targets = [f"g-{name},{at.mac},s-{name},"
+                   f"{(FAR if name == 'route' else VIP)[4]}"
+                   for name, at in self.directors.items()]
+        with subprocess.Popen(
+                [self.options.requests, str(self.options.seconds),
+                 str(self.rate), str(self.options.long), *targets],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True) as load:
+            self.watch(load)
+            counted = [line.split() for line in load.stdout]
+            said = load.stderr.read()
+        if load.returncode:
+            raise SystemExit(f"requests failed: {said}")
+        return dict(zip(NAMES, counted)), float(said)
+
+    def write(self, counted, sending_s, entries_csv, cpu_csv):
+        run_of = (self.number, self.rate, self.flapping)
+        real_rate = min(self.rate, round(self.rate * self.options.seconds
+                                         / sending_s))
+        for name, director in self.directors.items():
+            made = director.mhs()
+            built = sorted(self.build_us[name]) or [0]
+            print(*run_of, name, *counted[name][:len(COUNTS)],
+                  made.get("NewEntries", ""), made.get("PinnedEntries", ""),
+                  self.flaps, built[len(built) // 2], real_rate, sending_s,
+                  sep=",", flush=True)
+            for second, ns in enumerate(counted[name][len(COUNTS):], 1):
+                print(*run_of, name, second, ns, sep=",", file=cpu_csv)
+        for sample in self.samples:
+            print(*run_of, *sample, sep=",", file=entries_csv)
+
+    def remove(self):
+        for director in self.directors.values():
+            director.remove()
 
 
 def main():
@@ -122,18 +146,28 @@ def main():
     parser.add_argument("--requests", required=True)
     parser.add_argument("--rates", required=True, help="a second, R,R...")
     parser.add_argument("--seconds", type=int, required=True, help="of a run")
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--directory", required=True, help="for samples")
     parser.add_argument("--long", type=int, default=500)
     parser.add_argument("--compression", type=float, required=True)
     parser.add_argument("--period", type=float, required=True,
                         help="of flapping, in seconds")
     options = parser.parse_args()
-    print(",".join(COLUMNS))
-    with module():
-        for rate in map(int, options.rates.split(",")):
-            for flapping in (0, SERVERS // 100, SERVERS // 10):
-                print(f"# {rate} requests/s, {flapping} of {SERVERS} servers "
-                      "flap", flush=True)
-                one(options, rate, flapping)
+    print(*COLUMNS, sep=",")
+    with open(f"{options.directory}/state-time.csv", "w",
+              encoding="ascii") as entries_csv, \
+            open(f"{options.directory}/state-cpu.csv", "w",
+                 encoding="ascii") as cpu_csv, module():
+        print(*RUN, "time_s", "entries", sep=",", file=entries_csv)
+        print(*RUN, "second", "ns", sep=",", file=cpu_csv)
+        for number in range(options.rounds):
+            for rate in map(int, options.rates.split(",")):
+                for flapping in (0, SERVERS // 100, SERVERS // 10):
+                    print(f"# {rate} requests/s, {flapping} of {SERVERS} "
+                          "servers flap", flush=True)
+                    measured = Run(options, number, rate, flapping)
+                    measured.write(*measured.load(), entries_csv, cpu_csv)
+                    measured.remove()
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@
  * time and send a packet in each PAUSE.  A connection is broken when a packet of
  * it comes to another server than the first or does not arrive.
  *
- * For each director a line: requests, packets, short connections broken, long
- * ones broken, and the median nanoseconds that the packets of one slot of time
- * took, for each request in it.
+ * For each director a line: requests, packets, short connections that moved and
+ * that lost a packet, long ones that did, and for each second but the first and
+ * the last the median nanoseconds that the packets of a slot of time took, for
+ * each request in it.  On standard error the seconds that all sending took: more
+ * than SECONDS if the rate was not reached.
  */
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
@@ -28,7 +30,8 @@
 
 #include "packet.h"
 
-#define SLOT_NS		4000000LL
+#define SECOND		250	/* slots */
+#define SLOT_NS		(1000000000LL / SECOND)
 #define LIFE		25	/* slots */
 #define PAUSE		125	/* slots */
 #define SINK_FRAMES	8192
@@ -189,27 +192,30 @@ static void report(struct director *d, long slots, uint64_t longs,
 		   uint64_t each)
 {
 	uint64_t moved[2] = { 0, 0 }, lost[2] = { 0, 0 }, i;
+	long at;
 
 	for (i = 0; i < flows; i++) {
 		moved[i < longs] += d->moved[i];
 		lost[i < longs] += d->got[i] < d->sent[i];
 	}
-	/* slots with everything in them */
-	qsort(d->slot_ns + PAUSE, slots - 2 * PAUSE, sizeof(*d->slot_ns),
-	      by_size);
-	printf("%lld %lld %lld %lld %lld %lld %lld\n",
+	printf("%lld %lld %lld %lld %lld %lld",
 	       (long long)(flows - longs), (long long)d->packets,
 	       (long long)moved[0], (long long)lost[0], (long long)moved[1],
-	       (long long)lost[1],
-	       d->slot_ns[PAUSE + (slots - 2 * PAUSE) / 2] * PACKETS /
-	       (long long)(each * PACKETS + longs / PAUSE));
+	       (long long)lost[1]);
+	/* seconds with everything in them */
+	for (at = SECOND; at + 2 * SECOND <= slots; at += SECOND) {
+		qsort(d->slot_ns + at, SECOND, sizeof(*d->slot_ns), by_size);
+		printf(" %lld", d->slot_ns[at + SECOND / 2] * PACKETS /
+		       (long long)(each * PACKETS + longs / PAUSE));
+	}
+	putchar('\n');
 }
 
 int main(int argc, char **argv)
 {
 	uint64_t longs, each;
 	struct director *d;
-	long long begin;
+	long long begin, took;
 	long slots, slot;
 	int n, i;
 
@@ -217,13 +223,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: requests SECONDS RATE LONG DIRECTOR...\n");
 		return 2;
 	}
-	slots = atol(argv[1]) * 1000000000LL / SLOT_NS;
-	each = atol(argv[2]) * SLOT_NS / 1000000000LL;
+	slots = atol(argv[1]) * SECOND;
+	each = atol(argv[2]) / SECOND;
 	longs = atol(argv[3]);
-	if (slots < 4 * PAUSE || !each) {
-		fprintf(stderr, "requests: at least %lld SECONDS, %lld requests/s\n",
-			4 * PAUSE * SLOT_NS / 1000000000,
-			1000000000 / SLOT_NS);
+	if (slots < 3 * SECOND || !each || atol(argv[2]) % SECOND) {
+		fprintf(stderr, "requests: at least 3 SECONDS, a RATE in steps of %d\n",
+			SECOND);
 		return 2;
 	}
 	n = argc - 4;
@@ -241,11 +246,12 @@ int main(int argc, char **argv)
 		for (i = 0; i < n; i++)
 			one_slot(&d[(slot + i) % n], slot, slots, longs, each);
 	}
+	took = now() - begin;
 	usleep(200000);
 	for (i = 0; i < n; i++) {
 		sink_read(&d[i]);
 		report(&d[i], slots, longs, each);
 	}
-	fprintf(stderr, "%.2f\n", (now() - begin) / 1e9);
+	fprintf(stderr, "%.2f\n", took / 1e9);
 	return 0;
 }
