@@ -107,6 +107,7 @@
 #include <linux/hash.h>
 #include <linux/hashtable.h>
 #include <linux/mutex.h>
+#include <linux/netfilter.h>
 #include <linux/refcount.h>
 #include <linux/siphash.h>
 #include <linux/workqueue.h>
@@ -347,6 +348,8 @@ struct ip_vs_mhs_hash {
 	refcount_t		refcnt;
 };
 
+#define MHS_HOOKS	3	/* of a family */
+
 /**
  * struct ip_vs_mhs_net - a network namespace
  * @net: the namespace
@@ -365,6 +368,7 @@ struct ip_vs_mhs_hash {
  * @lock: guards all that follows
  * @list: the services
  * @hooks: services that need the hooks, by family
+ * @ops: the hooks, registered while there are such
  * @work: see ip_vs_mhs_net_work()
  * @was_foreign: @foreign as the last look found it
  * @was_others: @others as the last look found it
@@ -391,6 +395,7 @@ struct ip_vs_mhs_net {
 	struct mutex		lock;	/* guards the rest */
 	struct list_head	list;
 	u32			hooks[2];
+	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct delayed_work	work;
 	bool			was_foreign;
 	bool			was_others;
@@ -416,9 +421,10 @@ u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port);
 /* ctl */
 extern struct ip_vs_scheduler ip_vs_mhs_scheduler;
 
-struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
-				 const union nf_inet_addr *addr, __be16 port);
-struct ip_vs_mhs *ip_vs_mhs_find_fwm(struct netns_ipvs *ipvs, u16 af,
+struct ip_vs_mhs *ip_vs_mhs_find(const struct ip_vs_mhs_net *mn, u16 af,
+				 u16 protocol, const union nf_inet_addr *addr,
+				 __be16 port);
+struct ip_vs_mhs *ip_vs_mhs_find_fwm(const struct ip_vs_mhs_net *mn, u16 af,
 				     u32 fwmark);
 void ip_vs_mhs_put(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs);
@@ -461,8 +467,6 @@ static inline unsigned long ip_vs_mhs_between(unsigned long now,
 }
 
 /* pkt */
-#define MHS_HOOKS	3	/* of a family */
-
 extern const struct nf_hook_ops ip_vs_mhs_ops4[MHS_HOOKS];
 extern const struct nf_hook_ops ip_vs_mhs_ops6[MHS_HOOKS];
 
@@ -480,9 +484,9 @@ extern const struct seq_operations ip_vs_mhs_seq_ops;
 
 /* The hash tables of a namespace, under RCU; NULL without a service */
 static inline struct ip_vs_mhs_hash *
-ip_vs_mhs_hash(const struct netns_ipvs *ipvs)
+ip_vs_mhs_hash(const struct ip_vs_mhs_net *mn)
 {
-	return rcu_dereference(ip_vs_mhs_net(ipvs->net)->hash);
+	return rcu_dereference(mn->hash);
 }
 
 /* Key of the hash tables by address and port.  The administrator of the

@@ -23,7 +23,7 @@ static u32 mhs_key_of(const struct ip_vs_mhs *mhs)
 
 /**
  * ip_vs_mhs_find() - find the service a packet is for
- * @ipvs: the packet's namespace
+ * @mn: the packet's namespace
  * @af: address family
  * @protocol: transport protocol
  * @addr: destination address
@@ -32,10 +32,11 @@ static u32 mhs_key_of(const struct ip_vs_mhs *mhs)
  * Context: any, under RCU.
  * Return: the service, without a reference, or NULL.
  */
-struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
-				 const union nf_inet_addr *addr, __be16 port)
+struct ip_vs_mhs *ip_vs_mhs_find(const struct ip_vs_mhs_net *mn, u16 af,
+				 u16 protocol, const union nf_inet_addr *addr,
+				 __be16 port)
 {
-	struct ip_vs_mhs_hash *hash = ip_vs_mhs_hash(ipvs);
+	struct ip_vs_mhs_hash *hash = ip_vs_mhs_hash(mn);
 	struct ip_vs_mhs *mhs;
 
 	if (!hash)
@@ -51,17 +52,17 @@ struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
 
 /**
  * ip_vs_mhs_find_fwm() - find the service of a firewall mark
- * @ipvs: the packet's namespace
+ * @mn: the packet's namespace
  * @af: address family
  * @fwmark: its mark, not 0
  *
  * Context: any, under RCU.
  * Return: the service, without a reference, or NULL.
  */
-struct ip_vs_mhs *ip_vs_mhs_find_fwm(struct netns_ipvs *ipvs, u16 af,
+struct ip_vs_mhs *ip_vs_mhs_find_fwm(const struct ip_vs_mhs_net *mn, u16 af,
 				     u32 fwmark)
 {
-	struct ip_vs_mhs_hash *hash = ip_vs_mhs_hash(ipvs);
+	struct ip_vs_mhs_hash *hash = ip_vs_mhs_hash(mn);
 	struct ip_vs_mhs *mhs;
 
 	if (!hash)
@@ -243,6 +244,18 @@ static struct ip_vs_mhs_hash *mhs_net_hash(struct ip_vs_mhs_net *mn)
 	return hash;
 }
 
+/* The hooks of a family: each packet is told its namespace */
+static int mhs_net_hook(struct ip_vs_mhs_net *mn, bool v6)
+{
+	u32 i;
+
+	memcpy(mn->ops[v6], v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
+	       sizeof(mn->ops[v6]));
+	for (i = 0; i < MHS_HOOKS; i++)
+		mn->ops[v6][i].priv = mn;
+	return nf_register_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS);
+}
+
 /* Hash tables, hooks and the watch for the backup role come with the first
  * service
  */
@@ -257,9 +270,7 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 	if (!mhs->hash)
 		err = -ENOMEM;
 	else if (mhs->hashed && !mn->hooks[v6])
-		err = nf_register_net_hooks(mn->net,
-					    v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
-					    MHS_HOOKS);
+		err = mhs_net_hook(mn, v6);
 	if (!err) {
 		rcu_assign_pointer(mn->hash, mhs->hash);
 		mn->hooks[v6] += mhs->hashed;
@@ -293,9 +304,7 @@ static void mhs_net_detach(struct ip_vs_mhs *mhs)
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mn->hooks[v6] -= mhs->hashed;
 	if (mhs->hashed && !mn->hooks[v6])
-		nf_unregister_net_hooks(mn->net,
-					v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
-					MHS_HOOKS);
+		nf_unregister_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS);
 	if (list_empty(&mn->list))
 		RCU_INIT_POINTER(mn->hash, NULL);
 	mutex_unlock(&mn->lock);

@@ -220,7 +220,7 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
-	carrier = ip_vs_mhs_reply_carrier(ipvs, p->af, e->quoted.protocol,
+	carrier = ip_vs_mhs_reply_carrier(p, e->quoted.protocol,
 					  &e->quoted.daddr, e->dport, &s);
 	if (!carrier)
 		return NF_ACCEPT;
@@ -365,7 +365,7 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	    !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
 		return false;
 	/* the mark of the flow is not known: a service by mark is not found */
-	mhs = ip_vs_mhs_find(ipvs, p->af, e.quoted.protocol, &e.quoted.daddr,
+	mhs = ip_vs_mhs_find(p->net, p->af, e.quoted.protocol, &e.quoted.daddr,
 			     e.dport);
 	if (!mhs)
 		return false;
@@ -408,12 +408,12 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 						sizeof(struct icmphdr));
 	if (!icmp_quoted(ipvs, p, off, true, &e))
 		return NF_ACCEPT;
-	mhs = ip_vs_mhs_service(ipvs, p->af, p->mark, e.quoted.protocol,
-				&e.quoted.saddr, e.sport);
+	mhs = ip_vs_mhs_service(p, e.quoted.protocol, &e.quoted.saddr,
+				e.sport);
 	if (mhs && !ip_vs_mhs_backup_only(ipvs))
 		return icmp_to_server(mhs, p, &e);
 	if (p->hook != NF_INET_LOCAL_IN &&
-	    READ_ONCE(ip_vs_mhs_net(ipvs->net)->pairs[p->af == AF_INET6]))
+	    READ_ONCE(p->net->pairs[p->af == AF_INET6]))
 		return icmp_to_client(ipvs, p, &e);
 	return NF_ACCEPT;
 }

@@ -196,9 +196,8 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
 
 /**
  * ip_vs_mhs_reply_carrier() - the carrier by which to translate a reply
- * @ipvs: the namespace
- * @af: address family
- * @protocol: transport protocol
+ * @p: the reply, or an ICMP error that quotes a request
+ * @protocol: transport protocol of the reply
  * @addr: address of the server
  * @port: its port
  * @server: set to the server, without a reference, or NULL when no server of
@@ -208,7 +207,7 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
  * Return: the carrier, or NULL when there is no server, or no memory for its
  *	carrier yet.
  */
-struct ip_vs_conn *ip_vs_mhs_reply_carrier(struct netns_ipvs *ipvs, u16 af,
+struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 					   u16 protocol,
 					   const union nf_inet_addr *addr,
 					   __be16 port,
@@ -216,7 +215,8 @@ struct ip_vs_conn *ip_vs_mhs_reply_carrier(struct netns_ipvs *ipvs, u16 af,
 {
 	struct ip_vs_conn *carrier;
 
-	*server = pair_find(ip_vs_mhs_hash(ipvs), af, protocol, addr, port);
+	*server = pair_find(ip_vs_mhs_hash(p->net), p->af, protocol, addr,
+			    port);
 	carrier = *server ? rcu_dereference((*server)->carrier) : NULL;
 	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ) {
 		*server = NULL;
@@ -420,8 +420,8 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
-	carrier = ip_vs_mhs_reply_carrier(ipvs, p->af, p->iph.protocol,
-					  &p->iph.saddr, p->sport, &s);
+	carrier = ip_vs_mhs_reply_carrier(p, p->iph.protocol, &p->iph.saddr,
+					  p->sport, &s);
 	if (!s)
 		return NF_ACCEPT;
 	mhs = s->mhs;
@@ -492,7 +492,7 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	struct ip_vs_mhs *mhs;
 	u32 *slot, w;
 
-	s = pair_find(ip_vs_mhs_hash(ipvs), p->af, p->iph.protocol,
+	s = pair_find(ip_vs_mhs_hash(p->net), p->af, p->iph.protocol,
 		      &p->iph.daddr, p->dport);
 	if (!s)
 		return;

@@ -323,26 +323,24 @@ static bool mhs_local_reply(struct netns_ipvs *ipvs,
 
 /**
  * ip_vs_mhs_service() - the service that a packet is for, in the core's order
- * @ipvs: the namespace
- * @af: address family
- * @mark: the packet's mark
- * @protocol: transport protocol
+ * @p: the packet
+ * @protocol: transport protocol, its own or of what an ICMP error quotes
  * @addr: the virtual address
  * @port: the virtual port
  *
  * Context: any, under RCU.
  * Return: the service, without a reference, or NULL.
  */
-struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
-				    u32 mark, u16 protocol,
+struct ip_vs_mhs *ip_vs_mhs_service(const struct ip_vs_mhs_packet *p,
+				    u16 protocol,
 				    const union nf_inet_addr *addr,
 				    __be16 port)
 {
 	struct ip_vs_mhs *mhs = NULL;
 
-	if (mark)
-		mhs = ip_vs_mhs_find_fwm(ipvs, af, mark);
-	return mhs ? mhs : ip_vs_mhs_find(ipvs, af, protocol, addr, port);
+	if (p->mark)
+		mhs = ip_vs_mhs_find_fwm(p->net, p->af, p->mark);
+	return mhs ? mhs : ip_vs_mhs_find(p->net, p->af, protocol, addr, port);
 }
 
 /* A raw socket that wants its packets in pieces is left alone, as by the core */
@@ -382,32 +380,33 @@ static bool mhs_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 }
 
 /* What follows the network header, which mhs_parse() fills */
-static void mhs_packet(struct ip_vs_mhs_packet *p, struct sk_buff *skb,
-		       const struct nf_hook_state *state)
+static void mhs_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
+		       struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	memset_after(p, 0, iph);
 	p->skb = skb;
+	p->net = mn;
 	p->af = state->pf;
 	p->hook = state->hook;
 	p->mark = skb->mark;
 }
 
 /* Are there masquerading servers whose replies we know? */
-static bool mhs_pairs(const struct nf_hook_state *state)
+static bool mhs_pairs(const struct ip_vs_mhs_net *mn, u8 pf)
 {
-	return READ_ONCE(ip_vs_mhs_net(state->net)->pairs[state->pf ==
-							  NFPROTO_IPV6]);
+	return READ_ONCE(mn->pairs[pf == NFPROTO_IPV6]);
 }
 
 /* The core's gates first, in its order: a packet taken here never meets them */
-static noinline unsigned int mhs_packet_in(struct sk_buff *skb,
+static noinline unsigned int mhs_packet_in(struct ip_vs_mhs_net *mn,
+					   struct sk_buff *skb,
 					   const struct nf_hook_state *state)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
 	struct ip_vs_mhs_packet p;
 	struct ip_vs_mhs *mhs;
 
-	mhs_packet(&p, skb, state);
+	mhs_packet(&p, mn, skb, state);
 	if ((skb->pkt_type != PACKET_HOST && !ip_vs_mhs_is_local(&p)) ||
 	    !skb_dst(skb))
 		return NF_ACCEPT;
@@ -417,7 +416,7 @@ static noinline unsigned int mhs_packet_in(struct sk_buff *skb,
 		return NF_ACCEPT;
 	if (!p.pd)
 		return ip_vs_mhs_icmp(ipvs, &p);
-	if (ip_vs_mhs_is_local(&p) && mhs_pairs(state)) {
+	if (ip_vs_mhs_is_local(&p) && mhs_pairs(mn, p.af)) {
 		unsigned int verdict = ip_vs_mhs_reply(ipvs, &p);
 
 		if (verdict != NF_ACCEPT || skb->ipvs_property)
@@ -428,10 +427,9 @@ static noinline unsigned int mhs_packet_in(struct sk_buff *skb,
 		return NF_ACCEPT;
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
-	mhs = ip_vs_mhs_service(ipvs, p.af, p.mark, p.iph.protocol,
-				&p.iph.daddr, p.dport);
+	mhs = ip_vs_mhs_service(&p, p.iph.protocol, &p.iph.daddr, p.dport);
 	if (!mhs) {
-		if (state->hook == NF_INET_LOCAL_IN && mhs_pairs(state))
+		if (state->hook == NF_INET_LOCAL_IN && mhs_pairs(mn, p.af))
 			ip_vs_mhs_direct(ipvs, &p);
 		return NF_ACCEPT;
 	}
@@ -440,11 +438,13 @@ static noinline unsigned int mhs_packet_in(struct sk_buff *skb,
 	return mhs_in(mhs, &p);
 }
 
-/* LOCAL_IN and LOCAL_OUT: what IPVS sends comes by once more */
+/* LOCAL_IN and LOCAL_OUT: what IPVS sends comes by once more.  @priv: our part
+ * of the namespace.
+ */
 static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 				const struct nf_hook_state *state)
 {
-	return skb->ipvs_property ? NF_ACCEPT : mhs_packet_in(skb, state);
+	return skb->ipvs_property ? NF_ACCEPT : mhs_packet_in(priv, skb, state);
 }
 
 /* Is it ICMP?  As the core: not behind extension headers */
@@ -455,14 +455,14 @@ static bool mhs_is_icmp(const struct sk_buff *skb, u8 pf)
 }
 
 static noinline unsigned int
-mhs_packet_forward(struct sk_buff *skb, const struct nf_hook_state *state,
-		   bool pairs)
+mhs_packet_forward(struct ip_vs_mhs_net *mn, struct sk_buff *skb,
+		   const struct nf_hook_state *state, bool pairs)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
 	struct ip_vs_mhs_packet p;
 	unsigned int verdict;
 
-	mhs_packet(&p, skb, state);
+	mhs_packet(&p, mn, skb, state);
 	if (pairs && p.af == AF_INET && ip_is_fragment(ip_hdr(skb)) &&
 	    ip_vs_mhs_gather(ipvs, skb))
 		return NF_STOLEN;
@@ -485,10 +485,10 @@ static unsigned int mhs_hook_forward(void *priv, struct sk_buff *skb,
 	if (skb->ipvs_property || !skb_dst(skb) ||
 	    !READ_ONCE(net_ipvs(state->net)->enable))
 		return NF_ACCEPT;
-	pairs = mhs_pairs(state);
+	pairs = mhs_pairs(priv, state->pf);
 	if (!pairs && !mhs_is_icmp(skb, state->pf))
 		return NF_ACCEPT;
-	return mhs_packet_forward(skb, state, pairs);
+	return mhs_packet_forward(priv, skb, state, pairs);
 }
 
 #define MHS_HOOK(_hook, _pf, _hooknum, _priority) {	\

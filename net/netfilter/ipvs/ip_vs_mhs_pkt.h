@@ -22,6 +22,7 @@
  * struct ip_vs_mhs_packet - one packet on its way
  * @iph: its network header; first, what follows starts as zeroes
  * @skb: the packet
+ * @net: its namespace
  * @pd: its transport protocol, as the core knows it
  * @mark: its firewall mark
  * @af: address family
@@ -38,6 +39,7 @@
 struct ip_vs_mhs_packet {
 	struct ip_vs_iphdr	iph;
 	struct sk_buff		*skb;
+	struct ip_vs_mhs_net	*net;
 	struct ip_vs_proto_data	*pd;
 	u32			mark;
 	u8			af;
@@ -86,14 +88,14 @@ bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 /* pkt */
 unsigned int ip_vs_mhs_send(struct ip_vs_conn *carrier,
 			    struct ip_vs_mhs_packet *p);
-struct ip_vs_mhs *ip_vs_mhs_service(struct netns_ipvs *ipvs, u16 af,
-				    u32 mark, u16 protocol,
+struct ip_vs_mhs *ip_vs_mhs_service(const struct ip_vs_mhs_packet *p,
+				    u16 protocol,
 				    const union nf_inet_addr *addr,
 				    __be16 port);
 bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
 /* nat */
-struct ip_vs_conn *ip_vs_mhs_reply_carrier(struct netns_ipvs *ipvs, u16 af,
+struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 					   u16 protocol,
 					   const union nf_inet_addr *addr,
 					   __be16 port,

@@ -88,7 +88,7 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 	state.pf = world.af == AF_INET6 ? NFPROTO_IPV6 : NFPROTO_IPV4;
 	state.hook = world.hook;
 	state.net = &world.net;
-	out->verdict = hook_ops()->hook(NULL, &skb, &state);
+	out->verdict = hook_ops()->hook(&world.mn, &skb, &state);
 	if (!out->taken) {
 		WANT(skb.head);
 		if (out->verdict == NF_ACCEPT)

@@ -179,11 +179,6 @@ struct ip_vs_proto_data *ip_vs_proto_data_get(struct netns_ipvs *ipvs,
 
 /* The service */
 
-struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net)
-{
-	return &world.mn;
-}
-
 u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
 {
 	int i, n = af == AF_INET6 ? 4 : 1;
@@ -194,15 +189,16 @@ u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
 	return hash;
 }
 
-struct ip_vs_mhs *ip_vs_mhs_find(struct netns_ipvs *ipvs, u16 af, u16 protocol,
-				 const union nf_inet_addr *addr, __be16 port)
+struct ip_vs_mhs *ip_vs_mhs_find(const struct ip_vs_mhs_net *mn, u16 af,
+				 u16 protocol, const union nf_inet_addr *addr,
+				 __be16 port)
 {
 	return !world.mhs.fwmark && af == world.af &&
 	       protocol == world.mhs.protocol && port == world.mhs.port &&
 	       ip_vs_addr_equal(af, addr, &world.mhs.addr) ? &world.mhs : NULL;
 }
 
-struct ip_vs_mhs *ip_vs_mhs_find_fwm(struct netns_ipvs *ipvs, u16 af,
+struct ip_vs_mhs *ip_vs_mhs_find_fwm(const struct ip_vs_mhs_net *mn, u16 af,
 				     u32 fwmark)
 {
 	return world.mhs.fwmark == fwmark ? &world.mhs : NULL;
