@@ -95,10 +95,11 @@
  *			after done_service: freed when all are gone
  *
  *	The per-namespace struct is memory of the namespace itself: it stays
- *	until every exit has run, so done_service() may use it although our
- *	own exit runs before the core's.  Its hash tables come with the first
- *	service, leave its struct with the last one, and are freed with the
- *	last reference to a service: each holds them.
+ *	until every exit has run, so packets, whose hooks carry it, and
+ *	done_service() may use it although our own exit runs before the
+ *	core's.  Its hash tables come with the first service, leave its struct
+ *	with the last one, and are freed with the last reference to a service:
+ *	each holds them.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H
