@@ -92,7 +92,7 @@ class Measured(unittest.TestCase):
     """Tables on pages are those of the data; pictures are not drawn here."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 13, "qdisc-tool": 1}
+    PAGES = {"ipvs-mhs-benchmarks": 14, "qdisc-tool": 1}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])
@@ -109,9 +109,16 @@ class Measured(unittest.TestCase):
         loader.exec_module(module)
         return module
 
-    def figure(self, *_, ncols=1, **__):
-        plots = [mock.MagicMock() for _ in range(ncols)]
-        return mock.MagicMock(), plots if ncols > 1 else plots[0]
+    class Plots(list):
+        @property
+        def flat(self):
+            return self
+
+    def figure(self, *_, nrows=1, ncols=1, **__):
+        plots = self.Plots(mock.MagicMock() for _ in range(nrows * ncols))
+        for plot in plots:
+            plot.get_xlim.return_value = 1, 1000
+        return mock.MagicMock(), plots if len(plots) > 1 else plots[0]
 
     def redraw(self, name):
         """(page as it is, without its tables, drawn anew)"""
