@@ -412,8 +412,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 				e.sport);
 	if (mhs && !ip_vs_mhs_backup_only(ipvs))
 		return icmp_to_server(mhs, p, &e);
-	if (p->hook != NF_INET_LOCAL_IN &&
-	    READ_ONCE(p->net->pairs[p->af == AF_INET6]))
+	if (p->hook != NF_INET_LOCAL_IN && ip_vs_mhs_pairs(p->net, p->af))
 		return icmp_to_client(ipvs, p, &e);
 	return NF_ACCEPT;
 }

@@ -391,12 +391,6 @@ static void mhs_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
 	p->mark = skb->mark;
 }
 
-/* Are there masquerading servers whose replies we know? */
-static bool mhs_pairs(const struct ip_vs_mhs_net *mn, u8 pf)
-{
-	return READ_ONCE(mn->pairs[pf == NFPROTO_IPV6]);
-}
-
 /* The core's gates first, in its order: a packet taken here never meets them */
 static noinline unsigned int mhs_packet_in(struct ip_vs_mhs_net *mn,
 					   struct sk_buff *skb,
@@ -416,7 +410,7 @@ static noinline unsigned int mhs_packet_in(struct ip_vs_mhs_net *mn,
 		return NF_ACCEPT;
 	if (!p.pd)
 		return ip_vs_mhs_icmp(ipvs, &p);
-	if (ip_vs_mhs_is_local(&p) && mhs_pairs(mn, p.af)) {
+	if (ip_vs_mhs_is_local(&p) && ip_vs_mhs_pairs(mn, p.af)) {
 		unsigned int verdict = ip_vs_mhs_reply(ipvs, &p);
 
 		if (verdict != NF_ACCEPT || skb->ipvs_property)
@@ -429,7 +423,7 @@ static noinline unsigned int mhs_packet_in(struct ip_vs_mhs_net *mn,
 		return NF_ACCEPT;
 	mhs = ip_vs_mhs_service(&p, p.iph.protocol, &p.iph.daddr, p.dport);
 	if (!mhs) {
-		if (state->hook == NF_INET_LOCAL_IN && mhs_pairs(mn, p.af))
+		if (state->hook == NF_INET_LOCAL_IN && ip_vs_mhs_pairs(mn, p.af))
 			ip_vs_mhs_direct(ipvs, &p);
 		return NF_ACCEPT;
 	}
@@ -485,7 +479,7 @@ static unsigned int mhs_hook_forward(void *priv, struct sk_buff *skb,
 	if (skb->ipvs_property || !skb_dst(skb) ||
 	    !READ_ONCE(net_ipvs(state->net)->enable))
 		return NF_ACCEPT;
-	pairs = mhs_pairs(priv, state->pf);
+	pairs = ip_vs_mhs_pairs(priv, state->pf);
 	if (!pairs && !mhs_is_icmp(skb, state->pf))
 		return NF_ACCEPT;
 	return mhs_packet_forward(priv, skb, state, pairs);

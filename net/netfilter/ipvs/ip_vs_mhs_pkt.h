@@ -118,6 +118,12 @@ unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
 
+/* Are there masquerading servers whose replies we know? */
+static inline bool ip_vs_mhs_pairs(const struct ip_vs_mhs_net *mn, u16 af)
+{
+	return READ_ONCE(mn->pairs[af == AF_INET6]);
+}
+
 /* The slot of a client */
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)

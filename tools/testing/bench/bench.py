@@ -136,6 +136,16 @@ def quartiles(values):
     return low, high
 
 
+def extremes(values):
+    return min(values), max(values)
+
+
+def spread_text(values, show, ends=quartiles):
+    """The median, and in parentheses the two ends, each as show() has it."""
+    low, high = ends(values)
+    return f"{show(median(values))} ({show(low)}-{show(high)})"
+
+
 def figure(width=7.5, height=4.2, **more):
     import matplotlib
     matplotlib.use("svg")

@@ -76,10 +76,10 @@ def figures(row):
 
 def spread_text(rounds, name):
     """The median of the rounds, with the lowest and the highest."""
-    values = [row[name] for row in rounds]
     form = ",.2f" if "cpu" in name else ",.0f"
-    return (f"{bench.median(values):{form}} "
-            f"({min(values):{form}}-{max(values):{form}})")
+    return bench.spread_text([row[name] for row in rounds],
+                             lambda value: format(value, form),
+                             bench.extremes)
 
 
 def cells(by, rounds, *names):

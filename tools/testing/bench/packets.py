@@ -133,8 +133,7 @@ def times(ratio):
 
 
 def spread_text(ratios):
-    low, high = bench.quartiles(ratios)
-    return f"{times(bench.median(ratios))} ({times(low)}-{times(high)})"
+    return bench.spread_text(ratios, times)
 
 
 def draw(docs):

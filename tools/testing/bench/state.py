@@ -69,15 +69,15 @@ class Cpu:
 
 
 def spread_text(values, digits):
-    low, high = bench.quartiles(values)
-    return f"{bench.median(values):.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+    return bench.spread_text(values, lambda value: f"{value:.{digits}f}")
 
 
 def entries_text(samples):
     end_s = max(float(row["time_s"]) for row in samples)
     steady = [int(row["entries"]) for row in samples
               if float(row["time_s"]) > STEADY * end_s]
-    return f"{bench.median(steady):,.0f} ({min(steady):,}-{max(steady):,})"
+    return bench.spread_text(steady, lambda value: f"{value:,.0f}",
+                             bench.extremes)
 
 
 def rate_text(rate, rows):

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every allocation of an operation fails once, one at a time: the n-th of the
 system call, for n = 1, 2, ... until none is left to fail (fail-nth of the
-kernel's fault injection); then those of the work.  Afterwards the director is what it was before, or
-what the operation makes of it; never anything else.
+kernel's fault injection); then those of the work.  Afterwards the director is
+what it was before, or what the operation makes of it; never anything else.
 
 Runs as root in a network namespace of its own, in a kernel with
 CONFIG_FAILSLAB.  Prints KTAP; PARAMETERS are those of the module.
@@ -27,6 +27,7 @@ ADD_DEST, DEL_DEST, EDIT_DEST = BASE + 7, BASE + 8, BASE + 9
 FAULTS = "/sys/kernel/debug/failslab"
 PAGES = "/sys/kernel/debug/fail_page_alloc"
 KNOBS = "/proc/sys/net/ipv4/vs/mhs"
+LOADED = "/sys/module/ip_vs_mhs"
 SYS_FINIT_MODULE, SYS_DELETE_MODULE = 313, 176
 MOST = 100000
 # one load allocates that many more or less than another
@@ -122,7 +123,7 @@ def workers():
     for name in glob.glob("/proc/[0-9]*/comm"):
         with suppress(FileNotFoundError, ProcessLookupError):
             if read(name).startswith("kworker/"):
-                yield os.path.relpath(os.path.dirname(name), "/proc")
+                yield name.split("/")[2]
 
 
 @contextmanager
@@ -303,10 +304,7 @@ def pages(module):
     """There are single pages only, which what is large is pieced together
     from.  Returns (faults, those that had the intended effect)."""
     begin(())
-    give_up = time.monotonic() + WAIT_S
-    while libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0):
-        assert time.monotonic() < give_up, "the module stays"
-        time.sleep(0.02)
+    unload()
     error, _ = load(module, "", 0)
     assert not error, os.strerror(error)
     write(f"{PAGES}/min-order", "1")
@@ -324,6 +322,15 @@ def pages(module):
     return faults, faults
 
 
+def unload():
+    """Take the module away, if it is there."""
+    give_up = time.monotonic() + WAIT_S
+    while os.path.exists(LOADED):
+        assert time.monotonic() < give_up, "the module stays"
+        if libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0):
+            time.sleep(0.02)
+
+
 def load(module, parameters, number):
     """Load the module with a fault; returns (error number, Nth)."""
     fd = os.open(module, os.O_RDONLY)
@@ -339,7 +346,7 @@ def loading(module, parameters):
     after the ones of a load that refuses its parameters at once; what the
     kernel's loader does without memory is not tested here.
     Returns (faults, how many of them the load survived)."""
-    libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0)
+    unload()
     error, nth = load(module, "table_size=1", MOST)
     assert error == errno.EINVAL, f"table_size=1: {os.strerror(error)}"
     first = MOST - nth.left - SLACK
@@ -348,13 +355,13 @@ def loading(module, parameters):
     last = MOST - nth.left
     faults = survived = 0
     for number in range(last, first, -1):
-        libc.syscall(SYS_DELETE_MODULE, b"ip_vs_mhs", 0)
+        unload()
         error, nth = load(module, parameters, number)
         if error not in (0, errno.ENOMEM):
             raise AssertionError(f"fault {number}: {os.strerror(error)}")
         faults += nth.hit
         survived += nth.hit and not error
-        if bool(error) == os.path.exists("/sys/module/ip_vs_mhs"):
+        if bool(error) == os.path.exists(LOADED):
             raise AssertionError(f"fault {number}: half loaded")
     wanted = last - first - 2 * SLACK
     assert faults >= wanted, f"only {faults} of {wanted} faults happened"
@@ -383,7 +390,7 @@ def main():
     failed = 0
     for number, (name, test) in enumerate(tests.items(), 1):
         try:
-            if not os.path.exists("/sys/module/ip_vs_mhs"):
+            if not os.path.exists(LOADED):
                 load(args.module, args.parameters, 0)
             faults, survived = test()
             good = True
