@@ -7,6 +7,7 @@
  *	ip_vs_mhs_sched.c	packet path: which server, schedule()
  *	ip_vs_mhs_entry.c	packet path: connection entries
  *	ip_vs_mhs_nat.c		packet path: masquerading, the way back
+ *	ip_vs_mhs_direct.c	packet path: clients of a masquerading server
  *	ip_vs_mhs_icmp.c	packet path: ICMP errors
  *	ip_vs_mhs_ctl.c		control path: services, the core's callbacks
  *	ip_vs_mhs_dest.c	control path: servers, carriers
@@ -156,6 +157,7 @@ struct ip_vs_mhs;
  * struct ip_vs_mhs_server - a real server of one service
  * @carrier: sends packets without an entry; NULL if all flows have one
  * @via: sends ICMP errors to a masquerading server as they are
+ * @node: in mhs.by_dest
  * @pair: in the table of pairs, if it owns its pair
  * @unclaimed: masquerades, and for a time at least did not own its pair
  * @dest: the core's server, with a reference of ours
@@ -173,6 +175,7 @@ struct ip_vs_mhs_server {
 	struct ip_vs_conn __rcu	*carrier;
 	struct ip_vs_conn __rcu	*via;
 	struct ip_vs_dest	*dest;
+	struct hlist_node	node;
 	struct hlist_node	pair;
 	u32			state;
 	u16			idx;
@@ -186,6 +189,9 @@ struct ip_vs_mhs_server {
 	struct ip_vs_mhs	*mhs;
 	struct rcu_head		rcu;
 };
+
+/* There may be thousands of servers, and packets ask */
+#define MHS_DEST_BITS		8
 
 struct ip_vs_mhs_servers {
 	struct rcu_head		rcu;
@@ -265,6 +271,7 @@ struct ip_vs_mhs_room {
  * @work: rebuilds, ticks, second tries
  * @refcnt: see above
  * @rcu: for the release
+ * @by_dest: servers by the core's struct; packets read under RCU
  */
 struct ip_vs_mhs {
 	/* read by every packet */
@@ -323,6 +330,7 @@ struct ip_vs_mhs {
 	struct delayed_work	work;
 	refcount_t		refcnt;
 	struct rcu_head		rcu;
+	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
 };
 
 #define MHS_WARN_PERSISTENT	0x1
@@ -434,7 +442,9 @@ void ip_vs_mhs_net_work(struct work_struct *work);
 /* dest */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
 bool ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs);
-struct ip_vs_mhs_server *ip_vs_mhs_server_find(struct list_head *list,
+struct ip_vs_mhs_server *ip_vs_mhs_server_of(const struct ip_vs_mhs *mhs,
+					     const struct ip_vs_dest *dest);
+struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 					       const struct ip_vs_dest *dest);
 int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest);
 void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s);

@@ -201,7 +201,7 @@ static int ip_vs_mhs_upd_dest(struct ip_vs_service *svc,
 	struct ip_vs_mhs_server *s;
 
 	mutex_lock(&mhs->lock);
-	s = ip_vs_mhs_server_find(&mhs->listed, dest);
+	s = ip_vs_mhs_server_find(mhs, dest);
 	if (!s || ip_vs_mhs_server_refresh(s) || mhs->missing)
 		ip_vs_mhs_changed(mhs);
 	mutex_unlock(&mhs->lock);
@@ -215,7 +215,7 @@ static int ip_vs_mhs_del_dest(struct ip_vs_service *svc,
 	struct ip_vs_mhs_server *s;
 
 	mutex_lock(&mhs->lock);
-	s = ip_vs_mhs_server_find(&mhs->listed, dest);
+	s = ip_vs_mhs_server_find(mhs, dest);
 	if (s) {
 		ip_vs_mhs_server_gone(s);
 		ip_vs_mhs_changed(mhs);

@@ -292,6 +292,7 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
+	hash_del_rcu(&s->node);
 	ip_vs_mhs_pair_drop(s);
 	if (s->unclaimed)
 		atomic_dec(&mhs->net->unclaimed);
@@ -330,22 +331,39 @@ static void server_list(struct ip_vs_mhs_server *s)
 }
 
 /**
- * ip_vs_mhs_server_find() - find the server of an ip_vs_dest
- * @list: mhs.listed or mhs.gone
+ * ip_vs_mhs_server_of() - find the server of an ip_vs_dest
+ * @mhs: the service
+ * @dest: the core's server
+ *
+ * Context: any, under RCU, or process with mhs.lock held.
+ * Return: the server, listed or gone, without a reference, or NULL.
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_server_of(const struct ip_vs_mhs *mhs,
+					     const struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs_server *s;
+
+	hash_for_each_possible_rcu(mhs->by_dest, s, node, (unsigned long)dest,
+				   lockdep_is_held(&mhs->lock))
+		if (s->dest == dest)
+			return s;
+	return NULL;
+}
+
+/**
+ * ip_vs_mhs_server_find() - find a server that is in mhs.listed
+ * @mhs: the service
  * @dest: the core's server
  *
  * Context: process, mhs.lock held.
  * Return: the server or NULL.
  */
-struct ip_vs_mhs_server *ip_vs_mhs_server_find(struct list_head *list,
+struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 					       const struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs_server *s;
+	struct ip_vs_mhs_server *s = ip_vs_mhs_server_of(mhs, dest);
 
-	list_for_each_entry(s, list, list)
-		if (s->dest == dest)
-			return s;
-	return NULL;
+	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
 /**
@@ -411,15 +429,12 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		mhs->all_tracked = true;
 	}
 
-	s = ip_vs_mhs_server_find(&mhs->listed, dest);
+	s = ip_vs_mhs_server_of(mhs, dest);
 	if (s) {
-		ip_vs_mhs_server_refresh(s);
-		return 0;
-	}
-	s = ip_vs_mhs_server_find(&mhs->gone, dest);
-	if (s) {
-		list_del(&s->list);
-		server_list(s);
+		if (s->state & MHS_SRV_GONE) {
+			list_del(&s->list);
+			server_list(s);
+		}
 		ip_vs_mhs_server_refresh(s);
 		return 0;
 	}
@@ -454,6 +469,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	rcu_assign_pointer(servers->s[idx], s);
+	hash_add_rcu(mhs->by_dest, &s->node, (unsigned long)dest);
 	return 0;
 }
 
@@ -528,7 +544,7 @@ int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs)
 		rcu_read_lock();
 		list_for_each_entry_rcu(dest, &mhs->svc->destinations, n_list)
 			if (ip_vs_mhs_dest_listed(dest) &&
-			    !ip_vs_mhs_server_find(&mhs->listed, dest)) {
+			    !ip_vs_mhs_server_find(mhs, dest)) {
 				found = dest;
 				ip_vs_dest_hold(found);
 				break;

@@ -192,31 +192,6 @@ static bool mhs_entry_leave(const struct ip_vs_mhs_packet *p,
 			   READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED);
 }
 
-/* The server of @dest: as a rule the slot names it */
-static struct ip_vs_mhs_server *mhs_server_of(const struct ip_vs_mhs *mhs,
-					      const u32 *slot,
-					      const struct ip_vs_dest *dest)
-{
-	u32 w = ip_vs_mhs_slot_read(slot);
-	struct ip_vs_mhs_servers *servers;
-	struct ip_vs_mhs_server *s;
-	u32 i;
-
-	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
-	if (s && s->dest == dest)
-		return s;
-	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
-	if (s && s->dest == dest)
-		return s;
-	servers = rcu_dereference(mhs->servers);
-	for (i = 0; i < servers->max; i++) {
-		s = rcu_dereference(servers->s[i]);
-		if (s && s->dest == dest)
-			return s;
-	}
-	return NULL;
-}
-
 /* The packet has an entry, with a reference that is given back */
 static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 				 struct ip_vs_mhs_packet *p, u32 *slot,
@@ -246,7 +221,7 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 	/* The core drops packets to a deleted server.  While its older flows
 	 * are held, those that have an entry go on like those that have none.
 	 */
-	s = mhs_server_of(mhs, slot, dest);
+	s = ip_vs_mhs_server_of(mhs, dest);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || IP_VS_FWD_METHOD(carrier) !=
 			(READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))

@@ -419,12 +419,12 @@ exit_scratch:
 static void __exit ip_vs_mhs_exit(void)
 {
 	mhs_unregister();
-	ip_vs_mhs_unregister_net(&mhs_net_ops);
 	/* Services hold the module, so none is left; but a packet may still be
-	 * in a hook that was just removed, and the RCU callbacks of services,
-	 * servers and carriers are our code.
+	 * in a hook that was just removed, with its namespace's part of ours,
+	 * and the RCU callbacks of services, servers and carriers are our code.
 	 */
 	synchronize_rcu();
+	ip_vs_mhs_unregister_net(&mhs_net_ops);
 	rcu_barrier();
 	ip_vs_mhs_scratch_exit();
 }

@@ -16,10 +16,8 @@
  * pair keeps entries for it, and so do services by firewall mark, whose
  * virtual address is not known on the way back, and those with a helper.
  *
- * A client may also talk to the server directly, not by the virtual address.
- * Its replies look the same.  When it does so from a slot that names the very
- * server, its first packet makes an entry that translates the server's address
- * into itself (ip_vs_mhs_direct()).
+ * A client that talks to the server directly gets the same replies: see
+ * ip_vs_mhs_direct.c.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -43,11 +41,21 @@ static __be16 server_port(const struct ip_vs_mhs_server *s)
 	return s->dest->port ? s->dest->port : s->mhs->port;
 }
 
-/* The server that owns a pair, without a reference, or NULL */
-static struct ip_vs_mhs_server *pair_find(struct ip_vs_mhs_hash *hash, u16 af,
-					  u16 protocol,
-					  const union nf_inet_addr *addr,
-					  __be16 port)
+/**
+ * ip_vs_mhs_pair_find() - find the server that owns a pair
+ * @hash: hash tables of the namespace, or NULL
+ * @af: address family
+ * @protocol: transport protocol
+ * @addr: address of the pair
+ * @port: its port
+ *
+ * Context: any, under RCU.
+ * Return: the server, without a reference, or NULL.
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct ip_vs_mhs_hash *hash,
+					     u16 af, u16 protocol,
+					     const union nf_inet_addr *addr,
+					     __be16 port)
 {
 	struct ip_vs_mhs_server *s;
 
@@ -81,8 +89,8 @@ bool ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 		return true;
 	spin_lock(&mhs->hash->lock);
 	rcu_read_lock();
-	owner = pair_find(mhs->hash, s->dest->af, mhs->protocol,
-			  &s->dest->addr, port);
+	owner = ip_vs_mhs_pair_find(mhs->hash, s->dest->af, mhs->protocol,
+				    &s->dest->addr, port);
 	rcu_read_unlock();
 	if (!owner) {
 		hash_add_rcu(mhs->hash->pairs, &s->pair,
@@ -215,8 +223,8 @@ struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 {
 	struct ip_vs_conn *carrier;
 
-	*server = pair_find(ip_vs_mhs_hash(p->net), p->af, protocol, addr,
-			    port);
+	*server = ip_vs_mhs_pair_find(ip_vs_mhs_hash(p->net), p->af, protocol,
+				      addr, port);
 	carrier = *server ? rcu_dereference((*server)->carrier) : NULL;
 	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ) {
 		*server = NULL;
@@ -265,20 +273,6 @@ bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w)
 	return !old || READ_ONCE(old->state) & MHS_SRV_GONE;
 }
 
-/* The packet of a direct flow restarts the timer of its entry.  The first one
- * in a period is counted, see ip_vs_mhs_direct().  Only the core's way counts
- * packets in the entry: here it has the time of the period.
- */
-static void direct_put(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp)
-{
-	int period = (int)READ_ONCE(mhs->track_tick);
-
-	if (atomic_read(&cp->in_pkts) != period &&
-	    atomic_xchg(&cp->in_pkts, period) != period)
-		atomic_inc(&mhs->direct_seen);
-	ip_vs_conn_put(cp);
-}
-
 /**
  * ip_vs_mhs_reply_ours() - is a reply one of a flow without an entry?
  * @s: the server that owns its pair
@@ -314,12 +308,9 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 		return ours;
 	ip_vs_mhs_slot_track(slot);
 	if (cp->vport == cp->dport && cp->af == cp->daf &&
-	    ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr)) {
-		skb->ipvs_property = 1;
-		direct_put(s->mhs, cp);
-	} else {
-		__ip_vs_conn_put(cp);
-	}
+	    ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr))
+		return ip_vs_mhs_direct_reply(s->mhs, cp, skb, iph, ours);
+	__ip_vs_conn_put(cp);
 	return false;
 }
 
@@ -447,88 +438,4 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 		ip_send_check(ip_hdr(p->skb));
 	}
 	return ip_vs_mhs_reply_done(s, carrier, p->skb);
-}
-
-/* A new entry that leaves the packets of a direct flow as they are.  It
- * belongs to no server, and conntrack's flow is the client's own.
- */
-static struct ip_vs_conn *direct_new(struct ip_vs_mhs *mhs,
-				     const struct ip_vs_mhs_packet *p)
-{
-	struct ip_vs_conn_param param;
-	struct ip_vs_conn *cp;
-
-	ip_vs_conn_fill_param(mhs->ipvs, p->af, p->iph.protocol,
-			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
-			      &param);
-	cp = ip_vs_conn_new(&param, p->af, &p->iph.daddr, p->dport,
-			    IP_VS_CONN_F_MASQ, NULL, 0);
-	if (!cp)
-		return NULL;
-	spin_lock_bh(&cp->lock);
-	/* other packets of the flow may have found it */
-	WRITE_ONCE(cp->flags, cp->flags & ~IP_VS_CONN_F_NFCT);
-	spin_unlock_bh(&cp->lock);
-	return cp;
-}
-
-/**
- * ip_vs_mhs_direct() - see a packet to a server's own address pass
- * @ipvs: the namespace
- * @p: the packet, in FORWARD or LOCAL_IN, no request of a service
- *
- * If the client's slot names the server, the replies would be translated:
- * make an entry that says otherwise, which only ip_vs_mhs_reply_ours() looks
- * at.  No server counts them.  So mhs.direct does: those with a packet in the
- * last period, which is as long as an idle one lives, and all that were made
- * since.
- *
- * Context: softirq or process, under RCU.
- */
-void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
-{
-	struct ip_vs_mhs_server *s;
-	struct ip_vs_conn *cp;
-	struct ip_vs_mhs *mhs;
-	u32 *slot, w;
-
-	s = pair_find(ip_vs_mhs_hash(p->net), p->af, p->iph.protocol,
-		      &p->iph.daddr, p->dport);
-	if (!s)
-		return;
-	mhs = s->mhs;
-	if (p->hook == NF_INET_LOCAL_IN && ip_vs_mhs_mark_unsure(mhs, p->mark))
-		return;
-	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
-	w = ip_vs_mhs_slot_read(slot);
-	if (!ip_vs_mhs_slot_names(s, w))
-		return;
-	cp = NULL;
-	if (ip_vs_mhs_slot_tracked(w))
-		cp = ip_vs_conn_in_get_proto(ipvs, p->af, p->skb, &p->iph);
-	if (!cp) {
-		if (p->ends)
-			return;
-		/* never more than one a CPU above it */
-		if (atomic_read(&mhs->direct) >=
-		    READ_ONCE(mhs->net->max_quic_entries)) {
-			ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
-			return;
-		}
-		atomic_inc(&mhs->direct);
-	}
-	/* Before an entry exists: a reply that could find it looks for it */
-	ip_vs_mhs_slot_track(slot);
-	if (!cp) {
-		cp = direct_new(mhs, p);
-		ip_vs_mhs_count(mhs, cp ? MHS_CNT_DIRECT : MHS_CNT_NOMEM);
-		if (!cp) {
-			atomic_dec(&mhs->direct);
-			return;
-		}
-	}
-	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
-	direct_put(mhs, cp);
-	/* The core would find the entry and take the packet for its own */
-	p->skb->ipvs_property = 1;
 }

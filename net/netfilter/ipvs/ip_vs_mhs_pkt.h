@@ -6,6 +6,7 @@
  *	ip_vs_mhs_sched.c	which server; schedule()
  *	ip_vs_mhs_entry.c	connection entries: made, or found
  *	ip_vs_mhs_nat.c		masquerading: the way back
+ *	ip_vs_mhs_direct.c	clients of a masquerading server itself
  *	ip_vs_mhs_icmp.c	errors about flows that have no entry
  *
  * All of it runs under RCU, in softirq or process context.
@@ -95,6 +96,10 @@ struct ip_vs_mhs *ip_vs_mhs_service(const struct ip_vs_mhs_packet *p,
 bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
 /* nat */
+struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct ip_vs_mhs_hash *hash,
+					     u16 af, u16 protocol,
+					     const union nf_inet_addr *addr,
+					     __be16 port);
 struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 					   u16 protocol,
 					   const union nf_inet_addr *addr,
@@ -106,13 +111,18 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
 		       const struct ip_vs_iphdr *iph);
 unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 			     struct ip_vs_mhs_packet *p);
-void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
 bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 			  const struct ip_vs_proto_data *pd,
 			  struct sk_buff *skb, const struct ip_vs_iphdr *iph);
 unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 				  const struct ip_vs_conn *carrier,
 				  struct sk_buff *skb);
+
+/* direct */
+void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
+bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
+			    struct sk_buff *skb, const struct ip_vs_iphdr *iph,
+			    bool ours);
 
 /* icmp */
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,

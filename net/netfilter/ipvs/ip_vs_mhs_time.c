@@ -5,10 +5,15 @@
  * Sysctls, and the timeouts of the core, may change at any time: who computes
  * with a time reads it once.
  */
+#include <linux/user_namespace.h>
+
 #include "ip_vs_mhs.h"
 
 /* What the defaults of TCP come to, should its table be missing */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
+
+/* The least for an unprivileged user, a minute */
+#define MHS_PIN_MIN_MS		(60 * MSEC_PER_SEC)
 
 /* The core takes timeouts of more milliseconds than there are numbers */
 #define MHS_TIMEOUT_MAX_MS	(INT_MAX / 2)
@@ -63,22 +68,12 @@ unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs)
 	return ms + MHS_ENTRY_MARGIN_MS(ms);
 }
 
-/**
- * ip_vs_mhs_pin_ms() - how long the service's slots pin
- * @mhs: the service
- *
- * Context: any.
- * Return: the sysctl, or if that is 0 the timeout of an idle flow.
- */
-unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
+/* By the timeout of an idle flow */
+static unsigned int mhs_idle_ms(const struct ip_vs_mhs *mhs)
 {
-	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
-	struct ip_vs_proto_data *pd;
+	struct ip_vs_proto_data *pd = mhs_proto(mhs);
 	int t;
 
-	if (ms)
-		return ms;
-	pd = mhs_proto(mhs);
 	if (!pd || !pd->timeout_table)
 		return MHS_PIN_MS;
 	if (pd->pp->protocol == IPPROTO_TCP)
@@ -89,6 +84,25 @@ unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
 	else
 		t = READ_ONCE(pd->timeout_table[IP_VS_UDP_S_NORMAL]);
 	return t > 0 ? mhs_timeout_ms(t) : MHS_PIN_MS;
+}
+
+/**
+ * ip_vs_mhs_pin_ms() - how long the service's slots pin
+ * @mhs: the service
+ *
+ * Context: any.
+ * Return: the sysctl, or if that is 0 the timeout of an idle flow.
+ */
+unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
+{
+	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
+
+	if (!ms)
+		ms = mhs_idle_ms(mhs);
+	/* Short times cost all namespaces, and this one can set timeouts */
+	if (mhs->net->net->user_ns != &init_user_ns)
+		ms = max_t(unsigned int, ms, MHS_PIN_MIN_MS);
+	return ms;
 }
 
 /**

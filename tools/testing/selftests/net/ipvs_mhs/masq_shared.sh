@@ -140,7 +140,15 @@ past_on() {
 		done" 2>/dev/null
 }
 
-plan 41
+# in_name_of_clients FLAGS: to the server, from the ports of the flows by the
+# service; their server answers those that ask for it
+in_name_of_clients() {
+	in_ns cl ss -Htn state established dst $VIP4 |
+		awk '{ sub(/:/, " ", $3); print $3 }' |
+		raw cl --pairs --good --dst $R1 --dports 80 --flags "$1" >/dev/null
+}
+
+plan 47
 load_module
 setup_net 2
 for i in 1 2; do
@@ -223,6 +231,36 @@ check "local node: takes its share" yes "$([[ $reply = *dr=* ]] && echo yes)"
 check "local node: no entries" 0 "$(made $VIP4:80)"
 get cl $LOCAL:8080 20
 check "local node, direct: answered" "dr=20 " "$reply"
+dr ipvsadm -C
+
+# Flows past the service that began before there was one, and what others send
+# to the server in the name of clients that have flows by the service
+flow_start d --host $R1
+flow_start c --host $VIP4
+flow d open 20
+service $VIP4:80 mhs $R1:80
+flow d ping
+check "direct, older than the service: they go on" "20 0" \
+	"$(value flows) $(value broken)"
+check "direct, older than the service: entries" 20 "$(mhs DirectEntries)"
+flow c open 20
+flow c ping
+in_name_of_clients A
+in_name_of_clients S
+check "in a client's name: an entry for each flow" 40 "$(mhs DirectEntries)"
+flow c ping
+check "in a client's name: the flows go on" "20 0" \
+	"$(value flows) $(value broken)"
+in_name_of_clients SA
+in_name_of_clients PA
+flow c ping
+check "in a client's name, again: the flows go on" "20 0" \
+	"$(value flows) $(value broken)"
+flow d ping
+check "direct, beside them: they go on" "20 0" \
+	"$(value flows) $(value broken)"
+flow_end c
+flow_end d
 dr ipvsadm -C
 
 # The limit of entries for flows past the service, of which every slot names the

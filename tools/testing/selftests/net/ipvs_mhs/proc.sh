@@ -70,7 +70,34 @@ reader() {
 	done >"$work/reader.$1"
 }
 
-plan 26
+# change_ms OPTION...: milliseconds that a change takes, with timeouts of a second,
+# in a namespace made with unshare
+change_ms() {
+	unshare "$@" --net bash -c '
+		state() {
+			awk -v c="$1" "NR == 1 { for (i = 1; i <= NF; i++) col[\$i] = i }
+				NR == 2 { print \$col[c] }" /proc/net/ip_vs_mhs
+		}
+		ip link set lo up
+		ipvsadm --set 1 1 1
+		ipvsadm -R <<-EOF
+			-A -u 127.0.0.2:53 -s mhs
+			-a -u 127.0.0.2:53 -r 127.0.0.3:53 -g
+			-a -u 127.0.0.2:53 -r 127.0.0.4:53 -g
+		EOF
+		for ((i = 0; i < 100; i++)); do
+			[ "$(state State)" != stable ] || break
+			sleep 0.2
+		done
+		ipvsadm -e -u 127.0.0.2:53 -r 127.0.0.3:53 -g -w 0
+		for ((i = 0; i < 100; i++)); do
+			[ "$(state State)" != transition ] || break
+			sleep 0.02
+		done
+		state StableMs'
+}
+
+plan 28
 load_module
 setup_net 3
 check "no service: the head alone" 1 "$(dr sed -n '$=' /proc/net/ip_vs_mhs)"
@@ -82,6 +109,10 @@ knob=/proc/sys/net/ipv4/vs/mhs/pin_ms
 check "sysctls: only read in a namespace of an unprivileged user" 444 \
 	"$(unshare --user --map-root-user --net stat -c %a $knob)"
 check "sysctls: written in others" 644 "$(unshare --net stat -c %a $knob)"
+# nor by way of the timeouts, which such a user can set
+check_cmp "timeouts: a minute counts, of an unprivileged user" \
+	"$(change_ms --user --map-root-user)" -ge 60000
+check_cmp "timeouts: less in others" "$(change_ms)" -lt 10000
 
 pair_services "1 2 3" mhs
 dr ipvsadm -A -f 7 -s mhs

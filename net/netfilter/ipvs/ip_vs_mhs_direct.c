@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: clients that talk to a masquerading server
+ * directly, past the service.
+ *
+ * The server's replies look like those of the service (ip_vs_mhs_nat.c).  When
+ * the client's slot names the very server, its first packet makes an entry that
+ * translates the server's address into itself, which only
+ * ip_vs_mhs_reply_ours() looks at.
+ *
+ * Anybody may send such a packet in the name of a client that has a flow by the
+ * service, whose replies must be translated as before.  So with TCP the server
+ * decides: the entry counts for nothing until a reply fits the numbers of the
+ * client's packet.  The server of the other flow has other numbers, and does
+ * not answer a SYN with SYN and ACK.  Other protocols have no such numbers:
+ * there the entry lives as long as the client goes on.
+ *
+ * They are kept where the core has those of helpers, which these entries have
+ * not: in_seq.init_seq and out_seq.init_seq are the client's sequence number and
+ * acknowledgment, out_seq.delta is set when the server has answered.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/tcp.h>
+
+#include "ip_vs_mhs_pkt.h"
+
+/* How far the numbers of a reply may be from those of the client's packet: in
+ * one direction much may be under way, but hardly in both.  A guess hits
+ * both once in half a million times.
+ */
+#define MHS_DIRECT_NEAR		(1U << 16)
+#define MHS_DIRECT_FAR		(1U << 26)
+
+static u32 seq_distance(u32 a, u32 b)
+{
+	return min(a - b, b - a);
+}
+
+static const struct tcphdr *tcp_header(const struct sk_buff *skb,
+				       const struct ip_vs_iphdr *iph,
+				       struct tcphdr *_th)
+{
+	if (iph->protocol != IPPROTO_TCP)
+		return NULL;
+	return skb_header_pointer(skb, iph->len, sizeof(*_th), _th);
+}
+
+/* A packet of the client: its numbers count until the server has answered, and
+ * those of a SYN begin anew.
+ */
+static void direct_note(struct ip_vs_conn *cp, const struct ip_vs_mhs_packet *p)
+{
+	const struct tcphdr *th;
+	struct tcphdr _th;
+
+	th = tcp_header(p->skb, &p->iph, &_th);
+	if (!th)
+		return;
+	/* The client refuses what somebody else began in its name */
+	if (th->rst && READ_ONCE(cp->state) == IP_VS_TCP_S_SYN_RECV)
+		WRITE_ONCE(cp->out_seq.delta, 0);
+	if (READ_ONCE(cp->out_seq.delta) && !th->syn)
+		return;
+	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
+	WRITE_ONCE(cp->out_seq.init_seq, ntohl(th->ack_seq));
+}
+
+/* Is the server in this flow?  It may have begun another one since. */
+static bool direct_answered(struct ip_vs_conn *cp, const struct sk_buff *skb,
+			    const struct ip_vs_iphdr *iph)
+{
+	u32 answered = READ_ONCE(cp->out_seq.delta);
+	const struct tcphdr *th;
+	struct tcphdr _th;
+	u32 seq, ack;
+
+	if (iph->protocol != IPPROTO_TCP)
+		return true;
+	/* an ICMP error quotes too little, and the client */
+	th = ip_vs_iph_icmp(iph) ? NULL : tcp_header(skb, iph, &_th);
+	if (!th || (answered && !th->syn))
+		return answered;
+	seq = seq_distance(ntohl(th->seq), READ_ONCE(cp->out_seq.init_seq));
+	ack = seq_distance(ntohl(th->ack_seq), READ_ONCE(cp->in_seq.init_seq));
+	if (th->syn)
+		seq = ack;	/* the first of its numbers may be any */
+	else if (!th->ack)
+		ack = 0;	/* a reset */
+	answered = min(seq, ack) < MHS_DIRECT_NEAR &&
+		   max(seq, ack) < MHS_DIRECT_FAR;
+	WRITE_ONCE(cp->out_seq.delta, answered);
+	return answered;
+}
+
+/* A packet of a direct flow restarts the timer of its entry.  The first one
+ * in a period is counted, see ip_vs_mhs_direct().  Only the core's way counts
+ * packets in the entry: here it has the time of the period.
+ */
+static void direct_put(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp)
+{
+	int period = (int)READ_ONCE(mhs->track_tick);
+
+	if (atomic_read(&cp->in_pkts) != period &&
+	    atomic_xchg(&cp->in_pkts, period) != period)
+		atomic_inc(&mhs->direct_seen);
+	ip_vs_conn_put(cp);
+}
+
+/**
+ * ip_vs_mhs_direct_reply() - does a reply belong to a direct flow?
+ * @mhs: the service
+ * @cp: the flow's entry, with a reference that is given back
+ * @skb: the reply, or an ICMP error
+ * @iph: header of the reply, or of the request that an ICMP error quotes
+ * @ours: a flow by the service would be without an entry
+ *
+ * What belongs to it is left as it is and not seen by the core.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: false if it does, true if the service has to translate it.
+ */
+bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
+			    struct sk_buff *skb, const struct ip_vs_iphdr *iph,
+			    bool ours)
+{
+	if (!direct_answered(cp, skb, iph) && ours) {
+		__ip_vs_conn_put(cp);
+		return true;
+	}
+	skb->ipvs_property = 1;
+	/* Replies alone must not keep what may be of somebody else alive */
+	if (iph->protocol == IPPROTO_TCP)
+		direct_put(mhs, cp);
+	else
+		__ip_vs_conn_put(cp);
+	return false;
+}
+
+/* Has the client a flow by the service, from the same port, with an entry? */
+static bool direct_taken(const struct ip_vs_mhs *mhs,
+			 const struct ip_vs_mhs_packet *p)
+{
+	struct ip_vs_conn_param param;
+	struct ip_vs_conn *cp;
+
+	ip_vs_conn_fill_param(mhs->ipvs, p->af, p->iph.protocol,
+			      &p->iph.daddr, p->dport, &p->iph.saddr, p->sport,
+			      &param);
+	cp = ip_vs_conn_out_get(&param);
+	if (cp)
+		__ip_vs_conn_put(cp);
+	return cp;
+}
+
+/* A new entry that leaves the packets of a direct flow as they are.  It
+ * belongs to no server, and conntrack's flow is the client's own.
+ */
+static struct ip_vs_conn *direct_new(struct ip_vs_mhs *mhs,
+				     const struct ip_vs_mhs_packet *p)
+{
+	struct ip_vs_conn_param param;
+	struct ip_vs_conn *cp;
+
+	ip_vs_conn_fill_param(mhs->ipvs, p->af, p->iph.protocol,
+			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
+			      &param);
+	cp = ip_vs_conn_new(&param, p->af, &p->iph.daddr, p->dport,
+			    IP_VS_CONN_F_MASQ, NULL, 0);
+	if (!cp)
+		return NULL;
+	spin_lock_bh(&cp->lock);
+	/* other packets of the flow may have found it */
+	WRITE_ONCE(cp->flags, cp->flags & ~IP_VS_CONN_F_NFCT);
+	spin_unlock_bh(&cp->lock);
+	return cp;
+}
+
+/**
+ * ip_vs_mhs_direct() - see a packet to a server's own address pass
+ * @ipvs: the namespace
+ * @p: the packet, in FORWARD or LOCAL_IN, no request of a service
+ *
+ * If the client's slot names the server, the replies would be translated:
+ * make an entry that says otherwise.  No server counts them.  So mhs.direct does: those with a packet in the
+ * last period, which is as long as an idle one lives, and all that were made
+ * since.
+ *
+ * Context: softirq or process, under RCU.
+ */
+void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
+{
+	struct ip_vs_mhs_server *s;
+	struct ip_vs_conn *cp;
+	struct ip_vs_mhs *mhs;
+	u32 *slot, w;
+
+	s = ip_vs_mhs_pair_find(ip_vs_mhs_hash(p->net), p->af, p->iph.protocol,
+				&p->iph.daddr, p->dport);
+	if (!s)
+		return;
+	mhs = s->mhs;
+	if (p->hook == NF_INET_LOCAL_IN && ip_vs_mhs_mark_unsure(mhs, p->mark))
+		return;
+	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
+	w = ip_vs_mhs_slot_read(slot);
+	if (!ip_vs_mhs_slot_names(s, w))
+		return;
+	cp = NULL;
+	if (ip_vs_mhs_slot_tracked(w))
+		cp = ip_vs_conn_in_get_proto(ipvs, p->af, p->skb, &p->iph);
+	if (!cp) {
+		if (p->ends ||
+		    (ip_vs_mhs_slot_tracked(w) && direct_taken(mhs, p)))
+			return;
+		/* never more than one a CPU above it */
+		if (atomic_read(&mhs->direct) >=
+		    (int)READ_ONCE(mhs->net->max_quic_entries)) {
+			ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
+			return;
+		}
+		atomic_inc(&mhs->direct);
+	}
+	/* Before an entry exists: a reply that could find it looks for it */
+	ip_vs_mhs_slot_track(slot);
+	if (!cp) {
+		cp = direct_new(mhs, p);
+		ip_vs_mhs_count(mhs, cp ? MHS_CNT_DIRECT : MHS_CNT_NOMEM);
+		if (!cp) {
+			atomic_dec(&mhs->direct);
+			return;
+		}
+	}
+	direct_note(cp, p);
+	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	direct_put(mhs, cp);
+	/* The core would find the entry and take the packet for its own */
+	p->skb->ipvs_property = 1;
+}
