@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""A change of servers, by a user of a namespace of its own.
+
+Netlink, and so ipvsadm, is for root; the socket options that it had before are
+for every user in a namespace of the user's own.  With all timeouts of a second
+there is a UDP service with two servers; when it is stable, one is drained.
+Prints the milliseconds until that is over, by /proc/net/ip_vs_mhs.
+"""
+import socket
+import struct
+import time
+
+ADD, ADD_DEST, EDIT_DEST, TIMEOUT = 1154, 1159, 1161, 1162    # IP_VS_SO_SET_*
+ADDR = socket.inet_aton("127.0.0.2")
+PORT = socket.htons(53)
+
+
+def service():
+    return struct.pack("@H2x4sH2xI16sIII", socket.IPPROTO_UDP, ADDR, PORT, 0,
+                       b"mhs", 0, 0, 0xffffffff)
+
+
+def dest(host, weight):
+    return struct.pack("@4sH2xIiII", socket.inet_aton(host), PORT, 3, weight,
+                       0, 0)
+
+
+def column(name):
+    with open("/proc/net/ip_vs_mhs", encoding="ascii") as f:
+        head, line = (text.split() for text in f)
+    return line[head.index(name)]
+
+
+def wait(state):
+    end = time.monotonic() + 20
+    while column("State") != state and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def main():
+    sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+    def do(what, data):
+        sock.setsockopt(socket.IPPROTO_IP, what, data)
+
+    do(TIMEOUT, struct.pack("@iii", 1, 1, 1))
+    do(ADD, service())
+    for host in "127.0.0.3", "127.0.0.4":
+        do(ADD_DEST, service() + dest(host, 1))
+    wait("stable")
+    do(EDIT_DEST, service() + dest("127.0.0.3", 0))
+    wait("transition")
+    print(column("StableMs"))
+
+
+if __name__ == "__main__":
+    main()
