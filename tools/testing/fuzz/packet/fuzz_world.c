@@ -123,6 +123,11 @@ struct ip_vs_conn *ip_vs_conn_out_get_proto(struct netns_ipvs *ipvs, int af,
 	return entry_get(&world.entry, ANSWER_OUT);
 }
 
+struct ip_vs_conn *ip_vs_conn_out_get(const struct ip_vs_conn_param *p)
+{
+	return entry_get(&world.entry, ANSWER_OUT);
+}
+
 struct ip_vs_conn *ip_vs_conn_new(const struct ip_vs_conn_param *p,
 				  int dest_af, const union nf_inet_addr *daddr,
 				  __be16 dport, unsigned int flags,
@@ -224,6 +229,17 @@ static void conn_set(struct ip_vs_conn *cp, unsigned int i,
 	cp->packet_xmit = method == IP_VS_CONN_F_MASQ ? xmit_masq :
 							xmit_as_it_is;
 	refcount_set(&cp->refcnt, 1);
+}
+
+struct ip_vs_mhs_server *ip_vs_mhs_server_of(const struct ip_vs_mhs *mhs,
+					     const struct ip_vs_dest *dest)
+{
+	unsigned int i;
+
+	for (i = 1; i <= SERVERS; i++)
+		if (world.server[i].dest == dest)
+			return &world.server[i];
+	return NULL;
 }
 
 static void server_set(unsigned int i)
