@@ -20,6 +20,7 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
+#include <linux/bits.h>
 #include <linux/tcp.h>
 
 #include "ip_vs_mhs_pkt.h"
@@ -28,8 +29,8 @@
  * one direction much may be under way, but hardly in both.  A guess hits
  * both once in half a million times.
  */
-#define MHS_DIRECT_NEAR		(1U << 16)
-#define MHS_DIRECT_FAR		(1U << 26)
+#define MHS_DIRECT_NEAR		BIT(16)
+#define MHS_DIRECT_FAR		BIT(26)
 
 static u32 seq_distance(u32 a, u32 b)
 {
@@ -181,9 +182,9 @@ static struct ip_vs_conn *direct_new(struct ip_vs_mhs *mhs,
  * @p: the packet, in FORWARD or LOCAL_IN, no request of a service
  *
  * If the client's slot names the server, the replies would be translated:
- * make an entry that says otherwise.  No server counts them.  So mhs.direct does: those with a packet in the
- * last period, which is as long as an idle one lives, and all that were made
- * since.
+ * make an entry that says otherwise.  No server counts them.  So mhs.direct
+ * does: those with a packet in the last period, which is as long as an idle one
+ * lives, and all that were made since.
  *
  * Context: softirq or process, under RCU.
  */
