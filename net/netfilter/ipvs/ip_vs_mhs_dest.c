@@ -292,10 +292,10 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
-	hash_del_rcu(&s->node);
 	ip_vs_mhs_pair_drop(s);
 	if (s->unclaimed)
 		atomic_dec(&mhs->net->unclaimed);
+	hash_del_rcu(&s->node);
 	list_del(&s->list);
 	/* the same */
 	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
