@@ -14,9 +14,16 @@
  * not answer a SYN with SYN and ACK.  Other protocols have no such numbers:
  * there the entry lives as long as the client goes on.
  *
- * They are kept where the core has those of helpers, which these entries have
- * not: in_seq.init_seq and out_seq.init_seq are the client's sequence number and
- * acknowledgment, out_seq.delta is set when the server has answered.
+ * They are kept where the core has what a helper needs, as the core does not
+ * handle these packets:
+ *
+ *	in_seq.init_seq			the client's sequence number
+ *	in_seq.delta			it is that of a SYN
+ *	in_seq.previous_delta		the bytes that came with the SYN
+ *	out_seq.init_seq		the client's acknowledgment, or the one
+ *					that is to follow a SYN and ACK
+ *	out_seq.delta			MHS_ANSWERED_*
+ *	out_seq.previous_delta		replies that did not fit
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -27,10 +34,15 @@
 
 /* How far the numbers of a reply may be from those of the client's packet: in
  * one direction much may be under way, but hardly in both.  A guess hits
- * both once in half a million times.
+ * both once in half a million times, and so many times an entry is asked.
  */
 #define MHS_DIRECT_NEAR		BIT(16)
 #define MHS_DIRECT_FAR		BIT(26)
+#define MHS_DIRECT_MISFITS	16
+
+#define MHS_ANSWERED_NOT	0
+#define MHS_ANSWERED_SYN	1	/* by SYN and ACK, of which the client ... */
+#define MHS_ANSWERED_YES	2	/* ... knows */
 
 static u32 seq_distance(u32 a, u32 b)
 {
@@ -46,51 +58,135 @@ static const struct tcphdr *tcp_header(const struct sk_buff *skb,
 	return skb_header_pointer(skb, iph->len, sizeof(*_th), _th);
 }
 
+static void direct_note_syn(struct ip_vs_conn *cp,
+			    const struct ip_vs_mhs_packet *p,
+			    const struct tcphdr *th)
+{
+	unsigned int head = p->iph.len + 4 * th->doff;
+	u32 seq = ntohl(th->seq);
+
+	/* sent again, perhaps without its data */
+	if (READ_ONCE(cp->in_seq.delta) &&
+	    READ_ONCE(cp->in_seq.init_seq) == seq)
+		return;
+	WRITE_ONCE(cp->in_seq.previous_delta,
+		   p->skb->len > head ? p->skb->len - head : 0);
+	WRITE_ONCE(cp->in_seq.init_seq, seq);
+	WRITE_ONCE(cp->in_seq.delta, 1);
+	/* as a refusal has it */
+	if (!READ_ONCE(cp->out_seq.delta))
+		WRITE_ONCE(cp->out_seq.init_seq, 0);
+}
+
 /* A packet of the client: its numbers count until the server has answered, and
  * those of a SYN begin anew.
  */
 static void direct_note(struct ip_vs_conn *cp, const struct ip_vs_mhs_packet *p)
 {
+	u32 answered = READ_ONCE(cp->out_seq.delta);
 	const struct tcphdr *th;
 	struct tcphdr _th;
 
 	th = tcp_header(p->skb, &p->iph, &_th);
 	if (!th)
 		return;
-	/* The client refuses what somebody else began in its name */
-	if (th->rst && READ_ONCE(cp->state) == IP_VS_TCP_S_SYN_RECV)
-		WRITE_ONCE(cp->out_seq.delta, 0);
-	if (READ_ONCE(cp->out_seq.delta) && !th->syn)
-		return;
-	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
-	WRITE_ONCE(cp->out_seq.init_seq, ntohl(th->ack_seq));
+	if (th->rst) {
+		/* The client refuses what somebody began in its name */
+		if (answered == MHS_ANSWERED_SYN)
+			WRITE_ONCE(cp->out_seq.delta, MHS_ANSWERED_NOT);
+	} else if (th->syn) {
+		if (!th->ack)
+			direct_note_syn(cp, p, th);
+	} else if (answered == MHS_ANSWERED_SYN) {
+		if (th->ack && ntohl(th->ack_seq) -
+			       READ_ONCE(cp->out_seq.init_seq) < MHS_DIRECT_NEAR)
+			WRITE_ONCE(cp->out_seq.delta, MHS_ANSWERED_YES);
+	} else if (!answered) {
+		WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
+		WRITE_ONCE(cp->in_seq.delta, 0);
+		WRITE_ONCE(cp->out_seq.init_seq, ntohl(th->ack_seq));
+	}
 }
 
-/* Is the server in this flow?  It may have begun another one since. */
+/* A SYN and ACK begins a flow: this one, or if it does not fit the client's SYN
+ * another one between the same ports
+ */
+static bool direct_begins(struct ip_vs_conn *cp, const struct tcphdr *th)
+{
+	bool fits;
+
+	if (!th->ack)
+		return READ_ONCE(cp->out_seq.delta);
+	fits = READ_ONCE(cp->in_seq.delta) &&
+	       ntohl(th->ack_seq) - READ_ONCE(cp->in_seq.init_seq) - 1 <=
+	       READ_ONCE(cp->in_seq.previous_delta);
+	if (fits) {
+		WRITE_ONCE(cp->out_seq.init_seq, ntohl(th->seq) + 1);
+		WRITE_ONCE(cp->out_seq.previous_delta, 0);
+	}
+	WRITE_ONCE(cp->out_seq.delta,
+		   fits ? MHS_ANSWERED_SYN : MHS_ANSWERED_NOT);
+	return fits;
+}
+
+/* Is the server in this flow? */
 static bool direct_answered(struct ip_vs_conn *cp, const struct sk_buff *skb,
 			    const struct ip_vs_iphdr *iph)
 {
-	u32 answered = READ_ONCE(cp->out_seq.delta);
+	u32 misfits = READ_ONCE(cp->out_seq.previous_delta);
 	const struct tcphdr *th;
 	struct tcphdr _th;
 	u32 seq, ack;
+	bool fits;
 
-	if (iph->protocol != IPPROTO_TCP)
-		return true;
-	/* an ICMP error quotes too little, and the client */
-	th = ip_vs_iph_icmp(iph) ? NULL : tcp_header(skb, iph, &_th);
-	if (!th || (answered && !th->syn))
-		return answered;
-	seq = seq_distance(ntohl(th->seq), READ_ONCE(cp->out_seq.init_seq));
-	ack = seq_distance(ntohl(th->ack_seq), READ_ONCE(cp->in_seq.init_seq));
+	th = tcp_header(skb, iph, &_th);
+	if (!th)
+		return iph->protocol != IPPROTO_TCP;
 	if (th->syn)
-		seq = ack;	/* the first of its numbers may be any */
-	else if (!th->ack)
-		ack = 0;	/* a reset */
-	answered = min(seq, ack) < MHS_DIRECT_NEAR &&
-		   max(seq, ack) < MHS_DIRECT_FAR;
-	WRITE_ONCE(cp->out_seq.delta, answered);
-	return answered;
+		return direct_begins(cp, th);
+	if (READ_ONCE(cp->out_seq.delta))
+		return true;
+	if (misfits >= MHS_DIRECT_MISFITS)
+		return false;
+	seq = seq_distance(ntohl(th->seq), READ_ONCE(cp->out_seq.init_seq));
+	ack = th->ack ? seq_distance(ntohl(th->ack_seq),
+				     READ_ONCE(cp->in_seq.init_seq)) : seq;
+	fits = min(seq, ack) < MHS_DIRECT_NEAR && max(seq, ack) < MHS_DIRECT_FAR;
+	if (!fits)
+		WRITE_ONCE(cp->out_seq.previous_delta, misfits + 1);
+	else if (!th->rst)
+		/* a reset may be what somebody else's packet got */
+		WRITE_ONCE(cp->out_seq.delta, MHS_ANSWERED_YES);
+	return fits;
+}
+
+/* Is an ICMP error about this flow?  It quotes the client, and of TCP as much
+ * as its number.
+ */
+static bool direct_quoted(const struct ip_vs_conn *cp,
+			  const struct sk_buff *skb,
+			  const struct ip_vs_iphdr *iph)
+{
+	__be32 _ports_seq[2], *h;
+
+	if (iph->protocol != IPPROTO_TCP || READ_ONCE(cp->out_seq.delta))
+		return true;
+	h = skb_header_pointer(skb, iph->len, sizeof(_ports_seq), _ports_seq);
+	return h && seq_distance(ntohl(h[1]), READ_ONCE(cp->in_seq.init_seq)) <
+		    MHS_DIRECT_NEAR;
+}
+
+/**
+ * ip_vs_mhs_direct_open() - has the server yet to answer in a direct flow?
+ * @cp: an entry
+ *
+ * Context: softirq or process, under RCU.
+ * Return: true if @cp is of a direct flow and counts for nothing so far.
+ */
+bool ip_vs_mhs_direct_open(const struct ip_vs_conn *cp)
+{
+	return ip_vs_mhs_is_direct(cp) && cp->protocol == IPPROTO_TCP &&
+	       !READ_ONCE(cp->out_seq.delta);
 }
 
 /* A packet of a direct flow restarts the timer of its entry.  The first one
@@ -124,7 +220,10 @@ bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
 			    struct sk_buff *skb, const struct ip_vs_iphdr *iph,
 			    bool ours)
 {
-	if (!direct_answered(cp, skb, iph) && ours) {
+	bool direct = ip_vs_iph_icmp(iph) ? direct_quoted(cp, skb, iph) :
+					    direct_answered(cp, skb, iph);
+
+	if (!direct && ours) {
 		__ip_vs_conn_put(cp);
 		return true;
 	}
@@ -209,9 +308,13 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	cp = NULL;
 	if (ip_vs_mhs_slot_tracked(w))
 		cp = ip_vs_conn_in_get_proto(ipvs, p->af, p->skb, &p->iph);
+	if (cp && !ip_vs_mhs_is_direct(cp)) {
+		/* another service's, on the director itself */
+		__ip_vs_conn_put(cp);
+		return;
+	}
 	if (!cp) {
-		if (p->ends ||
-		    (ip_vs_mhs_slot_tracked(w) && direct_taken(mhs, p)))
+		if (p->ends)
 			return;
 		/* never more than one a CPU above it */
 		if (atomic_read(&mhs->direct) >=
@@ -219,6 +322,8 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 			ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
 			return;
 		}
+		if (ip_vs_mhs_reply_unsure(s, w) && direct_taken(mhs, p))
+			return;
 		atomic_inc(&mhs->direct);
 	}
 	/* Before an entry exists: a reply that could find it looks for it */

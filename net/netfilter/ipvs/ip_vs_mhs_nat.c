@@ -233,10 +233,17 @@ struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 	return carrier;
 }
 
-/* May an entry of another service, or of another kind of flow, own a packet
- * between @s and a client of this slot word?
+/**
+ * ip_vs_mhs_reply_unsure() - may an entry own packets between @s and a client?
+ * @s: a masquerading server
+ * @w: the word of the client's slot
+ *
+ * One of another service, or of another kind of flow.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: true if one has to be looked for.
  */
-static bool reply_unsure(const struct ip_vs_mhs_server *s, u32 w)
+bool ip_vs_mhs_reply_unsure(const struct ip_vs_mhs_server *s, u32 w)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
 
@@ -301,14 +308,13 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	/* Where another server has the slot meanwhile, replies alone may keep
 	 * an entry alive, and one of a direct flow is still not the core's
 	 */
-	if (ours ? !reply_unsure(s, w) : !ip_vs_mhs_slot_tracked(w))
+	if (ours ? !ip_vs_mhs_reply_unsure(s, w) : !ip_vs_mhs_slot_tracked(w))
 		return ours;
 	cp = pd->pp->conn_out_get(s->mhs->ipvs, s->mhs->af, skb, iph);
 	if (!cp)
 		return ours;
 	ip_vs_mhs_slot_track(slot);
-	if (cp->vport == cp->dport && cp->af == cp->daf &&
-	    ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr))
+	if (ip_vs_mhs_is_direct(cp))
 		return ip_vs_mhs_direct_reply(s->mhs, cp, skb, iph, ours);
 	__ip_vs_conn_put(cp);
 	return false;
@@ -376,7 +382,7 @@ static bool reply_too_early(const struct ip_vs_mhs_server *s,
 			    const struct ip_vs_conn *carrier,
 			    const struct ip_vs_mhs_packet *p, const u32 *slot)
 {
-	bool settling = ip_vs_mhs_settling(s->mhs), names;
+	bool settling = ip_vs_mhs_settling(s->mhs), names, early;
 	struct ip_vs_conn *cp;
 
 	if (likely(carrier && !settling) || p->iph.protocol == IPPROTO_UDP)
@@ -388,9 +394,11 @@ static bool reply_too_early(const struct ip_vs_mhs_server *s,
 	if (settling ? carrier && names : !names)
 		return false;
 	cp = p->pd->pp->conn_out_get(s->mhs->ipvs, p->af, p->skb, &p->iph);
-	if (cp)
-		__ip_vs_conn_put(cp);
-	return !cp;
+	if (!cp)
+		return true;
+	early = ip_vs_mhs_direct_open(cp);
+	__ip_vs_conn_put(cp);
+	return early;
 }
 
 /**

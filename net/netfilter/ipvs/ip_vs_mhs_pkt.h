@@ -105,6 +105,7 @@ struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 					   const union nf_inet_addr *addr,
 					   __be16 port,
 					   struct ip_vs_mhs_server **server);
+bool ip_vs_mhs_reply_unsure(const struct ip_vs_mhs_server *s, u32 w);
 bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w);
 bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb);
 void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
@@ -119,6 +120,7 @@ unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 				  struct sk_buff *skb);
 
 /* direct */
+bool ip_vs_mhs_direct_open(const struct ip_vs_conn *cp);
 void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
 bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
 			    struct sk_buff *skb, const struct ip_vs_iphdr *iph,
@@ -127,6 +129,13 @@ bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
 /* icmp */
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
+
+/* Does an entry leave packets as they are? */
+static inline bool ip_vs_mhs_is_direct(const struct ip_vs_conn *cp)
+{
+	return cp->vport == cp->dport && cp->af == cp->daf &&
+	       ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr);
+}
 
 /* Are there masquerading servers whose replies we know? */
 static inline bool ip_vs_mhs_pairs(const struct ip_vs_mhs_net *mn, u16 af)

@@ -13,7 +13,7 @@
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
 
 /* The least for an unprivileged user, a minute */
-#define MHS_PIN_MIN_MS		(60 * MSEC_PER_SEC)
+#define MHS_MIN_MS		(60 * MSEC_PER_SEC)
 
 /* The core takes timeouts of more milliseconds than there are numbers */
 #define MHS_TIMEOUT_MAX_MS	(INT_MAX / 2)
@@ -28,6 +28,16 @@ static unsigned int mhs_timeout_ms(int timeout)
 {
 	return jiffies_to_msecs(min_t(unsigned long, max(timeout, 0),
 				      msecs_to_jiffies(MHS_TIMEOUT_MAX_MS)));
+}
+
+/* Short times cost all namespaces: an unprivileged user, who can set timeouts,
+ * has none
+ */
+static unsigned int mhs_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
+{
+	if (mhs->net->net->user_ns == &init_user_ns)
+		return ms;
+	return max_t(unsigned int, ms, MHS_MIN_MS);
 }
 
 /* The protocol of the service, of one by firewall mark TCP */
@@ -64,7 +74,7 @@ unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs)
 			mhs->entry_ms = max(mhs->entry_ms, ms);
 		}
 	}
-	ms = mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS;
+	ms = mhs_enough_ms(mhs, mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS);
 	return ms + MHS_ENTRY_MARGIN_MS(ms);
 }
 
@@ -99,10 +109,7 @@ unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
 
 	if (!ms)
 		ms = mhs_idle_ms(mhs);
-	/* Short times cost all namespaces, and this one can set timeouts */
-	if (mhs->net->net->user_ns != &init_user_ns)
-		ms = max_t(unsigned int, ms, MHS_PIN_MIN_MS);
-	return ms;
+	return mhs_enough_ms(mhs, ms);
 }
 
 /**

@@ -140,15 +140,20 @@ past_on() {
 		done" 2>/dev/null
 }
 
-# in_name_of_clients FLAGS: to the server, from the ports of the flows by the
-# service; their server answers those that ask for it
+# in_name_of_clients HOST FLAGS...: to the server, from the ports of the flows to
+# HOST; their server answers those that ask for it
 in_name_of_clients() {
-	in_ns cl ss -Htn state established dst $VIP4 |
-		awk '{ sub(/:/, " ", $3); print $3 }' |
-		raw cl --pairs --good --dst $R1 --dports 80 --flags "$1" >/dev/null
+	local flags
+
+	for flags in "${@:2}"; do
+		in_ns cl ss -Htn state established dst "$1" |
+			awk '{ sub(/:/, " ", $3); print $3 }' |
+			raw cl --pairs --good --dst $R1 --dports 80 \
+				--flags "$flags" >/dev/null
+	done
 }
 
-plan 47
+plan 49
 load_module
 setup_net 2
 for i in 1 2; do
@@ -245,19 +250,27 @@ check "direct, older than the service: they go on" "20 0" \
 check "direct, older than the service: entries" 20 "$(mhs DirectEntries)"
 flow c open 20
 flow c ping
-in_name_of_clients A
-in_name_of_clients S
+in_name_of_clients $VIP4 A S
 check "in a client's name: an entry for each flow" 40 "$(mhs DirectEntries)"
 flow c ping
 check "in a client's name: the flows go on" "20 0" \
 	"$(value flows) $(value broken)"
-in_name_of_clients SA
-in_name_of_clients PA
+in_name_of_clients $VIP4 SA PA R S R PA F PA
 flow c ping
 check "in a client's name, again: the flows go on" "20 0" \
 	"$(value flows) $(value broken)"
 flow d ping
 check "direct, beside them: they go on" "20 0" \
+	"$(value flows) $(value broken)"
+in_name_of_clients $R1 R S R PA
+flow d ping
+check "in a direct client's name: the flows go on" "20 0" \
+	"$(value flows) $(value broken)"
+flow d reset
+flow d open 20
+in_name_of_clients $R1 S R PA SA
+flow d ping
+check "in a direct client's name, from its SYN on: the flows go on" "20 0" \
 	"$(value flows) $(value broken)"
 flow_end c
 flow_end d
