@@ -47,7 +47,8 @@
  *	slots[]		packets and control, both by compare-and-exchange
  *			only, so a packet never sees half a change and control
  *			never overrides what a packet has just written
- *	servers[]	control, under mhs.lock; packets read under RCU
+ *	servers[]	control, under mhs.lock; packets read under RCU; so is
+ *			by_dest
  *	server.carrier	control, under mhs.lock; packets read under RCU; so is
  *			server.via
  *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
@@ -63,7 +64,7 @@
  *			   may lead to it; it gets no new flow
  *	add_dest again	-> LISTED, same index: it is the same server
  *	no slot names it, and its time (hold + pin) is over or its flows are
- *	to be cut	-> out of servers[] and the table of pairs, call_rcu():
+ *	to be cut	-> out of servers[], by_dest and pairs, call_rcu():
  *			   the carrier and the server's reference to the
  *			   ip_vs_dest are put, and only then the index may be
  *			   taken again

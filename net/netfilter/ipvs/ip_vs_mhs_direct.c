@@ -275,6 +275,34 @@ static struct ip_vs_conn *direct_new(struct ip_vs_mhs *mhs,
 	return cp;
 }
 
+/* The same, if there may be one, and the slot says that there is */
+static struct ip_vs_conn *direct_make(const struct ip_vs_mhs_server *s,
+				      const struct ip_vs_mhs_packet *p,
+				      u32 *slot, u32 w)
+{
+	struct ip_vs_mhs *mhs = s->mhs;
+	struct ip_vs_conn *cp;
+
+	if (p->ends)
+		return NULL;
+	/* never more than one a CPU above it */
+	if (atomic_read(&mhs->direct) >=
+	    (int)READ_ONCE(mhs->net->max_quic_entries)) {
+		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
+		return NULL;
+	}
+	if (ip_vs_mhs_reply_unsure(s, w) && direct_taken(mhs, p))
+		return NULL;
+	atomic_inc(&mhs->direct);
+	/* Before the entry exists: a reply that could find it looks for it */
+	ip_vs_mhs_slot_track(slot);
+	cp = direct_new(mhs, p);
+	ip_vs_mhs_count(mhs, cp ? MHS_CNT_DIRECT : MHS_CNT_NOMEM);
+	if (!cp)
+		atomic_dec(&mhs->direct);
+	return cp;
+}
+
 /**
  * ip_vs_mhs_direct() - see a packet to a server's own address pass
  * @ipvs: the namespace
@@ -313,29 +341,12 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 		__ip_vs_conn_put(cp);
 		return;
 	}
-	if (!cp) {
-		if (p->ends)
-			return;
-		/* never more than one a CPU above it */
-		if (atomic_read(&mhs->direct) >=
-		    (int)READ_ONCE(mhs->net->max_quic_entries)) {
-			ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
-			return;
-		}
-		if (ip_vs_mhs_reply_unsure(s, w) && direct_taken(mhs, p))
-			return;
-		atomic_inc(&mhs->direct);
-	}
-	/* Before an entry exists: a reply that could find it looks for it */
-	ip_vs_mhs_slot_track(slot);
-	if (!cp) {
-		cp = direct_new(mhs, p);
-		ip_vs_mhs_count(mhs, cp ? MHS_CNT_DIRECT : MHS_CNT_NOMEM);
-		if (!cp) {
-			atomic_dec(&mhs->direct);
-			return;
-		}
-	}
+	if (cp)
+		ip_vs_mhs_slot_track(slot);
+	else
+		cp = direct_make(s, p, slot, w);
+	if (!cp)
+		return;
 	direct_note(cp, p);
 	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	direct_put(mhs, cp);
