@@ -308,10 +308,11 @@ static struct ip_vs_conn *direct_make(const struct ip_vs_mhs_server *s,
  * @ipvs: the namespace
  * @p: the packet, in FORWARD or LOCAL_IN, no request of a service
  *
- * If the client's slot names the server, the replies would be translated:
- * make an entry that says otherwise.  No server counts them.  So mhs.direct
- * does: those with a packet in the last period, which is as long as an idle one
- * lives, and all that were made since.
+ * If the client's slot names the server, the replies would be translated, and
+ * if it is about to, later: make an entry that says otherwise.  Its lifetime is
+ * not for a packet to cut short that anybody may have sent.  No server counts
+ * these entries.  So mhs.direct does: those with a packet in the last period,
+ * which is as long as an idle one lives, and all that were made since.
  *
  * Context: softirq or process, under RCU.
  */
@@ -331,7 +332,7 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 		return;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
 	w = ip_vs_mhs_slot_read(slot);
-	if (!ip_vs_mhs_slot_names(s, w))
+	if (ip_vs_mhs_slot_old(w) != s->idx && ip_vs_mhs_slot_cand(w) != s->idx)
 		return;
 	cp = NULL;
 	if (ip_vs_mhs_slot_tracked(w))
@@ -348,7 +349,8 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	if (!cp)
 		return;
 	direct_note(cp, p);
-	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	if (!p->ends)
+		ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	direct_put(mhs, cp);
 	/* The core would find the entry and take the packet for its own */
 	p->skb->ipvs_property = 1;

@@ -259,8 +259,9 @@ bool ip_vs_mhs_reply_unsure(const struct ip_vs_mhs_server *s, u32 w)
  * @s: a masquerading server
  * @w: the slot's word
  *
- * An unstable slot's are with the old server, if there is one: new ones have
- * entries.  Plain UDP, which never has, may be with either.
+ * An unstable slot's are with the old server: new ones have entries, and a slot
+ * that can give them none is cut.  Plain UDP, which never has, may be with
+ * either.
  *
  * Context: softirq or process, under RCU.
  * Return: true if replies of @s to the slot's clients are translated.
@@ -268,16 +269,10 @@ bool ip_vs_mhs_reply_unsure(const struct ip_vs_mhs_server *s, u32 w)
 bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
-	const struct ip_vs_mhs_server *old;
 
-	if (ip_vs_mhs_slot_old(w) == s->idx)
-		return true;
-	if (ip_vs_mhs_slot_cand(w) != s->idx)
-		return false;
-	if (ip_vs_mhs_is_lone(mhs, mhs->protocol, mhs->port))
-		return true;
-	old = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
-	return !old || READ_ONCE(old->state) & MHS_SRV_GONE;
+	return ip_vs_mhs_slot_old(w) == s->idx ||
+	       (ip_vs_mhs_slot_cand(w) == s->idx &&
+		ip_vs_mhs_is_lone(mhs, mhs->protocol, mhs->port));
 }
 
 /**

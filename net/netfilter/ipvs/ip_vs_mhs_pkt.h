@@ -130,10 +130,11 @@ bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
 
-/* Does an entry leave packets as they are? */
+/* Does an entry leave packets as they are, and belong to no server? */
 static inline bool ip_vs_mhs_is_direct(const struct ip_vs_conn *cp)
 {
-	return cp->vport == cp->dport && cp->af == cp->daf &&
+	return !READ_ONCE(cp->dest) && cp->vport == cp->dport &&
+	       cp->af == cp->daf &&
 	       ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr);
 }
 

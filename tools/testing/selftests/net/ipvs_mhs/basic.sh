@@ -10,8 +10,7 @@ plan 8
 load_module
 setup_net 4
 windows 3600000 3600000
-{ echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 3 4; } | dr ipvsadm -R
-wait_settled
+learn dr < <(echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 3 4)
 flow_start c --host $VIP4
 flow c open 60
 flow c ping

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Many long TCP flows: a server that says its name, a client that keeps count.
 
-serve   answers every line with its name
+serve   answers every line with its name; "talk N S" with N times its name, one
+        every S seconds
 client  holds flows and takes commands, one a line, on standard input; each
         is answered by one line of key=value pairs on standard output:
 
@@ -10,6 +11,8 @@ client  holds flows and takes commands, one a line, on standard input; each
     ping            send a line on every flow and wait for the answers
     bulk UP DOWN    on one flow after another, send UP bytes and have the
                     server answer DOWN times at once
+    hear N S        on every flow, have the server speak N times, every S
+                    seconds, and say nothing meanwhile
     busy S          ping for S seconds, or until stop
     churn S         for S seconds, or until stop, open a flow, ask for a name,
                     let the server close it, and again; with --ports round
@@ -39,6 +42,7 @@ Options of servers: --name, --port; of clients: --host, --port, --bind ADDRESS,
 import collections
 import ctypes
 import errno
+import heapq
 import os
 import select
 import selectors
@@ -71,6 +75,7 @@ class Server:
 
     def __init__(self):
         self.sel = selectors.DefaultSelector()
+        self.talks = []     # when, number of the socket, it, name, left, pause
 
     def listen(self, name, port):
         self.answer_at(socket.create_server(
@@ -105,6 +110,10 @@ class Server:
     def answer(self, sock, answer):
         try:
             data = sock.recv(4096)
+            if data.startswith(b"talk "):
+                _, left, pause = data.split()
+                self.talk_later(sock, answer, int(left), float(pause))
+                return
             if data:
                 sock.send(answer * data.count(b"\n"))
                 if data != b"bye\n":
@@ -114,10 +123,28 @@ class Server:
         self.sel.unregister(sock)
         sock.close()
 
+    def talk_later(self, sock, answer, left, pause):
+        if left:
+            heapq.heappush(self.talks, (time.monotonic() + pause, id(sock),
+                                        sock, answer, left, pause))
+
+    def talk(self):
+        while self.talks and self.talks[0][0] <= time.monotonic():
+            _, _, sock, answer, left, pause = heapq.heappop(self.talks)
+            try:
+                sock.send(answer)
+            except OSError:
+                continue
+            self.talk_later(sock, answer, left - 1, pause)
+
     def run(self):
         while True:
-            for key, _ in self.sel.select():
+            wait = None
+            if self.talks:
+                wait = max(0, self.talks[0][0] - time.monotonic())
+            for key, _ in self.sel.select(wait):
                 key.data(key.fileobj)
+            self.talk()
 
 
 def serve(args):
@@ -318,6 +345,25 @@ class Client:
             key.data.broken = True
         sel.close()
 
+    def hear(self, times, pause):
+        """Each line is another packet of the server, no data of ours."""
+        for flow in self.flows:
+            if not flow.broken:
+                flow.sock.setblocking(True)
+                flow.sock.send(f"talk {times} {pause}".encode())
+        end = time.monotonic() + times * pause + self.args.timeout
+        for flow in self.flows:
+            left = times
+            while left > 0 and not flow.broken:
+                # what is there already is read however late it is
+                flow.sock.settimeout(max(0.01, end - time.monotonic()))
+                try:
+                    data = flow.sock.recv(4096)
+                except OSError:
+                    data = b""
+                flow.broken = not data
+                left -= data.count(b"\n")
+
     def bulk_one(self, flow, up, down):
         flow.sock.settimeout(self.args.timeout)
         try:
@@ -425,6 +471,8 @@ def client(args, first_port):
             c.ping()
         elif words[0] == "bulk":
             c.bulk(int(words[1]), int(words[2]))
+        elif words[0] == "hear":
+            c.hear(int(words[1]), float(words[2]))
         elif words[0] == "busy":
             if not c.busy(float(words[1])):
                 continue
@@ -443,7 +491,7 @@ def client(args, first_port):
             c.close(words[0] == "reset")
         else:
             sys.exit(f"flows.py: no command {words[0]!r}: open N, ping, "
-                     "bulk UP DOWN, busy S, churn S, since T, stop, close, reset or quit")
+                     "bulk UP DOWN, hear N S, busy S, churn S, since T, stop, close, reset or quit")
         c.report()
 
 

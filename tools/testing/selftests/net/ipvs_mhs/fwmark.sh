@@ -84,7 +84,7 @@ marks "ip daddr 10.9.0.0/24 tcp dport 80 meta mark set 1" \
 	"ip6 daddr fd09::/64 tcp dport 80 meta mark set 1" \
 	"ip6 daddr fd09::/64 udp dport 53 meta mark set 1"
 windows 3600000 3600000
-dr ipvsadm -R <<-EOF
+learn dr <<-EOF
 	-A -f 1 -s mhs
 	-A -f 1 -6 -s mhs
 	$(fwm_lines -a 1)

@@ -206,7 +206,7 @@ dr nft -f - <<-EOF
 		}
 	}
 EOF
-dr ipvsadm -R <<-EOF
+learn dr <<-EOF
 	-A -f 1 -s mhs
 	-a -f 1 -r 10.2.0.11 -g -w 1
 	-a -f 1 -r 10.2.0.12 -g -w 1
@@ -214,10 +214,6 @@ dr ipvsadm -R <<-EOF
 	-a -f 1 -6 -r [fd02::11]:0 -g -w 1
 	-a -f 1 -6 -r [fd02::12]:0 -g -w 1
 EOF
-fwm_settled() {
-	[ "$(dr grep -c "^FWM.*settling" /proc/net/ip_vs_mhs)" -eq 0 ]
-}
-busywait 20 fwm_settled
 flow c open tcp 20
 check "FORWARD: flows opened, without entries" "40 0 0 0" \
 	"$(value flows) $(value lost) $(mhs NewEntries 1 | paste -sd " ")"

@@ -321,7 +321,11 @@ uptime() {
 }
 
 in_state() {
-	[ "$(mhs State "${2:-$VIP4:80}" "${3:-dr}")" = "$1" ]
+	local states
+
+	# one by mark may be two, of IPv4 and of IPv6
+	states=$(mhs State "${2:-$VIP4:80}" "${3:-dr}")
+	[ "${states//$'\n'$1/}" = "$1" ]
 }
 
 # mhs COLUMN [SERVICE] [NAMESPACE]: a value of /proc/net/ip_vs_mhs, nothing
@@ -344,7 +348,7 @@ mhs() {
 }
 
 settled() {
-	[ "$(mhs State "${1:-$VIP4:80}" "${2:-dr}")" != settling ]
+	[[ $(mhs State "${1:-$VIP4:80}" "${2:-dr}") != *settling* ]]
 }
 
 # wait_settled [SERVICE] [NAMESPACE]
@@ -357,7 +361,7 @@ wait_settled() {
 # table takes to settle, gives mhs some of them, then changes: so again.  Other
 # schedulers have nothing to settle.
 learn() {
-	local try line words given lines
+	local try line given lines
 
 	mapfile -t lines
 	for try in 1 2 3 4 5; do
@@ -365,23 +369,24 @@ learn() {
 		[[ ${lines[*]} == *" -s mhs"* ]] || return 0
 		given=()
 		for line in "${lines[@]}"; do
-			read -ra words <<<"$line"
-			[ "${words[0]:-}" != -A ] || given+=("${words[*]:1:2}")
+			[[ $line != "-A "* ]] || given+=("${line:3}")
 		done
 		learnt "$1" "${given[@]}" && return
 		note "settled too early, try $try"
 		[ "$try" = 5 ] ||
-			printf -- '-D %s\n' "${given[@]}" | in_ns "$1" ipvsadm -R
+			printf -- '-D %s\n' "${given[@]%% -s *}" |
+				in_ns "$1" ipvsadm -R
 	done
 }
 
-# learnt NAMESPACE SERVICE...: settled, and no change since they were made
+# learnt NAMESPACE "OPTION SERVICE ..."...: settled, and no change since they were made
 learnt() {
 	local service early=0
 
 	for service in "${@:2}"; do
-		wait_settled "${service#* }" "$1"
-		in_state stable "${service#* }" "$1" || early=1
+		read -r _ service _ <<<"$service"
+		wait_settled "$service" "$1"
+		in_state stable "$service" "$1" || early=1
 	done
 	return $early
 }

@@ -120,6 +120,11 @@ past() {
 	echo "$(mhs DirectEntries) $(mhs Capped)"
 }
 
+# all_past N: have N flows past the service an entry?
+all_past() {
+	[ "$(mhs DirectEntries)" -eq "$1" ]
+}
+
 # past_again: 5 such flows of UDP; is there an entry more than the limit?
 past_again() {
 	in_ns cl bash -c "for i in {1..5}; do echo >/dev/udp/$R1/8080; done"
@@ -153,7 +158,7 @@ in_name_of_clients() {
 	done
 }
 
-plan 49
+plan 53
 load_module
 setup_net 2
 for i in 1 2; do
@@ -273,7 +278,37 @@ flow d ping
 check "in a direct client's name, from its SYN on: the flows go on" "20 0" \
 	"$(value flows) $(value broken)"
 flow_end c
+flow d reset
+
+# Only the server speaks
+flow d open 20
+flow d ping
+in_name_of_clients $R1 R F
+flow d hear 1 12
+check "direct, after what ends no flow of the client: the server speaks first" \
+	"20 0" "$(value flows) $(value broken)"
+dr ipvsadm -C
+flow d reset
+flow d open 20
+windows 3600000 3600000
+service $VIP4:80 mhs $R1:80 $R2:80
+flow d ping
+check_cmp "direct: other slots are of the other server" \
+	"$(mhs DirectEntries)" -lt 20
+flow_send d hear 80 0.1
+sleep 1 # the clients have asked, and are silent
+dr ipvsadm -d -t $VIP4:80 -r $R2:80
+result "direct, the other server is deleted: an entry for each" \
+	"$(busywait 5 all_past 20; echo $?)"
+windows 0 3600000
+busywait 20 pinning
+windows 0 100
+busywait 20 stable
+flow_wait d "hear, while the other server is deleted"
+check "direct, the other server is deleted: the server goes on alone" "20 0" \
+	"$(value flows) $(value broken)"
 flow_end d
+windows 60000 0
 dr ipvsadm -C
 
 # The limit of entries for flows past the service, of which every slot names the
