@@ -174,7 +174,7 @@ check-all: setup	## all tests on all kernels
 check-release:	## check-all, and all checks below that have targets of their own
 	@+$(MACHINE)/steps check-all check-static check-packages check-keepalived \
 		check-go check-uml check-tree check-sanitizers check-races \
-		check-kselftest test-long fuzz
+		check-kselftest check-harness-vm test-long fuzz
 
 .PHONY: test
 test: setup	## kselftests in the machine (TESTS="FILE...": only these)
