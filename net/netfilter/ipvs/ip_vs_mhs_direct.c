@@ -309,10 +309,11 @@ static struct ip_vs_conn *direct_make(const struct ip_vs_mhs_server *s,
  * @p: the packet, in FORWARD or LOCAL_IN, no request of a service
  *
  * If the client's slot names the server, the replies would be translated, and
- * if it is about to, later: make an entry that says otherwise.  Its lifetime is
- * not for a packet to cut short that anybody may have sent.  No server counts
- * these entries.  So mhs.direct does: those with a packet in the last period,
- * which is as long as an idle one lives, and all that were made since.
+ * if it is about to, later: make an entry that says otherwise.  With TCP, whose
+ * numbers tell the next flow of these ports, no RST or FIN cuts its life short:
+ * anybody may have sent it.  No server counts these entries.  So mhs.direct
+ * does: those with a packet in the last period, which is as long as an idle one
+ * lives, and all that were made since.
  *
  * Context: softirq or process, under RCU.
  */
@@ -349,7 +350,7 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	if (!cp)
 		return;
 	direct_note(cp, p);
-	if (!p->ends)
+	if (!p->ends || p->iph.protocol != IPPROTO_TCP)
 		ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	direct_put(mhs, cp);
 	/* The core would find the entry and take the packet for its own */
