@@ -299,7 +299,7 @@ flow_send d hear 80 0.1
 sleep 1 # the clients have asked, and are silent
 dr ipvsadm -d -t $VIP4:80 -r $R2:80
 result "direct, the other server is deleted: an entry for each" \
-	"$(busywait 5 all_past 20; echo $?)"
+	"$(busywait 20 all_past 20; echo $?)"
 windows 0 3600000
 busywait 20 pinning
 windows 0 100
