@@ -3,9 +3,9 @@
  * directly, past the service.
  *
  * The server's replies look like those of the service (ip_vs_mhs_nat.c).  When
- * the client's slot names the very server, its first packet makes an entry that
- * translates the server's address into itself, which only
- * ip_vs_mhs_reply_ours() looks at.
+ * the client's slot names the very server, or is about to, the first packet that
+ * passes makes an entry that translates the server's address into itself, which
+ * only ip_vs_mhs_reply_ours() looks at.
  *
  * Anybody may send such a packet in the name of a client that has a flow by the
  * service, whose replies must be translated as before.  So with TCP the server
