@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import time
+from contextlib import suppress
 
 from lib import (Protecting, Tool, check, defer, equal, main, note, program,
                  read, run, set_up, sysctl, test, tool, wait_for)
@@ -62,7 +63,8 @@ def s1_killed_at_any_moment_it_leaves_no_hold():
         if number % 2:
             process.send_signal(signal.SIGKILL)
         else:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):     # it is over already
+                os.killpg(process.pid, signal.SIGKILL)
         wait_for(lambda: not watchdogs(), "the watchdog's end")
         connects()
         equal(picture("lo"), prepared, "after a kill")
