@@ -67,11 +67,13 @@ flood() {
 	flow_end n6
 }
 
-# objects: in use of the slab cache of entries, which others may share: SLACK
+# objects: in use of the slab cache of entries, which others may share: SLACK.
+# Freed ones that a CPU keeps for its next entries would count, too.
 SLACK=500
 objects() {
 	local n
 
+	echo 1 >/sys/kernel/slab/ip_vs_conn/shrink
 	read -r n _ </sys/kernel/slab/ip_vs_conn/objects
 	echo "$n"
 }
