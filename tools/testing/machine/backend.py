@@ -170,7 +170,7 @@ class Uml(Machine):
         return [str(self.kernel.root / "linux"), f"mem={self.memory}",
                 "root=/dev/root", "rootfstype=hostfs", "hostfs=/", "rw",
                 f"init={HERE / 'uml' / 'init'}", f"machine={self.directory}",
-                f"modules={self.kernel.root / 'lib'}",
+                f"modules={self.kernel.root / 'installed/lib'}",
                 "seccomp=on", "con=null", console, "loglevel=5",
                 "panic_on_warn=1", "panic=-1", "printk.devkmsg=on",
                 "printk.time=1", *self.kernel.append, *self.append]
