@@ -169,9 +169,16 @@ check-all: setup	## all tests on all kernels
 			"check-module KERNEL=$(k)" \
 			"test KERNEL=$(k) MORE=$(MACHINE)/kselftest.sh")
 
+# Nothing is fetched twice: "newest" is the newest of when it was fetched.
+.PHONY: newest
+newest:	## fetch the newest kernel and its source again, forget what was built of it
+	rm -rf build/kernel/newest build/source/newest \
+		$(addprefix build/kernel/,uml uml-debug uml-tree kcsan)
+	@$(MACHINE)/setup newest
+
 # hours, and none stops for the failure of another
 .PHONY: check-release
-check-release:	## check-all, and all checks below that have targets of their own
+check-release: newest	## check-all, and all checks below that have targets of their own
 	@+$(MACHINE)/steps check-all check-static check-packages check-keepalived \
 		check-go check-uml check-tree check-sanitizers check-races \
 		check-kselftest check-harness-vm test-long fuzz
@@ -209,7 +216,7 @@ test-long: setup	## half an hour of stress, a million hostile packets and SYNs, 
 for-uml = $(filter-out %/stateless.sh,$(1))
 
 .PHONY: check-uml
-check-uml: uml	## all tests in User-Mode Linux, a quarter of an hour
+check-uml: uml	## all tests but stateless.sh in User-Mode Linux, a quarter of an hour
 	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
 
 .PHONY: check-tree
@@ -273,7 +280,12 @@ check-series: setup	## the patch series, on the source of every kernel (KERNEL=:
 		$(or $(KERNEL),$(kernels))
 
 .PHONY: check-kselftest
-check-kselftest:	## all selftests of the series by kselftest's own runner; check-series comes before
+check-kselftest:	## all selftests of the series by kselftest's own runner
+	@+$(MACHINE)/steps "check-series KERNEL=$(machine-kernel)" \
+		"test-kselftest KERNEL=$(machine-kernel)"
+
+.PHONY: test-kselftest
+test-kselftest:
 	@$(MACHINE)/build-module $(machine-kernel)
 	@MHS_KSELFTESTS=all $(MACHINE)/run --kernel $(machine-kernel) --slow 10 \
 		$(MACHINE)/kselftest.sh

@@ -18,6 +18,7 @@ UNHEALTHY = re.compile(r"""
     |blocked\ for\ more\ than|soft\ lockup|hard\ LOCKUP
     |scheduling\ while\ atomic|sleeping\ function\ called\ from
     |KASAN:|KCSAN:|KMSAN:|KFENCE:|UBSAN:|ODEBUG:|kmemleak:\ \d+\ new
+    |kmemleak:\ (?:Cannot\ allocate|Kernel\ memory\ leak\ detector\ disabled)
     |unreferenced\ object|refcount_t:|ref_tracker:|percpu\ ref
     |unregister_netdevice:\ waiting|Objects\ remaining\ in
     |list_(?:add|del)\ corruption|Bad\ page\ (?:state|map)|nobody\ cared

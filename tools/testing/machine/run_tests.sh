@@ -10,18 +10,19 @@
 
 tree=$(cd "${0%/*}/../../../build/kernel/$MHS_KERNEL/source" && pwd)
 
-# run_tests: $said is what the command says of basic.sh, ok or not ok
+# run_tests: $said is what the command says of each of $tests, ok or not ok
 run_tests() {
 	make -s -C "$tree/tools/testing/selftests" TARGETS=net/ipvs_mhs \
-		TEST_PROGS=basic.sh run_tests >"$work/log" 2>&1
+		TEST_PROGS="$tests" run_tests >"$work/log" 2>&1
 	sed 's/^/# /' "$work/log"
-	said=$(sed -En 's,^((not )?ok) .*net/ipvs_mhs: ?basic.sh.*,\1,p' \
-		"$work/log")
+	said=$(sed -En 's,^((not )?ok) .*net/ipvs_mhs: ?\w+\.sh.*,\1,p' \
+		"$work/log" | paste -sd ,)
 }
 
+tests="basic.sh edit.sh proc.sh"
 plan 2
 run_tests
-check "make TARGETS=net/ipvs_mhs run_tests" "ok" "$said"
+check "make TARGETS=net/ipvs_mhs run_tests" "ok,ok,ok" "$said"
 export MHS_KO=/nonexistent.ko
 run_tests
-check "control: without the module" "not ok" "$said"
+check "control: without the module" "not ok,not ok,not ok" "$said"

@@ -13,6 +13,7 @@ BAD = {
     "net/doc.c": (C + "/**\n * f() - f\n * @b: no\n */\nint f(int a)\n{\n"
                   "\treturn a;\n}\n", "'a' not described"),
     "quote.sh": ("#!/bin/bash\nls $1\n", "SC2086"),
+    "tool.bash-completion": ("# shellcheck shell=bash\nls $1\n", "SC2086"),
     "name.py": ("print(x)\n", "F821"),
     "script": ("#!/usr/bin/python3\nprint(y)\n", "F821"),
     "mark.rst": ("a\n=\n\n``b\n", "without end-string"),
