@@ -171,9 +171,8 @@ check-all: setup	## all tests on all kernels
 
 # Nothing is fetched twice: "newest" is the newest of when it was fetched.
 .PHONY: newest
-newest:	## fetch the newest kernel and its source again, forget what was built of it
-	rm -rf build/kernel/newest build/source/newest \
-		$(addprefix build/kernel/,uml uml-debug uml-tree kcsan)
+newest:	## fetch the newest kernel and its source again
+	rm -rf build/kernel/newest build/source/newest
 	@$(MACHINE)/setup newest
 
 # hours, and none stops for the failure of another
