@@ -11,7 +11,8 @@
  *	ip_vs_mhs_icmp.c	packet path: ICMP errors
  *	ip_vs_mhs_ctl.c		control path: services, the core's callbacks
  *	ip_vs_mhs_dest.c	control path: servers, carriers
- *	ip_vs_mhs_move.c	control path: rebuilds, clocks, the work
+ *	ip_vs_mhs_build.c	control path: rebuilds, the walk of the slots
+ *	ip_vs_mhs_move.c	control path: clocks, the work
  *	ip_vs_mhs_time.c	control path: how long is held and pinned
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
  *	ip_vs_mhs_main.c	parameters, sysctls, namespaces, module
@@ -25,7 +26,7 @@
  *					be in our callbacks at once
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers, slots and clocks of a service
- *	ip_vs_mhs_scratch.lock		the module's scratch space, a rebuild
+ *	ip_vs_mhs_scratch.lock		one of two scratch spaces, a rebuild
  *	ip_vs_mhs_hash.lock		writers of the tables of services and pairs
  *
  *	operation			locks
@@ -243,7 +244,8 @@ struct ip_vs_mhs_room {
  * @lock: see the table above; guards all that follows
  * @net: its namespace
  * @hash: the hash tables of that, with a reference
- * @net_list: in mhs_net.services
+ * @scratch: for its rebuilds
+ * @net_list: in mhs_net.list
  * @listed: servers in the core's list, sorted by address
  * @gone: deleted servers that a slot or an entry may still name
  * @n_listed: number of servers in @listed
@@ -302,6 +304,7 @@ struct ip_vs_mhs {
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;
+	struct ip_vs_mhs_scratch *scratch;
 	struct list_head	net_list;
 	struct list_head	listed;
 	struct list_head	gone;
@@ -453,9 +456,16 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s);
 int ip_vs_mhs_servers_grow(struct ip_vs_mhs *mhs, u32 idx);
 int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs);
 
-/* move */
+/* build */
 int ip_vs_mhs_scratch_init(void);
 void ip_vs_mhs_scratch_exit(void);
+struct ip_vs_mhs_scratch *ip_vs_mhs_scratch(const struct net *net);
+struct workqueue_struct *ip_vs_mhs_wq(const struct ip_vs_mhs *mhs);
+void ip_vs_mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
+void ip_vs_mhs_walk(struct ip_vs_mhs *mhs, u32 ticks);
+void ip_vs_mhs_build(struct ip_vs_mhs *mhs);
+
+/* move */
 void ip_vs_mhs_settle(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);

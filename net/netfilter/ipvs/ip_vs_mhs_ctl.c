@@ -2,7 +2,8 @@
 /* IPVS stateless Maglev scheduler: the control path.
  *
  * The core's scheduler callbacks end here.  Servers are the business of
- * ip_vs_mhs_dest.c, what a change does to the table that of ip_vs_mhs_move.c.
+ * ip_vs_mhs_dest.c, what a change does to the table that of ip_vs_mhs_build.c and
+ * ip_vs_mhs_move.c.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -329,6 +330,7 @@ static struct ip_vs_mhs *mhs_new(struct ip_vs_service *svc)
 	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
 	mhs->size = ip_vs_mhs_size;
+	mhs->scratch = ip_vs_mhs_scratch(svc->ipvs->net);
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
 	mutex_init(&mhs->lock);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: rebuilds and clocks.
+/* IPVS stateless Maglev scheduler: clocks.
  *
- * A change of servers marks the service dirty.  A rebuild fills a new table
- * in the module's scratch space and then walks the slots, word by word, under
- * the packets: ip_vs_mhs_slot_change() says what becomes of each.  Rebuilds
- * may take a fifth of one CPU at most: a change that comes sooner waits for
- * the work, but not beyond the next merge.  Until then schedule() passes over
+ * A change of servers marks the service dirty, for a rebuild (ip_vs_mhs_build.c).
+ * Rebuilds may take a fifth of one CPU at most: a change that comes sooner waits
+ * for the work, but not beyond the next merge.  Until then schedule() passes over
  * servers out of service.
  *
  * The work also moves the slots through hold and pin.  Four clocks tick, each
@@ -27,7 +25,6 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/module.h>
-#include <linux/slab.h>
 
 #include "ip_vs_mhs.h"
 
@@ -37,11 +34,8 @@
 /* Meanwhile older flows wait, so not for long: TCP repeats for much longer */
 #define MHS_SETTLE_MAX		(5 * HZ)
 
-/* A rebuild that took t may be followed by the next after 4t.  None takes a
- * second; a virtual machine that stood still meanwhile has no say.
- */
+/* A rebuild that took t may be followed by the next after 4t */
 #define MHS_BUILD_SHARE		4
-#define MHS_BUILD_MAX_US	USEC_PER_SEC
 
 /* Second try after a failed allocation, and the longest to a later one */
 #define MHS_RETRY		(HZ / 10)
@@ -59,197 +53,6 @@
  */
 #define MHS_USED_LOOKS		8
 #define MHS_USED_FEW		32
-
-/* One rebuild at a time in the whole module: a removal must not allocate */
-static struct {
-	struct mutex		lock;	/* guards the rest */
-	struct ip_vs_mhs_fill	fill;
-	u16			idx[MHS_IDX_MAX];
-	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
-	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
-} *scratch;
-
-static struct workqueue_struct *mhs_wq;
-
-/**
- * ip_vs_mhs_scratch_init() - allocate what rebuilds need
- *
- * Context: process, at module load, after the table size is known.
- * Return: 0 or -ENOMEM.
- */
-int ip_vs_mhs_scratch_init(void)
-{
-	struct ip_vs_mhs_fill *f;
-
-	scratch = kvzalloc_obj(*scratch, GFP_KERNEL);
-	if (!scratch)
-		return -ENOMEM;
-	mutex_init(&scratch->lock);
-	f = &scratch->fill;
-	f->size = ip_vs_mhs_size;
-	f->table = kvcalloc(f->size, sizeof(*f->table), GFP_KERNEL);
-	f->head = kvcalloc(f->size, sizeof(*f->head), GFP_KERNEL);
-	f->tail = kvcalloc(f->size, sizeof(*f->tail), GFP_KERNEL);
-	f->share = kvcalloc(MHS_IDX_MAX, sizeof(*f->share), GFP_KERNEL);
-	mhs_wq = alloc_workqueue("ip_vs_mhs", WQ_UNBOUND, 0);
-	if (f->table && f->head && f->tail && f->share && mhs_wq)
-		return 0;
-	ip_vs_mhs_scratch_exit();
-	return -ENOMEM;
-}
-
-/**
- * ip_vs_mhs_scratch_exit() - free it, also when it is half made
- *
- * Context: process, no service is left.
- */
-void ip_vs_mhs_scratch_exit(void)
-{
-	if (mhs_wq)
-		destroy_workqueue(mhs_wq);
-	kvfree(scratch->fill.table);
-	kvfree(scratch->fill.head);
-	kvfree(scratch->fill.tail);
-	kvfree(scratch->fill.share);
-	kvfree(scratch);
-}
-
-static const char *mhs_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)
-{
-	if (mhs->fwmark)
-		snprintf(buf, len, "FWM %u", mhs->fwmark);
-	else if (mhs->af == AF_INET6)
-		snprintf(buf, len, "[%pI6c]:%u", &mhs->addr.in6,
-			 ntohs(mhs->port));
-	else
-		snprintf(buf, len, "%pI4:%u", &mhs->addr.ip,
-			 ntohs(mhs->port));
-	return buf;
-}
-
-/* Say @what about the service, once */
-static void mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
-{
-	char name[64];
-
-	if (mhs->warned & bit)
-		return;
-	mhs->warned |= bit;
-	pr_warn("%s: %s\n", mhs_name(mhs, name, sizeof(name)), what);
-}
-
-/* Forget deleted servers whose time is over and that no slot names.  One that
- * is named waits for the walk that merges its last slot.
- */
-static void mhs_release_gone(struct ip_vs_mhs *mhs)
-{
-	struct ip_vs_mhs_server *s, *next;
-
-	list_for_each_entry_safe(s, next, &mhs->gone, list) {
-		s->named = test_bit(s->idx, scratch->named);
-		if (s->named || (!test_bit(s->idx, scratch->cut) &&
-				 time_before(jiffies, s->gone_until)))
-			continue;
-		ip_vs_mhs_server_release(s);
-		/* room for a server that found none */
-		mhs->missing |= !!(mhs->warned & MHS_WARN_FULL);
-	}
-}
-
-/* Visit every slot: a new table if @target, ticks if any, and a new census.
- * Slots change under packets, which write them too: by compare-and-exchange
- * only, a full barrier that pairs with ip_vs_mhs_slot_read().
- */
-static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
-{
-	bool cutting = ip_vs_mhs_cutting(mhs->ipvs);
-	struct ip_vs_mhs_census was = mhs->census;
-	struct ip_vs_mhs_census now = {};
-	u32 i, first, idx, stage, w, n;
-	struct ip_vs_mhs_server *s;
-	bool at_once;
-
-	lockdep_assert_held(&mhs->lock);
-	lockdep_assert_held(&scratch->lock);
-
-	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
-	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
-	if (cutting)
-		list_for_each_entry(s, &mhs->gone, list)
-			__set_bit(s->idx, scratch->cut);
-
-	/* The first slots to enter a phase start its clock, with this walk as
-	 * its first tick; later ones wait for the next tick.
-	 */
-	if (ip_vs_mhs_hold_ms(mhs))
-		first = MHS_STAGE_HOLD + !was.hold;
-	else
-		first = MHS_STAGE_PIN + !was.pin;
-
-	for (i = 0; i < mhs->size; i++) {
-		w = READ_ONCE(mhs->slots[i]);
-		do {
-			idx = ip_vs_mhs_slot_cand(w);
-			if (target)
-				idx = target[i] == MHS_FILL_NONE ?
-				      MHS_IDX_NONE : scratch->idx[target[i]];
-			at_once = mhs->settling ||
-				  test_bit(ip_vs_mhs_slot_old(w),
-					   scratch->cut);
-			n = ip_vs_mhs_slot_change(w, idx, at_once, first);
-			n = ip_vs_mhs_slot_tick(n, ticks);
-		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
-
-		__set_bit(ip_vs_mhs_slot_cand(n), scratch->named);
-		__set_bit(ip_vs_mhs_slot_old(n), scratch->named);
-		stage = ip_vs_mhs_slot_stage(n);
-		now.tracked += ip_vs_mhs_slot_tracked(n);
-		now.hold += stage && stage < MHS_STAGE_PIN;
-		now.pin += stage >= MHS_STAGE_PIN;
-		if (stage && (!now.stage_min || stage < now.stage_min))
-			now.stage_min = stage;
-		now.stage_max = max(now.stage_max, stage);
-		if (!(i & 4095))
-			cond_resched();
-	}
-	mhs->census = now;
-	if (!was.hold && now.hold)
-		mhs->hold_tick = jiffies;
-	if (!was.pin && now.pin)
-		/* moved here by a tick of hold: their first tick is due */
-		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
-				jiffies - ip_vs_mhs_pin_period(mhs);
-	mhs_release_gone(mhs);
-}
-
-static void mhs_build(struct ip_vs_mhs *mhs)
-{
-	struct ip_vs_mhs_fill *f = &scratch->fill;
-	struct ip_vs_mhs_server *s;
-	u64 start;
-	u32 n = 0;
-
-	mutex_lock(&scratch->lock);
-	start = ktime_get_ns();
-	list_for_each_entry(s, &mhs->listed, list) {
-		if (s->weight <= 0)
-			continue;
-		scratch->idx[n] = s->idx;
-		ip_vs_mhs_share_init(&f->share[n++], s->weight, s->id,
-				     mhs->size);
-	}
-	mhs->n_empty = ip_vs_mhs_table_fill(f, n);
-	mhs_walk(mhs, f->table, 0);
-	mutex_unlock(&scratch->lock);
-
-	WRITE_ONCE(mhs->dirty, false);
-	mhs->built = jiffies;
-	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
-					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
-	if (mhs->n_empty)
-		mhs_warn_once(mhs, MHS_WARN_EMPTY,
-			      "some servers get no slot, their share is too small for the table: load the module with a larger table_size or even out the weights");
-}
 
 /* A used mark must live for a pin time; longer does no harm, and a walk for
  * every millisecond would.  The time between two looks, rounded up.
@@ -398,10 +201,8 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 	/* A server that is back in time gets its slots before they merge */
 	if (ticks & MHS_TICK_PIN && mhs->dirty &&
 	    mhs->census.stage_max == MHS_STAGE_LAST)
-		mhs_build(mhs);
-	mutex_lock(&scratch->lock);
-	mhs_walk(mhs, NULL, ticks);
-	mutex_unlock(&scratch->lock);
+		ip_vs_mhs_build(mhs);
+	ip_vs_mhs_walk(mhs, ticks);
 }
 
 /* A failure that lasts must not keep a CPU busy: there may be thousands of
@@ -449,7 +250,7 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 	list_for_each_entry(s, &mhs->gone, list)
 		if (!s->named || time_before(jiffies, s->gone_until))
 			delay = min(delay, mhs_until(s->gone_until));
-	mod_delayed_work(mhs_wq, &mhs->work, delay);
+	mod_delayed_work(ip_vs_mhs_wq(mhs), &mhs->work, delay);
 }
 
 /* The set is complete.  Flags are final too: the core stores those of an edit
@@ -491,11 +292,11 @@ static void mhs_check_flags(struct ip_vs_mhs *mhs)
 	if (!(flags & IP_VS_SVC_F_PERSISTENT))
 		WRITE_ONCE(mhs->was_stateless, true);
 	else
-		mhs_warn_once(mhs, MHS_WARN_PERSISTENT,
-			      "persistence needs state: every new flow gets a connection entry, as with any scheduler");
+		ip_vs_mhs_warn_once(mhs, MHS_WARN_PERSISTENT,
+				    "persistence needs state: every new flow gets a connection entry, as with any scheduler");
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only)
-		mhs_warn_once(mhs, MHS_WARN_FLAGS,
-			      "flag-3 (hash the address only) would move most flows of a live service: it stays as it was until the service is made again");
+		ip_vs_mhs_warn_once(mhs, MHS_WARN_FLAGS,
+				    "flag-3 (hash the address only) would move most flows of a live service: it stays as it was until the service is made again");
 }
 
 /**
@@ -530,7 +331,7 @@ void ip_vs_mhs_changed(struct ip_vs_mhs *mhs)
 	mhs->changed = jiffies;
 	WRITE_ONCE(mhs->dirty, true);
 	if (!mhs->build_us || !mhs_until(mhs->built + mhs_rest(mhs)))
-		mhs_build(mhs);
+		ip_vs_mhs_build(mhs);
 	mhs_requeue(mhs);
 }
 
@@ -576,7 +377,7 @@ void ip_vs_mhs_work(struct work_struct *work)
 	if (ip_vs_mhs_servers_retry(mhs))
 		ip_vs_mhs_changed(mhs);
 	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))
-		mhs_build(mhs);
+		ip_vs_mhs_build(mhs);
 	if (mhs->settling && mhs->svc && !mhs->dirty &&
 	    !mhs_until(mhs_settled_at(mhs)))
 		settle_end(mhs);

@@ -26,6 +26,12 @@ def dest(host, weight):
                        0, 0)
 
 
+def control():
+    """A function that gives the kernel a command and its data."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    return lambda what, data: sock.setsockopt(socket.IPPROTO_IP, what, data)
+
+
 def column(name):
     with open("/proc/net/ip_vs_mhs", encoding="ascii") as f:
         head, line = (text.split() for text in f)
@@ -39,11 +45,7 @@ def wait(state):
 
 
 def main():
-    sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-
-    def do(what, data):
-        sock.setsockopt(socket.IPPROTO_IP, what, data)
-
+    do = control()
     do(TIMEOUT, struct.pack("@iii", 1, 1, 1))
     do(ADD, service())
     for host in "127.0.0.3", "127.0.0.4":
