@@ -309,7 +309,7 @@ fuzz: check-fuzz	## the same for ten minutes each (FUZZ_S=)
 
 .PHONY: check-harness
 check-harness: setup	## tests of the machine runner on recorded logs
-	@$(MACHINE)/selftest/run
+	@$(MACHINE)/tally $(MACHINE)/selftest/run
 
 # what these need, and two kernels
 PACKAGES := tools/testing/packages
@@ -339,7 +339,7 @@ check-go: setup	## kube-proxy's calls, by the library that it uses
 
 .PHONY: check-harness-vm
 check-harness-vm: setup	## tests of the machine runner in a machine, 3 minutes
-	@$(MACHINE)/selftest/run --vm $(machine-kernel)
+	@$(MACHINE)/tally $(MACHINE)/selftest/run --vm $(machine-kernel)
 
 STATIC := tools/testing/static
 

@@ -12,6 +12,8 @@ BAD = {
     "net/space.c": (C + "int a=1 ;\n", "space.c"),
     "net/doc.c": (C + "/**\n * f() - f\n * @b: no\n */\nint f(int a)\n{\n"
                   "\treturn a;\n}\n", "'a' not described"),
+    "net/value.c": (C + "/**\n * f() - f\n * @a: a\n */\nint f(int a)\n{\n"
+                    "\treturn a;\n}\n", "return value of 'f'"),
     "quote.sh": ("#!/bin/bash\nls $1\n", "SC2086"),
     "tool.bash-completion": ("# shellcheck shell=bash\nls $1\n", "SC2086"),
     "name.py": ("print(x)\n", "F821"),
