@@ -27,7 +27,7 @@ mapfile -t tests < <(cd "$work/kselftest/$collection" &&
 all=${#tests[@]}
 [ "${MHS_KSELFTESTS:-}" = all ] ||
 	read -ra tests <<<"${MHS_KSELFTESTS:-basic.sh proc.sh}"
-plan $((2 + ${#tests[@]}))
+plan $((3 + ${#tests[@]}))
 check "it knows all tests" "$all" "$("$runner" -l | grep -c "^$collection:")"
 for test in "${tests[@]}"; do
 	verdict "$test"
@@ -37,6 +37,12 @@ for test in "${tests[@]}"; do
 	*) check "$test passes" "ok" "$said" ;;
 	esac
 done
+# nothing can be executed there
+ipvsadm=$(type -P ipvsadm)
+mount --bind /dev/null "$ipvsadm"
+verdict basic.sh
+umount "$ipvsadm"
+check "without ipvsadm it is skipped" "skip" "$said"
 export MHS_KO=/nonexistent.ko
 verdict basic.sh
 check "control: without the module it does not" "not ok" "$said"

@@ -19,10 +19,12 @@ run_tests() {
 		"$work/log" | paste -sd ,)
 }
 
-tests="basic.sh edit.sh proc.sh"
+# as there: the module is where modprobe finds it
+unset MHS_KO
+tests="basic.sh edit.sh names.sh proc.sh"
 plan 2
 run_tests
-check "make TARGETS=net/ipvs_mhs run_tests" "ok,ok,ok" "$said"
+check "make TARGETS=net/ipvs_mhs run_tests" "ok,ok,ok,ok" "$said"
 export MHS_KO=/nonexistent.ko
 run_tests
-check "control: without the module" "not ok,not ok,not ok" "$said"
+check "control: without the module" "not ok,not ok,not ok,not ok" "$said"

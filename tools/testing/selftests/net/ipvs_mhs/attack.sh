@@ -12,6 +12,7 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$(dirname "$0")/pair.sh"
+need nft
 
 : "${MHS_SYNS:=600}"
 SERVICES="-t $SVC4

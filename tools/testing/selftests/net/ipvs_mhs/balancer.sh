@@ -59,7 +59,7 @@ drained() {
 		--drained "10.2.0.1$1:80"
 }
 
-[ -n "$(command -v keepalived)" ] || skip_all "no keepalived"
+need keepalived
 plan 21
 modprobe -q ip_vs
 parameter=$(sed -n 's/^options ip_vs_mhs //p' "$files/modprobe.conf")

@@ -9,6 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$(dirname "$0")/pair.sh"
+need nft conntrack
 
 doc=$here/../../../../../Documentation/networking/ipvs-mhs.rst
 

@@ -9,6 +9,7 @@
 . "${0%/*}/lib.sh"
 # shellcheck source=pair.sh
 . "${0%/*}/pair.sh"
+need nft
 
 # both MODE SERVER [WEIGHT]: change it in both services
 both() {

@@ -9,6 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$(dirname "$0")/pair.sh"
+need nft
 
 OTHER4=10.9.0.2 OTHER6=fd09::2
 

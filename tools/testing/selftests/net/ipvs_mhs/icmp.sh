@@ -11,6 +11,7 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$(dirname "$0")/pair.sh"
+need nft
 
 # all_right NAME [KIND]: errors about every flow reach its server
 all_right() {

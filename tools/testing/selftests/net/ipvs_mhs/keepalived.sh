@@ -231,8 +231,7 @@ there() {
 	[ -n "$(scheduler)" ]
 }
 
-[ -n "$(command -v "${MHS_KEEPALIVED:-keepalived}")" ] ||
-	skip_all "no keepalived"
+need "${MHS_KEEPALIVED:-keepalived}" nft
 modprobe -q ip_vs
 if [ -n "${MHS_KEEPALIVED:-}" ]; then
 	plan 38

@@ -111,6 +111,15 @@ skip_all() {
 	exit $KSFT_SKIP
 }
 
+# need COMMAND...: no test without them
+need() {
+	local command
+
+	for command; do
+		[ -n "$(command -v "$command")" ] || skip_all "no $command"
+	done
+}
+
 # nap SECONDS: sleep without a new process, which is dear in emulation
 nap() {
 	read -r -t "$1" -u "$never" || true
@@ -516,3 +525,5 @@ value() {
 	v=${v#*" $1="}
 	echo "${v%% *}"
 }
+
+need ip ipvsadm python3

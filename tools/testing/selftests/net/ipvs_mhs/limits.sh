@@ -10,6 +10,7 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=lone.sh
 . "$(dirname "$0")/lone.sh"
+need nft
 
 plan 70
 fresh_module table_size=4093

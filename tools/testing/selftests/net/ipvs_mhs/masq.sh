@@ -11,6 +11,7 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$here/pair.sh"
+need ethtool
 
 # gateway NAMESPACE: answers to the client go back by the director
 gateway() {

@@ -9,6 +9,7 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
+need nft nginx curl
 
 readonly R1=10.2.0.11 R2=10.2.0.12 LOCAL=10.2.0.10
 readonly R1V6=fd02::11 R2V6=fd02::12

@@ -7,6 +7,8 @@
 # director that has the other scheduler's module loaded.
 
 . "${0%/*}/lib.sh"
+# its file, which modprobe is given in other places, too
+: "${MHS_KO:=$(modinfo -F filename ip_vs_mhs)}"
 
 said() {
 	dmesg | grep -q "IPVS: mhs: .*$1"

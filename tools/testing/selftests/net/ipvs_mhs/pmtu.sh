@@ -11,6 +11,7 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$(dirname "$0")/pair.sh"
+need nft
 
 # forget NAME...: what these know of path MTUs
 forget() {

@@ -14,6 +14,7 @@ PORT=8443 proto=-u client_py=dgrams.py
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=pair.sh
 . "$(dirname "$0")/pair.sh"
+need openssl gtlsserver gtlsclient
 
 OLDER="short handshake 0rtt handshake2 0rtt2 retry2 unknown runt"
 

@@ -7,6 +7,7 @@
 # conn_reuse_mode and expire_nodest_conn are.  With mh some do.
 
 . "${0%/*}/lib.sh"
+need nft
 
 # now: for "since".  A tick later: /proc/uptime counts in hundredths, and a
 # connection begun just before must not pass for one begun after.

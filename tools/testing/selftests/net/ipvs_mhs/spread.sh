@@ -6,6 +6,7 @@
 # have in common, and go where the documentation says.
 
 . "${0%/*}/lib.sh"
+need nft hping3
 
 # service SCHED LINES-OF-SERVERS on standard input.  The servers are others each
 # time: those that come back may bring a part of their count.

@@ -9,6 +9,7 @@
 # each flow.
 
 . "${0%/*}/lib.sh"
+need nft
 
 T=/sys/kernel/tracing
 I=$T/instances/mhs$$

@@ -9,6 +9,7 @@
 # afterwards nothing is left.  MHS_TORTURE_S: for how many seconds.
 
 . "${0%/*}/lib.sh"
+need hping3
 
 : "${MHS_TORTURE_S:=30}"
 stop=$((SECONDS + MHS_TORTURE_S))

@@ -70,7 +70,7 @@ has_entries() {
 	[ "$(conns)" -ge "$1" ]
 }
 
-[ -n "$(command -v keepalived)" ] || skip_all "no keepalived"
+need keepalived
 [ -e "$page" ] || skip_all "the tests are installed without ${page##*/}"
 plan 16
 modprobe -q ip_vs
