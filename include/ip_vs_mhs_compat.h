@@ -114,15 +114,15 @@ static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
 }
 
 /* Move the state of entry @cp on, as the core does for a packet it sees */
-static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp,
+static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 				       const struct sk_buff *skb,
 				       struct ip_vs_proto_data *pd,
 				       unsigned int iph_len)
 {
 #ifdef MHS_HAVE_STATE_IPH_LEN
-	pd->pp->state_transition(cp, IP_VS_DIR_INPUT, skb, pd, iph_len);
+	pd->pp->state_transition(cp, direction, skb, pd, iph_len);
 #else
-	pd->pp->state_transition(cp, IP_VS_DIR_INPUT, skb, pd);
+	pd->pp->state_transition(cp, direction, skb, pd);
 #endif
 }
 

@@ -34,8 +34,9 @@
  *	packet, schedule()		none (RCU); an entry to be made may wait
  *					for recount_lock, 20 times a second
  *	init_service, done_service	net.lock; then mhs.lock; then hash
- *	add_dest, upd_dest, del_dest	mhs.lock; then hash; then scratch
- *	work of a service		mhs.lock; then hash; then scratch
+ *	add_dest, upd_dest, del_dest	mhs.lock; in it hash, then scratch, in
+ *					that hash
+ *	work of a service		the same
  *	work of a namespace		net.lock, mhs.lock
  *	read of /proc			net.lock, mhs.lock
  *
@@ -371,6 +372,7 @@ struct ip_vs_mhs_hash {
  * @pin_ms: sysctl, how long after that they get one; 0: as TCP's timeouts
  * @max_entries: sysctl, entries a service may have when mhs makes one
  * @max_quic_entries: sysctl, the same when it makes one for QUIC
+ * @masq_stateless: sysctl, may a new masquerading server do without entries?
  * @services: services of ours, for packets
  * @fwm_services: those by firewall mark
  * @pairs: servers in the table of pairs, by family
@@ -397,6 +399,7 @@ struct ip_vs_mhs_net {
 	unsigned int		pin_ms;
 	unsigned int		max_entries;
 	unsigned int		max_quic_entries;
+	unsigned int		masq_stateless;
 	int			services;
 	int			fwm_services;
 	int			pairs[2];

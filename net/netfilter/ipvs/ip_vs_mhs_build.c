@@ -20,8 +20,10 @@
 
 /* A removal must not allocate, so the space for rebuilds is there before.  One
  * at a time: all of them together take one CPU at most.  Whoever may make
- * services in a namespace of his own makes only others like him wait: they
- * have a space and a queue, of which there are two.
+ * services in a namespace of his own makes only others like him wait for it:
+ * they have a space and a queue, of which there are two.  Up to 6.12 all wait
+ * for each other all the same, in the core, which has one lock for the commands
+ * of all.
  */
 struct ip_vs_mhs_scratch {
 	struct workqueue_struct	*wq;
@@ -150,7 +152,7 @@ void ip_vs_mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 	if (mhs->warned & bit)
 		return;
 	mhs->warned |= bit;
-	pr_warn("%s: %s\n", mhs_name(mhs, name, sizeof(name)), what);
+	pr_warn_ratelimited("%s: %s\n", mhs_name(mhs, name, sizeof(name)), what);
 }
 
 /* Forget deleted servers whose time is over and that no slot names.  One that

@@ -125,7 +125,7 @@ static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
 	if (mn->warned_conntrack || !mn->conntrack)
 		return;
 	mn->warned_conntrack = true;
-	pr_warn("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
+	pr_warn_ratelimited("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
 }
 
 /**
@@ -148,7 +148,7 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 						struct ip_vs_mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 	struct ip_vs_mhs *mhs;
-	bool backup, foreign, others, conntrack;
+	bool backup, begins, foreign, others, conntrack;
 
 	mutex_lock(&mn->lock);
 	/* carriers are made for the one value or the other */
@@ -159,12 +159,16 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 	mn->conntrack = conntrack;
 
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
-	if (backup && !mn->backup)
+	begins = backup && !mn->backup;
+	/* First, so that no tick ages what is marked now */
+	WRITE_ONCE(mn->backup, backup);
+	if (begins)
 		list_for_each_entry(mhs, &mn->list, net_list) {
+			mutex_lock(&mhs->lock);
 			ip_vs_mhs_track_all(mhs);
 			ip_vs_mhs_use_all(mhs);
+			mutex_unlock(&mhs->lock);
 		}
-	WRITE_ONCE(mn->backup, backup);
 
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);

@@ -95,12 +95,15 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 }
 
 /* Can a masquerading server do without entries?  Not with a helper, which
- * needs state; not where the way back is not known (ip_vs_mhs_nat.c).
+ * needs state; not where the way back is not known (ip_vs_mhs_nat.c).  The
+ * administrator decides for new ones only: the flows of others have none.
  */
 static bool masq_is_stateless(struct ip_vs_mhs_server *s)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
 
+	if (!READ_ONCE(mhs->net->masq_stateless) && !ip_vs_mhs_pair_owned(s))
+		return false;
 	return mhs->port && !mhs->fwmark && mhs->port != FTPPORT &&
 	       s->dest->af == mhs->af && ip_vs_mhs_pair_claim(s);
 }
@@ -297,7 +300,7 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
 		atomic_dec(&mhs->net->unclaimed);
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
-	/* the same */
+	/* it puts the carriers, for which the exit of a namespace waits */
 	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
 }
 
@@ -385,7 +388,7 @@ int ip_vs_mhs_servers_grow(struct ip_vs_mhs *mhs, u32 idx)
 		return 0;
 	while (max <= idx)
 		max *= 2;
-	new = kvzalloc(struct_size(new, s, max), GFP_KERNEL);
+	new = kvzalloc(struct_size(new, s, max), GFP_KERNEL_ACCOUNT);
 	if (!new)
 		return -ENOMEM;
 	new->max = max;
@@ -442,7 +445,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
 	if (idx > MHS_IDX_MAX) {
 		if (!(mhs->warned & MHS_WARN_FULL))
-			pr_warn("a service can have %u servers, deleted ones that older flows still use included: the surplus gets no flow\n",
+			pr_warn_ratelimited("a service can have %u servers, deleted ones that older flows still use included: the surplus gets no flow\n",
 				MHS_IDX_MAX);
 		mhs->warned |= MHS_WARN_FULL;
 		/* nobody else would come back to it */
@@ -452,7 +455,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	err = ip_vs_mhs_servers_grow(mhs, idx);
 	if (err)
 		return err;
-	s = kzalloc_obj(*s, GFP_KERNEL);
+	s = kzalloc_obj(*s, GFP_KERNEL_ACCOUNT);
 	if (!s)
 		return -ENOMEM;
 	s->mhs = mhs;

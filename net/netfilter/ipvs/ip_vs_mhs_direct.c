@@ -203,10 +203,24 @@ static void direct_put(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp)
 	ip_vs_conn_put(cp);
 }
 
+/* Does a reply end a flow, so that it is not to shorten the life of an entry?
+ * Of other protocols than TCP none has a say in that.
+ */
+static bool direct_ends(const struct sk_buff *skb,
+			const struct ip_vs_iphdr *iph)
+{
+	const struct tcphdr *th;
+	struct tcphdr _th;
+
+	th = tcp_header(skb, iph, &_th);
+	return !th || th->rst || th->fin;
+}
+
 /**
  * ip_vs_mhs_direct_reply() - does a reply belong to a direct flow?
  * @mhs: the service
  * @cp: the flow's entry, with a reference that is given back
+ * @pd: transport protocol
  * @skb: the reply, or an ICMP error
  * @iph: header of the reply, or of the request that an ICMP error quotes
  * @ours: a flow by the service would be without an entry
@@ -217,8 +231,8 @@ static void direct_put(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp)
  * Return: false if it does, true if the service has to translate it.
  */
 bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
-			    struct sk_buff *skb, const struct ip_vs_iphdr *iph,
-			    bool ours)
+			    struct ip_vs_proto_data *pd, struct sk_buff *skb,
+			    const struct ip_vs_iphdr *iph, bool ours)
 {
 	bool direct = ip_vs_iph_icmp(iph) ? direct_quoted(cp, skb, iph) :
 					    direct_answered(cp, skb, iph);
@@ -228,6 +242,9 @@ bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
 		return true;
 	}
 	skb->ipvs_property = 1;
+	/* The server's part in the flow: else secure_tcp has it half open */
+	if (direct && !ip_vs_iph_icmp(iph) && !direct_ends(skb, iph))
+		ip_vs_mhs_set_state(cp, IP_VS_DIR_OUTPUT, skb, pd, iph->len);
 	/* Replies alone must not keep what may be of somebody else alive */
 	if (iph->protocol == IPPROTO_TCP)
 		direct_put(mhs, cp);
@@ -247,6 +264,20 @@ static bool direct_taken(const struct ip_vs_mhs *mhs,
 			      &p->iph.daddr, p->dport, &p->iph.saddr, p->sport,
 			      &param);
 	cp = ip_vs_conn_out_get(&param);
+	if (cp)
+		__ip_vs_conn_put(cp);
+	return cp;
+}
+
+/* Is it what another server sends to a client, which is a server itself?  The
+ * core translates it, by an entry that any service may have made.
+ */
+static bool direct_is_reply(const struct ip_vs_mhs *mhs,
+			    const struct ip_vs_mhs_packet *p)
+{
+	struct ip_vs_conn *cp;
+
+	cp = p->pd->pp->conn_out_get(mhs->ipvs, p->af, p->skb, &p->iph);
 	if (cp)
 		__ip_vs_conn_put(cp);
 	return cp;
@@ -283,7 +314,8 @@ static struct ip_vs_conn *direct_make(const struct ip_vs_mhs_server *s,
 	struct ip_vs_mhs *mhs = s->mhs;
 	struct ip_vs_conn *cp;
 
-	if (p->ends)
+	/* the core finds no entry of port 0 */
+	if (p->ends || !p->sport)
 		return NULL;
 	/* never more than one a CPU above it */
 	if (atomic_read(&mhs->direct) >=
@@ -291,7 +323,8 @@ static struct ip_vs_conn *direct_make(const struct ip_vs_mhs_server *s,
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}
-	if (ip_vs_mhs_reply_unsure(s, w) && direct_taken(mhs, p))
+	if (direct_is_reply(mhs, p) ||
+	    (ip_vs_mhs_reply_unsure(s, w) && direct_taken(mhs, p)))
 		return NULL;
 	atomic_inc(&mhs->direct);
 	/* Before the entry exists: a reply that could find it looks for it */
@@ -351,7 +384,8 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 		return;
 	direct_note(cp, p);
 	if (!p->ends || p->iph.protocol != IPPROTO_TCP)
-		ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+		ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd,
+				    p->iph.len);
 	direct_put(mhs, cp);
 	/* The core would find the entry and take the packet for its own */
 	p->skb->ipvs_property = 1;

@@ -141,7 +141,7 @@ static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
 		return NF_ACCEPT;
 	}
 	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
-	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
 	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
 	/* the sync daemon may begin later */
 	atomic_inc(&cp->in_pkts);
@@ -226,7 +226,7 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 	if (!carrier || IP_VS_FWD_METHOD(carrier) !=
 			(READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))
 		goto core;
-	ip_vs_mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
 	verdict = ip_vs_mhs_send(carrier, p);
 	/* Restart its timer, unless a new flow has just left it; any value that
 	 * the timer had tells

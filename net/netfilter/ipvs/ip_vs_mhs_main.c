@@ -219,6 +219,13 @@ static const struct ctl_table mhs_sysctls[] = {
 		.proc_handler	= proc_douintvec_minmax,
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= (void *)&mhs_int_max,
+	}, {
+		.procname	= "masq_stateless",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE,
 	},
 };
 
@@ -237,6 +244,7 @@ static int mhs_sysctl_init(struct ip_vs_mhs_net *mn)
 	mn->table[1].data = &mn->pin_ms;
 	mn->table[2].data = &mn->max_entries;
 	mn->table[3].data = &mn->max_quic_entries;
+	mn->table[4].data = &mn->masq_stateless;
 	/* Short times cost all namespaces: an unprivileged user has none */
 	for (i = 0; i < n && mn->net->user_ns != &init_user_ns; i++)
 		mn->table[i].mode = 0444;
@@ -264,6 +272,7 @@ static int __net_init mhs_net_init(struct net *net)
 	mn->hold_ms = MHS_HOLD_MS;
 	mn->max_entries = MHS_MAX_ENTRIES;
 	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
+	mn->masq_stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, ip_vs_mhs_net_work);

@@ -24,6 +24,7 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
+#include <linux/math64.h>
 #include <linux/module.h>
 
 #include "ip_vs_mhs.h"
@@ -127,7 +128,8 @@ static unsigned long mhs_requests(const struct ip_vs_mhs *mhs)
 static bool mhs_used_ages(struct ip_vs_mhs *mhs)
 {
 	unsigned long requests = mhs_requests(mhs), period = used_period(mhs);
-	bool few = requests - mhs->requests < MHS_USED_FEW * period / HZ;
+	bool few = requests - mhs->requests <
+		   div_u64((u64)MHS_USED_FEW * period, HZ);
 	bool longer = period > mhs->used_period;
 
 	mhs->requests = requests;

@@ -290,8 +290,8 @@ bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w)
  * Return: true if it is ours to translate.
  */
 bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
-			  const struct ip_vs_proto_data *pd,
-			  struct sk_buff *skb, const struct ip_vs_iphdr *iph)
+			  struct ip_vs_proto_data *pd, struct sk_buff *skb,
+			  const struct ip_vs_iphdr *iph)
 {
 	u32 w = ip_vs_mhs_slot_read(slot);
 	struct ip_vs_conn *cp;
@@ -310,7 +310,8 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 		return ours;
 	ip_vs_mhs_slot_track(slot);
 	if (ip_vs_mhs_is_direct(cp))
-		return ip_vs_mhs_direct_reply(s->mhs, cp, skb, iph, ours);
+		return ip_vs_mhs_direct_reply(s->mhs, cp, pd, skb, iph,
+					      ours);
 	__ip_vs_conn_put(cp);
 	return false;
 }

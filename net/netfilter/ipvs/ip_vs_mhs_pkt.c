@@ -129,6 +129,8 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	s = idx ? ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs)) : NULL;
 	if (!s)
 		return NF_ACCEPT;	/* the core says so to the client */
+	if (!p->sport)
+		return NF_DROP;		/* an entry would never be found */
 	ip_vs_mhs_count(mhs, MHS_CNT_CAND);
 	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
@@ -145,6 +147,8 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 			return mhs_to_core(slot);
 		if (!mhs_slot_cut(slot, w))
 			return NF_DROP;	/* the client tries again */
+	} else if (mhs_needs_entry(s, p)) {
+		return mhs_to_core(slot);
 	}
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)
@@ -193,7 +197,8 @@ static struct ip_vs_conn *mhs_pin(struct ip_vs_mhs *mhs,
 				  struct ip_vs_mhs_packet *p, u32 *slot,
 				  struct ip_vs_mhs_server *s)
 {
-	if (p->ends || READ_ONCE(s->state) & MHS_SRV_NO_PIN)
+	/* the core would not find an entry of port 0 */
+	if (p->ends || !p->sport || READ_ONCE(s->state) & MHS_SRV_NO_PIN)
 		return NULL;
 	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
 		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
@@ -410,7 +415,9 @@ static noinline unsigned int mhs_packet_in(struct ip_vs_mhs_net *mn,
 		return NF_ACCEPT;
 	if (!p.pd)
 		return ip_vs_mhs_icmp(ipvs, &p);
-	if (ip_vs_mhs_is_local(&p) && ip_vs_mhs_pairs(mn, p.af)) {
+	/* A server on this host may be a client of a service, too */
+	if (ip_vs_mhs_is_local(&p) && ip_vs_mhs_pairs(mn, p.af) &&
+	    !ip_vs_mhs_find(mn, p.af, p.iph.protocol, &p.iph.daddr, p.dport)) {
 		unsigned int verdict = ip_vs_mhs_reply(ipvs, &p);
 
 		if (verdict != NF_ACCEPT || skb->ipvs_property)
@@ -441,7 +448,7 @@ static unsigned int mhs_hook_in(void *priv, struct sk_buff *skb,
 	return skb->ipvs_property ? NF_ACCEPT : mhs_packet_in(priv, skb, state);
 }
 
-/* Is it ICMP?  As the core: not behind extension headers */
+/* Is it ICMP?  Errors of routers have no extension headers */
 static bool mhs_is_icmp(const struct sk_buff *skb, u8 pf)
 {
 	return pf == NFPROTO_IPV6 ? ipv6_hdr(skb)->nexthdr == IPPROTO_ICMPV6 :

@@ -113,8 +113,8 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
 unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 			     struct ip_vs_mhs_packet *p);
 bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
-			  const struct ip_vs_proto_data *pd,
-			  struct sk_buff *skb, const struct ip_vs_iphdr *iph);
+			  struct ip_vs_proto_data *pd, struct sk_buff *skb,
+			  const struct ip_vs_iphdr *iph);
 unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 				  const struct ip_vs_conn *carrier,
 				  struct sk_buff *skb);
@@ -123,8 +123,8 @@ unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 bool ip_vs_mhs_direct_open(const struct ip_vs_conn *cp);
 void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
 bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
-			    struct sk_buff *skb, const struct ip_vs_iphdr *iph,
-			    bool ours);
+			    struct ip_vs_proto_data *pd, struct sk_buff *skb,
+			    const struct ip_vs_iphdr *iph, bool ours);
 
 /* icmp */
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,

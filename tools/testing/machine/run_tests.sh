@@ -12,9 +12,15 @@ tree=$(cd "${0%/*}/../../../build/kernel/$MHS_KERNEL/source" && pwd)
 
 # run_tests: $said is what the command says of each of $tests, ok or not ok
 run_tests() {
+	local test
+
+	# with a summary the output of each is a file
 	make -s -C "$tree/tools/testing/selftests" TARGETS=net/ipvs_mhs \
-		TEST_PROGS="$tests" run_tests >"$work/log" 2>&1
-	sed 's/^/# /' "$work/log"
+		TEST_PROGS="$tests" summary=1 run_tests >"$work/log" 2>&1
+	for test in $tests; do
+		echo "$test:"
+		cat "/tmp/$test"
+	done | sed 's/^/# /' - "$work/log"
 	said=$(sed -En 's,^((not )?ok) .*net/ipvs_mhs: ?\w+\.sh.*,\1,p' \
 		"$work/log" | paste -sd ,)
 }

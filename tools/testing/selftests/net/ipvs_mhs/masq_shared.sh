@@ -12,6 +12,7 @@
 need nft nginx curl
 
 readonly R1=10.2.0.11 R2=10.2.0.12 LOCAL=10.2.0.10
+readonly OTHER=10.9.0.2 # another virtual address, the director's alone
 readonly R1V6=fd02::11 R2V6=fd02::12
 
 # nginx NAMESPACE PORT: says its name
@@ -93,6 +94,45 @@ service_mark() {
 	busywait 10 settled "$1"
 }
 
+# service_udp ADDRESS:PORT SCHEDULER SERVER:PORT: -m
+service_udp() {
+	printf '%s\n' "-A -u $1 -s $2" "-a -u $1 -r $3 -m" | dr ipvsadm -R
+	[ "$2" != mhs ] || wait_settled "$1"
+}
+
+# udp_serve NAMESPACE PORT: answers what it is asked
+udp_serve() {
+	bg_ns "$1" python3 "$here/nat.py" serve --port "$2" --name "$1" &
+	defer kill $!
+	busywait 20 udp_listening "$1" "$2"
+}
+
+udp_listening() {
+	[ -n "$(in_ns "$1" ss -Hlun "sport = :$2")" ]
+}
+
+# udp_ask ADDRESS NAMESPACE: from that one, port 5060, who answers for $OTHER?
+udp_ask() {
+	in_ns "$2" python3 -c "
+import socket
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sock.bind(('$1', 5060))
+sock.settimeout(3)
+for _ in range(3):
+    sock.sendto(b'x', ('$OTHER', 5060))
+    try:
+        print('%s:%d' % sock.recvfrom(99)[1])
+        break
+    except OSError:
+        pass"
+}
+
+# direct_states: of the direct flows to $R1:80, a count for each state
+direct_states() {
+	dr ipvsadm -Lnc | awk -v s=$R1:80 '$5 == s && $6 == s { n[$3]++ }
+		END { for (s in n) print n[s], s }'
+}
+
 # made SERVICE: entries since it is there
 made() {
 	echo $(($(mhs NewEntries "$1") + $(mhs PinnedEntries "$1")))
@@ -159,7 +199,7 @@ in_name_of_clients() {
 	done
 }
 
-plan 53
+plan 60
 load_module
 setup_net 2
 for i in 1 2; do
@@ -196,6 +236,25 @@ own_client IPv4 $VIP4 $R1
 own_client IPv6 "[$VIP6]" "[$R1V6]"
 own_addresses add
 dr ipvsadm -D -t "[$VIP6]:80"
+
+# Masquerading with entries, for those that come from now on
+sysctls dr net.ipv4.vs.mhs.masq_stateless=0
+before=$(made $VIP4:80)
+dr ipvsadm -e -t $VIP4:80 -r $R1:8080 -m -w 1
+get cl $VIP4 10
+check "masq_stateless=0: those of before do without" "10 $before" \
+	"$(total) $(made $VIP4:80)"
+dr ipvsadm -C
+service $VIP4:80 mhs $R1:8080 $R2:8080
+get cl $VIP4 20
+check "masq_stateless=0: served, by entries" "20 20" \
+	"$(total) $(made $VIP4:80)"
+get cl $R1:8080 20
+check "masq_stateless=0, direct: answered, no entries" "s1=20  0" \
+	"$reply $(mhs DirectEntries)"
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
+dr ipvsadm -C
+service $VIP4:80 mhs $R1:8080 $R2:8080
 
 # A second service with the same servers
 service $VIP4:81 mhs $R1:8080 $R2:8080
@@ -242,6 +301,39 @@ check "local node: takes its share" yes "$([[ $reply = *dr=* ]] && echo yes)"
 check "local node: no entries" 0 "$(made $VIP4:80)"
 get cl $LOCAL:8080 20
 check "local node, direct: answered" "dr=20 " "$reply"
+dr ipvsadm -C
+
+# A server of one service is a client of another scheduler's, from the very port:
+# what the other server answers is not past the service
+ip -n "$(ns dr)" addr add $OTHER/32 dev lo
+ip -n "$(ns s1)" route add $OTHER/32 via $LOCAL
+ip -n "$(ns s2)" route add $R1/32 via $LOCAL
+udp_serve s2 5060
+service_udp $VIP4:5060 mhs $R1:5060
+service_udp $OTHER:5060 rr $R2:5060
+check "a server that is a client, by another scheduler: answered" \
+	"$OTHER:5060" "$(udp_ask $R1 s1)"
+check "a server that is a client: no entry past the service" 0 \
+	"$(mhs DirectEntries $VIP4:5060)"
+dr ipvsadm -C
+# and so is one on the director itself, of ours
+service_udp $VIP4:5060 mhs $LOCAL:5060
+service_udp $OTHER:5060 mhs $R2:5060
+check "a server on the director that is a client: answered" \
+	"$OTHER:5060" "$(udp_ask $LOCAL dr)"
+dr ipvsadm -C
+
+# Direct flows are as old as the server has it, also where a flood is awaited
+dr sysctl -qw net.ipv4.vs.secure_tcp=3
+service $VIP4:80 mhs $R1:80
+flow_start e --host $R1
+flow e open 10
+flow e ping
+check "secure_tcp, direct: the flows are established" "10 ESTABLISHED" \
+	"$(direct_states)"
+flow e reset
+flow_end e
+dr sysctl -qw net.ipv4.vs.secure_tcp=0
 dr ipvsadm -C
 
 # Flows past the service that began before there was one, and what others send
