@@ -293,6 +293,49 @@ def no_cut(one):
     one.clear()
 
 
+def old_counts(one):
+    """An old server's flows are counted: a new one does not go there unseen."""
+    name = f"IPv{one.family} no room, the old server has a threshold"
+    craft.enter(one.ns)
+    one.make(91, "mhs", limit=False)
+    craft.until(stable)
+    times(LONG_MS, LONG_MS)
+    got = one.send(range(FIRST, FIRST + 80), SYN)
+    moves = [p for p in got if got[p] == FULL]
+    craft.vs_sysctl("mhs/max_entries", 0)
+    craft.ipvsadm([one.real("-e", 11, "-g -w 0 -x 5000")])
+    new = one.send(moves, SYN)
+    check(f"{name}: new flows go to others", FULL not in new.values(),
+          f"{list(new.values()).count(FULL)} of {len(new)} do not")
+    check(f"{name}: and stay there", one.send(moves, ACK) == new)
+    craft.vs_sysctl("mhs/max_entries", 262144)
+    times(0, 100)
+    one.clear()
+
+
+def port_zero(one):
+    """No flow is pinned by an entry that the core never finds."""
+    name = f"IPv{one.family} a client's port 0"
+    clients = range(2, 60)
+    craft.enter(one.ns)
+    one.make(92, "mhs", limit=False)
+    craft.until(stable)
+    times(0, LONG_MS)
+    for port in 0, 1:
+        for client in clients:
+            one.send([port], ACK, client)
+    craft.ipvsadm([one.real("-e", 11, "-g -w 0")])
+    for client in clients:
+        one.send([0], ACK, client)
+    check(f"{name}: no entry", sum(one.count()) == 0, str(one.count()))
+    for client in clients:
+        one.send([1], ACK, client)
+    check(f"{name}, control: port 1 has entries", sum(one.count()) > 0,
+          str(one.count()))
+    times(0, 100)
+    one.clear()
+
+
 def persistence(one):
     """Taken away and given back: flows in between had no entry."""
     craft.enter(one.ns)
@@ -347,6 +390,8 @@ def main():
     crowd(one)
     no_room(one)
     no_cut(one)
+    old_counts(one)
+    port_zero(one)
     persistence(one)
     if args.family == 4:
         bypass(one)

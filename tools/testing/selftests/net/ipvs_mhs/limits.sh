@@ -12,7 +12,7 @@
 . "$(dirname "$0")/lone.sh"
 need nft
 
-plan 70
+plan 78
 fresh_module table_size=4093
 setup_ns cl
 lone_director dr 10 60
