@@ -446,7 +446,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	if (idx > MHS_IDX_MAX) {
 		if (!(mhs->warned & MHS_WARN_FULL))
 			pr_warn_ratelimited("a service can have %u servers, deleted ones that older flows still use included: the surplus gets no flow\n",
-				MHS_IDX_MAX);
+					    MHS_IDX_MAX);
 		mhs->warned |= MHS_WARN_FULL;
 		/* nobody else would come back to it */
 		mhs->missing |= index_is_near(mhs);

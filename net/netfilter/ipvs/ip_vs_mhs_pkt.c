@@ -63,14 +63,22 @@ unsigned int ip_vs_mhs_send(struct ip_vs_conn *carrier,
 	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
 }
 
+/* Send a packet that has been counted among those of its kind */
+static unsigned int mhs_xmit_counted(struct ip_vs_mhs *mhs,
+				     struct ip_vs_conn *carrier,
+				     struct ip_vs_mhs_packet *p)
+{
+	ip_vs_mhs_stats(mhs, carrier->dest, p->skb,
+			p->fresh ? MHS_STAT_IN | MHS_STAT_CONN : MHS_STAT_IN);
+	return ip_vs_mhs_send(carrier, p);
+}
+
 static unsigned int mhs_xmit(struct ip_vs_mhs *mhs, struct ip_vs_conn *carrier,
 			     struct ip_vs_mhs_packet *p,
 			     enum ip_vs_mhs_cnt kind)
 {
 	ip_vs_mhs_count(mhs, kind);
-	ip_vs_mhs_stats(mhs, carrier->dest, p->skb,
-			p->fresh ? MHS_STAT_IN | MHS_STAT_CONN : MHS_STAT_IN);
-	return ip_vs_mhs_send(carrier, p);
+	return mhs_xmit_counted(mhs, carrier, p);
 }
 
 /* A new flow that gets an entry from the core.  Persistence may take the
@@ -153,7 +161,7 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)
 		return mhs_to_core(slot);
-	return mhs_xmit(mhs, carrier, p, MHS_CNT_OLD);
+	return mhs_xmit_counted(mhs, carrier, p);
 }
 
 /* Plain UDP: nothing tells an older flow from a new one and a port for each

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What can happen to a service, and what must not.  Each rule names the
- * function of the module that it restates.  A packet: protocol_packet.c.
+ * function of the module that it restates.  Packets are in protocol_packet.c,
+ * servers and the operator in protocol_servers.c.
  */
 #include <stdio.h>
 
@@ -16,26 +17,30 @@ _Static_assert(MHS_HOLD_TICKS == 1 && MHS_PIN_TICKS == 2,
 
 enum {
 	TIME = PROTOCOL_TIME,
-	STEP, WALK, TICK, RETRY, FLOW_ENDS,
+	STEP, FULL, CUT, WALK, TICK, MARKS, RETRY, FLOW_ENDS,
 	GRACE,
 	SEND = GRACE + SERVERS,
 	OTHER = SEND + SLOTS,
-	BUILD = OTHER + SLOTS,		/* one for each table */
-	CONTROL = BUILD + TABLES,
-	EXPIRE = CONTROL, ADD, WITHDRAW,
-	READD,
-	DELETE = READD + SERVERS,
-	WEIGHT = DELETE + SERVERS,
-	EVENTS = WEIGHT + SERVERS
+	CUTTER = OTHER + SLOTS,
+	BUILD = CUTTER + SLOTS,		/* one for each table */
+	CONTROL = BUILD + TABLES,	/* one for each command and server */
+	EVENTS = CONTROL + COMMANDS * SERVERS
 };
 
 static const char *event_name(u32 e)
 {
 	static const char * const names[] = {
-		"time", "packet goes on", "walk goes on", "tick",
+		"time", "packet goes on", "packet goes on, no entry",
+		"another goes on", "walk goes on", "tick", "tick of the marks",
 		"second try", "flow ends",
 	};
+	static const char * const commands[] = {
+		"expire_nodest_conn", "add a server",
+		"delete one without index", "add again", "delete",
+		"change weight of",
+	};
 	static char text[64];
+	u32 command = (e - CONTROL) / SERVERS;
 
 	if (e < GRACE)
 		return names[e];
@@ -44,20 +49,21 @@ static const char *event_name(u32 e)
 			 e - GRACE + 1);
 	else if (e < OTHER)
 		snprintf(text, sizeof(text), "packet to slot %u", e - SEND);
-	else if (e < BUILD)
+	else if (e < CUTTER)
 		snprintf(text, sizeof(text), "another's to slot %u",
 			 e - OTHER);
+	else if (e < BUILD)
+		snprintf(text, sizeof(text), "another without entry to slot %u",
+			 e - CUTTER);
 	else if (e < CONTROL)
 		snprintf(text, sizeof(text), "rebuild %u %u",
 			 (e - BUILD) / (SERVERS + 1),
 			 (e - BUILD) % (SERVERS + 1));
-	else if (e < READD)
-		return e == EXPIRE ? "expire_nodest_conn" :
-		       e == ADD ? "add a server" : "delete one without index";
+	else if (command < READD)
+		snprintf(text, sizeof(text), "%s", commands[command]);
 	else
-		snprintf(text, sizeof(text), "%s %u",
-			 e < DELETE ? "add again" : e < WEIGHT ? "delete" :
-			 "change weight of", (e - READD) % SERVERS + 1);
+		snprintf(text, sizeof(text), "%s %u", commands[command],
+			 (e - CONTROL) % SERVERS + 1);
 	return text;
 }
 
@@ -68,7 +74,7 @@ bool protocol_is_control(u32 event)
 
 bool protocol_is_readd(u32 event, u32 idx)
 {
-	return event == READD + idx - 1;
+	return event == CONTROL + READD * SERVERS + idx - 1;
 }
 
 /* Settled, without servers: settle_end() marks every slot as used */
@@ -86,157 +92,10 @@ struct protocol protocol_start(void)
 
 static u32 slots_of(const struct rules *r)
 {
-	return r->scope == FLOWS ? 1 : SLOTS;
-}
-
-static bool names(u32 w, u32 idx)
-{
-	return ip_vs_mhs_slot_cand(w) == idx || ip_vs_mhs_slot_old(w) == idx;
-}
-
-/* What a flow may expect: its server.  Flows of a deleted one go on for hold
- * and pin, from when their slot left the server or, with an entry, from when it
- * was deleted.  They get no entry meanwhile: if it is back in time, a rebuild
- * decides whether it gets their slot back.
- */
-static bool owed(const struct protocol *s)
-{
-	const u8 *state = &s->server[s->owner].state;
-
-	if (!s->owner || (s->expire && *state == GONE))
-		return false;
-	if (s->entry)
-		return *state != GONE || s->server[s->owner].left;
-	return !s->lapses || s->away < HELD_TIME ||
-	       (s->dirty && *state != GONE);
-}
-
-static void flow_forget(struct protocol *s)
-{
-	s->owner = 0;
-	s->entry = 0;
-	s->idle = 0;
-	s->away = 0;
-	s->lapses = 0;
-	s->flow_slot = 0;
-}
-
-/* Indexes and servers */
-
-/* server_rcu_free() */
-static const char *index_free(struct protocol *s, u32 idx)
-{
-	memset(&s->server[idx], 0, sizeof(s->server[idx]));
-	if (s->packet && (s->packet_server == idx ||
-			  (s->packet != ENTRY_FOUND &&
-			   names(s->packet_word, idx))))
-		return "an index was free while a packet used it";
-	return NULL;
-}
-
-/* ip_vs_mhs_server_release() */
-static const char *server_release(const struct rules *r, struct protocol *s,
-				  u32 idx)
-{
-	if (owed(s) && s->owner == idx)
-		return "a server was forgotten that a flow was to reach";
-	memset(&s->server[idx], 0, sizeof(s->server[idx]));
-	s->server[idx].state = DEAD;
-	s->server[idx].blocked = s->packet != NOT_THERE;
-	s->missing |= s->waiting;
-	return r->no_grace ? index_free(s, idx) : NULL;
-}
-
-/* server_add() of a server that is not known: the lowest free index */
-static bool server_add(struct protocol *s)
-{
-	u32 idx;
-
-	for (idx = 1; idx <= SERVERS; idx++) {
-		if (s->server[idx].state != FREE)
-			continue;
-		s->server[idx].state = LISTED;
-		s->dirty = 1;
-		return true;
-	}
-	return false;
-}
-
-/* server_add() found no index: is one free after a grace period? */
-static bool release_is_near(const struct rules *r, const struct protocol *s)
-{
-	u32 i;
-
-	for (i = 1; i <= SERVERS; i++)
-		if (s->waiting && s->server[i].state == DEAD && !r->gives_up)
-			return true;
-	return false;
-}
-
-/* ip_vs_mhs_reconcile() */
-static bool second_try(const struct rules *r, struct protocol *s)
-{
-	if (!s->missing || s->walking)
-		return false;
-	if (s->waiting && server_add(s))
-		s->waiting = 0;
-	s->missing = release_is_near(r, s);
-	return true;
-}
-
-/* ip_vs_mhs_add_dest(), _upd_dest(), _del_dest(), and the sysctl.  All but that
- * set "dirty"; BUILD follows at once or, when rebuilds rest, later.
- */
-static bool control(const struct rules *r, struct protocol *s, u32 event)
-{
-	u32 idx = event < READD ? 0 : (event - READD) % SERVERS + 1;
-	u8 *state = &s->server[idx].state;
-
-	if (s->walking)
-		return false;
-	if (event == EXPIRE) {
-		if (r->scope == FLOWS)
-			return false;
-		s->expire ^= 1;
-	} else if (event == ADD) {
-		if (s->waiting)
-			return false;
-		s->waiting = !server_add(s);
-		if (s->waiting && r->scope != TIMES)
-			return false;
-		s->missing |= release_is_near(r, s);
-	} else if (event == WITHDRAW) {
-		if (!s->waiting)
-			return false;
-		s->waiting = 0;
-	} else if (event < DELETE) {
-		if (*state != GONE)
-			return false;
-		*state = LISTED;
-		s->server[idx].left = 0;
-		s->server[idx].named = 0;
-		s->dirty = 1;
-	} else if (*state != LISTED && *state != DRAINED) {
-		return false;
-	} else if (event < WEIGHT) {
-		/* ip_vs_mhs_server_gone() */
-		*state = GONE;
-		s->server[idx].left = HELD_TIME;
-		s->server[idx].named = 1;
-		s->dirty = 1;
-	} else {
-		*state = LISTED + DRAINED - *state;
-		s->dirty = 1;
-	}
-	return true;
+	return protocol_has_flow(r) ? 1 : SLOTS;
 }
 
 /* The walk */
-
-static bool any_slot(const struct protocol *s, bool (*is)(u32 w))
-{
-	return is(s->word[0]) || is(s->word[1]);
-}
 
 static void walk_begins(struct protocol *s, u32 ticks)
 {
@@ -244,10 +103,8 @@ static void walk_begins(struct protocol *s, u32 ticks)
 
 	s->walking = 1;
 	s->ticks = ticks;
-	s->was_hold = any_slot(s, ip_vs_mhs_slot_holding);
-	s->was_pin = any_slot(s, ip_vs_mhs_slot_pinning);
-	s->first = HOLD_TIME ? MHS_STAGE_HOLD + !s->was_hold :
-			       MHS_STAGE_PIN + !s->was_pin;
+	s->first = HOLD_TIME ? MHS_STAGE_HOLD + !(s->census & HOLDING) :
+			       MHS_STAGE_PIN + !(s->census & PINNING);
 	for (i = 1; i <= SERVERS; i++)
 		if (s->expire && s->server[i].state == GONE)
 			s->cut |= 1 << i;
@@ -264,7 +121,7 @@ static bool build(const struct rules *r, struct protocol *s, u32 table)
 		in_service |= (s->server[i].state == LISTED) << i;
 	s->target[0] = table / (SERVERS + 1);
 	s->target[1] = table % (SERVERS + 1);
-	if (r->scope == FLOWS && s->target[1])
+	if (protocol_has_flow(r) && s->target[1])
 		return false;
 	for (i = 0; i < slots_of(r); i++)
 		if (!((in_service ? in_service : 1) >> s->target[i] & 1))
@@ -283,9 +140,9 @@ static u32 ticks_due(const struct protocol *s, bool *over)
 {
 	u32 i, ticks = 0;
 
-	if (any_slot(s, ip_vs_mhs_slot_holding) && !s->hold_due)
+	if (s->census & HOLDING && !s->hold_due)
 		ticks |= MHS_TICK_HOLD;
-	if (any_slot(s, ip_vs_mhs_slot_pinning) && !s->pin_due)
+	if (s->census & PINNING && !s->pin_due)
 		ticks |= MHS_TICK_PIN;
 	if (!s->used_due)
 		ticks |= MHS_TICK_USED;
@@ -296,19 +153,19 @@ static u32 ticks_due(const struct protocol *s, bool *over)
 	return ticks;
 }
 
-static bool slot_at_last(u32 w)
-{
-	return ip_vs_mhs_slot_pinning(w) &&
-	       ip_vs_mhs_slot_stage(w) == MHS_STAGE_LAST;
-}
-
-static bool tick(const struct rules *r, struct protocol *s)
+/* With @marks the clock of the tracked marks ticks, too.  It matters only while
+ * there is an entry, so that is when it is modelled: nothing is known of when it
+ * has ticked before.
+ */
+static bool tick(const struct rules *r, struct protocol *s, bool marks)
 {
 	bool over;
 	u32 ticks = ticks_due(s, &over);
 
-	if ((!ticks && !over) || s->walking ||
-	    (ticks & MHS_TICK_PIN && s->dirty && any_slot(s, slot_at_last) &&
+	if (marks && (r->scope != MARKED || !s->entry || s->track_due))
+		return false;
+	if ((!ticks && !over && !marks) || s->walking ||
+	    (ticks & MHS_TICK_PIN && s->dirty && s->census & LAST &&
 	     !r->merges_unbuilt))
 		return false;
 	if (ticks & MHS_TICK_HOLD)
@@ -317,6 +174,10 @@ static bool tick(const struct rules *r, struct protocol *s)
 		s->pin_due = 1;
 	if (ticks & MHS_TICK_USED)
 		s->used_due = PIN_TIME;
+	if (marks) {
+		ticks |= MHS_TICK_TRACK;
+		s->track_due = ENTRY_TIME - r->hasty_marks;
+	}
 	walk_begins(s, ticks);
 	return true;
 }
@@ -327,11 +188,12 @@ static const char *walk_ends(const struct rules *r, struct protocol *s)
 	const char *fault = NULL;
 	u32 i;
 
-	if (any_slot(s, ip_vs_mhs_slot_holding) &&
-	    (!s->was_hold || r->restarts_hold))
+	if (s->counted & HOLDING &&
+	    (!(s->census & HOLDING) || r->restarts_hold))
 		s->hold_due = 1;
-	if (!s->was_pin && any_slot(s, ip_vs_mhs_slot_pinning))
+	if (!(s->census & PINNING) && s->counted & PINNING)
 		s->pin_due = s->first >= MHS_STAGE_PIN;
+	s->census = s->counted;
 	for (i = 1; i <= SERVERS && !fault; i++) {
 		bool named = s->named >> i & 1 && !r->forgets_named;
 
@@ -341,18 +203,16 @@ static const char *walk_ends(const struct rules *r, struct protocol *s)
 		if (named || (!(s->cut >> i & 1) && s->server[i].left &&
 			      !r->impatient))
 			continue;
-		fault = server_release(r, s, i);
+		fault = protocol_release(r, s, i);
 	}
 	s->walking = 0;
 	s->walk_at = 0;
 	s->building = 0;
 	s->ticks = 0;
 	s->first = 0;
-	s->was_hold = 0;
-	s->was_pin = 0;
+	s->counted = 0;
 	s->named = 0;
 	s->cut = 0;
-	memset(s->target, 0, sizeof(s->target));
 	return fault;
 }
 
@@ -369,7 +229,7 @@ static const char *walk_step(const struct rules *r, struct protocol *s)
 	u32 n = r->ops->tick(r->ops->change(w, idx, at_once, s->first),
 			     s->ticks);
 
-	if (n != w && s->judged == NOT_JUDGED && r->scope == FLOWS) {
+	if (n != w && s->judged == NOT_JUDGED && protocol_has_flow(r)) {
 		s->judged = w;
 		return NULL;
 	}
@@ -380,7 +240,9 @@ static const char *walk_step(const struct rules *r, struct protocol *s)
 	if (n != w)
 		*slot = n;
 	s->judged = NOT_JUDGED;
-	s->target[s->walk_at] = 0;
+	s->counted |= (ip_vs_mhs_slot_holding(n) ? HOLDING : 0) |
+		      (ip_vs_mhs_slot_pinning(n) ? PINNING : 0) |
+		      (ip_vs_mhs_slot_stage(n) == MHS_STAGE_LAST ? LAST : 0);
 	if (!s->walk_at || !r->names_one_slot)
 		s->named |= 1 << ip_vs_mhs_slot_cand(n) |
 			    1 << ip_vs_mhs_slot_old(n);
@@ -405,7 +267,7 @@ static bool time_passes(const struct rules *r, struct protocol *s)
 {
 	u32 i;
 
-	if (s->walking || s->packet || s->idle == PIN_TIME - 1 ||
+	if (s->walking || s->packet || s->cutter || s->idle == PIN_TIME - 1 ||
 	    (s->late && behind(s)))
 		return false;
 	s->late = behind(s);
@@ -413,7 +275,8 @@ static bool time_passes(const struct rules *r, struct protocol *s)
 	s->away += s->owner && s->away < HELD_TIME;
 	s->hold_due -= !!s->hold_due;
 	s->pin_due -= !!s->pin_due;
-	s->used_due -= r->scope == FLOWS && s->used_due;
+	s->used_due -= protocol_has_flow(r) && s->used_due;
+	s->track_due -= !!s->track_due;
 	for (i = 1; i <= SERVERS; i++)
 		s->server[i].left -= !!s->server[i].left;
 	return true;
@@ -423,7 +286,7 @@ static bool grace_period(struct protocol *s, u32 idx, const char **fault)
 {
 	if (s->server[idx].state != DEAD || s->server[idx].blocked)
 		return false;
-	*fault = index_free(s, idx);
+	*fault = protocol_index_free(s, idx);
 	return true;
 }
 
@@ -440,32 +303,32 @@ static void tidy(const struct rules *r, struct protocol *s)
 {
 	u32 i;
 
-	if (s->owner &&
-	    ip_vs_mhs_slot_cand(s->word[s->flow_slot]) == s->owner) {
-		s->away = 0;
-		s->lapses = 0;
-	} else if (s->server[s->owner].state == GONE) {
-		s->lapses = 1;
-	}
-	if (!owed(s))
-		flow_forget(s);
-	/* The clock of the marks: test_explore.c has it */
+	protocol_flow_tidy(s);
 	for (i = 0; i < SLOTS && !s->walking; i++) {
+		u32 *w = &s->word[i];
+
+		/* A mark does nothing without an entry, and nothing more in
+		 * its older generation
+		 */
 		if (!s->entry || i != s->flow_slot)
-			s->word[i] &= ~MHS_TRACK;
-		if (r->scope != FLOWS && ip_vs_mhs_slot_stable(s->word[i]) &&
-		    s->word[i] & MHS_USED)
-			s->word[i] |= MHS_USED;
+			*w &= ~MHS_TRACK;
+		else if (*w & MHS_TRACK_CUR)
+			*w &= ~MHS_TRACK_PREV;
+		if (!protocol_has_flow(r) && ip_vs_mhs_slot_stable(*w) &&
+		    *w & MHS_USED)
+			*w |= MHS_USED;
 	}
-	if (!s->walking && !any_slot(s, ip_vs_mhs_slot_holding))
+	if (!s->entry && !(s->ticks & MHS_TICK_TRACK))
+		s->track_due = 0;
+	if (!s->walking && !(s->census & HOLDING))
 		s->hold_due = 0;
-	if (!s->walking && !any_slot(s, ip_vs_mhs_slot_pinning))
+	if (!s->walking && !(s->census & PINNING))
 		s->pin_due = 0;
 	s->late &= behind(s);
 }
 
 /* What holds in every state */
-static const char *state_fault(const struct protocol *s)
+static const char *state_fault(const struct rules *r, const struct protocol *s)
 {
 	u32 i;
 
@@ -475,7 +338,11 @@ static const char *state_fault(const struct protocol *s)
 
 		if ((cand && !protocol_reachable(s, cand)) ||
 		    (old && !protocol_reachable(s, old)))
-			return "a slot named a server that is not there";
+			return NAMELESS;
+		/* asked for one slot: what follows from it is worse */
+		if (protocol_has_flow(r) && !s->building &&
+		    cand != s->target[i])
+			return NOT_THE_TABLE;
 	}
 	return NULL;
 }
@@ -483,10 +350,17 @@ static const char *state_fault(const struct protocol *s)
 static bool happens(const struct rules *r, struct protocol *s, u32 event,
 		    const char **fault)
 {
+	u32 command = (event - CONTROL) / SERVERS;
+	u32 idx = (event - CONTROL) % SERVERS + 1;
+
 	if (event >= CONTROL)
-		return control(r, s, event);
+		return (command >= READD || idx == 1) &&
+		       protocol_control(r, s, command, idx);
 	if (event >= BUILD)
 		return build(r, s, event - BUILD);
+	if (event >= CUTTER)
+		return event - CUTTER < slots_of(r) &&
+		       protocol_cutter_begins(r, s, event - CUTTER);
 	if (event >= OTHER)
 		return event - OTHER < slots_of(r) &&
 		       another(r, &s->word[event - OTHER]);
@@ -499,24 +373,25 @@ static bool happens(const struct rules *r, struct protocol *s, u32 event,
 	case TIME:
 		return time_passes(r, s);
 	case STEP:
-		if (!s->packet)
-			return false;
-		*fault = protocol_packet_step(r, s);
-		return true;
+	case FULL:
+		return protocol_packet_step(r, s, event == STEP, fault);
+	case CUT:
+		return protocol_cutter_cuts(r, s);
 	case WALK:
 		if (!s->walking)
 			return false;
 		*fault = walk_step(r, s);
 		return true;
 	case TICK:
-		return tick(r, s);
+	case MARKS:
+		return tick(r, s, event == MARKS);
 	case RETRY:
-		return second_try(r, s);
+		return protocol_second_try(r, s);
 	}
 	/* FLOW_ENDS */
 	if (!s->owner || s->packet)
 		return false;
-	flow_forget(s);
+	protocol_flow_forget(s);
 	return true;
 }
 
@@ -531,14 +406,14 @@ static bool happen(const void *arg, void *state, u32 event, const char **fault)
 		*fault = walk_step(r, s);
 	tidy(r, s);
 	if (!*fault)
-		*fault = state_fault(s);
+		*fault = state_fault(r, s);
 	return true;
 }
 
 const struct model protocol_model = {
 	.size = sizeof(struct protocol),
 	.events = EVENTS,
-	.most = 1U << 22,
+	.most = 1U << 23,
 	.least = 50000,
 	.happen = happen,
 	.name = event_name,

@@ -1,9 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What becomes of a packet, step by step: RCU begins before the first of these
- * and ends with the last.  Each rule names the function of the module that it
- * restates.
+/* Flows and packets.  What becomes of a packet, step by step: RCU begins before
+ * the first of these and ends with the last.  Each rule names the function of
+ * the module that it restates.
  */
 #include "protocol.h"
+
+/* What a flow may expect: its server.  Flows of a deleted one go on for hold
+ * and pin, from when their slot left the server or, with an entry, from when it
+ * was deleted.  They get no entry meanwhile: if it is back in time, a rebuild
+ * decides whether it gets their slot back.
+ *
+ * Flows that were to be pinned when no entry could be made go by the table.
+ */
+bool protocol_owed(const struct protocol *s)
+{
+	const u8 *state = &s->server[s->owner].state;
+
+	if (!s->owner || (s->expire && *state == GONE))
+		return false;
+	if (s->entry)
+		return *state != GONE || s->server[s->owner].left;
+	if (s->unpinned &&
+	    ip_vs_mhs_slot_old(s->word[s->flow_slot]) != s->owner)
+		return false;
+	return !s->lapses || s->away < HELD_TIME ||
+	       (s->dirty && *state != GONE);
+}
+
+void protocol_flow_forget(struct protocol *s)
+{
+	s->owner = 0;
+	s->entry = 0;
+	s->idle = 0;
+	s->away = 0;
+	s->lapses = 0;
+	s->flow_slot = 0;
+	s->unpinned = 0;
+}
+
+void protocol_flow_tidy(struct protocol *s)
+{
+	u32 w = s->word[s->flow_slot];
+
+	if (s->owner && ip_vs_mhs_slot_cand(w) == s->owner) {
+		s->away = 0;
+		s->lapses = 0;
+	} else if (s->server[s->owner].state == GONE) {
+		s->lapses = 1;
+	}
+	if (s->entry || (ip_vs_mhs_slot_stable(w) &&
+			 ip_vs_mhs_slot_cand(w) == s->owner))
+		s->unpinned = 0;
+	if (!protocol_owed(s))
+		protocol_flow_forget(s);
+}
 
 /* mhs_in(): the word is read, and the entry looked for if there may be one.
  * The flow begins with a packet if there is none.
@@ -14,7 +64,7 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 
 	if (s->packet || r->scope == TIMES)
 		return false;
-	if (r->scope != FLOWS) {
+	if (!protocol_has_flow(r)) {
 		/* All that matters is which servers it may use */
 		s->packet_word = (u32)ip_vs_mhs_slot_cand(w) |
 				 ip_vs_mhs_slot_old(w) << MHS_OLD_SHIFT |
@@ -60,9 +110,10 @@ static void packet_finds_server(const struct rules *r, struct protocol *s)
 }
 
 /* A new flow goes to @idx, with an entry: ip_vs_mhs_make_entry() */
-static void flow_begins(const struct rules *r, struct protocol *s, u32 idx, bool entry)
+static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
+			bool entry)
 {
-	if (!idx || r->scope != FLOWS)
+	if (!idx || !protocol_has_flow(r))
 		return;
 	s->flow_slot = s->packet_slot;
 	s->owner = idx;
@@ -85,64 +136,211 @@ static u32 pick(const struct protocol *s, u32 idx)
 	return 0;
 }
 
-/* mhs_in_table() and mhs_in_new() for a new flow; where the core makes the
- * entry, schedule() reads the word again.
+/* mhs_to_core(): the core makes the entry, whatever our limit, or drops the
+ * packet; schedule() reads the word again
  */
-static void packet_opens(const struct rules *r, struct protocol *s)
+static void packet_to_core(const struct rules *r, struct protocol *s)
+{
+	u32 w = s->word[s->packet_slot];
+
+	flow_begins(r, s, pick(s, ip_vs_mhs_slot_cand(w)), true);
+}
+
+/* Is the old server of a slot deleted, so that the slot may be cut? */
+static bool is_gone(const struct rules *r, const struct protocol *s, u32 old)
+{
+	return !protocol_reachable(s, old) || s->server[old].state == GONE ||
+	       r->cuts_listed;
+}
+
+/* mhs_slot_cut(): one exchange stands for all that were tried, since the word had
+ * the same two servers each time
+ */
+static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
+{
+	u32 w = *slot;
+
+	if (ip_vs_mhs_slot_stable(w))
+		return ip_vs_mhs_slot_cand(w) == cand;
+	if ((ip_vs_mhs_slot_old(w) != old || ip_vs_mhs_slot_cand(w) != cand) &&
+	    !r->cuts_unseen)
+		return false;
+	*slot = r->ops->change(w, cand, true, 0);
+	return true;
+}
+
+/* mhs_in_new() without an entry: to the old server, if that is not deleted.
+ * Should it be later, the flow may expect nothing more: the slot may have left
+ * the server long ago.  False if the packet is not sent yet.
+ */
+static bool packet_opens_without(const struct rules *r, struct protocol *s)
+{
+	u32 old = ip_vs_mhs_slot_old(s->packet_word);
+	u32 cand = s->packet_server;
+
+	if (!pick(s, cand))
+		return true;
+	if (!is_gone(r, s, old)) {
+		if (!s->packet_cut) {
+			flow_begins(r, s, old, false);
+			s->away = HELD_TIME;
+			s->unpinned = ip_vs_mhs_slot_pinning(s->packet_word);
+		}
+		return true;
+	}
+	if (s->server[cand].state != LISTED) {
+		packet_to_core(r, s);
+		return true;
+	}
+	s->packet = TO_CUT;
+	return false;
+}
+
+/* mhs_in_table() and mhs_in_new() for a new flow.  False if it is not sent yet */
+static bool packet_opens(const struct rules *r, struct protocol *s, bool room)
 {
 	u32 idx = s->packet_server;
 
-	if (!ip_vs_mhs_slot_stable(s->packet_word))
+	if (s->packet == TO_CUT) {
+		if (slot_cut(r, &s->word[s->packet_slot],
+			     ip_vs_mhs_slot_old(s->packet_word), idx))
+			flow_begins(r, s, idx, false);
+	} else if (!ip_vs_mhs_slot_stable(s->packet_word)) {
+		if (!room)
+			return packet_opens_without(r, s);
 		flow_begins(r, s, pick(s, idx), true);
-	else if (s->server[idx].state == LISTED)
-		flow_begins(r, s, idx, false);
-	else
-		flow_begins(r, s, pick(s, ip_vs_mhs_slot_cand
-				    (s->word[s->packet_slot])), true);
+	} else if (s->server[idx].state == LISTED) {
+		if (!s->packet_cut)
+			flow_begins(r, s, idx, false);
+	} else if (room) {
+		packet_to_core(r, s);
+	}
+	return true;
 }
 
-/* mhs_in_table() for an older flow, mhs_pin(); mhs_in_entry() */
-static const char *packet_goes(struct protocol *s)
+/* mhs_pin(): is the flow to have an entry? */
+static bool packet_pins(const struct protocol *s)
+{
+	return s->owner && s->packet != ENTRY_FOUND && s->packet_server &&
+	       s->server[s->packet_server].state != GONE &&
+	       ip_vs_mhs_slot_pinning(s->packet_word);
+}
+
+/* mhs_in_table() for an older flow; mhs_in_entry() */
+static const char *packet_goes(const struct rules *r, struct protocol *s,
+			       bool room)
 {
 	u32 idx = s->packet == ENTRY_FOUND ? s->entry : s->packet_server;
 
 	if (!s->owner)
 		return NULL;
+	if (s->packet == ENTRY_FOUND && !r->marks_once)
+		s->word[s->packet_slot] |= MHS_TRACK_CUR;
 	if (s->packet == ENTRY_FOUND && !protocol_reachable(s, idx))
 		idx = 0;
-	if (idx && s->packet != ENTRY_FOUND && s->server[idx].state != GONE &&
-	    ip_vs_mhs_slot_pinning(s->packet_word)) {
+	if (packet_pins(s) && room) {
 		s->word[s->packet_slot] |= MHS_TRACK_CUR;
 		s->entry = idx;
+	} else if (packet_pins(s)) {
+		s->unpinned = 1;
 	}
 	if (idx == s->owner)
 		return NULL;
-	return idx ? "a flow went to another server" : "a flow had no server";
+	return idx ? MISLED : LOST;
 }
 
-const char *protocol_packet_step(const struct rules *r, struct protocol *s)
+/* Is it now that an entry is made? */
+static bool asks_for_entry(const struct rules *r, const struct protocol *s)
 {
-	const char *fault = NULL;
+	if (r->scope != FLOWS || s->packet != SERVER_KNOWN)
+		return false;
+	if (!s->packet_fresh)
+		return packet_pins(s);
+	return !ip_vs_mhs_slot_stable(s->packet_word) ||
+	       s->server[s->packet_server].state != LISTED;
+}
+
+/* RCU ends: a grace period waits no more for the packet */
+static void unblock(struct protocol *s, u8 by)
+{
 	u32 i;
 
+	for (i = 1; i <= SERVERS; i++)
+		s->server[i].blocked &= ~by;
+}
+
+bool protocol_packet_step(const struct rules *r, struct protocol *s, bool room,
+			  const char **fault)
+{
+	if (!s->packet || (!room && !asks_for_entry(r, s)))
+		return false;
 	if (s->packet == WORD_READ) {
 		packet_uses(r, s);
-		return NULL;
+		return true;
 	}
 	if (s->packet == WORD_KNOWN) {
 		packet_finds_server(r, s);
-		return NULL;
+		return true;
 	}
-	if (s->packet_fresh)
-		packet_opens(r, s);
-	else
-		fault = packet_goes(s);
+	if (!s->packet_fresh)
+		*fault = packet_goes(r, s, room);
+	else if (!packet_opens(r, s, room))
+		return true;
 	s->packet = NOT_THERE;
 	s->packet_slot = 0;
 	s->packet_word = 0;
 	s->packet_server = 0;
 	s->packet_fresh = 0;
-	for (i = 1; i <= SERVERS; i++)
-		s->server[i].blocked = 0;
-	return fault;
+	s->packet_cut = 0;
+	unblock(s, BY_PACKET);
+	return true;
+}
+
+/* mhs_in_new() for another's flow without an entry, which finds that the old
+ * server of its slot is deleted.  What it does then it may do late.
+ */
+bool protocol_cutter_begins(const struct rules *r, struct protocol *s, u32 slot)
+{
+	u32 w = s->word[slot];
+	u32 old = ip_vs_mhs_slot_old(w);
+
+	if (r->scope == MARKED || s->cutter || ip_vs_mhs_slot_stable(w) ||
+	    !is_gone(r, s, old) ||
+	    s->server[ip_vs_mhs_slot_cand(w)].state != LISTED)
+		return false;
+	s->cutter = s->server[old].state == GONE ? CUTS_GONE : CUTS_LISTED;
+	s->cut_slot = slot;
+	s->cut_old = old;
+	s->cut_cand = ip_vs_mhs_slot_cand(w);
+	return r->scope == TIMES ? protocol_cutter_cuts(r, s) : true;
+}
+
+/* Flows of the deleted server lose it, and so does one that is about to begin by
+ * an earlier word.  A server that is back before the packet has cut loses them
+ * all the same, with those that began meanwhile: the word does not tell.
+ */
+static void flows_cut(struct protocol *s)
+{
+	if (s->owner == s->cut_old && !s->entry)
+		protocol_flow_forget(s);
+	s->packet_cut |= s->packet_fresh &&
+			 ip_vs_mhs_slot_old(s->packet_word) == s->cut_old;
+}
+
+bool protocol_cutter_cuts(const struct rules *r, struct protocol *s)
+{
+	u32 *slot = &s->word[s->cut_slot];
+	bool unstable = !ip_vs_mhs_slot_stable(*slot);
+
+	if (!s->cutter)
+		return false;
+	if (slot_cut(r, slot, s->cut_old, s->cut_cand) && unstable &&
+	    s->cutter == CUTS_GONE)
+		flows_cut(s);
+	s->cutter = 0;
+	s->cut_slot = 0;
+	s->cut_old = 0;
+	s->cut_cand = 0;
+	unblock(s, BY_CUTTER);
+	return true;
 }

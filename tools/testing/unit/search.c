@@ -331,8 +331,10 @@ bool search_ends(const struct search *s, const struct ending *ending, u32 time)
 	}
 	free(left);
 	free(component);
-	if (ends && !waiting)
-		return unit_fail("%s: never to be waited for: void",
-				 ending->fault);
+	if (ends && !waiting) {
+		/* not as its fault, which a control would take for its own */
+		unit_note("%s", ending->fault);
+		return unit_fail("never to be waited for: void");
+	}
 	return ends;
 }

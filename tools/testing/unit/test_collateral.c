@@ -261,16 +261,19 @@ static const struct cost cost_real = { &recipe_real, NULL };
 static const struct cost cost_walk = { &recipe_reference, reference_steps };
 
 static const struct unit_test tests[] = {
-	{ "collateral", collateral, &recipe_real, false },
-	{ "collateral_catches_unsorted", collateral, &recipe_unsorted, true },
-	{ "halving", halving, &recipe_real, false },
-	{ "halving_catches_turns", halving, &recipe_turns, true },
-	{ "mixed_weights", mixed, &recipe_real, false },
-	{ "mixed_weights_catches_turns", mixed, &recipe_turns, true },
-	{ "scaled_weights", scaled, &recipe_real, false },
-	{ "scaled_weights_catches_clamp", scaled, &recipe_clamped, true },
-	{ "cost", cost, &cost_real, false },
-	{ "cost_catches_walk", cost, &cost_walk, true },
+	{ "collateral", collateral, &recipe_real, NULL },
+	{ "collateral_catches_unsorted", collateral, &recipe_unsorted,
+	  "moved, limit" },
+	{ "halving", halving, &recipe_real, NULL },
+	{ "halving_catches_turns", halving, &recipe_turns,
+	  "more than the floor" },
+	{ "mixed_weights", mixed, &recipe_real, NULL },
+	{ "mixed_weights_catches_turns", mixed, &recipe_turns, "moved, floor" },
+	{ "scaled_weights", scaled, &recipe_real, NULL },
+	{ "scaled_weights_catches_clamp", scaled, &recipe_clamped,
+	  "slots moved" },
+	{ "cost", cost, &cost_real, NULL },
+	{ "cost_catches_walk", cost, &cost_walk, "looks" },
 };
 
 int main(int argc, char **argv)

@@ -6,10 +6,14 @@
  * stand for "the flow sends a packet at least once a pin period": between two
  * of its packets come at most MHS_PIN_TICKS pin ticks and one used tick.  A
  * track tick comes only while there is no entry, a cut or a change at once only
- * while the flow has an entry: both are duties of the caller.
+ * while the flow has an entry: both are duties of the caller.  (protocol.c has
+ * the clock that keeps the first.)
  *
  * Control works in two steps, judge and store, and packets may come between
- * them: the store must then fail.
+ * them: the store must then fail.  So does a packet that finds the old server
+ * deleted, and no entry to be had, and makes the slot the candidate's: look and
+ * cut.  Here any server may be deleted, and a flow of the one whose slot is cut
+ * is lost.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +25,15 @@
 #define MAX_STATES	(1U << 22)
 #define HASH_SIZE	(1U << 23)
 
+#define MISLED		"a flow went to another server"
+#define MIXED_UP	"stable and two servers, or unstable and one"
+#define NO_END		"no end to the transition"
+
 struct state {
 	u32 word;
 	u32 judged, store;	/* both 0: control is not in between */
 	u8 at_once;		/* what is to be stored harms no flow */
+	u8 cut_old, cut_cand;	/* of a packet that has looked, or 0 */
 	u8 owner, entry;	/* of the flow; owner 0: no flow */
 	u8 pin_ticks, used_ticks; /* since its last packet */
 };
@@ -32,10 +41,11 @@ struct state {
 struct subject {
 	const struct slot_ops *ops;
 	bool plain_store;	/* control stores without comparing */
+	bool careless_cut;	/* a packet compares the candidate only */
 };
 
 enum {
-	BEGIN, SEND, END, OTHER_USES, OTHER_MARKS, STORE,
+	BEGIN, SEND, END, OTHER_USES, OTHER_MARKS, STORE, LOOK, PACKET_CUT,
 	TICKS,				/* 16: one for each combination */
 	CUT = TICKS + 16,
 	CHANGE,				/* server * 4 + no hold * 2 + at once */
@@ -55,7 +65,7 @@ static const char *event_name(u32 e)
 {
 	static const char * const names[] = {
 		"new flow", "packet", "flow ends", "another's packet",
-		"another's entry", "store",
+		"another's entry", "store", "look", "packet cuts",
 	};
 	static char text[64];
 	u32 change = e - CHANGE;
@@ -120,6 +130,35 @@ static void store(const struct subject *subject, struct state *s)
 	s->at_once = 0;
 }
 
+/* The flow is no more */
+static void flow_ends(struct state *s)
+{
+	s->owner = 0;
+	s->entry = 0;
+	s->pin_ticks = 0;
+	s->used_ticks = 0;
+}
+
+/* A packet cuts, if the slot has the servers that it has seen */
+static bool packet_cuts(const struct subject *subject, struct state *s)
+{
+	u32 w = s->word;
+	bool same = ip_vs_mhs_slot_cand(w) == s->cut_cand &&
+		    (ip_vs_mhs_slot_old(w) == s->cut_old ||
+		     subject->careless_cut);
+
+	if (!s->cut_old)
+		return false;
+	if (!ip_vs_mhs_slot_stable(w) && same) {
+		s->word = subject->ops->change(w, s->cut_cand, true, 0);
+		if (s->owner == s->cut_old && !s->entry)
+			flow_ends(s);
+	}
+	s->cut_old = 0;
+	s->cut_cand = 0;
+	return true;
+}
+
 /* Apply what happened; false when it cannot happen in this state.  A flow
  * that is misled shows in *@misled.
  */
@@ -139,10 +178,7 @@ static bool happen(const struct subject *subject, struct state *s, u32 event,
 		*misled = flow_sends(ops, s);
 		return true;
 	case END:
-		s->owner = 0;
-		s->entry = 0;
-		s->pin_ticks = 0;
-		s->used_ticks = 0;
+		flow_ends(s);
 		return true;
 	case OTHER_USES:
 		s->word = ops->use(s->word);
@@ -153,6 +189,12 @@ static bool happen(const struct subject *subject, struct state *s, u32 event,
 	case STORE:
 		store(subject, s);
 		return pending;
+	case LOOK:
+		s->cut_old = ip_vs_mhs_slot_old(s->word);
+		s->cut_cand = ip_vs_mhs_slot_cand(s->word);
+		return !ip_vs_mhs_slot_stable(s->word);
+	case PACKET_CUT:
+		return packet_cuts(subject, s);
 	}
 	if (pending)
 		return false;
@@ -177,14 +219,14 @@ static const char *word_fault(const struct subject *subject, u32 w)
 	if (cand > SERVERS || old > SERVERS)
 		return "there is no such server";
 	if (ip_vs_mhs_slot_stable(w) != (old == cand))
-		return "stable and two servers, or unstable and one";
+		return MIXED_UP;
 	if (ip_vs_mhs_slot_stable(w) && field > 3)
 		return "stable and a server beside the used bits";
 	if (old == MHS_IDX_NONE && cand)
 		return "older flows have no server";
 	for (n = 0; !ip_vs_mhs_slot_stable(w); n++) {
 		if (n == 15)
-			return "no end to the transition";
+			return NO_END;
 		w = subject->ops->tick(w, n < 4 ? MHS_TICK_HOLD :
 						  MHS_TICK_PIN);
 	}
@@ -195,6 +237,7 @@ static bool same(const struct state *a, const struct state *b)
 {
 	return a->word == b->word && a->judged == b->judged &&
 	       a->store == b->store && a->at_once == b->at_once &&
+	       a->cut_old == b->cut_old && a->cut_cand == b->cut_cand &&
 	       a->owner == b->owner && a->entry == b->entry &&
 	       a->pin_ticks == b->pin_ticks && a->used_ticks == b->used_ticks;
 }
@@ -207,7 +250,8 @@ static bool visit(const struct state *s, u32 from, u32 event)
 	h = h * 0x9e3779b97f4a7c15ULL ^ s->store;
 	h = h * 0x9e3779b97f4a7c15ULL ^
 	    (s->owner | s->entry << 4 | s->pin_ticks << 8 |
-	     s->used_ticks << 16 | s->at_once << 24);
+	     s->used_ticks << 16 | s->at_once << 24 | s->cut_old << 25 |
+	     s->cut_cand << 28);
 	h = h * 0x9e3779b97f4a7c15ULL >> 32;
 	for (h %= HASH_SIZE; hash[h]; h = (h + 1) % HASH_SIZE)
 		if (same(&nodes[hash[h]].state, s))
@@ -250,7 +294,7 @@ static bool explore(const struct subject *subject)
 
 			if (!happen(subject, &s, event, &misled))
 				continue;
-			fault = misled ? "a flow went to another server" :
+			fault = misled ? MISLED :
 				word_fault(subject, s.word);
 			if (fault)
 				return violated(fault, n, event, s.word);
@@ -290,21 +334,23 @@ SUBJECT(short_pin);
 SUBJECT(never_merges);
 SUBJECT(stage_overflows);
 
-static const struct subject plain_store = { &slot_real, true };
+static const struct subject plain_store = { &slot_real, true, false };
+static const struct subject careless_cut = { &slot_real, false, true };
 
 static const struct unit_test tests[] = {
-	{ "all_states", all_states, &real, false },
-	{ "catches_forgotten_old", all_states, &forgets_old, true },
-	{ "catches_waiting_undo", all_states, &undo_waits, true },
-	{ "catches_always_at_once", all_states, &always_at_once, true },
-	{ "catches_lost_track", all_states, &loses_track, true },
-	{ "catches_forgetting_undo", all_states, &undo_forgets_used, true },
-	{ "catches_one_used_generation", all_states, &used_one_tick, true },
-	{ "catches_no_mark", all_states, &packet_leaves_no_mark, true },
-	{ "catches_short_pin", all_states, &short_pin, true },
-	{ "catches_never_merges", all_states, &never_merges, true },
-	{ "catches_stage_overflow", all_states, &stage_overflows, true },
-	{ "catches_plain_store", all_states, &plain_store, true },
+	{ "all_states", all_states, &real, NULL },
+	{ "catches_forgotten_old", all_states, &forgets_old, MISLED },
+	{ "catches_waiting_undo", all_states, &undo_waits, MIXED_UP },
+	{ "catches_always_at_once", all_states, &always_at_once, MISLED },
+	{ "catches_lost_track", all_states, &loses_track, MISLED },
+	{ "catches_forgetting_undo", all_states, &undo_forgets_used, MISLED },
+	{ "catches_one_used_generation", all_states, &used_one_tick, MISLED },
+	{ "catches_no_mark", all_states, &packet_leaves_no_mark, MISLED },
+	{ "catches_short_pin", all_states, &short_pin, MISLED },
+	{ "catches_never_merges", all_states, &never_merges, NO_END },
+	{ "catches_stage_overflow", all_states, &stage_overflows, MISLED },
+	{ "catches_plain_store", all_states, &plain_store, MISLED },
+	{ "catches_careless_cut", all_states, &careless_cut, MISLED },
 };
 
 int main(int argc, char **argv)

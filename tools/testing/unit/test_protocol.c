@@ -8,6 +8,10 @@
 #include "protocol.h"
 #include "unit.h"
 
+#define NO_END		"a transition does not end"
+#define KEPT		"a deleted server is kept"
+#define NO_FLOW		"a server gets no flow"
+
 /* Every state is searched for what must not be */
 static bool safe(const void *arg)
 {
@@ -70,11 +74,11 @@ static bool no_control(u32 event, u32 nothing)
 static bool ends(const void *arg)
 {
 	static const struct ending endings[] = {
-		{ "a transition does not end", slot_waits, 0, all_events },
-		{ "a transition does not end", slot_waits, 1, all_events },
-		{ "a deleted server is kept", server_waits, 1, but_readd },
-		{ "a deleted server is kept", server_waits, 2, but_readd },
-		{ "a server gets no flow", listed_waits, 0, no_control },
+		{ NO_END, slot_waits, 0, all_events },
+		{ NO_END, slot_waits, 1, all_events },
+		{ KEPT, server_waits, 1, but_readd },
+		{ KEPT, server_waits, 2, but_readd },
+		{ NO_FLOW, listed_waits, 0, no_control },
 	};
 	struct protocol start = protocol_start();
 	struct search *s = search_states(&protocol_model, arg, &start);
@@ -99,12 +103,22 @@ RULES(merges_unbuilt, .ops = &slot_real, .scope = FLOWS,
 RULES(no_mark, .ops = &slot_packet_leaves_no_mark, .scope = FLOWS);
 RULES(short_pin, .ops = &slot_short_pin, .scope = FLOWS);
 
+RULES(cuts_listed, .ops = &slot_real, .scope = FLOWS, .cuts_listed = true);
+RULES(cuts_unseen, .ops = &slot_real, .scope = FLOWS, .cuts_unseen = true);
+
+RULES(marks, .ops = &slot_real, .scope = MARKED);
+RULES(hasty_marks, .ops = &slot_real, .scope = MARKED, .hasty_marks = true);
+RULES(marks_once, .ops = &slot_real, .scope = MARKED, .marks_once = true);
+RULES(loses_track, .ops = &slot_loses_track, .scope = MARKED);
+RULES(track_one_tick, .ops = &slot_track_one_tick, .scope = MARKED);
+
 RULES(indexes, .ops = &slot_real, .scope = INDEXES);
 RULES(no_grace, .ops = &slot_real, .scope = INDEXES, .no_grace = true);
 RULES(forgets_named, .ops = &slot_real, .scope = INDEXES,
       .forgets_named = true);
 RULES(names_one_slot, .ops = &slot_real, .scope = INDEXES,
       .names_one_slot = true);
+RULES(unseen_index, .ops = &slot_real, .scope = INDEXES, .cuts_unseen = true);
 
 RULES(times, .ops = &slot_real, .scope = TIMES);
 RULES(restarts_slot, .ops = &slot_restarts_clock, .scope = TIMES);
@@ -115,23 +129,31 @@ RULES(restarts_gone, .ops = &slot_real, .scope = TIMES, .restarts_gone = true);
 RULES(gives_up, .ops = &slot_real, .scope = TIMES, .gives_up = true);
 
 static const struct unit_test tests[] = {
-	{ "flows", safe, &flows, false },
-	{ "flows_catches_plain_store", safe, &plain_store, true },
-	{ "flows_catches_two_reads", safe, &reads_twice, true },
-	{ "flows_catches_impatience", safe, &impatient, true },
-	{ "flows_catches_merge_before_rebuild", safe, &merges_unbuilt, true },
-	{ "flows_catches_no_mark", safe, &no_mark, true },
-	{ "flows_catches_short_pin", safe, &short_pin, true },
-	{ "indexes", safe, &indexes, false },
-	{ "indexes_catches_no_grace_period", safe, &no_grace, true },
-	{ "indexes_catches_forgotten_name", safe, &forgets_named, true },
-	{ "indexes_catches_one_slot", safe, &names_one_slot, true },
-	{ "ends", ends, &times, false },
-	{ "ends_catches_restarted_slot", ends, &restarts_slot, true },
-	{ "ends_catches_no_merge", ends, &never_merges, true },
-	{ "ends_catches_restarted_clock", ends, &restarts_clock, true },
-	{ "ends_catches_restarted_time", ends, &restarts_gone, true },
-	{ "ends_catches_giving_up", ends, &gives_up, true },
+	{ "flows", safe, &flows, NULL },
+	{ "flows_catches_plain_store", safe, &plain_store, MISLED },
+	{ "flows_catches_two_reads", safe, &reads_twice, MISLED },
+	{ "flows_catches_impatience", safe, &impatient, FORGOTTEN },
+	{ "flows_catches_merge_before_rebuild", safe, &merges_unbuilt, LOST },
+	{ "flows_catches_no_mark", safe, &no_mark, MISLED },
+	{ "flows_catches_short_pin", safe, &short_pin, MISLED },
+	{ "flows_catches_cut_of_listed", safe, &cuts_listed, MISLED },
+	{ "flows_catches_cut_unseen", safe, &cuts_unseen, NOT_THE_TABLE },
+	{ "marks", safe, &marks, NULL },
+	{ "marks_catches_short_period", safe, &hasty_marks, LOST },
+	{ "marks_catches_one_mark", safe, &marks_once, LOST },
+	{ "marks_catches_loss", safe, &loses_track, MISLED },
+	{ "marks_catches_one_generation", safe, &track_one_tick, LOST },
+	{ "indexes", safe, &indexes, NULL },
+	{ "indexes_catches_no_grace_period", safe, &no_grace, TAKEN_AWAY },
+	{ "indexes_catches_forgotten_name", safe, &forgets_named, NAMELESS },
+	{ "indexes_catches_one_slot", safe, &names_one_slot, NAMELESS },
+	{ "indexes_catches_cut_unseen", safe, &unseen_index, NAMELESS },
+	{ "ends", ends, &times, NULL },
+	{ "ends_catches_restarted_slot", ends, &restarts_slot, NO_END },
+	{ "ends_catches_no_merge", ends, &never_merges, NO_END },
+	{ "ends_catches_restarted_clock", ends, &restarts_clock, NO_END },
+	{ "ends_catches_restarted_time", ends, &restarts_gone, KEPT },
+	{ "ends_catches_giving_up", ends, &gives_up, NO_FLOW },
 };
 
 int main(int argc, char **argv)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* A suite is a table of checks.  A check gets the code to try as its
  * argument, so that its controls are the same check with a wrong variant of
- * that code: a control passes when the check fails.
+ * that code: a control passes when the check fails for the reason expected.
  */
 #ifndef _UNIT_H
 #define _UNIT_H
@@ -15,13 +15,14 @@
  * @name: stable and unique in its suite
  * @check: returns true, or unit_fail() with what is needed to reproduce it
  * @arg: the code to check
- * @control: @arg is wrong on purpose and @check has to notice
+ * @caught: NULL, or @arg is wrong on purpose: what @check has to say about it,
+ *	among other things
  */
 struct unit_test {
 	const char	*name;
 	bool		(*check)(const void *arg);
 	const void	*arg;
-	bool		control;
+	const char	*caught;
 };
 
 int unit_main(const struct unit_test *tests, u32 nr, int argc, char **argv);

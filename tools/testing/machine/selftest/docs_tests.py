@@ -77,7 +77,7 @@ class Complete(unittest.TestCase):
 
     def test_sysctls(self):
         for name in self.names("ip_vs_mhs_main.c", r'procname\s*= "(\w+)"'):
-            self.assertRegex(self.TEXT, rf"(?m)^{name} - INTEGER$")
+            self.assertRegex(self.TEXT, rf"(?m)^{name} - (INTEGER|BOOLEAN)$")
             self.assertIn(f".It Va {name}\n", self.PAGE)
 
     def test_columns_in_their_order(self):
