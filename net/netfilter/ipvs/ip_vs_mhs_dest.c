@@ -240,7 +240,8 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 }
 
 /**
- * ip_vs_mhs_servers_retry() - claim pairs that another server owned
+ * ip_vs_mhs_servers_retry() - claim pairs that another server owned, or that
+ *	masq_stateless left alone
  * @mhs: the service
  *
  * Context: process, mhs.lock held.

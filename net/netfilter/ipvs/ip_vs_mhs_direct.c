@@ -7,6 +7,9 @@
  * passes makes an entry that translates the server's address into itself, which
  * only ip_vs_mhs_reply_ours() looks at.
  *
+ * What another director sends to a server of both, by way of this one, is no
+ * different from what a client sends: that is what masq_stateless=0 is for.
+ *
  * Anybody may send such a packet in the name of a client that has a flow by the
  * service, whose replies must be translated as before.  So with TCP the server
  * decides: the entry counts for nothing until a reply fits the numbers of the

@@ -14,7 +14,8 @@
  *
  * One pair belongs to one service, its owner.  A second service with the same
  * pair keeps entries for it, and so do services by firewall mark, whose
- * virtual address is not known on the way back, and those with a helper.
+ * virtual address is not known on the way back, and those with a helper.  With
+ * masq_stateless=0 nobody comes to own a pair.
  *
  * A client that talks to the server directly gets the same replies: see
  * ip_vs_mhs_direct.c.

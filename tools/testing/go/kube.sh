@@ -37,7 +37,7 @@ forgotten() {
 	[ "$(mhs Gone)" -eq 0 ]
 }
 
-plan 27
+plan 30
 [ -x "${MHS_KUBE:-}" ] || skip_all "no MHS_KUBE: run 'make check-go'"
 modprobe -q ip_vs
 dmesg -C
@@ -112,6 +112,22 @@ readonly all="10.2.0.11 10.2.0.12 10.2.0.13"
 		"$(value broken)"
 	flow c reset
 	kube_starts
+
+	# as the document has it: entries for all, which kube-proxy waits for
+	dr ipvsadm -C
+	sysctls dr net.ipv4.vs.mhs.masq_stateless=0
+	round $all
+	wait_settled
+	begin
+	check "masq_stateless=0: an entry for each flow" 60 "$(mhs NewEntries)"
+	round ${all#* }
+	check "masq_stateless=0: a server with flows gets weight 0" \
+		"update server 10.2.0.11:80" "$said"
+	flow c ping
+	check "masq_stateless=0: its flows go on" "0 $mine" \
+		"$(value broken) $(value s1)"
+	flow c reset
+	sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 
 	# the only flag it knows is for the name mh
 	dr ipvsadm -C

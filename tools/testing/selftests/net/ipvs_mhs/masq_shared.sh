@@ -5,7 +5,8 @@
 # Masquerading where the way back is not plain: services that share a server,
 # another scheduler's service, clients that talk to a server directly, the
 # director's own clients and health checks, a server on the director, a helper,
-# firewall marks, conntrack.  Real servers are nginx.
+# firewall marks, entries for all by masq_stateless=0, conntrack.  Real servers
+# are nginx.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -138,6 +139,20 @@ made() {
 	echo $(($(mhs NewEntries "$1") + $(mhs PinnedEntries "$1")))
 }
 
+# stateless 0, or 1: may new masquerading servers do without entries?
+stateless() {
+	sysctls dr net.ipv4.vs.mhs.masq_stateless="$1"
+}
+
+# opens_without NAME: does one more flow of it make no entry?
+opens_without() {
+	local before
+
+	before=$(made $VIP4:80)
+	flow "$1" open 1
+	[ "$(made $VIP4:80)" -eq "$before" ]
+}
+
 # own_client NAME ADDRESS SERVER: the director's, and its health check
 own_client() {
 	get dr "$3:8080" 5
@@ -199,7 +214,7 @@ in_name_of_clients() {
 	done
 }
 
-plan 60
+plan 64
 load_module
 setup_net 2
 for i in 1 2; do
@@ -238,7 +253,7 @@ own_addresses add
 dr ipvsadm -D -t "[$VIP6]:80"
 
 # Masquerading with entries, for those that come from now on
-sysctls dr net.ipv4.vs.mhs.masq_stateless=0
+stateless 0
 before=$(made $VIP4:80)
 dr ipvsadm -e -t $VIP4:80 -r $R1:8080 -m -w 1
 get cl $VIP4 10
@@ -252,7 +267,7 @@ check "masq_stateless=0: served, by entries" "20 20" \
 get cl $R1:8080 20
 check "masq_stateless=0, direct: answered, no entries" "s1=20  0" \
 	"$reply $(mhs DirectEntries)"
-sysctls dr net.ipv4.vs.mhs.masq_stateless=1
+stateless 1
 dr ipvsadm -C
 service $VIP4:80 mhs $R1:8080 $R2:8080
 
@@ -401,6 +416,36 @@ flow_wait d "hear, while the other server is deleted"
 check "direct, the other server is deleted: the server goes on alone" "20 0" \
 	"$(value flows) $(value broken)"
 flow_end d
+windows 60000 0
+dr ipvsadm -C
+
+# A server with entries beside one from before that does without
+windows 0 100
+service $VIP4:80 mhs $R1:8080
+stateless 0
+dr ipvsadm -a -t $VIP4:80 -r $R2:8080 -m
+busywait 20 stable
+before=$(made $VIP4:80)
+get cl $VIP4 20
+own=${reply#*s2=}
+check "masq_stateless=0, a server is added: its flows alone have entries" \
+	"20 ${own%% *}" "$(total) $(($(made $VIP4:80) - before))"
+dr ipvsadm -C
+# and back, under flows that have one; mhs looks often where times are short
+windows 100 1000
+service $VIP4:80 mhs $R1:80
+flow_start f --host $VIP4
+flow f open 10
+flow f ping
+check "masq_stateless=0: flows by entries" "10 0 10" \
+	"$(value flows) $(value broken) $(made $VIP4:80)"
+stateless 1
+result "masq_stateless=1 again: new flows have none" \
+	"$(busywait 20 opens_without f; echo $?)"
+flow f ping
+check "masq_stateless=1 again: those that have one go on" 0 "$(value broken)"
+flow f reset
+flow_end f
 windows 60000 0
 dr ipvsadm -C
 

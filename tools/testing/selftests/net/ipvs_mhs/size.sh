@@ -78,7 +78,7 @@ kb_each() {
 	echo $(((before - $(available_kb)) / n))
 }
 
-plan 23
+plan 24
 modprobe -q ip_vs
 dmesg -n 1
 for size in 0 100 65537 131072; do
@@ -127,8 +127,10 @@ for bad in -1 86400001 x 4294967296; do
 done
 refuse_sysctl pin_ms 99999999
 refuse_sysctl max_entries 2147483648
-check "defaults" "60000 0 262144" "$(dr cat \
-	/proc/sys/net/ipv4/vs/mhs/{hold_ms,pin_ms,max_entries} | xargs)"
+refuse_sysctl masq_stateless 2
+check "defaults" "60000 0 262144 1" "$(dr cat \
+	/proc/sys/net/ipv4/vs/mhs/{hold_ms,pin_ms,max_entries,masq_stateless} |
+	xargs)"
 
 # 320 KiB a service while stable, 600 bytes a server of ours; the core's own
 # part comes on top: a service, a server and their per-CPU counters
