@@ -37,7 +37,8 @@ result() {
 	local ok="ok"
 
 	tests_total=$((tests_total + 1))
-	if [ "$2" -ne 0 ]; then
+	# what is no number is no success
+	if [ "$2" != 0 ]; then
 		ok="not ok"
 		tests_failed=$((tests_failed + 1))
 	fi
