@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 75
+# weight: 90
 # Masquerading where the way back is not plain: services that share a server,
 # another scheduler's service, clients that talk to a server directly, the
 # director's own clients and health checks, a server on the director, a helper,
@@ -144,6 +144,22 @@ stateless() {
 	sysctls dr net.ipv4.vs.mhs.masq_stateless="$1"
 }
 
+# flows_by_both NAME STATELESS: 10 flows, both directors have the service anew
+flows_by_both() {
+	local n
+
+	flow "$1" reset
+	for n in dr d2; do
+		in_ns $n ipvsadm -C
+		sysctls $n net.ipv4.vs.mhs.masq_stateless="$2"
+		learn $n <<-EOF
+			-A -t $VIP4:80 -s mhs
+			-a -t $VIP4:80 -r $R1:80 -m
+		EOF
+	done
+	flow "$1" open 10
+}
+
 # opens_without NAME: does one more flow of it make no entry?
 opens_without() {
 	local before
@@ -214,7 +230,7 @@ in_name_of_clients() {
 	done
 }
 
-plan 64
+plan 67
 load_module
 setup_net 2
 for i in 1 2; do
@@ -447,6 +463,29 @@ check "masq_stateless=1 again: those that have one go on" 0 "$(value broken)"
 flow f reset
 flow_end f
 windows 60000 0
+dr ipvsadm -C
+
+# A director that is the router behind another one with the same servers, as the
+# nodes of kube-proxy are: what that one sends looks like flows past the service
+director d2 20
+ip -n "$(ns dr)" route add $R1/32 via 10.2.0.20
+ip -n "$(ns s1)" route replace 10.1.0.0/24 via 10.2.0.20
+ip -n "$(ns d2)" route add 10.1.0.0/24 via $LOCAL
+sysctls d2 net.ipv4.vs.mhs.max_quic_entries=3
+flow_start g --host $VIP4 --timeout 2
+flows_by_both g 1
+check_cmp "a router behind the director, control: flows above the limit break" \
+	"$(value flows)" -lt 10
+flows_by_both g 0
+check "a router behind the director, masq_stateless=0: flows" 10 \
+	"$(value flows)"
+check "a router behind the director, masq_stateless=0: entries of the first only" \
+	"10 0 0" "$(made $VIP4:80) $(mhs NewEntries $VIP4:80 d2) $(mhs \
+		DirectEntries $VIP4:80 d2)"
+flow_end g
+stateless 1
+ip -n "$(ns dr)" route del $R1/32 via 10.2.0.20
+ip -n "$(ns s1)" route replace 10.1.0.0/24 via $LOCAL
 dr ipvsadm -C
 
 # The limit of entries for flows past the service, of which every slot names the
