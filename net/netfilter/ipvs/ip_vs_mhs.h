@@ -162,6 +162,7 @@ struct ip_vs_mhs;
  * @via: sends ICMP errors to a masquerading server as they are
  * @node: in mhs.by_dest
  * @pair: in the table of pairs, if it owns its pair
+ * @keeps_entries: masq_stateless was 0 when it was added
  * @unclaimed: masquerades, and for a time at least did not own its pair
  * @dest: the core's server, with a reference of ours
  * @state: MHS_SRV_*
@@ -183,6 +184,7 @@ struct ip_vs_mhs_server {
 	u32			state;
 	u16			idx;
 
+	bool			keeps_entries;
 	bool			unclaimed;
 	int			weight;
 	u64			id;
@@ -463,7 +465,7 @@ int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs);
 int ip_vs_mhs_scratch_init(void);
 void ip_vs_mhs_scratch_exit(void);
 struct ip_vs_mhs_scratch *ip_vs_mhs_scratch(const struct net *net);
-struct workqueue_struct *ip_vs_mhs_wq(const struct ip_vs_mhs *mhs);
+struct workqueue_struct *ip_vs_mhs_wq(const struct net *net);
 void ip_vs_mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
 void ip_vs_mhs_walk(struct ip_vs_mhs *mhs, u32 ticks);
 void ip_vs_mhs_build(struct ip_vs_mhs *mhs);

@@ -101,18 +101,6 @@ void ip_vs_mhs_scratch_exit(void)
 }
 
 /**
- * ip_vs_mhs_wq() - the queue for the work of a service
- * @mhs: the service
- *
- * Context: any.
- * Return: never NULL; valid until the module ends.
- */
-struct workqueue_struct *ip_vs_mhs_wq(const struct ip_vs_mhs *mhs)
-{
-	return mhs->scratch->wq;
-}
-
-/**
  * ip_vs_mhs_scratch() - the space for the rebuilds of a namespace
  * @net: the namespace
  *
@@ -122,6 +110,18 @@ struct workqueue_struct *ip_vs_mhs_wq(const struct ip_vs_mhs *mhs)
 struct ip_vs_mhs_scratch *ip_vs_mhs_scratch(const struct net *net)
 {
 	return mhs_scratch[net->user_ns != &init_user_ns];
+}
+
+/**
+ * ip_vs_mhs_wq() - the queue for the works of a namespace
+ * @net: the namespace
+ *
+ * Context: any.
+ * Return: never NULL; valid until the module ends.
+ */
+struct workqueue_struct *ip_vs_mhs_wq(const struct net *net)
+{
+	return ip_vs_mhs_scratch(net)->wq;
 }
 
 static const char *mhs_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)

@@ -118,6 +118,11 @@ void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs)
 	}
 }
 
+static void mhs_net_queue(struct ip_vs_mhs_net *mn)
+{
+	queue_delayed_work(ip_vs_mhs_wq(mn->net), &mn->work, MHS_NET_PERIOD);
+}
+
 /* vs.conntrack may be set at any time */
 static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
 {
@@ -178,7 +183,7 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 	mn->was_others = others;
 	if (!list_empty(&mn->list)) {
 		mhs_net_check_conntrack(mn);
-		schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
+		mhs_net_queue(mn);
 	}
 	mutex_unlock(&mn->lock);
 }
@@ -283,7 +288,7 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
 		if (list_empty(&mn->list)) {
 			mn->conntrack = ip_vs_mhs_conntrack(mhs->ipvs);
-			schedule_delayed_work(&mn->work, MHS_NET_PERIOD);
+			mhs_net_queue(mn);
 		}
 		WRITE_ONCE(mn->foreign, true);
 		WRITE_ONCE(mn->others, true);

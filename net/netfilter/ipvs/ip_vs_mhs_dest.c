@@ -96,16 +96,16 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 
 /* Can a masquerading server do without entries?  Not with a helper, which
  * needs state; not where the way back is not known (ip_vs_mhs_nat.c).  The
- * administrator decides for new ones only: the flows of others have none.
+ * administrator decides for new ones only: of others there may be flows, by the
+ * service or past it, without an entry.
  */
 static bool masq_is_stateless(struct ip_vs_mhs_server *s)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
 
-	if (!READ_ONCE(mhs->net->masq_stateless) && !ip_vs_mhs_pair_owned(s))
-		return false;
-	return mhs->port && !mhs->fwmark && mhs->port != FTPPORT &&
-	       s->dest->af == mhs->af && ip_vs_mhs_pair_claim(s);
+	return !s->keeps_entries && mhs->port && !mhs->fwmark &&
+	       mhs->port != FTPPORT && s->dest->af == mhs->af &&
+	       ip_vs_mhs_pair_claim(s);
 }
 
 /* Would the carrier treat older flows in a way that their server does not
@@ -240,8 +240,7 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 }
 
 /**
- * ip_vs_mhs_servers_retry() - claim pairs that another server owned, or that
- *	masq_stateless left alone
+ * ip_vs_mhs_servers_retry() - claim pairs that another server owned
  * @mhs: the service
  *
  * Context: process, mhs.lock held.
@@ -461,6 +460,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		return -ENOMEM;
 	s->mhs = mhs;
 	s->idx = idx;
+	s->keeps_entries = !READ_ONCE(mhs->net->masq_stateless);
 	s->id = ip_vs_mhs_hash_server(dest->af, &dest->addr, dest->port);
 	s->dest = dest;
 	ip_vs_dest_hold(dest);

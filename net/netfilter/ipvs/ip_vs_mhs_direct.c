@@ -206,8 +206,9 @@ static void direct_put(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp)
 	ip_vs_conn_put(cp);
 }
 
-/* Does a reply end a flow, so that it is not to shorten the life of an entry?
- * Of other protocols than TCP none has a say in that.
+/* Does a reply end a flow, or is it a segment that none has, so that it is not to
+ * shorten the life of an entry?  Of other protocols than TCP none has a say in
+ * that.
  */
 static bool direct_ends(const struct sk_buff *skb,
 			const struct ip_vs_iphdr *iph)
@@ -216,7 +217,7 @@ static bool direct_ends(const struct sk_buff *skb,
 	struct tcphdr _th;
 
 	th = tcp_header(skb, iph, &_th);
-	return !th || th->rst || th->fin;
+	return !th || th->rst || th->fin || !(th->syn || th->ack);
 }
 
 /**
@@ -246,7 +247,8 @@ bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
 	}
 	skb->ipvs_property = 1;
 	/* The server's part in the flow: else secure_tcp has it half open */
-	if (direct && !ip_vs_iph_icmp(iph) && !direct_ends(skb, iph))
+	if (direct && !ip_vs_iph_icmp(iph) && !direct_ends(skb, iph) &&
+	    ip_vs_mhs_state_reads(cp->af, iph->len))
 		ip_vs_mhs_set_state(cp, IP_VS_DIR_OUTPUT, skb, pd, iph->len);
 	/* Replies alone must not keep what may be of somebody else alive */
 	if (iph->protocol == IPPROTO_TCP)
@@ -386,7 +388,8 @@ void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	if (!cp)
 		return;
 	direct_note(cp, p);
-	if (!p->ends || p->iph.protocol != IPPROTO_TCP)
+	if ((!p->ends && ip_vs_mhs_state_reads(p->af, p->iph.len)) ||
+	    p->iph.protocol != IPPROTO_TCP)
 		ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd,
 				    p->iph.len);
 	direct_put(mhs, cp);

@@ -245,8 +245,10 @@ static int mhs_sysctl_init(struct ip_vs_mhs_net *mn)
 	mn->table[2].data = &mn->max_entries;
 	mn->table[3].data = &mn->max_quic_entries;
 	mn->table[4].data = &mn->masq_stateless;
-	/* Short times cost all namespaces: an unprivileged user has none */
-	for (i = 0; i < n && mn->net->user_ns != &init_user_ns; i++)
+	/* Short times cost all namespaces: an unprivileged user has none, but
+	 * may set the last one
+	 */
+	for (i = 0; i < n - 1 && mn->net->user_ns != &init_user_ns; i++)
 		mn->table[i].mode = 0444;
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);

@@ -252,7 +252,7 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 	list_for_each_entry(s, &mhs->gone, list)
 		if (!s->named || time_before(jiffies, s->gone_until))
 			delay = min(delay, mhs_until(s->gone_until));
-	mod_delayed_work(ip_vs_mhs_wq(mhs), &mhs->work, delay);
+	mod_delayed_work(ip_vs_mhs_wq(mhs->net->net), &mhs->work, delay);
 }
 
 /* The set is complete.  Flags are final too: the core stores those of an edit

@@ -32,7 +32,7 @@
  * @dport: destination port
  * @opens: may be the first packet of its direction
  * @fresh: begins a flow: SYN, INIT, QUIC Initial
- * @ends: ends one: RST, FIN, ABORT, SHUTDOWN; makes no entry
+ * @ends: ends one, or is in none: RST, FIN, ABORT, SHUTDOWN; makes no entry
  * @lone: see ip_vs_mhs_is_lone(); set when the service is known
  * @quic: QUIC, by its port
  * @left: plain UDP that has left an entry, which is about to expire

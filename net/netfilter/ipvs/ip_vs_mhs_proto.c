@@ -34,7 +34,8 @@ struct quic_long_header {
 static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
 {
 	p->opens = th->syn;
-	p->ends = th->rst || th->fin;
+	/* A segment with none of the four is none that a flow has */
+	p->ends = th->rst || th->fin || !(th->syn || th->ack);
 	p->fresh = th->syn && !th->ack && !p->ends;
 }
 

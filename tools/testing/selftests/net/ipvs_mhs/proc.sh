@@ -76,7 +76,7 @@ change_ms() {
 		"ip link set lo up; exec python3 -IS '$here/sockopt.py'"
 }
 
-plan 28
+plan 29
 load_module
 setup_net 3
 check "no service: the head alone" 1 "$(dr sed -n '$=' /proc/net/ip_vs_mhs)"
@@ -87,6 +87,8 @@ windows 3600000 3600000
 knob=/proc/sys/net/ipv4/vs/mhs/pin_ms
 check "sysctls: only read in a namespace of an unprivileged user" 444 \
 	"$(unshare --user --map-root-user --net stat -c %a $knob)"
+check "sysctls: but masq_stateless" 644 "$(unshare --user --map-root-user \
+	--net stat -c %a "${knob%/*}/masq_stateless")"
 check "sysctls: written in others" 644 "$(unshare --net stat -c %a $knob)"
 # nor by way of the timeouts, which such a user can set
 check_cmp "timeouts: a minute counts, of an unprivileged user" \
