@@ -117,7 +117,8 @@ need() {
 	local command
 
 	for command; do
-		[ -n "$(command -v "$command")" ] || skip_all "no $command"
+		# the shell finds what cannot be executed, too
+		[ -x "$(type -P "$command")" ] || skip_all "no $command"
 	done
 }
 
