@@ -247,7 +247,6 @@ struct ip_vs_mhs_room {
  * @lock: see the table above; guards all that follows
  * @net: its namespace
  * @hash: the hash tables of that, with a reference
- * @scratch: for its rebuilds
  * @net_list: in mhs_net.list
  * @listed: servers in the core's list, sorted by address
  * @gone: deleted servers that a slot or an entry may still name
@@ -307,7 +306,6 @@ struct ip_vs_mhs {
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;
-	struct ip_vs_mhs_scratch *scratch;
 	struct list_head	net_list;
 	struct list_head	listed;
 	struct list_head	gone;
@@ -464,7 +462,6 @@ int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs);
 /* build */
 int ip_vs_mhs_scratch_init(void);
 void ip_vs_mhs_scratch_exit(void);
-struct ip_vs_mhs_scratch *ip_vs_mhs_scratch(const struct net *net);
 struct workqueue_struct *ip_vs_mhs_wq(const struct net *net);
 void ip_vs_mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
 void ip_vs_mhs_walk(struct ip_vs_mhs *mhs, u32 ticks);

@@ -100,14 +100,8 @@ void ip_vs_mhs_scratch_exit(void)
 	scratch_free(mhs_scratch[1]);
 }
 
-/**
- * ip_vs_mhs_scratch() - the space for the rebuilds of a namespace
- * @net: the namespace
- *
- * Context: any.
- * Return: never NULL; valid until the module ends.
- */
-struct ip_vs_mhs_scratch *ip_vs_mhs_scratch(const struct net *net)
+/* That of a namespace; valid until the module ends */
+static struct ip_vs_mhs_scratch *scratch_of(const struct net *net)
 {
 	return mhs_scratch[net->user_ns != &init_user_ns];
 }
@@ -121,7 +115,7 @@ struct ip_vs_mhs_scratch *ip_vs_mhs_scratch(const struct net *net)
  */
 struct workqueue_struct *ip_vs_mhs_wq(const struct net *net)
 {
-	return ip_vs_mhs_scratch(net)->wq;
+	return scratch_of(net)->wq;
 }
 
 static const char *mhs_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)
@@ -158,9 +152,9 @@ void ip_vs_mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 /* Forget deleted servers whose time is over and that no slot names.  One that
  * is named waits for the walk that merges its last slot.
  */
-static void mhs_release_gone(struct ip_vs_mhs *mhs)
+static void mhs_release_gone(struct ip_vs_mhs *mhs,
+			     const struct ip_vs_mhs_scratch *scratch)
 {
-	const struct ip_vs_mhs_scratch *scratch = mhs->scratch;
 	struct ip_vs_mhs_server *s, *next;
 
 	list_for_each_entry_safe(s, next, &mhs->gone, list) {
@@ -178,9 +172,9 @@ static void mhs_release_gone(struct ip_vs_mhs *mhs)
  * Slots change under packets, which write them too: by compare-and-exchange
  * only, a full barrier that pairs with ip_vs_mhs_slot_read().
  */
-static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
+static void mhs_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
+		     const u16 *target, u32 ticks)
 {
-	struct ip_vs_mhs_scratch *scratch = mhs->scratch;
 	bool cutting = ip_vs_mhs_cutting(mhs->ipvs);
 	struct ip_vs_mhs_census was = mhs->census;
 	struct ip_vs_mhs_census now = {};
@@ -238,7 +232,7 @@ static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 		/* moved here by a tick of hold: their first tick is due */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
 				jiffies - ip_vs_mhs_pin_period(mhs);
-	mhs_release_gone(mhs);
+	mhs_release_gone(mhs, scratch);
 }
 
 /**
@@ -250,9 +244,11 @@ static void mhs_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
  */
 void ip_vs_mhs_walk(struct ip_vs_mhs *mhs, u32 ticks)
 {
-	mutex_lock(&mhs->scratch->lock);
-	mhs_walk(mhs, NULL, ticks);
-	mutex_unlock(&mhs->scratch->lock);
+	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
+
+	mutex_lock(&scratch->lock);
+	mhs_walk(mhs, scratch, NULL, ticks);
+	mutex_unlock(&scratch->lock);
 }
 
 /**
@@ -265,7 +261,7 @@ void ip_vs_mhs_walk(struct ip_vs_mhs *mhs, u32 ticks)
  */
 void ip_vs_mhs_build(struct ip_vs_mhs *mhs)
 {
-	struct ip_vs_mhs_scratch *scratch = mhs->scratch;
+	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
 	struct ip_vs_mhs_fill *f = &scratch->fill;
 	struct ip_vs_mhs_server *s;
 	u64 start;
@@ -281,7 +277,7 @@ void ip_vs_mhs_build(struct ip_vs_mhs *mhs)
 				     mhs->size);
 	}
 	mhs->n_empty = ip_vs_mhs_table_fill(f, n);
-	mhs_walk(mhs, f->table, 0);
+	mhs_walk(mhs, scratch, f->table, 0);
 	mutex_unlock(&scratch->lock);
 
 	WRITE_ONCE(mhs->dirty, false);

@@ -339,7 +339,6 @@ static struct ip_vs_mhs *mhs_new(struct ip_vs_service *svc)
 	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
 	mhs->size = ip_vs_mhs_size;
-	mhs->scratch = ip_vs_mhs_scratch(svc->ipvs->net);
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
 	mutex_init(&mhs->lock);

@@ -206,9 +206,8 @@ static void direct_put(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp)
 	ip_vs_conn_put(cp);
 }
 
-/* Does a reply end a flow, or is it a segment that none has, so that it is not to
- * shorten the life of an entry?  Of other protocols than TCP none has a say in
- * that.
+/* Is a reply one that is not to shorten the life of an entry?  Of other protocols
+ * than TCP none has a say in that.
  */
 static bool direct_ends(const struct sk_buff *skb,
 			const struct ip_vs_iphdr *iph)
@@ -217,7 +216,7 @@ static bool direct_ends(const struct sk_buff *skb,
 	struct tcphdr _th;
 
 	th = tcp_header(skb, iph, &_th);
-	return !th || th->rst || th->fin || !(th->syn || th->ack);
+	return !th || ip_vs_mhs_tcp_ends(th);
 }
 
 /**

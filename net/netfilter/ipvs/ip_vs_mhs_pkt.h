@@ -62,6 +62,7 @@ struct ip_vs_mhs_packet {
 
 /* proto */
 bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port);
+bool ip_vs_mhs_tcp_ends(const struct tcphdr *th);
 bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
 
 /* sched */

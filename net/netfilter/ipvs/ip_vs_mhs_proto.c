@@ -31,11 +31,24 @@ struct quic_long_header {
 	__be32	version;
 } __packed;
 
+/**
+ * ip_vs_mhs_tcp_ends() - does a segment end a flow, or belong to none?
+ * @th: its header
+ *
+ * To none belongs what has none of the four flags.  Anybody may send either.
+ *
+ * Context: any.
+ * Return: true if it makes no entry, and shortens the life of none of ours.
+ */
+bool ip_vs_mhs_tcp_ends(const struct tcphdr *th)
+{
+	return th->rst || th->fin || !(th->syn || th->ack);
+}
+
 static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
 {
 	p->opens = th->syn;
-	/* A segment with none of the four is none that a flow has */
-	p->ends = th->rst || th->fin || !(th->syn || th->ack);
+	p->ends = ip_vs_mhs_tcp_ends(th);
 	p->fresh = th->syn && !th->ack && !p->ends;
 }
 

@@ -88,6 +88,7 @@ extern unsigned short ip_vs_mhs_quic_ports[];
 extern unsigned int ip_vs_mhs_quic_n;
 
 bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port);
+bool ip_vs_mhs_tcp_ends(const struct tcphdr *th);
 bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
 
 #endif /* _FUZZ_PKT_H */

@@ -65,16 +65,21 @@ total() {
 	echo $n
 }
 
-# service ADDRESS:PORT SCHEDULER SERVER:PORT...: -m all
-service() {
+# service_in NAMESPACE ADDRESS:PORT SCHEDULER SERVER:PORT...: -m all
+service_in() {
 	local s
 
-	learn dr < <(
-		echo "-A -t $1 -s $2"
-		for s in "${@:3}"; do
-			echo "-a -t $1 -r $s -m"
+	learn "$1" < <(
+		echo "-A -t $2 -s $3"
+		for s in "${@:4}"; do
+			echo "-a -t $2 -r $s -m"
 		done
 	)
+}
+
+# service ADDRESS:PORT SCHEDULER SERVER:PORT...: the director's
+service() {
+	service_in dr "$@"
 }
 
 # service_mark MARK PORT: the same by mark, of what goes to that port
@@ -152,10 +157,7 @@ flows_by_both() {
 	for n in dr d2; do
 		in_ns $n ipvsadm -C
 		sysctls $n net.ipv4.vs.mhs.masq_stateless="$2"
-		learn $n <<-EOF
-			-A -t $VIP4:80 -s mhs
-			-a -t $VIP4:80 -r $R1:80 -m
-		EOF
+		service_in $n $VIP4:80 mhs $R1:80
 	done
 	flow "$1" open 10
 }
@@ -492,11 +494,7 @@ check "past the service, limit: that many entries" "3 17" "$(past)"
 dr ipvsadm -C
 # UDP without a packet for a second is over, and the limit told two later
 dr ipvsadm --set 0 0 1
-dr ipvsadm -R <<-EOF
-	-A -u $VIP4:80 -s mhs
-	-a -u $VIP4:80 -r $R1:8080 -m
-EOF
-wait_settled
+service_udp $VIP4:80 mhs $R1:8080
 past_on
 check "past the service, limit: flows that go on count" 3 "$(mhs DirectEntries)"
 result "past the service, limit: more when the time has passed" \
