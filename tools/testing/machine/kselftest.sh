@@ -10,7 +10,10 @@
 . "${0%/*}/../selftests/net/ipvs_mhs/lib.sh"
 
 collection=net/ipvs_mhs
-cp -r "${0%/*}/../../../build/series/$MHS_KERNEL/kselftest" "$work/"
+cp -r "${0%/*}/../../../build/series/$MHS_KERNEL/kselftest" "$work/" || {
+	echo "Bail out! first: make check-series KERNEL=$MHS_KERNEL"
+	exit 1
+}
 runner=$work/kselftest/run_kselftest.sh
 
 # verdict TEST: the runner's line about it, ok, not ok or skip
