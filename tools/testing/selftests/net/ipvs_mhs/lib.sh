@@ -138,8 +138,9 @@ busywait() {
 	done
 }
 
+# loaded [MODULE]
 loaded() {
-	[ -e /sys/module/ip_vs_mhs ]
+	[ -e "/sys/module/${1:-ip_vs_mhs}" ]
 }
 
 # insert_module PARAMETERS: the one of MHS_KO, or that of the kernel.  The command may
@@ -170,15 +171,17 @@ fresh_module() {
 	load_module "$@"
 }
 
-# unload_module: services of a namespace that is just going may hold it
+# unload_module [MODULE]: services of a namespace that is just going may hold it
 unload_module() {
-	! loaded || busywait 20 try_unload
+	! loaded "$@" || busywait 20 try_unload "$@"
 }
 
 try_unload() {
-	! loaded || [ "$(</sys/module/ip_vs_mhs/refcnt)" -gt 0 ] ||
-		rmmod ip_vs_mhs 2>/dev/null
-	! loaded
+	local module=${1:-ip_vs_mhs}
+
+	! loaded "$module" || [ "$(<"/sys/module/$module/refcnt")" -gt 0 ] ||
+		rmmod "$module" 2>/dev/null
+	! loaded "$module"
 }
 
 # lab COMMAND...: of flows.py, which serves and holds the flows of all

@@ -13,11 +13,9 @@ lone_director() {
 		address 02:00:00:00:01:00 netns "$(ns "$1")"
 	in_ns cl sysctl -qw "net.ipv6.conf.$1.disable_ipv6=1"
 	ip -n "$(ns cl)" link set "$1" up
-	# Every "refused" is to arrive.  A type that is in no mask is exempt from
-	# the host's limit for all namespaces too; ratelimit=0 would not be.
 	in_ns "$1" sysctl -qw net.ipv4.ip_forward=1 \
-		net.ipv6.conf.all.forwarding=1 \
-		net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratemask=255
+		net.ipv6.conf.all.forwarding=1
+	icmp_unlimited "$1"
 	{
 		cat <<-EOF
 			link set lo up

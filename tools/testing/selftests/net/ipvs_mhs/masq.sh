@@ -93,7 +93,7 @@ load_module
 setup_net 3
 for i in 1 2 3; do
 	gateway s$i
-	in_ns s$i sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
+	icmp_unlimited s$i
 	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5000 &
 	defer kill $!
 	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5003 \

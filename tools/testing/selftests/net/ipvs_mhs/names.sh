@@ -39,20 +39,13 @@ is_mhs() {
 	[ -n "$(mhs State)" ]
 }
 
-# unused NAME: is the kernel's module of that name not loaded, or nobody's now?
-unused() {
-	[ "$(cat "/sys/module/ip_vs_$1/refcnt" 2>/dev/null || echo 0)" -eq 0 ]
-}
-
 # free_name: a name that front ends know and the kernel does not have.  Where
-# schedulers are modules any will do, mh first: its file is there.  An earlier
-# test's namespace, with services of it, may still be about to end.
+# schedulers are modules any will do, mh first: its file is there.
 free_name() {
 	local name
 
 	for name in mh sh dh sed; do
-		busywait 20 unused $name
-		modprobe -q -r ip_vs_$name
+		unload_module ip_vs_$name
 		reload mhs,$name
 		service $name 2>/dev/null
 		if is_mhs; then

@@ -182,3 +182,10 @@ listening() {
 dr() {
 	in_ns dr "$@"
 }
+
+# icmp_unlimited NAME: all ICMP errors of that namespace are sent.  Types in no mask
+# are exempt from the host's limit for all namespaces, too; with ratelimit=0 they are
+# not.
+icmp_unlimited() {
+	in_ns "$1" sysctl -qw net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratemask=255
+}

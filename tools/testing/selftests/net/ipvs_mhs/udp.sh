@@ -92,7 +92,7 @@ pair_edit -e 3 -g -w 0
 pair ping
 check "the last server takes all" 200 "$(sum s4)"
 pair_edit -e 4 -g -w 0
-dr sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
+icmp_unlimited dr
 pair close
 pair open 5
 pair ping
