@@ -126,18 +126,6 @@ static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 #endif
 }
 
-/* Does it read the transport header of a packet with so long a network header?
- * Where it is not told, a sender chooses what it takes for TCP's flags.
- */
-static inline bool ip_vs_mhs_state_reads(u16 af, unsigned int iph_len)
-{
-#ifdef MHS_HAVE_STATE_IPH_LEN
-	return true;
-#else
-	return af != AF_INET6 || iph_len == sizeof(struct ipv6hdr);
-#endif
-}
-
 /* Did the owner of an IPv4 socket ask that its packets stay in pieces? */
 static inline bool ip_vs_mhs_nodefrag(const struct sock *sk)
 {

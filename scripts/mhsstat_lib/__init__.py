@@ -13,6 +13,7 @@
     plan        what a change would move
     compare     what differs between directors
     watch       the live view
+    stateful    whether every flow has an entry, and what stands against it
     wait        until a service is stable
     options     the command line
     cli         the commands

@@ -108,9 +108,9 @@ def _add_watch(commands):
 
 def _add_wait(commands):
     sub = commands.add_parser(
-        "wait", help="block until services are stable, or settled",
-        description="Block until services are stable, or settled. Exit status "
-                    "0: they are; 124: not in time.")
+        "wait", help="block until services are stable, settled or stateful",
+        description="Block until services are stable, settled or stateful. "
+                    "Exit status 0: they are; 124: not in time.")
     _add_service(sub)
     sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
                      metavar="TIME", help="give up after this time, as 20min "
@@ -124,6 +124,10 @@ def _add_wait(commands):
                      metavar="SERVER",
                      help="also until this server, ADDRESS:PORT with weight 0, "
                           "has no flow left; may be repeated")
+    sub.add_argument("--stateful", action="store_true",
+                     help="only until every flow that lives has an entry, with "
+                          "net.ipv4.vs.mhs.stateless=0; before a change to "
+                          "another scheduler")
     sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
                      default=0.5, metavar="TIME",
                      help="between two looks (default: 500ms)")

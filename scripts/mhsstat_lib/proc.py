@@ -25,8 +25,8 @@ _FIELDS = {
     "Capped": "capped", "NoMemory": "no_memory", "BuildUs": "build_us",
     "OldPrint": "old_print", "CandidatePrint": "candidate_print",
     "PktIcmp": "packets_icmp", "PktReply": "packets_reply",
-    "DirectEntries": "direct_entries", "StableMs": "stable_ms",
-    "AddrOnly": "address_only",
+    "StableMs": "stable_ms", "AddrOnly": "address_only",
+    "Stateful": "stateful", "StatefulMs": "stateful_ms",
 }
 _TEXT = ("protocol", "address", "state", "old_print", "candidate_print")
 # Without these a line says nothing.

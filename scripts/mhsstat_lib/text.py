@@ -26,6 +26,13 @@ def state(service):
     return f"{service['state']}, at most {duration(left)} left"
 
 
+def stateful(service):
+    """How far a service is whose flows all get an entry."""
+    left = service.get("stateful_ms")
+    return "every flow that lives has an entry" if not left else \
+        f"at most {duration(left)} until every flow that lives has an entry"
+
+
 def percent(part, whole):
     return f"{100 * part / whole if whole else 0:.1f} %"
 
@@ -96,4 +103,6 @@ def remarks(service):
              if service.get(field)]
     if not service.get("servers", 1):
         found.append("it has no server")
+    if service.get("stateful"):
+        found.append(f"net.ipv4.vs.mhs.stateless is 0, {stateful(service)}")
     return found

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Block until services are there and settled, or stable, deleted servers
-forgotten, a server drained.
+forgotten, a server drained, or until every flow has an entry.
 
 A server is drained when its weight is 0, the service is stable and the server
 has no entry: flows without an entry go by the table, which names it no more,
@@ -15,6 +15,7 @@ from .address import endpoint, spelled
 from .errors import EXIT_OK, EXIT_TIMEOUT, NotThere, ToolError
 from .proc import left_ms, name_of
 from .snapshot import read_services, read_text, select
+from .stateful import Stateful
 from .text import duration, percent, state
 
 _REPORT_EVERY_S = 30
@@ -29,6 +30,7 @@ class Progress:
         self._live = sys.stderr.isatty()
         self._last = None
         self._at = 0
+        self._warned = set()
 
     def say(self, key, text):
         if self._quiet:
@@ -40,6 +42,13 @@ class Progress:
             print(f"mhsstat: {text}", file=sys.stderr, flush=True)
             self._at = now
         self._last = key
+
+    def warn(self, text):
+        """A line that stays, said once, with --quiet, too."""
+        if text not in self._warned:
+            self._warned.add(text)
+            print(("\r\x1b[K" if self._live else "") + f"mhsstat: {text}",
+                  file=sys.stderr, flush=True)
 
     def end(self):
         if self._live and self._last is not None:
@@ -107,9 +116,16 @@ def wait(options):
     if options.settled and (options.gone or options.drained):
         raise ToolError("--settled does not go with --gone and --drained: a "
                         "service that begins has no server to wait for")
-    look, end_word = ((_unsettled, "settled") if options.settled else
-                      (_pending, "stable"))
+    if options.stateful and (options.settled or options.gone or
+                             options.drained):
+        raise ToolError("--stateful does not go with --settled, --gone and "
+                        "--drained: wait for these first, in a command of "
+                        "their own")
     progress = Progress(options.quiet)
+    look, end_word = (
+        (_unsettled, "settled") if options.settled else
+        (Stateful(progress.warn).look, "every flow that lives has an entry")
+        if options.stateful else (_pending, "stable"))
     end = None if options.timeout_s is None else \
         time.monotonic() + options.timeout_s
     try:

@@ -12,7 +12,7 @@ from .text import bar, phases, remarks, state
 _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 _PACKETS = ("stateless", "old", "candidate", "tracked", "icmp", "reply",
             "unsettled")
-_ENTRIES = ("new", "pinned", "direct")
+_ENTRIES = ("new", "pinned")
 
 
 def rates(before, now, seconds):

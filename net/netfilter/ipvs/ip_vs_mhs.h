@@ -7,8 +7,8 @@
  *	ip_vs_mhs_sched.c	packet path: which server, schedule()
  *	ip_vs_mhs_entry.c	packet path: connection entries
  *	ip_vs_mhs_nat.c		packet path: masquerading, the way back
- *	ip_vs_mhs_direct.c	packet path: clients of a masquerading server
  *	ip_vs_mhs_icmp.c	packet path: ICMP errors
+ *	ip_vs_mhs_pair.c	masquerading servers by address and port
  *	ip_vs_mhs_ctl.c		control path: services, the core's callbacks
  *	ip_vs_mhs_dest.c	control path: servers, carriers
  *	ip_vs_mhs_build.c	control path: rebuilds, the walk of the slots
@@ -27,15 +27,17 @@
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers, slots and clocks of a service
  *	ip_vs_mhs_scratch.lock		one of two scratch spaces, a rebuild
- *	ip_vs_mhs_hash.lock		writers of the tables of services and pairs
+ *	mhs_net.forward_lock		registration of the FORWARD hooks
+ *	ip_vs_mhs_hash.lock		writers of the table of services
  *
  *	operation			locks
  *	---------------------------------------------------------------
  *	packet, schedule()		none (RCU); an entry to be made may wait
  *					for recount_lock, 20 times a second
- *	init_service, done_service	net.lock; then mhs.lock; then hash
- *	add_dest, upd_dest, del_dest	mhs.lock; in it hash, then scratch, in
- *					that hash
+ *	init_service, done_service	net.lock, in it forward; then mhs.lock, in
+ *					it forward; then hash
+ *	add_dest, upd_dest, del_dest	mhs.lock; in it forward, then scratch, in
+ *					that forward
  *	work of a service		the same
  *	work of a namespace		net.lock, mhs.lock
  *	read of /proc			net.lock, mhs.lock
@@ -55,8 +57,10 @@
  *			server.via
  *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	counters	the packet's own CPU
- *	room, direct	packets that are about to make an entry
- *	direct_seen	the first packet of such a flow in a period
+ *	room		packets that are about to make an entry
+ *	phase		control, under mhs.lock; the first packet of a young
+ *			service: both by compare-and-exchange, so either the
+ *			change or the packet is first
  *
  * The life of a server
  * --------------------
@@ -91,7 +95,9 @@
  *	init_service	publishes it in the namespace's hash table, settling,
  *			without the core's ip_vs_service: where creation fails
  *			later, the core frees that one with no grace period
- *	first add_dest	mhs.svc is set: packets may use it from here on
+ *	first add_dest	mhs.svc is set: packets may use it from here on; before
+ *			that they are the core's
+ *	phases		see enum ip_vs_mhs_phase
  *	done_service	out of the hash table, hooks down with the last one,
  *			work cancelled, servers released by call_rcu()
  *	last reference	each server holds one (its RCU callback frees its
@@ -101,9 +107,9 @@
  *	The per-namespace struct is memory of the namespace itself: it stays
  *	until every exit has run, so packets, whose hooks carry it, and
  *	done_service() may use it although our own exit runs before the
- *	core's.  Its hash tables come with the first service, leave its struct
- *	with the last one, and are freed with the last reference to a service:
- *	each holds them.
+ *	core's.  Its table of services comes with the first service, leaves its
+ *	struct with the last one, and is freed with the last reference to a
+ *	service: each holds it.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H
@@ -114,6 +120,7 @@
 #include <linux/mutex.h>
 #include <linux/netfilter.h>
 #include <linux/refcount.h>
+#include <linux/rhashtable-types.h>
 #include <linux/siphash.h>
 #include <linux/workqueue.h>
 
@@ -146,7 +153,6 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
 	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
 	MHS_CNT_REPLY,		/* masquerading: replies translated */
-	MHS_CNT_DIRECT,		/* entries made for flows past the service */
 	MHS_CNT_MAX
 };
 
@@ -154,16 +160,52 @@ struct ip_vs_mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
+/**
+ * enum ip_vs_mhs_phase - what is known of a service's set of servers
+ * @MHS_SETTLED: the set is complete: a change opens a transition
+ * @MHS_SETTLING: servers come one by one: the table changes at once and packets
+ *	of older flows wait for the final one
+ * @MHS_YOUNG: the set is complete as far as known, and no packet has come yet: a
+ *	change harms no flow
+ * @MHS_WOKEN: a packet has come to a young service; packets go as in a settled
+ *	one, which control makes of it before the next change
+ */
+enum ip_vs_mhs_phase {
+	MHS_SETTLED,
+	MHS_SETTLING,
+	MHS_YOUNG,
+	MHS_WOKEN,
+};
+
 struct ip_vs_mhs;
+
+/**
+ * struct ip_vs_mhs_pair - where a masquerading server is, for its replies
+ * @mn: the namespace
+ * @addr: the server's address
+ * @port: its port
+ * @af: its address family
+ * @protocol: of the service
+ * @zero: stands where padding would: every byte is compared
+ */
+struct ip_vs_mhs_pair {
+	const struct ip_vs_mhs_net *mn;
+	union nf_inet_addr	addr;
+	__be16			port;
+	u8			af;
+	u8			protocol;
+	u32			zero;
+};
 
 /**
  * struct ip_vs_mhs_server - a real server of one service
  * @carrier: sends packets without an entry; NULL if all flows have one
  * @via: sends ICMP errors to a masquerading server as they are
  * @node: in mhs.by_dest
- * @pair: in the table of pairs, if it owns its pair
- * @keeps_entries: masq_stateless was 0 when it was added
- * @unclaimed: masquerades, and for a time at least did not own its pair
+ * @pair_node: in the table of pairs, if it owns its pair
+ * @pair: its pair
+ * @owns_pair: it does
+ * @keeps_entries: masquerading, its flows have entries for good
  * @dest: the core's server, with a reference of ours
  * @state: MHS_SRV_*
  * @idx: its index in slot words and in servers[]
@@ -180,12 +222,13 @@ struct ip_vs_mhs_server {
 	struct ip_vs_conn __rcu	*via;
 	struct ip_vs_dest	*dest;
 	struct hlist_node	node;
-	struct hlist_node	pair;
+	struct rhash_head	pair_node;
+	struct ip_vs_mhs_pair	pair;
 	u32			state;
 	u16			idx;
 
+	bool			owns_pair;
 	bool			keeps_entries;
-	bool			unclaimed;
 	int			weight;
 	u64			id;
 	unsigned long		gone_until;
@@ -232,7 +275,7 @@ struct ip_vs_mhs_room {
  * @af: the same, its address family
  * @protocol: the same
  * @port: the same
- * @settling: the table is not final yet
+ * @phase: enum ip_vs_mhs_phase
  * @addr_only: hash without the port, latched when the service has settled
  * @was_stateless: flows without an entry may exist
  * @size: number of slots
@@ -241,8 +284,6 @@ struct ip_vs_mhs_room {
  * @svc: the core's service, NULL before the first server
  * @cnt: per-CPU counters
  * @room: of entries for flows, and for those of QUIC
- * @direct: entries for flows past the service, as many as may be alive
- * @direct_seen: those with a packet since @track_tick
  * @recount_lock: one CPU counts
  * @lock: see the table above; guards all that follows
  * @net: its namespace
@@ -263,7 +304,11 @@ struct ip_vs_mhs_room {
  * @warned: MHS_WARN_* said once
  * @entry_ms: longest life of an idle entry seen so far
  * @changed: jiffies of the last change of the set
+ * @gap: the longest time in jiffies between two changes, while it settles
  * @settle_by: jiffies, when settling ends at the latest
+ * @stateful: net.ipv4.vs.mhs.stateless was 0 in the last look
+ * @stateful_since: jiffies since when no flow of that time has lacked an entry
+ * @refused: entries that could not be made, at the last look
  * @built: jiffies when the last rebuild ended
  * @build_us: what it took
  * @hold_tick: jiffies of the last tick of the hold clock; same for the others
@@ -287,7 +332,7 @@ struct ip_vs_mhs {
 	u16			af;
 	u16			protocol;
 	__be16			port;
-	bool			settling;
+	u32			phase;
 	bool			addr_only;
 	bool			was_stateless;
 	u32			size;
@@ -298,8 +343,6 @@ struct ip_vs_mhs {
 
 	/* written by packets that make entries */
 	struct ip_vs_mhs_room	room[2] ____cacheline_aligned_in_smp;
-	atomic_t		direct;
-	atomic_t		direct_seen;
 	spinlock_t		recount_lock;	/* one CPU counts */
 
 	/* control */
@@ -322,7 +365,11 @@ struct ip_vs_mhs {
 	u32			entry_ms;
 	unsigned long		retry_at;
 	unsigned long		changed;
+	unsigned long		gap;
 	unsigned long		settle_by;
+	bool			stateful;
+	unsigned long		stateful_since;
+	unsigned long		refused;
 	unsigned long		built;
 	u32			build_us;
 	unsigned long		hold_tick;
@@ -343,26 +390,24 @@ struct ip_vs_mhs {
 #define MHS_WARN_FLAGS		0x4
 #define MHS_WARN_FULL		0x8
 
-/* 1,024 chains: 5,000 services make five to a chain.  Half of that for pairs:
- * pages come by powers of two.
- */
+/* 1,024 chains: 5,000 services make five to a chain */
 #define MHS_HASH_BITS		10
 
 /**
  * struct ip_vs_mhs_hash - what packets of a network namespace look up
  * @services: by address and port, or by firewall mark
- * @pairs: masquerading servers by address and port
  * @lock: for writers
  * @refcnt: services that hold it
  */
 struct ip_vs_mhs_hash {
 	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
-	DECLARE_HASHTABLE(pairs, MHS_HASH_BITS - 1);
 	spinlock_t		lock;	/* for writers */
 	refcount_t		refcnt;
 };
 
-#define MHS_HOOKS	3	/* of a family */
+/* Hooks of a family */
+#define MHS_HOOKS_IN	2	/* LOCAL_IN and LOCAL_OUT, with any service */
+#define MHS_HOOKS	3	/* FORWARD is the last, and for few */
 
 /**
  * struct ip_vs_mhs_net - a network namespace
@@ -372,23 +417,25 @@ struct ip_vs_mhs_hash {
  * @pin_ms: sysctl, how long after that they get one; 0: as TCP's timeouts
  * @max_entries: sysctl, entries a service may have when mhs makes one
  * @max_quic_entries: sysctl, the same when it makes one for QUIC
- * @masq_stateless: sysctl, may a new masquerading server do without entries?
+ * @stateless: sysctl, may flows do without entries?
+ * @masq_stateless: sysctl, may those of a new masquerading server?
  * @services: services of ours, for packets
  * @fwm_services: those by firewall mark
  * @pairs: servers in the table of pairs, by family
- * @unclaimed: masquerading servers that do not own their pair
+ * @carriers: carriers, those to be freed included; never more than there are
  * @foreign: a service by firewall mark may be another scheduler's
- * @others: services of other schedulers may exist
  * @backup: the sync daemon has the backup role
+ * @forward_lock: guards @forward
+ * @forward: services and servers that need the FORWARD hook, by family
+ * @ops: the hooks, registered while somebody needs them
  * @lock: guards all that follows
  * @list: the services
- * @hooks: services that need the hooks, by family
- * @ops: the hooks, registered while there are such
+ * @hooks: services that need the other hooks, by family
  * @work: see ip_vs_mhs_net_work()
  * @was_foreign: @foreign as the last look found it
- * @was_others: @others as the last look found it
  * @conntrack: vs.conntrack as the last look found it
  * @warned_conntrack: said once that it makes state
+ * @warned_xt_ipvs: said once what it does not find
  * @table: the sysctl table
  * @header: its registration
  */
@@ -399,24 +446,26 @@ struct ip_vs_mhs_net {
 	unsigned int		pin_ms;
 	unsigned int		max_entries;
 	unsigned int		max_quic_entries;
+	unsigned int		stateless;
 	unsigned int		masq_stateless;
 	int			services;
 	int			fwm_services;
-	int			pairs[2];
-	atomic_t		unclaimed;
+	atomic_t		pairs[2];
+	atomic_t		carriers;
 	bool			foreign;
-	bool			others;
 	bool			backup;
 
+	struct mutex		forward_lock;	/* guards the next */
+	u32			forward[2];
+	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct mutex		lock;	/* guards the rest */
 	struct list_head	list;
 	u32			hooks[2];
-	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct delayed_work	work;
 	bool			was_foreign;
-	bool			was_others;
 	bool			conntrack;
 	bool			warned_conntrack;
+	bool			warned_xt_ipvs;
 	struct ctl_table	*table;
 	struct ctl_table_header	*header;
 };
@@ -444,11 +493,12 @@ struct ip_vs_mhs *ip_vs_mhs_find_fwm(const struct ip_vs_mhs_net *mn, u16 af,
 				     u32 fwmark);
 void ip_vs_mhs_put(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs);
+int ip_vs_mhs_forward_get(struct ip_vs_mhs_net *mn, bool v6);
+void ip_vs_mhs_forward_put(struct ip_vs_mhs_net *mn, bool v6);
 void ip_vs_mhs_net_work(struct work_struct *work);
 
 /* dest */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
-bool ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs);
 struct ip_vs_mhs_server *ip_vs_mhs_server_of(const struct ip_vs_mhs *mhs,
 					     const struct ip_vs_dest *dest);
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
@@ -468,9 +518,11 @@ void ip_vs_mhs_walk(struct ip_vs_mhs *mhs, u32 ticks);
 void ip_vs_mhs_build(struct ip_vs_mhs *mhs);
 
 /* move */
-void ip_vs_mhs_settle(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_settle(struct ip_vs_mhs *mhs, bool whole);
+void ip_vs_mhs_unsettle(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_look_stateful(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_refresh(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 
@@ -482,6 +534,8 @@ unsigned long ip_vs_mhs_hold_period(const struct ip_vs_mhs *mhs);
 unsigned long ip_vs_mhs_pin_period(const struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 				unsigned long now);
+unsigned int ip_vs_mhs_stateful_ms(const struct ip_vs_mhs *mhs,
+				   unsigned long now);
 
 /* From @now to @then in jiffies, 0 when that is past */
 static inline unsigned long ip_vs_mhs_between(unsigned long now,
@@ -494,8 +548,10 @@ static inline unsigned long ip_vs_mhs_between(unsigned long now,
 extern const struct nf_hook_ops ip_vs_mhs_ops4[MHS_HOOKS];
 extern const struct nf_hook_ops ip_vs_mhs_ops6[MHS_HOOKS];
 
-/* nat */
-bool ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s);
+/* pair */
+int ip_vs_mhs_pair_init(void);
+void ip_vs_mhs_pair_exit(void);
+int ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s);
 void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s);
 
 /* sched */
@@ -569,12 +625,20 @@ static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
 	return data_race(ip_vs_conntrack_enabled(ipvs));
 }
 
-/* Does the server own its pair?  Neighbours in the chain, which come and go,
- * write a part of the node.
- */
-static inline bool ip_vs_mhs_pair_owned(const struct ip_vs_mhs_server *s)
+/* Has the namespace connection entries?  The core counts carriers among them. */
+static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs_net *mn,
+					 const struct netns_ipvs *ipvs)
 {
-	return !hlist_unhashed_lockless(&s->pair);
+	int carriers = atomic_read(&mn->carriers), n;
+
+	/* Carriers come and go meanwhile: the smaller number is never too large.
+	 * Pairs with the barrier in carrier_put().
+	 */
+	smp_rmb();
+	n = atomic_read(&ipvs->conn_count);
+	/* as above */
+	smp_rmb();
+	return n > min(carriers, atomic_read(&mn->carriers));
 }
 
 static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,

@@ -206,7 +206,7 @@ static void mhs_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 			if (target)
 				idx = target[i] == MHS_FILL_NONE ?
 				      MHS_IDX_NONE : scratch->idx[target[i]];
-			at_once = mhs->settling ||
+			at_once = mhs->phase == MHS_SETTLING ||
 				  test_bit(ip_vs_mhs_slot_old(w),
 					   scratch->cut);
 			n = ip_vs_mhs_slot_change(w, idx, at_once, first);

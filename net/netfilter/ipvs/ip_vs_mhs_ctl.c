@@ -127,10 +127,16 @@ static void mhs_net_queue(struct ip_vs_mhs_net *mn)
 static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
 {
 	lockdep_assert_held(&mn->lock);
-	if (mn->warned_conntrack || !mn->conntrack)
+	if (!mn->conntrack)
 		return;
+	if (!mn->warned_conntrack)
+		pr_warn_ratelimited("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
 	mn->warned_conntrack = true;
-	pr_warn_ratelimited("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: set it to 0, and NOTRACK the virtual addresses\n");
+	if (mn->warned_xt_ipvs ||
+	    !(atomic_read(&mn->pairs[0]) + atomic_read(&mn->pairs[1])))
+		return;
+	mn->warned_xt_ipvs = true;
+	pr_warn_ratelimited("net.ipv4.vs.conntrack=1 with masq_stateless=1: iptables -m ipvs matches no packet of a flow without an entry, source NAT by it fails: set masq_stateless to 0 and make the services anew\n");
 }
 
 /**
@@ -142,8 +148,7 @@ static void mhs_net_check_conntrack(struct ip_vs_mhs_net *mn)
  * none.  Packets look at the role themselves, so only its beginning may be seen
  * late.
  *
- * Services of other schedulers: see ip_vs_mhs_mark_unsure() for those by
- * firewall mark; any may have a masquerading server of ours too.
+ * Services of other schedulers by firewall mark: see ip_vs_mhs_mark_unsure().
  *
  * Context: process.
  */
@@ -153,7 +158,7 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 						struct ip_vs_mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 	struct ip_vs_mhs *mhs;
-	bool backup, begins, foreign, others, conntrack;
+	bool backup, begins, foreign, conntrack;
 
 	mutex_lock(&mn->lock);
 	/* carriers are made for the one value or the other */
@@ -178,9 +183,11 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
-	others = ip_vs_mhs_others(ipvs, mn->services);
-	WRITE_ONCE(mn->others, others || mn->was_others);
-	mn->was_others = others;
+	list_for_each_entry(mhs, &mn->list, net_list) {
+		mutex_lock(&mhs->lock);
+		ip_vs_mhs_look_stateful(mhs);
+		mutex_unlock(&mhs->lock);
+	}
 	if (!list_empty(&mn->list)) {
 		mhs_net_check_conntrack(mn);
 		mhs_net_queue(mn);
@@ -196,8 +203,11 @@ static int ip_vs_mhs_add_dest(struct ip_vs_service *svc,
 
 	mutex_lock(&mhs->lock);
 	if (!mhs->svc)
-		ip_vs_mhs_settle(mhs);
-	WRITE_ONCE(mhs->svc, svc);
+		ip_vs_mhs_settle(mhs, false);
+	else
+		ip_vs_mhs_unsettle(mhs, false);
+	/* Pairs with the acquire in mhs_packet_in() */
+	smp_store_release(&mhs->svc, svc);
 	err = ip_vs_mhs_server_add(mhs, dest);
 	ip_vs_mhs_changed(mhs);
 	mutex_unlock(&mhs->lock);
@@ -207,11 +217,13 @@ static int ip_vs_mhs_add_dest(struct ip_vs_service *svc,
 static int ip_vs_mhs_upd_dest(struct ip_vs_service *svc,
 			      struct ip_vs_dest *dest)
 {
+	bool out = atomic_read(&dest->weight) <= 0;
 	struct ip_vs_mhs *mhs = svc->sched_data;
 	struct ip_vs_mhs_server *s;
 
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
+	ip_vs_mhs_unsettle(mhs, s && s->weight > 0 && out);
 	if (!s || ip_vs_mhs_server_refresh(s) || mhs->missing)
 		ip_vs_mhs_changed(mhs);
 	mutex_unlock(&mhs->lock);
@@ -227,6 +239,7 @@ static int ip_vs_mhs_del_dest(struct ip_vs_service *svc,
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
 	if (s) {
+		ip_vs_mhs_unsettle(mhs, s->weight > 0);
 		ip_vs_mhs_server_gone(s);
 		ip_vs_mhs_changed(mhs);
 	}
@@ -254,16 +267,95 @@ static struct ip_vs_mhs_hash *mhs_net_hash(struct ip_vs_mhs_net *mn)
 	return hash;
 }
 
-/* The hooks of a family: each packet is told its namespace */
-static int mhs_net_hook(struct ip_vs_mhs_net *mn, bool v6)
+/* Hooks of a family, from one on: each packet is told its namespace */
+static int mhs_net_hook(struct ip_vs_mhs_net *mn, bool v6, u32 first, u32 n)
 {
+	struct nf_hook_ops *ops = &mn->ops[v6][first];
 	u32 i;
 
-	memcpy(mn->ops[v6], v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4,
-	       sizeof(mn->ops[v6]));
-	for (i = 0; i < MHS_HOOKS; i++)
-		mn->ops[v6][i].priv = mn;
-	return nf_register_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS);
+	memcpy(ops, (v6 ? ip_vs_mhs_ops6 : ip_vs_mhs_ops4) + first,
+	       n * sizeof(*ops));
+	for (i = 0; i < n; i++)
+		ops[i].priv = mn;
+	return nf_register_net_hooks(mn->net, ops, n);
+}
+
+/**
+ * ip_vs_mhs_forward_get() - somebody needs the FORWARD hook
+ * @mn: the namespace
+ * @v6: of which family
+ *
+ * Packets that are only routed shall not pay for what no service needs.
+ *
+ * Context: process; net.lock or mhs.lock may be held.
+ * Return: 0 or an error of nf_register_net_hooks(), -ENOMEM for the most part.
+ */
+int ip_vs_mhs_forward_get(struct ip_vs_mhs_net *mn, bool v6)
+{
+	int err = 0;
+
+	mutex_lock(&mn->forward_lock);
+	if (!mn->forward[v6])
+		err = mhs_net_hook(mn, v6, MHS_HOOKS_IN,
+				   MHS_HOOKS - MHS_HOOKS_IN);
+	if (!err)
+		mn->forward[v6]++;
+	mutex_unlock(&mn->forward_lock);
+	return err;
+}
+
+/**
+ * ip_vs_mhs_forward_put() - and does not need it any more
+ * @mn: the namespace
+ * @v6: of which family
+ *
+ * Packets may still be in the hook: the namespace's struct outlives them.
+ *
+ * Context: process; net.lock or mhs.lock may be held.
+ */
+void ip_vs_mhs_forward_put(struct ip_vs_mhs_net *mn, bool v6)
+{
+	mutex_lock(&mn->forward_lock);
+	if (!--mn->forward[v6])
+		nf_unregister_net_hooks(mn->net, &mn->ops[v6][MHS_HOOKS_IN],
+					MHS_HOOKS - MHS_HOOKS_IN);
+	mutex_unlock(&mn->forward_lock);
+}
+
+/* The hooks that a service needs from its beginning: an ICMP error about a flow
+ * of a service by firewall mark may come by FORWARD
+ */
+static int mhs_net_hooks_get(struct ip_vs_mhs_net *mn,
+			     const struct ip_vs_mhs *mhs)
+{
+	bool v6 = mhs->af == AF_INET6;
+	int err;
+
+	if (mhs->fwmark) {
+		err = ip_vs_mhs_forward_get(mn, v6);
+		if (err)
+			return err;
+	}
+	if (!mhs->hashed || mn->hooks[v6]++)
+		return 0;
+	err = mhs_net_hook(mn, v6, 0, MHS_HOOKS_IN);
+	if (err) {
+		mn->hooks[v6] = 0;
+		if (mhs->fwmark)
+			ip_vs_mhs_forward_put(mn, v6);
+	}
+	return err;
+}
+
+static void mhs_net_hooks_put(struct ip_vs_mhs_net *mn,
+			      const struct ip_vs_mhs *mhs)
+{
+	bool v6 = mhs->af == AF_INET6;
+
+	if (mhs->hashed && !--mn->hooks[v6])
+		nf_unregister_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS_IN);
+	if (mhs->fwmark)
+		ip_vs_mhs_forward_put(mn, v6);
 }
 
 /* Hash tables, hooks and the watch for the backup role come with the first
@@ -271,19 +363,15 @@ static int mhs_net_hook(struct ip_vs_mhs_net *mn, bool v6)
  */
 static int mhs_net_attach(struct ip_vs_mhs *mhs)
 {
-	bool v6 = mhs->af == AF_INET6;
 	struct ip_vs_mhs_net *mn = mhs->net;
-	int err = 0;
+	int err = -ENOMEM;
 
 	mutex_lock(&mn->lock);
 	mhs->hash = mhs_net_hash(mn);
-	if (!mhs->hash)
-		err = -ENOMEM;
-	else if (mhs->hashed && !mn->hooks[v6])
-		err = mhs_net_hook(mn, v6);
+	if (mhs->hash)
+		err = mhs_net_hooks_get(mn, mhs);
 	if (!err) {
 		rcu_assign_pointer(mn->hash, mhs->hash);
-		mn->hooks[v6] += mhs->hashed;
 		WRITE_ONCE(mn->services, mn->services + 1);
 		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
 		if (list_empty(&mn->list)) {
@@ -291,9 +379,7 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 			mhs_net_queue(mn);
 		}
 		WRITE_ONCE(mn->foreign, true);
-		WRITE_ONCE(mn->others, true);
 		mn->was_foreign = true;
-		mn->was_others = true;
 		if (READ_ONCE(mn->backup))
 			ip_vs_mhs_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
@@ -305,16 +391,13 @@ static int mhs_net_attach(struct ip_vs_mhs *mhs)
 
 static void mhs_net_detach(struct ip_vs_mhs *mhs)
 {
-	bool v6 = mhs->af == AF_INET6;
 	struct ip_vs_mhs_net *mn = mhs->net;
 
 	mutex_lock(&mn->lock);
 	list_del(&mhs->net_list);
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
-	mn->hooks[v6] -= mhs->hashed;
-	if (mhs->hashed && !mn->hooks[v6])
-		nf_unregister_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS);
+	mhs_net_hooks_put(mn, mhs);
 	if (list_empty(&mn->list))
 		RCU_INIT_POINTER(mn->hash, NULL);
 	mutex_unlock(&mn->lock);
@@ -371,7 +454,7 @@ static int mhs_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 	int err = 0;
 
 	mutex_lock(&mhs->lock);
-	ip_vs_mhs_settle(mhs);
+	ip_vs_mhs_settle(mhs, true);
 	/* the core's mutex keeps the list as it is */
 	list_for_each_entry(dest, &svc->destinations, n_list) {
 		WRITE_ONCE(mhs->svc, svc);

@@ -14,6 +14,8 @@
 #include <linux/module.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
+#include <net/addrconf.h>
+#include <net/route.h>
 
 #include "ip_vs_mhs.h"
 
@@ -24,6 +26,10 @@
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
+	/* first: the number is never too large */
+	atomic_dec(&ip_vs_mhs_net(carrier->ipvs->net)->carriers);
+	/* Pairs with the barriers in ip_vs_mhs_has_entries() */
+	smp_mb__after_atomic();
 	/* see carrier_new(); nobody uses it any more */
 	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
 	ip_vs_conn_put(carrier);
@@ -48,6 +54,8 @@ static struct ip_vs_conn *mhs_conn_new(const struct ip_vs_conn_param *param,
 			    flags | IP_VS_CONN_F_ONE_PACKET |
 			    IP_VS_CONN_F_TEMPLATE, to, 0);
 	rcu_read_unlock();
+	if (cp)
+		atomic_inc(&ip_vs_mhs_net(cp->ipvs->net)->carriers);
 	return cp;
 }
 
@@ -94,18 +102,48 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 	       !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct;
 }
 
-/* Can a masquerading server do without entries?  Not with a helper, which
- * needs state; not where the way back is not known (ip_vs_mhs_nat.c).  The
- * administrator decides for new ones only: of others there may be flows, by the
- * service or past it, without an entry.
- */
-static bool masq_is_stateless(struct ip_vs_mhs_server *s)
+static bool dest_is_local(const struct ip_vs_mhs *mhs,
+			  const struct ip_vs_dest *dest)
 {
-	const struct ip_vs_mhs *mhs = s->mhs;
+	struct net *net = mhs->ipvs->net;
 
-	return !s->keeps_entries && mhs->port && !mhs->fwmark &&
-	       mhs->port != FTPPORT && s->dest->af == mhs->af &&
-	       ip_vs_mhs_pair_claim(s);
+#ifdef CONFIG_IP_VS_IPV6
+	/* an address that is still being checked for a twin is local, too */
+	if (dest->af == AF_INET6)
+		return ipv6_chk_addr_and_flags(net, &dest->addr.in6, NULL,
+					       true, 0, 0);
+#endif
+	return inet_addr_type(net, dest->addr.ip) == RTN_LOCAL;
+}
+
+/* Shall the flows of a masquerading server have entries for good?  With a helper,
+ * which needs state; where the way back is not known (ip_vs_mhs_nat.c); where the
+ * administrator has not said that all packets of the server are the service's.
+ * He decides for new servers: of others there may be flows without an entry.
+ */
+static bool masq_keeps_entries(const struct ip_vs_mhs *mhs,
+			       const struct ip_vs_dest *dest)
+{
+	return !READ_ONCE(mhs->net->masq_stateless) || !mhs->port ||
+	       mhs->fwmark || mhs->port == FTPPORT ||
+	       mhs->protocol == IPPROTO_SCTP || dest->af != mhs->af ||
+	       dest_is_local(mhs, dest);
+}
+
+/* Can a masquerading server do without?
+ * Return: 0 if so, -EEXIST if not, or -ENOMEM.
+ */
+static int masq_claim(struct ip_vs_mhs_server *s)
+{
+	int err;
+
+	if (s->keeps_entries)
+		return -EEXIST;
+	err = ip_vs_mhs_pair_claim(s);
+	/* also when the owner is gone: what it forwarded may come back to it */
+	if (err == -EEXIST)
+		s->keeps_entries = true;
+	return err;
 }
 
 /* Would the carrier treat older flows in a way that their server does not
@@ -117,7 +155,7 @@ static bool carrier_is_frozen(const struct ip_vs_mhs_server *s,
 	bool was = IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ;
 	bool is = IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ;
 
-	return was != is && !s->mhs->settling;
+	return was != is && READ_ONCE(s->mhs->phase) != MHS_SETTLING;
 }
 
 static void carrier_set(struct ip_vs_conn __rcu **place,
@@ -161,15 +199,6 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 	return 0;
 }
 
-/* From now on a reply of the pair may belong to an entry of this server */
-static void server_unclaimed(struct ip_vs_mhs_server *s)
-{
-	if (s->unclaimed)
-		return;
-	s->unclaimed = true;
-	atomic_inc(&s->mhs->net->unclaimed);
-}
-
 /* What follows from the server's forwarding method.  Flows from before a
  * change to or from masquerading go on by the carrier from before, and only
  * they: new ones have entries from then on.
@@ -179,27 +208,24 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 	bool masq = IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ;
 	struct ip_vs_mhs *mhs = s->mhs;
 	struct ip_vs_conn *carrier;
-	bool stateless = true;
+	bool stateless;
 	u32 state = 0;
 	int err = 0;
 
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
-	if (carrier && carrier_is_frozen(s, carrier))
-		stateless = false;
+	if ((carrier && carrier_is_frozen(s, carrier)) ||
+	    IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_BYPASS)
+		err = -EOPNOTSUPP;
 	else if (masq)
-		stateless = masq_is_stateless(s);
-	else if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_BYPASS)
-		stateless = false;
-
-	if (stateless && mhs->hashed)
+		err = masq_claim(s);
+	if (!err && mhs->hashed)
 		err = server_carrier(s);
 	if (err == -ENOMEM) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
 		mhs->missing = true;
-	} else if (err) {
-		stateless = false;
 	}
+	stateless = !err || err == -ENOMEM;
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
 	if (!stateless)
@@ -209,8 +235,6 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_NAT;
 	else if (!stateless || !masq)
 		ip_vs_mhs_pair_drop(s);
-	if (masq && !ip_vs_mhs_pair_owned(s))
-		server_unclaimed(s);
 	return state;
 }
 
@@ -236,25 +260,6 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 	/* The carrier first: packets look for one when the state says so */
 	WRITE_ONCE(s->state, state | server_method(s));
 	s->weight = weight;
-	return changed;
-}
-
-/**
- * ip_vs_mhs_servers_retry() - claim pairs that another server owned
- * @mhs: the service
- *
- * Context: process, mhs.lock held.
- * Return: true if the table changes: an edit's weight may be seen here first.
- */
-bool ip_vs_mhs_servers_retry(struct ip_vs_mhs *mhs)
-{
-	struct ip_vs_mhs_server *s;
-	bool changed = false;
-
-	lockdep_assert_held(&mhs->lock);
-	list_for_each_entry(s, &mhs->listed, list)
-		if (s->unclaimed && s->state & MHS_SRV_STATEFUL)
-			changed |= ip_vs_mhs_server_refresh(s);
 	return changed;
 }
 
@@ -296,8 +301,6 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
 	ip_vs_mhs_pair_drop(s);
-	if (s->unclaimed)
-		atomic_dec(&mhs->net->unclaimed);
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
 	/* it puts the carriers, for which the exit of a namespace waits */
@@ -460,7 +463,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		return -ENOMEM;
 	s->mhs = mhs;
 	s->idx = idx;
-	s->keeps_entries = !READ_ONCE(mhs->net->masq_stateless);
+	s->keeps_entries = masq_keeps_entries(mhs, dest);
 	s->id = ip_vs_mhs_hash_server(dest->af, &dest->addr, dest->port);
 	s->dest = dest;
 	ip_vs_dest_hold(dest);

@@ -171,6 +171,22 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 	return NF_ACCEPT;
 }
 
+/**
+ * ip_vs_mhs_entry_closes() - an entry is of a flow that is over
+ * @cp: a new entry of TCP
+ *
+ * The core's state of ten seconds: a client that reads on after its FIN confirms
+ * what it gets more often.
+ *
+ * Context: softirq or process, under RCU.
+ */
+void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp)
+{
+	spin_lock_bh(&cp->lock);
+	WRITE_ONCE(cp->state, IP_VS_TCP_S_CLOSE);
+	spin_unlock_bh(&cp->lock);
+}
+
 /* Must a packet leave its entry?  A new flow that of its predecessor, whose
  * client has used the same port, when the server is gone, or takes no new flows
  * and the predecessor has ended.  Plain UDP one from another scheduler, say,
@@ -315,7 +331,7 @@ bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 	cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
 	if (!cp)
 		return false;
-	if (!READ_ONCE(mhs->svc) || !mhs_entry_leave(p, cp, mhs->fwmark)) {
+	if (!mhs_entry_leave(p, cp, mhs->fwmark)) {
 		*verdict = mhs_in_entry(mhs, p, slot, cp);
 		return true;
 	}

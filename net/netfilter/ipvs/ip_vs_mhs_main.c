@@ -220,6 +220,13 @@ static const struct ctl_table mhs_sysctls[] = {
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= (void *)&mhs_int_max,
 	}, {
+		.procname	= "stateless",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE,
+	}, {
 		.procname	= "masq_stateless",
 		.maxlen		= sizeof(unsigned int),
 		.mode		= 0644,
@@ -244,11 +251,12 @@ static int mhs_sysctl_init(struct ip_vs_mhs_net *mn)
 	mn->table[1].data = &mn->pin_ms;
 	mn->table[2].data = &mn->max_entries;
 	mn->table[3].data = &mn->max_quic_entries;
-	mn->table[4].data = &mn->masq_stateless;
+	mn->table[4].data = &mn->stateless;
+	mn->table[5].data = &mn->masq_stateless;
 	/* Short times cost all namespaces: an unprivileged user has none, but
-	 * may set the last one
+	 * may set the last two
 	 */
-	for (i = 0; i < n - 1 && mn->net->user_ns != &init_user_ns; i++)
+	for (i = 0; i < n - 2 && mn->net->user_ns != &init_user_ns; i++)
 		mn->table[i].mode = 0444;
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);
@@ -274,7 +282,8 @@ static int __net_init mhs_net_init(struct net *net)
 	mn->hold_ms = MHS_HOLD_MS;
 	mn->max_entries = MHS_MAX_ENTRIES;
 	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
-	mn->masq_stateless = 1;
+	mn->stateless = 1;
+	mutex_init(&mn->forward_lock);
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, ip_vs_mhs_net_work);
@@ -411,9 +420,12 @@ static int __init ip_vs_mhs_init(void)
 	err = ip_vs_mhs_scratch_init();
 	if (err)
 		return err;
-	err = ip_vs_mhs_register_net(&mhs_net_ops);
+	err = ip_vs_mhs_pair_init();
 	if (err)
 		goto exit_scratch;
+	err = ip_vs_mhs_register_net(&mhs_net_ops);
+	if (err)
+		goto exit_pair;
 	err = mhs_register();
 	if (err)
 		goto unregister_pernet;
@@ -422,6 +434,8 @@ static int __init ip_vs_mhs_init(void)
 
 unregister_pernet:
 	ip_vs_mhs_unregister_net(&mhs_net_ops);
+exit_pair:
+	ip_vs_mhs_pair_exit();
 exit_scratch:
 	ip_vs_mhs_scratch_exit();
 	return err;
@@ -437,6 +451,7 @@ static void __exit ip_vs_mhs_exit(void)
 	synchronize_rcu();
 	ip_vs_mhs_unregister_net(&mhs_net_ops);
 	rcu_barrier();
+	ip_vs_mhs_pair_exit();
 	ip_vs_mhs_scratch_exit();
 }
 

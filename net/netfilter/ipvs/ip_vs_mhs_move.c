@@ -19,8 +19,14 @@
  * a lone change takes hold + pin, to the tick.
  *
  * Settling: a service begins with a partial table, because its servers come
- * one by one.  Until the set has been quiet for MHS_SETTLE the table changes
- * without transitions and nothing is sent by it.
+ * one by one.  Until the set has been quiet the table changes without
+ * transitions and nothing is sent by it:
+ *
+ *	first server	-> SETTLING
+ *	set quiet	-> YOUNG if no packet has come so far, else SETTLED
+ *	YOUNG, change	-> SETTLING, but SETTLED if a server leaves
+ *	YOUNG, packet	-> WOKEN, and with the next look of control SETTLED
+ *	YOUNG, a minute without a change -> SETTLED
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -29,11 +35,26 @@
 
 #include "ip_vs_mhs.h"
 
-/* Quiet time after which a set of servers is complete */
+/* Quiet time after which a set of servers is complete, at least; of one server,
+ * which does not tell how quickly others come; in the longest time between two
+ * changes so far
+ */
 #define MHS_SETTLE		(HZ / 10)
+#define MHS_SETTLE_LONE		HZ
+#define MHS_SETTLE_GAPS		2
+
+/* Without a packet a longer time between two changes is an operator's */
+#define MHS_GAP_MAX		HZ
 
 /* Meanwhile older flows wait, so not for long: TCP repeats for much longer */
 #define MHS_SETTLE_MAX		(5 * HZ)
+
+/* A service without a packet is young until its set has been quiet for so long.
+ * A standby director must not be young for ever: flows may come over in a
+ * transition of the active one, for which its old table must be the same.  So a
+ * server that leaves a quiet set ends the youth, too: it may have died.
+ */
+#define MHS_YOUNG_MAX		(60 * HZ)
 
 /* A rebuild that took t may be followed by the next after 4t */
 #define MHS_BUILD_SHARE		4
@@ -82,9 +103,11 @@ static unsigned long mhs_rest(const struct ip_vs_mhs *mhs)
  */
 static unsigned long mhs_settled_at(const struct ip_vs_mhs *mhs)
 {
-	unsigned long quiet = mhs->changed +
-			      max_t(unsigned long, MHS_SETTLE, 2 * mhs_rest(mhs));
+	unsigned long quiet = mhs->gap ? MHS_SETTLE_GAPS * mhs->gap :
+					 MHS_SETTLE_LONE;
 
+	quiet = max3(quiet, (unsigned long)MHS_SETTLE, 2 * mhs_rest(mhs));
+	quiet += mhs->changed;
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
@@ -106,18 +129,33 @@ void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs)
 	}
 }
 
-/* Packets from clients so far.  Replies and errors may come from the flows of
- * another director.
- */
-static unsigned long mhs_requests(const struct ip_vs_mhs *mhs)
+/* The sum of some counters */
+static unsigned long mhs_counted(const struct ip_vs_mhs *mhs,
+				 unsigned long which)
 {
 	unsigned long n = 0;
 	int cpu, i;
 
 	for_each_possible_cpu(cpu)
-		for (i = 0; i <= MHS_CNT_TRACKED; i++)
-			n += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
+		for (i = 0; i < MHS_CNT_MAX; i++)
+			if (which & BIT(i))
+				n += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
 	return n;
+}
+
+/* Packets from clients so far.  Replies and errors may come from the flows of
+ * another director.
+ */
+static unsigned long mhs_requests(const struct ip_vs_mhs *mhs)
+{
+	return mhs_counted(mhs, BIT(MHS_CNT_STATELESS) | BIT(MHS_CNT_OLD) |
+				BIT(MHS_CNT_CAND) | BIT(MHS_CNT_TRACKED));
+}
+
+/* Has a packet come since the service was made? */
+static bool mhs_seen(const struct ip_vs_mhs *mhs)
+{
+	return mhs_counted(mhs, ~(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM)));
 }
 
 /* Where hardly a packet comes, only probes of the virtual address perhaps, or the
@@ -143,18 +181,6 @@ static bool mhs_used_ages(struct ip_vs_mhs *mhs)
 		return false;
 	mhs->used_looks = 0;
 	return true;
-}
-
-/* A new period of direct entries: those without a packet in the last one are
- * dead.  Packets go on counting, and in this order none counts too little.
- */
-static void mhs_count_direct(struct ip_vs_mhs *mhs, unsigned long now)
-{
-	int n = atomic_read(&mhs->direct);
-	int seen = atomic_xchg(&mhs->direct_seen, 0);
-
-	WRITE_ONCE(mhs->track_tick, now);
-	atomic_add(seen - n, &mhs->direct);
 }
 
 static void mhs_tick(struct ip_vs_mhs *mhs)
@@ -186,7 +212,7 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
 		mhs->all_tracked = false;
-		mhs_count_direct(mhs, now);
+		mhs->track_tick = now;
 	}
 	latest = now + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
 		 msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
@@ -214,6 +240,8 @@ static void mhs_try_again(struct ip_vs_mhs *mhs)
 {
 	if (mhs->missing && mhs->retry && mhs_until(mhs->retry_at))
 		return;
+	if (mhs->missing)
+		ip_vs_mhs_unsettle(mhs, false);
 	if (mhs->missing && ip_vs_mhs_reconcile(mhs)) {
 		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
 		mhs->retry_at = jiffies + mhs->retry;
@@ -235,8 +263,10 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 		delay = min(delay, mhs_until(mhs->retry_at));
 	if (mhs->dirty)
 		delay = min(delay, mhs_until(mhs->built + mhs_rest(mhs)));
-	if (mhs->settling && mhs->svc && !mhs->dirty)
+	if (mhs->phase == MHS_SETTLING && mhs->svc && !mhs->dirty)
 		delay = min(delay, mhs_until(mhs_settled_at(mhs)));
+	else if (mhs->phase != MHS_SETTLED && mhs->svc)
+		delay = min(delay, mhs_until(mhs->changed + MHS_YOUNG_MAX));
 	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
 	    (mhs->svc && mhs->hashed && !mhs->was_stateless))
 		delay = min_t(unsigned long, delay, MHS_LOOK);
@@ -255,22 +285,13 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 	mod_delayed_work(ip_vs_mhs_wq(mhs->net->net), &mhs->work, delay);
 }
 
-/* The set is complete.  Flags are final too: the core stores those of an edit
- * after init_service().
- *
- * A slot without a packet so far may have flows all the same, from before a
- * restart or from another director: whether a slot is used is known a pin time
- * from now.
+/* Flags are final with the set: the core stores those of an edit after
+ * init_service().
  */
-static void settle_end(struct ip_vs_mhs *mhs)
+static void settle_flags(struct ip_vs_mhs *mhs)
 {
-	unsigned int flags;
+	unsigned int flags = READ_ONCE(mhs->svc->flags);
 
-	ip_vs_mhs_use_all(mhs);
-	mhs->requests = mhs_requests(mhs);
-	mhs->used_looks = 0;
-	mhs->used_tick = jiffies;
-	flags = READ_ONCE(mhs->svc->flags);
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
 		/* Flows with an entry marked the slots of another hash: when
 		 * the last packet has used that, mark every slot.
@@ -279,8 +300,54 @@ static void settle_end(struct ip_vs_mhs *mhs)
 		synchronize_rcu();
 		ip_vs_mhs_track_all(mhs);
 	}
+}
+
+/* The set is complete, and from now on changes open transitions.
+ *
+ * A slot without a packet so far may have flows all the same, from before a
+ * restart or from another director: whether a slot is used is known a pin time
+ * from now.
+ */
+static void settle_end(struct ip_vs_mhs *mhs)
+{
+	if (mhs->phase == MHS_SETTLING)
+		settle_flags(mhs);
+	ip_vs_mhs_use_all(mhs);
+	mhs->requests = mhs_requests(mhs);
+	mhs->used_looks = 0;
+	mhs->used_tick = jiffies;
 	/* Pairs with the acquire in ip_vs_mhs_settling() */
-	smp_store_release(&mhs->settling, false);
+	smp_store_release(&mhs->phase, MHS_SETTLED);
+}
+
+/* The set has been quiet, but no packet has come */
+static void settle_young(struct ip_vs_mhs *mhs)
+{
+	settle_flags(mhs);
+	/* Pairs with the acquire in ip_vs_mhs_settling() */
+	smp_store_release(&mhs->phase, MHS_YOUNG);
+}
+
+static void mhs_settle_on(struct ip_vs_mhs *mhs)
+{
+	if (!mhs->svc)
+		return;
+	switch (READ_ONCE(mhs->phase)) {
+	case MHS_SETTLING:
+		if (mhs->dirty || mhs_until(mhs_settled_at(mhs)))
+			return;
+		if (mhs_seen(mhs))
+			settle_end(mhs);
+		else
+			settle_young(mhs);
+		return;
+	case MHS_YOUNG:
+		if (!mhs_until(mhs->changed + MHS_YOUNG_MAX))
+			settle_end(mhs);
+		return;
+	case MHS_WOKEN:
+		settle_end(mhs);
+	}
 }
 
 /* The core calls no scheduler when only flags change */
@@ -288,7 +355,7 @@ static void mhs_check_flags(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags;
 
-	if (mhs->settling || !mhs->svc)
+	if (READ_ONCE(mhs->phase) == MHS_SETTLING || !mhs->svc)
 		return;
 	flags = READ_ONCE(mhs->svc->flags);
 	if (!(flags & IP_VS_SVC_F_PERSISTENT))
@@ -304,18 +371,66 @@ static void mhs_check_flags(struct ip_vs_mhs *mhs)
 /**
  * ip_vs_mhs_settle() - the set of servers is only beginning to be known
  * @mhs: the service
+ * @whole: all servers come at once
+ *
+ * Entries that the namespace has by now may be of flows of this service: from a
+ * service for all ports, say, or from a sync daemon that has ended.
  *
  * Context: process, mhs.lock held.
  */
-void ip_vs_mhs_settle(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_settle(struct ip_vs_mhs *mhs, bool whole)
 {
 	lockdep_assert_held(&mhs->lock);
-	WRITE_ONCE(mhs->settling, true);
+	WRITE_ONCE(mhs->phase, MHS_SETTLING);
 	mhs->changed = jiffies;
+	mhs->gap = whole;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->used_tick = jiffies;
-	WRITE_ONCE(mhs->track_tick, jiffies);
+	mhs->track_tick = jiffies;
+	if (ip_vs_mhs_has_entries(mhs->net, mhs->ipvs) && !mhs->all_tracked) {
+		ip_vs_mhs_track_all(mhs);
+		mhs->all_tracked = true;
+	}
 	mhs_requeue(mhs);
+}
+
+/**
+ * ip_vs_mhs_unsettle() - a server of the service is about to change
+ * @mhs: the service
+ * @leaves: it has slots, and gets no new flow from now on
+ *
+ * A young service goes back to settling, unless its first packet was quicker.
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_unsettle(struct ip_vs_mhs *mhs, bool leaves)
+{
+	lockdep_assert_held(&mhs->lock);
+	/* Pairs with the exchange in ip_vs_mhs_settling() */
+	switch (cmpxchg(&mhs->phase, MHS_YOUNG,
+			leaves ? MHS_WOKEN : MHS_SETTLING)) {
+	case MHS_YOUNG:
+		if (leaves)
+			break;
+		mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+		mhs_requeue(mhs);
+		return;
+	case MHS_WOKEN:
+		break;
+	default:
+		return;
+	}
+	settle_end(mhs);
+}
+
+/* How quickly servers come tells how long to wait for the next */
+static void mhs_note_gap(struct ip_vs_mhs *mhs)
+{
+	unsigned long gap = max(jiffies - mhs->changed, 1UL);
+
+	if (mhs->n_listed > 1 && gap > mhs->gap &&
+	    (gap <= MHS_GAP_MAX || mhs_seen(mhs)))
+		mhs->gap = gap;
 }
 
 /**
@@ -330,6 +445,8 @@ void ip_vs_mhs_settle(struct ip_vs_mhs *mhs)
 void ip_vs_mhs_changed(struct ip_vs_mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
+	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
+		mhs_note_gap(mhs);
 	mhs->changed = jiffies;
 	WRITE_ONCE(mhs->dirty, true);
 	if (!mhs->build_us || !mhs_until(mhs->built + mhs_rest(mhs)))
@@ -357,6 +474,36 @@ void ip_vs_mhs_refresh(struct ip_vs_mhs *mhs)
 }
 
 /**
+ * ip_vs_mhs_look_stateful() - since when has every flow got an entry?
+ * @mhs: the service
+ *
+ * Each packet of a flow makes one while stateless is 0; where one could not be
+ * made the time begins anew.
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_look_stateful(struct ip_vs_mhs *mhs)
+{
+	unsigned long pin = msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
+	bool stateful = !READ_ONCE(mhs->net->stateless);
+	unsigned long refused;
+
+	lockdep_assert_held(&mhs->lock);
+	if (stateful) {
+		refused = mhs_counted(mhs, BIT(MHS_CNT_CAPPED) |
+					   BIT(MHS_CNT_NOMEM));
+		if (!mhs->stateful || refused != mhs->refused ||
+		    READ_ONCE(mhs->phase) == MHS_SETTLING)
+			mhs->stateful_since = jiffies;
+		/* a time long past would be in the future again one day */
+		if (time_after(jiffies, mhs->stateful_since + pin))
+			mhs->stateful_since = jiffies - pin;
+		mhs->refused = refused;
+	}
+	mhs->stateful = stateful;
+}
+
+/**
  * ip_vs_mhs_work() - what a service does by itself
  * @work: of the service
  *
@@ -376,13 +523,9 @@ void ip_vs_mhs_work(struct work_struct *work)
 		if (!mhs_until(READ_ONCE(mhs->room[i].recount_at)))
 			WRITE_ONCE(mhs->room[i].recount_at, jiffies);
 	mhs_try_again(mhs);
-	if (ip_vs_mhs_servers_retry(mhs))
-		ip_vs_mhs_changed(mhs);
 	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))
 		ip_vs_mhs_build(mhs);
-	if (mhs->settling && mhs->svc && !mhs->dirty &&
-	    !mhs_until(mhs_settled_at(mhs)))
-		settle_end(mhs);
+	mhs_settle_on(mhs);
 	mhs_check_flags(mhs);
 	mhs_tick(mhs);
 	mhs_requeue(mhs);

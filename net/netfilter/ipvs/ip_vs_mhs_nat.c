@@ -12,13 +12,14 @@
  *	  |                                                address, by us
  *	  '-- else: no flow of ours --------------------> core
  *
- * One pair belongs to one service, its owner.  A second service with the same
- * pair keeps entries for it, and so do services by firewall mark, whose
- * virtual address is not known on the way back, and those with a helper.  With
- * masq_stateless=0 nobody comes to own a pair.
+ * One pair belongs to one server, its owner (ip_vs_mhs_pair.c).  A second service
+ * with the same pair keeps entries for it, and so do services by firewall mark,
+ * whose virtual address is not known on the way back, those with a helper, and
+ * servers on this host.  With masq_stateless=0 nobody comes to own a pair.
  *
- * A client that talks to the server directly gets the same replies: see
- * ip_vs_mhs_direct.c.
+ * Who sets masq_stateless=1 promises that nobody reaches the servers' own
+ * addresses past the service and that servers begin no flow from its port: such
+ * packets look the same.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -36,92 +37,6 @@
 #endif
 
 #include "ip_vs_mhs_pkt.h"
-
-static __be16 server_port(const struct ip_vs_mhs_server *s)
-{
-	return s->dest->port ? s->dest->port : s->mhs->port;
-}
-
-/**
- * ip_vs_mhs_pair_find() - find the server that owns a pair
- * @hash: hash tables of the namespace, or NULL
- * @af: address family
- * @protocol: transport protocol
- * @addr: address of the pair
- * @port: its port
- *
- * Context: any, under RCU.
- * Return: the server, without a reference, or NULL.
- */
-struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct ip_vs_mhs_hash *hash,
-					     u16 af, u16 protocol,
-					     const union nf_inet_addr *addr,
-					     __be16 port)
-{
-	struct ip_vs_mhs_server *s;
-
-	if (!hash)
-		return NULL;
-	hash_for_each_possible_rcu(hash->pairs, s, pair,
-				   ip_vs_mhs_key_addr(af, addr, port))
-		if (server_port(s) == port && s->dest->af == af &&
-		    s->mhs->protocol == protocol &&
-		    ip_vs_addr_equal(af, &s->dest->addr, addr))
-			return s;
-	return NULL;
-}
-
-/**
- * ip_vs_mhs_pair_claim() - make a server the owner of its pair
- * @s: a masquerading server
- *
- * Context: process, mhs.lock held.
- * Return: false when another server owns it.
- */
-bool ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
-{
-	struct ip_vs_mhs_server *owner;
-	struct ip_vs_mhs *mhs = s->mhs;
-	__be16 port = server_port(s);
-	int *pairs;
-
-	lockdep_assert_held(&mhs->lock);
-	if (ip_vs_mhs_pair_owned(s))
-		return true;
-	spin_lock(&mhs->hash->lock);
-	rcu_read_lock();
-	owner = ip_vs_mhs_pair_find(mhs->hash, s->dest->af, mhs->protocol,
-				    &s->dest->addr, port);
-	rcu_read_unlock();
-	if (!owner) {
-		hash_add_rcu(mhs->hash->pairs, &s->pair,
-			     ip_vs_mhs_key_addr(s->dest->af, &s->dest->addr,
-						port));
-		pairs = &mhs->net->pairs[mhs->af == AF_INET6];
-		WRITE_ONCE(*pairs, *pairs + 1);
-	}
-	spin_unlock(&mhs->hash->lock);
-	return !owner;
-}
-
-/**
- * ip_vs_mhs_pair_drop() - the server does not own its pair any more
- * @s: the server
- *
- * Context: process, mhs.lock held.
- */
-void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s)
-{
-	int *pairs = &s->mhs->net->pairs[s->mhs->af == AF_INET6];
-
-	lockdep_assert_held(&s->mhs->lock);
-	if (!ip_vs_mhs_pair_owned(s))
-		return;
-	spin_lock(&s->mhs->hash->lock);
-	hash_del_rcu(&s->pair);
-	WRITE_ONCE(*pairs, *pairs - 1);
-	spin_unlock(&s->mhs->hash->lock);
-}
 
 /**
  * ip_vs_mhs_gather() - put the fragments of an IPv4 packet together
@@ -224,35 +139,13 @@ struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 {
 	struct ip_vs_conn *carrier;
 
-	*server = ip_vs_mhs_pair_find(ip_vs_mhs_hash(p->net), p->af, protocol,
-				      addr, port);
+	*server = ip_vs_mhs_pair_find(p->net, p->af, protocol, addr, port);
 	carrier = *server ? rcu_dereference((*server)->carrier) : NULL;
 	if (carrier && IP_VS_FWD_METHOD(carrier) != IP_VS_CONN_F_MASQ) {
 		*server = NULL;
 		return NULL;
 	}
 	return carrier;
-}
-
-/**
- * ip_vs_mhs_reply_unsure() - may an entry own packets between @s and a client?
- * @s: a masquerading server
- * @w: the word of the client's slot
- *
- * One of another service, or of another kind of flow.
- *
- * Context: softirq or process, under RCU.
- * Return: true if one has to be looked for.
- */
-bool ip_vs_mhs_reply_unsure(const struct ip_vs_mhs_server *s, u32 w)
-{
-	const struct ip_vs_mhs *mhs = s->mhs;
-
-	return ip_vs_mhs_slot_tracked(w) || ip_vs_mhs_settling(mhs) ||
-	       atomic_read(&mhs->net->unclaimed) ||
-	       READ_ONCE(mhs->net->others) ||
-	       ip_vs_mhs_others(mhs->ipvs, READ_ONCE(mhs->net->services)) ||
-	       ip_vs_mhs_backup(mhs->ipvs);
 }
 
 /**
@@ -284,8 +177,8 @@ bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w)
  * @skb: the packet
  * @iph: header of the reply, or of the request that an ICMP error quotes
  *
- * A reply to a client that talks to the server directly goes on untouched,
- * not even seen by the core (ip_vs_mhs_direct()).
+ * Any entry of the namespace may be that of the flow: of another service with the
+ * same server, from before a change, from the sync daemon.
  *
  * Context: softirq or process, under RCU.
  * Return: true if it is ours to translate.
@@ -294,25 +187,22 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 			  struct ip_vs_proto_data *pd, struct sk_buff *skb,
 			  const struct ip_vs_iphdr *iph)
 {
-	u32 w = ip_vs_mhs_slot_read(slot);
+	const struct ip_vs_mhs *mhs = s->mhs;
 	struct ip_vs_conn *cp;
 	bool ours;
+	u32 w;
 
 	/* The flow's requests may pass another director */
-	w = ip_vs_mhs_slot_use(slot, w);
+	w = ip_vs_mhs_slot_use(slot, ip_vs_mhs_slot_read(slot));
 	ours = ip_vs_mhs_slot_names(s, w);
-	/* Where another server has the slot meanwhile, replies alone may keep
-	 * an entry alive, and one of a direct flow is still not the core's
-	 */
-	if (ours ? !ip_vs_mhs_reply_unsure(s, w) : !ip_vs_mhs_slot_tracked(w))
+	if (ours ? !ip_vs_mhs_has_entries(mhs->net, mhs->ipvs) :
+		   !ip_vs_mhs_slot_tracked(w))
 		return ours;
-	cp = pd->pp->conn_out_get(s->mhs->ipvs, s->mhs->af, skb, iph);
+	cp = pd->pp->conn_out_get(mhs->ipvs, mhs->af, skb, iph);
 	if (!cp)
 		return ours;
+	/* replies alone may keep it alive */
 	ip_vs_mhs_slot_track(slot);
-	if (ip_vs_mhs_is_direct(cp))
-		return ip_vs_mhs_direct_reply(s->mhs, cp, pd, skb, iph,
-					      ours);
 	__ip_vs_conn_put(cp);
 	return false;
 }
@@ -379,7 +269,7 @@ static bool reply_too_early(const struct ip_vs_mhs_server *s,
 			    const struct ip_vs_conn *carrier,
 			    const struct ip_vs_mhs_packet *p, const u32 *slot)
 {
-	bool settling = ip_vs_mhs_settling(s->mhs), names, early;
+	bool settling = ip_vs_mhs_settling(s->mhs), names;
 	struct ip_vs_conn *cp;
 
 	if (likely(carrier && !settling) || p->iph.protocol == IPPROTO_UDP)
@@ -391,24 +281,20 @@ static bool reply_too_early(const struct ip_vs_mhs_server *s,
 	if (settling ? carrier && names : !names)
 		return false;
 	cp = p->pd->pp->conn_out_get(s->mhs->ipvs, p->af, p->skb, &p->iph);
-	if (!cp)
-		return true;
-	early = ip_vs_mhs_direct_open(cp);
-	__ip_vs_conn_put(cp);
-	return early;
+	if (cp)
+		__ip_vs_conn_put(cp);
+	return !cp;
 }
 
 /**
  * ip_vs_mhs_reply() - translate a packet that a server sends to a client
- * @ipvs: the namespace
- * @p: the packet, in FORWARD or LOCAL_OUT
+ * @p: the packet, in FORWARD
  *
  * Context: softirq or process, under RCU.
  * Return: NF_ACCEPT, with ipvs_property set if it is done with; NF_DROP when
  *	it cannot be translated, or not yet.
  */
-unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
-			     struct ip_vs_mhs_packet *p)
+unsigned int ip_vs_mhs_reply(struct ip_vs_mhs_packet *p)
 {
 	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs_server *s;
@@ -416,6 +302,9 @@ unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
+	/* no answer begins a flow */
+	if (p->iph.protocol == IPPROTO_TCP && p->fresh)
+		return NF_ACCEPT;
 	carrier = ip_vs_mhs_reply_carrier(p, p->iph.protocol, &p->iph.saddr,
 					  p->sport, &s);
 	if (!s)

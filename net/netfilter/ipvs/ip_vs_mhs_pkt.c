@@ -31,6 +31,9 @@
  * local stack, which resets the connection.  Stepping aside, for the sake of
  * persistence, a threshold or a mark, is for new flows only.
  *
+ * With net.ipv4.vs.mhs.stateless=0 every slot makes entries as an unstable one in
+ * the pin phase, plain UDP included.
+ *
  * What is no request of a service may be a reply of a masquerading server
  * (ip_vs_mhs_nat.c) or an ICMP error (ip_vs_mhs_icmp.c).
  */
@@ -164,8 +167,36 @@ static unsigned int mhs_in_new(struct ip_vs_mhs *mhs,
 	return mhs_xmit_counted(mhs, carrier, p);
 }
 
+/* Pin an older flow: the slot is about to merge, or the service about to get
+ * another scheduler
+ */
+static struct ip_vs_conn *mhs_pin(struct ip_vs_mhs *mhs,
+				  struct ip_vs_mhs_packet *p, u32 *slot,
+				  struct ip_vs_mhs_server *s)
+{
+	struct ip_vs_conn *cp;
+
+	if (p->ends) {
+		ip_vs_mhs_note_fin(p);
+		return NULL;
+	}
+	/* the core would not find an entry of port 0 */
+	if (!p->sport || READ_ONCE(s->state) & MHS_SRV_NO_PIN)
+		return NULL;
+	if (!ip_vs_mhs_may_track(mhs, p->quic || p->lone)) {
+		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
+		return NULL;
+	}
+	cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_PINNED);
+	/* A client that reads on may be silent for longer when nothing merges */
+	if (cp && !ip_vs_mhs_stateful(p) && ip_vs_mhs_is_last_ack(p))
+		ip_vs_mhs_entry_closes(cp);
+	return cp;
+}
+
 /* Plain UDP: nothing tells an older flow from a new one and a port for each
- * query makes every packet a flow, so there are no entries.
+ * query makes every packet a flow, so there are no entries, unless all flows
+ * are to have one.
  */
 static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 				struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
@@ -181,6 +212,14 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 	if (!ip_vs_mhs_slot_stable(w))
 		kind = s->idx == ip_vs_mhs_slot_old(w) ? MHS_CNT_OLD :
 							 MHS_CNT_CAND;
+	/* A table that is not final is none to stay with */
+	if (ip_vs_mhs_stateful(p) && !(flags & IP_VS_SVC_F_ONEPACKET) &&
+	    READ_ONCE(mhs->phase) != MHS_SETTLING) {
+		cp = mhs_pin(mhs, p, slot, s);
+		if (cp)
+			return ip_vs_mhs_entry_first(mhs, p, cp,
+						     MHS_STAT_CONN);
+	}
 	carrier = rcu_dereference(s->carrier);
 	if (!carrier || mhs_needs_entry(s, p) ||
 	    (READ_ONCE(s->state) & MHS_SRV_NAT && !ip_vs_mhs_slot_names(s, w))) {
@@ -200,35 +239,21 @@ static unsigned int mhs_in_lone(struct ip_vs_mhs *mhs,
 	return mhs_xmit(mhs, carrier, p, kind);
 }
 
-/* Pin an older flow: the slot is about to merge */
-static struct ip_vs_conn *mhs_pin(struct ip_vs_mhs *mhs,
-				  struct ip_vs_mhs_packet *p, u32 *slot,
-				  struct ip_vs_mhs_server *s)
-{
-	/* the core would not find an entry of port 0 */
-	if (p->ends || !p->sport || READ_ONCE(s->state) & MHS_SRV_NO_PIN)
-		return NULL;
-	if (!ip_vs_mhs_may_track(mhs, p->quic)) {
-		ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
-		return NULL;
-	}
-	return ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_PINNED);
-}
-
 /* The packet has no entry: go by the table */
 static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 				 struct ip_vs_mhs_packet *p, u32 *slot, u32 w)
 {
 	struct ip_vs_conn *carrier, *cp;
 	struct ip_vs_mhs_server *s;
-	bool stable;
+	bool stable, stateful;
 	u32 state;
 
 	w = ip_vs_mhs_slot_use(slot, w);
 	if (p->lone)
 		return mhs_in_lone(mhs, p, slot, w);
 	stable = ip_vs_mhs_slot_stable(w);
-	if (!stable && p->fresh)
+	stateful = ip_vs_mhs_stateful(p);
+	if ((!stable || stateful) && p->fresh)
 		return mhs_in_new(mhs, p, slot, w);
 
 	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
@@ -239,7 +264,7 @@ static unsigned int mhs_in_table(struct ip_vs_mhs *mhs,
 	if (p->fresh && (!carrier || !(state & MHS_SRV_IN) ||
 			 mhs_needs_entry(s, p)))
 		return mhs_to_core(slot);
-	if (ip_vs_mhs_slot_pinning(w)) {
+	if (stateful || ip_vs_mhs_slot_pinning(w)) {
 		cp = mhs_pin(mhs, p, slot, s);
 		if (cp)
 			return ip_vs_mhs_entry_first(mhs, p, cp, 0);
@@ -285,14 +310,12 @@ bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark)
 static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 {
 	bool unsure = p->mark && ip_vs_mhs_mark_unsure(mhs, p->mark);
-	struct ip_vs_service *svc;
 	bool settling, persistent;
 	unsigned int verdict;
 	u32 *slot, w;
 
 	settling = ip_vs_mhs_settling(mhs);
-	svc = READ_ONCE(mhs->svc);
-	persistent = svc && READ_ONCE(svc->flags) & IP_VS_SVC_F_PERSISTENT;
+	persistent = ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_PERSISTENT;
 	p->lone = ip_vs_mhs_is_lone(mhs, p->iph.protocol, p->dport);
 	p->fresh &= !p->lone;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.saddr, p->sport);
@@ -303,7 +326,7 @@ static unsigned int mhs_in(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	    ip_vs_mhs_by_entry(mhs, p, slot, !persistent && !unsure, &verdict))
 		return verdict;
 	if ((p->fresh && settling) ||
-	    ((p->fresh || p->lone) && (!svc || persistent || unsure)))
+	    ((p->fresh || p->lone) && (persistent || unsure)))
 		return mhs_to_core(slot);
 	if (persistent && !READ_ONCE(mhs->was_stateless))
 		return NF_ACCEPT;
@@ -423,25 +446,16 @@ static noinline unsigned int mhs_packet_in(struct ip_vs_mhs_net *mn,
 		return NF_ACCEPT;
 	if (!p.pd)
 		return ip_vs_mhs_icmp(ipvs, &p);
-	/* A server on this host may be a client of a service, too */
-	if (ip_vs_mhs_is_local(&p) && ip_vs_mhs_pairs(mn, p.af) &&
-	    !ip_vs_mhs_find(mn, p.af, p.iph.protocol, &p.iph.daddr, p.dport)) {
-		unsigned int verdict = ip_vs_mhs_reply(ipvs, &p);
-
-		if (verdict != NF_ACCEPT || skb->ipvs_property)
-			return verdict;
-	}
-
 	if (ip_vs_mhs_backup_only(ipvs))
 		return NF_ACCEPT;
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
 	mhs = ip_vs_mhs_service(&p, p.iph.protocol, &p.iph.daddr, p.dport);
-	if (!mhs) {
-		if (state->hook == NF_INET_LOCAL_IN && ip_vs_mhs_pairs(mn, p.af))
-			ip_vs_mhs_direct(ipvs, &p);
+	/* Before the first server nothing is ours.  Pairs with the release in
+	 * ip_vs_mhs_add_dest(): who sees it sees the service settling.
+	 */
+	if (!mhs || !smp_load_acquire(&mhs->svc))
 		return NF_ACCEPT;
-	}
 	if (p.opens && mhs_local_reply(ipvs, &p))
 		return NF_ACCEPT;
 	return mhs_in(mhs, &p);
@@ -469,7 +483,6 @@ mhs_packet_forward(struct ip_vs_mhs_net *mn, struct sk_buff *skb,
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
 	struct ip_vs_mhs_packet p;
-	unsigned int verdict;
 
 	mhs_packet(&p, mn, skb, state);
 	if (pairs && p.af == AF_INET && ip_is_fragment(ip_hdr(skb)) &&
@@ -479,10 +492,7 @@ mhs_packet_forward(struct ip_vs_mhs_net *mn, struct sk_buff *skb,
 		return NF_ACCEPT;
 	if (!p.pd)
 		return ip_vs_mhs_icmp(ipvs, &p);
-	verdict = ip_vs_mhs_reply(ipvs, &p);
-	if (verdict == NF_ACCEPT && !skb->ipvs_property)
-		ip_vs_mhs_direct(ipvs, &p);
-	return verdict;
+	return ip_vs_mhs_reply(&p);
 }
 
 /* FORWARD: replies of masquerading servers, and ICMP errors */
@@ -510,8 +520,8 @@ static unsigned int mhs_hook_forward(void *priv, struct sk_buff *skb,
 /* LOCAL_IN: before the core at NF_IP_PRI_NAT_SRC - 2 and - 1.  LOCAL_OUT:
  * NAT stands at NF_IP_PRI_NAT_DST, the core at + 1 and + 2, and of two hooks
  * of one priority the younger goes first: these are registered after the
- * core's, which come with the first service of the family.  FORWARD: the core
- * is at 99 and 100.
+ * core's, which come with the first service of the family.  FORWARD, which few
+ * need (ip_vs_mhs_forward_get()): the core is at 99 and 100.
  */
 const struct nf_hook_ops ip_vs_mhs_ops4[MHS_HOOKS] = {
 	MHS_HOOK(mhs_hook_in, NFPROTO_IPV4, NF_INET_LOCAL_IN,

@@ -6,7 +6,6 @@
  *	ip_vs_mhs_sched.c	which server; schedule()
  *	ip_vs_mhs_entry.c	connection entries: made, or found
  *	ip_vs_mhs_nat.c		masquerading: the way back
- *	ip_vs_mhs_direct.c	clients of a masquerading server itself
  *	ip_vs_mhs_icmp.c	errors about flows that have no entry
  *
  * All of it runs under RCU, in softirq or process context.
@@ -62,8 +61,9 @@ struct ip_vs_mhs_packet {
 
 /* proto */
 bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port);
-bool ip_vs_mhs_tcp_ends(const struct tcphdr *th);
 bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
+void ip_vs_mhs_note_fin(const struct ip_vs_mhs_packet *p);
+bool ip_vs_mhs_is_last_ack(const struct ip_vs_mhs_packet *p);
 
 /* sched */
 void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
@@ -84,6 +84,7 @@ struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats);
+void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp);
 bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
 			u32 *slot, bool ours, unsigned int *verdict);
 
@@ -96,23 +97,23 @@ struct ip_vs_mhs *ip_vs_mhs_service(const struct ip_vs_mhs_packet *p,
 				    __be16 port);
 bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
-/* nat */
-struct ip_vs_mhs_server *ip_vs_mhs_pair_find(struct ip_vs_mhs_hash *hash,
+/* pair */
+struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
 					     u16 af, u16 protocol,
 					     const union nf_inet_addr *addr,
 					     __be16 port);
+
+/* nat */
 struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 					   u16 protocol,
 					   const union nf_inet_addr *addr,
 					   __be16 port,
 					   struct ip_vs_mhs_server **server);
-bool ip_vs_mhs_reply_unsure(const struct ip_vs_mhs_server *s, u32 w);
 bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w);
 bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb);
 void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
 		       const struct ip_vs_iphdr *iph);
-unsigned int ip_vs_mhs_reply(struct netns_ipvs *ipvs,
-			     struct ip_vs_mhs_packet *p);
+unsigned int ip_vs_mhs_reply(struct ip_vs_mhs_packet *p);
 bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 			  struct ip_vs_proto_data *pd, struct sk_buff *skb,
 			  const struct ip_vs_iphdr *iph);
@@ -120,29 +121,14 @@ unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
 				  const struct ip_vs_conn *carrier,
 				  struct sk_buff *skb);
 
-/* direct */
-bool ip_vs_mhs_direct_open(const struct ip_vs_conn *cp);
-void ip_vs_mhs_direct(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p);
-bool ip_vs_mhs_direct_reply(struct ip_vs_mhs *mhs, struct ip_vs_conn *cp,
-			    struct ip_vs_proto_data *pd, struct sk_buff *skb,
-			    const struct ip_vs_iphdr *iph, bool ours);
-
 /* icmp */
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
 
-/* Does an entry leave packets as they are, and belong to no server? */
-static inline bool ip_vs_mhs_is_direct(const struct ip_vs_conn *cp)
-{
-	return !READ_ONCE(cp->dest) && cp->vport == cp->dport &&
-	       cp->af == cp->daf &&
-	       ip_vs_addr_equal(cp->af, &cp->vaddr, &cp->daddr);
-}
-
 /* Are there masquerading servers whose replies we know? */
 static inline bool ip_vs_mhs_pairs(const struct ip_vs_mhs_net *mn, u16 af)
 {
-	return READ_ONCE(mn->pairs[af == AF_INET6]);
+	return atomic_read(&mn->pairs[af == AF_INET6]);
 }
 
 /* The slot of a client */
@@ -155,12 +141,31 @@ static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
 }
 
-static inline bool ip_vs_mhs_settling(const struct ip_vs_mhs *mhs)
+/* Is the table of the service not final yet?  Asked by every packet before it
+ * reads its slot, because the first one ends the youth of the service: after
+ * that a change opens transitions.
+ */
+static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 {
-	/* Pairs with the release in settle_end(): who sees the service settled
-	 * sees its final table.
+	/* Pairs with the release in settle_end() and settle_young(): who sees
+	 * the service settled sees its final table.
 	 */
-	return smp_load_acquire(&mhs->settling);
+	u32 phase = smp_load_acquire(&mhs->phase);
+
+	while (unlikely(phase == MHS_YOUNG)) {
+		/* Pairs with the exchange in ip_vs_mhs_unsettle() */
+		if (try_cmpxchg(&mhs->phase, &phase, MHS_WOKEN))
+			break;
+		/* A failed exchange promises no barrier */
+		phase = smp_load_acquire(&mhs->phase);
+	}
+	return phase == MHS_SETTLING;
+}
+
+/* Is every flow to have an entry? */
+static inline bool ip_vs_mhs_stateful(const struct ip_vs_mhs_packet *p)
+{
+	return unlikely(!READ_ONCE(p->net->stateless));
 }
 
 /* Must an entry be looked for, whatever the slot says? */

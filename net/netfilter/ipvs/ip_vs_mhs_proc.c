@@ -18,7 +18,7 @@ static const char * const mhs_columns[] = {
 	"PktStateless", "PktOld", "PktCandidate", "PktTracked",
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
 	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp", "PktReply",
-	"DirectEntries", "StableMs", "AddrOnly",
+	"StableMs", "AddrOnly", "Stateful", "StatefulMs",
 };
 
 struct mhs_sum {
@@ -90,6 +90,7 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 
 	mutex_lock(&mhs->lock);
 	mhs_sum_slots(mhs, &sum);
+	ip_vs_mhs_look_stateful(mhs);
 	for_each_possible_cpu(cpu)
 		for (i = 0; i < MHS_CNT_MAX; i++)
 			cnt[i] += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
@@ -110,7 +111,7 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		seq_printf(seq, "%s %pI4:%u", mhs_proto_name(mhs->protocol),
 			   &mhs->addr.ip, ntohs(mhs->port));
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
-		   mhs->settling ? "settling" :
+		   mhs->phase == MHS_SETTLING ? "settling" :
 		   mhs->dirty || mhs->missing ? "rebuilding" :
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
@@ -122,10 +123,11 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
-	seq_printf(seq, " %lu %lu %lu %u %u\n", cnt[MHS_CNT_ICMP],
-		   cnt[MHS_CNT_REPLY], cnt[MHS_CNT_DIRECT],
+	seq_printf(seq, " %lu %lu %u %u %u %u\n", cnt[MHS_CNT_ICMP],
+		   cnt[MHS_CNT_REPLY],
 		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_min, now),
-		   mhs->addr_only);
+		   mhs->addr_only, mhs->stateful,
+		   ip_vs_mhs_stateful_ms(mhs, now));
 	mutex_unlock(&mhs->lock);
 }
 

@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: does a packet begin a flow, or end one?
  *
  *		begins			ends
- *	TCP	SYN			RST, FIN
+ *	TCP	SYN			RST, FIN, the ACK that follows a FIN
  *	SCTP	INIT			ABORT, SHUTDOWN and its answers
  *	QUIC	Initial, by long	-
  *		header and version
@@ -31,24 +31,11 @@ struct quic_long_header {
 	__be32	version;
 } __packed;
 
-/**
- * ip_vs_mhs_tcp_ends() - does a segment end a flow, or belong to none?
- * @th: its header
- *
- * To none belongs what has none of the four flags.  Anybody may send either.
- *
- * Context: any.
- * Return: true if it makes no entry, and shortens the life of none of ours.
- */
-bool ip_vs_mhs_tcp_ends(const struct tcphdr *th)
-{
-	return th->rst || th->fin || !(th->syn || th->ack);
-}
-
 static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
 {
 	p->opens = th->syn;
-	p->ends = ip_vs_mhs_tcp_ends(th);
+	/* A segment without any of the four flags belongs to no flow */
+	p->ends = th->rst || th->fin || !(th->syn || th->ack);
 	p->fresh = th->syn && !th->ack && !p->ends;
 }
 
@@ -150,6 +137,84 @@ bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p)
 	else if (quic_port(p->dport))
 		parse_quic(p);
 	return true;
+}
+
+/* The last FINs of clients in slots whose flows get entries, by flow: the number
+ * of the segment that follows, mixed with the rest of the flow's hash.  A FIN that
+ * another one has overwritten costs an entry.
+ */
+#define MHS_FIN_BITS	14
+
+static u32 mhs_fins[1 << MHS_FIN_BITS];
+
+/* Where it stands, and what stands there before the number is mixed in */
+static u32 *mhs_fin(const struct ip_vs_mhs_packet *p, u32 *mix)
+{
+	u64 hash = ip_vs_mhs_hash_client(p->af, &p->iph.saddr, p->sport);
+
+	*mix = hash >> MHS_FIN_BITS;
+	return &mhs_fins[hash & (ARRAY_SIZE(mhs_fins) - 1)];
+}
+
+/* The header of a TCP segment, and the length of its data */
+static const struct tcphdr *mhs_segment(const struct ip_vs_mhs_packet *p,
+					struct tcphdr *_th, unsigned int *len)
+{
+	const struct tcphdr *th;
+	unsigned int head;
+
+	if (p->iph.protocol != IPPROTO_TCP)
+		return NULL;
+	th = skb_header_pointer(p->skb, p->iph.len, sizeof(*_th), _th);
+	if (!th)
+		return NULL;
+	head = p->iph.len + 4 * th->doff;
+	*len = p->skb->len > head ? p->skb->len - head : 0;
+	return th;
+}
+
+/**
+ * ip_vs_mhs_note_fin() - remember which segment will be the last of a flow
+ * @p: a packet, perhaps a FIN
+ *
+ * Context: softirq or process.
+ */
+void ip_vs_mhs_note_fin(const struct ip_vs_mhs_packet *p)
+{
+	const struct tcphdr *th;
+	unsigned int len;
+	struct tcphdr _th;
+	u32 mix, *fin;
+
+	th = mhs_segment(p, &_th, &len);
+	if (!th || !th->fin)
+		return;
+	fin = mhs_fin(p, &mix);
+	WRITE_ONCE(*fin, mix ^ (ntohl(th->seq) + len + 1));
+}
+
+/**
+ * ip_vs_mhs_is_last_ack() - does a packet only confirm the end of its flow?
+ * @p: a packet
+ *
+ * A client that has sent its FIN may still be reading, so others may follow, but
+ * not after a long time.
+ *
+ * Context: softirq or process.
+ * Return: true for a TCP segment without data that follows the client's FIN.
+ */
+bool ip_vs_mhs_is_last_ack(const struct ip_vs_mhs_packet *p)
+{
+	const struct tcphdr *th;
+	unsigned int len;
+	struct tcphdr _th;
+	u32 mix, *fin;
+
+	th = mhs_segment(p, &_th, &len);
+	if (!th || len || th->syn)
+		return false;
+	fin = mhs_fin(p, &mix);
+	return READ_ONCE(*fin) == (mix ^ ntohl(th->seq));
 }
 
 /**

@@ -153,6 +153,28 @@ unsigned long ip_vs_mhs_pin_period(const struct ip_vs_mhs *mhs)
 }
 
 /**
+ * ip_vs_mhs_stateful_ms() - time until every flow has an entry
+ * @mhs: the service
+ * @now: in jiffies
+ *
+ * A flow that lives sends within a pin time.
+ *
+ * Context: process, mhs.lock held, after ip_vs_mhs_look_stateful().
+ * Return: milliseconds; 0 also when flows need no entries.
+ */
+unsigned int ip_vs_mhs_stateful_ms(const struct ip_vs_mhs *mhs,
+				   unsigned long now)
+{
+	unsigned int ms = ip_vs_mhs_pin_ms(mhs);
+	unsigned long end;
+
+	if (!mhs->stateful)
+		return 0;
+	end = mhs->stateful_since + msecs_to_jiffies(ms);
+	return jiffies_to_msecs(ip_vs_mhs_between(now, end));
+}
+
+/**
  * ip_vs_mhs_merge_ms() - time to a merge
  * @mhs: the service
  * @stage: that a slot is in

@@ -99,6 +99,7 @@ for m in ipip ip6_tunnel sit; do
 	modprobe -q $m
 done
 setup_net 3
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 for i in 1 2 3; do
 	ip_ns s$i <<-EOF
 		rule add from 10.2.0.1$i lookup 100

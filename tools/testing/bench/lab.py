@@ -11,6 +11,7 @@ import time
 CLONE_NEWNET = 0x40000000
 FAR = {4: "10.200.0.1", 6: "fdc8::1"}
 VIP = {4: "10.9.0.1", 6: "fd09::1"}
+OTHER = {4: "10.9.0.2", 6: "fd09::2"}
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -33,8 +34,8 @@ class Director:
                     "addr add fd02::1/64 dev out nodad",
                     "route add 10.1.0.0/16 dev out",
                     "route add fd01::/64 dev out",
-                    *(f"addr add {address} dev lo" for address in
-                      (*VIP.values(), "10.9.0.2/32")),
+                    *(f"addr add {address} dev lo"
+                      for address in (*VIP.values(), *OTHER.values())),
                     f"route add {FAR[4]} via {server(0, 4)}",
                     f"route add {FAR[6]} via {server(0, 6)}",
                     *(f"neigh add {server(i, family)} dev out "
@@ -81,22 +82,24 @@ class Director:
                 return int(line.split(":")[1].split()[9])
         raise SystemExit("no device out")
 
-    def mhs(self):
+    def mhs(self, families=(4, 6)):
         """The measured service's line of /proc/net/ip_vs_mhs."""
+        measured = [at_port(VIP[family]) for family in families]
         lines = self.read("/proc/net/ip_vs_mhs").splitlines()
         names = lines[0].split()
         for line in lines[1:]:
             row = dict(zip(names, line.split()))
-            if row["Address:Port"] in (f"{VIP[4]}:80", f"[{VIP[6]}]:80"):
+            if row["Address:Port"] in measured:
                 return row
         return {}
 
-    def wait(self, **wanted):
+    def wait(self, families=(4, 6), **wanted):
         until = time.monotonic() + 60
-        while any(self.mhs().get(key) != str(value)
+        while any(self.mhs(families).get(key) != str(value)
                   for key, value in wanted.items()):
             if time.monotonic() > until:
-                raise SystemExit(f"{self.name} is not {wanted}: {self.mhs()}")
+                raise SystemExit(f"{self.name} is not {wanted}: "
+                                 f"{self.mhs(families)}")
             time.sleep(0.05)
 
     def entries(self):
@@ -137,8 +140,11 @@ def server(i, family):
 
 
 def dest(i, family, port=80):
-    return f"[{server(i, family)}]:{port}" if family == 6 else \
-        f"{server(i, family)}:{port}"
+    return at_port(server(i, family), port)
+
+
+def at_port(address, port=80):
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 @contextlib.contextmanager

@@ -47,8 +47,11 @@ SERVERS = {4: ("10.2.0.1", "10.2.0.2", "10.2.0.3"),
 ROUTERS = {4: "10.1.0.77", 6: "fd01::77"}
 IN, FORWARD = 0, 2
 RIGHT, FOUND, MADE = 0x40, 1, 4     # checksums are made right; entries
-HOLD, TRACKED, NFCT, CONFIRMED = 1, 4, 0x20, 0x40
+OTHERS = 0x10
+HOLD, PIN, TRACKED, NFCT, CONFIRMED = 1, 2, 4, 0x20, 0x40
 GONE = 2        # the first server
+SETTLING, YOUNG, WOKEN, STATEFUL, FULL, FIN = 1, 2, 3, 4, 8, 16
+EMPTY = 1       # no server
 SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
 MASQ, TUNNEL, DROUTE = 0, 0x15, 0x2a
 
@@ -112,6 +115,50 @@ def paths():
                        next(errors(6, vip, extended(direct))))
 
 
+def setting(path, methods, slots=0, service=0, states=0, answers=RIGHT,
+            life=0):
+    return bytes((path, methods, slots, service, states, answers, life, 8,
+                  255))
+
+
+def lives():
+    """What the phase of a service and stateless=0 change: name, setting,
+    packet."""
+    for family, (client, vip) in ADDRESSES.items():
+        server = SERVERS[family][0]
+        for number, (make, port) in enumerate(SERVICES):
+            name = f"{make.__name__}{port}-{family}"
+            path = (family == 6) | number << 3
+            request = segment(make, client, 4000, vip, port)
+            reply = segment(make, server, 8080, client, 4000)
+            for phase in (SETTLING, YOUNG, WOKEN):
+                yield (f"phase{phase}-{name}",
+                       setting(path, DROUTE, life=phase), request)
+                yield (f"phase{phase}-reply-{name}",
+                       setting(path | FORWARD, MASQ, life=phase), reply)
+            yield f"empty-{name}", setting(path, DROUTE, 0, EMPTY), request
+            for life in (STATEFUL, STATEFUL | FULL, STATEFUL | SETTLING):
+                yield (f"stateful{life}-{name}",
+                       setting(path, DROUTE, 0, 0, 0, RIGHT | MADE, life),
+                       request)
+            for answers in (2, OTHERS):
+                yield (f"others{answers}-{name}",
+                       setting(path | FORWARD, MASQ, 0, 0, 0,
+                               RIGHT | answers), reply)
+            yield f"output-{name}", setting(path | 4, MASQ), reply
+        path = family == 6
+        for name, flags in (("syn", 2), ("synack", 18)):
+            yield (f"begun-{name}-{family}", setting(path | FORWARD, MASQ),
+                   tcp(server, 8080, client, 4000, flags))
+            yield (f"opened-{name}-{family}",
+                   setting(path, DROUTE, 0, 0, 0, RIGHT | MADE, STATEFUL),
+                   tcp(client, 4000, vip, 80, flags))
+        for slots, life in ((PIN, 0), (PIN, FIN), (0, STATEFUL | FIN)):
+            yield (f"last-{family}-{slots}-{life}",
+                   setting(path, DROUTE, slots, 0, 0, RIGHT | MADE, life),
+                   tcp(client, 4000, vip, 80))
+
+
 def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__.strip())
@@ -125,16 +172,16 @@ def main():
                 bytes((protocol, header, linear)) + packet)
     for name, hook, service, methods, packet in paths():
         path = (packet[0] >> 4 == 6) | hook | service << 3
-        (base / "packet" / name).write_bytes(
-            bytes((path, methods, 0, 0, 0, RIGHT, 8, 255)) + packet)
+        (base / "packet" / name).write_bytes(setting(path, methods) + packet)
+    for name, world, packet in lives():
+        (base / "packet" / name).write_bytes(world + packet)
     # a SYN that has an entry of a deleted server, both with conntrack entries
     for family, (client, vip) in ADDRESSES.items():
         for slots in (HOLD | TRACKED | NFCT,
                       HOLD | TRACKED | NFCT | CONFIRMED):
             (base / "packet" / f"anew-{family}-{slots:x}").write_bytes(
-                bytes((family == 6, DROUTE, slots, 0, GONE,
-                       RIGHT | FOUND | MADE, 8, 255)) +
-                tcp(client, 4000, vip, 80, 2))
+                setting(family == 6, DROUTE, slots, 0, GONE,
+                        RIGHT | FOUND | MADE) + tcp(client, 4000, vip, 80, 2))
     share = struct.Struct("<II")
     for name, weights in (("even", (1,) * 4), ("far", (1, 100, 2**31 - 1)),
                           ("none", ())):

@@ -94,7 +94,10 @@ balancer() {
 	mh-dr) ipvs "$1" "mh -b mh-port" -g ;;
 	mh-nat) ipvs "$1" "mh -b mh-port" -m ;;
 	mhs-dr) ipvs "$1" mhs -g ;;
-	mhs-nat) ipvs "$1" mhs -m ;;
+	mhs-nat)
+		sysctls "$1" net.ipv4.vs.mhs.masq_stateless=1
+		ipvs "$1" mhs -m
+		;;
 	esac
 }
 

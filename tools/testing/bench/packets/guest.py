@@ -45,7 +45,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
-from lab import FAR, VIP, Director, dest, module, run  # noqa: E402
+from lab import (FAR, OTHER, VIP, Director, at_port, dest,  # noqa: E402
+                 module, run)
 
 WRONG_MAC = "02:00:00:00:00:fe"
 LONG_MS = 3600000
@@ -63,13 +64,12 @@ class Case:
         self.case = {"method": "routing", "family": 4, "protocol": "tcp",
                      "services": 1, "servers": 4, "live": 0,
                      "unstable": ["held", "young", "pin"], **case}
-        self.family = self.case["family"]
         self.n = self.case["servers"]
-        names = ["route", "mh", "mhs", *self.case["unstable"]]
+        names = self.names()
         self.at = {name: Director(name, self.n) for name in names}
         self.fresh = {name: 10000000 for name in names}
         self.made = {name: 0 for name in names}  # entries, if it makes any
-        self.tracing = ""
+        self.tracing = self.after = ""
         for name in names[1:]:
             self.serve(name, "mh" if name == "mh" else "mhs")
         for name in names[2:]:
@@ -79,33 +79,56 @@ class Case:
         for name in names[3:]:
             self.replace(name)
 
-    def words(self):
+    def names(self):
+        """Of the directors."""
+        return ["route", "mh", "mhs", *self.case["unstable"]]
+
+    @property
+    def family(self):
+        return self.case["family"]
+
+    def words(self, to=VIP):
         """How ipvsadm names the service."""
-        address = f"[{VIP[6]}]" if self.family == 6 else VIP[4]
-        return f"-{self.case['protocol'][0]} {address}:80"
+        return f"-{self.case['protocol'][0]} {at_port(to[self.family])}"
+
+    def filled(self, service, scheduler, method, family):
+        """A service as ipvsadm -R reads it."""
+        return [f"-A {service} -s {scheduler}",
+                *(f"-a {service} -r {dest(i, family)} {METHODS[method]} -w 1"
+                  for i in range(self.n))]
 
     def serve(self, name, scheduler):
-        at, how = self.at[name], METHODS[self.case["method"]]
+        at = self.at[name]
+        self.lasting(name)
         if scheduler == "mh":
             scheduler = "mh -b mh-port,mh-fallback"
             at.sysctl("net/ipv4/vs/sloppy_tcp", 1)
-        elif self.n > 4:
-            # On a slow machine they come in more than one go
-            at.sysctl("net/ipv4/vs/mhs/hold_ms", 0)
-            at.sysctl("net/ipv4/vs/mhs/pin_ms", 100)
-        others = [f"-t 10.9.0.2:{1000 + i}"
+        else:
+            at.sysctl("net/ipv4/vs/mhs/masq_stateless", 1)
+            if self.n > 4:
+                # On a slow machine they come in more than one go
+                at.sysctl("net/ipv4/vs/mhs/hold_ms", 0)
+                at.sysctl("net/ipv4/vs/mhs/pin_ms", 100)
+        others = [f"-t {OTHER[4]}:{1000 + i}"
                   for i in range(self.case["services"] - 1)]
         lines = []
         for service in [*others, self.words()]:
             family = self.family if service == self.words() else 4
-            lines += [f"-A {service} -s {scheduler}",
-                      *(f"-a {service} -r {dest(i, family)} {how} -w 1"
-                        for i in range(self.n))]
+            lines += self.filled(service, scheduler, self.case["method"],
+                                 family)
         at.ipvs(*lines)
 
+    def lasting(self, name):
+        """The timer of an established flow's entry never changes its place: a
+        packet costs the same whenever it comes."""
+        self.at[name].inside(run, "ipvsadm", "--set", "1000000", "120",
+                             "1000000")
+
     def replace(self, name):
-        """All servers are drained, others take over: no slot is stable."""
+        """All servers are drained, others take over: no slot is stable.  A
+        packet has come before: without one there is no transition."""
         at, how = self.at[name], METHODS[self.case["method"]]
+        self.blast(name, "ack", 0, 1, 64)
         if name == "pin":
             at.sysctl("net/ipv4/vs/mhs/hold_ms", 0)
         at.sysctl("net/ipv4/vs/mhs/max_entries", 2000000)
@@ -116,7 +139,7 @@ class Case:
                   for i in range(self.n)))
         at.wait(Stable=0, **{"Pin" if name == "pin" else "Hold": size})
 
-    def blast(self, name, kind, first, flows, packets, done=0, far=False,
+    def blast(self, name, kind, first, flows, packets, done=0, to=VIP,
               lost=False):
         at = self.at[name]
         if self.case["protocol"] == "udp":
@@ -125,7 +148,7 @@ class Case:
         with self.traced():
             took = int(run(self.options.blast, f"g-{name}",
                            WRONG_MAC if lost else at.mac, kind,
-                           (FAR if far else VIP)[self.family], str(first),
+                           to[self.family], str(first),
                            str(flows), str(packets), str(done)))
         gone = at.sent() - before
         if gone != (0 if lost else packets):
@@ -160,7 +183,7 @@ class Case:
         for done in range(0, flows, CHUNK):
             for kind in ("syn", "ack") if name == "young" else ("ack",):
                 self.blast(name, kind, first, flows, min(CHUNK, flows - done),
-                           done, far=name == "route")
+                           done, to=FAR if name == "route" else VIP)
 
     def new(self, name, flows):
         """First of flows that are used once."""
@@ -176,7 +199,7 @@ class Case:
         self.begin(name, self.new(name, flows), flows)
         while at.entries():
             time.sleep(0.1)
-        at.inside(run, "ipvsadm", "--set", "900", "120", "300")
+        self.lasting(name)
 
     def flowing(self):
         """What does not change the tables."""
@@ -231,7 +254,7 @@ class Case:
             "generator": lambda i: self.blast("route", "ack", 0, flows,
                                               packets, lost=True),
             "route": lambda i: self.blast("route", "ack", 0, flows, packets,
-                                          far=True),
+                                          to=FAR),
             **steps}
         for i in range(self.options.rounds):
             for what, step in steps.items():
@@ -239,8 +262,9 @@ class Case:
                     self.tracing = what
                 took = step(i)
                 self.tracing = ""
-                row = {**self.case, "round": first + i, "what": what,
-                       "packets": packets, "ns": took}
+                row = {**self.case, "round": first + i,
+                       "what": what + self.after, "packets": packets,
+                       "ns": took}
                 print(",".join(str(row[c]) for c in COLUMNS), flush=True)
 
     def check(self):
@@ -263,7 +287,7 @@ class Case:
             at.remove()
 
 
-def main():
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--blast", required=True)
     parser.add_argument("--cases", required=True, help="JSON: list of cases")
@@ -275,6 +299,11 @@ def main():
     parser.add_argument("--trace", metavar="DIR", help="where to ask the host")
     options = parser.parse_args()
     print(",".join(COLUMNS))
+    return options
+
+
+def main():
+    options = arguments()
     with module(f"table_size={options.table_size}",
                 ip_vs=options.modules.split()):
         for case in json.loads(options.cases):

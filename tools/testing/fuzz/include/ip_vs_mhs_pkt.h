@@ -14,6 +14,8 @@ typedef u32 __be32;
 
 #define __packed	__attribute__((packed))
 #define READ_ONCE(x)	(x)
+#define WRITE_ONCE(x, v)	((x) = (v))
+#define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
 
 #define IP_VS_SVC_F_ONEPACKET	0x0004
 
@@ -74,12 +76,18 @@ struct ip_vs_mhs {
 	struct ip_vs_service *svc;
 };
 
+union nf_inet_addr {
+	u32 all[4];
+};
+
 struct ip_vs_mhs_packet {
 	struct sk_buff *skb;
 	struct {
 		unsigned int len;
 		u8 protocol;
+		union nf_inet_addr saddr;
 	} iph;
+	u8 af;
 	__be16 sport, dport;
 	bool opens, fresh, ends, quic;
 };
@@ -88,7 +96,9 @@ extern unsigned short ip_vs_mhs_quic_ports[];
 extern unsigned int ip_vs_mhs_quic_n;
 
 bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port);
-bool ip_vs_mhs_tcp_ends(const struct tcphdr *th);
 bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
+void ip_vs_mhs_note_fin(const struct ip_vs_mhs_packet *p);
+bool ip_vs_mhs_is_last_ack(const struct ip_vs_mhs_packet *p);
+u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port);
 
 #endif /* _FUZZ_PKT_H */

@@ -202,19 +202,90 @@ static bool in_service(unsigned int server)
 	return state != STATE_OUT && state != STATE_GONE;
 }
 
+/* Does a packet begin a flow?  Plain UDP does not tell. */
+static bool begins(const u8 *b, unsigned int len, const struct flow *f)
+{
+	const u8 *l4 = b + f->l4;
+	u32 version;
+
+	if (f->protocol == IPPROTO_TCP)
+		return (l4[13] & 0x17) == 2;
+	if (f->protocol == IPPROTO_SCTP)
+		return f->l4 + 16 <= len && l4[12] == SCTP_CID_INIT;
+	if (lone(f, false) || f->l4 + 13 > len || !(l4[8] & 0x80))
+		return false;
+	version = (u32)word(l4 + 9) << 16 | word(l4 + 11);
+	return version == 1 ? !(l4[8] & 0x30) :
+	       version == 0x6b3343cf && (l4[8] & 0x30) == 0x10;
+}
+
+/* Does it end one, or belong to none? */
+static bool ends(const u8 *b, unsigned int len, const struct flow *f)
+{
+	const u8 *l4 = b + f->l4;
+
+	if (f->protocol == IPPROTO_TCP)
+		return l4[13] & 5 || !(l4[13] & 0x12);
+	return f->protocol == IPPROTO_SCTP && f->l4 + 16 <= len &&
+	       (l4[12] == SCTP_CID_ABORT || l4[12] == SCTP_CID_SHUTDOWN ||
+		l4[12] == SCTP_CID_SHUTDOWN_ACK ||
+		l4[12] == SCTP_CID_SHUTDOWN_COMPLETE);
+}
+
+/* Length of the data of a TCP segment */
+static unsigned int data_len(const u8 *b, unsigned int len,
+			     const struct flow *f)
+{
+	unsigned int head = f->l4 + (b[f->l4 + 12] >> 4) * 4;
+
+	return len > head ? len - head : 0;
+}
+
+/* May a new flow get server @s?  Another one when the candidate is full or out
+ * of service.
+ */
+static bool named_new(unsigned int s, u32 w)
+{
+	unsigned int cand = ip_vs_mhs_slot_cand(w);
+
+	return s == cand ||
+	       (world_state(s) == 0 && (!cand || world_state(cand)));
+}
+
 /* Does the table name @s for this word?  @stands: the flow is under way */
 static bool named(unsigned int s, u32 w, bool lone, bool stands)
 {
-	unsigned int old = ip_vs_mhs_slot_old(w), cand = ip_vs_mhs_slot_cand(w);
+	unsigned int old = ip_vs_mhs_slot_old(w);
 
 	if (lone && ip_vs_mhs_slot_holding(w) &&
 	    !(world.is->service & SERVICE_ONEPACKET) && in_service(old))
 		return s == old;
-	/* another one when that is full or out of service */
 	if (lone)
-		return s == cand ||
-		       (world_state(s) == 0 && (!cand || world_state(cand)));
-	return s == old || (!stands && s == cand);
+		return named_new(s, w);
+	return s == old || (!stands && s == ip_vs_mhs_slot_cand(w));
+}
+
+/* Is it in the packet's slot that a flow without an entry is of server @s? */
+static bool replies(unsigned int s, u32 w)
+{
+	return s == ip_vs_mhs_slot_old(w) ||
+	       (s == ip_vs_mhs_slot_cand(w) && world.protocol == IPPROTO_UDP &&
+		(world.kind != KIND_QUIC ||
+		 world.is->service & SERVICE_ONEPACKET));
+}
+
+/* The server that has this address and port, and whose replies are known */
+static unsigned int pair(u8 protocol, const union nf_inet_addr *addr,
+			 __be16 port)
+{
+	unsigned int i;
+
+	for (i = SERVERS; i; i--)
+		if (world.server[i].owns_pair && protocol == world.protocol &&
+		    port == world.carrier[i].dport &&
+		    !memcmp(addr, &world.dest[i].addr, v6() ? 16 : 4))
+			break;
+	return i;
 }
 
 /* Do packets and entries have conntrack entries? */
@@ -397,6 +468,36 @@ static void check_error(const u8 *b, unsigned int len,
 	same_but_sums(want, out, was, now, 3);
 }
 
+/* The first packet ends the youth of a service */
+static void woken(const struct outcome *out)
+{
+	WANT(out->phase != MHS_YOUNG);
+}
+
+/* Could the packet have an entry, if every flow is to have one? */
+static bool may_have_entry(const u8 *b, unsigned int len,
+			   const struct outcome *out, const struct flow *f)
+{
+	return world.is->answers & ANSWER_NEW &&
+	       !(world.is->life & LIFE_FULL) && f->sport && !ends(b, len, f) &&
+	       world_state(out->server) != STATE_GONE &&
+	       !(lone(f, false) && world.is->service & SERVICE_ONEPACKET);
+}
+
+/* A request was sent without an entry */
+static void check_by_table(const u8 *b, unsigned int len,
+			   const struct outcome *out, const struct flow *f)
+{
+	bool plain = lone(f, false);
+
+	WANT(named(out->server, word_of(&f->src, f->sport), plain,
+		   !begins(b, len, f)));
+	WANT(plain || world_phase() != MHS_SETTLING);
+	WANT(!(world.is->life & LIFE_STATEFUL) ||
+	     world_phase() == MHS_SETTLING ||
+	     !may_have_entry(b, len, out, f));
+}
+
 /* It went to a server: by a carrier, or an error by a via */
 static void check_sent(const u8 *b, unsigned int len,
 		       const struct outcome *out, const struct flow *f)
@@ -406,7 +507,9 @@ static void check_sent(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(world.hook != NF_INET_FORWARD || icmp_is_error(b, len, f));
+	woken(out);
 	if (icmp_is_error(b, len, f)) {
+		WANT(world_phase() != MHS_SETTLING);
 		quote_read(b, len, f->l4 + 8, &q);
 		WANT(q.ok && is_service(q.protocol, &q.src, q.sport));
 		plain = lone(&q, true);
@@ -421,10 +524,9 @@ static void check_sent(const u8 *b, unsigned int len,
 	WANT(ports_read(b, len, (struct flow *)f));
 	WANT(is_service(f->protocol, &f->dst, f->dport) && !out->by_via);
 	/* or its entry does, whose server is deleted */
-	WANT(named(out->server, word_of(&f->src, f->sport), lone(f, false),
-		   false) ||
-	     (out->server == 1 && world.is->answers & ANSWER_IN &&
-	      world_state(1) == STATE_GONE));
+	if (out->server != 1 || !(world.is->answers & ANSWER_IN) ||
+	    world_state(1) != STATE_GONE)
+		check_by_table(b, len, out, f);
 	if (masq)
 		check_packet(b, len, out, f, false, &to->daddr, to->dport);
 }
@@ -438,9 +540,7 @@ static void check_translated(const u8 *b, unsigned int len,
 	bool error = icmp_is_error(b, len, f);
 	const union nf_inet_addr *server, *client;
 	__be16 sport, cport;
-	unsigned int i;
 	struct flow q;
-	u32 w;
 
 	WANT(world.hook != NF_INET_LOCAL_IN && out->done);
 	/* conntrack must not take it for the beginning of a flow */
@@ -454,6 +554,10 @@ static void check_translated(const u8 *b, unsigned int len,
 		cport = q.sport;
 	} else {
 		WANT(ports_read(b, len, (struct flow *)f));
+		/* what this host sends, its clients have entries for */
+		WANT(world.hook == NF_INET_FORWARD);
+		WANT(f->protocol != IPPROTO_TCP || !begins(b, len, f));
+		woken(out);
 		q = *f;
 		server = &f->src;
 		sport = f->sport;
@@ -461,14 +565,10 @@ static void check_translated(const u8 *b, unsigned int len,
 		cport = f->dport;
 	}
 	WANT(q.protocol == world.protocol && !world.mhs.fwmark);
-	w = word_of(client, cport);
-	for (i = 1; i <= SERVERS; i++)
-		if (world_method(i) == METHOD_MASQ &&
-		    sport == world.carrier[i].dport &&
-		    !memcmp(server, &world.dest[i].addr, v6() ? 16 : 4))
-			break;
-	WANT(i <= SERVERS);
-	WANT(i == ip_vs_mhs_slot_old(w) || i == ip_vs_mhs_slot_cand(w));
+	WANT(replies(pair(q.protocol, server, sport), word_of(client, cport)));
+	/* without any entry in the namespace there is nothing to look for */
+	WANT(out->looked == world_has_entries() &&
+	     !(world.is->answers & ANSWER_OUT));
 	if (error)
 		check_error(b, len, out, f, &q, true, &world.mhs.addr,
 			    world.mhs.port);
@@ -485,6 +585,8 @@ static void check_told(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(icmp_is_error(b, len, f) && world.hook == NF_INET_LOCAL_IN);
+	WANT(world_phase() != MHS_SETTLING);
+	woken(out);
 	WANT(sum_of(b, len, f, 0).right);
 	WANT(out->told_type == b[f->l4] && out->told_code == b[f->l4 + 1]);
 	for (i = 1; i <= SERVERS; i++) {
@@ -503,15 +605,104 @@ static void check_told(const u8 *b, unsigned int len,
 		WANT(out->told_info <= 0xffff);
 }
 
-/* A flow that left its entry for one of its own: the end of the former must not
- * take the conntrack entry along that the packet has now
- */
-static void check_anew(const u8 *b, unsigned int len, struct flow *f)
+/* A packet goes on as it came: no reply of a flow without an entry may */
+static void check_untouched(const u8 *b, unsigned int len, struct flow *f)
 {
-	WANT(ports_read(b, len, f));
-	if (!lone(f, false) && tracked(0))
-		WANT(!tracked(ENTRY_CONFIRMED) &&
-		     !(world.entry.flags & IP_VS_CONN_F_NFCT));
+	unsigned int s;
+
+	if (world.hook != NF_INET_FORWARD || !ports_read(b, len, f))
+		return;
+	s = pair(f->protocol, &f->src, f->sport);
+	if (!s || (f->protocol == IPPROTO_TCP &&
+		   (f->l4 + 20 > len || begins(b, len, f))))
+		return;
+	WANT(!replies(s, word_of(&f->dst, f->dport)) ||
+	     world.is->answers & ANSWER_OUT);
+}
+
+/* The module has made an entry */
+static void check_made(const u8 *b, unsigned int len,
+		       const struct outcome *out, struct flow *f)
+{
+	bool plain, first;
+	u32 w;
+
+	WANT(ports_read(b, len, f) && world.hook != NF_INET_FORWARD);
+	plain = lone(f, false);
+	first = begins(b, len, f);
+	w = word_of(&f->src, f->sport);
+	woken(out);
+	if (out->left) {
+		WANT(plain || first);
+		/* the end of the former entry must not take the conntrack
+		 * entry along that the packet has now
+		 */
+		if (!plain && tracked(0))
+			WANT(!tracked(ENTRY_CONFIRMED) &&
+			     !(world.entry.flags & IP_VS_CONN_F_NFCT));
+	} else {
+		WANT(f->sport && !(world.is->life & LIFE_FULL));
+		WANT(world_phase() != MHS_SETTLING);
+		WANT(world.is->life & LIFE_STATEFUL ||
+		     (!plain && !ip_vs_mhs_slot_stable(w)));
+	}
+	WANT(!ends(b, len, f));
+	WANT(!plain || !(world.is->service & SERVICE_ONEPACKET));
+	WANT(first ? named_new(out->made_to, w) :
+	     named(out->made_to, w, plain, true));
+	WANT(first ? out->cnt.n[MHS_CNT_NEW] :
+	     out->left || out->cnt.n[MHS_CNT_PINNED]);
+	WANT(out->closed == (world.is->life & LIFE_FIN && !first &&
+			     !(world.is->life & LIFE_STATEFUL) &&
+			     f->protocol == IPPROTO_TCP &&
+			     !(b[f->l4 + 13] & 2) && !data_len(b, len, f)));
+}
+
+/* Before the first server nothing is ours */
+static void check_empty(const u8 *b, unsigned int len,
+			const struct outcome *out)
+{
+	unsigned int i;
+
+	WANT(out->verdict == NF_ACCEPT && out->len == len &&
+	     !memcmp(out->bytes, b, len) && !out->done);
+	WANT(out->tracked == tracked(0));
+	WANT(!out->made && !out->left);
+	for (i = 0; i < SLOTS; i++)
+		WANT(!out->slots[i]);
+	for (i = 0; i < MHS_CNT_MAX; i++)
+		WANT(!out->cnt.n[i]);
+}
+
+/* Make a TCP segment the FIN that precedes it, with data if there is room, or
+ * return false.
+ */
+bool oracle_fin(u8 *b, unsigned int *len)
+{
+	unsigned int i, more = *len + 2 <= LONGEST ? 2 : 0;
+	struct flow f;
+	u32 seq;
+
+	if (!net_read(b, *len, 0, true, &f) || f.protocol != IPPROTO_TCP ||
+	    f.l4 + 20 > *len)
+		return false;
+	memset(b + *len, 0, more);
+	*len += more;
+	seq = (u32)word(b + f.l4 + 4) << 16 | word(b + f.l4 + 6);
+	seq -= data_len(b, *len, &f) + 1;
+	for (i = 0; i < 4; i++)
+		b[f.l4 + 4 + i] = seq >> (24 - 8 * i);
+	b[f.l4 + 13] = 0x11;
+	return true;
+}
+
+bool oracle_begins(const u8 *b, unsigned int len)
+{
+	struct flow f;
+
+	return net_read(b, len, 0, true, &f) && ports_read(b, len, &f) &&
+	       (f.protocol != IPPROTO_TCP || f.l4 + 20 <= len) &&
+	       begins(b, len, &f);
 }
 
 /**
@@ -531,9 +722,15 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	     out->verdict == NF_STOLEN);
 	WANT(!out->server + !out->by_entry + !out->told >= 2);
 	WANT(!out->left || !(world.is->slots & ENTRY_CONTROL));
-	if (out->made && out->left) {
+	WANT(out->phase == world_phase() ||
+	     (out->phase == MHS_WOKEN && world_phase() == MHS_YOUNG));
+	if (world.is->service & SERVICE_EMPTY) {
+		check_empty(bytes, len, out);
+		return;
+	}
+	if (out->made) {
 		WANT(readable);
-		check_anew(bytes, len, &f);
+		check_made(bytes, len, out, &f);
 	}
 	if (out->server) {
 		WANT(readable);
@@ -555,5 +752,7 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 		check_translated(bytes, len, out, &f);
 	} else {
 		WANT(out->tracked == tracked(0));
+		if (readable)
+			check_untouched(bytes, len, &f);
 	}
 }

@@ -2,7 +2,7 @@
 /* Any packet on any hook of the module: the packet path and what it calls of
  * the core, all of it as in a kernel.
  *
- *	bytes 0 to 7	struct setting
+ *	bytes 0 to 8	struct setting
  *	then		the packet, from its network header
  *
  * What the IP layer checks before a hook is made good: the length of the
@@ -60,22 +60,81 @@ static void ask(const struct sk_buff *skb)
 	WANT(!dest || (dest > world.dest && dest <= world.dest + SERVERS));
 }
 
+static void packet_arrive(struct sk_buff *skb, const u8 *b, unsigned int len,
+			  unsigned int linear)
+{
+	static struct net_device dev;
+	static struct rtable route = { .dst.dev = &dev };
+
+	packet_new(skb, b, len, linear);
+	skb->pkt_type = PACKET_HOST;
+	skb->mark = world.is->path & PATH_MARK ? 1 : 0;
+	skb->dev = world.is->answers & ANSWER_NO_DEVICE ? NULL : &dev;
+	skb->_skb_refdst = (unsigned long)&route.dst;
+}
+
+static unsigned int hook(struct sk_buff *skb)
+{
+	struct nf_hook_state state = {
+		.pf	= world.af == AF_INET6 ? NFPROTO_IPV6 : NFPROTO_IPV4,
+		.hook	= world.hook,
+		.net	= &world.net,
+	};
+
+	return hook_ops()->hook(&world.mn, skb, &state);
+}
+
+/* Have the module forget the flow's last FIN: the one that precedes the packet
+ * at @b has another number
+ */
+static void fin_forget(const u8 *b, unsigned int len)
+{
+	struct ip_vs_mhs_packet p = { .af = world.af };
+	struct sk_buff skb;
+
+	packet_new(&skb, b, len, len);
+	p.skb = &skb;
+	if (ip_vs_fill_iph_skb(world.af, &skb, false, &p.iph)) {
+		skb.data[p.iph.len + 7] ^= 1;
+		memcpy(&p.sport, skb.data + p.iph.len, sizeof(p.sport));
+		ip_vs_mhs_note_fin(&p);
+	}
+	packet_free(&skb);
+}
+
+/* The FIN of the packet's flow, if there is one, comes first */
+static void fin_first(const struct setting *is, const u8 *b, unsigned int len)
+{
+	static struct outcome out;
+	struct sk_buff skb;
+	u8 fin[LONGEST];
+
+	memcpy(fin, b, len);
+	world_set(is, &out);
+	if (oracle_fin(fin, &len)) {
+		memset(&out, 0, sizeof(out));
+		make_good(fin, len);
+		fin_forget(fin, len);
+		if (is->life & LIFE_FIN) {
+			packet_arrive(&skb, fin, len, len);
+			hook(&skb);
+			if (!out.taken)
+				packet_free(&skb);
+		}
+	}
+	world_end();
+}
+
 static void run(const struct setting *is, const u8 *b, unsigned int len,
 		unsigned int linear, struct outcome *out)
 {
-	static struct net_device dev;
 	static struct nf_conn ct;
-	static struct rtable route = { .dst.dev = &dev };
-	struct nf_hook_state state = {};
 	struct sk_buff skb;
 
+	fin_first(is, b, len);
 	memset(out, 0, sizeof(*out));
 	world_set(is, out);
-	packet_new(&skb, b, len, linear);
-	skb.pkt_type = PACKET_HOST;
-	skb.mark = is->path & PATH_MARK ? 1 : 0;
-	skb.dev = is->answers & ANSWER_NO_DEVICE ? NULL : &dev;
-	skb._skb_refdst = (unsigned long)&route.dst;
+	packet_arrive(&skb, b, len, linear);
 	if (is->slots & ENTRY_NFCT) {
 		ct.status = is->slots & ENTRY_CONFIRMED ? IPS_CONFIRMED : 0;
 		refcount_set(&ct.ct_general.use, 2);	/* ours, the packet's */
@@ -85,10 +144,11 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 		skb.ip_summed = CHECKSUM_COMPLETE;
 	if (is->path & PATH_PARTIAL)
 		skb.ip_summed = CHECKSUM_PARTIAL;
-	state.pf = world.af == AF_INET6 ? NFPROTO_IPV6 : NFPROTO_IPV4;
-	state.hook = world.hook;
-	state.net = &world.net;
-	out->verdict = hook_ops()->hook(&world.mn, &skb, &state);
+	out->verdict = hook(&skb);
+	out->phase = world.mhs.phase;
+	out->closed = world.made.state == IP_VS_TCP_S_CLOSE;
+	out->cnt = world.cnt;
+	memcpy(out->slots, world.slots, sizeof(out->slots));
 	if (!out->taken) {
 		WANT(skb.head);
 		if (out->verdict == NF_ACCEPT)
@@ -104,12 +164,22 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 	oracle(b, len, out);
 }
 
+/* Who got the packet, and how does it look? */
+static void same_fate(const struct outcome *a, const struct outcome *b)
+{
+	WANT(a->verdict == b->verdict && a->taken == b->taken &&
+	     a->done == b->done && a->server == b->server &&
+	     a->by_entry == b->by_entry && a->by_via == b->by_via &&
+	     a->told == b->told && a->tracked == b->tracked);
+	WANT(a->len == b->len && !memcmp(a->bytes, b->bytes, a->len));
+}
+
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size);
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
 	static struct outcome out, too;
 	unsigned int len, header;
-	struct setting is;
+	struct setting is, as;
 	u8 b[LONGEST];
 
 	if (size < sizeof(is) || size > sizeof(is) + LONGEST)
@@ -125,8 +195,23 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	if (!header)
 		return 0;
 	run(&is, b, len, min(len, header + is.linear), &out);
-	run(&is, b, len, min(len, header + is.linear_too), &too);
-	/* it is the same wherever the linear part ends, given memory */
+	/* where every flow is to have an entry, one that gets none goes as
+	 * where none is to
+	 */
+	if (is.life & LIFE_STATEFUL && !out.made && !oracle_begins(b, len)) {
+		as = is;
+		as.life &= ~LIFE_STATEFUL;
+		run(&as, b, len, min(len, header + is.linear), &too);
+		same_fate(&out, &too);
+	}
+	/* the same wherever the linear part ends, given memory; and what is
+	 * young goes as what has settled
+	 */
+	as = is;
+	if ((as.life & LIFE_PHASE) >= MHS_YOUNG)
+		as.life &= ~LIFE_PHASE;
+	run(&as, b, len, min(len, header + is.linear_too), &too);
+	out.phase = too.phase;
 	WANT(is.answers & ANSWER_NO_MEMORY ||
 	     !memcmp(&out, &too, sizeof(out)));
 	return 0;

@@ -41,6 +41,7 @@ struct setting {
 	u8	service;	/* SERVICE_* */
 	u8	states;		/* two bits for each server; STATES_* */
 	u8	answers;	/* ANSWER_* */
+	u8	life;		/* LIFE_* */
 	u8	linear;		/* bytes in the linear part after the header */
 	u8	linear_too;	/* the same when the packet comes once more */
 };
@@ -65,7 +66,7 @@ struct setting {
 #define ENTRY_CONFIRMED		0x40	/* the packet's is known already */
 #define ENTRY_CONTROL		0x80	/* another entry controls this one */
 
-#define SERVICE_SETTLING	0x01
+#define SERVICE_EMPTY		0x01	/* no server has come yet */
 #define SERVICE_PERSISTENT	0x02
 #define SERVICE_ONEPACKET	0x04
 #define SERVICE_FALLBACK	0x08
@@ -84,10 +85,15 @@ struct setting {
 #define ANSWER_OUT		0x02
 #define ANSWER_NEW		0x04	/* it makes one */
 #define ANSWER_NO_MEMORY	0x08	/* it cannot unshare a packet */
-#define ANSWER_DIRECT		0x10	/* the entry leaves packets as they are */
+#define ANSWER_OTHERS		0x10	/* there are entries, but of others */
 #define ANSWER_MTU		0x20	/* a route to the server is known */
 #define ANSWER_SUMS		0x40	/* the packet's checksum is right */
 #define ANSWER_NO_DEVICE	0x80	/* it has not passed any yet */
+
+#define LIFE_PHASE		0x03	/* enum ip_vs_mhs_phase */
+#define LIFE_STATEFUL		0x04	/* every flow is to have an entry ... */
+#define LIFE_FULL		0x08	/* ... but there is no room for any */
+#define LIFE_FIN		0x10	/* the client has just sent its FIN */
 
 enum kind { KIND_TCP, KIND_UDP, KIND_QUIC, KIND_SCTP };
 
@@ -98,16 +104,22 @@ struct outcome {
 	bool			done;		/* ipvs_property */
 	unsigned int		server;		/* it was sent to, by index */
 	bool			by_entry;	/* it was sent by an entry ... */
-	bool			made;		/* ... made for it */
+	bool			made;		/* ... made for it ... */
+	unsigned int		made_to;	/* ... with that server */
+	bool			closed;		/* which is over */
 	bool			left;		/* the entry it had has to end */
 	bool			tracked;	/* it has a conntrack entry */
 	bool			by_via;
+	bool			looked;		/* for the entry of a reply */
 	bool			told;		/* icmp_send() */
 	int			told_type;
 	int			told_code;
 	u32			told_info;
 	unsigned int		told_at;	/* offset of the packet it is about */
 	int			summed;		/* skb->ip_summed */
+	u32			phase;		/* afterwards, like the next two */
+	u32			slots[SLOTS];
+	struct ip_vs_mhs_counters cnt;
 	unsigned int		len;
 	u8			bytes[LONGEST];
 };
@@ -143,6 +155,8 @@ void world_set(const struct setting *is, struct outcome *out);
 void world_end(void);
 unsigned int world_method(unsigned int server);
 unsigned int world_state(unsigned int server);
+u32 world_phase(void);
+bool world_has_entries(void);
 
 /* kernel */
 void packet_new(struct sk_buff *skb, const u8 *bytes, unsigned int len,
@@ -152,6 +166,8 @@ void packet_free(struct sk_buff *skb);
 
 /* oracle */
 void oracle_sum_right(u8 *bytes, unsigned int len);
+bool oracle_fin(u8 *bytes, unsigned int *len);
+bool oracle_begins(const u8 *bytes, unsigned int len);
 void oracle(const u8 *bytes, unsigned int len, const struct outcome *out);
 u16 oracle_sum(const u8 *bytes, unsigned int len, u32 sum);
 

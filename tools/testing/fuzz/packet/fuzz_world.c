@@ -8,9 +8,6 @@
 
 struct world world;
 
-/* too large to be set anew for each packet; empty from one to the next */
-static struct ip_vs_mhs_hash hash;
-
 unsigned int ip_vs_mhs_mark_ignore;
 unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS] = { 443 };
 unsigned int ip_vs_mhs_quic_n = 1;
@@ -35,6 +32,18 @@ unsigned int world_method(unsigned int server)
 unsigned int world_state(unsigned int server)
 {
 	return world.is->states >> 2 * (server - 1) & 3;
+}
+
+/* A service begins with servers to come */
+u32 world_phase(void)
+{
+	return world.is->service & SERVICE_EMPTY ? MHS_SETTLING :
+	       world.is->life & LIFE_PHASE;
+}
+
+bool world_has_entries(void)
+{
+	return world.is->answers & (ANSWER_IN | ANSWER_OUT | ANSWER_OTHERS);
 }
 
 static union nf_inet_addr address(u8 net, u8 host)
@@ -120,11 +129,13 @@ struct ip_vs_conn *ip_vs_conn_out_get_proto(struct netns_ipvs *ipvs, int af,
 					    const struct sk_buff *skb,
 					    const struct ip_vs_iphdr *iph)
 {
+	world.out->looked = true;
 	return entry_get(&world.entry, ANSWER_OUT);
 }
 
 struct ip_vs_conn *ip_vs_conn_out_get(const struct ip_vs_conn_param *p)
 {
+	world.out->looked = true;
 	return entry_get(&world.entry, ANSWER_OUT);
 }
 
@@ -133,7 +144,11 @@ struct ip_vs_conn *ip_vs_conn_new(const struct ip_vs_conn_param *p,
 				  __be16 dport, unsigned int flags,
 				  struct ip_vs_dest *dest, __u32 fwmark)
 {
+	/* a packet that finds it has to look for it */
+	WANT(ip_vs_mhs_slot_tracked(*ip_vs_mhs_slot(&world.mhs, p->caddr,
+						    p->cport)));
 	world.out->made = world.is->answers & ANSWER_NEW;
+	world.out->made_to = dest - world.dest;
 	return entry_get(&world.made, ANSWER_NEW);
 }
 
@@ -207,6 +222,23 @@ struct ip_vs_mhs *ip_vs_mhs_find_fwm(const struct ip_vs_mhs_net *mn, u16 af,
 				     u32 fwmark)
 {
 	return world.mhs.fwmark == fwmark ? &world.mhs : NULL;
+}
+
+struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
+					     u16 af, u16 protocol,
+					     const union nf_inet_addr *addr,
+					     __be16 port)
+{
+	unsigned int i;
+
+	WANT(mn == &world.mn && af == world.af);
+	for (i = 1; i <= SERVERS; i++)
+		if (world.server[i].owns_pair &&
+		    protocol == world.mhs.protocol &&
+		    port == world.carrier[i].dport &&
+		    ip_vs_addr_equal(af, addr, &world.dest[i].addr))
+			return &world.server[i];
+	return NULL;
 }
 
 static void conn_set(struct ip_vs_conn *cp, unsigned int i,
@@ -286,12 +318,15 @@ static void server_set(unsigned int i)
 	}
 	conn_set(&world.carrier[i], i, method);
 	s->carrier = &world.carrier[i];
+	atomic_inc(&world.mn.carriers);
 	if (method != IP_VS_CONN_F_MASQ)
 		return;
 	s->state |= MHS_SRV_NAT;
 	conn_set(&world.via[i], i, IP_VS_CONN_F_DROUTE);
 	s->via = &world.via[i];
-	WANT(ip_vs_mhs_pair_claim(s));
+	atomic_inc(&world.mn.carriers);
+	s->owns_pair = true;
+	atomic_inc(&world.mn.pairs[world.af == AF_INET6]);
 }
 
 static void slots_set(void)
@@ -343,25 +378,24 @@ void world_set(const struct setting *is, struct outcome *out)
 	world.ipvs.enable = 1;
 	world.ipvs.tot_stats.cpustats = (void __percpu *)&world.stats;
 	world.mn.net = &world.net;
-	RCU_INIT_POINTER(world.mn.hash, &hash);
-	world.mn.max_entries = 10;
-	world.mn.max_quic_entries = 10;
+	world.mn.stateless = !(is->life & LIFE_STATEFUL);
+	world.mn.max_entries = is->life & LIFE_FULL ? 0 : 10;
+	world.mn.max_quic_entries = world.mn.max_entries;
 
 	mhs->ipvs = &world.ipvs;
 	mhs->net = &world.mn;
-	mhs->hash = &hash;
 	mhs->af = world.af;
 	mhs->addr = address(9, 1);
 	mhs->protocol = world.protocol;
 	mhs->port = htons(ports[world.kind]);
 	mhs->fwmark = service & SERVICE_FWMARK ? 1 : 0;
-	mhs->settling = service & SERVICE_SETTLING;
+	mhs->phase = world_phase();
 	mhs->addr_only = service & SERVICE_ADDR_ONLY;
 	mhs->was_stateless = true;
 	mhs->size = SLOTS;
 	mhs->slots = world.slots;
 	mhs->servers = &servers.head;
-	mhs->svc = &world.svc;
+	mhs->svc = service & SERVICE_EMPTY ? NULL : &world.svc;
 	mhs->cnt = (void __percpu *)&world.cnt;
 	servers.head.max = SERVERS + 1;
 	world.svc.sched_data = mhs;
@@ -378,9 +412,13 @@ void world_set(const struct setting *is, struct outcome *out)
 		world.ipvs.sync_state = IP_VS_STATE_BACKUP;
 		world.ipvs.sysctl_backup_only = 1;
 	}
-	for (i = 1; i <= SERVERS; i++)
+	memset(servers.s, 0, sizeof(servers.s));
+	for (i = 1; i <= SERVERS && mhs->svc; i++)
 		server_set(i);
-	slots_set();
+	if (mhs->svc)
+		slots_set();
+	atomic_set(&world.ipvs.conn_count, atomic_read(&world.mn.carriers) +
+					   world_has_entries());
 
 	conn_set(&world.entry, 1, IP_VS_CONN_F_DROUTE);
 	conn_set(&world.made, 1, IP_VS_CONN_F_DROUTE);
@@ -388,21 +426,11 @@ void world_set(const struct setting *is, struct outcome *out)
 		world.entry.control = &world.carrier[1];
 	if (is->states & STATES_BINDING)
 		world.entry.packet_xmit = NULL;
-	if (is->answers & ANSWER_DIRECT) {
-		world.entry.vaddr = world.entry.daddr;
-		world.entry.vport = world.entry.dport;
-	}
 }
 
 /* What was taken is given back */
 void world_end(void)
 {
-	unsigned int i;
-
-	for (i = 1; i <= SERVERS; i++)
-		if (world.server[i].pair.pprev)
-			ip_vs_mhs_pair_drop(&world.server[i]);
-	WANT(!world.mn.pairs[0] && !world.mn.pairs[1]);
 	WANT(refcount_read(&world.entry.refcnt) == 1);
 	WANT(refcount_read(&world.made.refcnt) == 1);
 }

@@ -19,7 +19,7 @@ TOP = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(TOP / "scripts"))
 
 from mhsstat_lib import (cli, compare, options, plan, proc,  # noqa: E402
-                         prometheus, servers, text, watch)
+                         prometheus, servers, stateful, text, watch)
 from mhsstat_lib.errors import EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent / "mhsstat"
@@ -36,8 +36,18 @@ def columns(source, keep):
                      for line in lines) + "\n"
 
 
+def altered(source, row, **values):
+    """The same text with other values in the row of that name."""
+    head, *lines = [line.split() for line in source.splitlines()]
+    for line in lines:
+        if " ".join(line[:2]) == row:
+            for name, value in values.items():
+                line[head.index(name)] = str(value)
+    return "\n".join(" ".join(line) for line in [head, *lines]) + "\n"
+
+
 OLDER = columns(NOW, lambda name: name not in ("StableMs", "AddrOnly",
-                                               "DirectEntries"))
+                                               "Stateful", "StatefulMs"))
 NEWER = "\n".join(line + (" PktMoved" if n == 0 else f" {n}")
                   for n, line in enumerate(NOW.splitlines()))
 TURNED = "\n".join(" ".join(reversed(line.split()))
@@ -200,6 +210,18 @@ class Metrics(unittest.TestCase):
         value = re.search(r"^ipvs_mhs_stable_seconds{.*} (.*)$", page, re.M)
         self.assertAlmostEqual(float(value[1]), service["stable_ms"] / 1000)
 
+    def test_a_service_that_is_made_stateful(self):
+        row = "TCP 10.9.0.1:80"
+        labels = '{protocol="TCP",service="10.9.0.1:80"}'
+        page = prometheus.render(proc.parse(
+            altered(NOW, row, Stateful=1, StatefulMs=61500)))
+        self.assertIn(f"\nipvs_mhs_stateful{labels} 1\n", page)
+        self.assertIn(f"\nipvs_mhs_stateful_seconds{labels} 61.5\n", page)
+        control = prometheus.render(proc.parse(NOW))
+        self.assertIn(f"\nipvs_mhs_stateful{labels} 0\n", control)
+        self.assertNotIn("ipvs_mhs_stateful",
+                         prometheus.render(proc.parse(OLDER)))
+
     def test_tables_are_told_apart_by_what_they_hash(self):
         for source, labels in ((NOW, {"0"}), (OLDER, {None})):
             families = text_string_to_metric_families(
@@ -259,6 +281,19 @@ class Texts(unittest.TestCase):
             for n, sign in zip(slots, "#=-"):
                 self.assertEqual(n > 0, sign in bar)
 
+    def test_a_service_that_is_made_stateful_is_seen(self):
+        for values, words in (
+                ({"Stateful": 0}, None),
+                ({"Stateful": 1}, "every flow that lives has an entry"),
+                ({"Stateful": 1, "StatefulMs": 61000},
+                 "at most 1 min 1 s until every flow that lives has an entry")):
+            those = proc.parse(altered(NOW, "FWM 7", **values))
+            said = [line for line in text.show(those).splitlines()
+                    if "stateless" in line]
+            self.assertEqual(said, [] if words is None else [
+                f"FWM 7: net.ipv4.vs.mhs.stateless is 0, {words}"])
+        self.assertNotIn("stateless", text.show(proc.parse(OLDER)))
+
     def test_rates(self):
         before = {"packets_old": 10, "new_entries": 1}
         self.assertEqual(
@@ -291,6 +326,10 @@ class CommandLine(Files):
         for argv, words in (
                 (("wait", "--settled", "--gone"), "does not go with"),
                 (("wait", "--settled", "--drained", "10.0.0.1:80"),
+                 "does not go with"),
+                (("wait", "--stateful", "--settled"), "does not go with"),
+                (("wait", "--stateful", "--gone"), "does not go with"),
+                (("wait", "--stateful", "--drained", "10.0.0.1:80"),
                  "does not go with"),
                 (("plan",), "say which service")):
             with self.subTest(argv=argv):
@@ -526,3 +565,144 @@ class Drained(unittest.TestCase):
         with self.assertRaisesRegex(ToolError, "no server"):
             ask("10.2.0.77:80")
         self.assertEqual(ask("10.2.0.13:80")[0].weight, 0)
+
+
+class Stateful(Files):
+    """wait --stateful, with a kernel that says one text after the other."""
+
+    TCP, UDP, MARK = "TCP 10.9.0.1:80", "UDP 10.9.0.1:53", "FWM 7"
+    FIELDS = {"Entries": 0, "Stateful": 1, "StatefulMs": 60000}
+
+    def setUp(self):
+        super().setUp()
+        self.file("max_entries", "100\n")
+        self.file("max_quic_entries", "50\n")
+        self.addCleanup(setattr, stateful, "SYSCTLS", stateful.SYSCTLS)
+        self.addCleanup(setattr, stateful, "read_services",
+                        stateful.read_services)
+        stateful.SYSCTLS = str(self.directory)
+
+    def kernel(self, row=None, source=NOW, **values):
+        """The text with all services about to be stateful, and @row so."""
+        for line in source.splitlines()[1:]:
+            source = altered(source, " ".join(line.split()[:2]), State="stable",
+                             **self.FIELDS)
+        return altered(source, row, **values) if row else source
+
+    def wait(self, *texts, argv=(), meanwhile=None):
+        """(status, standard error); the last text stays."""
+        left = list(texts)
+
+        def read_services():
+            if meanwhile and len(left) == 1:
+                meanwhile()
+            return proc.parse(left.pop(0) if len(left) > 1 else left[0])
+        stateful.read_services = read_services
+        status, _, err = run("wait", "--stateful", "--interval", "10ms",
+                             "--timeout", "100ms", *argv)
+        return status, err
+
+    def test_until_every_flow_has_an_entry(self):
+        begun, over = self.kernel(), NOW
+        for row in (self.TCP, self.UDP, self.MARK, "TCP [fd09::1]:80"):
+            over = altered(over, row, Stateful=1)
+        status, err = self.wait(begun, begun, over)
+        self.assertEqual(status, 0)
+        self.assertIn(f"{self.TCP}: 0 entries, at most 1 min 0 s until every "
+                      "flow that lives has an entry", err)
+        self.assertIn("mhsstat: every flow that lives has an entry\n", err)
+        self.assertEqual(self.wait(over, argv=["--quiet"]), (0, ""))
+
+    def test_not_in_time(self):
+        status, err = self.wait(self.kernel(), argv=["--quiet"])
+        self.assertEqual(status, 124)
+        self.assertEqual(err, "mhsstat: not over after 1 s, at most 1 min 0 s "
+                              "left\n")
+
+    def test_only_those_named_count(self):
+        one = self.kernel(self.TCP, StatefulMs=0)
+        self.assertEqual(self.wait(one, argv=["-t", "10.9.0.1:80"])[0], 0)
+        self.assertEqual(self.wait(one, argv=["-u", "10.9.0.1:53"])[0], 124)
+        self.assertEqual(self.wait(one)[0], 124)
+
+    def test_stateless_fails_at_once(self):
+        for texts in ((NOW,), (self.kernel(), NOW)):
+            status, err = self.wait(*texts)
+            self.assertEqual(status, 125)
+            self.assertIn("net.ipv4.vs.mhs.stateless is 1: ", err)
+            self.assertIn("'sysctl -w net.ipv4.vs.mhs.stateless=0'", err)
+
+    def test_older_module(self):
+        status, err = self.wait(OLDER)
+        self.assertEqual(status, 125)
+        self.assertIn("the loaded module is older than this mhsstat", err)
+
+    def test_limit_that_is_reached(self):
+        for row, limits in (
+                (self.TCP, "net.ipv4.vs.mhs.max_entries (now 100): "),
+                (self.UDP, "net.ipv4.vs.mhs.max_quic_entries (now 50): "),
+                (self.MARK, "net.ipv4.vs.mhs.max_entries (now 100) or "
+                            "net.ipv4.vs.mhs.max_quic_entries (now 50): ")):
+            with self.subTest(row=row):
+                status, err = self.wait(*(self.kernel(row, Capped=n)
+                                          for n in (5, 5, 6, 9)))
+                self.assertEqual(status, 124)
+                self.assertEqual(re.findall(
+                    "mhsstat: (.*) the number of entries has reached (.*?: )",
+                    err), [(f"{row}:", limits)])
+
+    def test_limit_that_was_raised_and_is_reached_again(self):
+        for counts, said in (((0, 1, 2), ["100", "200"]),
+                             ((0, 1, 1), ["100"])):
+            self.file("max_entries", "100\n")
+            texts = [self.kernel(self.TCP, Capped=n) for n in counts]
+            _, err = self.wait(*texts, argv=["--quiet"], meanwhile=lambda:
+                               self.file("max_entries", "200\n"))
+            self.assertEqual(
+                re.findall(r"has reached .* \(now (\d+)\)", err), said)
+
+    def test_control_a_limit_that_was_reached_before(self):
+        counts = self.kernel(self.TCP, Capped=5, NoMemory=5)
+        for texts in ((counts, counts), (counts, self.kernel())):
+            self.assertNotRegex(self.wait(*texts)[1], "reached|memory")
+
+    def test_two_services_of_one_mark(self):
+        second = self.kernel(self.MARK, Capped=7).splitlines()[3] + "\n"
+        for grown, said in ((5, 0), (6, 1)):
+            texts = [self.kernel(self.MARK, Capped=n) + second
+                     for n in (5, grown)]
+            self.assertEqual(self.wait(*texts)[1].count("reached"), said)
+
+    def test_memory_that_ran_out(self):
+        status, err = self.wait(self.kernel(), *(
+            self.kernel(self.UDP, NoMemory=n) for n in (1, 2, 3)))
+        self.assertEqual(status, 124)
+        self.assertEqual(err.count(f"{self.UDP}: the kernel had no memory"), 1)
+        self.assertEqual(err.count("no memory"), 1)
+
+    def test_nearly_full_before_it_begins(self):
+        for row, entries, limit in ((self.TCP, 91, "max_entries (now 100)"),
+                                    (self.UDP, 46, "max_quic_entries (now 50)"),
+                                    (self.TCP, 90, None), (self.UDP, 45, None),
+                                    (self.TCP, 46, None)):
+            with self.subTest(row=row, entries=entries):
+                full = self.kernel(row, Entries=entries)
+                said = re.findall(
+                    r"mhsstat: (.*): the service has (\d+) entries, more than "
+                    r"90 % of net\.ipv4\.vs\.mhs\.(.*?):",
+                    self.wait(full)[1])
+                self.assertEqual(said, [(row, str(entries), limit)]
+                                 if limit else [])
+                # what grows later is said when the limit is reached
+                self.assertNotIn("90 %", self.wait(self.kernel(), full)[1])
+
+    def test_deleted_servers(self):
+        for state, gone, said in (("transition", 2, 1), ("rebuilding", 1, 1),
+                                  ("stable", 2, 0), ("transition", 0, 0)):
+            with self.subTest(state=state, gone=gone):
+                held = self.kernel(self.TCP, State=state, Gone=gone)
+                for argv in ((), ("--quiet",)):
+                    _, err = self.wait(held, held, argv=argv)
+                    self.assertEqual(err.count(
+                        f"mhsstat: {self.TCP}: deleted servers are still "
+                        "held: "), said)

@@ -26,7 +26,7 @@ DOCUMENTS = ("README.md", "CONTRIBUTING.rst", "Documentation/networking/*.rst",
 
 # Programs whose commands are run here; stand-ins are in docs.sh.
 RUN = ("ipvsadm", "mhsstat", "sysctl", "cat", "echo", "dmesg", "ssh", "modprobe",
-       "modinfo", "openssl", "sign-file", "ss", "nstat", "tcpdump")
+       "modinfo", "openssl", "sign-file", "ss", "nstat", "tcpdump", "iptables")
 
 # These leave everything as it is, so that the next block needs no reset.
 READS = re.compile(r"(mhsstat|ssh lb\d mhsstat|ipvsadm -(Ln|S)|cat|dmesg|ss|nstat"
@@ -56,7 +56,9 @@ ELSEWHERE = {
     r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
     r"linux-headers-amd64$":
         ("tools/testing/packages/check", "by the package's dependencies"),
-    r"ipvsadm -E -t 192\.0\.2\.1:80 -s (wlc|mh)$":
+    r"ipvsadm -E -t 192\.0\.2\.1:80 -s wlc$":
+        ("tools/testing/selftests/net/ipvs_mhs/wayback.sh", "hand_over"),
+    r"ipvsadm -E -t 192\.0\.2\.1:80 -s mh$":
         ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
     r"modprobe (-r ip_vs_mhs?|ip_vs_mh)$":
         ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc, back"),

@@ -90,7 +90,7 @@ fresh_module table_size=4093
 setup_ns cl
 lone_director dr 10 3
 dr sysctl -qw net.ipv4.ipfrag_time=1 net.ipv6.ip6frag_time=1 \
-	net.ipv4.vs.mhs.max_entries=50
+	net.ipv4.vs.mhs.max_entries=50 net.ipv4.vs.mhs.masq_stateless=1
 # of IPv6 in netfilter, where the kernel has the knob
 dr sysctl -qw net.netfilter.nf_conntrack_frag6_timeout=1 2>/dev/null
 windows 0 100	# for a service that settles before its last server comes

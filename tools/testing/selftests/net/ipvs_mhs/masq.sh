@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 60
-# Masquerading without entries: TCP and UDP in both families, a port that
-# differs, a change of servers, ICMP errors in both directions, path MTU,
-# fragments, checksums with and without offload.  Where it is not possible,
-# see masq_shared.sh.
+# weight: 65
+# Masquerading without entries, by masq_stateless=1: TCP and UDP in both
+# families, a port that differs, a change of servers, ICMP errors in both
+# directions, path MTU, fragments, checksums with and without offload.  With an
+# entry for each flow: SCTP, and everything by default.  Where it is not possible
+# to do without, see masq_shared.sh.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -88,9 +89,15 @@ csum_errors() {
 	done | paste -sd + | bc
 }
 
-plan 34
+# tally: of the last command to both clients
+tally() {
+	echo "$(sum flows) $(sum broken) $(sum failed)"
+}
+
+plan 43
 load_module
 setup_net 3
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 for i in 1 2 3; do
 	gateway s$i
 	icmp_unlimited s$i
@@ -112,7 +119,7 @@ service -t 80 80 mhs
 pair_clients --timeout 5
 pair open 40
 pair ping
-check "TCP: served" "80 0 0" "$(sum flows) $(sum broken) $(sum failed)"
+check "TCP: served" "80 0 0" "$(tally)"
 check "TCP: by all servers" yes "$(
 	[ "$(sum s1)" -gt 0 ] && [ "$(sum s2)" -gt 0 ] && [ "$(sum s3)" -gt 0 ] &&
 	echo yes)"
@@ -194,6 +201,30 @@ done
 check "errors: no entries" 0 "$(made 5002)"
 check "no checksum was wrong" 0 "$(csum_errors)"
 
+# SCTP
+modprobe -q sctp
+dr ipvsadm -C
+if [ -e /proc/net/sctp ]; then
+	for i in 1 2 3; do
+		lab serve_sctp "$(ns s$i)" s$i 80 10.2.0.1$i fd02::1$i
+	done
+	service --sctp-service 80 80 mhs
+	flow_end c4
+	flow_end c6
+	pair_clients --sctp --timeout 5
+	pair open 10
+	pair ping
+	check "SCTP: served" "20 0 0" "$(tally)"
+	check "SCTP: by entries" "20 0" "$(made 80) $(pair_total PktReply)"
+	pair reset
+	flow_end c4
+	flow_end c6
+	pair_clients --timeout 5
+else
+	result "SCTP: served" 0 "SKIP no SCTP in this kernel"
+	result "SCTP: by entries" 0 "SKIP no SCTP in this kernel"
+fi
+
 # entries of another scheduler that replies alone keep alive, while the clocks of
 # mhs tick: an idle one lives for four seconds
 dr ipvsadm -C
@@ -211,6 +242,31 @@ check "UDP of wlc, then mhs: a silent client's flows stay" "moved=0" \
 	"$(tail -n 1 "$work/again")"
 dr ipvsadm --set 0 0 300
 
+# By default
+dr ipvsadm -C
+sysctls dr net.ipv4.vs.mhs.masq_stateless=0
+service -t 80 80 mhs
+pair open 40
+pair ping
+check "by default: served" "80 0 0" "$(tally)"
+check "by default: an entry for each" "80 0" "$(made 80) $(pair_total PktReply)"
+windows 3600000 3600000
+mine=$(sum s1)
+pair_edit -e 1 -m -w 0
+result "by default, drain: held" "$(busywait 20 pair_holding; echo $?)"
+pair open 20
+pair ping
+check "by default, drain, held: all go on" "120 0 0" "$(tally)"
+check "by default, drain, held: an entry for each" 120 "$(made 80)"
+to_pin
+to_stable
+pair ping
+check "by default, drain, merged: none broken" "120 0 0" "$(tally)"
+check "by default, drain: the server keeps its flows, and gets no others" \
+	"$mine" "$(sum s1)"
+pair close
+windows 60000 0
+
 # the control: mh
 dr ipvsadm -C
 service -u 5001 5000 mh
@@ -222,6 +278,7 @@ service -t 80 80 "mh -b mh-port"
 pair open 20
 check "control: mh makes entries for TCP" 40 "$(conns_new)"
 dr ipvsadm -C
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 service -t 80 80 mhs
 pair ping
 check "flows of mh go on by their entries" 0 "$(sum broken)"

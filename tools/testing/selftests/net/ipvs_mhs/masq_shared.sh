@@ -1,20 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 90
-# Masquerading where the way back is not plain: services that share a server,
-# another scheduler's service, clients that talk to a server directly, the
+# weight: 190
+# Masquerading where the way back is not plain.  By default, with an entry for
+# each flow: a server on the director, clients that talk to a server straight, a
+# server that speaks from its service's port.  Without entries, by
+# masq_stateless=1: services that share a server, another scheduler's service, the
 # director's own clients and health checks, a server on the director, a helper,
-# firewall marks, entries for all by masq_stateless=0, conntrack.  Real servers
-# are nginx.
+# firewall marks, conntrack.  And the hook in FORWARD, which is there as long as
+# somebody needs it.  Real servers are nginx.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-need nft nginx curl
+need nft nginx curl ping
 
 readonly R1=10.2.0.11 R2=10.2.0.12 LOCAL=10.2.0.10
 readonly OTHER=10.9.0.2 # another virtual address, the director's alone
-readonly R1V6=fd02::11 R2V6=fd02::12
+readonly R1V6=fd02::11 R2V6=fd02::12 LOCALV6=fd02::10
 
 # nginx NAMESPACE PORT: says its name
 nginx_start() {
@@ -40,9 +42,9 @@ nginx_start() {
 	busywait 20 listening "$1" "$2"
 }
 
-# get NAMESPACE ADDRESS:PORT COUNT: answers "COUNT" by server, as "s1=3 s2=7".
-# From ports that none had before: IPVS itself, by any scheduler, confuses the
-# flows of two services from one port to one server.
+# get NAMESPACE ADDRESS:PORT COUNT [SECONDS]: answers "COUNT" by server, as
+# "s1=3 s2=7".  From ports that none had before: IPVS itself, by any scheduler,
+# confuses the flows of two services from one port to one server.
 get() {
 	local i urls=()
 
@@ -50,7 +52,7 @@ get() {
 	for ((i = 0; i < $3; i++)); do
 		urls+=("http://$2/")
 	done
-	reply=$(in_ns "$1" curl -s -m 5 -H "Connection: close" \
+	reply=$(in_ns "$1" curl -s -m "${4:-5}" -H "Connection: close" \
 		--no-keepalive "${urls[@]}" | sort | uniq -c |
 		awk '{ printf "%s=%s ", $2, $1 }')
 	note "get $* -> $reply"
@@ -65,21 +67,16 @@ total() {
 	echo $n
 }
 
-# service_in NAMESPACE ADDRESS:PORT SCHEDULER SERVER:PORT...: -m all
-service_in() {
+# service ADDRESS:PORT SCHEDULER SERVER:PORT...: -m all
+service() {
 	local s
 
-	learn "$1" < <(
-		echo "-A -t $2 -s $3"
-		for s in "${@:4}"; do
-			echo "-a -t $2 -r $s -m"
+	learn dr < <(
+		echo "-A -t $1 -s $2"
+		for s in "${@:3}"; do
+			echo "-a -t $1 -r $s -m"
 		done
 	)
-}
-
-# service ADDRESS:PORT SCHEDULER SERVER:PORT...: the director's
-service() {
-	service_in dr "$@"
 }
 
 # service_mark MARK PORT: the same by mark, of what goes to that port
@@ -106,37 +103,22 @@ service_udp() {
 	[ "$2" != mhs ] || wait_settled "$1"
 }
 
-# udp_serve NAMESPACE PORT: answers what it is asked
-udp_serve() {
-	bg_ns "$1" python3 "$here/nat.py" serve --port "$2" --name "$1" &
+# udp_mirror NAMESPACE: on port 5060, tells who asks
+udp_mirror() {
+	bg_ns "$1" python3 "$here/nat.py" mirror --port 5060 &
 	defer kill $!
-	busywait 20 udp_listening "$1" "$2"
+	busywait 20 udp_listening "$1" 5060
 }
 
 udp_listening() {
 	[ -n "$(in_ns "$1" ss -Hlun "sport = :$2")" ]
 }
 
-# udp_ask ADDRESS NAMESPACE: from that one, port 5060, who answers for $OTHER?
+# udp_ask NAMESPACE ADDRESS PEER [PORT]: from that one, port 5060 if not given; who
+# answers, and whom has the mirror seen?
 udp_ask() {
-	in_ns "$2" python3 -c "
-import socket
-sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-sock.bind(('$1', 5060))
-sock.settimeout(3)
-for _ in range(3):
-    sock.sendto(b'x', ('$OTHER', 5060))
-    try:
-        print('%s:%d' % sock.recvfrom(99)[1])
-        break
-    except OSError:
-        pass"
-}
-
-# direct_states: of the direct flows to $R1:80, a count for each state
-direct_states() {
-	dr ipvsadm -Lnc | awk -v s=$R1:80 '$5 == s && $6 == s { n[$3]++ }
-		END { for (s in n) print n[s], s }'
+	in_ns "$1" python3 "$here/nat.py" query --bind "$2" --host "$3" \
+		--port 5060 --from "${4:-5060}" --timeout 3
 }
 
 # made SERVICE: entries since it is there
@@ -149,17 +131,30 @@ stateless() {
 	sysctls dr net.ipv4.vs.mhs.masq_stateless="$1"
 }
 
-# flows_by_both NAME STATELESS: 10 flows, both directors have the service anew
-flows_by_both() {
-	local n
+# all_ways VIP LOCAL REMOTE: by two services, of a server on the director and of
+# another one, and straight to these two
+all_ways() {
+	local got=""
 
-	flow "$1" reset
-	for n in dr d2; do
-		in_ns $n ipvsadm -C
-		sysctls $n net.ipv4.vs.mhs.masq_stateless="$2"
-		service_in $n $VIP4:80 mhs $R1:80
-	done
-	flow "$1" open 10
+	conns_begin
+	service "$1:80" mhs "$2:8080"
+	service "$1:81" mhs "$3:8080"
+	get cl "$1:80" 10
+	got+=$reply
+	get dr "$2:8080" 10
+	got+=$reply
+	get cl "$2:8080" 10
+	got+=$reply
+	get cl "$1:81" 10
+	got+=$reply
+	get dr "$3:8080" 10
+	got+=$reply
+	get cl "$3:8080" 10
+	check "$limit, $1: all are answered by the server itself" \
+		"dr=10 dr=10 dr=10 s1=10 s1=10 s1=10 " "$got$reply"
+	check "$limit, $1: an entry for each flow of the services" "10 10 20" \
+		"$(made "$1:80") $(made "$1:81") $(conns_new)"
+	dr ipvsadm -C
 }
 
 # own_client NAME ADDRESS SERVER: the director's, and its health check
@@ -180,80 +175,266 @@ own_addresses() {
 	EOF
 }
 
-# past: the number of entries for flows past the service, and of those not made
-past() {
-	echo "$(mhs DirectEntries) $(mhs Capped)"
+# local_node NAME VIP LOCAL REMOTE: of two servers one is on the director
+local_node() {
+	local own
+
+	service "$2:80" mhs "$3:8080" "$4:8080"
+	get cl "$2" 30
+	own=${reply#*dr=}
+	own=${own%% *}
+	check "local node, $1: served" 30 "$(total)"
+	check_cmp "local node, $1: takes its share" "${own:-0}" -ge 1
+	check "local node, $1: its flows alone have entries" "$own" \
+		"$(made "$2:80")"
+	get cl "$3:8080" 10
+	check "local node, $1, straight: answered" "dr=10 " "$reply"
+	dr ipvsadm -C
 }
 
-# all_past N: have N flows past the service an entry?
-all_past() {
-	[ "$(mhs DirectEntries)" -eq "$1" ]
+# seen: TCP segments of the server that have reached the client, of either family:
+# from its own address, and from the virtual one
+seen() {
+	in_ns cl nft list table inet mhs_seen |
+		sed -n 's/.*counter packets \([0-9]*\).*/\1/p' | paste -sd ' '
 }
 
-# past_again: 5 such flows of UDP; is there an entry more than the limit?
-past_again() {
-	in_ns cl bash -c "for i in {1..5}; do echo >/dev/udp/$R1/8080; done"
-	[ "$(mhs DirectEntries)" -gt 3 ]
+# out_of_servers_port FLAGS: 20 segments of each family to the client
+out_of_servers_port() {
+	in_ns cl nft -f - <<-EOF
+		table inet mhs_seen
+		delete table inet mhs_seen
+		table inet mhs_seen {
+			chain pre {
+				type filter hook prerouting priority 0
+				tcp dport 2000-2019 ip saddr $R1 counter
+				tcp dport 2000-2019 ip saddr $VIP4 counter
+				tcp dport 2000-2019 ip6 saddr $R1V6 counter
+				tcp dport 2000-2019 ip6 saddr $VIP6 counter
+			}
+		}
+	EOF
+	raw s1 --good --src $R1 $R1V6 --ports 8080 --dst 10.1.0.2 fd01::2 \
+		--dports 2000-2019 --flags "$1" >/dev/null
+	busywait 10 all_seen
 }
 
-# past_on: for more than twice as long as an idle flow lives three flows of UDP
-# go on, and others come.  The server refuses them, every second one is told.
-past_on() {
-	in_ns cl bash -c "
-		exec 3>/dev/udp/$R1/8080 4>/dev/udp/$R1/8080 5>/dev/udp/$R1/8080
-		for i in {1..40}; do
-			for fd in 3 4 5; do
-				echo >&\$fd || echo >&\$fd
-			done
-			echo >/dev/udp/$R1/8080
-			sleep 0.2
-		done" 2>/dev/null
+all_seen() {
+	local n
+
+	n=$(seen)
+	[ $((${n// / + })) -ge 40 ]
 }
 
-# in_name_of_clients HOST FLAGS...: to the server, from the ports of the flows to
-# HOST; their server answers those that ask for it
-in_name_of_clients() {
-	local flags
+# forgotten SERVICE: are its deleted servers?
+forgotten() {
+	[ "$(mhs Gone "$1")" -eq 0 ]
+}
 
-	for flags in "${@:2}"; do
-		in_ns cl ss -Htn state established dst "$1" |
-			awk '{ sub(/:/, " ", $3); print $3 }' |
-			raw cl --pairs --good --dst $R1 --dports 80 \
-				--flags "$flags" >/dev/null
+# segments NAMESPACE: TCP segments sent from there
+segments() {
+	local net lines
+
+	net_dir "$1"
+	mapfile -t lines <"$net/snmp"
+	[[ "${lines[*]}" =~ Tcp:(\ -?[0-9]+){10}\ ([0-9]+) ]]
+	echo "${BASH_REMATCH[2]}"
+}
+
+# while_settling ARGUMENTS: a server speaks to clients past the director while a
+# service of it settles, added by these arguments
+while_settling() {
+	flow d open 5
+	flow_send d hear 40 0.1
+	until_more 20 segments s1
+	printf '%s\n' "-A -t $VIP4:80 -s mhs" "-a -t $VIP4:80 -r $R1:80 $*" |
+		dr ipvsadm -R
+	wait_settled
+	flow_wait d "hear, while a service of $* settles"
+}
+
+# forward_hooks: does the module stand in FORWARD of IPv4, and of IPv6?  1 is yes.
+# Where the kernel does not list its hooks, a packet that is forwarded tells.
+forward_hooks() {
+	local family before peer ways=()
+
+	for family in ip ip6; do
+		if [ -z "$probe" ]; then
+			ways+=("$(dr nft list hooks $family |
+				grep -c mhs_hook_forward)")
+			continue
+		fi
+		before=$(probed)
+		peer=$R1
+		[ $family = ip ] || peer=$R1V6
+		in_ns cl ping -q -c 1 -W 20 "$peer" >/dev/null || ways+=(lost)
+		ways+=($(($(probed) > before)))
 	done
+	echo "${ways[*]}"
 }
 
-plan 66
+# probed: packets that met the hook
+probed() {
+	awk -v p="$probe" '$1 == p { print $2 }' $T/kprobe_profile
+}
+
+probe_begin() {
+	echo "p:mhs/$probe ip_vs_mhs:mhs_hook_forward" >>$T/kprobe_events &&
+		defer probe_end && echo 1 >"$T/events/mhs/$probe/enable"
+}
+
+probe_end() {
+	echo 0 >"$T/events/mhs/$probe/enable"
+	echo "-:mhs/$probe" >>$T/kprobe_events
+}
+
+hooks_are() {
+	[ "$(forward_hooks)" = "$1" ]
+}
+
+# hooks NAME WANT: of IPv4 and IPv6
+hooks() {
+	if [ "$probe" = none ]; then
+		result "FORWARD, $1" 0 "SKIP no list of hooks and no kprobes"
+		return
+	fi
+	busywait 20 hooks_are "$2"
+	check "FORWARD, $1" "$2" "$(forward_hooks)"
+}
+
+# edit LINES: of ipvsadm
+edit() {
+	printf '%s\n' "$@" | dr ipvsadm -R
+}
+
+plan 84
 load_module
 setup_net 2
 for i in 1 2; do
-	ip -n "$(ns s$i)" route add 10.1.0.0/24 via 10.2.0.10
+	ip_ns s$i <<-EOF
+		route add 10.1.0.0/24 via $LOCAL
+		route add fd01::/64 via $LOCALV6
+	EOF
 	nginx_start s$i 8080
 done
 nginx_start dr 8080
-# what the client says to a server directly passes the director too
+# what the client says to a server straight passes the director too
 ip_ns rt <<-EOF
-	route add $R1/32 via 10.2.0.10
-	route add $R2/32 via 10.2.0.10
-	route add $LOCAL/32 via 10.2.0.10
+	route add $R1/32 via $LOCAL
+	route add $R2/32 via $LOCAL
+	route add $LOCAL/32 via $LOCAL
+	route add $R1V6/128 via $LOCALV6
+	route add $R2V6/128 via $LOCALV6
 EOF
 
-service $VIP4:80 mhs $R1:8080 $R2:8080
-get cl $VIP4 20
-check "nginx: served" 20 "$(total)"
-check "nginx: no entries" "0 0" "$(conns) $(made $VIP4:80)"
+# By default, whatever the limit of entries for UDP is
+udp_mirror s2
+for limit in 65536 0; do
+	sysctls dr net.ipv4.vs.mhs.max_quic_entries=$limit
+	port=$((5061 + !limit)) # for a flow that had no entry before
+	limit="by default, max_quic_entries=$limit"
+	all_ways $VIP4 $LOCAL $R1
+	all_ways "[$VIP6]" "[$LOCALV6]" "[$R1V6]"
+	service_udp $VIP4:5060 mhs $R2:5060
+	service_udp "[$VIP6]:5060" mhs "[$R2V6]:5060"
+	check "$limit, UDP: served" \
+		"$VIP4:5060 10.1.0.2:$port [$VIP6]:5060 [fd01::2]:$port" \
+		"$(udp_ask cl 10.1.0.2 $VIP4 $port) $(udp_ask cl fd01::2 $VIP6 $port)"
+	check "$limit, UDP: an entry for each" "1 1" \
+		"$(made $VIP4:5060) $(made "[$VIP6]:5060")"
+	dr ipvsadm -C
+done
+sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
 
-# The client talks to a server directly
-get cl $R1:8080 20
-check "direct: answered by the server itself" "s1=20 " "$reply"
-check_cmp "direct: entries where the slot names it" \
-	"$(mhs DirectEntries)" -ge 1
-check_cmp "direct: and only there" "$(mhs DirectEntries)" -lt 20
-get cl $VIP4 10
-check "direct: the service goes on" 10 "$(total)"
-check "direct: without entries" 0 "$(made $VIP4:80)"
+# Replies past the director while a service settles: somebody else's, unless it
+# masquerades without entries
+flow_start d --host $R1
+while_settling -m
+check "settling, masquerading by default: replies of others go on" "5 0 0" \
+	"$(value flows) $(value broken) $(mhs PktUnsettled)"
+flow d reset
+dr ipvsadm -C
+
+# A server that speaks to a peer from its service's port, as SIP and DNS do
+udp_mirror cl
+for n in 0 1; do
+	[ $n = 0 ] || stateless 1
+	service_udp $VIP4:5060 mhs $R1:5060
+	service_udp "[$VIP6]:5060" mhs "[$R1V6]:5060"
+	said4=$(udp_ask s1 $R1 10.1.0.2)
+	said6=$(udp_ask s1 $R1V6 fd01::2)
+	if [ $n = 0 ]; then
+		check "by default, a server's own words, IPv4: from itself" \
+			"10.1.0.2:5060 $R1:5060" "$said4"
+		check "by default, a server's own words, IPv6: from itself" \
+			"[fd01::2]:5060 [$R1V6]:5060" "$said6"
+		check "by default, a server's own words: no entries" "0 0" \
+			"$(made $VIP4:5060) $(made "[$VIP6]:5060")"
+	else
+		check "control: masq_stateless=1: from the service" \
+			"10.1.0.2:5060 $VIP4:5060 [fd01::2]:5060 [$VIP6]:5060" \
+			"$said4 $said6"
+	fi
+	dr ipvsadm -C
+done
+
+# A server of one service is a client of another scheduler's, from the very port;
+# and so is one on the director itself, of ours
+ip -n "$(ns dr)" addr add $OTHER/32 dev lo
+ip -n "$(ns s1)" route add $OTHER/32 via $LOCAL
+ip -n "$(ns s2)" route add $R1/32 via $LOCAL
+for n in 0 1; do
+	stateless $n
+	service_udp $VIP4:5060 mhs $R1:5060
+	service_udp $OTHER:5060 rr $R2:5060
+	check "masq_stateless=$n, a server is another scheduler's client" \
+		"$OTHER:5060 $R1:5060" "$(udp_ask s1 $R1 $OTHER)"
+	dr ipvsadm -C
+	service_udp $VIP4:5060 mhs $LOCAL:5060
+	service_udp $OTHER:5060 mhs $R2:5060
+	check "masq_stateless=$n, a server on the director is our client" \
+		"$OTHER:5060 $LOCAL:5060" "$(udp_ask dr $LOCAL $OTHER)"
+	dr ipvsadm -C
+done
+
+# Without entries: what that asks for
+stateless 1
+service $VIP4:80 mhs $R1:8080
+service "[$VIP6]:80" mhs "[$R1V6]:8080"
+for vip in $VIP4 "[$VIP6]"; do
+	get cl "$vip" 20
+	check "$vip: served, no entries" "s1=20  0" "$reply $(made "$vip:80")"
+done
+get cl $R1:8080 3 2
+n=$(total)
+get cl "[$R1V6]:8080" 3 2
+check "control: masq_stateless=1, straight: no answer by the server" "0 0" \
+	"$n $(total)"
+out_of_servers_port S
+check "a SYN of the server is its own" "20 0 20 0" "$(seen)"
+out_of_servers_port SA
+check "control: a SYN with ACK is the service's" "0 20 0 20" "$(seen)"
+dr ipvsadm -C
+
+# The same beside a service that does not masquerade, and one that does
+while_settling -g
+check "settling, direct routing: replies of others go on" "5 0 0" \
+	"$(value flows) $(value broken) $(mhs PktUnsettled)"
+flow d reset
+dr ipvsadm -C
+while_settling -m -w 0
+check_cmp "control: settling, masq_stateless=1: replies are dropped" \
+	"$(mhs PktUnsettled)" -ge 1
+flow d reset
+flow_end d
+dr ipvsadm -C
+
+# A server on the director
+local_node IPv4 $VIP4 $LOCAL $R2
+local_node IPv6 "[$VIP6]" "[$LOCALV6]" "[$R2V6]"
 
 # The director's health check, and its own client of the service
+service $VIP4:80 mhs $R1:8080 $R2:8080
 service "[$VIP6]:80" mhs "[$R1V6]:8080" "[$R2V6]:8080"
 own_addresses del
 own_client IPv4 $VIP4 $R1
@@ -273,9 +454,6 @@ service $VIP4:80 mhs $R1:8080 $R2:8080
 get cl $VIP4 20
 check "masq_stateless=0: served, by entries" "20 20" \
 	"$(total) $(made $VIP4:80)"
-get cl $R1:8080 20
-check "masq_stateless=0, direct: answered, no entries" "s1=20  0" \
-	"$reply $(mhs DirectEntries)"
 stateless 1
 dr ipvsadm -C
 service $VIP4:80 mhs $R1:8080 $R2:8080
@@ -290,6 +468,38 @@ get cl $VIP4 20
 check "shared server, first service: served" 20 "$(total)"
 check "shared server, first service: no entries" "$before" "$(made $VIP4:80)"
 
+# The first one goes
+dr ipvsadm -D -t $VIP4:80
+get cl $VIP4:81 20
+check "the first service is gone: entries for good" "20 40" \
+	"$(total) $(made $VIP4:81)"
+dr ipvsadm -e -t $VIP4:81 -r $R1:8080 -m -w 2
+busywait 20 in_state transition $VIP4:81
+before=$(made $VIP4:81)
+get cl $VIP4:81 20
+check "the first service is gone: also after an edit" "20 20" \
+	"$(total) $(($(made $VIP4:81) - before))"
+windows 0 100
+dr ipvsadm -d -t $VIP4:81 -r $R1:8080
+busywait 20 forgotten $VIP4:81
+dr ipvsadm -a -t $VIP4:81 -r $R1:8080 -m
+busywait 20 stable $VIP4:81
+before=$(made $VIP4:81)
+get cl $VIP4:81 20
+own=${reply#*s2=}
+check "a server is deleted, forgotten and back: its flows have no entries" \
+	"20 ${own%% *}" "$(total) $(($(made $VIP4:81) - before))"
+windows 60000 0
+dr ipvsadm -D -t $VIP4:81
+service $VIP4:81 mhs $R1:8080 $R2:8080
+get cl $VIP4:81 20
+check "the second service is made anew: no entries" "20 0" \
+	"$(total) $(made $VIP4:81)"
+dr ipvsadm -C
+service $VIP4:80 mhs $R1:8080 $R2:8080
+service $VIP4:81 mhs $R1:8080 $R2:8080
+before=$(made $VIP4:80)
+
 # A service of another scheduler with the same servers
 service $VIP4:82 rr $R1:8080 $R2:8080
 get cl $VIP4:82 20
@@ -297,7 +507,6 @@ check "another scheduler: served" 20 "$(total)"
 get cl $VIP4 20
 check "beside another scheduler: served" 20 "$(total)"
 check "beside another scheduler: no entries" "$before" "$(made $VIP4:80)"
-
 dr ipvsadm -D -t $VIP4:82
 
 # A service by mark with the same servers
@@ -317,120 +526,10 @@ check "port of a helper: served" 5 "$(total)"
 check "port of a helper: entries" 5 "$(made $VIP4:21)"
 dr ipvsadm -C
 
-# A server on the director
-service $VIP4:80 mhs $LOCAL:8080 $R2:8080
-get cl $VIP4 30
-check "local node: served" 30 "$(total)"
-check "local node: takes its share" yes "$([[ $reply = *dr=* ]] && echo yes)"
-check "local node: no entries" 0 "$(made $VIP4:80)"
-get cl $LOCAL:8080 20
-check "local node, direct: answered" "dr=20 " "$reply"
-dr ipvsadm -C
-
-# A server of one service is a client of another scheduler's, from the very port:
-# what the other server answers is not past the service
-ip -n "$(ns dr)" addr add $OTHER/32 dev lo
-ip -n "$(ns s1)" route add $OTHER/32 via $LOCAL
-ip -n "$(ns s2)" route add $R1/32 via $LOCAL
-udp_serve s2 5060
-service_udp $VIP4:5060 mhs $R1:5060
-service_udp $OTHER:5060 rr $R2:5060
-check "a server that is a client, by another scheduler: answered" \
-	"$OTHER:5060" "$(udp_ask $R1 s1)"
-check "a server that is a client: no entry past the service" 0 \
-	"$(mhs DirectEntries $VIP4:5060)"
-dr ipvsadm -C
-# and so is one on the director itself, of ours
-service_udp $VIP4:5060 mhs $LOCAL:5060
-service_udp $OTHER:5060 mhs $R2:5060
-check "a server on the director that is a client: answered" \
-	"$OTHER:5060" "$(udp_ask $LOCAL dr)"
-dr ipvsadm -C
-
-# Direct flows are as old as the server has it, also where a flood is awaited
-dr sysctl -qw net.ipv4.vs.secure_tcp=3
-service $VIP4:80 mhs $R1:80
-flow_start e --host $R1
-flow e open 10
-flow e ping
-check "secure_tcp, direct: the flows are established" "10 ESTABLISHED" \
-	"$(direct_states)"
-flow e reset
-flow_end e
-dr sysctl -qw net.ipv4.vs.secure_tcp=0
-dr ipvsadm -C
-
-# Flows past the service that began before there was one, and what others send
-# to the server in the name of clients that have flows by the service
-flow_start d --host $R1
-flow_start c --host $VIP4
-flow d open 20
-service $VIP4:80 mhs $R1:80
-flow d ping
-check "direct, older than the service: they go on" "20 0" \
-	"$(value flows) $(value broken)"
-check "direct, older than the service: entries" 20 "$(mhs DirectEntries)"
-flow c open 20
-flow c ping
-in_name_of_clients $VIP4 A S
-check "in a client's name: an entry for each flow" 40 "$(mhs DirectEntries)"
-flow c ping
-check "in a client's name: the flows go on" "20 0" \
-	"$(value flows) $(value broken)"
-in_name_of_clients $VIP4 SA PA R S R PA F PA
-flow c ping
-check "in a client's name, again: the flows go on" "20 0" \
-	"$(value flows) $(value broken)"
-flow d ping
-check "direct, beside them: they go on" "20 0" \
-	"$(value flows) $(value broken)"
-in_name_of_clients $R1 R S R PA
-flow d ping
-check "in a direct client's name: the flows go on" "20 0" \
-	"$(value flows) $(value broken)"
-flow d reset
-flow d open 20
-in_name_of_clients $R1 S R PA SA
-flow d ping
-check "in a direct client's name, from its SYN on: the flows go on" "20 0" \
-	"$(value flows) $(value broken)"
-flow_end c
-flow d reset
-
-# Only the server speaks
-flow d open 20
-flow d ping
-in_name_of_clients $R1 R F P
-flow d hear 1 12
-check "direct, after what ends no flow of the client: the server speaks first" \
-	"20 0" "$(value flows) $(value broken)"
-dr ipvsadm -C
-flow d reset
-flow d open 20
-windows 3600000 3600000
-service $VIP4:80 mhs $R1:80 $R2:80
-flow d ping
-check_cmp "direct: other slots are of the other server" \
-	"$(mhs DirectEntries)" -lt 20
-flow_send d hear 80 0.1
-sleep 1 # the clients have asked, and are silent
-dr ipvsadm -d -t $VIP4:80 -r $R2:80
-result "direct, the other server is deleted: an entry for each" \
-	"$(busywait 20 all_past 20; echo $?)"
-windows 0 3600000
-busywait 20 pinning
-windows 0 100
-busywait 20 stable
-flow_wait d "hear, while the other server is deleted"
-check "direct, the other server is deleted: the server goes on alone" "20 0" \
-	"$(value flows) $(value broken)"
-flow_end d
-windows 60000 0
-dr ipvsadm -C
-
 # A server with entries beside one from before that does without
 windows 0 100
 service $VIP4:80 mhs $R1:8080
+get cl $VIP4 1 # the first packet: a change is one from now on
 stateless 0
 dr ipvsadm -a -t $VIP4:80 -r $R2:8080 -m
 busywait 20 stable
@@ -456,50 +555,6 @@ check "masq_stateless=1 again: those of before keep entries" "20 0 20" \
 flow f reset
 flow_end f
 windows 60000 0
-dr ipvsadm -C
-
-# A director that is the router behind another one with the same servers, as the
-# nodes of kube-proxy are: what that one sends looks like flows past the service
-director d2 20
-ip -n "$(ns dr)" route add $R1/32 via 10.2.0.20
-ip -n "$(ns s1)" route replace 10.1.0.0/24 via 10.2.0.20
-ip -n "$(ns d2)" route add 10.1.0.0/24 via $LOCAL
-sysctls d2 net.ipv4.vs.mhs.max_quic_entries=3
-flow_start g --host $VIP4 --timeout 2
-flows_by_both g 1
-check_cmp "a router behind the director, control: flows above the limit break" \
-	"$(value flows)" -lt 10
-flows_by_both g 0
-check "a router behind the director, masq_stateless=0: flows" 10 \
-	"$(value flows)"
-check "a router behind the director, masq_stateless=0: entries of the first only" \
-	"10 0 0" "$(made $VIP4:80) $(mhs NewEntries $VIP4:80 d2) $(mhs \
-		DirectEntries $VIP4:80 d2)"
-flow_end g
-stateless 1
-ip -n "$(ns dr)" route del $R1/32 via 10.2.0.20
-ip -n "$(ns s1)" route replace 10.1.0.0/24 via $LOCAL
-dr ipvsadm -C
-
-# The limit of entries for flows past the service, of which every slot names the
-# one server
-service $VIP4:80 mhs $R1:8080
-raw cl --src 10.1.0.2 --ports 2000-2019 --dst $R1 --dports 8080 >/dev/null
-check "past the service, no limit: an entry for each" "20 0" "$(past)"
-dr ipvsadm -C
-sysctls dr net.ipv4.vs.mhs.max_quic_entries=3
-service $VIP4:80 mhs $R1:8080
-raw cl --src 10.1.0.2 --ports 2020-2039 --dst $R1 --dports 8080 >/dev/null
-check "past the service, limit: that many entries" "3 17" "$(past)"
-dr ipvsadm -C
-# UDP without a packet for a second is over, and the limit told two later
-dr ipvsadm --set 0 0 1
-service_udp $VIP4:80 mhs $R1:8080
-past_on
-check "past the service, limit: flows that go on count" 3 "$(mhs DirectEntries)"
-result "past the service, limit: more when the time has passed" \
-	"$(busywait 20 past_again; echo $?)"
-sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
 dr ipvsadm -C
 
 # A firewall mark
@@ -550,4 +605,48 @@ dr ipvsadm -C
 service $VIP4:80 "mh -b mh-port" $R1:8080 $R2:8080
 get cl $VIP4 10
 check_cmp "control: mh makes entries" "$(conns)" -ge 10
+dr ipvsadm -C
+
+# The hook in FORWARD: nobody needs it where no service is by mark and nothing
+# masquerades without entries
+stateless 0
+windows 3600000 3600000
+edit "-A -t $VIP4:80 -s mhs" "-a -t $VIP4:80 -r $R1:80 -g" \
+	"-a -t $VIP4:80 -r $R2:80 -m" "-A -t [$VIP6]:80 -s mhs" \
+	"-a -t [$VIP6]:80 -r [$R1V6]:80 -m"
+T=/sys/kernel/tracing probe=""
+if ! dr nft list hooks ip 2>/dev/null | grep -q mhs_hook_in; then
+	probe=forward$$
+	note "this kernel does not list its hooks"
+	probe_begin || probe=none
+fi
+hooks "by default: not there" "0 0"
+edit "-A -f 7 -s mhs"
+hooks "a service by mark" "1 0"
+edit "-A -f 7 -6 -s mhs" "-D -f 7"
+hooks "a service by mark, IPv6" "0 1"
+edit "-D -f 7 -6"
+hooks "services by mark are gone" "0 0"
+stateless 1
+edit "-e -t $VIP4:80 -r $R2:80 -m -w 2"
+hooks "a server with entries is edited" "0 0"
+edit "-A -t $VIP4:81 -s mhs" "-a -t $VIP4:81 -r $R1:81 -m"
+hooks "a server without entries" "1 0"
+edit "-A -f 7 -s mhs" "-D -t $VIP4:81"
+hooks "its service is gone, one by mark is there" "1 0"
+edit "-A -t [$VIP6]:81 -s mhs" "-a -t [$VIP6]:81 -r [$R1V6]:81 -m" \
+	"-a -t [$VIP6]:81 -r [$R2V6]:81 -m" "-D -f 7"
+hooks "servers without entries, IPv6" "0 1"
+edit "-d -t [$VIP6]:81 -r [$R1V6]:81"
+hooks "one of them is deleted" "0 1"
+edit "-d -t [$VIP6]:81 -r [$R2V6]:81"
+hooks "both are deleted, older flows are held" "0 1"
+windows 0 100
+hooks "both are forgotten" "0 0"
+edit "-a -t [$VIP6]:81 -r [$R2V6]:81 -m" "-A -t $VIP4:81 -s mhs" \
+	"-a -t $VIP4:81 -r $R1:81 -m"
+hooks "servers without entries, both families" "1 1"
+dr ipvsadm -C
+edit "-A -t $VIP4:80 -s mhs" "-A -t [$VIP6]:80 -s mhs"
+hooks "all is gone, and services without servers are there" "0 0"
 dr ipvsadm -C

@@ -108,7 +108,7 @@ metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 75
+plan 86
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -288,6 +288,46 @@ windows 0 100
 check "gone: forgotten in the end" "0 0" \
 	"$(status ms wait -t "$SVC4" --gone --timeout 60s) $(mhs Gone)"
 flow c4 reset
+
+# stateful: before another scheduler
+dr ipvsadm -C
+windows 3600000 3600000
+pair_services "1 2 3" mhs
+pair open 20
+check "stateful: not while flows need no entries" 125 \
+	"$(status ms wait --stateful)"
+check_says "stateful: the remedy" "sysctl -w net.ipv4.vs.mhs.stateless=0"
+sysctls dr net.ipv4.vs.mhs.stateless=0 net.ipv4.vs.mhs.max_entries=0
+check "stateful: not in time" 124 \
+	"$(status ms wait --stateful -t "$SVC4" --timeout 1s)"
+check_says "stateful: the time left" "TCP $SVC4: 0 entries, at most"
+ms wait --stateful 2>"$work/progress" &
+pid=$!
+busywait 20 test -s "$work/progress"
+pair ping
+limits_said() {
+	grep -c "reached net.ipv4.vs.mhs.max_entries (now 0)" "$work/progress"
+}
+both_said() {
+	[ "$(limits_said)" -ge 2 ]
+}
+busywait 20 both_said
+pair ping
+sysctls dr net.ipv4.vs.mhs.max_entries=262144
+pair ping
+result "stateful: goes on" "$(kill -0 $pid; echo $?)"
+windows 0 100
+wait $pid
+check "stateful: ends when every flow has an entry" "0 0 20" \
+	"$? $(mhs StatefulMs) $(mhs Entries)"
+check "stateful: the limit was named once for each service" 2 "$(limits_said)"
+check "stateful: show" 0 "$(status ms show -t "$SVC4")"
+check_says "stateful: it is seen" "every flow that lives has an entry"
+check "stateful: prometheus" "0 1" \
+	"$(metrics) $(metric ipvs_mhs_stateful "service=\"$SVC4\"")"
+sysctls dr net.ipv4.vs.mhs.stateless=1
+check "stateful: 0 when that is over" "0 0" "$(mhs Stateful) $(mhs StatefulMs)"
+pair reset
 
 # watch
 dr ipvsadm -C

@@ -4,6 +4,9 @@
 
 serve   UDP: answer every datagram with its own bytes, the server's name first,
         and for --repeat seconds do so every second again
+mirror  UDP: answer every datagram with the address that it came from
+query   UDP: ask one from the address --bind and the port --from, which is --port
+        if not given, and say who has answered and what
 ask     UDP: a flow for each of --count ports; prints served= refused= lost=
         wrong= (the answer came from elsewhere or is damaged) and the number
         of flows that each server answered
@@ -25,6 +28,11 @@ SO_NO_CHECK = 11
 
 def family(host):
     return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def named(peer):
+    host, port = peer[0].removeprefix("::ffff:"), peer[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def pattern(size):
@@ -55,6 +63,27 @@ def serve(args):
             if now < until:
                 with contextlib.suppress(OSError):
                     sock.sendto(name + data, peer)
+
+
+def mirror(args):
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    sock.bind(("::", args.port))
+    while True:
+        with contextlib.suppress(OSError):
+            peer = sock.recvfrom(65535)[1]
+            sock.sendto(named(peer).encode(), peer)
+
+
+def query(args):
+    sock = socket.socket(family(args.host), socket.SOCK_DGRAM)
+    sock.bind((args.bind, args.source or args.port))
+    sock.settimeout(args.timeout)
+    for _ in range(3):
+        with contextlib.suppress(OSError):
+            sock.sendto(b"?", (args.host, args.port))
+            data, peer = sock.recvfrom(65535)
+            print(named(peer), data.decode())
+            break
 
 
 def ask(args):
@@ -153,10 +182,13 @@ def take(args):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("role", choices=["serve", "ask", "again", "give", "take"])
+    parser.add_argument("role", choices=["serve", "mirror", "query", "ask", "again",
+                                         "give", "take"])
     parser.add_argument("--name", default="?")
     parser.add_argument("--host")
+    parser.add_argument("--bind", default="")
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--from", dest="source", type=int)
     parser.add_argument("--no-checksum", type=int, default=0,
                         help="1: UDP over IPv4 without")
     parser.add_argument("--count", type=int, default=1)

@@ -5,8 +5,10 @@
 Prints NAME<tab>0 or 1<tab>TEXT for each check.
 """
 import argparse
+import contextlib
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from reference import Reference, WRONG, server  # noqa: E402
 
 LONG = 3600000
 WEIGHTS = (0, 0, 1, 1, 1, 2, 3, 10, 50, 100)
+YOUTH_S = 60        # without a packet and a change, at most
 
 
 def sysctl(**values):
@@ -50,10 +53,20 @@ class Service:
         self.right = Reference(size)
         self.wrong = {name: Reference(size, name) for name in WRONG}
         self.models = [self.right, *self.wrong.values()]
+        self.changed_at = 0
 
     def changed(self, expire):
+        self.changed_at = time.monotonic()
         for model in self.models:
             model.change(self.listed, expire)
+
+    def quiet(self):
+        for model in self.models:
+            model.quiet()
+
+    def settled(self):
+        for model in self.models:
+            model.settled()
 
 
 def text_of(address, port):
@@ -105,6 +118,31 @@ class Run:
         self.faults.append("waited too long")
         return False
 
+    def change(self, svc, line):
+        """A command for a server of @svc.listed.  Near the end of its youth
+        nobody can say whether a service is still young."""
+        age = time.monotonic() - svc.changed_at
+        if svc.right.phase == "young" and age > YOUTH_S - 10:
+            time.sleep(max(YOUTH_S + 2 * self.args.patience - age, 0))
+            svc.settled()
+        self.ipvsadm(line)
+        svc.changed(self.expire)
+
+    def packet(self, svc):
+        """From this host; the answer does not matter."""
+        protocol, name = svc.key
+        mark = int(name) if protocol == "FWM" else 0
+        host, _, port = ("10.9.0.1:9" if mark else name).rpartition(":")
+        family = socket.AF_INET6 if "[" in host else socket.AF_INET
+        kind = socket.SOCK_STREAM if protocol == "TCP" else socket.SOCK_DGRAM
+        with socket.socket(family, kind) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+            sock.setblocking(False)
+            with contextlib.suppress(OSError):
+                sock.connect((host.strip("[]"), int(port)))
+                sock.send(b"x")
+        svc.settled()
+
     # Operations: each leaves the references at what the kernel must show
 
     def line(self, letter, svc, real, weight=None):
@@ -122,8 +160,7 @@ class Run:
             return False
         real = self.random.choice(free)
         svc.listed[real] = self.random.choice(WEIGHTS)
-        self.ipvsadm(self.line("-a", svc, real, svc.listed[real]))
-        svc.changed(self.expire)
+        self.change(svc, self.line("-a", svc, real, svc.listed[real]))
         return True
 
     def op_delete(self, svc):
@@ -131,9 +168,8 @@ class Run:
             return False
         real = self.random.choice(sorted(svc.listed))
         with self.cutting(svc, {real} if self.expire else set()):
-            self.ipvsadm(self.line("-d", svc, real))
             del svc.listed[real]
-            svc.changed(self.expire)
+            self.change(svc, self.line("-d", svc, real))
         return True
 
     def op_weight(self, svc):
@@ -141,11 +177,17 @@ class Run:
             return False
         real = self.random.choice(sorted(svc.listed))
         weight = self.random.choice(WEIGHTS)
-        same = weight == svc.listed[real]
-        svc.listed[real] = weight
-        self.ipvsadm(self.line("-e", svc, real, weight))
-        if not same:
-            svc.changed(self.expire)
+        line = self.line("-e", svc, real, weight)
+        if weight == svc.listed[real]:
+            self.ipvsadm(line)
+        else:
+            svc.listed[real] = weight
+            self.change(svc, line)
+        return True
+
+    def op_packet(self, svc):
+        """Settles a young service, and nothing else that is shown."""
+        self.packet(svc)
         return True
 
     def op_flags(self, svc):
@@ -189,8 +231,9 @@ class Run:
         return True
 
     def restore(self, svc):
-        """Delete the service and make it again.  When the machine pauses in
-        the middle, it may settle before its last server comes: so again."""
+        """Delete the service and make it again.  When a packet of before is
+        late, and the machine pauses in the middle, it may settle before its last
+        server comes: so again."""
         lines = [self.line("-a", svc, s, w) for s, w in svc.listed.items()]
         self.random.shuffle(lines)
         for _ in range(5):
@@ -208,10 +251,10 @@ class Run:
         for model in svc.models:
             model.fresh()
         svc.changed(self.expire)
-        for model in svc.models:
-            model.settled()
+        svc.quiet()
         if svc is self.services[0]:
             self.flow("open", 12)
+            svc.settled()
             self.ping(0)
         return True
 
@@ -232,6 +275,7 @@ class Run:
         rows = dump()
         for svc in self.services:
             row = rows.get(svc.key, {})
+            svc.quiet()
             self.compared += 1
             self.whole += svc.models[0].sure
             for model in svc.models:
@@ -243,23 +287,26 @@ class Run:
                 elif differ:
                     self.faults.append(f"{name}: {svc.option}: {differ}")
 
-    def opening(self, svc):
-        """What each wrong reference must stumble over: two servers come, one
-        after the other, and go again."""
-        new = [s for s in svc.pool if s not in svc.listed][:2]
-        for letter, real in [("-a", s) for s in new] + [("-d", s) for s in new]:
-            if letter == "-a":
+    def opening(self):
+        """What each wrong reference must stumble over: servers come, one after
+        the other, and go again, one of a young service, two of one that has had
+        a packet."""
+        for svc, n in (self.services[3], 1), (self.services[1], 2):
+            if n == 2:
+                self.packet(svc)
+            new = [s for s in svc.pool if s not in svc.listed][:n]
+            for real in new:
                 svc.listed[real] = 3
-                self.ipvsadm(self.line("-a", svc, real, 3))
-            else:
+                self.change(svc, self.line("-a", svc, real, 3))
+                self.compare("opening")
+            for real in new:
                 del svc.listed[real]
-                self.ipvsadm(self.line("-d", svc, real))
-            svc.changed(self.expire)
-            self.compare("opening")
+                self.change(svc, self.line("-d", svc, real))
+                self.compare("opening")
 
     def operate(self):
-        names = ("add delete weight " * 4 + "add merge restore flags windows "
-                 "expire").split()
+        names = ("add delete weight " * 4 + "add merge restore restore packet "
+                 "flags windows expire").split()
         windows(LONG, LONG)
         sysctl(expire_nodest_conn=0)
         for svc in self.services:
@@ -267,10 +314,10 @@ class Run:
             svc.listed = {s: 1 for s in svc.pool[:4]}
             self.restore(svc)
             svc.changed(False)
-            for model in svc.models:
-                model.settled()
+            svc.quiet()
         self.flow("open", 24)
-        self.opening(self.services[1])
+        self.services[0].settled()
+        self.opening()
         deck = []
         for i in range(self.args.operations):
             if not deck:
@@ -344,8 +391,9 @@ def main():
     check("enough was compared",
           run.compared >= 4 * least and run.whole >= least // 2,
           f"{run.compared} of {4 * least}, {run.whole} of {least // 2}")
-    for name in ("add", "delete", "weight", "merge"):
-        check(f"there was: {name}", run.done.get(name))
+    absent = {"add", "delete", "weight", "merge", "packet"} - run.done.keys()
+    check("there was every operation that matters", not absent,
+          " ".join(sorted(absent)))
     for name in WRONG:
         check(f"control: a wrong reference is noticed: {name}",
               name in run.caught)

@@ -13,7 +13,8 @@ import sys
 
 MASK = (1 << 64) - 1
 KEY = (0x243f6a8885a308d3, 0x13198a2e03707344)  # the module's default
-WRONG = ("turns", "undo waits", "at once", "forgets old")
+WRONG = ("turns", "undo waits", "at once", "forgets old", "no youth",
+         "eternal youth", "leaves at once")
 
 
 def siphash(words, last=None, c=2, d=4):
@@ -114,8 +115,8 @@ def fingerprint(slots, ids):
 
 
 class Reference:
-    """A service with long hold and pin times and a packet in every slot; wrong
-    in one way if so told."""
+    """A service with long hold and pin times and, once it has settled, a packet
+    in every slot; wrong in one way if so told."""
 
     def __init__(self, size, wrong=None):
         self.size, self.wrong = size, wrong
@@ -128,13 +129,29 @@ class Reference:
         self.old = [None] * self.size
         self.cand = [None] * self.size
         self.waiting = set()
-        self.settling, self.sure, self.merges = True, True, 0
+        self.phase, self.sure, self.merges = "settling", True, 0
+
+    def quiet(self):
+        """The servers have not changed for some time.  No packet has come: see
+        settled()."""
+        if self.phase == "settling":
+            self.phase = "settled" if self.wrong == "no youth" else "young"
 
     def settled(self):
-        self.settling = False
+        """A packet has come, or a minute has gone without a change."""
+        if self.wrong != "eternal youth":
+            self.phase = "settled"
+
+    def leaves(self, listed):
+        """Does a server get no new flows any more?"""
+        return any(weight and not listed.get(s)
+                   for s, weight in self.listed.items())
 
     def change(self, listed, expire):
         """The servers are these now."""
+        if self.phase == "young":
+            self.phase = "settled" if self.leaves(listed) and \
+                self.wrong != "leaves at once" else "settling"
         self.gone = (self.gone | self.listed.keys()) - listed.keys()
         self.listed = dict(listed)
         weights = {s: w for s, w in listed.items() if w}
@@ -148,7 +165,7 @@ class Reference:
 
     def slot_moves_at_once(self, i, server, cut):
         old, cand = self.old[i], self.cand[i]
-        if self.settling or old in cut or self.wrong == "at once":
+        if self.phase == "settling" or old in cut or self.wrong == "at once":
             return True
         if old == cand:
             return old is None

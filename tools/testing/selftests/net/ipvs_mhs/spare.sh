@@ -117,6 +117,9 @@ dr ipvsadm -C
 d2 ipvsadm -C
 ip_ns s1 <<<"route replace default via 10.2.0.30"
 ip_ns s2 <<<"route replace default via 10.2.0.30"
+for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.masq_stateless=1
+done
 services -m
 traffic 0 31000 # the others have entries of direct routing
 flow_start c --host $VIP4 --timeout 8

@@ -123,6 +123,7 @@ drains "other family, GRE" "
 	-e -t $SVC6 -r 10.2.0.13:80 -i -w 0 $GRE"
 
 # One address, three ports: that needs masquerading
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 for i in 1 2 3; do
 	lab serve "$(ns s4)" p$i 8$i
 done

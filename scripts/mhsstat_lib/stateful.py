@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Whether every flow that lives has its entry, so that another scheduler can
+take the services over, and what keeps the kernel from making entries.
+
+An entry that could not be made ends no wait: the kernel begins the time anew,
+and the operator may raise the limit meanwhile.
+"""
+
+from collections import Counter
+
+from .errors import ToolError
+from .module import parameter
+from .proc import PROC_MHS, name_of
+from .snapshot import read_services, select
+from .text import stateful
+
+SYSCTLS = "/proc/sys/net/ipv4/vs/mhs"
+_SYSCTL = "net.ipv4.vs.mhs."
+_BREAKS = "would break when the scheduler changes"
+# limits of a service by its protocol; a mark may stand for flows of any
+_LIMITS = {"UDP": ("max_quic_entries",),
+           "FWM": ("max_entries", "max_quic_entries")}
+
+
+def _limits(service):
+    """{name: value as text} of the limits for entries of the service."""
+    return {name: parameter(name, SYSCTLS) or "unknown"
+            for name in _LIMITS.get(service["protocol"], ("max_entries",))}
+
+
+def _pending(service):
+    """What the service still waits for, nothing if every flow has its entry."""
+    if "stateful_ms" not in service:
+        raise ToolError(f"{PROC_MHS} has no column StatefulMs: the loaded "
+                        "module is older than this mhsstat and cannot give "
+                        "every flow an entry; load a newer module")
+    if not service["stateful"]:
+        raise ToolError(f"{_SYSCTL}stateless is 1: flows have no entries and "
+                        f"{_BREAKS}; run 'sysctl -w {_SYSCTL}stateless=0', "
+                        "then this command again")
+    return f"{service['entries']} entries, {stateful(service)}" \
+        if service["stateful_ms"] else ""
+
+
+class Stateful:
+    """Looks at the services until nothing is pending."""
+
+    def __init__(self, warn):
+        self._warn = warn
+        self._refused = None    # at the last look, by (name, field)
+
+    def _say_full(self, service):
+        for name, value in _limits(service).items():
+            if value.isdigit() and 10 * service["entries"] > 9 * int(value):
+                flows = "UDP flows" if "quic" in name else "flows"
+                self._warn(f"{name_of(service)}: the service has "
+                           f"{service['entries']} entries, more than 90 % of "
+                           f"{_SYSCTL}{name} (now {value}): {flows} above the "
+                           f"limit get no entry and {_BREAKS}; raise the "
+                           f"limit with 'sysctl -w {_SYSCTL}{name}=...'")
+
+    def _say_gone(self, service):
+        if service["state"] != "stable" and service.get("gone_servers"):
+            self._warn(f"{name_of(service)}: deleted servers are still held: "
+                       f"their flows get no entries and {_BREAKS}; run "
+                       "'mhsstat wait --gone' first, so that these flows have "
+                       "time to end")
+
+    def _say_refused(self, service, grown):
+        name = name_of(service)
+        if (name, "capped") in grown:
+            limits = " or ".join(f"{_SYSCTL}{limit} (now {value})"
+                                 for limit, value in _limits(service).items())
+            self._warn(f"{name}: the number of entries has reached {limits}: "
+                       f"some flows got no entry and {_BREAKS}; raise the "
+                       "limit with 'sysctl -w', the kernel has begun the time "
+                       "anew")
+        if (name, "no_memory") in grown:
+            self._warn(f"{name}: the kernel had no memory (NoMemory grew): "
+                       f"some flows may have no entry and {_BREAKS}; free "
+                       "memory, or raise net.ipv4.vs.conn_max where the kernel "
+                       "has that limit, the kernel has begun the time anew")
+
+    def look(self, options):
+        """As the other looks of wait."""
+        services = select(read_services(), options.service)
+        pending = [(name_of(s), _pending(s)) for s in services]
+        refused = Counter()     # two services by mark may have one name
+        for s in services:
+            for field in ("capped", "no_memory"):
+                refused[name_of(s), field] += s[field]
+        for s in services:
+            self._say_gone(s)
+            if self._refused is None:
+                self._say_full(s)
+            else:
+                self._say_refused(s, refused - self._refused)
+        self._refused = refused
+        return [("stateful", f"{name}: {words}")
+                for name, words in pending if words], \
+            max(s["stateful_ms"] for s in services)

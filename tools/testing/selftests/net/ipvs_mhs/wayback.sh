@@ -1,0 +1,291 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 900
+# weight: 120
+# The way back to another scheduler: with net.ipv4.vs.mhs.stateless=0 flows get
+# entries, mhsstat waits until all have one, and then wlc or mh takes the services
+# over without a broken flow.  Without that nearly all break.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=pair.sh
+. "${0%/*}/pair.sh"
+
+readonly top=$here/../../../../..
+# Flows that are busy send several times in that, in emulation, too
+readonly pin=$((1000 * ${patience:-1}))
+
+# check_wait NAME STATUS ARGUMENTS...: the operator's wait ends so
+check_wait() {
+	local status
+
+	dr "$top/scripts/mhsstat" wait --stateful "${@:3}" >"$work/said" 2>&1
+	status=$?
+	sed 's/^/# /' "$work/said"
+	check "$1" "$2" $status
+}
+
+# stateless VALUE
+stateless() {
+	sysctls dr net.ipv4.vs.mhs.stateless="$1"
+}
+
+# services METHOD: both, with three servers
+services() {
+	learn dr < <(
+		echo "-A $proto $SVC4 -s mhs"
+		echo "-A $proto $SVC6 -s mhs"
+		real_lines "$SVC4" "$1" 1 2 3
+		real_lines "$SVC6" "$1" 1 2 3
+	)
+}
+
+# hand_over SCHEDULER: both
+hand_over() {
+	dr ipvsadm -R <<-EOF
+		-E $proto $SVC4 -s $1
+		-E $proto $SVC6 -s $1
+	EOF
+}
+
+# runs: the scheduler of both
+runs() {
+	dr ipvsadm -Ln | awk -v a="$SVC4" -v b="$SVC6" '
+		$2 == a || $2 == b { printf "%s%s", s, $3; s = " " }'
+}
+
+# made: entries since the services are there
+made() {
+	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
+}
+
+# both COLUMN
+both() {
+	echo "$(mhs "$1" "$SVC4") $(mhs "$1" "$SVC6")"
+}
+
+# busy, idle: all flows send, all the time
+busy() {
+	flow_send c4 busy 3600
+	flow_send c6 busy 3600
+}
+
+idle() {
+	pair stop
+}
+
+# gateway METHOD: what servers answer to the client goes by the director, if they
+# masquerade
+gateway() {
+	local i how=del
+
+	[ "$1" != -m ] || how=replace
+	for i in 1 2 3; do
+		ip_ns s$i <<-EOF
+			route $how 10.1.0.0/24 via 10.2.0.10
+			route $how fd01::/64 via fd02::10
+		EOF
+	done 2>/dev/null
+}
+
+# begin METHOD FLOWS: services, and flows of both that have no entries
+begin() {
+	gateway "$1"
+	services "$1"
+	pair open "$2"
+	pair ping
+}
+
+# end: nothing is left but entries that live for seconds
+end() {
+	pair reset
+	dr ipvsadm -C
+	stateless 1
+}
+
+# back METHOD SCHEDULER FLOWS: so many of each family, busy all the time
+back() {
+	local name="$1, to $2"
+
+	begin "$1" "$3"
+	check "$name: served, without entries" "$((2 * $3)) 0 0 0" \
+		"$(sum flows) $(sum broken) $(sum failed) $(made)"
+	busy
+	stateless 0
+	check_wait "$name: every flow has an entry" 0
+	hand_over "$2"
+	idle
+	check "$name: the scheduler is another" "$2 $2" "$(runs)"
+	check "$name: none broken, none moved" "$((2 * $3)) 0 0" \
+		"$(sum flows) $(sum broken) $(sum moved)"
+	pair open 10
+	pair ping
+	check "$name: new flows are served" "$((2 * $3 + 20)) 0 0 0" \
+		"$(sum flows) $(sum broken) $(sum moved) $(sum failed)"
+	end
+}
+
+# cliff METHOD SCHEDULER: the control, the same without entries
+cliff() {
+	begin "$1" 40
+	hand_over "$2"
+	pair ping
+	check_cmp "control: $1, to $2, stateless: nearly all break" \
+		$(($(sum broken) + $(sum moved))) -ge 64
+	end
+}
+
+plan 72
+fresh_module
+for m in ipip sit ip6_tunnel ip_vs_wlc ip_vs_mh; do
+	modprobe -q $m
+done
+setup_net 3
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
+pair_clients --timeout 8
+
+# How flows come to their entries
+windows 3600000 3600000
+begin -g 30
+check "stateless: no entry" "0 0" "$(made) $(conns)"
+check "stateless: said so" "0 0 0 0" "$(both Stateful) $(both StatefulMs)"
+stateless 0
+pair open 10
+check "stateful: new flows have entries at once" "20 0" \
+	"$(pair_total NewEntries) $(pair_total PinnedEntries)"
+pair ping
+check "stateful: older ones with their next packet" "20 60" \
+	"$(pair_total NewEntries) $(pair_total PinnedEntries)"
+check "stateful: said so" "1 1" "$(both Stateful)"
+check_cmp "stateful: not yet all, as far as known" "$(mhs StatefulMs)" -gt 0
+before=$(pair_total PktStateless)
+pair ping
+check "stateful: no packet by the table" "$before" "$(pair_total PktStateless)"
+check_wait "stateful: the wait is not over" 124 --timeout 1s
+windows 0 100
+check_wait "stateful: the wait is over" 0 -t "$SVC4" -t "$SVC6"
+check "stateful: the time is over" "1 1 0 0" "$(both Stateful) $(both StatefulMs)"
+stateless 1
+pair open 10
+pair ping
+check "stateless again: new flows have no entry" "20 60" \
+	"$(pair_total NewEntries) $(pair_total PinnedEntries)"
+check "stateless again: said so" "0 0 0 0" "$(both Stateful) $(both StatefulMs)"
+check "stateless again: none broken" "100 0 0" \
+	"$(sum flows) $(sum broken) $(sum moved)"
+end
+
+# Busy flows
+windows 0 $pin
+back -g wlc 350
+for to in wlc mh; do
+	[ $to = wlc ] || back -g $to 40
+	back -i $to 40
+	back -m $to 40
+done
+cliff -g wlc
+cliff -i mh
+cliff -m wlc
+
+# Less room than flows
+begin -g 40
+sysctls dr net.ipv4.vs.mhs.max_entries=30
+busy
+stateless 0
+check_wait "no room: the wait does not end well" 124 --timeout $((2 * pin))ms
+check "no room: said for both services" 2 "$(grep -c \
+	'reached net.ipv4.vs.mhs.max_entries (now 30)' "$work/said")"
+check_cmp "no room: flows without entries" "$(made)" -lt 80
+sysctls dr net.ipv4.vs.mhs.max_entries=262144
+check_wait "room: the wait ends well" 0
+check_cmp "room: entries of all flows" "$(made)" -ge 80
+hand_over wlc
+idle
+check "room: none broken, none moved" "80 0 0" \
+	"$(sum flows) $(sum broken) $(sum moved)"
+end
+flow_end c4
+flow_end c6
+
+# UDP.  A client asks only now and then, so the pin time is over when it has.
+# datagrams PORT: services of UDP there, and clients
+datagrams() {
+	# shellcheck disable=SC2034 # for lib.sh and pair.sh
+	PORT=$1 proto=-u client_py=dgrams.py SVC4=$VIP4:$1 SVC6="[$VIP6]:$1"
+	services -g
+	rm -f "$work"/c[46].{in,out}
+	pair_clients
+	pair open 40
+}
+
+# answered NAME: the last ping was, each flow by its server
+answered() {
+	check "$1" "0 0 0" "$(sum lost) $(sum refused) $(sum moved)"
+}
+
+dgram_servers 53,443
+for to in wlc mh; do
+	windows 3600000 3600000
+	datagrams 53
+	pair ping
+	check "UDP, to $to: no entry" "80 0" "$(sum flows) $(made)"
+	stateless 0
+	pair ping
+	check "UDP, to $to: entries" 80 "$(made)"
+	windows 0 100
+	check_wait "UDP, to $to: the wait ends well" 0
+	hand_over $to
+	pair ping
+	answered "UDP, to $to: none moved"
+	pair open 10
+	pair ping
+	answered "UDP, to $to: new ones are served"
+	flow_end c4
+	flow_end c6
+	dr ipvsadm -C
+	stateless 1
+done
+datagrams 53
+pair ping
+hand_over wlc
+pair ping
+check_cmp "control: UDP, to wlc, stateless: many move" "$(sum moved)" -ge 20
+flow_end c4
+flow_end c6
+dr ipvsadm -C
+
+# QUIC, with less room than flows at first
+windows 3600000 3600000
+datagrams 443
+pair ping initial
+pair ping short
+check "QUIC: no entry" "80 0" "$(sum flows) $(made)"
+sysctls dr net.ipv4.vs.mhs.max_quic_entries=20
+stateless 0
+dr "$top/scripts/mhsstat" wait --stateful 2>"$work/waiting" &
+waiting=$!
+busywait 20 test -s "$work/waiting"
+pair ping short
+answered "QUIC, no room: answered"
+full() {
+	[ "$(grep -c 'reached net.ipv4.vs.mhs.max_quic_entries (now 20)' \
+		"$work/waiting")" -eq 2 ]
+}
+result "QUIC, no room: the wait says so" "$(busywait 20 full; echo $?)"
+check_cmp "QUIC, no room: flows without entries" "$(made)" -lt 80
+sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
+nap 0.2	# the room is counted at most 20 times a second
+pair open 10
+pair new initial
+check "QUIC, room: new flows have entries at once" 20 \
+	"$(pair_total NewEntries)"
+pair ping short
+check "QUIC, room: so have all" 100 "$(made)"
+result "QUIC, room: the wait is not over" "$(kill -0 $waiting; echo $?)"
+windows 0 100
+wait $waiting
+check "QUIC, room: the wait ends well" 0 $?
+hand_over wlc
+pair ping short
+answered "QUIC, to wlc: none moved"
+dr ipvsadm -C

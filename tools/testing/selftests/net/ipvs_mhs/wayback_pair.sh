@@ -1,0 +1,209 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 480
+# weight: 90
+# The way back on a VRRP pair that keepalived drives, with mhs behind the name of
+# another scheduler: every flow gets an entry (net.ipv4.vs.mhs.stateless=0), the
+# sync daemon carries these to the backup, lb_algo becomes wlc in the file, and a
+# reload breaks no flow.  After that the pair fails over as one of wlc does.
+
+. "${0%/*}/lib.sh"
+# shellcheck source=front.sh
+. "${0%/*}/front.sh"
+
+readonly top=$here/../../../../..
+readonly page=$top/Documentation/networking/ipvs-mhs-fleets.rst
+# Flows that are busy send several times in that, in emulation, too
+readonly pin=$((1000 * ${patience:-1}))
+
+# configure SCHEDULER: the page's lines, with the address of this network, and
+# less of a delay
+configure() {
+	{
+		sed -n '/^\tglobal_defs {/,/^\t}$/p
+			/^\tvrrp_instance /,/^\t}$/p' "$page" |
+			sed "s,192\.0\.2\.1/24,$VIP4/32,
+				s/_delay 10/_delay 1/"
+		cat <<-END
+			virtual_server $VIP4 80 {
+				lb_algo $1
+				lb_kind DR
+				protocol TCP
+				real_server 10.2.0.11 80 {
+				}
+				real_server 10.2.0.12 80 {
+				}
+				real_server 10.2.0.13 80 {
+				}
+			}
+		END
+	} >"$conf"
+}
+
+# up DIRECTOR, down DIRECTOR: its keepalived
+up() {
+	bg_ns "$1" keepalived --dont-fork --log-console --no-syslog \
+		--dont-release-ipvs --use-file "$conf" \
+		--pid "$work/$1.pid" --checkers_pid "$work/$1.checkers" \
+		--vrrp_pid "$work/$1.vrrp" >>"$work/$1.log" 2>&1 &
+	busywait 20 test -s "$work/$1.pid"
+}
+
+down() {
+	[ ! -s "$work/$1.pid" ] || kill "$(<"$work/$1.pid")"
+	busywait 20 test ! -e "$work/$1.pid"
+}
+
+# reload SCHEDULER: on both, by the file
+reload() {
+	configure "$1"
+	kill -HUP "$(<"$work/dr.pid")" "$(<"$work/d2.pid")"
+}
+
+# has_vip DIRECTOR
+has_vip() {
+	[ -n "$(ip -n "$(ns "$1")" addr show dev eth0 to $VIP4/32)" ]
+}
+
+# roles_are ROLE ROLE: of the sync daemons
+roles_are() {
+	[ "$(for n in dr d2; do
+		in_ns $n ipvsadm -l --daemon | awk '{ print $1 }'
+	done | paste -sd " ")" = "$*" ]
+}
+
+# schedulers_are NAME: of both directors
+schedulers_are() {
+	[ "$(for n in dr d2; do
+		in_ns $n ipvsadm -Ln | awk -v s="$VIP4:80" '$2 == s { print $3 }'
+	done | paste -sd " ")" = "$1 $1" ]
+}
+
+# connections: of the service since it was made, on the first director
+connections() {
+	dr ipvsadm -Ln --stats --exact |
+		awk -v s="$VIP4:80" '$2 == s { print $3 }'
+}
+
+# counted NUMBER: the kernel sums them up every two seconds
+counted() {
+	[ "$(connections)" -ge "$1" ]
+}
+
+# carried: the backup has every flow of the master by its entry
+flows_of() {
+	net_dir "$1"
+	awk 'FNR > 1 { print $2, $3, $6, $7 }' "$net/ip_vs_conn" | sort -u
+}
+
+carried() {
+	flows_of dr >"$work/master"
+	flows_of d2 >"$work/backup"
+	[ -s "$work/master" ] &&
+		[ -z "$(comm -23 "$work/master" "$work/backup")" ]
+}
+
+# check_wait NAME DIRECTOR: the operator's wait ends well there
+check_wait() {
+	local status
+
+	in_ns "$2" "$top/scripts/mhsstat" wait --stateful -t $VIP4:80 \
+		>"$work/said" 2>&1
+	status=$?
+	sed 's/^/# /' "$work/said"
+	check "$1" 0 $status
+}
+
+# alive NAME FLOWS: none is broken, none has moved
+alive() {
+	check "$1" "$2 0 0" "$(value flows) $(value broken) $(value moved)"
+}
+
+need keepalived
+[ -e "$page" ] || skip_all "the tests are installed without ${page##*/}"
+plan 21
+modprobe -q ip_vs
+modprobe -q ip_vs_wlc
+fresh_module names=mhs,mh,sed
+setup_net 3
+director d2 30
+algo=$(front_name)
+note "mhs answers for $algo"
+configure "$algo"
+for n in dr d2; do
+	ip -n "$(ns $n)" addr del $VIP4/32 dev lo
+	# an entry goes to the backup with its first packet
+	sysctls $n net.ipv4.vs.sync_threshold=0,1 \
+		net.ipv4.vs.mhs.pin_ms=$pin
+	defer down $n
+done
+ip -n "$(ns rt)" route replace $VIP4/32 dev br0
+
+up dr
+result "the first director takes the address" \
+	"$(busywait 40 has_vip dr; echo $?)"
+up d2
+result "each sync daemon has its role" \
+	"$(busywait 40 roles_are master backup; echo $?)"
+wait_settled
+wait_settled $VIP4:80 d2
+flow_start c --host $VIP4 --timeout 8
+flow c open 60
+flow c ping
+alive "flows are served" 60
+check "and have no entries" "0 0" "$(conns) $(conns d2)"
+result "the service has counted them" "$(busywait 20 counted 60; echo $?)"
+
+# The way back
+flow_send c busy 3600
+for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.stateless=0
+done
+check_wait "stateful: the wait ends well, master" dr
+check_wait "stateful: the wait ends well, backup" d2
+check "stateful: each flow has its entry" 60 "$(mhs Entries)"
+result "stateful: the backup has them" "$(busywait 40 carried; echo $?)"
+reload wlc
+result "a reload changes the scheduler" \
+	"$(busywait 40 schedulers_are wlc; echo $?)"
+flow c stop
+alive "reload: no flow broken" 60
+check_cmp "reload: it is the same service, which goes on counting" \
+	"$(connections)" -ge 60
+flow c open 20
+flow c ping
+alive "wlc: new flows are served" 80
+result "wlc: the backup has their entries" "$(busywait 40 carried; echo $?)"
+
+# Failover, as with wlc
+flow_send c busy 3600
+down dr
+result "keepalived stops: the other takes the address" \
+	"$(busywait 40 has_vip d2; echo $?)"
+flow c stop
+alive "failover: no flow broken" 80
+flow c open 20
+flow c ping
+alive "failover: new flows are served" 100
+up dr
+result "it starts: it is the backup" \
+	"$(busywait 40 roles_are backup master; echo $?)"
+flow c ping
+alive "no flow broken by that" 100
+flow c reset
+
+# The same without entries
+reload "$algo"
+busywait 40 schedulers_are "$algo"
+for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.stateless=1
+	wait_settled $VIP4:80 $n
+done
+flow c open 60
+flow c ping
+alive "mhs again: flows are served" 60
+reload wlc
+busywait 40 schedulers_are wlc
+flow c ping
+check "control: a reload without stateless=0 breaks every flow" 60 \
+	"$(value broken)"

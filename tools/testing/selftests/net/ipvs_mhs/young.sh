@@ -1,0 +1,162 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 600
+# weight: 90
+# A service that no packet has come to takes its servers without a transition,
+# however slowly they are added; the first packet, a server that leaves, or a quiet
+# minute ends that.  Flows from another director wait for a slow control plane.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+
+readonly SVC6="[$VIP6]:83"
+
+# paced SECONDS: pass lines on, so long after each but the first
+paced() {
+	local line
+
+	while read -r line; do
+		echo "$line"
+		[[ $line = "-A "* ]] || nap "$1"
+	done
+}
+
+# slowly SECONDS NAMESPACE SERVICE METHOD SERVER...: one server after the other
+slowly() {
+	{
+		echo "-A -t $3 -s mhs"
+		real_lines "$3" "$4" "${@:5}"
+	} | paced "$1" | in_ns "$2" ipvsadm -R
+}
+
+# unstable SERVICE [NAMESPACE]: its slots in a transition
+unstable() {
+	echo $(($(mhs Hold "$@") + $(mhs Pin "$@")))
+}
+
+# by_hand SECONDS SERVICE: servers came so slowly; then 400 flows
+by_hand() {
+	local host=${2%:*} port=${2##*:}
+
+	wait_settled "$2"
+	check "$1 s apart: no slot is unstable" "stable 0" \
+		"$(mhs State "$2") $(unstable "$2")"
+	flow_start h --host "${host//[\[\]]/}" --port "$port" --timeout 8
+	conns_begin
+	flow h open 400
+	check "$1 s apart: 400 flows, no entry" "400 0 0" \
+		"$(value flows) $(value failed) $(conns_new)"
+	flow h reset
+	flow_end h
+}
+
+# has_server NAMESPACE
+has_server() {
+	[[ $(mhs Servers $VIP4:80 "$1") -ge 1 ]]
+}
+
+# begin: 300 flows by the first director, which has all servers; the second has none
+begin() {
+	route_vip 10
+	flow c reset
+	in_ns d2 ipvsadm -C
+	flow c open 300
+	flow c ping
+}
+
+plan 20
+load_module
+modprobe -q -a ipip ip6_tunnel
+setup_net 4
+director d2 30
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
+for i in 1 2 3 4; do
+	for port in 81 83 85 90; do
+		lab serve "$(ns s$i)" s$i $port
+	done
+	ip -n "$(ns s$i)" route add 10.1.0.2/32 via 10.2.0.10 table 90
+	ip -n "$(ns s$i)" rule add sport 90 ipproto tcp lookup 90
+done
+flow_start c --host $VIP4 --timeout 20
+
+# a service that stays as it is meanwhile
+learn dr < <(echo "-A -t $VIP4:85 -s mhs"; real_lines $VIP4:85 -g 1 2)
+quiet_since=$(uptime)
+
+# By hand, without a packet: direct routing, tunnels, masquerading
+slowly 1 dr $VIP4:81 -g 1 2 3 4 &
+slowly 3 dr "$SVC6" -i 1 2 3 4 &
+slowly 10 dr $VIP4:90 -m 1 2 &
+wait %2 %3 %4
+by_hand 1 $VIP4:81
+by_hand 3 "$SVC6"
+by_hand 10 $VIP4:90
+real_lines $VIP4:81 -g 4 | sed 's/-w 1/-w 2/; s/-a/-e/' | dr ipvsadm -R
+check_cmp "control: after packets a change opens a transition" \
+	"$(unstable $VIP4:81)" -gt 0
+flow_start h --host $VIP4 --port 81 --timeout 8
+conns_begin
+flow h open 100
+check_cmp "control: and new flows have entries" "$(conns_new)" -gt 0
+flow h reset
+flow_end h
+dr ipvsadm -D -t $VIP4:81
+dr ipvsadm -D -t $VIP4:90
+
+# What ends the youth beside a packet to the address: a server that leaves
+learn dr < <(echo "-A -t $VIP4:81 -s mhs"; real_lines $VIP4:81 -g 1 2 3)
+dr ipvsadm -a -t $VIP4:81 -r 10.2.0.14:81 -g -w 1
+check "young: a server is added" 0 "$(unstable $VIP4:81)"
+wait_settled $VIP4:81
+dr ipvsadm -d -t $VIP4:81 -r 10.2.0.14:81
+check_cmp "young: a server is deleted: its slots are held" \
+	"$(unstable $VIP4:81)" -gt 0
+dr ipvsadm -D -t $VIP4:81
+learn dr < <(echo "-A -t $VIP4:81 -s mhs"; real_lines $VIP4:81 -g 1 2 3)
+dr ipvsadm -e -t $VIP4:81 -r 10.2.0.13:81 -g -w 0
+check_cmp "young: a server is drained: its slots are held" \
+	"$(unstable $VIP4:81)" -gt 0
+
+# A second director is filled slowly, and flows come over later
+learn dr < <(echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 3 4)
+begin
+check "flows opened" "300 0" "$(value flows) $(value broken)"
+slowly 0.5 d2 $VIP4:80 -g 1 2 3 4
+nap 2
+check "filled slowly: no slot is unstable" 0 "$(unstable $VIP4:80 d2)"
+route_vip 30
+flow c ping
+check "filled slowly, then a failover: no flow broken" "0 0" \
+	"$(value broken) $(value moved)"
+
+# Flows arrive while it is filled
+restore() {
+	begin
+	slowly "$@" &
+	busywait 20 has_server d2
+	route_vip 30
+	flow c ping
+	wait $!
+}
+
+restore 0.5 d2 $VIP4:80 -g 1 2 3 4
+check_cmp "filled under traffic: packets waited for the table" \
+	"$(mhs PktUnsettled $VIP4:80 d2)" -gt 0
+check "filled under traffic: no flow broken" 0 "$(value broken)"
+check "filled under traffic: no slot is unstable" 0 "$(unstable $VIP4:80 d2)"
+restore 7 d2 $VIP4:80 -g 1 2
+check_cmp "control: older flows do not wait for seven seconds" \
+	"$(value broken)" -gt 0
+flow c reset
+
+# A quiet minute
+minute_over() {
+	[ "$(dr awk -v since="$quiet_since" '{ print int($1 - since) }' \
+		/proc/uptime)" -gt 62 ]
+}
+busywait 90 minute_over
+dr ipvsadm -a -t $VIP4:85 -r 10.2.0.13:85 -g -w 1
+check_cmp "a quiet minute without a packet: a server is added" \
+	"$(unstable $VIP4:85)" -gt 0
+dr ipvsadm -C
+check "cleared" "" "$(mhs State $VIP4:85)"
