@@ -144,7 +144,7 @@
 enum ip_vs_mhs_cnt {
 	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
 	MHS_CNT_OLD,		/* unstable slot, to the old server, no entry */
-	MHS_CNT_CAND,		/* unstable slot, new flow to the candidate */
+	MHS_CNT_CAND,		/* the same or stateless=0, new flow */
 	MHS_CNT_TRACKED,	/* had a connection entry; so far: requests */
 	MHS_CNT_NEW,		/* entries made for new flows */
 	MHS_CNT_PINNED,		/* entries made for older flows */

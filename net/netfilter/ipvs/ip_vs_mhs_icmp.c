@@ -225,6 +225,8 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	if (!carrier)
 		return NF_ACCEPT;
 	mhs = s->mhs;
+	if (ip_vs_mhs_settling(mhs))
+		return NF_ACCEPT;
 	slot = ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport);
 	if (!ip_vs_mhs_reply_ours(s, slot, e->pd, p->skb, &e->quoted))
 		return NF_ACCEPT;

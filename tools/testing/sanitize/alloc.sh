@@ -46,6 +46,7 @@ result "every allocation of the control path may fail" $status
 fresh_module
 
 setup_net 3
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 windows 0 3600000
 sysctls dr net.ipv4.vs.expire_nodest_conn=0
 { echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 3; } | dr ipvsadm -R

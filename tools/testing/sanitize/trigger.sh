@@ -16,6 +16,7 @@ forgotten() {
 plan 4
 fresh_module
 setup_net 3
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 windows 0 3600000
 {
 	echo "-A -t $VIP4:80 -s mhs"

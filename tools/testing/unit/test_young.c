@@ -149,13 +149,11 @@ static bool packet_step(const struct rules *r, struct young *s,
 		packet_asked(s);
 		return true;
 	case ASKS:
+		s->packet_phase = s->phase;
 		s->packet = PHASE_READ;
 		/* YOUNG is what it has read before */
-		if (r->tries_once && s->packet_phase == YOUNG) {
-			s->packet_phase = s->phase;
+		if (r->tries_once && young)
 			packet_asked(s);
-		}
-		s->packet_phase = s->phase;
 		return true;
 	case MAY_GO:
 		if (!r->reads_first)
