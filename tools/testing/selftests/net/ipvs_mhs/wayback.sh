@@ -64,7 +64,7 @@ both() {
 	echo "$(mhs "$1" "$SVC4") $(mhs "$1" "$SVC6")"
 }
 
-# busy, idle: all flows send, all the time
+# busy, idle: all flows send, all the time, and once more in the end
 busy() {
 	flow_send c4 busy 3600
 	flow_send c6 busy 3600
@@ -72,6 +72,7 @@ busy() {
 
 idle() {
 	pair stop
+	pair ping
 }
 
 # gateway METHOD: what servers answer to the client goes by the director, if they

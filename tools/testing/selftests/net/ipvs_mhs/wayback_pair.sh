@@ -167,6 +167,7 @@ reload wlc
 result "a reload changes the scheduler" \
 	"$(busywait 40 schedulers_are wlc; echo $?)"
 flow c stop
+flow c ping
 alive "reload: no flow broken" 60
 check_cmp "reload: it is the same service, which goes on counting" \
 	"$(connections)" -ge 60
@@ -181,6 +182,7 @@ down dr
 result "keepalived stops: the other takes the address" \
 	"$(busywait 40 has_vip d2; echo $?)"
 flow c stop
+flow c ping
 alive "failover: no flow broken" 80
 flow c open 20
 flow c ping
