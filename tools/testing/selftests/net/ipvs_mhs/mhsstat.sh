@@ -140,7 +140,9 @@ check "settled: so does one without a name" 0 "$(status ms wait --settled)"
 check "settled: another service is not there" 124 \
 	"$(status ms wait --settled --timeout 1s -t "$SVC4" -t "$SVC6")"
 windows 3600000 3600000
-dr ipvsadm -a -t "$SVC4" -r 10.2.0.12:80 -g
+dr ipvsadm -a -t "$SVC4" -r 10.2.0.12:80 -g -w 1
+wait_settled "$SVC4"
+weight 2 0	# a server that leaves is held, also without a packet
 check "settled: a change does not matter" "0 124" \
 	"$(status ms wait --settled --timeout 60s) $(status ms wait --timeout 1s)"
 dr ipvsadm -C
@@ -301,6 +303,7 @@ sysctls dr net.ipv4.vs.mhs.stateless=0 net.ipv4.vs.mhs.max_entries=0
 check "stateful: not in time" 124 \
 	"$(status ms wait --stateful -t "$SVC4" --timeout 1s)"
 check_says "stateful: the time left" "TCP $SVC4: 0 entries, at most"
+: >"$work/progress"	# what an older command said is not awaited
 ms wait --stateful 2>"$work/progress" &
 pid=$!
 busywait 20 test -s "$work/progress"

@@ -137,6 +137,7 @@ cliff() {
 }
 
 plan 72
+ulimit -n 4096	# flows that break leave their sockets to the servers
 fresh_module
 for m in ipip sit ip6_tunnel ip_vs_wlc ip_vs_mh; do
 	modprobe -q $m
