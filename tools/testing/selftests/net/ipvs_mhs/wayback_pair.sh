@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 90
+# weight: 30
 # The way back on a VRRP pair that keepalived drives, with mhs behind the name of
 # another scheduler: every flow gets an entry (net.ipv4.vs.mhs.stateless=0), the
 # sync daemon carries these to the backup, lb_algo becomes wlc in the file, and a
@@ -121,6 +121,7 @@ alive() {
 
 need keepalived
 [ -e "$page" ] || skip_all "the tests are installed without ${page##*/}"
+[ -e "$top/scripts/mhsstat" ] || skip_all "the tests are installed without mhsstat"
 plan 21
 modprobe -q ip_vs
 modprobe -q ip_vs_wlc
