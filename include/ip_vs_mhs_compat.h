@@ -81,23 +81,8 @@ ip_vs_mhs_total_stats(struct netns_ipvs *ipvs)
 #endif
 }
 
-/* Has the namespace services that are not among the @known ones? */
-static inline bool ip_vs_mhs_others(struct netns_ipvs *ipvs, int known)
-{
-#ifdef MHS_HAVE_ATOMIC_SERVICES
-	int i, n = 0;
-
-	for (i = 0; i < ARRAY_SIZE(ipvs->num_services); i++)
-		n += atomic_read(&ipvs->num_services[i]);
-	return n != known;
-#else
-	return READ_ONCE(ipvs->num_services) +
-	       READ_ONCE(ipvs->num_services6) != known;
-#endif
-}
-
-/* May one of these be by firewall mark, of which we know @fwm?  Where the core
- * does not count them, any may.
+/* May the namespace have services by firewall mark beside our @fwm?  Where the
+ * core does not count them, any service beside our @known ones may be one.
  */
 static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
 				     int fwm)
@@ -109,7 +94,8 @@ static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
 		n += atomic_read(&ipvs->fwm_services[i]);
 	return n != fwm;
 #else
-	return ip_vs_mhs_others(ipvs, known);
+	return READ_ONCE(ipvs->num_services) +
+	       READ_ONCE(ipvs->num_services6) != known;
 #endif
 }
 

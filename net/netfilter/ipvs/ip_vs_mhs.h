@@ -433,6 +433,7 @@ struct ip_vs_mhs_hash {
  * @hooks: services that need the other hooks, by family
  * @work: see ip_vs_mhs_net_work()
  * @was_foreign: @foreign as the last look found it
+ * @was_stateful: @stateless was 0 then
  * @conntrack: vs.conntrack as the last look found it
  * @warned_conntrack: said once that it makes state
  * @warned_xt_ipvs: said once what it does not find
@@ -463,6 +464,7 @@ struct ip_vs_mhs_net {
 	u32			hooks[2];
 	struct delayed_work	work;
 	bool			was_foreign;
+	bool			was_stateful;
 	bool			conntrack;
 	bool			warned_conntrack;
 	bool			warned_xt_ipvs;
@@ -493,6 +495,7 @@ struct ip_vs_mhs *ip_vs_mhs_find_fwm(const struct ip_vs_mhs_net *mn, u16 af,
 				     u32 fwmark);
 void ip_vs_mhs_put(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_track_older(struct ip_vs_mhs *mhs);
 int ip_vs_mhs_forward_get(struct ip_vs_mhs_net *mn, bool v6);
 void ip_vs_mhs_forward_put(struct ip_vs_mhs_net *mn, bool v6);
 void ip_vs_mhs_net_work(struct work_struct *work);

@@ -118,6 +118,22 @@ void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs)
 	}
 }
 
+/**
+ * ip_vs_mhs_track_older() - entries from before were found
+ * @mhs: the service
+ *
+ * Marks all slots, once in a tick: there may be thousands of servers with entries.
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_track_older(struct ip_vs_mhs *mhs)
+{
+	lockdep_assert_held(&mhs->lock);
+	if (!mhs->all_tracked)
+		ip_vs_mhs_track_all(mhs);
+	mhs->all_tracked = true;
+}
+
 static void mhs_net_queue(struct ip_vs_mhs_net *mn)
 {
 	queue_delayed_work(ip_vs_mhs_wq(mn->net), &mn->work, MHS_NET_PERIOD);
@@ -158,7 +174,7 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 						struct ip_vs_mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 	struct ip_vs_mhs *mhs;
-	bool backup, begins, foreign, conntrack;
+	bool backup, begins, foreign, conntrack, stateful;
 
 	mutex_lock(&mn->lock);
 	/* carriers are made for the one value or the other */
@@ -183,11 +199,14 @@ void ip_vs_mhs_net_work(struct work_struct *work)
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
-	list_for_each_entry(mhs, &mn->list, net_list) {
-		mutex_lock(&mhs->lock);
-		ip_vs_mhs_look_stateful(mhs);
-		mutex_unlock(&mhs->lock);
-	}
+	stateful = !READ_ONCE(mn->stateless);
+	if (stateful || mn->was_stateful)
+		list_for_each_entry(mhs, &mn->list, net_list) {
+			mutex_lock(&mhs->lock);
+			ip_vs_mhs_look_stateful(mhs);
+			mutex_unlock(&mhs->lock);
+		}
+	mn->was_stateful = stateful;
 	if (!list_empty(&mn->list)) {
 		mhs_net_check_conntrack(mn);
 		mhs_net_queue(mn);

@@ -430,10 +430,8 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 
 	lockdep_assert_held(&mhs->lock);
 	/* Back out of the trash, or from before we were the scheduler */
-	if (ip_vs_mhs_dest_entries(dest) && !mhs->all_tracked) {
-		ip_vs_mhs_track_all(mhs);
-		mhs->all_tracked = true;
-	}
+	if (ip_vs_mhs_dest_entries(dest))
+		ip_vs_mhs_track_older(mhs);
 
 	s = ip_vs_mhs_server_of(mhs, dest);
 	if (s) {

@@ -387,10 +387,8 @@ void ip_vs_mhs_settle(struct ip_vs_mhs *mhs, bool whole)
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->used_tick = jiffies;
 	mhs->track_tick = jiffies;
-	if (ip_vs_mhs_has_entries(mhs->net, mhs->ipvs) && !mhs->all_tracked) {
-		ip_vs_mhs_track_all(mhs);
-		mhs->all_tracked = true;
-	}
+	if (ip_vs_mhs_has_entries(mhs->net, mhs->ipvs))
+		ip_vs_mhs_track_older(mhs);
 	mhs_requeue(mhs);
 }
 

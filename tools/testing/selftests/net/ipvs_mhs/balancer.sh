@@ -9,7 +9,7 @@
 # shellcheck source=front.sh
 . "${0%/*}/front.sh"
 
-readonly top=$here/../../../../.. state=$work/qdisc_tool
+readonly state=$work/qdisc_tool
 readonly files=$top/examples/balancer
 
 # here_as FILE: an example's file with the addresses and names of this network

@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # lib.sh sets work
 # For tests in which keepalived runs the director, with flows of two clients:
-# c has long ones, new short ones.  Sourced after lib.sh.
+# c has long ones, new short ones; or two directors, as a VRRP pair.  Sourced after
+# lib.sh.
 
 readonly conf=$work/keepalived.conf pid=$work/keepalived.pid
 
@@ -79,4 +80,59 @@ front_name() {
 	dr ipvsadm -A -t "$VIP4:80" -s mh
 	[ -n "$(mhs State)" ] && echo mh || echo sed
 	dr ipvsadm -C
+}
+
+# A VRRP pair, as the page on fleets has it
+
+# shellcheck disable=SC2034 # for the tests
+readonly top=$here/../../../../..
+readonly page=$top/Documentation/networking/ipvs-mhs-fleets.rst
+
+# vrrp_configure SCHEDULER SERVERS: the page's lines, with the address of this
+# network, and less of a delay; so many servers
+vrrp_configure() {
+	local i
+
+	{
+		sed -n '/^\tglobal_defs {/,/^\t}$/p
+			/^\tvrrp_instance /,/^\t}$/p' "$page" |
+			sed "s,192\.0\.2\.1/24,$VIP4/32,
+				s/_delay 10/_delay 1/"
+		cat <<-END
+			virtual_server $VIP4 80 {
+				lb_algo $1
+				lb_kind DR
+				protocol TCP
+		END
+		for ((i = 1; i <= $2; i++)); do
+			printf 'real_server 10.2.0.1%d 80 {\n}\n' "$i"
+		done
+		echo "}"
+	} >"$conf"
+}
+
+# up DIRECTOR, down DIRECTOR: its keepalived
+up() {
+	bg_ns "$1" keepalived --dont-fork --log-console --no-syslog \
+		--dont-release-ipvs --use-file "$conf" \
+		--pid "$work/$1.pid" --checkers_pid "$work/$1.checkers" \
+		--vrrp_pid "$work/$1.vrrp" >>"$work/$1.log" 2>&1 &
+	busywait 20 test -s "$work/$1.pid"
+}
+
+down() {
+	[ ! -s "$work/$1.pid" ] || kill "$(<"$work/$1.pid")"
+	busywait 20 test ! -e "$work/$1.pid"
+}
+
+# has_vip DIRECTOR
+has_vip() {
+	[ -n "$(ip -n "$(ns "$1")" addr show dev eth0 to "$VIP4/32")" ]
+}
+
+# roles_are ROLE ROLE: of the sync daemons
+roles_are() {
+	[ "$(for n in dr d2; do
+		in_ns $n ipvsadm -l --daemon | awk '{ print $1 }'
+	done | paste -sd " ")" = "$*" ]
 }

@@ -10,55 +10,6 @@
 # shellcheck source=front.sh
 . "${0%/*}/front.sh"
 
-readonly top=$here/../../../../..
-readonly page=$top/Documentation/networking/ipvs-mhs-fleets.rst
-
-# configure SCHEDULER: the page's lines, with the address of this network, and
-# less of a delay
-configure() {
-	sed -n '/^\tglobal_defs {/,/^\t}$/p; /^\tvrrp_instance /,/^\t}$/p' "$page" |
-		sed "s,192\.0\.2\.1/24,$VIP4/32,; s/_delay 10/_delay 1/"
-	cat <<-END
-		virtual_server $VIP4 80 {
-			lb_algo $1
-			lb_kind DR
-			protocol TCP
-			real_server 10.2.0.11 80 {
-			}
-			real_server 10.2.0.12 80 {
-			}
-		}
-	END
-}
-
-# up DIRECTOR, down DIRECTOR: its keepalived
-up() {
-	bg_ns "$1" keepalived --dont-fork --log-console --no-syslog \
-		--dont-release-ipvs --use-file "$conf" \
-		--pid "$work/$1.pid" --checkers_pid "$work/$1.checkers" \
-		--vrrp_pid "$work/$1.vrrp" >>"$work/$1.log" 2>&1 &
-	busywait 20 test -s "$work/$1.pid"
-}
-
-down() {
-	[ ! -s "$work/$1.pid" ] || kill "$(<"$work/$1.pid")"
-	busywait 20 test ! -e "$work/$1.pid"
-}
-
-# has_vip DIRECTOR
-has_vip() {
-	[ -n "$(ip -n "$(ns "$1")" addr show dev eth0 to $VIP4/32)" ]
-}
-
-# role DIRECTOR: of its sync daemon
-role() {
-	in_ns "$1" ipvsadm -l --daemon | awk '{ print $1 }'
-}
-
-roles_are() {
-	[ "$(role dr) $(role d2)" = "$*" ]
-}
-
 # alive NAME: its flows are
 alive() {
 	flow c ping
@@ -77,7 +28,7 @@ modprobe -q ip_vs
 fresh_module names=mhs,mh,sed
 setup_net 2
 director d2 30
-configure "$(front_name)" >"$conf"
+vrrp_configure "$(front_name)" 2
 for n in dr d2; do
 	ip -n "$(ns $n)" addr del $VIP4/32 dev lo
 	defer down $n

@@ -11,65 +11,13 @@
 # shellcheck source=front.sh
 . "${0%/*}/front.sh"
 
-readonly top=$here/../../../../..
-readonly page=$top/Documentation/networking/ipvs-mhs-fleets.rst
 # Flows that are busy send several times in that, in emulation, too
 readonly pin=$((1000 * ${patience:-1}))
 
-# configure SCHEDULER: the page's lines, with the address of this network, and
-# less of a delay
-configure() {
-	{
-		sed -n '/^\tglobal_defs {/,/^\t}$/p
-			/^\tvrrp_instance /,/^\t}$/p' "$page" |
-			sed "s,192\.0\.2\.1/24,$VIP4/32,
-				s/_delay 10/_delay 1/"
-		cat <<-END
-			virtual_server $VIP4 80 {
-				lb_algo $1
-				lb_kind DR
-				protocol TCP
-				real_server 10.2.0.11 80 {
-				}
-				real_server 10.2.0.12 80 {
-				}
-				real_server 10.2.0.13 80 {
-				}
-			}
-		END
-	} >"$conf"
-}
-
-# up DIRECTOR, down DIRECTOR: its keepalived
-up() {
-	bg_ns "$1" keepalived --dont-fork --log-console --no-syslog \
-		--dont-release-ipvs --use-file "$conf" \
-		--pid "$work/$1.pid" --checkers_pid "$work/$1.checkers" \
-		--vrrp_pid "$work/$1.vrrp" >>"$work/$1.log" 2>&1 &
-	busywait 20 test -s "$work/$1.pid"
-}
-
-down() {
-	[ ! -s "$work/$1.pid" ] || kill "$(<"$work/$1.pid")"
-	busywait 20 test ! -e "$work/$1.pid"
-}
-
 # reload SCHEDULER: on both, by the file
 reload() {
-	configure "$1"
+	vrrp_configure "$1" 3
 	kill -HUP "$(<"$work/dr.pid")" "$(<"$work/d2.pid")"
-}
-
-# has_vip DIRECTOR
-has_vip() {
-	[ -n "$(ip -n "$(ns "$1")" addr show dev eth0 to $VIP4/32)" ]
-}
-
-# roles_are ROLE ROLE: of the sync daemons
-roles_are() {
-	[ "$(for n in dr d2; do
-		in_ns $n ipvsadm -l --daemon | awk '{ print $1 }'
-	done | paste -sd " ")" = "$*" ]
 }
 
 # schedulers_are NAME: of both directors
@@ -130,7 +78,7 @@ setup_net 3
 director d2 30
 algo=$(front_name)
 note "mhs answers for $algo"
-configure "$algo"
+vrrp_configure "$algo" 3
 for n in dr d2; do
 	ip -n "$(ns $n)" addr del $VIP4/32 dev lo
 	# an entry goes to the backup with its first packet
