@@ -305,8 +305,8 @@ class Run:
                 self.compare("opening")
 
     def operate(self):
-        names = ("add delete weight " * 4 + "add merge restore restore packet "
-                 "flags windows expire").split()
+        names = ("add delete weight " * 4 + "add merge restore "
+                 "restore packet flags windows expire").split()
         windows(LONG, LONG)
         sysctl(expire_nodest_conn=0)
         for svc in self.services:

@@ -74,7 +74,8 @@ work() {
 
 # said: how often has the kernel named the reason?
 said() {
-	dmesg | grep -c "IPVS: mhs: .*: iptables -m ipvs matches no packet of a flow without an entry"
+	dmesg | grep -c "IPVS: mhs: .*: iptables -m ipvs matches no packet \
+of a flow without an entry"
 }
 
 said_more() {
