@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what its files share.
  *
- *	ip_vs_mhs_table.c	slot word, table fill: pure, no IPVS type
- *	ip_vs_mhs_pkt.c		packet path: the hooks, see ip_vs_mhs_pkt.h
- *	ip_vs_mhs_proto.c	packet path: TCP, UDP, QUIC, SCTP
- *	ip_vs_mhs_sched.c	packet path: which server, schedule()
- *	ip_vs_mhs_entry.c	packet path: connection entries
- *	ip_vs_mhs_nat.c		packet path: masquerading, the way back
- *	ip_vs_mhs_icmp.c	packet path: ICMP errors
- *	ip_vs_mhs_pair.c	masquerading servers by address and port
- *	ip_vs_mhs_ctl.c		control path: services, the core's callbacks
- *	ip_vs_mhs_dest.c	control path: servers, carriers
- *	ip_vs_mhs_build.c	control path: rebuilds, the walk of the slots
- *	ip_vs_mhs_move.c	control path: clocks, the work
- *	ip_vs_mhs_time.c	control path: how long is held and pinned
- *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
- *	ip_vs_mhs_main.c	parameters, sysctls, namespaces, module
+ *	ip_vs_mhs_ctl.h		the files of the control path, from the top down
+ *	ip_vs_mhs_pkt.h		those of the packet path
+ *	ip_vs_mhs_decide.h	where does a packet go?
+ *	ip_vs_mhs_table.h	the slot word
  *
  * Locks, in the order in which they are taken
  * -------------------------------------------
@@ -57,7 +46,7 @@
  *			server.via
  *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	counters	the packet's own CPU
- *	room		packets that are about to make an entry
+ *	budget		packets that are about to make an entry
  *	phase		control, under mhs.lock; the first packet of a young
  *			service: both by compare-and-exchange, so either the
  *			change or the packet is first
@@ -123,38 +112,15 @@
 #include <linux/rhashtable-types.h>
 #include <linux/siphash.h>
 #include <linux/workqueue.h>
+#include <net/netns/generic.h>
 
 #include "ip_vs_mhs_compat.h"
-#include "ip_vs_mhs_table.h"
+#include "ip_vs_mhs_decide.h"
 
-/* flag-1 and flag-3 of ipvsadm; flag-2, port hashing, is what mhs does */
-#define MHS_SVC_F_FALLBACK	IP_VS_SVC_F_SCHED1
+/* flag-3 of ipvsadm; flag-1 is MHS_SVC_FALLBACK; flag-2, port hashing, is what
+ * mhs does
+ */
 #define MHS_SVC_F_ADDR_ONLY	IP_VS_SVC_F_SCHED3
-
-/* What packets need to know of a server */
-#define MHS_SRV_IN		0x1U	/* listed, weight > 0: takes new flows */
-#define MHS_SRV_GONE		0x2U	/* deleted */
-#define MHS_SRV_TRACKED		0x4U	/* its new flows need an entry */
-#define MHS_SRV_STATEFUL	0x8U	/* all its flows do: it has no carrier */
-#define MHS_SRV_NAT		0x10U	/* its carrier masquerades */
-#define MHS_SRV_FROZEN		0x20U	/* its carrier is for older flows only */
-#define MHS_SRV_METHOD		(MHS_SRV_STATEFUL | MHS_SRV_NAT | MHS_SRV_FROZEN)
-
-/* Counters of a service; the order is that of the columns in /proc */
-enum ip_vs_mhs_cnt {
-	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
-	MHS_CNT_OLD,		/* unstable slot, to the old server, no entry */
-	MHS_CNT_CAND,		/* the same or stateless=0, new flow */
-	MHS_CNT_TRACKED,	/* had a connection entry; so far: requests */
-	MHS_CNT_NEW,		/* entries made for new flows */
-	MHS_CNT_PINNED,		/* entries made for older flows */
-	MHS_CNT_CAPPED,		/* no entry: max_entries reached */
-	MHS_CNT_NOMEM,		/* no entry or carrier: no memory */
-	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
-	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
-	MHS_CNT_REPLY,		/* masquerading: replies translated */
-	MHS_CNT_MAX
-};
 
 struct ip_vs_mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
@@ -259,7 +225,7 @@ struct ip_vs_mhs_census {
 };
 
 /* How many entries packets may make */
-struct ip_vs_mhs_room {
+struct ip_vs_mhs_budget {
 	atomic_t		made;		/* since the last count */
 	int			left;		/* at that time */
 	unsigned int		of;		/* the limit then */
@@ -283,7 +249,7 @@ struct ip_vs_mhs_room {
  * @servers: by index
  * @svc: the core's service, NULL before the first server
  * @cnt: per-CPU counters
- * @room: of entries for flows, and for those of QUIC
+ * @budget: of entries for flows, and for those of QUIC
  * @recount_lock: one CPU counts
  * @lock: see the table above; guards all that follows
  * @net: its namespace
@@ -342,7 +308,7 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_counters __percpu *cnt;
 
 	/* written by packets that make entries */
-	struct ip_vs_mhs_room	room[2] ____cacheline_aligned_in_smp;
+	struct ip_vs_mhs_budget	budget[2] ____cacheline_aligned_in_smp;
 	spinlock_t		recount_lock;	/* one CPU counts */
 
 	/* control */
@@ -431,7 +397,7 @@ struct ip_vs_mhs_hash {
  * @lock: guards all that follows
  * @list: the services
  * @hooks: services that need the other hooks, by family
- * @work: see ip_vs_mhs_net_work()
+ * @work: see net_work()
  * @was_foreign: @foreign as the last look found it
  * @was_stateful: @stateless was 0 then
  * @conntrack: vs.conntrack as the last look found it
@@ -472,117 +438,50 @@ struct ip_vs_mhs_net {
 	struct ctl_table_header	*header;
 };
 
-/* main */
-#define MHS_QUIC_PORTS	16
+/* svc */
+extern unsigned int ip_vs_mhs_svc_net_id;
 
-extern unsigned int ip_vs_mhs_size;
-extern unsigned int ip_vs_mhs_mark_ignore;
-extern unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS];
-extern unsigned int ip_vs_mhs_quic_n;
-
-struct ip_vs_mhs_net *ip_vs_mhs_net(struct net *net);
-int ip_vs_mhs_ready(void);
-u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port);
-u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port);
-
-/* ctl */
-extern struct ip_vs_scheduler ip_vs_mhs_scheduler;
-
-struct ip_vs_mhs *ip_vs_mhs_find(const struct ip_vs_mhs_net *mn, u16 af,
-				 u16 protocol, const union nf_inet_addr *addr,
-				 __be16 port);
-struct ip_vs_mhs *ip_vs_mhs_find_fwm(const struct ip_vs_mhs_net *mn, u16 af,
-				     u32 fwmark);
-void ip_vs_mhs_put(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_track_all(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_track_older(struct ip_vs_mhs *mhs);
-int ip_vs_mhs_forward_get(struct ip_vs_mhs_net *mn, bool v6);
-void ip_vs_mhs_forward_put(struct ip_vs_mhs_net *mn, bool v6);
-void ip_vs_mhs_net_work(struct work_struct *work);
-
-/* dest */
-bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
-struct ip_vs_mhs_server *ip_vs_mhs_server_of(const struct ip_vs_mhs *mhs,
-					     const struct ip_vs_dest *dest);
-struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
-					       const struct ip_vs_dest *dest);
-int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest);
-void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s);
-void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s);
-int ip_vs_mhs_servers_grow(struct ip_vs_mhs *mhs, u32 idx);
-int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs);
-
-/* build */
-int ip_vs_mhs_scratch_init(void);
-void ip_vs_mhs_scratch_exit(void);
-struct workqueue_struct *ip_vs_mhs_wq(const struct net *net);
-void ip_vs_mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
-void ip_vs_mhs_walk(struct ip_vs_mhs *mhs, u32 ticks);
-void ip_vs_mhs_build(struct ip_vs_mhs *mhs);
-
-/* move */
-void ip_vs_mhs_settle(struct ip_vs_mhs *mhs, bool whole);
-void ip_vs_mhs_unsettle(struct ip_vs_mhs *mhs, bool leaves);
-void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_changed(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_look_stateful(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_refresh(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_work(struct work_struct *work);
-
-/* time */
-unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs);
-unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs);
-unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_hold_period(const struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_pin_period(const struct ip_vs_mhs *mhs);
-unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
-				unsigned long now);
-unsigned int ip_vs_mhs_stateful_ms(const struct ip_vs_mhs *mhs,
-				   unsigned long now);
-
-/* From @now to @then in jiffies, 0 when that is past */
-static inline unsigned long ip_vs_mhs_between(unsigned long now,
-					      unsigned long then)
-{
-	return max((long)(then - now), 0L);
-}
-
-/* pkt */
-extern const struct nf_hook_ops ip_vs_mhs_ops4[MHS_HOOKS];
-extern const struct nf_hook_ops ip_vs_mhs_ops6[MHS_HOOKS];
+struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
+				     u16 protocol,
+				     const union nf_inet_addr *addr,
+				     __be16 port);
+struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af,
+					  u32 fwmark);
+struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
+					      const struct ip_vs_dest *dest);
+void ip_vs_mhs_svc_hash(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
+void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_svc_put_rcu(struct ip_vs_mhs *mhs);
 
 /* pair */
 int ip_vs_mhs_pair_init(void);
 void ip_vs_mhs_pair_exit(void);
+struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
+					     u16 af, u16 protocol,
+					     const union nf_inet_addr *addr,
+					     __be16 port);
 int ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s);
 void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s);
 
-/* sched */
-struct ip_vs_dest *ip_vs_mhs_schedule(struct ip_vs_service *svc,
-				      const struct sk_buff *skb,
-				      struct ip_vs_iphdr *iph);
+/* ask */
+struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
+					  const struct sk_buff *skb,
+					  struct ip_vs_iphdr *iph);
 
-/* proc */
-extern const struct seq_operations ip_vs_mhs_seq_ops;
+/* hook */
+int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
+void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
+int ip_vs_mhs_hook_forward_get(struct ip_vs_mhs_net *mn, bool v6);
+void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6);
 
-/* The hash tables of a namespace, under RCU; NULL without a service */
-static inline struct ip_vs_mhs_hash *
-ip_vs_mhs_hash(const struct ip_vs_mhs_net *mn)
-{
-	return rcu_dereference(mn->hash);
-}
-
-/* Key of the hash tables by address and port.  The administrator of the
- * namespace chooses what is in them: nothing for an adversary to aim at.
+/* Our part of a network namespace, valid until all exits of that have run.  Only
+ * after ip_vs_mhs_net_ready().
  */
-static inline u32 ip_vs_mhs_key_addr(u16 af, const union nf_inet_addr *addr,
-				     __be16 port)
+static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 {
-	__be32 fold = addr->ip;
-
-	if (af == AF_INET6)
-		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
-	return hash_64((u64)(__force u32)fold << 16 | (__force u16)port, 32);
+	return net_generic(net, ip_vs_mhs_svc_net_id);
 }
 
 /* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
@@ -652,7 +551,7 @@ static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
 
 static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
 {
-	/* Pairs with the compare-and-exchange in mhs_walk(): who sees an index
+	/* Pairs with the compare-and-exchange in slots_walk(): who sees an index
 	 * sees its server, see ip_vs_mhs_server().
 	 */
 	return smp_load_acquire(slot);

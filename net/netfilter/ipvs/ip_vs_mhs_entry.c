@@ -10,20 +10,20 @@
 #include "ip_vs_mhs_pkt.h"
 
 /* Is there room, or was it counted a moment ago? */
-static bool mhs_room_known(const struct ip_vs_mhs_room *room, unsigned int max)
+static bool budget_known(const struct ip_vs_mhs_budget *budget, unsigned int max)
 {
-	/* Pairs with the release in mhs_room_count(): the numbers are as new as
+	/* Pairs with the release in budget_count(): the numbers are as new as
 	 * the time
 	 */
-	unsigned long recount_at = smp_load_acquire(&room->recount_at);
+	unsigned long recount_at = smp_load_acquire(&budget->recount_at);
 
-	return READ_ONCE(room->of) == max &&
-	       (atomic_read(&room->made) < READ_ONCE(room->left) ||
+	return READ_ONCE(budget->of) == max &&
+	       (atomic_read(&budget->made) < READ_ONCE(budget->left) ||
 		time_before(jiffies, recount_at));
 }
 
-static void mhs_room_count(const struct ip_vs_mhs *mhs,
-			   struct ip_vs_mhs_room *room, unsigned int max)
+static void budget_count(const struct ip_vs_mhs *mhs,
+			 struct ip_vs_mhs_budget *budget, unsigned int max)
 {
 	const struct ip_vs_mhs_servers *servers;
 	const struct ip_vs_mhs_server *s;
@@ -37,15 +37,15 @@ static void mhs_room_count(const struct ip_vs_mhs *mhs,
 			n += ip_vs_mhs_dest_entries(s->dest);
 	}
 	n = min_t(u64, n, max);
-	atomic_set(&room->made, 0);
-	WRITE_ONCE(room->left, max - n);
-	WRITE_ONCE(room->of, max);
-	/* Pairs with the acquire in mhs_room_known() */
-	smp_store_release(&room->recount_at, jiffies + HZ / 20 + 1);
+	atomic_set(&budget->made, 0);
+	WRITE_ONCE(budget->left, max - n);
+	WRITE_ONCE(budget->of, max);
+	/* Pairs with the acquire in budget_known() */
+	smp_store_release(&budget->recount_at, jiffies + HZ / 20 + 1);
 }
 
 /**
- * ip_vs_mhs_may_track() - may the service have one more entry?
+ * ip_vs_mhs_entry_allowed() - may the service have one more entry?
  * @mhs: the service
  * @quic: for a QUIC flow, whose packets prove nothing: a limit of its own
  *
@@ -56,28 +56,27 @@ static void mhs_room_count(const struct ip_vs_mhs *mhs,
  * Context: softirq or process, under RCU.
  * Return: true if an entry may be made; it is counted as made.
  */
-bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
+bool ip_vs_mhs_entry_allowed(struct ip_vs_mhs *mhs, bool quic)
 {
 	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
 				  READ_ONCE(mhs->net->max_entries);
-	struct ip_vs_mhs_room *room = &mhs->room[quic];
+	struct ip_vs_mhs_budget *budget = &mhs->budget[quic];
 
-	if (!mhs_room_known(room, max)) {
+	if (!budget_known(budget, max)) {
 		spin_lock_bh(&mhs->recount_lock);
-		if (!mhs_room_known(room, max))
-			mhs_room_count(mhs, room, max);
+		if (!budget_known(budget, max))
+			budget_count(mhs, budget, max);
 		spin_unlock_bh(&mhs->recount_lock);
 	}
 	/* above the limit, too, a flood finds nothing to write to */
-	return atomic_read(&room->made) < READ_ONCE(room->left) &&
-	       atomic_inc_return(&room->made) <= READ_ONCE(room->left);
+	return atomic_read(&budget->made) < READ_ONCE(budget->left) &&
+	       atomic_inc_return(&budget->made) <= READ_ONCE(budget->left);
 }
 
 /**
- * ip_vs_mhs_make_entry() - make an entry where the core will find it
- * @mhs: the service
+ * ip_vs_mhs_entry_make() - make an entry where the core will find it
+ * @q: the question about the packet
  * @p: a packet of the flow
- * @slot: its slot
  * @dest: where the entry leads
  * @kind: MHS_CNT_NEW or MHS_CNT_PINNED
  *
@@ -85,16 +84,17 @@ bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic)
  * Return: the entry with a reference, NULL when there is no memory, or no room
  *	in the core's table.
  */
-struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p, u32 *slot,
+struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
+					const struct ip_vs_mhs_packet *p,
 					struct ip_vs_dest *dest,
 					enum ip_vs_mhs_cnt kind)
 {
+	const struct ip_vs_mhs *mhs = q->mhs;
 	struct ip_vs_conn_param param;
 	struct ip_vs_conn *cp;
 
 	/* Before the entry exists: a packet that could find it looks for it */
-	ip_vs_mhs_slot_track(slot);
+	ip_vs_mhs_slot_track(q->slot);
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
 			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
 			      &param);
@@ -110,8 +110,8 @@ struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
  * when it makes conntrack state, keeps other directors informed, has a
  * persistent client's template or a helper's connections to look after.
  */
-static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
-			    const struct ip_vs_conn *cp)
+static bool entry_is_plain(const struct ip_vs_mhs *mhs,
+			   const struct ip_vs_conn *cp)
 {
 	u32 flags = READ_ONCE(cp->flags);
 	u32 method = flags & IP_VS_CONN_F_FWD_MASK;
@@ -129,8 +129,8 @@ static bool mhs_entry_plain(const struct ip_vs_mhs *mhs,
  * daemon is binding to its server, under the packets, has no transmitter for
  * a moment: the core knows what to do then.
  */
-static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
-				   struct ip_vs_mhs_packet *p,
+static unsigned int entry_send(struct ip_vs_mhs *mhs,
+			       struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats)
 {
 	typeof(cp->packet_xmit) xmit = READ_ONCE(cp->packet_xmit);
@@ -140,7 +140,7 @@ static unsigned int mhs_entry_send(struct ip_vs_mhs *mhs,
 		__ip_vs_conn_put(cp);
 		return NF_ACCEPT;
 	}
-	ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+	ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb, stats);
 	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
 	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
 	/* the sync daemon may begin later */
@@ -163,10 +163,10 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats)
 {
-	if (mhs_entry_plain(mhs, cp))
-		return mhs_entry_send(mhs, p, cp, stats | MHS_STAT_IN);
+	if (entry_is_plain(mhs, cp))
+		return entry_send(mhs, p, cp, stats | MHS_STAT_IN);
 	if (stats)
-		ip_vs_mhs_stats(mhs, cp->dest, p->skb, stats);
+		ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb, stats);
 	ip_vs_conn_put(cp);
 	return NF_ACCEPT;
 }
@@ -192,34 +192,37 @@ void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp)
  * and the predecessor has ended.  Plain UDP one from another scheduler, say,
  * when the server is out of service: its clients would never notice.
  */
-static bool mhs_entry_leave(const struct ip_vs_mhs_packet *p,
-			    const struct ip_vs_conn *cp, u32 fwmark)
+static bool entry_is_left(const struct ip_vs_mhs_ask *q,
+			  const struct ip_vs_mhs_packet *p,
+			  const struct ip_vs_conn *cp)
 {
 	const struct ip_vs_dest *dest = READ_ONCE(cp->dest);
 
-	if (!(p->fresh || p->lone) || !dest || READ_ONCE(cp->control) ||
-	    dest->vfwmark != fwmark)
+	if (!(q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS)) || !dest ||
+	    READ_ONCE(cp->control) || dest->vfwmark != q->mhs->fwmark)
 		return false;
 	if (!ip_vs_mhs_dest_listed(dest))
 		return true;
 	if (atomic_read(&dest->weight))
 		return false;
-	return p->lone || (p->iph.protocol == IPPROTO_TCP &&
-			   READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED);
+	return q->facts & MHS_PKT_CONNLESS ||
+	       (p->iph.protocol == IPPROTO_TCP &&
+		READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED);
 }
 
 /* The packet has an entry, with a reference that is given back */
-static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
-				 struct ip_vs_mhs_packet *p, u32 *slot,
-				 struct ip_vs_conn *cp)
+static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
+			       struct ip_vs_mhs_packet *p,
+			       struct ip_vs_conn *cp)
 {
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
+	struct ip_vs_mhs *mhs = q->mhs;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *carrier;
 	bool listed, opens;
 	unsigned int verdict;
 
-	ip_vs_mhs_slot_track(slot);
+	ip_vs_mhs_slot_track(q->slot);
 	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
 	if (!dest)
 		goto core;
@@ -228,22 +231,23 @@ static unsigned int mhs_in_entry(struct ip_vs_mhs *mhs,
 	/* The core has more to say about a SYN to a flow that seems to be over,
 	 * with ACK or without
 	 */
-	opens = p->iph.protocol == IPPROTO_TCP ? p->opens : p->fresh;
-	if (listed && !opens && mhs_entry_plain(mhs, cp))
-		return mhs_entry_send(mhs, p, cp, MHS_STAT_IN);
+	opens = p->iph.protocol == IPPROTO_TCP ? p->opens :
+		q->facts & MHS_PKT_FRESH;
+	if (listed && !opens && entry_is_plain(mhs, cp))
+		return entry_send(mhs, p, cp, MHS_STAT_IN);
 	if (listed || ip_vs_mhs_cutting(mhs->ipvs))
 		goto core;
 
 	/* The core drops packets to a deleted server.  While its older flows
 	 * are held, those that have an entry go on like those that have none.
 	 */
-	s = ip_vs_mhs_server_of(mhs, dest);
+	s = ip_vs_mhs_svc_server(mhs, dest);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || IP_VS_FWD_METHOD(carrier) !=
 			(READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))
 		goto core;
 	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
-	verdict = ip_vs_mhs_send(carrier, p);
+	verdict = ip_vs_mhs_xmit(mhs, carrier, p, MHS_STAT_IN);
 	/* Restart its timer, unless a new flow has just left it; any value that
 	 * the timer had tells
 	 */
@@ -267,16 +271,15 @@ core:
  * the old entry first, and the client tries again; a new one is the new flow's,
  * which the end of the old entry must not take along.
  */
-static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
-				   struct ip_vs_mhs_packet *p, u32 *slot,
-				   struct ip_vs_conn *old)
+static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
+			       struct ip_vs_mhs_packet *p,
+			       struct ip_vs_conn *old)
 {
-	u32 idx = ip_vs_mhs_slot_cand(ip_vs_mhs_slot_read(slot));
 	bool tracked = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *cp;
 
-	s = ip_vs_mhs_pick(mhs, slot, idx, ip_vs_mhs_flags(mhs));
+	s = ip_vs_mhs_ask_pick(q->mhs, q->slot, ip_vs_mhs_slot_read(q->slot));
 	if (!s) {
 		/* when it is tried again the core tells the client */
 		if (!ip_vs_mhs_dest_listed(old->dest))
@@ -289,7 +292,7 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 		mod_timer_pending(&old->timer, jiffies);
 		goto drop;
 	}
-	cp = ip_vs_mhs_make_entry(mhs, p, slot, s->dest, MHS_CNT_NEW);
+	cp = ip_vs_mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		goto drop;
 	if (tracked) {
@@ -299,7 +302,7 @@ static unsigned int mhs_entry_anew(struct ip_vs_mhs *mhs,
 	}
 	mod_timer_pending(&old->timer, jiffies);
 	__ip_vs_conn_put(old);
-	return ip_vs_mhs_entry_first(mhs, p, cp, MHS_STAT_CONN);
+	return ip_vs_mhs_entry_first(q->mhs, p, cp, MHS_STAT_CONN);
 drop:
 	__ip_vs_conn_put(old);
 	return NF_DROP;
@@ -309,43 +312,44 @@ core:
 }
 
 /**
- * ip_vs_mhs_by_entry() - does a packet go by an entry?
- * @mhs: the service
+ * ip_vs_mhs_entry_find() - does a packet go by an entry?
+ * @q: the question about the packet
  * @p: the packet
- * @slot: its slot
- * @ours: it is for us to decide where new flows go
- * @verdict: set to the verdict of the hook if it does
+ * @verdict: set to the verdict of the hook if nothing is left to be done
  *
- * Plain UDP does not if the server is out of service: the entry expires as soon
- * as nobody holds it, and @p->left says so.  Until then the core would find it.
- * What is not for us to decide the core decides, when the entry is gone.
+ * Plain UDP leaves an entry whose server is out of service: the entry expires as
+ * soon as nobody holds it, but until then the core would find it.  The core
+ * decides where new flows go that persistence or an unsure mark may claim, when
+ * the entry is gone.
  *
  * Context: softirq or process, under RCU.
- * Return: true if nothing is left to be done.
+ * Return: what was found.
  */
-bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
-			u32 *slot, bool ours, unsigned int *verdict)
+enum ip_vs_mhs_found ip_vs_mhs_entry_find(const struct ip_vs_mhs_ask *q,
+					  struct ip_vs_mhs_packet *p,
+					  unsigned int *verdict)
 {
+	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));
+	struct ip_vs_mhs *mhs = q->mhs;
 	struct ip_vs_conn *cp;
 
 	cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
 	if (!cp)
-		return false;
-	if (!mhs_entry_leave(p, cp, mhs->fwmark)) {
-		*verdict = mhs_in_entry(mhs, p, slot, cp);
-		return true;
+		return MHS_ENTRY_NONE;
+	if (!entry_is_left(q, p, cp)) {
+		*verdict = entry_goes(q, p, cp);
+		return MHS_ENTRY_DONE;
 	}
 	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
-	if (p->fresh && ours) {
-		*verdict = mhs_entry_anew(mhs, p, slot, cp);
-		return true;
+	if (q->facts & MHS_PKT_FRESH && ours) {
+		*verdict = entry_anew(q, p, cp);
+		return MHS_ENTRY_DONE;
 	}
-	p->left = ours;
 	if (!ours)
-		ip_vs_mhs_slot_track(slot);
+		ip_vs_mhs_slot_track(q->slot);
 	if (ours || !ip_vs_mhs_dest_listed(cp->dest))
 		mod_timer_pending(&cp->timer, jiffies);
 	__ip_vs_conn_put(cp);
 	*verdict = NF_ACCEPT;
-	return !ours;
+	return ours ? MHS_ENTRY_LEFT : MHS_ENTRY_DONE;
 }

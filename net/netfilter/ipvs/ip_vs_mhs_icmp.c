@@ -93,16 +93,16 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	    const struct mhs_error *e, const union nf_inet_addr *caddr,
 	    __be16 cport, __be16 vport)
 {
-	u32 *slot = ip_vs_mhs_slot(mhs, caddr, cport), w;
+	struct ip_vs_mhs_ask q;
 	struct ip_vs_conn *cp;
-	bool settling;
+	u32 facts = MHS_PKT_ERROR;
 
-	settling = ip_vs_mhs_settling(mhs);
-	w = ip_vs_mhs_slot_read(slot);
-	if (ip_vs_mhs_slot_tracked(w) || settling ||
-	    ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_PERSISTENT ||
-	    ip_vs_mhs_mark_unsure(mhs, p->mark) ||
-	    ip_vs_mhs_backup(mhs->ipvs)) {
+	if (ip_vs_mhs_svc_unsure(mhs, p->mark))
+		facts |= MHS_SVC_UNSURE;
+	if (ip_vs_mhs_proto_connectionless(mhs, e->quoted.protocol, vport))
+		facts |= MHS_PKT_CONNLESS;
+	ip_vs_mhs_ask_begin(&q, mhs, caddr, cport, facts);
+	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
 		cp = ip_vs_conn_in_get_proto(mhs->ipvs, p->af, p->skb,
 					     &e->quoted);
 		if (cp) {
@@ -110,11 +110,9 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 			return NULL;
 		}
 	}
-	if (settling)
+	if (ip_vs_mhs_verdict_act(ip_vs_mhs_ask(&q)) != MHS_FORWARD)
 		return NULL;
-	if (ip_vs_mhs_is_lone(mhs, e->quoted.protocol, vport))
-		return ip_vs_mhs_pick_lone(mhs, slot, w, ip_vs_mhs_flags(mhs));
-	return ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	return q.server;
 }
 
 /* Translate an error: the outer address at @outer, in the quoted packet the
@@ -206,7 +204,7 @@ static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
 			return NF_DROP;
 	}
 	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
-	ip_vs_mhs_stats(mhs, s->dest, p->skb, MHS_STAT_IN);
+	ip_vs_mhs_xmit_stats(mhs, s->dest, p->skb, MHS_STAT_IN);
 	return via->packet_xmit(p->skb, via, e->pd->pp, &e->quoted);
 }
 
@@ -220,20 +218,20 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
-	carrier = ip_vs_mhs_reply_carrier(p, e->quoted.protocol,
-					  &e->quoted.daddr, e->dport, &s);
+	carrier = ip_vs_mhs_nat_carrier(p, e->quoted.protocol,
+					&e->quoted.daddr, e->dport, &s);
 	if (!carrier)
 		return NF_ACCEPT;
 	mhs = s->mhs;
 	if (ip_vs_mhs_settling(mhs))
 		return NF_ACCEPT;
 	slot = ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport);
-	if (!ip_vs_mhs_reply_ours(s, slot, e->pd, p->skb, &e->quoted))
+	if (!ip_vs_mhs_nat_ours(s, slot, e->pd, p->skb, &e->quoted))
 		return NF_ACCEPT;
 	if (!icmp_mangle(p, e, true, &mhs->addr, mhs->port))
 		return NF_DROP;
 	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
-	return ip_vs_mhs_reply_done(s, carrier, p->skb);
+	return ip_vs_mhs_xmit_back(s, carrier, p->skb);
 }
 
 /* Length of the header between the outer and the inner IPv4 header of a
@@ -367,8 +365,8 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	    !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
 		return false;
 	/* the mark of the flow is not known: a service by mark is not found */
-	mhs = ip_vs_mhs_find(p->net, p->af, e.quoted.protocol, &e.quoted.daddr,
-			     e.dport);
+	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, &e.quoted.daddr,
+				 e.dport);
 	if (!mhs)
 		return false;
 	s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport, e.dport);
@@ -410,8 +408,8 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 						sizeof(struct icmphdr));
 	if (!icmp_quoted(ipvs, p, off, true, &e))
 		return NF_ACCEPT;
-	mhs = ip_vs_mhs_service(p, e.quoted.protocol, &e.quoted.saddr,
-				e.sport);
+	mhs = ip_vs_mhs_svc_of(p, e.quoted.protocol, &e.quoted.saddr,
+			       e.sport);
 	if (mhs && !ip_vs_mhs_backup_only(ipvs))
 		return icmp_to_server(mhs, p, &e);
 	if (p->hook != NF_INET_LOCAL_IN && ip_vs_mhs_pairs(p->net, p->af))

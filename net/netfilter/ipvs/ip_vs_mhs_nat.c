@@ -25,21 +25,12 @@
 
 #include <linux/ip.h>
 #include <linux/module.h>
-#include <linux/netfilter_ipv4.h>
-#include <linux/netfilter_ipv6.h>
-#include <linux/rculist.h>
-#include <linux/udp.h>
 #include <net/ip.h>
-#include <net/ip6_checksum.h>
-#include <net/route.h>
-#if IS_ENABLED(CONFIG_NF_CONNTRACK)
-#include <net/netfilter/nf_conntrack.h>
-#endif
 
 #include "ip_vs_mhs_pkt.h"
 
 /**
- * ip_vs_mhs_gather() - put the fragments of an IPv4 packet together
+ * ip_vs_mhs_nat_gather() - put the fragments of an IPv4 packet together
  * @ipvs: the namespace
  * @skb: a fragment
  *
@@ -49,7 +40,7 @@
  * Context: softirq or process, under RCU.
  * Return: true when the fragment was taken; false: go on with the packet.
  */
-bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb)
+bool ip_vs_mhs_nat_gather(struct netns_ipvs *ipvs, struct sk_buff *skb)
 {
 	int err;
 
@@ -71,55 +62,8 @@ bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb)
 	return false;
 }
 
-/* A UDP packet without a checksum: the core's translation would make one,
- * with the client's address, which a carrier does not know.
- */
-static struct udphdr *udp_unsummed(struct sk_buff *skb,
-				   const struct ip_vs_iphdr *iph)
-{
-	struct udphdr *uh;
-
-	if (iph->protocol != IPPROTO_UDP ||
-	    skb->ip_summed == CHECKSUM_PARTIAL ||
-	    skb_ensure_writable(skb, iph->len + sizeof(*uh)))
-		return NULL;
-	uh = (struct udphdr *)(skb->data + iph->len);
-	return uh->check ? NULL : uh;
-}
-
 /**
- * ip_vs_mhs_request() - make a packet ready for a masquerading carrier
- * @skb: the packet
- * @af: address family
- * @iph: its network header
- *
- * Context: softirq or process, under RCU.
- */
-void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
-		       const struct ip_vs_iphdr *iph)
-{
-	struct udphdr *uh = udp_unsummed(skb, iph);
-	unsigned int len;
-	__wsum sum;
-
-	if (likely(!uh))
-		return;
-	/* what follows the datagram is not summed; IPv6 takes 0 for all of it */
-	len = skb->len - iph->len;
-	if (uh->len)
-		len = min_t(unsigned int, len, ntohs(uh->len));
-	sum = skb_checksum(skb, iph->len, len, 0);
-	uh->check = af == AF_INET6 ?
-		    csum_ipv6_magic(&iph->saddr.in6, &iph->daddr.in6, len,
-				    IPPROTO_UDP, sum) :
-		    csum_tcpudp_magic(iph->saddr.ip, iph->daddr.ip, len,
-				      IPPROTO_UDP, sum);
-	if (!uh->check)
-		uh->check = CSUM_MANGLED_0;
-}
-
-/**
- * ip_vs_mhs_reply_carrier() - the carrier by which to translate a reply
+ * ip_vs_mhs_nat_carrier() - the carrier by which to translate a reply
  * @p: the reply, or an ICMP error that quotes a request
  * @protocol: transport protocol of the reply
  * @addr: address of the server
@@ -131,8 +75,8 @@ void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
  * Return: the carrier, or NULL when there is no server, or no memory for its
  *	carrier yet.
  */
-struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
-					   u16 protocol,
+struct ip_vs_conn *ip_vs_mhs_nat_carrier(const struct ip_vs_mhs_packet *p,
+					 u16 protocol,
 					   const union nf_inet_addr *addr,
 					   __be16 port,
 					   struct ip_vs_mhs_server **server)
@@ -148,29 +92,18 @@ struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
 	return carrier;
 }
 
-/**
- * ip_vs_mhs_slot_names() - are a slot's flows without an entry those of @s?
- * @s: a masquerading server
- * @w: the slot's word
- *
- * An unstable slot's are with the old server: new ones have entries, and a slot
- * that can give them none is cut.  Plain UDP, which never has, may be with
- * either.
- *
- * Context: softirq or process, under RCU.
- * Return: true if replies of @s to the slot's clients are translated.
- */
-bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w)
+/* Is a reply of @s to a client of this slot one of a flow without an entry? */
+static bool nat_names(const struct ip_vs_mhs_server *s, u32 w)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
 
-	return ip_vs_mhs_slot_old(w) == s->idx ||
-	       (ip_vs_mhs_slot_cand(w) == s->idx &&
-		ip_vs_mhs_is_lone(mhs, mhs->protocol, mhs->port));
+	return ip_vs_mhs_decide_names(w, s->idx,
+				      ip_vs_mhs_proto_connectionless(mhs,
+								     mhs->protocol, mhs->port));
 }
 
 /**
- * ip_vs_mhs_reply_ours() - is a reply one of a flow without an entry?
+ * ip_vs_mhs_nat_ours() - is a reply one of a flow without an entry?
  * @s: the server that owns its pair
  * @slot: the client's slot
  * @pd: transport protocol
@@ -183,8 +116,8 @@ bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w)
  * Context: softirq or process, under RCU.
  * Return: true if it is ours to translate.
  */
-bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
-			  struct ip_vs_proto_data *pd, struct sk_buff *skb,
+bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
+			struct ip_vs_proto_data *pd, struct sk_buff *skb,
 			  const struct ip_vs_iphdr *iph)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
@@ -194,7 +127,7 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 
 	/* The flow's requests may pass another director */
 	w = ip_vs_mhs_slot_use(slot, ip_vs_mhs_slot_read(slot));
-	ours = ip_vs_mhs_slot_names(s, w);
+	ours = nat_names(s, w);
 	if (ours ? !ip_vs_mhs_has_entries(mhs->net, mhs->ipvs) :
 		   !ip_vs_mhs_slot_tracked(w))
 		return ours;
@@ -207,66 +140,12 @@ bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	return false;
 }
 
-/* As the core: policy routing may send what comes from the virtual address
- * another way.
- */
-static int reply_reroute(const struct ip_vs_mhs *mhs, struct sk_buff *skb)
-{
-	const struct dst_entry *dst = skb_dst(skb);
-
-	if (!READ_ONCE(mhs->ipvs->sysctl_snat_reroute))
-		return 0;
-	if (mhs->af == AF_INET6)
-		return dst->dev && !(dst->dev->flags & IFF_LOOPBACK) ?
-		       nf_ip6_route_me_harder(mhs->ipvs->net, skb->sk, skb) : 0;
-	return skb_rtable(skb)->rt_flags & RTCF_LOCAL ? 0 :
-	       ip_route_me_harder(mhs->ipvs->net, skb->sk, skb, RTN_LOCAL);
-}
-
-static bool reply_is_new(const struct sk_buff *skb)
-{
-#if IS_ENABLED(CONFIG_NF_CONNTRACK)
-	enum ip_conntrack_info info;
-	const struct nf_conn *ct = nf_ct_get(skb, &info);
-
-	return ct && !nf_ct_is_confirmed(ct);
-#else
-	return false;
-#endif
-}
-
-/**
- * ip_vs_mhs_reply_done() - send a translated reply on its way
- * @s: the server
- * @carrier: its carrier
- * @skb: the packet
- *
- * Context: softirq or process, under RCU.
- * Return: NF_ACCEPT, or NF_DROP when there is no route.
- */
-unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
-				  const struct ip_vs_conn *carrier,
-				  struct sk_buff *skb)
-{
-	if (reply_reroute(s->mhs, skb))
-		return NF_DROP;
-	ip_vs_mhs_count(s->mhs, MHS_CNT_REPLY);
-	ip_vs_mhs_stats(s->mhs, s->dest, skb, MHS_STAT_OUT);
-	skb->ipvs_property = 1;
-	/* A reply that conntrack takes for the beginning of a flow would stand
-	 * in the way of the client's next packet.
-	 */
-	if (!(carrier->flags & IP_VS_CONN_F_NFCT) || reply_is_new(skb))
-		ip_vs_notrack(skb);
-	return NF_ACCEPT;
-}
-
 /* A reply of an older flow while the table is not final yet, or while there is
  * no memory for the server's carrier: untranslated it would make the client
  * reset the flow.  It is sent again a moment later.
  */
-static bool reply_too_early(const struct ip_vs_mhs_server *s,
-			    const struct ip_vs_conn *carrier,
+static bool nat_too_early(const struct ip_vs_mhs_server *s,
+			  const struct ip_vs_conn *carrier,
 			    const struct ip_vs_mhs_packet *p, const u32 *slot)
 {
 	bool settling = ip_vs_mhs_settling(s->mhs), names;
@@ -277,7 +156,7 @@ static bool reply_too_early(const struct ip_vs_mhs_server *s,
 	/* with a helper a pair is claimed for a moment only */
 	if (!carrier && READ_ONCE(s->state) & MHS_SRV_STATEFUL)
 		return false;
-	names = ip_vs_mhs_slot_names(s, ip_vs_mhs_slot_read(slot));
+	names = nat_names(s, ip_vs_mhs_slot_read(slot));
 	if (settling ? carrier && names : !names)
 		return false;
 	cp = p->pd->pp->conn_out_get(s->mhs->ipvs, p->af, p->skb, &p->iph);
@@ -287,49 +166,36 @@ static bool reply_too_early(const struct ip_vs_mhs_server *s,
 }
 
 /**
- * ip_vs_mhs_reply() - translate a packet that a server sends to a client
+ * ip_vs_mhs_nat_reply() - translate a packet that a server sends to a client
  * @p: the packet, in FORWARD
  *
  * Context: softirq or process, under RCU.
  * Return: NF_ACCEPT, with ipvs_property set if it is done with; NF_DROP when
  *	it cannot be translated, or not yet.
  */
-unsigned int ip_vs_mhs_reply(struct ip_vs_mhs_packet *p)
+unsigned int ip_vs_mhs_nat_reply(struct ip_vs_mhs_packet *p)
 {
 	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs_server *s;
-	struct udphdr *unsummed;
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
 	/* no answer begins a flow */
-	if (p->iph.protocol == IPPROTO_TCP && p->fresh)
+	if (p->iph.protocol == IPPROTO_TCP && p->facts & MHS_PKT_FRESH)
 		return NF_ACCEPT;
-	carrier = ip_vs_mhs_reply_carrier(p, p->iph.protocol, &p->iph.saddr,
-					  p->sport, &s);
+	carrier = ip_vs_mhs_nat_carrier(p, p->iph.protocol, &p->iph.saddr,
+					p->sport, &s);
 	if (!s)
 		return NF_ACCEPT;
 	mhs = s->mhs;
 	slot = ip_vs_mhs_slot(mhs, &p->iph.daddr, p->dport);
-	if (reply_too_early(s, carrier, p, slot)) {
+	if (nat_too_early(s, carrier, p, slot)) {
 		ip_vs_mhs_count(mhs, carrier ? MHS_CNT_UNSETTLED :
 					       MHS_CNT_NOMEM);
 		return NF_DROP;
 	}
-	if (!carrier || !ip_vs_mhs_reply_ours(s, slot, p->pd, p->skb, &p->iph))
+	if (!carrier || !ip_vs_mhs_nat_ours(s, slot, p->pd, p->skb, &p->iph))
 		return NF_ACCEPT;
 
-	unsummed = udp_unsummed(p->skb, &p->iph);
-	if (skb_ensure_writable(p->skb, p->iph.len) ||
-	    !p->pd->pp->snat_handler(p->skb, p->pd->pp, carrier, &p->iph))
-		return NF_DROP;
-	if (unsummed)
-		((struct udphdr *)(p->skb->data + p->iph.len))->check = 0;
-	if (mhs->af == AF_INET6) {
-		ipv6_hdr(p->skb)->saddr = mhs->addr.in6;
-	} else {
-		ip_hdr(p->skb)->saddr = mhs->addr.ip;
-		ip_send_check(ip_hdr(p->skb));
-	}
-	return ip_vs_mhs_reply_done(s, carrier, p->skb);
+	return ip_vs_mhs_xmit_reply(p, s, carrier);
 }

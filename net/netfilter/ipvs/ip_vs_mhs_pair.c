@@ -78,56 +78,41 @@ struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
 
 /**
  * ip_vs_mhs_pair_claim() - make a server the owner of its pair
- * @s: a masquerading server
- *
- * With the first owner of a namespace comes the FORWARD hook.
+ * @s: a masquerading server that does not own it
  *
  * Context: process, mhs.lock held.
- * Return: 0, also when the server owns its pair already, -EEXIST when another
- *	server does, or -ENOMEM.
+ * Return: 0, -EEXIST when another server owns it, or -ENOMEM.
  */
 int ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 {
 	struct ip_vs_mhs *mhs = s->mhs;
-	bool v6 = mhs->af == AF_INET6;
 	int err;
 
 	lockdep_assert_held(&mhs->lock);
-	if (s->owns_pair)
-		return 0;
 	pair_fill(&s->pair, mhs->net, s->dest->af, mhs->protocol,
 		  &s->dest->addr, s->dest->port ? s->dest->port : mhs->port);
-	err = ip_vs_mhs_forward_get(mhs->net, v6);
-	if (err)
-		return err;
 	err = rhashtable_lookup_insert_fast(&mhs_pairs, &s->pair_node,
 					    mhs_pair_params);
-	if (err) {
-		ip_vs_mhs_forward_put(mhs->net, v6);
-		/* whatever else the table lacks is there later */
+	/* whatever else the table lacks is there later */
+	if (err)
 		return err == -EEXIST ? err : -ENOMEM;
-	}
 	s->owns_pair = true;
-	atomic_inc(&mhs->net->pairs[v6]);
+	atomic_inc(&mhs->net->pairs[mhs->af == AF_INET6]);
 	return 0;
 }
 
 /**
  * ip_vs_mhs_pair_drop() - the server does not own its pair any more
- * @s: the server
+ * @s: the owner
  *
  * Context: process, mhs.lock held.
  */
 void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s)
 {
-	struct ip_vs_mhs_net *mn = s->mhs->net;
-	bool v6 = s->mhs->af == AF_INET6;
+	struct ip_vs_mhs *mhs = s->mhs;
 
-	lockdep_assert_held(&s->mhs->lock);
-	if (!s->owns_pair)
-		return;
+	lockdep_assert_held(&mhs->lock);
 	s->owns_pair = false;
 	rhashtable_remove_fast(&mhs_pairs, &s->pair_node, mhs_pair_params);
-	atomic_dec(&mn->pairs[v6]);
-	ip_vs_mhs_forward_put(mn, v6);
+	atomic_dec(&mhs->net->pairs[mhs->af == AF_INET6]);
 }

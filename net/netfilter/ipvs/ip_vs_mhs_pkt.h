@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the files of the packet path share.
  *
- *	ip_vs_mhs_pkt.c		the hooks; a request and what becomes of it
- *	ip_vs_mhs_proto.c	does it begin a flow? TCP, UDP, QUIC, SCTP
- *	ip_vs_mhs_sched.c	which server; schedule()
- *	ip_vs_mhs_entry.c	connection entries: made, or found
- *	ip_vs_mhs_nat.c		masquerading: the way back
+ *	ip_vs_mhs_hook.c	the netfilter hooks; what becomes of a request
  *	ip_vs_mhs_icmp.c	errors about flows that have no entry
+ *	ip_vs_mhs_nat.c		masquerading: the way back
+ *	ip_vs_mhs_entry.c	connection entries: made, or found
+ *	ip_vs_mhs_ask.c		the facts that a decision needs; schedule()
+ *	ip_vs_mhs_proto.c	does a packet begin a flow? TCP, UDP, QUIC, SCTP
+ *	ip_vs_mhs_xmit.c	sending, statistics, translation
+ *	ip_vs_mhs_pair.c	masquerading servers by address and port
+ *	ip_vs_mhs_svc.c		the services of a namespace
+ *	ip_vs_mhs_decide.c	where does a packet go? pure
+ *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
  *
- * All of it runs under RCU, in softirq or process context.
+ * A file calls those below it.  All of it runs under RCU, in softirq or process
+ * context.
  */
 #ifndef _IP_VS_MHS_PKT_H
 #define _IP_VS_MHS_PKT_H
@@ -29,12 +35,10 @@
  * @hook: where it is, NF_INET_*
  * @sport: source port
  * @dport: destination port
+ * @facts: MHS_PKT_FRESH: SYN, INIT, QUIC Initial; MHS_PKT_ENDS: RST, FIN, ABORT,
+ *	SHUTDOWN, no flow
  * @opens: may be the first packet of its direction
- * @fresh: begins a flow: SYN, INIT, QUIC Initial
- * @ends: ends one, or is in none: RST, FIN, ABORT, SHUTDOWN; makes no entry
- * @lone: see ip_vs_mhs_is_lone(); set when the service is known
  * @quic: QUIC, by its port
- * @left: plain UDP that has left an entry, which is about to expire
  */
 struct ip_vs_mhs_packet {
 	struct ip_vs_iphdr	iph;
@@ -46,12 +50,9 @@ struct ip_vs_mhs_packet {
 	u8			hook;
 	__be16			sport;
 	__be16			dport;
+	u32			facts;
 	bool			opens;
-	bool			fresh;
-	bool			ends;
-	bool			lone;
 	bool			quic;
-	bool			left;
 };
 
 /* What to add to the statistics that ipvsadm shows */
@@ -59,71 +60,111 @@ struct ip_vs_mhs_packet {
 #define MHS_STAT_OUT		0x2U
 #define MHS_STAT_CONN		0x4U
 
-/* proto */
-bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port);
-bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
-void ip_vs_mhs_note_fin(const struct ip_vs_mhs_packet *p);
-bool ip_vs_mhs_is_last_ack(const struct ip_vs_mhs_packet *p);
+/**
+ * struct ip_vs_mhs_ask - a question to ip_vs_mhs_ask()
+ * @mhs: the service
+ * @server: of the answer
+ * @hash: of the client
+ * @slot: the client's slot
+ * @w: its word
+ * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
+ */
+struct ip_vs_mhs_ask {
+	struct ip_vs_mhs	*mhs;
+	struct ip_vs_mhs_server	*server;
+	u64			hash;
+	u32			*slot;
+	u32			w;
+	u32			facts;
+};
 
-/* sched */
-void ip_vs_mhs_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
-		     const struct sk_buff *skb, u32 what);
-struct ip_vs_mhs_server *ip_vs_mhs_pick(const struct ip_vs_mhs *mhs,
-					const u32 *slot, u32 idx,
-					unsigned int flags);
-struct ip_vs_mhs_server *ip_vs_mhs_pick_lone(const struct ip_vs_mhs *mhs,
-					     const u32 *slot, u32 w,
-					     unsigned int flags);
+/**
+ * enum ip_vs_mhs_found - does a packet go by an entry?
+ * @MHS_ENTRY_NONE: it has none
+ * @MHS_ENTRY_DONE: it does; nothing is left to be done
+ * @MHS_ENTRY_LEFT: it does not: plain UDP that has left one, about to expire
+ */
+enum ip_vs_mhs_found {
+	MHS_ENTRY_NONE,
+	MHS_ENTRY_DONE,
+	MHS_ENTRY_LEFT,
+};
+
+/* icmp */
+unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
+			    struct ip_vs_mhs_packet *p);
+
+/* nat */
+bool ip_vs_mhs_nat_gather(struct netns_ipvs *ipvs, struct sk_buff *skb);
+struct ip_vs_conn *ip_vs_mhs_nat_carrier(const struct ip_vs_mhs_packet *p,
+					 u16 protocol,
+					 const union nf_inet_addr *addr,
+					 __be16 port,
+					 struct ip_vs_mhs_server **server);
+bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
+			struct ip_vs_proto_data *pd, struct sk_buff *skb,
+			const struct ip_vs_iphdr *iph);
+unsigned int ip_vs_mhs_nat_reply(struct ip_vs_mhs_packet *p);
 
 /* entry */
-bool ip_vs_mhs_may_track(struct ip_vs_mhs *mhs, bool quic);
-struct ip_vs_conn *ip_vs_mhs_make_entry(struct ip_vs_mhs *mhs,
-					struct ip_vs_mhs_packet *p, u32 *slot,
+bool ip_vs_mhs_entry_allowed(struct ip_vs_mhs *mhs, bool quic);
+struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
+					const struct ip_vs_mhs_packet *p,
 					struct ip_vs_dest *dest,
 					enum ip_vs_mhs_cnt kind);
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats);
 void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp);
-bool ip_vs_mhs_by_entry(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p,
-			u32 *slot, bool ours, unsigned int *verdict);
+enum ip_vs_mhs_found ip_vs_mhs_entry_find(const struct ip_vs_mhs_ask *q,
+					  struct ip_vs_mhs_packet *p,
+					  unsigned int *verdict);
 
-/* pkt */
-unsigned int ip_vs_mhs_send(struct ip_vs_conn *carrier,
-			    struct ip_vs_mhs_packet *p);
-struct ip_vs_mhs *ip_vs_mhs_service(const struct ip_vs_mhs_packet *p,
-				    u16 protocol,
-				    const union nf_inet_addr *addr,
-				    __be16 port);
-bool ip_vs_mhs_mark_unsure(const struct ip_vs_mhs *mhs, u32 mark);
+/* ask */
+struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
+					    const u32 *slot, u32 w);
+u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q);
 
-/* pair */
-struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
-					     u16 af, u16 protocol,
-					     const union nf_inet_addr *addr,
-					     __be16 port);
+/* proto */
+bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
+void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash);
+bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash);
+bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 
-/* nat */
-struct ip_vs_conn *ip_vs_mhs_reply_carrier(const struct ip_vs_mhs_packet *p,
-					   u16 protocol,
-					   const union nf_inet_addr *addr,
-					   __be16 port,
-					   struct ip_vs_mhs_server **server);
-bool ip_vs_mhs_slot_names(const struct ip_vs_mhs_server *s, u32 w);
-bool ip_vs_mhs_gather(struct netns_ipvs *ipvs, struct sk_buff *skb);
-void ip_vs_mhs_request(struct sk_buff *skb, u16 af,
-		       const struct ip_vs_iphdr *iph);
-unsigned int ip_vs_mhs_reply(struct ip_vs_mhs_packet *p);
-bool ip_vs_mhs_reply_ours(const struct ip_vs_mhs_server *s, u32 *slot,
-			  struct ip_vs_proto_data *pd, struct sk_buff *skb,
-			  const struct ip_vs_iphdr *iph);
-unsigned int ip_vs_mhs_reply_done(const struct ip_vs_mhs_server *s,
-				  const struct ip_vs_conn *carrier,
-				  struct sk_buff *skb);
+/* xmit: what to add to the statistics that ipvsadm shows */
+#define MHS_STAT_IN		0x1U
+#define MHS_STAT_OUT		0x2U
+#define MHS_STAT_CONN		0x4U
 
-/* icmp */
-unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
-			    struct ip_vs_mhs_packet *p);
+void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
+			  const struct sk_buff *skb, u32 what);
+unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
+			    struct ip_vs_conn *carrier,
+			    struct ip_vs_mhs_packet *p, u32 stats);
+unsigned int ip_vs_mhs_xmit_back(const struct ip_vs_mhs_server *s,
+				 const struct ip_vs_conn *carrier,
+				 struct sk_buff *skb);
+unsigned int ip_vs_mhs_xmit_reply(struct ip_vs_mhs_packet *p,
+				  const struct ip_vs_mhs_server *s,
+				  struct ip_vs_conn *carrier);
+
+/* svc */
+bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
+
+/* The service of a packet, or of what an ICMP error quotes, in the core's order:
+ * without a reference, or NULL
+ */
+static inline struct ip_vs_mhs *
+ip_vs_mhs_svc_of(const struct ip_vs_mhs_packet *p, u16 protocol,
+		 const union nf_inet_addr *addr, __be16 port)
+{
+	struct ip_vs_mhs *mhs = NULL;
+
+	if (unlikely(p->mark))
+		mhs = ip_vs_mhs_svc_find_mark(p->net, p->af, p->mark);
+	return mhs ? mhs : ip_vs_mhs_svc_find(p->net, p->af, protocol, addr,
+					      port);
+}
 
 /* Are there masquerading servers whose replies we know? */
 static inline bool ip_vs_mhs_pairs(const struct ip_vs_mhs_net *mn, u16 af)
@@ -131,14 +172,25 @@ static inline bool ip_vs_mhs_pairs(const struct ip_vs_mhs_net *mn, u16 af)
 	return atomic_read(&mn->pairs[af == AF_INET6]);
 }
 
+static inline u64 ip_vs_mhs_client(const struct ip_vs_mhs *mhs,
+				   const union nf_inet_addr *caddr,
+				   __be16 cport)
+{
+	return ip_vs_mhs_hash_client(mhs->af, caddr,
+				     READ_ONCE(mhs->addr_only) ? 0 : cport);
+}
+
+/* The slot of a client with this hash */
+static inline u32 *ip_vs_mhs_slot_at(const struct ip_vs_mhs *mhs, u64 hash)
+{
+	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+}
+
 /* The slot of a client */
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)
 {
-	u64 hash = ip_vs_mhs_hash_client(mhs->af, caddr,
-					 READ_ONCE(mhs->addr_only) ? 0 : cport);
-
-	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+	return ip_vs_mhs_slot_at(mhs, ip_vs_mhs_client(mhs, caddr, cport));
 }
 
 /* Is the table of the service not final yet?  Asked by every packet before it
@@ -153,7 +205,7 @@ static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 	u32 phase = smp_load_acquire(&mhs->phase);
 
 	while (unlikely(phase == MHS_YOUNG)) {
-		/* Pairs with the exchange in ip_vs_mhs_unsettle() */
+		/* Pairs with the exchange in ip_vs_mhs_work_unsettle() */
 		if (try_cmpxchg(&mhs->phase, &phase, MHS_WOKEN))
 			break;
 		/* A failed exchange promises no barrier */
@@ -162,16 +214,97 @@ static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 	return phase == MHS_SETTLING;
 }
 
-/* Is every flow to have an entry? */
-static inline bool ip_vs_mhs_stateful(const struct ip_vs_mhs_packet *p)
+/* Does nothing tell the first packet of a flow?  So with UDP that is not QUIC, or
+ * with one packet a flow.
+ */
+static inline bool
+ip_vs_mhs_proto_connectionless(const struct ip_vs_mhs *mhs, u16 protocol,
+			       __be16 port)
 {
-	return unlikely(!READ_ONCE(p->net->stateless));
+	return protocol == IPPROTO_UDP && ip_vs_mhs_proto_is_plain(mhs, port);
 }
 
-/* Must an entry be looked for, whatever the slot says? */
-static inline bool ip_vs_mhs_backup(const struct netns_ipvs *ipvs)
+/* Facts of a server; only a packet that may begin a flow cares whether it is full */
+static __always_inline u32
+ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
 {
-	return READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
+	u32 facts;
+
+	if (!s)
+		return 0;
+	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
+	if (rcu_access_pointer(s->carrier))
+		facts |= MHS_SRV_CARRIER;
+	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
+		facts |= MHS_SRV_FULL;
+	return facts;
+}
+
+/**
+ * ip_vs_mhs_ask_begin() - a question about a packet of a service
+ * @q: the question
+ * @mhs: the service
+ * @caddr: the client's address
+ * @cport: the client's port
+ * @facts: MHS_PKT_* and MHS_SVC_UNSURE, as far as the door knows
+ *
+ * Plain UDP begins no flow that could be told from another.
+ *
+ * Context: softirq or process, under RCU.
+ */
+static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
+				       struct ip_vs_mhs *mhs,
+				       const union nf_inet_addr *caddr,
+				       __be16 cport, u32 facts)
+{
+	BUILD_BUG_ON(IP_VS_SVC_F_PERSISTENT != MHS_SVC_PERSISTENT);
+	BUILD_BUG_ON(IP_VS_SVC_F_ONEPACKET != MHS_SVC_ONE_PACKET);
+	BUILD_BUG_ON(IP_VS_SVC_F_SCHED1 != MHS_SVC_FALLBACK);
+
+	if (facts & MHS_PKT_CONNLESS)
+		facts &= ~MHS_PKT_FRESH;
+	/* first, see there */
+	if (unlikely(ip_vs_mhs_settling(mhs)))
+		facts |= MHS_SVC_SETTLING;
+	facts |= ip_vs_mhs_flags(mhs) & MHS_SVC_FLAGS;
+	if (unlikely(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP))
+		facts |= MHS_SVC_BACKUP;
+	if (unlikely(!READ_ONCE(mhs->net->stateless)))
+		facts |= MHS_SVC_STATEFUL;
+	q->mhs = mhs;
+	q->facts = facts;
+	q->hash = ip_vs_mhs_client(mhs, caddr, cport);
+	q->slot = ip_vs_mhs_slot_at(mhs, q->hash);
+	q->w = ip_vs_mhs_slot_read(q->slot);
+}
+
+/**
+ * ip_vs_mhs_ask() - where does the packet go?
+ * @q: the question; its server is set, without a reference
+ *
+ * Marks the slot used if the answer comes from its word, and tracked if it says
+ * so.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the verdict.
+ */
+static inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
+{
+	u32 server, v = MHS_SEARCH;
+
+	if (likely(ip_vs_mhs_decide_is_quick(q->w, q->facts))) {
+		q->server = ip_vs_mhs_server(q->mhs,
+					     ip_vs_mhs_decide_idx(q->w,
+								  q->facts));
+		server = ip_vs_mhs_ask_server(q->server,
+					      q->facts & MHS_PKT_FRESH);
+		v = ip_vs_mhs_decide_quick(q->w, server, q->facts);
+	}
+	if (ip_vs_mhs_verdict_act(v) == MHS_SEARCH)
+		v = ip_vs_mhs_ask_long(q);
+	if (unlikely(v & MHS_TRACKS))
+		ip_vs_mhs_slot_track(q->slot);
+	return v;
 }
 
 /* Is it a packet of this host itself? */

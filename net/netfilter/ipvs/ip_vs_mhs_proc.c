@@ -10,9 +10,9 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
-#include "ip_vs_mhs.h"
+#include "ip_vs_mhs_ctl.h"
 
-static const char * const mhs_columns[] = {
+static const char * const proc_columns[] = {
 	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",
 	"Stable", "Hold", "Pin", "Tracked", "NextMergeMs", "Entries",
 	"PktStateless", "PktOld", "PktCandidate", "PktTracked",
@@ -31,7 +31,7 @@ struct mhs_sum {
 };
 
 /* Sum of the slots, in the state in which the walk meets each */
-static void mhs_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
+static void proc_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 {
 	struct ip_vs_mhs_servers *servers;
 	struct ip_vs_mhs_server *s;
@@ -64,7 +64,7 @@ static void mhs_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 	}
 }
 
-static const char *mhs_proto_name(u16 protocol)
+static const char *proc_proto_name(u16 protocol)
 {
 	switch (protocol) {
 	case IPPROTO_TCP:
@@ -78,7 +78,7 @@ static const char *mhs_proto_name(u16 protocol)
 	}
 }
 
-static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
+static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 {
 	unsigned long cnt[MHS_CNT_MAX] = {};
 	struct ip_vs_mhs_server *s;
@@ -89,8 +89,8 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	int cpu, i;
 
 	mutex_lock(&mhs->lock);
-	mhs_sum_slots(mhs, &sum);
-	ip_vs_mhs_look_stateful(mhs);
+	proc_sum_slots(mhs, &sum);
+	ip_vs_mhs_work_look_stateful(mhs);
 	for_each_possible_cpu(cpu)
 		for (i = 0; i < MHS_CNT_MAX; i++)
 			cnt[i] += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
@@ -105,10 +105,10 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	if (mhs->fwmark)
 		seq_printf(seq, "FWM %u", mhs->fwmark);
 	else if (mhs->af == AF_INET6)
-		seq_printf(seq, "%s [%pI6c]:%u", mhs_proto_name(mhs->protocol),
+		seq_printf(seq, "%s [%pI6c]:%u", proc_proto_name(mhs->protocol),
 			   &mhs->addr.in6, ntohs(mhs->port));
 	else
-		seq_printf(seq, "%s %pI4:%u", mhs_proto_name(mhs->protocol),
+		seq_printf(seq, "%s %pI4:%u", proc_proto_name(mhs->protocol),
 			   &mhs->addr.ip, ntohs(mhs->port));
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
 		   mhs->phase == MHS_SETTLING ? "settling" :
@@ -116,7 +116,7 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
 		   sum.hold, sum.pin, sum.tracked,
-		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_max, now), entries);
+		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_max, now), entries);
 	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
 		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
@@ -125,13 +125,13 @@ static void mhs_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   sum.cand_print);
 	seq_printf(seq, " %lu %lu %u %u %u %u\n", cnt[MHS_CNT_ICMP],
 		   cnt[MHS_CNT_REPLY],
-		   ip_vs_mhs_merge_ms(mhs, mhs->census.stage_min, now),
+		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   mhs->addr_only, mhs->stateful,
-		   ip_vs_mhs_stateful_ms(mhs, now));
+		   ip_vs_mhs_time_stateful_ms(mhs, now));
 	mutex_unlock(&mhs->lock);
 }
 
-static void *mhs_seq_start(struct seq_file *seq, loff_t *pos)
+static void *proc_seq_start(struct seq_file *seq, loff_t *pos)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 
@@ -139,38 +139,38 @@ static void *mhs_seq_start(struct seq_file *seq, loff_t *pos)
 	return seq_list_start_head(&mn->list, *pos);
 }
 
-static void *mhs_seq_next(struct seq_file *seq, void *v, loff_t *pos)
+static void *proc_seq_next(struct seq_file *seq, void *v, loff_t *pos)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 
 	return seq_list_next(v, &mn->list, pos);
 }
 
-static void mhs_seq_stop(struct seq_file *seq, void *v)
+static void proc_seq_stop(struct seq_file *seq, void *v)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 
 	mutex_unlock(&mn->lock);
 }
 
-static int mhs_seq_show(struct seq_file *seq, void *v)
+static int proc_seq_show(struct seq_file *seq, void *v)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 	int i;
 
 	if (v != &mn->list) {
-		mhs_show(seq, list_entry(v, struct ip_vs_mhs, net_list));
+		proc_show(seq, list_entry(v, struct ip_vs_mhs, net_list));
 		return 0;
 	}
-	for (i = 0; i < ARRAY_SIZE(mhs_columns); i++)
-		seq_printf(seq, "%s%s", i ? " " : "", mhs_columns[i]);
+	for (i = 0; i < ARRAY_SIZE(proc_columns); i++)
+		seq_printf(seq, "%s%s", i ? " " : "", proc_columns[i]);
 	seq_putc(seq, '\n');
 	return 0;
 }
 
-const struct seq_operations ip_vs_mhs_seq_ops = {
-	.start	= mhs_seq_start,
-	.next	= mhs_seq_next,
-	.stop	= mhs_seq_stop,
-	.show	= mhs_seq_show,
+const struct seq_operations ip_vs_mhs_proc_ops = {
+	.start	= proc_seq_start,
+	.next	= proc_seq_next,
+	.stop	= proc_seq_stop,
+	.show	= proc_seq_show,
 };

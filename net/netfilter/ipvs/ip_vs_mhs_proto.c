@@ -11,6 +11,7 @@
  * QUIC is UDP to one of the ports that the parameter quic_ports names.
  */
 #include <linux/module.h>
+#include <linux/moduleparam.h>
 #include <linux/sctp.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
@@ -31,12 +32,19 @@ struct quic_long_header {
 	__be32	version;
 } __packed;
 
+static unsigned short quic_ports[16] __read_mostly = { 443 };
+static unsigned int quic_ports_n __read_mostly = 1;
+module_param_array(quic_ports, ushort, &quic_ports_n, 0444);
+MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
+
 static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
 {
 	p->opens = th->syn;
 	/* A segment without any of the four flags belongs to no flow */
-	p->ends = th->rst || th->fin || !(th->syn || th->ack);
-	p->fresh = th->syn && !th->ack && !p->ends;
+	if (th->rst || th->fin || !(th->syn || th->ack))
+		p->facts = MHS_PKT_ENDS;
+	else if (th->syn && !th->ack)
+		p->facts = MHS_PKT_FRESH;
 }
 
 static void parse_sctp(struct ip_vs_mhs_packet *p)
@@ -50,13 +58,13 @@ static void parse_sctp(struct ip_vs_mhs_packet *p)
 		return;
 	switch (ch->type) {
 	case SCTP_CID_INIT:
-		p->fresh = true;
+		p->facts = MHS_PKT_FRESH;
 		break;
 	case SCTP_CID_ABORT:
 	case SCTP_CID_SHUTDOWN:
 	case SCTP_CID_SHUTDOWN_ACK:
 	case SCTP_CID_SHUTDOWN_COMPLETE:
-		p->ends = true;
+		p->facts = MHS_PKT_ENDS;
 		break;
 	}
 }
@@ -65,8 +73,8 @@ static bool quic_port(__be16 port)
 {
 	unsigned int i;
 
-	for (i = 0; i < ip_vs_mhs_quic_n; i++)
-		if (ntohs(port) == ip_vs_mhs_quic_ports[i])
+	for (i = 0; i < quic_ports_n; i++)
+		if (ntohs(port) == quic_ports[i])
 			return true;
 	return false;
 }
@@ -88,23 +96,25 @@ static void parse_quic(struct ip_vs_mhs_packet *p)
 	type = h->flags >> QUIC_TYPE_SHIFT & QUIC_TYPE_MASK;
 	switch (ntohl(h->version)) {
 	case QUIC_V1:
-		p->fresh = type == QUIC_V1_INITIAL;
+		if (type == QUIC_V1_INITIAL)
+			p->facts = MHS_PKT_FRESH;
 		break;
 	case QUIC_V2:
-		p->fresh = type == QUIC_V2_INITIAL;
+		if (type == QUIC_V2_INITIAL)
+			p->facts = MHS_PKT_FRESH;
 		break;
 	}
 }
 
 /**
- * ip_vs_mhs_parse() - look at the transport header
+ * ip_vs_mhs_proto_parse() - look at the transport header
  * @p: the packet, with its network header filled in; not a later fragment
  *
  * Context: any.
  * Return: false for a protocol that has no services or for a packet that is
  *	too short.
  */
-bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p)
+bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 {
 	union {
 		struct tcphdr	tcp;
@@ -145,20 +155,15 @@ bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p)
  */
 #define MHS_FIN_BITS	14
 
-static u32 mhs_fins[1 << MHS_FIN_BITS];
+static u32 proto_fins[1 << MHS_FIN_BITS];
 
-/* Where it stands, and what stands there before the number is mixed in */
-static u32 *mhs_fin(const struct ip_vs_mhs_packet *p, u32 *mix)
-{
-	u64 hash = ip_vs_mhs_hash_client(p->af, &p->iph.saddr, p->sport);
-
-	*mix = hash >> MHS_FIN_BITS;
-	return &mhs_fins[hash & (ARRAY_SIZE(mhs_fins) - 1)];
-}
-
-/* The header of a TCP segment, and the length of its data */
-static const struct tcphdr *mhs_segment(const struct ip_vs_mhs_packet *p,
-					struct tcphdr *_th, unsigned int *len)
+/* The header of a TCP segment, the length of its data, the place of its flow's
+ * FIN and what is mixed into the number there
+ */
+static const struct tcphdr *proto_segment(const struct ip_vs_mhs_packet *p,
+					  u64 hash, struct tcphdr *_th,
+					  unsigned int *len, u32 **fin,
+					  u32 *mix)
 {
 	const struct tcphdr *th;
 	unsigned int head;
@@ -170,32 +175,34 @@ static const struct tcphdr *mhs_segment(const struct ip_vs_mhs_packet *p,
 		return NULL;
 	head = p->iph.len + 4 * th->doff;
 	*len = p->skb->len > head ? p->skb->len - head : 0;
+	*fin = &proto_fins[hash & (ARRAY_SIZE(proto_fins) - 1)];
+	*mix = hash >> MHS_FIN_BITS;
 	return th;
 }
 
 /**
- * ip_vs_mhs_note_fin() - remember which segment will be the last of a flow
+ * ip_vs_mhs_proto_note_fin() - remember which segment will be the last of a flow
  * @p: a packet, perhaps a FIN
+ * @hash: of its client
  *
  * Context: softirq or process.
  */
-void ip_vs_mhs_note_fin(const struct ip_vs_mhs_packet *p)
+void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash)
 {
 	const struct tcphdr *th;
 	unsigned int len;
 	struct tcphdr _th;
-	u32 mix, *fin;
+	u32 *fin, mix;
 
-	th = mhs_segment(p, &_th, &len);
-	if (!th || !th->fin)
-		return;
-	fin = mhs_fin(p, &mix);
-	WRITE_ONCE(*fin, mix ^ (ntohl(th->seq) + len + 1));
+	th = proto_segment(p, hash, &_th, &len, &fin, &mix);
+	if (th && th->fin)
+		WRITE_ONCE(*fin, mix ^ (ntohl(th->seq) + len + 1));
 }
 
 /**
- * ip_vs_mhs_is_last_ack() - does a packet only confirm the end of its flow?
+ * ip_vs_mhs_proto_is_last_ack() - does a packet only confirm the end of its flow?
  * @p: a packet
+ * @hash: of its client
  *
  * A client that has sent its FIN may still be reading, so others may follow, but
  * not after a long time.
@@ -203,36 +210,28 @@ void ip_vs_mhs_note_fin(const struct ip_vs_mhs_packet *p)
  * Context: softirq or process.
  * Return: true for a TCP segment without data that follows the client's FIN.
  */
-bool ip_vs_mhs_is_last_ack(const struct ip_vs_mhs_packet *p)
+bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash)
 {
 	const struct tcphdr *th;
 	unsigned int len;
 	struct tcphdr _th;
-	u32 mix, *fin;
+	u32 *fin, mix;
 
-	th = mhs_segment(p, &_th, &len);
-	if (!th || len || th->syn)
-		return false;
-	fin = mhs_fin(p, &mix);
-	return READ_ONCE(*fin) == (mix ^ ntohl(th->seq));
+	th = proto_segment(p, hash, &_th, &len, &fin, &mix);
+	return th && !len && !th->syn &&
+	       READ_ONCE(*fin) == (mix ^ ntohl(th->seq));
 }
 
 /**
- * ip_vs_mhs_is_lone() - does nothing tell the first packet of a flow?
+ * ip_vs_mhs_proto_is_plain() - does nothing tell the first packet of a UDP flow?
  * @mhs: the service
- * @protocol: transport protocol
  * @port: the virtual port
  *
- * So it is with UDP that is not QUIC.  With one packet a flow, every one is.
- *
  * Context: any, under RCU.
- * Return: true if packets stand alone, false for flows with a beginning.
+ * Return: false for QUIC, unless each packet is a flow (-o).
  */
-bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port)
+bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port)
 {
-	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
-
-	return protocol == IPPROTO_UDP &&
-	       (!quic_port(port) ||
-		(svc && READ_ONCE(svc->flags) & IP_VS_SVC_F_ONEPACKET));
+	return !quic_port(port) ||
+	       ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET;
 }

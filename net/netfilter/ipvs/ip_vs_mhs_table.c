@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the slot word and the table fill.
+/* IPVS stateless Maglev scheduler: hashes, the slot word and the table fill.
  *
  * The fill is Maglev (Eisenbud et al., NSDI 2016) with weights by credit:
  * a server begins with half a credit, in each round it earns weight / maxweight
@@ -26,6 +26,7 @@
 #include <linux/math64.h>
 #include <linux/string.h>
 #endif
+#include <linux/siphash.h>
 
 #include "ip_vs_mhs_table.h"
 
@@ -37,13 +38,13 @@ static const u32 ip_vs_mhs_sizes[] = {
 };
 
 /**
- * ip_vs_mhs_size_valid() - is this a size a table can have?
+ * ip_vs_mhs_table_size_valid() - is this a size a table can have?
  * @size: number of slots
  *
  * Context: any.
  * Return: true for one of the ten primes.
  */
-bool ip_vs_mhs_size_valid(u32 size)
+bool ip_vs_mhs_table_size_valid(u32 size)
 {
 	u32 i;
 
@@ -51,6 +52,160 @@ bool ip_vs_mhs_size_valid(u32 size)
 		if (ip_vs_mhs_sizes[i] == size)
 			return true;
 	return false;
+}
+
+/* Digits of pi: no secret, but nothing that 10.0.0.1 could meet by chance */
+static siphash_key_t table_key __read_mostly = {
+	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
+};
+
+/**
+ * ip_vs_mhs_hash_set_key() - set the key of both hashes
+ * @raw: 16 bytes
+ *
+ * Context: before the first hash.
+ */
+void ip_vs_mhs_hash_set_key(const u8 *raw)
+{
+	u32 i;
+
+	table_key = (siphash_key_t){};
+	for (i = 0; i < sizeof(table_key); i++)
+		table_key.key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
+}
+
+/* SipHash of whole words, with as many rounds a word and at the end as given */
+struct sip {
+	u64	a, b, c, d;
+};
+
+static __always_inline struct sip sip_begin(void)
+{
+	return (struct sip){
+		table_key.key[0] ^ SIPHASH_CONST_0,
+		table_key.key[1] ^ SIPHASH_CONST_1,
+		table_key.key[0] ^ SIPHASH_CONST_2,
+		table_key.key[1] ^ SIPHASH_CONST_3,
+	};
+}
+
+/* @n is a constant, 4 at most */
+static __always_inline void sip_rounds(struct sip *v, u32 n)
+{
+	SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+	if (n > 1)
+		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+	if (n > 2)
+		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+	if (n > 3)
+		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+}
+
+static __always_inline void sip_word(struct sip *v, u32 rounds, u64 word)
+{
+	v->d ^= word;
+	sip_rounds(v, rounds);
+	v->a ^= word;
+}
+
+static __always_inline u64 sip_end(struct sip *v, u32 rounds)
+{
+	v->c ^= 0xff;
+	sip_rounds(v, rounds);
+	return v->a ^ v->b ^ v->c ^ v->d;
+}
+
+static __always_inline u64 ip6_high(const union nf_inet_addr *addr)
+{
+	return (u64)ntohl(addr->ip6[0]) << 32 | ntohl(addr->ip6[1]);
+}
+
+static __always_inline u64 ip6_low(const union nf_inet_addr *addr)
+{
+	return (u64)ntohl(addr->ip6[2]) << 32 | ntohl(addr->ip6[3]);
+}
+
+/**
+ * ip_vs_mhs_hash_server() - keyed hash of a server
+ * @af: address family
+ * @addr: its address
+ * @port: its port
+ *
+ * SipHash-2-4 over the fields, not over a sum of them, and in one byte order:
+ * directors of any kind agree.
+ *
+ * Context: any.
+ * Return: the hash.
+ */
+u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port)
+{
+	struct sip v = sip_begin();
+
+	if (af == AF_INET6) {
+		sip_word(&v, 2, ip6_high(addr));
+		sip_word(&v, 2, ip6_low(addr));
+		sip_word(&v, 2, ntohs(port));
+		sip_word(&v, 2, 24ULL << 56);
+	} else {
+		sip_word(&v, 2, (u64)ntohl(addr->ip) << 16 | ntohs(port));
+		sip_word(&v, 2, 8ULL << 56);
+	}
+	return sip_end(&v, 4);
+}
+
+/**
+ * ip_vs_mhs_hash_client() - keyed hash of a client
+ * @af: address family
+ * @addr: its address
+ * @port: its port, 0 to hash the address alone
+ *
+ * SipHash-1-3, for every packet: half of the rounds of SipHash-2-4, as
+ * hsiphash() does it on 64 bits where a hash is the place in a table and no
+ * secret.  The message is the address and the port, in the last word below its
+ * length in bytes: 6 or 18.  Directors of one fleet must agree on it, and no
+ * fingerprint tells whether they do: it is not to change.
+ *
+ * Context: any.
+ * Return: the hash.
+ */
+u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
+{
+	struct sip v = sip_begin();
+
+	if (af == AF_INET6) {
+		sip_word(&v, 1, ip6_high(addr));
+		sip_word(&v, 1, ip6_low(addr));
+		sip_word(&v, 1, 18ULL << 56 | ntohs(port));
+	} else {
+		sip_word(&v, 1, 6ULL << 56 | (u64)ntohl(addr->ip) << 16 |
+				ntohs(port));
+	}
+	return sip_end(&v, 3);
+}
+
+/**
+ * ip_vs_mhs_table_order() - the order of servers in which a table is filled
+ * @af_a: address family of one server
+ * @a: its address
+ * @port_a: its port
+ * @af_b: the same of another
+ * @b: its address
+ * @port_b: its port
+ *
+ * Context: any.
+ * Return: less than, equal to or more than 0, as the one comes before the other.
+ */
+int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
+			  u16 af_b, const union nf_inet_addr *b, __be16 port_b)
+{
+	int i, n = af_a == AF_INET6 ? 4 : 1;
+
+	if (af_a != af_b)
+		return af_a < af_b ? -1 : 1;
+	for (i = 0; i < n; i++)
+		if (a->ip6[i] != b->ip6[i])
+			return ntohl(a->ip6[i]) < ntohl(b->ip6[i]) ? -1 : 1;
+	return (int)ntohs(port_a) - (int)ntohs(port_b);
 }
 
 /* A stable word that keeps the tracked marks of @w */

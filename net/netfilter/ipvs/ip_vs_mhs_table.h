@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: the slot word and the table fill.
+/* IPVS stateless Maglev scheduler: hashes, the slot word and the table fill.
  *
  * Nothing here knows an IPVS type, a lock or a clock, so the same text
  * compiles in user space, where it is tested by property and explored by
@@ -44,6 +44,11 @@
 #define _IP_VS_MHS_TABLE_H
 
 #include <linux/types.h>
+#include <linux/netfilter.h>
+
+void ip_vs_mhs_hash_set_key(const u8 *raw);
+u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port);
+u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port);
 
 #define MHS_IDX_BITS		13
 #define MHS_IDX_MAX		((1U << MHS_IDX_BITS) - 1)
@@ -155,7 +160,9 @@ struct ip_vs_mhs_fill {
 
 #define MHS_FILL_NONE		0xffffU
 
-bool ip_vs_mhs_size_valid(u32 size);
+bool ip_vs_mhs_table_size_valid(u32 size);
+int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
+			  u16 af_b, const union nf_inet_addr *b, __be16 port_b);
 void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
 			  u32 size);
 u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n);

@@ -7,7 +7,7 @@
  */
 #include <linux/user_namespace.h>
 
-#include "ip_vs_mhs.h"
+#include "ip_vs_mhs_ctl.h"
 
 /* What the defaults of TCP come to, should its table be missing */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
@@ -24,7 +24,7 @@
 #define MHS_ENTRY_MARGIN_MS(ms)	((ms) / 7 + 2 * MSEC_PER_SEC)
 
 /* A timeout of the core, in jiffies */
-static unsigned int mhs_timeout_ms(int timeout)
+static unsigned int time_timeout_ms(int timeout)
 {
 	return jiffies_to_msecs(min_t(unsigned long, max(timeout, 0),
 				      msecs_to_jiffies(MHS_TIMEOUT_MAX_MS)));
@@ -33,7 +33,7 @@ static unsigned int mhs_timeout_ms(int timeout)
 /* Short times cost all namespaces: an unprivileged user, who can set timeouts,
  * has none
  */
-static unsigned int mhs_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
+static unsigned int time_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
 {
 	if (mhs->net->net->user_ns == &init_user_ns)
 		return ms;
@@ -41,20 +41,20 @@ static unsigned int mhs_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
 }
 
 /* The protocol of the service, of one by firewall mark TCP */
-static struct ip_vs_proto_data *mhs_proto(const struct ip_vs_mhs *mhs)
+static struct ip_vs_proto_data *time_proto(const struct ip_vs_mhs *mhs)
 {
 	return ip_vs_proto_data_get(mhs->ipvs, mhs->fwmark ? IPPROTO_TCP :
 							     mhs->protocol);
 }
 
 /**
- * ip_vs_mhs_entry_ms() - the longest that an idle entry of the service lives
+ * ip_vs_mhs_time_entry_ms() - the longest that an idle entry of the service lives
  * @mhs: the service
  *
  * Context: process, mhs.lock held.
  * Return: milliseconds, by the timeouts of now or, if longer, those before.
  */
-unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs)
+unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs)
 {
 	static const u8 protocols[] = {
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP };
@@ -70,18 +70,18 @@ unsigned int ip_vs_mhs_entry_ms(struct ip_vs_mhs *mhs)
 		if (!pd || !pd->timeout_table)
 			continue;
 		for (i = 0; i < pd->pp->num_states; i++) {
-			ms = mhs_timeout_ms(READ_ONCE(pd->timeout_table[i]));
+			ms = time_timeout_ms(READ_ONCE(pd->timeout_table[i]));
 			mhs->entry_ms = max(mhs->entry_ms, ms);
 		}
 	}
-	ms = mhs_enough_ms(mhs, mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS);
+	ms = time_enough_ms(mhs, mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS);
 	return ms + MHS_ENTRY_MARGIN_MS(ms);
 }
 
 /* By the timeout of an idle flow */
-static unsigned int mhs_idle_ms(const struct ip_vs_mhs *mhs)
+static unsigned int time_idle_ms(const struct ip_vs_mhs *mhs)
 {
-	struct ip_vs_proto_data *pd = mhs_proto(mhs);
+	struct ip_vs_proto_data *pd = time_proto(mhs);
 	int t;
 
 	if (!pd || !pd->timeout_table)
@@ -93,89 +93,89 @@ static unsigned int mhs_idle_ms(const struct ip_vs_mhs *mhs)
 		t = READ_ONCE(pd->timeout_table[IP_VS_SCTP_S_ESTABLISHED]);
 	else
 		t = READ_ONCE(pd->timeout_table[IP_VS_UDP_S_NORMAL]);
-	return t > 0 ? mhs_timeout_ms(t) : MHS_PIN_MS;
+	return t > 0 ? time_timeout_ms(t) : MHS_PIN_MS;
 }
 
 /**
- * ip_vs_mhs_pin_ms() - how long the service's slots pin
+ * ip_vs_mhs_time_pin_ms() - how long the service's slots pin
  * @mhs: the service
  *
  * Context: any.
  * Return: the sysctl, or if that is 0 the timeout of an idle flow.
  */
-unsigned int ip_vs_mhs_pin_ms(const struct ip_vs_mhs *mhs)
+unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
 {
 	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
 
 	if (!ms)
-		ms = mhs_idle_ms(mhs);
-	return mhs_enough_ms(mhs, ms);
+		ms = time_idle_ms(mhs);
+	return time_enough_ms(mhs, ms);
 }
 
 /**
- * ip_vs_mhs_hold_ms() - how long the service's slots are held
+ * ip_vs_mhs_time_hold_ms() - how long the service's slots are held
  * @mhs: the service
  *
  * Context: any.
  * Return: the sysctl, at most the pin time.
  */
-unsigned int ip_vs_mhs_hold_ms(const struct ip_vs_mhs *mhs)
+unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs)
 {
-	return min(READ_ONCE(mhs->net->hold_ms), ip_vs_mhs_pin_ms(mhs));
+	return min(READ_ONCE(mhs->net->hold_ms), ip_vs_mhs_time_pin_ms(mhs));
 }
 
 /**
- * ip_vs_mhs_hold_period() - time from one tick of the hold clock to the next
+ * ip_vs_mhs_time_hold_period() - time from one tick of the hold clock to the next
  * @mhs: the service
  *
  * Context: any.
  * Return: jiffies, 1 at least.
  */
-unsigned long ip_vs_mhs_hold_period(const struct ip_vs_mhs *mhs)
+unsigned long ip_vs_mhs_time_hold_period(const struct ip_vs_mhs *mhs)
 {
-	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_hold_ms(mhs), MHS_HOLD_TICKS);
+	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_time_hold_ms(mhs), MHS_HOLD_TICKS);
 
 	return max(msecs_to_jiffies(ms), 1UL);
 }
 
 /**
- * ip_vs_mhs_pin_period() - time from one tick of the pin clock to the next
+ * ip_vs_mhs_time_pin_period() - time from one tick of the pin clock to the next
  * @mhs: the service
  *
  * Context: any.
  * Return: jiffies, 1 at least.
  */
-unsigned long ip_vs_mhs_pin_period(const struct ip_vs_mhs *mhs)
+unsigned long ip_vs_mhs_time_pin_period(const struct ip_vs_mhs *mhs)
 {
-	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_pin_ms(mhs), MHS_PIN_TICKS);
+	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_time_pin_ms(mhs), MHS_PIN_TICKS);
 
 	return max(msecs_to_jiffies(ms), 1UL);
 }
 
 /**
- * ip_vs_mhs_stateful_ms() - time until every flow has an entry
+ * ip_vs_mhs_time_stateful_ms() - time until every flow has an entry
  * @mhs: the service
  * @now: in jiffies
  *
  * A flow that lives sends within a pin time.
  *
- * Context: process, mhs.lock held, after ip_vs_mhs_look_stateful().
+ * Context: process, mhs.lock held, after ip_vs_mhs_work_look_stateful().
  * Return: milliseconds; 0 also when flows need no entries.
  */
-unsigned int ip_vs_mhs_stateful_ms(const struct ip_vs_mhs *mhs,
-				   unsigned long now)
+unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
+					unsigned long now)
 {
-	unsigned int ms = ip_vs_mhs_pin_ms(mhs);
+	unsigned int ms = ip_vs_mhs_time_pin_ms(mhs);
 	unsigned long end;
 
 	if (!mhs->stateful)
 		return 0;
 	end = mhs->stateful_since + msecs_to_jiffies(ms);
-	return jiffies_to_msecs(ip_vs_mhs_between(now, end));
+	return jiffies_to_msecs(ip_vs_mhs_time_between(now, end));
 }
 
 /**
- * ip_vs_mhs_merge_ms() - time to a merge
+ * ip_vs_mhs_time_merge_ms() - time to a merge
  * @mhs: the service
  * @stage: that a slot is in
  * @now: in jiffies; one reading for times that are compared
@@ -183,24 +183,24 @@ unsigned int ip_vs_mhs_stateful_ms(const struct ip_vs_mhs *mhs,
  * Context: process, mhs.lock held.
  * Return: milliseconds until that slot is stable, at most; 0 if it is.
  */
-unsigned int ip_vs_mhs_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
-				unsigned long now)
+unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+				     unsigned long now)
 {
 	unsigned long period, t;
 
 	if (stage == MHS_STAGE_STABLE)
 		return 0;
 	if (stage >= MHS_STAGE_PIN) {
-		period = ip_vs_mhs_pin_period(mhs);
-		t = ip_vs_mhs_between(now, mhs->pin_tick + period);
+		period = ip_vs_mhs_time_pin_period(mhs);
+		t = ip_vs_mhs_time_between(now, mhs->pin_tick + period);
 		t += (MHS_STAGE_LAST - stage) * period;
 		return jiffies_to_msecs(t);
 	}
-	period = ip_vs_mhs_hold_period(mhs);
-	t = ip_vs_mhs_between(now, mhs->hold_tick + period);
+	period = ip_vs_mhs_time_hold_period(mhs);
+	t = ip_vs_mhs_time_between(now, mhs->hold_tick + period);
 	t += (MHS_STAGE_PIN - 1 - stage) * period;
 	/* where others pin, it waits for the next tick of their clock */
 	if (mhs->census.pin)
-		t += ip_vs_mhs_pin_period(mhs);
-	return jiffies_to_msecs(t) + ip_vs_mhs_pin_ms(mhs);
+		t += ip_vs_mhs_time_pin_period(mhs);
+	return jiffies_to_msecs(t) + ip_vs_mhs_time_pin_ms(mhs);
 }

@@ -10,12 +10,9 @@
  * /proc/net/ip_vs_mhs shows it, and then for each slot the number of its
  * server's line, from 0, or -1 if it has none.
  *
- * The fill and the fingerprint are the kernel's own text.  What is repeated
- * here is how an address is hashed (ip_vs_mhs_hash_server()) and how servers
- * are sorted (server_cmp() in ip_vs_mhs_dest.c); mhsstat.sh compares the
- * result with the kernel's.
+ * Hashes, order of servers, fill and fingerprint are the kernel's own text;
+ * mhsstat.sh compares the result with the kernel's.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -24,13 +21,12 @@
 #include <string.h>
 
 #include "ip_vs_mhs_table.h"
-#include "siphash.h"
 
 #define KEY_DIGITS	32
 
 struct server {
 	int		af;
-	unsigned char	addr[16];
+	union nf_inet_addr addr;
 	unsigned int	port;
 	unsigned int	weight;
 	int		line;
@@ -51,23 +47,20 @@ static void *get(size_t n, size_t size)
 	return p;
 }
 
-/* Bytes in the order of the digits, each word with the first byte lowest */
-static void parse_key(uint64_t key[2])
+static void parse_key(void)
 {
 	char text[KEY_DIGITS + 2];
-	unsigned int byte, i;
+	u8 raw[KEY_DIGITS / 2];
+	unsigned int i;
 
 	if (!fgets(text, sizeof(text), stdin) ||
 	    strspn(text, "0123456789abcdefABCDEF") != KEY_DIGITS ||
 	    text[KEY_DIGITS] != '\n')
 		die("the first line is not a key of 32 hexadecimal digits");
-	key[0] = 0;
-	key[1] = 0;
-	for (i = 0; i < KEY_DIGITS / 2; i++) {
-		if (sscanf(text + 2 * i, "%2x", &byte) != 1)
+	for (i = 0; i < sizeof(raw); i++)
+		if (sscanf(text + 2 * i, "%2hhx", &raw[i]) != 1)
 			die("the key cannot be read");
-		key[i / 8] |= (uint64_t)byte << 8 * (i % 8);
-	}
+	ip_vs_mhs_hash_set_key(raw);
 }
 
 static void parse_server(struct server *s, int line)
@@ -83,47 +76,22 @@ static void parse_server(struct server *s, int line)
 	s->weight = weight;
 	s->line = line;
 	s->af = strchr(addr, ':') ? AF_INET6 : AF_INET;
-	if (inet_pton(s->af, addr, s->addr) != 1)
+	if (inet_pton(s->af, addr, &s->addr) != 1)
 		die("a line of the input begins with no address");
 }
 
 static int compare(const void *left, const void *right)
 {
 	const struct server *a = left, *b = right;
-	int d = a->af - b->af;
 
-	if (!d)
-		d = memcmp(a->addr, b->addr, sizeof(a->addr));
-	return d ? d : (int)a->port - (int)b->port;
-}
-
-static uint64_t big_endian(const unsigned char *p, int n)
-{
-	uint64_t v = 0;
-
-	while (n--)
-		v = v << 8 | *p++;
-	return v;
-}
-
-static uint64_t server_id(const struct server *s, const uint64_t key[2])
-{
-	uint64_t words[3];
-
-	if (s->af == AF_INET) {
-		words[0] = big_endian(s->addr, 4) << 16 | s->port;
-		return siphash_words(key, words, 1);
-	}
-	words[0] = big_endian(s->addr, 8);
-	words[1] = big_endian(s->addr + 8, 8);
-	words[2] = s->port;
-	return siphash_words(key, words, 3);
+	return ip_vs_mhs_table_order(a->af, &a->addr, htons(a->port),
+				     b->af, &b->addr, htons(b->port));
 }
 
 int main(int argc, char **argv)
 {
 	struct ip_vs_mhs_fill fill = {};
-	uint64_t key[2], *ids, print = 0;
+	uint64_t *ids, print = 0;
 	struct server *servers;
 	long size, n, i;
 	u32 in = 0, slot;
@@ -133,9 +101,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	size = atol(argv[1]);
-	if (size < 0 || size > INT_MAX || !ip_vs_mhs_size_valid(size))
+	if (size < 0 || size > INT_MAX || !ip_vs_mhs_table_size_valid(size))
 		die("SLOTS: not a size that a table can have");
-	parse_key(key);
+	parse_key();
 	n = atol(argv[2]);
 	if (n < 0 || n > (long)MHS_IDX_MAX)
 		die("SERVERS: more than a service can have");
@@ -159,7 +127,9 @@ int main(int argc, char **argv)
 		if (!servers[i].weight)
 			continue;
 		servers[in] = servers[i];
-		ids[in] = server_id(&servers[in], key);
+		ids[in] = ip_vs_mhs_hash_server(servers[in].af,
+						&servers[in].addr,
+						htons(servers[in].port));
 		ip_vs_mhs_share_init(&fill.share[in], servers[in].weight,
 				     ids[in], size);
 		in++;

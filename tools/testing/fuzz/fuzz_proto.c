@@ -11,9 +11,6 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-unsigned short ip_vs_mhs_quic_ports[] = { 443 };
-unsigned int ip_vs_mhs_quic_n = 1;
-
 #define WANT(condition)							\
 do {									\
 	if (!(condition)) {						\
@@ -62,7 +59,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	p.iph.protocol = protocols[data[0] % 4];
 	p.iph.len = data[1] & ~3U;
 	whole = p;
-	known = ip_vs_mhs_parse(&p);
+	known = ip_vs_mhs_proto_parse(&p);
 
 	/* It is the same wherever the linear part ends */
 	copy = part(data + 3, skb.len);
@@ -70,18 +67,17 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	all.linear = skb.len;
 	all.len = skb.len;
 	whole.skb = &all;
-	WANT(ip_vs_mhs_parse(&whole) == known);
-	WANT(whole.fresh == p.fresh && whole.ends == p.ends &&
-	     whole.quic == p.quic && whole.sport == p.sport &&
+	WANT(ip_vs_mhs_proto_parse(&whole) == known);
+	WANT(whole.facts == p.facts && whole.quic == p.quic && whole.sport == p.sport &&
 	     whole.dport == p.dport && whole.opens == p.opens);
 
-	ip_vs_mhs_note_fin(&whole);
-	WANT(ip_vs_mhs_is_last_ack(&whole) == ip_vs_mhs_is_last_ack(&p));
-	WANT(!ip_vs_mhs_is_last_ack(&p) || (known && !p.opens));
+	ip_vs_mhs_proto_note_fin(&whole, 0);
+	WANT(ip_vs_mhs_proto_is_last_ack(&whole, 0) == ip_vs_mhs_proto_is_last_ack(&p, 0));
+	WANT(!ip_vs_mhs_proto_is_last_ack(&p, 0) || (known && !p.opens));
 
-	WANT(!(p.fresh && p.ends));
-	WANT(known || (!p.fresh && !p.ends && !p.quic));
-	WANT(!p.fresh || p.opens);
+	WANT(p.facts != (MHS_PKT_FRESH | MHS_PKT_ENDS));
+	WANT(known || (!p.facts && !p.quic));
+	WANT(!(p.facts & MHS_PKT_FRESH) || p.opens);
 	WANT(!p.quic || p.iph.protocol == IPPROTO_UDP);
 	WANT(!known || skb.len >= p.iph.len + 4);
 	free(linear);

@@ -182,7 +182,7 @@ static bool tick(const struct rules *r, struct protocol *s, bool marks)
 	return true;
 }
 
-/* The end of mhs_walk(), mhs_release_gone() */
+/* The end of slots_walk(), ip_vs_mhs_server_release_gone() */
 static const char *walk_ends(const struct rules *r, struct protocol *s)
 {
 	const char *fault = NULL;
@@ -216,7 +216,7 @@ static const char *walk_ends(const struct rules *r, struct protocol *s)
 	return fault;
 }
 
-/* mhs_walk(), half a slot: judge the word, or store what came of it.  Packets
+/* slots_walk(), half a slot: judge the word, or store what came of it.  Packets
  * may come in between.
  */
 static const char *walk_step(const struct rules *r, struct protocol *s)

@@ -2,9 +2,10 @@
 /* A model of a service: a few slots, indexes, one flow, one packet under way and
  * another's that cuts a slot, control and the work, time and grace periods.
  *
- * What becomes of a slot word is decided by the very ip_vs_mhs_table.c, which
- * is compiled here with a hold of one tick and a pin of two instead of three
- * and ten.  (test_explore.c has the full numbers, for one slot and one flow.)
+ * What becomes of a slot word is decided by the very ip_vs_mhs_table.c, and where
+ * a packet goes by ip_vs_mhs_decide.c, compiled here with a hold of one tick and a
+ * pin of two instead of three and ten.  (test_explore.c has the full numbers, for
+ * one slot and one flow.)
  * All that is restated is in protocol.c, protocol_servers.c and, of the packet
  * path, in protocol_packet.c.  Not there: flows that leave the entry of another,
  * servers all of whose flows need one, plain UDP, masquerading, settling and
@@ -27,7 +28,7 @@
 #define HOLD_TIME	MHS_HOLD_TICKS
 #define PIN_TIME	MHS_PIN_TICKS
 #define HELD_TIME	(HOLD_TIME + PIN_TIME)
-#define ENTRY_TIME	PIN_TIME	/* ip_vs_mhs_entry_ms() */
+#define ENTRY_TIME	PIN_TIME	/* ip_vs_mhs_time_entry_ms() */
 
 enum server_state {
 	FREE,			/* the index may be taken */

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Flows and packets.  What becomes of a packet, step by step: RCU begins before
- * the first of these and ends with the last.  Each rule names the function of
- * the module that it restates.
+ * the first of these and ends with the last.  ip_vs_mhs_decide() of the module
+ * decides; each rule besides names the function of the module that it restates.
  */
+#include "ip_vs_mhs_decide.h"
 #include "protocol.h"
 
 /* What a flow may expect: its server.  Flows of a deleted one go on for hold
@@ -55,7 +56,7 @@ void protocol_flow_tidy(struct protocol *s)
 		protocol_flow_forget(s);
 }
 
-/* mhs_in(): the word is read, and the entry looked for if there may be one.
+/* hook_request(): the word is read, and the entry looked for if there may be one.
  * The flow begins with a packet if there is none.
  */
 bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
@@ -86,7 +87,7 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 	return true;
 }
 
-/* mhs_in_table(): "used" is written before the packet is sent */
+/* ip_vs_mhs_ask(): "used" is written before the packet is sent */
 static void packet_uses(const struct rules *r, struct protocol *s)
 {
 	u32 *slot = &s->word[s->packet_slot];
@@ -109,7 +110,7 @@ static void packet_finds_server(const struct rules *r, struct protocol *s)
 	s->packet = SERVER_KNOWN;
 }
 
-/* A new flow goes to @idx, with an entry: ip_vs_mhs_make_entry() */
+/* A new flow goes to @idx, with an entry: ip_vs_mhs_entry_make() */
 static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
 			bool entry)
 {
@@ -123,7 +124,7 @@ static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
 	s->entry = idx;
 }
 
-/* ip_vs_mhs_pick(): passes over servers out of service */
+/* ask_other(): passes over servers out of service */
 static u32 pick(const struct protocol *s, u32 idx)
 {
 	u32 i;
@@ -136,8 +137,8 @@ static u32 pick(const struct protocol *s, u32 idx)
 	return 0;
 }
 
-/* mhs_to_core(): the core makes the entry, whatever our limit, or drops the
- * packet; schedule() reads the word again
+/* The core makes the entry, whatever our limit, or drops the packet; schedule()
+ * reads the word again
  */
 static void packet_to_core(const struct rules *r, struct protocol *s)
 {
@@ -153,7 +154,7 @@ static bool is_gone(const struct rules *r, const struct protocol *s, u32 old)
 	       r->cuts_listed;
 }
 
-/* mhs_slot_cut(): one exchange stands for all that were tried, since the word had
+/* hook_cut(): one exchange stands for all that were tried, since the word had
  * the same two servers each time
  */
 static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
@@ -169,79 +170,117 @@ static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
 	return true;
 }
 
-/* mhs_in_new() without an entry: to the old server, if that is not deleted.
- * Should it be later, the flow may expect nothing more: the slot may have left
- * the server long ago.  False if the packet is not sent yet.
- */
-static bool packet_opens_without(const struct rules *r, struct protocol *s)
+/* ask_server() */
+static u32 server_facts(const struct protocol *s, u32 idx)
 {
-	u32 old = ip_vs_mhs_slot_old(s->packet_word);
-	u32 cand = s->packet_server;
+	static const u32 facts[] = {
+		[LISTED]	= MHS_SRV_IN,
+		[DRAINED]	= 0,
+		[GONE]		= MHS_SRV_GONE,
+	};
 
-	if (!pick(s, cand))
-		return true;
-	if (!is_gone(r, s, old)) {
-		if (!s->packet_cut) {
-			flow_begins(r, s, old, false);
-			s->away = HELD_TIME;
-			s->unpinned = ip_vs_mhs_slot_pinning(s->packet_word);
-		}
-		return true;
-	}
-	if (s->server[cand].state != LISTED) {
-		packet_to_core(r, s);
-		return true;
-	}
-	s->packet = TO_CUT;
-	return false;
+	if (!idx || !protocol_reachable(s, idx))
+		return 0;
+	return MHS_SRV_KNOWN | MHS_SRV_CARRIER | facts[s->server[idx].state];
 }
 
-/* mhs_in_table() and mhs_in_new() for a new flow.  False if it is not sent yet */
+/* ip_vs_mhs_ask() for the packet under way, whose server it has read already; the
+ * server of the answer goes to @idx
+ */
+static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
+		   u32 *idx)
+{
+	u32 w = s->packet_word, v;
+	u32 facts = (s->packet_fresh ? MHS_PKT_FRESH : 0) |
+		    (room ? 0 : MHS_ASK_NO_ENTRY);
+	u32 cand = s->packet_fresh ? s->packet_server : ip_vs_mhs_slot_cand(w);
+	u32 old = s->packet_fresh && !ip_vs_mhs_slot_stable(w) ?
+		  ip_vs_mhs_slot_old(w) : s->packet_server;
+	u32 from = server_facts(s, old);
+
+	if (s->packet_fresh && r->cuts_listed && !ip_vs_mhs_slot_stable(w))
+		from |= MHS_SRV_GONE;
+	v = ip_vs_mhs_decide(w, from, server_facts(s, cand), facts);
+	if (ip_vs_mhs_verdict_act(v) == MHS_SEARCH) {
+		cand = pick(s, cand);
+		v = ip_vs_mhs_decide(w, from, server_facts(s, cand),
+				     facts | MHS_ASK_SEARCHED);
+	}
+	*idx = v & MHS_TO_CAND ? cand : old;
+	return v;
+}
+
+/* hook_act() for a new flow.  One that is sent to the old server, because no entry
+ * can be made, may expect nothing more should that server be deleted later: the
+ * slot may have left the server long ago.  False if the packet is not sent yet.
+ */
 static bool packet_opens(const struct rules *r, struct protocol *s, bool room)
 {
-	u32 idx = s->packet_server;
+	bool stable = ip_vs_mhs_slot_stable(s->packet_word);
+	u32 idx, v;
 
 	if (s->packet == TO_CUT) {
+		idx = s->packet_server;
 		if (slot_cut(r, &s->word[s->packet_slot],
 			     ip_vs_mhs_slot_old(s->packet_word), idx))
 			flow_begins(r, s, idx, false);
-	} else if (!ip_vs_mhs_slot_stable(s->packet_word)) {
-		if (!room)
-			return packet_opens_without(r, s);
-		flow_begins(r, s, pick(s, idx), true);
-	} else if (s->server[idx].state == LISTED) {
-		if (!s->packet_cut)
-			flow_begins(r, s, idx, false);
-	} else if (room) {
-		packet_to_core(r, s);
+		return true;
+	}
+	v = verdict(r, s, room, &idx);
+	switch (ip_vs_mhs_verdict_act(v)) {
+	case MHS_NEW:
+		flow_begins(r, s, idx, true);
+		break;
+	case MHS_CORE:
+		/* it asks schedule(), whatever the slot said before */
+		if (room || !stable)
+			packet_to_core(r, s);
+		break;
+	case MHS_FORWARD:
+		if (v & MHS_CUTS) {
+			s->packet = TO_CUT;
+			return false;
+		}
+		if (s->packet_cut)
+			break;
+		flow_begins(r, s, idx, false);
+		if (!stable) {
+			s->away = HELD_TIME;
+			s->unpinned = ip_vs_mhs_slot_pinning(s->packet_word);
+		}
+		break;
 	}
 	return true;
 }
 
-/* mhs_pin(): is the flow to have an entry? */
-static bool packet_pins(const struct protocol *s)
+/* Is the older flow of the packet to have an entry? */
+static bool packet_pins(const struct rules *r, const struct protocol *s)
 {
-	return s->owner && s->packet != ENTRY_FOUND && s->packet_server &&
-	       s->server[s->packet_server].state != GONE &&
-	       ip_vs_mhs_slot_pinning(s->packet_word);
+	u32 idx;
+
+	return s->owner && s->packet != ENTRY_FOUND &&
+	       ip_vs_mhs_verdict_act(verdict(r, s, true, &idx)) == MHS_PIN;
 }
 
-/* mhs_in_table() for an older flow; mhs_in_entry() */
+/* hook_act() for an older flow; entry_goes() */
 static const char *packet_goes(const struct rules *r, struct protocol *s,
 			       bool room)
 {
-	u32 idx = s->packet == ENTRY_FOUND ? s->entry : s->packet_server;
+	u32 idx = s->entry;
 
 	if (!s->owner)
 		return NULL;
+	if (s->packet != ENTRY_FOUND &&
+	    ip_vs_mhs_verdict_act(verdict(r, s, room, &idx)) < MHS_FORWARD)
+		idx = 0;
 	if (s->packet == ENTRY_FOUND && !r->marks_once)
 		s->word[s->packet_slot] |= MHS_TRACK_CUR;
 	if (s->packet == ENTRY_FOUND && !protocol_reachable(s, idx))
 		idx = 0;
-	if (packet_pins(s) && room) {
+	if (packet_pins(r, s) && room) {
 		s->word[s->packet_slot] |= MHS_TRACK_CUR;
 		s->entry = idx;
-	} else if (packet_pins(s)) {
+	} else if (packet_pins(r, s)) {
 		s->unpinned = 1;
 	}
 	if (idx == s->owner)
@@ -255,7 +294,7 @@ static bool asks_for_entry(const struct rules *r, const struct protocol *s)
 	if (r->scope != FLOWS || s->packet != SERVER_KNOWN)
 		return false;
 	if (!s->packet_fresh)
-		return packet_pins(s);
+		return packet_pins(r, s);
 	return !ip_vs_mhs_slot_stable(s->packet_word) ||
 	       s->server[s->packet_server].state != LISTED;
 }
@@ -296,7 +335,7 @@ bool protocol_packet_step(const struct rules *r, struct protocol *s, bool room,
 	return true;
 }
 
-/* mhs_in_new() for another's flow without an entry, which finds that the old
+/* hook_act() for another's new flow without an entry, which finds that the old
  * server of its slot is deleted.  What it does then it may do late.
  */
 bool protocol_cutter_begins(const struct rules *r, struct protocol *s, u32 slot)

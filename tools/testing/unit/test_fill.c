@@ -67,7 +67,7 @@ static bool sizes(const void *arg)
 	return !a->valid(0) && !a->valid(~0U);
 }
 
-static const struct any_size size_real = { ip_vs_mhs_size_valid };
+static const struct any_size size_real = { ip_vs_mhs_table_size_valid };
 static const struct any_size size_prime = { is_prime };
 
 static bool shares_init(const void *arg)

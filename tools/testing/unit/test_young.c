@@ -6,10 +6,10 @@
  *	packet, ip_vs_mhs_settling()	reads the phase until an exchange of YOUNG
  *					for WOKEN succeeds or there is another;
  *					then reads its slot and is sent
- *	change, ip_vs_mhs_unsettle()	exchanges YOUNG for SETTLING, for WOKEN if
+ *	change, ip_vs_mhs_work_unsettle() exchanges YOUNG for SETTLING, for WOKEN if
  *					a server leaves; makes WOKEN SETTLED; then
  *					walks, at once while SETTLING
- *	quiet, mhs_settle_on()		SETTLING becomes YOUNG or, like the others
+ *	quiet, work_settle_on()		SETTLING becomes YOUNG or, like the others
  *					in time, SETTLED
  *
  * Packets are of flows without an entry: where new ones get one, no change harms
@@ -194,7 +194,7 @@ static bool another(const struct rules *r, struct young *s)
 
 /* Control: from one step to another it holds the service's lock */
 
-/* ip_vs_mhs_unsettle(), but for settle_end() */
+/* ip_vs_mhs_work_unsettle(), but for settle_end() */
 static bool change(const struct rules *r, struct young *s, u32 target,
 		   bool leaves)
 {
@@ -216,7 +216,7 @@ static bool change(const struct rules *r, struct young *s, u32 target,
 	return true;
 }
 
-/* mhs_walk() */
+/* slots_walk() */
 static void walk_judge(struct young *s)
 {
 	s->control = WALKS;
@@ -269,7 +269,7 @@ static bool control_step(const struct rules *r, struct young *s,
 	return false;
 }
 
-/* mhs_settle_on() */
+/* work_settle_on() */
 static bool settle_on(struct young *s, bool young)
 {
 	if (s->control || (s->phase == SETTLING && s->dirty))

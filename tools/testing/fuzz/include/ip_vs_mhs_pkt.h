@@ -9,8 +9,7 @@
 #include <arpa/inet.h>
 #include <linux/types.h>
 
-typedef u16 __be16;
-typedef u32 __be32;
+#include "ip_vs_mhs_decide.h"
 
 #define __packed	__attribute__((packed))
 #define READ_ONCE(x)	(x)
@@ -76,10 +75,6 @@ struct ip_vs_mhs {
 	struct ip_vs_service *svc;
 };
 
-union nf_inet_addr {
-	u32 all[4];
-};
-
 struct ip_vs_mhs_packet {
 	struct sk_buff *skb;
 	struct {
@@ -89,16 +84,18 @@ struct ip_vs_mhs_packet {
 	} iph;
 	u8 af;
 	__be16 sport, dport;
-	bool opens, fresh, ends, quic;
+	u32 facts;
+	bool opens, quic;
 };
 
-extern unsigned short ip_vs_mhs_quic_ports[];
-extern unsigned int ip_vs_mhs_quic_n;
+static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
+{
+	return mhs->svc ? mhs->svc->flags : 0;
+}
 
-bool ip_vs_mhs_is_lone(const struct ip_vs_mhs *mhs, u16 protocol, __be16 port);
-bool ip_vs_mhs_parse(struct ip_vs_mhs_packet *p);
-void ip_vs_mhs_note_fin(const struct ip_vs_mhs_packet *p);
-bool ip_vs_mhs_is_last_ack(const struct ip_vs_mhs_packet *p);
-u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port);
+bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
+bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
+void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash);
+bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash);
 
 #endif /* _FUZZ_PKT_H */

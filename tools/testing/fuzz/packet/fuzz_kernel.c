@@ -204,6 +204,8 @@ void __icmp_send(struct sk_buff *skb, int type, int code, __be32 info,
 /* Locks: nobody else is here */
 
 void _raw_spin_lock(raw_spinlock_t *lock) { }
+void mutex_lock(struct mutex *lock) { }
+void mutex_unlock(struct mutex *lock) { }
 void _raw_spin_unlock(raw_spinlock_t *lock) { }
 void _raw_spin_lock_bh(raw_spinlock_t *lock) { }
 void _raw_spin_unlock_bh(raw_spinlock_t *lock) { }
@@ -211,3 +213,9 @@ int _raw_spin_trylock_bh(raw_spinlock_t *lock) { return 1; }
 void __rcu_read_lock(void) { }
 void __rcu_read_unlock(void) { }
 void __local_bh_enable_ip(unsigned long ip, unsigned int cnt) { }
+
+int nf_register_net_hooks(struct net *net, const struct nf_hook_ops *ops,
+			  unsigned int n)
+{
+	return 0;
+}

@@ -17,9 +17,12 @@
 
 static const struct nf_hook_ops *hook_ops(void)
 {
-	const struct nf_hook_ops *ops = world.af == AF_INET6 ? ip_vs_mhs_ops6 :
-							       ip_vs_mhs_ops4;
+	bool v6 = world.af == AF_INET6;
+	const struct nf_hook_ops *ops = world.mn.ops[v6];
 
+	world.mhs.hashed = true;
+	WANT(!ip_vs_mhs_hook_get(&world.mn, &world.mhs) &&
+	     !ip_vs_mhs_hook_forward_get(&world.mn, v6));
 	while (ops->hooknum != world.hook)
 		ops++;
 	return ops;
@@ -56,7 +59,7 @@ static void ask(const struct sk_buff *skb)
 
 	if (!ip_vs_fill_iph_skb(world.af, skb, false, &iph) || iph.fragoffs)
 		return;
-	dest = ip_vs_mhs_schedule(&world.svc, skb, &iph);
+	dest = ip_vs_mhs_ask_schedule(&world.svc, skb, &iph);
 	WANT(!dest || (dest > world.dest && dest <= world.dest + SERVERS));
 }
 
@@ -97,7 +100,9 @@ static void fin_forget(const u8 *b, unsigned int len)
 	if (ip_vs_fill_iph_skb(world.af, &skb, false, &p.iph)) {
 		skb.data[p.iph.len + 7] ^= 1;
 		memcpy(&p.sport, skb.data + p.iph.len, sizeof(p.sport));
-		ip_vs_mhs_note_fin(&p);
+		ip_vs_mhs_proto_note_fin(&p, ip_vs_mhs_client(&world.mhs,
+							      &p.iph.saddr,
+							      p.sport));
 	}
 	packet_free(&skb);
 }

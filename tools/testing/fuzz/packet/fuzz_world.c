@@ -8,9 +8,7 @@
 
 struct world world;
 
-unsigned int ip_vs_mhs_mark_ignore;
-unsigned short ip_vs_mhs_quic_ports[MHS_QUIC_PORTS] = { 443 };
-unsigned int ip_vs_mhs_quic_n = 1;
+static struct ip_vs_mhs_hash services;
 
 static struct {
 	struct ip_vs_mhs_servers	head;
@@ -199,31 +197,6 @@ struct ip_vs_proto_data *ip_vs_proto_data_get(struct netns_ipvs *ipvs,
 
 /* The service */
 
-u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
-{
-	int i, n = af == AF_INET6 ? 4 : 1;
-	u64 hash = ntohs(port);
-
-	for (i = 0; i < n; i++)
-		hash = (hash + ntohl(addr->ip6[i])) * 0x9e3779b97f4a7c15ULL;
-	return hash;
-}
-
-struct ip_vs_mhs *ip_vs_mhs_find(const struct ip_vs_mhs_net *mn, u16 af,
-				 u16 protocol, const union nf_inet_addr *addr,
-				 __be16 port)
-{
-	return !world.mhs.fwmark && af == world.af &&
-	       protocol == world.mhs.protocol && port == world.mhs.port &&
-	       ip_vs_addr_equal(af, addr, &world.mhs.addr) ? &world.mhs : NULL;
-}
-
-struct ip_vs_mhs *ip_vs_mhs_find_fwm(const struct ip_vs_mhs_net *mn, u16 af,
-				     u32 fwmark)
-{
-	return world.mhs.fwmark == fwmark ? &world.mhs : NULL;
-}
-
 struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
 					     u16 af, u16 protocol,
 					     const union nf_inet_addr *addr,
@@ -261,17 +234,6 @@ static void conn_set(struct ip_vs_conn *cp, unsigned int i,
 	cp->packet_xmit = method == IP_VS_CONN_F_MASQ ? xmit_masq :
 							xmit_as_it_is;
 	refcount_set(&cp->refcnt, 1);
-}
-
-struct ip_vs_mhs_server *ip_vs_mhs_server_of(const struct ip_vs_mhs *mhs,
-					     const struct ip_vs_dest *dest)
-{
-	unsigned int i;
-
-	for (i = 1; i <= SERVERS; i++)
-		if (world.server[i].dest == dest)
-			return &world.server[i];
-	return NULL;
 }
 
 static void server_set(unsigned int i)
@@ -312,6 +274,7 @@ static void server_set(unsigned int i)
 	s->idx = i;
 	s->state = states[state];
 	servers.s[i] = s;
+	hash_add(world.mhs.by_dest, &s->node, (unsigned long)dest);
 	if (world_method(i) == METHOD_STATEFUL) {
 		s->state |= MHS_SRV_STATEFUL | MHS_SRV_TRACKED;
 		return;
@@ -405,13 +368,17 @@ void world_set(const struct setting *is, struct outcome *out)
 	if (service & SERVICE_ONEPACKET)
 		world.svc.flags |= IP_VS_SVC_F_ONEPACKET;
 	if (service & SERVICE_FALLBACK)
-		world.svc.flags |= MHS_SVC_F_FALLBACK;
+		world.svc.flags |= IP_VS_SVC_F_SCHED1;
 	if (service & SERVICE_BACKUP)
 		world.ipvs.sync_state = IP_VS_STATE_BACKUP;
 	if (service & SERVICE_BACKUP_ONLY) {
 		world.ipvs.sync_state = IP_VS_STATE_BACKUP;
 		world.ipvs.sysctl_backup_only = 1;
 	}
+	memset(&services, 0, sizeof(services));
+	mhs->hash = &services;
+	world.mn.hash = &services;
+	ip_vs_mhs_svc_hash(mhs);
 	memset(servers.s, 0, sizeof(servers.s));
 	for (i = 1; i <= SERVERS && mhs->svc; i++)
 		server_set(i);

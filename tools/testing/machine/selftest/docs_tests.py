@@ -65,23 +65,24 @@ class Complete(unittest.TestCase):
     TEXT = (TOP / "Documentation/networking/ipvs-mhs.rst").read_text()
     PAGE = (TOP / "Documentation/man/ip_vs_mhs.7").read_text()
 
-    def names(self, file, pattern):
-        found = re.findall(pattern, (self.SOURCES / file).read_text())
+    def names(self, pattern):
+        found = [name for path in self.SOURCES.glob("*.c")
+                 for name in re.findall(pattern, path.read_text())]
         self.assertGreater(len(found), 3)
         return found
 
     def test_parameters(self):
-        for name in self.names("ip_vs_mhs_main.c", r"MODULE_PARM_DESC\((\w+)"):
+        for name in self.names(r"MODULE_PARM_DESC\((\w+)"):
             self.assertRegex(self.TEXT, rf"(?m)^{name} - ")
             self.assertIn(f".It Va {name}\n", self.PAGE)
 
     def test_sysctls(self):
-        for name in self.names("ip_vs_mhs_main.c", r'procname\s*= "(\w+)"'):
+        for name in self.names(r'procname\s*= "(\w+)"'):
             self.assertRegex(self.TEXT, rf"(?m)^{name} - (INTEGER|BOOLEAN)$")
             self.assertIn(f".It Va {name}\n", self.PAGE)
 
     def test_columns_in_their_order(self):
-        array = re.search(r"mhs_columns\[\] = {(.*?)};", (
+        array = re.search(r"proc_columns\[\] = {(.*?)};", (
             self.SOURCES / "ip_vs_mhs_proc.c").read_text(), re.S)[1]
         table = self.TEXT.split("/proc/net/ip_vs_mhs\n===")[1]
         self.assertEqual(re.findall(r'"(.*?)"', array),

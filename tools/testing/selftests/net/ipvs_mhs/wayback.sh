@@ -166,7 +166,10 @@ pair ping
 check "stateful: no packet by the table" "$before" "$(pair_total PktStateless)"
 check_wait "stateful: the wait is not over" 124 --timeout 1s
 windows 0 100
-check_wait "stateful: the wait is over" 0 -t "$SVC4" -t "$SVC6"
+# one that never had a server is not waited for
+dr ipvsadm -A -t "${SVC4%:*}:81" -s mhs
+check_wait "stateful: the wait is over, of all services" 0
+dr ipvsadm -D -t "${SVC4%:*}:81"
 check "stateful: the time is over" "1 1 0 0" "$(both Stateful) $(both StatefulMs)"
 stateless 1
 pair open 10

@@ -7,7 +7,7 @@
  *
  * The core ignores what add_dest, upd_dest and del_dest return.  A removal
  * allocates nothing; what an addition or an update could not allocate is
- * tried again from the work (ip_vs_mhs_reconcile()).
+ * tried again from the work (ip_vs_mhs_server_reconcile()).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -17,7 +17,7 @@
 #include <net/addrconf.h>
 #include <net/route.h>
 
-#include "ip_vs_mhs.h"
+#include "ip_vs_mhs_ctl.h"
 
 /* First size of servers[]; it doubles */
 #define MHS_SERVERS_MIN		16
@@ -42,8 +42,8 @@ static void carrier_rcu_put(struct rcu_head *head)
 }
 
 /* ip_vs_conn_new() looks for a helper in an RCU list */
-static struct ip_vs_conn *mhs_conn_new(const struct ip_vs_conn_param *param,
-				       const struct ip_vs_dest *dest,
+static struct ip_vs_conn *conn_new(const struct ip_vs_conn_param *param,
+				   const struct ip_vs_dest *dest,
 				       __be16 port, u32 flags,
 				       struct ip_vs_dest *to)
 {
@@ -69,8 +69,8 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
 			      &mhs->addr, mhs->port, &param);
 	/* A one-packet template is not hashed and counts for no server */
-	carrier = mhs_conn_new(&param, dest,
-			       dest->port ? dest->port : mhs->port, 0, dest);
+	carrier = conn_new(&param, dest,
+			   dest->port ? dest->port : mhs->port, 0, dest);
 	/* With vs.conntrack=1 the transmitter tells conntrack where replies
 	 * come from, but not for one packet.  Without the flag the carrier
 	 * must not be put, see carrier_put().
@@ -89,7 +89,7 @@ static struct ip_vs_conn *via_new(struct ip_vs_mhs *mhs,
 
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
 			      &mhs->addr, mhs->port, &param);
-	return mhs_conn_new(&param, dest, 0, IP_VS_CONN_F_DROUTE, NULL);
+	return conn_new(&param, dest, 0, IP_VS_CONN_F_DROUTE, NULL);
 }
 
 static bool carrier_fits(const struct ip_vs_mhs *mhs,
@@ -139,11 +139,28 @@ static int masq_claim(struct ip_vs_mhs_server *s)
 
 	if (s->keeps_entries)
 		return -EEXIST;
+	if (s->owns_pair)
+		return 0;
+	/* with the first owner of a namespace comes the FORWARD hook */
+	err = ip_vs_mhs_hook_forward_get(s->mhs->net, s->mhs->af == AF_INET6);
+	if (err)
+		return err;
 	err = ip_vs_mhs_pair_claim(s);
+	if (err)
+		ip_vs_mhs_hook_forward_put(s->mhs->net,
+					   s->mhs->af == AF_INET6);
 	/* also when the owner is gone: what it forwarded may come back to it */
 	if (err == -EEXIST)
 		s->keeps_entries = true;
 	return err;
+}
+
+static void masq_release(struct ip_vs_mhs_server *s)
+{
+	if (!s->owns_pair)
+		return;
+	ip_vs_mhs_pair_drop(s);
+	ip_vs_mhs_hook_forward_put(s->mhs->net, s->mhs->af == AF_INET6);
 }
 
 /* Would the carrier treat older flows in a way that their server does not
@@ -234,7 +251,7 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 	if (carrier && IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
 		state |= MHS_SRV_NAT;
 	else if (!stateless || !masq)
-		ip_vs_mhs_pair_drop(s);
+		masq_release(s);
 	return state;
 }
 
@@ -283,16 +300,10 @@ static void server_rcu_free(struct rcu_head *head)
 		carrier_put(carrier);
 	clear_bit(s->idx, mhs->idx_map);
 	kfree(s);
-	ip_vs_mhs_put(mhs);
+	ip_vs_mhs_svc_put(mhs);
 }
 
-/**
- * ip_vs_mhs_server_release() - forget a server that no slot names
- * @s: the server
- *
- * Context: process, mhs.lock held.
- */
-void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
+static void server_release(struct ip_vs_mhs_server *s)
 {
 	struct ip_vs_mhs_servers *servers;
 	struct ip_vs_mhs *mhs = s->mhs;
@@ -300,26 +311,17 @@ void ip_vs_mhs_server_release(struct ip_vs_mhs_server *s)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
-	ip_vs_mhs_pair_drop(s);
+	masq_release(s);
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
 	/* it puts the carriers, for which the exit of a namespace waits */
 	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
 }
 
-static int server_cmp(const struct ip_vs_dest *a, const struct ip_vs_dest *b)
+static int server_order(const struct ip_vs_dest *a, const struct ip_vs_dest *b)
 {
-	int i, n = a->af == AF_INET6 ? 4 : 1;
-
-	if (a->af != b->af)
-		return a->af < b->af ? -1 : 1;
-	for (i = 0; i < n; i++)
-		if (a->addr.ip6[i] != b->addr.ip6[i])
-			return ntohl(a->addr.ip6[i]) < ntohl(b->addr.ip6[i]) ?
-			       -1 : 1;
-	if (a->port != b->port)
-		return ntohs(a->port) < ntohs(b->port) ? -1 : 1;
-	return 0;
+	return ip_vs_mhs_table_order(a->af, &a->addr, a->port,
+				     b->af, &b->addr, b->port);
 }
 
 /* Keep the list sorted, whatever the order of commands: the table depends on
@@ -330,30 +332,10 @@ static void server_list(struct ip_vs_mhs_server *s)
 	struct ip_vs_mhs_server *pos;
 
 	list_for_each_entry_reverse(pos, &s->mhs->listed, list)
-		if (server_cmp(pos->dest, s->dest) < 0)
+		if (server_order(pos->dest, s->dest) < 0)
 			break;
 	list_add(&s->list, &pos->list);
 	s->mhs->n_listed++;
-}
-
-/**
- * ip_vs_mhs_server_of() - find the server of an ip_vs_dest
- * @mhs: the service
- * @dest: the core's server
- *
- * Context: any, under RCU, or process with mhs.lock held.
- * Return: the server, listed or gone, without a reference, or NULL.
- */
-struct ip_vs_mhs_server *ip_vs_mhs_server_of(const struct ip_vs_mhs *mhs,
-					     const struct ip_vs_dest *dest)
-{
-	struct ip_vs_mhs_server *s;
-
-	hash_for_each_possible_rcu(mhs->by_dest, s, node, (unsigned long)dest,
-				   lockdep_is_held(&mhs->lock))
-		if (s->dest == dest)
-			return s;
-	return NULL;
 }
 
 /**
@@ -367,20 +349,20 @@ struct ip_vs_mhs_server *ip_vs_mhs_server_of(const struct ip_vs_mhs *mhs,
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 					       const struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs_server *s = ip_vs_mhs_server_of(mhs, dest);
+	struct ip_vs_mhs_server *s = ip_vs_mhs_svc_server(mhs, dest);
 
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
 /**
- * ip_vs_mhs_servers_grow() - make room for an index in servers[]
+ * ip_vs_mhs_server_grow() - make room for an index in servers[]
  * @mhs: the service
  * @idx: the index
  *
  * Context: process, mhs.lock held.
  * Return: 0 or -ENOMEM; the larger array is published.
  */
-int ip_vs_mhs_servers_grow(struct ip_vs_mhs *mhs, u32 idx)
+int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx)
 {
 	struct ip_vs_mhs_servers *old, *new;
 	u32 max = MHS_SERVERS_MIN;
@@ -431,9 +413,9 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	lockdep_assert_held(&mhs->lock);
 	/* Back out of the trash, or from before we were the scheduler */
 	if (ip_vs_mhs_dest_entries(dest))
-		ip_vs_mhs_track_older(mhs);
+		ip_vs_mhs_slots_track_older(mhs);
 
-	s = ip_vs_mhs_server_of(mhs, dest);
+	s = ip_vs_mhs_svc_server(mhs, dest);
 	if (s) {
 		if (s->state & MHS_SRV_GONE) {
 			list_del(&s->list);
@@ -453,7 +435,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		mhs->missing |= index_is_near(mhs);
 		return -ENOSPC;
 	}
-	err = ip_vs_mhs_servers_grow(mhs, idx);
+	err = ip_vs_mhs_server_grow(mhs, idx);
 	if (err)
 		return err;
 	s = kzalloc_obj(*s, GFP_KERNEL_ACCOUNT);
@@ -513,24 +495,53 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 
 	lockdep_assert_held(&mhs->lock);
 	WRITE_ONCE(s->state, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
-	s->gone_until = jiffies + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
-			msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
+	s->gone_until = jiffies + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
+			msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	s->named = true;
 	list_move(&s->list, &mhs->gone);
 	mhs->n_listed--;
 }
 
 /**
- * ip_vs_mhs_reconcile() - make what an earlier callback had no memory for
+ * ip_vs_mhs_server_release_gone() - forget deleted servers
+ * @mhs: the service
+ * @all: those that are in use too, and those that are listed: the service ends
+ *
+ * A server goes whose time is over, or whose flows are to be cut, if the last walk
+ * found no slot that names it.  A named one waits for the walk that merges its
+ * last slot.
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
+{
+	bool cutting = ip_vs_mhs_cutting(mhs->ipvs);
+	struct ip_vs_mhs_server *s, *next;
+
+	lockdep_assert_held(&mhs->lock);
+	if (all)
+		list_splice_init(&mhs->listed, &mhs->gone);
+	list_for_each_entry_safe(s, next, &mhs->gone, list) {
+		if (!all && (s->named || (!cutting &&
+					  time_before(jiffies, s->gone_until))))
+			continue;
+		server_release(s);
+		/* room for a server that found none */
+		mhs->missing |= !!(mhs->warned & MHS_WARN_FULL);
+	}
+}
+
+/**
+ * ip_vs_mhs_server_reconcile() - make what an earlier callback had no memory for
  * @mhs: the service
  *
  * The callback for a server of the core's list may still be waiting for
  * mhs.lock: a del_dest removes again what was added here, an add_dest finds it.
  *
  * Context: process, mhs.lock held.
- * Return: 0, or -ENOMEM when something is still missing.
+ * Return: true if the table changes; mhs.missing if something still is.
  */
-int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs)
+bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_dest *dest, *found;
 	struct ip_vs_mhs_server *s;
@@ -539,11 +550,9 @@ int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs)
 	lockdep_assert_held(&mhs->lock);
 	mhs->missing = false;
 	if (!mhs->svc)
-		return 0;
+		return false;
 	list_for_each_entry(s, &mhs->listed, list)
 		changed |= ip_vs_mhs_server_refresh(s);
-	if (changed)
-		ip_vs_mhs_changed(mhs);
 	do {
 		found = NULL;
 		rcu_read_lock();
@@ -562,8 +571,8 @@ int ip_vs_mhs_reconcile(struct ip_vs_mhs *mhs)
 			ip_vs_dest_put(found);
 			if (err)
 				break;
-			ip_vs_mhs_changed(mhs);
+			changed = true;
 		}
 	} while (found);
-	return mhs->missing ? -ENOMEM : 0;
+	return changed;
 }

@@ -3,7 +3,7 @@
  *
  * A rebuild fills a new table in a scratch space and then walks the slots, word
  * by word, under the packets: ip_vs_mhs_slot_change() says what becomes of each.
- * The same walk moves slots on when clocks tick (ip_vs_mhs_move.c).
+ * The same walk moves slots on when clocks tick (ip_vs_mhs_work.c).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -11,7 +11,11 @@
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
 
-#include "ip_vs_mhs.h"
+#include "ip_vs_mhs_ctl.h"
+
+unsigned int ip_vs_mhs_slots_size __read_mostly = 65521;
+module_param_named(table_size, ip_vs_mhs_slots_size, uint, 0444);
+MODULE_PARM_DESC(table_size, "slots of a lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default) or 131071; the same on every director");
 
 /* No rebuild takes a second; a virtual machine that stood still meanwhile has no
  * say
@@ -34,7 +38,7 @@ struct ip_vs_mhs_scratch {
 	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
 };
 
-static struct ip_vs_mhs_scratch *mhs_scratch[2];
+static struct ip_vs_mhs_scratch *slots_scratch[2];
 
 static void scratch_free(struct ip_vs_mhs_scratch *scratch)
 {
@@ -59,7 +63,7 @@ static struct ip_vs_mhs_scratch *scratch_new(const char *name)
 		return NULL;
 	mutex_init(&scratch->lock);
 	f = &scratch->fill;
-	f->size = ip_vs_mhs_size;
+	f->size = ip_vs_mhs_slots_size;
 	f->table = kvcalloc(f->size, sizeof(*f->table), GFP_KERNEL);
 	f->head = kvcalloc(f->size, sizeof(*f->head), GFP_KERNEL);
 	f->tail = kvcalloc(f->size, sizeof(*f->tail), GFP_KERNEL);
@@ -72,108 +76,58 @@ static struct ip_vs_mhs_scratch *scratch_new(const char *name)
 }
 
 /**
- * ip_vs_mhs_scratch_init() - allocate what rebuilds need
+ * ip_vs_mhs_slots_init() - allocate what rebuilds need
  *
  * Context: process, at module load, after the table size is known.
  * Return: 0 or -ENOMEM.
  */
-int ip_vs_mhs_scratch_init(void)
+int ip_vs_mhs_slots_init(void)
 {
-	mhs_scratch[0] = scratch_new("ip_vs_mhs");
+	slots_scratch[0] = scratch_new("ip_vs_mhs");
 	/* without user namespaces there is nobody else */
-	mhs_scratch[1] = IS_ENABLED(CONFIG_USER_NS) ?
+	slots_scratch[1] = IS_ENABLED(CONFIG_USER_NS) ?
 			 scratch_new("ip_vs_mhs_userns") : NULL;
-	if (mhs_scratch[0] && (mhs_scratch[1] || !IS_ENABLED(CONFIG_USER_NS)))
+	if (slots_scratch[0] && (slots_scratch[1] || !IS_ENABLED(CONFIG_USER_NS)))
 		return 0;
-	ip_vs_mhs_scratch_exit();
+	ip_vs_mhs_slots_exit();
 	return -ENOMEM;
 }
 
 /**
- * ip_vs_mhs_scratch_exit() - free it, also when it is half made
+ * ip_vs_mhs_slots_exit() - free it, also when it is half made
  *
  * Context: process, no service is left.
  */
-void ip_vs_mhs_scratch_exit(void)
+void ip_vs_mhs_slots_exit(void)
 {
-	scratch_free(mhs_scratch[0]);
-	scratch_free(mhs_scratch[1]);
+	scratch_free(slots_scratch[0]);
+	scratch_free(slots_scratch[1]);
 }
 
 /* That of a namespace; valid until the module ends */
 static struct ip_vs_mhs_scratch *scratch_of(const struct net *net)
 {
-	return mhs_scratch[net->user_ns != &init_user_ns];
+	return slots_scratch[net->user_ns != &init_user_ns];
 }
 
 /**
- * ip_vs_mhs_wq() - the queue for the works of a namespace
+ * ip_vs_mhs_slots_wq() - the queue for the works of a namespace
  * @net: the namespace
  *
  * Context: any.
  * Return: never NULL; valid until the module ends.
  */
-struct workqueue_struct *ip_vs_mhs_wq(const struct net *net)
+struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
 {
 	return scratch_of(net)->wq;
-}
-
-static const char *mhs_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)
-{
-	if (mhs->fwmark)
-		snprintf(buf, len, "FWM %u", mhs->fwmark);
-	else if (mhs->af == AF_INET6)
-		snprintf(buf, len, "[%pI6c]:%u", &mhs->addr.in6,
-			 ntohs(mhs->port));
-	else
-		snprintf(buf, len, "%pI4:%u", &mhs->addr.ip,
-			 ntohs(mhs->port));
-	return buf;
-}
-
-/**
- * ip_vs_mhs_warn_once() - say something about a service in the log
- * @mhs: the service
- * @bit: MHS_WARN_*, what is said once only
- * @what: the text
- *
- * Context: process, mhs.lock held.
- */
-void ip_vs_mhs_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
-{
-	char name[64];
-
-	if (mhs->warned & bit)
-		return;
-	mhs->warned |= bit;
-	pr_warn_ratelimited("%s: %s\n", mhs_name(mhs, name, sizeof(name)), what);
-}
-
-/* Forget deleted servers whose time is over and that no slot names.  One that
- * is named waits for the walk that merges its last slot.
- */
-static void mhs_release_gone(struct ip_vs_mhs *mhs,
-			     const struct ip_vs_mhs_scratch *scratch)
-{
-	struct ip_vs_mhs_server *s, *next;
-
-	list_for_each_entry_safe(s, next, &mhs->gone, list) {
-		s->named = test_bit(s->idx, scratch->named);
-		if (s->named || (!test_bit(s->idx, scratch->cut) &&
-				 time_before(jiffies, s->gone_until)))
-			continue;
-		ip_vs_mhs_server_release(s);
-		/* room for a server that found none */
-		mhs->missing |= !!(mhs->warned & MHS_WARN_FULL);
-	}
 }
 
 /* Visit every slot: a new table if @target, ticks if any, and a new census.
  * Slots change under packets, which write them too: by compare-and-exchange
  * only, a full barrier that pairs with ip_vs_mhs_slot_read().
  */
-static void mhs_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
-		     const u16 *target, u32 ticks)
+static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
+		       const u16 *target, u32 ticks)
 {
 	bool cutting = ip_vs_mhs_cutting(mhs->ipvs);
 	struct ip_vs_mhs_census was = mhs->census;
@@ -194,7 +148,7 @@ static void mhs_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	/* The first slots to enter a phase start its clock, with this walk as
 	 * its first tick; later ones wait for the next tick.
 	 */
-	if (ip_vs_mhs_hold_ms(mhs))
+	if (ip_vs_mhs_time_hold_ms(mhs))
 		first = MHS_STAGE_HOLD + !was.hold;
 	else
 		first = MHS_STAGE_PIN + !was.pin;
@@ -231,35 +185,36 @@ static void mhs_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	if (!was.pin && now.pin)
 		/* moved here by a tick of hold: their first tick is due */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
-				jiffies - ip_vs_mhs_pin_period(mhs);
-	mhs_release_gone(mhs, scratch);
+				jiffies - ip_vs_mhs_time_pin_period(mhs);
+	list_for_each_entry(s, &mhs->gone, list)
+		s->named = test_bit(s->idx, scratch->named);
 }
 
 /**
- * ip_vs_mhs_walk() - the slots move on
+ * ip_vs_mhs_slots_walk() - the slots move on
  * @mhs: the service
  * @ticks: MHS_TICK_* of the clocks that ticked
  *
  * Context: process, mhs.lock held; takes the scratch space's lock.
  */
-void ip_vs_mhs_walk(struct ip_vs_mhs *mhs, u32 ticks)
+void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
 {
 	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
 
 	mutex_lock(&scratch->lock);
-	mhs_walk(mhs, scratch, NULL, ticks);
+	slots_walk(mhs, scratch, NULL, ticks);
 	mutex_unlock(&scratch->lock);
 }
 
 /**
- * ip_vs_mhs_build() - make the table that belongs to the servers
+ * ip_vs_mhs_slots_build() - make the table that belongs to the servers
  * @mhs: the service
  *
  * Allocates nothing.
  *
  * Context: process, mhs.lock held; takes the scratch space's lock.
  */
-void ip_vs_mhs_build(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
 	struct ip_vs_mhs_fill *f = &scratch->fill;
@@ -277,7 +232,7 @@ void ip_vs_mhs_build(struct ip_vs_mhs *mhs)
 				     mhs->size);
 	}
 	mhs->n_empty = ip_vs_mhs_table_fill(f, n);
-	mhs_walk(mhs, scratch, f->table, 0);
+	slots_walk(mhs, scratch, f->table, 0);
 	mutex_unlock(&scratch->lock);
 
 	WRITE_ONCE(mhs->dirty, false);
@@ -285,6 +240,57 @@ void ip_vs_mhs_build(struct ip_vs_mhs *mhs)
 	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
 					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
 	if (mhs->n_empty)
-		ip_vs_mhs_warn_once(mhs, MHS_WARN_EMPTY,
-				    "some servers get no slot, their share is too small for the table: load the module with a larger table_size or even out the weights");
+		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,
+					"some servers get no slot, their share is too small for the table: load the module with a larger table_size or even out the weights");
+}
+
+/**
+ * ip_vs_mhs_slots_track_all() - entries of unknown flows may exist
+ * @mhs: the service
+ *
+ * Context: process; any lock or none, words change by compare-and-exchange.
+ */
+void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs)
+{
+	u32 i;
+
+	for (i = 0; i < mhs->size; i++) {
+		ip_vs_mhs_slot_track(&mhs->slots[i]);
+		if (!(i & 4095))
+			cond_resched();
+	}
+}
+
+/**
+ * ip_vs_mhs_slots_track_older() - entries from before were found
+ * @mhs: the service
+ *
+ * Marks all slots, once in a tick: there may be thousands of servers with entries.
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs)
+{
+	lockdep_assert_held(&mhs->lock);
+	if (!mhs->all_tracked)
+		ip_vs_mhs_slots_track_all(mhs);
+	mhs->all_tracked = true;
+}
+
+/**
+ * ip_vs_mhs_slots_use_all() - each slot may have flows, whatever was seen of it
+ * @mhs: the service
+ *
+ * Context: process; any lock or none, words change by compare-and-exchange.
+ */
+void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs)
+{
+	u32 i;
+
+	for (i = 0; i < mhs->size; i++) {
+		ip_vs_mhs_slot_use(&mhs->slots[i],
+				   ip_vs_mhs_slot_read(&mhs->slots[i]));
+		if (!(i & 4095))
+			cond_resched();
+	}
 }

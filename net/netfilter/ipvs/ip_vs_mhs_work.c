@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: clocks.
  *
- * A change of servers marks the service dirty, for a rebuild (ip_vs_mhs_build.c).
+ * A change of servers marks the service dirty, for a rebuild (ip_vs_mhs_slots.c).
  * Rebuilds may take a fifth of one CPU at most: a change that comes sooner waits
  * for the work, but not beyond the next merge.  Until then schedule() passes over
  * servers out of service.
@@ -33,7 +33,7 @@
 #include <linux/math64.h>
 #include <linux/module.h>
 
-#include "ip_vs_mhs.h"
+#include "ip_vs_mhs_ctl.h"
 
 /* Quiet time after which a set of servers is complete, at least; of one server,
  * which does not tell how quickly others come; in the longest time between two
@@ -82,18 +82,18 @@
 static unsigned long used_period(const struct ip_vs_mhs *mhs)
 {
 	return max_t(unsigned long, HZ,
-		     msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs))) /
+		     msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs))) /
 	       MHS_USED_LOOKS + 1;
 }
 
 /* Jiffies from now, 0 when it is past */
-static unsigned long mhs_until(unsigned long then)
+static unsigned long work_until(unsigned long then)
 {
-	return ip_vs_mhs_between(jiffies, then);
+	return ip_vs_mhs_time_between(jiffies, then);
 }
 
 /* Jiffies for which a rebuild rests, or after which a set is complete */
-static unsigned long mhs_rest(const struct ip_vs_mhs *mhs)
+static unsigned long work_rest(const struct ip_vs_mhs *mhs)
 {
 	return usecs_to_jiffies(mhs->build_us * MHS_BUILD_SHARE);
 }
@@ -101,37 +101,19 @@ static unsigned long mhs_rest(const struct ip_vs_mhs *mhs)
 /* When the set of servers will have been quiet for long enough.  A service
  * without a server waits for one; one whose servers never rest does not.
  */
-static unsigned long mhs_settled_at(const struct ip_vs_mhs *mhs)
+static unsigned long work_settled_at(const struct ip_vs_mhs *mhs)
 {
 	unsigned long quiet = mhs->gap ? MHS_SETTLE_GAPS * mhs->gap :
 					 MHS_SETTLE_LONE;
 
-	quiet = max3(quiet, (unsigned long)MHS_SETTLE, 2 * mhs_rest(mhs));
+	quiet = max3(quiet, (unsigned long)MHS_SETTLE, 2 * work_rest(mhs));
 	quiet += mhs->changed;
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-/**
- * ip_vs_mhs_use_all() - each slot may have flows, whatever was seen of it
- * @mhs: the service
- *
- * Context: process; any lock or none, words change by compare-and-exchange.
- */
-void ip_vs_mhs_use_all(struct ip_vs_mhs *mhs)
-{
-	u32 i;
-
-	for (i = 0; i < mhs->size; i++) {
-		ip_vs_mhs_slot_use(&mhs->slots[i],
-				   ip_vs_mhs_slot_read(&mhs->slots[i]));
-		if (!(i & 4095))
-			cond_resched();
-	}
-}
-
 /* The sum of some counters */
-static unsigned long mhs_counted(const struct ip_vs_mhs *mhs,
-				 unsigned long which)
+static unsigned long work_counted(const struct ip_vs_mhs *mhs,
+				  unsigned long which)
 {
 	unsigned long n = 0;
 	int cpu, i;
@@ -146,16 +128,16 @@ static unsigned long mhs_counted(const struct ip_vs_mhs *mhs,
 /* Packets from clients so far.  Replies and errors may come from the flows of
  * another director.
  */
-static unsigned long mhs_requests(const struct ip_vs_mhs *mhs)
+static unsigned long work_requests(const struct ip_vs_mhs *mhs)
 {
-	return mhs_counted(mhs, BIT(MHS_CNT_STATELESS) | BIT(MHS_CNT_OLD) |
+	return work_counted(mhs, BIT(MHS_CNT_STATELESS) | BIT(MHS_CNT_OLD) |
 				BIT(MHS_CNT_CAND) | BIT(MHS_CNT_TRACKED));
 }
 
 /* Has a packet come since the service was made? */
-static bool mhs_seen(const struct ip_vs_mhs *mhs)
+static bool work_seen(const struct ip_vs_mhs *mhs)
 {
-	return mhs_counted(mhs, ~(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM)));
+	return work_counted(mhs, ~(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM)));
 }
 
 /* Where hardly a packet comes, only probes of the virtual address perhaps, or the
@@ -163,9 +145,9 @@ static bool mhs_seen(const struct ip_vs_mhs *mhs)
  * when that one dies: no slot is known to have none.  Else marks age, after so
  * many looks in a row.  A pin time that became longer begins anew.
  */
-static bool mhs_used_ages(struct ip_vs_mhs *mhs)
+static bool work_used_ages(struct ip_vs_mhs *mhs)
 {
-	unsigned long requests = mhs_requests(mhs), period = used_period(mhs);
+	unsigned long requests = work_requests(mhs), period = used_period(mhs);
 	bool few = requests - mhs->requests <
 		   div_u64((u64)MHS_USED_FEW * period, HZ);
 	bool longer = period > mhs->used_period;
@@ -173,7 +155,7 @@ static bool mhs_used_ages(struct ip_vs_mhs *mhs)
 	mhs->requests = requests;
 	mhs->used_period = period;
 	if (few || longer || READ_ONCE(mhs->net->backup)) {
-		ip_vs_mhs_use_all(mhs);
+		ip_vs_mhs_slots_use_all(mhs);
 		mhs->used_looks = 0;
 		return false;
 	}
@@ -183,7 +165,13 @@ static bool mhs_used_ages(struct ip_vs_mhs *mhs)
 	return true;
 }
 
-static void mhs_tick(struct ip_vs_mhs *mhs)
+static void work_build(struct ip_vs_mhs *mhs)
+{
+	ip_vs_mhs_slots_build(mhs);
+	ip_vs_mhs_server_release_gone(mhs, false);
+}
+
+static void work_tick(struct ip_vs_mhs *mhs)
 {
 	unsigned long now = jiffies, latest;
 	struct ip_vs_mhs_server *s;
@@ -191,31 +179,31 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 	u32 ticks = 0;
 
 	if (mhs->census.hold &&
-	    time_after_eq(now, mhs->hold_tick + ip_vs_mhs_hold_period(mhs))) {
+	    time_after_eq(now, mhs->hold_tick + ip_vs_mhs_time_hold_period(mhs))) {
 		ticks |= MHS_TICK_HOLD;
 		mhs->hold_tick = now;
 	}
 	if (mhs->census.pin &&
-	    time_after_eq(now, mhs->pin_tick + ip_vs_mhs_pin_period(mhs))) {
+	    time_after_eq(now, mhs->pin_tick + ip_vs_mhs_time_pin_period(mhs))) {
 		ticks |= MHS_TICK_PIN;
 		mhs->pin_tick = now;
 	}
 	if (time_after_eq(now, mhs->used_tick + used_period(mhs)) ||
 	    used_period(mhs) > mhs->used_period) {
-		if (mhs_used_ages(mhs))
+		if (work_used_ages(mhs))
 			ticks |= MHS_TICK_USED;
 		mhs->used_tick = now;
 	}
 	if (time_after_eq(now, mhs->track_tick +
-			  msecs_to_jiffies(ip_vs_mhs_entry_ms(mhs)))) {
+			  msecs_to_jiffies(ip_vs_mhs_time_entry_ms(mhs)))) {
 		/* a sync backup may get an entry at any time */
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
 		mhs->all_tracked = false;
 		mhs->track_tick = now;
 	}
-	latest = now + msecs_to_jiffies(ip_vs_mhs_hold_ms(mhs)) +
-		 msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
+	latest = now + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
+		 msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	list_for_each_entry(s, &mhs->gone, list) {
 		/* the times may be shorter than when it was deleted */
 		if (time_after(s->gone_until, latest))
@@ -229,28 +217,12 @@ static void mhs_tick(struct ip_vs_mhs *mhs)
 	/* A server that is back in time gets its slots before they merge */
 	if (ticks & MHS_TICK_PIN && mhs->dirty &&
 	    mhs->census.stage_max == MHS_STAGE_LAST)
-		ip_vs_mhs_build(mhs);
-	ip_vs_mhs_walk(mhs, ticks);
+		work_build(mhs);
+	ip_vs_mhs_slots_walk(mhs, ticks);
+	ip_vs_mhs_server_release_gone(mhs, false);
 }
 
-/* A failure that lasts must not keep a CPU busy: there may be thousands of
- * servers to look at
- */
-static void mhs_try_again(struct ip_vs_mhs *mhs)
-{
-	if (mhs->missing && mhs->retry && mhs_until(mhs->retry_at))
-		return;
-	if (mhs->missing)
-		ip_vs_mhs_unsettle(mhs, false);
-	if (mhs->missing && ip_vs_mhs_reconcile(mhs)) {
-		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
-		mhs->retry_at = jiffies + mhs->retry;
-	} else {
-		mhs->retry = 0;
-	}
-}
-
-static void mhs_requeue(struct ip_vs_mhs *mhs)
+static void work_requeue(struct ip_vs_mhs *mhs)
 {
 	unsigned long delay = MHS_IDLE;
 	struct ip_vs_mhs_server *s;
@@ -260,29 +232,29 @@ static void mhs_requeue(struct ip_vs_mhs *mhs)
 		mhs->retry_at = jiffies + MHS_RETRY;
 	}
 	if (mhs->missing)
-		delay = min(delay, mhs_until(mhs->retry_at));
+		delay = min(delay, work_until(mhs->retry_at));
 	if (mhs->dirty)
-		delay = min(delay, mhs_until(mhs->built + mhs_rest(mhs)));
+		delay = min(delay, work_until(mhs->built + work_rest(mhs)));
 	if (mhs->phase == MHS_SETTLING && mhs->svc && !mhs->dirty)
-		delay = min(delay, mhs_until(mhs_settled_at(mhs)));
+		delay = min(delay, work_until(work_settled_at(mhs)));
 	else if (mhs->phase != MHS_SETTLED && mhs->svc)
-		delay = min(delay, mhs_until(mhs->changed + MHS_YOUNG_MAX));
+		delay = min(delay, work_until(mhs->changed + MHS_YOUNG_MAX));
 	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
 	    (mhs->svc && mhs->hashed && !mhs->was_stateless))
 		delay = min_t(unsigned long, delay, MHS_LOOK);
 	if (mhs->census.hold)
-		delay = min(delay, mhs_until(mhs->hold_tick +
-					     ip_vs_mhs_hold_period(mhs)));
+		delay = min(delay, work_until(mhs->hold_tick +
+					     ip_vs_mhs_time_hold_period(mhs)));
 	if (mhs->census.pin)
-		delay = min(delay, mhs_until(mhs->pin_tick +
-					     ip_vs_mhs_pin_period(mhs)));
-	delay = min(delay, mhs_until(mhs->used_tick + used_period(mhs)));
-	delay = min(delay, mhs_until(mhs->track_tick + msecs_to_jiffies
-				     (ip_vs_mhs_entry_ms(mhs))));
+		delay = min(delay, work_until(mhs->pin_tick +
+					     ip_vs_mhs_time_pin_period(mhs)));
+	delay = min(delay, work_until(mhs->used_tick + used_period(mhs)));
+	delay = min(delay, work_until(mhs->track_tick + msecs_to_jiffies
+				     (ip_vs_mhs_time_entry_ms(mhs))));
 	list_for_each_entry(s, &mhs->gone, list)
 		if (!s->named || time_before(jiffies, s->gone_until))
-			delay = min(delay, mhs_until(s->gone_until));
-	mod_delayed_work(ip_vs_mhs_wq(mhs->net->net), &mhs->work, delay);
+			delay = min(delay, work_until(s->gone_until));
+	mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work, delay);
 }
 
 /* Flags are final with the set: the core stores those of an edit after
@@ -298,7 +270,7 @@ static void settle_flags(struct ip_vs_mhs *mhs)
 		 */
 		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
 		synchronize_rcu();
-		ip_vs_mhs_track_all(mhs);
+		ip_vs_mhs_slots_track_all(mhs);
 	}
 }
 
@@ -312,8 +284,8 @@ static void settle_end(struct ip_vs_mhs *mhs)
 {
 	if (mhs->phase == MHS_SETTLING)
 		settle_flags(mhs);
-	ip_vs_mhs_use_all(mhs);
-	mhs->requests = mhs_requests(mhs);
+	ip_vs_mhs_slots_use_all(mhs);
+	mhs->requests = work_requests(mhs);
 	mhs->used_looks = 0;
 	mhs->used_tick = jiffies;
 	/* Pairs with the acquire in ip_vs_mhs_settling() */
@@ -328,21 +300,21 @@ static void settle_young(struct ip_vs_mhs *mhs)
 	smp_store_release(&mhs->phase, MHS_YOUNG);
 }
 
-static void mhs_settle_on(struct ip_vs_mhs *mhs)
+static void work_settle_on(struct ip_vs_mhs *mhs)
 {
 	if (!mhs->svc)
 		return;
 	switch (READ_ONCE(mhs->phase)) {
 	case MHS_SETTLING:
-		if (mhs->dirty || mhs_until(mhs_settled_at(mhs)))
+		if (mhs->dirty || work_until(work_settled_at(mhs)))
 			return;
-		if (mhs_seen(mhs))
+		if (work_seen(mhs))
 			settle_end(mhs);
 		else
 			settle_young(mhs);
 		return;
 	case MHS_YOUNG:
-		if (!mhs_until(mhs->changed + MHS_YOUNG_MAX))
+		if (!work_until(mhs->changed + MHS_YOUNG_MAX))
 			settle_end(mhs);
 		return;
 	case MHS_WOKEN:
@@ -351,7 +323,7 @@ static void mhs_settle_on(struct ip_vs_mhs *mhs)
 }
 
 /* The core calls no scheduler when only flags change */
-static void mhs_check_flags(struct ip_vs_mhs *mhs)
+static void work_check_flags(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags;
 
@@ -361,15 +333,15 @@ static void mhs_check_flags(struct ip_vs_mhs *mhs)
 	if (!(flags & IP_VS_SVC_F_PERSISTENT))
 		WRITE_ONCE(mhs->was_stateless, true);
 	else
-		ip_vs_mhs_warn_once(mhs, MHS_WARN_PERSISTENT,
-				    "persistence needs state: every new flow gets a connection entry, as with any scheduler");
+		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_PERSISTENT,
+					"persistence needs state: every new flow gets a connection entry, as with any scheduler");
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only)
-		ip_vs_mhs_warn_once(mhs, MHS_WARN_FLAGS,
-				    "flag-3 (hash the address only) would move most flows of a live service: it stays as it was until the service is made again");
+		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
+					"flag-3 (hash the address only) would move most flows of a live service: it stays as it was until the service is made again");
 }
 
 /**
- * ip_vs_mhs_settle() - the set of servers is only beginning to be known
+ * ip_vs_mhs_work_settle() - the set of servers is only beginning to be known
  * @mhs: the service
  * @whole: all servers come at once
  *
@@ -378,7 +350,7 @@ static void mhs_check_flags(struct ip_vs_mhs *mhs)
  *
  * Context: process, mhs.lock held.
  */
-void ip_vs_mhs_settle(struct ip_vs_mhs *mhs, bool whole)
+void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole)
 {
 	lockdep_assert_held(&mhs->lock);
 	WRITE_ONCE(mhs->phase, MHS_SETTLING);
@@ -388,12 +360,12 @@ void ip_vs_mhs_settle(struct ip_vs_mhs *mhs, bool whole)
 	mhs->used_tick = jiffies;
 	mhs->track_tick = jiffies;
 	if (ip_vs_mhs_has_entries(mhs->net, mhs->ipvs))
-		ip_vs_mhs_track_older(mhs);
-	mhs_requeue(mhs);
+		ip_vs_mhs_slots_track_older(mhs);
+	work_requeue(mhs);
 }
 
 /**
- * ip_vs_mhs_unsettle() - a server of the service is about to change
+ * ip_vs_mhs_work_unsettle() - a server of the service is about to change
  * @mhs: the service
  * @leaves: it has slots, and gets no new flow from now on
  *
@@ -401,7 +373,7 @@ void ip_vs_mhs_settle(struct ip_vs_mhs *mhs, bool whole)
  *
  * Context: process, mhs.lock held.
  */
-void ip_vs_mhs_unsettle(struct ip_vs_mhs *mhs, bool leaves)
+void ip_vs_mhs_work_unsettle(struct ip_vs_mhs *mhs, bool leaves)
 {
 	lockdep_assert_held(&mhs->lock);
 	/* Pairs with the exchange in ip_vs_mhs_settling() */
@@ -411,7 +383,7 @@ void ip_vs_mhs_unsettle(struct ip_vs_mhs *mhs, bool leaves)
 		if (leaves)
 			break;
 		mhs->settle_by = jiffies + MHS_SETTLE_MAX;
-		mhs_requeue(mhs);
+		work_requeue(mhs);
 		return;
 	case MHS_WOKEN:
 		break;
@@ -422,17 +394,17 @@ void ip_vs_mhs_unsettle(struct ip_vs_mhs *mhs, bool leaves)
 }
 
 /* How quickly servers come tells how long to wait for the next */
-static void mhs_note_gap(struct ip_vs_mhs *mhs)
+static void work_note_gap(struct ip_vs_mhs *mhs)
 {
 	unsigned long gap = max(jiffies - mhs->changed, 1UL);
 
 	if (mhs->n_listed > 1 && gap > mhs->gap &&
-	    (gap <= MHS_GAP_MAX || mhs_seen(mhs)))
+	    (gap <= MHS_GAP_MAX || work_seen(mhs)))
 		mhs->gap = gap;
 }
 
 /**
- * ip_vs_mhs_changed() - a server was added, removed or edited
+ * ip_vs_mhs_work_changed() - a server was added, removed or edited
  * @mhs: the service
  *
  * Rebuilds the table, now or, if the last rebuild was too long a moment ago,
@@ -440,39 +412,59 @@ static void mhs_note_gap(struct ip_vs_mhs *mhs)
  *
  * Context: process, mhs.lock held; takes the scratch space's lock.
  */
-void ip_vs_mhs_changed(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
 	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
-		mhs_note_gap(mhs);
+		work_note_gap(mhs);
 	mhs->changed = jiffies;
 	WRITE_ONCE(mhs->dirty, true);
-	if (!mhs->build_us || !mhs_until(mhs->built + mhs_rest(mhs)))
-		ip_vs_mhs_build(mhs);
-	mhs_requeue(mhs);
+	if (!mhs->build_us || !work_until(mhs->built + work_rest(mhs)))
+		work_build(mhs);
+	work_requeue(mhs);
+}
+
+/* A failure that lasts must not keep a CPU busy: there may be thousands of
+ * servers to look at
+ */
+static void work_try_again(struct ip_vs_mhs *mhs)
+{
+	if (mhs->missing && mhs->retry && work_until(mhs->retry_at))
+		return;
+	if (mhs->missing) {
+		ip_vs_mhs_work_unsettle(mhs, false);
+		if (ip_vs_mhs_server_reconcile(mhs))
+			ip_vs_mhs_work_changed(mhs);
+	}
+	if (mhs->missing) {
+		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
+		mhs->retry_at = jiffies + mhs->retry;
+	} else {
+		mhs->retry = 0;
+	}
 }
 
 /**
- * ip_vs_mhs_refresh() - carriers may not fit any more
+ * ip_vs_mhs_work_refresh() - carriers may not fit any more
  * @mhs: the service
  *
  * The work makes those anew that do not.
  *
  * Context: process; takes mhs.lock.
  */
-void ip_vs_mhs_refresh(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_work_refresh(struct ip_vs_mhs *mhs)
 {
 	mutex_lock(&mhs->lock);
 	/* before the first server there is nothing to do, and no clock runs */
 	if (mhs->svc) {
 		mhs->missing = true;
-		mhs_requeue(mhs);
+		work_requeue(mhs);
 	}
 	mutex_unlock(&mhs->lock);
 }
 
 /**
- * ip_vs_mhs_look_stateful() - since when has every flow got an entry?
+ * ip_vs_mhs_work_look_stateful() - since when has every flow got an entry?
  * @mhs: the service
  *
  * Each packet of a flow makes one while stateless is 0; where one could not be
@@ -480,21 +472,24 @@ void ip_vs_mhs_refresh(struct ip_vs_mhs *mhs)
  *
  * Context: process, mhs.lock held.
  */
-void ip_vs_mhs_look_stateful(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
 {
-	unsigned long pin = msecs_to_jiffies(ip_vs_mhs_pin_ms(mhs));
+	unsigned long pin = msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	bool stateful = !READ_ONCE(mhs->net->stateless);
 	unsigned long refused;
 
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
-		refused = mhs_counted(mhs, BIT(MHS_CNT_CAPPED) |
+		refused = work_counted(mhs, BIT(MHS_CNT_CAPPED) |
 					   BIT(MHS_CNT_NOMEM));
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->phase) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;
-		/* a time long past would be in the future again one day */
-		if (time_after(jiffies, mhs->stateful_since + pin))
+		/* A service that never had a server has no flow.  A time long past
+		 * would be in the future again one day.
+		 */
+		if (!mhs->svc ||
+		    time_after(jiffies, mhs->stateful_since + pin))
 			mhs->stateful_since = jiffies - pin;
 		mhs->refused = refused;
 	}
@@ -515,17 +510,17 @@ void ip_vs_mhs_work(struct work_struct *work)
 
 	mutex_lock(&mhs->lock);
 	/* Times long past would be in the future again one day */
-	if (!mhs_until(mhs->built + MHS_IDLE))
+	if (!work_until(mhs->built + MHS_IDLE))
 		mhs->built = jiffies - MHS_IDLE;
-	for (i = 0; i < ARRAY_SIZE(mhs->room); i++)
-		if (!mhs_until(READ_ONCE(mhs->room[i].recount_at)))
-			WRITE_ONCE(mhs->room[i].recount_at, jiffies);
-	mhs_try_again(mhs);
-	if (mhs->dirty && !mhs_until(mhs->built + mhs_rest(mhs)))
-		ip_vs_mhs_build(mhs);
-	mhs_settle_on(mhs);
-	mhs_check_flags(mhs);
-	mhs_tick(mhs);
-	mhs_requeue(mhs);
+	for (i = 0; i < ARRAY_SIZE(mhs->budget); i++)
+		if (!work_until(READ_ONCE(mhs->budget[i].recount_at)))
+			WRITE_ONCE(mhs->budget[i].recount_at, jiffies);
+	work_try_again(mhs);
+	if (mhs->dirty && !work_until(mhs->built + work_rest(mhs)))
+		work_build(mhs);
+	work_settle_on(mhs);
+	work_check_flags(mhs);
+	work_tick(mhs);
+	work_requeue(mhs);
 	mutex_unlock(&mhs->lock);
 }

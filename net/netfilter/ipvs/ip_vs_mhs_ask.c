@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: the facts that a decision needs.
+ *
+ * Every door asks here: the netfilter hooks about packets and ICMP errors, the
+ * core by schedule().
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/module.h>
+
+#include "ip_vs_mhs_pkt.h"
+
+/* Slots to look at for another server before all servers are searched */
+#define MHS_FALLBACK_PROBES	32
+
+static bool ask_takes(const struct ip_vs_mhs_server *s)
+{
+	return ip_vs_mhs_decide_takes(ip_vs_mhs_ask_server(s, true));
+}
+
+/* Another server than the slot's: along the table, which is the same on every
+ * director.  If @any, because many may be out of service or full: any other.
+ */
+static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
+					  const u32 *slot, bool any)
+{
+	struct ip_vs_mhs_servers *servers;
+	struct ip_vs_mhs_server *s;
+	u32 pos = slot - mhs->slots;
+	u32 i, w;
+
+	for (i = 0; i < MHS_FALLBACK_PROBES; i++) {
+		if (++pos == mhs->size)
+			pos = 0;
+		w = ip_vs_mhs_slot_read(&mhs->slots[pos]);
+		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
+		if (ask_takes(s))
+			return s;
+	}
+	if (!any)
+		return NULL;
+	servers = rcu_dereference(mhs->servers);
+	for (i = 0; i < servers->max; i++) {
+		/* not all of them to the first with room */
+		s = rcu_dereference(servers->s[(pos + i) % servers->max]);
+		if (ask_takes(s))
+			return s;
+	}
+	return NULL;
+}
+
+/* The server with these facts takes no new flow */
+static struct ip_vs_mhs_server *ask_search(const struct ip_vs_mhs *mhs,
+					   const u32 *slot, u32 server)
+{
+	return ask_other(mhs, slot,
+			 server & MHS_SRV_IN || READ_ONCE(mhs->dirty));
+}
+
+/**
+ * ip_vs_mhs_ask_pick() - the server of a new flow
+ * @mhs: the service
+ * @slot: the flow's slot
+ * @w: the word read there
+ *
+ * A candidate that is out of service but still in the table, because the rebuild
+ * is a moment away, is passed over; a full one only with the fallback flag.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the server, NULL when there is none.
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
+					    const u32 *slot, u32 w)
+{
+	struct ip_vs_mhs_server *s;
+	u32 server;
+
+	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
+	server = ip_vs_mhs_ask_server(s, true);
+	if (ip_vs_mhs_decide_takes(server))
+		return s;
+	if (!ip_vs_mhs_decide_searches(server, ip_vs_mhs_flags(mhs)))
+		return NULL;
+	return ask_search(mhs, slot, server);
+}
+
+/* One answer, for the word as it was read */
+static u32 ask_once(struct ip_vs_mhs_ask *q)
+{
+	bool begins = q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS);
+	struct ip_vs_mhs_server *old, *cand;
+	u32 from, to, v;
+
+	if (READ_ONCE(q->mhs->was_stateless))
+		q->facts |= MHS_SVC_WAS_STATELESS;
+	cand = ip_vs_mhs_server(q->mhs, ip_vs_mhs_slot_cand(q->w));
+	to = ip_vs_mhs_ask_server(cand, begins);
+	old = cand;
+	from = to;
+	if (!ip_vs_mhs_slot_stable(q->w)) {
+		old = ip_vs_mhs_server(q->mhs, ip_vs_mhs_slot_old(q->w));
+		from = ip_vs_mhs_ask_server(old, begins);
+	}
+	v = ip_vs_mhs_decide(q->w, from, to, q->facts);
+	if (unlikely(ip_vs_mhs_verdict_act(v) == MHS_SEARCH)) {
+		cand = ask_search(q->mhs, q->slot, to);
+		to = ip_vs_mhs_ask_server(cand, begins);
+		if (cand != old)
+			to |= MHS_SRV_OTHER;
+		v = ip_vs_mhs_decide(q->w, from, to,
+				     q->facts | MHS_ASK_SEARCHED);
+	}
+	q->server = v & MHS_TO_CAND ? cand : old;
+	return v;
+}
+
+/**
+ * ip_vs_mhs_ask_long() - ip_vs_mhs_ask(), whatever the packet
+ * @q: the question; its server is set
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the verdict.
+ */
+u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
+{
+	u32 v, w;
+
+	for (;;) {
+		v = ask_once(q);
+		if (!ip_vs_mhs_slot_needs_use(q->w) || !(v & MHS_BY_TABLE) ||
+		    q->facts & MHS_PKT_ERROR)
+			return v;
+		w = ip_vs_mhs_slot_use(q->slot, q->w);
+		if (w == (q->w | MHS_USED_CUR))
+			return v;
+		/* control has changed the word */
+		q->w = w;
+	}
+}
+
+/**
+ * ip_vs_mhs_ask_schedule() - name the server for a new entry
+ * @svc: the service
+ * @skb: a packet that the core makes an entry for
+ * @iph: its header, or for an ICMP error that of the packet it quotes
+ *
+ * An ICMP error is about a flow that is under way, so it belongs to the old
+ * server of an unstable slot.
+ *
+ * Context: softirq or process, under RCU; called by the core.
+ * Return: the server, NULL when there is none.
+ */
+struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
+					  const struct sk_buff *skb,
+					  struct ip_vs_iphdr *iph)
+{
+	struct ip_vs_mhs *mhs = svc->sched_data;
+	const union nf_inet_addr *caddr;
+	struct ip_vs_mhs_server *s;
+	__be16 _ports[2], *ports;
+	bool inverse;
+	u32 *slot, w;
+
+	ports = frag_safe_skb_hp(skb, iph->len, sizeof(_ports), _ports);
+	if (!ports)
+		return NULL;
+	inverse = ip_vs_iph_inverse(iph);
+	caddr = inverse ? &iph->daddr : &iph->saddr;
+	slot = ip_vs_mhs_slot(mhs, caddr, ports[inverse]);
+	w = ip_vs_mhs_slot_read(slot);
+
+	if (ip_vs_iph_icmp(iph))
+		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+	else
+		s = ip_vs_mhs_ask_pick(mhs, slot, w);
+	/* Also if there is none: the core may make a cache_bypass entry */
+	ip_vs_mhs_slot_track(slot);
+	if (!s) {
+		ip_vs_scheduler_err(svc, "no destination available");
+		return NULL;
+	}
+	ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+	return s->dest;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: what the files of the control path share.  No
+ * file of the packet path includes this.
+ *
+ *	ip_vs_mhs_main.c	parameters, names, the module
+ *	ip_vs_mhs_ctl.c		the core's callbacks
+ *	ip_vs_mhs_net.c		namespaces, sysctls
+ *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
+ *	ip_vs_mhs_work.c	clocks, settling, the work of a service
+ *	ip_vs_mhs_server.c	servers and their carriers
+ *	ip_vs_mhs_slots.c	rebuilds, the walk of the slots
+ *	ip_vs_mhs_time.c	how long is held and pinned
+ *
+ * A file calls those below it, and those of the packet path.
+ */
+#ifndef _IP_VS_MHS_CTL_H
+#define _IP_VS_MHS_CTL_H
+
+#include "ip_vs_mhs.h"
+
+/* ctl */
+extern struct ip_vs_scheduler ip_vs_mhs_ctl_scheduler;
+
+/* net */
+extern struct pernet_operations ip_vs_mhs_net_ops;
+
+int ip_vs_mhs_net_ready(void);
+int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs);
+
+/* proc */
+extern const struct seq_operations ip_vs_mhs_proc_ops;
+
+/* work */
+void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole);
+void ip_vs_mhs_work_unsettle(struct ip_vs_mhs *mhs, bool leaves);
+void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work_refresh(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work(struct work_struct *work);
+
+/* server */
+bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
+struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
+					       const struct ip_vs_dest *dest);
+int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest);
+void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s);
+void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all);
+int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx);
+bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs);
+
+/* slots */
+extern unsigned int ip_vs_mhs_slots_size;
+
+int ip_vs_mhs_slots_init(void);
+void ip_vs_mhs_slots_exit(void);
+struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net);
+void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks);
+void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs);
+
+/* time */
+unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_time_hold_period(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_time_pin_period(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+				     unsigned long now);
+unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
+					unsigned long now);
+
+/* From @now to @then in jiffies, 0 when that is past */
+static inline unsigned long ip_vs_mhs_time_between(unsigned long now,
+						   unsigned long then)
+{
+	return max((long)(then - now), 0L);
+}
+
+#endif /* _IP_VS_MHS_CTL_H */

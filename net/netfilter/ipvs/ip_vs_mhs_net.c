@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: network namespaces.
+ *
+ * Sysctls, the services that come and go, and what no callback of the core tells.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/module.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+
+#include "ip_vs_mhs_ctl.h"
+
+#define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
+#define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)
+
+/* entries of some 300 bytes: 80 MB at most, for one service */
+#define MHS_MAX_ENTRIES		262144
+
+/* UDP comes from anywhere: a quarter of that */
+#define MHS_MAX_QUIC_ENTRIES	65536
+
+/* How often to look for what no callback tells, see ip_vs_mhs_net_work() */
+#define MHS_NET_PERIOD		HZ
+
+/**
+ * ip_vs_mhs_net_ready() - may there be services?
+ *
+ * Context: any.
+ * Return: 0 when ip_vs_mhs_net() works, -EAGAIN before, or why it never will.
+ */
+int ip_vs_mhs_net_ready(void)
+{
+	return ip_vs_mhs_net_registered();
+}
+
+static void net_queue(struct ip_vs_mhs_net *mn)
+{
+	queue_delayed_work(ip_vs_mhs_slots_wq(mn->net), &mn->work, MHS_NET_PERIOD);
+}
+
+/* vs.conntrack may be set at any time */
+static void net_check_conntrack(struct ip_vs_mhs_net *mn)
+{
+	lockdep_assert_held(&mn->lock);
+	if (!mn->conntrack)
+		return;
+	if (!mn->warned_conntrack)
+		pr_warn_ratelimited("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: if neither kube-proxy nor another NAT rule needs it, set it to 0 and NOTRACK the virtual addresses\n");
+	mn->warned_conntrack = true;
+	if (mn->warned_xt_ipvs ||
+	    !(atomic_read(&mn->pairs[0]) + atomic_read(&mn->pairs[1])))
+		return;
+	mn->warned_xt_ipvs = true;
+	pr_warn_ratelimited("net.ipv4.vs.conntrack=1 with masq_stateless=1: iptables -m ipvs matches no packet of a flow without an entry, source NAT by it fails: set masq_stateless to 0 and make the services anew\n");
+}
+
+/* Watch what no callback tells.
+ *
+ * When the host becomes a sync backup, entries of unknown flows come, and flows
+ * are on another director: every slot is marked, and marks stay until it is
+ * none.  Packets look at the role themselves, so only its beginning may be seen
+ * late.
+ *
+ * Services of other schedulers by firewall mark: see ip_vs_mhs_svc_unsure().
+ */
+static void net_work(struct work_struct *work)
+{
+	struct ip_vs_mhs_net *mn = container_of(to_delayed_work(work),
+						struct ip_vs_mhs_net, work);
+	struct netns_ipvs *ipvs = net_ipvs(mn->net);
+	struct ip_vs_mhs *mhs;
+	bool backup, begins, foreign, conntrack, stateful;
+
+	mutex_lock(&mn->lock);
+	/* carriers are made for the one value or the other */
+	conntrack = ip_vs_mhs_conntrack(ipvs);
+	if (conntrack != mn->conntrack)
+		list_for_each_entry(mhs, &mn->list, net_list)
+			ip_vs_mhs_work_refresh(mhs);
+	mn->conntrack = conntrack;
+
+	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
+	begins = backup && !mn->backup;
+	/* First, so that no tick ages what is marked now */
+	WRITE_ONCE(mn->backup, backup);
+	if (begins)
+		list_for_each_entry(mhs, &mn->list, net_list) {
+			mutex_lock(&mhs->lock);
+			ip_vs_mhs_slots_track_all(mhs);
+			ip_vs_mhs_slots_use_all(mhs);
+			mutex_unlock(&mhs->lock);
+		}
+
+	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
+	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
+	mn->was_foreign = foreign;
+	stateful = !READ_ONCE(mn->stateless);
+	if (stateful || mn->was_stateful)
+		list_for_each_entry(mhs, &mn->list, net_list) {
+			mutex_lock(&mhs->lock);
+			ip_vs_mhs_work_look_stateful(mhs);
+			mutex_unlock(&mhs->lock);
+		}
+	mn->was_stateful = stateful;
+	if (!list_empty(&mn->list)) {
+		net_check_conntrack(mn);
+		net_queue(mn);
+	}
+	mutex_unlock(&mn->lock);
+}
+
+/* The namespace's, or those that it gets if nothing fails */
+static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
+{
+	struct ip_vs_mhs_hash *hash;
+
+	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
+	if (hash) {
+		refcount_inc(&hash->refcnt);
+		return hash;
+	}
+	hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
+	if (hash) {
+		spin_lock_init(&hash->lock);
+		refcount_set(&hash->refcnt, 1);
+	}
+	return hash;
+}
+
+/* Hash tables, hooks and the watch for the backup role come with the first
+ * service
+ */
+int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_net *mn = mhs->net;
+	int err = -ENOMEM;
+
+	mutex_lock(&mn->lock);
+	mhs->hash = net_hash(mn);
+	if (mhs->hash)
+		err = ip_vs_mhs_hook_get(mn, mhs);
+	if (!err) {
+		rcu_assign_pointer(mn->hash, mhs->hash);
+		WRITE_ONCE(mn->services, mn->services + 1);
+		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
+		if (list_empty(&mn->list)) {
+			mn->conntrack = ip_vs_mhs_conntrack(mhs->ipvs);
+			net_queue(mn);
+		}
+		WRITE_ONCE(mn->foreign, true);
+		mn->was_foreign = true;
+		if (READ_ONCE(mn->backup))
+			ip_vs_mhs_slots_track_all(mhs);
+		list_add_tail(&mhs->net_list, &mn->list);
+		net_check_conntrack(mn);
+	}
+	mutex_unlock(&mn->lock);
+	return err;
+}
+
+void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_net *mn = mhs->net;
+
+	mutex_lock(&mn->lock);
+	list_del(&mhs->net_list);
+	WRITE_ONCE(mn->services, mn->services - 1);
+	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
+	ip_vs_mhs_hook_put(mn, mhs);
+	if (list_empty(&mn->list))
+		RCU_INIT_POINTER(mn->hash, NULL);
+	mutex_unlock(&mn->lock);
+}
+
+/* Sysctls, net.ipv4.vs.mhs.* of each namespace */
+
+static const unsigned int net_day_ms = MHS_DAY_MS;
+static const unsigned int net_int_max = INT_MAX;
+
+static const struct ctl_table net_table[] = {
+	{
+		.procname	= "hold_ms",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= (void *)&net_day_ms,
+	}, {
+		.procname	= "pin_ms",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= (void *)&net_day_ms,
+	}, {
+		.procname	= "max_entries",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= (void *)&net_int_max,
+	}, {
+		.procname	= "max_quic_entries",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= (void *)&net_int_max,
+	}, {
+		.procname	= "stateless",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE,
+	}, {
+		.procname	= "masq_stateless",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE,
+	},
+};
+
+static int net_sysctls_init(struct ip_vs_mhs_net *mn)
+{
+	unsigned int i, n = ARRAY_SIZE(net_table);
+
+	if (!IS_ENABLED(CONFIG_SYSCTL))
+		return 0;
+	/* one more, zero: the end marker of kernels that need one */
+	mn->table = kcalloc(n + 1, sizeof(*mn->table), GFP_KERNEL);
+	if (!mn->table)
+		return -ENOMEM;
+	memcpy(mn->table, net_table, sizeof(net_table));
+	mn->table[0].data = &mn->hold_ms;
+	mn->table[1].data = &mn->pin_ms;
+	mn->table[2].data = &mn->max_entries;
+	mn->table[3].data = &mn->max_quic_entries;
+	mn->table[4].data = &mn->stateless;
+	mn->table[5].data = &mn->masq_stateless;
+	/* Short times cost all namespaces: an unprivileged user has none, but
+	 * may set the last two
+	 */
+	for (i = 0; i < n - 2 && mn->net->user_ns != &init_user_ns; i++)
+		mn->table[i].mode = 0444;
+	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
+					       mn->table, n);
+	if (mn->header)
+		return 0;
+	kfree(mn->table);
+	return -ENOMEM;
+}
+
+static void net_sysctls_exit(struct ip_vs_mhs_net *mn)
+{
+	if (mn->header)
+		unregister_net_sysctl_table(mn->header);
+	kfree(mn->table);
+}
+
+static int __net_init net_init(struct net *net)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
+	int err;
+
+	mn->net = net;
+	mn->hold_ms = MHS_HOLD_MS;
+	mn->max_entries = MHS_MAX_ENTRIES;
+	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
+	mn->stateless = 1;
+	mutex_init(&mn->forward_lock);
+	mutex_init(&mn->lock);
+	INIT_LIST_HEAD(&mn->list);
+	INIT_DELAYED_WORK(&mn->work, net_work);
+	err = net_sysctls_init(mn);
+	if (err)
+		return err;
+	/* Reading it walks all slots: not for everybody */
+	if (proc_create_net("ip_vs_mhs", 0440, net->proc_net,
+			    &ip_vs_mhs_proc_ops,
+			    sizeof(struct seq_net_private)) ||
+	    !IS_ENABLED(CONFIG_PROC_FS))
+		return 0;
+	net_sysctls_exit(mn);
+	return -ENOMEM;
+}
+
+/* Runs before the core deletes the namespace's services: done_service()
+ * detaches them from *mn later.
+ */
+static void __net_exit net_exit(struct net *net)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
+
+	remove_proc_entry("ip_vs_mhs", net->proc_net);
+	net_sysctls_exit(mn);
+	cancel_delayed_work_sync(&mn->work);
+}
+
+struct pernet_operations ip_vs_mhs_net_ops = {
+	.init	= net_init,
+	.exit	= net_exit,
+	.id	= &ip_vs_mhs_svc_net_id,
+	.size	= sizeof(struct ip_vs_mhs_net),
+};

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Where a packet goes: ip_vs_mhs_decide(), asked about every slot, kind of
+ * server, packet and service.  Each rule says what must hold of all answers; its
+ * controls ask a decision that has one fact wrong.
+ */
+#include "ip_vs_mhs_decide.h"
+#include "unit.h"
+
+#define OLD	1U
+#define CAND	2U
+
+typedef u32 (*decide_fn)(u32 w, u32 old, u32 cand, u32 facts);
+
+/* One question and its answer */
+struct answer {
+	u32 w, old, cand, facts;
+	u32 act, v;
+	bool stable, takes;
+	u32 server;		/* facts of the server that the answer names */
+};
+
+/* Says what is wrong with an answer, NULL if nothing is */
+typedef const char *(*rule_fn)(const struct answer *a);
+
+struct rule {
+	rule_fn rule;
+	decide_fn decide;
+};
+
+/* Slots: without a server, stable, held, pinned, to no server */
+static const u32 words[] = {
+	0,
+	CAND,
+	CAND | MHS_USED_CUR,
+	CAND | OLD << MHS_OLD_SHIFT | MHS_STAGE_HOLD << MHS_STAGE_SHIFT,
+	CAND | OLD << MHS_OLD_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
+	OLD << MHS_OLD_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
+};
+
+#define KNOWN	MHS_SRV_KNOWN
+#define SENDS	(MHS_SRV_KNOWN | MHS_SRV_CARRIER)
+
+static const u32 servers[] = {
+	0,
+	SENDS | MHS_SRV_IN,
+	SENDS | MHS_SRV_IN | MHS_SRV_FULL,
+	SENDS | MHS_SRV_IN | MHS_SRV_TRACKED,
+	SENDS | MHS_SRV_IN | MHS_SRV_NAT,
+	SENDS | MHS_SRV_IN | MHS_SRV_NAT | MHS_SRV_FROZEN | MHS_SRV_TRACKED,
+	KNOWN | MHS_SRV_IN,
+	KNOWN | MHS_SRV_IN | MHS_SRV_STATEFUL | MHS_SRV_TRACKED,
+	SENDS,
+	SENDS | MHS_SRV_NAT,
+	KNOWN | MHS_SRV_STATEFUL | MHS_SRV_TRACKED,
+	SENDS | MHS_SRV_GONE,
+	SENDS | MHS_SRV_GONE | MHS_SRV_NAT,
+	KNOWN | MHS_SRV_GONE | MHS_SRV_STATEFUL,
+};
+
+static const u32 bits[] = {
+	MHS_SVC_PERSISTENT, MHS_SVC_ONE_PACKET, MHS_SVC_FALLBACK,
+	MHS_SVC_SETTLING, MHS_SVC_UNSURE, MHS_SVC_STATEFUL,
+	MHS_SVC_WAS_STATELESS, MHS_PKT_FRESH, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
+	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LOCAL, MHS_PKT_LEFT,
+	MHS_ASK_NO_ENTRY, MHS_ASK_SEARCHED,
+};
+
+static bool has(const struct answer *a, u32 facts)
+{
+	return a->facts & facts;
+}
+
+/* No gate of the service stands before the table */
+static bool plain_service(const struct answer *a)
+{
+	return !has(a, MHS_SVC_PERSISTENT | MHS_SVC_SETTLING | MHS_SVC_UNSURE);
+}
+
+/* A packet of a flow that began before, in a protocol that tells */
+static bool older(const struct answer *a)
+{
+	return !has(a, MHS_PKT_FRESH | MHS_PKT_CONNLESS | MHS_PKT_ERROR);
+}
+
+static bool makes_entry(const struct answer *a)
+{
+	return a->act == MHS_NEW || a->act == MHS_PIN || a->act == MHS_REPLACE;
+}
+
+static const char *sent_by_carrier(const struct answer *a)
+{
+	if (a->act != MHS_FORWARD || has(a, MHS_PKT_ERROR))
+		return NULL;
+	return a->server & MHS_SRV_CARRIER ? NULL : "sent without a carrier";
+}
+
+static const char *stable_is_plain(const struct answer *a)
+{
+	u32 want = MHS_FORWARD | MHS_CNT_STATELESS << MHS_COUNT_SHIFT |
+		   MHS_BY_TABLE;
+
+	if (!a->stable || !plain_service(a) ||
+	    has(a, MHS_SVC_STATEFUL | MHS_PKT_CONNLESS | MHS_PKT_ERROR) ||
+	    a->old != (SENDS | MHS_SRV_IN))
+		return NULL;
+	if (has(a, MHS_PKT_FRESH))
+		want |= MHS_BEGINS;
+	return a->v == want ? NULL : "a stable slot does more than forward";
+}
+
+/* The way of most packets, which is compiled into the doors */
+static const char *quick_is_the_same(const struct answer *a)
+{
+	u32 server, v;
+
+	if (!ip_vs_mhs_decide_is_quick(a->w, a->facts))
+		return NULL;
+	server = ip_vs_mhs_decide_idx(a->w, a->facts) == OLD ? a->old : a->cand;
+	v = ip_vs_mhs_decide_quick(a->w, server, a->facts);
+	return v == MHS_SEARCH || v == a->v ? NULL :
+	       "the short way differs from the long one";
+}
+
+static const char *older_stay(const struct answer *a)
+{
+	if (!older(a) || a->stable)
+		return NULL;
+	return a->v & (MHS_TO_CAND | MHS_CUTS) ? "an older flow moved" : NULL;
+}
+
+/* Where a server could have it, the core would reset it */
+static const char *older_not_reset(const struct answer *a)
+{
+	if (!older(a) || !plain_service(a) || a->act != MHS_CORE ||
+	    !(a->old & MHS_SRV_KNOWN) || a->old & MHS_SRV_STATEFUL ||
+	    (a->old & MHS_SRV_NAT && has(a, MHS_PKT_LOCAL)))
+		return NULL;
+	return "an older flow went to the core";
+}
+
+static const char *pinned_in_time(const struct answer *a)
+{
+	if (!older(a) || !plain_service(a) || !(a->old & MHS_SRV_KNOWN) ||
+	    a->old & (MHS_SRV_GONE | MHS_SRV_STATEFUL | MHS_SRV_FROZEN) ||
+	    has(a, MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY) ||
+	    !(ip_vs_mhs_slot_pinning(a->w) || has(a, MHS_SVC_STATEFUL)))
+		return NULL;
+	return a->act == MHS_PIN ? NULL : "an older flow got no entry in time";
+}
+
+static const char *new_get_entries(const struct answer *a)
+{
+	if (!has(a, MHS_PKT_FRESH) || a->act != MHS_FORWARD ||
+	    has(a, MHS_PKT_ERROR | MHS_ASK_NO_ENTRY))
+		return NULL;
+	return a->stable && !has(a, MHS_SVC_STATEFUL) ? NULL :
+	       "a new flow got no entry";
+}
+
+static const char *new_avoid_the_gone(const struct answer *a)
+{
+	if (!(a->v & MHS_BEGINS) || a->act < MHS_FORWARD)
+		return NULL;
+	return a->server & MHS_SRV_GONE ? "a flow began on a deleted server" :
+	       NULL;
+}
+
+static const char *candidate_takes(const struct answer *a)
+{
+	if (a->act != MHS_NEW)
+		return NULL;
+	return a->takes ? NULL : "a flow began on a server that takes none";
+}
+
+static const char *ends_make_nothing(const struct answer *a)
+{
+	return older(a) && has(a, MHS_PKT_ENDS) && makes_entry(a) ?
+	       "the end of a flow made an entry" : NULL;
+}
+
+static const char *asked_twice_at_most(const struct answer *a)
+{
+	if (has(a, MHS_ASK_NO_ENTRY) &&
+	    (a->act == MHS_NEW || a->act == MHS_PIN))
+		return "asked for an entry again";
+	if (has(a, MHS_ASK_SEARCHED) && a->act == MHS_SEARCH)
+		return "searched again";
+	return NULL;
+}
+
+static const char *cuts_the_gone_only(const struct answer *a)
+{
+	if (!(a->v & MHS_CUTS))
+		return NULL;
+	return a->stable || (a->old & MHS_SRV_KNOWN && !(a->old & MHS_SRV_GONE)) ?
+	       "a slot was cut whose old server is there" : NULL;
+}
+
+static const char *settling_waits(const struct answer *a)
+{
+	if (!has(a, MHS_SVC_SETTLING) || has(a, MHS_SVC_PERSISTENT) ||
+	    has(a, MHS_PKT_CONNLESS | MHS_PKT_ERROR))
+		return NULL;
+	if (has(a, MHS_PKT_FRESH))
+		return a->act == MHS_CORE && a->v & MHS_TRACKS ? NULL :
+		       "a new flow got no entry while the service settles";
+	return a->act == MHS_DROP ? NULL :
+	       "an older flow went on while the service settles";
+}
+
+static const char *errors_change_nothing(const struct answer *a)
+{
+	if (!has(a, MHS_PKT_ERROR))
+		return NULL;
+	return makes_entry(a) || a->v & (MHS_TRACKS | MHS_CUTS | MHS_NOTES_FIN) ?
+	       "an ICMP error changed something" : NULL;
+}
+
+static const char *local_masquerading(const struct answer *a)
+{
+	return a->act == MHS_FORWARD && !has(a, MHS_PKT_ERROR) &&
+	       has(a, MHS_PKT_LOCAL) && a->server & MHS_SRV_NAT ?
+	       "a flow of this host to a masquerading server had no entry" :
+	       NULL;
+}
+
+static bool ask(const struct rule *rule, u32 w, u32 old, u32 cand, u32 facts)
+{
+	struct answer a = {
+		.w = w, .old = old, .cand = cand, .facts = facts,
+	};
+	const char *wrong;
+
+	/* one server or none */
+	if ((ip_vs_mhs_slot_stable(w) && old != cand) ||
+	    (ip_vs_mhs_slot_cand(w) == MHS_IDX_NONE && cand))
+		return true;
+	a.v = rule->decide(w, old, cand, facts);
+	a.act = ip_vs_mhs_verdict_act(a.v);
+	a.stable = ip_vs_mhs_slot_stable(w);
+	a.takes = ip_vs_mhs_decide_takes(cand);
+	a.server = a.v & MHS_TO_CAND ? cand : old;
+	wrong = rule->rule(&a);
+	return !wrong || unit_fail("%s: word %08x, old %x, cand %x, facts %x: %x",
+				   wrong, w, old, cand, facts, a.v);
+}
+
+/* Plain UDP begins nothing, and only what is fresh begins and does not end */
+static bool possible(u32 facts)
+{
+	u32 kind = facts & (MHS_PKT_FRESH | MHS_PKT_ENDS | MHS_PKT_CONNLESS);
+
+	return !(kind & (kind - 1)) &&
+	       !(facts & MHS_PKT_LEFT && !(facts & MHS_PKT_CONNLESS)) &&
+	       !(facts & MHS_PKT_ERROR && kind & ~MHS_PKT_CONNLESS);
+}
+
+static bool every_case(const void *arg)
+{
+	u32 i, w, old, cand, facts;
+
+	for (i = 0; i < 1U << ARRAY_SIZE(bits); i++) {
+		facts = 0;
+		for (w = 0; w < ARRAY_SIZE(bits); w++)
+			facts |= i & 1U << w ? bits[w] : 0;
+		if (!possible(facts))
+			continue;
+		for (w = 0; w < ARRAY_SIZE(words); w++)
+			for (old = 0; old < ARRAY_SIZE(servers); old++)
+				for (cand = 0; cand < ARRAY_SIZE(servers); cand++)
+					if (!ask(arg, words[w], servers[old],
+						 servers[cand], facts))
+						return false;
+	}
+	return true;
+}
+
+/* Wrong decisions: each has a fact wrong */
+static u32 without_carrier(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old | MHS_SRV_CARRIER, cand, facts);
+}
+
+static u32 swapped(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, cand, old, facts) ^
+	       (facts & MHS_PKT_FRESH ? 0 : MHS_TO_CAND);
+}
+
+static u32 listed(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old & ~MHS_SRV_GONE, cand & ~MHS_SRV_GONE,
+				facts);
+}
+
+static u32 all_gone(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old | MHS_SRV_GONE, cand, facts);
+}
+
+static u32 unknown(u32 w, u32 old, u32 cand, u32 facts)
+{
+	(void)old;
+	return ip_vs_mhs_decide(w, 0, cand, facts);
+}
+
+static u32 empty_server(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand & ~MHS_SRV_FULL, facts);
+}
+
+static u32 never_ends(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_ENDS);
+}
+
+static u32 always_ends(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand, facts | MHS_PKT_ENDS);
+}
+
+static u32 forgets(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand,
+				facts & ~(MHS_ASK_NO_ENTRY | MHS_ASK_SEARCHED));
+}
+
+static u32 settled(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_SVC_SETTLING);
+}
+
+static u32 no_error(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_ERROR);
+}
+
+static u32 not_local(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_LOCAL);
+}
+
+static u32 no_memory(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand, facts | MHS_ASK_NO_ENTRY);
+}
+
+static u32 stateful(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand, facts | MHS_SVC_STATEFUL);
+}
+
+#define RULE(name, wrong, why)						\
+	{ #name, every_case,						\
+	  &(const struct rule){ name, ip_vs_mhs_decide }, NULL },	\
+	{ "catches_" #wrong "_" #name, every_case,			\
+	  &(const struct rule){ name, wrong }, why }
+
+static const struct unit_test tests[] = {
+	RULE(sent_by_carrier, without_carrier, "sent without a carrier"),
+	RULE(stable_is_plain, stateful, "does more than forward"),
+	RULE(quick_is_the_same, stateful, "differs from the long one"),
+	RULE(older_stay, swapped, "an older flow moved"),
+	RULE(older_not_reset, unknown, "an older flow went to the core"),
+	RULE(pinned_in_time, always_ends, "got no entry in time"),
+	RULE(new_get_entries, no_memory, "a new flow got no entry"),
+	RULE(new_avoid_the_gone, listed, "began on a deleted server"),
+	RULE(candidate_takes, empty_server, "a server that takes none"),
+	RULE(ends_make_nothing, never_ends, "the end of a flow made an entry"),
+	RULE(asked_twice_at_most, forgets, "again"),
+	RULE(cuts_the_gone_only, all_gone, "whose old server is there"),
+	RULE(settling_waits, settled, "while the service settles"),
+	RULE(errors_change_nothing, no_error, "an ICMP error changed"),
+	RULE(local_masquerading, not_local, "had no entry"),
+};
+
+int main(int argc, char **argv)
+{
+	return unit_main(tests, ARRAY_SIZE(tests), argc, argv);
+}
