@@ -39,11 +39,17 @@ MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)"
 
 static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
 {
+	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
+					    TCP_FLAG_FIN | TCP_FLAG_RST);
+
+	p->opens = false;
+	if (likely(flags == TCP_FLAG_ACK))
+		return;
 	p->opens = th->syn;
 	/* A segment without any of the four flags belongs to no flow */
-	if (th->rst || th->fin || !(th->syn || th->ack))
+	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
 		p->facts = MHS_PKT_ENDS;
-	else if (th->syn && !th->ack)
+	else if (flags == TCP_FLAG_SYN)
 		p->facts = MHS_PKT_FRESH;
 }
 

@@ -57,9 +57,11 @@ static __always_inline void xmit_count(const struct ip_vs_mhs *mhs,
 		return;
 
 	local_bh_disable();
-	/* nearly always, and worth a copy of its own */
+	/* nearly always, and worth a copy of their own */
 	if (likely(what == MHS_STAT_IN))
 		xmit_stats(mhs, dest, skb->len, MHS_STAT_IN);
+	else if (what == (MHS_STAT_IN | MHS_STAT_CONN))
+		xmit_stats(mhs, dest, skb->len, MHS_STAT_IN | MHS_STAT_CONN);
 	else
 		xmit_stats(mhs, dest, skb->len, what);
 	local_bh_enable();

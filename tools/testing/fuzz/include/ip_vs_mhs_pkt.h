@@ -48,6 +48,21 @@ struct tcphdr {
 	__be16 window, check, urg_ptr;
 } __attribute__((packed, aligned(1)));
 
+static inline __be32 tcp_flag_word(const struct tcphdr *th)
+{
+	__be32 word;
+
+	memcpy(&word, (const u8 *)th + 12, sizeof(word));
+	return word;
+}
+
+#define TCP_FLAG_FIN	htonl(0x00010000)
+#define TCP_FLAG_SYN	htonl(0x00020000)
+#define TCP_FLAG_RST	htonl(0x00040000)
+#define TCP_FLAG_ACK	htonl(0x00100000)
+
+#define likely(x)	(x)
+
 struct udphdr {
 	__be16 source, dest, len, check;
 };
