@@ -351,7 +351,7 @@ check-static: setup	## slow static checks: coccinelle, clang-tidy, some minutes
 
 .PHONY: style
 style: setup	## static checks of all sources; no output is good
-	@$(MACHINE)/style
+	@$(STATIC)/style
 
 ##@ Measurements
 
@@ -380,7 +380,7 @@ bench-cases: setup	## entries and packets by kind of service, mh beside mhs
 .PHONY: demo
 demo: setup	## mh and mhs side by side under load
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/demo/run
+	@tools/testing/bench/demo/run
 
 .PHONY: shell
 shell: setup	## a shell in the machine

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parents[4]
+TOP = Path(__file__).resolve().parent.parent
 KBUILD = TOP / "net/netfilter/ipvs/Kbuild"
 TREE = {
     "Makefile": "VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 9\n",

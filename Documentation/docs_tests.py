@@ -12,7 +12,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from unittest import mock
 
-TOP = Path(__file__).resolve().parents[4]
+TOP = Path(__file__).resolve().parent.parent
 TESTS = TOP / "tools/testing/selftests/net/qdisc_tool"
 TABLE = TOP / "Documentation/networking/qdisc-tool.rst"
 ITEMS = [f"S{n}" for n in range(1, 19)] + [f"P{n}" for n in range(1, 26)]

@@ -15,14 +15,14 @@ from types import SimpleNamespace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-TOP = Path(__file__).resolve().parents[4]
+TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
 from mhsstat_lib import (cli, compare, options, plan, proc,  # noqa: E402
                          prometheus, servers, stateful, text, watch)
 from mhsstat_lib.errors import EXIT_PROBLEM, ToolError  # noqa: E402
 
-RECORDED = Path(__file__).resolve().parent / "mhsstat"
+RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "scripts/mhsstat_examples"
 # As recorded, and as modules before and after it may have it.
 NOW = (RECORDED / "ip_vs_mhs").read_text()

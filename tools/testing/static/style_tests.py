@@ -31,7 +31,7 @@ class Style(unittest.TestCase):
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
             Path(directory, "include").mkdir()
-            done = subprocess.run([HERE.parent / "style", directory],
+            done = subprocess.run([HERE / "style", directory],
                                   capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         for name, (_, said) in BAD.items():
