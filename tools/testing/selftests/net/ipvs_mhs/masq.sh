@@ -10,8 +10,8 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$here/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$here/lib_pair.sh"
 need ethtool
 
 # gateway NAMESPACE: answers to the client go back by the director

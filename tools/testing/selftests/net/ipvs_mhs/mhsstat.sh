@@ -7,8 +7,8 @@
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 
 top=$here/../../../../..
 KEY=00112233445566778899aabbccddeeff

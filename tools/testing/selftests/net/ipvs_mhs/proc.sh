@@ -7,8 +7,8 @@
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 
 FIRST=(Prot Address:Port State Servers Gone NoSlot Size Stable Hold Pin Tracked
 	NextMergeMs Entries PktStateless PktOld PktCandidate PktTracked

@@ -8,8 +8,8 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 
 FLOWS=40
 GUE4="--tun-type gue --tun-port 6080" GRE="--tun-type gre"

@@ -12,8 +12,8 @@ client_py=dgrams.py
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 
 # quiet NAME: no flow of the last ping went wrong, none has an entry
 quiet() {

@@ -8,8 +8,8 @@ machine=$top/tools/testing/machine
 roots=$top/build/chroot
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
-# shellcheck source=../machine/suite.sh
-. "$machine/suite.sh"
+# shellcheck source=../machine/lib_suite.sh
+. "$machine/lib_suite.sh"
 
 # wanted: names of the packages inside
 wanted() {
