@@ -246,7 +246,7 @@ RACES := basic drain edit flap fwmark masq masq_shared random rebuild \
 
 .PHONY: check-races
 check-races:	## selftests in a kernel that reports data races (KCSAN), on two CPUs
-	@$(MACHINE)/setup --also $(SANITIZE)/packages $(machine-kernel)
+	@$(MACHINE)/setup --also $(SANITIZE)/races.packages $(machine-kernel)
 	@$(MACHINE)/build-kernel kcsan
 	@+$(MACHINE)/steps "check-catch KERNEL=kcsan" test-races
 
@@ -316,12 +316,12 @@ PACKAGES := tools/testing/packages
 
 .PHONY: check-packages
 check-packages:	## build, lint, install, remove the packages in a chroot; DKMS, two kernels
-	@$(MACHINE)/setup --also $(PACKAGES)/packages $(oldest) $(middle)
+	@$(MACHINE)/setup --also $(PACKAGES)/debootstrap.packages $(oldest) $(middle)
 	@$(MACHINE)/tally $(PACKAGES)/check $(oldest) $(middle)
 
 .PHONY: check-keepalived
 check-keepalived: setup	## build keepalived with our patch, drive mhs with it
-	@$(MACHINE)/setup --also $(PACKAGES)/packages $(machine-kernel)
+	@$(MACHINE)/setup --also $(PACKAGES)/debootstrap.packages $(machine-kernel)
 	@$(PACKAGES)/keepalived
 	@$(MACHINE)/build-module $(machine-kernel)
 	@MHS_KEEPALIVED=$(CURDIR)/build/keepalived/keepalived $(MACHINE)/run \
@@ -331,7 +331,7 @@ GO := tools/testing/go
 
 .PHONY: check-go
 check-go: setup	## kube-proxy's calls, by the library that it uses
-	@$(MACHINE)/setup --also $(GO)/packages $(machine-kernel)
+	@$(MACHINE)/setup --also $(GO)/go.packages $(machine-kernel)
 	@cd $(GO) && CGO_ENABLED=0 go build -o $(CURDIR)/build/go/kube .
 	@$(MACHINE)/build-module $(machine-kernel)
 	@MHS_KUBE=$(CURDIR)/build/go/kube $(MACHINE)/run \
@@ -345,7 +345,7 @@ STATIC := tools/testing/static
 
 .PHONY: check-static
 check-static: setup	## slow static checks: coccinelle, clang-tidy, some minutes
-	@$(MACHINE)/setup --also $(STATIC)/packages $(oldest)
+	@$(MACHINE)/setup --also $(STATIC)/static.packages $(oldest)
 	@$(MACHINE)/fetch-source $(oldest)
 	@$(MACHINE)/tally $(STATIC)/check
 

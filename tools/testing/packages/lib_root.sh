@@ -13,7 +13,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 
 # wanted: names of the packages inside
 wanted() {
-	sed 's/[[:space:]]*#.*//; /^$/d' "$here/inside"
+	sed 's/[[:space:]]*#.*//; /^$/d' "$here/chroot.packages"
 }
 
 # base_root: made once, in minutes
