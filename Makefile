@@ -97,8 +97,8 @@ tool-dir = $(DESTDIR)$(PREFIX)/lib/ipvs-mhs-tools
 man-dir = $(DESTDIR)$(PREFIX)/share/man
 complete-dir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 example-dir = $(DESTDIR)$(PREFIX)/share/doc/ipvs-mhs-tools/examples
-units = $(wildcard scripts/*_examples/*.service scripts/*_examples/*.timer)
-examples = $(filter-out $(units),$(shell find examples scripts/*_examples -type f))
+units = $(wildcard examples/*/*.service examples/*/*.timer)
+examples = $(filter-out $(units),$(shell find examples -type f))
 # units and drop-ins call the tools where they are installed
 set-prefix = sed -E 's,/usr/sbin/($(subst $(space),|,$(tool-names))),$(PREFIX)/sbin/\1,g'
 space := $(subst ,, )

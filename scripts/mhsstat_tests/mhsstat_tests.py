@@ -23,7 +23,7 @@ from mhsstat_lib import (cli, compare, options, plan, proc,  # noqa: E402
 from mhsstat_lib.errors import EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
-EXAMPLES = TOP / "scripts/mhsstat_examples"
+EXAMPLES = TOP / "examples/mhsstat"
 # As recorded, and as modules before and after it may have it.
 NOW = (RECORDED / "ip_vs_mhs").read_text()
 

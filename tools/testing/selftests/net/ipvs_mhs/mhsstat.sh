@@ -96,7 +96,7 @@ metrics() {
 	local command
 
 	command=$(sed -n 's,^ExecStart=/usr/sbin/mhsstat ,,p' \
-		"$top/scripts/mhsstat_examples/mhsstat-prometheus.service")
+		"$top/examples/mhsstat/mhsstat-prometheus.service")
 	# shellcheck disable=SC2086 # its options
 	ms ${command% *} "$work/textfiles/mhs.prom" 2>"$work/err"
 	echo $?
