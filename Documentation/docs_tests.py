@@ -217,3 +217,11 @@ class Kselftest(unittest.TestCase):
                        if re.search(r"^# weight: \d", text, re.M))
         self.assertEqual(named["TEST_PROGS"], tests)
         self.assertEqual(named["TEST_FILES"], sorted(set(files) - set(tests)))
+
+    def test_tags_are_those_that_make_reads(self):
+        here = TOP / "tools/testing/selftests/net/ipvs_mhs"
+        known = re.findall(r"call tagged,(\w+)",
+                           (TOP / "tools/testing/Makefile").read_text())
+        lines = re.findall(r"^# tags: (.*)$", "\n".join(
+            path.read_text() for path in here.glob("*.sh")), re.M)
+        self.assertEqual(set(" ".join(lines).split()), set(known))

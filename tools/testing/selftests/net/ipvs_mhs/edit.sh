@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
 # weight: 45
+# tags: core races
 # Editing a live service: edits that change nothing, flags, persistence, a
 # threshold, the forwarding method, the scheduler.  What is new holds for new
 # flows; older ones go on.

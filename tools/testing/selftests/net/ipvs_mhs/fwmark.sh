@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 60
+# tags: core races
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
 # what becomes of packets whose mark may mean a service of another scheduler.
 

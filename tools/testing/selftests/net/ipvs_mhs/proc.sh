@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 35
+# tags: core
 # /proc/net/ip_vs_mhs: its columns, in every state of a service, and while
 # several read it and the servers change.
 

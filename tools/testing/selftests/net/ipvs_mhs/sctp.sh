@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 50
+# tags: core
 # SCTP: an INIT begins a flow, other packets belong to an older one; ABORT and
 # SHUTDOWN make no entry.
 
