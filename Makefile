@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# ip_vs_mhs: `make help` lists the targets.
+# ip_vs_mhs: what users call, and what developers call most.  Everything else
+# is in tools/testing/Makefile.  `make help` lists the targets here, `make
+# help-all` those there, too.
 
 RELEASE := $(shell uname -r)
 KDIR ?= /lib/modules/$(RELEASE)/build
@@ -11,7 +13,7 @@ UNIT := tools/testing/unit
 FUZZ := tools/testing/fuzz
 SELFTESTS := tools/testing/selftests/net/ipvs_mhs
 QDISC_TESTS := tools/testing/selftests/net/qdisc_tool
-SANITIZE := tools/testing/sanitize
+STATIC := tools/testing/static
 # a test says what it weighs, files that tests source do not
 tests-in = $(shell grep -slE '^\# weight: [0-9]' $(1)/*)
 TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
@@ -97,8 +99,8 @@ tool-dir = $(DESTDIR)$(PREFIX)/lib/ipvs-mhs-tools
 man-dir = $(DESTDIR)$(PREFIX)/share/man
 complete-dir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 example-dir = $(DESTDIR)$(PREFIX)/share/doc/ipvs-mhs-tools/examples
-units = $(wildcard scripts/*_examples/*.service scripts/*_examples/*.timer)
-examples = $(filter-out $(units),$(shell find examples scripts/*_examples -type f))
+units = $(wildcard examples/*/*.service examples/*/*.timer)
+examples = $(filter-out $(units),$(shell find examples -type f))
 # units and drop-ins call the tools where they are installed
 set-prefix = sed -E 's,/usr/sbin/($(subst $(space),|,$(tool-names))),$(PREFIX)/sbin/\1,g'
 space := $(subst ,, )
@@ -142,250 +144,12 @@ uninstall-tools:	## remove them again
 run-depmod = [ ! -e $(mod-dir)/modules.order ] || \
 	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $(kdir-release)
 
-##@ Tests, in virtual machines (KERNEL=NAME: one of tools/testing/machine/kernels)
-
-.PHONY: setup
-setup:	## install what is needed, unpack the kernel; quick when done before
-	@$(MACHINE)/setup $(machine-kernel)
-
-.PHONY: uml
-uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
-	@$(MACHINE)/build-kernel uml$(if $(DEBUG),-debug)
-	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
-
-.PHONY: check
-check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
-	@+$(MACHINE)/steps check-harness check-fuzz \
-		"check-series KERNEL=$(oldest)" style \
-		"check-module KERNEL=$(oldest)" "check-module KERNEL=$(middle)" \
-		check-unit -- \
-		"test KERNEL=$(oldest) MORE=$(MACHINE)/kselftest.sh" \
-		"test-core KERNEL=$(middle)"
-
-.PHONY: check-all
-check-all: setup	## all tests on all kernels
-	@+$(MACHINE)/steps check-harness check-fuzz check-series style check-unit -- \
-		$(foreach k,$(kernels),\
-			"check-module KERNEL=$(k)" \
-			"test KERNEL=$(k) MORE=$(MACHINE)/kselftest.sh")
-
-# Nothing is fetched twice: "newest" is the newest of when it was fetched.
-.PHONY: newest
-newest:	## fetch the newest kernel and its source again
-	rm -rf build/kernel/newest build/source/newest
-	@$(MACHINE)/setup newest
-
-# hours, and none stops for the failure of another
-.PHONY: check-release
-check-release: newest	## check-all, and all checks below that have targets of their own
-	@+$(MACHINE)/steps check-all check-static check-packages check-keepalived \
-		check-go check-uml check-tree check-sanitizers check-races \
-		check-kselftest check-harness-vm test-long fuzz
-
-.PHONY: test
-test: setup	## kselftests in the machine (TESTS="FILE...": only these)
-	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS) $(MORE)
-
-# Where kernels differ: hooks, transmitters, entries, statistics, sysctls
-CORE := basic drain edit frag fwmark icmp limits masq methods names proc \
-	restart sctp tunnels udp
-
-.PHONY: test-core
-test-core: setup	## those of what differs from kernel to kernel
-	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) \
-		$(CORE:%=$(SELFTESTS)/%.sh)
-
-# seconds of torture, hostile packets, SYNs to an address in a phase, services
-test-long: export MHS_TORTURE_S ?= 1800
-test-long: export MHS_PACKETS ?= 1000000
-test-long: export MHS_SYNS ?= 170000
-test-long: export MHS_SERVICES ?= 5000
-test-long: export MHS_OPERATIONS ?= 1000
-
-.PHONY: test-long
-test-long: setup	## half an hour of stress, a million hostile packets and SYNs, 5000 services, 1000 random operations (MHS_TORTURE_S=...)
-	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) --slow 8 --memory 4G \
-		$(patsubst %,$(SELFTESTS)/%.sh,\
-			torture hostile attack size random)
-
-# all but the one that needs kprobes, which User-Mode Linux has not
-for-uml = $(filter-out %/stateless.sh,$(1))
-
-.PHONY: check-uml
-check-uml: uml	## all tests but stateless.sh in User-Mode Linux, a quarter of an hour
-	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
-
-# without the one that needs qdiscs, too, which is not in the series
-.PHONY: check-tree
-check-tree: setup	## a User-Mode Linux kernel with the patch series in its tree: tests of the module
-	@rm -rf build/kernel/uml-tree
-	@$(MACHINE)/build-kernel uml-tree
-	@$(MACHINE)/run --kernel uml-tree $(MACHINE)/run_tests.sh \
-		$(filter-out %/balancer.sh,\
-			$(call for-uml,$(call tests-in,$(SELFTESTS))))
-
-.PHONY: check-sanitizers
-check-sanitizers:	## selftests in a kernel that checks memory, locks, RCU, leaks
-	@$(MAKE) --no-print-directory uml DEBUG=1
-	@+$(MACHINE)/steps "check-catch KERNEL=uml-debug" test-sanitizers
-
-.PHONY: test-sanitizers
-test-sanitizers: export MHS_SLOW ?= 4
-test-sanitizers: export MHS_TORTURE_S ?= 300
-test-sanitizers:
-	@$(MACHINE)/build-module uml-debug
-	@$(MACHINE)/run --kernel uml-debug $(SANITIZE)/alloc.sh \
-		$(call for-uml,$(call tests-in,$(SELFTESTS)))
-
-# where packets, changes and works run side by side
-RACES := basic drain edit flap fwmark masq masq_shared random rebuild \
-	restart reuse torture udp
-
-.PHONY: check-races
-check-races:	## selftests in a kernel that reports data races (KCSAN), on two CPUs
-	@$(MACHINE)/setup --also $(SANITIZE)/packages $(machine-kernel)
-	@$(MACHINE)/build-kernel kcsan
-	@+$(MACHINE)/steps "check-catch KERNEL=kcsan" test-races
-
-.PHONY: test-races
-test-races: export MHS_SLOW ?= 4
-test-races: export MHS_TORTURE_S ?= 240
-# services that rebuild.sh makes: each has 65,521 slots to be watched
-test-races: export MHS_MADE ?= 50
-test-races:
-	@$(MACHINE)/build-module kcsan
-	@$(MACHINE)/run --kernel kcsan --cpus 2 --jobs 1 \
-		$(RACES:%=$(SELFTESTS)/%.sh)
-
-.PHONY: check-catch
-check-catch:	## does the debug kernel KERNEL see the bugs it is there for?
-	@$(MACHINE)/tally $(SANITIZE)/catch $(KERNEL)
-
-.PHONY: check-qdisc
-check-qdisc: setup	## those of qdisc_tool only
-	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) \
-		$(call tests-in,$(QDISC_TESTS))
-
-.PHONY: check-module
-check-module: setup	## build with every warning an error, with sparse, with clang
-	@$(MACHINE)/build-module --check $(machine-kernel)
-	@$(MACHINE)/build-module --clang $(machine-kernel)
-
-.PHONY: check-series
-check-series: setup	## the patch series, on the source of every kernel (KERNEL=: of one)
-	@$(MACHINE)/tally $(MACHINE)/check-series \
-		$(or $(KERNEL),$(kernels))
-
-.PHONY: check-kselftest
-check-kselftest:	## all selftests of the series by kselftest's own runner
-	@+$(MACHINE)/steps "check-series KERNEL=$(machine-kernel)" \
-		"test-kselftest KERNEL=$(machine-kernel)"
-
-.PHONY: test-kselftest
-test-kselftest:
-	@$(MACHINE)/build-module $(machine-kernel)
-	@MHS_KSELFTESTS=all $(MACHINE)/run --kernel $(machine-kernel) --slow 10 \
-		$(MACHINE)/kselftest.sh
-
-.PHONY: check-unit
-check-unit: setup	## unit tests of the tables in user space
-	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(UNIT) check
-
-.PHONY: check-fuzz
-check-fuzz: setup	## fuzz the tables and the packet path, half a minute
-	@$(MACHINE)/setup $(oldest)
-	@$(MACHINE)/fetch-source $(oldest)
-	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -j$$(nproc) \
-		-C $(FUZZ) check
-
-.PHONY: fuzz
-fuzz: export FUZZ_S ?= 600
-fuzz: export FUZZ_SEED ?= 0
-fuzz: check-fuzz	## the same for ten minutes each (FUZZ_S=)
-
-.PHONY: check-harness
-check-harness: setup	## tests of the machine runner on recorded logs
-	@$(MACHINE)/tally $(MACHINE)/selftest/run
-
-# what these need, and two kernels
-PACKAGES := tools/testing/packages
-
-.PHONY: check-packages
-check-packages:	## build, lint, install, remove the packages in a chroot; DKMS, two kernels
-	@$(MACHINE)/setup --also $(PACKAGES)/packages $(oldest) $(middle)
-	@$(MACHINE)/tally $(PACKAGES)/check $(oldest) $(middle)
-
-.PHONY: check-keepalived
-check-keepalived: setup	## build keepalived with our patch, drive mhs with it
-	@$(MACHINE)/setup --also $(PACKAGES)/packages $(machine-kernel)
-	@$(PACKAGES)/keepalived
-	@$(MACHINE)/build-module $(machine-kernel)
-	@MHS_KEEPALIVED=$(CURDIR)/build/keepalived/keepalived $(MACHINE)/run \
-		--kernel $(machine-kernel) $(SELFTESTS)/keepalived.sh
-
-GO := tools/testing/go
-
-.PHONY: check-go
-check-go: setup	## kube-proxy's calls, by the library that it uses
-	@$(MACHINE)/setup --also $(GO)/packages $(machine-kernel)
-	@cd $(GO) && CGO_ENABLED=0 go build -o $(CURDIR)/build/go/kube .
-	@$(MACHINE)/build-module $(machine-kernel)
-	@MHS_KUBE=$(CURDIR)/build/go/kube $(MACHINE)/run \
-		--kernel $(machine-kernel) $(GO)/kube.sh
-
-.PHONY: check-harness-vm
-check-harness-vm: setup	## tests of the machine runner in a machine, 3 minutes
-	@$(MACHINE)/tally $(MACHINE)/selftest/run --vm $(machine-kernel)
-
-STATIC := tools/testing/static
-
-.PHONY: check-static
-check-static: setup	## slow static checks: coccinelle, clang-tidy, some minutes
-	@$(MACHINE)/setup --also $(STATIC)/packages $(oldest)
-	@$(MACHINE)/fetch-source $(oldest)
-	@$(MACHINE)/tally $(STATIC)/check
-
-.PHONY: style
-style: setup	## static checks of all sources; no output is good
-	@$(MACHINE)/style
-
-##@ Measurements
-
-.PHONY: bench bench-full
-bench: uml	## what mhs saves, with pictures, a quarter of an hour (BENCH="SECTION...": these)
-	@$(MACHINE)/setup --plots 6.1
-	@$(MACHINE)/build-module 6.1
-	@build/venv/bin/python -B tools/testing/bench/run $(BENCH)
-
-bench-full:	## the same with more cases and rounds, 70 minutes
-	@$(MAKE) -s bench BENCH="--full $(BENCH)"
-
-.PHONY: bench-reload
-bench-reload: setup	## haproxy reloaded under load in four ways (BENCH="--kernel uml ...")
-	@$(MACHINE)/setup --plots $(machine-kernel)
-	@tools/testing/bench/reload/run --kernel $(machine-kernel) $(BENCH)
-
-.PHONY: bench-cases
-bench-cases: setup	## entries and packets by kind of service, mh beside mhs
-	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) \
-		--exec tools/testing/bench/cases.sh
-
 ##@ To try it
 
 .PHONY: demo
 demo: setup	## mh and mhs side by side under load
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/demo/run
-
-.PHONY: shell
-shell: setup	## a shell in the machine
-	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) --shell
+	@tools/testing/bench/demo/run
 
 ##@ Cleaning
 
@@ -405,5 +169,67 @@ distclean: clean	## remove build/ altogether
 
 .PHONY: help
 help:	## this list
-	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
+	@$(list-targets) Makefile
+
+.PHONY: help-all
+help-all:	## the same, and the other tests and measurements
+	@$(list-targets) Makefile tools/testing/Makefile
+
+list-targets = awk -F ':.*\#\# ' '/^\#\#@/ { printf "\n%s\n", substr($$0, 5) } \
+	/^[a-z-]+:.*\#\# / { printf "  %-19s %s\n", $$1, $$2 }'
+
+##@ For developers: tests in virtual machines (KERNEL=NAME: one of tools/testing/machine/kernels)
+
+.PHONY: setup
+setup:	## install what is needed, unpack the kernel; quick when done before
+	@$(MACHINE)/setup $(machine-kernel)
+
+.PHONY: check
+check: setup	## all tests on the kernel 6.1, those where kernels differ on 6.12
+	@+$(MACHINE)/steps check-harness check-fuzz \
+		"check-series KERNEL=$(oldest)" style \
+		"check-module KERNEL=$(oldest)" "check-module KERNEL=$(middle)" \
+		check-unit -- \
+		"test KERNEL=$(oldest) MORE=$(MACHINE)/kselftest.sh" \
+		"test-core KERNEL=$(middle)"
+
+.PHONY: test
+test: setup	## kselftests in the machine (TESTS="FILE...": only these)
+	@$(MACHINE)/build-module $(machine-kernel)
+	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS) $(MORE)
+
+.PHONY: uml
+uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
+	@$(MACHINE)/build-kernel uml$(if $(DEBUG),-debug)
+	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
+
+# all but the one that needs kprobes, which User-Mode Linux has not
+for-uml = $(filter-out %/stateless.sh,$(1))
+
+.PHONY: check-uml
+check-uml: uml	## all tests but stateless.sh in User-Mode Linux, a quarter of an hour
+	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
+
+.PHONY: check-module
+check-module: setup	## build with every warning an error, with sparse, with clang
+	@$(MACHINE)/build-module --check $(machine-kernel)
+	@$(MACHINE)/build-module --clang $(machine-kernel)
+
+.PHONY: check-unit
+check-unit: setup	## unit tests of the tables in user space
+	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(UNIT) check
+
+.PHONY: check-harness
+check-harness: setup	## tests of the machine runner on recorded logs
+	@$(MACHINE)/tally $(MACHINE)/selftest/run
+
+.PHONY: style
+style: setup	## static checks of all sources; no output is good
+	@$(STATIC)/style
+
+.PHONY: shell
+shell: setup	## a shell in the machine
+	@$(MACHINE)/build-module $(machine-kernel)
+	@$(MACHINE)/run --kernel $(machine-kernel) --shell
+
+include tools/testing/Makefile

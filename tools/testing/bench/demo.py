@@ -8,7 +8,7 @@ SECONDS = {"quick": 200, "full": 200}
 
 
 def measure(docs, _mode):
-    lines = bench.machine(KERNELS[0], [bench.MACHINE / "demo" / "guest"], 600,
+    lines = bench.machine(KERNELS[0], [bench.HERE / "demo" / "guest"], 600,
                           "--cpus", "2")
     head = next(i for i, line in enumerate(lines)
                 if line.split() == ["mh", "mhs"])

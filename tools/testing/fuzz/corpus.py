@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Write the first inputs for the fuzzers, from packets as they are on a wire.
+"""The first inputs for the fuzzers, a directory in DIRECTORY for each.
 
-Usage: corpus.py DIRECTORY
+Usage: corpus.py seeds DIRECTORY   write those with names, from packets as they
+                                   are on a wire
+       corpus.py all DIRECTORY     these, and what fuzzers found: corpus/*.hex
+       corpus.py pack DIRECTORY    write corpus/*.hex from all that is there
+                                   and that is no seed
 """
+import hashlib
 import pathlib
 import struct
 import sys
@@ -14,6 +19,9 @@ sys.path.insert(0, str(HERE.parent / "selftests/net/ipvs_mhs"))
 
 from netlab import checksum, icmp, ip, tcp, udp  # noqa: E402
 
+CORPUS = HERE / "corpus"
+FUZZERS = "packet", "proto", "table"
+HEAD = "# Inputs that a fuzzer found, one a line: make merge writes this file"
 ADDRESSES = {4: ("10.1.0.2", "10.9.0.1"), 6: ("fd01::2", "fd09::1")}
 QUIC_V1, QUIC_V2 = 1, 0x6b3343cf
 
@@ -96,6 +104,16 @@ def paths():
             for i, error in enumerate(errors(family, vip, direct)):
                 yield f"error-{name}-{i}", IN, number, DROUTE, error
                 yield f"error-masq-{name}-{i}", FORWARD, number, MASQ, error
+            if make is udp:
+                # no checksum, and bytes that are not of the datagram
+                bare = ip(client, vip, 17, struct.pack(
+                    "!HHHH", 4000, port, 13, 0) + b"query" + bytes(4))
+                yield f"padded-{name}", IN, number, MASQ, bare
+            if family == 4:
+                # an error that quotes a fragment from the middle of a packet
+                piece = ip(vip, client, direct[9], direct[20:], 0, 1)
+                yield (f"piece-{name}", IN, number, DROUTE,
+                       next(errors(4, vip, piece)))
             for n, server in enumerate(SERVERS[family]):
                 reply = segment(make, server, 8080, client, 4000)
                 yield f"reply-{name}-{n}", FORWARD, number, MASQ, reply
@@ -159,38 +177,74 @@ def lives():
                    tcp(client, 4000, vip, 80))
 
 
-def main():
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__.strip())
-    base = pathlib.Path(sys.argv[1])
-    for part in ("packet", "proto", "table"):
-        (base / part).mkdir(parents=True, exist_ok=True)
+def seeds():
+    """The fuzzer, the name of the input, the input."""
     for name, protocol, packet in packets():
         header = 40 if packet[0] >> 4 == 6 else 20
         for linear in (header, 255):
-            (base / "proto" / f"{name}-{linear}").write_bytes(
-                bytes((protocol, header, linear)) + packet)
+            yield ("proto", f"{name}-{linear}",
+                   bytes((protocol, header, linear)) + packet)
     for name, hook, service, methods, packet in paths():
         path = (packet[0] >> 4 == 6) | hook | service << 3
-        (base / "packet" / name).write_bytes(setting(path, methods) + packet)
+        yield "packet", name, setting(path, methods) + packet
     for name, world, packet in lives():
-        (base / "packet" / name).write_bytes(world + packet)
+        yield "packet", name, world + packet
     # a SYN that has an entry of a deleted server, both with conntrack entries
     for family, (client, vip) in ADDRESSES.items():
         for slots in (HOLD | TRACKED | NFCT,
                       HOLD | TRACKED | NFCT | CONFIRMED):
-            (base / "packet" / f"anew-{family}-{slots:x}").write_bytes(
-                setting(family == 6, DROUTE, slots, 0, GONE,
-                        RIGHT | FOUND | MADE) + tcp(client, 4000, vip, 80, 2))
+            yield ("packet", f"anew-{family}-{slots:x}",
+                   setting(family == 6, DROUTE, slots, 0, GONE,
+                           RIGHT | FOUND | MADE) +
+                   tcp(client, 4000, vip, 80, 2))
     share = struct.Struct("<II")
     for name, weights in (("even", (1,) * 4), ("far", (1, 100, 2**31 - 1)),
                           ("none", ())):
         servers = b"".join(share.pack(w, 7 * i + 1)
                            for i, w in enumerate(weights))
         # a change, packets, and every tick there is
-        (base / "table" / name).write_bytes(
-            bytes((len(weights),)) + servers + bytes((0, 1, 3, 0, 0, 2)) +
-            bytes((1, 3)) * 16)
+        yield ("table", name,
+               bytes((len(weights),)) + servers + bytes((0, 1, 3, 0, 0, 2)) +
+               bytes((1, 3)) * 16)
+
+
+def found():
+    """The same of what fuzzers found."""
+    for fuzzer in FUZZERS:
+        for line in (CORPUS / f"{fuzzer}.hex").read_text().splitlines():
+            if not line.startswith("#"):
+                data = bytes.fromhex(line)
+                yield fuzzer, hashlib.sha1(data).hexdigest(), data
+
+
+def write(inputs, base):
+    for fuzzer in FUZZERS:
+        (base / fuzzer).mkdir(parents=True, exist_ok=True)
+    for fuzzer, name, data in inputs:
+        (base / fuzzer / name).write_bytes(data)
+
+
+def pack(base):
+    known = {(fuzzer, data) for fuzzer, _, data in seeds()}
+    for fuzzer in FUZZERS:
+        inputs = {path.read_bytes() for path in (base / fuzzer).iterdir()}
+        lines = sorted((data.hex() for data in inputs
+                        if (fuzzer, data) not in known),
+                       key=lambda line: (len(line), line))
+        (CORPUS / f"{fuzzer}.hex").write_text("".join(
+            f"{line}\n" for line in (HEAD, *lines)))
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in ("seeds", "all", "pack"):
+        sys.exit(__doc__.strip())
+    what, base = sys.argv[1], pathlib.Path(sys.argv[2])
+    if what == "pack":
+        pack(base)
+        return
+    write(seeds(), base)
+    if what == "all":
+        write(found(), base)
 
 
 main()

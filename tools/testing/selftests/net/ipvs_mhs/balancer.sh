@@ -6,8 +6,8 @@
 # adds, drains and removes servers, and no flow breaks.
 
 . "${0%/*}/lib.sh"
-# shellcheck source=front.sh
-. "${0%/*}/front.sh"
+# shellcheck source=lib_front.sh
+. "${0%/*}/lib_front.sh"
 
 readonly state=$work/qdisc_tool
 readonly files=$top/examples/balancer

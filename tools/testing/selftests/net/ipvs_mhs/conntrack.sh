@@ -7,8 +7,8 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 need nft conntrack
 
 doc=$here/../../../../../Documentation/networking/ipvs-mhs.rst

@@ -17,7 +17,7 @@ from netlab import (ICMP, ICMP6, SCTP, TCP, UDP,  # noqa: F401
                     checksum, ip, pack as addr, setns, summed)
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
-DIRECTOR = "02:00:00:00:01:00"  # see lone.sh
+DIRECTOR = "02:00:00:00:01:00"  # see lib_lone.sh
 ETH = {4: b"\x08\x00", 6: b"\x86\xdd"}
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23

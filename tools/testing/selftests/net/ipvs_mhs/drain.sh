@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
 # weight: 45
+# tags: core races
 # Draining and deleting a server keeps its flows, IPv4 by direct routing and
 # IPv6 in tunnels; with mh, draining refuses new flows and deleting cuts old.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 need nft
 
 # both MODE SERVER [WEIGHT]: change it in both services

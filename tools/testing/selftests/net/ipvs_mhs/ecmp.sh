@@ -12,8 +12,8 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 
 both() {
 	in_ns dr "$@" && in_ns d2 "$@"

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
 # weight: 45
+# tags: core races
 # Editing a live service: edits that change nothing, flags, persistence, a
 # threshold, the forwarding method, the scheduler.  What is new holds for new
 # flows; older ones go on.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 
 # table: all that a rebuild or a transition would change
 table() {

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 720
 # weight: 60
+# tags: races
 # A tenth of the servers comes and goes: flows of the others never notice, an
 # older flow of a server that is back within the hold time costs no entry, and
 # a later change does not stretch the window of an earlier one.

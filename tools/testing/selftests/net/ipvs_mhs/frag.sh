@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 40
+# tags: core
 # Datagrams in fragments go as a whole to one server, by direct routing and in
 # tunnels, also when the last fragment comes first.
 
-# shellcheck disable=SC2034 # for lib.sh and pair.sh
+# shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 PORT=53 proto=-u client_py=dgrams.py
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 
 # whole NAME: the last ping was answered, each time with all that was sent
 whole() {

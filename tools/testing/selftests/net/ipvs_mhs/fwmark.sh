@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 60
+# tags: core races
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
 # what becomes of packets whose mark may mean a service of another scheduler.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 need nft
 
 OTHER4=10.9.0.2 OTHER6=fd09::2

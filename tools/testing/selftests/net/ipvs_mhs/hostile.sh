@@ -8,10 +8,10 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
-# shellcheck source=lone.sh
-. "$(dirname "$0")/lone.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
+# shellcheck source=lib_lone.sh
+. "$(dirname "$0")/lib_lone.sh"
 
 : "${MHS_PACKETS:=40000}" "${MHS_SEED:=1}"
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 75
+# tags: core
 # ICMP errors about flows without an entry reach the server of the flow and no
 # other, in every phase of a slot, TCP and UDP, whichever director they come to;
 # those about flows with an entry still do, by the core.  With mh, errors need the
@@ -9,8 +10,8 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 need nft
 
 # all_right NAME [KIND]: errors about every flow reach its server

@@ -9,8 +9,8 @@
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 
 LONG=600 SHORT=2	# seconds, the TCP timeout
 
@@ -18,7 +18,7 @@ timeouts() {
 	dr ipvsadm --set "$1" "$1" 0
 }
 
-# udp COMMAND...: of pair.sh, for services of UDP
+# udp COMMAND...: of lib_pair.sh, for services of UDP
 udp() {
 	PORT=53 proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" "$@"
 }

@@ -9,8 +9,8 @@
 
 . "${0%/*}/lib.sh"
 
-# shellcheck source=front.sh
-. "${0%/*}/front.sh"
+# shellcheck source=lib_front.sh
+. "${0%/*}/lib_front.sh"
 
 # configure SCHEDULER [SERVER[:LINE]]...: its file; LINE goes to that server,
 # with $more, lines for the service

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 # Common parts of the ip_vs_mhs selftests.
-# The network they run in: network.sh.
+# The network they run in: lib_network.sh.
 
 set -u
 
@@ -22,8 +22,8 @@ else
 	exec {never}<>"$work/never"
 fi
 
-# shellcheck source=network.sh
-. "$here/network.sh"
+# shellcheck source=lib_network.sh
+. "$here/lib_network.sh"
 
 # plan N: print the head of the report
 plan() {

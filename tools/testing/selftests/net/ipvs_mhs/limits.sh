@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 45
+# tags: core
 # Thresholds: the flows of a limited server have entries and are counted, others
 # have none; with flag-1 others help out, the same on each director.  flag-3
 # hashes the address only.  Flags of a live service harm no flow.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=lone.sh
-. "$(dirname "$0")/lone.sh"
+# shellcheck source=lib_lone.sh
+. "$(dirname "$0")/lib_lone.sh"
 need nft
 
 plan 78

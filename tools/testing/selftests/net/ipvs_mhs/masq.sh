@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 65
+# tags: core races
 # Masquerading without entries, by masq_stateless=1: TCP and UDP in both
 # families, a port that differs, a change of servers, ICMP errors in both
 # directions, path MTU, fragments, checksums with and without offload.  With an
@@ -10,8 +11,8 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$here/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$here/lib_pair.sh"
 need ethtool
 
 # gateway NAMESPACE: answers to the client go back by the director

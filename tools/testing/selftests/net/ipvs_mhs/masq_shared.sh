@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 190
+# tags: races
 # Masquerading where the way back is not plain.  By default, with an entry for
 # each flow: a server on the director, clients that talk to a server straight, a
 # server that speaks from its service's port.  Without entries, by

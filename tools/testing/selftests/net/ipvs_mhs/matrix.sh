@@ -9,8 +9,8 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=lone.sh
-. "$(dirname "$0")/lone.sh"
+# shellcheck source=lib_lone.sh
+. "$(dirname "$0")/lib_lone.sh"
 
 doc=$here/../../../../../Documentation/networking/ipvs-mhs-matrix.rst
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 35
+# tags: core
 # Every forwarding method without entries: direct routing, tunnels, servers of
 # the other family, the local node, and clients on the director itself.
 

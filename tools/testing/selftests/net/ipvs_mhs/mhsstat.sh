@@ -7,8 +7,8 @@
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 
 top=$here/../../../../..
 KEY=00112233445566778899aabbccddeeff
@@ -96,7 +96,7 @@ metrics() {
 	local command
 
 	command=$(sed -n 's,^ExecStart=/usr/sbin/mhsstat ,,p' \
-		"$top/scripts/mhsstat_examples/mhsstat-prometheus.service")
+		"$top/examples/mhsstat/mhsstat-prometheus.service")
 	# shellcheck disable=SC2086 # its options
 	ms ${command% *} "$work/textfiles/mhs.prom" 2>"$work/err"
 	echo $?

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 35
+# tags: core
 # /proc/net/ip_vs_mhs: its columns, in every state of a service, and while
 # several read it and the servers change.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 
 FIRST=(Prot Address:Port State Servers Gone NoSlot Size Stable Hold Pin Tracked
 	NextMergeMs Entries PktStateless PktOld PktCandidate PktTracked

@@ -7,13 +7,13 @@
 # pinned, under a cap of its own.  First with the shapes of packets, then with
 # a real client and server.
 
-# shellcheck disable=SC2034 # for lib.sh and pair.sh
+# shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 PORT=8443 proto=-u client_py=dgrams.py
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 need openssl gtlsserver gtlsclient
 
 OLDER="short handshake 0rtt handshake2 0rtt2 retry2 unknown runt"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
 # weight: 45
+# tags: races
 # Random control operations on several services: after each, what the kernel
 # shows is what a reference computes, and flows go on while the rules say so.
 # MHS_SEED: the same operations again; MHS_OPERATIONS: how many.

@@ -3,6 +3,7 @@
 # timeout: 480
 # weight: 50
 # memory: 2G
+# tags: races
 # Large changes under traffic: a thousand servers one by one, many services
 # (MHS_MADE: how many).
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
 # weight: 55
+# tags: races
 # A client that uses 20 source ports again and again while a server is drained
 # and then deleted: no connection is slow, fails or meets the server, whatever
 # conn_reuse_mode and expire_nodest_conn are.  With mh some do.

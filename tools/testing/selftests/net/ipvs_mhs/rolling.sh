@@ -7,8 +7,8 @@
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 
 complaints() {
 	dmesg | grep -c "IPVS: $1: TCP .* - no destination available"

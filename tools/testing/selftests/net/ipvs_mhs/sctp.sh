@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 50
+# tags: core
 # SCTP: an INIT begins a flow, other packets belong to an older one; ABORT and
 # SHUTDOWN make no entry.
 
-# shellcheck disable=SC2034 # for pair.sh
+# shellcheck disable=SC2034 # for lib_pair.sh
 PORT=80 proto=--sctp-service
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 
 # chunks of these types, RFC 9260 3.2
 DATA=0 ABORT=6 SHUTDOWN=7 SHUTDOWN_ACK=8

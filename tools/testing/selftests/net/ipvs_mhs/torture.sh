@@ -4,6 +4,7 @@
 # weight: 80
 # cpus: 2
 # memory: 1G
+# tags: races
 # Servers, services, namespaces and the module come and go at any moment, flags,
 # methods, sysctls and the sync daemon change, under traffic of every kind;
 # afterwards nothing is left.  MHS_TORTURE_S: for how many seconds.

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 80
+# tags: core
 # IPIP, GUE and GRE servers side by side, servers of the other address family
 # in the same tunnels, several servers on one address, and all forwarding methods
 # in one service: no entries, and draining one of them breaks nothing.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 
 FLOWS=40
 GUE4="--tun-type gue --tun-port 6080" GRE="--tun-type gre"

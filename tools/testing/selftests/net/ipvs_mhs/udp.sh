@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 50
+# tags: core races
 # UDP never has an entry.  After a change the old server goes on for the hold
 # time while it is in service, then the candidate takes over; a drained or
 # deleted server gets nothing more at once.  -o: always the candidate.
@@ -12,8 +13,8 @@ client_py=dgrams.py
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 
 # quiet NAME: no flow of the last ping went wrong, none has an entry
 quiet() {

@@ -7,8 +7,8 @@
 # the sync daemon carries the flows that have an entry.
 
 . "${0%/*}/lib.sh"
-# shellcheck source=front.sh
-. "${0%/*}/front.sh"
+# shellcheck source=lib_front.sh
+. "${0%/*}/lib_front.sh"
 
 # alive NAME: its flows are
 alive() {

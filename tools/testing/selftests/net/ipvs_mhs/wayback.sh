@@ -8,8 +8,8 @@
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=pair.sh
-. "${0%/*}/pair.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
 
 readonly top=$here/../../../../..
 # Flows that are busy send several times in that, in emulation, too
@@ -216,7 +216,7 @@ flow_end c6
 # UDP.  A client asks only now and then, so the pin time is over when it has.
 # datagrams PORT: services of UDP there, and clients
 datagrams() {
-	# shellcheck disable=SC2034 # for lib.sh and pair.sh
+	# shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 	PORT=$1 proto=-u client_py=dgrams.py SVC4=$VIP4:$1 SVC6="[$VIP6]:$1"
 	services -g
 	fresh_ports cl

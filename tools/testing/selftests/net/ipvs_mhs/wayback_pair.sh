@@ -8,8 +8,8 @@
 # reload breaks no flow.  After that the pair fails over as one of wlc does.
 
 . "${0%/*}/lib.sh"
-# shellcheck source=front.sh
-. "${0%/*}/front.sh"
+# shellcheck source=lib_front.sh
+. "${0%/*}/lib_front.sh"
 
 # Flows that are busy send several times in that, in emulation, too
 readonly pin=$((1000 * ${patience:-1}))

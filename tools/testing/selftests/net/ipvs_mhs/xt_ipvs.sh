@@ -11,8 +11,8 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source=pair.sh
-. "$(dirname "$0")/pair.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
 need iptables ip6tables
 
 # lines SCHEDULER...: for ipvsadm, both services, servers by masquerading

@@ -210,7 +210,7 @@ def s17_the_example_protects_an_nginx_restart():
     # ExecStop=, then systemd's SIGTERM to what is left, then ExecStart=
     systemctl("start-stop-daemon --quiet --stop --retry QUIT/5 "
               f"--pidfile {pid_file} || {{ {stop(pid_file)}; }}; {command}")
-    example = read(f"{TOP}/scripts/qdisc_tool_examples/nginx.service.d/"
+    example = read(f"{TOP}/examples/qdisc_tool/nginx.service.d/"
                    "qdisc_tool.conf")
     protect = re.search(r"^# +qdisc_tool (protect .*)$", example, re.M)[1]
     protect = protect.replace("443", str(PORT))

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What documents say of tests must be so."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from unittest import mock
+
+TOP = Path(__file__).resolve().parent.parent
+TESTS = TOP / "tools/testing/selftests/net/qdisc_tool"
+TABLE = TOP / "Documentation/networking/qdisc-tool.rst"
+ITEMS = [f"S{n}" for n in range(1, 19)] + [f"P{n}" for n in range(1, 26)]
+
+
+def table():
+    """Item -> {(file, test)} as the table has it."""
+    text = TABLE.read_text()
+    text = text.split(".. begin of the table")[1]
+    text = text.split(".. end of the table")[0]
+    rows = {}
+    for item, row in re.findall(r"^([SP]\d+): (.*?)(?=^[SP]\d+: |\Z)", text,
+                                re.M | re.S):
+        rows[item], file = set(), None
+        for word in re.findall(r"``\w+\.py``|\b[a-z0-9]+_\w+\b", row):
+            if word.startswith("``"):
+                file = word.strip("`")
+            elif file:
+                rows[item].add((file, word))
+    return rows
+
+
+def tests():
+    return {(path.name, name) for path in TESTS.glob("*.py")
+            for name in re.findall(r"^@test\ndef (\w+)", path.read_text(),
+                                   re.M)}
+
+
+class QdiscTable(unittest.TestCase):
+    def test_every_item_has_a_row(self):
+        self.assertEqual(list(table()), ITEMS)
+
+    def test_every_test_named_exists(self):
+        named = set().union(*table().values())
+        self.assertGreater(len(named), 40)
+        self.assertEqual(named - tests(), set())
+
+    def test_every_test_of_an_item_is_named_there(self):
+        rows = table()
+        missing = [(item, name) for file, name in tests()
+                   for item in re.findall(r"(?:^|(?<=_))([sp]\d+)(?=_)", name)
+                   if (file, name) not in rows[item.upper()]]
+        self.assertEqual(missing, [])
+
+
+class Complete(unittest.TestCase):
+    """Whatever the module lets users see is in its document."""
+
+    SOURCES = TOP / "net/netfilter/ipvs"
+    TEXT = (TOP / "Documentation/networking/ipvs-mhs.rst").read_text()
+    PAGE = (TOP / "Documentation/man/ip_vs_mhs.7").read_text()
+
+    def names(self, pattern):
+        found = [name for path in self.SOURCES.glob("*.c")
+                 for name in re.findall(pattern, path.read_text())]
+        self.assertGreater(len(found), 3)
+        return found
+
+    def test_parameters(self):
+        for name in self.names(r"MODULE_PARM_DESC\((\w+)"):
+            self.assertRegex(self.TEXT, rf"(?m)^{name} - ")
+            self.assertIn(f".It Va {name}\n", self.PAGE)
+
+    def test_sysctls(self):
+        for name in self.names(r'procname\s*= "(\w+)"'):
+            self.assertRegex(self.TEXT, rf"(?m)^{name} - (INTEGER|BOOLEAN)$")
+            self.assertIn(f".It Va {name}\n", self.PAGE)
+
+    def test_columns_in_their_order(self):
+        array = re.search(r"proc_columns\[\] = {(.*?)};", (
+            self.SOURCES / "ip_vs_mhs_proc.c").read_text(), re.S)[1]
+        table = self.TEXT.split("/proc/net/ip_vs_mhs\n===")[1]
+        self.assertEqual(re.findall(r'"(.*?)"', array),
+                         re.findall(r"(?m)^([A-Z][\w:]+)  +\S", table))
+
+
+class Measured(unittest.TestCase):
+    """Tables on pages are those of the data; pictures are not drawn here."""
+
+    BENCH = TOP / "tools/testing/bench"
+    PAGES = {"ipvs-mhs-benchmarks": 15, "qdisc-tool": 1}
+
+    def setUp(self):
+        path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])
+        path.start()
+        self.addCleanup(path.stop)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.docs = Path(directory.name)
+
+    def program(self, name):
+        loader = SourceFileLoader("measured", str(self.BENCH / name))
+        module = importlib.util.module_from_spec(
+            importlib.util.spec_from_loader("measured", loader))
+        loader.exec_module(module)
+        return module
+
+    class Plots(list):
+        @property
+        def flat(self):
+            return self
+
+    def figure(self, *_, nrows=1, ncols=1, **__):
+        plots = self.Plots(mock.MagicMock() for _ in range(nrows * ncols))
+        for plot in plots:
+            plot.get_xlim.return_value = 1, 1000
+        return mock.MagicMock(), plots if len(plots) > 1 else plots[0]
+
+    def redraw(self, name):
+        """(page as it is, without its tables, drawn anew)"""
+        page, data = self.docs / f"{name}.rst", self.docs / name
+        source = TOP / "Documentation/networking"
+        shutil.copytree(source / name, data)
+        was = (source / page.name).read_text()
+        bare, tables = re.subn(
+            r"(?ms)^(\.\. begin of (.*?)\n\n).*?(\n\.\. end of \2)$", r"\1\3",
+            was)
+        self.assertEqual(tables, self.PAGES[name])
+        page.write_text(bare)
+        import bench
+        with mock.patch.object(bench, "figure", self.figure), \
+                mock.patch.object(bench, "save"):
+            if name == "qdisc-tool":
+                self.program("reload/plot.py").draw_all(data)
+            else:
+                program = self.program("run")
+                for section in program.SECTIONS:
+                    importlib.import_module(section).draw(data)
+                program.draw_conditions(data)
+        return was, bare, page.read_text()
+
+    def test_tables_are_those_of_the_data(self):
+        for name in self.PAGES:
+            was, bare, now = self.redraw(name)
+            self.assertNotEqual(was, bare)
+            self.assertEqual(was, now)
+
+    def test_nothing_is_included(self):
+        """Hosts of sources show no files that a page includes."""
+        pages = list((TOP / "Documentation/networking").glob("*.rst"))
+        self.assertGreater(len(pages), 5)
+        wrong = [page.name for page in pages if re.search(
+            r"(?m)^\.\. include::|^\s+:file:", page.read_text())]
+        self.assertEqual(wrong, [])
+
+
+class Tools(unittest.TestCase):
+    """Installed elsewhere, the tools are called where they are."""
+
+    def make(self, target, root):
+        subprocess.run(["make", "-s", "-C", TOP, target, f"DESTDIR={root}",
+                        "PREFIX=/opt/mhs"], check=True, capture_output=True)
+
+    def test_units_and_examples(self):
+        with tempfile.TemporaryDirectory() as root:
+            self.make("install-tools", root)
+            called = {}
+            for path in Path(root).rglob("*"):
+                if path.suffix in (".conf", ".service"):
+                    called[path.parent.name + "/" + path.name] = re.findall(
+                        r"[\w/]+/(?:qdisc_tool|mhsstat)(?= )",
+                        path.read_text())
+            for name in ("haproxy.service.d/qdisc_tool.conf",
+                         "balancer/keepalived.service.conf",
+                         "system/qdisc_tool.service"):
+                self.assertEqual(set(called[name]),
+                                 {"/opt/mhs/sbin/qdisc_tool"})
+            for program in sum(called.values(), []):
+                self.assertTrue(Path(root + program).exists(), program)
+            self.make("uninstall-tools", root)
+            self.assertEqual([path for path in Path(root).rglob("*")
+                              if not path.is_dir()], [])
+
+
+class ManPages(unittest.TestCase):
+    def lint(self, page):
+        return subprocess.run(["mandoc", "-T", "lint", "-W", "warning", page],
+                              capture_output=True, text=True).stdout
+
+    def test_mandoc_has_no_complaint(self):
+        pages = list((TOP / "Documentation/man").glob("*.[1-9]"))
+        self.assertGreater(len(pages), 2)
+        for page in pages:
+            self.assertEqual(self.lint(page), "")
+
+    def test_control_a_faulty_page(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".8") as page:
+            page.write(".Dd today\n.Dt X 8\n.Os\n.Sh NAME\n.Ss Do it\n")
+            page.flush()
+            self.assertIn("ERROR", self.lint(page.name))
+
+
+class Kselftest(unittest.TestCase):
+    def test_its_makefile_names_every_file(self):
+        here = TOP / "tools/testing/selftests/net/ipvs_mhs"
+        lists = re.findall(r"^(TEST_\w+) := \\\n(.*?)^# end of \1$",
+                           (here / "Makefile").read_text(), re.M | re.S)
+        named = {kind: [line.rstrip("\\").strip() for line in
+                        lines.splitlines()] for kind, lines in lists}
+        files = {path.name: path.read_text() for path in here.iterdir()
+                 if path.suffix in (".sh", ".py")}
+        tests = sorted(name for name, text in files.items()
+                       if re.search(r"^# weight: \d", text, re.M))
+        self.assertEqual(named["TEST_PROGS"], tests)
+        self.assertEqual(named["TEST_FILES"], sorted(set(files) - set(tests)))
+
+    def test_tags_are_those_that_make_reads(self):
+        here = TOP / "tools/testing/selftests/net/ipvs_mhs"
+        known = re.findall(r"call tagged,(\w+)",
+                           (TOP / "tools/testing/Makefile").read_text())
+        lines = re.findall(r"^# tags: (.*)$", "\n".join(
+            path.read_text() for path in here.glob("*.sh")), re.M)
+        self.assertEqual(set(" ".join(lines).split()), set(known))

@@ -1,0 +1,708 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""mhsstat reads what it is given, and refuses what it cannot understand."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+from mhsstat_lib import (cli, compare, options, plan, proc,  # noqa: E402
+                         prometheus, servers, stateful, text, watch)
+from mhsstat_lib.errors import EXIT_PROBLEM, ToolError  # noqa: E402
+
+RECORDED = Path(__file__).resolve().parent
+EXAMPLES = TOP / "examples/mhsstat"
+# As recorded, and as modules before and after it may have it.
+NOW = (RECORDED / "ip_vs_mhs").read_text()
+
+
+def columns(source, keep):
+    """The same text with other columns."""
+    lines = [line.split() for line in source.splitlines()]
+    numbers = [i for i, name in enumerate(lines[0]) if keep(name)]
+    return "\n".join(" ".join(line[i] for i in numbers)
+                     for line in lines) + "\n"
+
+
+def altered(source, row, **values):
+    """The same text with other values in the row of that name."""
+    head, *lines = [line.split() for line in source.splitlines()]
+    for line in lines:
+        if " ".join(line[:2]) == row:
+            for name, value in values.items():
+                line[head.index(name)] = str(value)
+    return "\n".join(" ".join(line) for line in [head, *lines]) + "\n"
+
+
+OLDER = columns(NOW, lambda name: name not in ("StableMs", "AddrOnly",
+                                               "Stateful", "StatefulMs"))
+NEWER = "\n".join(line + (" PktMoved" if n == 0 else f" {n}")
+                  for n, line in enumerate(NOW.splitlines()))
+TURNED = "\n".join(" ".join(reversed(line.split()))
+                   for line in NOW.splitlines())
+
+
+def run(*argv):
+    """(status, standard output, standard error) of mhsstat."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = cli.main(list(argv))
+        except SystemExit as end:
+            status = end.code
+    return status, out.getvalue(), err.getvalue()
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def file(self, name, content):
+        path = self.directory / name
+        path.write_text(content if isinstance(content, str)
+                        else json.dumps(content))
+        return str(path)
+
+
+class ReadProc(unittest.TestCase):
+    def test_recorded_text(self):
+        those = {proc.name_of(s): s for s in proc.parse(NOW)}
+        self.assertEqual(sorted(those), [
+            "FWM 7", "TCP 10.9.0.1:80", "TCP [fd09::1]:80",
+            "UDP 10.9.0.1:53"])
+        one = those["TCP 10.9.0.1:80"]
+        self.assertEqual(one["state"], "transition")
+        self.assertEqual(one["table_size"], 65521)
+        self.assertEqual(one["stable_slots"] + one["hold_slots"] +
+                         one["pin_slots"], 65521)
+        self.assertRegex(one["candidate_print"], "^[0-9a-f]{16}$")
+
+    def test_order_of_columns_does_not_matter(self):
+        self.assertEqual(proc.parse(TURNED), [
+            dict(reversed(s.items())) for s in proc.parse(NOW)])
+
+    def test_older_module_lacks_fields(self):
+        for service in proc.parse(OLDER):
+            self.assertNotIn("stable_ms", service)
+            self.assertIn("entries", service)
+        self.assertIn("FWM 7", text.show(proc.parse(OLDER)))
+        self.assertNotIn("ipvs_mhs_stable_seconds",
+                         prometheus.render(proc.parse(OLDER)))
+
+    def test_time_left_of_an_older_module(self):
+        service = next(s for s in proc.parse(OLDER)
+                       if s["state"] == "transition")
+        self.assertEqual(proc.left_ms(service), service["next_merge_ms"])
+
+    def test_least_columns(self):
+        least = columns(NOW, lambda name: name in ("Prot", "Address:Port",
+                                                   "State"))
+        for service in proc.parse(least):
+            text.show([service])
+            watch.block(service, {})
+            prometheus.render([service])
+
+    def test_newer_module_has_more(self):
+        self.assertEqual([s["pkt_moved"] for s in proc.parse(NEWER)],
+                         [1, 2, 3, 4])
+
+    def test_no_service(self):
+        self.assertEqual(proc.parse(NOW.splitlines()[0] + "\n"), [])
+
+    def test_malformed_text_is_refused(self):
+        head, first = NOW.splitlines()[:2]
+        for broken, words in (
+                ("", "no column 'Prot'"),
+                ("\n", "no column 'Prot'"),
+                ("hello world\n", "no column 'Prot'"),
+                (head.replace("State ", ""), "no column 'State'"),
+                (f"{head}\n{first[:-2]}\n", "line 2 has"),
+                (f"{head}\n{first}\n{first} 1\n", "line 3 has"),
+                (f"{head}\n\n", "line 2 has 0 fields"),
+                (f"{head}\n" + first.replace(" 65521 ", " -1 ", 1),
+                 "'-1' is no number"),
+                (f"{head}\n" + first.replace(" 65521 ", " ٣ ", 1),
+                 "is no number"),
+                (f"{head}\n" + first.replace("TCP", "TPC"), "no protocol"),
+                (f"{head}\n" + first.replace(":80", ":80000"),
+                 "no address and port"),
+                (f"{head}\n" + first.replace("10.9.0.1:80", "x:80"),
+                 "no address and port")):
+            with self.subTest(words=words):
+                with self.assertRaisesRegex(ToolError, re.escape(words)):
+                    proc.parse(broken)
+
+
+class ReadServers(unittest.TestCase):
+    def test_both_sources_say_the_same(self):
+        kernel = servers.parse((RECORDED / "ip_vs").read_text(), "ip_vs")
+        saved = servers.parse((RECORDED / "saved").read_text(), "saved")
+
+        def sets(those):
+            return {name: [sorted((s.name, s.weight, s.method)
+                                  for s in part.servers) for part in parts]
+                    for name, parts in those.items()}
+        self.assertEqual(sets(kernel), sets(saved))
+        self.assertEqual(
+            sets(kernel)["TCP [fd09::1]:80"],
+            [[("[fd02::11]:80", 1, "Route"), ("[fd02::12]:80", 1, "Route"),
+              ("[fd02::13]:80", 1, "Route"), ("[fd02::14]:80", 2, "Route")]])
+        self.assertEqual(sets(kernel)["FWM 7"], [[("10.2.0.11:0", 3,
+                                                   "Route")]])
+
+    def test_nothing(self):
+        self.assertEqual(servers.parse("", "x"), {})
+
+    def test_malformed_text_is_refused(self):
+        saved = "-A -t 10.9.0.1:80 -s mhs\n"
+        for broken, words in (
+                ("hello\n", "line 1"),
+                ("TCP 0A090001 mhs\n", "line 1"),
+                ("  -> 0A02000B:0050 Route 1 0 0\n", "line 1"),
+                ("TCP  0A090001:0050 mhs\n  -> 0A02000B:0050 Route x 0 0\n",
+                 "line 2: 'x' is no number"),
+                ("TCP  0A090001:0050 mhs\n  -> 0A02000B:0050 Route\n",
+                 "line 2"),
+                (saved + "-a -t 10.9.0.2:80 -r 10.2.0.1:80 -g -w 1\n",
+                 "line 2: no -A of TCP 10.9.0.2:80"),
+                (saved + "-a -t 10.9.0.1:80 -g -w 1\n", "line 2"),
+                (saved + "-a -t 10.9.0.1:80 -r 10.2.0.1 -g -w -1\n",
+                 "'-1' is no number"),
+                (saved + "-C\n", "line 2"),
+                (saved + "-a 'x\n", "line 2")):
+            with self.subTest(text=broken):
+                with self.assertRaisesRegex(ToolError, re.escape(words)):
+                    servers.parse(broken, "x")
+
+
+class Metrics(unittest.TestCase):
+    def test_page_is_read_by_another_parser(self):
+        for source in (NOW, OLDER, NEWER):
+            page = prometheus.render(proc.parse(source))
+            families = list(text_string_to_metric_families(page))
+            samples = {(s.name, tuple(sorted(s.labels.items()))): s.value
+                       for f in families for s in f.samples}
+            self.assertEqual(len(samples), sum(len(f.samples)
+                                               for f in families))
+            self.assertEqual(samples["ipvs_mhs_slots", (
+                ("phase", "stable"), ("protocol", "UDP"),
+                ("service", "10.9.0.1:53"))], 65521)
+            self.assertEqual({f.type for f in families}, {"counter", "gauge"})
+
+    def test_units_are_seconds(self):
+        service = next(s for s in proc.parse(NOW)
+                       if s["state"] == "transition")
+        page = prometheus.render([service])
+        value = re.search(r"^ipvs_mhs_stable_seconds{.*} (.*)$", page, re.M)
+        self.assertAlmostEqual(float(value[1]), service["stable_ms"] / 1000)
+
+    def test_a_service_that_is_made_stateful(self):
+        row = "TCP 10.9.0.1:80"
+        labels = '{protocol="TCP",service="10.9.0.1:80"}'
+        page = prometheus.render(proc.parse(
+            altered(NOW, row, Stateful=1, StatefulMs=61500)))
+        self.assertIn(f"\nipvs_mhs_stateful{labels} 1\n", page)
+        self.assertIn(f"\nipvs_mhs_stateful_seconds{labels} 61.5\n", page)
+        control = prometheus.render(proc.parse(NOW))
+        self.assertIn(f"\nipvs_mhs_stateful{labels} 0\n", control)
+        self.assertNotIn("ipvs_mhs_stateful",
+                         prometheus.render(proc.parse(OLDER)))
+
+    def test_tables_are_told_apart_by_what_they_hash(self):
+        for source, labels in ((NOW, {"0"}), (OLDER, {None})):
+            families = text_string_to_metric_families(
+                prometheus.render(proc.parse(source)))
+            self.assertEqual(labels, {
+                s.labels.get("address_only") for f in families
+                for s in f.samples if s.name == "ipvs_mhs_table_info"})
+
+    def test_module_is_there_or_not(self):
+        for services, value in ((None, 0), ([], 1), (proc.parse(NOW), 1)):
+            samples = [s for f in text_string_to_metric_families(
+                prometheus.render(services)) for s in f.samples]
+            self.assertEqual([s.value for s in samples
+                              if s.name == "ipvs_mhs_up"], [value])
+            self.assertEqual(len(samples) > 1, bool(services))
+
+    def test_unit_writes_where_debian_reads_and_without_the_module(self):
+        unit = (EXAMPLES / "mhsstat-prometheus.service").read_text()
+        command = re.search(r"(?m)^ExecStart=/usr/sbin/(mhsstat .*)", unit)[1]
+        page = (TOP / "Documentation/man/mhsstat.8").read_text()
+        self.assertIn(f"\n{command}\n", page)
+        self.assertIn(".It Pa " + command.split()[-1], page)
+        # the old file would stay
+        self.assertNotIn("Condition", unit)
+        self.assertIn(f"SuccessExitStatus={EXIT_PROBLEM}\n", unit)
+
+    def test_two_services_of_one_mark(self):
+        head, *lines = NOW.splitlines()
+        mark = next(line for line in lines if line.startswith("FWM"))
+        page = prometheus.render(proc.parse("\n".join([head, mark, mark])))
+        series = [line.rsplit(" ", 1)[0] for line in page.splitlines()
+                  if line[0] != "#"]
+        self.assertEqual(len(series), len(set(series)))
+
+    def test_dashboard_names_metrics_there_are(self):
+        board = json.loads((EXAMPLES / "grafana-dashboard.json").read_text())
+        names = set(re.findall(r"\bipvs_mhs_\w+", json.dumps(board)))
+        self.assertGreater(len(names), 8)
+        self.assertEqual(names - set(prometheus.NAMES), set())
+        ids = [panel["id"] for panel in board["panels"]]
+        self.assertEqual(len(ids), len(set(ids)))
+
+
+class Texts(unittest.TestCase):
+    def test_durations(self):
+        for ms, words in ((1, "1 s"), (1000, "1 s"), (61_000, "1 min 1 s"),
+                          (7_200_000, "2 h 0 min")):
+            self.assertEqual(text.duration(ms), words)
+
+    def test_bar_shows_every_phase_and_has_one_length(self):
+        for slots in ((65521, 0, 0), (65520, 1, 0), (1, 1, 65519),
+                      (30000, 5521, 30000), (0, 0, 65521)):
+            service = dict(zip(("stable_slots", "hold_slots", "pin_slots"),
+                               slots), table_size=65521)
+            bar = text.bar(service)
+            self.assertEqual(len(bar), 40)
+            for n, sign in zip(slots, "#=-"):
+                self.assertEqual(n > 0, sign in bar)
+
+    def test_a_service_that_is_made_stateful_is_seen(self):
+        for values, words in (
+                ({"Stateful": 0}, None),
+                ({"Stateful": 1}, "every flow that lives has an entry"),
+                ({"Stateful": 1, "StatefulMs": 61000},
+                 "at most 1 min 1 s until every flow that lives has an entry")):
+            those = proc.parse(altered(NOW, "FWM 7", **values))
+            said = [line for line in text.show(those).splitlines()
+                    if "stateless" in line]
+            self.assertEqual(said, [] if words is None else [
+                f"FWM 7: net.ipv4.vs.mhs.stateless is 0, {words}"])
+        self.assertNotIn("stateless", text.show(proc.parse(OLDER)))
+
+    def test_rates(self):
+        before = {"packets_old": 10, "new_entries": 1}
+        self.assertEqual(
+            watch.rates(before, {"packets_old": 30, "new_entries": 1}, 2),
+            {"packets_old": 10, "new_entries": 0})
+        # made anew in between
+        self.assertEqual(
+            watch.rates(before, {"packets_old": 9, "new_entries": 2}, 2), {})
+        self.assertEqual(watch.rates(None, before, 2), {})
+
+
+class CommandLine(Files):
+    def test_bad_arguments(self):
+        for argv, words in (
+                ((), "command"), (("fly",), "invalid choice"),
+                (("show", "-t", "10.0.0.1"), "no address and port"),
+                (("show", "-t", "fd00::1:80"), "no address and port"),
+                (("show", "-f", "x"), "no firewall mark"),
+                (("show", "--json", "--prometheus"), "not allowed"),
+                (("wait", "--timeout", "soon"), "no duration"),
+                (("watch", "--count", "0"), "no number"),
+                (("plan", "--table-size", "1000"), "none of 251"),
+                (("compare",), "required")):
+            with self.subTest(argv=argv):
+                status, _, err = run(*argv)
+                self.assertEqual(status, 2)
+                self.assertIn(words, err)
+
+    def test_arguments_that_do_not_go_together(self):
+        for argv, words in (
+                (("wait", "--settled", "--gone"), "does not go with"),
+                (("wait", "--settled", "--drained", "10.0.0.1:80"),
+                 "does not go with"),
+                (("wait", "--stateful", "--settled"), "does not go with"),
+                (("wait", "--stateful", "--gone"), "does not go with"),
+                (("wait", "--stateful", "--drained", "10.0.0.1:80"),
+                 "does not go with"),
+                (("plan",), "say which service")):
+            with self.subTest(argv=argv):
+                status, _, err = run(*argv)
+                self.assertEqual(status, 125)
+                self.assertIn(words, err)
+
+    def test_help_of_every_command(self):
+        for command in ("show", "watch", "wait", "plan", "compare"):
+            status, out, _ = run(command, "--help")
+            self.assertEqual(status, 0)
+            self.assertIn("usage: mhsstat " + command, out)
+
+    def test_man_page_and_completion_know_every_option(self):
+        page = (TOP / "Documentation/man/mhsstat.8").read_text()
+        completion = (TOP / "scripts/mhsstat.bash-completion").read_text()
+        for command in ("show", "watch", "wait", "plan", "compare"):
+            words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+",
+                                   run(command, "--help")[1])) - {"--help"}
+            for word in words:
+                self.assertRegex(page, rf"Fl -{word[2:]}\b")
+                self.assertIn(word, completion)
+
+    def test_show_of_a_copy(self):
+        path = self.file("proc", NOW)
+        self.assertEqual(run("show", "--file", path)[1].count("\n"), 5)
+        document = json.loads(run("show", "--json", "--file", path)[1])
+        self.assertEqual(len(document["services"]), 4)
+        status, _, err = run("show", "--file", path, "-t", "10.9.0.1:81")
+        self.assertEqual(status, 125)
+        self.assertIn("there is no service TCP 10.9.0.1:81", err)
+
+    def test_output_is_replaced_or_left(self):
+        path = self.file("proc", NOW)
+        target = self.directory / "out" / "mhs.prom"
+        self.assertEqual(run("show", "--file", path, "--output",
+                             str(target))[0], 125)
+        target.parent.mkdir()
+        target.write_text("old")
+        self.assertEqual(run("show", "--file", self.file("bad", "x"),
+                             "--prometheus", "--output", str(target))[0], 125)
+        self.assertEqual(target.read_text(), "old")
+        self.assertEqual(run("show", "--file", path, "--prometheus",
+                             "--output", str(target))[0], 0)
+        self.assertEqual(target.read_text(),
+                         prometheus.render(proc.parse(NOW)))
+        self.assertEqual(list(target.parent.iterdir()), [target])
+
+
+class Compare(Files):
+    def director(self, **changes):
+        service = {"protocol": "TCP", "address": "10.9.0.1:80",
+                   "state": "stable", "servers": 2, "table_size": 65521,
+                   "old_print": "a" * 16, "candidate_print": "a" * 16,
+                   "address_only": 0,
+                   "real_servers": [{"server": "10.2.0.11:80", "weight": 1},
+                                    {"server": "10.2.0.12:80", "weight": 1}]}
+        parameters = {"hash_key_print": "k", "quic_ports": "443",
+                      "mark_ignore": 0}
+        for name, value in changes.items():
+            (parameters if name in parameters else service)[name] = value
+        return {"format": 1, "parameters": parameters, "services": [service]}
+
+    def lines(self, **changes):
+        one = compare.Director("a", self.director())
+        other = compare.Director("b", self.director(**changes))
+        return list(compare.differences(one, other))
+
+    def test_equal(self):
+        self.assertEqual(self.lines(), [])
+
+    def test_what_differs_is_said(self):
+        real = self.director()["services"][0]["real_servers"]
+        other = {"candidate_print": "b" * 16}
+        for changes, words in (
+                ({"real_servers": real[:1], **other},
+                 "server 10.2.0.12:80 only in a"),
+                ({"real_servers": [real[0], {**real[1], "weight": 3}], **other},
+                 "server 10.2.0.12:80 has weight 1 in a, 3 in b"),
+                ({"table_size": 251, **other}, "table_size 65521 in a, 251"),
+                ({"hash_key_print": "l", **other},
+                 "hash_key_print k in a, l in b"),
+                ({"hash_key_print": None, **other},
+                 "likely another hash_key"),
+                ({"real_servers": None, **other}, "cannot be seen from this"),
+                ({"address_only": 1}, "AddrOnly (flag-3) 0 in a, 1 in b"),
+                ({"quic_ports": "443,8443"}, "quic_ports 443 in a, 443,8443"),
+                ({"old_print": "c" * 16}, "older flows go by different"),
+                ({"address": "10.9.0.2:80"}, "TCP 10.9.0.1:80: only in a")):
+            with self.subTest(words=words):
+                self.assertTrue(any(words in line
+                                    for line in self.lines(**changes)),
+                                self.lines(**changes))
+
+    def test_status(self):
+        same = self.file("a", self.director())
+        other = self.file("b", self.director(candidate_print="b" * 16))
+        self.assertEqual(run("compare", same, same)[0], 0)
+        self.assertEqual(run("compare", same, other)[0], 1)
+        self.assertEqual(run("compare", same, same, other)[0], 1)
+        self.assertEqual(run("compare", "-", "-")[0], 125)
+        for content in ("{", "{}", "[]", "{\"services\": [1]}",
+                        "{\"services\": [{}]}", ""):
+            status, _, err = run("compare", same, self.file("x", content))
+            self.assertEqual(status, 125, content)
+            self.assertIn("mhsstat: ", err)
+
+
+class Plan(Files):
+    @classmethod
+    def setUpClass(cls):
+        cls.build = tempfile.TemporaryDirectory()
+        subprocess.run(["make", "-s", "-C", TOP / "tools/net/ipvs_mhs",
+                        f"O={cls.build.name}",
+                        "CFLAGS=-O1 -fsanitize=address,undefined "
+                        "-fno-sanitize-recover=all"], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.build.cleanup()
+
+    def plan(self, *argv, status=0):
+        os.environ["ASAN_OPTIONS"] = "detect_leaks=0"
+        got, out, err = run("plan", "--from", str(RECORDED / "saved"),
+                            "--table-program", f"{self.build.name}/mhs_table",
+                            "--json", *argv)
+        self.assertEqual(got, status, err)
+        return json.loads(out) if not got else err
+
+    def test_no_change_moves_nothing(self):
+        result = self.plan("-t", "[fd09::1]:80")
+        self.assertEqual(result["slots_moved"], 0)
+        self.assertEqual(result["print_before"], result["print_after"])
+
+    def test_print_is_the_kernels(self):
+        """That of the recorded kernel, which had the default key."""
+        for service in proc.parse(NOW):
+            option = {"TCP": "-t", "UDP": "-u", "FWM": "-f"}[
+                service["protocol"]]
+            result = self.plan(option, service["address"])
+            self.assertEqual(result["print_before"],
+                             service["candidate_print"])
+            control = self.plan(option, service["address"], "--hash-key",
+                                "0" * 32)
+            # a table of one server looks alike with any key, its print not
+            self.assertNotEqual(control["print_before"],
+                                service["candidate_print"])
+
+    def test_shares_follow_weights(self):
+        result = self.plan("-t", "10.9.0.1:80", "--weight", "10.2.0.14:80=5",
+                           "--delete", "10.2.0.11:80", "--add",
+                           "10.2.0.99:80=3", "--weight", "10.2.0.12:80=0")
+        shares = {s["server"]: s["slots_after"] for s in result["servers"]}
+        self.assertEqual(sum(shares.values()), 65521)
+        self.assertEqual(shares["10.2.0.11:80"], 0)
+        self.assertEqual(shares["10.2.0.12:80"], 0)
+        self.assertAlmostEqual(shares["10.2.0.14:80"] /
+                               shares["10.2.0.99:80"], 5 / 3, 2)
+        self.assertGreaterEqual(result["slots_moved"],
+                                result["slots_moved_at_least"])
+
+    def test_last_server_goes(self):
+        result = self.plan("-f", "7", "--delete", "10.2.0.11:0")
+        self.assertEqual(result["slots_moved"], 65521)
+        self.assertEqual(result["print_after"], "0" * 16)
+
+    def test_too_small_a_table(self):
+        result = self.plan("-f", "7", "--table-size", "251", "--weight",
+                           "10.2.0.11:0=2000000000", "--add", "10.2.0.12:0")
+        self.assertEqual(result["servers_without_slot"], 1)
+
+    def test_order_of_servers_does_not_matter(self):
+        lines = (RECORDED / "saved").read_text().splitlines()
+        mine = [line for line in lines if "-t 10.9.0.1:80" in line]
+        path = self.file("turned", "\n".join(mine[:1] + mine[:0:-1]))
+        self.assertEqual(self.plan("-t", "10.9.0.1:80")["print_before"],
+                         self.plan("-t", "10.9.0.1:80", "--from", path)
+                         ["print_before"])
+
+    def test_another_set_by_file(self):
+        result = self.plan("-t", "10.9.0.1:80", "--to",
+                           str(RECORDED / "saved"))
+        self.assertEqual(result["slots_moved"], 0)
+
+    def test_bad_changes(self):
+        for argv, words in (
+                (("--add", "10.2.0.11:80"), "has that server"),
+                (("--delete", "10.2.0.98:80"), "no such server"),
+                (("--weight", "10.2.0.98:80=1"), "no such server"),
+                (("--weight", "10.2.0.11:80"), "give a weight"),
+                (("--weight", "10.2.0.11:80=-1"), "give a weight"),
+                (("--weight", "10.2.0.11:80=2147483648"), "give a weight"),
+                (("--add", "nonsense"), "no address and port"),
+                (("--hash-key", "12"), "32 hexadecimal digits"),
+                (("--from", "/nonexistent"), "No such file"),
+                (("--table-program", "/nonexistent"), "make tools"),
+                (("-t", "10.9.0.1:81"), "only one")):
+            with self.subTest(argv=argv):
+                self.assertIn(words, self.plan("-t", "10.9.0.1:80", *argv,
+                                               status=125))
+
+    def test_another_table_in_the_kernel_is_said(self):
+        warned = []
+        self.assertEqual(plan.verdict({"kernel_print": "a",
+                                       "print_before": "b"}, warned.append), 1)
+        self.assertIn("another table", warned[0])
+        self.assertEqual(plan.verdict({"kernel_print": "b",
+                                       "print_before": "b"}, warned.append), 0)
+
+
+class Options(unittest.TestCase):
+    def test_durations(self):
+        def seconds(word):
+            return options.parser().parse_args(
+                ["wait", "--timeout", word]).timeout_s
+        self.assertEqual([seconds(w) for w in ("500ms", "10s", "15min", "1h",
+                                               "2")],
+                         [0.5, 10, 900, 3600, 2])
+
+
+class Drained(unittest.TestCase):
+    def test_rules(self):
+        from mhsstat_lib import wait
+        kernel = (RECORDED / "ip_vs").read_text()
+        self.addCleanup(setattr, wait, "read_text", wait.read_text)
+        wait.read_text = lambda path: kernel
+
+        def ask(server):
+            return wait._drained_servers(
+                SimpleNamespace(drained=[server]), ["TCP 10.9.0.1:80"])
+        with self.assertRaisesRegex(ToolError, "has weight"):
+            ask("10.2.0.11:80")
+        with self.assertRaisesRegex(ToolError, "no server"):
+            ask("10.2.0.77:80")
+        self.assertEqual(ask("10.2.0.13:80")[0].weight, 0)
+
+
+class Stateful(Files):
+    """wait --stateful, with a kernel that says one text after the other."""
+
+    TCP, UDP, MARK = "TCP 10.9.0.1:80", "UDP 10.9.0.1:53", "FWM 7"
+    FIELDS = {"Entries": 0, "Stateful": 1, "StatefulMs": 60000}
+
+    def setUp(self):
+        super().setUp()
+        self.file("max_entries", "100\n")
+        self.file("max_quic_entries", "50\n")
+        self.addCleanup(setattr, stateful, "SYSCTLS", stateful.SYSCTLS)
+        self.addCleanup(setattr, stateful, "read_services",
+                        stateful.read_services)
+        stateful.SYSCTLS = str(self.directory)
+
+    def kernel(self, row=None, source=NOW, **values):
+        """The text with all services about to be stateful, and @row so."""
+        for line in source.splitlines()[1:]:
+            source = altered(source, " ".join(line.split()[:2]), State="stable",
+                             **self.FIELDS)
+        return altered(source, row, **values) if row else source
+
+    def wait(self, *texts, argv=(), meanwhile=None):
+        """(status, standard error); the last text stays."""
+        left = list(texts)
+
+        def read_services():
+            if meanwhile and len(left) == 1:
+                meanwhile()
+            return proc.parse(left.pop(0) if len(left) > 1 else left[0])
+        stateful.read_services = read_services
+        status, _, err = run("wait", "--stateful", "--interval", "10ms",
+                             "--timeout", "100ms", *argv)
+        return status, err
+
+    def test_until_every_flow_has_an_entry(self):
+        begun, over = self.kernel(), NOW
+        for row in (self.TCP, self.UDP, self.MARK, "TCP [fd09::1]:80"):
+            over = altered(over, row, Stateful=1)
+        status, err = self.wait(begun, begun, over)
+        self.assertEqual(status, 0)
+        self.assertIn(f"{self.TCP}: 0 entries, at most 1 min 0 s until every "
+                      "flow that lives has an entry", err)
+        self.assertIn("mhsstat: every flow that lives has an entry\n", err)
+        self.assertEqual(self.wait(over, argv=["--quiet"]), (0, ""))
+
+    def test_not_in_time(self):
+        status, err = self.wait(self.kernel(), argv=["--quiet"])
+        self.assertEqual(status, 124)
+        self.assertEqual(err, "mhsstat: not over after 1 s, at most 1 min 0 s "
+                              "left\n")
+
+    def test_only_those_named_count(self):
+        one = self.kernel(self.TCP, StatefulMs=0)
+        self.assertEqual(self.wait(one, argv=["-t", "10.9.0.1:80"])[0], 0)
+        self.assertEqual(self.wait(one, argv=["-u", "10.9.0.1:53"])[0], 124)
+        self.assertEqual(self.wait(one)[0], 124)
+
+    def test_stateless_fails_at_once(self):
+        for texts in ((NOW,), (self.kernel(), NOW)):
+            status, err = self.wait(*texts)
+            self.assertEqual(status, 125)
+            self.assertIn("net.ipv4.vs.mhs.stateless is 1: ", err)
+            self.assertIn("'sysctl -w net.ipv4.vs.mhs.stateless=0'", err)
+
+    def test_older_module(self):
+        status, err = self.wait(OLDER)
+        self.assertEqual(status, 125)
+        self.assertIn("the loaded module is older than this mhsstat", err)
+
+    def test_limit_that_is_reached(self):
+        for row, limits in (
+                (self.TCP, "net.ipv4.vs.mhs.max_entries (now 100): "),
+                (self.UDP, "net.ipv4.vs.mhs.max_quic_entries (now 50): "),
+                (self.MARK, "net.ipv4.vs.mhs.max_entries (now 100) or "
+                            "net.ipv4.vs.mhs.max_quic_entries (now 50): ")):
+            with self.subTest(row=row):
+                status, err = self.wait(*(self.kernel(row, Capped=n)
+                                          for n in (5, 5, 6, 9)))
+                self.assertEqual(status, 124)
+                self.assertEqual(re.findall(
+                    "mhsstat: (.*) the number of entries has reached (.*?: )",
+                    err), [(f"{row}:", limits)])
+
+    def test_limit_that_was_raised_and_is_reached_again(self):
+        for counts, said in (((0, 1, 2), ["100", "200"]),
+                             ((0, 1, 1), ["100"])):
+            self.file("max_entries", "100\n")
+            texts = [self.kernel(self.TCP, Capped=n) for n in counts]
+            _, err = self.wait(*texts, argv=["--quiet"], meanwhile=lambda:
+                               self.file("max_entries", "200\n"))
+            self.assertEqual(
+                re.findall(r"has reached .* \(now (\d+)\)", err), said)
+
+    def test_control_a_limit_that_was_reached_before(self):
+        counts = self.kernel(self.TCP, Capped=5, NoMemory=5)
+        for texts in ((counts, counts), (counts, self.kernel())):
+            self.assertNotRegex(self.wait(*texts)[1], "reached|memory")
+
+    def test_two_services_of_one_mark(self):
+        second = self.kernel(self.MARK, Capped=7).splitlines()[3] + "\n"
+        for grown, said in ((5, 0), (6, 1)):
+            texts = [self.kernel(self.MARK, Capped=n) + second
+                     for n in (5, grown)]
+            self.assertEqual(self.wait(*texts)[1].count("reached"), said)
+
+    def test_memory_that_ran_out(self):
+        status, err = self.wait(self.kernel(), *(
+            self.kernel(self.UDP, NoMemory=n) for n in (1, 2, 3)))
+        self.assertEqual(status, 124)
+        self.assertEqual(err.count(f"{self.UDP}: the kernel had no memory"), 1)
+        self.assertEqual(err.count("no memory"), 1)
+
+    def test_nearly_full_before_it_begins(self):
+        for row, entries, limit in ((self.TCP, 91, "max_entries (now 100)"),
+                                    (self.UDP, 46, "max_quic_entries (now 50)"),
+                                    (self.TCP, 90, None), (self.UDP, 45, None),
+                                    (self.TCP, 46, None)):
+            with self.subTest(row=row, entries=entries):
+                full = self.kernel(row, Entries=entries)
+                said = re.findall(
+                    r"mhsstat: (.*): the service has (\d+) entries, more than "
+                    r"90 % of net\.ipv4\.vs\.mhs\.(.*?):",
+                    self.wait(full)[1])
+                self.assertEqual(said, [(row, str(entries), limit)]
+                                 if limit else [])
+                # what grows later is said when the limit is reached
+                self.assertNotIn("90 %", self.wait(self.kernel(), full)[1])
+
+    def test_deleted_servers(self):
+        for state, gone, said in (("transition", 2, 1), ("rebuilding", 1, 1),
+                                  ("stable", 2, 0), ("transition", 0, 0)):
+            with self.subTest(state=state, gone=gone):
+                held = self.kernel(self.TCP, State=state, Gone=gone)
+                for argv in ((), ("--quiet",)):
+                    _, err = self.wait(held, held, argv=argv)
+                    self.assertEqual(err.count(
+                        f"mhsstat: {self.TCP}: deleted servers are still "
+                        "held: "), said)

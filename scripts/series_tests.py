@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The series, bugs put in on purpose, and what Kbuild says is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+KBUILD = TOP / "net/netfilter/ipvs/Kbuild"
+TREE = {
+    "Makefile": "VERSION = 6\nPATCHLEVEL = 1\nSUBLEVEL = 9\n",
+    "MAINTAINERS": "IPVS\nM:\ta\n\nIPWIRELESS DRIVER\nM:\tb\n",
+    "Documentation/networking/index.rst": "   ipvlan\n   ipvs-sysctl\n",
+    "net/netfilter/ipvs/Kconfig": "config\tIP_VS_MH\n\tbool\n\n"
+                                  "config\tIP_VS_SED\n\tbool\n",
+    "net/netfilter/ipvs/Makefile": "a := b\n\n# IPVS core\n"
+                                   "obj-$(CONFIG_IP_VS_SED) += ip_vs_sed.o\n",
+    "tools/testing/selftests/Makefile": "TARGETS += net/af_unix\n"
+                                        "TARGETS += net/mptcp\n",
+    "include/linux/kernel.h": "hex2bin",
+    "include/linux/slab.h": "kzalloc",
+    "include/linux/rcupdate.h": "call_rcu",
+    "include/net/inet_sock.h": "nodefrag",
+    "include/net/ip_vs.h": "IP_VS_DEST_CF_AVAILABLE totalconns; "
+                           "ip_vs_stats tot_stats; int num_services6; "
+                           "state_transition",
+    "include/net/net_namespace.h": "register_net_sysctl",
+}
+PERSON = dict(os.environ, GIT_AUTHOR_NAME="a", GIT_AUTHOR_EMAIL="a@b",
+              GIT_COMMITTER_NAME="a", GIT_COMMITTER_EMAIL="a@b",
+              GIT_CONFIG_GLOBAL="/dev/null")
+
+
+def git(tree, *command):
+    return subprocess.run(["git", "-C", str(tree), *command], env=PERSON,
+                          check=True, capture_output=True, text=True).stdout
+
+
+def write(directory, files):
+    for name, text in files.items():
+        path = Path(directory, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+class Series(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.dir = Path(directory.name)
+        self.tree = self.dir / "tree"
+        write(self.tree, TREE)
+        git(self.tree, "init", "-q")
+        git(self.tree, "add", "-A")
+        git(self.tree, "commit", "-q", "-m", "tree")
+
+    def make(self, *options, env=None):
+        return subprocess.run(
+            [TOP / "scripts/make-series", self.tree, "-o", self.dir / "out",
+             *options], env=env or PERSON, capture_output=True, text=True)
+
+    def refused(self, text, **options):
+        done = self.make(**options)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(text, done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_patches_are_made_and_the_tree_stays(self):
+        done = self.make()
+        self.assertEqual(done.stderr, "")
+        patches = sorted((self.dir / "out").iterdir())
+        self.assertEqual(len(patches),
+                         len(list((TOP / "scripts/series").iterdir())))
+        self.assertIn("base-commit: " + git(self.tree, "rev-parse", "HEAD"),
+                      patches[0].read_text())
+        self.assertNotIn("***", patches[0].read_text())
+        for patch in patches[1:]:
+            self.assertIn("\nSigned-off-by: a <a@b>\n", patch.read_text())
+        self.assertEqual(git(self.tree, "status", "--porcelain"), "")
+
+    def test_apply_resolves_all_differences(self):
+        done = self.make("--apply")
+        self.assertEqual(done.stderr, "")
+        ipvs = self.tree / "net/netfilter/ipvs"
+        sources = sorted(ipvs.glob("*.[ch]"))
+        self.assertGreater(len(sources), 10)
+        for path in sources:
+            self.assertNotRegex(path.read_text(), "MHS_HAVE|compat")
+        self.assertIn("inet_sk(sk)->nodefrag",
+                      (ipvs / "ip_vs_mhs.h").read_text())
+        self.refused("ip_vs_mhs.h already")
+
+    def test_apply_changes_an_unpacked_source_package(self):
+        shutil.rmtree(self.tree / ".git")
+        done = self.make("--apply")
+        self.assertEqual(done.stderr, "")
+        self.assertTrue(
+            (self.tree / "net/netfilter/ipvs/ip_vs_mhs.h").exists())
+
+    def test_what_is_named_is_in_the_tree(self):
+        self.make("--apply")
+        pages = sorted(self.tree.glob("Documentation/networking/*mhs*.rst"))
+        self.assertGreater(len(pages), 2)
+        for page in pages:
+            text = page.read_text()
+            self.assertNotIn("kernel's tree", text)
+            for name in re.findall(r"Documentation/\S+?\.rst", text):
+                self.assertTrue((self.tree / name).exists(), (page, name))
+        listed = re.findall(r"^F:\t(\S+mhs\S*)$",
+                            (self.tree / "MAINTAINERS").read_text(), re.M)
+        self.assertGreater(len(listed), 2)
+        for pattern in listed:
+            self.assertTrue(list(self.tree.glob(pattern)), pattern)
+
+    def test_uncommitted_changes_are_refused(self):
+        write(self.tree, {"Makefile": TREE["Makefile"] + "# changed\n"})
+        self.refused("changes that are not committed")
+
+    def test_an_old_tree_is_refused(self):
+        write(self.tree, {"Makefile": TREE["Makefile"].replace("= 1", "= 0")})
+        git(self.tree, "commit", "-q", "-a", "-m", "old")
+        self.refused("is Linux 6.0")
+
+    def test_another_directory_is_refused(self):
+        write(self.tree, {"Makefile": "all:\n"})
+        self.refused("is not a kernel tree")
+
+    def test_nobody_is_refused(self):
+        nobody = {k: v for k, v in PERSON.items()
+                  if not k.startswith(("GIT_", "EMAIL"))}
+        nobody.update(GIT_CONFIG_GLOBAL="/dev/null",
+                      GIT_CONFIG_NOSYSTEM="1", GIT_CONFIG_COUNT="2",
+                      GIT_CONFIG_KEY_0="user.name", GIT_CONFIG_VALUE_0="",
+                      GIT_CONFIG_KEY_1="user.email", GIT_CONFIG_VALUE_1="")
+        self.refused("tell git who you are", env=nobody)
+
+
+class Bugs(unittest.TestCase):
+    def test_bugs_put_in_on_purpose_still_fit(self):
+        patches = sorted(TOP.glob("tools/testing/*/bugs/*.patch"))
+        self.assertGreater(len(patches), 10)
+        for path in patches:
+            done = subprocess.run(
+                ["patch", "-d", TOP, "-p1", "--fuzz=0", "--dry-run", "-i",
+                 path], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout)
+
+
+class Probes(unittest.TestCase):
+    """Each difference between kernels that Kbuild looks for."""
+
+    def probe(self, headers, config="CONFIG_IP_VS=y"):
+        with tempfile.TemporaryDirectory() as directory:
+            write(directory, headers)
+            return subprocess.run(
+                ["make", "-s", "-f", "-", f"srctree={directory}", "src=.",
+                 "CONFIG_MODULES=y", config], text=True,
+                input=f"all: ; @echo $(mhs-flags)\ninclude {KBUILD}\n",
+                capture_output=True)
+
+    def test_a_kernel_without_either_form_is_told_what_is_missing(self):
+        headers = {k: v for k, v in TREE.items() if k.startswith("include")}
+        self.assertEqual(self.probe(headers).returncode, 0)
+        rows = re.findall(r"mhs-either,(\w+),([^,]+),([^,]+),([^,]+),(.+?)\) ?"
+                          r"\\?$", KBUILD.read_text(), re.M)
+        self.assertGreater(len(rows), 8)
+        for flag, header, pattern, other, other_pattern in rows:
+            blind = dict(headers)
+            for name, hidden in ((header, pattern), (other, other_pattern)):
+                name = f"include/{name}"
+                blind[name] = re.sub(hidden.replace("[[:space:]]", r"\s"),
+                                     "hidden", blind.get(name, ""))
+            done = self.probe(blind)
+            self.assertNotEqual(done.returncode, 0, flag)
+            self.assertIn("does not know this kernel", done.stderr, flag)
+            self.assertIn(re.findall(r"\w+", other_pattern)[-1], done.stderr)
+
+    def test_a_kernel_without_ipvs_is_told_so_by_kbuild(self):
+        headers = {k: v for k, v in TREE.items() if k.startswith("include")}
+        self.assertEqual(self.probe(headers, "CONFIG_IP_VS=m").returncode, 0)
+        done = self.probe(headers, "CONFIG_IP_VS=")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("needs a kernel with CONFIG_IP_VS", done.stderr)
+
+    def build(self, files):
+        """make, by headers that only have these files."""
+        with tempfile.TemporaryDirectory() as directory:
+            write(directory, files)
+            return subprocess.run(
+                ["make", "-s", "-C", TOP, "module", f"KDIR={directory}"],
+                env={"PATH": os.environ["PATH"]}, capture_output=True,
+                text=True)
+
+    def test_a_kernel_without_ipvs_is_told_so_by_make(self):
+        tree = {"Makefile": "modules: ; @echo built\n"}
+        for name in ("include/config/auto.conf", ".config"):
+            for line in ("CONFIG_IP_VS=y\n", "CONFIG_IP_VS=m\n"):
+                done = self.build({**tree, name: line})
+                self.assertEqual(done.stdout, "built\n", done.stderr)
+            for line in ("", "# CONFIG_IP_VS is not set\n",
+                         "CONFIG_IP_VS_MH=m\n"):
+                done = self.build({**tree, name: line})
+                self.assertNotEqual(done.returncode, 0, line)
+                self.assertNotIn("built\n", done.stdout)
+                self.assertRegex(done.stderr,
+                                 "The kernel of .* is built without "
+                                 "CONFIG_IP_VS")
+        self.assertIn("No kernel headers in", self.build({}).stderr)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # who sources it sets top
+# A minimal Debian to change at will.  Sourced; $top is the tree.
+
+here=$top/tools/testing/packages
+machine=$top/tools/testing/machine
+roots=$top/build/chroot
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+
+# shellcheck source=../machine/lib_suite.sh
+. "$machine/lib_suite.sh"
+
+# wanted: names of the packages inside
+wanted() {
+	sed 's/[[:space:]]*#.*//; /^$/d' "$here/chroot.packages"
+}
+
+# base_root: made once, in minutes
+base_root() {
+	local base=$roots/base suite
+
+	! cmp -s <(wanted) "$base/wanted" || return 0
+	use_suite -
+	# shellcheck disable=SC1091 # of the machine
+	suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+	say "making a minimal $suite in $base: some minutes"
+	rm -rf "$base" "$base.new"
+	mkdir -p "$roots"
+	root=$base.new
+	make_root "$suite" "$(debian_mirror)" >"$base.log" 2>&1 || {
+		tail -n 5 "$base.log" >&2
+		die "that failed, all of it: $base.log"
+	}
+	wanted >"$root/wanted"
+	mv "$root" "$base"
+}
+
+# make_root SUITE MIRROR
+make_root() {
+	local packages
+
+	debootstrap --variant=minbase "$1" "$root" "$2" &&
+		echo "deb-src $2 $1 main" >>"$root/etc/apt/sources.list" &&
+		apt-config dump Acquire >"$root/etc/apt/apt.conf.d/90acquire" &&
+		cp /etc/resolv.conf "$root/etc/resolv.conf" &&
+		inside apt-get -q update &&
+		mapfile -t packages < <(wanted) &&
+		inside apt-get -q -y --no-install-recommends install \
+			"${packages[@]}"
+}
+
+# fresh_root NAME: a copy; its path in $root
+fresh_root() {
+	base_root
+	root=$roots/$1
+	rm -rf "$root"
+	cp -a --reflink=auto "$roots/base" "$root"
+	cp /etc/resolv.conf "$root/etc/resolv.conf"
+}
+
+# inside COMMAND...: run it there, with processes of its own
+inside() {
+	unshare --mount --pid --fork --kill-child \
+		--mount-proc="$root/proc" chroot "$root" "$@"
+}
