@@ -39,7 +39,7 @@ KINDS = {   # type and code, info, by family
     "port": ((3, 3, 0), (1, 4, 0)),
     "ttl": ((11, 0, 0), (3, 0, 0)),
 }
-BURST = 20      # no rate limit of the director's own stack hides any
+BURST = 20      # on their way at a time, which every buffer holds
 
 
 class Flow:

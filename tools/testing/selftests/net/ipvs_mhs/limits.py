@@ -259,7 +259,7 @@ def no_room(one):
     craft.vs_sysctl("mhs/max_entries", 262144)
 
     # the same slots again, with an entry, and then no server at all
-    few = held[1::2]    # the kernel limits ICMP errors over IPv6, 50 at once
+    few = held[1::2]
     one.send(few, SYN)
     check(f"{name}: then there is", sum(one.count()) > 0, str(one.count()))
     craft.ipvsadm([one.real("-d", n) for n in range(12, 15)])

@@ -92,7 +92,6 @@ pair_edit -e 3 -g -w 0
 pair ping
 check "the last server takes all" 200 "$(sum s4)"
 pair_edit -e 4 -g -w 0
-icmp_unlimited dr
 pair close
 pair open 5
 pair ping
