@@ -32,12 +32,16 @@ lab     does all that in many network namespaces from one process, which saves
 
 After each command: flows, broken (reset, closed or silent), rst (reset or
 closed of them), moved (answered by another server than before), failed (could
-not be opened), refused (of them), slow (a lost SYN was sent again), and the
-number of flows of each server.  After churn (stop churn) and since: done,
-failed and slow of the flows of churn and the number that each server answered.
+not be opened), refused (of them), slow (a lost SYN was sent again), stalled (a
+SYN was sent again, but then nothing on this machine ran for half a second: it
+need not be lost), and the number of flows of each server.  After churn (stop
+churn) and since: done, failed, slow and stalled of the flows of churn and the
+number that each server answered.
 
 Options of servers: --name, --port; of clients: --host, --port, --bind ADDRESS,
---timeout SECONDS, --ports FIRST-LAST of churn, --pause SECONDS between its flows
+--timeout SECONDS without an answer, more where time is emulated, --impatient:
+no more, for flows that nobody answers, --ports FIRST-LAST of churn, --pause
+SECONDS between its flows
 """
 import collections
 import ctypes
@@ -58,6 +62,9 @@ CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 TOTAL_RETRANS = 100     # where tcp_info has it
 PORTS = range(34000, 65000)     # of clients; the kernel and tests take lower ones
+LOOK_S, STALL_S = 0.1, 0.5      # how often connect() looks up; too late for it
+# Limits of waiting are for hangs: more patience where time is emulated
+PATIENCE = 6 if os.environ.get("KSFT_MACHINE_SLOW") else 1
 OPTIONS = {
     "name": "",         # of a server
     "host": "",
@@ -65,6 +72,7 @@ OPTIONS = {
     "sctp": "",         # of a client: instead of TCP; of a server: A,A...
     "bind": "",         # source address
     "timeout": 5.0,     # seconds
+    "impatient": "",
     "ports": "0",       # of churn, FIRST-LAST
     "pause": 0.0,       # seconds between two flows of churn
 }
@@ -265,21 +273,53 @@ def again(sock):
     return int.from_bytes(info[TOTAL_RETRANS:], sys.byteorder) > 0
 
 
+class Connect:
+    """connect() of a socket: how it went.
+
+    A SYN is sent again after a second without an answer, so too when the whole
+    machine stands still for that second.  This process looks up again and again
+    meanwhile; the looks are late in the second case only."""
+
+    def __init__(self, sock, address, timeout):
+        self.sock = sock
+        self.late_s = 0
+        sock.setblocking(False)
+        self.error = sock.connect_ex(address)
+        if self.error == errno.EINPROGRESS:
+            self.error = self.wait(timeout)
+        sock.settimeout(timeout)
+        sent = again(sock)
+        self.stalled = sent and self.late_s > STALL_S
+        self.slow = sent and not self.stalled
+
+    def wait(self, timeout):
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT)
+        now = time.monotonic()
+        end = now + timeout
+        while True:
+            ready = poll.poll(1000 * LOOK_S)
+            last, now = now, time.monotonic()
+            self.late_s = max(self.late_s, now - last - LOOK_S)
+            if ready:
+                return self.sock.getsockopt(socket.SOL_SOCKET,
+                                            socket.SO_ERROR)
+            if now > end:
+                return errno.ETIMEDOUT
+
+
 class Client:
     def __init__(self, args, first_port):
         self.args = args
         self.next_port = first_port
         self.flows = []
-        self.moved = self.failed = self.refused = self.slow = 0
-        self.churned = []   # start, slow, server
+        self.moved = self.failed = self.refused = 0
+        self.slow = self.stalled = 0
+        self.churned = []   # start, Connect or None, server
 
     def bind(self, sock):
         """To a port that no flow had before: the kernel, which shuffles its
         choice every ten seconds, may come to one whose entry is still there."""
-        if self.args.sctp:
-            if self.args.bind:
-                sock.bind((self.args.bind, 0))
-            return
         for _ in PORTS:
             port = PORTS[self.next_port % len(PORTS)]
             self.next_port += 1
@@ -296,17 +336,16 @@ class Client:
             sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
                                  else socket.AF_INET, socket.SOCK_STREAM,
                                  socket.IPPROTO_SCTP if self.args.sctp else 0)
-            sock.settimeout(self.args.timeout)
-            try:
-                self.bind(sock)
-                sock.connect((hosts[i % len(hosts)], self.args.port))
-            except OSError as err:
+            self.bind(sock)
+            went = Connect(sock, (hosts[i % len(hosts)], self.args.port),
+                           self.args.timeout)
+            self.slow += went.slow
+            self.stalled += went.stalled
+            if went.error:
                 self.failed += 1
-                self.refused += isinstance(err, ConnectionRefusedError)
-                self.slow += again(sock)
+                self.refused += went.error == errno.ECONNREFUSED
                 sock.close()
                 continue
-            self.slow += again(sock)
             self.flows.append(Flow(sock))
 
     def ping(self):
@@ -391,33 +430,31 @@ class Client:
         end = time.monotonic() + seconds
         while self.working(end):
             self.ping()
-            time.sleep(0.3)
+            time.sleep(0.3)     # why: the pace of flows
         return time.monotonic() >= end
 
     def churn_one(self, port):
-        """When it began, whether the SYN was sent again, and the server that
-        answered, None when there was none."""
+        """When it began, how its connect() went, and the server that answered,
+        None when there was none."""
         start = time.monotonic()
-        slow = None
+        went = server = None
         with socket.socket(socket.AF_INET6 if ":" in self.args.host
                            else socket.AF_INET) as sock:
-            sock.settimeout(self.args.timeout)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 if port:
                     sock.bind((self.args.bind or "", port))
-                sock.connect((self.args.host, self.args.port))
-                slow = again(sock)
-                sock.send(b"bye\n")
-                data = b""
-                while chunk := sock.recv(4096):
-                    data += chunk
-                server = data.decode().strip() or None
+                went = Connect(sock, (self.args.host, self.args.port),
+                               self.args.timeout)
+                if not went.error:
+                    sock.send(b"bye\n")
+                    data = b""
+                    while chunk := sock.recv(4096):
+                        data += chunk
+                    server = data.decode().strip() or None
             except OSError:
                 server = None
-            if slow is None:
-                slow = again(sock)
-        return start, slow, server
+        return start, went, server
 
     def churn(self, seconds):
         first, _, last = self.args.ports.partition("-")
@@ -426,14 +463,15 @@ class Client:
         while self.working(end):
             self.churned.append(
                 self.churn_one(ports[len(self.churned) % len(ports)]))
-            time.sleep(self.args.pause)
+            time.sleep(self.args.pause)     # why: the pace of flows
         return time.monotonic() >= end
 
     def report_churn(self, since):
         done = [c for c in self.churned if c[0] >= since]
         servers = collections.Counter(c[2] for c in done if c[2])
         words = [f"done={len(done)}", f"failed={sum(not c[2] for c in done)}",
-                 f"slow={sum(c[1] for c in done)}"]
+                 f"slow={sum(c[1].slow for c in done if c[1])}",
+                 f"stalled={sum(c[1].stalled for c in done if c[1])}"]
         words += [f"{k}={v}" for k, v in sorted(servers.items())]
         print(*words, flush=True)
 
@@ -452,7 +490,8 @@ class Client:
         words = [f"flows={len(self.flows)}", f"broken={broken}",
                  f"rst={sum(f.rst for f in self.flows)}",
                  f"moved={self.moved}", f"failed={self.failed}",
-                 f"refused={self.refused}", f"slow={self.slow}"]
+                 f"refused={self.refused}", f"slow={self.slow}",
+                 f"stalled={self.stalled}"]
         words += [f"{k}={v}" for k, v in sorted(servers.items())]
         print(*words, flush=True)
 
@@ -508,6 +547,8 @@ def options(words):
         flag = not words or words[0].startswith("--")
         value = "yes" if flag else words.pop(0)
         setattr(args, name, type(OPTIONS[name])(value))
+    if not args.impatient:
+        args.timeout *= PATIENCE
     return args
 
 

@@ -7,7 +7,7 @@
 # conn_reuse_mode and expire_nodest_conn are.  With mh some do.
 
 . "${0%/*}/lib.sh"
-need nft
+need nft pgrep
 
 # now: for "since".  A tick later: /proc/uptime counts in hundredths, and a
 # connection begun just before must not pass for one begun after.
@@ -23,7 +23,7 @@ now() {
 # of $method; what $meanwhile does happens first
 meanwhile=: method=-g
 cell() {
-	local t
+	local t impatient=""
 
 	sysctls dr net.ipv4.vs.conn_reuse_mode="$1" \
 		net.ipv4.vs.expire_nodest_conn="$2"
@@ -34,8 +34,10 @@ cell() {
 	[ "$3" != mhs ] || wait_settled
 	# other ports each time: entries outlive their service
 	ports=$((ports + 100))
+	# the control's flows hang
+	[ "$3" = mhs ] || impatient=--impatient
 	flow_start c --host $VIP4 --timeout 3 --pause 0.01 \
-		--ports "$ports-$((ports + 19))"
+		--ports "$ports-$((ports + 19))" ${impatient:-}
 	flow_send c churn 3600
 	until_more 25 opened cl
 	$meanwhile
@@ -74,7 +76,27 @@ templates() {
 		sort -u | wc -l
 }
 
-plan 35
+# lose: SYNs, from now on; lost, come: for busywait, has it lost one, is a flow there?
+lose() {
+	in_ns rt nft -f - <<-EOF
+		table inet lose {
+			chain forw {
+				type filter hook forward priority 0
+				tcp flags & (syn | ack) == syn counter drop
+			}
+		}
+	EOF
+}
+
+lost() {
+	! in_ns rt nft list table inet lose | grep -q "packets 0 "
+}
+
+come() {
+	[ -n "$(in_ns cl ss -Htn state established "dport = :80")" ]
+}
+
+plan 37
 load_module
 modprobe -q nft_ct
 setup_net 2
@@ -159,3 +181,32 @@ check_cmp "control: with mh connections meet the drained server" \
 	"$wrong" -gt 0
 check_cmp "control: with mh connections to the deleted server hang" \
 	$((slow + failed)) -gt 0
+
+# What "slow" means: a SYN that was lost, not one that is sent again since nothing
+# ran on this machine.  A client that is stopped cannot tell that from the other.
+{ echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2; } | dr ipvsadm -R
+wait_settled
+for stop in "" yes; do
+	flow_start c --host $VIP4 --timeout 8
+	lose
+	flow_send c open 1
+	busywait 20 lost
+	if [ $stop ]; then
+		client=$(pgrep -n -P "$lab_pid")
+		kill -STOP "$client"
+	fi
+	in_ns rt nft delete table inet lose
+	busywait 20 come
+	[ -z $stop ] || kill -CONT "$client"
+	flow_wait c "open 1"
+	if [ $stop ]; then
+		check "control: stopped meanwhile, it does not count as slow" \
+			"1 0 1" "$(value flows) $(value slow) $(value stalled)"
+	else
+		check "control: a connection whose SYN is lost is slow" \
+			"1 1 0" "$(value flows) $(value slow) $(value stalled)"
+	fi
+	flow c reset
+	flow_end c
+done
+dr ipvsadm -C
