@@ -122,7 +122,7 @@ class Client:
         for i in range(n):
             sock = socket.socket(self.family, socket.SOCK_DGRAM)
             if self.args.bind:
-                sock.bind((self.args.bind, 0))
+                netlab.bind_fresh(sock, self.args.bind)
             sock.connect((hosts[i % len(hosts)], self.args.port))
             sock.setblocking(False)
             self.flows.append(Flow(sock))

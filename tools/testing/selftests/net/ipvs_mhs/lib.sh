@@ -457,15 +457,18 @@ fresh_ports() {
 }
 
 # flow_start NAME ARGS...: a client that holds flows, see flows.py, or that of
-# $client_py, in the namespace $client_ns, or cl
+# $client_py, in the namespace $client_ns, or cl; each has ports of its own
+client_port=34000
 flow_start() {
 	local name=$1 fd_in fd_out
 
 	shift
 	if [ -n "${client_py:-}" ]; then
 		mkfifo "$work/$name.in" "$work/$name.out"
-		bg_ns "${client_ns:-cl}" python3 -S "$here/$client_py" client \
+		MHS_FIRST_PORT=$client_port bg_ns "${client_ns:-cl}" \
+			python3 -S "$here/$client_py" client \
 			"$@" <"$work/$name.in" >"$work/$name.out" &
+		client_port=$((client_port + 500))
 		defer kill $!
 	else
 		lab client "${client_ns:-cl}-$$" "$work/$name" "$@"

@@ -157,7 +157,6 @@ for sched in mhs "mh -b mh-port"; do
 	pair_services "1 2" $sched
 	pair_edit -e 1 -g -w 1 -x 1000
 	pair_edit -e 2 -g -w 1 -x 1000
-	fresh_ports cl
 	conns_begin
 	pair open 50
 	pair ping
