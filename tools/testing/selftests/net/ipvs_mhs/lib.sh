@@ -122,7 +122,8 @@ need() {
 	done
 }
 
-# nap SECONDS: sleep without a new process, which is dear in emulation
+# nap SECONDS: sleep without a new process, which is dear in emulation.  A test waits
+# for conditions, see busywait; a comment "why:" says why there is none.
 nap() {
 	read -r -t "$1" -u "$never" || true
 }
@@ -134,7 +135,7 @@ busywait() {
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
-		nap 0.1
+		nap 0.1 # why: the pace of looks
 	done
 }
 
