@@ -8,9 +8,10 @@ client  holds flows and takes commands, one a line, on standard input; each
         is answered by one line of key=value pairs on standard output:
 
     open N          open N more flows, one after another
-    ping            send a line on every flow and wait for the answers
-    bulk UP DOWN    on one flow after another, send UP bytes and have the
-                    server answer DOWN times at once
+    ping [S]        send a line on every flow and wait for the answers, at most
+                    S seconds for the next one in place of --timeout
+    bulk UP DOWN [S]    on one flow after another, send UP bytes and have the
+                    server answer DOWN times at once; S as above
     hear N S        on every flow, have the server speak N times, every S
                     seconds, and say nothing meanwhile
     busy S          ping for S seconds, or until stop
@@ -348,7 +349,8 @@ class Client:
                 continue
             self.flows.append(Flow(sock))
 
-    def ping(self):
+    def ping(self, timeout=None):
+        timeout = timeout or self.args.timeout
         sel = selectors.DefaultSelector()
         for flow in self.flows:
             if flow.broken:
@@ -359,14 +361,14 @@ class Client:
                 sel.register(flow.sock, selectors.EVENT_READ, flow)
             except OSError:
                 flow.broken = flow.rst = True
-        end = time.monotonic() + self.args.timeout
+        end = time.monotonic() + timeout
         while sel.get_map():
             ready = sel.select(0.2)
             # what has come while this process did not run is no silence
             if not ready and time.monotonic() >= end:
                 break
             for key, _ in ready:
-                end = time.monotonic() + self.args.timeout
+                end = time.monotonic() + timeout
                 flow = key.data
                 sel.unregister(flow.sock)
                 try:
@@ -403,8 +405,8 @@ class Client:
                 flow.broken = not data
                 left -= data.count(b"\n")
 
-    def bulk_one(self, flow, up, down):
-        flow.sock.settimeout(self.args.timeout)
+    def bulk_one(self, flow, up, down, timeout):
+        flow.sock.settimeout(timeout or self.args.timeout)
         try:
             flow.sock.sendall(b"x" * up + b"\n" * down)
             while down > 0:
@@ -416,10 +418,10 @@ class Client:
             return False
         return True
 
-    def bulk(self, up, down):
+    def bulk(self, up, down, timeout=None):
         for flow in self.flows:
             if not flow.broken:
-                flow.broken = not self.bulk_one(flow, up, down)
+                flow.broken = not self.bulk_one(flow, up, down, timeout)
 
     def working(self, end):
         """Neither out of time nor told to stop."""
@@ -507,9 +509,9 @@ def client(args, first_port):
         if words[0] == "open":
             c.open(int(words[1]))
         elif words[0] == "ping":
-            c.ping()
+            c.ping(*map(float, words[1:]))
         elif words[0] == "bulk":
-            c.bulk(int(words[1]), int(words[2]))
+            c.bulk(int(words[1]), int(words[2]), *map(float, words[3:]))
         elif words[0] == "hear":
             c.hear(int(words[1]), float(words[2]))
         elif words[0] == "busy":
@@ -529,8 +531,8 @@ def client(args, first_port):
         elif words[0] in ("close", "reset"):
             c.close(words[0] == "reset")
         else:
-            sys.exit(f"flows.py: no command {words[0]!r}: open N, ping, "
-                     "bulk UP DOWN, hear N S, busy S, churn S, since T, stop, close, reset or quit")
+            sys.exit(f"flows.py: no command {words[0]!r}: open N, ping [S], "
+                     "bulk UP DOWN [S], hear N S, busy S, churn S, since T, stop, close, reset or quit")
         c.report()
 
 

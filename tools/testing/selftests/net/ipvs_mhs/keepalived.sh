@@ -116,7 +116,7 @@ live() {
 	ip -n "$(ns rt)" link set vs1 down
 	wait_weights "a server dies: it is taken out" "2:3 4:1"
 	short_flows
-	flow c ping
+	flow c ping 6
 	check "a server dies: its flows break, no others" "$mine" \
 		"$(value broken)"
 	flow new stop churn

@@ -136,7 +136,7 @@ check "control: mh makes an entry for each client port" 100 \
 pair spray 200
 check "control: and for a port that asked once" 500 "$(conns_new)"
 pair_edit -d 2
-pair ping
+pair ping plain 4
 check_cmp "control: mh loses the flows of a deleted server" \
 	"$(sum lost)" -gt 10
 dr ipvsadm -R <<-EOF
