@@ -126,7 +126,7 @@ to_pin
 pair ping
 # some expire before the flood ends
 while objects; do
-	nap 0.1
+	nap 0.1 # why: the pace of looks
 done >"$work/objects" &
 sampler=$!
 defer kill $sampler

@@ -7,22 +7,18 @@ bytes, from the IP header on; addresses are packed.
 
 Imported by matrix.py, attack.py and hostile.py.
 """
-import os
 import socket
 import struct
 import subprocess
-import time
 
-from netlab import (ICMP, ICMP6, SCTP, TCP, UDP,  # noqa: F401
-                    checksum, ip, pack as addr, setns, summed)
+from netlab import (ICMP, ICMP6, PATIENCE, SCTP, TCP, UDP,  # noqa: F401
+                    checksum, ip, pack as addr, setns, summed, until)
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 DIRECTOR = "02:00:00:00:01:00"  # see lib_lone.sh
 ETH = {4: b"\x08\x00", 6: b"\x86\xdd"}
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
-# Limits of waiting are for hangs: more patience where time is emulated
-PATIENCE = 6 if os.environ.get("KSFT_MACHINE_SLOW") else 1
 
 
 def tcp(src, dst, sport, dport, flags, ident=0):
@@ -133,16 +129,6 @@ def enter(namespace):
     """From now on in this network namespace; sockets stay where they are."""
     with open(namespace) as f:
         setns(f)
-
-
-def until(test, wait_s=20):
-    """Whether it comes true."""
-    end = time.monotonic() + wait_s * PATIENCE
-    while not test():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def vs_sysctl(name, value):

@@ -105,7 +105,7 @@ class Crowd:
         """The last of them waits for a lock."""
         end = time.monotonic() + BEGUN_S
         while time.monotonic() < end and not blocked(self._pids[-1]):
-            time.sleep(0.001)
+            time.sleep(0.001)   # why: the pace of looks
 
     def answers(self):
         got = b""
@@ -134,7 +134,7 @@ def main():
     took_us, failed = [], 0
     try:
         for _ in range(args.rounds):
-            time.sleep(REST_S)
+            time.sleep(REST_S)  # why: see there
             crowd.go()
             crowd.begun()
             start = time.monotonic()

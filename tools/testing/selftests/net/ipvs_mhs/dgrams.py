@@ -8,7 +8,8 @@ client  takes commands, one a line, on standard input; each is answered by one
         line of key=value pairs on standard output:
 
     open N          open N more flows: sockets with a port of their own
-    ping [KIND]     send a datagram of that kind on every flow, wait for answers
+    ping [KIND [S]]     send a datagram of that kind on every flow, wait for
+                    answers, at most S seconds for the next one
     new [KIND]      the same on the flows that no server has answered yet
     spray N [KIND]  send N datagrams from as many other ports; no answers
     close           close all flows
@@ -122,7 +123,7 @@ class Client:
         for i in range(n):
             sock = socket.socket(self.family, socket.SOCK_DGRAM)
             if self.args.bind:
-                sock.bind((self.args.bind, 0))
+                netlab.bind_fresh(sock, self.args.bind)
             sock.connect((hosts[i % len(hosts)], self.args.port))
             sock.setblocking(False)
             self.flows.append(Flow(sock))
@@ -141,7 +142,7 @@ class Client:
         self.wrong += bool(self.args.echo) and echo != flow.sent
         flow.server = server
 
-    def burst(self, flows, kind):
+    def burst(self, flows, kind, timeout):
         sel = selectors.DefaultSelector()
         for flow in flows:
             flow.sent = datagram(kind, self.args.size)
@@ -156,10 +157,10 @@ class Client:
                 self.refused += 1
             except OSError:
                 self.lost += 1
-        end = time.monotonic() + self.args.timeout
+        end = time.monotonic() + timeout
         while sel.get_map() and time.monotonic() < end:
             for key, _ in sel.select(0.2):
-                end = time.monotonic() + self.args.timeout
+                end = time.monotonic() + timeout
                 sel.unregister(key.fileobj)
                 self.answer(key.data)
         self.lost += len(sel.get_map())
@@ -172,11 +173,12 @@ class Client:
         for piece in list(netlab.fragments(packet, 1024, self.ident))[which]:
             self.send(self.args.host, piece)
 
-    def ping(self, kind="plain", new=False):
+    def ping(self, kind="plain", timeout=None, new=False):
         self.clear()
+        timeout = float(timeout or self.args.timeout)
         flows = [f for f in self.flows if not (new and f.server)]
         for i in range(0, len(flows), BURST):
-            self.burst(flows[i:i + BURST], kind)
+            self.burst(flows[i:i + BURST], kind, timeout)
 
     def spray(self, n, kind="plain"):
         data = datagram(kind, self.args.size)
@@ -217,7 +219,7 @@ def client(args):
         elif word in ("ping", "close"):
             getattr(c, word)(*rest)
         else:
-            sys.exit(f"dgrams.py: no command {word!r}: open N, ping [KIND], "
+            sys.exit(f"dgrams.py: no command {word!r}: open N, ping [KIND [S]], "
                      "new [KIND], spray N [KIND], close or quit")
         c.report()
 

@@ -62,7 +62,7 @@ stand_ins() {
 			for ((i = 0; i < 100; i++)); do
 				rmmod ip_vs_mhs 2>/dev/null
 				[ -e /sys/module/ip_vs_mhs ] || break
-				sleep 0.2
+				sleep 0.2 # why: the pace of looks
 			done
 			rm -f "$work/reloaded"
 			[ "\$1" != unloaded ] || exit 0
@@ -89,7 +89,7 @@ stand_ins() {
 			for ((i = 0; i < 600; i++)); do
 				\$d grep -Eq " (settling|rebuilding) " \
 					/proc/net/ip_vs_mhs || break
-				sleep 0.1
+				sleep 0.1 # why: the pace of looks
 			done
 		done
 		[ "\$1" = fleet ] || exit 0

@@ -140,7 +140,7 @@ flow c4 open 40
 check_cmp "control: mh refuses new flows of a drained server" \
 	"$(value failed)" -gt 0
 both -d 2
-flow c4 ping
+flow c4 ping 4
 check_cmp "control: mh cuts the flows of a deleted server at once" \
 	"$(value broken)" -gt 0
 flow c4 reset

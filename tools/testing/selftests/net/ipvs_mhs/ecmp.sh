@@ -261,7 +261,7 @@ ask c reset
 times 0 100
 start dr 1 2 3 4
 start d2 1 2 3 4
-nap 4	# marks that a packet leaves last for two seconds now
+nap 4	# why: marks that a packet leaves last for two seconds now, nobody sees them
 times 3600000 3600000
 paths 10
 ask c open 60

@@ -84,5 +84,5 @@ flow e open 20
 flow e ping
 check "control: mh serves" "20 0" "$(value flows) $(value broken)"
 deletions 1 2 | dr ipvsadm -R
-flow e ping
+flow e ping 4
 check "control: mh cuts flows of deleted servers" 20 "$(value broken)"

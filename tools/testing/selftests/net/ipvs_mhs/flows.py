@@ -8,9 +8,10 @@ client  holds flows and takes commands, one a line, on standard input; each
         is answered by one line of key=value pairs on standard output:
 
     open N          open N more flows, one after another
-    ping            send a line on every flow and wait for the answers
-    bulk UP DOWN    on one flow after another, send UP bytes and have the
-                    server answer DOWN times at once
+    ping [S]        send a line on every flow and wait for the answers, at most
+                    S seconds for the next one in place of --timeout
+    bulk UP DOWN [S]    on one flow after another, send UP bytes and have the
+                    server answer DOWN times at once; S as above
     hear N S        on every flow, have the server speak N times, every S
                     seconds, and say nothing meanwhile
     busy S          ping for S seconds, or until stop
@@ -32,12 +33,16 @@ lab     does all that in many network namespaces from one process, which saves
 
 After each command: flows, broken (reset, closed or silent), rst (reset or
 closed of them), moved (answered by another server than before), failed (could
-not be opened), refused (of them), slow (a lost SYN was sent again), and the
-number of flows of each server.  After churn (stop churn) and since: done,
-failed and slow of the flows of churn and the number that each server answered.
+not be opened), refused (of them), slow (a lost SYN was sent again), stalled (a
+SYN was sent again, but then nothing on this machine ran for half a second: it
+need not be lost), and the number of flows of each server.  After churn (stop
+churn) and since: done, failed, slow and stalled of the flows of churn and the
+number that each server answered.
 
 Options of servers: --name, --port; of clients: --host, --port, --bind ADDRESS,
---timeout SECONDS, --ports FIRST-LAST of churn, --pause SECONDS between its flows
+--timeout SECONDS without an answer, more where time is emulated, --impatient:
+no more, for flows that nobody answers, --ports FIRST-LAST of churn, --pause
+SECONDS between its flows
 """
 import collections
 import ctypes
@@ -58,6 +63,9 @@ CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 TOTAL_RETRANS = 100     # where tcp_info has it
 PORTS = range(34000, 65000)     # of clients; the kernel and tests take lower ones
+LOOK_S, STALL_S = 0.1, 0.5      # how often connect() looks up; too late for it
+# Limits of waiting are for hangs: more patience where time is emulated
+PATIENCE = 6 if os.environ.get("KSFT_MACHINE_SLOW") else 1
 OPTIONS = {
     "name": "",         # of a server
     "host": "",
@@ -65,6 +73,7 @@ OPTIONS = {
     "sctp": "",         # of a client: instead of TCP; of a server: A,A...
     "bind": "",         # source address
     "timeout": 5.0,     # seconds
+    "impatient": "",
     "ports": "0",       # of churn, FIRST-LAST
     "pause": 0.0,       # seconds between two flows of churn
 }
@@ -265,21 +274,53 @@ def again(sock):
     return int.from_bytes(info[TOTAL_RETRANS:], sys.byteorder) > 0
 
 
+class Connect:
+    """connect() of a socket: how it went.
+
+    A SYN is sent again after a second without an answer, so too when the whole
+    machine stands still for that second.  This process looks up again and again
+    meanwhile; the looks are late in the second case only."""
+
+    def __init__(self, sock, address, timeout):
+        self.sock = sock
+        self.late_s = 0
+        sock.setblocking(False)
+        self.error = sock.connect_ex(address)
+        if self.error == errno.EINPROGRESS:
+            self.error = self.wait(timeout)
+        sock.settimeout(timeout)
+        sent = again(sock)
+        self.stalled = sent and self.late_s > STALL_S
+        self.slow = sent and not self.stalled
+
+    def wait(self, timeout):
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT)
+        now = time.monotonic()
+        end = now + timeout
+        while True:
+            ready = poll.poll(1000 * LOOK_S)
+            last, now = now, time.monotonic()
+            self.late_s = max(self.late_s, now - last - LOOK_S)
+            if ready:
+                return self.sock.getsockopt(socket.SOL_SOCKET,
+                                            socket.SO_ERROR)
+            if now > end:
+                return errno.ETIMEDOUT
+
+
 class Client:
     def __init__(self, args, first_port):
         self.args = args
         self.next_port = first_port
         self.flows = []
-        self.moved = self.failed = self.refused = self.slow = 0
-        self.churned = []   # start, slow, server
+        self.moved = self.failed = self.refused = 0
+        self.slow = self.stalled = 0
+        self.churned = []   # start, Connect or None, server
 
     def bind(self, sock):
         """To a port that no flow had before: the kernel, which shuffles its
         choice every ten seconds, may come to one whose entry is still there."""
-        if self.args.sctp:
-            if self.args.bind:
-                sock.bind((self.args.bind, 0))
-            return
         for _ in PORTS:
             port = PORTS[self.next_port % len(PORTS)]
             self.next_port += 1
@@ -296,20 +337,20 @@ class Client:
             sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
                                  else socket.AF_INET, socket.SOCK_STREAM,
                                  socket.IPPROTO_SCTP if self.args.sctp else 0)
-            sock.settimeout(self.args.timeout)
-            try:
-                self.bind(sock)
-                sock.connect((hosts[i % len(hosts)], self.args.port))
-            except OSError as err:
+            self.bind(sock)
+            went = Connect(sock, (hosts[i % len(hosts)], self.args.port),
+                           self.args.timeout)
+            self.slow += went.slow
+            self.stalled += went.stalled
+            if went.error:
                 self.failed += 1
-                self.refused += isinstance(err, ConnectionRefusedError)
-                self.slow += again(sock)
+                self.refused += went.error == errno.ECONNREFUSED
                 sock.close()
                 continue
-            self.slow += again(sock)
             self.flows.append(Flow(sock))
 
-    def ping(self):
+    def ping(self, timeout=None):
+        timeout = timeout or self.args.timeout
         sel = selectors.DefaultSelector()
         for flow in self.flows:
             if flow.broken:
@@ -320,14 +361,14 @@ class Client:
                 sel.register(flow.sock, selectors.EVENT_READ, flow)
             except OSError:
                 flow.broken = flow.rst = True
-        end = time.monotonic() + self.args.timeout
+        end = time.monotonic() + timeout
         while sel.get_map():
             ready = sel.select(0.2)
             # what has come while this process did not run is no silence
             if not ready and time.monotonic() >= end:
                 break
             for key, _ in ready:
-                end = time.monotonic() + self.args.timeout
+                end = time.monotonic() + timeout
                 flow = key.data
                 sel.unregister(flow.sock)
                 try:
@@ -364,8 +405,8 @@ class Client:
                 flow.broken = not data
                 left -= data.count(b"\n")
 
-    def bulk_one(self, flow, up, down):
-        flow.sock.settimeout(self.args.timeout)
+    def bulk_one(self, flow, up, down, timeout):
+        flow.sock.settimeout(timeout or self.args.timeout)
         try:
             flow.sock.sendall(b"x" * up + b"\n" * down)
             while down > 0:
@@ -377,10 +418,10 @@ class Client:
             return False
         return True
 
-    def bulk(self, up, down):
+    def bulk(self, up, down, timeout=None):
         for flow in self.flows:
             if not flow.broken:
-                flow.broken = not self.bulk_one(flow, up, down)
+                flow.broken = not self.bulk_one(flow, up, down, timeout)
 
     def working(self, end):
         """Neither out of time nor told to stop."""
@@ -391,33 +432,31 @@ class Client:
         end = time.monotonic() + seconds
         while self.working(end):
             self.ping()
-            time.sleep(0.3)
+            time.sleep(0.3)     # why: the pace of flows
         return time.monotonic() >= end
 
     def churn_one(self, port):
-        """When it began, whether the SYN was sent again, and the server that
-        answered, None when there was none."""
+        """When it began, how its connect() went, and the server that answered,
+        None when there was none."""
         start = time.monotonic()
-        slow = None
+        went = server = None
         with socket.socket(socket.AF_INET6 if ":" in self.args.host
                            else socket.AF_INET) as sock:
-            sock.settimeout(self.args.timeout)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 if port:
                     sock.bind((self.args.bind or "", port))
-                sock.connect((self.args.host, self.args.port))
-                slow = again(sock)
-                sock.send(b"bye\n")
-                data = b""
-                while chunk := sock.recv(4096):
-                    data += chunk
-                server = data.decode().strip() or None
+                went = Connect(sock, (self.args.host, self.args.port),
+                               self.args.timeout)
+                if not went.error:
+                    sock.send(b"bye\n")
+                    data = b""
+                    while chunk := sock.recv(4096):
+                        data += chunk
+                    server = data.decode().strip() or None
             except OSError:
                 server = None
-            if slow is None:
-                slow = again(sock)
-        return start, slow, server
+        return start, went, server
 
     def churn(self, seconds):
         first, _, last = self.args.ports.partition("-")
@@ -426,14 +465,15 @@ class Client:
         while self.working(end):
             self.churned.append(
                 self.churn_one(ports[len(self.churned) % len(ports)]))
-            time.sleep(self.args.pause)
+            time.sleep(self.args.pause)     # why: the pace of flows
         return time.monotonic() >= end
 
     def report_churn(self, since):
         done = [c for c in self.churned if c[0] >= since]
         servers = collections.Counter(c[2] for c in done if c[2])
         words = [f"done={len(done)}", f"failed={sum(not c[2] for c in done)}",
-                 f"slow={sum(c[1] for c in done)}"]
+                 f"slow={sum(c[1].slow for c in done if c[1])}",
+                 f"stalled={sum(c[1].stalled for c in done if c[1])}"]
         words += [f"{k}={v}" for k, v in sorted(servers.items())]
         print(*words, flush=True)
 
@@ -452,7 +492,8 @@ class Client:
         words = [f"flows={len(self.flows)}", f"broken={broken}",
                  f"rst={sum(f.rst for f in self.flows)}",
                  f"moved={self.moved}", f"failed={self.failed}",
-                 f"refused={self.refused}", f"slow={self.slow}"]
+                 f"refused={self.refused}", f"slow={self.slow}",
+                 f"stalled={self.stalled}"]
         words += [f"{k}={v}" for k, v in sorted(servers.items())]
         print(*words, flush=True)
 
@@ -468,9 +509,9 @@ def client(args, first_port):
         if words[0] == "open":
             c.open(int(words[1]))
         elif words[0] == "ping":
-            c.ping()
+            c.ping(*map(float, words[1:]))
         elif words[0] == "bulk":
-            c.bulk(int(words[1]), int(words[2]))
+            c.bulk(int(words[1]), int(words[2]), *map(float, words[3:]))
         elif words[0] == "hear":
             c.hear(int(words[1]), float(words[2]))
         elif words[0] == "busy":
@@ -490,8 +531,8 @@ def client(args, first_port):
         elif words[0] in ("close", "reset"):
             c.close(words[0] == "reset")
         else:
-            sys.exit(f"flows.py: no command {words[0]!r}: open N, ping, "
-                     "bulk UP DOWN, hear N S, busy S, churn S, since T, stop, close, reset or quit")
+            sys.exit(f"flows.py: no command {words[0]!r}: open N, ping [S], "
+                     "bulk UP DOWN [S], hear N S, busy S, churn S, since T, stop, close, reset or quit")
         c.report()
 
 
@@ -508,6 +549,8 @@ def options(words):
         flag = not words or words[0].startswith("--")
         value = "yes" if flag else words.pop(0)
         setattr(args, name, type(OPTIONS[name])(value))
+    if not args.impatient:
+        args.timeout *= PATIENCE
     return args
 
 

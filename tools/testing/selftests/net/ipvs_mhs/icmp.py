@@ -39,7 +39,7 @@ KINDS = {   # type and code, info, by family
     "port": ((3, 3, 0), (1, 4, 0)),
     "ttl": ((11, 0, 0), (3, 0, 0)),
 }
-BURST = 20      # no rate limit of the director's own stack hides any
+BURST = 20      # on their way at a time, which every buffer holds
 
 
 class Flow:
@@ -51,8 +51,8 @@ class Flow:
         self.sock = socket.socket(family, socket.SOCK_STREAM
                                   if proto == netlab.TCP else
                                   socket.SOCK_DGRAM)
-        self.sock.settimeout(3)
-        self.sock.bind((self.client, 0))
+        self.sock.settimeout(3 * netlab.PATIENCE)
+        netlab.bind_fresh(self.sock, self.client)
         self.port = self.sock.getsockname()[1]
         self.server = None
 
@@ -196,7 +196,7 @@ class Lab:
                 self.send(flow.vip, flow.error(kind, flow.quoted(self.stamp,
                                                                  vport)))
                 self.sent += 1
-            self.collect(flows, 1)
+            self.collect(flows, netlab.PATIENCE)
 
     def unknown(self):
         self.errors("port", 7)
@@ -213,6 +213,7 @@ class Lab:
             for packet in packets:
                 self.send(flow.vip, packet)
                 self.sent += 1
+        # why: none may come
         while ready := select.select(list(self.ears), [], [], 1)[0]:
             for ear in ready:
                 data = ear.recv(2000)

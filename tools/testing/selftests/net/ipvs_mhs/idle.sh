@@ -36,7 +36,7 @@ pair_clients --timeout 4
 # Twice the timeout, on stable slots
 pair open 40
 pair ping
-nap $((2 * SHORT + 1))
+nap $((2 * SHORT + 1)) # why: to idle so long is the matter
 timeouts $LONG
 pair ping
 check "stable: none broken by idling" "80 0" "$(sum flows) $(sum broken)"
@@ -84,7 +84,7 @@ left=$(mhs NextMergeMs $VIP4:53)
 check_cmp "UDP: the window follows its timeout" "$left" -le $((LONG * 1000))
 check_cmp "UDP: and is no shorter" "$left" -gt $((LONG * 500))
 timeouts $SHORT
-nap $((2 * SHORT + 1))
+nap $((2 * SHORT + 1)) # why: it may not merge in that time
 check "UDP: whatever TCP's is" yes "$(udp pair_holding && echo yes)"
 dr ipvsadm --set 0 0 $SHORT
 result "UDP: merged" "$(busywait 30 udp pair_state stable; echo $?)"

@@ -32,7 +32,6 @@ import socket
 import struct
 import sys
 import termios
-import time
 
 sys.dont_write_bytecode = True
 
@@ -54,7 +53,7 @@ class Ends:
         self.args = args
         self.family = socket.AF_INET6 if ":" in args["host"] else \
             socket.AF_INET
-        self.timeout = float(args["timeout"])
+        self.timeout = float(args["timeout"]) * netlab.PATIENCE
         self.flows = []
         self.heard = 0
         self.listeners = [self.listen(name)
@@ -77,7 +76,7 @@ class Ends:
         for _ in range(int(n)):
             client = socket.socket(self.family, socket.SOCK_STREAM)
             client.settimeout(self.timeout)
-            client.bind((self.args["bind"], 0))
+            netlab.bind_fresh(client, self.args["bind"])
             client.connect((self.args["host"], int(self.args["port"])))
             ready, _, _ = select.select(self.listeners, [], [], self.timeout)
             server, peer = ready[0].accept()
@@ -111,9 +110,7 @@ class Ends:
             for flow in self.alive():
                 self.heard += self.say(flow, flow.server, flow.client)
         # a flow whose confirmations go elsewhere is found out by a reset
-        end = time.monotonic() + self.timeout
-        while self.waiting() and time.monotonic() < end:
-            time.sleep(0.05)
+        netlab.until(lambda: not self.waiting())
         for flow in self.alive():
             with self.trying(flow):
                 flow.client.setblocking(False)

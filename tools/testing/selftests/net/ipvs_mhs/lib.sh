@@ -122,7 +122,8 @@ need() {
 	done
 }
 
-# nap SECONDS: sleep without a new process, which is dear in emulation
+# nap SECONDS: sleep without a new process, which is dear in emulation.  A test waits
+# for conditions, see busywait; a comment "why:" says why there is none.
 nap() {
 	read -r -t "$1" -u "$never" || true
 }
@@ -134,7 +135,7 @@ busywait() {
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
-		nap 0.1
+		nap 0.1 # why: the pace of looks
 	done
 }
 
@@ -222,19 +223,34 @@ net_dir() {
 	net=${net_dirs[$1]}
 }
 
-# conns [NAMESPACE]: connection entries, carriers not among them
+# conns [NAMESPACE]: connection entries, carriers not among them.  Who reads the file
+# while an entry expires misses another, so it is read three times; a table that
+# grows is listed more than once.
 conns() {
 	local net lines
 
 	net_dir "${1:-dr}"
 	mapfile -t lines <"$net/ip_vs_conn"
-	echo $((${#lines[@]} - 1))
+	if [ ${#lines[@]} -le 1 ]; then
+		echo 0
+	else
+		count_conns /dev/null
+	fi
+}
+
+# count_conns FILE: entries that are not in FILE, the copy of a list
+count_conns() {
+	cat "$net"/ip_vs_conn{,,} |
+		awk '{ flow = $1 " " $2 " " $3 " " $4 " " $5 }
+			$1 == "Pro" { next }
+			FILENAME != "-" { old[flow] = 1; next }
+			!(flow in old) && !new[flow]++ { n++ }
+			END { print n + 0 }' "$1" -
 }
 
 # conns_begin [NAMESPACE], conns_new [NAMESPACE]: entries made since then; those
-# of before may expire meanwhile.  Who reads the file while one expires misses
-# another, so it is read three times.  A flow whose port had an entry before is
-# none, see Client.bind() of flows.py.
+# of before may expire meanwhile.  A flow whose port had an entry before is none,
+# see Client.bind() of flows.py.
 conns_begin() {
 	net_dir "${1:-dr}"
 	cat "$net"/ip_vs_conn{,,} >"$work/conns.${1:-dr}"
@@ -242,11 +258,7 @@ conns_begin() {
 
 conns_new() {
 	net_dir "${1:-dr}"
-	cat "$net"/ip_vs_conn{,,} |
-		awk '{ flow = $1 " " $2 " " $3 " " $4 " " $5 }
-			FILENAME != "-" { old[flow] = 1; next }
-			!(flow in old) && !new[flow]++ { n++ }
-			END { print n + 0 }' "$work/conns.${1:-dr}" -
+	count_conns "$work/conns.${1:-dr}"
 }
 
 # raw NAME ARGUMENTS: send TCP segments from there, see raw.py
@@ -457,15 +469,18 @@ fresh_ports() {
 }
 
 # flow_start NAME ARGS...: a client that holds flows, see flows.py, or that of
-# $client_py, in the namespace $client_ns, or cl
+# $client_py, in the namespace $client_ns, or cl; each has ports of its own
+client_port=34000
 flow_start() {
 	local name=$1 fd_in fd_out
 
 	shift
 	if [ -n "${client_py:-}" ]; then
 		mkfifo "$work/$name.in" "$work/$name.out"
-		bg_ns "${client_ns:-cl}" python3 -S "$here/$client_py" client \
+		MHS_FIRST_PORT=$client_port bg_ns "${client_ns:-cl}" \
+			python3 -S "$here/$client_py" client \
 			"$@" <"$work/$name.in" >"$work/$name.out" &
+		client_port=$((client_port + 500))
 		defer kill $!
 	else
 		lab client "${client_ns:-cl}-$$" "$work/$name" "$@"

@@ -7,10 +7,33 @@
 
 readonly conf=$work/keepalived.conf pid=$work/keepalived.pid
 
+# activated: health checkers that keepalived has begun so far.  It does that for
+# each server of its file, at a start and at a reload, when the kernel knows the
+# services.
+activated() {
+	grep -c "Activating healthchecker for" "$work/keepalived.log"
+}
+
+# configured COMMAND...: a start or a reload, until its file is taken in
+configured() {
+	local before servers
+
+	[ -e "$work/keepalived.log" ] || : >"$work/keepalived.log"
+	before=$(activated)
+	servers=$(grep -c real_server "$conf")
+	"$@"
+	busywait 40 grown "$servers" activated ||
+		note "keepalived: $(activated) checkers, $before before"
+}
+
 # start [ARGUMENTS]: keepalived on the director
 start() {
 	# shellcheck disable=SC2034 # for restarts
 	kept=("$@")
+	configured start_it "$@"
+}
+
+start_it() {
 	bg_ns dr "${MHS_KEEPALIVED:-keepalived}" --dont-fork --check \
 		--log-console --no-syslog --use-file "$conf" --pid "$pid" \
 		--checkers_pid "$pid.c" "$@" >>"$work/keepalived.log" 2>&1 &

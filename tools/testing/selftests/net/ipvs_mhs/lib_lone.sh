@@ -15,7 +15,6 @@ lone_director() {
 	ip -n "$(ns cl)" link set "$1" up
 	in_ns "$1" sysctl -qw net.ipv4.ip_forward=1 \
 		net.ipv6.conf.all.forwarding=1
-	icmp_unlimited "$1"
 	{
 		cat <<-EOF
 			link set lo up

@@ -37,9 +37,25 @@ ip_ns() {
 	ip -n "$1-$$" -batch -
 }
 
+# long_queue: all hosts of this network share the receive queue of a CPU, where a
+# slow machine would drop packets
+long_queue() {
+	local file=/proc/sys/net/core/netdev_max_backlog before
+
+	[ -w $file ] || return 0
+	before=$(<$file)
+	[ "$before" -lt 20000 ] || return 0
+	echo 20000 >$file
+	defer eval "echo $before >$file"
+}
+
+# setup_ns NAME...: without the limits that chance meets.  All ICMP errors are sent:
+# types in no mask are exempt from the host's limit for all namespaces, too; with
+# ratelimit=0 they are not.  And no host asks for a router.
 setup_ns() {
 	local n dirs i=0
 
+	long_queue
 	printf "netns add %s-$$\n" "$@" | ip -batch -
 	defer netns_del "$@"
 	lab join "${@/%/-$$}"
@@ -48,7 +64,9 @@ setup_ns() {
 		net_dirs[$n]=${dirs[i++]}
 		sysctls "$n" net.ipv4.conf.{all,default}.rp_filter=0 \
 			net.ipv6.conf.{all,default}.accept_dad=0 \
+			net.ipv6.conf.{all,default}.router_solicitations=0 \
 			net.ipv4.conf.{all,default}.send_redirects=0 \
+			net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratemask=255 \
 			net.ipv4.ip_local_port_range=10000,33999
 	done
 }
@@ -181,11 +199,4 @@ listening() {
 # dr COMMAND...: on the director
 dr() {
 	in_ns dr "$@"
-}
-
-# icmp_unlimited NAME: all ICMP errors of that namespace are sent.  Types in no mask
-# are exempt from the host's limit for all namespaces, too; with ratelimit=0 they are
-# not.
-icmp_unlimited() {
-	in_ns "$1" sysctl -qw net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratemask=255
 }

@@ -101,7 +101,6 @@ setup_net 3
 sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 for i in 1 2 3; do
 	gateway s$i
-	icmp_unlimited s$i
 	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5000 &
 	defer kill $!
 	bg_ns s$i python3 "$here/nat.py" serve --name s$i --port 5003 \

@@ -53,7 +53,7 @@ get() {
 	for ((i = 0; i < $3; i++)); do
 		urls+=("http://$2/")
 	done
-	reply=$(in_ns "$1" curl -s -m "${4:-5}" -H "Connection: close" \
+	reply=$(in_ns "$1" curl -s -m "${4:-$((5 * ${patience:-1}))}" -H "Connection: close" \
 		--no-keepalive "${urls[@]}" | sort | uniq -c |
 		awk '{ printf "%s=%s ", $2, $1 }')
 	note "get $* -> $reply"

@@ -132,6 +132,7 @@ at_an_end() {
 	forget
 	modules ip_vs_mhs
 	modprobe_here ""
+	# why: it keeps the namespace until it is killed
 	unshare -n sh -c "ip link set lo up && : >$work/up; exec sleep 300" &
 	pid=$!
 	busywait 20 [ -f "$work/up" ]
@@ -142,7 +143,7 @@ at_an_end() {
 		rm $work/first
 		kill $pid
 		for i in \$(seq 50); do
-			sleep 0.2
+			sleep 0.2 # why: the pace of looks
 			! grep -qs ip_vs_dst_event /proc/[0-9]*/stack || break
 			[ $waits ] || break
 		done

@@ -142,7 +142,7 @@ def again(args):
         socks.append(sock)
     before = [answerer(sock, b"once", args.timeout) for sock in socks]
     print(f"served={len(socks) - before.count(None)}", flush=True)
-    time.sleep(args.pause)
+    time.sleep(args.pause)  # why: to be silent so long is the matter
     after = [answerer(sock, b"again", args.timeout) for sock in socks]
     print(f"moved={sum(a != b for a, b in zip(before, after))}")
 

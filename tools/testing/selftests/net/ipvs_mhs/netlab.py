@@ -2,11 +2,20 @@
 """Sockets in the namespaces of a test, and packets made by hand."""
 import contextlib
 import ctypes
+import errno
+import os
 import socket
 import struct
+import time
 
 CLONE_NEWNET = 0x40000000
 TCP, UDP, ICMP, ICMP6, SCTP = 6, 17, 1, 58, 132
+
+# Limits of waiting are for hangs: more patience where time is emulated
+PATIENCE = 6 if os.environ.get("KSFT_MACHINE_SLOW") else 1
+# of clients: the first one of this process, see flow_start of lib.sh, and the
+# last one of all; the kernel and tests take lower ones
+_first_port, LAST_PORT = int(os.environ.get("MHS_FIRST_PORT", 34000)), 64999
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -30,6 +39,31 @@ def netns(name):
             yield
         finally:
             setns(home)
+
+
+def until(test, wait_s=20):
+    """Whether it comes true."""
+    end = time.monotonic() + wait_s * PATIENCE
+    while not test():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)    # why: the pace of looks
+    return True
+
+
+def bind_fresh(sock, host):
+    """To a port that no flow had before: the kernel, which shuffles its choice
+    every ten seconds, may come to one whose entry is still there."""
+    global _first_port
+    while _first_port <= LAST_PORT:
+        _first_port += 1
+        try:
+            sock.bind((host, _first_port - 1))
+            return
+        except OSError as err:
+            if err.errno != errno.EADDRINUSE:
+                raise
+    raise OSError(errno.EADDRINUSE, "no fresh port is left")
 
 
 def pack(addr):

@@ -45,7 +45,7 @@ through() {
 
 # stalled FAMILY: one flow does
 stalled() {
-	flow "c$1" bulk 0 6000
+	flow "c$1" bulk 0 6000 4
 	check "control: without the error it stalls, IPv$1" 1 "$(value broken)"
 }
 

@@ -19,7 +19,9 @@ from reference import Reference, WRONG, server  # noqa: E402
 
 LONG = 3600000
 WEIGHTS = (0, 0, 1, 1, 1, 2, 3, 10, 50, 100)
-YOUTH_S = 60        # without a packet and a change, at most
+# without a packet and a change, at most; a timer is late by up to an eighth
+YOUTH_S = 60
+YOUTH_OVER_S = YOUTH_S * 9 / 8
 
 
 def sysctl(**values):
@@ -114,7 +116,7 @@ class Run:
             rows = dump()
             if all(condition(rows.get(s.key, {})) for s in self.services):
                 return True
-            time.sleep(0.05)
+            time.sleep(0.05)    # why: the pace of looks
         self.faults.append("waited too long")
         return False
 
@@ -123,7 +125,8 @@ class Run:
         nobody can say whether a service is still young."""
         age = time.monotonic() - svc.changed_at
         if svc.right.phase == "young" and age > YOUTH_S - 10:
-            time.sleep(max(YOUTH_S + 2 * self.args.patience - age, 0))
+            # why: its end shows in nothing but a change
+            time.sleep(max(YOUTH_OVER_S + 2 * self.args.patience - age, 0))
             svc.settled()
         self.ipvsadm(line)
         svc.changed(self.expire)

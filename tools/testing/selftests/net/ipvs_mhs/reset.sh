@@ -88,7 +88,7 @@ busywait 30 expired
 pair reset
 for ((i = 0; i < 30; i++)); do
 	! sockets_gone || break
-	nap 0.1
+	nap 0.1 # why: none may go in three seconds
 done
 check "control: mh loses the reset of a flow without entry" 40 "$(sockets)"
 dr ipvsadm -C

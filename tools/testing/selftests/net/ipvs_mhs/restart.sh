@@ -70,7 +70,7 @@ slowly() {
 	while read -r line; do
 		echo "$line"
 		n=$((n + 1))
-		[ $((n % 4)) -ne 0 ] || nap 0.02
+		[ $((n % 4)) -ne 0 ] || nap 0.02 # why: slowly
 		[ $n != 2 ] || { busywait 20 has_server; flow_send c busy 3; }
 	done
 }

@@ -8,7 +8,7 @@
 # conn_reuse_mode and expire_nodest_conn are.  With mh some do.
 
 . "${0%/*}/lib.sh"
-need nft
+need nft pgrep
 
 # now: for "since".  A tick later: /proc/uptime counts in hundredths, and a
 # connection begun just before must not pass for one begun after.
@@ -24,7 +24,7 @@ now() {
 # of $method; what $meanwhile does happens first
 meanwhile=: method=-g
 cell() {
-	local t
+	local t impatient=""
 
 	sysctls dr net.ipv4.vs.conn_reuse_mode="$1" \
 		net.ipv4.vs.expire_nodest_conn="$2"
@@ -35,8 +35,10 @@ cell() {
 	[ "$3" != mhs ] || wait_settled
 	# other ports each time: entries outlive their service
 	ports=$((ports + 100))
+	# the control's flows hang
+	[ "$3" = mhs ] || impatient=--impatient
 	flow_start c --host $VIP4 --timeout 3 --pause 0.01 \
-		--ports "$ports-$((ports + 19))"
+		--ports "$ports-$((ports + 19))" ${impatient:-}
 	flow_send c churn 3600
 	until_more 25 opened cl
 	$meanwhile
@@ -75,7 +77,45 @@ templates() {
 		sort -u | wc -l
 }
 
-plan 35
+# lose: SYNs, from now on; lost, come: for busywait, has it lost one, is a flow there?
+lose() {
+	in_ns rt nft -f - <<-EOF
+		table inet lose {
+			chain forw {
+				type filter hook forward priority 0
+				tcp flags & (syn | ack) == syn counter drop
+			}
+		}
+	EOF
+}
+
+lost() {
+	! in_ns rt nft list table inet lose | grep -q "packets 0 "
+}
+
+come() {
+	[ -n "$(in_ns cl ss -Htn state established "dport = :80")" ]
+}
+
+# one_lost [stopped]: the client opens a flow whose first SYN is lost, and is
+# stopped until the second one has been answered
+one_lost() {
+	local client
+
+	lose
+	flow_send c open 1
+	busywait 20 lost
+	if [ -n "${1:-}" ]; then
+		client=$(pgrep -n -P "$lab_pid")
+		kill -STOP "$client"
+	fi
+	in_ns rt nft delete table inet lose
+	busywait 20 come
+	[ -z "${1:-}" ] || kill -CONT "$client"
+	flow_wait c "open 1, the SYN is lost"
+}
+
+plan 37
 load_module
 modprobe -q nft_ct
 setup_net 2
@@ -160,3 +200,26 @@ check_cmp "control: with mh connections meet the drained server" \
 	"$wrong" -gt 0
 check_cmp "control: with mh connections to the deleted server hang" \
 	$((slow + failed)) -gt 0
+
+# What "slow" means: a SYN that was lost, not one that is sent again since nothing
+# ran on this machine.  A client that is stopped cannot tell that from the other;
+# nor can one whose machine does stand still meanwhile: so again.
+{ echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2; } | dr ipvsadm -R
+wait_settled
+flow_start c --host $VIP4 --timeout 8
+for try in 1 2 3 4 5; do
+	flow c reset
+	before=$(value slow)
+	one_lost
+	[ "$(value slow)" = "$before" ] || break
+done
+check "control: a connection whose SYN is lost is slow" "1 $((before + 1))" \
+	"$(value flows) $(value slow)"
+flow_end c
+flow_start c --host $VIP4 --timeout 8
+one_lost stopped
+check "control: a client that is stopped meanwhile does not count it" "1 0 1" \
+	"$(value flows) $(value slow) $(value stalled)"
+flow c reset
+flow_end c
+dr ipvsadm -C

@@ -41,7 +41,7 @@ def column(name):
 def wait(state):
     end = time.monotonic() + 20
     while column("State") != state and time.monotonic() < end:
-        time.sleep(0.02)
+        time.sleep(0.02)    # why: the pace of looks
 
 
 def main():

@@ -36,7 +36,9 @@ weigh() {
 	in_ns "$1" ipvsadm -e -t $VIP4:80 -r 10.2.0.11:80 "$2" -w "$3"
 }
 
-# held [METHOD]: slots, when it is drained on d2; it comes back
+# held [METHOD]: slots, when it is drained on d2; it comes back.  When marks come
+# between the two changes the way back is held, and later drains are none: who waits
+# for marks may not look again and again.
 held() {
 	weigh d2 "${1:--g}" 0
 	mhs Hold "$VIP4:80" d2
@@ -49,7 +51,7 @@ at_once() {
 	local try
 
 	for try in 1 2 3 4; do
-		nap 10
+		nap 10 # why: see held
 		[ "$(held "$@")" -gt $((2 * PORTS)) ] || return 0
 	done
 	return 1
@@ -93,22 +95,22 @@ traffic
 result "traffic: slots without a packet change at once" \
 	"$(at_once; echo $?)"
 d2 ipvsadm --start-daemon backup --mcast-interface eth0 --syncid 9
-nap 2
+nap 2 # why: see held, mhs looks twice a second
 check_cmp "now a backup: all are held" "$(held)" -ge $LEAST
-nap 10
+nap 10 # why: other marks would have gone
 check_cmp "backup: whatever the traffic" "$(held)" -ge $LEAST
 d2 ipvsadm --stop-daemon backup
 result "a backup no more: at once again" "$(at_once; echo $?)"
 pin_ms 40000
-nap 7
+nap 7 # why: see held, mhs looks once more in five seconds
 check_cmp "a longer pin time: all are held" "$(held)" -ge $LEAST
 pin_ms 4000
 result "a short one again: at once" "$(at_once; echo $?)"
 quiet
-nap 2
+nap 2 # why: see held, mhs looks twice a second
 check_cmp "its traffic goes elsewhere: all are held" "$(held)" -ge $LEAST
 traffic 1
-nap 10
+nap 10 # why: other marks would have gone
 check_cmp "a probe is no traffic" "$(held)" -ge $LEAST
 quiet
 

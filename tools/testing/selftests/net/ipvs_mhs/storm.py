@@ -67,7 +67,7 @@ def main():
                     sent[kind] += 1
             except OSError:     # a queue is full, or the packet is too long
                 pass
-            time.sleep(PAUSE)
+            time.sleep(PAUSE)   # why: see there
     print(*(f"{k.replace(' ', '_')}={v}" for k, v in sent.items()))
 
 

@@ -149,7 +149,7 @@ namespace() {
 	local n
 
 	while [ -e "$work/reloading" ]; do
-		sleep 0.1
+		nap 0.1 # why: the pace of looks
 	done
 	n=$(ns "x$RANDOM")
 	ip netns add "$n"
@@ -189,7 +189,7 @@ for job in change knobs namespace; do
 	loop $job $job &
 	pids+=($!)
 done
-flow_start c --host $VIP4 --timeout 2
+flow_start c --host $VIP4 --timeout 2 --impatient
 flow_send c churn $((2 * MHS_TORTURE_S))
 wait "${pids[@]}"
 flow c stop churn

@@ -219,7 +219,6 @@ datagrams() {
 	# shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 	PORT=$1 proto=-u client_py=dgrams.py SVC4=$VIP4:$1 SVC6="[$VIP6]:$1"
 	services -g
-	fresh_ports cl
 	rm -f "$work"/c[46].{in,out}
 	pair_clients
 	pair open 40
@@ -281,7 +280,7 @@ full() {
 result "QUIC, no room: the wait says so" "$(busywait 20 full; echo $?)"
 check_cmp "QUIC, no room: flows without entries" "$(made)" -lt 80
 sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
-nap 0.2	# the room is counted at most 20 times a second
+nap 0.2	# why: the room is counted at most 20 times a second
 pair open 10
 pair new initial
 check "QUIC, room: new flows have entries at once" 20 \

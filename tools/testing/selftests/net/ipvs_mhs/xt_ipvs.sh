@@ -72,14 +72,14 @@ work() {
 	check "$1" "$2 0 0" "$(sum flows) $(sum broken) $(sum failed)"
 }
 
-# said: how often has the kernel named the reason?
+# said: how often has the kernel named the reason, since "dmesg -C"?
 said() {
 	dmesg | grep -c "IPVS: mhs: .*: iptables -m ipvs matches no packet \
 of a flow without an entry"
 }
 
-said_more() {
-	[ "$(said)" -gt "$1" ]
+has_said() {
+	[ "$(said)" -gt 0 ]
 }
 
 # hang NAME: new connections do
@@ -87,8 +87,8 @@ hang() {
 	local before
 
 	before=$(matched)
-	flow_start h4 --host $VIP4 --timeout 2
-	flow_start h6 --host $VIP6 --timeout 2
+	flow_start h4 --host $VIP4 --timeout 2 --impatient
+	flow_start h6 --host $VIP6 --timeout 2 --impatient
 	flow_send h4 open 3
 	flow_send h6 open 3
 	flow_wait h4 "open 3"
@@ -130,12 +130,12 @@ load_module
 setup_net 3
 sysctls dr net.ipv4.vs.conntrack=1
 windows 3600000 3600000
-base=$(said)
+dmesg -C
 pair_clients --timeout 5
 
 # without the rules the servers' answers come from their own addresses
 services mh -b mh-port
-flow_start n --host $VIP4 --timeout 2
+flow_start n --host $VIP4 --timeout 2 --impatient
 flow n open 3
 check "control: without source NAT nothing works" "0 3" \
 	"$(value flows) $(value failed)"
@@ -181,12 +181,12 @@ windows 3600000 3600000
 pair reset
 
 # Without entries
-check "the log says nothing of all this" "$base" "$(said)"
+check "the log says nothing of all this" 0 "$(said)"
 sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 services mhs
 hang "control: masq_stateless=1"
 result "masq_stateless=1: the log names the reason" \
-	"$(busywait 20 said_more "$base"; echo $?)"
+	"$(busywait 20 has_said; echo $?)"
 dr ipvsadm -C
 sysctls dr net.ipv4.vs.mhs.masq_stateless=0
 services mh -b mh-port
@@ -196,7 +196,7 @@ take_over
 hang "control: masq_stateless=1, taken over from mh"
 work "control: masq_stateless=1, taken over from mh: its flows go on" 12
 pair reset
-check "the log has said it once" $((base + 1)) "$(said)"
+check "the log has said it once" 1 "$(said)"
 
 # Rules that ask for nothing but IPVS see those packets, too
 rules --ipvs --ipvs

@@ -211,7 +211,7 @@ def s14_a_held_xtables_lock_is_waited_for():
         fcntl.flock(lock, fcntl.LOCK_EX)
         pid = os.fork()
         if not pid:
-            time.sleep(2)
+            time.sleep(2)          # why: somebody has it so long
             os._exit(0)            # the lock goes with the last of the two
     defer(tool, "clear", "-q")
     tool("setup", "-q", "-d", "lo", "-p", str(PORT), "--classifier",

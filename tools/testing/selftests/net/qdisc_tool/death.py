@@ -58,6 +58,7 @@ def s1_killed_at_any_moment_it_leaves_no_hold():
             note(f"a whole run takes {whole_s:.2f} s")
         process = Tool("protect", *LONG, "--", "sleep", "0.3",
                        new_session=True)
+        # why: any moment of its run, whatever it does then
         time.sleep((part + moment.random()) / KILLS * 1.1 * whole_s)
         held += bool(watchdogs())
         if number % 2:
@@ -166,6 +167,7 @@ def s1_a_killed_setup_is_done_again_by_the_next():
     for number in range(4):
         tool("clear", "-q")
         process = Tool(*arguments)
+        # why: a moment of its run, whatever it does then
         time.sleep((1 + number) / 5 * whole_s)
         process.send_signal(signal.SIGKILL)
         process.wait()

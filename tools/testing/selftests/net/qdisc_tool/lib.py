@@ -205,7 +205,7 @@ def wait_for(condition, what, wait_s=WAIT_S):
     give_up = time.monotonic() + wait_s
     while not condition():
         check(time.monotonic() < give_up, f"waited {wait_s} s for {what}")
-        time.sleep(0.01)
+        time.sleep(0.01)   # why: the pace of looks
 
 
 class Result:

@@ -107,7 +107,7 @@ class Server(Child):
             if asked:
                 asked.clear()
                 self._listener.close()
-                time.sleep(self._gap_s)
+                time.sleep(self._gap_s)    # why: nobody listens so long
                 self._listen()
 
 
