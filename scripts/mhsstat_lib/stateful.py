@@ -10,13 +10,16 @@ from collections import Counter
 
 from .errors import ToolError
 from .module import parameter
-from .proc import PROC_MHS, name_of
+from .proc import PROC_MHS, left_ms, name_of
 from .snapshot import read_services, select
-from .text import stateful
+from .text import duration, stateful
 
 SYSCTLS = "/proc/sys/net/ipv4/vs/mhs"
 _SYSCTL = "net.ipv4.vs.mhs."
 _BREAKS = "would break when the scheduler changes"
+# The kernel's default timeouts of idle flows; of others only the kernel knows
+_IDLE_MS = {"UDP": 300_000}
+_IDLE_MS_MOST = 900_000
 # limits of a service by its protocol; a mark may stand for flows of any
 _LIMITS = {"UDP": ("max_quic_entries",),
            "FWM": ("max_entries", "max_quic_entries")}
@@ -38,8 +41,19 @@ def _pending(service):
         raise ToolError(f"{_SYSCTL}stateless is 1: flows have no entries and "
                         f"{_BREAKS}; run 'sysctl -w {_SYSCTL}stateless=0', "
                         "then this command again")
-    return f"{service['entries']} entries, {stateful(service)}" \
-        if service["stateful_ms"] else ""
+    words = []
+    if service["stateful_ms"]:
+        words = [f"{service['entries']} entries, {stateful(service)}"]
+    if service.get("gone_servers"):
+        words.append(f"{service['gone_servers']} deleted server(s) still held, "
+                     "whose flows get no entries")
+    return "; ".join(words)
+
+
+def _left_ms(service):
+    """How long it waits, as far as that is known."""
+    held = left_ms(service) if service.get("gone_servers") else 0
+    return max(service["stateful_ms"], held or 0)
 
 
 class Stateful:
@@ -59,12 +73,13 @@ class Stateful:
                            f"limit get no entry and {_BREAKS}; raise the "
                            f"limit with 'sysctl -w {_SYSCTL}{name}=...'")
 
-    def _say_gone(self, service):
-        if service["state"] != "stable" and service.get("gone_servers"):
-            self._warn(f"{name_of(service)}: deleted servers are still held: "
-                       f"their flows get no entries and {_BREAKS}; run "
-                       "'mhsstat wait --gone' first, so that these flows have "
-                       "time to end")
+    def _say_short(self, service):
+        pin = parameter("pin_ms", SYSCTLS) or ""
+        idle = _IDLE_MS.get(service["protocol"], _IDLE_MS_MOST)
+        if pin.isdigit() and 0 < int(pin) < idle:
+            self._warn(f"{_SYSCTL}pin_ms is {pin}: a flow that is silent for "
+                       f"longer than {duration(int(pin))} gets no entry and "
+                       f"{_BREAKS}; set 0 for the protocol's timeout")
 
     def _say_refused(self, service, grown):
         name = name_of(service)
@@ -90,12 +105,12 @@ class Stateful:
             for field in ("capped", "no_memory"):
                 refused[name_of(s), field] += s[field]
         for s in services:
-            self._say_gone(s)
             if self._refused is None:
+                self._say_short(s)
                 self._say_full(s)
             else:
                 self._say_refused(s, refused - self._refused)
         self._refused = refused
         return [("stateful", f"{name}: {words}")
                 for name, words in pending if words], \
-            max(s["stateful_ms"] for s in services)
+            max(_left_ms(s) for s in services)

@@ -77,13 +77,16 @@ def _drained_servers(options, names):
 
 
 def _unsettled(options):
-    """The same for --settled: the services may not even be there."""
+    """The same for --settled: the services may not even be there, and one without
+    a server serves nobody."""
     try:
         services = select(read_services(), options.service)
     except NotThere as error:
         return [("missing", str(error))], 0
-    return [("settling", f"{name_of(s)}: {state(s)}") for s in services
-            if s["state"] == "settling"], 0
+    return [("settling", f"{name_of(s)}: {state(s)}" +
+             ("" if s.get("servers", 1) else ", without a server"))
+            for s in services
+            if s["state"] == "settling" or not s.get("servers", 1)], 0
 
 
 def _pending(options):
@@ -93,6 +96,9 @@ def _pending(options):
     names = [name_of(s) for s in services]
     found = []
     for s in services:
+        # One that never had a server is settling until it has.
+        if not s.get("servers", 1) and not s.get("gone_servers"):
+            continue
         if s["state"] != "stable":
             moving = s.get("hold_slots", 0) + s.get("pin_slots", 0)
             found.append((s["state"], f"{name_of(s)}: {state(s)}, "

@@ -567,6 +567,26 @@ class Drained(unittest.TestCase):
         self.assertEqual(ask("10.2.0.13:80")[0].weight, 0)
 
 
+class WithoutServer(unittest.TestCase):
+    def test_only_settled_waits_for_one(self):
+        from mhsstat_lib import wait
+        self.addCleanup(setattr, wait, "read_services", wait.read_services)
+        for state, listed, gone, plain, settled in (
+                ("settling", 0, 0, 0, 124), ("settling", 1, 0, 124, 124),
+                ("stable", 0, 0, 0, 124), ("stable", 1, 0, 0, 0),
+                ("transition", 0, 1, 124, 124), ("transition", 1, 1, 124, 0)):
+            kernel = altered(NOW, "FWM 7", State=state, Servers=listed,
+                             Gone=gone)
+            wait.read_services = lambda text=kernel: proc.parse(text)
+            ask = ("wait", "-n", "10ms", "--timeout", "20ms", "-f", "7")
+            with self.subTest(state=state, listed=listed, gone=gone):
+                self.assertEqual([run(*ask, *more)[0] for more in
+                                  ((), ("--gone",), ("--settled",))],
+                                 [plain, plain, settled])
+                self.assertEqual(run(*ask, "--settled")[2].count(
+                    f"FWM 7: {state}, without a server"), int(not listed))
+
+
 class Stateful(Files):
     """wait --stateful, with a kernel that says one text after the other."""
 
@@ -696,13 +716,22 @@ class Stateful(Files):
                 # what grows later is said when the limit is reached
                 self.assertNotIn("90 %", self.wait(self.kernel(), full)[1])
 
-    def test_deleted_servers(self):
-        for state, gone, said in (("transition", 2, 1), ("rebuilding", 1, 1),
-                                  ("stable", 2, 0), ("transition", 0, 0)):
-            with self.subTest(state=state, gone=gone):
-                held = self.kernel(self.TCP, State=state, Gone=gone)
-                for argv in ((), ("--quiet",)):
-                    _, err = self.wait(held, held, argv=argv)
-                    self.assertEqual(err.count(
-                        f"mhsstat: {self.TCP}: deleted servers are still "
-                        "held: "), said)
+    def test_deleted_servers_are_waited_for(self):
+        ask = ["-t", "10.9.0.1:80"]
+        for state, left in (("transition", 120000), ("stable", 0)):
+            held, over = (self.kernel(self.TCP, State=state, StatefulMs=0,
+                                      StableMs=left, Gone=n) for n in (2, 0))
+            status, err = self.wait(held, argv=ask)
+            self.assertEqual(status, 124)
+            self.assertIn(f"{self.TCP}: 2 deleted server(s) still held, whose "
+                          "flows get no entries\n", err)
+            self.assertEqual("at most 2 min 0 s left" in err, left > 0)
+            self.assertEqual(self.wait(held, held, over, argv=ask)[0], 0)
+
+    def test_pin_time_that_is_short(self):
+        ask = ["-t", "10.9.0.1:80", "-u", "10.9.0.1:53", "--quiet"]
+        for pin, said in (("0", 0), ("120000", 1), ("300000", 1),
+                          ("900000", 0)):
+            self.file("pin_ms", f"{pin}\n")
+            self.assertEqual(self.wait(self.kernel(), argv=ask)[1].count(
+                f"net.ipv4.vs.mhs.pin_ms is {pin}: "), said)
