@@ -376,6 +376,8 @@ void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole)
 void ip_vs_mhs_work_unsettle(struct ip_vs_mhs *mhs, bool leaves)
 {
 	lockdep_assert_held(&mhs->lock);
+	/* The work may be late by an eighth of the minute */
+	leaves |= !work_until(mhs->changed + MHS_YOUNG_MAX);
 	/* Pairs with the exchange in ip_vs_mhs_settling() */
 	switch (cmpxchg(&mhs->phase, MHS_YOUNG,
 			leaves ? MHS_WOKEN : MHS_SETTLING)) {

@@ -19,6 +19,13 @@ BAD = {
     "name.py": ("print(x)\n", "F821"),
     "script": ("#!/usr/bin/python3\nprint(y)\n", "F821"),
     "mark.rst": ("a\n=\n\n``b\n", "without end-string"),
+    "tools/testing/selftests/wait.sh": ("#!/bin/bash\nsleep 1\n",
+                                        "waits for conditions"),
+    "early.sh": ("#!/bin/bash\nset -o pipefail\nls | grep -q a\n",
+                 "ends early"),
+    "tools/testing/selftests/net/ipvs_mhs/port.py": (
+        "import socket\ns = socket.socket()\ns.bind(('::', 0))\n",
+        "bind_fresh"),
     "word.txt": ("an occu" "red error\n", "occu" "red"),
 }
 
@@ -28,7 +35,7 @@ class Style(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             for name, (text, _) in BAD.items():
                 path = Path(directory, name)
-                path.parent.mkdir(exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             Path(directory, "include").mkdir()
             done = subprocess.run([HERE / "style", directory],
