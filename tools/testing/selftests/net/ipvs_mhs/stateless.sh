@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 50
+# tags: core
 # 100,000 packets of 10,000 flows on stable slots, by direct routing and in
 # tunnels, IPv4 and IPv6: no connection entry is made and nothing is allocated,
 # by the count of ip_vs_conn_new() and of the allocations that the code of ip_vs
