@@ -135,7 +135,7 @@ static bool build(const struct rules *r, struct protocol *s, u32 table)
 	return true;
 }
 
-/* mhs_tick(): the clocks that are due, or 0; *@over when a server's time is */
+/* work_tick(): the clocks that are due, or 0; *@over when a server's time is */
 static u32 ticks_due(const struct protocol *s, bool *over)
 {
 	u32 i, ticks = 0;

@@ -262,7 +262,7 @@ forward_hooks() {
 	for family in ip ip6; do
 		if [ -z "$probe" ]; then
 			ways+=("$(dr nft list hooks $family |
-				grep -c mhs_hook_forward)")
+				grep -c "hook_forward \[ip_vs_mhs\]")")
 			continue
 		fi
 		before=$(probed)
@@ -280,7 +280,7 @@ probed() {
 }
 
 probe_begin() {
-	echo "p:mhs/$probe ip_vs_mhs:mhs_hook_forward" >>$T/kprobe_events &&
+	echo "p:mhs/$probe ip_vs_mhs:hook_forward" >>$T/kprobe_events &&
 		defer probe_end && echo 1 >"$T/events/mhs/$probe/enable"
 }
 
@@ -616,7 +616,7 @@ edit "-A -t $VIP4:80 -s mhs" "-a -t $VIP4:80 -r $R1:80 -g" \
 	"-a -t $VIP4:80 -r $R2:80 -m" "-A -t [$VIP6]:80 -s mhs" \
 	"-a -t [$VIP6]:80 -r [$R1V6]:80 -m"
 T=/sys/kernel/tracing probe=""
-if ! dr nft list hooks ip 2>/dev/null | grep -q mhs_hook_in; then
+if ! dr nft list hooks ip 2>/dev/null | grep -q "hook_in \[ip_vs_mhs\]"; then
 	probe=forward$$
 	note "this kernel does not list its hooks"
 	probe_begin || probe=none
