@@ -257,10 +257,10 @@ static inline u32 ip_vs_mhs_decide_idx(u32 w, u32 facts)
 /* The same as ip_vs_mhs_decide() says, or MHS_SEARCH: ask that */
 static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 {
+	/* what the compiler knows it leaves out */
+	facts &= ~MHS_SVC_STATEFUL;
 	if (ip_vs_mhs_slot_stable(w))
-		/* what the compiler knows it leaves out */
-		return ip_vs_mhs_decide_old(MHS_USED_CUR, server,
-					    facts & ~MHS_SVC_STATEFUL);
+		return ip_vs_mhs_decide_old(MHS_USED_CUR, server, facts);
 	if (!(facts & MHS_PKT_FRESH))
 		return ip_vs_mhs_decide_old(w, server, facts);
 	return ip_vs_mhs_decide_takes(server) ? ip_vs_mhs_decide_new() :
