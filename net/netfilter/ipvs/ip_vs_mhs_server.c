@@ -349,8 +349,10 @@ static void server_list(struct ip_vs_mhs_server *s)
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 					       const struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs_server *s = ip_vs_mhs_svc_server(mhs, dest);
+	struct ip_vs_mhs_server *s;
 
+	lockdep_assert_held(&mhs->lock);
+	s = ip_vs_mhs_svc_server(mhs, dest);
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 

@@ -201,6 +201,7 @@ void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
 {
 	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
 
+	lockdep_assert_held(&mhs->lock);
 	mutex_lock(&scratch->lock);
 	slots_walk(mhs, scratch, NULL, ticks);
 	mutex_unlock(&scratch->lock);
@@ -222,6 +223,7 @@ void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 	u64 start;
 	u32 n = 0;
 
+	lockdep_assert_held(&mhs->lock);
 	mutex_lock(&scratch->lock);
 	start = ktime_get_ns();
 	list_for_each_entry(s, &mhs->listed, list) {

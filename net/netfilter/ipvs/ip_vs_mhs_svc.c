@@ -200,6 +200,7 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 {
 	char name[64];
 
+	lockdep_assert_held(&mhs->lock);
 	if (mhs->warned & bit)
 		return;
 	mhs->warned |= bit;

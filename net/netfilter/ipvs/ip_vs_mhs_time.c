@@ -168,6 +168,7 @@ unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
 	unsigned int ms = ip_vs_mhs_time_pin_ms(mhs);
 	unsigned long end;
 
+	lockdep_assert_held(&mhs->lock);
 	if (!mhs->stateful)
 		return 0;
 	end = mhs->stateful_since + msecs_to_jiffies(ms);
@@ -188,6 +189,7 @@ unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 {
 	unsigned long period, t;
 
+	lockdep_assert_held(&mhs->lock);
 	if (stage == MHS_STAGE_STABLE)
 		return 0;
 	if (stage >= MHS_STAGE_PIN) {
