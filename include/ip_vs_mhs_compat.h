@@ -134,7 +134,7 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 #endif
 }
 
-/* Only the file with module_init() may call these three.  Where namespaces end
+/* Only one file may call these three: each has variables of its own.  Where namespaces end
  * the start of a module must not wait for ever, as a core with one mutex for all
  * of them asks for a scheduler's module with that held: the end of a namespace
  * may wait for it while it holds pernet_ops_rwsem, for which a registration

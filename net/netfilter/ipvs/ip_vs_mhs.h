@@ -25,8 +25,7 @@
  *					for recount_lock, 20 times a second
  *	init_service, done_service	net.lock, in it forward; then mhs.lock, in
  *					it forward; then hash
- *	add_dest, upd_dest, del_dest	mhs.lock; in it forward, then scratch, in
- *					that forward
+ *	add_dest, upd_dest, del_dest	mhs.lock; in it forward or scratch
  *	work of a service		the same
  *	work of a namespace		net.lock, mhs.lock
  *	read of /proc			net.lock, mhs.lock

@@ -131,9 +131,10 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 		    q->facts & MHS_PKT_ERROR)
 			return v;
 		w = ip_vs_mhs_slot_use(q->slot, q->w);
-		if (w == (q->w | MHS_USED_CUR))
+		if (ip_vs_mhs_slot_stable(w) &&
+		    ip_vs_mhs_slot_cand(w) == ip_vs_mhs_slot_cand(q->w))
 			return v;
-		/* control has changed the word */
+		/* control has changed the slot */
 		q->w = w;
 	}
 }

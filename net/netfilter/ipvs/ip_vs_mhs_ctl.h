@@ -22,8 +22,8 @@
 extern struct ip_vs_scheduler ip_vs_mhs_ctl_scheduler;
 
 /* net */
-extern struct pernet_operations ip_vs_mhs_net_ops;
-
+int ip_vs_mhs_net_register(void);
+void ip_vs_mhs_net_unregister(void);
 int ip_vs_mhs_net_ready(void);
 int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs);

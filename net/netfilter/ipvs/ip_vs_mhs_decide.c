@@ -59,7 +59,10 @@ static u32 connectionless(u32 w, u32 old, u32 cand, u32 facts)
 {
 	bool one = facts & MHS_SVC_ONE_PACKET;
 	bool stays = ip_vs_mhs_slot_holding(w) && !one && old & MHS_SRV_IN;
-	enum ip_vs_mhs_cnt count = stays ? MHS_CNT_OLD : MHS_CNT_CAND;
+	/* a search may come to the old server, too */
+	bool is_old = stays || (facts & MHS_ASK_SEARCHED &&
+				!(cand & MHS_SRV_OTHER));
+	enum ip_vs_mhs_cnt count = is_old ? MHS_CNT_OLD : MHS_CNT_CAND;
 	u32 to = stays ? 0 : MHS_TO_CAND;
 	u32 server = stays ? old : cand;
 

@@ -168,16 +168,6 @@ static inline bool ip_vs_mhs_decide_searches(u32 server, u32 facts)
 	return !(server & MHS_SRV_IN) || facts & MHS_SVC_FALLBACK;
 }
 
-/* May flows of the slot that have no entry be with the server @idx?  New flows of
- * an unstable slot have entries, and a slot that can give them none is cut.
- * Plain UDP, which never has, may be with either server.
- */
-static inline bool ip_vs_mhs_decide_names(u32 w, u32 idx, bool connectionless)
-{
-	return ip_vs_mhs_slot_old(w) == idx ||
-	       (connectionless && ip_vs_mhs_slot_cand(w) == idx);
-}
-
 /* Must a new flow have an entry?  The flows of this host to a masquerading server
  * must: their replies end here, where only an entry tells them from those of a
  * health check.

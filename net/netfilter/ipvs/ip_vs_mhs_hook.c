@@ -109,6 +109,7 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 	}
 	if (act != MHS_FORWARD)
 		return act == MHS_DROP ? NF_DROP : NF_ACCEPT;
+	/* there, since the decision saw it: a carrier is replaced, never removed */
 	return ip_vs_mhs_xmit(q->mhs, rcu_dereference(q->server->carrier), p,
 			      stats);
 }
@@ -235,7 +236,7 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 		return NF_ACCEPT;
 	mhs = ip_vs_mhs_svc_of(&p, p.iph.protocol, &p.iph.daddr, p.dport);
 	/* Before the first server nothing is ours.  Pairs with the release in
-	 * ip_vs_mhs_add_dest(): who sees it sees the service settling.
+	 * ctl_add_dest(): who sees it sees the service settling.
 	 */
 	if (!mhs || !smp_load_acquire(&mhs->svc))
 		return NF_ACCEPT;
@@ -377,8 +378,15 @@ void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6)
 	mutex_unlock(&mn->forward_lock);
 }
 
-/* The hooks that a service needs from its beginning: an ICMP error about a flow
- * of a service by firewall mark may come by FORWARD
+/**
+ * ip_vs_mhs_hook_get() - register the hooks that a service needs from its beginning
+ * @mn: the namespace
+ * @mhs: the service
+ *
+ * An ICMP error about a flow of a service by firewall mark may come by FORWARD.
+ *
+ * Context: process, net.lock held.
+ * Return: 0 or an error of nf_register_net_hooks().
  */
 int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn,
 		       const struct ip_vs_mhs *mhs)
@@ -386,6 +394,7 @@ int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn,
 	bool v6 = mhs->af == AF_INET6;
 	int err;
 
+	lockdep_assert_held(&mn->lock);
 	if (mhs->fwmark) {
 		err = ip_vs_mhs_hook_forward_get(mn, v6);
 		if (err)
@@ -402,11 +411,19 @@ int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn,
 	return err;
 }
 
+/**
+ * ip_vs_mhs_hook_put() - unregister them if no other service needs them
+ * @mn: the namespace
+ * @mhs: the service
+ *
+ * Context: process, net.lock held.
+ */
 void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn,
 			const struct ip_vs_mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;
 
+	lockdep_assert_held(&mn->lock);
 	if (mhs->hashed && !--mn->hooks[v6])
 		nf_unregister_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS_IN);
 	if (mhs->fwmark)

@@ -151,7 +151,7 @@ static int __init ip_vs_mhs_init(void)
 	err = ip_vs_mhs_pair_init();
 	if (err)
 		goto exit_scratch;
-	err = ip_vs_mhs_register_net(&ip_vs_mhs_net_ops);
+	err = ip_vs_mhs_net_register();
 	if (err)
 		goto exit_pair;
 	err = mhs_register();
@@ -161,7 +161,7 @@ static int __init ip_vs_mhs_init(void)
 	return 0;
 
 unregister_pernet:
-	ip_vs_mhs_unregister_net(&ip_vs_mhs_net_ops);
+	ip_vs_mhs_net_unregister();
 exit_pair:
 	ip_vs_mhs_pair_exit();
 exit_scratch:
@@ -177,7 +177,7 @@ static void __exit ip_vs_mhs_exit(void)
 	 * and the RCU callbacks of services, servers and carriers are our code.
 	 */
 	synchronize_rcu();
-	ip_vs_mhs_unregister_net(&ip_vs_mhs_net_ops);
+	ip_vs_mhs_net_unregister();
 	rcu_barrier();
 	ip_vs_mhs_pair_exit();
 	ip_vs_mhs_slots_exit();

@@ -92,14 +92,17 @@ struct ip_vs_conn *ip_vs_mhs_nat_carrier(const struct ip_vs_mhs_packet *p,
 	return carrier;
 }
 
-/* Is a reply of @s to a client of this slot one of a flow without an entry? */
+/* May a flow of the slot that has no entry be with the server @s?  New flows of an
+ * unstable slot have entries, and a slot that can give them none is cut.  Plain
+ * UDP, which never has, may be with either server.
+ */
 static bool nat_names(const struct ip_vs_mhs_server *s, u32 w)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
 
-	return ip_vs_mhs_decide_names(w, s->idx,
-				      ip_vs_mhs_proto_connectionless(mhs,
-								     mhs->protocol, mhs->port));
+	return ip_vs_mhs_slot_old(w) == s->idx ||
+	       (ip_vs_mhs_slot_cand(w) == s->idx &&
+		ip_vs_mhs_proto_connectionless(mhs, mhs->protocol, mhs->port));
 }
 
 /**

@@ -23,8 +23,12 @@
 /* UDP comes from anywhere: a quarter of that */
 #define MHS_MAX_QUIC_ENTRIES	65536
 
-/* How often to look for what no callback tells, see ip_vs_mhs_net_work() */
+/* How often to look for what no callback tells, see net_work() */
 #define MHS_NET_PERIOD		HZ
+
+/* The compat header keeps what registration has come to in a variable of the file
+ * that includes it: only this file may call its three functions.
+ */
 
 /**
  * ip_vs_mhs_net_ready() - may there be services?
@@ -131,8 +135,15 @@ static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 	return hash;
 }
 
-/* Hash tables, hooks and the watch for the backup role come with the first
- * service
+/**
+ * ip_vs_mhs_net_attach() - a service comes
+ * @mhs: the service
+ *
+ * The table of services, the hooks and the work of a namespace come with its
+ * first service.
+ *
+ * Context: process; takes net.lock.
+ * Return: 0 or -ENOMEM; then nothing is attached.
  */
 int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 {
@@ -162,6 +173,12 @@ int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 	return err;
 }
 
+/**
+ * ip_vs_mhs_net_detach() - a service that was attached goes
+ * @mhs: the service
+ *
+ * Context: process; takes net.lock.
+ */
 void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_net *mn = mhs->net;
@@ -303,9 +320,30 @@ static void __net_exit net_exit(struct net *net)
 	cancel_delayed_work_sync(&mn->work);
 }
 
-struct pernet_operations ip_vs_mhs_net_ops = {
+static struct pernet_operations net_ops = {
 	.init	= net_init,
 	.exit	= net_exit,
 	.id	= &ip_vs_mhs_svc_net_id,
 	.size	= sizeof(struct ip_vs_mhs_net),
 };
+
+/**
+ * ip_vs_mhs_net_register() - make our part of each network namespace
+ *
+ * Context: process, at module load.
+ * Return: 0, also when the namespaces' part is made later, or an error.
+ */
+int ip_vs_mhs_net_register(void)
+{
+	return ip_vs_mhs_register_net(&net_ops);
+}
+
+/**
+ * ip_vs_mhs_net_unregister() - free our part of each network namespace
+ *
+ * Context: process, no service is left.
+ */
+void ip_vs_mhs_net_unregister(void)
+{
+	ip_vs_mhs_unregister_net(&net_ops);
+}

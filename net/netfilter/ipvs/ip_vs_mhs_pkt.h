@@ -55,11 +55,6 @@ struct ip_vs_mhs_packet {
 	bool			quic;
 };
 
-/* What to add to the statistics that ipvsadm shows */
-#define MHS_STAT_IN		0x1U
-#define MHS_STAT_OUT		0x2U
-#define MHS_STAT_CONN		0x4U
-
 /**
  * struct ip_vs_mhs_ask - a question to ip_vs_mhs_ask()
  * @mhs: the service

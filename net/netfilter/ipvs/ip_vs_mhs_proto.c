@@ -6,7 +6,7 @@
  *	SCTP	INIT			ABORT, SHUTDOWN and its answers
  *	QUIC	Initial, by long	-
  *		header and version
- *	UDP	nothing tells: lone	-
+ *	UDP	nothing tells		-
  *
  * QUIC is UDP to one of the ports that the parameter quic_ports names.
  */
@@ -181,7 +181,9 @@ static const struct tcphdr *proto_segment(const struct ip_vs_mhs_packet *p,
 		return NULL;
 	head = p->iph.len + 4 * th->doff;
 	*len = p->skb->len > head ? p->skb->len - head : 0;
-	*fin = &proto_fins[hash & (ARRAY_SIZE(proto_fins) - 1)];
+	/* with flag-3 the hash is that of all flows of the client */
+	*fin = &proto_fins[(hash ^ (__force u16)p->sport) &
+			   (ARRAY_SIZE(proto_fins) - 1)];
 	*mix = hash >> MHS_FIN_BITS;
 	return th;
 }

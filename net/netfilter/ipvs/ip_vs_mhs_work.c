@@ -359,6 +359,8 @@ void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole)
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->used_tick = jiffies;
 	mhs->track_tick = jiffies;
+	/* flows may come that lack an entry */
+	mhs->stateful = false;
 	if (ip_vs_mhs_has_entries(mhs->net, mhs->ipvs))
 		ip_vs_mhs_slots_track_older(mhs);
 	work_requeue(mhs);
