@@ -137,7 +137,7 @@ cliff() {
 }
 
 [ -e "$top/scripts/mhsstat" ] || skip_all "the tests are installed without mhsstat"
-plan 73
+plan 74
 ulimit -n 4096	# flows that break leave their sockets to the servers
 fresh_module
 for m in ipip sit ip6_tunnel ip_vs_wlc ip_vs_mh; do
@@ -172,6 +172,8 @@ check_wait "stateful: the wait is over, of all services" 0
 # With its first servers flows may come that lack an entry.  why: the look that
 # tells whether the service has settled begins the time anew as well
 windows 3600000 3600000
+check "stateful: a service without a server is" 0 \
+	"$(mhs StatefulMs "${SVC4%:*}:81")"
 real_lines "${SVC4%:*}:81" -g 1 2 | dr ipvsadm -R
 nap 1	# why: as above
 check_cmp "stateful: one that has just got servers is not" \
