@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the facts that a decision needs.
  *
- * Every door asks here: the netfilter hooks about packets and ICMP errors, the
- * core by schedule().
+ * The callers are the netfilter hooks, for packets and ICMP errors, and the
+ * core's schedule().
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -10,7 +10,7 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* Slots to look at for another server before all servers are searched */
+/* Number of slots to try for another server before a search of all servers */
 #define MHS_FALLBACK_PROBES	32
 
 static bool ask_takes(const struct ip_vs_mhs_server *s)
@@ -18,8 +18,8 @@ static bool ask_takes(const struct ip_vs_mhs_server *s)
 	return ip_vs_mhs_decide_takes(ip_vs_mhs_ask_server(s, true));
 }
 
-/* Another server than the slot's: along the table, which is the same on every
- * director.  If @any, because many may be out of service or full: any other.
+/* Find another server in the next slots of the table, which is the same on all
+ * directors; if @any, then in servers[], as many may be out of service or full.
  */
 static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 					  const u32 *slot, bool any)
@@ -41,7 +41,7 @@ static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 		return NULL;
 	servers = rcu_dereference(mhs->servers);
 	for (i = 0; i < servers->max; i++) {
-		/* not all of them to the first with room */
+		/* a start at @pos spreads the flows over the servers */
 		s = rcu_dereference(servers->s[(pos + i) % servers->max]);
 		if (ask_takes(s))
 			return s;
@@ -49,7 +49,7 @@ static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 	return NULL;
 }
 
-/* The server with these facts takes no new flow */
+/* Search because the candidate, with the facts @server, takes no new flow */
 static struct ip_vs_mhs_server *ask_search(const struct ip_vs_mhs *mhs,
 					   const u32 *slot, u32 server)
 {
@@ -58,16 +58,16 @@ static struct ip_vs_mhs_server *ask_search(const struct ip_vs_mhs *mhs,
 }
 
 /**
- * ip_vs_mhs_ask_pick() - the server of a new flow
+ * ip_vs_mhs_ask_pick() - choose the server of a new flow
  * @mhs: the service
  * @slot: the flow's slot
- * @w: the word read there
+ * @w: the word of the slot
  *
- * A candidate that is out of service but still in the table, because the rebuild
- * is a moment away, is passed over; a full one only with the fallback flag.
+ * A candidate out of service stays in the table until the next rebuild and is
+ * passed over; a full candidate is passed over only with the fallback flag.
  *
  * Context: softirq or process, under RCU.
- * Return: the server, NULL when there is none.
+ * Return: the server, or NULL.
  */
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 					    const u32 *slot, u32 w)
@@ -84,7 +84,6 @@ struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 	return ask_search(mhs, slot, server);
 }
 
-/* One answer, for the word as it was read */
 static u32 ask_once(struct ip_vs_mhs_ask *q)
 {
 	bool begins = q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS);
@@ -115,8 +114,8 @@ static u32 ask_once(struct ip_vs_mhs_ask *q)
 }
 
 /**
- * ip_vs_mhs_ask_long() - ip_vs_mhs_ask(), whatever the packet
- * @q: the question; its server is set
+ * ip_vs_mhs_ask_long() - the slow path of ip_vs_mhs_ask(), for any packet
+ * @q: the question; the function sets q->server
  *
  * Context: softirq or process, under RCU.
  * Return: the verdict.
@@ -134,22 +133,21 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 		if (ip_vs_mhs_slot_stable(w) &&
 		    ip_vs_mhs_slot_cand(w) == ip_vs_mhs_slot_cand(q->w))
 			return v;
-		/* control has changed the slot */
+		/* Control has changed the slot: decide again */
 		q->w = w;
 	}
 }
 
 /**
- * ip_vs_mhs_ask_schedule() - name the server for a new entry
+ * ip_vs_mhs_ask_schedule() - choose the server for a new entry of the core
  * @svc: the service
- * @skb: a packet that the core makes an entry for
- * @iph: its header, or for an ICMP error that of the packet it quotes
+ * @skb: the packet for which the core makes the entry
+ * @iph: header of the packet, or of the packet that an ICMP error quotes
  *
- * An ICMP error is about a flow that is under way, so it belongs to the old
- * server of an unstable slot.
+ * An ICMP error is about an older flow, so the old server gets the entry.
  *
  * Context: softirq or process, under RCU; called by the core.
- * Return: the server, NULL when there is none.
+ * Return: the server, or NULL.
  */
 struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 					  const struct sk_buff *skb,
@@ -174,7 +172,7 @@ struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
 	else
 		s = ip_vs_mhs_ask_pick(mhs, slot, w);
-	/* Also if there is none: the core may make a cache_bypass entry */
+	/* Without a server, too: the core may make a cache_bypass entry */
 	ip_vs_mhs_slot_track(slot);
 	if (!s) {
 		ip_vs_scheduler_err(svc, "no destination available");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: where does a packet go?
  *
- * Start with ip_vs_mhs_decide.h.
+ * Overview: ip_vs_mhs_decide.h.
  */
 #include "ip_vs_mhs_decide.h"
 
@@ -10,8 +10,8 @@ static u32 nothing(enum ip_vs_mhs_act act)
 	return ip_vs_mhs_verdict(act, MHS_CNT_MAX, 0);
 }
 
-/* The candidate takes no new flow.  Without another server the core tells the
- * client.
+/* The candidate takes no new flow.  Without another server the core sends ICMP
+ * unreachable.
  */
 static u32 other(u32 cand, u32 facts)
 {
@@ -20,10 +20,9 @@ static u32 other(u32 cand, u32 facts)
 	return nothing(MHS_SEARCH);
 }
 
-/* A new flow whose entry cannot be made goes where its next packets will go.  If
- * the old server is deleted, that is the candidate, and the slot changes to it:
- * without entries one of the two servers has to lose its flows, and the old one
- * may be dead.
+/* A new flow without an entry goes to the old server, because its later packets
+ * go there.  A deleted old server may be dead: then the flow goes to the
+ * candidate and the slot is cut, which ends the flows of the old server.
  */
 static u32 new_without(u32 old, u32 cand, u32 facts)
 {
@@ -50,10 +49,10 @@ static u32 new_flow(u32 w, u32 old, u32 cand, u32 facts)
 	return ip_vs_mhs_decide_new();
 }
 
-/* Plain UDP: nothing tells an older flow from a new one and a port for each query
- * makes every packet a flow, so there are no entries, unless all flows are to have
- * one.  While the slot is held the old server goes on as long as it is in service;
- * with one packet a flow every one is new.
+/* Plain UDP: older and new flows look the same, and clients that use a port per
+ * query make every packet a flow, so mhs makes entries only if all flows must
+ * have one.  In the hold phase the old server gets the packets while it is in
+ * service; with one-packet scheduling (-o) every packet goes to the candidate.
  */
 static u32 connectionless(u32 w, u32 old, u32 cand, u32 facts)
 {
@@ -72,7 +71,7 @@ static u32 connectionless(u32 w, u32 old, u32 cand, u32 facts)
 		count = MHS_CNT_STATELESS;
 	if (facts & MHS_PKT_ERROR)
 		return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
-	/* With a table that is not final no flow is to stay */
+	/* An entry would keep the flow on a server of a table not yet final */
 	if (facts & MHS_SVC_STATEFUL && !one && !(facts & MHS_SVC_SETTLING) &&
 	    ip_vs_mhs_decide_may_pin(server, facts))
 		return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_BEGINS);
@@ -81,15 +80,15 @@ static u32 connectionless(u32 w, u32 old, u32 cand, u32 facts)
 		return ip_vs_mhs_verdict(MHS_FORWARD, count, to | (one ? MHS_BEGINS : 0));
 	if (!(facts & MHS_PKT_LEFT))
 		return ip_vs_mhs_verdict_tracks();
-	/* The core would find the entry that was left; an entry for one packet
-	 * cannot stand before it.
+	/* The core would find the entry left, and a one-packet entry, which is
+	 * not hashed, cannot take its place.
 	 */
 	if (one)
 		return nothing(MHS_DROP);
 	return ip_vs_mhs_verdict(MHS_REPLACE, MHS_CNT_MAX, to | MHS_BEGINS);
 }
 
-/* An ICMP error is about a flow that is under way */
+/* An ICMP error is about an older flow */
 static u32 error(u32 w, u32 old, u32 cand, u32 facts)
 {
 	if (facts & MHS_SVC_SETTLING)
@@ -99,9 +98,9 @@ static u32 error(u32 w, u32 old, u32 cand, u32 facts)
 	return nothing(old & MHS_SRV_KNOWN ? MHS_FORWARD : MHS_CORE);
 }
 
-/* The service settles, or has persistence, or may not own the packet: does that
- * decide?  Plain UDP is not sent again, so while the service settles the table as
- * it stands must do for it.
+/* Does the state of the service decide: settling, persistence, or a mark that
+ * another scheduler may own?  Nobody resends plain UDP, so plain UDP is not
+ * dropped and uses the current table of a settling service.
  */
 static bool by_service(u32 facts, u32 *v)
 {
@@ -123,9 +122,9 @@ static bool by_service(u32 facts, u32 *v)
 
 /**
  * ip_vs_mhs_decide() - where does a packet without an entry go?
- * @w: the word of its slot
- * @old: MHS_SRV_*, facts of the slot's old server, of its only one if it is stable
- * @cand: the same of the server for new flows
+ * @w: the slot word
+ * @old: MHS_SRV_*, facts of the old server, of the only server if stable
+ * @cand: MHS_SRV_*, facts of the candidate
  * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
  *
  * Context: any.

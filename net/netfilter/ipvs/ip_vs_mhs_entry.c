@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: connection entries.
  *
- * May one be made, and what becomes of a packet that has one.
+ * The limit on entries, new entries, and packets that have an entry.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -9,11 +9,11 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* Is there room, or was it counted a moment ago? */
+/* Is there room for an entry, or was the last count a moment ago? */
 static bool budget_known(const struct ip_vs_mhs_budget *budget, unsigned int max)
 {
-	/* Pairs with the release in budget_count(): the numbers are as new as
-	 * the time
+	/* Pairs with the release in budget_count(): made, left and of are at
+	 * least as new as recount_at.
 	 */
 	unsigned long recount_at = smp_load_acquire(&budget->recount_at);
 
@@ -47,14 +47,14 @@ static void budget_count(const struct ip_vs_mhs *mhs,
 /**
  * ip_vs_mhs_entry_allowed() - may the service have one more entry?
  * @mhs: the service
- * @quic: for a QUIC flow, whose packets prove nothing: a limit of its own
+ * @quic: use the separate limit for QUIC, whose packets anybody can forge
  *
- * Entries die without a word to us, so they are counted anew when those made
- * since the last count could exceed the limit, at most some 20 times a second.
- * Other CPUs wait for the count: a "no" may cost older flows their slot.
+ * No callback reports that an entry expires, so the entries are counted anew
+ * when those made since the last count use up the limit, at most 20 times a
+ * second.  Other CPUs wait for the count: a wrong "no" may cut older flows.
  *
  * Context: softirq or process, under RCU.
- * Return: true if an entry may be made; it is counted as made.
+ * Return: true if an entry may be made; the entry is counted as made.
  */
 bool ip_vs_mhs_entry_allowed(struct ip_vs_mhs *mhs, bool quic)
 {
@@ -68,21 +68,21 @@ bool ip_vs_mhs_entry_allowed(struct ip_vs_mhs *mhs, bool quic)
 			budget_count(mhs, budget, max);
 		spin_unlock_bh(&mhs->recount_lock);
 	}
-	/* above the limit, too, a flood finds nothing to write to */
+	/* The read keeps a flood above the limit from writing the cache line */
 	return atomic_read(&budget->made) < READ_ONCE(budget->left) &&
 	       atomic_inc_return(&budget->made) <= READ_ONCE(budget->left);
 }
 
 /**
- * ip_vs_mhs_entry_make() - make an entry where the core will find it
+ * ip_vs_mhs_entry_make() - make an entry in the core's table
  * @q: the question about the packet
  * @p: a packet of the flow
- * @dest: where the entry leads
- * @kind: MHS_CNT_NEW or MHS_CNT_PINNED
+ * @dest: the server of the flow
+ * @kind: the counter, MHS_CNT_NEW or MHS_CNT_PINNED
  *
  * Context: softirq or process, under RCU.
- * Return: the entry with a reference, NULL when there is no memory, or no room
- *	in the core's table.
+ * Return: the entry with a reference, or NULL without memory or without room in
+ *	the core's table.
  */
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,
@@ -93,7 +93,7 @@ struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 	struct ip_vs_conn_param param;
 	struct ip_vs_conn *cp;
 
-	/* Before the entry exists: a packet that could find it looks for it */
+	/* Mark first: packets look for the entry only in a tracked slot */
 	ip_vs_mhs_slot_track(q->slot);
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
 			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
@@ -105,10 +105,9 @@ struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 	return cp;
 }
 
-/* May the packet of an entry be sent from here, so that nobody looks it up a
- * second time?  Where sending and counting is all that the core would do: not
- * when it makes conntrack state, keeps other directors informed, has a
- * persistent client's template or a helper's connections to look after.
+/* May mhs send the packets of an entry, which saves the core a second lookup?
+ * Only if the core would just send and count: not with conntrack, a master sync
+ * daemon, a persistence template or a helper.
  */
 static bool entry_is_plain(const struct ip_vs_mhs *mhs,
 			   const struct ip_vs_conn *cp)
@@ -125,9 +124,9 @@ static bool entry_is_plain(const struct ip_vs_mhs *mhs,
 	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
 }
 
-/* Send it, and give back the reference to the entry.  An entry that the sync
- * daemon is binding to its server, under the packets, has no transmitter for
- * a moment: the core knows what to do then.
+/* Send the packet and put the entry.  While the sync daemon binds an entry to a
+ * server (ip_vs_try_bind_dest()), packet_xmit is NULL for a moment: leave the
+ * packet to the core.
  */
 static unsigned int entry_send(struct ip_vs_mhs *mhs,
 			       struct ip_vs_mhs_packet *p,
@@ -143,18 +142,18 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 	ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb, stats);
 	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
 	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
-	/* the sync daemon may begin later */
+	/* A sync daemon that starts later reads in_pkts */
 	atomic_inc(&cp->in_pkts);
-	ip_vs_conn_put(cp);	/* restarts its timer */
+	ip_vs_conn_put(cp);	/* restarts the timer */
 	return verdict;
 }
 
 /**
- * ip_vs_mhs_entry_first() - the packet that an entry was made for
+ * ip_vs_mhs_entry_first() - handle the packet for which an entry was made
  * @mhs: the service
  * @p: the packet
- * @cp: its entry, with a reference that is given back
- * @stats: MHS_STAT_*, what the core does not count
+ * @cp: the entry, whose reference the function puts
+ * @stats: MHS_STAT_* that the core does not count
  *
  * Context: softirq or process, under RCU.
  * Return: the verdict of the hook.
@@ -172,11 +171,11 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 }
 
 /**
- * ip_vs_mhs_entry_closes() - an entry is of a flow that is over
+ * ip_vs_mhs_entry_closes() - mark the flow of an entry as closed
  * @cp: a new entry of TCP
  *
- * The core's state of ten seconds: a client that reads on after its FIN confirms
- * what it gets more often.
+ * The core gives the CLOSE state ten seconds.  A client that reads on after its
+ * FIN sends ACKs more often and so keeps the entry.
  *
  * Context: softirq or process, under RCU.
  */
@@ -187,10 +186,10 @@ void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp)
 	spin_unlock_bh(&cp->lock);
 }
 
-/* Must a packet leave its entry?  A new flow that of its predecessor, whose
- * client has used the same port, when the server is gone, or takes no new flows
- * and the predecessor has ended.  Plain UDP one from another scheduler, say,
- * when the server is out of service: its clients would never notice.
+/* Must a packet leave its entry?  A new flow that finds the entry of an older
+ * flow from the same client port leaves the entry if the server is deleted, or
+ * has weight 0 and the older flow has ended.  Plain UDP leaves an entry whose
+ * server is out of service, because the client's packets would keep the entry.
  */
 static bool entry_is_left(const struct ip_vs_mhs_ask *q,
 			  const struct ip_vs_mhs_packet *p,
@@ -210,7 +209,7 @@ static bool entry_is_left(const struct ip_vs_mhs_ask *q,
 		READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED);
 }
 
-/* The packet has an entry, with a reference that is given back */
+/* Handle a packet that has an entry, and put the entry */
 static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
 			       struct ip_vs_mhs_packet *p,
 			       struct ip_vs_conn *cp)
@@ -228,8 +227,8 @@ static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
 		goto core;
 
 	listed = ip_vs_mhs_dest_listed(dest);
-	/* The core has more to say about a SYN to a flow that seems to be over,
-	 * with ACK or without
+	/* The core may reschedule a SYN, with ACK or without, to a flow that
+	 * seems over (conn_reuse_mode)
 	 */
 	opens = p->iph.protocol == IPPROTO_TCP ? p->opens :
 		q->facts & MHS_PKT_FRESH;
@@ -238,8 +237,8 @@ static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
 	if (listed || ip_vs_mhs_cutting(mhs->ipvs))
 		goto core;
 
-	/* The core drops packets to a deleted server.  While its older flows
-	 * are held, those that have an entry go on like those that have none.
+	/* The core drops packets to a deleted server.  While mhs keeps the
+	 * server, its flows with an entry use the carrier like those without.
 	 */
 	s = ip_vs_mhs_svc_server(mhs, dest);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
@@ -248,8 +247,8 @@ static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
 		goto core;
 	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
 	verdict = ip_vs_mhs_xmit(mhs, carrier, p, MHS_STAT_IN);
-	/* Restart its timer, unless a new flow has just left it; any value that
-	 * the timer had tells
+	/* Restart the timer, unless a new flow has just left the entry.  The
+	 * old and the new value of a racing mod_timer_pending() both do.
 	 */
 	if (time_after(data_race(cp->timer.expires), jiffies))
 		ip_vs_conn_put(cp);
@@ -261,15 +260,14 @@ core:
 	return NF_ACCEPT;
 }
 
-/* A new flow leaves the entry of its predecessor for one of its own, which takes
- * that one's place, so no limit holds for it.  It stands before the other in the
- * core's table, unless a newer kernel resizes that before the other is gone.
- * Without memory the client has to try again: half a flow would follow the old
- * entry.
+/* Replace the old entry, which a new flow leaves, by an entry for the new flow.
+ * No limit applies, as the old entry expires.  The core finds the new entry
+ * first, unless a newer kernel resizes the table before the old entry is gone.
+ * Without memory drop the packet: part of the flow would follow the old entry.
  *
- * With vs.conntrack it is as in the core: a conntrack entry of before goes with
- * the old entry first, and the client tries again; a new one is the new flow's,
- * which the end of the old entry must not take along.
+ * With vs.conntrack do as the core does.  The end of the old entry deletes a
+ * confirmed conntrack of the older flow: drop the packet, the client resends.
+ * Clear NFCT to keep an unconfirmed conntrack, which is the new flow's.
  */
 static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 			       struct ip_vs_mhs_packet *p,
@@ -281,14 +279,14 @@ static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 
 	s = ip_vs_mhs_ask_pick(q->mhs, q->slot, ip_vs_mhs_slot_read(q->slot));
 	if (!s) {
-		/* when it is tried again the core tells the client */
+		/* When the client resends, the core sends ICMP unreachable */
 		if (!ip_vs_mhs_dest_listed(old->dest))
 			mod_timer_pending(&old->timer, jiffies);
 		goto core;
 	}
 	if (tracked && ip_vs_conn_uses_old_conntrack(old, p->skb)) {
 		if (atomic_read(&old->n_control))
-			goto core;	/* it ends after what a helper made */
+			goto core;	/* entries of a helper end first */
 		mod_timer_pending(&old->timer, jiffies);
 		goto drop;
 	}
@@ -312,15 +310,14 @@ core:
 }
 
 /**
- * ip_vs_mhs_entry_find() - does a packet go by an entry?
+ * ip_vs_mhs_entry_find() - find the entry of a packet and handle the packet
  * @q: the question about the packet
  * @p: the packet
- * @verdict: set to the verdict of the hook if nothing is left to be done
+ * @verdict: set to the verdict of the hook for MHS_ENTRY_DONE
  *
- * Plain UDP leaves an entry whose server is out of service: the entry expires as
- * soon as nobody holds it, but until then the core would find it.  The core
- * decides where new flows go that persistence or an unsure mark may claim, when
- * the entry is gone.
+ * An entry that plain UDP leaves expires when nobody holds the entry any more,
+ * and the core would find the entry until then.  New flows that persistence or
+ * an unsure mark may claim go to the core; entries of deleted servers expire.
  *
  * Context: softirq or process, under RCU.
  * Return: what was found.

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the netfilter hooks.
  *
- * The hooks stand in front of the core's own.  They send the packets of flows
- * that need no connection entry, and those of entries as far as sending is all
- * there is to do.  The core gets the rest, finds the entry or makes one with the
- * server that ip_vs_mhs_ask_schedule() names.  Which packet is which says
- * ip_vs_mhs_decide.h.
+ * The hooks run before the core's own.  The hooks send packets of flows without
+ * a connection entry, and packets with an entry if the core would only send
+ * them.  The core gets the other packets and finds the entry, or makes an entry
+ * with the server from ip_vs_mhs_ask_schedule().  Overview: ip_vs_mhs_decide.h.
  *
- * On the way of a stable slot nothing is allocated, locked or written but the
- * CPU's own counters; the first packet of a slot in a pin time sets its "used"
- * mark.
+ * A packet in a stable slot allocates and locks nothing and writes only the
+ * counters of its CPU; about once per pin time a packet sets the used mark.
  *
- * What is no request of a service may be a reply of a masquerading server
- * (ip_vs_mhs_nat.c) or an ICMP error (ip_vs_mhs_icmp.c).
+ * The hooks also see replies of masquerading servers (ip_vs_mhs_nat.c) and ICMP
+ * errors (ip_vs_mhs_icmp.c).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -24,9 +22,9 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* A slot whose old server is deleted goes to the candidate now: without entries
- * one of the two has to lose its flows, and that server may be dead.  Not if
- * control has changed the slot meanwhile.
+/* Make an unstable slot stable with its candidate, because new flows cannot get
+ * entries and the deleted old server may be dead; the old server loses its
+ * flows.  Fail if control has given the slot other servers meanwhile.
  */
 static bool hook_cut(u32 *slot, u32 w)
 {
@@ -36,7 +34,7 @@ static bool hook_cut(u32 *slot, u32 w)
 		if (ip_vs_mhs_slot_old(w) != old ||
 		    ip_vs_mhs_slot_cand(w) != cand)
 			return false;
-		/* a failed exchange reads the word anew */
+		/* A failed exchange reloads @w */
 		if (try_cmpxchg(slot, &w,
 				ip_vs_mhs_slot_change(w, cand, true, 0)))
 			return true;
@@ -44,8 +42,8 @@ static bool hook_cut(u32 *slot, u32 w)
 	return ip_vs_mhs_slot_cand(w) == cand;
 }
 
-/* An entry for a packet of an older flow: the slot is about to merge, or the
- * service about to get another scheduler.
+/* Make an entry for an older flow, because the slot will merge (pin phase) or
+ * the service will get another scheduler (stateless=0).
  */
 static struct ip_vs_conn *hook_pin(const struct ip_vs_mhs_ask *q,
 				   struct ip_vs_mhs_packet *p)
@@ -53,14 +51,13 @@ static struct ip_vs_conn *hook_pin(const struct ip_vs_mhs_ask *q,
 	struct ip_vs_conn *cp;
 
 	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_PINNED);
-	/* A client that reads on may be silent for longer when nothing merges */
+	/* Not with stateless=0: a client that reads on may be silent longer */
 	if (cp && !(q->facts & MHS_SVC_STATEFUL) &&
 	    ip_vs_mhs_proto_is_last_ack(p, q->hash))
 		ip_vs_mhs_entry_closes(cp);
 	return cp;
 }
 
-/* Make the entry that the verdict @act asks for */
 static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 				     struct ip_vs_mhs_packet *p, u32 act)
 {
@@ -76,7 +73,7 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 	return ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_NEW);
 }
 
-/* Do what the decision says with a packet that has no entry */
+/* Decide about a packet without an entry, and carry out the verdict */
 static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			     struct ip_vs_mhs_packet *p)
 {
@@ -144,9 +141,7 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	return hook_act(&q, p);
 }
 
-/* A packet that this host sends may be the reply of a server of its own to a
- * flow with an entry.
- */
+/* Is the packet the reply of a server on this host to a flow with an entry? */
 static bool hook_local_reply(struct netns_ipvs *ipvs,
 			     struct ip_vs_mhs_packet *p)
 {
@@ -163,7 +158,7 @@ static bool hook_local_reply(struct netns_ipvs *ipvs,
 	return true;
 }
 
-/* A raw socket that wants its packets in pieces is left alone, as by the core */
+/* Like the core, ignore packets of a socket with IP_NODEFRAG */
 static bool hook_is_nodefrag(const struct ip_vs_mhs_packet *p)
 {
 	const struct sock *sk;
@@ -174,7 +169,7 @@ static bool hook_is_nodefrag(const struct ip_vs_mhs_packet *p)
 	return sk && sk->sk_family == PF_INET && ip_vs_mhs_nodefrag(sk);
 }
 
-/* Network and transport header; later fragments have none of the latter */
+/* Parse the network and the transport header; false for later fragments */
 static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 {
 	bool v6 = p->af == AF_INET6;
@@ -182,9 +177,9 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 
 	if (!ip_vs_fill_iph_skb(p->af, p->skb, false, &p->iph))
 		return false;
-	/* A fragment inside a fragment is left of those that were put together.
-	 * The core makes entries for it if it has ports, so it is a request here
-	 * too; the way back knows whole packets only.
+	/* Reassembly of a fragment in a fragment leaves an inner header.
+	 * The core makes entries for such a packet with ports, so the packet is
+	 * a request here, too; replies must be whole packets.
 	 */
 	if (v6 && p->hook != NF_INET_FORWARD)
 		part = p->iph.fragoffs;
@@ -199,7 +194,7 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	return p->pd && ip_vs_mhs_proto_parse(p);
 }
 
-/* What follows the network header, which hook_parse() fills */
+/* Fill all fields but iph, which hook_parse() fills */
 static void hook_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
 			struct sk_buff *skb, const struct nf_hook_state *state)
 {
@@ -211,7 +206,7 @@ static void hook_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
 	p->mark = skb->mark;
 }
 
-/* The core's gates first, in its order: a packet taken here never meets them */
+/* Repeat the core's checks, in its order: a packet sent here skips the core */
 static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 					    struct sk_buff *skb,
 					   const struct nf_hook_state *state)
@@ -235,8 +230,8 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
 	mhs = ip_vs_mhs_svc_of(&p, p.iph.protocol, &p.iph.daddr, p.dport);
-	/* Before the first server nothing is ours.  Pairs with the release in
-	 * ctl_add_dest(): who sees it sees the service settling.
+	/* The core gets packets before the first server.  Pairs with the
+	 * release in ctl_add_dest(): whoever sees mhs->svc sees MHS_SETTLING.
 	 */
 	if (!mhs || !smp_load_acquire(&mhs->svc))
 		return NF_ACCEPT;
@@ -245,8 +240,8 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 	return hook_request(mhs, &p);
 }
 
-/* LOCAL_IN and LOCAL_OUT: what IPVS sends comes by once more.  @priv: our part
- * of the namespace.
+/* LOCAL_IN and LOCAL_OUT, which packets from IPVS pass again.  @priv: struct
+ * ip_vs_mhs_net of the namespace
  */
 static unsigned int hook_in(void *priv, struct sk_buff *skb,
 			    const struct nf_hook_state *state)
@@ -254,7 +249,7 @@ static unsigned int hook_in(void *priv, struct sk_buff *skb,
 	return skb->ipvs_property ? NF_ACCEPT : hook_packet_in(priv, skb, state);
 }
 
-/* Is it ICMP?  Errors of routers have no extension headers */
+/* Is the packet ICMP?  Errors from routers have no extension headers. */
 static bool hook_is_icmp(const struct sk_buff *skb, u8 pf)
 {
 	return pf == NFPROTO_IPV6 ? ipv6_hdr(skb)->nexthdr == IPPROTO_ICMPV6 :
@@ -301,11 +296,11 @@ static unsigned int hook_forward(void *priv, struct sk_buff *skb,
 	.priority	= _priority,			\
 }
 
-/* LOCAL_IN: before the core at NF_IP_PRI_NAT_SRC - 2 and - 1.  LOCAL_OUT:
- * NAT stands at NF_IP_PRI_NAT_DST, the core at + 1 and + 2, and of two hooks
- * of one priority the younger goes first: these are registered after the
- * core's, which come with the first service of the family.  FORWARD, which few
- * need (ip_vs_mhs_hook_forward_get()): the core is at 99 and 100.
+/* All hooks run before the core's.  LOCAL_IN: the core is at NF_IP_PRI_NAT_SRC
+ * - 2 and - 1.  LOCAL_OUT: NAT is at NF_IP_PRI_NAT_DST, the core at + 1 and
+ * + 2.  Of two hooks with one priority the younger runs first, and the core's
+ * hooks are older: the core registers its hooks before it calls init_service().
+ * FORWARD: the core is at 99 and 100.
  */
 static const struct nf_hook_ops hook_ops4[MHS_HOOKS] = {
 	MHS_HOOK(hook_in, NFPROTO_IPV4, NF_INET_LOCAL_IN,
@@ -323,7 +318,7 @@ static const struct nf_hook_ops hook_ops6[MHS_HOOKS] = {
 	MHS_HOOK(hook_forward, NFPROTO_IPV6, NF_INET_FORWARD, 98),
 };
 
-/* Hooks of a family, from one on: each packet is told its namespace */
+/* Register @n hooks of a family from @first on, with @mn as priv */
 static int hook_register(struct ip_vs_mhs_net *mn, bool v6, u32 first, u32 n)
 {
 	struct nf_hook_ops *ops = &mn->ops[v6][first];
@@ -337,11 +332,11 @@ static int hook_register(struct ip_vs_mhs_net *mn, bool v6, u32 first, u32 n)
 }
 
 /**
- * ip_vs_mhs_hook_forward_get() - somebody needs the FORWARD hook
+ * ip_vs_mhs_hook_forward_get() - add a user of the FORWARD hook
  * @mn: the namespace
- * @v6: of which family
+ * @v6: IPv6, not IPv4
  *
- * Packets that are only routed shall not pay for what no service needs.
+ * All routed packets pay for the hook, so register the hook only while used.
  *
  * Context: process; net.lock or mhs.lock may be held.
  * Return: 0 or an error of nf_register_net_hooks(), -ENOMEM for the most part.
@@ -361,11 +356,11 @@ int ip_vs_mhs_hook_forward_get(struct ip_vs_mhs_net *mn, bool v6)
 }
 
 /**
- * ip_vs_mhs_hook_forward_put() - and does not need it any more
+ * ip_vs_mhs_hook_forward_put() - remove a user of the FORWARD hook
  * @mn: the namespace
- * @v6: of which family
+ * @v6: IPv6, not IPv4
  *
- * Packets may still be in the hook: the namespace's struct outlives them.
+ * Packets may still be in the hook, but @mn outlives these packets.
  *
  * Context: process; net.lock or mhs.lock may be held.
  */
@@ -379,11 +374,11 @@ void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6)
 }
 
 /**
- * ip_vs_mhs_hook_get() - register the hooks that a service needs from its beginning
+ * ip_vs_mhs_hook_get() - register the hooks that a service needs from its start
  * @mn: the namespace
  * @mhs: the service
  *
- * An ICMP error about a flow of a service by firewall mark may come by FORWARD.
+ * An ICMP error about a flow of a service by firewall mark may arrive in FORWARD.
  *
  * Context: process, net.lock held.
  * Return: 0 or an error of nf_register_net_hooks().

@@ -7,12 +7,12 @@
  *	a packet that a masquerading	client -> server	the client, from
  *	server got						the virtual
  *								address
- *	a tunnel packet of ours		outer header, then	the client, after
- *					client -> virtual	the path MTU is
- *								learnt
+ *	a tunnel packet to a server	outer header, then	the client; mhs
+ *					client -> virtual	also updates the
+ *								path MTU
  *
- * A flow with an entry is the core's, and so is whatever is not understood
- * here.  Errors about IPv6 tunnels are not handled, as by the core.
+ * The core gets errors about flows with an entry and all errors that mhs does
+ * not understand.  Like the core, mhs ignores errors about IPv6 tunnels.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -30,7 +30,7 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* An ICMP error, with what it quotes */
+/* The packet that an ICMP error quotes */
 struct mhs_error {
 	struct ip_vs_iphdr	quoted;
 	struct ip_vs_proto_data	*pd;
@@ -52,7 +52,7 @@ static bool icmp_is_error(const struct ip_vs_mhs_packet *p)
 	       *type == ICMP_TIME_EXCEEDED;
 }
 
-/* Read the packet that stands at @off; @reply: it went to a client */
+/* Parse the quoted packet at @off; @reply: the packet went to a client */
 static bool icmp_quoted(struct netns_ipvs *ipvs,
 			const struct ip_vs_mhs_packet *p, unsigned int off,
 			bool reply, struct mhs_error *e)
@@ -60,7 +60,7 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 	const __be16 *port;
 	__be16 _port[2];
 
-	/* Lengths once read are not read again: the sender may still write */
+	/* Read lengths once only: a local sender may still write to the page */
 	if (!ip_vs_fill_iph_skb_icmp(p->af, p->skb, off, reply, &e->quoted) ||
 	    e->quoted.fragoffs)
 		return false;
@@ -87,7 +87,7 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 	return true;
 }
 
-/* The server of a flow that has no entry, NULL when the core knows better */
+/* The server of a flow without an entry; NULL leaves the error to the core */
 static struct ip_vs_mhs_server *
 icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	    const struct mhs_error *e, const union nf_inet_addr *caddr,
@@ -115,11 +115,10 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	return q.server;
 }
 
-/* Translate an error: the outer address at @outer, in the quoted packet the
- * address at @inner and the port at @port.
- * Checksums change by the difference, so a wrong one stays wrong.  In IPv4
- * that of the ICMP message does not see the quoted address: the checksum of
- * the quoted header makes up for it.
+/* Translate the outer address at @outer, the quoted address at @inner and the
+ * quoted port at @port.  Checksums change by the difference, so wrong checksums
+ * stay wrong.  In IPv4 the quoted address does not change the ICMP checksum,
+ * because the checksum of the quoted header changes by the opposite amount.
  */
 static void icmp_mangle4(struct sk_buff *skb, struct icmphdr *ih,
 			 __be32 *outer, struct iphdr *quoted, __be32 *inner,
@@ -148,8 +147,8 @@ static void icmp_mangle6(struct sk_buff *skb, struct icmp6hdr *ih,
 	*port = to_port;
 }
 
-/* To the server: @addr and @port replace destination and quoted source.  To
- * the client: source and quoted destination.
+/* In an error to the server, @addr and @port replace destination and quoted
+ * source; in an error to the client, source and quoted destination.
  */
 static bool icmp_mangle(struct ip_vs_mhs_packet *p, const struct mhs_error *e,
 			bool to_client, const union nf_inet_addr *addr,
@@ -182,7 +181,7 @@ static bool icmp_mangle(struct ip_vs_mhs_packet *p, const struct mhs_error *e,
 	return true;
 }
 
-/* An error about a packet that a server of ours sent to a client */
+/* Handle an error about a packet from a server to a client */
 static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct mhs_error *e)
@@ -196,7 +195,7 @@ static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
 		return NF_ACCEPT;
 	via = carrier;
 	if (IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ) {
-		/* The transmitter of masquerading takes no ICMP */
+		/* The masquerading transmitter cannot send ICMP */
 		via = rcu_dereference(s->via);
 		if (!via)
 			return NF_ACCEPT;
@@ -208,7 +207,7 @@ static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
 	return via->packet_xmit(p->skb, via, e->pd->pp, &e->quoted);
 }
 
-/* An error about a packet that a masquerading server got */
+/* Handle an error about a packet to a masquerading server */
 static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 				   struct ip_vs_mhs_packet *p,
 				   struct mhs_error *e)
@@ -234,8 +233,8 @@ static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
 	return ip_vs_mhs_xmit_back(s, carrier, p->skb);
 }
 
-/* Length of the header between the outer and the inner IPv4 header of a
- * tunnel packet at @off, negative when it is none of ours.
+/* Length of the header between the outer and the inner IPv4 header of a tunnel
+ * packet at @off, or -1 for a tunnel that IPVS does not make
  */
 static int icmp_tunnel_hlen(const struct sk_buff *skb, unsigned int off,
 			    const struct iphdr *outer)
@@ -268,7 +267,7 @@ static int icmp_tunnel_hlen(const struct sk_buff *skb, unsigned int off,
 	}
 }
 
-/* Does @s get its packets by a tunnel like @outer? */
+/* Does @carrier send to @s by a tunnel with the outer header @outer? */
 static bool icmp_tunnel_of(const struct ip_vs_mhs_server *s,
 			   const struct ip_vs_conn *carrier,
 			   const struct iphdr *outer)
@@ -286,9 +285,7 @@ static bool icmp_tunnel_of(const struct ip_vs_mhs_server *s,
 	       s->dest->af == AF_INET && s->dest->addr.ip == outer->daddr;
 }
 
-/* Learn the path MTU, and tell the client what it should know.  Whatever
- * comes of it, the packet was ours.
- */
+/* Update the path MTU and send the client an error; always consume the skb */
 static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
 				     struct ip_vs_mhs_packet *p,
 				     const struct ip_vs_mhs_server *s,
@@ -313,7 +310,7 @@ static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
 		ipv4_update_pmtu(skb, ipvs->net, mtu, 0, 0);
 		if (!df)
 			goto out;
-		/* the server's route takes over the news at its next use */
+		/* dest_dst picks up the new path MTU on its next use */
 		dest_dst = rcu_dereference(s->dest->dest_dst);
 		if (dest_dst && (!mtu || mtu > dst_mtu(dest_dst->dst_cache)))
 			mtu = dst_mtu(dest_dst->dst_cache);
@@ -335,8 +332,8 @@ out:
 	return NF_STOLEN;
 }
 
-/* An error about a tunnel packet, from a router on the way to a server.
- * *@verdict is set when the packet was one.
+/* Handle an error from a router about a tunnel packet to a server.  Return true
+ * and set *@verdict for such an error.
  */
 static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 			unsigned int *verdict)
@@ -364,7 +361,7 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	if (thlen < 0 ||
 	    !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
 		return false;
-	/* the mark of the flow is not known: a service by mark is not found */
+	/* The flow's mark is unknown, so services by mark are not found */
 	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, &e.quoted.daddr,
 				 e.dport);
 	if (!mhs)
@@ -385,12 +382,12 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 }
 
 /**
- * ip_vs_mhs_icmp() - take an ICMP error about a flow without an entry
+ * ip_vs_mhs_icmp() - handle an ICMP error about a flow without an entry
  * @ipvs: the namespace
  * @p: an ICMP or ICMPv6 packet, not a fragment
  *
  * Context: softirq or process, under RCU.
- * Return: a verdict; NF_ACCEPT for what is none of ours.
+ * Return: the verdict of the hook; NF_ACCEPT leaves the packet to the core.
  */
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p)

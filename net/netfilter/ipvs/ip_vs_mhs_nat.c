@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: masquerading without entries.
  *
- * On the way in, the carrier of a masquerading server translates: its
- * transmitter is the core's own.  On the way back the packet comes from a
- * pair (server address, port), and the pair leads to the service:
+ * The carrier of a masquerading server translates requests with the core's own
+ * transmitter.  A reply comes from a pair (server address, port), and the pair
+ * identifies the service:
  *
- *	from the pair of a server of ours, to a client
+ *	reply from the pair of an mhs server to a client
  *	  |
- *	  |-- it has an entry --------------------------> core
- *	  |-- the client's slot names the server --------> from the virtual
- *	  |                                                address, by us
- *	  '-- else: no flow of ours --------------------> core
+ *	  |-- entry found ------------------------------> core
+ *	  |-- the client's slot names the server -------> translated by mhs
+ *	  '-- else: no flow of mhs ---------------------> core
  *
- * One pair belongs to one server, its owner (ip_vs_mhs_pair.c).  A second service
- * with the same pair keeps entries for it, and so do services by firewall mark,
- * whose virtual address is not known on the way back, those with a helper, and
- * servers on this host.  With masq_stateless=0 nobody comes to own a pair.
+ * Each pair has one owner (ip_vs_mhs_pair.c).  Entries remain for a second
+ * server with the same pair and for the servers in masq_keeps_entries(), such
+ * as those of a service by mark, whose virtual address a reply does not reveal.
  *
- * Who sets masq_stateless=1 promises that nobody reaches the servers' own
- * addresses past the service and that servers begin no flow from its port: such
- * packets look the same.
+ * With masq_stateless=1 the administrator promises that nobody reaches a server
+ * address directly and that servers begin no flow from the port of a pair: mhs
+ * would translate such packets, too.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -30,15 +28,15 @@
 #include "ip_vs_mhs_pkt.h"
 
 /**
- * ip_vs_mhs_nat_gather() - put the fragments of an IPv4 packet together
+ * ip_vs_mhs_nat_gather() - reassemble an IPv4 packet
  * @ipvs: the namespace
  * @skb: a fragment
  *
- * Of the protocols of services, as the core does a moment later: without the
- * ports of the first fragment nobody can say whose the others are.
+ * Later fragments have no ports, so mhs could not find their flow.  As in the
+ * core, only the protocols of services are reassembled.
  *
  * Context: softirq or process, under RCU.
- * Return: true when the fragment was taken; false: go on with the packet.
+ * Return: true if ip_defrag() took the fragment; false: go on with @skb.
  */
 bool ip_vs_mhs_nat_gather(struct netns_ipvs *ipvs, struct sk_buff *skb)
 {
@@ -63,17 +61,17 @@ bool ip_vs_mhs_nat_gather(struct netns_ipvs *ipvs, struct sk_buff *skb)
 }
 
 /**
- * ip_vs_mhs_nat_carrier() - the carrier by which to translate a reply
+ * ip_vs_mhs_nat_carrier() - find the carrier that translates a reply
  * @p: the reply, or an ICMP error that quotes a request
  * @protocol: transport protocol of the reply
  * @addr: address of the server
- * @port: its port
+ * @port: port of the server
  * @server: set to the server, without a reference, or NULL when no server of
- *	ours masquerades there
+ *	mhs masquerades there
  *
  * Context: softirq or process, under RCU.
- * Return: the carrier, or NULL when there is no server, or no memory for its
- *	carrier yet.
+ * Return: the carrier, or NULL without a server or without memory for the
+ *	carrier so far.
  */
 struct ip_vs_conn *ip_vs_mhs_nat_carrier(const struct ip_vs_mhs_packet *p,
 					 u16 protocol,
@@ -92,9 +90,9 @@ struct ip_vs_conn *ip_vs_mhs_nat_carrier(const struct ip_vs_mhs_packet *p,
 	return carrier;
 }
 
-/* May a flow of the slot that has no entry be with the server @s?  New flows of an
- * unstable slot have entries, and a slot that can give them none is cut.  Plain
- * UDP, which never has, may be with either server.
+/* May the slot with the word @w have flows without an entry on @s?  A new flow in
+ * an unstable slot gets an entry, goes to the old server or cuts the slot, so only
+ * plain UDP may be on the candidate, too.
  */
 static bool nat_names(const struct ip_vs_mhs_server *s, u32 w)
 {
@@ -106,18 +104,18 @@ static bool nat_names(const struct ip_vs_mhs_server *s, u32 w)
 }
 
 /**
- * ip_vs_mhs_nat_ours() - is a reply one of a flow without an entry?
- * @s: the server that owns its pair
+ * ip_vs_mhs_nat_ours() - does a reply belong to a flow without an entry?
+ * @s: the server that owns the pair
  * @slot: the client's slot
  * @pd: transport protocol
  * @skb: the packet
  * @iph: header of the reply, or of the request that an ICMP error quotes
  *
- * Any entry of the namespace may be that of the flow: of another service with the
- * same server, from before a change, from the sync daemon.
+ * If the namespace has entries, the flow may have one even in an untracked
+ * slot: of another service with the server, an older setup or the sync daemon.
  *
  * Context: softirq or process, under RCU.
- * Return: true if it is ours to translate.
+ * Return: true if mhs has to translate the reply.
  */
 bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 			struct ip_vs_proto_data *pd, struct sk_buff *skb,
@@ -128,7 +126,7 @@ bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	bool ours;
 	u32 w;
 
-	/* The flow's requests may pass another director */
+	/* Mark the slot used: the flow's requests may pass another director */
 	w = ip_vs_mhs_slot_use(slot, ip_vs_mhs_slot_read(slot));
 	ours = nat_names(s, w);
 	if (ours ? !ip_vs_mhs_has_entries(mhs->net, mhs->ipvs) :
@@ -137,15 +135,15 @@ bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	cp = pd->pp->conn_out_get(mhs->ipvs, mhs->af, skb, iph);
 	if (!cp)
 		return ours;
-	/* replies alone may keep it alive */
+	/* Replies alone may keep the entry alive, so the mark must stay */
 	ip_vs_mhs_slot_track(slot);
 	__ip_vs_conn_put(cp);
 	return false;
 }
 
-/* A reply of an older flow while the table is not final yet, or while there is
- * no memory for the server's carrier: untranslated it would make the client
- * reset the flow.  It is sent again a moment later.
+/* Must a reply be dropped, because the table is not final yet or the server's
+ * carrier lacks memory?  The client would answer an untranslated reply with a
+ * reset.  The server resends a dropped reply.
  */
 static bool nat_too_early(const struct ip_vs_mhs_server *s,
 			  const struct ip_vs_conn *carrier,
@@ -156,7 +154,7 @@ static bool nat_too_early(const struct ip_vs_mhs_server *s,
 
 	if (likely(carrier && !settling) || p->iph.protocol == IPPROTO_UDP)
 		return false;
-	/* with a helper a pair is claimed for a moment only */
+	/* server_method() takes the pair from a server with a helper at once */
 	if (!carrier && READ_ONCE(s->state) & MHS_SRV_STATEFUL)
 		return false;
 	names = nat_names(s, ip_vs_mhs_slot_read(slot));
@@ -173,8 +171,8 @@ static bool nat_too_early(const struct ip_vs_mhs_server *s,
  * @p: the packet, in FORWARD
  *
  * Context: softirq or process, under RCU.
- * Return: NF_ACCEPT, with ipvs_property set if it is done with; NF_DROP when
- *	it cannot be translated, or not yet.
+ * Return: NF_ACCEPT, with ipvs_property set after a translation; NF_DROP when
+ *	the packet cannot be translated, or not yet.
  */
 unsigned int ip_vs_mhs_nat_reply(struct ip_vs_mhs_packet *p)
 {
@@ -183,7 +181,7 @@ unsigned int ip_vs_mhs_nat_reply(struct ip_vs_mhs_packet *p)
 	struct ip_vs_mhs *mhs;
 	u32 *slot;
 
-	/* no answer begins a flow */
+	/* A SYN without ACK is no reply */
 	if (p->iph.protocol == IPPROTO_TCP && p->facts & MHS_PKT_FRESH)
 		return NF_ACCEPT;
 	carrier = ip_vs_mhs_nat_carrier(p, p->iph.protocol, &p->iph.saddr,

@@ -2,9 +2,8 @@
 /* IPVS stateless Maglev scheduler: pairs.
  *
  * A pair is the address and the port of a server that masquerades without
- * entries.  Its replies come from there, so the pair tells which service they
- * belong to.  One pair belongs to one server, its owner.  One table, which grows
- * by itself, serves all namespaces.
+ * entries.  Replies come from the pair, so the pair identifies the service.
+ * Each pair has one owner, a server.  All namespaces share one rhashtable.
  */
 #include <linux/module.h>
 #include <linux/rhashtable.h>
@@ -21,7 +20,7 @@ static const struct rhashtable_params mhs_pair_params = {
 static struct rhashtable mhs_pairs;
 
 /**
- * ip_vs_mhs_pair_init() - make the table of pairs
+ * ip_vs_mhs_pair_init() - allocate the table of pairs
  *
  * Context: process, at module load.
  * Return: 0 or -ENOMEM.
@@ -34,7 +33,7 @@ int ip_vs_mhs_pair_init(void)
 /**
  * ip_vs_mhs_pair_exit() - free the table of pairs
  *
- * Context: process, no service is left and no packet in a hook.
+ * Context: process, after the last service and after all packets in hooks.
  */
 void ip_vs_mhs_pair_exit(void)
 {
@@ -60,7 +59,7 @@ static void pair_fill(struct ip_vs_mhs_pair *pair,
  * @af: address family
  * @protocol: transport protocol
  * @addr: address of the pair
- * @port: its port
+ * @port: port of the pair
  *
  * Context: any, under RCU.
  * Return: the server, without a reference, or NULL.
@@ -78,10 +77,10 @@ struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
 
 /**
  * ip_vs_mhs_pair_claim() - make a server the owner of its pair
- * @s: a masquerading server that does not own it
+ * @s: a masquerading server that does not own its pair
  *
  * Context: process, mhs.lock held.
- * Return: 0, -EEXIST when another server owns it, or -ENOMEM.
+ * Return: 0, -EEXIST when another server owns the pair, or -ENOMEM.
  */
 int ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 {
@@ -93,7 +92,7 @@ int ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 		  &s->dest->addr, s->dest->port ? s->dest->port : mhs->port);
 	err = rhashtable_lookup_insert_fast(&mhs_pairs, &s->pair_node,
 					    mhs_pair_params);
-	/* whatever else the table lacks is there later */
+	/* -ENOMEM makes the work try again after any temporary error */
 	if (err)
 		return err == -EEXIST ? err : -ENOMEM;
 	s->owns_pair = true;
@@ -102,7 +101,7 @@ int ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s)
 }
 
 /**
- * ip_vs_mhs_pair_drop() - the server does not own its pair any more
+ * ip_vs_mhs_pair_drop() - take the pair from its owner
  * @s: the owner
  *
  * Context: process, mhs.lock held.

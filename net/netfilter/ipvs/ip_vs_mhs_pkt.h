@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the files of the packet path share.
  *
- *	ip_vs_mhs_hook.c	the netfilter hooks; what becomes of a request
- *	ip_vs_mhs_icmp.c	errors about flows that have no entry
- *	ip_vs_mhs_nat.c		masquerading: the way back
- *	ip_vs_mhs_entry.c	connection entries: made, or found
- *	ip_vs_mhs_ask.c		the facts that a decision needs; schedule()
- *	ip_vs_mhs_proto.c	does a packet begin a flow? TCP, UDP, QUIC, SCTP
+ *	ip_vs_mhs_hook.c	the netfilter hooks; requests
+ *	ip_vs_mhs_icmp.c	errors about flows without an entry
+ *	ip_vs_mhs_nat.c		replies of masquerading servers
+ *	ip_vs_mhs_entry.c	connection entries: make and find
+ *	ip_vs_mhs_ask.c		the facts for a decision; schedule()
+ *	ip_vs_mhs_proto.c	begin and end of a flow: TCP, UDP, QUIC, SCTP
  *	ip_vs_mhs_xmit.c	sending, statistics, translation
  *	ip_vs_mhs_pair.c	masquerading servers by address and port
  *	ip_vs_mhs_svc.c		the services of a namespace
  *	ip_vs_mhs_decide.c	where does a packet go? pure
  *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
  *
- * A file calls those below it.  All of it runs under RCU, in softirq or process
- * context.
+ * A file calls only files below it in this list.  Packets run this code under
+ * RCU, in softirq or process context.
  */
 #ifndef _IP_VS_MHS_PKT_H
 #define _IP_VS_MHS_PKT_H
@@ -25,20 +25,20 @@
 #include "ip_vs_mhs.h"
 
 /**
- * struct ip_vs_mhs_packet - one packet on its way
- * @iph: its network header; first, what follows starts as zeroes
+ * struct ip_vs_mhs_packet - one packet in a hook
+ * @iph: network header; must be first, as hook_packet() clears what follows
  * @skb: the packet
- * @net: its namespace
- * @pd: its transport protocol, as the core knows it
- * @mark: its firewall mark
+ * @net: the namespace
+ * @pd: transport protocol, as the core knows it; NULL for ICMP
+ * @mark: firewall mark
  * @af: address family
- * @hook: where it is, NF_INET_*
+ * @hook: the hook, NF_INET_*
  * @sport: source port
  * @dport: destination port
- * @facts: MHS_PKT_FRESH: SYN, INIT, QUIC Initial; MHS_PKT_ENDS: RST, FIN, ABORT,
- *	SHUTDOWN, no flow
- * @opens: may be the first packet of its direction
- * @quic: QUIC, by its port
+ * @facts: MHS_PKT_FRESH: SYN, INIT, QUIC Initial; MHS_PKT_ENDS: RST, FIN,
+ *	ABORT, SHUTDOWN, no flow
+ * @opens: may be the first packet of a direction
+ * @quic: to a QUIC port
  */
 struct ip_vs_mhs_packet {
 	struct ip_vs_iphdr	iph;
@@ -58,10 +58,10 @@ struct ip_vs_mhs_packet {
 /**
  * struct ip_vs_mhs_ask - a question to ip_vs_mhs_ask()
  * @mhs: the service
- * @server: of the answer
- * @hash: of the client
+ * @server: the server of the verdict
+ * @hash: hash of the client
  * @slot: the client's slot
- * @w: its word
+ * @w: the word of the slot
  * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
  */
 struct ip_vs_mhs_ask {
@@ -74,10 +74,10 @@ struct ip_vs_mhs_ask {
 };
 
 /**
- * enum ip_vs_mhs_found - does a packet go by an entry?
- * @MHS_ENTRY_NONE: it has none
- * @MHS_ENTRY_DONE: it does; nothing is left to be done
- * @MHS_ENTRY_LEFT: it does not: plain UDP that has left one, about to expire
+ * enum ip_vs_mhs_found - result of ip_vs_mhs_entry_find()
+ * @MHS_ENTRY_NONE: the packet has no entry
+ * @MHS_ENTRY_DONE: the packet had an entry and is handled
+ * @MHS_ENTRY_LEFT: plain UDP that has left an entry, which is about to expire
  */
 enum ip_vs_mhs_found {
 	MHS_ENTRY_NONE,
@@ -126,7 +126,7 @@ void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash);
 bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash);
 bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 
-/* xmit: what to add to the statistics that ipvsadm shows */
+/* xmit: statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
 #define MHS_STAT_OUT		0x2U
 #define MHS_STAT_CONN		0x4U
@@ -146,8 +146,8 @@ unsigned int ip_vs_mhs_xmit_reply(struct ip_vs_mhs_packet *p,
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
-/* The service of a packet, or of what an ICMP error quotes, in the core's order:
- * without a reference, or NULL
+/* The service of a packet or of the packet that an ICMP error quotes, without a
+ * reference, or NULL.  Like the core, look for a service by mark first.
  */
 static inline struct ip_vs_mhs *
 ip_vs_mhs_svc_of(const struct ip_vs_mhs_packet *p, u16 protocol,
@@ -161,7 +161,7 @@ ip_vs_mhs_svc_of(const struct ip_vs_mhs_packet *p, u16 protocol,
 					      port);
 }
 
-/* Are there masquerading servers whose replies we know? */
+/* Has the namespace servers whose replies mhs translates? */
 static inline bool ip_vs_mhs_pairs(const struct ip_vs_mhs_net *mn, u16 af)
 {
 	return atomic_read(&mn->pairs[af == AF_INET6]);
@@ -175,27 +175,25 @@ static inline u64 ip_vs_mhs_client(const struct ip_vs_mhs *mhs,
 				     READ_ONCE(mhs->addr_only) ? 0 : cport);
 }
 
-/* The slot of a client with this hash */
 static inline u32 *ip_vs_mhs_slot_at(const struct ip_vs_mhs *mhs, u64 hash)
 {
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
 }
 
-/* The slot of a client */
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)
 {
 	return ip_vs_mhs_slot_at(mhs, ip_vs_mhs_client(mhs, caddr, cport));
 }
 
-/* Is the table of the service not final yet?  Asked by every packet before it
- * reads its slot, because the first one ends the youth of the service: after
- * that a change opens transitions.
+/* Is the table of the service not final yet?  Every packet must ask before
+ * the slot is read: the first packet sets a young service to MHS_WOKEN, after
+ * which a change opens transitions.
  */
 static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 {
-	/* Pairs with the release in settle_end() and settle_young(): who sees
-	 * the service settled sees its final table.
+	/* Pairs with the release in settle_end() and settle_young(): whoever
+	 * sees the service settled sees its final table.
 	 */
 	u32 phase = smp_load_acquire(&mhs->phase);
 
@@ -209,8 +207,8 @@ static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 	return phase == MHS_SETTLING;
 }
 
-/* Does nothing tell the first packet of a flow?  So with UDP that is not QUIC, or
- * with one packet a flow.
+/* Do the first packets of flows look like all others?  True for UDP that is not
+ * QUIC and with one-packet scheduling.
  */
 static inline bool
 ip_vs_mhs_proto_connectionless(const struct ip_vs_mhs *mhs, u16 protocol,
@@ -219,7 +217,7 @@ ip_vs_mhs_proto_connectionless(const struct ip_vs_mhs *mhs, u16 protocol,
 	return protocol == IPPROTO_UDP && ip_vs_mhs_proto_is_plain(mhs, port);
 }
 
-/* Facts of a server; only a packet that may begin a flow cares whether it is full */
+/* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
 static __always_inline u32
 ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
 {
@@ -236,14 +234,12 @@ ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
 }
 
 /**
- * ip_vs_mhs_ask_begin() - a question about a packet of a service
+ * ip_vs_mhs_ask_begin() - fill a question about a packet of a service
  * @q: the question
  * @mhs: the service
  * @caddr: the client's address
  * @cport: the client's port
- * @facts: MHS_PKT_* and MHS_SVC_UNSURE, as far as the door knows
- *
- * Plain UDP begins no flow that could be told from another.
+ * @facts: MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows
  *
  * Context: softirq or process, under RCU.
  */
@@ -258,7 +254,7 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
-	/* first, see there */
+	/* Before the slot is read, see ip_vs_mhs_settling() */
 	if (unlikely(ip_vs_mhs_settling(mhs)))
 		facts |= MHS_SVC_SETTLING;
 	facts |= ip_vs_mhs_flags(mhs) & MHS_SVC_FLAGS;
@@ -275,10 +271,9 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
 
 /**
  * ip_vs_mhs_ask() - where does the packet go?
- * @q: the question; its server is set, without a reference
+ * @q: the question; the function sets q->server, without a reference
  *
- * Marks the slot used if the answer comes from its word, and tracked if it says
- * so.
+ * The slot is marked used for MHS_BY_TABLE and tracked for MHS_TRACKS.
  *
  * Context: softirq or process, under RCU.
  * Return: the verdict.
@@ -302,7 +297,6 @@ static inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 	return v;
 }
 
-/* Is it a packet of this host itself? */
 static inline bool ip_vs_mhs_is_local(const struct ip_vs_mhs_packet *p)
 {
 	return p->hook == NF_INET_LOCAL_OUT;

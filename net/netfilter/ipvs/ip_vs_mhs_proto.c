@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: does a packet begin a flow, or end one?
+/* IPVS stateless Maglev scheduler: does a packet begin or end a flow?
  *
  *		begins			ends
  *	TCP	SYN			RST, FIN, the ACK that follows a FIN
  *	SCTP	INIT			ABORT, SHUTDOWN and its answers
  *	QUIC	Initial, by long	-
  *		header and version
- *	UDP	nothing tells		-
+ *	UDP	unknown (plain UDP)	-
  *
- * QUIC is UDP to one of the ports that the parameter quic_ports names.
+ * QUIC is UDP to a port in the module parameter quic_ports.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -85,8 +85,8 @@ static bool quic_port(__be16 port)
 	return false;
 }
 
-/* A version that we do not know is none of an older flow's business either:
- * its first packets are answered by any server, with the versions there are.
+/* A packet of an unknown version begins no flow here: whichever server gets the
+ * packet answers with Version Negotiation.
  */
 static void parse_quic(struct ip_vs_mhs_packet *p)
 {
@@ -113,12 +113,11 @@ static void parse_quic(struct ip_vs_mhs_packet *p)
 }
 
 /**
- * ip_vs_mhs_proto_parse() - look at the transport header
- * @p: the packet, with its network header filled in; not a later fragment
+ * ip_vs_mhs_proto_parse() - parse the transport header
+ * @p: the packet, with p->iph filled in; not a later fragment
  *
  * Context: any.
- * Return: false for a protocol that has no services or for a packet that is
- *	too short.
+ * Return: false for a protocol without services or a packet that is too short.
  */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 {
@@ -155,16 +154,16 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 	return true;
 }
 
-/* The last FINs of clients in slots whose flows get entries, by flow: the number
- * of the segment that follows, mixed with the rest of the flow's hash.  A FIN that
- * another one has overwritten costs an entry.
+/* Recent FINs of clients in slots whose flows get entries, indexed by client
+ * hash: the sequence number after the FIN, XORed with more bits of the hash.
+ * After an overwritten FIN the entry of the last ACK lives longer than needed.
  */
 #define MHS_FIN_BITS	14
 
 static u32 proto_fins[1 << MHS_FIN_BITS];
 
-/* The header of a TCP segment, the length of its data, the place of its flow's
- * FIN and what is mixed into the number there
+/* The TCP header of @p, or NULL; sets @len to the length of the data, @fin to
+ * the element of proto_fins[] and @mix to the hash bits XORed into the element
  */
 static const struct tcphdr *proto_segment(const struct ip_vs_mhs_packet *p,
 					  u64 hash, struct tcphdr *_th,
@@ -189,9 +188,9 @@ static const struct tcphdr *proto_segment(const struct ip_vs_mhs_packet *p,
 }
 
 /**
- * ip_vs_mhs_proto_note_fin() - remember which segment will be the last of a flow
+ * ip_vs_mhs_proto_note_fin() - remember the sequence number after a FIN
  * @p: a packet, perhaps a FIN
- * @hash: of its client
+ * @hash: hash of the client
  *
  * Context: softirq or process.
  */
@@ -208,12 +207,12 @@ void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash)
 }
 
 /**
- * ip_vs_mhs_proto_is_last_ack() - does a packet only confirm the end of its flow?
+ * ip_vs_mhs_proto_is_last_ack() - is a packet an ACK after the client's FIN?
  * @p: a packet
- * @hash: of its client
+ * @hash: hash of the client
  *
- * A client that has sent its FIN may still be reading, so others may follow, but
- * not after a long time.
+ * A client that has sent a FIN may still read, so more such ACKs may follow,
+ * but without long pauses.
  *
  * Context: softirq or process.
  * Return: true for a TCP segment without data that follows the client's FIN.
@@ -231,7 +230,7 @@ bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash)
 }
 
 /**
- * ip_vs_mhs_proto_is_plain() - does nothing tell the first packet of a UDP flow?
+ * ip_vs_mhs_proto_is_plain() - is UDP to a port plain UDP, not QUIC?
  * @mhs: the service
  * @port: the virtual port
  *

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the services of a namespace.
  *
- * The table of services, which packets look up, and what packets ask of one.
+ * Packets look up the table of services; control adds and removes services.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -18,15 +18,15 @@ MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service
 
 unsigned int ip_vs_mhs_svc_net_id __read_mostly;
 
-/* The hash tables of a namespace, under RCU; NULL without a service */
+/* The hash table of a namespace, under RCU; NULL without a service */
 static struct ip_vs_mhs_hash *
 svc_hash(const struct ip_vs_mhs_net *mn)
 {
 	return rcu_dereference(mn->hash);
 }
 
-/* Key of the hash tables by address and port.  The administrator of the
- * namespace chooses what is in them: nothing for an adversary to aim at.
+/* Hash key of address and port.  The administrator of the namespace chooses all
+ * services, so the hash needs no secret against crafted collisions.
  */
 static u32 svc_key_addr(u16 af, const union nf_inet_addr *addr,
 			__be16 port)
@@ -45,7 +45,7 @@ static u32 svc_key(const struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_svc_hash() - packets find the service from now on
+ * ip_vs_mhs_svc_hash() - let packets find the service
  * @mhs: the service
  *
  * Context: process.
@@ -58,16 +58,16 @@ void ip_vs_mhs_svc_hash(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_svc_unhash() - no more packets find the service
- * @mhs: the service; not all have been hashed
+ * ip_vs_mhs_svc_unhash() - stop packets from finding the service
+ * @mhs: the service, hashed or not
  *
- * Packets that have found it may still use it for a grace period.
+ * Packets that have found the service may use it until a grace period is over.
  *
  * Context: process.
  */
 void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs)
 {
-	/* only its owner hashes it, neighbours in the chain come and go */
+	/* Only the owner hashes @mhs, but neighbours may write its pprev */
 	if (hlist_unhashed_lockless(&mhs->node))
 		return;
 	spin_lock(&mhs->hash->lock);
@@ -76,7 +76,7 @@ void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_svc_find() - find the service a packet is for
+ * ip_vs_mhs_svc_find() - find a service by address and port
  * @mn: the packet's namespace
  * @af: address family
  * @protocol: transport protocol
@@ -108,7 +108,7 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
  * ip_vs_mhs_svc_find_mark() - find the service of a firewall mark
  * @mn: the packet's namespace
  * @af: address family
- * @fwmark: its mark, not 0
+ * @fwmark: the packet's mark, not 0
  *
  * Context: any, under RCU.
  * Return: the service, without a reference, or NULL.
@@ -128,14 +128,14 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af
 }
 
 /**
- * ip_vs_mhs_svc_unsure() - may a service that is not ours own the mark?
- * @mhs: the service that the packet is for otherwise
+ * ip_vs_mhs_svc_unsure() - may a service of another scheduler own the mark?
+ * @mhs: the service found by address and port
  * @mark: the packet's mark
  *
- * The core asks services by firewall mark first.  Where it does not count
- * them, our number of services and the core's differ for a moment while a
- * service comes or goes: only when they agreed in two looks, a second apart,
- * is nobody else's there.
+ * The core looks up services by firewall mark first.  If the core does not
+ * count these, its number of services and that of mhs differ briefly while a
+ * service comes or goes, so net_work() clears mn->foreign only after the
+ * numbers were equal twice, a second apart.
  *
  * Context: softirq or process, under RCU.
  * Return: true if the core has to decide.
@@ -189,9 +189,9 @@ static const char *svc_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)
 }
 
 /**
- * ip_vs_mhs_svc_warn_once() - say something about a service in the log
+ * ip_vs_mhs_svc_warn_once() - log a warning once per service
  * @mhs: the service
- * @bit: MHS_WARN_*, what is said once only
+ * @bit: MHS_WARN_* of the warning
  * @what: the text
  *
  * Context: process, mhs.lock held.
@@ -211,8 +211,8 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
  * ip_vs_mhs_svc_put() - drop a reference to a service
  * @mhs: the service
  *
- * The last one goes a grace period after done_service(), or in the RCU
- * callback of the last server.
+ * After done_service() an RCU callback drops the last reference: the service's
+ * own or that of the last server.
  *
  * Context: any but hard interrupt.
  */
@@ -224,7 +224,7 @@ void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs)
 		kvfree(mhs->hash);
 	free_percpu(mhs->cnt);
 	kvfree(mhs->slots);
-	/* no reader is left, so nobody can change it either */
+	/* The last reference is gone: no reader and no writer is left */
 	kvfree(rcu_dereference_raw(mhs->servers));
 	kfree(mhs);
 }
@@ -235,7 +235,7 @@ static void svc_rcu_put(struct rcu_head *head)
 }
 
 /**
- * ip_vs_mhs_svc_put_rcu() - drop a reference after a grace period
+ * ip_vs_mhs_svc_put_rcu() - drop the service's own reference, by call_rcu()
  * @mhs: the service
  *
  * Context: any; once for each service.

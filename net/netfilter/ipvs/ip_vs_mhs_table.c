@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: hashes, the slot word and the table fill.
  *
- * The fill is Maglev (Eisenbud et al., NSDI 2016) with weights by credit:
- * a server begins with half a credit, in each round it earns weight / maxweight
- * of a slot and claims one for each whole credit, so the server with the
- * highest weight claims one slot a round and the k-th slot of a server falls
- * due in round
+ * The fill is Maglev (Eisenbud et al., NSDI 2016) with weights by credit.
+ * A server begins with half a credit, earns weight / maxweight credits a round
+ * and claims a slot for each whole credit.  The server with the highest weight
+ * claims one slot a round, and the k-th slot of a server is due in round
  *
  *	ceil((k - 1/2) * maxweight / weight)
  *
- * Half a credit rounds shares to the nearest slot.  From zero they would all be
- * rounded down, and the heavy servers would get what the light ones lose: with
- * 1,000 servers in 4093 slots 12 % too much for one that has half the weight.
+ * The initial half credit rounds shares to the nearest slot.  Without it all
+ * shares would be rounded down, in favour of heavy servers: with 1,000 servers
+ * and 4093 slots, a server with half of the total weight would get 12 % more.
  *
- * Walking every server in every round would cost slots * servers when one
- * weight dwarfs the others.  Servers wait in a queue per round instead, and
- * a claim puts its server at the end of the queue of its next round: one
- * step a slot, whatever the weights.
+ * A walk of all servers in every round would cost slots * servers when one
+ * weight is far above the others.  Servers wait in one queue per round instead,
+ * and a claim moves the server to the end of the queue of its next round, so
+ * the fill takes one step per slot for any weights.
  *
- * The result depends on the sorted set of servers, the table size and the
- * hash key alone, so directors agree without talking to each other.
+ * The table depends only on the sorted set of servers, the table size and the
+ * hash key, so directors agree without exchanging messages.
  */
 #ifdef __KERNEL__
 #include <linux/kernel.h>
@@ -30,15 +29,15 @@
 
 #include "ip_vs_mhs_table.h"
 
-/* The ten sizes that mh and Cilium know: the largest prime below each power
- * of two from 2^8 to 2^17.
+/* The sizes of mh and Cilium: the largest prime below each power of two from
+ * 2^8 to 2^17
  */
 static const u32 ip_vs_mhs_sizes[] = {
 	251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
 };
 
 /**
- * ip_vs_mhs_table_size_valid() - is this a size a table can have?
+ * ip_vs_mhs_table_size_valid() - check the size of a lookup table
  * @size: number of slots
  *
  * Context: any.
@@ -54,7 +53,7 @@ bool ip_vs_mhs_table_size_valid(u32 size)
 	return false;
 }
 
-/* Digits of pi: no secret, but nothing that 10.0.0.1 could meet by chance */
+/* Default key: digits of pi, which are public and unrelated to any address */
 static siphash_key_t table_key __read_mostly = {
 	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
 };
@@ -74,7 +73,7 @@ void ip_vs_mhs_hash_set_key(const u8 *raw)
 		table_key.key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
 }
 
-/* SipHash of whole words, with as many rounds a word and at the end as given */
+/* SipHash over 64-bit words; the callers choose the numbers of rounds */
 struct sip {
 	u64	a, b, c, d;
 };
@@ -89,7 +88,7 @@ static __always_inline struct sip sip_begin(void)
 	};
 }
 
-/* @n is a constant, 4 at most */
+/* @n is a compile-time constant, at most 4 */
 static __always_inline void sip_rounds(struct sip *v, u32 n)
 {
 	SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
@@ -128,11 +127,11 @@ static __always_inline u64 ip6_low(const union nf_inet_addr *addr)
 /**
  * ip_vs_mhs_hash_server() - keyed hash of a server
  * @af: address family
- * @addr: its address
- * @port: its port
+ * @addr: the server's address
+ * @port: the server's port
  *
- * SipHash-2-4 over the fields, not over a sum of them, and in one byte order:
- * directors of any kind agree.
+ * SipHash-2-4 over address and port, in one byte order, so directors of any
+ * architecture agree.  A sum of both would let neighbouring servers collide.
  *
  * Context: any.
  * Return: the hash.
@@ -156,14 +155,13 @@ u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port)
 /**
  * ip_vs_mhs_hash_client() - keyed hash of a client
  * @af: address family
- * @addr: its address
- * @port: its port, 0 to hash the address alone
+ * @addr: the client's address
+ * @port: the client's port, 0 to hash the address alone
  *
- * SipHash-1-3, for every packet: half of the rounds of SipHash-2-4, as
- * hsiphash() does it on 64 bits where a hash is the place in a table and no
- * secret.  The message is the address and the port, in the last word below its
- * length in bytes: 6 or 18.  Directors of one fleet must agree on it, and no
- * fingerprint tells whether they do: it is not to change.
+ * SipHash-1-3, as in hsiphash() on 64 bits: every packet pays for the hash, and
+ * the hash is no secret.  The message is address and port; the top byte of the
+ * last word is the length, 6 or 18 bytes.  Directors must compute the same hash
+ * and no fingerprint shows a difference, so the function must never change.
  *
  * Context: any.
  * Return: the hash.
@@ -184,16 +182,16 @@ u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
 }
 
 /**
- * ip_vs_mhs_table_order() - the order of servers in which a table is filled
- * @af_a: address family of one server
- * @a: its address
- * @port_a: its port
- * @af_b: the same of another
- * @b: its address
- * @port_b: its port
+ * ip_vs_mhs_table_order() - compare two servers for the order of the fill
+ * @af_a: address family of server a
+ * @a: address of server a
+ * @port_a: port of server a
+ * @af_b: address family of server b
+ * @b: address of server b
+ * @port_b: port of server b
  *
  * Context: any.
- * Return: less than, equal to or more than 0, as the one comes before the other.
+ * Return: less than 0 if a comes first, 0 if both are equal, else more than 0.
  */
 int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 			  u16 af_b, const union nf_inet_addr *b, __be16 port_b)
@@ -208,22 +206,23 @@ int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 	return (int)ntohs(port_a) - (int)ntohs(port_b);
 }
 
-/* A stable word that keeps the tracked marks of @w */
+/* Make a stable word with the tracked marks of @w */
 static u32 slot_stable(u32 w, u32 idx, u32 used)
 {
 	return (w & MHS_TRACK) | used | idx;
 }
 
 /**
- * ip_vs_mhs_slot_change() - the table says another server for this slot
- * @w: the word
- * @idx: server of the new table, MHS_IDX_NONE when there is none
- * @at_once: nobody can be harmed: the service settles or its older flows
- *	are to be cut
- * @first_stage: MHS_STAGE_HOLD, or MHS_STAGE_PIN when nothing is held
+ * ip_vs_mhs_slot_change() - apply the server of the new table to a slot
+ * @w: the slot word
+ * @idx: index of the server in the new table, or MHS_IDX_NONE
+ * @at_once: make no transition: the service settles, or the flows of the old
+ *	server are to be cut
+ * @first_stage: first stage of a transition; in the pin phase if the hold time
+ *	is 0
  *
- * A slot without a server or without a packet for a whole pin time has no
- * flow to lose.  A slot in transition keeps its clock.
+ * A slot without a server or without a packet for a whole pin time has no flow
+ * to lose and changes at once.  A slot in transition keeps its stage.
  *
  * Context: any; the caller stores the result with compare-and-exchange.
  * Return: the new word, @w itself when nothing changes.
@@ -246,11 +245,12 @@ u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 }
 
 /**
- * ip_vs_mhs_slot_tick() - move a slot on when clocks tick
- * @w: the word
+ * ip_vs_mhs_slot_tick() - advance the stage and the marks of a slot
+ * @w: the slot word
  * @ticks: MHS_TICK_* of the clocks that ticked
  *
- * A merged slot counts as used: flows went through it to the very end.
+ * An unstable slot has no used marks and may have flows until its last stage
+ * ends, so the slot becomes stable with both used marks.
  *
  * Context: any; the caller stores the result with compare-and-exchange.
  * Return: the new word, @w itself when nothing changes.
@@ -278,10 +278,10 @@ u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 
 /**
  * ip_vs_mhs_share_init() - prepare one server for ip_vs_mhs_table_fill()
- * @s: the server's place in the scratch space
- * @weight: its weight, more than 0
- * @hash: keyed hash of its address and port
- * @size: slots of the table
+ * @s: the server's share in the scratch space
+ * @weight: the server's weight, more than 0
+ * @hash: ip_vs_mhs_hash_server() of the server
+ * @size: number of slots
  *
  * Context: any.
  */
@@ -295,8 +295,8 @@ void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
 	s->next = MHS_FILL_NONE;
 }
 
-/* Round in which the next slot of @s falls due: at most 49 bits of product.
- * IPVS weights are of type int, so their double fits.
+/* The round in which the next slot of @s is due.  The product has at most 49
+ * bits.  IPVS weights are of type int, so twice a weight fits into u32.
  */
 static u64 share_due(const struct ip_vs_mhs_share *s, u32 max_weight)
 {
@@ -305,7 +305,7 @@ static u64 share_due(const struct ip_vs_mhs_share *s, u32 max_weight)
 	return div_u64(credit + 2 * s->weight - 1, 2 * s->weight);
 }
 
-/* Put server @i at the end of the queue of its next round, if it has one */
+/* Append server @i to the queue of its next round, if any round is left */
 static void share_enqueue(struct ip_vs_mhs_fill *f, u32 i, u32 max_weight)
 {
 	u64 round = share_due(&f->share[i], max_weight);
@@ -321,8 +321,8 @@ static void share_enqueue(struct ip_vs_mhs_fill *f, u32 i, u32 max_weight)
 	f->tail[round] = i;
 }
 
-/* The next free slot of the permutation of @s: size is prime, skip is not 0
- * and less than size, so every slot is visited.
+/* Claim the next free slot in the permutation of @s.  The loop reaches every
+ * slot, because size is a prime and 0 < skip < size.
  */
 static u32 share_claim(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
 {
@@ -346,8 +346,8 @@ static u32 share_claim(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
  * @f: scratch space; share[0..n-1] prepared by ip_vs_mhs_share_init()
  * @n: number of servers, at most MHS_IDX_MAX
  *
- * Context: any; some ln(size) probes of memory a slot, milliseconds in all, so
- *	process context is better.
+ * Context: any; preferably process, because the fill takes milliseconds: some
+ *	ln(size) memory probes per slot.
  * Return: number of servers left without a slot.
  */
 u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
@@ -365,7 +365,7 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 	for (i = 0; i < n; i++)
 		share_enqueue(f, i, max_weight);
 
-	/* The heaviest server claims in every round: size rounds suffice */
+	/* The heaviest server claims in every round, so size rounds suffice */
 	for (round = 0; filled < f->size; round++) {
 		for (i = f->head[round]; i != MHS_FILL_NONE; i = next) {
 			struct ip_vs_mhs_share *s = &f->share[i];
@@ -384,11 +384,11 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 
 /**
  * ip_vs_mhs_table_print() - add one slot to the fingerprint of a table
- * @print: fingerprint so far, 0 to begin with
- * @id: hash of the slot's server, 0 when it has none
+ * @print: fingerprint so far, 0 for the first slot
+ * @id: hash of the slot's server, 0 for a slot without a server
  *
- * Order matters, so two directors have the same fingerprint only if every
- * slot names the same server.
+ * The order of the slots changes the fingerprint, so two directors have the
+ * same fingerprint only if every slot names the same server.
  *
  * Context: any.
  * Return: the fingerprint with this slot.

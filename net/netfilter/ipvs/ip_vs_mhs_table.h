@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: hashes, the slot word and the table fill.
  *
- * Nothing here knows an IPVS type, a lock or a clock, so the same text
- * compiles in user space, where it is tested by property and explored by
- * a model.  Everything that decides *where* a packet goes or *when* a slot
- * moves on is a pure function of this file.
+ * These functions are pure and use no IPVS type, lock or clock, so the same
+ * source compiles in user space for property tests and a model.  The functions
+ * decide which server a slot names and when the slot moves to its next stage.
  *
  * One 32-bit word holds a whole slot of the lookup table:
  *
@@ -15,12 +14,12 @@
  *
  * candidate	index of the server for new flows; 0 is "no server"
  * old		index of the server for older flows while stage is not 0.  A
- *		stable slot has one server only, so the field holds the two
+ *		stable slot has only one server, so the field holds the two
  *		generations of "used" instead
- * stage	0 stable, 1..4 hold, 5..15 pin: the slot's own clock
+ * stage	0 stable, 1..4 hold, 5..15 pin
  * track	two generations of "flows of this slot may have an entry"
  *
- * The life of a slot; T is one tick of the clock of that phase:
+ * The life of a slot; T is the tick period of the phase:
  *
  *	            change, used          T = hold / 3
  *	  STABLE(a) ------------> HOLD(a -> b), 1 -> 2 -> 3 -> 4
@@ -33,12 +32,12 @@
  *	   |
  *	   +-- change while unused, settling or cut: STABLE(b) at once
  *
- *	A change to c in HOLD or PIN replaces b and leaves the stage alone.
+ *	A change to c in HOLD or PIN replaces b and keeps the stage.
  *
- * A slot enters its first stage somewhere between two ticks, hence one stage
- * more than there are ticks to wait: a slot is held at least the hold time
- * and at most a third longer, pinned at least the pin time and at most a
- * tenth longer.
+ * A slot may enter its first stage between two ticks, so a phase has one stage
+ * more than ticks to wait.  The hold phase lasts at least the hold time and at
+ * most a third longer, the pin phase at least the pin time and at most a tenth
+ * longer.
  */
 #ifndef _IP_VS_MHS_TABLE_H
 #define _IP_VS_MHS_TABLE_H
@@ -105,7 +104,7 @@ static inline bool ip_vs_mhs_slot_pinning(u32 w)
 	return ip_vs_mhs_slot_stage(w) >= MHS_STAGE_PIN;
 }
 
-/* The server of flows that began before the change, or of all flows */
+/* The server of older flows; of all flows if the slot is stable */
 static inline u32 ip_vs_mhs_slot_old(u32 w)
 {
 	return ip_vs_mhs_slot_stable(w) ? ip_vs_mhs_slot_cand(w) :
@@ -117,7 +116,7 @@ static inline bool ip_vs_mhs_slot_tracked(u32 w)
 	return w & MHS_TRACK;
 }
 
-/* Must a packet write the word before it is sent?  Not in steady state. */
+/* Does the word need a used mark before a packet is sent?  Seldom. */
 static inline bool ip_vs_mhs_slot_needs_use(u32 w)
 {
 	return ip_vs_mhs_slot_stable(w) && !(w & MHS_USED_CUR);
@@ -127,12 +126,12 @@ u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage);
 u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks);
 
 /**
- * struct ip_vs_mhs_share - one server while a table is filled
- * @weight: its weight, 1 to 2^31 - 1
- * @pos: next slot of its permutation
- * @skip: step of its permutation
- * @claims: slots it has so far
- * @next: next server in the queue of its round
+ * struct ip_vs_mhs_share - one server during a table fill
+ * @weight: the server's weight, 1 to 2^31 - 1
+ * @pos: next slot of the server's permutation
+ * @skip: step of the permutation
+ * @claims: number of slots claimed so far
+ * @next: next server in the queue of the same round
  */
 struct ip_vs_mhs_share {
 	u32	weight;
@@ -143,8 +142,8 @@ struct ip_vs_mhs_share {
 };
 
 /**
- * struct ip_vs_mhs_fill - scratch space for filling one table
- * @size: slots, a prime
+ * struct ip_vs_mhs_fill - scratch space for one table fill
+ * @size: number of slots, a prime
  * @table: result: position in @share of each slot's server
  * @head: first server due in each round
  * @tail: last server due in each round

@@ -46,8 +46,8 @@ static __always_inline void xmit_stats(const struct ip_vs_mhs *mhs,
 	xmit_stats_add(ip_vs_mhs_total_stats(mhs->ipvs), bytes, what);
 }
 
-/* Like the core only for a server that is in the list, whose service therefore
- * stands.
+/* As in the core, count only for a listed server: the service of an unlisted
+ * server may be freed.
  */
 static __always_inline void xmit_count(const struct ip_vs_mhs *mhs,
 				       struct ip_vs_dest *dest,
@@ -57,7 +57,7 @@ static __always_inline void xmit_count(const struct ip_vs_mhs *mhs,
 		return;
 
 	local_bh_disable();
-	/* nearly always, and worth a copy of their own */
+	/* Constants for the common cases let the compiler drop branches */
 	if (likely(what == MHS_STAT_IN))
 		xmit_stats(mhs, dest, skb->len, MHS_STAT_IN);
 	else if (what == (MHS_STAT_IN | MHS_STAT_CONN))
@@ -68,7 +68,7 @@ static __always_inline void xmit_count(const struct ip_vs_mhs *mhs,
 }
 
 /**
- * ip_vs_mhs_xmit_stats() - count a packet where ipvsadm looks
+ * ip_vs_mhs_xmit_stats() - count a packet in the statistics of ipvsadm
  * @mhs: the service
  * @dest: the server
  * @skb: the packet
@@ -82,8 +82,8 @@ void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 	xmit_count(mhs, dest, skb, what);
 }
 
-/* A UDP packet without a checksum: the core's translation would make one,
- * with the client's address, which a carrier does not know.
+/* The header of a UDP packet without a checksum, else NULL.  The core's NAT
+ * adds a checksum over the entry's client address, which is 0 in a carrier.
  */
 static struct udphdr *xmit_unsummed(struct sk_buff *skb,
 				    const struct ip_vs_iphdr *iph)
@@ -98,7 +98,7 @@ static struct udphdr *xmit_unsummed(struct sk_buff *skb,
 	return uh->check ? NULL : uh;
 }
 
-/* Make a UDP packet ready for a masquerading carrier */
+/* Add a missing UDP checksum before a masquerading carrier translates @skb */
 static noinline void xmit_prepare(struct sk_buff *skb, u16 af,
 				  const struct ip_vs_iphdr *iph)
 {
@@ -108,7 +108,7 @@ static noinline void xmit_prepare(struct sk_buff *skb, u16 af,
 
 	if (likely(!uh))
 		return;
-	/* what follows the datagram is not summed; IPv6 takes 0 for all of it */
+	/* Omit bytes after the datagram; a UDP length of 0 (IPv6) means all */
 	len = skb->len - iph->len;
 	if (uh->len)
 		len = min_t(unsigned int, len, ntohs(uh->len));
@@ -126,7 +126,7 @@ static noinline void xmit_prepare(struct sk_buff *skb, u16 af,
  * ip_vs_mhs_xmit() - send a packet to the server of a carrier
  * @mhs: the service
  * @carrier: the carrier
- * @p: a request
+ * @p: the request
  * @stats: MHS_STAT_*
  *
  * Context: softirq or process, under RCU.
@@ -143,8 +143,8 @@ unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
 }
 
-/* As the core: policy routing may send what comes from the virtual address
- * another way.
+/* Route again, as the core does: policy routing may have another route for the
+ * virtual address as source.
  */
 static int xmit_reroute(const struct ip_vs_mhs *mhs, struct sk_buff *skb)
 {
@@ -172,9 +172,9 @@ static bool xmit_is_new(const struct sk_buff *skb)
 }
 
 /**
- * ip_vs_mhs_xmit_back() - send what is translated on its way to a client
+ * ip_vs_mhs_xmit_back() - send a translated packet to the client
  * @s: the server
- * @carrier: its carrier
+ * @carrier: the server's carrier
  * @skb: the packet
  *
  * Context: softirq or process, under RCU.
@@ -189,8 +189,8 @@ unsigned int ip_vs_mhs_xmit_back(const struct ip_vs_mhs_server *s,
 	ip_vs_mhs_count(s->mhs, MHS_CNT_REPLY);
 	ip_vs_mhs_xmit_stats(s->mhs, s->dest, skb, MHS_STAT_OUT);
 	skb->ipvs_property = 1;
-	/* A reply that conntrack takes for the beginning of a flow would stand
-	 * in the way of the client's next packet.
+	/* If conntrack takes the reply for a new flow, the reply must not be
+	 * tracked: the new conntrack would clash with the client's next packet.
 	 */
 	if (!(carrier->flags & IP_VS_CONN_F_NFCT) || xmit_is_new(skb))
 		ip_vs_notrack(skb);
@@ -198,13 +198,13 @@ unsigned int ip_vs_mhs_xmit_back(const struct ip_vs_mhs_server *s,
 }
 
 /**
- * ip_vs_mhs_xmit_reply() - translate a reply and send it to its client
+ * ip_vs_mhs_xmit_reply() - translate a reply and send it to the client
  * @p: the reply
  * @s: the server
- * @carrier: its carrier
+ * @carrier: the server's carrier
  *
  * Context: softirq or process, under RCU.
- * Return: NF_ACCEPT, or NF_DROP when it cannot be translated or has no route.
+ * Return: NF_ACCEPT, or NF_DROP when the translation fails or without a route.
  */
 unsigned int ip_vs_mhs_xmit_reply(struct ip_vs_mhs_packet *p,
 				  const struct ip_vs_mhs_server *s,
