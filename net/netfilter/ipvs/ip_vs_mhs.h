@@ -59,7 +59,7 @@
  *	budget		packets that make an entry: made atomically, the rest
  *			under recount_lock; work of the service: recount_at
  *	net.services, net.fwm_services, net.backup
- *			control, under net.lock, WRITE_ONCE; packets READ_ONCE
+ *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
  *	net.pairs, net.carriers
  *			control and RCU callbacks, atomically
@@ -250,8 +250,8 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_budget	budget[2] ____cacheline_aligned_in_smp;
 	spinlock_t		recount_lock;	/* guards budget: one counts */
 
-	/* control */
-	struct mutex		lock ____cacheline_aligned_in_smp; /* guards: */
+	/* control; lock guards what follows, unless a comment says otherwise */
+	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
 	struct list_head	net_list;	/* mhs_net.list, its lock */
@@ -336,7 +336,8 @@ struct ip_vs_mhs_net {
 	struct mutex		forward_lock;	/* guards forward, ops[][2] */
 	u32			forward[2];	/* users of the FORWARD hook */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
-	struct mutex		lock;		/* guards ops[][0-1] and all: */
+	/* guards ops[][0..1] and what follows */
+	struct mutex		lock;
 	struct list_head	list;		/* of services */
 	u32			hooks[2];	/* users of the other hooks */
 	struct delayed_work	work;		/* net_work() */
