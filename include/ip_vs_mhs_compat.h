@@ -82,9 +82,9 @@ ip_vs_mhs_total_stats(struct netns_ipvs *ipvs)
 #endif
 }
 
-/* May other schedulers have services by firewall mark here?  The core's count of
- * such services is above ours, @fwm; or a core without that count has more
- * services than our @known ones.
+/* May other schedulers have services by firewall mark here?  Yes if the core
+ * counts more such services than ours, @fwm, or, without a count of them, more
+ * services than ours, @known.
  */
 static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
 				     int fwm)
@@ -136,14 +136,14 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 #endif
 }
 
-/* Only one .c file may use the next three functions: ip_vs_mhs_pernet is static,
- * so each file that includes this header has its own copy.
+/* Only one .c file may use the next functions: ip_vs_mhs_pernet is static, so
+ * each file that includes this header has its own copy.
  *
  * A core with one service mutex for all namespaces holds the mutex while it
  * loads a scheduler's module.  register_pernet_subsys() in module init would
  * wait for pernet_ops_rwsem, which the exit of a namespace holds while it waits
  * for the service mutex: a deadlock.  So a work item registers, module init
- * waits 10 seconds at most, and services are refused until then.
+ * waits 10 seconds at most, and services are refused until the item is done.
  */
 #ifndef MHS_HAVE_SERVICE_MUTEX
 static struct {
@@ -158,7 +158,8 @@ static inline void ip_vs_mhs_pernet_work(struct work_struct *work)
 	int err = register_pernet_subsys(ip_vs_mhs_pernet.ops);
 
 	if (err)
-		pr_err("cannot register with network namespaces: error %d, so no service can use mhs: load the module again\n", err);
+		pr_err("cannot register with network namespaces: error %d, so no service can use mhs: load the module again\n",
+		       err);
 	/* Pairs with the acquire in ip_vs_mhs_net_registered(): a reader of 0
 	 * sees what the registration wrote
 	 */
