@@ -25,8 +25,9 @@
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
- *	packet				RCU; a new connection entry may wait for
- *					recount_lock, for 20 counts a second
+ *	packet				RCU; a packet that makes an entry may
+ *					wait for recount_lock: about 20 counts
+ *					a second
  *	schedule()			RCU
  *	init_service			mhs; net > forward; mhs > forward;
  *					mhs > scratch; then hash, or after an
@@ -92,8 +93,9 @@
  *	puts the old one; but after a change to or from masquerading the old
  *	carrier stays, for older flows only (MHS_SRV_FROZEN).  A carrier holds
  *	the ip_vs_dest (a via does not), and netns_ipvs.conn_count counts both
- *	kinds: the exit of a namespace waits until all are put.  Therefore only
- *	RCU callbacks put them: a timer or work might have been cancelled.
+ *	kinds: the exit of a namespace waits until all are put.  Therefore RCU
+ *	callbacks put what packets have seen: a timer or work might be cancelled
+ *	before, and the exit would wait for ever.
  *
  * The life of a service
  * ---------------------
@@ -148,7 +150,7 @@ struct ip_vs_mhs_counters {
  * @MHS_SETTLING: servers come one by one: the table changes at once, and
  *	packets of older flows are dropped until the table is final
  * @MHS_YOUNG: the set seems complete and no packet has come yet: a change harms
- *	no flow, so the table changes at once
+ *	no flow, and unless a server leaves, the service settles again
  * @MHS_WOKEN: a packet has come to a young service; packets treat the service
  *	as settled, and control sets MHS_SETTLED before the next change
  */
@@ -255,7 +257,7 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
 	struct list_head	net_list;	/* mhs_net.list, its lock */
-	struct list_head	listed;		/* the core's, by address */
+	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
 	u32			n_listed;
 	u32			n_empty;	/* got no slot in a rebuild */
@@ -312,7 +314,7 @@ struct ip_vs_mhs_hash {
 #define MHS_HOOKS_IN	2	/* LOCAL_IN, LOCAL_OUT: hashed services */
 #define MHS_HOOKS	3	/* FORWARD is last: firewall mark, pairs */
 
-/* A network namespace */
+/* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct ip_vs_mhs_net {
 	struct net		*net;
 	/* written under lock; NULL without a service */
