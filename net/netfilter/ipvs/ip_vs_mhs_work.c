@@ -14,9 +14,9 @@
  *	used	pin / 8: after eight looks in a row with traffic the marks age
  *	tracked	the longest life of an idle connection entry: the marks age
  *
- * A mark goes at the second ageing after it was last set.  The first slot that
- * enters hold or pin restarts that clock, so a lone change takes hold + pin
- * exactly.
+ * A mark that no packet sets again goes at the second ageing.  The first slot
+ * that enters hold or pin restarts the clock of that phase, so a lone change
+ * takes hold + pin exactly.
  *
  * Settling: the servers of a service come one by one, so the first tables are
  * partial.  Until the set of servers is quiet, the table changes without a
@@ -43,12 +43,12 @@
 #define MHS_SETTLE_LONE		HZ
 #define MHS_SETTLE_GAPS		2
 
-/* Before the first packet longer times between changes do not count: then an
+/* A longer time between two changes does not count before the first packet: an
  * operator types the commands
  */
 #define MHS_GAP_MAX		HZ
 
-/* Settling drops packets of older flows: TCP repeats them for much longer */
+/* Longest settling.  Packets of older flows are dropped; TCP repeats longer. */
 #define MHS_SETTLE_MAX		(5 * HZ)
 
 /* A service without a packet stays young until its set has been quiet for so
@@ -66,8 +66,8 @@
 #define MHS_RETRY_MAX		(5 * HZ)
 
 /* The work polls the sysctls every MHS_LOOK in a transition or while a deleted
- * server is held, and the persistence flag of a service that has had no other
- * flows; else every MHS_IDLE.
+ * server is held, and the persistence flag as long as every flow has been
+ * persistent; else every MHS_IDLE.
  */
 #define MHS_LOOK		HZ
 #define MHS_IDLE		(60 * HZ)
@@ -79,8 +79,8 @@
 #define MHS_USED_FEW		32
 
 /* Time between two looks, rounded up.  A used mark must live for a pin time; a
- * longer life is harmless, but a very short pin time would make a walk for
- * every tick: hence a second at least.
+ * longer life is harmless, but walks every few jiffies are not: hence a second
+ * at least, whatever the pin time.
  */
 static unsigned long used_period(const struct ip_vs_mhs *mhs)
 {
