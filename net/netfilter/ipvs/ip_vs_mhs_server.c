@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: real servers and their carriers.
  *
  * A carrier is an unhashed connection entry.  The core's transmitters need an
- * entry to send a packet: packets without one are sent by the carrier of their
+ * entry to send a packet: a packet without an entry goes by the carrier of its
  * server.  A server whose flows all have entries has no carrier.
  *
  * The core ignores what add_dest, upd_dest and del_dest return.  So a removal
@@ -28,8 +28,8 @@ static void carrier_put(struct ip_vs_conn *carrier)
 	atomic_dec(&ip_vs_mhs_net(carrier->ipvs->net)->carriers);
 	/* Pairs with the barriers in ip_vs_mhs_has_entries() */
 	smp_mb__after_atomic();
-	/* ip_vs_conn_put() frees at once only what has the flag, which
-	 * carrier_new() cleared; no packet reads the flags any more
+	/* Without the flag, which carrier_new() cleared, ip_vs_conn_put() would
+	 * start a timer.  No packet uses the carrier any more.
 	 */
 	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
 	ip_vs_conn_put(carrier);
@@ -142,7 +142,7 @@ static int masq_claim(struct ip_vs_mhs_server *s)
 		return -EEXIST;
 	if (s->owns_pair)
 		return 0;
-	/* translates the replies, so before the server owns its pair */
+	/* before the server owns its pair: the hook translates replies */
 	err = ip_vs_mhs_hook_forward_get(s->mhs->net, s->mhs->af == AF_INET6);
 	if (err)
 		return err;
@@ -275,7 +275,7 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
 		state |= MHS_SRV_TRACKED;
-	/* after server_method() has set the carrier, which state promises */
+	/* server_method() sets the carrier before state promises one */
 	WRITE_ONCE(s->state, state | server_method(s));
 	s->weight = weight;
 	return changed;
@@ -507,8 +507,8 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
  * @mhs: the service
  * @all: release every server, listed or named by slots: the service ends
  *
- * Called after a walk.  Releases a server that no slot named in the last walk,
- * when its time (hold + pin) is over or expire_nodest_conn cuts its flows.
+ * Called after a walk, which updates server.named.  Releases a server that no
+ * slot names, when hold + pin are over or expire_nodest_conn cuts its flows.
  *
  * Context: process, mhs.lock held; takes forward_lock.
  */
