@@ -136,6 +136,7 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 #endif
 }
 
+#ifndef MHS_HAVE_SERVICE_MUTEX
 /* Only one .c file may use the next functions: ip_vs_mhs_pernet is static, so
  * each file that includes this header has its own copy.
  *
@@ -145,7 +146,6 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
  * for the service mutex: a deadlock.  So a work item registers, module init
  * waits 10 seconds at most, and services are refused until the item is done.
  */
-#ifndef MHS_HAVE_SERVICE_MUTEX
 static struct {
 	struct work_struct work;
 	struct completion done;
