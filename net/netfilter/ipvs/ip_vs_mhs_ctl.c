@@ -77,8 +77,8 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->fwmark = svc->fwmark;
 	ip_vs_addr_copy(svc->af, &mhs->addr, &svc->addr);
 	mhs->port = svc->port;
-	/* A service for all ports (port 0, no mark) is persistent.  The core
-	 * handles its packets, so packets never look it up here.
+	/* A service for all ports (port 0, no mark) is persistent: the core
+	 * handles its packets, and no packet looks up the service here.
 	 */
 	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
