@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The one place where one kernel differs from another.
+/* All differences between kernel versions.
  *
- * Each difference is a MHS_HAVE_* flag, which net/netfilter/ipvs/Kbuild derives
- * from the names in the kernel's own headers: fixes travel to older kernels,
- * so a version number proves nothing.  In the kernel tree this file vanishes:
- * scripts/make-series resolves the flags for that tree and puts what remains
- * into ip_vs_mhs.h.
+ * Each difference has a MHS_HAVE_* flag, which net/netfilter/ipvs/Kbuild
+ * derives from names in the kernel's headers, not from the version: older
+ * kernels get backports.  For the kernel tree scripts/make-series resolves the
+ * flags and inserts the rest of this file into ip_vs_mhs.h.
  */
 #ifndef _IP_VS_MHS_COMPAT_H
 #define _IP_VS_MHS_COMPAT_H
@@ -18,7 +17,7 @@
 #include <net/ip_vs.h>
 #include <net/net_namespace.h>
 
-/* hex2bin() moved here from kernel.h */
+/* hex2bin() moved from kernel.h to hex.h */
 #ifdef MHS_HAVE_HEX_H
 #include <linux/hex.h>
 #endif
@@ -28,13 +27,15 @@
 #include <linux/workqueue.h>
 #endif
 
-/* Zeroed memory for what a pointer is to point at */
+/* Zeroed memory of the size of P */
 #ifndef MHS_HAVE_KZALLOC_OBJ
 #define kzalloc_obj(P, GFP)	kzalloc(sizeof(P), GFP)
 #define kvzalloc_obj(P, GFP)	kvzalloc(sizeof(P), GFP)
 #endif
 
-/* Not when the CPU is awake anyway, but after a grace period */
+/* Lazy call_rcu() may delay a callback for seconds, and the exit of a network
+ * namespace waits for these callbacks
+ */
 static inline void ip_vs_mhs_call_rcu(struct rcu_head *head,
 				      rcu_callback_t func)
 {
@@ -45,8 +46,8 @@ static inline void ip_vs_mhs_call_rcu(struct rcu_head *head,
 #endif
 }
 
-/* Is the server in the service's list?  The bit moved from flags, which are
- * shared with the overload bit, to cflags.
+/* Is the server in the service's list?  The bit moved from flags, which the
+ * overload bit shares, to cflags.
  */
 static inline bool ip_vs_mhs_dest_listed(const struct ip_vs_dest *dest)
 {
@@ -70,7 +71,7 @@ static inline u32 ip_vs_mhs_dest_entries(struct ip_vs_dest *dest)
 	return n > 0 ? n : 0;
 }
 
-/* Per-CPU totals of the namespace */
+/* The namespace's statistics of this CPU */
 static inline struct ip_vs_cpu_stats *
 ip_vs_mhs_total_stats(struct netns_ipvs *ipvs)
 {
@@ -81,8 +82,9 @@ ip_vs_mhs_total_stats(struct netns_ipvs *ipvs)
 #endif
 }
 
-/* May the namespace have services by firewall mark beside our @fwm?  Where the
- * core does not count them, any service beside our @known ones may be one.
+/* May other schedulers have services by firewall mark here?  Yes if the core
+ * counts more such services than ours, @fwm, or, without a count of them, more
+ * services than ours, @known.
  */
 static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
 				     int fwm)
@@ -99,7 +101,7 @@ static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
 #endif
 }
 
-/* Move the state of entry @cp on, as the core does for a packet it sees */
+/* Update the state of entry @cp by a packet, as the core does */
 static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 				       const struct sk_buff *skb,
 				       struct ip_vs_proto_data *pd,
@@ -112,7 +114,7 @@ static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 #endif
 }
 
-/* Did the owner of an IPv4 socket ask that its packets stay in pieces? */
+/* Is IP_NODEFRAG set on an IPv4 socket? */
 static inline bool ip_vs_mhs_nodefrag(const struct sock *sk)
 {
 #ifdef MHS_HAVE_INET_FLAGS
@@ -122,7 +124,7 @@ static inline bool ip_vs_mhs_nodefrag(const struct sock *sk)
 #endif
 }
 
-/* A table of @n entries; kernels that count entries want no end marker */
+/* Register @n entries; a kernel without _sz reads up to the end marker */
 static inline struct ctl_table_header *
 ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 			  struct ctl_table *table, size_t n)
@@ -134,13 +136,16 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 #endif
 }
 
-/* Only one file may call these three: each has variables of its own.  Where namespaces end
- * the start of a module must not wait for ever, as a core with one mutex for all
- * of them asks for a scheduler's module with that held: the end of a namespace
- * may wait for it while it holds pernet_ops_rwsem, for which a registration
- * waits.  So a work item registers, and services are refused until it is done.
- */
 #ifndef MHS_HAVE_SERVICE_MUTEX
+/* Only one .c file may use the next functions: ip_vs_mhs_pernet is static, so
+ * each file that includes this header has its own copy.
+ *
+ * A core with one service mutex for all namespaces holds the mutex while it
+ * loads a scheduler's module.  register_pernet_subsys() in module init would
+ * wait for pernet_ops_rwsem, which the exit of a namespace holds while it waits
+ * for the service mutex: a deadlock.  So a work item registers, module init
+ * waits 10 seconds at most, and services are refused until the item is done.
+ */
 static struct {
 	struct work_struct work;
 	struct completion done;
@@ -153,15 +158,20 @@ static inline void ip_vs_mhs_pernet_work(struct work_struct *work)
 	int err = register_pernet_subsys(ip_vs_mhs_pernet.ops);
 
 	if (err)
-		pr_err("cannot register: error %d, load the module anew\n", err);
-	/* for ip_vs_mhs_net_registered(): what registration wrote is there */
+		pr_err("cannot register with network namespaces: error %d, so no service can use mhs: load the module again\n",
+		       err);
+	/* Pairs with the acquire in ip_vs_mhs_net_registered(): a reader of 0
+	 * sees what the registration wrote
+	 */
 	smp_store_release(&ip_vs_mhs_pernet.err, err);
 	complete(&ip_vs_mhs_pernet.done);
 }
 
 static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
 {
-	/* no end to wait for; and later the code that registers is gone */
+	/* No namespace exits; and __net_init is __init here, so the pernet
+	 * init would be freed before a late work item calls it.
+	 */
 	if (!IS_ENABLED(CONFIG_NET_NS))
 		return register_pernet_subsys(ops);
 	ip_vs_mhs_pernet.ops = ops;
@@ -170,17 +180,17 @@ static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
 	INIT_WORK(&ip_vs_mhs_pernet.work, ip_vs_mhs_pernet_work);
 	queue_work(system_unbound_wq, &ip_vs_mhs_pernet.work);
 	if (wait_for_completion_timeout(&ip_vs_mhs_pernet.done, 10 * HZ)) {
-		/* the module may go, its code has to be through */
+		/* wait until the work item has left the module's code */
 		flush_work(&ip_vs_mhs_pernet.work);
 		return ip_vs_mhs_pernet.err;
 	}
-	pr_warn("a network namespace is being deleted: no service before that is done\n");
+	pr_warn("a network namespace is being deleted: services with mhs are refused until the deletion is done\n");
 	return 0;
 }
 
-/* Waits, which is right on the way out: nobody asks for a module that is there.
- * A failing start gets here with a work item that waits only if the core has a
- * scheduler mhs already, and then it does not ask for ours.
+/* flush_work() cannot deadlock at module exit: the core loads no module that is
+ * present.  After a failed init the work item may still wait only if the core
+ * has a scheduler mhs already: then the core does not load this module.
  */
 static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
 {
@@ -192,7 +202,7 @@ static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
 
 static inline int ip_vs_mhs_net_registered(void)
 {
-	/* pairs with ip_vs_mhs_pernet_work() */
+	/* Pairs with the release in ip_vs_mhs_pernet_work() */
 	return smp_load_acquire(&ip_vs_mhs_pernet.err);
 }
 #else

@@ -1,103 +1,122 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: what its files share.
+/* IPVS stateless Maglev scheduler: types, locks, lifetimes, readers.
  *
- *	ip_vs_mhs_ctl.h		the files of the control path, from the top down
- *	ip_vs_mhs_pkt.h		those of the packet path
- *	ip_vs_mhs_decide.h	where does a packet go?
+ *	ip_vs_mhs_ctl.h		the files of the control path, callers first
+ *	ip_vs_mhs_pkt.h		the files of the packet path, callers first
+ *	ip_vs_mhs_decide.h	where a packet goes
  *	ip_vs_mhs_table.h	the slot word
  *
  * Locks, in the order in which they are taken
  * -------------------------------------------
  *
- *	the core's service mutex	held in every scheduler callback but
- *					schedule(); global up to 6.12, one a
- *					namespace in 7.2: two namespaces may
- *					be in our callbacks at once
+ *	the core's service mutex	held by the core in every scheduler
+ *					callback but schedule(); one for all
+ *					namespaces up to 6.12, one for each in
+ *					7.2: there callbacks of two namespaces
+ *					may run at once
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers, slots and clocks of a service
- *	ip_vs_mhs_scratch.lock		one of two scratch spaces, a rebuild
+ *
+ *	With one of these four held no other of the four is taken:
+ *	ip_vs_mhs_scratch.lock		one of two scratch spaces: rebuild, walk
  *	mhs_net.forward_lock		registration of the FORWARD hooks
  *	ip_vs_mhs_hash.lock		writers of the table of services
+ *	mhs.recount_lock		the count of connection entries
  *
- *	operation			locks
- *	---------------------------------------------------------------
- *	packet, schedule()		none (RCU); an entry to be made may wait
- *					for recount_lock, 20 times a second
- *	init_service, done_service	net.lock, in it forward; then mhs.lock, in
- *					it forward; then hash
- *	add_dest, upd_dest, del_dest	mhs.lock; in it forward or scratch
- *	work of a service		the same
- *	work of a namespace		net.lock, mhs.lock
- *	read of /proc			net.lock, mhs.lock
+ *	operation			locks; A > B: B is taken while A is held
+ *	------------------------------------------------------------------
+ *	packet				RCU; a packet that makes an entry may
+ *					wait for recount_lock: about 20 counts
+ *					a second
+ *	schedule()			RCU
+ *	init_service			mhs; net > forward; mhs > forward;
+ *					mhs > scratch; then hash, or after an
+ *					error what done_service takes
+ *	done_service			hash; net > forward; mhs > forward
+ *	add_dest, upd_dest, del_dest	mhs > forward; mhs > scratch
+ *	work of a service		mhs > forward; mhs > scratch
+ *	work of a namespace		net > mhs
+ *	read of /proc			net > mhs
  *
- *	done_service() and the exit of a namespace wait for works, so they
- *	hold no lock then that the work takes.
+ *	done_service() waits for the work of its service, and the exit of a
+ *	namespace for the work of that namespace: both wait without mhs_net.lock
+ *	and mhs.lock, which the works take.
  *
  * Who writes what
  * ---------------
  *
- *	slots[]		packets and control, both by compare-and-exchange
- *			only, so a packet never sees half a change and control
- *			never overrides what a packet has just written
- *	servers[]	control, under mhs.lock; packets read under RCU; so is
- *			by_dest
- *	server.carrier	control, under mhs.lock; packets read under RCU; so is
- *			server.via
- *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
- *	counters	the packet's own CPU
- *	budget		packets that are about to make an entry
+ *	slots[]		packets and control, by compare-and-exchange: no packet
+ *			sees half a change, control overwrites no packet's mark
+ *	servers[], by_dest, server.carrier, server.via
+ *			control, under mhs.lock; packets read under RCU
+ *	server.state, addr_only, was_stateless, dirty
+ *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
+ *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	phase		control, under mhs.lock; the first packet of a young
- *			service: both by compare-and-exchange, so either the
- *			change or the packet is first
+ *			service sets WOKEN.  Packets and work_unsettle() leave
+ *			YOUNG by compare-and-exchange: if both try at once, the
+ *			later one fails and sees the phase the earlier one set
+ *	counters	packets and control, this_cpu_inc
+ *	budget		packets that make an entry: made atomically, the rest
+ *			under recount_lock; work of the service: recount_at
+ *	net.services, net.fwm_services, net.backup
+ *			control, under net.lock, WRITE_ONCE; others READ_ONCE
+ *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
+ *	net.pairs, net.carriers
+ *			control and RCU callbacks, atomically
  *
  * The life of a server
  * --------------------
  *
- *	add_dest	-> LISTED, in mhs.servers, index taken
- *	del_dest	-> GONE, in mhs.gone: slots may name it as old, entries
- *			   may lead to it; it gets no new flow
- *	add_dest again	-> LISTED, same index: it is the same server
- *	no slot names it, and its time (hold + pin) is over or its flows are
- *	to be cut	-> out of servers[], by_dest and pairs, call_rcu():
- *			   the carrier and the server's reference to the
- *			   ip_vs_dest are put, and only then the index may be
- *			   taken again
+ *	add_dest	-> mhs.listed, with an index of its own
+ *	del_dest	-> mhs.gone, MHS_SRV_GONE: the server gets no new flow;
+ *			   slots may name the server as old, connection entries
+ *			   may lead there
+ *	add_dest again	-> mhs.listed, same struct and same index
+ *	no slot names the server, and hold + pin have passed since del_dest or
+ *	expire_nodest_conn cuts its flows; or the service ends
+ *			-> out of servers[], by_dest and pairs, call_rcu(): the
+ *			   callback puts the ip_vs_dest and the carriers, and
+ *			   only then frees the index for another server
  *
  *	A packet that reads an index in a slot word may use servers[index]
- *	until it leaves its RCU section: the index goes out of every word
- *	first, out of servers[] second and is free a grace period later.
+ *	until the packet leaves its RCU section: the index leaves every word
+ *	first, servers[] second, idx_map a grace period later.  At the end of a
+ *	service the words keep their indexes: packets find NULL in servers[].
  *
  * The life of a carrier
  * ---------------------
  *
- *	An unhashed struct ip_vs_conn with one reference, ours.  It freezes
- *	the forwarding method and the conntrack flag, so a change of either
- *	makes a new one and the old one is put by call_rcu().  It holds its
- *	ip_vs_dest, and netns_ipvs.conn_count counts it: the exit of a
- *	namespace waits for it, hence it is released by RCU alone, never by a
- *	timer or work that somebody may have cancelled.
+ *	A carrier is an unhashed struct ip_vs_conn; the server holds its only
+ *	reference.  The forwarding method and the conntrack flag of a carrier
+ *	are fixed.  So a change of either makes a new carrier, and call_rcu()
+ *	puts the old one; but after a change to or from masquerading the old
+ *	carrier stays, for older flows only (MHS_SRV_FROZEN).  A carrier holds
+ *	the ip_vs_dest (a via does not), and netns_ipvs.conn_count counts both
+ *	kinds: the exit of a namespace waits until all are put.  Therefore RCU
+ *	callbacks put what packets have seen: a timer or work might be cancelled
+ *	before, and the exit would wait for ever.
  *
  * The life of a service
  * ---------------------
  *
- *	init_service	publishes it in the namespace's hash table, settling,
- *			without the core's ip_vs_service: where creation fails
- *			later, the core frees that one with no grace period
- *	first add_dest	mhs.svc is set: packets may use it from here on; before
- *			that they are the core's
+ *	init_service	adds the service to the namespace's hash table, settling
+ *			and with mhs.svc NULL unless the core's ip_vs_service
+ *			has servers: if its creation fails later, the core frees
+ *			the ip_vs_service without a grace period
+ *	first add_dest	sets mhs.svc: packets use the service from now on, until
+ *			now the core handled them
  *	phases		see enum ip_vs_mhs_phase
- *	done_service	out of the hash table, hooks down with the last one,
- *			work cancelled, servers released by call_rcu()
- *	last reference	each server holds one (its RCU callback frees its
- *			index) and so does the service until a grace period
- *			after done_service: freed when all are gone
+ *	done_service	see ctl_free()
+ *	last reference	each server holds a reference until its RCU callback has
+ *			freed its index, the service itself until a grace period
+ *			after done_service: the last one to go frees the service
  *
- *	The per-namespace struct is memory of the namespace itself: it stays
- *	until every exit has run, so packets, whose hooks carry it, and
- *	done_service() may use it although our own exit runs before the
- *	core's.  Its table of services comes with the first service, leaves its
- *	struct with the last one, and is freed with the last reference to a
- *	service: each holds it.
+ *	The network namespace owns struct ip_vs_mhs_net and frees the struct
+ *	after every pernet exit has run: packets, whose hooks carry a pointer to
+ *	it, and done_service() use the struct after our own exit.  The first
+ *	service makes the namespace's hash table, the last one takes the table
+ *	out of the struct, and each service holds a reference to the table.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H
@@ -116,8 +135,8 @@
 #include "ip_vs_mhs_compat.h"
 #include "ip_vs_mhs_decide.h"
 
-/* flag-3 of ipvsadm; flag-1 is MHS_SVC_FALLBACK; flag-2, port hashing, is what
- * mhs does
+/* ipvsadm's flag-3.  Its flag-1 is MHS_SVC_FALLBACK; its flag-2 makes mh hash
+ * the port, which mhs always does.
  */
 #define MHS_SVC_F_ADDR_ONLY	IP_VS_SVC_F_SCHED3
 
@@ -127,13 +146,13 @@ struct ip_vs_mhs_counters {
 
 /**
  * enum ip_vs_mhs_phase - what is known of a service's set of servers
- * @MHS_SETTLED: the set is complete: a change opens a transition
- * @MHS_SETTLING: servers come one by one: the table changes at once and packets
- *	of older flows wait for the final one
- * @MHS_YOUNG: the set is complete as far as known, and no packet has come yet: a
- *	change harms no flow
- * @MHS_WOKEN: a packet has come to a young service; packets go as in a settled
- *	one, which control makes of it before the next change
+ * @MHS_SETTLED: the set is complete: a change makes slots unstable
+ * @MHS_SETTLING: servers come one by one: the table changes at once, and
+ *	packets of older flows are dropped until the table is final
+ * @MHS_YOUNG: the set seems complete and no packet has come yet: a change harms
+ *	no flow, and unless a server leaves, the service settles again
+ * @MHS_WOKEN: a packet has come to a young service; packets treat the service
+ *	as settled, and control sets MHS_SETTLED before the next change
  */
 enum ip_vs_mhs_phase {
 	MHS_SETTLED,
@@ -144,66 +163,44 @@ enum ip_vs_mhs_phase {
 
 struct ip_vs_mhs;
 
-/**
- * struct ip_vs_mhs_pair - where a masquerading server is, for its replies
- * @mn: the namespace
- * @addr: the server's address
- * @port: its port
- * @af: its address family
- * @protocol: of the service
- * @zero: stands where padding would: every byte is compared
+/* Source of the replies of a masquerading server: key of an rhashtable, which
+ * compares every byte
  */
 struct ip_vs_mhs_pair {
 	const struct ip_vs_mhs_net *mn;
-	union nf_inet_addr	addr;
-	__be16			port;
-	u8			af;
-	u8			protocol;
-	u32			zero;
+	union nf_inet_addr	addr;		/* the server's */
+	__be16			port;		/* the server's */
+	u8			af;		/* the server's */
+	u8			protocol;	/* the service's */
+	u32			zero;		/* in place of padding */
 };
 
-/**
- * struct ip_vs_mhs_server - a real server of one service
- * @carrier: sends packets without an entry; NULL if all flows have one
- * @via: sends ICMP errors to a masquerading server as they are
- * @node: in mhs.by_dest
- * @pair_node: in the table of pairs, if it owns its pair
- * @pair: its pair
- * @owns_pair: it does
- * @keeps_entries: masquerading, its flows have entries for good
- * @dest: the core's server, with a reference of ours
- * @state: MHS_SRV_*
- * @idx: its index in slot words and in servers[]
- * @weight: as the last table knows it
- * @id: keyed hash of address and port, its place in the permutation
- * @gone_until: jiffies, when a deleted server may be forgotten
- * @named: a slot named the deleted server in the last walk
- * @list: in mhs.servers, sorted by address, or in mhs.gone
- * @mhs: its service, with a reference
- * @rcu: for the release
- */
+/* A real server of one service */
 struct ip_vs_mhs_server {
+	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
+	/* sends ICMP errors to a masquerading server without translation */
 	struct ip_vs_conn __rcu	*via;
-	struct ip_vs_dest	*dest;
-	struct hlist_node	node;
-	struct rhash_head	pair_node;
+	struct ip_vs_dest	*dest;		/* holds a reference */
+	struct hlist_node	node;		/* in mhs.by_dest */
+	struct rhash_head	pair_node;	/* if owns_pair */
 	struct ip_vs_mhs_pair	pair;
-	u32			state;
-	u16			idx;
+	u32			state;		/* MHS_SRV_* */
+	u16			idx;		/* in slots[] and servers[] */
 
 	bool			owns_pair;
+	/* masquerading: every flow has a connection entry, for good */
 	bool			keeps_entries;
-	int			weight;
-	u64			id;
-	unsigned long		gone_until;
-	bool			named;
-	struct list_head	list;
-	struct ip_vs_mhs	*mhs;
+	int			weight;		/* at the last refresh */
+	u64			id;		/* keyed hash of its address */
+	unsigned long		gone_until;	/* jiffies, after del_dest */
+	bool			named;		/* by a slot in the last walk */
+	struct list_head	list;		/* in mhs.listed or mhs.gone */
+	struct ip_vs_mhs	*mhs;		/* holds a reference */
 	struct rcu_head		rcu;
 };
 
-/* There may be thousands of servers, and packets ask */
+/* 256 chains: packets look up one of perhaps thousands of servers */
 #define MHS_DEST_BITS		8
 
 struct ip_vs_mhs_servers {
@@ -212,8 +209,8 @@ struct ip_vs_mhs_servers {
 	struct ip_vs_mhs_server __rcu *s[];
 };
 
-/* Slots by phase, and the first and the last stage that unstable ones are in,
- * as the last walk found them
+/* What the last walk found: slots by phase, tracked slots, and the first and
+ * the last stage of unstable slots
  */
 struct ip_vs_mhs_census {
 	u32			hold;
@@ -223,129 +220,76 @@ struct ip_vs_mhs_census {
 	u32			stage_max;
 };
 
-/* How many entries packets may make */
+/* How many connection entries packets may make */
 struct ip_vs_mhs_budget {
 	atomic_t		made;		/* since the last count */
-	int			left;		/* at that time */
-	unsigned int		of;		/* the limit then */
+	int			left;		/* at the last count */
+	unsigned int		of;		/* limit at the last count */
 	unsigned long		recount_at;	/* jiffies, at the earliest */
 };
 
-/**
- * struct ip_vs_mhs - a virtual service
- * @node: in the hash table of services
- * @ipvs: its namespace
- * @addr: copy of the key, its virtual address
- * @fwmark: the same, its firewall mark or 0
- * @af: the same, its address family
- * @protocol: the same
- * @port: the same
- * @phase: enum ip_vs_mhs_phase
- * @addr_only: hash without the port, latched when the service has settled
- * @was_stateless: flows without an entry may exist
- * @size: number of slots
- * @slots: the lookup table
- * @servers: by index
- * @svc: the core's service, NULL before the first server
- * @cnt: per-CPU counters
- * @budget: of entries for flows, and for those of QUIC
- * @recount_lock: one CPU counts
- * @lock: see the table above; guards all that follows
- * @net: its namespace
- * @hash: the hash tables of that, with a reference
- * @net_list: in mhs_net.list
- * @listed: servers in the core's list, sorted by address
- * @gone: deleted servers that a slot or an entry may still name
- * @n_listed: number of servers in @listed
- * @n_empty: servers of the last table left without a slot
- * @idx_map: indexes taken; cleared in RCU callbacks, hence atomic
- * @census: slots by phase
- * @dirty: the servers have changed since the last rebuild
- * @missing: a server or carrier could not be made, or may not fit; try again
- * @retry: jiffies to that, longer each time; 0 before the first
- * @retry_at: jiffies of that
- * @hashed: in the hash table of services
- * @all_tracked: every slot was marked tracked since the last such tick
- * @warned: MHS_WARN_* said once
- * @entry_ms: longest life of an idle entry seen so far
- * @changed: jiffies of the last change of the set
- * @gap: the longest time in jiffies between two changes, while it settles
- * @settle_by: jiffies, when settling ends at the latest
- * @stateful: net.ipv4.vs.mhs.stateless was 0 in the last look
- * @stateful_since: jiffies since when no flow of that time has lacked an entry
- * @refused: entries that could not be made, at the last look
- * @built: jiffies when the last rebuild ended
- * @build_us: what it took
- * @hold_tick: jiffies of the last tick of the hold clock; same for the others
- * @pin_tick: of the pin clock
- * @used_tick: of the looks at the used marks
- * @used_period: jiffies from one to the next, at the last of them
- * @used_looks: those in a row with traffic since the marks aged
- * @requests: packets from clients at the last look
- * @track_tick: of the tracked marks
- * @work: rebuilds, ticks, second tries
- * @refcnt: see above
- * @rcu: for the release
- * @by_dest: servers by the core's struct; packets read under RCU
- */
+/* A virtual service */
 struct ip_vs_mhs {
 	/* read by every packet */
-	struct hlist_node	node;
+	struct hlist_node	node;		/* in ip_vs_mhs_hash */
 	struct netns_ipvs	*ipvs;
+	/* key, copied from the core's ip_vs_service */
 	union nf_inet_addr	addr;
-	u32			fwmark;
+	u32			fwmark;		/* firewall mark or 0 */
 	u16			af;
 	u16			protocol;
 	__be16			port;
-	u32			phase;
-	bool			addr_only;
-	bool			was_stateless;
-	u32			size;
-	u32			*slots;
-	struct ip_vs_mhs_servers __rcu *servers;
-	struct ip_vs_service	*svc;
+	u32			phase;		/* enum ip_vs_mhs_phase */
+	bool			addr_only;	/* client hash without port */
+	bool			was_stateless;	/* flows may lack an entry */
+	u32			size;		/* of slots[] */
+	u32			*slots;		/* the lookup table */
+	struct ip_vs_mhs_servers __rcu *servers;	/* by index */
+	struct ip_vs_service	*svc;		/* NULL before first server */
 	struct ip_vs_mhs_counters __percpu *cnt;
 
-	/* written by packets that make entries */
+	/* written by packets that make entries; [1]: QUIC, plain UDP */
 	struct ip_vs_mhs_budget	budget[2] ____cacheline_aligned_in_smp;
-	spinlock_t		recount_lock;	/* one CPU counts */
+	spinlock_t		recount_lock;	/* guards budget: one counts */
 
-	/* control */
+	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct ip_vs_mhs_net	*net;
-	struct ip_vs_mhs_hash	*hash;
-	struct list_head	net_list;
-	struct list_head	listed;
-	struct list_head	gone;
+	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
+	struct list_head	net_list;	/* mhs_net.list, its lock */
+	struct list_head	listed;		/* not deleted, by address */
+	struct list_head	gone;		/* deleted, perhaps in use */
 	u32			n_listed;
-	u32			n_empty;
+	u32			n_empty;	/* got no slot in a rebuild */
+	/* indexes taken; atomic, because RCU callbacks clear bits */
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
-	bool			dirty;
+	bool			dirty;		/* a rebuild is due */
+	/* an allocation failed or a carrier may not fit: the work retries */
 	bool			missing;
-	bool			hashed;
-	bool			all_tracked;
-	u8			warned;
-	u16			retry;
-	u32			entry_ms;
-	unsigned long		retry_at;
-	unsigned long		changed;
-	unsigned long		gap;
-	unsigned long		settle_by;
-	bool			stateful;
-	unsigned long		stateful_since;
-	unsigned long		refused;
-	unsigned long		built;
-	u32			build_us;
-	unsigned long		hold_tick;
-	unsigned long		pin_tick;
-	unsigned long		used_tick;
-	unsigned long		used_period;
-	u8			used_looks;
-	unsigned long		requests;
-	unsigned long		track_tick;
+	bool			hashed;		/* has a port or fwmark */
+	bool			all_tracked;	/* since the last track tick */
+	u8			warned;		/* MHS_WARN_* */
+	u16			retry;		/* jiffies, doubles; 0: none */
+	u32			entry_ms;	/* longest timeout seen */
+	unsigned long		retry_at;	/* jiffies */
+	unsigned long		changed;	/* jiffies, servers */
+	unsigned long		gap;		/* longest between changes */
+	unsigned long		settle_by;	/* jiffies, at the latest */
+	bool			stateful;	/* sysctl stateless was 0 */
+	unsigned long		stateful_since;	/* every flow got an entry */
+	unsigned long		refused;	/* entries, at the last look */
+	unsigned long		built;		/* jiffies, end of rebuild */
+	u32			build_us;	/* length of the last rebuild */
+	unsigned long		hold_tick;	/* jiffies of the last tick */
+	unsigned long		pin_tick;	/* the same */
+	unsigned long		used_tick;	/* jiffies of the last look */
+	unsigned long		used_period;	/* between looks, jiffies */
+	u8			used_looks;	/* in a row with traffic */
+	unsigned long		requests;	/* counted at the last look */
+	unsigned long		track_tick;	/* jiffies of the last tick */
 	struct delayed_work	work;
-	refcount_t		refcnt;
+	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
 	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
 };
@@ -358,79 +302,50 @@ struct ip_vs_mhs {
 /* 1,024 chains: 5,000 services make five to a chain */
 #define MHS_HASH_BITS		10
 
-/**
- * struct ip_vs_mhs_hash - what packets of a network namespace look up
- * @services: by address and port, or by firewall mark
- * @lock: for writers
- * @refcnt: services that hold it
- */
+/* The services of a network namespace */
 struct ip_vs_mhs_hash {
+	/* by address and port, or by firewall mark */
 	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
-	spinlock_t		lock;	/* for writers */
-	refcount_t		refcnt;
+	spinlock_t		lock;		/* for writers */
+	refcount_t		refcnt;		/* of services */
 };
 
 /* Hooks of a family */
-#define MHS_HOOKS_IN	2	/* LOCAL_IN and LOCAL_OUT, with any service */
-#define MHS_HOOKS	3	/* FORWARD is the last, and for few */
+#define MHS_HOOKS_IN	2	/* LOCAL_IN, LOCAL_OUT: hashed services */
+#define MHS_HOOKS	3	/* FORWARD is last: firewall mark, pairs */
 
-/**
- * struct ip_vs_mhs_net - a network namespace
- * @net: the namespace
- * @hash: written under @lock; NULL without a service
- * @hold_ms: sysctl, how long older flows stay without an entry
- * @pin_ms: sysctl, how long after that they get one; 0: as TCP's timeouts
- * @max_entries: sysctl, entries a service may have when mhs makes one
- * @max_quic_entries: sysctl, the same when it makes one for QUIC
- * @stateless: sysctl, may flows do without entries?
- * @masq_stateless: sysctl, may those of a new masquerading server?
- * @services: services of ours, for packets
- * @fwm_services: those by firewall mark
- * @pairs: servers in the table of pairs, by family
- * @carriers: carriers, those to be freed included; never more than there are
- * @foreign: a service by firewall mark may be another scheduler's
- * @backup: the sync daemon has the backup role
- * @forward_lock: guards @forward
- * @forward: services and servers that need the FORWARD hook, by family
- * @ops: the hooks, registered while somebody needs them
- * @lock: guards all that follows
- * @list: the services
- * @hooks: services that need the other hooks, by family
- * @work: see net_work()
- * @was_foreign: @foreign as the last look found it
- * @was_stateful: @stateless was 0 then
- * @conntrack: vs.conntrack as the last look found it
- * @warned_conntrack: said once that it makes state
- * @warned_xt_ipvs: said once what it does not find
- * @table: the sysctl table
- * @header: its registration
- */
+/* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct ip_vs_mhs_net {
 	struct net		*net;
+	/* written under lock; NULL without a service */
 	struct ip_vs_mhs_hash __rcu *hash;
+	/* sysctls, see Documentation/networking/ipvs-mhs.rst */
 	unsigned int		hold_ms;
-	unsigned int		pin_ms;
-	unsigned int		max_entries;
+	unsigned int		pin_ms;		/* 0: the core's timeouts */
+	unsigned int		max_entries;	/* of a service */
 	unsigned int		max_quic_entries;
 	unsigned int		stateless;
 	unsigned int		masq_stateless;
-	int			services;
-	int			fwm_services;
-	atomic_t		pairs[2];
+	int			services;	/* of mhs; read by packets */
+	int			fwm_services;	/* of these by firewall mark */
+	atomic_t		pairs[2];	/* servers that own one */
+	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
+	/* another scheduler may have a service by firewall mark */
 	bool			foreign;
-	bool			backup;
+	bool			backup;		/* role of the sync daemon */
 
-	struct mutex		forward_lock;	/* guards the next */
-	u32			forward[2];
+	struct mutex		forward_lock;	/* guards forward, ops[][2] */
+	u32			forward[2];	/* users of the FORWARD hook */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
-	struct mutex		lock;	/* guards the rest */
-	struct list_head	list;
-	u32			hooks[2];
-	struct delayed_work	work;
-	bool			was_foreign;
-	bool			was_stateful;
-	bool			conntrack;
+	/* guards ops[][0..1] and what follows */
+	struct mutex		lock;
+	struct list_head	list;		/* of services */
+	u32			hooks[2];	/* users of the other hooks */
+	struct delayed_work	work;		/* net_work() */
+	bool			was_foreign;	/* at the last look */
+	bool			was_stateful;	/* the same */
+	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
 	bool			warned_xt_ipvs;
 	struct ctl_table	*table;
@@ -475,8 +390,8 @@ void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
 int ip_vs_mhs_hook_forward_get(struct ip_vs_mhs_net *mn, bool v6);
 void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6);
 
-/* Our part of a network namespace, valid until all exits of that have run.  Only
- * after ip_vs_mhs_net_ready().
+/* Valid until every pernet exit of the namespace has run.  Before
+ * ip_vs_mhs_net_ready() returns 0 there is no net_generic() slot to read.
  */
 static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 {
@@ -484,9 +399,9 @@ static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 }
 
 /* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
- * Called under RCU after the word was read with acquire semantics, which
- * pairs with the full barrier of the compare-and-exchange that wrote it: the
- * array that has room for the index was published before.
+ * Called under RCU, after an acquire read of the word.  The acquire pairs with
+ * the full barrier of the compare-and-exchange that wrote the word: control
+ * had published an array with room for the index before.
  */
 static inline struct ip_vs_mhs_server *
 ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
@@ -496,8 +411,8 @@ ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
 	return idx ? rcu_dereference(servers->s[idx]) : NULL;
 }
 
-/* The service's flags, which an edit changes under packets; none before the
- * first server
+/* Flags of the core's service, which ipvsadm may change at any time; 0 before
+ * the first server
  */
 static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
 {
@@ -506,38 +421,40 @@ static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
 	return svc ? READ_ONCE(svc->flags) : 0;
 }
 
-/* Knobs of the core, which may change at any time */
+/* Sysctls of the core, which may change at any time */
 static inline bool ip_vs_mhs_backup_only(struct netns_ipvs *ipvs)
 {
-	/* the core's helper does not mark its reads: any value had is right */
+	/* the core reads without READ_ONCE; any value the sysctl had will do */
 	return data_race(sysctl_backup_only(ipvs));
 }
 
 /* Are the flows of a deleted server cut at once? */
 static inline bool ip_vs_mhs_cutting(struct netns_ipvs *ipvs)
 {
-	/* as above */
+	/* the core reads without READ_ONCE; any value the sysctl had will do */
 	return data_race(sysctl_expire_nodest_conn(ipvs));
 }
 
 static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
 {
-	/* as above */
+	/* the core reads without READ_ONCE; any value the sysctl had will do */
 	return data_race(ip_vs_conntrack_enabled(ipvs));
 }
 
-/* Has the namespace connection entries?  The core counts carriers among them. */
+/* Has the namespace connection entries other than carriers?  conn_count counts
+ * both.
+ */
 static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs_net *mn,
 					 const struct netns_ipvs *ipvs)
 {
 	int carriers = atomic_read(&mn->carriers), n;
 
-	/* Carriers come and go meanwhile: the smaller number is never too large.
-	 * Pairs with the barrier in carrier_put().
+	/* Pairs with the barrier in carrier_put().  Carriers may come and go
+	 * between the reads: the smaller number counts none too many.
 	 */
 	smp_rmb();
 	n = atomic_read(&ipvs->conn_count);
-	/* as above */
+	/* Pairs with the barrier in carrier_put() */
 	smp_rmb();
 	return n > min(carriers, atomic_read(&mn->carriers));
 }
@@ -550,28 +467,30 @@ static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
 
 static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
 {
-	/* Pairs with the compare-and-exchange in slots_walk(): who sees an index
-	 * sees its server, see ip_vs_mhs_server().
+	/* Pairs with the compare-and-exchange in slots_walk(): a reader that
+	 * sees an index sees its server, see ip_vs_mhs_server().
 	 */
 	return smp_load_acquire(slot);
 }
 
-/* Set the current generation of used in a stable slot, before the packet is
- * sent.  When control changed the word meanwhile, the packet goes by what is
- * returned.
+/* Set the current "used" mark in a stable slot before the packet is sent: a
+ * rebuild changes unused slots at once.  Returns the word that decides where
+ * the packet goes: control may have changed the word since @w was read.
  */
 static inline u32 ip_vs_mhs_slot_use(u32 *slot, u32 w)
 {
 	while (ip_vs_mhs_slot_needs_use(w)) {
 		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
 			break;
-		/* A failed exchange promises no barrier */
+		/* a failed try_cmpxchg() is no acquire */
 		w = ip_vs_mhs_slot_read(slot);
 	}
 	return w;
 }
 
-/* Set the current generation of tracked in a slot, before an entry is made */
+/* Set the current "tracked" mark before a connection entry is made: in a slot
+ * without the mark no packet looks for its entry.
+ */
 static inline void ip_vs_mhs_slot_track(u32 *slot)
 {
 	u32 w = READ_ONCE(*slot);

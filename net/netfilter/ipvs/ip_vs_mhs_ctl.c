@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the core's callbacks.
- *
- * A service comes or goes, a server is added, edited or deleted.
+/* IPVS stateless Maglev scheduler: the core's callbacks, for a service that
+ * comes or goes and for a server that is added, edited or deleted.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -22,7 +21,9 @@ static int ctl_add_dest(struct ip_vs_service *svc,
 		ip_vs_mhs_work_settle(mhs, false);
 	else
 		ip_vs_mhs_work_unsettle(mhs, false);
-	/* Pairs with the acquire in hook_packet_in() */
+	/* Pairs with the acquire in hook_packet_in(): a packet that sees svc
+	 * sees the service settling.
+	 */
 	smp_store_release(&mhs->svc, svc);
 	err = ip_vs_mhs_server_add(mhs, dest);
 	ip_vs_mhs_work_changed(mhs);
@@ -63,8 +64,6 @@ static int ctl_del_dest(struct ip_vs_service *svc,
 	return 0;
 }
 
-/* Services */
-
 static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 {
 	struct ip_vs_mhs *mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
@@ -78,8 +77,8 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->fwmark = svc->fwmark;
 	ip_vs_addr_copy(svc->af, &mhs->addr, &svc->addr);
 	mhs->port = svc->port;
-	/* A service for all ports is persistent: it goes to the core, has no
-	 * carriers and is never looked up.
+	/* A service for all ports (port 0, no mark) is persistent: the core
+	 * handles its packets, and no packet looks up the service here.
 	 */
 	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
@@ -109,7 +108,7 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	return NULL;
 }
 
-/* Take the servers that the service has, if another scheduler ran it */
+/* Add the servers that the service has already, from another scheduler */
 static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 {
 	struct ip_vs_dest *dest;
@@ -117,7 +116,7 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 
 	mutex_lock(&mhs->lock);
 	ip_vs_mhs_work_settle(mhs, true);
-	/* the core's mutex keeps the list as it is */
+	/* the core's service mutex protects the list */
 	list_for_each_entry(dest, &svc->destinations, n_list) {
 		WRITE_ONCE(mhs->svc, svc);
 		err = ip_vs_mhs_server_add(mhs, dest);
@@ -131,6 +130,16 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 	return err;
 }
 
+/* Who may still be inside, and what waits for them:
+ *
+ *	the core's callbacks	nobody: the core holds the service mutex
+ *	net_work(), /proc	net_detach(): takes net.lock, which both hold
+ *	work of the service	cancel_delayed_work_sync(); nobody queues more
+ *	packets, schedule()	call_rcu() frees servers and service
+ *	RCU callbacks		that of a server holds the service; that of a
+ *				carrier needs only the namespace, whose exit
+ *				waits for conn_count
+ */
 static void ctl_free(struct ip_vs_mhs *mhs)
 {
 	ip_vs_mhs_svc_unhash(mhs);
@@ -140,7 +149,6 @@ static void ctl_free(struct ip_vs_mhs *mhs)
 	mutex_lock(&mhs->lock);
 	ip_vs_mhs_server_release_gone(mhs, true);
 	mutex_unlock(&mhs->lock);
-	/* packets that found the service before still read it */
 	ip_vs_mhs_svc_put_rcu(mhs);
 }
 
@@ -166,7 +174,7 @@ static int ctl_init_service(struct ip_vs_service *svc)
 		return err;
 	}
 
-	/* no more failures */
+	/* nothing below may fail: packets find the service from here on */
 	svc->sched_data = mhs;
 	if (mhs->hashed)
 		ip_vs_mhs_svc_hash(mhs);

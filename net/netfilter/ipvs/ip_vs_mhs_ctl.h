@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: what the files of the control path share.  No
- * file of the packet path includes this.
+/* IPVS stateless Maglev scheduler: prototypes of the control path.  No file of
+ * the packet path includes this header.
  *
- *	ip_vs_mhs_main.c	parameters, names, the module
- *	ip_vs_mhs_ctl.c		the core's callbacks
+ *	ip_vs_mhs_main.c	module, parameters, names
+ *	ip_vs_mhs_ctl.c		callbacks of the core
  *	ip_vs_mhs_net.c		namespaces, sysctls
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
  *	ip_vs_mhs_work.c	clocks, settling, the work of a service
- *	ip_vs_mhs_server.c	servers and their carriers
- *	ip_vs_mhs_slots.c	rebuilds, the walk of the slots
- *	ip_vs_mhs_time.c	how long is held and pinned
+ *	ip_vs_mhs_server.c	real servers and their carriers
+ *	ip_vs_mhs_slots.c	rebuilds and walks of the slots
+ *	ip_vs_mhs_time.c	hold time, pin time, life of entries
  *
- * A file calls those below it, and those of the packet path.
+ * A file calls only files below it in this list and files of the packet path.
  */
 #ifndef _IP_VS_MHS_CTL_H
 #define _IP_VS_MHS_CTL_H
@@ -72,7 +72,7 @@ unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
 					unsigned long now);
 
-/* From @now to @then in jiffies, 0 when that is past */
+/* Jiffies from @now to @then, 0 when @then is past */
 static inline unsigned long ip_vs_mhs_time_between(unsigned long now,
 						   unsigned long then)
 {

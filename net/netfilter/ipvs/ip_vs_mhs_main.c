@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the module, its key and its names.
+/* IPVS stateless Maglev scheduler: module, parameters, names.
  *
  * mhs balances like mh, by consistent hashing, but keeps no connection entry
- * for a flow whose server does not change.  It has two lookup tables, old and
- * candidate.  A slot whose servers agree is stable: its packets are forwarded
- * by the table alone.  When the set of servers changes, the slots that move
- * are unstable for a bounded time: new flows go to the candidate and get an
- * entry, flows from before stay with the old server.  State is bounded by
- * change, not by load.
+ * for a flow whose server does not change.  A service has two lookup tables,
+ * old and candidate.  A slot with the same server in both is stable: the table
+ * alone forwards its packets.  A change of servers makes the slots that move
+ * unstable for a bounded time: new flows get a connection entry and go to the
+ * candidate, older flows stay with the old server.  So the number of
+ * connection entries depends on changes, not on load.
  *
- * Start with ip_vs_mhs.h: files, locks and lifetimes.  The packet path is
- * in ip_vs_mhs_pkt.h, the control path in ip_vs_mhs_ctl.h.
+ * Start with ip_vs_mhs.h: files, locks and lifetimes.  ip_vs_mhs_pkt.h lists
+ * the files of the packet path, ip_vs_mhs_ctl.h those of the control path.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -23,13 +23,13 @@ static char *hash_key = "";
 module_param(hash_key, charp, 0400);
 MODULE_PARM_DESC(hash_key, "key of the hash, 32 hexadecimal digits; the same on every director (default: a constant)");
 
-/* IPVS has fewer schedulers of its own */
+/* More than IPVS has schedulers of its own */
 #define MHS_NAMES		16
 
 static char *mhs_names[MHS_NAMES];
 static unsigned int mhs_names_n;
 module_param_array_named(names, mhs_names, charp, &mhs_names_n, 0444);
-MODULE_PARM_DESC(names, "schedulers to stand in for, for front ends that do not know mhs, which it is always: names=mhs,mh (default mhs)");
+MODULE_PARM_DESC(names, "further names under which mhs registers, for front ends that know no scheduler mhs, as in names=mhs,mh; mhs itself always registers (default mhs)");
 
 static int mhs_parse_key(void)
 {
@@ -47,13 +47,13 @@ static int mhs_parse_key(void)
 	return 0;
 }
 
-/* Names.  The core finds a scheduler by its name and links it into a list, so
- * each name has a struct of its own.
+/* The core links a struct ip_vs_scheduler into a list and finds it by its name:
+ * each name needs its own struct.
  */
 static struct ip_vs_scheduler mhs_standins[MHS_NAMES];
 static unsigned int mhs_standins_n;
 
-/* "none" is what the core calls a service without a scheduler */
+/* The core shows "none" for a service without a scheduler */
 static int mhs_check_names(void)
 {
 	unsigned int i;
@@ -65,7 +65,7 @@ static int mhs_check_names(void)
 		if (!len || len >= IP_VS_SCHEDNAME_MAXLEN ||
 		    strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != len ||
 		    !strcmp(name, "none")) {
-			pr_err("names: '%s' is no name of a scheduler: want 1 to %d of a-z, 0-9, _ and -, as in names=mhs,mh\n",
+			pr_err("names: '%s' cannot name a scheduler: want 1 to %d of a-z, 0-9, _ and -, as in names=mhs,mh\n",
 			       name, IP_VS_SCHEDNAME_MAXLEN - 1);
 			return -EINVAL;
 		}
@@ -85,9 +85,9 @@ static bool mhs_named(const char *name)
 	return false;
 }
 
-/* A name that is taken is no reason to fail: from the first registration on
- * somebody may be making a service of ours, for which nobody waits when the
- * start of a module fails.
+/* Must not fail when a name is taken: after the first registration services may
+ * use the module, and a module whose init fails is freed without waiting for
+ * them.
  */
 static void mhs_stand_in(char *name)
 {
@@ -111,13 +111,13 @@ static int mhs_register(void)
 	unsigned int i;
 	int err;
 
-	/* copied before it is in anybody's list */
+	/* copy before the registration links n_list into the core's list */
 	for (i = 0; i < mhs_names_n; i++)
 		mhs_standins[i] = ip_vs_mhs_ctl_scheduler;
 	err = register_ip_vs_scheduler(&ip_vs_mhs_ctl_scheduler);
 	if (err)
 		return err;
-	/* no more failures */
+	/* nothing below may fail, see mhs_stand_in() */
 	for (i = 0; i < mhs_names_n; i++)
 		mhs_stand_in(mhs_names[i]);
 	return 0;
@@ -172,13 +172,19 @@ exit_scratch:
 static void __exit ip_vs_mhs_exit(void)
 {
 	mhs_unregister();
-	/* Services hold the module, so none is left; but a packet may still be
-	 * in a hook that was just removed, with its namespace's part of ours,
-	 * and the RCU callbacks of services, servers and carriers are our code.
+	/* Who may still be inside, and what waits for them:
+	 *
+	 *	services, their works	none: each service held the module
+	 *	packets in removed	synchronize_rcu(), before the namespaces'
+	 *	hooks, schedule()	struct ip_vs_mhs_net is freed
+	 *	net_work(), /proc,	net_exit(), for each namespace
+	 *	sysctls
+	 *	RCU callbacks		rcu_barrier(), before the code goes and
+	 *				ip_vs_mhs_net.carriers, which they count down
 	 */
 	synchronize_rcu();
-	ip_vs_mhs_net_unregister();
 	rcu_barrier();
+	ip_vs_mhs_net_unregister();
 	ip_vs_mhs_pair_exit();
 	ip_vs_mhs_slots_exit();
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: network namespaces.
- *
- * Sysctls, the services that come and go, and what no callback of the core tells.
+/* IPVS stateless Maglev scheduler: network namespaces: their sysctls, their
+ * list of services, and a work that polls what no callback of the core reports.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -17,24 +16,21 @@
 #define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
 #define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)
 
-/* entries of some 300 bytes: 80 MB at most, for one service */
+/* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144
 
-/* UDP comes from anywhere: a quarter of that */
+/* A quarter: UDP source addresses are easily forged */
 #define MHS_MAX_QUIC_ENTRIES	65536
 
-/* How often to look for what no callback tells, see net_work() */
+/* Time between two polls, see net_work() */
 #define MHS_NET_PERIOD		HZ
 
-/* The compat header keeps what registration has come to in a variable of the file
- * that includes it: only this file may call its three functions.
- */
-
 /**
- * ip_vs_mhs_net_ready() - may there be services?
+ * ip_vs_mhs_net_ready() - is the pernet subsystem registered?
  *
  * Context: any.
- * Return: 0 when ip_vs_mhs_net() works, -EAGAIN before, or why it never will.
+ * Return: 0 when ip_vs_mhs_net() works, -EAGAIN before, or the error of the
+ *	registration.
  */
 int ip_vs_mhs_net_ready(void)
 {
@@ -46,30 +42,30 @@ static void net_queue(struct ip_vs_mhs_net *mn)
 	queue_delayed_work(ip_vs_mhs_slots_wq(mn->net), &mn->work, MHS_NET_PERIOD);
 }
 
-/* vs.conntrack may be set at any time */
+/* Warn about vs.conntrack=1, which may be set at any time */
 static void net_check_conntrack(struct ip_vs_mhs_net *mn)
 {
 	lockdep_assert_held(&mn->lock);
 	if (!mn->conntrack)
 		return;
 	if (!mn->warned_conntrack)
-		pr_warn_ratelimited("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: if neither kube-proxy nor another NAT rule needs it, set it to 0 and NOTRACK the virtual addresses\n");
+		pr_warn_ratelimited("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: unless kube-proxy or another NAT rule needs that state, set net.ipv4.vs.conntrack to 0 and NOTRACK the virtual addresses\n");
 	mn->warned_conntrack = true;
 	if (mn->warned_xt_ipvs ||
 	    !(atomic_read(&mn->pairs[0]) + atomic_read(&mn->pairs[1])))
 		return;
 	mn->warned_xt_ipvs = true;
-	pr_warn_ratelimited("net.ipv4.vs.conntrack=1 with masq_stateless=1: iptables -m ipvs matches no packet of a flow without an entry, source NAT by it fails: set masq_stateless to 0 and make the services anew\n");
+	pr_warn_ratelimited("net.ipv4.vs.conntrack=1 with masq_stateless=1: iptables -m ipvs matches no packet of a flow without an entry, so source NAT by that match fails: set masq_stateless to 0 and make the services again\n");
 }
 
-/* Watch what no callback tells.
+/* Poll what no callback of the core reports: vs.conntrack, the sync daemon's
+ * role, other schedulers' services by firewall mark (ip_vs_mhs_svc_unsure()),
+ * and the sysctl stateless.
  *
- * When the host becomes a sync backup, entries of unknown flows come, and flows
- * are on another director: every slot is marked, and marks stay until it is
- * none.  Packets look at the role themselves, so only its beginning may be seen
- * late.
- *
- * Services of other schedulers by firewall mark: see ip_vs_mhs_svc_unsure().
+ * On a sync backup connection entries of unknown flows arrive, and flows run
+ * on another director.  So the work marks every slot tracked and used when the
+ * role begins, and the clocks of a service age no mark while the role lasts.
+ * Packets read the role themselves, so the work may notice its beginning late.
  */
 static void net_work(struct work_struct *work)
 {
@@ -80,7 +76,7 @@ static void net_work(struct work_struct *work)
 	bool backup, begins, foreign, conntrack, stateful;
 
 	mutex_lock(&mn->lock);
-	/* carriers are made for the one value or the other */
+	/* a carrier's IP_VS_CONN_F_NFCT is fixed: replace the carriers */
 	conntrack = ip_vs_mhs_conntrack(ipvs);
 	if (conntrack != mn->conntrack)
 		list_for_each_entry(mhs, &mn->list, net_list)
@@ -89,7 +85,7 @@ static void net_work(struct work_struct *work)
 
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
 	begins = backup && !mn->backup;
-	/* First, so that no tick ages what is marked now */
+	/* Before the marks are set: no tick may age them meanwhile */
 	WRITE_ONCE(mn->backup, backup);
 	if (begins)
 		list_for_each_entry(mhs, &mn->list, net_list) {
@@ -117,7 +113,9 @@ static void net_work(struct work_struct *work)
 	mutex_unlock(&mn->lock);
 }
 
-/* The namespace's, or those that it gets if nothing fails */
+/* A reference to the namespace's hash table, or to a new one, which the caller
+ * publishes
+ */
 static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 {
 	struct ip_vs_mhs_hash *hash;
@@ -250,7 +248,7 @@ static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 
 	if (!IS_ENABLED(CONFIG_SYSCTL))
 		return 0;
-	/* one more, zero: the end marker of kernels that need one */
+	/* a zeroed entry ends the table where register_net_sysctl() reads it */
 	mn->table = kcalloc(n + 1, sizeof(*mn->table), GFP_KERNEL);
 	if (!mn->table)
 		return -ENOMEM;
@@ -261,8 +259,8 @@ static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 	mn->table[3].data = &mn->max_quic_entries;
 	mn->table[4].data = &mn->stateless;
 	mn->table[5].data = &mn->masq_stateless;
-	/* Short times cost all namespaces: an unprivileged user has none, but
-	 * may set the last two
+	/* Short times and many entries cost CPU and memory of the host: only
+	 * the last two are writable outside the initial user namespace.
 	 */
 	for (i = 0; i < n - 2 && mn->net->user_ns != &init_user_ns; i++)
 		mn->table[i].mode = 0444;
@@ -298,7 +296,7 @@ static int __net_init net_init(struct net *net)
 	err = net_sysctls_init(mn);
 	if (err)
 		return err;
-	/* Reading it walks all slots: not for everybody */
+	/* 0440: a read walks every slot of every service */
 	if (proc_create_net("ip_vs_mhs", 0440, net->proc_net,
 			    &ip_vs_mhs_proc_ops,
 			    sizeof(struct seq_net_private)) ||
@@ -308,8 +306,8 @@ static int __net_init net_init(struct net *net)
 	return -ENOMEM;
 }
 
-/* Runs before the core deletes the namespace's services: done_service()
- * detaches them from *mn later.
+/* Runs before the core deletes the namespace's services: done_service() still
+ * detaches them from *mn afterwards.
  */
 static void __net_exit net_exit(struct net *net)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs.
  *
- * A line of column names and a line for each service of the namespace, both
- * separated by blanks, so that awk finds a column by its name.  Columns keep
- * their names; new ones are added at the end.  Documented in
+ * A line of column names and a line for each service of the namespace, in
+ * columns separated by blanks: scripts find a column by its name.  Columns keep
+ * their names, and new columns are added at the end.  Documented in
  * Documentation/networking/ipvs-mhs.rst.
  */
 #include <linux/module.h>
@@ -30,7 +30,7 @@ struct mhs_sum {
 	u64			cand_print;
 };
 
-/* Sum of the slots, in the state in which the walk meets each */
+/* Count and fingerprint the slots, while packets may change their words */
 static void proc_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 {
 	struct ip_vs_mhs_servers *servers;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: real servers and their carriers.
  *
- * A server knows its ip_vs_dest, its index in slot words and, unless all its
- * flows have entries, a carrier: an unhashed connection entry by which the
- * core's own transmitters send packets that have none.
+ * A carrier is an unhashed connection entry.  The core's transmitters need an
+ * entry to send a packet: a packet without an entry goes by the carrier of its
+ * server.  A server whose flows all have entries has no carrier.
  *
- * The core ignores what add_dest, upd_dest and del_dest return.  A removal
- * allocates nothing; what an addition or an update could not allocate is
- * tried again from the work (ip_vs_mhs_server_reconcile()).
+ * The core ignores what add_dest, upd_dest and del_dest return.  So a removal
+ * allocates nothing, and the work retries what an addition or an update could
+ * not allocate (ip_vs_mhs_server_reconcile()).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -19,29 +19,31 @@
 
 #include "ip_vs_mhs_ctl.h"
 
-/* First size of servers[]; it doubles */
+/* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16
-
-/* Carriers */
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
-	/* first: the number is never too large */
+	/* before conn_count falls: carriers must never exceed conn_count */
 	atomic_dec(&ip_vs_mhs_net(carrier->ipvs->net)->carriers);
 	/* Pairs with the barriers in ip_vs_mhs_has_entries() */
 	smp_mb__after_atomic();
-	/* see carrier_new(); nobody uses it any more */
+	/* Without the flag, which carrier_new() cleared, ip_vs_conn_put() would
+	 * start a timer.  No packet uses the carrier any more.
+	 */
 	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
 	ip_vs_conn_put(carrier);
 }
 
 static void carrier_rcu_put(struct rcu_head *head)
 {
-	/* A one-packet entry is freed without its rcu_head, so that is ours */
+	/* the core frees a one-packet entry without using rcu_head */
 	carrier_put(container_of(head, struct ip_vs_conn, rcu_head));
 }
 
-/* ip_vs_conn_new() looks for a helper in an RCU list */
+/* A one-packet template: the core neither hashes it nor counts it for overload.
+ * RCU: ip_vs_conn_new() walks the list of helpers (ip_vs_app).
+ */
 static struct ip_vs_conn *conn_new(const struct ip_vs_conn_param *param,
 				   const struct ip_vs_dest *dest,
 				       __be16 port, u32 flags,
@@ -68,19 +70,17 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
 			      &mhs->addr, mhs->port, &param);
-	/* A one-packet template is not hashed and counts for no server */
 	carrier = conn_new(&param, dest,
 			   dest->port ? dest->port : mhs->port, 0, dest);
-	/* With vs.conntrack=1 the transmitter tells conntrack where replies
-	 * come from, but not for one packet.  Without the flag the carrier
-	 * must not be put, see carrier_put().
+	/* With the flag ip_vs_update_conntrack() would not tell conntrack where
+	 * replies come from.  carrier_put() sets the flag again.
 	 */
 	if (carrier)
 		carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
 	return carrier;
 }
 
-/* Sends a packet to the server's address and leaves it as it is */
+/* Direct routing to the server's address: the packet is not translated */
 static struct ip_vs_conn *via_new(struct ip_vs_mhs *mhs,
 				  const struct ip_vs_dest *dest)
 {
@@ -108,7 +108,7 @@ static bool dest_is_local(const struct ip_vs_mhs *mhs,
 	struct net *net = mhs->ipvs->net;
 
 #ifdef CONFIG_IP_VS_IPV6
-	/* an address that is still being checked for a twin is local, too */
+	/* tentative addresses (duplicate address detection) are local, too */
 	if (dest->af == AF_INET6)
 		return ipv6_chk_addr_and_flags(net, &dest->addr.in6, NULL,
 					       true, 0, 0);
@@ -116,10 +116,11 @@ static bool dest_is_local(const struct ip_vs_mhs *mhs,
 	return inet_addr_type(net, dest->addr.ip) == RTN_LOCAL;
 }
 
-/* Shall the flows of a masquerading server have entries for good?  With a helper,
- * which needs state; where the way back is not known (ip_vs_mhs_nat.c); where the
- * administrator has not said that all packets of the server are the service's.
- * He decides for new servers: of others there may be flows without an entry.
+/* Must the flows of a masquerading server have connection entries for good?
+ * Yes with a helper, which needs state; where replies cannot be recognized
+ * (ip_vs_mhs_nat.c); and unless masq_stateless=1 says that every packet from
+ * the server's port belongs to the service.  Called for a new server only: a
+ * known server may have flows without an entry.
  */
 static bool masq_keeps_entries(const struct ip_vs_mhs *mhs,
 			       const struct ip_vs_dest *dest)
@@ -130,8 +131,8 @@ static bool masq_keeps_entries(const struct ip_vs_mhs *mhs,
 	       dest_is_local(mhs, dest);
 }
 
-/* Can a masquerading server do without?
- * Return: 0 if so, -EEXIST if not, or -ENOMEM.
+/* Try to make a masquerading server stateless.
+ * Return: 0, -EEXIST if its flows need connection entries, or -ENOMEM.
  */
 static int masq_claim(struct ip_vs_mhs_server *s)
 {
@@ -141,7 +142,7 @@ static int masq_claim(struct ip_vs_mhs_server *s)
 		return -EEXIST;
 	if (s->owns_pair)
 		return 0;
-	/* with the first owner of a namespace comes the FORWARD hook */
+	/* before the server owns its pair: the hook translates replies */
 	err = ip_vs_mhs_hook_forward_get(s->mhs->net, s->mhs->af == AF_INET6);
 	if (err)
 		return err;
@@ -149,7 +150,7 @@ static int masq_claim(struct ip_vs_mhs_server *s)
 	if (err)
 		ip_vs_mhs_hook_forward_put(s->mhs->net,
 					   s->mhs->af == AF_INET6);
-	/* also when the owner is gone: what it forwarded may come back to it */
+	/* for good: replies to the owner's flows may outlive the owner */
 	if (err == -EEXIST)
 		s->keeps_entries = true;
 	return err;
@@ -163,8 +164,8 @@ static void masq_release(struct ip_vs_mhs_server *s)
 	ip_vs_mhs_hook_forward_put(s->mhs->net, s->mhs->af == AF_INET6);
 }
 
-/* Would the carrier treat older flows in a way that their server does not
- * understand?
+/* Does the server change to or from masquerading?  Then only the old carrier
+ * can send older flows: the server knows them by other addresses and ports.
  */
 static bool carrier_is_frozen(const struct ip_vs_mhs_server *s,
 			      const struct ip_vs_conn *carrier)
@@ -181,12 +182,12 @@ static void carrier_set(struct ip_vs_conn __rcu **place,
 	struct ip_vs_conn *old;
 
 	old = rcu_replace_pointer(*place, fresh, lockdep_is_held(lock));
-	/* the exit of a namespace waits for it */
+	/* hurried: the exit of a namespace waits until the carrier is put */
 	if (old)
 		ip_vs_mhs_call_rcu(&old->rcu_head, carrier_rcu_put);
 }
 
-/* Give the server a carrier that does what its ip_vs_dest says now */
+/* Replace a carrier that does not fit the ip_vs_dest, or make the first one */
 static int server_carrier(struct ip_vs_mhs_server *s)
 {
 	struct ip_vs_mhs *mhs = s->mhs;
@@ -200,7 +201,7 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 	if (!carrier)
 		return -ENOMEM;
 	if (carrier->app) {
-		/* a helper keeps state: one for all flows will not do */
+		/* a helper keeps state of one flow; a carrier serves all */
 		carrier_put(carrier);
 		return -EOPNOTSUPP;
 	}
@@ -216,9 +217,9 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 	return 0;
 }
 
-/* What follows from the server's forwarding method.  Flows from before a
- * change to or from masquerading go on by the carrier from before, and only
- * they: new ones have entries from then on.
+/* State flags and carrier by the server's forwarding method.  After a change to
+ * or from masquerading the old carrier sends packets of older flows only, and
+ * new flows have connection entries.
  */
 static u32 server_method(struct ip_vs_mhs_server *s)
 {
@@ -256,11 +257,11 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 }
 
 /**
- * ip_vs_mhs_server_refresh() - make a server what its ip_vs_dest says
+ * ip_vs_mhs_server_refresh() - follow weight and flags of the ip_vs_dest
  * @s: the server
  *
- * Context: process, mhs.lock held.
- * Return: true if the table changes.
+ * Context: process, mhs.lock held; takes forward_lock.
+ * Return: true if the weight has changed: the caller has to rebuild the table.
  */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 {
@@ -274,25 +275,23 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
 		state |= MHS_SRV_TRACKED;
-	/* The carrier first: packets look for one when the state says so */
+	/* server_method() sets the carrier before state promises one */
 	WRITE_ONCE(s->state, state | server_method(s));
 	s->weight = weight;
 	return changed;
 }
-
-/* Servers */
 
 static void server_rcu_free(struct rcu_head *head)
 {
 	struct ip_vs_mhs_server *s = container_of(head,
 						  struct ip_vs_mhs_server,
 						  rcu);
-	/* nobody can reach the server any more */
+	/* rcu_dereference_raw(): after the grace period no reader is left */
 	struct ip_vs_conn *carrier = rcu_dereference_raw(s->carrier);
 	struct ip_vs_conn *via = rcu_dereference_raw(s->via);
 	struct ip_vs_mhs *mhs = s->mhs;
 
-	/* The carriers last: once they are put, the namespace may go */
+	/* The ip_vs_dest first: after the carriers the namespace may go */
 	ip_vs_dest_put_and_free(s->dest);
 	if (via)
 		carrier_put(via);
@@ -314,7 +313,7 @@ static void server_release(struct ip_vs_mhs_server *s)
 	masq_release(s);
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
-	/* it puts the carriers, for which the exit of a namespace waits */
+	/* hurried: the exit of a namespace waits until carriers are put */
 	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
 }
 
@@ -324,8 +323,9 @@ static int server_order(const struct ip_vs_dest *a, const struct ip_vs_dest *b)
 				     b->af, &b->addr, b->port);
 }
 
-/* Keep the list sorted, whatever the order of commands: the table depends on
- * it.  Servers tend to come in order, so look from the end.
+/* Keep mhs.listed sorted by address: the table depends on the order, and every
+ * director must compute the same table.  Servers tend to come in order, so the
+ * search starts at the end.
  */
 static void server_list(struct ip_vs_mhs_server *s)
 {
@@ -339,7 +339,7 @@ static void server_list(struct ip_vs_mhs_server *s)
 }
 
 /**
- * ip_vs_mhs_server_find() - find a server that is in mhs.listed
+ * ip_vs_mhs_server_find() - find the server of an ip_vs_dest in mhs.listed
  * @mhs: the service
  * @dest: the core's server
  *
@@ -389,8 +389,8 @@ int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx)
 	return 0;
 }
 
-/* Is an index free, or about to be after the grace period of its server?  Each
- * server that is known has one.
+/* Is an index free, or will one be when grace periods of released servers end?
+ * Each listed or gone server has one index.
  */
 static bool index_is_near(const struct ip_vs_mhs *mhs)
 {
@@ -402,8 +402,8 @@ static bool index_is_near(const struct ip_vs_mhs *mhs)
 	return known < MHS_IDX_MAX;
 }
 
-/* Know the server @dest: new, or deleted a while ago and back.  The work may
- * have found it in the core's list before its add_dest came.
+/* Add the server @dest, or list a deleted one again.  The work may have added
+ * the server before its add_dest gets mhs.lock: refresh it then.
  */
 static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 {
@@ -413,7 +413,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	int err;
 
 	lockdep_assert_held(&mhs->lock);
-	/* Back out of the trash, or from before we were the scheduler */
+	/* entries from before a deletion, or of another scheduler */
 	if (ip_vs_mhs_dest_entries(dest))
 		ip_vs_mhs_slots_track_older(mhs);
 
@@ -430,10 +430,10 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
 	if (idx > MHS_IDX_MAX) {
 		if (!(mhs->warned & MHS_WARN_FULL))
-			pr_warn_ratelimited("a service can have %u servers, deleted ones that older flows still use included: the surplus gets no flow\n",
+			pr_warn_ratelimited("a service can have %u servers, including deleted servers that still have flows: further servers get no flow\n",
 					    MHS_IDX_MAX);
 		mhs->warned |= MHS_WARN_FULL;
-		/* nobody else would come back to it */
+		/* no callback comes when an index is free: the work retries */
 		mhs->missing |= index_is_near(mhs);
 		return -ENOSPC;
 	}
@@ -454,7 +454,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	server_list(s);
 	ip_vs_mhs_server_refresh(s);
 
-	/* No slot names it yet: that is the last step, in a rebuild */
+	/* Published before a rebuild writes the index into a slot word */
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	rcu_assign_pointer(servers->s[idx], s);
@@ -463,13 +463,13 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 }
 
 /**
- * ip_vs_mhs_server_add() - know a server that the core has listed
+ * ip_vs_mhs_server_add() - add a server that the core has listed
  * @mhs: the service
  * @dest: the core's server
  *
- * Context: process, mhs.lock held.
- * Return: 0, -ENOSPC when the service has too many, or -ENOMEM: then it is
- *	tried again from the work.
+ * Context: process, mhs.lock held; takes forward_lock.
+ * Return: 0, -ENOSPC when the service has too many servers, or -ENOMEM: then
+ *	the work retries.
  */
 int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 {
@@ -478,16 +478,16 @@ int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	if (err == -ENOMEM) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
 		mhs->missing = true;
-		pr_warn_ratelimited("no memory for a server: the table stays as it is until there is\n");
+		pr_warn_ratelimited("no memory for a server: the server gets no flow until a retry succeeds\n");
 	}
 	return err;
 }
 
 /**
- * ip_vs_mhs_server_gone() - the core has deleted a server
+ * ip_vs_mhs_server_gone() - move a deleted server to mhs.gone
  * @s: the server
  *
- * It gets no new flow from now on; older ones are held.
+ * The server gets no new flow; its older flows are held.
  *
  * Context: process, mhs.lock held.
  */
@@ -505,15 +505,14 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 }
 
 /**
- * ip_vs_mhs_server_release_gone() - forget deleted servers
+ * ip_vs_mhs_server_release_gone() - release deleted servers
  * @mhs: the service
- * @all: those that are in use too, and those that are listed: the service ends
+ * @all: release every server, listed or named by slots: the service ends
  *
- * A server goes whose time is over, or whose flows are to be cut, if the last walk
- * found no slot that names it.  A named one waits for the walk that merges its
- * last slot.
+ * Called after a walk, which updates server.named.  Releases a server that no
+ * slot names, when hold + pin are over or expire_nodest_conn cuts its flows.
  *
- * Context: process, mhs.lock held.
+ * Context: process, mhs.lock held; takes forward_lock.
  */
 void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 {
@@ -528,20 +527,21 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 					  time_before(jiffies, s->gone_until))))
 			continue;
 		server_release(s);
-		/* room for a server that found none */
+		/* an index becomes free: the work retries to add a server */
 		mhs->missing |= !!(mhs->warned & MHS_WARN_FULL);
 	}
 }
 
 /**
- * ip_vs_mhs_server_reconcile() - make what an earlier callback had no memory for
+ * ip_vs_mhs_server_reconcile() - retry what a callback could not allocate
  * @mhs: the service
  *
- * The callback for a server of the core's list may still be waiting for
- * mhs.lock: a del_dest removes again what was added here, an add_dest finds it.
+ * Refreshes every listed server and adds those of the core's list that are not
+ * known.  Callbacks may wait for mhs.lock meanwhile: add_dest then finds its
+ * server here, del_dest removes it.  Sets mhs.missing if a retry has to follow.
  *
- * Context: process, mhs.lock held.
- * Return: true if the table changes; mhs.missing if something still is.
+ * Context: process, mhs.lock held; takes forward_lock.
+ * Return: true if the caller has to rebuild the table.
  */
 bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 {
@@ -569,7 +569,7 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 		if (found) {
 			int err = ip_vs_mhs_server_add(mhs, found);
 
-			/* the core's own reference is still there */
+			/* never the last: the core's trash waits for ours */
 			ip_vs_dest_put(found);
 			if (err)
 				break;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: rebuilds.
+/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots.
  *
- * A rebuild fills a new table in a scratch space and then walks the slots, word
- * by word, under the packets: ip_vs_mhs_slot_change() says what becomes of each.
- * The same walk moves slots on when clocks tick (ip_vs_mhs_work.c).
+ * A rebuild fills a candidate table in a scratch space, then walks the slots
+ * and changes each word by ip_vs_mhs_slot_change(), while packets read and
+ * write the words.  Ticks of the clocks (ip_vs_mhs_work.c) use the same walk.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -15,19 +15,19 @@
 
 unsigned int ip_vs_mhs_slots_size __read_mostly = 65521;
 module_param_named(table_size, ip_vs_mhs_slots_size, uint, 0444);
-MODULE_PARM_DESC(table_size, "slots of a lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default) or 131071; the same on every director");
+MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default) or 131071; the same on every director");
 
-/* No rebuild takes a second; a virtual machine that stood still meanwhile has no
- * say
+/* Cap of the measured length of a rebuild: a virtual machine paused meanwhile
+ * must not wait long for the next rebuild
  */
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
-/* A removal must not allocate, so the space for rebuilds is there before.  One
- * at a time: all of them together take one CPU at most.  Whoever may make
- * services in a namespace of his own makes only others like him wait for it:
- * they have a space and a queue, of which there are two.  Up to 6.12 all wait
- * for each other all the same, in the core, which has one lock for the commands
- * of all.
+/* Scratch space, allocated at module load, because a removal must not allocate.
+ * The lock admits one rebuild or walk at a time, so rebuilds of all services of
+ * a scratch space use one CPU at most.  The initial user namespace has one
+ * scratch space and one workqueue, all other user namespaces share a second
+ * pair: unprivileged users delay only each other.  Up to 6.12 these users delay
+ * the administrator all the same, by the core's one service mutex.
  */
 struct ip_vs_mhs_scratch {
 	struct workqueue_struct	*wq;
@@ -76,7 +76,7 @@ static struct ip_vs_mhs_scratch *scratch_new(const char *name)
 }
 
 /**
- * ip_vs_mhs_slots_init() - allocate what rebuilds need
+ * ip_vs_mhs_slots_init() - allocate scratch spaces and workqueues
  *
  * Context: process, at module load, after the table size is known.
  * Return: 0 or -ENOMEM.
@@ -84,7 +84,6 @@ static struct ip_vs_mhs_scratch *scratch_new(const char *name)
 int ip_vs_mhs_slots_init(void)
 {
 	slots_scratch[0] = scratch_new("ip_vs_mhs");
-	/* without user namespaces there is nobody else */
 	slots_scratch[1] = IS_ENABLED(CONFIG_USER_NS) ?
 			 scratch_new("ip_vs_mhs_userns") : NULL;
 	if (slots_scratch[0] && (slots_scratch[1] || !IS_ENABLED(CONFIG_USER_NS)))
@@ -94,7 +93,7 @@ int ip_vs_mhs_slots_init(void)
 }
 
 /**
- * ip_vs_mhs_slots_exit() - free it, also when it is half made
+ * ip_vs_mhs_slots_exit() - free what ip_vs_mhs_slots_init() allocated so far
  *
  * Context: process, no service is left.
  */
@@ -104,27 +103,28 @@ void ip_vs_mhs_slots_exit(void)
 	scratch_free(slots_scratch[1]);
 }
 
-/* That of a namespace; valid until the module ends */
+/* The scratch space of a namespace; valid until the module exits */
 static struct ip_vs_mhs_scratch *scratch_of(const struct net *net)
 {
 	return slots_scratch[net->user_ns != &init_user_ns];
 }
 
 /**
- * ip_vs_mhs_slots_wq() - the queue for the works of a namespace
+ * ip_vs_mhs_slots_wq() - the workqueue for the works of a namespace
  * @net: the namespace
  *
  * Context: any.
- * Return: never NULL; valid until the module ends.
+ * Return: the workqueue, never NULL; valid until the module exits.
  */
 struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
 {
 	return scratch_of(net)->wq;
 }
 
-/* Visit every slot: a new table if @target, ticks if any, and a new census.
- * Slots change under packets, which write them too: by compare-and-exchange
- * only, a full barrier that pairs with ip_vs_mhs_slot_read().
+/* Walk the slots: set candidates by the table @target (if not NULL), apply
+ * @ticks, take the census.  Packets write the words at the same time, so both
+ * sides write by compare-and-exchange only; its full barrier pairs with
+ * ip_vs_mhs_slot_read().
  */
 static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		       const u16 *target, u32 ticks)
@@ -145,8 +145,8 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		list_for_each_entry(s, &mhs->gone, list)
 			__set_bit(s->idx, scratch->cut);
 
-	/* The first slots to enter a phase start its clock, with this walk as
-	 * its first tick; later ones wait for the next tick.
+	/* The first slots in a phase start its clock: this walk counts as their
+	 * first tick.  Later slots start a stage lower, before the next tick.
 	 */
 	if (ip_vs_mhs_time_hold_ms(mhs))
 		first = MHS_STAGE_HOLD + !was.hold;
@@ -183,7 +183,7 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	if (!was.hold && now.hold)
 		mhs->hold_tick = jiffies;
 	if (!was.pin && now.pin)
-		/* moved here by a tick of hold: their first tick is due */
+		/* slots that come from hold: their first pin tick is due */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
 				jiffies - ip_vs_mhs_time_pin_period(mhs);
 	list_for_each_entry(s, &mhs->gone, list)
@@ -191,7 +191,7 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 }
 
 /**
- * ip_vs_mhs_slots_walk() - the slots move on
+ * ip_vs_mhs_slots_walk() - move the slots on
  * @mhs: the service
  * @ticks: MHS_TICK_* of the clocks that ticked
  *
@@ -208,10 +208,8 @@ void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
 }
 
 /**
- * ip_vs_mhs_slots_build() - make the table that belongs to the servers
+ * ip_vs_mhs_slots_build() - fill a table from mhs.listed, and walk the slots
  * @mhs: the service
- *
- * Allocates nothing.
  *
  * Context: process, mhs.lock held; takes the scratch space's lock.
  */
@@ -243,14 +241,16 @@ void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
 	if (mhs->n_empty)
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,
-					"some servers get no slot, their share is too small for the table: load the module with a larger table_size or even out the weights");
+					"some servers get no slot, because their weight is too small a share of the table: load the module with a larger table_size, or choose weights that differ less");
 }
 
 /**
- * ip_vs_mhs_slots_track_all() - entries of unknown flows may exist
+ * ip_vs_mhs_slots_track_all() - mark every slot tracked
  * @mhs: the service
  *
- * Context: process; any lock or none, words change by compare-and-exchange.
+ * For connection entries of unknown flows: packets of every slot look for one.
+ *
+ * Context: process; no lock needed, words change by compare-and-exchange.
  */
 void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs)
 {
@@ -264,10 +264,10 @@ void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_slots_track_older() - entries from before were found
+ * ip_vs_mhs_slots_track_older() - mark every slot tracked, once in a track tick
  * @mhs: the service
  *
- * Marks all slots, once in a tick: there may be thousands of servers with entries.
+ * Called for each server with older entries, of which there may be thousands.
  *
  * Context: process, mhs.lock held.
  */
@@ -280,10 +280,10 @@ void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_slots_use_all() - each slot may have flows, whatever was seen of it
+ * ip_vs_mhs_slots_use_all() - mark every slot used: any slot may have flows
  * @mhs: the service
  *
- * Context: process; any lock or none, words change by compare-and-exchange.
+ * Context: process; no lock needed, words change by compare-and-exchange.
  */
 void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs)
 {

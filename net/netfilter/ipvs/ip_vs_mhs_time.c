@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: how long slots are held and pinned, and
- * entries live.
+/* IPVS stateless Maglev scheduler: hold time, pin time, life of entries.
  *
- * Sysctls, and the timeouts of the core, may change at any time: who computes
- * with a time reads it once.
+ * The sysctls and the core's timeouts may change at any time: a function that
+ * uses a time twice must read the time once.
  */
 #include <linux/user_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
 
-/* What the defaults of TCP come to, should its table be missing */
+/* Pin time without a timeout table: that of the core's defaults for TCP */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
 
-/* The least for an unprivileged user, a minute */
+/* Shortest time outside the initial user namespace, a minute */
 #define MHS_MIN_MS		(60 * MSEC_PER_SEC)
 
-/* The core takes timeouts of more milliseconds than there are numbers */
+/* Cap, because the core's timeouts may overflow an int in milliseconds */
 #define MHS_TIMEOUT_MAX_MS	(INT_MAX / 2)
 
-/* Added to the longest life of an entry: timers are late, never early, and the
- * later the longer they run, by up to an eighth
+/* Added to the longest timeout of an entry: a timer may be late by up to an
+ * eighth of its time, but is never early
  */
 #define MHS_ENTRY_MARGIN_MS(ms)	((ms) / 7 + 2 * MSEC_PER_SEC)
 
-/* A timeout of the core, in jiffies */
+/* Milliseconds of a timeout of the core, which is in jiffies */
 static unsigned int time_timeout_ms(int timeout)
 {
 	return jiffies_to_msecs(min_t(unsigned long, max(timeout, 0),
 				      msecs_to_jiffies(MHS_TIMEOUT_MAX_MS)));
 }
 
-/* Short times cost all namespaces: an unprivileged user, who can set timeouts,
- * has none
+/* Short times cost CPU of the host: raise those of unprivileged users, who can
+ * set the core's timeouts in a namespace of their own
  */
 static unsigned int time_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
 {
@@ -40,7 +39,7 @@ static unsigned int time_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
 	return max_t(unsigned int, ms, MHS_MIN_MS);
 }
 
-/* The protocol of the service, of one by firewall mark TCP */
+/* The service's protocol; TCP for a service by firewall mark, which has none */
 static struct ip_vs_proto_data *time_proto(const struct ip_vs_mhs *mhs)
 {
 	return ip_vs_proto_data_get(mhs->ipvs, mhs->fwmark ? IPPROTO_TCP :
@@ -48,11 +47,11 @@ static struct ip_vs_proto_data *time_proto(const struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_time_entry_ms() - the longest that an idle entry of the service lives
+ * ip_vs_mhs_time_entry_ms() - longest life of an idle entry of the service
  * @mhs: the service
  *
  * Context: process, mhs.lock held.
- * Return: milliseconds, by the timeouts of now or, if longer, those before.
+ * Return: milliseconds, by the longest of the present and former timeouts.
  */
 unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs)
 {
@@ -78,7 +77,7 @@ unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs)
 	return ms + MHS_ENTRY_MARGIN_MS(ms);
 }
 
-/* By the timeout of an idle flow */
+/* Pin time by the core's timeout of an idle flow */
 static unsigned int time_idle_ms(const struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_proto_data *pd = time_proto(mhs);
@@ -97,11 +96,11 @@ static unsigned int time_idle_ms(const struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_time_pin_ms() - how long the service's slots pin
+ * ip_vs_mhs_time_pin_ms() - how long a slot of the service stays in pin
  * @mhs: the service
  *
  * Context: any.
- * Return: the sysctl, or if that is 0 the timeout of an idle flow.
+ * Return: milliseconds: the sysctl pin_ms, or the timeout of an idle flow if 0.
  */
 unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
 {
@@ -113,11 +112,11 @@ unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_time_hold_ms() - how long the service's slots are held
+ * ip_vs_mhs_time_hold_ms() - how long a slot of the service stays in hold
  * @mhs: the service
  *
  * Context: any.
- * Return: the sysctl, at most the pin time.
+ * Return: milliseconds: the sysctl hold_ms, at most the pin time.
  */
 unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs)
 {
@@ -125,7 +124,7 @@ unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_time_hold_period() - time from one tick of the hold clock to the next
+ * ip_vs_mhs_time_hold_period() - time between two ticks of the hold clock
  * @mhs: the service
  *
  * Context: any.
@@ -139,7 +138,7 @@ unsigned long ip_vs_mhs_time_hold_period(const struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_time_pin_period() - time from one tick of the pin clock to the next
+ * ip_vs_mhs_time_pin_period() - time between two ticks of the pin clock
  * @mhs: the service
  *
  * Context: any.
@@ -157,10 +156,10 @@ unsigned long ip_vs_mhs_time_pin_period(const struct ip_vs_mhs *mhs)
  * @mhs: the service
  * @now: in jiffies
  *
- * A flow that lives sends within a pin time.
+ * Live flows send within a pin time, and each packet then makes an entry.
  *
  * Context: process, mhs.lock held, after ip_vs_mhs_work_look_stateful().
- * Return: milliseconds; 0 also when flows need no entries.
+ * Return: milliseconds; 0 also while the sysctl stateless is 1.
  */
 unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
 					unsigned long now)
@@ -176,13 +175,13 @@ unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
 }
 
 /**
- * ip_vs_mhs_time_merge_ms() - time to a merge
+ * ip_vs_mhs_time_merge_ms() - time until a slot merges
  * @mhs: the service
- * @stage: that a slot is in
- * @now: in jiffies; one reading for times that are compared
+ * @stage: stage of the slot
+ * @now: in jiffies; the same reading for times that are compared
  *
  * Context: process, mhs.lock held.
- * Return: milliseconds until that slot is stable, at most; 0 if it is.
+ * Return: upper bound in milliseconds; 0 for %MHS_STAGE_STABLE.
  */
 unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 				     unsigned long now)
@@ -201,7 +200,7 @@ unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 	period = ip_vs_mhs_time_hold_period(mhs);
 	t = ip_vs_mhs_time_between(now, mhs->hold_tick + period);
 	t += (MHS_STAGE_PIN - 1 - stage) * period;
-	/* where others pin, it waits for the next tick of their clock */
+	/* while slots are in pin, a new one waits for the next pin tick */
 	if (mhs->census.pin)
 		t += ip_vs_mhs_time_pin_period(mhs);
 	return jiffies_to_msecs(t) + ip_vs_mhs_time_pin_ms(mhs);

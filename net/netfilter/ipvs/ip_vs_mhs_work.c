@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: clocks.
+/* IPVS stateless Maglev scheduler: clocks, settling, the work of a service.
  *
- * A change of servers marks the service dirty, for a rebuild (ip_vs_mhs_slots.c).
- * Rebuilds may take a fifth of one CPU at most: a change that comes sooner waits
- * for the work, but not beyond the next merge.  Until then schedule() passes over
- * servers out of service.
+ * A change of servers sets mhs.dirty, and a rebuild (ip_vs_mhs_slots.c)
+ * follows.  Rebuilds may use a fifth of one CPU: a change too soon after a
+ * rebuild waits for the work, but no longer than until the next slots merge.
+ * Meanwhile new flows pass over servers out of service (ip_vs_mhs_ask_pick()).
  *
- * The work also moves the slots through hold and pin.  Four clocks tick, each
- * with its own period, and one walk serves all that are due:
+ * The work also moves slots through hold and pin.  Four clocks have a period
+ * each, and one walk serves every clock that ticks:
  *
  *	hold	hold / 3, while a slot is held
  *	pin	pin / 10, while a slot is pinned
- *	used	pin / 8: a mark not renewed in eight periods goes, if there
- *		was traffic in each
- *	tracked	the longest life of an idle entry: the same
+ *	used	pin / 8: after eight looks in a row with traffic the marks age
+ *	tracked	the longest life of an idle connection entry: the marks age
  *
- * The clocks of hold and pin start afresh with the first slot that enters, so
- * a lone change takes hold + pin, to the tick.
+ * A mark that no packet sets again goes at the second ageing.  The first slot
+ * that enters hold or pin restarts the clock of that phase, so a lone change
+ * takes hold + pin exactly.
  *
- * Settling: a service begins with a partial table, because its servers come
- * one by one.  Until the set has been quiet the table changes without
- * transitions and nothing is sent by it:
+ * Settling: the servers of a service come one by one, so the first tables are
+ * partial.  Until the set of servers is quiet, the table changes without a
+ * transition and no packet is sent by the table:
  *
  *	first server	-> SETTLING
  *	set quiet	-> YOUNG if no packet has come so far, else SETTLED
  *	YOUNG, change	-> SETTLING, but SETTLED if a server leaves
- *	YOUNG, packet	-> WOKEN, and with the next look of control SETTLED
+ *	YOUNG, packet	-> WOKEN, and SETTLED at the next change or work
  *	YOUNG, a minute without a change -> SETTLED
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
@@ -35,49 +35,52 @@
 
 #include "ip_vs_mhs_ctl.h"
 
-/* Quiet time after which a set of servers is complete, at least; of one server,
- * which does not tell how quickly others come; in the longest time between two
- * changes so far
+/* Quiet time after which a set of servers is complete: at least MHS_SETTLE, and
+ * MHS_SETTLE_GAPS times the longest time between two changes, or
+ * MHS_SETTLE_LONE after a single change
  */
 #define MHS_SETTLE		(HZ / 10)
 #define MHS_SETTLE_LONE		HZ
 #define MHS_SETTLE_GAPS		2
 
-/* Without a packet a longer time between two changes is an operator's */
+/* A longer time between two changes does not count before the first packet: an
+ * operator types the commands
+ */
 #define MHS_GAP_MAX		HZ
 
-/* Meanwhile older flows wait, so not for long: TCP repeats for much longer */
+/* Longest settling.  Packets of older flows are dropped; TCP repeats longer. */
 #define MHS_SETTLE_MAX		(5 * HZ)
 
-/* A service without a packet is young until its set has been quiet for so long.
- * A standby director must not be young for ever: flows may come over in a
- * transition of the active one, for which its old table must be the same.  So a
- * server that leaves a quiet set ends the youth, too: it may have died.
+/* A service without a packet stays young until its set has been quiet for so
+ * long.  A standby director must settle: flows may move to the standby during
+ * a transition, and then both directors need the same old table.  A server that
+ * leaves a quiet set may have died, so its removal also ends the youth.
  */
 #define MHS_YOUNG_MAX		(60 * HZ)
 
-/* A rebuild that took t may be followed by the next after 4t */
+/* After a rebuild of length t the next one may start 4t later */
 #define MHS_BUILD_SHARE		4
 
-/* Second try after a failed allocation, and the longest to a later one */
+/* First and longest time to a retry after a failed allocation */
 #define MHS_RETRY		(HZ / 10)
 #define MHS_RETRY_MAX		(5 * HZ)
 
-/* In a transition, and while a deleted server is held, the work looks at least
- * this often whether a sysctl has changed, else at least once in MHS_IDLE; so it
- * looks whether a service that began with persistence still has it
+/* The work polls the sysctls every MHS_LOOK in a transition or while a deleted
+ * server is held, and the persistence flag as long as every flow has been
+ * persistent; else every MHS_IDLE.
  */
 #define MHS_LOOK		HZ
 #define MHS_IDLE		(60 * HZ)
 
-/* Looks at the traffic in the life of a used mark; what are hardly any packets
- * from one look to the next, in a second
+/* Looks at the traffic between two ageings of the used marks; packets in a
+ * second below which a look counts as without traffic
  */
 #define MHS_USED_LOOKS		8
 #define MHS_USED_FEW		32
 
-/* A used mark must live for a pin time; longer does no harm, and a walk for
- * every millisecond would.  The time between two looks, rounded up.
+/* Time between two looks, rounded up.  A used mark must live for a pin time; a
+ * longer life is harmless, but walks every few jiffies are not: hence a second
+ * at least, whatever the pin time.
  */
 static unsigned long used_period(const struct ip_vs_mhs *mhs)
 {
@@ -86,20 +89,20 @@ static unsigned long used_period(const struct ip_vs_mhs *mhs)
 	       MHS_USED_LOOKS + 1;
 }
 
-/* Jiffies from now, 0 when it is past */
+/* Jiffies from now to @then, 0 when @then is past */
 static unsigned long work_until(unsigned long then)
 {
 	return ip_vs_mhs_time_between(jiffies, then);
 }
 
-/* Jiffies for which a rebuild rests, or after which a set is complete */
+/* Jiffies that must pass between two rebuilds */
 static unsigned long work_rest(const struct ip_vs_mhs *mhs)
 {
 	return usecs_to_jiffies(mhs->build_us * MHS_BUILD_SHARE);
 }
 
-/* When the set of servers will have been quiet for long enough.  A service
- * without a server waits for one; one whose servers never rest does not.
+/* When the set of servers will have been quiet for long enough; settle_by
+ * bounds the time for a set that never gets quiet.
  */
 static unsigned long work_settled_at(const struct ip_vs_mhs *mhs)
 {
@@ -111,7 +114,7 @@ static unsigned long work_settled_at(const struct ip_vs_mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-/* The sum of some counters */
+/* Sum of the counters in the mask @which, over all CPUs */
 static unsigned long work_counted(const struct ip_vs_mhs *mhs,
 				  unsigned long which)
 {
@@ -125,8 +128,8 @@ static unsigned long work_counted(const struct ip_vs_mhs *mhs,
 	return n;
 }
 
-/* Packets from clients so far.  Replies and errors may come from the flows of
- * another director.
+/* Packets from clients so far.  Replies and ICMP errors do not count: they may
+ * belong to flows through another director.
  */
 static unsigned long work_requests(const struct ip_vs_mhs *mhs)
 {
@@ -134,16 +137,16 @@ static unsigned long work_requests(const struct ip_vs_mhs *mhs)
 				BIT(MHS_CNT_CAND) | BIT(MHS_CNT_TRACKED));
 }
 
-/* Has a packet come since the service was made? */
+/* Has a packet come since init_service?  Control counts in NOMEM, too. */
 static bool work_seen(const struct ip_vs_mhs *mhs)
 {
 	return work_counted(mhs, ~(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM)));
 }
 
-/* Where hardly a packet comes, only probes of the virtual address perhaps, or the
- * sync daemon is told of flows, these may be on another director, and come here
- * when that one dies: no slot is known to have none.  Else marks age, after so
- * many looks in a row.  A pin time that became longer begins anew.
+/* Do the used marks age now?  With few packets (probes of the virtual address,
+ * say) or as sync backup, flows may run on another director and come here when
+ * that director dies.  Then any slot may have flows, and all are marked used.
+ * A longer pin time restarts the count of looks.
  */
 static bool work_used_ages(struct ip_vs_mhs *mhs)
 {
@@ -196,7 +199,7 @@ static void work_tick(struct ip_vs_mhs *mhs)
 	}
 	if (time_after_eq(now, mhs->track_tick +
 			  msecs_to_jiffies(ip_vs_mhs_time_entry_ms(mhs)))) {
-		/* a sync backup may get an entry at any time */
+		/* the sync daemon may add an entry at any time */
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
 		mhs->all_tracked = false;
@@ -205,16 +208,16 @@ static void work_tick(struct ip_vs_mhs *mhs)
 	latest = now + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
 		 msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	list_for_each_entry(s, &mhs->gone, list) {
-		/* the times may be shorter than when it was deleted */
+		/* hold_ms and pin_ms may be shorter than at del_dest */
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
-		/* expire_nodest_conn may be set after the deletion */
+		/* expire_nodest_conn may be set after del_dest */
 		over |= s->named ? ip_vs_mhs_cutting(mhs->ipvs) :
 				   time_after_eq(now, s->gone_until);
 	}
 	if (!ticks && !over)
 		return;
-	/* A server that is back in time gets its slots before they merge */
+	/* Rebuild before slots merge: a server added again gets them back */
 	if (ticks & MHS_TICK_PIN && mhs->dirty &&
 	    mhs->census.stage_max == MHS_STAGE_LAST)
 		work_build(mhs);
@@ -257,16 +260,16 @@ static void work_requeue(struct ip_vs_mhs *mhs)
 	mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work, delay);
 }
 
-/* Flags are final with the set: the core stores those of an edit after
- * init_service().
+/* Take addr_only from the flags once the set is complete: the core stores the
+ * flags of an edit after init_service().
  */
 static void settle_flags(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags = READ_ONCE(mhs->svc->flags);
 
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
-		/* Flows with an entry marked the slots of another hash: when
-		 * the last packet has used that, mark every slot.
+		/* Flows with a connection entry marked slots by the former
+		 * hash: mark every slot when no packet uses that hash.
 		 */
 		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
 		synchronize_rcu();
@@ -274,11 +277,9 @@ static void settle_flags(struct ip_vs_mhs *mhs)
 	}
 }
 
-/* The set is complete, and from now on changes open transitions.
- *
- * A slot without a packet so far may have flows all the same, from before a
- * restart or from another director: whether a slot is used is known a pin time
- * from now.
+/* The set is complete: from now on a change makes slots unstable.  Flows from
+ * before a restart or from another director may have sent no packet yet, so
+ * every slot counts as used for a pin time.
  */
 static void settle_end(struct ip_vs_mhs *mhs)
 {
@@ -322,7 +323,7 @@ static void work_settle_on(struct ip_vs_mhs *mhs)
 	}
 }
 
-/* The core calls no scheduler when only flags change */
+/* The core calls no scheduler callback when only flags change */
 static void work_check_flags(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags;
@@ -334,19 +335,20 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 		WRITE_ONCE(mhs->was_stateless, true);
 	else
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_PERSISTENT,
-					"persistence needs state: every new flow gets a connection entry, as with any scheduler");
+					"persistence needs connection entries: every new flow gets one, as with any scheduler");
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only)
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
-					"flag-3 (hash the address only) would move most flows of a live service: it stays as it was until the service is made again");
+					"a change of flag-3 (hash the address only) would move most flows of a live service: delete the service and add it again for the change to take effect");
 }
 
 /**
- * ip_vs_mhs_work_settle() - the set of servers is only beginning to be known
+ * ip_vs_mhs_work_settle() - start settling, at init or with the first server
  * @mhs: the service
- * @whole: all servers come at once
+ * @whole: all servers come at once, from another scheduler
  *
- * Entries that the namespace has by now may be of flows of this service: from a
- * service for all ports, say, or from a sync daemon that has ended.
+ * Connection entries of the namespace may belong to flows of this service (from
+ * a service for all ports, or a sync daemon that has ended): if there are any,
+ * every slot is marked tracked.
  *
  * Context: process, mhs.lock held.
  */
@@ -369,16 +371,16 @@ void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole)
 /**
  * ip_vs_mhs_work_unsettle() - a server of the service is about to change
  * @mhs: the service
- * @leaves: it has slots, and gets no new flow from now on
+ * @leaves: the server has slots, and gets no new flow from now on
  *
- * A young service goes back to settling, unless its first packet was quicker.
+ * A young service settles again, unless its first packet has come.
  *
  * Context: process, mhs.lock held.
  */
 void ip_vs_mhs_work_unsettle(struct ip_vs_mhs *mhs, bool leaves)
 {
 	lockdep_assert_held(&mhs->lock);
-	/* The work may be late by an eighth of the minute */
+	/* The timer of the work may be late by an eighth of MHS_YOUNG_MAX */
 	leaves |= !work_until(mhs->changed + MHS_YOUNG_MAX);
 	/* Pairs with the exchange in ip_vs_mhs_settling() */
 	switch (cmpxchg(&mhs->phase, MHS_YOUNG,
@@ -397,7 +399,7 @@ void ip_vs_mhs_work_unsettle(struct ip_vs_mhs *mhs, bool leaves)
 	settle_end(mhs);
 }
 
-/* How quickly servers come tells how long to wait for the next */
+/* Note the longest time between two changes, for work_settled_at() */
 static void work_note_gap(struct ip_vs_mhs *mhs)
 {
 	unsigned long gap = max(jiffies - mhs->changed, 1UL);
@@ -411,10 +413,10 @@ static void work_note_gap(struct ip_vs_mhs *mhs)
  * ip_vs_mhs_work_changed() - a server was added, removed or edited
  * @mhs: the service
  *
- * Rebuilds the table, now or, if the last rebuild was too long a moment ago,
- * from the work.
+ * Rebuilds the table at once or, soon after the last rebuild, from the work.
  *
- * Context: process, mhs.lock held; takes the scratch space's lock.
+ * Context: process, mhs.lock held; takes the scratch space's lock and, for
+ *	servers that are released, forward_lock.
  */
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
@@ -428,8 +430,8 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 	work_requeue(mhs);
 }
 
-/* A failure that lasts must not keep a CPU busy: there may be thousands of
- * servers to look at
+/* Retry failed allocations, after times that double: each retry looks at every
+ * server, which must not keep a CPU busy
  */
 static void work_try_again(struct ip_vs_mhs *mhs)
 {
@@ -449,17 +451,15 @@ static void work_try_again(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_work_refresh() - carriers may not fit any more
+ * ip_vs_mhs_work_refresh() - have the work replace carriers that do not fit
  * @mhs: the service
- *
- * The work makes those anew that do not.
  *
  * Context: process; takes mhs.lock.
  */
 void ip_vs_mhs_work_refresh(struct ip_vs_mhs *mhs)
 {
 	mutex_lock(&mhs->lock);
-	/* before the first server there is nothing to do, and no clock runs */
+	/* before the first server no clock runs and no carrier exists */
 	if (mhs->svc) {
 		mhs->missing = true;
 		work_requeue(mhs);
@@ -468,11 +468,11 @@ void ip_vs_mhs_work_refresh(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_work_look_stateful() - since when has every flow got an entry?
+ * ip_vs_mhs_work_look_stateful() - update mhs.stateful and mhs.stateful_since
  * @mhs: the service
  *
- * Each packet of a flow makes one while stateless is 0; where one could not be
- * made the time begins anew.
+ * While the sysctl stateless is 0, a packet of a flow without an entry makes
+ * one.  Every entry that could not be made restarts the time.
  *
  * Context: process, mhs.lock held.
  */
@@ -489,8 +489,8 @@ void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->phase) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;
-		/* A service that never had a server has no flow.  A time long past
-		 * would be in the future again one day.
+		/* A service that never had a server has no flow.  Clamp the
+		 * time: jiffies wrap, and then it would be in the future.
 		 */
 		if (!mhs->svc ||
 		    time_after(jiffies, mhs->stateful_since + pin))
@@ -501,10 +501,10 @@ void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_work() - what a service does by itself
- * @work: of the service
+ * ip_vs_mhs_work() - retry, rebuild, settle and tick
+ * @work: mhs.work of the service
  *
- * Context: process.
+ * Context: process; takes mhs.lock.
  */
 void ip_vs_mhs_work(struct work_struct *work)
 {
@@ -513,7 +513,7 @@ void ip_vs_mhs_work(struct work_struct *work)
 	int i;
 
 	mutex_lock(&mhs->lock);
-	/* Times long past would be in the future again one day */
+	/* jiffies wrap: clamp times, or they would be in the future again */
 	if (!work_until(mhs->built + MHS_IDLE))
 		mhs->built = jiffies - MHS_IDLE;
 	for (i = 0; i < ARRAY_SIZE(mhs->budget); i++)

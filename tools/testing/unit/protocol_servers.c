@@ -71,7 +71,7 @@ bool protocol_second_try(const struct rules *r, struct protocol *s)
 	return true;
 }
 
-/* ip_vs_mhs_add_dest() */
+/* ctl_add_dest() */
 static bool add(const struct rules *r, struct protocol *s)
 {
 	if (s->waiting)
@@ -83,7 +83,7 @@ static bool add(const struct rules *r, struct protocol *s)
 	return true;
 }
 
-/* ip_vs_mhs_add_dest(), _upd_dest(), _del_dest(), and the sysctl.  All but that
+/* ctl_add_dest(), _upd_dest(), _del_dest(), and the sysctl.  All but that
  * set "dirty"; BUILD follows at once or, when rebuilds rest, later.
  */
 bool protocol_control(const struct rules *r, struct protocol *s,
