@@ -62,6 +62,7 @@ static inline __be32 tcp_flag_word(const struct tcphdr *th)
 #define TCP_FLAG_ACK	htonl(0x00100000)
 
 #define likely(x)	(x)
+#define __force
 
 struct udphdr {
 	__be16 source, dest, len, check;
