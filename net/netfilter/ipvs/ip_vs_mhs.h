@@ -53,9 +53,10 @@
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	phase		control, under mhs.lock; the first packet of a young
- *			service sets WOKEN.  Packets and work_unsettle() leave
+ *			service sets WOKEN.  Packets and work_before_change() leave
  *			YOUNG by compare-and-exchange: if both try at once, the
- *			later one fails and sees the phase the earlier one set
+ *			later one fails and sees the phase the earlier one set.
+ *			settle_end() stores, which may replace WOKEN, too
  *	counters	packets and control, this_cpu_inc
  *	budget		packets that make an entry: made atomically, the rest
  *			under recount_lock; work of the service: recount_at
@@ -75,6 +76,7 @@
  *	add_dest again	-> mhs.listed, same struct and same index
  *	no slot names the server, and hold + pin have passed since del_dest or
  *	expire_nodest_conn cuts its flows; or the service ends
+ *			(-w 0 that merged the slots before changes nothing)
  *			-> out of servers[], by_dest and pairs, call_rcu(): the
  *			   callback puts the ip_vs_dest and the carriers, and
  *			   only then frees the index for another server
@@ -128,7 +130,6 @@
 #include <linux/netfilter.h>
 #include <linux/refcount.h>
 #include <linux/rhashtable-types.h>
-#include <linux/siphash.h>
 #include <linux/workqueue.h>
 #include <net/netns/generic.h>
 
@@ -209,13 +210,12 @@ struct ip_vs_mhs_servers {
 	struct ip_vs_mhs_server __rcu *s[];
 };
 
-/* What the last walk found: slots by phase, tracked slots, and the first and
- * the last stage of unstable slots
+/* What the last walk found: slots by phase, and the first and the last stage of
+ * unstable slots
  */
 struct ip_vs_mhs_census {
 	u32			hold;
 	u32			pin;
-	u32			tracked;
 	u32			stage_min;
 	u32			stage_max;
 };

@@ -6,8 +6,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/module.h>
-
 #include "ip_vs_mhs_pkt.h"
 
 /* Number of slots to try for another server before a search of all servers */
@@ -49,7 +47,10 @@ static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 	return NULL;
 }
 
-/* Search because the candidate, with the facts @server, takes no new flow */
+/* Search because the candidate, with the facts @server, takes no new flow.  A
+ * table that is not dirty names only servers in service, so all servers are
+ * searched only if the candidate is full or a rebuild is due.
+ */
 static struct ip_vs_mhs_server *ask_search(const struct ip_vs_mhs *mhs,
 					   const u32 *slot, u32 server)
 {

@@ -32,8 +32,8 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs);
 extern const struct seq_operations ip_vs_mhs_proc_ops;
 
 /* work */
-void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole);
-void ip_vs_mhs_work_unsettle(struct ip_vs_mhs *mhs, bool leaves);
+void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole);
+void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_refresh(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs);

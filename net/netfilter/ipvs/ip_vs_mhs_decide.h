@@ -75,7 +75,7 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
 	MHS_CNT_OLD,		/* unstable slot: old server, no entry */
 	MHS_CNT_CAND,		/* unstable slot or stateless=0: candidate */
-	MHS_CNT_TRACKED,	/* had an entry; the last count of requests */
+	MHS_CNT_TRACKED,	/* had an entry; so far: requests */
 	MHS_CNT_NEW,		/* entries made for new flows */
 	MHS_CNT_PINNED,		/* entries made for older flows */
 	MHS_CNT_CAPPED,		/* no entry: limit reached */
@@ -242,10 +242,12 @@ static inline u32 ip_vs_mhs_decide_idx(u32 w, u32 facts)
 	       ip_vs_mhs_slot_cand(w) : ip_vs_mhs_slot_old(w);
 }
 
-/* The verdict of ip_vs_mhs_decide(), or MHS_SEARCH: call ip_vs_mhs_decide() */
+/* The verdict of ip_vs_mhs_decide(), or MHS_SEARCH: ask ip_vs_mhs_decide() */
 static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 {
-	/* what the compiler knows it leaves out */
+	/* Constants let the compiler drop branches: stateless=0 is never quick,
+	 * and with any stable word the verdict is the same.
+	 */
 	facts &= ~MHS_SVC_STATEFUL;
 	if (ip_vs_mhs_slot_stable(w))
 		return ip_vs_mhs_decide_old(MHS_USED_CUR, server, facts);

@@ -5,8 +5,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/module.h>
-
 #include "ip_vs_mhs_pkt.h"
 
 /* Is there room for an entry, or was the last count a moment ago? */
@@ -45,7 +43,7 @@ static void budget_count(const struct ip_vs_mhs *mhs,
 }
 
 /**
- * ip_vs_mhs_entry_allowed() - may the service have one more entry?
+ * ip_vs_mhs_entry_reserve() - may the service have one more entry?
  * @mhs: the service
  * @quic: use the separate limit for QUIC, whose packets anybody can forge
  *
@@ -56,7 +54,7 @@ static void budget_count(const struct ip_vs_mhs *mhs,
  * Context: softirq or process, under RCU.
  * Return: true if an entry may be made; the entry is counted as made.
  */
-bool ip_vs_mhs_entry_allowed(struct ip_vs_mhs *mhs, bool quic)
+bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, bool quic)
 {
 	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
 				  READ_ONCE(mhs->net->max_entries);
@@ -273,7 +271,7 @@ static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 			       struct ip_vs_mhs_packet *p,
 			       struct ip_vs_conn *old)
 {
-	bool tracked = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
+	bool nfct = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
 	struct ip_vs_mhs_server *s;
 	struct ip_vs_conn *cp;
 
@@ -284,7 +282,7 @@ static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 			mod_timer_pending(&old->timer, jiffies);
 		goto core;
 	}
-	if (tracked && ip_vs_conn_uses_old_conntrack(old, p->skb)) {
+	if (nfct && ip_vs_conn_uses_old_conntrack(old, p->skb)) {
 		if (atomic_read(&old->n_control))
 			goto core;	/* entries of a helper end first */
 		mod_timer_pending(&old->timer, jiffies);
@@ -293,7 +291,7 @@ static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 	cp = ip_vs_mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		goto drop;
-	if (tracked) {
+	if (nfct) {
 		spin_lock_bh(&old->lock);
 		WRITE_ONCE(old->flags, old->flags & ~IP_VS_CONN_F_NFCT);
 		spin_unlock_bh(&old->lock);
@@ -310,7 +308,7 @@ core:
 }
 
 /**
- * ip_vs_mhs_entry_find() - find the entry of a packet and handle the packet
+ * ip_vs_mhs_entry_handle() - find the entry of a packet and handle the packet
  * @q: the question about the packet
  * @p: the packet
  * @verdict: set to the verdict of the hook for MHS_ENTRY_DONE
@@ -322,8 +320,8 @@ core:
  * Context: softirq or process, under RCU.
  * Return: what was found.
  */
-enum ip_vs_mhs_found ip_vs_mhs_entry_find(const struct ip_vs_mhs_ask *q,
-					  struct ip_vs_mhs_packet *p,
+enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
+					    struct ip_vs_mhs_packet *p,
 					  unsigned int *verdict)
 {
 	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));

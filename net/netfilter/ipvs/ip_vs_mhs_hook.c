@@ -15,10 +15,8 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/ip.h>
-#include <linux/module.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
-#include <linux/tcp.h>
 
 #include "ip_vs_mhs_pkt.h"
 
@@ -64,7 +62,7 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 	bool quic = p->quic ||
 		    (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS);
 
-	if (act != MHS_REPLACE && !ip_vs_mhs_entry_allowed(q->mhs, quic)) {
+	if (act != MHS_REPLACE && !ip_vs_mhs_entry_reserve(q->mhs, quic)) {
 		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}
@@ -106,7 +104,7 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 	}
 	if (act != MHS_FORWARD)
 		return act == MHS_DROP ? NF_DROP : NF_ACCEPT;
-	/* there, since the decision saw it: a carrier is replaced, never removed */
+	/* The decision saw a carrier, which may be replaced but never removed */
 	return ip_vs_mhs_xmit(q->mhs, rcu_dereference(q->server->carrier), p,
 			      stats);
 }
@@ -128,7 +126,7 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 		facts |= MHS_PKT_LOCAL;
 	ip_vs_mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);
 	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
-		switch (ip_vs_mhs_entry_find(&q, p, &verdict)) {
+		switch (ip_vs_mhs_entry_handle(&q, p, &verdict)) {
 		case MHS_ENTRY_DONE:
 			return verdict;
 		case MHS_ENTRY_LEFT:
@@ -141,7 +139,9 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	return hook_act(&q, p);
 }
 
-/* Is the packet the reply of a server on this host to a flow with an entry? */
+/* Is the packet the reply of a server on this host to a flow with an entry?  As in
+ * ip_vs_schedule() such a reply begins no flow.
+ */
 static bool hook_local_reply(struct netns_ipvs *ipvs,
 			     struct ip_vs_mhs_packet *p)
 {
@@ -177,9 +177,9 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 
 	if (!ip_vs_fill_iph_skb(p->af, p->skb, false, &p->iph))
 		return false;
-	/* Reassembly of a fragment in a fragment leaves an inner header.
-	 * The core makes entries for such a packet with ports, so the packet is
-	 * a request here, too; replies must be whole packets.
+	/* IPv6: a fragment in a fragment keeps its inner header.  With ports the
+	 * core makes an entry for such a packet, so the packet is a request
+	 * here, too; replies must be whole packets.
 	 */
 	if (v6 && p->hook != NF_INET_FORWARD)
 		part = p->iph.fragoffs;

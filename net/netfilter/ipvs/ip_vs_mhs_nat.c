@@ -22,7 +22,6 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/ip.h>
-#include <linux/module.h>
 #include <net/ip.h>
 
 #include "ip_vs_mhs_pkt.h"
@@ -129,6 +128,7 @@ bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	/* Mark the slot used: the flow's requests may pass another director */
 	w = ip_vs_mhs_slot_use(slot, ip_vs_mhs_slot_read(slot));
 	ours = nat_names(s, w);
+	/* Look for an entry, unless there can be none */
 	if (ours ? !ip_vs_mhs_has_entries(mhs->net, mhs->ipvs) :
 		   !ip_vs_mhs_slot_tracked(w))
 		return ours;
@@ -158,6 +158,9 @@ static bool nat_too_early(const struct ip_vs_mhs_server *s,
 	if (!carrier && READ_ONCE(s->state) & MHS_SRV_STATEFUL)
 		return false;
 	names = nat_names(s, ip_vs_mhs_slot_read(slot));
+	/* A named server with a carrier translates while the service settles.
+	 * Without a carrier: a server that is not named has no flow here.
+	 */
 	if (settling ? carrier && names : !names)
 		return false;
 	cp = p->pd->pp->conn_out_get(s->mhs->ipvs, p->af, p->skb, &p->iph);

@@ -4,7 +4,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/module.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>

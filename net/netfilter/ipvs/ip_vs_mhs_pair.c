@@ -5,7 +5,6 @@
  * entries.  Replies come from the pair, so the pair identifies the service.
  * Each pair has one owner, a server.  All namespaces share one rhashtable.
  */
-#include <linux/module.h>
 #include <linux/rhashtable.h>
 
 #include "ip_vs_mhs_pkt.h"

@@ -74,7 +74,7 @@ struct ip_vs_mhs_ask {
 };
 
 /**
- * enum ip_vs_mhs_found - result of ip_vs_mhs_entry_find()
+ * enum ip_vs_mhs_found - result of ip_vs_mhs_entry_handle()
  * @MHS_ENTRY_NONE: the packet has no entry
  * @MHS_ENTRY_DONE: the packet had an entry and is handled
  * @MHS_ENTRY_LEFT: plain UDP that has left an entry, which is about to expire
@@ -102,7 +102,7 @@ bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 unsigned int ip_vs_mhs_nat_reply(struct ip_vs_mhs_packet *p);
 
 /* entry */
-bool ip_vs_mhs_entry_allowed(struct ip_vs_mhs *mhs, bool quic);
+bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, bool quic);
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,
 					struct ip_vs_dest *dest,
@@ -111,8 +111,8 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats);
 void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp);
-enum ip_vs_mhs_found ip_vs_mhs_entry_find(const struct ip_vs_mhs_ask *q,
-					  struct ip_vs_mhs_packet *p,
+enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
+					    struct ip_vs_mhs_packet *p,
 					  unsigned int *verdict);
 
 /* ask */
@@ -198,7 +198,7 @@ static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 	u32 phase = smp_load_acquire(&mhs->phase);
 
 	while (unlikely(phase == MHS_YOUNG)) {
-		/* Pairs with the exchange in ip_vs_mhs_work_unsettle() */
+		/* Pairs with the exchange in ip_vs_mhs_work_before_change() */
 		if (try_cmpxchg(&mhs->phase, &phase, MHS_WOKEN))
 			break;
 		/* A failed exchange promises no barrier */

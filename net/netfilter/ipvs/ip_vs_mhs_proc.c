@@ -6,7 +6,6 @@
  * their names, and new columns are added at the end.  Documented in
  * Documentation/networking/ipvs-mhs.rst.
  */
-#include <linux/module.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 

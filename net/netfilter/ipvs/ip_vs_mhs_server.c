@@ -11,7 +11,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/module.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
 #include <net/addrconf.h>
@@ -569,7 +568,9 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 		if (found) {
 			int err = ip_vs_mhs_server_add(mhs, found);
 
-			/* never the last: the core's trash waits for ours */
+			/* never the last: the core's trash keeps a deleted dest
+			 * until only its own reference is left
+			 */
 			ip_vs_dest_put(found);
 			if (err)
 				break;

@@ -145,8 +145,8 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		list_for_each_entry(s, &mhs->gone, list)
 			__set_bit(s->idx, scratch->cut);
 
-	/* The first slots in a phase start its clock: this walk counts as their
-	 * first tick.  Later slots start a stage lower, before the next tick.
+	/* The first slots in a phase start its clock and skip the spare first
+	 * stage; later slots begin in it, between two ticks.
 	 */
 	if (ip_vs_mhs_time_hold_ms(mhs))
 		first = MHS_STAGE_HOLD + !was.hold;
@@ -170,7 +170,6 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		__set_bit(ip_vs_mhs_slot_cand(n), scratch->named);
 		__set_bit(ip_vs_mhs_slot_old(n), scratch->named);
 		stage = ip_vs_mhs_slot_stage(n);
-		now.tracked += ip_vs_mhs_slot_tracked(n);
 		now.hold += stage && stage < MHS_STAGE_PIN;
 		now.pin += stage >= MHS_STAGE_PIN;
 		if (stage && (!now.stage_min || stage < now.stage_min))
@@ -183,7 +182,9 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	if (!was.hold && now.hold)
 		mhs->hold_tick = jiffies;
 	if (!was.pin && now.pin)
-		/* slots that come from hold: their first pin tick is due */
+		/* Slots came from hold by a tick: date the clock of pin back, so
+		 * that its first tick is due now.
+		 */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
 				jiffies - ip_vs_mhs_time_pin_period(mhs);
 	list_for_each_entry(s, &mhs->gone, list)

@@ -31,7 +31,6 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/math64.h>
-#include <linux/module.h>
 
 #include "ip_vs_mhs_ctl.h"
 
@@ -342,7 +341,7 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_work_settle() - start settling, at init or with the first server
+ * ip_vs_mhs_work_start_settling() - start settling, at init or with the first server
  * @mhs: the service
  * @whole: all servers come at once, from another scheduler
  *
@@ -352,11 +351,12 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
  *
  * Context: process, mhs.lock held.
  */
-void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole)
+void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole)
 {
 	lockdep_assert_held(&mhs->lock);
 	WRITE_ONCE(mhs->phase, MHS_SETTLING);
 	mhs->changed = jiffies;
+	/* one jiffy is more than one change, for work_settled_at() */
 	mhs->gap = whole;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->used_tick = jiffies;
@@ -369,7 +369,7 @@ void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole)
 }
 
 /**
- * ip_vs_mhs_work_unsettle() - a server of the service is about to change
+ * ip_vs_mhs_work_before_change() - a server of the service is about to change
  * @mhs: the service
  * @leaves: the server has slots, and gets no new flow from now on
  *
@@ -377,7 +377,7 @@ void ip_vs_mhs_work_settle(struct ip_vs_mhs *mhs, bool whole)
  *
  * Context: process, mhs.lock held.
  */
-void ip_vs_mhs_work_unsettle(struct ip_vs_mhs *mhs, bool leaves)
+void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
 {
 	lockdep_assert_held(&mhs->lock);
 	/* The timer of the work may be late by an eighth of MHS_YOUNG_MAX */
@@ -438,7 +438,7 @@ static void work_try_again(struct ip_vs_mhs *mhs)
 	if (mhs->missing && mhs->retry && work_until(mhs->retry_at))
 		return;
 	if (mhs->missing) {
-		ip_vs_mhs_work_unsettle(mhs, false);
+		ip_vs_mhs_work_before_change(mhs, false);
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}

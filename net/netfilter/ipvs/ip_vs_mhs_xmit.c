@@ -6,7 +6,6 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/ip.h>
-#include <linux/module.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
 #include <linux/udp.h>

@@ -86,7 +86,7 @@ TEXTS = {
     r"ingress, for what arrives ": "a picture",
     r"servers change  ": "a picture",
     r"\+-- director 1 --": "a picture",
-    r"doors      hook": "a picture",
+    r"control     main": "a picture",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 
