@@ -21,10 +21,11 @@ for port in range(30000, 30000 + $1):
     send('10.1.0.2', netlab.tcp('10.2.0.11', 80, '10.1.0.2', port))"
 }
 
-# seen SOURCE: packets from there that the client got
+# seen SOURCE: packets from there that the client got, of these ports: the servers
+# of flows that have ended may repeat their last packets
 seen() {
 	in_ns cl nft list chain ip seen in |
-		sed -n "s/.*saddr $1 counter packets \([0-9]*\).*/\1/p"
+		sed -n "s/.*saddr $1 .*counter packets \([0-9]*\).*/\1/p"
 }
 
 translated() {
@@ -91,8 +92,8 @@ in_ns cl nft -f - <<-EOF
 	table ip seen {
 		chain in {
 			type filter hook prerouting priority 0
-			ip saddr 10.2.0.11 counter
-			ip saddr $VIP4 counter
+			ip saddr 10.2.0.11 tcp dport 30000-30999 counter
+			ip saddr $VIP4 tcp dport 30000-30999 counter
 		}
 	}
 	EOF
