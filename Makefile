@@ -18,11 +18,12 @@ STATIC := tools/testing/static
 tests-in = $(shell grep -slE '^\# weight: [0-9]' $(1)/*)
 TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
 
-# Without KERNEL= the module is for KDIR; machines run the oldest kernel then.
+# Without KERNEL= the module is for KDIR; machines run the default kernel then.
 kernels = $(shell $(MACHINE)/setup --list)
-oldest = $(firstword $(kernels))
+default = $(firstword $(kernels))
 middle = $(word 2,$(kernels))
-machine-kernel = $(or $(KERNEL),$(oldest))
+oldest = $(lastword $(kernels))
+machine-kernel = $(or $(KERNEL),$(default))
 kdir-release = $(shell cat $(KDIR)/include/config/kernel.release 2>/dev/null)
 mod-dir = $(INSTALL_MOD_PATH)/lib/modules/$(kdir-release)
 
@@ -187,13 +188,14 @@ setup:	## install what is needed, unpack the kernel; quick when done before
 # All tests in the kernel that runs them fastest; on the stock ones what kernels
 # differ in, what needs one, and the demo.  check-all has all of it on each.
 .PHONY: check
-check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1 and 6.12
+check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1 and 6.12, some on 5.10
 	@+$(MACHINE)/steps check-harness check-fuzz \
-		"check-series KERNEL=$(oldest)" style \
-		"check-module KERNEL=$(oldest)" "check-module KERNEL=$(middle)" \
+		"check-series KERNEL=$(default)" style \
+		$(foreach k,$(default) $(middle) $(oldest),"check-module KERNEL=$(k)") \
 		check-unit -- test-native \
-		"test-core KERNEL=$(oldest) MORE=$(MACHINE)/kselftest.sh" \
-		"test-core KERNEL=$(middle)" "demo KERNEL=$(oldest)"
+		"test-core KERNEL=$(default) MORE=$(MACHINE)/kselftest.sh" \
+		"test-core KERNEL=$(middle)" "demo KERNEL=$(default)" \
+		"test-oldest KERNEL=$(oldest)"
 
 .PHONY: test
 test: setup	## kselftests in the machine (TESTS="FILE...": only these)

@@ -22,6 +22,11 @@
 #include <linux/hex.h>
 #endif
 
+/* Older kernels declare kvcalloc() here, newer ones in slab.h */
+#ifndef MHS_HAVE_SLAB_KVCALLOC
+#include <linux/mm.h>
+#endif
+
 #ifndef MHS_HAVE_SERVICE_MUTEX
 #include <linux/completion.h>
 #include <linux/workqueue.h>
@@ -31,6 +36,22 @@
 #ifndef MHS_HAVE_KZALLOC_OBJ
 #define kzalloc_obj(P, GFP)	kzalloc(sizeof(P), GFP)
 #define kvzalloc_obj(P, GFP)	kvzalloc(sizeof(P), GFP)
+#endif
+
+#ifndef MHS_HAVE_MEMSET_AFTER
+#define memset_after(P, VALUE, MEMBER)					\
+({									\
+	typeof(P) __p = (P);						\
+	size_t __end = offsetofend(typeof(*__p), MEMBER);		\
+									\
+	memset((u8 *)__p + __end, VALUE, sizeof(*__p) - __end);		\
+})
+#endif
+
+/* Counters of older cores are u64, written between the same calls for syncp */
+#ifndef MHS_HAVE_STATS_T
+#define u64_stats_inc(P)	((*(P))++)
+#define u64_stats_add(P, N)	(*(P) += (N))
 #endif
 
 /* Lazy call_rcu() may delay a callback for seconds, and the exit of a network

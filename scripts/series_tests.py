@@ -23,10 +23,14 @@ TREE = {
                                         "TARGETS += net/mptcp\n",
     "include/linux/kernel.h": "hex2bin",
     "include/linux/slab.h": "kzalloc",
+    "include/linux/mm.h": "kvcalloc",
+    "include/linux/stddef.h": "#define offsetofend",
+    "include/linux/siphash.h": "#define SIPHASH_PERMUTATION siphash_key_t",
     "include/linux/rcupdate.h": "call_rcu",
     "include/net/inet_sock.h": "nodefrag",
     "include/net/ip_vs.h": "IP_VS_DEST_CF_AVAILABLE totalconns; "
-                           "ip_vs_stats tot_stats; int num_services6; "
+                           "__u64 inpkts; ip_vs_stats tot_stats; "
+                           "int num_services6; service_mutex; "
                            "state_transition",
     "include/net/net_namespace.h": "register_net_sysctl",
 }
@@ -176,8 +180,18 @@ class Probes(unittest.TestCase):
                                      "hidden", blind.get(name, ""))
             done = self.probe(blind)
             self.assertNotEqual(done.returncode, 0, flag)
-            self.assertIn("does not know this kernel", done.stderr, flag)
+            self.assertRegex(done.stderr, "does not know this kernel|"
+                             "needs Linux 5.10 or later", flag)
             self.assertIn(re.findall(r"\w+", other_pattern)[-1], done.stderr)
+
+    def test_an_old_kernel_is_told_which_one_is_needed(self):
+        headers = {k: v.replace("int num_services6;", "")
+                   for k, v in TREE.items() if k.startswith("include")}
+        done = self.probe(headers)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("ip_vs_mhs needs Linux 5.10 or later: this kernel is "
+                      "older", done.stderr)
+        self.assertNotIn("does not know", done.stderr)
 
     def test_a_kernel_without_ipvs_is_told_so_by_kbuild(self):
         headers = {k: v for k, v in TREE.items() if k.startswith("include")}

@@ -27,6 +27,9 @@
 #endif
 #include <linux/siphash.h>
 
+#ifndef MHS_HAVE_SIPHASH_ROUND
+#include "ip_vs_mhs_siphash.h"
+#endif
 #include "ip_vs_mhs_table.h"
 
 /* The sizes of mh and Cilium: the largest prime below each power of two from
