@@ -15,8 +15,9 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/netfilter_ipv4.h>
-#include <linux/netfilter_ipv6.h>
+#include <net/ip.h>
 
 #include "ip_vs_mhs_pkt.h"
 
@@ -289,33 +290,18 @@ static unsigned int hook_forward(void *priv, struct sk_buff *skb,
 	return hook_packet_forward(priv, skb, state, pairs);
 }
 
-#define MHS_HOOK(_hook, _pf, _hooknum, _priority) {	\
-	.hook		= _hook,			\
-	.pf		= _pf,				\
-	.hooknum	= _hooknum,			\
-	.priority	= _priority,			\
-}
-
 /* All hooks run before the core's.  LOCAL_IN: the core is at NF_IP_PRI_NAT_SRC
  * - 2 and - 1.  LOCAL_OUT: NAT is at NF_IP_PRI_NAT_DST, the core at + 1 and
  * + 2.  Of two hooks with one priority the younger runs first, and the core's
  * hooks are older: the core registers its hooks before it calls init_service().
  * FORWARD: the core is at 99 and 100.
  */
-static const struct nf_hook_ops hook_ops4[MHS_HOOKS] = {
-	MHS_HOOK(hook_in, NFPROTO_IPV4, NF_INET_LOCAL_IN,
-		 NF_IP_PRI_NAT_SRC - 3),
-	MHS_HOOK(hook_in, NFPROTO_IPV4, NF_INET_LOCAL_OUT,
-		 NF_IP_PRI_NAT_DST + 1),
-	MHS_HOOK(hook_forward, NFPROTO_IPV4, NF_INET_FORWARD, 98),
-};
-
-static const struct nf_hook_ops hook_ops6[MHS_HOOKS] = {
-	MHS_HOOK(hook_in, NFPROTO_IPV6, NF_INET_LOCAL_IN,
-		 NF_IP6_PRI_NAT_SRC - 3),
-	MHS_HOOK(hook_in, NFPROTO_IPV6, NF_INET_LOCAL_OUT,
-		 NF_IP6_PRI_NAT_DST + 1),
-	MHS_HOOK(hook_forward, NFPROTO_IPV6, NF_INET_FORWARD, 98),
+static const struct nf_hook_ops hook_ops[MHS_HOOKS] = {
+	{ .hook = hook_in, .hooknum = NF_INET_LOCAL_IN,
+	  .priority = NF_IP_PRI_NAT_SRC - 3 },
+	{ .hook = hook_in, .hooknum = NF_INET_LOCAL_OUT,
+	  .priority = NF_IP_PRI_NAT_DST + 1 },
+	{ .hook = hook_forward, .hooknum = NF_INET_FORWARD, .priority = 98 },
 };
 
 /* Register @n hooks of a family from @first on, with @mn as priv */
@@ -324,10 +310,12 @@ static int hook_register(struct ip_vs_mhs_net *mn, bool v6, u32 first, u32 n)
 	struct nf_hook_ops *ops = &mn->ops[v6][first];
 	u32 i;
 
-	memcpy(ops, (v6 ? hook_ops6 : hook_ops4) + first,
-	       n * sizeof(*ops));
-	for (i = 0; i < n; i++)
+	/* the priorities of IPv6 are those of IPv4 */
+	memcpy(ops, hook_ops + first, n * sizeof(*ops));
+	for (i = 0; i < n; i++) {
+		ops[i].pf = v6 ? NFPROTO_IPV6 : NFPROTO_IPV4;
 		ops[i].priv = mn;
+	}
 	return nf_register_net_hooks(mn->net, ops, n);
 }
 
