@@ -29,11 +29,12 @@ static u32 new_without(u32 old, u32 cand, u32 facts)
 	bool cut = !(old & MHS_SRV_KNOWN) || old & MHS_SRV_GONE;
 	u32 server = cut ? cand : old;
 
-	if (!(server & MHS_SRV_CARRIER) || ip_vs_mhs_decide_needs_entry(server, facts) ||
+	if (!(server & MHS_SRV_CARRIER) ||
+	    ip_vs_mhs_decide_needs_entry(server, facts) ||
 	    (cut && facts & MHS_ASK_SEARCHED))
 		return ip_vs_mhs_verdict_tracks();
 	return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, MHS_BEGINS |
-		       (cut ? MHS_TO_CAND | MHS_CUTS : 0));
+				 (cut ? MHS_TO_CAND | MHS_CUTS : 0));
 }
 
 static u32 new_flow(u32 w, u32 old, u32 cand, u32 facts)
@@ -75,9 +76,11 @@ static u32 connectionless(u32 w, u32 old, u32 cand, u32 facts)
 	if (facts & MHS_SVC_STATEFUL && !one && !(facts & MHS_SVC_SETTLING) &&
 	    ip_vs_mhs_decide_may_pin(server, facts))
 		return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_BEGINS);
-	if (server & MHS_SRV_CARRIER && !ip_vs_mhs_decide_needs_entry(server, facts) &&
+	if (server & MHS_SRV_CARRIER &&
+	    !ip_vs_mhs_decide_needs_entry(server, facts) &&
 	    !(server & MHS_SRV_NAT && server & MHS_SRV_OTHER))
-		return ip_vs_mhs_verdict(MHS_FORWARD, count, to | (one ? MHS_BEGINS : 0));
+		return ip_vs_mhs_verdict(MHS_FORWARD, count,
+					 to | (one ? MHS_BEGINS : 0));
 	if (!(facts & MHS_PKT_LEFT))
 		return ip_vs_mhs_verdict_tracks();
 	/* The core would find the entry left, and a one-packet entry, which is

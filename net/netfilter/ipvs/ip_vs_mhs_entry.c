@@ -128,7 +128,7 @@ static bool entry_is_plain(const struct ip_vs_mhs *mhs,
  */
 static unsigned int entry_send(struct ip_vs_mhs *mhs,
 			       struct ip_vs_mhs_packet *p,
-				   struct ip_vs_conn *cp, u32 stats)
+			       struct ip_vs_conn *cp, u32 stats)
 {
 	typeof(cp->packet_xmit) xmit = READ_ONCE(cp->packet_xmit);
 	unsigned int verdict;
@@ -322,7 +322,7 @@ core:
  */
 enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
 					    struct ip_vs_mhs_packet *p,
-					  unsigned int *verdict)
+					    unsigned int *verdict)
 {
 	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));
 	struct ip_vs_mhs *mhs = q->mhs;

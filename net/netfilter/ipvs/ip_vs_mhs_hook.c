@@ -210,7 +210,7 @@ static void hook_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
 /* Repeat the core's checks, in its order: a packet sent here skips the core */
 static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 					    struct sk_buff *skb,
-					   const struct nf_hook_state *state)
+					    const struct nf_hook_state *state)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
 	struct ip_vs_mhs_packet p;

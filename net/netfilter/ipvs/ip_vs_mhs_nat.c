@@ -74,9 +74,9 @@ bool ip_vs_mhs_nat_gather(struct netns_ipvs *ipvs, struct sk_buff *skb)
  */
 struct ip_vs_conn *ip_vs_mhs_nat_carrier(const struct ip_vs_mhs_packet *p,
 					 u16 protocol,
-					   const union nf_inet_addr *addr,
-					   __be16 port,
-					   struct ip_vs_mhs_server **server)
+					 const union nf_inet_addr *addr,
+					 __be16 port,
+					 struct ip_vs_mhs_server **server)
 {
 	struct ip_vs_conn *carrier;
 
@@ -118,7 +118,7 @@ static bool nat_names(const struct ip_vs_mhs_server *s, u32 w)
  */
 bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 			struct ip_vs_proto_data *pd, struct sk_buff *skb,
-			  const struct ip_vs_iphdr *iph)
+			const struct ip_vs_iphdr *iph)
 {
 	const struct ip_vs_mhs *mhs = s->mhs;
 	struct ip_vs_conn *cp;
@@ -147,7 +147,7 @@ bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
  */
 static bool nat_too_early(const struct ip_vs_mhs_server *s,
 			  const struct ip_vs_conn *carrier,
-			    const struct ip_vs_mhs_packet *p, const u32 *slot)
+			  const struct ip_vs_mhs_packet *p, const u32 *slot)
 {
 	bool settling = ip_vs_mhs_settling(s->mhs), names;
 	struct ip_vs_conn *cp;

@@ -113,7 +113,7 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp);
 enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
 					    struct ip_vs_mhs_packet *p,
-					  unsigned int *verdict);
+					    unsigned int *verdict);
 
 /* ask */
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,

@@ -45,8 +45,8 @@ static void carrier_rcu_put(struct rcu_head *head)
  */
 static struct ip_vs_conn *conn_new(const struct ip_vs_conn_param *param,
 				   const struct ip_vs_dest *dest,
-				       __be16 port, u32 flags,
-				       struct ip_vs_dest *to)
+				   __be16 port, u32 flags,
+				   struct ip_vs_dest *to)
 {
 	struct ip_vs_conn *cp;
 

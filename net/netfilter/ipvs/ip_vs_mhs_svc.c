@@ -88,7 +88,7 @@ void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs)
  */
 struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
 				     u16 protocol, const union nf_inet_addr *addr,
-				 __be16 port)
+				     __be16 port)
 {
 	struct ip_vs_mhs_hash *hash = svc_hash(mn);
 	struct ip_vs_mhs *mhs;

@@ -37,7 +37,7 @@ static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
 
 static __always_inline void xmit_stats(const struct ip_vs_mhs *mhs,
 				       struct ip_vs_dest *dest,
-				      unsigned int bytes, u32 what)
+				       unsigned int bytes, u32 what)
 {
 	xmit_stats_add(this_cpu_ptr(dest->stats.cpustats), bytes, what);
 	xmit_stats_add(this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats),
