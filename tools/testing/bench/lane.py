@@ -17,27 +17,29 @@ ROWS = (
     ("tx", "sent back by XDP", None),
     ("redirect", "redirected by XDP", None),
     ("route", "routed, IPVS not loaded", None),
+    ("xdp-forward", "routed by xdp-forward", None),
     ("mh", "mh, with an entry", None),
     ("mhs", "mhs, direct routing", None),
-    ("mhs ipip", "mhs, tunnel", None),
+    ("mhs-ipip", "mhs, tunnel", None),
     ("ingress", "mhs in the ingress hook, direct routing", None),
-    ("ingress ipip", "mhs in the ingress hook, tunnel", None),
-    ("lane tx", "mhs in the lane, one arm, direct routing", None),
-    ("lane tx ipip", "mhs in the lane, one arm, tunnel", None),
-    ("lane redirect", "mhs in the lane, two arms, direct routing", None),
-    ("lane redirect ipip", "mhs in the lane, two arms, tunnel", None),
-    ("route beside mhs", "routed, mhs has services", None),
-    ("route past pass", "the same after XDP that passes", "route beside mhs"),
-    ("route past ingress", "the same, left by the hook", "route beside mhs"),
-    ("route past lane", "the same, left by the lane", "route beside mhs"),
+    ("ingress-ipip", "mhs in the ingress hook, tunnel", None),
+    ("lane-tx", "mhs in the lane, one arm, direct routing", None),
+    ("lane-tx-ipip", "mhs in the lane, one arm, tunnel", None),
+    ("lane-redirect", "mhs in the lane, two arms, direct routing", None),
+    ("lane-redirect-ipip", "mhs in the lane, two arms, tunnel", None),
+    ("route-beside-mhs", "routed, mhs has services", None),
+    ("route-past-pass", "the same after XDP that passes", "route-beside-mhs"),
+    ("route-past-ingress", "the same, left by the hook", "route-beside-mhs"),
+    ("route-past-lane", "the same, left by the lane", "route-beside-mhs"),
 )
 # of the picture
 BARS = (("route", "plain routing", "floor"),
+        ("xdp-forward", "xdp-forward, routing", "floor"),
         ("mh", "mh, entry", "mh"),
         ("mhs", "mhs, stable", "mhs"),
         ("ingress", "mhs, ingress hook", "other"),
-        ("lane redirect", "mhs, lane, two arms", "other"),
-        ("lane tx", "mhs, lane, one arm", "other"))
+        ("lane-redirect", "mhs, lane, two arms", "other"),
+        ("lane-tx", "mhs, lane, one arm", "other"))
 
 
 def guest(kernel, *options, rounds, more=(), timeout=3000):
@@ -48,6 +50,7 @@ def guest(kernel, *options, rounds, more=(), timeout=3000):
         kernel, [HERE / "guest.py",
                  "--card", modules / "module-card" / "card.ko",
                  "--bare", bench.compile_bpf("bare.o", HERE / "bare.bpf.c"),
+                 "--router", bench.TOP / "build" / "xdp-tools",
                  *(("--lane", lane) if lane.exists() else ()),
                  "--rounds", rounds, "--packets", PACKETS, *more],
         timeout, "--icount", "--memory", "2G",
@@ -88,9 +91,13 @@ def draw(docs):
                                        (*column, base))
                                   for column in costs.columns)])
     bench.write_table(docs, "lane", ["packets", *(
-        f"IPv{family}, {kernel.split('-')[0]}"
+        f"IPv{family}, {version(kernel)}"
         for kernel, family in costs.columns)], lines)
     picture(docs, costs)
+
+
+def version(release):
+    return ".".join(release.split(".")[:2])
 
 
 def cell(cost, key, base):
@@ -116,7 +123,6 @@ def picture(docs, costs):
     axes.invert_yaxis()
     axes.margins(x=0.1)
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel(f"instructions for a packet, Linux "
-                    f"{column[0].split('-')[0]}; paler: the card's own "
-                    f"{floor:,.0f}")
+    axes.set_xlabel(f"instructions for a packet, Linux {version(column[0])}; "
+                    f"paler: the card's own {floor:,.0f}")
     bench.save(drawing, docs / "lane.svg")

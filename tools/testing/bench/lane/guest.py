@@ -16,17 +16,18 @@ drop                    are dropped by the smallest XDP program: the card
                         itself, which is in all rows
 tx, redirect            are sent back by one, or to card1
 route                   are routed; IPVS is not loaded
+xdp-forward             the same by the router of xdp-tools, an XDP program
 mh                      belong to a service of mh and have entries; the module
                         is not loaded
-route beside mhs        are routed while mhs has services
-mhs, mhs ipip           are stable, direct routing or a tunnel
-ingress, ingress ipip   the same in the netfilter ingress hook
-lane tx, lane tx ipip   the same in the XDP lane, one arm
-lane redirect,          the same, two arms
-lane redirect ipip
-route past pass         are routed, after an XDP program that passes all
-route past lane         are routed, after the lane has left them to the stack
-route past ingress      are routed, after the hook has
+route-beside-mhs        are routed while mhs has services
+mhs, mhs-ipip           are stable, direct routing or a tunnel
+ingress, ingress-ipip   the same in the netfilter ingress hook
+lane-tx, lane-tx-ipip   the same in the XDP lane, one arm
+lane-redirect,          the same, two arms
+lane-redirect-ipip
+route-past-pass         are routed, after an XDP program that passes all
+route-past-lane         are routed, after the lane has left them to the stack
+route-past-ingress      are routed, after the hook has
 
 Rows of the hook and the lane are there if the module has their sysctls.
 """
@@ -187,6 +188,22 @@ class Rig(Namespace):
     def bare(self, section):
         return self.program(self.options.bare, section)
 
+    @contextlib.contextmanager
+    def router(self):
+        """xdp-forward of xdp-tools forwards between the cards."""
+        root = self.options.router
+        libraries = f"{root}/usr/lib/x86_64-linux-gnu"
+        os.environ["LIBXDP_OBJECT_PATH"] = f"{libraries}/bpf"
+        program = (f"{libraries}/ld-linux-x86-64.so.2", "--library-path",
+                   libraries, f"{root}/usr/sbin/xdp-forward")
+        if not os.path.ismount("/sys/fs/bpf"):
+            run("mount", "-t", "bpf", "bpf", "/sys/fs/bpf")
+        self.inside(run, *program, "load", "-v", "card0", "card1")
+        try:
+            yield
+        finally:
+            self.inside(run, *program, "unload", "card0", "card1")
+
     def row(self, what, family, to, way=STACK):
         if self.options.rows and what not in self.options.rows:
             return
@@ -201,7 +218,7 @@ class Rig(Namespace):
                   f"{round(statistics.median(took) * bursts)}", flush=True)
         if self.tracing:
             before = self.count(*way)
-            with self.tracing.of(what.replace(" ", "-"), family):
+            with self.tracing.of(what, family):
                 self.receive(BURST)
             self.gone(what, family, way, BURST, before)
 
@@ -225,6 +242,9 @@ class Rig(Namespace):
             with self.bare(f"xdp_{what}"):
                 self.rows(what, None, way)
         self.rows("route", None)
+        if self.options.router:
+            with self.router():
+                self.rows("xdp-forward", None, TWO_ARMS)
 
     def mh(self):
         run("modprobe", "ip_vs")
@@ -241,25 +261,25 @@ class Rig(Namespace):
                 self.services.add(f"{name} {arms}", "mhs", method, arms)
         self.settle()
         entries = self.entries()  # those of mh
-        self.rows("route beside mhs", None)
+        self.rows("route-beside-mhs", None)
         with self.bare("xdp_pass"):
-            self.rows("route past pass", None)
+            self.rows("route-past-pass", None)
         self.rows("mhs", "dr two")
-        self.rows("mhs ipip", "ipip two")
+        self.rows("mhs-ipip", "ipip two")
         if self.has(INGRESS):
             self.sysctl(INGRESS, "card0\n")
             self.rows("ingress", "dr two")
-            self.rows("ingress ipip", "ipip two")
-            self.rows("route past ingress", None)
+            self.rows("ingress-ipip", "ipip two")
+            self.rows("route-past-ingress", None)
             self.sysctl(INGRESS, "\n")
         if self.has(LANE):
             self.sysctl(LANE, 1)
             with self.program(self.options.lane):
-                self.rows("lane tx", "dr one", ONE_ARM)
-                self.rows("lane tx ipip", "ipip one", ONE_ARM)
-                self.rows("lane redirect", "dr two", TWO_ARMS)
-                self.rows("lane redirect ipip", "ipip two", TWO_ARMS)
-                self.rows("route past lane", None)
+                self.rows("lane-tx", "dr one", ONE_ARM)
+                self.rows("lane-tx-ipip", "ipip one", ONE_ARM)
+                self.rows("lane-redirect", "dr two", TWO_ARMS)
+                self.rows("lane-redirect-ipip", "ipip two", TWO_ARMS)
+                self.rows("route-past-lane", None)
             self.sysctl(LANE, 0)
         if self.entries() != entries:
             raise SystemExit("flows of mhs have entries: they are not stable")
@@ -279,6 +299,8 @@ def arguments():
     parser.add_argument("--card", required=True, help="the device's module")
     parser.add_argument("--bare", required=True, help="bare.bpf.c, compiled")
     parser.add_argument("--lane", help="the lane's program")
+    parser.add_argument("--router", metavar="DIR",
+                        help="xdp-tools and its libraries, unpacked")
     parser.add_argument("--servers", type=int, default=100)
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--packets", type=int, required=True)
