@@ -46,7 +46,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 from lab import (FAR, Namespace, Trace, at_port, ip, module,  # noqa: E402
                  run)
 
-CARDS = "/sys/kernel/debug/card"
+CARDS = "/proc/card"
 FLOWS = 1000
 BURST = 64
 MAC = "02:00:00:00:01:0"  # and the number of the card
