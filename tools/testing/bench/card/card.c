@@ -9,7 +9,7 @@
  * to be looked at if somebody wants to, and freed at once.  What a real driver
  * does more, descriptors and completions, is the same for all frames.
  *
- * /sys/kernel/debug/card/NAME/ (NAME is the one that the card was born with):
+ * /proc/card/NAME/ (NAME is the one that the card was born with):
  *
  *   frames		write(): one more frame to be received; opening it with
  *			O_TRUNC takes away those that were there
@@ -18,7 +18,8 @@
  *			their way through this card.  read: "N NS", nanoseconds
  *			that the last N took
  *   counts		what became of frames: lines of NAME NUMBER
- *   keep		how many of the frames sent are kept, of each way; 0
+ *   keep		write N: from now on the last N frames sent are kept, of
+ *			each way; 0 at first
  *   sent/WAY		read(): the oldest frame kept that was sent this way:
  *			xdp_tx, xdp_xmit (redirected to this card), start_xmit
  *			(by the stack).  End of file: there is none
@@ -28,11 +29,11 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/bpf_trace.h>
-#include <linux/debugfs.h>
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
 #include <linux/filter.h>
 #include <linux/module.h>
+#include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <net/xdp.h>
 #ifdef CARD_HAVE_PAGE_POOL_HELPERS
@@ -104,11 +105,11 @@ struct card {
 	atomic64_t		counts[COUNTS];
 	u32			keep;
 	struct sk_buff_head	kept[COUNTS - WAYS];
-	struct dentry		*dir;
+	struct proc_dir_entry	*dir;
 };
 
 static struct card *card_all[MAX_CARDS];
-static struct dentry *card_dir;
+static struct proc_dir_entry *card_dir;
 
 static void card_count(struct card *card, enum card_count what, u64 number)
 {
@@ -379,6 +380,11 @@ static const struct ethtool_ops card_ethtool_ops = {
 
 /* The files */
 
+static void *card_of(const struct file *file)
+{
+	return pde_data(file_inode(file));
+}
+
 static void card_forget_frames(struct card *card)
 {
 	struct card_frame *frame, *n;
@@ -390,20 +396,20 @@ static void card_forget_frames(struct card *card)
 
 static int card_frames_open(struct inode *inode, struct file *file)
 {
-	struct card *card = inode->i_private;
+	struct card *card = pde_data(inode);
 
 	if (file->f_flags & O_TRUNC) {
 		mutex_lock(&card->lock);
 		card_forget_frames(card);
 		mutex_unlock(&card->lock);
 	}
-	return simple_open(inode, file);
+	return 0;
 }
 
 static ssize_t card_frames_write(struct file *file, const char __user *from,
 				 size_t length, loff_t *at)
 {
-	struct card *card = file->private_data;
+	struct card *card = card_of(file);
 	struct card_frame *frame;
 
 	if (length < ETH_HLEN || length > ROOM)
@@ -426,10 +432,9 @@ static ssize_t card_frames_write(struct file *file, const char __user *from,
 	return length;
 }
 
-static const struct file_operations card_frames_fops = {
-	.owner	= THIS_MODULE,
-	.open	= card_frames_open,
-	.write	= card_frames_write,
+static const struct proc_ops card_frames_ops = {
+	.proc_open	= card_frames_open,
+	.proc_write	= card_frames_write,
 };
 
 static int card_burst(struct card *card, unsigned int frames)
@@ -460,7 +465,7 @@ static int card_burst(struct card *card, unsigned int frames)
 static ssize_t card_run_write(struct file *file, const char __user *from,
 			      size_t length, loff_t *at)
 {
-	struct card *card = file->private_data;
+	struct card *card = card_of(file);
 	u64 left, burst;
 	int err;
 
@@ -484,7 +489,7 @@ static ssize_t card_run_write(struct file *file, const char __user *from,
 static ssize_t card_run_read(struct file *file, char __user *to, size_t length,
 			     loff_t *at)
 {
-	struct card *card = file->private_data;
+	struct card *card = card_of(file);
 	char text[48];
 
 	return simple_read_from_buffer(to, length, at, text,
@@ -493,11 +498,9 @@ static ssize_t card_run_read(struct file *file, char __user *to, size_t length,
 						 card->ns));
 }
 
-static const struct file_operations card_run_fops = {
-	.owner	= THIS_MODULE,
-	.open	= simple_open,
-	.read	= card_run_read,
-	.write	= card_run_write,
+static const struct proc_ops card_run_ops = {
+	.proc_read	= card_run_read,
+	.proc_write	= card_run_write,
 };
 
 static int card_counts_show(struct seq_file *file, void *unused)
@@ -510,12 +513,29 @@ static int card_counts_show(struct seq_file *file, void *unused)
 			   atomic64_read(&card->counts[i]));
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(card_counts);
+
+static ssize_t card_keep_write(struct file *file, const char __user *from,
+			       size_t length, loff_t *at)
+{
+	struct card *card = card_of(file);
+	u32 keep;
+	int err;
+
+	err = kstrtou32_from_user(from, length, 0, &keep);
+	if (err)
+		return err;
+	WRITE_ONCE(card->keep, keep);
+	return length;
+}
+
+static const struct proc_ops card_keep_ops = {
+	.proc_write	= card_keep_write,
+};
 
 static ssize_t card_sent_read(struct file *file, char __user *to, size_t length,
 			      loff_t *at)
 {
-	struct sk_buff *skb = skb_dequeue(file->private_data);
+	struct sk_buff *skb = skb_dequeue(card_of(file));
 	ssize_t result = 0;
 
 	if (!skb)
@@ -530,27 +550,33 @@ static ssize_t card_sent_read(struct file *file, char __user *to, size_t length,
 	return result;
 }
 
-static const struct file_operations card_sent_fops = {
-	.owner	= THIS_MODULE,
-	.open	= simple_open,
-	.read	= card_sent_read,
+static const struct proc_ops card_sent_ops = {
+	.proc_read	= card_sent_read,
 };
 
-static void card_files(struct card *card)
+static int card_files(struct card *card)
 {
-	struct dentry *sent;
+	struct proc_dir_entry *sent;
 	int i;
 
-	card->dir = debugfs_create_dir(card->dev->name, card_dir);
-	debugfs_create_file("frames", 0200, card->dir, card, &card_frames_fops);
-	debugfs_create_file("run", 0600, card->dir, card, &card_run_fops);
-	debugfs_create_file("counts", 0400, card->dir, card, &card_counts_fops);
-	debugfs_create_u32("keep", 0600, card->dir, &card->keep);
-	sent = debugfs_create_dir("sent", card->dir);
+	card->dir = proc_mkdir(card->dev->name, card_dir);
+	if (!card->dir)
+		return -ENOMEM;
+	sent = proc_mkdir("sent", card->dir);
+	if (!sent ||
+	    !proc_create_data("frames", 0200, card->dir, &card_frames_ops,
+			      card) ||
+	    !proc_create_data("run", 0600, card->dir, &card_run_ops, card) ||
+	    !proc_create_data("keep", 0200, card->dir, &card_keep_ops, card) ||
+	    !proc_create_single_data("counts", 0400, card->dir,
+				     card_counts_show, card))
+		return -ENOMEM;
 	for (i = 0; i < ARRAY_SIZE(card->kept); i++)
-		debugfs_create_file(card_count_names[WAYS + i] +
-				    strlen("sent_"), 0400, sent,
-				    &card->kept[i], &card_sent_fops);
+		if (!proc_create_data(card_count_names[WAYS + i] +
+				      strlen("sent_"), 0400, sent,
+				      &card_sent_ops, &card->kept[i]))
+			return -ENOMEM;
+	return 0;
 }
 
 /* Cards */
@@ -559,7 +585,7 @@ static void card_remove(struct card *card)
 {
 	int i;
 
-	debugfs_remove(card->dir);
+	proc_remove(card->dir);
 	unregister_netdev(card->dev);
 	netif_napi_del(&card->napi);
 	card_forget_frames(card);
@@ -603,7 +629,11 @@ static struct card *card_make(void)
 		free_netdev(dev);
 		return ERR_PTR(err);
 	}
-	card_files(card);
+	err = card_files(card);
+	if (err) {
+		card_remove(card);
+		return ERR_PTR(err);
+	}
 	return card;
 }
 
@@ -614,7 +644,7 @@ static void card_exit(void)
 	for (i = 0; i < MAX_CARDS; i++)
 		if (card_all[i])
 			card_remove(card_all[i]);
-	debugfs_remove(card_dir);
+	proc_remove(card_dir);
 }
 
 static int __init card_init(void)
@@ -626,7 +656,9 @@ static int __init card_init(void)
 		pr_err("cards=%u: there are 1 to %u\n", cards, MAX_CARDS);
 		return -EINVAL;
 	}
-	card_dir = debugfs_create_dir(KBUILD_MODNAME, NULL);
+	card_dir = proc_mkdir(KBUILD_MODNAME, NULL);
+	if (!card_dir)
+		return -ENOMEM;
 	for (i = 0; i < cards; i++) {
 		card = card_make();
 		if (IS_ERR(card)) {
