@@ -96,7 +96,7 @@ install-dkms-source:
 
 PREFIX ?= /usr/local
 UNITDIR ?= $(PREFIX)/lib/systemd/system
-tool-names := qdisc_tool mhsstat
+tool-names := qdisc_tool mhsstat real_server
 tool-dir = $(DESTDIR)$(PREFIX)/lib/ipvs-mhs-tools
 man-dir = $(DESTDIR)$(PREFIX)/share/man
 complete-dir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
@@ -108,7 +108,7 @@ set-prefix = sed -E 's,/usr/sbin/($(subst $(space),|,$(tool-names))),$(PREFIX)/s
 space := $(subst ,, )
 
 .PHONY: install-tools
-install-tools: tools	## install qdisc_tool, mhsstat, man pages, examples (PREFIX=/usr/local, DESTDIR=)
+install-tools: tools	## install qdisc_tool, mhsstat, real_server, man pages, examples (PREFIX=/usr/local, DESTDIR=)
 	install -d $(DESTDIR)$(PREFIX)/sbin $(man-dir)/man7 $(man-dir)/man8 \
 		$(complete-dir) $(DESTDIR)$(UNITDIR)
 	for tool in $(tool-names); do \

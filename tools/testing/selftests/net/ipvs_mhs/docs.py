@@ -52,6 +52,12 @@ ELSEWHERE = {
     r"mhsstat show --prometheus --output /var/lib/":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
          "to another directory"),
+    r"real_server setup --vip 192\.0\.2\.1":
+        ("tools/testing/selftests/net/ipvs_mhs/real_server.sh",
+         "with its own addresses"),
+    r"real_server (check|clear)\b":
+        ("tools/testing/selftests/net/ipvs_mhs/real_faults.sh",
+         "with its own addresses"),
     r"make ": (None, "it would run this test; the target must exist"),
     r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
     r"linux-headers-amd64$":
@@ -87,6 +93,7 @@ TEXTS = {
     r"servers change  ": "a picture",
     r"\+-- director 1 --": "a picture",
     r"control     main": "a picture",
+    r"vip = 192": "a configuration file: real_faults.sh has such a file",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 
