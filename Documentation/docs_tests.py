@@ -173,8 +173,8 @@ class Tools(unittest.TestCase):
             for path in Path(root).rglob("*"):
                 if path.suffix in (".conf", ".service"):
                     called[path.parent.name + "/" + path.name] = re.findall(
-                        r"[\w/]+/(?:qdisc_tool|mhsstat|real_server)(?= )",
-                        path.read_text())
+                        r"[\w/]+/(?:qdisc_tool|mhsstat|real_server|"
+                        r"lane\.bpf\.o)(?= )", path.read_text())
             for name in ("haproxy.service.d/qdisc_tool.conf",
                          "balancer/keepalived.service.conf",
                          "system/qdisc_tool.service"):
@@ -182,11 +182,28 @@ class Tools(unittest.TestCase):
                                  {"/opt/mhs/sbin/qdisc_tool"})
             self.assertEqual(called["system/real_server.service"],
                              ["/opt/mhs/sbin/real_server"] * 3)
+            self.assertEqual(called["system/mhs-lane@.service"],
+                             ["/opt/mhs/lib/ipvs-mhs-tools/lane.bpf.o"])
             for program in sum(called.values(), []):
                 self.assertTrue(Path(root + program).exists(), program)
             self.make("uninstall-tools", root)
             self.assertEqual([path for path in Path(root).rglob("*")
                               if not path.is_dir()], [])
+
+    def test_without_clang_only_the_lane_is_missing(self):
+        with tempfile.TemporaryDirectory() as work:
+            lane = subprocess.run(["make", "-s", "-C", TOP / "tools/net/ipvs_mhs",
+                                   "lane", f"O={work}", "CLANG=no-such-clang"],
+                                  capture_output=True, text=True)
+            self.assertNotEqual(lane.returncode, 0)
+            self.assertIn("install clang and libbpf-dev", lane.stderr)
+            self.assertEqual(list(Path(work).iterdir()), [])
+            control = subprocess.run(["make", "-s", "-C",
+                                      TOP / "tools/net/ipvs_mhs", "lane",
+                                      f"O={work}"], check=True,
+                                     capture_output=True, text=True)
+            self.assertEqual(control.stderr, "")
+            self.assertTrue((Path(work) / "lane.bpf.o").exists())
 
 
 class ManPages(unittest.TestCase):
