@@ -78,15 +78,29 @@ class Complete(unittest.TestCase):
 
     def test_sysctls(self):
         for name in self.names(r'procname\s*= "(\w+)"'):
-            self.assertRegex(self.TEXT, rf"(?m)^{name} - (INTEGER|BOOLEAN)$")
+            self.assertRegex(self.TEXT, rf"(?m)^{name} - (INTEGER|BOOLEAN|"
+                             r"STRING)$")
             self.assertIn(f".It Va {name}\n", self.PAGE)
 
+    LANE = (TOP / "Documentation/networking/ipvs-mhs-lane.rst").read_text()
+
+    def array(self, name):
+        return re.findall(r'"(.*?)"', re.search(rf"{name}\[\] = {{(.*?)}};", (
+            self.SOURCES / "ip_vs_mhs_proc.c").read_text(), re.S)[1])
+
+    def rows(self, text):
+        return re.findall(r"(?m)^([A-Z][\w:]+)  +\S", text)
+
     def test_columns_in_their_order(self):
-        array = re.search(r"proc_columns\[\] = {(.*?)};", (
-            self.SOURCES / "ip_vs_mhs_proc.c").read_text(), re.S)[1]
-        table = self.TEXT.split("/proc/net/ip_vs_mhs\n===")[1]
-        self.assertEqual(re.findall(r'"(.*?)"', array),
-                         re.findall(r"(?m)^([A-Z][\w:]+)  +\S", table))
+        _, table, lane = re.split(r"/proc/net/ip_vs_mhs\n===|"
+                                  r"/proc/net/ip_vs_mhs_lane\n===", self.TEXT)
+        self.assertEqual(self.array("proc_columns"), self.rows(table))
+        self.assertEqual(self.array("proc_lane_names"), self.rows(lane))
+
+    def test_reasons_and_remedies_of_the_lane(self):
+        table = self.LANE.split("Which packets take it\n===")[1]
+        table = table.split("Switch it on\n===")[0].split("remedy\n")[1]
+        self.assertEqual(self.array("proc_lane_names")[1:], self.rows(table))
 
 
 class Measured(unittest.TestCase):

@@ -14,7 +14,7 @@ FORWARDED = "forwarded"
 
 # reason: what it means, and what can be done about it
 MEANINGS = {
-    "off": "net.ipv4.vs.mhs.lane is 0, or no service has the scheduler mhs",
+    "off": "net.ipv4.vs.mhs.lane is 0",
     "mark": "a service by firewall mark may exist, or on older kernels any "
             "service of another scheduler",
     "conntrack": "net.ipv4.vs.conntrack is 1: set it to 0",
