@@ -217,10 +217,10 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
 
 # all but the one that needs kprobes, which User-Mode Linux has not
-for-uml = $(filter-out %/stateless.sh,$(1))
+for-uml = $(filter-out %/stateless.sh %/lane_xdp.sh,$(1))
 
 .PHONY: check-uml
-check-uml: uml	## all tests but stateless.sh in User-Mode Linux, a quarter of an hour
+check-uml: uml	## all tests but stateless.sh and lane_xdp.sh in User-Mode Linux, a quarter of an hour
 	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
 
 .PHONY: check-module
