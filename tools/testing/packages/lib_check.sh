@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# shellcheck shell=bash disable=SC2154 # who sources it sets top
+# shellcheck shell=bash disable=SC2034,SC2154 # who sources it sets top, and exits
 # What the tests of packages share: KTAP, kernels that come and go in the chroot
 # of lib_root.sh.  Sourced after n, failed and log are set.
 

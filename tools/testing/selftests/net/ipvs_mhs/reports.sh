@@ -23,7 +23,7 @@ connect() {
 	    if kind.startswith("ttl"):
 	        client.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, int(kind[3:]))
 	    if kind == "fastopen":
-	        client.sendto(b"who\n", socket.MSG_FASTOPEN, ("$VIP4", 80))
+	        client.sendto(b"who\n", socket.MSG_FASTOPEN, ("$VIP4", 81))
 	    else:
 	        client.connect(("$VIP4", 80))
 	        client.sendall(b"who\n")
@@ -56,7 +56,7 @@ sorry() {
 	flow_start c --host $VIP4 $patient
 	flow c open 4
 	flow c ping
-	check "$1: the sorry server serves" "4 0" "$(value sorry) $(value broken)"
+	check "${1% -b*}: the sorry server serves" "4 0" "$(value sorry) $(value broken)"
 	dr ipvsadm -a -t $VIP4:80 -r 10.2.0.11:80 -g
 	dr ipvsadm -d -t $VIP4:80 -r 127.0.0.1:80
 	flow c ping
@@ -82,18 +82,19 @@ nodes() {
 	done
 }
 
-# once SCHEDULER [FLAGS]: datagrams of ten flows to a service of one packet
+# once NAME SCHEDULER SECONDS: datagrams of ten flows to a service of one packet, by a
+# client of that name, which waits so many seconds
 once() {
 	dr ipvsadm -C
 	learn dr <<-EOF
-		-A -u $VIP4:53 -s $* -o
+		-A -u $VIP4:53 -s $2 -o
 		-a -u $VIP4:53 -r 10.2.0.11:53 -m -w 1
 		-a -u $VIP4:53 -r 10.2.0.12:53 -m -w 1
 	EOF
-	client_py=dgrams.py flow_start u --host $VIP4
-	flow u open 10
-	flow u ping
-	flow_end u
+	client_py=dgrams.py flow_start "$1" --host $VIP4
+	flow "$1" open 10
+	flow "$1" ping plain "$3"
+	flow_end "$1"
 }
 
 plan 21
@@ -133,23 +134,26 @@ flow_end n
 nodes rr
 flow_start n --host $VIP4 --timeout 0.5 --impatient
 flow n open 6
-check_cmp "control: rr: nodes send packets to and fro" "$(value failed)" -gt 0
+check_cmp "control: rr: nodes send packets back and forth" "$(value failed)" -gt 0
 flow n reset
 flow_end n
 
 # Segments that few send
-for n in cl s1 s2; do
+for n in cl s1; do
 	sysctls $n net.ipv4.tcp_fastopen=$((0x607))
 done
+lab serve "$(ns s1)" fast 81
 for scheduler in mhs "mh -b mh-port"; do
 	name=${scheduler% -b*}
 	dr ipvsadm -C
 	learn dr <<-EOF
 		-A -t $VIP4:80 -s $scheduler
 		$(add_servers 1)
+		-A -t $VIP4:81 -s $scheduler
+		-a -t $VIP4:81 -r 10.2.0.11:81 -g -w 1
 	EOF
 	before=$(fast s1)
-	check "$name: TCP fast open" "s1 1" \
+	check "$name: TCP fast open" "fast 1" \
 		"$(connect fastopen) $(($(fast s1) - before))"
 	check "$name: IP options" s1 "$(connect options)"
 	# the router takes one, the director another
@@ -163,10 +167,15 @@ for i in 1 2; do
 	ip -n "$(ns s$i)" addr del $VIP4/32 dev lo
 done
 dgram_servers 53
-once mhs
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
+once u mhs 10
 check "-o by masquerading: nothing is lost" "10 0" "$(value flows) $(value lost)"
 check "-o by masquerading: no entry" 0 "$(mhs NewEntries $VIP4:53)"
-once mh
+sysctls dr net.ipv4.vs.mhs.masq_stateless=0
+once v mhs 0.5
+check "control: masq_stateless=0: all is lost" "10 10" \
+	"$(value flows) $(value lost)"
+once w mh 0.5
 check "control: mh: all is lost" "10 10" "$(value flows) $(value lost)"
 dr ipvsadm -C
 in_ns d2 ipvsadm -C
