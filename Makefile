@@ -98,6 +98,27 @@ install-dkms-source:
 		$(dkms-src)/scripts
 	sed 's/#MODULE_VERSION#/$(VERSION)/' dkms.conf >$(dkms-src)/dkms.conf
 
+# rpmbuild wants the sources in an archive, with their version in its name
+RPMBUILD ?= rpmbuild
+rpm-dir = $(CURDIR)/build/rpm
+rpm-sources = $(rpm-dir)/SOURCES/ipvs-mhs-$(VERSION).tar.gz
+
+.PHONY: rpm
+rpm:	## build packages for EL and Fedora in build/rpm: for DKMS, for akmods, the tools
+	@command -v $(firstword $(RPMBUILD)) >/dev/null || { echo "No rpmbuild: \
+	install the package rpm-build." >&2; exit 1; }
+	rm -rf $(rpm-dir)
+	mkdir -p $(dir $(rpm-sources)) $(rpm-dir)/SPECS
+	tar --exclude=./build --exclude=./.git --exclude='*.ko' --exclude='*.o' \
+		--exclude=__pycache__ --transform='s,^\.,ipvs-mhs-$(VERSION),S' \
+		-czf $(rpm-sources) .
+	for spec in packaging/rpm/*.spec; do \
+		sed 's/#VERSION#/$(VERSION)/' $$spec \
+			>$(rpm-dir)/SPECS/$${spec##*/} && \
+		$(RPMBUILD) -ba --define '_topdir $(rpm-dir)' \
+			$(rpm-dir)/SPECS/$${spec##*/} || exit; \
+	done
+
 PREFIX ?= /usr/local
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 tool-names := qdisc_tool mhsstat real_server

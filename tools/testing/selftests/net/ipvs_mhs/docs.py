@@ -82,6 +82,9 @@ ELSEWHERE = {
     r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
         (f"{QDISC}/director.py", "to another file"),
     r"mokutil ": (None, "needs firmware with Secure Boot"),
+    r"podman build ": ("tools/testing/packages/check-container", "by buildah"),
+    r"podman run ": (None, "it would load the module; check-container looks at the "
+                           "image's command"),
     r"reboot$": (None, "it ends the machine"),
     r"depmod$": (None, "writes the host's index of modules; make install "
                        "runs it on a directory of its own"),
@@ -91,6 +94,8 @@ TEXTS = {
     r"SERVICE {4}": "what mhsstat show prints",
     r"m \* F \* ": "a formula",
     r"mode: ipvs": "of kube-proxy's configuration",
+    r"kube-router\.io/service": "annotations of a service",
+    r"moduleLoader:": "a part of a Module of the operator",
     r"\[Unit\]": "a drop-in of systemd; its command stands above it",
     r"ingress, for what arrives ": "a picture",
     r"servers change  ": "a picture",
