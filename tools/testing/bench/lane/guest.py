@@ -175,18 +175,17 @@ class Rig(Namespace):
         self.written = family, to
 
     @contextlib.contextmanager
-    def program(self, path, section="xdp"):
-        """An XDP program is attached to card0."""
-        self.inside(run, "ip", "link", "set", "dev", "card0", "xdpdrv", "obj",
+    def program(self, path, section="xdp", card="card0"):
+        """An XDP program is attached to a card."""
+        self.inside(run, "ip", "link", "set", "dev", card, "xdpdrv", "obj",
                     path, "sec", section)
         try:
             yield
         finally:
-            self.inside(run, "ip", "link", "set", "dev", "card0", "xdpdrv",
-                        "off")
+            self.inside(run, "ip", "link", "set", "dev", card, "xdpdrv", "off")
 
-    def bare(self, section):
-        return self.program(self.options.bare, section)
+    def bare(self, section, card="card0"):
+        return self.program(self.options.bare, section, card)
 
     @contextlib.contextmanager
     def router(self):
@@ -288,19 +287,20 @@ class Rig(Namespace):
             self.rows("route-past-pass", None)
         self.rows("mhs", "dr two")
         self.rows("mhs-ipip", "ipip two")
-        if self.has(INGRESS):
+        if self.has(LANE):
+            self.sysctl(LANE, 1)
             self.sysctl(INGRESS, "card0\n")
             self.lane_rows("ingress", "dr two")
             self.lane_rows("ingress-ipip", "ipip two")
             self.rows("route-past-ingress", None)
             self.sysctl(INGRESS, "\n")
-        if self.has(LANE):
-            self.sysctl(LANE, 1)
             with self.program(self.options.lane):
                 self.lane_rows("lane-tx", "dr one", ONE_ARM)
                 self.lane_rows("lane-tx-ipip", "ipip one", ONE_ARM)
-                self.lane_rows("lane-redirect", "dr two", TWO_ARMS)
-                self.lane_rows("lane-redirect-ipip", "ipip two", TWO_ARMS)
+                # before Linux 6.3 a device sends if it has a program, too
+                with self.bare("xdp_pass", "card1"):
+                    self.lane_rows("lane-redirect", "dr two", TWO_ARMS)
+                    self.lane_rows("lane-redirect-ipip", "ipip two", TWO_ARMS)
                 self.rows("route-past-lane", None)
             self.sysctl(LANE, 0)
         if self.entries() != entries:
