@@ -187,7 +187,7 @@ class Tools(unittest.TestCase):
             for path in Path(root).rglob("*"):
                 if path.suffix in (".conf", ".service"):
                     called[path.parent.name + "/" + path.name] = re.findall(
-                        r"[\w/]+/(?:qdisc_tool|mhsstat|real_server|"
+                        r"/[\w/-]+/(?:qdisc_tool|mhsstat|real_server|"
                         r"lane\.bpf\.o)(?= )", path.read_text())
             for name in ("haproxy.service.d/qdisc_tool.conf",
                          "balancer/keepalived.service.conf",
