@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A hold: lead new connections to the plug and shut it; later the reverse.
 
-It begins and ends with one netlink message each.  The filters, which a program
-(tc) must put in, are there before the one and go after the other, so a slow
-program makes no hold longer.  Ending a hold needs no process, no file and no
-memory to speak of: two kinds of message on a socket that has been open since
-before it began.
+It begins and ends with one netlink message each.  All that can be done before
+the one is, and all that can wait comes after the other.  Ending a hold needs
+no process, no file and no memory to speak of: two kinds of message on a socket
+that has been open since before it began.
 """
 
 import errno
 import time
 
-from . import commands, counters
+from . import counters
 from .errors import ToolError
-from .netlink import Netlink
-from .system import run
+from .lane import PRIO_HANDLE
+from .netlink import Netlink, preference_of
 
 # What a message is answered with where there is no plug, or no right to it.
 _NO_PLUG = (errno.ENODEV, errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP,
@@ -57,9 +56,7 @@ def release(lane, netlink):
 
 
 def remove_filters(lane, netlink):
-    if not lane.gated:
-        return
-    for preference in lane.preferences:
+    for preference in {preference_of(message) for message in lane.messages()}:
         try:
             netlink.delete_filters(lane.ifindex, lane.filter_parent,
                                    preference)
@@ -67,12 +64,10 @@ def remove_filters(lane, netlink):
             pass                   # none of that number
 
 
-def add_filters(lane):
-    """Lead what the lane holds to the plug, all in one run of tc."""
-    if lane.gated:
-        run(["tc", "-batch", "-"],
-            "".join(" ".join(command[1:]) + "\n"
-                    for command in commands.filter_commands(lane)))
+def add_filters(lane, netlink):
+    """Lead what the lane holds to the plug."""
+    for message in lane.messages():
+        netlink.add_filter(message)
 
 
 class Hold:
@@ -98,24 +93,26 @@ class Hold:
     def begin(self):
         """ToolError if this lane cannot hold; then nothing is held."""
         lane, netlink = self._lane, self._netlink
-        # Twice, because a list of a host's devices that was read while others
-        # came and went may lack one.
-        problems = lane.problems(netlink) and lane.problems(netlink)
+        problems = lane.problems(netlink)
         if problems:
             raise ToolError("; ".join(problems))
         # What somebody left behind: its filters would stand in the way, and
         # shutting a plug twice separates what it holds.
         release(lane, netlink)
         try:
-            add_filters(lane)
+            add_filters(lane, netlink)
+            # An ifb hands its packets on without a queue, but the next device
+            # that a director sends them to may have one (veth).
+            self._backlog.raise_for(lane.limit_packets)
             plug = lane.find_plug(netlink)
             if plug is None:
                 raise ToolError("the plug is gone")
             self._packets_before = plug.packets
-            self._before = counters.read(lane, netlink)
+            self._before = counters.read(lane, netlink, plug)
             lane.tell_plug(netlink, "block")
         except (ToolError, OSError):
             remove_filters(lane, netlink)
+            self._backlog.restore()
             raise
         self.began = self._last_empty = time.monotonic()
 
@@ -135,9 +132,8 @@ class Hold:
         return sum(counters.softnet_waiting()) + self._in_root()
 
     def _in_root(self):
-        return sum(
-            qdisc.qlen for qdisc in self._netlink.qdiscs()
-            if qdisc.ifindex == self._lane.ifindex and qdisc.kind == "prio")
+        root = self._netlink.qdisc(self._lane.ifindex, PRIO_HANDLE)
+        return root.qlen if root else 0
 
     def _wait_for_listeners(self):
         """Wait until what was released is counted where it was lost: each
@@ -163,30 +159,25 @@ class Hold:
 
     def end(self):
         """Release first, everything else later; return the report."""
-        raised = False
-        try:
-            # An ifb hands its packets on without a queue, but the next
-            # device that a director sends them to may have one (veth).
-            raised = self._backlog.raise_for(self._lane.limit_packets)
-        except (OSError, ValueError):
-            pass
+        # (If another hold had raised it, and has ended since.)
+        self._backlog.raise_for(self._lane.limit_packets)
         try:
             released_at = release(self._lane, self._netlink)
             empty_at = time.monotonic()
-        finally:
-            if raised:
+            plug = self._lane.find_plug(self._netlink)
+            held = ((plug.packets - self._packets_before) & 0xFFFFFFFF if plug
+                    else 0)
+            if held:
                 self._wait_for_queues()
-                self._backlog.restore()
-        self._wait_for_listeners()
-        plug = self._lane.find_plug(self._netlink)
-        held = ((plug.packets - self._packets_before) & 0xFFFFFFFF if plug
-                else 0)
+                self._wait_for_listeners()
+                plug = self._lane.find_plug(self._netlink)
+        finally:
+            self._backlog.restore()
         return {
-            "device": self._lane.device,
             "held": held,
             "longest_hold_ms": round(1000 * (empty_at - self._last_empty), 1)
             if held else 0.0,
             "hold_ms": round(1000 * (released_at - self.began), 1),
-            "drops": counters.growth(
-                self._before, counters.read(self._lane, self._netlink)),
-        }
+            **{f"drops.{name}": count for name, count in counters.growth(
+                self._before, counters.read(
+                    self._lane, self._netlink, plug)).items()}}

@@ -7,23 +7,29 @@ netlink socket does all of that.  It also belongs for ever to the network
 namespace it was opened in.
 """
 
+import errno
 import os
-import socket
-import struct
+import _socket as socket       # see __init__.py
+import _struct as struct
 
 TC_H_ROOT = 0xFFFFFFFF
 TC_H_INGRESS = 0xFFFFFFF2           # the ingress side of clsact or ingress
 TC_H_EGRESS = 0xFFFFFFF3
+CLSACT_HANDLE = 0xFFFF0000
 
+_SOL_NETLINK, _NETLINK_CAP_ACK, _NETLINK_EXT_ACK = 270, 10, 11
 _NETLINK_SOCK_DIAG = 4
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_DUMP = 0x1, 0x4, 0x300
+_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_ECHO, _NLM_F_DUMP = 0x1, 0x4, 0x8, 0x300
 _NLM_F_CREATE_EXCL = 0x600
+_NLMSGERR_ATTR_MSG = 1
 _RTM_GETLINK = 18
 _RTM_NEWQDISC, _RTM_GETQDISC = 36, 38
-_RTM_DELTFILTER, _RTM_GETTFILTER = 45, 46
+_RTM_NEWTFILTER, _RTM_DELTFILTER, _RTM_GETTFILTER = 44, 45, 46
 _SOCK_DIAG_BY_FAMILY = 20
 
+_ANSWER_S = 2
+_TIMEVAL = struct.Struct("@ll")
 _HEADER = struct.Struct("=IHHII")           # struct nlmsghdr
 _TCMSG = struct.Struct("=BxxxiIII")         # struct tcmsg
 _IFINFOMSG = struct.Struct("=BxHiII")       # struct ifinfomsg
@@ -32,6 +38,7 @@ _TCA_KIND, _TCA_OPTIONS, _TCA_STATS = 1, 2, 3
 _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_STATS64 = 3, 10, 18, 23
 _IFLA_INFO_KIND = 1
 _IFF_UP = 1
+_NLA_F_NESTED = 0x8000
 _TCP_LISTEN = 10
 
 # The actions of struct tc_plug_qopt, by the names tc gives them.
@@ -45,14 +52,40 @@ def handle_text(handle):
 
 
 class Qdisc:
-    """A qdisc as dumped, with the counters this tool looks at."""
+    """A qdisc as the kernel tells it, with the counters looked at here."""
     __slots__ = ("ifindex", "handle", "parent", "kind", "packets", "drops",
                  "qlen", "backlog_bytes")
 
+    def __init__(self, body):
+        attributes = _attributes(body[_TCMSG.size:])
+        _, self.ifindex, self.handle, self.parent, _ = \
+            _TCMSG.unpack_from(body)
+        self.kind = _text(attributes[_TCA_KIND])
+        stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
+        (_, self.packets, self.drops, _, _, _, self.qlen,
+         self.backlog_bytes) = _TC_STATS.unpack(
+             stats.ljust(_TC_STATS.size, b"\0"))
+
 
 class Link:
-    """A device as dumped."""
+    """A device as the kernel tells it."""
     __slots__ = ("ifindex", "name", "kind", "up", "dropped", "master")
+
+    def __init__(self, body):
+        attributes = _attributes(body[_IFINFOMSG.size:])
+        _, _, self.ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
+        self.name = _text(attributes[_IFLA_IFNAME])
+        info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
+        self.kind = _text(info.get(_IFLA_INFO_KIND, b""))
+        self.up = bool(flags & _IFF_UP)
+        self.master, = struct.unpack("=I", attributes.get(_IFLA_MASTER,
+                                                          bytes(4)))
+        stats = attributes.get(_IFLA_STATS64, b"").ljust(64, b"\0")
+        self.dropped = sum(struct.unpack_from("=QQ", stats, 48))
+
+
+def _text(payload):
+    return payload.rstrip(b"\0").decode()
 
 
 def _attributes(data):
@@ -67,9 +100,26 @@ def _attributes(data):
     return found
 
 
-def _attribute(kind, payload):
+def attribute(kind, payload):
     length = 4 + len(payload)
     return struct.pack("=HH", length, kind) + payload + b"\0" * (-length % 4)
+
+
+def nested(kind, *attributes):
+    return attribute(kind | _NLA_F_NESTED, b"".join(attributes))
+
+
+def filter_message(ifindex, parent, preference, ethertype, kind, options):
+    """The body of a request for a filter of @kind, for add_filter()."""
+    return (_TCMSG.pack(socket.AF_UNSPEC, ifindex, 0, parent,
+                        preference << 16 | socket.htons(ethertype)) +
+            attribute(_TCA_KIND, kind.encode() + b"\0") +
+            nested(_TCA_OPTIONS, *options))
+
+
+def preference_of(message):
+    """That of a filter_message()."""
+    return _TCMSG.unpack_from(message)[4] >> 16
 
 
 class Netlink:
@@ -79,8 +129,16 @@ class Netlink:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW,
                                      protocol)
         self._socket.bind((0, 0))
-        self._socket.settimeout(2)
+        # (settimeout() would poll before each call.)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO,
+                                _TIMEVAL.pack(_ANSWER_S, 0))
+        # The kernel's own words for what it refuses, not our request again.
+        for option in _NETLINK_CAP_ACK, _NETLINK_EXT_ACK:
+            self._socket.setsockopt(_SOL_NETLINK, option, 1)
         self._sequence = 0
+        # More than the kernel puts into one message of a list.  (A buffer of
+        # its own for each would be mapped and unmapped each time.)
+        self._buffer = bytearray(1 << 16)
 
     def close(self):
         self._socket.close()
@@ -96,7 +154,7 @@ class Netlink:
                                        self._sequence, 0) + body)
         bodies = []
         while True:
-            data = self._socket.recv(1 << 18)
+            data = bytes(self._buffer[:self._socket.recv_into(self._buffer)])
             while data:
                 length, kind, _, sequence, _ = _HEADER.unpack_from(data)
                 body, data = data[16:length], data[(length + 3) & ~3:]
@@ -105,28 +163,36 @@ class Netlink:
                 if kind == _NLMSG_ERROR:
                     error = -struct.unpack_from("=i", body)[0]
                     if error:
-                        raise OSError(error, os.strerror(error))
+                        words = _attributes(body[20:]).get(_NLMSGERR_ATTR_MSG)
+                        raise OSError(error, _text(words) if words
+                                      else os.strerror(error))
                     return bodies
                 if kind == _NLMSG_DONE:
                     return bodies
                 bodies.append(body)
 
+    def _one(self, kind, flags, body):
+        """The body of the one answer, or None if there is no such thing."""
+        try:
+            return self._request(kind, _NLM_F_ACK | flags, body)[0]
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EINVAL,
+                                   errno.ERANGE):
+                raise
+            return None
+
     def qdiscs(self):
         """Every qdisc of the namespace."""
-        result = []
-        for body in self._request(_RTM_GETQDISC, _NLM_F_DUMP, _TCMSG.pack(
-                socket.AF_UNSPEC, 0, 0, 0, 0)):
-            attributes = _attributes(body[_TCMSG.size:])
-            qdisc = Qdisc()
-            _, qdisc.ifindex, qdisc.handle, qdisc.parent, _ = \
-                _TCMSG.unpack_from(body)
-            qdisc.kind = attributes[_TCA_KIND].rstrip(b"\0").decode()
-            stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
-            (_, qdisc.packets, qdisc.drops, _, _, _, qdisc.qlen,
-             qdisc.backlog_bytes) = _TC_STATS.unpack(
-                 stats.ljust(_TC_STATS.size, b"\0"))
-            result.append(qdisc)
-        return result
+        return list(map(Qdisc, self._request(
+            _RTM_GETQDISC, _NLM_F_DUMP,
+            _TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
+
+    def qdisc(self, ifindex, handle):
+        """One qdisc of a device, or None."""
+        # (without ECHO only those hear it who listen to changes)
+        body = self._one(_RTM_GETQDISC, _NLM_F_ECHO, _TCMSG.pack(
+            socket.AF_UNSPEC, ifindex, handle, 0, 0))
+        return body and Qdisc(body)
 
     def filters(self, ifindex, parent):
         """The (preference, kind) of each filter at @parent of a device."""
@@ -135,8 +201,12 @@ class Netlink:
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
             info = _TCMSG.unpack_from(body)[4]
             kind = _attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
-            found.add((info >> 16, kind.rstrip(b"\0").decode()))
+            found.add((info >> 16, _text(kind)))
         return sorted(found)
+
+    def add_filter(self, message):
+        self._request(_RTM_NEWTFILTER, _NLM_F_ACK | _NLM_F_CREATE_EXCL,
+                      message)
 
     def delete_filters(self, ifindex, parent, preference):
         """Delete every filter of one preference; OSError if there is none."""
@@ -150,27 +220,21 @@ class Netlink:
         self._request(
             _RTM_NEWQDISC, _NLM_F_ACK | (_NLM_F_CREATE_EXCL if create else 0),
             _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, 0) +
-            _attribute(_TCA_KIND, b"plug\0") +
-            _attribute(_TCA_OPTIONS, options))
+            attribute(_TCA_KIND, b"plug\0") +
+            attribute(_TCA_OPTIONS, options))
 
     def links(self):
         """Every device of the namespace."""
-        result = []
-        for body in self._request(_RTM_GETLINK, _NLM_F_DUMP, _IFINFOMSG.pack(
-                socket.AF_UNSPEC, 0, 0, 0, 0)):
-            attributes = _attributes(body[_IFINFOMSG.size:])
-            link = Link()
-            _, _, link.ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
-            link.name = attributes[_IFLA_IFNAME].rstrip(b"\0").decode()
-            info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
-            link.kind = info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode()
-            link.up = bool(flags & _IFF_UP)
-            link.master, = struct.unpack("=I", attributes.get(_IFLA_MASTER,
-                                                              bytes(4)))
-            stats = attributes.get(_IFLA_STATS64, b"").ljust(64, b"\0")
-            link.dropped = sum(struct.unpack_from("=QQ", stats, 48))
-            result.append(link)
-        return result
+        return list(map(Link, self._request(
+            _RTM_GETLINK, _NLM_F_DUMP,
+            _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
+
+    def link(self, name):
+        """One device, or None."""
+        body = self._one(
+            _RTM_GETLINK, 0, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0) +
+            attribute(_IFLA_IFNAME, name.encode() + b"\0"))
+        return body and Link(body)
 
 
 class Listeners(Netlink):

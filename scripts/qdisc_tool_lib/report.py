@@ -4,7 +4,6 @@
 Everything goes to standard error: standard output is the wrapped command's.
 """
 
-import json
 import sys
 
 _DROP_NAMES = {
@@ -47,6 +46,7 @@ class Reporter:
                     self.warn(f"{hold['device']}: {count} dropped "
                               f"{_DROP_NAMES[name]}")
         if self.as_json:
+            import json            # when nobody waits any more
             self._write(json.dumps(outcome))
         else:
             for hold in outcome["holds"]:

@@ -4,7 +4,7 @@
 import os
 import time
 
-from . import commands, hold
+from . import commands, flower, hold
 from .errors import ToolError
 from .holder import ask
 from .lane import clsact_in_use, foreign, foreign_filters, has_clsact
@@ -15,14 +15,8 @@ from .system import run, succeeds
 _LOCK_WAIT_S = 3.0
 _DRAIN_S = 2.0
 
-_CLASSIFIERS = ("flower", "nft", "iptables")
-
 # Devices whose ports share what arrives.
 _WITH_PORTS = ("bond", "bridge", "team")
-
-
-def _devices(netlink):
-    return {link.name: link for link in netlink.links()}
 
 
 def _port(lane, netlink):
@@ -40,17 +34,13 @@ def _port(lane, netlink):
 
 def complete(lane, netlink):
     """Fill in what depends on the host; ToolError if it cannot work here."""
-    links = _devices(netlink)
-    device = links.get(lane.device)
+    device = netlink.link(lane.device)
     if device is None:
         raise ToolError(f"no device {lane.device!r} here; 'ip link' lists "
                         "those of this network namespace")
     lane.ifindex = device.ifindex
     if lane.mode == "ingress" and lane.device == "lo":
         raise ToolError("lo has no ingress worth the name: use --mode egress")
-    if lane.mode == "ingress" and lane.classifier not in ("auto", "flower"):
-        raise ToolError(f"--classifier {lane.classifier} works with --mode "
-                        "egress only: arriving packets are not marked yet")
     lane.own_clsact = lane.mode == "ingress" and not has_clsact(lane, netlink)
 
 
@@ -59,9 +49,9 @@ def _is_made(old, lane, netlink):
     False if it is there in part."""
     if old is None or old.problems(netlink):
         return False
-    found_out = ("own_clsact", "plug_ifindex", "complete")
-    if any(getattr(lane, name) not in (getattr(old, name), "auto")
-           for name in lane.__slots__ if name not in found_out):
+    found_out = ("own_clsact", "plug_ifindex", "filters", "complete")
+    if any(getattr(lane, name) != getattr(old, name)
+           for name in lane.FIELDS if name not in found_out):
         raise ToolError(f"{lane.device} is set up with other options, and has "
                         "one set-up at a time; run "
                         f"'qdisc_tool clear --device {lane.device}' first")
@@ -90,15 +80,12 @@ def setup(state, lane, reporter):
         found = foreign(lane, netlink)
         if found:
             raise ToolError("; ".join(found) + "; nothing was changed")
-        if lane.driver == "auto":
-            lane.driver = commands.choose_driver()
         # Kept first, so that a setup that is killed can be undone later.
         state.save(lane)
         _make(state, lane, netlink)
     finally:
         os.close(lock_fd)
-    reporter.note(f"{lane.device} is set up: {lane.mode}, {lane.classifier}, "
-                  f"plug driven by {lane.driver}, room for "
+    reporter.note(f"{lane.device} is set up: {lane.mode}, room for "
                   f"{lane.limit_packets} packets ({lane.limit_bytes} bytes)")
     for sentence in _port(lane, netlink):
         reporter.warn(sentence)
@@ -113,9 +100,11 @@ def _make(state, lane, netlink):
             else:
                 run(command)
                 made = True
-        lane.plug_ifindex = _devices(netlink)[lane.plug_device].ifindex
+        lane.plug_ifindex = netlink.link(lane.plug_device).ifindex
         commands.add_plug(lane, netlink)
-        _classify(lane, netlink)
+        for command in commands.after_plug_commands(lane):
+            run(command)
+        _try_filters(lane, netlink)
         lane.complete = True
         state.save(lane)
     except (ToolError, OSError) as error:
@@ -126,35 +115,19 @@ def _make(state, lane, netlink):
                         ) from error
 
 
-def _classify(lane, netlink):
-    """Lead packets to the plug by the first means that works here; filters
-    that exist during holds only are tried once, to see that they would."""
-    choices = ((lane.classifier,) if lane.classifier != "auto" else
-               _CLASSIFIERS if lane.mode == "egress" else ("flower",))
-    reasons = []
-    for choice in choices:
-        lane.classifier = choice
-        try:
-            for command in commands.after_plug_commands(lane):
-                run(command)
-            hold.add_filters(lane)
-            hold.remove_filters(lane, netlink)
-            return
-        except ToolError as error:
-            reasons.append(str(error))
-            hold.remove_filters(lane, netlink)
-            for command in commands.remove_rules_commands(lane):
-                succeeds(command)
-    raise ToolError("; ".join(reasons))
+def _try_filters(lane, netlink):
+    """Put in what a hold will put in, and take it out again."""
+    lane.filters = [message.hex() for message in flower.messages(lane)]
+    try:
+        hold.add_filters(lane, netlink)
+    finally:
+        hold.remove_filters(lane, netlink)
 
 
-def planned(lane, netlink):
+def planned(lane):
     """What setup would run, for --dry-run."""
+    netlink = Netlink()
     complete(lane, netlink)
-    if lane.driver == "auto":
-        lane.driver = commands.choose_driver()
-    if lane.classifier == "auto":
-        lane.classifier = _CLASSIFIERS[0]
     found = foreign(lane, netlink)
     if found:
         raise ToolError("; ".join(found))
@@ -206,7 +179,7 @@ def _clear(state, lane, netlink, reporter):
             if qdisc.ifindex in (lane.plug_ifindex, lane.ifindex) and
             qdisc.kind in ("plug", "prio")):
         time.sleep(0.001)
-    device = _devices(netlink).get(lane.device)
+    device = netlink.link(lane.device)
     if device is None or device.ifindex != lane.ifindex:
         lane.own_clsact = False    # it went with its device
     elif lane.own_clsact and clsact_in_use(lane, netlink):
@@ -263,9 +236,9 @@ def status(state, lane):
     netlink = Netlink()
     problems = lane.problems(netlink)
     plug = lane.find_plug(netlink)
-    watchdog = ask(state, lane.device, "status")
-    if watchdog and watchdog["event"] != "status":
-        watchdog = None            # it ends just now
+    word, _, watchdog = ask(state, lane.device, "status") or ("", "", None)
+    if word != "status":
+        watchdog = None            # there is none, or it ends just now
     filters = [preference for preference, _ in
                netlink.filters(lane.ifindex, lane.filter_parent)
                if preference in lane.preferences] if not problems else []
@@ -277,7 +250,7 @@ def status(state, lane):
         # Nobody owns this: tool and watchdog were killed together, or tc
         # was used by hand.
         condition = "stuck"
-    elif lane.gated and not filters:
+    elif not filters:
         condition = "released"     # nothing leads to the plug
     else:
         condition = "unknown"
