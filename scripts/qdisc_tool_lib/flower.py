@@ -11,7 +11,7 @@ from .netlink import attribute, filter_message, handle_text, nested
 # Types of ICMPv6: is this address yours, it is mine.
 _NEIGHBOUR_MESSAGES = ("135", "136")
 
-_ETHERTYPES = {"ip": 0x0800, "ipv6": 0x86DD, "802.1q": 0x8100,
+_ETHERTYPES = {"all": 0x0003, "ip": 0x0800, "ipv6": 0x86DD, "802.1q": 0x8100,
                "ipv4": 0x0800}
 _IP_PROTOCOLS = {"tcp": 6, "udp": 17, "icmpv6": 58}
 # TCA_FLOWER_*; of a pair the second is the mask, or the end of a range.
@@ -23,7 +23,7 @@ _DST_PORT = {"tcp": 19, "udp": 21}
 _ICMPV6_TYPE, _TCP_FLAGS, _DST_PORT_RANGE = (55, 56), (71, 72), (89, 90)
 _SKIP_HW = 1
 _ACT_KIND, _ACT_OPTIONS, _ACT_PARMS = 1, 2, 2
-_ACT_OK, _ACT_STOLEN, _EGRESS_REDIRECT = 0, 4, 1
+_ACT_CONTINUE, _ACT_OK, _ACT_STOLEN, _EGRESS_REDIRECT = -1, 0, 4, 1
 
 
 def _families(protocol):
@@ -75,30 +75,34 @@ def _exclusions(lane, protocol):
 
 
 def _filters(lane):
-    """(preference, protocol, keys, whether it holds) of each filter."""
-    preference = lane.preference
-    for targets, holds in ((_exclusions, False), (_targets, True)):
+    """(preference, protocol, keys, verdict) of each filter.  The first one
+    counts what comes by, which proves that packets meet the others."""
+    yield lane.preference, "all", [], "count"
+    preference = lane.preference + 1
+    for targets, verdict in ((_exclusions, "leave"), (_targets, "hold")):
         for offset, protocol in enumerate(
                 PROTOCOLS if lane.vlan else PROTOCOLS[:2]):
             for keys in targets(lane, protocol):
-                yield preference + offset, protocol, keys, holds
+                yield preference + offset, protocol, keys, verdict
         preference += len(PROTOCOLS)
 
 
 def commands(lane):
     """The filters as tc commands."""
+    verdicts = {"count": ["action", "continue"]}
     if lane.mode == "ingress":
         where = ["ingress"]
-        verdicts = (["action", "pass"], ["action", "mirred", "egress",
-                                         "redirect", "dev", lane.plug_device])
+        verdicts["leave"] = ["action", "pass"]
+        verdicts["hold"] = ["action", "mirred", "egress", "redirect",
+                            "dev", lane.plug_device]
     else:
         where = ["parent", handle_text(PRIO_HANDLE)]
-        verdicts = (["classid", handle_text(REST_CLASS)],
-                    ["classid", handle_text(PLUG_CLASS)])
+        verdicts["leave"] = ["classid", handle_text(REST_CLASS)]
+        verdicts["hold"] = ["classid", handle_text(PLUG_CLASS)]
     return [["tc", "filter", "add", "dev", lane.device, *where,
              "pref", str(preference), "protocol", protocol,
-             "flower", "skip_hw", *keys, *verdicts[holds]]
-            for preference, protocol, keys, holds in _filters(lane)]
+             "flower", "skip_hw", *keys, *verdicts[verdict]]
+            for preference, protocol, keys, verdict in _filters(lane)]
 
 
 def removal_commands(lane):
@@ -115,10 +119,10 @@ def messages(lane):
     return [filter_message(
         lane.ifindex, lane.filter_parent, preference, _ETHERTYPES[protocol],
         "flower", [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
-                   attribute(_ETH_TYPE,
-                             struct.pack("!H", _ETHERTYPES[protocol])),
-                   *_keys(keys), _verdict(lane, holds)])
-            for preference, protocol, keys, holds in _filters(lane)]
+                   *([] if protocol == "all" else [attribute(
+                       _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),
+                   *_keys(keys), _verdict(lane, verdict)])
+            for preference, protocol, keys, verdict in _filters(lane)]
 
 
 def _keys(words):
@@ -155,15 +159,17 @@ def _pair(kinds, *payloads):
     return map(attribute, kinds, payloads)
 
 
-def _verdict(lane, holds):
-    if lane.mode == "egress":
+def _verdict(lane, verdict):
+    if lane.mode == "egress" and verdict != "count":
         return attribute(_CLASSID, struct.pack(
-            "=I", PLUG_CLASS if holds else REST_CLASS))
+            "=I", PLUG_CLASS if verdict == "hold" else REST_CLASS))
     # struct tc_gact is what struct tc_mirred begins with.
-    name, verdict, rest = ("mirred", _ACT_STOLEN, struct.pack(
-        "=iI", _EGRESS_REDIRECT, lane.plug_ifindex)) if holds \
-        else ("gact", _ACT_OK, b"")
+    kind, code, rest = {
+        "count": ("gact", _ACT_CONTINUE, b""),
+        "leave": ("gact", _ACT_OK, b""),
+        "hold": ("mirred", _ACT_STOLEN, struct.pack(
+            "=iI", _EGRESS_REDIRECT, lane.plug_ifindex))}[verdict]
     return nested(_ACT, nested(
-        1, attribute(_ACT_KIND, name.encode() + b"\0"),
+        1, attribute(_ACT_KIND, kind.encode() + b"\0"),
         nested(_ACT_OPTIONS, attribute(_ACT_PARMS, struct.pack(
-            "=IIiII", 0, 0, verdict, 0, 0) + rest))))
+            "=IIiII", 0, 0, code, 0, 0) + rest))))

@@ -24,6 +24,8 @@ _TRIES = 5
 _DRAIN_S = 5.0
 _DRAIN_EACH_S = 0.001
 _DRAIN_POLL_S = 0.001
+# So many may be on their way between a device's counter and its filters.
+_FEW = 5
 # What has left the queue needs a moment to be counted at the listener.
 _SETTLE_COUNTERS_S = 0.02
 # A local sender whose SYN was held for more than a second looks twice a second
@@ -31,12 +33,9 @@ _SETTLE_COUNTERS_S = 0.02
 _LOCAL_RETRY_S = 0.6
 
 
-def release(lane, netlink):
-    """End any hold of a lane, whoever began it.  Safe to repeat.
-
-    Returns when the plug has run empty, with the time the release took
-    effect; the filters go last, so that no packet overtakes another.
-    """
+def _open(lane, netlink):
+    """Open the plug; return when it has run empty, with the time at which it
+    was opened.  Only then may the filters go, or packets overtake others."""
     for left in reversed(range(_TRIES)):
         try:
             lane.tell_plug(netlink, "release_indefinite")
@@ -51,8 +50,13 @@ def release(lane, netlink):
         if plug is None or not plug.qlen:
             break
         time.sleep(_DRAIN_POLL_S)
-    remove_filters(lane, netlink)
     return released_at
+
+
+def release(lane, netlink):
+    """End any hold of a lane, whoever began it.  Safe to repeat."""
+    _open(lane, netlink)
+    remove_filters(lane, netlink)
 
 
 def remove_filters(lane, netlink):
@@ -83,6 +87,7 @@ class Hold:
         self._netlink = Netlink()
         self._before = None
         self._packets_before = 0
+        self._traffic_before = 0
         self._last_empty = 0.0
         self.began = None
         self.waiting = 0           # packets in the plug when last looked
@@ -108,6 +113,7 @@ class Hold:
             if plug is None:
                 raise ToolError("the plug is gone")
             self._packets_before = plug.packets
+            self._traffic_before = self._traffic()
             self._before = counters.read(lane, netlink, plug)
             lane.tell_plug(netlink, "block")
         except (ToolError, OSError):
@@ -157,13 +163,29 @@ class Hold:
         if not self.waiting:
             self._last_empty = now
 
+    def _traffic(self):
+        """The packets of the device in the direction that is held."""
+        device = self._netlink.link(self._lane.device)
+        return 0 if device is None else (
+            device.received if self._lane.mode == "ingress" else device.sent)
+
+    def _missed(self):
+        """How many packets passed the device if not one of them met the
+        filters, or else 0."""
+        passed = self._traffic() - self._traffic_before
+        met = self._netlink.hits(self._lane.ifindex, self._lane.filter_parent,
+                                 self._lane.preference)
+        return passed if not met and passed >= _FEW else 0
+
     def end(self):
         """Release first, everything else later; return the report."""
         # (If another hold had raised it, and has ended since.)
         self._backlog.raise_for(self._lane.limit_packets)
         try:
-            released_at = release(self._lane, self._netlink)
+            released_at = _open(self._lane, self._netlink)
             empty_at = time.monotonic()
+            missed = self._missed()
+            remove_filters(self._lane, self._netlink)
             plug = self._lane.find_plug(self._netlink)
             held = ((plug.packets - self._packets_before) & 0xFFFFFFFF if plug
                     else 0)
@@ -178,6 +200,7 @@ class Hold:
             "longest_hold_ms": round(1000 * (empty_at - self._last_empty), 1)
             if held else 0.0,
             "hold_ms": round(1000 * (released_at - self.began), 1),
+            "missed": missed,
             **{f"drops.{name}": count for name, count in counters.growth(
                 self._before, counters.read(
                     self._lane, self._netlink, plug)).items()}}

@@ -22,8 +22,7 @@ is found by the check before the next hold, and costs that hold only.  Filters
 come and go without loss, qdiscs do not: those are set up once.
 """
 
-from .netlink import (CLSACT_HANDLE, TC_H_EGRESS, TC_H_INGRESS, TC_H_ROOT,
-                      handle_text)
+from .netlink import CLSACT_HANDLE, TC_H_INGRESS, TC_H_ROOT
 
 # Handles and preferences are odd on purpose: 1: is everybody's, and anything
 # that sets SO_PRIORITY to a class of the root qdisc lands in that class.
@@ -33,9 +32,10 @@ PLUG_CLASS = PRIO_HANDLE | 2
 PLUG_HANDLE = 0x7F200000
 REST_HANDLE = 0x7F210000
 DEFAULT_PREFERENCE = 0x7F1F
-# Preferences of one lane: exclusions before matches, one for each protocol.
+# Preferences of one lane: what counts, exclusions, matches, of the last two
+# one for each protocol.
 PROTOCOLS = ("ip", "ipv6", "802.1q")
-PREFERENCE_COUNT = 2 * len(PROTOCOLS)
+PREFERENCE_COUNT = 1 + 2 * len(PROTOCOLS)
 
 # Ethernet, two VLAN tags, IPv6 and a full TCP header: 14 + 8 + 40 + 60 bytes.
 SYN_BYTES = 122
@@ -166,45 +166,7 @@ def limit_bytes(limit_packets, all_packets, max_hold_ms):
     return limit_packets * copies * SYN_BYTES
 
 
-def foreign(lane, netlink):
-    """What of others' stands in the way of setup: a list of sentences."""
-    found = []
-    if lane.mode == "ingress" and any(link.name == lane.plug_device
-                                      for link in netlink.links()):
-        found.append(f"there is a device {lane.plug_device} already; if it is "
-                     "a leftover of this tool (with another --state-dir), "
-                     f"remove it ('ip link del {lane.plug_device}')")
-    for qdisc in netlink.qdiscs():
-        if qdisc.ifindex != lane.ifindex:
-            continue
-        if (lane.mode == "egress" and qdisc.parent == TC_H_ROOT and
-                qdisc.handle):
-            found.append(f"{lane.device} has the root qdisc {qdisc.kind} "
-                         f"{handle_text(qdisc.handle)} of somebody else; "
-                         + ("" if lane.device == "lo" else "use --mode "
-                            "ingress, which leaves it alone, or ") +
-                         f"remove it ('tc qdisc del dev {lane.device} root')")
-    return found + foreign_filters(lane, netlink)
-
-
-def foreign_filters(lane, netlink):
-    """Ingress filters of others that may keep packets from being held."""
-    if lane.mode != "ingress" or lane.shared_filters:
-        return []
-    return [f"{lane.device} has an ingress filter of somebody else ({kind}, "
-            f"preference {preference}); if it lets TCP pass on, say with "
-            "--preference which number this lane's filters may take beside it"
-            for preference, kind in netlink.filters(lane.ifindex,
-                                                    TC_H_INGRESS)
-            if preference not in lane.preferences]
-
-
 def has_clsact(lane, netlink):
     """Whether a qdisc that takes ingress filters is there already."""
     found = netlink.qdisc(lane.ifindex, CLSACT_HANDLE)
     return found is not None and found.kind in ("clsact", "ingress")
-
-
-def clsact_in_use(lane, netlink):
-    return any(netlink.filters(lane.ifindex, parent)
-               for parent in (TC_H_INGRESS, TC_H_EGRESS))

@@ -9,6 +9,7 @@ namespace it was opened in.
 
 import errno
 import os
+import sys
 import _socket as socket       # see __init__.py
 import _struct as struct
 
@@ -35,8 +36,11 @@ _TCMSG = struct.Struct("=BxxxiIII")         # struct tcmsg
 _IFINFOMSG = struct.Struct("=BxHiII")       # struct ifinfomsg
 _TC_STATS = struct.Struct("=QIIIIIII")      # struct tc_stats
 _TCA_KIND, _TCA_OPTIONS, _TCA_STATS = 1, 2, 3
-_IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_STATS64 = 3, 10, 18, 23
-_IFLA_INFO_KIND = 1
+_TCA_FLOWER_ACT, _TCA_ACT_STATS, _TCA_STATS_BASIC = 3, 4, 1
+_IFLA_IFNAME, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_STATS64 = \
+    3, 5, 10, 18, 23
+_IFLA_XDP, _IFLA_XDP_PROG_ID = 43, 4
+_IFLA_INFO_KIND, _IFLA_INFO_DATA, _IFLA_IPVLAN_MODE = 1, 2, 1
 _IFF_UP = 1
 _NLA_F_NESTED = 0x8000
 _TCP_LISTEN = 10
@@ -69,7 +73,8 @@ class Qdisc:
 
 class Link:
     """A device as the kernel tells it."""
-    __slots__ = ("ifindex", "name", "kind", "up", "dropped", "master")
+    __slots__ = ("ifindex", "name", "kind", "mode", "up", "dropped", "master",
+                 "parent", "received", "sent", "xdp")
 
     def __init__(self, body):
         attributes = _attributes(body[_IFINFOMSG.size:])
@@ -78,9 +83,17 @@ class Link:
         info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
         self.kind = _text(info.get(_IFLA_INFO_KIND, b""))
         self.up = bool(flags & _IFF_UP)
-        self.master, = struct.unpack("=I", attributes.get(_IFLA_MASTER,
-                                                          bytes(4)))
+        mode = _attributes(info.get(_IFLA_INFO_DATA, b"")).get(
+            _IFLA_IPVLAN_MODE, b"") if self.kind == "ipvlan" else b""
+        self.mode = int.from_bytes(mode[:2], sys.byteorder)
+        xdp = _attributes(attributes.get(_IFLA_XDP, b"")).get(
+            _IFLA_XDP_PROG_ID, b"")
+        self.xdp = int.from_bytes(xdp, sys.byteorder)
+        self.master, self.parent = (
+            struct.unpack("=I", attributes.get(kind, bytes(4)))[0]
+            for kind in (_IFLA_MASTER, _IFLA_LINK))
         stats = attributes.get(_IFLA_STATS64, b"").ljust(64, b"\0")
+        self.received, self.sent = struct.unpack_from("=QQ", stats)
         self.dropped = sum(struct.unpack_from("=QQ", stats, 48))
 
 
@@ -203,6 +216,19 @@ class Netlink:
             kind = _attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
             found.add((info >> 16, _text(kind)))
         return sorted(found)
+
+    def hits(self, ifindex, parent, preference):
+        """How many packets met the action of the filter there."""
+        count = 0
+        for body in self._request(_RTM_GETTFILTER, _NLM_F_DUMP, _TCMSG.pack(
+                socket.AF_UNSPEC, ifindex, 0, parent, preference << 16)):
+            body = body[_TCMSG.size:]
+            for kind in (_TCA_OPTIONS, _TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
+                         _TCA_STATS_BASIC):
+                body = _attributes(body).get(kind, b"")
+            if body:               # (the first message has no filter in it)
+                count += struct.unpack_from("=QI", body)[1]
+        return count
 
     def add_filter(self, message):
         self._request(_RTM_NEWTFILTER, _NLM_F_ACK | _NLM_F_CREATE_EXCL,

@@ -160,7 +160,7 @@ how:
                         {DEFAULT_CONFIG})
   -m, --mode MODE       ingress, what arrives, or egress, what this host sends
                         (default: egress for lo, ingress elsewhere)
-  --preference N        first of the six filter preferences to take; accepts
+  --preference N        first of seven filter preferences to take; accepts
                         the filters of others beside them
   --limit N             most packets to hold (default: {DEFAULT_LIMIT_SYNS} SYNs, with
                         --all {DEFAULT_LIMIT_PACKETS} packets)

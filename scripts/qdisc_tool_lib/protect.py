@@ -199,6 +199,8 @@ class Protect:
         holds = [{"device": holder.lane.device, **(holder.report or {}),
                   "ended_by": holder.ended_by, "others": holder.others}
                  for holder in self._holders]
+        if any(hold.get("missed") for hold in holds):
+            self._held = False     # the reporter says why
         dropped = sum(sum(hold.get("drops", {}).values()) for hold in holds)
         if status == EXIT_OK and not (
                 self._covered and

@@ -41,6 +41,11 @@ class Reporter:
     def protect(self, outcome):
         """The end of a protect; @outcome as built by protect.py."""
         for hold in outcome["holds"]:
+            if hold.get("missed"):
+                self.warn(f"{hold['device']}: {hold['missed']} packets passed "
+                          "during the hold and none met its filters, so none "
+                          "was held; a program takes them before (tcx, XDP), "
+                          "or they come in by another device")
             for name, count in hold.get("drops", {}).items():
                 if count:
                     self.warn(f"{hold['device']}: {count} dropped "

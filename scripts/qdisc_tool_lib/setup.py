@@ -4,30 +4,16 @@
 import os
 import time
 
-from . import commands, flower, hold
+from . import commands, flower, foreign, hold
 from .errors import ToolError
 from .holder import ask
-from .lane import clsact_in_use, foreign, foreign_filters, has_clsact
+from .lane import has_clsact
 from .netlink import Listeners, Netlink
 from .system import run, succeeds
 
 # clear and setup wait this long for a hold to end.
 _LOCK_WAIT_S = 3.0
 _DRAIN_S = 2.0
-
-# Devices whose ports share what arrives.
-_WITH_PORTS = ("bond", "bridge", "team")
-
-
-def _port(lane, netlink):
-    """Sentences about a device that is one of several ports."""
-    links = {link.ifindex: link for link in netlink.links()}
-    device = links.get(lane.ifindex)
-    master = links.get(device.master) if device else None
-    if master and master.kind in _WITH_PORTS:
-        yield (f"{lane.device} is a port of the {master.kind} {master.name}, "
-               "and what takes another port of it is not held; set up "
-               f"{master.name} instead")
 
 
 # ------------------------------------------------------------------- setup
@@ -41,6 +27,9 @@ def complete(lane, netlink):
     lane.ifindex = device.ifindex
     if lane.mode == "ingress" and lane.device == "lo":
         raise ToolError("lo has no ingress worth the name: use --mode egress")
+    sentence = foreign.unfit(lane, netlink)
+    if sentence:
+        raise ToolError(sentence)
     lane.own_clsact = lane.mode == "ingress" and not has_clsact(lane, netlink)
 
 
@@ -77,7 +66,7 @@ def setup(state, lane, reporter):
         if old:
             _clear(state, old, netlink, reporter)
             complete(lane, netlink)
-        found = foreign(lane, netlink)
+        found = foreign.in_the_way(lane, netlink)
         if found:
             raise ToolError("; ".join(found) + "; nothing was changed")
         # Kept first, so that a setup that is killed can be undone later.
@@ -87,7 +76,8 @@ def setup(state, lane, reporter):
         os.close(lock_fd)
     reporter.note(f"{lane.device} is set up: {lane.mode}, room for "
                   f"{lane.limit_packets} packets ({lane.limit_bytes} bytes)")
-    for sentence in _port(lane, netlink):
+    sentence = foreign.port_of(lane, netlink)
+    if sentence:
         reporter.warn(sentence)
 
 
@@ -128,7 +118,7 @@ def planned(lane):
     """What setup would run, for --dry-run."""
     netlink = Netlink()
     complete(lane, netlink)
-    found = foreign(lane, netlink)
+    found = foreign.in_the_way(lane, netlink)
     if found:
         raise ToolError("; ".join(found))
     return (commands.before_plug_commands(lane) +
@@ -182,7 +172,7 @@ def _clear(state, lane, netlink, reporter):
     device = netlink.link(lane.device)
     if device is None or device.ifindex != lane.ifindex:
         lane.own_clsact = False    # it went with its device
-    elif lane.own_clsact and clsact_in_use(lane, netlink):
+    elif lane.own_clsact and foreign.clsact_in_use(lane, netlink):
         reporter.warn(f"{lane.device}: clsact stays, since others have put "
                       "filters there meanwhile")
         lane.own_clsact = False
@@ -203,7 +193,13 @@ def check(state, lane, backlog):
     netlink = Netlink()
     for problem in lane.problems(netlink):
         yield "error", problem
-    for sentence in (*foreign_filters(lane, netlink), *_port(lane, netlink)):
+    for sentence in foreign.programs(lane):
+        yield "error", sentence
+    for sentence in (*foreign.filters(lane, netlink),
+                     *foreign.programs_that_may_take(lane, netlink)):
+        yield "advice", sentence
+    sentence = foreign.port_of(lane, netlink)
+    if sentence:
         yield "advice", sentence
     if not backlog.writable:
         yield ("advice", "net.core.netdev_max_backlog cannot be raised from "
