@@ -7,8 +7,8 @@ import _signal as signal      # see __init__.py
 from .backlog import Backlog
 from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
                      EXIT_USAGE, ToolError, UsageError)
-from .options import (COMMANDS, DEFAULT_CONFIG, DEFAULT_SETTLE_MS,
-                      finish_setup, help_text, parse)
+from .options import (COMMANDS, DEFAULT_CONFIG, finish_setup, help_text,
+                      parse)
 from .report import Reporter
 from .state import DEFAULT_DIRECTORY, State
 from .system import (Namespace, may_administer, namespace_path,
@@ -113,7 +113,7 @@ class Tool:
             lanes = self.lanes_to_protect()
             self._show_begin(lanes)
             settle_ms = settle_of(self.options, lanes)
-            if settle_ms:
+            if settle_ms > 0:
                 print(f"sleep {settle_ms / 1000:g}")
             print(quoted(self.options.command))
             return self._show_end(lanes)
@@ -217,17 +217,16 @@ def _print_json(value):
 
 def _lanes_of(options):
     """The lanes one set of setup options describes."""
-    from .lane import Lane
+    from .lane import UNTIL_ACCEPTED, Lane
     lanes = []
     for device in options.device:
-        loopback = device == "lo"
         values = {name: getattr(options, name) for name in Lane.FIELDS
                   if hasattr(options, name)}
         values.update(
             device=device,
-            mode=options.mode or ("egress" if loopback else "ingress"))
+            mode=options.mode or ("egress" if device == "lo" else "ingress"))
         if options.settle_ms is None:
-            values["settle_ms"] = 0 if loopback else DEFAULT_SETTLE_MS
+            values["settle_ms"] = 0 if device == "lo" else UNTIL_ACCEPTED
         lanes.append(Lane(**values))
     return lanes
 

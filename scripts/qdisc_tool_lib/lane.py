@@ -41,6 +41,11 @@ PREFERENCE_COUNT = 1 + 2 * len(PROTOCOLS)
 SYN_BYTES = 122
 # A full frame and its headers.  Merged packets count what they are made of.
 PACKET_BYTES = 1600
+# Values of settle_ms: as long as the kernel knows of a handshake.  Where the
+# servers are in another namespace it does not; a handshake with a client in
+# the same town is over by then.
+UNTIL_ACCEPTED = -1
+UNKNOWN_SETTLE_MS = 50
 # When a client sends its SYN again, if nothing answers.
 # (Linux from 6.5 on; before, and others, less often.)
 _SYN_RETRIES_MS = (1000, 2000, 3000, 4000, 5000, 7000, 11000, 19000, 35000)
@@ -109,6 +114,11 @@ class Lane:
     @property
     def preferences(self):
         return range(self.preference, self.preference + PREFERENCE_COUNT)
+
+    def holds_port(self, port):
+        return not self.ports or any(
+            int(first) <= port <= int(last or first) for first, _, last in
+            (text.partition("-") for text in self.ports))
 
     def messages(self):
         """For Netlink.add_filter(), what leads to the plug in a hold."""

@@ -43,7 +43,8 @@ _IFLA_XDP, _IFLA_XDP_PROG_ID = 43, 4
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _IFLA_IPVLAN_MODE = 1, 2, 1
 _IFF_UP = 1
 _NLA_F_NESTED = 0x8000
-_TCP_LISTEN = 10
+_TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
+_STALE_ANSWERS = 3
 
 # The actions of struct tc_plug_qopt, by the names tc gives them.
 PLUG_ACTIONS = {"block": 0, "release_indefinite": 2, "limit": 3}
@@ -270,16 +271,33 @@ class Listeners(Netlink):
     def __init__(self):
         super().__init__(_NETLINK_SOCK_DIAG)
 
-    def on_port(self, port):
-        """Who listens on @port: inode -> longest accept queue."""
-        found = {}
+    def _dump(self, states):
+        """(local port, the rest of it) of each socket in one of @states."""
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self._request(
                     _SOCK_DIAG_BY_FAMILY, _NLM_F_DUMP,
                     struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 0,
-                                1 << _TCP_LISTEN)):
-                local_port, = struct.unpack_from("!H", body, 4)
+                                states)):
+                yield struct.unpack_from("!H", body, 4)[0], body
+
+    def on_port(self, port):
+        """Who listens on @port: inode -> longest accept queue."""
+        found = {}
+        for local_port, body in self._dump(1 << _TCP_LISTEN):
+            if local_port == port:
                 queue_length, _, inode = struct.unpack_from("=III", body, 60)
-                if local_port == port:
-                    found[inode] = queue_length
+                found[inode] = queue_length
         return found
+
+    def unfinished(self, wanted):
+        """How many handshakes go on, or have ended and were not accepted yet,
+        at ports that are @wanted; None if nobody listens there."""
+        # In the order in which a connection goes from the one to the other.
+        # One whose answer was sent so often is seconds old and may never end.
+        count = sum(wanted(port) and body[3] < _STALE_ANSWERS
+                    for port, body in self._dump(1 << _TCP_SYN_RECV |
+                                                 1 << _TCP_NEW_SYN_RECV))
+        queues = [struct.unpack_from("=I", body, 56)[0]
+                  for port, body in self._dump(1 << _TCP_LISTEN)
+                  if wanted(port)]
+        return count + sum(queues) if queues else None

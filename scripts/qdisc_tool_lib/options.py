@@ -14,9 +14,6 @@ DEFAULT_CONFIG = "/etc/qdisc_tool.conf"
 # Below the second after which a client sends its SYN again, and below the
 # connect timeouts in use.
 DEFAULT_MAX_HOLD_MS = 900
-# A handshake with a client in the same town is over by then.  (On loopback it
-# is over before the hold begins.)
-DEFAULT_SETTLE_MS = 50
 DEFAULT_LIMIT_SYNS = 10_000
 # What 5 Gbit/s bring in 100 ms, or 1 Gbit/s in half a second.
 DEFAULT_LIMIT_PACKETS = 40_000
@@ -169,7 +166,8 @@ defaults for protect and hold:
   --max-hold TIME       release after this time whatever happens (default:
                         {DEFAULT_MAX_HOLD_MS}ms)
   --settle TIME         between the begin of a hold and the command (default:
-                        0 for lo, {DEFAULT_SETTLE_MS}ms elsewhere)
+                        for lo 0, elsewhere until what came before has been
+                        accepted)
 {_COMMON}{_DRY_RUN}"""),
     "protect": ("run a command while new connections are held", f"""{_MAX_HOLD}\
   --settle TIME         between the begin of the hold and the command (default:

@@ -9,6 +9,7 @@ from .command import Command
 from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_OK, EXIT_SIGNAL,
                      ToolError)
 from .holder import Holder
+from .lane import UNKNOWN_SETTLE_MS, UNTIL_ACCEPTED
 from .netlink import Listeners
 
 # These end the tool, so they end the hold; then the command gets them too.
@@ -21,6 +22,10 @@ _SI_KERNEL = 0x80
 # How often to see whether the hold goes on, and whether --until is met.
 _LOOK_S = 0.05
 _UNTIL_STEP_S = 0.01
+# How often to see whether servers have accepted what came before, and at most
+# for which part of a hold.
+_SETTLE_STEP_S = 0.002
+_SETTLE_PART = 3
 
 
 class _Stopped(Exception):
@@ -32,7 +37,8 @@ class _Stopped(Exception):
 
 
 def settle_of(options, lanes):
-    """How long to wait between the hold of @lanes and the command."""
+    """How long to wait between the hold of @lanes and the command;
+    UNTIL_ACCEPTED if the kernel shall tell."""
     if lanes and options.settle_ms is not None:
         return options.settle_ms
     return max((lane.settle_ms for lane in lanes), default=0)
@@ -46,6 +52,7 @@ class Protect:
         self._options = options = tool.options
         self._reporter = tool.reporter
         self._holders = []
+        self._listeners = None
         self._done = False         # the command, and what --until waits for
         self._held = False         # every device that was to be held
         self._covered = True       # the holds lasted until then
@@ -62,6 +69,7 @@ class Protect:
         """Hold, settle, run, wait, release, report; return the status."""
         try:
             lanes = self._tool.lanes_to_protect()
+            self._listeners = Listeners() if lanes else None
             ready = self._readiness() if lanes else None
             self._acquire(lanes)
             if self._tool.namespace:
@@ -99,10 +107,33 @@ class Protect:
 
     def _settle(self):
         """Let handshakes that began before the hold come to their end."""
-        settle_ms = settle_of(self._options, [holder.lane for holder
-                                              in self._holders])
+        began = time.monotonic()
+        lanes = [holder.lane for holder in self._holders]
+        settle_ms = settle_of(self._options, lanes)
+        if settle_ms == UNTIL_ACCEPTED:
+            settle_ms = 0
+            for lane in lanes:
+                if not lane.all_packets:
+                    settle_ms = max(settle_ms, self._wait_for_accepted(lane))
         if settle_ms:
-            self._wait(lambda: False, time.monotonic() + settle_ms / 1000)
+            self._wait(lambda: False, began + settle_ms / 1000)
+
+    def _wait_for_accepted(self, lane):
+        """Wait until a lane's servers have accepted what came before.  If
+        they are not here, return for how long to wait instead."""
+        most_ms = (self._options.max_hold_ms or lane.max_hold_ms) / _SETTLE_PART
+        give_up = time.monotonic() + most_ms / 1000
+        while time.monotonic() < give_up:
+            try:
+                unfinished = self._listeners.unfinished(lane.holds_port)
+            except OSError:        # a kernel that cannot tell
+                unfinished = None
+            if unfinished is None:
+                return 0 if lane.mode == "egress" else UNKNOWN_SETTLE_MS
+            if not unfinished:
+                break
+            self._wait(lambda: False, time.monotonic() + _SETTLE_STEP_S)
+        return 0
 
     # What --until, --until-port and --until-new-port wait for.
 
@@ -115,8 +146,8 @@ class Protect:
         port = options.until_port or options.until_new_port
         if not port:
             return None
+        listeners = self._listeners
         try:
-            listeners = Listeners()
             before = set(listeners.on_port(port))
         except OSError as error:
             self._reporter.warn(f"cannot see who listens ({error}); the hold "

@@ -508,6 +508,7 @@ def s6_settle_lets_handshakes_end():
         defer(_clear_delay)
     set_up(DEVICE, "-p", str(PORT))
     equal(_restart_under_load("--settle", "4s"), 0, "failures")
+    equal(_restart_under_load(), 0, "failures with the default")
     check(any(_restart_under_load("--settle", "0") for _ in range(5)),
           "the control did not fail")
 
