@@ -7,6 +7,7 @@ user, its directory, its network namespace, its signals.
 
 import errno
 import os
+import time
 import _signal as signal      # see __init__.py
 
 from .errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, ToolError
@@ -20,10 +21,13 @@ class Command:
         self._words = _as_user(user) + words
         self._mask = mask
         self._pid = None
+        self._began = 0.0
+        self.took_ms = None
         self.status = None         # as subprocess has it: -n for a signal
         self.failure = None        # (exit status, why it could not run)
 
     def start(self):
+        self._began = time.monotonic()
         try:
             # The caller's descriptors stay open; ours close by themselves.
             self._pid = os.posix_spawnp(
@@ -47,6 +51,7 @@ class Command:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
+                self.took_ms = round(1000 * (time.monotonic() - self._began), 1)
         return not self.running
 
     def send_signal(self, number):

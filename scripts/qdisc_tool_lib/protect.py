@@ -242,6 +242,7 @@ class Protect:
         self._reporter.protect({
             "exit_status": status,
             "command_status": self._command.status,
+            "command_ms": self._command.took_ms,
             "covered": self._held and self._covered and self._done,
             "dropped": dropped,
             "holds": holds})
