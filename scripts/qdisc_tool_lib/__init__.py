@@ -5,8 +5,10 @@
     netlink   what is read from and sent to the kernel without a process
     system    namespaces, capabilities, running other programs
     lane      a device's way through a plug: its parts and checks
+    plug      the queue that is shut: plug, or tbf in its place
     flower    the filters that lead to it, as tc's words and as messages
     commands  the commands that make and remove a lane
+    foreign   what keeps packets from the filters: others, or the device
     state     what setup did, kept under /run
     backlog   the per-CPU receive queue that a release on loopback passes
     counters  every place where a held packet can be lost

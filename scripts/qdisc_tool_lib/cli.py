@@ -94,8 +94,7 @@ class Tool:
         from . import commands, setup
         if self.options.dry_run:
             for lane in self.lanes():
-                self.show([commands.plug_command(lane, "change",
-                                                 "release_indefinite"),
+                self.show([commands.open_command(lane),
                            *commands.clear_commands(lane)])
             return EXIT_OK
         devices = self.options.device or [lane.device for lane in self.lanes()]
@@ -167,15 +166,13 @@ class Tool:
     def _show_begin(self, lanes):
         from . import commands, flower
         for lane in lanes:
-            self.show([*flower.commands(lane),
-                       commands.plug_command(lane, "change", "block")])
+            self.show([*flower.commands(lane), commands.shut_command(lane)])
         return EXIT_OK
 
     def _show_end(self, lanes):
         from . import commands, flower
         for lane in lanes:
-            self.show([commands.plug_command(lane, "change",
-                                             "release_indefinite"),
+            self.show([commands.open_command(lane),
                        *flower.removal_commands(lane)])
         return EXIT_OK
 
@@ -235,7 +232,8 @@ def _print_status(state):
     what = "packets" if state["all_packets"] else "new connections"
     to = ", ".join(state["addresses"]) or "any address"
     ports = ", ".join(state["ports"]) or "any"
-    print(f"{state['device']}: {state['condition']} ({state['mode']})")
+    print(f"{state['device']}: {state['condition']} ({state['mode']}, "
+          f"{state['plug_kind']})")
     print(f"  holds {what} to {to}, ports {ports}")
     print(f"  room for {state['limit_packets']} packets "
           f"({state['limit_bytes']} bytes), {state['waiting']} wait, "

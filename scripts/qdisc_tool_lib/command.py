@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The wrapped command.
+"""The wrapped command, and that of --until.
 
-It is the caller's in every respect: its standard streams, its open files, its
-user, its directory, its network namespace, its signals.
+The one is the caller's in every respect: its standard streams, its open files,
+its user, its directory, its network namespace, its signals.  The other hears and
+says nothing, and can be ended with all that it began.
 """
 
 import errno
@@ -17,9 +18,12 @@ class Command:
     """A command, to be started when the plug is shut: posix_spawn() copies
     nothing of this process, which a fork would do while packets wait."""
 
-    def __init__(self, words, user, mask):
+    def __init__(self, words, mask, user=None, apart=False):
         self._words = _as_user(user) + words
         self._mask = mask
+        self._apart = {"setsid": True, "file_actions": [
+            (os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0)
+            for fd in range(3)]} if apart else {}
         self._pid = None
         self._began = 0.0
         self.took_ms = None
@@ -34,7 +38,7 @@ class Command:
                 self._words[0], self._words, os.environ,
                 setsigmask=self._mask,
                 # Python ignores them.
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ))
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ), **self._apart)
         except OSError as error:
             self.failure = (
                 EXIT_NOT_FOUND if error.errno in (errno.ENOENT, errno.ENOTDIR)
@@ -57,6 +61,12 @@ class Command:
     def send_signal(self, number):
         if self.running:
             os.kill(self._pid, number)
+
+    def end_all(self):
+        """End it and all that it began; only if it is apart."""
+        if self.running:
+            os.killpg(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
 
 
 def _as_user(user):

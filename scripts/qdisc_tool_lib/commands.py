@@ -4,35 +4,44 @@
 Nothing here runs by being built, so --dry-run prints what would be run.
 """
 
-import errno
 import os
 
-from .errors import ToolError
 from .lane import PLUG_HANDLE, PRIO_HANDLE, REST_CLASS, REST_HANDLE
 from .netlink import TC_H_ROOT, handle_text
+from .plug import OPEN_BYTES, OPEN_RATE, SHUT_BYTES, SHUT_RATE
 
 # The rest of the traffic went through no queue at all before, so nothing may
 # ever be dropped from the one it gets: as much as 100 Gbit/s in 10 ms.
 _REST_LIMIT_PACKETS = 100_000
 
-_NO_PLUG = ("this kernel has no plug qdisc (CONFIG_NET_SCH_PLUG): install its "
-            "extra modules, for example kernel-modules-extra or a kernel that "
-            "is not a 'cloud' one")
 
-
-def plug_command(lane, verb, *action):
-    """The command that adds or changes a lane's plug."""
+def _plug(lane, verb, plug, tbf):
+    """A command for the plug, by tc's words for either kind."""
     return ["tc", "qdisc", verb, "dev", lane.plug_device,
             *(["root"] if lane.plug_parent == TC_H_ROOT
               else ["parent", handle_text(lane.plug_parent)]),
-            "handle", handle_text(PLUG_HANDLE), "plug", *map(str, action)]
+            "handle", handle_text(PLUG_HANDLE), lane.plug_kind,
+            *(plug.split() if lane.plug_kind == "plug" else
+              f"{tbf} limit {lane.limit_bytes + SHUT_BYTES}".split())]
+
+
+def shut_command(lane):
+    """(In tbf it leaves what plug.py says.)"""
+    return _plug(lane, "change", "block",
+                 f"rate {SHUT_RATE}bps burst {SHUT_BYTES}")
+
+
+def open_command(lane):
+    return _plug(lane, "change", "release_indefinite",
+                 f"rate {OPEN_RATE}bps burst {OPEN_BYTES}")
 
 
 def plug_commands(lane):
     """The plug gets its limit as it is made (without one it drops everything)
     and is opened before anything can lead to it (a new plug is shut)."""
-    return [plug_command(lane, "add", "limit", lane.limit_bytes),
-            plug_command(lane, "change", "release_indefinite")]
+    return [_plug(lane, "add", f"limit {lane.limit_bytes}",
+                  f"rate {OPEN_RATE}bps burst {OPEN_BYTES}"),
+            open_command(lane)]
 
 
 def before_plug_commands(lane):
@@ -45,6 +54,8 @@ def before_plug_commands(lane):
                 ["ip", "link", "add", ifb, "type", "ifb"],
                 ["ip", "link", "set", ifb, "alias",
                  f"qdisc_tool for {lane.device}"],
+                # as the largest packet of tbf's, see plug.py
+                ["ip", "link", "set", ifb, "mtu", "65535"],
                 ["ip", "link", "set", ifb, "addrgenmode", "none"]]
     # Everything but the plug in one band: traffic that was in no queue must
     # not begin to overtake itself by its type of service.
@@ -75,16 +86,3 @@ def clear_commands(lane):
     return [*([["tc", "qdisc", "del", "dev", lane.device, "clsact"]]
               if lane.own_clsact else []),
             ["ip", "link", "del", lane.plug_device]]
-
-
-def add_plug(lane, netlink):
-    """Create an open plug: with its limit (without one it drops everything),
-    and opened before anything can lead to it (a new plug is shut)."""
-    try:
-        netlink.plug(lane.plug_ifindex, lane.plug_parent, PLUG_HANDLE,
-                     "limit", lane.limit_bytes, create=True)
-        lane.tell_plug(netlink, "release_indefinite")
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            raise ToolError(_NO_PLUG) from error
-        raise

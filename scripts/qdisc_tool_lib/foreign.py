@@ -4,8 +4,7 @@
 On its way to the filters of clsact a packet that arrives meets, from Linux 6.6
 on, the programs attached by tcx, and only what they answer with TCX_NEXT goes
 further.  To come before them would be no remedy: a held packet returns behind
-them, and they may be a firewall.  What an XDP program lets pass, or a netkit program,
-gets there.
+them, and they may be a firewall.  What an XDP program lets pass gets there.
 """
 
 import ctypes
@@ -20,7 +19,7 @@ _WITH_PORTS = ("bond", "bridge", "team")
 _IPVLAN_MODE_L3S = 2
 
 _BPF_PROG_GET_FD_BY_ID, _BPF_OBJ_GET_INFO_BY_FD, _BPF_PROG_QUERY = 13, 15, 16
-_BPF_TCX_INGRESS, _BPF_NETKIT_PEER = 46, 55
+_BPF_TCX_INGRESS = 46
 _SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(
     os.uname().machine, 280)
 _MOST_PROGRAMS = 64
@@ -108,21 +107,18 @@ def programs(lane):
     return [f"{lane.device} has the tcx program {name} of somebody else, "
             "which sees what arrives first, and only what it answers with "
             "TCX_NEXT can be held; if it answers so, say --preference"
-            for name in _programs_at(lane.ifindex, _BPF_TCX_INGRESS)]
+            for name in _tcx_programs(lane.ifindex)]
 
 
-def programs_that_may_take(lane, netlink):
-    """Programs before which nothing can be held, and behind which all can
-    that they let pass."""
+def xdp_program(lane, netlink):
+    """A sentence about a program before which nothing can be held, and behind
+    which all can that it lets pass; or None."""
     device = netlink.link(lane.device)
-    if device is None or lane.mode != "ingress":
-        return []
-    names = [f"XDP program {_program_name(device.xdp)}"] if device.xdp else []
-    names += [f"netkit program {name}" for name in
-              _programs_at(lane.ifindex, _BPF_NETKIT_PEER)
-              if device.kind == "netkit"]
-    return [f"the {name} sees what comes in by {lane.device} first; what it "
-            "drops or sends elsewhere is not held" for name in names]
+    if device is None or not device.xdp or lane.mode != "ingress":
+        return None
+    return (f"the XDP program {_program_name(device.xdp)} sees what comes in "
+            f"by {lane.device} first; what it drops or sends elsewhere is not "
+            "held")
 
 
 def _bpf(command, attributes):
@@ -134,12 +130,12 @@ def _bpf(command, attributes):
     return result
 
 
-def _programs_at(ifindex, place):
-    """The names of the programs attached to a device there."""
+def _tcx_programs(ifindex):
+    """The names of the programs on the ingress side of a device."""
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
     attributes = ctypes.create_string_buffer(struct.pack(
-        "=IIIIQII32x", ifindex, place, 0, 0, ctypes.addressof(ids),
-        _MOST_PROGRAMS, 0), 64)
+        "=IIIIQII32x", ifindex, _BPF_TCX_INGRESS, 0, 0,
+        ctypes.addressof(ids), _MOST_PROGRAMS, 0), 64)
     try:
         _bpf(_BPF_PROG_QUERY, attributes)
     except OSError:

@@ -13,7 +13,8 @@ import time
 from . import counters
 from .errors import ToolError
 from .lane import PRIO_HANDLE
-from .netlink import Netlink, preference_of
+from .netlink import preference_of
+from .plug import Plug
 
 # What a message is answered with where there is no plug, or no right to it.
 _NO_PLUG = (errno.ENODEV, errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP,
@@ -25,7 +26,7 @@ _DRAIN_S = 5.0
 _DRAIN_EACH_S = 0.001
 _DRAIN_POLL_S = 0.001
 # So many may be on their way between a device's counter and its filters.
-_FEW = 5
+_FEW = 10
 # What has left the queue needs a moment to be counted at the listener.
 _SETTLE_COUNTERS_S = 0.02
 # A local sender whose SYN was held for more than a second looks twice a second
@@ -33,12 +34,12 @@ _SETTLE_COUNTERS_S = 0.02
 _LOCAL_RETRY_S = 0.6
 
 
-def _open(lane, netlink):
+def _open(plug):
     """Open the plug; return when it has run empty, with the time at which it
     was opened.  Only then may the filters go, or packets overtake others."""
     for left in reversed(range(_TRIES)):
         try:
-            lane.tell_plug(netlink, "release_indefinite")
+            plug.open()
             break
         except OSError as error:
             if not left or error.errno in _NO_PLUG:
@@ -46,17 +47,17 @@ def _open(lane, netlink):
             time.sleep(_DRAIN_POLL_S)
     released_at = time.monotonic()
     while time.monotonic() < released_at + _DRAIN_S:
-        plug = lane.find_plug(netlink)
-        if plug is None or not plug.qlen:
+        found = plug.lane.find_plug(plug.netlink)
+        if found is None or not found.qlen:
             break
         time.sleep(_DRAIN_POLL_S)
     return released_at
 
 
-def release(lane, netlink):
+def release(plug):
     """End any hold of a lane, whoever began it.  Safe to repeat."""
-    _open(lane, netlink)
-    remove_filters(lane, netlink)
+    _open(plug)
+    remove_filters(plug.lane, plug.netlink)
 
 
 def remove_filters(lane, netlink):
@@ -84,7 +85,8 @@ class Hold:
     def __init__(self, lane, backlog):
         self._lane = lane
         self._backlog = backlog
-        self._netlink = Netlink()
+        self._plug = Plug(lane)
+        self._netlink = self._plug.netlink
         self._before = None
         self._packets_before = 0
         self._traffic_before = 0
@@ -93,7 +95,7 @@ class Hold:
         self.waiting = 0           # packets in the plug when last looked
 
     def fds(self):
-        return [self._netlink.fileno(), *self._backlog.fds()]
+        return [*self._plug.fds(), *self._backlog.fds()]
 
     def begin(self):
         """ToolError if this lane cannot hold; then nothing is held."""
@@ -103,7 +105,7 @@ class Hold:
             raise ToolError("; ".join(problems))
         # What somebody left behind: its filters would stand in the way, and
         # shutting a plug twice separates what it holds.
-        release(lane, netlink)
+        release(self._plug)
         try:
             add_filters(lane, netlink)
             # An ifb hands its packets on without a queue, but the next device
@@ -115,12 +117,16 @@ class Hold:
             self._packets_before = plug.packets
             self._traffic_before = self._traffic()
             self._before = counters.read(lane, netlink, plug)
-            lane.tell_plug(netlink, "block")
+            # From now on whoever calls end() opens it, whatever happens.
+            self.began = self._last_empty = time.monotonic()
+            self._plug.shut()
         except (ToolError, OSError):
-            remove_filters(lane, netlink)
-            self._backlog.restore()
+            self.began = None
+            try:
+                release(self._plug)
+            finally:
+                self._backlog.restore()
             raise
-        self.began = self._last_empty = time.monotonic()
 
     def _wait_for_queues(self):
         """Wait until the receive queue may be as short as it was."""
@@ -182,25 +188,27 @@ class Hold:
         # (If another hold had raised it, and has ended since.)
         self._backlog.raise_for(self._lane.limit_packets)
         try:
-            released_at = _open(self._lane, self._netlink)
+            released_at = _open(self._plug)
             empty_at = time.monotonic()
             missed = self._missed()
             remove_filters(self._lane, self._netlink)
             plug = self._lane.find_plug(self._netlink)
-            held = ((plug.packets - self._packets_before) & 0xFFFFFFFF if plug
-                    else 0)
+            held = max(0, ((plug.packets - self._packets_before) & 0xFFFFFFFF)
+                       - self._plug.own_packets) if plug else 0
             if held:
                 self._wait_for_queues()
                 self._wait_for_listeners()
                 plug = self._lane.find_plug(self._netlink)
         finally:
             self._backlog.restore()
+        drops = counters.growth(self._before, counters.read(
+            self._lane, self._netlink, plug))
+        if "ifb" in drops:         # which drops what nobody else has sent
+            drops["ifb"] = max(0, drops["ifb"] - self._plug.own_packets)
         return {
             "held": held,
             "longest_hold_ms": round(1000 * (empty_at - self._last_empty), 1)
             if held else 0.0,
             "hold_ms": round(1000 * (released_at - self.began), 1),
             "missed": missed,
-            **{f"drops.{name}": count for name, count in counters.growth(
-                self._before, counters.read(
-                    self._lane, self._netlink, plug)).items()}}
+            **{f"drops.{name}": count for name, count in drops.items()}}

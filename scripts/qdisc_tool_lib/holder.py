@@ -8,7 +8,7 @@ import _socket as socket       # see __init__.py
 from . import watchdog
 from .errors import ToolError
 from .hold import release
-from .netlink import Netlink
+from .plug import Plug
 
 # Longer than a hold of somebody else takes to end, or a setup to be done.
 _BUSY_S = 10.0
@@ -62,7 +62,7 @@ class Holder:
         self._child = None         # the watchdog, if it is ours
         self._overdue = 0.0
         # Made now, so that it exists when it is needed.
-        self._netlink = Netlink()
+        self._plug = Plug(lane)
 
     def acquire(self, max_hold_ms, keep=False):
         """Begin a hold or join one; ToolError if neither is possible."""
@@ -108,7 +108,7 @@ class Holder:
         if message is None:
             self.ended_by = "death of the watchdog"
             try:
-                release(self.lane, self._netlink)
+                release(self._plug)
             except OSError:
                 pass               # no device, nothing held
             self._backlog.restore()

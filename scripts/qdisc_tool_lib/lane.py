@@ -60,6 +60,8 @@ class Lane:
               "shared_filters": bool, "limit_packets": int,
               "limit_bytes": int, "max_hold_ms": int, "settle_ms": int,
               "own_clsact": bool, "plug_ifindex": int,
+              # see plug.py
+              "plug_kind": str,
               # what a hold sends, see flower.py
               "filters": list,
               # False until setup has come to its end
@@ -127,10 +129,7 @@ class Lane:
     def find_plug(self, netlink):
         """The plug qdisc of this lane as the kernel has it, or None."""
         plug = netlink.qdisc(self.plug_ifindex, PLUG_HANDLE)
-        return plug if plug and plug.kind == "plug" else None
-
-    def tell_plug(self, netlink, action):
-        netlink.plug(self.plug_ifindex, self.plug_parent, PLUG_HANDLE, action)
+        return plug if plug and plug.kind == self.plug_kind else None
 
     def problems(self, netlink):
         """What keeps a hold from working: a list of sentences."""

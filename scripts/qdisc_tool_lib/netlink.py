@@ -46,9 +46,6 @@ _NLA_F_NESTED = 0x8000
 _TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
 _STALE_ANSWERS = 3
 
-# The actions of struct tc_plug_qopt, by the names tc gives them.
-PLUG_ACTIONS = {"block": 0, "release_indefinite": 2, "limit": 3}
-
 
 def handle_text(handle):
     """A handle the way tc prints it."""
@@ -59,7 +56,7 @@ def handle_text(handle):
 class Qdisc:
     """A qdisc as the kernel tells it, with the counters looked at here."""
     __slots__ = ("ifindex", "handle", "parent", "kind", "packets", "drops",
-                 "qlen", "backlog_bytes")
+                 "qlen")
 
     def __init__(self, body):
         attributes = _attributes(body[_TCMSG.size:])
@@ -67,9 +64,8 @@ class Qdisc:
             _TCMSG.unpack_from(body)
         self.kind = _text(attributes[_TCA_KIND])
         stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
-        (_, self.packets, self.drops, _, _, _, self.qlen,
-         self.backlog_bytes) = _TC_STATS.unpack(
-             stats.ljust(_TC_STATS.size, b"\0"))
+        _, self.packets, self.drops, _, _, _, self.qlen, _ = _TC_STATS.unpack(
+            stats.ljust(_TC_STATS.size, b"\0"))
 
 
 class Link:
@@ -240,14 +236,13 @@ class Netlink:
         self._request(_RTM_DELTFILTER, _NLM_F_ACK, _TCMSG.pack(
             socket.AF_UNSPEC, ifindex, 0, parent, preference << 16))
 
-    def plug(self, ifindex, parent, handle, action, limit_bytes=0,
-             create=False):
-        """Send a plug qdisc one of PLUG_ACTIONS, or create it."""
-        options = struct.pack("=iI", PLUG_ACTIONS[action], limit_bytes)
+    def qdisc_change(self, ifindex, parent, handle, kind, options,
+                     create=False):
+        """Change a qdisc, or create it."""
         self._request(
             _RTM_NEWQDISC, _NLM_F_ACK | (_NLM_F_CREATE_EXCL if create else 0),
             _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, 0) +
-            attribute(_TCA_KIND, b"plug\0") +
+            attribute(_TCA_KIND, kind.encode() + b"\0") +
             attribute(_TCA_OPTIONS, options))
 
     def links(self):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Run a command while new connections are held."""
 
-import os
 import time
 import _signal as signal      # see __init__.py
 
@@ -63,7 +62,7 @@ class Protect:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK,
                                                 self._watched)
-        self._command = Command(options.command, options.user, self._old_mask)
+        self._command = Command(options.command, self._old_mask, options.user)
 
     def run(self):
         """Hold, settle, run, wait, release, report; return the status."""
@@ -141,7 +140,6 @@ class Protect:
         """A function that tells whether the hold may end, or None."""
         options = self._options
         if options.until:
-            import subprocess      # now, since it takes long  # noqa: F401
             return self._probe
         port = options.until_port or options.until_new_port
         if not port:
@@ -159,22 +157,14 @@ class Protect:
 
     def _probe(self):
         """Whether the command of --until succeeds now."""
-        import subprocess
-        probe = subprocess.Popen(
-            ["/bin/sh", "-c", self._options.until], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, preexec_fn=self._restore_mask)
+        probe = Command(["/bin/sh", "-c", self._options.until],
+                        self._old_mask, apart=True)
+        probe.start()
         try:
-            self._wait(lambda: probe.poll() is not None or
-                       not self._holding())
+            self._wait(lambda: probe.ended() or not self._holding())
         finally:
-            if probe.poll() is None:
-                os.killpg(probe.pid, signal.SIGKILL)
-                probe.wait()
-        return probe.returncode == 0
-
-    def _restore_mask(self):
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._old_mask)
+            probe.end_all()
+        return probe.status == 0
 
     def _wait_until(self, ready):
         while self._holding() and not ready():

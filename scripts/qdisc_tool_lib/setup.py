@@ -9,6 +9,7 @@ from .errors import ToolError
 from .holder import ask
 from .lane import has_clsact
 from .netlink import Listeners, Netlink
+from .plug import KINDS, Plug
 from .system import run, succeeds
 
 # clear and setup wait this long for a hold to end.
@@ -38,7 +39,8 @@ def _is_made(old, lane, netlink):
     False if it is there in part."""
     if old is None or old.problems(netlink):
         return False
-    found_out = ("own_clsact", "plug_ifindex", "filters", "complete")
+    found_out = ("own_clsact", "plug_ifindex", "plug_kind", "filters",
+                 "complete")
     if any(getattr(lane, name) != getattr(old, name)
            for name in lane.FIELDS if name not in found_out):
         raise ToolError(f"{lane.device} is set up with other options, and has "
@@ -74,7 +76,8 @@ def setup(state, lane, reporter):
         _make(state, lane, netlink)
     finally:
         os.close(lock_fd)
-    reporter.note(f"{lane.device} is set up: {lane.mode}, room for "
+    reporter.note(f"{lane.device} is set up: {lane.mode}, {lane.plug_kind}, "
+                  "room for "
                   f"{lane.limit_packets} packets ({lane.limit_bytes} bytes)")
     sentence = foreign.port_of(lane, netlink)
     if sentence:
@@ -91,7 +94,7 @@ def _make(state, lane, netlink):
                 run(command)
                 made = True
         lane.plug_ifindex = netlink.link(lane.plug_device).ifindex
-        commands.add_plug(lane, netlink)
+        Plug(lane).create()
         for command in commands.after_plug_commands(lane):
             run(command)
         _try_filters(lane, netlink)
@@ -118,6 +121,7 @@ def planned(lane):
     """What setup would run, for --dry-run."""
     netlink = Netlink()
     complete(lane, netlink)
+    lane.plug_kind = KINDS[0]      # what else would be found by trying
     found = foreign.in_the_way(lane, netlink)
     if found:
         raise ToolError("; ".join(found))
@@ -131,11 +135,10 @@ def release(state, lane):
     """End a hold from outside."""
     ask(state, lane.device, "release")
     # Whatever the watchdog did, or if there is none: the plug is open now.
-    netlink = Netlink()
     try:
-        hold.release(lane, netlink)
+        hold.release(Plug(lane))
     except (ToolError, OSError) as error:
-        if lane.find_plug(netlink):
+        if lane.find_plug(Netlink()):
             raise ToolError(f"{lane.device}: cannot open the plug: {error}"
                             ) from error
 
@@ -160,14 +163,14 @@ def clear(state, device, reporter):
 
 def _clear(state, lane, netlink, reporter):
     try:
-        hold.release(lane, netlink)
+        hold.release(Plug(lane))
     except (ToolError, OSError):
         pass                       # partly gone: problems() said so
     give_up = time.monotonic() + _DRAIN_S
     while time.monotonic() < give_up and any(
             qdisc.qlen for qdisc in netlink.qdiscs()
             if qdisc.ifindex in (lane.plug_ifindex, lane.ifindex) and
-            qdisc.kind in ("plug", "prio")):
+            qdisc.kind in (lane.plug_kind, "prio")):
         time.sleep(0.001)
     device = netlink.link(lane.device)
     if device is None or device.ifindex != lane.ifindex:
@@ -196,11 +199,10 @@ def check(state, lane, backlog):
     for sentence in foreign.programs(lane):
         yield "error", sentence
     for sentence in (*foreign.filters(lane, netlink),
-                     *foreign.programs_that_may_take(lane, netlink)):
-        yield "advice", sentence
-    sentence = foreign.port_of(lane, netlink)
-    if sentence:
-        yield "advice", sentence
+                     foreign.xdp_program(lane, netlink),
+                     foreign.port_of(lane, netlink)):
+        if sentence:
+            yield "advice", sentence
     if not backlog.writable:
         yield ("advice", "net.core.netdev_max_backlog cannot be raised from "
                "here for the moment of a release; more held connections than "

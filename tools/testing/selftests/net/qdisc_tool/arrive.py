@@ -221,31 +221,6 @@ def p23_an_xdp_program_is_named_and_what_it_lets_pass_is_held():
             equal(protecting.finish().status, 0, "status")
 
 
-@test
-def p23_a_netkit_program_is_named_and_what_it_lets_pass_is_held():
-    try:
-        run("ip link add netkit9 type netkit")
-    except AssertionError as error:
-        note(f"this kernel has no netkit: {error}")
-        return
-    defer(run, "ip link del netkit9")
-    peer = json.loads(run("ip -j link show dev netkit9"))[0]["link"]
-    run(f"ip link set {peer} netns router")
-    batch("ip", ["addr add 10.8.0.1/24 dev netkit9", "link set netkit9 up"])
-    with namespace("router"):
-        batch("ip", [f"addr add 10.8.0.2/24 dev {peer}", f"link set {peer} up"])
-    listen()
-    wait_for(lambda: passes("10.8.0.1", where="router"), "a netkit")
-    set_up("netkit9", "-p", str(PORT))
-    check("netkit program" not in tool("check").out, "the control")
-    with bpf.Program("netkit9", bpf.NETKIT_PEER, "lets_pass",
-                     bpf.NETKIT_PASS):
-        check("lets_pass" in tool("check").out, "check does not name it")
-        with Protecting(*LONG, "--settle", "0") as protecting:
-            check(not passes("10.8.0.1", where="router"), "not held")
-            equal(protecting.finish().status, 0, "status")
-
-
 def _held_nothing(between, status):
     """A protect during which connections are made that no lane holds."""
     with Protecting(*LONG, "--settle", "0") as protecting:

@@ -8,9 +8,8 @@ import struct
 
 # Type of the program, where it is attached, and how; XDP as every device can.
 TCX = (3, 46, 0)               # Linux 6.6
-NETKIT_PEER = (3, 55, 0)       # 6.7
 XDP = (6, 37, 1 << 1)
-TCX_NEXT, TCX_PASS, NETKIT_PASS, XDP_PASS = -1, 0, 0, 2
+TCX_NEXT, TCX_PASS, XDP_PASS = -1, 0, 2
 
 _PROG_LOAD, _LINK_CREATE = 5, 28
 _SYS_BPF = {"x86_64": 321}.get(os.uname().machine, 280)

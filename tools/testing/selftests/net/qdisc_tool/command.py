@@ -155,19 +155,20 @@ def s16_without_privileges_the_command_still_runs():
 
 
 @test
-def s16_p24_a_kernel_without_plug_is_named_and_nothing_is_left():
+def s16_p24_a_kernel_with_no_queue_to_shut_is_named():
     before = picture("lo")
     path = "/proc/sys/kernel/modprobe"
     helper = read(path)
     try:
-        run("modprobe -r sch_plug")
+        run("modprobe -r sch_plug sch_tbf")
     except Exception as error:
-        raise Skip(f"sch_plug cannot be unloaded: {error}") from error
+        raise Skip(f"they cannot be unloaded: {error}") from error
     write(path, "/bin/false\n")
     defer(run, "modprobe sch_plug")
     defer(write, path, helper)
     result = tool("setup", "-d", "lo", "-p", str(PORT), expect=125)
-    check("CONFIG_NET_SCH_PLUG" in result.err, result.err)
+    check("CONFIG_NET_SCH_PLUG" in result.err and
+          "CONFIG_NET_SCH_TBF" in result.err, result.err)
     equal(picture("lo"), before, "lo")
     result = tool("protect", *LONG, "--", "sh", "-c", "exit 5", expect=5)
     check("unprotected" in result.err, result.err)
