@@ -38,7 +38,7 @@ module: setup	## build ip_vs_mhs.ko (KERNEL=NAME: for a machine's kernel)
 	$(MACHINE)/build-module $(KERNEL)
 else
 module: check-kdir
-	$(MAKE) -C $(KDIR) M=$(SOURCES) W=1 modules
+	+@scripts/build_module $(KDIR) $(kdir-release) W=1
 endif
 
 .PHONY: check-kdir
@@ -90,7 +90,8 @@ install-dkms-source:
 	install -m 644 $(SOURCES)/Kbuild $(filter-out %.mod.c,$(wildcard \
 		$(SOURCES)/*.[ch])) $(dkms-src)/net/netfilter/ipvs
 	install -m 644 include/*.h $(dkms-src)/include
-	install scripts/secure_boot_note $(dkms-src)/scripts
+	install scripts/add_btf scripts/build_module scripts/secure_boot_note \
+		$(dkms-src)/scripts
 	sed 's/#MODULE_VERSION#/$(VERSION)/' dkms.conf >$(dkms-src)/dkms.conf
 
 PREFIX ?= /usr/local

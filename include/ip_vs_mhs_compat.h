@@ -9,7 +9,11 @@
 #ifndef _IP_VS_MHS_COMPAT_H
 #define _IP_VS_MHS_COMPAT_H
 
+#include <linux/btf.h>
+#include <linux/btf_ids.h>
 #include <linux/kernel.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
@@ -22,6 +26,11 @@
 #include <linux/hex.h>
 #endif
 
+/* skb_gso_validate_network_len() moved from skbuff.h to gso.h */
+#ifdef MHS_HAVE_GSO_H
+#include <net/gso.h>
+#endif
+
 /* Older kernels declare kvcalloc() here, newer ones in slab.h */
 #ifndef MHS_HAVE_SLAB_KVCALLOC
 #include <linux/mm.h>
@@ -30,6 +39,13 @@
 #ifndef MHS_HAVE_SERVICE_MUTEX
 #include <linux/completion.h>
 #include <linux/workqueue.h>
+#endif
+
+/* What a handler of a sysctl gets */
+#ifdef MHS_HAVE_CONST_CTL_TABLE
+#define MHS_CTL_TABLE		const struct ctl_table
+#else
+#define MHS_CTL_TABLE		struct ctl_table
 #endif
 
 /* Zeroed memory of the size of P */
@@ -135,6 +151,16 @@ static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 #endif
 }
 
+/* A packet that is forwarded has no time of reception */
+static inline void ip_vs_mhs_clear_tstamp(struct sk_buff *skb)
+{
+#ifdef MHS_HAVE_CLEAR_TSTAMP
+	skb_clear_tstamp(skb);
+#else
+	skb->tstamp = 0;
+#endif
+}
+
 /* Is IP_NODEFRAG set on an IPv4 socket? */
 static inline bool ip_vs_mhs_nodefrag(const struct sock *sk)
 {
@@ -156,6 +182,39 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 	return register_net_sysctl(net, path, table);
 #endif
 }
+
+#ifdef MHS_HAVE_KFUNCS
+#ifndef __bpf_kfunc
+#define __bpf_kfunc	__used noinline
+#endif
+#ifndef BTF_KFUNCS_START
+#define BTF_KFUNCS_START	BTF_SET8_START
+#define BTF_KFUNCS_END		BTF_SET8_END
+#endif
+
+/* Has the module BTF that the kernel accepted? */
+static inline bool ip_vs_mhs_has_btf(const struct module *module)
+{
+#if IS_ENABLED(CONFIG_DEBUG_INFO_BTF_MODULES)
+	return module->btf_data_size;
+#else
+	return false;
+#endif
+}
+
+/* Does the device send frames that XDP programs redirect?  Older kernels do not
+ * tell, and most of their drivers do so only with an XDP program of their own.
+ */
+static inline bool ip_vs_mhs_xdp_xmits(const struct net_device *dev)
+{
+#ifdef MHS_HAVE_XDP_FEATURES
+	return READ_ONCE(dev->xdp_features) & NETDEV_XDP_ACT_NDO_XMIT;
+#else
+	return dev->netdev_ops->ndo_xdp_xmit &&
+	       READ_ONCE(dev->xdp_state[XDP_MODE_DRV].prog);
+#endif
+}
+#endif
 
 #ifndef MHS_HAVE_SERVICE_MUTEX
 /* Only one .c file may use the next functions: ip_vs_mhs_pernet is static, so

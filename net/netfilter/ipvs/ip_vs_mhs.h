@@ -128,6 +128,7 @@
 #include <linux/hashtable.h>
 #include <linux/mutex.h>
 #include <linux/netfilter.h>
+#include <linux/notifier.h>
 #include <linux/refcount.h>
 #include <linux/rhashtable-types.h>
 #include <linux/workqueue.h>
@@ -143,6 +144,32 @@
 
 struct ip_vs_mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
+};
+
+/* What became of the frames that a lane saw; the order is that of the lines in
+ * /proc.  A frame that is not forwarded goes up to the stack.
+ */
+enum ip_vs_mhs_lane {
+	MHS_LANE_FORWARDED,
+	MHS_LANE_OFF,		/* sysctl lane is 0, or no service */
+	MHS_LANE_MARK,		/* a service by firewall mark may exist */
+	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
+	MHS_LANE_BACKUP,	/* sync daemon's backup */
+	MHS_LANE_FRAME,		/* not to this device; not plain IPv4 or IPv6 */
+	MHS_LANE_SERVICE,	/* to no service of mhs */
+	MHS_LANE_ADDRESS,	/* source invalid, or destination not local */
+	MHS_LANE_ENTRY,		/* has a connection entry */
+	MHS_LANE_DECISION,	/* gets an entry, settles, or has no server */
+	MHS_LANE_METHOD,	/* server by masquerading, GUE, GRE, or local */
+	MHS_LANE_ROUTE,		/* no route cached */
+	MHS_LANE_NEIGHBOUR,	/* next hop not known to be alive */
+	MHS_LANE_MTU,		/* too long for the path */
+	MHS_LANE_DEVICE,	/* output device cannot send from a lane */
+	MHS_LANE_MAX
+};
+
+struct ip_vs_mhs_lane_stats {
+	unsigned long		n[MHS_LANE_MAX];
 };
 
 /**
@@ -242,6 +269,7 @@ struct ip_vs_mhs {
 	u32			phase;		/* enum ip_vs_mhs_phase */
 	bool			addr_only;	/* client hash without port */
 	bool			was_stateless;	/* flows may lack an entry */
+	u32			local_generation; /* see lane_is_local() */
 	u32			size;		/* of slots[] */
 	u32			*slots;		/* the lookup table */
 	struct ip_vs_mhs_servers __rcu *servers;	/* by index */
@@ -306,6 +334,7 @@ struct ip_vs_mhs {
 struct ip_vs_mhs_hash {
 	/* by address and port, or by firewall mark */
 	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
+	struct ip_vs_mhs_lane_stats __percpu *lane;
 	spinlock_t		lock;		/* for writers */
 	refcount_t		refcnt;		/* of services */
 };
@@ -326,6 +355,7 @@ struct ip_vs_mhs_net {
 	unsigned int		max_quic_entries;
 	unsigned int		stateless;
 	unsigned int		masq_stateless;
+	unsigned int		lane;
 	int			services;	/* of mhs; read by packets */
 	int			fwm_services;	/* of these by firewall mark */
 	atomic_t		pairs[2];	/* servers that own one */
@@ -348,6 +378,8 @@ struct ip_vs_mhs_net {
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
 	bool			warned_xt_ipvs;
+	struct list_head	ingress;	/* devices, under RTNL */
+	struct notifier_block	ingress_nb;	/* devices that go */
 	struct ctl_table	*table;
 	struct ctl_table_header	*header;
 };
@@ -389,6 +421,15 @@ int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
 void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
 int ip_vs_mhs_hook_forward_get(struct ip_vs_mhs_net *mn, bool v6);
 void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6);
+
+/* ingress */
+int ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn);
+void ip_vs_mhs_ingress_exit(struct ip_vs_mhs_net *mn);
+int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+			     size_t *lenp, loff_t *ppos);
+
+/* xdp */
+void ip_vs_mhs_xdp_register(void);
 
 /* Valid until every pernet exit of the namespace has run.  Before
  * ip_vs_mhs_net_ready() returns 0 there is no net_generic() slot to read.

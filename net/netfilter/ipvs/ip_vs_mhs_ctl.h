@@ -31,6 +31,8 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs);
 /* proc */
 extern const struct seq_operations ip_vs_mhs_proc_ops;
 
+int ip_vs_mhs_proc_lane(struct seq_file *seq, void *v);
+
 /* work */
 void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole);
 void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);

@@ -83,6 +83,7 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
 	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
 	MHS_CNT_REPLY,		/* masquerading: replies translated */
+	MHS_CNT_LANE,		/* of the packets forwarded: in the lane */
 	MHS_CNT_MAX
 };
 

@@ -137,7 +137,7 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 		__ip_vs_conn_put(cp);
 		return NF_ACCEPT;
 	}
-	ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb, stats);
+	ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
 	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
 	/* A sync daemon that starts later reads in_pkts */
@@ -163,7 +163,7 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 	if (entry_is_plain(mhs, cp))
 		return entry_send(mhs, p, cp, stats | MHS_STAT_IN);
 	if (stats)
-		ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb, stats);
+		ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_conn_put(cp);
 	return NF_ACCEPT;
 }

@@ -202,7 +202,7 @@ static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
 			return NF_DROP;
 	}
 	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
-	ip_vs_mhs_xmit_stats(mhs, s->dest, p->skb, MHS_STAT_IN);
+	ip_vs_mhs_xmit_stats(mhs, s->dest, p->skb->len, MHS_STAT_IN);
 	return via->packet_xmit(p->skb, via, e->pd->pp, &e->quoted);
 }
 

@@ -158,6 +158,11 @@ static int __init ip_vs_mhs_init(void)
 	if (err)
 		goto unregister_pernet;
 	pr_info("stateless Maglev scheduler, %u slots\n", ip_vs_mhs_slots_size);
+	/* The kfunc reads what the init of each namespace makes */
+	if (ip_vs_mhs_net_ready())
+		pr_info("no XDP lane: a network namespace is being deleted: load the module again\n");
+	else
+		ip_vs_mhs_xdp_register();
 	return 0;
 
 unregister_pernet:

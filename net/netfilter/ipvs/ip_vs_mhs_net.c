@@ -125,10 +125,16 @@ static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 		return hash;
 	}
 	hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
-	if (hash) {
-		spin_lock_init(&hash->lock);
-		refcount_set(&hash->refcnt, 1);
+	if (!hash)
+		return NULL;
+	hash->lane = alloc_percpu_gfp(struct ip_vs_mhs_lane_stats,
+				      GFP_KERNEL_ACCOUNT);
+	if (!hash->lane) {
+		kvfree(hash);
+		return NULL;
 	}
+	spin_lock_init(&hash->lock);
+	refcount_set(&hash->refcnt, 1);
 	return hash;
 }
 
@@ -225,6 +231,18 @@ static const struct ctl_table net_table[] = {
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= (void *)&net_int_max,
 	}, {
+		.procname	= "ingress",
+		.maxlen		= PAGE_SIZE,
+		.mode		= 0644,
+		.proc_handler	= ip_vs_mhs_ingress_sysctl,
+	}, {
+		.procname	= "lane",
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE,
+	}, {
 		.procname	= "stateless",
 		.maxlen		= sizeof(unsigned int),
 		.mode		= 0644,
@@ -256,12 +274,14 @@ static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 	mn->table[1].data = &mn->pin_ms;
 	mn->table[2].data = &mn->max_entries;
 	mn->table[3].data = &mn->max_quic_entries;
-	mn->table[4].data = &mn->stateless;
-	mn->table[5].data = &mn->masq_stateless;
+	mn->table[4].data = mn;
+	mn->table[5].data = &mn->lane;
+	mn->table[6].data = &mn->stateless;
+	mn->table[7].data = &mn->masq_stateless;
 	/* Short times and many entries cost CPU and memory of the host: only
-	 * the last two are writable outside the initial user namespace.
+	 * the last four are writable outside the initial user namespace.
 	 */
-	for (i = 0; i < n - 2 && mn->net->user_ns != &init_user_ns; i++)
+	for (i = 0; i < n - 4 && mn->net->user_ns != &init_user_ns; i++)
 		mn->table[i].mode = 0444;
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);
@@ -292,17 +312,32 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
-	err = net_sysctls_init(mn);
+	err = ip_vs_mhs_ingress_init(mn);
 	if (err)
 		return err;
-	/* 0440: a read walks every slot of every service */
-	if (proc_create_net("ip_vs_mhs", 0440, net->proc_net,
-			    &ip_vs_mhs_proc_ops,
-			    sizeof(struct seq_net_private)) ||
-	    !IS_ENABLED(CONFIG_PROC_FS))
+	err = net_sysctls_init(mn);
+	if (err)
+		goto exit_ingress;
+	if (!IS_ENABLED(CONFIG_PROC_FS))
 		return 0;
+	err = -ENOMEM;
+	/* 0440: a read walks every slot of every service */
+	if (!proc_create_net("ip_vs_mhs", 0440, net->proc_net,
+			     &ip_vs_mhs_proc_ops,
+			     sizeof(struct seq_net_private)))
+		goto exit_sysctls;
+	if (!proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
+				    ip_vs_mhs_proc_lane, NULL))
+		goto exit_proc;
+	return 0;
+
+exit_proc:
+	remove_proc_entry("ip_vs_mhs", net->proc_net);
+exit_sysctls:
 	net_sysctls_exit(mn);
-	return -ENOMEM;
+exit_ingress:
+	ip_vs_mhs_ingress_exit(mn);
+	return err;
 }
 
 /* Runs before the core deletes the namespace's services: done_service() still
@@ -312,8 +347,10 @@ static void __net_exit net_exit(struct net *net)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
 
+	remove_proc_entry("ip_vs_mhs_lane", net->proc_net);
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 	net_sysctls_exit(mn);
+	ip_vs_mhs_ingress_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 }
 

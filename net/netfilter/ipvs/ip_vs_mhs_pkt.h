@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the files of the packet path share.
  *
+ *	ip_vs_mhs_xdp.c		the lane of XDP programs
+ *	ip_vs_mhs_ingress.c	the lane at the ingress hook of devices
+ *	ip_vs_mhs_lane.c	packets before the IP stack
  *	ip_vs_mhs_hook.c	the netfilter hooks; requests
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
  *	ip_vs_mhs_nat.c		replies of masquerading servers
@@ -23,6 +26,7 @@
 #include <linux/skbuff.h>
 
 #include "ip_vs_mhs.h"
+#include "ip_vs_mhs_proto.h"
 
 /**
  * struct ip_vs_mhs_packet - one packet in a hook
@@ -131,8 +135,11 @@ bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 #define MHS_STAT_OUT		0x2U
 #define MHS_STAT_CONN		0x4U
 
+void ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs,
+			     struct ip_vs_dest *dest, unsigned int bytes,
+			     u32 what);
 void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
-			  const struct sk_buff *skb, u32 what);
+			  unsigned int bytes, u32 what);
 unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 			    struct ip_vs_conn *carrier,
 			    struct ip_vs_mhs_packet *p, u32 stats);
@@ -145,6 +152,11 @@ unsigned int ip_vs_mhs_xmit_reply(struct ip_vs_mhs_packet *p,
 
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
+
+/* xdp */
+struct xdp_md;
+
+int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd, u32 fwd__sz);
 
 /* The service of a packet or of the packet that an ICMP error quotes, without a
  * reference, or NULL.  Like the core, look for a service by mark first.
@@ -278,7 +290,7 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
  * Context: softirq or process, under RCU.
  * Return: the verdict.
  */
-static inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
+static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 {
 	u32 server, v = MHS_SEARCH;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs.
+/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs, ip_vs_mhs_lane.
  *
  * A line of column names and a line for each service of the namespace, in
  * columns separated by blanks: scripts find a column by its name.  Columns keep
@@ -17,7 +17,7 @@ static const char * const proc_columns[] = {
 	"PktStateless", "PktOld", "PktCandidate", "PktTracked",
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
 	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp", "PktReply",
-	"StableMs", "AddrOnly", "Stateful", "StatefulMs",
+	"StableMs", "AddrOnly", "Stateful", "StatefulMs", "PktLane",
 };
 
 struct mhs_sum {
@@ -122,11 +122,11 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
-	seq_printf(seq, " %lu %lu %u %u %u %u\n", cnt[MHS_CNT_ICMP],
+	seq_printf(seq, " %lu %lu %u %u %u %u %lu\n", cnt[MHS_CNT_ICMP],
 		   cnt[MHS_CNT_REPLY],
 		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   mhs->addr_only, mhs->stateful,
-		   ip_vs_mhs_time_stateful_ms(mhs, now));
+		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE]);
 	mutex_unlock(&mhs->lock);
 }
 
@@ -173,3 +173,41 @@ const struct seq_operations ip_vs_mhs_proc_ops = {
 	.stop	= proc_seq_stop,
 	.show	= proc_seq_show,
 };
+
+/* The order is that of enum ip_vs_mhs_lane */
+static const char * const proc_lane_names[] = {
+	"Forwarded", "Off", "Mark", "Conntrack", "Backup", "Frame", "Service",
+	"Address", "Entry", "Decision", "Method", "Route", "Neighbour", "Mtu",
+	"Device",
+};
+
+/**
+ * ip_vs_mhs_proc_lane() - show what became of the frames that a lane saw
+ * @seq: the file, of a namespace
+ * @v: unused
+ *
+ * Context: process; takes net.lock.
+ * Return: 0.
+ */
+int ip_vs_mhs_proc_lane(struct seq_file *seq, void *v)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_single_net(seq));
+	struct ip_vs_mhs_hash *hash;
+	unsigned long n;
+	int cpu, i;
+
+	BUILD_BUG_ON(ARRAY_SIZE(proc_lane_names) != MHS_LANE_MAX);
+
+	mutex_lock(&mn->lock);
+	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
+	for (i = 0; i < MHS_LANE_MAX; i++) {
+		n = 0;
+		for_each_possible_cpu(cpu)
+			if (hash)
+				n += READ_ONCE(per_cpu_ptr(hash->lane,
+							   cpu)->n[i]);
+		seq_printf(seq, "%s %lu\n", proc_lane_names[i], n);
+	}
+	mutex_unlock(&mn->lock);
+	return 0;
+}

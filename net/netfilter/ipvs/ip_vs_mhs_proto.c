@@ -13,24 +13,9 @@
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/sctp.h>
-#include <linux/tcp.h>
 #include <linux/udp.h>
 
 #include "ip_vs_mhs_pkt.h"
-
-/* RFC 8999: the long header; RFC 9000, 9369: the type of an Initial */
-#define QUIC_LONG_HEADER	0x80
-#define QUIC_TYPE_SHIFT		4
-#define QUIC_TYPE_MASK		0x3
-#define QUIC_V1			0x00000001
-#define QUIC_V1_INITIAL		0
-#define QUIC_V2			0x6b3343cf
-#define QUIC_V2_INITIAL		1
-
-struct quic_long_header {
-	u8	flags;
-	__be32	version;
-} __packed;
 
 static unsigned short quic_ports[16] __read_mostly = { 443 };
 static unsigned int quic_ports_n __read_mostly = 1;
@@ -39,18 +24,8 @@ MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)"
 
 static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
 {
-	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
-					    TCP_FLAG_FIN | TCP_FLAG_RST);
-
-	p->opens = false;
-	if (likely(flags == TCP_FLAG_ACK))
-		return;
 	p->opens = th->syn;
-	/* A segment without any of the four flags belongs to no flow */
-	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
-		p->facts = MHS_PKT_ENDS;
-	else if (flags == TCP_FLAG_SYN)
-		p->facts = MHS_PKT_FRESH;
+	p->facts = ip_vs_mhs_proto_tcp_facts(th);
 }
 
 static void parse_sctp(struct ip_vs_mhs_packet *p)
@@ -85,31 +60,16 @@ static bool quic_port(__be16 port)
 	return false;
 }
 
-/* A packet of an unknown version begins no flow here: whichever server gets the
- * packet answers with Version Negotiation.
- */
 static void parse_quic(struct ip_vs_mhs_packet *p)
 {
-	const struct quic_long_header *h;
-	struct quic_long_header _h;
-	u8 type;
+	const struct ip_vs_mhs_quic *h;
+	struct ip_vs_mhs_quic _h;
 
 	p->quic = true;
 	h = skb_header_pointer(p->skb, p->iph.len + sizeof(struct udphdr),
 			       sizeof(_h), &_h);
-	if (!h || !(h->flags & QUIC_LONG_HEADER))
-		return;
-	type = h->flags >> QUIC_TYPE_SHIFT & QUIC_TYPE_MASK;
-	switch (ntohl(h->version)) {
-	case QUIC_V1:
-		if (type == QUIC_V1_INITIAL)
-			p->facts = MHS_PKT_FRESH;
-		break;
-	case QUIC_V2:
-		if (type == QUIC_V2_INITIAL)
-			p->facts = MHS_PKT_FRESH;
-		break;
-	}
+	if (h)
+		p->facts = ip_vs_mhs_proto_quic_facts(h);
 }
 
 /**

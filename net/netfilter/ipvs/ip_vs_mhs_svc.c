@@ -220,8 +220,10 @@ void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))
 		return;
-	if (mhs->hash && refcount_dec_and_test(&mhs->hash->refcnt))
+	if (mhs->hash && refcount_dec_and_test(&mhs->hash->refcnt)) {
+		free_percpu(mhs->hash->lane);
 		kvfree(mhs->hash);
+	}
 	free_percpu(mhs->cnt);
 	kvfree(mhs->slots);
 	/* The last reference is gone: no reader and no writer is left */

@@ -50,35 +50,50 @@ static __always_inline void xmit_stats(const struct ip_vs_mhs *mhs,
  */
 static __always_inline void xmit_count(const struct ip_vs_mhs *mhs,
 				       struct ip_vs_dest *dest,
-				       const struct sk_buff *skb, u32 what)
+				       unsigned int bytes, u32 what)
 {
 	if (!ip_vs_mhs_dest_listed(dest))
 		return;
-
-	local_bh_disable();
 	/* Constants for the common cases let the compiler drop branches */
 	if (likely(what == MHS_STAT_IN))
-		xmit_stats(mhs, dest, skb->len, MHS_STAT_IN);
+		xmit_stats(mhs, dest, bytes, MHS_STAT_IN);
 	else if (what == (MHS_STAT_IN | MHS_STAT_CONN))
-		xmit_stats(mhs, dest, skb->len, MHS_STAT_IN | MHS_STAT_CONN);
+		xmit_stats(mhs, dest, bytes, MHS_STAT_IN | MHS_STAT_CONN);
 	else
-		xmit_stats(mhs, dest, skb->len, what);
-	local_bh_enable();
+		xmit_stats(mhs, dest, bytes, what);
+}
+
+/**
+ * ip_vs_mhs_xmit_stats_bh() - count a packet in the statistics of ipvsadm
+ * @mhs: the service
+ * @dest: the server
+ * @bytes: length of the packet
+ * @what: MHS_STAT_*
+ *
+ * Context: softirqs disabled, under RCU.
+ */
+void ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs,
+			     struct ip_vs_dest *dest, unsigned int bytes,
+			     u32 what)
+{
+	xmit_count(mhs, dest, bytes, what);
 }
 
 /**
  * ip_vs_mhs_xmit_stats() - count a packet in the statistics of ipvsadm
  * @mhs: the service
  * @dest: the server
- * @skb: the packet
+ * @bytes: length of the packet
  * @what: MHS_STAT_*
  *
  * Context: softirq or process, under RCU.
  */
 void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
-			  const struct sk_buff *skb, u32 what)
+			  unsigned int bytes, u32 what)
 {
-	xmit_count(mhs, dest, skb, what);
+	local_bh_disable();
+	xmit_count(mhs, dest, bytes, what);
+	local_bh_enable();
 }
 
 /* The header of a UDP packet without a checksum, else NULL.  The core's NAT
@@ -135,7 +150,7 @@ unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 			    struct ip_vs_conn *carrier,
 			    struct ip_vs_mhs_packet *p, u32 stats)
 {
-	xmit_count(mhs, carrier->dest, p->skb, stats);
+	ip_vs_mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
 	if (p->iph.protocol == IPPROTO_UDP &&
 	    IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
 		xmit_prepare(p->skb, p->af, &p->iph);
@@ -186,7 +201,7 @@ unsigned int ip_vs_mhs_xmit_back(const struct ip_vs_mhs_server *s,
 	if (xmit_reroute(s->mhs, skb))
 		return NF_DROP;
 	ip_vs_mhs_count(s->mhs, MHS_CNT_REPLY);
-	ip_vs_mhs_xmit_stats(s->mhs, s->dest, skb, MHS_STAT_OUT);
+	ip_vs_mhs_xmit_stats(s->mhs, s->dest, skb->len, MHS_STAT_OUT);
 	skb->ipvs_property = 1;
 	/* If conntrack takes the reply for a new flow, the reply must not be
 	 * tracked: the new conntrack would clash with the client's next packet.

@@ -55,6 +55,16 @@ def compile_c(name, *sources, flags=()):
     return WORK / name
 
 
+def compile_bpf(name, source):
+    """The same of an XDP program, as ip link loads it."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["clang", "-target", "bpf", "-O2", "-g", "-Wall",
+                    "-I/usr/include/x86_64-linux-gnu",  # asm/types.h
+                    "-c", source, "-o", WORK / f"{name}.new"], check=True)
+    (WORK / f"{name}.new").rename(WORK / name)
+    return WORK / name
+
+
 def machine(kernel, command, timeout, *options):
     """Run a command in a machine; the lines that it printed.
 

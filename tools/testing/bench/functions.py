@@ -25,9 +25,9 @@ KERNEL_SPACE = 1 << 63
 
 
 class Symbols:
-    """Functions by address, from /proc/kallsyms."""
+    """Functions by address, from /proc/kallsyms; bursts begin with one."""
 
-    def __init__(self, path):
+    def __init__(self, path, begins):
         found = []
         with open(path, encoding="ascii") as file:
             for line in file:
@@ -39,22 +39,23 @@ class Symbols:
         self.addresses = [address for address, *_ in found]
         self.names = [(name, module) for _, name, module in found]
         self.begins = {address for address, name, _ in found
-                       if name == BEGINS}
+                       if name == begins}
 
     def at(self, address):
         return self.names[bisect.bisect_right(self.addresses, address) - 1]
 
 
 class Tracer(threading.Thread):
-    """Does what packets/guest.py asks for."""
+    """Does what lab.Trace asks for."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, begins):
         super().__init__(daemon=True)
         self.directory = directory
+        self.begins = begins
         self.over = threading.Event()
-        self.counts = {}  # (method, what) -> {(function, module): number}
+        self.counts = {}  # (group, what) -> {(function, module): number}
         self._monitor = None
-        self._symbols = {}  # of each case
+        self._symbols = {}  # of each group
 
     def run(self):
         asked = self.directory / "ask"
@@ -90,11 +91,11 @@ class Tracer(threading.Thread):
                 raise SystemExit("bench: QEMU's monitor has ended")
             text += more
 
-    def _count(self, trace, method):
-        if method not in self._symbols:
-            self._symbols[method] = Symbols(
-                self.directory / f"{method}.kallsyms")
-        symbols = self._symbols[method]
+    def _count(self, trace, group):
+        if group not in self._symbols:
+            self._symbols[group] = Symbols(
+                self.directory / f"{group}.kallsyms", self.begins)
+        symbols = self._symbols[group]
         executed = collections.Counter()
         burst = False
         with open(trace, encoding="ascii", errors="replace") as file:
@@ -114,30 +115,37 @@ class Tracer(threading.Thread):
         return counts
 
 
-def measure(docs, mode):
-    del mode
+def trace(begins, run):
+    """{(group, what): {(function, module): number of instructions}}
+
+    run(options of the machine, directory) runs a guest that calls lab.Trace."""
     directory = bench.WORK / "trace"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    tracer = Tracer(directory)
+    tracer = Tracer(directory, begins)
     tracer.start()
     try:
-        packets.guest(packets.COUNTED, CASES, 3000, "--icount", "--memory",
-                      "2G", "--monitor",
-                      os.path.relpath(directory / "monitor", bench.TOP),
-                      rounds=2, packets=PACKETS,
-                      more=("--trace", directory))
+        run(("--icount", "--memory", "2G", "--monitor",
+             os.path.relpath(directory / "monitor", bench.TOP)), directory)
     finally:
         tracer.over.set()
         tracer.join()
+    shutil.rmtree(directory)
+    return tracer.counts
+
+
+def measure(docs, mode):
+    del mode
+    counted = trace(BEGINS, lambda options, directory: packets.guest(
+        packets.COUNTED, CASES, 3000, *options, rounds=2, packets=PACKETS,
+        more=("--trace", directory)))
     rows = []
-    for (method, what), counts in tracer.counts.items():
+    for (method, what), counts in counted.items():
         rows += [{"method": method, "what": what, "function": name,
                   "module": module or "kernel",
                   "instructions": f"{number / PACKETS:.2f}"}
                  for (name, module), number in sorted(counts.items())]
     bench.write_csv(docs / "functions.csv", rows)
-    shutil.rmtree(directory)
 
 
 def draw(docs):

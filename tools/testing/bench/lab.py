@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 import time
 
@@ -16,38 +17,19 @@ OTHER = {4: "10.9.0.2", 6: "fd09::2"}
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Director:
-    """A network namespace with a way in, g-NAME, and a way out: a dummy device
-    that takes every packet, or with sink the device s-NAME, where the last two
-    bytes of a packet's MAC address are the number of its server."""
+class Namespace:
+    """A network namespace that may be a director."""
 
-    def __init__(self, name, servers, sink=False):
+    def __init__(self, name):
         self.name = name
-        ip(f"netns add {name}",
-           f"link add g-{name} type veth peer name eth0 netns {name}",
-           f"link set g-{name} up")
-        self.inside(ip, "link set lo up", "link set eth0 up",
-                    f"link add out type veth peer name s-{name} netns 1"
-                    if sink else "link add out type dummy",
-                    "link set out up",
-                    "addr add 10.2.0.1/16 dev out",
-                    "addr add fd02::1/64 dev out nodad",
-                    "route add 10.1.0.0/16 dev out",
-                    "route add fd01::/64 dev out",
-                    *(f"addr add {address} dev lo"
-                      for address in (*VIP.values(), *OTHER.values())),
-                    f"route add {FAR[4]} via {server(0, 4)}",
-                    f"route add {FAR[6]} via {server(0, 6)}",
-                    *(f"neigh add {server(i, family)} dev out "
-                      f"lladdr 02:00:00:00:{i // 256:02x}:{i % 256:02x}"
-                      for i in range(2 * servers) for family in (4, 6)))
-        if sink:
-            ip(f"link set s-{name} up")
+        ip(f"netns add {name}")
+        self.inside(ip, "link set lo up")
+
+    def forward(self):
+        """It is a router."""
         self.sysctl("net/ipv4/ip_forward", 1)
         self.sysctl("net/ipv6/conf/all/forwarding", 1)
         self.sysctl("net/ipv4/conf/all/rp_filter", 0)
-        self.sysctl("net/ipv4/conf/eth0/rp_filter", 0)
-        self.mac = self.read("/sys/class/net/eth0/address").strip()
 
     def inside(self, function, *args):
         enter(self.name)
@@ -64,10 +46,6 @@ class Director:
 
     def read(self, path):
         def read():
-            # /sys shows the devices of the namespace that mounted it
-            if path.startswith("/sys/"):
-                out = run("ip", "-j", "link", "show", "eth0")
-                return json.loads(out)[0]["address"]
             with open(path, encoding="ascii") as file:
                 return file.read()
         return self.inside(read)
@@ -75,20 +53,16 @@ class Director:
     def ipvs(self, *lines):
         self.inside(run, "ipvsadm", "-R", "\n".join(lines) + "\n")
 
-    def sent(self):
-        """Packets that have left it."""
-        for line in self.read("/proc/net/dev").splitlines():
-            if line.strip().startswith("out:"):
-                return int(line.split(":")[1].split()[9])
-        raise SystemExit("no device out")
+    def lines(self):
+        """The lines of /proc/net/ip_vs_mhs."""
+        names, *lines = map(str.split, self.read(
+            "/proc/net/ip_vs_mhs").splitlines())
+        return [dict(zip(names, line)) for line in lines]
 
     def mhs(self, families=(4, 6)):
-        """The measured service's line of /proc/net/ip_vs_mhs."""
+        """That of the measured service."""
         measured = [at_port(VIP[family]) for family in families]
-        lines = self.read("/proc/net/ip_vs_mhs").splitlines()
-        names = lines[0].split()
-        for line in lines[1:]:
-            row = dict(zip(names, line.split()))
+        for row in self.lines():
             if row["Address:Port"] in measured:
                 return row
         return {}
@@ -105,9 +79,76 @@ class Director:
     def entries(self):
         return self.read("/proc/net/ip_vs_conn").count("\n") - 1
 
+
+class Director(Namespace):
+    """A network namespace with a way in, g-NAME, and a way out: a dummy device
+    that takes every packet, or with sink the device s-NAME, where the last two
+    bytes of a packet's MAC address are the number of its server."""
+
+    def __init__(self, name, servers, sink=False):
+        super().__init__(name)
+        ip(f"link add g-{name} type veth peer name eth0 netns {name}",
+           f"link set g-{name} up")
+        self.inside(ip, "link set eth0 up",
+                    f"link add out type veth peer name s-{name} netns 1"
+                    if sink else "link add out type dummy",
+                    "link set out up",
+                    "addr add 10.2.0.1/16 dev out",
+                    "addr add fd02::1/64 dev out nodad",
+                    "route add 10.1.0.0/16 dev out",
+                    "route add fd01::/64 dev out",
+                    *(f"addr add {address} dev lo"
+                      for address in (*VIP.values(), *OTHER.values())),
+                    f"route add {FAR[4]} via {server(0, 4)}",
+                    f"route add {FAR[6]} via {server(0, 6)}",
+                    *(f"neigh add {server(i, family)} dev out "
+                      f"lladdr 02:00:00:00:{i // 256:02x}:{i % 256:02x}"
+                      for i in range(2 * servers) for family in (4, 6)))
+        if sink:
+            ip(f"link set s-{name} up")
+        self.forward()
+        self.sysctl("net/ipv4/conf/eth0/rp_filter", 0)
+        # /sys shows the devices of the namespace that mounted it
+        self.mac = json.loads(self.inside(
+            run, "ip", "-j", "link", "show", "eth0"))[0]["address"]
+
+    def sent(self):
+        """Packets that have left it."""
+        for line in self.read("/proc/net/dev").splitlines():
+            if line.strip().startswith("out:"):
+                return int(line.split(":")[1].split()[9])
+        raise SystemExit("no device out")
+
     def remove(self):
         self.inside(run, "ipvsadm", "-C")
         ip(f"link del g-{self.name}", f"netns del {self.name}")
+
+
+class Trace:
+    """Asks the host to write down which instructions are executed, see
+    functions.py: a file named "ask" says "on" or "off", a group and what, and
+    is gone when that is done.  The symbols of a group are those of its first
+    time."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    @contextlib.contextmanager
+    def of(self, group, what):
+        symbols = f"{self.directory}/{group}.kallsyms"
+        if not os.path.exists(symbols):
+            shutil.copyfile("/proc/kallsyms", symbols)
+        self._ask(f"on/{group}/{what}")
+        yield
+        self._ask(f"off/{group}/{what}")
+
+    def _ask(self, text):
+        path = f"{self.directory}/ask"
+        with open(f"{path}.new", "w", encoding="ascii") as file:
+            file.write(text)
+        os.rename(f"{path}.new", path)
+        while os.path.exists(path):
+            time.sleep(0.01)
 
 
 def enter(name):

@@ -31,22 +31,20 @@ pin                 of older flows in unstable slots, an entry each
 A measurement is of as many packets for each.  A case says with "unstable" which
 of the directors with unstable slots it has: held, young, pin.
 
-With --trace the last round of packets is announced to the host: a file named
-"ask" says "on" or "off", the case and what, and is gone when that is done.
+With --trace the last round of packets is announced to the host.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import shutil
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
-from lab import (FAR, OTHER, VIP, Director, at_port, dest,  # noqa: E402
-                 module, run)
+from lab import (FAR, OTHER, VIP, Director, Trace, at_port,  # noqa: E402
+                 dest, module, run)
 
 WRONG_MAC = "02:00:00:00:00:fe"
 LONG_MS = 3600000
@@ -156,27 +154,12 @@ class Case:
                              f"{gone} left it")
         return took
 
-    @contextlib.contextmanager
     def traced(self):
         """The host writes down which instructions are executed."""
-        if not self.tracing:
-            yield
-            return
         # all modules of the case are there by now
-        symbols = f"{self.options.trace}/{self.case['method']}.kallsyms"
-        if not os.path.exists(symbols):
-            shutil.copyfile("/proc/kallsyms", symbols)
-        self.ask("on")
-        yield
-        self.ask("off")
-
-    def ask(self, word):
-        path = f"{self.options.trace}/ask"
-        with open(f"{path}.new", "w", encoding="ascii") as file:
-            file.write(f"{word}/{self.case['method']}/{self.tracing}")
-        os.rename(f"{path}.new", path)
-        while os.path.exists(path):
-            time.sleep(0.01)
+        return Trace(self.options.trace).of(
+            self.case["method"], self.tracing) if self.tracing else \
+            contextlib.nullcontext()
 
     def begin(self, name, first, flows):
         """The first packets of flows: those that can have an entry do."""

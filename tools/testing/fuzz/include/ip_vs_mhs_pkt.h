@@ -61,6 +61,9 @@ static inline __be32 tcp_flag_word(const struct tcphdr *th)
 #define TCP_FLAG_RST	htonl(0x00040000)
 #define TCP_FLAG_ACK	htonl(0x00100000)
 
+#ifndef __always_inline
+#define __always_inline	inline __attribute__((always_inline))
+#endif
 #define likely(x)	(x)
 #define __force
 
@@ -113,5 +116,7 @@ bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
 void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash);
 bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash);
+
+#include "ip_vs_mhs_proto.h"
 
 #endif /* _FUZZ_PKT_H */

@@ -110,11 +110,19 @@ forwarding() {
 	sysctls "$1" net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
 }
 
+# lane NAME: if MHS_LANE is set, the director forwards what it can in the lane at
+# the ingress hook.  For tests that are not about the lane.
+lane() {
+	[ -z "${MHS_LANE:-}" ] || [ ! -e /proc/sys/net/ipv4/vs/mhs/lane ] ||
+		sysctls "$1" net.ipv4.vs.mhs.{lane=1,ingress=eth0}
+}
+
 # director NAME HOST
 director() {
 	setup_ns "$1"
 	attach "$1" "$2"
 	forwarding "$1"
+	lane "$1"
 }
 
 # vip_lines HOST; route_vip HOST: where the router sends the virtual addresses
@@ -163,6 +171,7 @@ setup_net() {
 	EOF
 	host 10 | ip_ns dr
 	forwarding dr
+	lane dr
 	for ((i = 1; i <= $1; i++)); do
 		serve "s$i" $((10 + i))
 	done

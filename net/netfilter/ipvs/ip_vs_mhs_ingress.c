@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: the lane at the ingress hook of devices.
+ *
+ * For kernels and devices without the lane of XDP programs.  The sysctl ingress
+ * names the devices, and each has a netfilter hook, which runs before the IP
+ * stack.  The hook decides as the lane of XDP programs does: ip_vs_mhs_lane.h.
+ *
+ * Locks and lifetimes
+ * -------------------
+ *
+ *	ip_vs_mhs_net.ingress	control, under RTNL: the sysctl and the notifier
+ *	struct ingress_dev	freed by RCU after its hook has gone: packets may
+ *				be in the hook
+ *
+ * A device that goes takes its hook along, by the notifier.  The exit of a
+ * namespace unregisters the notifier, which goes through all devices.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <linux/slab.h>
+#include <linux/sysctl.h>
+#include <net/inet_ecn.h>
+#include <net/ip_tunnels.h>
+
+#include "ip_vs_mhs_lane.h"
+
+/* Longest value of the sysctl, and how many devices it can name */
+#define INGRESS_TEXT_BYTES	256
+#define INGRESS_DEVICES		16
+
+struct ingress_dev {
+	struct list_head	list;		/* in ip_vs_mhs_net.ingress */
+	struct nf_hook_ops	ops;
+	struct rcu_head		rcu;
+};
+
+/* Make room for the tunnel's header and the Ethernet header.  Nothing may fail
+ * once the packet has been counted.
+ */
+static bool ingress_prepare(const struct ip_vs_mhs_lane_packet *p,
+			    struct sk_buff *skb)
+{
+	unsigned int room = LL_RESERVED_SPACE(p->neigh->dev);
+	int gso = p->outer == htons(ETH_P_IP) ? SKB_GSO_IPXIP4 : SKB_GSO_IPXIP6;
+
+	if (p->outer)
+		room += sizeof(struct ipv6hdr);
+	if (skb_cow_head(skb, room) ||
+	    skb_ensure_writable(skb, MHS_LANE_HEADER_BYTES < skb->len ?
+				     MHS_LANE_HEADER_BYTES : skb->len))
+		return false;
+	return !p->outer || !iptunnel_handle_offloads(skb, gso);
+}
+
+static void ingress_push_ipv4(const struct ip_vs_mhs_lane_packet *p,
+			      struct sk_buff *skb, u8 inner, u8 tos)
+{
+	struct iphdr *ih;
+
+	skb_push(skb, sizeof(*ih));
+	skb_reset_network_header(skb);
+	ih = ip_hdr(skb);
+	*ih = (struct iphdr){
+		.version	= 4,
+		.ihl		= 5,
+		.tos		= tos,
+		.tot_len	= htons(skb->len),
+		/* ip_vs_mhs_lane_ask() takes plain IPv4 only with DF */
+		.frag_off	= inner == IPPROTO_IPIP ? htons(IP_DF) : 0,
+		.ttl		= p->ttl - 1,
+		.protocol	= inner,
+		.saddr		= p->via->dst_saddr.ip,
+		.daddr		= p->server->dest->addr.ip,
+	};
+	ip_send_check(ih);
+}
+
+static void ingress_push_ipv6(const struct ip_vs_mhs_lane_packet *p,
+			      struct sk_buff *skb, u8 inner, u8 tos)
+{
+	unsigned int len = skb->len;
+	struct ipv6hdr *ih;
+
+	skb_push(skb, sizeof(*ih));
+	skb_reset_network_header(skb);
+	ih = ipv6_hdr(skb);
+	*ih = (struct ipv6hdr){
+		.payload_len	= htons(len),
+		.nexthdr	= inner,
+		.hop_limit	= p->ttl - 1,
+		.saddr		= p->via->dst_saddr.in6,
+		.daddr		= p->server->dest->addr.in6,
+	};
+	ip6_flow_hdr(ih, tos, 0);
+}
+
+static void ingress_rewrite(const struct ip_vs_mhs_lane_packet *p,
+			    struct sk_buff *skb)
+{
+	bool v6 = p->protocol == htons(ETH_P_IPV6);
+	u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
+	u8 tos = INET_ECN_encapsulate(p->tos, p->tos);
+
+	if (v6)
+		ipv6_hdr(skb)->hop_limit--;
+	else
+		ip_decrease_ttl(ip_hdr(skb));
+	if (!p->outer)
+		return;
+	skb->transport_header = skb->network_header;
+	skb_set_inner_ipproto(skb, inner);
+	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
+	if (p->outer == htons(ETH_P_IP))
+		ingress_push_ipv4(p, skb, inner, tos);
+	else
+		ingress_push_ipv6(p, skb, inner, tos);
+	skb->protocol = p->outer;
+}
+
+static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,
+				       struct sk_buff *skb)
+{
+	enum ip_vs_mhs_lane why;
+
+	if (skb->pkt_type != PACKET_HOST || skb_vlan_tag_present(skb) ||
+	    skb_shared(skb) ||
+	    !pskb_may_pull(skb, min_t(unsigned int, skb->len,
+				      MHS_LANE_HEADER_BYTES)))
+		return MHS_LANE_FRAME;
+	p->ip = skb->data;
+	p->bytes = skb->len;
+	p->protocol = skb->protocol;
+	why = ip_vs_mhs_lane_ask(p);
+	if (why)
+		return why;
+	if (p->len > p->mtu &&
+	    !(skb_is_gso(skb) && skb_gso_validate_network_len(skb, p->mtu)))
+		return MHS_LANE_MTU;
+	if (!(p->neigh->dev->flags & IFF_UP) ||
+	    pskb_trim_rcsum(skb, p->len) || !ingress_prepare(p, skb))
+		return MHS_LANE_DEVICE;
+	return MHS_LANE_FORWARDED;
+}
+
+/* The hook of a device; @priv is struct ip_vs_mhs_net of the namespace */
+static unsigned int ingress_hook(void *priv, struct sk_buff *skb,
+				 const struct nf_hook_state *state)
+{
+	struct ip_vs_mhs_lane_packet p;
+	struct ip_vs_mhs_hash *hash;
+	enum ip_vs_mhs_lane why;
+
+	p.mn = priv;
+	p.in = state->in;
+	hash = rcu_dereference(p.mn->hash);
+	if (!hash)
+		return NF_ACCEPT;
+	why = ingress_ask(&p, skb);
+	ip_vs_mhs_lane_count(&p, hash, why);
+	if (why)
+		return NF_ACCEPT;
+	ingress_rewrite(&p, skb);
+	skb_forward_csum(skb);
+	ip_vs_mhs_clear_tstamp(skb);
+	skb_dst_drop(skb);
+	skb->dev = p.neigh->dev;
+	/* The neighbour adds the Ethernet header */
+	neigh_output(p.neigh, skb, false);
+	return NF_STOLEN;
+}
+
+static void ingress_del(struct ip_vs_mhs_net *mn, struct ingress_dev *d)
+{
+	ASSERT_RTNL();
+	nf_unregister_net_hook(mn->net, &d->ops);
+	list_del(&d->list);
+	kfree_rcu(d, rcu);
+}
+
+static int ingress_add(struct ip_vs_mhs_net *mn, struct net_device *dev,
+		       struct list_head *to)
+{
+	struct ingress_dev *d;
+	int err;
+
+	ASSERT_RTNL();
+	d = kzalloc_obj(*d, GFP_KERNEL_ACCOUNT);
+	if (!d)
+		return -ENOMEM;
+	d->ops = (struct nf_hook_ops){
+		.hook		= ingress_hook,
+		.dev		= dev,
+		.priv		= mn,
+		.pf		= NFPROTO_NETDEV,
+		.hooknum	= NF_NETDEV_INGRESS,
+		/* before those of nftables */
+		.priority	= INT_MIN,
+	};
+	err = nf_register_net_hook(mn->net, &d->ops);
+	if (err)
+		kfree(d);
+	else
+		list_add_tail(&d->list, to);
+	return err;
+}
+
+/* A device that goes, or leaves the namespace, takes its hook along */
+static int ingress_event(struct notifier_block *nb, unsigned long event,
+			 void *info)
+{
+	struct ip_vs_mhs_net *mn =
+		container_of(nb, struct ip_vs_mhs_net, ingress_nb);
+	const struct net_device *dev = netdev_notifier_info_to_dev(info);
+	struct ingress_dev *d, *next;
+
+	if (event != NETDEV_UNREGISTER || !net_eq(dev_net(dev), mn->net))
+		return NOTIFY_DONE;
+	list_for_each_entry_safe(d, next, &mn->ingress, list)
+		if (d->ops.dev == dev)
+			ingress_del(mn, d);
+	return NOTIFY_DONE;
+}
+
+static bool ingress_has(const struct list_head *devices,
+			const struct net_device *dev)
+{
+	const struct ingress_dev *d;
+
+	list_for_each_entry(d, devices, list)
+		if (d->ops.dev == dev)
+			return true;
+	return false;
+}
+
+/* Give the devices named in @text a hook, and only these.  A wrong name or an
+ * error changes nothing.
+ */
+static int ingress_set(struct ip_vs_mhs_net *mn, char *text)
+{
+	struct net_device *devs[INGRESS_DEVICES];
+	struct ingress_dev *d, *next;
+	LIST_HEAD(added);
+	int i, n = 0, err = 0;
+	char *name;
+
+	ASSERT_RTNL();
+	while ((name = strsep(&text, " ,\t\n"))) {
+		if (!*name)
+			continue;
+		if (n == INGRESS_DEVICES)
+			return -E2BIG;
+		devs[n] = __dev_get_by_name(mn->net, name);
+		if (!devs[n])
+			return -ENODEV;
+		if (devs[n]->flags & IFF_LOOPBACK)
+			return -EINVAL;
+		n++;
+	}
+	for (i = 0; i < n && !err; i++)
+		if (!ingress_has(&mn->ingress, devs[i]) &&
+		    !ingress_has(&added, devs[i]))
+			err = ingress_add(mn, devs[i], &added);
+	if (err) {
+		list_for_each_entry_safe(d, next, &added, list)
+			ingress_del(mn, d);
+		return err;
+	}
+	list_for_each_entry_safe(d, next, &mn->ingress, list) {
+		for (i = 0; i < n && devs[i] != d->ops.dev; i++)
+			;
+		if (i == n)
+			ingress_del(mn, d);
+	}
+	list_splice_tail(&added, &mn->ingress);
+	return 0;
+}
+
+static void ingress_show(const struct ip_vs_mhs_net *mn, char *text, size_t size)
+{
+	const struct ingress_dev *d;
+	size_t len = 0;
+
+	ASSERT_RTNL();
+	*text = 0;
+	list_for_each_entry(d, &mn->ingress, list)
+		len += scnprintf(text + len, size - len, "%s%s",
+				 len ? " " : "", d->ops.dev->name);
+}
+
+/**
+ * ip_vs_mhs_ingress_sysctl() - read or write net.ipv4.vs.mhs.ingress
+ * @table: the sysctl; its data is struct ip_vs_mhs_net of the namespace
+ * @write: is it written?
+ * @buffer: what is written or read
+ * @lenp: length of @buffer
+ * @ppos: position in the file
+ *
+ * The names of devices, separated by blanks or commas.
+ *
+ * Context: process; takes RTNL.
+ * Return: 0, -ENODEV for an unknown device, -EINVAL for a loopback device, -E2BIG
+ *	for too many, or -ENOMEM; an error changes nothing.
+ */
+int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write,
+			     void *buffer, size_t *lenp, loff_t *ppos)
+{
+	struct ip_vs_mhs_net *mn = table->data;
+	char text[INGRESS_TEXT_BYTES];
+	struct ctl_table copy = {
+		.data	= text,
+		.maxlen	= sizeof(text),
+	};
+	int err;
+
+	if (!write) {
+		rtnl_lock();
+		ingress_show(mn, text, sizeof(text));
+		rtnl_unlock();
+		return proc_dostring(&copy, write, buffer, lenp, ppos);
+	}
+	*text = 0;
+	if (*lenp >= sizeof(text))
+		return -E2BIG;
+	err = proc_dostring(&copy, write, buffer, lenp, ppos);
+	if (err)
+		return err;
+	rtnl_lock();
+	err = ingress_set(mn, text);
+	rtnl_unlock();
+	return err;
+}
+
+/**
+ * ip_vs_mhs_ingress_init() - prepare the lane of a namespace
+ * @mn: the namespace
+ *
+ * Context: process; takes RTNL.
+ * Return: 0 or -ENOMEM.
+ */
+int ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn)
+{
+	INIT_LIST_HEAD(&mn->ingress);
+	mn->ingress_nb.notifier_call = ingress_event;
+	return register_netdevice_notifier_net(mn->net, &mn->ingress_nb);
+}
+
+/**
+ * ip_vs_mhs_ingress_exit() - remove the hooks of all devices of a namespace
+ * @mn: the namespace
+ *
+ * Packets may still be in a hook, but @mn outlives these packets.
+ *
+ * Context: process; takes RTNL.
+ */
+void ip_vs_mhs_ingress_exit(struct ip_vs_mhs_net *mn)
+{
+	struct ingress_dev *d, *next;
+
+	unregister_netdevice_notifier_net(mn->net, &mn->ingress_nb);
+	rtnl_lock();
+	list_for_each_entry_safe(d, next, &mn->ingress, list)
+		ingress_del(mn, d);
+	rtnl_unlock();
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: the lane of XDP programs.
+ *
+ * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides, and then
+ * rewrites and sends the frame itself: tools/net/ipvs_mhs/lane.bpf.c.  A program
+ * that uses the kfunc holds a reference to this module.
+ *
+ * Programs find the kfunc by the module's BTF.  A module without BTF works, and
+ * the log says why there is no lane.
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/bpf.h>
+#include <linux/etherdevice.h>
+#include <linux/if_arp.h>
+#include <net/inet_ecn.h>
+#include <net/xdp.h>
+
+#include "ip_vs_mhs_lane.h"
+
+#ifdef MHS_HAVE_KFUNCS
+
+/**
+ * struct bpf_ipvs_mhs_fwd - how an XDP program sends a frame
+ * @ifindex: device to redirect the frame to; 0: the receiving one, XDP_TX
+ * @outer: length of the tunnel's header @head: 0, 20 or 40
+ * @check: IPv4: checksum of the packet's header after the TTL has gone down
+ * @eth: the new Ethernet header
+ * @zero: makes the size a multiple of 8
+ * @head: the tunnel's header
+ */
+struct bpf_ipvs_mhs_fwd {
+	__u32		ifindex;
+	__u16		outer;
+	__u16		check;
+	struct ethhdr	eth;
+	__u16		zero;
+	union {
+		struct iphdr	ipv4;
+		struct ipv6hdr	ipv6;
+	} head;
+};
+
+/* Can the device send frames of a lane?  A redirect to a device that cannot
+ * would lose every frame.
+ */
+static bool xdp_can_send(const struct net_device *in,
+			 const struct net_device *out)
+{
+	if (out->type != ARPHRD_ETHER)
+		return false;
+	return in == out || (out->flags & IFF_UP && ip_vs_mhs_xdp_xmits(out));
+}
+
+/* As in the stack the tunnel keeps a congestion mark of the packet */
+static u8 xdp_tunnel_tos(u8 tos)
+{
+	return INET_ECN_encapsulate(tos, tos);
+}
+
+static noinline void xdp_tunnel_ipv4(struct iphdr *ih, __be16 protocol,
+				     unsigned int len, u8 ttl, u8 tos,
+				     __be32 saddr, __be32 daddr)
+{
+	bool v6 = protocol == htons(ETH_P_IPV6);
+
+	*ih = (struct iphdr){
+		.version	= 4,
+		.ihl		= 5,
+		.tos		= xdp_tunnel_tos(tos),
+		.tot_len	= htons(len + sizeof(*ih)),
+		/* ip_vs_mhs_lane_ask() takes plain IPv4 only with DF */
+		.frag_off	= v6 ? 0 : htons(IP_DF),
+		.ttl		= ttl,
+		.protocol	= v6 ? IPPROTO_IPV6 : IPPROTO_IPIP,
+		.saddr		= saddr,
+		.daddr		= daddr,
+	};
+	ih->check = ip_fast_csum(ih, 5);
+}
+
+static noinline void xdp_tunnel_ipv6(struct ipv6hdr *ih, __be16 protocol,
+				     unsigned int len, u8 ttl, u8 tos,
+				     const struct in6_addr *saddr,
+				     const struct in6_addr *daddr)
+{
+	bool v6 = protocol == htons(ETH_P_IPV6);
+
+	*ih = (struct ipv6hdr){
+		.payload_len	= htons(len),
+		.nexthdr	= v6 ? IPPROTO_IPV6 : IPPROTO_IPIP,
+		.hop_limit	= ttl,
+		.saddr		= *saddr,
+		.daddr		= *daddr,
+	};
+	ip6_flow_hdr(ih, xdp_tunnel_tos(tos), 0);
+}
+
+/* The checksum after the TTL has gone down by one, as in ip_decrease_ttl() */
+static __always_inline u16 xdp_check_after_hop(const struct iphdr *ih)
+{
+	u32 check = (__force u32)ih->check + (__force u32)htons(0x0100);
+
+	return check + (check >= 0xffff);
+}
+
+static __always_inline void xdp_fill(const struct ip_vs_mhs_lane_packet *p,
+				     struct bpf_ipvs_mhs_fwd *fwd)
+{
+	const struct ip_vs_dest *dest = p->server->dest;
+	struct net_device *out = p->neigh->dev;
+	unsigned int seq;
+
+	fwd->ifindex = out == p->in ? 0 : out->ifindex;
+	fwd->outer = 0;
+	do {
+		seq = read_seqbegin(&p->neigh->ha_lock);
+		ether_addr_copy(fwd->eth.h_dest, p->neigh->ha);
+	} while (read_seqretry(&p->neigh->ha_lock, seq));
+	ether_addr_copy(fwd->eth.h_source, out->dev_addr);
+	fwd->eth.h_proto = p->outer ? p->outer : p->protocol;
+	if (p->protocol == htons(ETH_P_IP))
+		fwd->check = xdp_check_after_hop((const struct iphdr *)p->ip);
+	if (likely(!p->outer))
+		return;
+	if (p->outer == htons(ETH_P_IP)) {
+		fwd->outer = sizeof(struct iphdr);
+		xdp_tunnel_ipv4(&fwd->head.ipv4, p->protocol, p->len,
+				p->ttl - 1, p->tos, p->via->dst_saddr.ip,
+				dest->addr.ip);
+	} else {
+		fwd->outer = sizeof(struct ipv6hdr);
+		xdp_tunnel_ipv6(&fwd->head.ipv6, p->protocol, p->len,
+				p->ttl - 1, p->tos, &p->via->dst_saddr.in6,
+				&dest->addr.in6);
+	}
+}
+
+static __always_inline enum ip_vs_mhs_lane
+xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp)
+{
+	const struct ethhdr *eth = xdp->data;
+	unsigned int bytes = xdp->data_end - xdp->data;
+	enum ip_vs_mhs_lane why;
+
+	if (unlikely(bytes < ETH_HLEN ||
+		     !ether_addr_equal(eth->h_dest, p->in->dev_addr) ||
+		     xdp_buff_has_frags(xdp)))
+		return MHS_LANE_FRAME;
+	p->ip = (const u8 *)(eth + 1);
+	p->bytes = bytes - ETH_HLEN;
+	p->protocol = eth->h_proto;
+	why = ip_vs_mhs_lane_ask(p);
+	if (unlikely(why))
+		return why;
+	if (unlikely(p->len > p->mtu))
+		return MHS_LANE_MTU;
+	if (unlikely(!xdp_can_send(p->in, p->neigh->dev) ||
+		     (p->outer && xdp->data - xdp->data_hard_start <
+		      sizeof(struct xdp_frame) + sizeof(struct ipv6hdr))))
+		return MHS_LANE_DEVICE;
+	return MHS_LANE_FORWARDED;
+}
+
+/**
+ * bpf_ipvs_mhs_lane() - kfunc: where does a frame go?
+ * @xdp_ctx: the frame
+ * @fwd: struct bpf_ipvs_mhs_fwd, set if the frame goes to a server
+ * @fwd__sz: the size of @fwd
+ *
+ * The packet is counted as sent: the program must send it.
+ *
+ * Context: an XDP program in native mode.
+ * Return: 1 if the program is to rewrite and send the frame as @fwd says, 0 if
+ *	the frame goes up to the stack.
+ */
+__bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd,
+				  u32 fwd__sz)
+{
+	struct xdp_buff *xdp = (struct xdp_buff *)xdp_ctx;
+	enum ip_vs_mhs_lane why = MHS_LANE_OFF;
+	struct ip_vs_mhs_lane_packet p;
+	struct ip_vs_mhs_hash *hash;
+
+	if (fwd__sz != sizeof(struct bpf_ipvs_mhs_fwd))
+		return 0;
+	/* Softirqs are disabled, which is a read-side critical section of RCU;
+	 * lockdep wants to be told.
+	 */
+	rcu_lock_acquire(&rcu_lock_map);
+	p.in = xdp->rxq->dev;
+	p.mn = ip_vs_mhs_net(dev_net(p.in));
+	hash = rcu_dereference(p.mn->hash);
+	if (likely(hash)) {
+		why = xdp_ask(&p, xdp);
+		if (likely(!why))
+			xdp_fill(&p, fwd);
+		ip_vs_mhs_lane_count(&p, hash, why);
+	}
+	rcu_lock_release(&rcu_lock_map);
+	return !why;
+}
+
+BTF_KFUNCS_START(xdp_kfuncs)
+BTF_ID_FLAGS(func, bpf_ipvs_mhs_lane)
+BTF_KFUNCS_END(xdp_kfuncs)
+
+static const struct btf_kfunc_id_set xdp_kfunc_set = {
+	.owner	= THIS_MODULE,
+	.set	= &xdp_kfuncs,
+};
+
+static int xdp_register(void)
+{
+	if (!ip_vs_mhs_has_btf(THIS_MODULE))
+		return -ENOENT;
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &xdp_kfunc_set);
+}
+#else
+static int xdp_register(void)
+{
+	return -EOPNOTSUPP;
+}
+#endif
+
+/**
+ * ip_vs_mhs_xdp_register() - offer the kfunc to XDP programs
+ *
+ * Context: process, at module load; each namespace has struct ip_vs_mhs_net.
+ */
+void ip_vs_mhs_xdp_register(void)
+{
+	int err = xdp_register();
+
+	if (err == -ENOENT)
+		pr_info("no XDP lane: the module has no BTF of this kernel: install dwarves and bpftool, and build the module again\n");
+	else if (err)
+		pr_info("no XDP lane: this kernel lets no module serve XDP programs (error %d)\n",
+			err);
+}
