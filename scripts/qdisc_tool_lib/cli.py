@@ -223,7 +223,7 @@ def _lanes_of(options):
             device=device,
             mode=options.mode or ("egress" if device == "lo" else "ingress"))
         if options.settle_ms is None:
-            values["settle_ms"] = 0 if device == "lo" else UNTIL_ACCEPTED
+            values["settle_ms"] = UNTIL_ACCEPTED
         lanes.append(Lane(**values))
     return lanes
 

@@ -46,8 +46,8 @@ def unfit(lane, netlink):
                 (parents[0] if parents else "that, in its own namespace,") +
                 " instead")
     if device.kind == "dummy":
-        return (f"nothing comes in by the dummy device {lane.device}; what "
-                "this host sends to its addresses passes lo, set up that "
+        return (f"nothing comes in by the dummy device {lane.device}, and "
+                "what this host sends to its addresses passes lo; set up lo "
                 "instead")
     return None
 

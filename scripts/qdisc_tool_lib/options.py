@@ -166,8 +166,7 @@ defaults for protect and hold:
   --max-hold TIME       release after this time whatever happens (default:
                         {DEFAULT_MAX_HOLD_MS}ms)
   --settle TIME         between the begin of a hold and the command (default:
-                        for lo 0, elsewhere until what came before has been
-                        accepted)
+                        until what came before has been accepted)
 {_COMMON}{_DRY_RUN}"""),
     "protect": ("run a command while new connections are held", f"""{_MAX_HOLD}\
   --settle TIME         between the begin of the hold and the command (default:

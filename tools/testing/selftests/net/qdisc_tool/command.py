@@ -160,6 +160,7 @@ def s16_p24_a_kernel_with_no_queue_to_shut_is_named():
     path = "/proc/sys/kernel/modprobe"
     helper = read(path)
     try:
+        run("modprobe sch_prio")
         run("modprobe -r sch_plug sch_tbf")
     except Exception as error:
         raise Skip(f"they cannot be unloaded: {error}") from error

@@ -325,6 +325,39 @@ def s10_a_daemon_of_the_command_keeps_no_lock():
     tool("clear", "-q")
 
 
+def accept_later(server, count):
+    """A process that accepts @count connections, after a while."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(1)              # why: the server is busy with others
+        for _ in range(count):
+            server.accept()
+        os._exit(0)
+    defer(os.waitpid, pid, 0)
+
+
+def accept_queue(table):
+    """That of the listener, by the text of /proc/net/tcp6."""
+    lines = [line.split() for line in table.splitlines()]
+    queue, = (int(words[4].split(":")[1], 16) for words in lines
+              if words[1].endswith(f":{PORT:04X}") and words[3] == "0A")
+    return queue
+
+
+@test
+def s6_what_was_not_accepted_is_waited_for():
+    set_up("lo", "-p", str(PORT))
+    for options, left in (((), 0), (("--settle", "0"), 3)):
+        server = listen()
+        with Clients(LO, 3) as clients:
+            clients.finish()
+            accept_later(server, 3)
+            result = tool("protect", "-q", *LONG, *options, "--", "cat",
+                          "/proc/net/tcp6")
+            equal(accept_queue(result.out), left, f"left with {options}")
+        server.close()
+
+
 @test
 def s7_until_covers_a_server_that_listens_late():
     set_up("lo", "-p", str(PORT))

@@ -22,7 +22,8 @@ PLACES = (("lo", "127.0.0.1", None), (DEVICE, HOST4, "client"))
 def kernel():
     """One that cannot load the module again."""
     network()
-    run("modprobe -a sch_tbf cls_flower act_mirred act_gact")
+    run("modprobe -a sch_tbf sch_prio sch_ingress cls_flower act_mirred "
+        "act_gact")
     run("modprobe ifb numifbs=0")
     run("modprobe -r sch_plug")
     path = "/proc/sys/kernel/modprobe"
@@ -58,7 +59,9 @@ def s16_tbf_holds_and_loses_nothing():
                 equal(clients.errors, [], "errors")
             note(f"{device}: {result.err}")
             equal(result.status, 0, "status")
-            check(500 <= result.hold["held"] < 1000, result.err)
+            # Of a local sender no copy comes while its SYN is here.
+            check(result.hold["held"] >= 500 and
+                  (where or result.hold["held"] == 500), result.err)
             equal(result.report["dropped"], 0, "dropped")
             equal(growth(before, *LOSSES), dict.fromkeys(LOSSES, 0), "lost")
         check("tbf" in tool("status", "-d", device).out, "status")
