@@ -176,8 +176,8 @@ defaults for protect and hold:
   --until-port PORT     after the command, hold until somebody listens on this
                         TCP port
   --until-new-port PORT
-                        the same, but only a socket counts that was not there
-                        before the command
+                        the same, but until only sockets listen that were not
+                        there before the command
 
 the command:
   -u, --user USER       run it as this user

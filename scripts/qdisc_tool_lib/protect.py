@@ -153,7 +153,11 @@ class Protect:
             return None
         if options.until_port:
             return lambda: listeners.on_port(port)
-        return lambda: set(listeners.on_port(port)) - before
+
+        def taken_over():
+            now = set(listeners.on_port(port))
+            return now and not now & before
+        return taken_over
 
     def _probe(self):
         """Whether the command of --until succeeds now."""

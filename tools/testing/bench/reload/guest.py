@@ -28,7 +28,8 @@ WAYS = ("nothing", "none", "drop", "protect", "sockets", "outside-nothing",
         "outside-none", "outside-protect")
 RULE = (f"-p tcp -d {servers.LO} --dport {net.PORT} --syn -j DROP")
 # A slow machine may need longer than the default allows.
-PROTECT = ["qdisc_tool", "protect", "--json", "--max-hold", "5s", "--"]
+PROTECT = ["qdisc_tool", "protect", "--json", "--max-hold", "5s",
+           "--until-new-port", str(net.PORT), "--"]
 
 
 class Reloads:

@@ -9,13 +9,14 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import time
 from contextlib import suppress
 
 from lib import (Protecting, Tool, check, defer, equal, main, note, program,
                  read, run, set_up, sysctl, test, tool, wait_for)
-from net import (PORT, Clients, listen, loopback, naive_loopback, naive_plug,
+from net import (PORT, Clients, end_process, listen, loopback, naive_loopback, naive_plug,
                  picture, plug_waiting)
 from restart import Load, Server, processes
 
@@ -373,6 +374,41 @@ def s7_until_covers_a_server_that_listens_late():
             failed[bool(options)] = result["failed"]
     equal(failed[True], 0, "failures with --until-new-port")
     check(failed[False], "the control did not fail")
+
+
+def one_after_the_other():
+    """A server that on SIGUSR1 listens anew, beside its old socket, which it
+    closes only later."""
+    def socket_of_port():
+        return socket.create_server(("::", PORT), family=socket.AF_INET6,
+                                    reuse_port=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    old = socket_of_port()
+    pid = os.fork()
+    if not pid:
+        signal.sigwait({signal.SIGUSR1})
+        new = socket_of_port()     # noqa: F841
+        time.sleep(1)              # why: what comes now may be its
+        old.close()
+        signal.pause()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+    old.close()
+    return pid
+
+
+@test
+def s7_until_new_port_waits_for_the_old_socket_to_go():
+    set_up("lo", "-p", str(PORT))
+    for option, left in ("--until-new-port", 1), ("--until-port", 2):
+        pid = one_after_the_other()
+        tool("protect", "-q", *LONG, option, str(PORT), "--", "sh", "-c",
+             f"kill -USR1 {pid}; until [ $(grep -c ':{PORT:04X} .* 0A ' "
+             "/proc/net/tcp6) = 2 ]; do sleep 0.01; done")
+        sockets = [line for line in read("/proc/net/tcp6").splitlines()
+                   if line.split()[1].endswith(f":{PORT:04X}") and
+                   line.split()[3] == "0A"]
+        equal(len(sockets), left, f"sockets after {option}")
+        end_process(pid)
 
 
 @test
