@@ -173,13 +173,15 @@ class Tools(unittest.TestCase):
             for path in Path(root).rglob("*"):
                 if path.suffix in (".conf", ".service"):
                     called[path.parent.name + "/" + path.name] = re.findall(
-                        r"[\w/]+/(?:qdisc_tool|mhsstat)(?= )",
+                        r"[\w/]+/(?:qdisc_tool|mhsstat|real_server)(?= )",
                         path.read_text())
             for name in ("haproxy.service.d/qdisc_tool.conf",
                          "balancer/keepalived.service.conf",
                          "system/qdisc_tool.service"):
                 self.assertEqual(set(called[name]),
                                  {"/opt/mhs/sbin/qdisc_tool"})
+            self.assertEqual(called["system/real_server.service"],
+                             ["/opt/mhs/sbin/real_server"] * 3)
             for program in sum(called.values(), []):
                 self.assertTrue(Path(root + program).exists(), program)
             self.make("uninstall-tools", root)

@@ -185,7 +185,7 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 
 #ifdef MHS_HAVE_KFUNCS
 #ifndef __bpf_kfunc
-#define __bpf_kfunc	__used noinline
+#define __bpf_kfunc	__used
 #endif
 #ifndef BTF_KFUNCS_START
 #define BTF_KFUNCS_START	BTF_SET8_START

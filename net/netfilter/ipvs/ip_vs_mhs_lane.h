@@ -198,7 +198,7 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 static __always_inline bool lane_is_local(struct ip_vs_mhs *mhs,
 					  const struct net_device *in, bool v6)
 {
-	u32 generation = get_jiffies_64() >> 8;
+	u32 generation = get_jiffies_64() / 256;
 
 	if (!v6)
 		generation += rt_genid_ipv4(mhs->net->net);
@@ -258,12 +258,13 @@ static __always_inline bool lane_method(struct ip_vs_mhs_lane_packet *p,
 	flags &= IP_VS_CONN_F_FWD_MASK | IP_VS_CONN_F_NFCT;
 	if (likely(flags == IP_VS_CONN_F_DROUTE))
 		return true;
-	/* Without path MTU discovery the tunnel fragments, too; the core reads
-	 * the sysctl without READ_ONCE(), and any value it had will do.
-	 */
 	if (flags != IP_VS_CONN_F_TUNNEL ||
-	    READ_ONCE(dest->tun_type) != IP_VS_CONN_F_TUNNEL_TYPE_IPIP ||
-	    !data_race(sysctl_pmtu_disc(p->mhs->ipvs)))
+	    READ_ONCE(dest->tun_type) != IP_VS_CONN_F_TUNNEL_TYPE_IPIP)
+		return false;
+	/* Without path MTU discovery the tunnel fragments, too.  The core reads
+	 * without READ_ONCE; any value the sysctl had will do.
+	 */
+	if (!data_race(sysctl_pmtu_disc(p->mhs->ipvs)))
 		return false;
 	if (dest->af == AF_INET6) {
 		p->outer = htons(ETH_P_IPV6);

@@ -9,7 +9,7 @@ KERNELS = ("6.1", "6.12")
 SECONDS = {"quick": 300, "full": 300}
 HERE = bench.HERE / "lane"
 PACKETS = 15 * 64  # whole bursts, an odd number: the median is one of them
-LANE = "mhs_lane.bpf.o"  # beside the module
+LANE = bench.TOP / "tools" / "net" / "ipvs_mhs" / "lane.bpf.c"
 FLOOR = "drop"
 # (row, what the page calls it, what it is compared with)
 ROWS = (
@@ -45,13 +45,12 @@ BARS = (("route", "plain routing", "floor"),
 def guest(kernel, *options, rounds, more=(), timeout=3000):
     """Lines of lane/guest.py."""
     modules = bench.TOP / "build" / "kernel" / kernel
-    lane = modules / "module" / LANE
     return bench.machine(
         kernel, [HERE / "guest.py",
                  "--card", modules / "module-card" / "card.ko",
                  "--bare", bench.compile_bpf("bare.o", HERE / "bare.bpf.c"),
                  "--router", bench.TOP / "build" / "xdp-tools",
-                 *(("--lane", lane) if lane.exists() else ()),
+                 "--lane", bench.compile_bpf("lane.o", LANE),
                  "--rounds", rounds, "--packets", PACKETS, *more],
         timeout, "--icount", "--memory", "2G",
         # see packets.py

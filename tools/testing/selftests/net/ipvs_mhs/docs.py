@@ -52,6 +52,12 @@ ELSEWHERE = {
     r"mhsstat show --prometheus --output /var/lib/":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
          "to another directory"),
+    r"real_server setup --vip 192\.0\.2\.1":
+        ("tools/testing/selftests/net/ipvs_mhs/real_server.sh",
+         "with its own addresses"),
+    r"real_server (check|clear)\b":
+        ("tools/testing/selftests/net/ipvs_mhs/real_faults.sh",
+         "with its own addresses"),
     r"make ": (None, "it would run this test; the target must exist"),
     r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
     r"linux-headers-amd64$":
@@ -73,6 +79,9 @@ ELSEWHERE = {
     r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
         (f"{QDISC}/director.py", "to another file"),
     r"mokutil ": (None, "needs firmware with Secure Boot"),
+    r"podman build ": ("tools/testing/packages/check-container", "by buildah"),
+    r"podman run ": (None, "it would load the module; check-container looks at the "
+                           "image's command"),
     r"reboot$": (None, "it ends the machine"),
     r"depmod$": (None, "writes the host's index of modules; make install "
                        "runs it on a directory of its own"),
@@ -82,11 +91,14 @@ TEXTS = {
     r"SERVICE {4}": "what mhsstat show prints",
     r"m \* F \* ": "a formula",
     r"mode: ipvs": "of kube-proxy's configuration",
+    r"kube-router\.io/service": "annotations of a service",
+    r"moduleLoader:": "a part of a Module of the operator",
     r"\[Unit\]": "a drop-in of systemd; its command stands above it",
     r"ingress, for what arrives ": "a picture",
     r"servers change  ": "a picture",
     r"\+-- director 1 --": "a picture",
     r"control     main": "a picture",
+    r"vip = 192": "a configuration file: real_faults.sh has such a file",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From the command line to the exit status."""
+
+import os
+import signal
+import sys
+
+from . import change
+from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
+                     EXIT_USAGE, ToolError, UsageError)
+from .faults import faults_of
+from .host import Host, quoted
+from .options import DEFAULT_CONFIG, parser, read_config, set_up_of
+from .state import State
+
+
+def _say(words):
+    print(f"real_server: {words}", file=sys.stderr)
+
+
+def _refuse_more(options):
+    """What is set up, or stands in the file, goes with no other options; but check
+    may have ports of its own."""
+    none = set_up_of(parser().parse_args([options.action]))
+    given = set_up_of(options)
+    if options.action == "check":
+        given = given._replace(ports=())
+    if given != none:
+        raise UsageError("other options need --vip, the virtual address")
+
+
+def _wanted(options):
+    """As asked for on the command line, or by the file."""
+    if not options.vip:
+        _refuse_more(options)
+        return read_config(options.config or DEFAULT_CONFIG)
+    if options.config:
+        raise UsageError("--config and --vip are two sources: give one")
+    return set_up_of(options)
+
+
+def _setup(options):
+    set_up = _wanted(options)
+    host, state = Host(), State()
+    if options.dry_run:
+        for command in change.planned(host, set_up):
+            print(quoted(command))
+        return EXIT_OK
+    state.lock()
+    changed = change.setup(host, state, set_up)
+    _say(f"{', '.join(set_up.vips)} "
+         f"{'set up' if changed else 'set up already'}")
+    return EXIT_OK
+
+
+def _check(options):
+    record = None if options.vip or options.config else State().load()
+    if record:
+        _refuse_more(options)
+    set_up = record.set_ups[-1] if record else _wanted(options)
+    if options.port:
+        set_up = set_up._replace(ports=tuple(options.port))
+    status = EXIT_OK
+    for fault in faults_of(set_up, Host()):
+        print(f"{fault.severity}: {fault.text}; remedy: {fault.remedy}")
+        if fault.severity == "error":
+            status = EXIT_PROBLEM
+    return status
+
+
+def _clear(options):
+    host, state = Host(), State()
+    if options.dry_run:
+        for command in change.planned_clear(host, state):
+            print(quoted(command))
+        return EXIT_OK
+    state.lock()
+    _say("all is undone" if change.clear(host, state)
+         else "nothing was set up here")
+    return EXIT_OK
+
+
+def main(argv):
+    options = parser().parse_args(argv)
+    try:
+        status = {"setup": _setup, "check": _check,
+                  "clear": _clear}[options.action](options)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return EXIT_SIGNAL + signal.SIGINT
+    except BrokenPipeError:
+        # The reader has seen enough; Python must not complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_SIGNAL + signal.SIGPIPE
+    except (ToolError, OSError) as error:
+        _say(str(error))
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED

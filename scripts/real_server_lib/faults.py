@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is wrong with a real server, parts that are missing and all else."""
+
+from .host import quoted
+from .options import family_of
+from .parts import Fault, parts_of, tunnels_of
+
+_FULL = 1500      # the MTU of clients
+_TCP = 20
+_HEADER = {4: 20, 6: 40}
+# What stands between the outer header and the packet: GRE without options; UDP
+# and GUE.
+_BETWEEN = {"ipip": 0, "gre": 4, "gue": 8 + 4}
+
+
+def overhead(set_up):
+    """Bytes that the largest of the tunnels adds to a packet."""
+    return max(_BETWEEN[tunnel] + _HEADER[outer] for tunnel in set_up.tunnels
+               for outer in set_up.outer_families())
+
+
+def largest_mss(set_up, mtu):
+    """Of the segments of which each fits into a packet of @mtu bytes, tunnel and
+    all."""
+    return mtu - _TCP - max(
+        _BETWEEN[tunnel] + _HEADER[outer] + _HEADER[family]
+        for tunnel in set_up.tunnels for family, outer in set_up.carried())
+
+
+def _misplaced(set_up, host):
+    """Addresses on devices that tell neighbours of them."""
+    speaking = host.arp_devices()
+    for vip in set_up.vips:
+        full = 128 if family_of(vip) == 6 else 32
+        for device, length in host.holders(vip):
+            remedy = f"ip address del {vip}/{length} dev {device}"
+            if device in speaking:
+                yield Fault(f"{vip} is on {device}, where neighbours are told "
+                            "of it and come here past the director", remedy)
+            elif device == "lo" and length != full:
+                yield Fault(f"lo has {vip}/{length}: all addresses of that "
+                            "network are this host's own", remedy)
+
+
+def _sizes(set_up, host):
+    """Packets that a tunnel makes too large for the device they come by."""
+    if not set_up.tunnels:
+        return
+    links = [link for link in map(host.underlay, set_up.outer_families())
+             if link]
+    if not links:
+        return
+    link = min(links, key=lambda link: link["mtu"])
+    fits = largest_mss(set_up, link["mtu"])
+    remedy = quoted(set_up._replace(mss=fits).command())
+    where = f"the MTU {link['mtu']} of {link['ifname']}"
+    if set_up.mss and set_up.mss > fits:
+        yield Fault(f"the MSS {set_up.mss} does not fit: a tunnel packet is "
+                    f"larger than {where}", remedy)
+    elif not set_up.mss and link["mtu"] < _FULL + overhead(set_up):
+        yield Fault(f"full packets of clients, {_FULL} bytes, do not fit through "
+                    f"the tunnel and {where}: where ICMP is lost, uploads hang",
+                    remedy, "warning")
+
+
+def _accepts(socket, vip, protocol, port, devices):
+    """Whether a line of ss is a socket that takes this."""
+    words = socket.split()
+    if words[0] != protocol:
+        return False
+    address, _, number = words[4].rpartition(":")
+    address, _, device = address.partition("%")
+    # "*" is both families, "[::]" is IPv6 alone
+    wild = ("*", "0.0.0.0") if family_of(vip) == 4 else ("*", "[::]")
+    return number == str(port) and (not device or device in devices) and \
+        (address in wild or address.strip("[]") == vip)
+
+
+def _deaf(set_up, host):
+    """Services that do not listen."""
+    # packets come by these
+    devices = tunnels_of(set_up) or set(host.arp_devices())
+    for protocol, port in set_up.ports:
+        sockets = host.sockets().splitlines()
+        for vip in set_up.vips:
+            if not any(_accepts(line, vip, protocol, port, devices)
+                       for line in sockets):
+                yield Fault(f"nothing listens on {vip} port {port}/{protocol}",
+                            "start the service; if it runs, let it listen on "
+                            "this address, or on all")
+
+
+def faults_of(set_up, host):
+    """All of them, in the order in which they are best mended."""
+    for part in parts_of(set_up):
+        yield from part.faults(host)
+    for look in _misplaced, _sizes, _deaf:
+        yield from look(set_up, host)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the kernel says of this network namespace, and the running of commands."""
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+
+from .errors import ToolError
+
+TABLE = "real_server"     # of nft, in the family inet
+
+_COMMAND_TIMEOUT_S = 20
+_SO_NETNS_COOKIE = 71     # Linux 5.14; Python has no name for it
+
+
+def quoted(argv):
+    """A command as a shell reads it."""
+    return " ".join(map(shlex.quote, argv))
+
+
+def run(argv):
+    """The output of a program; ToolError with its own words if it fails."""
+    try:
+        done = subprocess.run(argv, text=True, check=False, capture_output=True,
+                              timeout=_COMMAND_TIMEOUT_S)
+    except FileNotFoundError as error:
+        raise ToolError(f"{argv[0]} is not installed, or not in PATH"
+                        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{quoted(argv)}: {error}") from error
+    if done.returncode:
+        words = " ".join((done.stderr or done.stdout).split())
+        raise ToolError(f"{quoted(argv)}: "
+                        f"{words or f'exit status {done.returncode}'}")
+    return done.stdout
+
+
+def namespace_id():
+    """What tells this network namespace from the others.  The number of its inode
+    is used again after its end; the cookie is not, where there is one."""
+    inode = os.stat("/proc/self/ns/net").st_ino
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            cookie = sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+    except OSError:
+        return str(inode)
+    return f"{inode}-{cookie.hex()}"
+
+
+def _path(name):
+    """A slash in a name stands for a dot, as for sysctl(8)."""
+    return "/proc/sys/" + name.translate(str.maketrans("./", "/."))
+
+
+def _set_sysctl(name, value):
+    try:
+        with open(_path(name), "w", encoding="ascii") as file:
+            file.write(value)
+    except FileNotFoundError as error:
+        raise ToolError(f"this kernel has no {name}: is IPv6 off in it?"
+                        ) from error
+    except OSError as error:
+        raise ToolError(f"cannot set {name}={value}: {error.strerror}; be root, "
+                        "in a container with a /proc/sys that may be written"
+                        ) from error
+
+
+class Host:
+    """Answers are kept until something is changed."""
+
+    def __init__(self):
+        self._said = {}
+
+    def _ask(self, *argv):
+        if argv not in self._said:
+            self._said[argv] = run(argv)
+        return self._said[argv]
+
+    def _ask_json(self, *argv):
+        """Without the empty objects that ip prints for what it leaves out."""
+        text = self._ask(*argv).strip()
+        return [item for item in json.loads(text) if item] if text else []
+
+    def do(self, argv):
+        """Run a command that changes something.  Only the name of sysctl is used,
+        for people: the program belongs to another package."""
+        self._said.clear()
+        if argv[:2] == ["sysctl", "-w"]:
+            _set_sysctl(*argv[2].split("="))
+        else:
+            run(argv)
+
+    def links(self):
+        """{device: what 'ip -d address' says of it}"""
+        return {link["ifname"]: link
+                for link in self._ask_json("ip", "-j", "-d", "address")}
+
+    def arp_devices(self):
+        """Those on which ARP requests come in."""
+        return [name for name, link in self.links().items()
+                if "UP" in link["flags"] and link["link_type"] == "ether" and
+                "NOARP" not in link["flags"]]
+
+    def holders(self, vip):
+        """(device, prefix length) of all that have the address."""
+        return [(name, address["prefixlen"])
+                for name, link in self.links().items()
+                for address in link.get("addr_info", [])
+                if address.get("local") == vip]
+
+    @staticmethod
+    def sysctl(name):
+        """Its value; of a device that is not there, what it would have; None
+        if there is no such sysctl."""
+        words = name.split(".")
+        for device in (words[-2], "default"):
+            try:
+                with open(_path(".".join([*words[:-2], device, words[-1]])),
+                          encoding="ascii") as file:
+                    return file.read().strip()
+            except OSError:
+                continue
+        return None
+
+    @staticmethod
+    def has_module(name):
+        """Whether it is loaded or built in.  The tunnels' modules have parameters,
+        so that those that are built in are in /sys, too."""
+        return os.path.exists(f"/sys/module/{name}")
+
+    def gue_ports(self):
+        """{(port, address family 4 or 6)}; None without the module fou, which ip
+        does not load."""
+        try:
+            lines = self._ask("ip", "fou", "show").splitlines()
+        except ToolError:
+            return None
+        return {(int(words[words.index("port") + 1]), 6 if "-6" in words else 4)
+                for words in map(str.split, lines)
+                if "port" in words and "gue" in words}
+
+    def clamps(self):
+        """The remarks of the rules in our table of nft; None without it."""
+        if TABLE not in self._ask("nft", "list", "tables", "inet").split():
+            return None
+        found = json.loads(self._ask("nft", "-j", "list", "table", "inet",
+                                     TABLE))["nftables"]
+        return {item["rule"].get("comment", "") for item in found
+                if "rule" in item}
+
+    def underlay(self, family):
+        """The device by which the default route goes, or None."""
+        routes = self._ask_json("ip", "-j", f"-{family}", "route", "show",
+                                "default")
+        names = [route["dev"] for route in routes if "dev" in route]
+        return self.links().get(names[0]) if names else None
+
+    def sockets(self):
+        """What listens, in the words of ss."""
+        return self._ask("ss", "-Hlntu")

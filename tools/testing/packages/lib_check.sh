@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# shellcheck shell=bash disable=SC2034,SC2154 # who sources it sets top, and exits
+# What the tests of packages share: KTAP, kernels that come and go in the chroot
+# of lib_root.sh.  Sourced after n, failed and log are set.
+
+# shellcheck source=lib_root.sh
+. "$top/tools/testing/packages/lib_root.sh"
+
+# begin NAME PLAN: a chroot of that name, with the sources in /src/ipvs-mhs
+begin() {
+	echo "KTAP version 1"
+	echo "1..$2"
+	mkdir -p "${log%/*}"
+	: >"$log"
+	fresh_root "$1"
+	trap 'rm -rf "$root"' EXIT
+	mkdir "$root/src" "$root/src/ipvs-mhs"
+	tar -C "$top" -c --exclude=./build --exclude=./.git --exclude='*.ko' \
+		--exclude=__pycache__ . |
+		tar -x -C "$root/src/ipvs-mhs"
+}
+
+# ok NAME COMMAND...: does it succeed?
+ok() {
+	local name=$1 status=ok
+
+	shift
+	n=$((n + 1))
+	if ! "$@" >>"$log" 2>&1; then
+		status="not ok"
+		failed=1
+	fi
+	echo "$status $n $name"
+}
+
+# equal NAME WANT GOT
+equal() {
+	[ "$2" = "$3" ] || echo "# want $2, got $3"
+	ok "$1" test "$2" = "$3"
+}
+
+release() {
+	cat "$top/build/kernel/$1/release"
+}
+
+# put_kernel NAME: as its image and headers would be, without drivers
+put_kernel() {
+	local from=$top/build/kernel/$1 link target
+
+	mkdir -p "$root/boot" "$root/lib/modules" "$root/usr/src"
+	(cd "$from" && tar -c --exclude='lib/modules/*/kernel/[!n]*' \
+		boot lib/modules usr/src usr/lib) |
+		tar -x --keep-directory-symlink -C "$root"
+	# /lib is a link here, which a relative one would miss
+	for link in build source; do
+		target=$(readlink "$from/lib/modules/$(release "$1")/$link") || continue
+		ln -sfn "/usr/src/${target##*/}" \
+			"$root/lib/modules/$(release "$1")/$link"
+	done
+	inside depmod "$(release "$1")"
+}
+
+# module NAME: what modprobe would load for the scheduler
+module() {
+	inside modprobe -S "$(release "$1")" --show-depends ip_vs_mhs 2>&1 |
+		sed -n '$s/^insmod \([^ ]*\).*/\1/p'
+}
+
+vermagic() {
+	inside modinfo -F vermagic "$(module "$1")" | sed 's/ .*//'
+}
+
+# traces: files of ours, wherever
+traces() {
+	(cd "$root" && find etc lib usr var/lib -path var/lib/dpkg -prune -o \
+		\( -ipath '*mhs*' -o -ipath '*qdisc_tool*' -o \
+		-ipath '*real_server*' \) -print)
+}
+
+tool_works() {
+	inside "/usr/sbin/$1" --help &&
+		inside man -w "$1" &&
+		inside bash -c ". /usr/share/bash-completion/bash_completion;
+			_completion_loader $1; complete -p $1"
+}
+
+installed() {
+	[ "$(vermagic "$1")" = "$(release "$1")" ]
+}

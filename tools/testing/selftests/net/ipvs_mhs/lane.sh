@@ -1,0 +1,50 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 480
+# weight: 40
+# tags: core oldest
+# The lane at the ingress hook: what it forwards, what goes up and is counted, bad
+# input, devices and namespaces that go.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=lib_lane.sh
+. "${0%/*}/lib_lane.sh"
+need nft
+
+door=ingress
+# devices: those that the sysctl names
+devices() {
+	dr sysctl -n net.ipv4.vs.mhs.ingress
+}
+
+# refused VALUE WORDS: an error, which changes nothing
+refused() {
+	local text
+
+	text=$(dr sysctl -w "net.ipv4.vs.mhs.ingress=$1" 2>&1)
+	check "ingress=$1: refused" "$2" "$([[ $text == *"$2"* ]] && echo "$2")"
+	check "ingress=$1: as before" "eth0" "$(devices)"
+}
+
+plan $((LANE_CHECKS + 10))
+lane_tests
+
+lane_open
+check "the sysctl names the device" eth0 "$(devices)"
+refused "eth0 eth9" "No such device"
+refused "lo" "Invalid argument"
+dr ip link add d1 type dummy
+dr sysctl -qw net.ipv4.vs.mhs.ingress="d1,eth0 d1"
+check "two devices" "eth0 d1" "$(devices)"
+dr ip link set d1 name d2
+check "a new name" "eth0 d2" "$(devices)"
+dr ip link del d2
+check "a device that goes" "eth0" "$(devices)"
+lane_close
+check "none" "" "$(devices)"
+lane_open
+lab_stop
+netns_del dr
+check "the module goes after a namespace that had a lane" "" \
+	"$(unload_module; loaded && echo loaded)"

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # lib.sh has reply
+# The lane before the IP stack, by one of its doors: $door is ingress, the netfilter
+# hook of a device, or xdp, a program that calls the module.  Sourced after lib.sh.
+
+readonly LANE_CHECKS=46
+
+# lane_open, lane_close: the door of the director's device.  A veth sends frames of
+# XDP only if the other end has NAPI, which GRO turns on, and it loses checksums that
+# the sender left to the device.
+lane_open() {
+	case $door in
+	ingress)
+		dr sysctl -qw net.ipv4.vs.mhs.ingress=eth0
+		;;
+	xdp)
+		in_ns rt ethtool -K vdr gro on tx off >/dev/null
+		dr ip link set dev eth0 xdpdrv obj "${MHS_KO%/*}/lane.bpf.o" \
+			sec xdp
+		;;
+	esac
+}
+
+lane_close() {
+	case $door in
+	ingress) dr sysctl -qw net.ipv4.vs.mhs.ingress= ;;
+	xdp) dr ip link set dev eth0 xdpdrv off ;;
+	esac
+}
+
+# lane_saw WORD: how many packets that line of /proc/net/ip_vs_mhs_lane counts
+lane_saw() {
+	local net key number
+
+	net_dir dr
+	while read -r key number; do
+		[ "$key" != "$1" ] || echo "$number"
+	done <"$net/ip_vs_mhs_lane"
+}
+
+# lane_begin: remember what was counted; lane_new WORD: how many since
+declare -A lane_was
+lane_begin() {
+	local net key number
+
+	net_dir dr
+	while read -r key number; do
+		lane_was[$key]=$number
+	done <"$net/ip_vs_mhs_lane"
+}
+
+lane_new() {
+	echo $(($(lane_saw "$1") - ${lane_was[$1]:-0}))
+}
+
+# lane_share: percent of the packets to the service that were forwarded in the lane
+lane_share() {
+	local up=$(($(lane_new Entry) + $(lane_new Decision)))
+	local lane
+
+	lane=$(lane_new Forwarded)
+	echo $((lane * 100 / (lane + up + 1)))
+}
+
+# lane_service ARGUMENT...: a service and its servers, with a client c of its own
+lane_service() {
+	local host=$1 line
+
+	shift
+	[ -z "${c_in:-}" ] || flow_end c
+	dr ipvsadm -C
+	learn dr < <(printf '%s\n' "$@")
+	flow_start c --timeout 8 --host "$host"
+}
+
+# lane_flows NAME [WORD]: open flows, ping over them; all are served, and packets are
+# counted as WORD, in the lane if not given
+lane_flows() {
+	local word=${2:-Forwarded}
+
+	lane_begin
+	flow c open 20
+	flow c ping
+	flow c ping
+	check "$1: served" "20 0 0" \
+		"$(value flows) $(value broken) $(value failed)"
+	check_cmp "$1: $word" "$(lane_new "$word")" -ge 20
+	flow c reset
+}
+
+# lane_warm: until the stack has cached the routes to the servers and their
+# neighbours, and the module has seen that a new service is none of firewall marks
+lane_warm() {
+	busywait 20 lane_takes_all
+}
+
+lane_takes_all() {
+	flow c open 8
+	lane_begin
+	flow c ping
+	flow c reset
+	[ "$(lane_new Forwarded)" -ge 8 ]
+}
+
+# lane_method NAME HOST LINES...: a service, whose flows are in the lane
+lane_method() {
+	lane_service "${@:2}"
+	lane_warm
+	lane_flows "$1"
+}
+
+lane_method_seen() {
+	flow c open 1
+	[ "$(lane_saw Method)" -gt 0 ]
+}
+
+# lane_v4 METHOD: a service with four servers
+lane_v4() {
+	local i
+
+	echo "-A -t $VIP4:80 -s mhs"
+	for i in 11 12 13 14; do
+		echo "-a -t $VIP4:80 -r 10.2.0.$i:80 $1"
+	done
+}
+
+# lane_tests: all of it
+lane_tests() {
+	local lines stats before
+
+	load_module
+	modprobe -q -a ipip ip6_tunnel sit
+	setup_net 4
+	windows 3600000 3600000
+	mapfile -t lines < <(lane_v4 -g)
+
+	lane_service $VIP4 "${lines[@]}"
+	lane_open
+	lane_begin
+	lane_flows "control, lane=0" Off
+	check "control, lane=0: none in the lane" 0 "$(lane_new Forwarded)"
+	sysctls dr net.ipv4.vs.mhs.lane=1
+	lane_warm
+	lane_flows "direct routing"
+	check_cmp "PktLane of the service" "$(mhs PktLane)" -ge 20
+	check "lane packets are stateless packets" yes \
+		"$([ "$(mhs PktStateless)" -ge "$(mhs PktLane)" ] && echo yes)"
+	# ipvsadm counts as PktStateless does
+	stats=$(dr ipvsadm -Ln --stats --exact | awk '$1 == "TCP" { print $4 }')
+	check "ipvsadm --stats counts them" "$(mhs PktStateless)" "$stats"
+	check "no entries" 0 "$(entries)"
+
+	# the lane bypasses INPUT, as the manual says
+	dr nft -f - <<-EOT
+		table ip t { chain c { type filter hook input priority 0;
+			ip daddr $VIP4 drop; }; }
+	EOT
+	lane_flows "past a rule in INPUT"
+	sysctls dr net.ipv4.vs.mhs.lane=0
+	flow c open 5 2
+	check "control, lane=0: the rule drops" 5 "$(value failed)"
+	flow_end c
+	flow_start c --timeout 8 --host $VIP4
+	dr nft delete table ip t
+	sysctls dr net.ipv4.vs.mhs.lane=1
+
+	sysctls dr net.ipv4.vs.conntrack=1
+	lane_flows "vs.conntrack=1" Conntrack
+	sysctls dr net.ipv4.vs.conntrack=0
+	dr ipvsadm -A -f 7 -s rr
+	lane_flows "a service by mark" Mark
+	dr ipvsadm -D -f 7
+	lane_warm
+	lane_flows "without it"
+
+	# a backup has the service but not the address
+	lane_begin
+	dr ip addr del $VIP4/32 dev lo
+	flow c open 4 1
+	check_cmp "address gone: Address" "$(lane_new Address)" -ge 4
+	check "address gone: none in the lane" 0 "$(lane_new Forwarded)"
+	dr ip addr add $VIP4/32 dev lo
+	flow_end c
+	flow_start c --timeout 8 --host $VIP4
+	lane_flows "address back"
+
+	# a neighbour that the stack has to look for
+	lane_begin
+	dr ip neigh flush dev eth0
+	flow c open 20
+	check_cmp "neighbours flushed: Neighbour" "$(lane_new Neighbour)" -ge 1
+	check "neighbours flushed: served" "20 0" \
+		"$(value flows) $(value failed)"
+	flow c ping
+	flow c reset
+	lane_flows "neighbours known"
+
+	# longer than the way to the servers takes
+	dr ip route add 10.2.0.11 dev eth0 mtu 600
+	lane_warm
+	lane_begin
+	flow c open 20
+	flow c bulk 20000 1000
+	check "a path with a small MTU: served" "20 0" \
+		"$(value flows) $(value broken)"
+	check_cmp "a path with a small MTU: Mtu" "$(lane_new Mtu)" -ge 1
+	flow c reset
+	dr ip route del 10.2.0.11 dev eth0 mtu 600
+
+	# a drain under flows: slots that stay stable stay in the lane
+	lane_warm
+	flow c open 60
+	lane_begin
+	dr ipvsadm -e -t $VIP4:80 -r 10.2.0.11:80 -g -w 0
+	for _ in 1 2 3 4; do
+		flow c ping
+	done
+	check "drained: none broken" "60 0" "$(value flows) $(value broken)"
+	check_cmp "drained: percent in the lane" "$(lane_share)" -ge 90
+	# deleted and added again with live flows: all slots are tracked
+	dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
+	flow c open 20
+	dr ipvsadm -a -t $VIP4:80 -r 10.2.0.11:80 -g -w 1
+	flow c ping
+	lane_begin
+	for _ in 1 2 3 4; do
+		flow c ping
+	done
+	check "added again: none broken" "80 0" "$(value flows) $(value broken)"
+	check_cmp "added again: percent in the lane" "$(lane_share)" -ge 70
+	flow c reset
+
+	dr ipvsadm -E -t $VIP4:80 -s mhs -p 60
+	lane_flows "persistent" Decision
+	lane_service $VIP4 "-A -t $VIP4:80 -s mhs" \
+		"-a -t $VIP4:80 -r 10.2.0.11:80 -i --tun-type gre"
+	busywait 20 lane_method_seen
+	result "GRE: Method" $?
+	flow c reset
+
+	mapfile -t lines < <(lane_v4 -i)
+	lane_method "IPIP" $VIP4 "${lines[@]}"
+	lane_method "IPv6" $VIP6 "-A -t [$VIP6]:80 -s mhs" \
+		"-a -t [$VIP6]:80 -r [fd02::11]:80 -g" \
+		"-a -t [$VIP6]:80 -r [fd02::12]:80 -g"
+	lane_method "IPv6 in IPv6" $VIP6 "-A -t [$VIP6]:80 -s mhs" \
+		"-a -t [$VIP6]:80 -r [fd02::11]:80 -i"
+	lane_method "IPv4 in IPv6" $VIP4 "-A -t $VIP4:80 -s mhs" \
+		"-a -t $VIP4:80 -r [fd02::11]:80 -i"
+	lane_method "IPv6 in IPv4" $VIP6 "-A -t [$VIP6]:80 -s mhs" \
+		"-a -t [$VIP6]:80 -r 10.2.0.11:80 -i"
+	lane_close
+	lane_begin
+	flow c open 20
+	check "closed: served by the stack" "20 0" \
+		"$(value flows) $(lane_new Forwarded)"
+	flow_end c
+	unset c_in
+}

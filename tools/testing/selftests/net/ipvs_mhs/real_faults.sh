@@ -1,0 +1,279 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 900
+# weight: 60
+# real_server: check names each thing that is broken by hand, and its remedy mends
+# it; a setup that fails or is killed leaves nothing, clear leaves what others made.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
+# shellcheck source=lib_real.sh
+. "${0%/*}/lib_real.sh"
+
+# broken TEXT COMMAND...: on s1; check names it, and its remedy mends it
+broken() {
+	in_ns s1 "${@:2}" || note "$*: $?"
+	on s1 check
+	grep -qE "^error: .*$1.*; remedy: ." "$work/said"
+	check "named: $1" "1 0" "$rc $?"
+	note "$(said)"
+	mend
+	quiet "mended: $1"
+}
+
+# dropped: packets that rp_filter of the servers has dropped
+dropped() {
+	local s
+
+	for s in s1 s2; do
+		in_ns $s nstat -asz TcpExtIPReversePathFilter
+	done | awk '/IPReversePathFilter/ { n += $2 } END { print n + 0 }'
+}
+
+not_listening() {
+	! listening "$@"
+}
+
+plan 102
+load_module
+real_net
+pair_clients --timeout 1
+
+# Where the tunnels are modules, it loads them, and their devices stay
+both setup --vip $vips --tunnel ipip,gre,gue --outer ipv4,ipv6 --mss 1300 --port 80
+quiet "all that there is: check is quiet"
+both clear
+for s in s1 s2; do
+	looks $s >"$work/before.$s"
+done
+
+# What check names
+both setup --vip $vips --tunnel ipip,gre,gue --outer ipv4,ipv6 --mss 1300 --port 80
+broken "$VIP4 is not on lo" sh -c "
+	for dev in lo tunl0 gre0 ip6tnl0 ip6gre0; do
+		ip addr del $VIP4/32 dev \$dev
+	done"
+broken "$VIP6 is not on lo" ip addr del $VIP6/128 dev lo
+broken "lo is down" ip link set lo down
+broken "$VIP4 is on eth0" ip addr add $VIP4/24 dev eth0
+broken "$VIP6 is on eth0" ip addr add $VIP6/64 dev eth0 nodad
+broken "lo has $VIP4/24" ip addr add $VIP4/24 dev lo
+broken "eth0 answers ARP" sysctl -qw net.ipv4.conf.all.arp_ignore=0
+broken "eth0 answers ARP .*is 3" sysctl -qw net.ipv4.conf.eth0.arp_ignore=3
+broken "eth0 may ask by ARP" sysctl -qw net.ipv4.conf.all.arp_announce=0
+for device in tunl0 gre0 ip6gre0 ip6tnl0; do
+	broken "rp_filter on $device .*martian" \
+		sysctl -qw net.ipv4.conf.$device.rp_filter=1
+	broken "$device has no IPv4 address.*martian" \
+		ip addr del $VIP4/32 dev $device
+done
+for device in tunl0 sit0 gre0 ip6tnl0 ip6gre0; do
+	broken "$device is down" ip link set $device down
+done
+broken "sit0.disable_ipv6 is 1: no IPv6" \
+	sysctl -qw net.ipv6.conf.sit0.disable_ipv6=1
+broken "lo.disable_ipv6 is 1" sysctl -qw net.ipv6.conf.lo.disable_ipv6=1
+broken "ip6tnl0 drops IPv4" ip -6 tunnel change ip6tnl0 mode ip6ip6
+broken "nobody takes GUE on UDP port 6080 of IPv4" ip fou del port 6080
+broken "nobody takes GUE on UDP port 6080 of IPv6" ip fou del port 6080 -6
+broken "table real_server of nft" nft flush table inet real_server
+broken "MSS 1300 does not fit" ip link set eth0 mtu 1350
+ip -n "$(ns s1)" link set eth0 mtu 1500
+sysctls s1 net.ipv4.conf.eth0.arp_ignore=0
+lab serve "$(ns s1)" s1 82
+bg_ns s1 python3 -IS -c "import socket, time
+one = socket.create_server(('127.0.0.1', 81))
+time.sleep(3600) # why: until it is killed" &
+local81=$!
+defer kill $local81
+busywait 20 listening s1 81
+on s1 check --port 80,82
+check "services that listen: check is quiet" "0 " "$rc $(said)"
+on s1 check --port 80,81,53/udp
+check "named: a service on 127.0.0.1, one that is not there" "1 4" "$rc $(grep -c \
+	"^error: nothing listens on \($VIP4\|$VIP6\) port \(81/tcp\|53/udp\);" \
+	"$work/said")"
+kill $local81
+busywait 20 not_listening s1 81
+lab serve "$(ns s1)" s1 81
+on s1 check --port 81
+check "mended: the service on all addresses" "0 " "$rc $(said)"
+both clear
+as_before "all that there is: s1 is as before"
+
+# martians NAME COMMAND...: done on both servers, it makes the kernel drop requests
+martians() {
+	local s
+
+	for s in s1 s2; do
+		in_ns $s "${@:2}"
+	done
+	before=$(dropped)
+	flow c4 open 1
+	check "control: $1: no request passes" 0 "$(value flows)"
+	result "$1: the kernel counts martians" "$(grown 1 dropped; echo $?)"
+	flow c4 reset
+	both setup --vip $vips --tunnel ipip --mss 1380
+	flow c4 open 4
+	check "$1: another setup mends it" 4 "$(value flows)"
+	flow c4 reset
+}
+
+# It is rp_filter that breaks it
+services -i
+both setup --vip $vips --tunnel ipip --mss 1380
+martians "strict rp_filter on tunl0" sysctl -qw net.ipv4.conf.tunl0.rp_filter=1
+martians "loose rp_filter, no address on tunl0" ip addr del $VIP4/32 dev tunl0
+both clear
+
+# A namespace without the devices that come with the modules; one that has no
+# module before somebody calls modprobe
+sysctl -qw net.core.fb_tunnels_only_for_init_net=2
+bare s3 13
+sysctl -qw net.core.fb_tunnels_only_for_init_net=0
+mkdir "$work/empty"
+hidden="mount --bind $work/empty /sys/module"
+wants="--vip $VIP4 --tunnel ipip --mss 1380"
+stand_in modprobe <<-EOF
+	umount /sys/module
+	echo "\$*" >>"$work/modprobe"
+EOF
+in_ns s3 unshare -m env PATH="$work/bin:$PATH" \
+	sh -c "$hidden && $tool check $wants" >"$work/said" 2>&1
+grep -q "^error: the module ipip is missing, .*; remedy: modprobe ipip && " \
+	"$work/said"
+check "named: a module that is missing" 0 $?
+in_ns s3 unshare -m env PATH="$work/bin:$PATH" \
+	sh -c "$hidden && $tool setup $wants" >"$work/said" 2>&1
+check "setup loads it" "0 ipip" "$? $(<"$work/modprobe")"
+on s3 check
+check "and makes the device" "0 " "$rc $(said)"
+on s3 clear
+ip -n "$(ns s3)" link show tunl0 >/dev/null 2>&1
+check "which clear deletes" "0 1" "$rc $?"
+stand_in modprobe <<-EOF
+	echo "modprobe: FATAL: Module \$1 not found"
+	exit 1
+EOF
+in_ns s3 unshare -m env PATH="$work/bin:$PATH" \
+	sh -c "$hidden && $tool setup $wants" >"$work/said" 2>&1
+check "a module that there is not" 125 $?
+grep -q "Module ipip not found; the tunnel needs the module ipip: install" \
+	"$work/said"
+result "setup says so, and what to do" $? "$(said)"
+rm "$work/bin/modprobe"
+
+# A step that fails
+stand_in nft <<-EOF
+	[ "\$1" != list ] || exec $(type -P nft) "\$@"
+	[ "\$1" != -j ] || exec $(type -P nft) "\$@"
+	[ ! -e "$work/kill" ] || kill -9 \$PPID
+	echo "nft fails" >&2
+	exit 1
+EOF
+on s1 setup --vip $vips --tunnel ipip,gue --mss 1380
+grep -q "nft fails.*what this call had changed is undone" "$work/said"
+check "a step fails: setup does, and says why" "125 0" "$rc $?"
+as_before "a step fails: s1 is as before"
+: >"$work/kill"
+on s1 setup --vip $vips --tunnel ipip,gue --mss 1380
+check "setup is killed half way" 137 "$rc"
+! looks s1 | cmp -s "$work/before.s1" -
+result "control: something is left" $?
+rm "$work/bin/nft"
+on s1 clear
+as_before "clear undoes its work"
+on s1 setup --vip $VIP4 --mss 1380
+looks s1 >"$work/one"
+stand_in ip <<-EOF
+	case "\$*" in *"address add $VIP6"*) exit 1 ;; esac
+	exec $(type -P ip) "\$@"
+EOF
+on s1 setup --vip $vips --tunnel ipip --mss 1300
+rm "$work/bin/ip"
+looks s1 | diff "$work/one" - >"$work/diff"
+check "a step of a change fails: the old set-up is there" "125 0" "$rc $?"
+note "$(tr '\n' ' ' <"$work/diff")"
+quiet "and check is quiet"
+
+# A change, with traffic
+services -g
+on s2 setup --vip $VIP4
+flow c4 open 10
+both setup --vip $vips --tunnel gre --mss 1300
+flow c4 ping
+check "another set-up breaks no flow" "10 0" "$(value flows) $(value broken)"
+flow c6 open 10
+check "and has the other address" 10 "$(value flows)"
+both setup --vip $VIP4
+flow c4 ping
+check "a smaller one breaks no flow" "10 0" "$(value flows) $(value broken)"
+on s1 setup --vip $VIP4 --dry-run
+ip -n "$(ns s1)" address show >"$work/addresses"
+! grep -qE "$VIP6|gre0.*[<,]UP" "$work/addresses" &&
+	[ -z "$(in_ns s1 nft list ruleset)" ]
+result "what is not wanted any more is undone" $?
+pair reset
+both clear
+as_before "after changes: s1 is as before"
+
+# What others made, or changed
+sysctls s1 net.ipv4.conf.all.arp_ignore=2 net.ipv4.conf.all.arp_announce=1
+ip_ns s1 <<<"addr add $VIP4/32 dev lo"
+looks s1 >"$work/before.s1"
+on s1 setup --vip $vips
+check "arp_ignore=2 is good" "0 2" \
+	"$rc $(in_ns s1 cat /proc/sys/net/ipv4/conf/all/arp_ignore)"
+on s1 clear
+as_before "clear leaves an address that was there, and puts sysctls back"
+on s1 setup --vip $vips
+sysctls s1 net.ipv4.conf.all.arp_announce=0
+on s1 clear
+check "a sysctl that somebody else set stays" 0 \
+	"$(in_ns s1 cat /proc/sys/net/ipv4/conf/all/arp_announce)"
+sysctls s1 net.ipv4.conf.all.arp_announce=1
+
+# What --dry-run prints
+on s1 setup --dry-run --vip $vips --tunnel ipip,gue --mss 1380
+cp "$work/said" "$work/commands"
+as_before "setup --dry-run changes nothing"
+in_ns s1 sh -e "$work/commands" >"$work/said" 2>&1
+check "its commands can be run" 0 $?
+on s1 check --vip $vips --tunnel ipip,gue --mss 1380
+check "and do the same" "0 " "$rc $(said)"
+on s1 setup --vip $vips --tunnel ipip,gue --mss 1380
+check "setup finds all of it there" \
+	"0 real_server: $VIP4, $VIP6 set up already " "$rc $(said)"
+looks s1 >"$work/one"
+on s1 clear
+looks s1 | cmp -s "$work/one" -
+check "and clear leaves it" "0 0" "$rc $?"
+on s2 setup --vip $vips --tunnel ipip,gue --mss 1380
+on s2 clear --dry-run
+cp "$work/said" "$work/commands"
+in_ns s2 sh -e "$work/commands" >"$work/said" 2>&1
+as_before "the commands of clear --dry-run undo it" s2
+
+# The file
+printf '%s\n' "vip = $VIP4, $VIP6" "tunnel = gre # a remark" "mss = 1380" \
+	"port = 80, 82" >"$work/conf"
+on s2 clear
+on s2 setup --config "$work/conf"
+on s2 check
+grep -q "nothing listens on $VIP4 port 82/tcp" "$work/said"
+check "the file is read" "1 0" "$rc $?"
+on s2 check --port 80
+check "a port of the command line is for that call" "0 " "$rc $(said)"
+on s2 clear
+as_before "the file: s2 is as before" s2
+on s2 check --tunnel gre
+check "an option without an address is refused" 2 "$rc"
+on s2 clear
+check "a second clear has nothing to do" \
+	"0 real_server: nothing was set up here " "$rc $(said)"
+on s2 check --config "$work/none"
+check "no file: it says so" \
+	"125 real_server: no --vip given, and there is no $work/none " "$rc $(said)"
+dr ipvsadm -C

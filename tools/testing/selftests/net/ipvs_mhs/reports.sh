@@ -1,0 +1,181 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 240
+# weight: 15
+# What users of other schedulers report to go wrong: a sorry server that is not needed
+# any more, directors that are servers of each other, UDP services of one packet (-o)
+# by masquerading; and segments that few send: TCP fast open, IP options, a TTL that is
+# nearly over.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# connect KIND: one connection of the client, which says what became of it
+connect() {
+	in_ns cl python3 -IS - "$1" <<-EOF
+	import socket, sys
+	kind = sys.argv[1]
+	client = socket.socket()
+	client.settimeout(${patience:-1})
+	try:
+	    if kind == "options":       # four times "no operation"
+	        client.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, bytes([1] * 4))
+	    if kind.startswith("ttl"):
+	        client.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, int(kind[3:]))
+	    if kind == "fastopen":
+	        client.sendto(b"who\n", socket.MSG_FASTOPEN, ("$VIP4", 81))
+	    else:
+	        client.connect(("$VIP4", 80))
+	        client.sendall(b"who\n")
+	    print(client.recv(100).decode().split()[0])
+	except OSError as error:
+	    print(type(error).__name__)
+	EOF
+}
+
+# fast SERVER: connections that came with their first data
+fast() {
+	in_ns "$1" nstat -asz TcpExtTCPFastOpenPassive |
+		awk '$1 ~ /FastOpen/ { print $2 }'
+}
+
+# sorry SCHEDULER: the only server fails, a sorry server takes its place, and the
+# server comes back, as keepalived does it
+sorry() {
+	local patient="--timeout 5"
+
+	[ "$1" = mhs ] || patient="--timeout 0.5 --impatient"
+	dr ipvsadm -C
+	learn dr <<-EOF
+		-A -t $VIP4:80 -s $1
+		$(add_servers 1)
+	EOF
+	dr ipvsadm -a -t $VIP4:80 -r 127.0.0.1:80 -g
+	dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
+	# shellcheck disable=SC2086 # several words
+	flow_start c --host $VIP4 $patient
+	flow c open 4
+	flow c ping
+	check "${1% -b*}: the sorry server serves" "4 0" "$(value sorry) $(value broken)"
+	dr ipvsadm -a -t $VIP4:80 -r 10.2.0.11:80 -g
+	dr ipvsadm -d -t $VIP4:80 -r 127.0.0.1:80
+	flow c ping
+}
+
+# sorry_over: the client of sorry() goes
+sorry_over() {
+	flow c reset
+	flow_end c
+}
+
+# nodes SCHEDULER: a service on two directors that are both its servers
+nodes() {
+	local n
+
+	for n in dr d2; do
+		in_ns $n ipvsadm -C
+		learn $n <<-EOF
+			-A -t $VIP4:80 -s $1
+			-a -t $VIP4:80 -r 10.2.0.10:80 -g -w 1
+			-a -t $VIP4:80 -r 10.2.0.20:80 -g -w 1
+		EOF
+	done
+}
+
+# once NAME SCHEDULER SECONDS: datagrams of ten flows to a service of one packet, by a
+# client of that name, which waits so many seconds
+once() {
+	dr ipvsadm -C
+	learn dr <<-EOF
+		-A -u $VIP4:53 -s $2 -o
+		-a -u $VIP4:53 -r 10.2.0.11:53 -m -w 1
+		-a -u $VIP4:53 -r 10.2.0.12:53 -m -w 1
+	EOF
+	client_py=dgrams.py flow_start "$1" --host $VIP4
+	flow "$1" open 10
+	flow "$1" ping plain "$3"
+	flow_end "$1"
+}
+
+plan 21
+load_module
+setup_net 2
+windows 600000 600000
+
+# A sorry server
+lab serve "$(ns dr)" sorry
+sorry mhs
+check "mhs: its flows go on when it is not needed any more" "0 4" \
+	"$(value broken) $(value sorry)"
+flow c open 4
+flow c ping
+check "mhs: new ones are the server's" "4 4 0" \
+	"$(value s1) $(value sorry) $(value broken)"
+sorry_over
+sorry "mh -b mh-port"
+check "control: mh: its flows hang" 4 "$(value broken)"
+sorry_over
+
+# Directors that are servers of each other
+director d2 20
+lab serve "$(ns d2)" other
+nodes mhs
+conns_begin
+flow_start n --host $VIP4 --timeout 5
+flow n open 40
+flow n ping
+check "two nodes: all are served" "40 0 0" \
+	"$(value flows) $(value broken) $(value failed)"
+check "two nodes: by both" yes "$([ "$(value sorry)" -gt 5 ] &&
+	[ "$(value other)" -gt 5 ] && echo yes)"
+check "two nodes: no entry on either" "0 0" "$(conns_new) $(conns d2)"
+flow n reset
+flow_end n
+nodes rr
+flow_start n --host $VIP4 --timeout 0.5 --impatient
+flow n open 6
+check_cmp "control: rr: nodes send packets back and forth" "$(value failed)" -gt 0
+flow n reset
+flow_end n
+
+# Segments that few send
+for n in cl s1; do
+	sysctls $n net.ipv4.tcp_fastopen=$((0x607))
+done
+lab serve "$(ns s1)" fast 81
+for scheduler in mhs "mh -b mh-port"; do
+	name=${scheduler% -b*}
+	dr ipvsadm -C
+	learn dr <<-EOF
+		-A -t $VIP4:80 -s $scheduler
+		$(add_servers 1)
+		-A -t $VIP4:81 -s $scheduler
+		-a -t $VIP4:81 -r 10.2.0.11:81 -g -w 1
+	EOF
+	before=$(fast s1)
+	check "$name: TCP fast open" "fast 1" \
+		"$(connect fastopen) $(($(fast s1) - before))"
+	check "$name: IP options" s1 "$(connect options)"
+	# the router takes one, the director another
+	check "$name: a TTL that is just enough" s1 "$(connect ttl3)"
+	check "$name: a TTL that is over" "" "$(connect ttl2 | grep s1)"
+done
+
+# UDP services of one packet, by masquerading
+for i in 1 2; do
+	ip -n "$(ns s$i)" route add 10.1.0.0/24 via 10.2.0.10
+	ip -n "$(ns s$i)" addr del $VIP4/32 dev lo
+done
+dgram_servers 53
+sysctls dr net.ipv4.vs.mhs.masq_stateless=1
+once u mhs 10
+check "-o by masquerading: nothing is lost" "10 0" "$(value flows) $(value lost)"
+check "-o by masquerading: no entry" 0 "$(mhs NewEntries $VIP4:53)"
+sysctls dr net.ipv4.vs.mhs.masq_stateless=0
+once v mhs 0.5
+check "control: masq_stateless=0: all is lost" "10 10" \
+	"$(value flows) $(value lost)"
+once w mh 0.5
+check "control: mh: all is lost" "10 10" "$(value flows) $(value lost)"
+dr ipvsadm -C
+in_ns d2 ipvsadm -C

@@ -1,0 +1,175 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 120
+# weight: 8
+# What ipvsadm saves and restores of services of every kind (it has never saved
+# thresholds), and what it answers to odd commands: with mhs the same as with mh.
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# services SCHEDULER: one of each kind, as ipvsadm itself prints them
+services() {
+	cat <<-EOF
+		-A -t $VIP4:80 -s $1 -p 300 -M 255.255.255.0
+		-a -t $VIP4:80 -r 10.2.0.11:80 -g -w 1
+		-a -t $VIP4:80 -r 10.2.0.12:80 -i -w 2 --tun-type ipip
+		-a -t $VIP4:80 -r 10.2.0.13:80 -i -w 3 --tun-type gue --tun-port 6080 --tun-nocsum
+		-a -t $VIP4:80 -r 10.2.0.14:80 -i -w 4 --tun-type gre --tun-nocsum
+		-a -t $VIP4:80 -r [fd02::15]:80 -i -w 5 --tun-type ipip
+		-A -t [$VIP6]:80 -s $1 -p 360 -M 64
+		-a -t [$VIP6]:80 -r 10.2.0.11:80 -i -w 1 --tun-type ipip
+		-a -t [$VIP6]:80 -r [fd02::12]:80 -g -w 65535
+		-A -u $VIP4:53 -s $1 -o
+		-a -u $VIP4:53 -r 10.2.0.11:54 -m -w 1
+		-A --sctp-service $VIP4:90 -s $1
+		-a --sctp-service $VIP4:90 -r 10.2.0.11:90 -g -w 0
+		-A -f 7 -s $1
+		-a -f 7 -r 10.2.0.11:0 -g -w 1
+		-A -f 8 -6 -s $1
+		-a -f 8 -6 -r [fd02::11]:0 -g -w 1
+	EOF
+}
+
+# list: what ipvsadm saves, in an order of its own
+list() {
+	dr ipvsadm -S -n | sort
+}
+
+# round_trip SCHEDULER: is what is restored what was saved, and that what was given?
+round_trip() {
+	dr ipvsadm -C
+	services "$1" | dr ipvsadm -R
+	list >"$work/saved.$1"
+	dr ipvsadm -S -n >"$work/rules"
+	dr ipvsadm -C
+	[ -z "$(list)" ] || note "-C leaves: $(list)"
+	dr ipvsadm -R <"$work/rules"
+	list >"$work/restored.$1"
+}
+
+# kept SCHEDULER FLAGS: after -S and -R
+kept() {
+	dr ipvsadm -C
+	dr ipvsadm -A -t $VIP4:81 -s "$1" -b "$2"
+	dr ipvsadm -S -n >"$work/rules"
+	dr ipvsadm -C
+	dr ipvsadm -R <"$work/rules" 2>/dev/null
+	dr ipvsadm -S -n | sed -n 's/.* -b *//p'
+}
+
+# odd SCHEDULER: commands, one a line, with a service and two servers there
+odd() {
+	cat <<-EOF
+		-A -t $VIP4:80 -s $1
+		-A -t $VIP4:0 -s $1
+		-A -f 0 -s $1
+		-A -t $VIP4:81 -s $1 -M 255.0.255.0
+		-A -t $VIP4:82 -s $1 -p 0
+		-A -t $VIP4:83 -s $1 -o
+		-A -t $VIP4:84 -s $1 --pe sip
+		-A -t $VIP4:85 -s $1 -b no-such-flag
+		-A -t 10.9.0.300:80 -s $1
+		-A -t $VIP4:65536 -s $1
+		-A -t $VIP4:0 -s $1 -p
+		-E -t $VIP4:99 -s $1
+		-E -t $VIP4:80 -s $1 -p 60 -M 255.255.0.0
+		-E -t $VIP4:80 -s $1
+		-D -t $VIP4:99
+		-D -f 99
+		-a -t $VIP4:99 -r 10.2.0.11:80 -g
+		-a -t $VIP4:80 -r 10.2.0.11:80 -g
+		-a -t $VIP4:80 -r 10.2.0.13:80 -g -w -1
+		-a -t $VIP4:80 -r 10.2.0.13:80 -g -w 65536
+		-a -t $VIP4:80 -r 10.2.0.13:80 -g -w 2147483647
+		-a -t $VIP4:80 -r 10.2.0.14:8080 -g
+		-a -t $VIP4:80 -r 10.2.0.15 -m -x 5 -y 9
+		-a -t $VIP4:80 -r 10.2.0.15 -m -x 9 -y 5
+		-a -t $VIP4:80 -r [fd02::11]:80 -g
+		-a -t $VIP4:80 -r [fd02::11]:80 -m
+		-a -t $VIP4:80 -r [fd02::11]:80 -i
+		-a -t $VIP4:80 -r 127.0.0.1:80 -g
+		-a -t $VIP4:80 -r 224.0.0.1:80 -g
+		-a -t $VIP4:80 -r 10.2.0.16:80 -i --tun-type gue
+		-a -t $VIP4:80 -r 10.2.0.16:80 -i --tun-type none-such
+		-e -t $VIP4:80 -r 10.2.0.99:80 -g -w 2
+		-e -t $VIP4:80 -r 10.2.0.12:80 -i -w 2
+		-e -t $VIP4:80 -r 10.2.0.12:80 -g -w 0
+		-d -t $VIP4:80 -r 10.2.0.99:80
+		-d -t $VIP4:80 -r 10.2.0.12:81
+		-d -t $VIP4:80 -r 10.2.0.12:80
+		-d -t $VIP4:80 -r 10.2.0.12:80
+		-Z -t $VIP4:99
+		-Z -t $VIP4:80
+		-Ln -t $VIP4:99
+		-Ln -t $VIP4:80 --thresholds
+		--set 0 0 0
+		--set -1 0 0
+	EOF
+}
+
+# persistent: the most that the list of persistent connections counts of a server
+persistent() {
+	dr ipvsadm -Ln -t $VIP4:80 --persistent-conn |
+		awk '$1 == "->" && $2 ~ /:80$/ { print $4 }' | sort -n | tail -n 1
+}
+
+# answers SCHEDULER [SED]: status and words of each, and what is there in the end,
+# as if it were called mh; SED changes a command
+answers() {
+	local line status
+
+	dr ipvsadm -C
+	dr ipvsadm -R <<-EOF
+		-A -t $VIP4:80 -s $1
+		-a -t $VIP4:80 -r 10.2.0.11:80 -g -w 1
+		-a -t $VIP4:80 -r 10.2.0.12:80 -g -w 1
+	EOF
+	while read -r line; do
+		echo "ipvsadm $line"
+		# shellcheck disable=SC2086 # a command
+		dr ipvsadm $line 2>&1
+		status=$?
+		echo "status $status"
+	done < <(odd "$1" | sed "${2:-}") >"$work/answers"
+	list >>"$work/answers"
+	sed -E "s/(-s|80) $1\\b/\\1 mh/" "$work/answers"
+}
+
+plan 11
+load_module
+setup_ns dr
+# servers must be in reach
+ip_ns dr <<-EOF
+	link set lo up
+	link add eth0 type dummy
+	addr add 10.2.0.10/24 dev eth0
+	addr add fd02::10/64 dev eth0 nodad
+	link set eth0 up
+EOF
+
+round_trip mhs
+check "all that was given is there" "" \
+	"$(diff <(services mhs | sort) "$work/saved.mhs")"
+check "-S, -C, -R: nothing is lost" "" \
+	"$(diff "$work/saved.mhs" "$work/restored.mhs")"
+round_trip mh
+check "control: as with mh" "" \
+	"$(diff <(sed 's/ -s mhs/ -s mh/' "$work/saved.mhs") "$work/saved.mh")"
+check "flags are kept" "flag-1,flag-2,flag-3" "$(kept mhs flag-1,flag-2,flag-3)"
+check "control: mh loses one that ipvsadm has no name for" "mh-fallback,mh-port" \
+	"$(kept mh flag-1,flag-2,flag-3 | sed 's/,*$//')"
+
+answers mh >"$work/of.mh"
+check "control: mh: no server has a persistent connection" 0 "$(persistent)"
+answers mhs >"$work/of.mhs"
+check "the list of persistent connections counts carriers" 1 "$(persistent)"
+check "odd commands: each is answered" "$(odd mh | wc -l)" \
+	"$(grep -c ^status "$work/of.mhs")"
+check "odd commands: as with mh" "" "$(diff "$work/of.mh" "$work/of.mhs")"
+check_cmp "odd commands: some are refused" \
+	"$(grep -c "^status [^0]" "$work/of.mhs")" -ge 15
+answers mhs 's/-w 2147483647/-w 3/' >"$work/of.other"
+check_cmp "control: one weight that differs is seen" \
+	"$(diff "$work/of.mh" "$work/of.other" | grep -c '^[<>]')" -gt 0
+dr ipvsadm -C
