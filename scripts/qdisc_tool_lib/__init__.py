@@ -4,13 +4,27 @@
     errors    exit statuses and the one exception that reaches the user
     netlink   what is read from and sent to the kernel without a process
     system    namespaces, capabilities, running other programs
-    lane      a device's way through a plug: its parts, commands and checks
+    lane      a device's way through a plug: its parts and checks
+    plug      the queue that is shut: plug, or tbf in its place
+    flower    the filters that lead to it, as tc's words and as messages
+    commands  the commands that make and remove a lane
+    foreign   what keeps packets from the filters: others, or the device
     state     what setup did, kept under /run
     backlog   the per-CPU receive queue that a release on loopback passes
     counters  every place where a held packet can be lost
+    hold      shuts the plug, opens it, and counts
     watchdog  the process that owns a hold and always ends it
     holder    the caller's side of a hold
-    protect   runs the command under a hold
+    command   the wrapped command's process
+    protect   runs it under a hold
+    setup     setup, clear, release, check and status
     report    what a hold did, for people and for programs
-    cli       options, configuration file, commands
+    options   the command line; config, the file
+    cli       from the one to the exit status
+
+A reload waits for every import of 'protect'.  With argparse, json, signal,
+socket and subprocess (which bring re and enum) it would start in three times
+the time of a bare interpreter.  So it has its own parser, lines in place of
+JSON, and of signal and socket the halves that are written in C; the rest is
+imported where it is needed.
 """

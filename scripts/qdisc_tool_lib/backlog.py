@@ -3,15 +3,13 @@
 
 On loopback and through a veth all that is released at once goes through such a
 queue (1,000 packets by default) and what does not fit is lost, so it is raised
-for the moment of a release.
+for the length of a hold.
 """
 
 import fcntl
 import os
-import time
 
 _SYSCTL = "/proc/sys/net/core/netdev_max_backlog"
-_LOCK_WAIT_S = 0.05
 # A released SYN brings a SYN-ACK and an ACK to the same queue.
 _PACKETS_PER_HELD = 3
 
@@ -40,54 +38,40 @@ class Backlog:
     def writable(self):
         return self._fd is not None
 
-    def value(self):
-        return int(os.pread(self._fd, 32, 0)) if self.writable else None
-
     def _lock(self):
-        fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                     0o600)
-        give_up = time.monotonic() + _LOCK_WAIT_S
-        while True:
+        """Whether the lock is ours; if not, another hold has raised it."""
+        if self.writable and self._lock_fd is None:
+            fd = os.open(self._lock_path,
+                         os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
+                self._lock_fd = fd
             except BlockingIOError:
-                if time.monotonic() >= give_up:
-                    os.close(fd)
-                    return None
-            time.sleep(0.001)
+                os.close(fd)
+        return self._lock_fd is not None
 
     def raise_for(self, held_packets):
-        """Make room for a release; False if that cannot be done."""
-        if not self.writable:
-            return False
-        self._lock_fd = self._lock()
-        if self._lock_fd is None:
-            return False
+        """Make room for the release of so many, if that can be done."""
+        if self._original or not self._lock():
+            return
         original = os.pread(self._lock_fd, 32, 0) or os.pread(self._fd, 32, 0)
         os.pwrite(self._lock_fd, original, 0)
         self._original = int(original)
         os.pwrite(self._fd, b"%d\n" % (
             self._original + _PACKETS_PER_HELD * held_packets), 0)
-        return True
 
     def still_needed(self, waiting):
         """Whether so many packets could fill the queue as it was before."""
-        return waiting > self._original / 2
+        return self._original and waiting > self._original / 2
 
     def restore(self):
         """Undo raise_for(), also one that a killed process left behind."""
-        if not self.writable:
+        if not os.path.exists(self._lock_path) or not self._lock():
             return
-        if self._lock_fd is None:
-            if not os.path.exists(self._lock_path):
-                return
-            self._lock_fd = self._lock()
-            if self._lock_fd is None:
-                return
         original = os.pread(self._lock_fd, 32, 0)
         if original:
             os.pwrite(self._fd, original, 0)
             os.ftruncate(self._lock_fd, 0)
         os.close(self._lock_fd)
         self._lock_fd = None
+        self._original = 0

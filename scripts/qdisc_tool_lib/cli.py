@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the command line to the exit status."""
 
-import json
-import signal
 import sys
+import _signal as signal      # see __init__.py
 
-from . import commands, setup
 from .backlog import Backlog
 from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
-                     ToolError)
-from .holder import Holder
-from .lane import Lane, limit_bytes
-from .netlink import Netlink
-from .options import DEFAULT_CONFIG, finish_setup, parser, read_config
+                     EXIT_USAGE, ToolError, UsageError)
+from .options import (COMMANDS, DEFAULT_CONFIG, finish_setup, help_text,
+                      parse)
 from .report import Reporter
-from .state import State
+from .state import DEFAULT_DIRECTORY, State
 from .system import (Namespace, may_administer, namespace_path,
                      namespace_prefix, quoted)
+
+# What 'protect' does not need is imported where it is needed.
 
 
 class Tool:
@@ -25,7 +23,7 @@ class Tool:
     def __init__(self, options):
         self.options = options
         self.reporter = Reporter(options.json, options.quiet)
-        self.state = State(options.state_dir)
+        self.state = State(options.state_dir or DEFAULT_DIRECTORY)
         # Before the namespace is entered, where this file does not exist.
         self.backlog = Backlog(self.state)
         self.namespace = None
@@ -38,7 +36,7 @@ class Tool:
             self._prefix = namespace_prefix(path)
             self.namespace = Namespace(path)
             self.namespace.enter()
-            self.state = State(self.options.state_dir)
+            self.state = State(self.options.state_dir or DEFAULT_DIRECTORY)
 
     def lanes(self):
         """The lanes meant: those named, or all that are set up."""
@@ -79,21 +77,24 @@ class Tool:
     # The commands.
 
     def setup(self):
-        requests = ([self.options] if self.options.device else
-                    read_config(self.options.config or DEFAULT_CONFIG,
-                                _parse_section))
+        from . import setup
+        if self.options.device:
+            requests = [self.options]
+        else:
+            from .config import read_config
+            requests = read_config(self.options.config or DEFAULT_CONFIG)
         lanes = [lane for request in requests for lane in _lanes_of(request)]
         if self.options.dry_run:
             return self.each(lanes, lambda lane: self.show(
-                setup.planned(lane, Netlink())))
+                setup.planned(lane)))
         return self.each(lanes, lambda lane: setup.setup(
             self.state, lane, self.reporter))
 
     def clear(self):
+        from . import commands, setup
         if self.options.dry_run:
             for lane in self.lanes():
-                self.show([commands.plug_command(lane, "change",
-                                                 "release_indefinite"),
+                self.show([commands.open_command(lane),
                            *commands.clear_commands(lane)])
             return EXIT_OK
         devices = self.options.device or [lane.device for lane in self.lanes()]
@@ -104,26 +105,20 @@ class Tool:
 
     def protect(self):
         from .protect import Protect, settle_of
-        if self.options.command[:1] == ["--"]:
-            del self.options.command[0]
         if not self.options.command:
             raise ToolError("which command? 'qdisc_tool protect -- systemctl "
                             "reload haproxy', for example")
-        lanes = self._lanes_to_protect()
         if self.options.dry_run:
-            self.show(command for lane in lanes
-                      for command in _begin_commands(lane))
+            lanes = self.lanes_to_protect()
+            self._show_begin(lanes)
             settle_ms = settle_of(self.options, lanes)
-            if settle_ms:
+            if settle_ms > 0:
                 print(f"sleep {settle_ms / 1000:g}")
             print(quoted(self.options.command))
-            self.show(command for lane in lanes
-                      for command in _end_commands(lane))
-            return EXIT_OK
-        return Protect(self.options, self.reporter, self.namespace).run(
-            self.state, lanes, self.backlog)
+            return self._show_end(lanes)
+        return Protect(self).run()
 
-    def _lanes_to_protect(self):
+    def lanes_to_protect(self):
         """A reload is never refused for want of protection, unless that was
         asked for: the running configuration may be the one that is broken."""
         try:
@@ -139,11 +134,11 @@ class Tool:
             return []
 
     def hold(self):
+        from . import setup
+        from .holder import Holder
         lanes = self.some_lanes()
         if self.options.dry_run:
-            self.show(command for lane in lanes
-                      for command in _begin_commands(lane))
-            return EXIT_OK
+            return self._show_begin(lanes)
         holders = []
         try:
             for lane in lanes:
@@ -160,19 +155,32 @@ class Tool:
         return EXIT_OK
 
     def release(self):
+        from . import setup
         lanes = self.lanes()
         if self.options.dry_run:
-            self.show(command for lane in lanes
-                      for command in _end_commands(lane))
-            return EXIT_OK
+            return self._show_end(lanes)
         status = self.each(lanes, lambda lane: setup.release(self.state, lane))
         self.backlog.restore()
         return status
 
+    def _show_begin(self, lanes):
+        from . import commands, flower
+        for lane in lanes:
+            self.show([*flower.commands(lane), commands.shut_command(lane)])
+        return EXIT_OK
+
+    def _show_end(self, lanes):
+        from . import commands, flower
+        for lane in lanes:
+            self.show([commands.open_command(lane),
+                       *flower.removal_commands(lane)])
+        return EXIT_OK
+
     def status(self):
+        from . import setup
         states = [setup.status(self.state, lane) for lane in self.lanes()]
         if self.options.json:
-            print(json.dumps(states))
+            _print_json(states)
         else:
             for state in states:
                 _print_status(state)
@@ -183,12 +191,13 @@ class Tool:
                                     for state in states) else EXIT_OK)
 
     def check(self):
+        from . import setup
         found = [{"device": lane.device, "severity": severity,
                   "text": text} for lane in self.some_lanes()
                  for severity, text in setup.check(self.state, lane,
                                                    self.backlog)]
         if self.options.json:
-            print(json.dumps(found))
+            _print_json(found)
         else:
             for item in found:
                 print(f"{item['device']}: {item['severity']}: {item['text']}")
@@ -198,47 +207,25 @@ class Tool:
                                     for item in found) else EXIT_OK)
 
 
-def _parse_section(argv, where):
-    top = parser()
-    try:
-        # argparse ends the program; in front of its words, say where.
-        request = top.parse_args(argv)
-        finish_setup(request)
-        return request
-    except SystemExit:
-        raise ToolError(f"{where} is wrong, see above") from None
-    except ToolError as error:
-        raise ToolError(f"{where}: {error}") from error
+def _print_json(value):
+    import json
+    print(json.dumps(value))
 
 
 def _lanes_of(options):
     """The lanes one set of setup options describes."""
-    return [Lane(device=device,
-                 mode=options.mode or ("egress" if device == "lo"
-                                       else "ingress"),
-                 addresses=options.address,
-                 ports=options.port, exclude=options.exclude,
-                 all_packets=options.all_packets, vlan=options.vlan,
-                 classifier=options.classifier, driver=options.driver,
-                 preference=options.preference,
-                 shared_filters=options.shared_filters,
-                 limit_packets=options.limit_packets,
-                 limit_bytes=limit_bytes(options.limit_packets,
-                                         options.all_packets,
-                                         options.max_hold_ms),
-                 max_hold_ms=options.max_hold_ms,
-                 settle_ms=options.settle_ms)
-            for device in options.device]
-
-
-def _begin_commands(lane):
-    return [*(commands.filter_commands(lane) if lane.gated else []),
-            commands.plug_command(lane, "change", "block")]
-
-
-def _end_commands(lane):
-    return [commands.plug_command(lane, "change", "release_indefinite"),
-            *(commands.unfilter_commands(lane) if lane.gated else [])]
+    from .lane import UNTIL_ACCEPTED, Lane
+    lanes = []
+    for device in options.device:
+        values = {name: getattr(options, name) for name in Lane.FIELDS
+                  if hasattr(options, name)}
+        values.update(
+            device=device,
+            mode=options.mode or ("egress" if device == "lo" else "ingress"))
+        if options.settle_ms is None:
+            values["settle_ms"] = UNTIL_ACCEPTED
+        lanes.append(Lane(**values))
+    return lanes
 
 
 def _print_status(state):
@@ -246,7 +233,7 @@ def _print_status(state):
     to = ", ".join(state["addresses"]) or "any address"
     ports = ", ".join(state["ports"]) or "any"
     print(f"{state['device']}: {state['condition']} ({state['mode']}, "
-          f"{state['classifier']}, {state['driver']})")
+          f"{state['plug_kind']})")
     print(f"  holds {what} to {to}, ports {ports}")
     print(f"  room for {state['limit_packets']} packets "
           f"({state['limit_bytes']} bytes), {state['waiting']} wait, "
@@ -262,12 +249,14 @@ def _print_status(state):
 
 
 def main(argv):
-    options = parser().parse_args(argv)
     try:
+        options = parse(argv)
+        if options is None or options.help:
+            print(help_text(options and options.action), end="")
+            return EXIT_OK
         if options.action == "setup" and options.device:
             finish_setup(options)
-        if options.action != "protect" and \
-                not getattr(options, "dry_run", False) and \
+        if options.action != "protect" and not options.dry_run and \
                 not may_administer():
             raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN)")
         tool = Tool(options)
@@ -276,6 +265,11 @@ def main(argv):
         return getattr(tool, options.action)()
     except KeyboardInterrupt:
         return EXIT_SIGNAL + signal.SIGINT
+    except UsageError as error:
+        print(f"qdisc_tool: {error}\nTry 'qdisc_tool "
+              f"{argv[0] + ' ' if argv[:1] and argv[0] in COMMANDS else ''}"
+              "--help'.", file=sys.stderr)
+        return EXIT_USAGE
     except (ToolError, OSError) as error:
         print(f"qdisc_tool: {error}", file=sys.stderr)
         return EXIT_FAILED

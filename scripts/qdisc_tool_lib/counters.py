@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every counter where a held packet, once released, may have been lost."""
 
+import os
+
 # Where a listener refuses what reached it.
 _LISTEN_COUNTERS = ("ListenOverflows", "TCPReqQFullDrop")
 
 
+def _lines(path):
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return []                  # a container without it
+    try:
+        data = b""
+        while chunk := os.read(fd, 1 << 15):
+            data += chunk
+    finally:
+        os.close(fd)
+    return data.decode().splitlines()
+
+
 def _softnet(column):
     """A column of the per-CPU receive queues; old kernels lack the last."""
-    try:
-        with open("/proc/self/net/softnet_stat", encoding="utf-8") as file:
-            return [int(fields[column], 16) for fields in map(str.split, file)
-                    if len(fields) > column]
-    except OSError:
-        return []
+    rows = map(str.split, _lines("/proc/self/net/softnet_stat"))
+    return [int(row[column], 16) for row in rows if len(row) > column]
 
 
 def softnet_waiting():
@@ -21,29 +33,19 @@ def softnet_waiting():
 
 
 def _listen():
-    counts = dict.fromkeys(_LISTEN_COUNTERS, 0)
-    try:
-        with open("/proc/self/net/netstat", encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return counts
-    for names, values in zip(lines[::2], lines[1::2]):
-        if names.startswith("TcpExt:"):
-            table = dict(zip(names.split(), values.split()))
-            for name in counts:
-                counts[name] = int(table.get(name, 0))
-    return counts
+    lines = [line.split() for line in _lines("/proc/self/net/netstat")
+             if line.startswith("TcpExt:")]
+    counts = dict(zip(*lines)) if lines else {}
+    return {name: int(counts.get(name, 0)) for name in _LISTEN_COUNTERS}
 
 
-def read(lane, netlink):
-    """The counters of a lane now: name -> value."""
-    counts = {"plug": 0, "softnet": sum(_softnet(1)), **_listen()}
-    plug = lane.find_plug(netlink)
-    if plug:
-        counts["plug"] = plug.drops
+def read(lane, netlink, plug):
+    """The counters of a lane now, with its @plug: name -> value."""
+    counts = {"plug": plug.drops if plug else 0, "softnet": sum(_softnet(1)),
+              **_listen()}
     if lane.mode == "ingress":
-        counts["ifb"] = sum(link.dropped for link in netlink.links()
-                            if link.name == lane.plug_device)
+        ifb = netlink.link(lane.plug_device)
+        counts["ifb"] = ifb.dropped if ifb else 0
     return counts
 
 

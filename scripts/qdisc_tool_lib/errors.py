@@ -7,7 +7,7 @@ EXIT_OK = 0
 EXIT_PROBLEM = 1          # status and check: something is not as it should be
 EXIT_USAGE = 2            # argparse's
 EXIT_DROPPED = 123        # the command succeeded, but a packet was lost
-EXIT_NOT_COVERED = 124    # it succeeded, but the hold had ended before it
+EXIT_NOT_COVERED = 124    # it succeeded, but not under a hold to its end
 EXIT_FAILED = 125         # qdisc_tool itself could not do what was asked
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
@@ -16,3 +16,7 @@ EXIT_SIGNAL = 128         # plus the number of the signal
 
 class ToolError(Exception):
     """What went wrong, and what to do about it, in words for the user."""
+
+
+class UsageError(ToolError):
+    """The command line is wrong."""

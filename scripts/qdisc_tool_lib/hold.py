@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A hold: lead new connections to the plug and shut it; later the reverse.
 
-It begins and ends with one netlink message each.  The filters, which a program
-(tc) must put in, are there before the one and go after the other, so a slow
-program makes no hold longer.  Ending a hold needs no process, no file and no
-memory to speak of: two kinds of message on a socket that has been open since
-before it began.
+It begins and ends with one netlink message each.  All that can be done before
+the one is, and all that can wait comes after the other.  Ending a hold needs
+no process, no file and no memory to speak of: two kinds of message on a socket
+that has been open since before it began.
 """
 
 import errno
 import time
 
-from . import commands, counters
+from . import counters
 from .errors import ToolError
-from .netlink import Netlink
-from .system import run
+from .lane import PRIO_HANDLE
+from .netlink import preference_of
+from .plug import Plug
 
 # What a message is answered with where there is no plug, or no right to it.
 _NO_PLUG = (errno.ENODEV, errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP,
@@ -25,6 +25,8 @@ _TRIES = 5
 _DRAIN_S = 5.0
 _DRAIN_EACH_S = 0.001
 _DRAIN_POLL_S = 0.001
+# So many may be on their way between a device's counter and its filters.
+_FEW = 10
 # What has left the queue needs a moment to be counted at the listener.
 _SETTLE_COUNTERS_S = 0.02
 # A local sender whose SYN was held for more than a second looks twice a second
@@ -32,15 +34,12 @@ _SETTLE_COUNTERS_S = 0.02
 _LOCAL_RETRY_S = 0.6
 
 
-def release(lane, netlink):
-    """End any hold of a lane, whoever began it.  Safe to repeat.
-
-    Returns when the plug has run empty, with the time the release took
-    effect; the filters go last, so that no packet overtakes another.
-    """
+def _open(plug):
+    """Open the plug; return when it has run empty, with the time at which it
+    was opened.  Only then may the filters go, or packets overtake others."""
     for left in reversed(range(_TRIES)):
         try:
-            lane.tell_plug(netlink, "release_indefinite")
+            plug.open()
             break
         except OSError as error:
             if not left or error.errno in _NO_PLUG:
@@ -48,18 +47,21 @@ def release(lane, netlink):
             time.sleep(_DRAIN_POLL_S)
     released_at = time.monotonic()
     while time.monotonic() < released_at + _DRAIN_S:
-        plug = lane.find_plug(netlink)
-        if plug is None or not plug.qlen:
+        found = plug.lane.find_plug(plug.netlink)
+        if found is None or not found.qlen:
             break
         time.sleep(_DRAIN_POLL_S)
-    remove_filters(lane, netlink)
     return released_at
 
 
+def release(plug):
+    """End any hold of a lane, whoever began it.  Safe to repeat."""
+    _open(plug)
+    remove_filters(plug.lane, plug.netlink)
+
+
 def remove_filters(lane, netlink):
-    if not lane.gated:
-        return
-    for preference in lane.preferences:
+    for preference in {preference_of(message) for message in lane.messages()}:
         try:
             netlink.delete_filters(lane.ifindex, lane.filter_parent,
                                    preference)
@@ -67,12 +69,10 @@ def remove_filters(lane, netlink):
             pass                   # none of that number
 
 
-def add_filters(lane):
-    """Lead what the lane holds to the plug, all in one run of tc."""
-    if lane.gated:
-        run(["tc", "-batch", "-"],
-            "".join(" ".join(command[1:]) + "\n"
-                    for command in commands.filter_commands(lane)))
+def add_filters(lane, netlink):
+    """Lead what the lane holds to the plug."""
+    for message in lane.messages():
+        netlink.add_filter(message)
 
 
 class Hold:
@@ -85,39 +85,48 @@ class Hold:
     def __init__(self, lane, backlog):
         self._lane = lane
         self._backlog = backlog
-        self._netlink = Netlink()
+        self._plug = Plug(lane)
+        self._netlink = self._plug.netlink
         self._before = None
         self._packets_before = 0
+        self._traffic_before = 0
         self._last_empty = 0.0
         self.began = None
         self.waiting = 0           # packets in the plug when last looked
 
     def fds(self):
-        return [self._netlink.fileno(), *self._backlog.fds()]
+        return [*self._plug.fds(), *self._backlog.fds()]
 
     def begin(self):
         """ToolError if this lane cannot hold; then nothing is held."""
         lane, netlink = self._lane, self._netlink
-        # Twice, because a list of a host's devices that was read while others
-        # came and went may lack one.
-        problems = lane.problems(netlink) and lane.problems(netlink)
+        problems = lane.problems(netlink)
         if problems:
             raise ToolError("; ".join(problems))
         # What somebody left behind: its filters would stand in the way, and
         # shutting a plug twice separates what it holds.
-        release(lane, netlink)
+        release(self._plug)
         try:
-            add_filters(lane)
+            add_filters(lane, netlink)
+            # An ifb hands its packets on without a queue, but the next device
+            # that a director sends them to may have one (veth).
+            self._backlog.raise_for(lane.limit_packets)
             plug = lane.find_plug(netlink)
             if plug is None:
                 raise ToolError("the plug is gone")
             self._packets_before = plug.packets
-            self._before = counters.read(lane, netlink)
-            lane.tell_plug(netlink, "block")
+            self._traffic_before = self._traffic()
+            self._before = counters.read(lane, netlink, plug)
+            # From now on whoever calls end() opens it, whatever happens.
+            self.began = self._last_empty = time.monotonic()
+            self._plug.shut()
         except (ToolError, OSError):
-            remove_filters(lane, netlink)
+            self.began = None
+            try:
+                release(self._plug)
+            finally:
+                self._backlog.restore()
             raise
-        self.began = self._last_empty = time.monotonic()
 
     def _wait_for_queues(self):
         """Wait until the receive queue may be as short as it was."""
@@ -135,9 +144,8 @@ class Hold:
         return sum(counters.softnet_waiting()) + self._in_root()
 
     def _in_root(self):
-        return sum(
-            qdisc.qlen for qdisc in self._netlink.qdiscs()
-            if qdisc.ifindex == self._lane.ifindex and qdisc.kind == "prio")
+        root = self._netlink.qdisc(self._lane.ifindex, PRIO_HANDLE)
+        return root.qlen if root else 0
 
     def _wait_for_listeners(self):
         """Wait until what was released is counted where it was lost: each
@@ -161,32 +169,46 @@ class Hold:
         if not self.waiting:
             self._last_empty = now
 
+    def _traffic(self):
+        """The packets of the device in the direction that is held."""
+        device = self._netlink.link(self._lane.device)
+        return 0 if device is None else (
+            device.received if self._lane.mode == "ingress" else device.sent)
+
+    def _missed(self):
+        """How many packets passed the device if not one of them met the
+        filters, or else 0."""
+        passed = self._traffic() - self._traffic_before
+        met = self._netlink.hits(self._lane.ifindex, self._lane.filter_parent,
+                                 self._lane.preference)
+        return passed if not met and passed >= _FEW else 0
+
     def end(self):
         """Release first, everything else later; return the report."""
-        raised = False
+        # (If another hold had raised it, and has ended since.)
+        self._backlog.raise_for(self._lane.limit_packets)
         try:
-            # An ifb hands its packets on without a queue, but the next
-            # device that a director sends them to may have one (veth).
-            raised = self._backlog.raise_for(self._lane.limit_packets)
-        except (OSError, ValueError):
-            pass
-        try:
-            released_at = release(self._lane, self._netlink)
+            released_at = _open(self._plug)
             empty_at = time.monotonic()
-        finally:
-            if raised:
+            missed = self._missed()
+            remove_filters(self._lane, self._netlink)
+            plug = self._lane.find_plug(self._netlink)
+            held = max(0, ((plug.packets - self._packets_before) & 0xFFFFFFFF)
+                       - self._plug.own_packets) if plug else 0
+            if held:
                 self._wait_for_queues()
-                self._backlog.restore()
-        self._wait_for_listeners()
-        plug = self._lane.find_plug(self._netlink)
-        held = ((plug.packets - self._packets_before) & 0xFFFFFFFF if plug
-                else 0)
+                self._wait_for_listeners()
+                plug = self._lane.find_plug(self._netlink)
+        finally:
+            self._backlog.restore()
+        drops = counters.growth(self._before, counters.read(
+            self._lane, self._netlink, plug))
+        if "ifb" in drops:         # which drops what nobody else has sent
+            drops["ifb"] = max(0, drops["ifb"] - self._plug.own_packets)
         return {
-            "device": self._lane.device,
             "held": held,
             "longest_hold_ms": round(1000 * (empty_at - self._last_empty), 1)
             if held else 0.0,
             "hold_ms": round(1000 * (released_at - self.began), 1),
-            "drops": counters.growth(
-                self._before, counters.read(self._lane, self._netlink)),
-        }
+            "missed": missed,
+            **{f"drops.{name}": count for name, count in drops.items()}}

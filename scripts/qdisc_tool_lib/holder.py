@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The caller's side of a hold: a connection to the lane's watchdog."""
 
-import json
-import socket
+import os
 import time
+import _socket as socket       # see __init__.py
 
 from . import watchdog
 from .errors import ToolError
 from .hold import release
-from .netlink import Netlink
-from .system import COMMAND_TIMEOUT_S
+from .plug import Plug
 
 # Longer than a hold of somebody else takes to end, or a setup to be done.
 _BUSY_S = 10.0
 _RETRY_S = 0.005
 # Longer than the watchdog waits for a program that it runs to begin a hold,
 # and than it needs to end one.
-_ANSWER_S = COMMAND_TIMEOUT_S + 5.0
+_ANSWER_S = 25.0
 _END_S = 20.0
 # A watchdog that is this late does not work any more.
 _OVERDUE_S = 2.0
@@ -40,9 +39,8 @@ def ask(state, device, request):
     if connection is None:
         return None
     try:
-        watchdog.send(connection, {"do": request})
-        data = connection.recv(watchdog.MESSAGE_BYTES)
-        return json.loads(data) if data else None
+        watchdog.send(connection, request)
+        return watchdog.receive(connection)
     except OSError:
         return None
     finally:
@@ -55,15 +53,16 @@ class Holder:
     def __init__(self, state, lane, backlog):
         self.lane = lane
         self.ended_by = None       # why the hold ended, once it has
-        self.report = None
+        self.report = None         # what the watchdog said of a whole hold
         self.leaving = False
         self.others = 0            # sharers who went on when this one left
         self._state = state
         self._backlog = backlog
         self._connection = None
+        self._child = None         # the watchdog, if it is ours
         self._overdue = 0.0
         # Made now, so that it exists when it is needed.
-        self._netlink = Netlink()
+        self._plug = Plug(lane)
 
     def acquire(self, max_hold_ms, keep=False):
         """Begin a hold or join one; ToolError if neither is possible."""
@@ -71,33 +70,37 @@ class Holder:
         while time.monotonic() < give_up:
             self._connection = connect(self._state, self.lane.device)
             if self._connection is None:
-                if not watchdog.spawn(self._state, self.lane.device,
-                                      self._backlog):
+                spawned = watchdog.spawn(self._state, self.lane.device,
+                                         self._backlog)
+                if spawned is None:
                     time.sleep(_RETRY_S)
-                continue
+                    continue
+                self._connection, self._child = spawned
+            self._connection.settimeout(_ANSWER_S)
             try:
-                watchdog.send(self._connection,
-                              {"do": "join", "max_hold_ms": max_hold_ms,
-                               "keep": keep})
-                message = self._receive()
+                watchdog.send(self._connection, "join", max_hold_ms,
+                              int(keep))
+                message = watchdog.receive(self._connection)
             except OSError:
                 message = None
-            if message is None or message["event"] == "released":
+            if message is None or message[0] == "released":
                 self._connection.close()   # met the end of another's hold
                 time.sleep(_RETRY_S)
                 continue
-            if message["event"] == "refused":
+            if message[0] == "refused":
                 self._connection.close()
-                raise ToolError(message["why"])
+                raise ToolError(message[1])
             self._overdue = (time.monotonic() + max_hold_ms / 1000 +
                              _OVERDUE_S)
             return
         raise ToolError(f"{self.lane.device} is busy: another setup or clear "
-                        "keeps its lock")
+                        "keeps its lock, or one watchdog after the other dies")
 
-    def _receive(self):
-        data = self._connection.recv(watchdog.MESSAGE_BYTES)
-        return json.loads(data) if data else None
+    def reap(self):
+        """After a SIGCHLD: a watchdog that has ended shall not stay in the
+        list of processes for as long as the command runs."""
+        if self._child and os.waitpid(self._child, os.WNOHANG)[0]:
+            self._child = None
 
     def _take(self, message):
         """Note what the watchdog said; @message is None if it is dead, or as
@@ -105,14 +108,19 @@ class Holder:
         if message is None:
             self.ended_by = "death of the watchdog"
             try:
-                release(self.lane, self._netlink)
+                release(self._plug)
             except OSError:
                 pass               # no device, nothing held
-        elif message["event"] == "released":
-            self.ended_by = message["by"]
-            self.report = message["report"]
-        elif message["event"] == "left":
-            self.others = message["others"]
+            self._backlog.restore()
+        elif message[0] == "released":
+            self.ended_by, numbers = message[1:]
+            if numbers:
+                self.report = {"drops": {}}
+            for name, number in numbers.items():
+                kind, _, name = name.rpartition(".")
+                (self.report[kind] if kind else self.report)[name] = number
+        elif message[0] == "left":
+            self.others = int(message[1])
         self._connection.close()
         self._connection = None
 
@@ -122,7 +130,7 @@ class Holder:
             return False
         self._connection.setblocking(False)
         try:
-            message = self._receive()
+            message = watchdog.receive(self._connection)
         except BlockingIOError:
             if time.monotonic() < self._overdue:
                 return True
@@ -137,7 +145,7 @@ class Holder:
         if self._connection and not self.leaving:
             self.leaving = True
             try:
-                watchdog.send(self._connection, {"do": "leave"})
+                watchdog.send(self._connection, "leave")
             except OSError:
                 pass               # finish() will see why
 
@@ -147,7 +155,7 @@ class Holder:
         if self._connection:
             self._connection.settimeout(_END_S)
             try:
-                message = self._receive()
+                message = watchdog.receive(self._connection)
             except OSError:
                 message = None
             self._take(message)

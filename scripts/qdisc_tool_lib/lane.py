@@ -20,13 +20,9 @@ connection, for as long as nobody looks, at a time when no reload is going on;
 and each SYN of a flood takes the way through one queue.  Here such an accident
 is found by the check before the next hold, and costs that hold only.  Filters
 come and go without loss, qdiscs do not: those are set up once.
-
-With nft or iptables in place of flower the rule stays, since a rule set has
-other owners who may rewrite it at any moment; an egress lane has no second
-device that could be down.
 """
 
-from .netlink import TC_H_EGRESS, TC_H_INGRESS, TC_H_ROOT, handle_text
+from .netlink import CLSACT_HANDLE, TC_H_INGRESS, TC_H_ROOT
 
 # Handles and preferences are odd on purpose: 1: is everybody's, and anything
 # that sets SO_PRIORITY to a class of the root qdisc lands in that class.
@@ -36,37 +32,71 @@ PLUG_CLASS = PRIO_HANDLE | 2
 PLUG_HANDLE = 0x7F200000
 REST_HANDLE = 0x7F210000
 DEFAULT_PREFERENCE = 0x7F1F
-# Preferences of one lane: exclusions before matches, one for each protocol.
+# Preferences of one lane: what counts, exclusions, matches, of the last two
+# one for each protocol.
 PROTOCOLS = ("ip", "ipv6", "802.1q")
-PREFERENCE_COUNT = 2 * len(PROTOCOLS)
+PREFERENCE_COUNT = 1 + 2 * len(PROTOCOLS)
 
 # Ethernet, two VLAN tags, IPv6 and a full TCP header: 14 + 8 + 40 + 60 bytes.
 SYN_BYTES = 122
 # A full frame and its headers.  Merged packets count what they are made of.
 PACKET_BYTES = 1600
+# Values of settle_ms: as long as the kernel knows of a handshake.  Where the
+# servers are in another namespace it does not; a handshake with a client in
+# the same town is over by then.
+UNTIL_ACCEPTED = -1
+UNKNOWN_SETTLE_MS = 50
 # When a client sends its SYN again, if nothing answers.
 # (Linux from 6.5 on; before, and others, less often.)
 _SYN_RETRIES_MS = (1000, 2000, 3000, 4000, 5000, 7000, 11000, 19000, 35000)
 
 
 class Lane:
-    """What setup was told and what it made.  Plain data, kept as JSON."""
+    """What setup was told and what it made, as plain data."""
 
-    __slots__ = ("device", "ifindex", "mode", "addresses", "ports", "exclude",
-                 "all_packets", "vlan", "classifier", "driver", "preference",
-                 "shared_filters", "limit_packets", "limit_bytes",
-                 "max_hold_ms", "settle_ms", "own_clsact", "plug_ifindex",
-                 "complete")
+    FIELDS = {"device": str, "ifindex": int, "mode": str, "addresses": list,
+              "ports": list, "exclude": list, "all_packets": bool,
+              "vlan": bool, "preference": int,
+              "shared_filters": bool, "limit_packets": int,
+              "limit_bytes": int, "max_hold_ms": int, "settle_ms": int,
+              "own_clsact": bool, "plug_ifindex": int,
+              # see plug.py
+              "plug_kind": str,
+              # what a hold sends, see flower.py
+              "filters": list,
+              # False until setup has come to its end
+              "complete": bool}
 
     def __init__(self, **values):
-        for name in self.__slots__:
-            setattr(self, name, values.get(name))
-        # False until setup has come to its end; 0 is nobody's number.
-        self.complete = bool(self.complete)
-        self.plug_ifindex = self.plug_ifindex or 0
+        for name, kind in self.FIELDS.items():
+            setattr(self, name, values.get(name, kind()))
 
     def as_dict(self):
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.FIELDS}
+
+    # In a file: a line for each field.  (JSON takes as long to import as a
+    # fifth of the interpreter's start.)
+
+    def text(self):
+        return "".join(
+            f"{name}={' '.join(value) if kind is list else kind(value)}\n"
+            for (name, kind), value in zip(self.FIELDS.items(),
+                                           self.as_dict().values()))
+
+    @classmethod
+    def from_text(cls, text):
+        """ValueError if this is not what text() made."""
+        values = {}
+        for line in text.splitlines():
+            name, _, value = line.partition("=")
+            kind = cls.FIELDS.get(name)
+            if kind is None or value not in ("True", "False") and kind is bool:
+                raise ValueError(f"unknown line {line!r}")
+            values[name] = (value.split() if kind is list else
+                            value == "True" if kind is bool else kind(value))
+        if len(values) < len(cls.FIELDS):
+            raise ValueError("lines are missing")
+        return cls(**values)
 
     # Where the plug is.
 
@@ -84,29 +114,26 @@ class Lane:
         return TC_H_INGRESS if self.mode == "ingress" else PRIO_HANDLE
 
     @property
-    def gated(self):
-        """Whether filters exist during a hold only."""
-        return self.classifier == "flower"
-
-    @property
     def preferences(self):
         return range(self.preference, self.preference + PREFERENCE_COUNT)
 
+    def holds_port(self, port):
+        return not self.ports or any(
+            int(first) <= port <= int(last or first) for first, _, last in
+            (text.partition("-") for text in self.ports))
+
+    def messages(self):
+        """For Netlink.add_filter(), what leads to the plug in a hold."""
+        return map(bytes.fromhex, self.filters)
+
     def find_plug(self, netlink):
         """The plug qdisc of this lane as the kernel has it, or None."""
-        for qdisc in netlink.qdiscs():
-            if (qdisc.ifindex == self.plug_ifindex and qdisc.kind == "plug" and
-                    qdisc.handle == PLUG_HANDLE):
-                return qdisc
-        return None
-
-    def tell_plug(self, netlink, action):
-        netlink.plug(self.plug_ifindex, self.plug_parent, PLUG_HANDLE, action)
+        plug = netlink.qdisc(self.plug_ifindex, PLUG_HANDLE)
+        return plug if plug and plug.kind == self.plug_kind else None
 
     def problems(self, netlink):
         """What keeps a hold from working: a list of sentences."""
-        links = {link.name: link for link in netlink.links()}
-        device = links.get(self.device)
+        device = netlink.link(self.device)
         if device is None:
             return [f"the device {self.device} is gone"]
         if device.ifindex != self.ifindex:
@@ -115,26 +142,24 @@ class Lane:
         if not self.complete:
             return [f"the setup of {self.device} was not finished; run it "
                     "again"]
-        ours = {(qdisc.ifindex, qdisc.handle, qdisc.kind): qdisc
-                for qdisc in netlink.qdiscs()}
         found = []
         if self.mode == "ingress":
-            ifb = links.get(self.plug_device)
+            ifb = netlink.link(self.plug_device)
             if ifb is None:
                 found.append(f"the device {self.plug_device} is gone")
             elif not ifb.up:
                 found.append(f"the device {self.plug_device} is down: a hold "
                              "would lose packets")
-            elif (self.plug_ifindex, PLUG_HANDLE, "plug") not in ours:
+            elif not self.find_plug(netlink):
                 found.append(f"{self.plug_device} has no plug qdisc any more")
-            if not any((self.ifindex, 0xFFFF0000, kind) in ours
-                       for kind in ("clsact", "ingress")):
+            if not has_clsact(self, netlink):
                 found.append(f"{self.device} has no clsact qdisc any more")
         else:
-            if (self.ifindex, PRIO_HANDLE, "prio") not in ours:
+            root = netlink.qdisc(self.ifindex, PRIO_HANDLE)
+            if root is None or root.kind != "prio":
                 found.append("the root qdisc of this lane is not on "
                              f"{self.device} any more")
-            elif (self.ifindex, PLUG_HANDLE, "plug") not in ours:
+            elif not self.find_plug(netlink):
                 found.append(f"{self.device} has no plug qdisc any more")
         if found:
             found[-1] += "; run 'clear', then 'setup'"
@@ -150,46 +175,7 @@ def limit_bytes(limit_packets, all_packets, max_hold_ms):
     return limit_packets * copies * SYN_BYTES
 
 
-def foreign(lane, netlink):
-    """What of others' stands in the way of setup: a list of sentences."""
-    found = []
-    if lane.mode == "ingress" and any(link.name == lane.plug_device
-                                      for link in netlink.links()):
-        found.append(f"there is a device {lane.plug_device} already; if it is "
-                     "a leftover of this tool (with another --state-dir), "
-                     f"remove it ('ip link del {lane.plug_device}')")
-    for qdisc in netlink.qdiscs():
-        if qdisc.ifindex != lane.ifindex:
-            continue
-        if (lane.mode == "egress" and qdisc.parent == TC_H_ROOT and
-                qdisc.handle):
-            found.append(f"{lane.device} has the root qdisc {qdisc.kind} "
-                         f"{handle_text(qdisc.handle)} of somebody else; "
-                         + ("" if lane.device == "lo" else "use --mode "
-                            "ingress, which leaves it alone, or ") +
-                         f"remove it ('tc qdisc del dev {lane.device} root')")
-    return found + foreign_filters(lane, netlink)
-
-
-def foreign_filters(lane, netlink):
-    """Ingress filters of others that may keep packets from being held."""
-    if lane.mode != "ingress" or lane.shared_filters:
-        return []
-    return [f"{lane.device} has an ingress filter of somebody else ({kind}, "
-            f"preference {preference}); if it lets TCP pass on, say with "
-            "--preference which number this lane's filters may take beside it"
-            for preference, kind in netlink.filters(lane.ifindex,
-                                                    TC_H_INGRESS)
-            if preference not in lane.preferences]
-
-
 def has_clsact(lane, netlink):
     """Whether a qdisc that takes ingress filters is there already."""
-    return any(qdisc.ifindex == lane.ifindex and
-               qdisc.kind in ("clsact", "ingress")
-               for qdisc in netlink.qdiscs())
-
-
-def clsact_in_use(lane, netlink):
-    return any(netlink.filters(lane.ifindex, parent)
-               for parent in (TC_H_INGRESS, TC_H_EGRESS))
+    found = netlink.qdisc(lane.ifindex, CLSACT_HANDLE)
+    return found is not None and found.kind in ("clsact", "ingress")

@@ -7,35 +7,44 @@ netlink socket does all of that.  It also belongs for ever to the network
 namespace it was opened in.
 """
 
+import errno
 import os
-import socket
-import struct
+import sys
+import _socket as socket       # see __init__.py
+import _struct as struct
 
 TC_H_ROOT = 0xFFFFFFFF
 TC_H_INGRESS = 0xFFFFFFF2           # the ingress side of clsact or ingress
 TC_H_EGRESS = 0xFFFFFFF3
+CLSACT_HANDLE = 0xFFFF0000
 
+_SOL_NETLINK, _NETLINK_CAP_ACK, _NETLINK_EXT_ACK = 270, 10, 11
 _NETLINK_SOCK_DIAG = 4
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_DUMP = 0x1, 0x4, 0x300
+_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_ECHO, _NLM_F_DUMP = 0x1, 0x4, 0x8, 0x300
 _NLM_F_CREATE_EXCL = 0x600
+_NLMSGERR_ATTR_MSG = 1
 _RTM_GETLINK = 18
 _RTM_NEWQDISC, _RTM_GETQDISC = 36, 38
-_RTM_DELTFILTER, _RTM_GETTFILTER = 45, 46
+_RTM_NEWTFILTER, _RTM_DELTFILTER, _RTM_GETTFILTER = 44, 45, 46
 _SOCK_DIAG_BY_FAMILY = 20
 
+_ANSWER_S = 2
+_TIMEVAL = struct.Struct("@ll")
 _HEADER = struct.Struct("=IHHII")           # struct nlmsghdr
 _TCMSG = struct.Struct("=BxxxiIII")         # struct tcmsg
 _IFINFOMSG = struct.Struct("=BxHiII")       # struct ifinfomsg
 _TC_STATS = struct.Struct("=QIIIIIII")      # struct tc_stats
 _TCA_KIND, _TCA_OPTIONS, _TCA_STATS = 1, 2, 3
-_IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_STATS64 = 3, 10, 18, 23
-_IFLA_INFO_KIND = 1
+_TCA_FLOWER_ACT, _TCA_ACT_STATS, _TCA_STATS_BASIC = 3, 4, 1
+_IFLA_IFNAME, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_STATS64 = \
+    3, 5, 10, 18, 23
+_IFLA_XDP, _IFLA_XDP_PROG_ID = 43, 4
+_IFLA_INFO_KIND, _IFLA_INFO_DATA, _IFLA_IPVLAN_MODE = 1, 2, 1
 _IFF_UP = 1
-_TCP_LISTEN = 10
-
-# The actions of struct tc_plug_qopt, by the names tc gives them.
-PLUG_ACTIONS = {"block": 0, "release_indefinite": 2, "limit": 3}
+_NLA_F_NESTED = 0x8000
+_TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
+_STALE_ANSWERS = 3
 
 
 def handle_text(handle):
@@ -45,14 +54,48 @@ def handle_text(handle):
 
 
 class Qdisc:
-    """A qdisc as dumped, with the counters this tool looks at."""
+    """A qdisc as the kernel tells it, with the counters looked at here."""
     __slots__ = ("ifindex", "handle", "parent", "kind", "packets", "drops",
-                 "qlen", "backlog_bytes")
+                 "qlen")
+
+    def __init__(self, body):
+        attributes = _attributes(body[_TCMSG.size:])
+        _, self.ifindex, self.handle, self.parent, _ = \
+            _TCMSG.unpack_from(body)
+        self.kind = _text(attributes[_TCA_KIND])
+        stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
+        _, self.packets, self.drops, _, _, _, self.qlen, _ = _TC_STATS.unpack(
+            stats.ljust(_TC_STATS.size, b"\0"))
 
 
 class Link:
-    """A device as dumped."""
-    __slots__ = ("ifindex", "name", "kind", "up", "dropped", "master")
+    """A device as the kernel tells it."""
+    __slots__ = ("ifindex", "name", "kind", "mode", "up", "dropped", "master",
+                 "parent", "received", "sent", "xdp")
+
+    def __init__(self, body):
+        attributes = _attributes(body[_IFINFOMSG.size:])
+        _, _, self.ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
+        self.name = _text(attributes[_IFLA_IFNAME])
+        info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
+        self.kind = _text(info.get(_IFLA_INFO_KIND, b""))
+        self.up = bool(flags & _IFF_UP)
+        mode = _attributes(info.get(_IFLA_INFO_DATA, b"")).get(
+            _IFLA_IPVLAN_MODE, b"") if self.kind == "ipvlan" else b""
+        self.mode = int.from_bytes(mode[:2], sys.byteorder)
+        xdp = _attributes(attributes.get(_IFLA_XDP, b"")).get(
+            _IFLA_XDP_PROG_ID, b"")
+        self.xdp = int.from_bytes(xdp, sys.byteorder)
+        self.master, self.parent = (
+            struct.unpack("=I", attributes.get(kind, bytes(4)))[0]
+            for kind in (_IFLA_MASTER, _IFLA_LINK))
+        stats = attributes.get(_IFLA_STATS64, b"").ljust(64, b"\0")
+        self.received, self.sent = struct.unpack_from("=QQ", stats)
+        self.dropped = sum(struct.unpack_from("=QQ", stats, 48))
+
+
+def _text(payload):
+    return payload.rstrip(b"\0").decode()
 
 
 def _attributes(data):
@@ -67,9 +110,26 @@ def _attributes(data):
     return found
 
 
-def _attribute(kind, payload):
+def attribute(kind, payload):
     length = 4 + len(payload)
     return struct.pack("=HH", length, kind) + payload + b"\0" * (-length % 4)
+
+
+def nested(kind, *attributes):
+    return attribute(kind | _NLA_F_NESTED, b"".join(attributes))
+
+
+def filter_message(ifindex, parent, preference, ethertype, kind, options):
+    """The body of a request for a filter of @kind, for add_filter()."""
+    return (_TCMSG.pack(socket.AF_UNSPEC, ifindex, 0, parent,
+                        preference << 16 | socket.htons(ethertype)) +
+            attribute(_TCA_KIND, kind.encode() + b"\0") +
+            nested(_TCA_OPTIONS, *options))
+
+
+def preference_of(message):
+    """That of a filter_message()."""
+    return _TCMSG.unpack_from(message)[4] >> 16
 
 
 class Netlink:
@@ -79,8 +139,16 @@ class Netlink:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW,
                                      protocol)
         self._socket.bind((0, 0))
-        self._socket.settimeout(2)
+        # (settimeout() would poll before each call.)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO,
+                                _TIMEVAL.pack(_ANSWER_S, 0))
+        # The kernel's own words for what it refuses, not our request again.
+        for option in _NETLINK_CAP_ACK, _NETLINK_EXT_ACK:
+            self._socket.setsockopt(_SOL_NETLINK, option, 1)
         self._sequence = 0
+        # More than the kernel puts into one message of a list.  (A buffer of
+        # its own for each would be mapped and unmapped each time.)
+        self._buffer = bytearray(1 << 16)
 
     def close(self):
         self._socket.close()
@@ -96,7 +164,7 @@ class Netlink:
                                        self._sequence, 0) + body)
         bodies = []
         while True:
-            data = self._socket.recv(1 << 18)
+            data = bytes(self._buffer[:self._socket.recv_into(self._buffer)])
             while data:
                 length, kind, _, sequence, _ = _HEADER.unpack_from(data)
                 body, data = data[16:length], data[(length + 3) & ~3:]
@@ -105,28 +173,36 @@ class Netlink:
                 if kind == _NLMSG_ERROR:
                     error = -struct.unpack_from("=i", body)[0]
                     if error:
-                        raise OSError(error, os.strerror(error))
+                        words = _attributes(body[20:]).get(_NLMSGERR_ATTR_MSG)
+                        raise OSError(error, _text(words) if words
+                                      else os.strerror(error))
                     return bodies
                 if kind == _NLMSG_DONE:
                     return bodies
                 bodies.append(body)
 
+    def _one(self, kind, flags, body):
+        """The body of the one answer, or None if there is no such thing."""
+        try:
+            return self._request(kind, _NLM_F_ACK | flags, body)[0]
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EINVAL,
+                                   errno.ERANGE):
+                raise
+            return None
+
     def qdiscs(self):
         """Every qdisc of the namespace."""
-        result = []
-        for body in self._request(_RTM_GETQDISC, _NLM_F_DUMP, _TCMSG.pack(
-                socket.AF_UNSPEC, 0, 0, 0, 0)):
-            attributes = _attributes(body[_TCMSG.size:])
-            qdisc = Qdisc()
-            _, qdisc.ifindex, qdisc.handle, qdisc.parent, _ = \
-                _TCMSG.unpack_from(body)
-            qdisc.kind = attributes[_TCA_KIND].rstrip(b"\0").decode()
-            stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
-            (_, qdisc.packets, qdisc.drops, _, _, _, qdisc.qlen,
-             qdisc.backlog_bytes) = _TC_STATS.unpack(
-                 stats.ljust(_TC_STATS.size, b"\0"))
-            result.append(qdisc)
-        return result
+        return list(map(Qdisc, self._request(
+            _RTM_GETQDISC, _NLM_F_DUMP,
+            _TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
+
+    def qdisc(self, ifindex, handle):
+        """One qdisc of a device, or None."""
+        # (without ECHO only those hear it who listen to changes)
+        body = self._one(_RTM_GETQDISC, _NLM_F_ECHO, _TCMSG.pack(
+            socket.AF_UNSPEC, ifindex, handle, 0, 0))
+        return body and Qdisc(body)
 
     def filters(self, ifindex, parent):
         """The (preference, kind) of each filter at @parent of a device."""
@@ -135,42 +211,52 @@ class Netlink:
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
             info = _TCMSG.unpack_from(body)[4]
             kind = _attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
-            found.add((info >> 16, kind.rstrip(b"\0").decode()))
+            found.add((info >> 16, _text(kind)))
         return sorted(found)
+
+    def hits(self, ifindex, parent, preference):
+        """How many packets met the action of the filter there."""
+        count = 0
+        for body in self._request(_RTM_GETTFILTER, _NLM_F_DUMP, _TCMSG.pack(
+                socket.AF_UNSPEC, ifindex, 0, parent, preference << 16)):
+            body = body[_TCMSG.size:]
+            for kind in (_TCA_OPTIONS, _TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
+                         _TCA_STATS_BASIC):
+                body = _attributes(body).get(kind, b"")
+            if body:               # (the first message has no filter in it)
+                count += struct.unpack_from("=QI", body)[1]
+        return count
+
+    def add_filter(self, message):
+        self._request(_RTM_NEWTFILTER, _NLM_F_ACK | _NLM_F_CREATE_EXCL,
+                      message)
 
     def delete_filters(self, ifindex, parent, preference):
         """Delete every filter of one preference; OSError if there is none."""
         self._request(_RTM_DELTFILTER, _NLM_F_ACK, _TCMSG.pack(
             socket.AF_UNSPEC, ifindex, 0, parent, preference << 16))
 
-    def plug(self, ifindex, parent, handle, action, limit_bytes=0,
-             create=False):
-        """Send a plug qdisc one of PLUG_ACTIONS, or create it."""
-        options = struct.pack("=iI", PLUG_ACTIONS[action], limit_bytes)
+    def qdisc_change(self, ifindex, parent, handle, kind, options,
+                     create=False):
+        """Change a qdisc, or create it."""
         self._request(
             _RTM_NEWQDISC, _NLM_F_ACK | (_NLM_F_CREATE_EXCL if create else 0),
             _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, 0) +
-            _attribute(_TCA_KIND, b"plug\0") +
-            _attribute(_TCA_OPTIONS, options))
+            attribute(_TCA_KIND, kind.encode() + b"\0") +
+            attribute(_TCA_OPTIONS, options))
 
     def links(self):
         """Every device of the namespace."""
-        result = []
-        for body in self._request(_RTM_GETLINK, _NLM_F_DUMP, _IFINFOMSG.pack(
-                socket.AF_UNSPEC, 0, 0, 0, 0)):
-            attributes = _attributes(body[_IFINFOMSG.size:])
-            link = Link()
-            _, _, link.ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
-            link.name = attributes[_IFLA_IFNAME].rstrip(b"\0").decode()
-            info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
-            link.kind = info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode()
-            link.up = bool(flags & _IFF_UP)
-            link.master, = struct.unpack("=I", attributes.get(_IFLA_MASTER,
-                                                              bytes(4)))
-            stats = attributes.get(_IFLA_STATS64, b"").ljust(64, b"\0")
-            link.dropped = sum(struct.unpack_from("=QQ", stats, 48))
-            result.append(link)
-        return result
+        return list(map(Link, self._request(
+            _RTM_GETLINK, _NLM_F_DUMP,
+            _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
+
+    def link(self, name):
+        """One device, or None."""
+        body = self._one(
+            _RTM_GETLINK, 0, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0) +
+            attribute(_IFLA_IFNAME, name.encode() + b"\0"))
+        return body and Link(body)
 
 
 class Listeners(Netlink):
@@ -180,16 +266,33 @@ class Listeners(Netlink):
     def __init__(self):
         super().__init__(_NETLINK_SOCK_DIAG)
 
-    def on_port(self, port):
-        """Who listens on @port: inode -> longest accept queue."""
-        found = {}
+    def _dump(self, states):
+        """(local port, the rest of it) of each socket in one of @states."""
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self._request(
                     _SOCK_DIAG_BY_FAMILY, _NLM_F_DUMP,
                     struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 0,
-                                1 << _TCP_LISTEN)):
-                local_port, = struct.unpack_from("!H", body, 4)
+                                states)):
+                yield struct.unpack_from("!H", body, 4)[0], body
+
+    def on_port(self, port):
+        """Who listens on @port: inode -> longest accept queue."""
+        found = {}
+        for local_port, body in self._dump(1 << _TCP_LISTEN):
+            if local_port == port:
                 queue_length, _, inode = struct.unpack_from("=III", body, 60)
-                if local_port == port:
-                    found[inode] = queue_length
+                found[inode] = queue_length
         return found
+
+    def unfinished(self, wanted):
+        """How many handshakes go on, or have ended and were not accepted yet,
+        at ports that are @wanted; None if nobody listens there."""
+        # In the order in which a connection goes from the one to the other.
+        # One whose answer was sent so often is seconds old and may never end.
+        count = sum(wanted(port) and body[3] < _STALE_ANSWERS
+                    for port, body in self._dump(1 << _TCP_SYN_RECV |
+                                                 1 << _TCP_NEW_SYN_RECV))
+        queues = [struct.unpack_from("=I", body, 56)[0]
+                  for port, body in self._dump(1 << _TCP_LISTEN)
+                  if wanted(port)]
+        return count + sum(queues) if queues else None

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Options, their values, and the configuration file.
+"""The command line: what --help says is what is understood.
 
-A section of the file is a device, and its keys are the long options of
-'setup', so that both are read by one parser and refused by one rule.
+(argparse takes as long to import as the interpreter to start, and a reload
+would wait for it.)  The keys of the configuration file are the long options
+of 'setup', see config.py.
 """
 
-import argparse
-import ipaddress
-
-from .errors import ToolError
-from .lane import DEFAULT_PREFERENCE, PREFERENCE_COUNT
+from .errors import ToolError, UsageError
+from .lane import DEFAULT_PREFERENCE, PREFERENCE_COUNT, limit_bytes
 from .state import DEFAULT_DIRECTORY
 
 DEFAULT_CONFIG = "/etc/qdisc_tool.conf"
 # Below the second after which a client sends its SYN again, and below the
 # connect timeouts in use.
 DEFAULT_MAX_HOLD_MS = 900
-# A handshake on the same host or rack is over by then.
-DEFAULT_SETTLE_MS = 50
 DEFAULT_LIMIT_SYNS = 10_000
 # What 5 Gbit/s bring in 100 ms, or 1 Gbit/s in half a second.
 DEFAULT_LIMIT_PACKETS = 40_000
@@ -25,6 +21,8 @@ _LONGEST_HOLD_MS = 60_000
 
 _UNITS_MS = {"ms": 1, "s": 1000}
 
+
+# Values: each function takes a text, or ValueError says what is wrong.
 
 def _duration_ms(text):
     """'900ms', '0.9s' or a number of seconds."""
@@ -39,7 +37,7 @@ def _duration_ms(text):
     except (ValueError, OverflowError):
         value = -1
     if value < 0:
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"{text!r} is no duration; give for example 50ms or 0.9s")
     return value
 
@@ -47,16 +45,15 @@ def _duration_ms(text):
 def _max_hold_ms(text):
     value = _duration_ms(text)
     if not 1 <= value <= _LONGEST_HOLD_MS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not between 1ms and {_LONGEST_HOLD_MS // 1000}s")
+        raise ValueError(f"{text!r} is not between 1ms and "
+                         f"{_LONGEST_HOLD_MS // 1000}s")
     return value
 
 
 def _number(text, low, high, what):
     if not text.isascii() or not text.isdigit() or \
             not low <= int(text) <= high:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not {what} from {low} to {high}")
+        raise ValueError(f"{text!r} is not {what} from {low} to {high}")
     return int(text)
 
 
@@ -75,228 +72,243 @@ def _preference(text):
 def _split(text):
     words = text.replace(",", " ").split()
     if not words:
-        raise argparse.ArgumentTypeError("the list is empty")
+        raise ValueError("the list is empty")
     return words
 
 
 def _ports(text):
-    """Ports and ranges, as tc and nft write them."""
+    """Ports and ranges, as tc writes them."""
     result = []
     for word in _split(text):
         first, dash, last = word.partition("-")
         low, high = _port(first), _port(last if dash else first)
         if low > high:
-            raise argparse.ArgumentTypeError(f"the range {word!r} is empty")
+            raise ValueError(f"the range {word!r} is empty")
         result.append(f"{low}-{high}" if low < high else str(low))
     return result
 
 
 def _addresses(text):
-    result = []
-    for word in _split(text):
+    import ipaddress
+    return [str(ipaddress.ip_network(word)) for word in _split(text)]
+
+
+def _mode(text):
+    if text not in ("ingress", "egress"):
+        raise ValueError(f"{text!r} is neither ingress nor egress")
+    return text
+
+
+# Long option -> (name of the value, what makes it of a text).
+_VALUES = {
+    "--address": ("addresses", _addresses),
+    "--port": ("ports", _ports),
+    "--exclude": ("exclude", _addresses),
+    "--device": ("device", lambda text: [text]),
+    "--all": ("all_packets", None),
+    "--mode": ("mode", _mode),
+    "--preference": ("preference", _preference),
+    "--limit": ("limit_packets", _limit),
+    "--max-hold": ("max_hold_ms", _max_hold_ms),
+    "--settle": ("settle_ms", _duration_ms),
+    "--until-port": ("until_port", _port),
+    "--until-new-port": ("until_new_port", _port),
+}
+# These may be repeated, and of those only one may be given.
+_LISTS = {"device", "addresses", "ports", "exclude"}
+_UNTIL = ("--until", "--until-port", "--until-new-port")
+
+_COMMON = f"""
+where:
+  -d, --device DEV      the device; may be repeated (default: every one that
+                        is set up)
+  -N, --netns NAME      act in this network namespace: a name, a process id or
+                        a path
+  --state-dir DIR       where the set-up is remembered (default:
+                        {DEFAULT_DIRECTORY})
+
+what is said:
+  --json                one JSON object instead of text
+  -q, --quiet           nothing but trouble
+  -h, --help            this text
+"""
+_DRY_RUN = """\
+  -n, --dry-run         print the commands, change nothing
+"""
+_MAX_HOLD = """
+the hold:
+  --max-hold TIME       release after this time whatever happens (default:
+                        what setup was told)
+"""
+
+# Command -> (what it does, its options).
+COMMANDS = {
+    "setup": ("prepare devices; once, at boot", f"""
+what is held:
+  -a, --address ADDR    destination addresses or networks, v4 or v6
+  -p, --port PORT       destination ports or ranges (8000-8010)
+  -x, --exclude ADDR    never hold what comes from here: health checks
+  --all                 hold every packet, not only new connections: for an
+                        IPVS director's own reload
+  --vlan                hold VLAN-tagged packets too
+
+how:
+  -c, --config FILE     what to prepare if no --device is given (default:
+                        {DEFAULT_CONFIG})
+  -m, --mode MODE       ingress, what arrives, or egress, what this host sends
+                        (default: egress for lo, ingress elsewhere)
+  --preference N        first of seven filter preferences to take; accepts
+                        the filters of others beside them
+  --limit N             most packets to hold (default: {DEFAULT_LIMIT_SYNS} SYNs, with
+                        --all {DEFAULT_LIMIT_PACKETS} packets)
+
+defaults for protect and hold:
+  --max-hold TIME       release after this time whatever happens (default:
+                        {DEFAULT_MAX_HOLD_MS}ms)
+  --settle TIME         between the begin of a hold and the command (default:
+                        until what came before has been accepted)
+{_COMMON}{_DRY_RUN}"""),
+    "protect": ("run a command while new connections are held", f"""{_MAX_HOLD}\
+  --settle TIME         between the begin of the hold and the command (default:
+                        what setup was told)
+  --until COMMAND       after the command, hold until this shell command
+                        succeeds
+  --until-port PORT     after the command, hold until somebody listens on this
+                        TCP port
+  --until-new-port PORT
+                        the same, but until only sockets listen that were not
+                        there before the command
+
+the command:
+  -u, --user USER       run it as this user
+  --kill                end it when the hold ends before it
+  --require             do not run it unprotected
+  --allow-unprotected   exit status 0 even if it ran without a hold
+  --allow-drops         exit status 0 even if packets were dropped
+{_COMMON}{_DRY_RUN}"""),
+    "hold": ("begin a hold that lasts until release or --max-hold",
+             _MAX_HOLD + _COMMON + _DRY_RUN),
+    "release": ("end any hold; safe to repeat", _COMMON + _DRY_RUN),
+    "status": ("show what is set up, and whether it holds", _COMMON),
+    "check": ("say whether a hold would work", _COMMON),
+    "clear": ("undo setup; lose nothing that is held", _COMMON + _DRY_RUN),
+}
+
+
+def help_text(action=None):
+    """What --help says of one command, or of all."""
+    if action:
+        what, options = COMMANDS[action]
+        command = " [--] COMMAND [ARGUMENT]..." * (action == "protect")
+        return (f"usage: qdisc_tool {action} [OPTION]...{command}\n\n"
+                f"{what[0].upper()}{what[1:]}.\n{options}")
+    return ("usage: qdisc_tool COMMAND [OPTION]...\n\n"
+            "Hold new connections while a proxy or a load balancer is "
+            "reloaded: they are\ndelayed, and none is dropped.\n\n" +
+            "".join(f"  {name:<9} {what}\n"
+                    for name, (what, _) in COMMANDS.items()) +
+            "\n'qdisc_tool COMMAND --help' lists the options of a command; "
+            "see qdisc_tool(8).\n")
+
+
+def _known(action):
+    """Each option of a command -> its long name, and whether it has a
+    value."""
+    known = {}
+    for line in COMMANDS[action][1].splitlines():
+        if line.startswith("  -"):
+            words = line[2:].split("  ")[0].replace(",", "").split()
+            names = [word for word in words if word.startswith("-")]
+            known.update(dict.fromkeys(names, (names[-1], names != words)))
+    return known
+
+
+class Options:
+    """What was said, by the names of the options; .action is the command of
+    this program, .command the words that 'protect' shall run."""
+
+    def __init__(self, action, known):
+        self.action = action
+        self.command = []
+        self.dry_run = False
+        for long_name, has_value in known.values():
+            name, _ = self._meaning(long_name)
+            setattr(self, name, [] if name in _LISTS else
+                    None if has_value else False)
+
+    @staticmethod
+    def _meaning(long_name):
+        return _VALUES.get(long_name,
+                           (long_name[2:].replace("-", "_"), None))
+
+    def take(self, long_name, text):
+        """One option as it was given, a flag without @text."""
+        name, convert = self._meaning(long_name)
         try:
-            result.append(str(ipaddress.ip_network(word)))
+            value = (True if text is None else
+                     convert(text) if convert else text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-    return result
+            raise UsageError(f"{long_name}: {error}") from error
+        if name in _LISTS:
+            value = getattr(self, name) + value
+        setattr(self, name, value)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Takes no half-written options, and says where to read more."""
-
-    def __init__(self, **arguments):
-        super().__init__(allow_abbrev=False, **arguments)
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}\n"
-                     f"Try '{self.prog} --help'.\n")
-
-
-def _add_common(parser):
-    group = parser.add_argument_group("where")
-    group.add_argument(
-        "-d", "--device", action="append", metavar="DEV",
-        help="the device; may be repeated (default: every one set up)")
-    group.add_argument(
-        "-N", "--netns", metavar="NAME",
-        help="act in this network namespace: a name, a process id or a path")
-    group.add_argument(
-        "--state-dir", metavar="DIR", default=DEFAULT_DIRECTORY,
-        help="where the set-up is remembered (default: %(default)s)")
-    group = parser.add_argument_group("what is said")
-    group.add_argument("--json", action="store_true",
-                       help="one JSON object instead of text")
-    group.add_argument("-q", "--quiet", action="store_true",
-                       help="nothing but trouble")
-
-
-def _add_dry_run(parser):
-    parser.add_argument("-n", "--dry-run", action="store_true",
-                        help="print the commands, change nothing")
-
-
-def _add_hold(parser, text="what setup was told", **defaults):
-    parser.add_argument(
-        "--max-hold", dest="max_hold_ms", type=_max_hold_ms, metavar="TIME",
-        help=f"release after this time whatever happens (default: {text})",
-        **defaults)
-
-
-def _add_setup(commands):
-    parser = commands.add_parser(
-        "setup", help="prepare devices; once, at boot",
-        description="Prepare a device for holds. Without --device, every "
-                    "device of the configuration file.")
-    _add_common(parser)
-    _add_dry_run(parser)
-    parser.add_argument("-c", "--config", metavar="FILE",
-                        help=f"configuration file (default: {DEFAULT_CONFIG})")
-    group = parser.add_argument_group("what is held")
-    group.add_argument("-a", "--address", type=_addresses, action="extend",
-                       metavar="ADDR", default=[],
-                       help="destination addresses or networks, v4 or v6")
-    group.add_argument("-p", "--port", type=_ports, action="extend",
-                       metavar="PORT", default=[],
-                       help="destination ports or ranges (8000-8010)")
-    group.add_argument("-x", "--exclude", type=_addresses, action="extend",
-                       metavar="ADDR", default=[],
-                       help="never hold what comes from here: health checks")
-    group.add_argument("--all", dest="all_packets", action="store_true",
-                       help="hold every packet, not only new connections: "
-                            "for an IPVS director's own reload")
-    group.add_argument("--vlan", action="store_true",
-                       help="hold VLAN-tagged packets too")
-    group = parser.add_argument_group("how")
-    group.add_argument("-m", "--mode", choices=("ingress", "egress"),
-                       help="what arrives, or what this host sends "
-                            "(default: egress for lo, ingress elsewhere)")
-    group.add_argument("--classifier", default="auto",
-                       choices=("auto", "flower", "nft", "iptables"),
-                       help="what finds the packets (default: the first that "
-                            "works)")
-    group.add_argument("--driver", default="auto",
-                       choices=("auto", "tc", "libnl", "netlink"),
-                       help="what makes the plug (default: the first that "
-                            "works)")
-    group.add_argument("--preference", type=_preference, metavar="N",
-                       help="first of the six filter preferences to take; "
-                            "accepts the filters of others beside them")
-    group.add_argument("--limit", dest="limit_packets", type=_limit,
-                       metavar="N",
-                       help="most packets to hold (default: "
-                            f"{DEFAULT_LIMIT_SYNS} SYNs, with --all "
-                            f"{DEFAULT_LIMIT_PACKETS} packets)")
-    group = parser.add_argument_group("defaults for protect and hold")
-    _add_hold(group, f"{DEFAULT_MAX_HOLD_MS}ms", default=DEFAULT_MAX_HOLD_MS)
-    group.add_argument("--settle", dest="settle_ms", type=_duration_ms,
-                       metavar="TIME", default=DEFAULT_SETTLE_MS,
-                       help="between the begin of a hold and the command "
-                            f"(default: {DEFAULT_SETTLE_MS}ms)")
-
-
-def _add_protect(commands):
-    parser = commands.add_parser(
-        "protect", help="run a command while new connections are held",
-        usage="%(prog)s [options] [--] command [argument ...]",
-        description="Run a command while new connections are held.")
-    _add_common(parser)
-    _add_dry_run(parser)
-    _add_hold(parser)
-    parser.add_argument("--settle", dest="settle_ms", type=_duration_ms,
-                        metavar="TIME",
-                        help="between the begin of the hold and the command "
-                             "(default: what setup was told)")
-    until = parser.add_mutually_exclusive_group()
-    until.add_argument("--until", metavar="COMMAND",
-                       help="after the command, hold until this shell command "
-                            "succeeds")
-    until.add_argument("--until-port", type=_port, metavar="PORT",
-                       help="after the command, hold until somebody listens "
-                            "on this TCP port")
-    until.add_argument("--until-new-port", type=_port, metavar="PORT",
-                       help="the same, but only a socket counts that was not "
-                            "there before the command")
-    parser.add_argument("--kill", action="store_true",
-                        help="end the command when the hold ends before it")
-    parser.add_argument("--require", action="store_true",
-                        help="do not run the command unprotected")
-    parser.add_argument("--allow-drops", action="store_true",
-                        help="exit status 0 even if packets were dropped")
-    parser.add_argument("-u", "--user", metavar="USER",
-                        help="run the command as this user")
-    parser.add_argument("command", nargs=argparse.REMAINDER,
-                        help=argparse.SUPPRESS)
-
-
-def parser():
-    """The parser of the whole command line."""
-    top = _Parser(prog="qdisc_tool", description=(
-        "Hold new connections while a proxy or a load balancer is reloaded: "
-        "they are delayed, and none is dropped."))
-    commands = top.add_subparsers(dest="action", metavar="command",
-                                  required=True, parser_class=_Parser)
-    _add_setup(commands)
-    _add_protect(commands)
-    for name, text in (("clear", "undo setup; lose nothing that is held"),
-                       ("hold", "begin a hold that lasts until release or "
-                                "--max-hold"),
-                       ("release", "end any hold; safe to repeat"),
-                       ("status", "what is set up, and whether it holds"),
-                       ("check", "whether a hold would work")):
-        sub = commands.add_parser(name, help=text,
-                                  description=text.capitalize() + ".")
-        _add_common(sub)
-        if name in ("clear", "hold", "release"):
-            _add_dry_run(sub)
-        if name == "hold":
-            _add_hold(sub)
-    return top
+def parse(argv):
+    """The options of a whole command line, or UsageError.  None if that asks
+    for general help."""
+    if not argv:
+        raise UsageError("which command?")
+    if argv[0] in ("-h", "--help"):
+        return None
+    if argv[0] not in COMMANDS:
+        raise UsageError(f"no command {argv[0]!r}; there are "
+                         + ", ".join(COMMANDS))
+    known = _known(argv[0])
+    options = Options(argv[0], known)
+    until = None
+    words = argv[:0:-1]            # the next one last
+    while words and words[-1].startswith("-") and words[-1] != "-":
+        word = words.pop()
+        if word == "--":
+            break
+        name, equals, text = word.partition("=")
+        if not word.startswith("--"):
+            # "-qn" is "-q -n", "-p80" is "-p 80"
+            name, text = word[:2], word[2:]
+            equals = bool(text) and known.get(name, ("", False))[1]
+            if text and not equals:
+                words.append("-" + text)
+        if name not in known:
+            raise UsageError(f"no option {name!r}")
+        long_name, has_value = known[name]
+        if has_value and not equals:
+            if not words:
+                raise UsageError(f"{name} needs a value")
+            text = words.pop()
+        elif equals and not has_value:
+            raise UsageError(f"{name} takes no value")
+        if long_name in _UNTIL:
+            if until not in (None, long_name):
+                raise UsageError(f"{long_name} is not allowed with {until}")
+            until = long_name
+        options.take(long_name, text if has_value else None)
+    options.command = words[::-1]
+    if options.command and options.action != "protect":
+        raise UsageError(f"what is {options.command[0]!r}?")
+    return options
 
 
 def finish_setup(options):
     """The rules that tie options of setup together; ToolError if broken."""
-    if not options.address and not options.port:
+    if not options.addresses and not options.ports:
         raise ToolError("say what to hold, with --address or --port or both; "
                         "to hold every new connection on the device, give "
                         "--address 0.0.0.0/0 --address ::/0")
-    if options.limit_packets is None:
-        options.limit_packets = (DEFAULT_LIMIT_PACKETS if options.all_packets
-                                 else DEFAULT_LIMIT_SYNS)
     options.shared_filters = options.preference is not None
-    if options.preference is None:
-        options.preference = DEFAULT_PREFERENCE
-
-
-# Keys that would belong to the whole call, not to a device.
-_NO_KEYS = ("device", "netns", "state-dir", "config", "dry-run", "json",
-            "quiet", "help")
-
-
-def read_config(path, parse):
-    """The setups of a configuration file, as parsed by @parse(argv)."""
-    from configparser import Error, RawConfigParser
-    config = RawConfigParser(default_section="", allow_no_value=True,
-                             inline_comment_prefixes=("#",))
-    try:
-        with open(path, encoding="utf-8") as file:
-            config.read_file(file)
-    except FileNotFoundError as error:
-        raise ToolError(f"no --device given, and there is no {path}"
-                        ) from error
-    except (OSError, UnicodeDecodeError, Error) as error:
-        raise ToolError(f"{path}: {error}") from error
-    if not config.sections():
-        raise ToolError(f"{path}: no [device] section in it")
-    setups = []
-    for device in config.sections():
-        argv = ["setup", f"--device={device}"]
-        for key, value in config[device].items():
-            if key in _NO_KEYS:
-                raise ToolError(f"{path}: [{device}]: {key!r} cannot be said "
-                                "for a device; give it on the command line")
-            if value is None or value.lower() in ("yes", "true", "on"):
-                argv.append(f"--{key}")
-            elif value.lower() not in ("no", "false", "off"):
-                argv.append(f"--{key}={value}")
-        setups.append(parse(argv, f"{path}: [{device}]"))
-    return setups
+    options.preference = options.preference or DEFAULT_PREFERENCE
+    options.max_hold_ms = options.max_hold_ms or DEFAULT_MAX_HOLD_MS
+    options.limit_packets = options.limit_packets or (
+        DEFAULT_LIMIT_PACKETS if options.all_packets else DEFAULT_LIMIT_SYNS)
+    options.limit_bytes = limit_bytes(
+        options.limit_packets, options.all_packets, options.max_hold_ms)

@@ -4,7 +4,6 @@
 Everything goes to standard error: standard output is the wrapped command's.
 """
 
-import json
 import sys
 
 _DROP_NAMES = {
@@ -42,11 +41,17 @@ class Reporter:
     def protect(self, outcome):
         """The end of a protect; @outcome as built by protect.py."""
         for hold in outcome["holds"]:
+            if hold.get("missed"):
+                self.warn(f"{hold['device']}: {hold['missed']} packets passed "
+                          "during the hold and none met its filters, so none "
+                          "was held; a program takes them before (tcx, XDP), "
+                          "or they come in by another device")
             for name, count in hold.get("drops", {}).items():
                 if count:
                     self.warn(f"{hold['device']}: {count} dropped "
                               f"{_DROP_NAMES[name]}")
         if self.as_json:
+            import json            # when nobody waits any more
             self._write(json.dumps(outcome))
         else:
             for hold in outcome["holds"]:

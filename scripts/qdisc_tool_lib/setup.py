@@ -4,53 +4,33 @@
 import os
 import time
 
-from . import commands, hold
+from . import commands, flower, foreign, hold
 from .errors import ToolError
 from .holder import ask
-from .lane import clsact_in_use, foreign, foreign_filters, has_clsact
+from .lane import has_clsact
 from .netlink import Listeners, Netlink
+from .plug import KINDS, Plug
 from .system import run, succeeds
 
 # clear and setup wait this long for a hold to end.
 _LOCK_WAIT_S = 3.0
 _DRAIN_S = 2.0
 
-_CLASSIFIERS = ("flower", "nft", "iptables")
-
-# Devices whose ports share what arrives.
-_WITH_PORTS = ("bond", "bridge", "team")
-
-
-def _devices(netlink):
-    return {link.name: link for link in netlink.links()}
-
-
-def _port(lane, netlink):
-    """Sentences about a device that is one of several ports."""
-    links = {link.ifindex: link for link in netlink.links()}
-    device = links.get(lane.ifindex)
-    master = links.get(device.master) if device else None
-    if master and master.kind in _WITH_PORTS:
-        yield (f"{lane.device} is a port of the {master.kind} {master.name}, "
-               "and what takes another port of it is not held; set up "
-               f"{master.name} instead")
-
 
 # ------------------------------------------------------------------- setup
 
 def complete(lane, netlink):
     """Fill in what depends on the host; ToolError if it cannot work here."""
-    links = _devices(netlink)
-    device = links.get(lane.device)
+    device = netlink.link(lane.device)
     if device is None:
         raise ToolError(f"no device {lane.device!r} here; 'ip link' lists "
                         "those of this network namespace")
     lane.ifindex = device.ifindex
     if lane.mode == "ingress" and lane.device == "lo":
         raise ToolError("lo has no ingress worth the name: use --mode egress")
-    if lane.mode == "ingress" and lane.classifier not in ("auto", "flower"):
-        raise ToolError(f"--classifier {lane.classifier} works with --mode "
-                        "egress only: arriving packets are not marked yet")
+    sentence = foreign.unfit(lane, netlink)
+    if sentence:
+        raise ToolError(sentence)
     lane.own_clsact = lane.mode == "ingress" and not has_clsact(lane, netlink)
 
 
@@ -59,9 +39,10 @@ def _is_made(old, lane, netlink):
     False if it is there in part."""
     if old is None or old.problems(netlink):
         return False
-    found_out = ("own_clsact", "plug_ifindex", "complete")
-    if any(getattr(lane, name) not in (getattr(old, name), "auto")
-           for name in lane.__slots__ if name not in found_out):
+    found_out = ("own_clsact", "plug_ifindex", "plug_kind", "filters",
+                 "complete")
+    if any(getattr(lane, name) != getattr(old, name)
+           for name in lane.FIELDS if name not in found_out):
         raise ToolError(f"{lane.device} is set up with other options, and has "
                         "one set-up at a time; run "
                         f"'qdisc_tool clear --device {lane.device}' first")
@@ -87,20 +68,19 @@ def setup(state, lane, reporter):
         if old:
             _clear(state, old, netlink, reporter)
             complete(lane, netlink)
-        found = foreign(lane, netlink)
+        found = foreign.in_the_way(lane, netlink)
         if found:
             raise ToolError("; ".join(found) + "; nothing was changed")
-        if lane.driver == "auto":
-            lane.driver = commands.choose_driver()
         # Kept first, so that a setup that is killed can be undone later.
         state.save(lane)
         _make(state, lane, netlink)
     finally:
         os.close(lock_fd)
-    reporter.note(f"{lane.device} is set up: {lane.mode}, {lane.classifier}, "
-                  f"plug driven by {lane.driver}, room for "
+    reporter.note(f"{lane.device} is set up: {lane.mode}, {lane.plug_kind}, "
+                  "room for "
                   f"{lane.limit_packets} packets ({lane.limit_bytes} bytes)")
-    for sentence in _port(lane, netlink):
+    sentence = foreign.port_of(lane, netlink)
+    if sentence:
         reporter.warn(sentence)
 
 
@@ -113,9 +93,11 @@ def _make(state, lane, netlink):
             else:
                 run(command)
                 made = True
-        lane.plug_ifindex = _devices(netlink)[lane.plug_device].ifindex
-        commands.add_plug(lane, netlink)
-        _classify(lane, netlink)
+        lane.plug_ifindex = netlink.link(lane.plug_device).ifindex
+        Plug(lane).create()
+        for command in commands.after_plug_commands(lane):
+            run(command)
+        _try_filters(lane, netlink)
         lane.complete = True
         state.save(lane)
     except (ToolError, OSError) as error:
@@ -126,36 +108,21 @@ def _make(state, lane, netlink):
                         ) from error
 
 
-def _classify(lane, netlink):
-    """Lead packets to the plug by the first means that works here; filters
-    that exist during holds only are tried once, to see that they would."""
-    choices = ((lane.classifier,) if lane.classifier != "auto" else
-               _CLASSIFIERS if lane.mode == "egress" else ("flower",))
-    reasons = []
-    for choice in choices:
-        lane.classifier = choice
-        try:
-            for command in commands.after_plug_commands(lane):
-                run(command)
-            hold.add_filters(lane)
-            hold.remove_filters(lane, netlink)
-            return
-        except ToolError as error:
-            reasons.append(str(error))
-            hold.remove_filters(lane, netlink)
-            for command in commands.remove_rules_commands(lane):
-                succeeds(command)
-    raise ToolError("; ".join(reasons))
+def _try_filters(lane, netlink):
+    """Put in what a hold will put in, and take it out again."""
+    lane.filters = [message.hex() for message in flower.messages(lane)]
+    try:
+        hold.add_filters(lane, netlink)
+    finally:
+        hold.remove_filters(lane, netlink)
 
 
-def planned(lane, netlink):
+def planned(lane):
     """What setup would run, for --dry-run."""
+    netlink = Netlink()
     complete(lane, netlink)
-    if lane.driver == "auto":
-        lane.driver = commands.choose_driver()
-    if lane.classifier == "auto":
-        lane.classifier = _CLASSIFIERS[0]
-    found = foreign(lane, netlink)
+    lane.plug_kind = KINDS[0]      # what else would be found by trying
+    found = foreign.in_the_way(lane, netlink)
     if found:
         raise ToolError("; ".join(found))
     return (commands.before_plug_commands(lane) +
@@ -168,11 +135,10 @@ def release(state, lane):
     """End a hold from outside."""
     ask(state, lane.device, "release")
     # Whatever the watchdog did, or if there is none: the plug is open now.
-    netlink = Netlink()
     try:
-        hold.release(lane, netlink)
+        hold.release(Plug(lane))
     except (ToolError, OSError) as error:
-        if lane.find_plug(netlink):
+        if lane.find_plug(Netlink()):
             raise ToolError(f"{lane.device}: cannot open the plug: {error}"
                             ) from error
 
@@ -197,19 +163,19 @@ def clear(state, device, reporter):
 
 def _clear(state, lane, netlink, reporter):
     try:
-        hold.release(lane, netlink)
+        hold.release(Plug(lane))
     except (ToolError, OSError):
         pass                       # partly gone: problems() said so
     give_up = time.monotonic() + _DRAIN_S
     while time.monotonic() < give_up and any(
             qdisc.qlen for qdisc in netlink.qdiscs()
             if qdisc.ifindex in (lane.plug_ifindex, lane.ifindex) and
-            qdisc.kind in ("plug", "prio")):
+            qdisc.kind in (lane.plug_kind, "prio")):
         time.sleep(0.001)
-    device = _devices(netlink).get(lane.device)
+    device = netlink.link(lane.device)
     if device is None or device.ifindex != lane.ifindex:
         lane.own_clsact = False    # it went with its device
-    elif lane.own_clsact and clsact_in_use(lane, netlink):
+    elif lane.own_clsact and foreign.clsact_in_use(lane, netlink):
         reporter.warn(f"{lane.device}: clsact stays, since others have put "
                       "filters there meanwhile")
         lane.own_clsact = False
@@ -230,8 +196,13 @@ def check(state, lane, backlog):
     netlink = Netlink()
     for problem in lane.problems(netlink):
         yield "error", problem
-    for sentence in (*foreign_filters(lane, netlink), *_port(lane, netlink)):
-        yield "advice", sentence
+    for sentence in foreign.programs(lane):
+        yield "error", sentence
+    for sentence in (*foreign.filters(lane, netlink),
+                     foreign.xdp_program(lane, netlink),
+                     foreign.port_of(lane, netlink)):
+        if sentence:
+            yield "advice", sentence
     if not backlog.writable:
         yield ("advice", "net.core.netdev_max_backlog cannot be raised from "
                "here for the moment of a release; more held connections than "
@@ -263,9 +234,9 @@ def status(state, lane):
     netlink = Netlink()
     problems = lane.problems(netlink)
     plug = lane.find_plug(netlink)
-    watchdog = ask(state, lane.device, "status")
-    if watchdog and watchdog["event"] != "status":
-        watchdog = None            # it ends just now
+    word, _, watchdog = ask(state, lane.device, "status") or ("", "", None)
+    if word != "status":
+        watchdog = None            # there is none, or it ends just now
     filters = [preference for preference, _ in
                netlink.filters(lane.ifindex, lane.filter_parent)
                if preference in lane.preferences] if not problems else []
@@ -277,7 +248,7 @@ def status(state, lane):
         # Nobody owns this: tool and watchdog were killed together, or tc
         # was used by hand.
         condition = "stuck"
-    elif lane.gated and not filters:
+    elif not filters:
         condition = "released"     # nothing leads to the plug
     else:
         condition = "unknown"

@@ -3,14 +3,13 @@
 a plug nor whether it is shut, and not who made it.
 
 One directory for each network namespace; in it, for each device,
-  DEVICE.json   the lane
+  DEVICE.lane   what setup was told and made
   DEVICE.lock   held (flock) by whoever changes the lane or holds packets
   DEVICE.sock   where the watchdog of a hold listens
 """
 
 import errno
 import fcntl
-import json
 import os
 import time
 
@@ -49,22 +48,22 @@ class State:
                             ) from error
         found = []
         for name in names:
-            if name.endswith(".json"):
+            if name.endswith(".lane"):
                 try:
-                    found.append(self.load(name[:-len(".json")]))
+                    found.append(self.load(name[:-len(".lane")]))
                 except ToolError as error:
                     warn(str(error))
         return [lane for lane in found if lane]
 
     def load(self, device):
         """The lane of a device, or None."""
-        path = self.path(device, "json")
+        path = self.path(device, "lane")
         try:
             with open(path, encoding="utf-8") as file:
-                return Lane(**json.load(file))
+                return Lane.from_text(file.read())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise ToolError(
                 f"cannot read {path}: {error}; remove that file and what "
                 f"setup made ('tc qdisc del dev {device} root handle 7f1f:', "
@@ -73,13 +72,13 @@ class State:
 
     def save(self, lane):
         """Also of a lane in the making: see Lane.complete."""
-        path = self.path(lane.device, "json")
+        path = self.path(lane.device, "lane")
         with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(lane.as_dict(), file, indent=1)
+            file.write(lane.text())
         os.replace(path + ".new", path)
 
     def forget(self, device):
-        for suffix in ("json", "sock"):
+        for suffix in ("lane", "sock"):
             try:
                 os.unlink(self.path(device, suffix))
             except FileNotFoundError:

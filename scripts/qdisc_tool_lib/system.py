@@ -2,8 +2,6 @@
 """Network namespaces, capabilities and the running of other programs."""
 
 import os
-import shlex
-import subprocess
 
 from .errors import ToolError
 
@@ -48,7 +46,7 @@ class Namespace:
 
     @staticmethod
     def _enter(fd, what):
-        from ctypes import CDLL, get_errno
+        from ctypes import CDLL, get_errno    # dear, and seldom needed
         libc = CDLL(None, use_errno=True)
         if libc.setns(fd, _CLONE_NEWNET):
             raise ToolError(f"cannot enter the network namespace {what}: "
@@ -79,11 +77,13 @@ def may_administer():
 
 
 def quoted(argv):
-    return " ".join(shlex.quote(word) for word in argv)
+    import shlex
+    return shlex.join(argv)
 
 
 def run(argv, text=None):
     """Run a program to its end; ToolError with its own words if it fails."""
+    import subprocess              # as dear as the interpreter's start
     try:
         done = subprocess.run(argv, input=text, text=True, check=False,
                               capture_output=True, timeout=COMMAND_TIMEOUT_S)

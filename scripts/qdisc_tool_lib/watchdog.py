@@ -17,20 +17,17 @@ nor the lock free comes between two holds, and tries again.  Should it be
 stopped or starved, a sharer who hears nothing of it two seconds after the
 deadline opens the plug too.
 
-    caller -> watchdog   {"do": "join", "max_hold_ms": n, "keep": bool}
-                         {"do": "leave"} | {"do": "release"} | {"do": "status"}
-    watchdog -> caller   {"event": "held"} | {"event": "refused", "why": text}
-                         {"event": "left", "others": n}
-                         {"event": "status", ...}
-                         {"event": "released", "by": cause, "report": {...}}
+    caller -> watchdog   join MAX_HOLD_MS KEEP | leave | release | status
+    watchdog -> caller   held | refused WHY | left OTHERS
+                         status
+                         released CAUSE     (these two with lines NAME=NUMBER)
 """
 
-import json
 import os
 import select
-import signal
-import socket
 import time
+import _signal as signal      # see __init__.py
+import _socket as socket
 
 from .errors import ToolError
 from .hold import Hold
@@ -41,57 +38,64 @@ _SAMPLE_S = 0.02
 _SAMPLE_SHARE = 20
 # A watchdog whose caller died before it could join waits this long.
 _FIRST_JOIN_S = 2.0
-_READY = "ready"
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def send(connection, message):
-    connection.send(json.dumps(message).encode())
+def send(connection, *words, **numbers):
+    """Words, of which the last may hold blanks, and numbers."""
+    connection.send("\n".join(
+        [" ".join(map(str, words)).replace("\n", " "),
+         *(f"{name}={number}" for name, number in numbers.items())]).encode())
+
+
+def receive(connection):
+    """[word, the rest], and {name: number}; None from a watchdog that died."""
+    data = connection.recv(MESSAGE_BYTES)
+    if not data:
+        return None
+    words, *lines = data.decode().split("\n")
+    numbers = {}
+    for line in lines:
+        name, _, number = line.partition("=")
+        numbers[name] = float(number) if "." in number else int(number)
+    word, _, rest = words.partition(" ")
+    return word, rest, numbers
 
 
 def spawn(state, device, backlog):
-    """Start a watchdog; False if somebody else has the lane just now."""
+    """A connection to a new watchdog, and its process id; None if somebody
+    else has the lane just now."""
     # The lock belongs to the caller and the watchdog until one of them exits.
     lock_fd = state.lock(device)
     if lock_fd is None:
-        return False
+        return None
     try:
         # What was known of it before the lock may not be so any more.
         lane = state.load(device)
         if lane is None:
             raise ToolError("it is not set up any more")
-        return _spawn(state, lane, backlog, lock_fd)
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if not pid:
+            try:
+                _main(state, lane, backlog, lock_fd, its)
+            except Exception as error:
+                send(its, "refused", "the watchdog cannot start:", error)
+            finally:
+                os._exit(0)
+        its.close()
+        return ours, pid
     finally:
         os.close(lock_fd)
 
 
-def _spawn(state, lane, backlog, lock_fd):
-    ready_fd, child_fd = os.pipe()
-    first = os.fork()
-    if not first:
-        try:
-            os.setsid()
-            if not os.fork():
-                _main(state, lane, backlog, lock_fd, child_fd)
-        except Exception as error:
-            os.write(child_fd, f"the watchdog cannot start: {error}".encode())
-        finally:
-            os._exit(0)
-    os.close(child_fd)
-    os.waitpid(first, 0)
-    answer = os.read(ready_fd, 4096).decode()
-    os.close(ready_fd)
-    if answer != _READY:
-        raise ToolError(answer or "the watchdog died at once")
-    return True
-
-
-def _main(state, lane, backlog, lock_fd, ready_fd):
+def _main(state, lane, backlog, lock_fd, connection):
     """The watchdog, from fork to exit."""
+    os.setsid()
     stopped = []
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in _END_SIGNALS:
         signal.signal(number, lambda *_: stopped.append(True))
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     wakeup_fd, signal_fd = os.pipe()
     os.set_blocking(wakeup_fd, False)
     os.set_blocking(signal_fd, False)
@@ -105,11 +109,9 @@ def _main(state, lane, backlog, lock_fd, ready_fd):
     listener.bind(path)
     listener.listen(64)
     hold = Hold(lane, backlog)
-    _detach([ready_fd, lock_fd, wakeup_fd, signal_fd, listener.fileno(),
-             *hold.fds()])
-    os.write(ready_fd, _READY.encode())
-    os.close(ready_fd)
-    _Watchdog(hold, listener, path, wakeup_fd, stopped).run()
+    _detach([lock_fd, wakeup_fd, signal_fd, listener.fileno(),
+             connection.fileno(), *hold.fds()])
+    _Watchdog(hold, listener, connection, path, wakeup_fd, stopped).run()
 
 
 def _detach(keep):
@@ -118,18 +120,18 @@ def _detach(keep):
     null_fd = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null_fd, fd)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in keep:
-            try:
-                os.close(int(name))
-            except OSError:
-                pass               # the one that listed the others
+    first = 3
+    for fd in sorted(keep):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
-    for path, value in (("/proc/self/comm", "plug-watchdog"),
-                        ("/proc/self/oom_score_adj", "-1000")):
+    for path, value in (("/proc/self/comm", b"plug-watchdog"),
+                        ("/proc/self/oom_score_adj", b"-1000")):
         try:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(value)
+            fd = os.open(path, os.O_WRONLY)
+            os.write(fd, value)
+            os.close(fd)
         except OSError:
             pass
     try:
@@ -141,13 +143,14 @@ def _detach(keep):
 class _Watchdog:
     """The event loop of a hold."""
 
-    def __init__(self, hold, listener, path, wakeup_fd, stopped):
+    def __init__(self, hold, listener, connection, path, wakeup_fd, stopped):
         self._hold = hold
         self._listener = listener
         self._path = path
         self._wakeup_fd = wakeup_fd
         self._stopped = stopped
-        self._connections = {}     # file descriptor -> socket
+        # file descriptor -> socket
+        self._connections = {connection.fileno(): connection}
         self._shares = set()       # file descriptors that hold a share
         self._kept = False         # a share without a process ('hold')
         self._deadline = time.monotonic() + _FIRST_JOIN_S
@@ -167,6 +170,8 @@ class _Watchdog:
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         poll.register(self._wakeup_fd, select.POLLIN)
+        for fd in self._connections:
+            poll.register(fd, select.POLLIN)
         next_sample = 0.0
         while self._ended_by is None:
             now = time.monotonic()
@@ -176,7 +181,9 @@ class _Watchdog:
             if now >= self._deadline:
                 self._ended_by = "deadline"
                 return
-            if self._hold.began and now >= next_sample:
+            if not self._hold.began:
+                next_sample = now + _SAMPLE_S
+            elif now >= next_sample:
                 self._hold.sample()
                 spent = time.monotonic() - now
                 next_sample = now + max(_SAMPLE_S, _SAMPLE_SHARE * spent)
@@ -185,9 +192,9 @@ class _Watchdog:
             wait_ms = max(0, 1000 * (until - time.monotonic()))
             for fd, _ in poll.poll(int(wait_ms) + 1):
                 if fd == self._listener.fileno():
-                    connection, _ = self._listener.accept()
-                    self._connections[connection.fileno()] = connection
-                    poll.register(connection, select.POLLIN)
+                    fd, _ = self._listener._accept()
+                    self._connections[fd] = socket.socket(fileno=fd)
+                    poll.register(fd, select.POLLIN)
                 elif fd == self._wakeup_fd:
                     os.read(fd, 64)
                 elif not self._serve(fd):
@@ -199,31 +206,29 @@ class _Watchdog:
         """Answer one message; False if this connection is done with."""
         connection = self._connections[fd]
         try:
-            data = connection.recv(MESSAGE_BYTES)
-            message = json.loads(data) if data else {"do": "leave"}
-            return getattr(self, "_do_" + message["do"])(connection, message)
+            word, rest, _ = receive(connection) or ("leave", "", {})
+            return getattr(self, "_do_" + word)(connection, rest.split())
         except OSError:
             return self._leave(fd)
 
-    def _do_join(self, connection, message):
+    def _do_join(self, connection, arguments):
         if self._ended_by:
             return True            # too late; 'released' tells it to try again
-        max_hold_s = message["max_hold_ms"] / 1000
-        if self._hold.began:
-            self._deadline = min(self._deadline,
-                                 time.monotonic() + max_hold_s)
-        else:
+        max_hold_ms, keep = map(int, arguments)
+        first = not self._hold.began
+        if first:
             try:
                 self._hold.begin()
             except (ToolError, OSError) as error:
                 self._ended_by = "failure"
-                send(connection, {"event": "refused", "why": str(error)})
+                send(connection, "refused", error)
                 return True
-            self._deadline = self._hold.began + max_hold_s
+        end = time.monotonic() + max_hold_ms / 1000
+        self._deadline = end if first else min(end, self._deadline)
         self._sharers += 1
-        self._kept |= message["keep"]
+        self._kept |= bool(keep)
         self._shares.add(connection.fileno())
-        send(connection, {"event": "held"})
+        send(connection, "held")
         return True
 
     def _leave(self, fd):
@@ -232,31 +237,29 @@ class _Watchdog:
             self._ended_by = "last"
         return False
 
-    def _do_leave(self, connection, _message):
+    def _do_leave(self, connection, _arguments):
         self._leave(connection.fileno())
         if self._ended_by:
             return True            # the report is still to come
-        send(connection, {"event": "left", "others": len(self._shares) +
-                          self._kept})
+        send(connection, "left", len(self._shares) + self._kept)
         return False
 
-    def _do_release(self, _connection, _message):
+    def _do_release(self, _connection, _arguments):
         self._ended_by = "release"
         return True
 
-    def _do_status(self, connection, _message):
+    def _do_status(self, connection, _arguments):
         began = self._hold.began
-        send(connection, {
-            "event": "status", "pid": os.getpid(),
-            "sharers": len(self._shares) + self._kept,
-            "holding": began is not None,
-            "held_for_ms": round(1000 * (time.monotonic() - began))
-            if began else 0,
-            "ends_in_ms": round(1000 * (self._deadline - time.monotonic()))})
+        now = time.monotonic()
+        send(connection, "status", pid=os.getpid(),
+             sharers=len(self._shares) + self._kept,
+             holding=int(began is not None),
+             held_for_ms=round(1000 * (now - began)) if began else 0,
+             ends_in_ms=round(1000 * (self._deadline - now)))
         return True
 
     def _end(self):
-        report = None
+        report = {}
         try:
             if self._hold.began:
                 report = self._hold.end()
@@ -265,8 +268,7 @@ class _Watchdog:
             self._ended_by = f"error: {error}"
         for connection in self._connections.values():
             try:
-                send(connection, {"event": "released", "by": self._ended_by,
-                                  "report": report})
+                send(connection, "released", self._ended_by, **report)
             except OSError:
                 pass
         try:

@@ -1,11 +1,13 @@
 #!/usr/bin/python3 -BS
 # SPDX-License-Identifier: GPL-2.0-only
-"""The four ways to reload haproxy under load; runs in the machine, see run.
+"""The ways to reload haproxy under load; runs in the machine, see run.
 
-    load -> haproxy on loopback, reloaded again and again -> nginx
+    load -> haproxy, reloaded again and again -> nginx
 
-For each way: a line of JSON on stdout and in OUT/WAY.json, the latencies of
-all requests in OUT/WAY.csv.
+The load is on this host, or (ways named outside-) behind a router.  Two ways
+are controls: a reload of nothing shows what the load's own wait for the CPU
+is.  For each way: a line of JSON on stdout and in OUT/WAY.json, the latencies
+of all requests in OUT/WAY.csv.
 """
 
 import argparse
@@ -19,55 +21,84 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, f"{HERE}/../../selftests/net/qdisc_tool")
 
 import lib  # noqa: E402
+import net  # noqa: E402
 import servers  # noqa: E402
 
-WAYS = ("none", "drop", "protect", "sockets")
-RULE = (f"-p tcp -d {servers.LO} --dport {lib.PORT} --syn -j DROP")
+WAYS = ("nothing", "none", "drop", "protect", "sockets", "outside-nothing",
+        "outside-none", "outside-protect")
+RULE = (f"-p tcp -d {servers.LO} --dport {net.PORT} --syn -j DROP")
+# A slow machine may need longer than the default allows.
+PROTECT = ["qdisc_tool", "protect", "--json", "--max-hold", "5s",
+           "--until-new-port", str(net.PORT), "--"]
 
 
-def reload_commands():
-    """Way -> the command that reloads haproxy in that way."""
-    haproxy, pid_file = servers.haproxy()
-    plain = f"{haproxy} -sf $(cat {pid_file})"
-    passing = (f"{haproxy} -x {servers.DIRECTORY}/haproxy.sock "
-               f"-sf $(cat {pid_file})")
-    reload = servers.script("reload", plain)
-    return {
-        "none": [reload],
-        "drop": [servers.script("drop", f"iptables -w -I INPUT {RULE}", plain,
-                                f"iptables -w -D INPUT {RULE}")],
-        # A slow machine may need longer than the default allows.
-        "protect": ["qdisc_tool", "protect", "--quiet", "--max-hold", "5s",
-                    "--", reload],
-        "sockets": [servers.script("sockets", passing)],
-    }
+class Reloads:
+    """How haproxy is reloaded in each way."""
+
+    def __init__(self):
+        command, self._pid_file = servers.haproxy()
+        self._haproxy = command.split()
+        self._drop = servers.script(
+            "drop", f"iptables -w -I INPUT {RULE}",
+            f"{command} -sf $(cat {self._pid_file})",
+            f"iptables -w -D INPUT {RULE}")
+
+    def command(self, way):
+        plain = [*self._haproxy, "-sf", *lib.read(self._pid_file).split()]
+        return {
+            "nothing": ["true"],
+            "none": plain,
+            "drop": [self._drop],
+            "protect": [*PROTECT, *plain],
+            "sockets": [*plain, "-x", f"{servers.DIRECTORY}/haproxy.sock"],
+        }[way.removeprefix("outside-")]
 
 
-def reload_again_and_again(command, load, interval_s):
-    """Until the load ends; how often, and how often with what status."""
-    statuses = {}
-    count = 0
+def spread(values):
+    """The middle of some numbers, their 99th percentile, and the last."""
+    values = sorted(values)
+    return {name: round(values[int(share * (len(values) - 1))], 1)
+            for name, share in (("50", 0.5), ("99", 0.99), ("longest", 1))}
+
+
+def reload_again_and_again(way, reloads, load, options):
+    """Until the load ends, which is told when there were enough: the count,
+    what each took, and how often it had what status."""
+    statuses, took_ms, over_ms = {}, [], []
     while load.poll() is None:
         began = time.monotonic()
-        done = subprocess.run(command, check=False, capture_output=True,
-                              text=True)
-        count += 1
+        done = subprocess.run(reloads.command(way), check=False,
+                              capture_output=True, text=True)
+        took = 1000 * (time.monotonic() - began)
+        if "protect" in way:
+            report = json.loads(done.stderr.splitlines()[-1])
+            took = report["command_ms"]
+            over_ms += [hold["hold_ms"] - took for hold in report["holds"]]
+        took_ms.append(took)
         status = done.returncode
         if status and status not in statuses:
             print(f"# status {status}: {done.stderr.strip()}", flush=True)
         statuses[status] = statuses.get(status, 0) + 1
-        time.sleep(max(0, began + interval_s - time.monotonic()))
-    return count, statuses
+        if len(took_ms) == options.reloads:
+            load.terminate()
+        time.sleep(max(0, began + options.interval - time.monotonic()))
+    result = {"reloads": len(took_ms), "statuses": statuses,
+              "reload_ms": spread(took_ms)}
+    if over_ms:
+        result["hold_beyond_reload_ms"] = spread(over_ms)
+    return result
 
 
-def measure(way, command, options):
-    load = subprocess.Popen(
-        [options.load, servers.LO, str(lib.PORT), str(options.clients),
-         str(options.pause), str(options.seconds), str(options.requests),
-         f"{options.out}/{way}.csv"], stdout=subprocess.PIPE, text=True)
-    reloads, statuses = reload_again_and_again(command, load,
-                                               options.interval)
-    result = {"way": way, "reloads": reloads, "statuses": statuses,
+def measure(way, reloads, options):
+    outside = way.startswith("outside-")
+    with net.inside("client" if outside else None):
+        load = subprocess.Popen(
+            [options.load, net.HOST4 if outside else servers.LO,
+             str(net.PORT), str(options.clients), str(options.pause),
+             str(options.seconds), str(options.requests),
+             f"{options.out}/{way}.csv"], stdout=subprocess.PIPE, text=True)
+    result = {"way": way,
+              **reload_again_and_again(way, reloads, load, options),
               **json.loads(load.stdout.read())}
     if load.wait():
         raise SystemExit(f"{way}: the load failed")
@@ -80,6 +111,7 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--load", required=True)
     parser.add_argument("--seconds", type=int, required=True)
+    parser.add_argument("--reloads", type=int, required=True)
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--clients", type=int, required=True)
     parser.add_argument("--pause", type=int, required=True)
@@ -88,13 +120,17 @@ def main():
     options = parser.parse_args()
     try:
         lib.fast_root("haproxy", "nginx", "cat", "iptables")
-        lib.loopback()
+        net.network()
         servers.directory()
-        commands = reload_commands()
+        reloads = Reloads()
         for way in options.ways.split(","):
-            if way == "protect":
-                lib.set_up("lo", "-a", servers.LO, "-p", str(lib.PORT))
-            measure(way, commands[way], options)
+            device, address = (("host0", net.HOST4) if "outside" in way else
+                               ("lo", servers.LO))
+            if "protect" in way:
+                lib.tool("setup", "-q", "-d", device, "-a", address, "-p",
+                         str(net.PORT))
+            measure(way, reloads, options)
+            lib.tool("clear", "-q")
     finally:
         lib.undo()
 

@@ -9,8 +9,8 @@
  * usage: load ADDRESS PORT CLIENTS PAUSE_MS SECONDS REQUESTS HISTOGRAM
  *
  * Each client pauses between requests, so that a machine with few CPUs gets to
- * reload.  It ends after SECONDS or, if that is not 0, REQUESTS.  HISTOGRAM
- * gets lines
+ * reload.  It ends when there were REQUESTS and a SIGTERM has come, or after
+ * SECONDS.  HISTOGRAM gets lines
  * "microseconds,count": bucket by its upper limit, 2 % apart.  On stdout: one
  * JSON object.
  */
@@ -50,6 +50,7 @@ static int poll_fd;
 static long long pause_us;
 static unsigned long long buckets[BUCKETS], errors[MAX_ERRNO];
 static unsigned long long done, failed, longest, running;
+static volatile sig_atomic_t told;
 
 static long long now_us(void)
 {
@@ -57,6 +58,11 @@ static long long now_us(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000LL + t.tv_nsec / 1000;
+}
+
+static void tell(int number)
+{
+	told = number;
 }
 
 static void die(const char *what)
@@ -194,6 +200,7 @@ int main(int argc, char **argv)
 			"SECONDS REQUESTS HISTOGRAM\n");
 		return 2;
 	}
+	signal(SIGTERM, tell);
 	target.sin_family = AF_INET;
 	target.sin_port = htons(atoi(argv[2]));
 	count = atoi(argv[3]);
@@ -210,7 +217,7 @@ int main(int argc, char **argv)
 		clients[i].fd = -1;
 	for (;;) {
 		long long now = now_us();
-		int over = now >= end || (limit && done + failed >= limit);
+		int over = now >= end || (told && done + failed >= limit);
 		long long wait_us = 100000;
 
 		for (i = 0; i < count; i++) {

@@ -45,7 +45,7 @@ ELSEWHERE = {
         (f"{QDISC}/servers.py", "with the ports of its servers"),
     r"qdisc_tool clear --device eth0$":
         (f"{QDISC}/command.py", "as a second setup tells"),
-    r"qdisc_tool protect -- systemctl reload haproxy$":
+    r"qdisc_tool protect --until-new-port 443 -- systemctl reload haproxy$":
         (f"{QDISC}/servers.py", "with haproxy reloaded by a signal"),
     r"qdisc_tool protect --max-hold 5s --until-port 443 -- systemctl restart ":
         (f"{QDISC}/servers.py", "with haproxy as a process"),

@@ -14,6 +14,7 @@ from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
 from net import (HOST4, HOST6, PORT, Clients, Echo, connection, counters,
                  growth, inside, listen, namespace, network, picture,
                  plug_waiting, qdiscs, round_trip_ms)
+import bpf
 import restart
 
 DEVICE = "host0"
@@ -183,6 +184,94 @@ def s12_what_is_foreign_is_refused():
 
 
 @test
+def p23_a_program_before_the_filters_is_refused():
+    if not bpf.has_tcx(DEVICE):
+        note("this kernel has no tcx, so nothing comes before clsact")
+        return
+    before = picture(DEVICE)
+    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
+        result = tool("setup", "-d", DEVICE, "-p", str(PORT), expect=125)
+        check("tcx" in result.err and "takes_all" in result.err, result.err)
+        equal(picture(DEVICE), before, "after refusing a program")
+    neighbours_known()
+    listen()
+    with bpf.Program(DEVICE, bpf.TCX, "goes_on", bpf.TCX_NEXT):
+        set_up(DEVICE, "-p", str(PORT), "--preference", "1")
+        with Protecting(*LONG, "--settle", "0") as protecting:
+            check(not passes(), "not held behind a program that goes on")
+            equal(protecting.finish().status, 0, "status")
+        tool("clear", "-q")
+    set_up(DEVICE, "-p", str(PORT))
+    tool("check")
+    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
+        result = tool("check", expect=1)
+        check("takes_all" in result.out, result.out)
+
+
+@test
+def p23_an_xdp_program_is_named_and_what_it_lets_pass_is_held():
+    neighbours_known()
+    listen()
+    set_up(DEVICE, "-p", str(PORT))
+    check("XDP" not in tool("check").out, "the control")
+    with bpf.Program(DEVICE, bpf.XDP, "lets_pass", bpf.XDP_PASS):
+        check("lets_pass" in tool("check").out, "check does not name it")
+        with Protecting(*LONG, "--settle", "0") as protecting:
+            check(not passes(), "not held behind XDP")
+            equal(protecting.finish().status, 0, "status")
+
+
+def _held_nothing(between, status):
+    """A protect during which connections are made that no lane holds."""
+    with Protecting(*LONG, "--settle", "0") as protecting:
+        between()
+        result = protecting.finish()
+    equal(result.status, status, "status")
+    equal(result.hold["held"], 0, "held")
+    return result
+
+
+def _traffic(port):
+    for _ in range(5):
+        check(passes(port=port, wait_s=WAIT_S), "a connection is held")
+
+
+@test
+def p23_a_hold_that_met_no_packet_says_so():
+    neighbours_known()
+    listen()
+    listen(PORT + 3)
+    set_up(DEVICE, "-p", str(PORT))
+    # The control: packets meet the filters, and none is for them.
+    result = _held_nothing(lambda: _traffic(PORT + 3), 0)
+    check("met" not in result.err, result.err)
+    if not bpf.has_tcx(DEVICE):
+        note("this kernel has no tcx, so nothing comes before clsact")
+        return
+    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
+        result = _held_nothing(lambda: _traffic(PORT), 124)
+        check("none met" in result.err, result.err)
+        check(result.hold["missed"], "not counted")
+        check(not result.report["covered"], "covered")
+
+
+@test
+def p21_devices_by_which_nothing_comes_in_are_refused():
+    batch("ip", [
+        "link add vrf9 type vrf table 9", "link add port9 type dummy",
+        "link set port9 master vrf9",
+        f"link add ipvlan9 link {DEVICE} type ipvlan mode l3s"])
+    for name in ("vrf9", "port9", "ipvlan9"):
+        defer(run, f"ip link del {name}")
+    for name, remedy in (("vrf9", "port9"), ("ipvlan9", DEVICE),
+                         ("port9", "lo")):
+        result = tool("setup", "-d", name, "-p", str(PORT), expect=125)
+        check(f"set up {remedy}" in result.err, result.err)
+    run("ip link set ipvlan9 type ipvlan mode l3")
+    set_up("ipvlan9", "-p", str(PORT))     # the control
+
+
+@test
 def p13_tagged_packets_are_held_with_vlan_only():
     with namespace("router"):
         batch("ip", ["link add link host1 name tagged type vlan id 5",
@@ -242,9 +331,11 @@ def p21_a_fault_of_the_ifb_costs_one_hold_and_no_connection():
     with Protecting() as protecting:
         check(passes(wait_s=WAIT_S), "nothing passes during a protect")
         result = protecting.finish()
-    equal(result.status, 0, "status")
+    equal(result.status, 124, "status")
     check("not protected" in result.err, result.err)
-    equal(tool("protect", "--require", "--", "true", expect=125).out, "", "")
+    tool("protect", "--allow-unprotected", "--", "true")
+    equal(tool("protect", "--require", "--", "echo", expect=125).out, "",
+          "what the command said")
 
 
 @test
@@ -392,6 +483,7 @@ def s6_settle_lets_handshakes_end():
         defer(_clear_delay)
     set_up(DEVICE, "-p", str(PORT))
     equal(_restart_under_load("--settle", "4s"), 0, "failures")
+    equal(_restart_under_load(), 0, "failures with the default")
     check(any(_restart_under_load("--settle", "0") for _ in range(5)),
           "the control did not fail")
 

@@ -4,11 +4,9 @@
 # weight: 90
 """The command line, its words and its files; hosts that lack something."""
 
-import fcntl
 import os
 import re
 import shutil
-import time
 
 from lib import (FAST, TOP, Skip, check, defer, equal, main, program, read,
                  run, set_up, test, tool, write)
@@ -48,7 +46,7 @@ def bad_input_is_refused_and_nothing_is_done():
     before = picture("lo")
     for arguments, status, words in (
             ((), 2, "command"),
-            (("fly",), 2, "invalid choice"),
+            (("fly",), 2, "no command"),
             (("setup", "-d", "lo"), 125, "--port"),
             (("setup", "-d", "lo", "-p", "0"), 2, "port"),
             (("setup", "-d", "lo", "-p", "9-8"), 2, "empty"),
@@ -69,7 +67,7 @@ def bad_input_is_refused_and_nothing_is_done():
              "not allowed"),
             (("protect", "-d", "lo", "--require", "true"), 125, "setup"),
             (("protect", "--user", "nosuch", "true"), 125, "no user"),
-            (("protect", "-N", "nosuch", "true"), 0, "unprotected"),
+            (("protect", "-N", "nosuch", "true"), 124, "unprotected"),
             (("hold",), 125, "setup"),
             (("check",), 125, "setup")):
         result = tool(*arguments, expect=status)
@@ -157,22 +155,38 @@ def s16_without_privileges_the_command_still_runs():
 
 
 @test
-def s16_p24_a_kernel_without_plug_is_named_and_nothing_is_left():
+def s16_p24_a_kernel_with_no_queue_to_shut_is_named():
     before = picture("lo")
     path = "/proc/sys/kernel/modprobe"
     helper = read(path)
     try:
-        run("modprobe -r sch_plug")
+        run("modprobe sch_prio")
+        run("modprobe -r sch_plug sch_tbf")
     except Exception as error:
-        raise Skip(f"sch_plug cannot be unloaded: {error}") from error
+        raise Skip(f"they cannot be unloaded: {error}") from error
     write(path, "/bin/false\n")
     defer(run, "modprobe sch_plug")
     defer(write, path, helper)
     result = tool("setup", "-d", "lo", "-p", str(PORT), expect=125)
-    check("CONFIG_NET_SCH_PLUG" in result.err, result.err)
+    check("CONFIG_NET_SCH_PLUG" in result.err and
+          "CONFIG_NET_SCH_TBF" in result.err, result.err)
     equal(picture("lo"), before, "lo")
     result = tool("protect", *LONG, "--", "sh", "-c", "exit 5", expect=5)
     check("unprotected" in result.err, result.err)
+
+
+@test
+def without_a_set_up_the_status_tells():
+    for options, command, status in (((), "true", 124), ((), "false", 1),
+                                     (("--allow-unprotected",), "true", 0),
+                                     (("--allow-unprotected",), "false", 1)):
+        result = tool("protect", *options, command, expect=status)
+        check("unprotected" in result.err, result.err)
+    result = tool("protect", "--json", "true", expect=124)
+    equal((result.report["covered"], result.report["command_status"]),
+          (False, 0), "report")
+    set_up("lo", "-p", str(PORT))
+    equal(tool("protect", *LONG, "true").status, 0, "the control: set up")
 
 
 @test
@@ -190,7 +204,7 @@ def s14_only_tc_and_ip_are_needed():
 
 
 @test
-def s14_a_tc_without_plug_gives_way():
+def s14_a_tc_without_plug_will_do():
     old = f"{FAST}/old"
     os.mkdir(old)
     real = shutil.which("tc")
@@ -199,27 +213,8 @@ def s14_a_tc_without_plug_gives_way():
     os.chmod(f"{old}/tc", 0o755)
     environment = {**os.environ, "PATH": f"{old}:{os.environ['PATH']}"}
     defer(tool, "clear", "-q")
-    result = program("setup", "-d", "lo", "-p", str(PORT), env=environment)
-    check("driven by netlink" in result.err or "driven by libnl" in result.err,
-          result.err)
+    program("setup", "-d", "lo", "-p", str(PORT), env=environment)
     program("protect", *LONG, "--", "true", env=environment)
-
-
-@test
-def s14_a_held_xtables_lock_is_waited_for():
-    with open("/run/xtables.lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        pid = os.fork()
-        if not pid:
-            time.sleep(2)          # why: somebody has it so long
-            os._exit(0)            # the lock goes with the last of the two
-    defer(tool, "clear", "-q")
-    tool("setup", "-q", "-d", "lo", "-p", str(PORT), "--classifier",
-         "iptables")
-    os.waitpid(pid, 0)
-    check("qdisc_tool_lo" in run("iptables -w -t mangle -S"), "no rule")
-    tool("clear", "-q")
-    check("qdisc_tool" not in run("iptables -w -t mangle -S"), "rules left")
 
 
 if __name__ == "__main__":

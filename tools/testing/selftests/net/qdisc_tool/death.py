@@ -9,13 +9,14 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import time
 from contextlib import suppress
 
 from lib import (Protecting, Tool, check, defer, equal, main, note, program,
                  read, run, set_up, sysctl, test, tool, wait_for)
-from net import (PORT, Clients, listen, loopback, naive_loopback, naive_plug,
+from net import (PORT, Clients, end_process, listen, loopback, naive_loopback, naive_plug,
                  picture, plug_waiting)
 from restart import Load, Server, processes
 
@@ -325,6 +326,39 @@ def s10_a_daemon_of_the_command_keeps_no_lock():
     tool("clear", "-q")
 
 
+def accept_later(server, count):
+    """A process that accepts @count connections, after a while."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(1)              # why: the server is busy with others
+        for _ in range(count):
+            server.accept()
+        os._exit(0)
+    defer(os.waitpid, pid, 0)
+
+
+def accept_queue(table):
+    """That of the listener, by the text of /proc/net/tcp6."""
+    lines = [line.split() for line in table.splitlines()]
+    queue, = (int(words[4].split(":")[1], 16) for words in lines
+              if words[1].endswith(f":{PORT:04X}") and words[3] == "0A")
+    return queue
+
+
+@test
+def s6_what_was_not_accepted_is_waited_for():
+    set_up("lo", "-p", str(PORT))
+    for options, left in (((), 0), (("--settle", "0"), 3)):
+        server = listen()
+        with Clients(LO, 3) as clients:
+            clients.finish()
+            accept_later(server, 3)
+            result = tool("protect", "-q", *LONG, *options, "--", "cat",
+                          "/proc/net/tcp6")
+            equal(accept_queue(result.out), left, f"left with {options}")
+        server.close()
+
+
 @test
 def s7_until_covers_a_server_that_listens_late():
     set_up("lo", "-p", str(PORT))
@@ -340,6 +374,41 @@ def s7_until_covers_a_server_that_listens_late():
             failed[bool(options)] = result["failed"]
     equal(failed[True], 0, "failures with --until-new-port")
     check(failed[False], "the control did not fail")
+
+
+def one_after_the_other():
+    """A server that on SIGUSR1 listens anew, beside its old socket, which it
+    closes only later."""
+    def socket_of_port():
+        return socket.create_server(("::", PORT), family=socket.AF_INET6,
+                                    reuse_port=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    old = socket_of_port()
+    pid = os.fork()
+    if not pid:
+        signal.sigwait({signal.SIGUSR1})
+        new = socket_of_port()     # noqa: F841
+        time.sleep(1)              # why: what comes now may be its
+        old.close()
+        signal.pause()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+    old.close()
+    return pid
+
+
+@test
+def s7_until_new_port_waits_for_the_old_socket_to_go():
+    set_up("lo", "-p", str(PORT))
+    for option, left in ("--until-new-port", 1), ("--until-port", 2):
+        pid = one_after_the_other()
+        tool("protect", "-q", *LONG, option, str(PORT), "--", "sh", "-c",
+             f"kill -USR1 {pid}; until [ $(grep -c ':{PORT:04X} .* 0A ' "
+             "/proc/net/tcp6) = 2 ]; do sleep 0.01; done")
+        sockets = [line for line in read("/proc/net/tcp6").splitlines()
+                   if line.split()[1].endswith(f":{PORT:04X}") and
+                   line.split()[3] == "0A"]
+        equal(len(sockets), left, f"sockets after {option}")
+        end_process(pid)
 
 
 @test

@@ -149,7 +149,7 @@ def s17_the_man_page_protects_an_haproxy_reload():
     systemctl(f"{command} -sf $(cat {pid_file})")
     prepare, protect = man_page(
         "Haproxy on this host, used over loopback",
-        **{"80,443": str(PORT)}).splitlines()
+        **{"80,443": str(PORT), "443": str(PORT)}).splitlines()
     run(["sh", "-c", prepare])
     defer(run, "qdisc_tool clear -q")
     equal(under_load("man page", ["sh", "-c", protect]), 0, "failures")
