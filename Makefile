@@ -222,7 +222,7 @@ check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1 
 	@+$(MACHINE)/steps check-harness check-fuzz \
 		"check-series KERNEL=$(default)" style \
 		$(foreach k,$(default) $(middle) $(oldest),"check-module KERNEL=$(k)") \
-		check-unit -- test-native \
+		check-unit -- test-native "check-lane KERNEL=uml" \
 		"test-core KERNEL=$(default) MORE=$(MACHINE)/kselftest.sh" \
 		"test-core KERNEL=$(middle)" "demo KERNEL=$(default)" \
 		"test-oldest KERNEL=$(oldest)"

@@ -213,6 +213,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("frames", type=int, help="how many")
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--control", action="store_true",
+                        help="the module has a bug, which has to be seen")
     args = parser.parse_args()
     frames, rig = Frames(args.seed, CARD_MAC), Rig()
     for card in ("card0", "card1"):
@@ -230,7 +232,8 @@ def main():
             differences += sum(more.values())
     print(f"#\t0\t{dict(rig.sent)}")
     print(f"#\t0\t{lane_counts()}")
-    print(f"frames sent that differ\t{int(differences > 0)}\t"
+    print(f"{'control: ' if args.control else ''}frames sent that differ\t"
+          f"{int((differences > 0) != args.control)}\t"
           f"{differences} of {total}")
     share = lane_counts()["Forwarded"] * 100 // max(1, total)
     print(f"the lane forwarded enough to compare\t{int(share < 30)}\t"
