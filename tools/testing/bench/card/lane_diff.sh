@@ -53,7 +53,9 @@ done
 	done
 } | ip_ns dr
 forwarding dr
-sysctls dr net.ipv4.vs.mhs.lane=1
+# fragments wait for others that never come: room for all of them
+sysctls dr net.ipv4.ipfrag_high_thresh=268435456 \
+	net.ipv6.ip6frag_high_thresh=268435456 net.ipv4.vs.mhs.lane=1
 learn dr < <(
 	for vip in $VIP4 "[$VIP6]"; do
 		own=4 other=6
