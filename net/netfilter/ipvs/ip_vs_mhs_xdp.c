@@ -120,8 +120,6 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp)
 	unsigned int bytes = xdp->data_end - xdp->data;
 	enum ip_vs_mhs_lane why;
 
-	if (unlikely(!xdp_shows_all(p->in)))
-		return MHS_LANE_DEVICE;
 	if (unlikely(bytes < ETH_HLEN ||
 		     !ether_addr_equal(eth->h_dest, p->in->dev_addr) ||
 		     xdp_buff_has_frags(xdp)))
@@ -134,7 +132,8 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp)
 		return why;
 	if (unlikely(p->len > p->mtu))
 		return MHS_LANE_MTU;
-	if (unlikely(!xdp_can_send(p->in, p->neigh->dev) ||
+	if (unlikely(!xdp_shows_all(p->in) ||
+		     !xdp_can_send(p->in, p->neigh->dev) ||
 		     (p->outer && !xdp_has_room(xdp))))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
