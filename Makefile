@@ -65,6 +65,10 @@ uninstall: check-kdir	## remove it again
 tools:	## build mhs_table, which mhsstat plan needs, in build/tools
 	@$(MAKE) -s -C tools/net/ipvs_mhs
 
+.PHONY: lane
+lane:	## build lane.bpf.o, the XDP program of the lane, in build/tools (needs clang, libbpf-dev)
+	@$(MAKE) -s -C tools/net/ipvs_mhs lane
+
 ##@ The module for every kernel to come, the tools
 
 # the version is the packages'
@@ -125,7 +129,8 @@ example-dir = $(DESTDIR)$(PREFIX)/share/doc/ipvs-mhs-tools/examples
 units = $(wildcard examples/*/*.service examples/*/*.timer)
 examples = $(filter-out $(units),$(shell find examples -type f))
 # units and drop-ins call the tools where they are installed
-set-prefix = sed -E 's,/usr/sbin/($(subst $(space),|,$(tool-names))),$(PREFIX)/sbin/\1,g'
+set-prefix = sed -E 's,/usr/sbin/($(subst $(space),|,$(tool-names))),$(PREFIX)/sbin/\1,g; \
+	s,/usr/lib/ipvs-mhs-tools/,$(PREFIX)/lib/ipvs-mhs-tools/,g'
 space := $(subst ,, )
 
 .PHONY: install-tools
@@ -142,6 +147,9 @@ install-tools: tools	## install qdisc_tool, mhsstat, real_server, man pages, exa
 			$(complete-dir)/$$tool || exit; \
 	done
 	install build/tools/mhs_table $(tool-dir)/mhsstat_lib
+	@$(MAKE) -s lane && \
+		install -m 644 build/tools/lane.bpf.o $(tool-dir) || \
+		echo "install-tools goes on: only the XDP lane needs lane.bpf.o"
 	install -m 644 Documentation/man/*.7 $(man-dir)/man7
 	install -m 644 Documentation/man/*.8 $(man-dir)/man8
 	for unit in $(units); do \
@@ -214,7 +222,7 @@ check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1 
 	@+$(MACHINE)/steps check-harness check-fuzz \
 		"check-series KERNEL=$(default)" style \
 		$(foreach k,$(default) $(middle) $(oldest),"check-module KERNEL=$(k)") \
-		check-unit -- test-native \
+		check-unit -- test-native "check-lane KERNEL=uml" \
 		"test-core KERNEL=$(default) MORE=$(MACHINE)/kselftest.sh" \
 		"test-core KERNEL=$(middle)" "demo KERNEL=$(default)" \
 		"test-oldest KERNEL=$(oldest)"

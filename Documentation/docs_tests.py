@@ -78,15 +78,29 @@ class Complete(unittest.TestCase):
 
     def test_sysctls(self):
         for name in self.names(r'procname\s*= "(\w+)"'):
-            self.assertRegex(self.TEXT, rf"(?m)^{name} - (INTEGER|BOOLEAN)$")
+            self.assertRegex(self.TEXT, rf"(?m)^{name} - (INTEGER|BOOLEAN|"
+                             r"STRING)$")
             self.assertIn(f".It Va {name}\n", self.PAGE)
 
+    LANE = (TOP / "Documentation/networking/ipvs-mhs-lane.rst").read_text()
+
+    def array(self, name):
+        return re.findall(r'"(.*?)"', re.search(rf"{name}\[\] = {{(.*?)}};", (
+            self.SOURCES / "ip_vs_mhs_proc.c").read_text(), re.S)[1])
+
+    def rows(self, text):
+        return re.findall(r"(?m)^([A-Z][\w:]+)  +\S", text)
+
     def test_columns_in_their_order(self):
-        array = re.search(r"proc_columns\[\] = {(.*?)};", (
-            self.SOURCES / "ip_vs_mhs_proc.c").read_text(), re.S)[1]
-        table = self.TEXT.split("/proc/net/ip_vs_mhs\n===")[1]
-        self.assertEqual(re.findall(r'"(.*?)"', array),
-                         re.findall(r"(?m)^([A-Z][\w:]+)  +\S", table))
+        _, table, lane = re.split(r"/proc/net/ip_vs_mhs\n===|"
+                                  r"/proc/net/ip_vs_mhs_lane\n===", self.TEXT)
+        self.assertEqual(self.array("proc_columns"), self.rows(table))
+        self.assertEqual(self.array("proc_lane_names"), self.rows(lane))
+
+    def test_reasons_and_remedies_of_the_lane(self):
+        table = self.LANE.split("Which packets take it\n===")[1]
+        table = table.split("Switch it on\n===")[0].split("remedy\n")[1]
+        self.assertEqual(self.array("proc_lane_names")[1:], self.rows(table))
 
 
 class Measured(unittest.TestCase):
@@ -173,8 +187,8 @@ class Tools(unittest.TestCase):
             for path in Path(root).rglob("*"):
                 if path.suffix in (".conf", ".service"):
                     called[path.parent.name + "/" + path.name] = re.findall(
-                        r"[\w/]+/(?:qdisc_tool|mhsstat|real_server)(?= )",
-                        path.read_text())
+                        r"/[\w/-]+/(?:qdisc_tool|mhsstat|real_server|"
+                        r"lane\.bpf\.o)(?= )", path.read_text())
             for name in ("haproxy.service.d/qdisc_tool.conf",
                          "balancer/keepalived.service.conf",
                          "system/qdisc_tool.service"):
@@ -182,11 +196,28 @@ class Tools(unittest.TestCase):
                                  {"/opt/mhs/sbin/qdisc_tool"})
             self.assertEqual(called["system/real_server.service"],
                              ["/opt/mhs/sbin/real_server"] * 3)
+            self.assertEqual(called["system/mhs-lane@.service"],
+                             ["/opt/mhs/lib/ipvs-mhs-tools/lane.bpf.o"])
             for program in sum(called.values(), []):
                 self.assertTrue(Path(root + program).exists(), program)
             self.make("uninstall-tools", root)
             self.assertEqual([path for path in Path(root).rglob("*")
                               if not path.is_dir()], [])
+
+    def test_without_clang_only_the_lane_is_missing(self):
+        with tempfile.TemporaryDirectory() as work:
+            lane = subprocess.run(["make", "-s", "-C", TOP / "tools/net/ipvs_mhs",
+                                   "lane", f"O={work}", "CLANG=no-such-clang"],
+                                  capture_output=True, text=True)
+            self.assertNotEqual(lane.returncode, 0)
+            self.assertIn("install clang and libbpf-dev", lane.stderr)
+            self.assertEqual(list(Path(work).iterdir()), [])
+            control = subprocess.run(["make", "-s", "-C",
+                                      TOP / "tools/net/ipvs_mhs", "lane",
+                                      f"O={work}"], check=True,
+                                     capture_output=True, text=True)
+            self.assertEqual(control.stderr, "")
+            self.assertTrue((Path(work) / "lane.bpf.o").exists())
 
 
 class ManPages(unittest.TestCase):

@@ -7,6 +7,7 @@
     servers     sets of servers: /proc/net/ip_vs, ipvsadm -S
     module      parameters of the loaded module
     snapshot    all of that at one moment, and as JSON
+    lane        /proc/net/ip_vs_mhs_lane: what the lane forwarded or left
     text        tables, times, bars
     prometheus  the same as metrics
     table       lookup tables, computed by mhs_table

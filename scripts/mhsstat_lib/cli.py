@@ -47,14 +47,18 @@ def _show(options):
         status = EXIT_PROBLEM
     if services is not None and options.service:
         services = select(services, options.service)
+    frames = None
+    if services is not None and not options.file:
+        from . import lane
+        frames = lane.read()
     if options.json:
-        content = _json(as_json(services, live=not options.file))
+        content = _json(as_json(services, not options.file, frames))
     elif options.prometheus:
         from . import prometheus
-        content = prometheus.render(services)
+        content = prometheus.render(services, frames)
     elif services:
         from . import text
-        content = text.show(services) + "\n"
+        content = text.show(services, frames) + "\n"
     else:
         content = "no service with the scheduler mhs\n"
     if options.output:

@@ -27,6 +27,7 @@ _FIELDS = {
     "PktIcmp": "packets_icmp", "PktReply": "packets_reply",
     "StableMs": "stable_ms", "AddrOnly": "address_only",
     "Stateful": "stateful", "StatefulMs": "stateful_ms",
+    "PktLane": "packets_lane",
 }
 _TEXT = ("protocol", "address", "state", "old_print", "candidate_print")
 # Without these a line says nothing.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The columns as metrics, in the text format of Prometheus."""
 
+from . import lane
+
 _STATES = ("settling", "rebuilding", "transition", "stable")
 
 # name, type, help, [(labels, field, unit in which the field counts)]
@@ -42,6 +44,9 @@ _METRICS = (
      [({"kind": kind}, f"packets_{kind}", 1)
       for kind in ("stateless", "old", "candidate", "tracked", "icmp",
                    "reply")]),
+    ("ipvs_mhs_lane_packets_total", "counter",
+     "Packets that the lane forwarded before the IP stack.",
+     [({}, "packets_lane", 1)]),
     ("ipvs_mhs_unsettled_packets_total", "counter",
      "Packets dropped because the table was not final.",
      [({}, "packets_unsettled", 1)]),
@@ -59,9 +64,12 @@ _STATE = ("ipvs_mhs_state", "gauge", "1 for the state the service is in.")
 _INFO = ("ipvs_mhs_table_info", "gauge",
          "1; the labels are the fingerprints of the two tables, and whether "
          "only the address is hashed.")
+_LANE = ("ipvs_mhs_lane_up_total", "counter",
+         "Frames that the lane left to the IP stack, by reason.")
 _UP = ("ipvs_mhs_up", "gauge", "1 if the module is there, 0 if it is not.")
 
-NAMES = [metric[0] for metric in (_UP, *_METRICS, _STATE, _INFO)]
+_ALL = (_UP, *_METRICS, _LANE, _STATE, _INFO)
+NAMES = [metric[0] for metric in _ALL]
 
 
 def _labels(labels):
@@ -91,17 +99,20 @@ def _samples(service):
                              if "address_only" in service else {})}, "1")
 
 
-def render(services):
-    """The whole page; @services is None if the module is missing.  A name that
-    two services share (a firewall mark in both families) has the samples of the
-    first alone: twice would be an error."""
+def render(services, frames=None):
+    """The whole page; @services is None if the module is missing, @frames are
+    those that the lane saw.  A name that two services share (a firewall mark in
+    both families) has the samples of the first alone: twice would be an
+    error."""
     lines = {name: {} for name in NAMES}
     lines[_UP[0]][_UP[0]] = str(int(services is not None))
     for service in services or ():
         for name, labels, value in _samples(service):
             lines[name].setdefault(f"{name}{{{_labels(labels)}}}", value)
+    for reason, n in lane.reasons(frames or {}):
+        lines[_LANE[0]][f"{_LANE[0]}{{{_labels({'reason': reason})}}}"] = str(n)
     page = []
-    for name, kind, text, *_ in (_UP, *_METRICS, _STATE, _INFO):
+    for name, kind, text, *_ in _ALL:
         if lines[name]:
             page += [f"# HELP {name} {text}", f"# TYPE {name} {kind}",
                      *(f"{series} {value}"

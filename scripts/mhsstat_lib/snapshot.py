@@ -17,12 +17,12 @@ def read_text(path):
         with open(path, encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError as error:
-        if path == proc.PROC_MHS:
+        if path.startswith(proc.PROC_MHS):
             raise NotThere(f"there is no {path}: load the module with "
                            "'modprobe ip_vs_mhs'") from error
         raise ToolError(f"{path}: {error.strerror}") from error
     except PermissionError as error:
-        if path == proc.PROC_MHS:
+        if path.startswith(proc.PROC_MHS):
             raise ToolError(f"{path} is for root: run mhsstat as root"
                             ) from error
         raise ToolError(f"{path}: {error.strerror}") from error
@@ -65,14 +65,17 @@ def _json_servers(service, known):
             for s in those[0].servers]
 
 
-def as_json(services, live):
-    """What 'show --json' prints and 'compare' reads."""
+def as_json(services, live, frames=None):
+    """What 'show --json' prints and 'compare' reads; @frames are those that
+    the lane saw."""
     result = {"format": 1, "time": round(time.time(), 3)}
     known = {}
     if live:
         result["director"] = os.uname().nodename
         result["parameters"] = module.describe()
         known = servers.parse(read_text(servers.PROC_IPVS), servers.PROC_IPVS)
+        if frames is not None:
+            result["lane"] = frames
     result["services"] = [
         {**s, **({"real_servers": _json_servers(s, known)} if live else {})}
         for s in services]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What people read: times, bars, tables."""
 
+from . import lane
 from .proc import left_ms, name_of
 
 _BAR_WIDTH = 40
@@ -70,10 +71,22 @@ def _cell(service, field):
     return str(service.get(field, "-"))
 
 
-def show(services):
-    """A line for each service, and what deserves a look."""
+def lane_share(service):
+    """The part of a service's packets that the lane forwarded."""
+    if "packets_lane" not in service:
+        return "-"
+    packets = sum(service.get(f"packets_{kind}", 0)
+                  for kind in ("stateless", "old", "candidate", "tracked"))
+    # above max_entries packets are forwarded that no column counts
+    return percent(service["packets_lane"],
+                   max(packets, service["packets_lane"]))
+
+
+def show(services, frames=None):
+    """A line for each service, and what deserves a look; @frames are those that
+    the lane saw."""
     rows = [("SERVICE", "STATE", "LEFT", "SERVERS", "GONE", "STABLE", "HOLD",
-             "PIN", "ENTRIES", "STATELESS")]
+             "PIN", "ENTRIES", "STATELESS", "LANE")]
     for s in services:
         left = left_ms(s)
         rows.append((
@@ -82,9 +95,10 @@ def show(services):
             _cell(s, "servers"), _cell(s, "gone_servers"),
             *(percent(s[f], s.get("table_size")) if f in s else "-"
               for f, _, _ in _PHASES),
-            _cell(s, "entries"), _cell(s, "packets_stateless")))
+            _cell(s, "entries"), _cell(s, "packets_stateless"),
+            lane_share(s)))
     notes = [f"{name_of(s)}: {note}" for s in services for note in remarks(s)]
-    return "\n".join([table(rows, left=(0, 1)), *notes])
+    return "\n".join([table(rows, left=(0, 1)), *notes, *lane.show(frames)])
 
 
 _REMARKS = (

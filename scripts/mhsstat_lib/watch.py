@@ -11,7 +11,7 @@ from .text import bar, phases, remarks, state
 
 _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 _PACKETS = ("stateless", "old", "candidate", "tracked", "icmp", "reply",
-            "unsettled")
+            "unsettled", "lane")
 _ENTRIES = ("new", "pinned")
 
 

@@ -18,14 +18,15 @@ from prometheus_client.parser import text_string_to_metric_families
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import (cli, compare, options, plan, proc,  # noqa: E402
-                         prometheus, servers, stateful, text, watch)
+from mhsstat_lib import (cli, compare, lane, options, plan,  # noqa: E402
+                         proc, prometheus, servers, stateful, text, watch)
 from mhsstat_lib.errors import EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
 # As recorded, and as modules before and after it may have it.
 NOW = (RECORDED / "ip_vs_mhs").read_text()
+LANE = (RECORDED / "ip_vs_mhs_lane").read_text()
 
 
 def columns(source, keep):
@@ -47,7 +48,8 @@ def altered(source, row, **values):
 
 
 OLDER = columns(NOW, lambda name: name not in ("StableMs", "AddrOnly",
-                                               "Stateful", "StatefulMs"))
+                                               "Stateful", "StatefulMs",
+                                               "PktLane"))
 NEWER = "\n".join(line + (" PktMoved" if n == 0 else f" {n}")
                   for n, line in enumerate(NOW.splitlines()))
 TURNED = "\n".join(" ".join(reversed(line.split()))
@@ -130,7 +132,7 @@ class ReadProc(unittest.TestCase):
                 ("\n", "no column 'Prot'"),
                 ("hello world\n", "no column 'Prot'"),
                 (head.replace("State ", ""), "no column 'State'"),
-                (f"{head}\n{first[:-2]}\n", "line 2 has"),
+                (f"{head}\n{first.rsplit(' ', 1)[0]}\n", "line 2 has"),
                 (f"{head}\n{first}\n{first} 1\n", "line 3 has"),
                 (f"{head}\n\n", "line 2 has 0 fields"),
                 (f"{head}\n" + first.replace(" 65521 ", " -1 ", 1),
@@ -303,6 +305,100 @@ class Texts(unittest.TestCase):
         self.assertEqual(
             watch.rates(before, {"packets_old": 9, "new_entries": 2}, 2), {})
         self.assertEqual(watch.rates(None, before, 2), {})
+
+
+class Lane(Files):
+    """The lane: its share, what it left to the stack, and why."""
+
+    def frames(self, **values):
+        return lane.parse("".join(
+            f"{name} {values.get(name, n)}\n"
+            for name, n in map(str.split, LANE.splitlines())))
+
+    def test_share_of_a_service(self):
+        table = text.show(proc.parse(NOW)).splitlines()
+        self.assertTrue(table[0].endswith("  LANE"))
+        # 100 of 116 + 24 + 15 + 45
+        self.assertTrue(table[1].endswith(" 50.0 %"), table[1])
+        self.assertTrue(table[2].endswith(" 0.0 %"), table[2])
+        for line in text.show(proc.parse(OLDER)).splitlines()[1:]:
+            self.assertTrue(line.endswith(" -"), line)
+
+    def test_reasons_in_words_the_most_frequent_first(self):
+        self.assertEqual(lane.show(self.frames())[0],
+                         "lane: forwarded 100, left to the stack 71:")
+        said = [line.split()[:2] for line in lane.show(self.frames())[1:]]
+        self.assertEqual(said, [
+            ["decision", "31"], ["entry", "15"], ["frame", "12"], ["off", "7"],
+            ["service", "3"], ["neighbour", "2"], ["route", "1"]])
+        self.assertIn("  conntrack   9  (net.ipv4.vs.conntrack is 1: set it to "
+                      "0)", lane.show(self.frames(Conntrack=9)))
+
+    def test_nothing_is_said_of_a_lane_that_saw_nothing(self):
+        idle = lane.parse(re.sub(r"\d+", "0", LANE))
+        for frames in (None, {}, idle):
+            self.assertEqual(lane.show(frames), [])
+            self.assertNotIn("lane:", text.show(proc.parse(NOW), frames))
+        self.assertIn("\nlane: ", text.show(proc.parse(NOW), self.frames()))
+        self.assertEqual(lane.show({**idle, "forwarded": 1}),
+                         ["lane: forwarded 1, left to the stack 0"])
+
+    def test_every_reason_of_the_module_has_a_meaning(self):
+        source = (TOP / "net/netfilter/ipvs/ip_vs_mhs_proc.c").read_text()
+        array = re.search(r"proc_lane_names\[\] = {(.*?)};", source, re.S)[1]
+        names = [name.lower() for name in re.findall(r'"(\w+)"', array)]
+        self.assertEqual(names, [lane.FORWARDED, *lane.MEANINGS])
+        self.assertEqual(list(lane.parse(LANE)), names)
+
+    def test_a_newer_module_has_more_reasons(self):
+        self.assertEqual(lane.show({"forwarded": 0, "moon": 5})[1:],
+                         ["  moon       5"])
+
+    def test_malformed_text_is_refused(self):
+        for broken in ("Forwarded\n", "Forwarded x\n", "Forwarded 1 2\n",
+                       "Forwarded -1\n", "\n", "Forwarded ٣\n"):
+            with self.subTest(text=broken):
+                with self.assertRaisesRegex(ToolError, "line 1 is no name"):
+                    lane.parse(broken)
+
+    def test_metrics(self):
+        page = prometheus.render(proc.parse(NOW), self.frames())
+        samples = {(s.name, tuple(sorted(s.labels.items()))): s.value
+                   for f in text_string_to_metric_families(page)
+                   for s in f.samples}
+        self.assertEqual(samples["ipvs_mhs_lane_packets_total", (
+            ("protocol", "TCP"), ("service", "10.9.0.1:80"))], 100)
+        up = {labels[0][1]: n for (name, labels), n in samples.items()
+              if name == "ipvs_mhs_lane_up_total"}
+        self.assertEqual(list(up), list(lane.MEANINGS))
+        self.assertEqual((up["decision"], up["mtu"]), (31, 0))
+        self.assertNotIn("ipvs_mhs_lane",
+                         prometheus.render(proc.parse(OLDER)))
+
+    def test_the_command(self):
+        from mhsstat_lib import snapshot
+        for name, path in (("mhs", RECORDED / "ip_vs_mhs"),
+                           ("lane", RECORDED / "ip_vs_mhs_lane")):
+            where, attribute = {"mhs": (proc, "PROC_MHS"),
+                                "lane": (lane, "PROC_LANE")}[name]
+            self.addCleanup(setattr, where, attribute, getattr(where,
+                                                               attribute))
+            setattr(where, attribute, str(path))
+        self.addCleanup(setattr, snapshot.servers, "PROC_IPVS",
+                        snapshot.servers.PROC_IPVS)
+        snapshot.servers.PROC_IPVS = str(RECORDED / "ip_vs")
+        self.assertIn("\n  decision   31  (", run("show")[1])
+        self.assertEqual(json.loads(run("show", "--json")[1])["lane"]["entry"],
+                         15)
+        self.assertIn('ipvs_mhs_lane_up_total{reason="entry"} 15\n',
+                      run("show", "--prometheus")[1])
+        # a copy of one file says nothing of the other
+        status, out, _ = run("show", "--json", "--file", proc.PROC_MHS)
+        self.assertEqual((status, json.loads(out).get("lane")), (0, None))
+        # a module without a lane
+        lane.PROC_LANE = proc.PROC_MHS + "_none"
+        status, out, err = run("show")
+        self.assertEqual((status, err, "lane:" in out), (0, "", False))
 
 
 class CommandLine(Files):

@@ -27,8 +27,8 @@ refused() {
 	check "ingress=$1: as before" "eth0" "$(devices)"
 }
 
-plan $((LANE_CHECKS + 10))
-lane_tests
+plan $((LANE_CHECKS + LANE_REASONS + 10))
+lane_tests lane_reasons
 
 lane_open
 check "the sysctl names the device" eth0 "$(devices)"

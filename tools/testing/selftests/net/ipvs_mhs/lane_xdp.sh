@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
-# weight: 90
+# weight: 120
 # tags: core
 # The lane of XDP programs: what it forwards, what goes up and is counted; a program
 # that is attached holds the module.

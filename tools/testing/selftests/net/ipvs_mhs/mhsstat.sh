@@ -108,7 +108,7 @@ metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 86
+plan 93
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -342,6 +342,40 @@ flow c4 stop
 check "watch: a full bar" 2 "$(grep -c '\[########################################\]' "$work/out")"
 rate=$(awk '/packets\/s/ { n = $3 } END { print n + 0 }' "$work/out")
 check_cmp "watch: packets a second" "$rate" -gt 0
+pair reset
+
+# lane: by the ingress hook
+lane_forwards() {
+	pair ping
+	ms show >"$work/out"
+	grep -q '^lane: forwarded [1-9]' "$work/out"
+}
+
+dr ipvsadm -C
+sysctls dr net.ipv4.vs.mhs.lane=0
+dr sysctl -qw net.ipv4.vs.mhs.ingress=
+pair_services "1 2 3" mhs
+pair open 20
+check "lane: nothing is said before it has seen a frame" 0 \
+	"$(ms show | grep -c '^lane:')"
+check "lane: without it the share is 0" "0.0 %" \
+	"$(ms show -t "$SVC4" | awk 'END { print $(NF - 1), $NF }')"
+sysctls dr net.ipv4.vs.mhs.{lane=1,ingress=eth0}
+busywait 20 lane_forwards
+result "lane: show has what it forwarded" $?
+ms show --json >"$work/json"
+check "lane: json" "$(dr awk '{ printf "%s ", $2 }' /proc/net/ip_vs_mhs_lane)" \
+	"$(got "''.join(f'{n} ' for n in d['lane'].values())" "$work/json")"
+check "lane: prometheus" "0 $(mhs PktLane)" \
+	"$(metrics) $(metric ipvs_mhs_lane_packets_total "service=\"$SVC4\"")"
+sysctls dr net.ipv4.vs.mhs.lane=0
+check_cmp "lane: none was left because it was off" "$(metric ipvs_mhs_lane_up_total \
+	'reason="off"')" -eq 0
+pair ping
+metrics >/dev/null
+check_cmp "lane: switched off, it leaves all" "$(metric ipvs_mhs_lane_up_total \
+	'reason="off"')" -ge 20
+dr sysctl -qw net.ipv4.vs.mhs.ingress=
 pair reset
 
 # compare
