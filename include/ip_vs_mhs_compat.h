@@ -211,7 +211,8 @@ static inline bool ip_vs_mhs_xdp_xmits(const struct net_device *dev)
 	return READ_ONCE(dev->xdp_features) & NETDEV_XDP_ACT_NDO_XMIT;
 #else
 	return dev->netdev_ops->ndo_xdp_xmit &&
-	       READ_ONCE(dev->xdp_state[XDP_MODE_DRV].prog);
+	       (READ_ONCE(dev->xdp_state[XDP_MODE_DRV].prog) ||
+		READ_ONCE(dev->xdp_state[XDP_MODE_DRV].link));
 #endif
 }
 #endif

@@ -21,10 +21,12 @@ _SI_KERNEL = 0x80
 # How often to see whether the hold goes on, and whether --until is met.
 _LOOK_S = 0.05
 _UNTIL_STEP_S = 0.01
-# How often to see whether servers have accepted what came before, and at most
-# for which part of a hold.
+# How often to see whether servers have accepted what came before, at most for
+# which part of a hold, and at most for how long: a server that is to be
+# restarted may accept nothing any more.
 _SETTLE_STEP_S = 0.002
 _SETTLE_PART = 3
+_SETTLE_MOST_MS = 5000
 
 
 class _Stopped(Exception):
@@ -120,7 +122,8 @@ class Protect:
     def _wait_for_accepted(self, lane):
         """Wait until a lane's servers have accepted what came before.  If
         they are not here, return for how long to wait instead."""
-        most_ms = (self._options.max_hold_ms or lane.max_hold_ms) / _SETTLE_PART
+        most_ms = min(_SETTLE_MOST_MS, (self._options.max_hold_ms or
+                                        lane.max_hold_ms) / _SETTLE_PART)
         give_up = time.monotonic() + most_ms / 1000
         while time.monotonic() < give_up:
             try:

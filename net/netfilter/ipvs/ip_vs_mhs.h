@@ -23,6 +23,9 @@
  *	ip_vs_mhs_hash.lock		writers of the table of services
  *	mhs.recount_lock		the count of connection entries
  *
+ *	With none of these locks held: mhs_net.ingress_lock, and under it RTNL;
+ *	see ip_vs_mhs_ingress.c.
+ *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
  *	packet				RCU; a packet that makes an entry may
@@ -378,6 +381,7 @@ struct ip_vs_mhs_net {
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
 	bool			warned_xt_ipvs;
+	struct mutex		ingress_lock;	/* see ip_vs_mhs_ingress.c */
 	struct list_head	ingress;	/* devices, under RTNL */
 	struct notifier_block	ingress_nb;	/* devices that go */
 	struct ctl_table	*table;
@@ -423,7 +427,7 @@ int ip_vs_mhs_hook_forward_get(struct ip_vs_mhs_net *mn, bool v6);
 void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6);
 
 /* ingress */
-int ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn);
+void ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn);
 void ip_vs_mhs_ingress_exit(struct ip_vs_mhs_net *mn);
 int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			     size_t *lenp, loff_t *ppos);

@@ -8,20 +8,22 @@
  * Locks and lifetimes
  * -------------------
  *
- *	ip_vs_mhs_net.ingress	control, under RTNL: the sysctl and the notifier
- *	struct ingress_dev	freed by RCU after its hook has gone: packets may
- *				be in the hook
+ *	ip_vs_mhs_net.ingress_lock	writes of the sysctl; RTNL is taken under it
+ *	ip_vs_mhs_net.ingress		under RTNL: the sysctl and the notifier
+ *	struct ingress_dev		freed by RCU after its hook has gone:
+ *					packets may be in the hook
  *
- * A device that goes takes its hook along, by the notifier.  The exit of a
- * namespace unregisters the notifier, which goes through all devices.
+ * A device that goes takes its hook along, by the notifier.  The notifier comes
+ * with the first device, not with the namespace: while a core with one service
+ * mutex loads the module, RTNL may wait for that mutex (ip_vs_dst_event()).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
+#include <linux/if_arp.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
-#include <net/inet_ecn.h>
 #include <net/ip_tunnels.h>
 
 #include "ip_vs_mhs_lane.h"
@@ -54,69 +56,43 @@ static bool ingress_prepare(const struct ip_vs_mhs_lane_packet *p,
 	return !p->outer || !iptunnel_handle_offloads(skb, gso);
 }
 
-static void ingress_push_ipv4(const struct ip_vs_mhs_lane_packet *p,
-			      struct sk_buff *skb, u8 inner, u8 tos)
+static void ingress_push(const struct ip_vs_mhs_lane_packet *p,
+			 struct sk_buff *skb)
 {
-	struct iphdr *ih;
+	bool v6 = p->protocol == htons(ETH_P_IPV6);
 
-	skb_push(skb, sizeof(*ih));
-	skb_reset_network_header(skb);
-	ih = ip_hdr(skb);
-	*ih = (struct iphdr){
-		.version	= 4,
-		.ihl		= 5,
-		.tos		= tos,
-		.tot_len	= htons(skb->len),
-		/* ip_vs_mhs_lane_ask() takes plain IPv4 only with DF */
-		.frag_off	= inner == IPPROTO_IPIP ? htons(IP_DF) : 0,
-		.ttl		= p->ttl - 1,
-		.protocol	= inner,
-		.saddr		= p->via->dst_saddr.ip,
-		.daddr		= p->server->dest->addr.ip,
-	};
-	ip_send_check(ih);
+	skb->transport_header = skb->network_header;
+	skb_set_inner_ipproto(skb, v6 ? IPPROTO_IPV6 : IPPROTO_IPIP);
+	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
+	if (p->outer == htons(ETH_P_IP)) {
+		skb_push(skb, sizeof(struct iphdr));
+		skb_reset_network_header(skb);
+		ip_vs_mhs_lane_tunnel_ipv4(p, ip_hdr(skb));
+	} else {
+		skb_push(skb, sizeof(struct ipv6hdr));
+		skb_reset_network_header(skb);
+		ip_vs_mhs_lane_tunnel_ipv6(p, ipv6_hdr(skb));
+	}
+	skb->protocol = p->outer;
 }
 
-static void ingress_push_ipv6(const struct ip_vs_mhs_lane_packet *p,
-			      struct sk_buff *skb, u8 inner, u8 tos)
-{
-	unsigned int len = skb->len;
-	struct ipv6hdr *ih;
-
-	skb_push(skb, sizeof(*ih));
-	skb_reset_network_header(skb);
-	ih = ipv6_hdr(skb);
-	*ih = (struct ipv6hdr){
-		.payload_len	= htons(len),
-		.nexthdr	= inner,
-		.hop_limit	= p->ttl - 1,
-		.saddr		= p->via->dst_saddr.in6,
-		.daddr		= p->server->dest->addr.in6,
-	};
-	ip6_flow_hdr(ih, tos, 0);
-}
-
+/* Make the packet what the core's transmitters make of it */
 static void ingress_rewrite(const struct ip_vs_mhs_lane_packet *p,
 			    struct sk_buff *skb)
 {
-	bool v6 = p->protocol == htons(ETH_P_IPV6);
-	u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	u8 tos = INET_ECN_encapsulate(p->tos, p->tos);
-
-	if (v6)
+	if (p->protocol == htons(ETH_P_IPV6))
 		ipv6_hdr(skb)->hop_limit--;
 	else
 		ip_decrease_ttl(ip_hdr(skb));
-	if (!p->outer)
-		return;
-	skb->transport_header = skb->network_header;
-	skb_set_inner_ipproto(skb, inner);
-	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
-	if (p->outer == htons(ETH_P_IP))
-		ingress_push_ipv4(p, skb, inner, tos);
-	else
-		ingress_push_ipv6(p, skb, inner, tos);
-	skb->protocol = p->outer;
+	if (p->outer)
+		ingress_push(p, skb);
+	/* ip_rcv() would do that; on veth the socket is the sender's */
+	skb_orphan(skb);
+	memset(skb->cb, 0, sizeof(skb->cb));
+	nf_reset_ct(skb);
+	skb_dst_drop(skb);
+	skb_forward_csum(skb);
+	ip_vs_mhs_clear_tstamp(skb);
 }
 
 static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,
@@ -138,7 +114,9 @@ static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,
 	if (p->len > p->mtu &&
 	    !(skb_is_gso(skb) && skb_gso_validate_network_len(skb, p->mtu)))
 		return MHS_LANE_MTU;
-	if (!(p->neigh->dev->flags & IFF_UP) ||
+	/* Devices of other types may need the route of a packet */
+	if (p->neigh->dev->type != ARPHRD_ETHER ||
+	    !(p->neigh->dev->flags & IFF_UP) ||
 	    pskb_trim_rcsum(skb, p->len) || !ingress_prepare(p, skb))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
@@ -162,9 +140,6 @@ static unsigned int ingress_hook(void *priv, struct sk_buff *skb,
 	if (why)
 		return NF_ACCEPT;
 	ingress_rewrite(&p, skb);
-	skb_forward_csum(skb);
-	ip_vs_mhs_clear_tstamp(skb);
-	skb_dst_drop(skb);
 	skb->dev = p.neigh->dev;
 	/* The neighbour adds the Ethernet header */
 	neigh_output(p.neigh, skb, false);
@@ -289,6 +264,25 @@ static void ingress_show(const struct ip_vs_mhs_net *mn, char *text, size_t size
 				 len ? " " : "", d->ops.dev->name);
 }
 
+static int ingress_write(struct ip_vs_mhs_net *mn, char *text)
+{
+	int err;
+
+	lockdep_assert_held(&mn->ingress_lock);
+	if (!mn->ingress_nb.notifier_call) {
+		mn->ingress_nb.notifier_call = ingress_event;
+		err = register_netdevice_notifier_net(mn->net, &mn->ingress_nb);
+		if (err) {
+			mn->ingress_nb.notifier_call = NULL;
+			return err;
+		}
+	}
+	rtnl_lock();
+	err = ingress_set(mn, text);
+	rtnl_unlock();
+	return err;
+}
+
 /**
  * ip_vs_mhs_ingress_sysctl() - read or write net.ipv4.vs.mhs.ingress
  * @table: the sysctl; its data is struct ip_vs_mhs_net of the namespace
@@ -300,8 +294,8 @@ static void ingress_show(const struct ip_vs_mhs_net *mn, char *text, size_t size
  * The names of devices, separated by blanks or commas.
  *
  * Context: process; takes RTNL.
- * Return: 0, -ENODEV for an unknown device, -EINVAL for a loopback device, -E2BIG
- *	for too many, or -ENOMEM; an error changes nothing.
+ * Return: 0, -ENODEV for an unknown device, -EINVAL for a loopback device or a
+ *	second write, -E2BIG for too many, or -ENOMEM; an error changes nothing.
  */
 int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write,
 			     void *buffer, size_t *lenp, loff_t *ppos)
@@ -320,37 +314,40 @@ int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write,
 		rtnl_unlock();
 		return proc_dostring(&copy, write, buffer, lenp, ppos);
 	}
-	*text = 0;
+	/* The whole text at once: a part would name other devices */
+	if (*ppos)
+		return -EINVAL;
 	if (*lenp >= sizeof(text))
 		return -E2BIG;
+	if (!*lenp)
+		return 0;
+	*text = 0;
 	err = proc_dostring(&copy, write, buffer, lenp, ppos);
 	if (err)
 		return err;
-	rtnl_lock();
-	err = ingress_set(mn, text);
-	rtnl_unlock();
+	mutex_lock(&mn->ingress_lock);
+	err = ingress_write(mn, text);
+	mutex_unlock(&mn->ingress_lock);
 	return err;
 }
 
 /**
  * ip_vs_mhs_ingress_init() - prepare the lane of a namespace
- * @mn: the namespace
+ * @mn: the namespace, zeroed
  *
- * Context: process; takes RTNL.
- * Return: 0 or -ENOMEM.
+ * Context: any.
  */
-int ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn)
+void ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn)
 {
+	mutex_init(&mn->ingress_lock);
 	INIT_LIST_HEAD(&mn->ingress);
-	mn->ingress_nb.notifier_call = ingress_event;
-	return register_netdevice_notifier_net(mn->net, &mn->ingress_nb);
 }
 
 /**
  * ip_vs_mhs_ingress_exit() - remove the hooks of all devices of a namespace
- * @mn: the namespace
+ * @mn: the namespace, whose sysctl is gone
  *
- * Packets may still be in a hook, but @mn outlives these packets.
+ * Waits for packets in the hooks, as @mn may be freed without a grace period.
  *
  * Context: process; takes RTNL.
  */
@@ -358,9 +355,12 @@ void ip_vs_mhs_ingress_exit(struct ip_vs_mhs_net *mn)
 {
 	struct ingress_dev *d, *next;
 
-	unregister_netdevice_notifier_net(mn->net, &mn->ingress_nb);
+	if (!mn->ingress_nb.notifier_call)
+		return;
 	rtnl_lock();
 	list_for_each_entry_safe(d, next, &mn->ingress, list)
 		ingress_del(mn, d);
 	rtnl_unlock();
+	unregister_netdevice_notifier_net(mn->net, &mn->ingress_nb);
+	synchronize_net();
 }

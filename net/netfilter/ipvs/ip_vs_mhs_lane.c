@@ -18,7 +18,8 @@ static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 	struct dst_entry *dst;
 	bool local;
 
-	if (ipv6_addr_type(addr) & IPV6_ADDR_LINKLOCAL)
+	/* of one device, and not for packets from outside */
+	if (ipv6_addr_type(addr) & (IPV6_ADDR_LINKLOCAL | IPV6_ADDR_LOOPBACK))
 		return false;
 	dst = ip6_route_lookup(net, &fl6, NULL, 0);
 	rt = container_of(dst, struct rt6_info, dst);
@@ -48,7 +49,8 @@ bool ip_vs_mhs_lane_is_local(struct ip_vs_mhs *mhs, const struct net_device *in,
 	if (mhs->af == AF_INET6) {
 		if (!lane_lookup_ipv6(net, in, &mhs->addr.in6))
 			return false;
-	} else if (inet_addr_type_dev_table(net, in, mhs->addr.ip) !=
+	} else if (ipv4_is_loopback(mhs->addr.ip) ||
+		   inet_addr_type_dev_table(net, in, mhs->addr.ip) !=
 		   RTN_LOCAL) {
 		return false;
 	}

@@ -25,6 +25,7 @@
 #include <net/addrconf.h>
 #include <net/arp.h>
 #include <net/dsfield.h>
+#include <net/inet_ecn.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
 #include <net/l3mdev.h>
@@ -49,6 +50,7 @@
  * @transport: IPPROTO_*
  * @ttl: TTL or hop limit, as received
  * @tos: TOS or traffic class
+ * @df: IPv4: IP_DF or 0
  * @saddr: the client's address, in the packet
  * @daddr: the virtual address, in the packet
  * @sport: the client's port
@@ -74,6 +76,7 @@ struct ip_vs_mhs_lane_packet {
 	u8				transport;
 	u8				ttl;
 	u8				tos;
+	__be16				df;
 	const union nf_inet_addr	*saddr;
 	const union nf_inet_addr	*daddr;
 	__be16				sport;
@@ -124,6 +127,7 @@ static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 		return false;
 	p->ttl = ih->ttl;
 	p->tos = ih->tos;
+	p->df = ih->frag_off;
 	p->transport = ih->protocol;
 	p->saddr = (const union nf_inet_addr *)&ih->saddr;
 	p->daddr = (const union nf_inet_addr *)&ih->daddr;
@@ -140,6 +144,7 @@ static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
 	p->len = ntohs(ih->payload_len) + sizeof(*ih);
 	p->ttl = ih->hop_limit;
 	p->tos = ipv6_get_dsfield(ih);
+	p->df = 0;
 	p->transport = ih->nexthdr;
 	p->saddr = (const union nf_inet_addr *)&ih->saddr;
 	p->daddr = (const union nf_inet_addr *)&ih->daddr;
@@ -266,14 +271,8 @@ static __always_inline bool lane_method(struct ip_vs_mhs_lane_packet *p,
 	 */
 	if (!data_race(sysctl_pmtu_disc(p->mhs->ipvs)))
 		return false;
-	if (dest->af == AF_INET6) {
-		p->outer = htons(ETH_P_IPV6);
-		return true;
-	}
-	p->outer = htons(ETH_P_IP);
-	/* The tunnel's header needs an identification if there is no DF */
-	return p->protocol == htons(ETH_P_IPV6) ||
-	       ((const struct iphdr *)p->ip)->frag_off & htons(IP_DF);
+	p->outer = dest->af == AF_INET6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP);
+	return true;
 }
 
 static __always_inline struct neighbour *
@@ -284,7 +283,8 @@ lane_next_hop_ipv4(const struct dst_entry *dst, const struct ip_vs_dest *dest)
 
 	if (rt->rt_type != RTN_UNICAST || rt->rt_gw_family == AF_INET6)
 		return NULL;
-	return __ipv4_neigh_lookup_noref(dst->dev, (__force u32)hop);
+	return __ipv4_neigh_lookup_noref(READ_ONCE(dst->dev),
+					 (__force u32)hop);
 }
 
 static __always_inline struct neighbour *
@@ -295,7 +295,7 @@ lane_next_hop_ipv6(const struct dst_entry *dst, const struct ip_vs_dest *dest)
 
 	if (rt->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
 		return NULL;
-	return __ipv6_neigh_lookup_noref(dst->dev,
+	return __ipv6_neigh_lookup_noref(READ_ONCE(dst->dev),
 					 rt6_nexthop(rt, &dest->addr.in6));
 #else
 	return NULL;
@@ -372,7 +372,9 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6)
 	 */
 	if (!p->mhs || !smp_load_acquire(&p->mhs->svc))
 		return MHS_LANE_SERVICE;
-	if (unlikely(!lane_is_source(p->saddr, v6) ||
+	if (unlikely(ip_vs_addr_equal(v6 ? AF_INET6 : AF_INET, p->saddr,
+				      p->daddr) ||
+		     !lane_is_source(p->saddr, v6) ||
 		     !lane_is_local(p->mhs, p->in, v6)))
 		return MHS_LANE_ADDRESS;
 	why = lane_decide(p, v6);
@@ -399,6 +401,45 @@ static __always_inline bool lane_receives(const struct net_device *in, bool v6)
 	}
 #endif
 	return !v6 && rcu_access_pointer(in->ip_ptr);
+}
+
+/* The header of a tunnel over IPv4.  As in the core the header has the packet's
+ * DF, and without DF an identification; the congestion mark of the packet stays.
+ */
+static inline void
+ip_vs_mhs_lane_tunnel_ipv4(const struct ip_vs_mhs_lane_packet *p,
+			   struct iphdr *ih)
+{
+	*ih = (struct iphdr){
+		.version	= 4,
+		.ihl		= 5,
+		.tos		= INET_ECN_encapsulate(p->tos, p->tos),
+		.tot_len	= htons(p->len + sizeof(*ih)),
+		.frag_off	= p->df,
+		.ttl		= p->ttl - 1,
+		.protocol	= p->protocol == htons(ETH_P_IPV6) ?
+				  IPPROTO_IPV6 : IPPROTO_IPIP,
+		.saddr		= p->via->dst_saddr.ip,
+		.daddr		= p->server->dest->addr.ip,
+	};
+	if (!p->df)
+		__ip_select_ident(p->mn->net, ih, 1);
+	ih->check = ip_fast_csum(ih, 5);
+}
+
+static inline void
+ip_vs_mhs_lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p,
+			   struct ipv6hdr *ih)
+{
+	*ih = (struct ipv6hdr){
+		.payload_len	= htons(p->len),
+		.nexthdr	= p->protocol == htons(ETH_P_IPV6) ?
+				  IPPROTO_IPV6 : IPPROTO_IPIP,
+		.hop_limit	= p->ttl - 1,
+		.saddr		= p->via->dst_saddr.in6,
+		.daddr		= p->server->dest->addr.in6,
+	};
+	ip6_flow_hdr(ih, INET_ECN_encapsulate(p->tos, p->tos), 0);
 }
 
 /**

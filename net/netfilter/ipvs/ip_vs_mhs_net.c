@@ -312,15 +312,12 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
-	err = ip_vs_mhs_ingress_init(mn);
-	if (err)
-		return err;
+	ip_vs_mhs_ingress_init(mn);
 	err = net_sysctls_init(mn);
 	if (err)
-		goto exit_ingress;
+		return err;
 	if (!IS_ENABLED(CONFIG_PROC_FS))
 		return 0;
-	err = -ENOMEM;
 	/* 0440: a read walks every slot of every service */
 	if (!proc_create_net("ip_vs_mhs", 0440, net->proc_net,
 			     &ip_vs_mhs_proc_ops,
@@ -335,9 +332,8 @@ exit_proc:
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 exit_sysctls:
 	net_sysctls_exit(mn);
-exit_ingress:
 	ip_vs_mhs_ingress_exit(mn);
-	return err;
+	return -ENOMEM;
 }
 
 /* Runs before the core deletes the namespace's services: done_service() still

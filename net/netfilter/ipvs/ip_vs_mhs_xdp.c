@@ -13,7 +13,6 @@
 #include <linux/bpf.h>
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
-#include <net/inet_ecn.h>
 #include <net/xdp.h>
 
 #include "ip_vs_mhs_lane.h"
@@ -26,7 +25,7 @@
  * @outer: length of the tunnel's header @head: 0, 20 or 40
  * @check: IPv4: checksum of the packet's header after the TTL has gone down
  * @eth: the new Ethernet header
- * @zero: makes the size a multiple of 8
+ * @trim: bytes of padding to cut off before the tunnel's header is added
  * @head: the tunnel's header
  */
 struct bpf_ipvs_mhs_fwd {
@@ -34,12 +33,32 @@ struct bpf_ipvs_mhs_fwd {
 	__u16		outer;
 	__u16		check;
 	struct ethhdr	eth;
-	__u16		zero;
+	__u16		trim;
 	union {
 		struct iphdr	ipv4;
 		struct ipv6hdr	ipv6;
 	} head;
 };
+
+/* Does the device show a program the whole frame of Ethernet?  A device that
+ * strips VLAN tags hides them from programs.
+ */
+static __always_inline bool xdp_shows_all(const struct net_device *in)
+{
+	return in->type == ARPHRD_ETHER &&
+	       !(in->features & (NETIF_F_HW_VLAN_CTAG_RX |
+				 NETIF_F_HW_VLAN_STAG_RX));
+}
+
+/* Room that bpf_xdp_adjust_head() wants for a tunnel's header */
+static bool xdp_has_room(const struct xdp_buff *xdp)
+{
+	unsigned int room = sizeof(struct xdp_frame) + sizeof(struct ipv6hdr);
+
+	if (!xdp_data_meta_unsupported(xdp))
+		room += xdp->data - xdp->data_meta;
+	return xdp->data - xdp->data_hard_start >= room;
+}
 
 /* Can the device send frames of a lane?  A redirect to a device that cannot
  * would lose every frame.
@@ -52,50 +71,6 @@ static bool xdp_can_send(const struct net_device *in,
 	return in == out || (out->flags & IFF_UP && ip_vs_mhs_xdp_xmits(out));
 }
 
-/* As in the stack the tunnel keeps a congestion mark of the packet */
-static u8 xdp_tunnel_tos(u8 tos)
-{
-	return INET_ECN_encapsulate(tos, tos);
-}
-
-static noinline void xdp_tunnel_ipv4(struct iphdr *ih, __be16 protocol,
-				     unsigned int len, u8 ttl, u8 tos,
-				     __be32 saddr, __be32 daddr)
-{
-	bool v6 = protocol == htons(ETH_P_IPV6);
-
-	*ih = (struct iphdr){
-		.version	= 4,
-		.ihl		= 5,
-		.tos		= xdp_tunnel_tos(tos),
-		.tot_len	= htons(len + sizeof(*ih)),
-		/* ip_vs_mhs_lane_ask() takes plain IPv4 only with DF */
-		.frag_off	= v6 ? 0 : htons(IP_DF),
-		.ttl		= ttl,
-		.protocol	= v6 ? IPPROTO_IPV6 : IPPROTO_IPIP,
-		.saddr		= saddr,
-		.daddr		= daddr,
-	};
-	ih->check = ip_fast_csum(ih, 5);
-}
-
-static noinline void xdp_tunnel_ipv6(struct ipv6hdr *ih, __be16 protocol,
-				     unsigned int len, u8 ttl, u8 tos,
-				     const struct in6_addr *saddr,
-				     const struct in6_addr *daddr)
-{
-	bool v6 = protocol == htons(ETH_P_IPV6);
-
-	*ih = (struct ipv6hdr){
-		.payload_len	= htons(len),
-		.nexthdr	= v6 ? IPPROTO_IPV6 : IPPROTO_IPIP,
-		.hop_limit	= ttl,
-		.saddr		= *saddr,
-		.daddr		= *daddr,
-	};
-	ip6_flow_hdr(ih, xdp_tunnel_tos(tos), 0);
-}
-
 /* The checksum after the TTL has gone down by one, as in ip_decrease_ttl() */
 static __always_inline u16 xdp_check_after_hop(const struct iphdr *ih)
 {
@@ -104,10 +79,22 @@ static __always_inline u16 xdp_check_after_hop(const struct iphdr *ih)
 	return check + (check >= 0xffff);
 }
 
+static noinline void xdp_tunnel(const struct ip_vs_mhs_lane_packet *p,
+				struct bpf_ipvs_mhs_fwd *fwd)
+{
+	fwd->trim = p->bytes - p->len;
+	if (p->outer == htons(ETH_P_IP)) {
+		fwd->outer = sizeof(struct iphdr);
+		ip_vs_mhs_lane_tunnel_ipv4(p, &fwd->head.ipv4);
+	} else {
+		fwd->outer = sizeof(struct ipv6hdr);
+		ip_vs_mhs_lane_tunnel_ipv6(p, &fwd->head.ipv6);
+	}
+}
+
 static __always_inline void xdp_fill(const struct ip_vs_mhs_lane_packet *p,
 				     struct bpf_ipvs_mhs_fwd *fwd)
 {
-	const struct ip_vs_dest *dest = p->server->dest;
 	struct net_device *out = p->neigh->dev;
 	unsigned int seq;
 
@@ -123,17 +110,7 @@ static __always_inline void xdp_fill(const struct ip_vs_mhs_lane_packet *p,
 		fwd->check = xdp_check_after_hop((const struct iphdr *)p->ip);
 	if (likely(!p->outer))
 		return;
-	if (p->outer == htons(ETH_P_IP)) {
-		fwd->outer = sizeof(struct iphdr);
-		xdp_tunnel_ipv4(&fwd->head.ipv4, p->protocol, p->len,
-				p->ttl - 1, p->tos, p->via->dst_saddr.ip,
-				dest->addr.ip);
-	} else {
-		fwd->outer = sizeof(struct ipv6hdr);
-		xdp_tunnel_ipv6(&fwd->head.ipv6, p->protocol, p->len,
-				p->ttl - 1, p->tos, &p->via->dst_saddr.in6,
-				&dest->addr.in6);
-	}
+	xdp_tunnel(p, fwd);
 }
 
 static __always_inline enum ip_vs_mhs_lane
@@ -155,9 +132,9 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp)
 		return why;
 	if (unlikely(p->len > p->mtu))
 		return MHS_LANE_MTU;
-	if (unlikely(!xdp_can_send(p->in, p->neigh->dev) ||
-		     (p->outer && xdp->data - xdp->data_hard_start <
-		      sizeof(struct xdp_frame) + sizeof(struct ipv6hdr))))
+	if (unlikely(!xdp_shows_all(p->in) ||
+		     !xdp_can_send(p->in, p->neigh->dev) ||
+		     (p->outer && !xdp_has_room(xdp))))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
 }

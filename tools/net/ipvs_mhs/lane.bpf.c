@@ -19,7 +19,7 @@ struct bpf_ipvs_mhs_fwd {
 	__u16		outer;
 	__u16		check;
 	struct ethhdr	eth;
-	__u16		zero;
+	__u16		trim;
 	union {
 		struct iphdr	ipv4;
 		struct ipv6hdr	ipv6;
@@ -75,6 +75,8 @@ int mhs_lane(struct xdp_md *ctx)
 	decrement_ttl(&fwd, eth);
 
 	if (fwd.outer) {
+		if (fwd.trim && bpf_xdp_adjust_tail(ctx, -(int)fwd.trim))
+			return XDP_ABORTED;
 		if (bpf_xdp_adjust_head(ctx, -(int)fwd.outer))
 			return XDP_ABORTED;
 		eth = (void *)(long)ctx->data;

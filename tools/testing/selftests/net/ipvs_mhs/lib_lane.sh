@@ -16,6 +16,7 @@ lane_open() {
 		;;
 	xdp)
 		in_ns rt ethtool -K vdr tx off >/dev/null
+		dr ethtool -K eth0 rxvlan off rx-vlan-stag-hw-parse off
 		in_ns rt ip link set dev vdr xdpdrv \
 			obj "${MHS_KO%/*}/lane.bpf.o" sec xdp
 		dr ip link set dev eth0 xdpdrv obj "${MHS_KO%/*}/lane.bpf.o" \

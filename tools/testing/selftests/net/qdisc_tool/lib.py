@@ -337,7 +337,9 @@ class Protecting:
         # By name: not every shell takes a number above 9 after ">&".
         up, go = (f"/proc/self/fd/{fd}" for fd in fds)
         self.process = Tool(
-            "protect", "--json", *self._arguments, "--", "sh", "-c",
+            # Listeners of tests accept nobody, and that is waited for.
+            "protect", "--json", "--settle", "0", *self._arguments, "--",
+            "sh", "-c",
             f"echo up >{up}; read status <{go}; exit ${{status:-99}}",
             pass_fds=fds)
         for fd in fds:
