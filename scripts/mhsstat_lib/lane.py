@@ -30,7 +30,8 @@ MEANINGS = {
     "route": "no route to the server is cached yet",
     "neighbour": "the next hop does not answer, or not yet",
     "mtu": "too long for the path to the server",
-    "device": "the output device cannot send frames of the lane: use one arm, "
+    "device": "the device strips VLAN tags (ethtool -K DEVICE rxvlan off), or "
+              "the output device cannot send frames of the lane: use one arm, "
               "or attach a program there, too",
 }
 
