@@ -120,6 +120,8 @@ class Frames:
             extension = bytes([protocol, 0]) + b"\1\4\0\0\0\0"
             protocol = self.pick(0, 60)
         elif odd == "fragment":
+            # what reassembly makes of them depends on others and on time
+            target = "fd09::2"
             extension = struct.pack("!BBHI", protocol, 0,
                                     self.pick(0, 1, 8, 9),
                                     r.getrandbits(32))
