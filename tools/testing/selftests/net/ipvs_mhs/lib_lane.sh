@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # lib.sh has reply
+# shellcheck disable=SC2034,SC2086,SC2154 # VIP4 and VIP6 are words; others use
+# what is unused here
 # The lane before the IP stack, by one of its doors: $door is ingress, the netfilter
 # hook of a device, or xdp, a program that calls the module.  Sourced after lib.sh.
 
@@ -71,7 +72,7 @@ lane_share() {
 
 # lane_service ARGUMENT...: a service and its servers, with a client c of its own
 lane_service() {
-	local host=$1 line
+	local host=$1
 
 	shift
 	[ -z "${c_in:-}" ] || flow_end c
@@ -215,7 +216,7 @@ lane_reasons() {
 
 # lane_tests [COMMAND]: all that depends on the door, and the command amid of it
 lane_tests() {
-	local lines stats before
+	local lines stats
 
 	load_module
 	modprobe -q -a ipip ip6_tunnel sit
