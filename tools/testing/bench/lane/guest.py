@@ -314,6 +314,8 @@ class Rig(Namespace):
             if time.monotonic() > until:
                 raise SystemExit("services of mhs do not settle")
             time.sleep(0.1)
+        # and the module has seen twice that no service is by firewall mark
+        time.sleep(5)
 
 
 def arguments():
