@@ -24,7 +24,9 @@ default = $(firstword $(kernels))
 middle = $(word 2,$(kernels))
 oldest = $(lastword $(kernels))
 machine-kernel = $(or $(KERNEL),$(default))
-kdir-release = $(shell cat $(KDIR)/include/config/kernel.release 2>/dev/null)
+# what uname -r says in that kernel; kernel.release is without Debian's suffix
+kdir-release = $(shell sed -n 's/^\#define UTS_RELEASE "\(.*\)"/\1/p' \
+	$(KDIR)/include/generated/utsrelease.h 2>/dev/null)
 mod-dir = $(INSTALL_MOD_PATH)/lib/modules/$(kdir-release)
 
 .PHONY: all

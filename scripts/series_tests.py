@@ -228,3 +228,18 @@ class Probes(unittest.TestCase):
                                  "The kernel of .* is built without "
                                  "CONFIG_IP_VS")
         self.assertIn("No kernel headers in", self.build({}).stderr)
+
+    def test_a_module_goes_where_its_kernel_looks_for_it(self):
+        # in Debian's headers kernel.release is the upstream version
+        with tempfile.TemporaryDirectory() as directory:
+            write(directory, {
+                "include/config/kernel.release": "6.1.192\n",
+                "include/generated/utsrelease.h":
+                    '#define UTS_RELEASE "6.1.0-56-amd64"\n'})
+            done = subprocess.run(
+                ["make", "-s", "-n", "-C", TOP, "uninstall",
+                 f"KDIR={directory}", "DESTDIR=/staging"],
+                env={"PATH": os.environ["PATH"]}, capture_output=True,
+                text=True)
+        self.assertIn("/staging/lib/modules/6.1.0-56-amd64/updates/"
+                      "ip_vs_mhs.ko\n", done.stdout)

@@ -6,13 +6,13 @@
 # shellcheck source=lib_root.sh
 . "$top/tools/testing/packages/lib_root.sh"
 
-# begin NAME PLAN: a chroot of that name, with the sources in /src/ipvs-mhs
+# begin NAME PLAN [SUITE]: a chroot of that name, with the sources in /src/ipvs-mhs
 begin() {
 	echo "KTAP version 1"
 	echo "1..$2"
 	mkdir -p "${log%/*}"
 	: >"$log"
-	fresh_root "$1"
+	fresh_root "$1" "${@:3}"
 	trap 'rm -rf "$root"' EXIT
 	mkdir "$root/src" "$root/src/ipvs-mhs"
 	tar -C "$top" -c --exclude=./build --exclude=./.git --exclude='*.ko' \
@@ -43,13 +43,16 @@ release() {
 	cat "$top/build/kernel/$1/release"
 }
 
-# put_kernel NAME: as its image and headers would be, without drivers
+# put_kernel NAME [TREE...]: as its image and headers would be, without drivers;
+# or these trees of them
 put_kernel() {
 	local from=$top/build/kernel/$1 link target
+	local trees=("${@:2}")
 
+	[ $# -gt 1 ] || trees=(boot lib/modules usr/src usr/lib)
 	mkdir -p "$root/boot" "$root/lib/modules" "$root/usr/src"
 	(cd "$from" && tar -c --exclude='lib/modules/*/kernel/[!n]*' \
-		boot lib/modules usr/src usr/lib) |
+		"${trees[@]}") |
 		tar -x --keep-directory-symlink -C "$root"
 	# /lib is a link here, which a relative one would miss
 	for link in build source; do
@@ -86,4 +89,17 @@ tool_works() {
 
 installed() {
 	[ "$(vermagic "$1")" = "$(release "$1")" ]
+}
+
+# check_make_install NAME: 4 tests of make install, by the headers of that kernel
+check_make_install() {
+	local release
+
+	release=$(release "$1")
+	ok "make install" inside make -C /src/ipvs-mhs install RELEASE="$release"
+	equal "make install puts the module where modprobe looks" \
+		"/lib/modules/$release/updates/ip_vs_mhs.ko" "$(module "$1")"
+	ok "make uninstall" inside make -C /src/ipvs-mhs uninstall \
+		RELEASE="$release"
+	equal "make uninstall leaves nothing behind" "" "$(traces)"
 }

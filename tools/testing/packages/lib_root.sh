@@ -11,32 +11,37 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 # shellcheck source=../machine/lib_suite.sh
 . "$machine/lib_suite.sh"
 
-# wanted: names of the packages inside
+# wanted [SUITE]: names of the packages inside; in another suite than this
+# machine's what README.md has an operator install
 wanted() {
-	sed 's/[[:space:]]*#.*//; /^$/d' "$here/chroot.packages"
+	if [ $# -eq 0 ]; then
+		sed 's/[[:space:]]*#.*//; /^$/d' "$here/chroot.packages"
+	else
+		sed -n 's/^    apt-get install //p' "$top/README.md" | tr ' ' '\n'
+	fi
 }
 
-# base_root: made once, in minutes
+# base_root [SUITE]: made once, in minutes
 base_root() {
-	local base=$roots/base suite
+	local base=$roots/base${1:+-$1} suite=${1:-}
 
-	! cmp -s <(wanted) "$base/wanted" || return 0
+	! cmp -s <(wanted "$@") "$base/wanted" || return 0
 	use_suite -
 	# shellcheck disable=SC1091 # of the machine
-	suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+	[ -n "$suite" ] || suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 	say "making a minimal $suite in $base: some minutes"
 	rm -rf "$base" "$base.new"
 	mkdir -p "$roots"
 	root=$base.new
-	make_root "$suite" "$(debian_mirror)" >"$base.log" 2>&1 || {
+	make_root "$suite" "$(debian_mirror)" "$@" >"$base.log" 2>&1 || {
 		tail -n 5 "$base.log" >&2
 		die "that failed, all of it: $base.log"
 	}
-	wanted >"$root/wanted"
+	wanted "$@" >"$root/wanted"
 	mv "$root" "$base"
 }
 
-# make_root SUITE MIRROR
+# make_root SUITE MIRROR [WANTED-SUITE]
 make_root() {
 	local packages
 
@@ -45,17 +50,17 @@ make_root() {
 		apt-config dump Acquire >"$root/etc/apt/apt.conf.d/90acquire" &&
 		cp /etc/resolv.conf "$root/etc/resolv.conf" &&
 		inside apt-get -q update &&
-		mapfile -t packages < <(wanted) &&
+		mapfile -t packages < <(wanted "${@:3}") &&
 		inside apt-get -q -y --no-install-recommends install \
 			"${packages[@]}"
 }
 
-# fresh_root NAME: a copy; its path in $root
+# fresh_root NAME [SUITE]: a copy; its path in $root
 fresh_root() {
-	base_root
+	base_root "${@:2}"
 	root=$roots/$1
 	rm -rf "$root"
-	cp -a --reflink=auto "$roots/base" "$root"
+	cp -a --reflink=auto "$roots/base${2:+-$2}" "$root"
 	cp /etc/resolv.conf "$root/etc/resolv.conf"
 }
 
