@@ -79,8 +79,9 @@ static __always_inline u16 xdp_check_after_hop(const struct iphdr *ih)
 	return check + (check >= 0xffff);
 }
 
-static noinline void xdp_tunnel(const struct ip_vs_mhs_lane_packet *p,
-				struct bpf_ipvs_mhs_fwd *fwd)
+/* Inline, as all that takes the packet: its fields stay in registers */
+static __always_inline void
+xdp_tunnel(const struct ip_vs_mhs_lane_packet *p, struct bpf_ipvs_mhs_fwd *fwd)
 {
 	fwd->trim = p->bytes - p->len;
 	if (p->outer == htons(ETH_P_IP)) {
