@@ -361,21 +361,26 @@ def s6_what_was_not_accepted_is_waited_for():
         server.close()
 
 
+def failed_by_late_server(*options):
+    """Of the requests beside a server that listens anew after its signal."""
+    with Server(PORT) as server, Load(LO, PORT, 4) as load:
+        load.wait_for_progress(10)
+        tool("protect", *LONG, *options, "--", "kill", "-USR1",
+             str(server.pid))
+        load.wait_for_progress(10)
+        result = load.finish()
+    note(f"{options}: {result}")
+    return result["failed"]
+
+
 @test
 def s7_until_covers_a_server_that_listens_late():
     set_up("lo", "-p", str(PORT))
-    failed = {}
-    for options in ((), ("--until-new-port", str(PORT))):
-        with Server(PORT) as server, Load(LO, PORT, 4) as load:
-            load.wait_for_progress(10)
-            tool("protect", *LONG, *options, "--", "kill", "-USR1",
-                 str(server.pid))
-            load.wait_for_progress(10)
-            result = load.finish()
-            note(f"{options}: {result}")
-            failed[bool(options)] = result["failed"]
-    equal(failed[True], 0, "failures with --until-new-port")
-    check(failed[False], "the control did not fail")
+    equal(failed_by_late_server("--until-new-port", str(PORT)), 0,
+          "failures with --until-new-port")
+    # Whether a request meets the server's gap is chance.
+    check(any(failed_by_late_server() for _ in range(10)),
+          "the control did not fail")
 
 
 def one_after_the_other():
