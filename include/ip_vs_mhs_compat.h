@@ -192,7 +192,7 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 #define BTF_KFUNCS_END		BTF_SET8_END
 #endif
 
-/* Has the module BTF that the kernel accepted? */
+/* Has the module BTF?  Whether the kernel accepts the BTF is not known here. */
 static inline bool ip_vs_mhs_has_btf(const struct module *module)
 {
 #if IS_ENABLED(CONFIG_DEBUG_INFO_BTF_MODULES)

@@ -50,8 +50,8 @@ static bool ingress_prepare(const struct ip_vs_mhs_lane_packet *p,
 	if (p->outer)
 		room += sizeof(struct ipv6hdr);
 	if (skb_cow_head(skb, room) ||
-	    skb_ensure_writable(skb, MHS_LANE_HEADER_BYTES < skb->len ?
-				     MHS_LANE_HEADER_BYTES : skb->len))
+	    skb_ensure_writable(skb, min_t(unsigned int, skb->len,
+					   MHS_LANE_HEADER_BYTES)))
 		return false;
 	return !p->outer || !iptunnel_handle_offloads(skb, gso);
 }
@@ -59,10 +59,8 @@ static bool ingress_prepare(const struct ip_vs_mhs_lane_packet *p,
 static void ingress_push(const struct ip_vs_mhs_lane_packet *p,
 			 struct sk_buff *skb)
 {
-	bool v6 = p->protocol == htons(ETH_P_IPV6);
-
 	skb->transport_header = skb->network_header;
-	skb_set_inner_ipproto(skb, v6 ? IPPROTO_IPV6 : IPPROTO_IPIP);
+	skb_set_inner_ipproto(skb, ip_vs_mhs_lane_inner(p));
 	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
 	if (p->outer == htons(ETH_P_IP)) {
 		skb_push(skb, sizeof(struct iphdr));

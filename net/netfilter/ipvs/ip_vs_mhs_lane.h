@@ -178,7 +178,9 @@ static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
 	if (!(v6 ? lane_parse_ipv6(p) : lane_parse_ipv4(p)) ||
 	    p->len > p->bytes)
 		return false;
-	/* The lane does not trim: more than padding would leave with the packet */
+	/* An XDP program trims only before a tunnel's header: more than padding
+	 * would leave with the packet.
+	 */
 	if (p->len != p->bytes && p->bytes > ETH_ZLEN - ETH_HLEN)
 		return false;
 	return lane_parse_transport(p, v6 ? sizeof(struct ipv6hdr) :
@@ -403,6 +405,13 @@ static __always_inline bool lane_receives(const struct net_device *in, bool v6)
 	return !v6 && rcu_access_pointer(in->ip_ptr);
 }
 
+/* The protocol that a tunnel's header names */
+static inline u8
+ip_vs_mhs_lane_inner(const struct ip_vs_mhs_lane_packet *p)
+{
+	return p->protocol == htons(ETH_P_IPV6) ? IPPROTO_IPV6 : IPPROTO_IPIP;
+}
+
 /* The header of a tunnel over IPv4.  As in the core the header has the packet's
  * DF, and without DF an identification; the congestion mark of the packet stays.
  */
@@ -417,8 +426,7 @@ ip_vs_mhs_lane_tunnel_ipv4(const struct ip_vs_mhs_lane_packet *p,
 		.tot_len	= htons(p->len + sizeof(*ih)),
 		.frag_off	= p->df,
 		.ttl		= p->ttl - 1,
-		.protocol	= p->protocol == htons(ETH_P_IPV6) ?
-				  IPPROTO_IPV6 : IPPROTO_IPIP,
+		.protocol	= ip_vs_mhs_lane_inner(p),
 		.saddr		= p->via->dst_saddr.ip,
 		.daddr		= p->server->dest->addr.ip,
 	};
@@ -433,8 +441,7 @@ ip_vs_mhs_lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p,
 {
 	*ih = (struct ipv6hdr){
 		.payload_len	= htons(p->len),
-		.nexthdr	= p->protocol == htons(ETH_P_IPV6) ?
-				  IPPROTO_IPV6 : IPPROTO_IPIP,
+		.nexthdr	= ip_vs_mhs_lane_inner(p),
 		.hop_limit	= p->ttl - 1,
 		.saddr		= p->via->dst_saddr.in6,
 		.daddr		= p->server->dest->addr.in6,

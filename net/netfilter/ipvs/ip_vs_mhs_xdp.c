@@ -15,30 +15,10 @@
 #include <linux/if_arp.h>
 #include <net/xdp.h>
 
+#include "ip_vs_mhs_fwd.h"
 #include "ip_vs_mhs_lane.h"
 
 #ifdef MHS_HAVE_KFUNCS
-
-/**
- * struct bpf_ipvs_mhs_fwd - how an XDP program sends a frame
- * @ifindex: device to redirect the frame to; 0: the receiving one, XDP_TX
- * @outer: length of the tunnel's header @head: 0, 20 or 40
- * @check: IPv4: checksum of the packet's header after the TTL has gone down
- * @eth: the new Ethernet header
- * @trim: bytes of padding to cut off before the tunnel's header is added
- * @head: the tunnel's header
- */
-struct bpf_ipvs_mhs_fwd {
-	__u32		ifindex;
-	__u16		outer;
-	__u16		check;
-	struct ethhdr	eth;
-	__u16		trim;
-	union {
-		struct iphdr	ipv4;
-		struct ipv6hdr	ipv6;
-	} head;
-};
 
 /* Does the device show a program the whole frame of Ethernet?  A device that
  * strips VLAN tags hides them from programs.

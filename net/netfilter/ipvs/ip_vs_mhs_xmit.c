@@ -63,6 +63,16 @@ static __always_inline void xmit_count(const struct ip_vs_mhs *mhs,
 		xmit_stats(mhs, dest, bytes, what);
 }
 
+/* Count where softirqs may be enabled */
+static __always_inline void xmit_count_anywhere(const struct ip_vs_mhs *mhs,
+						struct ip_vs_dest *dest,
+						unsigned int bytes, u32 what)
+{
+	local_bh_disable();
+	xmit_count(mhs, dest, bytes, what);
+	local_bh_enable();
+}
+
 /**
  * ip_vs_mhs_xmit_stats_bh() - count a packet in the statistics of ipvsadm
  * @mhs: the service
@@ -91,9 +101,7 @@ void ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs,
 void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 			  unsigned int bytes, u32 what)
 {
-	local_bh_disable();
-	xmit_count(mhs, dest, bytes, what);
-	local_bh_enable();
+	xmit_count_anywhere(mhs, dest, bytes, what);
 }
 
 /* The header of a UDP packet without a checksum, else NULL.  The core's NAT
@@ -150,7 +158,7 @@ unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 			    struct ip_vs_conn *carrier,
 			    struct ip_vs_mhs_packet *p, u32 stats)
 {
-	ip_vs_mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
+	xmit_count_anywhere(mhs, carrier->dest, p->skb->len, stats);
 	if (p->iph.protocol == IPPROTO_UDP &&
 	    IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
 		xmit_prepare(p->skb, p->af, &p->iph);

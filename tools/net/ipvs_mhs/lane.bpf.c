@@ -7,24 +7,10 @@
  * the frame as the kfunc says and sends it.
  */
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* Described in ip_vs_mhs_xdp.c */
-struct bpf_ipvs_mhs_fwd {
-	__u32		ifindex;
-	__u16		outer;
-	__u16		check;
-	struct ethhdr	eth;
-	__u16		trim;
-	union {
-		struct iphdr	ipv4;
-		struct ipv6hdr	ipv6;
-	} head;
-};
+#include "ip_vs_mhs_fwd.h"
 
 extern int bpf_ipvs_mhs_lane(struct xdp_md *ctx, void *fwd, __u32 fwd__sz)
 	__ksym;

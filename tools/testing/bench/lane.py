@@ -9,7 +9,6 @@ KERNELS = ("6.1", "6.12")
 SECONDS = {"quick": 300, "full": 300}
 HERE = bench.HERE / "lane"
 PACKETS = 15 * 64  # whole bursts, an odd number: the median is one of them
-LANE = bench.TOP / "tools" / "net" / "ipvs_mhs" / "lane.bpf.c"
 FLOOR = "drop"
 # (row, what the page calls it, what it is compared with)
 ROWS = (
@@ -50,7 +49,7 @@ def guest(kernel, *options, rounds, more=(), timeout=3000):
                  "--card", modules / "module-card" / "card.ko",
                  "--bare", bench.compile_bpf("bare.o", HERE / "bare.bpf.c"),
                  "--router", bench.TOP / "build" / "xdp-tools",
-                 "--lane", bench.compile_bpf("lane.o", LANE),
+                 "--lane", modules / "module" / "lane.bpf.o",
                  "--rounds", rounds, "--packets", PACKETS, *more],
         timeout, "--icount", "--memory", "2G",
         # see packets.py

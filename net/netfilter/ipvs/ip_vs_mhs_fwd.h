@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: what the module tells an XDP program.
+ *
+ * The module (ip_vs_mhs_xdp.c) and the program (tools/net/ipvs_mhs/lane.bpf.c)
+ * include this header.
+ */
+#ifndef _IP_VS_MHS_FWD_H
+#define _IP_VS_MHS_FWD_H
+
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/types.h>
+
+/**
+ * struct bpf_ipvs_mhs_fwd - how an XDP program sends a frame
+ * @ifindex: device to redirect the frame to; 0: the receiving one, XDP_TX
+ * @outer: length of the tunnel's header @head: 0, 20 or 40
+ * @check: IPv4: checksum of the packet's header after the TTL has gone down
+ * @eth: the new Ethernet header
+ * @trim: bytes of padding to cut off before the tunnel's header is added
+ * @head: the tunnel's header
+ */
+struct bpf_ipvs_mhs_fwd {
+	__u32		ifindex;
+	__u16		outer;
+	__u16		check;
+	struct ethhdr	eth;
+	__u16		trim;
+	union {
+		struct iphdr	ipv4;
+		struct ipv6hdr	ipv6;
+	} head;
+};
+
+#endif /* _IP_VS_MHS_FWD_H */
