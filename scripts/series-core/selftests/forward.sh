@@ -29,14 +29,14 @@ flows() {
 }
 
 ktap_print_header
-ktap_set_plan 28
+ktap_set_plan 27
 topology
 flows "TCP by direct routing" mhs -g $VIP 0 -t $VIP:80
 flows "TCP over IPv6" mhs -g $VIP6 0 -t "[$VIP6]:80"
 flows "TCP by tunnel" mhs -i $VIP 0 -t $VIP:80
 flows "UDP by direct routing" mhs -g $VIP 0 -u $VIP:80
 director nft -f - <<-EOF
-	table ip mark {
+	table ip marking {
 		chain in {
 			type filter hook prerouting priority mangle;
 			ip daddr $VIP meta mark set 7
@@ -44,8 +44,10 @@ director nft -f - <<-EOF
 	}
 EOF
 flows "TCP by mark" mhs -g $VIP 0 -f 7
-director nft delete table ip mark
+director nft delete table ip marking
+director sysctl -wq net.ipv4.vs.conntrack=1
 flows "TCP with conntrack" mhs -g $VIP 0 -t $VIP:80
+director sysctl -wq net.ipv4.vs.conntrack=0
 flows "TCP by direct routing" mh -g $VIP 60 -t $VIP:80
 service mhs -g -t $VIP:80
 ask open $VIP 80 40 >/dev/null

@@ -41,7 +41,7 @@ for ns in "$s1" "$s2"; do
 	ip -n "$ns" route flush cache
 done
 director nft -f - <<-EOF
-	table ip drop {
+	table ip errors {
 		chain in {
 			type filter hook prerouting priority raw;
 			ip protocol icmp drop

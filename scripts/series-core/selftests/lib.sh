@@ -165,5 +165,6 @@ finish() {
 	defer_scopes_cleanup 2>/dev/null
 	kill "${CLIENT_PID:-}" 2>/dev/null
 	cleanup_all_ns
+	[ -z "$MHS_KO" ] || rmmod ip_vs_mhs
 	ktap_finished
 }

@@ -12,6 +12,7 @@ N=8000
 # share SCHEDULER: connections of the second server
 share() {
 	ipvs -C
+	at_last 0 conns
 	ipvs -A -u $VIP:80 -s "$1" -b flag-1,flag-2
 	ipvs -a -u $VIP:80 -r 10.0.0.11:80 -g -w 1000
 	ipvs -a -u $VIP:80 -r 10.0.0.12:80 -g -w "${2:-1}"
@@ -36,6 +37,8 @@ ktap_set_plan 3
 topology
 ip -n "$s1" route add blackhole 10.0.0.1 2>/dev/null
 ip -n "$s2" route add blackhole 10.0.0.1 2>/dev/null
+# seconds: connections of one test must not decide in the next
+ipvs --set 0 0 1
 result "mh: 1000 to 1" below $((N / 250)) share mh
 result "mhs: 1000 to 1" below $((N / 250)) share mhs
 result "mh: 1000 to 1000" above $((N * 4 / 10)) share mh 1000
