@@ -85,8 +85,9 @@ static void server_release(struct ip_vs_mhs_server *s)
 	call_rcu_hurry(&s->rcu, server_rcu_free);
 }
 
-/* Follow weight and flags of the ip_vs_dest.  Without a template, with
- * masquerading, all flows need connections.
+/* Follow weight and flags of the ip_vs_dest.  With masquerading new flows need
+ * connections, and older ones, too, unless the server has a template from
+ * before.
  * Return: true if the weight has changed: the caller has to rebuild the table.
  */
 static bool server_refresh(struct ip_vs_mhs_server *s)
@@ -100,8 +101,10 @@ static bool server_refresh(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
 		state |= MHS_SRV_TRACKED;
-	if (!rcu_access_pointer(s->dest->fwd))
-		state |= MHS_SRV_TRACKED | MHS_SRV_STATEFUL;
+	if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ)
+		state |= MHS_SRV_TRACKED |
+			 (rcu_access_pointer(s->dest->fwd) ? MHS_SRV_FROZEN :
+			  MHS_SRV_STATEFUL);
 	WRITE_ONCE(s->state, state);
 	s->weight = weight;
 	return changed;
@@ -353,10 +356,14 @@ static int ctl_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	return 0;
 }
 
-/* The work looks at the flags */
+/* Have the work look at the flags; before the first server no clock runs */
 static void ctl_upd_service(struct ip_vs_service *svc)
 {
-	ip_vs_mhs_work_refresh(svc->sched_data);
+	struct ip_vs_mhs *mhs = svc->sched_data;
+
+	if (mhs->svc)
+		mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work,
+				 0);
 }
 
 static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)

@@ -3,6 +3,8 @@
 # Flows without connections, by each method; with mh each has one.
 # timeout: 120
 
+# setup_ns sets variables; tests call functions by name
+# shellcheck disable=SC2154,SC2317 source=lib.sh
 source "$(dirname "$0")/lib.sh"
 need ipvsadm python3 nft
 

@@ -4,6 +4,8 @@
 # needs path MTU discovery.  The client is behind a router with a small MTU.
 # timeout: 120
 
+# setup_ns sets variables; tests call functions by name
+# shellcheck disable=SC2154,SC2317 source=lib.sh
 source "$(dirname "$0")/lib.sh"
 need ipvsadm python3 nft
 

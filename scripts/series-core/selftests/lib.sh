@@ -11,10 +11,12 @@
 # The virtual address, VIP, is on the loopback device of the director and of
 # the servers, which do not answer ARP for it.
 
+# setup_ns sets variables; tests call functions by name
+# shellcheck disable=SC2154,SC2317
 here=$(dirname "$(readlink -e "${BASH_SOURCE[0]}")")
-# shellcheck source=../lib.sh
+# shellcheck disable=SC1091
 source "$here/../lib.sh"
-# shellcheck source=../../kselftest/ktap_helpers.sh
+# shellcheck disable=SC1091
 source "$here/../../kselftest/ktap_helpers.sh"
 
 VIP=192.0.2.80
@@ -98,7 +100,7 @@ topology() {
 	done
 	director modprobe -q ip_vs
 	director modprobe -q ip_vs_mhs
-	[ -z "$MHS_KO" ] || lsmod | grep -q '^ip_vs_mhs ' || insmod "$MHS_KO"
+	[ -z "$MHS_KO" ] || grep -q '^ip_vs_mhs ' /proc/modules || insmod "$MHS_KO"
 	director sysctl -wq net.ipv4.vs.mhs.hold_ms=500 \
 		net.ipv4.vs.mhs.pin_ms=1000
 	coproc CLIENT { exec ip netns exec "$client" \

@@ -4,6 +4,8 @@
 # pass; the kernel's own checks say whether that was safe.
 # timeout: 240
 
+# setup_ns sets variables; tests call functions by name
+# shellcheck disable=SC2154,SC2317 source=lib.sh
 source "$(dirname "$0")/lib.sh"
 need ipvsadm python3
 

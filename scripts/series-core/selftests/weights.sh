@@ -4,6 +4,8 @@
 # thousand flows.  By turns of at most 63 it would get one of 64.
 # timeout: 120
 
+# setup_ns sets variables; tests call functions by name
+# shellcheck disable=SC2154,SC2317 source=lib.sh
 source "$(dirname "$0")/lib.sh"
 need ipvsadm python3
 
@@ -18,7 +20,7 @@ share() {
 	ipvs -a -u $VIP:80 -r 10.0.0.12:80 -g -w "${2:-1}"
 	[ "$1" != mhs ] || at_last stable mhs State
 	ask blast $VIP 80 $N >/dev/null
-	arrived() { [ "$(packets)" -ge $N ]; }
+	arrived() { [ "$(packets)" -ge "$N" ]; }
 	slowwait 20 arrived >/dev/null
 	packets 10.0.0.12
 }
