@@ -222,7 +222,7 @@ setup:	## install what is needed, unpack the kernel; quick when done before
 .PHONY: check
 check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1 and 6.12, some on 5.10
 	@+$(MACHINE)/steps check-harness check-fuzz \
-		"check-series KERNEL=$(default)" style \
+		"check-series KERNEL=$(default)" "check-series SERIES=core" style \
 		$(foreach k,$(default) $(middle) $(oldest),"check-module KERNEL=$(k)") \
 		check-unit -- test-native "check-lane KERNEL=uml" \
 		"test-core KERNEL=$(default) MORE=$(MACHINE)/kselftest.sh" \

@@ -109,7 +109,9 @@ result "from wlc: new flows need no connection" is 's1=* s2=*' \
 result "from wlc: they have none" is "$before" conns
 director sysctl -wq net.ipv4.vs.mhs.stateless=0
 ask check >/dev/null
-result "stateless=0: each flow has a connection" is $((before + 40)) conns
+# a late packet of a closed flow makes one, too
+result "stateless=0: each flow has a connection" \
+	test "$(conns)" -ge $((before + 40))
 ipvs -E -t $VIP:80 -s wlc
 result "back to wlc: flows live" is 'alive=140 dead=0 moved=0' ask check
 finish
