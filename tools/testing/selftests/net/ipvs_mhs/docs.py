@@ -242,6 +242,9 @@ class Runner:
             return self._shell(f"cat >keepalived.conf <<'EOF'\n{block.text}\n"
                                "EOF\nkeepalived --config-test --use-file "
                                "keepalived.conf")
+        if block.first.startswith("router id "):
+            return self._shell(f"cat >bird.conf <<'EOF'\n{block.text}\nEOF\n"
+                               "bird -p -c bird.conf")
         if block.first.startswith("table inet "):
             fault = self._shell(f"nft -f - <<'EOF'\n{block.text}\nEOF\n"
                                 f"nft flush ruleset")
