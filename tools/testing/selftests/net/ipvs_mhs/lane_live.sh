@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 720
 # weight: 45
+# tags: races
 # The lane under real load: nginx and curl, doors that open and close, limits and
 # neighbours that change, servers that flap.  MHS_DOOR=xdp: by XDP programs.
 
