@@ -104,7 +104,6 @@ class Figures(unittest.TestCase):
             self.assertIn(shown, [line[1:1 + len(shown)] for line in demo
                                   if line[0] == row], name)
 
-
     DATA = TOP / "Documentation/networking/ipvs-mhs-benchmarks.rst"
     REPORT = TOP / "Documentation/networking/ipvs-mhs-report.rst"
 
@@ -163,6 +162,14 @@ class References(unittest.TestCase):
                     seen.add(page)
                     left.append(page)
         self.assertEqual(seen, set(PAGES))
+
+    def test_tests_that_pages_name_are_there(self):
+        named = {name for page in PAGES for name in re.findall(
+            r"\(``(\w+\.sh)``\)", page.read_text())}
+        self.assertGreater(len(named), 3)
+        here = TOP / "tools/testing/selftests/net/ipvs_mhs"
+        self.assertEqual([name for name in named
+                          if not (here / name).exists()], [])
 
     def test_packages_have_every_page_of_mhs(self):
         for name in ("ip-vs-mhs-dkms", "ipvs-mhs-tools"):
