@@ -138,7 +138,9 @@ class References(unittest.TestCase):
 
     def test_pages_and_sections_that_are_referred_to_are_there(self):
         paths = [*PAGES, *sorted(TOP.glob("Documentation/man/*.[78]")),
-                 TOP / "CONTRIBUTING.rst", *TOP.glob("examples/**/*.md")]
+                 TOP / "CONTRIBUTING.rst", TOP / "MAINTAINERS", TOP / "CHANGELOG.rst",
+                 TOP / "packaging/container/Dockerfile",
+                 *TOP.glob("examples/**/*.md")]
         self.assertGreater(len(paths), 10)
         for path in paths:
             self.assertEqual(broken_references(path.read_text()), [], path)
