@@ -13,6 +13,7 @@
     table       lookup tables, computed by mhs_table
     plan        what a change would move
     compare     what differs between directors
+    lookup      where the packets of one client go
     watch       the live view
     stateful    whether every flow has an entry, and what stands against it
     wait        until a service is stable

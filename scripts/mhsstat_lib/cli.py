@@ -86,6 +86,14 @@ def _plan(options):
     return plan.verdict(result, _warn)
 
 
+def _lookup(options):
+    from . import lookup
+    result = lookup.lookup(options)
+    sys.stdout.write(_json(result) if options.json
+                     else lookup.render(result) + "\n")
+    return EXIT_OK
+
+
 def _compare(options):
     from .compare import Director, differences, unsettled
     if options.file.count("-") > 1:
@@ -110,7 +118,8 @@ def main(argv):
     options = parser().parse_args(argv)
     try:
         status = {"show": _show, "watch": _watch, "wait": _wait,
-                  "plan": _plan, "compare": _compare}[options.action](options)
+                  "plan": _plan, "lookup": _lookup,
+                  "compare": _compare}[options.action](options)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:

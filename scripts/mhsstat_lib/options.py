@@ -181,6 +181,18 @@ def _add_compare(commands):
                           "single one is compared with this host")
 
 
+def _add_lookup(commands):
+    sub = commands.add_parser(
+        "lookup", help="where the packets of a client go, and why",
+        description="Say which slot of a service a client has, its phase, its "
+                    "old and its candidate server, by the kernel's own hash, "
+                    "and whether the flow has a connection entry.")
+    _add_service(sub, "default: all of the client's family")
+    sub.add_argument("client", metavar="CLIENT",
+                     help="ADDRESS:PORT, as the client's packets have it")
+    sub.add_argument("--json", action="store_true", help="as a JSON object")
+
+
 def parser():
     """The parser of the whole command line."""
     top = _Parser(prog="mhsstat", description=(
@@ -193,5 +205,6 @@ def parser():
     _add_watch(commands)
     _add_wait(commands)
     _add_plan(commands)
+    _add_lookup(commands)
     _add_compare(commands)
     return top

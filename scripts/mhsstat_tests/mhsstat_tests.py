@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import ipaddress
 import json
 import os
 import re
@@ -12,15 +13,16 @@ import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 from prometheus_client.parser import text_string_to_metric_families
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import (cli, compare, lane, options, plan,  # noqa: E402
-                         proc, prometheus, servers, stateful, text, watch)
-from mhsstat_lib.errors import EXIT_PROBLEM, ToolError  # noqa: E402
+from mhsstat_lib import (cli, compare, lane, lookup, options,  # noqa: E402
+                         plan, proc, prometheus, servers, stateful, text, watch)
+from mhsstat_lib.errors import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
@@ -78,6 +80,56 @@ class Files(unittest.TestCase):
         path.write_text(content if isinstance(content, str)
                         else json.dumps(content))
         return str(path)
+
+
+class Lookup(unittest.TestCase):
+    CONNS = """\
+Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+TCP 0A010002 9C40 0A090001 0050 0A02000B 0050 ESTABLISHED     899
+UDP 0A010002 9C40 0A090001 0050 0A02000C 0050 UDP             120
+TCP 0A010003 9C40 0A090001 0050 0A02000D 0050 FIN_WAIT         60
+TCP fd01:0000:0000:0000:0000:0000:0000:0002 9C40 \
+fd09:0000:0000:0000:0000:0000:0000:0001 0050 \
+fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
+"""
+
+    def test_question(self):
+        for name, client, want in (
+                ("TCP 192.0.2.1:80", ("198.51.100.7", 40000),
+                 "TCP 192.0.2.1 80 198.51.100.7 40000\n"),
+                ("UDP [2001:db8::1]:53", ("2001:db8::7", 1),
+                 "UDP 2001:db8::1 53 2001:db8::7 1\n"),
+                ("FWM 7", ("198.51.100.7", 9), "FWM 7 0 198.51.100.7 9\n")):
+            self.assertEqual(lookup.question(name, client), want)
+
+    def test_answer(self):
+        self.assertEqual(lookup.parse(
+            "Slot 12\nPhase hold\nTracked 1\nOld 10.0.0.1:80\nCandidate -\n"),
+            {"slot": 12, "phase": "hold", "tracked": 1,
+             "old_server": "10.0.0.1:80", "candidate_server": None})
+        for broken in ("", "Slot x\n", "Slot 1\nPhase\n"):
+            with self.assertRaisesRegex(ToolError, "cannot be understood"):
+                lookup.parse(broken)
+
+    def test_entries_of_the_client(self):
+        found = lookup.entries(self.CONNS, (ipaddress.ip_address("10.1.0.2"),
+                                            40000))
+        self.assertEqual([(kind, virtual, e["server"], e["state"])
+                          for kind, virtual, e in found], [
+            ("TCP", "10.9.0.1:80", "10.2.0.11:80", "ESTABLISHED"),
+            ("UDP", "10.9.0.1:80", "10.2.0.12:80", "UDP")])
+        [(_, virtual, entry)] = lookup.entries(
+            self.CONNS, (ipaddress.ip_address("fd01::2"), 40000))
+        self.assertEqual((virtual, entry["server"], entry["expires_s"]),
+                         ("[fd09::1]:80", "[fd02::b]:80", 59))
+
+    def test_older_module(self):
+        with mock.patch.object(lookup, "read_services",
+                               lambda: proc.parse(NOW)), \
+                mock.patch.object(lookup, "PROC_LOOKUP", "/nonexistent"):
+            status, _, err = run("lookup", "10.1.0.2:40000")
+        self.assertEqual(status, EXIT_FAILED)
+        self.assertIn("the loaded module is older than this mhsstat", err)
 
 
 class ReadProc(unittest.TestCase):
