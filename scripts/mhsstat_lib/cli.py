@@ -8,6 +8,7 @@ import sys
 from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL, NotThere,
                      ToolError)
 from .options import parser
+from .proc import name_of
 from .snapshot import as_json, read_services, select
 
 
@@ -86,6 +87,29 @@ def _plan(options):
     return plan.verdict(result, _warn)
 
 
+def _check(options):
+    from . import check
+    from .facts import Facts
+    facts = Facts()
+    if options.service:
+        select(facts.services, options.service)
+        facts.services = [s for s in facts.services
+                          if name_of(s) in options.service]
+    found = check.findings(facts, options.ignore)
+    unseen = check.unseen(facts)
+    if options.json:
+        sys.stdout.write(_json({
+            "format": 1, "servers_without_replies_here": unseen,
+            "findings": [f._asdict() for f in found]}))
+        return EXIT_PROBLEM if found else EXIT_OK
+    sys.stdout.write(check.render(found))
+    if unseen:
+        _warn(f"{unseen} server(s) answer their clients past this host, which "
+              "sees no reply: one that drops packets looks like one that "
+              "answers; run 'real_server check' there")
+    return EXIT_PROBLEM if found else EXIT_OK
+
+
 def _lookup(options):
     from . import lookup
     result = lookup.lookup(options)
@@ -118,7 +142,7 @@ def main(argv):
     options = parser().parse_args(argv)
     try:
         status = {"show": _show, "watch": _watch, "wait": _wait,
-                  "plan": _plan, "lookup": _lookup,
+                  "plan": _plan, "check": _check, "lookup": _lookup,
                   "compare": _compare}[options.action](options)
         sys.stdout.flush()
         return status

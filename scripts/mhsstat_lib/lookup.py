@@ -39,8 +39,8 @@ def question(name, client):
 
 def parse(text):
     """The answer, as 'lookup --json' prints it."""
-    lines = dict(line.split(maxsplit=1) for line in text.splitlines())
     try:
+        lines = dict(line.split(maxsplit=1) for line in text.splitlines())
         return {"slot": int(lines["Slot"]), "phase": lines["Phase"],
                 "tracked": int(lines["Tracked"]),
                 **{f"{name.lower()}_server":

@@ -4,6 +4,7 @@
 import argparse
 
 from .address import service_name
+from .check import KINDS
 from .errors import ToolError
 from .module import SIZES
 
@@ -181,6 +182,20 @@ def _add_compare(commands):
                           "single one is compared with this host")
 
 
+def _add_check(commands):
+    sub = commands.add_parser(
+        "check", help="what is stateful, what is wrong, and the remedies",
+        description="Say in a line each what makes flows stateful, what keeps "
+                    "packets from a server, and what is unusual, with the cause, "
+                    "the remedy and the kind in brackets. Exit status 0: nothing "
+                    "to say; 1: there are findings.")
+    _add_service(sub)
+    sub.add_argument("--ignore", action="append", default=[], metavar="KIND",
+                     choices=KINDS, help="no findings of this kind, which is "
+                                         "intended here; may be repeated")
+    sub.add_argument("--json", action="store_true", help="as a JSON object")
+
+
 def _add_lookup(commands):
     sub = commands.add_parser(
         "lookup", help="where the packets of a client go, and why",
@@ -205,6 +220,7 @@ def parser():
     _add_watch(commands)
     _add_wait(commands)
     _add_plan(commands)
+    _add_check(commands)
     _add_lookup(commands)
     _add_compare(commands)
     return top
