@@ -148,6 +148,9 @@ install-tools: tools	## install qdisc_tool, mhsstat, real_server, man pages, exa
 		install -m 644 scripts/$$tool.bash-completion \
 			$(complete-dir)/$$tool || exit; \
 	done
+	sed 's/#VERSION#/$(VERSION)/' scripts/ipvs_mhs_version.py \
+		>$(tool-dir)/ipvs_mhs_version.py
+	chmod 644 $(tool-dir)/ipvs_mhs_version.py
 	install build/tools/mhs_table $(tool-dir)/mhsstat_lib
 	@$(MAKE) -s lane && \
 		install -m 644 build/tools/lane.bpf.o $(tool-dir) || \

@@ -5,8 +5,8 @@ import os
 import signal
 import sys
 
-from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL, NotThere,
-                     ToolError)
+from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
+                     EXIT_USAGE, NotThere, ToolError, UsageError)
 from .options import parser
 from .proc import name_of
 from .snapshot import as_json, read_services, select
@@ -121,7 +121,7 @@ def _lookup(options):
 def _compare(options):
     from .compare import Director, differences, unsettled
     if options.file.count("-") > 1:
-        raise ToolError("standard input can be read once only")
+        raise UsageError("standard input can be read once only")
     directors = [Director.of_file(path) for path in options.file]
     if len(directors) == 1:
         directors.insert(0, Director.of_this_host())
@@ -154,4 +154,4 @@ def main(argv):
         return EXIT_SIGNAL + signal.SIGPIPE
     except (ToolError, OSError) as error:
         _warn(str(error))
-        return EXIT_FAILED
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED

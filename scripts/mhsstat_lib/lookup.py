@@ -5,8 +5,8 @@
 import errno
 import ipaddress
 
-from .address import endpoint, spelled
-from .errors import NotThere, ToolError
+from .address import endpoint, spelled, told
+from .errors import NotThere, ToolError, UsageError
 from .proc import name_of
 from .snapshot import read_services, read_text, select
 
@@ -100,9 +100,9 @@ def _entry(name, known):
 
 def lookup(options):
     """The result, as 'lookup --json' prints it."""
-    client = endpoint(options.client)
+    client = told(options.client)
     if client[1] == 0:
-        raise ToolError("a client has a port from 1 to 65535")
+        raise UsageError("a client has a port from 1 to 65535")
     names = dict.fromkeys(map(name_of, select(read_services(),
                                               options.service)))
     answers = {name: _ask(name, client) for name in names

@@ -60,6 +60,15 @@ class _Parser(argparse.ArgumentParser):
                      f"Try '{self.prog} --help'.\n")
 
 
+class _Version(argparse.Action):
+    """Reads the version only when it is asked for."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from ipvs_mhs_version import version
+        print(parser.prog, version())
+        parser.exit()
+
+
 def _service_type(protocol):
     def convert(text):
         try:
@@ -214,6 +223,8 @@ def parser():
         "Watch the stateless Maglev scheduler of IPVS (mhs): what its tables "
         "are doing, when a change is over, what a change would move, whether "
         "directors agree."))
+    top.add_argument("--version", action=_Version, nargs=0,
+                     help="show the version")
     commands = top.add_subparsers(dest="action", metavar="command",
                                   required=True, parser_class=_Parser)
     _add_show(commands)

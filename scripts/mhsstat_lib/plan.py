@@ -5,8 +5,8 @@ import copy
 from collections import Counter
 
 from . import module, proc, servers, table
-from .address import endpoint, spelled
-from .errors import EXIT_OK, EXIT_PROBLEM, ToolError
+from .address import endpoint, spelled, told
+from .errors import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
 from .snapshot import read_text
 from .text import percent
 from .text import table as text_table
@@ -17,12 +17,12 @@ _HIGHEST_WEIGHT = 2**31 - 1
 def _weighted(text, default=None):
     """'10.0.0.1:80=3' -> ('10.0.0.1:80', address, port, weight)."""
     where, equals, weight = text.partition("=")
-    address, port = endpoint(where)
+    address, port = told(where)
     if not equals and default is not None:
         weight = str(default)
     if not (weight.isascii() and weight.isdigit() and
             int(weight) <= _HIGHEST_WEIGHT):
-        raise ToolError(f"{text!r}: give a weight from 0 to "
+        raise UsageError(f"{text!r}: give a weight from 0 to "
                         f"{_HIGHEST_WEIGHT} behind a '='")
     return spelled(address, port), address, port, int(weight)
 
@@ -33,7 +33,7 @@ def _edited(before, options):
     if options.to:
         after = {s.name: s for s in _service(options.to, options.service[0])}
     for text in options.delete:
-        name = spelled(*endpoint(text))
+        name = spelled(*told(text))
         if after.pop(name, None) is None:
             raise ToolError(f"--delete {text}: the service has no such server")
     for text in options.weight:
@@ -68,7 +68,10 @@ def _key(options):
         return module.parse_key(read_text(options.hash_key_file),
                                 options.hash_key_file)
     if options.hash_key is not None:
-        return module.parse_key(options.hash_key, "--hash-key")
+        try:
+            return module.parse_key(options.hash_key, "--hash-key")
+        except ToolError as error:
+            raise UsageError(str(error)) from error
     key = module.parameter("hash_key")
     if key is None and module.parameter("table_size") is not None and \
             options.from_file is None:
@@ -97,7 +100,7 @@ def _kernel(options):
 def compute(options):
     """The plan, as 'plan --json' prints it."""
     if len(options.service) != 1:
-        raise ToolError("say which service: -t, -u or --sctp-service with "
+        raise UsageError("say which service: -t, -u or --sctp-service with "
                         "ADDRESS:PORT, or -f with a mark, and only one")
     name = options.service[0]
     kernel = _kernel(options)

@@ -82,6 +82,42 @@ class Files(unittest.TestCase):
         return str(path)
 
 
+class Version(unittest.TestCase):
+    """One source, debian/changelog; lookup.sh compares the module's."""
+
+    SOURCE = re.match(r"ipvs-mhs \((.*?)\)",
+                      (TOP / "debian/changelog").read_text())[1]
+
+    def test_of_each_tool(self):
+        for tool in ("mhsstat", "qdisc_tool", "real_server"):
+            done = subprocess.run([TOP / "scripts" / tool, "--version"],
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, f"{tool} {self.SOURCE}\n")
+
+    def test_of_the_packages(self):
+        done = subprocess.run(
+            ["make", "-s", "-C", str(TOP), "-f", "Makefile", "-f", "-", "print"],
+            input="print: ; @echo $(VERSION)\n", capture_output=True, text=True,
+            check=True)
+        self.assertEqual(done.stdout.strip(), self.SOURCE)
+
+    def test_nothing_else_names_one(self):
+        for path in ("dkms.conf", "scripts/ipvs_mhs_version.py",
+                     "net/netfilter/ipvs/ip_vs_mhs_main.c",
+                     "packaging/rpm/ipvs-mhs.spec"):
+            self.assertNotIn(self.SOURCE, (TOP / path).read_text(), path)
+
+    def test_installed(self):
+        with tempfile.TemporaryDirectory() as root:
+            subprocess.run(["make", "-s", "-C", str(TOP), "install-tools",
+                            f"DESTDIR={root}"], check=True, capture_output=True)
+            for tool in ("mhsstat", "qdisc_tool", "real_server"):
+                done = subprocess.run([f"{root}/usr/local/sbin/{tool}",
+                                       "--version"], capture_output=True,
+                                      text=True, check=True)
+                self.assertEqual(done.stdout, f"{tool} {self.SOURCE}\n")
+
+
 class Lookup(unittest.TestCase):
     CONNS = """\
 Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
@@ -482,11 +518,12 @@ class CommandLine(Files):
                 (("plan",), "say which service")):
             with self.subTest(argv=argv):
                 status, _, err = run(*argv)
-                self.assertEqual(status, 125)
+                self.assertEqual(status, 2)
                 self.assertIn(words, err)
 
     def test_help_of_every_command(self):
-        for command in ("show", "watch", "wait", "plan", "compare"):
+        for command in ("show", "watch", "wait", "plan", "check", "lookup",
+                        "compare"):
             status, out, _ = run(command, "--help")
             self.assertEqual(status, 0)
             self.assertIn("usage: mhsstat " + command, out)
@@ -494,7 +531,8 @@ class CommandLine(Files):
     def test_man_page_and_completion_know_every_option(self):
         page = (TOP / "Documentation/man/mhsstat.8").read_text()
         completion = (TOP / "scripts/mhsstat.bash-completion").read_text()
-        for command in ("show", "watch", "wait", "plan", "compare"):
+        for command in ("show", "watch", "wait", "plan", "check", "lookup",
+                        "compare"):
             words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+",
                                    run(command, "--help")[1])) - {"--help"}
             for word in words:
@@ -578,7 +616,7 @@ class Compare(Files):
         self.assertEqual(run("compare", same, same)[0], 0)
         self.assertEqual(run("compare", same, other)[0], 1)
         self.assertEqual(run("compare", same, same, other)[0], 1)
-        self.assertEqual(run("compare", "-", "-")[0], 125)
+        self.assertEqual(run("compare", "-", "-")[0], 2)
         for content in ("{", "{}", "[]", "{\"services\": [1]}",
                         "{\"services\": [{}]}", ""):
             status, _, err = run("compare", same, self.file("x", content))
@@ -663,21 +701,22 @@ class Plan(Files):
         self.assertEqual(result["slots_moved"], 0)
 
     def test_bad_changes(self):
-        for argv, words in (
+        for status, cases in ((125, (
                 (("--add", "10.2.0.11:80"), "has that server"),
                 (("--delete", "10.2.0.98:80"), "no such server"),
                 (("--weight", "10.2.0.98:80=1"), "no such server"),
+                (("--from", "/nonexistent"), "No such file"),
+                (("--table-program", "/nonexistent"), "make tools"))), (2, (
                 (("--weight", "10.2.0.11:80"), "give a weight"),
                 (("--weight", "10.2.0.11:80=-1"), "give a weight"),
                 (("--weight", "10.2.0.11:80=2147483648"), "give a weight"),
                 (("--add", "nonsense"), "no address and port"),
                 (("--hash-key", "12"), "32 hexadecimal digits"),
-                (("--from", "/nonexistent"), "No such file"),
-                (("--table-program", "/nonexistent"), "make tools"),
-                (("-t", "10.9.0.1:81"), "only one")):
-            with self.subTest(argv=argv):
-                self.assertIn(words, self.plan("-t", "10.9.0.1:80", *argv,
-                                               status=125))
+                (("-t", "10.9.0.1:81"), "only one")))):
+            for argv, words in cases:
+                with self.subTest(argv=argv):
+                    self.assertIn(words, self.plan("-t", "10.9.0.1:80", *argv,
+                                                   status=status))
 
     def test_another_table_in_the_kernel_is_said(self):
         warned = []

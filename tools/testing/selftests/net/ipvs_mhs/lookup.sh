@@ -135,7 +135,7 @@ faults() {
 	EOF2
 }
 
-plan 48
+plan 49
 fresh_module table_size=4093
 setup_net 3
 dr ipvsadm -A -t "$SVC4" -s mhs
@@ -226,4 +226,6 @@ check "another family" 125 "$(status ms lookup -t "$VIP4:80" "[fd01::2]:4")"
 check "says so" 0 "$(said "must be of the client's family, IPv6")"
 check "no such service" 125 "$(status ms lookup -t "$VIP4:79" 10.1.0.2:4)"
 check "no client" 2 "$(status ms lookup -t "$VIP4:79")"
+check "the version is the module's" "mhsstat $(modinfo -F version \
+	"${MHS_KO:-ip_vs_mhs}")" "$(ms --version)"
 check "the file: faults" "" "$(faults | paste -sd,)"
