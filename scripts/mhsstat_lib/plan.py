@@ -127,13 +127,17 @@ def _result(name, size, key, sets, tables, kernel):
         "slots_lost": sum(c for (a, _), c in moves.items() if a == n),
         "slots_gained": sum(c for (_, b), c in moves.items() if b == n),
     } for n in names]
+    moved = sum(moves.values())
     return {
         "service": name, "table_size": size,
+        "summary": summary(name, percent(moved, size) if moved else None,
+                           [r["server"] for r in rows if r["slots_before"] and
+                            r["weight_after"] is None]),
         "hash_key_print": module.key_print(key),
         "print_before": tables[0].fingerprint,
         "print_after": tables[1].fingerprint,
         "kernel_print": kernel and kernel.get("candidate_print"),
-        "slots_moved": sum(moves.values()),
+        "slots_moved": moved,
         "slots_moved_at_least": sum(
             max(shares[1][n] - shares[0][n], 0)
             for n in {*shares[0], *shares[1]}),
@@ -141,6 +145,27 @@ def _result(name, size, key, sets, tables, kernel):
                                     not r["slots_after"]),
         "servers": rows,
     }
+
+
+def summary(name, share, deleted):
+    """The plan in words; @share of new connections, None if none moves."""
+    words = [f"{share} of new connections go to another server than before"
+             if share else "No new connection goes to another server"]
+    if not share:
+        words.append("no living connection breaks")
+    elif deleted:
+        words.append("living connections to other servers than "
+                     f"{', '.join(deleted)} do not break; those to it end after "
+                     "hold and pin time, 16 minutes by default, or at once with "
+                     "masquerading or net.ipv4.vs.expire_nodest_conn=1: give it "
+                     "the weight 0 first, and 'mhsstat wait --drained' tells "
+                     "when it has none")
+    else:
+        words.append("no living connection breaks")
+    if share and name.startswith("UDP "):
+        words.append("plain UDP, which is not QUIC, goes to its new server after "
+                     "the hold time")
+    return "; ".join(words) + "."
 
 
 def endpoint_key(name):
@@ -166,7 +191,7 @@ def render(plan):
             percent(r["slots_before"], size),
             "-> " + percent(r["slots_after"], size),
             str(r["slots_lost"]), str(r["slots_gained"])))
-    lines = [text_table(rows, left=(0, 2, 4, 6)), "",
+    lines = [text_table(rows, left=(0, 2, 4, 6)), "", plan["summary"],
              f"{plan['slots_moved']} of {size} slots move "
              f"({percent(plan['slots_moved'], size)}); the least possible is "
              f"{plan['slots_moved_at_least']}",

@@ -82,6 +82,75 @@ class Files(unittest.TestCase):
         return str(path)
 
 
+class Watch(unittest.TestCase):
+    STATS = """\
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes
+  -> RemoteAddress:Port
+TCP  10.9.0.1:80                       12      300        0    12000        0
+  -> 10.2.0.11:80                       5      100        0     4000        0
+  -> 10.2.0.12:80                       7      200        0     8000        0
+FWM  7                                  0        0        0        0        0
+"""
+
+    def test_packets_of_servers(self):
+        found = watch.server_packets(self.STATS)
+        self.assertEqual(found, {"TCP 10.9.0.1:80": {"10.2.0.11:80": 100,
+                                                     "10.2.0.12:80": 200},
+                                 "FWM 7": {}})
+        self.assertEqual(watch.server_rates(
+            {"a": 0, "b": 50, "gone": 1}, {"a": 10, "b": 70, "new": 9}, 2),
+            [("b", 10), ("a", 5)])
+        self.assertEqual(watch.server_rates({"a": 9}, {"a": 1}, 2), [])
+        self.assertEqual(watch.server_rates({}, {"a": 1}, 0), [])
+
+    def block(self, colours):
+        service = next(s for s in proc.parse(NOW) if s["state"] == "transition")
+        return watch.block(service, {"packets_stateless": 30,
+                                     "packets_tracked": 10, "new_entries": 2},
+                           [(f"10.2.0.{n}:80", 10) for n in range(1, 9)],
+                           watch.Paint(colours))
+
+    def test_two_lines(self):
+        lines = self.block(False).split("\n")
+        self.assertIn("packets/s 40 (75.0 % without an entry), entries/s 2  |  "
+                      "10.2.0.1:80 10,", lines[1])
+        self.assertIn("2 more 20", lines[1])
+        self.assertNotIn("\x1b", "".join(lines))
+
+    def test_colours_change_no_word(self):
+        coloured = self.block(True)
+        self.assertIn("\x1b[33m", coloured)
+        self.assertEqual(re.sub("\x1b\\[\\d+m", "", coloured),
+                         self.block(False))
+
+    def test_where_colours_are(self):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+        for stream, environment, want in (
+                (Terminal(), {"TERM": "xterm"}, True),
+                (Terminal(), {"TERM": "xterm", "NO_COLOR": ""}, True),
+                (Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, False),
+                (Terminal(), {"TERM": "dumb"}, False),
+                (io.StringIO(), {"TERM": "xterm"}, False)):
+            self.assertEqual(watch.may_colour(stream, environment), want)
+
+
+class PlanInWords(unittest.TestCase):
+    def test_words(self):
+        say = plan.summary
+        self.assertEqual(say("TCP 10.9.0.1:80", "25.0 %", []),
+                         "25.0 % of new connections go to another server than "
+                         "before; no living connection breaks.")
+        self.assertEqual(say("UDP 10.9.0.1:80", None, ["10.2.0.1:80"]),
+                         "No new connection goes to another server; no living "
+                         "connection breaks.")
+        self.assertIn("--drained", say("TCP 10.9.0.1:80", "5.0 %",
+                                       ["10.2.0.1:80"]))
+        self.assertIn("plain UDP", say("UDP 10.9.0.1:80", "5.0 %", []))
+
+
 class Version(unittest.TestCase):
     """One source, debian/changelog; lookup.sh compares the module's."""
 
