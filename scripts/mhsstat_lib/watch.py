@@ -139,15 +139,15 @@ def watch(options):
     paint = Paint(may_colour(sys.stdout, os.environ))
     last, servers_last, shown = (None, {}), (None, {}), 0
     while True:
-        now = _at({name_of(s): s for s in select(read_services(),
-                                                 options.service)})
+        services = select(read_services(), options.service)
+        now = _at({name_of(s): s for s in services})
         servers = _at(_read_servers())
         picture = "\n".join(
-            block(s, rates(last[1].get(name), s, _between(last, now)),
-                  server_rates(servers_last[1].get(name, {}),
-                               servers[1].get(name, {}),
+            block(s, rates(last[1].get(name_of(s)), s, _between(last, now)),
+                  server_rates(servers_last[1].get(name_of(s), {}),
+                               servers[1].get(name_of(s), {}),
                                _between(servers_last, servers)), paint)
-            for name, s in now[1].items())
+            for s in services)
         print((_HOME_AND_CLEAR if live else "") + picture,
               end="\n" if live else "\n\n", flush=True)
         last, servers_last = now, servers

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 480
+# timeout: 1200
 # weight: 40
 # mhsstat check: each finding is there when its cause is, and not otherwise.
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 480
+# timeout: 1200
 # weight: 40
 # tags: core oldest
 # mhsstat lookup, /proc/net/ip_vs_mhs_lookup: a client's packets go where the
