@@ -226,9 +226,9 @@ def _by_lane(facts):
     for name, link in doors.items():
         if link.xdp == "xdpgeneric":
             yield Finding(
-                "lane-generic", None, (), f"the lane of {name} saves little, "
-                "because its XDP program runs in generic mode, behind the "
-                "stack's buffers",
+                "lane-generic", None, (), f"the lane of {name} forwards "
+                "nothing, because the XDP program there runs in generic mode, "
+                "which is slower than the stack",
                 f"a driver with native XDP (xdpdrv), or {_SYSCTL}ingress={name} "
                 "in place of the program")
 

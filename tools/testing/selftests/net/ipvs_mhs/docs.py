@@ -52,6 +52,9 @@ ELSEWHERE = {
     r"mhsstat show --prometheus --output /var/lib/":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
          "to another directory"),
+    r"mhsstat check\b":
+        ("tools/testing/selftests/net/ipvs_mhs/check.sh",
+         "whose status depends on the director"),
     r"real_server setup --vip 192\.0\.2\.1":
         ("tools/testing/selftests/net/ipvs_mhs/real_server.sh",
          "with its own addresses"),
