@@ -172,12 +172,3 @@ class References(unittest.TestCase):
         here = TOP / "tools/testing/selftests/net/ipvs_mhs"
         self.assertEqual([name for name in named
                           if not (here / name).exists()], [])
-
-    def test_packages_have_every_page_of_mhs(self):
-        for name in ("ip-vs-mhs-dkms", "ipvs-mhs-tools"):
-            docs = (TOP / f"debian/{name}.docs").read_text().split()
-            for page in PAGES:
-                if page.name.startswith("ipvs-mhs") and \
-                        page.name not in (
-                            "ipvs-mhs-benchmarks.rst", "ipvs-mhs-report.rst"):
-                    self.assertIn(str(page.relative_to(TOP)), docs, name)
