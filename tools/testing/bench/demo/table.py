@@ -98,7 +98,8 @@ def main():
             return f"{int(values[0]):,}"
         return values[0].replace("/", " / ")    # of two rounds
 
-    print("\nIn this run, mh / mhs / wlc with its sync daemon:")
+    print()
+    print("In this run, mh / mhs / wlc with its sync daemon:")
     for key, label, meaning in VERDICT:
         print(f"  {label:20}" + " / ".join(cell(key, n) for n in range(3)) +
               " " + meaning.format_map(names))
