@@ -15,10 +15,10 @@ DKMS = """#!/bin/sh
 case $1 in
 status) cat "$STATE/registered" 2>/dev/null ;;
 install)
-	echo "ipvs-mhs, added" >"$STATE/registered"
-	mkdir -p "$STATE/var/lib/dkms/ipvs-mhs/$VERSION/build"
-	echo "error: no such thing" >"$STATE/var/lib/dkms/ipvs-mhs/$VERSION/build/make.log"
-	exit "$INSTALL_STATUS" ;;
+    echo "ipvs-mhs, added" >"$STATE/registered"
+    mkdir -p "$STATE/var/lib/dkms/ipvs-mhs/$VERSION/build"
+    echo "error: no such thing" >"$STATE/var/lib/dkms/ipvs-mhs/$VERSION/build/make.log"
+    exit "$INSTALL_STATUS" ;;
 remove) rm "$STATE/registered" ;;
 esac
 """

@@ -14,7 +14,7 @@ from .snapshot import read_services
 _VS = "/proc/sys/net/ipv4/vs"
 _TIMEOUT_S = 20
 
-# type: of the route, None for a plain one; gateway: the next hop
+# the type is None for a plain route; the gateway is the next hop
 Route = namedtuple("Route", "type gateway device mtu")
 # xdp: None, "xdp" or "xdpgeneric"
 Link = namedtuple("Link", "mtu xdp")

@@ -23,7 +23,7 @@ def _weighted(text, default=None):
     if not (weight.isascii() and weight.isdigit() and
             int(weight) <= _HIGHEST_WEIGHT):
         raise UsageError(f"{text!r}: give a weight from 0 to "
-                        f"{_HIGHEST_WEIGHT} behind a '='")
+                         f"{_HIGHEST_WEIGHT} behind a '='")
     return spelled(address, port), address, port, int(weight)
 
 
@@ -101,7 +101,7 @@ def compute(options):
     """The plan, as 'plan --json' prints it."""
     if len(options.service) != 1:
         raise UsageError("say which service: -t, -u or --sctp-service with "
-                        "ADDRESS:PORT, or -f with a mark, and only one")
+                         "ADDRESS:PORT, or -f with a mark, and only one")
     name = options.service[0]
     kernel = _kernel(options)
     size = options.table_size or (kernel or {}).get("table_size") or \

@@ -121,12 +121,12 @@ def wait(options):
     """Until nothing is pending, or the time is over; exit status."""
     if options.settled and (options.gone or options.drained):
         raise UsageError("--settled does not go with --gone and --drained: a "
-                        "service that begins has no server to wait for")
+                         "service that begins has no server to wait for")
     if options.stateful and (options.settled or options.gone or
                              options.drained):
         raise UsageError("--stateful does not go with --settled, --gone and "
-                        "--drained: wait for these first, in a command of "
-                        "their own")
+                         "--drained: wait for these first, in a command of "
+                         "their own")
     progress = Progress(options.quiet)
     look, end_word = (
         (_unsettled, "settled") if options.settled else

@@ -107,7 +107,7 @@ class Tool:
         from .protect import Protect, settle_of
         if not self.options.command:
             raise UsageError("which command? 'qdisc_tool protect -- systemctl "
-                            "reload haproxy', for example")
+                             "reload haproxy', for example")
         if self.options.dry_run:
             lanes = self.lanes_to_protect()
             self._show_begin(lanes)

@@ -3,7 +3,7 @@
 
 import bench
 
-KERNELS = ("6.1",)
+KERNELS = ("uml",)
 SECONDS = {"quick": 200, "full": 200}
 
 

@@ -71,7 +71,7 @@ suits it best (kube-proxy does not set mh-fallback: see that row); all else is
 the default.  mh and wlc send a new connection to a drained or deleted server
 when the director still remembers the client's port from an earlier one.  Where
 mhs pays: a table of {slots} slots, {slots-kib} KiB, for every service, larger than
-mh's; flows go by hash and not to the least busy server, as with wlc; and a server
+mh's; flows go by hash, where wlc takes the least busy server; and a server that is
 deleted for good keeps its flows only for hold_ms + pin_ms, 16 minutes by default.
 
 What next?  In a machine like this one, with the module loaded and the tools:

@@ -49,6 +49,7 @@ setup_net 2
 windows 3600000 3600000
 sysctl_of mhs.pin_ms=0
 again "1 2"
+# shellcheck disable=SC2034 # in what both_ways() calls
 first=10.2.0.11:80
 check "nothing to say" " 0" "$(kinds) $(<"$work/rc")"
 in_ns dr "$top/scripts/mhsstat" check >"$work/out" 2>"$work/err"
@@ -91,8 +92,8 @@ both_ways capped 'true' 'again "1 2"'
 flow c4 reset
 
 # the lane
-no_door=lane-btf
-[ ! -e /sys/kernel/btf/ip_vs_mhs ] || no_door=lane-door
+no_door="lane-btf"
+[ ! -e /sys/kernel/btf/ip_vs_mhs ] || no_door="lane-door"
 both_ways lane-off 'dr sysctl -qw net.ipv4.vs.mhs.ingress=eth0' \
 	'dr sysctl -qw net.ipv4.vs.mhs.ingress='
 lane=$(dr sysctl -n net.ipv4.vs.mhs.lane)
