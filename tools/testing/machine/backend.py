@@ -128,7 +128,8 @@ class Qemu(Machine):
         return self._vng() + ["--", shlex.join(guest)]
 
     def shell_command(self, pidfile):
-        return self._vng() + [f"--qemu-opts=-pidfile {pidfile}"]
+        return self._vng() + ["--shell", str(HERE / "shell"),
+                              f"--qemu-opts=-pidfile {pidfile}"]
 
     def _vng(self):
         return [str(BUILD / "venv" / "bin" / "vng"), *self.data["options"],
