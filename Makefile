@@ -253,14 +253,14 @@ setup:	## install what is needed, unpack the kernel; quick when done before
 # All tests in the kernel that runs them fastest; on the stock ones what kernels
 # differ in, what needs one, and the demo.  check-all has all of it on each.
 .PHONY: check
-check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1 and 6.12, some on 5.10
+check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1, a few on 6.12 and 5.10
 	@+$(MACHINE)/steps check-harness check-fuzz \
 		"check-series KERNEL=$(default)" style \
 		$(foreach k,$(default) $(middle) $(oldest),"check-module KERNEL=$(k)") \
 		check-unit -- test-native "check-lane KERNEL=uml" \
 		"test-core KERNEL=$(default) MORE=$(MACHINE)/kselftest.sh" \
-		"test-core KERNEL=$(middle)" "demo KERNEL=$(default)" \
-		"test-oldest KERNEL=$(oldest)"
+		"test-few KERNEL=$(middle) MORE=$(SELFTESTS)/lane_xdp.sh" \
+		"test-few KERNEL=$(oldest)" "demo KERNEL=$(default)"
 
 .PHONY: test
 test: setup	## kselftests in the machine (TESTS="FILE...": only these)
