@@ -67,5 +67,11 @@ class Silence(unittest.TestCase):
         self.assertEqual((said[0], said[-1]), ("a", "b"))
         self.assertRegex(said[1], r"^ +\.\.\. \(\d+ s\)$")
 
+    def test_a_line_that_comes_in_two_parts(self):
+        said = self.shown("printf a; until [ $SECONDS -ge 3 ]; do read -t 1 _ <> "
+                          "<(:) || :; done; echo b")
+        self.assertEqual(said[-1], "ab")
+        self.assertGreater(len(said), 1)
+
     def test_control_without_a_silence(self):
         self.assertEqual(self.shown("echo a; echo b"), ["a", "b"])
