@@ -46,8 +46,9 @@ endif
 .PHONY: check-kdir
 check-kdir:
 	@[ -e $(KDIR)/Makefile ] || { echo "No kernel headers in $(KDIR): \
-	install the package linux-headers-$(RELEASE), or name their directory \
-	with KDIR=." >&2; exit 1; }
+	install the package linux-headers-$(RELEASE) (EL, Fedora: \
+	kernel-devel-$(RELEASE)), or name their directory with KDIR=." >&2; \
+	exit 1; }
 	@grep -qsE '^CONFIG_IP_VS=[ym]' $(KDIR)/include/config/auto.conf \
 	$(KDIR)/.config || { echo "The kernel of $(KDIR) is built without \
 	CONFIG_IP_VS, which ip_vs_mhs needs: use another kernel." >&2; exit 1; }
@@ -76,12 +77,30 @@ lane:	## build lane.bpf.o, the XDP program of the lane, in build/tools (needs cl
 # the version is the packages'
 VERSION := $(shell sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog)
 DKMS ?= dkms
-dkms-id = -m ip-vs-mhs -v $(VERSION)
-dkms-src = $(DESTDIR)/usr/src/ip-vs-mhs-$(VERSION)
+dkms-id = -m ipvs-mhs -v $(VERSION)
+dkms-src = $(DESTDIR)/usr/src/ipvs-mhs-$(VERSION)
+dkms-log = $(DESTDIR)/var/lib/dkms/ipvs-mhs/$(VERSION)/build/make.log
 
+# A try that fails leaves nothing registered: DKMS would repeat it with each
+# kernel that is installed.
 .PHONY: dkms
-dkms: undkms install-dkms-source	## have DKMS build it for this kernel and for later ones
-	$(DKMS) install $(dkms-id) -k $(RELEASE)
+dkms: check-dkms check-kdir	## have DKMS build it for this kernel and for later ones
+	@$(MAKE) -s undkms install-dkms-source
+	@$(DKMS) install $(dkms-id) -k $(RELEASE) || { \
+		mkdir -p build; \
+		cp $(dkms-log) build/dkms.log 2>/dev/null && \
+			tail -n 20 build/dkms.log >&2; \
+		$(MAKE) -s undkms; \
+		echo "dkms: ip_vs_mhs could not be built for $(RELEASE); nothing is" \
+			"registered; the compiler's log is build/dkms.log" >&2; \
+		exit 1; }
+	@echo "ip_vs_mhs $(VERSION) is there for $(RELEASE) and for kernels to \
+	come; next: make install-tools, then ipvsadm -A -t ADDRESS:PORT -s mhs"
+
+.PHONY: check-dkms
+check-dkms:
+	@command -v $(firstword $(DKMS)) >/dev/null || { echo "No DKMS: install \
+	the package dkms." >&2; exit 1; }
 
 .PHONY: undkms
 undkms:	## take it away from all of them
@@ -148,6 +167,9 @@ install-tools: tools	## install qdisc_tool, mhsstat, real_server, man pages, exa
 		install -m 644 scripts/$$tool.bash-completion \
 			$(complete-dir)/$$tool || exit; \
 	done
+	sed 's/#VERSION#/$(VERSION)/' scripts/ipvs_mhs_version.py \
+		>$(tool-dir)/ipvs_mhs_version.py
+	chmod 644 $(tool-dir)/ipvs_mhs_version.py
 	install build/tools/mhs_table $(tool-dir)/mhsstat_lib
 	@$(MAKE) -s lane && \
 		install -m 644 build/tools/lane.bpf.o $(tool-dir) || \
@@ -161,6 +183,17 @@ install-tools: tools	## install qdisc_tool, mhsstat, real_server, man pages, exa
 	for file in $(examples); do \
 		install -d $(example-dir)/$$(dirname $${file#*/}) && \
 		$(set-prefix) $$file >$(example-dir)/$${file#*/} || exit; \
+	done
+	@[ -n "$(DESTDIR)" ] || scripts/shadow_note $(PREFIX)/sbin $(tool-names)
+
+# Of packages: in the folders of the source tree, or links would lead nowhere
+.PHONY: install-docs
+install-docs:
+	for file in README.md Documentation/networking/*.rst \
+		$$(grep -oE '(\]\(|src="|href=")[^)"# ]+' README.md | \
+			sed -E 's/^(\]\(|src="|href=")//' | grep -v : | sort -u); do \
+		[ -e $(DOCDIR)/$$file ] || install -D -m 644 -t \
+			$(DOCDIR)/$$(dirname $$file) $$file || exit; \
 	done
 
 .PHONY: uninstall-tools
@@ -220,14 +253,14 @@ setup:	## install what is needed, unpack the kernel; quick when done before
 # All tests in the kernel that runs them fastest; on the stock ones what kernels
 # differ in, what needs one, and the demo.  check-all has all of it on each.
 .PHONY: check
-check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1 and 6.12, some on 5.10
+check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1, a few on 6.12 and 5.10
 	@+$(MACHINE)/steps check-harness check-fuzz \
 		"check-series KERNEL=$(default)" "check-series SERIES=core" style \
 		$(foreach k,$(default) $(middle) $(oldest),"check-module KERNEL=$(k)") \
 		check-unit -- test-native "check-lane KERNEL=uml" \
 		"test-core KERNEL=$(default) MORE=$(MACHINE)/kselftest.sh" \
-		"test-core KERNEL=$(middle)" "demo KERNEL=$(default)" \
-		"test-oldest KERNEL=$(oldest)"
+		"test-few KERNEL=$(middle) MORE=$(SELFTESTS)/lane_xdp.sh" \
+		"test-few KERNEL=$(oldest)" "demo KERNEL=$(default)"
 
 .PHONY: test
 test: setup	## kselftests in the machine (TESTS="FILE...": only these)
@@ -264,7 +297,7 @@ style: setup	## static checks of all sources; no output is good
 	@$(STATIC)/style
 
 .PHONY: shell
-shell: setup	## a shell in the machine
+shell: setup	## a shell in the machine, with the module loaded and the tools in PATH
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) --shell
 

@@ -13,8 +13,11 @@
     table       lookup tables, computed by mhs_table
     plan        what a change would move
     compare     what differs between directors
-    watch       the live view
     stateful    whether every flow has an entry, and what stands against it
+    facts       what check asks this host
+    check       what is stateful or wrong, and the remedies
+    lookup      where the packets of one client go
+    watch       the live view
     wait        until a service is stable
     options     the command line
     cli         the commands

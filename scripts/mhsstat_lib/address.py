@@ -3,7 +3,7 @@
 
 import ipaddress
 
-from .errors import ToolError
+from .errors import ToolError, UsageError
 
 
 def endpoint(text):
@@ -19,6 +19,14 @@ def endpoint(text):
         raise ToolError(f"{text!r} is no address and port: give for example "
                         "192.0.2.1:80 or [2001:db8::1]:80")
     return address, int(port)
+
+
+def told(text):
+    """The same from the command line."""
+    try:
+        return endpoint(text)
+    except ToolError as error:
+        raise UsageError(str(error)) from error
 
 
 def spelled(address, port):

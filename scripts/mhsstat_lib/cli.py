@@ -5,9 +5,10 @@ import os
 import signal
 import sys
 
-from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL, NotThere,
-                     ToolError)
+from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
+                     EXIT_USAGE, NotThere, ToolError, UsageError)
 from .options import parser
+from .proc import name_of
 from .snapshot import as_json, read_services, select
 
 
@@ -86,10 +87,41 @@ def _plan(options):
     return plan.verdict(result, _warn)
 
 
+def _check(options):
+    from . import check
+    from .facts import Facts
+    facts = Facts()
+    if options.service:
+        select(facts.services, options.service)
+        facts.services = [s for s in facts.services
+                          if name_of(s) in options.service]
+    found = check.findings(facts, options.ignore)
+    unseen = check.unseen(facts)
+    if options.json:
+        sys.stdout.write(_json({
+            "format": 1, "servers_without_replies_here": unseen,
+            "findings": [f._asdict() for f in found]}))
+        return EXIT_PROBLEM if found else EXIT_OK
+    sys.stdout.write(check.render(found))
+    if unseen:
+        _warn(f"{unseen} server(s) answer their clients past this host, which "
+              "sees no reply: one that drops packets looks like one that "
+              "answers; run 'real_server check' there")
+    return EXIT_PROBLEM if found else EXIT_OK
+
+
+def _lookup(options):
+    from . import lookup
+    result = lookup.lookup(options)
+    sys.stdout.write(_json(result) if options.json
+                     else lookup.render(result) + "\n")
+    return EXIT_OK
+
+
 def _compare(options):
     from .compare import Director, differences, unsettled
     if options.file.count("-") > 1:
-        raise ToolError("standard input can be read once only")
+        raise UsageError("standard input can be read once only")
     directors = [Director.of_file(path) for path in options.file]
     if len(directors) == 1:
         directors.insert(0, Director.of_this_host())
@@ -110,7 +142,8 @@ def main(argv):
     options = parser().parse_args(argv)
     try:
         status = {"show": _show, "watch": _watch, "wait": _wait,
-                  "plan": _plan, "compare": _compare}[options.action](options)
+                  "plan": _plan, "check": _check, "lookup": _lookup,
+                  "compare": _compare}[options.action](options)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -121,4 +154,4 @@ def main(argv):
         return EXIT_SIGNAL + signal.SIGPIPE
     except (ToolError, OSError) as error:
         _warn(str(error))
-        return EXIT_FAILED
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED

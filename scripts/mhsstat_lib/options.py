@@ -4,6 +4,7 @@
 import argparse
 
 from .address import service_name
+from .check import KINDS
 from .errors import ToolError
 from .module import SIZES
 
@@ -57,6 +58,15 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message):
         self.exit(2, f"{self.prog}: {message}\n"
                      f"Try '{self.prog} --help'.\n")
+
+
+class _Version(argparse.Action):
+    """Reads the version only when it is asked for."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from ipvs_mhs_version import version
+        print(parser.prog, version())
+        parser.exit()
 
 
 def _service_type(protocol):
@@ -181,17 +191,47 @@ def _add_compare(commands):
                           "single one is compared with this host")
 
 
+def _add_check(commands):
+    sub = commands.add_parser(
+        "check", help="what is stateful, what is wrong, and the remedies",
+        description="Say in a line each what makes flows stateful, what keeps "
+                    "packets from a server, and what is unusual, with the cause, "
+                    "the remedy and the kind in brackets. Exit status 0: nothing "
+                    "to say; 1: there are findings.")
+    _add_service(sub)
+    sub.add_argument("--ignore", action="append", default=[], metavar="KIND",
+                     choices=KINDS, help="no findings of this kind, which is "
+                                         "intended here; may be repeated")
+    sub.add_argument("--json", action="store_true", help="as a JSON object")
+
+
+def _add_lookup(commands):
+    sub = commands.add_parser(
+        "lookup", help="where the packets of a client go, and why",
+        description="Say which slot of a service a client has, its phase, its "
+                    "old and its candidate server, by the kernel's own hash, "
+                    "and whether the flow has a connection entry.")
+    _add_service(sub, "default: all of the client's family")
+    sub.add_argument("client", metavar="CLIENT",
+                     help="ADDRESS:PORT, as the client's packets have it")
+    sub.add_argument("--json", action="store_true", help="as a JSON object")
+
+
 def parser():
     """The parser of the whole command line."""
     top = _Parser(prog="mhsstat", description=(
         "Watch the stateless Maglev scheduler of IPVS (mhs): what its tables "
         "are doing, when a change is over, what a change would move, whether "
         "directors agree."))
+    top.add_argument("--version", action=_Version, nargs=0,
+                     help="show the version")
     commands = top.add_subparsers(dest="action", metavar="command",
                                   required=True, parser_class=_Parser)
     _add_show(commands)
     _add_watch(commands)
     _add_wait(commands)
     _add_plan(commands)
+    _add_check(commands)
+    _add_lookup(commands)
     _add_compare(commands)
     return top

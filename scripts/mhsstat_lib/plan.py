@@ -5,8 +5,8 @@ import copy
 from collections import Counter
 
 from . import module, proc, servers, table
-from .address import endpoint, spelled
-from .errors import EXIT_OK, EXIT_PROBLEM, ToolError
+from .address import endpoint, spelled, told
+from .errors import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
 from .snapshot import read_text
 from .text import percent
 from .text import table as text_table
@@ -17,13 +17,13 @@ _HIGHEST_WEIGHT = 2**31 - 1
 def _weighted(text, default=None):
     """'10.0.0.1:80=3' -> ('10.0.0.1:80', address, port, weight)."""
     where, equals, weight = text.partition("=")
-    address, port = endpoint(where)
+    address, port = told(where)
     if not equals and default is not None:
         weight = str(default)
     if not (weight.isascii() and weight.isdigit() and
             int(weight) <= _HIGHEST_WEIGHT):
-        raise ToolError(f"{text!r}: give a weight from 0 to "
-                        f"{_HIGHEST_WEIGHT} behind a '='")
+        raise UsageError(f"{text!r}: give a weight from 0 to "
+                         f"{_HIGHEST_WEIGHT} behind a '='")
     return spelled(address, port), address, port, int(weight)
 
 
@@ -33,7 +33,7 @@ def _edited(before, options):
     if options.to:
         after = {s.name: s for s in _service(options.to, options.service[0])}
     for text in options.delete:
-        name = spelled(*endpoint(text))
+        name = spelled(*told(text))
         if after.pop(name, None) is None:
             raise ToolError(f"--delete {text}: the service has no such server")
     for text in options.weight:
@@ -68,7 +68,10 @@ def _key(options):
         return module.parse_key(read_text(options.hash_key_file),
                                 options.hash_key_file)
     if options.hash_key is not None:
-        return module.parse_key(options.hash_key, "--hash-key")
+        try:
+            return module.parse_key(options.hash_key, "--hash-key")
+        except ToolError as error:
+            raise UsageError(str(error)) from error
     key = module.parameter("hash_key")
     if key is None and module.parameter("table_size") is not None and \
             options.from_file is None:
@@ -97,8 +100,8 @@ def _kernel(options):
 def compute(options):
     """The plan, as 'plan --json' prints it."""
     if len(options.service) != 1:
-        raise ToolError("say which service: -t, -u or --sctp-service with "
-                        "ADDRESS:PORT, or -f with a mark, and only one")
+        raise UsageError("say which service: -t, -u or --sctp-service with "
+                         "ADDRESS:PORT, or -f with a mark, and only one")
     name = options.service[0]
     kernel = _kernel(options)
     size = options.table_size or (kernel or {}).get("table_size") or \
@@ -124,13 +127,17 @@ def _result(name, size, key, sets, tables, kernel):
         "slots_lost": sum(c for (a, _), c in moves.items() if a == n),
         "slots_gained": sum(c for (_, b), c in moves.items() if b == n),
     } for n in names]
+    moved = sum(moves.values())
     return {
         "service": name, "table_size": size,
+        "summary": summary(name, percent(moved, size) if moved else None,
+                           [r["server"] for r in rows if r["slots_before"] and
+                            r["weight_after"] is None]),
         "hash_key_print": module.key_print(key),
         "print_before": tables[0].fingerprint,
         "print_after": tables[1].fingerprint,
         "kernel_print": kernel and kernel.get("candidate_print"),
-        "slots_moved": sum(moves.values()),
+        "slots_moved": moved,
         "slots_moved_at_least": sum(
             max(shares[1][n] - shares[0][n], 0)
             for n in {*shares[0], *shares[1]}),
@@ -138,6 +145,27 @@ def _result(name, size, key, sets, tables, kernel):
                                     not r["slots_after"]),
         "servers": rows,
     }
+
+
+def summary(name, share, deleted):
+    """The plan in words; @share of new connections, None if none moves."""
+    words = [f"{share} of new connections go to another server than before"
+             if share else "No new connection goes to another server"]
+    if not share:
+        words.append("no living connection breaks")
+    elif deleted:
+        words.append("living connections to other servers than "
+                     f"{', '.join(deleted)} do not break; those to it end after "
+                     "hold and pin time, 16 minutes by default, or at once with "
+                     "masquerading or net.ipv4.vs.expire_nodest_conn=1: give it "
+                     "the weight 0 first, and 'mhsstat wait --drained' tells "
+                     "when it has none")
+    else:
+        words.append("no living connection breaks")
+    if share and name.startswith("UDP "):
+        words.append("plain UDP, which is not QUIC, goes to its new server after "
+                     "the hold time")
+    return "; ".join(words) + "."
 
 
 def endpoint_key(name):
@@ -163,7 +191,7 @@ def render(plan):
             percent(r["slots_before"], size),
             "-> " + percent(r["slots_after"], size),
             str(r["slots_lost"]), str(r["slots_gained"])))
-    lines = [text_table(rows, left=(0, 2, 4, 6)), "",
+    lines = [text_table(rows, left=(0, 2, 4, 6)), "", plan["summary"],
              f"{plan['slots_moved']} of {size} slots move "
              f"({percent(plan['slots_moved'], size)}); the least possible is "
              f"{plan['slots_moved_at_least']}",

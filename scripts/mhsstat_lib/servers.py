@@ -25,13 +25,14 @@ class Server:
     """A real server; the counts are of connections, None if not known."""
 
     def __init__(self, address, port, weight, method=None, active=None,
-                 inactive=None):
+                 inactive=None, tunnel=None):
         self.address = address
         self.port = port
         self.weight = weight
         self.method = method
         self.active = active
         self.inactive = inactive
+        self.tunnel = tunnel        # ipip, gue or gre, as ipvsadm -S says
 
     @property
     def name(self):
@@ -41,9 +42,11 @@ class Server:
 class Service:
     """A virtual service."""
 
-    def __init__(self, name, scheduler):
+    def __init__(self, name, scheduler, persistent=False, flags=()):
         self.name = name
         self.scheduler = scheduler
+        self.persistent = persistent    # as ipvsadm -S says, like flags
+        self.flags = flags
         self.servers = []
 
 
@@ -123,7 +126,9 @@ def _parse_saved(text, where):
             short = next(o for o in words if o in _SAVED_PROTOCOLS)
             name = service_name(_SAVED_PROTOCOLS[short], options[short])
             if words[0] in ("-A", "--add-service"):
-                services.append(Service(name, options.get("-s", "wlc")))
+                services.append(Service(
+                    name, options.get("-s", "wlc"), "-p" in options,
+                    tuple(options.get("-b", "").split(","))))
             elif words[0] in ("-a", "--add-server"):
                 if not services or services[-1].name != name:
                     raise ToolError(f"no -A of {name} before it")
@@ -131,7 +136,7 @@ def _parse_saved(text, where):
                     *_saved_endpoint(options["-r"]),
                     _number(options.get("-w", "1")),
                     next((_METHODS[o] for o in words if o in _METHODS),
-                         None)))
+                         None), tunnel=options.get("--tun-type")))
             else:
                 raise ToolError(f"{words[0]!r} is neither -A nor -a")
         except (ToolError, ValueError, KeyError, StopIteration) as error:

@@ -25,7 +25,7 @@ _LIMITS = {"UDP": ("max_quic_entries",),
            "FWM": ("max_entries", "max_quic_entries")}
 
 
-def _limits(service):
+def limits(service):
     """{name: value as text} of the limits for entries of the service."""
     return {name: parameter(name, SYSCTLS) or "unknown"
             for name in _LIMITS.get(service["protocol"], ("max_entries",))}
@@ -64,7 +64,7 @@ class Stateful:
         self._refused = None    # at the last look, by (name, field)
 
     def _say_full(self, service):
-        for name, value in _limits(service).items():
+        for name, value in limits(service).items():
             if value.isdigit() and 10 * service["entries"] > 9 * int(value):
                 flows = "UDP flows" if "quic" in name else "flows"
                 self._warn(f"{name_of(service)}: the service has "
@@ -84,9 +84,9 @@ class Stateful:
     def _say_refused(self, service, grown):
         name = name_of(service)
         if (name, "capped") in grown:
-            limits = " or ".join(f"{_SYSCTL}{limit} (now {value})"
-                                 for limit, value in _limits(service).items())
-            self._warn(f"{name}: the number of entries has reached {limits}: "
+            those = " or ".join(f"{_SYSCTL}{limit} (now {value})"
+                                for limit, value in limits(service).items())
+            self._warn(f"{name}: the number of entries has reached {those}: "
                        f"some flows got no entry and {_BREAKS}; raise the "
                        "limit with 'sysctl -w', the kernel has begun the time "
                        "anew")

@@ -11,8 +11,8 @@ import sys
 import time
 
 from . import servers
-from .address import endpoint, spelled
-from .errors import EXIT_OK, EXIT_TIMEOUT, NotThere, ToolError
+from .address import spelled, told
+from .errors import EXIT_OK, EXIT_TIMEOUT, NotThere, ToolError, UsageError
 from .proc import left_ms, name_of
 from .snapshot import read_services, read_text, select
 from .stateful import Stateful
@@ -65,7 +65,7 @@ def _drained_servers(options, names):
                 known.update({s.name: s for s in part.servers})
     found = []
     for word in options.drained:
-        name = spelled(*endpoint(word))
+        name = spelled(*told(word))
         if name not in known:
             raise ToolError(f"{', '.join(names)}: no server {name}; it must be "
                             "in the list, with weight 0, until it is drained")
@@ -120,13 +120,13 @@ def _pending(options):
 def wait(options):
     """Until nothing is pending, or the time is over; exit status."""
     if options.settled and (options.gone or options.drained):
-        raise ToolError("--settled does not go with --gone and --drained: a "
-                        "service that begins has no server to wait for")
+        raise UsageError("--settled does not go with --gone and --drained: a "
+                         "service that begins has no server to wait for")
     if options.stateful and (options.settled or options.gone or
                              options.drained):
-        raise ToolError("--stateful does not go with --settled, --gone and "
-                        "--drained: wait for these first, in a command of "
-                        "their own")
+        raise UsageError("--stateful does not go with --settled, --gone and "
+                         "--drained: wait for these first, in a command of "
+                         "their own")
     progress = Progress(options.quiet)
     look, end_word = (
         (_unsettled, "settled") if options.settled else

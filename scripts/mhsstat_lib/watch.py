@@ -1,18 +1,45 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The live view."""
+"""The live view: two lines for a service, and what deserves a look."""
 
+import os
+import re
+import subprocess
 import sys
 import time
 
 from .errors import EXIT_OK
 from .proc import name_of
 from .snapshot import read_services, select
-from .text import bar, phases, remarks, state
+from .text import bar, percent, phases, remarks, state
 
 _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
-_PACKETS = ("stateless", "old", "candidate", "tracked", "icmp", "reply",
-            "unsettled", "lane")
-_ENTRIES = ("new", "pinned")
+_MANY = 6       # servers named in a line
+_GREEN, _YELLOW, _RED, _CYAN = 32, 33, 31, 36
+_STATES = {"stable": _GREEN, "transition": _YELLOW}
+_SIGNS = {"#": _GREEN, "=": _YELLOW, "-": _CYAN}
+# what decided where a packet goes: each packet is counted by one of them
+_BY_TABLE = ("packets_stateless", "packets_old", "packets_candidate")
+_FORWARDED = (*_BY_TABLE, "packets_tracked")
+
+
+def may_colour(stream, environment):
+    """On a terminal that has colours, unless the user wants none."""
+    return stream.isatty() and not environment.get("NO_COLOR") and \
+        environment.get("TERM") != "dumb"
+
+
+class Paint:
+    """Text in colours, or as it is."""
+
+    def __init__(self, colours):
+        self._colours = colours
+
+    def __call__(self, colour, text):
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colours else text
+
+    def bar(self, text):
+        return "".join(self(_SIGNS[run[0]], run)
+                       for run in re.findall(r"#+|=+|-+", text))
 
 
 def rates(before, now, seconds):
@@ -27,41 +54,103 @@ def rates(before, now, seconds):
     return {f: (now[f] - before[f]) / seconds for f in fields}
 
 
-def _line(title, names, pattern, per_second, totals):
-    words = [f"{name} {per_second[field]:.0f}" if field in per_second
-             else f"{name} -"
-             for name, field in ((n, pattern.format(n)) for n in names)
-             if field in totals]
-    return f"  {title:<11}{'  '.join(words)}"
+def server_packets(text):
+    """{service: {server: packets in}} of ipvsadm -Ln --stats --exact."""
+    found, service = {}, None
+    for line in text.splitlines()[3:]:
+        words = line.split()
+        if words[:1] == ["->"] and len(words) > 3 and service:
+            found[service][words[1]] = int(words[3])
+        elif words[:1] != ["->"] and len(words) > 3:
+            service = " ".join(words[:2])
+            found[service] = {}
+    return found
 
 
-def block(service, per_second):
-    """What is said of one service."""
+def _read_servers():
+    """Of this host; nothing without ipvsadm."""
+    try:
+        return server_packets(subprocess.run(
+            ["ipvsadm", "-Ln", "--stats", "--exact"], capture_output=True,
+            text=True, check=True).stdout)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def server_rates(before, now, seconds):
+    """[(server, packets a second)], the busiest first; a server that began anew
+    has none."""
+    found = [(name, (n - before[name]) / seconds) for name, n in now.items()
+             if seconds > 0 and n >= before.get(name, n + 1)]
+    return sorted(found, key=lambda server: (-server[1], server[0]))
+
+
+def _counts(per_second):
+    """Packets and entries a second."""
+    if not per_second:
+        return "packets/s -, entries/s -"
+    packets = sum(per_second.get(f, 0) for f in _FORWARDED)
+    words = [f"packets/s {packets:.0f}"]
+    if packets:
+        table = sum(per_second.get(f, 0) for f in _BY_TABLE)
+        words[0] += f" ({percent(table, packets)} without an entry)"
+    words.append("entries/s " + format(sum(
+        per_second.get(f, 0) for f in ("new_entries", "pinned_entries")), ".0f"))
+    return ", ".join(words + [
+        f"{name}/s {per_second[f'packets_{field}']:.0f}"
+        for field, name in (("lane", "lane"), ("reply", "replies"),
+                            ("icmp", "ICMP"), ("unsettled", "dropped unsettled"))
+        if per_second.get(f"packets_{field}")])
+
+
+def _servers(found):
+    """The busiest."""
+    words = [f"{name} {rate:.0f}" for name, rate in found[:_MANY]]
+    rest = found[_MANY:]
+    if rest:
+        words.append(f"{len(rest)} more {sum(rate for _, rate in rest):.0f}")
+    return "  |  " + ", ".join(words) if words else ""
+
+
+def block(service, per_second, servers=(), paint=Paint(False)):
+    """What is said of one service; @servers: packets a second of each."""
     return "\n".join([
-        f"{name_of(service)}  {state(service)}",
-        f"  [{bar(service)}]  {phases(service)}",
-        f"  servers {service.get('servers', '-')}, "
-        f"gone {service.get('gone_servers', '-')}, "
+        f"{name_of(service)}  "
+        f"{paint(_STATES.get(service['state'], _RED), state(service))}  "
+        f"[{paint.bar(bar(service))}]  {phases(service)}, "
         f"entries {service.get('entries', '-')}",
-        _line("packets/s", _PACKETS, "packets_{}", per_second, service),
-        _line("entries/s", _ENTRIES, "{}_entries", per_second, service),
-        *(f"  {note}" for note in remarks(service))])
+        f"  {_counts(per_second)}{_servers(servers)}",
+        *(f"  {paint(_RED, note)}" for note in remarks(service))])
+
+
+def _at(counts):
+    """The counts, and when they were read: ipvsadm takes its time."""
+    return time.monotonic(), counts
+
+
+def _between(before, now):
+    """Seconds; 0 if there is nothing before."""
+    return now[0] - before[0] if before[0] is not None else 0
 
 
 def watch(options):
     """Until it is interrupted, or --count pictures were shown."""
     live = sys.stdout.isatty()
-    last, last_at, shown = {}, None, 0
+    paint = Paint(may_colour(sys.stdout, os.environ))
+    last, servers_last, shown = (None, {}), (None, {}), 0
     while True:
-        at = time.monotonic()
         services = select(read_services(), options.service)
-        picture = "\n\n".join(
-            block(s, rates(last.get(name_of(s)), s,
-                           at - last_at if last_at is not None else 0))
+        now = _at({name_of(s): s for s in services})
+        servers = _at(_read_servers())
+        picture = "\n".join(
+            block(s, rates(last[1].get(name_of(s)), s, _between(last, now)),
+                  server_rates(servers_last[1].get(name_of(s), {}),
+                               servers[1].get(name_of(s), {}),
+                               _between(servers_last, servers)), paint)
             for s in services)
         print((_HOME_AND_CLEAR if live else "") + picture,
               end="\n" if live else "\n\n", flush=True)
-        last, last_at = {name_of(s): s for s in services}, at
+        last, servers_last = now, servers
         shown += 1
         if shown == options.count:
             return EXIT_OK

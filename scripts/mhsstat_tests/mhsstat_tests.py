@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import ipaddress
 import json
 import os
 import re
@@ -12,15 +13,16 @@ import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 from prometheus_client.parser import text_string_to_metric_families
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import (cli, compare, lane, options, plan,  # noqa: E402
-                         proc, prometheus, servers, stateful, text, watch)
-from mhsstat_lib.errors import EXIT_PROBLEM, ToolError  # noqa: E402
+from mhsstat_lib import (cli, compare, lane, lookup, options,  # noqa: E402
+                         plan, proc, prometheus, servers, stateful, text, watch)
+from mhsstat_lib.errors import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
@@ -78,6 +80,161 @@ class Files(unittest.TestCase):
         path.write_text(content if isinstance(content, str)
                         else json.dumps(content))
         return str(path)
+
+
+class Watch(unittest.TestCase):
+    STATS = """\
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes
+  -> RemoteAddress:Port
+TCP  10.9.0.1:80                       12      300        0    12000        0
+  -> 10.2.0.11:80                       5      100        0     4000        0
+  -> 10.2.0.12:80                       7      200        0     8000        0
+FWM  7                                  0        0        0        0        0
+"""
+
+    def test_packets_of_servers(self):
+        found = watch.server_packets(self.STATS)
+        self.assertEqual(found, {"TCP 10.9.0.1:80": {"10.2.0.11:80": 100,
+                                                     "10.2.0.12:80": 200},
+                                 "FWM 7": {}})
+        self.assertEqual(watch.server_rates(
+            {"a": 0, "b": 50, "gone": 1}, {"a": 10, "b": 70, "new": 9}, 2),
+            [("b", 10), ("a", 5)])
+        self.assertEqual(watch.server_rates({"a": 9}, {"a": 1}, 2), [])
+        self.assertEqual(watch.server_rates({}, {"a": 1}, 0), [])
+
+    def block(self, colours):
+        service = next(s for s in proc.parse(NOW) if s["state"] == "transition")
+        return watch.block(service, {"packets_stateless": 30,
+                                     "packets_tracked": 10, "new_entries": 2},
+                           [(f"10.2.0.{n}:80", 10) for n in range(1, 9)],
+                           watch.Paint(colours))
+
+    def test_two_lines(self):
+        lines = self.block(False).split("\n")
+        self.assertIn("packets/s 40 (75.0 % without an entry), entries/s 2  |  "
+                      "10.2.0.1:80 10,", lines[1])
+        self.assertIn("2 more 20", lines[1])
+        self.assertNotIn("\x1b", "".join(lines))
+
+    def test_colours_change_no_word(self):
+        coloured = self.block(True)
+        self.assertIn("\x1b[33m", coloured)
+        self.assertEqual(re.sub("\x1b\\[\\d+m", "", coloured),
+                         self.block(False))
+
+    def test_where_colours_are(self):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+        for stream, environment, want in (
+                (Terminal(), {"TERM": "xterm"}, True),
+                (Terminal(), {"TERM": "xterm", "NO_COLOR": ""}, True),
+                (Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, False),
+                (Terminal(), {"TERM": "dumb"}, False),
+                (io.StringIO(), {"TERM": "xterm"}, False)):
+            self.assertEqual(watch.may_colour(stream, environment), want)
+
+
+class PlanInWords(unittest.TestCase):
+    def test_words(self):
+        say = plan.summary
+        self.assertEqual(say("TCP 10.9.0.1:80", "25.0 %", []),
+                         "25.0 % of new connections go to another server than "
+                         "before; no living connection breaks.")
+        self.assertEqual(say("UDP 10.9.0.1:80", None, ["10.2.0.1:80"]),
+                         "No new connection goes to another server; no living "
+                         "connection breaks.")
+        self.assertIn("--drained", say("TCP 10.9.0.1:80", "5.0 %",
+                                       ["10.2.0.1:80"]))
+        self.assertIn("plain UDP", say("UDP 10.9.0.1:80", "5.0 %", []))
+
+
+class Version(unittest.TestCase):
+    """One source, debian/changelog; lookup.sh compares the module's."""
+
+    SOURCE = re.match(r"ipvs-mhs \((.*?)\)",
+                      (TOP / "debian/changelog").read_text())[1]
+
+    def test_of_each_tool(self):
+        for tool in ("mhsstat", "qdisc_tool", "real_server"):
+            done = subprocess.run([TOP / "scripts" / tool, "--version"],
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, f"{tool} {self.SOURCE}\n")
+
+    def test_of_the_packages(self):
+        done = subprocess.run(
+            ["make", "-s", "-C", str(TOP), "-f", "Makefile", "-f", "-", "print"],
+            input="print: ; @echo $(VERSION)\n", capture_output=True, text=True,
+            check=True)
+        self.assertEqual(done.stdout.strip(), self.SOURCE)
+
+    def test_nothing_else_names_one(self):
+        for path in ("dkms.conf", "scripts/ipvs_mhs_version.py",
+                     "net/netfilter/ipvs/ip_vs_mhs_main.c",
+                     "packaging/rpm/ipvs-mhs.spec"):
+            self.assertNotIn(self.SOURCE, (TOP / path).read_text(), path)
+
+    def test_installed(self):
+        with tempfile.TemporaryDirectory() as root:
+            subprocess.run(["make", "-s", "-C", str(TOP), "install-tools",
+                            f"DESTDIR={root}"], check=True, capture_output=True)
+            for tool in ("mhsstat", "qdisc_tool", "real_server"):
+                done = subprocess.run([f"{root}/usr/local/sbin/{tool}",
+                                       "--version"], capture_output=True,
+                                      text=True, check=True)
+                self.assertEqual(done.stdout, f"{tool} {self.SOURCE}\n")
+
+
+class Lookup(unittest.TestCase):
+    CONNS = """\
+Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+TCP 0A010002 9C40 0A090001 0050 0A02000B 0050 ESTABLISHED     899
+UDP 0A010002 9C40 0A090001 0050 0A02000C 0050 UDP             120
+TCP 0A010003 9C40 0A090001 0050 0A02000D 0050 FIN_WAIT         60
+TCP fd01:0000:0000:0000:0000:0000:0000:0002 9C40 \
+fd09:0000:0000:0000:0000:0000:0000:0001 0050 \
+fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
+"""
+
+    def test_question(self):
+        for name, client, want in (
+                ("TCP 192.0.2.1:80", ("198.51.100.7", 40000),
+                 "TCP 192.0.2.1 80 198.51.100.7 40000\n"),
+                ("UDP [2001:db8::1]:53", ("2001:db8::7", 1),
+                 "UDP 2001:db8::1 53 2001:db8::7 1\n"),
+                ("FWM 7", ("198.51.100.7", 9), "FWM 7 0 198.51.100.7 9\n")):
+            self.assertEqual(lookup.question(name, client), want)
+
+    def test_answer(self):
+        self.assertEqual(lookup.parse(
+            "Slot 12\nPhase hold\nTracked 1\nOld 10.0.0.1:80\nCandidate -\n"),
+            {"slot": 12, "phase": "hold", "tracked": 1,
+             "old_server": "10.0.0.1:80", "candidate_server": None})
+        for broken in ("", "Slot x\n", "Slot 1\nPhase\n"):
+            with self.assertRaisesRegex(ToolError, "cannot be understood"):
+                lookup.parse(broken)
+
+    def test_entries_of_the_client(self):
+        found = lookup.entries(self.CONNS, (ipaddress.ip_address("10.1.0.2"),
+                                            40000))
+        self.assertEqual([(kind, virtual, e["server"], e["state"])
+                          for kind, virtual, e in found], [
+            ("TCP", "10.9.0.1:80", "10.2.0.11:80", "ESTABLISHED"),
+            ("UDP", "10.9.0.1:80", "10.2.0.12:80", "UDP")])
+        [(_, virtual, entry)] = lookup.entries(
+            self.CONNS, (ipaddress.ip_address("fd01::2"), 40000))
+        self.assertEqual((virtual, entry["server"], entry["expires_s"]),
+                         ("[fd09::1]:80", "[fd02::b]:80", 59))
+
+    def test_older_module(self):
+        with mock.patch.object(lookup, "read_services",
+                               lambda: proc.parse(NOW)), \
+                mock.patch.object(lookup, "PROC_LOOKUP", "/nonexistent"):
+            status, _, err = run("lookup", "10.1.0.2:40000")
+        self.assertEqual(status, EXIT_FAILED)
+        self.assertIn("the loaded module is older than this mhsstat", err)
 
 
 class ReadProc(unittest.TestCase):
@@ -430,11 +587,12 @@ class CommandLine(Files):
                 (("plan",), "say which service")):
             with self.subTest(argv=argv):
                 status, _, err = run(*argv)
-                self.assertEqual(status, 125)
+                self.assertEqual(status, 2)
                 self.assertIn(words, err)
 
     def test_help_of_every_command(self):
-        for command in ("show", "watch", "wait", "plan", "compare"):
+        for command in ("show", "watch", "wait", "plan", "check", "lookup",
+                        "compare"):
             status, out, _ = run(command, "--help")
             self.assertEqual(status, 0)
             self.assertIn("usage: mhsstat " + command, out)
@@ -442,7 +600,8 @@ class CommandLine(Files):
     def test_man_page_and_completion_know_every_option(self):
         page = (TOP / "Documentation/man/mhsstat.8").read_text()
         completion = (TOP / "scripts/mhsstat.bash-completion").read_text()
-        for command in ("show", "watch", "wait", "plan", "compare"):
+        for command in ("show", "watch", "wait", "plan", "check", "lookup",
+                        "compare"):
             words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+",
                                    run(command, "--help")[1])) - {"--help"}
             for word in words:
@@ -526,7 +685,7 @@ class Compare(Files):
         self.assertEqual(run("compare", same, same)[0], 0)
         self.assertEqual(run("compare", same, other)[0], 1)
         self.assertEqual(run("compare", same, same, other)[0], 1)
-        self.assertEqual(run("compare", "-", "-")[0], 125)
+        self.assertEqual(run("compare", "-", "-")[0], 2)
         for content in ("{", "{}", "[]", "{\"services\": [1]}",
                         "{\"services\": [{}]}", ""):
             status, _, err = run("compare", same, self.file("x", content))
@@ -611,21 +770,22 @@ class Plan(Files):
         self.assertEqual(result["slots_moved"], 0)
 
     def test_bad_changes(self):
-        for argv, words in (
+        for status, cases in ((125, (
                 (("--add", "10.2.0.11:80"), "has that server"),
                 (("--delete", "10.2.0.98:80"), "no such server"),
                 (("--weight", "10.2.0.98:80=1"), "no such server"),
+                (("--from", "/nonexistent"), "No such file"),
+                (("--table-program", "/nonexistent"), "make tools"))), (2, (
                 (("--weight", "10.2.0.11:80"), "give a weight"),
                 (("--weight", "10.2.0.11:80=-1"), "give a weight"),
                 (("--weight", "10.2.0.11:80=2147483648"), "give a weight"),
                 (("--add", "nonsense"), "no address and port"),
                 (("--hash-key", "12"), "32 hexadecimal digits"),
-                (("--from", "/nonexistent"), "No such file"),
-                (("--table-program", "/nonexistent"), "make tools"),
-                (("-t", "10.9.0.1:81"), "only one")):
-            with self.subTest(argv=argv):
-                self.assertIn(words, self.plan("-t", "10.9.0.1:80", *argv,
-                                               status=125))
+                (("-t", "10.9.0.1:81"), "only one")))):
+            for argv, words in cases:
+                with self.subTest(argv=argv):
+                    self.assertIn(words, self.plan("-t", "10.9.0.1:80", *argv,
+                                                   status=status))
 
     def test_another_table_in_the_kernel_is_said(self):
         warned = []

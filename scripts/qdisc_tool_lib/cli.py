@@ -106,8 +106,8 @@ class Tool:
     def protect(self):
         from .protect import Protect, settle_of
         if not self.options.command:
-            raise ToolError("which command? 'qdisc_tool protect -- systemctl "
-                            "reload haproxy', for example")
+            raise UsageError("which command? 'qdisc_tool protect -- systemctl "
+                             "reload haproxy', for example")
         if self.options.dry_run:
             lanes = self.lanes_to_protect()
             self._show_begin(lanes)
@@ -250,12 +250,19 @@ def _print_status(state):
 
 def main(argv):
     try:
+        if argv == ["--version"]:
+            from ipvs_mhs_version import version
+            print("qdisc_tool", version())
+            return EXIT_OK
         options = parse(argv)
         if options is None or options.help:
             print(help_text(options and options.action), end="")
             return EXIT_OK
         if options.action == "setup" and options.device:
-            finish_setup(options)
+            try:
+                finish_setup(options)
+            except ToolError as error:
+                raise UsageError(str(error)) from error
         if options.action != "protect" and not options.dry_run and \
                 not may_administer():
             raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN)")

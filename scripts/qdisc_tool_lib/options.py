@@ -207,7 +207,8 @@ def help_text(action=None):
             "reloaded: they are\ndelayed, and none is dropped.\n\n" +
             "".join(f"  {name:<9} {what}\n"
                     for name, (what, _) in COMMANDS.items()) +
-            "\n'qdisc_tool COMMAND --help' lists the options of a command; "
+            "\n'qdisc_tool COMMAND --help' lists the options of a command, "
+            "'qdisc_tool --version'\nshows the version; "
             "see qdisc_tool(8).\n")
 
 

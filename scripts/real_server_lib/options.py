@@ -129,6 +129,15 @@ class _Parser(argparse.ArgumentParser):
                      f"Try '{self.prog} --help'.\n")
 
 
+class _Version(argparse.Action):
+    """Reads the version only when it is asked for."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from ipvs_mhs_version import version
+        print(parser.prog, version())
+        parser.exit()
+
+
 class _File(_Parser):
     """Speaks of the file instead."""
 
@@ -163,6 +172,8 @@ def parser():
     """The parser of the whole command line."""
     top = _Parser(prog="real_server", description=(
         "Prepare a real server of IPVS, for direct routing or for tunnels."))
+    top.add_argument("--version", action=_Version, nargs=0,
+                     help="show the version")
     commands = top.add_subparsers(dest="action", metavar="command",
                                   required=True, parser_class=_Parser)
     setup = commands.add_parser(

@@ -39,7 +39,7 @@
  *	add_dest, upd_dest, del_dest	mhs > forward; mhs > scratch
  *	work of a service		mhs > forward; mhs > scratch
  *	work of a namespace		net > mhs
- *	read of /proc			net > mhs
+ *	read of /proc			net > mhs; of ip_vs_mhs_lookup RCU
  *
  *	done_service() waits for the work of its service, and the exit of a
  *	namespace for the work of that namespace: both wait without mhs_net.lock

@@ -33,6 +33,11 @@ extern const struct seq_operations ip_vs_mhs_proc_ops;
 
 int ip_vs_mhs_proc_lane(struct seq_file *seq, void *v);
 
+extern const struct seq_operations ip_vs_mhs_proc_lookup_ops;
+extern const unsigned int ip_vs_mhs_proc_lookup_size;
+
+int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size);
+
 /* work */
 void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole);
 void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);

@@ -198,3 +198,6 @@ module_init(ip_vs_mhs_init);
 module_exit(ip_vs_mhs_exit);
 MODULE_DESCRIPTION("IPVS stateless Maglev scheduler");
 MODULE_LICENSE("GPL");
+#ifdef MHS_VERSION
+MODULE_VERSION(MHS_VERSION);
+#endif

@@ -326,8 +326,15 @@ static int __net_init net_init(struct net *net)
 	if (!proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
 				    ip_vs_mhs_proc_lane, NULL))
 		goto exit_proc;
+	if (!proc_create_net_data_write("ip_vs_mhs_lookup", 0600, net->proc_net,
+					&ip_vs_mhs_proc_lookup_ops,
+					ip_vs_mhs_proc_lookup_write,
+					ip_vs_mhs_proc_lookup_size, NULL))
+		goto exit_lane;
 	return 0;
 
+exit_lane:
+	remove_proc_entry("ip_vs_mhs_lane", net->proc_net);
 exit_proc:
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 exit_sysctls:
@@ -343,6 +350,7 @@ static void __net_exit net_exit(struct net *net)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
 
+	remove_proc_entry("ip_vs_mhs_lookup", net->proc_net);
 	remove_proc_entry("ip_vs_mhs_lane", net->proc_net);
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 	net_sysctls_exit(mn);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs, ip_vs_mhs_lane.
+/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs, ip_vs_mhs_lane,
+ * ip_vs_mhs_lookup.
  *
  * A line of column names and a line for each service of the namespace, in
  * columns separated by blanks: scripts find a column by its name.  Columns keep
  * their names, and new columns are added at the end.  Documented in
  * Documentation/networking/ipvs-mhs.rst.
  */
+#include <linux/inet.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_pkt.h"
 
 static const char * const proc_columns[] = {
 	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",
@@ -77,6 +80,15 @@ static const char *proc_proto_name(u16 protocol)
 	}
 }
 
+static void proc_endpoint(struct seq_file *seq, u16 af,
+			  const union nf_inet_addr *addr, __be16 port)
+{
+	if (af == AF_INET6)
+		seq_printf(seq, "[%pI6c]:%u", &addr->in6, ntohs(port));
+	else
+		seq_printf(seq, "%pI4:%u", &addr->ip, ntohs(port));
+}
+
 static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 {
 	unsigned long cnt[MHS_CNT_MAX] = {};
@@ -101,14 +113,12 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	}
 	now = jiffies;
 
-	if (mhs->fwmark)
+	if (mhs->fwmark) {
 		seq_printf(seq, "FWM %u", mhs->fwmark);
-	else if (mhs->af == AF_INET6)
-		seq_printf(seq, "%s [%pI6c]:%u", proc_proto_name(mhs->protocol),
-			   &mhs->addr.in6, ntohs(mhs->port));
-	else
-		seq_printf(seq, "%s %pI4:%u", proc_proto_name(mhs->protocol),
-			   &mhs->addr.ip, ntohs(mhs->port));
+	} else {
+		seq_printf(seq, "%s ", proc_proto_name(mhs->protocol));
+		proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
+	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
 		   mhs->phase == MHS_SETTLING ? "settling" :
 		   mhs->dirty || mhs->missing ? "rebuilding" :
@@ -211,3 +221,157 @@ int ip_vs_mhs_proc_lane(struct seq_file *seq, void *v)
 	mutex_unlock(&mn->lock);
 	return 0;
 }
+
+/* Which slot has a client in a service?  A writer asks with one line,
+ *
+ *	TCP 192.0.2.1 80 198.51.100.7 40000
+ *	FWM 7 0 198.51.100.7 40000
+ *
+ * (service, client), and a reader of the same open file gets the answer.  The
+ * question is part of the open file and seq_file.lock guards the question, so
+ * users do not disturb each other.  The answer is made under RCU: no lock of a
+ * service is taken, nothing is held between two calls, and the slot is read
+ * without a mark in its word.  A service that goes meanwhile is not found.
+ */
+struct mhs_lookup {
+	struct seq_net_private	p;		/* must be first */
+	u32			fwmark;
+	u16			af;		/* 0: nothing was asked */
+	u16			protocol;
+	__be16			port;
+	__be16			cport;
+	union nf_inet_addr	addr;
+	union nf_inet_addr	caddr;
+};
+
+/* The family of the address, or an error */
+static int lookup_endpoint(struct net *net, const char *text, const char *port,
+			   union nf_inet_addr *addr, __be16 *to)
+{
+	struct sockaddr_storage ss;
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&ss;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&ss;
+	int err;
+
+	err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss);
+	if (err)
+		return err;
+	if (ss.ss_family == AF_INET6) {
+		addr->in6 = in6->sin6_addr;
+		*to = in6->sin6_port;
+	} else {
+		addr->ip = in->sin_addr.s_addr;
+		*to = in->sin_port;
+	}
+	return ss.ss_family;
+}
+
+/**
+ * ip_vs_mhs_proc_lookup_write() - take a question
+ * @file: the open file
+ * @text: the question, ended by a zero byte
+ * @size: unused
+ *
+ * Context: process; takes seq_file.lock.
+ * Return: 0 or -EINVAL; then nothing was asked.
+ */
+int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
+{
+	struct seq_file *seq = file->private_data;
+	struct net *net = seq_file_net(seq);
+	struct mhs_lookup *asked = seq->private, q = {};
+	char words[4][64], proto[5] = "";
+	int af = -EINVAL;
+
+	if (sscanf(text, "%4s %63s %63s %63s %63s", proto, words[0], words[1],
+		   words[2], words[3]) == 5)
+		af = lookup_endpoint(net, words[2], words[3], &q.caddr,
+				     &q.cport);
+	if (af < 0)
+		return -EINVAL;
+	if (!strcmp(proto, "FWM")) {
+		if (kstrtou32(words[0], 10, &q.fwmark) || !q.fwmark)
+			return -EINVAL;
+	} else {
+		q.protocol = !strcmp(proto, "TCP") ? IPPROTO_TCP :
+			     !strcmp(proto, "UDP") ? IPPROTO_UDP :
+			     !strcmp(proto, "SCTP") ? IPPROTO_SCTP : 0;
+		if (!q.protocol || lookup_endpoint(net, words[0], words[1],
+						   &q.addr, &q.port) != af)
+			return -EINVAL;
+	}
+	q.af = af;
+	mutex_lock(&seq->lock);
+	q.p = asked->p;
+	*asked = q;
+	mutex_unlock(&seq->lock);
+	return 0;
+}
+
+static void *lookup_start(struct seq_file *seq, loff_t *pos)
+{
+	const struct mhs_lookup *q = seq->private;
+
+	return *pos || !q->af ? NULL : SEQ_START_TOKEN;
+}
+
+static void *lookup_next(struct seq_file *seq, void *v, loff_t *pos)
+{
+	++*pos;
+	return NULL;
+}
+
+static void lookup_stop(struct seq_file *seq, void *v)
+{
+}
+
+static void lookup_server(struct seq_file *seq, const struct ip_vs_mhs *mhs,
+			  const char *name, u32 idx)
+{
+	const struct ip_vs_mhs_server *s = ip_vs_mhs_server(mhs, idx);
+
+	seq_printf(seq, "%s ", name);
+	if (s)
+		proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
+	else
+		seq_putc(seq, '-');
+	seq_putc(seq, '\n');
+}
+
+static int lookup_show(struct seq_file *seq, void *v)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+	const struct mhs_lookup *q = seq->private;
+	struct ip_vs_mhs *mhs;
+	int err = -ENOENT;
+	u32 *slot, w;
+
+	rcu_read_lock();
+	mhs = q->fwmark ? ip_vs_mhs_svc_find_mark(mn, q->af, q->fwmark) :
+			  ip_vs_mhs_svc_find(mn, q->af, q->protocol, &q->addr,
+					     q->port);
+	if (mhs) {
+		slot = ip_vs_mhs_slot(mhs, &q->caddr, q->cport);
+		w = ip_vs_mhs_slot_read(slot);
+		seq_printf(seq, "Slot %u\nPhase %s\nTracked %u\n",
+			   (u32)(slot - mhs->slots),
+			   READ_ONCE(mhs->phase) == MHS_SETTLING ? "settling" :
+			   ip_vs_mhs_slot_stable(w) ? "stable" :
+			   ip_vs_mhs_slot_holding(w) ? "hold" : "pin",
+			   ip_vs_mhs_slot_tracked(w));
+		lookup_server(seq, mhs, "Old", ip_vs_mhs_slot_old(w));
+		lookup_server(seq, mhs, "Candidate", ip_vs_mhs_slot_cand(w));
+		err = 0;
+	}
+	rcu_read_unlock();
+	return err;
+}
+
+const struct seq_operations ip_vs_mhs_proc_lookup_ops = {
+	.start	= lookup_start,
+	.next	= lookup_next,
+	.stop	= lookup_stop,
+	.show	= lookup_show,
+};
+
+const unsigned int ip_vs_mhs_proc_lookup_size = sizeof(struct mhs_lookup);

@@ -20,14 +20,17 @@
 
 #ifdef MHS_HAVE_KFUNCS
 
-/* Does the device show a program the whole frame of Ethernet?  A device that
- * strips VLAN tags hides them from programs.
+/* Does the device show a program the whole frame of Ethernet, before the stack
+ * made an skb of it?  A device that strips VLAN tags hides them from programs.
+ * Generic XDP, whose program is the device's and not the driver's, costs more
+ * than the stack.
  */
 static __always_inline bool xdp_shows_all(const struct net_device *in)
 {
 	return in->type == ARPHRD_ETHER &&
 	       !(in->features & (NETIF_F_HW_VLAN_CTAG_RX |
-				 NETIF_F_HW_VLAN_STAG_RX));
+				 NETIF_F_HW_VLAN_STAG_RX)) &&
+	       !rcu_access_pointer(in->xdp_prog);
 }
 
 /* Room that bpf_xdp_adjust_head() wants for a tunnel's header */

@@ -10,8 +10,6 @@ SECONDS = {"quick": 180, "full": 500}
 FLOWS = {"quick": 500, "full": 10000}
 NAMES = {"mh": "mh", "mh-sloppy": "mh, sloppy_tcp=1", "mhs": "mhs",
          "wlc-sync": "wlc, sync daemon"}
-COLOURS = {"mh": "mh", "mh-sloppy": "published", "mhs": "mhs",
-           "wlc-sync": "wlc"}
 SCENARIOS = {"rolling": "rolling update",
              "flap": "a server flaps", "drain": "a server is drained",
              "delete": "a server is deleted",
@@ -39,26 +37,28 @@ def draw(docs):
         lines.append(cells)
     bench.write_table(docs, "availability",
                       ["event", *NAMES.values()], lines)
-    drawing, axes = bench.figure(7.5, 3.8)
-    for place, by in enumerate(NAMES):
-        broken = [int(rows[scenario, by]["broken"]) for scenario in SCENARIOS]
-        bars = axes.bar(
-            [i + (place - 1.5) * 0.2 for i in range(len(SCENARIOS))],
-            [100 * count / int(rows[scenario, by]["flows"])
-             for count, scenario in zip(broken, SCENARIOS)], 0.18,
-            label=NAMES[by], color=bench.COLOURS[COLOURS[by]])
-        # a bar of none is not to be seen
-        for label, count in zip(
-                axes.bar_label(bars, padding=2, fontsize=8,
-                               labels=[f"{count:,}" for count in broken]),
-                broken):
-            label.set_rotation(90 if count else 0)
-    axes.set_xticks(range(len(SCENARIOS)), SCENARIOS.values(), rotation=20,
-                    ha="right")
-    axes.set_ylim(0, 125)
-    axes.set_yticks(range(0, 101, 20))
-    axes.set_ylabel("flows broken, %, and their number")
-    axes.grid(True, axis="y", alpha=0.3)
-    axes.legend(frameon=False, fontsize=8, loc="lower left", ncols=4,
-                bbox_to_anchor=(0, 1))
+    picture(docs, rows)
+
+
+def picture(docs, rows):
+    """A cell for each event and scheduler: the more flows broke, the darker."""
+    drawing, axes = bench.figure(7.5, 3)
+    share = [[int(rows[scenario, by]["broken"]) / int(rows[scenario, by]["flows"])
+              for by in NAMES] for scenario in SCENARIOS]
+    axes.pcolormesh(share, cmap="Oranges", vmin=0, vmax=1.4, edgecolors="white",
+                    linewidth=3)
+    for y, scenario in enumerate(SCENARIOS):
+        for x, by in enumerate(NAMES):
+            axes.text(x + 0.5, y + 0.5, f"{int(rows[scenario, by]['broken']):,}",
+                      ha="center", va="center",
+                      weight="bold" if share[y][x] else "normal")
+    axes.set_xticks([x + 0.5 for x in range(len(NAMES))],
+                    [name.replace(", ", "\n") for name in NAMES.values()])
+    axes.set_yticks([y + 0.5 for y in range(len(SCENARIOS))], SCENARIOS.values())
+    axes.xaxis.tick_top()
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    flows = next(iter(rows.values()))["flows"]
+    axes.set_xlabel(f"flows broken, of {int(flows):,}")
     bench.save(drawing, docs / "availability.svg")

@@ -161,6 +161,7 @@ def figure(width=7.5, height=4.2, **more):
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "bench", "font.size": 10,
                                 "svg.fonttype": "none",
+                                "font.sans-serif": ["DejaVu Sans"],
                                 "axes.spines.top": False,
                                 "axes.spines.right": False})
     from matplotlib import pyplot

@@ -7,8 +7,6 @@ In each round all of them have their turn, so that what else the host does hits
 none alone.
 """
 
-from collections import Counter
-
 import bench
 
 KERNELS = ("uml",)
@@ -18,9 +16,12 @@ RUN_S = {"quick": 1, "full": 5}
 NAMES = {"nginx": "nginx", "haproxy": "haproxy", "wlc-dr": "wlc, routing",
          "mh-dr": "mh, routing", "mhs-dr": "mhs, routing",
          "mh-nat": "mh, masquerading", "mhs-nat": "mhs, masquerading"}
-COLOURS = {"nginx": "#009e73", "haproxy": "#cc79a7", "wlc-dr": "#000000",
-           "mh-dr": "#d55e00", "mhs-dr": "#0072b2", "mh-nat": "#e69f00",
-           "mhs-nat": "#56b4e9"}
+# (colour, mark); masquerading takes as long as routing
+SHOWN = {"nginx": (bench.COLOURS["other"], "^"),
+         "haproxy": (bench.COLOURS["other"], "v"),
+         "wlc-dr": (bench.COLOURS["wlc"], "D"),
+         "mh-dr": (bench.COLOURS["mh"], "o"),
+         "mhs-dr": (bench.COLOURS["mhs"], "s")}
 PROXIES = ("nginx", "haproxy")
 CLIENTS = ("3", "10", "30", "200")
 PERCENTS = (50, 90, 99)
@@ -33,7 +34,6 @@ def measure(docs, mode):
     rows = bench.parse_csv(bench.machine(
         "uml", [bench.HERE / "latency" / "guest.sh", out, load, RUN_S[mode],
                 ROUNDS[mode]], 5 * SECONDS[mode], "--memory", "2G"))
-    rounds_together = {}
     for row in rows:
         if row["load"] != "slow":
             continue
@@ -42,16 +42,7 @@ def measure(docs, mode):
                       out / "{round}-{by}-{clients}.csv".format(**row))]
         row.update({f"p{percent}_ms": percentile(points, percent) / 1000
                     for percent in PERCENTS})
-        counts = rounds_together.setdefault((row["by"], row["clients"]),
-                                            Counter())
-        for us, count in points:
-            counts[us] += count
     bench.write_csv(docs / "latency.csv", rows)
-    bench.write_csv(docs / "latency-cdf.csv",
-                    [{"by": by, "clients": clients, "microseconds": us,
-                      "count": counts[us]}
-                     for (by, clients), counts in rounds_together.items()
-                     for us in sorted(counts)])
 
 
 def percentile(points, percent):
@@ -115,44 +106,23 @@ def draw(docs):
 
 
 def picture(docs, runs):
-    """How many requests were answered in how long, in all rounds, and what
-    CPU one took, in the median of them."""
-    points = {}
-    for row in bench.read_csv(docs / "latency-cdf.csv"):
-        points.setdefault((row["by"], row["clients"]), []).append(
-            (int(row["microseconds"]) / 1000, int(row["count"])))
-    drawing, axes = bench.figure(12, 3.4, ncols=len(CLIENTS) + 1)
-    *curves, bars = axes
-    for plot, clients in zip(curves, CLIENTS):
-        for by, name in NAMES.items():
-            total = sum(count for _, count in points[by, clients])
-            done, x, y = 0, [], []
-            for ms, count in points[by, clients]:
-                done += count
-                x.append(ms)
-                y.append(done / total)
-            plot.step(x, y, where="post", color=COLOURS[by], label=name)
-        plot.set_xscale("log", subs=())
-        low, high = plot.get_xlim()
-        ticks = [tick for power in range(5) for tick in
-                 (10 ** power, 2 * 10 ** power, 5 * 10 ** power)
-                 if low <= tick <= high]
-        plot.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
-        plot.tick_params("y", labelleft=plot is curves[0])
-        plot.set_title(f"{clients} connections", fontsize=10)
-        plot.set_xlabel("ms")
-        plot.grid(True, alpha=0.3)
-    curves[0].set_ylabel("share of requests answered")
-    for place, by in enumerate(NAMES):
-        bars.bar([i + (place - 3) * 0.12 for i in range(len(CLIENTS))],
-                 [bench.median([run["cpu_ms"] for run
-                                in runs["slow", by, clients]])
-                  for clients in CLIENTS], 0.11, color=COLOURS[by])
-    bars.set_xticks(range(len(CLIENTS)), CLIENTS, fontsize=8)
-    bars.set_title("CPU, ms a request", fontsize=10)
-    bars.set_xlabel("connections")
-    bars.grid(True, axis="y", alpha=0.3)
-    drawing.legend(*curves[0].get_legend_handles_labels(), frameon=False,
-                   fontsize=8, loc="lower center", ncols=4,
-                   bbox_to_anchor=(0.5, 0.97))
+    """In how long nine of ten requests to slow servers were answered: the
+    median of the rounds."""
+    drawing, axes = bench.figure(7.5, 3.2)
+    for place, (by, (colour, mark)) in enumerate(SHOWN.items()):
+        axes.plot([bench.median([run["p90_ms"] for run
+                                 in runs["slow", by, clients]])
+                   for clients in CLIENTS],
+                  [i + (place - 2) * 0.12 for i in range(len(CLIENTS))], mark,
+                  color=colour, markersize=8, label=NAMES[by].split(",")[0])
+    axes.set_yticks(range(len(CLIENTS)), [f"{clients} connections"
+                                          for clients in CLIENTS])
+    axes.invert_yaxis()
+    axes.set_xscale("log", subs=())
+    ticks = (20, 50, 100, 200, 500, 1000)
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_xlabel("ms until 90 % of the requests were answered")
+    axes.grid(True, axis="x", alpha=0.3)
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1),
+                ncols=len(SHOWN))
     bench.save(drawing, docs / "latency.svg")

@@ -153,9 +153,10 @@ def draw(docs):
     others(docs, costs)
     in_time(docs, costs)
     crowded(docs, costs)
-    if costs.cases("instructions") and any(
-            "mh crowd" in costs.cost[key] for key in costs.cases("ns")):
+    if costs.cases("instructions"):
         bars(docs, costs)
+    if costs.cases("ns"):
+        flows(docs, costs)
 
 
 def plain(costs, clock):
@@ -255,54 +256,51 @@ def crowded(docs, costs):
 
 
 def bars(docs, costs):
-    """Instructions above those of the sender, and packets/s with many flows."""
-    drawing, (left, right) = bench.figure(9, 3.8, ncols=2)
+    """Instructions above those of the sender."""
     key = costs.cases("instructions")[0]
     floor = costs.of(key, "generator")
     names = {"route": ("plain routing", "floor"),
-             "mh established": ("mh, established", "mh"),
-             "mhs established": ("mhs, stable", "mhs"),
-             "held": ("mhs, unstable, held", "mhs"),
-             "unstable entry": ("mhs, unstable, entry", "mhs"),
+             "mhs established": ("mhs, known flow", "mhs"),
+             "mh established": ("mh, known flow", "mh"),
+             "mhs new": ("mhs, new flow", "mhs"),
              "mh new": ("mh, new flow", "mh"),
-             "mhs new": ("mhs, new flow, stable", "mhs"),
-             "unstable new": ("mhs, new flow, unstable", "mhs"),
-             "pin": ("mhs, older flow is pinned", "mhs")}
-    values = [costs.of(key, what) - floor for what in names]
-    left.barh(range(len(names)), values,
-              color=[bench.COLOURS[c] for _, c in names.values()])
-    for place, value in enumerate(values):
-        left.text(value, place, f" {value:,.0f}", va="center", fontsize=8)
-    left.set_yticks(range(len(names)), [n for n, _ in names.values()])
-    left.invert_yaxis()
-    left.margins(x=0.1)
-    left.xaxis.set_major_formatter("{x:,.0f}")
-    left.set_xlabel("instructions for a packet, Linux 6.1")
-    rates(right, costs)
+             "unstable new": ("mhs, new flow that a\nchange of servers moves",
+                              "mhs")}
+    drawing, axes = bench.figure(7.5, 3)
+    for place, (what, (_, colour)) in enumerate(names.items()):
+        value = costs.of(key, what) - floor
+        axes.barh(place, value, color=bench.COLOURS[colour])
+        axes.text(value, place, f" {value:,.0f}", va="center")
+    axes.set_yticks(range(len(names)), [name for name, _ in names.values()])
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlabel("instructions for a packet, Linux 6.1, direct routing, IPv4")
     bench.save(drawing, docs / "packets.svg")
 
 
-def rates(plot, costs):
-    """By all the live flows, in the default connection table and in one made
-    large."""
-    ticks = []
-    for key in sorted(key for key in costs.cases("ns")
-                      if "mh crowd" in costs.cost[key]
-                      and key[2][-1] == "1000000"):
-        for what, colour in (("mh crowd", "mh"), ("mhs crowd", "mhs"),
-                             ("route", "floor")):
-            rate, place = 1e9 / costs.of(key, what), len(ticks)
-            low, high = (1e9 / ns for ns in reversed(
-                bench.quartiles(costs.cost[key][what].values())))
-            plot.barh(place, rate, color=bench.COLOURS[colour],
-                      xerr=[[rate - low], [high - rate]],
-                      error_kw={"elinewidth": 1, "capsize": 2})
-            plot.text(high, place, f"  {rate:,.0f}", va="center", fontsize=8)
-            ticks.append(f"{what.split(' ', maxsplit=1)[0]}, "
-                         f"{key[1]:,} buckets")
-    plot.set_yticks(range(len(ticks)), ticks, fontsize=8)
-    plot.invert_yaxis()
-    plot.margins(x=0.15)
-    plot.xaxis.set_major_formatter("{x:,.0f}")
-    plot.set_xlabel("packets/s, a million live flows,\n"
-                    "one CPU, User-Mode Linux")
+def flows(docs, costs):
+    """Packets/s by the number of live flows; mh in both connection tables, the
+    others, which have no entries, in the default one."""
+    drawing, axes = bench.figure(7.5, 3.6)
+    keys = [key for key in costs.cases("ns") if key[2][-1] != "0"]
+    small, large = sorted({key[1] for key in keys})
+    for what, buckets, colour, style, name in (
+            ("route", small, "floor", "o-", "plain routing"),
+            ("mhs crowd", small, "mhs", "s-", "mhs"),
+            ("mh crowd", large, "mh", "^--", f"mh, {large:,} buckets"),
+            ("mh crowd", small, "mh", "v-", f"mh, {small:,}, the default")):
+        of = sorted((int(key[2][-1]), 1e9 / costs.of(key, what))
+                    for key in keys if key[1] == buckets)
+        axes.plot(*zip(*of), style, color=bench.COLOURS[colour], markersize=5)
+        axes.text(of[-1][0], of[-1][1], f"  {name}", va="center",
+                  color=bench.COLOURS[colour])
+    axes.set_ylim(0)
+    axes.set_xlim(0, 2.15e6)
+    axes.set_xticks([i * 500000 for i in range(4)],
+                    ["0", "500,000", "1 million", "1.5 million"])
+    axes.set_xlabel("live flows; the sender shares the CPU, User-Mode Linux")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylabel("packets/s, one CPU")
+    axes.grid(True, alpha=0.3)
+    bench.save(drawing, docs / "flows.svg")

@@ -72,11 +72,15 @@ def spread_text(values, digits):
     return bench.spread_text(values, lambda value: f"{value:.{digits}f}")
 
 
-def entries_text(samples):
+def steady(samples):
+    """Entries in the last part of each run."""
     end_s = max(float(row["time_s"]) for row in samples)
-    steady = [int(row["entries"]) for row in samples
-              if float(row["time_s"]) > STEADY * end_s]
-    return bench.spread_text(steady, lambda value: f"{value:,.0f}",
+    return [int(row["entries"]) for row in samples
+            if float(row["time_s"]) > STEADY * end_s]
+
+
+def entries_text(samples):
+    return bench.spread_text(steady(samples), lambda value: f"{value:,.0f}",
                              bench.extremes)
 
 
@@ -114,44 +118,27 @@ def draw(docs):
                       ["flapping", "requests/s", "CPU, us: routing", "mh",
                        "published", "mhs", "above routing: published/mh",
                        "mhs/mh", "a rebuild, ms"], cpu_lines)
-    picture(docs, samples, cpu)
+    picture(docs, samples)
 
 
-def picture(docs, samples, cpu):
-    """Entries over time, a panel for each share that flaps; CPU."""
-    drawing, axes = bench.figure(8.5, 6.4, nrows=2, ncols=2)
-    *panels, right = axes.flat
-    shares = sorted({share for share, _ in samples})
+def picture(docs, samples):
+    """Entries at the highest rate, by the share of servers that flap."""
     highest = max(rate for _, rate in samples)
-    for plot, share in zip(panels, shares):
-        for name in DIRECTORS:
-            label, colour = SHOWN[name]
-            rows = [row for row in samples[share, highest][name]
-                    if row["round"] == "0"]
-            plot.plot([float(row["time_s"]) for row in rows],
-                      [int(row["entries"]) for row in rows], linewidth=1.2,
-                      color=bench.COLOURS[colour], label=label)
-        plot.set_title(f"{share} % of the servers flap", fontsize=10)
-        plot.set_yscale("symlog", linthresh=10)
-        plot.set_ylim(-1, 10000)
-        plot.set_xlabel(f"seconds, {highest:,} requests/s")
-        plot.set_ylabel("connection entries")
-        plot.grid(True, alpha=0.3)
+    shares = sorted({share for share, _ in samples})
+    drawing, axes = bench.figure(7.5, 3.4)
     for place, name in enumerate(DIRECTORS):
-        above = [run.above(name) for run in cpu.values()]
-        middle = [bench.median(values) for values in above]
-        ends = [bench.quartiles(values) for values in above]
-        right.bar([i + (place - 1) * 0.27 for i in range(len(cpu))], middle,
-                  0.25, color=bench.COLOURS[SHOWN[name][1]],
-                  yerr=[[mid - low for mid, (low, _) in zip(middle, ends)],
-                        [high - mid for mid, (_, high) in zip(middle, ends)]],
-                  error_kw={"linewidth": 0.7})
-    right.set_xticks(range(len(cpu)), [f"{rate:,}/s, {share} %"
-                                       for share, rate in cpu], rotation=60,
-                     fontsize=8)
-    right.set_title("CPU for a request above plain routing", fontsize=10)
-    right.set_ylabel("us")
-    right.grid(True, axis="y", alpha=0.3)
-    drawing.legend(*panels[0].get_legend_handles_labels(), frameon=False,
-                   loc="lower center", ncols=3, bbox_to_anchor=(0.5, 0.98))
+        label, colour = SHOWN[name]
+        middle = [bench.median(steady(samples[share, highest][name]))
+                  for share in shares]
+        bars = axes.barh([i + (place - 1) * 0.27 for i in range(len(shares))],
+                         middle, 0.25, color=bench.COLOURS[colour], label=label)
+        axes.bar_label(bars, [f"{value:,.0f}" for value in middle], padding=3)
+    axes.set_yticks(range(len(shares)), [
+        f"{share} % of the servers\nflap" if share else "servers stay\nthe same"
+        for share in shares])
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlabel(f"connection entries, {highest:,} short connections a second")
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
     bench.save(drawing, docs / "state.svg")

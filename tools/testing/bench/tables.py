@@ -90,7 +90,7 @@ def draw(docs):
 
 def picture(docs, moved):
     """Slots moved for nothing: above what any fill must move."""
-    drawing, axes = bench.figure(8, 3.6, ncols=3, sharey=True)
+    drawing, axes = bench.figure(8.8, 3.6, ncols=3, sharey=True)
     bars = [("mh", "4093"), ("mh", "65521"), ("mhs", "65521"),
             ("bounded 0 %", "65521"), ("bounded 2 %", "65521")]
     for plot, servers in zip(axes, ("10", "100", "1000")):
@@ -105,10 +105,13 @@ def picture(docs, moved):
                      alpha=0.5 if (fill, size) == ("mh", "65521") else 1,
                      label=f"{fill}, {int(size):,}")
         plot.set_title(f"{int(servers):,} servers", fontsize=10)
-        plot.set_xticks(range(len(EVENTS)), EVENTS, rotation=30, ha="right")
+        plot.set_xticks(range(len(EVENTS)),
+                        [event.replace(" ", "\n", 1) for event in EVENTS],
+                        fontsize=9)
         plot.grid(True, axis="y", alpha=0.3)
     axes[0].set_ylabel("slots moved without need, %")
     axes[0].set_yscale("symlog", linthresh=0.1)
+    axes[0].set_yticks((0, 0.1, 1, 10), ("0", "0.1", "1", "10"))
     drawing.legend(*axes[0].get_legend_handles_labels(), frameon=False,
                    fontsize=8, loc="lower center", ncols=len(bars),
                    bbox_to_anchor=(0.5, 0.97))

@@ -122,12 +122,14 @@ class Qemu(Machine):
     data = json.loads((HERE / "qemu.json").read_text())
     icount = False  # a nanosecond is one instruction
     monitor = None  # a socket for QEMU's monitor
+    cards = 0  # virtio network cards on one wire
 
     def command(self, guest):
         return self._vng() + ["--", shlex.join(guest)]
 
     def shell_command(self, pidfile):
-        return self._vng() + [f"--qemu-opts=-pidfile {pidfile}"]
+        return self._vng() + ["--shell", str(HERE / "shell"),
+                              f"--qemu-opts=-pidfile {pidfile}"]
 
     def _vng(self):
         return [str(BUILD / "venv" / "bin" / "vng"), *self.data["options"],
@@ -140,6 +142,9 @@ class Qemu(Machine):
     def _more(self):
         return [f"-virtfs local,path=/,mount_tag={KEPT},readonly=on,"
                 "security_model=none,multidevs=remap",
+                *(f"-netdev hubport,id=c{i},hubid=0 "
+                  f"-device virtio-net-pci,netdev=c{i},mac=02:00:00:00:02:0{i}"
+                  for i in range(self.cards)),
                 *(["-icount shift=0,sleep=off"] if self.icount else
                   [f"-cpu {self.data['cpu']}"]),
                 *([f"-monitor unix:{self.monitor},server,nowait"]

@@ -87,6 +87,19 @@ tool_works() {
 			_completion_loader $1; complete -p $1"
 }
 
+# dead_links PACKAGE: links of its README.md that lead nowhere; "no README.md"
+# without one
+dead_links() {
+	local doc=$root/usr/share/doc/$1 link
+
+	[ -e "$doc/README.md" ] || echo "no README.md"
+	grep -oE '(\]\(|src="|href=")[^)"# ]+' "$doc/README.md" |
+		sed -E 's/^(\]\(|src="|href=")//' | grep -v : |
+		while read -r link; do
+			[ -e "$doc/$link" ] || echo "$link"
+		done
+}
+
 installed() {
 	[ "$(vermagic "$1")" = "$(release "$1")" ]
 }

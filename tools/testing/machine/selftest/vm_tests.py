@@ -2,6 +2,7 @@
 """The samples of guest/ in a real machine: one passes, all others must not."""
 
 import os
+import pty
 import subprocess
 import unittest
 from pathlib import Path
@@ -67,3 +68,29 @@ class InMachine(unittest.TestCase):
             [RUN, "--kernel", KERNEL, "--exec", "echo hello; exit 7"],
             capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stdout), (7, "hello\n"))
+
+
+class Shell(unittest.TestCase):
+    """make shell: on a terminal, with what it says one can try."""
+
+    def test_module_tools_and_three_commands(self):
+        pid, terminal = pty.fork()
+        if not pid:
+            os.execv(RUN, [str(RUN), "--kernel", KERNEL, "--shell"])
+        said = ""
+
+        def until(words):
+            nonlocal said
+            while words not in said:
+                said += os.read(terminal, 4096).decode(errors="replace")
+
+        until("machine# ")
+        os.write(terminal, b"mhsstat show; echo status $?\n")
+        until("status 0")
+        os.write(terminal, b"exit\n")
+        with self.assertRaises(OSError):    # the terminal's other end is closed
+            until("no such words")
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertIn("no service with the scheduler mhs", said)
+        for command in ("ipvsadm -A", "ipvsadm -a", "mhsstat show"):
+            self.assertIn(f"\n    {command}", said.replace("\r", ""))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 20
-# tags: core oldest races
+# tags: core few races
 # mhs forwards TCP without entries and keeps flows through changes.
 
 . "${0%/*}/lib.sh"

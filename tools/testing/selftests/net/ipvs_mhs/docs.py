@@ -52,6 +52,9 @@ ELSEWHERE = {
     r"mhsstat show --prometheus --output /var/lib/":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
          "to another directory"),
+    r"mhsstat check\b":
+        ("tools/testing/selftests/net/ipvs_mhs/check.sh",
+         "whose status depends on the director"),
     r"real_server setup --vip 192\.0\.2\.1":
         ("tools/testing/selftests/net/ipvs_mhs/real_server.sh",
          "with its own addresses"),
@@ -79,7 +82,7 @@ ELSEWHERE = {
     r"systemctl ": (None, "there is no systemd in the machine"),
     r"(dkms status|modinfo -k 6\.1\.0-30-amd64 ip_vs_mhs)$":
         ("tools/testing/packages/check", "with its kernels"),
-    r"apt-get purge ip-vs-mhs-dkms ipvs-mhs-tools$":
+    r"apt-get purge ipvs-mhs-dkms ipvs-mhs-tools$":
         ("tools/testing/packages/check", "with dpkg"),
     r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
         (f"{QDISC}/director.py", "to another file"),
@@ -242,6 +245,9 @@ class Runner:
             return self._shell(f"cat >keepalived.conf <<'EOF'\n{block.text}\n"
                                "EOF\nkeepalived --config-test --use-file "
                                "keepalived.conf")
+        if block.first.startswith("router id "):
+            return self._shell(f"cat >bird.conf <<'EOF'\n{block.text}\nEOF\n"
+                               "bird -p -c bird.conf")
         if block.first.startswith("table inet "):
             fault = self._shell(f"nft -f - <<'EOF'\n{block.text}\nEOF\n"
                                 f"nft flush ruleset")

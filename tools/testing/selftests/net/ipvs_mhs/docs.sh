@@ -119,7 +119,7 @@ insmod_says() {
 }
 
 enforce=/sys/module/module/parameters/sig_enforce
-count=$(($(python3 "$here/docs.py" --count) + 11))
+count=$(($(python3 "$here/docs.py" --count) + 12))
 [ ! -e $enforce ] || count=$((count + 3))
 plan $count
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
@@ -146,6 +146,8 @@ check "control: a filter with a mistake" 1 \
 check "control: a metric that is not there" 1 "$(fault "ipvs_mhs_ups == 0")"
 check "control: a word that keepalived does not know" 1 \
 	"$(fault $'global_defs {\n\tnonesuch 1\n\t}')"
+check "control: a word that bird does not know" 1 \
+	"$(fault $'router id 10.0.0.1;\n\tnonesuch;')"
 dr ipvsadm -C
 
 # last, because there is no way back: what the kernel says with Secure Boot

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 75
-# tags: core oldest
+# tags: core few
 # ICMP errors about flows without an entry reach the server of the flow and no
 # other, in every phase of a slot, TCP and UDP, whichever director they come to;
 # those about flows with an entry still do, by the core.  With mh, errors need the

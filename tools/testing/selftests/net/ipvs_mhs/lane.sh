@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 40
-# tags: core oldest
+# tags: core few
 # The lane at the ingress hook: what it forwards, what goes up and is counted, bad
 # input, devices and namespaces that go.
 

@@ -13,8 +13,23 @@
 need nft ethtool
 
 door=xdp
-plan $((LANE_CHECKS + 2))
+plan $((LANE_CHECKS + 5))
 lane_tests
+
+# lane_findings: what mhsstat check says of the lane
+lane_findings() {
+	dr "$here/../../../../../scripts/mhsstat" check | grep -o '\[lane-[a-z]*\]$'
+}
+
+sysctls dr net.ipv4.vs.mhs.lane=1
+check "mhsstat check: no device has the program" "[lane-door]" "$(lane_findings)"
+lane_open
+check "control: mhsstat check: a device has the program" "" "$(lane_findings)"
+lane_close
+dr ip link set dev eth0 xdpgeneric obj "${MHS_KO%/*}/lane.bpf.o" sec xdp
+check "mhsstat check: the program runs in generic mode" "[lane-generic]" \
+	"$(lane_findings)"
+dr ip link set dev eth0 xdpgeneric off
 
 lane_open
 dr ipvsadm -C

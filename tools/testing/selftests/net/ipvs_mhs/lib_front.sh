@@ -105,30 +105,28 @@ front_name() {
 	dr ipvsadm -C
 }
 
-# A VRRP pair, as the page on fleets has it
+# A VRRP pair, as the page on keepalived has it
 
 # shellcheck disable=SC2034 # for the tests
 readonly top=$here/../../../../..
-readonly page=$top/Documentation/networking/ipvs-mhs-fleets.rst
+readonly page=$top/Documentation/networking/ipvs-mhs-keepalived.rst
 
-# vrrp_configure SCHEDULER SERVERS: the page's lines, with the address of this
-# network, and less of a delay; so many servers
+# vrrp_configure SCHEDULER SERVERS: the page's file, with the addresses of this
+# network, and less of a delay; so many servers, two or more
 vrrp_configure() {
 	local i
 
+	awk '/^\tglobal_defs \{/ { in_it = 1 }
+		in_it && !/^\t/ { exit }
+		in_it' "$page" |
+		sed "s,192\.0\.2\.1/24,$VIP4/32,; s,192\.0\.2\.1 ,$VIP4 ,
+			s,10\.0\.0\.,10.2.0.,; s/_delay 10/_delay 1/
+			s/lb_algo mh/lb_algo $1/" >"$work/page"
 	{
-		sed -n '/^\tglobal_defs {/,/^\t}$/p
-			/^\tvrrp_instance /,/^\t}$/p' "$page" |
-			sed "s,192\.0\.2\.1/24,$VIP4/32,
-				s/_delay 10/_delay 1/"
-		cat <<-END
-			virtual_server $VIP4 80 {
-				lb_algo $1
-				lb_kind DR
-				protocol TCP
-		END
-		for ((i = 1; i <= $2; i++)); do
-			printf 'real_server 10.2.0.1%d 80 {\n}\n' "$i"
+		sed '$d' "$work/page"
+		for ((i = 3; i <= $2; i++)); do
+			sed -n '/real_server 10\.2\.0\.11 /,/^\t    }/p' "$work/page" |
+				sed "s/10\.2\.0\.11/10.2.0.1$i/"
 		done
 		echo "}"
 	} >"$conf"

@@ -3,7 +3,8 @@
 # shellcheck disable=SC2034,SC2086,SC2154 # VIP4 and VIP6 are words; others use
 # what is unused here
 # The lane before the IP stack, by one of its doors: $door is ingress, the netfilter
-# hook of a device, or xdp, a program that calls the module.  Sourced after lib.sh.
+# hook of a device; xdp, a program that calls the module, on veth; or virtio, the
+# program on a card of the machine.  Sourced after lib.sh.
 
 readonly LANE_CHECKS=24 LANE_REASONS=23
 
@@ -20,10 +21,15 @@ lane_open() {
 		dr ethtool -K eth0 rxvlan off rx-vlan-stag-hw-parse off
 		in_ns rt ip link set dev vdr xdpdrv \
 			obj "${MHS_KO%/*}/lane.bpf.o" sec xdp
-		dr ip link set dev eth0 xdpdrv obj "${MHS_KO%/*}/lane.bpf.o" \
-			sec xdp
+		lane_attach xdpdrv
 		;;
+	virtio) lane_attach xdpdrv ;;
 	esac
+}
+
+# lane_attach MODE: the program to the director's device
+lane_attach() {
+	dr ip link set dev eth0 "$1" obj "${MHS_KO%/*}/lane.bpf.o" sec xdp
 }
 
 lane_close() {
@@ -33,7 +39,13 @@ lane_close() {
 		dr ip link set dev eth0 xdpdrv off
 		in_ns rt ip link set dev vdr xdpdrv off
 		;;
+	virtio) dr ip link set dev eth0 xdpdrv off ;;
 	esac
+}
+
+# lane_net: the network; a test may have another
+lane_net() {
+	setup_net 4
 }
 
 # lane_saw WORD: how many packets that line of /proc/net/ip_vs_mhs_lane counts
@@ -227,7 +239,7 @@ lane_tests() {
 
 	load_module
 	modprobe -q -a ipip ip6_tunnel sit
-	setup_net 4
+	lane_net
 	windows 3600000 3600000
 	mapfile -t lines < <(lane_v4 -g)
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 45
-# tags: core oldest
+# tags: core few
 # Thresholds: the flows of a limited server have entries and are counted, others
 # have none; with flag-1 others help out, the same on each director.  flag-3
 # hashes the address only.  Flags of a live service harm no flow.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 65
-# tags: core oldest races
+# tags: core few races
 # Masquerading without entries, by masq_stateless=1: TCP and UDP in both
 # families, a port that differs, a change of servers, ICMP errors in both
 # directions, path MTU, fragments, checksums with and without offload.  With an

@@ -13,35 +13,13 @@
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=lib_nginx.sh
+. "${0%/*}/lib_nginx.sh"
 need nft nginx curl ping
 
 readonly R1=10.2.0.11 R2=10.2.0.12 LOCAL=10.2.0.10
 readonly OTHER=10.9.0.2 # another virtual address, the director's alone
 readonly R1V6=fd02::11 R2V6=fd02::12 LOCALV6=fd02::10
-
-# nginx NAMESPACE PORT: says its name
-nginx_start() {
-	local dir=$work/$1
-
-	mkdir -p "$dir"
-	cat >"$dir/conf" <<-EOF
-		pid $dir/pid;
-		error_log $dir/error.log;
-		daemon off;
-		worker_processes 1;
-		events { worker_connections 256; }
-		http {
-			access_log off;
-			server {
-				listen $2; listen [::]:$2;
-				location / { return 200 "$1\n"; }
-			}
-		}
-	EOF
-	bg_ns "$1" nginx -q -c "$dir/conf" -e "$dir/error.log" &
-	defer kill $!
-	busywait 20 listening "$1" "$2"
-}
 
 # get NAMESPACE ADDRESS:PORT COUNT [SECONDS]: answers "COUNT" by server, as
 # "s1=3 s2=7".  From ports that none had before: IPVS itself, by any scheduler,

@@ -88,15 +88,18 @@ TEXT = """.. SPDX-License-Identifier: GPL-2.0
 IPVS stateless Maglev scheduler: drain and delete
 =====================================================
 
-What becomes of a packet when a server is drained or deleted, for each setting
-of ``expire_nodest_conn`` (*expire*), ``conn_reuse_mode`` (*reuse*),
-``sloppy_tcp`` (*sloppy*) and ``schedule_icmp`` (*icmp*); *any* stands where the
-sysctl makes no difference.
+In short: with ``mhs`` a drain breaks no flow, whatever the sysctls are.  A deletion breaks
+the flows of that server at once with ``expire_nodest_conn=1``, and after hold + pin with 0.
+No new flow is refused.  With ``mh`` the outcome depends on all four sysctls.
 
-A service has the servers A and B.  A, whose flows these are, is drained (weight
-0) or deleted.  The server that gets the packet is named; *reset* and *refused*
-(an ICMP error) are answers of the director, and *lost* is none at all.  An
-older flow that meets B is reset by it.
+The tables say what becomes of a packet when a server is drained or deleted, for each setting
+of ``expire_nodest_conn`` (*expire*), ``conn_reuse_mode`` (*reuse*), ``sloppy_tcp`` (*sloppy*)
+and ``schedule_icmp`` (*icmp*); *any* stands where the sysctl makes no difference.
+
+A service has the servers A and B.  The flows here are those of A, which is drained (weight 0)
+or deleted.  A cell names the server that gets the packet; *reset* and *refused* (an ICMP
+error) are answers of the director, and *lost* is no answer at all.  B resets an older flow
+that reaches it.
 
 {columns}
 

@@ -108,7 +108,7 @@ metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 93
+plan 96
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -242,6 +242,7 @@ check_says "and it says so" "the service has no such server"
 check "plan: for people" 0 "$(status ms plan -t "$SVC4" --add 10.2.0.15:80 \
 	--table-program "$work/mhs_table")"
 check_says "with the least possible" "the least possible is"
+check_says "in words" "of new connections go to another server than before; no living connection breaks."
 
 # wait: not over, and how long it takes
 check "wait: not in time" 124 "$(status ms wait -t "$SVC4" --timeout 1s)"
@@ -340,8 +341,17 @@ flow_send c4 busy 3600
 check "watch" 0 "$(status ms watch -t "$SVC4" --count 2 --interval 1s)"
 flow c4 stop
 check "watch: a full bar" 2 "$(grep -c '\[########################################\]' "$work/out")"
-rate=$(awk '/packets\/s/ { n = $3 } END { print n + 0 }' "$work/out")
+rate=$(awk '/packets\/s/ { n = $2 } END { print n + 0 }' "$work/out")
 check_cmp "watch: packets a second" "$rate" -gt 0
+check "watch: two lines a service, no colours in a pipe" "4 0" \
+	"$(grep -c . "$work/out") $(grep -c $'\x1b' "$work/out")"
+check "watch: the servers' are the service's" 1 "$(awk '/packets\/s/ { line = $0 }
+	END { n = split(line, half, "|"); split(line, w)
+		m = split(half[2], s, /[ ,]+/)
+		for (i = 3; i <= m; i += 2)
+			sum += s[i]
+		print (n == 2 && m >= 7 && sum > w[2] / 2 && sum < w[2] * 2)
+	}' "$work/out")"
 pair reset
 
 # lane: by the ingress hook

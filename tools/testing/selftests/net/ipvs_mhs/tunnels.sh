@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 80
-# tags: core oldest
+# tags: core few
 # IPIP, GUE and GRE servers side by side, servers of the other address family
 # in the same tunnels, several servers on one address, and all forwarding methods
 # in one service: no entries, and draining one of them breaks nothing.

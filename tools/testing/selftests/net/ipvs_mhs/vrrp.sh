@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 360
 # weight: 75
-# A VRRP pair with keepalived as the page on fleets has it: the address moves
+# A VRRP pair with keepalived as the page on keepalived has it: the address moves
 # to the other director and back, and no flow breaks.  After a change of servers
 # the sync daemon carries the flows that have an entry.
 

@@ -47,7 +47,7 @@ def bad_input_is_refused_and_nothing_is_done():
     for arguments, status, words in (
             ((), 2, "command"),
             (("fly",), 2, "no command"),
-            (("setup", "-d", "lo"), 125, "--port"),
+            (("setup", "-d", "lo"), 2, "--port"),
             (("setup", "-d", "lo", "-p", "0"), 2, "port"),
             (("setup", "-d", "lo", "-p", "9-8"), 2, "empty"),
             (("setup", "-d", "lo", "-p", "80", "-a", "10.0.0.1/8"), 2,
@@ -62,7 +62,7 @@ def bad_input_is_refused_and_nothing_is_done():
             (("setup", "-N", "nosuch", "-d", "lo", "-p", "80"), 125,
              "namespace"),
             (("setup", "--config", "/nosuch"), 125, "/nosuch"),
-            (("protect",), 125, "which command"),
+            (("protect",), 2, "which command"),
             (("protect", "--until", "a", "--until-port", "1", "true"), 2,
              "not allowed"),
             (("protect", "-d", "lo", "--require", "true"), 125, "setup"),

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What makes flows stateful, what keeps packets from a server, and what an operator
+should know of a director: each with its cause and its remedy."""
+
+from collections import namedtuple
+
+from .proc import left_ms, name_of
+from .stateful import limits
+from .text import duration
+
+_SYSCTL = "net.ipv4.vs.mhs."
+_MANY = 4       # servers named in a line
+
+# kind: a word of KINDS; service: its name, None for what is about all
+Finding = namedtuple("Finding", "kind service servers text remedy")
+
+KINDS = ("persistence", "thresholds", "masquerading", "masq-stateless",
+         "marks", "conntrack", "stateless", "names", "names-taken", "capped",
+         "no-memory", "no-slot", "max-entries", "no-server", "settling",
+         "pin-ms", "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
+         "lane-btf", "lane-door", "lane-generic", "route", "gateway",
+         "neighbour", "tunnel-mtu")
+
+# bytes that a tunnel adds, by its type, beside the outer IP header
+_TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
+_CLIENT_MTU = 1500
+
+
+def _named(names):
+    """A few of the servers."""
+    names = list(names)
+    more = len(names) - _MANY
+    return ("server " if len(names) == 1 else "servers ") + \
+        ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")
+
+
+def _services(facts):
+    """(service of mhs, the core's) where the core's is known."""
+    for service in facts.services:
+        core = facts.core.get(name_of(service))
+        if core:
+            yield service, core
+
+
+def _by_options(facts):
+    """What ipvsadm was told."""
+    for service, core in _services(facts):
+        name = name_of(service)
+        if core.persistent:
+            yield Finding(
+                "persistence", name, (), "every flow has an entry, because the "
+                "service is persistent (ipvsadm -p)",
+                "without -p; -b flag-3 instead hashes the client's address "
+                "alone, which keeps a client at its server without entries")
+        full = facts.thresholds.get(name, {})
+        if full:
+            yield Finding(
+                "thresholds", name, tuple(full), f"every flow to {_named(full)} "
+                "has an entry, because a threshold (ipvsadm -x) is counted in "
+                "entries" + ("; with flag-1 new flows of a full server go to "
+                             "another" if "flag-1" in core.flags else ""),
+                "ipvsadm -e with -x 0 -y 0, if a hard limit is not needed")
+        masq = [s.name for s in core.servers if s.method == "Masq"]
+        if masq and not facts.sysctl("masq_stateless"):
+            yield Finding(
+                "masquerading", name, tuple(masq), f"every flow to "
+                f"{_named(masq)} has an entry, because the server is by "
+                "masquerading (ipvsadm -m)",
+                "direct routing (-g) or a tunnel (-i); or "
+                f"{_SYSCTL}masq_stateless=1 under its contract, and then the "
+                "server deleted and added anew")
+        elif masq:
+            yield Finding(
+                "masq-stateless", name, tuple(masq), f"{_named(masq)} by "
+                f"masquerading: with {_SYSCTL}masq_stateless=1 those added "
+                "since need no entries, under a contract, and those added "
+                "before still do",
+                "check the contract (ipvs-mhs.rst, \"Masquerading without "
+                "entries\"); delete and add a server that came before")
+
+
+def _by_marks(facts):
+    ours = {name_of(s) for s in facts.services}
+    foreign = [f"{name} ({core.scheduler})" for name, core in facts.core.items()
+               if name.startswith("FWM ") and name not in ours]
+    if foreign and any(not name.startswith("FWM ") for name in ours):
+        yield Finding(
+            "marks", None, (), f"a new flow whose packets carry a firewall mark "
+            f"has an entry, because {', '.join(foreign)} of another scheduler "
+            "may own the mark",
+            "set the module's mark_ignore to the bits that never mean a service "
+            "by mark, or give the other service the scheduler mhs")
+
+
+def _by_settings(facts):
+    """Sysctls and parameters."""
+    if facts.sysctl("conntrack"):
+        yield Finding(
+            "conntrack", None, (), "conntrack keeps a state for every flow, "
+            "because net.ipv4.vs.conntrack is 1",
+            "sysctl -w net.ipv4.vs.conntrack=0, unless DNAT in front of IPVS, "
+            "kube-proxy or rules with -m ipvs need it")
+    if facts.sysctl("stateless") == 0:
+        yield Finding(
+            "stateless", None, (), f"every flow gets an entry, because "
+            f"{_SYSCTL}stateless is 0", f"sysctl -w {_SYSCTL}stateless=1, when "
+            "no change to another scheduler is meant")
+    for name in facts.names:
+        if name in facts.taken:
+            yield Finding(
+                "names-taken", None, (), f"names= asks for {name}, but the "
+                f"kernel's own scheduler has the name: services of {name} are "
+                "not mhs",
+                f"load ip_vs_mhs before ip_vs_{name} (modprobe -r both, then "
+                "modprobe ip_vs_mhs); a scheduler that is built into the kernel "
+                "keeps its name")
+        else:
+            yield Finding(
+                "names", None, (), f"services of the scheduler {name} are mhs, "
+                "because names= says so", "none, if that is meant; else load "
+                "the module without the name")
+    pin = facts.sysctl("pin_ms")
+    idle = {name_of(s): facts.idle_ms["UDP" if s["protocol"] == "UDP" else "TCP"]
+            for s in facts.services}
+    short = [name for name, ms in idle.items() if pin and pin < ms]
+    if short:
+        yield Finding(
+            "pin-ms", None, (), f"a flow of {', '.join(short[:_MANY])} that is "
+            f"silent for {duration(pin)} may change its server after a change "
+            f"of servers, because {_SYSCTL}pin_ms is shorter than the timeout "
+            f"of an idle flow, {duration(max(idle.values()))}",
+            f"sysctl -w {_SYSCTL}pin_ms=0, which takes the timeout")
+
+
+def _by_counts(facts):
+    """What the module counted."""
+    for s in facts.services:
+        name = name_of(s)
+        if not s.get("servers", 1):
+            yield Finding("no-server", name, (), "the service has no server, so "
+                          "its clients are refused", "ipvsadm -a")
+        elif s["state"] == "settling":
+            yield Finding(
+                "settling", name, (), "packets of older flows are dropped, "
+                "because servers still come and the table is not final",
+                "mhsstat wait --settled; add all servers by one ipvsadm -R")
+        if s.get("servers_without_slot"):
+            yield Finding(
+                "no-slot", name, (), f"{s['servers_without_slot']} server(s) get "
+                "no new flow, because their share of the table is less than a "
+                "slot", "a larger weight, or a larger table_size of the module, "
+                "on all directors at once")
+        if s.get("capped"):
+            yield Finding(
+                "capped", name, (), f"{s['capped']} entries were not made, "
+                "because the service was at its limit: flows of unstable slots "
+                "may have broken", "sysctl -w " + " or ".join(
+                    f"{_SYSCTL}{limit}" for limit in limits(s)) + " to a higher "
+                "number; the count goes back to 0 with the service only")
+        if s.get("no_memory"):
+            yield Finding(
+                "no-memory", name, (), f"{s['no_memory']} entries, servers or "
+                "carriers could not be made for want of memory",
+                "more memory, or a higher net.ipv4.vs.conn_max where the kernel "
+                "has it; the count goes back to 0 with the service only")
+        for limit in limits(s):
+            most = facts.sysctl(limit)
+            if most is not None and 10 * s.get("entries", 0) > 9 * most:
+                yield Finding(
+                    "max-entries", name, (), f"{s['entries']} entries are more "
+                    f"than 90 % of {_SYSCTL}{limit}={most}: flows above it get "
+                    "none", f"sysctl -w {_SYSCTL}{limit}= a higher number" +
+                    (f"; the transition ends in {duration(left_ms(s))}"
+                     if left_ms(s) else ""))
+
+
+def _by_lane(facts):
+    """Whether a lane that was asked for is open."""
+    doors = {name: link for name, link in facts.links.items() if link.xdp}
+    ingress = facts.sysctls.get("ingress")
+    if not facts.sysctl("lane"):
+        if ingress:
+            yield Finding(
+                "lane-off", None, (), f"the lane forwards nothing, because "
+                f"{_SYSCTL}lane is 0, though {ingress} has its hook",
+                f"sysctl -w {_SYSCTL}lane=1")
+        return
+    marks = [name for name in facts.core if name.startswith("FWM ")]
+    ours = {name_of(s) for s in facts.services}
+    foreign = [name for name in facts.core if name not in ours]
+    if marks:
+        yield Finding(
+            "lane-marks", None, (), f"the lane is closed, because it knows no "
+            f"marks and {', '.join(marks[:_MANY])} is a service by firewall mark",
+            "services by address instead, or no lane in this network namespace")
+    elif foreign and facts.lane.get("mark"):
+        yield Finding(
+            "lane-marks", None, (), "the lane is closed, because this kernel "
+            "does not count services by mark, and "
+            f"{', '.join(foreign[:_MANY])} of another scheduler may be one",
+            "only services of mhs in this network namespace")
+    if facts.sysctl("conntrack"):
+        yield Finding("lane-conntrack", None, (), "the lane is closed, because "
+                      "net.ipv4.vs.conntrack is 1",
+                      "sysctl -w net.ipv4.vs.conntrack=0")
+    if facts.backup:
+        yield Finding("lane-backup", None, (), "the lane is closed, because a "
+                      "sync daemon runs as backup: each packet may have an entry "
+                      "of the master", "ipvsadm --stop-daemon backup, if "
+                      "entries need not survive the other director")
+    if not ingress and not doors:
+        if facts.btf:
+            yield Finding(
+                "lane-door", None, (), "the lane sees no packet, because no "
+                "device has the XDP program or the ingress hook",
+                "systemctl start mhs-lane@DEVICE, or "
+                f"sysctl -w {_SYSCTL}ingress=DEVICE")
+        else:
+            yield Finding(
+                "lane-btf", None, (), "the lane sees no packet: no device has "
+                "the ingress hook, and no XDP program can be attached, because "
+                "the module has no BTF of this kernel",
+                f"sysctl -w {_SYSCTL}ingress=DEVICE; or, where the kernel has "
+                "/sys/kernel/btf/vmlinux, install dwarves and bpftool and build "
+                "the module again")
+    for name, link in doors.items():
+        if link.xdp == "xdpgeneric":
+            yield Finding(
+                "lane-generic", None, (), f"the lane of {name} forwards "
+                "nothing, because the XDP program there runs in generic mode, "
+                "which is slower than the stack",
+                f"a driver with native XDP (xdpdrv), or {_SYSCTL}ingress={name} "
+                "in place of the program")
+
+
+def _inner_mtu(server, route, facts):
+    """What fits into the tunnel to a server; None without a tunnel."""
+    if server.method != "Tunnel" or route.device not in facts.links:
+        return None
+    outer = 20 if server.address.version == 4 else 40
+    return (route.mtu or facts.links[route.device].mtu) - outer - \
+        _TUNNEL.get(server.tunnel, 0)
+
+
+def _by_network(facts):
+    """What this host sees of the way to a server."""
+    seen = {}       # each address once
+    for service, core in _services(facts):
+        for server in core.servers:
+            seen.setdefault((str(server.address), server.method, server.tunnel),
+                            (name_of(service), server))
+    for (address, method, _), (name, server) in seen.items():
+        route = facts.routes.get(address)
+        if route is None or route.type in ("unreachable", "blackhole",
+                                           "prohibit"):
+            yield Finding("route", name, (server.name,), f"server {server.name} "
+                          "gets no packet, because this host has no route to "
+                          f"{address}", f"ip route add {address} via GATEWAY dev DEVICE")
+            continue
+        if route.type == "local":
+            continue
+        hop = route.gateway or address
+        if facts.neighbours.get((hop, route.device)) in ("FAILED",
+                                                         "INCOMPLETE"):
+            yield Finding(
+                "neighbour", name, (server.name,), f"server {server.name} gets "
+                f"no packet, because {hop} does not answer ARP or neighbour "
+                f"discovery on {route.device}",
+                "is the host up, and in that network? ip neigh show " + hop)
+        if method == "Route" and route.gateway:
+            yield Finding(
+                "gateway", name, (server.name,), f"server {server.name} is by "
+                f"direct routing, but behind the router {route.gateway}, which "
+                "would send the packets back or drop them",
+                "a tunnel (ipvsadm -e -i), or a server in the same network")
+        inner = _inner_mtu(server, route, facts)
+        if inner is not None and inner < _CLIENT_MTU:
+            yield Finding(
+                "tunnel-mtu", name, (server.name,), f"packets of more than "
+                f"{inner} bytes do not fit into the tunnel to {server.name}: "
+                "clients learn that by ICMP only, and where that is filtered "
+                "their uploads hang",
+                f"an MTU of {_CLIENT_MTU - inner} bytes more on the way there, or "
+                f"'real_server setup --mss {inner - 40}' (IPv6: {inner - 60}) on "
+                "the server, which this host cannot see")
+
+
+def findings(facts, ignored=()):
+    """All of them, by cause."""
+    return [finding for part in (_by_options, _by_marks, _by_settings,
+                                 _by_counts, _by_lane, _by_network)
+            for finding in part(facts) if finding.kind not in ignored]
+
+
+def unseen(facts):
+    """How many servers answer their clients past this host."""
+    return len({s.name for _, core in _services(facts) for s in core.servers
+                if s.method in ("Route", "Tunnel") and getattr(
+                    facts.routes.get(str(s.address)), "type", None) != "local"})
+
+
+def render(found):
+    """A line for each."""
+    return "".join(f"{f.service + ': ' if f.service else ''}{f.text}; "
+                   f"remedy: {f.remedy} [{f.kind}]\n" for f in found)

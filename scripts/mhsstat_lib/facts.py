@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What 'mhsstat check' asks this host: the core's services, sysctls, the module,
+devices, routes and neighbours of this network namespace."""
+
+import os
+import re
+import subprocess
+from collections import namedtuple
+
+from . import lane, module, servers
+from .errors import ToolError
+from .snapshot import read_services
+
+_VS = "/proc/sys/net/ipv4/vs"
+_TIMEOUT_S = 20
+
+# the type is None for a plain route; the gateway is the next hop
+Route = namedtuple("Route", "type gateway device mtu")
+# xdp: None, "xdp" or "xdpgeneric"
+Link = namedtuple("Link", "mtu xdp")
+
+
+def run(argv, text=None):
+    """(output, errors) of a program, whose status does not matter."""
+    try:
+        done = subprocess.run(argv, input=text, capture_output=True, text=True,
+                              check=False, timeout=_TIMEOUT_S)
+    except FileNotFoundError as error:
+        raise ToolError(f"{argv[0]} is not installed, or not in PATH: install "
+                        f"it, mhsstat check asks it") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{' '.join(argv)}: {error}") from error
+    return done.stdout, done.stderr
+
+
+def thresholds(text):
+    """{service: {server: upper threshold}} of ipvsadm -Ln --thresholds, those
+    that have one."""
+    found, service = {}, None
+    for line in text.splitlines()[3:]:
+        words = line.split()
+        if words[:1] == ["->"] and len(words) > 2 and words[2] != "0":
+            found.setdefault(service, {})[words[1]] = int(words[2])
+        elif words and words[0] != "->":
+            service = " ".join(words[:2])
+    return found
+
+
+def routes(addresses, text, errors):
+    """{address: Route, or None if there is none} of a batch of 'route get'."""
+    failed = {int(n) for n in re.findall(r"Command failed \S*:(\d+)", errors)}
+    lines = iter(text.splitlines())
+    found = {}
+    for number, address in enumerate(addresses, 1):
+        line = None if number in failed else next(lines, None)
+        if line is None:
+            found[address] = None
+            continue
+        words = line.split()
+        value = dict(zip(words, words[1:]))
+        found[address] = Route(
+            words[0] if words[0] in ("local", "unreachable", "blackhole",
+                                     "prohibit") else None,
+            value.get("via"), value.get("dev"),
+            int(value["mtu"]) if value.get("mtu", "").isdigit() else None)
+    return found
+
+
+def links(text):
+    """{device: Link} of ip -o link."""
+    found = {}
+    for name, rest in re.findall(r"^\d+: ([^:@]+)[:@](.*)$", text, re.M):
+        mtu, xdp = (re.search(pattern, rest) for pattern in
+                    (r" mtu (\d+)", r" (xdp\w*)(?:/id:\d+)? "))
+        found[name] = Link(int(mtu[1]) if mtu else 0, xdp and xdp[1])
+    return found
+
+
+def neighbours(text):
+    """{(address, device): state} of ip -o neigh."""
+    return {(words[0], words[2]): words[-1]
+            for words in map(str.split, text.splitlines()) if len(words) > 3}
+
+
+def schedules(name):
+    """Has the kernel a scheduler of that name itself, as a module or built in?"""
+    if os.path.exists(f"/sys/module/ip_vs_{name}"):
+        return True
+    try:
+        with open("/proc/kallsyms", encoding="ascii") as file:
+            return any(line.split()[2] == f"ip_vs_{name}_schedule"
+                       for line in file)
+    except OSError:
+        return False
+
+
+class Facts:
+    """All of it, as it is now."""
+
+    def __init__(self):
+        self.services = read_services()
+        saved = servers.parse(run(["ipvsadm", "-S", "-n"])[0], "ipvsadm -S -n")
+        self.core = {name: those[0] for name, those in saved.items()}
+        for name, those in saved.items():
+            for other in those[1:]:     # a mark in both families
+                self.core[name].servers += other.servers
+                self.core[name].persistent |= other.persistent
+        self.thresholds = thresholds(run(["ipvsadm", "-Ln", "--thresholds"])[0])
+        self.backup = "backup sync daemon" in \
+            run(["ipvsadm", "-L", "--daemon"])[0]
+        seconds = re.findall(r"\d+", run(["ipvsadm", "-L", "--timeout"])[0])
+        self.idle_ms = {"TCP": 1000 * int(seconds[0]),
+                        "UDP": 1000 * int(seconds[2])}
+        self.sysctls = {name: module.parameter(name, f"{_VS}/mhs")
+                        for name in ("hold_ms", "pin_ms", "max_entries",
+                                     "max_quic_entries", "stateless",
+                                     "masq_stateless", "lane", "ingress")}
+        self.sysctls["conntrack"] = module.parameter("conntrack", _VS)
+        names = module.parameter("names") or ""
+        self.names = [n for n in names.split(",") if n and n != "mhs"]
+        self.taken = [n for n in self.names if schedules(n)]
+        self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs")
+        self.lane = lane.read() or {}
+        self.links = links(run(["ip", "-o", "link", "show"])[0])
+        self.neighbours = neighbours(run(["ip", "-o", "neigh", "show"])[0])
+        addresses = sorted({str(s.address) for service in self.core.values()
+                            for s in service.servers})
+        self.routes = routes(addresses, *run(
+            ["ip", "-force", "-o", "-batch", "-"],
+            "".join(f"route get {address}\n" for address in addresses)))
+
+    def sysctl(self, name):
+        """A number; None where the module has no such sysctl."""
+        text = self.sysctls.get(name)
+        return int(text) if text and text.isdigit() else None

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where the packets of one client go: the kernel's own answer, from
+/proc/net/ip_vs_mhs_lookup, and the client's connection entries."""
+
+import errno
+import ipaddress
+
+from .address import endpoint, spelled, told
+from .errors import NotThere, ToolError, UsageError
+from .proc import name_of
+from .snapshot import read_services, read_text, select
+
+PROC_LOOKUP = "/proc/net/ip_vs_mhs_lookup"
+PROC_CONNS = "/proc/net/ip_vs_conn"
+
+_WORDS = {
+    "settling": "the table is not final yet: new flows go to the candidate with "
+                "an entry, packets of older flows are dropped until it is",
+    "stable": "new and older flows go to the candidate",
+    "hold": "older flows go to the old server without an entry, new flows to "
+            "the candidate with one",
+    "pin": "older flows stay with the old server and get an entry, new flows go "
+           "to the candidate with one",
+}
+_PLAIN_UDP = {
+    "hold": "plain UDP, which is not QUIC, has no entries and stays with the old "
+            "server while that one has a weight",
+    "pin": "plain UDP, which is not QUIC, has no entries and goes to the "
+           "candidate",
+}
+
+
+def question(name, client):
+    """The line for the kernel: the service, then the client."""
+    protocol, where = name.split()
+    host, port = (where, 0) if protocol == "FWM" else endpoint(where)
+    return f"{protocol} {host} {port} {client[0]} {client[1]}\n"
+
+
+def parse(text):
+    """The answer, as 'lookup --json' prints it."""
+    try:
+        lines = dict(line.split(maxsplit=1) for line in text.splitlines())
+        return {"slot": int(lines["Slot"]), "phase": lines["Phase"],
+                "tracked": int(lines["Tracked"]),
+                **{f"{name.lower()}_server":
+                   None if lines[name] == "-" else lines[name]
+                   for name in ("Old", "Candidate")}}
+    except (KeyError, ValueError) as error:
+        raise ToolError(f"{PROC_LOOKUP}: the answer cannot be understood: "
+                        f"{text!r}") from error
+
+
+def _ask(name, client):
+    """The answer for one service; None if it has no slot for such a client."""
+    try:
+        with open(PROC_LOOKUP, "r+b", buffering=0) as file:
+            file.write(question(name, client).encode())
+            return parse(file.read(4096).decode())
+    except FileNotFoundError as error:
+        raise ToolError(f"there is no {PROC_LOOKUP}: the loaded module is older "
+                        "than this mhsstat; load the newer one") from error
+    except PermissionError as error:
+        raise ToolError(f"{PROC_LOOKUP} is for root: run mhsstat as root"
+                        ) from error
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+
+
+def _address(word):
+    """'0A010002' or 'fd01:0000:...:0002'."""
+    return ipaddress.IPv6Address(word) if ":" in word else \
+        ipaddress.IPv4Address(int(word, 16))
+
+
+def entries(text, client):
+    """[(protocol, virtual address and port, entry)] of the client."""
+    port = f"{client[1]:04X}"
+    found = []
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        if len(words) < 9 or words[2] != port or _address(words[1]) != client[0]:
+            continue
+        virtual, server = (spelled(_address(words[i]), int(words[i + 1], 16))
+                           for i in (3, 5))
+        found.append((words[0], virtual, {
+            "server": server, "state": words[7], "expires_s": int(words[8])}))
+    return found
+
+
+def _entry(name, known):
+    """The one of that service; by a mark packets come to any address."""
+    protocol, where = name.split()
+    return next((entry for kind, virtual, entry in known
+                 if protocol == "FWM" or (kind, virtual) == (protocol, where)),
+                None)
+
+
+def lookup(options):
+    """The result, as 'lookup --json' prints it."""
+    client = told(options.client)
+    if client[1] == 0:
+        raise UsageError("a client has a port from 1 to 65535")
+    names = dict.fromkeys(map(name_of, select(read_services(),
+                                              options.service)))
+    answers = {name: _ask(name, client) for name in names
+               if name.startswith("FWM ") or
+               endpoint(name.split()[1])[0].version == client[0].version}
+    known = entries(read_text(PROC_CONNS), client) \
+        if any(answers.values()) else []
+    found = [{"service": name, **answer, "entry": _entry(name, known)}
+             for name, answer in answers.items() if answer]
+    if not found:
+        raise NotThere(f"no service has a slot for {options.client}: it must be "
+                       f"of the client's family, IPv{client[0].version}, and "
+                       "have a port or a mark")
+    return {"client": spelled(*client), "services": found}
+
+
+def render(result):
+    """The same for people."""
+    lines = []
+    for s in result["services"]:
+        entry = s["entry"]
+        lines += [
+            f"{result['client']} -> {s['service']}: slot {s['slot']}, phase "
+            f"{s['phase']}",
+            f"  old server        {s['old_server'] or 'none'}",
+            f"  candidate         {s['candidate_server'] or 'none'}",
+            "  connection entry  " +
+            ("none" if entry is None else
+             f"{entry['state']} to {entry['server']}, expires after "
+             f"{entry['expires_s']} s of silence; packets of the flow go by it"),
+            f"  {_WORDS.get(s['phase'], 'this phase is not known here')}"]
+        if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP:
+            lines.append(f"  {_PLAIN_UDP[s['phase']]}")
+    return "\n".join(lines)

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""mhsstat check: each finding comes with its cause, and with nothing else."""
+
+import contextlib
+import copy
+import io
+import json
+import re
+import sys
+import unittest
+from pathlib import Path
+from unittest import mock
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+from mhsstat_lib import check, cli, facts, servers  # noqa: E402
+
+NAME = "TCP 192.0.2.1:80"
+SAVED = """\
+-A -t 192.0.2.1:80 -s mhs
+-a -t 192.0.2.1:80 -r 10.0.0.11:80 -g -w 1
+-a -t 192.0.2.1:80 -r 10.0.0.12:80 -i -w 1 --tun-type ipip
+"""
+THRESHOLDS = """\
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port            Uthreshold Lthreshold ActiveConn InActConn
+  -> RemoteAddress:Port
+TCP  192.0.2.1:80 mhs (flag-1,flag-3) persistent 300
+  -> 10.0.0.11:80                 5          3          0          0
+  -> 10.0.0.12:80                 0          0          0          0
+"""
+ROUTES = ["10.0.0.11", "10.0.0.12"]
+ROUTED = """\
+10.0.0.11 dev eth0 src 10.0.0.1 uid 0 \\    cache
+10.0.0.12 via 10.0.0.2 dev eth0 src 10.0.0.1 uid 0 \\    cache expires 595sec mtu 9000
+"""
+LINKS = """\
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN
+2: eth0@if3: <BROADCAST,MULTICAST,UP> mtu 1500 qdisc noqueue state UP
+"""
+NEIGHBOURS = """\
+10.0.0.11 dev eth0 lladdr 02:00:00:00:00:0b REACHABLE
+10.0.0.2 dev eth0 lladdr 02:00:00:00:00:02 STALE
+"""
+
+
+class Known(facts.Facts):
+    """A director on which there is nothing to say."""
+
+    def __init__(self, saved=SAVED):
+        self.services = [{
+            "protocol": "TCP", "address": "192.0.2.1:80", "state": "stable",
+            "servers": 2, "servers_without_slot": 0, "capped": 0,
+            "no_memory": 0, "entries": 10}]
+        self.core = {name: those[0] for name, those in
+                     servers.parse(saved, "test").items()}
+        self.thresholds = {}
+        self.backup = False
+        self.idle_ms = {"TCP": 900000, "UDP": 300000}
+        self.sysctls = {"pin_ms": "0", "max_entries": "1000",
+                        "max_quic_entries": "1000", "stateless": "1",
+                        "masq_stateless": "0", "lane": "0", "ingress": "",
+                        "conntrack": "0"}
+        self.names, self.taken = [], []
+        self.btf = True
+        self.lane = {}
+        self.links = facts.links(LINKS)
+        self.neighbours = facts.neighbours(NEIGHBOURS)
+        self.routes = facts.routes(ROUTES, ROUTED, "")
+
+
+def kinds(known, **options):
+    return [f.kind for f in check.findings(known, **options)]
+
+
+def service(known, **fields):
+    known.services[0].update(fields)
+
+
+def sysctl(known, **values):
+    known.sysctls.update(values)
+
+
+def core(known, saved):
+    known.core = {name: those[0] for name, those in
+                  servers.parse(saved, "test").items()}
+
+
+MARK = SAVED + "-A -f 7 -s wlc\n"
+OTHER = SAVED + "-A -t 192.0.2.9:80 -s wlc\n"
+# kind: what makes it the one finding
+CAUSES = {
+    "persistence": lambda k: core(k, SAVED.replace("mhs", "mhs -p 300")),
+    "thresholds": lambda k: k.thresholds.update({NAME: {"10.0.0.11:80": 5}}),
+    "masquerading": lambda k: core(k, SAVED.replace(" -g ", " -m ")),
+    "masq-stateless": lambda k: (core(k, SAVED.replace(" -g ", " -m ")),
+                                 sysctl(k, masq_stateless="1")),
+    "marks": lambda k: core(k, MARK),
+    "conntrack": lambda k: sysctl(k, conntrack="1"),
+    "stateless": lambda k: sysctl(k, stateless="0"),
+    "names": lambda k: k.names.append("mh"),
+    "names-taken": lambda k: (k.names.append("mh"), k.taken.append("mh")),
+    "capped": lambda k: service(k, capped=3),
+    "no-memory": lambda k: service(k, no_memory=3),
+    "no-slot": lambda k: service(k, servers_without_slot=1),
+    "max-entries": lambda k: service(k, entries=901),
+    "no-server": lambda k: service(k, servers=0, state="settling"),
+    "settling": lambda k: service(k, state="settling"),
+    "pin-ms": lambda k: sysctl(k, pin_ms="60000"),
+    "lane-off": lambda k: sysctl(k, ingress="eth0"),
+    "lane-marks": lambda k: (sysctl(k, lane="1", ingress="eth0"),
+                             k.lane.update(mark=5), core(k, OTHER)),
+    "lane-backup": lambda k: (sysctl(k, lane="1", ingress="eth0"),
+                              setattr(k, "backup", True)),
+    "lane-btf": lambda k: (sysctl(k, lane="1"), setattr(k, "btf", False)),
+    "lane-door": lambda k: sysctl(k, lane="1"),
+    "lane-generic": lambda k: (
+        sysctl(k, lane="1"), k.links.update(facts.links(
+            "2: eth0: <UP> mtu 1500 xdpgeneric/id:7 qdisc noqueue\n"))),
+    "route": lambda k: k.routes.update({"10.0.0.11": None}),
+    "gateway": lambda k: k.routes.update({
+        "10.0.0.11": facts.Route(None, "10.0.0.2", "eth0", None)}),
+    "neighbour": lambda k: k.neighbours.update({
+        ("10.0.0.11", "eth0"): "FAILED"}),
+    "tunnel-mtu": lambda k: k.routes.update({
+        "10.0.0.12": facts.Route(None, "10.0.0.2", "eth0", None)}),
+}
+
+
+class Findings(unittest.TestCase):
+    def test_nothing_to_say(self):
+        self.assertEqual(kinds(Known()), [])
+
+    def test_each_cause_is_one_finding(self):
+        for kind, cause in CAUSES.items():
+            with self.subTest(kind):
+                known = Known()
+                cause(known)
+                self.assertEqual(kinds(known), [kind])
+                self.assertEqual(kinds(known, ignored=[kind]), [])
+                [finding] = check.findings(known)
+                for text in finding.text, finding.remedy:
+                    self.assertNotIn("None", text)
+                    self.assertFalse(text.endswith("."))
+
+    def test_all_kinds_have_a_cause(self):
+        # a conntrack that closes the lane is a finding of its own, too
+        self.assertEqual({*CAUSES, "lane-conntrack"}, {*check.KINDS})
+
+    def test_lane_and_conntrack(self):
+        known = Known()
+        sysctl(known, lane="1", ingress="eth0", conntrack="1")
+        self.assertEqual(kinds(known), ["conntrack", "lane-conntrack"])
+
+    def test_lane_and_marks(self):
+        known = Known()
+        sysctl(known, lane="1", ingress="eth0")
+        self.assertEqual(kinds(known), [])
+        core(known, MARK)
+        self.assertEqual(kinds(known), ["marks", "lane-marks"])
+        core(known, OTHER)
+        self.assertEqual(kinds(known), [])
+
+    def test_lane_with_a_native_program(self):
+        known = Known()
+        sysctl(known, lane="1")
+        known.links["eth0"] = facts.Link(1500, "xdp")
+        self.assertEqual(kinds(known), [])
+
+    def test_a_local_server_has_no_neighbour(self):
+        known = Known()
+        known.routes["10.0.0.11"] = facts.Route("local", None, "lo", None)
+        known.neighbours["10.0.0.11", "lo"] = "FAILED"
+        self.assertEqual(kinds(known), [])
+        self.assertEqual(check.unseen(known), 1)
+
+    def test_gone_back_to_the_limit_of_its_protocol(self):
+        known = Known()
+        service(known, protocol="UDP")
+        core(known, SAVED.replace("-t", "-u"))
+        sysctl(known, max_quic_entries="10", max_entries="1")
+        self.assertEqual(kinds(known), ["max-entries"])
+
+    def test_the_mtu_of_each_tunnel(self):
+        for kind, inner in (("ipip", 1480), ("gre", 1476), ("gue", 1468)):
+            known = Known(SAVED.replace("ipip", kind))
+            known.routes["10.0.0.12"] = facts.Route(None, None, "eth0", None)
+            [finding] = check.findings(known)
+            self.assertIn(f"more than {inner} bytes", finding.text)
+            known.links["eth0"] = facts.Link(1500 + 1500 - inner, None)
+            self.assertEqual(kinds(known), [])
+
+    def test_many_servers_are_not_all_named(self):
+        known = Known("-A -t 192.0.2.1:80 -s mhs\n" + "".join(
+            f"-a -t 192.0.2.1:80 -r 10.0.0.{n}:80 -m -w 1\n"
+            for n in range(11, 31)))
+        known.routes = {f"10.0.0.{n}": known.routes["10.0.0.11"]
+                        for n in range(11, 31)}
+        [finding] = check.findings(known)
+        self.assertIn("and 16 more", finding.text)
+        self.assertEqual(len(finding.servers), 20)
+
+    def test_older_module_lacks_fields_and_sysctls(self):
+        known = Known()
+        known.services = [{key: known.services[0][key] for key in
+                           ("protocol", "address", "state")}]
+        known.sysctls = dict.fromkeys(known.sysctls)
+        self.assertEqual(kinds(known), [])
+
+
+class Parsing(unittest.TestCase):
+    def test_thresholds(self):
+        self.assertEqual(facts.thresholds(THRESHOLDS),
+                         {NAME: {"10.0.0.11:80": 5}})
+
+    def test_routes(self):
+        found = facts.routes(ROUTES, ROUTED, "")
+        self.assertEqual(found["10.0.0.11"],
+                         facts.Route(None, None, "eth0", None))
+        self.assertEqual(found["10.0.0.12"],
+                         facts.Route(None, "10.0.0.2", "eth0", 9000))
+        found = facts.routes(["10.0.0.9", *ROUTES, "fd00::1", "127.0.0.1"],
+                             ROUTED + "local 127.0.0.1 dev lo\n",
+                             "RTNETLINK answers: Network is unreachable\n"
+                             "Command failed -:1\nRTNETLINK answers: x\n"
+                             "Command failed -:4\n")
+        self.assertEqual([found["10.0.0.9"], found["fd00::1"]], [None, None])
+        self.assertEqual(found["10.0.0.12"].mtu, 9000)
+        self.assertEqual(found["127.0.0.1"].type, "local")
+
+    def test_links_and_their_programs(self):
+        self.assertEqual(facts.links(LINKS)["eth0"], facts.Link(1500, None))
+        for word, xdp in (("xdp/id:4 ", "xdp"), ("xdpgeneric/id:4 ",
+                                                 "xdpgeneric")):
+            self.assertEqual(facts.links(
+                f"2: eth0@if3: <UP> mtu 1500 {word}qdisc noqueue\n")["eth0"].xdp,
+                xdp)
+
+    def test_neighbours(self):
+        self.assertEqual(facts.neighbours(
+            "10.0.0.13 dev eth0  FAILED\n")["10.0.0.13", "eth0"], "FAILED")
+
+
+def run(known, *argv):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
+            mock.patch.object(facts, "Facts", lambda: known):
+        try:
+            status = cli.main(["check", *argv])
+        except SystemExit as end:
+            status = end.code
+    return status, out.getvalue(), err.getvalue()
+
+
+class Command(unittest.TestCase):
+    def test_exit_status(self):
+        known = Known()
+        self.assertEqual(run(known)[:2], (0, ""))
+        sysctl(known, conntrack="1")
+        status, out, _ = run(known)
+        self.assertEqual((status, out.count("\n")), (1, 1))
+        self.assertRegex(out, r"^conntrack .*; remedy: .* \[conntrack\]\n$")
+        self.assertEqual(run(known, "--ignore", "conntrack")[:2], (0, ""))
+        self.assertEqual(run(known, "--ignore", "weather")[0], 2)
+
+    def test_it_says_what_it_cannot_see(self):
+        self.assertRegex(run(Known())[2], "2 server.* past this host.* sees no "
+                         "reply")
+        known = Known(SAVED.replace(" -g ", " -m ").replace(" -i ", " -m "))
+        self.assertEqual(run(known)[2], "")
+
+    def test_one_service(self):
+        known = Known()
+        other = copy.deepcopy(known.services[0])
+        other.update(address="192.0.2.2:80", capped=1)
+        known.services.append(other)
+        self.assertEqual(run(known)[0], 1)
+        self.assertEqual(run(known, "-t", "192.0.2.1:80")[0], 0)
+        self.assertEqual(run(known, "-t", "192.0.2.3:80")[0], 125)
+
+    def test_json(self):
+        known = Known()
+        service(known, capped=3)
+        status, out, _ = run(known, "--json")
+        value = json.loads(out)
+        self.assertEqual((status, value["servers_without_replies_here"]),
+                         (1, 2))
+        self.assertEqual([(f["kind"], f["service"])
+                          for f in value["findings"]], [("capped", NAME)])
+
+    def test_every_kind_is_in_the_man_page_and_in_the_completion(self):
+        page = (TOP / "Documentation/man/mhsstat.8").read_text()
+        words = (TOP / "scripts/mhsstat.bash-completion").read_text()
+        words = re.search(r"--ignore\)(.*?);;", words, re.S)[1].split('"')[1]
+        self.assertEqual(sorted(words.split()), sorted(check.KINDS))
+        for kind in check.KINDS:
+            self.assertIn(f".It Cm {kind}\n", page)

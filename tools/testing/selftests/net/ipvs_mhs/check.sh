@@ -1,0 +1,151 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 1200
+# weight: 40
+# mhsstat check: each finding is there when its cause is, and not otherwise.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
+
+top=$here/../../../../..
+
+# kinds ARGUMENT...: the findings of mhsstat check, by kind; its status to $work/rc
+kinds() {
+	in_ns dr "$top/scripts/mhsstat" check --json "$@" >"$work/json"
+	echo $? >"$work/rc"
+	python3 -IS -c 'import json, sys
+print(*sorted(f["kind"] for f in json.load(sys.stdin)["findings"]), sep=",")' \
+		<"$work/json"
+}
+
+# both_ways KINDS MAKE UNDO: commands on the director; what it says after each.
+# Without the cause is the control.
+both_ways() {
+	eval "$2"
+	check "$1" "$1 1" "$(kinds) $(<"$work/rc")"
+	eval "$3"
+	check "control: $1, without the cause" " 0" "$(kinds) $(<"$work/rc")"
+}
+
+# again SERVERS: the services anew, their counts 0
+again() {
+	dr ipvsadm -C
+	pair_services "$1" mhs
+}
+
+sysctl_of() {
+	sysctls dr "net.ipv4.vs.$1"
+}
+
+failed() {
+	[[ $(dr ip -o neigh show 10.2.0.99) == *FAILED* ]]
+}
+
+plan 53
+fresh_module table_size=251
+setup_net 2
+windows 3600000 3600000
+sysctl_of mhs.pin_ms=0
+again "1 2"
+# shellcheck disable=SC2034 # in what both_ways() calls
+first=10.2.0.11:80
+check "nothing to say" " 0" "$(kinds) $(<"$work/rc")"
+in_ns dr "$top/scripts/mhsstat" check >"$work/out" 2>"$work/err"
+check "no line on standard output" "" "$(cat "$work/out")"
+check "what cannot be seen is said" 1 \
+	"$(grep -c "4 server(s) answer their clients past this host" "$work/err")"
+
+both_ways persistence 'dr ipvsadm -E -t "$SVC4" -s mhs -p 300' \
+	'dr ipvsadm -E -t "$SVC4" -s mhs'
+both_ways thresholds 'dr ipvsadm -e -t "$SVC4" -r $first -g -x 5' \
+	'dr ipvsadm -e -t "$SVC4" -r $first -g'
+both_ways masquerading 'dr ipvsadm -a -t "$SVC4" -r 10.2.0.13:80 -m' \
+	'dr ipvsadm -d -t "$SVC4" -r 10.2.0.13:80'
+both_ways masq-stateless 'sysctl_of mhs.masq_stateless=1
+	dr ipvsadm -a -t "$SVC4" -r 10.2.0.13:80 -m' \
+	'dr ipvsadm -d -t "$SVC4" -r 10.2.0.13:80; sysctl_of mhs.masq_stateless=0'
+both_ways marks 'dr ipvsadm -A -f 9 -s wlc' 'dr ipvsadm -D -f 9'
+check "control: marks: a mark of mhs" no-server \
+	"$(dr ipvsadm -A -f 9 -s mhs; kinds; dr ipvsadm -D -f 9)"
+both_ways conntrack 'sysctl_of conntrack=1' 'sysctl_of conntrack=0'
+both_ways stateless 'sysctl_of mhs.stateless=0' 'sysctl_of mhs.stateless=1'
+both_ways pin-ms 'sysctl_of mhs.pin_ms=60000' 'sysctl_of mhs.pin_ms=900000'
+sysctl_of mhs.pin_ms=0
+both_ways no-server 'dr ipvsadm -A -t $VIP4:81 -s mhs' 'dr ipvsadm -D -t $VIP4:81'
+both_ways no-slot 'weight 1 1000000' 'weight 1 1'
+
+# limits: entries of a transition, then none above the limit
+flow_start c4 --host "$VIP4" --bind 10.1.0.2
+again "1 2"
+flow c4 open 10
+weight 1 5
+flow c4 open 20
+both_ways max-entries "sysctl_of mhs.max_entries=$(mhs Entries)" \
+	'sysctl_of mhs.max_entries=262144'
+sysctl_of mhs.max_entries=0
+flow c4 open 20
+sysctl_of mhs.max_entries=262144
+check_cmp "capped: there are some" "$(mhs Capped)" -gt 0
+both_ways capped 'true' 'again "1 2"'
+flow c4 reset
+
+# the lane
+no_door="lane-btf"
+[ ! -e /sys/kernel/btf/ip_vs_mhs ] || no_door="lane-door"
+both_ways lane-off 'dr sysctl -qw net.ipv4.vs.mhs.ingress=eth0' \
+	'dr sysctl -qw net.ipv4.vs.mhs.ingress='
+lane=$(dr sysctl -n net.ipv4.vs.mhs.lane)
+check "the lane is off before" 0 "$lane"
+both_ways $no_door 'sysctl_of mhs.lane=1' \
+	'dr sysctl -qw net.ipv4.vs.mhs.ingress=eth0'
+both_ways lane-marks 'dr ipvsadm -A -f 9 -s mhs; dr ipvsadm -a -f 9 -r 10.2.0.11 -g
+	wait_settled 9' 'dr ipvsadm -D -f 9'
+both_ways conntrack,lane-conntrack 'sysctl_of conntrack=1' 'sysctl_of conntrack=0'
+both_ways lane-backup 'dr ipvsadm --start-daemon backup --mcast-interface eth0' \
+	'dr ipvsadm --stop-daemon backup'
+sysctl_of mhs.lane=0
+dr sysctl -qw net.ipv4.vs.mhs.ingress=
+
+# the way to a server
+both_ways route 'dr ip route add unreachable 10.77.0.1
+	dr ipvsadm -a -t "$SVC4" -r 10.77.0.1:80 -i
+	dr ip link set eth0 mtu 1520' \
+	'dr ip route del unreachable 10.77.0.1
+	dr ip route add 10.77.0.1 via 10.2.0.1'
+dr ipvsadm -d -t "$SVC4" -r 10.77.0.1:80
+dr ip route del 10.77.0.1
+both_ways gateway 'dr ip route add 10.77.0.1 via 10.2.0.1
+	dr ipvsadm -a -t "$SVC4" -r 10.77.0.1:80 -g' \
+	'dr ipvsadm -e -t "$SVC4" -r 10.77.0.1:80 -i'
+dr ipvsadm -d -t "$SVC4" -r 10.77.0.1:80
+both_ways tunnel-mtu 'dr ipvsadm -a -t "$SVC4" -r 10.2.0.13:80 -i
+	dr ip link set eth0 mtu 1500' 'dr ip link set eth0 mtu 1520'
+dr ipvsadm -d -t "$SVC4" -r 10.2.0.13:80
+both_ways neighbour 'dr ipvsadm -a -t "$SVC4" -r 10.2.0.99:80 -g
+	dr ping -q -c 1 -W 5 10.2.0.99 >"$work/ping"; busywait 20 failed' \
+	'dr ipvsadm -d -t "$SVC4" -r 10.2.0.99:80'
+check "a kind that is intended is not said" " 0" \
+	"$(sysctl_of mhs.stateless=0; kinds --ignore stateless) $(<"$work/rc")"
+sysctl_of mhs.stateless=1
+
+# names: in effect; taken by the kernel's own scheduler, module or built in
+dr ipvsadm -C
+fresh_module names=one
+again "1 2"
+check "names: they are in effect" "names 1" "$(kinds) $(<"$work/rc")"
+dr ipvsadm -C
+unload_module
+modprobe -q ip_vs_mh
+load_module names=mh
+again "1 2"
+check "names-taken: by the kernel's own scheduler" "names-taken 1" \
+	"$(kinds) $(<"$work/rc")"
+dr ipvsadm -C
+fresh_module
+again "1 2"
+check "control: without names=" " 0" "$(kinds) $(<"$work/rc")"
+check "another user cannot" 125 "$(in_ns dr setpriv --reuid=65534 \
+	--regid=65534 --clear-groups "$top/scripts/mhsstat" check \
+	>"$work/out" 2>"$work/err"; echo $?)"

@@ -1,0 +1,198 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 720
+# weight: 45
+# tags: races
+# The lane under real load: nginx and curl, doors that open and close, limits and
+# neighbours that change, servers that flap.  MHS_DOOR=xdp: by XDP programs.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=lib_lane.sh
+. "${0%/*}/lib_lane.sh"
+# shellcheck source=lib_nginx.sh
+. "${0%/*}/lib_nginx.sh"
+need nginx curl ethtool
+
+readonly door=${MHS_DOOR:-ingress}
+readonly FILES=20 FLOWS=80
+
+# download ADDRESS: the number of files that came whole, from curl to nginx
+download() {
+	local i urls=()
+
+	fresh_ports cl
+	for ((i = 0; i < FILES; i++)); do
+		urls+=("http://$1:8080/files/data" -o "$work/got.$i")
+	done
+	rm -f "$work"/got.*
+	in_ns cl curl -s -m 60 -H "Connection: close" "${urls[@]}"
+	for ((i = 0; i < FILES; i++)); do
+		cmp -s "$work/files/data" "$work/got.$i" && echo whole
+	done | grep -c whole
+}
+
+# curls NAME: by both families, in the lane or not as lane= says
+curls() {
+	lane_begin
+	check "$1: IPv4 files by curl" $FILES "$(download $VIP4)"
+	check "$1: IPv6 files by curl" $FILES "$(download "[$VIP6]")"
+	note "lane: $(lane_new Forwarded), percent: $(lane_share)"
+}
+
+# load: flows that stay busy; load_ends NAME: none noticed anything
+load() {
+	flow c open $FLOWS
+	flow_send c busy 3600
+}
+
+load_ends() {
+	flow c stop
+	check "$1: all served" "$FLOWS 0 0 0" \
+		"$(value flows) $(value broken) $(value failed) $(value stalled)"
+	flow c reset
+}
+
+lane_sent() {
+	lane_saw Forwarded
+}
+
+stateless() {
+	mhs PktStateless
+}
+
+# by_stack: packets of the service that the stack forwarded
+by_stack() {
+	echo $(($(mhs PktStateless) - $(mhs PktLane)))
+}
+
+# to_and_fro NAME CLOSE OPEN: a door shuts and opens under load
+to_and_fro() {
+	local i rc=0
+
+	load
+	for i in 1 2 3 4 5 6; do
+		$2
+		until_more $FLOWS by_stack || rc=1
+		$3
+		until_more $FLOWS lane_sent || rc=1
+	done
+	result "$1: packets took both ways" $rc
+	load_ends "$1"
+}
+
+off() {
+	sysctls dr net.ipv4.vs.mhs.lane=0
+}
+
+on() {
+	sysctls dr net.ipv4.vs.mhs.lane=1
+}
+
+built() {
+	! in_state rebuilding
+}
+
+# flap: the tenth server goes, and comes back
+flap() {
+	dr ipvsadm -e -t $VIP4:80 -r 10.2.0.14:80 -g -w 0
+	busywait 20 built
+	until_more $FLOWS stateless
+	dr ipvsadm -e -t $VIP4:80 -r 10.2.0.14:80 -g -w 1
+	busywait 20 built
+	until_more $FLOWS stateless
+}
+
+plan 20
+load_module
+modprobe -q ip6_tunnel
+setup_net 4
+head -c 200000 /dev/urandom >"$work/data"
+for i in 1 2 3 4; do
+	nginx_start s$i 8080
+done
+for i in 1 2 3; do
+	ip_ns s$i <<-EOF
+		addr add 10.2.0.$((30 + i))/24 dev eth0
+		addr add 10.2.0.$((50 + i))/24 dev eth0
+	EOF
+done
+mv "$work/data" "$work/files/data"
+learn dr < <(
+	echo "-A -t $VIP4:8080 -s mhs"
+	echo "-A -t [$VIP6]:8080 -s mhs"
+	for i in 11 12 13 14; do
+		echo "-a -t $VIP4:8080 -r 10.2.0.$i:8080 -g"
+		echo "-a -t [$VIP6]:8080 -r [fd02::$i]:8080 -g"
+	done
+	lane_v4 -g
+)
+windows 3600000 3600000
+lane_open
+on
+flow_start c --timeout 60 --host $VIP4
+lane_warm
+download $VIP4 >/dev/null
+download "[$VIP6]" >/dev/null
+curls "lane"
+check_cmp "lane: percent in the lane" "$(lane_share)" -ge 90
+off
+curls "control, lane=0"
+check "control, lane=0: none in the lane" 0 "$(lane_new Forwarded)"
+on
+
+to_and_fro "lane=0 and lane=1" off on
+to_and_fro "the door closed and opened" lane_close lane_open
+
+# the path gets narrow, and wide again
+load
+lane_begin
+for _ in 1 2 3; do
+	dr ip link set dev eth0 mtu 1400
+	until_more $FLOWS stateless
+	dr ip link set dev eth0 mtu 1500
+	until_more $FLOWS stateless
+done
+load_ends "another MTU of the device"
+check_cmp "another MTU: in the lane" "$(lane_new Forwarded)" -gt 0
+
+# neighbours are forgotten and found
+load
+lane_begin
+for _ in 1 2 3 4; do
+	dr ip neigh flush dev eth0
+	until_more $FLOWS lane_sent
+done
+check_cmp "neighbours lost: Neighbour" "$(lane_new Neighbour)" -gt 0
+load_ends "neighbours lost"
+
+# a server's wire is cut, and mended before its flows give up
+load
+until_more $FLOWS lane_sent
+in_ns rt ip link set dev vs1 down
+dr ip neigh flush dev eth0
+until_more 4 lane_saw Neighbour
+result "a server's wire is cut: Neighbour" $?
+in_ns rt ip link set dev vs1 up
+load_ends "a server's wire is cut and mended"
+
+# a tenth of the servers flaps, while flows live and others begin
+dr ipvsadm -R < <(real_lines $VIP4:80 -g 21 22 23 41 42 43)
+busywait 20 built
+windows 0 100
+busywait 20 stable
+windows 3600000 3600000
+flow_start new --host $VIP4 --timeout 8 --pause 0.05
+load
+flow_send new churn 3600
+lane_begin
+for _ in 1 2 3; do
+	flap
+done
+share=$(lane_share)
+flow new stop churn
+check_cmp "a tenth of the servers flaps: new flows" "$(value "done")" -gt 10
+check "a tenth of the servers flaps: none failed" 0 "$(value failed)"
+load_ends "a tenth of the servers flaps"
+check_cmp "a tenth of the servers flaps: percent in the lane" "$share" -ge 85
+lane_close

@@ -1,0 +1,231 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 1200
+# weight: 40
+# tags: core few
+# mhsstat lookup, /proc/net/ip_vs_mhs_lookup: a client's packets go where the
+# kernel says they go, in every phase of its slot.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
+
+top=$here/../../../../..
+FLOWS=12
+client_py=where.py
+
+ms() {
+	in_ns dr "$top/scripts/mhsstat" "$@"
+}
+
+# status COMMAND...: its exit status alone
+status() {
+	"$@" >"$work/out" 2>"$work/err"
+	echo $?
+}
+
+# said WORDS: did the last status() say that?
+said() {
+	grep -qF -- "$1" "$work/out" "$work/err"
+	echo $?
+}
+
+# look SERVICE ADDRESS [SHIFT]: what lookup says of the flows in $reply, as these
+# do PORT=SERVER..., a line for each to $work/looked: its port and server, then
+# phase, old, candidate and entry; sN for servers.  SHIFT: of the ports asked for.
+look() {
+	local flow
+
+	for flow in $reply; do
+		echo "${flow%=*} ${flow#*=}"
+	done | in_ns dr python3 -IS -c '
+import re, sys
+sys.path.insert(0, sys.argv[1])
+from types import SimpleNamespace
+from mhsstat_lib.lookup import lookup
+service, address, shift = sys.argv[2:]
+name = lambda server: re.sub(r".*1(\d)\]?:\d+$", r"s\1", server or "none")
+for port, server in map(str.split, sys.stdin):
+    [s] = lookup(SimpleNamespace(service=[service], client=
+        f"{address}:{int(port) + int(shift)}"))["services"]
+    print(port, server, s["phase"], name(s["old_server"]),
+          name(s["candidate_server"]), name((s["entry"] or {}).get("server")))
+' "$top/scripts" "$1" "$2" "${3:-0}" >"$work/looked"
+}
+
+# unlike COLUMN: how many flows have another server there
+unlike() {
+	awk -v column="$1" '
+		BEGIN { n["old"] = 4; n["candidate"] = 5; n["entry"] = 6 }
+		$(n[column]) != $2 { found++ }
+		END { print NR ? found + 0 : "nothing looked up" }' "$work/looked"
+}
+
+# phases: of the slots, each with its number
+phases() {
+	awk '{ print $3 }' "$work/looked" | sort | uniq -c |
+		awk '{ printf "%s%s %s", s, $2, $1; s = ", " }'
+}
+
+# unstable PHASE: are there slots of that phase, and of no other
+# but stable ones?
+unstable() {
+	[[ $(phases) =~ ^($1\ [0-9]+)?(,\ )?(stable\ [0-9]+)?$ ]] &&
+		[ -n "${BASH_REMATCH[1]}" ]
+	echo $?
+}
+
+# faults: of the file itself
+faults() {
+	in_ns dr python3 -IS - "$VIP4" <<-'EOF2'
+		import errno, os, sys
+		PATH = "/proc/net/ip_vs_mhs_lookup"
+		vip = sys.argv[1]
+
+		def refused(text, want=errno.EINVAL):
+		    with open(PATH, "r+b", buffering=0) as file:
+		        try:
+		            file.write(text)
+		        except OSError as error:
+		            if error.errno != want:
+		                print("refused as", error.errno, text)
+		            return
+		    print("taken:", text)
+
+		if os.stat(PATH).st_mode & 0o777 != 0o600:
+		    print("mode", oct(os.stat(PATH).st_mode))
+		service, client = vip + " 80", "10.1.0.2 40000"
+		for text in (b"x", b"TCP", b"\n" * 4000,
+		             f"TCP {service}".encode(),
+		             f"IP {service} {client}".encode(),
+		             f"TCP {service} 10.1.0.2 65536".encode(),
+		             f"TCP {service} 10.1.0 1".encode(),
+		             f"TCP {service} fd01::2 1".encode(),
+		             f"TCP {vip} -1 {client}".encode(),
+		             f"FWM 0 0 {client}".encode(),
+		             f"FWM 4294967296 0 {client}".encode(),
+		             b"TCP " + b"1" * 4000,
+		             f"TCP {service} {'1' * 70} 1".encode()):
+		    refused(text)
+		with open(PATH, "rb", buffering=0) as file:
+		    if file.read(10):
+		        print("an answer without a question")
+		with open(PATH, "r+b", buffering=0) as one, \
+		        open(PATH, "r+b", buffering=0) as two:
+		    answers = set()
+		    for port in range(1, 200):
+		        one.write(f"TCP {service} 10.1.0.2 {port}".encode())
+		        two.write(f"TCP {service} 10.1.0.2 {port + 500}".encode())
+		        one.seek(0), two.seek(0)
+		        a, b = one.read(4096), two.read(4096)
+		        one.seek(0)
+		        if a == b or one.read(4096) != a:
+		            print("disturbed:", port)
+		        answers.update((a, b))
+		    if len(answers) < 350:
+		        print("slots:", len(answers))
+		    two.write(f"TCP {vip} 79 {client}".encode())
+		    two.seek(0)
+		    try:
+		        print("no such service:", two.read(4096))
+		    except OSError as error:
+		        if error.errno != errno.ENOENT:
+		            print(error)
+	EOF2
+}
+
+plan 49
+fresh_module table_size=4093
+setup_net 3
+dr ipvsadm -A -t "$SVC4" -s mhs
+check "a service without a server: status" 0 \
+	"$(status ms lookup -t "$SVC4" 10.1.0.2:40000)"
+check "it settles" 0 "$(said "phase settling")"
+check "no old server, no candidate, no entry" 3 "$(grep -c ' none$' "$work/out")"
+dr ipvsadm -C
+windows 3600000 3600000
+pair_services "1 2 3" mhs
+proto=-u PORT=53 SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_services "1 2 3" mhs
+dgram_servers 53
+flow_start t4 --host "$VIP4" --port 80 --bind 10.1.0.2
+flow_start t6 --host "$VIP6" --port 80 --bind fd01::2
+flow_start u4 --proto udp --host "$VIP4" --port 53 --bind 10.1.0.2
+flow_start u6 --proto udp --host "$VIP6" --port 53 --bind fd01::2
+declare -A service=([t4]="TCP $VIP4:80" [t6]="TCP [$VIP6]:80"
+	[u4]="UDP $VIP4:53" [u6]="UDP [$VIP6]:53")
+declare -A address=([t4]=10.1.0.2 [t6]="[fd01::2]" [u4]=10.1.0.2
+	[u6]="[fd01::2]")
+
+# asked CLIENT: the flows ask, and lookup is asked of them
+asked() {
+	flow "$1" ask
+	look "${service[$1]}" "${address[$1]}"
+}
+
+for c in t4 t6 u4 u6; do
+	flow $c open 20000 $FLOWS
+	asked $c
+	check "$c, stable: where packets go" 0 "$(unlike candidate)"
+	check "$c, stable: the phase" "stable $FLOWS" "$(phases)"
+	look "${service[$c]}" "${address[$c]}" 100
+	check_cmp "control: $c, stable: of other ports" "$(unlike candidate)" -gt 0
+done
+
+# the first server takes slots of the others
+pair_edit -e 1 -g -w 3
+proto=-u PORT=53 SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_edit -e 1 -g -w 3
+for c in t4 t6 u4 u6; do
+	asked $c
+	check "$c, hold: older flows" 0 "$(unlike old)"
+	check "$c, hold: the phase" 0 "$(unstable hold)"
+	check_cmp "control: $c, hold: they are not all at the candidate" \
+		"$(unlike candidate)" -gt 0
+done
+for c in t4 t6; do
+	flow $c close
+	flow $c open 21000 $FLOWS
+	asked $c
+	check "$c, hold: new flows" 0 "$(unlike candidate)"
+	check "$c, hold: those in unstable slots have an entry" \
+		"$(awk '$3 == "hold"' "$work/looked" | wc -l)" \
+		"$(awk '$6 == $2' "$work/looked" | wc -l)"
+	check_cmp "control: $c, hold: they are not all at the old server" \
+		"$(unlike old)" -gt 0
+done
+windows 0 3600000
+for c in u4 u6; do
+	busywait 20 pinning "${service[$c]#* }"
+	asked $c
+	check "$c, pin: plain UDP is at the candidate" 0 "$(unlike candidate)"
+	check "$c, pin: the phase" 0 "$(unstable pin)"
+done
+check "for people: UDP" 0 "$(status ms lookup -u "$VIP4:53" 10.1.0.2:20000)"
+
+# the end of the transition, then a service by mark in both families
+windows 0 100
+for c in t4 t6; do
+	flow $c open 22000 $FLOWS
+	busywait 20 stable "${service[$c]#* }"
+	asked $c
+	check "$c, stable again" "0 stable" \
+		"$(unlike candidate) $(phases | cut -d ' ' -f 1)"
+done
+dr ipvsadm -A -f 7 -s mhs
+dr ipvsadm -a -f 7 -r 10.2.0.11 -g
+dr ipvsadm -A -f 7 -6 -s mhs
+dr ipvsadm -a -f 7 -6 -r "[fd02::12]:0" -g
+check "all services of the family" "FWM 7,TCP $VIP4:80,UDP $VIP4:53" \
+	"$(ms lookup 10.1.0.2:40000 | sed -n 's/.* -> \(.*\): slot.*/\1/p' |
+	   sort | paste -sd,)"
+check "a mark: IPv4" 10.2.0.11:0 "$(ms lookup -f 7 10.1.0.2:40000 |
+	sed -n 's/^  candidate  *//p')"
+check "a mark: IPv6" "[fd02::12]:0" "$(ms lookup -f 7 "[fd01::2]:40000" |
+	sed -n 's/^  candidate  *//p')"
+check "another family" 125 "$(status ms lookup -t "$VIP4:80" "[fd01::2]:4")"
+check "says so" 0 "$(said "must be of the client's family, IPv6")"
+check "no such service" 125 "$(status ms lookup -t "$VIP4:79" 10.1.0.2:4)"
+check "no client" 2 "$(status ms lookup -t "$VIP4:79")"
+check "the version is the module's" "mhsstat $(modinfo -F version \
+	"${MHS_KO:-ip_vs_mhs}")" "$(ms --version)"
+check "the file: faults" "" "$(faults | paste -sd,)"
