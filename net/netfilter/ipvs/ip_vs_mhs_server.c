@@ -199,8 +199,10 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 	carrier = carrier_new(mhs, s->dest);
 	if (!carrier)
 		return -ENOMEM;
-	if (carrier->app) {
-		/* a helper keeps state of one flow; a carrier serves all */
+	/* A helper keeps state of one flow, a carrier serves all.  The core takes
+	 * numbers of forwarding methods for which it has no transmitter.
+	 */
+	if (carrier->app || !carrier->packet_xmit) {
 		carrier_put(carrier);
 		return -EOPNOTSUPP;
 	}

@@ -71,13 +71,13 @@ reader() {
 	done >"$work/reader.$1"
 }
 
-# change_ms OPTION...: what a change takes, in a namespace made with unshare
-change_ms() {
-	unshare "$@" --net sh -c \
-		"ip link set lo up; exec python3 -IS '$here/sockopt.py'"
+# sockopt WHAT OPTION...: see sockopt.py, in a namespace made with unshare
+sockopt() {
+	unshare "${@:2}" --net sh -c \
+		"ip link set lo up; exec python3 -IS '$here/sockopt.py' $1"
 }
 
-plan 29
+plan 30
 load_module
 setup_net 3
 check "no service: the head alone" 1 "$(dr sed -n '$=' /proc/net/ip_vs_mhs)"
@@ -93,8 +93,11 @@ check "sysctls: but masq_stateless" 644 "$(unshare --user --map-root-user \
 check "sysctls: written in others" 644 "$(unshare --net stat -c %a $knob)"
 # nor by way of the timeouts, which such a user can set
 check_cmp "timeouts: a minute counts, of an unprivileged user" \
-	"$(change_ms --user --map-root-user)" -ge 60000
-check_cmp "timeouts: less in others" "$(change_ms)" -lt 10000
+	"$(sockopt change --user --map-root-user)" -ge 60000
+check_cmp "timeouts: less in others" "$(sockopt change)" -lt 10000
+# nor has the kernel a function for every forwarding method
+check "all forwarding methods: packets do no harm" 320 \
+	"$(sockopt methods --user --map-root-user)"
 
 pair_services "1 2 3" mhs
 dr ipvsadm -A -f 7 -s mhs

@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""A change of servers, by a user of a namespace of its own.
+"""What a user can do in a namespace of its own.
 
 Netlink, and so ipvsadm, is for root; the socket options that it had before are
-for every user in a namespace of the user's own.  With all timeouts of a second
-there is a UDP service with two servers; when it is stable, one is drained.
-Prints the milliseconds until that is over, by /proc/net/ip_vs_mhs.
+for every user in a namespace of the user's own.
+
+change   With all timeouts of a second there is a UDP service with two servers; when
+         it is stable, one is drained.  Prints the milliseconds until that is over,
+         by /proc/net/ip_vs_mhs.
+methods  Forwarding methods that ipvsadm does not know, to which packets go.  Prints
+         how many were sent.
 """
 import socket
 import struct
+import sys
 import time
 
-ADD, ADD_DEST, EDIT_DEST, TIMEOUT = 1154, 1159, 1161, 1162    # IP_VS_SO_SET_*
+# IP_VS_SO_SET_*
+ADD, ADD_DEST, DEL_DEST, EDIT_DEST, TIMEOUT = 1154, 1159, 1160, 1161, 1162
 ADDR = socket.inet_aton("127.0.0.2")
 PORT = socket.htons(53)
 
@@ -21,9 +27,9 @@ def service():
                        b"mhs", 0, 0, 0xffffffff)
 
 
-def dest(host, weight):
-    return struct.pack("@4sH2xIiII", socket.inet_aton(host), PORT, 3, weight,
-                       0, 0)
+def dest(host, weight, method=3):
+    return struct.pack("@4sH2xIiII", socket.inet_aton(host), PORT, method,
+                       weight, 0, 0)
 
 
 def control():
@@ -44,8 +50,16 @@ def wait(state):
         time.sleep(0.02)    # why: the pace of looks
 
 
-def main():
-    do = control()
+def send(packets):
+    for _ in range(packets):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            try:
+                sock.sendto(b"?", ("127.0.0.2", 53))
+            except OSError:
+                pass
+
+
+def change(do):
     do(TIMEOUT, struct.pack("@iii", 1, 1, 1))
     do(ADD, service())
     for host in "127.0.0.3", "127.0.0.4":
@@ -53,8 +67,23 @@ def main():
     wait("stable")
     do(EDIT_DEST, service() + dest("127.0.0.3", 0))
     wait("transition")
-    print(column("StableMs"))
+    return column("StableMs")
+
+
+def methods(do):
+    sent = 0
+    do(ADD, service())
+    do(ADD_DEST, service() + dest("127.0.0.3", 1))
+    for method in range(8):
+        do(EDIT_DEST, service() + dest("127.0.0.3", 1, method))
+        send(20)
+        do(ADD_DEST, service() + dest("127.0.0.4", 1, method))
+        wait("stable")
+        send(20)
+        do(DEL_DEST, service() + dest("127.0.0.4", 1, method))
+        sent += 40
+    return sent
 
 
 if __name__ == "__main__":
-    main()
+    print({"change": change, "methods": methods}[sys.argv[1]](control()))
