@@ -124,6 +124,39 @@ class Series(unittest.TestCase):
         for pattern in listed:
             self.assertTrue(list(self.tree.glob(pattern)), pattern)
 
+    def core_tree(self):
+        """Empty files where the core patches change something."""
+        for diff in sorted((TOP / "scripts/series-core/core").iterdir()):
+            for part in diff.read_text().split("diff --git ")[1:]:
+                name = re.search(r"^\+\+\+ b/(.*)$", part, re.M)[1]
+                self.assertRegex(name, "^(include/net/ip_vs.h|"
+                                 "net/netfilter/ipvs/ip_vs_[a-z]+.c)$")
+                (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.tree / name).touch()
+
+    def test_the_core_patches_are_refused_by_another_kernel(self):
+        done = self.make("--core")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("not made for this kernel", done.stderr)
+        self.core_tree()
+        git(self.tree, "add", "-A")
+        git(self.tree, "commit", "-q", "-m", "empty files")
+        done = self.make("--core")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("is made for Linux 7.2", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_both_series_share_the_decision_and_the_tables(self):
+        core = TOP / "scripts/series-core"
+        shared = " ".join(path.read_text() for path in core.iterdir()
+                          if path.is_file())
+        for name in ("table.[ch]", "decide.[ch]", "slots.c", "work.c",
+                     "time.c", "ask.c"):
+            self.assertIn(f"# files: net/netfilter/ipvs/ip_vs_mhs_{name}\n",
+                          shared)
+        for path in (core / "ipvs").iterdir():
+            self.assertNotRegex(path.name, "table|decide|slots|work|time|ask")
+
     def test_uncommitted_changes_are_refused(self):
         write(self.tree, {"Makefile": TREE["Makefile"] + "# changed\n"})
         self.refused("changes that are not committed")

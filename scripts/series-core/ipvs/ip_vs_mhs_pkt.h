@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: what the files of the packet path share.
+ *
+ *	ip_vs_mhs_select.c	select(): the facts of a packet, connections
+ *	ip_vs_mhs_ask.c		the facts for a decision; schedule()
+ *	ip_vs_mhs_decide.c	where does a packet go? pure
+ *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
+ *
+ * A file calls only files below it in this list.  Packets run this code under
+ * RCU, in softirq or process context.
+ */
+#ifndef _IP_VS_MHS_PKT_H
+#define _IP_VS_MHS_PKT_H
+
+#include <linux/skbuff.h>
+
+#include "ip_vs_mhs.h"
+
+/**
+ * struct ip_vs_mhs_ask - a question to ip_vs_mhs_ask()
+ * @mhs: the service
+ * @server: the server of the verdict
+ * @slot: the client's slot
+ * @w: the word of the slot
+ * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
+ */
+struct ip_vs_mhs_ask {
+	struct ip_vs_mhs	*mhs;
+	struct ip_vs_mhs_server	*server;
+	u32			*slot;
+	u32			w;
+	u32			facts;
+};
+
+/* select */
+int ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
+		     struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp,
+		     struct ip_vs_dest **dest);
+
+/* ask */
+struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
+					    const u32 *slot, u32 w);
+u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q);
+struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
+					  const struct sk_buff *skb,
+					  struct ip_vs_iphdr *iph);
+
+static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
+				  const union nf_inet_addr *caddr, __be16 cport)
+{
+	u64 hash = ip_vs_mhs_hash_client(mhs->af, caddr,
+					 READ_ONCE(mhs->addr_only) ? 0 : cport);
+
+	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+}
+
+/* Is the table of the service not final yet?  Every packet must ask before
+ * the slot is read: the first packet sets a young service to MHS_WOKEN, after
+ * which a change opens transitions.
+ */
+static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
+{
+	/* Pairs with the release in settle_end() and settle_young(): whoever
+	 * sees the service settled sees its final table.
+	 */
+	u32 phase = smp_load_acquire(&mhs->phase);
+
+	while (unlikely(phase == MHS_YOUNG)) {
+		/* Pairs with the exchange in ip_vs_mhs_work_before_change() */
+		if (try_cmpxchg(&mhs->phase, &phase, MHS_WOKEN))
+			break;
+		/* A failed exchange promises no barrier */
+		phase = smp_load_acquire(&mhs->phase);
+	}
+	return phase == MHS_SETTLING;
+}
+
+/* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
+static __always_inline u32
+ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
+{
+	u32 facts;
+
+	if (!s)
+		return 0;
+	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
+	if (rcu_access_pointer(s->dest->fwd))
+		facts |= MHS_SRV_CARRIER;
+	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
+		facts |= MHS_SRV_FULL;
+	return facts;
+}
+
+/**
+ * ip_vs_mhs_ask_begin() - fill a question about a packet of a service
+ * @q: the question
+ * @mhs: the service
+ * @caddr: the client's address
+ * @cport: the client's port
+ * @facts: MHS_PKT_*, as far as the caller knows
+ *
+ * Context: softirq or process, under RCU.
+ */
+static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
+				       struct ip_vs_mhs *mhs,
+				       const union nf_inet_addr *caddr,
+				       __be16 cport, u32 facts)
+{
+	BUILD_BUG_ON(IP_VS_SVC_F_PERSISTENT != MHS_SVC_PERSISTENT);
+	BUILD_BUG_ON(IP_VS_SVC_F_ONEPACKET != MHS_SVC_ONE_PACKET);
+	BUILD_BUG_ON(IP_VS_SVC_F_SCHED1 != MHS_SVC_FALLBACK);
+
+	if (facts & MHS_PKT_CONNLESS)
+		facts &= ~MHS_PKT_FRESH;
+	/* Before the slot is read, see ip_vs_mhs_settling() */
+	if (unlikely(ip_vs_mhs_settling(mhs)))
+		facts |= MHS_SVC_SETTLING;
+	facts |= ip_vs_mhs_flags(mhs) & MHS_SVC_FLAGS;
+	if (unlikely(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP))
+		facts |= MHS_SVC_BACKUP;
+	if (unlikely(!READ_ONCE(mhs->net->stateless)))
+		facts |= MHS_SVC_STATEFUL;
+	q->mhs = mhs;
+	q->facts = facts;
+	q->slot = ip_vs_mhs_slot(mhs, caddr, cport);
+	q->w = ip_vs_mhs_slot_read(q->slot);
+}
+
+/**
+ * ip_vs_mhs_ask() - where does the packet go?
+ * @q: the question; the function sets q->server, without a reference
+ *
+ * The slot is marked used for MHS_BY_TABLE and tracked for MHS_TRACKS.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: the verdict.
+ */
+static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
+{
+	u32 server, v = MHS_SEARCH;
+
+	if (likely(ip_vs_mhs_decide_is_quick(q->w, q->facts))) {
+		q->server = ip_vs_mhs_server(q->mhs,
+					     ip_vs_mhs_decide_idx(q->w,
+								  q->facts));
+		server = ip_vs_mhs_ask_server(q->server,
+					      q->facts & MHS_PKT_FRESH);
+		v = ip_vs_mhs_decide_quick(q->w, server, q->facts);
+	}
+	if (ip_vs_mhs_verdict_act(v) == MHS_SEARCH)
+		v = ip_vs_mhs_ask_long(q);
+	if (unlikely(v & MHS_TRACKS))
+		ip_vs_mhs_slot_track(q->slot);
+	return v;
+}
+
+#endif /* _IP_VS_MHS_PKT_H */

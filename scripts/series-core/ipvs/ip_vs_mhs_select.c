@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: the core's question about a packet.
+ *
+ * A packet in a stable slot allocates and locks nothing and writes only the
+ * counters of its CPU; about once per pin time a packet sets the used mark.
+ *
+ *		begins			ends
+ *	TCP	SYN			RST, FIN
+ *	SCTP	INIT			ABORT, SHUTDOWN and its answers
+ *	UDP	unknown			-
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/sctp.h>
+#include <linux/tcp.h>
+#ifdef MHS_SERIES_QUIC
+#include <linux/moduleparam.h>
+#include <linux/udp.h>
+#endif
+
+#include "ip_vs_mhs_pkt.h"
+#ifdef MHS_SERIES_QUIC
+
+/* QUIC is UDP to a port in the parameter quic_ports.  A packet with a long
+ * header of type Initial begins a flow.
+ *
+ * RFC 8999: the long header; RFC 9000, 9369: the type of an Initial
+ */
+#define QUIC_LONG_HEADER	0x80
+#define QUIC_TYPE_SHIFT		4
+#define QUIC_TYPE_MASK		0x3
+#define QUIC_V1			0x00000001
+#define QUIC_V1_INITIAL		0
+#define QUIC_V2			0x6b3343cf
+#define QUIC_V2_INITIAL		1
+
+/* The start of a QUIC packet with a long header */
+struct quic_header {
+	u8	flags;
+	__be32	version;
+} __packed;
+
+static unsigned short quic_ports[16] __read_mostly = { 443 };
+static unsigned int quic_ports_n __read_mostly = 1;
+module_param_array(quic_ports, ushort, &quic_ports_n, 0444);
+MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
+#endif
+
+/* Is there room for a connection, or was the last count a moment ago? */
+static bool budget_known(const struct ip_vs_mhs_budget *budget, unsigned int max)
+{
+	/* Pairs with the release in budget_count(): made, left and of are at
+	 * least as new as recount_at.
+	 */
+	unsigned long recount_at = smp_load_acquire(&budget->recount_at);
+
+	return READ_ONCE(budget->of) == max &&
+	       (atomic_read(&budget->made) < READ_ONCE(budget->left) ||
+		time_before(jiffies, recount_at));
+}
+
+static void budget_count(const struct ip_vs_mhs *mhs,
+			 struct ip_vs_mhs_budget *budget, unsigned int max)
+{
+	const struct ip_vs_mhs_servers *servers;
+	const struct ip_vs_mhs_server *s;
+	u64 n = 0;
+	u32 i;
+
+	servers = rcu_dereference(mhs->servers);
+	for (i = 0; i < servers->max; i++) {
+		s = rcu_dereference(servers->s[i]);
+		if (s)
+			n += ip_vs_mhs_dest_entries(s->dest);
+	}
+	n = min_t(u64, n, max);
+	atomic_set(&budget->made, 0);
+	WRITE_ONCE(budget->left, max - n);
+	WRITE_ONCE(budget->of, max);
+	/* Pairs with the acquire in budget_known() */
+	smp_store_release(&budget->recount_at, jiffies + HZ / 20 + 1);
+}
+
+/* May the service have one more connection?  No callback reports that one
+ * expires, so they are counted anew when those made since the last count use up
+ * the limit, at most 20 times a second.  Other CPUs wait for the count: a wrong
+ * "no" may cut older flows.  A QUIC packet is easily forged: a limit of its own.
+ */
+static bool budget_take(struct ip_vs_mhs *mhs, bool quic)
+{
+	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
+				  READ_ONCE(mhs->net->max_entries);
+	struct ip_vs_mhs_budget *budget = &mhs->budget[quic];
+
+	if (!budget_known(budget, max)) {
+		spin_lock_bh(&mhs->recount_lock);
+		if (!budget_known(budget, max))
+			budget_count(mhs, budget, max);
+		spin_unlock_bh(&mhs->recount_lock);
+	}
+	/* The read keeps a flood above the limit from writing the cache line */
+	return atomic_read(&budget->made) < READ_ONCE(budget->left) &&
+	       atomic_inc_return(&budget->made) <= READ_ONCE(budget->left);
+}
+
+static u32 tcp_facts(const struct sk_buff *skb, const struct ip_vs_iphdr *iph,
+		     bool *opens)
+{
+	const struct tcphdr *th;
+	struct tcphdr _th;
+	__be32 flags;
+
+	th = skb_header_pointer(skb, iph->len, sizeof(_th), &_th);
+	/* A short segment, or one without a flag, belongs to no flow */
+	if (!th)
+		return MHS_PKT_ENDS;
+	*opens = th->syn;
+	flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
+				     TCP_FLAG_FIN | TCP_FLAG_RST);
+	if (likely(flags == TCP_FLAG_ACK))
+		return 0;
+	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
+		return MHS_PKT_ENDS;
+	return flags == TCP_FLAG_SYN ? MHS_PKT_FRESH : 0;
+}
+
+static u32 sctp_facts(const struct sk_buff *skb, const struct ip_vs_iphdr *iph)
+{
+	const struct sctp_chunkhdr *ch;
+	struct sctp_chunkhdr _ch;
+
+	ch = skb_header_pointer(skb, iph->len + sizeof(struct sctphdr),
+				sizeof(_ch), &_ch);
+	switch (ch ? ch->type : SCTP_CID_DATA) {
+	case SCTP_CID_INIT:
+		return MHS_PKT_FRESH;
+	case SCTP_CID_ABORT:
+	case SCTP_CID_SHUTDOWN:
+	case SCTP_CID_SHUTDOWN_ACK:
+	case SCTP_CID_SHUTDOWN_COMPLETE:
+		return MHS_PKT_ENDS;
+	}
+	return 0;
+}
+
+#ifdef MHS_SERIES_QUIC
+static bool is_quic(const struct ip_vs_mhs *mhs, u8 protocol, __be16 port)
+{
+	unsigned int i;
+
+	if (protocol != IPPROTO_UDP ||
+	    ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)
+		return false;
+	for (i = 0; i < quic_ports_n; i++)
+		if (ntohs(port) == quic_ports[i])
+			return true;
+	return false;
+}
+
+/* A packet of an unknown version begins no flow here: whichever server gets the
+ * packet answers with Version Negotiation.
+ */
+static u32 quic_facts(const struct sk_buff *skb, const struct ip_vs_iphdr *iph)
+{
+	const struct quic_header *h;
+	struct quic_header _h;
+	u8 type;
+
+	h = skb_header_pointer(skb, iph->len + sizeof(struct udphdr),
+			       sizeof(_h), &_h);
+	if (!h || !(h->flags & QUIC_LONG_HEADER))
+		return 0;
+	type = h->flags >> QUIC_TYPE_SHIFT & QUIC_TYPE_MASK;
+	switch (ntohl(h->version)) {
+	case QUIC_V1:
+		return type == QUIC_V1_INITIAL ? MHS_PKT_FRESH : 0;
+	case QUIC_V2:
+		return type == QUIC_V2_INITIAL ? MHS_PKT_FRESH : 0;
+	}
+	return 0;
+}
+
+#endif
+/* MHS_PKT_* of a packet; @opens: may it be the first one of a direction? */
+static u32 packet_facts(const struct sk_buff *skb,
+			const struct ip_vs_iphdr *iph, bool quic, bool *opens)
+{
+	*opens = iph->protocol != IPPROTO_TCP;
+	switch (iph->protocol) {
+	case IPPROTO_TCP:
+		return tcp_facts(skb, iph, opens);
+	case IPPROTO_SCTP:
+		return sctp_facts(skb, iph);
+	}
+#ifdef MHS_SERIES_QUIC
+	if (quic)
+		return quic_facts(skb, iph);
+#endif
+	/* plain UDP: the first packets of flows look like all others */
+	return MHS_PKT_CONNLESS;
+}
+
+/* Is the packet the reply of a server on this host to a flow with a connection?
+ * As in ip_vs_schedule() such a reply begins no flow.
+ */
+static bool is_local_reply(struct ip_vs_service *svc, const struct sk_buff *skb,
+			   struct ip_vs_iphdr *iph)
+{
+	struct ip_vs_conn *cp;
+
+	if (skb->dev && !(skb->dev->flags & IFF_LOOPBACK))
+		return false;
+	iph->hdr_flags ^= IP_VS_HDR_INVERSE;
+	cp = ip_vs_conn_in_get_proto(svc->ipvs, svc->af, skb, iph);
+	iph->hdr_flags ^= IP_VS_HDR_INVERSE;
+	if (!cp)
+		return false;
+	__ip_vs_conn_put(cp);
+	return true;
+}
+
+/* Make an unstable slot stable with its candidate, because new flows cannot get
+ * connections and the deleted old server may be dead; the old server loses its
+ * flows.  Fail if control has given the slot other servers meanwhile.
+ */
+static bool cut(u32 *slot, u32 w)
+{
+	u32 old = ip_vs_mhs_slot_old(w), cand = ip_vs_mhs_slot_cand(w);
+
+	while (!ip_vs_mhs_slot_stable(w)) {
+		if (ip_vs_mhs_slot_old(w) != old ||
+		    ip_vs_mhs_slot_cand(w) != cand)
+			return false;
+		/* A failed exchange reloads @w */
+		if (try_cmpxchg(slot, &w,
+				ip_vs_mhs_slot_change(w, cand, true, 0)))
+			return true;
+	}
+	return ip_vs_mhs_slot_cand(w) == cand;
+}
+
+/* Ask about a packet without a connection */
+static int select_ask(struct ip_vs_mhs_ask *q, bool quic,
+		      struct ip_vs_dest **dest)
+{
+	u32 v, act;
+
+	for (;;) {
+		v = ip_vs_mhs_ask(q);
+		act = ip_vs_mhs_verdict_act(v);
+		if (ip_vs_mhs_verdict_count(v) != MHS_CNT_MAX)
+			ip_vs_mhs_count(q->mhs, ip_vs_mhs_verdict_count(v));
+		if (act <= MHS_FORWARD)
+			break;
+		/* plain UDP gets connections with stateless=0 only */
+		if (budget_take(q->mhs,
+				quic || q->facts & MHS_PKT_CONNLESS)) {
+			/* Mark first: packets look only in a tracked slot */
+			ip_vs_mhs_slot_track(q->slot);
+			ip_vs_mhs_count(q->mhs, act == MHS_PIN ?
+					MHS_CNT_PINNED : MHS_CNT_NEW);
+			*dest = q->server->dest;
+			return v & MHS_BEGINS ? IP_VS_SEL_NEW : IP_VS_SEL_ADOPT;
+		}
+		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
+		q->facts |= MHS_ASK_NO_ENTRY;
+	}
+	if (act == MHS_CORE)
+		return IP_VS_SEL_CONN;
+	if (act == MHS_DROP || (v & MHS_CUTS && !cut(q->slot, q->w)))
+		return IP_VS_SEL_DROP;
+	*dest = q->server->dest;
+	return v & MHS_BEGINS ? IP_VS_SEL_FORWARD_NEW : IP_VS_SEL_FORWARD;
+}
+
+/**
+ * ip_vs_mhs_select() - where does a packet go?
+ * @svc: the service
+ * @skb: the packet
+ * @iph: header of the packet, or of the packet that an ICMP error quotes
+ * @cpp: set to the connection of the packet, with a reference, if looked for
+ * @dest: set to the server for a verdict that needs one, without a reference
+ *
+ * Context: softirq or process, under RCU; called by the core.
+ * Return: enum ip_vs_select_verdict.
+ */
+int ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
+		     struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp,
+		     struct ip_vs_dest **dest)
+{
+	bool icmp = ip_vs_iph_icmp(iph), inverse = ip_vs_iph_inverse(iph);
+	struct ip_vs_mhs *mhs = svc->sched_data;
+	__be16 _ports[2], *ports;
+	struct ip_vs_mhs_ask q;
+	bool opens = false, quic = false;
+	u32 facts;
+
+	/* Pairs with the release in ctl_add_dest(): whoever sees svc sees
+	 * MHS_SETTLING.
+	 */
+	if (!smp_load_acquire(&mhs->svc))
+		return IP_VS_SEL_CONN;
+	ports = skb_header_pointer(skb, iph->len, sizeof(_ports), _ports);
+	if (!ports)
+		return IP_VS_SEL_CONN;
+#ifdef MHS_SERIES_QUIC
+	quic = is_quic(mhs, iph->protocol, ports[!inverse]);
+#endif
+	if (!icmp)
+		facts = packet_facts(skb, iph, quic, &opens);
+	else if (iph->protocol == IPPROTO_UDP && !quic)
+		facts = MHS_PKT_ERROR | MHS_PKT_CONNLESS;
+	else
+		facts = MHS_PKT_ERROR;
+	if (unlikely(!ports[inverse]))
+		facts |= MHS_PKT_NO_PORT;
+	if (opens && is_local_reply(svc, skb, iph))
+		return IP_VS_SEL_CONN;
+	ip_vs_mhs_ask_begin(&q, mhs, inverse ? &iph->daddr : &iph->saddr,
+			    ports[inverse], facts);
+	if (icmp) {
+		if (ip_vs_mhs_verdict_act(ip_vs_mhs_ask(&q)) != MHS_FORWARD)
+			return IP_VS_SEL_CONN;
+		ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
+		*dest = q.server->dest;
+		return IP_VS_SEL_FORWARD;
+	}
+	if (iph->hdr_flags & IP_VS_HDR_NO_CONN) {
+		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+		q.facts |= MHS_ASK_NO_ENTRY;
+	} else if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
+		*cpp = ip_vs_conn_in_get_proto(svc->ipvs, svc->af, skb, iph);
+		if (*cpp) {
+			ip_vs_mhs_slot_track(q.slot);
+			ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
+			return IP_VS_SEL_CONN;
+		}
+	}
+	return select_ask(&q, quic, dest);
+}

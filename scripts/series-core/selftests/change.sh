@@ -1,0 +1,117 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# Flows when servers come, go and change; with mh older flows survive by their
+# connections, which the first control takes away.
+# timeout: 180
+
+# setup_ns sets variables; tests call functions by name
+# shellcheck disable=SC2154,SC2317 source=lib.sh
+source "$(dirname "$0")/lib.sh"
+need ipvsadm python3
+
+all_live='alive=100 dead=0 moved=0'
+
+# fresh [METHOD]: a settled service with 100 flows
+fresh() {
+	ask close >/dev/null
+	ask udp $VIP 80 1 >/dev/null
+	director sysctl -wq net.ipv4.vs.expire_nodest_conn=0 \
+		net.ipv4.vs.mhs.hold_ms=500 net.ipv4.vs.mhs.pin_ms=1000
+	service mhs "${1:--g}" -t $VIP:80
+	ask open $VIP 80 100 >/dev/null
+}
+
+long() {
+	director sysctl -wq net.ipv4.vs.mhs.hold_ms=100000 \
+		net.ipv4.vs.mhs.pin_ms=100000
+}
+
+some() { [ "$("$@")" -gt 0 ]; }
+none_of() { local what=$1; shift; [[ $("$@") != *$what=* ]]; }
+
+ktap_print_header
+ktap_set_plan 26
+topology
+
+fresh
+long
+add -g 3 -t $VIP:80
+result "added: slots are unstable" some unstable
+result "added: older flows live" is "$all_live" ask check
+result "added: without connections" is 0 conns
+result "added: new flows come to all" is 's1=* s2=* s3=*' ask open $VIP 80 90
+result "added: some of them have connections" some conns
+result "added: all flows live" is 'alive=190 dead=0 moved=0' ask check
+
+fresh
+add -g 3 -t $VIP:80
+# each flow sends in the pin phase
+pinned() {
+	[ "$(ask check)" = "$all_live" ] || return 2
+	[ "$(mhs State)" = stable ] && [ "$(mhs Stable)" = "$(mhs Size)" ]
+}
+result "merged: older flows live until then" slowwait 20 pinned
+result "merged: and afterwards" is "$all_live" ask check
+result "merged: some got connections" some mhs PinnedEntries
+
+fresh
+ipvs -e -t $VIP:80 -r 10.0.0.12:80 -g -w 0
+result "weight 0: no new flow" none_of s2 ask open $VIP 80 50
+result "weight 0: older flows live" is 'alive=150 dead=0 moved=0' ask check
+
+fresh
+long
+ipvs -d -t $VIP:80 -r 10.0.0.12:80
+result "deleted: no new flow" none_of s2 ask open $VIP 80 50
+result "deleted: older flows live" is 'alive=150 dead=0 moved=0' ask check
+add -g 2 -t $VIP:80
+result "added again: all flows live" is 'alive=150 dead=0 moved=0' ask check
+at_last 0 unstable >/dev/null
+result "added again: the table is the old one" is 0 unstable
+# one with a connection, to the server that leaves
+add -g 3 -t $VIP:80
+ask open $VIP 80 50 >/dev/null
+ipvs -d -t $VIP:80 -r 10.0.0.13:80
+result "deleted: flows with connections live" \
+	is 'alive=200 dead=0 moved=0' ask check
+
+fresh
+ipvs -d -t $VIP:80 -r 10.0.0.12:80
+at_last 0 mhs Gone >/dev/null
+result "cut: in the end no flow is there" is 0 mhs Gone
+result "cut: its flows are over" is 'alive=* dead=[1-9]* moved=0' ask check
+
+fresh
+director sysctl -wq net.ipv4.vs.expire_nodest_conn=1
+long
+ipvs -d -t $VIP:80 -r 10.0.0.12:80
+result "expire_nodest_conn: cut at once" is 'alive=* dead=[1-9]* moved=0' \
+	ask check
+
+fresh
+ipvs -e -t $VIP:80 -r 10.0.0.11:80 -i
+ipvs -e -t $VIP:80 -r 10.0.0.12:80 -i
+rx() { in_ns "$s1" cat /sys/class/net/tunl0/statistics/rx_packets; }
+before=$(rx)
+result "another method: flows live" is "$all_live" ask check
+result "another method: by the tunnel" test "$(rx)" -gt "$before"
+
+# from a scheduler with connections, and back
+ask close >/dev/null
+service wlc -g -t $VIP:80
+ask open $VIP 80 100 >/dev/null
+before=$(conns)
+ipvs -E -t $VIP:80 -s mhs -b flag-1,flag-2
+result "from wlc: flows live" is "$all_live" ask check
+at_last stable mhs State >/dev/null
+result "from wlc: new flows need no connection" is 's1=* s2=*' \
+	ask open $VIP 80 40
+result "from wlc: they have none" is "$before" conns
+director sysctl -wq net.ipv4.vs.mhs.stateless=0
+ask check >/dev/null
+# a late packet of a closed flow makes one, too
+result "stateless=0: each flow has a connection" \
+	test "$(conns)" -ge $((before + 40))
+ipvs -E -t $VIP:80 -s wlc
+result "back to wlc: flows live" is 'alive=140 dead=0 moved=0' ask check
+finish
