@@ -29,6 +29,11 @@ def headings(path):
         r"(?m)^(\S.*)\n([=-])\2{2,}$", path.read_text())]
 
 
+def lost_headings(text):
+    """Headings of which docutils makes a part of the paragraph above."""
+    return re.findall(r"(?m)^(?![=-]{3})\S.*\n(\S.*)\n(?:-{3,}|={3,})\n\n", text)
+
+
 def anchor(heading):
     return re.sub("[^a-z0-9]+", "-", heading.lower()).strip("-")
 
@@ -151,6 +156,15 @@ class References(unittest.TestCase):
         self.assertEqual(broken_references(
             f'"Drain it" in {page}, Documentation/networking/none.rst'),
             ["Documentation/networking/none.rst", f"Drain it in {page}"])
+
+    def test_no_heading_is_lost(self):
+        self.assertEqual([title for page in PAGES
+                          for title in lost_headings(page.read_text())], [])
+
+    def test_control_a_heading_without_a_blank_line_above(self):
+        self.assertEqual(lost_headings("text\nLimits\n======\n\ntext\n"),
+                         ["Limits"])
+        self.assertEqual(lost_headings("text\n\nLimits\n======\n\n"), [])
 
     def test_every_page_is_reached_from_the_readme(self):
         """By links, or by way of pages that have them."""
