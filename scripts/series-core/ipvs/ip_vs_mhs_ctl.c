@@ -87,13 +87,15 @@ static void server_release(struct ip_vs_mhs_server *s)
 
 /* Follow weight and flags of the ip_vs_dest.  With masquerading new flows need
  * connections, and older ones, too, unless the server has a template from
- * before.
+ * before.  The core makes no template for a method that it does not know,
+ * either: every flow needs a connection then, as with any scheduler.
  * Return: true if the weight has changed: the caller has to rebuild the table.
  */
 static bool server_refresh(struct ip_vs_mhs_server *s)
 {
 	int weight = atomic_read(&s->dest->weight);
 	bool changed = weight != s->weight;
+	bool template = rcu_access_pointer(s->dest->fwd);
 	u32 state = 0;
 
 	lockdep_assert_held(&s->mhs->lock);
@@ -101,10 +103,9 @@ static bool server_refresh(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
 		state |= MHS_SRV_TRACKED;
-	if (IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ)
+	if (!template || IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ)
 		state |= MHS_SRV_TRACKED |
-			 (rcu_access_pointer(s->dest->fwd) ? MHS_SRV_FROZEN :
-			  MHS_SRV_STATEFUL);
+			 (template ? MHS_SRV_FROZEN : MHS_SRV_STATEFUL);
 	WRITE_ONCE(s->state, state);
 	s->weight = weight;
 	return changed;

@@ -240,8 +240,8 @@ static bool cut(u32 *slot, u32 w)
 }
 
 /* Ask about a packet without a connection */
-static int select_ask(struct ip_vs_mhs_ask *q, bool quic,
-		      struct ip_vs_dest **dest)
+static enum ip_vs_select_verdict
+select_ask(struct ip_vs_mhs_ask *q, bool quic, struct ip_vs_dest **dest)
 {
 	u32 v, act;
 
@@ -278,15 +278,17 @@ static int select_ask(struct ip_vs_mhs_ask *q, bool quic,
  * @svc: the service
  * @skb: the packet
  * @iph: header of the packet, or of the packet that an ICMP error quotes
- * @cpp: set to the connection of the packet, with a reference, if looked for
+ * @cpp: set to the connection of the packet, with a reference, if looked for;
+ *	NULL for an ICMP error
  * @dest: set to the server for a verdict that needs one, without a reference
  *
  * Context: softirq or process, under RCU; called by the core.
  * Return: enum ip_vs_select_verdict.
  */
-int ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
-		     struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp,
-		     struct ip_vs_dest **dest)
+enum ip_vs_select_verdict
+ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
+		 struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp,
+		 struct ip_vs_dest **dest)
 {
 	bool icmp = ip_vs_iph_icmp(iph), inverse = ip_vs_iph_inverse(iph);
 	struct ip_vs_mhs *mhs = svc->sched_data;

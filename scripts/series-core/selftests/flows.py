@@ -2,14 +2,31 @@
 # SPDX-License-Identifier: GPL-2.0
 """flows.py serve NAME PORT: answer every request by NAME, over TCP and UDP
 flows.py blast ADDRESS PORT: send datagrams until killed
+flows.py method N ADDRESS PORT SERVER: edit a server of a UDP service of mhs to
+    forwarding method N, any number: netlink takes the same, ipvsadm does not
 flows.py client: do what the lines of stdin say, answer each by one line"""
 
 import collections
 import selectors
 import socket
+import struct
 import sys
 
 TIMEOUT = 5
+IP_VS_SO_SET_EDITDEST = 1161
+
+
+def method(number, address, port, server):
+    port = socket.htons(int(port))
+    service = struct.pack("@H2x4sH2xI16sIII", socket.IPPROTO_UDP,
+                          socket.inet_aton(address), port, 0, b"mhs", 0, 0,
+                          0xffffffff)
+    dest = struct.pack("@4sH2xIiII", socket.inet_aton(server), port,
+                       int(number), 1, 0, 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW,
+                       socket.IPPROTO_RAW) as sock:
+        sock.setsockopt(socket.IPPROTO_IP, IP_VS_SO_SET_EDITDEST,
+                        service + dest)
 
 
 def serve(name, port):
@@ -124,6 +141,25 @@ class Client:
                     counts["failed"] += 1
         return self.report(counts)
 
+    def synack(self, address, port, n):
+        """A lone SYN with ACK from each of n ports, of flows that are not"""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect((address, int(port)))
+            pair = (socket.inet_aton(sock.getsockname()[0]) +
+                    socket.inet_aton(address))
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW,
+                           socket.IPPROTO_TCP) as sock:
+            for i in range(int(n)):
+                head = struct.pack("!HHIIBBHHH", 20000 + i, int(port), 1, 1,
+                                   0x50, 0x12, 1024, 0, 0)
+                data = pair + struct.pack("!HH", socket.IPPROTO_TCP, 20) + head
+                total = sum(struct.unpack("!16H", data))
+                total = (total & 0xffff) + (total >> 16)
+                total = ~(total + (total >> 16)) & 0xffff
+                sock.sendto(head[:16] + struct.pack("!H", total) + head[18:],
+                            (address, 0))
+        return "sent"
+
     def blast(self, address, port, n):
         """Datagrams from n ports, whose answers nobody waits for"""
         for i in range(int(n)):
@@ -139,6 +175,9 @@ class Client:
 def main():
     if sys.argv[1] == "serve":
         serve(sys.argv[2].encode(), int(sys.argv[3]))
+    if sys.argv[1] == "method":
+        method(*sys.argv[2:])
+        return
     client = Client()
     while sys.argv[1] == "blast":
         client.blast(sys.argv[2], sys.argv[3], 40000)

@@ -39,6 +39,45 @@ services() {
 	done
 }
 
+# A SYN with ACK begins no flow for mhs, but may for the core, which expires the
+# connection of a server of weight 0 then: not one that mhs has just asked for,
+# whose timer does not run yet.
+made_by_synack() {
+	director sysctl -wq net.ipv4.vs.expire_nodest_conn=1 \
+		net.ipv4.vs.mhs.hold_ms=100000 net.ipv4.vs.mhs.pin_ms=100000 \
+		net.ipv4.vs.mhs.stateless=0
+	service mhs -g -t $VIP:80
+	at_last 0 conns || return
+	ipvs -e -t $VIP:80 -r 10.0.0.12:80 -g -w 0
+	at_last transition mhs State || return
+	ask synack $VIP 80 40
+	at_last '[1-9]*' mhs PinnedEntries || return
+	at_last 40 conns
+}
+
+expired() {
+	# deleted servers lose their connections at once
+	ipvs -C
+	at_last 0 conns
+}
+
+# Numbers that IPVS has no transmitter for, as any user of a namespace can set
+unknown_methods() {
+	local method
+
+	service mhs -g -u $VIP:80
+	for method in 5 6 7 4 3; do
+		director python3 "$here/flows.py" method $method $VIP 80 \
+			10.0.0.12 || return
+		ask blast $VIP 80 200
+		add -g 3 -u $VIP:80 && at_last stable mhs State &&
+			ask blast $VIP 80 200 &&
+			ipvs -d -u $VIP:80 -r 10.0.0.13:80 || return
+	done
+	service mhs -g -t $VIP:80
+	is 's1=* s2=*' ask open $VIP 80 60 && ask close
+}
+
 unload() {
 	local module
 
@@ -57,7 +96,7 @@ namespace() {
 }
 
 ktap_print_header
-ktap_set_plan 6
+ktap_set_plan 9
 topology
 in_ns "$client" python3 "$here/flows.py" blast $VIP 80 &
 traffic=$!
@@ -65,6 +104,12 @@ result "servers come and go" servers
 result "schedulers change" schedulers
 result "services come and go" services
 result "packets pass afterwards" at_last '[1-9]*' mhs PktStateless
+result "unknown forwarding methods do no harm" unknown_methods
+result "a SYN with ACK makes connections" made_by_synack
+result "they end with their servers" expired
+director sysctl -wq net.ipv4.vs.expire_nodest_conn=0 \
+	net.ipv4.vs.mhs.hold_ms=500 net.ipv4.vs.mhs.pin_ms=1000 \
+	net.ipv4.vs.mhs.stateless=1
 result "the module goes" unload
 result "the namespace goes" namespace
 kill $traffic
