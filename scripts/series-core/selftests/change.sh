@@ -27,10 +27,12 @@ long() {
 }
 
 some() { [ "$("$@")" -gt 0 ]; }
+# packets that the statistics of the service have counted
+arrived() { ipvs -Ln --stats --exact | awk '$1 == "TCP" { print $4; exit }'; }
 none_of() { local what=$1; shift; [[ $("$@") != *$what=* ]]; }
 
 ktap_print_header
-ktap_set_plan 26
+ktap_set_plan 27
 topology
 
 fresh
@@ -63,7 +65,11 @@ fresh
 long
 ipvs -d -t $VIP:80 -r 10.0.0.12:80
 result "deleted: no new flow" none_of s2 ask open $VIP 80 50
+before=$(arrived)
 result "deleted: older flows live" is 'alive=150 dead=0 moved=0' ask check
+# a request and an acknowledgment of the answer from each
+more() { [ "$(arrived)" -ge $((before + 300)) ]; }
+result "deleted: the statistics count their packets" slowwait 20 more
 add -g 2 -t $VIP:80
 result "added again: all flows live" is 'alive=150 dead=0 moved=0' ask check
 at_last 0 unstable >/dev/null
