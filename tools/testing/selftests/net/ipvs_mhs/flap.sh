@@ -52,10 +52,6 @@ back() {
 	fi
 }
 
-built() {
-	! in_state rebuilding
-}
-
 # flap "HOW..." N COMMAND...: out, until what the command counts has grown by N,
 # and in; a slow machine takes its time to compute tables
 flap() {
@@ -90,12 +86,7 @@ each() {
 plan 14
 load_module
 setup_net 4
-for i in 1 2 3; do
-	ip_ns s$i <<-EOF
-		addr add 10.2.0.$((30 + i))/24 dev eth0
-		addr add 10.2.0.$((50 + i))/24 dev eth0
-	EOF
-done
+ten_servers
 flow_start old --host $VIP4 --timeout 8
 flow_start new --host $VIP4 --timeout 3 --pause 0.01
 

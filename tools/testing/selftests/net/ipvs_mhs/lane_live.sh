@@ -89,10 +89,6 @@ on() {
 	sysctls dr net.ipv4.vs.mhs.lane=1
 }
 
-built() {
-	! in_state rebuilding
-}
-
 # flap: the tenth server goes, and comes back
 flap() {
 	dr ipvsadm -e -t $VIP4:80 -r 10.2.0.14:80 -g -w 0
@@ -111,12 +107,7 @@ head -c 200000 /dev/urandom >"$work/data"
 for i in 1 2 3 4; do
 	nginx_start s$i 8080
 done
-for i in 1 2 3; do
-	ip_ns s$i <<-EOF
-		addr add 10.2.0.$((30 + i))/24 dev eth0
-		addr add 10.2.0.$((50 + i))/24 dev eth0
-	EOF
-done
+ten_servers
 mv "$work/data" "$work/files/data"
 learn dr < <(
 	echo "-A -t $VIP4:8080 -s mhs"

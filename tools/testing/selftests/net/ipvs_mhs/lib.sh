@@ -305,13 +305,18 @@ windows() {
 	sysctls dr net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
 }
 
-# pinning, stable [SERVICE]: are its slots in no other phase?
+# pinning, stable [SERVICE]: are its slots in no other phase?  built: has the last
+# change reached the slots?
 pinning() {
 	[ "$(mhs Pin "$@")" -gt 0 ] && [ "$(mhs Hold "$@")" -eq 0 ]
 }
 
 stable() {
 	in_state stable "$@"
+}
+
+built() {
+	! in_state rebuilding
 }
 
 # opened NAMESPACE: connections begun in there, since it is there

@@ -177,6 +177,18 @@ setup_net() {
 	done
 }
 
+# ten_servers: more addresses for s1 to s3; 1 2 3 4 21 22 23 41 42 43 are ten servers
+ten_servers() {
+	local i
+
+	for i in 1 2 3; do
+		ip_ns "s$i" <<-EOF
+			addr add 10.2.0.$((30 + i))/24 dev eth0
+			addr add 10.2.0.$((50 + i))/24 dev eth0
+		EOF
+	done
+}
+
 # server NAME HOST: a real server that takes direct routing and IPIP
 server() {
 	setup_ns "$1"
