@@ -151,9 +151,7 @@ def summary(name, share, deleted):
     """The plan in words; @share of new connections, None if none moves."""
     words = [f"{share} of new connections go to another server than before"
              if share else "No new connection goes to another server"]
-    if not share:
-        words.append("no living connection breaks")
-    elif deleted:
+    if share and deleted:
         words.append("living connections to other servers than "
                      f"{', '.join(deleted)} do not break; those to it end after "
                      "hold and pin time, 16 minutes by default, or at once with "
