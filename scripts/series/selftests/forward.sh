@@ -56,4 +56,4 @@ ask open $VIP 80 40 >/dev/null
 ipvs -E -t $VIP:80 -s mhs -b flag-1,flag-2 -p 60
 result "persistence: older flows live" is 'alive=40 dead=0 moved=0' ask check
 ask close >/dev/null
-finish
+ktap_finished

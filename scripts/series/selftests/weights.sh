@@ -44,4 +44,4 @@ ipvs --set 0 0 1
 result "mh: 1000 to 1" below $((N / 250)) share mh
 result "mhs: 1000 to 1" below $((N / 250)) share mhs
 result "mh: 1000 to 1000" above $((N * 4 / 10)) share mh 1000
-finish
+ktap_finished

@@ -79,11 +79,8 @@ unknown_methods() {
 }
 
 unload() {
-	local module
-
 	ipvs -C
-	module=$(modinfo -n ip_vs_mhs 2>/dev/null)
-	rmmod ip_vs_mhs && insmod "${MHS_KO:-$module}"
+	rmmod ip_vs_mhs && modprobe ip_vs_mhs
 }
 
 namespace() {
@@ -99,7 +96,6 @@ ktap_print_header
 ktap_set_plan 9
 topology
 in_ns "$client" python3 "$here/flows.py" blast $VIP 80 &
-traffic=$!
 result "servers come and go" servers
 result "schedulers change" schedulers
 result "services come and go" services
@@ -112,5 +108,4 @@ director sysctl -wq net.ipv4.vs.expire_nodest_conn=0 \
 	net.ipv4.vs.mhs.stateless=1
 result "the module goes" unload
 result "the namespace goes" namespace
-kill $traffic
-finish
+ktap_finished

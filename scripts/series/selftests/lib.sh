@@ -22,16 +22,30 @@ source "$here/../../kselftest/ktap_helpers.sh"
 VIP=192.0.2.80
 VIP6=2001:db8:8::80
 WAIT=20000	# ms
+unload=
 
+skip() {
+	ktap_print_header
+	ktap_skip_all "$1 is not there"
+	exit "$KSFT_SKIP"
+}
+
+clean() {
+	cleanup_all_ns
+	[ -z "$unload" ] || slowwait 20 rmmod ip_vs_mhs 2>/dev/null
+}
+
+# need TOOL...: and the module, which goes in the end if this test loads it
 need() {
 	local tool
 
+	trap clean EXIT
 	for tool; do
-		command -v "$tool" >/dev/null && continue
-		ktap_print_header
-		ktap_skip_all "$tool is not there"
-		exit "$KSFT_SKIP"
+		command -v "$tool" >/dev/null || skip "$tool"
 	done
+	[ -e /sys/module/ip_vs_mhs ] && return
+	modprobe -q ip_vs_mhs || skip ip_vs_mhs
+	unload=yes
 }
 
 # result NAME COMMAND...: one test, which passes if the command succeeds
@@ -98,9 +112,6 @@ topology() {
 			python3 "$here/flows.py" serve "s$i" 80 2>&1)
 		read -r -t 20 -u "$ready" || exit
 	done
-	director modprobe -q ip_vs
-	director modprobe -q ip_vs_mhs
-	[ -z "$MHS_KO" ] || grep -q '^ip_vs_mhs ' /proc/modules || insmod "$MHS_KO"
 	director sysctl -wq net.ipv4.vs.mhs.hold_ms=500 \
 		net.ipv4.vs.mhs.pin_ms=1000
 	coproc CLIENT { exec ip netns exec "$client" \
@@ -162,11 +173,3 @@ counted() {
 }
 
 unstable() { echo $(($(mhs Hold) + $(mhs Pin))); }
-
-finish() {
-	defer_scopes_cleanup 2>/dev/null
-	kill "${CLIENT_PID:-}" 2>/dev/null
-	cleanup_all_ns
-	[ -z "$MHS_KO" ] || rmmod ip_vs_mhs
-	ktap_finished
-}

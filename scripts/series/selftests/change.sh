@@ -120,4 +120,4 @@ result "stateless=0: each flow has a connection" \
 	test "$(conns)" -ge $((before + 40))
 ipvs -E -t $VIP:80 -s wlc
 result "back to wlc: flows live" is 'alive=140 dead=0 moved=0' ask check
-finish
+ktap_finished

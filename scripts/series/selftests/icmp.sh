@@ -52,4 +52,4 @@ director nft -f - <<-EOF
 EOF
 ask open $VIP 80 2 >/dev/null
 result "control: without errors it is not" is 'short=2 whole=0' ask long
-finish
+ktap_finished
