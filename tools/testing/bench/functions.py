@@ -25,7 +25,8 @@ KERNEL_SPACE = 1 << 63
 
 
 class Symbols:
-    """Functions by address, from /proc/kallsyms; bursts begin with one."""
+    """Functions by address, from /proc/kallsyms; bursts begin with one, or all
+    that is written down is of bursts."""
 
     def __init__(self, path, begins):
         found = []
@@ -51,7 +52,7 @@ class Tracer(threading.Thread):
     def __init__(self, directory, begins):
         super().__init__(daemon=True)
         self.directory = directory
-        self.begins = begins
+        self._begins = begins
         self.over = threading.Event()
         self.counts = {}  # (group, what) -> {(function, module): number}
         self._monitor = None
@@ -94,10 +95,10 @@ class Tracer(threading.Thread):
     def _count(self, trace, group):
         if group not in self._symbols:
             self._symbols[group] = Symbols(
-                self.directory / f"{group}.kallsyms", self.begins)
+                self.directory / f"{group}.kallsyms", self._begins)
         symbols = self._symbols[group]
         executed = collections.Counter()
-        burst = False
+        burst = not self._begins
         with open(trace, encoding="ascii", errors="replace") as file:
             for line in file:
                 # Trace 0: 0x7f... [segment/ADDRESS/flags/flags]
@@ -105,7 +106,7 @@ class Tracer(threading.Thread):
                 if len(parts) < 3:
                     continue
                 address = int(parts[1], 16)
-                burst = address in symbols.begins or \
+                burst = not self._begins or address in symbols.begins or \
                     (burst and address >= KERNEL_SPACE)
                 if burst:
                     executed[address] += 1

@@ -122,6 +122,7 @@ class Qemu(Machine):
     data = json.loads((HERE / "qemu.json").read_text())
     icount = False  # a nanosecond is one instruction
     monitor = None  # a socket for QEMU's monitor
+    logged = ""  # addresses of the instructions that its log names
     cards = 0  # virtio network cards on one wire
 
     def command(self, guest):
@@ -148,7 +149,8 @@ class Qemu(Machine):
                 *(["-icount shift=0,sleep=off"] if self.icount else
                   [f"-cpu {self.data['cpu']}"]),
                 *([f"-monitor unix:{self.monitor},server,nowait"]
-                  if self.monitor else [])]
+                  if self.monitor else []),
+                *([f"-dfilter {self.logged}"] if self.logged else [])]
 
     def environment(self):
         """Nobody's vng settings; temporary files where they are cleaned."""

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the patch series costs packets of other schedulers, in instructions: two
+builds of IPVS in one emulated machine that counts them, without and with the
+series, see packets/series.py.
+"""
+
+import collections
+import math
+
+import bench
+import functions
+import packets
+
+KERNEL = "newest"
+KERNELS = (KERNEL,)
+SECONDS = {"quick": 600, "full": 600}
+PACKETS = {"counts": 15 * 64, "functions": 64}
+MODULES = "0xffffffffc0000000+0x3e000000"  # where all of them are, nokaslr
+ALL = "all of IPVS"
+STEPS = ("stock", "series", "mhs elsewhere", "mhs beside")
+ROWS = {"route": "routed, no service",
+        "route past rr": "routed, beside services of rr",
+        "local": "local, beside services of rr",
+        "rr": "rr", "mh": "mh", "mhs": "mhs",
+        "rr new": "rr, new flow", "mh new": "mh, new flow",
+        "mhs new": "mhs, new flow"}
+
+
+def guest(packets_each, *options, rounds, more=()):
+    modules = bench.TOP / "build" / "kernel" / KERNEL / "ipvs"
+    return packets.guest(KERNEL, [], 3000, *options, bits=20, rounds=rounds,
+                         packets=packets_each, program="series",
+                         more=("--sets", modules, *more))
+
+
+def measure(docs, mode):
+    del mode
+    bench.write_csv(docs / "series.csv", guest(
+        PACKETS["counts"], "--icount", "--memory", "2G", rounds=3))
+    counted = functions.trace(None, lambda options, directory: guest(
+        PACKETS["functions"], *options, "--logged", MODULES,
+        rounds=2, more=("--trace", directory)))
+    bench.write_csv(docs / "series-functions.csv", [
+        {"step": step, "what": what, "function": name, "module": module,
+         "instructions": f"{number / PACKETS['functions']:.3f}"}
+        for (step, what), counts in counted.items()
+        for (name, module), number in sorted(counts.items())
+        if module.startswith("ip_vs")])
+
+
+def draw(docs):
+    cost = collections.defaultdict(lambda: float("inf"))
+    for row in bench.read_csv(docs / "series.csv"):
+        what, step = row["what"].split(": ")
+        key = what, row["family"], step
+        cost[key] = min(int(row["ns"]) / int(row["packets"]), cost[key])
+    bench.write_table(
+        docs, "series", ["packets", *STEPS],
+        [[f"{name}, IPv{family}", *cells(lambda step, of=(what, family): (
+            cost[*of, step] - cost["generator", family, step]))]
+         for family in "46" for what, name in ROWS.items()])
+    of_ipvs(docs)
+
+
+def cells(value):
+    """One for each step, and in parentheses what is added to the first."""
+    values = [value(step) for step in STEPS]
+    texts = ["" if math.isinf(each) else f"{each:,.0f}"
+             for each in values]
+    return texts[:1] + [
+        text + (f" ({round(each - values[0]):+,})"
+                if text and texts[0] else "")
+        for text, each in zip(texts[1:], values[1:])]
+
+
+def of_ipvs(docs):
+    """By the record: in all functions of IPVS, then in those that differ."""
+    spent = collections.defaultdict(lambda: collections.defaultdict(float))
+    for row in bench.read_csv(docs / "series-functions.csv"):
+        what, family = row["what"].split(", IPv")
+        for function in row["function"], ALL:
+            spent[family, what, function][row["step"]] += float(
+                row["instructions"])
+    lines = []
+    for family in "46":
+        for what, name in ROWS.items():
+            found = {function: of for (*key, function), of in spent.items()
+                     if key == [family, what]}
+            for function in sorted(found, key=lambda name: (name != ALL, name)):
+                of = found[function]
+                values = [of.get(step, 0) for step in ("stock", "series")]
+                if function == ALL or ("stock" in found[ALL]
+                                       and values[0] != values[1]):
+                    lines.append([
+                        f"{name}, IPv{family}" if function == ALL
+                        else "", function if function == ALL
+                        else f"``{function}``",
+                        *(f"{of.get(step, 0):,.2f}" if step in found[ALL]
+                          else "" for step in STEPS)])
+    bench.write_table(docs, "series-functions",
+                      ["packets", "function", *STEPS], lines)
