@@ -261,10 +261,10 @@ static inline bool ip_vs_mhs_cutting(struct netns_ipvs *ipvs)
 	return data_race(sysctl_expire_nodest_conn(ipvs));
 }
 
-static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs_net *mn,
-					 const struct netns_ipvs *ipvs)
+/* Has the namespace connections? */
+static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs *mhs)
 {
-	return atomic_read(&ipvs->conn_count);
+	return atomic_read(&mhs->ipvs->conn_count);
 }
 
 /* Number of connections of a server */

@@ -30,7 +30,6 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all);
 void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole);
 void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_work_refresh(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 

@@ -32,7 +32,7 @@ arrived() { ipvs -Ln --stats --exact | awk '$1 == "TCP" { print $4; exit }'; }
 none_of() { local what=$1; shift; [[ $("$@") != *$what=* ]]; }
 
 ktap_print_header
-ktap_set_plan 27
+ktap_set_plan 32
 topology
 
 fresh
@@ -93,6 +93,47 @@ long
 ipvs -d -t $VIP:80 -r 10.0.0.12:80
 result "expire_nodest_conn: cut at once" is 'alive=* dead=[1-9]* moved=0' \
 	ask check
+
+# ftp: a deleted server, masqueraded, gets the data connection of an older flow
+ftp() {
+	director sysctl -wq net.ipv4.vs.expire_nodest_conn="$1"
+	ipvs -C
+	ipvs -A -t $VIP:21 -s mhs
+	ipvs -a -t $VIP:21 -r 10.0.0.12:80 -m
+	at_last stable mhs State || return
+	is "227*${VIP//./,},0,80?" ask pasv $VIP 21 || return
+	ipvs -d -t $VIP:21 -r 10.0.0.12:80
+	ask open $VIP 80 1
+}
+
+fresh
+long
+director sysctl -wq net.ipv4.vs.conntrack=1
+director modprobe -q ip_vs_ftp
+ip -n "$s2" route add 10.0.0.1 via 10.0.0.2
+result "deleted, FTP: the data connection comes" is s2=1 ftp 0
+result "control: with expire_nodest_conn=1 not" is failed=1 ftp 1
+ip -n "$s2" route del 10.0.0.1
+director sysctl -wq net.ipv4.vs.conntrack=0
+
+# a template is for direct routing and tunnels only
+fresh
+long
+ipvs -e -t $VIP:80 -r 10.0.0.11:80 -m
+ipvs -e -t $VIP:80 -r 10.0.0.12:80 -m
+result "masqueraded: older flows live" is "$all_live" ask check
+ipvs -E -t $VIP:80 -s wlc
+ipvs -E -t $VIP:80 -s mhs -b flag-1,flag-2
+at_last stable mhs State
+result "bound again, masqueraded: no template is left" \
+	is 'alive=0 dead=100 moved=0' ask check
+
+fresh
+long
+ipvs -d -t $VIP:80 -r 10.0.0.12:80
+ipvs -a -t $VIP:80 -r 10.0.0.12:80 -m
+result "added again, masqueraded: no template is left" \
+	is 'alive=* dead=[1-9]* moved=0' ask check
 
 fresh
 ipvs -e -t $VIP:80 -r 10.0.0.11:80 -i

@@ -59,6 +59,12 @@ def serve(name, port):
                 if data == b"long\n":
                     sock.setblocking(True)
                     sock.sendall(name + b"x" * 100000)
+                elif data == b"PASV\r\n":
+                    # as FTP: the data connection comes to this port, too
+                    address = sock.getsockname()[0].removeprefix("::ffff:")
+                    where = [*address.split("."), "0", str(port)]
+                    sock.sendall(b"227 Entering Passive Mode (%s)\r\n" %
+                                 ",".join(where).encode())
                 elif data:
                     sock.sendall(name)
             except OSError:
@@ -99,6 +105,13 @@ class Client:
                 name = "failed"
             counts[name] += 1
         return self.report(counts)
+
+    def pasv(self, address, port):
+        """Open an FTP connection; ask where the data connection is to go"""
+        sock = socket.create_connection((address, int(port)), TIMEOUT)
+        self.flows.append((sock, ""))
+        sock.sendall(b"PASV\r\n")
+        return sock.recv(200).decode().strip()
 
     def check(self):
         """Ask on every connection: its server must be the same."""

@@ -86,6 +86,13 @@ link() {
 	ip -n "$1" addr add "2001:db8:1::$2/64" dev eth0 nodad
 }
 
+# serve NAME NS: a server of that name
+serve() {
+	exec {ready}< <(exec ip netns exec "$2" \
+		python3 "$here/flows.py" serve "$1" 80 2>&1)
+	read -r -t 20 -u "$ready" || exit
+}
+
 topology() {
 	local i
 
@@ -108,9 +115,7 @@ topology() {
 		ip -n "$(server s$i)" addr add "$VIP6/128" dev lo nodad
 		ip -n "$(server s$i)" link set tunl0 up
 		in_ns "$(server s$i)" sysctl -wq net.ipv4.conf.tunl0.rp_filter=0
-		exec {ready}< <(exec ip netns exec "$(server s$i)" \
-			python3 "$here/flows.py" serve "s$i" 80 2>&1)
-		read -r -t 20 -u "$ready" || exit
+		serve "s$i" "$(server s$i)"
 	done
 	director sysctl -wq net.ipv4.vs.mhs.hold_ms=500 \
 		net.ipv4.vs.mhs.pin_ms=1000

@@ -78,6 +78,9 @@ unknown_methods() {
 	is 's1=* s2=*' ask open $VIP 80 60 && ask close
 }
 
+# TAINT_WARN
+warned() { echo $(($(</proc/sys/kernel/tainted) & 512)); }
+
 unload() {
 	ipvs -C
 	rmmod ip_vs_mhs && modprobe ip_vs_mhs
@@ -93,8 +96,9 @@ namespace() {
 }
 
 ktap_print_header
-ktap_set_plan 9
+ktap_set_plan 10
 topology
+tainted=$(warned)
 in_ns "$client" python3 "$here/flows.py" blast $VIP 80 &
 result "servers come and go" servers
 result "schedulers change" schedulers
@@ -106,6 +110,7 @@ result "they end with their servers" expired
 director sysctl -wq net.ipv4.vs.expire_nodest_conn=0 \
 	net.ipv4.vs.mhs.hold_ms=500 net.ipv4.vs.mhs.pin_ms=1000 \
 	net.ipv4.vs.mhs.stateless=1
+result "the kernel has warned of nothing" is "$tainted" warned
 result "the module goes" unload
 result "the namespace goes" namespace
 ktap_finished

@@ -16,8 +16,10 @@ unset MHS_KO
 
 # run_tests TEST...: $said is the runner's verdict on each: ok, not ok or skip
 run_tests() {
+	# the runner opens /dev/stdout anew: a file must be appended to
+	: >"$work/log"
 	make -s -C "$selftests" TARGETS=$collection TEST_PROGS="$*" \
-		run_tests >"$work/log" 2>&1
+		run_tests >>"$work/log" 2>&1
 	sed 's/^/# /' "$work/log"
 	said=$(sed -En "s,^ok .* # SKIP$,skip,; s,^((not )?ok|skip).*,\1,p" \
 		"$work/log" | paste -sd ,)
