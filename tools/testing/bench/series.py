@@ -14,7 +14,7 @@ import packets
 KERNEL = "newest"
 KERNELS = (KERNEL,)
 SECONDS = {"quick": 600, "full": 600}
-PACKETS = {"counts": 15 * 64, "functions": 64}
+PACKETS = {"counts": 7 * 64, "functions": 64}
 MODULES = "0xffffffffc0000000+0x3e000000"  # where all of them are, nokaslr
 ALL = "all of IPVS"
 STEPS = ("stock", "series", "mhs elsewhere", "mhs beside")
@@ -36,7 +36,7 @@ def guest(packets_each, *options, rounds, more=()):
 def measure(docs, mode):
     del mode
     bench.write_csv(docs / "series.csv", guest(
-        PACKETS["counts"], "--icount", "--memory", "2G", rounds=3))
+        PACKETS["counts"], "--icount", "--memory", "2G", rounds=2))
     counted = functions.trace(None, lambda options, directory: guest(
         PACKETS["functions"], *options, "--logged", MODULES,
         rounds=2, more=("--trace", directory)))

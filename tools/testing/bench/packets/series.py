@@ -110,7 +110,8 @@ class Series(Case):
         self.until(name, short, resize)
 
     def traced(self):
-        if not self.tracing:
+        # not what IPVS has no part in
+        if not self.tracing or self.tracing in ("generator", "route"):
             return super().traced()
         return Trace(self.options.trace).of(
             self.step, f"{self.tracing}, IPv{self.case['family']}")
