@@ -50,6 +50,7 @@ def measure(docs, mode):
         for (step, what), counts in counted.items()
         for (name, module), number in sorted(counts.items())
         if module.startswith("ip_vs")])
+    judge(docs)
 
 
 def draw(docs):
@@ -77,21 +78,47 @@ def cells(value):
         for text, each in zip(texts[1:], values[1:])]
 
 
-def of_ipvs(docs):
-    """By the record: what differs between the first two steps."""
-    spent = collections.defaultdict(lambda: collections.defaultdict(float))
+def spent(docs):
+    """{(family, what): {function: {step: instructions of a packet}}}"""
+    found = collections.defaultdict(lambda: collections.defaultdict(
+        lambda: collections.defaultdict(float)))
     for row in bench.read_csv(docs / "series-functions.csv"):
         what, family = row["what"].split(", IPv")
         if not any(word in row["function"] for word in WORKS):
-            spent[family, what, row["function"]][row["step"]] += float(
+            found[family, what][row["function"]][row["step"]] += float(
                 row["instructions"])
+    return found
+
+
+def dearer(functions_of, step):
+    """By how many instructions a packet takes more than in the first step."""
+    return round(sum(of[step] - of["stock"]
+                     for function, of in functions_of.items()
+                     if function not in CHAINS))
+
+
+def judge(docs):
+    """Other schedulers pay for a branch that is not taken, one in each hook, and
+    for more where a service of mhs is elsewhere, or this would not see it."""
+    for (family, what), of in spent(docs).items():
+        if what.split()[0] == "mhs":
+            continue
+        hooks = 2 if what == "local" else 1
+        if dearer(of, "series") > hooks or (
+                HOOK in of and dearer(of, "mhs elsewhere") <= hooks):
+            raise SystemExit(f"bench: {what}, IPv{family}: " + ", ".join(
+                f"{dearer(of, step):+} with {step}" for step in STEPS[1:]))
+
+
+def of_ipvs(docs):
+    """By the record: what differs between the first two steps."""
+    found = spent(docs)
     lines = []
     for family in "46":
         for what, name in ROWS.items():
-            for (*key, function), of in sorted(spent.items()):
-                if key == [family, what] and (
-                        function == HOOK or abs(of["stock"] - of["series"]) >= 1
-                        and function not in CHAINS):
+            for function, of in sorted(found[family, what].items()):
+                if function == HOOK or function not in CHAINS and \
+                        abs(of["stock"] - of["series"]) >= 1:
                     lines.append([f"{name}, IPv{family}", f"``{function}``",
                                   *(f"{of[step]:,.0f}" if of[step] else ""
                                     for step in STEPS)])
