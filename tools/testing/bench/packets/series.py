@@ -26,6 +26,7 @@ packets cost the same each time.
 """
 
 import collections
+import contextlib
 import os
 import subprocess
 import time
@@ -112,7 +113,7 @@ class Series(Case):
     def traced(self):
         # not what IPVS has no part in
         if not self.tracing or self.tracing in ("generator", "route"):
-            return super().traced()
+            return contextlib.nullcontext()
         return Trace(self.options.trace).of(
             self.step, f"{self.tracing}, IPv{self.case['family']}")
 
