@@ -255,10 +255,10 @@ setup:	## install what is needed, unpack the kernel; quick when done before
 .PHONY: check
 check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1, a few on 6.12 and 5.10
 	@+$(MACHINE)/steps check-harness check-fuzz \
-		"check-series KERNEL=$(default)" style \
+		series-known style \
 		$(foreach k,$(default) $(middle) $(oldest),"check-module KERNEL=$(k)") \
 		check-unit -- test-native "check-lane KERNEL=uml" \
-		"test-core KERNEL=$(default) MORE=$(MACHINE)/kselftest.sh" \
+		"test-core KERNEL=$(default)" \
 		"test-few KERNEL=$(middle) MORE=$(SELFTESTS)/lane_xdp.sh" \
 		"test-few KERNEL=$(oldest)" "demo KERNEL=$(default)"
 

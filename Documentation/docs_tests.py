@@ -238,20 +238,7 @@ class ManPages(unittest.TestCase):
             self.assertIn("ERROR", self.lint(page.name))
 
 
-class Kselftest(unittest.TestCase):
-    def test_its_makefile_names_every_file(self):
-        here = TOP / "tools/testing/selftests/net/ipvs_mhs"
-        lists = re.findall(r"^(TEST_\w+) := \\\n(.*?)^# end of \1$",
-                           (here / "Makefile").read_text(), re.M | re.S)
-        named = {kind: [line.rstrip("\\").strip() for line in
-                        lines.splitlines()] for kind, lines in lists}
-        files = {path.name: path.read_text() for path in here.iterdir()
-                 if path.suffix in (".sh", ".py")}
-        tests = sorted(name for name, text in files.items()
-                       if re.search(r"^# weight: \d", text, re.M))
-        self.assertEqual(named["TEST_PROGS"], tests)
-        self.assertEqual(named["TEST_FILES"], sorted(set(files) - set(tests)))
-
+class Tags(unittest.TestCase):
     def test_tags_are_those_that_make_reads(self):
         here = TOP / "tools/testing/selftests/net/ipvs_mhs"
         known = re.findall(r"call tagged,(\w+)",

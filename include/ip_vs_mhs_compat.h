@@ -3,8 +3,7 @@
  *
  * Each difference has a MHS_HAVE_* flag, which net/netfilter/ipvs/Kbuild
  * derives from names in the kernel's headers, not from the version: older
- * kernels get backports.  For the kernel tree scripts/make-series resolves the
- * flags and inserts the rest of this file into ip_vs_mhs.h.
+ * kernels get backports.
  */
 #ifndef _IP_VS_MHS_COMPAT_H
 #define _IP_VS_MHS_COMPAT_H

@@ -489,19 +489,19 @@ static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
 /* Has the namespace connection entries other than carriers?  conn_count counts
  * both.
  */
-static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs_net *mn,
-					 const struct netns_ipvs *ipvs)
+static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs *mhs)
 {
-	int carriers = atomic_read(&mn->carriers), n;
+	const atomic_t *of_carriers = &mhs->net->carriers;
+	int carriers = atomic_read(of_carriers), n;
 
 	/* Pairs with the barrier in carrier_put().  Carriers may come and go
 	 * between the reads: the smaller number counts none too many.
 	 */
 	smp_rmb();
-	n = atomic_read(&ipvs->conn_count);
+	n = atomic_read(&mhs->ipvs->conn_count);
 	/* Pairs with the barrier in carrier_put() */
 	smp_rmb();
-	return n > min(carriers, atomic_read(&mn->carriers));
+	return n > min(carriers, atomic_read(of_carriers));
 }
 
 static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,

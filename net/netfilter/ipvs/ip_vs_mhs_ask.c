@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the facts that a decision needs.
  *
- * The callers are the netfilter hooks, for packets and ICMP errors, and the
- * core's schedule().
+ * The callers are the packet path, for packets and ICMP errors, and the core's
+ * schedule().
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 

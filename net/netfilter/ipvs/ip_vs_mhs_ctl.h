@@ -42,7 +42,6 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole);
 void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_work_refresh(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 

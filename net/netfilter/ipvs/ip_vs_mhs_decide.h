@@ -2,9 +2,9 @@
 /* IPVS stateless Maglev scheduler: where does a packet go?
  *
  * The decision uses no skb, IPVS type, lock or clock, so the same source
- * compiles in user space, where tests check every case.  A caller (a netfilter
- * hook, say) reads the packet, ip_vs_mhs_ask() gathers the facts,
- * ip_vs_mhs_decide() returns a verdict, and the caller carries the verdict out:
+ * compiles in user space, where tests check every case.  A caller reads the
+ * packet, ip_vs_mhs_ask() gathers the facts, ip_vs_mhs_decide() returns a
+ * verdict, and the caller carries the verdict out:
  *
  *	packet to a service of mhs
  *	  |

@@ -129,7 +129,7 @@ bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
 	w = ip_vs_mhs_slot_use(slot, ip_vs_mhs_slot_read(slot));
 	ours = nat_names(s, w);
 	/* Look for an entry, unless there can be none */
-	if (ours ? !ip_vs_mhs_has_entries(mhs->net, mhs->ipvs) :
+	if (ours ? !ip_vs_mhs_has_entries(mhs) :
 		   !ip_vs_mhs_slot_tracked(w))
 		return ours;
 	cp = pd->pp->conn_out_get(mhs->ipvs, mhs->af, skb, iph);

@@ -57,6 +57,19 @@ static void net_check_conntrack(struct ip_vs_mhs_net *mn)
 	pr_warn_ratelimited("net.ipv4.vs.conntrack=1 with masq_stateless=1: iptables -m ipvs matches no packet of a flow without an entry, so source NAT by that match fails: set masq_stateless to 0 and make the services again\n");
 }
 
+/* Have the work replace carriers that do not fit */
+static void net_refresh(struct ip_vs_mhs *mhs)
+{
+	mutex_lock(&mhs->lock);
+	/* before the first server no clock runs and no carrier exists */
+	if (mhs->svc) {
+		mhs->missing = true;
+		mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work,
+				 0);
+	}
+	mutex_unlock(&mhs->lock);
+}
+
 /* Poll what no callback of the core reports: vs.conntrack, the sync daemon's
  * role, other schedulers' services by firewall mark (ip_vs_mhs_svc_unsure()),
  * and the sysctl stateless.
@@ -79,7 +92,7 @@ static void net_work(struct work_struct *work)
 	conntrack = ip_vs_mhs_conntrack(ipvs);
 	if (conntrack != mn->conntrack)
 		list_for_each_entry(mhs, &mn->list, net_list)
-			ip_vs_mhs_work_refresh(mhs);
+			net_refresh(mhs);
 	mn->conntrack = conntrack;
 
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;

@@ -26,8 +26,7 @@ MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 10
  * The lock admits one rebuild or walk at a time, and the workqueue one work, so
  * all services of a scratch space use one CPU at most.  The initial user namespace has one
  * scratch space and one workqueue, all other user namespaces share a second
- * pair: unprivileged users delay only each other.  Up to 6.12 these users delay
- * the administrator all the same, by the core's one service mutex.
+ * pair: unprivileged users delay only each other.
  */
 struct ip_vs_mhs_scratch {
 	struct workqueue_struct	*wq;

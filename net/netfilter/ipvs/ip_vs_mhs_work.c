@@ -322,7 +322,7 @@ static void work_settle_on(struct ip_vs_mhs *mhs)
 	}
 }
 
-/* The core calls no scheduler callback when only flags change */
+/* Follow the flags, which an edit may have changed */
 static void work_check_flags(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags;
@@ -363,7 +363,7 @@ void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole)
 	mhs->track_tick = jiffies;
 	/* flows may come that lack an entry */
 	mhs->stateful = false;
-	if (ip_vs_mhs_has_entries(mhs->net, mhs->ipvs))
+	if (ip_vs_mhs_has_entries(mhs))
 		ip_vs_mhs_slots_track_older(mhs);
 	work_requeue(mhs);
 }
@@ -415,8 +415,8 @@ static void work_note_gap(struct ip_vs_mhs *mhs)
  *
  * Rebuilds the table at once or, soon after the last rebuild, from the work.
  *
- * Context: process, mhs.lock held; takes the scratch space's lock and, for
- *	servers that are released, forward_lock.
+ * Context: process, mhs.lock held; takes the scratch space's lock, and those of
+ *	ip_vs_mhs_server_release_gone().
  */
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
@@ -448,23 +448,6 @@ static void work_try_again(struct ip_vs_mhs *mhs)
 	} else {
 		mhs->retry = 0;
 	}
-}
-
-/**
- * ip_vs_mhs_work_refresh() - have the work replace carriers that do not fit
- * @mhs: the service
- *
- * Context: process; takes mhs.lock.
- */
-void ip_vs_mhs_work_refresh(struct ip_vs_mhs *mhs)
-{
-	mutex_lock(&mhs->lock);
-	/* before the first server no clock runs and no carrier exists */
-	if (mhs->svc) {
-		mhs->missing = true;
-		work_requeue(mhs);
-	}
-	mutex_unlock(&mhs->lock);
 }
 
 /**

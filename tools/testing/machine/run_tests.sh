@@ -1,36 +1,47 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 30
-# In a kernel tree that has the series, for check-tree: the command by which
-# its developers run selftests.
+# timeout: 1500
+# weight: 300
+# The selftests of the patch series in a kernel that has it, by the command that
+# its developers use: kselftest's own runner.
 
 # shellcheck source=../selftests/net/ipvs_mhs/lib.sh
 . "${0%/*}/../selftests/net/ipvs_mhs/lib.sh"
 
 tree=$(cd "${0%/*}/../../../build/kernel/$MHS_KERNEL/source" && pwd)
+selftests=$tree/tools/testing/selftests
+collection=net/ipvs_mhs
+# as there: the module is where modprobe finds it
+unset MHS_KO
 
-# run_tests: $said is what the command says of each of $tests, ok or not ok
+# run_tests TEST...: $said is the runner's verdict on each: ok, not ok or skip
 run_tests() {
-	local test
-
-	# with a summary the output of each is a file
-	make -s -C "$tree/tools/testing/selftests" TARGETS=net/ipvs_mhs \
-		TEST_PROGS="$tests" summary=1 run_tests >"$work/log" 2>&1
-	for test in $tests; do
-		echo "$test:"
-		cat "/tmp/$test"
-	done | sed 's/^/# /' - "$work/log"
-	said=$(sed -En 's,^((not )?ok) .*net/ipvs_mhs: ?\w+\.sh.*,\1,p' \
+	# the runner opens /dev/stdout anew: a file must be appended to
+	: >"$work/log"
+	make -s -C "$selftests" TARGETS=$collection TEST_PROGS="$*" \
+		run_tests >>"$work/log" 2>&1
+	sed 's/^/# /' "$work/log"
+	said=$(sed -En "s,^ok .* # SKIP$,skip,; s,^((not )?ok|skip).*,\1,p" \
 		"$work/log" | paste -sd ,)
 }
 
-# as there: the module is where modprobe finds it
-unset MHS_KO
-tests="basic.sh edit.sh names.sh proc.sh"
-plan 2
-run_tests
-check "make TARGETS=net/ipvs_mhs run_tests" "ok,ok,ok,ok" "$said"
-export MHS_KO=/nonexistent.ko
-run_tests
-check "control: without the module" "not ok,not ok,not ok,not ok" "$said"
+cd "$selftests/$collection" || exit
+mapfile -t tests < <(printf '%s\n' *.sh | grep -v '^lib')
+plan $((3 + ${#tests[@]}))
+check "the Makefile of the selftests has them all" "${tests[*]}" \
+	"$(sed -n 's/^TEST_PROGS := //p' Makefile)"
+for test in "${tests[@]}"; do
+	run_tests "$test"
+	check "$test" ok "$said"
+done
+mount --bind /dev/null flows.py
+run_tests "${tests[@]}"
+umount "$PWD/flows.py"
+check "control: without clients and servers they fail" \
+	"$(printf 'not ok,%.0s' "${tests[@]}")" "$said,"
+module=$(modinfo -n ip_vs_mhs)
+mount --bind /dev/null "$module"
+run_tests "${tests[@]}"
+umount "$module"
+check "without the module they are skipped" \
+	"$(printf 'skip,%.0s' "${tests[@]}")" "$said,"

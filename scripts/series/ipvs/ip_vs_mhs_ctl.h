@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: prototypes of the control path.
+ *
+ *	ip_vs_mhs_main.c	module, namespaces, sysctls
+ *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
+ *	ip_vs_mhs_ctl.c		callbacks of the core, real servers
+ *	ip_vs_mhs_work.c	clocks, settling, the work of a service
+ *	ip_vs_mhs_slots.c	rebuilds and walks of the slots
+ *	ip_vs_mhs_time.c	hold time, pin time, life of connections
+ */
+#ifndef _IP_VS_MHS_CTL_H
+#define _IP_VS_MHS_CTL_H
+
+#include "ip_vs_mhs.h"
+
+/* main */
+void ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs);
+
+/* proc */
+extern const struct seq_operations ip_vs_mhs_proc_ops;
+
+/* ctl */
+extern struct ip_vs_scheduler ip_vs_mhs_ctl_scheduler;
+
+bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all);
+
+/* work */
+void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole);
+void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);
+void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work(struct work_struct *work);
+
+/* slots */
+extern unsigned int ip_vs_mhs_slots_size;
+
+int ip_vs_mhs_slots_init(void);
+void ip_vs_mhs_slots_exit(void);
+struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net);
+void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks);
+void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs);
+
+/* time */
+unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_time_hold_period(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_time_pin_period(const struct ip_vs_mhs *mhs);
+unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+				     unsigned long now);
+unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
+					unsigned long now);
+
+/* Jiffies from @now to @then, 0 when @then is past */
+static inline unsigned long ip_vs_mhs_time_between(unsigned long now,
+						   unsigned long then)
+{
+	return max((long)(then - now), 0L);
+}
+
+#endif /* _IP_VS_MHS_CTL_H */
