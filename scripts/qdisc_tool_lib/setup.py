@@ -199,7 +199,7 @@ def check(state, lane, backlog):
     for sentence in foreign.programs(lane):
         yield "error", sentence
     for sentence in (*foreign.filters(lane, netlink),
-                     foreign.xdp_program(lane, netlink),
+                     *foreign.early_programs(lane, netlink),
                      foreign.port_of(lane, netlink)):
         if sentence:
             yield "advice", sentence
