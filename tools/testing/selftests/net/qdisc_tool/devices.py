@@ -141,7 +141,6 @@ def _netkit(mode, server):
         18, attribute(1, b"netkit\0"), nested(     # RTM_NEWLINK, _LINKINFO
             2, nested(1, header() + name(b"nk1")),
             attribute(5, struct.pack("=I", mode)))))
-    netlink.close()
     try:
         batch("ip", [f"link set nk1 netns {server}",
                      "addr add 10.8.0.0/31 dev nk0", "link set nk0 up"])
