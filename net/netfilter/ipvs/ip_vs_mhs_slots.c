@@ -23,8 +23,8 @@ MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 10
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
 /* Scratch space, allocated at module load, because a removal must not allocate.
- * The lock admits one rebuild or walk at a time, so rebuilds of all services of
- * a scratch space use one CPU at most.  The initial user namespace has one
+ * The lock admits one rebuild or walk at a time, and the workqueue one work, so
+ * all services of a scratch space use one CPU at most.  The initial user namespace has one
  * scratch space and one workqueue, all other user namespaces share a second
  * pair: unprivileged users delay only each other.  Up to 6.12 these users delay
  * the administrator all the same, by the core's one service mutex.
@@ -68,7 +68,7 @@ static struct ip_vs_mhs_scratch *scratch_new(const char *name)
 	f->head = kvcalloc(f->size, sizeof(*f->head), GFP_KERNEL);
 	f->tail = kvcalloc(f->size, sizeof(*f->tail), GFP_KERNEL);
 	f->share = kvcalloc(MHS_IDX_MAX, sizeof(*f->share), GFP_KERNEL);
-	scratch->wq = alloc_workqueue("%s", WQ_UNBOUND, 0, name);
+	scratch->wq = alloc_ordered_workqueue("%s", 0, name);
 	if (f->table && f->head && f->tail && f->share && scratch->wq)
 		return scratch;
 	scratch_free(scratch);

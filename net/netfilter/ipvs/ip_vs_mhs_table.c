@@ -23,7 +23,10 @@
 #ifdef __KERNEL__
 #include <linux/kernel.h>
 #include <linux/math64.h>
+#include <linux/sched.h>
 #include <linux/string.h>
+#else
+#define cond_resched()
 #endif
 #include <linux/siphash.h>
 
@@ -349,8 +352,9 @@ static u32 share_claim(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
  * @f: scratch space; share[0..n-1] prepared by ip_vs_mhs_share_init()
  * @n: number of servers, at most MHS_IDX_MAX
  *
- * Context: any; preferably process, because the fill takes milliseconds: some
- *	ln(size) memory probes per slot.
+ * Context: process.  The fill takes milliseconds, some ln(size) memory probes
+ *	per slot; servers whose addresses an adversary has chosen share their
+ *	steps through the table, and 8,191 of these take a second.
  * Return: number of servers left without a slot.
  */
 u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
@@ -379,6 +383,7 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 				break;
 			share_enqueue(f, i, max_weight);
 		}
+		cond_resched();
 	}
 	for (i = 0; i < n; i++)
 		empty += !f->share[i].claims;

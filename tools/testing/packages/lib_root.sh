@@ -7,6 +7,8 @@ here=$top/tools/testing/packages
 machine=$top/tools/testing/machine
 roots=$top/build/chroot
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+# A make inside must not see the variables that were given to the one outside
+unset KERNEL MAKEFLAGS MAKEOVERRIDES MFLAGS
 
 # shellcheck source=../machine/lib_suite.sh
 . "$machine/lib_suite.sh"
@@ -41,12 +43,24 @@ base_root() {
 	mv "$root" "$base"
 }
 
+# updates SUITE: lines for sources.list of those suites, SUITE-security among
+# them, that this machine takes updates of SUITE from.  A Debian has them by
+# default, and kernels come through them.
+updates() {
+	# shellcheck disable=SC2016 # apt's variables
+	apt-get indextargets --format '$(ORIGIN) $(CODENAME) $(REPO_URI)' \
+		'Created-By: Packages' |
+		awk -v suite="$1-" '$1 == "Debian" && index($2, suite) == 1 {
+			print "deb", $3, $2, "main" }' | sort -u
+}
+
 # make_root SUITE MIRROR [WANTED-SUITE]
 make_root() {
 	local packages
 
 	debootstrap --variant=minbase "$1" "$root" "$2" &&
 		echo "deb-src $2 $1 main" >>"$root/etc/apt/sources.list" &&
+		updates "$1" >>"$root/etc/apt/sources.list" &&
 		apt-config dump Acquire >"$root/etc/apt/apt.conf.d/90acquire" &&
 		cp /etc/resolv.conf "$root/etc/resolv.conf" &&
 		inside apt-get -q update &&

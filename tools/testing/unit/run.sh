@@ -9,7 +9,7 @@
 # suite "runner" checks just that on programs made for it.
 
 here=$(dirname "$0")
-limit=${UNIT_TIMEOUT:-300}
+limit=${UNIT_TIMEOUT:-900}
 
 # Print the report of program $1, indented; succeed if it is complete
 nested()
