@@ -7,18 +7,17 @@
     lane      a device's way through a plug: its parts and checks
     plug      the queue that is shut: plug, or tbf in its place
     flower    the filters that lead to it, as tc's words and as messages
-    commands  the commands that make and remove a lane
     foreign   what keeps packets from the filters: others, or the device
     state     what setup did, kept under /run
     backlog   the per-CPU receive queue that a release on loopback passes
-    counters  every place where a held packet can be lost
-    hold      shuts the plug, opens it, and counts
+    hold      shuts the plug, opens it, and counts what was lost
     watchdog  the process that owns a hold and always ends it
     holder    the caller's side of a hold
     command   the wrapped command's process
     protect   runs it under a hold
-    setup     setup, clear, release, check and status
     report    what a hold did, for people and for programs
+    upkeep    setup, clear, release, check and status of a lane
+    actions   the commands but protect
     options   the command line; config, the file
     cli       from the one to the exit status
 

@@ -5,7 +5,7 @@
 # mean what they mean to env(1), 124 what it means to timeout(1).
 EXIT_OK = 0
 EXIT_PROBLEM = 1          # status and check: something is not as it should be
-EXIT_USAGE = 2            # argparse's
+EXIT_USAGE = 2
 EXIT_DROPPED = 123        # the command succeeded, but a packet was lost
 EXIT_NOT_COVERED = 124    # it succeeded, but not under a hold to its end
 EXIT_FAILED = 125         # qdisc_tool itself could not do what was asked

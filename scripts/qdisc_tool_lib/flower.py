@@ -87,30 +87,28 @@ def _filters(lane):
         preference += len(PROTOCOLS)
 
 
+def _tc(verb, lane, preference):
+    where = "ingress" if lane.mode == "ingress" else \
+        f"parent {handle_text(PRIO_HANDLE)}"
+    return ["tc", "filter", verb, "dev", lane.device, *where.split(),
+            "pref", str(preference)]
+
+
 def commands(lane):
     """The filters as tc commands."""
-    verdicts = {"count": ["action", "continue"]}
-    if lane.mode == "ingress":
-        where = ["ingress"]
-        verdicts["leave"] = ["action", "pass"]
-        verdicts["hold"] = ["action", "mirred", "egress", "redirect",
-                            "dev", lane.plug_device]
-    else:
-        where = ["parent", handle_text(PRIO_HANDLE)]
-        verdicts["leave"] = ["classid", handle_text(REST_CLASS)]
-        verdicts["hold"] = ["classid", handle_text(PLUG_CLASS)]
-    return [["tc", "filter", "add", "dev", lane.device, *where,
-             "pref", str(preference), "protocol", protocol,
-             "flower", "skip_hw", *keys, *verdicts[verdict]]
+    leave, hold = (
+        ("action pass", f"action mirred egress redirect dev {lane.plug_device}")
+        if lane.mode == "ingress" else
+        (f"classid {handle_text(cls)}" for cls in (REST_CLASS, PLUG_CLASS)))
+    verdicts = {"count": "action continue", "leave": leave, "hold": hold}
+    return [[*_tc("add", lane, preference), "protocol", protocol,
+             "flower", "skip_hw", *keys, *verdicts[verdict].split()]
             for preference, protocol, keys, verdict in _filters(lane)]
 
 
 def removal_commands(lane):
     """The removal of what commands() made."""
-    where = (["ingress"] if lane.mode == "ingress"
-             else ["parent", handle_text(PRIO_HANDLE)])
-    return [["tc", "filter", "del", "dev", lane.device, *where,
-             "pref", str(preference)] for preference in
+    return [_tc("del", lane, preference) for preference in
             sorted({preference for preference, *_ in _filters(lane)})]
 
 

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What keeps packets from the filters of a lane: others, or its device.
 
-On its way to the filters of clsact a packet that arrives meets, from Linux 6.6
-on, the programs attached by tcx, and only what they answer with TCX_NEXT goes
-further.  To come before them would be no remedy: a held packet returns behind
-them, and they may be a firewall.  What an XDP program lets pass gets there.
+A packet that arrives meets, before the filters of clsact,
+  - a program of XDP, or where the device is one end of a netkit pair those of
+    the other end: what they let pass gets to the filters;
+  - from Linux 6.6 on, those attached by tcx: only what they answer with
+    TCX_NEXT does.
+To come before them would be no remedy: a held packet returns behind them, and
+they may be a firewall.
 """
 
 import ctypes
+import errno
 import os
 import struct
 
@@ -19,7 +23,7 @@ _WITH_PORTS = ("bond", "bridge", "team")
 _IPVLAN_MODE_L3S = 2
 
 _BPF_PROG_GET_FD_BY_ID, _BPF_OBJ_GET_INFO_BY_FD, _BPF_PROG_QUERY = 13, 15, 16
-_BPF_TCX_INGRESS = 46
+_BPF_TCX_INGRESS, _BPF_NETKIT_PEER = 46, 55
 _SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(
     os.uname().machine, 280)
 _MOST_PROGRAMS = 64
@@ -45,6 +49,9 @@ def unfit(lane, netlink):
                 "device below; set up " +
                 (parents[0] if parents else "that, in its own namespace,") +
                 " instead")
+    if device.kind == "ifb":
+        return (f"what filters send to {lane.device} (ifb) goes on as packets "
+                "of the device that they are on; set up that device instead")
     if device.kind == "dummy":
         return (f"nothing comes in by the dummy device {lane.device}, and "
                 "what this host sends to its addresses passes lo; set up lo "
@@ -110,15 +117,18 @@ def programs(lane):
             for name in _tcx_programs(lane.ifindex)]
 
 
-def xdp_program(lane, netlink):
-    """A sentence about a program before which nothing can be held, and behind
-    which all can that it lets pass; or None."""
+def early_programs(lane, netlink):
+    """Sentences about programs before which nothing can be held, and behind
+    which all can that they let pass."""
     device = netlink.link(lane.device)
-    if device is None or not device.xdp or lane.mode != "ingress":
-        return None
-    return (f"the XDP program {_program_name(device.xdp)} sees what comes in "
-            f"by {lane.device} first; what it drops or sends elsewhere is not "
-            "held")
+    if device is None or lane.mode != "ingress":
+        return []
+    found = [f"the XDP program {_program_name(device.xdp)} sees"] \
+        if device.xdp else []
+    if device.kind == "netkit":
+        found += _netkit_programs(device.ifindex)
+    return [f"{who} what comes in by {lane.device} first; what is dropped or "
+            "sent elsewhere there is not held" for who in found]
 
 
 def _bpf(command, attributes):
@@ -130,18 +140,36 @@ def _bpf(command, attributes):
     return result
 
 
-def _tcx_programs(ifindex):
-    """The names of the programs on the ingress side of a device."""
+def _programs(ifindex, place):
+    """The names of the programs at a place of a device; OSError if this kernel
+    or this device has no such place, or nobody ever used it."""
     ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
     attributes = ctypes.create_string_buffer(struct.pack(
-        "=IIIIQII32x", ifindex, _BPF_TCX_INGRESS, 0, 0,
+        "=IIIIQII32x", ifindex, place, 0, 0,
         ctypes.addressof(ids), _MOST_PROGRAMS, 0), 64)
+    _bpf(_BPF_PROG_QUERY, attributes)
+    return [_program_name(number) for number in
+            ids[:struct.unpack_from("=I", attributes, 24)[0]]]
+
+
+def _tcx_programs(ifindex):
     try:
-        _bpf(_BPF_PROG_QUERY, attributes)
+        return _programs(ifindex, _BPF_TCX_INGRESS)
     except OSError:
-        return []                  # a kernel before 6.6, or none was ever there
-    return map(_program_name,
-               ids[:struct.unpack_from("=I", attributes, 24)[0]])
+        return []                  # a kernel before 6.6, for example
+
+
+def _netkit_programs(ifindex):
+    """Who sees what the other end of a netkit pair sends."""
+    try:
+        return [f"the netkit program {name} sees"
+                for name in _programs(ifindex, _BPF_NETKIT_PEER)]
+    except OSError as error:
+        if error.errno != errno.EACCES:
+            return []
+        # Both ends are asked by the first, which is not this one.
+        return ["a netkit program, if there is one (run 'bpftool net' where "
+                "the other end of the pair is), sees"]
 
 
 def _program_name(number):

@@ -10,7 +10,6 @@ that has been open since before it began.
 import errno
 import time
 
-from . import counters
 from .errors import ToolError
 from .lane import PRIO_HANDLE
 from .netlink import preference_of
@@ -32,6 +31,8 @@ _SETTLE_COUNTERS_S = 0.02
 # A local sender whose SYN was held for more than a second looks twice a second
 # whether it has left, and then sends it again.
 _LOCAL_RETRY_S = 0.6
+# Where a listener refuses what reached it.
+_LISTEN_COUNTERS = ("ListenOverflows", "TCPReqQFullDrop")
 
 
 def _open(plug):
@@ -75,6 +76,50 @@ def add_filters(lane, netlink):
         netlink.add_filter(message)
 
 
+def _lines(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []                  # a container without it
+
+
+def _softnet(column):
+    """A column of the per-CPU receive queues; old kernels lack the last."""
+    rows = map(str.split, _lines("/proc/self/net/softnet_stat"))
+    return [int(row[column], 16) for row in rows if len(row) > column]
+
+
+def _softnet_waiting():
+    """The packets that wait in the receive queue of each CPU."""
+    return _softnet(11)
+
+
+def _listen():
+    lines = [line.split() for line in _lines("/proc/self/net/netstat")
+             if line.startswith("TcpExt:")]
+    counts = dict(zip(*lines)) if lines else {}
+    return {name: int(counts.get(name, 0)) for name in _LISTEN_COUNTERS}
+
+
+def _counters(lane, netlink, plug):
+    """Every counter where a packet may be lost that a lane has let go, with
+    the @plug of it: name -> value."""
+    counts = {"plug": plug.drops if plug else 0, "softnet": sum(_softnet(1)),
+              **_listen()}
+    if lane.mode == "ingress":
+        ifb = netlink.link(lane.plug_device)
+        counts["ifb"] = ifb.dropped if ifb else 0
+    return counts
+
+
+def _growth(before, after):
+    """What was lost since @before was read.  (A counter that was reset with
+    its qdisc starts again from 0.)"""
+    return {name: max(value - before.get(name, 0), 0)
+            for name, value in after.items()}
+
+
 class Hold:
     """One hold of one lane, from begin() to end().
 
@@ -116,7 +161,7 @@ class Hold:
                 raise ToolError("the plug is gone")
             self._packets_before = plug.packets
             self._traffic_before = self._traffic()
-            self._before = counters.read(lane, netlink, plug)
+            self._before = _counters(lane, netlink, plug)
             # From now on whoever calls end() opens it, whatever happens.
             self.began = self._last_empty = time.monotonic()
             self._plug.shut()
@@ -141,7 +186,7 @@ class Hold:
 
     def _in_queues(self):
         """What was released and has not reached its listener yet."""
-        return sum(counters.softnet_waiting()) + self._in_root()
+        return sum(_softnet_waiting()) + self._in_root()
 
     def _in_root(self):
         root = self._netlink.qdisc(self._lane.ifindex, PRIO_HANDLE)
@@ -155,10 +200,10 @@ class Hold:
         for _ in range(3):
             while self._in_root() and time.monotonic() < give_up:
                 time.sleep(_DRAIN_POLL_S)
-            full = counters.softnet_waiting()
+            full = _softnet_waiting()
             while any(full) and time.monotonic() < give_up:
                 time.sleep(_DRAIN_POLL_S)
-                full = list(map(min, full, counters.softnet_waiting()))
+                full = list(map(min, full, _softnet_waiting()))
         time.sleep(_SETTLE_COUNTERS_S)
 
     def sample(self):
@@ -201,7 +246,7 @@ class Hold:
                 plug = self._lane.find_plug(self._netlink)
         finally:
             self._backlog.restore()
-        drops = counters.growth(self._before, counters.read(
+        drops = _growth(self._before, _counters(
             self._lane, self._netlink, plug))
         if "ifb" in drops:         # which drops what nobody else has sent
             drops["ifb"] = max(0, drops["ifb"] - self._plug.own_packets)

@@ -71,17 +71,13 @@ class Lane:
         for name, kind in self.FIELDS.items():
             setattr(self, name, values.get(name, kind()))
 
-    def as_dict(self):
-        return {name: getattr(self, name) for name in self.FIELDS}
-
     # In a file: a line for each field.  (JSON takes as long to import as a
     # fifth of the interpreter's start.)
 
     def text(self):
         return "".join(
-            f"{name}={' '.join(value) if kind is list else kind(value)}\n"
-            for (name, kind), value in zip(self.FIELDS.items(),
-                                           self.as_dict().values()))
+            f"{name}={' '.join(value) if isinstance(value, list) else value}"
+            "\n" for name, value in vars(self).items())
 
     @classmethod
     def from_text(cls, text):
@@ -150,8 +146,6 @@ class Lane:
             elif not ifb.up:
                 found.append(f"the device {self.plug_device} is down: a hold "
                              "would lose packets")
-            elif not self.find_plug(netlink):
-                found.append(f"{self.plug_device} has no plug qdisc any more")
             if not has_clsact(self, netlink):
                 found.append(f"{self.device} has no clsact qdisc any more")
         else:
@@ -159,8 +153,8 @@ class Lane:
             if root is None or root.kind != "prio":
                 found.append("the root qdisc of this lane is not on "
                              f"{self.device} any more")
-            elif not self.find_plug(netlink):
-                found.append(f"{self.device} has no plug qdisc any more")
+        if not found and not self.find_plug(netlink):
+            found.append(f"{self.plug_device} has no plug qdisc any more")
         if found:
             found[-1] += "; run 'clear', then 'setup'"
         return found

@@ -150,9 +150,6 @@ class Netlink:
         # its own for each would be mapped and unmapped each time.)
         self._buffer = bytearray(1 << 16)
 
-    def close(self):
-        self._socket.close()
-
     def fileno(self):
         return self._socket.fileno()
 

@@ -6,10 +6,11 @@ import _signal as signal      # see __init__.py
 
 from .command import Command
 from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_OK, EXIT_SIGNAL,
-                     ToolError)
+                     ToolError, UsageError)
 from .holder import Holder
 from .lane import UNKNOWN_SETTLE_MS, UNTIL_ACCEPTED
 from .netlink import Listeners
+from .system import may_administer, quoted
 
 # These end the tool, so they end the hold; then the command gets them too.
 _END_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
@@ -37,7 +38,42 @@ class _Stopped(Exception):
         self.number = number
 
 
-def settle_of(options, lanes):
+def protect(tool):
+    """The command of that name; exit status."""
+    if not tool.options.command:
+        raise UsageError("which command? 'qdisc_tool protect -- systemctl "
+                         "reload haproxy', for example")
+    return _show(tool) if tool.options.dry_run else Protect(tool).run()
+
+
+def _show(tool):
+    """--dry-run"""
+    from . import actions          # dear, see __init__.py
+    lanes = _lanes(tool)
+    actions.show_begin(tool, lanes)
+    settle_ms = _settle_of(tool.options, lanes)
+    if settle_ms > 0:
+        print(f"sleep {settle_ms / 1000:g}")
+    print(quoted(tool.options.command))
+    return actions.show_end(tool, lanes)
+
+
+def _lanes(tool):
+    """A reload is never refused for want of protection, unless that was
+    asked for: the running configuration may be the one that is broken."""
+    try:
+        if not tool.options.dry_run and not may_administer():
+            raise ToolError("holding connections needs root (CAP_NET_ADMIN)")
+        tool.enter_namespace()
+        return tool.some_lanes()
+    except ToolError as error:
+        if tool.options.require:
+            raise
+        tool.reporter.warn(f"running the command unprotected: {error}")
+        return []
+
+
+def _settle_of(options, lanes):
     """How long to wait between the hold of @lanes and the command;
     UNTIL_ACCEPTED if the kernel shall tell."""
     if lanes and options.settle_ms is not None:
@@ -69,7 +105,7 @@ class Protect:
     def run(self):
         """Hold, settle, run, wait, release, report; return the status."""
         try:
-            lanes = self._tool.lanes_to_protect()
+            lanes = _lanes(self._tool)
             self._listeners = Listeners() if lanes else None
             ready = self._readiness() if lanes else None
             self._acquire(lanes)
@@ -110,7 +146,7 @@ class Protect:
         """Let handshakes that began before the hold come to their end."""
         began = time.monotonic()
         lanes = [holder.lane for holder in self._holders]
-        settle_ms = settle_of(self._options, lanes)
+        settle_ms = _settle_of(self._options, lanes)
         if settle_ms == UNTIL_ACCEPTED:
             settle_ms = 0
             for lane in lanes:

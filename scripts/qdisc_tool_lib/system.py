@@ -18,30 +18,21 @@ def namespace_id():
     return str(os.stat(_OWN_NAMESPACE).st_ino)
 
 
-def namespace_path(name):
-    """The path of a namespace given by name, path or process id."""
-    if "/" in name:
-        return name
-    path = f"/proc/{name}/ns/net" if name.isdigit() else f"/run/netns/{name}"
-    if not os.path.exists(path):
-        raise ToolError(f"no network namespace {name!r}: give a name that "
-                        "'ip netns' lists, a process id, or a path")
-    return path
-
-
-def namespace_prefix(path):
-    """What runs a command in the namespace, for --dry-run."""
-    return ["nsenter", f"--net={path}", "--"]
-
-
 class Namespace:
     """Work in another network namespace, and find the way back.
 
     The wrapped command is always run where the caller is.
     """
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, name):
+        """Of that name, path or process id."""
+        self.path = name if "/" in name else \
+            f"/proc/{name}/ns/net" if name.isdigit() else f"/run/netns/{name}"
+        if not os.path.exists(self.path):
+            raise ToolError(f"no network namespace {name!r}: give a name that "
+                            "'ip netns' lists, a process id, or a path")
+        # what runs a command there, for --dry-run
+        self.prefix = ["nsenter", f"--net={self.path}", "--"]
         self._home_fd = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
 
     @staticmethod
@@ -81,11 +72,11 @@ def quoted(argv):
     return shlex.join(argv)
 
 
-def run(argv, text=None):
+def run(argv):
     """Run a program to its end; ToolError with its own words if it fails."""
     import subprocess              # as dear as the interpreter's start
     try:
-        done = subprocess.run(argv, input=text, text=True, check=False,
+        done = subprocess.run(argv, text=True, check=False,
                               capture_output=True, timeout=COMMAND_TIMEOUT_S)
     except FileNotFoundError as error:
         raise ToolError(f"{argv[0]} is not installed, or not in PATH"

@@ -126,12 +126,10 @@ def _detach(keep):
         first = fd + 1
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
-    for path, value in (("/proc/self/comm", b"plug-watchdog"),
-                        ("/proc/self/oom_score_adj", b"-1000")):
+    for path, value in (("comm", "plug-watchdog"), ("oom_score_adj", "-1000")):
         try:
-            fd = os.open(path, os.O_WRONLY)
-            os.write(fd, value)
-            os.close(fd)
+            with open(f"/proc/self/{path}", "w", encoding="utf-8") as file:
+                file.write(value)
         except OSError:
             pass
     try:

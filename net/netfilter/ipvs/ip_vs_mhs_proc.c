@@ -66,20 +66,6 @@ static void proc_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 	}
 }
 
-static const char *proc_proto_name(u16 protocol)
-{
-	switch (protocol) {
-	case IPPROTO_TCP:
-		return "TCP";
-	case IPPROTO_UDP:
-		return "UDP";
-	case IPPROTO_SCTP:
-		return "SCTP";
-	default:
-		return "IP";
-	}
-}
-
 static void proc_endpoint(struct seq_file *seq, u16 af,
 			  const union nf_inet_addr *addr, __be16 port)
 {
@@ -116,7 +102,7 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	if (mhs->fwmark) {
 		seq_printf(seq, "FWM %u", mhs->fwmark);
 	} else {
-		seq_printf(seq, "%s ", proc_proto_name(mhs->protocol));
+		seq_printf(seq, "%s ", ip_vs_proto_name(mhs->protocol));
 		proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",

@@ -24,9 +24,9 @@ MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 10
 
 /* Scratch space, allocated at module load, because a removal must not allocate.
  * The lock admits one rebuild or walk at a time, and the workqueue one work, so
- * all services of a scratch space use one CPU at most.  The initial user namespace has one
- * scratch space and one workqueue, all other user namespaces share a second
- * pair: unprivileged users delay only each other.
+ * all services of a scratch space use one CPU at most.  The initial user
+ * namespace has one scratch space and one workqueue, all other user namespaces
+ * share a second pair: unprivileged users delay only each other.
  */
 struct ip_vs_mhs_scratch {
 	struct workqueue_struct	*wq;

@@ -46,6 +46,7 @@ result "added: some of them have connections" some conns
 result "added: all flows live" is 'alive=190 dead=0 moved=0' ask check
 
 fresh
+director sysctl -wq net.ipv4.vs.mhs.pin_ms=5000
 add -g 3 -t $VIP:80
 # each flow sends in the pin phase
 pinned() {

@@ -31,7 +31,7 @@ flows() {
 }
 
 ktap_print_header
-ktap_set_plan 31
+ktap_set_plan 37
 topology
 flows "TCP by direct routing" mhs -g $VIP 0 -t $VIP:80
 flows "TCP over IPv6" mhs -g $VIP6 0 -t "[$VIP6]:80"
@@ -68,9 +68,22 @@ at_last 0 conns
 director sysctl -wq net.ipv4.vs.mhs.stateless=1 \
 	net.ipv4.vs.expire_nodest_conn=0
 director nft delete table ip marking
+director nft -f - <<-EOF
+	table ip tracking {
+		chain in {
+			type filter hook input priority filter;
+			ct state new accept
+		}
+	}
+EOF
+tracked() { director cat /proc/sys/net/netfilter/nf_conntrack_count; }
+flows "TCP without conntrack" mhs -g $VIP 0 -t $VIP:80
+result "TCP without conntrack: netfilter tracks none" is 0 tracked
 director sysctl -wq net.ipv4.vs.conntrack=1
 flows "TCP with conntrack" mhs -g $VIP 0 -t $VIP:80
+result "TCP with conntrack: netfilter tracks them" is 60 tracked
 director sysctl -wq net.ipv4.vs.conntrack=0
+director nft delete table ip tracking
 flows "TCP by direct routing" mh -g $VIP 60 -t $VIP:80
 # with stateless=0 a new flow gets a connection, unless drop_packet drops it
 director sysctl -wq net.ipv4.vs.am_droprate=1 net.ipv4.vs.drop_packet=3 \

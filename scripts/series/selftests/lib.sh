@@ -45,7 +45,7 @@ need() {
 	done
 	[ -e /sys/module/ip_vs_mhs ] && return
 	modprobe -q ip_vs_mhs || skip ip_vs_mhs
-	unload=yes
+	unload=yes	# nobody else's, and not built in
 }
 
 # result NAME COMMAND...: one test, which passes if the command succeeds

@@ -106,6 +106,7 @@ TEXTS = {
     r"servers change  ": "a picture",
     r"\+-- director 1 --": "a picture",
     r"control     main": "a picture",
+    r"cli\.main  ": "a picture",
     r"vip = 192": "a configuration file: real_faults.sh has such a file",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }

@@ -12,9 +12,9 @@ import select
 from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
                  read, run, set_up, test, tool, wait_for)
 from net import (HOST4, HOST6, PORT, Clients, Echo, connection, counters,
-                 growth, inside, listen, namespace, network, picture,
-                 plug_waiting, qdiscs, round_trip_ms)
-import bpf
+                 growth, inside, listen, namespace, neighbours_known, network,
+                 passes, picture, plug_device, plug_waiting, qdiscs,
+                 round_trip_ms)
 import restart
 
 DEVICE = "host0"
@@ -23,27 +23,12 @@ HOST_LOSSES = ("softnet", "ListenOverflows")
 
 
 def ifb():
-    """The plug's device."""
-    return f"plug{read(f'/sys/class/net/{DEVICE}/ifindex').strip()}"
+    return plug_device(DEVICE)
 
 
 def ask_client():
     with namespace("client"):
         return counters()
-
-
-def passes(address=HOST4, port=PORT, where="client", wait_s=1.0):
-    """Whether a connection is made although a hold goes on."""
-    with Clients(address, 1, port, where) as clients:
-        clients.finish(wait_s)
-        return bool(clients.latency_ms)
-
-
-def neighbours_known():
-    """Address resolution is not what is measured."""
-    listen(PORT + 2)
-    for address in (HOST4, HOST6):
-        wait_for(lambda: passes(address, PORT + 2), f"a way to {address}")
 
 
 def neighbour(address):
@@ -184,94 +169,6 @@ def s12_what_is_foreign_is_refused():
 
 
 @test
-def p23_a_program_before_the_filters_is_refused():
-    if not bpf.has_tcx(DEVICE):
-        note("this kernel has no tcx, so nothing comes before clsact")
-        return
-    before = picture(DEVICE)
-    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
-        result = tool("setup", "-d", DEVICE, "-p", str(PORT), expect=125)
-        check("tcx" in result.err and "takes_all" in result.err, result.err)
-        equal(picture(DEVICE), before, "after refusing a program")
-    neighbours_known()
-    listen()
-    with bpf.Program(DEVICE, bpf.TCX, "goes_on", bpf.TCX_NEXT):
-        set_up(DEVICE, "-p", str(PORT), "--preference", "1")
-        with Protecting(*LONG, "--settle", "0") as protecting:
-            check(not passes(), "not held behind a program that goes on")
-            equal(protecting.finish().status, 0, "status")
-        tool("clear", "-q")
-    set_up(DEVICE, "-p", str(PORT))
-    tool("check")
-    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
-        result = tool("check", expect=1)
-        check("takes_all" in result.out, result.out)
-
-
-@test
-def p23_an_xdp_program_is_named_and_what_it_lets_pass_is_held():
-    neighbours_known()
-    listen()
-    set_up(DEVICE, "-p", str(PORT))
-    check("XDP" not in tool("check").out, "the control")
-    with bpf.Program(DEVICE, bpf.XDP, "lets_pass", bpf.XDP_PASS):
-        check("lets_pass" in tool("check").out, "check does not name it")
-        with Protecting(*LONG, "--settle", "0") as protecting:
-            check(not passes(), "not held behind XDP")
-            equal(protecting.finish().status, 0, "status")
-
-
-def _held_nothing(between, status):
-    """A protect during which connections are made that no lane holds."""
-    with Protecting(*LONG, "--settle", "0") as protecting:
-        between()
-        result = protecting.finish()
-    equal(result.status, status, "status")
-    equal(result.hold["held"], 0, "held")
-    return result
-
-
-def _traffic(port):
-    for _ in range(5):
-        check(passes(port=port, wait_s=WAIT_S), "a connection is held")
-
-
-@test
-def p23_a_hold_that_met_no_packet_says_so():
-    neighbours_known()
-    listen()
-    listen(PORT + 3)
-    set_up(DEVICE, "-p", str(PORT))
-    # The control: packets meet the filters, and none is for them.
-    result = _held_nothing(lambda: _traffic(PORT + 3), 0)
-    check("met" not in result.err, result.err)
-    if not bpf.has_tcx(DEVICE):
-        note("this kernel has no tcx, so nothing comes before clsact")
-        return
-    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
-        result = _held_nothing(lambda: _traffic(PORT), 124)
-        check("none met" in result.err, result.err)
-        check(result.hold["missed"], "not counted")
-        check(not result.report["covered"], "covered")
-
-
-@test
-def p21_devices_by_which_nothing_comes_in_are_refused():
-    batch("ip", [
-        "link add vrf9 type vrf table 9", "link add port9 type dummy",
-        "link set port9 master vrf9",
-        f"link add ipvlan9 link {DEVICE} type ipvlan mode l3s"])
-    for name in ("vrf9", "port9", "ipvlan9"):
-        defer(run, f"ip link del {name}")
-    for name, remedy in (("vrf9", "port9"), ("ipvlan9", DEVICE),
-                         ("port9", "lo")):
-        result = tool("setup", "-d", name, "-p", str(PORT), expect=125)
-        check(f"set up {remedy}" in result.err, result.err)
-    run("ip link set ipvlan9 type ipvlan mode l3")
-    set_up("ipvlan9", "-p", str(PORT))     # the control
-
-
-@test
 def p13_tagged_packets_are_held_with_vlan_only():
     with namespace("router"):
         batch("ip", ["link add link host1 name tagged type vlan id 5",
@@ -353,49 +250,6 @@ def p21_control_filters_that_stay_lose_every_connection():
     check(passes(wait_s=WAIT_S), "nothing passes even with the ifb up")
     run("ip link set naive down")
     check(not passes(), "a connection was made")
-
-
-def _holds_by(master, kind):
-    """Whether connections to a device with ports are held there, and what
-    setup says of a port."""
-    # udev gives a device without an address of ours another one, at any time
-    run(f"ip link add {master} address 02:00:00:00:06:00 type {kind}")
-    defer(run, f"ip link del {master}")
-    batch("ip", [
-        "link add port0 address 02:00:00:00:06:01 type veth "
-        "peer name port1 address 02:00:00:00:06:02 netns router",
-        f"link set port0 master {master}", "link set port0 up",
-        f"addr add 10.6.0.1/24 dev {master}", f"link set {master} up"])
-    defer(run, "ip link del port0")
-    with namespace("router"):
-        batch("ip", ["addr add 10.6.0.2/24 dev port1", "link set port1 up"])
-    wait_for(lambda: passes("10.6.0.1", where="router"), f"a {kind}")
-    set_up(master, "-p", str(PORT))
-    result = tool("check", "-d", master)
-    check("instead" not in result.out, result.out)
-    tool("hold", *LONG)
-    check(not passes("10.6.0.1", where="router"), f"{kind}: not held")
-    tool("release")
-    check(passes("10.6.0.1", where="router", wait_s=WAIT_S),
-          f"{kind}: does not pass")
-    tool("clear", "-q")
-    result = tool("setup", "-d", "port0", "-p", str(PORT))
-    check(f"set up {master} instead" in result.err, result.err)
-    result = tool("check", "-d", "port0")
-    check(f"set up {master} instead" in result.out, result.out)
-    tool("clear", "-q")
-
-
-@test
-def p21_a_bridge_is_held_and_not_its_ports():
-    listen()
-    _holds_by("bridge9", "bridge")
-
-
-@test
-def p21_a_bond_is_held_and_not_its_ports():
-    listen()
-    _holds_by("bond9", "bond mode active-backup miimon 100")
 
 
 @test

@@ -4,12 +4,15 @@
 import ctypes
 import errno
 import os
+import socket
 import struct
 
 # Type of the program, where it is attached, and how; XDP as every device can.
 TCX = (3, 46, 0)               # Linux 6.6
+NETKIT_PEER = (3, 55, 0)       # Linux 6.7
 XDP = (6, 37, 1 << 1)
 TCX_NEXT, TCX_PASS, XDP_PASS = -1, 0, 2
+NETKIT_PASS, NETKIT_DROP = 0, 2
 
 _PROG_LOAD, _LINK_CREATE = 5, 28
 _SYS_BPF = {"x86_64": 321}.get(os.uname().machine, 280)
@@ -24,25 +27,42 @@ def _bpf(command, form, *values):
     return result
 
 
+def _instruction(code, register, value):
+    return struct.pack("=BBhi", code, register, 0, value)
+
+
+def _set(register, value):
+    return _instruction(0xB7, register, value)
+
+
+_EXIT = _instruction(0x95, 0, 0)
+
+
+def redirect_peer(device):
+    """return bpf_redirect_peer(its ifindex, 0)"""
+    return (_set(1, socket.if_nametoindex(device)) + _set(2, 0) +
+            _instruction(0x85, 0, 155) + _EXIT)
+
+
 class Program:
-    """A program that gives each packet one answer, attached to a device until
-    exit; EINVAL from a kernel that has no such place."""
+    """A program that gives each packet one answer, or that consists of the
+    instructions given, attached to a device until exit; EINVAL from a kernel
+    that has no such place."""
 
     def __init__(self, device, where, name, answer):
         kind, place, flags = where
-        with open(f"/sys/class/net/{device}/ifindex",
-                  encoding="utf-8") as file:
-            ifindex = int(file.read())
-        # r0 = answer; exit
-        code = ctypes.create_string_buffer(struct.pack(
-            "=BBhiBBhi", 0xB7, 0, 0, answer, 0x95, 0, 0, 0))
+        words = answer if isinstance(answer, bytes) else \
+            _set(0, answer) + _EXIT
+        code = ctypes.create_string_buffer(words)
         licence = ctypes.create_string_buffer(b"GPL")
         self._fds = [_bpf(
-            _PROG_LOAD, "=IIQQIIQII16s", kind, 2, ctypes.addressof(code),
-            ctypes.addressof(licence), 0, 0, 0, 0, 0, name.encode())]
+            _PROG_LOAD, "=IIQQIIQII16s", kind, len(words) // 8,
+            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0,
+            name.encode())]
         try:
-            self._fds.append(_bpf(_LINK_CREATE, "=IIIIQQ", self._fds[0],
-                                  ifindex, place, flags, 0, 0))
+            self._fds.append(_bpf(
+                _LINK_CREATE, "=IIIIQQ", self._fds[0],
+                socket.if_nametoindex(device), place, flags, 0, 0))
         except OSError:
             self.__exit__()
             raise

@@ -21,7 +21,8 @@ import socket
 import struct
 import time
 
-from lib import WAIT_S, batch, check, defer, note, read, run, write
+from lib import (WAIT_S, batch, check, defer, note, read, run, wait_for,
+                 write)
 
 PORT = 8080
 HOST4, HOST6 = "10.1.0.1", "fd01::1"
@@ -111,6 +112,11 @@ def qdiscs(device):
     """kind -> (packets waiting, packets dropped) of a device's qdiscs."""
     return {qdisc["kind"]: (qdisc["qlen"], qdisc["drops"]) for qdisc in
             json.loads(run(f"tc -s -j qdisc show dev {device}"))}
+
+
+def plug_device(device):
+    """That of a device in ingress mode."""
+    return f"plug{socket.if_nametoindex(device)}"
 
 
 def plug_waiting(device):
@@ -281,3 +287,17 @@ class Clients:
 
     def __exit__(self, *_):
         self.close()
+
+
+def passes(address=HOST4, port=PORT, where="client", wait_s=1.0):
+    """Whether a connection is made although a hold goes on."""
+    with Clients(address, 1, port, where) as clients:
+        clients.finish(wait_s)
+        return bool(clients.latency_ms)
+
+
+def neighbours_known():
+    """Address resolution is not what is measured."""
+    listen(PORT + 2)
+    for address in (HOST4, HOST6):
+        wait_for(lambda: passes(address, PORT + 2), f"a way to {address}")

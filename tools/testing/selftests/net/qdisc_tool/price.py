@@ -38,7 +38,7 @@ def modules(name):
 @test
 def protect_imports_nothing_dear():
     equal(DEAR & (modules("cli") | modules("protect")), set(), "imported")
-    check(DEAR & modules("setup"), "the control: setup imports some")
+    check(DEAR & modules("upkeep"), "the control: upkeep imports some")
 
 
 def processes():

@@ -1,20 +1,102 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""setup, clear, release, check and status: everything but the hold itself."""
+"""setup, clear, release, check and status of a lane, and the commands that
+make and remove one: all but the hold itself."""
 
 import os
 import time
 
-from . import commands, flower, foreign, hold
+from . import flower, foreign, hold
 from .errors import ToolError
 from .holder import ask
-from .lane import has_clsact
-from .netlink import Listeners, Netlink
-from .plug import KINDS, Plug
+from .lane import (PLUG_HANDLE, PRIO_HANDLE, REST_CLASS, REST_HANDLE,
+                   has_clsact)
+from .netlink import TC_H_ROOT, Listeners, Netlink, handle_text
+from .plug import (KINDS, OPEN_BYTES, OPEN_RATE, SHUT_BYTES, SHUT_RATE,
+                   Plug)
 from .system import run, succeeds
 
 # clear and setup wait this long for a hold to end.
 _LOCK_WAIT_S = 3.0
 _DRAIN_S = 2.0
+# The rest of the traffic went through no queue at all before, so nothing may
+# ever be dropped from the one it gets: as much as 100 Gbit/s in 10 ms.
+_REST_LIMIT_PACKETS = 100_000
+
+
+# ---------------------------------------------- commands of ip and tc
+# Nothing runs by being built here, so --dry-run prints what would be run.
+
+def _plug(lane, verb, plug, tbf):
+    """A command for the plug, by tc's words for either kind."""
+    parent = "root" if lane.plug_parent == TC_H_ROOT else \
+        f"parent {handle_text(lane.plug_parent)}"
+    words = plug if lane.plug_kind == "plug" else \
+        f"{tbf} limit {lane.limit_bytes + SHUT_BYTES}"
+    return (f"tc qdisc {verb} dev {lane.plug_device} {parent} handle "
+            f"{handle_text(PLUG_HANDLE)} {lane.plug_kind} {words}").split()
+
+
+def shut_command(lane):
+    """(In tbf it leaves what plug.py says.)"""
+    return _plug(lane, "change", "block",
+                 f"rate {SHUT_RATE}bps burst {SHUT_BYTES}")
+
+
+def open_command(lane):
+    return _plug(lane, "change", "release_indefinite",
+                 f"rate {OPEN_RATE}bps burst {OPEN_BYTES}")
+
+
+def _plug_commands(lane):
+    """The plug gets its limit as it is made (without one it drops everything)
+    and is opened before anything can lead to it (a new plug is shut)."""
+    return [_plug(lane, "add", f"limit {lane.limit_bytes}",
+                  f"rate {OPEN_RATE}bps burst {OPEN_BYTES}"),
+            open_command(lane)]
+
+
+def _before_plug(lane):
+    """What setup runs before the plug can be added."""
+    if lane.mode == "ingress":
+        ifb = lane.plug_device
+        # Asked for by name, the module makes two devices that nobody wants.
+        # The size is that of the largest packet of tbf's, see plug.py.
+        return [*([] if os.path.exists("/sys/module/ifb") else
+                  ["modprobe ifb numifbs=0".split()]),
+                f"ip link add {ifb} type ifb".split(),
+                [*f"ip link set {ifb} mtu 65535 addrgenmode none alias".split(),
+                 f"qdisc_tool for {lane.device}"]]
+    # Everything but the plug in one band: traffic that was in no queue must
+    # not begin to overtake itself by its type of service.
+    add = f"tc qdisc add dev {lane.device}"
+    return [f"{add} root handle {handle_text(PRIO_HANDLE)} prio bands 2 "
+            f"priomap {'0 ' * 16}".split(),
+            f"{add} parent {handle_text(REST_CLASS)} handle "
+            f"{handle_text(REST_HANDLE)} pfifo limit {_REST_LIMIT_PACKETS}"
+            .split()]
+
+
+def _after_plug(lane):
+    """What setup runs once the plug is there and open."""
+    if lane.mode == "egress":
+        return []
+    return [f"ip link set {lane.plug_device} up".split(),
+            *_clsact(lane, "add")]
+
+
+def _clsact(lane, verb):
+    """If it is the lane's own."""
+    return [f"tc qdisc {verb} dev {lane.device} clsact".split()] \
+        if lane.own_clsact else []
+
+
+def clear_commands(lane):
+    """The way back, in an order that loses nothing: what leads to the plug,
+    then (the plug being open and empty) the plug."""
+    if lane.mode == "egress":
+        return [f"tc qdisc del dev {lane.device} root handle "
+                f"{handle_text(PRIO_HANDLE)}".split()]
+    return [*_clsact(lane, "del"), f"ip link del {lane.plug_device}".split()]
 
 
 # ------------------------------------------------------------------- setup
@@ -87,7 +169,7 @@ def setup(state, lane, reporter):
 def _make(state, lane, netlink):
     made = False
     try:
-        for command in commands.before_plug_commands(lane):
+        for command in _before_plug(lane):
             if command[0] == "modprobe":
                 succeeds(command)      # ip link add may load it, too
             else:
@@ -95,13 +177,13 @@ def _make(state, lane, netlink):
                 made = True
         lane.plug_ifindex = netlink.link(lane.plug_device).ifindex
         Plug(lane).create()
-        for command in commands.after_plug_commands(lane):
+        for command in _after_plug(lane):
             run(command)
         _try_filters(lane, netlink)
         lane.complete = True
         state.save(lane)
     except (ToolError, OSError) as error:
-        for command in commands.clear_commands(lane) if made else []:
+        for command in clear_commands(lane) if made else []:
             succeeds(command)
         state.forget(lane.device)
         raise ToolError(f"{lane.device}: {error}; nothing was changed"
@@ -125,8 +207,8 @@ def planned(lane):
     found = foreign.in_the_way(lane, netlink)
     if found:
         raise ToolError("; ".join(found))
-    return (commands.before_plug_commands(lane) +
-            commands.plug_commands(lane) + commands.after_plug_commands(lane))
+    return (_before_plug(lane) +
+            _plug_commands(lane) + _after_plug(lane))
 
 
 # ----------------------------------------------------------- clear, release
@@ -179,7 +261,7 @@ def _clear(state, lane, netlink, reporter):
         reporter.warn(f"{lane.device}: clsact stays, since others have put "
                       "filters there meanwhile")
         lane.own_clsact = False
-    for command in commands.clear_commands(lane):
+    for command in clear_commands(lane):
         try:
             run(command)
         except ToolError as error:
@@ -199,7 +281,7 @@ def check(state, lane, backlog):
     for sentence in foreign.programs(lane):
         yield "error", sentence
     for sentence in (*foreign.filters(lane, netlink),
-                     foreign.xdp_program(lane, netlink),
+                     *foreign.early_programs(lane, netlink),
                      foreign.port_of(lane, netlink)):
         if sentence:
             yield "advice", sentence
@@ -218,15 +300,13 @@ def check(state, lane, backlog):
 def _shortest_accept_queue(lane):
     if lane.all_packets:
         return None
-    ports = [int(port) for port in lane.ports if port.isdigit()]
     try:
         listeners = Listeners()
-        lengths = [length for port in ports
-                   for length in listeners.on_port(port).values()]
-        listeners.close()
-    except OSError:
+        return min((length for port in lane.ports if port.isdigit()
+                    for length in listeners.on_port(int(port)).values()),
+                   default=None)
+    except OSError:                # a kernel that cannot tell
         return None
-    return min(lengths, default=None)
 
 
 def status(state, lane):
@@ -255,4 +335,4 @@ def status(state, lane):
     return {"condition": condition, "problems": problems,
             "waiting": plug.qlen if plug else 0,
             "dropped": plug.drops if plug else 0,
-            "watchdog": watchdog, **lane.as_dict()}
+            "watchdog": watchdog, **vars(lane)}

@@ -1,0 +1,414 @@
+#!/usr/bin/python3 -BS
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 600
+# weight: 60
+"""By which kinds of device can be held, and behind which programs of others;
+the rest is refused, or said."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+
+from lib import (FAST, WAIT_S, Protecting, batch, check, defer, equal, main, note,
+                 run, set_up, sysctl, test, tool, wait_for, write)
+from net import (PORT, Clients, end_process, inside, listen, namespace,
+                 neighbours_known, network, passes, picture, plug_device,
+                 plug_waiting)
+from qdisc_tool_lib.netlink import (TC_H_INGRESS, Netlink, attribute,
+                                    nested)
+import bpf
+
+DEVICE = "host0"
+LONG = ("--max-hold", "60s")
+# systemd's udev gives a device of the first namespace without an address of
+# ours another one, at any time.
+_MACS = "02:00:00:00:06:01", "02:00:00:00:06:02"
+# Both ends of a cable: where, the number, and the other's.
+_ENDS = (None, 0, 1), ("router", 1, 0)
+# Devices on top of a port, and tunnels.
+_ABOVE = ("macvlan mode bridge", "macvlan mode passthru", "macvtap mode bridge",
+          "ipvlan mode l2")
+_TUNNELS = ("vxlan id 9 dstport 4789", "gre", "ipip")
+
+
+def _held(device, address, client, server=None):
+    """A connection from one namespace to another is held by @device there,
+    and lost by nobody."""
+    where = ("--netns", server) if server else ()
+    wait_for(lambda: passes(address, where=client), f"a way by {device}")
+    tool("setup", "-q", *where, "-d", device, "-p", str(PORT))
+
+    def waiting():
+        with inside(server):
+            return plug_waiting(plug_device(device))
+    try:
+        tool("hold", *where, *LONG)
+        with Clients(address, 1, where=client) as clients:
+            wait_for(waiting, f"a held SYN at {device}")
+            clients.take()
+            equal(clients.latency_ms, {}, "connected during the hold")
+            tool("release", *where)
+            clients.finish()
+            equal(clients.errors, [], "errors")
+    finally:
+        tool("clear", "-q", *where)
+
+
+@contextlib.contextmanager
+def _port():
+    """Two ends of a veth to hang other devices on."""
+    run(f"ip link add port0 address {_MACS[0]} type veth peer name port1 "
+        f"address {_MACS[1]} netns router")
+    try:
+        for where, here, _ in _ENDS:
+            with inside(where):
+                batch("ip", [f"addr add 10.7.0.{here}/31 dev port{here}",
+                             f"link set port{here} up"])
+        yield
+    finally:
+        run("ip link del port0")
+
+
+def _above(kind):
+    run(f"ip link add kind9 link port0 type {kind}")
+    with namespace("router"):
+        run("ip addr add 10.6.0.1/31 dev port1")
+
+
+def _tunnel(kind):
+    for where, here, there in _ENDS:
+        with inside(where):
+            run(f"ip link add kind9 type {kind} local 10.7.0.{here} "
+                f"remote 10.7.0.{there}")
+
+
+def _relay(*fds):
+    while True:
+        for fd, other in (fds, fds[::-1]):
+            if select.select([fd], [], [], 0.01)[0]:
+                with contextlib.suppress(OSError):
+                    os.write(other, os.read(fd, 65536))
+
+
+def _tun(_kind):
+    """A tunnel as programs in user space make them."""
+    ends = []
+    for where, *_ in _ENDS:
+        with inside(where):
+            ends.append(os.open("/dev/net/tun", os.O_RDWR))
+            # TUNSETIFF: IFF_TUN, IFF_NO_PI
+            fcntl.ioctl(ends[-1], 0x400454CA,
+                        struct.pack("16sH22x", b"kind9", 0x1001))
+    pid = os.fork()
+    if not pid:
+        try:
+            _relay(*ends)
+        finally:
+            os._exit(0)
+    defer(end_process, pid)
+    for fd in ends:
+        os.close(fd)
+
+
+def _wireguard(_kind):
+    keys = [run("wg genkey").strip() for _ in range(2)]
+    path = f"{FAST}/wireguard.key"
+    defer(os.unlink, path)
+    for where, here, there in _ENDS:
+        with inside(where):
+            run("ip link add kind9 type wireguard")
+            peer = run("wg pubkey", input=keys[there]).strip()
+            write(path, keys[here])
+            run(f"wg set kind9 listen-port 51820 private-key {path} "
+                f"peer {peer} endpoint 10.7.0.{there}:51820 "
+                "allowed-ips 0.0.0.0/0")
+
+
+@contextlib.contextmanager
+def _netkit(mode, server):
+    """A pair, nk0 here and nk1 in a namespace; ENOTSUP before Linux 6.7."""
+    def header():
+        return struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
+
+    def name(text):
+        return attribute(3, text + b"\0")          # IFLA_IFNAME
+    netlink = Netlink()
+    netlink._request(16, 0x604, header() + name(b"nk0") + nested(
+        18, attribute(1, b"netkit\0"), nested(     # RTM_NEWLINK, _LINKINFO
+            2, nested(1, header() + name(b"nk1")),
+            attribute(5, struct.pack("=I", mode)))))
+    try:
+        batch("ip", [f"link set nk1 netns {server}",
+                     "addr add 10.8.0.0/31 dev nk0", "link set nk0 up"])
+        with namespace(server):
+            batch("ip", ["addr add 10.8.0.1/31 dev nk1", "link set nk1 up"])
+        yield
+    finally:
+        run("ip link del nk0")
+
+
+@test
+def p21_devices_of_many_kinds_hold():
+    listen()
+    kinds = [*((kind, _above) for kind in _ABOVE),
+             *((kind, _tunnel) for kind in _TUNNELS),
+             ("wireguard", _wireguard), ("tun", _tun)]
+    for kind, make in kinds:
+        note(kind)
+        with _port():
+            make(kind)
+            ends = _ENDS[:1 if make == _above else 2]
+            for where, here, _ in ends:
+                with inside(where):
+                    batch("ip", [f"addr add 10.6.0.{here}/31 dev kind9",
+                                 "link set kind9 up"])
+            _held("kind9", "10.6.0.0", client="router")
+            for where, *_ in ends:
+                with inside(where):
+                    run("ip link del kind9")
+
+
+def _with_netkit(function):
+    """Call it with a pair of either mode, and a listener at each end."""
+    run("ip netns add pod")
+    defer(run, "ip netns del pod")
+    listen()
+    with namespace("pod"):
+        run("ip link set lo up")
+        listen()
+    for mode in 0, 1:              # L2, L3
+        try:
+            with _netkit(mode, "pod"):
+                function()
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            note("this kernel has no netkit")
+
+
+@test
+def p21_either_end_of_a_netkit_pair_holds():
+    def both():
+        _held("nk0", "10.8.0.0", client="pod")
+        _held("nk1", "10.8.0.1", client=None, server="pod")
+    _with_netkit(both)
+
+
+@test
+def p21_the_inner_end_holds_what_passes_the_outer_one_by():
+    """By bpf_redirect_peer(), as containers' networks do."""
+    def redirected():
+        with namespace("pod"):
+            run("ip route add default via 10.8.0.0 dev nk1")
+        with bpf.Program(DEVICE, bpf.TCX, "by_passes",
+                         bpf.redirect_peer("nk0")):
+            _held("nk1", "10.8.0.1", client="router", server="pod")
+            # The control: at the outer end nothing is to be held.
+            set_up("nk0", "--mode", "egress", "-p", str(PORT))
+            tool("hold", *LONG)
+            check(passes("10.8.0.1", where="router", wait_s=WAIT_S), "held")
+            tool("release")
+        tool("hold", *LONG)
+        check(not passes("10.8.0.1", where="router"), "not held")
+        tool("clear", "-q")
+    sysctl("net/ipv4/ip_forward", 1)
+    # The program takes what neighbours ask and answer, too.
+    for where, device, other, mac in (
+            (None, DEVICE, "10.1.0.2", _mac("router", "host1")),
+            ("router", "host1", "10.1.0.1", _mac(None, DEVICE))):
+        _inside(where, f"ip neigh replace {other} lladdr {mac} dev {device} "
+                "nud permanent")
+        defer(_inside, where, f"ip neigh del {other} dev {device}")
+    _inside("router", "ip route add 10.8.0.1 via 10.1.0.1")
+    defer(_inside, "router", "ip route del 10.8.0.1")
+    _with_netkit(redirected)
+
+
+def _inside(where, command):
+    with inside(where):
+        return run(command)
+
+
+def _mac(where, device):
+    return _inside(where, f"ip link show {device}").split("link/ether ")[1][:17]
+
+
+@test
+def p23_a_netkit_program_is_named_and_what_it_lets_pass_is_held():
+    def programs():
+        set_up("nk0", "-p", str(PORT))
+        check("netkit" not in tool("check").out, "the control")
+        with bpf.Program("nk0", bpf.NETKIT_PEER, "lets_pass", bpf.NETKIT_PASS):
+            check("lets_pass" in tool("check").out, "check does not name it")
+            tool("clear", "-q")
+            _held("nk0", "10.8.0.0", client="pod")
+        set_up("nk0", "-p", str(PORT))
+        with bpf.Program("nk0", bpf.NETKIT_PEER, "drops", bpf.NETKIT_DROP):
+            check("'drops'" in tool("check").out, "check does not name it")
+            check(not passes("10.8.0.0", where="pod"), "it drops nothing")
+        tool("clear", "-q")
+        tool("setup", "-q", "-N", "pod", "-d", "nk1", "-p", str(PORT))
+        check("other end" in tool("check", "-N", "pod").out,
+              "nothing is said where nobody can be asked")
+    _with_netkit(programs)
+
+
+@test
+def p21_devices_by_which_nothing_comes_in_are_refused():
+    batch("ip", [
+        "link add vrf9 type vrf table 9", "link add port9 type dummy",
+        "link set port9 master vrf9",
+        "link add ifb9 type ifb",
+        f"link add ipvlan9 link {DEVICE} type ipvlan mode l3s"])
+    for name in ("vrf9", "port9", "ifb9", "ipvlan9"):
+        defer(run, f"ip link del {name}")
+    for name, remedy in (("vrf9", "port9"), ("ipvlan9", DEVICE),
+                         ("port9", "lo"), ("ifb9", "that device")):
+        result = tool("setup", "-d", name, "-p", str(PORT), expect=125)
+        check(f"set up {remedy}" in result.err, result.err)
+    run("ip link set ipvlan9 type ipvlan mode l3")
+    set_up("ipvlan9", "-p", str(PORT))     # the control
+
+
+@test
+def p21_control_nothing_comes_in_by_an_ifb():
+    neighbours_known()
+    listen()
+    batch("ip", ["link add ifb9 type ifb", "link set ifb9 up"])
+    defer(run, "ip link del ifb9")
+    batch("tc", [
+        f"qdisc add dev {DEVICE} clsact", "qdisc add dev ifb9 clsact",
+        f"filter add dev {DEVICE} ingress pref 1 protocol ip flower action "
+        "mirred egress redirect dev ifb9",
+        "filter add dev ifb9 ingress pref 1 protocol ip flower action "
+        "continue"])
+    defer(run, f"tc qdisc del dev {DEVICE} clsact")
+    check(passes(wait_s=WAIT_S), "nothing passes")
+    netlink = Netlink()
+    hits = {name: netlink.hits(socket.if_nametoindex(name), TC_H_INGRESS, 1)
+            for name in (DEVICE, "ifb9")}
+    check(hits[DEVICE], "nothing was sent to the ifb")
+    equal(hits["ifb9"], 0, "packets that came in by the ifb")
+
+
+def _holds_by(master, kind):
+    """Whether connections to a device with ports are held there, and what
+    setup says of a port."""
+    # udev gives a device without an address of ours another one, at any time
+    run(f"ip link add {master} address 02:00:00:00:06:00 type {kind}")
+    defer(run, f"ip link del {master}")
+    batch("ip", [
+        "link add port0 address 02:00:00:00:06:01 type veth "
+        "peer name port1 address 02:00:00:00:06:02 netns router",
+        f"link set port0 master {master}", "link set port0 up",
+        f"addr add 10.6.0.1/24 dev {master}", f"link set {master} up"])
+    defer(run, "ip link del port0")
+    with namespace("router"):
+        batch("ip", ["addr add 10.6.0.2/24 dev port1", "link set port1 up"])
+    wait_for(lambda: passes("10.6.0.1", where="router"), f"a {kind}")
+    set_up(master, "-p", str(PORT))
+    result = tool("check", "-d", master)
+    check("instead" not in result.out, result.out)
+    tool("hold", *LONG)
+    check(not passes("10.6.0.1", where="router"), f"{kind}: not held")
+    tool("release")
+    check(passes("10.6.0.1", where="router", wait_s=WAIT_S),
+          f"{kind}: does not pass")
+    tool("clear", "-q")
+    result = tool("setup", "-d", "port0", "-p", str(PORT))
+    check(f"set up {master} instead" in result.err, result.err)
+    result = tool("check", "-d", "port0")
+    check(f"set up {master} instead" in result.out, result.out)
+    tool("clear", "-q")
+
+
+@test
+def p21_a_bridge_is_held_and_not_its_ports():
+    listen()
+    _holds_by("bridge9", "bridge")
+
+
+@test
+def p21_a_bond_is_held_and_not_its_ports():
+    listen()
+    _holds_by("bond9", "bond mode active-backup miimon 100")
+
+
+@test
+def p23_a_program_before_the_filters_is_refused():
+    if not bpf.has_tcx(DEVICE):
+        note("this kernel has no tcx, so nothing comes before clsact")
+        return
+    before = picture(DEVICE)
+    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
+        result = tool("setup", "-d", DEVICE, "-p", str(PORT), expect=125)
+        check("tcx" in result.err and "takes_all" in result.err, result.err)
+        equal(picture(DEVICE), before, "after refusing a program")
+    neighbours_known()
+    listen()
+    with bpf.Program(DEVICE, bpf.TCX, "goes_on", bpf.TCX_NEXT):
+        set_up(DEVICE, "-p", str(PORT), "--preference", "1")
+        with Protecting(*LONG, "--settle", "0") as protecting:
+            check(not passes(), "not held behind a program that goes on")
+            equal(protecting.finish().status, 0, "status")
+        tool("clear", "-q")
+    set_up(DEVICE, "-p", str(PORT))
+    tool("check")
+    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
+        result = tool("check", expect=1)
+        check("takes_all" in result.out, result.out)
+
+
+@test
+def p23_an_xdp_program_is_named_and_what_it_lets_pass_is_held():
+    neighbours_known()
+    listen()
+    set_up(DEVICE, "-p", str(PORT))
+    check("XDP" not in tool("check").out, "the control")
+    with bpf.Program(DEVICE, bpf.XDP, "lets_pass", bpf.XDP_PASS):
+        check("lets_pass" in tool("check").out, "check does not name it")
+        with Protecting(*LONG, "--settle", "0") as protecting:
+            check(not passes(), "not held behind XDP")
+            equal(protecting.finish().status, 0, "status")
+
+
+def _held_nothing(between, status):
+    """A protect during which connections are made that no lane holds."""
+    with Protecting(*LONG, "--settle", "0") as protecting:
+        between()
+        result = protecting.finish()
+    equal(result.status, status, "status")
+    equal(result.hold["held"], 0, "held")
+    return result
+
+
+def _traffic(port):
+    for _ in range(5):
+        check(passes(port=port, wait_s=WAIT_S), "a connection is held")
+
+
+@test
+def p23_a_hold_that_met_no_packet_says_so():
+    neighbours_known()
+    listen()
+    listen(PORT + 3)
+    set_up(DEVICE, "-p", str(PORT))
+    # The control: packets meet the filters, and none is for them.
+    result = _held_nothing(lambda: _traffic(PORT + 3), 0)
+    check("met" not in result.err, result.err)
+    if not bpf.has_tcx(DEVICE):
+        note("this kernel has no tcx, so nothing comes before clsact")
+        return
+    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
+        result = _held_nothing(lambda: _traffic(PORT), 124)
+        check("none met" in result.err, result.err)
+        check(result.hold["missed"], "not counted")
+        check(not result.report["covered"], "covered")
+
+
+if __name__ == "__main__":
+    main(network)
