@@ -105,7 +105,8 @@ def judge(docs):
             continue
         hooks = 2 if what == "local" else 1
         if dearer(of, "series") > hooks or (
-                HOOK in of and dearer(of, "mhs elsewhere") <= hooks):
+                HOOK in of and dearer({HOOK: of[HOOK]}, "mhs elsewhere")
+                <= hooks):
             raise SystemExit(f"bench: {what}, IPv{family}: " + ", ".join(
                 f"{dearer(of, step):+} with {step}" for step in STEPS[1:]))
 
