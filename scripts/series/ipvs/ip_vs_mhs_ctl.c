@@ -165,6 +165,14 @@ static int server_grow(struct ip_vs_mhs *mhs, u32 idx)
 	return 0;
 }
 
+/* An index that no server has, or 0 */
+static u32 index_free(const struct ip_vs_mhs *mhs)
+{
+	u32 idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
+
+	return idx > MHS_IDX_MAX ? 0 : idx;
+}
+
 /* Add a server that the core has listed, or list a deleted one again.  The work
  * may have added the server before its add_dest gets mhs.lock: refresh it then.
  */
@@ -192,8 +200,8 @@ static int server_add_one(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		return 0;
 	}
 
-	idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
-	if (idx > MHS_IDX_MAX) {
+	idx = index_free(mhs);
+	if (!idx) {
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow");
 		return -ENOSPC;
@@ -257,6 +265,19 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 			server_release(s);
 }
 
+/* The number of servers that the core lists */
+static u32 core_lists(const struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_dest *dest;
+	u32 n = 0;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(dest, &mhs->svc->destinations, n_list)
+		n++;
+	rcu_read_unlock();
+	return n;
+}
+
 /**
  * ip_vs_mhs_server_reconcile() - retry what a callback could not allocate
  * @mhs: the service
@@ -274,7 +295,14 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	mhs->missing = false;
-	while (mhs->svc && !mhs->missing) {
+	if (!mhs->svc)
+		return false;
+	/* The search below walks mhs.listed for each server: not in vain */
+	if (!index_free(mhs)) {
+		mhs->missing = core_lists(mhs) > mhs->n_listed;
+		return false;
+	}
+	while (!mhs->missing) {
 		found = NULL;
 		rcu_read_lock();
 		list_for_each_entry_rcu(dest, &mhs->svc->destinations, n_list)
