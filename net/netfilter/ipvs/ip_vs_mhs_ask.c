@@ -125,6 +125,13 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 {
 	u32 v, w;
 
+	if (ip_vs_mhs_decide_is_quick_udp(q->w, q->facts)) {
+		q->server = ip_vs_mhs_server(q->mhs, ip_vs_mhs_slot_cand(q->w));
+		v = ip_vs_mhs_decide_quick_udp(ip_vs_mhs_ask_server(q->server,
+								    true));
+		if (ip_vs_mhs_verdict_act(v) == MHS_FORWARD)
+			return v;
+	}
 	for (;;) {
 		v = ask_once(q);
 		if (!ip_vs_mhs_slot_needs_use(q->w) || !(v & MHS_BY_TABLE) ||

@@ -229,7 +229,7 @@ static inline u32 ip_vs_mhs_decide_new(void)
  */
 static inline bool ip_vs_mhs_decide_is_quick(u32 w, u32 facts)
 {
-	return !(facts & (MHS_PKT_ERROR | MHS_PKT_NO_PORT |
+	return !(facts & (MHS_PKT_ERROR | MHS_PKT_CONNLESS | MHS_PKT_NO_PORT |
 			  MHS_SVC_SETTLING | MHS_SVC_PERSISTENT |
 			  MHS_SVC_UNSURE | MHS_SVC_STATEFUL |
 			  MHS_ASK_NO_ENTRY)) &&
@@ -243,16 +243,6 @@ static inline u32 ip_vs_mhs_decide_idx(u32 w, u32 facts)
 	       ip_vs_mhs_slot_cand(w) : ip_vs_mhs_slot_old(w);
 }
 
-/* Plain UDP: the part of connectionless() for a stable slot */
-static inline u32 ip_vs_mhs_decide_quick_connless(u32 w, u32 server, u32 facts)
-{
-	if (!ip_vs_mhs_slot_stable(w) || facts & MHS_SVC_ONE_PACKET ||
-	    !ip_vs_mhs_decide_takes(server) || !(server & MHS_SRV_CARRIER) ||
-	    ip_vs_mhs_decide_needs_entry(server, facts))
-		return MHS_SEARCH;
-	return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
-}
-
 /* The verdict of ip_vs_mhs_decide(), or MHS_SEARCH: ask ip_vs_mhs_decide() */
 static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 {
@@ -260,14 +250,28 @@ static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 	 * and with any stable word the verdict is the same.
 	 */
 	facts &= ~MHS_SVC_STATEFUL;
-	if (facts & MHS_PKT_CONNLESS)
-		return ip_vs_mhs_decide_quick_connless(w, server, facts);
 	if (ip_vs_mhs_slot_stable(w))
 		return ip_vs_mhs_decide_old(MHS_USED_CUR, server, facts);
 	if (!(facts & MHS_PKT_FRESH))
 		return ip_vs_mhs_decide_old(w, server, facts);
 	return ip_vs_mhs_decide_takes(server) ? ip_vs_mhs_decide_new() :
 						MHS_SEARCH;
+}
+
+/* The same of plain UDP, apart from these so that they pay nothing for it */
+static inline bool ip_vs_mhs_decide_is_quick_udp(u32 w, u32 facts)
+{
+	return facts & MHS_PKT_CONNLESS && ip_vs_mhs_slot_stable(w) &&
+	       !(facts & MHS_SVC_ONE_PACKET) &&
+	       ip_vs_mhs_decide_is_quick(w, facts & ~MHS_PKT_CONNLESS);
+}
+
+static inline u32 ip_vs_mhs_decide_quick_udp(u32 server)
+{
+	if (!ip_vs_mhs_decide_takes(server) || !(server & MHS_SRV_CARRIER) ||
+	    server & (MHS_SRV_TRACKED | MHS_SRV_NAT))
+		return MHS_SEARCH;
+	return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
 }
 
 u32 ip_vs_mhs_decide(u32 w, u32 old, u32 cand, u32 facts);

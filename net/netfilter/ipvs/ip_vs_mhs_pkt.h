@@ -298,9 +298,8 @@ static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 		q->server = ip_vs_mhs_server(q->mhs,
 					     ip_vs_mhs_decide_idx(q->w,
 								  q->facts));
-		server = ip_vs_mhs_ask_server(q->server, q->facts &
-					      (MHS_PKT_FRESH |
-					       MHS_PKT_CONNLESS));
+		server = ip_vs_mhs_ask_server(q->server,
+					      q->facts & MHS_PKT_FRESH);
 		v = ip_vs_mhs_decide_quick(q->w, server, q->facts);
 	}
 	if (ip_vs_mhs_verdict_act(v) == MHS_SEARCH)

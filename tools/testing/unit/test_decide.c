@@ -111,12 +111,15 @@ static const char *stable_is_plain(const struct answer *a)
 /* The way of most packets, which is compiled into the doors */
 static const char *quick_is_the_same(const struct answer *a)
 {
-	u32 server, v;
+	u32 server, v = MHS_SEARCH;
 
-	if (!ip_vs_mhs_decide_is_quick(a->w, a->facts))
-		return NULL;
-	server = ip_vs_mhs_decide_idx(a->w, a->facts) == OLD ? a->old : a->cand;
-	v = ip_vs_mhs_decide_quick(a->w, server, a->facts);
+	if (ip_vs_mhs_decide_is_quick_udp(a->w, a->facts))
+		v = ip_vs_mhs_decide_quick_udp(a->cand);
+	if (ip_vs_mhs_decide_is_quick(a->w, a->facts)) {
+		server = ip_vs_mhs_decide_idx(a->w, a->facts) == OLD ? a->old :
+								       a->cand;
+		v = ip_vs_mhs_decide_quick(a->w, server, a->facts);
+	}
 	return v == MHS_SEARCH || v == a->v ? NULL :
 	       "the short way differs from the long one";
 }
