@@ -80,7 +80,10 @@ both_ways no-slot 'weight 1 1000000' 'weight 1 1'
 flow_start c4 --host "$VIP4" --bind 10.1.0.2
 again "1 2"
 flow c4 open 10
+# until then a change has no transition; the slower the servers came, the later
+wait_settled
 weight 1 5
+busywait 20 in_state transition
 flow c4 open 20
 both_ways max-entries "sysctl_of mhs.max_entries=$(mhs Entries)" \
 	'sysctl_of mhs.max_entries=262144'
