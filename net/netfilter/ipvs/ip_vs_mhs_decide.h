@@ -258,7 +258,9 @@ static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 						MHS_SEARCH;
 }
 
-/* The same of plain UDP, apart from these so that they pay nothing for it */
+/* The same for plain UDP.  Only ip_vs_mhs_ask_long() asks, so that other packets
+ * do not pay for the test.
+ */
 static inline bool ip_vs_mhs_decide_is_quick_udp(u32 w, u32 facts)
 {
 	return facts & MHS_PKT_CONNLESS && ip_vs_mhs_slot_stable(w) &&

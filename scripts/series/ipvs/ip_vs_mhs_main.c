@@ -66,17 +66,16 @@ static void net_work(struct work_struct *work)
 	/* Before the marks are set: no tick may age them meanwhile */
 	WRITE_ONCE(mn->backup, backup);
 	stateful = !READ_ONCE(mn->stateless);
-	list_for_each_entry(mhs, &mn->list, net_list) {
-		if (!begins && !stateful && !mn->was_stateful)
-			break;
-		mutex_lock(&mhs->lock);
-		if (begins) {
-			ip_vs_mhs_slots_track_all(mhs);
-			ip_vs_mhs_slots_use_all(mhs);
+	if (begins || stateful || mn->was_stateful)
+		list_for_each_entry(mhs, &mn->list, net_list) {
+			mutex_lock(&mhs->lock);
+			if (begins) {
+				ip_vs_mhs_slots_track_all(mhs);
+				ip_vs_mhs_slots_use_all(mhs);
+			}
+			ip_vs_mhs_work_look_stateful(mhs);
+			mutex_unlock(&mhs->lock);
 		}
-		ip_vs_mhs_work_look_stateful(mhs);
-		mutex_unlock(&mhs->lock);
-	}
 	mn->was_stateful = stateful;
 	if (!list_empty(&mn->list))
 		net_queue(mn);

@@ -85,6 +85,12 @@ class Case:
     def family(self):
         return self.case["family"]
 
+    def families(self):
+        """The next lines of the caller for each family in turn."""
+        for family in (4, 6):
+            self.case["family"] = family
+            yield
+
     def words(self, to=VIP):
         """How ipvsadm names the service."""
         return f"-{self.case['protocol'][0]} {at_port(to[self.family])}"

@@ -32,11 +32,6 @@ class Others(Case):
     def names(self):
         return ["route"]
 
-    def families(self):
-        for family in (4, 6):
-            self.case["family"] = family
-            yield
-
     def measure(self):
         at, flows = self.at["route"], self.options.flows
         if os.path.exists("/proc/net/ip_vs"):

@@ -61,11 +61,6 @@ class Series(Case):
     def names(self):
         return ["route"]
 
-    def families(self):
-        for family in (4, 6):
-            self.case["family"] = family
-            yield
-
     def add(self, name):
         """A director, its services, and flows that are not new."""
         self.at[name] = Director(name, self.n)
