@@ -149,32 +149,6 @@ struct ip_vs_mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
-/* What became of the frames that a lane saw; the order is that of the lines in
- * /proc.  A frame that is not forwarded goes up to the stack.
- */
-enum ip_vs_mhs_lane {
-	MHS_LANE_FORWARDED,
-	MHS_LANE_OFF,		/* sysctl lane is 0, or no service */
-	MHS_LANE_MARK,		/* a service by firewall mark may exist */
-	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
-	MHS_LANE_BACKUP,	/* sync daemon's backup */
-	MHS_LANE_FRAME,		/* not to this device; not plain IPv4 or IPv6 */
-	MHS_LANE_SERVICE,	/* to no service of mhs */
-	MHS_LANE_ADDRESS,	/* source invalid, or destination not local */
-	MHS_LANE_ENTRY,		/* has a connection entry */
-	MHS_LANE_DECISION,	/* gets an entry, settles, or has no server */
-	MHS_LANE_METHOD,	/* server by masquerading, GUE, GRE, or local */
-	MHS_LANE_ROUTE,		/* no route cached */
-	MHS_LANE_NEIGHBOUR,	/* next hop not known to be alive */
-	MHS_LANE_MTU,		/* too long for the path */
-	MHS_LANE_DEVICE,	/* output device cannot send from a lane */
-	MHS_LANE_MAX
-};
-
-struct ip_vs_mhs_lane_stats {
-	unsigned long		n[MHS_LANE_MAX];
-};
-
 /**
  * enum ip_vs_mhs_phase - what is known of a service's set of servers
  * @MHS_SETTLED: the set is complete: a change makes slots unstable
@@ -433,7 +407,7 @@ int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			     size_t *lenp, loff_t *ppos);
 
 /* xdp */
-void ip_vs_mhs_xdp_register(void);
+int ip_vs_mhs_xdp_register(void);
 
 /* Valid until every pernet exit of the namespace has run.  Before
  * ip_vs_mhs_net_ready() returns 0 there is no net_generic() slot to read.

@@ -3,7 +3,7 @@
  *
  * For kernels and devices without the lane of XDP programs.  The sysctl ingress
  * names the devices, and each has a netfilter hook, which runs before the IP
- * stack.  The hook decides as the lane of XDP programs does: ip_vs_mhs_lane.h.
+ * stack.  The hook decides as the lane of XDP programs does: ip_vs_mhs_lane_ask.h.
  *
  * Locks and lifetimes
  * -------------------
@@ -26,7 +26,7 @@
 #include <linux/sysctl.h>
 #include <net/ip_tunnels.h>
 
-#include "ip_vs_mhs_lane.h"
+#include "ip_vs_mhs_lane_ask.h"
 
 /* Longest value of the sysctl, and how many devices it can name */
 #define INGRESS_TEXT_BYTES	256
@@ -125,16 +125,14 @@ static unsigned int ingress_hook(void *priv, struct sk_buff *skb,
 				 const struct nf_hook_state *state)
 {
 	struct ip_vs_mhs_lane_packet p;
-	struct ip_vs_mhs_hash *hash;
 	enum ip_vs_mhs_lane why;
 
 	p.mn = priv;
 	p.in = state->in;
-	hash = rcu_dereference(p.mn->hash);
-	if (!hash)
+	if (!ip_vs_mhs_lane_exists(p.mn))
 		return NF_ACCEPT;
 	why = ingress_ask(&p, skb);
-	ip_vs_mhs_lane_count(&p, hash, why);
+	ip_vs_mhs_lane_count(&p, why);
 	if (why)
 		return NF_ACCEPT;
 	ingress_rewrite(&p, skb);

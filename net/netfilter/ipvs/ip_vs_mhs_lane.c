@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: packets before the IP stack, seldom asked.
  *
- * Overview: ip_vs_mhs_lane.h.
+ * Overview: ip_vs_mhs_lane_ask.h.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/inetdevice.h>
+#include <net/ip6_route.h>
+#include <net/route.h>
 
 #include "ip_vs_mhs_lane.h"
 

@@ -130,6 +130,28 @@ static void mhs_unregister(void)
 	unregister_ip_vs_scheduler(&ip_vs_mhs_ctl_scheduler);
 }
 
+/* Offer the kfunc to XDP programs.  Without the kfunc the module works. */
+static void mhs_offer_lane(void)
+{
+	int err = -EOPNOTSUPP;
+
+	/* The kfunc reads what the init of each namespace makes */
+	if (ip_vs_mhs_net_ready()) {
+		pr_info("no XDP lane: a network namespace is being deleted: load the module again\n");
+		return;
+	}
+#ifdef MHS_HAVE_KFUNCS
+	if (!ip_vs_mhs_has_btf(THIS_MODULE)) {
+		pr_info("no XDP lane: the module has no BTF of this kernel: install dwarves and bpftool, and build the module again\n");
+		return;
+	}
+	err = ip_vs_mhs_xdp_register();
+#endif
+	if (err)
+		pr_info("no XDP lane: this kernel lets no module serve XDP programs (error %d)\n",
+			err);
+}
+
 static int __init ip_vs_mhs_init(void)
 {
 	int err;
@@ -158,11 +180,7 @@ static int __init ip_vs_mhs_init(void)
 	if (err)
 		goto unregister_pernet;
 	pr_info("stateless Maglev scheduler, %u slots\n", ip_vs_mhs_slots_size);
-	/* The kfunc reads what the init of each namespace makes */
-	if (ip_vs_mhs_net_ready())
-		pr_info("no XDP lane: a network namespace is being deleted: load the module again\n");
-	else
-		ip_vs_mhs_xdp_register();
+	mhs_offer_lane();
 	return 0;
 
 unregister_pernet:

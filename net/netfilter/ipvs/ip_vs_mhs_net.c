@@ -11,6 +11,7 @@
 #include <net/netns/generic.h>
 
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_lane_svc.h"
 
 #define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
 #define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)

@@ -12,7 +12,7 @@
 #include <linux/seq_file.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs_lane_svc.h"
 
 static const char * const proc_columns[] = {
 	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",

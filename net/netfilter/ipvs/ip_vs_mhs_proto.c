@@ -16,6 +16,7 @@
 #include <linux/udp.h>
 
 #include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs_quic.h"
 
 static unsigned short quic_ports[16] __read_mostly = { 443 };
 static unsigned int quic_ports_n __read_mostly = 1;
@@ -69,7 +70,7 @@ static void parse_quic(struct ip_vs_mhs_packet *p)
 	h = skb_header_pointer(p->skb, p->iph.len + sizeof(struct udphdr),
 			       sizeof(_h), &_h);
 	if (h)
-		p->facts = ip_vs_mhs_proto_quic_facts(h);
+		p->facts = ip_vs_mhs_quic_facts(h);
 }
 
 /**

@@ -5,8 +5,7 @@
  * rewrites and sends the frame itself: tools/net/ipvs_mhs/lane.bpf.c.  A program
  * that uses the kfunc holds a reference to this module.
  *
- * Programs find the kfunc by the module's BTF.  A module without BTF works, and
- * the log says why there is no lane.
+ * Programs find the kfunc by the module's BTF.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -16,7 +15,7 @@
 #include <net/xdp.h>
 
 #include "ip_vs_mhs_fwd.h"
-#include "ip_vs_mhs_lane.h"
+#include "ip_vs_mhs_lane_ask.h"
 
 #ifdef MHS_HAVE_KFUNCS
 
@@ -141,7 +140,6 @@ __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd,
 	struct xdp_buff *xdp = (struct xdp_buff *)xdp_ctx;
 	enum ip_vs_mhs_lane why = MHS_LANE_OFF;
 	struct ip_vs_mhs_lane_packet p;
-	struct ip_vs_mhs_hash *hash;
 
 	if (fwd__sz != sizeof(struct bpf_ipvs_mhs_fwd))
 		return 0;
@@ -151,12 +149,11 @@ __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd,
 	rcu_lock_acquire(&rcu_lock_map);
 	p.in = xdp->rxq->dev;
 	p.mn = ip_vs_mhs_net(dev_net(p.in));
-	hash = rcu_dereference(p.mn->hash);
-	if (likely(hash)) {
+	if (likely(ip_vs_mhs_lane_exists(p.mn))) {
 		why = xdp_ask(&p, xdp);
 		if (likely(!why))
 			xdp_fill(&p, fwd);
-		ip_vs_mhs_lane_count(&p, hash, why);
+		ip_vs_mhs_lane_count(&p, why);
 	}
 	rcu_lock_release(&rcu_lock_map);
 	return !why;
@@ -171,31 +168,14 @@ static const struct btf_kfunc_id_set xdp_kfunc_set = {
 	.set	= &xdp_kfuncs,
 };
 
-static int xdp_register(void)
-{
-	if (!ip_vs_mhs_has_btf(THIS_MODULE))
-		return -ENOENT;
-	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &xdp_kfunc_set);
-}
-#else
-static int xdp_register(void)
-{
-	return -EOPNOTSUPP;
-}
-#endif
-
 /**
  * ip_vs_mhs_xdp_register() - offer the kfunc to XDP programs
  *
  * Context: process, at module load; each namespace has struct ip_vs_mhs_net.
+ * Return: 0, or a negative error.
  */
-void ip_vs_mhs_xdp_register(void)
+int ip_vs_mhs_xdp_register(void)
 {
-	int err = xdp_register();
-
-	if (err == -ENOENT)
-		pr_info("no XDP lane: the module has no BTF of this kernel: install dwarves and bpftool, and build the module again\n");
-	else if (err)
-		pr_info("no XDP lane: this kernel lets no module serve XDP programs (error %d)\n",
-			err);
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &xdp_kfunc_set);
 }
+#endif

@@ -156,6 +156,9 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_servers __rcu *servers;	/* by index */
 	struct ip_vs_service	*svc;		/* NULL before first server */
 	struct ip_vs_mhs_counters __percpu *cnt;
+#ifdef MHS_SERIES_XDP
+	u32			local_generation; /* see lane_is_local() */
+#endif
 
 	/* written by packets that need connections; [1] is for QUIC */
 	struct ip_vs_mhs_budget	budget[2] ____cacheline_aligned_in_smp;
@@ -226,6 +229,17 @@ struct ip_vs_mhs_net {
 
 extern unsigned int ip_vs_mhs_net_id;
 
+#ifdef MHS_SERIES_XDP
+#ifdef CONFIG_IP_VS_MHS_XDP
+int ip_vs_mhs_xdp_register(void);
+#else
+static inline int ip_vs_mhs_xdp_register(void)
+{
+	return 0;
+}
+#endif
+
+#endif
 static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 {
 	return net_generic(net, ip_vs_mhs_net_id);

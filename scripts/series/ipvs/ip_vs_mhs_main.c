@@ -252,9 +252,17 @@ static int __init ip_vs_mhs_init(void)
 	err = register_pernet_subsys(&net_ops);
 	if (err)
 		goto exit_slots;
+#ifdef MHS_SERIES_XDP
+	err = ip_vs_mhs_xdp_register();
+	if (err)
+		goto unregister_pernet;
+#endif
 	err = register_ip_vs_scheduler(&ip_vs_mhs_ctl_scheduler);
 	if (!err)
 		return 0;
+#ifdef MHS_SERIES_XDP
+unregister_pernet:
+#endif
 	unregister_pernet_subsys(&net_ops);
 exit_slots:
 	ip_vs_mhs_slots_exit();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the files of the packet path share.
  *
- *	ip_vs_mhs_select.c	select(): the facts of a packet, connections
+ *	ip_vs_mhs_select.c	select(): the core's question, connections
+ *	ip_vs_mhs_proto.c	begin and end of a flow, by the headers
  *	ip_vs_mhs_ask.c		the facts for a decision; schedule()
  *	ip_vs_mhs_decide.c	where does a packet go? pure
  *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
@@ -32,11 +33,26 @@ struct ip_vs_mhs_ask {
 	u32			facts;
 };
 
+#ifdef MHS_SERIES_XDP
+/* xdp: packets before the IP stack; calls lane, which calls what follows here */
+struct xdp_md;
+
+int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd, u32 fwd__sz);
+
+#endif
 /* select */
 enum ip_vs_select_verdict
 ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
 		 struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp,
 		 struct ip_vs_dest **dest);
+
+/* proto */
+u32 ip_vs_mhs_proto_facts(const struct sk_buff *skb,
+			  const struct ip_vs_iphdr *iph, bool quic,
+			  bool *opens);
+#ifdef MHS_SERIES_QUIC
+bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
+#endif
 
 /* ask */
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,

@@ -3,48 +3,10 @@
  *
  * A packet in a stable slot allocates and locks nothing and writes only the
  * counters of its CPU; about once per pin time a packet sets the used mark.
- *
- *		begins			ends
- *	TCP	SYN			RST, FIN
- *	SCTP	INIT			ABORT, SHUTDOWN and its answers
- *	UDP	unknown			-
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/sctp.h>
-#include <linux/tcp.h>
-#ifdef MHS_SERIES_QUIC
-#include <linux/moduleparam.h>
-#include <linux/udp.h>
-#endif
-
 #include "ip_vs_mhs_pkt.h"
-#ifdef MHS_SERIES_QUIC
-
-/* QUIC is UDP to a port in the parameter quic_ports.  A packet with a long
- * header of type Initial begins a flow.
- *
- * RFC 8999: the long header; RFC 9000, 9369: the type of an Initial
- */
-#define QUIC_LONG_HEADER	0x80
-#define QUIC_TYPE_SHIFT		4
-#define QUIC_TYPE_MASK		0x3
-#define QUIC_V1			0x00000001
-#define QUIC_V1_INITIAL		0
-#define QUIC_V2			0x6b3343cf
-#define QUIC_V2_INITIAL		1
-
-/* The start of a QUIC packet with a long header */
-struct quic_header {
-	u8	flags;
-	__be32	version;
-} __packed;
-
-static unsigned short quic_ports[16] __read_mostly = { 443 };
-static unsigned int quic_ports_n __read_mostly = 1;
-module_param_array(quic_ports, ushort, &quic_ports_n, 0444);
-MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
-#endif
 
 /* Is there room for a connection, or was the last count a moment ago? */
 static bool budget_known(const struct ip_vs_mhs_budget *budget, unsigned int max)
@@ -101,103 +63,6 @@ static bool budget_take(struct ip_vs_mhs *mhs, bool quic)
 	/* The read keeps a flood above the limit from writing the cache line */
 	return atomic_read(&budget->made) < READ_ONCE(budget->left) &&
 	       atomic_inc_return(&budget->made) <= READ_ONCE(budget->left);
-}
-
-static u32 tcp_facts(const struct sk_buff *skb, const struct ip_vs_iphdr *iph,
-		     bool *opens)
-{
-	const struct tcphdr *th;
-	struct tcphdr _th;
-	__be32 flags;
-
-	th = skb_header_pointer(skb, iph->len, sizeof(_th), &_th);
-	/* A short segment, or one without a flag, belongs to no flow */
-	if (!th)
-		return MHS_PKT_ENDS;
-	*opens = th->syn;
-	flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
-				     TCP_FLAG_FIN | TCP_FLAG_RST);
-	if (likely(flags == TCP_FLAG_ACK))
-		return 0;
-	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
-		return MHS_PKT_ENDS;
-	return flags == TCP_FLAG_SYN ? MHS_PKT_FRESH : 0;
-}
-
-static u32 sctp_facts(const struct sk_buff *skb, const struct ip_vs_iphdr *iph)
-{
-	const struct sctp_chunkhdr *ch;
-	struct sctp_chunkhdr _ch;
-
-	ch = skb_header_pointer(skb, iph->len + sizeof(struct sctphdr),
-				sizeof(_ch), &_ch);
-	switch (ch ? ch->type : SCTP_CID_DATA) {
-	case SCTP_CID_INIT:
-		return MHS_PKT_FRESH;
-	case SCTP_CID_ABORT:
-	case SCTP_CID_SHUTDOWN:
-	case SCTP_CID_SHUTDOWN_ACK:
-	case SCTP_CID_SHUTDOWN_COMPLETE:
-		return MHS_PKT_ENDS;
-	}
-	return 0;
-}
-
-#ifdef MHS_SERIES_QUIC
-static bool is_quic(const struct ip_vs_mhs *mhs, u8 protocol, __be16 port)
-{
-	unsigned int i;
-
-	if (protocol != IPPROTO_UDP ||
-	    ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)
-		return false;
-	for (i = 0; i < quic_ports_n; i++)
-		if (ntohs(port) == quic_ports[i])
-			return true;
-	return false;
-}
-
-/* A packet of an unknown version begins no flow here: whichever server gets the
- * packet answers with Version Negotiation.
- */
-static u32 quic_facts(const struct sk_buff *skb, const struct ip_vs_iphdr *iph)
-{
-	const struct quic_header *h;
-	struct quic_header _h;
-	u8 type;
-
-	h = skb_header_pointer(skb, iph->len + sizeof(struct udphdr),
-			       sizeof(_h), &_h);
-	if (!h || !(h->flags & QUIC_LONG_HEADER))
-		return 0;
-	type = h->flags >> QUIC_TYPE_SHIFT & QUIC_TYPE_MASK;
-	switch (ntohl(h->version)) {
-	case QUIC_V1:
-		return type == QUIC_V1_INITIAL ? MHS_PKT_FRESH : 0;
-	case QUIC_V2:
-		return type == QUIC_V2_INITIAL ? MHS_PKT_FRESH : 0;
-	}
-	return 0;
-}
-
-#endif
-/* MHS_PKT_* of a packet; @opens: may it be the first one of a direction? */
-static u32 packet_facts(const struct sk_buff *skb,
-			const struct ip_vs_iphdr *iph, bool quic, bool *opens)
-{
-	*opens = iph->protocol != IPPROTO_TCP;
-	switch (iph->protocol) {
-	case IPPROTO_TCP:
-		return tcp_facts(skb, iph, opens);
-	case IPPROTO_SCTP:
-		return sctp_facts(skb, iph);
-	}
-#ifdef MHS_SERIES_QUIC
-	if (quic)
-		return quic_facts(skb, iph);
-#endif
-	/* plain UDP: the first packets of flows look like all others */
-	return MHS_PKT_CONNLESS;
 }
 
 /* Is the packet the reply of a server on this host to a flow with a connection?
@@ -306,10 +171,11 @@ ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
 	if (!ports)
 		return IP_VS_SEL_CONN;
 #ifdef MHS_SERIES_QUIC
-	quic = is_quic(mhs, iph->protocol, ports[!inverse]);
+	quic = iph->protocol == IPPROTO_UDP &&
+	       !ip_vs_mhs_proto_is_plain(mhs, ports[!inverse]);
 #endif
 	if (!icmp)
-		facts = packet_facts(skb, iph, quic, &opens);
+		facts = ip_vs_mhs_proto_facts(skb, iph, quic, &opens);
 	else if (iph->protocol == IPPROTO_UDP && !quic)
 		facts = MHS_PKT_ERROR | MHS_PKT_CONNLESS;
 	else

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: services and servers for a lane, out of tree.
+ *
+ * Services come from the module's own table, servers get packets as their
+ * carriers say, and counters of the namespace say why packets go up.
+ */
+#ifndef _IP_VS_MHS_LANE_SVC_H
+#define _IP_VS_MHS_LANE_SVC_H
+
+#include "ip_vs_mhs_lane.h"
+#include "ip_vs_mhs_pkt.h"
+
+/* What only the hook does for a packet: note FINs, cut slots */
+#define MHS_LANE_HOOK_ONLY	(MHS_NOTES_FIN | MHS_CUTS)
+
+/* Counters of a namespace, shown in the order of the enumeration */
+struct ip_vs_mhs_lane_stats {
+	unsigned long		n[MHS_LANE_MAX];
+};
+
+/* Has the namespace services?  Without, no packet is counted. */
+static __always_inline bool
+ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
+{
+	return rcu_access_pointer(mn->hash);
+}
+
+/* Does the namespace leave all packets to mhs?  There is no mark yet, so a
+ * service by firewall mark may own any packet.
+ */
+static __always_inline enum ip_vs_mhs_lane
+ip_vs_mhs_lane_closed(const struct ip_vs_mhs_net *mn)
+{
+	struct netns_ipvs *ipvs = net_ipvs(mn->net);
+
+	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
+		return MHS_LANE_OFF;
+	if (READ_ONCE(mn->fwm_services) || READ_ONCE(mn->foreign) ||
+	    ip_vs_mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
+		return MHS_LANE_MARK;
+	if (ip_vs_mhs_conntrack(ipvs))
+		return MHS_LANE_CONNTRACK;
+	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
+		return MHS_LANE_BACKUP;
+	return MHS_LANE_FORWARDED;
+}
+
+/* The service of a packet, or NULL */
+static __always_inline struct ip_vs_mhs *
+ip_vs_mhs_lane_service(const struct ip_vs_mhs_lane_packet *p, u16 af)
+{
+	return ip_vs_mhs_svc_find(p->mn, af, p->transport, p->daddr, p->dport);
+}
+
+/* By what the stack would send to the server of a verdict to forward: a carrier,
+ * which may be replaced but never removed
+ */
+static __always_inline bool
+ip_vs_mhs_lane_carrier(struct ip_vs_mhs_lane_packet *p)
+{
+	p->carrier = rcu_dereference(p->server->carrier);
+	return true;
+}
+
+/**
+ * ip_vs_mhs_lane_count() - count a packet of a lane
+ * @p: the packet, for which ip_vs_mhs_lane_ask() was called
+ * @why: 0 if the packet is sent, else why it goes up
+ *
+ * Context: softirq, under RCU.
+ */
+static __always_inline void
+ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
+		     enum ip_vs_mhs_lane why)
+{
+	const struct ip_vs_mhs_hash *hash = rcu_dereference(p->mn->hash);
+	u32 count, stats = MHS_STAT_IN;
+
+	/* The last service may have gone meanwhile */
+	if (likely(hash))
+		this_cpu_inc(hash->lane->n[why]);
+	if (unlikely(why))
+		return;
+	count = ip_vs_mhs_verdict_count(p->verdict);
+	if (likely(count != MHS_CNT_MAX))
+		ip_vs_mhs_count(p->mhs, count);
+	ip_vs_mhs_count(p->mhs, MHS_CNT_LANE);
+	if (unlikely(p->verdict & MHS_BEGINS))
+		stats |= MHS_STAT_CONN;
+	ip_vs_mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len, stats);
+}
+
+#endif /* _IP_VS_MHS_LANE_SVC_H */

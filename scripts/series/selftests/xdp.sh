@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# An XDP program that asks mhs forwards packets of flows without connections; the
+# input hook of netfilter counts those that the stack gets.
+# timeout: 120
+
+# setup_ns sets variables; tests call functions by name
+# shellcheck disable=SC2154,SC2317 source=lib.sh
+source "$(dirname "$0")/lib.sh"
+program=$here/lane.bpf.o
+need ipvsadm python3 nft ethtool
+
+# xdp NS DEVICE on|off
+xdp() {
+	case $3 in
+	on) ip -n "$1" link set "$2" xdpdrv obj "$program" sec xdp ;;
+	off) ip -n "$1" link set "$2" xdpdrv off ;;
+	esac
+}
+
+# stacked: packets to the service that the stack gets while all flows are used
+stacked() {
+	director nft reset counters >/dev/null
+	ask check >/dev/null
+	director nft list counter inet seen requests |
+		awk '$1 == "packets" { print $2 }'
+}
+
+# forwarded WHAT METHOD ADDRESS SERVICE...
+forwarded() {
+	local what=$1 method=$2 address=$3
+
+	shift 3
+	service mhs "$method" "$@"
+	result "$what: both servers answer" is 's1=* s2=*' \
+		ask open "$address" 80 60
+	# when the stack has looked up routes and neighbours
+	result "$what: the stack gets none" at_last 0 stacked
+	result "$what: flows live" is 'alive=60 dead=0 moved=0' ask check
+	result "$what: connections" is 0 conns
+	result "$what: the statistics count all" at_last 60 counted
+}
+
+[ -e "$program" ] || skip "$program"
+topology
+xdp "$bridge" v2 on 2>/dev/null || skip "the kfunc, in this kernel,"
+ktap_print_header
+ktap_set_plan 20
+# what a sender leaves to the device XDP programs do not see
+for ns in "$client" "$s1" "$s2" "$s3" "$director"; do
+	in_ns "$ns" ethtool -K eth0 tx off rxvlan off \
+		rx-vlan-stag-hw-parse off >/dev/null
+done
+director nft -f - <<-EOF
+	table inet seen {
+		counter requests { }
+		chain in {
+			type filter hook input priority filter;
+			ip daddr $VIP counter name requests
+			ip6 daddr $VIP6 counter name requests
+		}
+	}
+EOF
+result "the program can be attached" xdp "$director" eth0 on
+forwarded "direct routing" -g $VIP -t $VIP:80
+ipvs -A -f 7 -s rr
+result "control: a service by mark" at_last '[1-9]*' stacked
+ipvs -D -f 7
+result "control: without it" at_last 0 stacked
+ask close >/dev/null
+forwarded "IPv6" -g $VIP6 -t "[$VIP6]:80"
+ask close >/dev/null
+forwarded "tunnel" -i $VIP -t $VIP:80
+add -i 3 -t $VIP:80
+result "a server comes: flows live" is 'alive=60 dead=0 moved=0' ask check
+xdp "$director" eth0 off
+result "control: detached" at_last '[1-9]*' stacked
+ktap_finished
