@@ -35,8 +35,7 @@ struct ip_vs_mhs_ask {
 /* select */
 enum ip_vs_select_verdict
 ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
-		 struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp,
-		 struct ip_vs_dest **dest);
+		 struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp);
 
 /* ask */
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
