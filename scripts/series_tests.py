@@ -15,6 +15,8 @@ TREE = {
     "Makefile": "VERSION = 7\nPATCHLEVEL = 2\nSUBLEVEL = 9\n",
     "MAINTAINERS": "IPVS\nM:\ta\n\nIPWIRELESS DRIVER\nM:\tb\n",
     "Documentation/networking/index.rst": "   ipvlan\n   ipvs-sysctl\n",
+    "Documentation/networking/ipvs-sysctl.rst": "ignored - BOOLEAN\n\n"
+                                                "nat_icmp_send - BOOLEAN\n",
     "net/netfilter/ipvs/Kconfig": "config\tIP_VS_MH\n\tbool\n\n"
                                   "config\tIP_VS_SED\n\tbool\n",
     "net/netfilter/ipvs/Makefile": "a := b\n\n# IPVS core\n"
@@ -102,10 +104,30 @@ class Series(unittest.TestCase):
                               (self.top / "scripts/series").iterdir()))
         self.assertIn("base-commit: " + git(self.tree, "rev-parse", "HEAD"),
                       patches[0].read_text())
-        self.assertNotIn("***", patches[0].read_text())
+        self.assertNotRegex(patches[0].read_text(), r"\*\*\*|@\w+@")
         for patch in patches[1:]:
             self.assertIn("\nSigned-off-by: a <a@b>\n", patch.read_text())
         self.assertEqual(git(self.tree, "status", "--porcelain"), "")
+
+    def test_the_cover_says_the_size(self):
+        self.without_diffs()
+        self.make("--apply")
+        cover = (self.dir / "out/0000-cover-letter.patch").read_text()
+        text = "".join(path.read_text() for path in
+                       self.tree.glob("net/netfilter/ipvs/ip_vs_mhs*.[ch]"))
+        whole, code = (int(number.replace(",", "")) for number in re.search(
+            r"mhs with QUIC has ([\d,]+) lines, ([\d,]+) without", cover
+            ).groups())
+        self.assertEqual(whole, text.count("\n"))
+        # most lines of code end like this, and no others do
+        least = len(re.findall(r"[;{}]$", text, re.M))
+        self.assertTrue(least < code < whole, (least, code, whole))
+        self.assertIn("add 0 lines and remove 0", cover)
+
+    def test_the_core_patches_are_short(self):
+        added = sum(len(re.findall(r"^\+(?!\+\+ )", path.read_text(), re.M))
+                    for path in (TOP / "scripts/series/core").iterdir())
+        self.assertTrue(100 < added < 400, added)
 
     def test_apply_resolves_all_conditions(self):
         self.without_diffs()

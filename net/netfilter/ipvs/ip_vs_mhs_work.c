@@ -65,8 +65,7 @@
 #define MHS_RETRY_MAX		(5 * HZ)
 
 /* The work polls the sysctls every MHS_LOOK in a transition or while a deleted
- * server is held, and the persistence flag as long as every flow has been
- * persistent; else every MHS_IDLE.
+ * server is held, else every MHS_IDLE
  */
 #define MHS_LOOK		HZ
 #define MHS_IDLE		(60 * HZ)
@@ -241,9 +240,13 @@ static void work_requeue(struct ip_vs_mhs *mhs)
 		delay = min(delay, work_until(work_settled_at(mhs)));
 	else if (mhs->phase != MHS_SETTLED && mhs->svc)
 		delay = min(delay, work_until(mhs->changed + MHS_YOUNG_MAX));
-	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
-	    (mhs->svc && mhs->hashed && !mhs->was_stateless))
+	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone))
 		delay = min_t(unsigned long, delay, MHS_LOOK);
+#ifndef MHS_HAVE_UPD_SERVICE
+	/* Nobody tells that an edit has ended persistence */
+	if (mhs->svc && mhs->hashed && !mhs->was_stateless)
+		delay = min_t(unsigned long, delay, MHS_LOOK);
+#endif
 	if (mhs->census.hold)
 		delay = min(delay, work_until(mhs->hold_tick +
 					     ip_vs_mhs_time_hold_period(mhs)));

@@ -178,7 +178,6 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
 	bool			missing;	/* a server: the work retries */
-	bool			hashed;		/* has a port or fwmark */
 	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
 	u16			retry;		/* jiffies, doubles; 0: none */

@@ -409,7 +409,6 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->fwmark = svc->fwmark;
 	ip_vs_addr_copy(svc->af, &mhs->addr, &svc->addr);
 	mhs->port = svc->port;
-	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
 	mhs->size = ip_vs_mhs_slots_size;
 	INIT_LIST_HEAD(&mhs->listed);

@@ -36,7 +36,9 @@ MODULE_PARM_DESC(hash_key, "key of the hash, 32 hexadecimal digits; the same on 
 /* A quarter: UDP source addresses are easily forged */
 #define MHS_MAX_QUIC_ENTRIES	65536
 
-/* Time between two looks at the role of the sync daemon */
+/* Time between two looks at the role of the sync daemon and at the sysctl
+ * stateless; the work is deferrable, so an idle CPU does not wake for them
+ */
 #define MHS_NET_PERIOD		HZ
 
 unsigned int ip_vs_mhs_net_id __read_mostly;
@@ -184,7 +186,7 @@ static int __net_init net_init(struct net *net)
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
-	INIT_DELAYED_WORK(&mn->work, net_work);
+	INIT_DEFERRABLE_WORK(&mn->work, net_work);
 	err = net_sysctls_init(mn);
 	if (err)
 		return err;

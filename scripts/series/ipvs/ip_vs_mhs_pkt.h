@@ -43,8 +43,7 @@ int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd, u32 fwd__sz);
 /* select */
 enum ip_vs_select_verdict
 ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
-		 struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp,
-		 struct ip_vs_dest **dest);
+		 struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp);
 
 /* proto */
 u32 ip_vs_mhs_proto_facts(const struct sk_buff *skb,

@@ -104,38 +104,76 @@ static bool cut(u32 *slot, u32 w)
 	return ip_vs_mhs_slot_cand(w) == cand;
 }
 
+/* Make the connection of a packet to the server of the verdict */
+static struct ip_vs_conn *conn_make(const struct ip_vs_mhs_ask *q,
+				    const struct sk_buff *skb,
+				    const struct ip_vs_iphdr *iph,
+				    const __be16 *ports, enum ip_vs_mhs_cnt kind)
+{
+	struct ip_vs_dest *dest = q->server->dest;
+	const struct ip_vs_mhs *mhs = q->mhs;
+	struct ip_vs_conn_param p;
+	struct ip_vs_conn *cp;
+
+	/* Mark first: packets look for a connection only in a tracked slot */
+	ip_vs_mhs_slot_track(q->slot);
+	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, iph->protocol, &iph->saddr,
+			      ports[0], &iph->daddr, ports[1], &p);
+	cp = ip_vs_conn_new(&p, dest->af, &dest->addr,
+			    dest->port ? dest->port : ports[1], 0, dest,
+			    skb->mark);
+	ip_vs_mhs_count(mhs, cp ? kind : MHS_CNT_NOMEM);
+	return cp;
+}
+
+/* Forward by the template of the server */
+static enum ip_vs_select_verdict
+select_forward(const struct ip_vs_mhs_ask *q, bool begins,
+	       struct ip_vs_conn **cpp)
+{
+	*cpp = rcu_dereference(q->server->dest->fwd);
+	if (!*cpp)
+		return IP_VS_SEL_DROP;
+	return begins ? IP_VS_SEL_FORWARD_NEW : IP_VS_SEL_FORWARD;
+}
+
 /* Ask about a packet without a connection */
 static enum ip_vs_select_verdict
-select_ask(struct ip_vs_mhs_ask *q, bool quic, struct ip_vs_dest **dest)
+select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
+	   const struct ip_vs_iphdr *iph, const __be16 *ports, bool quic,
+	   struct ip_vs_conn **cpp)
 {
+	bool begins;
 	u32 v, act;
 
 	for (;;) {
 		v = ip_vs_mhs_ask(q);
 		act = ip_vs_mhs_verdict_act(v);
+		begins = v & MHS_BEGINS;
 		if (ip_vs_mhs_verdict_count(v) != MHS_CNT_MAX)
 			ip_vs_mhs_count(q->mhs, ip_vs_mhs_verdict_count(v));
 		if (act <= MHS_FORWARD)
 			break;
+		/* the defence against floods (drop_packet) */
+		if (begins && ip_vs_todrop(q->mhs->ipvs))
+			return IP_VS_SEL_DROP;
 		/* plain UDP gets connections with stateless=0 only */
 		if (budget_take(q->mhs,
 				quic || q->facts & MHS_PKT_CONNLESS)) {
-			/* Mark first: packets look only in a tracked slot */
-			ip_vs_mhs_slot_track(q->slot);
-			ip_vs_mhs_count(q->mhs, act == MHS_PIN ?
-					MHS_CNT_PINNED : MHS_CNT_NEW);
-			*dest = q->server->dest;
-			return v & MHS_BEGINS ? IP_VS_SEL_NEW : IP_VS_SEL_ADOPT;
+			*cpp = conn_make(q, skb, iph, ports, act == MHS_PIN ?
+					 MHS_CNT_PINNED : MHS_CNT_NEW);
+			if (*cpp)
+				return begins ? IP_VS_SEL_NEW : IP_VS_SEL_ADOPT;
+		} else {
+			ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		}
-		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
 	if (act == MHS_CORE)
 		return IP_VS_SEL_CONN;
 	if (act == MHS_DROP || (v & MHS_CUTS && !cut(q->slot, q->w)))
 		return IP_VS_SEL_DROP;
-	*dest = q->server->dest;
-	return v & MHS_BEGINS ? IP_VS_SEL_FORWARD_NEW : IP_VS_SEL_FORWARD;
+	return select_forward(q, begins, cpp);
 }
 
 /**
@@ -143,17 +181,15 @@ select_ask(struct ip_vs_mhs_ask *q, bool quic, struct ip_vs_dest **dest)
  * @svc: the service
  * @skb: the packet
  * @iph: header of the packet, or of the packet that an ICMP error quotes
- * @cpp: set to the connection of the packet, with a reference, if looked for;
- *	NULL for an ICMP error
- * @dest: set to the server for a verdict that needs one, without a reference
+ * @cpp: set to the connection of the packet, with a reference, or to the
+ *	template of its server
  *
  * Context: softirq or process, under RCU; called by the core.
  * Return: enum ip_vs_select_verdict.
  */
 enum ip_vs_select_verdict
 ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
-		 struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp,
-		 struct ip_vs_dest **dest)
+		 struct ip_vs_iphdr *iph, struct ip_vs_conn **cpp)
 {
 	bool icmp = ip_vs_iph_icmp(iph), inverse = ip_vs_iph_inverse(iph);
 	struct ip_vs_mhs *mhs = svc->sched_data;
@@ -190,13 +226,9 @@ ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
 		if (ip_vs_mhs_verdict_act(ip_vs_mhs_ask(&q)) != MHS_FORWARD)
 			return IP_VS_SEL_CONN;
 		ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
-		*dest = q.server->dest;
-		return IP_VS_SEL_FORWARD;
+		return select_forward(&q, false, cpp);
 	}
-	if (iph->hdr_flags & IP_VS_HDR_NO_CONN) {
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		q.facts |= MHS_ASK_NO_ENTRY;
-	} else if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
+	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
 		*cpp = ip_vs_conn_in_get_proto(svc->ipvs, svc->af, skb, iph);
 		if (*cpp) {
 			ip_vs_mhs_slot_track(q.slot);
@@ -204,5 +236,5 @@ ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
 			return IP_VS_SEL_CONN;
 		}
 	}
-	return select_ask(&q, quic, dest);
+	return select_ask(&q, skb, iph, ports, quic, cpp);
 }
