@@ -31,7 +31,6 @@ enum ip_vs_mhs_lane {
 	MHS_LANE_NEIGHBOUR,	/* next hop not known to be alive */
 	MHS_LANE_MTU,		/* too long for the path */
 	MHS_LANE_DEVICE,	/* output device cannot send from a lane */
-	MHS_LANE_MAX
 };
 
 /* Bytes from the network header on that a lane reads: 40 of IPv6, 20 of TCP */

@@ -14,6 +14,8 @@
 #define MHS_LANE_HOOK_ONLY	(MHS_NOTES_FIN | MHS_CUTS)
 
 /* Counters of a namespace, shown in the order of the enumeration */
+#define MHS_LANE_MAX		(MHS_LANE_DEVICE + 1)
+
 struct ip_vs_mhs_lane_stats {
 	unsigned long		n[MHS_LANE_MAX];
 };
