@@ -115,9 +115,9 @@ class Series(unittest.TestCase):
         cover = (self.dir / "out/0000-cover-letter.patch").read_text()
         text = "".join(path.read_text() for path in
                        self.tree.glob("net/netfilter/ipvs/ip_vs_mhs*.[ch]"))
-        whole, code = (int(number.replace(",", "")) for number in re.search(
-            r"mhs with QUIC has ([\d,]+) lines, ([\d,]+) without", cover
-            ).groups())
+        found = re.search(r"mhs with QUIC has ([\d,]+) lines, ([\d,]+) without",
+                          cover)
+        whole, code = (int(n.replace(",", "")) for n in found.groups())
         self.assertEqual(whole, text.count("\n"))
         # most lines of code end like this, and no others do
         least = len(re.findall(r"[;{}]$", text, re.M))
