@@ -30,10 +30,13 @@ cd "$selftests/$collection" || exit
 # a kernel that checks is slow: the factor of machine/run for the runner, too
 [ -z "${MHS_SLOW:-}" ] || export kselftest_override_timeout=$((
 	MHS_SLOW * $(sed -n 's/^timeout=//p' settings)))
-mapfile -t tests < <(printf '%s\n' *.sh | grep -v '^lib')
-plan $((3 + ${#tests[@]}))
-check "the Makefile of the selftests has them all" "${tests[*]}" \
+mapfile -t tests < <(printf '%s\n' *.sh | grep -v '^lib\|^xdp')
+plan $((4 + ${#tests[@]}))
+check "the Makefile of the selftests has them all" "${tests[*]} xdp.sh" \
 	"$(sed -n 's/^TEST_PROGS := //p' Makefile)"
+# User-Mode Linux compiles no programs that call modules: run_xdp.sh
+run_tests xdp.sh
+check "xdp.sh is skipped" skip "$said"
 for test in "${tests[@]}"; do
 	run_tests "$test"
 	check "$test" ok "$said"
