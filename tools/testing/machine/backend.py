@@ -48,6 +48,7 @@ class Machine:
     data = {}
     slow = 1.0  # factor on all time limits, for a busy host
     append = ()  # more words for the kernel
+    per_cpu = 1  # so many at a time keep a CPU of the host busy
 
     def __init__(self, kernel, directory, cpus=None, memory=None):
         self.kernel = kernel
@@ -163,6 +164,7 @@ class Uml(Machine):
     """User-Mode Linux, see build-kernel: native speed, one CPU."""
 
     data = {"cpus": 1, "memory": "1G", "boot_timeout": 60, "life": 7200}
+    per_cpu = 2  # two thirds of the tests' time is waiting
 
     def command(self, guest):
         (self.directory / "command").write_text(shlex.join(guest) + "\n")
