@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the module tells an XDP program.
  *
- * The module (ip_vs_mhs_xdp.c) and the program (tools/net/ipvs_mhs/lane.bpf.c)
- * include this header.
+ * ip_vs_mhs_xdp.c and the program, lane.bpf.c, include this header.
  */
 #ifndef _IP_VS_MHS_FWD_H
 #define _IP_VS_MHS_FWD_H

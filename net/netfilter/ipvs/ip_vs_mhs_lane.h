@@ -33,14 +33,12 @@ enum ip_vs_mhs_lane {
 	MHS_LANE_DEVICE,	/* output device cannot send from a lane */
 };
 
-/* Bytes from the network header on that a lane reads: 40 of IPv6, 20 of TCP */
-#define MHS_LANE_HEADER_BYTES	60
-
 /**
  * struct ip_vs_mhs_lane_packet - one packet in a lane
  * @mn: the namespace
  * @in: the device that received the packet
- * @ip: the network header; MHS_LANE_HEADER_BYTES are readable, or all bytes
+ * @ip: the network header; 60 bytes are readable (40 of IPv6, 20 of TCP), or
+ *	all bytes
  * @bytes: number of bytes from @ip on, padding included
  * @len: length that the network header states
  * @protocol: Ethernet type of the packet

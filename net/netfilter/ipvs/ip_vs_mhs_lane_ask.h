@@ -7,8 +7,8 @@
  * up": the stack gets the packet.  So a lane resolves no route and no neighbour,
  * makes no entry and sends no ICMP.
  *
- * The functions are inline, because each door calls ip_vs_mhs_lane_ask() once
- * and all packets run through it.
+ * The functions are inline, because ip_vs_mhs_lane_ask() has one caller for each
+ * way into a lane, and all packets run through it.
  *
  * The caller holds RCU until it has used the answer: the core frees dest_dst, the
  * route its device and neighbours, and control the server a grace period after
@@ -81,8 +81,7 @@ lane_parse_transport(struct ip_vs_mhs_lane_packet *p, unsigned int head)
 
 	p->facts = 0;
 	if (likely(p->transport == IPPROTO_TCP)) {
-		/* The core gets active FTP */
-		if (p->len < head + sizeof(*th) || th->source == FTPDATA)
+		if (p->len < head + sizeof(*th))
 			return false;
 		p->facts = ip_vs_mhs_proto_tcp_facts(th);
 	} else if (p->transport != IPPROTO_UDP ||
@@ -91,8 +90,8 @@ lane_parse_transport(struct ip_vs_mhs_lane_packet *p, unsigned int head)
 	}
 	p->sport = th->source;
 	p->dport = th->dest;
-	/* A client without a port may get no entry */
-	return p->sport;
+	/* A client without a port may get no entry; the core gets active FTP */
+	return p->sport && p->sport != FTPDATA;
 }
 
 static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)

@@ -10,6 +10,9 @@
 #include "ip_vs_mhs_lane.h"
 #include "ip_vs_mhs_pkt.h"
 
+/* Bytes from the network header on that a lane reads: 40 of IPv6, 20 of TCP */
+#define MHS_LANE_HEADER_BYTES	60
+
 /* What only the hook does for a packet: note FINs, cut slots */
 #define MHS_LANE_HOOK_ONLY	(MHS_NOTES_FIN | MHS_CUTS)
 

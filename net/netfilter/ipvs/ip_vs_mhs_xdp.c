@@ -2,8 +2,8 @@
 /* IPVS stateless Maglev scheduler: the lane of XDP programs.
  *
  * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides, and then
- * rewrites and sends the frame itself: tools/net/ipvs_mhs/lane.bpf.c.  A program
- * that uses the kfunc holds a reference to this module.
+ * rewrites and sends the frame itself: lane.bpf.c.  A program that uses the kfunc
+ * holds a reference to this module.
  *
  * Programs find the kfunc by the module's BTF.
  */
@@ -21,8 +21,7 @@
 
 /* Does the device show a program the whole frame of Ethernet, before the stack
  * made an skb of it?  A device that strips VLAN tags hides them from programs.
- * Generic XDP, whose program is the device's and not the driver's, costs more
- * than the stack.
+ * in->xdp_prog is a program of generic XDP, which costs more than the stack.
  */
 static __always_inline bool xdp_shows_all(const struct net_device *in)
 {

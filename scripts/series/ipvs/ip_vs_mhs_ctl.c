@@ -78,6 +78,7 @@ static void server_release(struct ip_vs_mhs_server *s)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
+	s->dest->sched_data = NULL;
 	list_del(&s->list);
 	if (s->state & MHS_SRV_GONE)
 		ip_vs_dest_keep(s->dest, false);
@@ -130,17 +131,6 @@ static void server_list(struct ip_vs_mhs_server *s)
 	s->mhs->n_listed++;
 }
 
-static struct ip_vs_mhs_server *server_find(const struct list_head *servers,
-					    const struct ip_vs_dest *dest)
-{
-	struct ip_vs_mhs_server *s;
-
-	list_for_each_entry(s, servers, list)
-		if (s->dest == dest)
-			return s;
-	return NULL;
-}
-
 /* Make room for an index in servers[] */
 static int server_grow(struct ip_vs_mhs *mhs, u32 idx)
 {
@@ -175,6 +165,7 @@ static u32 index_free(const struct ip_vs_mhs *mhs)
 
 /* Add a server that the core has listed, or list a deleted one again.  The work
  * may have added the server before its add_dest gets mhs.lock: refresh it then.
+ * mhs.lock guards sched_data of the service's dests.
  */
 static int server_add_one(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 {
@@ -187,13 +178,11 @@ static int server_add_one(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	if (ip_vs_mhs_dest_entries(dest))
 		ip_vs_mhs_slots_track_older(mhs);
 
-	s = server_find(&mhs->gone, dest);
-	if (s) {
+	s = dest->sched_data;
+	if (s && s->state & MHS_SRV_GONE) {
 		ip_vs_dest_keep(dest, false);
 		list_del(&s->list);
 		server_list(s);
-	} else {
-		s = server_find(&mhs->listed, dest);
 	}
 	if (s) {
 		server_refresh(s);
@@ -215,6 +204,7 @@ static int server_add_one(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	s->idx = idx;
 	s->id = ip_vs_mhs_hash_server(dest->af, &dest->addr, dest->port);
 	s->dest = dest;
+	dest->sched_data = s;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
 	set_bit(idx, mhs->idx_map);
@@ -297,7 +287,7 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 	mhs->missing = false;
 	if (!mhs->svc)
 		return false;
-	/* The search below walks mhs.listed for each server: not in vain */
+	/* The search below walks all servers for each one: not in vain */
 	if (!index_free(mhs)) {
 		mhs->missing = core_lists(mhs) > mhs->n_listed;
 		return false;
@@ -307,12 +297,13 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 		rcu_read_lock();
 		list_for_each_entry_rcu(dest, &mhs->svc->destinations, n_list)
 			if (READ_ONCE(dest->cflags) & IP_VS_DEST_CF_AVAILABLE &&
-			    !server_find(&mhs->listed, dest)) {
+			    !dest->sched_data) {
 				found = dest;
 				ip_vs_dest_hold(found);
 				break;
 			}
 		rcu_read_unlock();
+		cond_resched();
 		if (!found)
 			break;
 		changed |= !server_add(mhs, found);
@@ -351,7 +342,7 @@ static int ctl_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	struct ip_vs_mhs_server *s;
 
 	mutex_lock(&mhs->lock);
-	s = server_find(&mhs->listed, dest);
+	s = dest->sched_data;
 	ip_vs_mhs_work_before_change(mhs, s && s->weight > 0 && out);
 	/* without a struct the work adds the server, and the table changes */
 	if (!s || server_refresh(s) || mhs->missing)
@@ -367,7 +358,7 @@ static int ctl_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	struct ip_vs_mhs_server *s;
 
 	mutex_lock(&mhs->lock);
-	s = server_find(&mhs->listed, dest);
+	s = dest->sched_data;
 	if (s) {
 		ip_vs_mhs_work_before_change(mhs, s->weight > 0);
 		ip_vs_dest_keep(dest, true);

@@ -137,6 +137,12 @@ select_forward(const struct ip_vs_mhs_ask *q, bool begins,
 	return begins ? IP_VS_SEL_FORWARD_NEW : IP_VS_SEL_FORWARD;
 }
 
+static void count_verdict(const struct ip_vs_mhs *mhs, u32 v)
+{
+	if (ip_vs_mhs_verdict_count(v) != MHS_CNT_MAX)
+		ip_vs_mhs_count(mhs, ip_vs_mhs_verdict_count(v));
+}
+
 /* Ask about a packet without a connection */
 static enum ip_vs_select_verdict
 select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
@@ -150,8 +156,6 @@ select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
 		v = ip_vs_mhs_ask(q);
 		act = ip_vs_mhs_verdict_act(v);
 		begins = v & MHS_BEGINS;
-		if (ip_vs_mhs_verdict_count(v) != MHS_CNT_MAX)
-			ip_vs_mhs_count(q->mhs, ip_vs_mhs_verdict_count(v));
 		if (act <= MHS_FORWARD)
 			break;
 		/* the defence against floods (drop_packet) */
@@ -162,13 +166,16 @@ select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
 				quic || q->facts & MHS_PKT_CONNLESS)) {
 			*cpp = conn_make(q, skb, iph, ports, act == MHS_PIN ?
 					 MHS_CNT_PINNED : MHS_CNT_NEW);
-			if (*cpp)
+			if (*cpp) {
+				count_verdict(q->mhs, v);
 				return begins ? IP_VS_SEL_NEW : IP_VS_SEL_ADOPT;
+			}
 		} else {
 			ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		}
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
+	count_verdict(q->mhs, v);
 	if (act == MHS_CORE)
 		return IP_VS_SEL_CONN;
 	if (act == MHS_DROP || (v & MHS_CUTS && !cut(q->slot, q->w)))

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # An XDP program that asks mhs forwards packets of flows without connections; the
 # input hook of netfilter counts those that the stack gets.
-# timeout: 120
 
 # setup_ns sets variables; tests call functions by name
 # shellcheck disable=SC2154,SC2317 source=lib.sh
@@ -33,7 +32,7 @@ forwarded() {
 	shift 3
 	service mhs "$method" "$@"
 	result "$what: both servers answer" is 's1=* s2=*' \
-		ask open "$address" 80 60
+		ask tcp "$address" 80 60
 	# when the stack has looked up routes and neighbours
 	result "$what: the stack gets none" at_last 0 stacked
 	result "$what: flows live" is 'alive=60 dead=0 moved=0' ask check
@@ -43,7 +42,10 @@ forwarded() {
 
 [ -e "$program" ] || skip "$program"
 topology
-xdp "$bridge" v2 on 2>/dev/null || skip "the kfunc, in this kernel,"
+if ! said=$(xdp "$bridge" v2 on 2>&1); then
+	ktap_print_msg "$said"
+	skip "the kfunc, in this kernel,"
+fi
 ktap_print_header
 ktap_set_plan 20
 # what a sender leaves to the device XDP programs do not see
