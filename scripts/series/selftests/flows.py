@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""flows.py serve NAME PORT: answer every request by NAME, over TCP and UDP
+"""flows.py serve NAME ADDRESS PORT...: answer every request by NAME, over TCP
+    and UDP at any address, over SCTP at this one
 flows.py blast ADDRESS PORT: send datagrams until killed
 flows.py method N ADDRESS PORT SERVER: edit a server of a UDP service of mhs to
     forwarding method N, any number: netlink takes the same, ipvsadm does not
@@ -14,6 +15,19 @@ import sys
 
 TIMEOUT = 5
 IP_VS_SO_SET_EDITDEST = 1161
+
+# Requests: QUIC's packets by their first bytes, the form, the type and the
+# version, which IPVS reads
+REQUESTS = {
+    "hi": b"hi\n",
+    "initial": b"\xc0\0\0\0\1",
+    "0rtt": b"\xd0\0\0\0\1",
+    "handshake": b"\xe0\0\0\0\1",
+    "initial2": b"\xd0\x6b\x33\x43\xcf",
+    "handshake2": b"\xf0\x6b\x33\x43\xcf",
+    "unknown": b"\xc0\x0a\x0a\x0a\x0a",
+    "short": b"\x40\0\0\0\1",
+}
 
 
 def method(number, address, port, server):
@@ -29,8 +43,8 @@ def method(number, address, port, server):
                         service + dest)
 
 
-def serve(name, port):
-    selector = selectors.DefaultSelector()
+def listeners(address, port):
+    """The sockets of a server, and what they are"""
     for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
         sock = socket.socket(socket.AF_INET6, kind)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,17 +52,28 @@ def serve(name, port):
         # UDP: the address that was asked must answer
         if kind == socket.SOCK_DGRAM:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
-            selector.register(sock, selectors.EVENT_READ, "udp")
         sock.bind(("::", port))
-        if kind == socket.SOCK_STREAM:
-            sock.listen(1000)
-            selector.register(sock, selectors.EVENT_READ, "accept")
+        yield sock, "udp" if kind == socket.SOCK_DGRAM else "accept"
+    # an association has all addresses that its socket is bound to
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM,
+                         socket.IPPROTO_SCTP)
+    sock.bind((address, port))
+    yield sock, "accept"
+
+
+def serve(name, address, *ports):
+    selector = selectors.DefaultSelector()
+    for port in ports:
+        for sock, what in listeners(address, int(port)):
+            if what == "accept":
+                sock.listen(1000)
+            selector.register(sock, selectors.EVENT_READ, what)
     print("ready", flush=True)
     while True:
         for key, _ in selector.select():
             sock = key.fileobj
             if key.data == "accept":
-                selector.register(sock.accept()[0], selectors.EVENT_READ, "tcp")
+                selector.register(sock.accept()[0], selectors.EVENT_READ)
                 continue
             if key.data == "udp":
                 _, ancillary, _, peer = sock.recvmsg(2048, 256)
@@ -61,8 +86,9 @@ def serve(name, port):
                     sock.sendall(name + b"x" * 100000)
                 elif data == b"PASV\r\n":
                     # as FTP: the data connection comes to this port, too
-                    address = sock.getsockname()[0].removeprefix("::ffff:")
-                    where = [*address.split("."), "0", str(port)]
+                    address, port = sock.getsockname()[:2]
+                    where = [*address.removeprefix("::ffff:").split("."), "0",
+                             str(port)]
                     sock.sendall(b"227 Entering Passive Mode (%s)\r\n" %
                                  ",".join(where).encode())
                 elif data:
@@ -79,7 +105,7 @@ class Client:
         self.flows = []
 
     @staticmethod
-    def ask(sock, request=b"hi\n", size=2):
+    def ask(sock, request=REQUESTS["hi"], size=2):
         sock.sendall(request)
         answer = b""
         while len(answer) < size:
@@ -93,18 +119,31 @@ class Client:
     def report(counts):
         return " ".join(f"{name}={n}" for name, n in sorted(counts.items()))
 
-    def open(self, address, port, n):
-        """Open n connections and keep them; count them by server."""
+    def open(self, kind, protocol, address, port, n, request="hi"):
+        """Open n flows and keep them; count them by server."""
         counts = collections.Counter()
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         for _ in range(int(n)):
+            sock = socket.socket(family, kind, protocol)
             try:
-                sock = socket.create_connection((address, int(port)), TIMEOUT)
-                name = self.ask(sock)
+                sock.settimeout(TIMEOUT)
+                sock.connect((address, int(port)))
+                name = self.ask(sock, REQUESTS[request])
                 self.flows.append((sock, name))
             except OSError:
                 name = "failed"
+                sock.close()
             counts[name] += 1
         return self.report(counts)
+
+    def tcp(self, *where):
+        return self.open(socket.SOCK_STREAM, socket.IPPROTO_TCP, *where)
+
+    def udp(self, *where):
+        return self.open(socket.SOCK_DGRAM, socket.IPPROTO_UDP, *where)
+
+    def sctp(self, *where):
+        return self.open(socket.SOCK_STREAM, socket.IPPROTO_SCTP, *where)
 
     def pasv(self, address, port):
         """Open an FTP connection; ask where the data connection is to go"""
@@ -113,12 +152,13 @@ class Client:
         sock.sendall(b"PASV\r\n")
         return sock.recv(200).decode().strip()
 
-    def check(self):
-        """Ask on every connection: its server must be the same."""
+    def check(self, request="hi"):
+        """Ask on every flow: its server must be the same."""
         counts = collections.Counter(alive=0, moved=0, dead=0)
         for sock, name in self.flows:
             try:
-                counts["alive" if self.ask(sock) == name else "moved"] += 1
+                counts["alive" if self.ask(sock, REQUESTS[request]) == name
+                       else "moved"] += 1
             except OSError:
                 counts["dead"] += 1
         return self.report(counts)
@@ -138,20 +178,6 @@ class Client:
                 counts["whole"] += 1
             except OSError:
                 counts["short"] += 1
-        return self.report(counts)
-
-    def udp(self, address, port, n):
-        """A datagram from each of n ports; count the answers by server"""
-        counts = collections.Counter()
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        for _ in range(int(n)):
-            with socket.socket(family, socket.SOCK_DGRAM) as sock:
-                sock.settimeout(TIMEOUT)
-                try:
-                    sock.connect((address, int(port)))
-                    counts[self.ask(sock)] += 1
-                except OSError:
-                    counts["failed"] += 1
         return self.report(counts)
 
     def synack(self, address, port, n):
@@ -187,7 +213,7 @@ class Client:
 
 def main():
     if sys.argv[1] == "serve":
-        serve(sys.argv[2].encode(), int(sys.argv[3]))
+        serve(sys.argv[2].encode(), *sys.argv[3:])
     if sys.argv[1] == "method":
         method(*sys.argv[2:])
         return

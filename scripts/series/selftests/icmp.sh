@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # ICMP errors reach the server of a flow without a connection: a long answer
 # needs path MTU discovery.  The client is behind a router with a small MTU.
-# timeout: 120
 
 # setup_ns sets variables; tests call functions by name
 # shellcheck disable=SC2154,SC2317 source=lib.sh
@@ -32,7 +31,7 @@ wait "$CLIENT_PID" 2>/dev/null
 coproc CLIENT { exec ip netns exec "$far" python3 "$here/flows.py" client; }
 
 service mhs -g -t $VIP:80
-result "flows open" is 's1=* s2=*' ask open $VIP 80 20
+result "flows open" is 's1=* s2=*' ask tcp $VIP 80 20
 result "every answer is whole" is 'short=0 whole=20' ask long
 result "without connections" is 0 conns
 result "errors were forwarded" is '[1-9]*' mhs PktIcmp
@@ -50,6 +49,6 @@ director nft -f - <<-EOF
 		}
 	}
 EOF
-ask open $VIP 80 2 >/dev/null
+ask tcp $VIP 80 2 >/dev/null
 result "control: without errors it is not" is 'short=2 whole=0' ask long
 ktap_finished

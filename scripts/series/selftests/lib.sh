@@ -22,6 +22,8 @@ source "$here/../../kselftest/ktap_helpers.sh"
 VIP=192.0.2.80
 VIP6=2001:db8:8::80
 WAIT=20000	# ms
+# shellcheck disable=SC2034
+NUM='+([0-9])'	# matches a number
 unload=
 
 skip() {
@@ -89,7 +91,7 @@ link() {
 # serve NAME NS: a server of that name
 serve() {
 	exec {ready}< <(exec ip netns exec "$2" \
-		python3 "$here/flows.py" serve "$1" 80 2>&1)
+		python3 "$here/flows.py" serve "$1" $VIP 80 443 2>&1)
 	read -r -t 20 -u "$ready" || exit
 }
 
@@ -107,6 +109,7 @@ topology() {
 	ip -n "$director" addr add "$VIP6/128" dev lo nodad
 	director sysctl -wq net.ipv4.ip_forward=1
 	modprobe -q ipip
+	modprobe -q sctp
 	for i in 1 2 3; do
 		link "$(server s$i)" "1$i"
 		in_ns "$(server s$i)" sysctl -wq net.ipv4.conf.all.arp_ignore=1 \
@@ -117,8 +120,7 @@ topology() {
 		in_ns "$(server s$i)" sysctl -wq net.ipv4.conf.tunl0.rp_filter=0
 		serve "s$i" "$(server s$i)"
 	done
-	director sysctl -wq net.ipv4.vs.mhs.hold_ms=500 \
-		net.ipv4.vs.mhs.pin_ms=1000
+	short
 	coproc CLIENT { exec ip netns exec "$client" \
 		python3 "$here/flows.py" client; }
 }
@@ -136,25 +138,43 @@ ask() {
 
 ipvs() { director ipvsadm "$@"; }
 
-# service SCHEDULER METHOD SERVICE...: with servers s1 and s2
+# times of the phases, hold and pin
+phases() {
+	director sysctl -wq net.ipv4.vs.mhs.hold_ms="$1" \
+		net.ipv4.vs.mhs.pin_ms="$2"
+}
+short() { phases 500 1000; }
+long() { phases 100000 100000; }
+
+# forget: no connection of an earlier test is left
+forget() {
+	director sysctl -wq net.ipv4.vs.expire_nodest_conn=1
+	ipvs -C
+	at_last 0 conns
+	director sysctl -wq net.ipv4.vs.expire_nodest_conn=0
+}
+
+# service SCHEDULER METHOD SERVICE...: with servers s1 and s2, or $SERVERS
 service() {
-	local sched=$1 method=$2
+	local sched=$1 method=$2 i
 
 	shift 2
 	ipvs -C
 	ipvs -A "$@" -s "$sched" -b flag-1,flag-2
-	add "$method" 1 "$@"
-	add "$method" 2 "$@"
+	for i in ${SERVERS:-1 2}; do
+		add "$method" "$i" "$@"
+	done
 	[ "$sched" != mhs ] || at_last stable mhs State
 }
 
 # add METHOD N SERVICE...
 add() {
-	local method=$1 n=$2 port=:80
+	local method=$1 n=$2 port=${*: -1}
 
 	shift 2
 	case $* in
 	*-f*) port=:0 ;;
+	*) port=:${port##*:} ;;
 	esac
 	case $* in
 	*[*) ipvs -a "$@" -r "[2001:db8:1::1$n]$port" "$method" ;;
@@ -169,12 +189,28 @@ mhs() {
 		NR == 2 { print $at }' /proc/net/ip_vs_mhs
 }
 
-# conns: number of connections
-conns() { director awk 'END { print NR - 1 }' /proc/net/ip_vs_conn; }
+# conns [N]: number of connections, to server N
+conns() {
+	director awk -v to="${1:+$(printf 0A0000%02X "1$1")}" \
+		'$6 ~ to "$" && NR > 1 { n++ } END { print n + 0 }' \
+		/proc/net/ip_vs_conn
+}
 
 # counted: connections by the statistics
 counted() {
-	ipvs -Ln --stats | awk '$1 ~ /^(TCP|UDP|FWM)$/ { print $3; exit }'
+	ipvs -Ln --stats | awk '$1 ~ /^(TCP|UDP|SCTP|FWM)$/ { print $3; exit }'
+}
+
+# masquerading on|off: replies pass the director, which sends no redirects
+masquerading() {
+	local n act=replace
+
+	[ "$1" = on ] || act=del
+	for n in 1 2 3; do
+		ip -n "$(server s$n)" route $act 10.0.0.1 via 10.0.0.2
+	done
+	director sysctl -wq net.ipv4.conf.all.send_redirects=0 \
+		net.ipv4.conf.eth0.send_redirects=0
 }
 
 unstable() { echo $(($(mhs Hold) + $(mhs Pin))); }

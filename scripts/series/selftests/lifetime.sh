@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # Servers, services, schedulers, namespaces and the module go while packets
 # pass; the kernel's own checks say whether that was safe.
-# timeout: 240
 
 # setup_ns sets variables; tests call functions by name
 # shellcheck disable=SC2154,SC2317 source=lib.sh
@@ -75,7 +74,7 @@ unknown_methods() {
 			ipvs -d -u $VIP:80 -r 10.0.0.13:80 || return
 	done
 	service mhs -g -t $VIP:80
-	is 's1=* s2=*' ask open $VIP 80 60 && ask close
+	is 's1=* s2=*' ask tcp $VIP 80 60 && ask close
 }
 
 # TAINT_WARN

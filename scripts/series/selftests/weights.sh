@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # The slots of a server follow its weight: with 1000 and 1 the second one gets
 # about one of a thousand flows.  By turns of at most 63 it would get one of 64.
-# timeout: 120
 
 # setup_ns sets variables; tests call functions by name
 # shellcheck disable=SC2154,SC2317 source=lib.sh
