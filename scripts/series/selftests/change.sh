@@ -291,6 +291,7 @@ by 2
 
 # from a scheduler with connections, and back
 ask close >/dev/null
+forget
 service wlc -g -t $VIP:80
 ask tcp $VIP 80 100 >/dev/null
 before=$(conns)
