@@ -98,6 +98,7 @@ result "merged: and afterwards" is "$all_live" ask check
 result "merged: some got connections" some mhs PinnedEntries
 
 fresh
+phases 500 100000
 ipvs -e -t $VIP:80 -r 10.0.0.12:80 -g -w 0
 result "weight 0: no new flow" none_of s2 ask tcp $VIP 80 50
 result "weight 0: older flows live" is 'alive=150 dead=0 moved=0' ask check
