@@ -79,7 +79,8 @@
  *	add_dest again	-> mhs.listed, same struct and same index
  *	no slot names the server, and hold + pin have passed since del_dest or
  *	expire_nodest_conn cuts its flows; or the service ends
- *			(-w 0 that merged the slots before changes nothing)
+ *			(also after -w 0, when no slot named the server
+ *			before del_dest)
  *			-> out of servers[], by_dest and pairs, call_rcu(): the
  *			   callback puts the ip_vs_dest and the carriers, and
  *			   only then frees the index for another server

@@ -21,8 +21,8 @@ static int ctl_add_dest(struct ip_vs_service *svc,
 		ip_vs_mhs_work_start_settling(mhs, false);
 	else
 		ip_vs_mhs_work_before_change(mhs, false);
-	/* Pairs with the acquire in hook_packet_in(): a packet that sees svc
-	 * sees the service settling.
+	/* Pairs with the acquires in hook_packet_in() and lane_ask(): a packet
+	 * that sees svc sees the service settling.
 	 */
 	smp_store_release(&mhs->svc, svc);
 	err = ip_vs_mhs_server_add(mhs, dest);
@@ -41,7 +41,7 @@ static int ctl_upd_dest(struct ip_vs_service *svc,
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
 	ip_vs_mhs_work_before_change(mhs, s && s->weight > 0 && out);
-	/* without a struct the work adds the server, and the table changes */
+	/* add_dest had no memory for the server: the work adds it soon */
 	if (!s || ip_vs_mhs_server_refresh(s) || mhs->missing)
 		ip_vs_mhs_work_changed(mhs);
 	mutex_unlock(&mhs->lock);

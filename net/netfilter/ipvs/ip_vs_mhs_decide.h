@@ -98,6 +98,8 @@ enum ip_vs_mhs_cnt {
  * @MHS_REPLACE: make an entry instead of the entry left, or drop the packet
  * @MHS_SEARCH: the candidate takes no new flow: search another server and ask
  *	again with %MHS_ASK_SEARCHED
+ *
+ * Up to %MHS_FORWARD an act is final.
  */
 enum ip_vs_mhs_act {
 	MHS_CORE,

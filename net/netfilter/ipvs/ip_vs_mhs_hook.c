@@ -195,7 +195,7 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	return p->pd && ip_vs_mhs_proto_parse(p);
 }
 
-/* Fill all fields but iph, which hook_parse() fills */
+/* Clear all but iph, and set what the hook knows; hook_parse() sets the rest */
 static void hook_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
 			struct sk_buff *skb, const struct nf_hook_state *state)
 {

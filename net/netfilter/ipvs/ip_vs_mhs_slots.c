@@ -144,13 +144,15 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		list_for_each_entry(s, &mhs->gone, list)
 			__set_bit(s->idx, scratch->cut);
 
-	/* The first slots in a phase start its clock and skip the spare first
-	 * stage; later slots begin in it, between two ticks.
+	/* The first stage of a phase is for slots that enter between two ticks:
+	 * the tick that ends their first, shorter period must not count.  If no
+	 * slot is in the phase, its clock starts now, and so slots enter the
+	 * second stage.
 	 */
 	if (ip_vs_mhs_time_hold_ms(mhs))
-		first = MHS_STAGE_HOLD + !was.hold;
+		first = was.hold ? MHS_STAGE_HOLD : MHS_STAGE_HOLD + 1;
 	else
-		first = MHS_STAGE_PIN + !was.pin;
+		first = was.pin ? MHS_STAGE_PIN : MHS_STAGE_PIN + 1;
 
 	for (i = 0; i < mhs->size; i++) {
 		w = READ_ONCE(mhs->slots[i]);
@@ -181,8 +183,8 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	if (!was.hold && now.hold)
 		mhs->hold_tick = jiffies;
 	if (!was.pin && now.pin)
-		/* Slots came from hold by a tick: date the clock of pin back, so
-		 * that its first tick is due now.
+		/* Slots that came from hold are in the first stage, but no
+		 * shorter period is before them: make the tick due now.
 		 */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
 				jiffies - ip_vs_mhs_time_pin_period(mhs);

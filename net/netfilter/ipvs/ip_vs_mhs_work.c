@@ -359,8 +359,10 @@ void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole)
 	lockdep_assert_held(&mhs->lock);
 	WRITE_ONCE(mhs->phase, MHS_SETTLING);
 	mhs->changed = jiffies;
-	/* one jiffy is more than one change, for work_settled_at() */
-	mhs->gap = whole;
+	/* 0: one change so far, so work_settled_at() waits longer; a complete
+	 * set has no reason to wait
+	 */
+	mhs->gap = whole ? 1 : 0;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->used_tick = jiffies;
 	mhs->track_tick = jiffies;
@@ -385,7 +387,9 @@ void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
 	lockdep_assert_held(&mhs->lock);
 	/* The timer of the work may be late by an eighth of MHS_YOUNG_MAX */
 	leaves |= !work_until(mhs->changed + MHS_YOUNG_MAX);
-	/* Pairs with the exchange in ip_vs_mhs_settling() */
+	/* Pairs with the exchange in ip_vs_mhs_settling().  MHS_WOKEN keeps
+	 * packets from a second exchange until settle_end() has set MHS_SETTLED.
+	 */
 	switch (cmpxchg(&mhs->phase, MHS_YOUNG,
 			leaves ? MHS_WOKEN : MHS_SETTLING)) {
 	case MHS_YOUNG:
