@@ -26,6 +26,10 @@ import servers  # noqa: E402
 
 WAYS = ("nothing", "none", "drop", "protect", "sockets", "outside-nothing",
         "outside-none", "outside-protect")
+# what the load's end and haproxy's end count: SYNs and data sent again, SYNs
+# that found no room, SYNs and resets that met an old connection
+COUNTED = ("TCPSynRetrans", "RetransSegs", "ListenOverflows", "ListenDrops",
+           "TCPTimeouts", "TCPACKSkippedTimeWait", "TWRecycled")
 RULE = (f"-p tcp -d {servers.LO} --dport {net.PORT} --syn -j DROP")
 # A slow machine may need longer than the default allows.
 PROTECT = ["qdisc_tool", "protect", "--json", "--max-hold", "5s",
@@ -89,9 +93,27 @@ def reload_again_and_again(way, reloads, load, options):
     return result
 
 
+def counters():
+    """What the kernel has counted in this namespace."""
+    found = {}
+    for name in "snmp", "netstat":
+        lines = lib.read(f"/proc/net/{name}").splitlines()
+        for names, values in zip(lines[::2], lines[1::2]):
+            found.update(zip(names.split(), values.split()))
+    return {name: int(found[name]) for name in COUNTED}
+
+
+def gained(before):
+    now = counters()
+    return {name: now[name] - was for name, was in before.items()
+            if now[name] != was}
+
+
 def measure(way, reloads, options):
     outside = way.startswith("outside-")
+    host = counters()
     with net.inside("client" if outside else None):
+        client = counters()
         load = subprocess.Popen(
             [options.load, net.HOST4 if outside else servers.LO,
              str(net.PORT), str(options.clients), str(options.pause),
@@ -102,6 +124,10 @@ def measure(way, reloads, options):
               **json.loads(load.stdout.read())}
     if load.wait():
         raise SystemExit(f"{way}: the load failed")
+    result["haproxy_counted"] = gained(host)
+    if outside:
+        with net.inside("client"):
+            result["load_counted"] = gained(client)
     lib.write(f"{options.out}/{way}.json", json.dumps(result, indent=1) + "\n")
     print(json.dumps(result), flush=True)
 
