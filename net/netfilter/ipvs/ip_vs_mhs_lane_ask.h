@@ -36,6 +36,22 @@
 #include "ip_vs_mhs_proto.h"
 #include "ip_vs_mhs_quic.h"
 
+/* Does the namespace leave all packets to mhs? */
+static __always_inline enum ip_vs_mhs_lane
+lane_closed(const struct ip_vs_mhs_net *mn)
+{
+	struct netns_ipvs *ipvs = net_ipvs(mn->net);
+	enum ip_vs_mhs_lane why = ip_vs_mhs_lane_closed(mn, ipvs);
+
+	if (unlikely(why))
+		return why;
+	if (ip_vs_mhs_conntrack(ipvs))
+		return MHS_LANE_CONNTRACK;
+	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
+		return MHS_LANE_BACKUP;
+	return MHS_LANE_FORWARDED;
+}
+
 /* Plain IPv4 that ip_rcv() accepts, without options, not a fragment */
 static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 {
@@ -380,7 +396,7 @@ ip_vs_mhs_lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p,
 static __always_inline enum ip_vs_mhs_lane
 ip_vs_mhs_lane_ask(struct ip_vs_mhs_lane_packet *p)
 {
-	enum ip_vs_mhs_lane why = ip_vs_mhs_lane_closed(p->mn);
+	enum ip_vs_mhs_lane why = lane_closed(p->mn);
 
 	if (unlikely(why))
 		return why;

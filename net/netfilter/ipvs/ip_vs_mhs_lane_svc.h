@@ -30,23 +30,17 @@ ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
 	return rcu_access_pointer(mn->hash);
 }
 
-/* Does the namespace leave all packets to mhs?  There is no mark yet, so a
- * service by firewall mark may own any packet.
+/* Has the namespace no lane, or may a service by firewall mark own any packet?
+ * There is no mark yet.
  */
 static __always_inline enum ip_vs_mhs_lane
-ip_vs_mhs_lane_closed(const struct ip_vs_mhs_net *mn)
+ip_vs_mhs_lane_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
 {
-	struct netns_ipvs *ipvs = net_ipvs(mn->net);
-
 	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
 		return MHS_LANE_OFF;
 	if (READ_ONCE(mn->fwm_services) || READ_ONCE(mn->foreign) ||
 	    ip_vs_mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
 		return MHS_LANE_MARK;
-	if (ip_vs_mhs_conntrack(ipvs))
-		return MHS_LANE_CONNTRACK;
-	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
-		return MHS_LANE_BACKUP;
 	return MHS_LANE_FORWARDED;
 }
 

@@ -22,23 +22,20 @@ ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
 	return ipvs && READ_ONCE(ipvs->enable);
 }
 
-/* Does the namespace leave all packets to mhs?  There is no mark yet, so a
- * service by firewall mark may own any packet.
- */
+/* May a service by firewall mark own any packet?  There is no mark yet. */
 static __always_inline enum ip_vs_mhs_lane
-ip_vs_mhs_lane_closed(const struct ip_vs_mhs_net *mn)
+ip_vs_mhs_lane_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
 {
-	struct netns_ipvs *ipvs = net_ipvs(mn->net);
-
 	if (atomic_read(&ipvs->fwm_services[IP_VS_AF_INET]) ||
 	    atomic_read(&ipvs->fwm_services[IP_VS_AF_INET6]))
 		return MHS_LANE_MARK;
-	/* a sysctl: any value that it had will do */
-	if (data_race(ip_vs_conntrack_enabled(ipvs)))
-		return MHS_LANE_CONNTRACK;
-	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
-		return MHS_LANE_BACKUP;
 	return MHS_LANE_FORWARDED;
+}
+
+static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
+{
+	/* a sysctl: any value that it had will do */
+	return data_race(ip_vs_conntrack_enabled(ipvs));
 }
 
 /* The service of a packet, or NULL */
