@@ -66,31 +66,47 @@ def spread(values):
 
 
 def reload_again_and_again(way, reloads, load, options):
-    """Until the load ends, which is told when there were enough: the count,
-    what each took, and how often it had what status."""
-    statuses, took_ms, over_ms = {}, [], []
+    """Until the load ends, which is told when there were enough: what each
+    took, where it began and ended in time, and how often it had what status."""
+    times, statuses = [], {}
     while load.poll() is None:
         began = time.monotonic()
         done = subprocess.run(reloads.command(way), check=False,
                               capture_output=True, text=True)
-        took = 1000 * (time.monotonic() - began)
+        ended = time.monotonic()
+        took = {"reload_ms": 1000 * (ended - began)}
         if "protect" in way:
             report = json.loads(done.stderr.splitlines()[-1])
-            took = report["command_ms"]
-            over_ms += [hold["hold_ms"] - took for hold in report["holds"]]
-        took_ms.append(took)
+            took = {"reload_ms": report["command_ms"]}
+            if report["holds"]:
+                took["hold_ms"] = report["holds"][0]["hold_ms"]
+        times.append((began, ended, took))
         status = done.returncode
         if status and status not in statuses:
             print(f"# status {status}: {done.stderr.strip()}", flush=True)
         statuses[status] = statuses.get(status, 0) + 1
-        if len(took_ms) == options.reloads:
+        if len(times) == options.reloads:
             load.terminate()
         time.sleep(max(0, began + options.interval - time.monotonic()))
-    result = {"reloads": len(took_ms), "statuses": statuses,
-              "reload_ms": spread(took_ms)}
+    return times, statuses
+
+
+def summary(times, statuses):
+    result = {"reloads": len(times), "statuses": statuses,
+              "reload_ms": spread(took["reload_ms"] for _, _, took in times)}
+    over_ms = [took["hold_ms"] - took["reload_ms"] for _, _, took in times
+               if "hold_ms" in took]
     if over_ms:
         result["hold_beyond_reload_ms"] = spread(over_ms)
     return result
+
+
+def met(times, began, ended):
+    """The reloads of which a request from BEGAN to ENDED saw a part."""
+    return [{name: round(ms, 1) for name, ms in {
+                **took, "began_ms": 1000 * (start - began),
+                "ended_ms": 1000 * (end - began)}.items()}
+            for start, end, took in times if start < ended and end > began]
 
 
 def counters():
@@ -119,9 +135,12 @@ def measure(way, reloads, options):
              str(net.PORT), str(options.clients), str(options.pause),
              str(options.seconds), str(options.requests),
              f"{options.out}/{way}.csv"], stdout=subprocess.PIPE, text=True)
-    result = {"way": way,
-              **reload_again_and_again(way, reloads, load, options),
+    times, statuses = reload_again_and_again(way, reloads, load, options)
+    result = {"way": way, **summary(times, statuses),
               **json.loads(load.stdout.read())}
+    began = result.pop("longest_began_us") / 1e6
+    result["longest_met"] = met(times, began,
+                                began + result["longest_us"] / 1e6)
     if load.wait():
         raise SystemExit(f"{way}: the load failed")
     result["haproxy_counted"] = gained(host)

@@ -50,6 +50,7 @@ static int poll_fd;
 static long long pause_us;
 static unsigned long long buckets[BUCKETS], errors[MAX_ERRNO];
 static unsigned long long done, failed, longest, running;
+static long long longest_began;
 static volatile sig_atomic_t told;
 
 static long long now_us(void)
@@ -88,8 +89,10 @@ static void finish(struct client *client, int error)
 	}
 	done++;
 	buckets[bucket < BUCKETS ? bucket : BUCKETS - 1]++;
-	if (took > longest)
+	if (took > longest) {
 		longest = took;
+		longest_began = client->begin;
+	}
 }
 
 static void begin(struct client *client)
@@ -176,8 +179,8 @@ static void report(const char *histogram, double seconds)
 	if (fclose(file))
 		die(histogram);
 	printf("{\"answered\": %llu, \"failed\": %llu, \"longest_us\": %llu, "
-	       "\"seconds\": %.3f, \"errors\": {", done, failed, longest,
-	       seconds);
+	       "\"longest_began_us\": %lld, \"seconds\": %.3f, "
+	       "\"errors\": {", done, failed, longest, longest_began, seconds);
 	for (i = 0; i < MAX_ERRNO; i++) {
 		if (!errors[i])
 			continue;
