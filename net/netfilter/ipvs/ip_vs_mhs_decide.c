@@ -5,7 +5,7 @@
  */
 #include "ip_vs_mhs_decide.h"
 
-static u32 nothing(enum ip_vs_mhs_act act)
+static u32 decide_act(enum ip_vs_mhs_act act)
 {
 	return ip_vs_mhs_verdict(act, MHS_CNT_MAX, 0);
 }
@@ -13,18 +13,18 @@ static u32 nothing(enum ip_vs_mhs_act act)
 /* The candidate takes no new flow.  Without another server the core sends ICMP
  * unreachable.
  */
-static u32 other(u32 cand, u32 facts)
+static u32 decide_elsewhere(u32 cand, u32 facts)
 {
 	if (facts & MHS_ASK_SEARCHED || !ip_vs_mhs_decide_searches(cand, facts))
-		return nothing(MHS_CORE);
-	return nothing(MHS_SEARCH);
+		return decide_act(MHS_CORE);
+	return decide_act(MHS_SEARCH);
 }
 
 /* A new flow without an entry goes to the old server, because its later packets
  * go there.  A deleted old server may be dead: then the flow goes to the
  * candidate and the slot is cut, which ends the flows of the old server.
  */
-static u32 new_without(u32 old, u32 cand, u32 facts)
+static u32 decide_new_without(u32 old, u32 cand, u32 facts)
 {
 	bool cut = !(old & MHS_SRV_KNOWN) || old & MHS_SRV_GONE;
 	u32 server = cut ? cand : old;
@@ -37,16 +37,16 @@ static u32 new_without(u32 old, u32 cand, u32 facts)
 				 (cut ? MHS_TO_CAND | MHS_CUTS : 0));
 }
 
-static u32 new_flow(u32 w, u32 old, u32 cand, u32 facts)
+static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
 {
 	if (ip_vs_mhs_slot_cand(w) == MHS_IDX_NONE)
-		return nothing(MHS_CORE);
+		return decide_act(MHS_CORE);
 	if (!ip_vs_mhs_decide_takes(cand))
-		return other(cand, facts);
+		return decide_elsewhere(cand, facts);
 	if (facts & MHS_PKT_NO_PORT)
-		return nothing(MHS_DROP);
+		return decide_act(MHS_DROP);
 	if (facts & MHS_ASK_NO_ENTRY)
-		return new_without(old, cand, facts);
+		return decide_new_without(old, cand, facts);
 	return ip_vs_mhs_decide_new();
 }
 
@@ -55,7 +55,7 @@ static u32 new_flow(u32 w, u32 old, u32 cand, u32 facts)
  * have one.  In the hold phase the old server gets the packets while it is in
  * service; with one-packet scheduling (-o) every packet goes to the candidate.
  */
-static u32 connectionless(u32 w, u32 old, u32 cand, u32 facts)
+static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 {
 	bool one = facts & MHS_SVC_ONE_PACKET;
 	bool stays = ip_vs_mhs_slot_holding(w) && !one && old & MHS_SRV_IN;
@@ -67,7 +67,7 @@ static u32 connectionless(u32 w, u32 old, u32 cand, u32 facts)
 	u32 server = stays ? old : cand;
 
 	if (!stays && !ip_vs_mhs_decide_takes(cand))
-		return other(cand, facts);
+		return decide_elsewhere(cand, facts);
 	if (ip_vs_mhs_slot_stable(w))
 		count = MHS_CNT_STATELESS;
 	if (facts & MHS_PKT_ERROR)
@@ -87,25 +87,25 @@ static u32 connectionless(u32 w, u32 old, u32 cand, u32 facts)
 	 * not hashed, cannot take its place.
 	 */
 	if (one)
-		return nothing(MHS_DROP);
+		return decide_act(MHS_DROP);
 	return ip_vs_mhs_verdict(MHS_REPLACE, MHS_CNT_MAX, to | MHS_BEGINS);
 }
 
 /* An ICMP error is about an older flow */
-static u32 error(u32 w, u32 old, u32 cand, u32 facts)
+static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
 {
 	if (facts & MHS_SVC_SETTLING)
-		return nothing(MHS_CORE);
+		return decide_act(MHS_CORE);
 	if (facts & MHS_PKT_CONNLESS)
-		return connectionless(w, old, cand, facts);
-	return nothing(old & MHS_SRV_KNOWN ? MHS_FORWARD : MHS_CORE);
+		return decide_udp(w, old, cand, facts);
+	return decide_act(old & MHS_SRV_KNOWN ? MHS_FORWARD : MHS_CORE);
 }
 
 /* Does the state of the service decide: settling, persistence, or a mark that
  * another scheduler may own?  Nobody resends plain UDP, so plain UDP is not
  * dropped and uses the current table of a settling service.
  */
-static bool by_service(u32 facts, u32 *v)
+static bool decide_by_service(u32 facts, u32 *v)
 {
 	*v = MHS_CORE | MHS_CNT_MAX << MHS_COUNT_SHIFT;
 	if (facts & MHS_PKT_FRESH ||
@@ -138,14 +138,14 @@ u32 ip_vs_mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 	u32 v;
 
 	if (facts & MHS_PKT_ERROR)
-		return error(w, old, cand, facts);
+		return decide_error(w, old, cand, facts);
 	if (facts & (MHS_SVC_SETTLING | MHS_SVC_PERSISTENT | MHS_SVC_UNSURE) &&
-	    by_service(facts, &v))
+	    decide_by_service(facts, &v))
 		return v;
 	if (facts & MHS_PKT_CONNLESS)
-		return connectionless(w, old, cand, facts);
+		return decide_udp(w, old, cand, facts);
 	if (facts & MHS_PKT_FRESH && (facts & MHS_SVC_STATEFUL ||
 				      !ip_vs_mhs_slot_stable(w)))
-		return new_flow(w, old, cand, facts);
-	return ip_vs_mhs_decide_old(w, old, facts);
+		return decide_new_flow(w, old, cand, facts);
+	return ip_vs_mhs_decide_to_old(w, old, facts);
 }

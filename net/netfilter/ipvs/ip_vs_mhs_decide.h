@@ -37,9 +37,9 @@
 #define MHS_SRV_GONE		0x2U	/* deleted */
 #define MHS_SRV_TRACKED		0x4U	/* new flows need an entry */
 #define MHS_SRV_STATEFUL	0x8U	/* all flows need entries: no carrier */
-#define MHS_SRV_NAT		0x10U	/* the carrier masquerades */
-#define MHS_SRV_FROZEN		0x20U	/* the carrier is for older flows */
-#define MHS_SRV_METHOD		(MHS_SRV_STATEFUL | MHS_SRV_NAT | MHS_SRV_FROZEN)
+#define MHS_SRV_FROZEN		0x10U	/* the carrier is for older flows */
+#define MHS_SRV_NAT		0x20U	/* the carrier masquerades */
+#define MHS_SRV_METHOD		(MHS_SRV_STATEFUL | MHS_SRV_FROZEN | MHS_SRV_NAT)
 /* ... and what ip_vs_mhs_ask_server() adds; all 0 without a server */
 #define MHS_SRV_KNOWN		0x100U	/* there is a server */
 #define MHS_SRV_CARRIER		0x200U	/* the server has a carrier */
@@ -54,10 +54,10 @@
 				 MHS_SVC_FALLBACK)
 /* ... and its state */
 #define MHS_SVC_SETTLING	0x100U	/* the table is not final yet */
-#define MHS_SVC_UNSURE		0x200U	/* another scheduler may own the mark */
-#define MHS_SVC_BACKUP		0x400U	/* the sync daemon adds entries */
-#define MHS_SVC_STATEFUL	0x800U	/* stateless=0: all flows get entries */
-#define MHS_SVC_WAS_STATELESS	0x1000U	/* flows without an entry may exist */
+#define MHS_SVC_BACKUP		0x200U	/* the sync daemon adds entries */
+#define MHS_SVC_STATEFUL	0x400U	/* stateless=0: all flows get entries */
+#define MHS_SVC_WAS_STATELESS	0x800U	/* flows without an entry may exist */
+#define MHS_SVC_UNSURE		0x1000U	/* another scheduler may own the mark */
 /* Facts of the packet */
 #define MHS_PKT_FRESH		0x10000U	/* begins a flow */
 #define MHS_PKT_ENDS		0x20000U	/* ends a flow, or has none */
@@ -187,7 +187,7 @@ static inline bool ip_vs_mhs_decide_may_pin(u32 server, u32 facts)
 }
 
 /* A packet of an older flow, or of a new flow in a stable slot */
-static inline u32 ip_vs_mhs_decide_old(u32 w, u32 old, u32 facts)
+static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 {
 	u32 flags = 0;
 
@@ -253,9 +253,9 @@ static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 	 */
 	facts &= ~MHS_SVC_STATEFUL;
 	if (ip_vs_mhs_slot_stable(w))
-		return ip_vs_mhs_decide_old(MHS_USED_CUR, server, facts);
+		return ip_vs_mhs_decide_to_old(MHS_USED_CUR, server, facts);
 	if (!(facts & MHS_PKT_FRESH))
-		return ip_vs_mhs_decide_old(w, server, facts);
+		return ip_vs_mhs_decide_to_old(w, server, facts);
 	return ip_vs_mhs_decide_takes(server) ? ip_vs_mhs_decide_new() :
 						MHS_SEARCH;
 }

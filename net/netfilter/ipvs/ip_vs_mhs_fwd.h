@@ -7,8 +7,6 @@
 #define _IP_VS_MHS_FWD_H
 
 #include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/types.h>
 
 /**
@@ -18,7 +16,9 @@
  * @check: IPv4: checksum of the packet's header after the TTL has gone down
  * @eth: the new Ethernet header
  * @trim: bytes of padding to cut off before the tunnel's header is added
- * @head: the tunnel's header
+ * @head: the tunnel's header, struct iphdr or ipv6hdr
+ *
+ * The verifier lets no pointer to deeper structures be an argument.
  */
 struct bpf_ipvs_mhs_fwd {
 	__u32		ifindex;
@@ -26,10 +26,7 @@ struct bpf_ipvs_mhs_fwd {
 	__u16		check;
 	struct ethhdr	eth;
 	__u16		trim;
-	union {
-		struct iphdr	ipv4;
-		struct ipv6hdr	ipv6;
-	} head;
+	__u8		head[40];
 };
 
 #endif /* _IP_VS_MHS_FWD_H */

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: packets before the IP stack, seldom asked.
+/* IPVS stateless Maglev scheduler: packets before the IP stack, seldom asked;
+ * /proc/net/ip_vs_mhs_lane.
  *
  * Overview: ip_vs_mhs_lane_ask.h.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/inetdevice.h>
+#include <linux/seq_file.h>
 #include <net/ip6_route.h>
 #include <net/route.h>
 
-#include "ip_vs_mhs_lane.h"
+#include "ip_vs_mhs_lane_svc.h"
+
+/* The order is that of enum ip_vs_mhs_lane */
+static const char * const lane_names[] = {
+	"Forwarded", "Off", "Mark", "Conntrack", "Backup", "Frame", "Service",
+	"Address", "Entry", "Decision", "Method", "Route", "Neighbour", "Mtu",
+	"Device",
+};
 
 static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 			     const struct in6_addr *addr)
@@ -86,4 +95,34 @@ bool ip_vs_mhs_lane_has_entry(const struct ip_vs_mhs *mhs, u8 transport,
 		return false;
 	__ip_vs_conn_put(cp);
 	return true;
+}
+
+/**
+ * ip_vs_mhs_lane_show() - show what became of the frames that a lane saw
+ * @seq: the file, of a namespace
+ * @v: unused
+ *
+ * Context: process; takes net.lock.
+ * Return: 0.
+ */
+int ip_vs_mhs_lane_show(struct seq_file *seq, void *v)
+{
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_single_net(seq));
+	struct ip_vs_mhs_lane_stats __percpu *stats;
+	unsigned long n;
+	int cpu, i;
+
+	BUILD_BUG_ON(ARRAY_SIZE(lane_names) != MHS_LANE_MAX);
+
+	mutex_lock(&mn->lock);
+	stats = ip_vs_mhs_lane_stats(mn);
+	for (i = 0; i < MHS_LANE_MAX; i++) {
+		n = 0;
+		for_each_possible_cpu(cpu)
+			if (stats)
+				n += READ_ONCE(per_cpu_ptr(stats, cpu)->n[i]);
+		seq_printf(seq, "%s %lu\n", lane_names[i], n);
+	}
+	mutex_unlock(&mn->lock);
+	return 0;
 }

@@ -31,6 +31,12 @@ enum ip_vs_mhs_lane {
 	MHS_LANE_NEIGHBOUR,	/* next hop not known to be alive */
 	MHS_LANE_MTU,		/* too long for the path */
 	MHS_LANE_DEVICE,	/* output device cannot send from a lane */
+	MHS_LANE_MAX
+};
+
+/* Frames of a namespace, on one CPU */
+struct ip_vs_mhs_lane_stats {
+	unsigned long		n[MHS_LANE_MAX];
 };
 
 /**
@@ -93,5 +99,6 @@ bool ip_vs_mhs_lane_is_local(struct ip_vs_mhs *mhs, const struct net_device *in,
 bool ip_vs_mhs_lane_has_entry(const struct ip_vs_mhs *mhs, u8 transport,
 			      const union nf_inet_addr *caddr, __be16 cport,
 			      const union nf_inet_addr *vaddr, __be16 vport);
+int ip_vs_mhs_lane_show(struct seq_file *seq, void *v);
 
 #endif /* _IP_VS_MHS_LANE_H */

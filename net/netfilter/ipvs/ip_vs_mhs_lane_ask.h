@@ -2,13 +2,13 @@
 /* IPVS stateless Maglev scheduler: packets before the IP stack.
  *
  * A lane forwards the packets that the stack would forward without a connection
- * entry, before an skb exists or just after.  The decision is the same:
+ * entry, before the stack sees them.  The decision is the same:
  * ip_vs_mhs_ask().  What a lane cannot forward exactly as the stack does "goes
  * up": the stack gets the packet.  So a lane resolves no route and no neighbour,
  * makes no entry and sends no ICMP.
  *
- * The functions are inline, because ip_vs_mhs_lane_ask() has one caller for each
- * way into a lane, and all packets run through it.
+ * The functions are inline: all packets of a device run through them, and a
+ * caller of ip_vs_mhs_lane_ask() calls it once.
  *
  * The caller holds RCU until it has used the answer: the core frees dest_dst, the
  * route its device and neighbours, and control the server a grace period after

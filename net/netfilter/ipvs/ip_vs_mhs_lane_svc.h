@@ -16,13 +16,6 @@
 /* What only the hook does for a packet: note FINs, cut slots */
 #define MHS_LANE_HOOK_ONLY	(MHS_NOTES_FIN | MHS_CUTS)
 
-/* Counters of a namespace, shown in the order of the enumeration */
-#define MHS_LANE_MAX		(MHS_LANE_DEVICE + 1)
-
-struct ip_vs_mhs_lane_stats {
-	unsigned long		n[MHS_LANE_MAX];
-};
-
 /* Has the namespace services?  Without, no packet is counted. */
 static __always_inline bool
 ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
@@ -42,6 +35,16 @@ ip_vs_mhs_lane_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
 	    ip_vs_mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
 		return MHS_LANE_MARK;
 	return MHS_LANE_FORWARDED;
+}
+
+/* The counters, or NULL without a service.  Under net.lock. */
+static inline struct ip_vs_mhs_lane_stats __percpu *
+ip_vs_mhs_lane_stats(const struct ip_vs_mhs_net *mn)
+{
+	const struct ip_vs_mhs_hash *hash;
+
+	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
+	return hash ? hash->lane : NULL;
 }
 
 /* The service of a packet, or NULL */

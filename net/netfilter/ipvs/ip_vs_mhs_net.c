@@ -335,7 +335,7 @@ static int __net_init net_init(struct net *net)
 			     sizeof(struct seq_net_private)))
 		goto exit_sysctls;
 	if (!proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
-				    ip_vs_mhs_proc_lane, NULL))
+				    ip_vs_mhs_lane_show, NULL))
 		goto exit_proc;
 	if (!proc_create_net_data_write("ip_vs_mhs_lookup", 0600, net->proc_net,
 					&ip_vs_mhs_proc_lookup_ops,

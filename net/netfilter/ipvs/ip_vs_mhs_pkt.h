@@ -153,11 +153,6 @@ unsigned int ip_vs_mhs_xmit_reply(struct ip_vs_mhs_packet *p,
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
-/* xdp */
-struct xdp_md;
-
-int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd, u32 fwd__sz);
-
 /* The service of a packet or of the packet that an ICMP error quotes, without a
  * reference, or NULL.  Like the core, look for a service by mark first.
  */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs, ip_vs_mhs_lane,
- * ip_vs_mhs_lookup.
+/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs and ip_vs_mhs_lookup.
  *
  * A line of column names and a line for each service of the namespace, in
  * columns separated by blanks: scripts find a column by its name.  Columns keep
@@ -12,7 +11,7 @@
 #include <linux/seq_file.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_lane_svc.h"
+#include "ip_vs_mhs_pkt.h"
 
 static const char * const proc_columns[] = {
 	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",
@@ -106,7 +105,7 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
-		   mhs->phase == MHS_SETTLING ? "settling" :
+		   READ_ONCE(mhs->phase) == MHS_SETTLING ? "settling" :
 		   mhs->dirty || mhs->missing ? "rebuilding" :
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
@@ -169,44 +168,6 @@ const struct seq_operations ip_vs_mhs_proc_ops = {
 	.stop	= proc_seq_stop,
 	.show	= proc_seq_show,
 };
-
-/* The order is that of enum ip_vs_mhs_lane */
-static const char * const proc_lane_names[] = {
-	"Forwarded", "Off", "Mark", "Conntrack", "Backup", "Frame", "Service",
-	"Address", "Entry", "Decision", "Method", "Route", "Neighbour", "Mtu",
-	"Device",
-};
-
-/**
- * ip_vs_mhs_proc_lane() - show what became of the frames that a lane saw
- * @seq: the file, of a namespace
- * @v: unused
- *
- * Context: process; takes net.lock.
- * Return: 0.
- */
-int ip_vs_mhs_proc_lane(struct seq_file *seq, void *v)
-{
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_single_net(seq));
-	struct ip_vs_mhs_hash *hash;
-	unsigned long n;
-	int cpu, i;
-
-	BUILD_BUG_ON(ARRAY_SIZE(proc_lane_names) != MHS_LANE_MAX);
-
-	mutex_lock(&mn->lock);
-	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
-	for (i = 0; i < MHS_LANE_MAX; i++) {
-		n = 0;
-		for_each_possible_cpu(cpu)
-			if (hash)
-				n += READ_ONCE(per_cpu_ptr(hash->lane,
-							   cpu)->n[i]);
-		seq_printf(seq, "%s %lu\n", proc_lane_names[i], n);
-	}
-	mutex_unlock(&mn->lock);
-	return 0;
-}
 
 /* Which slot has a client in a service?  A writer asks with one line,
  *

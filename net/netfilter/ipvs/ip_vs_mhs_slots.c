@@ -128,6 +128,8 @@ struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
 static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		       const u16 *target, u32 ticks)
 {
+	/* Packets change YOUNG to WOKEN only */
+	bool settling = READ_ONCE(mhs->phase) == MHS_SETTLING;
 	bool cutting = ip_vs_mhs_cutting(mhs->ipvs);
 	struct ip_vs_mhs_census was = mhs->census;
 	struct ip_vs_mhs_census now = {};
@@ -161,7 +163,7 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 			if (target)
 				idx = target[i] == MHS_FILL_NONE ?
 				      MHS_IDX_NONE : scratch->idx[target[i]];
-			at_once = mhs->phase == MHS_SETTLING ||
+			at_once = settling ||
 				  test_bit(ip_vs_mhs_slot_old(w),
 					   scratch->cut);
 			n = ip_vs_mhs_slot_change(w, idx, at_once, first);

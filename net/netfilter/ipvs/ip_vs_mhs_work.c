@@ -225,6 +225,7 @@ static void work_tick(struct ip_vs_mhs *mhs)
 
 static void work_requeue(struct ip_vs_mhs *mhs)
 {
+	u32 phase = READ_ONCE(mhs->phase);
 	unsigned long delay = MHS_IDLE;
 	struct ip_vs_mhs_server *s;
 
@@ -236,9 +237,9 @@ static void work_requeue(struct ip_vs_mhs *mhs)
 		delay = min(delay, work_until(mhs->retry_at));
 	if (mhs->dirty)
 		delay = min(delay, work_until(mhs->built + work_rest(mhs)));
-	if (mhs->phase == MHS_SETTLING && mhs->svc && !mhs->dirty)
+	if (phase == MHS_SETTLING && mhs->svc && !mhs->dirty)
 		delay = min(delay, work_until(work_settled_at(mhs)));
-	else if (mhs->phase != MHS_SETTLED && mhs->svc)
+	else if (phase != MHS_SETTLED && mhs->svc)
 		delay = min(delay, work_until(mhs->changed + MHS_YOUNG_MAX));
 	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone))
 		delay = min_t(unsigned long, delay, MHS_LOOK);
@@ -285,7 +286,7 @@ static void settle_flags(struct ip_vs_mhs *mhs)
  */
 static void settle_end(struct ip_vs_mhs *mhs)
 {
-	if (mhs->phase == MHS_SETTLING)
+	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
 		settle_flags(mhs);
 	ip_vs_mhs_slots_use_all(mhs);
 	mhs->requests = work_requests(mhs);

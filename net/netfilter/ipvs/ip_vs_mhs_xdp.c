@@ -64,13 +64,17 @@ static __always_inline u16 xdp_check_after_hop(const struct iphdr *ih)
 static __always_inline void
 xdp_tunnel(const struct ip_vs_mhs_lane_packet *p, struct bpf_ipvs_mhs_fwd *fwd)
 {
+	BUILD_BUG_ON(sizeof(fwd->head) != sizeof(struct ipv6hdr) ||
+		     offsetof(struct bpf_ipvs_mhs_fwd, head) %
+		     __alignof__(struct ipv6hdr));
+
 	fwd->trim = p->bytes - p->len;
 	if (p->outer == htons(ETH_P_IP)) {
 		fwd->outer = sizeof(struct iphdr);
-		ip_vs_mhs_lane_tunnel_ipv4(p, &fwd->head.ipv4);
+		ip_vs_mhs_lane_tunnel_ipv4(p, (struct iphdr *)fwd->head);
 	} else {
 		fwd->outer = sizeof(struct ipv6hdr);
-		ip_vs_mhs_lane_tunnel_ipv6(p, &fwd->head.ipv6);
+		ip_vs_mhs_lane_tunnel_ipv6(p, (struct ipv6hdr *)fwd->head);
 	}
 }
 
@@ -121,10 +125,12 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp)
 	return MHS_LANE_FORWARDED;
 }
 
+__bpf_kfunc_start_defs();
+
 /**
  * bpf_ipvs_mhs_lane() - kfunc: where does a frame go?
  * @xdp_ctx: the frame
- * @fwd: struct bpf_ipvs_mhs_fwd, set if the frame goes to a server
+ * @fwd: set if the frame goes to a server
  * @fwd__sz: the size of @fwd
  *
  * The packet is counted as sent: the program must send it.
@@ -133,14 +139,14 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp)
  * Return: 1 if the program is to rewrite and send the frame as @fwd says, 0 if
  *	the frame goes up to the stack.
  */
-__bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd,
-				  u32 fwd__sz)
+__bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx,
+				  struct bpf_ipvs_mhs_fwd *fwd, u32 fwd__sz)
 {
 	struct xdp_buff *xdp = (struct xdp_buff *)xdp_ctx;
 	enum ip_vs_mhs_lane why = MHS_LANE_OFF;
 	struct ip_vs_mhs_lane_packet p;
 
-	if (fwd__sz != sizeof(struct bpf_ipvs_mhs_fwd))
+	if (fwd__sz != sizeof(*fwd))
 		return 0;
 	/* Softirqs are disabled, which is a read-side critical section of RCU;
 	 * lockdep wants to be told.
@@ -157,6 +163,8 @@ __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd,
 	rcu_lock_release(&rcu_lock_map);
 	return !why;
 }
+
+__bpf_kfunc_end_defs();
 
 BTF_KFUNCS_START(xdp_kfuncs)
 BTF_ID_FLAGS(func, bpf_ipvs_mhs_lane)

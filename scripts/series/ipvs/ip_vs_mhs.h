@@ -6,6 +6,15 @@
  *	ip_vs_mhs_decide.h	where a packet goes
  *	ip_vs_mhs_table.h	the slot word
  *
+ * Words
+ * -----
+ *
+ *	server	a dest, of a service or deleted
+ *	entry	connection entry, struct ip_vs_conn
+ *	carrier	the entry of a server by which the core sends packets that have
+ *		none (ip_vs_carrier_update())
+ *	slot	a place in the lookup table: stable, or unstable in hold or pin
+ *
  * Locks, in the order in which they are taken
  * -------------------------------------------
  *
@@ -160,8 +169,13 @@ struct ip_vs_mhs {
 	u32			local_generation; /* see lane_is_local() */
 #endif
 
+#ifdef MHS_SERIES_QUIC
 	/* written by packets that need connections; [1] is for QUIC */
 	struct ip_vs_mhs_budget	budget[2] ____cacheline_aligned_in_smp;
+#else
+	/* written by packets that need connections */
+	struct ip_vs_mhs_budget	budget[1] ____cacheline_aligned_in_smp;
+#endif
 	spinlock_t		recount_lock;	/* guards budget: one counts */
 
 	/* control; lock guards what follows, unless a comment says otherwise */
@@ -211,14 +225,21 @@ struct ip_vs_mhs {
 /* A network namespace */
 struct ip_vs_mhs_net {
 	struct net		*net;
-	/* sysctls */
+	/* limits and times */
 	unsigned int		hold_ms;
 	unsigned int		pin_ms;		/* 0: the core's timeouts */
 	unsigned int		max_entries;	/* of a service */
+#ifdef MHS_SERIES_QUIC
 	unsigned int		max_quic_entries;
+#endif
 	unsigned int		stateless;
-	struct ctl_table	*table;
+#ifdef MHS_SERIES_PROC
+	struct ctl_table	*table;		/* sysctls of the above */
 	struct ctl_table_header	*header;
+#endif
+#ifdef MHS_SERIES_XDP
+	struct ip_vs_mhs_lane_stats __percpu *lane;
+#endif
 	struct mutex		lock;		/* guards the rest */
 	struct list_head	list;		/* of services */
 	bool			backup;		/* sync daemon; READ_ONCE */

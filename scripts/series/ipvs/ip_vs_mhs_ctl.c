@@ -87,8 +87,8 @@ static void server_release(struct ip_vs_mhs_server *s)
 }
 
 /* Follow weight and flags of the ip_vs_dest.  With masquerading new flows need
- * connections, and older ones, too, unless the server has a template from
- * before.  The core makes no template for a method that it does not know,
+ * connections, and older ones, too, unless the server has a carrier from
+ * before.  The core makes no carrier for a method that it does not know,
  * either: every flow needs a connection then, as with any scheduler.
  * Return: true if the weight has changed: the caller has to rebuild the table.
  */
@@ -96,7 +96,7 @@ static bool server_refresh(struct ip_vs_mhs_server *s)
 {
 	int weight = atomic_read(&s->dest->weight);
 	bool changed = weight != s->weight;
-	bool template = rcu_access_pointer(s->dest->fwd);
+	bool carrier = rcu_access_pointer(s->dest->carrier);
 	u32 state = 0;
 
 	lockdep_assert_held(&s->mhs->lock);
@@ -104,9 +104,9 @@ static bool server_refresh(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
 		state |= MHS_SRV_TRACKED;
-	if (!template || IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ)
+	if (!carrier || IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ)
 		state |= MHS_SRV_TRACKED |
-			 (template ? MHS_SRV_FROZEN : MHS_SRV_STATEFUL);
+			 (carrier ? MHS_SRV_FROZEN : MHS_SRV_STATEFUL);
 	WRITE_ONCE(s->state, state);
 	s->weight = weight;
 	return changed;
@@ -389,7 +389,7 @@ static void ctl_upd_service(struct ip_vs_service *svc)
 static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 {
 	struct ip_vs_mhs *mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
-	int err;
+	int err, i;
 
 	if (!mhs)
 		return NULL;
@@ -406,8 +406,8 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	INIT_LIST_HEAD(&mhs->gone);
 	mutex_init(&mhs->lock);
 	spin_lock_init(&mhs->recount_lock);
-	mhs->budget[0].recount_at = jiffies;
-	mhs->budget[1].recount_at = jiffies;
+	for (i = 0; i < ARRAY_SIZE(mhs->budget); i++)
+		mhs->budget[i].recount_at = jiffies;
 	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
 	refcount_set(&mhs->refcnt, 1);
 	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots),

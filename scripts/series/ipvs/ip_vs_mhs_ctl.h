@@ -17,9 +17,11 @@
 void ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs);
 
+#ifdef MHS_SERIES_PROC
 /* proc */
 extern const struct seq_operations ip_vs_mhs_proc_ops;
 
+#endif
 /* ctl */
 extern struct ip_vs_scheduler ip_vs_mhs_ctl_scheduler;
 

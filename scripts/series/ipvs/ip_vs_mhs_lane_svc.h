@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: services and servers for a lane.
  *
  * The core finds the service and counts the packet, and a server gets packets as
- * its template says.
+ * its carrier says.
  */
 #ifndef _IP_VS_MHS_LANE_SVC_H
 #define _IP_VS_MHS_LANE_SVC_H
@@ -38,6 +38,12 @@ static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
 	return data_race(ip_vs_conntrack_enabled(ipvs));
 }
 
+static inline struct ip_vs_mhs_lane_stats __percpu *
+ip_vs_mhs_lane_stats(const struct ip_vs_mhs_net *mn)
+{
+	return mn->lane;
+}
+
 /* The service of a packet, or NULL */
 static __always_inline struct ip_vs_mhs *
 ip_vs_mhs_lane_service(const struct ip_vs_mhs_lane_packet *p, u16 af)
@@ -58,12 +64,12 @@ ip_vs_mhs_lane_service(const struct ip_vs_mhs_lane_packet *p, u16 af)
 }
 
 /* By what the stack would send to the server of a verdict to forward: the
- * server's template, which an edit replaces or takes away
+ * server's carrier, which an edit replaces or takes away
  */
 static __always_inline bool
 ip_vs_mhs_lane_carrier(struct ip_vs_mhs_lane_packet *p)
 {
-	p->carrier = rcu_dereference(p->server->dest->fwd);
+	p->carrier = rcu_dereference(p->server->dest->carrier);
 	return p->carrier;
 }
 
@@ -85,12 +91,13 @@ ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
 {
 	u32 count;
 
+	this_cpu_inc(p->mn->lane->n[why]);
 	if (unlikely(why))
 		return;
 	count = ip_vs_mhs_verdict_count(p->verdict);
 	if (likely(count != MHS_CNT_MAX))
 		ip_vs_mhs_count(p->mhs, count);
-	ip_vs_fwd_count(p->carrier, p->verdict & MHS_BEGINS ?
+	ip_vs_carrier_count(p->carrier, p->verdict & MHS_BEGINS ?
 			READ_ONCE(p->mhs->svc) : NULL, p->len);
 }
 

@@ -16,25 +16,34 @@
 #include <linux/hex.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#ifdef MHS_SERIES_PROC
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
+#endif
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
+#ifdef MHS_SERIES_XDP
+#include "ip_vs_mhs_lane.h"
+#endif
 
 static char *hash_key = "";
 module_param(hash_key, charp, 0400);
 MODULE_PARM_DESC(hash_key, "key of the hash, 32 hexadecimal digits; the same on every director (default: a constant)");
 
 #define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
+#ifdef MHS_SERIES_PROC
 #define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)
+#endif
 
 /* 80 MB for one service, at some 300 bytes for a connection */
 #define MHS_MAX_ENTRIES		262144
+#ifdef MHS_SERIES_QUIC
 
 /* A quarter: UDP source addresses are easily forged */
 #define MHS_MAX_QUIC_ENTRIES	65536
+#endif
 
 /* Time between two looks at the role of the sync daemon and at the sysctl
  * stateless; the work is deferrable, so an idle CPU does not wake for them
@@ -116,6 +125,7 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->net->lock);
 }
 
+#ifdef MHS_SERIES_PROC
 static const unsigned int net_day_ms = MHS_DAY_MS;
 static const unsigned int net_int_max = INT_MAX;
 
@@ -174,19 +184,54 @@ static void net_sysctls_exit(struct ip_vs_mhs_net *mn)
 	kfree(mn->table);
 }
 
+#endif
+#ifdef MHS_SERIES_XDP
+/* What XDP programs ask for, and the file that says what became of the frames */
+static int net_lane_init(struct ip_vs_mhs_net *mn)
+{
+	if (!IS_ENABLED(CONFIG_IP_VS_MHS_XDP))
+		return 0;
+	mn->lane = alloc_percpu(struct ip_vs_mhs_lane_stats);
+	if (!mn->lane)
+		return -ENOMEM;
+	if (!IS_ENABLED(CONFIG_PROC_FS) ||
+	    proc_create_net_single("ip_vs_mhs_lane", 0440, mn->net->proc_net,
+				   ip_vs_mhs_lane_show, NULL))
+		return 0;
+	free_percpu(mn->lane);
+	return -ENOMEM;
+}
+
+/* The namespace has no device any more, or no XDP program holds the module */
+static void net_lane_exit(struct ip_vs_mhs_net *mn)
+{
+	if (!IS_ENABLED(CONFIG_IP_VS_MHS_XDP))
+		return;
+	remove_proc_entry("ip_vs_mhs_lane", mn->net->proc_net);
+	free_percpu(mn->lane);
+}
+
+#endif
 static int __net_init net_init(struct net *net)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
+#ifdef MHS_SERIES_PROC
 	int err;
+#endif
 
 	mn->net = net;
 	mn->hold_ms = MHS_HOLD_MS;
 	mn->max_entries = MHS_MAX_ENTRIES;
+#ifdef MHS_SERIES_QUIC
 	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
+#endif
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DEFERRABLE_WORK(&mn->work, net_work);
+#ifndef MHS_SERIES_PROC
+	return 0;
+#else
 	err = net_sysctls_init(mn);
 	if (err)
 		return err;
@@ -195,10 +240,24 @@ static int __net_init net_init(struct net *net)
 	    !proc_create_net("ip_vs_mhs", 0440, net->proc_net,
 			     &ip_vs_mhs_proc_ops,
 			     sizeof(struct seq_net_private))) {
-		net_sysctls_exit(mn);
-		return -ENOMEM;
+		err = -ENOMEM;
+		goto exit_sysctls;
 	}
+#ifdef MHS_SERIES_XDP
+	err = net_lane_init(mn);
+	if (err)
+		goto exit_proc;
+#endif
 	return 0;
+
+#ifdef MHS_SERIES_XDP
+exit_proc:
+	remove_proc_entry("ip_vs_mhs", net->proc_net);
+#endif
+exit_sysctls:
+	net_sysctls_exit(mn);
+	return err;
+#endif
 }
 
 /* Runs before the core deletes the namespace's services: done_service() still
@@ -208,8 +267,13 @@ static void __net_exit net_exit(struct net *net)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
 
+#ifdef MHS_SERIES_XDP
+	net_lane_exit(mn);
+#endif
+#ifdef MHS_SERIES_PROC
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 	net_sysctls_exit(mn);
+#endif
 	cancel_delayed_work_sync(&mn->work);
 }
 

@@ -33,13 +33,6 @@ struct ip_vs_mhs_ask {
 	u32			facts;
 };
 
-#ifdef MHS_SERIES_XDP
-/* xdp: packets before the IP stack; calls lane, which calls what follows here */
-struct xdp_md;
-
-int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx, void *fwd, u32 fwd__sz);
-
-#endif
 /* select */
 enum ip_vs_select_verdict
 ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
@@ -47,9 +40,10 @@ ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
 
 /* proto */
 u32 ip_vs_mhs_proto_facts(const struct sk_buff *skb,
-			  const struct ip_vs_iphdr *iph, bool quic,
-			  bool *opens);
+			  const struct ip_vs_iphdr *iph, bool *opens);
 #ifdef MHS_SERIES_QUIC
+u32 ip_vs_mhs_proto_quic_facts(const struct sk_buff *skb,
+			       const struct ip_vs_iphdr *iph);
 bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 #endif
 
@@ -100,7 +94,7 @@ ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
 	if (!s)
 		return 0;
 	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
-	if (rcu_access_pointer(s->dest->fwd))
+	if (rcu_access_pointer(s->dest->carrier))
 		facts |= MHS_SRV_CARRIER;
 	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;

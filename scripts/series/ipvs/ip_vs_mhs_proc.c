@@ -96,7 +96,7 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		seq_printf(seq, "%s %pI4:%u", ip_vs_proto_name(mhs->protocol),
 			   &mhs->addr.ip, ntohs(mhs->port));
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
-		   mhs->phase == MHS_SETTLING ? "settling" :
+		   READ_ONCE(mhs->phase) == MHS_SETTLING ? "settling" :
 		   mhs->dirty || mhs->missing ? "rebuilding" :
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,

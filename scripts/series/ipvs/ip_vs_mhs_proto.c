@@ -65,7 +65,16 @@ static u32 sctp_facts(const struct sk_buff *skb, const struct ip_vs_iphdr *iph)
 }
 
 #ifdef MHS_SERIES_QUIC
-static u32 quic_facts(const struct sk_buff *skb, const struct ip_vs_iphdr *iph)
+/**
+ * ip_vs_mhs_proto_quic_facts() - what does the header of QUIC say of a packet?
+ * @skb: the packet
+ * @iph: its network header
+ *
+ * Context: any.
+ * Return: MHS_PKT_*.
+ */
+u32 ip_vs_mhs_proto_quic_facts(const struct sk_buff *skb,
+			       const struct ip_vs_iphdr *iph)
 {
 	const struct ip_vs_mhs_quic *h;
 	struct ip_vs_mhs_quic _h;
@@ -100,14 +109,13 @@ bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port)
  * ip_vs_mhs_proto_facts() - what do the headers say of a packet?
  * @skb: the packet
  * @iph: its network header
- * @quic: is it UDP to a QUIC port?
  * @opens: set if the packet may be the first one of a direction
  *
  * Context: any.
  * Return: MHS_PKT_*.
  */
 u32 ip_vs_mhs_proto_facts(const struct sk_buff *skb,
-			  const struct ip_vs_iphdr *iph, bool quic, bool *opens)
+			  const struct ip_vs_iphdr *iph, bool *opens)
 {
 	*opens = iph->protocol != IPPROTO_TCP;
 	switch (iph->protocol) {
@@ -116,10 +124,6 @@ u32 ip_vs_mhs_proto_facts(const struct sk_buff *skb,
 	case IPPROTO_SCTP:
 		return sctp_facts(skb, iph);
 	}
-#ifdef MHS_SERIES_QUIC
-	if (quic)
-		return quic_facts(skb, iph);
-#endif
 	/* plain UDP: the first packets of flows look like all others */
 	return MHS_PKT_CONNLESS;
 }

@@ -46,13 +46,21 @@ static void budget_count(const struct ip_vs_mhs *mhs,
 /* May the service have one more connection?  No callback reports that one
  * expires, so they are counted anew when those made since the last count use up
  * the limit, at most 20 times a second.  Other CPUs wait for the count: a wrong
- * "no" may cut older flows.  A QUIC packet is easily forged: a limit of its own.
+ * "no" may cut older flows.
  */
+#ifdef MHS_SERIES_QUIC
 static bool budget_take(struct ip_vs_mhs *mhs, bool quic)
 {
+	/* A QUIC packet is easily forged: a limit of its own */
 	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
 				  READ_ONCE(mhs->net->max_entries);
 	struct ip_vs_mhs_budget *budget = &mhs->budget[quic];
+#else
+static bool budget_take(struct ip_vs_mhs *mhs)
+{
+	unsigned int max = READ_ONCE(mhs->net->max_entries);
+	struct ip_vs_mhs_budget *budget = mhs->budget;
+#endif
 
 	if (!budget_known(budget, max)) {
 		spin_lock_bh(&mhs->recount_lock);
@@ -126,12 +134,12 @@ static struct ip_vs_conn *conn_make(const struct ip_vs_mhs_ask *q,
 	return cp;
 }
 
-/* Forward by the template of the server */
+/* Forward by the carrier of the server */
 static enum ip_vs_select_verdict
 select_forward(const struct ip_vs_mhs_ask *q, bool begins,
 	       struct ip_vs_conn **cpp)
 {
-	*cpp = rcu_dereference(q->server->dest->fwd);
+	*cpp = rcu_dereference(q->server->dest->carrier);
 	if (!*cpp)
 		return IP_VS_SEL_DROP;
 	return begins ? IP_VS_SEL_FORWARD_NEW : IP_VS_SEL_FORWARD;
@@ -146,8 +154,13 @@ static void count_verdict(const struct ip_vs_mhs *mhs, u32 v)
 /* Ask about a packet without a connection */
 static enum ip_vs_select_verdict
 select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
+#ifdef MHS_SERIES_QUIC
 	   const struct ip_vs_iphdr *iph, const __be16 *ports, bool quic,
 	   struct ip_vs_conn **cpp)
+#else
+	   const struct ip_vs_iphdr *iph, const __be16 *ports,
+	   struct ip_vs_conn **cpp)
+#endif
 {
 	bool begins;
 	u32 v, act;
@@ -161,9 +174,13 @@ select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
 		/* the defence against floods (drop_packet) */
 		if (begins && ip_vs_todrop(q->mhs->ipvs))
 			return IP_VS_SEL_DROP;
+#ifdef MHS_SERIES_QUIC
 		/* plain UDP gets connections with stateless=0 only */
 		if (budget_take(q->mhs,
 				quic || q->facts & MHS_PKT_CONNLESS)) {
+#else
+		if (budget_take(q->mhs)) {
+#endif
 			*cpp = conn_make(q, skb, iph, ports, act == MHS_PIN ?
 					 MHS_CNT_PINNED : MHS_CNT_NEW);
 			if (*cpp) {
@@ -189,7 +206,7 @@ select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
  * @skb: the packet
  * @iph: header of the packet, or of the packet that an ICMP error quotes
  * @cpp: set to the connection of the packet, with a reference, or to the
- *	template of its server
+ *	carrier of its server
  *
  * Context: softirq or process, under RCU; called by the core.
  * Return: enum ip_vs_select_verdict.
@@ -202,7 +219,11 @@ ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
 	struct ip_vs_mhs *mhs = svc->sched_data;
 	__be16 _ports[2], *ports;
 	struct ip_vs_mhs_ask q;
-	bool opens = false, quic = false;
+#ifdef MHS_SERIES_QUIC
+	bool opens = false, quic;
+#else
+	bool opens = false;
+#endif
 	u32 facts;
 
 	/* Pairs with the release in ctl_add_dest(): whoever sees svc sees
@@ -213,16 +234,19 @@ ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
 	ports = skb_header_pointer(skb, iph->len, sizeof(_ports), _ports);
 	if (!ports)
 		return IP_VS_SEL_CONN;
-#ifdef MHS_SERIES_QUIC
-	quic = iph->protocol == IPPROTO_UDP &&
-	       !ip_vs_mhs_proto_is_plain(mhs, ports[!inverse]);
-#endif
 	if (!icmp)
-		facts = ip_vs_mhs_proto_facts(skb, iph, quic, &opens);
-	else if (iph->protocol == IPPROTO_UDP && !quic)
+		facts = ip_vs_mhs_proto_facts(skb, iph, &opens);
+	else if (iph->protocol == IPPROTO_UDP)
 		facts = MHS_PKT_ERROR | MHS_PKT_CONNLESS;
 	else
 		facts = MHS_PKT_ERROR;
+#ifdef MHS_SERIES_QUIC
+	quic = iph->protocol == IPPROTO_UDP &&
+	       !ip_vs_mhs_proto_is_plain(mhs, ports[!inverse]);
+	if (quic)
+		facts = icmp ? MHS_PKT_ERROR :
+			       ip_vs_mhs_proto_quic_facts(skb, iph);
+#endif
 	if (unlikely(!ports[inverse]))
 		facts |= MHS_PKT_NO_PORT;
 	if (opens && is_local_reply(svc, skb, iph))
@@ -243,5 +267,9 @@ ip_vs_mhs_select(struct ip_vs_service *svc, struct sk_buff *skb,
 			return IP_VS_SEL_CONN;
 		}
 	}
+#ifdef MHS_SERIES_QUIC
 	return select_ask(&q, skb, iph, ports, quic, cpp);
+#else
+	return select_ask(&q, skb, iph, ports, cpp);
+#endif
 }

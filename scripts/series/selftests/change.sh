@@ -158,7 +158,7 @@ result "control: with expire_nodest_conn=1 not" is failed=1 ftp 1
 ip -n "$s2" route del 10.0.0.1
 director sysctl -wq net.ipv4.vs.conntrack=0
 
-# a template is for direct routing and tunnels only
+# a carrier is for direct routing and tunnels only
 fresh
 long
 ipvs -e -t $VIP:80 -r 10.0.0.11:80 -m
@@ -167,14 +167,14 @@ result "masqueraded: older flows live" is "$all_live" ask check
 ipvs -E -t $VIP:80 -s wlc
 ipvs -E -t $VIP:80 -s mhs -b flag-1,flag-2
 at_last stable mhs State
-result "bound again, masqueraded: no template is left" \
+result "bound again, masqueraded: no carrier is left" \
 	is 'alive=0 dead=100 moved=0' ask check
 
 fresh
 long
 ipvs -d -t $VIP:80 -r 10.0.0.12:80
 ipvs -a -t $VIP:80 -r 10.0.0.12:80 -m
-result "added again, masqueraded: no template is left" \
+result "added again, masqueraded: no carrier is left" \
 	is 'alive=* dead=[1-9]* moved=0' ask check
 
 fresh

@@ -25,6 +25,12 @@ stacked() {
 		awk '$1 == "packets" { print $2 }'
 }
 
+# went_up REASON: frames that went up to the stack for it
+went_up() {
+	director awk -v why="$1" '$1 == why { print $2 }' \
+		/proc/net/ip_vs_mhs_lane
+}
+
 # forwarded WHAT METHOD ADDRESS SERVICE...
 forwarded() {
 	local what=$1 method=$2 address=$3
@@ -47,7 +53,7 @@ if ! said=$(xdp "$bridge" v2 on 2>&1); then
 	skip "the kfunc, in this kernel,"
 fi
 ktap_print_header
-ktap_set_plan 20
+ktap_set_plan 21
 # what a sender leaves to the device XDP programs do not see
 for ns in "$client" "$s1" "$s2" "$s3" "$director"; do
 	in_ns "$ns" ethtool -K eth0 tx off rxvlan off \
@@ -67,6 +73,7 @@ result "the program can be attached" xdp "$director" eth0 on
 forwarded "direct routing" -g $VIP -t $VIP:80
 ipvs -A -f 7 -s rr
 result "control: a service by mark" at_last '[1-9]*' stacked
+result "its frames are counted" at_last '[1-9]*' went_up Mark
 ipvs -D -f 7
 result "control: without it" at_last 0 stacked
 ask close >/dev/null

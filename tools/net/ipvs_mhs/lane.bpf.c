@@ -7,13 +7,15 @@
  * the frame as the kfunc says and sends it.
  */
 #include <linux/bpf.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "ip_vs_mhs_fwd.h"
 
-extern int bpf_ipvs_mhs_lane(struct xdp_md *ctx, void *fwd, __u32 fwd__sz)
-	__ksym;
+extern int bpf_ipvs_mhs_lane(struct xdp_md *ctx, struct bpf_ipvs_mhs_fwd *fwd,
+			     __u32 fwd__sz) __ksym;
 
 /* Copy a multiple of two bytes, in the widest parts.  The compiler's memcpy()
  * would copy single bytes, because the frame may be anywhere.
@@ -69,10 +71,10 @@ int mhs_lane(struct xdp_md *ctx)
 		data_end = (void *)(long)ctx->data_end;
 		if ((void *)(eth + 1) + sizeof(fwd.head) > data_end)
 			return XDP_ABORTED;
-		if (fwd.outer == sizeof(fwd.head.ipv4))
-			copy(eth + 1, &fwd.head, sizeof(fwd.head.ipv4));
+		if (fwd.outer == sizeof(struct iphdr))
+			copy(eth + 1, fwd.head, sizeof(struct iphdr));
 		else
-			copy(eth + 1, &fwd.head, sizeof(fwd.head.ipv6));
+			copy(eth + 1, fwd.head, sizeof(struct ipv6hdr));
 	}
 	copy(eth, &fwd.eth, sizeof(fwd.eth));
 	return fwd.ifindex ? bpf_redirect(fwd.ifindex, 0) : XDP_TX;
