@@ -283,7 +283,7 @@ struct ip_vs_mhs {
 	unsigned long		gap;		/* longest between changes */
 	unsigned long		settle_by;	/* jiffies, at the latest */
 	bool			stateful;	/* sysctl stateless was 0 */
-	unsigned long		stateful_since;	/* every flow got an entry */
+	unsigned long		stateful_since;	/* packets get entries */
 	unsigned long		refused;	/* entries, at the last look */
 	unsigned long		built;		/* jiffies, end of rebuild */
 	u32			build_us;	/* length of the last rebuild */

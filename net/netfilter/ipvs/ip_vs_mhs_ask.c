@@ -147,6 +147,33 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 }
 
 /**
+ * ip_vs_mhs_ask_cut() - carry out MHS_CUTS: make the slot stable
+ * @q: the question
+ *
+ * New flows cannot get entries, and the deleted old server may be dead: the
+ * candidate takes over, and the old server loses its flows.
+ *
+ * Context: softirq or process, under RCU.
+ * Return: false if control has given the slot other servers meanwhile.
+ */
+bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q)
+{
+	u32 old = ip_vs_mhs_slot_old(q->w), cand = ip_vs_mhs_slot_cand(q->w);
+	u32 w = q->w;
+
+	while (!ip_vs_mhs_slot_stable(w)) {
+		if (ip_vs_mhs_slot_old(w) != old ||
+		    ip_vs_mhs_slot_cand(w) != cand)
+			return false;
+		/* A failed exchange reloads @w */
+		if (try_cmpxchg(q->slot, &w,
+				ip_vs_mhs_slot_change(w, cand, true, 0)))
+			return true;
+	}
+	return ip_vs_mhs_slot_cand(w) == cand;
+}
+
+/**
  * ip_vs_mhs_ask_schedule() - choose the server for a new entry of the core
  * @svc: the service
  * @skb: the packet for which the core makes the entry

@@ -24,16 +24,19 @@ static u32 decide_elsewhere(u32 cand, u32 facts)
  * go there.  A deleted old server may be dead: then the flow goes to the
  * candidate and the slot is cut, which ends the flows of the old server.
  */
-static u32 decide_new_without(u32 old, u32 cand, u32 facts)
+static u32 decide_new_without(u32 w, u32 old, u32 cand, u32 facts)
 {
 	bool cut = !(old & MHS_SRV_KNOWN) || old & MHS_SRV_GONE;
+	enum ip_vs_mhs_cnt count = cut ? MHS_CNT_CAND : MHS_CNT_OLD;
 	u32 server = cut ? cand : old;
 
 	if (!(server & MHS_SRV_CARRIER) ||
 	    ip_vs_mhs_decide_needs_entry(server, facts) ||
 	    (cut && facts & MHS_ASK_SEARCHED))
 		return ip_vs_mhs_verdict_tracks();
-	return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, MHS_BEGINS |
+	if (ip_vs_mhs_slot_stable(w))
+		count = MHS_CNT_STATELESS;
+	return ip_vs_mhs_verdict(MHS_FORWARD, count, MHS_BEGINS |
 				 (cut ? MHS_TO_CAND | MHS_CUTS : 0));
 }
 
@@ -46,7 +49,7 @@ static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
 	if (facts & MHS_PKT_NO_PORT)
 		return decide_act(MHS_DROP);
 	if (facts & MHS_ASK_NO_ENTRY)
-		return decide_new_without(old, cand, facts);
+		return decide_new_without(w, old, cand, facts);
 	return ip_vs_mhs_decide_new();
 }
 

@@ -35,11 +35,11 @@
 /* Facts of a server: what struct ip_vs_mhs_server.state holds ... */
 #define MHS_SRV_IN		0x1U	/* listed, weight > 0: gets new flows */
 #define MHS_SRV_GONE		0x2U	/* deleted */
-#define MHS_SRV_TRACKED		0x4U	/* new flows need an entry */
-#define MHS_SRV_STATEFUL	0x8U	/* all flows need entries: no carrier */
+#define MHS_SRV_NEW_ENTRY		0x4U	/* new flows need an entry */
+#define MHS_SRV_ALL_ENTRY	0x8U	/* all flows need entries: no carrier */
 #define MHS_SRV_FROZEN		0x10U	/* the carrier is for older flows */
 #define MHS_SRV_NAT		0x20U	/* the carrier masquerades */
-#define MHS_SRV_METHOD		(MHS_SRV_STATEFUL | MHS_SRV_FROZEN | MHS_SRV_NAT)
+#define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN | MHS_SRV_NAT)
 /* ... and what ip_vs_mhs_ask_server() adds; all 0 without a server */
 #define MHS_SRV_KNOWN		0x100U	/* there is a server */
 #define MHS_SRV_CARRIER		0x200U	/* the server has a carrier */
@@ -75,11 +75,11 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
 	MHS_CNT_OLD,		/* unstable slot: old server, no entry */
 	MHS_CNT_CAND,		/* unstable slot or stateless=0: candidate */
-	MHS_CNT_TRACKED,	/* had an entry; so far: requests */
+	MHS_CNT_TRACKED,	/* had an entry; these four: requests */
 	MHS_CNT_NEW,		/* entries made for new flows */
 	MHS_CNT_PINNED,		/* entries made for older flows */
 	MHS_CNT_CAPPED,		/* no entry: limit reached */
-	MHS_CNT_NOMEM,		/* no entry or carrier: no memory */
+	MHS_CNT_NOMEM,		/* no memory for an entry or a server */
 	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
 	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
 	MHS_CNT_REPLY,		/* masquerading: replies translated */
@@ -175,7 +175,7 @@ static inline bool ip_vs_mhs_decide_searches(u32 server, u32 facts)
  */
 static inline bool ip_vs_mhs_decide_needs_entry(u32 server, u32 facts)
 {
-	return server & MHS_SRV_TRACKED ||
+	return server & MHS_SRV_NEW_ENTRY ||
 	       (server & MHS_SRV_NAT && facts & MHS_PKT_LOCAL);
 }
 
@@ -183,7 +183,7 @@ static inline bool ip_vs_mhs_decide_needs_entry(u32 server, u32 facts)
 static inline bool ip_vs_mhs_decide_may_pin(u32 server, u32 facts)
 {
 	return !(facts & (MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY)) &&
-	       !(server & (MHS_SRV_GONE | MHS_SRV_STATEFUL | MHS_SRV_FROZEN));
+	       !(server & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN));
 }
 
 /* A packet of an older flow, or of a new flow in a stable slot */
@@ -206,9 +206,9 @@ static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 			return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
 	}
 	/* All flows of these kinds have entries: this packet is of no flow.  A
-	 * missing carrier means no memory: the client resends the packet.
+	 * carrier is missing for a moment: the client resends the packet.
 	 */
-	if (old & MHS_SRV_STATEFUL ||
+	if (old & MHS_SRV_ALL_ENTRY ||
 	    (old & MHS_SRV_NAT && facts & MHS_PKT_LOCAL))
 		return ip_vs_mhs_verdict(MHS_CORE, MHS_CNT_MAX, flags);
 	if (!(old & MHS_SRV_CARRIER))
@@ -273,7 +273,7 @@ static inline bool ip_vs_mhs_decide_is_quick_udp(u32 w, u32 facts)
 static inline u32 ip_vs_mhs_decide_quick_udp(u32 server)
 {
 	if (!ip_vs_mhs_decide_takes(server) || !(server & MHS_SRV_CARRIER) ||
-	    server & (MHS_SRV_TRACKED | MHS_SRV_NAT))
+	    server & (MHS_SRV_NEW_ENTRY | MHS_SRV_NAT))
 		return MHS_SEARCH;
 	return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
 }

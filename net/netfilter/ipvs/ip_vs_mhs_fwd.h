@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the module tells an XDP program.
  *
- * ip_vs_mhs_xdp.c and the program, lane.bpf.c, include this header.
+ * ip_vs_mhs_xdp.c includes this header, and a program has its own copy.
  */
 #ifndef _IP_VS_MHS_FWD_H
 #define _IP_VS_MHS_FWD_H
@@ -18,7 +18,7 @@
  * @trim: bytes of padding to cut off before the tunnel's header is added
  * @head: the tunnel's header, struct iphdr or ipv6hdr
  *
- * The verifier lets no pointer to deeper structures be an argument.
+ * Bytes, as the verifier takes structures that are nested at most four deep.
  */
 struct bpf_ipvs_mhs_fwd {
 	__u32		ifindex;

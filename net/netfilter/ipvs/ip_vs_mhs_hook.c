@@ -21,26 +21,6 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* Make an unstable slot stable with its candidate, because new flows cannot get
- * entries and the deleted old server may be dead; the old server loses its
- * flows.  Fail if control has given the slot other servers meanwhile.
- */
-static bool hook_cut(u32 *slot, u32 w)
-{
-	u32 old = ip_vs_mhs_slot_old(w), cand = ip_vs_mhs_slot_cand(w);
-
-	while (!ip_vs_mhs_slot_stable(w)) {
-		if (ip_vs_mhs_slot_old(w) != old ||
-		    ip_vs_mhs_slot_cand(w) != cand)
-			return false;
-		/* A failed exchange reloads @w */
-		if (try_cmpxchg(slot, &w,
-				ip_vs_mhs_slot_change(w, cand, true, 0)))
-			return true;
-	}
-	return ip_vs_mhs_slot_cand(w) == cand;
-}
-
 /* Make an entry for an older flow, because the slot will merge (pin phase) or
  * the service will get another scheduler (stateless=0).
  */
@@ -72,6 +52,13 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 	return ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_NEW);
 }
 
+/* Count a verdict that was carried out */
+static __always_inline void hook_count(const struct ip_vs_mhs *mhs, u32 v)
+{
+	if (ip_vs_mhs_verdict_count(v) != MHS_CNT_MAX)
+		ip_vs_mhs_count(mhs, ip_vs_mhs_verdict_count(v));
+}
+
 /* Decide about a packet without an entry, and carry out the verdict */
 static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			     struct ip_vs_mhs_packet *p)
@@ -82,15 +69,15 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 	for (;;) {
 		v = ip_vs_mhs_ask(q);
 		act = ip_vs_mhs_verdict_act(v);
-		if (ip_vs_mhs_verdict_count(v) != MHS_CNT_MAX)
-			ip_vs_mhs_count(q->mhs, ip_vs_mhs_verdict_count(v));
 		if (act <= MHS_FORWARD)
 			break;
 		cp = hook_entry(q, p, act);
-		if (cp)
+		if (cp) {
+			hook_count(q->mhs, v);
 			return ip_vs_mhs_entry_first(q->mhs, p, cp,
 						     v & MHS_BEGINS ?
 						     MHS_STAT_CONN : 0);
+		}
 		if (act == MHS_REPLACE)
 			return NF_DROP;
 		q->facts |= MHS_ASK_NO_ENTRY;
@@ -98,11 +85,12 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 	if (unlikely(v & (MHS_NOTES_FIN | MHS_CUTS | MHS_BEGINS))) {
 		if (v & MHS_NOTES_FIN)
 			ip_vs_mhs_proto_note_fin(p, q->hash);
-		if (v & MHS_CUTS && !hook_cut(q->slot, q->w))
+		if (v & MHS_CUTS && !ip_vs_mhs_ask_cut(q))
 			return NF_DROP;
 		if (v & MHS_BEGINS)
 			stats |= MHS_STAT_CONN;
 	}
+	hook_count(q->mhs, v);
 	if (act != MHS_FORWARD)
 		return act == MHS_DROP ? NF_DROP : NF_ACCEPT;
 	/* The decision saw a carrier, which may be replaced but never removed */

@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: one packet before the IP stack.
  *
  *	ip_vs_mhs_lane.h	the packet, and what becomes of it
- *	ip_vs_mhs_lane_svc.h	its service, as this kernel keeps services
+ *	ip_vs_mhs_lane_svc.h	its service, and the counters
  *	ip_vs_mhs_lane_ask.h	may the lane forward it, and how?
  */
 #ifndef _IP_VS_MHS_LANE_H
@@ -17,20 +17,20 @@
  */
 enum ip_vs_mhs_lane {
 	MHS_LANE_FORWARDED,
-	MHS_LANE_OFF,		/* no lane here, or no service */
+	MHS_LANE_OFF,		/* the namespace has no lane, or no service */
 	MHS_LANE_MARK,		/* a service by firewall mark may exist */
 	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
 	MHS_LANE_BACKUP,	/* sync daemon's backup */
-	MHS_LANE_FRAME,		/* not to this device; not plain IPv4 or IPv6 */
+	MHS_LANE_FRAME,		/* not to this device, or not plain TCP or UDP */
 	MHS_LANE_SERVICE,	/* to no service of mhs */
 	MHS_LANE_ADDRESS,	/* source invalid, or destination not local */
 	MHS_LANE_ENTRY,		/* has a connection entry */
 	MHS_LANE_DECISION,	/* gets an entry, settles, or has no server */
-	MHS_LANE_METHOD,	/* server by masquerading, GUE, GRE, or local */
+	MHS_LANE_METHOD,	/* server by masquerading, GUE or GRE */
 	MHS_LANE_ROUTE,		/* no route cached */
 	MHS_LANE_NEIGHBOUR,	/* next hop not known to be alive */
 	MHS_LANE_MTU,		/* too long for the path */
-	MHS_LANE_DEVICE,	/* output device cannot send from a lane */
+	MHS_LANE_DEVICE,	/* receiving or output device unfit for a lane */
 	MHS_LANE_MAX
 };
 

@@ -36,12 +36,12 @@
 #include "ip_vs_mhs_proto.h"
 #include "ip_vs_mhs_quic.h"
 
-/* Does the namespace leave all packets to mhs? */
+/* Why must all packets of the namespace go up?  0 if they need not */
 static __always_inline enum ip_vs_mhs_lane
 lane_closed(const struct ip_vs_mhs_net *mn)
 {
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
-	enum ip_vs_mhs_lane why = ip_vs_mhs_lane_closed(mn, ipvs);
+	enum ip_vs_mhs_lane why = ip_vs_mhs_lane_svc_closed(mn, ipvs);
 
 	if (unlikely(why))
 		return why;

@@ -27,7 +27,7 @@ ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
  * There is no mark yet.
  */
 static __always_inline enum ip_vs_mhs_lane
-ip_vs_mhs_lane_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
+ip_vs_mhs_lane_svc_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
 {
 	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
 		return MHS_LANE_OFF;

@@ -155,7 +155,7 @@ static bool nat_too_early(const struct ip_vs_mhs_server *s,
 	if (likely(carrier && !settling) || p->iph.protocol == IPPROTO_UDP)
 		return false;
 	/* server_method() takes the pair from a server with a helper at once */
-	if (!carrier && READ_ONCE(s->state) & MHS_SRV_STATEFUL)
+	if (!carrier && READ_ONCE(s->state) & MHS_SRV_ALL_ENTRY)
 		return false;
 	names = nat_names(s, ip_vs_mhs_slot_read(slot));
 	/* A named server with a carrier translates while the service settles.

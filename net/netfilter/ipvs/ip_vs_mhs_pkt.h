@@ -123,6 +123,7 @@ enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 					    const u32 *slot, u32 w);
 u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q);
+bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q);
 
 /* proto */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);

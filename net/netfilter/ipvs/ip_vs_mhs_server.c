@@ -248,8 +248,8 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
 	if (!stateless)
-		state |= MHS_SRV_TRACKED |
-			 (carrier ? MHS_SRV_FROZEN : MHS_SRV_STATEFUL);
+		state |= MHS_SRV_NEW_ENTRY |
+			 (carrier ? MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);
 	if (carrier && IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
 		state |= MHS_SRV_NAT;
 	else if (!stateless || !masq)
@@ -275,7 +275,7 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 	if (weight > 0)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
-		state |= MHS_SRV_TRACKED;
+		state |= MHS_SRV_NEW_ENTRY;
 	/* server_method() sets the carrier before state promises one */
 	WRITE_ONCE(s->state, state | server_method(s));
 	s->weight = weight;

@@ -137,7 +137,7 @@ __bpf_kfunc_start_defs();
  *
  * Context: an XDP program in native mode.
  * Return: 1 if the program is to rewrite and send the frame as @fwd says, 0 if
- *	the frame goes up to the stack.
+ *	the frame goes up to the stack, -EINVAL if @fwd has another size.
  */
 __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx,
 				  struct bpf_ipvs_mhs_fwd *fwd, u32 fwd__sz)
@@ -147,7 +147,7 @@ __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx,
 	struct ip_vs_mhs_lane_packet p;
 
 	if (fwd__sz != sizeof(*fwd))
-		return 0;
+		return -EINVAL;
 	/* Softirqs are disabled, which is a read-side critical section of RCU;
 	 * lockdep wants to be told.
 	 */
@@ -158,8 +158,8 @@ __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx,
 		why = xdp_ask(&p, xdp);
 		if (likely(!why))
 			xdp_fill(&p, fwd);
-		ip_vs_mhs_lane_count(&p, why);
 	}
+	ip_vs_mhs_lane_count(&p, why);
 	rcu_lock_release(&rcu_lock_map);
 	return !why;
 }

@@ -201,7 +201,7 @@ struct ip_vs_mhs {
 	unsigned long		gap;		/* longest between changes */
 	unsigned long		settle_by;	/* jiffies, at the latest */
 	bool			stateful;	/* sysctl stateless was 0 */
-	unsigned long		stateful_since;	/* every flow got one */
+	unsigned long		stateful_since;	/* packets get entries */
 	unsigned long		refused;	/* entries, at the last look */
 	unsigned long		built;		/* jiffies, end of rebuild */
 	u32			build_us;	/* length of the last rebuild */
@@ -238,7 +238,7 @@ struct ip_vs_mhs_net {
 	struct ctl_table_header	*header;
 #endif
 #ifdef MHS_SERIES_XDP
-	struct ip_vs_mhs_lane_stats __percpu *lane;
+	struct ip_vs_mhs_lane_stats __percpu *lane; /* of XDP programs */
 #endif
 	struct mutex		lock;		/* guards the rest */
 	struct list_head	list;		/* of services */

@@ -103,10 +103,10 @@ static bool server_refresh(struct ip_vs_mhs_server *s)
 	if (weight > 0)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
-		state |= MHS_SRV_TRACKED;
+		state |= MHS_SRV_NEW_ENTRY;
 	if (!carrier || IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ)
-		state |= MHS_SRV_TRACKED |
-			 (carrier ? MHS_SRV_FROZEN : MHS_SRV_STATEFUL);
+		state |= MHS_SRV_NEW_ENTRY |
+			 (carrier ? MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);
 	WRITE_ONCE(s->state, state);
 	s->weight = weight;
 	return changed;

@@ -10,9 +10,6 @@
 #include "ip_vs_mhs_lane.h"
 #include "ip_vs_mhs_pkt.h"
 
-/* What only the stack does for a packet: cut slots */
-#define MHS_LANE_HOOK_ONLY	MHS_CUTS
-
 /* Has the namespace services? */
 static __always_inline bool
 ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
@@ -24,7 +21,7 @@ ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
 
 /* May a service by firewall mark own any packet?  There is no mark yet. */
 static __always_inline enum ip_vs_mhs_lane
-ip_vs_mhs_lane_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
+ip_vs_mhs_lane_svc_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
 {
 	if (atomic_read(&ipvs->fwm_services[IP_VS_AF_INET]) ||
 	    atomic_read(&ipvs->fwm_services[IP_VS_AF_INET6]))
@@ -36,12 +33,6 @@ static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
 {
 	/* a sysctl: any value that it had will do */
 	return data_race(ip_vs_conntrack_enabled(ipvs));
-}
-
-static inline struct ip_vs_mhs_lane_stats __percpu *
-ip_vs_mhs_lane_stats(const struct ip_vs_mhs_net *mn)
-{
-	return mn->lane;
 }
 
 /* The service of a packet, or NULL */

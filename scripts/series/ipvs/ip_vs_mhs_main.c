@@ -2,12 +2,12 @@
 /* IPVS stateless Maglev scheduler: module, network namespaces, sysctls.
  *
  * mhs balances like mh, by consistent hashing, but keeps no connection for a
- * flow whose server does not change.  A service has two lookup tables, old and
- * candidate.  A slot with the same server in both is stable: the table alone
- * forwards its packets.  A change of servers makes the slots that move unstable
- * for a bounded time: new flows get a connection and go to the candidate, older
- * flows stay with the old server.  So the number of connections depends on
- * changes, not on load.
+ * flow whose server does not change.  Each slot of a service's lookup table names
+ * two servers, the old one and the candidate.  A slot with the same server as both
+ * is stable: the table alone forwards its packets.  A change of servers makes the
+ * slots that move unstable for a bounded time: new flows get a connection and go
+ * to the candidate, older flows stay with the old server.  So the number of
+ * connections depends on changes, not on load.
  *
  * Start with ip_vs_mhs.h: files, locks and lifetimes.
  */

@@ -51,6 +51,7 @@ bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 					    const u32 *slot, u32 w);
 u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q);
+bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q);
 struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 					  const struct sk_buff *skb,
 					  struct ip_vs_iphdr *iph);

@@ -1,4 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#ifdef MHS_SERIES_QUIC
+/* IPVS stateless Maglev scheduler: does a packet begin or end a flow?
+ *
+ *		begins			ends
+ *	TCP	SYN			RST, FIN
+ *	SCTP	INIT			ABORT, SHUTDOWN and its answers
+ *	QUIC	Initial, long header	-
+ *	UDP	unknown			-
+ *
+ * QUIC is UDP to a port in the parameter quic_ports.
+ */
+#include <linux/moduleparam.h>
+#else
 /* IPVS stateless Maglev scheduler: does a packet begin or end a flow?
  *
  *		begins			ends
@@ -6,13 +19,6 @@
  *	SCTP	INIT			ABORT, SHUTDOWN and its answers
  *	UDP	unknown			-
  */
-#ifdef MHS_SERIES_QUIC
-/* QUIC is UDP to a port in the parameter quic_ports.  A long header of type
- * Initial begins a flow; nothing that a director can read ends one.
- */
-#endif
-#ifdef MHS_SERIES_QUIC
-#include <linux/moduleparam.h>
 #endif
 #include <linux/sctp.h>
 #include <linux/tcp.h>

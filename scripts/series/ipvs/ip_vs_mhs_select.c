@@ -92,26 +92,6 @@ static bool is_local_reply(struct ip_vs_service *svc, const struct sk_buff *skb,
 	return true;
 }
 
-/* Make an unstable slot stable with its candidate, because new flows cannot get
- * connections and the deleted old server may be dead; the old server loses its
- * flows.  Fail if control has given the slot other servers meanwhile.
- */
-static bool cut(u32 *slot, u32 w)
-{
-	u32 old = ip_vs_mhs_slot_old(w), cand = ip_vs_mhs_slot_cand(w);
-
-	while (!ip_vs_mhs_slot_stable(w)) {
-		if (ip_vs_mhs_slot_old(w) != old ||
-		    ip_vs_mhs_slot_cand(w) != cand)
-			return false;
-		/* A failed exchange reloads @w */
-		if (try_cmpxchg(slot, &w,
-				ip_vs_mhs_slot_change(w, cand, true, 0)))
-			return true;
-	}
-	return ip_vs_mhs_slot_cand(w) == cand;
-}
-
 /* Make the connection of a packet to the server of the verdict */
 static struct ip_vs_conn *conn_make(const struct ip_vs_mhs_ask *q,
 				    const struct sk_buff *skb,
@@ -192,10 +172,12 @@ select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
 		}
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
+	if (v & MHS_CUTS && !ip_vs_mhs_ask_cut(q))
+		return IP_VS_SEL_DROP;
 	count_verdict(q->mhs, v);
 	if (act == MHS_CORE)
 		return IP_VS_SEL_CONN;
-	if (act == MHS_DROP || (v & MHS_CUTS && !cut(q->slot, q->w)))
+	if (act == MHS_DROP)
 		return IP_VS_SEL_DROP;
 	return select_forward(q, begins, cpp);
 }

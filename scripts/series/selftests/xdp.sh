@@ -53,7 +53,7 @@ if ! said=$(xdp "$bridge" v2 on 2>&1); then
 	skip "the kfunc, in this kernel,"
 fi
 ktap_print_header
-ktap_set_plan 21
+ktap_set_plan 23
 # what a sender leaves to the device XDP programs do not see
 for ns in "$client" "$s1" "$s2" "$s3" "$director"; do
 	in_ns "$ns" ethtool -K eth0 tx off rxvlan off \
@@ -70,8 +70,12 @@ director nft -f - <<-EOF
 	}
 EOF
 result "the program can be attached" xdp "$director" eth0 on
+ask tcp $VIP 80 1 >/dev/null
+result "without a service frames go up" at_last '[1-9]*' went_up Off
+ask close >/dev/null
 forwarded "direct routing" -g $VIP -t $VIP:80
-ipvs -A -f 7 -s rr
+result "forwarded frames are counted" at_last '[1-9]*' went_up Forwarded
+ipvs -A -f 7 -s wlc
 result "control: a service by mark" at_last '[1-9]*' stacked
 result "its frames are counted" at_last '[1-9]*' went_up Mark
 ipvs -D -f 7

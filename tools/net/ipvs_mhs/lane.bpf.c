@@ -52,7 +52,7 @@ int mhs_lane(struct xdp_md *ctx)
 	struct ethhdr *eth;
 	void *data_end;
 
-	if (!bpf_ipvs_mhs_lane(ctx, &fwd, sizeof(fwd)))
+	if (bpf_ipvs_mhs_lane(ctx, &fwd, sizeof(fwd)) <= 0)
 		return XDP_PASS;
 
 	/* The module has checked all lengths, which the verifier cannot know */

@@ -20,7 +20,7 @@ run_test() {
 
 plan 3
 modprobe -a libcrc32c nf_conntrack nf_defrag_ipv6 2>/dev/null
-for name in ip_vs ip_vs_rr ip_vs_mhs; do
+for name in ip_vs ip_vs_wlc ip_vs_mhs; do
 	insmod "$modules/$name.ko" || exit
 done
 run_test
@@ -32,4 +32,4 @@ mount --bind /dev/null \
 run_test
 check "control: without the program it is skipped" $KSFT_SKIP "$said"
 umount "$modules/tools/testing/selftests/net/ipvs_mhs/lane.bpf.o"
-rmmod ip_vs_mhs ip_vs_rr
+rmmod ip_vs_mhs ip_vs_wlc

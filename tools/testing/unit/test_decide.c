@@ -44,17 +44,17 @@ static const u32 servers[] = {
 	0,
 	SENDS | MHS_SRV_IN,
 	SENDS | MHS_SRV_IN | MHS_SRV_FULL,
-	SENDS | MHS_SRV_IN | MHS_SRV_TRACKED,
+	SENDS | MHS_SRV_IN | MHS_SRV_NEW_ENTRY,
 	SENDS | MHS_SRV_IN | MHS_SRV_NAT,
-	SENDS | MHS_SRV_IN | MHS_SRV_NAT | MHS_SRV_FROZEN | MHS_SRV_TRACKED,
+	SENDS | MHS_SRV_IN | MHS_SRV_NAT | MHS_SRV_FROZEN | MHS_SRV_NEW_ENTRY,
 	KNOWN | MHS_SRV_IN,
-	KNOWN | MHS_SRV_IN | MHS_SRV_STATEFUL | MHS_SRV_TRACKED,
+	KNOWN | MHS_SRV_IN | MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY,
 	SENDS,
 	SENDS | MHS_SRV_NAT,
-	KNOWN | MHS_SRV_STATEFUL | MHS_SRV_TRACKED,
+	KNOWN | MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY,
 	SENDS | MHS_SRV_GONE,
 	SENDS | MHS_SRV_GONE | MHS_SRV_NAT,
-	KNOWN | MHS_SRV_GONE | MHS_SRV_STATEFUL,
+	KNOWN | MHS_SRV_GONE | MHS_SRV_ALL_ENTRY,
 };
 
 static const u32 bits[] = {
@@ -135,7 +135,7 @@ static const char *older_stay(const struct answer *a)
 static const char *older_not_reset(const struct answer *a)
 {
 	if (!older(a) || !plain_service(a) || a->act != MHS_CORE ||
-	    !(a->old & MHS_SRV_KNOWN) || a->old & MHS_SRV_STATEFUL ||
+	    !(a->old & MHS_SRV_KNOWN) || a->old & MHS_SRV_ALL_ENTRY ||
 	    (a->old & MHS_SRV_NAT && has(a, MHS_PKT_LOCAL)))
 		return NULL;
 	return "an older flow went to the core";
@@ -144,7 +144,7 @@ static const char *older_not_reset(const struct answer *a)
 static const char *pinned_in_time(const struct answer *a)
 {
 	if (!older(a) || !plain_service(a) || !(a->old & MHS_SRV_KNOWN) ||
-	    a->old & (MHS_SRV_GONE | MHS_SRV_STATEFUL | MHS_SRV_FROZEN) ||
+	    a->old & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN) ||
 	    has(a, MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY) ||
 	    !(ip_vs_mhs_slot_pinning(a->w) || has(a, MHS_SVC_STATEFUL)))
 		return NULL;
@@ -189,6 +189,13 @@ static const char *asked_twice_at_most(const struct answer *a)
 	if (has(a, MHS_ASK_SEARCHED) && a->act == MHS_SEARCH)
 		return "searched again";
 	return NULL;
+}
+
+static const char *packets_are_counted(const struct answer *a)
+{
+	return a->act == MHS_FORWARD && !has(a, MHS_PKT_ERROR) &&
+	       ip_vs_mhs_verdict_count(a->v) == MHS_CNT_MAX ?
+	       "a packet that is sent is in no counter" : NULL;
 }
 
 static const char *cuts_the_gone_only(const struct answer *a)
@@ -328,6 +335,14 @@ static u32 forgets(u32 w, u32 old, u32 cand, u32 facts)
 				facts & ~(MHS_ASK_NO_ENTRY | MHS_ASK_SEARCHED));
 }
 
+static u32 uncounted(u32 w, u32 old, u32 cand, u32 facts)
+{
+	u32 v = ip_vs_mhs_decide(w, old, cand, facts);
+
+	return facts & MHS_ASK_NO_ENTRY ?
+	       (v & ~MHS_COUNT) | MHS_CNT_MAX << MHS_COUNT_SHIFT : v;
+}
+
 static u32 settled(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_SVC_SETTLING);
@@ -371,6 +386,7 @@ static const struct unit_test tests[] = {
 	RULE(candidate_takes, empty_server, "a server that takes none"),
 	RULE(ends_make_nothing, never_ends, "the end of a flow made an entry"),
 	RULE(asked_twice_at_most, forgets, "again"),
+	RULE(packets_are_counted, uncounted, "is in no counter"),
 	RULE(cuts_the_gone_only, all_gone, "whose old server is there"),
 	RULE(settling_waits, settled, "while the service settles"),
 	RULE(errors_change_nothing, no_error, "an ICMP error changed"),

@@ -276,7 +276,7 @@ static void server_set(unsigned int i)
 	servers.s[i] = s;
 	hash_add(world.mhs.by_dest, &s->node, (unsigned long)dest);
 	if (world_method(i) == METHOD_STATEFUL) {
-		s->state |= MHS_SRV_STATEFUL | MHS_SRV_TRACKED;
+		s->state |= MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY;
 		return;
 	}
 	conn_set(&world.carrier[i], i, method);
