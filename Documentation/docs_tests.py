@@ -85,8 +85,10 @@ class Complete(unittest.TestCase):
     LANE = (TOP / "Documentation/networking/ipvs-mhs-lane.rst").read_text()
 
     def array(self, name):
-        return re.findall(r'"(.*?)"', re.search(rf"{name}\[\] = {{(.*?)}};", (
-            self.SOURCES / "ip_vs_mhs_proc.c").read_text(), re.S)[1])
+        found = [re.search(rf"{name}\[\] = {{(.*?)}};", path.read_text(), re.S)
+                 for path in self.SOURCES.glob("*.c")]
+        text, = (match[1] for match in found if match)
+        return re.findall(r'"(.*?)"', text)
 
     def rows(self, text):
         return re.findall(r"(?m)^([A-Z][\w:]+)  +\S", text)
@@ -95,19 +97,19 @@ class Complete(unittest.TestCase):
         _, table, lane = re.split(r"/proc/net/ip_vs_mhs\n===|"
                                   r"/proc/net/ip_vs_mhs_lane\n===", self.TEXT)
         self.assertEqual(self.array("proc_columns"), self.rows(table))
-        self.assertEqual(self.array("proc_lane_names"), self.rows(lane))
+        self.assertEqual(self.array("lane_names"), self.rows(lane))
 
     def test_reasons_and_remedies_of_the_lane(self):
         table = self.LANE.split("Which packets take it\n===")[1]
         table = table.split("Switch it on\n===")[0].split("remedy\n")[1]
-        self.assertEqual(self.array("proc_lane_names")[1:], self.rows(table))
+        self.assertEqual(self.array("lane_names")[1:], self.rows(table))
 
 
 class Measured(unittest.TestCase):
     """Tables on pages are those of the data; pictures are not drawn here."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 18, "qdisc-tool": 1}
+    PAGES = {"ipvs-mhs-benchmarks": 18, "qdisc-tool": 2}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])

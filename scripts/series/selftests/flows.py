@@ -159,8 +159,9 @@ class Client:
             try:
                 counts["alive" if self.ask(sock, REQUESTS[request]) == name
                        else "moved"] += 1
-            except OSError:
+            except OSError as error:
                 counts["dead"] += 1
+                print(f"# a flow to {name}: {error!r}", file=sys.stderr)
         return self.report(counts)
 
     def close(self):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Draw the latencies of the ways, and say them in a table.
 
-usage: plot.py DIR, with WAY.json and WAY.csv for each way in it; makes
-DIR/latency.svg and the table of the page DIR.rst.
+usage: plot.py DIR, with WAY.json and WAY.csv for each way in it, and in
+DIR/quiet; makes DIR/latency.svg and the tables of the page DIR.rst.
 """
 
 import csv
@@ -36,6 +36,11 @@ def read(directory, way):
         rows = [(int(row["microseconds"]), int(row["count"]))
                 for row in csv.DictReader(file)]
     return result, rows
+
+
+def read_all(directory):
+    return {way: read(directory, way) for way in NAMES
+            if os.path.exists(f"{directory}/{way}.json")}
 
 
 def percentile_ms(rows, percent, longest_us):
@@ -99,10 +104,12 @@ def main():
 
 
 def draw_all(directory):
-    results = {way: read(directory, way) for way in NAMES
-               if os.path.exists(f"{directory}/{way}.json")}
+    results = read_all(directory)
     bench.write_table(directory, "the measured ways", *table(results))
     draw(results, f"{directory}/latency.svg")
+    quiet = read_all(directory / "quiet")
+    if quiet:
+        bench.write_table(directory, "the quiet run", *table(quiet))
 
 
 if __name__ == "__main__":
