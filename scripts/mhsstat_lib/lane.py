@@ -26,9 +26,10 @@ MEANINGS = {
     "entry": "the flow has a connection entry",
     "decision": "a new flow of an unstable slot, which gets an entry; or the "
                 "service settles; or no server",
-    "method": "server by masquerading, GUE or GRE, or on this host",
+    "method": "server by masquerading, GUE or GRE",
     "route": "no route to the server is cached yet",
-    "neighbour": "the next hop does not answer, or not yet",
+    "neighbour": "the next hop does not answer, or not yet, or the server is "
+                 "on this host",
     "mtu": "too long for the path to the server",
     "device": "the device strips VLAN tags (ethtool -K DEVICE rxvlan off), or "
               "the output device cannot send frames of the lane: use one arm, "
