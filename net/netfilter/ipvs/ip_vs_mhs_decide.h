@@ -35,7 +35,7 @@
 /* Facts of a server: what struct ip_vs_mhs_server.state holds ... */
 #define MHS_SRV_IN		0x1U	/* listed, weight > 0: gets new flows */
 #define MHS_SRV_GONE		0x2U	/* deleted */
-#define MHS_SRV_NEW_ENTRY		0x4U	/* new flows need an entry */
+#define MHS_SRV_NEW_ENTRY	0x4U	/* new flows need an entry */
 #define MHS_SRV_ALL_ENTRY	0x8U	/* all flows need entries: no carrier */
 #define MHS_SRV_FROZEN		0x10U	/* the carrier is for older flows */
 #define MHS_SRV_NAT		0x20U	/* the carrier masquerades */

@@ -16,9 +16,8 @@
  * @check: IPv4: checksum of the packet's header after the TTL has gone down
  * @eth: the new Ethernet header
  * @trim: bytes of padding to cut off before the tunnel's header is added
- * @head: the tunnel's header, struct iphdr or ipv6hdr
- *
- * Bytes, as the verifier takes structures that are nested at most four deep.
+ * @head: the tunnel's header, struct iphdr or ipv6hdr, as bytes: the verifier
+ *	takes structures that are nested at most four deep
  */
 struct bpf_ipvs_mhs_fwd {
 	__u32		ifindex;

@@ -17,7 +17,7 @@
  */
 enum ip_vs_mhs_lane {
 	MHS_LANE_FORWARDED,
-	MHS_LANE_OFF,		/* the namespace has no lane, or no service */
+	MHS_LANE_OFF,		/* lane=0, or the namespace has no service */
 	MHS_LANE_MARK,		/* a service by firewall mark may exist */
 	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
 	MHS_LANE_BACKUP,	/* sync daemon's backup */
@@ -28,7 +28,7 @@ enum ip_vs_mhs_lane {
 	MHS_LANE_DECISION,	/* gets an entry, settles, or has no server */
 	MHS_LANE_METHOD,	/* server by masquerading, GUE or GRE */
 	MHS_LANE_ROUTE,		/* no route cached */
-	MHS_LANE_NEIGHBOUR,	/* next hop not known to be alive */
+	MHS_LANE_NEIGHBOUR,	/* next hop not known to be alive, or local */
 	MHS_LANE_MTU,		/* too long for the path */
 	MHS_LANE_DEVICE,	/* receiving or output device unfit for a lane */
 	MHS_LANE_MAX

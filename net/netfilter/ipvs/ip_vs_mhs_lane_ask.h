@@ -41,7 +41,7 @@ static __always_inline enum ip_vs_mhs_lane
 lane_closed(const struct ip_vs_mhs_net *mn)
 {
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
-	enum ip_vs_mhs_lane why = ip_vs_mhs_lane_svc_closed(mn, ipvs);
+	enum ip_vs_mhs_lane why = ip_vs_mhs_lane_svc_closed(mn);
 
 	if (unlikely(why))
 		return why;

@@ -27,8 +27,10 @@ ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
  * There is no mark yet.
  */
 static __always_inline enum ip_vs_mhs_lane
-ip_vs_mhs_lane_svc_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
+ip_vs_mhs_lane_svc_closed(const struct ip_vs_mhs_net *mn)
 {
+	struct netns_ipvs *ipvs = net_ipvs(mn->net);
+
 	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
 		return MHS_LANE_OFF;
 	if (READ_ONCE(mn->fwm_services) || READ_ONCE(mn->foreign) ||
@@ -66,7 +68,7 @@ ip_vs_mhs_lane_carrier(struct ip_vs_mhs_lane_packet *p)
 
 /**
  * ip_vs_mhs_lane_count() - count a packet of a lane
- * @p: the packet, for which ip_vs_mhs_lane_ask() was called
+ * @p: the packet; unless @why is set, as ip_vs_mhs_lane_ask() left it
  * @why: 0 if the packet is sent, else why it goes up
  *
  * Context: softirq, under RCU.

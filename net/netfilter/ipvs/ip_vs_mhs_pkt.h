@@ -8,7 +8,7 @@
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
  *	ip_vs_mhs_nat.c		replies of masquerading servers
  *	ip_vs_mhs_entry.c	connection entries: make and find
- *	ip_vs_mhs_ask.c		the facts for a decision; schedule()
+ *	ip_vs_mhs_ask.c		the facts for a decision; cuts; schedule()
  *	ip_vs_mhs_proto.c	begin and end of a flow: TCP, UDP, QUIC, SCTP
  *	ip_vs_mhs_xmit.c	sending, statistics, translation
  *	ip_vs_mhs_pair.c	masquerading servers by address and port

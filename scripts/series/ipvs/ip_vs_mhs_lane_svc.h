@@ -21,8 +21,10 @@ ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
 
 /* May a service by firewall mark own any packet?  There is no mark yet. */
 static __always_inline enum ip_vs_mhs_lane
-ip_vs_mhs_lane_svc_closed(const struct ip_vs_mhs_net *mn, struct netns_ipvs *ipvs)
+ip_vs_mhs_lane_svc_closed(const struct ip_vs_mhs_net *mn)
 {
+	const struct netns_ipvs *ipvs = net_ipvs(mn->net);
+
 	if (atomic_read(&ipvs->fwm_services[IP_VS_AF_INET]) ||
 	    atomic_read(&ipvs->fwm_services[IP_VS_AF_INET6]))
 		return MHS_LANE_MARK;
@@ -71,7 +73,7 @@ static __always_inline bool ip_vs_mhs_xdp_xmits(const struct net_device *dev)
 
 /**
  * ip_vs_mhs_lane_count() - count a packet of a lane
- * @p: the packet, for which ip_vs_mhs_lane_ask() was called
+ * @p: the packet; unless @why is set, as ip_vs_mhs_lane_ask() left it
  * @why: 0 if the packet is sent, else why it goes up
  *
  * Context: softirq, under RCU.

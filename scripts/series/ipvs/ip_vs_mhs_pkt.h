@@ -3,7 +3,7 @@
  *
  *	ip_vs_mhs_select.c	select(): the core's question, connections
  *	ip_vs_mhs_proto.c	begin and end of a flow, by the headers
- *	ip_vs_mhs_ask.c		the facts for a decision; schedule()
+ *	ip_vs_mhs_ask.c		the facts for a decision; cuts; schedule()
  *	ip_vs_mhs_decide.c	where does a packet go? pure
  *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
  *

@@ -160,8 +160,9 @@ class Client:
                 counts["alive" if self.ask(sock, REQUESTS[request]) == name
                        else "moved"] += 1
             except OSError as error:
+                if not counts["dead"]:
+                    print(f"# a flow to {name}: {error!r}", file=sys.stderr)
                 counts["dead"] += 1
-                print(f"# a flow to {name}: {error!r}", file=sys.stderr)
         return self.report(counts)
 
     def close(self):
