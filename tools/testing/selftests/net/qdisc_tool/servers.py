@@ -67,8 +67,10 @@ def script(name, *lines):
     return path
 
 
-def stop(pid_file):
-    return (f"pid=$(cat {pid_file}); kill $pid; "
+def stop(pid_file, soft):
+    """By the signal after which the server answers what it has accepted: a hard
+    stop ends requests, which no hold can help."""
+    return (f"pid=$(cat {pid_file}); kill -{soft} $pid; "
             "while kill -0 $pid 2>&-; do sleep 0.01; done")
 
 
@@ -131,7 +133,7 @@ def compare(name, command, control_fails):
 def s17_haproxy_restart():
     directory()
     command, pid_file = haproxy()
-    compare("restart", script("restart", stop(pid_file), command), True)
+    compare("restart", script("restart", stop(pid_file, "USR1"), command), True)
 
 
 @test
@@ -161,7 +163,7 @@ def s17_the_man_page_protects_an_haproxy_restart():
     network()
     directory()
     command, pid_file = haproxy()
-    restart = f"{stop(pid_file)}; {command}"
+    restart = f"{stop(pid_file, 'USR1')}; {command}"
     outside = (HOST4, "client")
     check(under_load("restart", ["sh", "-ec", restart], *outside),
           "the control did not fail")
@@ -190,7 +192,8 @@ def s17_haproxy_reload_that_passes_sockets():
 def s17_nginx_restart():
     directory()
     command, pid_file = nginx("front", PORT)
-    compare("nginx restart", script("restart", stop(pid_file), command), True)
+    compare("nginx restart", script("restart", stop(pid_file, "QUIT"),
+                                    command), True)
 
 
 def unfinished():
@@ -209,7 +212,7 @@ def s17_the_example_protects_an_nginx_restart():
     command, pid_file = nginx("front", PORT)
     # ExecStop=, then systemd's SIGTERM to what is left, then ExecStart=
     systemctl("start-stop-daemon --quiet --stop --retry QUIT/5 "
-              f"--pidfile {pid_file} || {{ {stop(pid_file)}; }}; {command}")
+              f"--pidfile {pid_file} || {{ {stop(pid_file, 'TERM')}; }}; {command}")
     example = read(f"{TOP}/examples/qdisc_tool/nginx.service.d/"
                    "qdisc_tool.conf")
     protect = re.search(r"^# +qdisc_tool (protect .*)$", example, re.M)[1]
