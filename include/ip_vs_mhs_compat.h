@@ -186,12 +186,10 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 #ifndef __bpf_kfunc
 #define __bpf_kfunc	__used
 #endif
+/* Kbuild has the options that these stand for in newer kernels */
 #ifndef __bpf_kfunc_start_defs
-#define __bpf_kfunc_start_defs()					\
-	__diag_push();							\
-	__diag_ignore_all("-Wmissing-declarations", "BTF names kfuncs"); \
-	__diag_ignore_all("-Wmissing-prototypes", "BTF names kfuncs")
-#define __bpf_kfunc_end_defs()	__diag_pop()
+#define __bpf_kfunc_start_defs()
+#define __bpf_kfunc_end_defs()
 #endif
 #ifndef BTF_KFUNCS_START
 #define BTF_KFUNCS_START	BTF_SET8_START

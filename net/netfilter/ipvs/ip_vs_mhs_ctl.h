@@ -30,8 +30,6 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs);
 
 /* proc */
 extern const struct seq_operations ip_vs_mhs_proc_ops;
-
-
 extern const struct seq_operations ip_vs_mhs_proc_lookup_ops;
 extern const unsigned int ip_vs_mhs_proc_lookup_size;
 

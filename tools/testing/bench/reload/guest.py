@@ -103,10 +103,10 @@ def summary(times, statuses):
 
 def met(times, began, ended):
     """The reloads of which a request from BEGAN to ENDED saw a part."""
-    return [{name: round(ms, 1) for name, ms in {
-                **took, "began_ms": 1000 * (start - began),
-                "ended_ms": 1000 * (end - began)}.items()}
-            for start, end, took in times if start < ended and end > began]
+    found = [{**took, "began_ms": 1000 * (start - began),
+              "ended_ms": 1000 * (end - began)}
+             for start, end, took in times if start < ended and end > began]
+    return [{name: round(ms, 1) for name, ms in one.items()} for one in found]
 
 
 def counters():
