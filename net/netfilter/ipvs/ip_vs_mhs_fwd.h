@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the module tells an XDP program.
  *
- * ip_vs_mhs_xdp.c includes this header, and a program has its own copy.
+ * ip_vs_mhs_xdp.c includes this header, and a program the same text.
  */
 #ifndef _IP_VS_MHS_FWD_H
 #define _IP_VS_MHS_FWD_H

@@ -52,13 +52,6 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 	return ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_NEW);
 }
 
-/* Count a verdict that was carried out */
-static __always_inline void hook_count(const struct ip_vs_mhs *mhs, u32 v)
-{
-	if (ip_vs_mhs_verdict_count(v) != MHS_CNT_MAX)
-		ip_vs_mhs_count(mhs, ip_vs_mhs_verdict_count(v));
-}
-
 /* Decide about a packet without an entry, and carry out the verdict */
 static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			     struct ip_vs_mhs_packet *p)
@@ -73,7 +66,7 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			break;
 		cp = hook_entry(q, p, act);
 		if (cp) {
-			hook_count(q->mhs, v);
+			ip_vs_mhs_count_verdict(q->mhs, v);
 			return ip_vs_mhs_entry_first(q->mhs, p, cp,
 						     v & MHS_BEGINS ?
 						     MHS_STAT_CONN : 0);
@@ -90,7 +83,7 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 		if (v & MHS_BEGINS)
 			stats |= MHS_STAT_CONN;
 	}
-	hook_count(q->mhs, v);
+	ip_vs_mhs_count_verdict(q->mhs, v);
 	if (act != MHS_FORWARD)
 		return act == MHS_DROP ? NF_DROP : NF_ACCEPT;
 	/* The decision saw a carrier, which may be replaced but never removed */

@@ -78,16 +78,14 @@ ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
 		     enum ip_vs_mhs_lane why)
 {
 	const struct ip_vs_mhs_hash *hash = rcu_dereference(p->mn->hash);
-	u32 count, stats = MHS_STAT_IN;
+	u32 stats = MHS_STAT_IN;
 
 	/* The last service may have gone meanwhile */
 	if (likely(hash))
 		this_cpu_inc(hash->lane->n[why]);
 	if (unlikely(why))
 		return;
-	count = ip_vs_mhs_verdict_count(p->verdict);
-	if (likely(count != MHS_CNT_MAX))
-		ip_vs_mhs_count(p->mhs, count);
+	ip_vs_mhs_count_verdict(p->mhs, p->verdict);
 	ip_vs_mhs_count(p->mhs, MHS_CNT_LANE);
 	if (unlikely(p->verdict & MHS_BEGINS))
 		stats |= MHS_STAT_CONN;

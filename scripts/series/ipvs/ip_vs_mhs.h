@@ -313,6 +313,15 @@ static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
 	this_cpu_inc(mhs->cnt->n[i]);
 }
 
+/* Count a verdict that is carried out */
+static inline void ip_vs_mhs_count_verdict(const struct ip_vs_mhs *mhs, u32 v)
+{
+	enum ip_vs_mhs_cnt count = ip_vs_mhs_verdict_count(v);
+
+	if (likely(count != MHS_CNT_MAX))
+		ip_vs_mhs_count(mhs, count);
+}
+
 static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
 {
 	/* Pairs with the compare-and-exchange in slots_walk(): a reader that

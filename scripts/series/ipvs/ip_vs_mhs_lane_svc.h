@@ -82,16 +82,12 @@ static __always_inline void
 ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
 		     enum ip_vs_mhs_lane why)
 {
-	u32 count;
-
 	this_cpu_inc(p->mn->lane->n[why]);
 	if (unlikely(why))
 		return;
-	count = ip_vs_mhs_verdict_count(p->verdict);
-	if (likely(count != MHS_CNT_MAX))
-		ip_vs_mhs_count(p->mhs, count);
+	ip_vs_mhs_count_verdict(p->mhs, p->verdict);
 	ip_vs_carrier_count(p->carrier, p->verdict & MHS_BEGINS ?
-			READ_ONCE(p->mhs->svc) : NULL, p->len);
+			    READ_ONCE(p->mhs->svc) : NULL, p->len);
 }
 
 #endif /* _IP_VS_MHS_LANE_SVC_H */

@@ -125,12 +125,6 @@ select_forward(const struct ip_vs_mhs_ask *q, bool begins,
 	return begins ? IP_VS_SEL_FORWARD_NEW : IP_VS_SEL_FORWARD;
 }
 
-static void count_verdict(const struct ip_vs_mhs *mhs, u32 v)
-{
-	if (ip_vs_mhs_verdict_count(v) != MHS_CNT_MAX)
-		ip_vs_mhs_count(mhs, ip_vs_mhs_verdict_count(v));
-}
-
 /* Ask about a packet without a connection */
 static enum ip_vs_select_verdict
 select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
@@ -164,7 +158,7 @@ select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
 			*cpp = conn_make(q, skb, iph, ports, act == MHS_PIN ?
 					 MHS_CNT_PINNED : MHS_CNT_NEW);
 			if (*cpp) {
-				count_verdict(q->mhs, v);
+				ip_vs_mhs_count_verdict(q->mhs, v);
 				return begins ? IP_VS_SEL_NEW : IP_VS_SEL_ADOPT;
 			}
 		} else {
@@ -174,7 +168,7 @@ select_ask(struct ip_vs_mhs_ask *q, const struct sk_buff *skb,
 	}
 	if (v & MHS_CUTS && !ip_vs_mhs_ask_cut(q))
 		return IP_VS_SEL_DROP;
-	count_verdict(q->mhs, v);
+	ip_vs_mhs_count_verdict(q->mhs, v);
 	if (act == MHS_CORE)
 		return IP_VS_SEL_CONN;
 	if (act == MHS_DROP)

@@ -154,8 +154,8 @@ static bool is_gone(const struct rules *r, const struct protocol *s, u32 old)
 	       r->cuts_listed;
 }
 
-/* ip_vs_mhs_ask_cut(): one exchange stands for all that were tried, since the word had
- * the same two servers each time
+/* ip_vs_mhs_ask_cut(): one exchange stands for all that were tried, since the
+ * word had the same two servers each time
  */
 static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
 {

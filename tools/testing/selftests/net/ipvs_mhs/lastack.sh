@@ -23,15 +23,20 @@ listed() {
 		$5 == a || $5 == b { split($2, t, ":"); print t[1] * 60 + t[2], $3 }'
 }
 
-# states: their number by state
-states() {
-	listed | awk '{ n[$2]++ } END { for (s in n) print s, n[s] }' | sort |
+# by_state: the number of those in a list, by state
+by_state() {
+	awk '{ n[$2]++ } END { for (s in n) print s, n[s] }' | sort |
 		paste -sd " "
 }
 
-# states_are WORDS
+states() {
+	listed | by_state
+}
+
+# states_are WORDS: of a list that longest and shortest read
 states_are() {
-	[ "$(states)" = "$*" ]
+	listed >"$work/entries"
+	[ "$(by_state <"$work/entries")" = "$*" ]
 }
 
 # wait_states NAME WORDS: a check, too
@@ -39,14 +44,13 @@ wait_states() {
 	result "$1" "$(busywait 20 states_are "$2"; echo $?)" "$(states)"
 }
 
-# longest, shortest: life of an entry
+# longest, shortest: life of an entry when wait_states saw it
 longest() {
-	# 0: a slow machine has none left
-	{ echo 0; listed; } | sort -n | sed -n '$s/ .*//p'
+	sort -n "$work/entries" | sed -n '$s/ .*//p'
 }
 
 shortest() {
-	listed | sort -n | sed -n '1s/ .*//p'
+	sort -n "$work/entries" | sed -n '1s/ .*//p'
 }
 
 # none_left: for busywait

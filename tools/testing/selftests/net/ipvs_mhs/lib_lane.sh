@@ -264,12 +264,14 @@ lane_tests() {
 			chain c { type filter hook input priority 0;
 				ip daddr $VIP4 counter name n; }; }
 	EOT
+	# no neighbour becomes stale on a slow machine: that takes a packet up
+	sysctls dr net.ipv4.neigh.eth0.base_reachable_time_ms=3600000
+	# the stack may look the routes up anew, once for each server
 	lane_warm
 	dr nft reset counters >/dev/null
 	lane_flows "past a rule in INPUT"
-	# the stack looks up routes anew and probes neighbours, now and then
-	check_cmp "past a rule in INPUT: the rule sees what goes up only" \
-		"$(ruled)" -le $(($(lane_new Route) + $(lane_new Neighbour)))
+	check "past a rule in INPUT: the rule sees none" 0 "$(ruled)"
+	sysctls dr net.ipv4.neigh.eth0.base_reachable_time_ms=30000
 	sysctls dr net.ipv4.vs.mhs.lane=0
 	flow c open 5
 	check_cmp "control, lane=0: the rule sees them" "$(ruled)" -ge 5
