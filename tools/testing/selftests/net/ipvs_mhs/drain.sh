@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
 # weight: 45
-# tags: core races
+# tags: races
 # Draining and deleting a server keeps its flows, IPv4 by direct routing and
 # IPv6 in tunnels; with mh, draining refuses new flows and deleting cuts old.
 

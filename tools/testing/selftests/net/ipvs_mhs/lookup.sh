@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 1200
 # weight: 40
-# tags: core few
 # mhsstat lookup, /proc/net/ip_vs_mhs_lookup: a client's packets go where the
 # kernel says they go, in every phase of its slot.
 

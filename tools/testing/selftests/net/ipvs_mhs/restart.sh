@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 720
 # weight: 60
-# tags: core races
+# tags: races
 # Flows outlive a restore of the configuration, a restart of the director and
 # a director that is filled slowly while they send, or begins in the middle of
 # a transition; with mh they do not.

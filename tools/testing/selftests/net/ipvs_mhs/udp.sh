@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 50
-# tags: core races
+# tags: races
 # UDP never has an entry.  After a change the old server goes on for the hold
 # time while it is in service, then the candidate takes over; a drained or
 # deleted server gets nothing more at once.  -o: always the candidate.
