@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
 # weight: 25
+# tags: core
 # names=: the module answers for another scheduler's name, where that is free,
 # for front ends that do not know mhs; by a line in modprobe.d, too, and on a
 # director that has the other scheduler's module loaded.
