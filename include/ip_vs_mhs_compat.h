@@ -186,7 +186,7 @@ ip_vs_mhs_register_sysctl(struct net *net, const char *path,
 #ifndef __bpf_kfunc
 #define __bpf_kfunc	__used
 #endif
-/* Kbuild has the options that these stand for in newer kernels */
+/* In older kernels Kbuild sets the options that these macros set in newer ones */
 #ifndef __bpf_kfunc_start_defs
 #define __bpf_kfunc_start_defs()
 #define __bpf_kfunc_end_defs()

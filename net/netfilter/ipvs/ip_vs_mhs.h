@@ -59,7 +59,8 @@
  *			service sets WOKEN.  Packets and work_before_change() leave
  *			YOUNG by compare-and-exchange: if both try at once, the
  *			later one fails and sees the phase the earlier one set.
- *			settle_end() stores, which may replace WOKEN, too
+ *			The rest of control stores: settle_end() may store
+ *			SETTLED over WOKEN, which mean the same to packets
  *	counters	packets and control, this_cpu_inc
  *	budget		packets that make an entry: made atomically, the rest
  *			under recount_lock; work of the service: recount_at
@@ -77,10 +78,9 @@
  *			   slots may name the server as old, connection entries
  *			   may lead there
  *	add_dest again	-> mhs.listed, same struct and same index
- *	no slot names the server, and hold + pin have passed since del_dest or
+ *	no slot names the server, and hold + pin have passed since del_dest
+ *	(also if no slot named the server then, after -w 0) or
  *	expire_nodest_conn cuts its flows; or the service ends
- *			(also after -w 0, when no slot named the server
- *			before del_dest)
  *			-> out of servers[], by_dest and pairs, call_rcu(): the
  *			   callback puts the ip_vs_dest and the carriers, and
  *			   only then frees the index for another server
@@ -469,12 +469,14 @@ static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs *mhs)
 	const atomic_t *of_carriers = &mhs->net->carriers;
 	int carriers = atomic_read(of_carriers), n;
 
-	/* Pairs with the barrier in carrier_put().  Carriers may come and go
-	 * between the reads: the smaller number counts none too many.
-	 */
+	/* Pairs with the barrier in conn_new() */
 	smp_rmb();
 	n = atomic_read(&mhs->ipvs->conn_count);
-	/* Pairs with the barrier in carrier_put() */
+	/* Pairs with the barrier in carrier_put().  conn_count has counted every
+	 * carrier in the smaller of the two numbers: a carrier that comes or
+	 * goes between the reads may pass for an entry, but no entry for a
+	 * carrier.
+	 */
 	smp_rmb();
 	return n > min(carriers, atomic_read(of_carriers));
 }

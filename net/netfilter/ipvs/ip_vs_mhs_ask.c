@@ -16,8 +16,9 @@ static bool ask_takes(const struct ip_vs_mhs_server *s)
 	return ip_vs_mhs_decide_takes(ip_vs_mhs_ask_server(s, true));
 }
 
-/* Find another server in the next slots of the table, which is the same on all
- * directors; if @any, then in servers[], as many may be out of service or full.
+/* Find another server in the next slots: all directors have the same table and
+ * find the same server.  With @any search servers[] next, because many servers
+ * may be out of service or full.
  */
 static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 					  const u32 *slot, bool any)

@@ -75,7 +75,7 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
 	MHS_CNT_OLD,		/* unstable slot: old server, no entry */
 	MHS_CNT_CAND,		/* unstable slot or stateless=0: candidate */
-	MHS_CNT_TRACKED,	/* had an entry; these four: requests */
+	MHS_CNT_TRACKED,	/* had an entry; these four count requests */
 	MHS_CNT_NEW,		/* entries made for new flows */
 	MHS_CNT_PINNED,		/* entries made for older flows */
 	MHS_CNT_CAPPED,		/* no entry: limit reached */
@@ -83,7 +83,7 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
 	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
 	MHS_CNT_REPLY,		/* masquerading: replies translated */
-	MHS_CNT_LANE,		/* of the packets forwarded: in the lane */
+	MHS_CNT_LANE,		/* forwarded by a lane; also counted above */
 	MHS_CNT_MAX
 };
 
@@ -205,12 +205,13 @@ static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 		else if (ip_vs_mhs_decide_may_pin(old, facts))
 			return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
 	}
-	/* All flows of these kinds have entries: this packet is of no flow.  A
-	 * carrier is missing for a moment: the client resends the packet.
+	/* All flows to such a server have entries: this packet is of no flow,
+	 * and the core answers.
 	 */
 	if (old & MHS_SRV_ALL_ENTRY ||
 	    (old & MHS_SRV_NAT && facts & MHS_PKT_LOCAL))
 		return ip_vs_mhs_verdict(MHS_CORE, MHS_CNT_MAX, flags);
+	/* The work retries to make the carrier, and the client resends */
 	if (!(old & MHS_SRV_CARRIER))
 		return ip_vs_mhs_verdict(MHS_DROP, MHS_CNT_MAX, flags);
 	return ip_vs_mhs_verdict(MHS_FORWARD, ip_vs_mhs_slot_stable(w) ?

@@ -313,9 +313,10 @@ core:
  * @p: the packet
  * @verdict: set to the verdict of the hook for MHS_ENTRY_DONE
  *
- * An entry that plain UDP leaves expires when nobody holds the entry any more,
- * and the core would find the entry until then.  New flows that persistence or
- * an unsure mark may claim go to the core; entries of deleted servers expire.
+ * An entry that plain UDP leaves expires when its last user puts the entry.  The
+ * core would find the entry until then, so the packet does not go to the core.
+ * New flows that persistence or an unsure mark may claim do; the entry of a
+ * deleted server expires.
  *
  * Context: softirq or process, under RCU.
  * Return: what was found.

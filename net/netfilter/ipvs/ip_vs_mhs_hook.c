@@ -376,7 +376,7 @@ int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn,
 }
 
 /**
- * ip_vs_mhs_hook_put() - unregister them if no other service needs them
+ * ip_vs_mhs_hook_put() - unregister the hooks that no other service needs
  * @mn: the namespace
  * @mhs: the service
  *

@@ -282,7 +282,7 @@ static int ingress_write(struct ip_vs_mhs_net *mn, char *text)
 /**
  * ip_vs_mhs_ingress_sysctl() - read or write net.ipv4.vs.mhs.ingress
  * @table: the sysctl; its data is struct ip_vs_mhs_net of the namespace
- * @write: is it written?
+ * @write: true for a write
  * @buffer: what is written or read
  * @lenp: length of @buffer
  * @ppos: position in the file
@@ -291,7 +291,8 @@ static int ingress_write(struct ip_vs_mhs_net *mn, char *text)
  *
  * Context: process; takes RTNL.
  * Return: 0, -ENODEV for an unknown device, -EINVAL for a loopback device or a
- *	second write, -E2BIG for too many, or -ENOMEM; an error changes nothing.
+ *	write at an offset, -E2BIG for too many, -ENOMEM or an error of
+ *	nf_register_net_hook(); an error changes nothing.
  */
 int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write,
 			     void *buffer, size_t *lenp, loff_t *ppos)

@@ -62,7 +62,7 @@ struct ip_vs_mhs_lane_stats {
  * @mhs: the service
  * @server: the server
  * @carrier: the connection by which the stack would send to the server
- * @via: the route to the server, as the core has cached it
+ * @route: the route to the server, as the core has cached it
  * @neigh: the next hop, with its device
  * @mtu: longest packet for the path, without the tunnel's header
  *
@@ -89,7 +89,7 @@ struct ip_vs_mhs_lane_packet {
 	struct ip_vs_mhs		*mhs;
 	struct ip_vs_mhs_server		*server;
 	struct ip_vs_conn		*carrier;
-	const struct ip_vs_dest_dst	*via;
+	const struct ip_vs_dest_dst	*route;
 	struct neighbour		*neigh;
 	u32				mtu;
 };

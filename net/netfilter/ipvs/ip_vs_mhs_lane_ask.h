@@ -278,11 +278,11 @@ lane_route(struct ip_vs_mhs_lane_packet *p, struct ip_vs_dest *dest, bool v6)
 {
 	struct dst_entry *dst;
 
-	p->via = rcu_dereference(dest->dest_dst);
-	if (unlikely(!p->via))
+	p->route = rcu_dereference(dest->dest_dst);
+	if (unlikely(!p->route))
 		return MHS_LANE_ROUTE;
-	dst = p->via->dst_cache;
-	if (unlikely(!dst_check(dst, p->via->dst_cookie) ||
+	dst = p->route->dst_cache;
+	if (unlikely(!dst_check(dst, p->route->dst_cookie) ||
 		     !lane_is_plain(dst)))
 		return MHS_LANE_ROUTE;
 	p->neigh = dest->af == AF_INET6 ? lane_next_hop_ipv6(dst, dest) :
@@ -361,7 +361,7 @@ ip_vs_mhs_lane_tunnel_ipv4(const struct ip_vs_mhs_lane_packet *p,
 		.frag_off	= p->df,
 		.ttl		= p->ttl - 1,
 		.protocol	= ip_vs_mhs_lane_inner(p),
-		.saddr		= p->via->dst_saddr.ip,
+		.saddr		= p->route->dst_saddr.ip,
 		.daddr		= p->server->dest->addr.ip,
 	};
 	if (!p->df)
@@ -377,7 +377,7 @@ ip_vs_mhs_lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p,
 		.payload_len	= htons(p->len),
 		.nexthdr	= ip_vs_mhs_lane_inner(p),
 		.hop_limit	= p->ttl - 1,
-		.saddr		= p->via->dst_saddr.in6,
+		.saddr		= p->route->dst_saddr.in6,
 		.daddr		= p->server->dest->addr.in6,
 	};
 	ip6_flow_hdr(ih, INET_ECN_encapsulate(p->tos, p->tos), 0);

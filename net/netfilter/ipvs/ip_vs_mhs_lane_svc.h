@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: services and servers for a lane, out of tree.
+/* IPVS stateless Maglev scheduler: services and servers for a lane.  The patch
+ * series has a variant of its own.
  *
  * Services come from the module's own table, servers get packets as their
  * carriers say, and counters of the namespace say why packets go up.
@@ -24,7 +25,7 @@ ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
 }
 
 /* Has the namespace no lane, or may a service by firewall mark own any packet?
- * There is no mark yet.
+ * A lane runs before netfilter sets marks.
  */
 static __always_inline enum ip_vs_mhs_lane
 ip_vs_mhs_lane_svc_closed(const struct ip_vs_mhs_net *mn)
@@ -57,7 +58,7 @@ ip_vs_mhs_lane_service(const struct ip_vs_mhs_lane_packet *p, u16 af)
 }
 
 /* By what the stack would send to the server of a verdict to forward: a carrier,
- * which may be replaced but never removed
+ * which may be replaced but never removed.  The series' variant may fail.
  */
 static __always_inline bool
 ip_vs_mhs_lane_carrier(struct ip_vs_mhs_lane_packet *p)

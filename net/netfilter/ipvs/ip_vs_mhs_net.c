@@ -62,7 +62,7 @@ static void net_check_conntrack(struct ip_vs_mhs_net *mn)
 static void net_refresh(struct ip_vs_mhs *mhs)
 {
 	mutex_lock(&mhs->lock);
-	/* before the first server no clock runs and no carrier exists */
+	/* before the first server no carrier exists */
 	if (mhs->svc) {
 		mhs->missing = true;
 		mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work,
@@ -157,7 +157,8 @@ static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
  * first service.
  *
  * Context: process; takes net.lock.
- * Return: 0 or -ENOMEM; then nothing is attached.
+ * Return: 0, -ENOMEM or an error of nf_register_net_hooks(); after an error
+ *	nothing is attached.
  */
 int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 {

@@ -194,9 +194,9 @@ static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 	return ip_vs_mhs_slot_at(mhs, ip_vs_mhs_client(mhs, caddr, cport));
 }
 
-/* Is the table of the service not final yet?  Every packet must ask before
- * the slot is read: the first packet sets a young service to MHS_WOKEN, after
- * which a change opens transitions.
+/* Is the table of the service not final yet?  Whoever may send a packet without
+ * an entry must ask before the slot is read: the first packet sets a young
+ * service to MHS_WOKEN, after which a change opens transitions.
  */
 static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 {

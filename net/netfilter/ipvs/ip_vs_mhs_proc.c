@@ -36,7 +36,7 @@ static void proc_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 {
 	struct ip_vs_mhs_servers *servers;
 	struct ip_vs_mhs_server *s;
-	u32 i, w, stage, idx[2];
+	u32 i, w, idx[2];
 	u64 id[2];
 	int j;
 
@@ -45,10 +45,9 @@ static void proc_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 					    lockdep_is_held(&mhs->lock));
 	for (i = 0; i < mhs->size; i++) {
 		w = READ_ONCE(mhs->slots[i]);
-		stage = ip_vs_mhs_slot_stage(w);
-		sum->stable += !stage;
-		sum->hold += stage && stage < MHS_STAGE_PIN;
-		sum->pin += stage >= MHS_STAGE_PIN;
+		sum->stable += ip_vs_mhs_slot_stable(w);
+		sum->hold += ip_vs_mhs_slot_holding(w);
+		sum->pin += ip_vs_mhs_slot_pinning(w);
 		sum->tracked += ip_vs_mhs_slot_tracked(w);
 
 		idx[0] = ip_vs_mhs_slot_old(w);

@@ -55,8 +55,13 @@ static struct ip_vs_conn *conn_new(const struct ip_vs_conn_param *param,
 			    flags | IP_VS_CONN_F_ONE_PACKET |
 			    IP_VS_CONN_F_TEMPLATE, to, 0);
 	rcu_read_unlock();
-	if (cp)
-		atomic_inc(&ip_vs_mhs_net(cp->ipvs->net)->carriers);
+	if (!cp)
+		return NULL;
+	/* Pairs with the first barrier in ip_vs_mhs_has_entries(): conn_count
+	 * counts the carrier before net.carriers does.
+	 */
+	smp_mb__before_atomic();
+	atomic_inc(&ip_vs_mhs_net(cp->ipvs->net)->carriers);
 	return cp;
 }
 
@@ -143,8 +148,9 @@ static int masq_claim(struct ip_vs_mhs_server *s)
 		return 0;
 	/* before the server owns its pair: the hook translates replies */
 	err = ip_vs_mhs_hook_forward_get(s->mhs->net, s->mhs->af == AF_INET6);
+	/* whatever the error: the work retries */
 	if (err)
-		return err;
+		return -ENOMEM;
 	err = ip_vs_mhs_pair_claim(s);
 	if (err)
 		ip_vs_mhs_hook_forward_put(s->mhs->net,
@@ -276,7 +282,9 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 		state |= MHS_SRV_IN;
 	if (READ_ONCE(s->dest->u_threshold))
 		state |= MHS_SRV_NEW_ENTRY;
-	/* server_method() sets the carrier before state promises one */
+	/* A packet may read the new state and no carrier: MHS_SRV_CARRIER is
+	 * set by what the packet has read.
+	 */
 	WRITE_ONCE(s->state, state | server_method(s));
 	s->weight = weight;
 	return changed;
@@ -430,10 +438,8 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 
 	idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
 	if (idx > MHS_IDX_MAX) {
-		if (!(mhs->warned & MHS_WARN_FULL))
-			pr_warn_ratelimited("a service can have %u servers, including deleted servers that still have flows: further servers get no flow\n",
-					    MHS_IDX_MAX);
-		mhs->warned |= MHS_WARN_FULL;
+		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
+					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
 		/* no callback comes when an index is free: the work retries */
 		mhs->missing |= index_is_near(mhs);
 		return -ENOSPC;

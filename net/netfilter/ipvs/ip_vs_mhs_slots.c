@@ -146,10 +146,10 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		list_for_each_entry(s, &mhs->gone, list)
 			__set_bit(s->idx, scratch->cut);
 
-	/* The first stage of a phase is for slots that enter between two ticks:
-	 * the tick that ends their first, shorter period must not count.  If no
-	 * slot is in the phase, its clock starts now, and so slots enter the
-	 * second stage.
+	/* A slot that enters a phase between two ticks waits for its first tick
+	 * less than a period: the first stage of a phase takes up that tick.  If
+	 * no slot is in the phase, its clock starts now, the first period is a
+	 * whole one, and slots enter the second stage.
 	 */
 	if (ip_vs_mhs_time_hold_ms(mhs))
 		first = was.hold ? MHS_STAGE_HOLD : MHS_STAGE_HOLD + 1;
@@ -173,8 +173,8 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		__set_bit(ip_vs_mhs_slot_cand(n), scratch->named);
 		__set_bit(ip_vs_mhs_slot_old(n), scratch->named);
 		stage = ip_vs_mhs_slot_stage(n);
-		now.hold += stage && stage < MHS_STAGE_PIN;
-		now.pin += stage >= MHS_STAGE_PIN;
+		now.hold += ip_vs_mhs_slot_holding(n);
+		now.pin += ip_vs_mhs_slot_pinning(n);
 		if (stage && (!now.stage_min || stage < now.stage_min))
 			now.stage_min = stage;
 		now.stage_max = max(now.stage_max, stage);
@@ -185,8 +185,8 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	if (!was.hold && now.hold)
 		mhs->hold_tick = jiffies;
 	if (!was.pin && now.pin)
-		/* Slots that came from hold are in the first stage, but no
-		 * shorter period is before them: make the tick due now.
+		/* Slots that came from hold are in the first stage, and the
+		 * clock of pin did not run: make the tick due now.
 		 */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
 				jiffies - ip_vs_mhs_time_pin_period(mhs);

@@ -198,13 +198,16 @@ static const char *svc_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)
  */
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 {
+	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL,
+				      DEFAULT_RATELIMIT_BURST);
 	char name[64];
 
 	lockdep_assert_held(&mhs->lock);
-	if (mhs->warned & bit)
+	/* A warning that the limit suppresses comes at the next call */
+	if (mhs->warned & bit || !__ratelimit(&limit))
 		return;
 	mhs->warned |= bit;
-	pr_warn_ratelimited("%s: %s\n", svc_name(mhs, name, sizeof(name)), what);
+	pr_warn("%s: %s\n", svc_name(mhs, name, sizeof(name)), what);
 }
 
 /**

@@ -243,7 +243,7 @@ static void work_requeue(struct ip_vs_mhs *mhs)
 		delay = min(delay, work_until(mhs->changed + MHS_YOUNG_MAX));
 	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone))
 		delay = min_t(unsigned long, delay, MHS_LOOK);
-#ifndef MHS_HAVE_UPD_SERVICE
+#ifndef MHS_HAVE_UPD_SERVICE	/* only the patch series has the callback */
 	/* Nobody tells that an edit has ended persistence */
 	if (mhs->svc && mhs->hashed && !mhs->was_stateless)
 		delay = min_t(unsigned long, delay, MHS_LOOK);
@@ -341,7 +341,7 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 					"persistence needs connection entries: every new flow gets one, as with any scheduler");
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only)
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
-					"a change of flag-3 (hash the address only) would move most flows of a live service: delete the service and add it again for the change to take effect");
+					"flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
 }
 
 /**
@@ -386,7 +386,9 @@ void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole)
 void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
 {
 	lockdep_assert_held(&mhs->lock);
-	/* The timer of the work may be late by an eighth of MHS_YOUNG_MAX */
+	/* After MHS_YOUNG_MAX the youth is over, even if the timer of the work
+	 * is late, which it may be by an eighth
+	 */
 	leaves |= !work_until(mhs->changed + MHS_YOUNG_MAX);
 	/* Pairs with the exchange in ip_vs_mhs_settling().  MHS_WOKEN keeps
 	 * packets from a second exchange until settle_end() has set MHS_SETTLED.
@@ -438,6 +440,17 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 	work_requeue(mhs);
 }
 
+/* Has a server lost its weight, which upd_dest has yet to report? */
+static bool work_server_leaves(const struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_server *s;
+
+	list_for_each_entry(s, &mhs->listed, list)
+		if (s->weight > 0 && atomic_read(&s->dest->weight) <= 0)
+			return true;
+	return false;
+}
+
 /* Retry failed allocations, after times that double: each retry looks at every
  * server, which must not keep a CPU busy
  */
@@ -446,7 +459,7 @@ static void work_try_again(struct ip_vs_mhs *mhs)
 	if (mhs->missing && mhs->retry && work_until(mhs->retry_at))
 		return;
 	if (mhs->missing) {
-		ip_vs_mhs_work_before_change(mhs, false);
+		ip_vs_mhs_work_before_change(mhs, work_server_leaves(mhs));
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}

@@ -60,7 +60,7 @@ static __always_inline u16 xdp_check_after_hop(const struct iphdr *ih)
 	return check + (check >= 0xffff);
 }
 
-/* Inline, as all that takes the packet: its fields stay in registers */
+/* Functions that take the packet are inline: its fields stay in registers */
 static __always_inline void
 xdp_tunnel(const struct ip_vs_mhs_lane_packet *p, struct bpf_ipvs_mhs_fwd *fwd)
 {

@@ -27,18 +27,21 @@
  */
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 {
+	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL,
+				      DEFAULT_RATELIMIT_BURST);
+
 	lockdep_assert_held(&mhs->lock);
-	if (mhs->warned & bit)
+	/* A warning that the limit suppresses comes at the next call */
+	if (mhs->warned & bit || !__ratelimit(&limit))
 		return;
 	mhs->warned |= bit;
 	if (mhs->fwmark)
-		pr_warn_ratelimited("FWM %u: %s\n", mhs->fwmark, what);
+		pr_warn("FWM %u: %s\n", mhs->fwmark, what);
 	else if (mhs->af == AF_INET6)
-		pr_warn_ratelimited("[%pI6c]:%u: %s\n", &mhs->addr.in6,
-				    ntohs(mhs->port), what);
+		pr_warn("[%pI6c]:%u: %s\n", &mhs->addr.in6, ntohs(mhs->port),
+			what);
 	else
-		pr_warn_ratelimited("%pI4:%u: %s\n", &mhs->addr.ip,
-				    ntohs(mhs->port), what);
+		pr_warn("%pI4:%u: %s\n", &mhs->addr.ip, ntohs(mhs->port), what);
 }
 
 static void svc_put(struct ip_vs_mhs *mhs)
@@ -192,7 +195,7 @@ static int server_add_one(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	idx = index_free(mhs);
 	if (!idx) {
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
-					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow");
+					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
 		return -ENOSPC;
 	}
 	if (server_grow(mhs, idx))

@@ -19,7 +19,9 @@ ip_vs_mhs_lane_exists(const struct ip_vs_mhs_net *mn)
 	return ipvs && READ_ONCE(ipvs->enable);
 }
 
-/* May a service by firewall mark own any packet?  There is no mark yet. */
+/* May a service by firewall mark own any packet?  A lane runs before netfilter
+ * sets marks.
+ */
 static __always_inline enum ip_vs_mhs_lane
 ip_vs_mhs_lane_svc_closed(const struct ip_vs_mhs_net *mn)
 {
