@@ -70,11 +70,11 @@ no_room() {
 	take_over
 }
 
-# templates: those of persistent clients.  A table that grows meanwhile is listed
-# more than once.
+# templates [TO]: those of persistent clients, to a server.  A table that grows
+# meanwhile is listed more than once.
 templates() {
-	dr ipvsadm -Lnc | awk '$4 == "10.1.0.2:0" { print $5, $6 }' |
-		sort -u | wc -l
+	dr ipvsadm -Lnc | awk -v to="${1:-}" '$4 == "10.1.0.2:0" &&
+		index($6, to) == 1 { print $5, $6 }' | sort -u | wc -l
 }
 
 # lose: SYNs, from now on; lost, come: for busywait, has it lost one, is a flow there?
@@ -192,7 +192,9 @@ wait_settled
 check "persistence: no template so far" 0 "$(templates)"
 dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
 until_more 25 opened cl
-check "persistence: new flows leave entries for a template" 1 "$(templates)"
+# On a slow machine an entry expires, and there is a template to that server, too
+check "persistence: new flows leave entries for a template" 1 \
+	"$(templates 10.2.0.12:)"
 flow c stop churn
 flow_end c
 dr ipvsadm -C
