@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
-# weight: 25
+# weight: 150
 # tags: core
 # names=: the module answers for another scheduler's name, where that is free,
 # for front ends that do not know mhs; by a line in modprobe.d, too, and on a
