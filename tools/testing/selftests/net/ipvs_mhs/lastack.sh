@@ -41,7 +41,8 @@ states_are() {
 
 # wait_states NAME WORDS: a check, too
 wait_states() {
-	result "$1" "$(busywait 20 states_are "$2"; echo $?)" "$(states)"
+	result "$1" "$(busywait 20 states_are "$2"; echo $?)" \
+		"$(by_state <"$work/entries")"
 }
 
 # longest, shortest: life of an entry when wait_states saw it
