@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Verdicts on recorded logs: a directory of logs/ is a test's directory.
+"""Verdicts on recorded logs: logs.txt, which says how it is read.
 
-Its file "expect" has the status and then parts of the expected reasons.  The
-token of every record is "t0ken".
+The token of every record is "t0ken".
 """
 
+import re
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -12,15 +13,47 @@ import health
 import ktap
 import verdict
 
-LOGS = Path(__file__).resolve().parent / "logs"
+RECORDS = Path(__file__).resolve().parent / "logs.txt"
+CLEAN = "clean-pass"
+
+
+def _file(part):
+    """(name, text) of a file in a record; None in place of the text: absent."""
+    head, _, text = part.partition("\n")
+    name, _, how = head.partition(" ")
+    return name, {"": text, "cut": text[:-1], "absent": None}[how]
+
+
+def _records():
+    """{name: (lines of "expect", {file: text})}"""
+    records = {}
+    for record in re.split(r"^=== ", RECORDS.read_text(), flags=re.M)[1:]:
+        head, *parts = re.split(r"^--- ", record, flags=re.M)
+        name, *expect = head.splitlines()
+        files = dict(map(_file, parts))
+        records[name] = (expect, {**records[CLEAN][1], **files}
+                         if records else files)
+    return records
+
+
+LOGS = _records()
+
+
+def judge(name):
+    """The verdict on a record, in a test's directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        for file, text in LOGS[name][1].items():
+            if text is not None:
+                (Path(directory) / file).write_text(text)
+        return verdict.judge(Path(directory), "t0ken")
 
 
 class Recorded(unittest.TestCase):
     """One method for each record, added below."""
 
-    def check(self, directory):
-        status, *parts = (directory / "expect").read_text().splitlines()
-        judged = verdict.judge(directory, "t0ken")
+    def check(self, name):
+        status, *parts = LOGS[name][0]
+        judged = judge(name)
         self.assertEqual(judged.status, status, judged.reasons)
         for part in parts:
             self.assertTrue(any(part in reason for reason in judged.reasons),
@@ -36,9 +69,9 @@ class Recorded(unittest.TestCase):
             self.assertEqual(judged.reasons, [])
 
 
-for _directory in sorted(LOGS.iterdir()):
-    setattr(Recorded, "test_" + _directory.name.replace("-", "_"),
-            lambda self, directory=_directory: self.check(directory))
+for _name in LOGS:
+    setattr(Recorded, "test_" + _name.replace("-", "_"),
+            lambda self, name=_name: self.check(name))
 
 
 class Counts(unittest.TestCase):
@@ -49,22 +82,23 @@ class Counts(unittest.TestCase):
         self.assertFalse(judged.passed())
 
     def test_no_directory_is_crashed(self):
-        judged = verdict.judge(LOGS / "no-such-record", "t0ken")
+        judged = verdict.judge(RECORDS.parent / "no-such-record",
+                               "t0ken")
         self.assertEqual(judged.status, verdict.CRASHED)
 
     def test_skipped_case_fails_strictly(self):
-        judged = verdict.judge(LOGS / "case-skipped", "t0ken")
+        judged = judge("case-skipped")
         self.assertEqual(judged.counts(), (2, 0, 1))
         self.assertEqual(judged.counts(strict=True), (2, 1, 1))
         self.assertTrue(judged.passed())
         self.assertFalse(judged.passed(strict=True))
 
     def test_bad_end_counts_beside_good_cases(self):
-        judged = verdict.judge(LOGS / "taint", "t0ken")
+        judged = judge("taint")
         self.assertEqual(judged.counts(), (3, 1, 0))
 
     def test_nested_cases_count_as_leaves(self):
-        judged = verdict.judge(LOGS / "clean-pass-nested", "t0ken")
+        judged = judge("clean-pass-nested")
         self.assertEqual(judged.counts(), (3, 0, 0))
 
 
