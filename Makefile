@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # ip_vs_mhs: what users call, and what developers call most.  Everything else
-# is in tools/testing/Makefile.  `make help` lists the targets here, `make
-# help-all` those there, too.
+# is in tools/testing/Makefile.  `make help` lists the targets to begin with,
+# `make help-all` all of both files.
 
 RELEASE := $(shell uname -r)
 KDIR ?= /lib/modules/$(RELEASE)/build
@@ -234,15 +234,19 @@ distclean: clean	## remove build/ altogether
 	rm -rf build
 
 .PHONY: help
-help:	## this list
-	@$(list-targets) Makefile
+help:	## the targets to begin with; make help-all: all targets
+	@for target in module check test bench help; do \
+		$(targets) | grep "^  $$target "; \
+	done
 
 .PHONY: help-all
-help-all:	## the same, and the other tests and measurements
-	@$(list-targets) Makefile tools/testing/Makefile
+help-all:	## all targets, by what they are for
+	@$(targets)
 
-list-targets = awk -F ':.*\#\# ' '/^\#\#@/ { printf "\n%s\n", substr($$0, 5) } \
-	/^[a-z-]+:.*\#\# / { printf "  %-19s %s\n", $$1, $$2 }'
+targets = awk -F ':.*\#\# ' '/^\#\#@/ { printf "\n%s\n", substr($$0, 5) } \
+	/^[a-z -]+:.*\#\# / { split($$1, name, " "); \
+		printf "  %-19s %s\n", name[1], $$2 }' \
+	Makefile tools/testing/Makefile
 
 ##@ For developers: tests in virtual machines (KERNEL=NAME: one of tools/testing/machine/kernels)
 

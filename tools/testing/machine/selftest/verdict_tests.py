@@ -18,7 +18,7 @@ CLEAN = "clean-pass"
 
 
 def _file(part):
-    """(name, text) of a file in a record; None in place of the text: absent."""
+    """(name, text) of a file in a record; the text is None: absent."""
     head, _, text = part.partition("\n")
     name, _, how = head.partition(" ")
     return name, {"": text, "cut": text[:-1], "absent": None}[how]
