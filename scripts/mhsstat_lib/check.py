@@ -14,7 +14,7 @@ _MANY = 4       # servers named in a line
 # kind: a word of KINDS; service: its name, None for what is about all
 Finding = namedtuple("Finding", "kind service servers text remedy")
 
-KINDS = ("persistence", "thresholds", "masquerading", "masq-stateless",
+KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
          "no-memory", "no-slot", "max-entries", "no-server", "settling",
          "pin-ms", "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
@@ -61,22 +61,12 @@ def _by_options(facts):
                              "another" if "flag-1" in core.flags else ""),
                 "ipvsadm -e with -x 0 -y 0, if a hard limit is not needed")
         masq = [s.name for s in core.servers if s.method == "Masq"]
-        if masq and not facts.sysctl("masq_stateless"):
+        if masq:
             yield Finding(
                 "masquerading", name, tuple(masq), f"every flow to "
                 f"{_named(masq)} has an entry, because the server is by "
                 "masquerading (ipvsadm -m)",
-                "direct routing (-g) or a tunnel (-i); or "
-                f"{_SYSCTL}masq_stateless=1 under its contract, and then the "
-                "server deleted and added anew")
-        elif masq:
-            yield Finding(
-                "masq-stateless", name, tuple(masq), f"{_named(masq)} by "
-                f"masquerading: with {_SYSCTL}masq_stateless=1 those added "
-                "since need no entries, under a contract, and those added "
-                "before still do",
-                "check the contract (ipvs-mhs.rst, \"Masquerading without "
-                "entries\"); delete and add a server that came before")
+                "direct routing (-g) or a tunnel (-i)")
 
 
 def _by_marks(facts):

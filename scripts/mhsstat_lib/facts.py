@@ -114,7 +114,7 @@ class Facts:
         self.sysctls = {name: module.parameter(name, f"{_VS}/mhs")
                         for name in ("hold_ms", "pin_ms", "max_entries",
                                      "max_quic_entries", "stateless",
-                                     "masq_stateless", "lane", "ingress")}
+                                     "lane", "ingress")}
         self.sysctls["conntrack"] = module.parameter("conntrack", _VS)
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]

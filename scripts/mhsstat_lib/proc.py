@@ -24,7 +24,7 @@ _FIELDS = {
     "NewEntries": "new_entries", "PinnedEntries": "pinned_entries",
     "Capped": "capped", "NoMemory": "no_memory", "BuildUs": "build_us",
     "OldPrint": "old_print", "CandidatePrint": "candidate_print",
-    "PktIcmp": "packets_icmp", "PktReply": "packets_reply",
+    "PktIcmp": "packets_icmp",
     "StableMs": "stable_ms", "AddrOnly": "address_only",
     "Stateful": "stateful", "StatefulMs": "stateful_ms",
     "PktLane": "packets_lane",

@@ -60,7 +60,7 @@ class Known(facts.Facts):
         self.idle_ms = {"TCP": 900000, "UDP": 300000}
         self.sysctls = {"pin_ms": "0", "max_entries": "1000",
                         "max_quic_entries": "1000", "stateless": "1",
-                        "masq_stateless": "0", "lane": "0", "ingress": "",
+                        "lane": "0", "ingress": "",
                         "conntrack": "0"}
         self.names, self.taken = [], []
         self.btf = True
@@ -94,8 +94,6 @@ CAUSES = {
     "persistence": lambda k: core(k, SAVED.replace("mhs", "mhs -p 300")),
     "thresholds": lambda k: k.thresholds.update({NAME: {"10.0.0.11:80": 5}}),
     "masquerading": lambda k: core(k, SAVED.replace(" -g ", " -m ")),
-    "masq-stateless": lambda k: (core(k, SAVED.replace(" -g ", " -m ")),
-                                 sysctl(k, masq_stateless="1")),
     "marks": lambda k: core(k, MARK),
     "conntrack": lambda k: sysctl(k, conntrack="1"),
     "stateless": lambda k: sysctl(k, stateless="0"),

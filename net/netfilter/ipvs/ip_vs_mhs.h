@@ -17,9 +17,8 @@
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers, slots and clocks of a service
  *
- *	With one of these four held no other of the four is taken:
+ *	With one of these three held no other of the three is taken:
  *	ip_vs_mhs_scratch.lock		one of two scratch spaces: rebuild, walk
- *	mhs_net.forward_lock		registration of the FORWARD hooks
  *	ip_vs_mhs_hash.lock		writers of the table of services
  *	mhs.recount_lock		the count of connection entries
  *
@@ -32,12 +31,11 @@
  *					wait for recount_lock: about 20 counts
  *					a second
  *	schedule()			RCU
- *	init_service			mhs; net > forward; mhs > forward;
- *					mhs > scratch; then hash, or after an
- *					error what done_service takes
- *	done_service			hash; net > forward; mhs > forward
- *	add_dest, upd_dest, del_dest	mhs > forward; mhs > scratch
- *	work of a service		mhs > forward; mhs > scratch
+ *	init_service			mhs; net; mhs > scratch; then hash, or
+ *					after an error what done_service takes
+ *	done_service			hash; net; mhs
+ *	add_dest, upd_dest, del_dest	mhs > scratch
+ *	work of a service		mhs > scratch
  *	work of a namespace		net > mhs
  *	read of /proc			net > mhs; of ip_vs_mhs_lookup RCU
  *
@@ -50,7 +48,7 @@
  *
  *	slots[]		packets and control, by compare-and-exchange: no packet
  *			sees half a change, control overwrites no packet's mark
- *	servers[], by_dest, server.carrier, server.via
+ *	servers[], by_dest, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	server.state, addr_only, was_stateless, dirty
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
@@ -67,8 +65,7 @@
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
- *	net.pairs, net.carriers
- *			control and RCU callbacks, atomically
+ *	net.carriers	control and RCU callbacks, atomically
  *
  * The life of a server
  * --------------------
@@ -81,9 +78,9 @@
  *	no slot names the server, and hold + pin have passed since del_dest
  *	(also if no slot named the server then, after -w 0) or
  *	expire_nodest_conn cuts its flows; or the service ends
- *			-> out of servers[], by_dest and pairs, call_rcu(): the
- *			   callback puts the ip_vs_dest and the carriers, and
- *			   only then frees the index for another server
+ *			-> out of servers[] and by_dest, call_rcu(): the callback
+ *			   puts the ip_vs_dest and the carrier, and only then
+ *			   frees the index for another server
  *
  *	A packet that reads an index in a slot word may use servers[index]
  *	until the packet leaves its RCU section: the index leaves every word
@@ -96,12 +93,12 @@
  *	A carrier is an unhashed struct ip_vs_conn; the server holds its only
  *	reference.  The forwarding method and the conntrack flag of a carrier
  *	are fixed.  So a change of either makes a new carrier, and call_rcu()
- *	puts the old one; but after a change to or from masquerading the old
- *	carrier stays, for older flows only (MHS_SRV_FROZEN).  A carrier holds
- *	the ip_vs_dest (a via does not), and netns_ipvs.conn_count counts both
- *	kinds: the exit of a namespace waits until all are put.  Therefore RCU
- *	callbacks put what packets have seen: a timer or work might be cancelled
- *	before, and the exit would wait for ever.
+ *	puts the old one; but when a server begins to masquerade, the old carrier
+ *	stays, for older flows only (MHS_SRV_FROZEN).  A carrier holds the
+ *	ip_vs_dest, and netns_ipvs.conn_count counts the carrier: the exit of a
+ *	namespace waits until all are put.  Therefore RCU callbacks put what
+ *	packets have seen: a timer or work might be cancelled before, and the
+ *	exit would wait for ever.
  *
  * The life of a service
  * ---------------------
@@ -134,7 +131,6 @@
 #include <linux/netfilter.h>
 #include <linux/notifier.h>
 #include <linux/refcount.h>
-#include <linux/rhashtable-types.h>
 #include <linux/workqueue.h>
 #include <net/netns/generic.h>
 
@@ -169,34 +165,14 @@ enum ip_vs_mhs_phase {
 
 struct ip_vs_mhs;
 
-/* Source of the replies of a masquerading server: key of an rhashtable, which
- * compares every byte
- */
-struct ip_vs_mhs_pair {
-	const struct ip_vs_mhs_net *mn;
-	union nf_inet_addr	addr;		/* the server's */
-	__be16			port;		/* the server's */
-	u8			af;		/* the server's */
-	u8			protocol;	/* the service's */
-	u32			zero;		/* in place of padding */
-};
-
 /* A real server of one service */
 struct ip_vs_mhs_server {
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
-	/* sends ICMP errors to a masquerading server without translation */
-	struct ip_vs_conn __rcu	*via;
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	struct hlist_node	node;		/* in mhs.by_dest */
-	struct rhash_head	pair_node;	/* if owns_pair */
-	struct ip_vs_mhs_pair	pair;
 	u32			state;		/* MHS_SRV_* */
 	u16			idx;		/* in slots[] and servers[] */
-
-	bool			owns_pair;
-	/* masquerading: every flow has a connection entry, for good */
-	bool			keeps_entries;
 	int			weight;		/* at the last refresh */
 	u64			id;		/* keyed hash of its address */
 	unsigned long		gone_until;	/* jiffies, after del_dest */
@@ -319,7 +295,7 @@ struct ip_vs_mhs_hash {
 
 /* Hooks of a family */
 #define MHS_HOOKS_IN	2	/* LOCAL_IN, LOCAL_OUT: hashed services */
-#define MHS_HOOKS	3	/* FORWARD is last: firewall mark, pairs */
+#define MHS_HOOKS	3	/* FORWARD is last: firewall mark */
 
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct ip_vs_mhs_net {
@@ -332,22 +308,18 @@ struct ip_vs_mhs_net {
 	unsigned int		max_entries;	/* of a service */
 	unsigned int		max_quic_entries;
 	unsigned int		stateless;
-	unsigned int		masq_stateless;
 	unsigned int		lane;
 	int			services;	/* of mhs; read by packets */
 	int			fwm_services;	/* of these by firewall mark */
-	atomic_t		pairs[2];	/* servers that own one */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
 	/* another scheduler may have a service by firewall mark */
 	bool			foreign;
 	bool			backup;		/* role of the sync daemon */
 
-	struct mutex		forward_lock;	/* guards forward, ops[][2] */
-	u32			forward[2];	/* users of the FORWARD hook */
+	struct mutex		lock;		/* guards what follows */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
-	/* guards ops[][0..1] and what follows */
-	struct mutex		lock;
+	u32			forward[2];	/* users of the FORWARD hook */
 	struct list_head	list;		/* of services */
 	u32			hooks[2];	/* users of the other hooks */
 	struct delayed_work	work;		/* net_work() */
@@ -355,7 +327,6 @@ struct ip_vs_mhs_net {
 	bool			was_stateful;	/* the same */
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
-	bool			warned_xt_ipvs;
 	struct mutex		ingress_lock;	/* see ip_vs_mhs_ingress.c */
 	struct list_head	ingress;	/* devices, under RTNL */
 	struct notifier_block	ingress_nb;	/* devices that go */
@@ -380,16 +351,6 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
 void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_put_rcu(struct ip_vs_mhs *mhs);
 
-/* pair */
-int ip_vs_mhs_pair_init(void);
-void ip_vs_mhs_pair_exit(void);
-struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
-					     u16 af, u16 protocol,
-					     const union nf_inet_addr *addr,
-					     __be16 port);
-int ip_vs_mhs_pair_claim(struct ip_vs_mhs_server *s);
-void ip_vs_mhs_pair_drop(struct ip_vs_mhs_server *s);
-
 /* ask */
 struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 					  const struct sk_buff *skb,
@@ -398,8 +359,6 @@ struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 /* hook */
 int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
 void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
-int ip_vs_mhs_hook_forward_get(struct ip_vs_mhs_net *mn, bool v6);
-void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6);
 
 /* ingress */
 void ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn);
@@ -469,7 +428,7 @@ static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs *mhs)
 	const atomic_t *of_carriers = &mhs->net->carriers;
 	int carriers = atomic_read(of_carriers), n;
 
-	/* Pairs with the barrier in conn_new() */
+	/* Pairs with the barrier in carrier_new() */
 	smp_rmb();
 	n = atomic_read(&mhs->ipvs->conn_count);
 	/* Pairs with the barrier in carrier_put().  conn_count has counted every

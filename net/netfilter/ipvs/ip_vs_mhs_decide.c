@@ -30,8 +30,7 @@ static u32 decide_new_without(u32 w, u32 old, u32 cand, u32 facts)
 	enum ip_vs_mhs_cnt count = cut ? MHS_CNT_CAND : MHS_CNT_OLD;
 	u32 server = cut ? cand : old;
 
-	if (!(server & MHS_SRV_CARRIER) ||
-	    ip_vs_mhs_decide_needs_entry(server, facts) ||
+	if (!(server & MHS_SRV_CARRIER) || server & MHS_SRV_NEW_ENTRY ||
 	    (cut && facts & MHS_ASK_SEARCHED))
 		return ip_vs_mhs_verdict_tracks();
 	if (ip_vs_mhs_slot_stable(w))
@@ -79,9 +78,7 @@ static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 	if (facts & MHS_SVC_STATEFUL && !one && !(facts & MHS_SVC_SETTLING) &&
 	    ip_vs_mhs_decide_may_pin(server, facts))
 		return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_BEGINS);
-	if (server & MHS_SRV_CARRIER &&
-	    !ip_vs_mhs_decide_needs_entry(server, facts) &&
-	    !(server & MHS_SRV_NAT && server & MHS_SRV_OTHER))
+	if (server & MHS_SRV_CARRIER && !(server & MHS_SRV_NEW_ENTRY))
 		return ip_vs_mhs_verdict(MHS_FORWARD, count,
 					 to | (one ? MHS_BEGINS : 0));
 	if (!(facts & MHS_PKT_LEFT))

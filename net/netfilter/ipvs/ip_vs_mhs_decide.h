@@ -38,8 +38,7 @@
 #define MHS_SRV_NEW_ENTRY	0x4U	/* new flows need an entry */
 #define MHS_SRV_ALL_ENTRY	0x8U	/* all flows need entries: no carrier */
 #define MHS_SRV_FROZEN		0x10U	/* the carrier is for older flows */
-#define MHS_SRV_NAT		0x20U	/* the carrier masquerades */
-#define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN | MHS_SRV_NAT)
+#define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN)
 /* ... and what ip_vs_mhs_ask_server() adds; all 0 without a server */
 #define MHS_SRV_KNOWN		0x100U	/* there is a server */
 #define MHS_SRV_CARRIER		0x200U	/* the server has a carrier */
@@ -64,8 +63,7 @@
 #define MHS_PKT_CONNLESS	0x40000U	/* plain UDP */
 #define MHS_PKT_ERROR		0x80000U	/* ICMP error about a flow */
 #define MHS_PKT_NO_PORT		0x100000U	/* client port 0: no entry */
-#define MHS_PKT_LOCAL		0x200000U	/* sent by this host */
-#define MHS_PKT_LEFT		0x400000U	/* left an expiring entry */
+#define MHS_PKT_LEFT		0x200000U	/* left an expiring entry */
 /* Facts of a second question */
 #define MHS_ASK_NO_ENTRY	0x1000000U	/* entry limit, or no memory */
 #define MHS_ASK_SEARCHED	0x2000000U	/* candidate from a search */
@@ -82,7 +80,6 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_NOMEM,		/* no memory for an entry or a server */
 	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
 	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
-	MHS_CNT_REPLY,		/* masquerading: replies translated */
 	MHS_CNT_LANE,		/* forwarded by a lane; also counted above */
 	MHS_CNT_MAX
 };
@@ -169,16 +166,6 @@ static inline bool ip_vs_mhs_decide_searches(u32 server, u32 facts)
 	return !(server & MHS_SRV_IN) || facts & MHS_SVC_FALLBACK;
 }
 
-/* Does a new flow need an entry?  A masquerading server sends its replies to a
- * flow of this host to LOCAL_IN, where only an entry separates the replies from
- * those to a health check.
- */
-static inline bool ip_vs_mhs_decide_needs_entry(u32 server, u32 facts)
-{
-	return server & MHS_SRV_NEW_ENTRY ||
-	       (server & MHS_SRV_NAT && facts & MHS_PKT_LOCAL);
-}
-
 /* May an older flow get an entry?  If not, the pin phase ends the flow. */
 static inline bool ip_vs_mhs_decide_may_pin(u32 server, u32 facts)
 {
@@ -195,7 +182,7 @@ static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 		return ip_vs_mhs_verdict(MHS_CORE, MHS_CNT_MAX, 0);
 	if (facts & MHS_PKT_FRESH) {
 		if (!(old & MHS_SRV_CARRIER) || !(old & MHS_SRV_IN) ||
-		    ip_vs_mhs_decide_needs_entry(old, facts))
+		    old & MHS_SRV_NEW_ENTRY)
 			return ip_vs_mhs_verdict_tracks();
 		flags = MHS_BEGINS;
 	}
@@ -208,8 +195,7 @@ static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 	/* All flows to such a server have entries: this packet is of no flow,
 	 * and the core answers.
 	 */
-	if (old & MHS_SRV_ALL_ENTRY ||
-	    (old & MHS_SRV_NAT && facts & MHS_PKT_LOCAL))
+	if (old & MHS_SRV_ALL_ENTRY)
 		return ip_vs_mhs_verdict(MHS_CORE, MHS_CNT_MAX, flags);
 	/* The work retries to make the carrier, and the client resends */
 	if (!(old & MHS_SRV_CARRIER))
@@ -274,7 +260,7 @@ static inline bool ip_vs_mhs_decide_is_quick_udp(u32 w, u32 facts)
 static inline u32 ip_vs_mhs_decide_quick_udp(u32 server)
 {
 	if (!ip_vs_mhs_decide_takes(server) || !(server & MHS_SRV_CARRIER) ||
-	    server & (MHS_SRV_NEW_ENTRY | MHS_SRV_NAT))
+	    server & MHS_SRV_NEW_ENTRY)
 		return MHS_SEARCH;
 	return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
 }

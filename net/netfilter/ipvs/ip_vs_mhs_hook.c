@@ -9,8 +9,7 @@
  * A packet in a stable slot allocates and locks nothing and writes only the
  * counters of its CPU; about once per pin time a packet sets the used mark.
  *
- * The hooks also see replies of masquerading servers (ip_vs_mhs_nat.c) and ICMP
- * errors (ip_vs_mhs_icmp.c).
+ * The hooks also see ICMP errors (ip_vs_mhs_icmp.c).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -104,8 +103,6 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 		facts |= MHS_PKT_CONNLESS;
 	if (unlikely(!p->sport))
 		facts |= MHS_PKT_NO_PORT;
-	if (ip_vs_mhs_is_local(p))
-		facts |= MHS_PKT_LOCAL;
 	ip_vs_mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);
 	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
 		switch (ip_vs_mhs_entry_handle(&q, p, &verdict)) {
@@ -161,13 +158,9 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 		return false;
 	/* IPv6: a fragment in a fragment keeps its inner header.  With ports the
 	 * core makes an entry for such a packet, so the packet is a request
-	 * here, too; replies must be whole packets.
+	 * here, too.
 	 */
-	if (v6 && p->hook != NF_INET_FORWARD)
-		part = p->iph.fragoffs;
-	else
-		part = v6 ? p->iph.flags & IP6_FH_F_FRAG :
-			    ip_is_fragment(ip_hdr(p->skb));
+	part = v6 ? p->iph.fragoffs : ip_is_fragment(ip_hdr(p->skb));
 	if (part)
 		return false;
 	if (p->iph.protocol == (v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
@@ -238,37 +231,20 @@ static bool hook_is_icmp(const struct sk_buff *skb, u8 pf)
 				    ip_hdr(skb)->protocol == IPPROTO_ICMP;
 }
 
-static noinline unsigned int
-hook_packet_forward(struct ip_vs_mhs_net *mn, struct sk_buff *skb,
-		    const struct nf_hook_state *state, bool pairs)
+/* FORWARD: ICMP errors about flows of services by firewall mark */
+static unsigned int hook_forward(void *priv, struct sk_buff *skb,
+				 const struct nf_hook_state *state)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
 	struct ip_vs_mhs_packet p;
 
-	hook_packet(&p, mn, skb, state);
-	if (pairs && p.af == AF_INET && ip_is_fragment(ip_hdr(skb)) &&
-	    ip_vs_mhs_nat_gather(ipvs, skb))
-		return NF_STOLEN;
-	if (!hook_parse(ipvs, &p))
+	if (skb->ipvs_property || !skb_dst(skb) || !READ_ONCE(ipvs->enable) ||
+	    !hook_is_icmp(skb, state->pf))
 		return NF_ACCEPT;
-	if (!p.pd)
-		return ip_vs_mhs_icmp(ipvs, &p);
-	return ip_vs_mhs_nat_reply(&p);
-}
-
-/* FORWARD: replies of masquerading servers, and ICMP errors */
-static unsigned int hook_forward(void *priv, struct sk_buff *skb,
-				 const struct nf_hook_state *state)
-{
-	bool pairs;
-
-	if (skb->ipvs_property || !skb_dst(skb) ||
-	    !READ_ONCE(net_ipvs(state->net)->enable))
+	hook_packet(&p, priv, skb, state);
+	if (!hook_parse(ipvs, &p) || p.pd)
 		return NF_ACCEPT;
-	pairs = ip_vs_mhs_pairs(priv, state->pf);
-	if (!pairs && !hook_is_icmp(skb, state->pf))
-		return NF_ACCEPT;
-	return hook_packet_forward(priv, skb, state, pairs);
+	return ip_vs_mhs_icmp(ipvs, &p);
 }
 
 /* All hooks run before the core's.  LOCAL_IN: the core is at NF_IP_PRI_NAT_SRC
@@ -300,46 +276,10 @@ static int hook_register(struct ip_vs_mhs_net *mn, bool v6, u32 first, u32 n)
 	return nf_register_net_hooks(mn->net, ops, n);
 }
 
-/**
- * ip_vs_mhs_hook_forward_get() - add a user of the FORWARD hook
- * @mn: the namespace
- * @v6: IPv6, not IPv4
- *
- * All routed packets pay for the hook, so register the hook only while used.
- *
- * Context: process; net.lock or mhs.lock may be held.
- * Return: 0 or an error of nf_register_net_hooks(), -ENOMEM for the most part.
- */
-int ip_vs_mhs_hook_forward_get(struct ip_vs_mhs_net *mn, bool v6)
+static void hook_forward_unregister(struct ip_vs_mhs_net *mn, bool v6)
 {
-	int err = 0;
-
-	mutex_lock(&mn->forward_lock);
-	if (!mn->forward[v6])
-		err = hook_register(mn, v6, MHS_HOOKS_IN,
-				    MHS_HOOKS - MHS_HOOKS_IN);
-	if (!err)
-		mn->forward[v6]++;
-	mutex_unlock(&mn->forward_lock);
-	return err;
-}
-
-/**
- * ip_vs_mhs_hook_forward_put() - remove a user of the FORWARD hook
- * @mn: the namespace
- * @v6: IPv6, not IPv4
- *
- * Packets may still be in the hook, but @mn outlives these packets.
- *
- * Context: process; net.lock or mhs.lock may be held.
- */
-void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6)
-{
-	mutex_lock(&mn->forward_lock);
-	if (!--mn->forward[v6])
-		nf_unregister_net_hooks(mn->net, &mn->ops[v6][MHS_HOOKS_IN],
-					MHS_HOOKS - MHS_HOOKS_IN);
-	mutex_unlock(&mn->forward_lock);
+	nf_unregister_net_hooks(mn->net, &mn->ops[v6][MHS_HOOKS_IN],
+				MHS_HOOKS - MHS_HOOKS_IN);
 }
 
 /**
@@ -348,6 +288,7 @@ void ip_vs_mhs_hook_forward_put(struct ip_vs_mhs_net *mn, bool v6)
  * @mhs: the service
  *
  * An ICMP error about a flow of a service by firewall mark may arrive in FORWARD.
+ * All routed packets pay for that hook, so it is registered only while used.
  *
  * Context: process, net.lock held.
  * Return: 0 or an error of nf_register_net_hooks().
@@ -359,19 +300,24 @@ int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn,
 	int err;
 
 	lockdep_assert_held(&mn->lock);
-	if (mhs->fwmark) {
-		err = ip_vs_mhs_hook_forward_get(mn, v6);
+	if (mhs->fwmark && !mn->forward[v6]) {
+		err = hook_register(mn, v6, MHS_HOOKS_IN,
+				    MHS_HOOKS - MHS_HOOKS_IN);
 		if (err)
 			return err;
 	}
-	if (!mhs->hashed || mn->hooks[v6]++)
-		return 0;
-	err = hook_register(mn, v6, 0, MHS_HOOKS_IN);
-	if (err) {
-		mn->hooks[v6] = 0;
-		if (mhs->fwmark)
-			ip_vs_mhs_hook_forward_put(mn, v6);
+	if (mhs->hashed && !mn->hooks[v6]) {
+		err = hook_register(mn, v6, 0, MHS_HOOKS_IN);
+		if (err)
+			goto exit_forward;
 	}
+	mn->forward[v6] += !!mhs->fwmark;
+	mn->hooks[v6] += mhs->hashed;
+	return 0;
+
+exit_forward:
+	if (mhs->fwmark && !mn->forward[v6])
+		hook_forward_unregister(mn, v6);
 	return err;
 }
 
@@ -390,6 +336,6 @@ void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn,
 	lockdep_assert_held(&mn->lock);
 	if (mhs->hashed && !--mn->hooks[v6])
 		nf_unregister_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS_IN);
-	if (mhs->fwmark)
-		ip_vs_mhs_hook_forward_put(mn, v6);
+	if (mhs->fwmark && !--mn->forward[v6])
+		hook_forward_unregister(mn, v6);
 }

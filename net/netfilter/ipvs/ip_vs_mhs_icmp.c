@@ -4,9 +4,6 @@
  *	error about			quotes			goes to
  *	a server's packet to a client	virtual -> client	the server that
  *								owns the flow
- *	a packet that a masquerading	client -> server	the client, from
- *	server got						the virtual
- *								address
  *	a tunnel packet to a server	outer header, then	the client; mhs
  *					client -> virtual	also updates the
  *								path MTU
@@ -114,122 +111,21 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	return q.server;
 }
 
-/* Translate the outer address at @outer, the quoted address at @inner and the
- * quoted port at @port.  Checksums change by the difference, so wrong checksums
- * stay wrong.  In IPv4 the quoted address does not change the ICMP checksum,
- * because the checksum of the quoted header changes by the opposite amount.
- */
-static void icmp_mangle4(struct sk_buff *skb, struct icmphdr *ih,
-			 __be32 *outer, struct iphdr *quoted, __be32 *inner,
-			 __be16 *port, __be32 to, __be16 to_port)
-{
-	*outer = to;
-	ip_send_check(ip_hdr(skb));
-	csum_replace4(&quoted->check, *inner, to);
-	*inner = to;
-	csum_replace2(&ih->checksum, *port, to_port);
-	*port = to_port;
-}
-
-static void icmp_mangle6(struct sk_buff *skb, struct icmp6hdr *ih,
-			 struct in6_addr *outer, struct in6_addr *inner,
-			 __be16 *port, const struct in6_addr *to,
-			 __be16 to_port)
-{
-	inet_proto_csum_replace16(&ih->icmp6_cksum, skb, outer->s6_addr32,
-				  to->s6_addr32, true);
-	*outer = *to;
-	inet_proto_csum_replace16(&ih->icmp6_cksum, skb, inner->s6_addr32,
-				  to->s6_addr32, false);
-	*inner = *to;
-	inet_proto_csum_replace2(&ih->icmp6_cksum, skb, *port, to_port, false);
-	*port = to_port;
-}
-
-/* In an error to the server, @addr and @port replace destination and quoted
- * source; in an error to the client, source and quoted destination.
- */
-static bool icmp_mangle(struct ip_vs_mhs_packet *p, const struct mhs_error *e,
-			bool to_client, const union nf_inet_addr *addr,
-			__be16 port)
-{
-	struct sk_buff *skb = p->skb;
-	__be16 *ports;
-	void *icmp, *quoted;
-
-	if (skb_ensure_writable(skb, e->quoted.len + 2 * sizeof(__be16)))
-		return false;
-	icmp = skb->data + p->iph.len;
-	quoted = skb->data + e->quoted.off;
-	ports = (__be16 *)(skb->data + e->quoted.len);
-	if (p->af == AF_INET6) {
-		struct ipv6hdr *oh = ipv6_hdr(skb), *qh = quoted;
-
-		icmp_mangle6(skb, icmp, to_client ? &oh->saddr : &oh->daddr,
-			     to_client ? &qh->daddr : &qh->saddr,
-			     &ports[to_client], &addr->in6, port);
-	} else {
-		struct iphdr *oh = ip_hdr(skb), *qh = quoted;
-
-		icmp_mangle4(skb, icmp, to_client ? &oh->saddr : &oh->daddr,
-			     qh, to_client ? &qh->daddr : &qh->saddr,
-			     &ports[to_client], addr->ip, port);
-	}
-	if (skb->ip_summed == CHECKSUM_COMPLETE)
-		skb->ip_summed = CHECKSUM_NONE;
-	return true;
-}
-
 /* Handle an error about a packet from a server to a client */
 static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct mhs_error *e)
 {
-	struct ip_vs_conn *carrier, *via;
+	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs_server *s;
 
 	s = icmp_server(mhs, p, e, &e->quoted.daddr, e->dport, e->sport);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)
 		return NF_ACCEPT;
-	via = carrier;
-	if (IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ) {
-		/* The masquerading transmitter cannot send ICMP */
-		via = rcu_dereference(s->via);
-		if (!via)
-			return NF_ACCEPT;
-		if (!icmp_mangle(p, e, false, &s->dest->addr, carrier->dport))
-			return NF_DROP;
-	}
 	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
 	ip_vs_mhs_xmit_stats(mhs, s->dest, p->skb->len, MHS_STAT_IN);
-	return via->packet_xmit(p->skb, via, e->pd->pp, &e->quoted);
-}
-
-/* Handle an error about a packet to a masquerading server */
-static unsigned int icmp_to_client(struct netns_ipvs *ipvs,
-				   struct ip_vs_mhs_packet *p,
-				   struct mhs_error *e)
-{
-	struct ip_vs_conn *carrier;
-	struct ip_vs_mhs_server *s;
-	struct ip_vs_mhs *mhs;
-	u32 *slot;
-
-	carrier = ip_vs_mhs_nat_carrier(p, e->quoted.protocol,
-					&e->quoted.daddr, e->dport, &s);
-	if (!carrier)
-		return NF_ACCEPT;
-	mhs = s->mhs;
-	if (ip_vs_mhs_settling(mhs))
-		return NF_ACCEPT;
-	slot = ip_vs_mhs_slot(mhs, &e->quoted.saddr, e->sport);
-	if (!ip_vs_mhs_nat_ours(s, slot, e->pd, p->skb, &e->quoted))
-		return NF_ACCEPT;
-	if (!icmp_mangle(p, e, true, &mhs->addr, mhs->port))
-		return NF_DROP;
-	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
-	return ip_vs_mhs_xmit_back(s, carrier, p->skb);
+	return carrier->packet_xmit(p->skb, carrier, e->pd->pp, &e->quoted);
 }
 
 /* Length of the header between the outer and the inner IPv4 header of a tunnel
@@ -406,9 +302,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 		return NF_ACCEPT;
 	mhs = ip_vs_mhs_svc_of(p, e.quoted.protocol, &e.quoted.saddr,
 			       e.sport);
-	if (mhs && !ip_vs_mhs_backup_only(ipvs))
-		return icmp_to_server(mhs, p, &e);
-	if (p->hook != NF_INET_LOCAL_IN && ip_vs_mhs_pairs(p->net, p->af))
-		return icmp_to_client(ipvs, p, &e);
-	return NF_ACCEPT;
+	if (!mhs || ip_vs_mhs_backup_only(ipvs))
+		return NF_ACCEPT;
+	return icmp_to_server(mhs, p, &e);
 }

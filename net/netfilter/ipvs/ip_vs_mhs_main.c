@@ -170,12 +170,9 @@ static int __init ip_vs_mhs_init(void)
 	err = ip_vs_mhs_slots_init();
 	if (err)
 		return err;
-	err = ip_vs_mhs_pair_init();
-	if (err)
-		goto exit_scratch;
 	err = ip_vs_mhs_net_register();
 	if (err)
-		goto exit_pair;
+		goto exit_scratch;
 	err = mhs_register();
 	if (err)
 		goto unregister_pernet;
@@ -185,8 +182,6 @@ static int __init ip_vs_mhs_init(void)
 
 unregister_pernet:
 	ip_vs_mhs_net_unregister();
-exit_pair:
-	ip_vs_mhs_pair_exit();
 exit_scratch:
 	ip_vs_mhs_slots_exit();
 	return err;
@@ -208,7 +203,6 @@ static void __exit ip_vs_mhs_exit(void)
 	synchronize_rcu();
 	rcu_barrier();
 	ip_vs_mhs_net_unregister();
-	ip_vs_mhs_pair_exit();
 	ip_vs_mhs_slots_exit();
 }
 

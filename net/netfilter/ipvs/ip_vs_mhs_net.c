@@ -51,11 +51,6 @@ static void net_check_conntrack(struct ip_vs_mhs_net *mn)
 	if (!mn->warned_conntrack)
 		pr_warn_ratelimited("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: unless kube-proxy or another NAT rule needs that state, set net.ipv4.vs.conntrack to 0 and NOTRACK the virtual addresses\n");
 	mn->warned_conntrack = true;
-	if (mn->warned_xt_ipvs ||
-	    !(atomic_read(&mn->pairs[0]) + atomic_read(&mn->pairs[1])))
-		return;
-	mn->warned_xt_ipvs = true;
-	pr_warn_ratelimited("net.ipv4.vs.conntrack=1 with masq_stateless=1: iptables -m ipvs matches no packet of a flow without an entry, so source NAT by that match fails: set masq_stateless to 0 and make the services again\n");
 }
 
 /* Have the work replace carriers that do not fit */
@@ -261,13 +256,6 @@ static const struct ctl_table net_table[] = {
 		.proc_handler	= proc_douintvec_minmax,
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= SYSCTL_ONE,
-	}, {
-		.procname	= "masq_stateless",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= SYSCTL_ONE,
 	},
 };
 
@@ -289,11 +277,10 @@ static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 	mn->table[4].data = mn;
 	mn->table[5].data = &mn->lane;
 	mn->table[6].data = &mn->stateless;
-	mn->table[7].data = &mn->masq_stateless;
 	/* Short times and many entries cost CPU and memory of the host: only
-	 * the last four are writable outside the initial user namespace.
+	 * the last three are writable outside the initial user namespace.
 	 */
-	for (i = 0; i < n - 4 && mn->net->user_ns != &init_user_ns; i++)
+	for (i = 0; i < n - 3 && mn->net->user_ns != &init_user_ns; i++)
 		mn->table[i].mode = 0444;
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);
@@ -320,7 +307,6 @@ static int __net_init net_init(struct net *net)
 	mn->max_entries = MHS_MAX_ENTRIES;
 	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
 	mn->stateless = 1;
-	mutex_init(&mn->forward_lock);
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);

@@ -6,12 +6,10 @@
  *	ip_vs_mhs_lane.c	packets before the IP stack
  *	ip_vs_mhs_hook.c	the netfilter hooks; requests
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
- *	ip_vs_mhs_nat.c		replies of masquerading servers
  *	ip_vs_mhs_entry.c	connection entries: make and find
  *	ip_vs_mhs_ask.c		the facts for a decision; cuts; schedule()
  *	ip_vs_mhs_proto.c	begin and end of a flow: TCP, UDP, QUIC, SCTP
- *	ip_vs_mhs_xmit.c	sending, statistics, translation
- *	ip_vs_mhs_pair.c	masquerading servers by address and port
+ *	ip_vs_mhs_xmit.c	sending, statistics
  *	ip_vs_mhs_svc.c		the services of a namespace
  *	ip_vs_mhs_decide.c	where does a packet go? pure
  *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
@@ -93,18 +91,6 @@ enum ip_vs_mhs_found {
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
 
-/* nat */
-bool ip_vs_mhs_nat_gather(struct netns_ipvs *ipvs, struct sk_buff *skb);
-struct ip_vs_conn *ip_vs_mhs_nat_carrier(const struct ip_vs_mhs_packet *p,
-					 u16 protocol,
-					 const union nf_inet_addr *addr,
-					 __be16 port,
-					 struct ip_vs_mhs_server **server);
-bool ip_vs_mhs_nat_ours(const struct ip_vs_mhs_server *s, u32 *slot,
-			struct ip_vs_proto_data *pd, struct sk_buff *skb,
-			const struct ip_vs_iphdr *iph);
-unsigned int ip_vs_mhs_nat_reply(struct ip_vs_mhs_packet *p);
-
 /* entry */
 bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, bool quic);
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
@@ -133,8 +119,7 @@ bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 
 /* xmit: statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
-#define MHS_STAT_OUT		0x2U
-#define MHS_STAT_CONN		0x4U
+#define MHS_STAT_CONN		0x2U
 
 void ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs,
 			     struct ip_vs_dest *dest, unsigned int bytes,
@@ -144,12 +129,6 @@ void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 			    struct ip_vs_conn *carrier,
 			    struct ip_vs_mhs_packet *p, u32 stats);
-unsigned int ip_vs_mhs_xmit_back(const struct ip_vs_mhs_server *s,
-				 const struct ip_vs_conn *carrier,
-				 struct sk_buff *skb);
-unsigned int ip_vs_mhs_xmit_reply(struct ip_vs_mhs_packet *p,
-				  const struct ip_vs_mhs_server *s,
-				  struct ip_vs_conn *carrier);
 
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
@@ -167,12 +146,6 @@ ip_vs_mhs_svc_of(const struct ip_vs_mhs_packet *p, u16 protocol,
 		mhs = ip_vs_mhs_svc_find_mark(p->net, p->af, p->mark);
 	return mhs ? mhs : ip_vs_mhs_svc_find(p->net, p->af, protocol, addr,
 					      port);
-}
-
-/* Has the namespace servers whose replies mhs translates? */
-static inline bool ip_vs_mhs_pairs(const struct ip_vs_mhs_net *mn, u16 af)
-{
-	return atomic_read(&mn->pairs[af == AF_INET6]);
 }
 
 static inline u64 ip_vs_mhs_client(const struct ip_vs_mhs *mhs,

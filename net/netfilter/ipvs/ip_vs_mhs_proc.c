@@ -18,7 +18,7 @@ static const char * const proc_columns[] = {
 	"Stable", "Hold", "Pin", "Tracked", "NextMergeMs", "Entries",
 	"PktStateless", "PktOld", "PktCandidate", "PktTracked",
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
-	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp", "PktReply",
+	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp",
 	"StableMs", "AddrOnly", "Stateful", "StatefulMs", "PktLane",
 };
 
@@ -116,8 +116,7 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
-	seq_printf(seq, " %lu %lu %u %u %u %u %lu\n", cnt[MHS_CNT_ICMP],
-		   cnt[MHS_CNT_REPLY],
+	seq_printf(seq, " %lu %u %u %u %u %lu\n", cnt[MHS_CNT_ICMP],
 		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   mhs->addr_only, mhs->stateful,
 		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE]);

@@ -13,8 +13,6 @@
 
 #include <linux/rculist.h>
 #include <linux/slab.h>
-#include <net/addrconf.h>
-#include <net/route.h>
 
 #include "ip_vs_mhs_ctl.h"
 
@@ -40,31 +38,7 @@ static void carrier_rcu_put(struct rcu_head *head)
 	carrier_put(container_of(head, struct ip_vs_conn, rcu_head));
 }
 
-/* A one-packet template: the core neither hashes it nor counts it for overload.
- * RCU: ip_vs_conn_new() walks the list of helpers (ip_vs_app).
- */
-static struct ip_vs_conn *conn_new(const struct ip_vs_conn_param *param,
-				   const struct ip_vs_dest *dest,
-				   __be16 port, u32 flags,
-				   struct ip_vs_dest *to)
-{
-	struct ip_vs_conn *cp;
-
-	rcu_read_lock();
-	cp = ip_vs_conn_new(param, dest->af, &dest->addr, port,
-			    flags | IP_VS_CONN_F_ONE_PACKET |
-			    IP_VS_CONN_F_TEMPLATE, to, 0);
-	rcu_read_unlock();
-	if (!cp)
-		return NULL;
-	/* Pairs with the first barrier in ip_vs_mhs_has_entries(): conn_count
-	 * counts the carrier before net.carriers does.
-	 */
-	smp_mb__before_atomic();
-	atomic_inc(&ip_vs_mhs_net(cp->ipvs->net)->carriers);
-	return cp;
-}
-
+/* A one-packet template: the core neither hashes it nor counts it for overload */
 static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 				      struct ip_vs_dest *dest)
 {
@@ -74,26 +48,22 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
 			      &mhs->addr, mhs->port, &param);
-	carrier = conn_new(&param, dest,
-			   dest->port ? dest->port : mhs->port, 0, dest);
+	carrier = ip_vs_conn_new(&param, dest->af, &dest->addr,
+				 dest->port ? dest->port : mhs->port,
+				 IP_VS_CONN_F_ONE_PACKET |
+				 IP_VS_CONN_F_TEMPLATE, dest, 0);
+	if (!carrier)
+		return NULL;
+	/* Pairs with the first barrier in ip_vs_mhs_has_entries(): conn_count
+	 * counts the carrier before net.carriers does.
+	 */
+	smp_mb__before_atomic();
+	atomic_inc(&mhs->net->carriers);
 	/* With the flag ip_vs_update_conntrack() would not tell conntrack where
 	 * replies come from.  carrier_put() sets the flag again.
 	 */
-	if (carrier)
-		carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
+	carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
 	return carrier;
-}
-
-/* Direct routing to the server's address: the packet is not translated */
-static struct ip_vs_conn *via_new(struct ip_vs_mhs *mhs,
-				  const struct ip_vs_dest *dest)
-{
-	const union nf_inet_addr any = {};
-	struct ip_vs_conn_param param;
-
-	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, mhs->protocol, &any, 0,
-			      &mhs->addr, mhs->port, &param);
-	return conn_new(&param, dest, 0, IP_VS_CONN_F_DROUTE, NULL);
 }
 
 static bool carrier_fits(const struct ip_vs_mhs *mhs,
@@ -106,97 +76,11 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 	       !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct;
 }
 
-static bool dest_is_local(const struct ip_vs_mhs *mhs,
-			  const struct ip_vs_dest *dest)
-{
-	struct net *net = mhs->ipvs->net;
-
-#ifdef CONFIG_IP_VS_IPV6
-	/* tentative addresses (duplicate address detection) are local, too */
-	if (dest->af == AF_INET6)
-		return ipv6_chk_addr_and_flags(net, &dest->addr.in6, NULL,
-					       true, 0, 0);
-#endif
-	return inet_addr_type(net, dest->addr.ip) == RTN_LOCAL;
-}
-
-/* Must the flows of a masquerading server have connection entries for good?
- * Yes with a helper, which needs state; where replies cannot be recognized
- * (ip_vs_mhs_nat.c); and unless masq_stateless=1 says that every packet from
- * the server's port belongs to the service.  Called for a new server only: a
- * known server may have flows without an entry.
- */
-static bool masq_keeps_entries(const struct ip_vs_mhs *mhs,
-			       const struct ip_vs_dest *dest)
-{
-	return !READ_ONCE(mhs->net->masq_stateless) || !mhs->port ||
-	       mhs->fwmark || mhs->port == FTPPORT ||
-	       mhs->protocol == IPPROTO_SCTP || dest->af != mhs->af ||
-	       dest_is_local(mhs, dest);
-}
-
-/* Try to make a masquerading server stateless.
- * Return: 0, -EEXIST if its flows need connection entries, or -ENOMEM.
- */
-static int masq_claim(struct ip_vs_mhs_server *s)
-{
-	int err;
-
-	if (s->keeps_entries)
-		return -EEXIST;
-	if (s->owns_pair)
-		return 0;
-	/* before the server owns its pair: the hook translates replies */
-	err = ip_vs_mhs_hook_forward_get(s->mhs->net, s->mhs->af == AF_INET6);
-	/* whatever the error: the work retries */
-	if (err)
-		return -ENOMEM;
-	err = ip_vs_mhs_pair_claim(s);
-	if (err)
-		ip_vs_mhs_hook_forward_put(s->mhs->net,
-					   s->mhs->af == AF_INET6);
-	/* for good: replies to the owner's flows may outlive the owner */
-	if (err == -EEXIST)
-		s->keeps_entries = true;
-	return err;
-}
-
-static void masq_release(struct ip_vs_mhs_server *s)
-{
-	if (!s->owns_pair)
-		return;
-	ip_vs_mhs_pair_drop(s);
-	ip_vs_mhs_hook_forward_put(s->mhs->net, s->mhs->af == AF_INET6);
-}
-
-/* Does the server change to or from masquerading?  Then only the old carrier
- * can send older flows: the server knows them by other addresses and ports.
- */
-static bool carrier_is_frozen(const struct ip_vs_mhs_server *s,
-			      const struct ip_vs_conn *carrier)
-{
-	bool was = IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ;
-	bool is = IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ;
-
-	return was != is && READ_ONCE(s->mhs->phase) != MHS_SETTLING;
-}
-
-static void carrier_set(struct ip_vs_conn __rcu **place,
-			struct ip_vs_conn *fresh, struct mutex *lock)
-{
-	struct ip_vs_conn *old;
-
-	old = rcu_replace_pointer(*place, fresh, lockdep_is_held(lock));
-	/* hurried: the exit of a namespace waits until the carrier is put */
-	if (old)
-		ip_vs_mhs_call_rcu(&old->rcu_head, carrier_rcu_put);
-}
-
 /* Replace a carrier that does not fit the ip_vs_dest, or make the first one */
 static int server_carrier(struct ip_vs_mhs_server *s)
 {
 	struct ip_vs_mhs *mhs = s->mhs;
-	struct ip_vs_conn *carrier, *via = NULL;
+	struct ip_vs_conn *carrier;
 
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
@@ -205,69 +89,51 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 	carrier = carrier_new(mhs, s->dest);
 	if (!carrier)
 		return -ENOMEM;
-	/* A helper keeps state of one flow, a carrier serves all.  The core takes
-	 * numbers of forwarding methods for which it has no transmitter.
+	/* The core takes numbers of forwarding methods for which it has no
+	 * transmitter
 	 */
-	if (carrier->app || !carrier->packet_xmit) {
+	if (!carrier->packet_xmit) {
 		carrier_put(carrier);
 		return -EOPNOTSUPP;
 	}
-	if (IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ) {
-		via = via_new(mhs, s->dest);
-		if (!via) {
-			carrier_put(carrier);
-			return -ENOMEM;
-		}
-	}
-	carrier_set(&s->via, via, &mhs->lock);
-	carrier_set(&s->carrier, carrier, &mhs->lock);
+	carrier = rcu_replace_pointer(s->carrier, carrier,
+				      lockdep_is_held(&mhs->lock));
+	/* hurried: the exit of a namespace waits until the carrier is put */
+	if (carrier)
+		ip_vs_mhs_call_rcu(&carrier->rcu_head, carrier_rcu_put);
 	return 0;
 }
 
-/* State flags and carrier by the server's forwarding method.  After a change to
- * or from masquerading the old carrier sends packets of older flows only, and
- * new flows have connection entries.
+/* State flags and carrier by the server's forwarding method.  All flows to a
+ * masquerading server have entries: only an entry knows where replies go.  If
+ * the server begins to masquerade, the old carrier sends packets of older flows
+ * only, which the server knows by other addresses.
  */
 static u32 server_method(struct ip_vs_mhs_server *s)
 {
-	bool masq = IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_MASQ;
+	u32 method = IP_VS_DFWD_METHOD(s->dest);
 	struct ip_vs_mhs *mhs = s->mhs;
-	struct ip_vs_conn *carrier;
-	bool stateless;
-	u32 state = 0;
 	int err = 0;
 
-	carrier = rcu_dereference_protected(s->carrier,
-					    lockdep_is_held(&mhs->lock));
-	if ((carrier && carrier_is_frozen(s, carrier)) ||
-	    IP_VS_DFWD_METHOD(s->dest) == IP_VS_CONN_F_BYPASS)
+	if (method == IP_VS_CONN_F_MASQ || method == IP_VS_CONN_F_BYPASS)
 		err = -EOPNOTSUPP;
-	else if (masq)
-		err = masq_claim(s);
-	if (!err && mhs->hashed)
+	else if (mhs->hashed)
 		err = server_carrier(s);
 	if (err == -ENOMEM) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
 		mhs->missing = true;
 	}
-	stateless = !err || err == -ENOMEM;
-	carrier = rcu_dereference_protected(s->carrier,
-					    lockdep_is_held(&mhs->lock));
-	if (!stateless)
-		state |= MHS_SRV_NEW_ENTRY |
-			 (carrier ? MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);
-	if (carrier && IP_VS_FWD_METHOD(carrier) == IP_VS_CONN_F_MASQ)
-		state |= MHS_SRV_NAT;
-	else if (!stateless || !masq)
-		masq_release(s);
-	return state;
+	if (!err || err == -ENOMEM)
+		return 0;
+	return MHS_SRV_NEW_ENTRY | (rcu_access_pointer(s->carrier) ?
+				    MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);
 }
 
 /**
  * ip_vs_mhs_server_refresh() - follow weight and flags of the ip_vs_dest
  * @s: the server
  *
- * Context: process, mhs.lock held; takes forward_lock.
+ * Context: process, mhs.lock held.
  * Return: true if the weight has changed: the caller has to rebuild the table.
  */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
@@ -297,13 +163,10 @@ static void server_rcu_free(struct rcu_head *head)
 						  rcu);
 	/* rcu_dereference_raw(): after the grace period no reader is left */
 	struct ip_vs_conn *carrier = rcu_dereference_raw(s->carrier);
-	struct ip_vs_conn *via = rcu_dereference_raw(s->via);
 	struct ip_vs_mhs *mhs = s->mhs;
 
-	/* The ip_vs_dest first: after the carriers the namespace may go */
+	/* The ip_vs_dest first: after the carrier the namespace may go */
 	ip_vs_dest_put_and_free(s->dest);
-	if (via)
-		carrier_put(via);
 	if (carrier)
 		carrier_put(carrier);
 	clear_bit(s->idx, mhs->idx_map);
@@ -319,7 +182,6 @@ static void server_release(struct ip_vs_mhs_server *s)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
-	masq_release(s);
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
 	/* hurried: the exit of a namespace waits until carriers are put */
@@ -452,7 +314,6 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		return -ENOMEM;
 	s->mhs = mhs;
 	s->idx = idx;
-	s->keeps_entries = masq_keeps_entries(mhs, dest);
 	s->id = ip_vs_mhs_hash_server(dest->af, &dest->addr, dest->port);
 	s->dest = dest;
 	ip_vs_dest_hold(dest);
@@ -474,7 +335,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
  * @mhs: the service
  * @dest: the core's server
  *
- * Context: process, mhs.lock held; takes forward_lock.
+ * Context: process, mhs.lock held.
  * Return: 0, -ENOSPC when the service has too many servers, or -ENOMEM: then
  *	the work retries.
  */
@@ -519,7 +380,7 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
  * Called after a walk, which updates server.named.  Releases a server that no
  * slot names, when hold + pin are over or expire_nodest_conn cuts its flows.
  *
- * Context: process, mhs.lock held; takes forward_lock.
+ * Context: process, mhs.lock held.
  */
 void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 {
@@ -547,7 +408,7 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
  * known.  Callbacks may wait for mhs.lock meanwhile: add_dest then finds its
  * server here, del_dest removes it.  Sets mhs.missing if a retry has to follow.
  *
- * Context: process, mhs.lock held; takes forward_lock.
+ * Context: process, mhs.lock held.
  * Return: true if the caller has to rebuild the table.
  */
 bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)

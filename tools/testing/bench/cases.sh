@@ -14,9 +14,9 @@ esac
 . "$(dirname "$0")/../selftests/net/ipvs_mhs/lib.sh"
 
 readonly FLOWS=60 MARK=9 PORT=80
-wanted=(PktStateless PktOld PktCandidate PktTracked PktReply
+wanted=(PktStateless PktOld PktCandidate PktTracked
 	NewEntries PinnedEntries)
-layout="%-26s %-5s %8s %8s %8s %8s %8s %8s %8s %8s\n"
+layout="%-26s %-5s %8s %8s %8s %8s %8s %8s %8s\n"
 
 # servers SERVICE METHOD WEIGHT1: of a service, three of them
 servers() {
@@ -99,7 +99,6 @@ for m in ipip ip6_tunnel sit; do
 	modprobe -q $m
 done
 setup_net 3
-sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 for i in 1 2 3; do
 	ip_ns s$i <<-EOF
 		rule add from 10.2.0.1$i lookup 100
@@ -108,11 +107,10 @@ for i in 1 2 3; do
 done
 echo "# $FLOWS TCP flows each, one question a flow and step"
 # shellcheck disable=SC2059
-printf "$layout" case by entries stateless old candidate tracked replies new pinned
+printf "$layout" case by entries stateless old candidate tracked new pinned
 one "direct routing, IPv4" $VIP4 "-t $VIP4:80" -g
 one "direct routing, IPv6" $VIP6 "-t [$VIP6]:80" -g
 one "IPIP tunnel" $VIP4 "-t $VIP4:80" -i
-one "masquerading" $VIP4 "-t $VIP4:80" -m
 in_ns dr nft -f - <<-EOF
 	table ip mhs {
 		chain pre {

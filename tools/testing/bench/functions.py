@@ -17,7 +17,7 @@ import packets
 KERNELS = (packets.COUNTED,)
 SECONDS = {"quick": 350, "full": 350}
 PACKETS = 64
-CASES = [{}, {"method": "masquerading"}]
+CASES = [{}]
 SHOWN = ("route", "mh established", "mhs established", "unstable entry",
          "mh new", "unstable new")
 BEGINS = "packet_sendmsg"  # what a burst begins with; it ends in user space
@@ -158,7 +158,7 @@ def draw(docs):
             number, kinds = -number, SHOWN
         for what in kinds:
             cost[row["method"], what, row["function"], row["module"]] += number
-    for method in ("routing", "masquerading"):
+    for method in ("routing",):
         lines = collections.defaultdict(dict)
         sums = collections.defaultdict(lambda: collections.defaultdict(float))
         for (of, what, function, module), number in cost.items():

@@ -15,7 +15,7 @@ ROUNDS = {"quick": 2, "full": 3}
 RUN_S = {"quick": 1, "full": 5}
 NAMES = {"nginx": "nginx", "haproxy": "haproxy", "wlc-dr": "wlc, routing",
          "mh-dr": "mh, routing", "mhs-dr": "mhs, routing",
-         "mh-nat": "mh, masquerading", "mhs-nat": "mhs, masquerading"}
+         "mh-nat": "mh, masquerading"}
 # (colour, mark); masquerading takes as long as routing
 SHOWN = {"nginx": (bench.COLOURS["other"], "^"),
          "haproxy": (bench.COLOURS["other"], "v"),

@@ -13,7 +13,7 @@ COUNTED, NATIVE = "6.1", "uml"
 CLOCKS = {NATIVE: "ns"}  # others count instructions
 KERNELS = (NATIVE,)
 SECONDS = {"quick": 180, "full": 1100}
-KINDS = [{}, {"family": 6}, {"method": "ipip"}, {"method": "masquerading"}]
+KINDS = [{}, {"family": 6}, {"method": "ipip"}]
 # directors with unstable slots, see packets/guest.py; default: all of them
 STABLE, YOUNG = {"unstable": []}, {"unstable": ["young"]}
 CASES = {
@@ -113,7 +113,7 @@ def case_name(key, plain="direct routing, IPv4"):
     method, family, protocol, services, servers, live = key[2]
     words = []
     if method != "routing":
-        words.append({"ipip": "IPIP", "masquerading": "masquerading"}[method])
+        words.append({"ipip": "IPIP"}[method])
     if family != "4":
         words.append("IPv6")
     if protocol != "tcp":
@@ -132,7 +132,7 @@ MEASURED = ("route", "mh established", "mhs established", "mh new", "mhs new",
 # packets that are not for mhs, and what the director has, see packets/others.py
 OTHERS = {"route": "forwarded", "wlc": "to a service of wlc"}
 WITHOUT = "IPVS with wlc"
-ADDED = ("mhs loaded", "service of mhs", "it masquerades")
+ADDED = ("mhs loaded", "service of mhs")
 STEPS = ("no IPVS", WITHOUT, *ADDED)
 UNSTABLE = (("unstable entry", "mh established"), ("unstable new", "mh new"))
 UNSTABLE_HEAD = ("entry / mh", "new / mh")

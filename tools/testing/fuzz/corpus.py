@@ -55,12 +55,12 @@ SERVERS = {4: ("10.2.0.1", "10.2.0.2", "10.2.0.3"),
 ROUTERS = {4: "10.1.0.77", 6: "fd01::77"}
 IN, FORWARD = 0, 2
 RIGHT, FOUND, MADE = 0x40, 1, 4     # checksums are made right; entries
-OTHERS = 0x10
 HOLD, PIN, TRACKED, NFCT, CONFIRMED = 1, 2, 4, 0x20, 0x40
 GONE = 2        # the first server
 SETTLING, YOUNG, WOKEN, STATEFUL, FULL, FIN = 1, 2, 3, 4, 8, 16
 EMPTY = 1       # no server
 SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
+MARKED = 0x20   # the service is by firewall mark
 MASQ, TUNNEL, DROUTE = 0, 0x15, 0x2a
 
 
@@ -103,24 +103,13 @@ def paths():
             yield f"routed-{name}", IN, number, DROUTE, request
             for i, error in enumerate(errors(family, vip, direct)):
                 yield f"error-{name}-{i}", IN, number, DROUTE, error
-                yield f"error-masq-{name}-{i}", FORWARD, number, MASQ, error
-            if make is udp:
-                # no checksum, and bytes that are not of the datagram
-                bare = ip(client, vip, 17, struct.pack(
-                    "!HHHH", 4000, port, 13, 0) + b"query" + bytes(4))
-                yield f"padded-{name}", IN, number, MASQ, bare
+                yield f"error-masq-{name}-{i}", IN, number, MASQ, error
             if family == 4:
                 # an error that quotes a fragment from the middle of a packet
                 piece = ip(vip, client, direct[9], direct[20:], 0, 1)
                 yield (f"piece-{name}", IN, number, DROUTE,
                        next(errors(4, vip, piece)))
             for n, server in enumerate(SERVERS[family]):
-                reply = segment(make, server, 8080, client, 4000)
-                yield f"reply-{name}-{n}", FORWARD, number, MASQ, reply
-                to = segment(make, client, 4000, server, 8080)
-                for i, error in enumerate(errors(family, client, to)):
-                    yield (f"back-{name}-{n}-{i}", FORWARD, number, MASQ,
-                           error)
                 if family == 4:
                     for i, (kind, outer) in enumerate(
                             tunnelled(request, server)):
@@ -143,31 +132,27 @@ def lives():
     """What the phase of a service and stateless=0 change: name, setting,
     packet."""
     for family, (client, vip) in ADDRESSES.items():
-        server = SERVERS[family][0]
         for number, (make, port) in enumerate(SERVICES):
             name = f"{make.__name__}{port}-{family}"
             path = (family == 6) | number << 3
             request = segment(make, client, 4000, vip, port)
-            reply = segment(make, server, 8080, client, 4000)
             for phase in (SETTLING, YOUNG, WOKEN):
                 yield (f"phase{phase}-{name}",
                        setting(path, DROUTE, life=phase), request)
-                yield (f"phase{phase}-reply-{name}",
-                       setting(path | FORWARD, MASQ, life=phase), reply)
             yield f"empty-{name}", setting(path, DROUTE, 0, EMPTY), request
             for life in (STATEFUL, STATEFUL | FULL, STATEFUL | SETTLING):
                 yield (f"stateful{life}-{name}",
                        setting(path, DROUTE, 0, 0, 0, RIGHT | MADE, life),
                        request)
-            for answers in (2, OTHERS):
-                yield (f"others{answers}-{name}",
-                       setting(path | FORWARD, MASQ, 0, 0, 0,
-                               RIGHT | answers), reply)
-            yield f"output-{name}", setting(path | 4, MASQ), reply
+            yield f"output-{name}", setting(path | 4, DROUTE), request
+            # in passing, with the mark of a service
+            direct = segment(make, vip, port, client, 4000)
+            for i, error in enumerate(errors(family, vip, direct)):
+                yield (f"marked-error-{name}-{i}",
+                       setting(path | FORWARD | MARKED, DROUTE, 0, MARKED),
+                       error)
         path = family == 6
         for name, flags in (("syn", 2), ("synack", 18)):
-            yield (f"begun-{name}-{family}", setting(path | FORWARD, MASQ),
-                   tcp(server, 8080, client, 4000, flags))
             yield (f"opened-{name}-{family}",
                    setting(path, DROUTE, 0, 0, 0, RIGHT | MADE, STATEFUL),
                    tcp(client, 4000, vip, 80, flags))

@@ -16,14 +16,10 @@ forgotten() {
 plan 4
 fresh_module
 setup_net 3
-sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 windows 0 3600000
 {
 	echo "-A -t $VIP4:80 -s mhs"
 	add_servers 1 2 3
-	# a masquerading server's carrier may need a helper, as of FTP
-	echo "-A -t $VIP4:81 -s mhs"
-	echo "-a -t $VIP4:81 -r 10.2.0.11:81 -m"
 } | dr ipvsadm -R
 wait_settled
 flow_start c --host $VIP4

@@ -45,15 +45,12 @@ static const u32 servers[] = {
 	SENDS | MHS_SRV_IN,
 	SENDS | MHS_SRV_IN | MHS_SRV_FULL,
 	SENDS | MHS_SRV_IN | MHS_SRV_NEW_ENTRY,
-	SENDS | MHS_SRV_IN | MHS_SRV_NAT,
-	SENDS | MHS_SRV_IN | MHS_SRV_NAT | MHS_SRV_FROZEN | MHS_SRV_NEW_ENTRY,
+	SENDS | MHS_SRV_IN | MHS_SRV_FROZEN | MHS_SRV_NEW_ENTRY,
 	KNOWN | MHS_SRV_IN,
 	KNOWN | MHS_SRV_IN | MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY,
 	SENDS,
-	SENDS | MHS_SRV_NAT,
 	KNOWN | MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY,
 	SENDS | MHS_SRV_GONE,
-	SENDS | MHS_SRV_GONE | MHS_SRV_NAT,
 	KNOWN | MHS_SRV_GONE | MHS_SRV_ALL_ENTRY,
 };
 
@@ -61,7 +58,7 @@ static const u32 bits[] = {
 	MHS_SVC_PERSISTENT, MHS_SVC_ONE_PACKET, MHS_SVC_FALLBACK,
 	MHS_SVC_SETTLING, MHS_SVC_UNSURE, MHS_SVC_STATEFUL,
 	MHS_SVC_WAS_STATELESS, MHS_PKT_FRESH, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
-	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LOCAL, MHS_PKT_LEFT,
+	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LEFT,
 	MHS_ASK_NO_ENTRY, MHS_ASK_SEARCHED,
 };
 
@@ -135,8 +132,7 @@ static const char *older_stay(const struct answer *a)
 static const char *older_not_reset(const struct answer *a)
 {
 	if (!older(a) || !plain_service(a) || a->act != MHS_CORE ||
-	    !(a->old & MHS_SRV_KNOWN) || a->old & MHS_SRV_ALL_ENTRY ||
-	    (a->old & MHS_SRV_NAT && has(a, MHS_PKT_LOCAL)))
+	    !(a->old & MHS_SRV_KNOWN) || a->old & MHS_SRV_ALL_ENTRY)
 		return NULL;
 	return "an older flow went to the core";
 }
@@ -224,14 +220,6 @@ static const char *errors_change_nothing(const struct answer *a)
 		return NULL;
 	return makes_entry(a) || a->v & (MHS_TRACKS | MHS_CUTS | MHS_NOTES_FIN) ?
 	       "an ICMP error changed something" : NULL;
-}
-
-static const char *local_masquerading(const struct answer *a)
-{
-	return a->act == MHS_FORWARD && !has(a, MHS_PKT_ERROR) &&
-	       has(a, MHS_PKT_LOCAL) && a->server & MHS_SRV_NAT ?
-	       "a flow of this host to a masquerading server had no entry" :
-	       NULL;
 }
 
 static bool ask(const struct rule *rule, u32 w, u32 old, u32 cand, u32 facts)
@@ -353,11 +341,6 @@ static u32 no_error(u32 w, u32 old, u32 cand, u32 facts)
 	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_ERROR);
 }
 
-static u32 not_local(u32 w, u32 old, u32 cand, u32 facts)
-{
-	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_LOCAL);
-}
-
 static u32 no_memory(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return ip_vs_mhs_decide(w, old, cand, facts | MHS_ASK_NO_ENTRY);
@@ -390,7 +373,6 @@ static const struct unit_test tests[] = {
 	RULE(cuts_the_gone_only, all_gone, "whose old server is there"),
 	RULE(settling_waits, settled, "while the service settles"),
 	RULE(errors_change_nothing, no_error, "an ICMP error changed"),
-	RULE(local_masquerading, not_local, "had no entry"),
 };
 
 int main(int argc, char **argv)

@@ -14,7 +14,7 @@ case ${1:---help} in
 esac
 
 readonly OUT=$1 LOAD=$2 RUN_S=$3 ROUNDS=$4 FAST=8080 SLOW=8090 SERVICE_MS=10
-readonly BALANCERS="nginx haproxy wlc-dr mh-dr mhs-dr mh-nat mhs-nat"
+readonly BALANCERS="nginx haproxy wlc-dr mh-dr mhs-dr mh-nat"
 declare -A host_of=() pid_of=()
 self=$(realpath "${0%/*}")
 # shellcheck source=../../selftests/net/ipvs_mhs/lib.sh
@@ -94,10 +94,6 @@ balancer() {
 	mh-dr) ipvs "$1" "mh -b mh-port" -g ;;
 	mh-nat) ipvs "$1" "mh -b mh-port" -m ;;
 	mhs-dr) ipvs "$1" mhs -g ;;
-	mhs-nat)
-		sysctls "$1" net.ipv4.vs.mhs.masq_stateless=1
-		ipvs "$1" mhs -m
-		;;
 	esac
 }
 

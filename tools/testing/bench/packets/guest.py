@@ -49,7 +49,7 @@ from lab import (FAR, OTHER, VIP, Director, Trace, at_port,  # noqa: E402
 WRONG_MAC = "02:00:00:00:00:fe"
 LONG_MS = 3600000
 CHUNK = 50000  # flows whose SYNs still have an entry when their ACKs come
-METHODS = {"routing": "-g", "ipip": "-i", "masquerading": "-m"}
+METHODS = {"routing": "-g", "ipip": "-i"}
 COLUMNS = ("method", "family", "protocol", "services", "servers", "live",
            "round", "what", "packets", "ns")
 
@@ -108,7 +108,6 @@ class Case:
             scheduler = "mh -b mh-port,mh-fallback"
             at.sysctl("net/ipv4/vs/sloppy_tcp", 1)
         else:
-            at.sysctl("net/ipv4/vs/mhs/masq_stateless", 1)
             if self.n > 4:
                 # On a slow machine they come in more than one go
                 at.sysctl("net/ipv4/vs/mhs/hold_ms", 0)

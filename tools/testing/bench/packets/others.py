@@ -11,7 +11,6 @@ no IPVS         nothing: ip_vs is not loaded
 IPVS with wlc   a service of wlc by direct routing
 mhs loaded      ip_vs_mhs, too, and no service of it
 service of mhs  one by direct routing
-it masquerades  that one masquerades instead, without entries
 
 what            the packets
 generator       come for another MAC address and are dropped at once
@@ -33,7 +32,7 @@ class Others(Case):
         return ["route"]
 
     def measure(self):
-        at, flows = self.at["route"], self.options.flows
+        flows = self.options.flows
         if os.path.exists("/proc/net/ip_vs"):
             raise SystemExit("IPVS is there already")
         # what boots and new devices do is over then; idle time takes none
@@ -52,13 +51,9 @@ class Others(Case):
         self.step("IPVS with wlc", wlc)
         with module(f"table_size={self.options.table_size}"):
             self.step("mhs loaded", wlc)
-            at.sysctl("net/ipv4/vs/mhs/masq_stateless", 1)
-            for name, method in (("service of mhs", "routing"),
-                                 ("it masquerades", "masquerading")):
-                self.add("mhs", method, VIP)
-                self.settle()
-                self.step(name, wlc)
-                at.ipvs(*(f"-D {self.words()}" for _ in self.families()))
+            self.add("mhs", "routing", VIP)
+            self.settle()
+            self.step("service of mhs", wlc)
 
     def add(self, scheduler, method, to):
         for _ in self.families():

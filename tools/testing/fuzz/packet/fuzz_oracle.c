@@ -265,29 +265,6 @@ static bool named(unsigned int s, u32 w, bool lone, bool stands)
 	return s == old || (!stands && s == ip_vs_mhs_slot_cand(w));
 }
 
-/* Is it in the packet's slot that a flow without an entry is of server @s? */
-static bool replies(unsigned int s, u32 w)
-{
-	return s == ip_vs_mhs_slot_old(w) ||
-	       (s == ip_vs_mhs_slot_cand(w) && world.protocol == IPPROTO_UDP &&
-		(world.kind != KIND_QUIC ||
-		 world.is->service & SERVICE_ONEPACKET));
-}
-
-/* The server that has this address and port, and whose replies are known */
-static unsigned int pair(u8 protocol, const union nf_inet_addr *addr,
-			 __be16 port)
-{
-	unsigned int i;
-
-	for (i = SERVERS; i; i--)
-		if (world.server[i].owns_pair && protocol == world.protocol &&
-		    port == world.carrier[i].dport &&
-		    !memcmp(addr, &world.dest[i].addr, v6() ? 16 : 4))
-			break;
-	return i;
-}
-
 /* Do packets and entries have conntrack entries? */
 static bool tracked(u8 too)
 {
@@ -379,95 +356,6 @@ void oracle_sum_right(u8 *b, unsigned int len)
 	memcpy(b + sum.at, &s, 2);
 }
 
-static struct sum sum_of_header(const u8 *b, unsigned int at)
-{
-	return (struct sum){
-		.at = v6() ? 0 : at + 10,
-		.right = oracle_sum(b + at, (b[at] & 15) * 4, 0) == 0xffff,
-	};
-}
-
-/* Changes of addresses and ports that @want has and @out must have too */
-static void same_but_sums(u8 *want, const struct outcome *out,
-			  const struct sum *was, const struct sum *now,
-			  unsigned int n)
-{
-	unsigned int i;
-
-	for (i = 0; i < n; i++) {
-		WANT(was[i].at == now[i].at);
-		if (!was[i].at)
-			continue;
-		/* SCTP's is not corrected but made anew */
-		WANT(was[i].right ? now[i].right :
-		     !now[i].right || world.protocol == IPPROTO_SCTP);
-		memcpy(want + was[i].at, out->bytes + was[i].at,
-		       world.protocol == IPPROTO_SCTP && !i ? 4 : 2);
-	}
-	WANT(!memcmp(want, out->bytes, out->len));
-}
-
-static void put_addr(u8 *b, unsigned int at, bool dst,
-		     const union nf_inet_addr *addr)
-{
-	unsigned int size = v6() ? 16 : 4;
-
-	memcpy(b + at + (v6() ? 8 : 12) + (dst ? size : 0), addr, size);
-}
-
-/* A packet whose source, or else destination, was translated */
-static void check_packet(const u8 *b, unsigned int len,
-			 const struct outcome *out, const struct flow *f,
-			 bool src, const union nf_inet_addr *addr, __be16 port)
-{
-	int summed = world.is->path & PATH_PARTIAL ? CHECKSUM_PARTIAL : 0;
-	struct sum was[2], now[2];
-	u8 want[LONGEST];
-	struct flow g;
-
-	WANT(net_read(out->bytes, out->len, 0, true, &g));
-	was[0] = sum_of(b, len, f, summed);
-	was[1] = sum_of_header(b, 0);
-	now[0] = sum_of(out->bytes, len, &g, summed);
-	now[1] = sum_of_header(out->bytes, 0);
-	memcpy(want, b, len);
-	put_addr(want, 0, !src, addr);
-	memcpy(want + f->l4 + (src ? 0 : 2), &port, 2);
-	/* UDP without a checksum gets one on the way in, for want of the
-	 * client's address in a carrier
-	 */
-	if (!src && f->protocol == IPPROTO_UDP && !was[0].at) {
-		WANT(now[0].at);
-		WANT(now[0].right || word(b + f->l4 + 4) < 8);
-		was[0] = now[0];
-	}
-	same_but_sums(want, out, was, now, 2);
-}
-
-/* An error: @quoted is in the direction that the packet itself had */
-static void check_error(const u8 *b, unsigned int len,
-			const struct outcome *out, const struct flow *f,
-			const struct flow *q, bool to_client,
-			const union nf_inet_addr *addr, __be16 port)
-{
-	struct sum was[3], now[3];
-	u8 want[LONGEST];
-	struct flow g;
-
-	WANT(net_read(out->bytes, out->len, 0, true, &g));
-	was[0] = sum_of(b, len, f, 0);
-	was[1] = sum_of_header(b, 0);
-	was[2] = sum_of_header(b, q->at);
-	now[0] = sum_of(out->bytes, len, &g, 0);
-	now[1] = sum_of_header(out->bytes, 0);
-	now[2] = sum_of_header(out->bytes, q->at);
-	memcpy(want, b, len);
-	put_addr(want, 0, !to_client, addr);
-	put_addr(want, q->at, to_client, addr);
-	memcpy(want + q->l4 + (to_client ? 2 : 0), &port, 2);
-	same_but_sums(want, out, was, now, 3);
-}
-
 /* The first packet ends the youth of a service */
 static void woken(const struct outcome *out)
 {
@@ -498,83 +386,29 @@ static void check_by_table(const u8 *b, unsigned int len,
 	     !may_have_entry(b, len, out, f));
 }
 
-/* It went to a server: by a carrier, or an error by a via */
+/* It went to a server by a carrier */
 static void check_sent(const u8 *b, unsigned int len,
 		       const struct outcome *out, const struct flow *f)
 {
-	const struct ip_vs_conn *to = &world.carrier[out->server];
-	bool masq = world_method(out->server) == METHOD_MASQ, plain;
 	struct flow q;
 
+	WANT(out->len == len && !memcmp(out->bytes, b, len));
 	WANT(world.hook != NF_INET_FORWARD || icmp_is_error(b, len, f));
 	woken(out);
 	if (icmp_is_error(b, len, f)) {
 		WANT(world_phase() != MHS_SETTLING);
 		quote_read(b, len, f->l4 + 8, &q);
 		WANT(q.ok && is_service(q.protocol, &q.src, q.sport));
-		plain = lone(&q, true);
-		WANT(named(out->server, word_of(&q.dst, q.dport), plain,
-			   true));
-		WANT(out->by_via == masq);
-		if (masq)
-			check_error(b, len, out, f, &q, false, &to->daddr,
-				    to->dport);
+		WANT(named(out->server, word_of(&q.dst, q.dport),
+			   lone(&q, true), true));
 		return;
 	}
 	WANT(ports_read(b, len, (struct flow *)f));
-	WANT(is_service(f->protocol, &f->dst, f->dport) && !out->by_via);
+	WANT(is_service(f->protocol, &f->dst, f->dport));
 	/* or its entry does, whose server is deleted */
 	if (out->server != 1 || !(world.is->answers & ANSWER_IN) ||
 	    world_state(1) != STATE_GONE)
 		check_by_table(b, len, out, f);
-	if (masq)
-		check_packet(b, len, out, f, false, &to->daddr, to->dport);
-}
-
-/* It goes on, but has been changed: it is from a masquerading server, or an
- * error about a packet to one
- */
-static void check_translated(const u8 *b, unsigned int len,
-			     const struct outcome *out, const struct flow *f)
-{
-	bool error = icmp_is_error(b, len, f);
-	const union nf_inet_addr *server, *client;
-	__be16 sport, cport;
-	struct flow q;
-
-	WANT(world.hook != NF_INET_LOCAL_IN && out->done);
-	/* conntrack must not take it for the beginning of a flow */
-	WANT(out->tracked == tracked(ENTRY_CONFIRMED));
-	if (error) {
-		quote_read(b, len, f->l4 + 8, &q);
-		WANT(q.ok);
-		server = &q.dst;
-		sport = q.dport;
-		client = &q.src;
-		cport = q.sport;
-	} else {
-		WANT(ports_read(b, len, (struct flow *)f));
-		/* what this host sends, its clients have entries for */
-		WANT(world.hook == NF_INET_FORWARD);
-		WANT(f->protocol != IPPROTO_TCP || !begins(b, len, f));
-		woken(out);
-		q = *f;
-		server = &f->src;
-		sport = f->sport;
-		client = &f->dst;
-		cport = f->dport;
-	}
-	WANT(q.protocol == world.protocol && !world.mhs.fwmark);
-	WANT(replies(pair(q.protocol, server, sport), word_of(client, cport)));
-	/* without any entry in the namespace there is nothing to look for */
-	WANT(out->looked == world_has_entries() &&
-	     !(world.is->answers & ANSWER_OUT));
-	if (error)
-		check_error(b, len, out, f, &q, true, &world.mhs.addr,
-			    world.mhs.port);
-	else
-		check_packet(b, len, out, f, true, &world.mhs.addr,
-			     world.mhs.port);
 }
 
 /* A client was told: a router could not deliver a tunnel packet to a server */
@@ -603,21 +437,6 @@ static void check_told(const u8 *b, unsigned int len,
 	if (out->told_type == ICMP_DEST_UNREACH &&
 	    out->told_code == ICMP_FRAG_NEEDED)
 		WANT(out->told_info <= 0xffff);
-}
-
-/* A packet goes on as it came: no reply of a flow without an entry may */
-static void check_untouched(const u8 *b, unsigned int len, struct flow *f)
-{
-	unsigned int s;
-
-	if (world.hook != NF_INET_FORWARD || !ports_read(b, len, f))
-		return;
-	s = pair(f->protocol, &f->src, f->sport);
-	if (!s || (f->protocol == IPPROTO_TCP &&
-		   (f->l4 + 20 > len || begins(b, len, f))))
-		return;
-	WANT(!replies(s, word_of(&f->dst, f->dport)) ||
-	     world.is->answers & ANSWER_OUT);
 }
 
 /* The module has made an entry */
@@ -714,8 +533,7 @@ bool oracle_begins(const u8 *b, unsigned int len)
 void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 {
 	struct flow f;
-	bool part = v6() && world.hook != NF_INET_FORWARD;
-	bool readable = net_read(bytes, len, 0, part, &f);
+	bool readable = net_read(bytes, len, 0, v6(), &f);
 
 	WANT(out->taken == (out->verdict == NF_STOLEN));
 	WANT(out->verdict == NF_ACCEPT || out->verdict == NF_DROP ||
@@ -746,13 +564,7 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	} else if (out->verdict != NF_ACCEPT) {
 		return;		/* nobody gets it */
 	}
-	WANT(out->len == len);
-	if (memcmp(out->bytes, bytes, len)) {
-		WANT(readable && !out->by_entry);
-		check_translated(bytes, len, out, &f);
-	} else {
-		WANT(out->tracked == tracked(0));
-		if (readable)
-			check_untouched(bytes, len, &f);
-	}
+	/* what goes on is as it came */
+	WANT(out->len == len && !memcmp(out->bytes, bytes, len));
+	WANT(out->tracked == tracked(0));
 }

@@ -21,8 +21,7 @@ static const struct nf_hook_ops *hook_ops(void)
 	const struct nf_hook_ops *ops = world.mn.ops[v6];
 
 	world.mhs.hashed = true;
-	WANT(!ip_vs_mhs_hook_get(&world.mn, &world.mhs) &&
-	     !ip_vs_mhs_hook_forward_get(&world.mn, v6));
+	WANT(!ip_vs_mhs_hook_get(&world.mn, &world.mhs));
 	while (ops->hooknum != world.hook)
 		ops++;
 	return ops;
@@ -174,7 +173,7 @@ static void same_fate(const struct outcome *a, const struct outcome *b)
 {
 	WANT(a->verdict == b->verdict && a->taken == b->taken &&
 	     a->done == b->done && a->server == b->server &&
-	     a->by_entry == b->by_entry && a->by_via == b->by_via &&
+	     a->by_entry == b->by_entry &&
 	     a->told == b->told && a->tracked == b->tracked);
 	WANT(a->len == b->len && !memcmp(a->bytes, b->bytes, a->len));
 }

@@ -53,10 +53,9 @@ struct setting {
 #define PATH_COMPLETE		0x40	/* checksums as a NIC leaves them ... */
 #define PATH_PARTIAL		0x80	/* ... and as it takes them */
 
-#define METHOD_MASQ		0
+#define METHOD_MASQ		0	/* all flows have entries; 3, too */
 #define METHOD_TUNNEL		1
 #define METHOD_DROUTE		2
-#define METHOD_STATEFUL		3
 
 #define SLOTS_MODE		0x03	/* stable, hold, pin, all of it */
 #define SLOTS_TRACKED		0x04
@@ -78,14 +77,11 @@ struct setting {
 #define STATE_OUT		1	/* of service */
 #define STATE_GONE		2
 #define STATE_OVERLOAD		3
-#define STATES_SAME_PORT	0x40	/* servers have the virtual port */
 #define STATES_BINDING		0x80	/* the entry has no transmitter yet */
 
 #define ANSWER_IN		0x01	/* the core finds an entry */
-#define ANSWER_OUT		0x02
 #define ANSWER_NEW		0x04	/* it makes one */
 #define ANSWER_NO_MEMORY	0x08	/* it cannot unshare a packet */
-#define ANSWER_OTHERS		0x10	/* there are entries, but of others */
 #define ANSWER_MTU		0x20	/* a route to the server is known */
 #define ANSWER_SUMS		0x40	/* the packet's checksum is right */
 #define ANSWER_NO_DEVICE	0x80	/* it has not passed any yet */
@@ -109,8 +105,6 @@ struct outcome {
 	bool			closed;		/* which is over */
 	bool			left;		/* the entry it had has to end */
 	bool			tracked;	/* it has a conntrack entry */
-	bool			by_via;
-	bool			looked;		/* for the entry of a reply */
 	bool			told;		/* icmp_send() */
 	int			told_type;
 	int			told_code;
@@ -142,7 +136,6 @@ struct world {
 	struct ip_vs_mhs_server	server[SERVERS + 1];	/* from 1 */
 	struct ip_vs_dest	dest[SERVERS + 1];
 	struct ip_vs_conn	carrier[SERVERS + 1];
-	struct ip_vs_conn	via[SERVERS + 1];
 	struct ip_vs_conn	entry;		/* the core finds it */
 	struct ip_vs_conn	made;		/* the core makes it */
 	struct outcome		*out;
@@ -156,7 +149,6 @@ void world_end(void);
 unsigned int world_method(unsigned int server);
 unsigned int world_state(unsigned int server);
 u32 world_phase(void);
-bool world_has_entries(void);
 
 /* kernel */
 void packet_new(struct sk_buff *skb, const u8 *bytes, unsigned int len,

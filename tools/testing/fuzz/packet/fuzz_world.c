@@ -18,13 +18,11 @@ static struct {
 extern struct ip_vs_protocol ip_vs_protocol_tcp, ip_vs_protocol_udp,
 			     ip_vs_protocol_sctp;
 
-/* A masquerading server of a service by mark has entries for all */
 unsigned int world_method(unsigned int server)
 {
 	unsigned int method = world.is->methods >> 2 * (server - 1) & 3;
 
-	return method == METHOD_MASQ && world.is->service & SERVICE_FWMARK ?
-	       METHOD_STATEFUL : method;
+	return method == 3 ? METHOD_MASQ : method;
 }
 
 unsigned int world_state(unsigned int server)
@@ -37,11 +35,6 @@ u32 world_phase(void)
 {
 	return world.is->service & SERVICE_EMPTY ? MHS_SETTLING :
 	       world.is->life & LIFE_PHASE;
-}
-
-bool world_has_entries(void)
-{
-	return world.is->answers & (ANSWER_IN | ANSWER_OUT | ANSWER_OTHERS);
 }
 
 static union nf_inet_addr address(u8 net, u8 host)
@@ -68,11 +61,9 @@ static int sent(struct sk_buff *skb, struct ip_vs_conn *cp)
 	if (cp == &world.entry || cp == &world.made) {
 		out->by_entry = true;
 		WANT(!(cp->flags & IP_VS_CONN_F_NFCT) && !cp->control);
-	} else if (i <= SERVERS) {
-		out->server = i;
 	} else {
-		out->by_via = true;
-		out->server = cp - world.via;
+		WANT(i <= SERVERS);
+		out->server = i;
 	}
 	packet_copy(skb, out);
 	consume_skb(skb);
@@ -82,27 +73,6 @@ static int sent(struct sk_buff *skb, struct ip_vs_conn *cp)
 static int xmit_as_it_is(struct sk_buff *skb, struct ip_vs_conn *cp,
 			 struct ip_vs_protocol *pp, struct ip_vs_iphdr *iph)
 {
-	return sent(skb, cp);
-}
-
-/* takes no ICMP */
-static int xmit_masq(struct sk_buff *skb, struct ip_vs_conn *cp,
-		     struct ip_vs_protocol *pp, struct ip_vs_iphdr *iph)
-{
-	WANT(!ip_vs_iph_icmp(iph));
-	if (skb_ensure_writable(skb, world.af == AF_INET6 ?
-				sizeof(struct ipv6hdr) :
-				sizeof(struct iphdr)) ||
-	    !pp->dnat_handler(skb, pp, cp, iph)) {
-		consume_skb(skb);
-		return NF_STOLEN;
-	}
-	if (world.af == AF_INET6) {
-		ipv6_hdr(skb)->daddr = cp->daddr.in6;
-	} else {
-		ip_hdr(skb)->daddr = cp->daddr.ip;
-		ip_send_check(ip_hdr(skb));
-	}
 	return sent(skb, cp);
 }
 
@@ -121,20 +91,6 @@ struct ip_vs_conn *ip_vs_conn_in_get_proto(struct netns_ipvs *ipvs, int af,
 					   const struct ip_vs_iphdr *iph)
 {
 	return entry_get(&world.entry, ANSWER_IN);
-}
-
-struct ip_vs_conn *ip_vs_conn_out_get_proto(struct netns_ipvs *ipvs, int af,
-					    const struct sk_buff *skb,
-					    const struct ip_vs_iphdr *iph)
-{
-	world.out->looked = true;
-	return entry_get(&world.entry, ANSWER_OUT);
-}
-
-struct ip_vs_conn *ip_vs_conn_out_get(const struct ip_vs_conn_param *p)
-{
-	world.out->looked = true;
-	return entry_get(&world.entry, ANSWER_OUT);
 }
 
 struct ip_vs_conn *ip_vs_conn_new(const struct ip_vs_conn_param *p,
@@ -197,23 +153,6 @@ struct ip_vs_proto_data *ip_vs_proto_data_get(struct netns_ipvs *ipvs,
 
 /* The service */
 
-struct ip_vs_mhs_server *ip_vs_mhs_pair_find(const struct ip_vs_mhs_net *mn,
-					     u16 af, u16 protocol,
-					     const union nf_inet_addr *addr,
-					     __be16 port)
-{
-	unsigned int i;
-
-	WANT(mn == &world.mn && af == world.af);
-	for (i = 1; i <= SERVERS; i++)
-		if (world.server[i].owns_pair &&
-		    protocol == world.mhs.protocol &&
-		    port == world.carrier[i].dport &&
-		    ip_vs_addr_equal(af, addr, &world.dest[i].addr))
-			return &world.server[i];
-	return NULL;
-}
-
 static void conn_set(struct ip_vs_conn *cp, unsigned int i,
 		     unsigned int method)
 {
@@ -231,8 +170,7 @@ static void conn_set(struct ip_vs_conn *cp, unsigned int i,
 	cp->flags = method;
 	if (world.is->slots & ENTRY_NFCT)
 		cp->flags |= IP_VS_CONN_F_NFCT;
-	cp->packet_xmit = method == IP_VS_CONN_F_MASQ ? xmit_masq :
-							xmit_as_it_is;
+	cp->packet_xmit = xmit_as_it_is;
 	refcount_set(&cp->refcnt, 1);
 }
 
@@ -242,7 +180,6 @@ static void server_set(unsigned int i)
 		[METHOD_MASQ]		= IP_VS_CONN_F_MASQ,
 		[METHOD_TUNNEL]		= IP_VS_CONN_F_TUNNEL,
 		[METHOD_DROUTE]		= IP_VS_CONN_F_DROUTE,
-		[METHOD_STATEFUL]	= IP_VS_CONN_F_MASQ,
 	};
 	static const u32 states[] = {
 		MHS_SRV_IN, 0, MHS_SRV_GONE, MHS_SRV_IN };
@@ -255,9 +192,6 @@ static void server_set(unsigned int i)
 
 	dest->af = world.af;
 	dest->addr = address(2, i);
-	if (method == IP_VS_CONN_F_MASQ &&
-	    !(world.is->states & STATES_SAME_PORT))
-		dest->port = htons(8080);
 	dest->tun_type = world.is->methods >> 6;
 	dest->cflags = state == STATE_GONE ? 0 : IP_VS_DEST_CF_AVAILABLE;
 	dest->flags = state == STATE_OVERLOAD ? IP_VS_DEST_F_OVERLOAD : 0;
@@ -275,21 +209,12 @@ static void server_set(unsigned int i)
 	s->state = states[state];
 	servers.s[i] = s;
 	hash_add(world.mhs.by_dest, &s->node, (unsigned long)dest);
-	if (world_method(i) == METHOD_STATEFUL) {
+	if (world_method(i) == METHOD_MASQ) {
 		s->state |= MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY;
 		return;
 	}
 	conn_set(&world.carrier[i], i, method);
 	s->carrier = &world.carrier[i];
-	atomic_inc(&world.mn.carriers);
-	if (method != IP_VS_CONN_F_MASQ)
-		return;
-	s->state |= MHS_SRV_NAT;
-	conn_set(&world.via[i], i, IP_VS_CONN_F_DROUTE);
-	s->via = &world.via[i];
-	atomic_inc(&world.mn.carriers);
-	s->owns_pair = true;
-	atomic_inc(&world.mn.pairs[world.af == AF_INET6]);
 }
 
 static void slots_set(void)
@@ -334,6 +259,9 @@ void world_set(const struct setting *is, struct outcome *out)
 	world.out = out;
 	world.af = is->path & PATH_IPV6 ? AF_INET6 : AF_INET;
 	world.hook = hooks[(is->path & PATH_HOOK) >> 1];
+	/* the module sees forwarded packets for services by mark only */
+	if (world.hook == NF_INET_FORWARD && !(service & SERVICE_FWMARK))
+		world.hook = NF_INET_LOCAL_IN;
 	world.kind = (is->path & PATH_KIND) >> 3;
 	world.protocol = protocols[world.kind];
 	world.net.ipvs = &world.ipvs;
@@ -384,8 +312,6 @@ void world_set(const struct setting *is, struct outcome *out)
 		server_set(i);
 	if (mhs->svc)
 		slots_set();
-	atomic_set(&world.ipvs.conn_count, atomic_read(&world.mn.carriers) +
-					   world_has_entries());
 
 	conn_set(&world.entry, 1, IP_VS_CONN_F_DROUTE);
 	conn_set(&world.made, 1, IP_VS_CONN_F_DROUTE);

@@ -43,7 +43,7 @@ failed() {
 	[[ $(dr ip -o neigh show 10.2.0.99) == *FAILED* ]]
 }
 
-plan 53
+plan 51
 fresh_module table_size=251
 setup_net 2
 windows 3600000 3600000
@@ -63,9 +63,6 @@ both_ways thresholds 'dr ipvsadm -e -t "$SVC4" -r $first -g -x 5' \
 	'dr ipvsadm -e -t "$SVC4" -r $first -g'
 both_ways masquerading 'dr ipvsadm -a -t "$SVC4" -r 10.2.0.13:80 -m' \
 	'dr ipvsadm -d -t "$SVC4" -r 10.2.0.13:80'
-both_ways masq-stateless 'sysctl_of mhs.masq_stateless=1
-	dr ipvsadm -a -t "$SVC4" -r 10.2.0.13:80 -m' \
-	'dr ipvsadm -d -t "$SVC4" -r 10.2.0.13:80; sysctl_of mhs.masq_stateless=0'
 both_ways marks 'dr ipvsadm -A -f 9 -s wlc' 'dr ipvsadm -D -f 9'
 check "control: marks: a mark of mhs" no-server \
 	"$(dr ipvsadm -A -f 9 -s mhs; kinds; dr ipvsadm -D -f 9)"

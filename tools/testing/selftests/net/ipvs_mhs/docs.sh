@@ -71,7 +71,7 @@ stand_ins() {
 		\$dr sysctl -qw net.ipv4.vs.mhs.hold_ms=0 \
 			net.ipv4.vs.mhs.pin_ms=100 \
 			net.ipv4.vs.mhs.stateless=1 \
-			net.ipv4.vs.mhs.masq_stateless=0 net.ipv4.vs.conntrack=0 \
+			net.ipv4.vs.conntrack=0 \
 			net.ipv4.vs.mhs.lane=0 net.ipv4.vs.mhs.ingress= \
 			net.ipv4.vs.expire_nodest_conn=0
 		case \$1 in

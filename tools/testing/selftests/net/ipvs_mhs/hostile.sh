@@ -29,7 +29,6 @@ services() {
 			-A -t $vip:81 -s mhs
 			-A -t $vip:82 -s mhs
 			-A -t $vip:83 -s mhs
-			-A -t $vip:84 -s mhs
 		EOT
 		for i in 1 2; do
 			servers "$vip" "$real" $i
@@ -49,7 +48,6 @@ servers() {
 		-a -t $1:81 -r $r:81 -i
 		-a -t $1:82 -r $r:82 -i --tun-type gue --tun-port 6080
 		-a -t $1:83 -r $r:83 -i --tun-type gre
-		-a -t $1:84 -r $r:84 -m
 	EOT
 }
 
@@ -90,7 +88,7 @@ fresh_module table_size=4093
 setup_ns cl
 lone_director dr 10 3
 dr sysctl -qw net.ipv4.ipfrag_time=1 net.ipv6.ip6frag_time=1 \
-	net.ipv4.vs.mhs.max_entries=50 net.ipv4.vs.mhs.masq_stateless=1
+	net.ipv4.vs.mhs.max_entries=50
 # of IPv6 in netfilter, where the kernel has the knob
 dr sysctl -qw net.netfilter.nf_conntrack_frag6_timeout=1 2>/dev/null
 windows 0 100	# for a service that settles before its last server comes

@@ -6,9 +6,9 @@ import struct
 from craft import (ACK, FIN, ICMP, ICMP6, RST, SCTP, SYN, TCP, UDP, addr,
                    checksum, ip, summed, tcp, udp)
 
-# by direct routing, IPIP, GUE, GRE, masquerading
-PORTS = (80, 81, 82, 83, 84)
-MASQ = 84
+# by direct routing, IPIP, GUE, GRE
+PORTS = (80, 81, 82, 83)
+OWN = 84    # of servers, in no service
 CLIENT = {4: addr("10.1.0.2"), 6: addr("fd01::2")}
 VIP = {4: addr("10.9.0.1"), 6: addr("fd09::1")}
 SERVER = {4: addr("10.2.0.12"), 6: addr("fd02::12")}
@@ -129,10 +129,10 @@ def shapes(family, begins):
              for proto, data in l4s(c, v, 20000 + n, port, flags)
              if proto == TCP or port == PORTS[0]]
     replies = [ip(s, c, proto, data)
-               for proto, data in l4s(s, c, MASQ, 20007, flags)]
+               for proto, data in l4s(s, c, OWN, 20007, flags)]
     plain = [tcp(c, v, 20010, p, ACK) for p in PORTS] + [udp(c, v, 20010, 80)]
     answer = [tcp(v, c, p, 20010, ACK) for p in PORTS]
-    answer += [udp(v, c, 80, 20010), tcp(s, c, MASQ, 20010, ACK)]
+    answer += [udp(v, c, 80, 20010), tcp(s, c, OWN, 20010, ACK)]
     split = [f for n, packet in enumerate(plain + answer[-1:])
              for f in fragments(packet, n)]
     if family == 6:
@@ -144,7 +144,7 @@ def shapes(family, begins):
             b"\x89\7\4\x0a\1\0\1", b"\x94\4\0\0", b"\1" * 40)]
     about = [e for quoted in answer for e in errors(family, quoted, v)]
     # about what a masquerading server got
-    about += errors(family, tcp(c, s, 20010, MASQ, ACK), c)
+    about += errors(family, tcp(c, s, 20010, OWN, ACK), c)
     inside = [e for packet in plain for quoted in tunnels(packet, family)
               for e in errors(family, quoted, DIRECTOR[family])]
     nested = [e for inner in errors(family, answer[0], v)

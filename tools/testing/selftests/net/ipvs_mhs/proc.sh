@@ -88,8 +88,8 @@ windows 3600000 3600000
 knob=/proc/sys/net/ipv4/vs/mhs/pin_ms
 check "sysctls: only read in a namespace of an unprivileged user" 444 \
 	"$(unshare --user --map-root-user --net stat -c %a $knob)"
-check "sysctls: but masq_stateless" 644 "$(unshare --user --map-root-user \
-	--net stat -c %a "${knob%/*}/masq_stateless")"
+check "sysctls: but stateless" 644 "$(unshare --user --map-root-user \
+	--net stat -c %a "${knob%/*}/stateless")"
 check "sysctls: written in others" 644 "$(unshare --net stat -c %a $knob)"
 # nor by way of the timeouts, which such a user can set
 check_cmp "timeouts: a minute counts, of an unprivileged user" \

@@ -150,8 +150,7 @@ check "max_entries=0: none slow, none failed" "0 0" "$slow $failed"
 for s in s1 s2; do
 	echo "route add 10.1.0.0/24 via 10.2.0.10" | ip_ns $s
 done
-sysctls dr net.ipv4.vs.conntrack=1 net.ipv4.vs.mhs.max_entries=262144 \
-	net.ipv4.vs.mhs.masq_stateless=1
+sysctls dr net.ipv4.vs.conntrack=1 net.ipv4.vs.mhs.max_entries=262144
 dr nft -f - <<-EOF
 	table inet strict {
 		chain in {

@@ -127,9 +127,9 @@ for bad in -1 86400001 x 4294967296; do
 done
 refuse_sysctl pin_ms 99999999
 refuse_sysctl max_entries 2147483648
-refuse_sysctl masq_stateless 2
-check "defaults" "60000 0 262144 1 0" "$(dr cat \
-	/proc/sys/net/ipv4/vs/mhs/{hold_ms,pin_ms,max_entries,stateless,masq_stateless} |
+refuse_sysctl stateless 2
+check "defaults" "60000 0 262144 1" "$(dr cat \
+	/proc/sys/net/ipv4/vs/mhs/{hold_ms,pin_ms,max_entries,stateless} |
 	xargs)"
 
 # 320 KiB a service while stable, 600 bytes a server of ours; the core's own

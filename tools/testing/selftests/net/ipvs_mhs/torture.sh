@@ -133,7 +133,6 @@ knobs() {
 		echo $((RANDOM % 2 * 1000)) >$d/mhs/max_entries
 		echo $((RANDOM % 2 * 50)) >$d/mhs/max_quic_entries
 		echo $((RANDOM % 4 > 0)) >$d/mhs/stateless
-		echo $((RANDOM % 2)) >$d/mhs/masq_stateless
 		echo $((RANDOM % 2)) >$d/expire_nodest_conn
 		echo $((RANDOM % 2)) >$d/sloppy_tcp
 		echo $((RANDOM % 2)) >$d/schedule_icmp

@@ -69,13 +69,10 @@ load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
 director d2 30
-sysctls dr net.ipv4.vs.mhs.masq_stateless=1
 for i in 1 2 3 4; do
 	for port in 81 83 85 90; do
 		lab serve "$(ns s$i)" s$i $port
 	done
-	ip -n "$(ns s$i)" route add 10.1.0.2/32 via 10.2.0.10 table 90
-	ip -n "$(ns s$i)" rule add sport 90 ipproto tcp lookup 90
 done
 flow_start c --host $VIP4 --timeout 20
 
@@ -83,10 +80,10 @@ flow_start c --host $VIP4 --timeout 20
 learn dr < <(echo "-A -t $VIP4:85 -s mhs"; real_lines $VIP4:85 -g 1 2)
 quiet_since=$(uptime)
 
-# By hand, without a packet: direct routing, tunnels, masquerading
+# By hand, without a packet: direct routing, tunnels
 slowly 1 dr $VIP4:81 -g 1 2 3 4 &
 slowly 3 dr "$SVC6" -i 1 2 3 4 &
-slowly 10 dr $VIP4:90 -m 1 2 &
+slowly 10 dr $VIP4:90 -g 1 2 &
 wait %2 %3 %4
 by_hand 1 $VIP4:81
 by_hand 3 "$SVC6"
