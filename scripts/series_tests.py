@@ -129,7 +129,7 @@ class Series(unittest.TestCase):
         self.assertIn("c := d", (self.tree / "net/netfilter/ipvs/Makefile")
                       .read_text())
         shutil.rmtree(self.dir / "out")
-        self.refused("has 1-weights already")
+        self.refused("has 1-route already")
 
     def test_apply_changes_an_unpacked_source_package(self):
         self.small()

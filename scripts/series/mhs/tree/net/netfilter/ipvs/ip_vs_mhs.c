@@ -382,19 +382,20 @@ ip_vs_mhs_select(struct ip_vs_service *svc, const struct sk_buff *skb,
 	th = mhs_tcp(skb, iph, &_th);
 	if (!slot || (!th && !ip_vs_iph_icmp(iph)))
 		return IP_VS_SEL_AS_EVER;
-	begins = th && th->syn && !th->ack;
+	begins = th && th->syn;
 	w = READ_ONCE(*slot);
 	do {
 		dest = rcu_dereference(s->dest[begins ? mhs_candidate(w) :
 					       mhs_old(w)]);
+		/* whatever makes the connection: an older flow may live on */
+		if (begins && mhs_stage(w))
+			return IP_VS_SEL_CLAIM;
 		if (!dest || !rcu_access_pointer(dest->cp_route))
 			return IP_VS_SEL_AS_EVER;
 		/* A limit needs counting, and conntrack a connection */
 		if (begins && (READ_ONCE(dest->u_threshold) ||
 			       ip_vs_conntrack_enabled(svc->ipvs)))
 			return IP_VS_SEL_AS_EVER;
-		if (begins && mhs_stage(w))
-			return IP_VS_SEL_CLAIM;
 		*destp = dest;
 		if (mhs_stage(w))
 			return !th || th->rst || th->fin ? IP_VS_SEL_FORWARD :

@@ -13,6 +13,7 @@ import time
 
 TCP_REPAIR, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ, NO_WINDOW_PROBE = 19, 20, 21, -1
 SEND = 2
+SYN = 2
 TIMEOUT = 5
 
 
@@ -50,8 +51,9 @@ def packed(address):
                             socket.AF_INET, address)
 
 
-def tcp_syn(source, target, sport, dport, seq):
-    head = struct.pack("!HHIIBBHHH", sport, dport, seq, 0, 0x50, 2, 1024, 0, 0)
+def tcp(source, target, sport, dport, seq, flags):
+    head = struct.pack("!HHIIBBHHH", sport, dport, seq, 0, 0x50, flags, 1024,
+                       0, 0)
     pseudo = (packed(source) + packed(target) +
               struct.pack("!II", len(head), socket.IPPROTO_TCP))
     return head[:16] + checksum(pseudo + head) + head[18:]
@@ -112,12 +114,12 @@ class Client:
                 raw.sendto(make(sock, source, target), (target[0], 0))
         return len(self.flows)
 
-    def forge(self, number):
+    def forge(self, number, flags=SYN):
         """A SYN for each flow, of this number or just before its own"""
         def make(sock, source, target):
             seq = next_seq(sock) - 1 if number == "own" else int(number)
-            return tcp_syn(source[0], target[0], source[1], target[1],
-                           seq & 0xffffffff)
+            return tcp(source[0], target[0], source[1], target[1],
+                       seq & 0xffffffff, int(flags))
 
         return f"forged={self.raw(socket.IPPROTO_TCP, make)}"
 

@@ -172,6 +172,16 @@ flows() {
 	result "$1, IPv$family: added: after forged SYNs flows live" \
 		is "$all" ask check
 	fresh "$1" >/dev/null
+	add
+	ask forge 4660 18 >/dev/null
+	result "$1, IPv$family: added: after forged SYNs with ACK, too" \
+		is "$all" ask check
+	fresh "$1" >/dev/null
+	ipvs -a -t "$service" -r "$(server 3):80" -g -x 1000
+	ask forge 4660 >/dev/null
+	result "$1, IPv$family: added with a limit: after forged SYNs, too" \
+		is "$all" ask check
+	fresh "$1" >/dev/null
 	ipvs -e -t "$service" -r "$(server 2):80" -g -w 0
 	result "$1, IPv$family: weight 0: no new flow" \
 		none_of s2 ask open "$vip" 50
