@@ -106,13 +106,18 @@ class Client:
         return f"alive={alive} dead={len(self.flows) - alive}"
 
     def raw(self, protocol, make):
-        """Send a packet about each flow"""
+        """Send a packet about each flow that has not ended"""
+        sent = 0
         for sock, _ in self.flows:
             kind = sock.family, socket.SOCK_RAW, protocol
             with socket.socket(*kind) as raw:
-                source, target = sock.getsockname(), sock.getpeername()
-                raw.sendto(make(sock, source, target), (target[0], 0))
-        return len(self.flows)
+                try:
+                    source, target = sock.getsockname(), sock.getpeername()
+                    raw.sendto(make(sock, source, target), (target[0], 0))
+                    sent += 1
+                except OSError:
+                    pass
+        return sent
 
     def forge(self, number, flags=SYN):
         """A SYN for each flow, of this number or just before its own"""
