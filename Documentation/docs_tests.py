@@ -109,7 +109,7 @@ class Measured(unittest.TestCase):
     """Tables on pages are those of the data; pictures are not drawn here."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 17, "qdisc-tool": 2}
+    PAGES = {"ipvs-mhs-benchmarks": 15, "qdisc-tool": 2}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])

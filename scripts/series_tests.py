@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The series, bugs put in on purpose, and what Kbuild says is missing."""
+"""The postings, bugs put in on purpose, and what Kbuild says is missing."""
 
 import os
 import re
@@ -13,16 +13,10 @@ TOP = Path(__file__).resolve().parent.parent
 KBUILD = TOP / "net/netfilter/ipvs/Kbuild"
 TREE = {
     "Makefile": "VERSION = 7\nPATCHLEVEL = 2\nSUBLEVEL = 9\n",
-    "MAINTAINERS": "IPVS\nM:\ta\n\nIPWIRELESS DRIVER\nM:\tb\n",
-    "Documentation/networking/index.rst": "   ipvlan\n   ipvs-sysctl\n",
-    "Documentation/networking/ipvs-sysctl.rst": "ignored - BOOLEAN\n\n"
-                                                "nat_icmp_send - BOOLEAN\n",
     "net/netfilter/ipvs/Kconfig": "config\tIP_VS_MH\n\tbool\n\n"
                                   "config\tIP_VS_SED\n\tbool\n",
     "net/netfilter/ipvs/Makefile": "a := b\n\n# IPVS core\n"
                                    "obj-$(CONFIG_IP_VS_SED) += ip_vs_sed.o\n",
-    "tools/testing/selftests/Makefile": "TARGETS += net/af_unix\n"
-                                        "TARGETS += net/mptcp\n",
     "include/linux/kernel.h": "hex2bin",
     "include/linux/slab.h": "kzalloc",
     "include/linux/mm.h": "kvcalloc",
@@ -40,6 +34,17 @@ TREE = {
                            "state_transition",
     "include/net/net_namespace.h": "register_net_sysctl",
 }
+EDIT = """edit
+
+---
+--- a/net/netfilter/ipvs/Makefile
++++ b/net/netfilter/ipvs/Makefile
+@@ -1,3 +1,4 @@
+ a := b
++c := d
+
+ # IPVS core
+"""
 PERSON = dict(os.environ, GIT_AUTHOR_NAME="a", GIT_AUTHOR_EMAIL="a@b",
               GIT_COMMITTER_NAME="a", GIT_COMMITTER_EMAIL="a@b",
               GIT_CONFIG_GLOBAL="/dev/null")
@@ -69,146 +74,88 @@ class Series(unittest.TestCase):
         git(self.tree, "commit", "-q", "-m", "tree")
         self.top = self.dir / "top"
 
-    def without_diffs(self):
-        """The series as it is for a tree that has the patches of the core:
-        those of the real one fit the kernel's files only (check-series)."""
-        scripts = self.top / "scripts"
-        shutil.copytree(TOP / "scripts/series", scripts / "series")
-        shutil.copy(TOP / "scripts/make-series", scripts)
-        for name in "net", "tools":
-            (self.top / name).symlink_to(TOP / name)
-        for path in (scripts / "series").iterdir():
-            if path.is_file() and "# diff: core/" in path.read_text():
-                path.unlink()
-        shutil.rmtree(scripts / "series/core")
-        (scripts / "series/core").mkdir()
+    def small(self):
+        """Postings for the tree above: those of the real ones fit the kernel's
+        files only (check-series)."""
+        series = self.top / "scripts/series"
+        for name, patches in ("weights", 1), ("mhs", 2):
+            shutil.copytree(TOP / f"scripts/series/{name}", series / name)
+            for path in sorted((series / name).glob("*.patch")):
+                text = path.read_text().partition("\n---\n")[0]
+                if int(path.name[0]) <= patches:
+                    path.write_text(text + "\n# file: " + path.stem)
+                    write(series / name / "tree", {path.stem: "new\n"})
+                else:
+                    path.unlink()
+        write(series / "mhs", {"2-edit.patch": EDIT})
+        shutil.copy(TOP / "scripts/make-series", self.top / "scripts")
 
-    def make(self, *options, env=None):
+    def make(self, name, *options, env=None):
         top = self.top if self.top.exists() else TOP
         return subprocess.run(
-            [top / "scripts/make-series", self.tree, "-o", self.dir / "out",
-             *options], env=env or PERSON, capture_output=True, text=True)
+            [top / "scripts/make-series", name, self.tree, "-o",
+             self.dir / "out", *options], env=env or PERSON,
+            capture_output=True, text=True)
 
-    def refused(self, text, **options):
-        done = self.make(**options)
+    def refused(self, text, name="mhs", **options):
+        done = self.make(name, **options)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(text, done.stderr)
         self.assertNotIn("Traceback", done.stderr)
 
     def test_patches_are_made_and_the_tree_stays(self):
-        self.without_diffs()
-        done = self.make()
+        self.small()
+        done = self.make("mhs")
         self.assertEqual(done.stderr, "")
         patches = sorted((self.dir / "out").iterdir())
-        self.assertEqual(
-            len(patches), sum(path.is_file() for path in
-                              (self.top / "scripts/series").iterdir()))
-        self.assertIn("base-commit: " + git(self.tree, "rev-parse", "HEAD"),
-                      patches[0].read_text())
-        self.assertNotRegex(patches[0].read_text(), r"\*\*\*|@\w+@")
+        self.assertEqual([path.name[:4] for path in patches],
+                         ["0000", "0001", "0002", "0003"])
+        cover = patches[0].read_text()
+        self.assertIn("[RFC PATCH nf-next 0/3] ipvs: mhs,", cover)
+        self.assertIn("after weights.\nbase-commit: " +
+                      git(self.tree, "rev-parse", "HEAD"), cover)
+        self.assertNotRegex(cover, r"\*\*\*")
         for patch in patches[1:]:
             self.assertIn("\nSigned-off-by: a <a@b>\n", patch.read_text())
+            self.assertNotIn("# file:", patch.read_text())
         self.assertEqual(git(self.tree, "status", "--porcelain"), "")
 
-    def test_the_cover_says_the_size(self):
-        self.without_diffs()
-        self.make("--apply")
-        cover = (self.dir / "out/0000-cover-letter.patch").read_text()
-        text = "".join(path.read_text() for path in
-                       self.tree.glob("net/netfilter/ipvs/ip_vs_mhs*.[ch]"))
-        mhs, mhs_code, xdp, xdp_code = (
-            int(number.replace(",", "")) for number in re.search(
-                r"has ([\d,]+) lines, ([\d,]+) without.* has ([\d,]+) and "
-                r"([\d,]+)\.", cover, re.S).groups())
-        self.assertEqual(mhs + xdp, text.count("\n"))
-        # most lines of code end like this, and no others do
-        least = len(re.findall(r"[;{}]$", text, re.M))
-        self.assertTrue(least < mhs_code + xdp_code < mhs + xdp)
-        self.assertTrue(xdp_code < xdp < mhs_code, (xdp, mhs))
-        self.assertRegex(cover, r"add 0 lines and remove\s0")
-
-    def test_the_core_patches_are_short(self):
-        added = sum(len(re.findall(r"^\+(?!\+\+ )", path.read_text(), re.M))
-                    for path in (TOP / "scripts/series/core").iterdir())
-        self.assertTrue(100 < added < 400, added)
-
-    def test_apply_resolves_all_conditions(self):
-        self.without_diffs()
-        done = self.make("--apply")
+    def test_apply_adds_what_comes_before(self):
+        self.small()
+        done = self.make("mhs", "--apply")
         self.assertEqual(done.stderr, "")
-        ipvs = self.tree / "net/netfilter/ipvs"
-        sources = sorted(ipvs.glob("*.[ch]"))
-        self.assertGreater(len(sources), 10)
-        text = "".join(path.read_text() for path in sources)
-        self.assertNotRegex(text, "MHS_HAVE|MHS_SERIES|compat")
-        # what nothing but its definition names
-        defined = re.findall(r"^(?:#define\s+|\t)(MHS_[A-Z]\w*)(?=[,\s(])", text,
-                             re.M)
-        self.assertGreater(len(defined), 50)
-        self.assertEqual([name for name in defined if
-                          len(re.findall(rf"(?<!@){name}\b", text)) < 2], [])
-        self.assertIn("quic_entries", (ipvs / "ip_vs_mhs_main.c").read_text())
-        objects = re.findall(r"(ip_vs_mhs_\w+)\.o\b",
-                             (ipvs / "Makefile").read_text())
-        self.assertEqual(sorted(objects), sorted(
-            path.stem for path in sources if path.suffix == ".c"))
-        self.refused("ip_vs_mhs.h already")
+        self.assertTrue((self.tree / "1-weights").exists())
+        self.assertTrue((self.tree / "1-route").exists())
+        self.assertIn("c := d", (self.tree / "net/netfilter/ipvs/Makefile")
+                      .read_text())
+        shutil.rmtree(self.dir / "out")
+        self.refused("has 1-route already")
 
     def test_apply_changes_an_unpacked_source_package(self):
-        self.without_diffs()
+        self.small()
         shutil.rmtree(self.tree / ".git")
-        done = self.make("--apply")
+        done = self.make("mhs", "--apply")
         self.assertEqual(done.stderr, "")
-        self.assertTrue(
-            (self.tree / "net/netfilter/ipvs/ip_vs_mhs.h").exists())
+        self.assertTrue((self.tree / "1-route").exists())
 
-    def test_what_is_named_is_in_the_tree(self):
-        self.without_diffs()
-        self.make("--apply")
-        pages = sorted(self.tree.glob("Documentation/networking/*mhs*.rst"))
-        self.assertGreater(len(pages), 0)
-        for page in pages:
-            text = page.read_text()
-            for name in re.findall(r"Documentation/\S+?mhs\S*?\.rst", text):
-                self.assertTrue((self.tree / name).exists(), (page, name))
-        maintainers = (self.tree / "MAINTAINERS").read_text()
-        self.assertIn("SCHEDULER (MHS)\nM:\ta <a@b>\n", maintainers)
-        listed = re.findall(r"^F:\t(\S+mhs\S*)$", maintainers, re.M)
-        self.assertGreater(len(listed), 2)
-        for pattern in listed:
-            self.assertTrue(list(self.tree.glob(pattern)), pattern)
-
-    def core_tree(self):
-        """Empty files where the core patches change something."""
-        for diff in sorted((TOP / "scripts/series/core").iterdir()):
-            for part in diff.read_text().split("diff --git ")[1:]:
-                name = re.search(r"^\+\+\+ b/(.*)$", part, re.M)[1]
-                self.assertRegex(name, "^(include/net/ip_vs.h|"
-                                 "net/netfilter/ipvs/ip_vs_[a-z]+.c)$")
-                (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.tree / name).touch()
-
-    def test_a_tree_that_the_core_patches_do_not_fit_is_refused(self):
-        self.refused("not made for this kernel")
-        self.core_tree()
-        git(self.tree, "add", "-A")
-        git(self.tree, "commit", "-q", "-m", "empty files")
+    def test_a_tree_that_a_posting_does_not_fit_is_refused(self):
+        self.small()
+        write(self.tree, {"net/netfilter/ipvs/Makefile": "other\n"})
+        git(self.tree, "commit", "-q", "-a", "-m", "other")
         self.refused("is made for Linux 7.2 and does not fit")
+        git(self.tree, "rm", "-q", "net/netfilter/ipvs/Makefile")
+        git(self.tree, "commit", "-q", "-m", "none")
+        self.refused("not made for this kernel")
 
-    def test_the_decision_and_the_tables_are_those_of_the_module(self):
-        series = TOP / "scripts/series"
-        shared = " ".join(path.read_text() for path in series.iterdir()
-                          if path.is_file())
-        for name in ("table.[ch]", "decide.[ch]", "slots.c", "work.c",
-                     "time.c", "ask.c"):
-            self.assertIn(f"# files: net/netfilter/ipvs/ip_vs_mhs_{name}\n",
-                          shared)
-        for path in (series / "ipvs").iterdir():
-            self.assertNotRegex(path.name, "table|decide|slots|work|time|ask")
+    def test_a_cover_is_a_page(self):
+        for path in (TOP / "scripts/series").glob("*/cover"):
+            text = path.read_text()
+            self.assertLess(text.count("\n"), 110, path)
+            self.assertLess(max(map(len, text.splitlines())), 82, path)
 
     def test_the_links_are_message_ids_on_lore(self):
-        links = [line for path in (TOP / "scripts/series").iterdir()
-                 if path.is_file() for line in path.read_text().splitlines()
+        links = [line for path in (TOP / "scripts/series").glob("*/*.patch")
+                 for line in path.read_text().splitlines()
                  if line.startswith("Link:")]
         self.assertGreater(len(links), 1)
         for line in links:
@@ -222,7 +169,7 @@ class Series(unittest.TestCase):
     def test_an_old_tree_is_refused(self):
         write(self.tree, {"Makefile": TREE["Makefile"].replace("= 2", "= 1")})
         git(self.tree, "commit", "-q", "-a", "-m", "old")
-        self.refused("is Linux 7.1, and the series is made for 7.2")
+        self.refused("is Linux 7.1, and the postings are made for 7.2")
 
     def test_another_directory_is_refused(self):
         write(self.tree, {"Makefile": "all:\n"})
@@ -242,16 +189,11 @@ class Bugs(unittest.TestCase):
     def test_bugs_put_in_on_purpose_still_fit(self):
         patches = sorted(TOP.glob("tools/testing/*/bugs/*.patch"))
         self.assertGreater(len(patches), 10)
-        with tempfile.TemporaryDirectory() as tree:
-            shutil.copytree(TOP / "scripts/series/ipvs",
-                            Path(tree, "net/netfilter/ipvs"))
-            for path in patches:
-                of_series = "Kernel: uml-tree-debug\n" in path.read_text()
-                done = subprocess.run(
-                    ["patch", "-d", tree if of_series else TOP, "-p1",
-                     "--fuzz=0", "--dry-run", "-i", path],
-                    capture_output=True, text=True)
-                self.assertEqual(done.returncode, 0, f"{path}: {done.stdout}")
+        for path in patches:
+            done = subprocess.run(
+                ["patch", "-d", TOP, "-p1", "--fuzz=0", "--dry-run", "-i",
+                 path], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, f"{path}: {done.stdout}")
 
 
 class Probes(unittest.TestCase):

@@ -285,8 +285,6 @@ def arguments():
     parser.add_argument("--modules", default="", help="ARGUMENTS of ip_vs")
     parser.add_argument("--table-size", type=int, default=65521)
     parser.add_argument("--trace", metavar="DIR", help="where to ask the host")
-    parser.add_argument("--sets", metavar="PATH",
-                        help="of directories of modules, see series.py")
     options = parser.parse_args()
     print(",".join(COLUMNS))
     return options

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: GPL-2.0
+/* IPVS:	Stateless Maglev hashing scheduling module
+ *
+ * The algorithm with two tables is by Lev Pantiukhin (December 2023).
+ *
+ * A TCP packet that has no connection goes where its slot of the lookup table
+ * says.  While all flows of a slot have one dest, they need no connection.  When
+ * the dest of a slot changes, the slot is unstable for the time that a TCP
+ * connection may be idle: a SYN goes to the new dest, the candidate, and gets a
+ * connection, and so does a packet of an older flow, to the old dest.  After
+ * that time older flows have a connection or are over, and the slot is stable
+ * with its candidate.
+ *
+ * Slots are changed under ipvs->service_mutex, by the work, and by packets that
+ * mark them as used, always by compare-and-exchange of the whole word.
+ *
+ * Dests are in dest[] while they are in the list of the service.  No slot names
+ * a dest after del_dest(), and the core frees a deleted dest after a grace
+ * period only: neither slots nor packets hold references.
+ */
+
+#define pr_fmt(fmt) "IPVS: " fmt
+
+#include <linux/module.h>
+#include <linux/siphash.h>
+#include <linux/skbuff.h>
+#include <linux/sort.h>
+#include <linux/workqueue.h>
+
+#include <net/ip_vs.h>
+
+#include "ip_vs_mh.h"
+
+/* One word has a whole slot:
+ *
+ *	 28    27   24  23     12  11         0
+ *	+----+--------+-----------+------------+
+ *	|used| stage  |    old    | candidate  |
+ *	+----+--------+-----------+------------+
+ *
+ * old and candidate are indexes of dest[], 0 is none.  The stage of a stable slot
+ * is 0; that of an unstable one grows with each tick, from 1 on.  A slot is used
+ * when it has sent a packet without a connection; until then a change harms no
+ * flow.
+ */
+#define MHS_INDEX		0xfffU
+#define MHS_OLD_SHIFT		12
+#define MHS_STAGE_SHIFT		24
+#define MHS_STAGE		0xfU
+#define MHS_USED		BIT(28)
+
+/* Ticks in the time of a transition.  A slot may become unstable just before a
+ * tick, so it waits for one more.
+ */
+#define MHS_TICKS		10
+
+struct ip_vs_mhs_state {
+	struct rcu_head			rcu_head;
+	struct delayed_work		work;
+	struct netns_ipvs		*ipvs;
+	struct ip_vs_mh_share		*share;		/* scratch space */
+	u32				shares;		/* its size */
+	u32				*scratch;	/* of the fill */
+	u32				last;		/* index given last */
+	bool				again;		/* indexes are reused */
+	u32				size;
+	u32				*slot;
+	struct ip_vs_dest __rcu		*dest[MHS_INDEX + 1];
+};
+
+/* All directors of a service must have the same */
+static const siphash_key_t mhs_key = { { 0x6970767364737400ULL,
+					 0x6d61676c65760000ULL } };
+
+static u32 mhs_stage(u32 w)
+{
+	return w >> MHS_STAGE_SHIFT & MHS_STAGE;
+}
+
+static u32 mhs_candidate(u32 w)
+{
+	return w & MHS_INDEX;
+}
+
+/* The dest of packets that begin no flow */
+static u32 mhs_old(u32 w)
+{
+	return mhs_stage(w) ? w >> MHS_OLD_SHIFT & MHS_INDEX : mhs_candidate(w);
+}
+
+/* The word when the table says @index; @gone is deleted: its flows end */
+static u32 mhs_change(u32 w, u32 index, u32 gone)
+{
+	u32 old = mhs_old(w);
+
+	if (!old || old == index || old == gone || !(w & MHS_USED))
+		return index | (w & MHS_USED);
+	return index | old << MHS_OLD_SHIFT |
+	       (mhs_stage(w) ?: 1) << MHS_STAGE_SHIFT | MHS_USED;
+}
+
+static u32 mhs_tick(u32 w)
+{
+	if (!mhs_stage(w))
+		return w;
+	if (mhs_stage(w) > MHS_TICKS)
+		return mhs_candidate(w) | MHS_USED;
+	return w + (1U << MHS_STAGE_SHIFT);
+}
+
+static u64 mhs_hash(int af, const union nf_inet_addr *addr, __be16 port)
+{
+	u64 a = (__force u32)addr->ip, b = (__force u16)port;
+
+#ifdef CONFIG_IP_VS_IPV6
+	if (af == AF_INET6)
+		return siphash_3u64((u64)addr->all[0] << 32 | addr->all[1],
+				    (u64)addr->all[2] << 32 | addr->all[3],
+				    b, &mhs_key);
+#endif
+	return siphash_1u64(a << 16 | b, &mhs_key);
+}
+
+/* Idle connections live as long as this */
+static unsigned long mhs_tick_time(struct netns_ipvs *ipvs)
+{
+	struct ip_vs_proto_data *pd = ip_vs_proto_data_get(ipvs, IPPROTO_TCP);
+	int time = 15 * 60 * HZ;
+
+	if (pd && pd->timeout_table)
+		time = max(pd->timeout_table[IP_VS_TCP_S_ESTABLISHED],
+			   pd->timeout_table[IP_VS_TCP_S_FIN_WAIT]);
+	return time / MHS_TICKS + 1;
+}
+
+static void mhs_work(struct work_struct *work)
+{
+	struct ip_vs_mhs_state *s = container_of(to_delayed_work(work),
+						 struct ip_vs_mhs_state, work);
+	bool unstable = false;
+	u32 i, w, next;
+
+	for (i = 0; i < s->size; i++) {
+		w = READ_ONCE(s->slot[i]);
+		do {
+			next = mhs_tick(w);
+		} while (next != w && !try_cmpxchg(&s->slot[i], &w, next));
+		unstable |= mhs_stage(next);
+	}
+	if (unstable)
+		queue_delayed_work(system_dfl_long_wq, &s->work,
+				   mhs_tick_time(s->ipvs));
+}
+
+/* In the order of all directors, however they were added */
+static int mhs_compare(const void *a, const void *b)
+{
+	const struct ip_vs_dest *x = ((const struct ip_vs_mh_share *)a)->dest;
+	const struct ip_vs_dest *y = ((const struct ip_vs_mh_share *)b)->dest;
+
+	if (x->af != y->af)
+		return x->af < y->af ? -1 : 1;
+	return memcmp(&x->addr, &y->addr, x->af == AF_INET ?
+		      sizeof(x->addr.ip) : sizeof(x->addr)) ?:
+	       memcmp(&x->port, &y->port, sizeof(x->port));
+}
+
+static u32 mhs_index(const struct ip_vs_mhs_state *s,
+		     const struct ip_vs_dest *dest)
+{
+	u32 i;
+
+	for (i = 1; i <= MHS_INDEX; i++)
+		if (rcu_access_pointer(s->dest[i]) == dest)
+			return i;
+	return 0;
+}
+
+/* The lookup table for the dests as they are, into the slots.  @gone is the index
+ * of a dest that was deleted.  Nothing is allocated: it cannot fail.
+ */
+static void mhs_rebuild(struct ip_vs_mhs_state *s, u32 gone)
+{
+	struct ip_vs_mh_share *share = s->share;
+	bool unstable = false;
+	u32 i, index, next, w, n = 0;
+
+	for (i = 1; i <= MHS_INDEX; i++) {
+		/* changed under the mutex that we are under */
+		struct ip_vs_dest *dest = rcu_dereference_protected(s->dest[i],
+								    1);
+		int weight = dest ? atomic_read(&dest->weight) : 0;
+		u64 hash;
+
+		if (weight <= 0 || i == gone)
+			continue;
+		hash = mhs_hash(dest->af, &dest->addr, dest->port);
+		share[n++] = (struct ip_vs_mh_share){
+			.dest = dest,
+			.index = i,
+			.weight = weight,
+			.perm = reciprocal_scale(hash >> 32, s->size),
+			.skip = reciprocal_scale(hash, s->size - 1) + 1,
+		};
+	}
+	sort(share, n, sizeof(*share), mhs_compare, NULL);
+	memset(s->scratch, 0, array3_size(s->size, 2, sizeof(*s->scratch)));
+	ip_vs_mh_fill(share, n, s->scratch, s->scratch + s->size);
+	for (i = 0; i < s->size; i++) {
+		index = n ? share[s->scratch[i] - 1].index : 0;
+		w = READ_ONCE(s->slot[i]);
+		do {
+			next = mhs_change(w, index, gone);
+		} while (next != w && !try_cmpxchg(&s->slot[i], &w, next));
+		unstable |= mhs_stage(next);
+	}
+	if (unstable)
+		queue_delayed_work(system_dfl_long_wq, &s->work,
+				   mhs_tick_time(s->ipvs));
+}
+
+/* Give @dest an index, and the scratch space room for it */
+static int mhs_add(struct ip_vs_mhs_state *s, struct ip_vs_service *svc,
+		   struct ip_vs_dest *dest)
+{
+	u32 i, n = svc->num_dests;
+
+	if (n > min(MHS_INDEX, s->size)) {
+		pr_warn_ratelimited("mhs: more than %u servers: the last one gets no flows\n",
+				    min(MHS_INDEX, s->size));
+		return -ENOSPC;
+	}
+	if (n > s->shares) {
+		struct ip_vs_mh_share *share;
+
+		n = roundup_pow_of_two(n);
+		share = kvmalloc_array(n, sizeof(*share), GFP_KERNEL);
+		if (!share)
+			return -ENOMEM;
+		kvfree(s->share);
+		s->share = share;
+		s->shares = n;
+	}
+	/* Some index is free: there are at least as many as dests */
+	i = s->last;
+	do {
+		if (++i > MHS_INDEX) {
+			i = 1;
+			s->again = true;
+		}
+	} while (rcu_access_pointer(s->dest[i]));
+	s->last = i;
+	/* A packet may still have the slot's word of a deleted dest */
+	if (s->again)
+		synchronize_rcu();
+	rcu_assign_pointer(s->dest[i], dest);
+	ip_vs_dest_route_update(svc, dest);
+	return 0;
+}
+
+static void mhs_free(struct rcu_head *head)
+{
+	struct ip_vs_mhs_state *s = container_of(head, struct ip_vs_mhs_state,
+						 rcu_head);
+
+	kvfree(s->share);
+	kvfree(s->scratch);
+	kvfree(s->slot);
+	kvfree(s);
+}
+
+static int ip_vs_mhs_init_svc(struct ip_vs_service *svc)
+{
+	struct ip_vs_mhs_state *s;
+	struct ip_vs_dest *dest;
+	int ret = -ENOMEM;
+
+	s = kvzalloc_obj(*s);
+	if (!s)
+		return -ENOMEM;
+	INIT_DELAYED_WORK(&s->work, mhs_work);
+	s->ipvs = svc->ipvs;
+	s->size = ip_vs_mh_tab_size();
+	s->slot = kvcalloc(s->size, sizeof(*s->slot), GFP_KERNEL);
+	s->scratch = kvmalloc_array(s->size, 2 * sizeof(*s->scratch),
+				    GFP_KERNEL);
+	if (!s->slot || !s->scratch)
+		goto err;
+	list_for_each_entry(dest, &svc->destinations, n_list) {
+		ret = mhs_add(s, svc, dest);
+		if (ret)
+			goto err;
+	}
+	mhs_rebuild(s, 0);
+	svc->sched_data = s;
+	return 0;
+
+err:
+	mhs_free(&s->rcu_head);
+	return ret;
+}
+
+static void ip_vs_mhs_done_svc(struct ip_vs_service *svc)
+{
+	struct ip_vs_mhs_state *s = svc->sched_data;
+
+	cancel_delayed_work_sync(&s->work);
+	call_rcu(&s->rcu_head, mhs_free);
+}
+
+static int ip_vs_mhs_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs_state *s = svc->sched_data;
+	int ret = mhs_add(s, svc, dest);
+
+	if (!ret)
+		mhs_rebuild(s, 0);
+	return ret;
+}
+
+static int ip_vs_mhs_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs_state *s = svc->sched_data;
+	u32 index = mhs_index(s, dest);
+
+	if (index) {
+		mhs_rebuild(s, index);
+		RCU_INIT_POINTER(s->dest[index], NULL);
+	}
+	return 0;
+}
+
+static int ip_vs_mhs_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+{
+	struct ip_vs_mhs_state *s = svc->sched_data;
+
+	if (mhs_index(s, dest)) {
+		ip_vs_dest_route_update(svc, dest);
+		mhs_rebuild(s, 0);
+	}
+	return 0;
+}
+
+/* The slot of the client's address and port */
+static u32 *mhs_slot(struct ip_vs_service *svc, struct ip_vs_mhs_state *s,
+		     const struct sk_buff *skb, struct ip_vs_iphdr *iph)
+{
+	bool inverse = ip_vs_iph_inverse(iph);
+	__be16 _ports[2], *ports;
+	u64 hash;
+
+	/* All protocols of IPVS that have ports have them here */
+	ports = skb_header_pointer(skb, iph->len, sizeof(_ports), _ports);
+	if (!ports)
+		return NULL;
+	hash = mhs_hash(svc->af, inverse ? &iph->daddr : &iph->saddr,
+			ports[inverse]);
+	return &s->slot[reciprocal_scale(hash >> 32, s->size)];
+}
+
+/* The TCP header, unless an ICMP error quotes it: it has the ports only */
+static const struct tcphdr *mhs_tcp(const struct sk_buff *skb,
+				    struct ip_vs_iphdr *iph, struct tcphdr *buf)
+{
+	if (iph->protocol != IPPROTO_TCP || ip_vs_iph_icmp(iph))
+		return NULL;
+	return skb_header_pointer(skb, iph->len, sizeof(*buf), buf);
+}
+
+static enum ip_vs_select_verdict
+ip_vs_mhs_select(struct ip_vs_service *svc, const struct sk_buff *skb,
+		 struct ip_vs_iphdr *iph, struct ip_vs_dest **destp)
+{
+	struct ip_vs_mhs_state *s = svc->sched_data;
+	u32 *slot = mhs_slot(svc, s, skb, iph);
+	const struct tcphdr *th;
+	struct ip_vs_dest *dest;
+	struct tcphdr _th;
+	bool begins;
+	u32 w;
+
+	th = mhs_tcp(skb, iph, &_th);
+	if (!slot || (!th && !ip_vs_iph_icmp(iph)))
+		return IP_VS_SEL_AS_EVER;
+	begins = th && th->syn;
+	w = READ_ONCE(*slot);
+	do {
+		dest = rcu_dereference(s->dest[begins ? mhs_candidate(w) :
+					       mhs_old(w)]);
+		/* whatever makes the connection: an older flow may live on */
+		if (begins && mhs_stage(w))
+			return IP_VS_SEL_CLAIM;
+		if (!dest || !rcu_access_pointer(dest->cp_route))
+			return IP_VS_SEL_AS_EVER;
+		/* A limit needs counting, and conntrack a connection */
+		if (begins && (READ_ONCE(dest->u_threshold) ||
+			       ip_vs_conntrack_enabled(svc->ipvs)))
+			return IP_VS_SEL_AS_EVER;
+		*destp = dest;
+		if (mhs_stage(w))
+			return !th || th->rst || th->fin ? IP_VS_SEL_FORWARD :
+			       IP_VS_SEL_MAKE;
+		/* Marked before the packet is sent: a change sees it */
+	} while (!(w & MHS_USED) && !try_cmpxchg(slot, &w, w | MHS_USED));
+	return IP_VS_SEL_FORWARD;
+}
+
+/* The dest of a new connection.  That is a candidate, but for a packet of an older
+ * TCP flow, see IP_VS_SEL_MAKE.
+ */
+static struct ip_vs_dest *
+ip_vs_mhs_schedule(struct ip_vs_service *svc, const struct sk_buff *skb,
+		   struct ip_vs_iphdr *iph)
+{
+	struct ip_vs_mhs_state *s = svc->sched_data;
+	u32 *slot = mhs_slot(svc, s, skb, iph);
+	struct ip_vs_dest *dest = NULL;
+	const struct tcphdr *th;
+	struct tcphdr _th;
+	u32 w;
+
+	if (slot) {
+		w = READ_ONCE(*slot);
+		th = mhs_tcp(skb, iph, &_th);
+		if (th && !th->syn) {
+			dest = rcu_dereference(s->dest[mhs_old(w)]);
+		} else {
+			dest = rcu_dereference(s->dest[mhs_candidate(w)]);
+			if (dest && dest->flags & IP_VS_DEST_F_OVERLOAD)
+				dest = NULL;
+		}
+	}
+	if (!dest)
+		ip_vs_scheduler_err(svc, "no destination available");
+	return dest;
+}
+
+static struct ip_vs_scheduler ip_vs_mhs_scheduler = {
+	.name =			"mhs",
+	.refcnt =		ATOMIC_INIT(0),
+	.module =		THIS_MODULE,
+	.n_list	 =		LIST_HEAD_INIT(ip_vs_mhs_scheduler.n_list),
+	.init_service =		ip_vs_mhs_init_svc,
+	.done_service =		ip_vs_mhs_done_svc,
+	.add_dest =		ip_vs_mhs_add_dest,
+	.del_dest =		ip_vs_mhs_del_dest,
+	.upd_dest =		ip_vs_mhs_upd_dest,
+	.select =		ip_vs_mhs_select,
+	.schedule =		ip_vs_mhs_schedule,
+};
+
+static int __init ip_vs_mhs_init(void)
+{
+	return register_ip_vs_scheduler(&ip_vs_mhs_scheduler);
+}
+
+static void __exit ip_vs_mhs_cleanup(void)
+{
+	unregister_ip_vs_scheduler(&ip_vs_mhs_scheduler);
+	rcu_barrier();
+}
+
+module_init(ip_vs_mhs_init);
+module_exit(ip_vs_mhs_cleanup);
+MODULE_DESCRIPTION("Stateless Maglev hashing ipvs scheduler");
+MODULE_LICENSE("GPL");

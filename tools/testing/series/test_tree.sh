@@ -1,0 +1,32 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 900
+# weight: 200
+# The selftest of mhs in the tree of a kernel that has the postings.  That the
+# kernel's log has no warning, and that nothing leaked, is part of the verdict of
+# machine/run.
+
+# shellcheck source=../selftests/net/ipvs_mhs/lib.sh
+. "${0%/*}/../selftests/net/ipvs_mhs/lib.sh"
+
+tree=$(cd "${0%/*}/../../../build/kernel/$MHS_KERNEL/source" && pwd)
+cd "$tree/tools/testing/selftests/net/netfilter" || exit
+# as there: the module is where modprobe finds it
+unset MHS_KO
+
+# run_test: $status and $good, the number of its good results
+run_test() {
+	./ipvs_mhs.sh >"$work/log" 2>&1
+	status=$?
+	sed 's/^/# /' "$work/log"
+	good=$(grep -c ^PASS "$work/log")
+}
+
+plan 3
+run_test
+check "ipvs_mhs.sh" 0 "$status"
+check "it has all its results" 60 "$good"
+mount --bind /dev/null ipvs_mhs.py
+run_test
+umount "$PWD/ipvs_mhs.py"
+check "control: without clients and servers it fails" 1 "$status"
