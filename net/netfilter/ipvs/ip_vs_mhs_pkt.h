@@ -179,7 +179,7 @@ static inline u64 ip_vs_mhs_client(const struct ip_vs_mhs *mhs,
 				   const union nf_inet_addr *caddr,
 				   __be16 cport)
 {
-	return ip_vs_mhs_hash_client(mhs->af, caddr,
+	return ip_vs_mhs_hash_client(&mhs->key, mhs->af, caddr,
 				     READ_ONCE(mhs->addr_only) ? 0 : cport);
 }
 
@@ -236,6 +236,9 @@ ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
 	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
 	if (rcu_access_pointer(s->carrier))
 		facts |= MHS_SRV_CARRIER;
+	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
+	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
+		facts |= MHS_SRV_COUNTS;
 	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;
 	return facts;

@@ -165,6 +165,7 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_servers __rcu *servers;	/* by index */
 	struct ip_vs_service	*svc;		/* NULL before first server */
 	struct ip_vs_mhs_counters __percpu *cnt;
+	siphash_key_t		key;
 #ifdef MHS_SERIES_XDP
 	u32			local_generation; /* see lane_is_local() */
 #endif

@@ -205,7 +205,8 @@ static int server_add_one(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		return -ENOMEM;
 	s->mhs = mhs;
 	s->idx = idx;
-	s->id = ip_vs_mhs_hash_server(dest->af, &dest->addr, dest->port);
+	s->id = ip_vs_mhs_hash_server(&mhs->key, dest->af, &dest->addr,
+				      dest->port);
 	s->dest = dest;
 	dest->sched_data = s;
 	ip_vs_dest_hold(dest);
@@ -405,6 +406,7 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->port = svc->port;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
 	mhs->size = ip_vs_mhs_slots_size;
+	ip_vs_mhs_slots_key(mhs->net->net, &mhs->key);
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
 	mutex_init(&mhs->lock);

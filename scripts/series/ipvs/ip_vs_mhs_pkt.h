@@ -59,7 +59,7 @@ struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)
 {
-	u64 hash = ip_vs_mhs_hash_client(mhs->af, caddr,
+	u64 hash = ip_vs_mhs_hash_client(&mhs->key, mhs->af, caddr,
 					 READ_ONCE(mhs->addr_only) ? 0 : cport);
 
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];

@@ -50,15 +50,15 @@ static bool is_prime(u32 n)
 	return n > 1;
 }
 
-/* Valid is the largest prime below each power of two from 2^8 to 2^17 */
+/* Valid is the largest prime below each power of two from 2^8 to 2^19 */
 static bool sizes(const void *arg)
 {
 	const struct any_size *a = arg;
 	u32 size, power, want = 0;
 
-	for (size = 1 << 18; size; size--) {
+	for (size = 1 << 20; size; size--) {
 		power = !(size & (size - 1));
-		if (power && size >= 256 && size <= 1 << 17)
+		if (power && size >= 256 && size <= 1 << 19)
 			for (want = size - 1; !is_prime(want); )
 				want--;
 		if (a->valid(size) != (size == want))
