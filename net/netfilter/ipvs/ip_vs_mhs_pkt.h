@@ -41,6 +41,7 @@
  * @dport: destination port
  * @facts: MHS_PKT_FRESH: SYN, INIT, QUIC Initial; MHS_PKT_ENDS: RST, FIN,
  *	ABORT, SHUTDOWN, no flow
+ * @ipsec: AH or ESP, as the core knows it; else NULL
  * @opens: may be the first packet of a direction
  * @quic: to a QUIC port
  */
@@ -55,6 +56,7 @@ struct ip_vs_mhs_packet {
 	__be16			sport;
 	__be16			dport;
 	u32			facts;
+	struct ip_vs_proto_data	*ipsec;
 	bool			opens;
 	bool			quic;
 };
@@ -306,6 +308,16 @@ static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 	if (unlikely(v & MHS_TRACKS))
 		ip_vs_mhs_slot_track(q->slot);
 	return v;
+}
+
+/* A packet of AH or ESP belongs to the flow of UDP from port 500 to port 500, by
+ * whose entry the core would send the packet
+ */
+#define MHS_IKE_PORT		htons(500)
+
+static inline bool ip_vs_mhs_is_ipsec(u16 protocol)
+{
+	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
 }
 
 static inline bool ip_vs_mhs_is_local(const struct ip_vs_mhs_packet *p)

@@ -388,7 +388,7 @@ static const struct unit_test tests[] = {
 	{ "siphash", sip, &sip24, NULL },
 	{ "siphash_catches_fewer_rounds", sip, &sip13, "vector of" },
 	{ "sizes", sizes, &size_real, NULL },
-	{ "sizes_catches_any_prime", sizes, &size_prime, "size 262139" },
+	{ "sizes_catches_any_prime", sizes, &size_prime, "size 1048573" },
 	{ "shares_init", shares_init, NULL, NULL },
 	{ "complete", complete, &recipe_real, NULL },
 	{ "complete_catches_hole", complete, &recipe_hole, ": 1 holes" },
