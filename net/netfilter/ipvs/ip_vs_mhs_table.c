@@ -64,6 +64,7 @@ bool ip_vs_mhs_table_size_valid(u32 size)
 static siphash_key_t table_key = {
 	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
 };
+
 static bool table_key_told;
 
 /**
