@@ -6,7 +6,8 @@ import re
 from .errors import ToolError
 
 PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
-SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071)
+SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
+         262139, 524287)
 DEFAULT_TABLE_SIZE = 65521
 # table_key of ip_vs_mhs_table.c, as the parameter would spell it
 DEFAULT_KEY = "d308a385886a3f24447370032e8a1913"

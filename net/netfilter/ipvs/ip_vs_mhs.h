@@ -175,6 +175,8 @@ struct ip_vs_mhs_server {
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
 	u64			id;		/* keyed hash of its address */
+	/* jiffies_64: until then older flows get entries; 0: no threshold */
+	u64			counts_until;
 	unsigned long		gone_until;	/* jiffies, after del_dest */
 	bool			named;		/* by a slot in the last walk */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
@@ -229,6 +231,7 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_servers __rcu *servers;	/* by index */
 	struct ip_vs_service	*svc;		/* NULL before first server */
 	struct ip_vs_mhs_counters __percpu *cnt;
+	siphash_key_t		key;		/* fills the cache line */
 
 	/* written by packets that make entries; [1]: QUIC, plain UDP */
 	struct ip_vs_mhs_budget	budget[2] ____cacheline_aligned_in_smp;

@@ -84,6 +84,7 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
 	mhs->size = ip_vs_mhs_slots_size;
+	ip_vs_mhs_slots_key(mhs->net->net, &mhs->key);
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
 	mutex_init(&mhs->lock);

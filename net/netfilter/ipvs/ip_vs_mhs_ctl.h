@@ -57,6 +57,7 @@ extern unsigned int ip_vs_mhs_slots_size;
 
 int ip_vs_mhs_slots_init(void);
 void ip_vs_mhs_slots_exit(void);
+void ip_vs_mhs_slots_key(const struct net *net, siphash_key_t *key);
 struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net);
 void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks);
 void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs);

@@ -44,6 +44,7 @@
 #define MHS_SRV_CARRIER		0x200U	/* the server has a carrier */
 #define MHS_SRV_FULL		0x400U	/* above the upper threshold */
 #define MHS_SRV_OTHER		0x800U	/* from a search, not in the slot */
+#define MHS_SRV_COUNTS		0x1000U	/* a new threshold: pin older flows */
 
 /* Facts of the service: its flags, with the values of IP_VS_SVC_F_* ... */
 #define MHS_SVC_PERSISTENT	0x1U
@@ -186,7 +187,8 @@ static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 			return ip_vs_mhs_verdict_tracks();
 		flags = MHS_BEGINS;
 	}
-	if (facts & MHS_SVC_STATEFUL || ip_vs_mhs_slot_pinning(w)) {
+	if (facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
+	    ip_vs_mhs_slot_pinning(w)) {
 		if (facts & MHS_PKT_ENDS)
 			flags |= MHS_NOTES_FIN;
 		else if (ip_vs_mhs_decide_may_pin(old, facts))

@@ -108,6 +108,7 @@ struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
  * daemon, a persistence template or a helper.
  */
 static bool entry_is_plain(const struct ip_vs_mhs *mhs,
+			   const struct ip_vs_mhs_packet *p,
 			   const struct ip_vs_conn *cp)
 {
 	u32 flags = READ_ONCE(cp->flags);
@@ -115,7 +116,8 @@ static bool entry_is_plain(const struct ip_vs_mhs *mhs,
 
 	return (method == IP_VS_CONN_F_DROUTE ||
 		method == IP_VS_CONN_F_TUNNEL ||
-		(method == IP_VS_CONN_F_MASQ && !READ_ONCE(cp->app))) &&
+		(method == IP_VS_CONN_F_MASQ && !READ_ONCE(cp->app) &&
+		 !p->ipsec)) &&
 	       !(flags & (IP_VS_CONN_F_NFCT | IP_VS_CONN_F_ONE_PACKET |
 			  IP_VS_CONN_F_NO_CPORT)) &&
 	       !READ_ONCE(cp->control) &&
@@ -160,7 +162,7 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats)
 {
-	if (entry_is_plain(mhs, cp))
+	if (entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, stats | MHS_STAT_IN);
 	if (stats)
 		ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
@@ -230,7 +232,7 @@ static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
 	 */
 	opens = p->iph.protocol == IPPROTO_TCP ? p->opens :
 		q->facts & MHS_PKT_FRESH;
-	if (listed && !opens && entry_is_plain(mhs, cp))
+	if (listed && !opens && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, MHS_STAT_IN);
 	if (listed || ip_vs_mhs_cutting(mhs->ipvs))
 		goto core;
@@ -329,7 +331,9 @@ enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
 	struct ip_vs_mhs *mhs = q->mhs;
 	struct ip_vs_conn *cp;
 
-	cp = ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
+	cp = unlikely(p->ipsec) ?
+	     p->ipsec->pp->conn_in_get(mhs->ipvs, mhs->af, p->skb, &p->iph) :
+	     ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
 	if (!cp)
 		return MHS_ENTRY_NONE;
 	if (!entry_is_left(q, p, cp)) {

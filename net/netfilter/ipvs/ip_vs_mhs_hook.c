@@ -148,6 +148,17 @@ static bool hook_is_nodefrag(const struct ip_vs_mhs_packet *p)
 	return sk && sk->sk_family == PF_INET && ip_vs_mhs_nodefrag(sk);
 }
 
+/* Make AH or ESP a packet of its IKE flow; false if the core has no UDP */
+static bool hook_parse_ipsec(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
+{
+	p->ipsec = p->pd;
+	p->pd = ip_vs_proto_data_get(ipvs, IPPROTO_UDP);
+	p->iph.protocol = IPPROTO_UDP;
+	p->sport = MHS_IKE_PORT;
+	p->dport = MHS_IKE_PORT;
+	return p->pd && p->hook != NF_INET_FORWARD;
+}
+
 /* Parse the network and the transport header; false for later fragments */
 static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 {
@@ -166,6 +177,8 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	if (p->iph.protocol == (v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
 		return true;
 	p->pd = ip_vs_proto_data_get(ipvs, p->iph.protocol);
+	if (p->pd && unlikely(ip_vs_mhs_is_ipsec(p->iph.protocol)))
+		return hook_parse_ipsec(ipvs, p);
 	return p->pd && ip_vs_mhs_proto_parse(p);
 }
 

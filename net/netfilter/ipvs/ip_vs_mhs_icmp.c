@@ -71,6 +71,12 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 			return false;
 	}
 	e->pd = ip_vs_proto_data_get(ipvs, e->quoted.protocol);
+	if (e->pd && ip_vs_mhs_is_ipsec(e->quoted.protocol)) {
+		e->quoted.protocol = IPPROTO_UDP;
+		e->sport = MHS_IKE_PORT;
+		e->dport = MHS_IKE_PORT;
+		return true;
+	}
 	if (!e->pd || (e->quoted.protocol != IPPROTO_TCP &&
 		       e->quoted.protocol != IPPROTO_UDP &&
 		       e->quoted.protocol != IPPROTO_SCTP))
@@ -99,8 +105,8 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 		facts |= MHS_PKT_CONNLESS;
 	ip_vs_mhs_ask_begin(&q, mhs, caddr, cport, facts);
 	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
-		cp = ip_vs_conn_in_get_proto(mhs->ipvs, p->af, p->skb,
-					     &e->quoted);
+		cp = e->pd->pp->conn_in_get(mhs->ipvs, p->af, p->skb,
+					    &e->quoted);
 		if (cp) {
 			__ip_vs_conn_put(cp);
 			return NULL;

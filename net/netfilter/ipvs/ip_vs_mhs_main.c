@@ -157,7 +157,7 @@ static int __init ip_vs_mhs_init(void)
 	int err;
 
 	if (!ip_vs_mhs_table_size_valid(ip_vs_mhs_slots_size)) {
-		pr_err("table_size=%u: want one of 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071\n",
+		pr_err("table_size=%u: want one of 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287\n",
 		       ip_vs_mhs_slots_size);
 		return -EINVAL;
 	}

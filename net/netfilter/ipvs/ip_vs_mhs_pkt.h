@@ -39,6 +39,7 @@
  * @dport: destination port
  * @facts: MHS_PKT_FRESH: SYN, INIT, QUIC Initial; MHS_PKT_ENDS: RST, FIN,
  *	ABORT, SHUTDOWN, no flow
+ * @ipsec: AH or ESP, as the core knows it; else NULL
  * @opens: may be the first packet of a direction
  * @quic: to a QUIC port
  */
@@ -53,6 +54,7 @@ struct ip_vs_mhs_packet {
 	__be16			sport;
 	__be16			dport;
 	u32			facts;
+	struct ip_vs_proto_data	*ipsec;
 	bool			opens;
 	bool			quic;
 };
@@ -152,7 +154,7 @@ static inline u64 ip_vs_mhs_client(const struct ip_vs_mhs *mhs,
 				   const union nf_inet_addr *caddr,
 				   __be16 cport)
 {
-	return ip_vs_mhs_hash_client(mhs->af, caddr,
+	return ip_vs_mhs_hash_client(&mhs->key, mhs->af, caddr,
 				     READ_ONCE(mhs->addr_only) ? 0 : cport);
 }
 
@@ -209,6 +211,9 @@ ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
 	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
 	if (rcu_access_pointer(s->carrier))
 		facts |= MHS_SRV_CARRIER;
+	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
+	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
+		facts |= MHS_SRV_COUNTS;
 	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;
 	return facts;
@@ -276,6 +281,16 @@ static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 	if (unlikely(v & MHS_TRACKS))
 		ip_vs_mhs_slot_track(q->slot);
 	return v;
+}
+
+/* A packet of AH or ESP belongs to the flow of UDP from port 500 to port 500, by
+ * whose entry the core would send the packet
+ */
+#define MHS_IKE_PORT		htons(500)
+
+static inline bool ip_vs_mhs_is_ipsec(u16 protocol)
+{
+	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
 }
 
 static inline bool ip_vs_mhs_is_local(const struct ip_vs_mhs_packet *p)

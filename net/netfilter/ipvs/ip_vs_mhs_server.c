@@ -146,8 +146,18 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 	lockdep_assert_held(&mhs->lock);
 	if (weight > 0)
 		state |= MHS_SRV_IN;
-	if (READ_ONCE(s->dest->u_threshold))
+	if (!READ_ONCE(s->dest->u_threshold)) {
+		WRITE_ONCE(s->counts_until, 0);
+	} else {
+		/* The core counts entries: older flows get theirs, too.  Live
+		 * flows send within a pin time; later, a forged packet of a flow
+		 * that never was must not make an entry.
+		 */
+		if (!s->counts_until)
+			WRITE_ONCE(s->counts_until, get_jiffies_64() +
+				   msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs)));
 		state |= MHS_SRV_NEW_ENTRY;
+	}
 	/* A packet may read the new state and no carrier: MHS_SRV_CARRIER is
 	 * set by what the packet has read.
 	 */
@@ -314,7 +324,8 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		return -ENOMEM;
 	s->mhs = mhs;
 	s->idx = idx;
-	s->id = ip_vs_mhs_hash_server(dest->af, &dest->addr, dest->port);
+	s->id = ip_vs_mhs_hash_server(&mhs->key, dest->af, &dest->addr,
+				      dest->port);
 	s->dest = dest;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);

@@ -15,7 +15,7 @@
 
 unsigned int ip_vs_mhs_slots_size __read_mostly = 65521;
 module_param_named(table_size, ip_vs_mhs_slots_size, uint, 0444);
-MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default) or 131071; the same on every director");
+MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default), 131071, 262139 or 524287; the same on every director");
 
 /* Cap of the measured length of a rebuild: a virtual machine paused meanwhile
  * must not wait long for the next rebuild
@@ -106,6 +106,27 @@ void ip_vs_mhs_slots_exit(void)
 static struct ip_vs_mhs_scratch *scratch_of(const struct net *net)
 {
 	return slots_scratch[net->user_ns != &init_user_ns];
+}
+
+/**
+ * ip_vs_mhs_slots_key() - the key of the services of a namespace
+ * @net: the namespace
+ * @key: where to write the key
+ *
+ * A user who may add services sees the tables, so each user has a key: that of the
+ * root of the user namespace that owns @net, who has it in all his namespaces and
+ * on all hosts.  Nobody makes himself another user's root.
+ *
+ * Context: process.
+ */
+void ip_vs_mhs_slots_key(const struct net *net, siphash_key_t *key)
+{
+	kuid_t root = make_kuid(net->user_ns, 0);
+
+	/* no uid_map yet: whoever made the user namespace */
+	if (!uid_valid(root))
+		root = net->user_ns->owner;
+	ip_vs_mhs_hash_key(key, net->user_ns != &init_user_ns, __kuid_val(root));
 }
 
 /**

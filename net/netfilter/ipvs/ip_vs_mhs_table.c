@@ -35,11 +35,12 @@
 #endif
 #include "ip_vs_mhs_table.h"
 
-/* The sizes of mh and Cilium: the largest prime below each power of two from
- * 2^8 to 2^17
+/* The largest prime below each power of two from 2^8 to 2^19; mh has the sizes up
+ * to 2^17
  */
 static const u32 ip_vs_mhs_sizes[] = {
-	251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
+	251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139,
+	524287,
 };
 
 /**
@@ -47,7 +48,7 @@ static const u32 ip_vs_mhs_sizes[] = {
  * @size: number of slots
  *
  * Context: any.
- * Return: true for one of the ten primes.
+ * Return: true for one of the twelve primes.
  */
 bool ip_vs_mhs_table_size_valid(u32 size)
 {
@@ -60,15 +61,17 @@ bool ip_vs_mhs_table_size_valid(u32 size)
 }
 
 /* Default key: digits of pi, which are public and unrelated to any address */
-static siphash_key_t table_key __read_mostly = {
+static siphash_key_t table_key = {
 	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
 };
 
+static bool table_key_told;
+
 /**
- * ip_vs_mhs_hash_set_key() - set the key of both hashes
+ * ip_vs_mhs_hash_set_key() - set the key of the module
  * @raw: 16 bytes
  *
- * Context: before the first hash.
+ * Context: before the first ip_vs_mhs_hash_key().
  */
 void ip_vs_mhs_hash_set_key(const u8 *raw)
 {
@@ -77,6 +80,7 @@ void ip_vs_mhs_hash_set_key(const u8 *raw)
 	table_key = (siphash_key_t){};
 	for (i = 0; i < sizeof(table_key); i++)
 		table_key.key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
+	table_key_told = true;
 }
 
 /* SipHash over 64-bit words; the callers choose the numbers of rounds */
@@ -84,13 +88,13 @@ struct sip {
 	u64	a, b, c, d;
 };
 
-static __always_inline struct sip sip_begin(void)
+static __always_inline struct sip sip_begin(const siphash_key_t *key)
 {
 	return (struct sip){
-		table_key.key[0] ^ SIPHASH_CONST_0,
-		table_key.key[1] ^ SIPHASH_CONST_1,
-		table_key.key[0] ^ SIPHASH_CONST_2,
-		table_key.key[1] ^ SIPHASH_CONST_3,
+		key->key[0] ^ SIPHASH_CONST_0,
+		key->key[1] ^ SIPHASH_CONST_1,
+		key->key[0] ^ SIPHASH_CONST_2,
+		key->key[1] ^ SIPHASH_CONST_3,
 	};
 }
 
@@ -131,7 +135,35 @@ static __always_inline u64 ip6_low(const union nf_inet_addr *addr)
 }
 
 /**
+ * ip_vs_mhs_hash_key() - the key of both hashes of a service
+ * @to: where to write the key
+ * @guest: the service is another user's than the host's
+ * @uid: that user
+ *
+ * A guest may ask for the slot of any client, and must not learn the slots of the
+ * host so: his key is two SipHash-2-4 of his number under the secret key.  The
+ * default key is no secret, and everybody has it.
+ *
+ * Context: any.
+ */
+void ip_vs_mhs_hash_key(siphash_key_t *to, bool guest, u32 uid)
+{
+	const siphash_key_t *key = &table_key;
+	u32 i;
+
+	*to = table_key;
+	for (i = 0; i < 2 && guest && table_key_told; i++) {
+		struct sip v = sip_begin(key);
+
+		/* five bytes, which no server's message has */
+		sip_word(&v, 2, 5ULL << 56 | (u64)i << 32 | uid);
+		to->key[i] = sip_end(&v, 4);
+	}
+}
+
+/**
  * ip_vs_mhs_hash_server() - keyed hash of a server
+ * @key: of the service
  * @af: address family
  * @addr: the server's address
  * @port: the server's port
@@ -142,9 +174,10 @@ static __always_inline u64 ip6_low(const union nf_inet_addr *addr)
  * Context: any.
  * Return: the hash.
  */
-u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port)
+u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
+			  const union nf_inet_addr *addr, __be16 port)
 {
-	struct sip v = sip_begin();
+	struct sip v = sip_begin(key);
 
 	if (af == AF_INET6) {
 		sip_word(&v, 2, ip6_high(addr));
@@ -160,6 +193,7 @@ u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port)
 
 /**
  * ip_vs_mhs_hash_client() - keyed hash of a client
+ * @key: of the service
  * @af: address family
  * @addr: the client's address
  * @port: the client's port, 0 to hash the address alone
@@ -172,9 +206,10 @@ u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port)
  * Context: any.
  * Return: the hash.
  */
-u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
+u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
+			  const union nf_inet_addr *addr, __be16 port)
 {
-	struct sip v = sip_begin();
+	struct sip v = sip_begin(key);
 
 	if (af == AF_INET6) {
 		sip_word(&v, 1, ip6_high(addr));
@@ -301,7 +336,7 @@ void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
 	s->next = MHS_FILL_NONE;
 }
 
-/* The round in which the next slot of @s is due.  The product has at most 49
+/* The round in which the next slot of @s is due.  The product has at most 51
  * bits.  IPVS weights are of type int, so twice a weight fits into u32.
  */
 static u64 share_due(const struct ip_vs_mhs_share *s, u32 max_weight)

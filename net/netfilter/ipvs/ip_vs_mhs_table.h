@@ -44,10 +44,14 @@
 
 #include <linux/types.h>
 #include <linux/netfilter.h>
+#include <linux/siphash.h>
 
 void ip_vs_mhs_hash_set_key(const u8 *raw);
-u64 ip_vs_mhs_hash_server(u16 af, const union nf_inet_addr *addr, __be16 port);
-u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port);
+void ip_vs_mhs_hash_key(siphash_key_t *to, bool guest, u32 uid);
+u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
+			  const union nf_inet_addr *addr, __be16 port);
+u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
+			  const union nf_inet_addr *addr, __be16 port);
 
 #define MHS_IDX_BITS		13
 #define MHS_IDX_MAX		((1U << MHS_IDX_BITS) - 1)

@@ -20,8 +20,10 @@ do {									\
 } while (0)
 
 /* One flow after another has the only place there is */
-u64 ip_vs_mhs_hash_client(u16 af, const union nf_inet_addr *addr, __be16 port)
+u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
+			  const union nf_inet_addr *addr, __be16 port)
 {
+	(void)key;
 	(void)af;
 	(void)addr;
 	(void)port;

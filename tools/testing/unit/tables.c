@@ -4,8 +4,9 @@
 
 #include "tables.h"
 
-const u32 table_sizes[10] = {
-	251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
+const u32 table_sizes[12] = {
+	251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139,
+	524287,
 };
 
 /* One keyed hash of all the fields, never of a sum of them */

@@ -72,6 +72,6 @@ enum weights { W_EQUAL, W_SMALL, W_WIDE, W_GIANT, W_KINDS };
 struct server *servers_new(struct rng *r, u32 n, enum weights kind);
 void servers_shuffle(struct rng *r, struct server *set, u32 n);
 
-extern const u32 table_sizes[10];
+extern const u32 table_sizes[12];
 
 #endif /* _UNIT_TABLES_H */

@@ -45,6 +45,7 @@ static const u32 servers[] = {
 	SENDS | MHS_SRV_IN,
 	SENDS | MHS_SRV_IN | MHS_SRV_FULL,
 	SENDS | MHS_SRV_IN | MHS_SRV_NEW_ENTRY,
+	SENDS | MHS_SRV_IN | MHS_SRV_NEW_ENTRY | MHS_SRV_COUNTS,
 	SENDS | MHS_SRV_IN | MHS_SRV_FROZEN | MHS_SRV_NEW_ENTRY,
 	KNOWN | MHS_SRV_IN,
 	KNOWN | MHS_SRV_IN | MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY,
@@ -142,7 +143,8 @@ static const char *pinned_in_time(const struct answer *a)
 	if (!older(a) || !plain_service(a) || !(a->old & MHS_SRV_KNOWN) ||
 	    a->old & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN) ||
 	    has(a, MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY) ||
-	    !(ip_vs_mhs_slot_pinning(a->w) || has(a, MHS_SVC_STATEFUL)))
+	    !(ip_vs_mhs_slot_pinning(a->w) || has(a, MHS_SVC_STATEFUL) ||
+	      a->old & MHS_SRV_COUNTS))
 		return NULL;
 	return a->act == MHS_PIN ? NULL : "an older flow got no entry in time";
 }

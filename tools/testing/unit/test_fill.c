@@ -50,15 +50,15 @@ static bool is_prime(u32 n)
 	return n > 1;
 }
 
-/* Valid is the largest prime below each power of two from 2^8 to 2^17 */
+/* Valid is the largest prime below each power of two from 2^8 to 2^19 */
 static bool sizes(const void *arg)
 {
 	const struct any_size *a = arg;
 	u32 size, power, want = 0;
 
-	for (size = 1 << 18; size; size--) {
+	for (size = 1 << 20; size; size--) {
 		power = !(size & (size - 1));
-		if (power && size >= 256 && size <= 1 << 17)
+		if (power && size >= 256 && size <= 1 << 19)
 			for (want = size - 1; !is_prime(want); )
 				want--;
 		if (a->valid(size) != (size == want))
@@ -388,7 +388,7 @@ static const struct unit_test tests[] = {
 	{ "siphash", sip, &sip24, NULL },
 	{ "siphash_catches_fewer_rounds", sip, &sip13, "vector of" },
 	{ "sizes", sizes, &size_real, NULL },
-	{ "sizes_catches_any_prime", sizes, &size_prime, "size 262139" },
+	{ "sizes_catches_any_prime", sizes, &size_prime, "size 1048573" },
 	{ "shares_init", shares_init, NULL, NULL },
 	{ "complete", complete, &recipe_real, NULL },
 	{ "complete_catches_hole", complete, &recipe_hole, ": 1 holes" },

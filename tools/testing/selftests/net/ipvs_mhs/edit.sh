@@ -76,7 +76,7 @@ count_takers() {
 	echo $n
 }
 
-plan 59
+plan 61
 load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
@@ -164,8 +164,12 @@ check "persistence off: no entries for new flows" 0 "$new"
 check_cmp "control: without it they have more" "$takers" -gt 2
 
 # A threshold
+conns_begin
+pair ping
+check "control: without a threshold older flows get no entry" 0 "$(conns_new)"
 pair_edit -e 1 -g -w 1 -x 10000
 undisturbed "threshold"
+check_cmp "threshold: older flows of the server are counted" "$(conns_new)" -gt 0
 more "threshold" 20 s1
 check "threshold: entries for new flows of the server" "$mine" "$new"
 pair_edit -e 1 -g -w 1 -x 0

@@ -78,7 +78,7 @@ kb_each() {
 	echo $(((before - $(available_kb)) / n))
 }
 
-plan 24
+plan 27
 modprobe -q ip_vs
 dmesg -n 1
 for size in 0 100 65537 131072; do
@@ -93,7 +93,7 @@ load_module
 setup_net 0
 default=$(print_of)
 check "the fingerprint is the same every time" "$default" "$(print_of)"
-for size in 251 4093 131071; do
+for size in 251 4093 524287; do
 	dr ipvsadm -C
 	reload table_size=$size
 	print_of >"$work/print"
@@ -103,6 +103,23 @@ dr ipvsadm -C
 reload hash_key=000102030405060708090a0b0c0d0e0f
 ! [ "$(print_of)" = "$default" ]
 result "a hash_key gives another table" $?
+
+# guest_print OPTIONS: the same, by a user in a namespace of his own
+guest_print() {
+	unshare "$@" --net sh -c \
+		"ip link set lo up; exec python3 -IS '$here/sockopt.py' print"
+}
+
+host=$(guest_print)
+guest=$(guest_print --user --map-root-user)
+! [ "$guest" = "$host" ] && [ -n "$guest" ]
+result "a user does not learn the tables of the secret key" $? "$guest $host"
+check "another namespace of the same user has his tables" "$guest" \
+	"$(guest_print --user --map-root-user)"
+dr ipvsadm -C
+reload
+check "control: the default key is everybody's" "$(guest_print)" \
+	"$(guest_print --user --map-root-user)"
 
 # more servers than slots: said once, counted
 dr ipvsadm -C

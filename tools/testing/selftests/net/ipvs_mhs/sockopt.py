@@ -10,6 +10,7 @@ change   With all timeouts of a second there is a UDP service with two servers; 
          by /proc/net/ip_vs_mhs.
 methods  Forwarding methods that ipvsadm does not know, to which packets go.  Prints
          how many were sent.
+print    The fingerprint of a service with two servers, when it is stable.
 """
 import socket
 import struct
@@ -85,5 +86,14 @@ def methods(do):
     return sent
 
 
+def fingerprint(do):
+    do(ADD, service())
+    for host in "127.0.0.3", "127.0.0.4":
+        do(ADD_DEST, service() + dest(host, 1))
+    wait("stable")
+    return column("CandidatePrint")
+
+
 if __name__ == "__main__":
-    print({"change": change, "methods": methods}[sys.argv[1]](control()))
+    print({"change": change, "methods": methods, "print": fingerprint}
+          [sys.argv[1]](control()))
