@@ -258,8 +258,10 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_budget	budget[2] ____cacheline_aligned_in_smp;
 	spinlock_t		recount_lock;	/* guards budget: one counts */
 
+	/* whoever rebuilds, walks or releases; no callback but done_service */
+	struct mutex		build_lock ____cacheline_aligned_in_smp;
 	/* control; lock guards what follows, unless a comment says otherwise */
-	struct mutex		lock ____cacheline_aligned_in_smp;
+	struct mutex		lock;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
 	struct list_head	net_list;	/* mhs_net.list, its lock */
@@ -271,6 +273,7 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
+	u32			changes;	/* of servers, so far */
 	/* an allocation failed or a carrier may not fit: the work retries */
 	bool			missing;
 	bool			hashed;		/* has a port or fwmark */
@@ -285,7 +288,7 @@ struct ip_vs_mhs {
 	bool			stateful;	/* sysctl stateless was 0 */
 	unsigned long		stateful_since;	/* packets get entries */
 	unsigned long		refused;	/* entries, at the last look */
-	unsigned long		built;		/* jiffies, end of rebuild */
+	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		hold_tick;	/* jiffies of the last tick */
 	unsigned long		pin_tick;	/* the same */

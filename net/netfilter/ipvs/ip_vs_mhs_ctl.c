@@ -86,6 +86,7 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->size = ip_vs_mhs_slots_size;
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
+	mutex_init(&mhs->build_lock);
 	mutex_init(&mhs->lock);
 	spin_lock_init(&mhs->recount_lock);
 	mhs->budget[0].recount_at = jiffies;
@@ -125,7 +126,8 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 			break;
 		err = 0;
 	}
-	if (!err)
+	/* without a server no clock runs */
+	if (!err && mhs->svc)
 		ip_vs_mhs_work_changed(mhs);
 	mutex_unlock(&mhs->lock);
 	return err;
@@ -147,9 +149,13 @@ static void ctl_free(struct ip_vs_mhs *mhs)
 	ip_vs_mhs_net_detach(mhs);
 	cancel_delayed_work_sync(&mhs->work);
 
+	mutex_lock(&mhs->build_lock);
 	mutex_lock(&mhs->lock);
 	ip_vs_mhs_server_release_gone(mhs, true);
+	/* a reader of /proc that comes late has nothing to build */
+	WRITE_ONCE(mhs->dirty, false);
 	mutex_unlock(&mhs->lock);
+	mutex_unlock(&mhs->build_lock);
 	ip_vs_mhs_svc_put_rcu(mhs);
 }
 

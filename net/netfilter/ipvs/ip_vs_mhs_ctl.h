@@ -39,6 +39,7 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole);
 void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 
@@ -80,6 +81,12 @@ static inline unsigned long ip_vs_mhs_time_between(unsigned long now,
 						   unsigned long then)
 {
 	return max((long)(then - now), 0L);
+}
+
+/* Jiffies that must pass between two rebuilds: four times the last one's */
+static inline unsigned long ip_vs_mhs_build_rest(const struct ip_vs_mhs *mhs)
+{
+	return usecs_to_jiffies(mhs->build_us * 4);
 }
 
 #endif /* _IP_VS_MHS_CTL_H */

@@ -103,11 +103,11 @@ static void net_work(struct work_struct *work)
 	stateful = !READ_ONCE(mn->stateless);
 	if (begins || stateful || mn->was_stateful)
 		list_for_each_entry(mhs, &mn->list, net_list) {
-			mutex_lock(&mhs->lock);
 			if (begins) {
 				ip_vs_mhs_slots_track_all(mhs);
 				ip_vs_mhs_slots_use_all(mhs);
 			}
+			mutex_lock(&mhs->lock);
 			ip_vs_mhs_work_look_stateful(mhs);
 			mutex_unlock(&mhs->lock);
 		}

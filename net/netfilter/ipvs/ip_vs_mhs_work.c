@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: clocks, settling, the work of a service.
  *
- * A change of servers sets mhs.dirty, and a rebuild (ip_vs_mhs_slots.c)
- * follows.  Rebuilds may use a fifth of one CPU: a change too soon after a
- * rebuild waits for the work, but no longer than until the next slots merge.
- * Meanwhile new flows pass over servers out of service (ip_vs_mhs_ask_pick()).
+ * A callback of the core, which holds the core's mutex, only notes a change of
+ * servers: mhs.dirty is set, and the work rebuilds the table soon
+ * (ip_vs_mhs_slots.c), once for the changes that come together.  So commands
+ * wait for no table, and a restore builds one table per service, not one per
+ * server.  Rebuilds may use a fifth of one CPU.  Until the rebuild
+ *
+ *	- a flow that begins in a slot whose server has left or has weight 0 goes
+ *	  to another server (ip_vs_mhs_ask_pick()), by an entry that keeps the
+ *	  flow there: the rebuild makes the slot unstable, and the older server
+ *	  gets the packets without an entry.  Plain UDP, which has no entries,
+ *	  may move once more;
+ *	- a flow that begins in any other slot uses the present table, and the
+ *	  rebuild takes the flow for an older one;
+ *	- a change that is undone has changed no slot;
+ *	- State in /proc is "rebuilding"; but who opens /proc builds first.
+ *
+ * The hold time begins at the rebuild.
  *
  * The work also moves slots through hold and pin.  Four clocks have a period
  * each, and one walk serves every clock that ticks:
@@ -17,6 +30,10 @@
  * A mark that no packet sets again goes at the second ageing.  The first slot
  * that enters hold or pin restarts the clock of that phase, so a lone change
  * takes hold + pin exactly.
+ *
+ * A run of the work asks for each thing once whether its time has come, which
+ * also yields the time of the next run.  A run that builds or walks changes
+ * clocks: another run follows at once.
  *
  * Settling: the servers of a service come one by one, so the first tables are
  * partial.  Until the set of servers is quiet, the table changes without a
@@ -57,8 +74,10 @@
  */
 #define MHS_YOUNG_MAX		(60 * HZ)
 
-/* After a rebuild of length t the next one may start 4t later */
-#define MHS_BUILD_SHARE		4
+/* From a change to the rebuild: changes that come together, as those of a
+ * restore, have one
+ */
+#define MHS_BUILD_DELAY		(HZ / 50)
 
 /* First and longest time to a retry after a failed allocation */
 #define MHS_RETRY		(HZ / 10)
@@ -93,10 +112,29 @@ static unsigned long work_until(unsigned long then)
 	return ip_vs_mhs_time_between(jiffies, then);
 }
 
-/* Jiffies that must pass between two rebuilds */
-static unsigned long work_rest(const struct ip_vs_mhs *mhs)
+/* Has the time @then come?  If not, it may be the next thing to do: *delay */
+static bool work_due(unsigned long then, unsigned long *delay)
 {
-	return usecs_to_jiffies(mhs->build_us * MHS_BUILD_SHARE);
+	unsigned long left = work_until(then);
+
+	*delay = min(*delay, left);
+	return !left;
+}
+
+/* Has a clock ticked?  Its next tick is a period later. */
+static bool work_ticks(unsigned long *last, unsigned long period,
+		       unsigned long *delay)
+{
+	if (!work_due(*last + period, delay))
+		return false;
+	*last = jiffies;
+	return true;
+}
+
+/* Run the work in at most @delay jiffies */
+static void work_queue(struct ip_vs_mhs *mhs, unsigned long delay)
+{
+	mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work, delay);
 }
 
 /* When the set of servers will have been quiet for long enough; settle_by
@@ -107,7 +145,7 @@ static unsigned long work_settled_at(const struct ip_vs_mhs *mhs)
 	unsigned long quiet = mhs->gap ? MHS_SETTLE_GAPS * mhs->gap :
 					 MHS_SETTLE_LONE;
 
-	quiet = max3(quiet, (unsigned long)MHS_SETTLE, 2 * work_rest(mhs));
+	quiet = max3(quiet, (unsigned long)MHS_SETTLE, 2 * ip_vs_mhs_build_rest(mhs));
 	quiet += mhs->changed;
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
@@ -166,110 +204,94 @@ static bool work_used_ages(struct ip_vs_mhs *mhs)
 	return true;
 }
 
-static void work_build(struct ip_vs_mhs *mhs)
+/* Tick the clocks; returns MHS_TICK_* of those that ticked */
+static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	ip_vs_mhs_slots_build(mhs);
-	ip_vs_mhs_server_release_gone(mhs, false);
-}
-
-static void work_tick(struct ip_vs_mhs *mhs)
-{
-	unsigned long now = jiffies, latest;
-	struct ip_vs_mhs_server *s;
-	bool over = false;
+	unsigned long entry = msecs_to_jiffies(ip_vs_mhs_time_entry_ms(mhs));
+	unsigned long used = used_period(mhs);
 	u32 ticks = 0;
 
 	if (mhs->census.hold &&
-	    time_after_eq(now, mhs->hold_tick + ip_vs_mhs_time_hold_period(mhs))) {
+	    work_ticks(&mhs->hold_tick, ip_vs_mhs_time_hold_period(mhs), delay))
 		ticks |= MHS_TICK_HOLD;
-		mhs->hold_tick = now;
-	}
 	if (mhs->census.pin &&
-	    time_after_eq(now, mhs->pin_tick + ip_vs_mhs_time_pin_period(mhs))) {
+	    work_ticks(&mhs->pin_tick, ip_vs_mhs_time_pin_period(mhs), delay))
 		ticks |= MHS_TICK_PIN;
-		mhs->pin_tick = now;
-	}
-	if (time_after_eq(now, mhs->used_tick + used_period(mhs)) ||
-	    used_period(mhs) > mhs->used_period) {
-		if (work_used_ages(mhs))
-			ticks |= MHS_TICK_USED;
-		mhs->used_tick = now;
-	}
-	if (time_after_eq(now, mhs->track_tick +
-			  msecs_to_jiffies(ip_vs_mhs_time_entry_ms(mhs)))) {
+	/* A longer period begins now */
+	if (used > mhs->used_period)
+		mhs->used_tick = jiffies - used;
+	if (work_ticks(&mhs->used_tick, used, delay) && work_used_ages(mhs))
+		ticks |= MHS_TICK_USED;
+	if (work_ticks(&mhs->track_tick, entry, delay)) {
 		/* the sync daemon may add an entry at any time */
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
 		mhs->all_tracked = false;
-		mhs->track_tick = now;
 	}
-	latest = now + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
+	return ticks;
+}
+
+/* Follow sysctls that were set after del_dest: hold_ms and pin_ms may be
+ * shorter; with expire_nodest_conn the caller has to walk: returns true.  Not
+ * before a rebuild, which cuts, too.
+ */
+static bool work_cuts(struct ip_vs_mhs *mhs, unsigned long *delay)
+{
+	bool cutting = ip_vs_mhs_cutting(mhs->ipvs) && !mhs->dirty;
+	struct ip_vs_mhs_server *s;
+	unsigned long latest;
+	bool cuts = false;
+
+	latest = jiffies + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
 		 msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	list_for_each_entry(s, &mhs->gone, list) {
-		/* hold_ms and pin_ms may be shorter than at del_dest */
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
-		/* expire_nodest_conn may be set after del_dest */
-		over |= s->named ? ip_vs_mhs_cutting(mhs->ipvs) :
-				   time_after_eq(now, s->gone_until);
+		if (s->named)
+			cuts |= cutting;
+		else
+			work_due(s->gone_until, delay);
 	}
-	if (!ticks && !over)
-		return;
-	/* Rebuild before slots merge: a server added again gets them back */
-	if (ticks & MHS_TICK_PIN && mhs->dirty &&
-	    mhs->census.stage_max == MHS_STAGE_LAST)
-		work_build(mhs);
-	ip_vs_mhs_slots_walk(mhs, ticks);
-	ip_vs_mhs_server_release_gone(mhs, false);
+	return cuts;
 }
 
-static void work_requeue(struct ip_vs_mhs *mhs)
+/* Is a rebuild due?  In any case before slots merge by @ticks: a server added
+ * again gets them back.
+ */
+static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
+			unsigned long *delay)
 {
-	u32 phase = READ_ONCE(mhs->phase);
-	unsigned long delay = MHS_IDLE;
-	struct ip_vs_mhs_server *s;
+	return mhs->dirty &&
+	       (work_due(mhs->build_at, delay) ||
+		(ticks & MHS_TICK_PIN &&
+		 mhs->census.stage_max == MHS_STAGE_LAST));
+}
 
-	if (mhs->missing && !mhs->retry) {
-		mhs->retry = MHS_RETRY;
-		mhs->retry_at = jiffies + MHS_RETRY;
-	}
-	if (mhs->missing)
-		delay = min(delay, work_until(mhs->retry_at));
-	if (mhs->dirty)
-		delay = min(delay, work_until(mhs->built + work_rest(mhs)));
-	if (phase == MHS_SETTLING && mhs->svc && !mhs->dirty)
-		delay = min(delay, work_until(work_settled_at(mhs)));
-	else if (phase != MHS_SETTLED && mhs->svc)
-		delay = min(delay, work_until(mhs->changed + MHS_YOUNG_MAX));
-	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone))
-		delay = min_t(unsigned long, delay, MHS_LOOK);
+/* Poll sysctls in a transition and while a deleted server is held */
+static void work_polls(const struct ip_vs_mhs *mhs, unsigned long *delay)
+{
+	bool polls = mhs->census.hold || mhs->census.pin ||
+		     !list_empty(&mhs->gone);
+
 #ifndef MHS_HAVE_UPD_SERVICE	/* only the patch series has the callback */
 	/* Nobody tells that an edit has ended persistence */
-	if (mhs->svc && mhs->hashed && !mhs->was_stateless)
-		delay = min_t(unsigned long, delay, MHS_LOOK);
+	polls |= mhs->svc && mhs->hashed && !mhs->was_stateless;
 #endif
-	if (mhs->census.hold)
-		delay = min(delay, work_until(mhs->hold_tick +
-					     ip_vs_mhs_time_hold_period(mhs)));
-	if (mhs->census.pin)
-		delay = min(delay, work_until(mhs->pin_tick +
-					     ip_vs_mhs_time_pin_period(mhs)));
-	delay = min(delay, work_until(mhs->used_tick + used_period(mhs)));
-	delay = min(delay, work_until(mhs->track_tick + msecs_to_jiffies
-				     (ip_vs_mhs_time_entry_ms(mhs))));
-	list_for_each_entry(s, &mhs->gone, list)
-		if (!s->named || time_before(jiffies, s->gone_until))
-			delay = min(delay, work_until(s->gone_until));
-	mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work, delay);
+	if (polls)
+		*delay = min_t(unsigned long, *delay, MHS_LOOK);
 }
 
-/* Take addr_only from the flags once the set is complete: the core stores the
+/* Take addr_only from the flags until the set is complete: the core stores the
  * flags of an edit after init_service().
  */
 static void settle_flags(struct ip_vs_mhs *mhs)
 {
-	unsigned int flags = READ_ONCE(mhs->svc->flags);
+	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+	unsigned int flags;
 
+	if (!svc || READ_ONCE(mhs->phase) != MHS_SETTLING)
+		return;
+	flags = READ_ONCE(svc->flags);
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
 		/* Flows with a connection entry marked slots by the former
 		 * hash: mark every slot when no packet uses that hash.
@@ -286,8 +308,6 @@ static void settle_flags(struct ip_vs_mhs *mhs)
  */
 static void settle_end(struct ip_vs_mhs *mhs)
 {
-	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
-		settle_flags(mhs);
 	ip_vs_mhs_slots_use_all(mhs);
 	mhs->requests = work_requests(mhs);
 	mhs->used_looks = 0;
@@ -296,29 +316,22 @@ static void settle_end(struct ip_vs_mhs *mhs)
 	smp_store_release(&mhs->phase, MHS_SETTLED);
 }
 
-/* The set has been quiet, but no packet has come */
-static void settle_young(struct ip_vs_mhs *mhs)
-{
-	settle_flags(mhs);
-	/* Pairs with the acquire in ip_vs_mhs_settling() */
-	smp_store_release(&mhs->phase, MHS_YOUNG);
-}
-
-static void work_settle_on(struct ip_vs_mhs *mhs)
+static void work_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
 	if (!mhs->svc)
 		return;
 	switch (READ_ONCE(mhs->phase)) {
 	case MHS_SETTLING:
-		if (mhs->dirty || work_until(work_settled_at(mhs)))
+		if (mhs->dirty || !work_due(work_settled_at(mhs), delay))
 			return;
 		if (work_seen(mhs))
 			settle_end(mhs);
 		else
-			settle_young(mhs);
+			/* Pairs with the acquire in ip_vs_mhs_settling() */
+			smp_store_release(&mhs->phase, MHS_YOUNG);
 		return;
 	case MHS_YOUNG:
-		if (!work_until(mhs->changed + MHS_YOUNG_MAX))
+		if (work_due(mhs->changed + MHS_YOUNG_MAX, delay))
 			settle_end(mhs);
 		return;
 	case MHS_WOKEN:
@@ -371,7 +384,6 @@ void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole)
 	mhs->stateful = false;
 	if (ip_vs_mhs_has_entries(mhs))
 		ip_vs_mhs_slots_track_older(mhs);
-	work_requeue(mhs);
 }
 
 /**
@@ -399,7 +411,7 @@ void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
 		if (leaves)
 			break;
 		mhs->settle_by = jiffies + MHS_SETTLE_MAX;
-		work_requeue(mhs);
+		work_queue(mhs, MHS_BUILD_DELAY);
 		return;
 	case MHS_WOKEN:
 		break;
@@ -423,21 +435,26 @@ static void work_note_gap(struct ip_vs_mhs *mhs)
  * ip_vs_mhs_work_changed() - a server was added, removed or edited
  * @mhs: the service
  *
- * Rebuilds the table at once or, soon after the last rebuild, from the work.
+ * The work rebuilds the table soon, but rests after the last rebuild.
  *
- * Context: process, mhs.lock held; takes the scratch space's lock, and those of
- *	ip_vs_mhs_server_release_gone().
+ * Context: process, mhs.lock held.
  */
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
+	unsigned long soon = jiffies + MHS_BUILD_DELAY;
+
 	lockdep_assert_held(&mhs->lock);
 	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
 		work_note_gap(mhs);
 	mhs->changed = jiffies;
+	mhs->changes++;
+	/* the work is on its way or at it, and sees changes when it ends */
+	if (mhs->dirty)
+		return;
 	WRITE_ONCE(mhs->dirty, true);
-	if (!mhs->build_us || !work_until(mhs->built + work_rest(mhs)))
-		work_build(mhs);
-	work_requeue(mhs);
+	if (time_before(mhs->build_at, soon))
+		mhs->build_at = soon;
+	work_queue(mhs, MHS_BUILD_DELAY);
 }
 
 /* Has a server lost its weight, which upd_dest has yet to report? */
@@ -454,9 +471,9 @@ static bool work_server_leaves(const struct ip_vs_mhs *mhs)
 /* Retry failed allocations, after times that double: each retry looks at every
  * server, which must not keep a CPU busy
  */
-static void work_try_again(struct ip_vs_mhs *mhs)
+static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	if (mhs->missing && mhs->retry && work_until(mhs->retry_at))
+	if (mhs->missing && mhs->retry && !work_due(mhs->retry_at, delay))
 		return;
 	if (mhs->missing) {
 		ip_vs_mhs_work_before_change(mhs, work_server_leaves(mhs));
@@ -466,9 +483,27 @@ static void work_try_again(struct ip_vs_mhs *mhs)
 	if (mhs->missing) {
 		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
 		mhs->retry_at = jiffies + mhs->retry;
+		work_due(mhs->retry_at, delay);
 	} else {
 		mhs->retry = 0;
 	}
+}
+
+/**
+ * ip_vs_mhs_work_build() - rebuild the table now, if a rebuild is due
+ * @mhs: the service
+ *
+ * For readers of the table: the work need not rest, the reader pays.
+ *
+ * Context: process; takes mhs.build_lock and the locks of
+ *	ip_vs_mhs_slots_build().
+ */
+void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
+{
+	mutex_lock(&mhs->build_lock);
+	if (READ_ONCE(mhs->dirty))
+		ip_vs_mhs_slots_build(mhs);
+	mutex_unlock(&mhs->build_lock);
 }
 
 /**
@@ -505,30 +540,44 @@ void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_work() - retry, rebuild, settle and tick
+ * ip_vs_mhs_work() - do what is due: retry, rebuild, settle, tick
  * @work: mhs.work of the service
  *
- * Context: process; takes mhs.lock.
+ * Context: process; takes mhs.build_lock, mhs.lock and the locks of
+ *	ip_vs_mhs_slots_build().
  */
 void ip_vs_mhs_work(struct work_struct *work)
 {
 	struct ip_vs_mhs *mhs = container_of(to_delayed_work(work),
 					     struct ip_vs_mhs, work);
+	unsigned long delay = MHS_IDLE;
+	bool builds, walks;
+	u32 ticks;
 	int i;
 
+	mutex_lock(&mhs->build_lock);
+	settle_flags(mhs);
 	mutex_lock(&mhs->lock);
 	/* jiffies wrap: clamp times, or they would be in the future again */
-	if (!work_until(mhs->built + MHS_IDLE))
-		mhs->built = jiffies - MHS_IDLE;
+	if (!work_until(mhs->build_at + MHS_IDLE))
+		mhs->build_at = jiffies - MHS_IDLE;
 	for (i = 0; i < ARRAY_SIZE(mhs->budget); i++)
 		if (!work_until(READ_ONCE(mhs->budget[i].recount_at)))
 			WRITE_ONCE(mhs->budget[i].recount_at, jiffies);
-	work_try_again(mhs);
-	if (mhs->dirty && !work_until(mhs->built + work_rest(mhs)))
-		work_build(mhs);
-	work_settle_on(mhs);
+	ip_vs_mhs_server_release_gone(mhs, false);
+	work_try_again(mhs, &delay);
+	work_settle_on(mhs, &delay);
 	work_check_flags(mhs);
-	work_tick(mhs);
-	work_requeue(mhs);
+	ticks = work_clocks(mhs, &delay);
+	walks = work_cuts(mhs, &delay) || ticks;
+	builds = work_builds(mhs, ticks, &delay);
+	work_polls(mhs, &delay);
+	work_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
+
+	if (builds)
+		ip_vs_mhs_slots_build(mhs);
+	if (walks)
+		ip_vs_mhs_slots_walk(mhs, ticks);
+	mutex_unlock(&mhs->build_lock);
 }
