@@ -274,6 +274,7 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
 	u32			changes;	/* of servers, so far */
+	unsigned long		dirty_since;	/* jiffies, if dirty */
 	/* an allocation failed or a carrier may not fit: the work retries */
 	bool			missing;
 	bool			hashed;		/* has a port or fwmark */
@@ -345,6 +346,7 @@ struct ip_vs_mhs_net {
 	/* another scheduler may have a service by firewall mark */
 	bool			foreign;
 	bool			backup;		/* role of the sync daemon */
+	unsigned long		changed;	/* jiffies, any server */
 
 	struct mutex		forward_lock;	/* guards forward, ops[][2] */
 	u32			forward[2];	/* users of the FORWARD hook */

@@ -5,7 +5,8 @@
  * servers: mhs.dirty is set, and the work rebuilds the table soon
  * (ip_vs_mhs_slots.c), once for the changes that come together.  So commands
  * wait for no table, and a restore builds one table per service, not one per
- * server.  Rebuilds may use a fifth of one CPU.  Until the rebuild
+ * server.  The rebuilds of a service use at most a fifth of one CPU.  Until the
+ * rebuild
  *
  *	- a flow that begins in a slot whose server has left or has weight 0 goes
  *	  to another server (ip_vs_mhs_ask_pick()), by an entry that keeps the
@@ -74,10 +75,11 @@
  */
 #define MHS_YOUNG_MAX		(60 * HZ)
 
-/* From a change to the rebuild: changes that come together, as those of a
- * restore, have one
+/* Rebuilds wait until the servers of the namespace have been quiet for so long,
+ * because commands tend to come together, but at most MHS_BUILD_LATEST
  */
-#define MHS_BUILD_DELAY		(HZ / 50)
+#define MHS_BUILD_QUIET		(HZ / 50)
+#define MHS_BUILD_LATEST	HZ
 
 /* First and longest time to a retry after a failed allocation */
 #define MHS_RETRY		(HZ / 10)
@@ -255,6 +257,16 @@ static bool work_cuts(struct ip_vs_mhs *mhs, unsigned long *delay)
 	return cuts;
 }
 
+/* When may a dirty table be rebuilt? */
+static unsigned long work_build_at(const struct ip_vs_mhs *mhs)
+{
+	unsigned long quiet = READ_ONCE(mhs->net->changed) + MHS_BUILD_QUIET;
+	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
+	unsigned long at = time_before(quiet, latest) ? quiet : latest;
+
+	return time_before(at, mhs->build_at) ? mhs->build_at : at;
+}
+
 /* Is a rebuild due?  In any case before slots merge by @ticks: a server added
  * again gets them back.
  */
@@ -262,7 +274,7 @@ static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
 			unsigned long *delay)
 {
 	return mhs->dirty &&
-	       (work_due(mhs->build_at, delay) ||
+	       (work_due(work_build_at(mhs), delay) ||
 		(ticks & MHS_TICK_PIN &&
 		 mhs->census.stage_max == MHS_STAGE_LAST));
 }
@@ -411,7 +423,7 @@ void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
 		if (leaves)
 			break;
 		mhs->settle_by = jiffies + MHS_SETTLE_MAX;
-		work_queue(mhs, MHS_BUILD_DELAY);
+		work_queue(mhs, MHS_BUILD_QUIET);
 		return;
 	case MHS_WOKEN:
 		break;
@@ -441,20 +453,18 @@ static void work_note_gap(struct ip_vs_mhs *mhs)
  */
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
-	unsigned long soon = jiffies + MHS_BUILD_DELAY;
-
 	lockdep_assert_held(&mhs->lock);
 	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
 		work_note_gap(mhs);
 	mhs->changed = jiffies;
+	WRITE_ONCE(mhs->net->changed, jiffies);
 	mhs->changes++;
 	/* the work is on its way or at it, and sees changes when it ends */
 	if (mhs->dirty)
 		return;
 	WRITE_ONCE(mhs->dirty, true);
-	if (time_before(mhs->build_at, soon))
-		mhs->build_at = soon;
-	work_queue(mhs, MHS_BUILD_DELAY);
+	mhs->dirty_since = jiffies;
+	work_queue(mhs, MHS_BUILD_QUIET);
 }
 
 /* Has a server lost its weight, which upd_dest has yet to report? */
