@@ -15,10 +15,13 @@
  *					7.2: there callbacks of two namespaces
  *					may run at once
  *	mhs_net.lock			services and hooks of a namespace
- *	mhs.lock			servers, slots and clocks of a service
- *
- *	With one of these four held no other of the four is taken:
+ *	mhs.build_lock			who rebuilds or walks the slots of a
+ *					service, or releases servers
  *	ip_vs_mhs_scratch.lock		one of two scratch spaces: rebuild, walk
+ *	mhs.lock			servers and clocks of a service; short:
+ *					callbacks wait with the core's mutex
+ *
+ *	With one of these three held no other of the three is taken:
  *	mhs_net.forward_lock		registration of the FORWARD hooks
  *	ip_vs_mhs_hash.lock		writers of the table of services
  *	mhs.recount_lock		the count of connection entries
@@ -33,17 +36,22 @@
  *					a second
  *	schedule()			RCU
  *	init_service			mhs; net > forward; mhs > forward;
- *					mhs > scratch; then hash, or after an
- *					error what done_service takes
- *	done_service			hash; net > forward; mhs > forward
- *	add_dest, upd_dest, del_dest	mhs > forward; mhs > scratch
- *	work of a service		mhs > forward; mhs > scratch
+ *					then hash, or after an error what
+ *					done_service takes
+ *	done_service			hash; net > forward;
+ *					build > mhs > forward
+ *	add_dest, upd_dest, del_dest	mhs > forward
+ *	work of a service		build > scratch > mhs;
+ *					build > mhs > forward
  *	work of a namespace		net > mhs
- *	read of /proc			net > mhs; of ip_vs_mhs_lookup RCU
+ *	read of /proc			build > scratch > mhs;
+ *					build > mhs > forward; net > mhs;
+ *					of ip_vs_mhs_lookup RCU
  *
- *	done_service() waits for the work of its service, and the exit of a
- *	namespace for the work of that namespace: both wait without mhs_net.lock
- *	and mhs.lock, which the works take.
+ *	No callback builds a table, and only done_service() waits for one who
+ *	builds: for the work of its service and for a reader of /proc.  The
+ *	exit of a namespace waits for the work of that namespace.  Both wait
+ *	without the locks that the works take.
  *
  * Who writes what
  * ---------------
@@ -52,8 +60,9 @@
  *			sees half a change, control overwrites no packet's mark
  *	servers[], by_dest, server.carrier, server.via
  *			control, under mhs.lock; packets read under RCU
- *	server.state, addr_only, was_stateless, dirty
+ *	server.state, was_stateless, dirty
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
+ *	addr_only	work, under build_lock, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	phase		control, under mhs.lock; the first packet of a young
  *			service sets WOKEN.  Packets and work_before_change() leave
@@ -66,6 +75,7 @@
  *			under recount_lock; work of the service: recount_at
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
+ *	net.changed	control, WRITE_ONCE; others READ_ONCE
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
  *	net.pairs, net.carriers
  *			control and RCU callbacks, atomically

@@ -18,9 +18,9 @@ static int ctl_add_dest(struct ip_vs_service *svc,
 
 	mutex_lock(&mhs->lock);
 	if (!mhs->svc)
-		ip_vs_mhs_work_start_settling(mhs, false);
+		ip_vs_mhs_settle_start(mhs, false);
 	else
-		ip_vs_mhs_work_before_change(mhs, false);
+		ip_vs_mhs_settle_before_change(mhs, false);
 	/* Pairs with the acquires in hook_packet_in() and lane_ask(): a packet
 	 * that sees svc sees the service settling.
 	 */
@@ -40,7 +40,7 @@ static int ctl_upd_dest(struct ip_vs_service *svc,
 
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
-	ip_vs_mhs_work_before_change(mhs, s && s->weight > 0 && out);
+	ip_vs_mhs_settle_before_change(mhs, s && s->weight > 0 && out);
 	/* add_dest had no memory for the server: the work adds it soon */
 	if (!s || ip_vs_mhs_server_refresh(s) || mhs->missing)
 		ip_vs_mhs_work_changed(mhs);
@@ -57,7 +57,7 @@ static int ctl_del_dest(struct ip_vs_service *svc,
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
 	if (s) {
-		ip_vs_mhs_work_before_change(mhs, s->weight > 0);
+		ip_vs_mhs_settle_before_change(mhs, s->weight > 0);
 		ip_vs_mhs_server_gone(s);
 		ip_vs_mhs_work_changed(mhs);
 	}
@@ -117,7 +117,7 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 	int err = 0;
 
 	mutex_lock(&mhs->lock);
-	ip_vs_mhs_work_start_settling(mhs, true);
+	ip_vs_mhs_settle_start(mhs, true);
 	/* the core's service mutex protects the list */
 	list_for_each_entry(dest, &svc->destinations, n_list) {
 		WRITE_ONCE(mhs->svc, svc);

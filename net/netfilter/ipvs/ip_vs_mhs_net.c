@@ -65,8 +65,7 @@ static void net_refresh(struct ip_vs_mhs *mhs)
 	/* before the first server no carrier exists */
 	if (mhs->svc) {
 		mhs->missing = true;
-		mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work,
-				 0);
+		ip_vs_mhs_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
 }
@@ -323,7 +322,7 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->forward_lock);
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
-	INIT_DELAYED_WORK(&mn->work, net_work);
+	INIT_DEFERRABLE_WORK(&mn->work, net_work);
 	ip_vs_mhs_ingress_init(mn);
 	err = net_sysctls_init(mn);
 	if (err)

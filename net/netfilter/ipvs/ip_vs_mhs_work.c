@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: clocks, settling, the work of a service.
+/* IPVS stateless Maglev scheduler: changes, clocks, the work of a service.
  *
  * A callback of the core, which holds the core's mutex, only notes a change of
  * servers: mhs.dirty is set, and the work rebuilds the table soon
@@ -35,45 +35,10 @@
  * A run of the work asks for each thing once whether its time has come, which
  * also yields the time of the next run.  A run that builds or walks changes
  * clocks: another run follows at once.
- *
- * Settling: the servers of a service come one by one, so the first tables are
- * partial.  Until the set of servers is quiet, the table changes without a
- * transition and no packet is sent by the table:
- *
- *	first server	-> SETTLING
- *	set quiet	-> YOUNG if no packet has come so far, else SETTLED
- *	YOUNG, change	-> SETTLING, but SETTLED if a server leaves
- *	YOUNG, packet	-> WOKEN, and SETTLED at the next change or work
- *	YOUNG, a minute without a change -> SETTLED
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/math64.h>
-
 #include "ip_vs_mhs_ctl.h"
-
-/* Quiet time after which a set of servers is complete: at least MHS_SETTLE, and
- * MHS_SETTLE_GAPS times the longest time between two changes, or
- * MHS_SETTLE_LONE after a single change
- */
-#define MHS_SETTLE		(HZ / 10)
-#define MHS_SETTLE_LONE		HZ
-#define MHS_SETTLE_GAPS		2
-
-/* A longer time between two changes does not count before the first packet: an
- * operator types the commands
- */
-#define MHS_GAP_MAX		HZ
-
-/* Longest settling.  Packets of older flows are dropped; TCP repeats longer. */
-#define MHS_SETTLE_MAX		(5 * HZ)
-
-/* A service without a packet stays young until its set has been quiet for so
- * long.  A standby director must settle: flows may move to the standby during
- * a transition, and then both directors need the same old table.  A server that
- * leaves a quiet set may have died, so its removal also ends the youth.
- */
-#define MHS_YOUNG_MAX		(60 * HZ)
 
 /* Rebuilds wait until the servers of the namespace have been quiet for so long,
  * because commands tend to come together, but at most MHS_BUILD_LATEST
@@ -91,140 +56,27 @@
 #define MHS_LOOK		HZ
 #define MHS_IDLE		(60 * HZ)
 
-/* Looks at the traffic between two ageings of the used marks; packets in a
- * second below which a look counts as without traffic
- */
-#define MHS_USED_LOOKS		8
-#define MHS_USED_FEW		32
-
-/* Time between two looks, rounded up.  A used mark must live for a pin time; a
- * longer life is harmless, but walks every few jiffies are not: hence a second
- * at least, whatever the pin time.
- */
-static unsigned long used_period(const struct ip_vs_mhs *mhs)
-{
-	return max_t(unsigned long, HZ,
-		     msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs))) /
-	       MHS_USED_LOOKS + 1;
-}
-
 /* Jiffies from now to @then, 0 when @then is past */
 static unsigned long work_until(unsigned long then)
 {
 	return ip_vs_mhs_time_between(jiffies, then);
 }
 
-/* Has the time @then come?  If not, it may be the next thing to do: *delay */
-static bool work_due(unsigned long then, unsigned long *delay)
-{
-	unsigned long left = work_until(then);
-
-	*delay = min(*delay, left);
-	return !left;
-}
-
-/* Has a clock ticked?  Its next tick is a period later. */
-static bool work_ticks(unsigned long *last, unsigned long period,
-		       unsigned long *delay)
-{
-	if (!work_due(*last + period, delay))
-		return false;
-	*last = jiffies;
-	return true;
-}
-
-/* Run the work in at most @delay jiffies */
-static void work_queue(struct ip_vs_mhs *mhs, unsigned long delay)
-{
-	mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work, delay);
-}
-
-/* When the set of servers will have been quiet for long enough; settle_by
- * bounds the time for a set that never gets quiet.
- */
-static unsigned long work_settled_at(const struct ip_vs_mhs *mhs)
-{
-	unsigned long quiet = mhs->gap ? MHS_SETTLE_GAPS * mhs->gap :
-					 MHS_SETTLE_LONE;
-
-	quiet = max3(quiet, (unsigned long)MHS_SETTLE, 2 * ip_vs_mhs_build_rest(mhs));
-	quiet += mhs->changed;
-	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
-}
-
-/* Sum of the counters in the mask @which, over all CPUs */
-static unsigned long work_counted(const struct ip_vs_mhs *mhs,
-				  unsigned long which)
-{
-	unsigned long n = 0;
-	int cpu, i;
-
-	for_each_possible_cpu(cpu)
-		for (i = 0; i < MHS_CNT_MAX; i++)
-			if (which & BIT(i))
-				n += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
-	return n;
-}
-
-/* Packets from clients so far.  Replies and ICMP errors do not count: they may
- * belong to flows through another director.
- */
-static unsigned long work_requests(const struct ip_vs_mhs *mhs)
-{
-	return work_counted(mhs, BIT(MHS_CNT_STATELESS) | BIT(MHS_CNT_OLD) |
-				BIT(MHS_CNT_CAND) | BIT(MHS_CNT_TRACKED));
-}
-
-/* Has a packet come since init_service?  Control counts in NOMEM, too. */
-static bool work_seen(const struct ip_vs_mhs *mhs)
-{
-	return work_counted(mhs, ~(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM)));
-}
-
-/* Do the used marks age now?  With few packets (probes of the virtual address,
- * say) or as sync backup, flows may run on another director and come here when
- * that director dies.  Then any slot may have flows, and all are marked used.
- * A longer pin time restarts the count of looks.
- */
-static bool work_used_ages(struct ip_vs_mhs *mhs)
-{
-	unsigned long requests = work_requests(mhs), period = used_period(mhs);
-	bool few = requests - mhs->requests <
-		   div_u64((u64)MHS_USED_FEW * period, HZ);
-	bool longer = period > mhs->used_period;
-
-	mhs->requests = requests;
-	mhs->used_period = period;
-	if (few || longer || READ_ONCE(mhs->net->backup)) {
-		ip_vs_mhs_slots_use_all(mhs);
-		mhs->used_looks = 0;
-		return false;
-	}
-	if (++mhs->used_looks < MHS_USED_LOOKS)
-		return false;
-	mhs->used_looks = 0;
-	return true;
-}
-
 /* Tick the clocks; returns MHS_TICK_* of those that ticked */
 static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
 	unsigned long entry = msecs_to_jiffies(ip_vs_mhs_time_entry_ms(mhs));
-	unsigned long used = used_period(mhs);
 	u32 ticks = 0;
 
 	if (mhs->census.hold &&
-	    work_ticks(&mhs->hold_tick, ip_vs_mhs_time_hold_period(mhs), delay))
+	    ip_vs_mhs_time_ticks(&mhs->hold_tick, ip_vs_mhs_time_hold_period(mhs), delay))
 		ticks |= MHS_TICK_HOLD;
 	if (mhs->census.pin &&
-	    work_ticks(&mhs->pin_tick, ip_vs_mhs_time_pin_period(mhs), delay))
+	    ip_vs_mhs_time_ticks(&mhs->pin_tick, ip_vs_mhs_time_pin_period(mhs), delay))
 		ticks |= MHS_TICK_PIN;
-	/* A longer period begins now */
-	if (used > mhs->used_period)
-		mhs->used_tick = jiffies - used;
-	if (work_ticks(&mhs->used_tick, used, delay) && work_used_ages(mhs))
+	if (ip_vs_mhs_settle_used_tick(mhs, delay))
 		ticks |= MHS_TICK_USED;
-	if (work_ticks(&mhs->track_tick, entry, delay)) {
+	if (ip_vs_mhs_time_ticks(&mhs->track_tick, entry, delay)) {
 		/* the sync daemon may add an entry at any time */
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
@@ -252,7 +104,7 @@ static bool work_cuts(struct ip_vs_mhs *mhs, unsigned long *delay)
 		if (s->named)
 			cuts |= cutting;
 		else
-			work_due(s->gone_until, delay);
+			ip_vs_mhs_time_due(s->gone_until, delay);
 	}
 	return cuts;
 }
@@ -274,7 +126,7 @@ static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
 			unsigned long *delay)
 {
 	return mhs->dirty &&
-	       (work_due(work_build_at(mhs), delay) ||
+	       (ip_vs_mhs_time_due(work_build_at(mhs), delay) ||
 		(ticks & MHS_TICK_PIN &&
 		 mhs->census.stage_max == MHS_STAGE_LAST));
 }
@@ -291,64 +143,6 @@ static void work_polls(const struct ip_vs_mhs *mhs, unsigned long *delay)
 #endif
 	if (polls)
 		*delay = min_t(unsigned long, *delay, MHS_LOOK);
-}
-
-/* Take addr_only from the flags until the set is complete: the core stores the
- * flags of an edit after init_service().
- */
-static void settle_flags(struct ip_vs_mhs *mhs)
-{
-	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
-	unsigned int flags;
-
-	if (!svc || READ_ONCE(mhs->phase) != MHS_SETTLING)
-		return;
-	flags = READ_ONCE(svc->flags);
-	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
-		/* Flows with a connection entry marked slots by the former
-		 * hash: mark every slot when no packet uses that hash.
-		 */
-		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
-		synchronize_rcu();
-		ip_vs_mhs_slots_track_all(mhs);
-	}
-}
-
-/* The set is complete: from now on a change makes slots unstable.  Flows from
- * before a restart or from another director may have sent no packet yet, so
- * every slot counts as used for a pin time.
- */
-static void settle_end(struct ip_vs_mhs *mhs)
-{
-	ip_vs_mhs_slots_use_all(mhs);
-	mhs->requests = work_requests(mhs);
-	mhs->used_looks = 0;
-	mhs->used_tick = jiffies;
-	/* Pairs with the acquire in ip_vs_mhs_settling() */
-	smp_store_release(&mhs->phase, MHS_SETTLED);
-}
-
-static void work_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
-{
-	if (!mhs->svc)
-		return;
-	switch (READ_ONCE(mhs->phase)) {
-	case MHS_SETTLING:
-		if (mhs->dirty || !work_due(work_settled_at(mhs), delay))
-			return;
-		if (work_seen(mhs))
-			settle_end(mhs);
-		else
-			/* Pairs with the acquire in ip_vs_mhs_settling() */
-			smp_store_release(&mhs->phase, MHS_YOUNG);
-		return;
-	case MHS_YOUNG:
-		if (work_due(mhs->changed + MHS_YOUNG_MAX, delay))
-			settle_end(mhs);
-		return;
-	case MHS_WOKEN:
-		settle_end(mhs);
-	}
 }
 
 /* Follow the flags, which an edit may have changed */
@@ -370,80 +164,6 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_work_start_settling() - start settling, at init or with the first server
- * @mhs: the service
- * @whole: all servers come at once, from another scheduler
- *
- * Connection entries of the namespace may belong to flows of this service (from
- * a service for all ports, or a sync daemon that has ended): if there are any,
- * every slot is marked tracked.
- *
- * Context: process, mhs.lock held.
- */
-void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole)
-{
-	lockdep_assert_held(&mhs->lock);
-	WRITE_ONCE(mhs->phase, MHS_SETTLING);
-	mhs->changed = jiffies;
-	/* 0: one change so far, so work_settled_at() waits longer; a complete
-	 * set has no reason to wait
-	 */
-	mhs->gap = whole ? 1 : 0;
-	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
-	mhs->used_tick = jiffies;
-	mhs->track_tick = jiffies;
-	/* flows may come that lack an entry */
-	mhs->stateful = false;
-	if (ip_vs_mhs_has_entries(mhs))
-		ip_vs_mhs_slots_track_older(mhs);
-}
-
-/**
- * ip_vs_mhs_work_before_change() - a server of the service is about to change
- * @mhs: the service
- * @leaves: the server has slots, and gets no new flow from now on
- *
- * A young service settles again, unless its first packet has come.
- *
- * Context: process, mhs.lock held.
- */
-void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
-{
-	lockdep_assert_held(&mhs->lock);
-	/* After MHS_YOUNG_MAX the youth is over, even if the timer of the work
-	 * is late, which it may be by an eighth
-	 */
-	leaves |= !work_until(mhs->changed + MHS_YOUNG_MAX);
-	/* Pairs with the exchange in ip_vs_mhs_settling().  MHS_WOKEN keeps
-	 * packets from a second exchange until settle_end() has set MHS_SETTLED.
-	 */
-	switch (cmpxchg(&mhs->phase, MHS_YOUNG,
-			leaves ? MHS_WOKEN : MHS_SETTLING)) {
-	case MHS_YOUNG:
-		if (leaves)
-			break;
-		mhs->settle_by = jiffies + MHS_SETTLE_MAX;
-		work_queue(mhs, MHS_BUILD_QUIET);
-		return;
-	case MHS_WOKEN:
-		break;
-	default:
-		return;
-	}
-	settle_end(mhs);
-}
-
-/* Note the longest time between two changes, for work_settled_at() */
-static void work_note_gap(struct ip_vs_mhs *mhs)
-{
-	unsigned long gap = max(jiffies - mhs->changed, 1UL);
-
-	if (mhs->n_listed > 1 && gap > mhs->gap &&
-	    (gap <= MHS_GAP_MAX || work_seen(mhs)))
-		mhs->gap = gap;
-}
-
-/**
  * ip_vs_mhs_work_changed() - a server was added, removed or edited
  * @mhs: the service
  *
@@ -455,7 +175,7 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
 	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
-		work_note_gap(mhs);
+		ip_vs_mhs_settle_note_gap(mhs);
 	mhs->changed = jiffies;
 	WRITE_ONCE(mhs->net->changed, jiffies);
 	mhs->changes++;
@@ -464,7 +184,7 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 		return;
 	WRITE_ONCE(mhs->dirty, true);
 	mhs->dirty_since = jiffies;
-	work_queue(mhs, MHS_BUILD_QUIET);
+	ip_vs_mhs_queue(mhs, MHS_BUILD_QUIET);
 }
 
 /* Has a server lost its weight, which upd_dest has yet to report? */
@@ -483,17 +203,17 @@ static bool work_server_leaves(const struct ip_vs_mhs *mhs)
  */
 static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	if (mhs->missing && mhs->retry && !work_due(mhs->retry_at, delay))
+	if (mhs->missing && mhs->retry && !ip_vs_mhs_time_due(mhs->retry_at, delay))
 		return;
 	if (mhs->missing) {
-		ip_vs_mhs_work_before_change(mhs, work_server_leaves(mhs));
+		ip_vs_mhs_settle_before_change(mhs, work_server_leaves(mhs));
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}
 	if (mhs->missing) {
 		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
 		mhs->retry_at = jiffies + mhs->retry;
-		work_due(mhs->retry_at, delay);
+		ip_vs_mhs_time_due(mhs->retry_at, delay);
 	} else {
 		mhs->retry = 0;
 	}
@@ -511,8 +231,12 @@ static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 {
 	mutex_lock(&mhs->build_lock);
-	if (READ_ONCE(mhs->dirty))
+	if (READ_ONCE(mhs->dirty)) {
 		ip_vs_mhs_slots_build(mhs);
+		mutex_lock(&mhs->lock);
+		ip_vs_mhs_server_release_gone(mhs, false);
+		mutex_unlock(&mhs->lock);
+	}
 	mutex_unlock(&mhs->build_lock);
 }
 
@@ -533,7 +257,7 @@ void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
-		refused = work_counted(mhs, BIT(MHS_CNT_CAPPED) |
+		refused = ip_vs_mhs_settle_counted(mhs, BIT(MHS_CNT_CAPPED) |
 					   BIT(MHS_CNT_NOMEM));
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->phase) == MHS_SETTLING)
@@ -566,7 +290,7 @@ void ip_vs_mhs_work(struct work_struct *work)
 	int i;
 
 	mutex_lock(&mhs->build_lock);
-	settle_flags(mhs);
+	ip_vs_mhs_settle_flags(mhs);
 	mutex_lock(&mhs->lock);
 	/* jiffies wrap: clamp times, or they would be in the future again */
 	if (!work_until(mhs->build_at + MHS_IDLE))
@@ -576,13 +300,13 @@ void ip_vs_mhs_work(struct work_struct *work)
 			WRITE_ONCE(mhs->budget[i].recount_at, jiffies);
 	ip_vs_mhs_server_release_gone(mhs, false);
 	work_try_again(mhs, &delay);
-	work_settle_on(mhs, &delay);
+	ip_vs_mhs_settle_on(mhs, &delay);
 	work_check_flags(mhs);
 	ticks = work_clocks(mhs, &delay);
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
 	work_polls(mhs, &delay);
-	work_queue(mhs, builds || walks ? 0 : delay);
+	ip_vs_mhs_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
 
 	if (builds)

@@ -21,9 +21,10 @@
  *	netns_ipvs.service_mutex	held by the core in every callback but
  *					select() and schedule()
  *	mhs_net.lock			list of services, role of the sync daemon
- *	mhs.lock			servers, slots and clocks of a service
- *	one of:
+ *	mhs.build_lock			who rebuilds or walks the slots
  *	ip_vs_mhs_scratch.lock		a scratch space: rebuild, walk
+ *	mhs.lock			servers and clocks of a service
+ *	one of:
  *	mhs.recount_lock		the count of connections
  *	ip_vs_dest.dst_lock		ip_vs_dest_keep()
  *
@@ -32,11 +33,11 @@
  *	select()			RCU; a packet that needs a connection may
  *					take recount_lock, about 20 times a second
  *	schedule()			RCU
- *	init_service			net; mhs > scratch
+ *	init_service			net; mhs
  *	done_service			net; mhs > dst_lock
- *	add_dest, upd_dest, del_dest	mhs > scratch; mhs > dst_lock
+ *	add_dest, upd_dest, del_dest	mhs > dst_lock
  *	upd_service			mhs
- *	work of a service		mhs > scratch; mhs > dst_lock
+ *	work of a service		build > scratch > mhs; build > mhs > dst_lock
  *	work of a namespace, /proc	net > mhs
  *
  *	done_service() waits for the work of its service, and the exit of a
@@ -178,8 +179,10 @@ struct ip_vs_mhs {
 #endif
 	spinlock_t		recount_lock;	/* guards budget: one counts */
 
+	/* whoever rebuilds or walks; no callback */
+	struct mutex		build_lock ____cacheline_aligned_in_smp;
 	/* control; lock guards what follows, unless a comment says otherwise */
-	struct mutex		lock ____cacheline_aligned_in_smp;
+	struct mutex		lock;
 	union nf_inet_addr	addr;		/* of the service */
 	__be16			port;
 	struct list_head	net_list;	/* mhs_net.list, its lock */
@@ -191,6 +194,8 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
+	u32			changes;	/* of servers, so far */
+	unsigned long		dirty_since;	/* jiffies, if dirty */
 	bool			missing;	/* a server: the work retries */
 	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
@@ -203,7 +208,7 @@ struct ip_vs_mhs {
 	bool			stateful;	/* sysctl stateless was 0 */
 	unsigned long		stateful_since;	/* packets get entries */
 	unsigned long		refused;	/* entries, at the last look */
-	unsigned long		built;		/* jiffies, end of rebuild */
+	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		hold_tick;	/* jiffies of the last tick */
 	unsigned long		pin_tick;	/* the same */
@@ -242,6 +247,7 @@ struct ip_vs_mhs_net {
 #endif
 	struct mutex		lock;		/* guards the rest */
 	struct list_head	list;		/* of services */
+	unsigned long		changed;	/* jiffies, any server; READ_ONCE */
 	bool			backup;		/* sync daemon; READ_ONCE */
 	bool			was_stateful;
 	struct delayed_work	work;

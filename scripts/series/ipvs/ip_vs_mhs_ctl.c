@@ -325,9 +325,9 @@ static int ctl_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 
 	mutex_lock(&mhs->lock);
 	if (!mhs->svc)
-		ip_vs_mhs_work_start_settling(mhs, false);
+		ip_vs_mhs_settle_start(mhs, false);
 	else
-		ip_vs_mhs_work_before_change(mhs, false);
+		ip_vs_mhs_settle_before_change(mhs, false);
 	/* Pairs with the acquire in ip_vs_mhs_select(): a packet that sees svc
 	 * sees the service settling.
 	 */
@@ -346,7 +346,7 @@ static int ctl_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 
 	mutex_lock(&mhs->lock);
 	s = dest->sched_data;
-	ip_vs_mhs_work_before_change(mhs, s && s->weight > 0 && out);
+	ip_vs_mhs_settle_before_change(mhs, s && s->weight > 0 && out);
 	/* without a struct the work adds the server, and the table changes */
 	if (!s || server_refresh(s) || mhs->missing)
 		ip_vs_mhs_work_changed(mhs);
@@ -363,7 +363,7 @@ static int ctl_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	mutex_lock(&mhs->lock);
 	s = dest->sched_data;
 	if (s) {
-		ip_vs_mhs_work_before_change(mhs, s->weight > 0);
+		ip_vs_mhs_settle_before_change(mhs, s->weight > 0);
 		ip_vs_dest_keep(dest, true);
 		WRITE_ONCE(s->state,
 			   (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
@@ -385,8 +385,7 @@ static void ctl_upd_service(struct ip_vs_service *svc)
 	struct ip_vs_mhs *mhs = svc->sched_data;
 
 	if (mhs->svc)
-		mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work,
-				 0);
+		ip_vs_mhs_queue(mhs, 0);
 }
 
 static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
@@ -407,6 +406,7 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->size = ip_vs_mhs_slots_size;
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
+	mutex_init(&mhs->build_lock);
 	mutex_init(&mhs->lock);
 	spin_lock_init(&mhs->recount_lock);
 	for (i = 0; i < ARRAY_SIZE(mhs->budget); i++)
@@ -433,7 +433,7 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 	int err = 0;
 
 	mutex_lock(&mhs->lock);
-	ip_vs_mhs_work_start_settling(mhs, true);
+	ip_vs_mhs_settle_start(mhs, true);
 	/* the core's service mutex protects the list */
 	list_for_each_entry(dest, &svc->destinations, n_list) {
 		WRITE_ONCE(mhs->svc, svc);
@@ -442,7 +442,8 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 			break;
 		err = 0;
 	}
-	if (!err)
+	/* without a server no clock runs */
+	if (!err && mhs->svc)
 		ip_vs_mhs_work_changed(mhs);
 	mutex_unlock(&mhs->lock);
 	return err;
