@@ -94,9 +94,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=8,
                         help="other namespaces (%(default)s)")
-    parser.add_argument("--servers", type=int, default=2500,
+    parser.add_argument("--servers", type=int, default=1000,
                         help="of the service of each (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=100,
+    parser.add_argument("--rounds", type=int, default=50,
                         help="changes here (%(default)s)")
     parser.add_argument("--scheduler", default="mhs", help="(%(default)s)")
     args = parser.parse_args()
