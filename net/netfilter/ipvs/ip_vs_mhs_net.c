@@ -212,61 +212,36 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 static const unsigned int net_day_ms = MHS_DAY_MS;
 static const unsigned int net_int_max = INT_MAX;
 
+/* data is the offset in struct ip_vs_mhs_net */
+#define NET_SYSCTL(NAME, MAX)						\
+	{								\
+		.procname	= #NAME,				\
+		.data		= (void *)offsetof(struct ip_vs_mhs_net, NAME), \
+		.maxlen		= sizeof(unsigned int),			\
+		.mode		= 0644,					\
+		.proc_handler	= proc_douintvec_minmax,		\
+		.extra1		= SYSCTL_ZERO,				\
+		.extra2		= (void *)(MAX),			\
+	}
+
+/* Short times and many entries cost CPU and memory of the host: the first
+ * NET_OF_HOST are only read outside the initial user namespace.
+ */
+#define NET_OF_HOST	4
+
 static const struct ctl_table net_table[] = {
+	NET_SYSCTL(hold_ms, &net_day_ms),
+	NET_SYSCTL(pin_ms, &net_day_ms),
+	NET_SYSCTL(max_entries, &net_int_max),
+	NET_SYSCTL(max_quic_entries, &net_int_max),
+	NET_SYSCTL(lane, SYSCTL_ONE),
+	NET_SYSCTL(stateless, SYSCTL_ONE),
+	NET_SYSCTL(masq_stateless, SYSCTL_ONE),
 	{
-		.procname	= "hold_ms",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= (void *)&net_day_ms,
-	}, {
-		.procname	= "pin_ms",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= (void *)&net_day_ms,
-	}, {
-		.procname	= "max_entries",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= (void *)&net_int_max,
-	}, {
-		.procname	= "max_quic_entries",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= (void *)&net_int_max,
-	}, {
 		.procname	= "ingress",
 		.maxlen		= PAGE_SIZE,
 		.mode		= 0644,
 		.proc_handler	= ip_vs_mhs_ingress_sysctl,
-	}, {
-		.procname	= "lane",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= SYSCTL_ONE,
-	}, {
-		.procname	= "stateless",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= SYSCTL_ONE,
-	}, {
-		.procname	= "masq_stateless",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= SYSCTL_ONE,
 	},
 };
 
@@ -281,19 +256,11 @@ static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 	if (!mn->table)
 		return -ENOMEM;
 	memcpy(mn->table, net_table, sizeof(net_table));
-	mn->table[0].data = &mn->hold_ms;
-	mn->table[1].data = &mn->pin_ms;
-	mn->table[2].data = &mn->max_entries;
-	mn->table[3].data = &mn->max_quic_entries;
-	mn->table[4].data = mn;
-	mn->table[5].data = &mn->lane;
-	mn->table[6].data = &mn->stateless;
-	mn->table[7].data = &mn->masq_stateless;
-	/* Short times and many entries cost CPU and memory of the host: only
-	 * the last four are writable outside the initial user namespace.
-	 */
-	for (i = 0; i < n - 4 && mn->net->user_ns != &init_user_ns; i++)
-		mn->table[i].mode = 0444;
+	for (i = 0; i < n; i++) {
+		mn->table[i].data = (char *)mn + (unsigned long)net_table[i].data;
+		if (i < NET_OF_HOST && mn->net->user_ns != &init_user_ns)
+			mn->table[i].mode = 0444;
+	}
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);
 	if (mn->header)
