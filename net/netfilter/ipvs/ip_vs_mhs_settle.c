@@ -154,18 +154,23 @@ static unsigned long settle_at(const struct ip_vs_mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-/* The set is complete: from now on a change makes slots unstable.  Flows from
- * before a restart or from another director may have sent no packet yet, so
- * every slot counts as used for a pin time.
- */
+/* The set is complete: from now on a change makes slots unstable */
 static void settle_end(struct ip_vs_mhs *mhs)
 {
-	ip_vs_mhs_slots_use_all(mhs);
 	mhs->requests = used_requests(mhs);
 	mhs->used_looks = 0;
 	mhs->used_tick = jiffies;
 	/* Pairs with the acquire in ip_vs_mhs_settling() */
 	smp_store_release(&mhs->phase, MHS_SETTLED);
+}
+
+/* The same; flows from before a restart or from another director may have sent
+ * no packet yet, so every slot counts as used for a pin time
+ */
+static void settle_end_used(struct ip_vs_mhs *mhs)
+{
+	ip_vs_mhs_slots_use_all(mhs);
+	settle_end(mhs);
 }
 
 /**
@@ -184,17 +189,17 @@ void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
 		if (mhs->dirty || !ip_vs_mhs_time_due(settle_at(mhs), delay))
 			return;
 		if (settle_seen(mhs))
-			settle_end(mhs);
+			settle_end_used(mhs);
 		else
 			/* Pairs with the acquire in ip_vs_mhs_settling() */
 			smp_store_release(&mhs->phase, MHS_YOUNG);
 		return;
 	case MHS_YOUNG:
 		if (ip_vs_mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay))
-			settle_end(mhs);
+			settle_end_used(mhs);
 		return;
 	case MHS_WOKEN:
-		settle_end(mhs);
+		settle_end_used(mhs);
 	}
 }
 
@@ -286,6 +291,8 @@ void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves)
 	default:
 		return;
 	}
+	/* The rebuild marks the slots, the callback need not */
+	mhs->use_all = true;
 	settle_end(mhs);
 }
 

@@ -226,9 +226,12 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 	u64 start = ktime_get_ns();
 	struct ip_vs_mhs_server *s;
 	u32 changes, empty, n = 0;
+	bool use_all;
 
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes;
+	use_all = mhs->use_all;
+	mhs->use_all = false;
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (s->weight <= 0)
 			continue;
@@ -238,6 +241,8 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 	}
 	mutex_unlock(&mhs->lock);
 
+	if (use_all)
+		ip_vs_mhs_slots_use_all(mhs);
 	empty = ip_vs_mhs_table_fill(f, n);
 	slots_walk(mhs, scratch, f->table, 0);
 
