@@ -78,8 +78,7 @@ void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_time_hold_period(const struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_time_pin_period(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_time_period(const struct ip_vs_mhs *mhs, u32 tick);
 unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 				     unsigned long now);
 unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,

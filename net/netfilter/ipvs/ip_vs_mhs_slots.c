@@ -193,7 +193,7 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		 * clock of pin did not run: make the tick due now.
 		 */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
-				jiffies - ip_vs_mhs_time_pin_period(mhs);
+				jiffies - ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
 	list_for_each_entry(s, &mhs->gone, list)
 		s->named = test_bit(s->idx, scratch->named);
 	mutex_unlock(&mhs->lock);

@@ -66,13 +66,15 @@ static unsigned long work_until(unsigned long then)
 static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
 	unsigned long entry = msecs_to_jiffies(ip_vs_mhs_time_entry_ms(mhs));
+	unsigned long hold = ip_vs_mhs_time_period(mhs, MHS_TICK_HOLD);
+	unsigned long pin = ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
 	u32 ticks = 0;
 
 	if (mhs->census.hold &&
-	    ip_vs_mhs_time_ticks(&mhs->hold_tick, ip_vs_mhs_time_hold_period(mhs), delay))
+	    ip_vs_mhs_time_ticks(&mhs->hold_tick, hold, delay))
 		ticks |= MHS_TICK_HOLD;
 	if (mhs->census.pin &&
-	    ip_vs_mhs_time_ticks(&mhs->pin_tick, ip_vs_mhs_time_pin_period(mhs), delay))
+	    ip_vs_mhs_time_ticks(&mhs->pin_tick, pin, delay))
 		ticks |= MHS_TICK_PIN;
 	if (ip_vs_mhs_settle_used_tick(mhs, delay))
 		ticks |= MHS_TICK_USED;
