@@ -15,10 +15,13 @@
  *					7.2: there callbacks of two namespaces
  *					may run at once
  *	mhs_net.lock			services and hooks of a namespace
- *	mhs.lock			servers, slots and clocks of a service
- *
- *	With one of these three held no other of the three is taken:
+ *	mhs.build_lock			who rebuilds or walks the slots of a
+ *					service, or releases servers
  *	ip_vs_mhs_scratch.lock		one of two scratch spaces: rebuild, walk
+ *	mhs.lock			servers and clocks of a service; short:
+ *					callbacks wait with the core's mutex
+ *
+ *	With one of these two held no lock is taken:
  *	ip_vs_mhs_hash.lock		writers of the table of services
  *	mhs.recount_lock		the count of connection entries
  *
@@ -31,17 +34,19 @@
  *					wait for recount_lock: about 20 counts
  *					a second
  *	schedule()			RCU
- *	init_service			mhs; net; mhs > scratch; then hash, or
- *					after an error what done_service takes
- *	done_service			hash; net; mhs
- *	add_dest, upd_dest, del_dest	mhs > scratch
- *	work of a service		mhs > scratch
+ *	init_service			mhs; net; then hash, or after an error
+ *					what done_service takes
+ *	done_service			hash; net; build > mhs
+ *	add_dest, upd_dest, del_dest	mhs
+ *	work of a service		build > scratch > mhs; build > mhs
  *	work of a namespace		net > mhs
- *	read of /proc			net > mhs; of ip_vs_mhs_lookup RCU
+ *	read of /proc			build > scratch > mhs; build > mhs;
+ *					net > mhs; of ip_vs_mhs_lookup RCU
  *
- *	done_service() waits for the work of its service, and the exit of a
- *	namespace for the work of that namespace: both wait without mhs_net.lock
- *	and mhs.lock, which the works take.
+ *	No callback builds a table, and only done_service() waits for one who
+ *	builds: for the work of its service and for a reader of /proc.  The
+ *	exit of a namespace waits for the work of that namespace.  Both wait
+ *	without the locks that the works take.
  *
  * Who writes what
  * ---------------
@@ -50,8 +55,9 @@
  *			sees half a change, control overwrites no packet's mark
  *	servers[], by_dest, server.carrier
  *			control, under mhs.lock; packets read under RCU
- *	server.state, addr_only, was_stateless, dirty
+ *	server.state, was_stateless, dirty
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
+ *	addr_only	work, under build_lock, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	phase		control, under mhs.lock; the first packet of a young
  *			service sets WOKEN.  Packets and work_before_change() leave
@@ -64,6 +70,7 @@
  *			under recount_lock; work of the service: recount_at
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
+ *	net.changed	control, WRITE_ONCE; others READ_ONCE
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
  *	net.carriers	control and RCU callbacks, atomically
  *
@@ -237,8 +244,10 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_budget	budget[2] ____cacheline_aligned_in_smp;
 	spinlock_t		recount_lock;	/* guards budget: one counts */
 
+	/* whoever rebuilds, walks or releases; no callback but done_service */
+	struct mutex		build_lock ____cacheline_aligned_in_smp;
 	/* control; lock guards what follows, unless a comment says otherwise */
-	struct mutex		lock ____cacheline_aligned_in_smp;
+	struct mutex		lock;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
 	struct list_head	net_list;	/* mhs_net.list, its lock */
@@ -250,6 +259,9 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
+	bool			use_all;	/* first, by the rebuild */
+	u32			changes;	/* of servers, so far */
+	unsigned long		dirty_since;	/* jiffies, if dirty */
 	/* an allocation failed or a carrier may not fit: the work retries */
 	bool			missing;
 	bool			hashed;		/* has a port or fwmark */
@@ -264,7 +276,7 @@ struct ip_vs_mhs {
 	bool			stateful;	/* sysctl stateless was 0 */
 	unsigned long		stateful_since;	/* packets get entries */
 	unsigned long		refused;	/* entries, at the last look */
-	unsigned long		built;		/* jiffies, end of rebuild */
+	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		hold_tick;	/* jiffies of the last tick */
 	unsigned long		pin_tick;	/* the same */
@@ -319,6 +331,7 @@ struct ip_vs_mhs_net {
 	/* another scheduler may have a service by firewall mark */
 	bool			foreign;
 	bool			backup;		/* role of the sync daemon */
+	unsigned long		changed;	/* jiffies, any server */
 
 	struct mutex		lock;		/* guards what follows */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];

@@ -18,9 +18,9 @@ static int ctl_add_dest(struct ip_vs_service *svc,
 
 	mutex_lock(&mhs->lock);
 	if (!mhs->svc)
-		ip_vs_mhs_work_start_settling(mhs, false);
+		ip_vs_mhs_settle_start(mhs, false);
 	else
-		ip_vs_mhs_work_before_change(mhs, false);
+		ip_vs_mhs_settle_before_change(mhs, false);
 	/* Pairs with the acquires in hook_packet_in() and lane_ask(): a packet
 	 * that sees svc sees the service settling.
 	 */
@@ -40,7 +40,7 @@ static int ctl_upd_dest(struct ip_vs_service *svc,
 
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
-	ip_vs_mhs_work_before_change(mhs, s && s->weight > 0 && out);
+	ip_vs_mhs_settle_before_change(mhs, s && s->weight > 0 && out);
 	/* add_dest had no memory for the server: the work adds it soon */
 	if (!s || ip_vs_mhs_server_refresh(s) || mhs->missing)
 		ip_vs_mhs_work_changed(mhs);
@@ -57,7 +57,7 @@ static int ctl_del_dest(struct ip_vs_service *svc,
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
 	if (s) {
-		ip_vs_mhs_work_before_change(mhs, s->weight > 0);
+		ip_vs_mhs_settle_before_change(mhs, s->weight > 0);
 		ip_vs_mhs_server_gone(s);
 		ip_vs_mhs_work_changed(mhs);
 	}
@@ -87,6 +87,7 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	ip_vs_mhs_slots_key(mhs->net->net, &mhs->key);
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
+	mutex_init(&mhs->build_lock);
 	mutex_init(&mhs->lock);
 	spin_lock_init(&mhs->recount_lock);
 	mhs->budget[0].recount_at = jiffies;
@@ -117,7 +118,7 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 	int err = 0;
 
 	mutex_lock(&mhs->lock);
-	ip_vs_mhs_work_start_settling(mhs, true);
+	ip_vs_mhs_settle_start(mhs, true);
 	/* the core's service mutex protects the list */
 	list_for_each_entry(dest, &svc->destinations, n_list) {
 		WRITE_ONCE(mhs->svc, svc);
@@ -126,7 +127,8 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 			break;
 		err = 0;
 	}
-	if (!err)
+	/* without a server no clock runs */
+	if (!err && mhs->svc)
 		ip_vs_mhs_work_changed(mhs);
 	mutex_unlock(&mhs->lock);
 	return err;
@@ -148,9 +150,13 @@ static void ctl_free(struct ip_vs_mhs *mhs)
 	ip_vs_mhs_net_detach(mhs);
 	cancel_delayed_work_sync(&mhs->work);
 
+	mutex_lock(&mhs->build_lock);
 	mutex_lock(&mhs->lock);
 	ip_vs_mhs_server_release_gone(mhs, true);
+	/* a reader of /proc that comes late has nothing to build */
+	WRITE_ONCE(mhs->dirty, false);
 	mutex_unlock(&mhs->lock);
+	mutex_unlock(&mhs->build_lock);
 	ip_vs_mhs_svc_put_rcu(mhs);
 }
 

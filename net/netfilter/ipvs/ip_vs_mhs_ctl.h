@@ -6,7 +6,8 @@
  *	ip_vs_mhs_ctl.c		callbacks of the core
  *	ip_vs_mhs_net.c		namespaces, sysctls
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
- *	ip_vs_mhs_work.c	clocks, settling, the work of a service
+ *	ip_vs_mhs_work.c	changes, clocks, the work of a service
+ *	ip_vs_mhs_settle.c	settling, the clock of the used marks
  *	ip_vs_mhs_server.c	real servers and their carriers
  *	ip_vs_mhs_slots.c	rebuilds and walks of the slots
  *	ip_vs_mhs_time.c	hold time, pin time, life of entries
@@ -36,11 +37,20 @@ extern const unsigned int ip_vs_mhs_proc_lookup_size;
 int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* work */
-void ip_vs_mhs_work_start_settling(struct ip_vs_mhs *mhs, bool whole);
-void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
+
+/* settle */
+unsigned long ip_vs_mhs_settle_counted(const struct ip_vs_mhs *mhs,
+				       unsigned long which);
+bool ip_vs_mhs_settle_used_tick(struct ip_vs_mhs *mhs, unsigned long *delay);
+void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay);
+void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole);
+void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves);
+void ip_vs_mhs_settle_note_gap(struct ip_vs_mhs *mhs);
 
 /* server */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
@@ -69,8 +79,7 @@ void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_time_hold_period(const struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_time_pin_period(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_time_period(const struct ip_vs_mhs *mhs, u32 tick);
 unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 				     unsigned long now);
 unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
@@ -81,6 +90,38 @@ static inline unsigned long ip_vs_mhs_time_between(unsigned long now,
 						   unsigned long then)
 {
 	return max((long)(then - now), 0L);
+}
+
+/* Has the time @then come?  If not, it may be the next thing to do: *delay */
+static inline bool ip_vs_mhs_time_due(unsigned long then, unsigned long *delay)
+{
+	unsigned long left = ip_vs_mhs_time_between(jiffies, then);
+
+	*delay = min(*delay, left);
+	return !left;
+}
+
+/* Has a clock ticked?  Its next tick is a period later. */
+static inline bool ip_vs_mhs_time_ticks(unsigned long *last,
+					unsigned long period,
+					unsigned long *delay)
+{
+	if (!ip_vs_mhs_time_due(*last + period, delay))
+		return false;
+	*last = jiffies;
+	return true;
+}
+
+/* Run the work in @delay jiffies, whenever it would have run */
+static inline void ip_vs_mhs_queue(struct ip_vs_mhs *mhs, unsigned long delay)
+{
+	mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work, delay);
+}
+
+/* Jiffies that must pass between two rebuilds: four times the last one's */
+static inline unsigned long ip_vs_mhs_build_rest(const struct ip_vs_mhs *mhs)
+{
+	return usecs_to_jiffies(mhs->build_us * 4);
 }
 
 #endif /* _IP_VS_MHS_CTL_H */

@@ -60,8 +60,7 @@ static void net_refresh(struct ip_vs_mhs *mhs)
 	/* before the first server no carrier exists */
 	if (mhs->svc) {
 		mhs->missing = true;
-		mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work,
-				 0);
+		ip_vs_mhs_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
 }
@@ -98,11 +97,11 @@ static void net_work(struct work_struct *work)
 	stateful = !READ_ONCE(mn->stateless);
 	if (begins || stateful || mn->was_stateful)
 		list_for_each_entry(mhs, &mn->list, net_list) {
-			mutex_lock(&mhs->lock);
 			if (begins) {
 				ip_vs_mhs_slots_track_all(mhs);
 				ip_vs_mhs_slots_use_all(mhs);
 			}
+			mutex_lock(&mhs->lock);
 			ip_vs_mhs_work_look_stateful(mhs);
 			mutex_unlock(&mhs->lock);
 		}
@@ -208,54 +207,35 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 static const unsigned int net_day_ms = MHS_DAY_MS;
 static const unsigned int net_int_max = INT_MAX;
 
+/* data is the offset in struct ip_vs_mhs_net */
+#define NET_SYSCTL(NAME, MAX)						\
+	{								\
+		.procname	= #NAME,				\
+		.data		= (void *)offsetof(struct ip_vs_mhs_net, NAME), \
+		.maxlen		= sizeof(unsigned int),			\
+		.mode		= 0644,					\
+		.proc_handler	= proc_douintvec_minmax,		\
+		.extra1		= SYSCTL_ZERO,				\
+		.extra2		= (void *)(MAX),			\
+	}
+
+/* Short times and many entries cost CPU and memory of the host: the first
+ * NET_OF_HOST are only read outside the initial user namespace.
+ */
+#define NET_OF_HOST	4
+
 static const struct ctl_table net_table[] = {
+	NET_SYSCTL(hold_ms, &net_day_ms),
+	NET_SYSCTL(pin_ms, &net_day_ms),
+	NET_SYSCTL(max_entries, &net_int_max),
+	NET_SYSCTL(max_quic_entries, &net_int_max),
+	NET_SYSCTL(lane, SYSCTL_ONE),
+	NET_SYSCTL(stateless, SYSCTL_ONE),
 	{
-		.procname	= "hold_ms",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= (void *)&net_day_ms,
-	}, {
-		.procname	= "pin_ms",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= (void *)&net_day_ms,
-	}, {
-		.procname	= "max_entries",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= (void *)&net_int_max,
-	}, {
-		.procname	= "max_quic_entries",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= (void *)&net_int_max,
-	}, {
 		.procname	= "ingress",
 		.maxlen		= PAGE_SIZE,
 		.mode		= 0644,
 		.proc_handler	= ip_vs_mhs_ingress_sysctl,
-	}, {
-		.procname	= "lane",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= SYSCTL_ONE,
-	}, {
-		.procname	= "stateless",
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= SYSCTL_ONE,
 	},
 };
 
@@ -270,18 +250,11 @@ static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 	if (!mn->table)
 		return -ENOMEM;
 	memcpy(mn->table, net_table, sizeof(net_table));
-	mn->table[0].data = &mn->hold_ms;
-	mn->table[1].data = &mn->pin_ms;
-	mn->table[2].data = &mn->max_entries;
-	mn->table[3].data = &mn->max_quic_entries;
-	mn->table[4].data = mn;
-	mn->table[5].data = &mn->lane;
-	mn->table[6].data = &mn->stateless;
-	/* Short times and many entries cost CPU and memory of the host: only
-	 * the last three are writable outside the initial user namespace.
-	 */
-	for (i = 0; i < n - 3 && mn->net->user_ns != &init_user_ns; i++)
-		mn->table[i].mode = 0444;
+	for (i = 0; i < n; i++) {
+		mn->table[i].data = (char *)mn + (unsigned long)net_table[i].data;
+		if (i < NET_OF_HOST && mn->net->user_ns != &init_user_ns)
+			mn->table[i].mode = 0444;
+	}
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);
 	if (mn->header)
@@ -309,7 +282,7 @@ static int __net_init net_init(struct net *net)
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
-	INIT_DELAYED_WORK(&mn->work, net_work);
+	INIT_DEFERRABLE_WORK(&mn->work, net_work);
 	ip_vs_mhs_ingress_init(mn);
 	err = net_sysctls_init(mn);
 	if (err)

@@ -31,37 +31,40 @@ struct mhs_sum {
 	u64			cand_print;
 };
 
-/* Count and fingerprint the slots, while packets may change their words */
-static void proc_sum_slots(struct ip_vs_mhs *mhs, struct mhs_sum *sum)
+static u64 proc_server_id(const struct ip_vs_mhs *mhs, u32 idx)
 {
-	struct ip_vs_mhs_servers *servers;
-	struct ip_vs_mhs_server *s;
-	u32 i, w, idx[2];
-	u64 id[2];
-	int j;
+	const struct ip_vs_mhs_server *s = ip_vs_mhs_server(mhs, idx);
 
-	lockdep_assert_held(&mhs->lock);
-	servers = rcu_dereference_protected(mhs->servers,
-					    lockdep_is_held(&mhs->lock));
+	return s ? s->id : 0;
+}
+
+/* Count and fingerprint the slots, while packets and the work may change their
+ * words
+ */
+static void proc_sum_slots(const struct ip_vs_mhs *mhs, struct mhs_sum *sum)
+{
+	u32 i, w;
+
+	rcu_read_lock();
 	for (i = 0; i < mhs->size; i++) {
-		w = READ_ONCE(mhs->slots[i]);
+		w = ip_vs_mhs_slot_read(&mhs->slots[i]);
 		sum->stable += ip_vs_mhs_slot_stable(w);
 		sum->hold += ip_vs_mhs_slot_holding(w);
 		sum->pin += ip_vs_mhs_slot_pinning(w);
 		sum->tracked += ip_vs_mhs_slot_tracked(w);
-
-		idx[0] = ip_vs_mhs_slot_old(w);
-		idx[1] = ip_vs_mhs_slot_cand(w);
-		for (j = 0; j < 2; j++) {
-			s = rcu_dereference_protected(servers->s[idx[j]],
-						      lockdep_is_held(&mhs->lock));
-			id[j] = s ? s->id : 0;
-		}
-		sum->old_print = ip_vs_mhs_table_print(sum->old_print, id[0]);
-		sum->cand_print = ip_vs_mhs_table_print(sum->cand_print, id[1]);
-		if (!(i & 4095))
+		sum->old_print = ip_vs_mhs_table_print
+			(sum->old_print,
+			 proc_server_id(mhs, ip_vs_mhs_slot_old(w)));
+		sum->cand_print = ip_vs_mhs_table_print
+			(sum->cand_print,
+			 proc_server_id(mhs, ip_vs_mhs_slot_cand(w)));
+		if (!(i & 4095)) {
+			rcu_read_unlock();
 			cond_resched();
+			rcu_read_lock();
+		}
 	}
+	rcu_read_unlock();
 }
 
 static void proc_endpoint(struct seq_file *seq, u16 af,
@@ -79,12 +82,16 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	struct ip_vs_mhs_server *s;
 	struct mhs_sum sum = {};
 	unsigned long now;
+	u32 changes, gone = 0;
 	u64 entries = 0;
-	u32 gone = 0;
 	int cpu, i;
 
+	/* Callbacks need not wait for the sum, so servers may change meanwhile */
 	mutex_lock(&mhs->lock);
+	changes = mhs->changes - mhs->dirty;
+	mutex_unlock(&mhs->lock);
 	proc_sum_slots(mhs, &sum);
+	mutex_lock(&mhs->lock);
 	ip_vs_mhs_work_look_stateful(mhs);
 	for_each_possible_cpu(cpu)
 		for (i = 0; i < MHS_CNT_MAX; i++)
@@ -105,7 +112,8 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
 		   READ_ONCE(mhs->phase) == MHS_SETTLING ? "settling" :
-		   mhs->dirty || mhs->missing ? "rebuilding" :
+		   changes != mhs->changes || mhs->dirty || mhs->missing ?
+		   "rebuilding" :
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
 		   sum.hold, sum.pin, sum.tracked,
@@ -118,15 +126,48 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   sum.cand_print);
 	seq_printf(seq, " %lu %u %u %u %u %lu\n", cnt[MHS_CNT_ICMP],
 		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
-		   mhs->addr_only, mhs->stateful,
+		   READ_ONCE(mhs->addr_only), mhs->stateful,
 		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE]);
 	mutex_unlock(&mhs->lock);
+}
+
+/* A service whose table is due to be rebuilt, with a reference, or NULL */
+static struct ip_vs_mhs *proc_dirty(struct ip_vs_mhs_net *mn)
+{
+	struct ip_vs_mhs *mhs, *dirty = NULL;
+
+	mutex_lock(&mn->lock);
+	list_for_each_entry(mhs, &mn->list, net_list)
+		if (READ_ONCE(mhs->dirty)) {
+			dirty = mhs;
+			refcount_inc(&mhs->refcnt);
+			break;
+		}
+	mutex_unlock(&mn->lock);
+	return dirty;
+}
+
+/* Rebuild the tables that are due: who reads sees what the last command made.
+ * Not under net.lock, which callbacks take.  The number bounds the time if
+ * servers keep changing.
+ */
+static void proc_build(struct ip_vs_mhs_net *mn)
+{
+	int n = READ_ONCE(mn->services);
+	struct ip_vs_mhs *mhs;
+
+	for (; n > 0 && (mhs = proc_dirty(mn)); n--) {
+		ip_vs_mhs_work_build(mhs);
+		ip_vs_mhs_svc_put(mhs);
+	}
 }
 
 static void *proc_seq_start(struct seq_file *seq, loff_t *pos)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 
+	if (!*pos)
+		proc_build(mn);
 	mutex_lock(&mn->lock);
 	return seq_list_start_head(&mn->list, *pos);
 }

@@ -149,23 +149,25 @@ struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
 static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		       const u16 *target, u32 ticks)
 {
-	/* Packets change YOUNG to WOKEN only */
+	/* Callbacks start to settle only if no slot is used */
 	bool settling = READ_ONCE(mhs->phase) == MHS_SETTLING;
-	bool cutting = ip_vs_mhs_cutting(mhs->ipvs);
+	/* Walks write the census, one at a time */
 	struct ip_vs_mhs_census was = mhs->census;
 	struct ip_vs_mhs_census now = {};
 	u32 i, first, idx, stage, w, n;
 	struct ip_vs_mhs_server *s;
 	bool at_once;
 
-	lockdep_assert_held(&mhs->lock);
+	lockdep_assert_held(&mhs->build_lock);
 	lockdep_assert_held(&scratch->lock);
 
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
-	if (cutting)
+	mutex_lock(&mhs->lock);
+	if (ip_vs_mhs_cutting(mhs->ipvs))
 		list_for_each_entry(s, &mhs->gone, list)
 			__set_bit(s->idx, scratch->cut);
+	mutex_unlock(&mhs->lock);
 
 	/* A slot that enters a phase between two ticks waits for its first tick
 	 * less than a period: the first stage of a phase takes up that tick.  If
@@ -202,6 +204,8 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		if (!(i & 4095))
 			cond_resched();
 	}
+
+	mutex_lock(&mhs->lock);
 	mhs->census = now;
 	if (!was.hold && now.hold)
 		mhs->hold_tick = jiffies;
@@ -210,9 +214,10 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		 * clock of pin did not run: make the tick due now.
 		 */
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
-				jiffies - ip_vs_mhs_time_pin_period(mhs);
+				jiffies - ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
 	list_for_each_entry(s, &mhs->gone, list)
 		s->named = test_bit(s->idx, scratch->named);
+	mutex_unlock(&mhs->lock);
 }
 
 /**
@@ -220,35 +225,34 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
  * @mhs: the service
  * @ticks: MHS_TICK_* of the clocks that ticked
  *
- * Context: process, mhs.lock held; takes the scratch space's lock.
+ * Context: process, mhs.build_lock held; takes the scratch space's lock and
+ *	mhs.lock.
  */
 void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
 {
 	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
 
-	lockdep_assert_held(&mhs->lock);
 	mutex_lock(&scratch->lock);
 	slots_walk(mhs, scratch, NULL, ticks);
 	mutex_unlock(&scratch->lock);
 }
 
-/**
- * ip_vs_mhs_slots_build() - fill a table from mhs.listed, and walk the slots
- * @mhs: the service
- *
- * Context: process, mhs.lock held; takes the scratch space's lock.
+/* Fill a table from mhs.listed, and walk the slots.  Callbacks wait for the
+ * snapshot of the servers only.  A server deleted after the snapshot keeps its
+ * index, and the next rebuild takes the server out of the slots.
  */
-void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
+static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch)
 {
-	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
 	struct ip_vs_mhs_fill *f = &scratch->fill;
+	u64 start = ktime_get_ns();
 	struct ip_vs_mhs_server *s;
-	u64 start;
-	u32 n = 0;
+	u32 changes, empty, n = 0;
+	bool use_all;
 
-	lockdep_assert_held(&mhs->lock);
-	mutex_lock(&scratch->lock);
-	start = ktime_get_ns();
+	mutex_lock(&mhs->lock);
+	changes = mhs->changes;
+	use_all = mhs->use_all;
+	mhs->use_all = false;
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (s->weight <= 0)
 			continue;
@@ -256,17 +260,39 @@ void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 		ip_vs_mhs_share_init(&f->share[n++], s->weight, s->id,
 				     mhs->size);
 	}
-	mhs->n_empty = ip_vs_mhs_table_fill(f, n);
-	slots_walk(mhs, scratch, f->table, 0);
-	mutex_unlock(&scratch->lock);
+	mutex_unlock(&mhs->lock);
 
-	WRITE_ONCE(mhs->dirty, false);
-	mhs->built = jiffies;
+	if (use_all)
+		ip_vs_mhs_slots_use_all(mhs);
+	empty = ip_vs_mhs_table_fill(f, n);
+	slots_walk(mhs, scratch, f->table, 0);
+
+	mutex_lock(&mhs->lock);
+	WRITE_ONCE(mhs->dirty, changes != mhs->changes);
+	mhs->n_empty = empty;
 	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
 					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
-	if (mhs->n_empty)
+	mhs->build_at = jiffies + ip_vs_mhs_build_rest(mhs);
+	if (empty)
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,
 					"some servers get no slot, because their weight is too small a share of the table: load the module with a larger table_size, or choose weights that differ less");
+	mutex_unlock(&mhs->lock);
+}
+
+/**
+ * ip_vs_mhs_slots_build() - rebuild the table of a service
+ * @mhs: the service
+ *
+ * Context: process, mhs.build_lock held; takes the scratch space's lock and
+ *	mhs.lock.
+ */
+void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
+
+	mutex_lock(&scratch->lock);
+	slots_build(mhs, scratch);
+	mutex_unlock(&scratch->lock);
 }
 
 /**

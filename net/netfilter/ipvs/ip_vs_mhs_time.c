@@ -124,29 +124,18 @@ unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_time_hold_period() - time between two ticks of the hold clock
+ * ip_vs_mhs_time_period() - time between two ticks of a clock
  * @mhs: the service
+ * @tick: %MHS_TICK_HOLD or %MHS_TICK_PIN
  *
  * Context: any.
  * Return: jiffies, 1 at least.
  */
-unsigned long ip_vs_mhs_time_hold_period(const struct ip_vs_mhs *mhs)
+unsigned long ip_vs_mhs_time_period(const struct ip_vs_mhs *mhs, u32 tick)
 {
-	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_time_hold_ms(mhs), MHS_HOLD_TICKS);
-
-	return max(msecs_to_jiffies(ms), 1UL);
-}
-
-/**
- * ip_vs_mhs_time_pin_period() - time between two ticks of the pin clock
- * @mhs: the service
- *
- * Context: any.
- * Return: jiffies, 1 at least.
- */
-unsigned long ip_vs_mhs_time_pin_period(const struct ip_vs_mhs *mhs)
-{
-	unsigned int ms = DIV_ROUND_UP(ip_vs_mhs_time_pin_ms(mhs), MHS_PIN_TICKS);
+	unsigned int ms = tick == MHS_TICK_HOLD ?
+		DIV_ROUND_UP(ip_vs_mhs_time_hold_ms(mhs), MHS_HOLD_TICKS) :
+		DIV_ROUND_UP(ip_vs_mhs_time_pin_ms(mhs), MHS_PIN_TICKS);
 
 	return max(msecs_to_jiffies(ms), 1UL);
 }
@@ -192,16 +181,16 @@ unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 	if (stage == MHS_STAGE_STABLE)
 		return 0;
 	if (stage >= MHS_STAGE_PIN) {
-		period = ip_vs_mhs_time_pin_period(mhs);
+		period = ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
 		t = ip_vs_mhs_time_between(now, mhs->pin_tick + period);
 		t += (MHS_STAGE_LAST - stage) * period;
 		return jiffies_to_msecs(t);
 	}
-	period = ip_vs_mhs_time_hold_period(mhs);
+	period = ip_vs_mhs_time_period(mhs, MHS_TICK_HOLD);
 	t = ip_vs_mhs_time_between(now, mhs->hold_tick + period);
 	t += (MHS_STAGE_PIN - 1 - stage) * period;
 	/* while slots are in pin, a new one waits for the next pin tick */
 	if (mhs->census.pin)
-		t += ip_vs_mhs_time_pin_period(mhs);
+		t += ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
 	return jiffies_to_msecs(t) + ip_vs_mhs_time_pin_ms(mhs);
 }

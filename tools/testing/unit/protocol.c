@@ -110,7 +110,7 @@ static void walk_begins(struct protocol *s, u32 ticks)
 			s->cut |= 1 << i;
 }
 
-/* mhs_build(): any table of the servers in service */
+/* slots_build(): any table of the servers in service */
 static bool build(const struct rules *r, struct protocol *s, u32 table)
 {
 	u32 i, in_service = 0;
@@ -135,7 +135,7 @@ static bool build(const struct rules *r, struct protocol *s, u32 table)
 	return true;
 }
 
-/* work_tick(): the clocks that are due, or 0; *@over when a server's time is */
+/* work_clocks(), work_cuts(): the clocks that are due, or 0; *@over when a server's time is */
 static u32 ticks_due(const struct protocol *s, bool *over)
 {
 	u32 i, ticks = 0;

@@ -83,8 +83,9 @@ static bool add(const struct rules *r, struct protocol *s)
 	return true;
 }
 
-/* ctl_add_dest(), _upd_dest(), _del_dest(), and the sysctl.  All but that
- * set "dirty"; BUILD follows at once or, when rebuilds rest, later.
+/* ctl_add_dest(), _upd_dest(), _del_dest(), and the sysctl.  All but that set
+ * "dirty", and BUILD follows later.  What comes while the work walks is modelled
+ * as coming after: a walk goes by what it knew when it began.
  */
 bool protocol_control(const struct rules *r, struct protocol *s,
 		      enum command command, u32 idx)

@@ -6,10 +6,10 @@
  *	packet, ip_vs_mhs_settling()	reads the phase until an exchange of YOUNG
  *					for WOKEN succeeds or there is another;
  *					then reads its slot and is sent
- *	change, ip_vs_mhs_work_before_change() exchanges YOUNG for SETTLING, for WOKEN if
+ *	change, ip_vs_mhs_settle_before_change() exchanges YOUNG for SETTLING, for WOKEN if
  *					a server leaves; makes WOKEN SETTLED; then
  *					walks, at once while SETTLING
- *	quiet, work_settle_on()		SETTLING becomes YOUNG or, like the others
+ *	quiet, ip_vs_mhs_settle_on()	SETTLING becomes YOUNG or, like the others
  *					in time, SETTLED
  *
  * Packets are of flows without an entry: where new ones get one, no change harms
@@ -194,7 +194,7 @@ static bool another(const struct rules *r, struct young *s)
 
 /* Control: from one step to another it holds the service's lock */
 
-/* ip_vs_mhs_work_before_change(), but for settle_end() */
+/* ip_vs_mhs_settle_before_change(), but for settle_end() */
 static bool change(const struct rules *r, struct young *s, u32 target,
 		   bool leaves)
 {
@@ -269,7 +269,7 @@ static bool control_step(const struct rules *r, struct young *s,
 	return false;
 }
 
-/* work_settle_on() */
+/* ip_vs_mhs_settle_on() */
 static bool settle_on(struct young *s, bool young)
 {
 	if (s->control || (s->phase == SETTLING && s->dirty))

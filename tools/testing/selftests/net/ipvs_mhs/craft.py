@@ -7,6 +7,7 @@ bytes, from the IP header on; addresses are packed.
 
 Imported by matrix.py, attack.py and hostile.py.
 """
+import os
 import socket
 import struct
 import subprocess
@@ -137,8 +138,11 @@ def vs_sysctl(name, value):
 
 
 def ipvsadm(lines):
+    """Whoever reads the file has mhs rebuild its tables, so they are new then."""
     subprocess.run(["ipvsadm", "-R"], input="\n".join(lines) + "\n",
                    text=True, check=True)
+    if os.path.exists("/proc/net/ip_vs_mhs"):
+        mhs_state()
 
 
 def mhs_state():

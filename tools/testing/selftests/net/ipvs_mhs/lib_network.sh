@@ -12,16 +12,28 @@
 # director.  Servers have the address on lo and on a tunnel device and answer
 # through the router.  Every namespace has a name of its own for this run.
 
-# ns NAME: the namespace's real name; in NAME COMMAND...: run there
+# ns NAME: the namespace's real name; in_ns NAME COMMAND...: run there.  mhs
+# rebuilds its tables soon after a command of ipvsadm, or for who reads the file:
+# then what follows has the new tables.
 ns() {
 	echo "$1-$$"
 }
 
 in_ns() {
-	local n=$1
+	local n=$1 status=0
 
 	shift
-	nsenter "--net=/run/netns/$n-$$" "$@"
+	nsenter "--net=/run/netns/$n-$$" "$@" || status=$?
+	[ "$1" != ipvsadm ] || rebuilt "$n"
+	return $status
+}
+
+rebuilt() {
+	if [ -z "${net_dirs[$1]:-}" ]; then
+		nsenter "--net=/run/netns/$1-$$" head -c 1 /proc/net/ip_vs_mhs
+	elif [ -e "${net_dirs[$1]}/ip_vs_mhs" ]; then
+		read -r -n 1 <"${net_dirs[$1]}/ip_vs_mhs"
+	fi >/dev/null 2>&1
 }
 
 # bg_ns NAME COMMAND...: in the background, the process itself, for kill $!

@@ -246,7 +246,7 @@ check_says "in words" "of new connections go to another server than before; no l
 
 # wait: not over, and how long it takes
 check "wait: not in time" 124 "$(status ms wait -t "$SVC4" --timeout 1s)"
-check_says "wait: the time left" "at most 2 h"
+check_says "wait: the time left" "at most 1 h 5"
 ms wait 2>"$work/progress" &
 pid=$!
 busywait 20 test -s "$work/progress"

@@ -104,6 +104,7 @@ class Run:
     def ipvsadm(self, *lines):
         subprocess.run(["ipvsadm", "-R"], input="\n".join(lines) + "\n",
                        text=True, check=True)
+        dump()  # whoever reads has the tables rebuilt: packets need not wait
 
     def flow(self, *words):
         print(*words, file=self.args.to, flush=True)

@@ -23,9 +23,9 @@ ADDR = socket.inet_aton("127.0.0.2")
 PORT = socket.htons(53)
 
 
-def service():
+def service(scheduler=b"mhs"):
     return struct.pack("@H2x4sH2xI16sIII", socket.IPPROTO_UDP, ADDR, PORT, 0,
-                       b"mhs", 0, 0, 0xffffffff)
+                       scheduler, 0, 0, 0xffffffff)
 
 
 def dest(host, weight, method=3):

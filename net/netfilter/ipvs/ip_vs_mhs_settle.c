@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: settling, and the clock of the used marks.
+ *
+ * Settling: the servers of a service come one by one, so the first tables are
+ * partial.  Until the set of servers is quiet, the table changes without a
+ * transition and no packet is sent by the table:
+ *
+ *	first server	-> SETTLING
+ *	set quiet	-> YOUNG if no packet has come so far, else SETTLED
+ *	YOUNG, change	-> SETTLING, but SETTLED if a server leaves
+ *	YOUNG, packet	-> WOKEN, and SETTLED at the next change or work
+ *	YOUNG, a minute without a change -> SETTLED
+ */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/math64.h>
+
+#include "ip_vs_mhs_ctl.h"
+
+/* Quiet time after which a set of servers is complete: at least MHS_SETTLE, and
+ * MHS_SETTLE_GAPS times the longest time between two changes, or
+ * MHS_SETTLE_LONE after a single change
+ */
+#define MHS_SETTLE		(HZ / 10)
+#define MHS_SETTLE_LONE		HZ
+#define MHS_SETTLE_GAPS		2
+
+/* A longer time between two changes does not count before the first packet: an
+ * operator types the commands
+ */
+#define MHS_GAP_MAX		HZ
+
+/* Longest settling.  Packets of older flows are dropped; TCP repeats longer. */
+#define MHS_SETTLE_MAX		(5 * HZ)
+
+/* A service without a packet stays young until its set has been quiet for so
+ * long.  A standby director must settle: flows may move to the standby during
+ * a transition, and then both directors need the same old table.  A server that
+ * leaves a quiet set may have died, so its removal also ends the youth.
+ */
+#define MHS_YOUNG_MAX		(60 * HZ)
+
+/* Looks at the traffic between two ageings of the used marks; packets in a
+ * second below which a look counts as without traffic
+ */
+#define MHS_USED_LOOKS		8
+#define MHS_USED_FEW		32
+
+/**
+ * ip_vs_mhs_settle_counted() - add up counters of a service, over all CPUs
+ * @mhs: the service
+ * @which: mask of enum ip_vs_mhs_cnt
+ *
+ * Context: any.
+ * Return: the sum.
+ */
+unsigned long ip_vs_mhs_settle_counted(const struct ip_vs_mhs *mhs,
+				       unsigned long which)
+{
+	unsigned long n = 0;
+	int cpu, i;
+
+	for_each_possible_cpu(cpu)
+		for (i = 0; i < MHS_CNT_MAX; i++)
+			if (which & BIT(i))
+				n += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
+	return n;
+}
+
+/* Packets from clients so far.  Replies and ICMP errors do not count: they may
+ * belong to flows through another director.
+ */
+static unsigned long used_requests(const struct ip_vs_mhs *mhs)
+{
+	return ip_vs_mhs_settle_counted(mhs, BIT(MHS_CNT_STATELESS) |
+					     BIT(MHS_CNT_OLD) |
+					     BIT(MHS_CNT_CAND) |
+					     BIT(MHS_CNT_TRACKED));
+}
+
+/* Has a packet come since init_service?  Control counts in NOMEM, too. */
+static bool settle_seen(const struct ip_vs_mhs *mhs)
+{
+	return ip_vs_mhs_settle_counted(mhs, ~(BIT(MHS_CNT_CAPPED) |
+					       BIT(MHS_CNT_NOMEM)));
+}
+
+/* Time between two looks, rounded up.  A used mark must live for a pin time; a
+ * longer life is harmless, but walks every few jiffies are not: hence a second
+ * at least, whatever the pin time.
+ */
+static unsigned long used_period(const struct ip_vs_mhs *mhs)
+{
+	return max_t(unsigned long, HZ,
+		     msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs))) /
+	       MHS_USED_LOOKS + 1;
+}
+
+/* Do the used marks age now?  With few packets (probes of the virtual address,
+ * say) or as sync backup, flows may run on another director and come here when
+ * that director dies.  Then any slot may have flows, and all are marked used.
+ * A longer pin time restarts the count of looks.
+ */
+static bool used_ages(struct ip_vs_mhs *mhs, unsigned long period)
+{
+	unsigned long requests = used_requests(mhs);
+	bool few = requests - mhs->requests <
+		   div_u64((u64)MHS_USED_FEW * period, HZ);
+	bool longer = period > mhs->used_period;
+
+	mhs->requests = requests;
+	mhs->used_period = period;
+	if (few || longer || READ_ONCE(mhs->net->backup)) {
+		ip_vs_mhs_slots_use_all(mhs);
+		mhs->used_looks = 0;
+		return false;
+	}
+	if (++mhs->used_looks < MHS_USED_LOOKS)
+		return false;
+	mhs->used_looks = 0;
+	return true;
+}
+
+/**
+ * ip_vs_mhs_settle_used_tick() - has the clock of the used marks ticked?
+ * @mhs: the service
+ * @delay: see ip_vs_mhs_time_due()
+ *
+ * Context: process, mhs.lock held.
+ * Return: true if the marks age.
+ */
+bool ip_vs_mhs_settle_used_tick(struct ip_vs_mhs *mhs, unsigned long *delay)
+{
+	unsigned long period = used_period(mhs);
+
+	/* A longer period begins now */
+	if (period > mhs->used_period)
+		mhs->used_tick = jiffies - period;
+	return ip_vs_mhs_time_ticks(&mhs->used_tick, period, delay) &&
+	       used_ages(mhs, period);
+}
+
+/* When the set of servers will have been quiet for long enough; settle_by
+ * bounds the time for a set that never gets quiet.
+ */
+static unsigned long settle_at(const struct ip_vs_mhs *mhs)
+{
+	unsigned long quiet = mhs->gap ? MHS_SETTLE_GAPS * mhs->gap :
+					 MHS_SETTLE_LONE;
+
+	quiet = max3(quiet, (unsigned long)MHS_SETTLE,
+		     2 * ip_vs_mhs_build_rest(mhs));
+	quiet += mhs->changed;
+	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
+}
+
+/* The set is complete: from now on a change makes slots unstable */
+static void settle_end(struct ip_vs_mhs *mhs)
+{
+	mhs->requests = used_requests(mhs);
+	mhs->used_looks = 0;
+	mhs->used_tick = jiffies;
+	/* Pairs with the acquire in ip_vs_mhs_settling() */
+	smp_store_release(&mhs->phase, MHS_SETTLED);
+}
+
+/* The same; flows from before a restart or from another director may have sent
+ * no packet yet, so every slot counts as used for a pin time
+ */
+static void settle_end_used(struct ip_vs_mhs *mhs)
+{
+	ip_vs_mhs_slots_use_all(mhs);
+	settle_end(mhs);
+}
+
+/**
+ * ip_vs_mhs_settle_on() - is the set of servers complete?
+ * @mhs: the service
+ * @delay: see ip_vs_mhs_time_due()
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
+{
+	if (!mhs->svc)
+		return;
+	switch (READ_ONCE(mhs->phase)) {
+	case MHS_SETTLING:
+		if (mhs->dirty || !ip_vs_mhs_time_due(settle_at(mhs), delay))
+			return;
+		if (settle_seen(mhs))
+			settle_end_used(mhs);
+		else
+			/* Pairs with the acquire in ip_vs_mhs_settling() */
+			smp_store_release(&mhs->phase, MHS_YOUNG);
+		return;
+	case MHS_YOUNG:
+		if (ip_vs_mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay))
+			settle_end_used(mhs);
+		return;
+	case MHS_WOKEN:
+		settle_end_used(mhs);
+	}
+}
+
+/**
+ * ip_vs_mhs_settle_flags() - take addr_only from the flags while settling
+ * @mhs: the service
+ *
+ * The core stores the flags of an edit after init_service().
+ *
+ * Context: process, mhs.build_lock held; waits for a grace period, so not under
+ *	mhs.lock, for which callbacks wait.
+ */
+void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
+{
+	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+	unsigned int flags;
+
+	if (!svc || READ_ONCE(mhs->phase) != MHS_SETTLING)
+		return;
+	flags = READ_ONCE(svc->flags);
+	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
+		/* Flows with a connection entry marked slots by the former
+		 * hash: mark every slot when no packet uses that hash.
+		 */
+		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
+		synchronize_rcu();
+		ip_vs_mhs_slots_track_all(mhs);
+	}
+}
+
+/**
+ * ip_vs_mhs_settle_start() - start settling, at init or with the first server
+ * @mhs: the service
+ * @whole: all servers come at once, from another scheduler
+ *
+ * Connection entries of the namespace may belong to flows of this service (from
+ * a service for all ports, or a sync daemon that has ended): if there are any,
+ * every slot is marked tracked.
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
+{
+	lockdep_assert_held(&mhs->lock);
+	WRITE_ONCE(mhs->phase, MHS_SETTLING);
+	mhs->changed = jiffies;
+	/* 0: one change so far, so settle_at() waits longer; a complete
+	 * set has no reason to wait
+	 */
+	mhs->gap = whole ? 1 : 0;
+	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+	mhs->used_tick = jiffies;
+	mhs->track_tick = jiffies;
+	/* flows may come that lack an entry */
+	mhs->stateful = false;
+	if (ip_vs_mhs_has_entries(mhs))
+		ip_vs_mhs_slots_track_older(mhs);
+}
+
+/**
+ * ip_vs_mhs_settle_before_change() - a server of the service is about to change
+ * @mhs: the service
+ * @leaves: the server has slots, and gets no new flow from now on
+ *
+ * A young service settles again, unless its first packet has come.
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves)
+{
+	lockdep_assert_held(&mhs->lock);
+	/* After MHS_YOUNG_MAX the youth is over, even if the timer of the work
+	 * is late, which it may be by an eighth
+	 */
+	leaves |= !ip_vs_mhs_time_between(jiffies, mhs->changed + MHS_YOUNG_MAX);
+	/* Pairs with the exchange in ip_vs_mhs_settling().  MHS_WOKEN keeps
+	 * packets from a second exchange until settle_end() has set MHS_SETTLED.
+	 */
+	switch (cmpxchg(&mhs->phase, MHS_YOUNG,
+			leaves ? MHS_WOKEN : MHS_SETTLING)) {
+	case MHS_YOUNG:
+		if (leaves)
+			break;
+		mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+		ip_vs_mhs_queue(mhs, 0);
+		return;
+	case MHS_WOKEN:
+		break;
+	default:
+		return;
+	}
+	/* The rebuild marks the slots, the callback need not */
+	mhs->use_all = true;
+	settle_end(mhs);
+}
+
+/**
+ * ip_vs_mhs_settle_note_gap() - note the longest time between two changes
+ * @mhs: the service, settling; its servers change now
+ *
+ * Context: process, mhs.lock held.
+ */
+void ip_vs_mhs_settle_note_gap(struct ip_vs_mhs *mhs)
+{
+	unsigned long gap = max(jiffies - mhs->changed, 1UL);
+
+	if (mhs->n_listed > 1 && gap > mhs->gap &&
+	    (gap <= MHS_GAP_MAX || settle_seen(mhs)))
+		mhs->gap = gap;
+}
