@@ -11,14 +11,16 @@
     text        tables, times, bars
     prometheus  the same as metrics
     table       lookup tables, computed by mhs_table
+    facts       what check and drain ask this host
+    rules       what the module does with flows, by this host's times
     plan        what a change would move
     compare     what differs between directors
     stateful    whether every flow has an entry, and what stands against it
-    facts       what check asks this host
     check       what is stateful or wrong, and the remedies
     lookup      where the packets of one client go
     watch       the live view
     wait        until a service is stable
+    drain       weight 0, wait, delete
     options     the command line
     cli         the commands
 """

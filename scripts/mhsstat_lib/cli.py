@@ -79,6 +79,11 @@ def _wait(options):
     return wait(options)
 
 
+def _drain(options):
+    from .drain import drain
+    return drain(options)
+
+
 def _plan(options):
     from . import plan
     result = plan.compute(options)
@@ -142,7 +147,7 @@ def main(argv):
     options = parser().parse_args(argv)
     try:
         status = {"show": _show, "watch": _watch, "wait": _wait,
-                  "plan": _plan, "check": _check, "lookup": _lookup,
+                  "drain": _drain, "plan": _plan, "check": _check, "lookup": _lookup,
                   "compare": _compare}[options.action](options)
         sys.stdout.flush()
         return status

@@ -3,7 +3,8 @@
 
 # 124 and 125 mean what they mean to timeout(1) and env(1).
 EXIT_OK = 0
-# check: there are findings; compare: they differ; plan: the kernel has another table; show --prometheus:
+# check: there are findings; compare: they differ; plan: the kernel has another table, or new
+# connections are refused; show --prometheus:
 # the module is missing
 EXIT_PROBLEM = 1
 EXIT_USAGE = 2        # argparse's; the command line is wrong

@@ -27,7 +27,7 @@ def run(argv, text=None):
                               check=False, timeout=_TIMEOUT_S)
     except FileNotFoundError as error:
         raise ToolError(f"{argv[0]} is not installed, or not in PATH: install "
-                        f"it, mhsstat check asks it") from error
+                        "it, mhsstat asks it") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{' '.join(argv)}: {error}") from error
     return done.stdout, done.stderr

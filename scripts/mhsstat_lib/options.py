@@ -133,11 +133,34 @@ def _add_wait(commands):
     sub.add_argument("--drained", action="append", default=[],
                      metavar="SERVER",
                      help="also until this server, ADDRESS:PORT with weight 0, "
-                          "has no flow left; may be repeated")
+                          "has no flow left in any service that has it; may "
+                          "be repeated")
     sub.add_argument("--stateful", action="store_true",
                      help="only until every flow that lives has an entry, with "
                           "net.ipv4.vs.mhs.stateless=0; before a change to "
                           "another scheduler")
+    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
+                     default=0.5, metavar="TIME",
+                     help="between two looks (default: 500ms)")
+    sub.add_argument("-q", "--quiet", action="store_true",
+                     help="no progress")
+
+
+def _add_drain(commands):
+    sub = commands.add_parser(
+        "drain", help="take a server out of service and delete it",
+        description="Give a server the weight 0, wait until it has no flow "
+                    "left, and delete it, in all services that have it or in "
+                    "those named. Interrupted, the same command goes on where "
+                    "it was. Exit status 124: not in time, and the weight "
+                    "stays 0.")
+    _add_service(sub, "default: all that have the server")
+    sub.add_argument("server", metavar="SERVER", help="ADDRESS:PORT")
+    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
+                     metavar="TIME", help="give up after this time, as 1h "
+                                          "(default: never)")
+    sub.add_argument("--dry-run", action="store_true",
+                     help="print the commands, and change nothing")
     sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
                      default=0.5, metavar="TIME",
                      help="between two looks (default: 500ms)")
@@ -230,6 +253,7 @@ def parser():
     _add_show(commands)
     _add_watch(commands)
     _add_wait(commands)
+    _add_drain(commands)
     _add_plan(commands)
     _add_check(commands)
     _add_lookup(commands)

@@ -7,8 +7,9 @@ from collections import Counter
 from . import module, proc, servers, table
 from .address import endpoint, spelled, told
 from .errors import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+from .rules import CUT, HANG, KEPT, MOVE, Host
 from .snapshot import read_text
-from .text import percent
+from .text import duration, percent
 from .text import table as text_table
 
 _HIGHEST_WEIGHT = 2**31 - 1
@@ -28,10 +29,11 @@ def _weighted(text, default=None):
 
 
 def _edited(before, options):
-    """The set after the change: --to, then --delete, --weight and --add."""
+    """The servers after the change: --to, then --delete, --weight and --add."""
     after = {s.name: copy.copy(s) for s in before}
     if options.to:
-        after = {s.name: s for s in _service(options.to, options.service[0])}
+        after = {s.name: s
+                 for s in _service(options.to, options.service[0]).servers}
     for text in options.delete:
         name = spelled(*told(text))
         if after.pop(name, None) is None:
@@ -51,7 +53,7 @@ def _edited(before, options):
 
 
 def _service(path, name):
-    """The servers of the service, from a file."""
+    """The service, from a file."""
     where = "standard input" if path == "-" else path
     those = servers.parse(read_text(path), where).get(name, [])
     if not those:
@@ -59,7 +61,7 @@ def _service(path, name):
     if len(those) > 1:
         raise ToolError(f"{where}: there is more than one service {name}; give "
                         "a file with the one you mean to --from")
-    return those[0].servers
+    return those[0]
 
 
 def _key(options):
@@ -108,13 +110,15 @@ def compute(options):
         int(module.parameter("table_size") or module.DEFAULT_TABLE_SIZE)
     key = _key(options)
     program = table.find_program(options.table_program)
-    before = _service(options.from_file or servers.PROC_IPVS, name)
-    after = _edited(before, options)
-    tables = [table.compute(program, size, key, s) for s in (before, after)]
-    return _result(name, size, key, (before, after), tables, kernel)
+    service = _service(options.from_file or servers.PROC_IPVS, name)
+    after = _edited(service.servers, options)
+    sets = service.servers, after
+    tables = [table.compute(program, size, key, s) for s in sets]
+    words = Words(service, after, Host(options.from_file is None), kernel)
+    return _result(words, size, key, sets, tables, kernel)
 
 
-def _result(name, size, key, sets, tables, kernel):
+def _result(words, size, key, sets, tables, kernel):
     moves = Counter((a, b) for a, b in zip(tables[0].slots, tables[1].slots)
                     if a != b)
     shares = [Counter(t.slots) for t in tables]
@@ -129,10 +133,12 @@ def _result(name, size, key, sets, tables, kernel):
     } for n in names]
     moved = sum(moves.values())
     return {
-        "service": name, "table_size": size,
-        "summary": summary(name, percent(moved, size) if moved else None,
-                           [r["server"] for r in rows if r["slots_before"] and
-                            r["weight_after"] is None]),
+        "service": words.service.name, "table_size": size,
+        "summary": words.summary(percent(moved, size) if moved else None),
+        "refused": words.refused,
+        "deleted": words.deleted,
+        "hold_ms": words.hold_ms, "pin_ms": words.pin_ms,
+        "warnings": uneven(rows, size),
         "hash_key_print": module.key_print(key),
         "print_before": tables[0].fingerprint,
         "print_after": tables[1].fingerprint,
@@ -147,23 +153,122 @@ def _result(name, size, key, sets, tables, kernel):
     }
 
 
-def summary(name, share, deleted):
-    """The plan in words; @share of new connections, None if none moves."""
-    words = [f"{share} of new connections go to another server than before"
-             if share else "No new connection goes to another server"]
-    if share and deleted:
-        words.append("living connections to other servers than "
-                     f"{', '.join(deleted)} do not break; those to it end after "
-                     "hold and pin time, 16 minutes by default, or at once with "
-                     "masquerading or net.ipv4.vs.expire_nodest_conn=1: give it "
-                     "the weight 0 first, and 'mhsstat wait --drained' tells "
-                     "when it has none")
-    else:
-        words.append("no living connection breaks")
-    if share and name.startswith("UDP "):
-        words.append("plain UDP, which is not QUIC, goes to its new server after "
-                     "the hold time")
-    return "; ".join(words) + "."
+# A server whose share of the table differs more from that of its weight is named
+_UNEVEN = 0.05
+
+
+def uneven(rows, size):
+    """What to say of weights that a table of @size slots cannot keep."""
+    total = sum(r["weight_after"] or 0 for r in rows)
+    found = []
+    for r in rows:
+        if r["weight_after"]:
+            want = size * r["weight_after"] / total
+            found.append((abs(r["slots_after"] / want - 1), want, r))
+    worst, want, row = max(found, default=(0, 0, None), key=lambda f: f[0])
+    if worst <= _UNEVEN:
+        return []
+    lines = [f"weights are kept to within a slot, and the table has {size}: "
+             f"{row['server']} should have {want:.1f} slots and has "
+             f"{row['slots_after']}, {100 * worst:.0f} % "
+             f"{'less' if row['slots_after'] < want else 'more'}; load the "
+             "module with a larger table_size, or choose weights that differ "
+             "less"]
+    none = [r["server"] for _, _, r in found if not r["slots_after"]]
+    if none:
+        lines.append(f"{len(none)} server(s) get no slot and no new "
+                     f"connection: {', '.join(none[:8])}"
+                     + (", ..." if len(none) > 8 else ""))
+    return lines
+
+
+class Words:
+    """What the change does to connections, by the rules of the module."""
+
+    def __init__(self, service, after, host, kernel):
+        self.service, self._host = service, host
+        self._now = {s.name: s for s in service.servers}
+        self._then = {s.name: s for s in after}
+        self.hold_ms = host.hold(service.name)
+        self.pin_ms = host.pin(service.name)
+        self.served = any(s.weight for s in service.servers)
+        self.refused = not any(s.weight for s in after)
+        state = kernel or {}
+        self._stateful = bool(state.get("stateful")) and \
+            not state.get("stateful_ms")
+        self.deleted = {
+            name: host.deleted(service, server,
+                               state.get("state") == "stable", self._stateful)
+            for name, server in self._now.items() if name not in self._then}
+
+    def _time(self, ms):
+        return duration(ms) + ("" if self._host.here else " by default")
+
+    def _new(self, share):
+        """Of new connections."""
+        if self.refused:
+            return "New connections are refused: no server has a weight above 0"
+        if not self.served:
+            return "New connections, which are refused now, are served"
+        if not share:
+            return "No new connection goes to another server"
+        if "ops" in self.service.flags:
+            return f"{share} of the clients' packets go to another server " \
+                   "than before, at once"
+        return f"{share} of new connections go to another server than before" \
+            + (", but those of clients that have a server by persistence"
+               if self.service.persistent else "")
+
+    def _old(self):
+        """Of living connections to servers that are deleted, by fate."""
+        by_fate = {}
+        for name, fate in self.deleted.items():
+            by_fate.setdefault(fate, []).append(name)
+        last = ": 'mhsstat drain' deletes a server when it has none"
+        for fate, words in (
+                (CUT, "are cut at once (net.ipv4.vs.expire_nodest_conn is 1)"
+                 + last),
+                (HANG, "hang at once, as masquerading keeps no deleted server"
+                 + last),
+                (MOVE, "go to another server at once, as plain UDP"),
+                (KEPT, "are kept for hold and pin time, "
+                 f"{self._time(self.hold_ms + self.pin_ms)}, then cut" + last)):
+            if fate in by_fate:
+                yield f"living connections to {', '.join(by_fate[fate])} {words}"
+
+    def _rest(self, moves):
+        """Of living connections to servers that stay."""
+        plain = self._host.plain_udp(self.service)
+        here = [s for s in self.service.servers if s.name in self._then]
+        others = "other living" if self._breaks() else "living"
+        if not moves:
+            yield f"{others} connections do not break"
+            return
+        if "ops" in self.service.flags:
+            return
+        # with an entry for each a flow of plain UDP stays, too
+        plain = plain is not False and not self._stateful and \
+            not all(s.method == "Masq" for s in here)
+        if plain and self.service.name.startswith("UDP "):
+            yield "plain UDP, which is not QUIC, goes to its new server after " \
+                  f"the hold time, {self._time(self.hold_ms)}, and at once " \
+                  "from a server that is deleted or gets the weight 0"
+            return
+        yield f"{others} connections do not break" + (
+            f", but those that are silent for longer than {duration(self.pin_ms)}"
+            " (net.ipv4.vs.mhs.pin_ms) may"
+            if self._host.short(self.service.name) else "")
+        if plain:
+            yield "plain UDP of the mark goes to its new server after the hold " \
+                  f"time, {self._time(self.hold_ms)}"
+
+    def _breaks(self):
+        return {CUT, HANG, KEPT, MOVE} & set(self.deleted.values())
+
+    def summary(self, share):
+        """All of it; @share of new connections, None if none moves."""
+        return "; ".join([self._new(share), *self._old(),
+                          *self._rest(share and self.served)]) + "."
 
 
 def endpoint_key(name):
@@ -194,16 +299,15 @@ def render(plan):
              f"({percent(plan['slots_moved'], size)}); the least possible is "
              f"{plan['slots_moved_at_least']}",
              f"fingerprint {plan['print_before']} -> {plan['print_after']}"]
-    if plan["servers_without_slot"]:
-        lines.append(f"{plan['servers_without_slot']} server(s) get no slot: "
-                     "the table is too small for their share")
+    lines += plan["warnings"]
     return "\n".join(lines)
 
 
 def verdict(plan, warn):
-    """Whether the plan is about the table the kernel has; exit status."""
+    """Whether the plan is about the table the kernel has, and leaves a server
+    for new connections; exit status."""
     if plan["kernel_print"] in (None, plan["print_before"]):
-        return EXIT_OK
+        return EXIT_PROBLEM if plan["refused"] else EXIT_OK
     warn(f"the kernel's candidate table has the fingerprint "
          f"{plan['kernel_print']}, not {plan['print_before']}: the plan is "
          "about another table; is the hash key or the table size another, or "

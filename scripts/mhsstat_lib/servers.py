@@ -45,8 +45,8 @@ class Service:
     def __init__(self, name, scheduler, persistent=False, flags=()):
         self.name = name
         self.scheduler = scheduler
-        self.persistent = persistent    # as ipvsadm -S says, like flags
-        self.flags = flags
+        self.persistent = persistent
+        self.flags = flags          # of -b, and ops
         self.servers = []
 
 
@@ -80,12 +80,13 @@ def _hex_endpoint(word):
 def _proc_line(words):
     if words[0] == "FWM":
         try:
-            return Service(f"FWM {int(words[1], 16)}", words[2])
+            return Service(f"FWM {int(words[1], 16)}", words[2],
+                           "persistent" in words[3:], tuple(words[3:]))
         except ValueError as error:
             raise ToolError(f"{words[1]!r} is no firewall mark") from error
     if words[0] in ("TCP", "UDP", "SCTP"):
         return Service(f"{words[0]} {spelled(*_hex_endpoint(words[1]))}",
-                       words[2])
+                       words[2], "persistent" in words[3:], tuple(words[3:]))
     if words[0] == "->":
         return Server(*_hex_endpoint(words[1]), _number(words[3]), words[2],
                       _number(words[4]), _number(words[5]))
@@ -128,7 +129,8 @@ def _parse_saved(text, where):
             if words[0] in ("-A", "--add-service"):
                 services.append(Service(
                     name, options.get("-s", "wlc"), "-p" in options,
-                    tuple(options.get("-b", "").split(","))))
+                    (*options.get("-b", "").split(","),
+                     *(["ops"] if {"-o", "--ops"} & set(words) else []))))
             elif words[0] in ("-a", "--add-server"):
                 if not services or services[-1].name != name:
                     raise ToolError(f"no -A of {name} before it")

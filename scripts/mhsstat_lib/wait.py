@@ -2,8 +2,8 @@
 """Block until services are there and settled, or stable, deleted servers
 forgotten, a server drained, or until every flow has an entry.
 
-A server is drained when its weight is 0, the service is stable and the server
-has no entry: flows without an entry go by the table, which names it no more,
+A server is drained when in each service that has it its weight is 0, the service
+is stable and the server has no entry: flows without an entry go by the table, which names it no more,
 and its older flows have had an entry since they were pinned.
 """
 
@@ -14,6 +14,7 @@ from . import servers
 from .address import spelled, told
 from .errors import EXIT_OK, EXIT_TIMEOUT, NotThere, ToolError, UsageError
 from .proc import left_ms, name_of
+from .rules import Host
 from .snapshot import read_services, read_text, select
 from .stateful import Stateful
 from .text import duration, percent, state
@@ -55,25 +56,116 @@ class Progress:
             print(file=sys.stderr)
 
 
-def _drained_servers(options, names):
-    """The servers that --drained names, as the core knows them."""
-    text = read_text(servers.PROC_IPVS)
-    known = {}
-    for service in servers.parse(text, servers.PROC_IPVS).items():
-        if service[0] in names:
-            for part in service[1]:
-                known.update({s.name: s for s in part.servers})
-    found = []
-    for word in options.drained:
-        name = spelled(*told(word))
-        if name not in known:
-            raise ToolError(f"{', '.join(names)}: no server {name}; it must be "
-                            "in the list, with weight 0, until it is drained")
-        if known[name].weight:
-            raise ToolError(f"server {name} has weight {known[name].weight}: "
-                            "set it to 0 first, with 'ipvsadm -e ... -w 0'")
-        found.append(known[name])
+_OPTIONS = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service", "FWM": "-f"}
+
+
+def having(word, names):
+    """[(service, server)] of all services that have the server, of any
+    scheduler; of those of @names only, if there are names."""
+    name = spelled(*told(word))
+    found = [(service, server)
+             for those in servers.parse(read_text(servers.PROC_IPVS),
+                                        servers.PROC_IPVS).values()
+             for service in those if not names or service.name in names
+             for server in service.servers if server.name == name]
+    if not found:
+        raise ToolError(f"{', '.join(names) or 'this network namespace'}: no "
+                        f"server {name}; it must be in the list, with weight "
+                        "0, until it is drained")
     return found
+
+
+def _weightless(word, names):
+    """The same, if the weight is 0 in each."""
+    found = having(word, names)
+    weights = [f"{service.name}: server {server.name} has weight "
+               f"{server.weight}" for service, server in found if server.weight]
+    if weights:
+        raise ToolError("; ".join(weights) + ": set it to 0 first, with "
+                        "'ipvsadm -e ... -w 0', or name the service that you "
+                        "mean")
+    return found
+
+
+def deletion(service, server):
+    """The command that deletes the server."""
+    protocol, where = service.name.split()
+    # /proc does not tell the family of a service by firewall mark
+    six = " -6" if protocol == "FWM" and server.address.version == 6 else ""
+    return f"ipvsadm -d {_OPTIONS[protocol]} {where}{six} -r {server.name}"
+
+
+def _deletions(options):
+    """What may be done with servers that are drained, a line for each."""
+    return [f"{spelled(*told(word))} is drained: " +
+            "; ".join(deletion(*pair)
+                      for pair in _weightless(word, options.service))
+            for word in options.drained]
+
+
+class Pending:
+    """Looks until services are stable, servers drained or forgotten."""
+
+    def __init__(self, warn):
+        self._warn = warn
+        self._host = None
+
+    def _say_unseen(self, service):
+        """What makes the absence of entries prove less than it should."""
+        host = self._host = self._host or Host(True)
+        if host.short(service.name):
+            self._warn(
+                f"{service.name}: net.ipv4.vs.mhs.pin_ms is {host.pin_ms}, too "
+                "short to tell that the server is drained: a flow that is "
+                f"silent for longer than {duration(host.pin_ms)} is not seen "
+                "and breaks when the server is deleted; set pin_ms to 0 for "
+                "the protocol's timeout, before the weight is set to 0")
+        if service.persistent and not host.quiesces:
+            self._warn(
+                f"{service.name} is persistent: clients that the server had "
+                "come back to it in spite of weight 0; run 'sysctl -w "
+                "net.ipv4.vs.expire_quiescent_template=1'")
+
+    def _drained(self, options):
+        """({name: service} of those to ask, [what to say of each server])"""
+        asked, found = {}, []
+        for word in options.drained:
+            pairs = _weightless(word, options.service)
+            entries = sum(s.active + s.inactive for _, s in pairs)
+            if entries:
+                name = pairs[0][1].name
+                found.append((name, f"{name}: {entries} connection(s) left" +
+                              (f" in {len(pairs)} services"
+                               if len(pairs) > 1 else "")))
+            asked.update((service.name, service) for service, _ in pairs)
+        return asked, found
+
+    def look(self, options):
+        """(what kind of thing, what to say) for each that is not yet so, and
+        how long the last one takes in ms, if that is known."""
+        # before the entries: what is stable has pinned its flows
+        services = select(read_services(), options.service)
+        found, left = [], []
+        if options.drained:
+            asked, left = self._drained(options)
+            services = [s for s in services
+                        if options.service or name_of(s) in asked]
+            for name in asked.keys() & {name_of(s) for s in services}:
+                self._say_unseen(asked[name])
+        for s in services:
+            # One that never had a server is settling until it has.
+            if not s.get("servers", 1) and not s.get("gone_servers"):
+                continue
+            if s["state"] != "stable":
+                moving = s.get("hold_slots", 0) + s.get("pin_slots", 0)
+                found.append((s["state"], f"{name_of(s)}: {state(s)}, "
+                              f"{percent(moving, s.get('table_size'))} of the "
+                              "slots unstable"))
+            elif options.gone and s.get("gone_servers"):
+                found.append(("gone", f"{name_of(s)}: {s['gone_servers']} "
+                              "deleted server(s) still held"))
+        longest = max((left_ms(s) or 0 for s in services), default=0)
+        return found + left, longest
 
 
 def _unsettled(options):
@@ -87,34 +179,6 @@ def _unsettled(options):
              ("" if s.get("servers", 1) else ", without a server"))
             for s in services
             if s["state"] == "settling" or not s.get("servers", 1)], 0
-
-
-def _pending(options):
-    """(what kind of thing, what to say) for each that is not yet so, and how
-    long the last one takes in ms, if that is known."""
-    services = select(read_services(), options.service)
-    names = [name_of(s) for s in services]
-    found = []
-    for s in services:
-        # One that never had a server is settling until it has.
-        if not s.get("servers", 1) and not s.get("gone_servers"):
-            continue
-        if s["state"] != "stable":
-            moving = s.get("hold_slots", 0) + s.get("pin_slots", 0)
-            found.append((s["state"], f"{name_of(s)}: {state(s)}, "
-                          f"{percent(moving, s.get('table_size'))} of the "
-                          "slots unstable"))
-        elif options.gone and s.get("gone_servers"):
-            found.append(("gone", f"{name_of(s)}: {s['gone_servers']} deleted "
-                          "server(s) still held"))
-    if options.drained:
-        for server in _drained_servers(options, names):
-            entries = server.active + server.inactive
-            if entries:
-                found.append((server.name, f"{server.name}: {entries} "
-                              "connection(s) left"))
-    longest = max((left_ms(s) or 0 for s in services), default=0)
-    return found, longest
 
 
 def wait(options):
@@ -131,7 +195,15 @@ def wait(options):
     look, end_word = (
         (_unsettled, "settled") if options.settled else
         (Stateful(progress.warn).look, "every flow that lives has an entry")
-        if options.stateful else (_pending, "stable"))
+        if options.stateful else (Pending(progress.warn).look, "stable"))
+    status = until(look, options, progress, end_word)
+    if status == EXIT_OK and options.drained:
+        print("\n".join(_deletions(options)))
+    return status
+
+
+def until(look, options, progress, end_word):
+    """Look until nothing is pending, or the time is over; exit status."""
     end = None if options.timeout_s is None else \
         time.monotonic() + options.timeout_s
     try:

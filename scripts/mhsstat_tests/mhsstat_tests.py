@@ -21,7 +21,8 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
 from mhsstat_lib import (cli, compare, lane, lookup, options,  # noqa: E402
-                         plan, proc, prometheus, servers, stateful, text, watch)
+                         plan, proc, prometheus, rules, servers, stateful, text,
+                         watch)
 from mhsstat_lib.errors import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
@@ -135,20 +136,6 @@ FWM  7                                  0        0        0        0        0
                 (Terminal(), {"TERM": "dumb"}, False),
                 (io.StringIO(), {"TERM": "xterm"}, False)):
             self.assertEqual(watch.may_colour(stream, environment), want)
-
-
-class PlanInWords(unittest.TestCase):
-    def test_words(self):
-        say = plan.summary
-        self.assertEqual(say("TCP 10.9.0.1:80", "25.0 %", []),
-                         "25.0 % of new connections go to another server than "
-                         "before; no living connection breaks.")
-        self.assertEqual(say("UDP 10.9.0.1:80", None, ["10.2.0.1:80"]),
-                         "No new connection goes to another server; no living "
-                         "connection breaks.")
-        self.assertIn("--drained", say("TCP 10.9.0.1:80", "5.0 %",
-                                       ["10.2.0.1:80"]))
-        self.assertIn("plain UDP", say("UDP 10.9.0.1:80", "5.0 %", []))
 
 
 class Version(unittest.TestCase):
@@ -591,8 +578,8 @@ class CommandLine(Files):
                 self.assertIn(words, err)
 
     def test_help_of_every_command(self):
-        for command in ("show", "watch", "wait", "plan", "check", "lookup",
-                        "compare"):
+        for command in ("show", "watch", "wait", "drain", "plan", "check",
+                        "lookup", "compare"):
             status, out, _ = run(command, "--help")
             self.assertEqual(status, 0)
             self.assertIn("usage: mhsstat " + command, out)
@@ -600,8 +587,8 @@ class CommandLine(Files):
     def test_man_page_and_completion_know_every_option(self):
         page = (TOP / "Documentation/man/mhsstat.8").read_text()
         completion = (TOP / "scripts/mhsstat.bash-completion").read_text()
-        for command in ("show", "watch", "wait", "plan", "check", "lookup",
-                        "compare"):
+        for command in ("show", "watch", "wait", "drain", "plan", "check",
+                        "lookup", "compare"):
             words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+",
                                    run(command, "--help")[1])) - {"--help"}
             for word in words:
@@ -712,7 +699,7 @@ class Plan(Files):
                             "--table-program", f"{self.build.name}/mhs_table",
                             "--json", *argv)
         self.assertEqual(got, status, err)
-        return json.loads(out) if not got else err
+        return json.loads(out) if got < 2 else err
 
     def test_no_change_moves_nothing(self):
         result = self.plan("-t", "[fd09::1]:80")
@@ -747,14 +734,16 @@ class Plan(Files):
                                 result["slots_moved_at_least"])
 
     def test_last_server_goes(self):
-        result = self.plan("-f", "7", "--delete", "10.2.0.11:0")
+        result = self.plan("-f", "7", "--delete", "10.2.0.11:0", status=1)
         self.assertEqual(result["slots_moved"], 65521)
+        self.assertTrue(result["refused"])
         self.assertEqual(result["print_after"], "0" * 16)
 
     def test_too_small_a_table(self):
         result = self.plan("-f", "7", "--table-size", "251", "--weight",
                            "10.2.0.11:0=2000000000", "--add", "10.2.0.12:0")
         self.assertEqual(result["servers_without_slot"], 1)
+        self.assertIn("10.2.0.12:0", "".join(result["warnings"]))
 
     def test_order_of_servers_does_not_matter(self):
         lines = (RECORDED / "saved").read_text().splitlines()
@@ -792,8 +781,9 @@ class Plan(Files):
         self.assertEqual(plan.verdict({"kernel_print": "a",
                                        "print_before": "b"}, warned.append), 1)
         self.assertIn("another table", warned[0])
-        self.assertEqual(plan.verdict({"kernel_print": "b",
-                                       "print_before": "b"}, warned.append), 0)
+        self.assertEqual([plan.verdict({"kernel_print": "b", "refused": refused,
+                                        "print_before": "b"}, warned.append)
+                          for refused in (False, True)], [0, 1])
 
 
 class Options(unittest.TestCase):
@@ -806,21 +796,289 @@ class Options(unittest.TestCase):
                          [0.5, 10, 900, 3600, 2])
 
 
-class Drained(unittest.TestCase):
-    def test_rules(self):
-        from mhsstat_lib import wait
-        kernel = (RECORDED / "ip_vs").read_text()
-        self.addCleanup(setattr, wait, "read_text", wait.read_text)
-        wait.read_text = lambda path: kernel
+class PlanInWords(unittest.TestCase):
+    """By the rules of the module, at a director whose times are not those by
+    default."""
 
-        def ask(server):
-            return wait._drained_servers(
-                SimpleNamespace(drained=[server]), ["TCP 10.9.0.1:80"])
-        with self.assertRaisesRegex(ToolError, "has weight"):
-            ask("10.2.0.11:80")
-        with self.assertRaisesRegex(ToolError, "no server"):
-            ask("10.2.0.77:80")
-        self.assertEqual(ask("10.2.0.13:80")[0].weight, 0)
+    def words(self, name="TCP 10.9.0.1:80", share="25.0 %", after=("b",),
+              kernel=None, host=(), **service):
+        one = servers.Service(name, "mhs", service.get("persistent", False),
+                              service.get("flags", ()))
+        for letter, weight in (("a", service.get("weight", 1)), ("b", 1)):
+            server = servers.Server(ipaddress.ip_address(
+                f"10.0.0.{ord(letter) - 96}"), 80, weight,
+                service.get("method", "Route"), service.get("entries", 0), 0)
+            one.servers.append(server)
+        left = [s for s in one.servers if s.name in
+                {f"10.0.0.{ord(letter) - 96}:80" for letter in after}]
+        director = rules.Host(False)
+        director.here = True
+        director.hold_ms = 30_000
+        for field, value in dict(host).items():
+            setattr(director, field, value)
+        return plan.Words(one, left, director, kernel).summary(share)
+
+    def test_times_are_those_of_the_host(self):
+        self.assertIn("kept for hold and pin time, 15 min 30 s, then cut",
+                      self.words())
+        self.assertIn("kept for hold and pin time, 40 s",
+                      self.words(host={"pin_ms": 20_000, "hold_ms": 99_000}))
+        self.assertIn("silent for longer than 20 s",
+                      self.words(host={"pin_ms": 20_000}))
+
+    def test_weight_0_does_not_mean_drained(self):
+        stable = {"state": "stable"}
+        for kernel, entries, host, living in (
+                (stable, 9, (), True), ({"state": "transition"}, 0, (), True),
+                (None, 0, (), True), (stable, 0, {"pin_ms": 1000}, True),
+                (stable, 0, (), False)):
+            with self.subTest(kernel=kernel, entries=entries, host=host):
+                self.assertEqual(
+                    "then cut" in self.words(share=None, kernel=kernel, weight=0,
+                                             entries=entries, host=host),
+                    living)
+        self.assertIn("then cut", self.words(kernel=stable))
+
+    def test_fates(self):
+        udp, quic = "UDP 10.9.0.1:53", "UDP 10.9.0.1:443"
+        expires = {"expires": True}
+        for arguments, words in (
+                ({"host": expires}, "10.0.0.1:80 are cut at once"),
+                ({"method": "Masq"}, "10.0.0.1:80 hang at once"),
+                ({"method": "Masq", "host": expires}, "are cut at once"),
+                ({"name": udp}, "10.0.0.1:80 go to another server at once"),
+                ({"name": udp, "host": expires}, "go to another server at once"),
+                ({"name": udp, "method": "Masq"}, "hang at once"),
+                ({"name": udp, "persistent": True}, "then cut"),
+                ({"name": udp, "kernel": {"stateful": 1, "stateful_ms": 0}},
+                 "then cut"),
+                ({"name": quic}, "kept for hold and pin time, 5 min 30 s"),
+                ({"name": udp, "flags": ("ops",)}, "packets go to another")):
+            with self.subTest(arguments):
+                self.assertIn(words, self.words(**arguments))
+
+    def test_those_that_stay(self):
+        udp, both = "UDP 10.9.0.1:53", ("a", "b")
+        plain = "plain UDP, which is not QUIC, goes to its new server after " \
+                "the hold time, 30 s"
+        for arguments, words, said in (
+                ({}, "; living connections do not break.", True),
+                ({"name": udp}, plain, True),
+                ({"name": udp}, "do not break", False),
+                ({"name": udp, "share": None}, "do not break", True),
+                ({"name": udp, "method": "Masq"}, "do not break", True),
+                ({"name": udp, "kernel": {"stateful": 1, "stateful_ms": 5}},
+                 plain, True),
+                ({"name": udp, "kernel": {"stateful": 1, "stateful_ms": 0}},
+                 plain, False),
+                ({"name": "UDP 10.9.0.1:443"}, plain, False),
+                ({"name": "FWM 7"}, "plain UDP of the mark", True),
+                ({"persistent": True}, "by persistence", True)):
+            with self.subTest(arguments):
+                (self.assertIn if said else self.assertNotIn)(
+                    words, self.words(after=both, **arguments))
+
+    def test_nobody_left(self):
+        self.assertIn("New connections are refused", self.words(after=()))
+        self.assertNotIn("go to another server than", self.words(after=()))
+
+    def test_weights_that_cannot_be_kept(self):
+        def rows(*pairs):
+            return [{"server": f"s{i}", "weight_after": weight,
+                     "slots_after": slots}
+                    for i, (weight, slots) in enumerate(pairs)]
+        self.assertEqual(plan.uneven(rows((1, 50), (1, 50), (0, 0)), 100), [])
+        lines = plan.uneven(rows((100, 99), (1, 1), (0, 0), (1, 0)), 100)
+        self.assertRegex(lines[0], "s3 should have 1.0 slots and has 0, 100 % ")
+        self.assertIn("1 server(s) get no slot and no new connection: s3",
+                      lines[1])
+        self.assertEqual(plan.uneven([], 100), [])
+
+
+# a second service with the server of another, in front of it or behind
+SHARED = """UDP  0A090002:0050 {scheduler}
+  -> 0A02000D:0050      Route   {weight}      {entries}          1
+"""
+
+
+class Kernel:
+    """/proc and ipvsadm, as recorded and with a service more."""
+
+    SERVER = "10.2.0.13:80"
+
+    def __init__(self, test, first=False, **fields):
+        head, core = (RECORDED / "ip_vs").read_text().split("TCP  [", 1)
+        more = SHARED.format(**{"weight": 0, "entries": 0, "scheduler": "mhs",
+                                **fields})
+        self.core = head + more + "TCP  [" + core if first else \
+            head + "TCP  [" + core + more
+        now = altered(NOW, "TCP 10.9.0.1:80", State="stable")
+        row = next(line for line in now.splitlines() if "10.9.0.1:53" in line)
+        self.mhs = now + row.replace("10.9.0.1:53", "10.9.0.2:80") + "\n"
+        self.saved = (RECORDED / "saved").read_text().replace(
+            "10.2.0.13:80 -g", "10.2.0.13:80 -i --tun-type gue --tun-port 7")
+        self.edits = []
+        self.host = rules.Host(False)
+        for what, value in (("wait.read_text", lambda path: self.core),
+                            ("wait.read_services",
+                             lambda: proc.parse(self.mhs)),
+                            ("drain.read_services",
+                             lambda: proc.parse(self.mhs)),
+                            ("wait.Host", lambda here: self.host),
+                            ("drain.Host", lambda here: self.host),
+                            ("drain.run", self.run),
+                            ("drain._edit", self.edit)):
+            patch = mock.patch("mhsstat_lib." + what, value)
+            patch.start()
+            test.addCleanup(patch.stop)
+
+    def run(self, argv):
+        return ("\n\n\nTCP  10.9.0.1:80 mhs\n"
+                f"  -> {self.SERVER}  60 40 0 0\n" if "-Ln" in argv else
+                self.saved), ""
+
+    def edit(self, words):
+        self.edits.append(" ".join(words))
+
+
+class Drained(unittest.TestCase):
+    def wait(self, *argv):
+        return run("wait", "-n", "10ms", "--timeout", "20ms", "--drained",
+                   Kernel.SERVER, *argv)
+
+    def test_all_services_are_asked_in_any_order(self):
+        for first in (False, True):
+            for fields, status, words in (
+                    ({}, 124, "10.2.0.13:80: 1 connection(s) left in 2"),
+                    ({"entries": 11}, 124, "12 connection(s) left in 2"),
+                    ({"weight": 1}, 125, "UDP 10.9.0.2:80: server "
+                     "10.2.0.13:80 has weight 1: set it to 0 first")):
+                Kernel(self, first, **fields)
+                with self.subTest(first=first, fields=fields):
+                    got, out, err = self.wait()
+                    self.assertEqual((got, out), (status, ""))
+                    self.assertIn(words, err)
+            got, out, _ = self.wait("-t", "10.9.0.1:80")
+            self.assertEqual((got, out), (
+                0, "10.2.0.13:80 is drained: ipvsadm -d -t 10.9.0.1:80 -r "
+                "10.2.0.13:80\n"))
+
+    def test_commands_of_each_service(self):
+        kernel = Kernel(self)
+        kernel.core = kernel.core.replace("0          1", "0          0")
+        self.assertEqual(self.wait()[:2], (
+            0, "10.2.0.13:80 is drained: ipvsadm -d -t 10.9.0.1:80 -r "
+            "10.2.0.13:80; ipvsadm -d -u 10.9.0.2:80 -r 10.2.0.13:80\n"))
+        kernel.mhs = altered(kernel.mhs, "UDP 10.9.0.2:80", State="transition")
+        self.assertEqual(self.wait()[0], 124)
+        # of no concern here, as it has not that server
+        kernel.mhs = altered(altered(kernel.mhs, "UDP 10.9.0.2:80",
+                                     State="stable"), "FWM 7",
+                             State="transition")
+        self.assertEqual(self.wait()[0], 0)
+
+    def test_what_cannot_be_seen_is_said(self):
+        kernel = Kernel(self)
+        self.assertNotIn("pin_ms", self.wait("-t", "10.9.0.1:80")[2])
+        kernel.host.pin_ms = 60_000
+        err = self.wait("-t", "10.9.0.1:80")[2]
+        self.assertEqual(err.count("too short to tell"), 1)
+        self.assertIn("longer than 1 min 0 s", err)
+        kernel.core = kernel.core.replace("0A090001:0050 mhs",
+                                          "0A090001:0050 mhs persistent 9 F")
+        self.assertIn("expire_quiescent_template",
+                      self.wait("-t", "10.9.0.1:80")[2])
+
+    def test_no_such_server(self):
+        Kernel(self)
+        for argv in ((), ("-t", "10.9.0.1:80")):
+            got, _, err = run("wait", "--drained", "10.2.0.77:80", *argv)
+            self.assertEqual(got, 125)
+            self.assertIn("no server 10.2.0.77:80", err)
+
+
+class Drain(unittest.TestCase):
+    TCP = ("-t", "10.9.0.1:80", Kernel.SERVER)
+    GONE = "-d -t 10.9.0.1:80 -r 10.2.0.13:80"
+    ZERO = "-e -t 10.9.0.1:80 -r 10.2.0.13:80 -i --tun-type gue --tun-port 7 " \
+           "-w 0 -x 60 -y 40"
+
+    def drain(self, *argv, status=0):
+        got, out, err = run("drain", "-n", "10ms", "--timeout", "20ms", *argv)
+        self.assertEqual(got, status, err)
+        return out + err
+
+    def weighted(self, **fields):
+        """With a weight, which the edit takes."""
+        kernel = Kernel(self, **fields)
+        kernel.saved = kernel.saved.replace("gue --tun-port 7 -w 0",
+                                            "gue --tun-port 7 -w 4")
+        return kernel
+
+    def test_edits_keep_all_but_the_weight(self):
+        kernel = self.weighted()
+        self.assertIn("was drained and is deleted", self.drain(*self.TCP))
+        self.assertEqual(kernel.edits, [self.ZERO, self.GONE])
+
+    def test_dry_run(self):
+        kernel = self.weighted()
+        self.assertEqual(self.drain("--dry-run", *self.TCP),
+                         f"ipvsadm {self.ZERO}\nipvsadm {self.GONE}\n")
+        self.assertEqual(kernel.edits, [])
+
+    def test_goes_on_where_it_was(self):
+        kernel = self.weighted()
+        kernel.mhs = altered(kernel.mhs, "TCP 10.9.0.1:80", State="transition")
+        self.assertIn("same command again", self.drain(*self.TCP, status=124))
+        self.assertEqual(kernel.edits, [self.ZERO])
+        with mock.patch("mhsstat_lib.wait.time.sleep",
+                        side_effect=KeyboardInterrupt):
+            self.assertIn("same command again", self.drain(*self.TCP,
+                                                           status=130))
+        kernel = Kernel(self)       # its weight is 0
+        self.drain(*self.TCP)
+        self.assertEqual(kernel.edits, [self.GONE])
+
+    def test_all_services(self):
+        kernel = Kernel(self)
+        kernel.core = kernel.core.replace("0          1", "0          0")
+        kernel.saved += "-A -u 10.9.0.2:80 -s mhs\n" \
+                        "-a -u 10.9.0.2:80 -r 10.2.0.13:80 -g -w 0\n"
+        self.drain(Kernel.SERVER)
+        self.assertEqual(kernel.edits, [
+            self.GONE, "-d -u 10.9.0.2:80 -r 10.2.0.13:80"])
+
+    def test_a_weight_that_somebody_gives_meanwhile(self):
+        kernel = self.weighted()
+        kernel.core = kernel.core.replace(
+            "0A02000D:0050      Route   0      0          0",
+            "0A02000D:0050      Route   3      0          0")
+        self.assertIn("has weight 3", self.drain(*self.TCP, status=125))
+        self.assertEqual(kernel.edits, [self.ZERO])
+
+    def test_what_is_unsafe_is_refused_and_nothing_changed(self):
+        for server, host, saved, words in (
+                ("10.2.0.13:80", {"pin_ms": 60_000}, (), "longer than 1 min"),
+                ("10.2.0.13:80", {}, ("10.9.0.1:80 -s mhs",
+                                      "10.9.0.1:80 -s mhs -p 9"),
+                 "is persistent"),
+                ("10.2.0.11:0", {}, (), "last server in service"),
+                ("10.2.0.13:80", {}, (
+                    "-A -f 7", "-A -t 10.9.0.3:80 -s wlc\n-a -t 10.9.0.3:80 "
+                    "-r 10.2.0.13:80 -g -w 1\n-A -f 7"),
+                 "by the scheduler wlc"),
+                ("10.2.0.77:80", {}, (), "no server 10.2.0.77:80")):
+            kernel = Kernel(self)
+            for name, value in host.items():
+                setattr(kernel.host, name, value)
+            if saved:
+                kernel.saved = kernel.saved.replace(*saved)
+            with self.subTest(words):
+                self.assertIn(words, self.drain(server, status=125))
+                self.assertEqual(kernel.edits, [])
+                if "no server" not in words:
+                    self.assertIn("nothing was changed",
+                                  self.drain(server, status=125))
 
 
 class WithoutServer(unittest.TestCase):

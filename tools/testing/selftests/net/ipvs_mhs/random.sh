@@ -4,13 +4,15 @@
 # weight: 45
 # tags: races
 # Random control operations on several services: after each, what the kernel
-# shows is what a reference computes, and flows go on while the rules say so.
+# shows is what a reference computes and what mhsstat plan had said, and flows go
+# on while the rules say so.
 # MHS_SEED: the same operations again; MHS_OPERATIONS: how many.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 
-plan 11
+plan 13
+make -s -C "$here/../../../../net/ipvs_mhs" O="$work"
 fresh_module table_size=509
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
@@ -19,6 +21,7 @@ flow_start c --host $VIP4 --timeout 3
 report in_ns dr python3 -S "$here/random_ops.py" \
 	--seed "${MHS_SEED:-$RANDOM$RANDOM}" \
 	--operations "${MHS_OPERATIONS:-70}" --size 509 \
+	--table-program "$work/mhs_table" \
 	--to "$c_in" --from "$c_out" ${KSFT_MACHINE_SLOW:+--patience 6}
 flow c reset
 dr ipvsadm -C

@@ -15,6 +15,10 @@ import time
 
 sys.dont_write_bytecode = True
 
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)),
+                             "../../../../../scripts"))
+
+from mhsstat_lib import options, plan  # noqa: E402
 from reference import Reference, WRONG, server  # noqa: E402
 
 LONG = 3600000
@@ -56,11 +60,18 @@ class Service:
         self.wrong = {name: Reference(size, name) for name in WRONG}
         self.models = [self.right, *self.wrong.values()]
         self.changed_at = 0
+        self.planned = None     # what mhsstat plan said of the last change
+        self.plan_moves = False
 
     def changed(self, expire):
         self.changed_at = time.monotonic()
         for model in self.models:
             model.change(self.listed, expire)
+
+    def real_of(self, name):
+        """The server that mhsstat calls so."""
+        return next(s for s in self.pool
+                    if name == f"{text_of(s[0], 0)}:{s[1]}")
 
     def quiet(self):
         for model in self.models:
@@ -84,6 +95,7 @@ class Run:
         self.faults, self.flow_faults = [], []
         self.caught, self.done = set(), {}
         self.compared = self.whole = self.pinged = 0
+        self.plan_faults, self.plans, self.other_plans = [], 0, 0
         self.wait_s = 20 * args.patience
 
         def pool(text, port, n):
@@ -129,8 +141,52 @@ class Run:
             # why: its end shows in nothing but a change
             time.sleep(max(YOUTH_OVER_S + 2 * self.args.patience - age, 0))
             svc.settled()
+        self.plan(svc, line)
         self.ipvsadm(line)
         svc.changed(self.expire)
+
+    def plan(self, svc, line):
+        """Ask mhsstat what the command will do."""
+        words = line.split()
+        real = words[words.index("-r") + 1]
+        if svc.key[0] == "FWM":
+            real += ":0"
+        change = {"-a": "--add", "-e": "--weight", "-d": "--delete"}[words[0]]
+        if change != "--delete":
+            real += "=" + words[-1]
+        svc.planned = plan.compute(options.parser().parse_args(
+            ["plan", *svc.option.split(), change, real,
+             "--table-program", self.args.table_program]))
+        # every slot that changes opens a transition
+        svc.plan_moves = svc.right.sure and None not in svc.right.old and \
+            svc.right.old == svc.right.cand and svc.right.phase == "settled"
+        for name, fate in svc.planned["deleted"].items():
+            ours = self.flow("ping").get(f"s{int(name[7:9]) - 10}", 0) \
+                if svc is self.services[0] else 0
+            want = {"move" if svc.key[0] == "UDP" else
+                    "cut" if self.expire else "kept"}
+            if not svc.right.listed[svc.real_of(name)] and not ours:
+                want.add("none")
+            if fate not in want:
+                self.plan_faults.append(f"{line}: {ours} flows: {fate}")
+
+    def compare_plan(self, svc, row):
+        """Has the change come out as planned?"""
+        said, svc.planned = svc.planned, None
+        if not said:
+            return
+        self.plans += 1
+        after = row.get("CandidatePrint")
+        self.other_plans += said["print_before"] != after
+        faults = [] if said["print_after"] == after else ["fingerprint"]
+        if said["refused"] != (after == "0" * 16):
+            faults.append("refused")
+        if svc.plan_moves and not self.expire and \
+                str(said["slots_moved"]) != row["Hold+Pin"]:
+            faults.append(f"{said['slots_moved']} slots move, not "
+                          f"{row['Hold+Pin']}")
+        if faults:
+            self.plan_faults.append(f"{svc.option}: {said['summary']}: {faults}")
 
     def packet(self, svc):
         """From this host; the answer does not matter."""
@@ -280,6 +336,7 @@ class Run:
         for svc in self.services:
             row = rows.get(svc.key, {})
             svc.quiet()
+            self.compare_plan(svc, row)
             self.compared += 1
             self.whole += svc.models[0].sure
             for model in svc.models:
@@ -334,7 +391,7 @@ class Run:
             self.compare(f"operation {i}, {name}")
             if i % 5 == 4:
                 self.ping(0)
-            if self.faults or self.flow_faults:
+            if self.faults or self.flow_faults or self.plan_faults:
                 break
         self.ping(0)
 
@@ -371,6 +428,8 @@ def main():
                         help="how many")
     parser.add_argument("--size", type=int, required=True,
                         help="slots of a table")
+    parser.add_argument("--table-program", required=True,
+                        help="mhs_table, for mhsstat plan")
     parser.add_argument("--patience", type=int, default=1,
                         help="wait so many times longer")
     parser.add_argument("--to", type=int, required=True,
@@ -391,6 +450,10 @@ def main():
     check("flows go on, and only those of deleted servers are cut",
           not run.flow_faults,
           "; ".join(run.flow_faults[:3]) or f"{run.pinged} answers")
+    check("each change comes out as mhsstat plan said", not run.plan_faults,
+          "; ".join(run.plan_faults[:3]) or f"{run.plans} plans")
+    check("control: a plan of no change does not",
+          run.other_plans > run.plans // 4, f"{run.other_plans} of {run.plans}")
     least = args.operations // 3
     check("enough was compared",
           run.compared >= 4 * least and run.whole >= least // 2,

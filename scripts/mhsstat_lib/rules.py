@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the module does with flows in a change of servers, by this host's sysctls
+and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
+
+from . import module
+from .errors import ToolError
+from .facts import run
+
+VS = "/proc/sys/net/ipv4/vs"
+# The kernel's defaults; no command tells that of SCTP
+_IDLE_MS = {"TCP": 900_000, "UDP": 300_000, "SCTP": 900_000}
+_HOLD_MS = 60_000
+
+# What becomes of the living flows of a deleted server
+NONE, MOVE, CUT, HANG, KEPT = "none", "move", "cut", "hang", "kept"
+
+
+def _number(name, directory, default):
+    text = module.parameter(name, directory)
+    return int(text) if text and text.isdigit() else default
+
+
+class Host:
+    """A director's times and switches: the kernel's defaults, or this host's."""
+
+    def __init__(self, here):
+        self.here = here
+        self.hold_ms, self.pin_ms = _HOLD_MS, 0
+        self.idle_ms = dict(_IDLE_MS)
+        self.expires = self.quiesces = False
+        self.quic_ports = (443,)
+        if not here:
+            return
+        self.hold_ms = _number("hold_ms", f"{VS}/mhs", _HOLD_MS)
+        self.pin_ms = _number("pin_ms", f"{VS}/mhs", 0)
+        self.expires = _number("expire_nodest_conn", VS, 0) != 0
+        self.quiesces = _number("expire_quiescent_template", VS, 0) != 0
+        ports = module.parameter("quic_ports")
+        if ports is not None:
+            self.quic_ports = tuple(int(p) for p in ports.split(",")
+                                    if p.isdigit())
+        try:
+            text = run(["ipvsadm", "-L", "--timeout"])[0]
+        except ToolError:
+            return
+        seconds = [int(w) for w in text.replace(":", " ").split()
+                   if w.isdigit()]
+        if len(seconds) == 3:
+            tcp, fin, udp = seconds
+            self.idle_ms.update(TCP=1000 * max(tcp, fin), UDP=1000 * udp)
+
+    def idle(self, name):
+        """How long a flow of the service @name may be silent, in ms."""
+        return self.idle_ms.get(name.split()[0], self.idle_ms["TCP"])
+
+    def pin(self, name):
+        """The pin time of the service, in ms."""
+        return self.pin_ms or self.idle(name)
+
+    def hold(self, name):
+        """The hold time of the service, in ms."""
+        return min(self.hold_ms, self.pin(name))
+
+    def short(self, name):
+        """Is the pin time too short to see every flow that lives?"""
+        return self.pin(name) < self.idle(name)
+
+    def plain_udp(self, service):
+        """Are there flows of plain UDP, which have no entries?  None: perhaps."""
+        protocol, where = service.name.split()
+        if service.persistent:
+            return False
+        if protocol == "FWM":
+            return None
+        return protocol == "UDP" and \
+            int(where.rpartition(":")[2]) not in self.quic_ports
+
+    def deleted(self, service, server, stable, stateful):
+        """What becomes of the living flows of a server that is deleted.  @stable:
+        the service is known to be; @stateful: all its flows have entries."""
+        if stable and not server.weight and server.active is not None and \
+                not server.active + server.inactive and \
+                not self.short(service.name):
+            return NONE
+        masq = server.method == "Masq"
+        if "ops" in service.flags or \
+                (self.plain_udp(service) and not stateful and not masq):
+            return MOVE
+        if self.expires:
+            return CUT
+        return HANG if masq else KEPT
