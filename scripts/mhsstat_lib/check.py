@@ -58,8 +58,9 @@ def _by_options(facts):
                 "thresholds", name, tuple(full), f"every flow to {_named(full)} "
                 "has an entry, because a threshold (ipvsadm -x) is counted in "
                 "entries (older flows get theirs for a pin time after -x; those "
-                "taken over later do not count)" + ("; with flag-1 new flows of a full server go to "
-                             "another" if "flag-1" in core.flags else ""),
+                "taken over later do not count)" +
+                ("; with flag-1 new flows of a full server go to another"
+                 if "flag-1" in core.flags else ""),
                 "ipvsadm -e with -x 0 -y 0, if a hard limit is not needed")
         masq = [s.name for s in core.servers if s.method == "Masq"]
         if masq:

@@ -17,7 +17,7 @@ from .errors import EXIT_OK, EXIT_TIMEOUT, ToolError
 from .facts import run
 from .proc import name_of
 from .rules import Host
-from .snapshot import read_services, read_text, select
+from .snapshot import read_services, select
 from .text import duration
 from .wait import Pending, Progress, having, until
 

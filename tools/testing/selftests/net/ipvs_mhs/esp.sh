@@ -66,9 +66,9 @@ alike() {
 
 	for vip in $VIP4 $VIP6; do
 		first=10.1.0.
-		[ $vip = $VIP4 ] || first=fd01::
+		[ "$vip" = "$VIP4" ] || first=fd01::
 		counters
-		send $vip $first
+		send "$vip" "$first"
 		busywait 20 all_came
 		note "$1, $vip: $(got | tr '\n' ';')"
 		check "$1, $vip: ESP and AH with their IKE flows" "20 0" "$(got |
@@ -91,11 +91,11 @@ made() {
 	dr ipvsadm -C
 	{
 		echo "-A -u $VIP4:$2 -s $1"
-		proto=-u real_lines $VIP4:$2 -g 1 2
+		proto=-u real_lines "$VIP4:$2" -g 1 2
 		echo "-A -u [$VIP6]:$2 -s $1"
 		proto=-u real_lines "[$VIP6]:$2" -g 1 2
 	} | dr ipvsadm -R
-	[ "$1" != mhs ] || { wait_settled $VIP4:$2; wait_settled "[$VIP6]:$2"; }
+	[ "$1" != mhs ] || { wait_settled "$VIP4:$2"; wait_settled "[$VIP6]:$2"; }
 }
 
 made mhs 501
