@@ -77,7 +77,8 @@ class Complete(unittest.TestCase):
             self.assertIn(f".It Va {name}\n", self.PAGE)
 
     def test_sysctls(self):
-        for name in self.names(r'procname\s*= "(\w+)"'):
+        for name in self.names(
+                r'(?:procname\s*= "|NET_SYSCTL\()([a-z]\w+)'):
             self.assertRegex(self.TEXT, rf"(?m)^{name} - (INTEGER|BOOLEAN|"
                              r"STRING)$")
             self.assertIn(f".It Va {name}\n", self.PAGE)
@@ -109,7 +110,7 @@ class Measured(unittest.TestCase):
     """Tables on pages are those of the data; pictures are not drawn here."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 15, "qdisc-tool": 2}
+    PAGES = {"ipvs-mhs-benchmarks": 16, "qdisc-tool": 2}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])

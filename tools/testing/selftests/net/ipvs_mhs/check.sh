@@ -21,11 +21,14 @@ print(*sorted(f["kind"] for f in json.load(sys.stdin)["findings"]), sep=",")' \
 }
 
 # both_ways KINDS MAKE UNDO: commands on the director; what it says after each.
-# Without the cause is the control.
+# Without the cause is the control.  A young service settles again when it gets
+# a server.
 both_ways() {
 	eval "$2"
+	wait_settled
 	check "$1" "$1 1" "$(kinds) $(<"$work/rc")"
 	eval "$3"
+	wait_settled
 	check "control: $1, without the cause" " 0" "$(kinds) $(<"$work/rc")"
 }
 
