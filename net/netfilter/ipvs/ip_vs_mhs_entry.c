@@ -20,23 +20,30 @@ static bool budget_known(const struct ip_vs_mhs_budget *budget, unsigned int max
 		time_before(jiffies, recount_at));
 }
 
+/* New flows may have half of the limit for entries that are half open or
+ * closing, and no entry if older and established flows have all of the limit.
+ */
 static void budget_count(const struct ip_vs_mhs *mhs,
 			 struct ip_vs_mhs_budget *budget, unsigned int max)
 {
 	const struct ip_vs_mhs_servers *servers;
 	const struct ip_vs_mhs_server *s;
-	u64 n = 0;
+	s64 all = 0, active = 0, left;
 	u32 i;
 
 	servers = rcu_dereference(mhs->servers);
 	for (i = 0; i < servers->max; i++) {
 		s = rcu_dereference(servers->s[i]);
-		if (s)
-			n += ip_vs_mhs_dest_entries(s->dest);
+		if (!s)
+			continue;
+		all += ip_vs_mhs_dest_entries(s->dest);
+		active += max(atomic_read(&s->dest->activeconns), 0);
 	}
-	n = min_t(u64, n, max);
+	left = max - (budget == &mhs->budget[MHS_BUDGET_QUIC] ? all : active);
+	if (budget == &mhs->budget[MHS_BUDGET_NEW])
+		left = min_t(s64, left, max - max / 2 - (all - active));
 	atomic_set(&budget->made, 0);
-	WRITE_ONCE(budget->left, max - n);
+	WRITE_ONCE(budget->left, clamp_t(s64, left, 0, INT_MAX));
 	WRITE_ONCE(budget->of, max);
 	/* Pairs with the acquire in budget_known() */
 	smp_store_release(&budget->recount_at, jiffies + HZ / 20 + 1);
@@ -45,7 +52,7 @@ static void budget_count(const struct ip_vs_mhs *mhs,
 /**
  * ip_vs_mhs_entry_reserve() - may the service have one more entry?
  * @mhs: the service
- * @quic: use the separate limit for QUIC, whose packets anybody can forge
+ * @what: the limit that holds
  *
  * No callback reports that an entry expires, so the entries are counted anew
  * when those made since the last count use up the limit, at most 20 times a
@@ -54,11 +61,12 @@ static void budget_count(const struct ip_vs_mhs *mhs,
  * Context: softirq or process, under RCU.
  * Return: true if an entry may be made; the entry is counted as made.
  */
-bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, bool quic)
+bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, enum ip_vs_mhs_budgets what)
 {
-	unsigned int max = quic ? READ_ONCE(mhs->net->max_quic_entries) :
-				  READ_ONCE(mhs->net->max_entries);
-	struct ip_vs_mhs_budget *budget = &mhs->budget[quic];
+	unsigned int max = what == MHS_BUDGET_QUIC ?
+			   READ_ONCE(mhs->net->max_quic_entries) :
+			   READ_ONCE(mhs->net->max_entries);
+	struct ip_vs_mhs_budget *budget = &mhs->budget[what];
 
 	if (!budget_known(budget, max)) {
 		spin_lock_bh(&mhs->recount_lock);
@@ -124,6 +132,126 @@ static bool entry_is_plain(const struct ip_vs_mhs *mhs,
 	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
 }
 
+/* A SYN in an unstable slot makes an entry that is a claim: the flow may be an
+ * older one whose addresses the SYN forges.  Until the handshake ends, packets
+ * that do not continue the SYN belong to the older flow.
+ *
+ * The core uses in_seq with helpers and IP_VS_CONN_F_SEQ_MASK only and sets
+ * delta to 0, so that of a claim, which has neither:
+ *	delta		when the claim was made, odd; 0: no claim
+ *	previous_delta	sequence number of the first SYN
+ *	init_seq	sequence number of the latest SYN
+ */
+#define CLAIM_YOUNG	(3 * HZ)	/* a handshake, with a lost packet */
+#define CLAIM_TIMEOUT	(10 * HZ)	/* of a claim without traffic */
+/* A client sends so much before it has heard from the server */
+#define CLAIM_WINDOW	65537U
+
+static u32 claim_now(void)
+{
+	return (u32)jiffies | 1;
+}
+
+/**
+ * ip_vs_mhs_entry_claim() - make an entry a claim
+ * @p: the SYN for which the entry was made; other packets make no claim
+ * @cp: the entry
+ *
+ * Other CPUs find the entry already.  Who sees no claim yet uses the entry.
+ *
+ * Context: softirq or process, under RCU.
+ */
+void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
+			   struct ip_vs_conn *cp)
+{
+	const struct tcphdr *th;
+	struct tcphdr _th;
+
+	if (p->iph.protocol != IPPROTO_TCP || READ_ONCE(cp->app))
+		return;
+	th = skb_header_pointer(p->skb, p->iph.len, sizeof(_th), &_th);
+	if (!th)
+		return;
+	WRITE_ONCE(cp->in_seq.previous_delta, ntohl(th->seq));
+	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
+	/* Pairs with the acquire in claim_marked(): whoever sees a claim sees
+	 * its sequence numbers.
+	 */
+	smp_store_release(&cp->in_seq.delta, claim_now());
+}
+
+static bool claim_half_open(const struct ip_vs_conn *cp)
+{
+	u16 state = READ_ONCE(cp->state);
+
+	return state == IP_VS_TCP_S_SYN_RECV || state == IP_VS_TCP_S_NONE;
+}
+
+/* Only mhs sets delta without a helper or IP_VS_CONN_F_SEQ_MASK */
+static bool claim_marked(const struct ip_vs_conn *cp)
+{
+	if (cp->protocol != IPPROTO_TCP)
+		return false;
+	/* Pairs with the release in ip_vs_mhs_entry_claim() */
+	return smp_load_acquire(&cp->in_seq.delta) && !READ_ONCE(cp->app) &&
+	       !(READ_ONCE(cp->flags) & IP_VS_CONN_F_SEQ_MASK);
+}
+
+/**
+ * ip_vs_mhs_entry_is_claim() - is an entry a claim in its handshake?
+ * @cp: the entry
+ *
+ * Context: softirq or process.
+ * Return: true until the handshake ends.
+ */
+bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp)
+{
+	return claim_marked(cp) && claim_half_open(cp);
+}
+
+/* Does a packet belong to an older flow, not to the claim?  Another SYN renews
+ * the claim, whose first SYN still counts: either may be the forged one.  After
+ * the handshake the entry is like any other, also if its ports are used again.
+ */
+static bool claim_refuses(const struct ip_vs_mhs_packet *p,
+			  struct ip_vs_conn *cp)
+{
+	const struct tcphdr *th;
+	struct tcphdr _th;
+	u32 seq;
+
+	if (likely(!claim_marked(cp)))
+		return false;
+	if (!claim_half_open(cp)) {
+		WRITE_ONCE(cp->in_seq.delta, 0);
+		return false;
+	}
+	th = skb_header_pointer(p->skb, p->iph.len, sizeof(_th), &_th);
+	if (!th)
+		return false;
+	seq = ntohl(th->seq);
+	if (seq - READ_ONCE(cp->in_seq.previous_delta) <= CLAIM_WINDOW ||
+	    seq - READ_ONCE(cp->in_seq.init_seq) <= CLAIM_WINDOW)
+		return false;
+	if (!(p->facts & MHS_PKT_FRESH))
+		return true;
+	WRITE_ONCE(cp->in_seq.init_seq, seq);
+	return false;
+}
+
+/* Claims end soon, as in a flood of SYNs; set_state() of the next packet gives
+ * an established flow the timeout of its state.
+ */
+static void claim_shorten(struct ip_vs_conn *cp)
+{
+	if (likely(!ip_vs_mhs_entry_is_claim(cp)))
+		return;
+	spin_lock_bh(&cp->lock);
+	if (cp->timeout > CLAIM_TIMEOUT && ip_vs_mhs_entry_is_claim(cp))
+		cp->timeout = CLAIM_TIMEOUT;
+	spin_unlock_bh(&cp->lock);
+}
+
 /* Send the packet and put the entry.  While the sync daemon binds an entry to a
  * server (ip_vs_try_bind_dest()), packet_xmit is NULL for a moment: leave the
  * packet to the core.
@@ -141,6 +269,7 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 	}
 	ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
+	claim_shorten(cp);
 	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
 	/* A sync daemon that starts later reads in_pkts */
 	atomic_inc(&cp->in_pkts);
@@ -228,9 +357,10 @@ static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
 
 	listed = ip_vs_mhs_dest_listed(dest);
 	/* The core may reschedule a SYN, with ACK or without, to a flow that
-	 * seems over (conn_reuse_mode)
+	 * seems over (conn_reuse_mode), which a claim does not
 	 */
-	opens = p->iph.protocol == IPPROTO_TCP ? p->opens :
+	opens = p->iph.protocol == IPPROTO_TCP ?
+		p->opens && !ip_vs_mhs_entry_is_claim(cp) :
 		q->facts & MHS_PKT_FRESH;
 	if (listed && !opens && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, MHS_STAT_IN);
@@ -293,6 +423,7 @@ static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 	cp = ip_vs_mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		goto drop;
+	ip_vs_mhs_entry_claim(p, cp);
 	if (nfct) {
 		spin_lock_bh(&old->lock);
 		WRITE_ONCE(old->flags, old->flags & ~IP_VS_CONN_F_NFCT);
@@ -320,10 +451,16 @@ core:
  * New flows that persistence or an unsure mark may claim do; the entry of a
  * deleted server expires.
  *
+ * A packet that a claim refuses has no entry, and makes none while the claim may
+ * be in its handshake: the core would find that entry first, and one forged packet
+ * would break a new flow.  Later the older flow ends the claim.  If the core gets
+ * the packet, it finds the claim: flows of masquerading servers have entries, so
+ * the packet is of no flow.
+ *
  * Context: softirq or process, under RCU.
  * Return: what was found.
  */
-enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
+enum ip_vs_mhs_found ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q,
 					    struct ip_vs_mhs_packet *p,
 					    unsigned int *verdict)
 {
@@ -336,6 +473,14 @@ enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
 	     ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
 	if (!cp)
 		return MHS_ENTRY_NONE;
+	if (unlikely(claim_refuses(p, cp))) {
+		if (claim_now() - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG)
+			q->facts |= MHS_ASK_NO_ENTRY;
+		else
+			mod_timer_pending(&cp->timer, jiffies);
+		__ip_vs_conn_put(cp);
+		return MHS_ENTRY_NONE;
+	}
 	if (!entry_is_left(q, p, cp)) {
 		*verdict = entry_goes(q, p, cp);
 		return MHS_ENTRY_DONE;

@@ -36,19 +36,31 @@ static struct ip_vs_conn *hook_pin(const struct ip_vs_mhs_ask *q,
 	return cp;
 }
 
+static enum ip_vs_mhs_budgets hook_budget(const struct ip_vs_mhs_ask *q,
+					  const struct ip_vs_mhs_packet *p,
+					  u32 act)
+{
+	if (p->quic || (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS))
+		return MHS_BUDGET_QUIC;
+	return act == MHS_NEW ? MHS_BUDGET_NEW : MHS_BUDGET_OLDER;
+}
+
 static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 				     struct ip_vs_mhs_packet *p, u32 act)
 {
-	bool quic = p->quic ||
-		    (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS);
+	struct ip_vs_conn *cp;
 
-	if (act != MHS_REPLACE && !ip_vs_mhs_entry_reserve(q->mhs, quic)) {
+	if (act != MHS_REPLACE &&
+	    !ip_vs_mhs_entry_reserve(q->mhs, hook_budget(q, p, act))) {
 		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}
 	if (act == MHS_PIN)
 		return hook_pin(q, p);
-	return ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_NEW);
+	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_NEW);
+	if (cp && act == MHS_NEW)
+		ip_vs_mhs_entry_claim(p, cp);
+	return cp;
 }
 
 /* Decide about a packet without an entry, and carry out the verdict */

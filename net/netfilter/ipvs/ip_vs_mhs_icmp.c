@@ -98,6 +98,7 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	struct ip_vs_mhs_ask q;
 	struct ip_vs_conn *cp;
 	u32 facts = MHS_PKT_ERROR;
+	bool claim;
 
 	if (ip_vs_mhs_svc_unsure(mhs, p->mark))
 		facts |= MHS_SVC_UNSURE;
@@ -108,8 +109,11 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 		cp = e->pd->pp->conn_in_get(mhs->ipvs, p->af, p->skb,
 					    &e->quoted);
 		if (cp) {
+			/* no data flows in a handshake: about an older flow */
+			claim = ip_vs_mhs_entry_is_claim(cp);
 			__ip_vs_conn_put(cp);
-			return NULL;
+			if (!claim)
+				return NULL;
 		}
 	}
 	if (ip_vs_mhs_verdict_act(ip_vs_mhs_ask(&q)) != MHS_FORWARD)

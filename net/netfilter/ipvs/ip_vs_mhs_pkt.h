@@ -94,7 +94,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
 
 /* entry */
-bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, bool quic);
+bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, enum ip_vs_mhs_budgets what);
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,
 					struct ip_vs_dest *dest,
@@ -103,7 +103,10 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats);
 void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp);
-enum ip_vs_mhs_found ip_vs_mhs_entry_handle(const struct ip_vs_mhs_ask *q,
+void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
+			   struct ip_vs_conn *cp);
+bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp);
+enum ip_vs_mhs_found ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q,
 					    struct ip_vs_mhs_packet *p,
 					    unsigned int *verdict);
 

@@ -1,0 +1,137 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 300
+# weight: 60
+# tags: core
+# A forged SYN with the addresses and ports of a live flow does not move the flow,
+# in a transition by an added, a drained and a deleted server, held and pinned,
+# IPv4 by direct routing and IPv6 in tunnels; and a real connection from ports that
+# were forged before opens at once.  The control forges the packet after the SYN,
+# too, and breaks flows.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
+
+# both MODE SERVER [WEIGHT]: change it in both services
+both() {
+	dr ipvsadm -R <<-END
+		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+-g -w $3}
+		$1 -t $SVC6 -r [fd02::$((10 + $2))]:80 ${3:+-i -w $3}
+	END
+}
+
+# lives: the addresses and ports of the clients' flows, a file for each family
+lives() {
+	in_ns cl ss -Htn state established dst "$VIP4" >"$work/ss4"
+	in_ns cl ss -Htn state established dst "[$VIP6]" >"$work/ss6"
+	sed -E 's/^ *[0-9]+ +[0-9]+ +\[?([^] ]*[^]: ])\]?:([0-9]+) .*/\1 \2/' \
+		"$work/ss4" >"$work/lives4"
+	sed -E 's/^ *[0-9]+ +[0-9]+ +\[?([^] ]*[^]: ])\]?:([0-9]+) .*/\1 \2/' \
+		"$work/ss6" >"$work/lives6"
+}
+
+# forge FLAGS: such a segment for each of them
+forge() {
+	raw cl --dst $VIP4 --good --flags "$1" --pairs <"$work/lives4"
+	raw cl --dst $VIP6 --good --flags "$1" --pairs <"$work/lives6"
+}
+
+# none_half_open: for busywait, claims end within ten seconds
+none_half_open() {
+	! dr ipvsadm -Lnc | grep SYN_RECV >/dev/null
+}
+
+# attack NAME: SYNs for all flows in this phase, twice.  An answer of the client to
+# the server of such a SYN may pin the flow in place of the claim.
+attack() {
+	forge S >/dev/null
+	check_cmp "$1: forged SYNs make entries" "$(entries)" -gt 0
+	pair ping
+	check "$1: none broken" 0 "$(sum broken)"
+	forge S >/dev/null
+	pair ping
+	check "$1: none broken, again" "0 0" "$(sum broken) $(sum moved)"
+}
+
+# event NAME COMMAND...: a change of servers, from hold to the merge
+event() {
+	windows 3600000 3600000
+	"${@:2}"
+	attack "$1, held"
+	to_pin
+	attack "$1, pinned"
+	# what a young claim keeps from being pinned is pinned later
+	busywait 30 none_half_open
+	pair ping
+	to_stable
+	pair ping
+}
+
+plan 26
+load_module
+modprobe -q -a ipip ip6_tunnel
+setup_net 4
+windows 3600000 3600000
+sysctls dr net.ipv4.vs.expire_nodest_conn=0
+learn dr < <(
+	echo "-A -t $SVC4 -s mhs"
+	echo "-A -t $SVC6 -s mhs"
+	real_lines "$SVC4" -g 1 2 3
+	real_lines "$SVC6" -i 1 2 3
+)
+pair_clients --timeout 4
+pair open 60
+pair ping
+check "flows answered" "120 0" "$(sum flows) $(sum broken)"
+check "no entries while stable" 0 "$(entries)"
+lives
+check "all flows are known" "60 60" "$(wc -l <"$work/lives4") $(wc -l <"$work/lives6")"
+
+merged() {
+	check "$1, merged: none broken" "0 0" "$(sum broken) $(sum moved)"
+}
+
+event add both -a 4 1
+merged add
+pair reset
+pair open 60
+lives
+event drain both -e 1 0
+merged drain
+pair reset
+pair open 60
+lives
+event delete both -d 2	# whose flows end with the merge
+
+# Half of these ports were forged before, by SYNs with another sequence number
+windows 3600000 3600000
+both -e 3 5
+for i in {21000..21039}; do
+	echo "10.1.0.2 $i"
+done | raw cl --dst $VIP4 --pairs >/dev/null
+check_cmp "real SYNs after forged ones: these made entries" "$(entries)" -gt 0
+flow_start real --host $VIP4 --bind 10.1.0.2 --timeout 10 --ports 21000-21039
+flow_send real churn 3600
+opened_some() {
+	[ "$(opened cl)" -ge $((before + 40)) ]
+}
+before=$(opened cl)
+busywait 60 opened_some
+flow real stop churn
+reply4=""
+check "real SYNs after forged ones: all open at once" "0 0" \
+	"$(sum failed) $(sum slow)"
+flow_end real
+
+pair reset
+pair open 60
+lives
+pair ping
+both -a 2 5
+forge S >/dev/null
+forge A >/dev/null
+pair ping 2
+check_cmp "control: a forged flow that goes on takes the place of others" \
+	"$(sum broken)" -gt 0
