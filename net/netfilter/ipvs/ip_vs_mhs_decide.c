@@ -144,8 +144,10 @@ u32 ip_vs_mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 		return v;
 	if (facts & MHS_PKT_CONNLESS)
 		return decide_udp(w, old, cand, facts);
+	/* Out of service since the last rebuild: the slot is as good as unstable */
 	if (facts & MHS_PKT_FRESH && (facts & MHS_SVC_STATEFUL ||
-				      !ip_vs_mhs_slot_stable(w)))
+				      !ip_vs_mhs_slot_stable(w) ||
+				      !(old & MHS_SRV_IN)))
 		return decide_new_flow(w, old, cand, facts);
 	return ip_vs_mhs_decide_to_old(w, old, facts);
 }

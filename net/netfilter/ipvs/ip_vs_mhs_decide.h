@@ -174,7 +174,7 @@ static inline bool ip_vs_mhs_decide_may_pin(u32 server, u32 facts)
 	       !(server & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN));
 }
 
-/* A packet of an older flow, or of a new flow in a stable slot */
+/* A packet of an older flow, or of a new flow to the server of a stable slot */
 static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 {
 	u32 flags = 0;
@@ -182,8 +182,7 @@ static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 	if (!(old & MHS_SRV_KNOWN))
 		return ip_vs_mhs_verdict(MHS_CORE, MHS_CNT_MAX, 0);
 	if (facts & MHS_PKT_FRESH) {
-		if (!(old & MHS_SRV_CARRIER) || !(old & MHS_SRV_IN) ||
-		    old & MHS_SRV_NEW_ENTRY)
+		if (!(old & MHS_SRV_CARRIER) || old & MHS_SRV_NEW_ENTRY)
 			return ip_vs_mhs_verdict_tracks();
 		flags = MHS_BEGINS;
 	}
@@ -241,6 +240,8 @@ static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 	 * and with any stable word the verdict is the same.
 	 */
 	facts &= ~MHS_SVC_STATEFUL;
+	if (facts & MHS_PKT_FRESH && !(server & MHS_SRV_IN))
+		return MHS_SEARCH;
 	if (ip_vs_mhs_slot_stable(w))
 		return ip_vs_mhs_decide_to_old(MHS_USED_CUR, server, facts);
 	if (!(facts & MHS_PKT_FRESH))

@@ -100,6 +100,10 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			stats |= MHS_STAT_CONN;
 	}
 	ip_vs_mhs_count_verdict(q->mhs, v);
+	/* The core makes no entry for AH and ESP */
+	if (unlikely(p->ipsec) && act == MHS_CORE && q->server &&
+	    rcu_access_pointer(q->server->carrier))
+		act = MHS_FORWARD;
 	if (act != MHS_FORWARD)
 		return act == MHS_DROP ? NF_DROP : NF_ACCEPT;
 	/* The decision saw a carrier, which may be replaced but never removed */
