@@ -167,6 +167,7 @@ install-tools: tools	## install qdisc_tool, mhsstat, real_server, man pages, exa
 		install -m 644 scripts/$$tool.bash-completion \
 			$(complete-dir)/$$tool || exit; \
 	done
+	install -m 644 scripts/ipvs_mhs_tool.py $(tool-dir)
 	sed 's/#VERSION#/$(VERSION)/' scripts/ipvs_mhs_version.py \
 		>$(tool-dir)/ipvs_mhs_version.py
 	chmod 644 $(tool-dir)/ipvs_mhs_version.py

@@ -2,14 +2,14 @@
 """From the command line to the exit status."""
 
 import os
-import signal
 import sys
 
-from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
-                     EXIT_USAGE, NotThere, ToolError, UsageError)
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, UsageError
+from ipvs_mhs_tool import main as run_main
+
 from .options import parser
 from .proc import name_of
-from .snapshot import as_json, read_services, select
+from .snapshot import NotThere, as_json, read_services, select
 
 
 def _warn(words):
@@ -144,19 +144,7 @@ def _compare(options):
 
 
 def main(argv):
-    options = parser().parse_args(argv)
-    try:
-        status = {"show": _show, "watch": _watch, "wait": _wait,
-                  "drain": _drain, "plan": _plan, "check": _check, "lookup": _lookup,
-                  "compare": _compare}[options.action](options)
-        sys.stdout.flush()
-        return status
-    except KeyboardInterrupt:
-        return EXIT_SIGNAL + signal.SIGINT
-    except BrokenPipeError:
-        # The reader has seen enough; Python must not complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_SIGNAL + signal.SIGPIPE
-    except (ToolError, OSError) as error:
-        _warn(str(error))
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    return run_main(parser(), {
+        "show": _show, "watch": _watch, "wait": _wait, "drain": _drain,
+        "plan": _plan, "check": _check, "lookup": _lookup,
+        "compare": _compare}, argv)

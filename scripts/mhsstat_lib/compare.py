@@ -3,8 +3,9 @@
 
 import json
 
+from ipvs_mhs_tool import ToolError
+
 from . import proc
-from .errors import ToolError
 from .snapshot import as_json, read_services, read_text
 
 _PARAMETERS = ("hash_key_print", "mark_ignore", "quic_ports")

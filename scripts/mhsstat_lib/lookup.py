@@ -5,10 +5,11 @@
 import errno
 import ipaddress
 
+from ipvs_mhs_tool import ToolError, UsageError
+
 from .address import endpoint, spelled, told
-from .errors import NotThere, ToolError, UsageError
 from .proc import name_of
-from .snapshot import read_services, read_text, select
+from .snapshot import NotThere, read_services, read_text, select
 
 PROC_LOOKUP = "/proc/net/ip_vs_mhs_lookup"
 PROC_CONNS = "/proc/net/ip_vs_conn"

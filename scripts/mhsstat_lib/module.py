@@ -3,7 +3,7 @@
 
 import re
 
-from .errors import ToolError
+from ipvs_mhs_tool import ToolError
 
 PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
 SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,

@@ -3,9 +3,10 @@
 
 import argparse
 
+from ipvs_mhs_tool import ToolError, commands_of
+
 from .address import service_name
 from .check import KINDS
-from .errors import ToolError
 from .module import SIZES
 
 _UNITS_S = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600}
@@ -47,26 +48,6 @@ def _size(text):
         raise argparse.ArgumentTypeError(
             f"{text!r} is none of {', '.join(map(str, SIZES))}")
     return int(text)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Takes no half-written options, and says where to read more."""
-
-    def __init__(self, **arguments):
-        super().__init__(allow_abbrev=False, **arguments)
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}\n"
-                     f"Try '{self.prog} --help'.\n")
-
-
-class _Version(argparse.Action):
-    """Reads the version only when it is asked for."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        from ipvs_mhs_version import version
-        print(parser.prog, version())
-        parser.exit()
 
 
 def _service_type(protocol):
@@ -242,14 +223,11 @@ def _add_lookup(commands):
 
 def parser():
     """The parser of the whole command line."""
-    top = _Parser(prog="mhsstat", description=(
+    top, commands = commands_of(
+        "mhsstat",
         "Watch the stateless Maglev scheduler of IPVS (mhs): what its tables "
         "are doing, when a change is over, what a change would move, whether "
-        "directors agree."))
-    top.add_argument("--version", action=_Version, nargs=0,
-                     help="show the version")
-    commands = top.add_subparsers(dest="action", metavar="command",
-                                  required=True, parser_class=_Parser)
+        "directors agree.")
     _add_show(commands)
     _add_watch(commands)
     _add_wait(commands)

@@ -4,9 +4,10 @@
 import copy
 from collections import Counter
 
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+
 from . import module, proc, servers, table
 from .address import endpoint, spelled, told
-from .errors import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
 from .rules import CUT, HANG, KEPT, MOVE, Host
 from .snapshot import read_text
 from .text import duration, percent

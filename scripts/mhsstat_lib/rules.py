@@ -2,9 +2,9 @@
 """What the module does with flows in a change of servers, by this host's sysctls
 and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 
+from ipvs_mhs_tool import ToolError, run
+
 from . import module
-from .errors import ToolError
-from .facts import run
 
 VS = "/proc/sys/net/ipv4/vs"
 # The kernel's defaults; no command tells that of SCTP
@@ -40,7 +40,7 @@ class Host:
             self.quic_ports = tuple(int(p) for p in ports.split(",")
                                     if p.isdigit())
         try:
-            text = run(["ipvsadm", "-L", "--timeout"])[0]
+            text = run(["ipvsadm", "-L", "--timeout"]).stdout
         except ToolError:
             return
         seconds = [int(w) for w in text.replace(":", " ").split()

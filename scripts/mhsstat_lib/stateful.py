@@ -8,7 +8,8 @@ and the operator may raise the limit meanwhile.
 
 from collections import Counter
 
-from .errors import ToolError
+from ipvs_mhs_tool import ToolError
+
 from .module import parameter
 from .proc import PROC_MHS, left_ms, name_of
 from .snapshot import read_services, select

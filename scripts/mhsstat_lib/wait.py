@@ -10,12 +10,14 @@ and its older flows have had an entry since they were pinned.
 import sys
 import time
 
+from ipvs_mhs_tool import (EXIT_OK, EXIT_TIMEOUT, ToolError, UsageError,
+                           quoted)
+
 from . import servers
 from .address import spelled, told
-from .errors import EXIT_OK, EXIT_TIMEOUT, NotThere, ToolError, UsageError
 from .proc import left_ms, name_of
 from .rules import Host
-from .snapshot import read_services, read_text, select
+from .snapshot import NotThere, read_services, read_text, select
 from .stateful import Stateful
 from .text import duration, percent, state
 
@@ -56,18 +58,23 @@ class Progress:
             print(file=sys.stderr)
 
 
-_OPTIONS = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service", "FWM": "-f"}
+def _with(name, names, services):
+    return [(service, server) for those in services.values()
+            for service in those if not names or service.name in names
+            for server in service.servers if server.name == name]
+
+
+def listed(word, names):
+    """The same as ipvsadm says, with the commands that change them."""
+    return _with(spelled(*told(word)), names, servers.of_this_host())
 
 
 def having(word, names):
     """[(service, server)] of all services that have the server, of any
     scheduler; of those of @names only, if there are names."""
     name = spelled(*told(word))
-    found = [(service, server)
-             for those in servers.parse(read_text(servers.PROC_IPVS),
-                                        servers.PROC_IPVS).values()
-             for service in those if not names or service.name in names
-             for server in service.servers if server.name == name]
+    found = _with(name, names, servers.parse(read_text(servers.PROC_IPVS),
+                                             servers.PROC_IPVS))
     if not found:
         raise ToolError(f"{', '.join(names) or 'this network namespace'}: no "
                         f"server {name}; it must be in the list, with weight "
@@ -81,25 +88,17 @@ def _weightless(word, names):
     weights = [f"{service.name}: server {server.name} has weight "
                f"{server.weight}" for service, server in found if server.weight]
     if weights:
-        raise ToolError("; ".join(weights) + ": set it to 0 first, with "
-                        "'ipvsadm -e ... -w 0', or name the service that you "
-                        "mean")
+        raise ToolError("; ".join(weights) + ": set it to 0 first ('mhsstat "
+                        "drain' does, and keeps all else of the server), or "
+                        "name the service that you mean")
     return found
-
-
-def deletion(service, server):
-    """The command that deletes the server."""
-    protocol, where = service.name.split()
-    # /proc does not tell the family of a service by firewall mark
-    six = " -6" if protocol == "FWM" and server.address.version == 6 else ""
-    return f"ipvsadm -d {_OPTIONS[protocol]} {where}{six} -r {server.name}"
 
 
 def _deletions(options):
     """What may be done with servers that are drained, a line for each."""
     return [f"{spelled(*told(word))} is drained: " +
-            "; ".join(deletion(*pair)
-                      for pair in _weightless(word, options.service))
+            "; ".join(quoted(server.deletion())
+                      for _, server in listed(word, options.service))
             for word in options.drained]
 
 

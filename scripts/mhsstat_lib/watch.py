@@ -3,11 +3,11 @@
 
 import os
 import re
-import subprocess
 import sys
 import time
 
-from .errors import EXIT_OK
+from ipvs_mhs_tool import EXIT_OK, ToolError, run
+
 from .proc import name_of
 from .snapshot import read_services, select
 from .text import bar, percent, phases, remarks, state
@@ -70,10 +70,9 @@ def server_packets(text):
 def _read_servers():
     """Of this host; nothing without ipvsadm."""
     try:
-        return server_packets(subprocess.run(
-            ["ipvsadm", "-Ln", "--stats", "--exact"], capture_output=True,
-            text=True, check=True).stdout)
-    except (OSError, subprocess.SubprocessError):
+        return server_packets(
+            run(["ipvsadm", "-Ln", "--stats", "--exact"]).stdout)
+    except ToolError:
         return {}
 
 

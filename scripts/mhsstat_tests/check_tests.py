@@ -9,6 +9,7 @@ import re
 import sys
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 TOP = Path(__file__).resolve().parents[2]
@@ -92,7 +93,7 @@ OTHER = SAVED + "-A -t 192.0.2.9:80 -s wlc\n"
 # kind: what makes it the one finding
 CAUSES = {
     "persistence": lambda k: core(k, SAVED.replace("mhs", "mhs -p 300")),
-    "thresholds": lambda k: k.thresholds.update({NAME: {"10.0.0.11:80": 5}}),
+    "thresholds": lambda k: k.thresholds.update({NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}}),
     "masquerading": lambda k: core(k, SAVED.replace(" -g ", " -m ")),
     "marks": lambda k: core(k, MARK),
     "conntrack": lambda k: sysctl(k, conntrack="1"),
@@ -208,9 +209,11 @@ class Findings(unittest.TestCase):
 
 
 class Parsing(unittest.TestCase):
+    @mock.patch.object(facts, "run", lambda argv: SimpleNamespace(
+        stdout=THRESHOLDS))
     def test_thresholds(self):
-        self.assertEqual(facts.thresholds(THRESHOLDS),
-                         {NAME: {"10.0.0.11:80": 5}})
+        self.assertEqual(facts.thresholds(),
+                         {NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}})
 
     def test_routes(self):
         found = facts.routes(ROUTES, ROUTED, "")

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,7 +23,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 from mhsstat_lib import (cli, compare, lane, lookup, options,  # noqa: E402
                          plan, proc, prometheus, rules, servers, stateful, text,
                          watch)
-from mhsstat_lib.errors import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
+from ipvs_mhs_tool import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
@@ -926,18 +927,25 @@ class Kernel:
                             ("wait.Host", lambda here: self.host),
                             ("drain.Host", lambda here: self.host),
                             ("drain.run", self.run),
-                            ("drain._edit", self.edit)):
+                            ("facts.run", self.run),
+                            ("servers.run", self.run)):
             patch = mock.patch("mhsstat_lib." + what, value)
             patch.start()
             test.addCleanup(patch.stop)
 
-    def run(self, argv):
-        return ("\n\n\nTCP  10.9.0.1:80 mhs\n"
-                f"  -> {self.SERVER}  60 40 0 0\n" if "-Ln" in argv else
-                self.saved), ""
+    def shared(self):
+        """The second service has no flow left, and ipvsadm lists it."""
+        self.core = self.core.replace("0          1", "0          0")
+        self.saved += "-A -u 10.9.0.2:80 -s mhs\n" \
+                      "-a -u 10.9.0.2:80 -r 10.2.0.13:80 -g -w 0\n"
 
-    def edit(self, words):
-        self.edits.append(" ".join(words))
+    def run(self, argv):
+        if argv[1] in ("-e", "-d"):
+            self.edits.append(" ".join(argv[1:]))
+        return SimpleNamespace(stdout=(
+            "\n\n\nTCP  10.9.0.1:80 mhs\n"
+            f"  -> {self.SERVER}  60 40 0 0\n" if "-Ln" in argv else
+            self.saved))
 
 
 class Drained(unittest.TestCase):
@@ -964,7 +972,7 @@ class Drained(unittest.TestCase):
 
     def test_commands_of_each_service(self):
         kernel = Kernel(self)
-        kernel.core = kernel.core.replace("0          1", "0          0")
+        kernel.shared()
         self.assertEqual(self.wait()[:2], (
             0, "10.2.0.13:80 is drained: ipvsadm -d -t 10.9.0.1:80 -r "
             "10.2.0.13:80; ipvsadm -d -u 10.9.0.2:80 -r 10.2.0.13:80\n"))
@@ -1040,9 +1048,7 @@ class Drain(unittest.TestCase):
 
     def test_all_services(self):
         kernel = Kernel(self)
-        kernel.core = kernel.core.replace("0          1", "0          0")
-        kernel.saved += "-A -u 10.9.0.2:80 -s mhs\n" \
-                        "-a -u 10.9.0.2:80 -r 10.2.0.13:80 -g -w 0\n"
+        kernel.shared()
         self.drain(Kernel.SERVER)
         self.assertEqual(kernel.edits, [
             self.GONE, "-d -u 10.9.0.2:80 -r 10.2.0.13:80"])

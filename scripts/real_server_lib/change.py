@@ -5,8 +5,8 @@ What is about to be made is written down first, so that clear undoes the work of
 setup that was killed, too.
 """
 
-from .errors import ToolError
-from .host import quoted
+from ipvs_mhs_tool import ToolError, quoted
+
 from .parts import parts_of
 from .state import Record
 

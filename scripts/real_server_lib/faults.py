@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What is wrong with a real server, parts that are missing and all else."""
 
-from .host import quoted
+from ipvs_mhs_tool import quoted
+
 from .options import family_of
 from .parts import Fault, parts_of, tunnels_of
 

@@ -1,40 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the kernel says of this network namespace, and the running of commands."""
+"""What the kernel says of this network namespace, and changes of it."""
 
 import json
 import os
-import shlex
 import socket
-import subprocess
 
-from .errors import ToolError
+from ipvs_mhs_tool import ToolError, run
 
 TABLE = "real_server"     # of nft, in the family inet
 
-_COMMAND_TIMEOUT_S = 20
 _SO_NETNS_COOKIE = 71     # Linux 5.14; Python has no name for it
-
-
-def quoted(argv):
-    """A command as a shell reads it."""
-    return " ".join(map(shlex.quote, argv))
-
-
-def run(argv):
-    """The output of a program; ToolError with its own words if it fails."""
-    try:
-        done = subprocess.run(argv, text=True, check=False, capture_output=True,
-                              timeout=_COMMAND_TIMEOUT_S)
-    except FileNotFoundError as error:
-        raise ToolError(f"{argv[0]} is not installed, or not in PATH"
-                        ) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolError(f"{quoted(argv)}: {error}") from error
-    if done.returncode:
-        words = " ".join((done.stderr or done.stdout).split())
-        raise ToolError(f"{quoted(argv)}: "
-                        f"{words or f'exit status {done.returncode}'}")
-    return done.stdout
 
 
 def namespace_id():
@@ -75,7 +50,7 @@ class Host:
 
     def _ask(self, *argv):
         if argv not in self._said:
-            self._said[argv] = run(argv)
+            self._said[argv] = run(argv).stdout
         return self._said[argv]
 
     def _ask_json(self, *argv):

@@ -5,7 +5,8 @@ import fcntl
 import json
 import os
 
-from .errors import ToolError
+from ipvs_mhs_tool import ToolError
+
 from .host import namespace_id
 from .options import SetUp
 

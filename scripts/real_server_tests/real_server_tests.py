@@ -16,7 +16,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 from real_server_lib import (change, cli, faults, host, options,  # noqa: E402
                              parts, state)
-from real_server_lib.errors import ToolError  # noqa: E402
+from ipvs_mhs_tool import ToolError, quoted  # noqa: E402
 
 EXAMPLE = TOP / "examples/real_server/real_server.conf"
 VIP4, VIP6 = "192.0.2.1", "2001:db8::1"
@@ -97,7 +97,7 @@ class FakeHost(host.Host):
         return self.ss
 
     def do(self, argv):
-        text = host.quoted(argv)
+        text = quoted(argv)
         if self.fail and self.fail in text:
             raise ToolError(f"{text}: no")
         self.done.append(text)
@@ -240,7 +240,7 @@ class Read(unittest.TestCase):
 
 class Parts(unittest.TestCase):
     def commands(self, *argv, on=None):
-        return [host.quoted(command) for command in change.planned(
+        return [quoted(command) for command in change.planned(
             on or FakeHost(), set_up(*argv))]
 
     def test_direct_routing(self):

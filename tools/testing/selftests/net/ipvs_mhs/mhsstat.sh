@@ -108,7 +108,7 @@ metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 96
+plan 88
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -259,38 +259,7 @@ check "wait: ends when it is stable" "0 stable" "$? $(mhs State)"
 check "wait: said what it waited for" 1 \
 	"$(grep -c "^mhsstat: TCP $SVC4: transition, at most" "$work/progress")"
 
-# drain: no entry does not mean no flow
 pair reset
-dr ipvsadm -C
-windows 3600000 3600000
-pair_services "1 2" mhs
-flow c4 open 40
-flow c4 ping
-check "drained: not while it has a weight" 125 \
-	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80)"
-weight 1 0
-check "drained: entries when flows have none" 0 "$(conns)"
-check "drained: not in the hold phase" 124 \
-	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80 --timeout 1s)"
-windows 0 3600000
-busywait 20 pinning
-flow c4 ping
-mine=$(value s1)
-windows 0 100
-check "drained: stable" 0 "$(status ms wait -t "$SVC4")"
-check "drained: not while flows live" 124 \
-	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80 --timeout 1s)"
-check_says "drained: how many" "10.2.0.11:80: $mine connection(s) left"
-flow c4 reset
-check "drained: when they have ended" 0 \
-	"$(status ms wait -t "$SVC4" --drained 10.2.0.11:80 --timeout 60s)"
-windows 3600000 3600000
-flow c4 open 8
-dr ipvsadm -d -t "$SVC4" -r 10.2.0.12:80
-windows 0 100
-check "gone: forgotten in the end" "0 0" \
-	"$(status ms wait -t "$SVC4" --gone --timeout 60s) $(mhs Gone)"
-flow c4 reset
 
 # stateful: before another scheduler
 dr ipvsadm -C
