@@ -302,7 +302,7 @@ style: setup	## static checks of all sources; no output is good
 	@$(STATIC)/style
 
 .PHONY: shell
-shell: setup	## a shell in the machine, with the module loaded and the tools in PATH
+shell: setup tools	## a shell in the machine: module, tools, man pages
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) --shell
 

@@ -120,13 +120,27 @@ def lookup(options):
     return {"client": spelled(*client), "services": found}
 
 
+def _answer(service):
+    """The server, and by what."""
+    if service["entry"]:
+        return f"{service['entry']['server']}, by its entry"
+    old, new = (service[f"{which}_server"] or "no server"
+                for which in ("old", "candidate"))
+    if service["phase"] == "stable":
+        return f"{new}, by its slot"
+    if service["phase"] == "settling":
+        return f"{new} for a new flow; an older one is dropped"
+    return f"{old} for an older flow, {new} for a new one"
+
+
 def render(result):
-    """The same for people."""
+    """The same for people, the answer first."""
     lines = []
     for s in result["services"]:
         entry = s["entry"]
         lines += [
-            f"{result['client']} -> {s['service']}: slot {s['slot']}, phase "
+            f"{result['client']} -> {_answer(s)}",
+            f"  service           {s['service']}, slot {s['slot']}, phase "
             f"{s['phase']}",
             f"  old server        {s['old_server'] or 'none'}",
             f"  candidate         {s['candidate_server'] or 'none'}",

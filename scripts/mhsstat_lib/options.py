@@ -9,11 +9,11 @@ from .address import service_name
 from .check import KINDS
 from .module import SIZES
 
-_UNITS_S = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600}
+_UNITS_S = {"ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 def _seconds(text):
-    """'500ms', '10s', '15min', '1h' or a number of seconds."""
+    """'500ms', '10s', '5m', '15min', '1h', '1d' or a number of seconds."""
     for unit in sorted(_UNITS_S, key=len, reverse=True):
         if text.endswith(unit):
             number, factor = text[:-len(unit)], _UNITS_S[unit]
@@ -26,7 +26,7 @@ def _seconds(text):
         value = -1
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration; give for example 500ms, 10s or 15min")
+            f"{text!r} is no duration; give for example 500ms, 10s, 15min or 1d")
     return value
 
 
@@ -200,12 +200,15 @@ def _add_check(commands):
         "check", help="what is stateful, what is wrong, and the remedies",
         description="Say in a line each what makes flows stateful, what keeps "
                     "packets from a server, and what is unusual, with the cause, "
-                    "the remedy and the kind in brackets. Exit status 0: nothing "
-                    "to say; 1: there are findings.")
+                    "the remedy and the kind in brackets. A note is about what "
+                    "an option asks for. Exit status 0: no warning; 1: there "
+                    "are.")
     _add_service(sub)
     sub.add_argument("--ignore", action="append", default=[], metavar="KIND",
                      choices=KINDS, help="no findings of this kind, which is "
                                          "intended here; may be repeated")
+    sub.add_argument("-q", "--quiet", action="store_true",
+                     help="warnings alone")
     sub.add_argument("--json", action="store_true", help="as a JSON object")
 
 

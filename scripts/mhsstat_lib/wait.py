@@ -19,7 +19,7 @@ from .proc import left_ms, name_of
 from .rules import Host
 from .snapshot import NotThere, read_services, read_text, select
 from .stateful import Stateful
-from .text import duration, percent, state
+from .text import columns, duration, fit, percent, state
 
 _REPORT_EVERY_S = 30
 
@@ -30,16 +30,18 @@ class Progress:
 
     def __init__(self, quiet):
         self._quiet = quiet
-        self._live = sys.stderr.isatty()
+        self._width = columns(sys.stderr)
         self._last = None
         self._at = 0
         self._warned = set()
 
-    def say(self, key, text):
+    def say(self, key, items):
         if self._quiet:
             return
         now = time.monotonic()
-        if self._live:
+        # a line in the last column would be two
+        text = fit(items, self._width and self._width - 1)
+        if self._width:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif key != self._last or now - self._at >= _REPORT_EVERY_S:
             print(f"mhsstat: {text}", file=sys.stderr, flush=True)
@@ -50,11 +52,11 @@ class Progress:
         """A line that stays, said once, with --quiet, too."""
         if text not in self._warned:
             self._warned.add(text)
-            print(("\r\x1b[K" if self._live else "") + f"mhsstat: {text}",
+            print(("\r\x1b[K" if self._width else "") + f"mhsstat: {text}",
                   file=sys.stderr, flush=True)
 
     def end(self):
-        if self._live and self._last is not None:
+        if self._width and self._last is not None:
             print(file=sys.stderr)
 
 
@@ -209,10 +211,10 @@ def until(look, options, progress, end_word):
         while True:
             pending, longest_ms = look(options)
             if not pending:
-                progress.say("over", end_word)
+                progress.say("over", [end_word])
                 return EXIT_OK
             progress.say([kind for kind, _ in pending],
-                         "; ".join(words for _, words in pending))
+                         [words for _, words in pending])
             now = time.monotonic()
             if end is not None and now >= end:
                 break

@@ -258,12 +258,50 @@ class Command(unittest.TestCase):
     def test_exit_status(self):
         known = Known()
         self.assertEqual(run(known)[:2], (0, ""))
-        sysctl(known, conntrack="1")
+        sysctl(known, stateless="0")
         status, out, _ = run(known)
         self.assertEqual((status, out.count("\n")), (1, 1))
-        self.assertRegex(out, r"^conntrack .*; remedy: .* \[conntrack\]\n$")
-        self.assertEqual(run(known, "--ignore", "conntrack")[:2], (0, ""))
+        self.assertRegex(out, r"^warning: every flow .*; remedy: sysctl .* "
+                         r"\[stateless\]\n$")
+        self.assertEqual(run(known, "-q")[1:], (out, ""))
+        self.assertEqual(run(known, "--ignore", "stateless")[:2], (0, ""))
         self.assertEqual(run(known, "--ignore", "weather")[0], 2)
+
+    def test_what_is_meant_is_a_note(self):
+        for kind, cause in CAUSES.items():
+            known = Known()
+            cause(known)
+            with self.subTest(kind):
+                note = kind in check.NOTES
+                status, out, _ = run(known)
+                self.assertEqual((status, out.split(":")[0]),
+                                 (0, "note") if note else (1, "warning"))
+                self.assertEqual(run(known, "--quiet"),
+                                 (status, "" if note else out, ""))
+
+    def test_a_hop_that_nobody_asked(self):
+        known = Known()
+        del known.neighbours["10.0.0.2", "eth0"]
+        status, out, err = run(known)
+        self.assertEqual((status, out), (0, ""))
+        self.assertIn("1 next hop(s) were not asked lately, and it is unknown "
+                      "whether they answer: 10.0.0.2 on eth0", err)
+        self.assertEqual(json.loads(run(known, "--json")[1])[
+            "hops_never_asked"], ["10.0.0.2 on eth0"])
+        self.assertNotIn("unknown", run(Known())[2])
+        known.links["eth0"] = facts.Link(1500, None, False)
+        self.assertNotIn("unknown", run(known)[2])
+
+    def test_remedies_that_edit_a_server_keep_all_else(self):
+        known = Known()
+        known.thresholds = {NAME: {"10.0.0.12:80": ["-x", "5", "-y", "3"]}}
+        self.assertIn("ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.12:80 -i -w 1 "
+                      "--tun-type ipip [", run(known)[1])
+        known = Known()
+        CAUSES["gateway"](known)
+        known.thresholds = {NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}}
+        self.assertIn("ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.11:80 -i -w 1 -x 5 "
+                      "-y 3 [", run(known)[1])
 
     def test_it_says_what_it_cannot_see(self):
         self.assertRegex(run(Known())[2], "2 server.* past this host.* sees no "
@@ -287,8 +325,9 @@ class Command(unittest.TestCase):
         value = json.loads(out)
         self.assertEqual((status, value["servers_without_replies_here"]),
                          (1, 2))
-        self.assertEqual([(f["kind"], f["service"])
-                          for f in value["findings"]], [("capped", NAME)])
+        self.assertEqual([(f["kind"], f["service"], f["severity"])
+                          for f in value["findings"]],
+                         [("capped", NAME, "warning")])
 
     def test_every_kind_is_in_the_man_page_and_in_the_completion(self):
         page = (TOP / "Documentation/man/mhsstat.8").read_text()

@@ -3,11 +3,11 @@
 
 import sys
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, UsageError, quoted
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError, quoted
 from ipvs_mhs_tool import main as run_main
 
 from . import change
-from .faults import faults_of
+from .faults import OWN_REMEDY, faults_of
 from .host import Host
 from .options import DEFAULT_CONFIG, parser, read_config, set_up_of
 from .state import State
@@ -41,6 +41,11 @@ def _wanted(options):
 def _setup(options):
     set_up = _wanted(options)
     host, state = Host(), State()
+    for vip in set_up.vips:
+        own = host.own(vip)
+        if own:
+            raise ToolError(f"{vip} is this host's own address, on {own}: "
+                            f"{OWN_REMEDY}; nothing was changed")
     if options.dry_run:
         for command in change.planned(host, set_up):
             print(quoted(command))

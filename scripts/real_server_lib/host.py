@@ -85,6 +85,27 @@ class Host:
                 for address in link.get("addr_info", [])
                 if address.get("local") == vip]
 
+    def own(self, vip):
+        """The device whose own address it is: the only one of its family there,
+        or, for IPv4, the source of what this host sends."""
+        family = "inet6" if ":" in vip else "inet"
+        for name in self.arp_devices():
+            those = [address["local"]
+                     for address in self.links()[name].get("addr_info", [])
+                     if address["family"] == family and
+                     address.get("scope") != "link"]
+            if vip in those and (len(those) == 1 or vip == self._source()):
+                return name
+        return None
+
+    def _source(self):
+        """The IPv4 source of packets by the default route, if there is one."""
+        try:
+            return self._ask_json("ip", "-j", "route", "get",
+                                  "203.0.113.0")[0].get("prefsrc")
+        except (ToolError, IndexError):
+            return None
+
     @staticmethod
     def sysctl(name):
         """Its value; of a device that is not there, what it would have; None

@@ -69,12 +69,16 @@ def _listed(convert):
 
 
 def _vip(text):
+    """An address; /32 or /128, as ip prints it, is the same."""
     try:
-        address = ipaddress.ip_address(text)
-    except ValueError as error:
+        one = ipaddress.ip_interface(text)
+    except ValueError:
+        one = None
+    if one is None or one.network.num_addresses > 1 or "%" in text:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no address; give one as 192.0.2.1 or 2001:db8::1, "
-            "without a prefix length") from error
+            "without the prefix length of a network")
+    address = one.ip
     if address.is_multicast or address.is_unspecified or \
             address.is_loopback or address.is_link_local:
         raise argparse.ArgumentTypeError(

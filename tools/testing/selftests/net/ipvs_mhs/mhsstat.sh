@@ -108,7 +108,7 @@ metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 88
+plan 91
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -176,7 +176,7 @@ check "json: servers with their weights" "80 [6]" \
 	   sed 's/[(),]*//g; s/\[.*/[6]/')"
 mkdir "$work/all"
 chmod 755 "$work" "$work/all"
-cp -r "$top"/scripts/mhsstat{,_lib} "$work/all/"
+cp -r "$top"/scripts/{mhsstat{,_lib},ipvs_mhs_tool.py} "$work/all/"
 check "show: another user cannot" 125 "$(status in_ns dr \
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$work/all/mhsstat" show)"
 check_says "and is told why" "run mhsstat as root"
@@ -359,6 +359,7 @@ dr sysctl -qw net.ipv4.vs.mhs.ingress=
 pair reset
 
 # compare
+host=$(uname -n)
 director d2 30
 learn d2 < <(dr ipvsadm -S -n)
 ms show --json >"$work/a"
@@ -373,8 +374,8 @@ in_ns d2 ipvsadm -d -t "$SVC6" -r "[fd02::13]:80"
 ms d2 show --json >"$work/b"
 check "compare: two that differ" 1 "$(status ms compare "$work/a" "$work/b")"
 check_says "in a weight" \
-	"TCP $SVC4: server 10.2.0.12:80 has weight 1 in $work/a, 2 in $work/b"
-check_says "in a server" "TCP $SVC6: server [fd02::13]:80 only in $work/a"
+	"TCP $SVC4: server 10.2.0.12:80 has weight 1 in $host ($work/a), 2 in $host ($work/b)"
+check_says "in a server" "TCP $SVC6: server [fd02::13]:80 only in $host ($work/a)"
 check_says "and one is not stable" "is not stable"
 
 # another key and another size
@@ -390,6 +391,43 @@ ms show --json >"$work/b"
 check "secret key: the directors differ" 1 \
 	"$(status ms compare "$work/a" "$work/b")"
 check_says "in the key" "hash_key_print"
-check_says "in the size" "table_size 4093 in $work/a, 65521 in $work/b"
+check_says "in the size" \
+	"table_size 4093 in $host ($work/a), 65521 in $host ($work/b)"
 check "secret key: nobody is told" 0 "$(cat "$work"/{a,b,plan,prom} | grep -c $KEY)"
+
+# lone OPTION...: a namespace made by unshare, for in_lone
+lone() {
+	rm -f "$work/up"
+	unshare "$@" --net sh -c "ip link set lo up && : >$work/up
+		exec sleep 600" & # why: until it is killed
+	defer kill $!
+	lone=/proc/$!/ns/net
+	busywait 20 test -e "$work/up"
+	in_lone ipvsadm -R <<-END
+		-A -t $SVC4 -s mhs
+		-a -t $SVC4 -r 10.2.0.11:80 -g
+		-a -t $SVC4 -r 10.2.0.12:80 -g
+	END
+}
+
+in_lone() {
+	nsenter --net="$lone" "$@"
+}
+
+# derived: the plan's status, and what is said of the key
+derived() {
+	in_lone "$top/scripts/mhsstat" show --json >"$work/json"
+	echo "$(status in_lone "$top/scripts/mhsstat" plan -t "$SVC4" \
+		--table-program "$work/mhs_table")" \
+		"$(got "d['parameters']['hash_key_print'] is None" "$work/json")" \
+		"$(got "d['parameters']['hash_key_derived']" "$work/json")"
+}
+
+lone --user --map-root-user
+check "another user's namespace: plan and show do not know the key" \
+	"1 True True" "$(derived)"
+check_says "the plan says so" \
+	"mhs derives a key from hash_key, which mhsstat cannot know"
+lone
+check "control: a namespace of the host's user" "0 False False" "$(derived)"
 dr ipvsadm -C

@@ -86,7 +86,7 @@ both_pinning() {
 	pinning "$SVC4" && pinning "$OTHER"
 }
 
-plan 44
+plan 40
 for m in ipip fou; do
 	modprobe -q $m
 done
