@@ -123,16 +123,15 @@ def _by_settings(facts):
                 "names", None, (), f"services of the scheduler {name} are mhs, "
                 "because names= says so", "none, if that is meant; else load "
                 "the module without the name")
-    pin = facts.sysctl("pin_ms")
-    idle = {name_of(s): facts.idle_ms["UDP" if s["protocol"] == "UDP" else "TCP"]
-            for s in facts.services}
-    short = [name for name, ms in idle.items() if pin and pin < ms]
+    short = [name_of(s) for s in facts.services
+             if facts.host.short(name_of(s))]
     if short:
         yield Finding(
             "pin-ms", None, (), f"a flow of {', '.join(short[:_MANY])} that is "
-            f"silent for {duration(pin)} may change its server after a change "
-            f"of servers, because {_SYSCTL}pin_ms is shorter than the timeout "
-            f"of an idle flow, {duration(max(idle.values()))}",
+            f"silent for {duration(facts.host.pin_ms)} may change its server "
+            f"after a change of servers, because {_SYSCTL}pin_ms is shorter than "
+            "the timeout of an idle flow, "
+            f"{duration(max(map(facts.host.idle, short)))}",
             f"sysctl -w {_SYSCTL}pin_ms=0, which takes the timeout")
 
 

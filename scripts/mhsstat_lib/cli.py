@@ -75,19 +75,12 @@ def _show(options):
     return status
 
 
-def _watch(options):
-    from .watch import watch
-    return watch(options)
-
-
-def _wait(options):
-    from .wait import wait
-    return wait(options)
-
-
-def _drain(options):
-    from .drain import drain
-    return drain(options)
+def _command(name):
+    """Of the part of that name, which other commands do not read."""
+    def command(options):
+        from importlib import import_module
+        return getattr(import_module(f"mhsstat_lib.{name}"), name)(options)
+    return command
 
 
 def _plan(options):
@@ -161,6 +154,6 @@ def _compare(options):
 
 def main(argv):
     return run_main(parser(), {
-        "show": _show, "watch": _watch, "wait": _wait, "drain": _drain,
-        "plan": _plan, "check": _check, "lookup": _lookup,
+        **{name: _command(name) for name in ("watch", "wait", "drain")},
+        "show": _show, "plan": _plan, "check": _check, "lookup": _lookup,
         "compare": _compare}, argv)

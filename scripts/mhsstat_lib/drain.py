@@ -15,7 +15,6 @@ from .facts import thresholds
 from .proc import name_of
 from .rules import Host
 from .snapshot import read_services, select
-from .text import duration
 from .wait import Pending, Progress, having, listed, until
 
 
@@ -36,21 +35,14 @@ def _refuse(places, ours, options, host):
                 f"{name}: {server.name} is the last server in service, and "
                 "new connections would be refused: add another server, or give "
                 "one a weight above 0")
-        if host.short(name):
-            reasons.append(
-                f"{name}: net.ipv4.vs.mhs.pin_ms is {host.pin_ms}, and a flow "
-                f"that is silent for longer than {duration(host.pin_ms)} would "
-                "not be seen: run 'sysctl -w net.ipv4.vs.mhs.pin_ms=0'")
-        if service.persistent and not host.quiesces:
-            reasons.append(
-                f"{name} is persistent, and clients that the server had come "
-                "back to it in spite of weight 0: run 'sysctl -w "
-                "net.ipv4.vs.expire_quiescent_template=1'")
+        reasons += host.unseen(service)
     if reasons:
         raise ToolError("nothing was changed: " + "; ".join(reasons))
 
 
-def _drain(options, progress):
+def drain(options):
+    """All of it; exit status."""
+    progress = Progress(options.quiet)
     name = spelled(*told(options.server))
     ours = {name_of(s) for s in select(read_services(), options.service)}
     places = listed(options.server, options.service)
@@ -86,8 +78,3 @@ def _drain(options, progress):
         run(server.deletion())
         print(f"{service.name}: {name} was drained and is deleted")
     return EXIT_OK
-
-
-def drain(options):
-    """All of it; exit status."""
-    return _drain(options, Progress(options.quiet))

@@ -9,6 +9,7 @@ from collections import namedtuple
 from ipvs_mhs_tool import run
 
 from . import lane, module, servers
+from .rules import Host
 from .snapshot import read_services
 
 _VS = "/proc/sys/net/ipv4/vs"
@@ -97,14 +98,10 @@ class Facts:
         self.thresholds = thresholds()
         self.backup = "backup sync daemon" in \
             run(["ipvsadm", "-L", "--daemon"]).stdout
-        seconds = re.findall(r"\d+",
-                             run(["ipvsadm", "-L", "--timeout"]).stdout)
-        self.idle_ms = {"TCP": 1000 * int(seconds[0]),
-                        "UDP": 1000 * int(seconds[2])}
+        self.host = Host(True)
         self.sysctls = {name: module.parameter(name, f"{_VS}/mhs")
-                        for name in ("hold_ms", "pin_ms", "max_entries",
-                                     "max_quic_entries", "stateless",
-                                     "lane", "ingress")}
+                        for name in ("max_entries", "max_quic_entries",
+                                     "stateless", "lane", "ingress")}
         self.sysctls["conntrack"] = module.parameter("conntrack", _VS)
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]

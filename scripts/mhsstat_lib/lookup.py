@@ -14,14 +14,13 @@ from .snapshot import NotThere, read_services, read_text, select
 PROC_LOOKUP = "/proc/net/ip_vs_mhs_lookup"
 PROC_CONNS = "/proc/net/ip_vs_conn"
 
-_WORDS = {
-    "settling": "the table is not final yet: new flows go to the candidate with "
-                "an entry, packets of older flows are dropped until it is",
-    "stable": "new and older flows go to the candidate",
-    "hold": "older flows go to the old server without an entry, new flows to "
-            "the candidate with one",
-    "pin": "older flows stay with the old server and get an entry, new flows go "
-           "to the candidate with one",
+# where packets go, by the phase of the slot
+_ANSWERS = {
+    "settling": "{new} for a new flow, which gets an entry; packets of older "
+                "flows are dropped until the table is final",
+    "stable": "{new}, by its slot",
+    "hold": "{old} for an older flow, {new} for a new one, which gets an entry",
+    "pin": "{old} for an older flow, {new} for a new one; each gets an entry",
 }
 _PLAIN_UDP = {
     "hold": "plain UDP, which is not QUIC, has no entries and stays with the old "
@@ -124,13 +123,9 @@ def _answer(service):
     """The server, and by what."""
     if service["entry"]:
         return f"{service['entry']['server']}, by its entry"
-    old, new = (service[f"{which}_server"] or "no server"
-                for which in ("old", "candidate"))
-    if service["phase"] == "stable":
-        return f"{new}, by its slot"
-    if service["phase"] == "settling":
-        return f"{new} for a new flow; an older one is dropped"
-    return f"{old} for an older flow, {new} for a new one"
+    return _ANSWERS.get(service["phase"], "{new}, or {old}").format(**{
+        which: service[f"{name}_server"] or "no server"
+        for which, name in (("old", "old"), ("new", "candidate"))})
 
 
 def render(result):
@@ -147,8 +142,7 @@ def render(result):
             "  connection entry  " +
             ("none" if entry is None else
              f"{entry['state']} to {entry['server']}, expires after "
-             f"{entry['expires_s']} s of silence; packets of the flow go by it"),
-            f"  {_WORDS.get(s['phase'], 'this phase is not known here')}"]
+             f"{entry['expires_s']} s of silence")]
         if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP:
             lines.append(f"  {_PLAIN_UDP[s['phase']]}")
     return "\n".join(lines)

@@ -97,15 +97,24 @@ def _add_watch(commands):
                      help="end after this many pictures")
 
 
+def _add_waiting(sub):
+    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
+                     metavar="TIME", help="give up after this time, as 20min "
+                                          "(default: never)")
+    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
+                     default=0.5, metavar="TIME",
+                     help="between two looks (default: 500ms)")
+    sub.add_argument("-q", "--quiet", action="store_true",
+                     help="no progress")
+
+
 def _add_wait(commands):
     sub = commands.add_parser(
         "wait", help="block until services are stable, settled or stateful",
         description="Block until services are stable, settled or stateful. "
                     "Exit status 0: they are; 124: not in time.")
     _add_service(sub)
-    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
-                     metavar="TIME", help="give up after this time, as 20min "
-                                          "(default: never)")
+    _add_waiting(sub)
     sub.add_argument("--settled", action="store_true",
                      help="only until services are there and have servers "
                           "and a table; for a director that starts")
@@ -120,11 +129,6 @@ def _add_wait(commands):
                      help="only until every flow that lives has an entry, with "
                           "net.ipv4.vs.mhs.stateless=0; before a change to "
                           "another scheduler")
-    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
-                     default=0.5, metavar="TIME",
-                     help="between two looks (default: 500ms)")
-    sub.add_argument("-q", "--quiet", action="store_true",
-                     help="no progress")
 
 
 def _add_drain(commands):
@@ -137,16 +141,9 @@ def _add_drain(commands):
                     "stays 0.")
     _add_service(sub, "default: all that have the server")
     sub.add_argument("server", metavar="SERVER", help="ADDRESS:PORT")
-    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
-                     metavar="TIME", help="give up after this time, as 1h "
-                                          "(default: never)")
+    _add_waiting(sub)
     sub.add_argument("--dry-run", action="store_true",
                      help="print the commands, and change nothing")
-    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
-                     default=0.5, metavar="TIME",
-                     help="between two looks (default: 500ms)")
-    sub.add_argument("-q", "--quiet", action="store_true",
-                     help="no progress")
 
 
 def _add_plan(commands):
@@ -231,12 +228,7 @@ def parser():
         "Watch the stateless Maglev scheduler of IPVS (mhs): what its tables "
         "are doing, when a change is over, what a change would move, whether "
         "directors agree.")
-    _add_show(commands)
-    _add_watch(commands)
-    _add_wait(commands)
-    _add_drain(commands)
-    _add_plan(commands)
-    _add_check(commands)
-    _add_lookup(commands)
-    _add_compare(commands)
+    for add in (_add_show, _add_watch, _add_wait, _add_drain, _add_plan,
+                _add_check, _add_lookup, _add_compare):
+        add(commands)
     return top

@@ -114,18 +114,8 @@ class Pending:
     def _say_unseen(self, service):
         """What makes the absence of entries prove less than it should."""
         host = self._host = self._host or Host(True)
-        if host.short(service.name):
-            self._warn(
-                f"{service.name}: net.ipv4.vs.mhs.pin_ms is {host.pin_ms}, too "
-                "short to tell that the server is drained: a flow that is "
-                f"silent for longer than {duration(host.pin_ms)} is not seen "
-                "and breaks when the server is deleted; set pin_ms to 0 for "
-                "the protocol's timeout, before the weight is set to 0")
-        if service.persistent and not host.quiesces:
-            self._warn(
-                f"{service.name} is persistent: clients that the server had "
-                "come back to it in spite of weight 0; run 'sysctl -w "
-                "net.ipv4.vs.expire_quiescent_template=1'")
+        for text in host.unseen(service):
+            self._warn(text)
 
     def _drained(self, options):
         """({name: service} of those to ask, [what to say of each server])"""

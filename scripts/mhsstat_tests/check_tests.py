@@ -15,7 +15,7 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import check, cli, facts, servers  # noqa: E402
+from mhsstat_lib import check, cli, facts, rules, servers  # noqa: E402
 
 NAME = "TCP 192.0.2.1:80"
 SAVED = """\
@@ -58,8 +58,8 @@ class Known(facts.Facts):
                      servers.parse(saved, "test").items()}
         self.thresholds = {}
         self.backup = False
-        self.idle_ms = {"TCP": 900000, "UDP": 300000}
-        self.sysctls = {"pin_ms": "0", "max_entries": "1000",
+        self.host = rules.Host(False)
+        self.sysctls = {"max_entries": "1000",
                         "max_quic_entries": "1000", "stateless": "1",
                         "lane": "0", "ingress": "",
                         "conntrack": "0"}
@@ -106,7 +106,7 @@ CAUSES = {
     "max-entries": lambda k: service(k, entries=901),
     "no-server": lambda k: service(k, servers=0, state="settling"),
     "settling": lambda k: service(k, state="settling"),
-    "pin-ms": lambda k: sysctl(k, pin_ms="60000"),
+    "pin-ms": lambda k: setattr(k.host, "pin_ms", 60000),
     "lane-off": lambda k: sysctl(k, ingress="eth0"),
     "lane-marks": lambda k: (sysctl(k, lane="1", ingress="eth0"),
                              k.lane.update(mark=5), core(k, OTHER)),

@@ -63,10 +63,24 @@ TURNED = "\n".join(" ".join(reversed(line.split()))
                    for line in NOW.splitlines())
 
 
+class Clock:
+    """Time passes while wait sleeps, and at no other time."""
+
+    def __init__(self):
+        self.now = 0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
 def run(*argv):
     """(status, standard output, standard error) of mhsstat."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
+            mock.patch("mhsstat_lib.wait.time", Clock()):
         try:
             status = cli.main(list(argv))
         except SystemExit as end:
@@ -308,9 +322,9 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                 ("stable", "10.0.0.12:80", None, "10.0.0.12:80, by its slot"),
                 ("stable", None, None, "no server, by its slot"),
                 ("hold", "10.0.0.12:80", None, "10.0.0.13:80 for an older flow, "
-                 "10.0.0.12:80 for a new one"),
-                ("settling", "10.0.0.12:80", None, "10.0.0.12:80 for a new "
-                 "flow; an older one is dropped")):
+                 "10.0.0.12:80 for a new one, which gets an entry"),
+                ("moon", "10.0.0.12:80", None, "10.0.0.12:80, or "
+                 "10.0.0.13:80")):
             lines = lookup.render({"client": "198.51.100.7:36390", "services": [
                 {"service": "TCP 192.0.2.1:80", "slot": 12, "phase": phase,
                  "tracked": 0, "old_server": "10.0.0.13:80",
@@ -1141,7 +1155,7 @@ class Drained(unittest.TestCase):
         self.assertNotIn("pin_ms", self.wait("-t", "10.9.0.1:80")[2])
         kernel.host.pin_ms = 60_000
         err = self.wait("-t", "10.9.0.1:80")[2]
-        self.assertEqual(err.count("too short to tell"), 1)
+        self.assertEqual(err.count("is not seen: run"), 1)
         self.assertIn("longer than 1 min 0 s", err)
         kernel.core = kernel.core.replace("0A090001:0050 mhs",
                                           "0A090001:0050 mhs persistent 9 F")
@@ -1190,10 +1204,9 @@ class Drain(unittest.TestCase):
         kernel.mhs = altered(kernel.mhs, "TCP 10.9.0.1:80", State="transition")
         self.assertIn("same command again", self.drain(*self.TCP, status=124))
         self.assertEqual(kernel.edits, [self.ZERO])
-        with mock.patch("mhsstat_lib.wait.time.sleep",
-                        side_effect=KeyboardInterrupt):
-            self.assertIn("same command again", self.drain(
-                "--timeout", "1h", *self.TCP, status=130))
+        with mock.patch.object(Clock, "sleep", side_effect=KeyboardInterrupt):
+            self.assertIn("same command again", self.drain(*self.TCP,
+                                                           status=130))
         kernel = Kernel(self)       # its weight is 0
         self.drain(*self.TCP)
         self.assertEqual(kernel.edits, [self.GONE])
@@ -1272,6 +1285,10 @@ class Stateful(Files):
         self.addCleanup(setattr, stateful, "read_services",
                         stateful.read_services)
         stateful.SYSCTLS = str(self.directory)
+        self.director = rules.Host(False)
+        here = mock.patch.object(stateful, "Host", lambda here: self.director)
+        here.start()
+        self.addCleanup(here.stop)
 
     def kernel(self, row=None, source=NOW, **values):
         """The text with all services about to be stateful, and @row so."""
@@ -1401,8 +1418,7 @@ class Stateful(Files):
 
     def test_pin_time_that_is_short(self):
         ask = ["-t", "10.9.0.1:80", "-u", "10.9.0.1:53", "--quiet"]
-        for pin, said in (("0", 0), ("120000", 1), ("300000", 1),
-                          ("900000", 0)):
-            self.file("pin_ms", f"{pin}\n")
+        for pin, said in ((0, 0), (120000, 1), (300000, 1), (900000, 0)):
+            self.director.pin_ms = pin
             self.assertEqual(self.wait(self.kernel(), argv=ask)[1].count(
                 f"net.ipv4.vs.mhs.pin_ms is {pin}: "), said)
