@@ -224,6 +224,13 @@ def in_time(docs, costs):
                        *UNSTABLE_HEAD], lines)
 
 
+def saved(costs, key):
+    """Of what mh takes above routing, in percent."""
+    route, mh, mhs = (costs.of(key, what)
+                      for what in ("route", "mh crowd", "mhs crowd"))
+    return f"{100 * (mh - mhs) / (mh - route):.1f} %"
+
+
 def crowded(docs, costs):
     lines = []
     for clock in ("ns", "instructions"):
@@ -236,7 +243,7 @@ def crowded(docs, costs):
                     f"{costs.of(key, what):,.0f} instr.")
             lines.append([
                 f"{int(key[2][-1]):,}", f"{key[1]:,}", text("route"),
-                text("mh crowd"), text("mhs crowd"),
+                text("mh crowd"), text("mhs crowd"), saved(costs, key),
                 spread_text(costs.ratio(key, "mh crowd", "mhs crowd")),
                 spread_text(costs.net_ratio(key, "mh crowd", "mhs crowd")),
                 spread_text(costs.net_ratio(key, "mh crowd", "route")),
@@ -251,7 +258,7 @@ def crowded(docs, costs):
                                    ("unstable new", "mh new")))])
     bench.write_table(docs, "packets-crowded",
                       ["live flows", "buckets", "route", "mh", "mhs",
-                       "times mh", "without sender", "route without sender",
+                       "saved", "times mh", "without sender", "route without sender",
                        "sender took all", "mh, new", "mhs, new", "times mh",
                        "unstable, times mh", "unstable new, times mh"], lines)
 
