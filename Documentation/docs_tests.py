@@ -131,10 +131,10 @@ class Shares(unittest.TestCase):
                             f"O={work}"], check=True, capture_output=True)
             self.program = Path(work) / "mhs_table"
             for servers, size, words in (
-                    (1000, 65521, "have {:.0f} % less than their share with "
-                                  "65521 slots"),
-                    (1000, 262139, "no server {:.0f} % more or less with "
-                                   "262139"),
+                    (1000, 65521, "With 65521 slots the lightest have {:.0f} % "
+                                  "less than their share"),
+                    (1000, 262139, "with 262139 no server {:.0f} % more or "
+                                   "less"),
                     (3000, 524287, "with 524287 they have {:.0f} % less")):
                 worst, without = self.shares(servers, size)
                 self.assertEqual(without, 0)

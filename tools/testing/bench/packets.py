@@ -56,15 +56,19 @@ def guest(kernel, cases, timeout, *options, bits=12, rounds, packets,
                            clock=CLOCKS.get(kernel, "instructions"), table=1 << bits)
 
 
+def crowds(cases, rounds):
+    """Rows of cases with live flows, in both connection tables."""
+    return [row for bits in (12, 20)
+            for row in guest(NATIVE, cases, 1500, bits=bits, rounds=rounds,
+                             packets=PACKETS)]
+
+
 def measure(docs, mode):
     bench.write_csv(docs / "packets.csv",
                     guest(NATIVE, CASES[mode], 1500, rounds=ROUNDS[mode],
                           packets=PACKETS))
-    rows = []
-    for bits in (12, 20):
-        rows += guest(NATIVE, CROWDS[mode], 1500, bits=bits,
-                      rounds=ROUNDS[mode], packets=PACKETS)
-        bench.write_csv(docs / "packets-crowded.csv", rows)
+    bench.write_csv(docs / "packets-crowded.csv",
+                    crowds(CROWDS[mode], ROUNDS[mode]))
 
 
 class Costs:
@@ -147,7 +151,8 @@ def spread_text(ratios):
 
 
 def draw(docs):
-    costs = Costs([row for name in ("counts", "packets", "packets-crowded")
+    costs = Costs([row for name in ("counts", "packets", "packets-crowded",
+                                           "packets-published")
                    if (docs / f"{name}.csv").exists()
                    for row in bench.read_csv(docs / f"{name}.csv")])
     instructions(docs, costs)
@@ -234,7 +239,8 @@ def saved(costs, key):
 def crowded(docs, costs):
     lines = []
     for clock in ("ns", "instructions"):
-        for key in costs.cases(clock):
+        for key in sorted(costs.cases(clock),
+                          key=lambda key: (key[1], int(key[2][-1]))):
             if key[2][-1] == "0":
                 continue
             unit = 1e9 if clock == "ns" else 1
