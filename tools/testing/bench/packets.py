@@ -150,15 +150,18 @@ def spread_text(ratios):
     return bench.spread_text(ratios, times)
 
 
+def read(docs, *names):
+    return Costs([row for name in names if (docs / f"{name}.csv").exists()
+                  for row in bench.read_csv(docs / f"{name}.csv")])
+
+
 def draw(docs):
-    costs = Costs([row for name in ("counts", "packets", "packets-crowded",
-                                           "packets-published")
-                   if (docs / f"{name}.csv").exists()
-                   for row in bench.read_csv(docs / f"{name}.csv")])
+    names = ("counts", "packets", "packets-crowded")
+    costs = read(docs, *names)
     instructions(docs, costs)
     others(docs, costs)
     in_time(docs, costs)
-    crowded(docs, costs)
+    crowded(docs, read(docs, *names, "packets-published"))
     if costs.cases("instructions"):
         bars(docs, costs)
     if costs.cases("ns"):
