@@ -323,9 +323,7 @@ struct ip_vs_mhs_hash {
 	refcount_t		refcnt;		/* of services */
 };
 
-/* Hooks of a family */
-#define MHS_HOOKS_IN	2	/* LOCAL_IN, LOCAL_OUT: hashed services */
-#define MHS_HOOKS	3	/* FORWARD is last: firewall mark */
+#define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
 
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct ip_vs_mhs_net {
@@ -350,9 +348,8 @@ struct ip_vs_mhs_net {
 
 	struct mutex		lock;		/* guards what follows */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
-	u32			forward[2];	/* users of the FORWARD hook */
 	struct list_head	list;		/* of services */
-	u32			hooks[2];	/* users of the other hooks */
+	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last look */
 	bool			was_stateful;	/* the same */

@@ -34,7 +34,7 @@
  * @pd: transport protocol, as the core knows it; NULL for ICMP
  * @mark: firewall mark
  * @af: address family
- * @hook: the hook, NF_INET_*
+ * @local: sent by this host
  * @sport: source port
  * @dport: destination port
  * @facts: MHS_PKT_FRESH: SYN, INIT, QUIC Initial; MHS_PKT_ENDS: RST, FIN,
@@ -50,7 +50,7 @@ struct ip_vs_mhs_packet {
 	struct ip_vs_proto_data	*pd;
 	u32			mark;
 	u8			af;
-	u8			hook;
+	bool			local;
 	__be16			sport;
 	__be16			dport;
 	u32			facts;
@@ -137,21 +137,6 @@ unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
-
-/* The service of a packet or of the packet that an ICMP error quotes, without a
- * reference, or NULL.  Like the core, look for a service by mark first.
- */
-static inline struct ip_vs_mhs *
-ip_vs_mhs_svc_of(const struct ip_vs_mhs_packet *p, u16 protocol,
-		 const union nf_inet_addr *addr, __be16 port)
-{
-	struct ip_vs_mhs *mhs = NULL;
-
-	if (unlikely(p->mark))
-		mhs = ip_vs_mhs_svc_find_mark(p->net, p->af, p->mark);
-	return mhs ? mhs : ip_vs_mhs_svc_find(p->net, p->af, protocol, addr,
-					      port);
-}
 
 static inline u64 ip_vs_mhs_client(const struct ip_vs_mhs *mhs,
 				   const union nf_inet_addr *caddr,
@@ -294,11 +279,6 @@ static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 static inline bool ip_vs_mhs_is_ipsec(u16 protocol)
 {
 	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
-}
-
-static inline bool ip_vs_mhs_is_local(const struct ip_vs_mhs_packet *p)
-{
-	return p->hook == NF_INET_LOCAL_OUT;
 }
 
 #endif /* _IP_VS_MHS_PKT_H */

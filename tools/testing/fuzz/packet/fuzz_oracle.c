@@ -169,12 +169,13 @@ static unsigned int tunnel_inside(const u8 *b, unsigned int len,
 	return 0;
 }
 
+/* Of what an error quotes the mark is not known */
 static bool is_service(u8 protocol, const union nf_inet_addr *addr,
-		       __be16 port)
+		       __be16 port, bool quoted)
 {
-	if (world.mhs.fwmark && world.is->path & PATH_MARK)
-		return true;
-	return !world.mhs.fwmark && protocol == world.protocol &&
+	if (world.mhs.fwmark)
+		return world.is->path & PATH_MARK && !quoted;
+	return protocol == world.protocol &&
 	       port == world.mhs.port &&
 	       !memcmp(addr, &world.mhs.addr, v6() ? 16 : 4);
 }
@@ -393,18 +394,19 @@ static void check_sent(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(out->len == len && !memcmp(out->bytes, b, len));
-	WANT(world.hook != NF_INET_FORWARD || icmp_is_error(b, len, f));
 	woken(out);
 	if (icmp_is_error(b, len, f)) {
 		WANT(world_phase() != MHS_SETTLING);
+		WANT(world.hook == NF_INET_LOCAL_IN);
 		quote_read(b, len, f->l4 + 8, &q);
-		WANT(q.ok && is_service(q.protocol, &q.src, q.sport));
+		WANT(q.ok && is_service(q.protocol, &q.src, q.sport, true));
+		WANT(!memcmp(&q.src, &f->dst, v6() ? 16 : 4));
 		WANT(named(out->server, word_of(&q.dst, q.dport),
 			   lone(&q, true), true));
 		return;
 	}
 	WANT(ports_read(b, len, (struct flow *)f));
-	WANT(is_service(f->protocol, &f->dst, f->dport));
+	WANT(is_service(f->protocol, &f->dst, f->dport, false));
 	/* or its entry does, whose server is deleted */
 	if (out->server != 1 || !(world.is->answers & ANSWER_IN) ||
 	    world_state(1) != STATE_GONE)
@@ -428,7 +430,7 @@ static void check_told(const u8 *b, unsigned int len,
 		if (!at)
 			continue;
 		quote_read(b, len, at, &q);
-		if (q.ok && is_service(q.protocol, &q.dst, q.dport) &&
+		if (q.ok && is_service(q.protocol, &q.dst, q.dport, true) &&
 		    named(i, word_of(&q.src, q.sport), lone(&q, false), true))
 			break;
 	}
@@ -446,7 +448,7 @@ static void check_made(const u8 *b, unsigned int len,
 	bool plain, first;
 	u32 w;
 
-	WANT(ports_read(b, len, f) && world.hook != NF_INET_FORWARD);
+	WANT(ports_read(b, len, f));
 	plain = lone(f, false);
 	first = begins(b, len, f);
 	w = word_of(&f->src, f->sport);

@@ -47,7 +47,7 @@ struct setting {
 };
 
 #define PATH_IPV6		0x01
-#define PATH_HOOK		0x06	/* in, forward, out, out */
+#define PATH_OUT		0x04	/* sent by this host; 0x02 is unused */
 #define PATH_KIND		0x18	/* TCP, UDP, QUIC, SCTP */
 #define PATH_MARK		0x20
 #define PATH_COMPLETE		0x40	/* checksums as a NIC leaves them ... */

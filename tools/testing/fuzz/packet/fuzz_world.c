@@ -248,8 +248,6 @@ void world_set(const struct setting *is, struct outcome *out)
 	static const u16 protocols[] = {
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDP, IPPROTO_SCTP };
 	static const u16 ports[] = { 80, 53, 443, 80 };
-	static const u8 hooks[] = { NF_INET_LOCAL_IN, NF_INET_FORWARD,
-				    NF_INET_LOCAL_OUT, NF_INET_LOCAL_OUT };
 	struct ip_vs_mhs *mhs = &world.mhs;
 	u8 service = is->service;
 	unsigned int i;
@@ -258,10 +256,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	world.is = is;
 	world.out = out;
 	world.af = is->path & PATH_IPV6 ? AF_INET6 : AF_INET;
-	world.hook = hooks[(is->path & PATH_HOOK) >> 1];
-	/* the module sees forwarded packets for services by mark only */
-	if (world.hook == NF_INET_FORWARD && !(service & SERVICE_FWMARK))
-		world.hook = NF_INET_LOCAL_IN;
+	world.hook = is->path & PATH_OUT ? NF_INET_LOCAL_OUT : NF_INET_LOCAL_IN;
 	world.kind = (is->path & PATH_KIND) >> 3;
 	world.protocol = protocols[world.kind];
 	world.net.ipvs = &world.ipvs;
