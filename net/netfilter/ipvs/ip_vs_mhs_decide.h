@@ -118,7 +118,6 @@ enum ip_vs_mhs_act {
 #define MHS_BY_TABLE		0x400U	/* from the word: mark the slot used */
 #define MHS_TRACKS		0x800U	/* mark the slot tracked first */
 #define MHS_CUTS		0x1000U	/* first cut the slot, else drop */
-#define MHS_NOTES_FIN		0x2000U	/* if a FIN, remember its number */
 
 static inline u32 ip_vs_mhs_verdict_act(u32 v)
 {
@@ -170,7 +169,7 @@ static inline bool ip_vs_mhs_decide_searches(u32 server, u32 facts)
 /* May an older flow get an entry?  If not, the pin phase ends the flow. */
 static inline bool ip_vs_mhs_decide_may_pin(u32 server, u32 facts)
 {
-	return !(facts & (MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY)) &&
+	return !(facts & (MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY)) &&
 	       !(server & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN));
 }
 
@@ -187,13 +186,10 @@ static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 			return ip_vs_mhs_verdict_tracks();
 		flags = MHS_BEGINS;
 	}
-	if (facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
-	    ip_vs_mhs_slot_pinning(w)) {
-		if (facts & MHS_PKT_ENDS)
-			flags |= MHS_NOTES_FIN;
-		else if (ip_vs_mhs_decide_may_pin(old, facts))
-			return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
-	}
+	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
+	     ip_vs_mhs_slot_pinning(w)) &&
+	    ip_vs_mhs_decide_may_pin(old, facts))
+		return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
 	/* All flows to such a server have entries: this packet is of no flow,
 	 * and the core answers.
 	 */

@@ -299,22 +299,6 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 	return NF_ACCEPT;
 }
 
-/**
- * ip_vs_mhs_entry_closes() - mark the flow of an entry as closed
- * @cp: a new entry of TCP
- *
- * The core gives the CLOSE state ten seconds.  A client that reads on after its
- * FIN sends ACKs more often and so keeps the entry.
- *
- * Context: softirq or process, under RCU.
- */
-void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp)
-{
-	spin_lock_bh(&cp->lock);
-	WRITE_ONCE(cp->state, IP_VS_TCP_S_CLOSE);
-	spin_unlock_bh(&cp->lock);
-}
-
 /* Must a packet leave its entry?  A new flow that finds the entry of an older
  * flow from the same client port leaves the entry if the server is deleted, or
  * has weight 0 and the older flow has ended.  Plain UDP leaves an entry whose

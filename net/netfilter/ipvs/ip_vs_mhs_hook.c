@@ -20,22 +20,6 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* Make an entry for an older flow, because the slot will merge (pin phase) or
- * the service will get another scheduler (stateless=0).
- */
-static struct ip_vs_conn *hook_pin(const struct ip_vs_mhs_ask *q,
-				   struct ip_vs_mhs_packet *p)
-{
-	struct ip_vs_conn *cp;
-
-	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_PINNED);
-	/* Not with stateless=0: a client that reads on may be silent longer */
-	if (cp && !(q->facts & MHS_SVC_STATEFUL) &&
-	    ip_vs_mhs_proto_is_last_ack(p, q->hash))
-		ip_vs_mhs_entry_closes(cp);
-	return cp;
-}
-
 static enum ip_vs_mhs_budgets hook_budget(const struct ip_vs_mhs_ask *q,
 					  const struct ip_vs_mhs_packet *p,
 					  u32 act)
@@ -55,9 +39,8 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}
-	if (act == MHS_PIN)
-		return hook_pin(q, p);
-	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_NEW);
+	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, act == MHS_PIN ?
+				  MHS_CNT_PINNED : MHS_CNT_NEW);
 	if (cp && act == MHS_NEW)
 		ip_vs_mhs_entry_claim(p, cp);
 	return cp;
@@ -86,9 +69,7 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			return NF_DROP;
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
-	if (unlikely(v & (MHS_NOTES_FIN | MHS_CUTS | MHS_BEGINS))) {
-		if (v & MHS_NOTES_FIN)
-			ip_vs_mhs_proto_note_fin(p, q->hash);
+	if (unlikely(v & (MHS_CUTS | MHS_BEGINS))) {
 		if (v & MHS_CUTS && !ip_vs_mhs_ask_cut(q))
 			return NF_DROP;
 		if (v & MHS_BEGINS)

@@ -14,8 +14,8 @@
 /* Bytes from the network header on that a lane reads: 40 of IPv6, 20 of TCP */
 #define MHS_LANE_HEADER_BYTES	60
 
-/* What only the hook does for a packet: note FINs, cut slots */
-#define MHS_LANE_HOOK_ONLY	(MHS_NOTES_FIN | MHS_CUTS)
+/* What only the hook does for a packet: cut slots */
+#define MHS_LANE_HOOK_ONLY	MHS_CUTS
 
 /* Has the namespace services?  Without, no packet is counted. */
 static __always_inline bool

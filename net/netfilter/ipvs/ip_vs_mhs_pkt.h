@@ -63,7 +63,6 @@ struct ip_vs_mhs_packet {
  * struct ip_vs_mhs_ask - a question to ip_vs_mhs_ask()
  * @mhs: the service
  * @server: the server of the verdict
- * @hash: hash of the client
  * @slot: the client's slot
  * @w: the word of the slot
  * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
@@ -71,7 +70,6 @@ struct ip_vs_mhs_packet {
 struct ip_vs_mhs_ask {
 	struct ip_vs_mhs	*mhs;
 	struct ip_vs_mhs_server	*server;
-	u64			hash;
 	u32			*slot;
 	u32			w;
 	u32			facts;
@@ -102,7 +100,6 @@ struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats);
-void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp);
 void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
 			   struct ip_vs_conn *cp);
 bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp);
@@ -118,8 +115,6 @@ bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q);
 
 /* proto */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
-void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash);
-bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash);
 bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 
 /* xmit: statistics of ipvsadm to which a packet adds */
@@ -138,23 +133,13 @@ unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
-static inline u64 ip_vs_mhs_client(const struct ip_vs_mhs *mhs,
-				   const union nf_inet_addr *caddr,
-				   __be16 cport)
-{
-	return ip_vs_mhs_hash_client(&mhs->key, mhs->af, caddr,
-				     READ_ONCE(mhs->addr_only) ? 0 : cport);
-}
-
-static inline u32 *ip_vs_mhs_slot_at(const struct ip_vs_mhs *mhs, u64 hash)
-{
-	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
-}
-
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)
 {
-	return ip_vs_mhs_slot_at(mhs, ip_vs_mhs_client(mhs, caddr, cport));
+	u64 hash = ip_vs_mhs_hash_client(&mhs->key, mhs->af, caddr,
+					 READ_ONCE(mhs->addr_only) ? 0 : cport);
+
+	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
 }
 
 /* Is the table of the service not final yet?  Whoever may send a packet without
@@ -238,8 +223,7 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
 		facts |= MHS_SVC_STATEFUL;
 	q->mhs = mhs;
 	q->facts = facts;
-	q->hash = ip_vs_mhs_client(mhs, caddr, cport);
-	q->slot = ip_vs_mhs_slot_at(mhs, q->hash);
+	q->slot = ip_vs_mhs_slot(mhs, caddr, cport);
 	q->w = ip_vs_mhs_slot_read(q->slot);
 }
 

@@ -56,7 +56,7 @@ ROUTERS = {4: "10.1.0.77", 6: "fd01::77"}
 RIGHT, FOUND, MADE = 0x40, 1, 4     # checksums are made right; entries
 HOLD, PIN, TRACKED, NFCT, CONFIRMED = 1, 2, 4, 0x20, 0x40
 GONE = 2        # the first server
-SETTLING, YOUNG, WOKEN, STATEFUL, FULL, FIN = 1, 2, 3, 4, 8, 16
+SETTLING, YOUNG, WOKEN, STATEFUL, FULL = 1, 2, 3, 4, 8
 EMPTY = 1       # no server
 SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
 MARKED = 0x20   # the service is by firewall mark
@@ -158,10 +158,8 @@ def lives():
             yield (f"opened-{name}-{family}",
                    setting(path, DROUTE, 0, 0, 0, RIGHT | MADE, STATEFUL),
                    tcp(client, 4000, vip, 80, flags))
-        for slots, life in ((PIN, 0), (PIN, FIN), (0, STATEFUL | FIN)):
-            yield (f"last-{family}-{slots}-{life}",
-                   setting(path, DROUTE, slots, 0, 0, RIGHT | MADE, life),
-                   tcp(client, 4000, vip, 80))
+        yield (f"last-{family}", setting(path, DROUTE, PIN, 0, 0, RIGHT | MADE),
+               tcp(client, 4000, vip, 80))
 
 
 def seeds():

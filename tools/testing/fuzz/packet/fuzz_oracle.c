@@ -233,15 +233,6 @@ static bool ends(const u8 *b, unsigned int len, const struct flow *f)
 		l4[12] == SCTP_CID_SHUTDOWN_COMPLETE);
 }
 
-/* Length of the data of a TCP segment */
-static unsigned int data_len(const u8 *b, unsigned int len,
-			     const struct flow *f)
-{
-	unsigned int head = f->l4 + (b[f->l4 + 12] >> 4) * 4;
-
-	return len > head ? len - head : 0;
-}
-
 /* May a new flow get server @s?  Another one when the candidate is full or out
  * of service.
  */
@@ -473,10 +464,6 @@ static void check_made(const u8 *b, unsigned int len,
 	     named(out->made_to, w, plain, true));
 	WANT(first ? out->cnt.n[MHS_CNT_NEW] :
 	     out->left || out->cnt.n[MHS_CNT_PINNED]);
-	WANT(out->closed == (world.is->life & LIFE_FIN && !first &&
-			     !(world.is->life & LIFE_STATEFUL) &&
-			     f->protocol == IPPROTO_TCP &&
-			     !(b[f->l4 + 13] & 2) && !data_len(b, len, f)));
 }
 
 /* Before the first server nothing is ours */
@@ -493,28 +480,6 @@ static void check_empty(const u8 *b, unsigned int len,
 		WANT(!out->slots[i]);
 	for (i = 0; i < MHS_CNT_MAX; i++)
 		WANT(!out->cnt.n[i]);
-}
-
-/* Make a TCP segment the FIN that precedes it, with data if there is room, or
- * return false.
- */
-bool oracle_fin(u8 *b, unsigned int *len)
-{
-	unsigned int i, more = *len + 2 <= LONGEST ? 2 : 0;
-	struct flow f;
-	u32 seq;
-
-	if (!net_read(b, *len, 0, true, &f) || f.protocol != IPPROTO_TCP ||
-	    f.l4 + 20 > *len)
-		return false;
-	memset(b + *len, 0, more);
-	*len += more;
-	seq = (u32)word(b + f.l4 + 4) << 16 | word(b + f.l4 + 6);
-	seq -= data_len(b, *len, &f) + 1;
-	for (i = 0; i < 4; i++)
-		b[f.l4 + 4 + i] = seq >> (24 - 8 * i);
-	b[f.l4 + 13] = 0x11;
-	return true;
 }
 
 bool oracle_begins(const u8 *b, unsigned int len)

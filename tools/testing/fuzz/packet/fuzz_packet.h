@@ -89,7 +89,6 @@ struct setting {
 #define LIFE_PHASE		0x03	/* enum ip_vs_mhs_phase */
 #define LIFE_STATEFUL		0x04	/* every flow is to have an entry ... */
 #define LIFE_FULL		0x08	/* ... but there is no room for any */
-#define LIFE_FIN		0x10	/* the client has just sent its FIN */
 
 enum kind { KIND_TCP, KIND_UDP, KIND_QUIC, KIND_SCTP };
 
@@ -102,7 +101,6 @@ struct outcome {
 	bool			by_entry;	/* it was sent by an entry ... */
 	bool			made;		/* ... made for it ... */
 	unsigned int		made_to;	/* ... with that server */
-	bool			closed;		/* which is over */
 	bool			left;		/* the entry it had has to end */
 	bool			tracked;	/* it has a conntrack entry */
 	bool			told;		/* icmp_send() */
@@ -158,7 +156,6 @@ void packet_free(struct sk_buff *skb);
 
 /* oracle */
 void oracle_sum_right(u8 *bytes, unsigned int len);
-bool oracle_fin(u8 *bytes, unsigned int *len);
 bool oracle_begins(const u8 *bytes, unsigned int len);
 void oracle(const u8 *bytes, unsigned int len, const struct outcome *out);
 u16 oracle_sum(const u8 *bytes, unsigned int len, u32 sum);
