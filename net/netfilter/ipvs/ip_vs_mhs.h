@@ -59,12 +59,10 @@
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	addr_only	work, under build_lock, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
- *	phase		control, under mhs.lock; the first packet of a young
- *			service sets WOKEN.  Packets and work_before_change() leave
- *			YOUNG by compare-and-exchange: if both try at once, the
- *			later one fails and sees the phase the earlier one set.
- *			The rest of control stores: settle_end() may store
- *			SETTLED over WOKEN, which mean the same to packets
+ *	settle		control, under mhs.lock; the first packet of a young
+ *			service sets SETTLED.  Who changes servers and packets
+ *			leave YOUNG by compare-and-exchange: if both try at once,
+ *			the later one fails and sees what the earlier one set
  *	counters	packets and control, this_cpu_inc
  *	budget		packets that make an entry: made atomically, the rest
  *			under recount_lock; work of the service: recount_at
@@ -116,7 +114,7 @@
  *			the ip_vs_service without a grace period
  *	first add_dest	sets mhs.svc: packets use the service from now on, until
  *			now the core handled them
- *	phases		see enum ip_vs_mhs_phase
+ *	settling	see enum ip_vs_mhs_settle
  *	done_service	see ctl_free()
  *	last reference	each server holds a reference until its RCU callback has
  *			freed its index, the service itself until a grace period
@@ -154,20 +152,17 @@ struct ip_vs_mhs_counters {
 };
 
 /**
- * enum ip_vs_mhs_phase - what is known of a service's set of servers
+ * enum ip_vs_mhs_settle - what is known of a service's set of servers
  * @MHS_SETTLED: the set is complete: a change makes slots unstable
  * @MHS_SETTLING: servers come one by one: the table changes at once, and
  *	packets of older flows are dropped until the table is final
  * @MHS_YOUNG: the set seems complete and no packet has come yet: a change harms
  *	no flow, and unless a server leaves, the service settles again
- * @MHS_WOKEN: a packet has come to a young service; packets treat the service
- *	as settled, and control sets MHS_SETTLED before the next change
  */
-enum ip_vs_mhs_phase {
+enum ip_vs_mhs_settle {
 	MHS_SETTLED,
 	MHS_SETTLING,
 	MHS_YOUNG,
-	MHS_WOKEN,
 };
 
 struct ip_vs_mhs;
@@ -244,7 +239,7 @@ struct ip_vs_mhs {
 	u16			af;
 	u16			protocol;
 	__be16			port;
-	u32			phase;		/* enum ip_vs_mhs_phase */
+	u32			settle;		/* enum ip_vs_mhs_settle */
 	bool			addr_only;	/* client hash without port */
 	bool			was_stateless;	/* flows may lack an entry */
 	u32			local_generation; /* see lane_is_local() */
@@ -274,11 +269,12 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
-	bool			use_all;	/* first, by the rebuild */
 	u32			changes;	/* of servers, so far */
 	unsigned long		dirty_since;	/* jiffies, if dirty */
-	/* an allocation failed or a carrier may not fit: the work retries */
-	bool			missing;
+	/* an allocation failed, an index is free or carriers may not fit: the
+	 * work goes over all servers
+	 */
+	bool			poked;
 	bool			hashed;		/* has a port or fwmark */
 	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
@@ -290,15 +286,15 @@ struct ip_vs_mhs {
 	unsigned long		settle_by;	/* jiffies, at the latest */
 	bool			stateful;	/* sysctl stateless was 0 */
 	unsigned long		stateful_since;	/* packets get entries */
-	unsigned long		refused;	/* entries, at the last look */
+	unsigned long		refused;	/* entries, at the last poll */
 	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		hold_tick;	/* jiffies of the last tick */
 	unsigned long		pin_tick;	/* the same */
-	unsigned long		used_tick;	/* jiffies of the last look */
-	unsigned long		used_period;	/* between looks, jiffies */
-	u8			used_looks;	/* in a row with traffic */
-	unsigned long		requests;	/* counted at the last look */
+	unsigned long		used_tick;	/* jiffies of the last sample */
+	unsigned long		used_period;	/* between samples, jiffies */
+	u8			used_samples;	/* in a row with traffic */
+	unsigned long		requests;	/* counted in the last sample */
 	unsigned long		track_tick;	/* jiffies of the last tick */
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
@@ -351,7 +347,7 @@ struct ip_vs_mhs_net {
 	struct list_head	list;		/* of services */
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
-	bool			was_foreign;	/* at the last look */
+	bool			was_foreign;	/* at the last poll */
 	bool			was_stateful;	/* the same */
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
@@ -373,8 +369,8 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af
 					  u32 fwmark);
 struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
-void ip_vs_mhs_svc_hash(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
 void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_put_rcu(struct ip_vs_mhs *mhs);

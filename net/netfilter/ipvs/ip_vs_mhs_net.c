@@ -59,7 +59,7 @@ static void net_refresh(struct ip_vs_mhs *mhs)
 	mutex_lock(&mhs->lock);
 	/* before the first server no carrier exists */
 	if (mhs->svc) {
-		mhs->missing = true;
+		mhs->poked = true;
 		ip_vs_mhs_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
@@ -102,7 +102,7 @@ static void net_work(struct work_struct *work)
 				ip_vs_mhs_slots_use_all(mhs);
 			}
 			mutex_lock(&mhs->lock);
-			ip_vs_mhs_work_look_stateful(mhs);
+			ip_vs_mhs_work_poll_stateful(mhs);
 			mutex_unlock(&mhs->lock);
 		}
 	mn->was_stateful = stateful;

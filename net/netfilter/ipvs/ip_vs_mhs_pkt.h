@@ -143,24 +143,24 @@ static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 }
 
 /* Is the table of the service not final yet?  Whoever may send a packet without
- * an entry must ask before the slot is read: the first packet sets a young
- * service to MHS_WOKEN, after which a change opens transitions.
+ * an entry must ask before the slot is read: the first packet ends the youth of
+ * a service, after which a change opens transitions.
  */
 static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 {
-	/* Pairs with the release in settle_end() and settle_young(): whoever
-	 * sees the service settled sees its final table.
+	/* Pairs with the release in ip_vs_mhs_settle_on(): whoever sees the
+	 * service settled sees its final table.
 	 */
-	u32 phase = smp_load_acquire(&mhs->phase);
+	u32 settle = smp_load_acquire(&mhs->settle);
 
-	while (unlikely(phase == MHS_YOUNG)) {
-		/* Pairs with the exchange in ip_vs_mhs_work_before_change() */
-		if (try_cmpxchg(&mhs->phase, &phase, MHS_WOKEN))
+	while (unlikely(settle == MHS_YOUNG)) {
+		/* Pairs with the exchange in ip_vs_mhs_settle_before_change() */
+		if (try_cmpxchg(&mhs->settle, &settle, MHS_SETTLED))
 			break;
 		/* A failed exchange promises no barrier */
-		phase = smp_load_acquire(&mhs->phase);
+		settle = smp_load_acquire(&mhs->settle);
 	}
-	return phase == MHS_SETTLING;
+	return settle == MHS_SETTLING;
 }
 
 /* Do the first packets of flows look like all others?  True for UDP that is not

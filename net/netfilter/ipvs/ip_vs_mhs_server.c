@@ -121,7 +121,7 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 		err = server_carrier(s);
 	if (err == -ENOMEM) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		mhs->missing = true;
+		mhs->poked = true;
 	}
 	if (!err || err == -ENOMEM)
 		return 0;
@@ -313,7 +313,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
 		/* no callback comes when an index is free: the work retries */
-		mhs->missing |= index_is_near(mhs);
+		mhs->poked |= index_is_near(mhs);
 		return -ENOSPC;
 	}
 	err = ip_vs_mhs_server_grow(mhs, idx);
@@ -356,7 +356,7 @@ int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 
 	if (err == -ENOMEM) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		mhs->missing = true;
+		mhs->poked = true;
 		pr_warn_ratelimited("no memory for a server: the server gets no flow until a retry succeeds\n");
 	}
 	return err;
@@ -407,7 +407,7 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 			continue;
 		server_release(s);
 		/* an index becomes free: the work retries to add a server */
-		mhs->missing |= !!(mhs->warned & MHS_WARN_FULL);
+		mhs->poked |= !!(mhs->warned & MHS_WARN_FULL);
 	}
 }
 
@@ -417,7 +417,7 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
  *
  * Refreshes every listed server and adds those of the core's list that are not
  * known.  Callbacks may wait for mhs.lock meanwhile: add_dest then finds its
- * server here, del_dest removes it.  Sets mhs.missing if a retry has to follow.
+ * server here, del_dest removes it.  Sets mhs.poked if a retry has to follow.
  *
  * Context: process, mhs.lock held.
  * Return: true if the caller has to rebuild the table.
@@ -429,7 +429,7 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 	bool changed = false;
 
 	lockdep_assert_held(&mhs->lock);
-	mhs->missing = false;
+	mhs->poked = false;
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)

@@ -8,8 +8,12 @@
  *	first server	-> SETTLING
  *	set quiet	-> YOUNG if no packet has come so far, else SETTLED
  *	YOUNG, change	-> SETTLING, but SETTLED if a server leaves
- *	YOUNG, packet	-> WOKEN, and SETTLED at the next change or work
+ *	YOUNG, packet	-> SETTLED
  *	YOUNG, a minute without a change -> SETTLED
+ *
+ * Whoever leaves SETTLING has marked every slot used: flows from before a restart
+ * or from another director may have sent no packet yet.  The clock of the marks
+ * keeps them until a service has had traffic for a pin time.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -40,10 +44,10 @@
  */
 #define MHS_YOUNG_MAX		(60 * HZ)
 
-/* Looks at the traffic between two ageings of the used marks; packets in a
- * second below which a look counts as without traffic
+/* Samples of the traffic between two ageings of the used marks; packets in a
+ * second below which a sample counts as without traffic
  */
-#define MHS_USED_LOOKS		8
+#define MHS_USED_SAMPLES		8
 #define MHS_USED_FEW		32
 
 /**
@@ -85,7 +89,7 @@ static bool settle_seen(const struct ip_vs_mhs *mhs)
 					       BIT(MHS_CNT_NOMEM)));
 }
 
-/* Time between two looks, rounded up.  A used mark must live for a pin time; a
+/* Time between two samples, rounded up.  A used mark must live for a pin time; a
  * longer life is harmless, but walks every few jiffies are not: hence a second
  * at least, whatever the pin time.
  */
@@ -93,13 +97,13 @@ static unsigned long used_period(const struct ip_vs_mhs *mhs)
 {
 	return max_t(unsigned long, HZ,
 		     msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs))) /
-	       MHS_USED_LOOKS + 1;
+	       MHS_USED_SAMPLES + 1;
 }
 
 /* Do the used marks age now?  With few packets (probes of the virtual address,
  * say) or as sync backup, flows may run on another director and come here when
  * that director dies.  Then any slot may have flows, and all are marked used.
- * A longer pin time restarts the count of looks.
+ * A longer pin time restarts the count of samples.
  */
 static bool used_ages(struct ip_vs_mhs *mhs, unsigned long period)
 {
@@ -112,12 +116,12 @@ static bool used_ages(struct ip_vs_mhs *mhs, unsigned long period)
 	mhs->used_period = period;
 	if (few || longer || READ_ONCE(mhs->net->backup)) {
 		ip_vs_mhs_slots_use_all(mhs);
-		mhs->used_looks = 0;
+		mhs->used_samples = 0;
 		return false;
 	}
-	if (++mhs->used_looks < MHS_USED_LOOKS)
+	if (++mhs->used_samples < MHS_USED_SAMPLES)
 		return false;
-	mhs->used_looks = 0;
+	mhs->used_samples = 0;
 	return true;
 }
 
@@ -154,25 +158,6 @@ static unsigned long settle_at(const struct ip_vs_mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-/* The set is complete: from now on a change makes slots unstable */
-static void settle_end(struct ip_vs_mhs *mhs)
-{
-	mhs->requests = used_requests(mhs);
-	mhs->used_looks = 0;
-	mhs->used_tick = jiffies;
-	/* Pairs with the acquire in ip_vs_mhs_settling() */
-	smp_store_release(&mhs->phase, MHS_SETTLED);
-}
-
-/* The same; flows from before a restart or from another director may have sent
- * no packet yet, so every slot counts as used for a pin time
- */
-static void settle_end_used(struct ip_vs_mhs *mhs)
-{
-	ip_vs_mhs_slots_use_all(mhs);
-	settle_end(mhs);
-}
-
 /**
  * ip_vs_mhs_settle_on() - is the set of servers complete?
  * @mhs: the service
@@ -184,22 +169,21 @@ void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
 	if (!mhs->svc)
 		return;
-	switch (READ_ONCE(mhs->phase)) {
+	switch (READ_ONCE(mhs->settle)) {
 	case MHS_SETTLING:
 		if (mhs->dirty || !ip_vs_mhs_time_due(settle_at(mhs), delay))
 			return;
-		if (settle_seen(mhs))
-			settle_end_used(mhs);
-		else
-			/* Pairs with the acquire in ip_vs_mhs_settling() */
-			smp_store_release(&mhs->phase, MHS_YOUNG);
+		ip_vs_mhs_slots_use_all(mhs);
+		mhs->requests = used_requests(mhs);
+		mhs->used_samples = 0;
+		mhs->used_tick = jiffies;
+		/* Pairs with the acquire in ip_vs_mhs_settling() */
+		smp_store_release(&mhs->settle, settle_seen(mhs) ? MHS_SETTLED :
+								  MHS_YOUNG);
 		return;
 	case MHS_YOUNG:
 		if (ip_vs_mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay))
-			settle_end_used(mhs);
-		return;
-	case MHS_WOKEN:
-		settle_end_used(mhs);
+			WRITE_ONCE(mhs->settle, MHS_SETTLED);
 	}
 }
 
@@ -217,7 +201,7 @@ void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 	unsigned int flags;
 
-	if (!svc || READ_ONCE(mhs->phase) != MHS_SETTLING)
+	if (!svc || READ_ONCE(mhs->settle) != MHS_SETTLING)
 		return;
 	flags = READ_ONCE(svc->flags);
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
@@ -244,7 +228,7 @@ void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
 void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 {
 	lockdep_assert_held(&mhs->lock);
-	WRITE_ONCE(mhs->phase, MHS_SETTLING);
+	WRITE_ONCE(mhs->settle, MHS_SETTLING);
 	mhs->changed = jiffies;
 	/* 0: one change so far, so settle_at() waits longer; a complete
 	 * set has no reason to wait
@@ -275,25 +259,12 @@ void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves)
 	 * is late, which it may be by an eighth
 	 */
 	leaves |= !ip_vs_mhs_time_between(jiffies, mhs->changed + MHS_YOUNG_MAX);
-	/* Pairs with the exchange in ip_vs_mhs_settling().  MHS_WOKEN keeps
-	 * packets from a second exchange until settle_end() has set MHS_SETTLED.
-	 */
-	switch (cmpxchg(&mhs->phase, MHS_YOUNG,
-			leaves ? MHS_WOKEN : MHS_SETTLING)) {
-	case MHS_YOUNG:
-		if (leaves)
-			break;
-		mhs->settle_by = jiffies + MHS_SETTLE_MAX;
-		ip_vs_mhs_queue(mhs, 0);
+	/* Pairs with the exchange in ip_vs_mhs_settling() */
+	if (cmpxchg(&mhs->settle, MHS_YOUNG, leaves ? MHS_SETTLED :
+		    MHS_SETTLING) != MHS_YOUNG || leaves)
 		return;
-	case MHS_WOKEN:
-		break;
-	default:
-		return;
-	}
-	/* The rebuild marks the slots, the callback need not */
-	mhs->use_all = true;
-	settle_end(mhs);
+	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+	ip_vs_mhs_queue(mhs, 0);
 }
 
 /**

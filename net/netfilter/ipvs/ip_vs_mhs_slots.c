@@ -149,8 +149,8 @@ struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
 static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		       const u16 *target, u32 ticks)
 {
-	/* Callbacks start to settle only if no slot is used */
-	bool settling = READ_ONCE(mhs->phase) == MHS_SETTLING;
+	/* While a rebuild is due, no service is young and begins to settle */
+	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
 	struct ip_vs_mhs_census was = mhs->census;
 	struct ip_vs_mhs_census now = {};
@@ -247,12 +247,9 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 	u64 start = ktime_get_ns();
 	struct ip_vs_mhs_server *s;
 	u32 changes, empty, n = 0;
-	bool use_all;
 
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes;
-	use_all = mhs->use_all;
-	mhs->use_all = false;
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (s->weight <= 0)
 			continue;
@@ -262,8 +259,6 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 	}
 	mutex_unlock(&mhs->lock);
 
-	if (use_all)
-		ip_vs_mhs_slots_use_all(mhs);
 	empty = ip_vs_mhs_table_fill(f, n);
 	slots_walk(mhs, scratch, f->table, 0);
 

@@ -45,12 +45,12 @@ static u32 svc_key(const struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_svc_hash() - let packets find the service
+ * ip_vs_mhs_svc_publish() - let packets find the service
  * @mhs: the service
  *
  * Context: process.
  */
-void ip_vs_mhs_svc_hash(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs)
 {
 	spin_lock(&mhs->hash->lock);
 	hash_add_rcu(mhs->hash->services, &mhs->node, svc_key(mhs));
@@ -58,14 +58,14 @@ void ip_vs_mhs_svc_hash(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_svc_unhash() - stop packets from finding the service
+ * ip_vs_mhs_svc_withdraw() - stop packets from finding the service
  * @mhs: the service, hashed or not
  *
  * Packets that have found the service may use it until a grace period is over.
  *
  * Context: process.
  */
-void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs)
 {
 	/* Only the owner hashes @mhs, but neighbours may write its pprev */
 	if (hlist_unhashed_lockless(&mhs->node))

@@ -147,7 +147,7 @@ unsigned long ip_vs_mhs_time_period(const struct ip_vs_mhs *mhs, u32 tick)
  *
  * Live flows send within a pin time, and each packet then makes an entry.
  *
- * Context: process, mhs.lock held, after ip_vs_mhs_work_look_stateful().
+ * Context: process, mhs.lock held, after ip_vs_mhs_work_poll_stateful().
  * Return: milliseconds; 0 also while the sysctl stateless is 1.
  */
 unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,

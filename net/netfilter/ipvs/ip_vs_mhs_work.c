@@ -25,7 +25,7 @@
  *
  *	hold	hold / 3, while a slot is held
  *	pin	pin / 10, while a slot is pinned
- *	used	pin / 8: after eight looks in a row with traffic the marks age
+ *	used	pin / 8: after eight samples in a row with traffic the marks age
  *	tracked	the longest life of an idle connection entry: the marks age
  *
  * A mark that no packet sets again goes at the second ageing.  The first slot
@@ -50,10 +50,10 @@
 #define MHS_RETRY		(HZ / 10)
 #define MHS_RETRY_MAX		(5 * HZ)
 
-/* The work polls the sysctls every MHS_LOOK in a transition or while a deleted
+/* The work polls the sysctls every MHS_POLL in a transition or while a deleted
  * server is held, else every MHS_IDLE
  */
-#define MHS_LOOK		HZ
+#define MHS_POLL		HZ
 #define MHS_IDLE		(60 * HZ)
 
 /* Jiffies from now to @then, 0 when @then is past */
@@ -136,15 +136,12 @@ static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
 /* Poll sysctls in a transition and while a deleted server is held */
 static void work_polls(const struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	bool polls = mhs->census.hold || mhs->census.pin ||
-		     !list_empty(&mhs->gone);
-
-#ifndef MHS_HAVE_UPD_SERVICE	/* only the patch series has the callback */
 	/* Nobody tells that an edit has ended persistence */
-	polls |= mhs->svc && mhs->hashed && !mhs->was_stateless;
-#endif
-	if (polls)
-		*delay = min_t(unsigned long, *delay, MHS_LOOK);
+	bool persists = mhs->svc && mhs->hashed && !mhs->was_stateless;
+
+	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
+	    persists)
+		*delay = min_t(unsigned long, *delay, MHS_POLL);
 }
 
 /* Follow the flags, which an edit may have changed */
@@ -152,7 +149,7 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags;
 
-	if (READ_ONCE(mhs->phase) == MHS_SETTLING || !mhs->svc)
+	if (READ_ONCE(mhs->settle) == MHS_SETTLING || !mhs->svc)
 		return;
 	flags = READ_ONCE(mhs->svc->flags);
 	if (!(flags & IP_VS_SVC_F_PERSISTENT))
@@ -176,7 +173,7 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
-	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
+	if (READ_ONCE(mhs->settle) == MHS_SETTLING)
 		ip_vs_mhs_settle_note_gap(mhs);
 	mhs->changed = jiffies;
 	WRITE_ONCE(mhs->net->changed, jiffies);
@@ -205,14 +202,14 @@ static bool work_server_leaves(const struct ip_vs_mhs *mhs)
  */
 static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	if (mhs->missing && mhs->retry && !ip_vs_mhs_time_due(mhs->retry_at, delay))
+	if (mhs->poked && mhs->retry && !ip_vs_mhs_time_due(mhs->retry_at, delay))
 		return;
-	if (mhs->missing) {
+	if (mhs->poked) {
 		ip_vs_mhs_settle_before_change(mhs, work_server_leaves(mhs));
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}
-	if (mhs->missing) {
+	if (mhs->poked) {
 		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
 		mhs->retry_at = jiffies + mhs->retry;
 		ip_vs_mhs_time_due(mhs->retry_at, delay);
@@ -243,7 +240,7 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 }
 
 /**
- * ip_vs_mhs_work_look_stateful() - update mhs.stateful and mhs.stateful_since
+ * ip_vs_mhs_work_poll_stateful() - update mhs.stateful and mhs.stateful_since
  * @mhs: the service
  *
  * While the sysctl stateless is 0, a packet of a flow without an entry makes
@@ -251,7 +248,7 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
  *
  * Context: process, mhs.lock held.
  */
-void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 {
 	unsigned long pin = msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	bool stateful = !READ_ONCE(mhs->net->stateless);
@@ -262,7 +259,7 @@ void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
 		refused = ip_vs_mhs_settle_counted(mhs, BIT(MHS_CNT_CAPPED) |
 					   BIT(MHS_CNT_NOMEM));
 		if (!mhs->stateful || refused != mhs->refused ||
-		    READ_ONCE(mhs->phase) == MHS_SETTLING)
+		    READ_ONCE(mhs->settle) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;
 		/* A service that never had a server has no flow.  Clamp the
 		 * time: jiffies wrap, and then it would be in the future.

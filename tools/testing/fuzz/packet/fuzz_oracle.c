@@ -508,7 +508,7 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	WANT(!out->server + !out->by_entry + !out->told >= 2);
 	WANT(!out->left || !(world.is->slots & ENTRY_CONTROL));
 	WANT(out->phase == world_phase() ||
-	     (out->phase == MHS_WOKEN && world_phase() == MHS_YOUNG));
+	     (out->phase == MHS_SETTLED && world_phase() == MHS_YOUNG));
 	if (world.is->service & SERVICE_EMPTY) {
 		check_empty(bytes, len, out);
 		return;

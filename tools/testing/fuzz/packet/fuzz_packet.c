@@ -105,7 +105,7 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 	if (is->path & PATH_PARTIAL)
 		skb.ip_summed = CHECKSUM_PARTIAL;
 	out->verdict = hook(&skb);
-	out->phase = world.mhs.phase;
+	out->phase = world.mhs.settle;
 	out->cnt = world.cnt;
 	memcpy(out->slots, world.slots, sizeof(out->slots));
 	if (!out->taken) {

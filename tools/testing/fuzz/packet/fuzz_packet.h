@@ -86,7 +86,7 @@ struct setting {
 #define ANSWER_SUMS		0x40	/* the packet's checksum is right */
 #define ANSWER_NO_DEVICE	0x80	/* it has not passed any yet */
 
-#define LIFE_PHASE		0x03	/* enum ip_vs_mhs_phase */
+#define LIFE_PHASE		0x03	/* enum ip_vs_mhs_settle; 3: settled, too */
 #define LIFE_STATEFUL		0x04	/* every flow is to have an entry ... */
 #define LIFE_FULL		0x08	/* ... but there is no room for any */
 

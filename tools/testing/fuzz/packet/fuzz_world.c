@@ -33,8 +33,11 @@ unsigned int world_state(unsigned int server)
 /* A service begins with servers to come */
 u32 world_phase(void)
 {
-	return world.is->service & SERVICE_EMPTY ? MHS_SETTLING :
-	       world.is->life & LIFE_PHASE;
+	u32 phase = world.is->life & LIFE_PHASE;
+
+	if (world.is->service & SERVICE_EMPTY)
+		return MHS_SETTLING;
+	return phase > MHS_YOUNG ? MHS_SETTLED : phase;
 }
 
 static union nf_inet_addr address(u8 net, u8 host)
@@ -275,7 +278,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	mhs->protocol = world.protocol;
 	mhs->port = htons(ports[world.kind]);
 	mhs->fwmark = service & SERVICE_FWMARK ? 1 : 0;
-	mhs->phase = world_phase();
+	mhs->settle = world_phase();
 	mhs->addr_only = service & SERVICE_ADDR_ONLY;
 	mhs->was_stateless = true;
 	mhs->size = SLOTS;
@@ -301,7 +304,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	memset(&services, 0, sizeof(services));
 	mhs->hash = &services;
 	world.mn.hash = &services;
-	ip_vs_mhs_svc_hash(mhs);
+	ip_vs_mhs_svc_publish(mhs);
 	memset(servers.s, 0, sizeof(servers.s));
 	for (i = 1; i <= SERVERS && mhs->svc; i++)
 		server_set(i);
