@@ -49,17 +49,10 @@ static void budget_count(const struct ip_vs_mhs *mhs,
 	smp_store_release(&budget->recount_at, jiffies + HZ / 20 + 1);
 }
 
-/**
- * ip_vs_mhs_entry_reserve() - may the service have one more entry?
- * @mhs: the service
- * @what: the limit that holds
- *
- * No callback reports that an entry expires, so the entries are counted anew
- * when those made since the last count use up the limit, at most 20 times a
- * second.  Other CPUs wait for the count: a wrong "no" may cut older flows.
- *
- * Context: softirq or process, under RCU.
- * Return: true if an entry may be made; the entry is counted as made.
+/* May the service have one more entry?  If so, the entry counts as made.  No
+ * callback reports that an entry expires, so the entries are counted anew when
+ * those made since the last count use up the limit, at most 20 times a second.
+ * Other CPUs wait for the count: a wrong "no" may cut older flows.
  */
 bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, enum ip_vs_mhs_budgets what)
 {
@@ -79,16 +72,8 @@ bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, enum ip_vs_mhs_budgets what)
 	       atomic_inc_return(&budget->made) <= READ_ONCE(budget->left);
 }
 
-/**
- * ip_vs_mhs_entry_make() - make an entry in the core's table
- * @q: the question about the packet
- * @p: a packet of the flow
- * @dest: the server of the flow
- * @kind: the counter, MHS_CNT_NEW or MHS_CNT_PINNED
- *
- * Context: softirq or process, under RCU.
- * Return: the entry with a reference, or NULL without memory or without room in
- *	the core's table.
+/* Make an entry in the core's table, with a reference; NULL without memory or
+ * without room there
  */
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,
@@ -152,14 +137,8 @@ static u32 claim_now(void)
 	return (u32)jiffies | 1;
 }
 
-/**
- * ip_vs_mhs_entry_claim() - make an entry a claim
- * @p: the SYN for which the entry was made; other packets make no claim
- * @cp: the entry
- *
- * Other CPUs find the entry already.  Who sees no claim yet uses the entry.
- *
- * Context: softirq or process, under RCU.
+/* Make the entry of a new flow a claim, if @p is a SYN.  Other CPUs find the
+ * entry already.  Who sees no claim yet uses the entry.
  */
 void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
 			   struct ip_vs_conn *cp)
@@ -197,13 +176,7 @@ static bool claim_marked(const struct ip_vs_conn *cp)
 	       !(READ_ONCE(cp->flags) & IP_VS_CONN_F_SEQ_MASK);
 }
 
-/**
- * ip_vs_mhs_entry_is_claim() - is an entry a claim in its handshake?
- * @cp: the entry
- *
- * Context: softirq or process.
- * Return: true until the handshake ends.
- */
+/* Is an entry a claim in its handshake? */
 bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp)
 {
 	return claim_marked(cp) && claim_half_open(cp);
@@ -277,15 +250,8 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 	return verdict;
 }
 
-/**
- * ip_vs_mhs_entry_first() - handle the packet for which an entry was made
- * @mhs: the service
- * @p: the packet
- * @cp: the entry, whose reference the function puts
- * @stats: MHS_STAT_* that the core does not count
- *
- * Context: softirq or process, under RCU.
- * Return: the verdict of the hook.
+/* Send the packet for which an entry was made, and put the entry.  @stats is
+ * what the core does not count.
  */
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,

@@ -251,14 +251,7 @@ static const struct nf_hook_ops hook_ops[MHS_HOOKS] = {
 	  .priority = NF_IP_PRI_NAT_DST + 1 },
 };
 
-/**
- * ip_vs_mhs_hook_get() - register the hooks, with the first service of a family
- * @mn: the namespace
- * @mhs: the service
- *
- * Context: process, net.lock held.
- * Return: 0 or an error of nf_register_net_hooks().
- */
+/* Register the hooks, with the first service of a family */
 int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;
@@ -280,13 +273,7 @@ int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs)
 	return err;
 }
 
-/**
- * ip_vs_mhs_hook_put() - unregister the hooks, with the last service of a family
- * @mn: the namespace
- * @mhs: the service
- *
- * Context: process, net.lock held.
- */
+/* Unregister the hooks, with the last service of a family */
 void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;

@@ -286,13 +286,8 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	return true;
 }
 
-/**
- * ip_vs_mhs_icmp() - handle an ICMP error about a flow without an entry
- * @ipvs: the namespace
- * @p: an ICMP or ICMPv6 packet to this host, not a fragment
- *
- * Context: softirq or process, under RCU.
- * Return: the verdict of the hook; NF_ACCEPT leaves the packet to the core.
+/* Handle an ICMP error to this host, not a fragment; NF_ACCEPT leaves the error
+ * to the core
  */
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p)

@@ -252,15 +252,7 @@ static int lookup_endpoint(struct net *net, const char *text, const char *port,
 	return ss.ss_family;
 }
 
-/**
- * ip_vs_mhs_proc_lookup_write() - take a question
- * @file: the open file
- * @text: the question, ended by a zero byte
- * @size: unused
- *
- * Context: process; takes seq_file.lock.
- * Return: 0 or -EINVAL; then nothing was asked.
- */
+/* Take a question, which ends with a zero byte */
 int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 {
 	struct seq_file *seq = file->private_data;

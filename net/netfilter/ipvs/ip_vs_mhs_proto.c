@@ -73,12 +73,8 @@ static void parse_quic(struct ip_vs_mhs_packet *p)
 		p->facts = ip_vs_mhs_quic_facts(h);
 }
 
-/**
- * ip_vs_mhs_proto_parse() - parse the transport header
- * @p: the packet, with p->iph filled in; not a later fragment
- *
- * Context: any.
- * Return: false for a protocol without services or a packet that is too short.
+/* Parse the transport header of what is not a later fragment; false for a
+ * protocol without services or a packet that is too short
  */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 {
@@ -115,14 +111,7 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 	return true;
 }
 
-/**
- * ip_vs_mhs_proto_is_plain() - is UDP to a port plain UDP, not QUIC?
- * @mhs: the service
- * @port: the virtual port
- *
- * Context: any, under RCU.
- * Return: false for QUIC, unless each packet is a flow (-o).
- */
+/* Is UDP to a port plain UDP?  Not QUIC, unless each packet is a flow (-o). */
 bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port)
 {
 	return !quic_port(port) ||

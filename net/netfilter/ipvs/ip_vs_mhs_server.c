@@ -129,12 +129,8 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 				    MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);
 }
 
-/**
- * ip_vs_mhs_server_refresh() - follow weight and flags of the ip_vs_dest
- * @s: the server
- *
- * Context: process, mhs.lock held.
- * Return: true if the weight has changed: the caller has to rebuild the table.
+/* Follow weight and flags of the ip_vs_dest; true if the weight has changed,
+ * for a rebuild
  */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 {
@@ -219,14 +215,7 @@ static void server_list(struct ip_vs_mhs_server *s)
 	s->mhs->n_listed++;
 }
 
-/**
- * ip_vs_mhs_server_find() - find the server of an ip_vs_dest in mhs.listed
- * @mhs: the service
- * @dest: the core's server
- *
- * Context: process, mhs.lock held.
- * Return: the server or NULL.
- */
+/* The server of an ip_vs_dest in mhs.listed, or NULL */
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 					       const struct ip_vs_dest *dest)
 {
@@ -237,14 +226,7 @@ struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
-/**
- * ip_vs_mhs_server_grow() - make room for an index in servers[]
- * @mhs: the service
- * @idx: the index
- *
- * Context: process, mhs.lock held.
- * Return: 0 or -ENOMEM; the larger array is published.
- */
+/* Make room for an index in servers[] */
 int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx)
 {
 	struct ip_vs_mhs_servers *old, *new;
@@ -341,15 +323,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	return 0;
 }
 
-/**
- * ip_vs_mhs_server_add() - add a server that the core has listed
- * @mhs: the service
- * @dest: the core's server
- *
- * Context: process, mhs.lock held.
- * Return: 0, -ENOSPC when the service has too many servers, or -ENOMEM: then
- *	the work retries.
- */
+/* Add a server that the core has listed; after -ENOMEM the work retries */
 int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 {
 	int err = server_add(mhs, dest);
@@ -362,13 +336,8 @@ int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	return err;
 }
 
-/**
- * ip_vs_mhs_server_gone() - move a deleted server to mhs.gone
- * @s: the server
- *
- * The server gets no new flow; its older flows are held.
- *
- * Context: process, mhs.lock held.
+/* Move a deleted server to mhs.gone.  The server gets no new flow; its older
+ * flows are held.
  */
 void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 {
@@ -383,15 +352,9 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 	mhs->n_listed--;
 }
 
-/**
- * ip_vs_mhs_server_release_gone() - release deleted servers
- * @mhs: the service
- * @all: release every server, listed or named by slots: the service ends
- *
- * Called after a walk, which updates server.named.  Releases a server that no
- * slot names, when hold + pin are over or expire_nodest_conn cuts its flows.
- *
- * Context: process, mhs.lock held.
+/* Release deleted servers, with @all every server: the service ends.  Called
+ * after a walk, which updates server.named.  Releases a server that no slot
+ * names, when hold + pin are over or expire_nodest_conn cuts its flows.
  */
 void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 {
@@ -411,16 +374,10 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 	}
 }
 
-/**
- * ip_vs_mhs_server_reconcile() - retry what a callback could not allocate
- * @mhs: the service
- *
+/* Retry what a callback could not allocate; true if a rebuild is due.
  * Refreshes every listed server and adds those of the core's list that are not
  * known.  Callbacks may wait for mhs.lock meanwhile: add_dest then finds its
  * server here, del_dest removes it.  Sets mhs.poked if a retry has to follow.
- *
- * Context: process, mhs.lock held.
- * Return: true if the caller has to rebuild the table.
  */
 bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 {

@@ -50,13 +50,8 @@
 #define MHS_USED_SAMPLES		8
 #define MHS_USED_FEW		32
 
-/**
- * ip_vs_mhs_settle_counted() - add up counters of a service, over all CPUs
- * @mhs: the service
- * @which: mask of enum ip_vs_mhs_cnt
- *
- * Context: any.
- * Return: the sum.
+/* Add up counters of a service over all CPUs; @which is a mask of enum
+ * ip_vs_mhs_cnt
  */
 unsigned long ip_vs_mhs_settle_counted(const struct ip_vs_mhs *mhs,
 				       unsigned long which)
@@ -125,14 +120,7 @@ static bool used_ages(struct ip_vs_mhs *mhs, unsigned long period)
 	return true;
 }
 
-/**
- * ip_vs_mhs_settle_used_tick() - has the clock of the used marks ticked?
- * @mhs: the service
- * @delay: see ip_vs_mhs_time_due()
- *
- * Context: process, mhs.lock held.
- * Return: true if the marks age.
- */
+/* Has the clock of the used marks ticked, and do the marks age? */
 bool ip_vs_mhs_settle_used_tick(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
 	unsigned long period = used_period(mhs);
@@ -158,13 +146,7 @@ static unsigned long settle_at(const struct ip_vs_mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-/**
- * ip_vs_mhs_settle_on() - is the set of servers complete?
- * @mhs: the service
- * @delay: see ip_vs_mhs_time_due()
- *
- * Context: process, mhs.lock held.
- */
+/* Is the set of servers complete? */
 void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
 	if (!mhs->svc)
@@ -187,14 +169,9 @@ void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
 	}
 }
 
-/**
- * ip_vs_mhs_settle_flags() - take addr_only from the flags while settling
- * @mhs: the service
- *
- * The core stores the flags of an edit after init_service().
- *
- * Context: process, mhs.build_lock held; waits for a grace period, so not under
- *	mhs.lock, for which callbacks wait.
+/* Take addr_only from the flags while settling.  The core stores the flags of
+ * an edit after init_service().  Waits for a grace period, so not under
+ * mhs.lock, for which callbacks wait.
  */
 void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
 {
@@ -214,16 +191,10 @@ void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
 	}
 }
 
-/**
- * ip_vs_mhs_settle_start() - start settling, at init or with the first server
- * @mhs: the service
- * @whole: all servers come at once, from another scheduler
- *
- * Connection entries of the namespace may belong to flows of this service (from
- * a service for all ports, or a sync daemon that has ended): if there are any,
- * every slot is marked tracked.
- *
- * Context: process, mhs.lock held.
+/* Start settling, at init or with the first server; @whole: all servers come at
+ * once, from another scheduler.  Connection entries of the namespace may belong
+ * to flows of this service (from a service for all ports, or a sync daemon that
+ * has ended): if there are any, every slot is marked tracked.
  */
 void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 {
@@ -243,14 +214,9 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 		ip_vs_mhs_slots_track_older(mhs);
 }
 
-/**
- * ip_vs_mhs_settle_before_change() - a server of the service is about to change
- * @mhs: the service
- * @leaves: the server has slots, and gets no new flow from now on
- *
- * A young service settles again, unless its first packet has come.
- *
- * Context: process, mhs.lock held.
+/* A server of the service is about to change; @leaves: the server has slots,
+ * and gets no new flow from now on.  A young service settles again, unless its
+ * first packet has come.
  */
 void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves)
 {
@@ -267,12 +233,7 @@ void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves)
 	ip_vs_mhs_queue(mhs, 0);
 }
 
-/**
- * ip_vs_mhs_settle_note_gap() - note the longest time between two changes
- * @mhs: the service, settling; its servers change now
- *
- * Context: process, mhs.lock held.
- */
+/* Note the longest time between two changes of servers */
 void ip_vs_mhs_settle_note_gap(struct ip_vs_mhs *mhs)
 {
 	unsigned long gap = max(jiffies - mhs->changed, 1UL);

@@ -162,13 +162,8 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 					"flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
 }
 
-/**
- * ip_vs_mhs_work_changed() - a server was added, removed or edited
- * @mhs: the service
- *
- * The work rebuilds the table soon, but rests after the last rebuild.
- *
- * Context: process, mhs.lock held.
+/* A server was added, removed or edited.  The work rebuilds the table soon, but
+ * rests after the last rebuild.
  */
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
@@ -218,14 +213,8 @@ static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 	}
 }
 
-/**
- * ip_vs_mhs_work_build() - rebuild the table now, if a rebuild is due
- * @mhs: the service
- *
- * For readers of the table: the work need not rest, the reader pays.
- *
- * Context: process; takes mhs.build_lock and the locks of
- *	ip_vs_mhs_slots_build().
+/* Rebuild the table now, if a rebuild is due.  For readers of the table: the
+ * work need not rest, the reader pays.
  */
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 {
@@ -239,14 +228,9 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->build_lock);
 }
 
-/**
- * ip_vs_mhs_work_poll_stateful() - update mhs.stateful and mhs.stateful_since
- * @mhs: the service
- *
- * While the sysctl stateless is 0, a packet of a flow without an entry makes
- * one.  Every entry that could not be made restarts the time.
- *
- * Context: process, mhs.lock held.
+/* Update mhs.stateful and mhs.stateful_since.  While the sysctl stateless is 0,
+ * a packet of a flow without an entry makes one.  Every entry that could not be
+ * made restarts the time.
  */
 void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 {
@@ -272,13 +256,7 @@ void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 	mhs->stateful = stateful;
 }
 
-/**
- * ip_vs_mhs_work() - do what is due: retry, rebuild, settle, tick
- * @work: mhs.work of the service
- *
- * Context: process; takes mhs.build_lock, mhs.lock and the locks of
- *	ip_vs_mhs_slots_build().
- */
+/* Do what is due: retry, rebuild, settle, tick */
 void ip_vs_mhs_work(struct work_struct *work)
 {
 	struct ip_vs_mhs *mhs = container_of(to_delayed_work(work),
