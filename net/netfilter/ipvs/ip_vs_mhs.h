@@ -401,37 +401,9 @@ static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 	return net_generic(net, ip_vs_mhs_svc_net_id);
 }
 
-/* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
- * Called under RCU, after an acquire read of the word.  The acquire pairs with
- * the full barrier of the compare-and-exchange that wrote the word: control
- * had published an array with room for the index before.
+/* Sysctls of the core, which may change at any time.  This one cuts the flows of
+ * a deleted server at once.
  */
-static inline struct ip_vs_mhs_server *
-ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
-{
-	const struct ip_vs_mhs_servers *servers = rcu_dereference(mhs->servers);
-
-	return idx ? rcu_dereference(servers->s[idx]) : NULL;
-}
-
-/* Flags of the core's service, which ipvsadm may change at any time; 0 before
- * the first server
- */
-static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
-{
-	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
-
-	return svc ? READ_ONCE(svc->flags) : 0;
-}
-
-/* Sysctls of the core, which may change at any time */
-static inline bool ip_vs_mhs_backup_only(struct netns_ipvs *ipvs)
-{
-	/* the core reads without READ_ONCE; any value the sysctl had will do */
-	return data_race(sysctl_backup_only(ipvs));
-}
-
-/* Are the flows of a deleted server cut at once? */
 static inline bool ip_vs_mhs_cutting(struct netns_ipvs *ipvs)
 {
 	/* the core reads without READ_ONCE; any value the sysctl had will do */
@@ -442,76 +414,6 @@ static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
 {
 	/* the core reads without READ_ONCE; any value the sysctl had will do */
 	return data_race(ip_vs_conntrack_enabled(ipvs));
-}
-
-/* Has the namespace connection entries other than carriers?  conn_count counts
- * both.
- */
-static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs *mhs)
-{
-	const atomic_t *of_carriers = &mhs->net->carriers;
-	int carriers = atomic_read(of_carriers), n;
-
-	/* Pairs with the barrier in carrier_new() */
-	smp_rmb();
-	n = atomic_read(&mhs->ipvs->conn_count);
-	/* Pairs with the barrier in carrier_put().  conn_count has counted every
-	 * carrier in the smaller of the two numbers: a carrier that comes or
-	 * goes between the reads may pass for an entry, but no entry for a
-	 * carrier.
-	 */
-	smp_rmb();
-	return n > min(carriers, atomic_read(of_carriers));
-}
-
-static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
-				   enum ip_vs_mhs_cnt i)
-{
-	this_cpu_inc(mhs->cnt->n[i]);
-}
-
-/* Count a verdict that is carried out */
-static inline void ip_vs_mhs_count_verdict(const struct ip_vs_mhs *mhs, u32 v)
-{
-	enum ip_vs_mhs_cnt count = ip_vs_mhs_verdict_count(v);
-
-	if (likely(count != MHS_CNT_MAX))
-		ip_vs_mhs_count(mhs, count);
-}
-
-static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
-{
-	/* Pairs with the compare-and-exchange in slots_walk(): a reader that
-	 * sees an index sees its server, see ip_vs_mhs_server().
-	 */
-	return smp_load_acquire(slot);
-}
-
-/* Set the current "used" mark in a stable slot before the packet is sent: a
- * rebuild changes unused slots at once.  Returns the word that decides where
- * the packet goes: control may have changed the word since @w was read.
- */
-static inline u32 ip_vs_mhs_slot_use(u32 *slot, u32 w)
-{
-	while (ip_vs_mhs_slot_needs_use(w)) {
-		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
-			break;
-		/* a failed try_cmpxchg() is no acquire */
-		w = ip_vs_mhs_slot_read(slot);
-	}
-	return w;
-}
-
-/* Set the current "tracked" mark before a connection entry is made: in a slot
- * without the mark no packet looks for its entry.
- */
-static inline void ip_vs_mhs_slot_track(u32 *slot)
-{
-	u32 w = READ_ONCE(*slot);
-
-	while (!(w & MHS_TRACK_CUR) &&
-	       !try_cmpxchg(slot, &w, w | MHS_TRACK_CUR))
-		;
 }
 
 #endif /* _IP_VS_MHS_H */

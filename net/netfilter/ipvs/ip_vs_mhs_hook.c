@@ -187,6 +187,12 @@ static void hook_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
 	p->mark = skb->mark;
 }
 
+static bool hook_backup_only(struct netns_ipvs *ipvs)
+{
+	/* the core reads without READ_ONCE; any value the sysctl had will do */
+	return data_race(sysctl_backup_only(ipvs));
+}
+
 /* Like the core, look for a service by mark first */
 static struct ip_vs_mhs *hook_service(const struct ip_vs_mhs_packet *p)
 {
@@ -212,7 +218,7 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || hook_is_nodefrag(&p))
 		return NF_ACCEPT;
-	if (!hook_parse(ipvs, &p) || ip_vs_mhs_backup_only(ipvs))
+	if (!hook_parse(ipvs, &p) || hook_backup_only(ipvs))
 		return NF_ACCEPT;
 	/* An error of this host, if its address is local, comes in again */
 	if (!p.pd)

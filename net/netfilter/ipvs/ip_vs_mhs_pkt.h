@@ -142,6 +142,51 @@ static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
 }
 
+static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
+{
+	/* Pairs with the compare-and-exchange in slots_walk(): a reader that
+	 * sees an index sees its server, see ip_vs_mhs_server().
+	 */
+	return smp_load_acquire(slot);
+}
+
+/* Set the current "used" mark in a stable slot before the packet is sent: a
+ * rebuild changes unused slots at once.  Returns the word that decides where
+ * the packet goes: control may have changed the word since @w was read.
+ */
+static inline u32 ip_vs_mhs_slot_use(u32 *slot, u32 w)
+{
+	while (ip_vs_mhs_slot_needs_use(w)) {
+		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
+			break;
+		/* a failed try_cmpxchg() is no acquire */
+		w = ip_vs_mhs_slot_read(slot);
+	}
+	return w;
+}
+
+/* Set the current "tracked" mark before a connection entry is made: in a slot
+ * without the mark no packet looks for its entry.
+ */
+static inline void ip_vs_mhs_slot_track(u32 *slot)
+{
+	u32 w = READ_ONCE(*slot);
+
+	while (!(w & MHS_TRACK_CUR) &&
+	       !try_cmpxchg(slot, &w, w | MHS_TRACK_CUR))
+		;
+}
+
+/* Flags of the core's service, which ipvsadm may change at any time; 0 before
+ * the first server
+ */
+static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
+{
+	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+
+	return svc ? READ_ONCE(svc->flags) : 0;
+}
+
 /* Is the table of the service not final yet?  Whoever may send a packet without
  * an entry must ask before the slot is read: the first packet ends the youth of
  * a service, after which a change opens transitions.
@@ -171,25 +216,6 @@ ip_vs_mhs_proto_connectionless(const struct ip_vs_mhs *mhs, u16 protocol,
 			       __be16 port)
 {
 	return protocol == IPPROTO_UDP && ip_vs_mhs_proto_is_plain(mhs, port);
-}
-
-/* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
-static __always_inline u32
-ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
-{
-	u32 facts;
-
-	if (!s)
-		return 0;
-	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
-	if (rcu_access_pointer(s->carrier))
-		facts |= MHS_SRV_CARRIER;
-	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
-	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
-		facts |= MHS_SRV_COUNTS;
-	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
-		facts |= MHS_SRV_FULL;
-	return facts;
 }
 
 /**
@@ -227,6 +253,38 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
 	q->w = ip_vs_mhs_slot_read(q->slot);
 }
 
+/* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
+ * Called under RCU, after an acquire read of the word.  The acquire pairs with
+ * the full barrier of the compare-and-exchange that wrote the word: control
+ * had published an array with room for the index before.
+ */
+static inline struct ip_vs_mhs_server *
+ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
+{
+	const struct ip_vs_mhs_servers *servers = rcu_dereference(mhs->servers);
+
+	return idx ? rcu_dereference(servers->s[idx]) : NULL;
+}
+
+/* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
+static __always_inline u32
+ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
+{
+	u32 facts;
+
+	if (!s)
+		return 0;
+	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
+	if (rcu_access_pointer(s->carrier))
+		facts |= MHS_SRV_CARRIER;
+	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
+	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
+		facts |= MHS_SRV_COUNTS;
+	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
+		facts |= MHS_SRV_FULL;
+	return facts;
+}
+
 /**
  * ip_vs_mhs_ask() - where does the packet go?
  * @q: the question; the function sets q->server, without a reference
@@ -253,6 +311,21 @@ static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 	if (unlikely(v & MHS_TRACKS))
 		ip_vs_mhs_slot_track(q->slot);
 	return v;
+}
+
+static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
+				   enum ip_vs_mhs_cnt i)
+{
+	this_cpu_inc(mhs->cnt->n[i]);
+}
+
+/* Count a verdict that is carried out */
+static inline void ip_vs_mhs_count_verdict(const struct ip_vs_mhs *mhs, u32 v)
+{
+	enum ip_vs_mhs_cnt count = ip_vs_mhs_verdict_count(v);
+
+	if (likely(count != MHS_CNT_MAX))
+		ip_vs_mhs_count(mhs, count);
 }
 
 /* A packet of AH or ESP belongs to the flow of UDP from port 500 to port 500, by

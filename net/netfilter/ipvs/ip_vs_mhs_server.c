@@ -15,6 +15,7 @@
 #include <linux/slab.h>
 
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_pkt.h"
 
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16
@@ -23,7 +24,7 @@ static void carrier_put(struct ip_vs_conn *carrier)
 {
 	/* before conn_count falls: carriers must never exceed conn_count */
 	atomic_dec(&ip_vs_mhs_net(carrier->ipvs->net)->carriers);
-	/* Pairs with the barriers in ip_vs_mhs_has_entries() */
+	/* Pairs with the barriers in settle_has_entries() */
 	smp_mb__after_atomic();
 	/* Without the flag, which carrier_new() cleared, ip_vs_conn_put() would
 	 * start a timer.  No packet uses the carrier any more.
@@ -54,7 +55,7 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 				 IP_VS_CONN_F_TEMPLATE, dest, 0);
 	if (!carrier)
 		return NULL;
-	/* Pairs with the first barrier in ip_vs_mhs_has_entries(): conn_count
+	/* Pairs with the first barrier in settle_has_entries(): conn_count
 	 * counts the carrier before net.carriers does.
 	 */
 	smp_mb__before_atomic();

@@ -191,6 +191,26 @@ void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
 	}
 }
 
+/* Has the namespace connection entries other than carriers?  conn_count counts
+ * both.
+ */
+static bool settle_has_entries(const struct ip_vs_mhs *mhs)
+{
+	const atomic_t *of_carriers = &mhs->net->carriers;
+	int carriers = atomic_read(of_carriers), n;
+
+	/* Pairs with the barrier in carrier_new() */
+	smp_rmb();
+	n = atomic_read(&mhs->ipvs->conn_count);
+	/* Pairs with the barrier in carrier_put().  conn_count has counted every
+	 * carrier in the smaller of the two numbers: a carrier that comes or
+	 * goes between the reads may pass for an entry, but no entry for a
+	 * carrier.
+	 */
+	smp_rmb();
+	return n > min(carriers, atomic_read(of_carriers));
+}
+
 /* Start settling, at init or with the first server; @whole: all servers come at
  * once, from another scheduler.  Connection entries of the namespace may belong
  * to flows of this service (from a service for all ports, or a sync daemon that
@@ -210,7 +230,7 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	mhs->track_tick = jiffies;
 	/* flows may come that lack an entry */
 	mhs->stateful = false;
-	if (ip_vs_mhs_has_entries(mhs))
+	if (settle_has_entries(mhs))
 		ip_vs_mhs_slots_track_older(mhs);
 }
 

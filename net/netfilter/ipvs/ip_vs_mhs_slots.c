@@ -12,6 +12,7 @@
 #include <linux/user_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_pkt.h"
 
 unsigned int ip_vs_mhs_slots_size __read_mostly = 65521;
 module_param_named(table_size, ip_vs_mhs_slots_size, uint, 0444);
