@@ -59,12 +59,10 @@
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	addr_only	work, under build_lock, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
- *	phase		control, under mhs.lock; the first packet of a young
- *			service sets WOKEN.  Packets and settle_before_change() leave
- *			YOUNG by compare-and-exchange: if both try at once, the
- *			later one fails and sees the phase the earlier one set.
- *			The rest of control stores: settle_end() may store
- *			SETTLED over WOKEN, which mean the same to packets
+ *	settle		control, under mhs.lock; the first packet of a young
+ *			service sets SETTLED.  Who changes servers and packets
+ *			leave YOUNG by compare-and-exchange: if both try at once,
+ *			the later one fails and sees what the earlier one set
  *	counters	packets and control, this_cpu_inc
  *	budget		packets that make an entry: made atomically, the rest
  *			under recount_lock; work of the service: recount_at
@@ -116,7 +114,7 @@
  *			the ip_vs_service without a grace period
  *	first add_dest	sets mhs.svc: packets use the service from now on, until
  *			now the core handled them
- *	phases		see enum ip_vs_mhs_phase
+ *	settling	see enum ip_vs_mhs_settle
  *	done_service	see ctl_free()
  *	last reference	each server holds a reference until its RCU callback has
  *			freed its index, the service itself until a grace period
@@ -154,20 +152,17 @@ struct ip_vs_mhs_counters {
 };
 
 /**
- * enum ip_vs_mhs_phase - what is known of a service's set of servers
+ * enum ip_vs_mhs_settle - what is known of a service's set of servers
  * @MHS_SETTLED: the set is complete: a change makes slots unstable
  * @MHS_SETTLING: servers come one by one: the table changes at once, and
  *	packets of older flows are dropped until the table is final
  * @MHS_YOUNG: the set seems complete and no packet has come yet: a change harms
  *	no flow, and unless a server leaves, the service settles again
- * @MHS_WOKEN: a packet has come to a young service; packets treat the service
- *	as settled, and control sets MHS_SETTLED before the next change
  */
-enum ip_vs_mhs_phase {
+enum ip_vs_mhs_settle {
 	MHS_SETTLED,
 	MHS_SETTLING,
 	MHS_YOUNG,
-	MHS_WOKEN,
 };
 
 struct ip_vs_mhs;
@@ -228,7 +223,7 @@ struct ip_vs_mhs {
 	u16			af;
 	u16			protocol;
 	__be16			port;
-	u32			phase;		/* enum ip_vs_mhs_phase */
+	u32			settle;		/* enum ip_vs_mhs_settle */
 	bool			addr_only;	/* client hash without port */
 	bool			was_stateless;	/* flows may lack an entry */
 	u32			local_generation; /* see lane_is_local() */
@@ -258,11 +253,12 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
-	bool			use_all;	/* first, by the rebuild */
 	u32			changes;	/* of servers, so far */
 	unsigned long		dirty_since;	/* jiffies, if dirty */
-	/* an allocation failed or a carrier may not fit: the work retries */
-	bool			missing;
+	/* an allocation failed, an index is free or carriers may not fit: the
+	 * work goes over all servers
+	 */
+	bool			poked;
 	bool			hashed;		/* has a port or fwmark */
 	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
@@ -274,15 +270,15 @@ struct ip_vs_mhs {
 	unsigned long		settle_by;	/* jiffies, at the latest */
 	bool			stateful;	/* sysctl stateless was 0 */
 	unsigned long		stateful_since;	/* packets get entries */
-	unsigned long		refused;	/* entries, at the last look */
+	unsigned long		refused;	/* entries, at the last poll */
 	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		hold_tick;	/* jiffies of the last tick */
 	unsigned long		pin_tick;	/* the same */
-	unsigned long		used_tick;	/* jiffies of the last look */
-	unsigned long		used_period;	/* between looks, jiffies */
-	u8			used_looks;	/* in a row with traffic */
-	unsigned long		requests;	/* counted at the last look */
+	unsigned long		used_tick;	/* jiffies of the last sample */
+	unsigned long		used_period;	/* between samples, jiffies */
+	u8			used_samples;	/* in a row with traffic */
+	unsigned long		requests;	/* counted in the last sample */
 	unsigned long		track_tick;	/* jiffies of the last tick */
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
@@ -307,9 +303,7 @@ struct ip_vs_mhs_hash {
 	refcount_t		refcnt;		/* of services */
 };
 
-/* Hooks of a family */
-#define MHS_HOOKS_IN	2	/* LOCAL_IN, LOCAL_OUT: hashed services */
-#define MHS_HOOKS	3	/* FORWARD is last: firewall mark */
+#define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
 
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct ip_vs_mhs_net {
@@ -334,11 +328,10 @@ struct ip_vs_mhs_net {
 
 	struct mutex		lock;		/* guards what follows */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
-	u32			forward[2];	/* users of the FORWARD hook */
 	struct list_head	list;		/* of services */
-	u32			hooks[2];	/* users of the other hooks */
+	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
-	bool			was_foreign;	/* at the last look */
+	bool			was_foreign;	/* at the last poll */
 	bool			was_stateful;	/* the same */
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
@@ -360,8 +353,8 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af
 					  u32 fwmark);
 struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
-void ip_vs_mhs_svc_hash(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
 void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_put_rcu(struct ip_vs_mhs *mhs);
@@ -392,37 +385,9 @@ static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 	return net_generic(net, ip_vs_mhs_svc_net_id);
 }
 
-/* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
- * Called under RCU, after an acquire read of the word.  The acquire pairs with
- * the full barrier of the compare-and-exchange that wrote the word: control
- * had published an array with room for the index before.
+/* Sysctls of the core, which may change at any time.  This one cuts the flows of
+ * a deleted server at once.
  */
-static inline struct ip_vs_mhs_server *
-ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
-{
-	const struct ip_vs_mhs_servers *servers = rcu_dereference(mhs->servers);
-
-	return idx ? rcu_dereference(servers->s[idx]) : NULL;
-}
-
-/* Flags of the core's service, which ipvsadm may change at any time; 0 before
- * the first server
- */
-static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
-{
-	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
-
-	return svc ? READ_ONCE(svc->flags) : 0;
-}
-
-/* Sysctls of the core, which may change at any time */
-static inline bool ip_vs_mhs_backup_only(struct netns_ipvs *ipvs)
-{
-	/* the core reads without READ_ONCE; any value the sysctl had will do */
-	return data_race(sysctl_backup_only(ipvs));
-}
-
-/* Are the flows of a deleted server cut at once? */
 static inline bool ip_vs_mhs_cutting(struct netns_ipvs *ipvs)
 {
 	/* the core reads without READ_ONCE; any value the sysctl had will do */
@@ -433,76 +398,6 @@ static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
 {
 	/* the core reads without READ_ONCE; any value the sysctl had will do */
 	return data_race(ip_vs_conntrack_enabled(ipvs));
-}
-
-/* Has the namespace connection entries other than carriers?  conn_count counts
- * both.
- */
-static inline bool ip_vs_mhs_has_entries(const struct ip_vs_mhs *mhs)
-{
-	const atomic_t *of_carriers = &mhs->net->carriers;
-	int carriers = atomic_read(of_carriers), n;
-
-	/* Pairs with the barrier in carrier_new() */
-	smp_rmb();
-	n = atomic_read(&mhs->ipvs->conn_count);
-	/* Pairs with the barrier in carrier_put().  conn_count has counted every
-	 * carrier in the smaller of the two numbers: a carrier that comes or
-	 * goes between the reads may pass for an entry, but no entry for a
-	 * carrier.
-	 */
-	smp_rmb();
-	return n > min(carriers, atomic_read(of_carriers));
-}
-
-static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
-				   enum ip_vs_mhs_cnt i)
-{
-	this_cpu_inc(mhs->cnt->n[i]);
-}
-
-/* Count a verdict that is carried out */
-static inline void ip_vs_mhs_count_verdict(const struct ip_vs_mhs *mhs, u32 v)
-{
-	enum ip_vs_mhs_cnt count = ip_vs_mhs_verdict_count(v);
-
-	if (likely(count != MHS_CNT_MAX))
-		ip_vs_mhs_count(mhs, count);
-}
-
-static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
-{
-	/* Pairs with the compare-and-exchange in slots_walk(): a reader that
-	 * sees an index sees its server, see ip_vs_mhs_server().
-	 */
-	return smp_load_acquire(slot);
-}
-
-/* Set the current "used" mark in a stable slot before the packet is sent: a
- * rebuild changes unused slots at once.  Returns the word that decides where
- * the packet goes: control may have changed the word since @w was read.
- */
-static inline u32 ip_vs_mhs_slot_use(u32 *slot, u32 w)
-{
-	while (ip_vs_mhs_slot_needs_use(w)) {
-		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
-			break;
-		/* a failed try_cmpxchg() is no acquire */
-		w = ip_vs_mhs_slot_read(slot);
-	}
-	return w;
-}
-
-/* Set the current "tracked" mark before a connection entry is made: in a slot
- * without the mark no packet looks for its entry.
- */
-static inline void ip_vs_mhs_slot_track(u32 *slot)
-{
-	u32 w = READ_ONCE(*slot);
-
-	while (!(w & MHS_TRACK_CUR) &&
-	       !try_cmpxchg(slot, &w, w | MHS_TRACK_CUR))
-		;
 }
 
 #endif /* _IP_VS_MHS_H */

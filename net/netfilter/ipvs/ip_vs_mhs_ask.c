@@ -59,17 +59,9 @@ static struct ip_vs_mhs_server *ask_search(const struct ip_vs_mhs *mhs,
 			 server & MHS_SRV_IN || READ_ONCE(mhs->dirty));
 }
 
-/**
- * ip_vs_mhs_ask_pick() - choose the server of a new flow
- * @mhs: the service
- * @slot: the flow's slot
- * @w: the word of the slot
- *
- * A candidate out of service stays in the table until the next rebuild and is
+/* Choose the server of a new flow by the word @w of its slot, or none.  A
+ * candidate out of service stays in the table until the next rebuild and is
  * passed over; a full candidate is passed over only with the fallback flag.
- *
- * Context: softirq or process, under RCU.
- * Return: the server, or NULL.
  */
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 					    const u32 *slot, u32 w)
@@ -115,13 +107,7 @@ static u32 ask_once(struct ip_vs_mhs_ask *q)
 	return v;
 }
 
-/**
- * ip_vs_mhs_ask_long() - the slow path of ip_vs_mhs_ask(), for any packet
- * @q: the question; the function sets q->server
- *
- * Context: softirq or process, under RCU.
- * Return: the verdict.
- */
+/* ip_vs_mhs_ask() of any packet */
 u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 {
 	u32 v, w;
@@ -147,15 +133,10 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 	}
 }
 
-/**
- * ip_vs_mhs_ask_cut() - carry out MHS_CUTS: make the slot stable
- * @q: the question
- *
- * New flows cannot get entries, and the deleted old server may be dead: the
- * candidate takes over, and the old server loses its flows.
- *
- * Context: softirq or process, under RCU.
- * Return: false if control has given the slot other servers meanwhile.
+/* Carry out MHS_CUTS: make the slot stable.  New flows cannot get entries, and
+ * the deleted old server may be dead: the candidate takes over, and the old
+ * server loses its flows.  Returns false if control has given the slot other
+ * servers meanwhile.
  */
 bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q)
 {
@@ -174,16 +155,9 @@ bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q)
 	return ip_vs_mhs_slot_cand(w) == cand;
 }
 
-/**
- * ip_vs_mhs_ask_schedule() - choose the server for a new entry of the core
- * @svc: the service
- * @skb: the packet for which the core makes the entry
- * @iph: header of the packet, or of the packet that an ICMP error quotes
- *
- * An ICMP error is about an older flow, so the old server gets the entry.
- *
- * Context: softirq or process, under RCU; called by the core.
- * Return: the server, or NULL.
+/* Choose the server for an entry that the core makes.  An ICMP error is about
+ * an older flow, so the old server gets the entry.  @iph is the header of the
+ * packet, or of the packet that an ICMP error quotes.
  */
 struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 					  const struct sk_buff *skb,

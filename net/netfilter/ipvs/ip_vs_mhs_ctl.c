@@ -42,7 +42,7 @@ static int ctl_upd_dest(struct ip_vs_service *svc,
 	s = ip_vs_mhs_server_find(mhs, dest);
 	ip_vs_mhs_settle_before_change(mhs, s && s->weight > 0 && out);
 	/* add_dest had no memory for the server: the work adds it soon */
-	if (!s || ip_vs_mhs_server_refresh(s) || mhs->missing)
+	if (!s || ip_vs_mhs_server_refresh(s) || mhs->poked)
 		ip_vs_mhs_work_changed(mhs);
 	mutex_unlock(&mhs->lock);
 	return 0;
@@ -148,7 +148,7 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
  */
 static void ctl_free(struct ip_vs_mhs *mhs)
 {
-	ip_vs_mhs_svc_unhash(mhs);
+	ip_vs_mhs_svc_withdraw(mhs);
 	ip_vs_mhs_net_detach(mhs);
 	cancel_delayed_work_sync(&mhs->work);
 
@@ -187,7 +187,7 @@ static int ctl_init_service(struct ip_vs_service *svc)
 	/* nothing below may fail: packets find the service from here on */
 	svc->sched_data = mhs;
 	if (mhs->hashed)
-		ip_vs_mhs_svc_hash(mhs);
+		ip_vs_mhs_svc_publish(mhs);
 	return 0;
 }
 

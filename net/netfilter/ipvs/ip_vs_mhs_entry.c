@@ -44,17 +44,11 @@ static void budget_count(const struct ip_vs_mhs *mhs,
 	WRITE_ONCE(budget->recount_at, jiffies + HZ / 20 + 1);
 }
 
-/**
- * ip_vs_mhs_entry_reserve() - may the service have one more entry?
- * @mhs: the service
- * @limit: how many entries the service may have
- *
- * No callback reports that an entry expires, so the entries are counted anew
- * when those made since the last count reach the limit, at most 20 times a
- * second.  Other CPUs wait for the count: a wrong "no" may cut older flows.
- *
- * Context: softirq or process, under RCU.
- * Return: true if an entry may be made; the entry is counted as made.
+/* May the service have one more entry, with the limit @limit?  If so, the entry
+ * counts as made.  No callback reports that an entry expires, so the entries are
+ * counted anew when those made since the last count reach the limit, at most 20
+ * times a second.  Other CPUs wait for the count: a wrong "no" may cut older
+ * flows.
  */
 bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit)
 {
@@ -73,16 +67,8 @@ bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit)
 	       atomic_inc_return(&budget->made) <= left;
 }
 
-/**
- * ip_vs_mhs_entry_make() - make an entry in the core's table
- * @q: the question about the packet
- * @p: a packet of the flow
- * @dest: the server of the flow
- * @kind: the counter, MHS_CNT_NEW or MHS_CNT_PINNED
- *
- * Context: softirq or process, under RCU.
- * Return: the entry with a reference, or NULL without memory or without room in
- *	the core's table.
+/* Make an entry in the core's table, with a reference; NULL without memory or
+ * without room there
  */
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,
@@ -165,14 +151,8 @@ static void claim_keep_conntrack(const struct ip_vs_mhs_packet *p,
 	spin_unlock_bh(&cp->lock);
 }
 
-/**
- * ip_vs_mhs_entry_claim() - make an entry a claim
- * @p: the SYN for which the entry was made; other packets make no claim
- * @cp: the entry
- *
- * Other CPUs find the entry already.  Who sees no claim yet uses the entry.
- *
- * Context: softirq or process, under RCU.
+/* Make the entry of a new flow a claim, if @p is a SYN.  Other CPUs find the
+ * entry already.  Who sees no claim yet uses the entry.
  */
 void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
 			   struct ip_vs_conn *cp)
@@ -213,13 +193,7 @@ static bool claim_marked(const struct ip_vs_conn *cp)
 	       !(READ_ONCE(cp->flags) & IP_VS_CONN_F_SEQ_MASK);
 }
 
-/**
- * ip_vs_mhs_entry_is_claim() - is an entry a claim in its handshake?
- * @cp: the entry
- *
- * Context: softirq or process.
- * Return: true until the handshake ends.
- */
+/* Is an entry a claim in its handshake? */
 bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp)
 {
 	return claim_marked(cp) && claim_half_open(cp);
@@ -299,15 +273,8 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 	return verdict;
 }
 
-/**
- * ip_vs_mhs_entry_first() - handle the packet for which an entry was made
- * @mhs: the service
- * @p: the packet
- * @cp: the entry, whose reference the function puts
- * @stats: MHS_STAT_* that the core does not count
- *
- * Context: softirq or process, under RCU.
- * Return: the verdict of the hook.
+/* Send the packet for which an entry was made, and put the entry.  @stats is
+ * what the core does not count.
  */
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
@@ -319,22 +286,6 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 		ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_conn_put(cp);
 	return NF_ACCEPT;
-}
-
-/**
- * ip_vs_mhs_entry_closes() - mark the flow of an entry as closed
- * @cp: a new entry of TCP
- *
- * The core gives the CLOSE state ten seconds.  A client that reads on after its
- * FIN sends ACKs more often and so keeps the entry.
- *
- * Context: softirq or process, under RCU.
- */
-void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp)
-{
-	spin_lock_bh(&cp->lock);
-	WRITE_ONCE(cp->state, IP_VS_TCP_S_CLOSE);
-	spin_unlock_bh(&cp->lock);
 }
 
 /* Must a packet leave its entry?  A new flow that finds the entry of an older

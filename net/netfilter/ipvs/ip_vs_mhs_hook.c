@@ -20,22 +20,6 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* Make an entry for an older flow, because the slot will merge (pin phase) or
- * the service will get another scheduler (stateless=0).
- */
-static struct ip_vs_conn *hook_pin(const struct ip_vs_mhs_ask *q,
-				   struct ip_vs_mhs_packet *p)
-{
-	struct ip_vs_conn *cp;
-
-	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_PINNED);
-	/* Not with stateless=0: a client that reads on may be silent longer */
-	if (cp && !(q->facts & MHS_SVC_STATEFUL) &&
-	    ip_vs_mhs_proto_is_last_ack(p, q->hash))
-		ip_vs_mhs_entry_closes(cp);
-	return cp;
-}
-
 /* How many entries may the service have?  Anybody can forge QUIC and plain UDP.
  * Older flows may have half as much again, whatever a flood of SYNs has made.
  */
@@ -60,9 +44,8 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}
-	if (act == MHS_PIN)
-		return hook_pin(q, p);
-	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, MHS_CNT_NEW);
+	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, act == MHS_PIN ?
+				  MHS_CNT_PINNED : MHS_CNT_NEW);
 	if (cp && act == MHS_NEW)
 		ip_vs_mhs_entry_claim(p, cp);
 	return cp;
@@ -91,9 +74,7 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			return NF_DROP;
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
-	if (unlikely(v & (MHS_NOTES_FIN | MHS_CUTS | MHS_BEGINS))) {
-		if (v & MHS_NOTES_FIN)
-			ip_vs_mhs_proto_note_fin(p, q->hash);
+	if (unlikely(v & (MHS_CUTS | MHS_BEGINS))) {
 		if (v & MHS_CUTS && !ip_vs_mhs_ask_cut(q))
 			return NF_DROP;
 		if (v & MHS_BEGINS)
@@ -163,7 +144,7 @@ static bool hook_is_nodefrag(const struct ip_vs_mhs_packet *p)
 {
 	const struct sock *sk;
 
-	if (likely(!ip_vs_mhs_is_local(p) || p->af != AF_INET))
+	if (likely(!p->local || p->af != AF_INET))
 		return false;
 	sk = skb_to_full_sk(p->skb);
 	return sk && sk->sk_family == PF_INET && ip_vs_mhs_nodefrag(sk);
@@ -177,7 +158,7 @@ static bool hook_parse_ipsec(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p
 	p->iph.protocol = IPPROTO_UDP;
 	p->sport = MHS_IKE_PORT;
 	p->dport = MHS_IKE_PORT;
-	return p->pd && p->hook != NF_INET_FORWARD;
+	return p->pd;
 }
 
 /* Parse the network and the transport header; false for later fragments */
@@ -211,8 +192,25 @@ static void hook_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
 	p->skb = skb;
 	p->net = mn;
 	p->af = state->pf;
-	p->hook = state->hook;
+	p->local = state->hook == NF_INET_LOCAL_OUT;
 	p->mark = skb->mark;
+}
+
+static bool hook_backup_only(struct netns_ipvs *ipvs)
+{
+	/* the core reads without READ_ONCE; any value the sysctl had will do */
+	return data_race(sysctl_backup_only(ipvs));
+}
+
+/* Like the core, look for a service by mark first */
+static struct ip_vs_mhs *hook_service(const struct ip_vs_mhs_packet *p)
+{
+	struct ip_vs_mhs *mhs = NULL;
+
+	if (unlikely(p->mark))
+		mhs = ip_vs_mhs_svc_find_mark(p->net, p->af, p->mark);
+	return mhs ? mhs : ip_vs_mhs_svc_find(p->net, p->af, p->iph.protocol,
+					      &p->iph.daddr, p->dport);
 }
 
 /* Repeat the core's checks, in its order: a packet sent here skips the core */
@@ -225,20 +223,18 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 	struct ip_vs_mhs *mhs;
 
 	hook_packet(&p, mn, skb, state);
-	if ((skb->pkt_type != PACKET_HOST && !ip_vs_mhs_is_local(&p)) ||
-	    !skb_dst(skb))
+	if ((skb->pkt_type != PACKET_HOST && !p.local) || !skb_dst(skb))
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || hook_is_nodefrag(&p))
 		return NF_ACCEPT;
-	if (!hook_parse(ipvs, &p))
+	if (!hook_parse(ipvs, &p) || hook_backup_only(ipvs))
 		return NF_ACCEPT;
+	/* An error of this host, if its address is local, comes in again */
 	if (!p.pd)
-		return ip_vs_mhs_icmp(ipvs, &p);
-	if (ip_vs_mhs_backup_only(ipvs))
-		return NF_ACCEPT;
+		return p.local ? NF_ACCEPT : ip_vs_mhs_icmp(ipvs, &p);
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
-	mhs = ip_vs_mhs_svc_of(&p, p.iph.protocol, &p.iph.daddr, p.dport);
+	mhs = hook_service(&p);
 	/* The core gets packets before the first server.  Pairs with the
 	 * release in ctl_add_dest(): whoever sees mhs->svc sees MHS_SETTLING.
 	 */
@@ -258,118 +254,46 @@ static unsigned int hook_in(void *priv, struct sk_buff *skb,
 	return skb->ipvs_property ? NF_ACCEPT : hook_packet_in(priv, skb, state);
 }
 
-/* Is the packet ICMP?  Errors from routers have no extension headers. */
-static bool hook_is_icmp(const struct sk_buff *skb, u8 pf)
-{
-	return pf == NFPROTO_IPV6 ? ipv6_hdr(skb)->nexthdr == IPPROTO_ICMPV6 :
-				    ip_hdr(skb)->protocol == IPPROTO_ICMP;
-}
-
-/* FORWARD: ICMP errors about flows of services by firewall mark */
-static unsigned int hook_forward(void *priv, struct sk_buff *skb,
-				 const struct nf_hook_state *state)
-{
-	struct netns_ipvs *ipvs = net_ipvs(state->net);
-	struct ip_vs_mhs_packet p;
-
-	if (skb->ipvs_property || !skb_dst(skb) || !READ_ONCE(ipvs->enable) ||
-	    !hook_is_icmp(skb, state->pf))
-		return NF_ACCEPT;
-	hook_packet(&p, priv, skb, state);
-	if (!hook_parse(ipvs, &p) || p.pd)
-		return NF_ACCEPT;
-	return ip_vs_mhs_icmp(ipvs, &p);
-}
-
 /* All hooks run before the core's.  LOCAL_IN: the core is at NF_IP_PRI_NAT_SRC
  * - 2 and - 1.  LOCAL_OUT: NAT is at NF_IP_PRI_NAT_DST, the core at + 1 and
  * + 2.  Of two hooks with one priority the younger runs first, and the core's
  * hooks are older: the core registers its hooks before it calls init_service().
- * FORWARD: the core is at 99 and 100.
  */
 static const struct nf_hook_ops hook_ops[MHS_HOOKS] = {
 	{ .hook = hook_in, .hooknum = NF_INET_LOCAL_IN,
 	  .priority = NF_IP_PRI_NAT_SRC - 3 },
 	{ .hook = hook_in, .hooknum = NF_INET_LOCAL_OUT,
 	  .priority = NF_IP_PRI_NAT_DST + 1 },
-	{ .hook = hook_forward, .hooknum = NF_INET_FORWARD, .priority = 98 },
 };
 
-/* Register @n hooks of a family from @first on, with @mn as priv */
-static int hook_register(struct ip_vs_mhs_net *mn, bool v6, u32 first, u32 n)
+/* Register the hooks, with the first service of a family */
+int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs)
 {
-	struct nf_hook_ops *ops = &mn->ops[v6][first];
-	u32 i;
+	bool v6 = mhs->af == AF_INET6;
+	struct nf_hook_ops *ops = mn->ops[v6];
+	int i, err;
 
+	lockdep_assert_held(&mn->lock);
+	if (!mhs->hashed || mn->hooks[v6]++)
+		return 0;
 	/* the priorities of IPv6 are those of IPv4 */
-	memcpy(ops, hook_ops + first, n * sizeof(*ops));
-	for (i = 0; i < n; i++) {
+	memcpy(ops, hook_ops, sizeof(hook_ops));
+	for (i = 0; i < MHS_HOOKS; i++) {
 		ops[i].pf = v6 ? NFPROTO_IPV6 : NFPROTO_IPV4;
 		ops[i].priv = mn;
 	}
-	return nf_register_net_hooks(mn->net, ops, n);
-}
-
-static void hook_forward_unregister(struct ip_vs_mhs_net *mn, bool v6)
-{
-	nf_unregister_net_hooks(mn->net, &mn->ops[v6][MHS_HOOKS_IN],
-				MHS_HOOKS - MHS_HOOKS_IN);
-}
-
-/**
- * ip_vs_mhs_hook_get() - register the hooks that a service needs from its start
- * @mn: the namespace
- * @mhs: the service
- *
- * An ICMP error about a flow of a service by firewall mark may arrive in FORWARD.
- * All routed packets pay for that hook, so it is registered only while used.
- *
- * Context: process, net.lock held.
- * Return: 0 or an error of nf_register_net_hooks().
- */
-int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn,
-		       const struct ip_vs_mhs *mhs)
-{
-	bool v6 = mhs->af == AF_INET6;
-	int err;
-
-	lockdep_assert_held(&mn->lock);
-	if (mhs->fwmark && !mn->forward[v6]) {
-		err = hook_register(mn, v6, MHS_HOOKS_IN,
-				    MHS_HOOKS - MHS_HOOKS_IN);
-		if (err)
-			return err;
-	}
-	if (mhs->hashed && !mn->hooks[v6]) {
-		err = hook_register(mn, v6, 0, MHS_HOOKS_IN);
-		if (err)
-			goto exit_forward;
-	}
-	mn->forward[v6] += !!mhs->fwmark;
-	mn->hooks[v6] += mhs->hashed;
-	return 0;
-
-exit_forward:
-	if (mhs->fwmark && !mn->forward[v6])
-		hook_forward_unregister(mn, v6);
+	err = nf_register_net_hooks(mn->net, ops, MHS_HOOKS);
+	if (err)
+		mn->hooks[v6] = 0;
 	return err;
 }
 
-/**
- * ip_vs_mhs_hook_put() - unregister the hooks that no other service needs
- * @mn: the namespace
- * @mhs: the service
- *
- * Context: process, net.lock held.
- */
-void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn,
-			const struct ip_vs_mhs *mhs)
+/* Unregister the hooks, with the last service of a family */
+void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;
 
 	lockdep_assert_held(&mn->lock);
 	if (mhs->hashed && !--mn->hooks[v6])
-		nf_unregister_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS_IN);
-	if (mhs->fwmark && !--mn->forward[v6])
-		hook_forward_unregister(mn, v6);
+		nf_unregister_net_hooks(mn->net, mn->ops[v6], MHS_HOOKS);
 }

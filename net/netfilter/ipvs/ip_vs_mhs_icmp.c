@@ -10,6 +10,11 @@
  *
  * The core gets errors about flows with an entry and all errors that mhs does
  * not understand.  Like the core, mhs ignores errors about IPv6 tunnels.
+ *
+ * An error is about a flow of mhs if the quoted addresses are those of a service
+ * and the error came to the virtual address, which is local here.  The mark of
+ * the error says nothing: the mark of the flow is unknown, so errors about flows
+ * of services by firewall mark are taken by their entries alone, by the core.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -100,22 +105,20 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	u32 facts = MHS_PKT_ERROR;
 	bool claim;
 
-	if (ip_vs_mhs_svc_unsure(mhs, p->mark))
-		facts |= MHS_SVC_UNSURE;
+	/* Also where the slot is not tracked: a service by firewall mark may own
+	 * the flow
+	 */
+	cp = e->pd->pp->conn_in_get(mhs->ipvs, p->af, p->skb, &e->quoted);
+	if (cp) {
+		/* no data flows in a handshake: about an older flow */
+		claim = ip_vs_mhs_entry_is_claim(cp);
+		__ip_vs_conn_put(cp);
+		if (!claim)
+			return NULL;
+	}
 	if (ip_vs_mhs_proto_connectionless(mhs, e->quoted.protocol, vport))
 		facts |= MHS_PKT_CONNLESS;
 	ip_vs_mhs_ask_begin(&q, mhs, caddr, cport, facts);
-	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
-		cp = e->pd->pp->conn_in_get(mhs->ipvs, p->af, p->skb,
-					    &e->quoted);
-		if (cp) {
-			/* no data flows in a handshake: about an older flow */
-			claim = ip_vs_mhs_entry_is_claim(cp);
-			__ip_vs_conn_put(cp);
-			if (!claim)
-				return NULL;
-		}
-	}
 	if (ip_vs_mhs_verdict_act(ip_vs_mhs_ask(&q)) != MHS_FORWARD)
 		return NULL;
 	return q.server;
@@ -254,8 +257,6 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	struct mhs_error e;
 	int thlen;
 
-	if (p->hook != NF_INET_LOCAL_IN)
-		return false;
 	outer = skb_header_pointer(p->skb, off, sizeof(_outer), &_outer);
 	ih = skb_header_pointer(p->skb, p->iph.len, sizeof(_ih), &_ih);
 	if (!outer || !ih || outer->version != 4 || outer->ihl < 5 ||
@@ -266,7 +267,6 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	if (thlen < 0 ||
 	    !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
 		return false;
-	/* The flow's mark is unknown, so services by mark are not found */
 	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, &e.quoted.daddr,
 				 e.dport);
 	if (!mhs)
@@ -286,13 +286,8 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	return true;
 }
 
-/**
- * ip_vs_mhs_icmp() - handle an ICMP error about a flow without an entry
- * @ipvs: the namespace
- * @p: an ICMP or ICMPv6 packet, not a fragment
- *
- * Context: softirq or process, under RCU.
- * Return: the verdict of the hook; NF_ACCEPT leaves the packet to the core.
+/* Handle an ICMP error to this host, not a fragment; NF_ACCEPT leaves the error
+ * to the core
  */
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p)
@@ -301,18 +296,17 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 	struct ip_vs_mhs *mhs;
 	struct mhs_error e;
 
-	if (!icmp_is_error(p) ||
-	    (p->hook == NF_INET_LOCAL_IN && ip_vs_mhs_backup_only(ipvs)))
+	if (!icmp_is_error(p))
 		return NF_ACCEPT;
 	if (p->af == AF_INET && icmp_tunnel(ipvs, p, &verdict))
 		return verdict;
 	off = p->iph.len + (p->af == AF_INET6 ? sizeof(struct icmp6hdr) :
 						sizeof(struct icmphdr));
-	if (!icmp_quoted(ipvs, p, off, true, &e))
+	/* The sender of the quoted packet is the one to be told */
+	if (!icmp_quoted(ipvs, p, off, true, &e) ||
+	    !ip_vs_addr_equal(p->af, &p->iph.daddr, &e.quoted.saddr))
 		return NF_ACCEPT;
-	mhs = ip_vs_mhs_svc_of(p, e.quoted.protocol, &e.quoted.saddr,
-			       e.sport);
-	if (!mhs || ip_vs_mhs_backup_only(ipvs))
-		return NF_ACCEPT;
-	return icmp_to_server(mhs, p, &e);
+	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol,
+				 &e.quoted.saddr, e.sport);
+	return mhs ? icmp_to_server(mhs, p, &e) : NF_ACCEPT;
 }

@@ -317,7 +317,8 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6)
 	if (unlikely(why))
 		return why;
 	dest = p->server->dest;
-	if (unlikely(!ip_vs_mhs_lane_carrier(p) || !lane_method(p, dest)))
+	ip_vs_mhs_lane_carrier(p);
+	if (unlikely(!lane_method(p, dest)))
 		return MHS_LANE_METHOD;
 	return lane_route(p, dest, v6);
 }

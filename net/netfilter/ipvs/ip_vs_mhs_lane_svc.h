@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: services and servers for a lane.  The patch
- * series has a variant of its own.
+/* IPVS stateless Maglev scheduler: services and servers for a lane.
  *
  * Services come from the module's own table, servers get packets as their
  * carriers say, and counters of the namespace say why packets go up.
@@ -14,8 +13,8 @@
 /* Bytes from the network header on that a lane reads: 40 of IPv6, 20 of TCP */
 #define MHS_LANE_HEADER_BYTES	60
 
-/* What only the hook does for a packet: note FINs, cut slots */
-#define MHS_LANE_HOOK_ONLY	(MHS_NOTES_FIN | MHS_CUTS)
+/* What only the hook does for a packet: cut slots */
+#define MHS_LANE_HOOK_ONLY	MHS_CUTS
 
 /* Has the namespace services?  Without, no packet is counted. */
 static __always_inline bool
@@ -58,13 +57,12 @@ ip_vs_mhs_lane_service(const struct ip_vs_mhs_lane_packet *p, u16 af)
 }
 
 /* By what the stack would send to the server of a verdict to forward: a carrier,
- * which may be replaced but never removed.  The series' variant may fail.
+ * which may be replaced but never removed
  */
-static __always_inline bool
+static __always_inline void
 ip_vs_mhs_lane_carrier(struct ip_vs_mhs_lane_packet *p)
 {
 	p->carrier = rcu_dereference(p->server->carrier);
-	return true;
 }
 
 /**

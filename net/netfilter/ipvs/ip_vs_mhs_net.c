@@ -25,13 +25,7 @@
 /* Time between two polls, see net_work() */
 #define MHS_NET_PERIOD		HZ
 
-/**
- * ip_vs_mhs_net_ready() - is the pernet subsystem registered?
- *
- * Context: any.
- * Return: 0 when ip_vs_mhs_net() works, -EAGAIN before, or the error of the
- *	registration.
- */
+/* 0 when ip_vs_mhs_net() works, -EAGAIN before, or why it never will */
 int ip_vs_mhs_net_ready(void)
 {
 	return ip_vs_mhs_net_registered();
@@ -59,7 +53,7 @@ static void net_refresh(struct ip_vs_mhs *mhs)
 	mutex_lock(&mhs->lock);
 	/* before the first server no carrier exists */
 	if (mhs->svc) {
-		mhs->missing = true;
+		mhs->poked = true;
 		ip_vs_mhs_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
@@ -102,7 +96,7 @@ static void net_work(struct work_struct *work)
 				ip_vs_mhs_slots_use_all(mhs);
 			}
 			mutex_lock(&mhs->lock);
-			ip_vs_mhs_work_look_stateful(mhs);
+			ip_vs_mhs_work_poll_stateful(mhs);
 			mutex_unlock(&mhs->lock);
 		}
 	mn->was_stateful = stateful;
@@ -143,16 +137,8 @@ static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 	return hash;
 }
 
-/**
- * ip_vs_mhs_net_attach() - a service comes
- * @mhs: the service
- *
- * The table of services, the hooks and the work of a namespace come with its
- * first service.
- *
- * Context: process; takes net.lock.
- * Return: 0, -ENOMEM or an error of nf_register_net_hooks(); after an error
- *	nothing is attached.
+/* A service comes.  The table of services, the hooks and the work of a
+ * namespace come with its first service.  After an error nothing is attached.
  */
 int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 {
@@ -182,12 +168,7 @@ int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 	return err;
 }
 
-/**
- * ip_vs_mhs_net_detach() - a service that was attached goes
- * @mhs: the service
- *
- * Context: process; takes net.lock.
- */
+/* A service that was attached goes */
 void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_net *mn = mhs->net;
@@ -336,22 +317,13 @@ static struct pernet_operations net_ops = {
 	.size	= sizeof(struct ip_vs_mhs_net),
 };
 
-/**
- * ip_vs_mhs_net_register() - make our part of each network namespace
- *
- * Context: process, at module load.
- * Return: 0, also when the namespaces' part is made later, or an error.
- */
+/* Make our part of each network namespace, perhaps later than at the return */
 int ip_vs_mhs_net_register(void)
 {
 	return ip_vs_mhs_register_net(&net_ops);
 }
 
-/**
- * ip_vs_mhs_net_unregister() - free our part of each network namespace
- *
- * Context: process, no service is left.
- */
+/* Free our part of each network namespace, when no service is left */
 void ip_vs_mhs_net_unregister(void)
 {
 	ip_vs_mhs_unregister_net(&net_ops);

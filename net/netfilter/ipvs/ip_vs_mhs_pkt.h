@@ -34,7 +34,7 @@
  * @pd: transport protocol, as the core knows it; NULL for ICMP
  * @mark: firewall mark
  * @af: address family
- * @hook: the hook, NF_INET_*
+ * @local: sent by this host
  * @sport: source port
  * @dport: destination port
  * @facts: MHS_PKT_FRESH: SYN, INIT, QUIC Initial; MHS_PKT_ENDS: RST, FIN,
@@ -50,7 +50,7 @@ struct ip_vs_mhs_packet {
 	struct ip_vs_proto_data	*pd;
 	u32			mark;
 	u8			af;
-	u8			hook;
+	bool			local;
 	__be16			sport;
 	__be16			dport;
 	u32			facts;
@@ -63,7 +63,6 @@ struct ip_vs_mhs_packet {
  * struct ip_vs_mhs_ask - a question to ip_vs_mhs_ask()
  * @mhs: the service
  * @server: the server of the verdict
- * @hash: hash of the client
  * @slot: the client's slot
  * @w: the word of the slot
  * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
@@ -71,7 +70,6 @@ struct ip_vs_mhs_packet {
 struct ip_vs_mhs_ask {
 	struct ip_vs_mhs	*mhs;
 	struct ip_vs_mhs_server	*server;
-	u64			hash;
 	u32			*slot;
 	u32			w;
 	u32			facts;
@@ -102,7 +100,6 @@ struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
 				   struct ip_vs_conn *cp, u32 stats);
-void ip_vs_mhs_entry_closes(struct ip_vs_conn *cp);
 void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
 			   struct ip_vs_conn *cp);
 bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp);
@@ -118,8 +115,6 @@ bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q);
 
 /* proto */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
-void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash);
-bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash);
 bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 
 /* xmit: statistics of ipvsadm to which a packet adds */
@@ -138,59 +133,79 @@ unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
-/* The service of a packet or of the packet that an ICMP error quotes, without a
- * reference, or NULL.  Like the core, look for a service by mark first.
- */
-static inline struct ip_vs_mhs *
-ip_vs_mhs_svc_of(const struct ip_vs_mhs_packet *p, u16 protocol,
-		 const union nf_inet_addr *addr, __be16 port)
-{
-	struct ip_vs_mhs *mhs = NULL;
-
-	if (unlikely(p->mark))
-		mhs = ip_vs_mhs_svc_find_mark(p->net, p->af, p->mark);
-	return mhs ? mhs : ip_vs_mhs_svc_find(p->net, p->af, protocol, addr,
-					      port);
-}
-
-static inline u64 ip_vs_mhs_client(const struct ip_vs_mhs *mhs,
-				   const union nf_inet_addr *caddr,
-				   __be16 cport)
-{
-	return ip_vs_mhs_hash_client(&mhs->key, mhs->af, caddr,
-				     READ_ONCE(mhs->addr_only) ? 0 : cport);
-}
-
-static inline u32 *ip_vs_mhs_slot_at(const struct ip_vs_mhs *mhs, u64 hash)
-{
-	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
-}
-
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)
 {
-	return ip_vs_mhs_slot_at(mhs, ip_vs_mhs_client(mhs, caddr, cport));
+	u64 hash = ip_vs_mhs_hash_client(&mhs->key, mhs->af, caddr,
+					 READ_ONCE(mhs->addr_only) ? 0 : cport);
+
+	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+}
+
+static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
+{
+	/* Pairs with the compare-and-exchange in slots_walk(): a reader that
+	 * sees an index sees its server, see ip_vs_mhs_server().
+	 */
+	return smp_load_acquire(slot);
+}
+
+/* Set the current "used" mark in a stable slot before the packet is sent: a
+ * rebuild changes unused slots at once.  Returns the word that decides where
+ * the packet goes: control may have changed the word since @w was read.
+ */
+static inline u32 ip_vs_mhs_slot_use(u32 *slot, u32 w)
+{
+	while (ip_vs_mhs_slot_needs_use(w)) {
+		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
+			break;
+		/* a failed try_cmpxchg() is no acquire */
+		w = ip_vs_mhs_slot_read(slot);
+	}
+	return w;
+}
+
+/* Set the current "tracked" mark before a connection entry is made: in a slot
+ * without the mark no packet looks for its entry.
+ */
+static inline void ip_vs_mhs_slot_track(u32 *slot)
+{
+	u32 w = READ_ONCE(*slot);
+
+	while (!(w & MHS_TRACK_CUR) &&
+	       !try_cmpxchg(slot, &w, w | MHS_TRACK_CUR))
+		;
+}
+
+/* Flags of the core's service, which ipvsadm may change at any time; 0 before
+ * the first server
+ */
+static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
+{
+	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+
+	return svc ? READ_ONCE(svc->flags) : 0;
 }
 
 /* Is the table of the service not final yet?  Whoever may send a packet without
- * an entry must ask before the slot is read: the first packet sets a young
- * service to MHS_WOKEN, after which a change opens transitions.
+ * an entry must ask before the slot is read: the first packet ends the youth of
+ * a service, after which a change opens transitions.
  */
 static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 {
-	/* Pairs with the release in settle_end() and settle_young(): whoever
-	 * sees the service settled sees its final table.
+	/* Pairs with the release in ip_vs_mhs_settle_on(): whoever sees the
+	 * service settled sees its final table.
 	 */
-	u32 phase = smp_load_acquire(&mhs->phase);
+	u32 settle = smp_load_acquire(&mhs->settle);
 
-	while (unlikely(phase == MHS_YOUNG)) {
-		/* Pairs with the exchange in ip_vs_mhs_work_before_change() */
-		if (try_cmpxchg(&mhs->phase, &phase, MHS_WOKEN))
+	while (unlikely(settle == MHS_YOUNG)) {
+		/* Pairs with the exchange in ip_vs_mhs_settle_before_change() */
+		if (try_cmpxchg(&mhs->settle, &settle, MHS_SETTLED))
 			break;
 		/* A failed exchange promises no barrier */
-		phase = smp_load_acquire(&mhs->phase);
+		settle = smp_load_acquire(&mhs->settle);
 	}
-	return phase == MHS_SETTLING;
+	return settle == MHS_SETTLING;
 }
 
 /* Do the first packets of flows look like all others?  True for UDP that is not
@@ -201,25 +216,6 @@ ip_vs_mhs_proto_connectionless(const struct ip_vs_mhs *mhs, u16 protocol,
 			       __be16 port)
 {
 	return protocol == IPPROTO_UDP && ip_vs_mhs_proto_is_plain(mhs, port);
-}
-
-/* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
-static __always_inline u32
-ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
-{
-	u32 facts;
-
-	if (!s)
-		return 0;
-	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
-	if (rcu_access_pointer(s->carrier))
-		facts |= MHS_SRV_CARRIER;
-	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
-	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
-		facts |= MHS_SRV_COUNTS;
-	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
-		facts |= MHS_SRV_FULL;
-	return facts;
 }
 
 /**
@@ -253,9 +249,40 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
 		facts |= MHS_SVC_STATEFUL;
 	q->mhs = mhs;
 	q->facts = facts;
-	q->hash = ip_vs_mhs_client(mhs, caddr, cport);
-	q->slot = ip_vs_mhs_slot_at(mhs, q->hash);
+	q->slot = ip_vs_mhs_slot(mhs, caddr, cport);
 	q->w = ip_vs_mhs_slot_read(q->slot);
+}
+
+/* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
+ * Called under RCU, after an acquire read of the word.  The acquire pairs with
+ * the full barrier of the compare-and-exchange that wrote the word: control
+ * had published an array with room for the index before.
+ */
+static inline struct ip_vs_mhs_server *
+ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
+{
+	const struct ip_vs_mhs_servers *servers = rcu_dereference(mhs->servers);
+
+	return idx ? rcu_dereference(servers->s[idx]) : NULL;
+}
+
+/* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
+static __always_inline u32
+ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
+{
+	u32 facts;
+
+	if (!s)
+		return 0;
+	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
+	if (rcu_access_pointer(s->carrier))
+		facts |= MHS_SRV_CARRIER;
+	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
+	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
+		facts |= MHS_SRV_COUNTS;
+	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
+		facts |= MHS_SRV_FULL;
+	return facts;
 }
 
 /**
@@ -286,6 +313,21 @@ static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 	return v;
 }
 
+static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
+				   enum ip_vs_mhs_cnt i)
+{
+	this_cpu_inc(mhs->cnt->n[i]);
+}
+
+/* Count a verdict that is carried out */
+static inline void ip_vs_mhs_count_verdict(const struct ip_vs_mhs *mhs, u32 v)
+{
+	enum ip_vs_mhs_cnt count = ip_vs_mhs_verdict_count(v);
+
+	if (likely(count != MHS_CNT_MAX))
+		ip_vs_mhs_count(mhs, count);
+}
+
 /* A packet of AH or ESP belongs to the flow of UDP from port 500 to port 500, by
  * whose entry the core would send the packet
  */
@@ -294,11 +336,6 @@ static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 static inline bool ip_vs_mhs_is_ipsec(u16 protocol)
 {
 	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
-}
-
-static inline bool ip_vs_mhs_is_local(const struct ip_vs_mhs_packet *p)
-{
-	return p->hook == NF_INET_LOCAL_OUT;
 }
 
 #endif /* _IP_VS_MHS_PKT_H */

@@ -92,7 +92,7 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->lock);
 	proc_sum_slots(mhs, &sum);
 	mutex_lock(&mhs->lock);
-	ip_vs_mhs_work_look_stateful(mhs);
+	ip_vs_mhs_work_poll_stateful(mhs);
 	for_each_possible_cpu(cpu)
 		for (i = 0; i < MHS_CNT_MAX; i++)
 			cnt[i] += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
@@ -111,8 +111,8 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
-		   READ_ONCE(mhs->phase) == MHS_SETTLING ? "settling" :
-		   changes != mhs->changes || mhs->dirty || mhs->missing ?
+		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
+		   changes != mhs->changes || mhs->dirty || mhs->poked ?
 		   "rebuilding" :
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
@@ -252,15 +252,7 @@ static int lookup_endpoint(struct net *net, const char *text, const char *port,
 	return ss.ss_family;
 }
 
-/**
- * ip_vs_mhs_proc_lookup_write() - take a question
- * @file: the open file
- * @text: the question, ended by a zero byte
- * @size: unused
- *
- * Context: process; takes seq_file.lock.
- * Return: 0 or -EINVAL; then nothing was asked.
- */
+/* Take a question, which ends with a zero byte */
 int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 {
 	struct seq_file *seq = file->private_data;
@@ -341,7 +333,7 @@ static int lookup_show(struct seq_file *seq, void *v)
 		w = ip_vs_mhs_slot_read(slot);
 		seq_printf(seq, "Slot %u\nPhase %s\nTracked %u\n",
 			   (u32)(slot - mhs->slots),
-			   READ_ONCE(mhs->phase) == MHS_SETTLING ? "settling" :
+			   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
 			   ip_vs_mhs_slot_stable(w) ? "stable" :
 			   ip_vs_mhs_slot_holding(w) ? "hold" : "pin",
 			   ip_vs_mhs_slot_tracked(w));

@@ -15,6 +15,7 @@
 #include <linux/slab.h>
 
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_pkt.h"
 
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16
@@ -23,7 +24,7 @@ static void carrier_put(struct ip_vs_conn *carrier)
 {
 	/* before conn_count falls: carriers must never exceed conn_count */
 	atomic_dec(&ip_vs_mhs_net(carrier->ipvs->net)->carriers);
-	/* Pairs with the barriers in ip_vs_mhs_has_entries() */
+	/* Pairs with the barriers in settle_has_entries() */
 	smp_mb__after_atomic();
 	/* Without the flag, which carrier_new() cleared, ip_vs_conn_put() would
 	 * start a timer.  No packet uses the carrier any more.
@@ -54,7 +55,7 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 				 IP_VS_CONN_F_TEMPLATE, dest, 0);
 	if (!carrier)
 		return NULL;
-	/* Pairs with the first barrier in ip_vs_mhs_has_entries(): conn_count
+	/* Pairs with the first barrier in settle_has_entries(): conn_count
 	 * counts the carrier before net.carriers does.
 	 */
 	smp_mb__before_atomic();
@@ -121,7 +122,7 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 		err = server_carrier(s);
 	if (err == -ENOMEM) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		mhs->missing = true;
+		mhs->poked = true;
 	}
 	if (!err || err == -ENOMEM)
 		return 0;
@@ -129,12 +130,8 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 				    MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);
 }
 
-/**
- * ip_vs_mhs_server_refresh() - follow weight and flags of the ip_vs_dest
- * @s: the server
- *
- * Context: process, mhs.lock held.
- * Return: true if the weight has changed: the caller has to rebuild the table.
+/* Follow weight and flags of the ip_vs_dest; true if the weight has changed,
+ * for a rebuild
  */
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 {
@@ -219,14 +216,7 @@ static void server_list(struct ip_vs_mhs_server *s)
 	s->mhs->n_listed++;
 }
 
-/**
- * ip_vs_mhs_server_find() - find the server of an ip_vs_dest in mhs.listed
- * @mhs: the service
- * @dest: the core's server
- *
- * Context: process, mhs.lock held.
- * Return: the server or NULL.
- */
+/* The server of an ip_vs_dest in mhs.listed, or NULL */
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 					       const struct ip_vs_dest *dest)
 {
@@ -237,14 +227,7 @@ struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
-/**
- * ip_vs_mhs_server_grow() - make room for an index in servers[]
- * @mhs: the service
- * @idx: the index
- *
- * Context: process, mhs.lock held.
- * Return: 0 or -ENOMEM; the larger array is published.
- */
+/* Make room for an index in servers[] */
 int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx)
 {
 	struct ip_vs_mhs_servers *old, *new;
@@ -313,7 +296,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
 		/* no callback comes when an index is free: the work retries */
-		mhs->missing |= index_is_near(mhs);
+		mhs->poked |= index_is_near(mhs);
 		return -ENOSPC;
 	}
 	err = ip_vs_mhs_server_grow(mhs, idx);
@@ -341,34 +324,21 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	return 0;
 }
 
-/**
- * ip_vs_mhs_server_add() - add a server that the core has listed
- * @mhs: the service
- * @dest: the core's server
- *
- * Context: process, mhs.lock held.
- * Return: 0, -ENOSPC when the service has too many servers, or -ENOMEM: then
- *	the work retries.
- */
+/* Add a server that the core has listed; after -ENOMEM the work retries */
 int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 {
 	int err = server_add(mhs, dest);
 
 	if (err == -ENOMEM) {
 		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		mhs->missing = true;
+		mhs->poked = true;
 		pr_warn_ratelimited("no memory for a server: the server gets no flow until a retry succeeds\n");
 	}
 	return err;
 }
 
-/**
- * ip_vs_mhs_server_gone() - move a deleted server to mhs.gone
- * @s: the server
- *
- * The server gets no new flow; its older flows are held.
- *
- * Context: process, mhs.lock held.
+/* Move a deleted server to mhs.gone.  The server gets no new flow; its older
+ * flows are held.
  */
 void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 {
@@ -383,15 +353,9 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 	mhs->n_listed--;
 }
 
-/**
- * ip_vs_mhs_server_release_gone() - release deleted servers
- * @mhs: the service
- * @all: release every server, listed or named by slots: the service ends
- *
- * Called after a walk, which updates server.named.  Releases a server that no
- * slot names, when hold + pin are over or expire_nodest_conn cuts its flows.
- *
- * Context: process, mhs.lock held.
+/* Release deleted servers, with @all every server: the service ends.  Called
+ * after a walk, which updates server.named.  Releases a server that no slot
+ * names, when hold + pin are over or expire_nodest_conn cuts its flows.
  */
 void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 {
@@ -407,20 +371,14 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 			continue;
 		server_release(s);
 		/* an index becomes free: the work retries to add a server */
-		mhs->missing |= !!(mhs->warned & MHS_WARN_FULL);
+		mhs->poked |= !!(mhs->warned & MHS_WARN_FULL);
 	}
 }
 
-/**
- * ip_vs_mhs_server_reconcile() - retry what a callback could not allocate
- * @mhs: the service
- *
+/* Retry what a callback could not allocate; true if a rebuild is due.
  * Refreshes every listed server and adds those of the core's list that are not
  * known.  Callbacks may wait for mhs.lock meanwhile: add_dest then finds its
- * server here, del_dest removes it.  Sets mhs.missing if a retry has to follow.
- *
- * Context: process, mhs.lock held.
- * Return: true if the caller has to rebuild the table.
+ * server here, del_dest removes it.  Sets mhs.poked if a retry has to follow.
  */
 bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 {
@@ -429,7 +387,7 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 	bool changed = false;
 
 	lockdep_assert_held(&mhs->lock);
-	mhs->missing = false;
+	mhs->poked = false;
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)

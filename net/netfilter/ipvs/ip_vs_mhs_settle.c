@@ -8,8 +8,12 @@
  *	first server	-> SETTLING
  *	set quiet	-> YOUNG if no packet has come so far, else SETTLED
  *	YOUNG, change	-> SETTLING, but SETTLED if a server leaves
- *	YOUNG, packet	-> WOKEN, and SETTLED at the next change or work
+ *	YOUNG, packet	-> SETTLED
  *	YOUNG, a minute without a change -> SETTLED
+ *
+ * Whoever leaves SETTLING has marked every slot used: flows from before a restart
+ * or from another director may have sent no packet yet.  The clock of the marks
+ * keeps them until a service has had traffic for a pin time.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -40,19 +44,14 @@
  */
 #define MHS_YOUNG_MAX		(60 * HZ)
 
-/* Looks at the traffic between two ageings of the used marks; packets in a
- * second below which a look counts as without traffic
+/* Samples of the traffic between two ageings of the used marks; packets in a
+ * second below which a sample counts as without traffic
  */
-#define MHS_USED_LOOKS		8
+#define MHS_USED_SAMPLES		8
 #define MHS_USED_FEW		32
 
-/**
- * ip_vs_mhs_settle_counted() - add up counters of a service, over all CPUs
- * @mhs: the service
- * @which: mask of enum ip_vs_mhs_cnt
- *
- * Context: any.
- * Return: the sum.
+/* Add up counters of a service over all CPUs; @which is a mask of enum
+ * ip_vs_mhs_cnt
  */
 unsigned long ip_vs_mhs_settle_counted(const struct ip_vs_mhs *mhs,
 				       unsigned long which)
@@ -85,7 +84,7 @@ static bool settle_seen(const struct ip_vs_mhs *mhs)
 					       BIT(MHS_CNT_NOMEM)));
 }
 
-/* Time between two looks, rounded up.  A used mark must live for a pin time; a
+/* Time between two samples, rounded up.  A used mark must live for a pin time; a
  * longer life is harmless, but walks every few jiffies are not: hence a second
  * at least, whatever the pin time.
  */
@@ -93,13 +92,13 @@ static unsigned long used_period(const struct ip_vs_mhs *mhs)
 {
 	return max_t(unsigned long, HZ,
 		     msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs))) /
-	       MHS_USED_LOOKS + 1;
+	       MHS_USED_SAMPLES + 1;
 }
 
 /* Do the used marks age now?  With few packets (probes of the virtual address,
  * say) or as sync backup, flows may run on another director and come here when
  * that director dies.  Then any slot may have flows, and all are marked used.
- * A longer pin time restarts the count of looks.
+ * A longer pin time restarts the count of samples.
  */
 static bool used_ages(struct ip_vs_mhs *mhs, unsigned long period)
 {
@@ -112,23 +111,16 @@ static bool used_ages(struct ip_vs_mhs *mhs, unsigned long period)
 	mhs->used_period = period;
 	if (few || longer || READ_ONCE(mhs->net->backup)) {
 		ip_vs_mhs_slots_use_all(mhs);
-		mhs->used_looks = 0;
+		mhs->used_samples = 0;
 		return false;
 	}
-	if (++mhs->used_looks < MHS_USED_LOOKS)
+	if (++mhs->used_samples < MHS_USED_SAMPLES)
 		return false;
-	mhs->used_looks = 0;
+	mhs->used_samples = 0;
 	return true;
 }
 
-/**
- * ip_vs_mhs_settle_used_tick() - has the clock of the used marks ticked?
- * @mhs: the service
- * @delay: see ip_vs_mhs_time_due()
- *
- * Context: process, mhs.lock held.
- * Return: true if the marks age.
- */
+/* Has the clock of the used marks ticked, and do the marks age? */
 bool ip_vs_mhs_settle_used_tick(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
 	unsigned long period = used_period(mhs);
@@ -154,70 +146,39 @@ static unsigned long settle_at(const struct ip_vs_mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-/* The set is complete: from now on a change makes slots unstable */
-static void settle_end(struct ip_vs_mhs *mhs)
-{
-	mhs->requests = used_requests(mhs);
-	mhs->used_looks = 0;
-	mhs->used_tick = jiffies;
-	/* Pairs with the acquire in ip_vs_mhs_settling() */
-	smp_store_release(&mhs->phase, MHS_SETTLED);
-}
-
-/* The same; flows from before a restart or from another director may have sent
- * no packet yet, so every slot counts as used for a pin time
- */
-static void settle_end_used(struct ip_vs_mhs *mhs)
-{
-	ip_vs_mhs_slots_use_all(mhs);
-	settle_end(mhs);
-}
-
-/**
- * ip_vs_mhs_settle_on() - is the set of servers complete?
- * @mhs: the service
- * @delay: see ip_vs_mhs_time_due()
- *
- * Context: process, mhs.lock held.
- */
+/* Is the set of servers complete? */
 void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
 	if (!mhs->svc)
 		return;
-	switch (READ_ONCE(mhs->phase)) {
+	switch (READ_ONCE(mhs->settle)) {
 	case MHS_SETTLING:
 		if (mhs->dirty || !ip_vs_mhs_time_due(settle_at(mhs), delay))
 			return;
-		if (settle_seen(mhs))
-			settle_end_used(mhs);
-		else
-			/* Pairs with the acquire in ip_vs_mhs_settling() */
-			smp_store_release(&mhs->phase, MHS_YOUNG);
+		ip_vs_mhs_slots_use_all(mhs);
+		mhs->requests = used_requests(mhs);
+		mhs->used_samples = 0;
+		mhs->used_tick = jiffies;
+		/* Pairs with the acquire in ip_vs_mhs_settling() */
+		smp_store_release(&mhs->settle, settle_seen(mhs) ? MHS_SETTLED :
+								  MHS_YOUNG);
 		return;
 	case MHS_YOUNG:
 		if (ip_vs_mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay))
-			settle_end_used(mhs);
-		return;
-	case MHS_WOKEN:
-		settle_end_used(mhs);
+			WRITE_ONCE(mhs->settle, MHS_SETTLED);
 	}
 }
 
-/**
- * ip_vs_mhs_settle_flags() - take addr_only from the flags while settling
- * @mhs: the service
- *
- * The core stores the flags of an edit after init_service().
- *
- * Context: process, mhs.build_lock held; waits for a grace period, so not under
- *	mhs.lock, for which callbacks wait.
+/* Take addr_only from the flags while settling.  The core stores the flags of
+ * an edit after init_service().  Waits for a grace period, so not under
+ * mhs.lock, for which callbacks wait.
  */
 void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
 {
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 	unsigned int flags;
 
-	if (!svc || READ_ONCE(mhs->phase) != MHS_SETTLING)
+	if (!svc || READ_ONCE(mhs->settle) != MHS_SETTLING)
 		return;
 	flags = READ_ONCE(svc->flags);
 	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
@@ -230,21 +191,35 @@ void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
 	}
 }
 
-/**
- * ip_vs_mhs_settle_start() - start settling, at init or with the first server
- * @mhs: the service
- * @whole: all servers come at once, from another scheduler
- *
- * Connection entries of the namespace may belong to flows of this service (from
- * a service for all ports, or a sync daemon that has ended): if there are any,
- * every slot is marked tracked.
- *
- * Context: process, mhs.lock held.
+/* Has the namespace connection entries other than carriers?  conn_count counts
+ * both.
+ */
+static bool settle_has_entries(const struct ip_vs_mhs *mhs)
+{
+	const atomic_t *of_carriers = &mhs->net->carriers;
+	int carriers = atomic_read(of_carriers), n;
+
+	/* Pairs with the barrier in carrier_new() */
+	smp_rmb();
+	n = atomic_read(&mhs->ipvs->conn_count);
+	/* Pairs with the barrier in carrier_put().  conn_count has counted every
+	 * carrier in the smaller of the two numbers: a carrier that comes or
+	 * goes between the reads may pass for an entry, but no entry for a
+	 * carrier.
+	 */
+	smp_rmb();
+	return n > min(carriers, atomic_read(of_carriers));
+}
+
+/* Start settling, at init or with the first server; @whole: all servers come at
+ * once, from another scheduler.  Connection entries of the namespace may belong
+ * to flows of this service (from a service for all ports, or a sync daemon that
+ * has ended): if there are any, every slot is marked tracked.
  */
 void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 {
 	lockdep_assert_held(&mhs->lock);
-	WRITE_ONCE(mhs->phase, MHS_SETTLING);
+	WRITE_ONCE(mhs->settle, MHS_SETTLING);
 	mhs->changed = jiffies;
 	/* 0: one change so far, so settle_at() waits longer; a complete
 	 * set has no reason to wait
@@ -255,18 +230,13 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	mhs->track_tick = jiffies;
 	/* flows may come that lack an entry */
 	mhs->stateful = false;
-	if (ip_vs_mhs_has_entries(mhs))
+	if (settle_has_entries(mhs))
 		ip_vs_mhs_slots_track_older(mhs);
 }
 
-/**
- * ip_vs_mhs_settle_before_change() - a server of the service is about to change
- * @mhs: the service
- * @leaves: the server has slots, and gets no new flow from now on
- *
- * A young service settles again, unless its first packet has come.
- *
- * Context: process, mhs.lock held.
+/* A server of the service is about to change; @leaves: the server has slots,
+ * and gets no new flow from now on.  A young service settles again, unless its
+ * first packet has come.
  */
 void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves)
 {
@@ -275,33 +245,15 @@ void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves)
 	 * is late, which it may be by an eighth
 	 */
 	leaves |= !ip_vs_mhs_time_between(jiffies, mhs->changed + MHS_YOUNG_MAX);
-	/* Pairs with the exchange in ip_vs_mhs_settling().  MHS_WOKEN keeps
-	 * packets from a second exchange until settle_end() has set MHS_SETTLED.
-	 */
-	switch (cmpxchg(&mhs->phase, MHS_YOUNG,
-			leaves ? MHS_WOKEN : MHS_SETTLING)) {
-	case MHS_YOUNG:
-		if (leaves)
-			break;
-		mhs->settle_by = jiffies + MHS_SETTLE_MAX;
-		ip_vs_mhs_queue(mhs, 0);
+	/* Pairs with the exchange in ip_vs_mhs_settling() */
+	if (cmpxchg(&mhs->settle, MHS_YOUNG, leaves ? MHS_SETTLED :
+		    MHS_SETTLING) != MHS_YOUNG || leaves)
 		return;
-	case MHS_WOKEN:
-		break;
-	default:
-		return;
-	}
-	/* The rebuild marks the slots, the callback need not */
-	mhs->use_all = true;
-	settle_end(mhs);
+	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+	ip_vs_mhs_queue(mhs, 0);
 }
 
-/**
- * ip_vs_mhs_settle_note_gap() - note the longest time between two changes
- * @mhs: the service, settling; its servers change now
- *
- * Context: process, mhs.lock held.
- */
+/* Note the longest time between two changes of servers */
 void ip_vs_mhs_settle_note_gap(struct ip_vs_mhs *mhs)
 {
 	unsigned long gap = max(jiffies - mhs->changed, 1UL);

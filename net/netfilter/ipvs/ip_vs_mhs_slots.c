@@ -12,6 +12,7 @@
 #include <linux/user_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_pkt.h"
 
 unsigned int ip_vs_mhs_slots_size __read_mostly = 65521;
 module_param_named(table_size, ip_vs_mhs_slots_size, uint, 0444);
@@ -74,12 +75,7 @@ static struct ip_vs_mhs_scratch *scratch_new(const char *name)
 	return NULL;
 }
 
-/**
- * ip_vs_mhs_slots_init() - allocate scratch spaces and workqueues
- *
- * Context: process, at module load, after the table size is known.
- * Return: 0 or -ENOMEM.
- */
+/* Allocate scratch spaces and workqueues, when the table size is known */
 int ip_vs_mhs_slots_init(void)
 {
 	slots_scratch[0] = scratch_new("ip_vs_mhs");
@@ -91,11 +87,7 @@ int ip_vs_mhs_slots_init(void)
 	return -ENOMEM;
 }
 
-/**
- * ip_vs_mhs_slots_exit() - free what ip_vs_mhs_slots_init() allocated so far
- *
- * Context: process, no service is left.
- */
+/* Free what ip_vs_mhs_slots_init() allocated so far */
 void ip_vs_mhs_slots_exit(void)
 {
 	scratch_free(slots_scratch[0]);
@@ -108,16 +100,10 @@ static struct ip_vs_mhs_scratch *scratch_of(const struct net *net)
 	return slots_scratch[net->user_ns != &init_user_ns];
 }
 
-/**
- * ip_vs_mhs_slots_key() - the key of the services of a namespace
- * @net: the namespace
- * @key: where to write the key
- *
- * A user who may add services sees the tables, so each user has a key: that of the
- * root of the user namespace that owns @net, who has it in all his namespaces and
- * on all hosts.  Nobody makes himself another user's root.
- *
- * Context: process.
+/* The key of the services of a namespace.  A user who may add services sees the
+ * tables, so each user has a key: that of the root of the user namespace that
+ * owns @net, who has it in all his namespaces and on all hosts.  Nobody makes
+ * himself another user's root.
  */
 void ip_vs_mhs_slots_key(const struct net *net, siphash_key_t *key)
 {
@@ -129,13 +115,7 @@ void ip_vs_mhs_slots_key(const struct net *net, siphash_key_t *key)
 	ip_vs_mhs_hash_key(key, net->user_ns != &init_user_ns, __kuid_val(root));
 }
 
-/**
- * ip_vs_mhs_slots_wq() - the workqueue for the works of a namespace
- * @net: the namespace
- *
- * Context: any.
- * Return: the workqueue, never NULL; valid until the module exits.
- */
+/* The workqueue for the works of a namespace, valid until the module exits */
 struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
 {
 	return scratch_of(net)->wq;
@@ -149,8 +129,8 @@ struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
 static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 		       const u16 *target, u32 ticks)
 {
-	/* Callbacks start to settle only if no slot is used */
-	bool settling = READ_ONCE(mhs->phase) == MHS_SETTLING;
+	/* While a rebuild is due, no service is young and begins to settle */
+	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
 	struct ip_vs_mhs_census was = mhs->census;
 	struct ip_vs_mhs_census now = {};
@@ -220,14 +200,7 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	mutex_unlock(&mhs->lock);
 }
 
-/**
- * ip_vs_mhs_slots_walk() - move the slots on
- * @mhs: the service
- * @ticks: MHS_TICK_* of the clocks that ticked
- *
- * Context: process, mhs.build_lock held; takes the scratch space's lock and
- *	mhs.lock.
- */
+/* Move the slots on by the clocks that ticked, MHS_TICK_* */
 void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
 {
 	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
@@ -247,12 +220,9 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 	u64 start = ktime_get_ns();
 	struct ip_vs_mhs_server *s;
 	u32 changes, empty, n = 0;
-	bool use_all;
 
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes;
-	use_all = mhs->use_all;
-	mhs->use_all = false;
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (s->weight <= 0)
 			continue;
@@ -262,8 +232,6 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 	}
 	mutex_unlock(&mhs->lock);
 
-	if (use_all)
-		ip_vs_mhs_slots_use_all(mhs);
 	empty = ip_vs_mhs_table_fill(f, n);
 	slots_walk(mhs, scratch, f->table, 0);
 
@@ -279,13 +247,7 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 	mutex_unlock(&mhs->lock);
 }
 
-/**
- * ip_vs_mhs_slots_build() - rebuild the table of a service
- * @mhs: the service
- *
- * Context: process, mhs.build_lock held; takes the scratch space's lock and
- *	mhs.lock.
- */
+/* Rebuild the table of a service */
 void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
@@ -295,13 +257,8 @@ void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 	mutex_unlock(&scratch->lock);
 }
 
-/**
- * ip_vs_mhs_slots_track_all() - mark every slot tracked
- * @mhs: the service
- *
- * For connection entries of unknown flows: packets of every slot look for one.
- *
- * Context: process; no lock needed, words change by compare-and-exchange.
+/* Mark every slot tracked.  For connection entries of unknown flows: packets of
+ * every slot look for one.
  */
 void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs)
 {
@@ -314,13 +271,8 @@ void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs)
 	}
 }
 
-/**
- * ip_vs_mhs_slots_track_older() - mark every slot tracked, once in a track tick
- * @mhs: the service
- *
- * Called for each server with older entries, of which there may be thousands.
- *
- * Context: process, mhs.lock held.
+/* Mark every slot tracked, once in a track tick.  Called for each server with
+ * older entries, of which there may be thousands.
  */
 void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs)
 {
@@ -330,12 +282,7 @@ void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs)
 	mhs->all_tracked = true;
 }
 
-/**
- * ip_vs_mhs_slots_use_all() - mark every slot used: any slot may have flows
- * @mhs: the service
- *
- * Context: process; no lock needed, words change by compare-and-exchange.
- */
+/* Mark every slot used: any slot may have flows */
 void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs)
 {
 	u32 i;

@@ -44,28 +44,18 @@ static u32 svc_key(const struct ip_vs_mhs *mhs)
 	       svc_key_addr(mhs->af, &mhs->addr, mhs->port);
 }
 
-/**
- * ip_vs_mhs_svc_hash() - let packets find the service
- * @mhs: the service
- *
- * Context: process.
- */
-void ip_vs_mhs_svc_hash(struct ip_vs_mhs *mhs)
+/* Let packets find the service */
+void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs)
 {
 	spin_lock(&mhs->hash->lock);
 	hash_add_rcu(mhs->hash->services, &mhs->node, svc_key(mhs));
 	spin_unlock(&mhs->hash->lock);
 }
 
-/**
- * ip_vs_mhs_svc_unhash() - stop packets from finding the service
- * @mhs: the service, hashed or not
- *
- * Packets that have found the service may use it until a grace period is over.
- *
- * Context: process.
+/* Stop packets from finding the service.  Packets that have found the service
+ * may use it until a grace period is over.
  */
-void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs)
 {
 	/* Only the owner hashes @mhs, but neighbours may write its pprev */
 	if (hlist_unhashed_lockless(&mhs->node))
@@ -75,17 +65,7 @@ void ip_vs_mhs_svc_unhash(struct ip_vs_mhs *mhs)
 	spin_unlock(&mhs->hash->lock);
 }
 
-/**
- * ip_vs_mhs_svc_find() - find a service by address and port
- * @mn: the packet's namespace
- * @af: address family
- * @protocol: transport protocol
- * @addr: destination address
- * @port: destination port
- *
- * Context: any, under RCU.
- * Return: the service, without a reference, or NULL.
- */
+/* Find a service by address and port, without a reference */
 struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
 				     u16 protocol, const union nf_inet_addr *addr,
 				     __be16 port)
@@ -104,15 +84,7 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
 	return NULL;
 }
 
-/**
- * ip_vs_mhs_svc_find_mark() - find the service of a firewall mark
- * @mn: the packet's namespace
- * @af: address family
- * @fwmark: the packet's mark, not 0
- *
- * Context: any, under RCU.
- * Return: the service, without a reference, or NULL.
- */
+/* Find the service of a firewall mark, not 0, without a reference */
 struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af,
 					  u32 fwmark)
 {
@@ -127,18 +99,11 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af
 	return NULL;
 }
 
-/**
- * ip_vs_mhs_svc_unsure() - may a service of another scheduler own the mark?
- * @mhs: the service found by address and port
- * @mark: the packet's mark
- *
- * The core looks up services by firewall mark first.  If the core does not
- * count these, its number of services and that of mhs differ briefly while a
- * service comes or goes, so net_work() clears mn->foreign only after the
- * numbers were equal twice, a second apart.
- *
- * Context: softirq or process, under RCU.
- * Return: true if the core has to decide.
+/* May a service of another scheduler own the mark?  The core looks up services
+ * by firewall mark first.  If the core does not count these, its number of
+ * services and that of mhs differ briefly while a service comes or goes, so
+ * net_work() clears mn->foreign only after the numbers were equal twice, a
+ * second apart.
  */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark)
 {
@@ -155,14 +120,7 @@ bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark)
 	return true;
 }
 
-/**
- * ip_vs_mhs_svc_server() - find the server of an ip_vs_dest
- * @mhs: the service
- * @dest: the core's server
- *
- * Context: any, under RCU, or process with mhs.lock held.
- * Return: the server, listed or gone, without a reference, or NULL.
- */
+/* Find the server of an ip_vs_dest, listed or gone, without a reference */
 struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest)
 {
@@ -188,14 +146,7 @@ static const char *svc_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)
 	return buf;
 }
 
-/**
- * ip_vs_mhs_svc_warn_once() - log a warning once per service
- * @mhs: the service
- * @bit: MHS_WARN_* of the warning
- * @what: the text
- *
- * Context: process, mhs.lock held.
- */
+/* Log a warning once per service */
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 {
 	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL,
@@ -210,14 +161,8 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 	pr_warn("%s: %s\n", svc_name(mhs, name, sizeof(name)), what);
 }
 
-/**
- * ip_vs_mhs_svc_put() - drop a reference to a service
- * @mhs: the service
- *
- * After done_service() an RCU callback drops the last reference: the service's
- * own or that of the last server.
- *
- * Context: any but hard interrupt.
+/* Drop a reference to a service.  After done_service() an RCU callback drops
+ * the last reference: the service's own or that of the last server.
  */
 void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs)
 {
@@ -239,12 +184,7 @@ static void svc_rcu_put(struct rcu_head *head)
 	ip_vs_mhs_svc_put(container_of(head, struct ip_vs_mhs, rcu));
 }
 
-/**
- * ip_vs_mhs_svc_put_rcu() - drop the service's own reference, by call_rcu()
- * @mhs: the service
- *
- * Context: any; once for each service.
- */
+/* Drop the service's own reference, once, by call_rcu() */
 void ip_vs_mhs_svc_put_rcu(struct ip_vs_mhs *mhs)
 {
 	call_rcu(&mhs->rcu, svc_rcu_put);

@@ -43,13 +43,7 @@ static const u32 ip_vs_mhs_sizes[] = {
 	524287,
 };
 
-/**
- * ip_vs_mhs_table_size_valid() - check the size of a lookup table
- * @size: number of slots
- *
- * Context: any.
- * Return: true for one of the twelve primes.
- */
+/* Is the size one of the twelve primes? */
 bool ip_vs_mhs_table_size_valid(u32 size)
 {
 	u32 i;
@@ -67,11 +61,7 @@ static siphash_key_t table_key = {
 
 static bool table_key_told;
 
-/**
- * ip_vs_mhs_hash_set_key() - set the key of the module
- * @raw: 16 bytes
- *
- * Context: before the first ip_vs_mhs_hash_key().
+/* Set the key of the module, 16 bytes, before the first ip_vs_mhs_hash_key()
  */
 void ip_vs_mhs_hash_set_key(const u8 *raw)
 {
@@ -134,17 +124,11 @@ static __always_inline u64 ip6_low(const union nf_inet_addr *addr)
 	return (u64)ntohl(addr->ip6[2]) << 32 | ntohl(addr->ip6[3]);
 }
 
-/**
- * ip_vs_mhs_hash_key() - the key of both hashes of a service
- * @to: where to write the key
- * @guest: the service is another user's than the host's
- * @uid: that user
- *
- * A guest may ask for the slot of any client, and must not learn the slots of the
- * host so: his key is two SipHash-2-4 of his number under the secret key.  The
- * default key is no secret, and everybody has it.
- *
- * Context: any.
+/* Write the key of both hashes of a service to @to; @guest: the service is
+ * another user's than the host's, of the user @uid.  A guest may ask for the
+ * slot of any client, and must not learn the slots of the host so: his key is
+ * two SipHash-2-4 of his number under the secret key.  The default key is no
+ * secret, and everybody has it.
  */
 void ip_vs_mhs_hash_key(siphash_key_t *to, bool guest, u32 uid)
 {
@@ -161,18 +145,9 @@ void ip_vs_mhs_hash_key(siphash_key_t *to, bool guest, u32 uid)
 	}
 }
 
-/**
- * ip_vs_mhs_hash_server() - keyed hash of a server
- * @key: of the service
- * @af: address family
- * @addr: the server's address
- * @port: the server's port
- *
- * SipHash-2-4 over address and port, in one byte order, so directors of any
- * architecture agree.  A sum of both would let neighbouring servers collide.
- *
- * Context: any.
- * Return: the hash.
+/* Keyed hash of a server.  SipHash-2-4 over address and port, in one byte
+ * order, so directors of any architecture agree.  A sum of both would let
+ * neighbouring servers collide.
  */
 u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
 			  const union nf_inet_addr *addr, __be16 port)
@@ -191,20 +166,11 @@ u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
 	return sip_end(&v, 4);
 }
 
-/**
- * ip_vs_mhs_hash_client() - keyed hash of a client
- * @key: of the service
- * @af: address family
- * @addr: the client's address
- * @port: the client's port, 0 to hash the address alone
- *
- * SipHash-1-3, as in hsiphash() on 64 bits: every packet pays for the hash, and
- * the hash is no secret.  The message is address and port; the top byte of the
- * last word is the length, 6 or 18 bytes.  Directors must compute the same hash
- * and no fingerprint shows a difference, so the function must never change.
- *
- * Context: any.
- * Return: the hash.
+/* Keyed hash of a client; @port 0 hashes the address alone.  SipHash-1-3, as in
+ * hsiphash() on 64 bits: every packet pays for the hash, and the hash is no
+ * secret.  The message is address and port; the top byte of the last word is
+ * the length, 6 or 18 bytes.  Directors must compute the same hash and no
+ * fingerprint shows a difference, so the function must never change.
  */
 u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 			  const union nf_inet_addr *addr, __be16 port)
@@ -222,17 +188,7 @@ u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 	return sip_end(&v, 3);
 }
 
-/**
- * ip_vs_mhs_table_order() - compare two servers for the order of the fill
- * @af_a: address family of server a
- * @a: address of server a
- * @port_a: port of server a
- * @af_b: address family of server b
- * @b: address of server b
- * @port_b: port of server b
- *
- * Context: any.
- * Return: less than 0 if a comes first, 0 if both are equal, else more than 0.
+/* Compare two servers for the order of the fill: less than 0 if a comes first
  */
 int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 			  u16 af_b, const union nf_inet_addr *b, __be16 port_b)
@@ -285,16 +241,10 @@ u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 
-/**
- * ip_vs_mhs_slot_tick() - advance the stage and the marks of a slot
- * @w: the slot word
- * @ticks: MHS_TICK_* of the clocks that ticked
- *
- * An unstable slot has no used marks and may have flows until its last stage
- * ends, so the slot becomes stable with both used marks.
- *
- * Context: any; the caller stores the result with compare-and-exchange.
- * Return: the new word, @w itself when nothing changes.
+/* Advance the stage and the marks of a slot by the clocks that ticked.  An
+ * unstable slot has no used marks and may have flows until its last stage ends,
+ * so the slot becomes stable with both used marks.  The caller stores the word
+ * with compare-and-exchange.
  */
 u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 {
@@ -317,14 +267,8 @@ u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 	return w;
 }
 
-/**
- * ip_vs_mhs_share_init() - prepare one server for ip_vs_mhs_table_fill()
- * @s: the server's share in the scratch space
- * @weight: the server's weight, more than 0
- * @hash: ip_vs_mhs_hash_server() of the server
- * @size: number of slots
- *
- * Context: any.
+/* Prepare one server for ip_vs_mhs_table_fill(); @hash is
+ * ip_vs_mhs_hash_server()
  */
 void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
 			  u32 size)
@@ -425,16 +369,10 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 	return empty;
 }
 
-/**
- * ip_vs_mhs_table_print() - add one slot to the fingerprint of a table
- * @print: fingerprint so far, 0 for the first slot
- * @id: hash of the slot's server, 0 for a slot without a server
- *
- * The order of the slots changes the fingerprint, so two directors have the
- * same fingerprint only if every slot names the same server.
- *
- * Context: any.
- * Return: the fingerprint with this slot.
+/* Add one slot to the fingerprint of a table, which is 0 before the first; @id
+ * is the hash of its server, 0 without one.  The order of the slots changes the
+ * fingerprint, so two directors have the same fingerprint only if every slot
+ * names the same server.
  */
 u64 ip_vs_mhs_table_print(u64 print, u64 id)
 {

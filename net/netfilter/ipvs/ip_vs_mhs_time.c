@@ -46,12 +46,7 @@ static struct ip_vs_proto_data *time_proto(const struct ip_vs_mhs *mhs)
 							     mhs->protocol);
 }
 
-/**
- * ip_vs_mhs_time_entry_ms() - longest life of an idle entry of the service
- * @mhs: the service
- *
- * Context: process, mhs.lock held.
- * Return: milliseconds, by the longest of the present and former timeouts.
+/* Longest life of an idle entry of the service, by present and former timeouts
  */
 unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs)
 {
@@ -95,12 +90,8 @@ static unsigned int time_idle_ms(const struct ip_vs_mhs *mhs)
 	return t > 0 ? time_timeout_ms(t) : MHS_PIN_MS;
 }
 
-/**
- * ip_vs_mhs_time_pin_ms() - how long a slot of the service stays in pin
- * @mhs: the service
- *
- * Context: any.
- * Return: milliseconds: the sysctl pin_ms, or the timeout of an idle flow if 0.
+/* How long a slot stays in pin: the sysctl pin_ms, or the timeout of an idle
+ * flow
  */
 unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
 {
@@ -111,26 +102,13 @@ unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
 	return time_enough_ms(mhs, ms);
 }
 
-/**
- * ip_vs_mhs_time_hold_ms() - how long a slot of the service stays in hold
- * @mhs: the service
- *
- * Context: any.
- * Return: milliseconds: the sysctl hold_ms, at most the pin time.
- */
+/* How long a slot stays in hold: the sysctl hold_ms, at most the pin time */
 unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs)
 {
 	return min(READ_ONCE(mhs->net->hold_ms), ip_vs_mhs_time_pin_ms(mhs));
 }
 
-/**
- * ip_vs_mhs_time_period() - time between two ticks of a clock
- * @mhs: the service
- * @tick: %MHS_TICK_HOLD or %MHS_TICK_PIN
- *
- * Context: any.
- * Return: jiffies, 1 at least.
- */
+/* Jiffies between two ticks of the hold or the pin clock, 1 at least */
 unsigned long ip_vs_mhs_time_period(const struct ip_vs_mhs *mhs, u32 tick)
 {
 	unsigned int ms = tick == MHS_TICK_HOLD ?
@@ -140,15 +118,9 @@ unsigned long ip_vs_mhs_time_period(const struct ip_vs_mhs *mhs, u32 tick)
 	return max(msecs_to_jiffies(ms), 1UL);
 }
 
-/**
- * ip_vs_mhs_time_stateful_ms() - time until every flow has an entry
- * @mhs: the service
- * @now: in jiffies
- *
- * Live flows send within a pin time, and each packet then makes an entry.
- *
- * Context: process, mhs.lock held, after ip_vs_mhs_work_look_stateful().
- * Return: milliseconds; 0 also while the sysctl stateless is 1.
+/* Time until every flow has an entry, after ip_vs_mhs_work_poll_stateful(); 0
+ * also while the sysctl stateless is 1.  Live flows send within a pin time, and
+ * each packet then makes an entry.
  */
 unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
 					unsigned long now)
@@ -163,14 +135,8 @@ unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
 	return jiffies_to_msecs(ip_vs_mhs_time_between(now, end));
 }
 
-/**
- * ip_vs_mhs_time_merge_ms() - time until a slot merges
- * @mhs: the service
- * @stage: stage of the slot
- * @now: in jiffies; the same reading for times that are compared
- *
- * Context: process, mhs.lock held.
- * Return: upper bound in milliseconds; 0 for %MHS_STAGE_STABLE.
+/* Upper bound of the time until a slot of @stage merges; times that are
+ * compared need the same @now
  */
 unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 				     unsigned long now)

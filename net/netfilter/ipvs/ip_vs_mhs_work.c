@@ -25,7 +25,7 @@
  *
  *	hold	hold / 3, while a slot is held
  *	pin	pin / 10, while a slot is pinned
- *	used	pin / 8: after eight looks in a row with traffic the marks age
+ *	used	pin / 8: after eight samples in a row with traffic the marks age
  *	tracked	the longest life of an idle connection entry: the marks age
  *
  * A mark that no packet sets again goes at the second ageing.  The first slot
@@ -50,10 +50,10 @@
 #define MHS_RETRY		(HZ / 10)
 #define MHS_RETRY_MAX		(5 * HZ)
 
-/* The work polls the sysctls every MHS_LOOK in a transition or while a deleted
+/* The work polls the sysctls every MHS_POLL in a transition or while a deleted
  * server is held, else every MHS_IDLE
  */
-#define MHS_LOOK		HZ
+#define MHS_POLL		HZ
 #define MHS_IDLE		(60 * HZ)
 
 /* Jiffies from now to @then, 0 when @then is past */
@@ -136,15 +136,12 @@ static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
 /* Poll sysctls in a transition and while a deleted server is held */
 static void work_polls(const struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	bool polls = mhs->census.hold || mhs->census.pin ||
-		     !list_empty(&mhs->gone);
-
-#ifndef MHS_HAVE_UPD_SERVICE	/* only the patch series has the callback */
 	/* Nobody tells that an edit has ended persistence */
-	polls |= mhs->svc && mhs->hashed && !mhs->was_stateless;
-#endif
-	if (polls)
-		*delay = min_t(unsigned long, *delay, MHS_LOOK);
+	bool persists = mhs->svc && mhs->hashed && !mhs->was_stateless;
+
+	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
+	    persists)
+		*delay = min_t(unsigned long, *delay, MHS_POLL);
 }
 
 /* Follow the flags, which an edit may have changed */
@@ -152,7 +149,7 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 {
 	unsigned int flags;
 
-	if (READ_ONCE(mhs->phase) == MHS_SETTLING || !mhs->svc)
+	if (READ_ONCE(mhs->settle) == MHS_SETTLING || !mhs->svc)
 		return;
 	flags = READ_ONCE(mhs->svc->flags);
 	if (!(flags & IP_VS_SVC_F_PERSISTENT))
@@ -165,18 +162,13 @@ static void work_check_flags(struct ip_vs_mhs *mhs)
 					"flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
 }
 
-/**
- * ip_vs_mhs_work_changed() - a server was added, removed or edited
- * @mhs: the service
- *
- * The work rebuilds the table soon, but rests after the last rebuild.
- *
- * Context: process, mhs.lock held.
+/* A server was added, removed or edited.  The work rebuilds the table soon, but
+ * rests after the last rebuild.
  */
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
-	if (READ_ONCE(mhs->phase) == MHS_SETTLING)
+	if (READ_ONCE(mhs->settle) == MHS_SETTLING)
 		ip_vs_mhs_settle_note_gap(mhs);
 	mhs->changed = jiffies;
 	WRITE_ONCE(mhs->net->changed, jiffies);
@@ -205,14 +197,14 @@ static bool work_server_leaves(const struct ip_vs_mhs *mhs)
  */
 static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	if (mhs->missing && mhs->retry && !ip_vs_mhs_time_due(mhs->retry_at, delay))
+	if (mhs->poked && mhs->retry && !ip_vs_mhs_time_due(mhs->retry_at, delay))
 		return;
-	if (mhs->missing) {
+	if (mhs->poked) {
 		ip_vs_mhs_settle_before_change(mhs, work_server_leaves(mhs));
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}
-	if (mhs->missing) {
+	if (mhs->poked) {
 		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
 		mhs->retry_at = jiffies + mhs->retry;
 		ip_vs_mhs_time_due(mhs->retry_at, delay);
@@ -221,14 +213,8 @@ static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 	}
 }
 
-/**
- * ip_vs_mhs_work_build() - rebuild the table now, if a rebuild is due
- * @mhs: the service
- *
- * For readers of the table: the work need not rest, the reader pays.
- *
- * Context: process; takes mhs.build_lock and the locks of
- *	ip_vs_mhs_slots_build().
+/* Rebuild the table now, if a rebuild is due.  For readers of the table: the
+ * work need not rest, the reader pays.
  */
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 {
@@ -242,16 +228,11 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->build_lock);
 }
 
-/**
- * ip_vs_mhs_work_look_stateful() - update mhs.stateful and mhs.stateful_since
- * @mhs: the service
- *
- * While the sysctl stateless is 0, a packet of a flow without an entry makes
- * one.  Every entry that could not be made restarts the time.
- *
- * Context: process, mhs.lock held.
+/* Update mhs.stateful and mhs.stateful_since.  While the sysctl stateless is 0,
+ * a packet of a flow without an entry makes one.  Every entry that could not be
+ * made restarts the time.
  */
-void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
+void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 {
 	unsigned long pin = msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	bool stateful = !READ_ONCE(mhs->net->stateless);
@@ -262,7 +243,7 @@ void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
 		refused = ip_vs_mhs_settle_counted(mhs, BIT(MHS_CNT_CAPPED) |
 					   BIT(MHS_CNT_NOMEM));
 		if (!mhs->stateful || refused != mhs->refused ||
-		    READ_ONCE(mhs->phase) == MHS_SETTLING)
+		    READ_ONCE(mhs->settle) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;
 		/* A service that never had a server has no flow.  Clamp the
 		 * time: jiffies wrap, and then it would be in the future.
@@ -275,13 +256,7 @@ void ip_vs_mhs_work_look_stateful(struct ip_vs_mhs *mhs)
 	mhs->stateful = stateful;
 }
 
-/**
- * ip_vs_mhs_work() - do what is due: retry, rebuild, settle, tick
- * @work: mhs.work of the service
- *
- * Context: process; takes mhs.build_lock, mhs.lock and the locks of
- *	ip_vs_mhs_slots_build().
- */
+/* Do what is due: retry, rebuild, settle, tick */
 void ip_vs_mhs_work(struct work_struct *work)
 {
 	struct ip_vs_mhs *mhs = container_of(to_delayed_work(work),

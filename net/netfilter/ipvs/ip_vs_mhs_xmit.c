@@ -58,15 +58,7 @@ static __always_inline void xmit_count_anywhere(const struct ip_vs_mhs *mhs,
 	local_bh_enable();
 }
 
-/**
- * ip_vs_mhs_xmit_stats_bh() - count a packet in the statistics of ipvsadm
- * @mhs: the service
- * @dest: the server
- * @bytes: length of the packet
- * @what: MHS_STAT_*
- *
- * Context: softirqs disabled, under RCU.
- */
+/* Count a packet in the statistics of ipvsadm, where softirqs are disabled */
 void ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs,
 			     struct ip_vs_dest *dest, unsigned int bytes,
 			     u32 what)
@@ -74,31 +66,14 @@ void ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs,
 	xmit_count(mhs, dest, bytes, what);
 }
 
-/**
- * ip_vs_mhs_xmit_stats() - count a packet in the statistics of ipvsadm
- * @mhs: the service
- * @dest: the server
- * @bytes: length of the packet
- * @what: MHS_STAT_*
- *
- * Context: softirq or process, under RCU.
- */
+/* The same anywhere */
 void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 			  unsigned int bytes, u32 what)
 {
 	xmit_count_anywhere(mhs, dest, bytes, what);
 }
 
-/**
- * ip_vs_mhs_xmit() - send a packet to the server of a carrier
- * @mhs: the service
- * @carrier: the carrier
- * @p: the request
- * @stats: MHS_STAT_*
- *
- * Context: softirq or process, under RCU.
- * Return: the verdict of the hook.
- */
+/* Send a packet to the server of a carrier */
 unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 			    struct ip_vs_conn *carrier,
 			    struct ip_vs_mhs_packet *p, u32 stats)

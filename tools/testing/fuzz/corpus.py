@@ -53,11 +53,10 @@ def sctp(src, sport, dst, dport):
 SERVERS = {4: ("10.2.0.1", "10.2.0.2", "10.2.0.3"),
            6: ("fd02::1", "fd02::2", "fd02::3")}
 ROUTERS = {4: "10.1.0.77", 6: "fd01::77"}
-IN, FORWARD = 0, 2
 RIGHT, FOUND, MADE = 0x40, 1, 4     # checksums are made right; entries
 HOLD, PIN, TRACKED, NFCT, CONFIRMED = 1, 2, 4, 0x20, 0x40
 GONE = 2        # the first server
-SETTLING, YOUNG, WOKEN, STATEFUL, FULL, FIN = 1, 2, 3, 4, 8, 16
+SETTLING, YOUNG, STATEFUL, FULL = 1, 2, 4, 8
 EMPTY = 1       # no server
 SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
 MARKED = 0x20   # the service is by firewall mark
@@ -92,33 +91,33 @@ def extended(packet):
 
 
 def paths():
-    """Packets as the module sees them: name, hook, service, methods of
-    servers, packet."""
+    """Packets as the module sees them: name, service, methods of servers,
+    packet."""
     for family, (client, vip) in ADDRESSES.items():
         for number, (make, port) in enumerate(SERVICES):
             name = f"{make.__name__}{port}-{family}"
             request = segment(make, client, 4000, vip, port)
             direct = segment(make, vip, port, client, 4000)
-            yield f"request-{name}", IN, number, MASQ, request
-            yield f"routed-{name}", IN, number, DROUTE, request
+            yield f"request-{name}", number, MASQ, request
+            yield f"routed-{name}", number, DROUTE, request
             for i, error in enumerate(errors(family, vip, direct)):
-                yield f"error-{name}-{i}", IN, number, DROUTE, error
-                yield f"error-masq-{name}-{i}", IN, number, MASQ, error
+                yield f"error-{name}-{i}", number, DROUTE, error
+                yield f"error-masq-{name}-{i}", number, MASQ, error
             if family == 4:
                 # an error that quotes a fragment from the middle of a packet
                 piece = ip(vip, client, direct[9], direct[20:], 0, 1)
-                yield (f"piece-{name}", IN, number, DROUTE,
+                yield (f"piece-{name}", number, DROUTE,
                        next(errors(4, vip, piece)))
             for n, server in enumerate(SERVERS[family]):
                 if family == 4:
                     for i, (kind, outer) in enumerate(
                             tunnelled(request, server)):
                         error = next(errors(4, "10.2.0.10", outer))
-                        yield (f"tunnel-{name}-{n}-{i}", IN, number,
+                        yield (f"tunnel-{name}-{n}-{i}", number,
                                TUNNEL | kind << 6, error)
             if family == 6:
-                yield f"extended-{name}", IN, number, DROUTE, extended(request)
-                yield (f"extended-error-{name}", IN, number, DROUTE,
+                yield f"extended-{name}", number, DROUTE, extended(request)
+                yield (f"extended-error-{name}", number, DROUTE,
                        next(errors(6, vip, extended(direct))))
 
 
@@ -136,7 +135,7 @@ def lives():
             name = f"{make.__name__}{port}-{family}"
             path = (family == 6) | number << 3
             request = segment(make, client, 4000, vip, port)
-            for phase in (SETTLING, YOUNG, WOKEN):
+            for phase in (SETTLING, YOUNG):
                 yield (f"phase{phase}-{name}",
                        setting(path, DROUTE, life=phase), request)
             yield f"empty-{name}", setting(path, DROUTE, 0, EMPTY), request
@@ -145,21 +144,22 @@ def lives():
                        setting(path, DROUTE, 0, 0, 0, RIGHT | MADE, life),
                        request)
             yield f"output-{name}", setting(path | 4, DROUTE), request
-            # in passing, with the mark of a service
+            # in a transition; with the mark of a service; and to another
+            # address of this host
             direct = segment(make, vip, port, client, 4000)
             for i, error in enumerate(errors(family, vip, direct)):
+                yield f"older-error-{name}-{i}", setting(path, DROUTE, HOLD), error
                 yield (f"marked-error-{name}-{i}",
-                       setting(path | FORWARD | MARKED, DROUTE, 0, MARKED),
-                       error)
+                       setting(path | MARKED, DROUTE, 0, MARKED), error)
+            yield (f"elsewhere-error-{name}", setting(path, DROUTE),
+                   next(errors(family, SERVERS[family][0], direct)))
         path = family == 6
         for name, flags in (("syn", 2), ("synack", 18)):
             yield (f"opened-{name}-{family}",
                    setting(path, DROUTE, 0, 0, 0, RIGHT | MADE, STATEFUL),
                    tcp(client, 4000, vip, 80, flags))
-        for slots, life in ((PIN, 0), (PIN, FIN), (0, STATEFUL | FIN)):
-            yield (f"last-{family}-{slots}-{life}",
-                   setting(path, DROUTE, slots, 0, 0, RIGHT | MADE, life),
-                   tcp(client, 4000, vip, 80))
+        yield (f"last-{family}", setting(path, DROUTE, PIN, 0, 0, RIGHT | MADE),
+               tcp(client, 4000, vip, 80))
 
 
 def seeds():
@@ -169,8 +169,8 @@ def seeds():
         for linear in (header, 255):
             yield ("proto", f"{name}-{linear}",
                    bytes((protocol, header, linear)) + packet)
-    for name, hook, service, methods, packet in paths():
-        path = (packet[0] >> 4 == 6) | hook | service << 3
+    for name, service, methods, packet in paths():
+        path = (packet[0] >> 4 == 6) | service << 3
         yield "packet", name, setting(path, methods) + packet
     for name, world, packet in lives():
         yield "packet", name, world + packet

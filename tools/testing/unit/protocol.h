@@ -9,7 +9,7 @@
  * All that is restated is in protocol.c, protocol_servers.c and, of the packet
  * path, in protocol_packet.c.  Not there: flows that leave the entry of another,
  * servers all of whose flows need one, plain UDP, masquerading, settling and
- * youth (test_young.c), the sync daemon.
+ * youth, the sync daemon.
  *
  * Assumed: a flow sends more often than once a pin time; its entry lives for as
  * long at least; a packet is on its way and a walk goes on for less than a tick;

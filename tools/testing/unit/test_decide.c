@@ -220,7 +220,7 @@ static const char *errors_change_nothing(const struct answer *a)
 {
 	if (!has(a, MHS_PKT_ERROR))
 		return NULL;
-	return makes_entry(a) || a->v & (MHS_TRACKS | MHS_CUTS | MHS_NOTES_FIN) ?
+	return makes_entry(a) || a->v & (MHS_TRACKS | MHS_CUTS) ?
 	       "an ICMP error changed something" : NULL;
 }
 

@@ -114,8 +114,6 @@ static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
 
 bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
-void ip_vs_mhs_proto_note_fin(const struct ip_vs_mhs_packet *p, u64 hash);
-bool ip_vs_mhs_proto_is_last_ack(const struct ip_vs_mhs_packet *p, u64 hash);
 
 #include "ip_vs_mhs_proto.h"
 

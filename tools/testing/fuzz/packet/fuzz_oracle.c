@@ -169,12 +169,13 @@ static unsigned int tunnel_inside(const u8 *b, unsigned int len,
 	return 0;
 }
 
+/* Of what an error quotes the mark is not known */
 static bool is_service(u8 protocol, const union nf_inet_addr *addr,
-		       __be16 port)
+		       __be16 port, bool quoted)
 {
-	if (world.mhs.fwmark && world.is->path & PATH_MARK)
-		return true;
-	return !world.mhs.fwmark && protocol == world.protocol &&
+	if (world.mhs.fwmark)
+		return world.is->path & PATH_MARK && !quoted;
+	return protocol == world.protocol &&
 	       port == world.mhs.port &&
 	       !memcmp(addr, &world.mhs.addr, v6() ? 16 : 4);
 }
@@ -230,15 +231,6 @@ static bool ends(const u8 *b, unsigned int len, const struct flow *f)
 	       (l4[12] == SCTP_CID_ABORT || l4[12] == SCTP_CID_SHUTDOWN ||
 		l4[12] == SCTP_CID_SHUTDOWN_ACK ||
 		l4[12] == SCTP_CID_SHUTDOWN_COMPLETE);
-}
-
-/* Length of the data of a TCP segment */
-static unsigned int data_len(const u8 *b, unsigned int len,
-			     const struct flow *f)
-{
-	unsigned int head = f->l4 + (b[f->l4 + 12] >> 4) * 4;
-
-	return len > head ? len - head : 0;
 }
 
 /* May a new flow get server @s?  Another one when the candidate is full or out
@@ -393,18 +385,19 @@ static void check_sent(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(out->len == len && !memcmp(out->bytes, b, len));
-	WANT(world.hook != NF_INET_FORWARD || icmp_is_error(b, len, f));
 	woken(out);
 	if (icmp_is_error(b, len, f)) {
 		WANT(world_phase() != MHS_SETTLING);
+		WANT(world.hook == NF_INET_LOCAL_IN);
 		quote_read(b, len, f->l4 + 8, &q);
-		WANT(q.ok && is_service(q.protocol, &q.src, q.sport));
+		WANT(q.ok && is_service(q.protocol, &q.src, q.sport, true));
+		WANT(!memcmp(&q.src, &f->dst, v6() ? 16 : 4));
 		WANT(named(out->server, word_of(&q.dst, q.dport),
 			   lone(&q, true), true));
 		return;
 	}
 	WANT(ports_read(b, len, (struct flow *)f));
-	WANT(is_service(f->protocol, &f->dst, f->dport));
+	WANT(is_service(f->protocol, &f->dst, f->dport, false));
 	/* or its entry does, whose server is deleted */
 	if (out->server != 1 || !(world.is->answers & ANSWER_IN) ||
 	    world_state(1) != STATE_GONE)
@@ -428,7 +421,7 @@ static void check_told(const u8 *b, unsigned int len,
 		if (!at)
 			continue;
 		quote_read(b, len, at, &q);
-		if (q.ok && is_service(q.protocol, &q.dst, q.dport) &&
+		if (q.ok && is_service(q.protocol, &q.dst, q.dport, true) &&
 		    named(i, word_of(&q.src, q.sport), lone(&q, false), true))
 			break;
 	}
@@ -446,7 +439,7 @@ static void check_made(const u8 *b, unsigned int len,
 	bool plain, first;
 	u32 w;
 
-	WANT(ports_read(b, len, f) && world.hook != NF_INET_FORWARD);
+	WANT(ports_read(b, len, f));
 	plain = lone(f, false);
 	first = begins(b, len, f);
 	w = word_of(&f->src, f->sport);
@@ -471,10 +464,6 @@ static void check_made(const u8 *b, unsigned int len,
 	     named(out->made_to, w, plain, true));
 	WANT(first ? out->cnt.n[MHS_CNT_NEW] :
 	     out->left || out->cnt.n[MHS_CNT_PINNED]);
-	WANT(out->closed == (world.is->life & LIFE_FIN && !first &&
-			     !(world.is->life & LIFE_STATEFUL) &&
-			     f->protocol == IPPROTO_TCP &&
-			     !(b[f->l4 + 13] & 2) && !data_len(b, len, f)));
 }
 
 /* Before the first server nothing is ours */
@@ -491,28 +480,6 @@ static void check_empty(const u8 *b, unsigned int len,
 		WANT(!out->slots[i]);
 	for (i = 0; i < MHS_CNT_MAX; i++)
 		WANT(!out->cnt.n[i]);
-}
-
-/* Make a TCP segment the FIN that precedes it, with data if there is room, or
- * return false.
- */
-bool oracle_fin(u8 *b, unsigned int *len)
-{
-	unsigned int i, more = *len + 2 <= LONGEST ? 2 : 0;
-	struct flow f;
-	u32 seq;
-
-	if (!net_read(b, *len, 0, true, &f) || f.protocol != IPPROTO_TCP ||
-	    f.l4 + 20 > *len)
-		return false;
-	memset(b + *len, 0, more);
-	*len += more;
-	seq = (u32)word(b + f.l4 + 4) << 16 | word(b + f.l4 + 6);
-	seq -= data_len(b, *len, &f) + 1;
-	for (i = 0; i < 4; i++)
-		b[f.l4 + 4 + i] = seq >> (24 - 8 * i);
-	b[f.l4 + 13] = 0x11;
-	return true;
 }
 
 bool oracle_begins(const u8 *b, unsigned int len)
@@ -541,7 +508,7 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	WANT(!out->server + !out->by_entry + !out->told >= 2);
 	WANT(!out->left || !(world.is->slots & ENTRY_CONTROL));
 	WANT(out->phase == world_phase() ||
-	     (out->phase == MHS_WOKEN && world_phase() == MHS_YOUNG));
+	     (out->phase == MHS_SETTLED && world_phase() == MHS_YOUNG));
 	if (world.is->service & SERVICE_EMPTY) {
 		check_empty(bytes, len, out);
 		return;

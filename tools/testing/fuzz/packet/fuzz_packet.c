@@ -86,56 +86,12 @@ static unsigned int hook(struct sk_buff *skb)
 	return hook_ops()->hook(&world.mn, skb, &state);
 }
 
-/* Have the module forget the flow's last FIN: the one that precedes the packet
- * at @b has another number
- */
-static void fin_forget(const u8 *b, unsigned int len)
-{
-	struct ip_vs_mhs_packet p = { .af = world.af };
-	struct sk_buff skb;
-
-	packet_new(&skb, b, len, len);
-	p.skb = &skb;
-	if (ip_vs_fill_iph_skb(world.af, &skb, false, &p.iph)) {
-		skb.data[p.iph.len + 7] ^= 1;
-		memcpy(&p.sport, skb.data + p.iph.len, sizeof(p.sport));
-		ip_vs_mhs_proto_note_fin(&p, ip_vs_mhs_client(&world.mhs,
-							      &p.iph.saddr,
-							      p.sport));
-	}
-	packet_free(&skb);
-}
-
-/* The FIN of the packet's flow, if there is one, comes first */
-static void fin_first(const struct setting *is, const u8 *b, unsigned int len)
-{
-	static struct outcome out;
-	struct sk_buff skb;
-	u8 fin[LONGEST];
-
-	memcpy(fin, b, len);
-	world_set(is, &out);
-	if (oracle_fin(fin, &len)) {
-		memset(&out, 0, sizeof(out));
-		make_good(fin, len);
-		fin_forget(fin, len);
-		if (is->life & LIFE_FIN) {
-			packet_arrive(&skb, fin, len, len);
-			hook(&skb);
-			if (!out.taken)
-				packet_free(&skb);
-		}
-	}
-	world_end();
-}
-
 static void run(const struct setting *is, const u8 *b, unsigned int len,
 		unsigned int linear, struct outcome *out)
 {
 	static struct nf_conn ct;
 	struct sk_buff skb;
 
-	fin_first(is, b, len);
 	memset(out, 0, sizeof(*out));
 	world_set(is, out);
 	packet_arrive(&skb, b, len, linear);
@@ -149,8 +105,7 @@ static void run(const struct setting *is, const u8 *b, unsigned int len,
 	if (is->path & PATH_PARTIAL)
 		skb.ip_summed = CHECKSUM_PARTIAL;
 	out->verdict = hook(&skb);
-	out->phase = world.mhs.phase;
-	out->closed = world.made.state == IP_VS_TCP_S_CLOSE;
+	out->phase = world.mhs.settle;
 	out->cnt = world.cnt;
 	memcpy(out->slots, world.slots, sizeof(out->slots));
 	if (!out->taken) {

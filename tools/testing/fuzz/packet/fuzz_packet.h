@@ -47,7 +47,7 @@ struct setting {
 };
 
 #define PATH_IPV6		0x01
-#define PATH_HOOK		0x06	/* in, forward, out, out */
+#define PATH_OUT		0x04	/* sent by this host; 0x02 is unused */
 #define PATH_KIND		0x18	/* TCP, UDP, QUIC, SCTP */
 #define PATH_MARK		0x20
 #define PATH_COMPLETE		0x40	/* checksums as a NIC leaves them ... */
@@ -86,10 +86,9 @@ struct setting {
 #define ANSWER_SUMS		0x40	/* the packet's checksum is right */
 #define ANSWER_NO_DEVICE	0x80	/* it has not passed any yet */
 
-#define LIFE_PHASE		0x03	/* enum ip_vs_mhs_phase */
+#define LIFE_PHASE		0x03	/* enum ip_vs_mhs_settle; 3: settled, too */
 #define LIFE_STATEFUL		0x04	/* every flow is to have an entry ... */
 #define LIFE_FULL		0x08	/* ... but there is no room for any */
-#define LIFE_FIN		0x10	/* the client has just sent its FIN */
 
 enum kind { KIND_TCP, KIND_UDP, KIND_QUIC, KIND_SCTP };
 
@@ -102,7 +101,6 @@ struct outcome {
 	bool			by_entry;	/* it was sent by an entry ... */
 	bool			made;		/* ... made for it ... */
 	unsigned int		made_to;	/* ... with that server */
-	bool			closed;		/* which is over */
 	bool			left;		/* the entry it had has to end */
 	bool			tracked;	/* it has a conntrack entry */
 	bool			told;		/* icmp_send() */
@@ -158,7 +156,6 @@ void packet_free(struct sk_buff *skb);
 
 /* oracle */
 void oracle_sum_right(u8 *bytes, unsigned int len);
-bool oracle_fin(u8 *bytes, unsigned int *len);
 bool oracle_begins(const u8 *bytes, unsigned int len);
 void oracle(const u8 *bytes, unsigned int len, const struct outcome *out);
 u16 oracle_sum(const u8 *bytes, unsigned int len, u32 sum);

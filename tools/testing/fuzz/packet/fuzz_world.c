@@ -33,8 +33,11 @@ unsigned int world_state(unsigned int server)
 /* A service begins with servers to come */
 u32 world_phase(void)
 {
-	return world.is->service & SERVICE_EMPTY ? MHS_SETTLING :
-	       world.is->life & LIFE_PHASE;
+	u32 phase = world.is->life & LIFE_PHASE;
+
+	if (world.is->service & SERVICE_EMPTY)
+		return MHS_SETTLING;
+	return phase > MHS_YOUNG ? MHS_SETTLED : phase;
 }
 
 static union nf_inet_addr address(u8 net, u8 host)
@@ -248,8 +251,6 @@ void world_set(const struct setting *is, struct outcome *out)
 	static const u16 protocols[] = {
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDP, IPPROTO_SCTP };
 	static const u16 ports[] = { 80, 53, 443, 80 };
-	static const u8 hooks[] = { NF_INET_LOCAL_IN, NF_INET_FORWARD,
-				    NF_INET_LOCAL_OUT, NF_INET_LOCAL_OUT };
 	struct ip_vs_mhs *mhs = &world.mhs;
 	u8 service = is->service;
 	unsigned int i;
@@ -258,10 +259,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	world.is = is;
 	world.out = out;
 	world.af = is->path & PATH_IPV6 ? AF_INET6 : AF_INET;
-	world.hook = hooks[(is->path & PATH_HOOK) >> 1];
-	/* the module sees forwarded packets for services by mark only */
-	if (world.hook == NF_INET_FORWARD && !(service & SERVICE_FWMARK))
-		world.hook = NF_INET_LOCAL_IN;
+	world.hook = is->path & PATH_OUT ? NF_INET_LOCAL_OUT : NF_INET_LOCAL_IN;
 	world.kind = (is->path & PATH_KIND) >> 3;
 	world.protocol = protocols[world.kind];
 	world.net.ipvs = &world.ipvs;
@@ -280,7 +278,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	mhs->protocol = world.protocol;
 	mhs->port = htons(ports[world.kind]);
 	mhs->fwmark = service & SERVICE_FWMARK ? 1 : 0;
-	mhs->phase = world_phase();
+	mhs->settle = world_phase();
 	mhs->addr_only = service & SERVICE_ADDR_ONLY;
 	mhs->was_stateless = true;
 	mhs->size = SLOTS;
@@ -306,7 +304,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	memset(&services, 0, sizeof(services));
 	mhs->hash = &services;
 	world.mn.hash = &services;
-	ip_vs_mhs_svc_hash(mhs);
+	ip_vs_mhs_svc_publish(mhs);
 	memset(servers.s, 0, sizeof(servers.s));
 	for (i = 1; i <= SERVERS && mhs->svc; i++)
 		server_set(i);

@@ -4,7 +4,9 @@
 # weight: 60
 # tags: core races
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
-# what becomes of packets whose mark may mean a service of another scheduler.
+# what becomes of packets whose mark may mean a service of another scheduler.  ICMP
+# errors with the mark of a service that are about other flows, of a host behind
+# the director and of the director itself: with mh as reference.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -56,12 +58,46 @@ marks() {
 	} | dr nft -f -
 }
 
+# download NAME HOST...: 300,000 bytes from each, over a link of MTU 1300 on the
+# client's side; errors about that have mark 7
+download() {
+	local from host i name=$1 n=0
+
+	dr nft -f - <<-EOF
+		table inet mhs
+		delete table inet mhs
+		table inet mhs { chain pre {
+			type filter hook prerouting priority -150
+			icmp type destination-unreachable meta mark set 7 counter
+			icmpv6 type packet-too-big meta mark set 7 counter
+		}
+		}
+	EOF
+	for host in "${@:2}"; do
+		n=$((n + 1)) from=10.1.0.2
+		[[ $host != *:* ]] || from=fd01::2
+		flow_start "d$n" --host "$host" --bind "$from" --timeout 8
+		flow "d$n" open 1
+		for i in 1 2 3 4; do
+			flow "d$n" bulk 0 25000
+		done
+		check "$name: $host" "1 0" "$(value flows) $(value broken)"
+		flow_end "d$n"
+		for i in far rt dr; do
+			ip -n "$(ns $i)" route flush cache
+			ip -6 -n "$(ns $i)" route flush cache
+		done
+	done
+	check "$name: errors had the mark, of both families" 2 \
+		"$(dr nft list table inet mhs | grep -c 'packets [1-9]')"
+}
+
 # stay NAME: TCP flows of the last ping
 stay() {
 	check "$1" "0 0" "$(sum broken) $(sum moved)"
 }
 
-plan 34
+plan 45
 fresh_module
 setup_net 4
 dgram_servers 53
@@ -195,3 +231,37 @@ pair ping
 stay "marks gone: flows stay"
 pair reset
 dr ipvsadm -C
+
+# Errors with the mark of a service, about flows that are none of it
+setup_ns far
+ip_ns dr <<-EOF
+	link add far type veth peer name eth0 netns $(ns far)
+	addr add 10.3.0.1/24 dev far
+	addr add fd03::1/64 dev far nodad
+	link set far up
+EOF
+ip_ns far <<-EOF
+	addr add 10.3.0.2/24 dev eth0
+	addr add fd03::2/64 dev eth0 nodad
+	link set eth0 up
+	route add default via 10.3.0.1
+	route add default via fd03::1
+EOF
+ip_ns rt <<-EOF
+	route add 10.3.0.0/24 via 10.2.0.10
+	route add fd03::/64 via fd02::10
+	route replace 10.1.0.2/32 dev vcl mtu lock 1300
+	route replace fd01::2/128 dev vcl mtu lock 1300
+EOF
+lab serve "$(ns far)" far
+lab serve "$(ns dr)" dr
+for s in mh mhs; do
+	learn dr <<-EOF
+		-A -f 7 -s $s
+		-A -f 7 -6 -s $s
+		$(mark=7 fwm_lines -a 1)
+	EOF
+	download $s 10.3.0.2 fd03::2 10.2.0.10 fd02::10
+	[ $s = mh ] || check "mhs: no error was taken" 0 "$(mhs_sum PktIcmp)"
+	dr ipvsadm -C
+done

@@ -14,6 +14,7 @@ and answers each by one line of key=value pairs:
     bad [SET]       malformed messages about some of these flows; SET may be
                     doubtful, only those in which some kernels' IPVS sees a
                     flow all the same, or clear, all but these
+    sender NAME     the next errors come from that namespace
     close, quit
 
 flows, lost (no answer to open or ask), sent, and of the errors sent: right (at
@@ -198,6 +199,9 @@ class Lab:
                 self.sent += 1
             self.collect(flows, netlab.PATIENCE)
 
+    def sender(self, name):
+        self.send = netlab.Sender(name)
+
     def unknown(self):
         self.errors("port", 7)
 
@@ -248,7 +252,8 @@ def main():
         if word == "quit":
             break
         lab.clear()
-        if word not in ("open", "ask", "errors", "unknown", "bad", "close"):
+        if word not in ("open", "ask", "errors", "sender", "unknown", "bad",
+                        "close"):
             sys.exit(f"icmp.py: no command {word!r}")
         getattr(lab, word)(*rest)
         lab.report()

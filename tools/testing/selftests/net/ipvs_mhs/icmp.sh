@@ -45,6 +45,21 @@ both_in() {
 	busywait 20 "$@" && SVC4=$VIP4:53 SVC6="[$VIP6]:53" busywait 20 "$@"
 }
 
+# marking NAME: packets to the service get mark 1, errors included
+marking() {
+	in_ns "$1" nft -f - <<-EOF
+		table inet mhs {
+			chain pre {
+				type filter hook prerouting priority -150
+				ip daddr $VIP4 tcp dport 80 meta mark set 1
+				ip6 daddr $VIP6 tcp dport 80 meta mark set 1
+				icmp type { 3, 11 } meta mark set 1
+				icmpv6 type { 1, 2, 3 } meta mark set 1
+			}
+		}
+	EOF
+}
+
 # by_d2 COMMAND...: errors that are sent meanwhile come to the other director
 by_d2() {
 	route_vip 30
@@ -52,7 +67,7 @@ by_d2() {
 	route_vip 10
 }
 
-plan 47
+plan 53
 load_module
 setup_net 4
 director d2 30
@@ -126,6 +141,41 @@ by_d2 flow c errors port
 check "another director, backup_only=1: its own" 80 "$(value local)"
 in_ns d2 ipvsadm --stop-daemon backup
 
+# The other director is the backup of a VRRP pair: the address is not its own.  It
+# sends errors itself, and forwards some that have the mark of a service.
+ip_ns d2 <<-EOF
+	addr del $VIP4/32 dev lo
+	addr del $VIP6/128 dev lo
+	route add $VIP4/32 via 10.2.0.10
+	route add $VIP6/128 via fd02::10
+EOF
+marking d2
+learn d2 <<-EOF
+	-A -f 1 -s mhs
+	-a -f 1 -r 10.2.0.11 -g -w 1
+	-A -f 1 -6 -s mhs
+	-a -f 1 -6 -r [fd02::11]:0 -g -w 1
+EOF
+base="$(mhs_sum PktIcmp) $(mhs_sum PktIcmp d2)"
+flow c sender "$(ns d2)"
+all_right "a backup's own errors" ttl
+flow c sender "$(ns cl)"
+by_d2 all_right "errors that pass a backup" port
+check "errors at a backup: the other director took them" \
+	"$((${base% *} + 160)) ${base#* }" \
+	"$(mhs_sum PktIcmp) $(mhs_sum PktIcmp d2)"
+in_ns d2 nft flush ruleset
+in_ns d2 ipvsadm -R <<-EOF
+	-D -f 1
+	-D -f 1 -6
+EOF
+ip_ns d2 <<-EOF
+	route del $VIP4/32
+	route del $VIP6/128
+	addr add $VIP4/32 dev lo
+	addr add $VIP6/128 dev lo nodad
+EOF
+
 # Unstable slots: older flows are the old server's
 edit -a 4 -g
 edit -e 1 -g -w 0
@@ -182,8 +232,8 @@ check "control: mh loses errors about a flow without an entry" 0 \
 flow c close
 dr ipvsadm -C
 
-# A service by mark whose address is not the director's: errors are forwarded,
-# and marked on their way
+# A service by mark whose address is not the director's: errors have the mark, too,
+# and reach the servers of flows with an entry only, as with any scheduler
 ip_ns dr <<-EOF
 	addr del $VIP4/32 dev lo
 	addr del $VIP6/128 dev lo
@@ -194,20 +244,7 @@ ip -6 -n "$(ns dr)" -batch - <<-EOF
 	rule add fwmark 1 lookup 100
 	route add local default dev lo table 100
 EOF
-dr nft -f - <<-EOF
-	table inet mhs {
-		chain pre {
-			type filter hook prerouting priority -150
-			ip daddr $VIP4 tcp dport 80 meta mark set 1
-			ip6 daddr $VIP6 tcp dport 80 meta mark set 1
-		}
-		chain forw {
-			type filter hook forward priority 0
-			ip daddr $VIP4 icmp type { 3, 11 } meta mark set 1
-			ip6 daddr $VIP6 icmpv6 type { 1, 2, 3 } meta mark set 1
-		}
-	}
-EOF
+marking dr
 learn dr <<-EOF
 	-A -f 1 -s mhs
 	-a -f 1 -r 10.2.0.11 -g -w 1
@@ -217,7 +254,14 @@ learn dr <<-EOF
 	-a -f 1 -6 -r [fd02::12]:0 -g -w 1
 EOF
 flow c open tcp 20
-check "FORWARD: flows opened, without entries" "40 0 0 0" \
+check "by mark: flows opened, without entries" "40 0 0 0" \
 	"$(value flows) $(value lost) $(mhs NewEntries 1 | paste -sd " ")"
-all_right "FORWARD"
+flow c errors port
+check "by mark: without an entry: the director's own" "40 0" \
+	"$(value local) $(mhs_sum PktIcmp)"
+conns_begin
+sysctls dr net.ipv4.vs.mhs.stateless=0
+served "by mark: flows go on"
+check "by mark: with entries" 40 "$(conns_new)"
+all_right "by mark: with an entry"
 dr ipvsadm -C

@@ -7,14 +7,10 @@ client  takes commands, one a line, on standard input; each is answered by one
 
     open N      open N more flows, one after another
     speak N     each server says N lines: the client only confirms them
-    chat        speak 1, again and again, until the next command, which then is
-                not carried out
-    ask         each client sends a line, and its server answers
     half        each client sends FIN, and goes on reading
     close       each client closes, then its server
     end         each server closes; the clients leave their ends open
     forget      close what is left of all flows, with a reset
-    pairs FILE  write address and port of each client there, for raw.py
     quit
 
 After each command: flows, broken (reset, closed by the other side, or silent),
@@ -119,16 +115,6 @@ class Ends:
                         raise OSError("ended")
             flow.client.settimeout(self.timeout)
 
-    def do_chat(self):
-        while not select.select([sys.stdin], [], [], 0)[0]:
-            self.do_speak(1)
-        sys.stdin.readline()
-
-    def do_ask(self):
-        for flow in self.alive():
-            if self.say(flow, flow.client, flow.server):
-                self.heard += self.say(flow, flow.server, flow.client)
-
     def do_half(self):
         for flow in self.alive():
             with self.trying(flow):
@@ -160,11 +146,6 @@ class Ends:
                                     struct.pack("ii", 1, 0))
                     sock.close()
         self.flows = []
-
-    def do_pairs(self, file):
-        with open(file, "w", encoding="ascii") as out:
-            for flow in self.alive():
-                print(*flow.client.getsockname()[:2], file=out)
 
     def waiting(self):
         size = array.array("i", [0])
