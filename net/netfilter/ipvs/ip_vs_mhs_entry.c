@@ -20,25 +20,45 @@ static bool budget_known(const struct ip_vs_mhs_budget *budget, unsigned int max
 		time_before(jiffies, recount_at));
 }
 
-/* New flows may have half of the limit for entries that are half open or
- * closing, and no entry if older and established flows have all of the limit.
+/**
+ * ip_vs_mhs_entry_count() - count the entries of a service
+ * @mhs: the service
+ * @active: unless NULL, set to the number of those that are established
+ *
+ * Context: any.
+ * Return: the number of entries.
  */
-static void budget_count(const struct ip_vs_mhs *mhs,
-			 struct ip_vs_mhs_budget *budget, unsigned int max)
+s64 ip_vs_mhs_entry_count(const struct ip_vs_mhs *mhs, s64 *active)
 {
 	const struct ip_vs_mhs_servers *servers;
 	const struct ip_vs_mhs_server *s;
-	s64 all = 0, active = 0, left;
+	s64 all = 0, established = 0;
 	u32 i;
 
+	rcu_read_lock();
 	servers = rcu_dereference(mhs->servers);
 	for (i = 0; i < servers->max; i++) {
 		s = rcu_dereference(servers->s[i]);
 		if (!s)
 			continue;
 		all += ip_vs_mhs_dest_entries(s->dest);
-		active += max(atomic_read(&s->dest->activeconns), 0);
+		established += max(atomic_read(&s->dest->activeconns), 0);
 	}
+	rcu_read_unlock();
+	if (active)
+		*active = established;
+	return all;
+}
+
+/* New flows may have half of the limit for entries that are half open or
+ * closing, and no entry if older and established flows have all of the limit.
+ */
+static void budget_count(const struct ip_vs_mhs *mhs,
+			 struct ip_vs_mhs_budget *budget, unsigned int max)
+{
+	s64 all, active, left;
+
+	all = ip_vs_mhs_entry_count(mhs, &active);
 	left = max - (budget == &mhs->budget[MHS_BUDGET_QUIC] ? all : active);
 	if (budget == &mhs->budget[MHS_BUDGET_NEW])
 		left = min_t(s64, left, max - max / 2 - (all - active));
@@ -58,6 +78,9 @@ static void budget_count(const struct ip_vs_mhs *mhs,
  * when those made since the last count use up the limit, at most 20 times a
  * second.  Other CPUs wait for the count: a wrong "no" may cut older flows.
  *
+ * A limit holds for all services of the namespace together, too, because a flood
+ * may go to each.
+ *
  * Context: softirq or process, under RCU.
  * Return: true if an entry may be made; the entry is counted as made.
  */
@@ -68,6 +91,9 @@ bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, enum ip_vs_mhs_budgets what)
 			   READ_ONCE(mhs->net->max_entries);
 	struct ip_vs_mhs_budget *budget = &mhs->budget[what];
 
+	if (atomic_read(&mhs->ipvs->conn_count) - READ_ONCE(mhs->net->others) >=
+	    (int)READ_ONCE(mhs->net->max_total_entries))
+		return false;
 	if (!budget_known(budget, max)) {
 		spin_lock_bh(&mhs->recount_lock);
 		if (!budget_known(budget, max))

@@ -222,24 +222,29 @@ static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 }
 
 /**
- * ip_vs_mhs_work_build() - rebuild the table now, if a rebuild is due
- * @mhs: the service
+ * ip_vs_mhs_work_build() - have the work rebuild the table now, if that is due
+ * @mhs: the service, to which the caller has a reference
  *
- * For readers of the table: the work need not rest, the reader pays.
+ * For readers of the table.
  *
- * Context: process; takes mhs.build_lock and the locks of
- *	ip_vs_mhs_slots_build().
+ * Context: process; takes mhs.lock, then waits for the work.
  */
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 {
-	mutex_lock(&mhs->build_lock);
-	if (READ_ONCE(mhs->dirty)) {
-		ip_vs_mhs_slots_build(mhs);
-		mutex_lock(&mhs->lock);
-		ip_vs_mhs_server_release_gone(mhs, false);
-		mutex_unlock(&mhs->lock);
+	bool builds;
+
+	if (!READ_ONCE(mhs->dirty))
+		return;
+	mutex_lock(&mhs->lock);
+	builds = mhs->dirty && !mhs->ended;
+	if (builds) {
+		mhs->dirty_since = jiffies - MHS_BUILD_LATEST;
+		mhs->build_at = jiffies;
+		ip_vs_mhs_queue(mhs, 0);
 	}
-	mutex_unlock(&mhs->build_lock);
+	mutex_unlock(&mhs->lock);
+	if (builds)
+		flush_delayed_work(&mhs->work);
 }
 
 /**

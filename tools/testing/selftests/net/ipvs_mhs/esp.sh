@@ -167,7 +167,7 @@ both_pinning() {
 	pinning $VIP4:500 && pinning "[$VIP6]:500"
 }
 
-plan 20
+plan 16
 need nft
 load_module
 modprobe -q -a ipip ip6_tunnel
