@@ -46,8 +46,9 @@
  *	who waits for the work and holds no lock meanwhile.  So no callback
  *	builds, and only done_service() waits for who builds: for the work of its
  *	service.  The exit of a namespace waits for the work of that namespace.
- *	Both wait without the locks that the works take.  Nobody holds net.lock
- *	while he looks at the slots of a service.
+ *	Both wait without the locks that the works take.  With net.lock held
+ *	nobody looks at the slots of a service but net_attach() at those of its
+ *	own.
  *
  * Who writes what
  * ---------------

@@ -138,9 +138,9 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 /* Who may still be inside, and what waits for them:
  *
  *	the core's callbacks	nobody: the core holds the service mutex
- *	net_work()		net_detach(): takes net.lock
- *	net_work(), /proc	each holds a reference while it looks at the
- *				service, and sees mhs.ended before it queues
+ *	net_work(), /proc	nobody: each holds net.lock, which net_detach()
+ *				takes, or a reference; a reader of /proc queues
+ *				the work only until mhs.ended
  *	work of the service	cancel_delayed_work_sync(); nobody queues more
  *	packets, schedule()	call_rcu() frees servers and service
  *	RCU callbacks		that of a server holds the service; that of a

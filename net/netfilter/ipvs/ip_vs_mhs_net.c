@@ -20,7 +20,7 @@
 /* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144
 
-/* All services of a namespace: an eighth of the memory */
+/* The entries of all services of a namespace take an eighth of the memory */
 #define MHS_ENTRY_BYTES		320
 
 /* A quarter: UDP source addresses are easily forged */
@@ -136,7 +136,6 @@ static void net_work(struct work_struct *work)
 	net_count_others(mn);
 
 	mutex_lock(&mn->lock);
-
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
@@ -310,9 +309,9 @@ static int __net_init net_init(struct net *net)
 	mn->hold_ms = MHS_HOLD_MS;
 	mn->max_entries = MHS_MAX_ENTRIES;
 	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
-	mn->max_total_entries = clamp_t(u64, ((u64)totalram_pages() << PAGE_SHIFT) /
-					(8 * MHS_ENTRY_BYTES), MHS_MAX_ENTRIES,
-					INT_MAX);
+	mn->max_total_entries = clamp_t(unsigned long, totalram_pages() / 8 *
+					(PAGE_SIZE / MHS_ENTRY_BYTES),
+					MHS_MAX_ENTRIES, INT_MAX);
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);

@@ -5,8 +5,8 @@
  * servers: mhs.dirty is set, and the work rebuilds the table soon
  * (ip_vs_mhs_slots.c), once for the changes that come together.  So commands
  * wait for no table, and a restore builds one table per service, not one per
- * server.  The rebuilds of a service use at most a fifth of one CPU.  Until the
- * rebuild
+ * server.  The rebuilds of a service use at most a fifth of one CPU, unless
+ * readers of /proc ask for more.  Until the rebuild
  *
  *	- a flow that begins in a slot whose server has left or has weight 0 goes
  *	  to another server (ip_vs_mhs_ask_pick()), by an entry that keeps the
@@ -16,7 +16,8 @@
  *	- a flow that begins in any other slot uses the present table, and the
  *	  rebuild takes the flow for an older one;
  *	- a change that is undone has changed no slot;
- *	- State in /proc is "rebuilding"; but who opens /proc builds first.
+ *	- State in /proc is "rebuilding" while changes go on: who reads /proc waits
+ *	  for a rebuild first.
  *
  * The hold time begins at the rebuild.
  *
