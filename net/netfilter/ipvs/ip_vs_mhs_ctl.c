@@ -68,7 +68,6 @@ static int ctl_del_dest(struct ip_vs_service *svc,
 static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 {
 	struct ip_vs_mhs *mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
-	int i;
 
 	if (!mhs)
 		return NULL;
@@ -91,8 +90,8 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mutex_init(&mhs->build_lock);
 	mutex_init(&mhs->lock);
 	spin_lock_init(&mhs->recount_lock);
-	for (i = 0; i < MHS_BUDGETS; i++)
-		mhs->budget[i].recount_at = jiffies;
+	mhs->budget.recount_at = jiffies;
+	mhs->build_at = jiffies;
 	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
 	refcount_set(&mhs->refcnt, 1);
 	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots),

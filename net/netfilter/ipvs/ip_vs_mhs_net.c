@@ -84,7 +84,7 @@ static void net_count_others(struct ip_vs_mhs_net *mn)
 		return;
 	}
 	while ((mhs = ip_vs_mhs_svc_next(mn, mhs, pos++)))
-		ours += ip_vs_mhs_entry_count(mhs, NULL);
+		ours += ip_vs_mhs_entry_count(mhs);
 	WRITE_ONCE(mn->others, max_t(s64, atomic_read(all) - ours, 0));
 }
 
