@@ -7,11 +7,12 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* How many entries were missing from the limit when they were counted.  Pairs
- * with the release in budget_count(): made is at least as new as counted.
- */
+/* How many entries were missing from the limit when they were counted */
 static s64 budget_left(const struct ip_vs_mhs_budget *budget, u32 limit)
 {
+	/* Pairs with the release in budget_count(): made is at least as new as
+	 * counted.
+	 */
 	return (s64)limit - smp_load_acquire(&budget->counted);
 }
 
