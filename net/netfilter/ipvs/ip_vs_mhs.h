@@ -40,13 +40,15 @@
  *	add_dest, upd_dest, del_dest	mhs
  *	work of a service		build > scratch > mhs; build > mhs
  *	work of a namespace		net > mhs
- *	read of /proc			build > scratch > mhs; build > mhs;
- *					net > mhs; of ip_vs_mhs_lookup RCU
+ *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
- *	No callback builds a table, and only done_service() waits for one who
- *	builds: for the work of its service and for a reader of /proc.  The
- *	exit of a namespace waits for the work of that namespace.  Both wait
- *	without the locks that the works take.
+ *	Only the work of a service builds its table, for a reader of /proc, too,
+ *	who waits for the work and holds no lock meanwhile.  So no callback
+ *	builds, and only done_service() waits for who builds: for the work of its
+ *	service.  The exit of a namespace waits for the work of that namespace.
+ *	Both wait without the locks that the works take.  With net.lock held
+ *	nobody looks at the slots of a service but net_attach() at those of its
+ *	own.
  *
  * Who writes what
  * ---------------
@@ -71,6 +73,7 @@
  *	net.changed	control, WRITE_ONCE; others READ_ONCE
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
  *	net.carriers	control and RCU callbacks, atomically
+ *	net.others	work of the namespace, WRITE_ONCE; packets READ_ONCE
  *
  * The life of a server
  * --------------------
@@ -118,7 +121,8 @@
  *	done_service	see ctl_free()
  *	last reference	each server holds a reference until its RCU callback has
  *			freed its index, the service itself until a grace period
- *			after done_service: the last one to go frees the service
+ *			after done_service, a reader of /proc while he looks at
+ *			the service: the last one to go frees the service
  *
  *	The network namespace owns struct ip_vs_mhs_net and frees the struct
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
@@ -244,7 +248,7 @@ struct ip_vs_mhs {
 	struct mutex		lock;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
-	struct list_head	net_list;	/* mhs_net.list, its lock */
+	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
 	u32			n_listed;
@@ -253,6 +257,7 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
+	bool			ended;		/* nobody queues the work */
 	u32			changes;	/* of servers, so far */
 	unsigned long		dirty_since;	/* jiffies, if dirty */
 	/* an allocation failed, an index is free or carriers may not fit: the
@@ -315,12 +320,15 @@ struct ip_vs_mhs_net {
 	unsigned int		pin_ms;		/* 0: the core's timeouts */
 	unsigned int		max_entries;	/* of a service */
 	unsigned int		max_quic_entries;
+	unsigned int		max_total_entries; /* of all services */
 	unsigned int		stateless;
 	unsigned int		lane;
 	int			services;	/* of mhs; read by packets */
 	int			fwm_services;	/* of these by firewall mark */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
+	/* entries that conn_count counts and no service of mhs has */
+	int			others;
 	/* another scheduler may have a service by firewall mark */
 	bool			foreign;
 	bool			backup;		/* role of the sync daemon */
@@ -356,6 +364,8 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
+struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
+				     struct ip_vs_mhs *prev, loff_t pos);
 void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_put_rcu(struct ip_vs_mhs *mhs);
 

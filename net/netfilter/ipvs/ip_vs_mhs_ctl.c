@@ -137,9 +137,9 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 /* Who may still be inside, and what waits for them:
  *
  *	the core's callbacks	nobody: the core holds the service mutex
- *	net_work()		net_detach(): takes net.lock, which it holds
- *	reader of /proc		build_lock, then nothing is left to build; the
- *				reader has a reference
+ *	net_work(), /proc	nobody: each holds net.lock, which net_detach()
+ *				takes, or a reference; a reader of /proc queues
+ *				the work only until mhs.ended
  *	work of the service	cancel_delayed_work_sync(); nobody queues more
  *	packets, schedule()	call_rcu() frees servers and service
  *	RCU callbacks		that of a server holds the service; that of a
@@ -150,13 +150,14 @@ static void ctl_free(struct ip_vs_mhs *mhs)
 {
 	ip_vs_mhs_svc_withdraw(mhs);
 	ip_vs_mhs_net_detach(mhs);
+	mutex_lock(&mhs->lock);
+	mhs->ended = true;
+	mutex_unlock(&mhs->lock);
 	cancel_delayed_work_sync(&mhs->work);
 
 	mutex_lock(&mhs->build_lock);
 	mutex_lock(&mhs->lock);
 	ip_vs_mhs_server_release_gone(mhs, true);
-	/* a reader of /proc that comes late has nothing to build */
-	WRITE_ONCE(mhs->dirty, false);
 	mutex_unlock(&mhs->lock);
 	mutex_unlock(&mhs->build_lock);
 	ip_vs_mhs_svc_put_rcu(mhs);

@@ -7,11 +7,12 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* How many entries were missing from the limit when they were counted.  Pairs
- * with the release in budget_count(): made is at least as new as counted.
- */
+/* How many entries were missing from the limit when they were counted */
 static s64 budget_left(const struct ip_vs_mhs_budget *budget, u32 limit)
 {
+	/* Pairs with the release in budget_count(): made is at least as new as
+	 * counted.
+	 */
 	return (s64)limit - smp_load_acquire(&budget->counted);
 }
 
@@ -24,23 +25,39 @@ static bool budget_known(const struct ip_vs_mhs_budget *budget, u32 limit)
 	       time_before(jiffies, READ_ONCE(budget->recount_at));
 }
 
-static void budget_count(const struct ip_vs_mhs *mhs,
-			 struct ip_vs_mhs_budget *budget)
+/**
+ * ip_vs_mhs_entry_count() - count the entries of a service
+ * @mhs: the service
+ *
+ * Context: any.
+ * Return: the number of entries, at least 0.
+ */
+s64 ip_vs_mhs_entry_count(const struct ip_vs_mhs *mhs)
 {
 	const struct ip_vs_mhs_servers *servers;
 	const struct ip_vs_mhs_server *s;
-	u64 n = 0;
+	s64 n = 0;
 	u32 i;
 
+	rcu_read_lock();
 	servers = rcu_dereference(mhs->servers);
 	for (i = 0; i < servers->max; i++) {
 		s = rcu_dereference(servers->s[i]);
 		if (s)
 			n += ip_vs_mhs_dest_entries(s->dest);
 	}
+	rcu_read_unlock();
+	return n;
+}
+
+static void budget_count(const struct ip_vs_mhs *mhs,
+			 struct ip_vs_mhs_budget *budget)
+{
+	s64 n = ip_vs_mhs_entry_count(mhs);
+
 	atomic_set(&budget->made, 0);
 	/* Pairs with the acquire in budget_left() */
-	smp_store_release(&budget->counted, min_t(u64, n, U32_MAX));
+	smp_store_release(&budget->counted, min_t(s64, n, U32_MAX));
 	WRITE_ONCE(budget->recount_at, jiffies + HZ / 20 + 1);
 }
 
@@ -49,12 +66,18 @@ static void budget_count(const struct ip_vs_mhs *mhs,
  * counted anew when those made since the last count reach the limit, at most 20
  * times a second.  Other CPUs wait for the count: a wrong "no" may cut older
  * flows.
+ *
+ * A limit holds for all services of the namespace together, too, because a flood
+ * may go to each.
  */
 bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit)
 {
 	struct ip_vs_mhs_budget *budget = &mhs->budget;
 	s64 left;
 
+	if (atomic_read(&mhs->ipvs->conn_count) - READ_ONCE(mhs->net->others) >=
+	    (int)READ_ONCE(mhs->net->max_total_entries))
+		return false;
 	if (!budget_known(budget, limit)) {
 		spin_lock_bh(&mhs->recount_lock);
 		if (!budget_known(budget, limit))

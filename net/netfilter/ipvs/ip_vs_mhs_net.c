@@ -12,12 +12,16 @@
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_lane_svc.h"
+#include "ip_vs_mhs_pkt.h"
 
 #define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
 #define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)
 
 /* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144
+
+/* The entries of all services of a namespace take an eighth of the memory */
+#define MHS_ENTRY_BYTES		320
 
 /* A quarter: UDP source addresses are easily forged */
 #define MHS_MAX_QUIC_ENTRIES	65536
@@ -59,6 +63,25 @@ static void net_refresh(struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
+/* Find how many entries of conn_count are not ours, for max_total_entries.  Half
+ * below the limit that does not matter, and nothing is counted.
+ */
+static void net_count_others(struct ip_vs_mhs_net *mn)
+{
+	const atomic_t *all = &net_ipvs(mn->net)->conn_count;
+	struct ip_vs_mhs *mhs = NULL;
+	loff_t pos = 0;
+	s64 ours = 0;
+
+	if (atomic_read(all) <= READ_ONCE(mn->max_total_entries) / 2) {
+		WRITE_ONCE(mn->others, 0);
+		return;
+	}
+	while ((mhs = ip_vs_mhs_svc_next(mn, mhs, pos++)))
+		ours += ip_vs_mhs_entry_count(mhs);
+	WRITE_ONCE(mn->others, max_t(s64, atomic_read(all) - ours, 0));
+}
+
 /* Poll what no callback of the core reports: vs.conntrack, the sync daemon's
  * role, other schedulers' services by firewall mark (ip_vs_mhs_svc_unsure()),
  * and the sysctl stateless.
@@ -73,8 +96,9 @@ static void net_work(struct work_struct *work)
 	struct ip_vs_mhs_net *mn = container_of(to_delayed_work(work),
 						struct ip_vs_mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
+	bool backup, begins, foreign, conntrack, stateful, looks;
 	struct ip_vs_mhs *mhs;
-	bool backup, begins, foreign, conntrack, stateful;
+	loff_t pos = 0;
 
 	mutex_lock(&mn->lock);
 	/* a carrier's IP_VS_CONN_F_NFCT is fixed: replace the carriers */
@@ -89,18 +113,23 @@ static void net_work(struct work_struct *work)
 	/* Before the marks are set: no tick may age them meanwhile */
 	WRITE_ONCE(mn->backup, backup);
 	stateful = !READ_ONCE(mn->stateless);
-	if (begins || stateful || mn->was_stateful)
-		list_for_each_entry(mhs, &mn->list, net_list) {
-			if (begins) {
-				ip_vs_mhs_slots_track_all(mhs);
-				ip_vs_mhs_slots_use_all(mhs);
-			}
-			mutex_lock(&mhs->lock);
-			ip_vs_mhs_work_poll_stateful(mhs);
-			mutex_unlock(&mhs->lock);
-		}
+	looks = begins || stateful || mn->was_stateful;
 	mn->was_stateful = stateful;
+	mutex_unlock(&mn->lock);
 
+	mhs = NULL;
+	while (looks && (mhs = ip_vs_mhs_svc_next(mn, mhs, pos++))) {
+		if (begins) {
+			ip_vs_mhs_slots_track_all(mhs);
+			ip_vs_mhs_slots_use_all(mhs);
+		}
+		mutex_lock(&mhs->lock);
+		ip_vs_mhs_work_poll_stateful(mhs);
+		mutex_unlock(&mhs->lock);
+	}
+	net_count_others(mn);
+
+	mutex_lock(&mn->lock);
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
@@ -174,7 +203,7 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 	struct ip_vs_mhs_net *mn = mhs->net;
 
 	mutex_lock(&mn->lock);
-	list_del(&mhs->net_list);
+	list_del_init(&mhs->net_list);
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	ip_vs_mhs_hook_put(mn, mhs);
@@ -203,13 +232,14 @@ static const unsigned int net_int_max = INT_MAX;
 /* Short times and many entries cost CPU and memory of the host: the first
  * NET_OF_HOST are only read outside the initial user namespace.
  */
-#define NET_OF_HOST	4
+#define NET_OF_HOST	5
 
 static const struct ctl_table net_table[] = {
 	NET_SYSCTL(hold_ms, &net_day_ms),
 	NET_SYSCTL(pin_ms, &net_day_ms),
 	NET_SYSCTL(max_entries, &net_int_max),
 	NET_SYSCTL(max_quic_entries, &net_int_max),
+	NET_SYSCTL(max_total_entries, &net_int_max),
 	NET_SYSCTL(lane, SYSCTL_ONE),
 	NET_SYSCTL(stateless, SYSCTL_ONE),
 	{
@@ -260,6 +290,9 @@ static int __net_init net_init(struct net *net)
 	mn->hold_ms = MHS_HOLD_MS;
 	mn->max_entries = MHS_MAX_ENTRIES;
 	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
+	mn->max_total_entries = clamp_t(unsigned long, totalram_pages() / 8 *
+					(PAGE_SIZE / MHS_ENTRY_BYTES),
+					MHS_MAX_ENTRIES, INT_MAX);
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);

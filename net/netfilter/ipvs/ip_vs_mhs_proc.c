@@ -131,68 +131,48 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
-/* A service whose table is due to be rebuilt, with a reference, or NULL */
-static struct ip_vs_mhs *proc_dirty(struct ip_vs_mhs_net *mn)
-{
-	struct ip_vs_mhs *mhs, *dirty = NULL;
-
-	mutex_lock(&mn->lock);
-	list_for_each_entry(mhs, &mn->list, net_list)
-		if (READ_ONCE(mhs->dirty)) {
-			dirty = mhs;
-			refcount_inc(&mhs->refcnt);
-			break;
-		}
-	mutex_unlock(&mn->lock);
-	return dirty;
-}
-
-/* Rebuild the tables that are due: who reads sees what the last command made.
- * Not under net.lock, which callbacks take.  The number bounds the time if
- * servers keep changing.
- */
+/* Have the tables rebuilt that are due: who reads sees what the last command made */
 static void proc_build(struct ip_vs_mhs_net *mn)
 {
-	int n = READ_ONCE(mn->services);
-	struct ip_vs_mhs *mhs;
+	struct ip_vs_mhs *mhs = NULL;
+	loff_t pos = 0;
 
-	for (; n > 0 && (mhs = proc_dirty(mn)); n--) {
+	while ((mhs = ip_vs_mhs_svc_next(mn, mhs, pos++)))
 		ip_vs_mhs_work_build(mhs);
-		ip_vs_mhs_svc_put(mhs);
-	}
 }
 
+/* Position 0 is the line of names.  Between two calls a service is held by a
+ * reference, not by net.lock: callbacks do not wait for a reader.
+ */
 static void *proc_seq_start(struct seq_file *seq, loff_t *pos)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 
-	if (!*pos)
-		proc_build(mn);
-	mutex_lock(&mn->lock);
-	return seq_list_start_head(&mn->list, *pos);
+	if (*pos)
+		return ip_vs_mhs_svc_next(mn, NULL, *pos - 1);
+	proc_build(mn);
+	return SEQ_START_TOKEN;
 }
 
 static void *proc_seq_next(struct seq_file *seq, void *v, loff_t *pos)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 
-	return seq_list_next(v, &mn->list, pos);
+	return ip_vs_mhs_svc_next(mn, v == SEQ_START_TOKEN ? NULL : v, (*pos)++);
 }
 
 static void proc_seq_stop(struct seq_file *seq, void *v)
 {
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
-
-	mutex_unlock(&mn->lock);
+	if (v && v != SEQ_START_TOKEN)
+		ip_vs_mhs_svc_put(v);
 }
 
 static int proc_seq_show(struct seq_file *seq, void *v)
 {
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 	int i;
 
-	if (v != &mn->list) {
-		proc_show(seq, list_entry(v, struct ip_vs_mhs, net_list));
+	if (v != SEQ_START_TOKEN) {
+		proc_show(seq, v);
 		return 0;
 	}
 	for (i = 0; i < ARRAY_SIZE(proc_columns); i++)
@@ -215,9 +195,9 @@ const struct seq_operations ip_vs_mhs_proc_ops = {
  *
  * (service, client), and a reader of the same open file gets the answer.  The
  * question is part of the open file and seq_file.lock guards the question, so
- * users do not disturb each other.  The answer is made under RCU: no lock of a
- * service is taken, nothing is held between two calls, and the slot is read
- * without a mark in its word.  A service that goes meanwhile is not found.
+ * users do not disturb each other.  A table that is due is rebuilt first.  The
+ * answer is made under RCU: nothing is held between two calls, and the slot is
+ * read without a mark in its word.  A service that goes meanwhile is not found.
  */
 struct mhs_lookup {
 	struct seq_net_private	p;		/* must be first */
@@ -316,18 +296,43 @@ static void lookup_server(struct seq_file *seq, const struct ip_vs_mhs *mhs,
 	seq_putc(seq, '\n');
 }
 
-static int lookup_show(struct seq_file *seq, void *v)
+/* The service that was asked for.  Called under RCU. */
+static struct ip_vs_mhs *lookup_find(struct seq_file *seq)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+	const struct mhs_lookup *q = seq->private;
+
+	return q->fwmark ? ip_vs_mhs_svc_find_mark(mn, q->af, q->fwmark) :
+			   ip_vs_mhs_svc_find(mn, q->af, q->protocol, &q->addr,
+					      q->port);
+}
+
+static void lookup_build(struct seq_file *seq)
+{
+	struct ip_vs_mhs *mhs;
+
+	rcu_read_lock();
+	mhs = lookup_find(seq);
+	/* the service's own reference lasts for a grace period */
+	if (mhs)
+		refcount_inc(&mhs->refcnt);
+	rcu_read_unlock();
+	if (!mhs)
+		return;
+	ip_vs_mhs_work_build(mhs);
+	ip_vs_mhs_svc_put(mhs);
+}
+
+static int lookup_show(struct seq_file *seq, void *v)
+{
 	const struct mhs_lookup *q = seq->private;
 	struct ip_vs_mhs *mhs;
 	int err = -ENOENT;
 	u32 *slot, w;
 
+	lookup_build(seq);
 	rcu_read_lock();
-	mhs = q->fwmark ? ip_vs_mhs_svc_find_mark(mn, q->af, q->fwmark) :
-			  ip_vs_mhs_svc_find(mn, q->af, q->protocol, &q->addr,
-					     q->port);
+	mhs = lookup_find(seq);
 	if (mhs) {
 		slot = ip_vs_mhs_slot(mhs, &q->caddr, q->cport);
 		w = ip_vs_mhs_slot_read(slot);

@@ -161,8 +161,43 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 	pr_warn("%s: %s\n", svc_name(mhs, name, sizeof(name)), what);
 }
 
-/* Drop a reference to a service.  After done_service() an RCU callback drops
- * the last reference: the service's own or that of the last server.
+/**
+ * ip_vs_mhs_svc_next() - walk the services of a namespace
+ * @mn: the namespace
+ * @prev: the service before, or NULL; the function puts its reference
+ * @pos: number of services before the next one, which counts if @prev is NULL or
+ *	has gone
+ *
+ * Callbacks, which take net.lock, do not wait for what the caller does with a
+ * service.
+ *
+ * Context: process; takes net.lock.
+ * Return: the service, with a reference, or NULL.
+ */
+struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
+				     struct ip_vs_mhs *prev, loff_t pos)
+{
+	struct list_head *at;
+	struct ip_vs_mhs *mhs;
+
+	mutex_lock(&mn->lock);
+	if (prev && !list_empty(&prev->net_list))
+		at = prev->net_list.next;
+	else
+		for (at = mn->list.next; at != &mn->list && pos; pos--)
+			at = at->next;
+	mhs = at != &mn->list ? list_entry(at, struct ip_vs_mhs, net_list) : NULL;
+	if (mhs)
+		refcount_inc(&mhs->refcnt);
+	mutex_unlock(&mn->lock);
+	if (prev)
+		ip_vs_mhs_svc_put(prev);
+	return mhs;
+}
+
+/* Drop a reference to a service.  After done_service() an RCU callback drops the
+ * last reference, the service's own or that of the last server, or a process that
+ * walks the services.
  */
 void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs)
 {

@@ -5,8 +5,8 @@
  * servers: mhs.dirty is set, and the work rebuilds the table soon
  * (ip_vs_mhs_slots.c), once for the changes that come together.  So commands
  * wait for no table, and a restore builds one table per service, not one per
- * server.  The rebuilds of a service use at most a fifth of one CPU.  Until the
- * rebuild
+ * server.  The rebuilds of a service use at most a fifth of one CPU, unless
+ * readers of /proc ask for more.  Until the rebuild
  *
  *	- a flow that begins in a slot whose server has left or has weight 0 goes
  *	  to another server (ip_vs_mhs_ask_pick()), by an entry that keeps the
@@ -16,7 +16,8 @@
  *	- a flow that begins in any other slot uses the present table, and the
  *	  rebuild takes the flow for an older one;
  *	- a change that is undone has changed no slot;
- *	- State in /proc is "rebuilding"; but who opens /proc builds first.
+ *	- State in /proc is "rebuilding" while changes go on: who reads /proc waits
+ *	  for a rebuild first.
  *
  * The hold time begins at the rebuild.
  *
@@ -213,19 +214,25 @@ static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 	}
 }
 
-/* Rebuild the table now, if a rebuild is due.  For readers of the table: the
- * work need not rest, the reader pays.
+/* Have the work rebuild the table now, if a rebuild is due, and wait for it.  For
+ * readers of the table, who have a reference to the service.
  */
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 {
-	mutex_lock(&mhs->build_lock);
-	if (READ_ONCE(mhs->dirty)) {
-		ip_vs_mhs_slots_build(mhs);
-		mutex_lock(&mhs->lock);
-		ip_vs_mhs_server_release_gone(mhs, false);
-		mutex_unlock(&mhs->lock);
+	bool builds;
+
+	if (!READ_ONCE(mhs->dirty))
+		return;
+	mutex_lock(&mhs->lock);
+	builds = mhs->dirty && !mhs->ended;
+	if (builds) {
+		mhs->dirty_since = jiffies - MHS_BUILD_LATEST;
+		mhs->build_at = jiffies;
+		ip_vs_mhs_queue(mhs, 0);
 	}
-	mutex_unlock(&mhs->build_lock);
+	mutex_unlock(&mhs->lock);
+	if (builds)
+		flush_delayed_work(&mhs->work);
 }
 
 /* Update mhs.stateful and mhs.stateful_since.  While the sysctl stateless is 0,

@@ -270,6 +270,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	world.mn.stateless = !(is->life & LIFE_STATEFUL);
 	world.mn.max_entries = is->life & LIFE_FULL ? 0 : 10;
 	world.mn.max_quic_entries = world.mn.max_entries;
+	world.mn.max_total_entries = INT_MAX;
 
 	mhs->ipvs = &world.ipvs;
 	mhs->net = &world.mn;

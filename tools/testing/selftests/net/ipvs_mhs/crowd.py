@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Many network namespaces change a service again and again, and so does this one.
 
-The others belong to users of their own, as those do that anybody may make.  Prints
-the microseconds that a command of this one took, half of them and nine of ten.
+The others belong to users of their own, as those do that anybody may make.  With
+--services this one makes and deletes a service in place of a change, and others
+read the tables all the time.  Prints the microseconds that a command of this one
+took, half of them and nine of ten, and their mean.
 """
 import argparse
 import ctypes
@@ -16,7 +18,7 @@ import time
 
 sys.dont_write_bytecode = True
 
-from sockopt import ADD, ADD_DEST, EDIT_DEST, control, dest, \
+from sockopt import ADD, ADD_DEST, DEL, EDIT_DEST, control, dest, \
     service  # noqa: E402
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -46,6 +48,22 @@ class Namespace:
         self._weight ^= 3
         self._do(EDIT_DEST, self._service + dest(host(0), self._weight))
 
+    def add(self, args, port, servers):
+        """One more service: what deletes it."""
+        made = service(args.scheduler.encode(), port)
+        self._do(ADD, made)
+        for number in range(servers):
+            self._do(ADD_DEST, made + dest(host(number), 1))
+        return lambda: self._do(DEL, made)
+
+
+def reader():
+    """Reads the tables of this namespace until it is killed."""
+    while True:
+        with open("/proc/net/ip_vs_mhs", "rb", buffering=0) as file:
+            while file.read(1 << 16):
+                pass
+
 
 def member(args, ready):
     """A namespace of the crowd, until it is killed."""
@@ -66,6 +84,14 @@ def begin(args):
     """The crowd, when all have a service: process numbers."""
     ready, theirs = os.pipe()
     pids = []
+    for _ in range(args.readers):
+        pid = os.fork()
+        if not pid:
+            try:
+                reader()
+            finally:
+                os._exit(1)
+        pids.append(pid)
     for _ in range(args.size):
         pid = os.fork()
         if not pid:
@@ -99,21 +125,31 @@ def main():
     parser.add_argument("--rounds", type=int, default=50,
                         help="changes here (%(default)s)")
     parser.add_argument("--scheduler", default="mhs", help="(%(default)s)")
+    parser.add_argument("--services", type=int, default=0,
+                        help="more of them here (%(default)s)")
+    parser.add_argument("--readers", type=int, default=0,
+                        help="of the tables, here (%(default)s)")
     args = parser.parse_args()
     signal.alarm(300)
     namespace = Namespace(args, 8)
+    for port in range(1, 1 + args.services):
+        namespace.add(args, port, 8)
     crowd = begin(args)
     took_us = []
     try:
         for _ in range(args.rounds):
             start = time.monotonic()
-            namespace.change()
+            if args.services:
+                namespace.add(args, 0xffff, 8)()
+            else:
+                namespace.change()
             took_us.append((time.monotonic() - start) * 1e6)
             time.sleep(PAUSE_S)  # why: see there
     finally:
         end(crowd)
     print(int(statistics.median(took_us)),
-          int(statistics.quantiles(took_us, n=10)[-1]))
+          int(statistics.quantiles(took_us, n=10)[-1]),
+          int(statistics.mean(took_us)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 # timeout: 600
 # weight: 60
 # Malformed, truncated and hostile packets of every kind, always the same ones:
-# no entry, no flow in order disturbed, no skb leaked, no word from the kernel.
+# no entry, no flow in order disturbed, no skb leaked, no word from the kernel; and
+# no more entries than the limits, of a service and of all, beside those of mh.
 # MHS_PACKETS: how many, 40,000 (make test-long: a million); MHS_SEED: others.
 
 # shellcheck source=lib.sh
@@ -62,6 +63,33 @@ hostile() {
 		--director "/run/netns/$(ns dr)"
 }
 
+# others NUMBER: connections to a service of mh, with an entry each
+others() {
+	dr ipvsadm -R <<-EOF
+		-A -t $VIP4:84 -s mh
+		-a -t $VIP4:84 -r 10.2.0.11:84 -g
+	EOF
+	in_ns cl python3 -SB - "$here" "$1" "$VIP4" <<-'EOF'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import craft
+		client, vip = craft.addr("10.1.0.2"), craft.addr(sys.argv[3])
+		wire = craft.Wire("dr", craft.DIRECTOR, client, vip)
+		for flags in craft.SYN, craft.ACK:
+		    wire.ask([(84, port, craft.tcp(client, vip, port, 84, flags))
+		              for port in range(20000, 20000 + int(sys.argv[2]))])
+	EOF
+}
+
+# some_entries: for busywait, are more made?
+some_entries() {
+	local before
+
+	before=$(mhs_sum PinnedEntries)
+	hostile pin 1000 >/dev/null
+	[ "$(mhs_sum PinnedEntries)" -gt "$before" ]
+}
+
 # skbs: socket buffers in use, heads of all kinds
 skbs() {
 	local cache n sum=0
@@ -83,7 +111,7 @@ settled_down() {
 		dr grep -q "^FRAG6: inuse 0 " /proc/net/sockstat6
 }
 
-plan 12
+plan 17
 fresh_module table_size=4093
 setup_ns cl
 lone_director dr 10 3
@@ -113,13 +141,24 @@ pinning() {
 	[ "$(mhs_sum Hold)" -eq 0 ]
 }
 busywait 20 pinning
+others 300
+check_cmp "entries of mh, and some of mhs" "$(conns)" -ge 300
+# mhs learns within a second that those are not its own
+sysctls dr net.ipv4.vs.mhs.max_total_entries=20
+result "beside those of mh there is room" "$(busywait 30 some_entries; echo $?)"
 report hostile pin $((MHS_PACKETS * 2 / 10))
+check_cmp "pin: entries of all services" "$(mhs_sum Entries)" -le 20
+check_cmp "pin: others were not made" "$(mhs_sum Capped)" -gt 0
+sysctls dr net.ipv4.vs.mhs.max_total_entries=2147483647
+hostile pin $((MHS_PACKETS * 2 / 10)) >/dev/null
 most=0
 for n in $(dr awk 'NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
 	{ print $n["Entries"] }' /proc/net/ip_vs_mhs); do
 	[ "$n" -le "$most" ] || most=$n
 done
 check_cmp "pin: entries of a service" "$most" -le 50
+check_cmp "control: without a limit for all there are more" \
+	"$(mhs_sum Entries)" -gt 20
 
 busywait 30 settled_down
 result "no socket buffer leaked" "$(busywait 30 skbs_back; echo $?)" \

@@ -47,12 +47,12 @@ class Director:
                                self.vip)
         self.ns = None
 
-    def make(self, port, sched, limit=True):
+    def make(self, port, sched, limit=True, servers=range(11, 15)):
         """On a port of its own: entries outlive their service, and count."""
         self.port = port
         self.service = f"-t {VIP[self.family]}:{port}"
         lines = [f"-A {self.service} -s {sched}"]
-        for n in range(11, 15):
+        for n in servers:
             more = f" -x {UPPER} -y {LOWER}" if limit and n == 11 else ""
             lines.append(self.real("-a", n, f"-g -w 1{more}"))
         craft.ipvsadm(lines)
@@ -146,6 +146,27 @@ def thresholds(one, two):
           "refused" in mh.values() and count[0] == UPPER and
           sum(count) + list(mh.values()).count("refused") == 80, str(count))
     one.clear()
+
+
+def edited(one):
+    """A threshold that an edit brings counts the flows that are open already."""
+    name = f"IPv{one.family} 50 open, then -x 60, then 60 tries"
+    craft.enter(one.ns)
+    older, newer = range(FIRST, FIRST + 50), range(FIRST + 50, FIRST + 110)
+    for port, sched, limit in ((93, "mh -b mh-port", " -x 60"),
+                               (94, "mhs", " -x 60"), (95, "mhs", "")):
+        one.make(port, sched, limit=False, servers=[11])
+        one.send(older, SYN)
+        one.send(older, ACK)
+        craft.ipvsadm([one.real("-e", 11, f"-g -w 1{limit}")])
+        kept = one.send(older, ACK)
+        got = [*kept.values(), *one.send(newer, SYN).values()]
+        check(f"{name}: {sched}" if limit else
+              f"control: {name}: mhs without -x",
+              (got.count(FULL), got.count("refused")) ==
+              ((60, 50) if limit else (110, 0)),
+              str(collections.Counter(got)))
+        one.clear()
 
 
 def flags(one, two):
@@ -384,6 +405,7 @@ def main():
     one, two = (Director(dev, args.family) for dev in ("dr", "d2"))
     one.ns, two.ns = args.director
     thresholds(one, two)
+    edited(one)
     flags(one, two)
     live(one)
     crowd(one)

@@ -13,7 +13,7 @@
 . "$(dirname "$0")/lib_lone.sh"
 need nft
 
-plan 78
+plan 84
 fresh_module table_size=4093
 setup_ns cl
 lone_director dr 10 60

@@ -9,7 +9,8 @@ The sources are one of
                         --seconds is reached
     --src A --ports F-L the ports F to L of one address, in order; more such
                         addresses are each for the --dst of the same place
-    --pairs             lines "ADDRESS PORT" on standard input
+    --pairs             lines "ADDRESS PORT" on standard input, for the --dst
+                        of their family
 
 Checksums are wrong on purpose unless --good: a director does not look at
 them, and a server that drops the segment leaves the machine to the director.
@@ -82,12 +83,10 @@ def span(text):
     return range(int(first), int(last or first) + 1)
 
 
-def sources(args, src):
-    """Packed address and port of each segment."""
+def sources(args, src, pairs, size):
+    """Packed address, of this size, and port of each segment."""
     if args.pairs:
-        for line in sys.stdin:
-            addr, port = line.split()
-            yield packed(addr), int(port)
+        yield from (pair for pair in pairs if len(pair[0]) == size)
     elif src:
         addr = packed(src)
         for port in span(args.ports):
@@ -98,7 +97,7 @@ def sources(args, src):
         import random
 
         net = ipaddress.ip_network(args.net)
-        base, size = int(net.network_address), len(net.network_address.packed)
+        base = int(net.network_address)
         mask = net.num_addresses - 1
         end = time.monotonic() + args.seconds
         n = 0
@@ -125,12 +124,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=600)
     args = parser.parse_args()
     dports = span(args.dports)
+    pairs = [(packed(addr), int(port)) for addr, port in
+             map(str.split, sys.stdin if args.pairs else ())]
     sent = 0
     for dst, src in itertools.zip_longest(args.dst, args.src):
         sender = Sender(args, dst)
         for flags in args.flags:
             sender.flags = sum(FLAGS[f] for f in flags)
-            for addr, sport in sources(args, src):
+            for addr, sport in sources(args, src, pairs, len(sender.dst)):
                 for dport in dports:
                     sender.send(addr, sport, dport)
         sent += sender.sent

@@ -24,56 +24,28 @@ now_ms() {
 	echo $((${EPOCHREALTIME/./} / 1000))
 }
 
-# services: lines of /proc/net/ip_vs_mhs
+# services: lines of /proc/net/ip_vs_mhs where many are
 services() {
 	local net lines
 
-	net_dir dr
+	net_dir bk
 	mapfile -t lines <"$net/ip_vs_mhs"
 	echo "${#lines[@]}"
 }
 
-# candidate: of a client whose slot had the first server, by a file whose readers
-# have no table rebuilt
-candidate() {
-	local net word
+# crowd MODE MORE: lines of ipvsadm for a server of each of many services
+crowd() {
+	local i
 
-	net_dir dr
-	exec {asked}<>"$net/ip_vs_mhs_lookup"
-	echo "TCP $VIP4 80 198.51.100.7 $client" >&"$asked"
-	word=$(sed -n 's/^Candidate //p' <&"$asked")
-	exec {asked}>&-
-	echo "$word"
+	for ((i = 1; i <= MHS_MADE; i++)); do
+		[ "$1" != -a ] || echo "-A -t $VIP4:$((2000 + i)) -s mhs"
+		echo "$1 -t $VIP4:$((2000 + i)) -r 10.2.0.11:80 -g $2"
+	done
 }
 
-# in_between: the first server is drained by the command that goes on to edit
-# another, so that no table is rebuilt for a second, and 40 flows begin.  Was there
-# no rebuild?
-in_between() {
-	nsenter "--net=/run/netns/$(ns dr)" ipvsadm -R < <(
-		echo "-e -t $VIP4:80 -r 10.2.0.11:80 -g -w 0"
-		for ((i = 0; i < 400; i++)); do
-			echo "-e -t $VIP4:81 -r 10.2.0.12:80 -g -w $((1 + i % 2))"
-			# why: the pace of the command, which leaves flows the CPU
-			sleep 0.005
-		done) &
-	busywait 10 drained
-	flow c open 40
-	[ "$(candidate)" = 10.2.0.11:80 ]
-	local open=$?
-	kill $! && wait $! 2>/dev/null
-	return $open
-}
-
-drained() {
-	# not by dr, which has tables rebuilt
-	[ "$(nsenter "--net=/run/netns/$(ns dr)" ipvsadm -Ln -t $VIP4:80 |
-		awk '/10.2.0.11/ { print $4 }')" = 0 ]
-}
-
-plan 13
+plan 15
 load_module
-setup_net 3
+setup_net 4
 windows 3600000 3600000
 # routes for what is only a name here: nothing is ever sent to it
 ip -n "$(ns dr)" route add 10.3.0.0/16 via 10.2.0.1
@@ -109,18 +81,13 @@ note "20 removals in $took ms"
 flow c reset
 dr ipvsadm -C
 
-# many services, made and removed
+# many services, in a namespace of their own
+setup_ns bk
+ip_ns bk <<<"link set lo up"
 start=$(now_ms)
-for ((i = 1; i <= MHS_MADE; i++)); do
-	echo "-A -t $VIP4:$((2000 + i)) -s mhs"
-	echo "-a -t $VIP4:$((2000 + i)) -r 10.2.0.11:80 -g -w 1"
-done | dr ipvsadm -R
+crowd -a "-w 1" | in_ns bk ipvsadm -R
 took=$(($(now_ms) - start))
 check "many services" $((MHS_MADE + 1)) "$(services)"
-start=$(now_ms)
-dr ipvsadm -C
-note "$MHS_MADE services made in $took ms, removed in $(($(now_ms) - start)) ms"
-check "many services removed" 1 "$(services)"
 
 # the control: mh rewrites its table under the packets and forgets nothing only
 # because every flow has an entry
@@ -134,33 +101,41 @@ check "control: mh keeps flows, too" 0 "$(value broken)"
 check "control: by an entry for each" 50 "$(entries)"
 flow d reset
 
-# a server is drained, and flows begin before the table is rebuilt: another server
-# has them, by an entry, and keeps them when their slots are held for the first
-for try in 1 2 3 4 5; do
-	dr ipvsadm -C
-	learn dr < <(for port in 80 81; do
-		echo "-A -t $VIP4:$port -s mhs"
-		add_servers 1 2 3 | sed "s/:80 -r/:$port -r/"
-	done)
-	for ((client = 1024; client < 1124; client++)); do
-		[ "$(candidate)" != 10.2.0.11:80 ] || break
-	done
-	flow c open 60
-	flow c ping
-	older=$(value s1)
-	in_between && break
-	# on a busy host the command may pause, and what follows must hold, too
-	note "rebuilt before the flows began, try $try"
-	[ "$try" = 5 ] || flow c reset
-done
+# A server is drained, another comes, and flows begin before the table is rebuilt:
+# the rebuilds of many services come first.  No flow gets the drained server; those
+# of its slots have entries, by which they keep their server when the slots are held.
+dr ipvsadm -C
+learn dr < <(
+	echo "-A -t $VIP4:80 -s mhs"
+	add_servers 1 2 3
+)
+flow c open 60
 flow c ping
-check "then: none at the server that was drained" "$older 100 0 0" \
+older=$(value s1)
+edits=$(crowd -e "-w 2")
+# not by in_ns, whose reader has tables rebuilt
+nsenter "--net=/run/netns/$(ns bk)" ipvsadm -R <<<"$edits"
+nsenter "--net=/run/netns/$(ns dr)" ipvsadm -R <<-EOF
+	-e -t $VIP4:80 -r 10.2.0.11:80 -g -w 0
+	-a -t $VIP4:80 -r 10.2.0.14:80 -g -w 1
+EOF
+flow c open 40
+flow c ping
+check "not rebuilt yet: no flow at the server that came" 0 "$(value s4)"
+check "not rebuilt yet: none at the server that was drained" "$older 100 0 0" \
 	"$(value s1) $(value flows) $(value broken) $(value moved)"
 busywait 20 in_state transition
-check_cmp "then: its slots are held" "$(mhs Hold)" -gt 0
+check_cmp "rebuilt: its slots are held" "$(mhs Hold)" -gt 0
+check_cmp "rebuilt: flows that began in them have entries" "$(mhs NewEntries)" -gt 0
 flow c ping
 check "rebuilt: none moved, older or new" "$older 0 0" \
 	"$(value s1) $(value broken) $(value moved)"
-# the control: without their entries the new ones are the first server's
-check_cmp "control: new ones of its slots have entries" "$(mhs NewEntries)" -gt 0
+flow c open 40
+flow c ping
+check_cmp "control: once rebuilt, flows begin at the server that came" \
+	"$(value s4)" -gt 0
 flow c reset
+start=$(now_ms)
+in_ns bk ipvsadm -C
+note "$MHS_MADE services made in $took ms, removed in $(($(now_ms) - start)) ms"
+check "many services removed" 1 "$(services)"

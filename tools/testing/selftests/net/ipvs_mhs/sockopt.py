@@ -18,13 +18,14 @@ import sys
 import time
 
 # IP_VS_SO_SET_*
-ADD, ADD_DEST, DEL_DEST, EDIT_DEST, TIMEOUT = 1154, 1159, 1160, 1161, 1162
+ADD, DEL, ADD_DEST, DEL_DEST, EDIT_DEST, TIMEOUT = (
+    1154, 1156, 1159, 1160, 1161, 1162)
 ADDR = socket.inet_aton("127.0.0.2")
 PORT = socket.htons(53)
 
 
-def service(scheduler=b"mhs"):
-    return struct.pack("@H2x4sH2xI16sIII", socket.IPPROTO_UDP, ADDR, PORT, 0,
+def service(scheduler=b"mhs", port=PORT):
+    return struct.pack("@H2x4sH2xI16sIII", socket.IPPROTO_UDP, ADDR, port, 0,
                        scheduler, 0, 0, 0xffffffff)
 
 
