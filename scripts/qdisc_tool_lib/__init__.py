@@ -3,6 +3,7 @@
 
     errors    exit statuses and the one exception that reaches the user
     netlink   what is read from and sent to the kernel without a process
+    listeners the sockets that listen, and how a reload changes them
     system    namespaces, capabilities, running other programs
     lane      a device's way through a plug: its parts and checks
     plug      the queue that is shut: plug, or tbf in its place

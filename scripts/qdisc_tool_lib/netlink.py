@@ -19,7 +19,6 @@ TC_H_EGRESS = 0xFFFFFFF3
 CLSACT_HANDLE = 0xFFFF0000
 
 _SOL_NETLINK, _NETLINK_CAP_ACK, _NETLINK_EXT_ACK = 270, 10, 11
-_NETLINK_SOCK_DIAG = 4
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_ECHO, _NLM_F_DUMP = 0x1, 0x4, 0x8, 0x300
 _NLM_F_CREATE_EXCL = 0x600
@@ -27,7 +26,6 @@ _NLMSGERR_ATTR_MSG = 1
 _RTM_GETLINK = 18
 _RTM_NEWQDISC, _RTM_GETQDISC = 36, 38
 _RTM_NEWTFILTER, _RTM_DELTFILTER, _RTM_GETTFILTER = 44, 45, 46
-_SOCK_DIAG_BY_FAMILY = 20
 
 _ANSWER_S = 2
 _TIMEVAL = struct.Struct("@ll")
@@ -43,8 +41,6 @@ _IFLA_XDP, _IFLA_XDP_PROG_ID = 43, 4
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _IFLA_IPVLAN_MODE = 1, 2, 1
 _IFF_UP = 1
 _NLA_F_NESTED = 0x8000
-_TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
-_STALE_ANSWERS = 3
 
 
 def handle_text(handle):
@@ -188,11 +184,14 @@ class Netlink:
                 raise
             return None
 
+    def dump(self, kind, body):
+        """The bodies of a list."""
+        return self._request(kind, _NLM_F_DUMP, body)
+
     def qdiscs(self):
         """Every qdisc of the namespace."""
-        return list(map(Qdisc, self._request(
-            _RTM_GETQDISC, _NLM_F_DUMP,
-            _TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
+        return list(map(Qdisc, self.dump(
+            _RTM_GETQDISC, _TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
 
     def qdisc(self, ifindex, handle):
         """One qdisc of a device, or None."""
@@ -204,7 +203,7 @@ class Netlink:
     def filters(self, ifindex, parent):
         """The (preference, kind) of each filter at @parent of a device."""
         found = set()
-        for body in self._request(_RTM_GETTFILTER, _NLM_F_DUMP, _TCMSG.pack(
+        for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
             info = _TCMSG.unpack_from(body)[4]
             kind = _attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
@@ -214,7 +213,7 @@ class Netlink:
     def hits(self, ifindex, parent, preference):
         """How many packets met the action of the filter there."""
         count = 0
-        for body in self._request(_RTM_GETTFILTER, _NLM_F_DUMP, _TCMSG.pack(
+        for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
                 socket.AF_UNSPEC, ifindex, 0, parent, preference << 16)):
             body = body[_TCMSG.size:]
             for kind in (_TCA_OPTIONS, _TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
@@ -244,9 +243,8 @@ class Netlink:
 
     def links(self):
         """Every device of the namespace."""
-        return list(map(Link, self._request(
-            _RTM_GETLINK, _NLM_F_DUMP,
-            _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
+        return list(map(Link, self.dump(
+            _RTM_GETLINK, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
 
     def link(self, name):
         """One device, or None."""
@@ -254,42 +252,3 @@ class Netlink:
             _RTM_GETLINK, 0, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0) +
             attribute(_IFLA_IFNAME, name.encode() + b"\0"))
         return body and Link(body)
-
-
-class Listeners(Netlink):
-    """Looks for listening TCP sockets.  (To connect would not do: that
-    connection would be held too.)"""
-
-    def __init__(self):
-        super().__init__(_NETLINK_SOCK_DIAG)
-
-    def _dump(self, states):
-        """(local port, the rest of it) of each socket in one of @states."""
-        for family in (socket.AF_INET, socket.AF_INET6):
-            for body in self._request(
-                    _SOCK_DIAG_BY_FAMILY, _NLM_F_DUMP,
-                    struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 0,
-                                states)):
-                yield struct.unpack_from("!H", body, 4)[0], body
-
-    def on_port(self, port):
-        """Who listens on @port: inode -> longest accept queue."""
-        found = {}
-        for local_port, body in self._dump(1 << _TCP_LISTEN):
-            if local_port == port:
-                queue_length, _, inode = struct.unpack_from("=III", body, 60)
-                found[inode] = queue_length
-        return found
-
-    def unfinished(self, wanted):
-        """How many handshakes go on, or have ended and were not accepted yet,
-        at ports that are @wanted; None if nobody listens there."""
-        # In the order in which a connection goes from the one to the other.
-        # One whose answer was sent so often is seconds old and may never end.
-        count = sum(wanted(port) and body[3] < _STALE_ANSWERS
-                    for port, body in self._dump(1 << _TCP_SYN_RECV |
-                                                 1 << _TCP_NEW_SYN_RECV))
-        queues = [struct.unpack_from("=I", body, 56)[0]
-                  for port, body in self._dump(1 << _TCP_LISTEN)
-                  if wanted(port)]
-        return count + sum(queues) if queues else None

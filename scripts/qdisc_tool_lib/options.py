@@ -171,13 +171,15 @@ defaults for protect and hold:
     "protect": ("run a command while new connections are held", f"""{_MAX_HOLD}\
   --settle TIME         between the begin of the hold and the command (default:
                         what setup was told)
-  --until COMMAND       after the command, hold until this shell command
-                        succeeds
-  --until-port PORT     after the command, hold until somebody listens on this
-                        TCP port
+
+the end of the hold (default: after the command, when no socket that is about to
+be closed listens on a held port any more; at the latest after nine tenths of
+--max-hold):
+  --until COMMAND       when this shell command succeeds ("true": at once)
+  --until-port PORT     when somebody listens on this TCP port
   --until-new-port PORT
-                        the same, but until only sockets listen that were not
-                        there before the command
+                        when only sockets listen there that did not exist before
+                        the command
 
 the command:
   -u, --user USER       run it as this user

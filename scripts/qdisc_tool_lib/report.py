@@ -40,6 +40,15 @@ class Reporter:
 
     def protect(self, outcome):
         """The end of a protect; @outcome as built by protect.py."""
+        waited = outcome["waited"]
+        if waited["in_vain"]:
+            self.warn(f"the hold ended with {waited['in_vain']}, so "
+                      "connections may be lost: give it more time "
+                      "(--max-hold), or say what to wait for (--until, "
+                      "--until-new-port)")
+        elif waited["for"]:
+            self.note(f"waited {waited['ms']:g} ms after the command: "
+                      f"{waited['for']}")
         for hold in outcome["holds"]:
             if hold.get("missed"):
                 self.warn(f"{hold['device']}: {hold['missed']} packets passed "

@@ -10,7 +10,8 @@ from .errors import ToolError
 from .holder import ask
 from .lane import (PLUG_HANDLE, PRIO_HANDLE, REST_CLASS, REST_HANDLE,
                    has_clsact)
-from .netlink import TC_H_ROOT, Listeners, Netlink, handle_text
+from .listeners import Listeners
+from .netlink import TC_H_ROOT, Netlink, handle_text
 from .plug import (KINDS, OPEN_BYTES, OPEN_RATE, SHUT_BYTES, SHUT_RATE,
                    Plug)
 from .system import run, succeeds
