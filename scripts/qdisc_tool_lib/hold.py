@@ -35,9 +35,8 @@ _LOCAL_RETRY_S = 0.6
 _LISTEN_COUNTERS = ("ListenOverflows", "TCPReqQFullDrop")
 
 
-def _open(plug):
-    """Open the plug; return when it has run empty, with the time at which it
-    was opened.  Only then may the filters go, or packets overtake others."""
+def open_plug(plug):
+    """Open it, whatever lives; return when that was."""
     for left in reversed(range(_TRIES)):
         try:
             plug.open()
@@ -46,18 +45,24 @@ def _open(plug):
             if not left or error.errno in _NO_PLUG:
                 raise
             time.sleep(_DRAIN_POLL_S)
-    released_at = time.monotonic()
-    while time.monotonic() < released_at + _DRAIN_S:
+    return time.monotonic()
+
+
+def _drain(plug):
+    """Wait until an open plug has run empty.  Only then may the filters go, or
+    packets overtake others."""
+    give_up = time.monotonic() + _DRAIN_S
+    while time.monotonic() < give_up:
         found = plug.lane.find_plug(plug.netlink)
         if found is None or not found.qlen:
             break
         time.sleep(_DRAIN_POLL_S)
-    return released_at
 
 
 def release(plug):
     """End any hold of a lane, whoever began it.  Safe to repeat."""
-    _open(plug)
+    open_plug(plug)
+    _drain(plug)
     remove_filters(plug.lane, plug.netlink)
 
 
@@ -136,13 +141,14 @@ class Hold:
         self._packets_before = 0
         self._traffic_before = 0
         self._last_empty = 0.0
+        self._released_at = 0.0
         self.began = None
         self.waiting = 0           # packets in the plug when last looked
 
     def fds(self):
         return [*self._plug.fds(), *self._backlog.fds()]
 
-    def begin(self):
+    def begin(self, max_hold_ms):
         """ToolError if this lane cannot hold; then nothing is held."""
         lane, netlink = self._lane, self._netlink
         problems = lane.problems(netlink)
@@ -164,7 +170,7 @@ class Hold:
             self._before = _counters(lane, netlink, plug)
             # From now on whoever calls end() opens it, whatever happens.
             self.began = self._last_empty = time.monotonic()
-            self._plug.shut()
+            self._plug.shut(max_hold_ms)
         except (ToolError, OSError):
             self.began = None
             try:
@@ -228,12 +234,20 @@ class Hold:
                                  self._lane.preference)
         return passed if not met and passed >= _FEW else 0
 
-    def end(self):
-        """Release first, everything else later; return the report."""
+    def open(self):
+        """Release first, everything else later."""
         # (If another hold had raised it, and has ended since.)
         self._backlog.raise_for(self._lane.limit_packets)
         try:
-            released_at = _open(self._plug)
+            self._released_at = open_plug(self._plug)
+        except OSError:
+            self._backlog.restore()
+            raise
+
+    def end(self):
+        """Once it is open: remove the filters; return the report."""
+        try:
+            _drain(self._plug)
             empty_at = time.monotonic()
             missed = self._missed()
             remove_filters(self._lane, self._netlink)
@@ -254,6 +268,6 @@ class Hold:
             "held": held,
             "longest_hold_ms": round(1000 * (empty_at - self._last_empty), 1)
             if held else 0.0,
-            "hold_ms": round(1000 * (released_at - self.began), 1),
+            "hold_ms": round(1000 * (self._released_at - self.began), 1),
             "missed": missed,
             **{f"drops.{name}": count for name, count in drops.items()}}

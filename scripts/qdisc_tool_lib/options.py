@@ -7,7 +7,7 @@ of 'setup', see config.py.
 """
 
 from .errors import ToolError, UsageError
-from .lane import DEFAULT_PREFERENCE, PREFERENCE_COUNT, limit_bytes
+from .lane import DEFAULT_PREFERENCE, PREFERENCE_COUNT
 from .state import DEFAULT_DIRECTORY
 
 DEFAULT_CONFIG = "/etc/qdisc_tool.conf"
@@ -313,5 +313,3 @@ def finish_setup(options):
     options.max_hold_ms = options.max_hold_ms or DEFAULT_MAX_HOLD_MS
     options.limit_packets = options.limit_packets or (
         DEFAULT_LIMIT_PACKETS if options.all_packets else DEFAULT_LIMIT_SYNS)
-    options.limit_bytes = limit_bytes(
-        options.limit_packets, options.all_packets, options.max_hold_ms)

@@ -299,6 +299,8 @@ class Protect:
                  for holder in self._holders]
         if any(hold.get("missed") for hold in holds):
             self._held = False     # the reporter says why
+        if any("held" not in hold and not hold["others"] for hold in holds):
+            self._covered = False  # so far as is known
         dropped = sum(sum(hold.get("drops", {}).values()) for hold in holds)
         if status == EXIT_OK and not (
                 self._covered and

@@ -55,6 +55,9 @@ class Reporter:
                           "during the hold and none met its filters, so none "
                           "was held; a program takes them before (tcx, XDP), "
                           "or they come in by another device")
+            if "held" not in hold and not hold["others"]:
+                self.warn(f"{hold['device']}: no report of the hold "
+                          f"({hold['ended_by']})")
             for name, count in hold.get("drops", {}).items():
                 if count:
                     self.warn(f"{hold['device']}: {count} dropped "
@@ -64,15 +67,14 @@ class Reporter:
             self._write(json.dumps(outcome))
         else:
             for hold in outcome["holds"]:
-                self.note(_hold_line(hold))
+                if hold["others"] or "held" in hold:
+                    self.note(_hold_line(hold))
 
 
 def _hold_line(hold):
     if hold["others"]:
         return (f"{hold['device']}: {hold['others']} other(s) share this hold "
                 "and will end it")
-    if "held" not in hold:
-        return f"{hold['device']}: no report ({hold['ended_by']})"
     return (f"{hold['device']}: held {hold['held']} for at most "
             f"{hold['longest_hold_ms']:g} ms, "
             f"{sum(hold['drops'].values())} dropped "

@@ -8,8 +8,9 @@ import os
 import re
 import shutil
 
-from lib import (FAST, TOP, Skip, check, defer, equal, main, program, read,
+from lib import (FAST, TOP, check, defer, equal, main, program, read,
                  run, set_up, test, tool, write)
+from qdisc_tool_lib import plug
 from net import PORT, loopback, picture, qdiscs
 
 CONFIG = f"{FAST}/qdisc_tool.conf"
@@ -106,7 +107,7 @@ def dry_run_prints_commands_that_do_the_same():
     run("tc qdisc del dev lo root")
     set_up("lo", "-p", str(PORT))
     printed = tool("protect", "-n", "--", "echo", "a b").out
-    check("plug block" in printed and "echo 'a b'" in printed, printed)
+    check("netem limit 10001 slot 900ms" in printed and "echo 'a b'" in printed, printed)
     run(["sh", "-e"], input=printed)
     equal(picture("lo"), made, "after a hold by hand")
     printed = tool("clear", "-n").out
@@ -157,19 +158,10 @@ def s16_without_privileges_the_command_still_runs():
 @test
 def s16_p24_a_kernel_with_no_queue_to_shut_is_named():
     before = picture("lo")
-    path = "/proc/sys/kernel/modprobe"
-    helper = read(path)
-    try:
-        run("modprobe sch_prio")
-        run("modprobe -r sch_plug sch_tbf")
-    except Exception as error:
-        raise Skip(f"they cannot be unloaded: {error}") from error
-    write(path, "/bin/false\n")
-    defer(run, "modprobe sch_plug")
-    defer(write, path, helper)
+    defer(setattr, plug, "PLUG_KIND", plug.PLUG_KIND)
+    plug.PLUG_KIND = "nosuch"
     result = tool("setup", "-d", "lo", "-p", str(PORT), expect=125)
-    check("CONFIG_NET_SCH_PLUG" in result.err and
-          "CONFIG_NET_SCH_TBF" in result.err, result.err)
+    check("CONFIG_NET_SCH_NETEM" in result.err, result.err)
     equal(picture("lo"), before, "lo")
     result = tool("protect", *LONG, "--", "sh", "-c", "exit 5", expect=5)
     check("unprotected" in result.err, result.err)
@@ -204,12 +196,12 @@ def s14_only_tc_and_ip_are_needed():
 
 
 @test
-def s14_a_tc_without_plug_will_do():
+def s14_a_tc_without_netem_will_do():
     old = f"{FAST}/old"
     os.mkdir(old)
     real = shutil.which("tc")
-    write(f"{old}/tc", f"#!/bin/sh\ncase \"$*\" in *plug*) echo 'Unknown "
-          f"qdisc \"plug\"' >&2; exit 1;; esac\nexec {real} \"$@\"\n")
+    write(f"{old}/tc", f"#!/bin/sh\ncase \"$*\" in *netem*) echo 'Unknown "
+          f"qdisc \"netem\"' >&2; exit 1;; esac\nexec {real} \"$@\"\n")
     os.chmod(f"{old}/tc", 0o755)
     environment = {**os.environ, "PATH": f"{old}:{os.environ['PATH']}"}
     defer(tool, "clear", "-q")

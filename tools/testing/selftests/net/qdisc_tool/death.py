@@ -114,37 +114,6 @@ def s1_killed_watchdog_is_replaced_by_its_caller():
 
 
 @test
-def s1_both_killed_release_or_the_next_protect_helps():
-    listen()
-    set_up("lo", "-p", str(PORT))
-    for remedy in (("release",), ("protect", *LONG, "--", "true")):
-        kill_both()
-        with Clients(LO) as clients:
-            wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
-            equal(json.loads(tool("status", "--json", expect=1).out)
-                  [0]["condition"], "stuck", "condition")
-            tool(*remedy)
-            clients.finish()
-            equal(clients.errors, [], "errors")
-        connects()
-    tool("release")
-    connects()
-
-
-def kill_both():
-    """Kill a protect and its watchdog in one moment."""
-    process = Tool("protect", *LONG, "--", "sleep", "60", new_session=True)
-    wait_for(lambda: processes("sleep"), "the command")
-    pids = [process.pid, *watchdogs()]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)       # so that neither sees the other go
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-@test
 def s1_a_stopped_watchdog_is_overruled():
     listen()
     set_up("lo", "-p", str(PORT))
