@@ -55,7 +55,8 @@ def setup(tool):
     lanes = [lane for request in requests for lane in _lanes_of(request)]
     if tool.options.dry_run:
         return _each(tool, lanes,
-                     lambda lane: _show(tool, upkeep.planned(lane)))
+                     lambda lane: _show(tool, upkeep.planned(
+                         tool.state, lane)))
     return _each(tool, lanes, lambda lane: upkeep.setup(
         tool.state, lane, tool.reporter))
 

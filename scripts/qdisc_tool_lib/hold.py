@@ -12,6 +12,7 @@ import time
 
 from .errors import ToolError
 from .lane import PRIO_HANDLE
+from .listeners import Listeners
 from .netlink import preference_of
 from .plug import Plug
 
@@ -31,8 +32,6 @@ _SETTLE_COUNTERS_S = 0.02
 # A local sender whose SYN was held for more than a second looks twice a second
 # whether it has left, and then sends it again.
 _LOCAL_RETRY_S = 0.6
-# Where a listener refuses what reached it.
-_LISTEN_COUNTERS = ("ListenOverflows", "TCPReqQFullDrop")
 
 
 def open_plug(plug):
@@ -100,18 +99,19 @@ def _softnet_waiting():
     return _softnet(11)
 
 
-def _listen():
+def _overflows():
+    """Of all listeners of this namespace."""
     lines = [line.split() for line in _lines("/proc/self/net/netstat")
              if line.startswith("TcpExt:")]
     counts = dict(zip(*lines)) if lines else {}
-    return {name: int(counts.get(name, 0)) for name in _LISTEN_COUNTERS}
+    return sum(int(counts.get(name, 0))
+               for name in ("ListenOverflows", "TCPReqQFullDrop"))
 
 
 def _counters(lane, netlink, plug):
     """Every counter where a packet may be lost that a lane has let go, with
-    the @plug of it: name -> value."""
-    counts = {"plug": plug.drops if plug else 0, "softnet": sum(_softnet(1)),
-              **_listen()}
+    the @plug of it, but those of its listeners: name -> value."""
+    counts = {"plug": plug.drops if plug else 0, "softnet": sum(_softnet(1))}
     if lane.mode == "ingress":
         ifb = netlink.link(lane.plug_device)
         counts["ifb"] = ifb.dropped if ifb else 0
@@ -137,7 +137,10 @@ class Hold:
         self._backlog = backlog
         self._plug = Plug(lane)
         self._netlink = self._plug.netlink
+        self._listeners = Listeners()
         self._before = None
+        self._overflows_before = 0
+        self._refused_before = {}
         self._packets_before = 0
         self._traffic_before = 0
         self._last_empty = 0.0
@@ -146,7 +149,8 @@ class Hold:
         self.waiting = 0           # packets in the plug when last looked
 
     def fds(self):
-        return [*self._plug.fds(), *self._backlog.fds()]
+        return [*self._plug.fds(), *self._backlog.fds(),
+                self._listeners.fileno()]
 
     def begin(self, max_hold_ms):
         """ToolError if this lane cannot hold; then nothing is held."""
@@ -168,6 +172,8 @@ class Hold:
             self._packets_before = plug.packets
             self._traffic_before = self._traffic()
             self._before = _counters(lane, netlink, plug)
+            self._overflows_before = _overflows()
+            self._refused_before = self._refused()
             # From now on whoever calls end() opens it, whatever happens.
             self.began = self._last_empty = time.monotonic()
             self._plug.shut(max_hold_ms)
@@ -220,6 +226,15 @@ class Hold:
         if not self.waiting:
             self._last_empty = now
 
+    def _refused(self):
+        """What the listeners of held ports have dropped."""
+        if self._lane.all_packets:
+            return {}
+        try:
+            return self._listeners.drops(self._lane.holds_port)
+        except OSError:            # a kernel that cannot tell
+            return {}
+
     def _traffic(self):
         """The packets of the device in the direction that is held."""
         device = self._netlink.link(self._lane.device)
@@ -262,6 +277,12 @@ class Hold:
             self._backlog.restore()
         drops = _growth(self._before, _counters(
             self._lane, self._netlink, plug))
+        # (Ours also drop what belongs to no connection.)
+        drops["listeners"] = min(
+            _overflows() - self._overflows_before,
+            sum(_growth(self._refused_before, self._refused()).values()))
+        if not held:
+            drops["softnet"] = 0   # of others
         if "ifb" in drops:         # which drops what nobody else has sent
             drops["ifb"] = max(0, drops["ifb"] - self._plug.own_packets)
         return {

@@ -158,7 +158,7 @@ class Lane:
                 found.append("the root qdisc of this lane is not on "
                              f"{self.device} any more")
         if not found and not self.find_plug(netlink):
-            found.append(f"{self.plug_device} has no netem qdisc of ours any more")
+            found.append(f"{self.plug_device} has no netem qdisc any more")
         if found:
             found[-1] += "; run 'clear', then 'setup'"
         return found

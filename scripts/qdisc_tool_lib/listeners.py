@@ -8,12 +8,14 @@ import os
 import _socket as socket       # see __init__.py
 import _struct as struct
 
-from .netlink import Netlink
+from .netlink import Netlink, parse_attributes
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
 _STALE_ANSWERS = 3
+_INET_DIAG_MSG_BYTES = 72
+_INET_DIAG_SKMEMINFO, _SK_MEMINFO_DROPS = 7, 8
 
 
 class Listeners(Netlink):
@@ -22,14 +24,14 @@ class Listeners(Netlink):
     def __init__(self):
         super().__init__(_NETLINK_SOCK_DIAG)
 
-    def _dump(self, states):
+    def _dump(self, states, extensions=0):
         """(local port, the rest of it) of each socket in one of @states: a
-        struct inet_diag_msg."""
+        struct inet_diag_msg and the attributes of @extensions."""
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self.dump(
                     _SOCK_DIAG_BY_FAMILY,
-                    struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 0,
-                                states)):
+                    struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP,
+                                extensions, states)):
                 yield struct.unpack_from("!H", body, 4)[0], body
 
     def places(self, wanted):
@@ -41,6 +43,19 @@ class Listeners(Netlink):
                 place = port, body[0], body[8:24], body[40:44]
                 found.setdefault(place, set()).add(
                     struct.unpack_from("=I", body, 68)[0])
+        return found
+
+    def drops(self, wanted):
+        """How many packets each socket, by its inode, has dropped, of those
+        that listen on a port that is @wanted."""
+        found = {}
+        for port, body in self._dump(1 << _TCP_LISTEN,
+                                     1 << (_INET_DIAG_SKMEMINFO - 1)):
+            if wanted(port):
+                memory = parse_attributes(body[_INET_DIAG_MSG_BYTES:]).get(
+                    _INET_DIAG_SKMEMINFO, bytes(4 * 9))
+                found[struct.unpack_from("=I", body, 68)[0]] = \
+                    struct.unpack_from("=I", memory, 4 * _SK_MEMINFO_DROPS)[0]
         return found
 
     def on_port(self, port):
@@ -104,7 +119,8 @@ class Change:
     def look(self):
         """See how it is now; whether nothing has to be waited for."""
         now = self._listeners.places(self._wanted) if self._before else {}
-        closed = {port for port, *_ in self._before} - {port for port, *_ in now}
+        closed = {port for port, *_ in self._before}.difference(
+            port for port, *_ in now)
         beside, same, passed = set(), set(), None
         for place, sockets in now.items():
             before = self._before.get(place, set())

@@ -55,7 +55,7 @@ class Qdisc:
                  "qlen")
 
     def __init__(self, body):
-        attributes = _attributes(body[_TCMSG.size:])
+        attributes = parse_attributes(body[_TCMSG.size:])
         _, self.ifindex, self.handle, self.parent, _ = \
             _TCMSG.unpack_from(body)
         self.kind = _text(attributes[_TCA_KIND])
@@ -70,16 +70,16 @@ class Link:
                  "parent", "received", "sent", "xdp")
 
     def __init__(self, body):
-        attributes = _attributes(body[_IFINFOMSG.size:])
+        attributes = parse_attributes(body[_IFINFOMSG.size:])
         _, _, self.ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
         self.name = _text(attributes[_IFLA_IFNAME])
-        info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
+        info = parse_attributes(attributes.get(_IFLA_LINKINFO, b""))
         self.kind = _text(info.get(_IFLA_INFO_KIND, b""))
         self.up = bool(flags & _IFF_UP)
-        mode = _attributes(info.get(_IFLA_INFO_DATA, b"")).get(
+        mode = parse_attributes(info.get(_IFLA_INFO_DATA, b"")).get(
             _IFLA_IPVLAN_MODE, b"") if self.kind == "ipvlan" else b""
         self.mode = int.from_bytes(mode[:2], sys.byteorder)
-        xdp = _attributes(attributes.get(_IFLA_XDP, b"")).get(
+        xdp = parse_attributes(attributes.get(_IFLA_XDP, b"")).get(
             _IFLA_XDP_PROG_ID, b"")
         self.xdp = int.from_bytes(xdp, sys.byteorder)
         self.master, self.parent = (
@@ -94,7 +94,7 @@ def _text(payload):
     return payload.rstrip(b"\0").decode()
 
 
-def _attributes(data):
+def parse_attributes(data):
     """The netlink attributes in @data: type -> payload."""
     found = {}
     while len(data) >= 4:
@@ -166,7 +166,8 @@ class Netlink:
                 if kind == _NLMSG_ERROR:
                     error = -struct.unpack_from("=i", body)[0]
                     if error:
-                        words = _attributes(body[20:]).get(_NLMSGERR_ATTR_MSG)
+                        words = parse_attributes(body[20:]).get(
+                            _NLMSGERR_ATTR_MSG)
                         raise OSError(error, _text(words) if words
                                       else os.strerror(error))
                     return bodies
@@ -206,7 +207,7 @@ class Netlink:
         for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
             info = _TCMSG.unpack_from(body)[4]
-            kind = _attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
+            kind = parse_attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
             found.add((info >> 16, _text(kind)))
         return sorted(found)
 
@@ -218,7 +219,7 @@ class Netlink:
             body = body[_TCMSG.size:]
             for kind in (_TCA_OPTIONS, _TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
                          _TCA_STATS_BASIC):
-                body = _attributes(body).get(kind, b"")
+                body = parse_attributes(body).get(kind, b"")
             if body:               # (the first message has no filter in it)
                 count += struct.unpack_from("=QI", body)[1]
         return count

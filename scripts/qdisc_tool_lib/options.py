@@ -135,10 +135,10 @@ what is said:
 _DRY_RUN = """\
   -n, --dry-run         print the commands, change nothing
 """
-_MAX_HOLD = """
+_MAX_HOLD = f"""
 the hold:
   --max-hold TIME       release after this time whatever happens (default:
-                        what setup was told)
+                        what setup was told, and for that {DEFAULT_MAX_HOLD_MS}ms)
 """
 
 # Command -> (what it does, its options).
@@ -206,7 +206,10 @@ def help_text(action=None):
                 f"{what[0].upper()}{what[1:]}.\n{options}")
     return ("usage: qdisc_tool COMMAND [OPTION]...\n\n"
             "Hold new connections while a proxy or a load balancer is "
-            "reloaded: they are\ndelayed, and none is dropped.\n\n" +
+            "reloaded: they are\ndelayed, and none is dropped.  Once, at boot, "
+            "and for each reload:\n\n"
+            "  qdisc_tool setup --device eth0 --port 80,443\n"
+            "  qdisc_tool protect -- systemctl reload haproxy\n\n" +
             "".join(f"  {name:<9} {what}\n"
                     for name, (what, _) in COMMANDS.items()) +
             "\n'qdisc_tool COMMAND --help' lists the options of a command, "

@@ -10,9 +10,8 @@ _DROP_NAMES = {
     "plug": "by the plug (raise --limit)",
     "ifb": "by the ifb",
     "softnet": "by the per-CPU receive queues (net.core.netdev_max_backlog)",
-    "ListenOverflows": "by full accept queues (the server's listen backlog, "
-                       "net.core.somaxconn)",
-    "TCPReqQFullDrop": "by full SYN queues (net.ipv4.tcp_max_syn_backlog)",
+    "listeners": "by full queues of listeners (the server's listen backlog, "
+                 "net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)",
 }
 
 

@@ -186,10 +186,12 @@ def _try_filters(lane, netlink):
         hold.remove_filters(lane, netlink)
 
 
-def planned(lane):
+def planned(state, lane):
     """What setup would run, for --dry-run."""
     netlink = Netlink()
     complete(lane, netlink)
+    if _is_made(state.load(lane.device), lane, netlink):
+        return []
     found = foreign.in_the_way(lane, netlink)
     if found:
         raise ToolError("; ".join(found))
@@ -280,6 +282,9 @@ def check(state, lane, backlog):
     for problem in lane.problems(netlink) or _left_behind(
             state, lane, netlink)[1]:
         yield "error", problem
+    sentence = state.unwritable(lane.device)
+    if sentence:
+        yield "error", sentence
     for sentence in foreign.programs(lane):
         yield "error", sentence
     for sentence in (*foreign.filters(lane, netlink),
@@ -320,7 +325,10 @@ def _left_behind(state, lane, netlink):
     if word == "status":
         return watchdog, []
     # There is none, or it begins or ends just now and has the lock.
-    lock_fd = state.lock(lane.device)
+    try:
+        lock_fd = state.lock(lane.device)
+    except ToolError as error:
+        return None, [str(error)]
     if lock_fd is None:
         return None, []
     os.close(lock_fd)

@@ -106,7 +106,10 @@ def _main(state, lane, backlog, lock_fd, connection):
     except FileNotFoundError:
         pass
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(path)
+    try:
+        listener.bind(path)
+    except OSError as error:
+        raise ToolError(f"cannot make {path}: {error.strerror}") from error
     listener.listen(64)
     hold = Hold(lane, backlog)
     _detach([lock_fd, wakeup_fd, signal_fd, listener.fileno(),

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 
-from lib import (FAST, TOP, check, defer, equal, main, program, read,
+from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
                  run, set_up, test, tool, write)
 from qdisc_tool_lib import plug
 from net import PORT, loopback, picture, qdiscs
@@ -179,6 +179,44 @@ def without_a_set_up_the_status_tells():
           (False, 0), "report")
     set_up("lo", "-p", str(PORT))
     equal(tool("protect", *LONG, "true").status, 0, "the control: set up")
+
+
+@test
+def a_dry_run_of_a_set_up_that_is_there_says_nothing():
+    arguments = ("-d", "lo", "-p", str(PORT))
+    check(tool("setup", "-n", *arguments).out, "the control: nothing is there")
+    set_up("lo", "-p", str(PORT))
+    equal(tool("setup", "-n", *arguments).out, "", "output")
+
+
+@test
+def a_directory_that_cannot_be_written_is_named():
+    directory = f"{FAST}/state"
+    where = ("--state-dir", directory)
+    tool("setup", "-q", *where, "-d", "lo", "-p", str(PORT))
+    defer(tool, "clear", "-q", *where)
+    tool("check", *where)
+    run(f"mount --bind {directory} {directory}")
+    defer(run, f"umount {directory}")
+    run(f"mount -o remount,bind,ro {directory}")
+    check(directory in tool("check", *where, expect=1).out, "check")
+    check(directory in tool("protect", *where, "true", expect=124).err,
+          "protect")
+
+
+@test
+def a_new_namespace_inherits_nothing():
+    def namespace():
+        run("ip netns add anew")
+        return os.stat("/run/netns/anew").st_ino
+    first = namespace()
+    tool("setup", "-q", "-N", "anew", "-d", "lo", "-p", str(PORT))
+    check("released" in tool("status", "-N", "anew").out, "the control")
+    run("ip netns del anew")
+    second = namespace()
+    defer(run, "ip netns del anew")
+    note(f"the numbers of the namespaces: {first}, {second}")
+    equal(tool("status", "-N", "anew").out, "nothing is set up\n", "status")
 
 
 @test

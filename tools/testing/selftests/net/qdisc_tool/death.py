@@ -5,7 +5,6 @@
 """Whatever dies, hangs or collides, the plug opens again and the wrapped
 command's own exit is what the caller sees."""
 
-import json
 import os
 import random
 import signal

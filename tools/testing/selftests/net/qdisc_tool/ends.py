@@ -11,7 +11,7 @@ import signal
 import time
 from contextlib import contextmanager
 
-from lib import Tool, check, defer, equal, main, note, set_up, test, tool, wait_for
+from lib import Tool, check, equal, main, note, set_up, test, tool, wait_for
 from net import (HOST4, PORT, Clients, listen, neighbours_known, network,
                  plug_device, plug_waiting)
 from restart import processes

@@ -110,10 +110,13 @@ def haproxy():
 
 
 def slowly(name, processes, *lines):
-    """A reload whose old processes, as a shell finds them, do nothing for a
-    while, as on a busy host: they have their sockets when it is over."""
-    return script(name, f"old=$({processes})", "kill -STOP $old", *lines,
-                  "(sleep 0.5; kill -CONT $old) <&- >&- 2>&- &")
+    """A reload whose old processes, as a shell finds them, do nothing until
+    there are others, and a while longer, as on a busy host: what comes waits
+    at their sockets, and each takes one before it hears that it shall go."""
+    return script(
+        name, f"old=$({processes})", "kill -STOP $old", *lines,
+        f"(while [ \"$({processes})\" = \"$old\" ]; do sleep 0.01; done; "
+        "sleep 1; kill -CONT $old) <&- >&- 2>&- &")
 
 
 def under_load(name, command, address=LO, where=None):
