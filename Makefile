@@ -167,6 +167,7 @@ install-tools: tools	## install qdisc_tool, mhsstat, real_server, man pages, exa
 		install -m 644 scripts/$$tool.bash-completion \
 			$(complete-dir)/$$tool || exit; \
 	done
+	install -m 644 scripts/ipvs_mhs_tool.py $(tool-dir)
 	sed 's/#VERSION#/$(VERSION)/' scripts/ipvs_mhs_version.py \
 		>$(tool-dir)/ipvs_mhs_version.py
 	chmod 644 $(tool-dir)/ipvs_mhs_version.py
@@ -301,7 +302,7 @@ style: setup	## static checks of all sources; no output is good
 	@$(STATIC)/style
 
 .PHONY: shell
-shell: setup	## a shell in the machine, with the module loaded and the tools in PATH
+shell: setup tools	## a shell in the machine: module, tools, man pages
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) --shell
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The parts of mhsstat, from the bottom up:
+"""The parts of mhsstat, from the bottom up; below them is ipvs_mhs_tool:
 
-    errors      exit statuses and the one exception that reaches the user
     address     services and servers by name
     proc        /proc/net/ip_vs_mhs
     servers     sets of servers: /proc/net/ip_vs, ipvsadm -S

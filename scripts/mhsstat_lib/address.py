@@ -3,7 +3,7 @@
 
 import ipaddress
 
-from .errors import ToolError, UsageError
+from ipvs_mhs_tool import ToolError, UsageError
 
 
 def endpoint(text):

@@ -4,6 +4,9 @@ should know of a director: each with its cause and its remedy."""
 
 from collections import namedtuple
 
+from ipvs_mhs_tool import quoted
+
+from .facts import Link
 from .proc import left_ms, name_of
 from .stateful import limits
 from .text import duration
@@ -13,6 +16,8 @@ _MANY = 4       # servers named in a line
 
 # kind: a word of KINDS; service: its name, None for what is about all
 Finding = namedtuple("Finding", "kind service servers text remedy")
+# What an option asks for is meant; all other kinds are warnings
+NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names")
 
 KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
@@ -26,12 +31,15 @@ _TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
 _CLIENT_MTU = 1500
 
 
+def few(names):
+    """The first ones, and how many more."""
+    more = len(names) - _MANY
+    return ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")
+
+
 def _named(names):
     """A few of the servers."""
-    names = list(names)
-    more = len(names) - _MANY
-    return ("server " if len(names) == 1 else "servers ") + \
-        ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")
+    return ("server " if len(names) == 1 else "servers ") + few([*names])
 
 
 def _services(facts):
@@ -50,8 +58,9 @@ def _by_options(facts):
             yield Finding(
                 "persistence", name, (), "every flow has an entry, because the "
                 "service is persistent (ipvsadm -p)",
-                "without -p; -b flag-3 instead hashes the client's address "
-                "alone, which keeps a client at its server without entries")
+                "ipvsadm -E without -p; -b flag-3 instead hashes the client's "
+                "address alone, which keeps a client at its server without "
+                "entries (on all directors at once)")
         full = facts.thresholds.get(name, {})
         if full:
             yield Finding(
@@ -61,14 +70,17 @@ def _by_options(facts):
                 "taken over later do not count)" +
                 ("; with flag-1 new flows of a full server go to another"
                  if "flag-1" in core.flags else ""),
-                "ipvsadm -e with -x 0 -y 0, if a hard limit is not needed")
+                "if a hard limit is not needed: " + "; ".join(
+                    quoted(s.editing(s.weight)) for s in core.servers
+                    if s.name in [*full][:_MANY]))
         masq = [s.name for s in core.servers if s.method == "Masq"]
         if masq:
             yield Finding(
                 "masquerading", name, tuple(masq), f"every flow to "
                 f"{_named(masq)} has an entry, because the server is by "
                 "masquerading (ipvsadm -m)",
-                "direct routing (-g) or a tunnel (-i)")
+                "a new server by direct routing (-g) or a tunnel (-i), prepared "
+                "with 'real_server setup'; then 'mhsstat drain' for the old one")
 
 
 def _by_marks(facts):
@@ -111,16 +123,15 @@ def _by_settings(facts):
                 "names", None, (), f"services of the scheduler {name} are mhs, "
                 "because names= says so", "none, if that is meant; else load "
                 "the module without the name")
-    pin = facts.sysctl("pin_ms")
-    idle = {name_of(s): facts.idle_ms["UDP" if s["protocol"] == "UDP" else "TCP"]
-            for s in facts.services}
-    short = [name for name, ms in idle.items() if pin and pin < ms]
+    short = [name_of(s) for s in facts.services
+             if facts.host.short(name_of(s))]
     if short:
         yield Finding(
             "pin-ms", None, (), f"a flow of {', '.join(short[:_MANY])} that is "
-            f"silent for {duration(pin)} may change its server after a change "
-            f"of servers, because {_SYSCTL}pin_ms is shorter than the timeout "
-            f"of an idle flow, {duration(max(idle.values()))}",
+            f"silent for {duration(facts.host.pin_ms)} may change its server "
+            f"after a change of servers, because {_SYSCTL}pin_ms is shorter than "
+            "the timeout of an idle flow, "
+            f"{duration(max(map(facts.host.idle, short)))}",
             f"sysctl -w {_SYSCTL}pin_ms=0, which takes the timeout")
 
 
@@ -247,7 +258,8 @@ def _by_network(facts):
                                            "prohibit"):
             yield Finding("route", name, (server.name,), f"server {server.name} "
                           "gets no packet, because this host has no route to "
-                          f"{address}", f"ip route add {address} via GATEWAY dev DEVICE")
+                          f"{address}", f"ip route replace {address} via "
+                          "GATEWAY dev DEVICE")
             continue
         if route.type == "local":
             continue
@@ -264,7 +276,11 @@ def _by_network(facts):
                 "gateway", name, (server.name,), f"server {server.name} is by "
                 f"direct routing, but behind the router {route.gateway}, which "
                 "would send the packets back or drop them",
-                "a tunnel (ipvsadm -e -i), or a server in the same network")
+                "a server in the same network, or a tunnel: 'real_server setup "
+                "--tunnel ipip' with the other options of the server, then " +
+                quoted("-i" if word == "-g" else word for word in
+                       server.editing(server.weight, facts.thresholds.get(
+                           name, {}).get(server.name, ()))))
         inner = _inner_mtu(server, route, facts)
         if inner is not None and inner < _CLIENT_MTU:
             yield Finding(
@@ -273,8 +289,9 @@ def _by_network(facts):
                 "clients learn that by ICMP only, and where that is filtered "
                 "their uploads hang",
                 f"an MTU of {_CLIENT_MTU - inner} bytes more on the way there, or "
-                f"'real_server setup --mss {inner - 40}' (IPv6: {inner - 60}) on "
-                "the server, which this host cannot see")
+                f"--mss {inner - 40} (IPv6: {inner - 60}) beside the other "
+                "options of 'real_server setup' on the server, which this host "
+                "cannot see")
 
 
 def findings(facts, ignored=()):
@@ -291,7 +308,23 @@ def unseen(facts):
                     facts.routes.get(str(s.address)), "type", None) != "local"})
 
 
+def unasked(facts):
+    """'ADDRESS on DEVICE' of the next hops that nobody has asked for their
+    hardware address: whether they answer is not known."""
+    hops = {(route.gateway or address, route.device)
+            for address, route in facts.routes.items()
+            if route and not route.type and facts.links.get(
+                route.device, Link(0, None)).arp}
+    return sorted(f"{hop} on {device}" for hop, device in hops
+                  if (hop, device) not in facts.neighbours)
+
+
+def severity(finding):
+    return "note" if finding.kind in NOTES else "warning"
+
+
 def render(found):
     """A line for each."""
-    return "".join(f"{f.service + ': ' if f.service else ''}{f.text}; "
-                   f"remedy: {f.remedy} [{f.kind}]\n" for f in found)
+    return "".join(
+        f"{severity(f)}: {f.service + ': ' if f.service else ''}{f.text}; "
+        f"remedy: {f.remedy} [{f.kind}]\n" for f in found)

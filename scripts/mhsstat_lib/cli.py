@@ -2,14 +2,14 @@
 """From the command line to the exit status."""
 
 import os
-import signal
 import sys
 
-from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
-                     EXIT_USAGE, NotThere, ToolError, UsageError)
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+from ipvs_mhs_tool import main as run_main
+
 from .options import parser
 from .proc import name_of
-from .snapshot import as_json, read_services, select
+from .snapshot import NotThere, as_json, read_services, select
 
 
 def _warn(words):
@@ -20,7 +20,12 @@ def _replace(path, content):
     """Whoever reads the file finds the old one or the new one, whole."""
     import tempfile
     directory = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(prefix=".mhsstat.", dir=directory)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".mhsstat.", dir=directory)
+    except FileNotFoundError as error:
+        raise ToolError(f"there is no directory {directory}: install what reads "
+                        "the file (for metrics, node_exporter), or make the "
+                        "directory") from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(content)
@@ -59,7 +64,8 @@ def _show(options):
         content = prometheus.render(services, frames)
     elif services:
         from . import text
-        content = text.show(services, frames) + "\n"
+        content = text.show(services, frames, None if options.output else
+                            text.columns(sys.stdout)) + "\n"
     else:
         content = "no service with the scheduler mhs\n"
     if options.output:
@@ -69,19 +75,12 @@ def _show(options):
     return status
 
 
-def _watch(options):
-    from .watch import watch
-    return watch(options)
-
-
-def _wait(options):
-    from .wait import wait
-    return wait(options)
-
-
-def _drain(options):
-    from .drain import drain
-    return drain(options)
+def _command(name):
+    """Of the part of that name, which other commands do not read."""
+    def command(options):
+        from importlib import import_module
+        return getattr(import_module(f"mhsstat_lib.{name}"), name)(options)
+    return command
 
 
 def _plan(options):
@@ -101,18 +100,27 @@ def _check(options):
         facts.services = [s for s in facts.services
                           if name_of(s) in options.service]
     found = check.findings(facts, options.ignore)
-    unseen = check.unseen(facts)
+    status = EXIT_PROBLEM if {*map(check.severity, found)} - {"note"} \
+        else EXIT_OK
+    unseen, unasked = check.unseen(facts), check.unasked(facts)
     if options.json:
         sys.stdout.write(_json({
             "format": 1, "servers_without_replies_here": unseen,
-            "findings": [f._asdict() for f in found]}))
-        return EXIT_PROBLEM if found else EXIT_OK
-    sys.stdout.write(check.render(found))
-    if unseen:
+            "hops_never_asked": unasked,
+            "findings": [{"severity": check.severity(f), **f._asdict()}
+                         for f in found]}))
+        return status
+    sys.stdout.write(check.render(
+        f for f in found
+        if not options.quiet or check.severity(f) != "note"))
+    if unasked and not options.quiet:
+        _warn(f"{len(unasked)} next hop(s) were not asked lately, and it is "
+              f"unknown whether they answer: {check.few(unasked)}; 'ping' asks")
+    if unseen and not options.quiet:
         _warn(f"{unseen} server(s) answer their clients past this host, which "
               "sees no reply: one that drops packets looks like one that "
               "answers; run 'real_server check' there")
-    return EXIT_PROBLEM if found else EXIT_OK
+    return status
 
 
 def _lookup(options):
@@ -124,39 +132,28 @@ def _lookup(options):
 
 
 def _compare(options):
-    from .compare import Director, differences, unsettled
+    from .compare import Director, differences, told_apart, unsettled
     if options.file.count("-") > 1:
         raise UsageError("standard input can be read once only")
     directors = [Director.of_file(path) for path in options.file]
     if len(directors) == 1:
         directors.insert(0, Director.of_this_host())
-    for line in unsettled(directors):
+    for line in unsettled(told_apart(directors)):
         _warn(line)
-    status = EXIT_OK
-    for other in directors[1:]:
-        for line in differences(directors[0], other):
-            print(line)
-            status = EXIT_PROBLEM
-    if status == EXIT_OK:
-        names = sum(len(s) for s in directors[0].services.values())
-        print(f"{len(directors)} directors forward alike: {names} service(s)")
-    return status
+    lines = [line for other in directors[1:]
+             for line in differences(directors[0], other)]
+    names = ", ".join(d.name for d in directors)
+    count = sum(len(s) for s in directors[0].services.values())
+    if not lines and not count:
+        lines = [f"there is no service of mhs to compare: {names}"]
+    print("\n".join(lines) if lines else
+          f"{len(directors)} directors forward alike: {count} service(s); "
+          f"{names}")
+    return EXIT_PROBLEM if lines else EXIT_OK
 
 
 def main(argv):
-    options = parser().parse_args(argv)
-    try:
-        status = {"show": _show, "watch": _watch, "wait": _wait,
-                  "drain": _drain, "plan": _plan, "check": _check, "lookup": _lookup,
-                  "compare": _compare}[options.action](options)
-        sys.stdout.flush()
-        return status
-    except KeyboardInterrupt:
-        return EXIT_SIGNAL + signal.SIGINT
-    except BrokenPipeError:
-        # The reader has seen enough; Python must not complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_SIGNAL + signal.SIGPIPE
-    except (ToolError, OSError) as error:
-        _warn(str(error))
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    return run_main(parser(), {
+        **{name: _command(name) for name in ("watch", "wait", "drain")},
+        "show": _show, "plan": _plan, "check": _check, "lookup": _lookup,
+        "compare": _compare}, argv)

@@ -3,8 +3,9 @@
 
 import json
 
+from ipvs_mhs_tool import ToolError
+
 from . import proc
-from .errors import ToolError
 from .snapshot import as_json, read_services, read_text
 
 _PARAMETERS = ("hash_key_print", "mark_ignore", "quic_ports")
@@ -13,8 +14,9 @@ _PARAMETERS = ("hash_key_print", "mark_ignore", "quic_ports")
 class Director:
     """What one of them said: 'mhsstat show --json', or its /proc text."""
 
-    def __init__(self, name, document):
-        self.name = name
+    def __init__(self, name, document, where=None):
+        self.name = document.get("director") or name
+        self.where = where      # the file
         self.parameters = document.get("parameters") or {}
         self.services = {}
         for service in document["services"]:
@@ -25,18 +27,31 @@ class Director:
         """From a file, '-' for standard input."""
         name = "standard input" if path == "-" else path
         text = read_text(path)
+        if not text.strip():
+            raise ToolError(f"{name} is empty: did the command that should "
+                            "write it fail?")
         if not text.lstrip().startswith("{"):
-            return cls(name, {"services": proc.parse(text, name)})
+            return cls(name, {"services": proc.parse(text, name)}, name)
         try:
-            return cls(name, json.loads(text))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ToolError(f"{name}: this is not what 'mhsstat show --json' "
-                            f"prints ({error!r})") from error
+            one = cls(name, json.loads(text), name)
+            for those in one.services.values():
+                for service in those:
+                    _ = service["state"], _weights(service)
+            return one
+        except KeyError as error:
+            reason = f"no {error}"
+        except ValueError as error:
+            reason = str(error)
+        except (TypeError, AttributeError):
+            reason = "a value of another type"
+        raise ToolError(f"{name}: this is not what 'mhsstat show --json' "
+                        f"prints: {reason}")
 
     @classmethod
     def of_this_host(cls):
         """From the kernel."""
-        return cls("this host", as_json(read_services(), live=True))
+        return cls("this host", as_json(read_services(), live=True),
+                   "this host")
 
     def settled(self, name):
         return all(s["state"] == "stable" for s in self.services[name])
@@ -91,7 +106,10 @@ def _service_differences(a, b, left, right, explained):
                        "of 'mhsstat show --json'")
             elif None in (a.parameters.get("hash_key_print"),
                           b.parameters.get("hash_key_print")):
-                yield "the cause is likely another hash_key"
+                yield "the cause is likely another hash_key" + "".join(
+                    f"; {d.name} has one that mhs derives for the user of its "
+                    "network namespace" for d in (a, b)
+                    if d.parameters.get("hash_key_derived"))
 
 
 def differences(a, b):
@@ -118,6 +136,15 @@ def differences(a, b):
         for left, right in zip(lefts, rights):
             for line in _service_differences(a, b, left, right, explained):
                 yield f"{name}: {line}"
+
+
+def told_apart(directors):
+    """Where two have one name, their files are named, too."""
+    names = [d.name for d in directors]
+    for d in directors:
+        if names.count(d.name) > 1 and d.where != d.name:
+            d.name += f" ({d.where})"
+    return directors
 
 
 def unsettled(directors):

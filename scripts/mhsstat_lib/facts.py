@@ -4,45 +4,34 @@ devices, routes and neighbours of this network namespace."""
 
 import os
 import re
-import subprocess
 from collections import namedtuple
 
+from ipvs_mhs_tool import run
+
 from . import lane, module, servers
-from .errors import ToolError
+from .rules import Host
 from .snapshot import read_services
 
 _VS = "/proc/sys/net/ipv4/vs"
-_TIMEOUT_S = 20
 
 # the type is None for a plain route; the gateway is the next hop
 Route = namedtuple("Route", "type gateway device mtu")
-# xdp: None, "xdp" or "xdpgeneric"
-Link = namedtuple("Link", "mtu xdp")
+# xdp: None, "xdp" or "xdpgeneric"; arp: neighbours are asked
+Link = namedtuple("Link", "mtu xdp arp", defaults=(True,))
 
 
-def run(argv, text=None):
-    """(output, errors) of a program, whose status does not matter."""
-    try:
-        done = subprocess.run(argv, input=text, capture_output=True, text=True,
-                              check=False, timeout=_TIMEOUT_S)
-    except FileNotFoundError as error:
-        raise ToolError(f"{argv[0]} is not installed, or not in PATH: install "
-                        "it, mhsstat asks it") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolError(f"{' '.join(argv)}: {error}") from error
-    return done.stdout, done.stderr
-
-
-def thresholds(text):
-    """{service: {server: upper threshold}} of ipvsadm -Ln --thresholds, those
-    that have one."""
+def thresholds():
+    """{service: {server: [-x, upper threshold, -y, lower threshold]}} of those
+    that have one; ipvsadm -S leaves them out."""
     found, service = {}, None
+    text = run(["ipvsadm", "-Ln", "--thresholds"]).stdout
     for line in text.splitlines()[3:]:
         words = line.split()
-        if words[:1] == ["->"] and len(words) > 2 and words[2] != "0":
-            found.setdefault(service, {})[words[1]] = int(words[2])
-        elif words and words[0] != "->":
+        if words[:1] != ["->"]:
             service = " ".join(words[:2])
+        elif len(words) > 3 and words[2:4] != ["0", "0"]:
+            found.setdefault(service, {})[words[1]] = ["-x", words[2],
+                                                       "-y", words[3]]
     return found
 
 
@@ -72,7 +61,8 @@ def links(text):
     for name, rest in re.findall(r"^\d+: ([^:@]+)[:@](.*)$", text, re.M):
         mtu, xdp = (re.search(pattern, rest) for pattern in
                     (r" mtu (\d+)", r" (xdp\w*)(?:/id:\d+)? "))
-        found[name] = Link(int(mtu[1]) if mtu else 0, xdp and xdp[1])
+        found[name] = Link(int(mtu[1]) if mtu else 0, xdp and xdp[1],
+                           "NOARP" not in rest)
     return found
 
 
@@ -99,35 +89,33 @@ class Facts:
 
     def __init__(self):
         self.services = read_services()
-        saved = servers.parse(run(["ipvsadm", "-S", "-n"])[0], "ipvsadm -S -n")
+        saved = servers.of_this_host()
         self.core = {name: those[0] for name, those in saved.items()}
         for name, those in saved.items():
             for other in those[1:]:     # a mark in both families
                 self.core[name].servers += other.servers
                 self.core[name].persistent |= other.persistent
-        self.thresholds = thresholds(run(["ipvsadm", "-Ln", "--thresholds"])[0])
+        self.thresholds = thresholds()
         self.backup = "backup sync daemon" in \
-            run(["ipvsadm", "-L", "--daemon"])[0]
-        seconds = re.findall(r"\d+", run(["ipvsadm", "-L", "--timeout"])[0])
-        self.idle_ms = {"TCP": 1000 * int(seconds[0]),
-                        "UDP": 1000 * int(seconds[2])}
+            run(["ipvsadm", "-L", "--daemon"]).stdout
+        self.host = Host(True)
         self.sysctls = {name: module.parameter(name, f"{_VS}/mhs")
-                        for name in ("hold_ms", "pin_ms", "max_entries",
-                                     "max_quic_entries", "stateless",
-                                     "lane", "ingress")}
+                        for name in ("max_entries", "max_quic_entries",
+                                     "stateless", "lane", "ingress")}
         self.sysctls["conntrack"] = module.parameter("conntrack", _VS)
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]
         self.taken = [n for n in self.names if schedules(n)]
         self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs")
         self.lane = lane.read() or {}
-        self.links = links(run(["ip", "-o", "link", "show"])[0])
-        self.neighbours = neighbours(run(["ip", "-o", "neigh", "show"])[0])
+        self.links = links(run(["ip", "-o", "link", "show"]).stdout)
+        self.neighbours = neighbours(
+            run(["ip", "-o", "neigh", "show"]).stdout)
         addresses = sorted({str(s.address) for service in self.core.values()
                             for s in service.servers})
-        self.routes = routes(addresses, *run(
-            ["ip", "-force", "-o", "-batch", "-"],
-            "".join(f"route get {address}\n" for address in addresses)))
+        asked = run(["ip", "-force", "-o", "-batch", "-"], "".join(
+            f"route get {address}\n" for address in addresses), check=False)
+        self.routes = routes(addresses, asked.stdout, asked.stderr)
 
     def sysctl(self, name):
         """A number; None where the module has no such sysctl."""

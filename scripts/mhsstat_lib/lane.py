@@ -6,8 +6,9 @@ The first name is Forwarded.  All others are reasons for which the stack got the
 frame.  Newer modules may have reasons that are not known here.
 """
 
-from .errors import NotThere, ToolError
-from .snapshot import read_text
+from ipvs_mhs_tool import ToolError
+
+from .snapshot import NotThere, read_text
 
 PROC_LANE = "/proc/net/ip_vs_mhs_lane"
 FORWARDED = "forwarded"

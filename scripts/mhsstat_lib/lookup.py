@@ -5,22 +5,22 @@
 import errno
 import ipaddress
 
+from ipvs_mhs_tool import ToolError, UsageError
+
 from .address import endpoint, spelled, told
-from .errors import NotThere, ToolError, UsageError
 from .proc import name_of
-from .snapshot import read_services, read_text, select
+from .snapshot import NotThere, read_services, read_text, select
 
 PROC_LOOKUP = "/proc/net/ip_vs_mhs_lookup"
 PROC_CONNS = "/proc/net/ip_vs_conn"
 
-_WORDS = {
-    "settling": "the table is not final yet: new flows go to the candidate with "
-                "an entry, packets of older flows are dropped until it is",
-    "stable": "new and older flows go to the candidate",
-    "hold": "older flows go to the old server without an entry, new flows to "
-            "the candidate with one",
-    "pin": "older flows stay with the old server and get an entry, new flows go "
-           "to the candidate with one",
+# where packets go, by the phase of the slot
+_ANSWERS = {
+    "settling": "{new} for a new flow, which gets an entry; packets of older "
+                "flows are dropped until the table is final",
+    "stable": "{new}, by its slot",
+    "hold": "{old} for an older flow, {new} for a new one, which gets an entry",
+    "pin": "{old} for an older flow, {new} for a new one; each gets an entry",
 }
 _PLAIN_UDP = {
     "hold": "plain UDP, which is not QUIC, has no entries and stays with the old "
@@ -119,21 +119,30 @@ def lookup(options):
     return {"client": spelled(*client), "services": found}
 
 
+def _answer(service):
+    """The server, and by what."""
+    if service["entry"]:
+        return f"{service['entry']['server']}, by its entry"
+    return _ANSWERS.get(service["phase"], "{new}, or {old}").format(**{
+        which: service[f"{name}_server"] or "no server"
+        for which, name in (("old", "old"), ("new", "candidate"))})
+
+
 def render(result):
-    """The same for people."""
+    """The same for people, the answer first."""
     lines = []
     for s in result["services"]:
         entry = s["entry"]
         lines += [
-            f"{result['client']} -> {s['service']}: slot {s['slot']}, phase "
+            f"{result['client']} -> {_answer(s)}",
+            f"  service           {s['service']}, slot {s['slot']}, phase "
             f"{s['phase']}",
             f"  old server        {s['old_server'] or 'none'}",
             f"  candidate         {s['candidate_server'] or 'none'}",
             "  connection entry  " +
             ("none" if entry is None else
              f"{entry['state']} to {entry['server']}, expires after "
-             f"{entry['expires_s']} s of silence; packets of the flow go by it"),
-            f"  {_WORDS.get(s['phase'], 'this phase is not known here')}"]
+             f"{entry['expires_s']} s of silence")]
         if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP:
             lines.append(f"  {_PLAIN_UDP[s['phase']]}")
     return "\n".join(lines)

@@ -3,16 +3,17 @@
 
 import argparse
 
+from ipvs_mhs_tool import ToolError, commands_of
+
 from .address import service_name
 from .check import KINDS
-from .errors import ToolError
 from .module import SIZES
 
-_UNITS_S = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600}
+_UNITS_S = {"ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 def _seconds(text):
-    """'500ms', '10s', '15min', '1h' or a number of seconds."""
+    """'500ms', '10s', '5m', '15min', '1h', '1d' or a number of seconds."""
     for unit in sorted(_UNITS_S, key=len, reverse=True):
         if text.endswith(unit):
             number, factor = text[:-len(unit)], _UNITS_S[unit]
@@ -25,7 +26,7 @@ def _seconds(text):
         value = -1
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration; give for example 500ms, 10s or 15min")
+            f"{text!r} is no duration; give for example 500ms, 10s, 15min or 1d")
     return value
 
 
@@ -47,26 +48,6 @@ def _size(text):
         raise argparse.ArgumentTypeError(
             f"{text!r} is none of {', '.join(map(str, SIZES))}")
     return int(text)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Takes no half-written options, and says where to read more."""
-
-    def __init__(self, **arguments):
-        super().__init__(allow_abbrev=False, **arguments)
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}\n"
-                     f"Try '{self.prog} --help'.\n")
-
-
-class _Version(argparse.Action):
-    """Reads the version only when it is asked for."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        from ipvs_mhs_version import version
-        print(parser.prog, version())
-        parser.exit()
 
 
 def _service_type(protocol):
@@ -116,15 +97,24 @@ def _add_watch(commands):
                      help="end after this many pictures")
 
 
+def _add_waiting(sub):
+    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
+                     metavar="TIME", help="give up after this time, as 20min "
+                                          "(default: never)")
+    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
+                     default=0.5, metavar="TIME",
+                     help="between two looks (default: 500ms)")
+    sub.add_argument("-q", "--quiet", action="store_true",
+                     help="no progress")
+
+
 def _add_wait(commands):
     sub = commands.add_parser(
         "wait", help="block until services are stable, settled or stateful",
         description="Block until services are stable, settled or stateful. "
                     "Exit status 0: they are; 124: not in time.")
     _add_service(sub)
-    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
-                     metavar="TIME", help="give up after this time, as 20min "
-                                          "(default: never)")
+    _add_waiting(sub)
     sub.add_argument("--settled", action="store_true",
                      help="only until services are there and have servers "
                           "and a table; for a director that starts")
@@ -139,11 +129,6 @@ def _add_wait(commands):
                      help="only until every flow that lives has an entry, with "
                           "net.ipv4.vs.mhs.stateless=0; before a change to "
                           "another scheduler")
-    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
-                     default=0.5, metavar="TIME",
-                     help="between two looks (default: 500ms)")
-    sub.add_argument("-q", "--quiet", action="store_true",
-                     help="no progress")
 
 
 def _add_drain(commands):
@@ -156,16 +141,9 @@ def _add_drain(commands):
                     "stays 0.")
     _add_service(sub, "default: all that have the server")
     sub.add_argument("server", metavar="SERVER", help="ADDRESS:PORT")
-    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
-                     metavar="TIME", help="give up after this time, as 1h "
-                                          "(default: never)")
+    _add_waiting(sub)
     sub.add_argument("--dry-run", action="store_true",
                      help="print the commands, and change nothing")
-    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
-                     default=0.5, metavar="TIME",
-                     help="between two looks (default: 500ms)")
-    sub.add_argument("-q", "--quiet", action="store_true",
-                     help="no progress")
 
 
 def _add_plan(commands):
@@ -219,12 +197,15 @@ def _add_check(commands):
         "check", help="what is stateful, what is wrong, and the remedies",
         description="Say in a line each what makes flows stateful, what keeps "
                     "packets from a server, and what is unusual, with the cause, "
-                    "the remedy and the kind in brackets. Exit status 0: nothing "
-                    "to say; 1: there are findings.")
+                    "the remedy and the kind in brackets. A note is about what "
+                    "an option asks for. Exit status 0: no warning; 1: there "
+                    "are.")
     _add_service(sub)
     sub.add_argument("--ignore", action="append", default=[], metavar="KIND",
                      choices=KINDS, help="no findings of this kind, which is "
                                          "intended here; may be repeated")
+    sub.add_argument("-q", "--quiet", action="store_true",
+                     help="warnings alone")
     sub.add_argument("--json", action="store_true", help="as a JSON object")
 
 
@@ -242,20 +223,12 @@ def _add_lookup(commands):
 
 def parser():
     """The parser of the whole command line."""
-    top = _Parser(prog="mhsstat", description=(
+    top, commands = commands_of(
+        "mhsstat",
         "Watch the stateless Maglev scheduler of IPVS (mhs): what its tables "
         "are doing, when a change is over, what a change would move, whether "
-        "directors agree."))
-    top.add_argument("--version", action=_Version, nargs=0,
-                     help="show the version")
-    commands = top.add_subparsers(dest="action", metavar="command",
-                                  required=True, parser_class=_Parser)
-    _add_show(commands)
-    _add_watch(commands)
-    _add_wait(commands)
-    _add_drain(commands)
-    _add_plan(commands)
-    _add_check(commands)
-    _add_lookup(commands)
-    _add_compare(commands)
+        "directors agree.")
+    for add in (_add_show, _add_watch, _add_wait, _add_drain, _add_plan,
+                _add_check, _add_lookup, _add_compare):
+        add(commands)
     return top

@@ -4,9 +4,10 @@
 import copy
 from collections import Counter
 
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+
 from . import module, proc, servers, table
 from .address import endpoint, spelled, told
-from .errors import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
 from .rules import CUT, HANG, KEPT, MOVE, Host
 from .snapshot import read_text
 from .text import duration, percent
@@ -76,10 +77,10 @@ def _key(options):
             raise UsageError(str(error)) from error
     key = module.parameter("hash_key")
     if key is None and module.parameter("table_size") is not None and \
-            options.from_file is None:
+            options.from_file is None and not module.guest():
         raise ToolError("the module's hash_key is for root: run mhsstat as "
                         "root, or give --hash-key-file")
-    return module.parse_key("" if key in (None, "(null)") else key,
+    return module.parse_key("" if key in (None, *module.NO_KEY) else key,
                             "hash_key of the module")
 
 
@@ -310,6 +311,11 @@ def verdict(plan, warn):
         return EXIT_PROBLEM if plan["refused"] else EXIT_OK
     warn(f"the kernel's candidate table has the fingerprint "
          f"{plan['kernel_print']}, not {plan['print_before']}: the plan is "
-         "about another table; is the hash key or the table size another, or "
-         "have the servers just changed?")
+         "about another table; " + (
+             "in a network namespace of another user mhs derives a key from "
+             "hash_key, which mhsstat cannot know: shares are about right, the "
+             "slots that move are others"
+             if module.derived(module.parameter("hash_key")) else
+             "is the hash key or the table size another, or have the servers "
+             "just changed?"))
     return EXIT_PROBLEM

@@ -7,8 +7,9 @@ missing; newer ones have more, which are passed on under a name made of theirs.
 
 import re
 
+from ipvs_mhs_tool import ToolError
+
 from .address import service_name
-from .errors import ToolError
 
 PROC_MHS = "/proc/net/ip_vs_mhs"
 

@@ -5,6 +5,8 @@ from . import lane
 
 _STATES = ("settling", "rebuilding", "transition", "stable")
 
+_LANE_PACKETS = "ipvs_mhs_lane_packets_total"
+
 # name, type, help, [(labels, field, unit in which the field counts)]
 _METRICS = (
     ("ipvs_mhs_servers", "gauge", "Servers in the list, whatever their weight.",
@@ -44,7 +46,7 @@ _METRICS = (
      [({"kind": kind}, f"packets_{kind}", 1)
       for kind in ("stateless", "old", "candidate", "tracked", "icmp",
                    "reply")]),
-    ("ipvs_mhs_lane_packets_total", "counter",
+    (_LANE_PACKETS, "counter",
      "Packets that the lane forwarded before the IP stack.",
      [({}, "packets_lane", 1)]),
     ("ipvs_mhs_unsettled_packets_total", "counter",
@@ -106,10 +108,15 @@ def render(services, frames=None):
     error."""
     lines = {name: {} for name in NAMES}
     lines[_UP[0]][_UP[0]] = str(int(services is not None))
+    # a lane has seen a frame
+    seen = any((frames or {}).values()) or \
+        any(s.get("packets_lane") for s in services or ())
     for service in services or ():
         for name, labels, value in _samples(service):
+            if name == _LANE_PACKETS and not seen:
+                continue
             lines[name].setdefault(f"{name}{{{_labels(labels)}}}", value)
-    for reason, n in lane.reasons(frames or {}):
+    for reason, n in lane.reasons(frames if seen and frames else {}):
         lines[_LANE[0]][f"{_LANE[0]}{{{_labels({'reason': reason})}}}"] = str(n)
     page = []
     for name, kind, text, *_ in _ALL:

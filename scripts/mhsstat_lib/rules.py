@@ -2,9 +2,10 @@
 """What the module does with flows in a change of servers, by this host's sysctls
 and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 
+from ipvs_mhs_tool import ToolError, run
+
 from . import module
-from .errors import ToolError
-from .facts import run
+from .text import duration
 
 VS = "/proc/sys/net/ipv4/vs"
 # The kernel's defaults; no command tells that of SCTP
@@ -40,7 +41,7 @@ class Host:
             self.quic_ports = tuple(int(p) for p in ports.split(",")
                                     if p.isdigit())
         try:
-            text = run(["ipvsadm", "-L", "--timeout"])[0]
+            text = run(["ipvsadm", "-L", "--timeout"]).stdout
         except ToolError:
             return
         seconds = [int(w) for w in text.replace(":", " ").split()
@@ -64,6 +65,19 @@ class Host:
     def short(self, name):
         """Is the pin time too short to see every flow that lives?"""
         return self.pin(name) < self.idle(name)
+
+    def unseen(self, service):
+        """Why a server of the service may have flows that have no entry, and the
+        remedies."""
+        if self.short(service.name):
+            yield (f"{service.name}: net.ipv4.vs.mhs.pin_ms is {self.pin_ms}, and "
+                   "a flow that is silent for longer than "
+                   f"{duration(self.pin_ms)} is not seen: run 'sysctl -w "
+                   "net.ipv4.vs.mhs.pin_ms=0' before the weight is set to 0")
+        if service.persistent and not self.quiesces:
+            yield (f"{service.name} is persistent, and clients that the server "
+                   "had come back to it in spite of weight 0: run 'sysctl -w "
+                   "net.ipv4.vs.expire_quiescent_template=1'")
 
     def plain_udp(self, service):
         """Are there flows of plain UDP, which have no entries?  None: perhaps."""

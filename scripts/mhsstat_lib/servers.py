@@ -7,8 +7,9 @@ mark, one of each family, have one name in /proc.
 
 import ipaddress
 
+from ipvs_mhs_tool import ToolError, run
+
 from .address import endpoint, service_name, spelled
-from .errors import ToolError
 
 PROC_IPVS = "/proc/net/ip_vs"
 
@@ -25,7 +26,7 @@ class Server:
     """A real server; the counts are of connections, None if not known."""
 
     def __init__(self, address, port, weight, method=None, active=None,
-                 inactive=None, tunnel=None):
+                 inactive=None, tunnel=None, words=()):
         self.address = address
         self.port = port
         self.weight = weight
@@ -33,10 +34,22 @@ class Server:
         self.active = active
         self.inactive = inactive
         self.tunnel = tunnel        # ipip, gue or gre, as ipvsadm -S says
+        self.words = words          # its line there
 
     @property
     def name(self):
         return spelled(self.address, self.port)
+
+    def editing(self, weight, limits=()):
+        """The command that gives it another weight and keeps all else but
+        thresholds, of which it gets @limits, by its line of ipvsadm -S."""
+        words = ["ipvsadm", "-e", *self.words[1:], *limits]
+        words[words.index("-w") + 1] = str(weight)
+        return words
+
+    def deletion(self):
+        """The command that deletes it."""
+        return ["ipvsadm", "-d", *self.words[1:self.words.index("-r") + 2]]
 
 
 class Service:
@@ -48,6 +61,11 @@ class Service:
         self.persistent = persistent
         self.flags = flags          # of -b, and ops
         self.servers = []
+
+
+def of_this_host():
+    """What ipvsadm says."""
+    return parse(run(["ipvsadm", "-S", "-n"]).stdout, "ipvsadm -S -n")
 
 
 def parse(text, where):
@@ -138,7 +156,8 @@ def _parse_saved(text, where):
                     *_saved_endpoint(options["-r"]),
                     _number(options.get("-w", "1")),
                     next((_METHODS[o] for o in words if o in _METHODS),
-                         None), tunnel=options.get("--tun-type")))
+                         None), tunnel=options.get("--tun-type"),
+                    words=words))
             else:
                 raise ToolError(f"{words[0]!r} is neither -A nor -a")
         except (ToolError, ValueError, KeyError, StopIteration) as error:

@@ -5,8 +5,13 @@ import os
 import sys
 import time
 
+from ipvs_mhs_tool import ToolError
+
 from . import module, proc, servers
-from .errors import NotThere, ToolError
+
+
+class NotThere(ToolError):
+    """The module, or a service, is not there; it may come yet."""
 
 
 def read_text(path):

@@ -8,18 +8,17 @@ and the operator may raise the limit meanwhile.
 
 from collections import Counter
 
-from .errors import ToolError
+from ipvs_mhs_tool import ToolError
+
 from .module import parameter
 from .proc import PROC_MHS, left_ms, name_of
+from .rules import Host
 from .snapshot import read_services, select
 from .text import duration, stateful
 
 SYSCTLS = "/proc/sys/net/ipv4/vs/mhs"
 _SYSCTL = "net.ipv4.vs.mhs."
 _BREAKS = "would break when the scheduler changes"
-# The kernel's default timeouts of idle flows; of others only the kernel knows
-_IDLE_MS = {"UDP": 300_000}
-_IDLE_MS_MOST = 900_000
 # limits of a service by its protocol; a mark may stand for flows of any
 _LIMITS = {"UDP": ("max_quic_entries",),
            "FWM": ("max_entries", "max_quic_entries")}
@@ -61,6 +60,7 @@ class Stateful:
 
     def __init__(self, warn):
         self._warn = warn
+        self._host = Host(True)
         self._refused = None    # at the last look, by (name, field)
 
     def _say_full(self, service):
@@ -74,11 +74,10 @@ class Stateful:
                            f"limit with 'sysctl -w {_SYSCTL}{name}=...'")
 
     def _say_short(self, service):
-        pin = parameter("pin_ms", SYSCTLS) or ""
-        idle = _IDLE_MS.get(service["protocol"], _IDLE_MS_MOST)
-        if pin.isdigit() and 0 < int(pin) < idle:
-            self._warn(f"{_SYSCTL}pin_ms is {pin}: a flow that is silent for "
-                       f"longer than {duration(int(pin))} gets no entry and "
+        pin_ms = self._host.pin_ms
+        if self._host.short(name_of(service)):
+            self._warn(f"{_SYSCTL}pin_ms is {pin_ms}: a flow that is silent for "
+                       f"longer than {duration(pin_ms)} gets no entry and "
                        f"{_BREAKS}; set 0 for the protocol's timeout")
 
     def _say_refused(self, service, grown):

@@ -2,10 +2,9 @@
 """Lookup tables, computed by mhs_table from the kernel's own table code."""
 
 import os
-import subprocess
 from collections import namedtuple
 
-from .errors import ToolError
+from ipvs_mhs_tool import ToolError, run
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
 # where it is installed, and where 'make tools' puts it
@@ -29,14 +28,10 @@ def find_program(path=None):
 def compute(program, size, key, servers):
     """The table of @servers, each with name, address, port and weight."""
     lines = "".join(f"{s.address} {s.port} {s.weight}\n" for s in servers)
-    try:
-        # Everybody may read the arguments of a process, hence the key is not
-        # among them.
-        done = subprocess.run([program, str(size), str(len(servers))],
-                              input=f"{key}\n{lines}", capture_output=True,
-                              text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolError(f"{program}: {error}") from error
+    # Everybody may read the arguments of a process, hence the key is not among
+    # them.
+    done = run([program, str(size), str(len(servers))], f"{key}\n{lines}",
+               check=False)
     if done.returncode:
         raise ToolError(done.stderr.strip() or
                         f"{program} failed ({done.returncode})")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What people read: times, bars, tables."""
+"""What people read: times, bars, tables, lines as wide as a terminal."""
+
+import os
 
 from . import lane
 from .proc import left_ms, name_of
@@ -7,6 +9,36 @@ from .proc import left_ms, name_of
 _BAR_WIDTH = 40
 _PHASES = (("stable_slots", "#", "stable"), ("hold_slots", "=", "hold"),
            ("pin_slots", "-", "pin"))
+
+
+def columns(stream):
+    """How wide a line may be on a terminal; None elsewhere, where it is whole."""
+    if not stream.isatty():
+        return None
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def wrap(line, width):
+    """The lines in which it fits."""
+    if width is None or len(line) <= width:
+        return [line]
+    import textwrap
+    return textwrap.wrap(line, width, subsequent_indent="    ",
+                         break_on_hyphens=False)
+
+
+def fit(items, width):
+    """In one line; where that is too short, the first ones and how many more."""
+    text = "; ".join(items)
+    for n in range(len(items) - 1, 0, -1):
+        if width is None or len(text) <= width:
+            break
+        text = "; ".join(items[:n]) + f"; {len(items) - n} more"
+    return text if width is None or len(text) <= width else \
+        text[:width - 3] + "..."
 
 
 def duration(ms):
@@ -82,9 +114,36 @@ def lane_share(service):
                    max(packets, service["packets_lane"]))
 
 
-def show(services, frames=None):
+# what a cell says of a column that may go first; then those that go next
+_NOTHING = {"LEFT": "-", "GONE": "0", "STABLE": "100.0 %", "HOLD": "0.0 %",
+            "PIN": "0.0 %", "LANE": "0.0 %"}
+_LAST = ("STATELESS", "LANE", "GONE", "SERVERS", "ENTRIES", "PIN", "HOLD",
+         "STABLE", "LEFT")
+
+
+def _narrow(rows, width):
+    """(the table in that width, names of columns that had no room)"""
+    names, without = list(rows[0]), []
+
+    def lines():
+        return table([[row[rows[0].index(n)] for n in names] for row in rows],
+                     left=(0, 1))
+
+    def fits():
+        return width is None or max(map(len, lines().split("\n"))) <= width
+    if not fits():
+        names = [n for i, n in enumerate(names) if not all(
+            row[i] in ("-", _NOTHING.get(n)) for row in rows[1:])]
+    for name in _LAST:
+        if name in names and not fits():
+            names.remove(name)
+            without.append(name)
+    return "\n".join(line[:width] for line in lines().split("\n")), without
+
+
+def show(services, frames=None, width=None):
     """A line for each service, and what deserves a look; @frames are those that
-    the lane saw."""
+    the lane saw.  In @width columns there are fewer of the table."""
     rows = [("SERVICE", "STATE", "LEFT", "SERVERS", "GONE", "STABLE", "HOLD",
              "PIN", "ENTRIES", "STATELESS", "LANE")]
     for s in services:
@@ -97,8 +156,13 @@ def show(services, frames=None):
               for f, _, _ in _PHASES),
             _cell(s, "entries"), _cell(s, "packets_stateless"),
             lane_share(s)))
+    lines, without = _narrow(rows, width)
     notes = [f"{name_of(s)}: {note}" for s in services for note in remarks(s)]
-    return "\n".join([table(rows, left=(0, 1)), *notes, *lane.show(frames)])
+    if without:
+        notes.append(f"no room for {', '.join(without)}: 'mhsstat show | cat' "
+                     "has all columns")
+    return "\n".join([lines, *(part for line in (*notes, *lane.show(frames))
+                               for part in wrap(line, width))])
 
 
 _REMARKS = (

@@ -10,14 +10,16 @@ and its older flows have had an entry since they were pinned.
 import sys
 import time
 
+from ipvs_mhs_tool import (EXIT_OK, EXIT_TIMEOUT, ToolError, UsageError,
+                           quoted)
+
 from . import servers
 from .address import spelled, told
-from .errors import EXIT_OK, EXIT_TIMEOUT, NotThere, ToolError, UsageError
 from .proc import left_ms, name_of
 from .rules import Host
-from .snapshot import read_services, read_text, select
+from .snapshot import NotThere, read_services, read_text, select
 from .stateful import Stateful
-from .text import duration, percent, state
+from .text import columns, duration, fit, percent, state
 
 _REPORT_EVERY_S = 30
 
@@ -28,16 +30,18 @@ class Progress:
 
     def __init__(self, quiet):
         self._quiet = quiet
-        self._live = sys.stderr.isatty()
+        self._width = columns(sys.stderr)
         self._last = None
         self._at = 0
         self._warned = set()
 
-    def say(self, key, text):
+    def say(self, key, items):
         if self._quiet:
             return
         now = time.monotonic()
-        if self._live:
+        # a line in the last column would be two
+        text = fit(items, self._width and self._width - 1)
+        if self._width:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif key != self._last or now - self._at >= _REPORT_EVERY_S:
             print(f"mhsstat: {text}", file=sys.stderr, flush=True)
@@ -48,26 +52,31 @@ class Progress:
         """A line that stays, said once, with --quiet, too."""
         if text not in self._warned:
             self._warned.add(text)
-            print(("\r\x1b[K" if self._live else "") + f"mhsstat: {text}",
+            print(("\r\x1b[K" if self._width else "") + f"mhsstat: {text}",
                   file=sys.stderr, flush=True)
 
     def end(self):
-        if self._live and self._last is not None:
+        if self._width and self._last is not None:
             print(file=sys.stderr)
 
 
-_OPTIONS = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service", "FWM": "-f"}
+def _with(name, names, services):
+    return [(service, server) for those in services.values()
+            for service in those if not names or service.name in names
+            for server in service.servers if server.name == name]
+
+
+def listed(word, names):
+    """The same as ipvsadm says, with the commands that change them."""
+    return _with(spelled(*told(word)), names, servers.of_this_host())
 
 
 def having(word, names):
     """[(service, server)] of all services that have the server, of any
     scheduler; of those of @names only, if there are names."""
     name = spelled(*told(word))
-    found = [(service, server)
-             for those in servers.parse(read_text(servers.PROC_IPVS),
-                                        servers.PROC_IPVS).values()
-             for service in those if not names or service.name in names
-             for server in service.servers if server.name == name]
+    found = _with(name, names, servers.parse(read_text(servers.PROC_IPVS),
+                                             servers.PROC_IPVS))
     if not found:
         raise ToolError(f"{', '.join(names) or 'this network namespace'}: no "
                         f"server {name}; it must be in the list, with weight "
@@ -81,25 +90,17 @@ def _weightless(word, names):
     weights = [f"{service.name}: server {server.name} has weight "
                f"{server.weight}" for service, server in found if server.weight]
     if weights:
-        raise ToolError("; ".join(weights) + ": set it to 0 first, with "
-                        "'ipvsadm -e ... -w 0', or name the service that you "
-                        "mean")
+        raise ToolError("; ".join(weights) + ": set it to 0 first ('mhsstat "
+                        "drain' does, and keeps all else of the server), or "
+                        "name the service that you mean")
     return found
-
-
-def deletion(service, server):
-    """The command that deletes the server."""
-    protocol, where = service.name.split()
-    # /proc does not tell the family of a service by firewall mark
-    six = " -6" if protocol == "FWM" and server.address.version == 6 else ""
-    return f"ipvsadm -d {_OPTIONS[protocol]} {where}{six} -r {server.name}"
 
 
 def _deletions(options):
     """What may be done with servers that are drained, a line for each."""
     return [f"{spelled(*told(word))} is drained: " +
-            "; ".join(deletion(*pair)
-                      for pair in _weightless(word, options.service))
+            "; ".join(quoted(server.deletion())
+                      for _, server in listed(word, options.service))
             for word in options.drained]
 
 
@@ -113,18 +114,8 @@ class Pending:
     def _say_unseen(self, service):
         """What makes the absence of entries prove less than it should."""
         host = self._host = self._host or Host(True)
-        if host.short(service.name):
-            self._warn(
-                f"{service.name}: net.ipv4.vs.mhs.pin_ms is {host.pin_ms}, too "
-                "short to tell that the server is drained: a flow that is "
-                f"silent for longer than {duration(host.pin_ms)} is not seen "
-                "and breaks when the server is deleted; set pin_ms to 0 for "
-                "the protocol's timeout, before the weight is set to 0")
-        if service.persistent and not host.quiesces:
-            self._warn(
-                f"{service.name} is persistent: clients that the server had "
-                "come back to it in spite of weight 0; run 'sysctl -w "
-                "net.ipv4.vs.expire_quiescent_template=1'")
+        for text in host.unseen(service):
+            self._warn(text)
 
     def _drained(self, options):
         """({name: service} of those to ask, [what to say of each server])"""
@@ -210,10 +201,10 @@ def until(look, options, progress, end_word):
         while True:
             pending, longest_ms = look(options)
             if not pending:
-                progress.say("over", end_word)
+                progress.say("over", [end_word])
                 return EXIT_OK
             progress.say([kind for kind, _ in pending],
-                         "; ".join(words for _, words in pending))
+                         [words for _, words in pending])
             now = time.monotonic()
             if end is not None and now >= end:
                 break

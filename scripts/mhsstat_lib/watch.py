@@ -3,14 +3,14 @@
 
 import os
 import re
-import subprocess
 import sys
 import time
 
-from .errors import EXIT_OK
+from ipvs_mhs_tool import EXIT_OK, ToolError, run
+
 from .proc import name_of
 from .snapshot import read_services, select
-from .text import bar, percent, phases, remarks, state
+from .text import bar, columns, percent, phases, remarks, state, wrap
 
 _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 _MANY = 6       # servers named in a line
@@ -70,10 +70,9 @@ def server_packets(text):
 def _read_servers():
     """Of this host; nothing without ipvsadm."""
     try:
-        return server_packets(subprocess.run(
-            ["ipvsadm", "-Ln", "--stats", "--exact"], capture_output=True,
-            text=True, check=True).stdout)
-    except (OSError, subprocess.SubprocessError):
+        return server_packets(
+            run(["ipvsadm", "-Ln", "--stats", "--exact"]).stdout)
+    except ToolError:
         return {}
 
 
@@ -112,15 +111,19 @@ def _servers(found):
     return "  |  " + ", ".join(words) if words else ""
 
 
-def block(service, per_second, servers=(), paint=Paint(False)):
+def block(service, per_second, servers=(), paint=Paint(False), width=None):
     """What is said of one service; @servers: packets a second of each."""
+    signs = f"[{bar(service)}]"
+    word = service["state"]
+    first = "\n".join(wrap(
+        f"{name_of(service)}  {state(service)}  {signs}  {phases(service)}, "
+        f"entries {service.get('entries', '-')}", width))
+    first = first.replace(word, paint(_STATES.get(word, _RED), word), 1)
     return "\n".join([
-        f"{name_of(service)}  "
-        f"{paint(_STATES.get(service['state'], _RED), state(service))}  "
-        f"[{paint.bar(bar(service))}]  {phases(service)}, "
-        f"entries {service.get('entries', '-')}",
-        f"  {_counts(per_second)}{_servers(servers)}",
-        *(f"  {paint(_RED, note)}" for note in remarks(service))])
+        first.replace(signs, f"[{paint.bar(signs)}]"),
+        *wrap(f"  {_counts(per_second)}{_servers(servers)}", width),
+        *(paint(_RED, line) for note in remarks(service)
+          for line in wrap(f"  {note}", width))])
 
 
 def _at(counts):
@@ -146,7 +149,8 @@ def watch(options):
             block(s, rates(last[1].get(name_of(s)), s, _between(last, now)),
                   server_rates(servers_last[1].get(name_of(s), {}),
                                servers[1].get(name_of(s), {}),
-                               _between(servers_last, servers)), paint)
+                               _between(servers_last, servers)), paint,
+                  columns(sys.stdout))
             for s in services)
         print((_HOME_AND_CLEAR if live else "") + picture,
               end="\n" if live else "\n\n", flush=True)

@@ -9,12 +9,13 @@ import re
 import sys
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import check, cli, facts, servers  # noqa: E402
+from mhsstat_lib import check, cli, facts, rules, servers  # noqa: E402
 
 NAME = "TCP 192.0.2.1:80"
 SAVED = """\
@@ -57,8 +58,8 @@ class Known(facts.Facts):
                      servers.parse(saved, "test").items()}
         self.thresholds = {}
         self.backup = False
-        self.idle_ms = {"TCP": 900000, "UDP": 300000}
-        self.sysctls = {"pin_ms": "0", "max_entries": "1000",
+        self.host = rules.Host(False)
+        self.sysctls = {"max_entries": "1000",
                         "max_quic_entries": "1000", "stateless": "1",
                         "lane": "0", "ingress": "",
                         "conntrack": "0"}
@@ -92,7 +93,7 @@ OTHER = SAVED + "-A -t 192.0.2.9:80 -s wlc\n"
 # kind: what makes it the one finding
 CAUSES = {
     "persistence": lambda k: core(k, SAVED.replace("mhs", "mhs -p 300")),
-    "thresholds": lambda k: k.thresholds.update({NAME: {"10.0.0.11:80": 5}}),
+    "thresholds": lambda k: k.thresholds.update({NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}}),
     "masquerading": lambda k: core(k, SAVED.replace(" -g ", " -m ")),
     "marks": lambda k: core(k, MARK),
     "conntrack": lambda k: sysctl(k, conntrack="1"),
@@ -105,7 +106,7 @@ CAUSES = {
     "max-entries": lambda k: service(k, entries=901),
     "no-server": lambda k: service(k, servers=0, state="settling"),
     "settling": lambda k: service(k, state="settling"),
-    "pin-ms": lambda k: sysctl(k, pin_ms="60000"),
+    "pin-ms": lambda k: setattr(k.host, "pin_ms", 60000),
     "lane-off": lambda k: sysctl(k, ingress="eth0"),
     "lane-marks": lambda k: (sysctl(k, lane="1", ingress="eth0"),
                              k.lane.update(mark=5), core(k, OTHER)),
@@ -208,9 +209,11 @@ class Findings(unittest.TestCase):
 
 
 class Parsing(unittest.TestCase):
+    @mock.patch.object(facts, "run", lambda argv: SimpleNamespace(
+        stdout=THRESHOLDS))
     def test_thresholds(self):
-        self.assertEqual(facts.thresholds(THRESHOLDS),
-                         {NAME: {"10.0.0.11:80": 5}})
+        self.assertEqual(facts.thresholds(),
+                         {NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}})
 
     def test_routes(self):
         found = facts.routes(ROUTES, ROUTED, "")
@@ -255,12 +258,50 @@ class Command(unittest.TestCase):
     def test_exit_status(self):
         known = Known()
         self.assertEqual(run(known)[:2], (0, ""))
-        sysctl(known, conntrack="1")
+        sysctl(known, stateless="0")
         status, out, _ = run(known)
         self.assertEqual((status, out.count("\n")), (1, 1))
-        self.assertRegex(out, r"^conntrack .*; remedy: .* \[conntrack\]\n$")
-        self.assertEqual(run(known, "--ignore", "conntrack")[:2], (0, ""))
+        self.assertRegex(out, r"^warning: every flow .*; remedy: sysctl .* "
+                         r"\[stateless\]\n$")
+        self.assertEqual(run(known, "-q")[1:], (out, ""))
+        self.assertEqual(run(known, "--ignore", "stateless")[:2], (0, ""))
         self.assertEqual(run(known, "--ignore", "weather")[0], 2)
+
+    def test_what_is_meant_is_a_note(self):
+        for kind, cause in CAUSES.items():
+            known = Known()
+            cause(known)
+            with self.subTest(kind):
+                note = kind in check.NOTES
+                status, out, _ = run(known)
+                self.assertEqual((status, out.split(":")[0]),
+                                 (0, "note") if note else (1, "warning"))
+                self.assertEqual(run(known, "--quiet"),
+                                 (status, "" if note else out, ""))
+
+    def test_a_hop_that_nobody_asked(self):
+        known = Known()
+        del known.neighbours["10.0.0.2", "eth0"]
+        status, out, err = run(known)
+        self.assertEqual((status, out), (0, ""))
+        self.assertIn("1 next hop(s) were not asked lately, and it is unknown "
+                      "whether they answer: 10.0.0.2 on eth0", err)
+        self.assertEqual(json.loads(run(known, "--json")[1])[
+            "hops_never_asked"], ["10.0.0.2 on eth0"])
+        self.assertNotIn("unknown", run(Known())[2])
+        known.links["eth0"] = facts.Link(1500, None, False)
+        self.assertNotIn("unknown", run(known)[2])
+
+    def test_remedies_that_edit_a_server_keep_all_else(self):
+        known = Known()
+        known.thresholds = {NAME: {"10.0.0.12:80": ["-x", "5", "-y", "3"]}}
+        self.assertIn("ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.12:80 -i -w 1 "
+                      "--tun-type ipip [", run(known)[1])
+        known = Known()
+        CAUSES["gateway"](known)
+        known.thresholds = {NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}}
+        self.assertIn("ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.11:80 -i -w 1 -x 5 "
+                      "-y 3 [", run(known)[1])
 
     def test_it_says_what_it_cannot_see(self):
         self.assertRegex(run(Known())[2], "2 server.* past this host.* sees no "
@@ -284,8 +325,9 @@ class Command(unittest.TestCase):
         value = json.loads(out)
         self.assertEqual((status, value["servers_without_replies_here"]),
                          (1, 2))
-        self.assertEqual([(f["kind"], f["service"])
-                          for f in value["findings"]], [("capped", NAME)])
+        self.assertEqual([(f["kind"], f["service"], f["severity"])
+                          for f in value["findings"]],
+                         [("capped", NAME, "warning")])
 
     def test_every_kind_is_in_the_man_page_and_in_the_completion(self):
         page = (TOP / "Documentation/man/mhsstat.8").read_text()

@@ -2,16 +2,21 @@
 """mhsstat reads what it is given, and refuses what it cannot understand."""
 
 import contextlib
+import fcntl
 import io
 import ipaddress
 import json
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,7 +27,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 from mhsstat_lib import (cli, compare, lane, lookup, options,  # noqa: E402
                          plan, proc, prometheus, rules, servers, stateful, text,
                          watch)
-from mhsstat_lib.errors import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
+from ipvs_mhs_tool import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
@@ -58,10 +63,24 @@ TURNED = "\n".join(" ".join(reversed(line.split()))
                    for line in NOW.splitlines())
 
 
+class Clock:
+    """Time passes while wait sleeps, and at no other time."""
+
+    def __init__(self):
+        self.now = 0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
 def run(*argv):
     """(status, standard output, standard error) of mhsstat."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
+            mock.patch("mhsstat_lib.wait.time", Clock()):
         try:
             status = cli.main(list(argv))
         except SystemExit as end:
@@ -135,6 +154,87 @@ FWM  7                                  0        0        0        0        0
                 (Terminal(), {"TERM": "dumb"}, False),
                 (io.StringIO(), {"TERM": "xterm"}, False)):
             self.assertEqual(watch.may_colour(stream, environment), want)
+
+
+class Terminal(Files):
+    """No line is wider than the terminal; elsewhere each is whole."""
+
+    SERVICE = "[2001:db8:1111:2222:3333:4444:5555:6666]:8443"
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.file("proc", NOW.replace("[fd09::1]:80", self.SERVICE))
+
+    def run_in(self, width, *argv, stream="stdout"):
+        """The lines that mhsstat writes to a terminal of that width."""
+        leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ,
+                    struct.pack("HHHH", 24, width, 0, 0))
+        with open(leader, "rb", buffering=0) as screen:
+            with subprocess.Popen([TOP / "scripts/mhsstat", *argv], **{
+                    "stdout": subprocess.DEVNULL,
+                    "stderr": subprocess.DEVNULL, stream: follower}):
+                os.close(follower)
+                text = b""
+                with contextlib.suppress(OSError):  # its end
+                    while part := screen.read(4096):
+                        text += part
+        return re.split("[\r\n]+", re.sub("\x1b\\[\\d*[A-Za-z]", "",
+                                          text.decode()))
+
+    def test_show(self):
+        full = run("show", "--file", self.path)[1].splitlines()
+        self.assertGreater(max(map(len, full)), 120)
+        for width in 200, 132, 100, 80, 60, 0:
+            lines = self.run_in(width, "show", "--file", self.path)
+            with self.subTest(width=width):
+                self.assertLessEqual(max(map(len, lines)), width or 80)
+                self.assertIn("TCP " + self.SERVICE, "".join(lines))
+                # GONE and PIN are 0 here
+                for name in {*full[0].split()} - {"GONE", "PIN"}:
+                    self.assertIn(name, " ".join(lines))
+        self.assertEqual(self.run_in(200, "show", "--file", self.path)[:4],
+                         full[:4])
+
+    def test_columns_that_say_nothing_go_first(self):
+        quiet = NOW
+        for name in "TCP 10.9.0.1:80", "TCP [fd09::1]:80":
+            quiet = altered(quiet, name, State="stable", Stable=65521, Hold=0,
+                            StableMs=0)
+        quiet = proc.parse(quiet)
+        shown = text.show(quiet, None, 80).split("\n")
+        self.assertEqual(shown[0].split(), ["SERVICE", "STATE", "SERVERS",
+                                            "ENTRIES", "STATELESS", "LANE"])
+        self.assertNotIn("no room", "".join(shown))
+        self.assertIn("GONE", text.show(quiet, None, 120))
+
+    def test_watch(self):
+        for service in proc.parse(Path(self.path).read_text()):
+            rates = {f: 123456 for f in service if f.startswith("packets_")}
+            said = [watch.block({**service, "capped": 3}, rates,
+                                [(f"[2001:db8::{n}]:80", 10 ** n)
+                                 for n in range(1, 9)],
+                                watch.Paint(False), width)
+                    for width in (None, 80, 60)]
+            self.assertEqual(len({"".join(one.split()) for one in said}), 1)
+            for one, width in zip(said, (1000, 80, 60)):
+                self.assertLessEqual(max(map(len, one.split("\n"))), width)
+
+    def test_progress(self):
+        items = [f"TCP {self.SERVICE}: transition, at most 14 min 23 s left, "
+                 "12.3 % of the slots unstable"] * 3
+        self.assertEqual(text.fit(items, None), "; ".join(items))
+        self.assertEqual(text.fit(items[:1], 79), items[0][:76] + "...")
+        short = ["TCP 10.9.0.1:80: settling"] * 4
+        self.assertEqual(text.fit(short, 79), "; ".join(short[:2]) + "; 2 more")
+        self.assertEqual(text.fit(short, 200), "; ".join(short))
+
+    def test_wait(self):
+        lines = self.run_in(60, "wait", "--settled", "--timeout", "30ms", "-n",
+                            "10ms", "-t", self.SERVICE, stream="stderr")
+        progress = [line for line in lines if line.startswith("there is no")]
+        self.assertTrue(progress)
+        self.assertLessEqual(max(map(len, progress)), 59)
 
 
 class Version(unittest.TestCase):
@@ -213,6 +313,23 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
             self.CONNS, (ipaddress.ip_address("fd01::2"), 40000))
         self.assertEqual((virtual, entry["server"], entry["expires_s"]),
                          ("[fd09::1]:80", "[fd02::b]:80", 59))
+
+    def test_the_answer_comes_first(self):
+        entry = {"server": "10.0.0.11:80", "state": "ESTABLISHED",
+                 "expires_s": 899}
+        for phase, candidate, mine, answer in (
+                ("stable", "10.0.0.12:80", entry, "10.0.0.11:80, by its entry"),
+                ("stable", "10.0.0.12:80", None, "10.0.0.12:80, by its slot"),
+                ("stable", None, None, "no server, by its slot"),
+                ("hold", "10.0.0.12:80", None, "10.0.0.13:80 for an older flow, "
+                 "10.0.0.12:80 for a new one, which gets an entry"),
+                ("moon", "10.0.0.12:80", None, "10.0.0.12:80, or "
+                 "10.0.0.13:80")):
+            lines = lookup.render({"client": "198.51.100.7:36390", "services": [
+                {"service": "TCP 192.0.2.1:80", "slot": 12, "phase": phase,
+                 "tracked": 0, "old_server": "10.0.0.13:80",
+                 "candidate_server": candidate, "entry": mine}]}).split("\n")
+            self.assertEqual(lines[0], f"198.51.100.7:36390 -> {answer}")
 
     def test_older_module(self):
         with mock.patch.object(lookup, "read_services",
@@ -515,8 +632,14 @@ class Lane(Files):
               if name == "ipvs_mhs_lane_up_total"}
         self.assertEqual(list(up), list(lane.MEANINGS))
         self.assertEqual((up["decision"], up["mtu"]), (31, 0))
-        self.assertNotIn("ipvs_mhs_lane",
-                         prometheus.render(proc.parse(OLDER)))
+        idle = {name: 0 for name in self.frames()}
+        unused = proc.parse(altered(NOW, "TCP 10.9.0.1:80", PktLane=0))
+        for services, frames, there in (
+                (proc.parse(OLDER), None, False), (unused, idle, False),
+                (unused, None, False), (unused, {**idle, "off": 1}, True),
+                (proc.parse(NOW), None, True)):
+            self.assertEqual("ipvs_mhs_lane" in prometheus.render(
+                services, frames), there)
 
     def test_the_command(self):
         from mhsstat_lib import snapshot
@@ -576,6 +699,22 @@ class CommandLine(Files):
                 self.assertEqual(status, 2)
                 self.assertIn(words, err)
 
+    def test_output_that_cannot_be_written(self):
+        path = self.file("proc", NOW)
+        for argv in (("show", "--file", path), ("show", "--help"),
+                     ("show", "--json", "--file", path)):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                done = subprocess.run([TOP / "scripts/mhsstat", *argv],
+                                      stdout=full, stderr=subprocess.PIPE,
+                                      text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr), (
+                125, "mhsstat: [Errno 28] No space left on device\n"))
+        for shut, status in ((">&-", 0), ("| true", 0)):
+            done = subprocess.run(
+                f"{TOP}/scripts/mhsstat show --file {path} {shut}", shell=True,
+                capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr), (status, ""))
+
     def test_help_of_every_command(self):
         for command in ("show", "watch", "wait", "drain", "plan", "check",
                         "lookup", "compare"):
@@ -606,8 +745,9 @@ class CommandLine(Files):
     def test_output_is_replaced_or_left(self):
         path = self.file("proc", NOW)
         target = self.directory / "out" / "mhs.prom"
-        self.assertEqual(run("show", "--file", path, "--output",
-                             str(target))[0], 125)
+        status, _, err = run("show", "--file", path, "--output", str(target))
+        self.assertEqual(status, 125)
+        self.assertIn(f"there is no directory {target.parent}: ", err)
         target.parent.mkdir()
         target.write_text("old")
         self.assertEqual(run("show", "--file", self.file("bad", "x"),
@@ -629,7 +769,7 @@ class Compare(Files):
                    "real_servers": [{"server": "10.2.0.11:80", "weight": 1},
                                     {"server": "10.2.0.12:80", "weight": 1}]}
         parameters = {"hash_key_print": "k", "quic_ports": "443",
-                      "mark_ignore": 0}
+                      "mark_ignore": 0, "hash_key_derived": False}
         for name, value in changes.items():
             (parameters if name in parameters else service)[name] = value
         return {"format": 1, "parameters": parameters, "services": [service]}
@@ -655,6 +795,8 @@ class Compare(Files):
                  "hash_key_print k in a, l in b"),
                 ({"hash_key_print": None, **other},
                  "likely another hash_key"),
+                ({"hash_key_print": None, "hash_key_derived": True, **other},
+                 "b has one that mhs derives for the user"),
                 ({"real_servers": None, **other}, "cannot be seen from this"),
                 ({"address_only": 1}, "AddrOnly (flag-3) 0 in a, 1 in b"),
                 ({"quic_ports": "443,8443"}, "quic_ports 443 in a, 443,8443"),
@@ -672,11 +814,36 @@ class Compare(Files):
         self.assertEqual(run("compare", same, other)[0], 1)
         self.assertEqual(run("compare", same, same, other)[0], 1)
         self.assertEqual(run("compare", "-", "-")[0], 2)
-        for content in ("{", "{}", "[]", "{\"services\": [1]}",
-                        "{\"services\": [{}]}", ""):
+        half = self.director(real_servers=[{"server": "10.2.0.11:80"}])
+        for content, words in (
+                ("{", "Expecting"), ("{}", "no 'services'"), ("[]", "no column"),
+                ("{\"services\": [1]}", "a value of another type"),
+                ("{\"services\": [{}]}", "no 'protocol'"),
+                (half, "no 'weight'"), ("", "x is empty"), ("\n", "is empty")):
             status, _, err = run("compare", same, self.file("x", content))
             self.assertEqual(status, 125, content)
-            self.assertIn("mhsstat: ", err)
+            self.assertIn(words, err)
+            self.assertNotIn("Error", err)
+
+    def test_nothing_to_compare_is_no_agreement(self):
+        nothing = {"format": 1, "director": "lb1", "services": []}
+        one, other = (self.file(name, {**nothing, "director": name})
+                      for name in ("lb1", "lb2"))
+        self.assertEqual(run("compare", one, other)[:2], (
+            1, "there is no service of mhs to compare: lb1, lb2\n"))
+        self.assertEqual(run("compare", one, self.file("a", {
+            **self.director(), "director": "lb3"}))[:2], (
+                1, "TCP 10.9.0.1:80: only in lb3\n"))
+
+    def test_directors_have_names(self):
+        those = [{**self.director(), "director": name}
+                 for name in ("lb1", "lb2", "lb2")]
+        one, other, third = (self.file(f"f{i}", d) for i, d in enumerate(those))
+        self.assertIn("1 service(s); lb1, lb2\n", run("compare", one, other)[1])
+        self.assertIn(f"; lb2 ({other}), lb2 ({third})\n",
+                      run("compare", other, third)[1])
+        self.assertIn(f"; {self.directory}/x, lb2\n", run("compare", self.file(
+            "x", self.director()), other)[1])
 
 
 class Plan(Files):
@@ -790,9 +957,9 @@ class Options(unittest.TestCase):
         def seconds(word):
             return options.parser().parse_args(
                 ["wait", "--timeout", word]).timeout_s
-        self.assertEqual([seconds(w) for w in ("500ms", "10s", "15min", "1h",
-                                               "2")],
-                         [0.5, 10, 900, 3600, 2])
+        self.assertEqual([seconds(w) for w in ("500ms", "10s", "5m", "15min",
+                                               "1h", "1d", "2")],
+                         [0.5, 10, 300, 900, 3600, 86400, 2])
 
 
 class PlanInWords(unittest.TestCase):
@@ -926,18 +1093,25 @@ class Kernel:
                             ("wait.Host", lambda here: self.host),
                             ("drain.Host", lambda here: self.host),
                             ("drain.run", self.run),
-                            ("drain._edit", self.edit)):
+                            ("facts.run", self.run),
+                            ("servers.run", self.run)):
             patch = mock.patch("mhsstat_lib." + what, value)
             patch.start()
             test.addCleanup(patch.stop)
 
-    def run(self, argv):
-        return ("\n\n\nTCP  10.9.0.1:80 mhs\n"
-                f"  -> {self.SERVER}  60 40 0 0\n" if "-Ln" in argv else
-                self.saved), ""
+    def shared(self):
+        """The second service has no flow left, and ipvsadm lists it."""
+        self.core = self.core.replace("0          1", "0          0")
+        self.saved += "-A -u 10.9.0.2:80 -s mhs\n" \
+                      "-a -u 10.9.0.2:80 -r 10.2.0.13:80 -g -w 0\n"
 
-    def edit(self, words):
-        self.edits.append(" ".join(words))
+    def run(self, argv):
+        if argv[1] in ("-e", "-d"):
+            self.edits.append(" ".join(argv[1:]))
+        return SimpleNamespace(stdout=(
+            "\n\n\nTCP  10.9.0.1:80 mhs\n"
+            f"  -> {self.SERVER}  60 40 0 0\n" if "-Ln" in argv else
+            self.saved))
 
 
 class Drained(unittest.TestCase):
@@ -964,7 +1138,7 @@ class Drained(unittest.TestCase):
 
     def test_commands_of_each_service(self):
         kernel = Kernel(self)
-        kernel.core = kernel.core.replace("0          1", "0          0")
+        kernel.shared()
         self.assertEqual(self.wait()[:2], (
             0, "10.2.0.13:80 is drained: ipvsadm -d -t 10.9.0.1:80 -r "
             "10.2.0.13:80; ipvsadm -d -u 10.9.0.2:80 -r 10.2.0.13:80\n"))
@@ -981,7 +1155,7 @@ class Drained(unittest.TestCase):
         self.assertNotIn("pin_ms", self.wait("-t", "10.9.0.1:80")[2])
         kernel.host.pin_ms = 60_000
         err = self.wait("-t", "10.9.0.1:80")[2]
-        self.assertEqual(err.count("too short to tell"), 1)
+        self.assertEqual(err.count("is not seen: run"), 1)
         self.assertIn("longer than 1 min 0 s", err)
         kernel.core = kernel.core.replace("0A090001:0050 mhs",
                                           "0A090001:0050 mhs persistent 9 F")
@@ -1030,8 +1204,7 @@ class Drain(unittest.TestCase):
         kernel.mhs = altered(kernel.mhs, "TCP 10.9.0.1:80", State="transition")
         self.assertIn("same command again", self.drain(*self.TCP, status=124))
         self.assertEqual(kernel.edits, [self.ZERO])
-        with mock.patch("mhsstat_lib.wait.time.sleep",
-                        side_effect=KeyboardInterrupt):
+        with mock.patch.object(Clock, "sleep", side_effect=KeyboardInterrupt):
             self.assertIn("same command again", self.drain(*self.TCP,
                                                            status=130))
         kernel = Kernel(self)       # its weight is 0
@@ -1040,9 +1213,7 @@ class Drain(unittest.TestCase):
 
     def test_all_services(self):
         kernel = Kernel(self)
-        kernel.core = kernel.core.replace("0          1", "0          0")
-        kernel.saved += "-A -u 10.9.0.2:80 -s mhs\n" \
-                        "-a -u 10.9.0.2:80 -r 10.2.0.13:80 -g -w 0\n"
+        kernel.shared()
         self.drain(Kernel.SERVER)
         self.assertEqual(kernel.edits, [
             self.GONE, "-d -u 10.9.0.2:80 -r 10.2.0.13:80"])
@@ -1114,6 +1285,10 @@ class Stateful(Files):
         self.addCleanup(setattr, stateful, "read_services",
                         stateful.read_services)
         stateful.SYSCTLS = str(self.directory)
+        self.director = rules.Host(False)
+        here = mock.patch.object(stateful, "Host", lambda here: self.director)
+        here.start()
+        self.addCleanup(here.stop)
 
     def kernel(self, row=None, source=NOW, **values):
         """The text with all services about to be stateful, and @row so."""
@@ -1243,8 +1418,7 @@ class Stateful(Files):
 
     def test_pin_time_that_is_short(self):
         ask = ["-t", "10.9.0.1:80", "-u", "10.9.0.1:53", "--quiet"]
-        for pin, said in (("0", 0), ("120000", 1), ("300000", 1),
-                          ("900000", 0)):
-            self.file("pin_ms", f"{pin}\n")
+        for pin, said in ((0, 0), (120000, 1), (300000, 1), (900000, 0)):
+            self.director.pin_ms = pin
             self.assertEqual(self.wait(self.kernel(), argv=ask)[1].count(
                 f"net.ipv4.vs.mhs.pin_ms is {pin}: "), said)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The parts of real_server, from the bottom up:
+"""The parts of real_server, from the bottom up; below them is ipvs_mhs_tool:
 
-    errors   exit statuses and the one exception that reaches the user
     host     what the kernel says of addresses, devices, sysctls, sockets
     options  the command line, the configuration file: a SetUp
     parts    what a SetUp is made of: how each is made, undone, found at fault

@@ -5,8 +5,8 @@ What is about to be made is written down first, so that clear undoes the work of
 setup that was killed, too.
 """
 
-from .errors import ToolError
-from .host import quoted
+from ipvs_mhs_tool import ToolError, quoted
+
 from .parts import parts_of
 from .state import Record
 
@@ -72,7 +72,9 @@ def setup(host, state, set_up):
             raise
         raise ToolError("; ".join([str(error), *wrong, "what this call had "
                                    "changed is undone" if not wrong else
-                                   "run 'real_server clear'"])) from error
+                                   "give the command again, or undo all, what "
+                                   "was set up before, too, with 'real_server "
+                                   "clear'"])) from error
     wanted = {part.key for part in parts}
     gone = {key: before for key, before in made.items() if key not in wanted}
     changed = bool(new or gone)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the command line to the exit status."""
 
-import os
-import signal
 import sys
 
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError, quoted
+from ipvs_mhs_tool import main as run_main
+
 from . import change
-from .errors import (EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, EXIT_SIGNAL,
-                     EXIT_USAGE, ToolError, UsageError)
-from .faults import faults_of
-from .host import Host, quoted
+from .faults import OWN_REMEDY, faults_of
+from .host import Host
 from .options import DEFAULT_CONFIG, parser, read_config, set_up_of
 from .state import State
 
@@ -42,6 +41,11 @@ def _wanted(options):
 def _setup(options):
     set_up = _wanted(options)
     host, state = Host(), State()
+    for vip in set_up.vips:
+        own = host.own(vip)
+        if own:
+            raise ToolError(f"{vip} is this host's own address, on {own}: "
+                            f"{OWN_REMEDY}; nothing was changed")
     if options.dry_run:
         for command in change.planned(host, set_up):
             print(quoted(command))
@@ -81,18 +85,5 @@ def _clear(options):
 
 
 def main(argv):
-    options = parser().parse_args(argv)
-    try:
-        status = {"setup": _setup, "check": _check,
-                  "clear": _clear}[options.action](options)
-        sys.stdout.flush()
-        return status
-    except KeyboardInterrupt:
-        return EXIT_SIGNAL + signal.SIGINT
-    except BrokenPipeError:
-        # The reader has seen enough; Python must not complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_SIGNAL + signal.SIGPIPE
-    except (ToolError, OSError) as error:
-        _say(str(error))
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    return run_main(parser(), {"setup": _setup, "check": _check,
+                               "clear": _clear}, argv)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What is wrong with a real server, parts that are missing and all else."""
 
-from .host import quoted
+from ipvs_mhs_tool import quoted
+
 from .options import family_of
 from .parts import Fault, parts_of, tunnels_of
 
@@ -27,10 +28,19 @@ def largest_mss(set_up, mtu):
         for tunnel in set_up.tunnels for family, outer in set_up.carried())
 
 
+OWN_REMEDY = "give the address of the service (--vip, or vip in the file), or " \
+             "take this one from the device first"
+
+
 def _misplaced(set_up, host):
     """Addresses on devices that tell neighbours of them."""
     speaking = host.arp_devices()
     for vip in set_up.vips:
+        own = host.own(vip)
+        if own:
+            yield Fault(f"{vip} is this host's own address, on {own}, and no "
+                        "virtual address", OWN_REMEDY)
+            continue
         full = 128 if family_of(vip) == 6 else 32
         for device, length in host.holders(vip):
             remedy = f"ip address del {vip}/{length} dev {device}"

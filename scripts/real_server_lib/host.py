@@ -1,40 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the kernel says of this network namespace, and the running of commands."""
+"""What the kernel says of this network namespace, and changes of it."""
 
 import json
 import os
-import shlex
 import socket
-import subprocess
 
-from .errors import ToolError
+from ipvs_mhs_tool import ToolError, run
 
 TABLE = "real_server"     # of nft, in the family inet
 
-_COMMAND_TIMEOUT_S = 20
 _SO_NETNS_COOKIE = 71     # Linux 5.14; Python has no name for it
-
-
-def quoted(argv):
-    """A command as a shell reads it."""
-    return " ".join(map(shlex.quote, argv))
-
-
-def run(argv):
-    """The output of a program; ToolError with its own words if it fails."""
-    try:
-        done = subprocess.run(argv, text=True, check=False, capture_output=True,
-                              timeout=_COMMAND_TIMEOUT_S)
-    except FileNotFoundError as error:
-        raise ToolError(f"{argv[0]} is not installed, or not in PATH"
-                        ) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolError(f"{quoted(argv)}: {error}") from error
-    if done.returncode:
-        words = " ".join((done.stderr or done.stdout).split())
-        raise ToolError(f"{quoted(argv)}: "
-                        f"{words or f'exit status {done.returncode}'}")
-    return done.stdout
 
 
 def namespace_id():
@@ -75,7 +50,7 @@ class Host:
 
     def _ask(self, *argv):
         if argv not in self._said:
-            self._said[argv] = run(argv)
+            self._said[argv] = run(argv).stdout
         return self._said[argv]
 
     def _ask_json(self, *argv):
@@ -109,6 +84,27 @@ class Host:
                 for name, link in self.links().items()
                 for address in link.get("addr_info", [])
                 if address.get("local") == vip]
+
+    def own(self, vip):
+        """The device whose own address it is: the only one of its family there,
+        or, for IPv4, the source of what this host sends."""
+        family = "inet6" if ":" in vip else "inet"
+        for name in self.arp_devices():
+            those = [address["local"]
+                     for address in self.links()[name].get("addr_info", [])
+                     if address["family"] == family and
+                     address.get("scope") != "link"]
+            if vip in those and (len(those) == 1 or vip == self._source()):
+                return name
+        return None
+
+    def _source(self):
+        """The IPv4 source of packets by the default route, if there is one."""
+        try:
+            return self._ask_json("ip", "-j", "route", "get",
+                                  "203.0.113.0")[0].get("prefsrc")
+        except (ToolError, IndexError):
+            return None
 
     @staticmethod
     def sysctl(name):

@@ -6,7 +6,7 @@ import argparse
 import ipaddress
 from typing import NamedTuple, Optional
 
-from .errors import ToolError, UsageError
+from ipvs_mhs_tool import Parser, ToolError, UsageError, commands_of
 
 DEFAULT_CONFIG = "/etc/real_server.conf"
 TUNNELS = ("ipip", "gre", "gue")
@@ -69,12 +69,16 @@ def _listed(convert):
 
 
 def _vip(text):
+    """An address; /32 or /128, as ip prints it, is the same."""
     try:
-        address = ipaddress.ip_address(text)
-    except ValueError as error:
+        one = ipaddress.ip_interface(text)
+    except ValueError:
+        one = None
+    if one is None or one.network.num_addresses > 1 or "%" in text:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no address; give one as 192.0.2.1 or 2001:db8::1, "
-            "without a prefix length") from error
+            "without the prefix length of a network")
+    address = one.ip
     if address.is_multicast or address.is_unspecified or \
             address.is_loopback or address.is_link_local:
         raise argparse.ArgumentTypeError(
@@ -118,27 +122,7 @@ def _mss(text):
     return _number(text, _MSS_RANGE, "size in bytes")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Takes no half-written options, and says where to read more."""
-
-    def __init__(self, **arguments):
-        super().__init__(allow_abbrev=False, **arguments)
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}\n"
-                     f"Try '{self.prog} --help'.\n")
-
-
-class _Version(argparse.Action):
-    """Reads the version only when it is asked for."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        from ipvs_mhs_version import version
-        print(parser.prog, version())
-        parser.exit()
-
-
-class _File(_Parser):
+class _File(Parser):
     """Speaks of the file instead."""
 
     def error(self, message):
@@ -170,12 +154,9 @@ def _add_set_up(sub, title):
 
 def parser():
     """The parser of the whole command line."""
-    top = _Parser(prog="real_server", description=(
-        "Prepare a real server of IPVS, for direct routing or for tunnels."))
-    top.add_argument("--version", action=_Version, nargs=0,
-                     help="show the version")
-    commands = top.add_subparsers(dest="action", metavar="command",
-                                  required=True, parser_class=_Parser)
+    top, commands = commands_of(
+        "real_server",
+        "Prepare a real server of IPVS, for direct routing or for tunnels.")
     setup = commands.add_parser(
         "setup", help="prepare this host, or change how it is prepared",
         description="Prepare this host, or change how it is prepared. What is "

@@ -8,7 +8,9 @@ So setup, --dry-run, clear and check are one list of parts.
 
 from typing import NamedTuple
 
-from .host import TABLE, quoted
+from ipvs_mhs_tool import quoted
+
+from .host import TABLE
 from .options import family_of
 
 

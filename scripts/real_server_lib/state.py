@@ -5,7 +5,8 @@ import fcntl
 import json
 import os
 
-from .errors import ToolError
+from ipvs_mhs_tool import ToolError
+
 from .host import namespace_id
 from .options import SetUp
 
@@ -59,9 +60,9 @@ class State:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ToolError(
-                f"cannot read {self._path}: {error}; remove that file, undo by "
-                "hand what 'real_server setup --dry-run' prints, and run "
-                "'real_server setup' again") from error
+                f"cannot read {self._path}: {error}; remove that file and run "
+                "'real_server setup' again; what is there by then stays after "
+                "'real_server clear', too") from error
 
     def save(self, record):
         """None: nothing is set up."""

@@ -16,7 +16,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 from real_server_lib import (change, cli, faults, host, options,  # noqa: E402
                              parts, state)
-from real_server_lib.errors import ToolError  # noqa: E402
+from ipvs_mhs_tool import ToolError, quoted  # noqa: E402
 
 EXAMPLE = TOP / "examples/real_server/real_server.conf"
 VIP4, VIP6 = "192.0.2.1", "2001:db8::1"
@@ -70,11 +70,14 @@ class FakeHost(host.Host):
         self.modules = set(modules)
         self.gue = set()
         self.rules = None
+        self.source = None
         self.ss = ""
         self.fail = fail
         self.done = []
 
     def _ask_json(self, *argv):
+        if "get" in argv:
+            return [{"prefsrc": self.source}] if self.source else []
         if "route" in argv:
             return [{"dst": "default", "dev": "eth0"}]
         return list(self.devices.values())
@@ -97,7 +100,7 @@ class FakeHost(host.Host):
         return self.ss
 
     def do(self, argv):
-        text = host.quoted(argv)
+        text = quoted(argv)
         if self.fail and self.fail in text:
             raise ToolError(f"{text}: no")
         self.done.append(text)
@@ -148,6 +151,10 @@ class Options(unittest.TestCase):
             (VIP4, VIP6), ("gue",), (6,), 6080, 1400,
             (("tcp", 80), ("udp", 443))))
 
+    def test_the_length_of_an_address(self):
+        self.assertEqual(set_up("--vip", f"{VIP4}/32,{VIP6}/128"),
+                         set_up("--vip", f"{VIP4},{VIP6}"))
+
     def test_its_command_makes_the_same(self):
         for argv in (["--vip", VIP4],
                      ["--vip", f"{VIP4},{VIP6}", "--tunnel", "gue,gre",
@@ -158,8 +165,10 @@ class Options(unittest.TestCase):
 
     def test_mistakes(self):
         for argv, said in (
-                (["--vip", "192.0.2.1/24"], "without a prefix length"),
+                (["--vip", "192.0.2.1/24"], "without the prefix length of a network"),
                 (["--vip", "host"], "is no address"),
+                (["--vip", "2001:db8::1/64"], "is no address"),
+                (["--vip", "fe80::1%eth0"], "is no address"),
                 (["--vip", "127.0.0.1"], "cannot be a virtual address"),
                 (["--vip", "fe80::1"], "cannot be a virtual address"),
                 (["--vip", "::ffff:192.0.2.1"], "write it as 192.0.2.1"),
@@ -240,7 +249,7 @@ class Read(unittest.TestCase):
 
 class Parts(unittest.TestCase):
     def commands(self, *argv, on=None):
-        return [host.quoted(command) for command in change.planned(
+        return [quoted(command) for command in change.planned(
             on or FakeHost(), set_up(*argv))]
 
     def test_direct_routing(self):
@@ -471,6 +480,31 @@ class Check(unittest.TestCase):
 
     def test_a_good_one_is_quiet(self):
         self.assertEqual(self.found(self.good(), "--vip", f"{VIP4},{VIP6}"), [])
+
+    def test_an_address_of_the_host_itself(self):
+        for vip, addresses, source, own in (
+                (VIP4, [(VIP4, 24)], None, True),
+                (VIP4, [(VIP4, 24), ("192.0.2.9", 24)], VIP4, True),
+                (VIP4, [("192.0.2.9", 24), (VIP4, 32)], "192.0.2.9", False),
+                (VIP4, [("192.0.2.9", 24)], None, False),
+                (VIP6, [(VIP4, 24), (VIP6, 64)], None, True),
+                (VIP6, [("2001:db8::9", 64), (VIP6, 64)], None, False)):
+            on = self.good()
+            on.devices["eth0"] = link("eth0", "UP", addresses=addresses)
+            on.source = source
+            with self.subTest(addresses=addresses), \
+                    mock.patch.object(cli, "Host", lambda: on):
+                self.assertEqual(on.own(vip), "eth0" if own else None)
+                said = "".join(f.remedy for f in self.found(on, "--vip", vip))
+                self.assertEqual("address del" in said,
+                                 not own and vip in dict(addresses))
+                err = io.StringIO()
+                with contextlib.redirect_stderr(err), \
+                        contextlib.redirect_stdout(err):
+                    status = cli.main(["setup", "--dry-run", "--vip", vip])
+                self.assertEqual(status, 125 if own else 0)
+                self.assertEqual("own address, on eth0" in err.getvalue(), own)
+                self.assertEqual(on.done, [])
 
     def test_arp_is_judged_for_each_device(self):
         on = self.good(link("eth1", "UP"), link("eth2"),

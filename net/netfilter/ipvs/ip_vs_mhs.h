@@ -60,7 +60,7 @@
  *	addr_only	work, under build_lock, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	phase		control, under mhs.lock; the first packet of a young
- *			service sets WOKEN.  Packets and work_before_change() leave
+ *			service sets WOKEN.  Packets and settle_before_change() leave
  *			YOUNG by compare-and-exchange: if both try at once, the
  *			later one fails and sees the phase the earlier one set.
  *			The rest of control stores: settle_end() may store
@@ -210,26 +210,10 @@ struct ip_vs_mhs_census {
 	u32			stage_max;
 };
 
-/**
- * enum ip_vs_mhs_budgets - what is limited by itself
- * @MHS_BUDGET_OLDER: entries of older flows
- * @MHS_BUDGET_NEW: entries of new flows, half-open ones for the most part, so
- *	that a flood of SYNs leaves older flows their limit
- * @MHS_BUDGET_QUIC: QUIC and plain UDP, whose packets anybody can forge
- * @MHS_BUDGETS: number of budgets
- */
-enum ip_vs_mhs_budgets {
-	MHS_BUDGET_OLDER,
-	MHS_BUDGET_NEW,
-	MHS_BUDGET_QUIC,
-	MHS_BUDGETS,
-};
-
-/* How many connection entries packets may make */
+/* How many connection entries the service has, roughly */
 struct ip_vs_mhs_budget {
 	atomic_t		made;		/* since the last count */
-	int			left;		/* at the last count */
-	unsigned int		of;		/* limit at the last count */
+	u32			counted;	/* at the last count */
 	unsigned long		recount_at;	/* jiffies, at the earliest */
 };
 
@@ -256,7 +240,7 @@ struct ip_vs_mhs {
 	siphash_key_t		key;		/* fills the cache line */
 
 	/* written by packets that make entries */
-	struct ip_vs_mhs_budget	budget[MHS_BUDGETS] ____cacheline_aligned_in_smp;
+	struct ip_vs_mhs_budget	budget ____cacheline_aligned_in_smp;
 	spinlock_t		recount_lock;	/* guards budget: one counts */
 
 	/* whoever rebuilds, walks or releases; no callback but done_service */

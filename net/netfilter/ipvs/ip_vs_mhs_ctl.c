@@ -68,7 +68,6 @@ static int ctl_del_dest(struct ip_vs_service *svc,
 static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 {
 	struct ip_vs_mhs *mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
-	int i;
 
 	if (!mhs)
 		return NULL;
@@ -91,8 +90,8 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mutex_init(&mhs->build_lock);
 	mutex_init(&mhs->lock);
 	spin_lock_init(&mhs->recount_lock);
-	for (i = 0; i < MHS_BUDGETS; i++)
-		mhs->budget[i].recount_at = jiffies;
+	mhs->budget.recount_at = jiffies;
+	mhs->build_at = jiffies;
 	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
 	refcount_set(&mhs->refcnt, 1);
 	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots),
@@ -138,7 +137,9 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 /* Who may still be inside, and what waits for them:
  *
  *	the core's callbacks	nobody: the core holds the service mutex
- *	net_work(), /proc	net_detach(): takes net.lock, which both hold
+ *	net_work()		net_detach(): takes net.lock, which it holds
+ *	reader of /proc		build_lock, then nothing is left to build; the
+ *				reader has a reference
  *	work of the service	cancel_delayed_work_sync(); nobody queues more
  *	packets, schedule()	call_rcu() frees servers and service
  *	RCU callbacks		that of a server holds the service; that of a

@@ -7,76 +7,70 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* Is there room for an entry, or was the last count a moment ago? */
-static bool budget_known(const struct ip_vs_mhs_budget *budget, unsigned int max)
+/* How many entries were missing from the limit when they were counted.  Pairs
+ * with the release in budget_count(): made is at least as new as counted.
+ */
+static s64 budget_left(const struct ip_vs_mhs_budget *budget, u32 limit)
 {
-	/* Pairs with the release in budget_count(): made, left and of are at
-	 * least as new as recount_at.
-	 */
-	unsigned long recount_at = smp_load_acquire(&budget->recount_at);
-
-	return READ_ONCE(budget->of) == max &&
-	       (atomic_read(&budget->made) < READ_ONCE(budget->left) ||
-		time_before(jiffies, recount_at));
+	return (s64)limit - smp_load_acquire(&budget->counted);
 }
 
-/* New flows may have half of the limit for entries that are half open or
- * closing, and no entry if older and established flows have all of the limit.
- */
+/* Is there room for an entry, or was the last count a moment ago? */
+static bool budget_known(const struct ip_vs_mhs_budget *budget, u32 limit)
+{
+	s64 left = budget_left(budget, limit);
+
+	return atomic_read(&budget->made) < left ||
+	       time_before(jiffies, READ_ONCE(budget->recount_at));
+}
+
 static void budget_count(const struct ip_vs_mhs *mhs,
-			 struct ip_vs_mhs_budget *budget, unsigned int max)
+			 struct ip_vs_mhs_budget *budget)
 {
 	const struct ip_vs_mhs_servers *servers;
 	const struct ip_vs_mhs_server *s;
-	s64 all = 0, active = 0, left;
+	u64 n = 0;
 	u32 i;
 
 	servers = rcu_dereference(mhs->servers);
 	for (i = 0; i < servers->max; i++) {
 		s = rcu_dereference(servers->s[i]);
-		if (!s)
-			continue;
-		all += ip_vs_mhs_dest_entries(s->dest);
-		active += max(atomic_read(&s->dest->activeconns), 0);
+		if (s)
+			n += ip_vs_mhs_dest_entries(s->dest);
 	}
-	left = max - (budget == &mhs->budget[MHS_BUDGET_QUIC] ? all : active);
-	if (budget == &mhs->budget[MHS_BUDGET_NEW])
-		left = min_t(s64, left, max - max / 2 - (all - active));
 	atomic_set(&budget->made, 0);
-	WRITE_ONCE(budget->left, clamp_t(s64, left, 0, INT_MAX));
-	WRITE_ONCE(budget->of, max);
-	/* Pairs with the acquire in budget_known() */
-	smp_store_release(&budget->recount_at, jiffies + HZ / 20 + 1);
+	/* Pairs with the acquire in budget_left() */
+	smp_store_release(&budget->counted, min_t(u64, n, U32_MAX));
+	WRITE_ONCE(budget->recount_at, jiffies + HZ / 20 + 1);
 }
 
 /**
  * ip_vs_mhs_entry_reserve() - may the service have one more entry?
  * @mhs: the service
- * @what: the limit that holds
+ * @limit: how many entries the service may have
  *
  * No callback reports that an entry expires, so the entries are counted anew
- * when those made since the last count use up the limit, at most 20 times a
+ * when those made since the last count reach the limit, at most 20 times a
  * second.  Other CPUs wait for the count: a wrong "no" may cut older flows.
  *
  * Context: softirq or process, under RCU.
  * Return: true if an entry may be made; the entry is counted as made.
  */
-bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, enum ip_vs_mhs_budgets what)
+bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit)
 {
-	unsigned int max = what == MHS_BUDGET_QUIC ?
-			   READ_ONCE(mhs->net->max_quic_entries) :
-			   READ_ONCE(mhs->net->max_entries);
-	struct ip_vs_mhs_budget *budget = &mhs->budget[what];
+	struct ip_vs_mhs_budget *budget = &mhs->budget;
+	s64 left;
 
-	if (!budget_known(budget, max)) {
+	if (!budget_known(budget, limit)) {
 		spin_lock_bh(&mhs->recount_lock);
-		if (!budget_known(budget, max))
-			budget_count(mhs, budget, max);
+		if (!budget_known(budget, limit))
+			budget_count(mhs, budget);
 		spin_unlock_bh(&mhs->recount_lock);
 	}
+	left = budget_left(budget, limit);
 	/* The read keeps a flood above the limit from writing the cache line */
-	return atomic_read(&budget->made) < READ_ONCE(budget->left) &&
-	       atomic_inc_return(&budget->made) <= READ_ONCE(budget->left);
+	return atomic_read(&budget->made) < left &&
+	       atomic_inc_return(&budget->made) <= left;
 }
 
 /**
@@ -141,15 +135,34 @@ static bool entry_is_plain(const struct ip_vs_mhs *mhs,
  *	delta		when the claim was made, odd; 0: no claim
  *	previous_delta	sequence number of the first SYN
  *	init_seq	sequence number of the latest SYN
+ * and out_seq.delta is set when an older flow has shown that the flow lives.
  */
-#define CLAIM_YOUNG	(3 * HZ)	/* a handshake, with a lost packet */
+#define CLAIM_YOUNG	(5 * HZ)	/* a handshake, two packets lost */
 #define CLAIM_TIMEOUT	(10 * HZ)	/* of a claim without traffic */
-/* A client sends so much before it has heard from the server */
+/* A client sends so much before it has heard from the server, and beside an older
+ * flow, whose numbers might meet the claim, no more than the end of the handshake
+ */
 #define CLAIM_WINDOW	65537U
+#define CLAIM_NARROW	1U
 
 static u32 claim_now(void)
 {
 	return (u32)jiffies | 1;
+}
+
+/* With vs.conntrack the end of an entry deletes the conntrack of its addresses
+ * and ports.  A confirmed one may be that of an older flow: clear NFCT to keep
+ * that conntrack.
+ */
+static void claim_keep_conntrack(const struct ip_vs_mhs_packet *p,
+				 struct ip_vs_conn *cp)
+{
+	if (!(READ_ONCE(cp->flags) & IP_VS_CONN_F_NFCT) ||
+	    !ip_vs_conn_uses_old_conntrack(cp, p->skb))
+		return;
+	spin_lock_bh(&cp->lock);
+	WRITE_ONCE(cp->flags, cp->flags & ~IP_VS_CONN_F_NFCT);
+	spin_unlock_bh(&cp->lock);
 }
 
 /**
@@ -172,6 +185,7 @@ void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
 	th = skb_header_pointer(p->skb, p->iph.len, sizeof(_th), &_th);
 	if (!th)
 		return;
+	claim_keep_conntrack(p, cp);
 	WRITE_ONCE(cp->in_seq.previous_delta, ntohl(th->seq));
 	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
 	/* Pairs with the acquire in claim_marked(): whoever sees a claim sees
@@ -184,7 +198,9 @@ static bool claim_half_open(const struct ip_vs_conn *cp)
 {
 	u16 state = READ_ONCE(cp->state);
 
-	return state == IP_VS_TCP_S_SYN_RECV || state == IP_VS_TCP_S_NONE;
+	/* SYNACK: after a SYN, with secure_tcp */
+	return state == IP_VS_TCP_S_SYN_RECV || state == IP_VS_TCP_S_SYNACK ||
+	       state == IP_VS_TCP_S_NONE;
 }
 
 /* Only mhs sets delta without a helper or IP_VS_CONN_F_SEQ_MASK */
@@ -209,20 +225,23 @@ bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp)
 	return claim_marked(cp) && claim_half_open(cp);
 }
 
-/* Does a packet belong to an older flow, not to the claim?  Another SYN renews
- * the claim, whose first SYN still counts: either may be the forged one.  After
- * the handshake the entry is like any other, also if its ports are used again.
+/* Does a packet belong to an older flow, not to the claim?  The numbers of the
+ * first and of the latest SYN count: either may be the forged one.  The time of
+ * the claim stays that of the first SYN, or SYNs would keep the older flow from
+ * its entry.  After the handshake the entry is like any other, also if its ports
+ * are used again.
  */
 static bool claim_refuses(const struct ip_vs_mhs_packet *p,
 			  struct ip_vs_conn *cp)
 {
 	const struct tcphdr *th;
 	struct tcphdr _th;
-	u32 seq;
+	u32 seq, window;
 
 	if (likely(!claim_marked(cp)))
 		return false;
 	if (!claim_half_open(cp)) {
+		WRITE_ONCE(cp->out_seq.delta, 0);
 		WRITE_ONCE(cp->in_seq.delta, 0);
 		return false;
 	}
@@ -230,13 +249,16 @@ static bool claim_refuses(const struct ip_vs_mhs_packet *p,
 	if (!th)
 		return false;
 	seq = ntohl(th->seq);
-	if (seq - READ_ONCE(cp->in_seq.previous_delta) <= CLAIM_WINDOW ||
-	    seq - READ_ONCE(cp->in_seq.init_seq) <= CLAIM_WINDOW)
+	window = READ_ONCE(cp->out_seq.delta) ? CLAIM_NARROW : CLAIM_WINDOW;
+	if (seq - READ_ONCE(cp->in_seq.previous_delta) <= window ||
+	    seq - READ_ONCE(cp->in_seq.init_seq) <= window)
 		return false;
-	if (!(p->facts & MHS_PKT_FRESH))
-		return true;
-	WRITE_ONCE(cp->in_seq.init_seq, seq);
-	return false;
+	if (p->facts & MHS_PKT_FRESH) {
+		WRITE_ONCE(cp->in_seq.init_seq, seq);
+		return false;
+	}
+	WRITE_ONCE(cp->out_seq.delta, 1);
+	return true;
 }
 
 /* Claims end soon, as in a flood of SYNs; set_state() of the next packet gives
@@ -474,10 +496,14 @@ enum ip_vs_mhs_found ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q,
 	if (!cp)
 		return MHS_ENTRY_NONE;
 	if (unlikely(claim_refuses(p, cp))) {
-		if (claim_now() - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG)
+		if (claim_now() - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG) {
 			q->facts |= MHS_ASK_NO_ENTRY;
-		else
+			/* Whoever waits for an entry of each flow waits on */
+			if (q->facts & MHS_SVC_STATEFUL)
+				ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
+		} else {
 			mod_timer_pending(&cp->timer, jiffies);
+		}
 		__ip_vs_conn_put(cp);
 		return MHS_ENTRY_NONE;
 	}

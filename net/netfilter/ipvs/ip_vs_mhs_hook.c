@@ -36,13 +36,18 @@ static struct ip_vs_conn *hook_pin(const struct ip_vs_mhs_ask *q,
 	return cp;
 }
 
-static enum ip_vs_mhs_budgets hook_budget(const struct ip_vs_mhs_ask *q,
-					  const struct ip_vs_mhs_packet *p,
-					  u32 act)
+/* How many entries may the service have?  Anybody can forge QUIC and plain UDP.
+ * Older flows may have half as much again, whatever a flood of SYNs has made.
+ */
+static u32 hook_limit(const struct ip_vs_mhs_ask *q,
+		      const struct ip_vs_mhs_packet *p, u32 act)
 {
+	const struct ip_vs_mhs_net *mn = q->mhs->net;
+	u32 max = READ_ONCE(mn->max_entries);
+
 	if (p->quic || (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS))
-		return MHS_BUDGET_QUIC;
-	return act == MHS_NEW ? MHS_BUDGET_NEW : MHS_BUDGET_OLDER;
+		return READ_ONCE(mn->max_quic_entries);
+	return act == MHS_NEW ? max : max + max / 2;
 }
 
 static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
@@ -51,7 +56,7 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 	struct ip_vs_conn *cp;
 
 	if (act != MHS_REPLACE &&
-	    !ip_vs_mhs_entry_reserve(q->mhs, hook_budget(q, p, act))) {
+	    !ip_vs_mhs_entry_reserve(q->mhs, hook_limit(q, p, act))) {
 		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}

@@ -94,7 +94,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
 
 /* entry */
-bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, enum ip_vs_mhs_budgets what);
+bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit);
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,
 					struct ip_vs_dest *dest,

@@ -289,7 +289,6 @@ void ip_vs_mhs_work(struct work_struct *work)
 	unsigned long delay = MHS_IDLE;
 	bool builds, walks;
 	u32 ticks;
-	int i;
 
 	mutex_lock(&mhs->build_lock);
 	ip_vs_mhs_settle_flags(mhs);
@@ -297,9 +296,8 @@ void ip_vs_mhs_work(struct work_struct *work)
 	/* jiffies wrap: clamp times, or they would be in the future again */
 	if (!work_until(mhs->build_at + MHS_IDLE))
 		mhs->build_at = jiffies - MHS_IDLE;
-	for (i = 0; i < ARRAY_SIZE(mhs->budget); i++)
-		if (!work_until(READ_ONCE(mhs->budget[i].recount_at)))
-			WRITE_ONCE(mhs->budget[i].recount_at, jiffies);
+	if (!work_until(READ_ONCE(mhs->budget.recount_at)))
+		WRITE_ONCE(mhs->budget.recount_at, jiffies);
 	ip_vs_mhs_server_release_gone(mhs, false);
 	work_try_again(mhs, &delay);
 	ip_vs_mhs_settle_on(mhs, &delay);

@@ -56,15 +56,19 @@ def guest(kernel, cases, timeout, *options, bits=12, rounds, packets,
                            clock=CLOCKS.get(kernel, "instructions"), table=1 << bits)
 
 
+def crowds(cases, rounds):
+    """Rows of cases with live flows, in both connection tables."""
+    return [row for bits in (12, 20)
+            for row in guest(NATIVE, cases, 1500, bits=bits, rounds=rounds,
+                             packets=PACKETS)]
+
+
 def measure(docs, mode):
     bench.write_csv(docs / "packets.csv",
                     guest(NATIVE, CASES[mode], 1500, rounds=ROUNDS[mode],
                           packets=PACKETS))
-    rows = []
-    for bits in (12, 20):
-        rows += guest(NATIVE, CROWDS[mode], 1500, bits=bits,
-                      rounds=ROUNDS[mode], packets=PACKETS)
-        bench.write_csv(docs / "packets-crowded.csv", rows)
+    bench.write_csv(docs / "packets-crowded.csv",
+                    crowds(CROWDS[mode], ROUNDS[mode]))
 
 
 class Costs:
@@ -146,14 +150,18 @@ def spread_text(ratios):
     return bench.spread_text(ratios, times)
 
 
+def read(docs, *names):
+    return Costs([row for name in names if (docs / f"{name}.csv").exists()
+                  for row in bench.read_csv(docs / f"{name}.csv")])
+
+
 def draw(docs):
-    costs = Costs([row for name in ("counts", "packets", "packets-crowded")
-                   if (docs / f"{name}.csv").exists()
-                   for row in bench.read_csv(docs / f"{name}.csv")])
+    names = ("counts", "packets", "packets-crowded")
+    costs = read(docs, *names)
     instructions(docs, costs)
     others(docs, costs)
     in_time(docs, costs)
-    crowded(docs, costs)
+    crowded(docs, read(docs, *names, "packets-published"))
     if costs.cases("instructions"):
         bars(docs, costs)
     if costs.cases("ns"):
@@ -224,10 +232,18 @@ def in_time(docs, costs):
                        *UNSTABLE_HEAD], lines)
 
 
+def saved(costs, key):
+    """Of what mh takes above routing, in percent."""
+    route, mh, mhs = (costs.of(key, what)
+                      for what in ("route", "mh crowd", "mhs crowd"))
+    return f"{100 * (mh - mhs) / (mh - route):.1f} %"
+
+
 def crowded(docs, costs):
     lines = []
     for clock in ("ns", "instructions"):
-        for key in costs.cases(clock):
+        for key in sorted(costs.cases(clock),
+                          key=lambda key: (key[1], int(key[2][-1]))):
             if key[2][-1] == "0":
                 continue
             unit = 1e9 if clock == "ns" else 1
@@ -236,7 +252,7 @@ def crowded(docs, costs):
                     f"{costs.of(key, what):,.0f} instr.")
             lines.append([
                 f"{int(key[2][-1]):,}", f"{key[1]:,}", text("route"),
-                text("mh crowd"), text("mhs crowd"),
+                text("mh crowd"), text("mhs crowd"), saved(costs, key),
                 spread_text(costs.ratio(key, "mh crowd", "mhs crowd")),
                 spread_text(costs.net_ratio(key, "mh crowd", "mhs crowd")),
                 spread_text(costs.net_ratio(key, "mh crowd", "route")),
@@ -251,7 +267,7 @@ def crowded(docs, costs):
                                    ("unstable new", "mh new")))])
     bench.write_table(docs, "packets-crowded",
                       ["live flows", "buckets", "route", "mh", "mhs",
-                       "times mh", "without sender", "route without sender",
+                       "saved", "times mh", "without sender", "route without sender",
                        "sender took all", "mh, new", "mhs, new", "times mh",
                        "unstable, times mh", "unstable new, times mh"], lines)
 

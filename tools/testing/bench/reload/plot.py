@@ -79,26 +79,29 @@ def table(results):
 
 
 def draw(results, path):
-    figure, axes = bench.figure(7.5, 4.5)
-    for way, (result, rows) in results.items():
-        total = left = sum(count for _, count in rows)
-        x, y = [], []
-        for microseconds, count in rows:
-            x.append(microseconds / 1000)
-            y.append(left / total)
-            left -= count
-        outside = way.startswith("outside-")
-        axes.step(x, y, where="post", linestyle=":" if outside else "-",
-                  color=COLOURS[way.removeprefix("outside-")],
-                  label=f"{NAMES[way]}: {result['failed']:,} failed of "
-                        f"{result['answered'] + result['failed']:,}")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("time from connect() to the end of the answer, ms")
-    axes.set_ylabel("share of answered requests that took longer")
-    axes.grid(True, which="major", alpha=0.3)
-    axes.legend(frameon=False, loc="lower left", fontsize=9,
-                bbox_to_anchor=(0, 1), ncols=2)
+    """Failed requests on the left, times of the answered ones on the right."""
+    figure, (failures, times) = bench.figure(8.8, 3.6, ncols=2, sharey=True)
+    for place, (way, (result, rows)) in enumerate(results.items()):
+        colour = COLOURS[way.removeprefix("outside-")]
+        longest_us = result["longest_us"]
+        failed = 100 * result["failed"] / result["reloads"]
+        failures.barh(place, failed, color=colour)
+        failures.text(failed, place, f" {failed:.0f}" if failed else " none",
+                      va="center")
+        at = [percentile_ms(rows, percent, longest_us)
+              for percent in PERCENTILES] + [longest_us / 1000]
+        times.plot(at, [place] * len(at), "-", color=colour)
+        for marker, x in zip("|os", at):
+            times.plot(x, place, marker, color=colour, markersize=6)
+    failures.set_yticks(range(len(results)), [NAMES[way] for way in results])
+    failures.invert_yaxis()
+    failures.margins(x=0.2)
+    failures.set_xlabel("requests that failed in 100 reloads")
+    times.set_xscale("log")
+    times.xaxis.set_major_formatter("{x:,.0f}")
+    times.set_xlabel("ms until answered: | half, \N{BLACK CIRCLE} 99 %, "
+                     "\N{BLACK SQUARE} all")
+    times.grid(True, axis="x", alpha=0.3)
     bench.save(figure, path)
 
 

@@ -20,14 +20,18 @@ from craft import ACK, FIN, RST, SYN, TCP, UDP  # noqa: E402
 
 QUIC_INITIAL = b"\xc0\0\0\0\1" + bytes(20)
 QUIC_LATER = b"\x40" + bytes(24)
-# protocol, port, then flags or data
+# protocol, port, then flags or data of each packet of a source
 KINDS = {
-    "SYN": (TCP, 80, SYN), "ACK": (TCP, 80, ACK), "RST": (TCP, 80, RST),
+    "SYN": (TCP, 80, SYN),
+    # the second packet makes a closing entry of an open one
+    "ACK and FIN": (TCP, 80, ACK, FIN | ACK),
+    "ACK": (TCP, 80, ACK), "RST": (TCP, 80, RST),
     "FIN": (TCP, 80, FIN | ACK), "UDP": (UDP, 53, b"query"),
     "QUIC Initial": (UDP, 443, QUIC_INITIAL), "QUIC": (UDP, 443, QUIC_LATER),
 }
 # (phase, kind) in which a packet may make an entry
-ENTRIES = {("hold", "SYN"), ("pin", "SYN"), ("pin", "ACK"), ("pin", "QUIC"),
+ENTRIES = {("hold", "SYN"), ("pin", "SYN"), ("pin", "ACK"),
+           ("pin", "ACK and FIN"), ("pin", "QUIC"),
            ("hold", "QUIC Initial"), ("pin", "QUIC Initial")}
 NETS = {4: bytes([10, 64]), 6: b"\xfd\x99" + bytes(12)}
 STEP = 200      # packets between two looks at the entries
@@ -49,9 +53,8 @@ class Flood:
         self.tail = packet[l4 + 2:]
         self.sum = ~int.from_bytes(packet[10:12], "big") & 0xffff
 
-    def packet(self):
-        """The low half of the source address and the port are random."""
-        source = random.getrandbits(32)
+    def packet(self, source):
+        """The low half of the source address, and the port."""
         low, port = source >> 16, source & 0x7fff | 0x8000
         head = self.head
         if self.family == 4:
@@ -100,16 +103,19 @@ def main():
         count = args.syns if kind == "SYN" and args.syns else args.count
         start = sent_by("eth0")
         for family, vip in vips.items():
-            flood = Flood(family, craft.addr(vip), *KINDS[kind])
+            proto, port, *packets = KINDS[kind]
+            floods = [Flood(family, craft.addr(vip), proto, port, more)
+                      for more in packets]
             text = vip if family == 4 else f"[{vip}]"
-            service = (f"{'TCP' if KINDS[kind][0] == TCP else 'UDP'} "
-                       f"{text}:{KINDS[kind][1]}")
+            service = f"{'TCP' if proto == TCP else 'UDP'} {text}:{port}"
             for n in range(1, count + 1):
-                wire.send(flood.packet())
+                source = random.getrandbits(32)
+                for flood in floods:
+                    wire.send(flood.packet(source))
                 if n % STEP == 0 and args.phase != "mh":
                     now = craft.mhs_state()[service]
                     most = max(most, int(now["Entries"]))
-        total = 2 * count
+        total = 2 * count * len(floods)
         craft.until(lambda: sent_by("eth0") - start >= total, 10)
         through = sent_by("eth0") - start
         name = f"{args.phase}: {kind} flood"

@@ -53,8 +53,8 @@ ELSEWHERE = {
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
          "to another directory"),
     r"mhsstat drain 10\.0\.0\.11:80 ":
-        ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
-         "which refuses the short pin time of here"),
+        ("tools/testing/selftests/net/ipvs_mhs/mhsstat_drain.sh",
+         "drain refuses the short pin time of here"),
     r"mhsstat check\b":
         ("tools/testing/selftests/net/ipvs_mhs/check.sh",
          "whose status depends on the director"),

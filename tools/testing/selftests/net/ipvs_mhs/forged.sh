@@ -40,7 +40,7 @@ forge() {
 
 # none_half_open: for busywait, claims end within ten seconds
 none_half_open() {
-	! dr ipvsadm -Lnc | grep SYN_RECV >/dev/null
+	! dr ipvsadm -Lnc | grep -E "SYN_RECV|SYNACK" >/dev/null
 }
 
 # attack NAME: SYNs for all flows in this phase, twice.  An answer of the client to
@@ -98,11 +98,22 @@ merged add
 pair reset
 pair open 60
 lives
+sysctls dr net.ipv4.vs.secure_tcp=3	# has other states for half-open entries
 event drain both -e 1 0
 merged drain
 pair reset
 pair open 60
 lives
+# The end of an entry ends no conntrack of an older flow
+sysctls dr net.ipv4.vs.secure_tcp=0 net.ipv4.vs.conntrack=1
+dr nft -f - <<-END
+	table inet strict {
+		chain input {
+			type filter hook input priority 0
+			tcp flags & syn == 0 ct state new drop
+		}
+	}
+END
 event delete both -d 2	# whose flows end with the merge
 
 # Half of these ports were forged before, by SYNs with another sequence number

@@ -215,7 +215,7 @@ dr ipvsadm -a -f 7 -r 10.2.0.11 -g
 dr ipvsadm -A -f 7 -6 -s mhs
 dr ipvsadm -a -f 7 -6 -r "[fd02::12]:0" -g
 check "all services of the family" "FWM 7,TCP $VIP4:80,UDP $VIP4:53" \
-	"$(ms lookup 10.1.0.2:40000 | sed -n 's/.* -> \(.*\): slot.*/\1/p' |
+	"$(ms lookup 10.1.0.2:40000 | sed -n 's/^  service  *\(.*\), slot.*/\1/p' |
 	   sort | paste -sd,)"
 check "a mark: IPv4" 10.2.0.11:0 "$(ms lookup -f 7 10.1.0.2:40000 |
 	sed -n 's/^  candidate  *//p')"

@@ -36,7 +36,7 @@ not_listening() {
 	! listening "$@"
 }
 
-plan 102
+plan 108
 load_module
 real_net
 pair_clients --timeout 1
@@ -48,6 +48,22 @@ both clear
 for s in s1 s2; do
 	looks $s >"$work/before.$s"
 done
+
+# The host's own address
+for own in 10.2.0.11 fd02::11; do
+	on s1 setup --vip $own
+	grep -qF "$own is this host's own address, on eth0: give the address of" \
+		"$work/said"
+	check "$own is its own: setup refuses" "125 0" "$rc $?"
+	on s1 check --vip $own
+	check "$own: check advises nobody to delete it" "1 1 0" "$rc $(grep -c \
+		"^error: $own is this host's own address" "$work/said") $(grep -c \
+		"address del" "$work/said")"
+done
+as_before "its own address: s1 is as before"
+on s1 setup --vip "$VIP4/32" --dry-run
+check "control: another one is taken, with its length" "0 1" \
+	"$rc $(grep -c "address add $VIP4/32 dev lo" "$work/said")"
 
 # What check names
 both setup --vip $vips --tunnel ipip,gre,gue --outer ipv4,ipv6 --mss 1300 --port 80

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What mhsstat and real_server share: exit statuses, the exception that reaches
+the user, options, the running of programs, the way from the command line to the
+exit status."""
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+# 124 and 125 mean what they mean to timeout(1) and env(1).
+EXIT_OK = 0
+EXIT_PROBLEM = 1      # the answer is no, as the man page of the tool says
+EXIT_USAGE = 2        # argparse's; the command line is wrong
+EXIT_TIMEOUT = 124
+EXIT_FAILED = 125     # the tool could not do what was asked
+EXIT_SIGNAL = 128     # plus the number of the signal
+
+_COMMAND_TIMEOUT_S = 20
+
+
+class ToolError(Exception):
+    """What went wrong, and what to do about it, in words for the user."""
+
+
+class UsageError(ToolError):
+    """The command line is wrong."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes no half-written options, and says where to read more."""
+
+    def __init__(self, **arguments):
+        super().__init__(allow_abbrev=False, **arguments)
+
+    def error(self, message):
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n"
+                              f"Try '{self.prog} --help'.\n")
+
+
+class _Version(argparse.Action):
+    """Reads the version only when it is asked for."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from ipvs_mhs_version import version
+        print(parser.prog, version())
+        parser.exit()
+
+
+def commands_of(prog, description):
+    """(the parser of the whole command line, where its commands are added)"""
+    top = Parser(prog=prog, description=description)
+    top.add_argument("--version", action=_Version, nargs=0,
+                     help="show the version")
+    return top, top.add_subparsers(dest="action", metavar="command",
+                                   required=True, parser_class=Parser)
+
+
+def quoted(argv):
+    """A command as a shell reads it."""
+    return " ".join(map(shlex.quote, argv))
+
+
+def run(argv, text=None, check=True):
+    """A program that has ended, with its output; ToolError with its own words
+    if it fails, unless its status does not matter."""
+    try:
+        done = subprocess.run(argv, input=text, text=True, check=False,
+                              capture_output=True, timeout=_COMMAND_TIMEOUT_S)
+    except FileNotFoundError as error:
+        raise ToolError(f"{argv[0]} is not installed, or not in PATH"
+                        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolError(f"{quoted(argv)}: {error}") from error
+    if check and done.returncode:
+        words = " ".join((done.stderr or done.stdout).split())
+        raise ToolError(f"{quoted(argv)}: "
+                        f"{words or f'exit status {done.returncode}'}")
+    return done
+
+
+def _end_output():
+    """What cannot be written is dropped: Python would complain at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def main(parser, actions, argv):
+    """One command; its exit status."""
+    if sys.stdout is None:      # closed by the caller
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    try:
+        try:
+            options = parser.parse_args(argv)
+            status = actions[options.action](options)
+        except SystemExit as end:
+            status = end.code
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return EXIT_SIGNAL + signal.SIGINT
+    except BrokenPipeError:     # the reader has seen enough
+        _end_output()
+        return EXIT_SIGNAL + signal.SIGPIPE
+    except (ToolError, OSError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        _end_output()
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED

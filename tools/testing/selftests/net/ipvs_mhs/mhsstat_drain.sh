@@ -1,0 +1,223 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 900
+# weight: 70
+# mhsstat wait --drained and mhsstat drain: a server of two services is drained when
+# no flow of either lives, in whatever order the kernel lists them; drain refuses
+# what is unsafe, and goes on where it was.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
+
+top=$here/../../../../..
+OTHER=10.9.0.2:80
+FIRST=10.2.0.11:80
+THIRD=10.2.0.13:80
+FLOWS=24
+
+# status ARGUMENTS...: of mhsstat on the director; its exit status alone
+status() {
+	in_ns dr "$top/scripts/mhsstat" "$@" >"$work/out" 2>"$work/err"
+	echo $?
+}
+
+# says TEXT: in how many lines the last status() said that
+says() {
+	cat "$work/out" "$work/err" | grep -cF -- "$1"
+}
+
+# lists: all that ipvsadm tells of services and servers, without counts
+lists() {
+	dr ipvsadm -S -n
+	dr ipvsadm -Ln --thresholds | sed 's/ *[0-9]* *[0-9]*$//'
+}
+
+# flows COMMAND...: of the clients of both services, for sum()
+flows() {
+	flow_send c4 "$@"
+	flow_send o4 "$@"
+	flow_wait c4 "$*"
+	reply4=$reply
+	flow_wait o4 "$*"
+}
+
+# weights FIRST SECOND: of the first server, in the two services
+weights() {
+	dr ipvsadm -R <<-END
+		-e -t $SVC4 -r $FIRST -g -w $1
+		-e -t $OTHER -r $FIRST -g -w $2
+	END
+}
+
+# refuses NAME TEXT MAKE UNDO: what is unsafe, made by MAKE
+refuses() {
+	local before
+
+	eval "$3"
+	before=$(lists)
+	check "drain refuses: $1" "125 1 1" "$(status drain --timeout 1min $THIRD
+		) $(says "mhsstat: nothing was changed: ") $(says "$2")"
+	check "nothing is changed: $1" "$before" "$(lists)"
+	eval "$4"
+}
+
+# drains: the command in the background, with the signals of a terminal; its words
+# are in the file progress, its end is for wait $drain
+drains() {
+	: >"$work/progress"
+	bg_ns dr env --default-signal=INT "$top/scripts/mhsstat" drain $THIRD \
+		--timeout 5min >"$work/drained" 2>"$work/progress" &
+	drain=$!
+	defer kill $drain
+}
+
+# progress TEXT: did it say that?
+progress() {
+	grep -qF -- "$1" "$work/progress"
+}
+
+both_in_state() {
+	in_state "$1" "$SVC4" && in_state "$1" "$OTHER"
+}
+
+both_pinning() {
+	pinning "$SVC4" && pinning "$OTHER"
+}
+
+plan 40
+for m in ipip fou; do
+	modprobe -q $m
+done
+fresh_module table_size=4093
+setup_net 3
+for n in dr s1 s2 s3; do
+	ip_ns $n <<<"addr add ${OTHER%:*}/32 dev lo"
+done
+ip_ns rt <<<"route add ${OTHER%:*}/32 via 10.2.0.10"
+ip_ns s3 <<<"fou add port 6080 gue"
+windows 3600000 3600000
+flow_start c4 --host "$VIP4" --bind 10.1.0.2 --timeout 4
+flow_start o4 --host "${OTHER%:*}" --bind 10.1.0.2 --timeout 4
+learn dr < <(for svc in "$SVC4" "$OTHER"; do
+	echo "-A -t $svc -s mhs"
+	real_lines "$svc" -g 1 2
+done
+echo "-a -t $SVC4 -r $THIRD -i -w 2 -x 60 -y 40"
+echo "-a -t $OTHER -r $THIRD -i -w 2 --tun-type gue --tun-port 6080")
+flows open $FLOWS
+check "flows of two services that share their servers" "$((2 * FLOWS)) 0" \
+	"$(sum flows) $(sum failed)"
+
+# what is unsafe
+alone="ipvsadm -A -t $VIP4:81 -s SCHEDULER; ipvsadm -a -t $VIP4:81 -r $THIRD -m"
+refuses "the last server in service" "$THIRD is the last server in service" \
+	"dr sh -c '${alone/SCHEDULER/mhs}'" "dr ipvsadm -D -t $VIP4:81"
+refuses "a service of another scheduler" "by the scheduler wlc" \
+	"dr sh -c '${alone/SCHEDULER/wlc}'" :
+check "named services are drained beside it" "0 4" "$(status drain --dry-run \
+	-t "$SVC4" -t "$OTHER" $THIRD) $(says "ipvsadm -")"
+dr ipvsadm -D -t $VIP4:81
+refuses "a short pin time" "run 'sysctl -w net.ipv4.vs.mhs.pin_ms=0'" \
+	"windows 3600000 1000" "windows 3600000 3600000"
+refuses "a persistent service" \
+	"run 'sysctl -w net.ipv4.vs.expire_quiescent_template=1'" \
+	"dr ipvsadm -E -t $OTHER -s mhs -p 300" "dr ipvsadm -E -t $OTHER -s mhs"
+check "drain: no such server" "125 1" "$(status drain --timeout 1min 10.2.0.99:80
+	) $(says "no server 10.2.0.99:80")"
+
+# wait --drained: the weight in each service
+check "drained: not while it has a weight" "125 1" \
+	"$(status wait --drained $FIRST --timeout 1min) $(says "TCP $OTHER: server")"
+weights 0 1
+check "drained: nor a weight in the second service" "125 1 0" \
+	"$(status wait --drained $FIRST --timeout 1min
+	) $(says "TCP $OTHER: server $FIRST has weight 1"
+	) $(says "TCP $SVC4: server")"
+weights 1 0
+check "drained: nor in the first" "125 1 0" \
+	"$(status wait --drained $FIRST --timeout 1min
+	) $(says "TCP $SVC4: server $FIRST has weight 1"
+	) $(says "TCP $OTHER: server")"
+weights 0 0
+check "drained: not in the hold phase, without an entry" "124 0" \
+	"$(status wait --drained $FIRST --timeout 1s) $(says "connection(s) left")"
+
+# drain: weights go, methods and thresholds stay; it is interrupted, and goes on
+lists | sed "/-r $THIRD /s/ -w 2/ -w 0/" >"$work/want"
+drains
+busywait 20 progress "transition, at most"
+result "drain: progress" $?
+lists | diff "$work/want" - >"$work/diff"
+result "drain: tunnels and thresholds stay" $? "$(tr '\n' ' ' <"$work/diff")"
+check "control: there are some" "1 1" "$(grep -c "60  *40" "$work/want"
+	) $(grep -c "tun-type gue --tun-port 6080" "$work/want")"
+kill -INT $drain
+wait $drain
+check "drain: interrupted" 130 $?
+progress "$THIRD keeps the weight 0 and is not deleted: give the same command again"
+result "drain: it says how to go on" $?
+check "drain: nothing is deleted" "" \
+	"$(dr ipvsadm -S -n | grep -e "-r $THIRD " | grep -v -e "-w 0")"
+drains
+busywait 20 progress "transition, at most"
+result "drain: it goes on" $?
+windows 0 3600000
+busywait 20 both_pinning
+flows ping
+check "no flow has moved" "$((2 * FLOWS)) 0 0" \
+	"$(sum flows) $(sum broken) $(sum moved)"
+first=$(sum s1) third=$(sum s3)
+check_cmp "flows of the first server" "$first" -ge 2
+check_cmp "flows of the third server" "$third" -ge 2
+windows 0 100
+busywait 20 both_in_state stable
+check "drained: not while flows live" "124 1" "$(status wait --drained $FIRST \
+	--timeout 1s) $(says "$FIRST: $first connection(s) left in 2 services")"
+busywait 40 progress "$THIRD: $third connection(s) left in 2 services"
+result "drain: it waits for the flows of both services" $?
+
+# one service has ended its flows
+flow c4 reset
+check "control: in one service alone it is drained" 0 \
+	"$(status wait -t "$SVC4" --drained $FIRST --timeout 1min)"
+flow o4 ping
+left=$(value s1) third=$(value s3)
+check "drained: not while flows of the other service live" "124 1" \
+	"$(status wait --drained $FIRST --timeout 1s
+	) $(says "$FIRST: $left connection(s) left in 2 services")"
+check "drained: nor if that is the one that is asked" 124 \
+	"$(status wait -t "$OTHER" --drained $FIRST --timeout 1s)"
+check_cmp "control: some live" "$left" -gt 0
+result "drain: goes on waiting" "$(kill -0 $drain; echo $?)"
+flow o4 ping
+check "no flow of the other service is broken" "$FLOWS 0 0" \
+	"$(value flows) $(value broken) $(value moved)"
+flow o4 reset
+check "drained: when all have ended" "0 1" "$(status wait --drained $FIRST \
+	--timeout 1min) $(says "$FIRST is drained: ")"
+sed -n 's/.* is drained: //p' "$work/out" >"$work/remedy"
+in_ns dr sh -e "$work/remedy"
+check "what it says deletes the server, in both services" "0 0" \
+	"$? $(dr ipvsadm -S -n | grep -c -e "-r $FIRST ")"
+wait $drain
+check "drain: it ends" 0 $?
+check "drain: the server is deleted in both services" "2 0" \
+	"$(grep -c ": $THIRD was drained and is deleted" "$work/drained"
+	) $(dr ipvsadm -S -n | grep -c -e "-r $THIRD ")"
+check "the other server has stayed" 2 \
+	"$(dr ipvsadm -S -n | grep -c -e "-r 10.2.0.12:80 -g -w 1")"
+
+# a deleted server is held for its flows
+windows 3600000 3600000
+dr ipvsadm -a -t "$SVC4" -r $FIRST -g
+wait_settled "$SVC4"
+flow c4 open 8
+dr ipvsadm -d -t "$SVC4" -r $FIRST
+check "gone: not while it is held" 124 \
+	"$(status wait -t "$SVC4" --gone --timeout 1s)"
+windows 0 100
+check "gone: forgotten in the end" "0 0" \
+	"$(status wait -t "$SVC4" --gone --timeout 1min) $(mhs Gone)"
+dr ipvsadm -C
