@@ -3,9 +3,10 @@
 
     errors    exit statuses and the one exception that reaches the user
     netlink   what is read from and sent to the kernel without a process
+    listeners the sockets that listen, and how a reload changes them
     system    namespaces, capabilities, running other programs
     lane      a device's way through a plug: its parts and checks
-    plug      the queue that is shut: plug, or tbf in its place
+    plug      the queue that is shut, and that the kernel opens by itself
     flower    the filters that lead to it, as tc's words and as messages
     foreign   what keeps packets from the filters: others, or the device
     state     what setup did, kept under /run

@@ -37,7 +37,8 @@ def _show(tool, commands):
 def show_begin(tool, lanes):
     """What would begin a hold."""
     for lane in lanes:
-        _show(tool, [*flower.commands(lane), upkeep.shut_command(lane)])
+        _show(tool, [*flower.commands(lane), upkeep.shut_command(
+            lane, tool.options.max_hold_ms or lane.max_hold_ms)])
     return EXIT_OK
 
 
@@ -54,7 +55,8 @@ def setup(tool):
     lanes = [lane for request in requests for lane in _lanes_of(request)]
     if tool.options.dry_run:
         return _each(tool, lanes,
-                     lambda lane: _show(tool, upkeep.planned(lane)))
+                     lambda lane: _show(tool, upkeep.planned(
+                         tool.state, lane)))
     return _each(tool, lanes, lambda lane: upkeep.setup(
         tool.state, lane, tool.reporter))
 
@@ -124,27 +126,21 @@ def status(tool):
             _print_status(state)
         if not states:
             print("nothing is set up")
-    return (EXIT_PROBLEM if any(state["problems"] or
-                                state["condition"] == "stuck"
-                                for state in states) else EXIT_OK)
+    return (EXIT_PROBLEM if any(state["problems"] for state in states)
+            else EXIT_OK)
 
 
 def _print_status(state):
     what = "packets" if state["all_packets"] else "new connections"
     to = ", ".join(state["addresses"]) or "any address"
     ports = ", ".join(state["ports"]) or "any"
-    print(f"{state['device']}: {state['condition']} ({state['mode']}, "
-          f"{state['plug_kind']})")
+    print(f"{state['device']}: {state['condition']} ({state['mode']})")
     print(f"  holds {what} to {to}, ports {ports}")
-    print(f"  room for {state['limit_packets']} packets "
-          f"({state['limit_bytes']} bytes), {state['waiting']} wait, "
-          f"{state['dropped']} were dropped")
+    print(f"  room for {state['limit_packets']} packets, {state['waiting']} "
+          f"wait, {state['dropped']} were dropped")
     if state["watchdog"]:
         print("  held for {held_for_ms} ms by {sharers}, at most "
               "{ends_in_ms} ms more".format(**state["watchdog"]))
-    if state["condition"] == "stuck":
-        print("  packets wait and nobody owns the hold: run 'qdisc_tool "
-              "release'")
     for problem in state["problems"]:
         print(f"  {problem}")
 

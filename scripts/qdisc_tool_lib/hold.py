@@ -12,6 +12,7 @@ import time
 
 from .errors import ToolError
 from .lane import PRIO_HANDLE
+from .listeners import Listeners
 from .netlink import preference_of
 from .plug import Plug
 
@@ -31,13 +32,10 @@ _SETTLE_COUNTERS_S = 0.02
 # A local sender whose SYN was held for more than a second looks twice a second
 # whether it has left, and then sends it again.
 _LOCAL_RETRY_S = 0.6
-# Where a listener refuses what reached it.
-_LISTEN_COUNTERS = ("ListenOverflows", "TCPReqQFullDrop")
 
 
-def _open(plug):
-    """Open the plug; return when it has run empty, with the time at which it
-    was opened.  Only then may the filters go, or packets overtake others."""
+def open_plug(plug):
+    """Open it, whatever lives; return when that was."""
     for left in reversed(range(_TRIES)):
         try:
             plug.open()
@@ -46,18 +44,24 @@ def _open(plug):
             if not left or error.errno in _NO_PLUG:
                 raise
             time.sleep(_DRAIN_POLL_S)
-    released_at = time.monotonic()
-    while time.monotonic() < released_at + _DRAIN_S:
+    return time.monotonic()
+
+
+def _drain(plug):
+    """Wait until an open plug has run empty.  Only then may the filters go, or
+    packets overtake others."""
+    give_up = time.monotonic() + _DRAIN_S
+    while time.monotonic() < give_up:
         found = plug.lane.find_plug(plug.netlink)
         if found is None or not found.qlen:
             break
         time.sleep(_DRAIN_POLL_S)
-    return released_at
 
 
 def release(plug):
     """End any hold of a lane, whoever began it.  Safe to repeat."""
-    _open(plug)
+    open_plug(plug)
+    _drain(plug)
     remove_filters(plug.lane, plug.netlink)
 
 
@@ -95,18 +99,19 @@ def _softnet_waiting():
     return _softnet(11)
 
 
-def _listen():
+def _overflows():
+    """Of all listeners of this namespace."""
     lines = [line.split() for line in _lines("/proc/self/net/netstat")
              if line.startswith("TcpExt:")]
     counts = dict(zip(*lines)) if lines else {}
-    return {name: int(counts.get(name, 0)) for name in _LISTEN_COUNTERS}
+    return sum(int(counts.get(name, 0))
+               for name in ("ListenOverflows", "TCPReqQFullDrop"))
 
 
 def _counters(lane, netlink, plug):
     """Every counter where a packet may be lost that a lane has let go, with
-    the @plug of it: name -> value."""
-    counts = {"plug": plug.drops if plug else 0, "softnet": sum(_softnet(1)),
-              **_listen()}
+    the @plug of it, but those of its listeners: name -> value."""
+    counts = {"plug": plug.drops if plug else 0, "softnet": sum(_softnet(1))}
     if lane.mode == "ingress":
         ifb = netlink.link(lane.plug_device)
         counts["ifb"] = ifb.dropped if ifb else 0
@@ -132,17 +137,22 @@ class Hold:
         self._backlog = backlog
         self._plug = Plug(lane)
         self._netlink = self._plug.netlink
+        self._listeners = Listeners()
         self._before = None
+        self._overflows_before = 0
+        self._refused_before = {}
         self._packets_before = 0
         self._traffic_before = 0
         self._last_empty = 0.0
+        self._released_at = 0.0
         self.began = None
         self.waiting = 0           # packets in the plug when last looked
 
     def fds(self):
-        return [*self._plug.fds(), *self._backlog.fds()]
+        return [*self._plug.fds(), *self._backlog.fds(),
+                self._listeners.fileno()]
 
-    def begin(self):
+    def begin(self, max_hold_ms):
         """ToolError if this lane cannot hold; then nothing is held."""
         lane, netlink = self._lane, self._netlink
         problems = lane.problems(netlink)
@@ -162,9 +172,11 @@ class Hold:
             self._packets_before = plug.packets
             self._traffic_before = self._traffic()
             self._before = _counters(lane, netlink, plug)
+            self._overflows_before = _overflows()
+            self._refused_before = self._refused()
             # From now on whoever calls end() opens it, whatever happens.
             self.began = self._last_empty = time.monotonic()
-            self._plug.shut()
+            self._plug.shut(max_hold_ms)
         except (ToolError, OSError):
             self.began = None
             try:
@@ -214,6 +226,15 @@ class Hold:
         if not self.waiting:
             self._last_empty = now
 
+    def _refused(self):
+        """What the listeners of held ports have dropped."""
+        if self._lane.all_packets:
+            return {}
+        try:
+            return self._listeners.drops(self._lane.holds_port)
+        except OSError:            # a kernel that cannot tell
+            return {}
+
     def _traffic(self):
         """The packets of the device in the direction that is held."""
         device = self._netlink.link(self._lane.device)
@@ -228,12 +249,20 @@ class Hold:
                                  self._lane.preference)
         return passed if not met and passed >= _FEW else 0
 
-    def end(self):
-        """Release first, everything else later; return the report."""
+    def open(self):
+        """Release first, everything else later."""
         # (If another hold had raised it, and has ended since.)
         self._backlog.raise_for(self._lane.limit_packets)
         try:
-            released_at = _open(self._plug)
+            self._released_at = open_plug(self._plug)
+        except OSError:
+            self._backlog.restore()
+            raise
+
+    def end(self):
+        """Once it is open: remove the filters; return the report."""
+        try:
+            _drain(self._plug)
             empty_at = time.monotonic()
             missed = self._missed()
             remove_filters(self._lane, self._netlink)
@@ -248,12 +277,18 @@ class Hold:
             self._backlog.restore()
         drops = _growth(self._before, _counters(
             self._lane, self._netlink, plug))
+        # (Ours also drop what belongs to no connection.)
+        drops["listeners"] = min(
+            _overflows() - self._overflows_before,
+            sum(_growth(self._refused_before, self._refused()).values()))
+        if not held:
+            drops["softnet"] = 0   # of others
         if "ifb" in drops:         # which drops what nobody else has sent
             drops["ifb"] = max(0, drops["ifb"] - self._plug.own_packets)
         return {
             "held": held,
             "longest_hold_ms": round(1000 * (empty_at - self._last_empty), 1)
             if held else 0.0,
-            "hold_ms": round(1000 * (released_at - self.began), 1),
+            "hold_ms": round(1000 * (self._released_at - self.began), 1),
             "missed": missed,
             **{f"drops.{name}": count for name, count in drops.items()}}

@@ -2,6 +2,7 @@
 """The caller's side of a hold: a connection to the lane's watchdog."""
 
 import os
+import sys
 import time
 import _socket as socket       # see __init__.py
 
@@ -13,18 +14,31 @@ from .plug import Plug
 # Longer than a hold of somebody else takes to end, or a setup to be done.
 _BUSY_S = 10.0
 _RETRY_S = 0.005
-# Longer than the watchdog waits for a program that it runs to begin a hold,
-# and than it needs to end one.
-_ANSWER_S = 25.0
-_END_S = 20.0
-# A watchdog that is this late does not work any more.
+# A watchdog that is this late with an answer, or with the end of a hold, does
+# not work any more.  (Waited for in parts: of a machine that stood still only
+# one has passed.)
+_PART_S = 0.1
+_ANSWER_PARTS = 10
 _OVERDUE_S = 2.0
+# It needs so long to report once it has said that it ends.
+_END_S = 20.0
+_UCRED_BYTES = 12
+
+
+class Silent(ToolError):
+    """A watchdog is there, and does not answer."""
+
+    def __init__(self, connection):
+        pid = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED,
+                                    _UCRED_BYTES)[:4]
+        self.pid = int.from_bytes(pid, sys.byteorder)
+        super().__init__(f"its watchdog, process {self.pid}, does not answer, "
+                         "and may be stopped: run 'qdisc_tool release'")
 
 
 def connect(state, device):
     """A connection to the watchdog of a lane, or None if there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(_ANSWER_S)
     try:
         connection.connect(state.path(device, "sock"))
         return connection
@@ -33,16 +47,45 @@ def connect(state, device):
         return None
 
 
+def _answer(connection):
+    """What comes next; None of a watchdog that has ended."""
+    connection.settimeout(_PART_S)
+    for _ in range(_ANSWER_PARTS):
+        try:
+            return watchdog.receive(connection)
+        except TimeoutError:
+            continue
+        except OSError:
+            return None
+    raise Silent(connection)
+
+
+def _call(connection, *words):
+    try:
+        watchdog.send(connection, *words)
+    except OSError:
+        return None
+    return _answer(connection)
+
+
+def _final(connection, message):
+    """What follows the word that a hold has ended."""
+    try:
+        while message and message[0] == "ending":
+            connection.settimeout(_END_S)
+            message = watchdog.receive(connection)
+    except OSError:
+        message = None
+    return message
+
+
 def ask(state, device, request):
     """The watchdog's answer to one request, or None if there is none."""
     connection = connect(state, device)
     if connection is None:
         return None
     try:
-        watchdog.send(connection, request)
-        return watchdog.receive(connection)
-    except OSError:
-        return None
+        return _final(connection, _call(connection, request))
     finally:
         connection.close()
 
@@ -76,14 +119,8 @@ class Holder:
                     time.sleep(_RETRY_S)
                     continue
                 self._connection, self._child = spawned
-            self._connection.settimeout(_ANSWER_S)
-            try:
-                watchdog.send(self._connection, "join", max_hold_ms,
-                              int(keep))
-                message = watchdog.receive(self._connection)
-            except OSError:
-                message = None
-            if message is None or message[0] == "released":
+            message = _call(self._connection, "join", max_hold_ms, int(keep))
+            if message is None or message[0] in ("ending", "released"):
                 self._connection.close()   # met the end of another's hold
                 time.sleep(_RETRY_S)
                 continue
@@ -130,7 +167,8 @@ class Holder:
             return False
         self._connection.setblocking(False)
         try:
-            message = watchdog.receive(self._connection)
+            message = _final(self._connection,
+                             watchdog.receive(self._connection))
         except BlockingIOError:
             if time.monotonic() < self._overdue:
                 return True
@@ -153,10 +191,9 @@ class Holder:
         """After leave(): wait for the report, or for word that others share
         the hold and it goes on."""
         if self._connection:
-            self._connection.settimeout(_END_S)
             try:
-                message = watchdog.receive(self._connection)
-            except OSError:
+                message = _final(self._connection, _answer(self._connection))
+            except Silent:
                 message = None
             self._take(message)
 

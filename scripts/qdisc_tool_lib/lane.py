@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A lane: the way of new connections past a plug qdisc on one device.
+"""A lane: the way of new connections past a queue on one device.
 
     ingress, for what arrives           egress, for what this host sends
     (any device; its root qdisc         (lo: a proxy on this host)
@@ -30,6 +30,7 @@ PRIO_HANDLE = 0x7F1F0000
 REST_CLASS = PRIO_HANDLE | 1
 PLUG_CLASS = PRIO_HANDLE | 2
 PLUG_HANDLE = 0x7F200000
+PLUG_KIND = "netem"
 REST_HANDLE = 0x7F210000
 DEFAULT_PREFERENCE = 0x7F1F
 # Preferences of one lane: what counts, exclusions, matches, of the last two
@@ -37,10 +38,6 @@ DEFAULT_PREFERENCE = 0x7F1F
 PROTOCOLS = ("ip", "ipv6", "802.1q")
 PREFERENCE_COUNT = 1 + 2 * len(PROTOCOLS)
 
-# Ethernet, two VLAN tags, IPv6 and a full TCP header: 14 + 8 + 40 + 60 bytes.
-SYN_BYTES = 122
-# A full frame and its headers.  Merged packets count what they are made of.
-PACKET_BYTES = 1600
 # Values of settle_ms: as long as the kernel knows of a handshake.  Where the
 # servers are in another namespace it does not; a handshake with a client in
 # the same town is over by then.
@@ -58,10 +55,8 @@ class Lane:
               "ports": list, "exclude": list, "all_packets": bool,
               "vlan": bool, "preference": int,
               "shared_filters": bool, "limit_packets": int,
-              "limit_bytes": int, "max_hold_ms": int, "settle_ms": int,
+              "max_hold_ms": int, "settle_ms": int,
               "own_clsact": bool, "plug_ifindex": int,
-              # see plug.py
-              "plug_kind": str,
               # what a hold sends, see flower.py
               "filters": list,
               # False until setup has come to its end
@@ -113,6 +108,15 @@ class Lane:
     def preferences(self):
         return range(self.preference, self.preference + PREFERENCE_COUNT)
 
+    @property
+    def queue_packets(self):
+        """A client that waits sends its SYN again, and the plug holds every
+        copy."""
+        copies = 1 + sum(self.max_hold_ms >= after
+                         for after in _SYN_RETRIES_MS)
+        # (and one of our own, see plug.py)
+        return 1 + self.limit_packets * (1 if self.all_packets else copies)
+
     def holds_port(self, port):
         return not self.ports or any(
             int(first) <= port <= int(last or first) for first, _, last in
@@ -123,9 +127,9 @@ class Lane:
         return map(bytes.fromhex, self.filters)
 
     def find_plug(self, netlink):
-        """The plug qdisc of this lane as the kernel has it, or None."""
+        """The plug of this lane as the kernel has it, or None."""
         plug = netlink.qdisc(self.plug_ifindex, PLUG_HANDLE)
-        return plug if plug and plug.kind == self.plug_kind else None
+        return plug if plug and plug.kind == PLUG_KIND else None
 
     def problems(self, netlink):
         """What keeps a hold from working: a list of sentences."""
@@ -154,19 +158,10 @@ class Lane:
                 found.append("the root qdisc of this lane is not on "
                              f"{self.device} any more")
         if not found and not self.find_plug(netlink):
-            found.append(f"{self.plug_device} has no plug qdisc any more")
+            found.append(f"{self.plug_device} has no netem qdisc any more")
         if found:
             found[-1] += "; run 'clear', then 'setup'"
         return found
-
-
-def limit_bytes(limit_packets, all_packets, max_hold_ms):
-    """The plug counts bytes.  A client that waits sends its SYN again, and
-    the plug holds every copy."""
-    if all_packets:
-        return limit_packets * PACKET_BYTES
-    copies = 1 + sum(max_hold_ms >= after for after in _SYN_RETRIES_MS)
-    return limit_packets * copies * SYN_BYTES
 
 
 def has_clsact(lane, netlink):

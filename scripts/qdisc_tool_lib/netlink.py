@@ -19,7 +19,6 @@ TC_H_EGRESS = 0xFFFFFFF3
 CLSACT_HANDLE = 0xFFFF0000
 
 _SOL_NETLINK, _NETLINK_CAP_ACK, _NETLINK_EXT_ACK = 270, 10, 11
-_NETLINK_SOCK_DIAG = 4
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_ECHO, _NLM_F_DUMP = 0x1, 0x4, 0x8, 0x300
 _NLM_F_CREATE_EXCL = 0x600
@@ -27,7 +26,6 @@ _NLMSGERR_ATTR_MSG = 1
 _RTM_GETLINK = 18
 _RTM_NEWQDISC, _RTM_GETQDISC = 36, 38
 _RTM_NEWTFILTER, _RTM_DELTFILTER, _RTM_GETTFILTER = 44, 45, 46
-_SOCK_DIAG_BY_FAMILY = 20
 
 _ANSWER_S = 2
 _TIMEVAL = struct.Struct("@ll")
@@ -43,8 +41,6 @@ _IFLA_XDP, _IFLA_XDP_PROG_ID = 43, 4
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _IFLA_IPVLAN_MODE = 1, 2, 1
 _IFF_UP = 1
 _NLA_F_NESTED = 0x8000
-_TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
-_STALE_ANSWERS = 3
 
 
 def handle_text(handle):
@@ -59,7 +55,7 @@ class Qdisc:
                  "qlen")
 
     def __init__(self, body):
-        attributes = _attributes(body[_TCMSG.size:])
+        attributes = parse_attributes(body[_TCMSG.size:])
         _, self.ifindex, self.handle, self.parent, _ = \
             _TCMSG.unpack_from(body)
         self.kind = _text(attributes[_TCA_KIND])
@@ -74,16 +70,16 @@ class Link:
                  "parent", "received", "sent", "xdp")
 
     def __init__(self, body):
-        attributes = _attributes(body[_IFINFOMSG.size:])
+        attributes = parse_attributes(body[_IFINFOMSG.size:])
         _, _, self.ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
         self.name = _text(attributes[_IFLA_IFNAME])
-        info = _attributes(attributes.get(_IFLA_LINKINFO, b""))
+        info = parse_attributes(attributes.get(_IFLA_LINKINFO, b""))
         self.kind = _text(info.get(_IFLA_INFO_KIND, b""))
         self.up = bool(flags & _IFF_UP)
-        mode = _attributes(info.get(_IFLA_INFO_DATA, b"")).get(
+        mode = parse_attributes(info.get(_IFLA_INFO_DATA, b"")).get(
             _IFLA_IPVLAN_MODE, b"") if self.kind == "ipvlan" else b""
         self.mode = int.from_bytes(mode[:2], sys.byteorder)
-        xdp = _attributes(attributes.get(_IFLA_XDP, b"")).get(
+        xdp = parse_attributes(attributes.get(_IFLA_XDP, b"")).get(
             _IFLA_XDP_PROG_ID, b"")
         self.xdp = int.from_bytes(xdp, sys.byteorder)
         self.master, self.parent = (
@@ -98,7 +94,7 @@ def _text(payload):
     return payload.rstrip(b"\0").decode()
 
 
-def _attributes(data):
+def parse_attributes(data):
     """The netlink attributes in @data: type -> payload."""
     found = {}
     while len(data) >= 4:
@@ -170,7 +166,8 @@ class Netlink:
                 if kind == _NLMSG_ERROR:
                     error = -struct.unpack_from("=i", body)[0]
                     if error:
-                        words = _attributes(body[20:]).get(_NLMSGERR_ATTR_MSG)
+                        words = parse_attributes(body[20:]).get(
+                            _NLMSGERR_ATTR_MSG)
                         raise OSError(error, _text(words) if words
                                       else os.strerror(error))
                     return bodies
@@ -188,11 +185,14 @@ class Netlink:
                 raise
             return None
 
+    def dump(self, kind, body):
+        """The bodies of a list."""
+        return self._request(kind, _NLM_F_DUMP, body)
+
     def qdiscs(self):
         """Every qdisc of the namespace."""
-        return list(map(Qdisc, self._request(
-            _RTM_GETQDISC, _NLM_F_DUMP,
-            _TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
+        return list(map(Qdisc, self.dump(
+            _RTM_GETQDISC, _TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
 
     def qdisc(self, ifindex, handle):
         """One qdisc of a device, or None."""
@@ -204,22 +204,22 @@ class Netlink:
     def filters(self, ifindex, parent):
         """The (preference, kind) of each filter at @parent of a device."""
         found = set()
-        for body in self._request(_RTM_GETTFILTER, _NLM_F_DUMP, _TCMSG.pack(
+        for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
             info = _TCMSG.unpack_from(body)[4]
-            kind = _attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
+            kind = parse_attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
             found.add((info >> 16, _text(kind)))
         return sorted(found)
 
     def hits(self, ifindex, parent, preference):
         """How many packets met the action of the filter there."""
         count = 0
-        for body in self._request(_RTM_GETTFILTER, _NLM_F_DUMP, _TCMSG.pack(
+        for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
                 socket.AF_UNSPEC, ifindex, 0, parent, preference << 16)):
             body = body[_TCMSG.size:]
             for kind in (_TCA_OPTIONS, _TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
                          _TCA_STATS_BASIC):
-                body = _attributes(body).get(kind, b"")
+                body = parse_attributes(body).get(kind, b"")
             if body:               # (the first message has no filter in it)
                 count += struct.unpack_from("=QI", body)[1]
         return count
@@ -244,9 +244,8 @@ class Netlink:
 
     def links(self):
         """Every device of the namespace."""
-        return list(map(Link, self._request(
-            _RTM_GETLINK, _NLM_F_DUMP,
-            _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
+        return list(map(Link, self.dump(
+            _RTM_GETLINK, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
 
     def link(self, name):
         """One device, or None."""
@@ -254,42 +253,3 @@ class Netlink:
             _RTM_GETLINK, 0, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0) +
             attribute(_IFLA_IFNAME, name.encode() + b"\0"))
         return body and Link(body)
-
-
-class Listeners(Netlink):
-    """Looks for listening TCP sockets.  (To connect would not do: that
-    connection would be held too.)"""
-
-    def __init__(self):
-        super().__init__(_NETLINK_SOCK_DIAG)
-
-    def _dump(self, states):
-        """(local port, the rest of it) of each socket in one of @states."""
-        for family in (socket.AF_INET, socket.AF_INET6):
-            for body in self._request(
-                    _SOCK_DIAG_BY_FAMILY, _NLM_F_DUMP,
-                    struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 0,
-                                states)):
-                yield struct.unpack_from("!H", body, 4)[0], body
-
-    def on_port(self, port):
-        """Who listens on @port: inode -> longest accept queue."""
-        found = {}
-        for local_port, body in self._dump(1 << _TCP_LISTEN):
-            if local_port == port:
-                queue_length, _, inode = struct.unpack_from("=III", body, 60)
-                found[inode] = queue_length
-        return found
-
-    def unfinished(self, wanted):
-        """How many handshakes go on, or have ended and were not accepted yet,
-        at ports that are @wanted; None if nobody listens there."""
-        # In the order in which a connection goes from the one to the other.
-        # One whose answer was sent so often is seconds old and may never end.
-        count = sum(wanted(port) and body[3] < _STALE_ANSWERS
-                    for port, body in self._dump(1 << _TCP_SYN_RECV |
-                                                 1 << _TCP_NEW_SYN_RECV))
-        queues = [struct.unpack_from("=I", body, 56)[0]
-                  for port, body in self._dump(1 << _TCP_LISTEN)
-                  if wanted(port)]
-        return count + sum(queues) if queues else None

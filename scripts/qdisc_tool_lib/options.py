@@ -7,7 +7,7 @@ of 'setup', see config.py.
 """
 
 from .errors import ToolError, UsageError
-from .lane import DEFAULT_PREFERENCE, PREFERENCE_COUNT, limit_bytes
+from .lane import DEFAULT_PREFERENCE, PREFERENCE_COUNT
 from .state import DEFAULT_DIRECTORY
 
 DEFAULT_CONFIG = "/etc/qdisc_tool.conf"
@@ -135,10 +135,10 @@ what is said:
 _DRY_RUN = """\
   -n, --dry-run         print the commands, change nothing
 """
-_MAX_HOLD = """
+_MAX_HOLD = f"""
 the hold:
   --max-hold TIME       release after this time whatever happens (default:
-                        what setup was told)
+                        what setup was told, and for that {DEFAULT_MAX_HOLD_MS}ms)
 """
 
 # Command -> (what it does, its options).
@@ -171,13 +171,15 @@ defaults for protect and hold:
     "protect": ("run a command while new connections are held", f"""{_MAX_HOLD}\
   --settle TIME         between the begin of the hold and the command (default:
                         what setup was told)
-  --until COMMAND       after the command, hold until this shell command
-                        succeeds
-  --until-port PORT     after the command, hold until somebody listens on this
-                        TCP port
+
+the end of the hold (default: after the command, when no socket that is about to
+be closed listens on a held port any more; at the latest after nine tenths of
+--max-hold):
+  --until COMMAND       when this shell command succeeds ("true": at once)
+  --until-port PORT     when somebody listens on this TCP port
   --until-new-port PORT
-                        the same, but until only sockets listen that were not
-                        there before the command
+                        when only sockets listen there that did not exist before
+                        the command
 
 the command:
   -u, --user USER       run it as this user
@@ -204,7 +206,10 @@ def help_text(action=None):
                 f"{what[0].upper()}{what[1:]}.\n{options}")
     return ("usage: qdisc_tool COMMAND [OPTION]...\n\n"
             "Hold new connections while a proxy or a load balancer is "
-            "reloaded: they are\ndelayed, and none is dropped.\n\n" +
+            "reloaded: they are\ndelayed, and none is dropped.  Once, at boot, "
+            "and for each reload:\n\n"
+            "  qdisc_tool setup --device eth0 --port 80,443\n"
+            "  qdisc_tool protect -- systemctl reload haproxy\n\n" +
             "".join(f"  {name:<9} {what}\n"
                     for name, (what, _) in COMMANDS.items()) +
             "\n'qdisc_tool COMMAND --help' lists the options of a command, "
@@ -311,5 +316,3 @@ def finish_setup(options):
     options.max_hold_ms = options.max_hold_ms or DEFAULT_MAX_HOLD_MS
     options.limit_packets = options.limit_packets or (
         DEFAULT_LIMIT_PACKETS if options.all_packets else DEFAULT_LIMIT_SYNS)
-    options.limit_bytes = limit_bytes(
-        options.limit_packets, options.all_packets, options.max_hold_ms)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The queue that is shut during a hold.
+"""The queue that is shut during a hold, and that the kernel opens by itself.
 
-A plug qdisc is one by its nature.  Kernels without it (RHEL 9 and 10) have tbf,
-the token bucket filter, which is as good as shut at a rate of a byte a second
-and with an empty bucket:
+netem can let packets go in slots: what comes waits until the next slot begins,
+and goes with all that came before it.  With slots as long as a hold may last it
+is as good as shut:
 
-    shut    change the rate, which fills the bucket; send a packet of the size
-            of the bucket through it
-    open    change the rate back; send a packet, since only one that comes
-            makes tbf look at what waits
+    shut    give it slots: the first packet that comes waits for one, and those
+            behind it no longer than that
+    open    take the slots away; send a packet, since only one that comes makes
+            netem look at what waits
 
-These packets go to nobody: an ifb drops what no filter has sent to it, and on
-loopback they are for a port where nobody is.  Of the other ways netem keeps
-what waits for as long as it was told when that came, and NFQUEUE and a tap
-device hold packets in a process, with which they die.
+So a hold that nobody ends, because all who could are dead or stopped, delays
+each packet by the length of a slot, and loses none.  The packet that opens goes
+to nobody: an ifb drops what no filter has sent to it, and a device that sends
+has it for its own address, with a protocol that is for experiments.
 """
 
 import errno
@@ -21,24 +21,14 @@ import _socket as socket      # see __init__.py
 import _struct as struct
 
 from .errors import ToolError
-from .lane import PLUG_CLASS, PLUG_HANDLE
+from .lane import PLUG_HANDLE, PLUG_KIND, REST_CLASS
 from .netlink import Netlink, attribute
 
-KINDS = ("plug", "tbf")
-_NEITHER = ("this kernel has neither a plug qdisc (CONFIG_NET_SCH_PLUG) nor tbf "
-            "(CONFIG_NET_SCH_TBF): install its extra modules, for example "
-            "kernel-modules-extra")
-
-# The actions of struct tc_plug_qopt, by the names tc gives them.
-_PLUG_ACTIONS = {"block": 0, "release_indefinite": 2, "limit": 3}
-_TCA_TBF_PARMS, _TCA_TBF_BURST = 1, 6
-_LINKLAYER_ETHERNET = 1
-OPEN_RATE, SHUT_RATE = 0xFFFFFFFF, 1        # bytes a second
-# The largest packet; tbf drops what does not fit into its bucket.
-OPEN_BYTES, SHUT_BYTES = 1 << 20, 65549
-_ETHERNET_BYTES = 14
-_UDP_BYTES = 28
-_NOBODY = ("127.0.0.1", 9)
+_MISSING = ("this kernel has no netem (CONFIG_NET_SCH_NETEM): install its extra "
+            "modules, for example kernel-modules-extra")
+_TCA_NETEM_SLOT = 12
+_EXPERIMENTAL = 0x88B5
+_ETHERNET_BYTES = 60
 
 
 class Plug:
@@ -47,79 +37,48 @@ class Plug:
     def __init__(self, lane):
         self.lane = lane
         self.netlink = Netlink()
-        self._sender = None
-        if lane.plug_kind == "tbf":
-            self._prepare()
-
-    def _prepare(self):
-        if self.lane.mode == "ingress":
-            self._sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            self._sender.bind((self.lane.plug_device, 0))
-        else:
-            self._sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            # A class of the root qdisc, so that no filter is asked.
-            self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY,
-                                    PLUG_CLASS)
-            self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF,
-                                    4 * SHUT_BYTES)
-            self._sender.connect(_NOBODY)
+        self._sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        # A class of the root qdisc, so that no filter is asked.  The other one:
+        # the plug may be full, and who looks there looks here, too.
+        self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY,
+                                REST_CLASS)
 
     def fds(self):
-        return [self.netlink.fileno(),
-                *([self._sender.fileno()] if self._sender else [])]
+        return [self.netlink.fileno(), self._sender.fileno()]
 
     @property
     def own_packets(self):
-        """How many packets of our own go through it from block to release."""
-        return 2 if self.lane.plug_kind == "tbf" else 0
+        """How many of ours pass it from a shut() to an open()."""
+        return int(self.lane.mode == "ingress")
 
     def create(self):
-        """Make it, open: with its limit (without one a plug drops everything),
-        and opened before anything can lead to it (a new plug is shut)."""
-        for self.lane.plug_kind in KINDS:
-            try:
-                self._change("limit", create=True)
-            except OSError as error:
-                if error.errno == errno.ENOENT:
-                    continue
-                raise
-            self._change("release_indefinite")     # (nothing waits yet)
-            return
-        raise ToolError(_NEITHER)
+        """Make it, open."""
+        try:
+            self._change(0, create=True)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                raise ToolError(_MISSING) from error
+            raise
 
-    def shut(self):
-        self._change("block")
-        if self._sender:
-            self._send(SHUT_BYTES)
+    def shut(self, max_hold_ms):
+        self._change(max_hold_ms)
 
     def open(self):
-        self._change("release_indefinite")
-        if self._sender:
-            self._send(_ETHERNET_BYTES + _UDP_BYTES)
-
-    def _change(self, action, create=False):
-        lane = self.lane
-        if lane.plug_kind == "plug":
-            options = struct.pack("=iI", _PLUG_ACTIONS[action],
-                                  lane.limit_bytes if create else 0)
-        else:
-            rate, burst = ((SHUT_RATE, SHUT_BYTES) if action == "block"
-                           else (OPEN_RATE, OPEN_BYTES))
-            # struct tc_tbf_qopt: two of tc_ratespec, limit, buffer, mtu
-            options = attribute(_TCA_TBF_PARMS, struct.pack(
-                "=BBHhHI12xIII", 0, _LINKLAYER_ETHERNET, 0, 0, 0, rate,
-                lane.limit_bytes + SHUT_BYTES, 0, 0)) + \
-                attribute(_TCA_TBF_BURST, struct.pack("=I", burst))
-        self.netlink.qdisc_change(lane.plug_ifindex, lane.plug_parent,
-                                  PLUG_HANDLE, lane.plug_kind, options, create)
-
-    def _send(self, size):
-        """Send a packet of that size through it."""
-        if self.lane.mode == "egress":
-            size -= _ETHERNET_BYTES + _UDP_BYTES
+        self._change(0)
         try:
-            self._sender.send(bytes(size))
-        except OSError as error:
-            if error.errno != errno.ECONNREFUSED:
-                raise
-            self._sender.send(bytes(size))     # the answer to an earlier one
+            self._sender.bind((self.lane.plug_device, 0))
+            address = self._sender.getsockname()[4]
+            self._sender.send((2 * address + struct.pack(
+                "!H", _EXPERIMENTAL)).ljust(_ETHERNET_BYTES, b"\0"))
+        except OSError:
+            pass                   # the device is down, and has let go all
+
+    def _change(self, slot_ms, create=False):
+        lane = self.lane
+        # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter;
+        # struct tc_netem_slot: shortest, longest (ns), packets, bytes (any)
+        options = struct.pack("=6I", 0, lane.queue_packets, 0, 0, 0, 0) + \
+            attribute(_TCA_NETEM_SLOT, struct.pack(
+                "=qqiiqq", *2 * [1_000_000 * slot_ms], 0, 0, 0, 0))
+        self.netlink.qdisc_change(lane.plug_ifindex, lane.plug_parent,
+                                  PLUG_HANDLE, PLUG_KIND, options, create)

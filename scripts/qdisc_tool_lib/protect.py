@@ -9,7 +9,7 @@ from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_OK, EXIT_SIGNAL,
                      ToolError, UsageError)
 from .holder import Holder
 from .lane import UNKNOWN_SETTLE_MS, UNTIL_ACCEPTED
-from .netlink import Listeners
+from .listeners import Change, Listeners
 from .system import may_administer, quoted
 
 # These end the tool, so they end the hold; then the command gets them too.
@@ -19,9 +19,14 @@ _PASSED_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2}
 # it goes to everybody in the foreground, and so to the command already.
 _SI_KERNEL = 0x80
 
-# How often to see whether the hold goes on, and whether --until is met.
+# How often to see whether the hold goes on, and whether it may end.
 _LOOK_S = 0.05
 _UNTIL_STEP_S = 0.01
+# Where nobody has said what to wait for: which part of a hold is left when it
+# does not wait any longer, and how long it waits for a change to begin.
+_SPARE_PART = 10
+_BEGIN_PART = 3
+_BEGIN_MOST_S = 1.0
 # How often to see whether servers have accepted what came before, at most for
 # which part of a hold, and at most for how long: a server that is to be
 # restarted may accept nothing any more.
@@ -90,6 +95,9 @@ class Protect:
         self._reporter = tool.reporter
         self._holders = []
         self._listeners = None
+        self._change = None        # of who listens on held ports
+        self._ends = 0.0           # when no hold shall be waited for any more
+        self._waited = {"for": "", "ms": 0, "in_vain": ""}
         self._done = False         # the command, and what --until waits for
         self._held = False         # every device that was to be held
         self._covered = True       # the holds lasted until then
@@ -106,16 +114,17 @@ class Protect:
         """Hold, settle, run, wait, release, report; return the status."""
         try:
             lanes = _lanes(self._tool)
-            self._listeners = Listeners() if lanes else None
-            ready = self._readiness() if lanes else None
+            ready = self._readiness(lanes) if lanes else None
             self._acquire(lanes)
             if self._tool.namespace:
                 self._tool.namespace.leave()
             self._settle()
             self._command.start()
             self._wait(self._command.ended)
-            if self._command.status == 0 and ready:
-                self._wait_until(ready)
+            if self._command.status == 0 and self._holding():
+                if ready:
+                    self._wait_until(ready)
+                self._see_change(wait=not ready)
             self._done = True
         except _Stopped as stopped:
             self._stopped_by = stopped.number
@@ -127,11 +136,16 @@ class Protect:
                 holder.finish()
         return self._conclude()
 
+    def _max_hold_ms(self, lane):
+        return self._options.max_hold_ms or lane.max_hold_ms
+
     def _acquire(self, lanes):
         self._held = bool(lanes)
+        self._ends = time.monotonic() + (1 - 1 / _SPARE_PART) / 1000 * min(
+            (self._max_hold_ms(lane) for lane in lanes), default=0)
         for lane in lanes:
             holder = Holder(self._tool.state, lane, self._tool.backlog)
-            max_hold_ms = self._options.max_hold_ms or lane.max_hold_ms
+            max_hold_ms = self._max_hold_ms(lane)
             try:
                 holder.acquire(max_hold_ms)
                 self._holders.append(holder)
@@ -158,8 +172,8 @@ class Protect:
     def _wait_for_accepted(self, lane):
         """Wait until a lane's servers have accepted what came before.  If
         they are not here, return for how long to wait instead."""
-        most_ms = min(_SETTLE_MOST_MS, (self._options.max_hold_ms or
-                                        lane.max_hold_ms) / _SETTLE_PART)
+        most_ms = min(_SETTLE_MOST_MS,
+                      self._max_hold_ms(lane) / _SETTLE_PART)
         give_up = time.monotonic() + most_ms / 1000
         while time.monotonic() < give_up:
             try:
@@ -175,20 +189,23 @@ class Protect:
 
     # What --until, --until-port and --until-new-port wait for.
 
-    def _readiness(self):
-        """A function that tells whether the hold may end, or None."""
+    def _readiness(self, lanes):
+        """A function that tells whether the hold may end; None if nobody has
+        said when."""
         options = self._options
-        if options.until:
-            return self._probe
+        self._listeners = listeners = Listeners()
         port = options.until_port or options.until_new_port
-        if not port:
-            return None
-        listeners = self._listeners
         try:
-            before = set(listeners.on_port(port))
+            before = set(listeners.on_port(port)) if port else set()
+            self._change = Change(listeners, lambda port: any(
+                not lane.all_packets and lane.holds_port(port)
+                for lane in lanes))
         except OSError as error:
             self._reporter.warn(f"cannot see who listens ({error}); the hold "
                                 "ends with the command")
+        if options.until:
+            return self._probe
+        if self._change is None or not port:
             return None
         if options.until_port:
             return lambda: listeners.on_port(port)
@@ -212,6 +229,23 @@ class Protect:
     def _wait_until(self, ready):
         while self._holding() and not ready():
             self._wait(lambda: False, time.monotonic() + _UNTIL_STEP_S)
+
+    def _see_change(self, wait):
+        """Wait until the listeners have changed as far as they will, in most
+        of the time that the hold has."""
+        change = self._change
+        if change is None:
+            return
+        began = now = time.monotonic()
+        begins = began + min(_BEGIN_MOST_S, (self._ends - began) / _BEGIN_PART)
+        while not change.look() and wait and self._holding():
+            now = time.monotonic()
+            if now >= (self._ends if change.danger else begins):
+                break
+            self._waited["for"] = change.danger or change.not_begun
+            self._wait(lambda: False, now + _UNTIL_STEP_S)
+        self._waited["ms"] = round(1000 * (time.monotonic() - began), 1)
+        self._waited["in_vain"] = change.danger
 
     # Waiting, and what may happen meanwhile.
 
@@ -265,6 +299,8 @@ class Protect:
                  for holder in self._holders]
         if any(hold.get("missed") for hold in holds):
             self._held = False     # the reporter says why
+        if any("held" not in hold and not hold["others"] for hold in holds):
+            self._covered = False  # so far as is known
         dropped = sum(sum(hold.get("drops", {}).values()) for hold in holds)
         if status == EXIT_OK and not (
                 self._covered and
@@ -277,6 +313,7 @@ class Protect:
             "command_status": self._command.status,
             "command_ms": self._command.took_ms,
             "covered": self._held and self._covered and self._done,
+            "waited": self._waited,
             "dropped": dropped,
             "holds": holds})
         return status

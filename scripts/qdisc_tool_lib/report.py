@@ -10,9 +10,8 @@ _DROP_NAMES = {
     "plug": "by the plug (raise --limit)",
     "ifb": "by the ifb",
     "softnet": "by the per-CPU receive queues (net.core.netdev_max_backlog)",
-    "ListenOverflows": "by full accept queues (the server's listen backlog, "
-                       "net.core.somaxconn)",
-    "TCPReqQFullDrop": "by full SYN queues (net.ipv4.tcp_max_syn_backlog)",
+    "listeners": "by full queues of listeners (the server's listen backlog, "
+                 "net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)",
 }
 
 
@@ -40,12 +39,24 @@ class Reporter:
 
     def protect(self, outcome):
         """The end of a protect; @outcome as built by protect.py."""
+        waited = outcome["waited"]
+        if waited["in_vain"]:
+            self.warn(f"the hold ended with {waited['in_vain']}, so "
+                      "connections may be lost: give it more time "
+                      "(--max-hold), or say what to wait for (--until, "
+                      "--until-new-port)")
+        elif waited["for"]:
+            self.note(f"waited {waited['ms']:g} ms after the command: "
+                      f"{waited['for']}")
         for hold in outcome["holds"]:
             if hold.get("missed"):
                 self.warn(f"{hold['device']}: {hold['missed']} packets passed "
                           "during the hold and none met its filters, so none "
                           "was held; a program takes them before (tcx, XDP), "
                           "or they come in by another device")
+            if "held" not in hold and not hold["others"]:
+                self.warn(f"{hold['device']}: no report of the hold "
+                          f"({hold['ended_by']})")
             for name, count in hold.get("drops", {}).items():
                 if count:
                     self.warn(f"{hold['device']}: {count} dropped "
@@ -55,15 +66,14 @@ class Reporter:
             self._write(json.dumps(outcome))
         else:
             for hold in outcome["holds"]:
-                self.note(_hold_line(hold))
+                if hold["others"] or "held" in hold:
+                    self.note(_hold_line(hold))
 
 
 def _hold_line(hold):
     if hold["others"]:
         return (f"{hold['device']}: {hold['others']} other(s) share this hold "
                 "and will end it")
-    if "held" not in hold:
-        return f"{hold['device']}: no report ({hold['ended_by']})"
     return (f"{hold['device']}: held {hold['held']} for at most "
             f"{hold['longest_hold_ms']:g} ms, "
             f"{sum(hold['drops'].values())} dropped "

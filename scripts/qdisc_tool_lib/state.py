@@ -84,11 +84,25 @@ class State:
             except FileNotFoundError:
                 pass
 
+    def unwritable(self, device):
+        """Why a hold cannot have its files: a sentence, or None."""
+        path = self.path(device, "tried")
+        try:
+            with open(path, "wb") as file:
+                file.write(bytes(os.sysconf("SC_PAGE_SIZE")))
+            os.unlink(path)
+        except OSError as error:
+            return f"cannot write {path}: {error.strerror}"
+        return None
+
     def lock(self, device, wait_s=0.0):
         """The lock of a lane as an open file descriptor, or None if another
         process keeps it for longer than @wait_s."""
-        fd = os.open(self.path(device, "lock"),
-                     os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = self.path(device, "lock")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ToolError(f"cannot open {path}: {error.strerror}") from error
         give_up = time.monotonic() + wait_s
         while True:
             try:

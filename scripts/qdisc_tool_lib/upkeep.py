@@ -3,16 +3,17 @@
 make and remove one: all but the hold itself."""
 
 import os
+import signal
 import time
 
 from . import flower, foreign, hold
 from .errors import ToolError
-from .holder import ask
-from .lane import (PLUG_HANDLE, PRIO_HANDLE, REST_CLASS, REST_HANDLE,
-                   has_clsact)
-from .netlink import TC_H_ROOT, Listeners, Netlink, handle_text
-from .plug import (KINDS, OPEN_BYTES, OPEN_RATE, SHUT_BYTES, SHUT_RATE,
-                   Plug)
+from .holder import Silent, ask
+from .lane import (PLUG_HANDLE, PLUG_KIND, PRIO_HANDLE, REST_CLASS,
+                   REST_HANDLE, has_clsact)
+from .listeners import Listeners
+from .netlink import TC_H_ROOT, Netlink, handle_text
+from .plug import Plug
 from .system import run, succeeds
 
 # clear and setup wait this long for a hold to end.
@@ -26,33 +27,22 @@ _REST_LIMIT_PACKETS = 100_000
 # ---------------------------------------------- commands of ip and tc
 # Nothing runs by being built here, so --dry-run prints what would be run.
 
-def _plug(lane, verb, plug, tbf):
-    """A command for the plug, by tc's words for either kind."""
+def _plug(lane, verb, slot=""):
+    """A command for the plug."""
     parent = "root" if lane.plug_parent == TC_H_ROOT else \
         f"parent {handle_text(lane.plug_parent)}"
-    words = plug if lane.plug_kind == "plug" else \
-        f"{tbf} limit {lane.limit_bytes + SHUT_BYTES}"
     return (f"tc qdisc {verb} dev {lane.plug_device} {parent} handle "
-            f"{handle_text(PLUG_HANDLE)} {lane.plug_kind} {words}").split()
+            f"{handle_text(PLUG_HANDLE)} {PLUG_KIND} limit "
+            f"{lane.queue_packets} {slot}").split()
 
 
-def shut_command(lane):
-    """(In tbf it leaves what plug.py says.)"""
-    return _plug(lane, "change", "block",
-                 f"rate {SHUT_RATE}bps burst {SHUT_BYTES}")
+def shut_command(lane, max_hold_ms):
+    return _plug(lane, "change", f"slot {max_hold_ms}ms")
 
 
 def open_command(lane):
-    return _plug(lane, "change", "release_indefinite",
-                 f"rate {OPEN_RATE}bps burst {OPEN_BYTES}")
-
-
-def _plug_commands(lane):
-    """The plug gets its limit as it is made (without one it drops everything)
-    and is opened before anything can lead to it (a new plug is shut)."""
-    return [_plug(lane, "add", f"limit {lane.limit_bytes}",
-                  f"rate {OPEN_RATE}bps burst {OPEN_BYTES}"),
-            open_command(lane)]
+    """(What waits goes with the next packet, see plug.py.)"""
+    return _plug(lane, "change", "slot 0")
 
 
 def _before_plug(lane):
@@ -60,11 +50,10 @@ def _before_plug(lane):
     if lane.mode == "ingress":
         ifb = lane.plug_device
         # Asked for by name, the module makes two devices that nobody wants.
-        # The size is that of the largest packet of tbf's, see plug.py.
         return [*([] if os.path.exists("/sys/module/ifb") else
                   ["modprobe ifb numifbs=0".split()]),
                 f"ip link add {ifb} type ifb".split(),
-                [*f"ip link set {ifb} mtu 65535 addrgenmode none alias".split(),
+                [*f"ip link set {ifb} addrgenmode none alias".split(),
                  f"qdisc_tool for {lane.device}"]]
     # Everything but the plug in one band: traffic that was in no queue must
     # not begin to overtake itself by its type of service.
@@ -121,8 +110,7 @@ def _is_made(old, lane, netlink):
     False if it is there in part."""
     if old is None or old.problems(netlink):
         return False
-    found_out = ("own_clsact", "plug_ifindex", "plug_kind", "filters",
-                 "complete")
+    found_out = ("own_clsact", "plug_ifindex", "filters", "complete")
     if any(getattr(lane, name) != getattr(old, name)
            for name in lane.FIELDS if name not in found_out):
         raise ToolError(f"{lane.device} is set up with other options, and has "
@@ -158,9 +146,8 @@ def setup(state, lane, reporter):
         _make(state, lane, netlink)
     finally:
         os.close(lock_fd)
-    reporter.note(f"{lane.device} is set up: {lane.mode}, {lane.plug_kind}, "
-                  "room for "
-                  f"{lane.limit_packets} packets ({lane.limit_bytes} bytes)")
+    reporter.note(f"{lane.device} is set up: {lane.mode}, room "
+                  f"for {lane.limit_packets} packets")
     sentence = foreign.port_of(lane, netlink)
     if sentence:
         reporter.warn(sentence)
@@ -199,38 +186,54 @@ def _try_filters(lane, netlink):
         hold.remove_filters(lane, netlink)
 
 
-def planned(lane):
+def planned(state, lane):
     """What setup would run, for --dry-run."""
     netlink = Netlink()
     complete(lane, netlink)
-    lane.plug_kind = KINDS[0]      # what else would be found by trying
+    if _is_made(state.load(lane.device), lane, netlink):
+        return []
     found = foreign.in_the_way(lane, netlink)
     if found:
         raise ToolError("; ".join(found))
-    return (_before_plug(lane) +
-            _plug_commands(lane) + _after_plug(lane))
+    return [*_before_plug(lane), _plug(lane, "add"), *_after_plug(lane)]
 
 
 # ----------------------------------------------------------- clear, release
 
 def release(state, lane):
-    """End a hold from outside."""
-    ask(state, lane.device, "release")
+    """End a hold from outside: open first, ask later."""
+    plug = Plug(lane)
+    try:
+        hold.open_plug(plug)
+    except OSError:
+        pass                       # said below, if there is one
+    _end_watchdog(state, lane.device)
     # Whatever the watchdog did, or if there is none: the plug is open now.
     try:
-        hold.release(Plug(lane))
-    except (ToolError, OSError) as error:
+        hold.release(plug)
+    except OSError as error:
         if lane.find_plug(Netlink()):
             raise ToolError(f"{lane.device}: cannot open the plug: {error}"
                             ) from error
 
 
+def _end_watchdog(state, device):
+    """Ask it to end; kill one that does not answer, since a hold that is open
+    needs none, and the next one the lock that it has."""
+    try:
+        ask(state, device, "release")
+    except Silent as silent:
+        if silent.pid:             # (not in a PID namespace that we cannot see)
+            os.kill(silent.pid, signal.SIGKILL)
+
+
 def clear(state, device, reporter):
     """Take a lane away, and lose nothing that it holds."""
-    if state.load(device) is None:
+    lane = state.load(device)
+    if lane is None:
         reporter.note(f"{device} is not set up; nothing to clear")
         return
-    ask(state, device, "release")
+    release(state, lane)
     lock_fd = state.lock(device, _LOCK_WAIT_S)
     if lock_fd is None:
         raise ToolError(f"{device} is busy: a setup goes on, or hold after "
@@ -252,7 +255,7 @@ def _clear(state, lane, netlink, reporter):
     while time.monotonic() < give_up and any(
             qdisc.qlen for qdisc in netlink.qdiscs()
             if qdisc.ifindex in (lane.plug_ifindex, lane.ifindex) and
-            qdisc.kind in (lane.plug_kind, "prio")):
+            qdisc.kind in (PLUG_KIND, "prio")):
         time.sleep(0.001)
     device = netlink.link(lane.device)
     if device is None or device.ifindex != lane.ifindex:
@@ -276,8 +279,12 @@ def _clear(state, lane, netlink, reporter):
 def check(state, lane, backlog):
     """(severity, sentence) pairs about a lane; severity error or advice."""
     netlink = Netlink()
-    for problem in lane.problems(netlink):
+    for problem in lane.problems(netlink) or _left_behind(
+            state, lane, netlink)[1]:
         yield "error", problem
+    sentence = state.unwritable(lane.device)
+    if sentence:
+        yield "error", sentence
     for sentence in foreign.programs(lane):
         yield "error", sentence
     for sentence in (*foreign.filters(lane, netlink),
@@ -309,29 +316,42 @@ def _shortest_accept_queue(lane):
         return None
 
 
-def status(state, lane):
-    """What can be known about a lane; 'unknown' rather than a guess."""
-    netlink = Netlink()
-    problems = lane.problems(netlink)
+def _left_behind(state, lane, netlink):
+    """(what the watchdog answers, or None; what keeps a hold from its end)"""
+    try:
+        word, _, watchdog = ask(state, lane.device, "status") or ("", "", None)
+    except Silent as silent:
+        return None, [str(silent)]
+    if word == "status":
+        return watchdog, []
+    # There is none, or it begins or ends just now and has the lock.
+    try:
+        lock_fd = state.lock(lane.device)
+    except ToolError as error:
+        return None, [str(error)]
+    if lock_fd is None:
+        return None, []
+    os.close(lock_fd)
     plug = lane.find_plug(netlink)
-    word, _, watchdog = ask(state, lane.device, "status") or ("", "", None)
-    if word != "status":
-        watchdog = None            # there is none, or it ends just now
-    filters = [preference for preference, _ in
-               netlink.filters(lane.ifindex, lane.filter_parent)
-               if preference in lane.preferences] if not problems else []
-    if problems:
-        condition = "broken"
-    elif watchdog and watchdog["holding"]:
-        condition = "holding"
-    elif plug and plug.qlen:
-        # Nobody owns this: tool and watchdog were killed together, or tc
-        # was used by hand.
-        condition = "stuck"
-    elif not filters:
-        condition = "released"     # nothing leads to the plug
-    else:
-        condition = "unknown"
+    if plug and plug.qlen or any(
+            preference in lane.preferences for preference, _ in
+            netlink.filters(lane.ifindex, lane.filter_parent)):
+        return None, [f"a hold of {lane.device} was left behind (its processes "
+                      "were killed): it delays each new connection by up to "
+                      "--max-hold; run 'qdisc_tool release'"]
+    return None, []
+
+
+def status(state, lane):
+    """What can be known about a lane."""
+    netlink = Netlink()
+    plug = lane.find_plug(netlink)
+    problems, watchdog = lane.problems(netlink), None
+    condition = "broken"
+    if not problems:
+        watchdog, problems = _left_behind(state, lane, netlink)
+        condition = ("stuck" if problems else "holding" if watchdog and
+                     watchdog["holding"] else "released")
     return {"condition": condition, "problems": problems,
             "waiting": plug.qlen if plug else 0,
             "dropped": plug.drops if plug else 0,

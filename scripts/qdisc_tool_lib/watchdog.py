@@ -18,7 +18,7 @@ stopped or starved, a sharer who hears nothing of it two seconds after the
 deadline opens the plug too.
 
     caller -> watchdog   join MAX_HOLD_MS KEEP | leave | release | status
-    watchdog -> caller   held | refused WHY | left OTHERS
+    watchdog -> caller   held | refused WHY | left OTHERS | ending
                          status
                          released CAUSE     (these two with lines NAME=NUMBER)
 """
@@ -106,7 +106,10 @@ def _main(state, lane, backlog, lock_fd, connection):
     except FileNotFoundError:
         pass
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(path)
+    try:
+        listener.bind(path)
+    except OSError as error:
+        raise ToolError(f"cannot make {path}: {error.strerror}") from error
     listener.listen(64)
     hold = Hold(lane, backlog)
     _detach([lock_fd, wakeup_fd, signal_fd, listener.fileno(),
@@ -216,7 +219,7 @@ class _Watchdog:
         first = not self._hold.began
         if first:
             try:
-                self._hold.begin()
+                self._hold.begin(max_hold_ms)
             except (ToolError, OSError) as error:
                 self._ended_by = "failure"
                 send(connection, "refused", error)
@@ -260,16 +263,24 @@ class _Watchdog:
         report = {}
         try:
             if self._hold.began:
+                self._hold.open()
+            self._tell("ending")
+            # Who has not been heard comes again when the lock is free.
+            self._listener.close()
+            try:
+                os.unlink(self._path)
+            except FileNotFoundError:
+                pass
+            if self._hold.began:
                 report = self._hold.end()
                 report["sharers"] = self._sharers
         except (OSError, ToolError) as error:
             self._ended_by = f"error: {error}"
+        self._tell("released", self._ended_by, **report)
+
+    def _tell(self, *words, **numbers):
         for connection in self._connections.values():
             try:
-                send(connection, "released", self._ended_by, **report)
+                send(connection, *words, **numbers)
             except OSError:
                 pass
-        try:
-            os.unlink(self._path)
-        except FileNotFoundError:
-            pass

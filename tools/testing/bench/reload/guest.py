@@ -24,16 +24,16 @@ import lib  # noqa: E402
 import net  # noqa: E402
 import servers  # noqa: E402
 
-WAYS = ("nothing", "none", "drop", "protect", "sockets", "outside-nothing",
-        "outside-none", "outside-protect")
+WAYS = ("nothing", "none", "drop", "recipe", "protect", "protect-new",
+        "sockets", "outside-nothing", "outside-none", "outside-protect",
+        "outside-protect-new")
 # what the load's end and haproxy's end count: SYNs and data sent again, SYNs
 # that found no room, SYNs and resets that met an old connection
 COUNTED = ("TCPSynRetrans", "RetransSegs", "ListenOverflows", "ListenDrops",
            "TCPTimeouts", "TCPACKSkippedTimeWait", "TWRecycled")
 RULE = (f"-p tcp -d {servers.LO} --dport {net.PORT} --syn -j DROP")
 # A slow machine may need longer than the default allows.
-PROTECT = ["qdisc_tool", "protect", "--json", "--max-hold", "5s",
-           "--until-new-port", str(net.PORT), "--"]
+PROTECT = ["qdisc_tool", "protect", "--json", "--max-hold", "5s"]
 
 
 class Reloads:
@@ -46,6 +46,11 @@ class Reloads:
             "drop", f"iptables -w -I INPUT {RULE}",
             f"{command} -sf $(cat {self._pid_file})",
             f"iptables -w -D INPUT {RULE}")
+        plug = "tc qdisc change dev lo handle 40: plug"
+        self._recipe = servers.script(
+            "recipe", f"{plug} block",
+            f"{command} -sf $(cat {self._pid_file})",
+            f"{plug} release_indefinite")
 
     def command(self, way):
         plain = [*self._haproxy, "-sf", *lib.read(self._pid_file).split()]
@@ -53,7 +58,10 @@ class Reloads:
             "nothing": ["true"],
             "none": plain,
             "drop": [self._drop],
-            "protect": [*PROTECT, *plain],
+            "recipe": [self._recipe],
+            "protect": [*PROTECT, "--", *plain],
+            "protect-new": [*PROTECT, "--until-new-port", str(net.PORT), "--",
+                            *plain],
             "sockets": [*plain, "-x", f"{servers.DIRECTORY}/haproxy.sock"],
         }[way.removeprefix("outside-")]
 
@@ -174,7 +182,11 @@ def main():
             if "protect" in way:
                 lib.tool("setup", "-q", "-d", device, "-a", address, "-p",
                          str(net.PORT))
+            if way == "recipe":
+                net.naive_loopback()
             measure(way, reloads, options)
+            if way == "recipe":
+                lib.run("tc qdisc del dev lo root")
             lib.tool("clear", "-q")
     finally:
         lib.undo()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Draw the latencies of the ways, and say them in a table.
 
-usage: plot.py DIR, with WAY.json and WAY.csv for each way in it, and in
-DIR/quiet; makes DIR/latency.svg and the tables of the page DIR.rst.
+usage: plot.py DIR, with WAY.json and WAY.csv for each way in it, in DIR/quiet
+and in DIR/default; makes DIR/latency.svg and the tables of the page DIR.rst.
 """
 
 import csv
@@ -18,13 +18,17 @@ import bench  # noqa: E402
 NAMES = {"nothing": "a reload of nothing",
          "none": "no protection",
          "drop": "SYNs dropped during reloads",
+         "recipe": "a plug shut and opened by tc",
          "protect": "qdisc_tool protect",
+         "protect-new": "protect --until-new-port",
          "sockets": "haproxy passes its sockets",
          "outside-nothing": "from outside: a reload of nothing",
          "outside-none": "from outside: no protection",
-         "outside-protect": "from outside: qdisc_tool protect"}
+         "outside-protect": "from outside: qdisc_tool protect",
+         "outside-protect-new": "from outside: protect --until-new-port"}
 COLOURS = {"nothing": "#999999", "none": "#d55e00", "drop": "#e69f00",
-           "protect": "#0072b2", "sockets": "#009e73"}
+           "recipe": "#cc79a7", "protect": "#56b4e9",
+           "protect-new": "#0072b2", "sockets": "#009e73"}
 PERCENTILES = (50, 99)
 
 
@@ -70,7 +74,7 @@ def table(results):
             f"{longest_ms:,.0f} ms", f"{reload_ms:,.0f} ms",
             # of the others no request waits for the reload
             f"{longest_ms - reload_ms:,.0f} ms"
-            if way.endswith(("protect", "nothing")) else ""])
+            if way.endswith(("protect", "new", "nothing")) else ""])
     return head, lines
 
 
@@ -110,9 +114,10 @@ def draw_all(directory):
     results = read_all(directory)
     bench.write_table(directory, "the measured ways", *table(results))
     draw(results, f"{directory}/latency.svg")
-    quiet = read_all(directory / "quiet")
-    if quiet:
-        bench.write_table(directory, "the quiet run", *table(quiet))
+    for name in "quiet", "default":
+        results = read_all(directory / name)
+        if results:
+            bench.write_table(directory, f"the {name} run", *table(results))
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ ELSEWHERE = {
         (f"{QDISC}/servers.py", "with the ports of its servers"),
     r"qdisc_tool clear --device eth0$":
         (f"{QDISC}/command.py", "as a second setup tells"),
-    r"qdisc_tool protect --until-new-port 443 -- systemctl reload haproxy$":
+    r"qdisc_tool protect -- systemctl reload haproxy$":
         (f"{QDISC}/servers.py", "with haproxy reloaded by a signal"),
-    r"qdisc_tool protect --max-hold 5s --until-port 443 -- systemctl restart ":
+    r"qdisc_tool protect --max-hold 5s -- systemctl restart ":
         (f"{QDISC}/servers.py", "with haproxy as a process"),
     r"mhsstat show --prometheus --output /var/lib/":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",

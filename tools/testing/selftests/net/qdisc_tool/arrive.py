@@ -13,7 +13,7 @@ from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
                  read, run, set_up, test, tool, wait_for)
 from net import (HOST4, HOST6, PORT, Clients, Echo, connection, counters,
                  growth, inside, listen, namespace, neighbours_known, network,
-                 passes, picture, plug_device, plug_waiting, qdiscs,
+                 passes, picture, plug, plug_device, plug_waiting, qdiscs,
                  round_trip_ms)
 import restart
 
@@ -213,8 +213,8 @@ def p4_control_the_default_limit_of_an_ifb_is_small():
         "action mirred egress redirect dev naive"])
     defer(run, f"tc qdisc del dev {DEVICE} clsact")
     with Clients(HOST4, 1000, where="client"):
-        wait_for(lambda: qdiscs("naive")["plug"][1], "drops")
-    note(f"full at {qdiscs('naive')['plug'][0]}")
+        wait_for(lambda: plug("naive")[1], "drops")
+    note(f"full at {plug_waiting('naive')}")
 
 
 @test
@@ -285,7 +285,7 @@ def s16_a_namespace_of_its_own_is_the_only_one_touched():
     with inside("client"):
         server = listen()
         name = os.readlink("/proc/self/ns/net")
-        check("plug" in qdiscs("lo"), "not set up there")
+        check("netem" in qdiscs("lo"), "not set up there")
     with Protecting("--netns", "client", *LONG) as protecting, \
             Clients("127.0.0.1", 30, where="client") as clients:
         def held():

@@ -8,8 +8,9 @@ import os
 import re
 import shutil
 
-from lib import (FAST, TOP, Skip, check, defer, equal, main, program, read,
+from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
                  run, set_up, test, tool, write)
+from qdisc_tool_lib import plug
 from net import PORT, loopback, picture, qdiscs
 
 CONFIG = f"{FAST}/qdisc_tool.conf"
@@ -106,7 +107,7 @@ def dry_run_prints_commands_that_do_the_same():
     run("tc qdisc del dev lo root")
     set_up("lo", "-p", str(PORT))
     printed = tool("protect", "-n", "--", "echo", "a b").out
-    check("plug block" in printed and "echo 'a b'" in printed, printed)
+    check("netem limit 10001 slot 900ms" in printed and "echo 'a b'" in printed, printed)
     run(["sh", "-e"], input=printed)
     equal(picture("lo"), made, "after a hold by hand")
     printed = tool("clear", "-n").out
@@ -157,19 +158,10 @@ def s16_without_privileges_the_command_still_runs():
 @test
 def s16_p24_a_kernel_with_no_queue_to_shut_is_named():
     before = picture("lo")
-    path = "/proc/sys/kernel/modprobe"
-    helper = read(path)
-    try:
-        run("modprobe sch_prio")
-        run("modprobe -r sch_plug sch_tbf")
-    except Exception as error:
-        raise Skip(f"they cannot be unloaded: {error}") from error
-    write(path, "/bin/false\n")
-    defer(run, "modprobe sch_plug")
-    defer(write, path, helper)
+    defer(setattr, plug, "PLUG_KIND", plug.PLUG_KIND)
+    plug.PLUG_KIND = "nosuch"
     result = tool("setup", "-d", "lo", "-p", str(PORT), expect=125)
-    check("CONFIG_NET_SCH_PLUG" in result.err and
-          "CONFIG_NET_SCH_TBF" in result.err, result.err)
+    check("CONFIG_NET_SCH_NETEM" in result.err, result.err)
     equal(picture("lo"), before, "lo")
     result = tool("protect", *LONG, "--", "sh", "-c", "exit 5", expect=5)
     check("unprotected" in result.err, result.err)
@@ -190,6 +182,44 @@ def without_a_set_up_the_status_tells():
 
 
 @test
+def a_dry_run_of_a_set_up_that_is_there_says_nothing():
+    arguments = ("-d", "lo", "-p", str(PORT))
+    check(tool("setup", "-n", *arguments).out, "the control: nothing is there")
+    set_up("lo", "-p", str(PORT))
+    equal(tool("setup", "-n", *arguments).out, "", "output")
+
+
+@test
+def a_directory_that_cannot_be_written_is_named():
+    directory = f"{FAST}/state"
+    where = ("--state-dir", directory)
+    tool("setup", "-q", *where, "-d", "lo", "-p", str(PORT))
+    defer(tool, "clear", "-q", *where)
+    tool("check", *where)
+    run(f"mount --bind {directory} {directory}")
+    defer(run, f"umount {directory}")
+    run(f"mount -o remount,bind,ro {directory}")
+    check(directory in tool("check", *where, expect=1).out, "check")
+    check(directory in tool("protect", *where, "true", expect=124).err,
+          "protect")
+
+
+@test
+def a_new_namespace_inherits_nothing():
+    def namespace():
+        run("ip netns add anew")
+        return os.stat("/run/netns/anew").st_ino
+    first = namespace()
+    tool("setup", "-q", "-N", "anew", "-d", "lo", "-p", str(PORT))
+    check("released" in tool("status", "-N", "anew").out, "the control")
+    run("ip netns del anew")
+    second = namespace()
+    defer(run, "ip netns del anew")
+    note(f"the numbers of the namespaces: {first}, {second}")
+    equal(tool("status", "-N", "anew").out, "nothing is set up\n", "status")
+
+
+@test
 def s14_only_tc_and_ip_are_needed():
     bare = f"{FAST}/bare"
     os.mkdir(bare)
@@ -204,12 +234,12 @@ def s14_only_tc_and_ip_are_needed():
 
 
 @test
-def s14_a_tc_without_plug_will_do():
+def s14_a_tc_without_netem_will_do():
     old = f"{FAST}/old"
     os.mkdir(old)
     real = shutil.which("tc")
-    write(f"{old}/tc", f"#!/bin/sh\ncase \"$*\" in *plug*) echo 'Unknown "
-          f"qdisc \"plug\"' >&2; exit 1;; esac\nexec {real} \"$@\"\n")
+    write(f"{old}/tc", f"#!/bin/sh\ncase \"$*\" in *netem*) echo 'Unknown "
+          f"qdisc \"netem\"' >&2; exit 1;; esac\nexec {real} \"$@\"\n")
     os.chmod(f"{old}/tc", 0o755)
     environment = {**os.environ, "PATH": f"{old}:{os.environ['PATH']}"}
     defer(tool, "clear", "-q")

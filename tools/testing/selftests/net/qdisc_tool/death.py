@@ -5,7 +5,6 @@
 """Whatever dies, hangs or collides, the plug opens again and the wrapped
 command's own exit is what the caller sees."""
 
-import json
 import os
 import random
 import signal
@@ -71,7 +70,8 @@ def s1_killed_at_any_moment_it_leaves_no_hold():
                 os.killpg(process.pid, signal.SIGKILL)
         wait_for(lambda: not watchdogs(), "the watchdog's end")
         connects()
-        equal(picture("lo"), prepared, "after a kill")
+        # (A watchdog that had no name yet may begin, and end, only now.)
+        wait_for(lambda: picture("lo") == prepared, "the end of each hold")
         process.wait()
     note(f"{held} of {KILLS} killed while a watchdog lived")
     check(held >= KILLS / 4, "few kills met a hold")
@@ -111,37 +111,6 @@ def s1_killed_watchdog_is_replaced_by_its_caller():
     check("watchdog" in result.err, result.err)
     connects()
     tool("protect", *LONG, "--", "true")
-
-
-@test
-def s1_both_killed_release_or_the_next_protect_helps():
-    listen()
-    set_up("lo", "-p", str(PORT))
-    for remedy in (("release",), ("protect", *LONG, "--", "true")):
-        kill_both()
-        with Clients(LO) as clients:
-            wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
-            equal(json.loads(tool("status", "--json", expect=1).out)
-                  [0]["condition"], "stuck", "condition")
-            tool(*remedy)
-            clients.finish()
-            equal(clients.errors, [], "errors")
-        connects()
-    tool("release")
-    connects()
-
-
-def kill_both():
-    """Kill a protect and its watchdog in one moment."""
-    process = Tool("protect", *LONG, "--", "sleep", "60", new_session=True)
-    wait_for(lambda: processes("sleep"), "the command")
-    pids = [process.pid, *watchdogs()]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)       # so that neither sees the other go
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 @test
@@ -379,16 +348,18 @@ def s7_until_covers_a_server_that_listens_late():
     equal(failed_by_late_server("--until-new-port", str(PORT)), 0,
           "failures with --until-new-port")
     # Whether a request meets the server's gap is chance.
-    check(any(failed_by_late_server() for _ in range(10)),
+    check(any(failed_by_late_server("--until", "true") for _ in range(10)),
           "the control did not fail")
 
 
-def one_after_the_other():
+def socket_of_port():
+    return socket.create_server(("::", PORT), family=socket.AF_INET6,
+                                reuse_port=True)
+
+
+def one_after_the_other(keep=False):
     """A server that on SIGUSR1 listens anew, beside its old socket, which it
-    closes only later."""
-    def socket_of_port():
-        return socket.create_server(("::", PORT), family=socket.AF_INET6,
-                                    reuse_port=True)
+    closes only later, or never."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     old = socket_of_port()
     pid = os.fork()
@@ -396,26 +367,85 @@ def one_after_the_other():
         signal.sigwait({signal.SIGUSR1})
         new = socket_of_port()     # noqa: F841
         time.sleep(1)              # why: what comes now may be its
-        old.close()
+        if not keep:
+            old.close()
         signal.pause()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
     old.close()
     return pid
 
 
+def listening():
+    """How many sockets listen."""
+    return sum(line.split()[1].endswith(f":{PORT:04X}") and
+               line.split()[3] == "0A"
+               for line in read("/proc/net/tcp6").splitlines())
+
+
+def until_listening(pid, count, then=""):
+    """A command that signals, and ends when so many sockets listen."""
+    return ("sh", "-c", f"kill -USR1 {pid}; until [ $(grep -c ':{PORT:04X} .* "
+            f"0A ' /proc/net/tcp6) = {count} ]; do sleep 0.01; done; {then}")
+
+
 @test
 def s7_until_new_port_waits_for_the_old_socket_to_go():
     set_up("lo", "-p", str(PORT))
-    for option, left in ("--until-new-port", 1), ("--until-port", 2):
+    for options, left in (((), 1), (("--until-new-port", str(PORT)), 1),
+                          (("--until-port", str(PORT)), 2),
+                          (("--until", "true"), 2)):
         pid = one_after_the_other()
-        tool("protect", "-q", *LONG, option, str(PORT), "--", "sh", "-c",
-             f"kill -USR1 {pid}; until [ $(grep -c ':{PORT:04X} .* 0A ' "
-             "/proc/net/tcp6) = 2 ]; do sleep 0.01; done")
-        sockets = [line for line in read("/proc/net/tcp6").splitlines()
-                   if line.split()[1].endswith(f":{PORT:04X}") and
-                   line.split()[3] == "0A"]
-        equal(len(sockets), left, f"sockets after {option}")
+        result = tool("protect", *LONG, *options, "--",
+                      *until_listening(pid, 2))
+        equal(listening(), left, f"sockets after {options}")
+        equal("ended with a socket that only old" in result.err, left > 1,
+              f"a warning: {result.err}")
+        equal("waited" in result.err, not options, result.err)
         end_process(pid)
+
+
+def now_and_then():
+    """A server that on SIGUSR1 closes its socket, or listens again."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    server = socket_of_port()
+    pid = os.fork()
+    while not pid:
+        signal.sigwait({signal.SIGUSR1})
+        server = server.close() if server else socket_of_port()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+    server.close()
+    return pid
+
+
+def waited(*arguments):
+    """(what for, in vain?) a protect has waited by itself."""
+    report = tool("protect", "--json", *arguments).report["waited"]
+    return report["for"], report["in_vain"]
+
+
+@test
+def s7_by_itself_it_waits_for_what_it_sees():
+    set_up("lo", "-p", str(PORT))
+    kept = listen()
+    equal(waited(*LONG, "true"), ("", ""), "a socket that stays")
+    kept.close()
+    nobody = f"no socket on port {PORT}"
+    short = ("--settle", "0", "--max-hold", "3s")
+    pid = now_and_then()
+    equal(waited(*LONG, *until_listening(
+        pid, 0, f"(sleep 1; kill -USR1 {pid}) >&- 2>&- &")),
+        (nobody, ""), "a socket that comes again")
+    equal(waited(*short, *until_listening(pid, 0)), (nobody, nobody),
+          "a socket that goes")
+    end_process(pid)
+    pid = one_after_the_other(keep=True)
+    both = f"a socket that only old processes have on port {PORT}"
+    equal(waited(*short, *until_listening(pid, 2)), (both, both),
+          "an old one that nobody closes")
+    equal(waited(*short, "true"),
+          (f"the same sockets as before on port {PORT}", ""),
+          "some that stay")
+    end_process(pid)
 
 
 @test

@@ -119,8 +119,15 @@ def plug_device(device):
     return f"plug{socket.if_nametoindex(device)}"
 
 
+def plug(device):
+    """(packets waiting, packets dropped) of the queue that holds: the tool's,
+    or that of a naive recipe."""
+    found = qdiscs(device)
+    return found.get("netem") or found["plug"]
+
+
 def plug_waiting(device):
-    return qdiscs(device)["plug"][0]
+    return plug(device)[0]
 
 
 def naive_loopback(plug="limit 10000000", keys="protocol ip flower "
@@ -145,7 +152,7 @@ def picture(device):
         f"{what} show dev {device}{where}\n"
         for what, where in (("qdisc", ""), ("class", ""), ("filter", ""),
                             ("filter", " ingress"), ("filter", " egress"))))
-    return re.sub(r"direct_packets_stat \d+|class fq_codel .*\n", "", text)
+    return re.sub(r"direct_packets_stat \d+| seed \d+|class fq_codel .*\n", "", text)
 
 
 def listen(port=PORT, queue=4096):

@@ -24,6 +24,8 @@ DIRECTORY = f"{FAST}/servers"
 ROUNDS = 3
 CLIENTS = 8
 BETWEEN = 30                       # requests
+# The hold ends with the command.
+AT_ONCE = ("--until", "true")
 
 HAPROXY = f"""
 global
@@ -41,9 +43,9 @@ backend out
 """
 
 
-def nginx_config(name, port, options=""):
+def nginx_config(name, port, options="", workers=2):
     return f"""
-worker_processes 2;
+worker_processes {workers};
 pid {DIRECTORY}/{name}.pid;
 error_log {DIRECTORY}/{name}.log;
 events {{ worker_connections 512; }}
@@ -86,9 +88,9 @@ def directory():
     os.makedirs(DIRECTORY, exist_ok=True)
 
 
-def nginx(name, port, options=""):
+def nginx(name, port, options="", workers=2):
     config = f"{DIRECTORY}/{name}.conf"
-    write(config, nginx_config(name, port, options))
+    write(config, nginx_config(name, port, options, workers))
     command = f"nginx -c {config} -e {DIRECTORY}/{name}.log"
     run(command)
     pid_file = f"{DIRECTORY}/{name}.pid"
@@ -107,6 +109,16 @@ def haproxy():
     return command, pid_file
 
 
+def slowly(name, processes, *lines):
+    """A reload whose old processes, as a shell finds them, do nothing until
+    there are others, and a while longer, as on a busy host: what comes waits
+    at their sockets, and each takes one before it hears that it shall go."""
+    return script(
+        name, f"old=$({processes})", "kill -STOP $old", *lines,
+        f"(while [ \"$({processes})\" = \"$old\" ]; do sleep 0.01; done; "
+        "sleep 1; kill -CONT $old) <&- >&- 2>&- &")
+
+
 def under_load(name, command, address=LO, where=None):
     """Run a command some times under load; how many requests failed."""
     with Load(address, PORT, CLIENTS, where, http=True) as load:
@@ -119,29 +131,33 @@ def under_load(name, command, address=LO, where=None):
     return result["failed"]
 
 
-def compare(name, command, control_fails):
-    """With protection nothing may fail; without, something if so wanted."""
-    lost = under_load(f"{name}, unprotected", [command])
-    if control_fails:
-        check(lost, "the control did not fail")
+def protected(command, *options):
+    return ["qdisc_tool", "protect", *LONG, *options, "--", command]
+
+
+def compare(name, command, control=None):
+    """With protection nothing may fail; without, or with the options of
+    @control, something must."""
     set_up("lo", "-p", str(PORT))
-    equal(under_load(f"{name}, protected", [
-        "qdisc_tool", "protect", *LONG, "--", command]), 0, "failures")
+    equal(under_load(f"{name}, protected", protected(command)), 0, "failures")
+    if control is not None:
+        command = protected(command, *control) if control else [command]
+        check(under_load(f"{name}, the control", command), "nothing failed")
 
 
 @test
 def s17_haproxy_restart():
     directory()
     command, pid_file = haproxy()
-    compare("restart", script("restart", stop(pid_file, "USR1"), command), True)
+    compare("restart", script("restart", stop(pid_file, "USR1"), command), ())
 
 
 @test
 def s17_haproxy_reload():
     directory()
     command, pid_file = haproxy()
-    compare("reload", script("reload", f"{command} -sf $(cat {pid_file})"),
-            False)
+    compare("reload", slowly("reload", f"cat {pid_file}",
+                             f"{command} -sf $(cat {pid_file})"), AT_ONCE)
 
 
 @test
@@ -151,7 +167,7 @@ def s17_the_man_page_protects_an_haproxy_reload():
     systemctl(f"{command} -sf $(cat {pid_file})")
     prepare, protect = man_page(
         "Haproxy on this host, used over loopback",
-        **{"80,443": str(PORT), "443": str(PORT)}).splitlines()
+        **{"80,443": str(PORT)}).splitlines()
     run(["sh", "-c", prepare])
     defer(run, "qdisc_tool clear -q")
     equal(under_load("man page", ["sh", "-c", protect]), 0, "failures")
@@ -170,8 +186,7 @@ def s17_the_man_page_protects_an_haproxy_restart():
     systemctl(restart)
     prepare, protect = man_page(
         "A proxy that is reached from outside, and restarted",
-        **{"eth0": "host0", "80,443": str(PORT), "443": str(PORT),
-           "5s": "60s"}).splitlines()
+        **{"eth0": "host0", "80,443": str(PORT), "5s": "60s"}).splitlines()
     run(["sh", "-c", prepare])
     defer(run, "qdisc_tool clear -q")
     equal(under_load("man page", ["sh", "-c", protect], *outside), 0,
@@ -183,9 +198,10 @@ def s17_haproxy_reload_that_passes_sockets():
     """What haproxy does by itself where it can; nothing is to be gained."""
     directory()
     command, pid_file = haproxy()
-    compare("reload -x", script(
-        "reload-x", f"{command} -x {DIRECTORY}/haproxy.sock "
-        f"-sf $(cat {pid_file})"), False)
+    reload = script("reload-x", f"{command} -x {DIRECTORY}/haproxy.sock "
+                    f"-sf $(cat {pid_file})")
+    compare("reload -x", reload)
+    equal(waited_for(reload), "", "waited for")
 
 
 @test
@@ -193,7 +209,7 @@ def s17_nginx_restart():
     directory()
     command, pid_file = nginx("front", PORT)
     compare("nginx restart", script("restart", stop(pid_file, "QUIT"),
-                                    command), True)
+                                    command), ())
 
 
 def unfinished():
@@ -233,12 +249,36 @@ def s17_the_example_protects_an_nginx_restart():
         equal(result["failed"] > 0, status != 0, "some failed")
 
 
+def waited_for(command):
+    done = program("protect", "--json", *LONG, "--", command)
+    return done.report["waited"]["for"]
+
+
 @test
-def s17_nginx_reload_with_reuseport():
+def s17_nginx_reload():
+    """Its sockets stay, and nothing is waited for."""
     directory()
-    command, _ = nginx("front", PORT, "reuseport")
-    compare("nginx reload", script("reload", f"{command} -s reload"), False)
+    command, _ = nginx("front", PORT)
+    reload = script("reload", f"{command} -s reload")
+    compare("nginx reload", reload)
+    equal(waited_for(reload), "", "waited for")
+
+
+@test
+def s17_nginx_reload_with_reuseport_and_fewer_workers():
+    """With their sockets workers take connections along.  A reload to more of
+    them keeps the sockets there are, and adds some."""
+    directory()
+    command, pid_file = nginx("front", PORT, "reuseport", 4)
+    config = f"{DIRECTORY}/front.conf"
+    reload = slowly(
+        "reload", f"grep -ls '^PPid:.'$(cat {pid_file})'$' "
+        "/proc/[0-9]*/status | sed 's,/proc/,,; s,/status,,'",
+        f"new=2; grep -q 'processes 4' {config} || new=4",
+        f'sed -i "s/processes .;/processes $new;/" {config}',
+        f"{command} -s reload")
+    compare("nginx reload", reload, AT_ONCE)
 
 
 if __name__ == "__main__":
-    main(loopback, ("haproxy", "nginx", "cat"))
+    main(loopback, ("haproxy", "nginx", "cat", "sed", "grep"))

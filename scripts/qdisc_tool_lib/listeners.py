@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The TCP sockets that listen on held ports, and how a reload changes them.
+
+(To connect would not do: that connection would be held too.)
+"""
+
+import os
+import _socket as socket       # see __init__.py
+import _struct as struct
+
+from .netlink import Netlink, parse_attributes
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
+_STALE_ANSWERS = 3
+_INET_DIAG_MSG_BYTES = 72
+_INET_DIAG_SKMEMINFO, _SK_MEMINFO_DROPS = 7, 8
+
+
+class Listeners(Netlink):
+    """Looks for listening TCP sockets."""
+
+    def __init__(self):
+        super().__init__(_NETLINK_SOCK_DIAG)
+
+    def _dump(self, states, extensions=0):
+        """(local port, the rest of it) of each socket in one of @states: a
+        struct inet_diag_msg and the attributes of @extensions."""
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for body in self.dump(
+                    _SOCK_DIAG_BY_FAMILY,
+                    struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP,
+                                extensions, states)):
+                yield struct.unpack_from("!H", body, 4)[0], body
+
+    def places(self, wanted):
+        """The inodes of the sockets at each place (port, family, address,
+        device) whose port is @wanted."""
+        found = {}
+        for port, body in self._dump(1 << _TCP_LISTEN):
+            if wanted(port):
+                place = port, body[0], body[8:24], body[40:44]
+                found.setdefault(place, set()).add(
+                    struct.unpack_from("=I", body, 68)[0])
+        return found
+
+    def drops(self, wanted):
+        """How many packets each socket, by its inode, has dropped, of those
+        that listen on a port that is @wanted."""
+        found = {}
+        for port, body in self._dump(1 << _TCP_LISTEN,
+                                     1 << (_INET_DIAG_SKMEMINFO - 1)):
+            if wanted(port):
+                memory = parse_attributes(body[_INET_DIAG_MSG_BYTES:]).get(
+                    _INET_DIAG_SKMEMINFO, bytes(4 * 9))
+                found[struct.unpack_from("=I", body, 68)[0]] = \
+                    struct.unpack_from("=I", memory, 4 * _SK_MEMINFO_DROPS)[0]
+        return found
+
+    def on_port(self, port):
+        """Who listens on @port: inode -> longest accept queue."""
+        found = {}
+        for local_port, body in self._dump(1 << _TCP_LISTEN):
+            if local_port == port:
+                queue_length, _, inode = struct.unpack_from("=III", body, 60)
+                found[inode] = queue_length
+        return found
+
+    def unfinished(self, wanted):
+        """How many handshakes go on, or have ended and were not accepted yet,
+        at ports that are @wanted; None if nobody listens there."""
+        # In the order in which a connection goes from the one to the other.
+        # One whose answer was sent so often is seconds old and may never end.
+        count = sum(wanted(port) and body[3] < _STALE_ANSWERS
+                    for port, body in self._dump(1 << _TCP_SYN_RECV |
+                                                 1 << _TCP_NEW_SYN_RECV))
+        queues = [struct.unpack_from("=I", body, 56)[0]
+                  for port, body in self._dump(1 << _TCP_LISTEN)
+                  if wanted(port)]
+        return count + sum(queues) if queues else None
+
+
+def _sockets_of(pid):
+    """The inodes of the sockets that a process has open."""
+    found = set()
+    try:
+        fds = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return found               # it has ended, or is none of ours
+    for fd in fds:
+        try:
+            name = os.readlink(f"/proc/{pid}/fd/{fd}")
+        except OSError:
+            continue               # closed meanwhile
+        if name.startswith("socket:["):
+            found.add(int(name[8:-1]))
+    return found
+
+
+class Change:
+    """The sockets of the wanted ports now, beside those of the time at which
+    this was made.
+
+    An old socket at a place where a new one listens gets a part of the new
+    connections, and resets them when it is closed.  But an old socket that a
+    process has which was not there before was passed on, and stays (nginx,
+    haproxy -x).
+    """
+
+    def __init__(self, listeners, wanted):
+        self._listeners = listeners
+        self._wanted = wanted
+        self._before = listeners.places(wanted)
+        self._processes = set(os.listdir("/proc")) if self._before else set()
+        self.danger = ""           # what would lose connections now
+        self.not_begun = ""        # what is as before, and may yet change
+
+    def look(self):
+        """See how it is now; whether nothing has to be waited for."""
+        now = self._listeners.places(self._wanted) if self._before else {}
+        closed = {port for port, *_ in self._before}.difference(
+            port for port, *_ in now)
+        beside, same, passed = set(), set(), None
+        for place, sockets in now.items():
+            before = self._before.get(place, set())
+            old = sockets & before
+            # A server keeps a single socket, or closes it: then it is gone.
+            if not old or sockets == before and len(old) == 1:
+                continue
+            if passed is None:
+                passed = self._of_new_processes()
+            if sockets == before and not old & passed:
+                same.add(place[0])
+            elif old - passed:
+                beside.add(place[0])
+        self.danger = (_ports("no socket", closed) or
+                       _ports("a socket that only old processes have", beside))
+        self.not_begun = _ports("the same sockets as before", same)
+        return not self.danger and not self.not_begun
+
+    def _of_new_processes(self):
+        return set().union(*(_sockets_of(name) for name in os.listdir("/proc")
+                             if name not in self._processes and
+                             name.isdigit()))
+
+
+def _ports(what, ports):
+    return (f"{what} on port {', '.join(map(str, sorted(ports)))}"
+            if ports else "")
