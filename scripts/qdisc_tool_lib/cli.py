@@ -73,7 +73,8 @@ def main(argv):
             from .protect import protect
             return protect(tool)
         if not options.dry_run and not may_administer():
-            raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN)")
+            raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN "
+                            "and CAP_NET_RAW)")
         tool.enter_namespace()
         from . import actions      # dear, and 'protect' needs none of it
         return getattr(actions, options.action)(tool)

@@ -102,9 +102,12 @@ def filters(lane, netlink):
 
 
 def clsact_in_use(lane, netlink):
+    """Whether others have filters there; ours go with it."""
+    ours = () if lane.shared_filters else lane.preferences
     return has_clsact(lane, netlink) and any(
-        netlink.filters(lane.ifindex, parent)
-        for parent in (TC_H_INGRESS, TC_H_EGRESS))
+        preference not in ours
+        for parent in (TC_H_INGRESS, TC_H_EGRESS)
+        for preference, _ in netlink.filters(lane.ifindex, parent))
 
 
 def programs(lane):

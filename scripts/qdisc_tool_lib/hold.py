@@ -60,9 +60,11 @@ def _drain(plug):
 
 def release(plug):
     """End any hold of a lane, whoever began it.  Safe to repeat."""
-    open_plug(plug)
-    _drain(plug)
-    remove_filters(plug.lane, plug.netlink)
+    try:
+        open_plug(plug)
+        _drain(plug)
+    finally:                       # filters that lead nowhere would drop
+        remove_filters(plug.lane, plug.netlink)
 
 
 def remove_filters(lane, netlink):
@@ -251,11 +253,16 @@ class Hold:
 
     def open(self):
         """Release first, everything else later."""
-        # (If another hold had raised it, and has ended since.)
-        self._backlog.raise_for(self._lane.limit_packets)
+        try:
+            # (If another hold had raised it, and has ended since.)
+            self._backlog.raise_for(self._lane.limit_packets)
+        except (OSError, ToolError):
+            pass                   # to open comes first
         try:
             self._released_at = open_plug(self._plug)
         except OSError:
+            # Filters that lead nowhere would drop.
+            remove_filters(self._lane, self._netlink)
             self._backlog.restore()
             raise
 

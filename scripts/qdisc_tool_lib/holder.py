@@ -39,9 +39,12 @@ class Silent(ToolError):
 def connect(state, device):
     """A connection to the watchdog of a lane, or None if there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(_PART_S)
     try:
         connection.connect(state.path(device, "sock"))
         return connection
+    except BlockingIOError:        # its queue of connections is full
+        raise Silent(connection) from None
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         return None
@@ -53,7 +56,7 @@ def _answer(connection):
     for _ in range(_ANSWER_PARTS):
         try:
             return watchdog.receive(connection)
-        except TimeoutError:
+        except (TimeoutError, socket.timeout):     # one from Python 3.10 on
             continue
         except OSError:
             return None

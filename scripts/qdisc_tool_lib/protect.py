@@ -68,7 +68,8 @@ def _lanes(tool):
     asked for: the running configuration may be the one that is broken."""
     try:
         if not tool.options.dry_run and not may_administer():
-            raise ToolError("holding connections needs root (CAP_NET_ADMIN)")
+            raise ToolError("holding connections needs root (CAP_NET_ADMIN and "
+                            "CAP_NET_RAW)")
         tool.enter_namespace()
         return tool.some_lanes()
     except ToolError as error:
@@ -96,7 +97,7 @@ class Protect:
         self._holders = []
         self._listeners = None
         self._change = None        # of who listens on held ports
-        self._ends = 0.0           # when no hold shall be waited for any more
+        self._ends = float("inf")  # when no hold shall be waited for any more
         self._waited = {"for": "", "ms": 0, "in_vain": ""}
         self._done = False         # the command, and what --until waits for
         self._held = False         # every device that was to be held
@@ -141,14 +142,14 @@ class Protect:
 
     def _acquire(self, lanes):
         self._held = bool(lanes)
-        self._ends = time.monotonic() + (1 - 1 / _SPARE_PART) / 1000 * min(
-            (self._max_hold_ms(lane) for lane in lanes), default=0)
         for lane in lanes:
-            holder = Holder(self._tool.state, lane, self._tool.backlog)
             max_hold_ms = self._max_hold_ms(lane)
             try:
+                holder = Holder(self._tool.state, lane, self._tool.backlog)
                 holder.acquire(max_hold_ms)
                 self._holders.append(holder)
+                self._ends = min(self._ends, time.monotonic() + max_hold_ms *
+                                 (1 - 1 / _SPARE_PART) / 1000)
             except (ToolError, OSError) as error:
                 if self._options.require:
                     raise ToolError(f"{lane.device}: {error}; the command was "
@@ -177,7 +178,8 @@ class Protect:
         give_up = time.monotonic() + most_ms / 1000
         while time.monotonic() < give_up:
             try:
-                unfinished = self._listeners.unfinished(lane.holds_port)
+                unfinished = self._listeners and \
+                    self._listeners.unfinished(lane.holds_port)
             except OSError:        # a kernel that cannot tell
                 unfinished = None
             if unfinished is None:
@@ -193,9 +195,9 @@ class Protect:
         """A function that tells whether the hold may end; None if nobody has
         said when."""
         options = self._options
-        self._listeners = listeners = Listeners()
         port = options.until_port or options.until_new_port
         try:
+            self._listeners = listeners = Listeners()
             before = set(listeners.on_port(port)) if port else set()
             self._change = Change(listeners, lambda port: any(
                 not lane.all_packets and lane.holds_port(port)
@@ -282,9 +284,11 @@ class Protect:
                 holding = True
                 continue
             self._covered = False
+            what = "the command did" if self._command.running else \
+                "what was waited for had come"
             self._reporter.warn(
-                f"{holder.lane.device}: the hold ended before the command "
-                f"did ({holder.ended_by}); new connections are not held")
+                f"{holder.lane.device}: the hold ended before {what} "
+                f"({holder.ended_by}); new connections are not held")
             if self._options.kill and self._command.running:
                 self._reporter.warn("ending the command (--kill)")
                 self._command.send_signal(signal.SIGTERM)

@@ -8,7 +8,8 @@ import _socket as socket       # see __init__.py
 from .errors import ToolError
 
 _CLONE_NEWNET = 0x40000000
-_CAP_NET_ADMIN = 12
+# CAP_NET_ADMIN, and CAP_NET_RAW for the packet that makes a plug look
+_CAPABILITIES = 1 << 12 | 1 << 13
 _SO_NETNS_COOKIE = 71
 _OWN_NAMESPACE = "/proc/self/ns/net"
 
@@ -70,11 +71,11 @@ class Namespace:
 
 
 def may_administer():
-    """Whether this process has CAP_NET_ADMIN."""
+    """Whether this process has what holding needs."""
     with open("/proc/self/status", encoding="utf-8") as status:
         for line in status:
             if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
+                return not _CAPABILITIES & ~int(line.split()[1], 16)
     return False
 
 

@@ -258,6 +258,7 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
 	bool			ended;		/* nobody queues the work */
+	bool			hurry;		/* a reader waits for a rebuild */
 	u32			changes;	/* of servers, so far */
 	unsigned long		dirty_since;	/* jiffies, if dirty */
 	/* an allocation failed, an index is free or carriers may not fit: the

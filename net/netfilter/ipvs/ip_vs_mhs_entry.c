@@ -68,15 +68,18 @@ static void budget_count(const struct ip_vs_mhs *mhs,
  * flows.
  *
  * A limit holds for all services of the namespace together, too, because a flood
- * may go to each.
+ * may go to each; a third of it is for older flows.
  */
-bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit)
+bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins)
 {
+	int total = READ_ONCE(mhs->net->max_total_entries);
 	struct ip_vs_mhs_budget *budget = &mhs->budget;
 	s64 left;
 
+	if (begins)
+		total -= total / 3;
 	if (atomic_read(&mhs->ipvs->conn_count) - READ_ONCE(mhs->net->others) >=
-	    (int)READ_ONCE(mhs->net->max_total_entries))
+	    total)
 		return false;
 	if (!budget_known(budget, limit)) {
 		spin_lock_bh(&mhs->recount_lock);

@@ -40,7 +40,8 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 	struct ip_vs_conn *cp;
 
 	if (act != MHS_REPLACE &&
-	    !ip_vs_mhs_entry_reserve(q->mhs, hook_limit(q, p, act))) {
+	    !ip_vs_mhs_entry_reserve(q->mhs, hook_limit(q, p, act),
+				     act == MHS_NEW)) {
 		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}

@@ -93,7 +93,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 
 /* entry */
 s64 ip_vs_mhs_entry_count(const struct ip_vs_mhs *mhs);
-bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit);
+bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins);
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,
 					struct ip_vs_dest *dest,

@@ -76,7 +76,7 @@ static void proc_endpoint(struct seq_file *seq, u16 af,
 		seq_printf(seq, "%pI4:%u", &addr->ip, ntohs(port));
 }
 
-static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
+static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 {
 	unsigned long cnt[MHS_CNT_MAX] = {};
 	struct ip_vs_mhs_server *s;
@@ -92,6 +92,10 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->lock);
 	proc_sum_slots(mhs, &sum);
 	mutex_lock(&mhs->lock);
+	if (mhs->ended) {
+		mutex_unlock(&mhs->lock);
+		return SEQ_SKIP;
+	}
 	ip_vs_mhs_work_poll_stateful(mhs);
 	for_each_possible_cpu(cpu)
 		for (i = 0; i < MHS_CNT_MAX; i++)
@@ -129,6 +133,7 @@ static void proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
 		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE]);
 	mutex_unlock(&mhs->lock);
+	return 0;
 }
 
 /* Have the tables rebuilt that are due: who reads sees what the last command made */
@@ -171,10 +176,8 @@ static int proc_seq_show(struct seq_file *seq, void *v)
 {
 	int i;
 
-	if (v != SEQ_START_TOKEN) {
-		proc_show(seq, v);
-		return 0;
-	}
+	if (v != SEQ_START_TOKEN)
+		return proc_show(seq, v);
 	for (i = 0; i < ARRAY_SIZE(proc_columns); i++)
 		seq_printf(seq, "%s%s", i ? " " : "", proc_columns[i]);
 	seq_putc(seq, '\n');

@@ -223,6 +223,7 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes;
+	mhs->hurry = false;
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (s->weight <= 0)
 			continue;
@@ -237,6 +238,7 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 
 	mutex_lock(&mhs->lock);
 	WRITE_ONCE(mhs->dirty, changes != mhs->changes);
+	mhs->hurry &= mhs->dirty;
 	mhs->n_empty = empty;
 	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
 					   NSEC_PER_USEC), MHS_BUILD_MAX_US);

@@ -181,11 +181,15 @@ struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
 	struct ip_vs_mhs *mhs;
 
 	mutex_lock(&mn->lock);
-	if (prev && !list_empty(&prev->net_list))
+	if (prev && !list_empty(&prev->net_list)) {
 		at = prev->net_list.next;
-	else
+	} else {
+		/* Without @prev the next one comes one earlier */
+		if (prev && pos)
+			pos--;
 		for (at = mn->list.next; at != &mn->list && pos; pos--)
 			at = at->next;
+	}
 	mhs = at != &mn->list ? list_entry(at, struct ip_vs_mhs, net_list) : NULL;
 	if (mhs)
 		refcount_inc(&mhs->refcnt);

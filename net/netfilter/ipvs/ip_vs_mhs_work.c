@@ -129,7 +129,7 @@ static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
 			unsigned long *delay)
 {
 	return mhs->dirty &&
-	       (ip_vs_mhs_time_due(work_build_at(mhs), delay) ||
+	       (mhs->hurry || ip_vs_mhs_time_due(work_build_at(mhs), delay) ||
 		(ticks & MHS_TICK_PIN &&
 		 mhs->census.stage_max == MHS_STAGE_LAST));
 }
@@ -226,8 +226,10 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 	mutex_lock(&mhs->lock);
 	builds = mhs->dirty && !mhs->ended;
 	if (builds) {
-		mhs->dirty_since = jiffies - MHS_BUILD_LATEST;
-		mhs->build_at = jiffies;
+		/* A build under way may have begun before the last change: the
+		 * run after it builds again.
+		 */
+		mhs->hurry = true;
 		ip_vs_mhs_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);

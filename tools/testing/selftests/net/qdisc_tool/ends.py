@@ -5,13 +5,16 @@
 """A hold whose tool and watchdog are both killed, or both stopped: the kernel
 ends it, and the other commands neither wait for the dead nor pass them by."""
 
+import glob
 import json
 import os
 import signal
+import socket
 import time
 from contextlib import contextmanager
 
-from lib import Tool, check, equal, main, note, set_up, test, tool, wait_for
+from lib import (Tool, check, equal, main, note, run, set_up, test, tool,
+                 wait_for)
 from net import (HOST4, PORT, Clients, listen, neighbours_known, network,
                  plug_device, plug_waiting)
 from restart import processes
@@ -112,6 +115,51 @@ def s1_what_was_left_behind_is_seen_and_ended():
                     set_up(device, "-p", str(PORT))
                 tool("check")
                 tool("protect", "--max-hold", "60s", "--settle", "0", "true")
+
+
+@test
+def s1_p21_filters_go_that_lead_nowhere():
+    """The queue is deleted under a hold: the filters drop what they catch."""
+    neighbours_known()
+    listen()
+    set_up("host0", "-p", str(PORT))
+    with left_alone(signal.SIGKILL, ("--max-hold", "60s")):
+        run(["ip", "link", "del", plug_device("host0")])
+        with Clients(HOST4, where="client") as clients:
+            clients.finish(3)
+            equal(clients.errors, ["no answer"], "control: errors")
+        tool("release")
+        with Clients(HOST4, 5, where="client") as clients:
+            clients.finish()
+            equal(clients.errors, [], "errors")
+        tool("clear", "-q")
+        equal(run("tc qdisc show dev host0 clsact").strip(), "", "clsact")
+
+
+@test
+def s1_a_stopped_watchdog_that_many_have_asked():
+    """Its queue of connections is full, and nobody waits for a place."""
+    listen()
+    set_up("lo", "-p", str(PORT))
+    with left_alone(signal.SIGSTOP, ("--max-hold", "60s")), \
+            Clients("127.0.0.1") as clients:
+        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+        sock, = glob.glob("/run/qdisc_tool/**/*.sock", recursive=True)
+        asked = []
+        try:
+            while True:
+                asked.append(socket.socket(socket.AF_UNIX,
+                                           socket.SOCK_SEQPACKET))
+                asked[-1].setblocking(False)
+                asked[-1].connect(sock)
+        except BlockingIOError:
+            note(f"{len(asked)} connections")
+        soon("status", expect=1)
+        soon("release")
+        clients.finish()
+        equal(clients.errors, [], "errors")
+        for one in asked:
+            one.close()
 
 
 @test
