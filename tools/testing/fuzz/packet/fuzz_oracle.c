@@ -456,7 +456,8 @@ static void check_made(const u8 *b, unsigned int len,
 		WANT(f->sport && !(world.is->life & LIFE_FULL));
 		WANT(world_phase() != MHS_SETTLING);
 		WANT(world.is->life & LIFE_STATEFUL ||
-		     (!plain && !ip_vs_mhs_slot_stable(w)));
+		     (!plain && !ip_vs_mhs_slot_stable(w)) ||
+		     (first && !in_service(ip_vs_mhs_slot_cand(w))));
 	}
 	WANT(!ends(b, len, f));
 	WANT(!plain || !(world.is->service & SERVICE_ONEPACKET));

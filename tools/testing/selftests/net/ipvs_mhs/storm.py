@@ -5,6 +5,7 @@ QUIC and SCTP from random sources, ICMP errors about their flows, and hostile
 packets.  Prints the number of packets of each kind.
 """
 import argparse
+import itertools
 import random
 import sys
 import time
@@ -47,9 +48,11 @@ def main():
     rng = random.Random()
     makers = {}
     for family in (4, 6):
-        for kind, what in KINDS.items():
-            flood = Flood(family, hs.VIP[family], *what)
-            makers[f"{kind}/{family}"] = flood.packet
+        for kind, (proto, port, *packets) in KINDS.items():
+            floods = itertools.cycle([Flood(family, hs.VIP[family], proto,
+                                            port, more) for more in packets])
+            makers[f"{kind}/{family}"] = (
+                lambda f=floods: next(f).packet(rng.getrandbits(32)))
         for name, chunk in SCTP_CHUNKS.items():
             makers[f"SCTP {name}/{family}"] = (
                 lambda f=family, c=chunk: sctp(f, c))
