@@ -118,7 +118,7 @@ def s1_what_was_left_behind_is_seen_and_ended():
 
 
 @test
-def s1_p21_filters_go_that_lead_nowhere():
+def s1_filters_go_that_lead_nowhere():
     """The queue is deleted under a hold: the filters drop what they catch."""
     neighbours_known()
     listen()
