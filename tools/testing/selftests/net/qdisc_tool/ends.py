@@ -60,6 +60,9 @@ def left_alone(number, hold=HOLD):
             except ProcessLookupError:
                 pass
         process.wait()
+        # The next ones are found by these names.
+        wait_for(lambda: not processes("sleep") + processes("plug-watchdog"),
+                 "their ends")
 
 
 def soon(*arguments, expect=0):
