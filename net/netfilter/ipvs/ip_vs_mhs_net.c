@@ -296,7 +296,7 @@ static int __net_init net_init(struct net *net)
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
-	INIT_DEFERRABLE_WORK(&mn->work, net_work);
+	INIT_DELAYED_WORK(&mn->work, net_work);
 	ip_vs_mhs_ingress_init(mn);
 	err = net_sysctls_init(mn);
 	if (err)
