@@ -128,6 +128,7 @@ def s12_nothing_of_a_device_with_queues_changes():
 
 def nothing_changes(root):
     """By a hold, beside this root qdisc with another of its own."""
+    listen()
     defer(run, f"tc qdisc del dev {DEVICE} root")
     batch("tc", [*root, f"qdisc add dev {DEVICE} parent 1:1 handle 77: "
                  "fq_codel limit 1234"])
@@ -156,13 +157,14 @@ def s12_what_is_foreign_is_refused():
     equal(picture(DEVICE), before, "after refusing a root")
     run(f"tc qdisc add dev {DEVICE} clsact")
     defer(run, f"tc qdisc del dev {DEVICE} clsact")
-    run(f"tc filter add dev {DEVICE} ingress pref 7 matchall action pass")
+    run(f"tc filter add dev {DEVICE} ingress pref 70 matchall action pass")
     before = picture(DEVICE)
     result = tool("setup", "-d", DEVICE, "-p", "80", expect=125)
-    check("matchall" in result.err and "preference 7" in result.err,
+    check("matchall" in result.err and "preference 70" in result.err,
           result.err)
     equal(picture(DEVICE), before, "after refusing a filter")
     set_up(DEVICE, "-p", "80", "--preference", "1")
+    listen(80)
     tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
     equal(picture(DEVICE), before, "beside a foreign filter, cleared")
@@ -312,7 +314,7 @@ def s16_end_of_the_namespace_ends_the_hold():
     tool("setup", "-q", "-N", "brief", "-d", "lo", "-p", "80")
     tool("hold", "-N", "brief", "--max-hold", "1s")
     run("ip netns del brief")
-    wait_for(lambda: not restart.processes("plug-watchdog"), "its end")
+    wait_for(lambda: not restart.processes("plug-guard"), "its end")
 
 
 def _restart_under_load(*options):
@@ -330,15 +332,15 @@ def _restart_under_load(*options):
 
 
 @test
-def s6_settle_lets_handshakes_end():
+def s6_a_pause_lets_handshakes_end():
     neighbours_known()
     with namespace("client"):
         run("tc qdisc add dev client0 root netem delay 1500ms")
         defer(_clear_delay)
     set_up(DEVICE, "-p", str(PORT))
-    equal(_restart_under_load("--settle", "4s"), 0, "failures")
+    equal(_restart_under_load("--pause", "4s"), 0, "failures")
     equal(_restart_under_load(), 0, "failures with the default")
-    check(any(_restart_under_load("--settle", "0") for _ in range(5)),
+    check(any(_restart_under_load("--pause", "0") for _ in range(5)),
           "the control did not fail")
 
 

@@ -11,7 +11,7 @@ import shutil
 from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
                  run, set_up, test, tool, write)
 from qdisc_tool_lib import plug
-from net import PORT, loopback, picture, qdiscs
+from net import PORT, listen, loopback, picture, qdiscs
 
 CONFIG = f"{FAST}/qdisc_tool.conf"
 MAN_PAGE = f"{TOP}/Documentation/man/qdisc_tool.8"
@@ -82,17 +82,17 @@ def bad_input_is_refused_and_nothing_is_done():
 
 @test
 def a_device_has_one_set_up():
-    lane = ("setup", "-d", "lo", "-p", str(PORT))
+    gate = ("setup", "-d", "lo", "-p", str(PORT))
     other = ("--max-hold", "5s")
     set_up("lo", "-p", str(PORT))
     made = picture("lo")
-    check("already" in tool(*lane).err, "a second time")
-    result = tool(*lane, *other, expect=125)
+    check("already" in tool(*gate).err, "a second time")
+    result = tool(*gate, *other, expect=125)
     check("one set-up at a time" in result.err, result.err)
     equal(picture("lo"), made, "lo")
     # what the message says helps
     run(re.search("'(qdisc_tool clear .*)'", result.err)[1])
-    tool(*lane, *other)
+    tool(*gate, *other)
 
 
 @test
@@ -177,6 +177,7 @@ def without_a_set_up_the_status_tells():
     result = tool("protect", "--json", "true", expect=124)
     equal((result.report["covered"], result.report["command_status"]),
           (False, 0), "report")
+    listen()
     set_up("lo", "-p", str(PORT))
     equal(tool("protect", *LONG, "true").status, 0, "the control: set up")
 
@@ -221,6 +222,7 @@ def a_new_namespace_inherits_nothing():
 
 @test
 def s14_only_tc_and_ip_are_needed():
+    listen()
     bare = f"{FAST}/bare"
     os.mkdir(bare)
     for name in ("tc", "ip", "true", "modprobe"):
@@ -235,6 +237,7 @@ def s14_only_tc_and_ip_are_needed():
 
 @test
 def s14_a_tc_without_netem_will_do():
+    listen()
     old = f"{FAST}/old"
     os.mkdir(old)
     real = shutil.which("tc")

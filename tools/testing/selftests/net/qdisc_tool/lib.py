@@ -308,7 +308,7 @@ def man_page(section, **replace):
     note(commands)
     # Time in an emulated machine passes as it likes, and a busy one takes long
     # to accept what began before the hold.
-    return commands.replace("protect ", "protect --max-hold 60s --settle 1s ")
+    return commands.replace("protect ", "protect --max-hold 60s --pause 1s ")
 
 
 def systemctl(commands):
@@ -338,7 +338,7 @@ class Protecting:
         up, go = (f"/proc/self/fd/{fd}" for fd in fds)
         self.process = Tool(
             # Listeners of tests accept nobody, and that is waited for.
-            "protect", "--json", "--settle", "0", *self._arguments, "--",
+            "protect", "--json", "--pause", "0", *self._arguments, "--",
             "sh", "-c",
             f"echo up >{up}; read status <{go}; exit ${{status:-99}}",
             pass_fds=fds)
