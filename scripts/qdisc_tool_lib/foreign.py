@@ -4,8 +4,7 @@
 A packet that arrives meets, before the filters of clsact, from Linux 6.6 on,
 programs attached by tcx: only what they answer with TCX_NEXT gets to the
 filters.  (What XDP, or the other end of a netkit pair, lets pass does.)
-To come before them would be no remedy: a held packet returns behind them, and
-they may be a firewall.
+To come before them would be no remedy: a held packet returns behind them.
 """
 
 import ctypes

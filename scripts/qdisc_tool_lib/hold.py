@@ -97,8 +97,9 @@ def add_filters(gate, netlink):
         netlink.add_filter(message)
 
 
-class _Proc:
-    """A file of /proc/net of this namespace, also when we have left it."""
+class _Counters:
+    """Those of a file of /proc/net of this namespace, also when we have left
+    it."""
 
     def __init__(self, name):
         try:
@@ -107,16 +108,13 @@ class _Proc:
         except OSError:
             self._fd = None        # a container without it
 
-    def numbers(self, *starts):
-        """{name: number} of its lines that begin so."""
-        text = os.pread(self._fd, 1 << 16, 0).decode() \
-            if self._fd is not None else ""
+    def sum(self, start, *names):
+        """Of the lines that begin so: one of names, and one of numbers."""
+        text = os.pread(self._fd, 1 << 16, 0).decode() if self._fd else ""
         lines = [line.split() for line in text.splitlines()
-                 if line.startswith(starts)]
-        if len(lines) == 1:        # names and numbers in turn
-            return dict(zip(lines[0][1::2], map(int, lines[0][2::2])))
-        return {name: int(value) for name, value in
-                zip(*lines) if value.isdigit()} if lines else {}
+                 if line.startswith(start)]
+        return sum(int(value) for name, value in zip(*lines)
+                   if name in names) if lines else 0
 
 
 class Hold:
@@ -127,7 +125,7 @@ class Hold:
         self._plug = Plug(gate)
         self._netlink = self._plug.netlink
         self._listeners = Listeners()
-        self._netstat, self._sockstat = _Proc("netstat"), _Proc("sockstat")
+        self._netstat, self._snmp = _Counters("netstat"), _Counters("snmp")
         self._overflows_before = 0
         self._refused_before = {}
         self._served = False       # somebody listens
@@ -252,9 +250,8 @@ class Hold:
 
     def _overflows(self):
         """Of all listeners of this namespace."""
-        counts = self._netstat.numbers("TcpExt:")
-        return sum(counts.get(name, 0)
-                   for name in ("ListenOverflows", "TCPReqQFullDrop"))
+        return self._netstat.sum("TcpExt:", "ListenOverflows",
+                                 "TCPReqQFullDrop")
 
     def _refused(self):
         """What the listeners of held ports have dropped."""
@@ -288,8 +285,9 @@ class Hold:
             return False
 
     def note_connections(self):
-        if self._gate.all_packets or self._sockstat.numbers("TCP:").get(
-                "inuse", 0) > _MANY_CONNECTIONS:
+        """What is there already was not to be held."""
+        if self._gate.all_packets or \
+                self._snmp.sum("Tcp:", "CurrEstab") > _MANY_CONNECTIONS:
             return
         try:
             self._connections = self._listeners.connections(

@@ -121,7 +121,7 @@ class Protect:
                 self._tool.namespace.leave()
             self._pause()
             for share in self._shares:
-                share.note_connections()
+                share.hold.note_connections()
             self._command.start()
             if not self._covered and self._options.kill:
                 self._command.send_signal(signal.SIGTERM)

@@ -117,7 +117,7 @@ class Share:
         self.report = None         # of the whole hold, by the last who leaves
         self.others = False        # it goes on, for others
         self._state = state
-        self._hold = None
+        self.hold = None
         self._fd = None            # of the file
         self._ends = 0.0
         self._pipe_fd = None
@@ -138,7 +138,7 @@ class Share:
             self.gate = self._state.load(device)
             if self.gate is None:
                 raise ToolError("it is not set up any more")
-            self._hold = Hold(self.gate)
+            self.hold = Hold(self.gate)
             path = self._state.path(device, "hold")
             self._fd = _open(path)
             if self._fd is not None:
@@ -156,11 +156,11 @@ class Share:
             try:
                 _write(self._fd, until=self._ends)
                 self._set_guard(keep, new)
-                self._hold.begin(max_hold_ms if new else None,
-                                 lambda **facts: _write(self._fd, **facts))
+                self.hold.begin(max_hold_ms if new else None,
+                                lambda **facts: _write(self._fd, **facts))
                 self._ends = time.monotonic() + max_hold_ms / 1000
                 if not os.fstat(self._fd).st_nlink:
-                    self._hold.end(_facts(self._fd))
+                    self.hold.end(_facts(self._fd))
                     raise ToolError("released as it began")
             except (ToolError, OSError):
                 if new:
@@ -224,10 +224,6 @@ class Share:
             self.finish()
         return self._fd is not None
 
-    def note_connections(self):
-        """What is there already was not to be held."""
-        self._hold.note_connections()
-
     def leave(self, cause="last", end=None):
         """Give the share back; the last one to do so ends the hold."""
         if self._fd is None:
@@ -247,7 +243,7 @@ class Share:
             self.others = True
         else:
             try:
-                (end or self._hold.end)(facts)
+                (end or self.hold.end)(facts)
                 self._ended = facts
             except OSError as error:
                 self.ended_by = f"error: {error}"
@@ -260,7 +256,7 @@ class Share:
         """After leave(): the report, if it was this one's to end the hold."""
         facts, self._ended = self._ended, None
         if facts:
-            self.report = {**self._hold.report(facts),
+            self.report = {**self.hold.report(facts),
                            "sharers": facts["shares"]}
 
     def _close(self):

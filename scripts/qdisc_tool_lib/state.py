@@ -66,10 +66,9 @@ class State:
             return None
         except (OSError, ValueError) as error:
             raise ToolError(
-                f"cannot read {path}: {error}; remove that file and what "
-                f"setup made ('tc qdisc del dev {device} root handle 7f1f:', "
-                "or the device plugN whose alias names this one), then run "
-                "'setup' again") from error
+                f"cannot read {path}: {error}; remove it and what setup made "
+                f"('tc qdisc del dev {device} root handle 7f1f:', or the plugN "
+                "with that alias), then run 'setup' again") from error
 
     def save(self, gate):
         """Also of a gate in the making: see Gate.complete."""
