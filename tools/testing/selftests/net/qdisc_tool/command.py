@@ -9,9 +9,10 @@ import re
 import shutil
 
 from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
-                 run, set_up, test, tool, write)
+                 run, set_up, test, tool, wait_for, write)
 from qdisc_tool_lib import plug
-from net import PORT, listen, loopback, picture, qdiscs
+from net import (PORT, Clients, listen, loopback, picture, plug_waiting,
+                 qdiscs)
 
 CONFIG = f"{FAST}/qdisc_tool.conf"
 MAN_PAGE = f"{TOP}/Documentation/man/qdisc_tool.8"
@@ -110,6 +111,14 @@ def dry_run_prints_commands_that_do_the_same():
     check("netem limit 10001 slot 900ms" in printed and "echo 'a b'" in printed, printed)
     run(["sh", "-e"], input=printed)
     equal(picture("lo"), made, "after a hold by hand")
+    begin, end = tool("protect", "-n", *LONG, "HERE").out.split("HERE\n")
+    run(["sh", "-e"], input=begin)
+    listen()
+    with Clients("127.0.0.1") as clients:
+        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+        run(["sh", "-e"], input=end)
+        clients.finish()
+        equal(clients.errors, [], "errors")
     printed = tool("clear", "-n").out
     run(["sh", "-e"], input=printed)
     equal(list(qdiscs("lo")), ["noqueue"], "cleared by hand")

@@ -153,6 +153,21 @@ def s1_a_lock_of_a_stopped_process_is_broken():
 
 
 @test
+def s1_a_release_beside_a_beginning_hold():
+    """Whichever comes first, filters are there as long as the hold."""
+    set_up("lo", "-p", str(PORT))
+    for _ in range(10):
+        hold = Tool("hold", "--max-hold", "60s")
+        tool("release")
+        hold.wait()
+        status, = json.loads(tool("status", "--json").out)
+        equal("flower" in run("tc filter show dev lo"),
+              status["condition"] == "holding", "filters")
+        tool("release")
+        equal(run("tc filter show dev lo"), "", "left over")
+
+
+@test
 def s1_p6_the_next_protect_ends_what_was_left_behind():
     listen()
     set_up("lo", "-p", str(PORT))
