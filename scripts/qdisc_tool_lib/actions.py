@@ -66,9 +66,7 @@ def _gates_of(options):
     for device in options.device:
         values = {name: getattr(options, name) for name in Gate.FIELDS
                   if hasattr(options, name)}
-        values.update(
-            device=device,
-            mode=options.mode or ("egress" if device == "lo" else "ingress"))
+        values.update(device=device)
         if options.pause_ms is None:
             values["pause_ms"] = UNTIL_ACCEPTED
         yield Gate(**values)
@@ -127,7 +125,7 @@ def _print_status(state):
     what = "packets" if state["all_packets"] else "new connections"
     to = ", ".join(state["addresses"]) or "any address"
     ports = ", ".join(state["ports"]) or "any"
-    print(f"{state['device']}: {state['condition']} ({state['mode']})")
+    print(f"{state['device']}: {state['condition']}")
     print(f"  holds {what} to {to}, ports {ports}")
     print(f"  room for {state['limit_packets']} packets, {state['waiting']} "
           f"wait, {state['dropped']} were dropped")

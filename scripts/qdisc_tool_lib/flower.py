@@ -5,8 +5,8 @@ the messages that a hold sends, which setup keeps with the gate."""
 import ipaddress
 import struct
 
-from .gate import PLUG_CLASS, PRIO_HANDLE, PROTOCOLS, REST_CLASS
-from .netlink import attribute, filter_message, handle_text, nested
+from .gate import PROTOCOLS
+from .netlink import TC_H_INGRESS, attribute, filter_message, nested
 
 # Types of ICMPv6: is this address yours, it is mine.
 _NEIGHBOUR_MESSAGES = ("135", "136")
@@ -15,8 +15,7 @@ _ETHERTYPES = {"all": 0x0003, "ip": 0x0800, "ipv6": 0x86DD, "802.1q": 0x8100,
                "ipv4": 0x0800}
 _IP_PROTOCOLS = {"tcp": 6, "udp": 17, "icmpv6": 58}
 # TCA_FLOWER_*; of a pair the second is the mask, or the end of a range.
-_CLASSID, _ACT, _ETH_TYPE, _IP_PROTO, _FLAGS, _VLAN_ETH_TYPE = \
-    1, 3, 8, 9, 22, 25
+_ACT, _ETH_TYPE, _IP_PROTO, _FLAGS, _VLAN_ETH_TYPE = 3, 8, 9, 22, 25
 _ADDRESS = {("src_ip", 4): (10, 11), ("dst_ip", 4): (12, 13),
             ("src_ip", 6): (14, 15), ("dst_ip", 6): (16, 17)}
 _DST_PORT = {"tcp": 19, "udp": 21}
@@ -101,20 +100,14 @@ def _filters(gate):
 
 
 def _tc(verb, gate, preference):
-    where = "ingress" if gate.mode == "ingress" else \
-        f"parent {handle_text(PRIO_HANDLE)}"
-    return ["tc", "filter", verb, "dev", gate.device, *where.split(),
-            "pref", str(preference)]
+    return ["tc", "filter", verb, "dev", gate.device, "ingress", "pref",
+            str(preference)]
 
 
 def commands(gate):
     """The filters as tc commands."""
-    leave, hold = (
-        ("action pass", f"action mirred egress redirect dev {gate.plug_device}")
-        if gate.mode == "ingress" else
-        (f"classid {handle_text(cls)} action pass"
-         for cls in (REST_CLASS, PLUG_CLASS)))
-    verdicts = {"count": "action continue", "leave": leave, "hold": hold}
+    verdicts = {"count": "action continue", "leave": "action pass", "hold":
+                f"action mirred egress redirect dev {gate.plug_device}"}
     return [[*_tc("add", gate, preference), "protocol", protocol,
              "flower", "skip_hw", *keys, *verdicts[verdict].split()]
             for preference, protocol, keys, verdict in _filters(gate)]
@@ -129,11 +122,11 @@ def removal_commands(gate):
 def messages(gate):
     """The filters as messages for Netlink.add_filter()."""
     return [filter_message(
-        gate.ifindex, gate.filter_parent, preference, _ETHERTYPES[protocol],
+        gate.ifindex, TC_H_INGRESS, preference, _ETHERTYPES[protocol],
         "flower", [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
                    *([] if protocol == "all" else [attribute(
                        _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),
-                   *_keys(keys), *_verdict(gate, verdict)])
+                   *_keys(keys), _verdict(gate, verdict)])
             for preference, protocol, keys, verdict in _filters(gate)]
 
 
@@ -172,17 +165,13 @@ def _pair(kinds, *payloads):
 
 
 def _verdict(gate, verdict):
-    if gate.mode == "egress" and verdict != "count":
-        yield attribute(_CLASSID, struct.pack(
-            "=I", PLUG_CLASS if verdict == "hold" else REST_CLASS))
-        verdict = "leave"          # an action, since actions count
     # struct tc_gact is what struct tc_mirred begins with.
     kind, code, rest = {
         "count": ("gact", _ACT_CONTINUE, b""),
         "leave": ("gact", _ACT_OK, b""),
         "hold": ("mirred", _ACT_STOLEN, struct.pack(
             "=iI", _EGRESS_REDIRECT, gate.plug_ifindex))}[verdict]
-    yield nested(_ACT, nested(
+    return nested(_ACT, nested(
         1, attribute(_ACT_KIND, kind.encode() + b"\0"),
         nested(_ACT_OPTIONS, attribute(_ACT_PARMS, struct.pack(
             "=IIiII", 0, 0, code, 0, 0) + rest))))

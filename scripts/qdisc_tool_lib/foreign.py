@@ -12,7 +12,7 @@ import os
 import struct
 
 from .gate import has_clsact
-from .netlink import TC_H_EGRESS, TC_H_INGRESS, TC_H_ROOT, handle_text
+from .netlink import TC_H_EGRESS, TC_H_INGRESS
 
 # Devices whose ports share what arrives.
 _WITH_PORTS = ("bond", "bridge", "team")
@@ -27,7 +27,7 @@ def unfit(gate, netlink):
     """Why nothing that comes in by this kind of device can be held: a
     sentence that names the device to take, or None."""
     device = netlink.link(gate.device)
-    if gate.mode != "ingress" or device is None:
+    if device is None:
         return None
     if device.kind == "vrf":
         ports = [link.name for link in netlink.links()
@@ -66,25 +66,16 @@ def port_of(gate, netlink):
 
 def in_the_way(gate, netlink):
     """What of others' stands in the way of setup: a list of sentences."""
-    found = []
-    if gate.mode == "ingress" and netlink.link(gate.plug_device):
-        found.append(f"there is a device {gate.plug_device} already; if it is "
-                     "a leftover of this tool (with another --state-dir), "
-                     f"remove it ('ip link del {gate.plug_device}')")
-    for qdisc in netlink.qdiscs():
-        if (gate.mode == "egress" and qdisc.ifindex == gate.ifindex and
-                qdisc.parent == TC_H_ROOT and qdisc.handle):
-            found.append(f"{gate.device} has the root qdisc {qdisc.kind} "
-                         f"{handle_text(qdisc.handle)} of somebody else; "
-                         + ("" if gate.device == "lo" else "use --mode "
-                            "ingress, which leaves it alone, or ") +
-                         f"remove it ('tc qdisc del dev {gate.device} root')")
+    found = [f"there is a device {gate.plug_device} already; if it is a "
+             "leftover of this tool (with another --state-dir), remove it "
+             f"('ip link del {gate.plug_device}')"
+             ] if netlink.link(gate.plug_device) else []
     return found + filters(gate, netlink) + programs(gate)
 
 
 def filters(gate, netlink):
     """Ingress filters of others that may keep packets from being held."""
-    if gate.mode != "ingress" or gate.shared_filters:
+    if gate.shared_filters:
         return []
     return [f"{gate.device} has an ingress filter of somebody else ({kind}, "
             f"preference {preference}); if it lets TCP pass on, say with "
@@ -105,8 +96,7 @@ def clsact_in_use(gate, netlink):
 
 def programs(gate):
     """The same of programs of tcx, which come before all filters."""
-    if gate.mode != "ingress" or gate.shared_filters or \
-            not _tcx_programs(gate.ifindex):
+    if gate.shared_filters or not _tcx_programs(gate.ifindex):
         return []
     return [f"{gate.device} has a tcx program of somebody else ('bpftool net' "
             "names it), which sees what arrives first, and only what it "

@@ -12,16 +12,11 @@ qdiscs do not: those are set up once.
 
 from _socket import AF_INET6      # see __init__.py
 
-from .netlink import CLSACT_HANDLE, TC_H_INGRESS, TC_H_ROOT
+from .netlink import CLSACT_HANDLE
 
-# Handles and preferences are odd on purpose: 1: is everybody's, and anything
-# that sets SO_PRIORITY to a class of the root qdisc lands in that class.
-PRIO_HANDLE = 0x7F1F0000
-REST_CLASS = PRIO_HANDLE | 1
-PLUG_CLASS = PRIO_HANDLE | 2
+# Odd on purpose: 1: is everybody's.
 PLUG_HANDLE = 0x7F200000
 PLUG_KIND = "netem"
-REST_HANDLE = 0x7F210000
 DEFAULT_PREFERENCE = 0x7F1F
 # Preferences of one gate: what counts, exclusions and matches, each of them one
 # for each protocol, and UDP.
@@ -41,7 +36,7 @@ _SYN_RETRIES_MS = (1000, 2000, 3000, 4000, 5000, 7000, 11000, 19000, 35000)
 class Gate:
     """What setup was told and what it made, as plain data."""
 
-    FIELDS = {"device": str, "ifindex": int, "mode": str, "addresses": list,
+    FIELDS = {"device": str, "ifindex": int, "addresses": list,
               "ports": list, "exclude": list, "all_packets": bool,
               "vlan": bool, "preference": int,
               "shared_filters": bool, "limit_packets": int,
@@ -83,16 +78,7 @@ class Gate:
 
     @property
     def plug_device(self):
-        return (f"plug{self.ifindex}" if self.mode == "ingress"
-                else self.device)
-
-    @property
-    def plug_parent(self):
-        return TC_H_ROOT if self.mode == "ingress" else PLUG_CLASS
-
-    @property
-    def filter_parent(self):
-        return TC_H_INGRESS if self.mode == "ingress" else PRIO_HANDLE
+        return f"plug{self.ifindex}"
 
     @property
     def preferences(self):
@@ -169,20 +155,14 @@ class Gate:
             return [f"the setup of {self.device} was not finished; run it "
                     "again"]
         found = []
-        if self.mode == "ingress":
-            ifb = netlink.link(self.plug_device)
-            if ifb is None:
-                found.append(f"the device {self.plug_device} is gone")
-            elif not ifb.up:
-                found.append(f"the device {self.plug_device} is down: a hold "
-                             "would lose packets")
-            if not has_clsact(self, netlink):
-                found.append(f"{self.device} has no clsact qdisc any more")
-        else:
-            root = netlink.qdisc(self.ifindex, PRIO_HANDLE)
-            if root is None or root.kind != "prio":
-                found.append("the root qdisc of this gate is not on "
-                             f"{self.device} any more")
+        ifb = netlink.link(self.plug_device)
+        if ifb is None:
+            found.append(f"the device {self.plug_device} is gone")
+        elif not ifb.up:
+            found.append(f"the device {self.plug_device} is down: a hold "
+                         "would lose packets")
+        if not has_clsact(self, netlink):
+            found.append(f"{self.device} has no clsact qdisc any more")
         if not found and not self.find_plug(netlink):
             found.append(f"{self.plug_device} has no netem qdisc any more")
         if found:

@@ -11,9 +11,8 @@ import os
 import time
 
 from .errors import ToolError
-from .gate import PRIO_HANDLE
 from .listeners import Listeners
-from .netlink import preference_of
+from .netlink import TC_H_INGRESS, preference_of
 from .plug import Plug
 
 # What a message is answered with where there is no plug, or no right to it.
@@ -37,7 +36,7 @@ _MANY_CONNECTIONS = 20_000
 def _softnet_waiting():
     """The packets that wait in the receive queue of each CPU; old kernels do
     not say."""
-    with open("/proc/self/net/softnet_stat", encoding="ascii") as file:
+    with open("/proc/self/net/softnet_stat", encoding="utf-8") as file:
         return [int(row[11], 16) for row in map(str.split, file)
                 if len(row) > 11]
 
@@ -85,8 +84,7 @@ def release(plug):
 def remove_filters(gate, netlink):
     for preference in {preference_of(message) for message in gate.messages()}:
         try:
-            netlink.delete_filters(gate.ifindex, gate.filter_parent,
-                                   preference)
+            netlink.delete_filters(gate.ifindex, TC_H_INGRESS, preference)
         except OSError:
             pass                   # none of that number
 
@@ -181,7 +179,7 @@ class Hold:
         try:
             let_go(self._plug)
             self._emptied = time.monotonic()
-            self._hits = netlink.hits(gate.ifindex, gate.filter_parent)
+            self._hits = netlink.hits(gate.ifindex, TC_H_INGRESS)
             if self._hits.get(gate.preference) == 0:
                 self._missed = max(0, passed)
         finally:
@@ -243,10 +241,9 @@ class Hold:
     # What is counted.
 
     def _traffic(self):
-        """The packets of the device in the direction that is held."""
+        """How many packets have come in by the device."""
         device = self._netlink.link(self._gate.device)
-        return 0 if device is None else (
-            device.received if self._gate.mode == "ingress" else device.sent)
+        return device.received if device else 0
 
     def _overflows(self):
         """Of all listeners of this namespace."""
@@ -277,7 +274,7 @@ class Hold:
     def _has_service(self):
         """Of IPVS."""
         try:
-            with open("/proc/self/net/ip_vs", encoding="ascii") as file:
+            with open("/proc/self/net/ip_vs", encoding="utf-8") as file:
                 return any(
                     self._gate.holds_port(int(line.split()[1][-4:], 16))
                     for line in file if line.startswith("TCP "))
@@ -303,18 +300,12 @@ class Hold:
             self._gate.holds_port).difference(self._connections)
             if self._gate.would_hold(one)}
 
-    def _in_root(self):
-        root = self._netlink.qdisc(self._gate.ifindex, PRIO_HANDLE)
-        return root.qlen if root else 0
-
     def _wait_for_listeners(self):
         """Wait until what was released is counted where it was lost: each
         queue has been empty once (on a busy host never all together), for a
         SYN, its answer, and the answer to that."""
         give_up = time.monotonic() + _DRAIN_S
         for _ in range(3):
-            while self._in_root() and time.monotonic() < give_up:
-                time.sleep(_POLL_S)
             full = _softnet_waiting()
             while any(full) and time.monotonic() < give_up:
                 time.sleep(_POLL_S)

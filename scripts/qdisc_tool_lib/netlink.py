@@ -66,7 +66,7 @@ class Qdisc:
 class Link:
     """A device as the kernel tells it."""
     __slots__ = ("ifindex", "name", "kind", "mode", "up", "master",
-                 "parent", "received", "sent")
+                 "parent", "received")
 
     def __init__(self, body):
         attributes = parse_attributes(body[_IFINFOMSG.size:])
@@ -81,8 +81,8 @@ class Link:
         self.master, self.parent = (
             struct.unpack("=I", attributes.get(kind, bytes(4)))[0]
             for kind in (_IFLA_MASTER, _IFLA_LINK))
-        stats = attributes.get(_IFLA_STATS64, b"").ljust(64, b"\0")
-        self.received, self.sent = struct.unpack_from("=QQ", stats)
+        stats = attributes.get(_IFLA_STATS64, b"").ljust(8, b"\0")
+        self.received, = struct.unpack_from("=Q", stats)
 
 
 def _text(payload):

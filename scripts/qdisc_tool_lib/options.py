@@ -93,12 +93,6 @@ def _addresses(text):
     return [str(ipaddress.ip_network(word)) for word in _split(text)]
 
 
-def _mode(text):
-    if text not in ("ingress", "egress"):
-        raise ValueError(f"{text!r} is neither ingress nor egress")
-    return text
-
-
 # Long option -> (name of the value, what makes it of a text).
 _VALUES = {
     "--address": ("addresses", _addresses),
@@ -106,7 +100,6 @@ _VALUES = {
     "--exclude": ("exclude", _addresses),
     "--device": ("device", lambda text: [text]),
     "--all": ("all_packets", None),
-    "--mode": ("mode", _mode),
     "--preference": ("preference", _preference),
     "--limit": ("limit_packets", _limit),
     "--max-hold": ("max_hold_ms", _max_hold_ms),
@@ -155,8 +148,6 @@ what is held:
 how:
   -c, --config FILE     what to prepare if no --device is given (default:
                         {DEFAULT_CONFIG})
-  -m, --mode MODE       ingress, what arrives, or egress, what this host sends
-                        (default: egress for lo, ingress elsewhere)
   --preference N        first of ten filter preferences to take; accepts
                         the filters of others beside them
   --limit N             most packets to hold (default: {DEFAULT_LIMIT_SYNS} SYNs, with

@@ -7,8 +7,7 @@
             netem look at what waits
 
 So a hold that nobody ends delays each packet by the length of a slot.  The
-packet that opens goes to nobody: an ifb drops what no filter has sent to it, and
-a device that sends has it for its own address, with a protocol for experiments.
+packet that opens goes to nobody: an ifb drops what no filter has sent to it.
 """
 
 import errno
@@ -16,8 +15,8 @@ import _socket as socket      # see __init__.py
 import _struct as struct
 
 from .errors import ToolError
-from .gate import PLUG_HANDLE, PLUG_KIND, REST_CLASS
-from .netlink import Netlink, attribute
+from .gate import PLUG_HANDLE, PLUG_KIND
+from .netlink import TC_H_ROOT, Netlink, attribute
 
 _MISSING = ("this kernel has no netem (CONFIG_NET_SCH_NETEM): install its extra "
             "modules, for example kernel-modules-extra")
@@ -36,10 +35,6 @@ class Plug:
         self.netlink = Netlink()
         self.own_packets = 0       # that have passed it
         self._sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        # A class of the root qdisc, so that no filter is asked.  The other one:
-        # the plug may be full, and who looks there looks here, too.
-        self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY,
-                                REST_CLASS)
 
     def fds(self):
         return [self.netlink.fileno(), self._sender.fileno()]
@@ -64,7 +59,7 @@ class Plug:
             address = self._sender.getsockname()[4]
             self._sender.send((2 * address + struct.pack(
                 "!H", _EXPERIMENTAL)).ljust(_ETHERNET_BYTES, b"\0"))
-            self.own_packets += self.gate.mode == "ingress"
+            self.own_packets += 1
         except OSError:
             pass                   # the device is down, and has let go all
 
@@ -75,5 +70,5 @@ class Plug:
         options = struct.pack("=6I", 0, gate.queue_packets, 0, 0, 0, 0) + \
             attribute(_TCA_NETEM_SLOT, struct.pack(
                 "=qqiiqq", *2 * [1_000_000 * slot_ms], packets, 0, 0, 0))
-        self.netlink.qdisc_change(gate.plug_ifindex, gate.plug_parent,
+        self.netlink.qdisc_change(gate.plug_ifindex, TC_H_ROOT,
                                   PLUG_HANDLE, PLUG_KIND, options, create)

@@ -190,7 +190,7 @@ class Protect:
             except OSError:        # a kernel that cannot tell
                 unfinished = None
             if unfinished is None:
-                return 0 if gate.mode == "egress" else UNKNOWN_PAUSE_MS
+                return 0 if gate.device == "lo" else UNKNOWN_PAUSE_MS
             if not unfinished:
                 break
             self._wait(lambda: False, time.monotonic() + _PAUSE_STEP_S)

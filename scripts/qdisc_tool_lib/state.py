@@ -67,8 +67,7 @@ class State:
         except (OSError, ValueError) as error:
             raise ToolError(
                 f"cannot read {path}: {error}; remove it and what setup made "
-                f"('tc qdisc del dev {device} root handle 7f1f:', or the plugN "
-                "with that alias), then run 'setup' again") from error
+                f"(the plugN whose alias names {device}), then run 'setup' again") from error
 
     def save(self, gate):
         """Also of a gate in the making: see Gate.complete."""

@@ -7,19 +7,14 @@ import time
 
 from . import flower, foreign, hold, share
 from .errors import ToolError
-from .gate import (PLUG_HANDLE, PLUG_KIND, PRIO_HANDLE, REST_CLASS,
-                   REST_HANDLE, has_clsact)
-from .netlink import TC_H_ROOT, Netlink, handle_text
+from .gate import PLUG_HANDLE, PLUG_KIND, has_clsact
+from .netlink import TC_H_INGRESS, Netlink, handle_text
 from .plug import Plug
 from .system import run, succeeds
 
 # clear and setup wait this long for a hold to end.
 _LOCK_WAIT_S = 3.0
 _SOON_S = 1.0
-_DRAIN_S = 2.0
-# The rest of the traffic went through no queue at all before, so nothing may
-# ever be dropped from the one it gets: as much as 100 Gbit/s in 10 ms.
-_REST_LIMIT_PACKETS = 100_000
 
 
 # ---------------------------------------------- commands of ip and tc
@@ -27,9 +22,7 @@ _REST_LIMIT_PACKETS = 100_000
 
 def _plug(gate, verb, slot=""):
     """A command for the plug."""
-    parent = "root" if gate.plug_parent == TC_H_ROOT else \
-        f"parent {handle_text(gate.plug_parent)}"
-    return (f"tc qdisc {verb} dev {gate.plug_device} {parent} handle "
+    return (f"tc qdisc {verb} dev {gate.plug_device} root handle "
             f"{handle_text(PLUG_HANDLE)} {PLUG_KIND} limit "
             f"{gate.queue_packets} {slot}").split()
 
@@ -48,28 +41,17 @@ def open_commands(gate):
 
 def _before_plug(gate):
     """What setup runs before the plug can be added."""
-    if gate.mode == "ingress":
-        ifb = gate.plug_device
-        # Asked for by name, the module makes two devices that nobody wants.
-        return [*([] if os.path.exists("/sys/module/ifb") else
-                  ["modprobe ifb numifbs=0".split()]),
-                f"ip link add {ifb} type ifb".split(),
-                [*f"ip link set {ifb} addrgenmode none alias".split(),
-                 f"qdisc_tool for {gate.device}"]]
-    # Everything but the plug in one band: traffic that was in no queue must
-    # not begin to overtake itself by its type of service.
-    add = f"tc qdisc add dev {gate.device}"
-    return [f"{add} root handle {handle_text(PRIO_HANDLE)} prio bands 2 "
-            f"priomap {'0 ' * 16}".split(),
-            f"{add} parent {handle_text(REST_CLASS)} handle "
-            f"{handle_text(REST_HANDLE)} pfifo limit {_REST_LIMIT_PACKETS}"
-            .split()]
+    ifb = gate.plug_device
+    # Asked for by name, the module makes two devices that nobody wants.
+    return [*([] if os.path.exists("/sys/module/ifb") else
+              ["modprobe ifb numifbs=0".split()]),
+            f"ip link add {ifb} type ifb".split(),
+            [*f"ip link set {ifb} addrgenmode none alias".split(),
+             f"qdisc_tool for {gate.device}"]]
 
 
 def _after_plug(gate):
     """What setup runs once the plug is there and open."""
-    if gate.mode == "egress":
-        return []
     return [f"ip link set {gate.plug_device} up".split(),
             *_clsact(gate, "add")]
 
@@ -83,9 +65,6 @@ def _clsact(gate, verb):
 def clear_commands(gate):
     """The way back, in an order that loses nothing: what leads to the plug,
     then (the plug being open and empty) the plug."""
-    if gate.mode == "egress":
-        return [f"tc qdisc del dev {gate.device} root handle "
-                f"{handle_text(PRIO_HANDLE)}".split()]
     return [*_clsact(gate, "del"), f"ip link del {gate.plug_device}".split()]
 
 
@@ -98,12 +77,10 @@ def complete(gate, netlink):
         raise ToolError(f"no device {gate.device!r} here; 'ip link' lists "
                         "those of this network namespace")
     gate.ifindex = device.ifindex
-    if gate.mode == "ingress" and gate.device == "lo":
-        raise ToolError("lo has no ingress worth the name: use --mode egress")
     sentence = foreign.unfit(gate, netlink)
     if sentence:
         raise ToolError(sentence)
-    gate.own_clsact = gate.mode == "ingress" and not has_clsact(gate, netlink)
+    gate.own_clsact = not has_clsact(gate, netlink)
 
 
 def _is_made(old, gate, netlink):
@@ -147,7 +124,7 @@ def setup(state, gate, reporter):
         _make(state, gate, netlink)
     finally:
         os.close(lock_fd)
-    reporter.note(f"{gate.device} is set up: {gate.mode}, room "
+    reporter.note(f"{gate.device} is set up, with room "
                   f"for {gate.limit_packets} packets")
     sentence = foreign.port_of(gate, netlink)
     if sentence:
@@ -253,12 +230,6 @@ def _clear(state, gate, netlink, reporter):
         _end_hold(state, Plug(gate), "clear")
     except (ToolError, OSError):
         pass                       # partly gone: problems() said so
-    give_up = time.monotonic() + _DRAIN_S
-    while time.monotonic() < give_up and any(
-            qdisc.qlen for qdisc in netlink.qdiscs()
-            if qdisc.ifindex in (gate.plug_ifindex, gate.ifindex) and
-            qdisc.kind in (PLUG_KIND, "prio")):
-        time.sleep(0.001)
     device = netlink.link(gate.device)
     if device is None or device.ifindex != gate.ifindex:
         gate.own_clsact = False    # it went with its device
@@ -313,7 +284,7 @@ def _left_behind(state, gate, netlink):
         plug = gate.find_plug(netlink)
         if not facts and not (plug and plug.qlen) and not any(
                 preference in gate.preferences for preference, _ in
-                netlink.filters(gate.ifindex, gate.filter_parent)):
+                netlink.filters(gate.ifindex, TC_H_INGRESS)):
             return None, []
     finally:
         os.close(lock_fd)

@@ -148,13 +148,6 @@ def nothing_changes(root):
 
 @test
 def s12_what_is_foreign_is_refused():
-    run(f"tc qdisc add dev {DEVICE} root handle 1: htb default 1")
-    defer(run, f"tc qdisc del dev {DEVICE} root")
-    before = picture(DEVICE)
-    result = tool("setup", "-d", DEVICE, "-p", "80", "--mode", "egress",
-                  expect=125)
-    check("htb 1:" in result.err and "ingress" in result.err, result.err)
-    equal(picture(DEVICE), before, "after refusing a root")
     run(f"tc qdisc add dev {DEVICE} clsact")
     defer(run, f"tc qdisc del dev {DEVICE} clsact")
     run(f"tc filter add dev {DEVICE} ingress pref 70 matchall action pass")
@@ -287,12 +280,12 @@ def s16_a_namespace_of_its_own_is_the_only_one_touched():
     with inside("client"):
         server = listen()
         name = os.readlink("/proc/self/ns/net")
-        check("netem" in qdiscs("lo"), "not set up there")
+        check("netem" in qdiscs(plug_device("lo")), "not set up there")
     with Protecting("--netns", "client", *LONG) as protecting, \
             Clients("127.0.0.1", 30, where="client") as clients:
         def held():
             with namespace("client"):
-                return plug_waiting("lo") == 30
+                return plug_waiting("lo") >= 30
         wait_for(held, "held SYNs")
         result = protecting.finish()
         clients.finish()

@@ -99,7 +99,7 @@ def s1_a_killed_guard_is_not_needed():
     listen()
     set_up("lo", "-p", str(PORT))
     with Protecting(*LONG) as protecting, Clients(LO, 5) as clients:
-        wait_for(lambda: plug_waiting("lo") == 5, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 5, "held SYNs")
         for pid in guards():
             os.kill(pid, signal.SIGKILL)
         equal(protecting.finish().status, 0, "status")
@@ -128,6 +128,7 @@ def s1_a_stopped_tool_is_overruled():
 @test
 def s1_a_killed_setup_is_done_again_by_the_next():
     listen()
+    before = picture("lo")
     arguments = ("setup", "-q", "-d", "lo", "-p", str(PORT))
     began = time.monotonic()
     set_up("lo", "-p", str(PORT))
@@ -144,7 +145,7 @@ def s1_a_killed_setup_is_done_again_by_the_next():
         tool(*arguments)
     tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
-    check("noqueue" in run("tc qdisc show dev lo"), "not cleared")
+    equal(picture("lo"), before, "cleared")
 
 
 @test
@@ -201,7 +202,7 @@ def s9_signals_release_and_reach_the_command():
         process = Tool("protect", *LONG, "--", "sleep", "60")
         wait_for(lambda: processes("sleep"), "the command")
         with Clients(LO) as clients:
-            wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+            wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
             process.send_signal(number)
             clients.finish()
             equal(clients.errors, [], "errors")
@@ -248,7 +249,7 @@ def s10_the_last_one_releases():
     set_up("lo", "-p", str(PORT))
     with Protecting(*LONG) as first:
         with Protecting(*LONG) as second, Clients(LO) as clients:
-            wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+            wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
             result = second.finish()
             equal(result.status, 0, "status")
             check(result.hold["others"], "others")
@@ -267,14 +268,14 @@ def s10_one_that_comes_late_goes_on():
     set_up("lo", "-p", str(PORT))
     with Protecting("--max-hold", "2s") as first:
         with Protecting(*LONG) as second, Clients(LO) as clients:
-            wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+            wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
             clients.finish()       # the kernel lets go what waits so long
             equal(clients.errors, [], "errors")
             result = first.finish()
             equal(result.status, 124, "the first")
             check("deadline" in result.err, result.err)
             with Clients(LO) as others:
-                wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+                wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
                 equal(second.finish().status, 0, "the second")
                 others.finish()
                 equal(others.errors, [], "errors")

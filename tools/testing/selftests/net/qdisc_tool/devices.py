@@ -208,7 +208,7 @@ def p21_the_inner_end_holds_what_passes_the_outer_one_by():
                          bpf.redirect_peer("nk0")):
             _held("nk1", "10.8.0.1", client="router", server="pod")
             # The control: at the outer end nothing is to be held.
-            set_up("nk0", "--mode", "egress", "-p", str(PORT))
+            set_up("nk0", "-p", str(PORT))
             tool("hold", *LONG)
             check(passes("10.8.0.1", where="router", wait_s=WAIT_S), "held")
             tool("release")

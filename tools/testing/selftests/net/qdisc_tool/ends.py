@@ -21,10 +21,6 @@ HOLD = ("--max-hold", "3s")
 PLACES = (("lo", "127.0.0.1", None), ("host0", HOST4, "client"))
 
 
-def queue(device):
-    return "lo" if device == "lo" else plug_device(device)
-
-
 def state(pid):
     """Its letter, Z also of a process that is gone."""
     try:
@@ -75,7 +71,7 @@ def s1_when_all_are_dead_or_stopped_the_kernel_ends_the_hold():
     for device, address, where, number in alone_in_every_way():
         with left_alone(number), \
                 Clients(address, 20, where=where) as clients:
-            wait_for(lambda: plug_waiting(queue(device)) >= 20, "held SYNs")
+            wait_for(lambda: plug_waiting(plug_device(device)) >= 20, "held SYNs")
             clients.finish()
             equal(clients.errors, [], f"errors on {device} after {number}")
             equal(len(clients.latency_ms), 20, "connected")
@@ -161,10 +157,10 @@ def s1_a_release_beside_a_beginning_hold():
         tool("release")
         hold.wait()
         status, = json.loads(tool("status", "--json").out)
-        equal("flower" in run("tc filter show dev lo"),
+        equal("flower" in run("tc filter show dev lo ingress"),
               status["condition"] == "holding", "filters")
         tool("release")
-        equal(run("tc filter show dev lo"), "", "left over")
+        equal(run("tc filter show dev lo ingress"), "", "left over")
 
 
 @test
@@ -173,7 +169,7 @@ def s1_p6_the_next_protect_ends_what_was_left_behind():
     set_up("lo", "-p", str(PORT))
     with left_alone(signal.SIGKILL, ("--max-hold", "60s")), \
             Clients("127.0.0.1") as clients:
-        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+        wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
         tool("protect", "--max-hold", "60s", "--pause", "0", "true")
         clients.finish()
         equal(clients.errors, [], "errors")

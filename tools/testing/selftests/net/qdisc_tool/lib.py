@@ -22,6 +22,7 @@ TOP = os.path.realpath(f"{HERE}/../../../../..")
 sys.path.insert(0, f"{TOP}/scripts")
 # Now, for all the children that run the tool.
 import configparser  # noqa: E402,F401
+import ipaddress  # noqa: E402,F401
 import pwd  # noqa: E402,F401
 import qdisc_tool_lib.cli  # noqa: E402
 import qdisc_tool_lib.protect  # noqa: E402,F401
