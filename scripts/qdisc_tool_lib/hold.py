@@ -12,7 +12,7 @@ import time
 
 from .errors import ToolError
 from .listeners import Listeners
-from .netlink import TC_H_INGRESS, preference_of
+from .netlink import TC_H_INGRESS
 from .plug import Plug
 
 # What a message is answered with where there is no plug, or no right to it.
@@ -23,8 +23,8 @@ _TRIES = 5
 # A slow machine needs a second for a thousand connections.
 _DRAIN_S = 5.0
 _POLL_S = 0.001
-# On loopback and through a veth all that is let go waits in a queue of 1,000
-# for each CPU, to which the answers come, too: not more than so many at once.
+# Through a veth what is let go waits in a queue of 1,000 for each CPU, and on
+# loopback its answers do: not more than so many at once.
 _PORTION = 250
 _PORTION_S = 0.1
 # What has left the queue needs a moment to be counted at the listener.
@@ -82,11 +82,13 @@ def release(plug):
 
 
 def remove_filters(gate, netlink):
-    for preference in {preference_of(message) for message in gate.messages()}:
-        try:
-            netlink.delete_filters(gate.ifindex, TC_H_INGRESS, preference)
-        except OSError:
-            pass                   # none of that number
+    """Those that are there."""
+    for preference, _ in netlink.filters(gate.ifindex, TC_H_INGRESS):
+        if preference in gate.preferences:
+            try:
+                netlink.delete_filters(gate.ifindex, TC_H_INGRESS, preference)
+            except OSError:
+                pass               # somebody else has, just now
 
 
 def add_filters(gate, netlink):
