@@ -87,7 +87,7 @@ def main(setup=lambda: None, programs=()):
         # From a disk that is cold this may take longer than the tool waits
         # for a program.  (ifb it must load in its own way.)
         subprocess.run(["modprobe", "-qa", "sch_plug", "sch_netem", "cls_flower",
-                        "act_mirred", "act_gact"], check=False)
+                        "act_mirred", "act_gact", "tun"], check=False)
         try:
             setup()
         except Skip as reason:
