@@ -26,8 +26,8 @@ from .errors import ToolError
 from .hold import Hold, release
 from .plug import Plug
 
-# Longer than others take to begin and end a hold, or to set up.
-_BUSY_S = 30.0
+# Longer than another takes to begin or end a hold, or to set up.
+_BUSY_S = 10.0
 _LOOK_MS = 50
 # So late is only who stands still.
 _LATE_S = 1.0

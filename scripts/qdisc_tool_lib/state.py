@@ -94,7 +94,7 @@ class State:
         """The lock of a gate as an open file descriptor, or None if another
         process keeps it for longer than @wait_s."""
         path = self.path(device, "lock")
-        give_up = time.monotonic() + wait_s
+        give_up = taken = 0
         while True:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
@@ -105,9 +105,13 @@ class State:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    os.utime(fd)
                     return fd
             except (BlockingIOError, FileNotFoundError):
                 pass               # the latter if it was broken just now
+            if taken != os.fstat(fd).st_mtime_ns:      # by one more
+                taken = os.fstat(fd).st_mtime_ns
+                give_up = time.monotonic() + wait_s
             os.close(fd)
             if time.monotonic() >= give_up:
                 return None

@@ -448,7 +448,7 @@ def s7_by_itself_it_waits_for_what_it_sees():
     end_process(pid)
 
 
-def followed():
+def followed(keeps_s):
     """A server whose place, but for the address, a process takes that it began
     on SIGUSR1; it closes its own socket only later."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -462,7 +462,7 @@ def followed():
             old = socket_of_port()
             while True:
                 signal.pause()
-        time.sleep(1)              # why: what comes now may be its
+        time.sleep(keeps_s)        # why: what comes now may be its
         old.close()
         signal.pause()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
@@ -473,8 +473,8 @@ def followed():
 @test
 def s7_it_waits_for_a_socket_of_another_address():
     set_up("lo", "-p", str(PORT))
-    for options, left in (((), 0), (("--until", "true"), 1)):
-        pid = followed()
+    for options, keeps_s, left in (((), 1, 0), (("--until", "true"), 600, 1)):
+        pid = followed(keeps_s)
         result = tool("protect", *LONG, *options, "--",
                       *until_listening(pid, 1))
         equal(read("/proc/net/tcp").count(f":{PORT:04X} 00000000:0000 0A "),
