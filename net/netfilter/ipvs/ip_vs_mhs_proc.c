@@ -100,6 +100,8 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	for_each_possible_cpu(cpu)
 		for (i = 0; i < MHS_CNT_MAX; i++)
 			cnt[i] += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
+	cnt[MHS_CNT_STATELESS] += cnt[MHS_CNT_LANE_STABLE];
+	cnt[MHS_CNT_LANE] += cnt[MHS_CNT_LANE_STABLE];
 	list_for_each_entry(s, &mhs->listed, list)
 		entries += ip_vs_mhs_dest_entries(s->dest);
 	list_for_each_entry(s, &mhs->gone, list) {
