@@ -15,9 +15,6 @@
  *					7.2: there callbacks of two namespaces
  *					may run at once
  *	mhs_net.lock			services and hooks of a namespace
- *	mhs.build_lock			who rebuilds or walks the slots of a
- *					service, or releases servers
- *	ip_vs_mhs_scratch.lock		one of two scratch spaces: rebuild, walk
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
  *
@@ -36,9 +33,9 @@
  *	schedule()			RCU
  *	init_service			mhs; net; then hash, or after an error
  *					what done_service takes
- *	done_service			hash; net; build > mhs
+ *	done_service			hash; net; mhs
  *	add_dest, upd_dest, del_dest	mhs
- *	work of a service		build > scratch > mhs; build > mhs
+ *	work of a service		mhs
  *	packet of a lane		RCU; records without a lock, see
  *					ip_vs_mhs_lane_way.h
  *	work of a namespace		net > mhs
@@ -48,7 +45,9 @@
  *	who waits for the work and holds no lock meanwhile.  So no callback
  *	builds, and only done_service() waits for who builds: for the work of its
  *	service.  The exit of a namespace waits for the work of that namespace.
- *	Both wait without the locks that the works take.  With net.lock held
+ *	Both wait without the locks that the works take.  A rebuild or walk of
+ *	the slots needs no lock: the works that share a scratch space share an
+ *	ordered workqueue, which runs one at a time.  With net.lock held
  *	nobody looks at the slots of a service but net_attach() at those of its
  *	own.
  *
@@ -61,7 +60,7 @@
  *			control, under mhs.lock; packets read under RCU
  *	server.state, was_stateless, dirty
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
- *	addr_only	work, under build_lock, WRITE_ONCE; others READ_ONCE
+ *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; the first packet of a young
  *			service sets SETTLED.  Who changes servers and packets
@@ -257,10 +256,8 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_budget	budget ____cacheline_aligned_in_smp;
 	spinlock_t		recount_lock;	/* guards budget: one counts */
 
-	/* whoever rebuilds, walks or releases; no callback but done_service */
-	struct mutex		build_lock ____cacheline_aligned_in_smp;
 	/* control; lock guards what follows, unless a comment says otherwise */
-	struct mutex		lock;
+	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
@@ -272,6 +269,7 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
+	bool			full;		/* a server found no index */
 	bool			ended;		/* nobody queues the work */
 	bool			hurry;		/* a reader waits for a rebuild */
 	u32			changes;	/* of servers, so far */

@@ -53,6 +53,7 @@ void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_settle_note_gap(struct ip_vs_mhs *mhs);
 
 /* server */
+bool ip_vs_mhs_server_leaves(const struct ip_vs_mhs_server *s);
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 					       const struct ip_vs_dest *dest);

@@ -309,7 +309,7 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->lock);
 	mutex_init(&mn->lane_lock);
 	INIT_LIST_HEAD(&mn->list);
-	INIT_DEFERRABLE_WORK(&mn->work, net_work);
+	INIT_DELAYED_WORK(&mn->work, net_work);
 	ip_vs_mhs_ingress_init(mn);
 	err = net_sysctls_init(mn);
 	if (err)

@@ -15,8 +15,6 @@
  * or from another director may have sent no packet yet.  The clock of the marks
  * keeps them until a service has had traffic for a pin time.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/math64.h>
 
 #include "ip_vs_mhs_ctl.h"
@@ -227,6 +225,8 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	 */
 	mhs->gap = whole ? 1 : 0;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+	mhs->build_at = jiffies;
+	mhs->budget.recount_at = jiffies;
 	mhs->used_tick = jiffies;
 	mhs->track_tick = jiffies;
 	/* flows may come that lack an entry */

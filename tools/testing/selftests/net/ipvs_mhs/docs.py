@@ -85,7 +85,7 @@ ELSEWHERE = {
     r"systemctl ": (None, "there is no systemd in the machine"),
     r"(dkms status|modinfo -k 6\.1\.0-30-amd64 ip_vs_mhs)$":
         ("tools/testing/packages/check", "with its kernels"),
-    r"apt-get purge ipvs-mhs-dkms ipvs-mhs-tools$":
+    r"apt-get purge ipvs-mhs-dkms ipvs-mhs-tools qdisc-tool$":
         ("tools/testing/packages/check", "with dpkg"),
     r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
         (f"{QDISC}/director.py", "to another file"),

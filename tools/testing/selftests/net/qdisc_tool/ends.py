@@ -13,7 +13,7 @@ import socket
 import time
 from contextlib import contextmanager
 
-from lib import (Tool, check, equal, main, note, run, set_up, test, tool,
+from lib import (Tool, check, equal, main, note, read, run, set_up, test, tool,
                  wait_for)
 from net import (HOST4, PORT, Clients, listen, neighbours_known, network,
                  plug_device, plug_waiting)
@@ -30,6 +30,14 @@ def queue(device):
     return "lo" if device == "lo" else plug_device(device)
 
 
+def state(pid):
+    """Its letter, Z also of a process that is gone."""
+    try:
+        return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
 @contextmanager
 def left_alone(number, hold=HOLD):
     """A protect that has got a signal with its watchdog at one moment."""
@@ -41,6 +49,8 @@ def left_alone(number, hold=HOLD):
         os.kill(pid, signal.SIGSTOP)       # so that neither sees the other go
     for pid in pids:
         os.kill(pid, number)
+    # One that is about to die still has its lock.
+    wait_for(lambda: all(state(pid) in "TZ" for pid in pids), "their end")
     try:
         yield
     finally:
@@ -50,6 +60,9 @@ def left_alone(number, hold=HOLD):
             except ProcessLookupError:
                 pass
         process.wait()
+        # The next ones are found by these names.
+        wait_for(lambda: not processes("sleep") + processes("plug-watchdog"),
+                 "their ends")
 
 
 def soon(*arguments, expect=0):
