@@ -401,9 +401,9 @@ int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			     size_t *lenp, loff_t *ppos);
 
 /* lane */
-int ip_vs_mhs_lane_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			  size_t *lenp, loff_t *ppos);
-void ip_vs_mhs_lane_exit(struct ip_vs_mhs_net *mn);
+void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn);
 
 /* xdp */
 int ip_vs_mhs_xdp_register(void);

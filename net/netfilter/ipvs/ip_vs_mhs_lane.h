@@ -95,7 +95,7 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
 					u32 fit);
 bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p);
 enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p);
-enum ip_vs_mhs_lane ip_vs_mhs_lane_find_way(struct ip_vs_mhs_lane_packet *p);
+enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p);
 int ip_vs_mhs_lane_show(struct seq_file *seq, void *v);
 
 #endif /* _IP_VS_MHS_LANE_H */

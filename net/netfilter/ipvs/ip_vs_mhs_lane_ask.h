@@ -310,7 +310,7 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	}
 	if (likely(lane_way(p)))
 		return MHS_LANE_FORWARDED;
-	return quick ? MHS_LANE_MAX : ip_vs_mhs_lane_find_way(p);
+	return quick ? MHS_LANE_MAX : ip_vs_mhs_lane_way_find(p);
 }
 
 /* The protocol that a tunnel's header names */

@@ -93,7 +93,7 @@ static int watch_begin(struct ip_vs_mhs_net *mn)
 }
 
 /**
- * ip_vs_mhs_lane_sysctl() - read or write net.ipv4.vs.mhs.lane
+ * ip_vs_mhs_lane_watch_sysctl() - read or write net.ipv4.vs.mhs.lane
  * @table: the sysctl; its data is ip_vs_mhs_net.lane of the namespace
  * @write: true for a write
  * @buffer: what is written or read
@@ -104,7 +104,7 @@ static int watch_begin(struct ip_vs_mhs_net *mn)
  * Return: 0, an error of proc_douintvec_minmax() or of the registration of
  *	notifiers; an error changes nothing.
  */
-int ip_vs_mhs_lane_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			  size_t *lenp, loff_t *ppos)
 {
 	struct ip_vs_mhs_net *mn = container_of(table->data,
@@ -130,12 +130,12 @@ int ip_vs_mhs_lane_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 }
 
 /**
- * ip_vs_mhs_lane_exit() - listen to no notifier any more
+ * ip_vs_mhs_lane_watch_exit() - listen to no notifier any more
  * @mn: the namespace, whose sysctl is gone
  *
  * Context: process; takes RTNL.
  */
-void ip_vs_mhs_lane_exit(struct ip_vs_mhs_net *mn)
+void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn)
 {
 	struct ip_vs_mhs_lane_net *ln = &mn->lane_net;
 

@@ -101,8 +101,11 @@ static bool way_eth(struct ip_vs_mhs_lane_way *way, __be16 protocol)
 	struct ethhdr eth;
 	unsigned int seq;
 
-	if (!(READ_ONCE(neigh->nud_state) &
-	      (NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
+	/* The end of a dead one has been told, maybe before the generation was
+	 * read
+	 */
+	if (READ_ONCE(neigh->dead) || !(READ_ONCE(neigh->nud_state) &
+					(NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
 		return false;
 	do {
 		seq = read_seqbegin(&neigh->ha_lock);
@@ -202,7 +205,7 @@ static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
 }
 
 /**
- * ip_vs_mhs_lane_find_way() - find the way to the server of a packet
+ * ip_vs_mhs_lane_way_find() - find the way to the server of a packet
  * @p: the packet; the function sets p->way
  *
  * The server gets a record of the way.
@@ -210,7 +213,7 @@ static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
  * Context: softirq, under RCU.
  * Return: 0, or why the packet goes up.
  */
-enum ip_vs_mhs_lane ip_vs_mhs_lane_find_way(struct ip_vs_mhs_lane_packet *p)
+enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
 {
 	struct ip_vs_mhs_lane_record *r = &p->server->lane;
 	u32 was = READ_ONCE(r->generation);

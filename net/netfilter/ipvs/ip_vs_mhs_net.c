@@ -250,7 +250,7 @@ static const struct ctl_table net_table[] = {
 		.data		= (void *)offsetof(struct ip_vs_mhs_net, lane),
 		.maxlen		= sizeof(unsigned int),
 		.mode		= 0644,
-		.proc_handler	= ip_vs_mhs_lane_sysctl,
+		.proc_handler	= ip_vs_mhs_lane_watch_sysctl,
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= SYSCTL_ONE,
 	},
@@ -338,7 +338,7 @@ exit_proc:
 exit_sysctls:
 	net_sysctls_exit(mn);
 	ip_vs_mhs_ingress_exit(mn);
-	ip_vs_mhs_lane_exit(mn);
+	ip_vs_mhs_lane_watch_exit(mn);
 	return -ENOMEM;
 }
 
@@ -354,7 +354,7 @@ static void __net_exit net_exit(struct net *net)
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 	net_sysctls_exit(mn);
 	ip_vs_mhs_ingress_exit(mn);
-	ip_vs_mhs_lane_exit(mn);
+	ip_vs_mhs_lane_watch_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 }
 
