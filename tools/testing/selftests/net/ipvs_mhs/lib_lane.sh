@@ -187,9 +187,10 @@ lane_beside() {
 	lane_above "an ipvlan beside" Forwarded ipvlan mode l2
 
 	# takes all frames
+	flow_start lost --timeout 1 --impatient --host $VIP4
 	lane_begin
 	dr ip link add above link eth0 type macvlan mode passthru
-	flow c open 4 1
+	flow lost open 4
 	check_cmp "control, a macvlan that takes all: Frame" \
 		"$(lane_new Frame)" -ge 4
 	check "control, a macvlan that takes all: none in the lane" 0 \
@@ -202,14 +203,13 @@ lane_beside() {
 	dr ip link set above netns "$(ns above)"
 	in_ns above ip addr add $VIP4/32 dev above
 	lane_begin
-	flow c open 4 1
+	flow lost open 4
 	check_cmp "control, an ipvlan with the virtual address: Address" \
 		"$(lane_new Address)" -ge 4
 	check "control, an ipvlan with the virtual address: none in the lane" \
 		0 "$(lane_new Forwarded)"
 	in_ns above ip link del above
-	flow_end c
-	flow_start c --timeout 8 --host $VIP4
+	flow_end lost
 	lane_warm
 	lane_flows "without the ipvlan"
 }
