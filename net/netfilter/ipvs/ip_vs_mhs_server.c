@@ -174,6 +174,7 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 	 * set by what the packet has read.
 	 */
 	server_state(s, state | server_method(s));
+	ip_vs_mhs_lane_changed(&mhs->net->lane_net.generation);
 	s->weight = weight;
 	return changed;
 }

@@ -72,7 +72,8 @@ static unsigned long used_requests(const struct ip_vs_mhs *mhs)
 	return ip_vs_mhs_settle_counted(mhs, BIT(MHS_CNT_STATELESS) |
 					     BIT(MHS_CNT_OLD) |
 					     BIT(MHS_CNT_CAND) |
-					     BIT(MHS_CNT_TRACKED));
+					     BIT(MHS_CNT_TRACKED) |
+					     BIT(MHS_CNT_LANE_STABLE));
 }
 
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
