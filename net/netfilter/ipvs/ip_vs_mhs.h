@@ -402,7 +402,7 @@ int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 
 /* lane */
 int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			  size_t *lenp, loff_t *ppos);
+				size_t *lenp, loff_t *ppos);
 void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn);
 
 /* xdp */

@@ -199,7 +199,7 @@ static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
 	struct ip_vs_mhs *mhs = p->mhs;
 	u32 w;
 
-	/* Pairs with the release in settle_end() and settle_young(), see
+	/* Pairs with the release in ip_vs_mhs_settle_on(), see
 	 * ip_vs_mhs_settling()
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||

@@ -105,7 +105,7 @@ static int watch_begin(struct ip_vs_mhs_net *mn)
  *	notifiers; an error changes nothing.
  */
 int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			  size_t *lenp, loff_t *ppos)
+				size_t *lenp, loff_t *ppos)
 {
 	struct ip_vs_mhs_net *mn = container_of(table->data,
 						struct ip_vs_mhs_net, lane);

@@ -27,7 +27,7 @@
 #include <linux/string.h>
 #else
 #define cond_resched()
-#define READ_ONCE(x)	(*(const volatile typeof(x) *)&(x))
+#define READ_ONCE(x)	(x)
 #endif
 #include <linux/siphash.h>
 

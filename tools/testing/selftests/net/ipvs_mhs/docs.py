@@ -105,7 +105,7 @@ TEXTS = {
     r"kube-router\.io/service": "annotations of a service",
     r"moduleLoader:": "a part of a Module of the operator",
     r"\[Unit\]": "a drop-in of systemd; its command stands above it",
-    r"ingress, for what arrives ": "a picture",
+    r"device --clsact--": "a picture",
     r"servers change  ": "a picture",
     r"\+-- director 1 --": "a picture",
     r"control     main": "a picture",

@@ -77,7 +77,7 @@ for _ in 1 2 3 4 5; do
 	wait_settled $FULL
 	warned "$WORD" || break
 done
-result "others fill the log" $filled
+result "others fill the log" "$filled"
 ! warned "$WORD"
 result "one too many is not said" $?
 check "the others are there again" $MOST "$(mhs Servers $FULL)"
