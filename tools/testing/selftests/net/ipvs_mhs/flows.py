@@ -85,6 +85,7 @@ class Server:
     def __init__(self):
         self.sel = selectors.DefaultSelector()
         self.talks = []     # when, number of the socket, it, name, left, pause
+        self.unsent = {}    # by socket: what its buffer had no room for
 
     def listen(self, name, port):
         self.answer_at(socket.create_server(
@@ -124,13 +125,35 @@ class Server:
                 self.talk_later(sock, answer, int(left), float(pause))
                 return
             if data:
-                sock.send(answer * data.count(b"\n"))
+                self.send(sock, answer * data.count(b"\n"))
                 if data != b"bye\n":
                     return
         except OSError:
             pass
+        self.unsent.pop(sock, None)
         self.sel.unregister(sock)
         sock.close()
+
+    def send(self, sock, data):
+        """All of it, the rest when there is room."""
+        data = self.unsent.pop(sock, b"") + data
+        try:
+            data = data[sock.send(data):]
+        except BlockingIOError:
+            pass
+        events = selectors.EVENT_READ
+        if data:
+            self.unsent[sock] = data
+            events |= selectors.EVENT_WRITE
+        key = self.sel.get_key(sock)
+        if events != key.events:
+            self.sel.modify(sock, events, key.data)
+
+    def room(self, sock):
+        try:
+            self.send(sock, b"")
+        except OSError:
+            pass            # who reads it next learns that
 
     def talk_later(self, sock, answer, left, pause):
         if left:
@@ -151,8 +174,11 @@ class Server:
             wait = None
             if self.talks:
                 wait = max(0, self.talks[0][0] - time.monotonic())
-            for key, _ in self.sel.select(wait):
-                key.data(key.fileobj)
+            for key, events in self.sel.select(wait):
+                if events & selectors.EVENT_READ:
+                    key.data(key.fileobj)
+                elif key.fileobj in self.unsent:
+                    self.room(key.fileobj)
             self.talk()
 
 
