@@ -258,7 +258,9 @@ static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
 	}
 	/* Pairs with the write barrier in ip_vs_mhs_lane_claim() */
 	smp_rmb();
-	return likely(READ_ONCE(r->generation) == generation);
+	/* Two ways by different next hops may have one generation */
+	return likely(READ_ONCE(r->generation) == generation &&
+		      READ_ONCE(r->way.hop) == way->hop);
 }
 
 /* The answer for @p, or MHS_LANE_MAX if @quick and records do not tell */

@@ -172,10 +172,14 @@ static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
 {
 	struct ip_vs_dest *dest = p->server->dest;
 	const struct ip_vs_dest_dst *route;
+	const struct ip_vs_conn *carrier;
 	struct dst_entry *dst;
 
-	/* A carrier may be replaced but never removed */
-	if (!way_method(way, p->mhs, dest, rcu_dereference(p->server->carrier)))
+	/* None until the work finds memory for it; lane_decide() does not ask */
+	carrier = rcu_dereference(p->server->carrier);
+	if (!carrier)
+		return MHS_LANE_DECISION;
+	if (!way_method(way, p->mhs, dest, carrier))
 		return MHS_LANE_METHOD;
 	route = rcu_dereference(dest->dest_dst);
 	if (!route)

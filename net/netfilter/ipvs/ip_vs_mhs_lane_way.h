@@ -98,7 +98,7 @@ struct ip_vs_mhs_lane_net {
 	atomic_t		generation;
 	struct ip_vs_mhs_lane_in in[MHS_LANE_INS];	/* by device */
 	atomic_t		next_hops[MHS_LANE_HOPS];
-	/* under ip_vs_mhs_net.ingress_lock, see ip_vs_mhs_lane_watch.c */
+	/* under ip_vs_mhs_net.lane_lock, see ip_vs_mhs_lane_watch.c */
 	struct notifier_block	devices_nb;
 	struct notifier_block	routes_nb;
 	struct notifier_block	neighbours_nb;
@@ -110,7 +110,7 @@ struct ip_vs_mhs_lane_net {
 static inline void ip_vs_mhs_lane_changed(atomic_t *counter)
 {
 	/* Pairs with the read barriers in ip_vs_mhs_lane_open(), ..._is_local()
-	 * and ..._find_way(): who sees the new count sees the change.
+	 * and ..._way_find(): who sees the new count sees the change.
 	 */
 	smp_mb__before_atomic();
 	atomic_inc(counter);
