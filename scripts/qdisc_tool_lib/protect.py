@@ -112,7 +112,7 @@ class Protect:
         self._command = Command(options.command, self._old_mask, options.user)
 
     def run(self):
-        """Hold, settle, run, wait, release, report; return the status."""
+        """Hold, pause, run, wait, release, report; return the status."""
         try:
             gates = _gates(self._tool)
             ready = self._readiness(gates) if gates else None

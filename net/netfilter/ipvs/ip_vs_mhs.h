@@ -378,7 +378,8 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
 void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_svc_forwarded(const struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
+				    unsigned long which);
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
 struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
 				     struct ip_vs_mhs *prev, loff_t pos);

@@ -34,15 +34,10 @@ static int ctl_upd_dest(struct ip_vs_service *svc,
 {
 	struct ip_vs_mhs *mhs = svc->sched_data;
 	struct ip_vs_mhs_server *s;
-	bool leaves;
 
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
-	leaves = s && ip_vs_mhs_server_leaves(s);
-	ip_vs_mhs_settle_before_change(mhs, leaves);
-	/* Before the server leaves, see ask_search() */
-	if (leaves)
-		ip_vs_mhs_work_changed(mhs);
+	ip_vs_mhs_work_before_change(mhs, s && ip_vs_mhs_server_leaves(s));
 	/* add_dest had no memory for the server: the work adds it soon */
 	if (!s || ip_vs_mhs_server_refresh(s) || mhs->poked)
 		ip_vs_mhs_work_changed(mhs);

@@ -17,8 +17,6 @@
  * with the first device, not with the namespace: while a core with one service
  * mutex loads the module, RTNL may wait for that mutex (ip_vs_dst_event()).
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>

@@ -5,8 +5,6 @@
  *
  * Overview: ip_vs_mhs_lane_ask.h, ip_vs_mhs_lane_way.h.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/if_arp.h>
 #include <linux/if_macvlan.h>
 #include <linux/if_vlan.h>
@@ -20,9 +18,6 @@
 
 #include "ip_vs_mhs_lane_ask.h"
 #include "ip_vs_mhs_quic.h"
-
-/* What only the hook does for a packet: note FINs, cut slots */
-#define LANE_HOOK_ONLY		MHS_CUTS
 
 /* The order is that of enum ip_vs_mhs_lane */
 static const char * const lane_names[] = {
@@ -295,7 +290,7 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p)
 	p->verdict = ip_vs_mhs_ask(&q);
 	p->server = q.server;
 	if (ip_vs_mhs_verdict_act(p->verdict) != MHS_FORWARD ||
-	    p->verdict & LANE_HOOK_ONLY)
+	    p->verdict & MHS_CUTS)	/* only the hook cuts slots */
 		return MHS_LANE_DECISION;
 	return MHS_LANE_FORWARDED;
 }
@@ -344,7 +339,7 @@ int ip_vs_mhs_lane_show(struct seq_file *seq, void *v)
 							   cpu)->n[i]);
 		if (i == MHS_LANE_FORWARDED)
 			list_for_each_entry(mhs, &mn->list, net_list)
-				n += ip_vs_mhs_svc_forwarded(mhs);
+				n += ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 		seq_printf(seq, "%s %lu\n", lane_names[i], n);
 	}
 	mutex_unlock(&mn->lock);

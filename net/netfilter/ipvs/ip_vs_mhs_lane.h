@@ -96,6 +96,10 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
 bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p);
 enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p);
 enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p);
+
+/* Packets of a service that lanes have forwarded, a mask of enum ip_vs_mhs_cnt */
+#define MHS_LANE_COUNTS		(BIT(MHS_CNT_LANE) | BIT(MHS_CNT_LANE_STABLE))
+
 int ip_vs_mhs_lane_show(struct seq_file *seq, void *v);
 
 #endif /* _IP_VS_MHS_LANE_H */

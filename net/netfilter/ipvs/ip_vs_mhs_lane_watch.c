@@ -8,8 +8,6 @@
  * The notifiers run under RTNL, in softirqs, or under locks of the kernel's tables:
  * they count, and do nothing else.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/hash.h>
 #include <linux/netdevice.h>
 #include <linux/sysctl.h>

@@ -4,8 +4,6 @@
  * A way is what the stack would find out for each packet: method, route, next hop,
  * path MTU, the tunnel's header.  Overview: ip_vs_mhs_lane_way.h.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
 #include <net/arp.h>

@@ -131,9 +131,9 @@ static void net_work(struct work_struct *work)
 
 	mutex_lock(&mn->lock);
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
+	/* No record of a lane lasts longer than a second */
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
-	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
 	if (!list_empty(&mn->list)) {
 		net_check_conntrack(mn);
 		net_queue(mn);
@@ -207,7 +207,7 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 	mutex_lock(&mn->lock);
 	list_del_init(&mhs->net_list);
 	this_cpu_add(mhs->hash->lane->n[MHS_LANE_FORWARDED],
-		     ip_vs_mhs_svc_forwarded(mhs));
+		     ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS));
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	ip_vs_mhs_hook_put(mn, mhs);

@@ -98,7 +98,7 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 	}
 	ip_vs_mhs_work_poll_stateful(mhs);
 	for (i = 0; i < MHS_CNT_MAX; i++)
-		cnt[i] = ip_vs_mhs_settle_counted(mhs, BIT(i));
+		cnt[i] = ip_vs_mhs_svc_counted(mhs, BIT(i));
 	cnt[MHS_CNT_STATELESS] += cnt[MHS_CNT_LANE_STABLE];
 	cnt[MHS_CNT_LANE] += cnt[MHS_CNT_LANE_STABLE];
 	list_for_each_entry(s, &mhs->listed, list)

@@ -140,24 +140,19 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 	pr_warn("%s: %s\n", svc_name(mhs, name, sizeof(name)), what);
 }
 
-/**
- * ip_vs_mhs_svc_forwarded() - add up what lanes have forwarded to a service
- * @mhs: the service
- *
- * Context: any.
- * Return: the number of packets.
+/* Add up counters of a service over all CPUs; @which is a mask of enum
+ * ip_vs_mhs_cnt
  */
-unsigned long ip_vs_mhs_svc_forwarded(const struct ip_vs_mhs *mhs)
+unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
+				    unsigned long which)
 {
-	const struct ip_vs_mhs_counters *cnt;
 	unsigned long n = 0;
-	int cpu;
+	int cpu, i;
 
-	for_each_possible_cpu(cpu) {
-		cnt = per_cpu_ptr(mhs->cnt, cpu);
-		n += READ_ONCE(cnt->n[MHS_CNT_LANE]) +
-		     READ_ONCE(cnt->n[MHS_CNT_LANE_STABLE]);
-	}
+	for_each_possible_cpu(cpu)
+		for (i = 0; i < MHS_CNT_MAX; i++)
+			if (which & BIT(i))
+				n += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
 	return n;
 }
 

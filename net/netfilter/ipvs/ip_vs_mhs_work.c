@@ -175,6 +175,16 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 	ip_vs_mhs_queue(mhs, MHS_BUILD_QUIET);
 }
 
+/* Servers are about to be refreshed; @leaves: one with slots leaves.  Whoever sees
+ * that shall see mhs.dirty, too, see ask_search().
+ */
+void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
+{
+	ip_vs_mhs_settle_before_change(mhs, leaves);
+	if (leaves)
+		ip_vs_mhs_work_changed(mhs);
+}
+
 /* Has a server lost its weight, which upd_dest has yet to report? */
 static bool work_server_leaves(const struct ip_vs_mhs *mhs)
 {
@@ -191,16 +201,10 @@ static bool work_server_leaves(const struct ip_vs_mhs *mhs)
  */
 static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	bool leaves;
-
 	if (mhs->poked && mhs->retry && !ip_vs_mhs_time_due(mhs->retry_at, delay))
 		return;
 	if (mhs->poked) {
-		leaves = work_server_leaves(mhs);
-		ip_vs_mhs_settle_before_change(mhs, leaves);
-		/* Before the server leaves, see ask_search() */
-		if (leaves)
-			ip_vs_mhs_work_changed(mhs);
+		ip_vs_mhs_work_before_change(mhs, work_server_leaves(mhs));
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}
@@ -248,8 +252,8 @@ void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
-		refused = ip_vs_mhs_settle_counted(mhs, BIT(MHS_CNT_CAPPED) |
-					   BIT(MHS_CNT_NOMEM));
+		refused = ip_vs_mhs_svc_counted(mhs, BIT(MHS_CNT_CAPPED) |
+						     BIT(MHS_CNT_NOMEM));
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->settle) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;

@@ -8,8 +8,6 @@
  *
  * Programs find the kfunc by the module's BTF.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/bpf.h>
 #include <linux/etherdevice.h>
 #include <net/xdp.h>

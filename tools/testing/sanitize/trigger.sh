@@ -13,10 +13,6 @@ forgotten() {
 	[ "$(mhs Gone)" -eq 0 ]
 }
 
-conntrack_noticed() {
-	dmesg | grep -q "net.ipv4.vs.conntrack=1 makes"
-}
-
 plan 5
 fresh_module
 setup_net 3
@@ -48,7 +44,7 @@ flow c ping
 check_cmp "packets made entries again" "$(entries)" -gt 0
 flow_end c
 sysctls dr net.ipv4.vs.conntrack=1
-busywait 30 conntrack_noticed
+busywait 30 kernel_said "net.ipv4.vs.conntrack=1 makes"
 result "the work of the namespace looks at the services" $?
 dr ipvsadm -C
 lab_stop

@@ -31,10 +31,6 @@ noisy() {
 	done
 }
 
-warned() {
-	dmesg | grep -q "IPVS: mhs: .*$1"
-}
-
 servers_are() {
 	[ "$(mhs Servers $FULL)" = "$1" ]
 }
@@ -62,7 +58,7 @@ windows 0 100
 
 dmesg -C
 full | dr ipvsadm -R
-busywait 60 warned "$WORD"
+busywait 60 kernel_said "$WORD"
 result "one too many is said" $?
 check "the others are there" $MOST "$(mhs Servers $FULL)"
 place "said"
@@ -71,14 +67,14 @@ for _ in 1 2 3 4 5; do
 	dr ipvsadm -C
 	dmesg -C
 	noisy | dr ipvsadm -R
-	busywait 60 warned "persistence needs connection entries"
+	busywait 60 kernel_said "persistence needs connection entries"
 	filled=$?
 	full | dr ipvsadm -R
 	wait_settled $FULL
-	warned "$WORD" || break
+	kernel_said "$WORD" || break
 done
 result "others fill the log" "$filled"
-! warned "$WORD"
+! kernel_said "$WORD"
 result "one too many is not said" $?
 check "the others are there again" $MOST "$(mhs Servers $FULL)"
 place "not said"

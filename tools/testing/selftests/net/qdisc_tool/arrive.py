@@ -14,7 +14,7 @@ from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
 from net import (HOST4, HOST6, PORT, Clients, Echo, connection, counters,
                  growth, inside, listen, namespace, neighbours_known, network,
                  passes, picture, plug, plug_device, plug_waiting, qdiscs,
-                 round_trip_ms)
+                 round_trip_ms, tagged)
 import restart
 
 DEVICE = "host0"
@@ -165,12 +165,7 @@ def s12_what_is_foreign_is_refused():
 
 @test
 def p13_tagged_packets_are_held_with_vlan_only():
-    with namespace("router"):
-        batch("ip", ["link add link host1 name tagged type vlan id 5",
-                     "addr add 10.5.0.2/24 dev tagged", "link set tagged up"])
-    batch("ip", [f"link add link {DEVICE} name tagged type vlan id 5",
-                 "addr add 10.5.0.1/24 dev tagged", "link set tagged up"])
-    defer(run, "ip link del tagged")
+    tagged()
     listen()
     for options, held in (((), False), (("--vlan",), True)):
         set_up(DEVICE, "-p", str(PORT), *options)

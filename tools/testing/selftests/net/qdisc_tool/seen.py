@@ -10,7 +10,7 @@ import socket
 from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note, run,
                  set_up, sysctl, test, tool, wait_for)
 from net import (HOST4, PORT, Clients, listen, namespace, neighbours_known,
-                 network, passes, plug_device, plug_waiting)
+                 network, passes, plug_device, plug_waiting, tagged)
 
 DEVICE = "host0"
 LONG = ("--max-hold", "60s")
@@ -59,12 +59,7 @@ def a_filter_of_others_that_comes_first():
 
 @test
 def connections_with_a_tag():
-    with namespace("router"):
-        batch("ip", ["link add link host1 name tagged type vlan id 5",
-                     "addr add 10.5.0.2/24 dev tagged", "link set tagged up"])
-    batch("ip", [f"link add link {DEVICE} name tagged type vlan id 5",
-                 "addr add 10.5.0.1/24 dev tagged", "link set tagged up"])
-    defer(run, "ip link del tagged")
+    tagged()
     listen()
     set_up(DEVICE, "-p", str(PORT))
     says(NOTHING, "--vlan", lambda: pass_by("10.5.0.1", "router"))
