@@ -7,6 +7,7 @@ One directory for each network namespace; in it, for each device,
   DEVICE.lock   locked (flock) by whoever changes the gate, or begins or ends
                 a hold
   DEVICE.hold   while a hold goes on, see share.py
+All may read the first.  The others root alone may open, and so lock.
 """
 
 import fcntl
@@ -33,7 +34,7 @@ class State:
 
     def prepare(self):
         try:
-            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+            os.makedirs(self.directory, exist_ok=True)
         except OSError as error:
             raise ToolError(f"cannot make {self.directory}: {error.strerror}"
                             ) from error

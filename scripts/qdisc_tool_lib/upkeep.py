@@ -10,7 +10,7 @@ from .errors import ToolError
 from .gate import PLUG_HANDLE, PLUG_KIND, has_clsact
 from .netlink import TC_H_INGRESS, Netlink, handle_text
 from .plug import Plug
-from .system import run, succeeds
+from .system import may_administer, run, succeeds
 
 # clear and setup wait this long for a hold to end.
 _LOCK_WAIT_S = 3.0
@@ -269,6 +269,8 @@ def check(state, gate):
 def _left_behind(state, gate, netlink):
     """(what is known of a hold that goes on, or None; what keeps it from its
     end)"""
+    if not may_administer():
+        return {} if _has_filters(gate, netlink) else None, []
     try:
         lock_fd = state.lock(gate.device, _SOON_S)
     except ToolError as error:
@@ -282,9 +284,8 @@ def _left_behind(state, gate, netlink):
         if facts and not abandoned:
             return facts, []
         plug = gate.find_plug(netlink)
-        if not facts and not (plug and plug.qlen) and not any(
-                preference in gate.preferences for preference, _ in
-                netlink.filters(gate.ifindex, TC_H_INGRESS)):
+        if not facts and not (plug and plug.qlen) and \
+                not _has_filters(gate, netlink):
             return None, []
     finally:
         os.close(lock_fd)
@@ -293,16 +294,22 @@ def _left_behind(state, gate, netlink):
                   "up to --max-hold; run 'qdisc_tool release'"]
 
 
+def _has_filters(gate, netlink):
+    return any(preference in gate.preferences for preference, _ in
+               netlink.filters(gate.ifindex, TC_H_INGRESS))
+
+
 def status(state, gate):
-    """What can be known about a gate."""
+    """What can be known about a gate; of a hold root alone knows who has a part
+    in it, and so whether it was left behind."""
     netlink = Netlink()
     plug = gate.find_plug(netlink)
     problems, facts = gate.problems(netlink), None
     condition = "broken"
     if not problems:
         facts, problems = _left_behind(state, gate, netlink)
-        condition = ("stuck" if problems else "holding" if facts else
-                     "released")
+        condition = ("stuck" if problems else
+                     "released" if facts is None else "holding")
     now = time.monotonic()
     return {"condition": condition, "problems": problems,
             "waiting": plug.qlen if plug else 0,
