@@ -138,6 +138,11 @@ class Gate:
         """For Netlink.add_filter(), what leads to the plug in a hold."""
         return map(bytes.fromhex, self.filters)
 
+    def filters_there(self, netlink):
+        """The preferences of those that lead to the plug now."""
+        return [preference for preference in netlink.filters(self.ifindex)
+                if preference in self.preferences]
+
     def find_plug(self, netlink):
         """The plug of this gate as the kernel has it, or None."""
         plug = netlink.qdisc(self.plug_ifindex, PLUG_HANDLE)

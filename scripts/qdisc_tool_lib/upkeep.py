@@ -8,7 +8,7 @@ import time
 from . import flower, foreign, hold, share
 from .errors import ToolError
 from .gate import PLUG_HANDLE, PLUG_KIND, has_clsact
-from .netlink import TC_H_INGRESS, Netlink, handle_text
+from .netlink import Netlink
 from .plug import Plug
 from .system import may_administer, run, succeeds
 
@@ -23,7 +23,7 @@ _SOON_S = 1.0
 def _plug(gate, verb, slot=""):
     """A command for the plug."""
     return (f"tc qdisc {verb} dev {gate.plug_device} root handle "
-            f"{handle_text(PLUG_HANDLE)} {PLUG_KIND} limit "
+            f"{PLUG_HANDLE >> 16:x}: {PLUG_KIND} limit "
             f"{gate.queue_packets} {slot}").split()
 
 
@@ -270,7 +270,7 @@ def _left_behind(state, gate, netlink):
     """(what is known of a hold that goes on, or None; what keeps it from its
     end)"""
     if not may_administer():
-        return {} if _has_filters(gate, netlink) else None, []
+        return {} if gate.filters_there(netlink) else None, []
     try:
         lock_fd = state.lock(gate.device, _SOON_S)
     except ToolError as error:
@@ -285,18 +285,13 @@ def _left_behind(state, gate, netlink):
             return facts, []
         plug = gate.find_plug(netlink)
         if not facts and not (plug and plug.qlen) and \
-                not _has_filters(gate, netlink):
+                not gate.filters_there(netlink):
             return None, []
     finally:
         os.close(lock_fd)
     return None, [f"a hold of {gate.device} was left behind (its processes "
                   "were killed or stopped): it delays each new connection by "
                   "up to --max-hold; run 'qdisc_tool release'"]
-
-
-def _has_filters(gate, netlink):
-    return any(preference in gate.preferences for preference, _ in
-               netlink.filters(gate.ifindex, TC_H_INGRESS))
 
 
 def status(state, gate):
