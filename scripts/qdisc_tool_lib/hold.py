@@ -218,7 +218,7 @@ class Hold:
             yield (f"{len(self._newcomers)} connections to these ports were "
                    "made during the hold, by another device or before a "
                    "filter")
-        if not self._served and not self._is_served():
+        if not held and not self._served and not self._is_served():
             yield ("nobody listens here on what is held; of a container "
                    "hold the published port, or the port by --netns")
 

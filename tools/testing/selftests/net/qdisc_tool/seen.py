@@ -140,7 +140,8 @@ def a_container_behind_a_published_port():
         there = ("--netns", where) if where else ()
         tool("setup", "-q", *there, "-d", device, "-p", str(port))
         if right:
-            says(0, "", lambda: be_held(where, device), *there)
+            result = says(0, "", lambda: be_held(where, device), *there)
+            equal(result.hold["passed"], [], "said of what was held")
         else:
             says(NOTHING, "container", pass_by, *there)
         tool("clear", "-q", *there)
