@@ -12,7 +12,7 @@ from .netlink import Netlink
 from .plug import Plug
 from .system import may_administer, run, succeeds
 
-# clear and setup wait this long for a hold to end.
+# For others who begin or end a hold.
 _LOCK_WAIT_S = 3.0
 _SOON_S = 1.0
 
@@ -102,17 +102,12 @@ def setup(state, gate, reporter):
     netlink = Netlink()
     complete(gate, netlink)
     state.prepare()
-    if _is_made(state.load(gate.device), gate, netlink):
-        reporter.note(f"{gate.device} is set up already")
-        return
-    lock_fd = state.lock(gate.device, _LOCK_WAIT_S)
-    if lock_fd is None:
-        raise ToolError(f"{gate.device} is busy: a hold or another setup goes "
-                        "on; try again")
+    lock_fd = _lock(state, gate.device)
     try:
         old = state.load(gate.device)
         if _is_made(old, gate, netlink):
-            return                 # by somebody else, just now
+            reporter.note(f"{gate.device} is set up already")
+            return
         if old:
             _clear(state, old, netlink, reporter)
             complete(gate, netlink)
@@ -129,6 +124,14 @@ def setup(state, gate, reporter):
     sentence = foreign.port_of(gate, netlink)
     if sentence:
         reporter.warn(sentence)
+
+
+def _lock(state, device):
+    fd = state.lock(device, _LOCK_WAIT_S)
+    if fd is None:
+        raise ToolError(f"{device} is busy: a setup goes on, or hold after "
+                        "hold; try again")
+    return fd
 
 
 def _make(state, gate, netlink):
@@ -213,10 +216,7 @@ def clear(state, device, reporter):
         reporter.note(f"{device} is not set up; nothing to clear")
         return
     release(state, gate)
-    lock_fd = state.lock(device, _LOCK_WAIT_S)
-    if lock_fd is None:
-        raise ToolError(f"{device} is busy: a setup goes on, or hold after "
-                        "hold; try again")
+    lock_fd = _lock(state, device)
     try:
         gate = state.load(device)  # it may have changed before the lock
         if gate:
