@@ -19,7 +19,8 @@ from .gate import Gate
 from .system import namespace_id
 
 DEFAULT_DIRECTORY = "/run/qdisc_tool"
-_RETRY_S = 0.005
+# Many who try often would keep the CPU from the one who has the lock.
+_RETRY_S, _RETRY_MOST_S = 0.005, 0.1
 
 
 class State:
@@ -96,6 +97,7 @@ class State:
         process keeps it for longer than @wait_s."""
         path = self.path(device, "lock")
         give_up = taken = 0
+        retry_s = _RETRY_S
         while True:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
@@ -116,7 +118,8 @@ class State:
             os.close(fd)
             if time.monotonic() >= give_up:
                 return None
-            time.sleep(_RETRY_S)
+            time.sleep(retry_s)
+            retry_s = min(2 * retry_s, _RETRY_MOST_S)
 
     def break_lock(self, device):
         """The lock, even if a process that was stopped keeps it."""
