@@ -66,10 +66,13 @@ class State:
                 return Gate.from_text(file.read())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise ToolError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
             raise ToolError(
-                f"cannot read {path}: {error}; remove it and what setup made "
-                f"(the plugN whose alias names {device}), then run 'setup' again") from error
+                f"{path}: {error}; remove it and what setup made (the plugN "
+                f"whose alias names {device}), then run 'setup' again"
+                ) from error
 
     def save(self, gate):
         """Also of a gate in the making: see Gate.complete."""

@@ -190,6 +190,11 @@ def without_root_the_status_is_what_all_may_see():
     tool("release")
     run(["ip", "link", "set", plug_device("lo"), "down"])
     check("down" in status(expect=1)["problems"][0], "a fault is not seen")
+    # A set-up that only root may read.
+    os.chmod(State(DEFAULT_DIRECTORY).directory, 0o700)
+    for device in (), ("-d", "lo"):
+        check("cannot read" in program("status", *device, expect=125,
+                                       **nobody).err, "not said")
 
 
 @test
