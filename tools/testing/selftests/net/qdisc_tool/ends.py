@@ -98,7 +98,7 @@ def s1_what_was_left_behind_is_seen_and_ended():
         # Who is frozen may go on, but for its deadline.
         hold = "60s" if way == KILL else "2s"
         for remedy in (("release",), ("clear", "-q"),
-                       ("protect", "--pause", "0", "true")):
+                       ("protect", "--require", "--pause", "0", "true")):
             with left_alone(way, ("--max-hold", hold)), \
                     Clients(address, 5, where=where) as clients:
                 wait_for(is_stuck, "its end")
