@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What documents say of tests must be so."""
 
+import contextlib
 import importlib.util
+import io
 import re
 import shutil
 import subprocess
@@ -203,6 +205,17 @@ class Measured(unittest.TestCase):
             was, bare, now = self.redraw(name)
             self.assertNotEqual(was, bare)
             self.assertEqual(was, now)
+
+    def test_data_elsewhere_are_printed(self):
+        """Of reloads; no page has a place for them."""
+        data = TOP / "Documentation/networking/qdisc-tool/quiet"
+        shutil.copytree(data, self.docs / "elsewhere")
+        out = io.StringIO()
+        with mock.patch.object(sys, "argv", ["", self.docs / "elsewhere"]), \
+                contextlib.redirect_stdout(out):
+            self.program("reload/plot.py").main()
+        self.assertIn(out.getvalue().strip(), TABLE.read_text())
+        self.assertIn("protect", out.getvalue())
 
     def test_nothing_is_included(self):
         """Hosts of sources show no files that a page includes."""

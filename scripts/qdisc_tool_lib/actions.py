@@ -13,7 +13,7 @@ from .errors import EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, ToolError
 from .gate import UNTIL_ACCEPTED, Gate
 from .options import DEFAULT_CONFIG
 from .share import Share
-from .system import quoted
+from .system import may_administer, quoted
 
 
 def _each(tool, items, function):
@@ -117,6 +117,9 @@ def status(tool):
             _print_status(state)
         if not states:
             print("nothing is set up")
+        elif not may_administer():
+            print("not root: who has a part in a hold, and whether one was "
+                  "left behind, cannot be seen")
     return (EXIT_PROBLEM if any(state["problems"] for state in states)
             else EXIT_OK)
 

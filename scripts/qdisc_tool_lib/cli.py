@@ -69,7 +69,8 @@ def main(argv):
         if options.action == "protect":
             from .protect import protect
             return protect(tool)
-        if not options.dry_run and not may_administer():
+        if not options.dry_run and options.action != "status" and \
+                not may_administer():
             raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN "
                             "and CAP_NET_RAW)")
         tool.enter_namespace()

@@ -6,7 +6,7 @@ import ipaddress
 import struct
 
 from .gate import PROTOCOLS
-from .netlink import TC_H_INGRESS, attribute, filter_message, nested
+from .netlink import attribute, filter_message, nested
 
 # Types of ICMPv6: is this address yours, it is mine.
 _NEIGHBOUR_MESSAGES = ("135", "136")
@@ -122,7 +122,7 @@ def removal_commands(gate):
 def messages(gate):
     """The filters as messages for Netlink.add_filter()."""
     return [filter_message(
-        gate.ifindex, TC_H_INGRESS, preference, _ETHERTYPES[protocol],
+        gate.ifindex, preference, _ETHERTYPES[protocol],
         "flower", [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
                    *([] if protocol == "all" else [attribute(
                        _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),

@@ -80,8 +80,7 @@ def filters(gate, netlink):
     return [f"{gate.device} has an ingress filter of somebody else ({kind}, "
             f"preference {preference}); if it lets TCP pass on, say with "
             "--preference which number this gate's filters may take beside it"
-            for preference, kind in netlink.filters(gate.ifindex,
-                                                    TC_H_INGRESS)
+            for preference, kind in netlink.filters(gate.ifindex).items()
             if preference not in gate.preferences]
 
 
@@ -91,7 +90,7 @@ def clsact_in_use(gate, netlink):
     return has_clsact(gate, netlink) and any(
         preference not in ours
         for parent in (TC_H_INGRESS, TC_H_EGRESS)
-        for preference, _ in netlink.filters(gate.ifindex, parent))
+        for preference in netlink.filters(gate.ifindex, parent))
 
 
 def programs(gate):

@@ -28,9 +28,8 @@ PREFERENCE_COUNT = 1 + 3 * len(PROTOCOLS)
 # the same town is over by then.
 UNTIL_ACCEPTED = -1
 UNKNOWN_PAUSE_MS = 50
-# When a client sends its SYN again, if nothing answers.
-# (Linux from 6.5 on; before, and others, less often.)
-_SYN_RETRIES_MS = (1000, 2000, 3000, 4000, 5000, 7000, 11000, 19000, 35000)
+# A client that gets no answer sends its SYN again, so often at most.
+_SYN_AGAIN_MS = 1000
 
 
 class Gate:
@@ -105,11 +104,9 @@ class Gate:
 
     @property
     def queue_packets(self):
-        """A client that waits sends its SYN again, and the plug holds every
-        copy."""
-        copies = 1 + sum(self.max_hold_ms >= after
-                         for after in _SYN_RETRIES_MS)
-        # (and one of our own, see plug.py)
+        """The plug holds every copy of a SYN (and one packet of our own, see
+        plug.py)."""
+        copies = 1 + self.max_hold_ms // _SYN_AGAIN_MS
         return 1 + self.limit_packets * (1 if self.all_packets else copies)
 
     def holds_port(self, port):
@@ -137,6 +134,11 @@ class Gate:
     def messages(self):
         """For Netlink.add_filter(), what leads to the plug in a hold."""
         return map(bytes.fromhex, self.filters)
+
+    def filters_there(self, netlink):
+        """The preferences of those that lead to the plug now."""
+        return [preference for preference in netlink.filters(self.ifindex)
+                if preference in self.preferences]
 
     def find_plug(self, netlink):
         """The plug of this gate as the kernel has it, or None."""

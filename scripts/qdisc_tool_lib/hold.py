@@ -6,19 +6,12 @@ the one is, and all that can wait comes after the other.  What was held is what
 met the filters, and what was lost of it is what the plug has not let go.
 """
 
-import errno
 import os
 import time
 
 from .errors import ToolError
 from .listeners import Listeners
-from .netlink import TC_H_INGRESS
 from .plug import Plug
-
-# What a message is answered with where there is no plug, or no right to it.
-_NO_PLUG = (errno.ENODEV, errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP,
-            errno.EPERM)
-_TRIES = 5
 
 # A slow machine needs a second for a thousand connections.
 _DRAIN_S = 5.0
@@ -41,16 +34,6 @@ def _softnet_waiting():
                 if len(row) > 11]
 
 
-def _open(plug, portion=0):
-    for left in reversed(range(_TRIES)):
-        try:
-            return plug.open(portion)
-        except OSError as error:
-            if not left or error.errno in _NO_PLUG:
-                raise
-            time.sleep(_POLL_S)
-
-
 def let_go(plug):
     """Open the plug, whatever lives, and wait until it has run empty.  Only
     then may the filters go, or packets overtake others."""
@@ -59,13 +42,13 @@ def let_go(plug):
         found = plug.gate.find_plug(plug.netlink)
         if found is None or found.qlen <= _PORTION:
             break
-        _open(plug, _PORTION)
+        plug.open(_PORTION)
         time.sleep(_POLL_S)
         next_at = time.monotonic() + _PORTION_S
         while max(_softnet_waiting(), default=0) > _PORTION and \
                 time.monotonic() < next_at:
             time.sleep(_POLL_S)
-    _open(plug)
+    plug.open()
     while time.monotonic() < give_up:
         found = plug.gate.find_plug(plug.netlink)
         if found is None or not found.qlen:
@@ -83,12 +66,11 @@ def release(plug):
 
 def remove_filters(gate, netlink):
     """Those that are there."""
-    for preference, _ in netlink.filters(gate.ifindex, TC_H_INGRESS):
-        if preference in gate.preferences:
-            try:
-                netlink.delete_filters(gate.ifindex, TC_H_INGRESS, preference)
-            except OSError:
-                pass               # somebody else has, just now
+    for preference in gate.filters_there(netlink):
+        try:
+            netlink.delete_filters(gate.ifindex, preference)
+        except OSError:
+            pass                   # somebody else has, just now
 
 
 def add_filters(gate, netlink):
@@ -181,7 +163,7 @@ class Hold:
         try:
             let_go(self._plug)
             self._emptied = time.monotonic()
-            self._hits = netlink.hits(gate.ifindex, TC_H_INGRESS)
+            self._hits = netlink.hits(gate.ifindex)
             if self._hits.get(gate.preference) == 0:
                 self._missed = max(0, passed)
         finally:
@@ -236,7 +218,7 @@ class Hold:
             yield (f"{len(self._newcomers)} connections to these ports were "
                    "made during the hold, by another device or before a "
                    "filter")
-        if not self._served and not self._is_served():
+        if not held and not self._served and not self._is_served():
             yield ("nobody listens here on what is held; of a container "
                    "hold the published port, or the port by --netns")
 

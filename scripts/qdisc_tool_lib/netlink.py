@@ -13,7 +13,7 @@ import sys
 import _socket as socket       # see __init__.py
 import _struct as struct
 
-TC_H_ROOT = 0xFFFFFFFF
+_TC_H_ROOT = 0xFFFFFFFF
 TC_H_INGRESS = 0xFFFFFFF2           # the ingress side of clsact or ingress
 TC_H_EGRESS = 0xFFFFFFF3
 CLSACT_HANDLE = 0xFFFF0000
@@ -42,21 +42,11 @@ _IFF_UP = 1
 _NLA_F_NESTED = 0x8000
 
 
-def handle_text(handle):
-    """A handle the way tc prints it."""
-    minor = handle & 0xFFFF
-    return f"{handle >> 16:x}:" + (f"{minor:x}" if minor else "")
-
-
 class Qdisc:
     """A qdisc as the kernel tells it, with the counters looked at here."""
-    __slots__ = ("ifindex", "handle", "parent", "kind", "packets", "drops",
-                 "qlen")
 
     def __init__(self, body):
         attributes = parse_attributes(body[_TCMSG.size:])
-        _, self.ifindex, self.handle, self.parent, _ = \
-            _TCMSG.unpack_from(body)
         self.kind = _text(attributes[_TCA_KIND])
         stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
         _, self.packets, self.drops, _, _, _, self.qlen, _ = _TC_STATS.unpack(
@@ -65,8 +55,6 @@ class Qdisc:
 
 class Link:
     """A device as the kernel tells it."""
-    __slots__ = ("ifindex", "name", "kind", "mode", "up", "master",
-                 "parent", "received")
 
     def __init__(self, body):
         attributes = parse_attributes(body[_IFINFOMSG.size:])
@@ -110,17 +98,13 @@ def nested(kind, *attributes):
     return attribute(kind | _NLA_F_NESTED, b"".join(attributes))
 
 
-def filter_message(ifindex, parent, preference, ethertype, kind, options):
-    """The body of a request for a filter of @kind, for add_filter()."""
-    return (_TCMSG.pack(socket.AF_UNSPEC, ifindex, 0, parent,
+def filter_message(ifindex, preference, ethertype, kind, options):
+    """The body of a request for an ingress filter of @kind, for
+    add_filter()."""
+    return (_TCMSG.pack(socket.AF_UNSPEC, ifindex, 0, TC_H_INGRESS,
                         preference << 16 | socket.htons(ethertype)) +
             attribute(_TCA_KIND, kind.encode() + b"\0") +
             nested(_TCA_OPTIONS, *options))
-
-
-def preference_of(message):
-    """That of a filter_message()."""
-    return _TCMSG.unpack_from(message)[4] >> 16
 
 
 class Netlink:
@@ -184,11 +168,6 @@ class Netlink:
         """The bodies of a list."""
         return self._request(kind, _NLM_F_DUMP, body)
 
-    def qdiscs(self):
-        """Every qdisc of the namespace."""
-        return list(map(Qdisc, self.dump(
-            _RTM_GETQDISC, _TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
-
     def qdisc(self, ifindex, handle):
         """One qdisc of a device, or None."""
         # (without ECHO only those hear it who listen to changes)
@@ -196,47 +175,47 @@ class Netlink:
             socket.AF_UNSPEC, ifindex, handle, 0, 0))
         return body and Qdisc(body)
 
-    def filters(self, ifindex, parent):
-        """The (preference, kind) of each filter at @parent of a device."""
-        found = set()
+    def _filters(self, ifindex, parent):
+        """(preference, attributes) of each; the first of a preference has no
+        filter in it."""
         for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
-            info = _TCMSG.unpack_from(body)[4]
-            kind = parse_attributes(body[_TCMSG.size:]).get(_TCA_KIND, b"")
-            found.add((info >> 16, _text(kind)))
-        return sorted(found)
+            yield _TCMSG.unpack_from(body)[4] >> 16, parse_attributes(
+                body[_TCMSG.size:])
 
-    def hits(self, ifindex, parent):
-        """preference -> how many packets met the actions of its filters, of
-        all that are there."""
+    def filters(self, ifindex, parent=TC_H_INGRESS):
+        """preference -> kind of the filters at @parent of a device."""
+        return {preference: _text(attributes.get(_TCA_KIND, b""))
+                for preference, attributes in self._filters(ifindex, parent)}
+
+    def hits(self, ifindex):
+        """preference -> how many packets met the actions of its ingress
+        filters, of all that are there."""
         counts = {}
-        for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
-                socket.AF_UNSPEC, ifindex, 0, parent, 0)):
-            preference = preference_of(body)
-            counts.setdefault(preference, 0)
-            body = body[_TCMSG.size:]
-            for kind in (_TCA_OPTIONS, _TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
+        for preference, found in self._filters(ifindex, TC_H_INGRESS):
+            body = found.get(_TCA_OPTIONS, b"")
+            for kind in (_TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
                          _TCA_STATS_BASIC):
                 body = parse_attributes(body).get(kind, b"")
-            if body:               # (the first message has no filter in it)
-                counts[preference] += struct.unpack_from("=QI", body)[1]
+            counts[preference] = counts.get(preference, 0) + \
+                (struct.unpack_from("=QI", body)[1] if body else 0)
         return counts
 
     def add_filter(self, message):
         self._request(_RTM_NEWTFILTER, _NLM_F_ACK | _NLM_F_CREATE_EXCL,
                       message)
 
-    def delete_filters(self, ifindex, parent, preference):
-        """Delete every filter of one preference; OSError if there is none."""
+    def delete_filters(self, ifindex, preference):
+        """Delete every ingress filter of one preference; OSError if there is
+        none."""
         self._request(_RTM_DELTFILTER, _NLM_F_ACK, _TCMSG.pack(
-            socket.AF_UNSPEC, ifindex, 0, parent, preference << 16))
+            socket.AF_UNSPEC, ifindex, 0, TC_H_INGRESS, preference << 16))
 
-    def qdisc_change(self, ifindex, parent, handle, kind, options,
-                     create=False):
-        """Change a qdisc, or create it."""
+    def qdisc_change(self, ifindex, handle, kind, options, create=False):
+        """Change the root qdisc of a device, or create it."""
         self._request(
             _RTM_NEWQDISC, _NLM_F_ACK | (_NLM_F_CREATE_EXCL if create else 0),
-            _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, 0) +
+            _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, _TC_H_ROOT, 0) +
             attribute(_TCA_KIND, kind.encode() + b"\0") +
             attribute(_TCA_OPTIONS, options))
 

@@ -19,19 +19,13 @@ DEFAULT_LIMIT_SYNS = 10_000
 DEFAULT_LIMIT_PACKETS = 40_000
 _LONGEST_HOLD_MS = 60_000
 
-_UNITS_MS = {"ms": 1, "s": 1000}
-
 
 # Values: each function takes a text, or ValueError says what is wrong.
 
 def _duration_ms(text):
     """'900ms', '0.9s' or a number of seconds."""
-    for unit, factor in _UNITS_MS.items():
-        if text.endswith(unit):
-            number = text[:-len(unit)]
-            break
-    else:
-        number, factor = text, 1000
+    number, factor = ((text[:-2], 1) if text.endswith("ms") else
+                      (text.removesuffix("s"), 1000))
     try:
         value = round(float(number) * factor)
     except (ValueError, OverflowError):
@@ -57,16 +51,8 @@ def _number(text, low, high, what):
     return int(text)
 
 
-def _limit(text):
-    return _number(text, 1, 10_000_000, "a number of packets")
-
-
 def _port(text):
     return _number(text, 1, 65535, "a port")
-
-
-def _preference(text):
-    return _number(text, 1, 65536 - PREFERENCE_COUNT, "a filter preference")
 
 
 def _split(text):
@@ -100,8 +86,10 @@ _VALUES = {
     "--exclude": ("exclude", _addresses),
     "--device": ("device", lambda text: [text]),
     "--all": ("all_packets", None),
-    "--preference": ("preference", _preference),
-    "--limit": ("limit_packets", _limit),
+    "--preference": ("preference", lambda text: _number(
+        text, 1, 65536 - PREFERENCE_COUNT, "a filter preference")),
+    "--limit": ("limit_packets", lambda text: _number(
+        text, 1, 10_000_000, "a number of packets")),
     "--max-hold": ("max_hold_ms", _max_hold_ms),
     "--pause": ("pause_ms", _duration_ms),
     "--until-port": ("until_port", _port),

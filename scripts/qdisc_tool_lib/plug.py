@@ -16,7 +16,7 @@ import _struct as struct
 
 from .errors import ToolError
 from .gate import PLUG_HANDLE, PLUG_KIND
-from .netlink import TC_H_ROOT, Netlink, attribute
+from .netlink import Netlink, attribute
 
 _MISSING = ("this kernel has no netem (CONFIG_NET_SCH_NETEM): install its extra "
             "modules, for example kernel-modules-extra")
@@ -70,5 +70,5 @@ class Plug:
         options = struct.pack("=6I", 0, gate.queue_packets, 0, 0, 0, 0) + \
             attribute(_TCA_NETEM_SLOT, struct.pack(
                 "=qqiiqq", *2 * [1_000_000 * slot_ms], packets, 0, 0, 0))
-        self.netlink.qdisc_change(gate.plug_ifindex, TC_H_ROOT,
-                                  PLUG_HANDLE, PLUG_KIND, options, create)
+        self.netlink.qdisc_change(gate.plug_ifindex, PLUG_HANDLE, PLUG_KIND,
+                                  options, create)

@@ -7,6 +7,7 @@ One directory for each network namespace; in it, for each device,
   DEVICE.lock   locked (flock) by whoever changes the gate, or begins or ends
                 a hold
   DEVICE.hold   while a hold goes on, see share.py
+All may read the first.  The others root alone may open, and so lock.
 """
 
 import fcntl
@@ -18,7 +19,8 @@ from .gate import Gate
 from .system import namespace_id
 
 DEFAULT_DIRECTORY = "/run/qdisc_tool"
-_RETRY_S = 0.005
+# Many who try often would keep the CPU from the one who has the lock.
+_RETRY_S, _RETRY_MOST_S = 0.005, 0.1
 
 
 class State:
@@ -33,7 +35,7 @@ class State:
 
     def prepare(self):
         try:
-            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+            os.makedirs(self.directory, exist_ok=True)
         except OSError as error:
             raise ToolError(f"cannot make {self.directory}: {error.strerror}"
                             ) from error
@@ -64,10 +66,13 @@ class State:
                 return Gate.from_text(file.read())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise ToolError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
             raise ToolError(
-                f"cannot read {path}: {error}; remove it and what setup made "
-                f"(the plugN whose alias names {device}), then run 'setup' again") from error
+                f"{path}: {error}; remove it and what setup made (the plugN "
+                f"whose alias names {device}), then run 'setup' again"
+                ) from error
 
     def save(self, gate):
         """Also of a gate in the making: see Gate.complete."""
@@ -95,6 +100,7 @@ class State:
         process keeps it for longer than @wait_s."""
         path = self.path(device, "lock")
         give_up = taken = 0
+        retry_s = _RETRY_S
         while True:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
@@ -115,7 +121,8 @@ class State:
             os.close(fd)
             if time.monotonic() >= give_up:
                 return None
-            time.sleep(_RETRY_S)
+            time.sleep(retry_s)
+            retry_s = min(2 * retry_s, _RETRY_MOST_S)
 
     def break_lock(self, device):
         """The lock, even if a process that was stopped keeps it."""

@@ -38,36 +38,31 @@ class Namespace:
 
     def __init__(self, name):
         """Of that name, path or process id."""
-        self.path = name if "/" in name else \
+        self._path = name if "/" in name else \
             f"/proc/{name}/ns/net" if name.isdigit() else f"/run/netns/{name}"
-        if not os.path.exists(self.path):
-            raise ToolError(f"no network namespace {name!r}: give a name that "
-                            "'ip netns' lists, a process id, or a path")
         # what runs a command there, for --dry-run
-        self.prefix = ["nsenter", f"--net={self.path}", "--"]
+        self.prefix = ["nsenter", f"--net={self._path}", "--"]
         self._home_fd = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
-
-    @staticmethod
-    def _enter(fd, what):
-        from ctypes import CDLL, get_errno    # dear, and seldom needed
-        libc = CDLL(None, use_errno=True)
-        if libc.setns(fd, _CLONE_NEWNET):
-            raise ToolError(f"cannot enter the network namespace {what}: "
-                            f"{os.strerror(get_errno())}")
 
     def enter(self):
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise ToolError(f"cannot open the network namespace {self.path}: "
-                            f"{error.strerror}") from error
-        try:
-            self._enter(fd, self.path)
-        finally:
-            os.close(fd)
+            raise ToolError(
+                f"no network namespace {self._path} ({error.strerror}): give a "
+                "name that 'ip netns' lists, a process id, or a path"
+                ) from error
+        self._enter(fd)
+        os.close(fd)
 
     def leave(self):
-        self._enter(self._home_fd, "it started in")
+        self._enter(self._home_fd)
+
+    def _enter(self, fd):
+        from ctypes import CDLL, get_errno    # dear, and seldom needed
+        if CDLL(None, use_errno=True).setns(fd, _CLONE_NEWNET):
+            raise ToolError(f"cannot enter the network namespace {self._path}, "
+                            f"or leave it: {os.strerror(get_errno())}")
 
 
 def may_administer():

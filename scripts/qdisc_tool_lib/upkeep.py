@@ -8,11 +8,11 @@ import time
 from . import flower, foreign, hold, share
 from .errors import ToolError
 from .gate import PLUG_HANDLE, PLUG_KIND, has_clsact
-from .netlink import TC_H_INGRESS, Netlink, handle_text
+from .netlink import Netlink
 from .plug import Plug
-from .system import run, succeeds
+from .system import may_administer, run, succeeds
 
-# clear and setup wait this long for a hold to end.
+# For others who begin or end a hold.
 _LOCK_WAIT_S = 3.0
 _SOON_S = 1.0
 
@@ -23,7 +23,7 @@ _SOON_S = 1.0
 def _plug(gate, verb, slot=""):
     """A command for the plug."""
     return (f"tc qdisc {verb} dev {gate.plug_device} root handle "
-            f"{handle_text(PLUG_HANDLE)} {PLUG_KIND} limit "
+            f"{PLUG_HANDLE >> 16:x}: {PLUG_KIND} limit "
             f"{gate.queue_packets} {slot}").split()
 
 
@@ -102,17 +102,12 @@ def setup(state, gate, reporter):
     netlink = Netlink()
     complete(gate, netlink)
     state.prepare()
-    if _is_made(state.load(gate.device), gate, netlink):
-        reporter.note(f"{gate.device} is set up already")
-        return
-    lock_fd = state.lock(gate.device, _LOCK_WAIT_S)
-    if lock_fd is None:
-        raise ToolError(f"{gate.device} is busy: a hold or another setup goes "
-                        "on; try again")
+    lock_fd = _lock(state, gate.device)
     try:
         old = state.load(gate.device)
         if _is_made(old, gate, netlink):
-            return                 # by somebody else, just now
+            reporter.note(f"{gate.device} is set up already")
+            return
         if old:
             _clear(state, old, netlink, reporter)
             complete(gate, netlink)
@@ -129,6 +124,14 @@ def setup(state, gate, reporter):
     sentence = foreign.port_of(gate, netlink)
     if sentence:
         reporter.warn(sentence)
+
+
+def _lock(state, device):
+    fd = state.lock(device, _LOCK_WAIT_S)
+    if fd is None:
+        raise ToolError(f"{device} is busy: a setup goes on, or hold after "
+                        "hold; try again")
+    return fd
 
 
 def _make(state, gate, netlink):
@@ -213,10 +216,7 @@ def clear(state, device, reporter):
         reporter.note(f"{device} is not set up; nothing to clear")
         return
     release(state, gate)
-    lock_fd = state.lock(device, _LOCK_WAIT_S)
-    if lock_fd is None:
-        raise ToolError(f"{device} is busy: a setup goes on, or hold after "
-                        "hold; try again")
+    lock_fd = _lock(state, device)
     try:
         gate = state.load(device)  # it may have changed before the lock
         if gate:
@@ -269,6 +269,8 @@ def check(state, gate):
 def _left_behind(state, gate, netlink):
     """(what is known of a hold that goes on, or None; what keeps it from its
     end)"""
+    if not may_administer():
+        return {} if gate.filters_there(netlink) else None, []
     try:
         lock_fd = state.lock(gate.device, _SOON_S)
     except ToolError as error:
@@ -282,9 +284,8 @@ def _left_behind(state, gate, netlink):
         if facts and not abandoned:
             return facts, []
         plug = gate.find_plug(netlink)
-        if not facts and not (plug and plug.qlen) and not any(
-                preference in gate.preferences for preference, _ in
-                netlink.filters(gate.ifindex, TC_H_INGRESS)):
+        if not facts and not (plug and plug.qlen) and \
+                not gate.filters_there(netlink):
             return None, []
     finally:
         os.close(lock_fd)
@@ -294,15 +295,16 @@ def _left_behind(state, gate, netlink):
 
 
 def status(state, gate):
-    """What can be known about a gate."""
+    """What can be known about a gate; of a hold root alone knows who has a part
+    in it, and so whether it was left behind."""
     netlink = Netlink()
     plug = gate.find_plug(netlink)
     problems, facts = gate.problems(netlink), None
     condition = "broken"
     if not problems:
         facts, problems = _left_behind(state, gate, netlink)
-        condition = ("stuck" if problems else "holding" if facts else
-                     "released")
+        condition = ("stuck" if problems else
+                     "released" if facts is None else "holding")
     now = time.monotonic()
     return {"condition": condition, "problems": problems,
             "waiting": plug.qlen if plug else 0,

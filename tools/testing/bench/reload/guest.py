@@ -6,16 +6,19 @@
 
 The load is on this host, or (ways named outside-) behind a router.  Two ways
 are controls: a reload of nothing shows what the load's own wait for the CPU
-is.  For each way: a line of JSON on stdout and in OUT/WAY.json, the latencies
-of all requests in OUT/WAY.csv.
+is.  The ways take turns, so that a host that is busy for a while is so for all.
+For each way: OUT/WAY.json, and a line of it on stdout after each of its turns;
+the latencies of all requests in OUT/WAY.csv.
 """
 
 import argparse
+import csv
 import json
 import os
 import subprocess
 import sys
 import time
+from collections import Counter
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, f"{HERE}/../../selftests/net/qdisc_tool")
@@ -32,8 +35,10 @@ WAYS = ("nothing", "none", "drop", "recipe", "protect", "protect-new",
 COUNTED = ("TCPSynRetrans", "RetransSegs", "ListenOverflows", "ListenDrops",
            "TCPTimeouts", "TCPACKSkippedTimeWait", "TWRecycled")
 RULE = (f"-p tcp -d {servers.LO} --dport {net.PORT} --syn -j DROP")
+# reloads of a way before it is another's turn
+TURN = 50
 # A slow machine may need longer than the default allows.
-PROTECT = ["qdisc_tool", "protect", "--json", "--max-hold", "5s"]
+PROTECT = ["qdisc_tool", "protect", "--json", "--max-hold", "20s"]
 
 
 class Reloads:
@@ -76,7 +81,7 @@ def spread(values):
 def reload_again_and_again(way, reloads, load, options):
     """Until the load ends, which is told when there were enough: what each
     took, where it began and ended in time, and how often it had what status."""
-    times, statuses = [], {}
+    times, statuses = [], Counter()
     while load.poll() is None:
         began = time.monotonic()
         done = subprocess.run(reloads.command(way), check=False,
@@ -86,27 +91,63 @@ def reload_again_and_again(way, reloads, load, options):
         if "protect" in way:
             report = json.loads(done.stderr.splitlines()[-1])
             took = {"reload_ms": report["command_ms"]}
-            if report["holds"]:
-                took["hold_ms"] = report["holds"][0]["hold_ms"]
+            # (Of a hold that came to its end too early there is no report.)
+            took |= {name: ms for hold in report["holds"]
+                     for name, ms in hold.items() if name == "hold_ms"}
         times.append((began, ended, took))
         status = done.returncode
         if status and status not in statuses:
             print(f"# status {status}: {done.stderr.strip()}", flush=True)
-        statuses[status] = statuses.get(status, 0) + 1
-        if len(times) == options.reloads:
+        statuses[status] += 1
+        if len(times) == options.turn_reloads:
             load.terminate()
         time.sleep(max(0, began + options.interval - time.monotonic()))
     return times, statuses
 
 
-def summary(times, statuses):
-    result = {"reloads": len(times), "statuses": statuses,
-              "reload_ms": spread(took["reload_ms"] for _, _, took in times)}
-    over_ms = [took["hold_ms"] - took["reload_ms"] for _, _, took in times
-               if "hold_ms" in took]
-    if over_ms:
-        result["hold_beyond_reload_ms"] = spread(over_ms)
-    return result
+class Sum:
+    """What all turns of a way have given."""
+
+    def __init__(self, way):
+        self._way = way
+        self._took = []
+        self._statuses, self._latencies, self._errors = (Counter() for _ in range(3))
+        self._counts = {"answered": 0, "failed": 0, "seconds": 0}
+        self._longest = {"longest_us": 0, "longest_met": []}
+        self._counted = {}         # by the kernel, at haproxy's end and the load's
+
+    def add(self, times, statuses, load, latencies, counted):
+        self._took += [took for _, _, took in times]
+        self._statuses += statuses
+        self._latencies += latencies
+        self._errors += Counter(load["errors"])
+        for name in self._counts:
+            self._counts[name] += load[name]
+        if load["longest_us"] > self._longest["longest_us"]:
+            began = load["longest_began_us"] / 1e6
+            self._longest = {
+                "longest_us": load["longest_us"],
+                "longest_met": met(times, began, began + load["longest_us"] / 1e6)}
+        for name, counts in counted.items():
+            self._counted.setdefault(name, Counter()).update(counts)
+
+    def write(self, directory):
+        over_ms = [took["hold_ms"] - took["reload_ms"] for took in self._took
+                   if "hold_ms" in took]
+        result = {
+            "way": self._way, "reloads": len(self._took),
+            "statuses": self._statuses,
+            "reload_ms": spread(took["reload_ms"] for took in self._took),
+            **({"hold_beyond_reload_ms": spread(over_ms)} if over_ms else {}),
+            **self._counts, "seconds": round(self._counts["seconds"], 3),
+            **self._longest, "errors": self._errors,
+            **{f"{name}_counted": counts
+               for name, counts in self._counted.items()}}
+        lib.write(f"{directory}/{self._way}.json",
+                  json.dumps(result, indent=1) + "\n")
+        lib.write(f"{directory}/{self._way}.csv", "microseconds,count\n" + "".join(
+            f"{us},{count}\n" for us, count in sorted(self._latencies.items())))
+        print(json.dumps(result), flush=True)
 
 
 def met(times, began, ended):
@@ -134,29 +175,30 @@ def gained(before):
 
 
 def measure(way, reloads, options):
+    """One turn; what Sum.add() takes."""
     outside = way.startswith("outside-")
+    histogram = f"{options.out}/turn.csv"
     host = counters()
     with net.inside("client" if outside else None):
         client = counters()
         load = subprocess.Popen(
             [options.load, net.HOST4 if outside else servers.LO,
              str(net.PORT), str(options.clients), str(options.pause),
-             str(options.seconds), str(options.requests),
-             f"{options.out}/{way}.csv"], stdout=subprocess.PIPE, text=True)
+             str(options.turn_seconds), str(options.turn_requests), histogram],
+            stdout=subprocess.PIPE, text=True)
     times, statuses = reload_again_and_again(way, reloads, load, options)
-    result = {"way": way, **summary(times, statuses),
-              **json.loads(load.stdout.read())}
-    began = result.pop("longest_began_us") / 1e6
-    result["longest_met"] = met(times, began,
-                                began + result["longest_us"] / 1e6)
+    result = json.loads(load.stdout.read())
     if load.wait():
         raise SystemExit(f"{way}: the load failed")
-    result["haproxy_counted"] = gained(host)
+    with open(histogram, encoding="utf-8") as file:
+        latencies = Counter({int(row["microseconds"]): int(row["count"])
+                             for row in csv.DictReader(file)})
+    os.unlink(histogram)
+    counted = {"haproxy": gained(host)}
     if outside:
         with net.inside("client"):
-            result["load_counted"] = gained(client)
-    lib.write(f"{options.out}/{way}.json", json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result), flush=True)
+            counted["load"] = gained(client)
+    return times, statuses, result, latencies, counted
 
 
 def main():
@@ -171,22 +213,27 @@ def main():
     parser.add_argument("--interval", type=float, required=True)
     parser.add_argument("--ways", default=",".join(WAYS))
     options = parser.parse_args()
+    turns = -(-options.reloads // TURN)
+    for name in "reloads", "requests", "seconds":
+        setattr(options, f"turn_{name}", -(-getattr(options, name) // turns))
     try:
         lib.fast_root("haproxy", "nginx", "cat", "iptables")
         net.network()
         servers.directory()
         reloads = Reloads()
-        for way in options.ways.split(","):
+        sums = {way: Sum(way) for way in options.ways.split(",")}
+        for way, total in [*sums.items()] * turns:
             device, address = (("host0", net.HOST4) if "outside" in way else
                                ("lo", servers.LO))
             if "protect" in way:
                 lib.tool("setup", "-q", "-d", device, "-a", address, "-p",
                          str(net.PORT))
+            depth = len(lib._deferred)
             if way == "recipe":
                 net.naive_loopback()
-            measure(way, reloads, options)
-            if way == "recipe":
-                lib.run("tc qdisc del dev lo root")
+            total.add(*measure(way, reloads, options))
+            total.write(options.out)
+            lib.undo(depth)
             lib.tool("clear", "-q")
     finally:
         lib.undo()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Draw the latencies of the ways, and say them in a table.
 
-usage: plot.py DIR, with WAY.json and WAY.csv for each way in it, in DIR/quiet
-and in DIR/default; makes DIR/latency.svg and the tables of the page DIR.rst.
+usage: plot.py DIR, with WAY.json and WAY.csv for each way in it.  The data of
+the page, in qdisc-tool/ and in its directories default/ and quiet/, make its
+tables and its picture; of other data the table is printed.
 """
 
 import csv
@@ -30,6 +31,7 @@ COLOURS = {"nothing": "#999999", "none": "#d55e00", "drop": "#e69f00",
            "recipe": "#cc79a7", "protect": "#56b4e9",
            "protect-new": "#0072b2", "sockets": "#009e73"}
 PERCENTILES = (50, 99)
+PAGE = bench.TOP / "Documentation" / "networking" / "qdisc-tool"
 
 
 def read(directory, way):
@@ -106,8 +108,11 @@ def draw(results, path):
 
 
 def main():
-    directory = Path(sys.argv[1])
-    draw_all(directory)
+    directory = Path(sys.argv[1]).resolve()
+    if directory in (PAGE, *PAGE.iterdir()):
+        draw_all(PAGE)
+    else:
+        print(bench.rst_table(*table(read_all(directory))))
 
 
 def draw_all(directory):
@@ -115,9 +120,8 @@ def draw_all(directory):
     bench.write_table(directory, "the measured ways", *table(results))
     draw(results, f"{directory}/latency.svg")
     for name in "quiet", "default":
-        results = read_all(directory / name)
-        if results:
-            bench.write_table(directory, f"the {name} run", *table(results))
+        bench.write_table(directory, f"the {name} run",
+                          *table(read_all(directory / name)))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,16 @@
 # weight: 90
 """The command line, its words and its files; hosts that lack something."""
 
+import json
 import os
 import re
 import shutil
+from contextlib import suppress
 
 from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
                  run, set_up, test, tool, wait_for, write)
 from qdisc_tool_lib import plug
+from qdisc_tool_lib.state import DEFAULT_DIRECTORY, State
 from net import (PORT, Clients, listen, loopback, picture, plug_device,
                  plug_waiting)
 
@@ -157,11 +160,41 @@ def s16_without_privileges_the_command_still_runs():
     result = program("protect", *LONG, "--", "sh", "-c", "exit 7",
                      **environment)
     check("root" in result.err and "unprotected" in result.err, result.err)
-    for command in ("setup", "release"):
+    for command in ("setup", "release", "check"):
         environment["expect"] = 125
         arguments = ("-d", "lo", "-p", "80") if command == "setup" else ()
         check("root" in program(command, *arguments, **environment).err,
               command)
+
+
+@test
+def without_root_the_status_is_what_all_may_see():
+    nobody = {"user": "nobody", "group": "nogroup"}
+
+    def status(expect=0):
+        known, = json.loads(program("status", "--json", expect=expect,
+                                    **nobody).out)
+        return known
+    equal(json.loads(program("status", "--json", **nobody).out), [],
+          "before a setup")
+    set_up("lo", "-p", str(PORT))
+    equal(status(), json.loads(tool("status", "--json").out)[0], "released")
+    check("not root" in program("status", **nobody).out, "not said")
+    check("not root" not in tool("status").out, "the control: root")
+    tool("hold", *LONG)
+    known = status()
+    equal((known["condition"], known["hold"]), ("holding", {}), "in a hold")
+    for entry in os.scandir(State(DEFAULT_DIRECTORY).directory):
+        equal(bool(entry.stat().st_mode & 0o077), entry.name.endswith("gate"),
+              f"others may open {entry.name}")
+    tool("release")
+    run(["ip", "link", "set", plug_device("lo"), "down"])
+    check("down" in status(expect=1)["problems"][0], "a fault is not seen")
+    # A set-up that only root may read.
+    os.chmod(State(DEFAULT_DIRECTORY).directory, 0o700)
+    for device in (), ("-d", "lo"):
+        check("cannot read" in program("status", *device, expect=125,
+                                       **nobody).err, "not said")
 
 
 @test
@@ -212,6 +245,26 @@ def a_directory_that_cannot_be_written_is_named():
     check(directory in tool("check", *where, expect=1).out, "check")
     check(directory in tool("protect", *where, "true", expect=124).err,
           "protect")
+
+
+@test
+def a_disk_that_is_full_is_named():
+    directory = f"{FAST}/small"
+    os.mkdir(directory)
+    run(f"mount -t tmpfs -o size=64k none {directory}")
+    defer(run, f"umount {directory}")
+    where = ("--state-dir", directory)
+    tool("setup", "-q", *where, "-d", "lo", "-p", str(PORT))
+    defer(tool, "clear", "-q", *where)
+    with open(f"{directory}/filler", "wb", buffering=0) as filler, \
+            suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    check("No space" in tool("check", *where, expect=1).out, "check")
+    result = tool("protect", *where, "true", expect=124)
+    check(directory in result.err and "No space" in result.err, result.err)
+    os.unlink(filler.name)
+    tool("check", *where)          # the control
 
 
 @test

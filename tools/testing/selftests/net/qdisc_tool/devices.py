@@ -18,8 +18,7 @@ from lib import (FAST, WAIT_S, Protecting, batch, check, defer, equal, main, not
 from net import (PORT, Clients, end_process, inside, listen, namespace,
                  neighbours_known, network, passes, picture, plug_device,
                  plug_waiting)
-from qdisc_tool_lib.netlink import (TC_H_INGRESS, Netlink, attribute,
-                                    nested)
+from qdisc_tool_lib.netlink import Netlink, attribute, nested
 import bpf
 
 DEVICE = "host0"
@@ -266,7 +265,7 @@ def p21_control_nothing_comes_in_by_an_ifb():
     defer(run, f"tc qdisc del dev {DEVICE} clsact")
     check(passes(wait_s=WAIT_S), "nothing passes")
     netlink = Netlink()
-    hits = {name: netlink.hits(socket.if_nametoindex(name), TC_H_INGRESS)[1]
+    hits = {name: netlink.hits(socket.if_nametoindex(name))[1]
             for name in (DEVICE, "ifb9")}
     check(hits[DEVICE], "nothing was sent to the ifb")
     equal(hits["ifb9"], 0, "packets that came in by the ifb")

@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 900
 # weight: 60
-"""A hold whose tool and guard are both killed, or both stopped: the kernel
-ends it, and the other commands neither wait for the dead nor pass them by."""
+"""A hold whose tool and guard are killed or frozen together: the kernel ends it,
+and the other commands neither wait for the dead nor pass them by."""
 
 import json
 import os
 import signal
 from contextlib import contextmanager
 
-from lib import (WAIT_S, Tool, check, defer, equal, main, read, run, set_up,
-                 test, tool, wait_for)
+from lib import (FAST, WAIT_S, Tool, check, defer, equal, main, read, run,
+                 set_up, test, tool, wait_for, write)
 from net import (HOST4, PORT, Clients, listen, neighbours_known, network,
                  plug_device, plug_waiting)
 from qdisc_tool_lib.state import DEFAULT_DIRECTORY, State
@@ -21,46 +21,47 @@ HOLD = ("--max-hold", "3s")
 PLACES = (("lo", "127.0.0.1", None), ("host0", HOST4, "client"))
 
 
-def state(pid):
-    """Its letter, Z also of a process that is gone."""
-    try:
-        return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "Z"
+# What is written to, and what has come then.
+KILL, FREEZE = ("cgroup.kill", "populated 0"), ("cgroup.freeze", "frozen 1")
+CGROUP = f"{FAST}/cgroup"
+
+
+def setup():
+    network()
+    os.mkdir(CGROUP)
+    run(f"mount -t cgroup2 none {CGROUP}")
+    defer(run, f"umount {CGROUP}")
 
 
 @contextmanager
-def left_alone(number, hold=HOLD):
-    """A protect that has got a signal with its guard at one moment."""
+def left_alone(way, hold=HOLD):
+    """A protect that is killed or frozen in one moment with its guard."""
+    both, (file, end) = f"{CGROUP}/both", way
+    os.mkdir(both)
     process = Tool("protect", *hold, "--pause", "0", "--", "sleep", "600")
     wait_for(lambda: processes("sleep"), "the command")
     command, = processes("sleep")
-    pids = [process.pid, *processes("plug-guard")]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)       # so that neither sees the other go
-    for pid in pids:
-        os.kill(pid, number)
-    # One that is about to die still has a part in the hold.
-    wait_for(lambda: all(state(pid) in "TZ" for pid in pids), "their end")
+    for pid in process.pid, *processes("plug-guard"):
+        write(f"{both}/cgroup.procs", str(pid))
+    write(f"{both}/{file}", "1")
+    wait_for(lambda: end in read(f"{both}/cgroup.events"), end)
     try:
         yield
     finally:
-        for pid in (*pids, command):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        write(f"{both}/{KILL[0]}", "1")
+        os.kill(command, signal.SIGKILL)
         process.wait()
         # The next one must not take them for its own.
         wait_for(lambda: not processes("sleep") and
-                 not processes("plug-guard"), "their end")
+                 KILL[1] in read(f"{both}/cgroup.events"), "their end")
+        os.rmdir(both)
 
 
 def alone_in_every_way():
     for device, address, where in PLACES:
         set_up(device, "-p", str(PORT))
-        for number in signal.SIGKILL, signal.SIGSTOP:
-            yield device, address, where, number
+        for way in KILL, FREEZE:
+            yield device, address, where, way
         tool("clear", "-q")
 
 
@@ -68,12 +69,12 @@ def alone_in_every_way():
 def s1_when_all_are_dead_or_stopped_the_kernel_ends_the_hold():
     neighbours_known()
     listen()
-    for device, address, where, number in alone_in_every_way():
-        with left_alone(number), \
+    for device, address, where, way in alone_in_every_way():
+        with left_alone(way), \
                 Clients(address, 20, where=where) as clients:
             wait_for(lambda: plug_waiting(plug_device(device)) >= 20, "held SYNs")
             clients.finish()
-            equal(clients.errors, [], f"errors on {device} after {number}")
+            equal(clients.errors, [], f"errors on {device} after {way}")
             equal(len(clients.latency_ms), 20, "connected")
             tool("release")
 
@@ -83,7 +84,7 @@ def s1_control_without_an_end_in_the_kernel_they_wait():
     """As long as the hold may last, which here is for ever."""
     listen()
     set_up("lo", "-p", str(PORT))
-    with left_alone(signal.SIGKILL, ("--max-hold", "60s")), \
+    with left_alone(KILL, ("--max-hold", "60s")), \
             Clients("127.0.0.1") as clients:
         clients.finish(5)
         equal(clients.errors, ["no answer"], "errors")
@@ -93,12 +94,12 @@ def s1_control_without_an_end_in_the_kernel_they_wait():
 @test
 def s1_what_was_left_behind_is_seen_and_ended():
     listen()
-    for device, address, where, number in alone_in_every_way():
-        # Who is stopped may go on, but for its deadline.
-        hold = "60s" if number == signal.SIGKILL else "2s"
+    for device, address, where, way in alone_in_every_way():
+        # Who is frozen may go on, but for its deadline.
+        hold = "60s" if way == KILL else "2s"
         for remedy in (("release",), ("clear", "-q"),
-                       ("protect", "--pause", "0", "true")):
-            with left_alone(number, ("--max-hold", hold)), \
+                       ("protect", "--require", "--pause", "0", "true")):
+            with left_alone(way, ("--max-hold", hold)), \
                     Clients(address, 5, where=where) as clients:
                 wait_for(is_stuck, "its end")
                 check("release" in tool("check", expect=1).out, "no advice")
@@ -122,7 +123,7 @@ def s1_filters_go_that_lead_nowhere():
     neighbours_known()
     listen()
     set_up("host0", "-p", str(PORT))
-    with left_alone(signal.SIGKILL, ("--max-hold", "60s")):
+    with left_alone(KILL, ("--max-hold", "60s")):
         run(["ip", "link", "del", plug_device("host0")])
         with Clients(HOST4, where="client") as clients:
             clients.finish(3)
@@ -167,7 +168,7 @@ def s1_a_release_beside_a_beginning_hold():
 def s1_p6_the_next_protect_ends_what_was_left_behind():
     listen()
     set_up("lo", "-p", str(PORT))
-    with left_alone(signal.SIGKILL, ("--max-hold", "60s")), \
+    with left_alone(KILL, ("--max-hold", "60s")), \
             Clients("127.0.0.1") as clients:
         wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
         tool("protect", "--max-hold", "60s", "--pause", "0", "true")
@@ -176,4 +177,4 @@ def s1_p6_the_next_protect_ends_what_was_left_behind():
 
 
 if __name__ == "__main__":
-    main(network)
+    main(setup)

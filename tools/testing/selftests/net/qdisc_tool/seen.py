@@ -58,6 +58,20 @@ def a_filter_of_others_that_comes_first():
 
 
 @test
+def filters_that_others_remove():
+    """The hold ends open."""
+    neighbours_known()
+    listen()
+    set_up(DEVICE, "-p", str(PORT))
+
+    def flush():
+        run(f"tc filter del dev {DEVICE} ingress")
+        pass_by()
+    says(NOTHING, "removed by somebody else", flush)
+    says(0, "", be_held)           # the control
+
+
+@test
 def connections_with_a_tag():
     tagged()
     listen()
@@ -126,7 +140,8 @@ def a_container_behind_a_published_port():
         there = ("--netns", where) if where else ()
         tool("setup", "-q", *there, "-d", device, "-p", str(port))
         if right:
-            says(0, "", lambda: be_held(where, device), *there)
+            result = says(0, "", lambda: be_held(where, device), *there)
+            equal(result.hold["passed"], [], "said of what was held")
         else:
             says(NOTHING, "container", pass_by, *there)
         tool("clear", "-q", *there)

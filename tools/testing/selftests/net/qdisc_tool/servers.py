@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 1500
 # weight: 450
-"""haproxy, nginx and apache2, reloaded and restarted under load: what is lost without
-qdisc_tool, and that nothing is lost with it."""
+"""haproxy, nginx and apache2, reloaded and restarted under load, and haproxy with a
+socket of systemd's: what is lost without qdisc_tool, and that nothing is lost with it."""
 
 import contextlib
 import os
@@ -11,9 +11,11 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 
 from lib import (FAST, TOP, Skip, check, defer, equal, main, man_page, note,
-                 program, read, run, set_up, systemctl, test, wait_for, write)
+                 program, read, remove_tree, run, set_up, systemctl, test,
+                 wait_for, write)
 from net import HOST4, PORT, loopback, network
 from restart import Load
 
@@ -296,6 +298,59 @@ def s17_apache_reload_and_restart():
     equal(under_load("apache restart", protected(restart)), 0, "failures")
     check(under_load("apache restart, the control", [restart]),
           "nothing failed")
+
+
+def systemd(**units):
+    """A manager of these units, as a user has one; what runs systemctl."""
+    if not shutil.which("systemctl"):
+        raise Skip("systemd is not installed")
+    there = f"{DIRECTORY}/units"
+    os.makedirs(there)
+    defer(remove_tree, there)
+    for name, text in {"default_target": "", **units}.items():
+        write(f"{there}/{name.replace('_', '.')}",
+              "[Unit]\nDefaultDependencies=no\nStartLimitIntervalSec=0\n" + text)
+    # Without this directory systemd takes the host for one that it did not boot.
+    os.makedirs("/run/systemd/system", exist_ok=True)
+    if not os.path.exists("/sys/fs/cgroup/cgroup.procs"):
+        run("mount -t cgroup2 none /sys/fs/cgroup")
+        defer(run, "umount /sys/fs/cgroup")
+    where = [f"XDG_RUNTIME_DIR={there}", f"SYSTEMD_UNIT_PATH={there}"]
+    names = os.listdir(there)
+    manager = subprocess.Popen(["env", *where, "/lib/systemd/systemd", "--user"])
+    defer(manager.wait)
+    defer(manager.kill)
+    command = ["env", *where, "systemctl", "--user"]
+    wait_for(lambda: os.path.exists(f"{there}/systemd/private"), "systemd")
+    defer(run, [*command, "stop", *names])
+    return " ".join(command)
+
+
+@test
+def s17_a_restart_behind_a_socket_of_systemd():
+    """It stays, and what comes waits in its queue; the control is the same
+    server with a socket of its own."""
+    directory()
+    nginx("backend", BACKEND_PORT)
+    units = {"front_socket": f"[Socket]\nListenStream={LO}:{PORT}\n"}
+    for name, bind in ("front", "fd@3"), ("own", f"{LO}:{PORT}"):
+        config = f"{DIRECTORY}/{name}.cfg"
+        write(config, HAPROXY.replace(f":{PORT}", bind))
+        # By SIGUSR1 it answers what it has accepted, as in stop().
+        units[f"{name}_service"] = (
+            f"[Service]\nType=notify\nNotifyAccess=all\nKillSignal=USR1\n"
+            f"ExecStart={shutil.which('haproxy')} -Ws -f {config}\n"
+            "TimeoutStopSec=infinity\n")
+    systemctl = systemd(**units)
+    run(f"{systemctl} start front.socket front.service")
+    restart = script("restart", f"{systemctl} restart front.service")
+    compare("restart behind a socket", restart)
+    equal(waited_for(restart), "", "waited for")
+    run(f"{systemctl} stop front.socket front.service")
+    run(f"{systemctl} start own.service")
+    restart = script("restart", f"{systemctl} restart own.service")
+    equal(under_load("restart, protected", protected(restart)), 0, "failures")
+    check(under_load("the control", [restart]), "nothing failed")
 
 
 @test
