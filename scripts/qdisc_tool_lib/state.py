@@ -72,7 +72,7 @@ class State:
             raise ToolError(
                 f"{path}: {error}; remove it and what setup made (the plugN "
                 f"whose alias names {device}), then run 'setup' again"
-                ) from error
+            ) from error
 
     def save(self, gate):
         """Also of a gate in the making: see Gate.complete."""

@@ -51,7 +51,7 @@ class Namespace:
             raise ToolError(
                 f"no network namespace {self._path} ({error.strerror}): give a "
                 "name that 'ip netns' lists, a process id, or a path"
-                ) from error
+            ) from error
         self._enter(fd)
         os.close(fd)
 
