@@ -25,7 +25,7 @@ run_test() {
 plan 3
 run_test
 check "ipvs_mhs.sh" 0 "$status"
-check "it has all its results" 60 "$good"
+check "it has all its results" 62 "$good"
 mount --bind /dev/null ipvs_mhs.py
 run_test
 umount "$PWD/ipvs_mhs.py"
