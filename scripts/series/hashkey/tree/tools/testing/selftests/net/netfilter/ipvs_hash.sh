@@ -18,7 +18,7 @@ checktool "nft --version" "run test without nft"
 checktool "python3 -V" "run test without python3"
 trap cleanup_all_ns EXIT
 
-# send COUNT CPORT VIP VPORT: two rounds of SYNs, from CPORT(i) to [VIP(i)]:VPORT(i)
+# send COUNT CPORT VIP VPORT: rounds of SYNs, from CPORT(i) to [VIP(i)]:VPORT(i)
 send() {
 	ip netns exec "$client" python3 - "$@" <<-'EOT'
 		import socket, struct, sys, time
@@ -32,12 +32,14 @@ send() {
 		packets = [(struct.pack("!HHIIBBHHH", cport(i), vport(i), 1, 0,
 		                        0x50, 2, 1024, 0, 0), (vip(i), 0))
 		           for i in range(count)]
-		for _ in range(2):
+		used = []
+		for _ in range(5):
 		    begin = time.monotonic()
 		    for packet in packets:
 		        raw.sendto(*packet)
-		used = time.monotonic() - begin
-		print(f"# {used / count * 1e6:.0f} us a packet, with "
+		    used.append(time.monotonic() - begin)
+		# the first round makes the connections
+		print(f"# {min(used[1:]) / count * 1e6:.0f} us a packet, with "
 		      f"{count} connections")
 	EOT
 }
