@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 900
-# weight: 200
+# timeout: 1500
+# weight: 400
 # The selftest of mhs in the tree of a kernel that has the postings.  That the
 # kernel's log has no warning, and that nothing leaked, is part of the verdict of
 # machine/run.
