@@ -16,9 +16,8 @@ unset MHS_KO
 
 # run_test: $status and $good, the number of its good results
 run_test() {
-	./ipvs_mhs.sh >"$work/log" 2>&1
-	status=$?
-	sed 's/^/# /' "$work/log"
+	./ipvs_mhs.sh 2>&1 | tee "$work/log" | sed -u 's/^/# /'
+	status=${PIPESTATUS[0]}
 	good=$(grep -c ^PASS "$work/log")
 }
 
