@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 1500
+# timeout: 900
 # weight: 400
 # The selftest of mhs in the tree of a kernel that has the postings.  That the
 # kernel's log has no warning, and that nothing leaked, is part of the verdict of
