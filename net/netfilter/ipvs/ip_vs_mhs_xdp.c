@@ -6,10 +6,14 @@
  * would have to be copied twice and checked once more: some 100 instructions of a
  * packet.  A program that uses the kfunc holds a reference to this module.
  *
+ * The program of a bond runs on its members.  There the kernel makes of XDP_TX a
+ * redirect to the member that the bond chooses, see xdp_master_redirect().
+ *
  * Programs find the kfunc by the module's BTF.
  */
 #include <linux/bpf.h>
 #include <linux/etherdevice.h>
+#include <net/bonding.h>
 #include <net/xdp.h>
 
 #include "ip_vs_mhs_lane_ask.h"
@@ -18,6 +22,17 @@
 
 /* Records do not tell: look longer */
 #define XDP_LOOK	INT_MIN
+
+/* The bond of a member; NULL if the stack drops what the member receives.  A member
+ * loses IFF_SLAVE, which the caller has seen, a grace period before its record.
+ */
+static noinline const struct net_device *
+xdp_bond(const struct net_device *member)
+{
+	struct slave *slave = rcu_dereference(member->rx_handler_data);
+
+	return slave && !bond_is_slave_inactive(slave) ? slave->bond->dev : NULL;
+}
 
 /* Moving xdp->data moves no data in front of the frame that another program left */
 static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
@@ -37,6 +52,11 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 		     !ether_addr_equal(eth->h_dest, p->in->dev_addr) ||
 		     xdp_buff_has_frags(xdp)))
 		return MHS_LANE_FRAME;
+	if (unlikely(netif_is_bond_slave(p->in))) {
+		p->in = xdp_bond(p->in);
+		if (!p->in)
+			return MHS_LANE_FRAME;
+	}
 	p->ip = (const u8 *)(eth + 1);
 	p->bytes = xdp->data_end - xdp->data - ETH_HLEN;
 	p->protocol = eth->h_proto;

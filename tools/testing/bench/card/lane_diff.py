@@ -214,8 +214,9 @@ CHANGES = (
 
 
 class Rig:
-    def __init__(self):
+    def __init__(self, cards=False):
         self.sent = collections.Counter()
+        self.cards = cards
         self.lane = None
 
     def put(self, frames):
@@ -242,7 +243,8 @@ class Rig:
                                 frame[12:14] not in (b"\x08\0", b"\x86\xdd"):
                             continue
                         self.sent[lane, way] += 1
-                        got[comparable(frame)] += 1
+                        name = card.encode() if self.cards else b""
+                        got[name + comparable(frame)] += 1
         return got
 
 
@@ -286,10 +288,12 @@ def main():
     parser.add_argument("--control", action="store_true",
                         help="the module has a bug, which has to be seen")
     parser.add_argument("--door", help="xdp or ingress")
+    parser.add_argument("--cards", action="store_true",
+                        help="compare by which card they leave, too")
     parser.add_argument("--changes", action="store_true",
                         help="only changes; with --control all must be seen")
     args = parser.parse_args()
-    frames, rig = Frames(args.seed, CARD_MAC), Rig()
+    frames, rig = Frames(args.seed, CARD_MAC), Rig(args.cards)
     for card in ("card0", "card1"):
         with open(f"{CARDS}/{card}/keep", "w") as file:
             file.write(str(2 * BATCH))
