@@ -97,26 +97,24 @@ static u32 in_left(struct net_device *dev)
 }
 
 /* A card that strips VLAN tags hides them from XDP programs.  dev->xdp_prog is a
- * program of generic XDP, which costs more than the stack.
+ * program of generic XDP, which costs more than the stack.  Only if the program is
+ * that of the bond, XDP_TX leaves by the member that the bond chooses.
  */
 static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 {
 	bool card = list_empty(&dev->adj_list.lower);
 
 	return rcu_access_pointer(dev->xdp_prog) ||
+	       (netif_is_bond_master(dev) && !ip_vs_mhs_has_xdp(dev)) ||
 	       (card && dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
 					 NETIF_F_HW_VLAN_STAG_RX));
 }
 
-/* Does an XDP program see the frames for the device, as its cards receive them?
- * Only if the program is that of the bond, XDP_TX leaves by the member that the
- * bond chooses.
- */
+/* Does an XDP program see the frames for the device, as its cards receive them? */
 static bool in_fits_xdp(struct net_device *dev)
 {
 	return dev->type == ARPHRD_ETHER && !in_hides(dev, NULL) &&
-	       !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL) &&
-	       (!netif_is_bond_master(dev) || ip_vs_mhs_has_xdp(dev));
+	       !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL);
 }
 
 /* MHS_LANE_FIT_* */

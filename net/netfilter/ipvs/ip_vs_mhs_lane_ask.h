@@ -232,7 +232,7 @@ static __always_inline void lane_head_words(u32 *to, const u32 *from, u32 i)
 }
 
 /* Copy the way; false if the record is out of date */
-static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
+static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p, bool quick)
 {
 	const struct ip_vs_mhs_lane_record *r = &p->server->lane;
 	/* Pairs with the release in way_publish() */
@@ -249,6 +249,9 @@ static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
 	way->eth8 = READ_ONCE(r->way.eth8);
 	way->eth4 = READ_ONCE(r->way.eth4);
 	way->proto = READ_ONCE(r->way.proto);
+	/* A quick packet has no ifindex then */
+	if (!quick)
+		way->tci = READ_ONCE(r->way.tci);
 	way->neigh = READ_ONCE(r->way.neigh);
 	/* Unrolled: the compiler keeps a way in registers */
 	if (way->outer) {
@@ -310,7 +313,7 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		if (why)
 			return why;
 	}
-	if (likely(lane_way(p)))
+	if (likely(lane_way(p, quick)))
 		return MHS_LANE_FORWARDED;
 	return quick ? MHS_LANE_MAX : ip_vs_mhs_lane_way_find(p);
 }
@@ -389,6 +392,9 @@ ip_vs_mhs_lane_ask_quick(struct ip_vs_mhs_lane_packet *p, u32 fit, bool quick)
 		return lane_ask(p, false, fit | MHS_LANE_FIT_IPV4, quick);
 	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && p->protocol == htons(ETH_P_IPV6))
 		return lane_ask(p, true, fit | MHS_LANE_FIT_IPV6, quick);
+	/* Frames of VLANs have an answer, but none here */
+	if (quick && p->protocol == htons(ETH_P_8021Q))
+		return MHS_LANE_MAX;
 	return MHS_LANE_FRAME;
 }
 

@@ -19,8 +19,15 @@ card=${MHS_KO%/*/*}/module-card/card.ko
 from=card0 ports=(card0) diff=()
 case ${MHS_FORM:-} in
 bond) from=bond0 ports=(bond0) diff=(--cards) ;;
+# VLANs: one, another one at the same card, in only, out only, on a bond
+vlan) from=card0.7 ;;
+vlans) from=card0.7 to=card0.8 ;;
+vlan-in) from=card0.7 to=card1 ports+=(card1) ;;
+vlan-out) to=card1.8 ports+=(card1) ;;
+bond-vlans) from=bond0.7 to=bond0.8 ports=(bond0) ;;
 esac
 to=${to:-$from}
+[[ $from != *.* ]] || diff+=(--tag "${from#*.}")
 
 # servers OPTION ADDRESS METHOD: lines for ipvsadm
 servers() {
@@ -64,6 +71,10 @@ done
 		echo "link set card0 up mtu 1500"
 		echo "link set card1 up"
 	fi
+	for dev in $(printf '%s\n' $from $to | grep -F . | sort -u); do
+		echo "link add link ${dev%.*} name $dev type vlan id ${dev#*.}"
+		echo "link set $dev up"
+	done
 	echo "addr add 10.1.0.2/24 dev $from"
 	echo "addr add fd01::2/64 dev $from nodad"
 	echo "addr add $VIP4/32 dev lo"
@@ -75,6 +86,8 @@ done
 	for i in 11 12 13 14; do
 		echo "neigh add 10.1.0.$i lladdr 02:00:00:00:00:$i dev $to"
 		echo "neigh add fd01::$i lladdr 02:00:00:00:00:$i dev $to"
+		[ $to = $from ] || printf '%s\n' "route add 10.1.0.$i dev $to" \
+			"route add fd01::$i dev $to"
 	done
 	[ $from != card0 ] || [ $to != card0 ] ||
 		echo "neigh add 10.1.0.14 lladdr 02:00:00:00:00:34 dev card1"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
 # weight: 60
-# The lane on the networks that directors have: bonds.  MHS_DOOR=xdp: by XDP programs.
+# The lane on the networks that directors have: bonds and VLANs.  MHS_DOOR=xdp: by XDP
+# programs.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
@@ -22,18 +23,16 @@ programs() {
 	done
 }
 
-# rewire NAME CARDS: the director's device, eth0, goes, and with it what the router
-# has for it; new are the director's cards m0 to the number, to cards of the same
-# names
+# rewire CARDS: the director's devices go, and what the router has for them; new are
+# so many cards of the director, m0 and m1, on wires to those of the router
 rewire() {
 	local i
 
 	lane_close
-	dr ip link del eth0
-	in_ns rt ip link del vdr 2>/dev/null
-	for i in m0 m1; do
-		in_ns rt ip link del $i 2>/dev/null
-	done
+	printf 'link del %s\n' eth0 bond0 | ip -force -n "$(ns dr)" -batch - \
+		2>/dev/null
+	printf 'link del %s\n' vdr bond0 m0 m1 | ip -force -n "$(ns rt)" -batch - \
+		2>/dev/null
 	for ((i = 0; i < $1; i++)); do
 		echo "link add m$i type veth peer name m$i netns dr-$$"
 	done | ip_ns rt
@@ -41,6 +40,12 @@ rewire() {
 		in_ns rt ethtool -K m$i tx off txvlan off >/dev/null
 		dr ethtool -K m$i rxvlan off rx-vlan-stag-hw-parse off
 	done
+}
+
+# vlan NAME CARD ID: lines for ip
+vlan() {
+	echo "link add link $2 name $1 type vlan id $3"
+	echo "link set $1 up"
 }
 
 # bond NAME MODE...: lines for ip, of the cards
@@ -75,7 +80,7 @@ lane_close() {
 }
 
 aggregated() {
-	dr cat /proc/net/bonding/eth0 >"$work/bond"
+	dr cat "/proc/net/bonding/$port" >"$work/bond"
 	[ "$(grep -c "MII Status: up" "$work/bond")" -eq 3 ] &&
 		[ "$(sed -n 's/.*Number of ports: //p' "$work/bond")" = 2 ]
 }
@@ -202,10 +207,82 @@ by_hand() {
 	done
 }
 
+# vlans: clients and servers by one VLAN, then servers by another one
+vlans() {
+	local i
+
+	rewire 1
+	# the director's address is in the first VLAN only
+	sysctls dr net.ipv4.conf.all.arp_ignore=1
+	{
+		echo "link set m0 up"
+		vlan eth0 m0 7
+		vlan eth1 m0 8
+		echo "link set eth1 address 02:00:00:00:00:08"
+		echo "addr add 10.2.8.1/24 dev eth1"
+	} | ip_ns dr
+	{
+		echo "link set m0 up"
+		vlan vdr m0 7
+		vlan vdr8 m0 8
+		echo "link set vdr master br0"
+		echo "link set vdr8 master br0"
+	} | ip_ns rt
+	addresses
+	[ $door = ingress ] || programs rt m0
+	port=m0
+	lane_open
+	lane_service $VIP4 "${direct[@]}"
+	lane_warm
+	lane_flows "VLAN"
+	lane_service $VIP4 "${tunnel[@]}"
+	lane_warm
+	lane_flows "VLAN, IPIP"
+	for i in 11 12 13 14; do
+		echo "route add 10.2.0.$i dev eth1"
+	done | ip_ns dr
+	lane_service $VIP4 "${direct[@]}"
+	lane_warm
+	lane_flows "in by a VLAN, out by another"
+}
+
+# priorities: the tag depends on the packet, which a program does not know
+priorities() {
+	dr ip link set eth1 type vlan egress 0:1
+	lane_flows "a VLAN that maps priorities: Device" Device
+	dr ip link set eth1 type vlan egress 0:0
+	lane_warm
+	lane_flows "without the map"
+}
+
+bond_vlan() {
+	rewire 2
+	{
+		bond bond0 802.3ad lacp_rate fast
+		echo "link set bond0 up"
+		vlan eth0 bond0 7
+	} | ip_ns dr
+	{
+		bond bond0 802.3ad lacp_rate fast
+		echo "link set bond0 up"
+		vlan vdr bond0 7
+		echo "link set vdr master br0"
+	} | ip_ns rt
+	addresses
+	[ $door = ingress ] || programs rt bond0
+	port=bond0
+	lane_open
+	busywait 60 aggregated
+	result "a VLAN on 802.3ad: both members" $?
+	lane_service $VIP4 "${direct[@]}"
+	lane_warm
+	lane_flows "a VLAN on 802.3ad"
+}
+
 if [ $door = ingress ]; then
-	plan 13
+	plan 22
 else
-	plan 16
+	plan 29
 fi
 load_module
 modprobe -q -a bonding ipip
@@ -218,3 +295,6 @@ port=eth0
 lacp
 backup
 [ $door = ingress ] || by_hand
+vlans
+[ $door = ingress ] || priorities
+bond_vlan
