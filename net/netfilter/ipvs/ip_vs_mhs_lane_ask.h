@@ -60,10 +60,10 @@ ip_vs_mhs_lane_generation_of(const struct ip_vs_mhs_lane_packet *p, u8 hop)
 	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
 }
 
-/* net_device is larger than a page */
+/* Those made one after the other have different places */
 static __always_inline u32 lane_in_of(const struct net_device *dev)
 {
-	return ((unsigned long)dev >> PAGE_SHIFT) % MHS_LANE_INS;
+	return (u32)dev->ifindex % MHS_LANE_INS;
 }
 
 /* Is the namespace open, and the device that received the packet fit? */
