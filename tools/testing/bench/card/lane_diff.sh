@@ -49,7 +49,7 @@ generation)
 	[ "$door" != ingress ] || plan 15
 	;;
 ?*) plan 7 ;;
-*) [ -z "${MHS_FORM:-}" ] && plan 25 || plan 7 ;;
+*) plan $((${MHS_FORM:+-18} + 25)) ;;
 esac
 load_module
 setup_ns dr
@@ -71,7 +71,7 @@ done
 		echo "link set card0 up mtu 1500"
 		echo "link set card1 up"
 	fi
-	for dev in $(printf '%s\n' $from $to | grep -F . | sort -u); do
+	for dev in $(printf '%s\n' "$from" "$to" | grep -F . | sort -u); do
 		echo "link add link ${dev%.*} name $dev type vlan id ${dev#*.}"
 		echo "link set $dev up"
 	done
@@ -86,10 +86,10 @@ done
 	for i in 11 12 13 14; do
 		echo "neigh add 10.1.0.$i lladdr 02:00:00:00:00:$i dev $to"
 		echo "neigh add fd01::$i lladdr 02:00:00:00:00:$i dev $to"
-		[ $to = $from ] || printf '%s\n' "route add 10.1.0.$i dev $to" \
+		[ "$to" = "$from" ] || printf '%s\n' "route add 10.1.0.$i dev $to" \
 			"route add fd01::$i dev $to"
 	done
-	[ $from != card0 ] || [ $to != card0 ] ||
+	[ "$from $to" != "card0 card0" ] ||
 		echo "neigh add 10.1.0.14 lladdr 02:00:00:00:00:34 dev card1"
 } | ip_ns dr
 forwarding dr

@@ -60,11 +60,13 @@ addresses() {
 	host 10 | grep -v "dev lo\|set lo" | ip_ns dr
 	# a new device has another MAC address
 	in_ns rt ip neigh flush dev br0
+	# no neighbour becomes stale on a slow machine: that takes a packet up
+	sysctls dr net.ipv4.neigh.eth0.base_reachable_time_ms=3600000
 }
 
 # lane_open, lane_close: on the device above the cards
 lane_open() {
-	if [ $door = ingress ]; then
+	if [ "$door" = ingress ]; then
 		dr sysctl -qw net.ipv4.vs.mhs.ingress=eth0
 	else
 		programs dr "$port"
@@ -72,7 +74,7 @@ lane_open() {
 }
 
 lane_close() {
-	if [ $door = ingress ]; then
+	if [ "$door" = ingress ]; then
 		dr sysctl -qw net.ipv4.vs.mhs.ingress=
 	else
 		dr ip link set dev "$port" xdpdrv off
@@ -94,7 +96,7 @@ lacp() {
 		echo "link set vdr master br0 up"
 	} | ip_ns rt
 	addresses
-	[ $door = ingress ] || programs rt vdr
+	[ "$door" = ingress ] || programs rt vdr
 	port=eth0
 	lane_open
 	busywait 60 aggregated
@@ -120,8 +122,8 @@ active() {
 	dr sed -n 's/^Currently Active Slave: //p' /proc/net/bonding/eth0
 }
 
-active_is() {
-	[ "$(active)" = "$1" ]
+active_is_not() {
+	[ "$(active)" != "$1" ]
 }
 
 # frame PORT: an ACK of a client to the service comes by that wire of the bond
@@ -174,7 +176,7 @@ backup() {
 		echo "link set $card master br0 up"
 	done | ip_ns rt
 	addresses
-	[ $door = ingress ] || programs rt m0 m1
+	[ "$door" = ingress ] || programs rt m0 m1
 	port=eth0
 	lane_open
 	lane_service $VIP4 "${direct[@]}"
@@ -186,8 +188,7 @@ backup() {
 	load
 	for card in m0 m1 m0; do
 		in_ns rt ip link set $card down
-		busywait 20 active_is $([ $card = m0 ] && echo m1 || echo m0) ||
-			rc=1
+		busywait 20 active_is_not $card || rc=1
 		until_more $FLOWS lane_sent || rc=1
 		in_ns rt ip link set $card up
 	done
@@ -202,6 +203,8 @@ by_hand() {
 	lane_flows "programs of the members, not of the bond: Device" Device
 	check "programs of the members: none in the lane" 0 \
 		"$(lane_new Forwarded)"
+	check "programs of the members: mhsstat check" "[lane-member]" \
+		"$(lane_findings)"
 	for card in m0 m1; do
 		dr ip link set dev $card xdpdrv off
 	done
@@ -229,7 +232,7 @@ vlans() {
 		echo "link set vdr8 master br0"
 	} | ip_ns rt
 	addresses
-	[ $door = ingress ] || programs rt m0
+	[ "$door" = ingress ] || programs rt m0
 	port=m0
 	lane_open
 	lane_service $VIP4 "${direct[@]}"
@@ -246,13 +249,21 @@ vlans() {
 	lane_flows "in by a VLAN, out by another"
 }
 
-# priorities: the tag depends on the packet, which a program does not know
-priorities() {
+# no_vlans: tags that depend on the packet, or that a program cannot see
+no_vlans() {
+	check "VLANs: mhsstat check" "" "$(lane_findings)"
 	dr ip link set eth1 type vlan egress 0:1
 	lane_flows "a VLAN that maps priorities: Device" Device
+	check "a VLAN that maps priorities: mhsstat check" "[lane-vlan]" \
+		"$(lane_findings)"
 	dr ip link set eth1 type vlan egress 0:0
+	dr ethtool -K m0 rxvlan on
+	lane_flows "a card that hides tags: Device" Device
+	check "a card that hides tags: mhsstat check" "[lane-tags]" \
+		"$(lane_findings)"
+	dr ethtool -K m0 rxvlan off
 	lane_warm
-	lane_flows "without the map"
+	lane_flows "with a plain VLAN again"
 }
 
 bond_vlan() {
@@ -269,7 +280,7 @@ bond_vlan() {
 		echo "link set vdr master br0"
 	} | ip_ns rt
 	addresses
-	[ $door = ingress ] || programs rt bond0
+	[ "$door" = ingress ] || programs rt bond0
 	port=bond0
 	lane_open
 	busywait 60 aggregated
@@ -279,10 +290,10 @@ bond_vlan() {
 	lane_flows "a VLAN on 802.3ad"
 }
 
-if [ $door = ingress ]; then
+if [ "$door" = ingress ]; then
 	plan 22
 else
-	plan 29
+	plan 35
 fi
 load_module
 modprobe -q -a bonding ipip
@@ -294,7 +305,7 @@ mapfile -t tunnel < <(lane_v4 -i)
 port=eth0
 lacp
 backup
-[ $door = ingress ] || by_hand
+[ "$door" = ingress ] || by_hand
 vlans
-[ $door = ingress ] || priorities
+[ "$door" = ingress ] || no_vlans
 bond_vlan

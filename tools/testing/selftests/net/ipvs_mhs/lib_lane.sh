@@ -58,6 +58,12 @@ lane_saw() {
 	done <"$net/ip_vs_mhs_lane"
 }
 
+# lane_findings: what mhsstat check says of the lane
+lane_findings() {
+	dr "$here/../../../../../scripts/mhsstat" check |
+		grep -o '\[lane-[a-z]*\]$' | sort -u
+}
+
 # lane_begin: remember what was counted; lane_new WORD: how many since
 declare -A lane_was
 lane_begin() {
