@@ -96,18 +96,27 @@ static u32 in_left(struct net_device *dev)
 	return known ? fit : 0;
 }
 
+/* May XDP_TX leave by a member?  Only if the program is that of the bond, the
+ * kernel asks the bond for the member; without a carrier the stack sends nothing.
+ */
+static bool in_bond_sends(const struct net_device *bond)
+{
+	return ip_vs_mhs_has_xdp(bond) && ip_vs_mhs_xdp_xmits(bond) &&
+	       netif_carrier_ok(bond);
+}
+
 /* A card that strips VLAN tags hides them from XDP programs.  dev->xdp_prog is a
- * program of generic XDP, which costs more than the stack.  Only if the program is
- * that of the bond, XDP_TX leaves by the member that the bond chooses.
+ * program of generic XDP, which costs more than the stack.
  */
 static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 {
-	bool card = list_empty(&dev->adj_list.lower);
-
-	return rcu_access_pointer(dev->xdp_prog) ||
-	       (netif_is_bond_master(dev) && !ip_vs_mhs_has_xdp(dev)) ||
-	       (card && dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
-					 NETIF_F_HW_VLAN_STAG_RX));
+	if (rcu_access_pointer(dev->xdp_prog))
+		return true;
+	if (netif_is_bond_master(dev))
+		return !in_bond_sends(dev);
+	return !is_vlan_dev(dev) &&
+	       dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
+				NETIF_F_HW_VLAN_STAG_RX);
 }
 
 /* Does an XDP program see the frames for the device, as its cards receive them? */

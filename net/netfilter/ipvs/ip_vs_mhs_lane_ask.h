@@ -249,10 +249,11 @@ static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p, bool quick
 	way->eth8 = READ_ONCE(r->way.eth8);
 	way->eth4 = READ_ONCE(r->way.eth4);
 	way->proto = READ_ONCE(r->way.proto);
-	/* A quick packet has no ifindex then */
-	if (!quick)
+	/* A quick packet has no ifindex then, and needs no neighbour */
+	if (!quick) {
 		way->tci = READ_ONCE(r->way.tci);
-	way->neigh = READ_ONCE(r->way.neigh);
+		way->neigh = READ_ONCE(r->way.neigh);
+	}
 	/* Unrolled: the compiler keeps a way in registers */
 	if (way->outer) {
 		lane_head_words(way->head, r->way.head, 0);

@@ -52,8 +52,8 @@ struct net_device;
 #define MHS_LANE_HOP_BITS	8
 #define MHS_LANE_HOPS		BIT(MHS_LANE_HOP_BITS)
 
-/* Directors have few devices with a lane */
-#define MHS_LANE_INS		16
+/* Devices share places by their index: each VLAN is one, too */
+#define MHS_LANE_INS		64
 
 /**
  * struct ip_vs_mhs_lane_way - the way to a server

@@ -24,13 +24,17 @@
 /* Records do not tell: look longer */
 #define XDP_LOOK	INT_MIN
 
-/* The bond of a member; NULL if the stack drops what the member receives.  A member
- * loses IFF_SLAVE, which the caller has seen, a grace period before its record.
+/* The bond of a member; NULL if the stack drops what the member receives.  As
+ * netdev_rx_handler_unregister() promises, who sees the handler has its data until
+ * the end of the RCU section, and the bond with it.
  */
 static noinline struct net_device *xdp_bond(const struct net_device *member)
 {
-	struct slave *slave = rcu_dereference(member->rx_handler_data);
+	struct slave *slave;
 
+	if (!rcu_access_pointer(member->rx_handler))
+		return NULL;
+	slave = rcu_dereference(member->rx_handler_data);
 	return slave && !bond_is_slave_inactive(slave) ? slave->bond->dev : NULL;
 }
 
@@ -50,7 +54,10 @@ static bool xdp_untag(struct ip_vs_mhs_lane_packet *p, struct net_device *card,
 	vid = ntohs(tag->h_vlan_TCI) & VLAN_VID_MASK;
 	vlan = __vlan_find_dev_deep_rcu(card, kind, vid) ?:
 	       __vlan_find_dev_deep_rcu(link, kind, vid);
-	if (!vlan || !net_eq(dev_net(vlan), p->mn->net))
+	/* The first look climbs to a bridge, too, which may block its port */
+	if (!vlan || !net_eq(dev_net(vlan), p->mn->net) ||
+	    (vlan_dev_real_dev(vlan) != card &&
+	     vlan_dev_real_dev(vlan) != link))
 		return false;
 	p->in = vlan;
 	p->ip += VLAN_HLEN;
@@ -70,7 +77,7 @@ static void xdp_link(struct ip_vs_mhs_lane_packet *p, struct net_device *link)
 	way->out = vlan_dev_real_dev(way->out);
 	/* The program knows devices of its namespace */
 	if (net_eq(dev_net(way->out), p->mn->net) &&
-	    ip_vs_mhs_xdp_xmits(way->out))
+	    way->out->flags & IFF_UP && ip_vs_mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 }
 
@@ -213,8 +220,9 @@ __bpf_kfunc_start_defs();
  * whose bytes stay in the buffer.
  *
  * Context: an XDP program in native mode.
- * Return: the index of the device to redirect the frame to, -1 if the frame goes
- *	back by the device that received it (XDP_TX), 0 if it goes up to the stack.
+ * Return: the index of the device to redirect the frame to, -1 if the program
+ *	must return XDP_TX and nothing else (on a member of a bond the kernel then
+ *	sends by the member that the bond chooses), 0 if it goes up to the stack.
  */
 __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx)
 {
