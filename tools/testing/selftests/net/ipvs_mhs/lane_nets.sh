@@ -266,6 +266,29 @@ no_vlans() {
 	lane_flows "with a plain VLAN again"
 }
 
+# bridge_vlan: the port of a bridge may be blocked
+bridge_vlan() {
+	rewire 1
+	{
+		echo "link add brd type bridge"
+		echo "link set m0 up master brd"
+		echo "link set brd up"
+		vlan eth0 brd 7
+	} | ip_ns dr
+	{
+		echo "link set m0 up"
+		vlan vdr m0 7
+		echo "link set vdr master br0"
+	} | ip_ns rt
+	addresses
+	programs rt m0
+	port=m0
+	lane_open
+	lane_service $VIP4 "${direct[@]}"
+	lane_flows "a VLAN of a bridge, the program on its port: Frame" Frame
+	check "a VLAN of a bridge: none in the lane" 0 "$(lane_new Forwarded)"
+}
+
 bond_vlan() {
 	rewire 2
 	{
@@ -293,7 +316,7 @@ bond_vlan() {
 if [ "$door" = ingress ]; then
 	plan 22
 else
-	plan 35
+	plan 38
 fi
 load_module
 modprobe -q -a bonding ipip
@@ -308,4 +331,5 @@ backup
 [ "$door" = ingress ] || by_hand
 vlans
 [ "$door" = ingress ] || no_vlans
+[ "$door" = ingress ] || bridge_vlan
 bond_vlan
