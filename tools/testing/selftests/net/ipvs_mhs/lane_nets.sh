@@ -270,10 +270,10 @@ no_vlans() {
 bridge_vlan() {
 	rewire 1
 	{
-		echo "link add brd type bridge"
-		echo "link set m0 up master brd"
-		echo "link set brd up"
-		vlan eth0 brd 7
+		echo "link add br7 type bridge forward_delay 0"
+		echo "link set m0 master br7 up"
+		echo "link set br7 up"
+		vlan eth0 br7 7
 	} | ip_ns dr
 	{
 		echo "link set m0 up"
