@@ -216,6 +216,13 @@ static inline bool ip_vs_mhs_has_btf(const struct module *module)
 }
 #endif
 
+/* Does the device have an XDP program in native mode? */
+static inline bool ip_vs_mhs_has_xdp(const struct net_device *dev)
+{
+	return READ_ONCE(dev->xdp_state[XDP_MODE_DRV].prog) ||
+	       READ_ONCE(dev->xdp_state[XDP_MODE_DRV].link);
+}
+
 /* Does the device send frames that XDP programs redirect?  Older kernels do not
  * tell, and most of their drivers do so only with an XDP program of their own.
  */
@@ -224,9 +231,7 @@ static inline bool ip_vs_mhs_xdp_xmits(const struct net_device *dev)
 #ifdef MHS_HAVE_XDP_FEATURES
 	return READ_ONCE(dev->xdp_features) & NETDEV_XDP_ACT_NDO_XMIT;
 #else
-	return dev->netdev_ops->ndo_xdp_xmit &&
-	       (READ_ONCE(dev->xdp_state[XDP_MODE_DRV].prog) ||
-		READ_ONCE(dev->xdp_state[XDP_MODE_DRV].link));
+	return dev->netdev_ops->ndo_xdp_xmit && ip_vs_mhs_has_xdp(dev);
 #endif
 }
 

@@ -23,8 +23,9 @@ KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
          "no-memory", "no-slot", "max-entries", "no-server", "settling",
          "pin-ms", "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
-         "lane-btf", "lane-door", "lane-generic", "route", "gateway",
-         "neighbour", "tunnel-mtu")
+         "lane-btf", "lane-door", "lane-generic", "lane-member", "lane-beside",
+         "lane-tags", "lane-vlan", "route", "gateway", "neighbour",
+         "tunnel-mtu")
 
 # bytes that a tunnel adds, by its type, beside the outer IP header
 _TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
@@ -242,6 +243,57 @@ def _by_lane(facts):
                 "in place of the program")
 
 
+def _by_devices(facts):
+    """What closes the lane of one device."""
+    if not facts.sysctl("lane"):
+        return
+    programs = [name for name, link in facts.links.items() if link.xdp]
+    hooks = [name for name in (facts.sysctls.get("ingress") or "").split()
+             if name in facts.links]
+    for name in dict.fromkeys(programs + hooks):
+        master = facts.links[name].master
+        kind = facts.links[master].what.split(" ")[0] \
+            if master in facts.links else ""
+        nothing = f"the lane of {name} forwards nothing, because "
+        if master:
+            remedy = f"{_SYSCTL}ingress={master} in place of {name}"
+            if kind == "bond" and name in programs:
+                remedy = f"the program on {master} in place of its members"
+            elif kind == "vrf":
+                remedy = "no lane in a VRF"
+            yield Finding("lane-member", None, (),
+                          f"{nothing}it is a member of {master}", remedy)
+        for above, link in facts.links.items():
+            if link.lower == name and link.what.startswith(
+                    ("macvlan mode passthru", "macvlan mode source",
+                     "macvtap mode passthru", "macvtap mode source")):
+                yield Finding("lane-beside", None, (),
+                              f"{nothing}{above} takes the frames: a macvlan in "
+                              "mode passthru or source", "mode bridge")
+    for name in programs:
+        cards = [card for card, link in facts.links.items()
+                 if link.strips and name in (card, link.master)]
+        if cards:
+            yield Finding("lane-tags", None, (), f"the lane of {name} forwards "
+                          f"nothing, because VLAN tags are hidden from the "
+                          f"program by {', '.join(cards)}",
+                          f"ethtool -K {cards[0]} rxvlan off "
+                          "rx-vlan-stag-hw-parse off")
+    out = {route.device for route in facts.routes.values() if route} \
+        if programs else ()
+    for name in sorted(out):
+        link = facts.links.get(name, Link(0, None))
+        lower = facts.links.get(link.lower, Link(0, None))
+        if link.what.startswith("vlan ") and (
+                lower.what.startswith("vlan ") or "802.1ad" in link.what or
+                "egress-qos-map" in link.what):
+            yield Finding("lane-vlan", None, (), "the XDP lane leaves packets to "
+                          f"servers by {name} to the stack, because it knows "
+                          "only one tag, of 802.1Q and without egress-qos-map",
+                          f"such a VLAN, or {_SYSCTL}ingress= in place of the "
+                          "program")
+
+
 def _inner_mtu(server, route, facts):
     """What fits into the tunnel to a server; None without a tunnel."""
     if server.method != "Tunnel" or route.device not in facts.links:
@@ -303,7 +355,8 @@ def _by_network(facts):
 def findings(facts, ignored=()):
     """All of them, by cause."""
     return [finding for part in (_by_options, _by_marks, _by_settings,
-                                 _by_counts, _by_lane, _by_network)
+                                 _by_counts, _by_lane, _by_devices,
+                                 _by_network)
             for finding in part(facts) if finding.kind not in ignored]
 
 

@@ -4,6 +4,7 @@ devices, routes and neighbours of this network namespace."""
 
 import os
 import re
+import shutil
 from collections import namedtuple
 
 from ipvs_mhs_tool import run
@@ -16,8 +17,10 @@ _VS = "/proc/sys/net/ipv4/vs"
 
 # the type is None for a plain route; the gateway is the next hop
 Route = namedtuple("Route", "type gateway device mtu")
-# xdp: None, "xdp" or "xdpgeneric"; arp: neighbours are asked
-Link = namedtuple("Link", "mtu xdp arp", defaults=(True,))
+# xdp: None, "xdp" or "xdpgeneric"; arp: neighbours are asked; master, lower: names;
+# what: kind and options of some kinds; strips: it hides VLAN tags from XDP
+Link = namedtuple("Link", "mtu xdp arp master lower what strips",
+                  defaults=(True, None, None, "", False))
 
 
 def thresholds():
@@ -56,14 +59,31 @@ def routes(addresses, text, errors):
 
 
 def links(text):
-    """{device: Link} of ip -o link."""
+    """{device: Link} of ip -d -o link."""
     found = {}
-    for name, rest in re.findall(r"^\d+: ([^:@]+)[:@](.*)$", text, re.M):
-        mtu, xdp = (re.search(pattern, rest) for pattern in
-                    (r" mtu (\d+)", r" (xdp\w*)(?:/id:\d+)? "))
+    for name, lower, rest in re.findall(r"^\d+: ([^:@]+)(?:@([^:]+))?:(.*)$", text,
+                                        re.M):
+        mtu, xdp, master, what = (re.search(pattern, rest) for pattern in
+                                  (r" mtu (\d+)", r" (xdp\w*)(?:/id:\d+)? ",
+                                   r" master (\S+)", r"\\ +((?:vlan|macv\w+|"
+                                   r"bond|bridge|vrf) .*)"))
         found[name] = Link(int(mtu[1]) if mtu else 0, xdp and xdp[1],
-                           "NOARP" not in rest)
+                           "NOARP" not in rest, master and master[1],
+                           None if re.match(r"if\d|NONE", lower) else
+                           lower or None, what[1] if what else "")
     return found
+
+
+def strip_tags(found):
+    """The same, with what ethtool, if it is there, says of cards that may have
+    the lane."""
+    if not shutil.which("ethtool"):
+        return found
+    return {name: link._replace(strips=bool(re.search(
+        r"^rx-vlan-(offload|stag-hw-parse): on", run(
+            ["ethtool", "-k", name], check=False).stdout, re.M)))
+            if link.xdp or link.master else link
+            for name, link in found.items()}
 
 
 def neighbours(text):
@@ -109,7 +129,8 @@ class Facts:
         self.taken = [n for n in self.names if schedules(n)]
         self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs")
         self.lane = lane.read() or {}
-        self.links = links(run(["ip", "-o", "link", "show"]).stdout)
+        self.links = strip_tags(links(
+            run(["ip", "-d", "-o", "link", "show"]).stdout))
         self.neighbours = neighbours(
             run(["ip", "-o", "neigh", "show"]).stdout)
         addresses = sorted({str(s.address) for service in self.core.values()

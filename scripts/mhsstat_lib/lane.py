@@ -20,8 +20,8 @@ MEANINGS = {
             "service of another scheduler",
     "conntrack": "net.ipv4.vs.conntrack is 1: set it to 0",
     "backup": "this director is the backup of a sync daemon",
-    "frame": "not to this device, or no plain TCP or UDP: VLAN tag, fragment, "
-             "IP options, ARP",
+    "frame": "not to this device, or no plain TCP or UDP: fragment, IP "
+             "options, ARP, tag of a VLAN without a device",
     "service": "to no service of mhs",
     "address": "source invalid, or virtual address not local",
     "entry": "the flow has a connection entry",
@@ -33,8 +33,9 @@ MEANINGS = {
                  "on this host",
     "mtu": "too long for the path to the server",
     "device": "the device strips VLAN tags (ethtool -K DEVICE rxvlan off), or "
-              "the output device cannot send frames of the lane: use one arm, "
-              "or attach a program there, too",
+              "the program is not that of the bond, or the output device cannot "
+              "send frames of the lane: use one arm, or attach a program there, "
+              "too",
 }
 
 

@@ -83,6 +83,12 @@ def sysctl(known, **values):
     known.sysctls.update(values)
 
 
+def doors(known, text):
+    """The lane is on, and ip says this of the devices."""
+    sysctl(known, lane="1")
+    known.links.update(facts.links(text))
+
+
 def core(known, saved):
     known.core = {name: those[0] for name, those in
                   servers.parse(saved, "test").items()}
@@ -117,6 +123,22 @@ CAUSES = {
     "lane-generic": lambda k: (
         sysctl(k, lane="1"), k.links.update(facts.links(
             "2: eth0: <UP> mtu 1500 xdpgeneric/id:7 qdisc noqueue\n"))),
+    "lane-member": lambda k: doors(k, "2: eth0: <UP> mtu 1500 xdp/id:7 qdisc "
+                                   "mq master bond0\n3: bond0: <UP> mtu 1500 "
+                                   "qdisc mq \\    bond mode 802.3ad miimon 9\n"),
+    "lane-beside": lambda k: doors(k, "2: eth0: <UP> mtu 1500 xdp/id:7 qdisc mq\n"
+                                   "3: mv0@eth0: <UP> mtu 1500 qdisc noqueue "
+                                   "\\    macvlan mode passthru\n"),
+    "lane-tags": lambda k: (
+        doors(k, "2: eth0: <UP> mtu 1500 qdisc mq master bond0 \\    bond_slave\n"
+              "3: bond0: <UP> mtu 1500 xdp/id:7 qdisc mq \\    bond mode 802.3ad\n"),
+        k.links.update(eth0=k.links["eth0"]._replace(strips=True))),
+    "lane-vlan": lambda k: (
+        doors(k, "2: eth0: <UP> mtu 1500 xdp/id:7 qdisc mq\n"
+              "3: eth0.8@eth0: <UP> mtu 1500 qdisc noqueue \\    vlan protocol "
+              "802.1Q id 8 <REORDER_HDR> \\      egress-qos-map { 0:1 }\n"),
+        k.routes.update({"10.0.0.11": facts.Route(None, None, "eth0.8", None)}),
+        k.neighbours.update({("10.0.0.11", "eth0.8"): "REACHABLE"})),
     "route": lambda k: k.routes.update({"10.0.0.11": None}),
     "gateway": lambda k: k.routes.update({
         "10.0.0.11": facts.Route(None, "10.0.0.2", "eth0", None)}),
@@ -165,6 +187,25 @@ class Findings(unittest.TestCase):
         known = Known()
         sysctl(known, lane="1")
         known.links["eth0"] = facts.Link(1500, "xdp")
+        self.assertEqual(kinds(known), [])
+
+    def test_lane_of_a_bridge(self):
+        known = Known()
+        bridge = "3: br0: <UP> mtu 1500 qdisc mq \\    bridge forward_delay 1500\n"
+        doors(known, f"2: eth0: <UP> mtu 1500 qdisc mq master br0\n{bridge}")
+        sysctl(known, ingress="eth0")
+        [finding] = check.findings(known)
+        self.assertEqual(finding.kind, "lane-member")
+        self.assertIn("ingress=br0", finding.remedy)
+        sysctl(known, ingress="br0")
+        self.assertEqual(kinds(known), [])
+
+    def test_lane_with_plain_vlans_and_macvlans(self):
+        known = Known()
+        CAUSES["lane-vlan"](known)
+        for name, what in (("eth0.8", "vlan protocol 802.1Q id 8"),
+                           ("mv0", "macvlan mode bridge")):
+            known.links[name] = facts.Link(1500, None, True, None, "eth0", what)
         self.assertEqual(kinds(known), [])
 
     def test_a_local_server_has_no_neighbour(self):

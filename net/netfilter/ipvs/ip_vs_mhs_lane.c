@@ -96,14 +96,45 @@ static u32 in_left(struct net_device *dev)
 	return known ? fit : 0;
 }
 
-/* MHS_LANE_FIT_*.  A device that strips VLAN tags hides them from XDP programs.
- * dev->xdp_prog is a program of generic XDP, which costs more than the stack.
+/* May XDP_TX leave by a member?  Only if the program is that of the bond, the
+ * kernel asks the bond for the member; without a carrier the stack sends nothing.
  */
+static bool in_bond_sends(const struct net_device *bond)
+{
+	return ip_vs_mhs_has_xdp(bond) && ip_vs_mhs_xdp_xmits(bond) &&
+	       netif_carrier_ok(bond);
+}
+
+/* A card that strips VLAN tags hides them from XDP programs.  dev->xdp_prog is a
+ * program of generic XDP, which costs more than the stack.
+ */
+static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
+{
+	if (rcu_access_pointer(dev->xdp_prog))
+		return true;
+	if (netif_is_bond_master(dev))
+		return !in_bond_sends(dev);
+	return !is_vlan_dev(dev) &&
+	       dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
+				NETIF_F_HW_VLAN_STAG_RX);
+}
+
+/* Does an XDP program see the frames for the device, as its cards receive them? */
+static bool in_fits_xdp(struct net_device *dev)
+{
+	return dev->type == ARPHRD_ETHER && !in_hides(dev, NULL) &&
+	       !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL);
+}
+
+/* MHS_LANE_FIT_* */
 static u32 in_fit(const struct net_device *dev)
 {
-	/* the walk of devices above takes no const */
-	u32 fit = in_left((struct net_device *)dev);
+	/* the walks of devices take no const */
+	struct net_device *in = (struct net_device *)dev;
+	u32 fit = in_left(in);
 
+	if (!(dev->flags & IFF_UP))
+		return 0;
 	if (!rcu_access_pointer(dev->ip_ptr))
 		fit &= ~MHS_LANE_FIT_IPV4;
 #if IS_ENABLED(CONFIG_IP_VS_IPV6)
@@ -111,10 +142,7 @@ static u32 in_fit(const struct net_device *dev)
 	    READ_ONCE(__in6_dev_get(dev)->cnf.disable_ipv6))
 		fit &= ~MHS_LANE_FIT_IPV6;
 #endif
-	if (dev->type == ARPHRD_ETHER &&
-	    !(dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
-			       NETIF_F_HW_VLAN_STAG_RX)) &&
-	    !rcu_access_pointer(dev->xdp_prog))
+	if (in_fits_xdp(in))
 		fit |= MHS_LANE_FIT_XDP;
 	return fit;
 }

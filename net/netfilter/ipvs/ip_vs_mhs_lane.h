@@ -41,7 +41,8 @@ struct ip_vs_mhs_lane_stats {
  * struct ip_vs_mhs_lane_packet - one packet in a lane
  * @mn: the namespace
  * @hash: its services
- * @in: the device that received the packet
+ * @in: the device that received the packet, as the stack sees it: the bond, or the
+ *	device of a VLAN
  * @ip: the network header; 60 bytes are readable (40 of IPv6, 20 of TCP), or
  *	all bytes
  * @bytes: number of bytes from @ip on, padding included

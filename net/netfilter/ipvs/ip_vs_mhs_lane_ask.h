@@ -60,10 +60,10 @@ ip_vs_mhs_lane_generation_of(const struct ip_vs_mhs_lane_packet *p, u8 hop)
 	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
 }
 
-/* net_device is larger than a page */
+/* Those made one after the other have different places */
 static __always_inline u32 lane_in_of(const struct net_device *dev)
 {
-	return ((unsigned long)dev >> PAGE_SHIFT) % MHS_LANE_INS;
+	return (u32)dev->ifindex % MHS_LANE_INS;
 }
 
 /* Is the namespace open, and the device that received the packet fit? */
@@ -232,7 +232,7 @@ static __always_inline void lane_head_words(u32 *to, const u32 *from, u32 i)
 }
 
 /* Copy the way; false if the record is out of date */
-static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
+static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p, bool quick)
 {
 	const struct ip_vs_mhs_lane_record *r = &p->server->lane;
 	/* Pairs with the release in way_publish() */
@@ -249,7 +249,11 @@ static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
 	way->eth8 = READ_ONCE(r->way.eth8);
 	way->eth4 = READ_ONCE(r->way.eth4);
 	way->proto = READ_ONCE(r->way.proto);
-	way->neigh = READ_ONCE(r->way.neigh);
+	/* A quick packet has no ifindex then, and needs no neighbour */
+	if (!quick) {
+		way->tci = READ_ONCE(r->way.tci);
+		way->neigh = READ_ONCE(r->way.neigh);
+	}
 	/* Unrolled: the compiler keeps a way in registers */
 	if (way->outer) {
 		lane_head_words(way->head, r->way.head, 0);
@@ -310,7 +314,7 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		if (why)
 			return why;
 	}
-	if (likely(lane_way(p)))
+	if (likely(lane_way(p, quick)))
 		return MHS_LANE_FORWARDED;
 	return quick ? MHS_LANE_MAX : ip_vs_mhs_lane_way_find(p);
 }
@@ -389,6 +393,9 @@ ip_vs_mhs_lane_ask_quick(struct ip_vs_mhs_lane_packet *p, u32 fit, bool quick)
 		return lane_ask(p, false, fit | MHS_LANE_FIT_IPV4, quick);
 	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && p->protocol == htons(ETH_P_IPV6))
 		return lane_ask(p, true, fit | MHS_LANE_FIT_IPV6, quick);
+	/* Frames of VLANs have an answer, but none here */
+	if (quick && p->protocol == htons(ETH_P_8021Q))
+		return MHS_LANE_MAX;
 	return MHS_LANE_FRAME;
 }
 

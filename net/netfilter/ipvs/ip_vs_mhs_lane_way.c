@@ -6,6 +6,7 @@
  */
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
+#include <linux/if_vlan.h>
 #include <net/arp.h>
 #include <net/ip6_route.h>
 #include <net/ndisc.h>
@@ -141,6 +142,22 @@ static void way_head(struct ip_vs_mhs_lane_way *way, const struct ip_vs_mhs *mhs
 	}
 }
 
+/* The tag of a VLAN, if one tag is all, and no priority of packets in it */
+static __be16 way_tci(const struct net_device *dev)
+{
+#if IS_ENABLED(CONFIG_VLAN_8021Q)
+	const struct vlan_dev_priv *vlan;
+
+	if (!is_vlan_dev(dev))
+		return 0;
+	vlan = vlan_dev_priv(dev);
+	if (vlan->vlan_proto == htons(ETH_P_8021Q) &&
+	    !READ_ONCE(vlan->nr_egress_mappings) && !is_vlan_dev(vlan->real_dev))
+		return htons(vlan->vlan_id);
+#endif
+	return 0;
+}
+
 static void way_publish(struct ip_vs_mhs_lane_record *r, u32 was, u32 generation,
 			const struct ip_vs_mhs_lane_way *way)
 {
@@ -156,6 +173,7 @@ static void way_publish(struct ip_vs_mhs_lane_record *r, u32 was, u32 generation
 	WRITE_ONCE(r->way.eth8, way->eth8);
 	WRITE_ONCE(r->way.eth4, way->eth4);
 	WRITE_ONCE(r->way.proto, way->proto);
+	WRITE_ONCE(r->way.tci, way->tci);
 	WRITE_ONCE(r->way.neigh, way->neigh);
 	for (i = 0; i < ARRAY_SIZE(way->head); i++)
 		WRITE_ONCE(r->way.head[i], way->head[i]);
@@ -199,6 +217,7 @@ static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
 	/* Devices of other types may need the route of a packet */
 	if (way->out->type != ARPHRD_ETHER || !(way->out->flags & IFF_UP))
 		return MHS_LANE_DEVICE;
+	way->tci = way_tci(way->out);
 	if (ip_vs_mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);

@@ -52,19 +52,21 @@ struct net_device;
 #define MHS_LANE_HOP_BITS	8
 #define MHS_LANE_HOPS		BIT(MHS_LANE_HOP_BITS)
 
-/* Directors have few devices with a lane */
-#define MHS_LANE_INS		16
+/* Devices share places by their index: each VLAN is one, too */
+#define MHS_LANE_INS		64
 
 /**
  * struct ip_vs_mhs_lane_way - the way to a server
  * @out: the device
- * @ifindex: of the device; 0 if it cannot send frames that come by another device
+ * @ifindex: of the device; 0 if it cannot send frames that come by another device,
+ *	or adds a tag
  * @mtu: longest packet for the path, without the tunnel's header
  * @outer: length of the tunnel's header, or 0
  * @hop: which of next_hops[] counts changes of the next hop
  * @eth8: the first 8 bytes of the Ethernet header
  * @eth4: the next 4 bytes
  * @proto: the last 2 bytes, the Ethernet type
+ * @tci: the tag of a VLAN that an XDP program puts before the type, or 0
  * @neigh: the next hop
  * @head: the tunnel's header, but for what depends on the packet
  */
@@ -77,6 +79,7 @@ struct ip_vs_mhs_lane_way {
 	u64			eth8;
 	u32			eth4;
 	__be16			proto;
+	__be16			tci;
 	struct neighbour	*neigh;
 	u32			head[10];
 };

@@ -6,10 +6,15 @@
  * would have to be copied twice and checked once more: some 100 instructions of a
  * packet.  A program that uses the kfunc holds a reference to this module.
  *
+ * The program of a bond runs on its members.  There the kernel makes of XDP_TX a
+ * redirect to the member that the bond chooses, see xdp_master_redirect().
+ *
  * Programs find the kfunc by the module's BTF.
  */
 #include <linux/bpf.h>
 #include <linux/etherdevice.h>
+#include <linux/if_vlan.h>
+#include <net/bonding.h>
 #include <net/xdp.h>
 
 #include "ip_vs_mhs_lane_ask.h"
@@ -19,17 +24,92 @@
 /* Records do not tell: look longer */
 #define XDP_LOOK	INT_MIN
 
+/* The bond of a member; NULL if the stack drops what the member receives.  As
+ * netdev_rx_handler_unregister() promises, who sees the handler has its data until
+ * the end of the RCU section, and the bond with it.
+ */
+static noinline struct net_device *xdp_bond(const struct net_device *member)
+{
+	struct slave *slave;
+
+	if (!rcu_access_pointer(member->rx_handler))
+		return NULL;
+	slave = rcu_dereference(member->rx_handler_data);
+	return slave && !bond_is_slave_inactive(slave) ? slave->bond->dev : NULL;
+}
+
+/* A frame with a tag is for the device of the VLAN: on the card or, as the stack
+ * looks, on its bond
+ */
+static bool xdp_untag(struct ip_vs_mhs_lane_packet *p, struct net_device *card,
+		      struct net_device *link)
+{
+	const struct vlan_hdr *tag = (const struct vlan_hdr *)p->ip;
+	__be16 kind = p->protocol;
+	struct net_device *vlan;
+	u16 vid;
+
+	if (p->bytes < VLAN_HLEN)
+		return false;
+	vid = ntohs(tag->h_vlan_TCI) & VLAN_VID_MASK;
+	vlan = __vlan_find_dev_deep_rcu(card, kind, vid) ?:
+	       __vlan_find_dev_deep_rcu(link, kind, vid);
+	/* The first look climbs to a bridge, too, which may block its port */
+	if (!vlan || !net_eq(dev_net(vlan), p->mn->net) ||
+	    (vlan_dev_real_dev(vlan) != card &&
+	     vlan_dev_real_dev(vlan) != link))
+		return false;
+	p->in = vlan;
+	p->ip += VLAN_HLEN;
+	p->bytes -= VLAN_HLEN;
+	p->protocol = tag->h_vlan_encapsulated_proto;
+	return true;
+}
+
+/* XDP sends by cards and bonds: by what is below a VLAN */
+static void xdp_link(struct ip_vs_mhs_lane_packet *p, struct net_device *link)
+{
+	struct ip_vs_mhs_lane_way *way = &p->way;
+
+	p->in = link;
+	if (!way->tci)
+		return;
+	way->out = vlan_dev_real_dev(way->out);
+	/* The program knows devices of its namespace */
+	if (net_eq(dev_net(way->out), p->mn->net) &&
+	    way->out->flags & IFF_UP && ip_vs_mhs_xdp_xmits(way->out))
+		way->ifindex = way->out->ifindex;
+}
+
+/* Bytes of the Ethernet header that the frame gets */
+static __always_inline unsigned int
+xdp_head(const struct ip_vs_mhs_lane_packet *p, bool quick)
+{
+	return ETH_HLEN + (!quick && p->way.tci ? VLAN_HLEN : 0);
+}
+
+/* How many bytes longer the headers become */
+static __always_inline int xdp_growth(const struct ip_vs_mhs_lane_packet *p,
+				      const struct xdp_buff *xdp, bool quick)
+{
+	/* Quick packets come and go without a tag */
+	int head = quick ? ETH_HLEN : p->ip - (const u8 *)xdp->data;
+
+	return p->way.outer + xdp_head(p, quick) - head;
+}
+
 /* Moving xdp->data moves no data in front of the frame that another program left */
 static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
 {
 	return xdp->data - xdp->data_hard_start >=
-	       sizeof(struct xdp_frame) + sizeof(struct ipv6hdr) &&
+	       sizeof(struct xdp_frame) + sizeof(struct ipv6hdr) + VLAN_HLEN &&
 	       xdp->data_meta >= xdp->data;
 }
 
 static __always_inline enum ip_vs_mhs_lane
 xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 {
+	struct net_device *card = xdp->rxq->dev, *link = card;
 	const struct ethhdr *eth = xdp->data;
 	enum ip_vs_mhs_lane why;
 
@@ -37,49 +117,68 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 		     !ether_addr_equal(eth->h_dest, p->in->dev_addr) ||
 		     xdp_buff_has_frags(xdp)))
 		return MHS_LANE_FRAME;
+	if (unlikely(netif_is_bond_slave(card))) {
+		link = xdp_bond(card);
+		if (!link)
+			return MHS_LANE_FRAME;
+		p->in = link;
+	}
 	p->ip = (const u8 *)(eth + 1);
 	p->bytes = xdp->data_end - xdp->data - ETH_HLEN;
 	p->protocol = eth->h_proto;
+	if (!quick && p->protocol == htons(ETH_P_8021Q) &&
+	    !xdp_untag(p, card, link))
+		return MHS_LANE_FRAME;
 	why = quick ? ip_vs_mhs_lane_ask_quick(p, MHS_LANE_FIT_XDP, true) :
 		      ip_vs_mhs_lane_ask(p, MHS_LANE_FIT_XDP);
 	if (unlikely(why))
 		return why;
 	if (unlikely(p->len > p->way.mtu))
 		return MHS_LANE_MTU;
+	if (!quick)
+		xdp_link(p, link);
 	/* A redirect to a device that cannot send would lose every frame */
-	if (unlikely((p->way.out != p->in && !p->way.ifindex) ||
-		     (p->way.outer && !xdp_has_room(xdp))))
+	if (unlikely(p->way.out != p->in && !p->way.ifindex))
+		return quick ? MHS_LANE_MAX : MHS_LANE_DEVICE;
+	if (unlikely(xdp_growth(p, xdp, quick) && !xdp_has_room(xdp)))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
 }
 
-/* Cut padding off, and put the tunnel's header in front */
+/* Move the start of the frame; cut padding off, and put the tunnel's header in front */
 static __always_inline void xdp_push(const struct ip_vs_mhs_lane_packet *p,
-				     struct xdp_buff *xdp)
+				     struct xdp_buff *xdp, int growth, bool quick)
 {
 	bool no_meta = xdp_data_meta_unsupported(xdp);
 
-	xdp->data_end -= p->bytes - p->len;
-	xdp->data -= p->way.outer;
+	xdp->data -= growth;
 	if (no_meta)
 		xdp_set_data_meta_invalid(xdp);
 	else
 		xdp->data_meta = xdp->data;
-	ip_vs_mhs_lane_tunnel(p, xdp->data + ETH_HLEN);
+	if (!p->way.outer)
+		return;
+	xdp->data_end -= p->bytes - p->len;
+	ip_vs_mhs_lane_tunnel(p, xdp->data + xdp_head(p, quick));
 }
 
 static __always_inline void xdp_rewrite(const struct ip_vs_mhs_lane_packet *p,
-					struct xdp_buff *xdp)
+					struct xdp_buff *xdp, bool quick)
 {
+	const __be16 tag[] = { htons(ETH_P_8021Q), quick ? 0 : p->way.tci };
+	int growth = xdp_growth(p, xdp, quick);
+
 	if (p->protocol == htons(ETH_P_IP))
 		ip_decrease_ttl((struct iphdr *)p->ip);
 	else
 		((struct ipv6hdr *)p->ip)->hop_limit--;
-	if (p->way.outer)
-		xdp_push(p, xdp);
+	if (growth)
+		xdp_push(p, xdp, growth, quick);
 	memcpy(xdp->data, &p->way.eth8, 8);
 	memcpy(xdp->data + 8, &p->way.eth4, 4);
-	memcpy(xdp->data + 12, &p->way.proto, 2);
+	if (tag[1])
+		memcpy(xdp->data + 12, tag, VLAN_HLEN);
+	memcpy(xdp->data + xdp_head(p, quick) - 2, &p->way.proto, 2);
 }
 
 /* Decide, count and rewrite; the answer of the kfunc, or XDP_LOOK if @quick */
@@ -101,7 +200,7 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	ip_vs_mhs_lane_count(&p, why);
 	if (why)
 		return 0;
-	xdp_rewrite(&p, xdp);
+	xdp_rewrite(&p, xdp, quick);
 	return likely(p.way.out == p.in) ? -1 : p.way.ifindex;
 }
 
@@ -121,8 +220,9 @@ __bpf_kfunc_start_defs();
  * whose bytes stay in the buffer.
  *
  * Context: an XDP program in native mode.
- * Return: the index of the device to redirect the frame to, -1 if the frame goes
- *	back by the device that received it (XDP_TX), 0 if it goes up to the stack.
+ * Return: the index of the device to redirect the frame to, -1 if the program
+ *	must return XDP_TX and nothing else (on a member of a bond the kernel then
+ *	sends by the member that the bond chooses), 0 if it goes up to the stack.
  */
 __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx)
 {

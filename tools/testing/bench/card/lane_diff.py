@@ -48,9 +48,10 @@ def with_checksum(header):
 class Frames:
     """Random frames, most of them good, each other one with something odd."""
 
-    def __init__(self, seed, mac):
+    def __init__(self, seed, mac, vid=None):
         self.random = random.Random(seed)
         self.mac = mac
+        self.vid = vid
 
     def pick(self, *what):
         return self.random.choice(what)
@@ -143,10 +144,21 @@ class Frames:
                              socket.inet_pton(10, target))
         return b"\x86\xdd", header + extension + body
 
+    def tag(self, odd=None):
+        """The tag of the VLAN, if the frames have one."""
+        if self.vid is None:
+            return b""
+        if odd == "tag":
+            return self.pick(b"", b"\x88\xa8\0\7", b"\x81\0\0\0", b"\x81\0",
+                             b"\x81\0\x1f\xff", b"\x81\0\0\7" * 2)
+        return struct.pack("!HH", 0x8100,
+                           self.pick(0, 0, 0x1000, 0xe000) | self.vid)
+
     def frame(self):
         odd = self.pick(*[None] * 14, "source", "target", "options",
                         "fragment", "protocol", "length", "checksum",
-                        "version", "mac", "type", "short", "long", "bytes")
+                        "version", "mac", "type", "short", "long", "bytes",
+                        *["tag"] * (self.vid is not None))
         kind, packet = self.pick(self.ipv4, self.ipv4, self.ipv6)(odd)
         mac = self.mac
         if odd == "mac":
@@ -161,13 +173,14 @@ class Frames:
         elif odd == "bytes":
             place = self.random.randrange(min(len(packet), 60))
             packet = packet[:place] + self.data(1) + packet[place + 1:]
-        frame = mac + CLIENT_MAC + kind + packet
-        return (frame + bytes(60))[:max(60, len(frame))][:1514]
+        head = mac + CLIENT_MAC + self.tag(odd) + kind
+        frame = head + packet
+        return (frame + bytes(60))[:max(60, len(frame))][:1500 + len(head)]
 
     def plain(self):
         """A frame of which nothing is odd."""
         kind, packet = self.pick(self.ipv4, self.ipv6)(None)
-        frame = self.mac + CLIENT_MAC + kind + packet
+        frame = self.mac + CLIENT_MAC + self.tag() + kind + packet
         return frame.ljust(60, b"\0")
 
 
@@ -177,15 +190,21 @@ def ip_length(packet, kind):
     return 40 + struct.unpack("!H", packet[4:6])[0]
 
 
+def kind_at(frame):
+    """Where the Ethernet type is."""
+    return 16 if frame[12:14] == b"\x81\0" else 12
+
+
 def comparable(frame):
     """Without padding, and without what the kernel chooses at random."""
-    kind, packet = frame[12:14], frame[14:]
+    at = kind_at(frame)
+    kind, packet = frame[at:at + 2], frame[at + 2:]
     packet = packet[:ip_length(packet, kind)]
     if kind == b"\x08\0" and packet[9] in (4, 41) and not packet[6] & 0x40:
         packet = packet[:4] + b"\0\0" + packet[6:10] + b"\0\0" + packet[12:]
     elif kind != b"\x08\0" and packet[6] == 44:
         packet = packet[:44] + bytes(4) + packet[48:]
-    return frame[:14] + packet
+    return frame[:at + 2] + packet
 
 
 # (what changes, how, and back): commands of ip and ipvsadm
@@ -214,8 +233,9 @@ CHANGES = (
 
 
 class Rig:
-    def __init__(self):
+    def __init__(self, cards=False):
         self.sent = collections.Counter()
+        self.cards = cards
         self.lane = None
 
     def put(self, frames):
@@ -239,10 +259,12 @@ class Rig:
                           buffering=0) as file:
                     while frame := file.read(2048):
                         if frame[:6] == CLIENT_MAC or frame[0] & 1 or \
-                                frame[12:14] not in (b"\x08\0", b"\x86\xdd"):
+                                frame[kind_at(frame):][:2] not in (
+                                    b"\x08\0", b"\x86\xdd"):
                             continue
                         self.sent[lane, way] += 1
-                        got[comparable(frame)] += 1
+                        name = card.encode() if self.cards else b""
+                        got[name + comparable(frame)] += 1
         return got
 
 
@@ -286,10 +308,13 @@ def main():
     parser.add_argument("--control", action="store_true",
                         help="the module has a bug, which has to be seen")
     parser.add_argument("--door", help="xdp or ingress")
+    parser.add_argument("--cards", action="store_true",
+                        help="compare by which card they leave, too")
+    parser.add_argument("--tag", type=int, help="a VLAN has the frames")
     parser.add_argument("--changes", action="store_true",
                         help="only changes; with --control all must be seen")
     args = parser.parse_args()
-    frames, rig = Frames(args.seed, CARD_MAC), Rig()
+    frames, rig = Frames(args.seed, CARD_MAC, args.tag), Rig(args.cards)
     for card in ("card0", "card1"):
         with open(f"{CARDS}/{card}/keep", "w") as file:
             file.write(str(2 * BATCH))

@@ -64,11 +64,14 @@ ELSEWHERE = {
     r"real_server (check|clear)\b":
         ("tools/testing/selftests/net/ipvs_mhs/real_faults.sh",
          "with its own addresses"),
-    r"ethtool -K eth0 rxvlan off rx-vlan-stag-hw-parse off$":
+    r"ethtool -K eth[01] rxvlan off rx-vlan-stag-hw-parse off$":
         ("tools/testing/selftests/net/ipvs_mhs/lane_xdp.sh", "lib_lane.sh"),
     r"ip link set dev eth0 xdpdrv (object /usr/local/\S+ section xdp|off)$":
         ("tools/testing/selftests/net/ipvs_mhs/lane_xdp.sh",
          "with the program where it was built"),
+    r"ip link set dev bond0 xdpdrv object /usr/local/\S+ section xdp$":
+        ("tools/testing/selftests/net/ipvs_mhs/lane_nets.sh",
+         "with a bond of another name"),
     r"make ": (None, "it would run this test; the target must exist"),
     r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
     r"linux-headers-amd64$":

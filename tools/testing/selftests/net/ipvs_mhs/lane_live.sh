@@ -15,7 +15,7 @@
 need nginx curl ethtool
 
 readonly door=${MHS_DOOR:-ingress}
-readonly FILES=20 FLOWS=80
+readonly FILES=20
 
 # download ADDRESS: the number of files that came whole, from curl to nginx
 download() {
@@ -38,23 +38,6 @@ curls() {
 	check "$1: IPv4 files by curl" $FILES "$(download $VIP4)"
 	check "$1: IPv6 files by curl" $FILES "$(download "[$VIP6]")"
 	note "lane: $(lane_new Forwarded), percent: $(lane_share)"
-}
-
-# load: flows that stay busy; load_ends NAME: none noticed anything
-load() {
-	flow c open $FLOWS
-	flow_send c busy 3600
-}
-
-load_ends() {
-	flow c stop
-	check "$1: all served" "$FLOWS 0 0 0" \
-		"$(value flows) $(value broken) $(value failed) $(value stalled)"
-	flow c reset
-}
-
-lane_sent() {
-	lane_saw Forwarded
 }
 
 stateless() {

@@ -16,11 +16,6 @@ door=xdp
 plan $((LANE_CHECKS + 5))
 lane_tests
 
-# lane_findings: what mhsstat check says of the lane
-lane_findings() {
-	dr "$here/../../../../../scripts/mhsstat" check | grep -o '\[lane-[a-z]*\]$'
-}
-
 sysctls dr net.ipv4.vs.mhs.lane=1
 check "mhsstat check: no device has the program" "[lane-door]" "$(lane_findings)"
 lane_open

@@ -6,7 +6,7 @@
 # hook of a device; xdp, a program that calls the module, on veth; or virtio, the
 # program on a card of the machine.  Sourced after lib.sh.
 
-readonly LANE_CHECKS=24 LANE_REASONS=37
+readonly LANE_CHECKS=24 LANE_REASONS=37 FLOWS=80
 
 # lane_open, lane_close: the door of the director's device.  A veth sends frames of
 # XDP at once only if the other end has a program, too, and it loses checksums that
@@ -58,6 +58,12 @@ lane_saw() {
 	done <"$net/ip_vs_mhs_lane"
 }
 
+# lane_findings: what mhsstat check says of the lane
+lane_findings() {
+	dr "$here/../../../../../scripts/mhsstat" check |
+		grep -o '\[lane-[a-z]*\]$' | sort -u
+}
+
 # lane_begin: remember what was counted; lane_new WORD: how many since
 declare -A lane_was
 lane_begin() {
@@ -106,6 +112,23 @@ lane_flows() {
 		"$(value flows) $(value broken) $(value failed)"
 	check_cmp "$1: $word" "$(lane_new "$word")" -ge 20
 	flow c reset
+}
+
+# load: flows that stay busy; load_ends NAME: none noticed anything
+load() {
+	flow c open $FLOWS
+	flow_send c busy 3600
+}
+
+load_ends() {
+	flow c stop
+	check "$1: all served" "$FLOWS 0 0 0" \
+		"$(value flows) $(value broken) $(value failed) $(value stalled)"
+	flow c reset
+}
+
+lane_sent() {
+	lane_saw Forwarded
 }
 
 # lane_warm: until the stack has cached the routes to the servers and their
