@@ -34,11 +34,11 @@ busywait 30 forgotten
 result "the server is forgotten" $?
 nap 0.5
 
-# other limit: the entries of all servers are counted anew
+# at the limit the entries of all servers are counted anew
 windows 0 3600000
 flow c open 30
 flow c ping
-sysctls dr net.ipv4.vs.mhs.max_entries=1000
+sysctls dr net.ipv4.vs.mhs.max_entries=4
 weight 2 0
 flow c ping
 check_cmp "packets made entries again" "$(entries)" -gt 0

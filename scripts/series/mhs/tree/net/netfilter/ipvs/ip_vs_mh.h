@@ -6,24 +6,15 @@
 
 struct ip_vs_dest;
 
-/**
- * struct ip_vs_mh_share - a dest while a Maglev table is filled
- * @dest: the dest
- * @index: for the caller
- * @weight: more than 0
- * @perm: next slot of its preference list, less than the number of slots
- * @skip: between two slots of the list, less than the number of slots, not 0
- * @claims: slots so far, 0 at first
- * @next: dest in the same round
- */
+/* A dest while a Maglev table is filled */
 struct ip_vs_mh_share {
 	struct ip_vs_dest	*dest;
-	u32			index;
-	u32			weight;
-	u32			perm;
+	u32			index;	/* for the caller */
+	u32			weight;	/* more than 0 */
+	u32			perm;	/* next slot of its preference list */
 	u32			skip;
-	u32			claims;
-	u32			next;
+	u32			claims;	/* slots so far */
+	u32			next;	/* dest in the same round */
 };
 
 u32 ip_vs_mh_tab_size(void);

@@ -3,16 +3,14 @@
  *
  * The algorithm with two tables is by Lev Pantiukhin (December 2023).
  *
- * A TCP packet that has no connection goes where its slot of the lookup table
- * says.  While all flows of a slot have one dest, they need no connection.  When
- * the dest of a slot changes, the slot is unstable for the time that a TCP
- * connection may be idle: a SYN goes to the new dest, the candidate, and gets a
- * connection, and so does a packet of an older flow, to the old dest.  After
- * that time older flows have a connection or are over, and the slot is stable
- * with its candidate.
+ * A TCP packet that has no connection goes to the dest of its slot in the lookup
+ * table.  When that changes, the slot is unstable for as long as a TCP connection
+ * may be idle: a SYN goes to the new dest, the candidate, and gets a connection;
+ * so does a packet of an older flow, to the old dest.  After that time older
+ * flows have a connection or are over, and the slot is stable with its candidate.
  *
- * Slots are changed under ipvs->service_mutex, by the work, and by packets that
- * mark them as used, always by compare-and-exchange of the whole word.
+ * Slots are changed under ipvs->service_mutex and by the work, always by
+ * compare-and-exchange of the whole word.
  *
  * Dests are in dest[] while they are in the list of the service.  No slot names
  * a dest after del_dest(), and the core frees a deleted dest after a grace
@@ -25,6 +23,7 @@
 #include <linux/siphash.h>
 #include <linux/skbuff.h>
 #include <linux/sort.h>
+#include <linux/unaligned.h>
 #include <linux/workqueue.h>
 
 #include <net/ip_vs.h>
@@ -33,26 +32,26 @@
 
 /* One word has a whole slot:
  *
- *	 28    27   24  23     12  11         0
- *	+----+--------+-----------+------------+
- *	|used| stage  |    old    | candidate  |
- *	+----+--------+-----------+------------+
+ *	27    24 23         12 11          0
+ *	+--------+------------+------------+
+ *	| stage  |    old     | candidate  |
+ *	+--------+------------+------------+
  *
  * old and candidate are indexes of dest[], 0 is none.  The stage of a stable slot
- * is 0; that of an unstable one grows with each tick, from 1 on.  A slot is used
- * when it has sent a packet without a connection; until then a change harms no
- * flow.
+ * is 0; that of an unstable one grows with each tick, from 1 on.
  */
 #define MHS_INDEX		0xfffU
 #define MHS_OLD_SHIFT		12
 #define MHS_STAGE_SHIFT		24
 #define MHS_STAGE		0xfU
-#define MHS_USED		BIT(28)
 
 /* Ticks in the time of a transition.  A slot may become unstable just before a
  * tick, so it waits for one more.
  */
 #define MHS_TICKS		10
+
+/* A new service is settled when no server has changed for as long as this */
+#define MHS_SETTLE		HZ
 
 struct ip_vs_mhs_state {
 	struct rcu_head			rcu_head;
@@ -63,6 +62,7 @@ struct ip_vs_mhs_state {
 	u32				*scratch;	/* of the fill */
 	u32				last;		/* index given last */
 	bool				again;		/* indexes are reused */
+	bool				settled;	/* set by the work */
 	u32				size;
 	u32				*slot;
 	struct ip_vs_dest __rcu		*dest[MHS_INDEX + 1];
@@ -93,10 +93,10 @@ static u32 mhs_change(u32 w, u32 index, u32 gone)
 {
 	u32 old = mhs_old(w);
 
-	if (!old || old == index || old == gone || !(w & MHS_USED))
-		return index | (w & MHS_USED);
+	if (!old || old == index || old == gone)
+		return index;
 	return index | old << MHS_OLD_SHIFT |
-	       (mhs_stage(w) ?: 1) << MHS_STAGE_SHIFT | MHS_USED;
+	       (mhs_stage(w) ?: 1) << MHS_STAGE_SHIFT;
 }
 
 static u32 mhs_tick(u32 w)
@@ -104,21 +104,20 @@ static u32 mhs_tick(u32 w)
 	if (!mhs_stage(w))
 		return w;
 	if (mhs_stage(w) > MHS_TICKS)
-		return mhs_candidate(w) | MHS_USED;
+		return mhs_candidate(w);
 	return w + (1U << MHS_STAGE_SHIFT);
 }
 
+/* The same on directors of either byte order */
 static u64 mhs_hash(int af, const union nf_inet_addr *addr, __be16 port)
 {
-	u64 a = (__force u32)addr->ip, b = (__force u16)port;
-
 #ifdef CONFIG_IP_VS_IPV6
 	if (af == AF_INET6)
-		return siphash_3u64((u64)addr->all[0] << 32 | addr->all[1],
-				    (u64)addr->all[2] << 32 | addr->all[3],
-				    b, &mhs_key);
+		return siphash_3u64(get_unaligned_be64(&addr->ip6[0]),
+				    get_unaligned_be64(&addr->ip6[2]),
+				    ntohs(port), &mhs_key);
 #endif
-	return siphash_1u64(a << 16 | b, &mhs_key);
+	return siphash_1u64((u64)ntohl(addr->ip) << 16 | ntohs(port), &mhs_key);
 }
 
 /* Idle connections live as long as this */
@@ -140,6 +139,10 @@ static void mhs_work(struct work_struct *work)
 	bool unstable = false;
 	u32 i, w, next;
 
+	/* Pairs with smp_load_acquire() in ip_vs_mhs_select(): packets that
+	 * see this see all of the table
+	 */
+	smp_store_release(&s->settled, true);
 	for (i = 0; i < s->size; i++) {
 		w = READ_ONCE(s->slot[i]);
 		do {
@@ -158,11 +161,8 @@ static int mhs_compare(const void *a, const void *b)
 	const struct ip_vs_dest *x = ((const struct ip_vs_mh_share *)a)->dest;
 	const struct ip_vs_dest *y = ((const struct ip_vs_mh_share *)b)->dest;
 
-	if (x->af != y->af)
-		return x->af < y->af ? -1 : 1;
-	return memcmp(&x->addr, &y->addr, x->af == AF_INET ?
-		      sizeof(x->addr.ip) : sizeof(x->addr)) ?:
-	       memcmp(&x->port, &y->port, sizeof(x->port));
+	return memcmp(&x->addr, &y->addr, sizeof(x->addr)) ?:
+	       memcmp(&x->port, &y->port, sizeof(x->port)) ?: x->af - y->af;
 }
 
 static u32 mhs_index(const struct ip_vs_mhs_state *s,
@@ -177,14 +177,19 @@ static u32 mhs_index(const struct ip_vs_mhs_state *s,
 }
 
 /* The lookup table for the dests as they are, into the slots.  @gone is the index
- * of a dest that was deleted.  Nothing is allocated: it cannot fail.
+ * of a dest that was deleted.  Nothing is allocated: it cannot fail.  Until the
+ * service is settled no packet is sent by a slot, so all change at once.
  */
 static void mhs_rebuild(struct ip_vs_mhs_state *s, u32 gone)
 {
 	struct ip_vs_mh_share *share = s->share;
-	bool unstable = false;
+	bool settled, unstable = false;
 	u32 i, index, next, w, n = 0;
 
+	/* or it would be while the slots change */
+	if (!READ_ONCE(s->settled))
+		cancel_delayed_work_sync(&s->work);
+	settled = READ_ONCE(s->settled);
 	for (i = 1; i <= MHS_INDEX; i++) {
 		/* changed under the mutex that we are under */
 		struct ip_vs_dest *dest = rcu_dereference_protected(s->dest[i],
@@ -210,13 +215,13 @@ static void mhs_rebuild(struct ip_vs_mhs_state *s, u32 gone)
 		index = n ? share[s->scratch[i] - 1].index : 0;
 		w = READ_ONCE(s->slot[i]);
 		do {
-			next = mhs_change(w, index, gone);
+			next = settled ? mhs_change(w, index, gone) : index;
 		} while (next != w && !try_cmpxchg(&s->slot[i], &w, next));
 		unstable |= mhs_stage(next);
 	}
-	if (unstable)
-		queue_delayed_work(system_dfl_long_wq, &s->work,
-				   mhs_tick_time(s->ipvs));
+	if (unstable || (!settled && n))
+		queue_delayed_work(system_dfl_long_wq, &s->work, settled ?
+				   mhs_tick_time(s->ipvs) : MHS_SETTLE);
 }
 
 /* Give @dest an index, and the scratch space room for it */
@@ -383,26 +388,23 @@ ip_vs_mhs_select(struct ip_vs_service *svc, const struct sk_buff *skb,
 	if (!slot || (!th && !ip_vs_iph_icmp(iph)))
 		return IP_VS_SEL_AS_EVER;
 	begins = th && th->syn;
+	/* Another director's flow needs the whole table: it sends again */
+	if (!smp_load_acquire(&s->settled))
+		return th && !begins ? IP_VS_SEL_DROP : IP_VS_SEL_AS_EVER;
 	w = READ_ONCE(*slot);
-	do {
-		dest = rcu_dereference(s->dest[begins ? mhs_candidate(w) :
-					       mhs_old(w)]);
-		/* whatever makes the connection: an older flow may live on */
-		if (begins && mhs_stage(w))
-			return IP_VS_SEL_CLAIM;
-		if (!dest || !rcu_access_pointer(dest->cp_route))
-			return IP_VS_SEL_AS_EVER;
-		/* A limit needs counting, and conntrack a connection */
-		if (begins && (READ_ONCE(dest->u_threshold) ||
-			       ip_vs_conntrack_enabled(svc->ipvs)))
-			return IP_VS_SEL_AS_EVER;
-		*destp = dest;
-		if (mhs_stage(w))
-			return !th || th->rst || th->fin ? IP_VS_SEL_FORWARD :
-			       IP_VS_SEL_MAKE;
-		/* Marked before the packet is sent: a change sees it */
-	} while (!(w & MHS_USED) && !try_cmpxchg(slot, &w, w | MHS_USED));
-	return IP_VS_SEL_FORWARD;
+	/* whatever makes the connection: an older flow may live on */
+	if (begins && mhs_stage(w))
+		return IP_VS_SEL_CLAIM;
+	dest = rcu_dereference(s->dest[mhs_old(w)]);
+	if (!dest || !rcu_access_pointer(dest->cp_route))
+		return IP_VS_SEL_AS_EVER;
+	/* A limit needs counting, and conntrack a connection */
+	if (begins && (READ_ONCE(dest->u_threshold) ||
+		       ip_vs_conntrack_enabled(svc->ipvs)))
+		return IP_VS_SEL_AS_EVER;
+	*destp = dest;
+	return mhs_stage(w) && th && !th->rst && !th->fin ?
+	       IP_VS_SEL_MAKE : IP_VS_SEL_FORWARD;
 }
 
 /* The dest of a new connection.  That is a candidate, but for a packet of an older

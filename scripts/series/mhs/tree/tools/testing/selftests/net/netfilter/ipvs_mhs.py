@@ -4,39 +4,35 @@
 ipvs_mhs.py client: do what the lines of stdin say, answer each by one line"""
 
 import collections
+import contextlib
 import select
-import selectors
 import socket
+import socketserver
 import struct
 import sys
 import time
 
-TCP_REPAIR, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ, NO_WINDOW_PROBE = 19, 20, 21, -1
-SEND = 2
 SYN = 2
 TIMEOUT = 5
 
 
-def serve(name):
-    selector = selectors.DefaultSelector()
-    listener = socket.create_server(("::", 80), family=socket.AF_INET6,
-                                    backlog=1000, dualstack_ipv6=True)
-    selector.register(listener, selectors.EVENT_READ)
-    print("ready", flush=True)
-    while True:
-        for key, _ in selector.select():
-            sock = key.fileobj
-            if sock is listener:
-                selector.register(sock.accept()[0], selectors.EVENT_READ)
-                continue
-            try:
-                data = sock.recv(2048)
-                sock.sendall(name if data else b"")
-            except OSError:
-                data = b""
-            if not data:
-                selector.unregister(sock)
-                sock.close()
+class Server(socketserver.ThreadingTCPServer):
+    address_family = socket.AF_INET6
+    daemon_threads = True
+    request_queue_size = 1000
+
+
+class Answer(socketserver.BaseRequestHandler):
+    def handle(self):
+        with contextlib.suppress(OSError):
+            while self.request.recv(2048):
+                self.request.sendall(sys.argv[2].encode())
+
+
+def serve():
+    with Server(("::", 80), Answer) as server:
+        print("ready", flush=True)
+        server.serve_forever()
 
 
 def checksum(data):
@@ -57,14 +53,6 @@ def tcp(source, target, sport, dport, seq, flags):
     pseudo = (packed(source) + packed(target) +
               struct.pack("!II", len(head), socket.IPPROTO_TCP))
     return head[:16] + checksum(pseudo + head) + head[18:]
-
-
-def next_seq(sock):
-    sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND)
-    seq = sock.getsockopt(socket.IPPROTO_TCP, TCP_QUEUE_SEQ)
-    sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, NO_WINDOW_PROBE)
-    return seq & 0xffffffff
 
 
 class Client:
@@ -119,14 +107,26 @@ class Client:
                     pass
         return sent
 
-    def forge(self, number, flags=SYN):
-        """A SYN for each flow, of this number or just before its own"""
+    def forge(self, seq, flags=SYN):
+        """A packet for each flow, a SYN if nothing is said"""
         def make(sock, source, target):
-            seq = next_seq(sock) - 1 if number == "own" else int(number)
-            return tcp(source[0], target[0], source[1], target[1],
-                       seq & 0xffffffff, int(flags))
+            return tcp(source[0], target[0], source[1], target[1], int(seq),
+                       int(flags))
 
         return f"forged={self.raw(socket.IPPROTO_TCP, make)}"
+
+    def send(self, address, first, count, *packets):
+        """SEQ:FLAGS... of COUNT flows, from port FIRST on"""
+        kind = (socket.AF_INET6 if ":" in address else socket.AF_INET,
+                socket.SOCK_RAW, socket.IPPROTO_TCP)
+        with socket.socket(*kind) as raw:
+            raw.connect((address, 0))
+            source = raw.getsockname()[0]
+            for port in range(int(first), int(first) + int(count)):
+                for packet in packets:
+                    seq, flags = map(int, packet.split(":"))
+                    raw.send(tcp(source, address, port, 80, seq, flags))
+        return "sent"
 
     def icmp(self):
         """A port or host unreachable about each flow, from the client"""
@@ -155,7 +155,7 @@ class Client:
 
 def main():
     if sys.argv[1] == "serve":
-        serve(sys.argv[2].encode())
+        serve()
     client = Client()
     for line in sys.stdin:
         words = line.split()

@@ -42,15 +42,10 @@ is() {
 
 # result NAME COMMAND...: one result, good if the command succeeds
 result() {
-	local name=$1
+	local verdict=PASS
 
-	shift
-	if "$@"; then
-		echo "PASS: $name"
-	else
-		echo "FAIL: $name"
-		ret=1
-	fi
+	"${@:2}" || verdict=FAIL ret=1
+	echo "$verdict: $scheduler, IPv$family: $1"
 }
 
 # link NS N: 10.0.0.N and 2001:db8:1::N
@@ -111,142 +106,199 @@ ask() {
 	echo "$answer"
 }
 
-ipvs() { ip netns exec "$director" ipvsadm "$@"; }
+in_director() { ip netns exec "$director" "$@"; }
+ipvs() { in_director ipvsadm "$@"; }
 conns() { ipvs -Lcn | grep -c '^TCP' || true; }
+at_s3() { ipvs -Lcn | grep -cF "$(server 3):80" || true; }
 some() { [ "$("$@")" -gt 0 ]; }
 none_of() { [[ $("${@:2}") != *$1=* ]]; }
 drained() { [ "$(conns)" -eq 0 ]; }
 server() { [ "$family" = 4 ] && echo "10.0.0.1$1" || echo "[2001:db8:1::1$1]"; }
 
-# on NS SCHEDULER: a service with servers s1 and s2
-on() {
-	local i
-
-	ip netns exec "$1" ipvsadm -C
-	ip netns exec "$1" ipvsadm -A -t "$service" -s "$2" -b flag-1,flag-2
-	for i in 1 2; do
-		ip netns exec "$1" ipvsadm -a -t "$service" \
-			-r "$(server $i):80" -g
-	done
+# add NS N [OPTION...]: server N to the service
+add() {
+	ip netns exec "$1" ipvsadm -a -t "$service" -r "$(server "$2"):80" -g \
+		"${@:3}"
 }
 
-# fresh SCHEDULER: it has 100 flows, and no connection of an earlier test is left
+# on NS [COMMAND]: a service with servers s1 and s2, COMMAND between them
+on() {
+	ip netns exec "$1" ipvsadm -C
+	ip netns exec "$1" ipvsadm -A -t "$service" -s "$scheduler" \
+		-b flag-1,flag-2
+	add "$1" 1
+	"${@:2}"
+	add "$1" 2
+}
+
+# settled NS: its mhs sends a packet that begins no flow
+settled() {
+	ask send "$vip" 1 1 1:16 >/dev/null
+	ip netns exec "$1" ipvsadm -Ln --stats |
+		awk '$1 == "TCP" { n = $4 } END { exit !n }'
+}
+
+# fresh: there are 100 flows, and no connection of an earlier test is left
 fresh() {
 	ask close >/dev/null
-	ip netns exec "$director" sysctl -wq net.ipv4.vs.expire_nodest_conn=1
+	in_director sysctl -wq net.ipv4.vs.expire_nodest_conn=1
 	ipvs -C
 	slowwait 20 drained
-	ip netns exec "$director" sysctl -wq net.ipv4.vs.expire_nodest_conn=0
+	in_director sysctl -wq net.ipv4.vs.expire_nodest_conn=0
 	ipvs --set 900 120 300
 	by 2
-	on "$director" "$1"
+	on "$director"
+	[ "$scheduler" = mh ] || slowwait 20 settled "$director"
 	is "s1=$NUM s2=$NUM" ask open "$vip" 100
+}
+
+# added [OPTION...]: fresh, and then a third server
+added() {
+	fresh >/dev/null
+	add "$director" 3 "$@"
 }
 
 # errors: ICMP errors that the servers have got
 errors() {
-	local i sum=0 n
+	local i
 
 	for i in "$s1" "$s2" "$s3"; do
-		n=$(ip netns exec "$i" cat /proc/net/snmp /proc/net/snmp6 |
-			awk '/^Icmp: [0-9]/ { n += $5 }
-				$1 == "Icmp6InDestUnreachs" { n += $2 }
-				END { print n }')
-		sum=$((sum + n))
-	done
-	echo $sum
+		ip netns exec "$i" nstat -asz "Icmp*InDestUnreachs"
+	done | awk '{ n += $2 } END { print n }'
 }
 
-add() { ipvs -a -t "$service" -r "$(server 3):80" -g; }
-
-# flows SCHEDULER: what is so with both
+# flows: what is so with both schedulers
 flows() {
-	result "$1, IPv$family: flows begin" fresh "$1"
-	add
-	result "$1, IPv$family: added: flows live" is "$all" ask check
-	result "$1, IPv$family: added: new flows come to all" \
+	result "flows begin" fresh
+	add "$director" 3
+	result "added: flows live" is "$all" ask check
+	result "added: new flows come to all" \
 		is 's1=* s2=* s3=*' ask open "$vip" 50
-	fresh "$1" >/dev/null
-	add
+	added
 	ask forge 4660 >/dev/null
-	result "$1, IPv$family: added: after forged SYNs flows live" \
-		is "$all" ask check
-	fresh "$1" >/dev/null
-	add
-	ask forge 4660 18 >/dev/null
-	result "$1, IPv$family: added: after forged SYNs with ACK, too" \
-		is "$all" ask check
-	fresh "$1" >/dev/null
-	ipvs -a -t "$service" -r "$(server 3):80" -g -x 1000
+	result "added: after forged SYNs flows live" is "$all" ask check
+	added -x 1000
 	ask forge 4660 >/dev/null
-	result "$1, IPv$family: added with a limit: after forged SYNs, too" \
-		is "$all" ask check
-	fresh "$1" >/dev/null
+	result "added with a limit: after forged SYNs, too" is "$all" ask check
+	fresh >/dev/null
 	ipvs -e -t "$service" -r "$(server 2):80" -g -w 0
-	result "$1, IPv$family: weight 0: no new flow" \
-		none_of s2 ask open "$vip" 50
+	result "weight 0: no new flow" none_of s2 ask open "$vip" 50
 	ask forge 4660 >/dev/null
-	result "$1, IPv$family: weight 0: after forged SYNs flows live" \
+	result "weight 0: after forged SYNs flows live" \
 		is 'alive=150 dead=0' ask check
-	fresh "$1" >/dev/null
+	fresh >/dev/null
 	ipvs -d -t "$service" -r "$(server 2):80"
-	result "$1, IPv$family: deleted: its flows end" \
-		is 'alive=[1-9]* dead=[1-9]*' ask check
-	fresh "$1" >/dev/null
-	on "$second" "$1"
+	result "deleted: its flows end" is "$some_dead" ask check
+	fresh >/dev/null
+	on "$second"
 	by 3
+}
+
+# answers VERB: of the servers, to the client, are lost (add) or not any more (del)
+answers() {
+	local i client_address=10.0.0.1
+
+	[ $family = 4 ] || client_address=2001:db8:1::1
+	for i in "$s1" "$s2" "$s3"; do
+		ip -n "$i" route "$1" blackhole $client_address
+	done
+}
+
+# begin: the second director begins while packets of flows come; 1 if it was slow
+begin() {
+	local start quick
+
+	fresh >/dev/null
+	by 3
+	on "$second" first
+	quick=$(($(date +%s%3N) - start < 900))
+	read -r -t 120 -u "${CLIENT[0]}" answer
+	[ $quick = 1 ]
+}
+
+first() {
+	start=$(date +%s%3N)
+	echo check >&"${CLIENT[1]}"
+}
+
+few() { is "$all" ask check && is 10 conns; }
+
+# new_conns: how many connections new flows make
+new_conns() {
+	local before
+
+	before=$(conns)
+	ask open "$vip" 50 >/dev/null
+	ask check >/dev/null
+	echo $(($(conns) - before))
+}
+
+stable() { ! is '[1-9]*' new_conns >/dev/null; }
+
+stateless() {
+	fresh >/dev/null
+	result "flows have no connection" is 0 conns
+	before=$(errors)
+	ask icmp >/dev/null
+	result "their servers get ICMP errors" \
+		slowwait 20 is $((before + 100)) errors
+	add "$director" 3
+	ask forge 4660 >/dev/null
+	result "forged SYNs make connections" some conns
+	result "packets of older flows take them" is "$all" ask check
+	ask forge 4660 >/dev/null
+	result "and are safe from more SYNs" is "$all" ask check
+	added
+	answers add
+	ask forge 4660 >/dev/null
+	ask forge 4661 16 >/dev/null
+	answers del
+	result "limit: forged SYNs and what continues them end flows" \
+		is "$some_dead" ask check
+	added
+	answers add
+	ask send "$vip" 20000 100 1000:2 5000:2 1001:16 >/dev/null
+	answers del
+	result "a second SYN does not replace a first" some at_s3
+	fresh >/dev/null
+	on "$second"
+	by 3
+	slowwait 20 settled "$second"
+	add "$director" 3
+	add "$second" 3
+	result "by a standby, after a change, flows live" is "$all" ask check
+	until begin; do :; done
+	result "by a director that begins flows live" is "$all" echo "$answer"
+	added
+	limit=$(in_director sysctl -n net.ipv4.vs.conn_max)
+	in_director sysctl -wq net.ipv4.vs.conn_max=20
+	result "older flows take half of conn_max" few
+	in_director sysctl -wq "net.ipv4.vs.conn_max=$limit"
+	fresh >/dev/null
+	# the longest that a flow may be idle: a transition is short
+	ipvs --set 3 3 300
+	add "$director" 3
+	result "in a transition flows live" is "$all" ask check
+	result "in the end new flows need no connection" slowwait 60 stable
 }
 
 topology
 all='alive=100 dead=0'
+some_dead='alive=[1-9]* dead=[1-9]*'
 for family in 4 6; do
 	vip=VIP$family
 	vip=${!vip}
 	service=$vip:80
 	[ $family = 4 ] || service="[$vip]:80"
-	flows mh
-	result "control: mh, IPv$family: by another director flows end" \
+	scheduler=mh
+	flows
+	result "control: by another director flows end" \
 		is 'alive=0 dead=100' ask check
-	fresh mh >/dev/null
-	result "control: mh, IPv$family: flows have connections" is 100 conns
-	flows mhs
-	result "mhs, IPv$family: by another director flows live" \
-		is "$all" ask check
-	fresh mhs >/dev/null
-	result "mhs, IPv$family: flows have no connection" is 0 conns
-	before=$(errors)
-	ask icmp >/dev/null
-	result "mhs, IPv$family: their servers get ICMP errors" \
-		slowwait 20 is $((before + 100)) errors
-	add
-	ask forge 4660 >/dev/null
-	result "mhs, IPv$family: forged SYNs make connections" some conns
-	result "mhs, IPv$family: packets of older flows take them" \
-		is "$all" ask check
-	result "mhs, IPv$family: and are safe from more SYNs" \
-		is 'forged=100' ask forge own
-	result "mhs, IPv$family: flows live" is "$all" ask check
-	fresh mhs >/dev/null
-	add
-	ask forge own >/dev/null
-	result "control: mhs, IPv$family: SYNs with their numbers end flows" \
-		is 'alive=[1-9]* dead=[1-9]*' ask check
-	fresh mhs >/dev/null
-	# the longest that a flow may be idle: a transition is short
-	ipvs --set 3 3 300
-	add
-	result "mhs, IPv$family: in a transition flows live" is "$all" ask check
-	stable() { ! is '[1-9]*' new_conns >/dev/null; }
-	# new_conns: how many connections new flows make
-	new_conns() {
-		local before
-
-		before=$(conns)
-		ask open "$vip" 50 >/dev/null
-		ask check >/dev/null
-		echo $(($(conns) - before))
-	}
-	result "mhs, IPv$family: in the end new flows need no connection" \
-		slowwait 60 stable
+	fresh >/dev/null
+	result "control: flows have connections" is 100 conns
+	scheduler=mhs
+	flows
+	result "by another director flows live" is "$all" ask check
+	stateless
 done
 exit $ret
