@@ -1,0 +1,178 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 900
+# weight: 60
+# The second chance: with the program on the servers no flow breaks when servers are
+# drained, deleted and added, twice in a row, and with SYN cookies, though the
+# director makes no entry; clients of a dead server are reset at once.  Without the
+# program the same changes break flows.  Kernels without BTF get the program without
+# what needs that; chance_forged.sh is about the rest.
+
+# shellcheck source=lib.sh
+. "${0%/*}/lib.sh"
+# shellcheck source=lib_pair.sh
+. "${0%/*}/lib_pair.sh"
+# shellcheck source=lib_chance.sh
+. "${0%/*}/lib_chance.sh"
+
+# of_s1: flows of s1, into $mine
+of_s1() {
+	pair ping
+	mine=$(sum s1)
+}
+
+# cable up | down: of s1
+cable() {
+	ip -n "$(ns rt)" link set vs1 "$1"
+}
+
+# found ARGUMENTS: the status of check on s2, and how often it says $pattern
+found() {
+	on s2 check "$@"
+	echo "$? $(grep -c "$pattern" "$work/said.s2")"
+}
+
+plan 28
+btf=""
+[ -e /sys/kernel/btf/vmlinux ] || btf=-DCHANCE_WITHOUT_BTF
+program now $btf
+cp -r "$work/now" "$work/next"
+echo >>"$work/next/chance.bpf.o" # another file of the same program
+chance_net
+
+# Without it
+pair open 60
+pair ping
+both -e 1 0
+pair ping
+check_cmp "control: without the program a drain breaks flows" \
+	"$(sum broken)" -gt 0
+pair reset
+both -e 1 1
+
+# Set while all is well
+tell now
+check "the servers are told" 0 $?
+on s1 check
+check "check is quiet" "0 " "$? $(<"$work/said.s1")"
+on s1 show
+check "the tables are the director's" \
+	"$(mhs CandidatePrint "$SVC4") $(mhs CandidatePrint "$SVC6")" \
+	"$(sed -n 's/.*CandidatePrint \([0-9a-f]*\).*/\1/p' "$work/said.s1" |
+		paste -sd ' ')"
+pair open 60
+unbroken "stable"
+check_cmp "packets of flows are kept" "$(counted kept)" -gt 0
+check "none is sent on" "0 0" "$(counted sent) $(counted refused)"
+
+# Drain, delete, add again.  The servers are told before a slot changes again, not of
+# the last change.
+both -e 1 0
+unbroken "drain"
+check_cmp "drain: packets are sent on" "$(counted sent)" -gt 0
+pair bulk 20000 1
+unbroken "uploads in full frames"
+pair open 30
+both -d 1
+unbroken "delete"
+tell now
+pair open 30
+both -a 1 1
+unbroken "added again"
+check "packets of live flows are never refused" 0 "$(counted refused)"
+pair reset
+
+# Two changes in a row, and SYN cookies.  Servers in one kernel share its secret: while
+# about as many bytes went as came, an ACK has a cookie that all of them take for theirs.
+for s in $servers; do
+	sysctls "$s" net.ipv4.tcp_syncookies=2
+done
+pair open 60
+pair bulk 300 1
+both -e 1 0
+tell now
+pair open 30
+pair bulk 300 1
+both -e 2 0
+tell now
+unbroken "two changes, SYN cookies"
+pair open 30
+pair bulk 300 1
+both -e 1 1
+unbroken "then the first one is back"
+pair reset
+both -e 2 1
+tell now
+for s in $servers; do
+	sysctls "$s" net.ipv4.tcp_syncookies=1
+done
+
+# A dead server
+pair open 40
+of_s1
+both -e 1 0
+cable down
+pair ping 1
+check "control: flows of a dead server hang" "$mine 0" "$(sum broken) $(sum rst)"
+pair reset
+cable up
+both -e 1 1
+pair open 40
+of_s1
+check_cmp "the server is back" "$mine" -gt 0
+both -e 1 0
+cable down
+servers="s2 s3" tell now --dead 10.2.0.11 --dead fd02::11
+pair ping 1
+check "marked as dead: its flows, and no others, are reset" "$mine $mine" \
+	"$(sum broken) $(sum rst)"
+pair reset
+cable up
+both -e 1 1
+tell now
+
+# What check finds
+in_ns s2 tc filter del dev eth0 ingress pref 4900
+pattern="^error: the program is not attached to eth0"
+check "check finds that the program is detached" "1 1" "$(found)"
+sed 's/.*; remedy: //' "$work/said.s2" >"$work/remedy"
+in_ns s2 sh -e "$work/remedy"
+pattern=.
+check "its remedy mends it" "0 0" "$(found)"
+both -e 3 0
+dr ipvsadm -S -n >"$work/services"
+pattern="^error: .*: what is set is old"
+check "check finds an old list" "1 2" "$(found --servers "$work/services")"
+
+# Another program, under load, while packets are sent on; and the way back
+both -e 3 1
+pair open 40
+both -e 1 0
+pair busy 1
+flow_send c4 busy 600
+flow_send c6 busy 600
+tell next
+check "another program takes over" 0 $?
+flow c4 stop
+reply4=$reply
+flow c6 stop
+check "another program: none broken, none moved" "0 0" \
+	"$(sum broken) $(sum moved)"
+check_cmp "another program: packets are sent on" "$(counted sent)" -gt 0
+both -e 1 1
+on s1 set --servers "$work/services" --service "$SVC4" --table-size $SLOTS \
+	--table-program "$work/next/mhs_table" \
+	--program "$work/next/chance.bpf.o"
+on s1 show
+check "one of the services" 1 "$(grep -c slots "$work/said.s1")"
+for s in $servers; do
+	on "$s" clear
+done
+check "clear leaves no tunnel, no filter, no program" "" \
+	"$(in_ns s1 ip -br link show | grep -o "mhs-chance."
+	in_ns s1 tc qdisc show dev eth0 | grep clsact
+	ls -d /sys/fs/bpf/real_server* 2>/dev/null)"
+unbroken "after the way back"
+
+# Each kind of packet, and hostile ones
+packets now 20000 ${btf:+without-btf}

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # variables of lib.sh
+# For tests of the second chance: the servers s1 to s3 of both services, with the
+# program.  Sourced after lib_pair.sh.
+
+SLOTS=4093	# a table is made of each set of servers, on each server
+servers="s1 s2 s3"
+top=$here/../../../../..
+
+# program NAME [FLAGS]: build the program
+program() {
+	make -s -C "$top/tools/net/ipvs_mhs" O="$work/$1" \
+		"$work/$1/mhs_table" chance BPF_CFLAGS="${*:2}"
+}
+
+# on SERVER ARGUMENTS: real_server chance there; its words are in said.SERVER
+on() {
+	in_ns "$1" "$top/scripts/real_server" chance "${@:2}" \
+		>"$work/said.$1" 2>&1
+}
+
+# tell PROGRAM [ARGUMENTS]: all servers, of the services as they are now
+tell() {
+	local s pids=() failed=0
+
+	dr ipvsadm -S -n >"$work/services"
+	for s in $servers; do
+		on "$s" set --servers "$work/services" --table-size $SLOTS \
+			--table-program "$work/$1/mhs_table" \
+			--program "$work/$1/chance.bpf.o" "${@:2}" &
+		pids+=($!)
+	done
+	for s in "${pids[@]}"; do
+		wait "$s" || failed=1
+	done
+	[ "$failed" -eq 0 ] || sed 's/^/# /' "$work"/said.*
+	return $failed
+}
+
+# counted WORD: kept, sent or refused, on all servers
+counted() {
+	local s n=0
+
+	for s in $servers; do
+		on "$s" show
+		n=$((n + $(sed -En "s/^packets:.* $1[a-z ]* ([0-9]+).*/\1/p" \
+			"$work/said.$s")))
+	done
+	echo "$n"
+}
+
+# both MODE SERVER [WEIGHT]: change it in both services, until the director's slots
+# have it
+both() {
+	dr ipvsadm -R <<-END
+		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+-g -w $3}
+		$1 -t $SVC6 -r [fd02::$((10 + $2))]:80 ${3:+-i -w $3}
+	END
+	busywait 20 pair_state stable
+}
+
+# unbroken NAME: all flows answer, and the director keeps no state
+unbroken() {
+	pair ping
+	check "$1: none broken, none moved, no entry" "0 0 0" \
+		"$(sum broken) $(sum moved) $(entries)"
+}
+
+# packets PROGRAM NUMBER [without-btf]: each kind of packet, and so many hostile ones
+packets() {
+	local maps=/sys/fs/bpf/mhs-packets
+
+	setup_ns lone
+	bpftool prog loadall "$work/$1/chance.bpf.o" $maps type classifier \
+		pinmaps $maps
+	defer rm -r $maps
+	in_ns lone python3 -IS "$here/chance_packets.py" $maps "${@:2}" \
+		>"$work/packets"
+	check "each kind of packet goes where it should, hostile ones, too" "0 0" \
+		"$? $(awk -F '\t' '$2 { n++ } END { print n + 0 }' "$work/packets")"
+	grep -P '\t1\t|^#' "$work/packets" | sed 's/^/# /'
+}
+
+# chance_net: the network, IPv4 by direct routing and IPv6 in IPIP.  The tunnel between
+# servers fragments IPv4; where it is IPv6, clients must send smaller segments.
+chance_net() {
+	local m s
+
+	[ "$(stat -f -c %T /sys/fs/bpf)" = bpf_fs ] ||
+		mount -t bpf bpf /sys/fs/bpf
+	fresh_module table_size=$SLOTS
+	for m in ipip ip6_tunnel ip_gre ip6_gre; do
+		modprobe -q $m
+	done
+	setup_net 3
+	for s in $servers; do
+		ip_ns "$s" <<<"route replace default via fd02::1 advmss 1380"
+	done
+	windows 0 1
+	sysctls dr net.ipv4.vs.expire_nodest_conn=0
+	learn dr < <(
+		echo "-A -t $SVC4 -s mhs"
+		echo "-A -t $SVC6 -s mhs"
+		real_lines "$SVC4" -g 1 2 3
+		real_lines "$SVC6" -i 1 2 3
+	)
+	pair_clients --timeout 4
+}
+
+need tc bpftool clang make
