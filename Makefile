@@ -146,53 +146,71 @@ rpm:	## build packages for EL and Fedora in build/rpm: for DKMS, for akmods, the
 
 PREFIX ?= /usr/local
 UNITDIR ?= $(PREFIX)/lib/systemd/system
-tool-names := qdisc_tool mhsstat real_server
-tool-dir = $(DESTDIR)$(PREFIX)/lib/ipvs-mhs-tools
+tool-names := mhsstat real_server qdisc_tool
+# qdisc_tool is a package of its own: it needs no IPVS
+package-of = $(if $(filter qdisc_tool,$(1)),qdisc-tool,ipvs-mhs-tools)
+sbin-dir = $(DESTDIR)$(PREFIX)/sbin
 man-dir = $(DESTDIR)$(PREFIX)/share/man
 complete-dir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-example-dir = $(DESTDIR)$(PREFIX)/share/doc/ipvs-mhs-tools/examples
+lib-dir = $(DESTDIR)$(PREFIX)/lib/$(call package-of,$(1))
+example-dir = $(DESTDIR)$(PREFIX)/share/doc/$(call package-of,$(1))/examples
 units = $(wildcard examples/*/*.service examples/*/*.timer)
-examples = $(filter-out $(units),$(shell find examples -type f))
 # units and drop-ins call the tools where they are installed
 set-prefix = sed -E 's,/usr/sbin/($(subst $(space),|,$(tool-names))),$(PREFIX)/sbin/\1,g; \
 	s,/usr/lib/ipvs-mhs-tools/,$(PREFIX)/lib/ipvs-mhs-tools/,g'
 space := $(subst ,, )
 
+define install-tool
+install -D -t $(call lib-dir,$(1)) scripts/$(1)
+install -D -m 644 -t $(call lib-dir,$(1))/$(1)_lib scripts/$(1)_lib/*.py
+sed 's/#VERSION#/$(VERSION)/' scripts/ipvs_mhs_version.py \
+	>$(call lib-dir,$(1))/ipvs_mhs_version.py
+chmod 644 $(call lib-dir,$(1))/ipvs_mhs_version.py
+install -d $(sbin-dir)
+ln -sf ../lib/$(call package-of,$(1))/$(1) $(sbin-dir)/$(1)
+install -D -m 644 -t $(man-dir)/man8 Documentation/man/$(1).8
+install -D -m 644 scripts/$(1).bash-completion $(complete-dir)/$(1)
+
+endef
+
+# a folder of examples, for the tool of the second name
+define install-examples
+install -d $(DESTDIR)$(UNITDIR)
+for file in $$(find examples/$(1) -type f); do \
+	case $$file in \
+	examples/$(1)/*.service | examples/$(1)/*.timer) \
+		to=$(DESTDIR)$(UNITDIR)/$${file##*/} ;; \
+	*) to=$(call example-dir,$(2))/$${file#*/} ;; \
+	esac; \
+	install -D -m 644 /dev/null $$to && \
+		$(set-prefix) $$file >$$to || exit; \
+done
+
+endef
+
 .PHONY: install-tools
-install-tools: tools	## install qdisc_tool, mhsstat, real_server, man pages, examples (PREFIX=/usr/local, DESTDIR=)
-	install -d $(DESTDIR)$(PREFIX)/sbin $(man-dir)/man7 $(man-dir)/man8 \
-		$(complete-dir) $(DESTDIR)$(UNITDIR)
-	for tool in $(tool-names); do \
-		install -D -t $(tool-dir) scripts/$$tool && \
-		install -D -m 644 -t $(tool-dir)/$${tool}_lib \
-			scripts/$${tool}_lib/*.py && \
-		ln -sf ../lib/ipvs-mhs-tools/$$tool \
-			$(DESTDIR)$(PREFIX)/sbin/$$tool && \
-		install -m 644 scripts/$$tool.bash-completion \
-			$(complete-dir)/$$tool || exit; \
-	done
-	install -m 644 scripts/ipvs_mhs_tool.py $(tool-dir)
-	sed 's/#VERSION#/$(VERSION)/' scripts/ipvs_mhs_version.py \
-		>$(tool-dir)/ipvs_mhs_version.py
-	chmod 644 $(tool-dir)/ipvs_mhs_version.py
-	install build/tools/mhs_table $(tool-dir)/mhsstat_lib
+install-tools: install-mhs-tools install-qdisc-tool	## install mhsstat, real_server, qdisc_tool, man pages, examples (PREFIX=/usr/local, DESTDIR=)
+	@[ -n "$(DESTDIR)" ] || scripts/shadow_note $(PREFIX)/sbin $(tool-names)
+
+.PHONY: install-mhs-tools
+install-mhs-tools: tools
+	$(foreach tool,mhsstat real_server,$(call install-tool,$(tool)))
+	install -m 644 scripts/ipvs_mhs_tool.py $(call lib-dir,mhsstat)
+	install build/tools/mhs_table $(call lib-dir,mhsstat)/mhsstat_lib
 	@$(MAKE) -s lane && \
-		install -m 644 build/tools/lane.bpf.o $(tool-dir) || \
+		install -m 644 build/tools/lane.bpf.o $(call lib-dir,mhsstat) || \
 		echo "install-tools goes on: only the XDP lane needs lane.bpf.o"
 	@$(MAKE) -s chance && \
-		install -m 644 build/tools/chance.bpf.o $(tool-dir) || \
+		install -m 644 build/tools/chance.bpf.o $(call lib-dir,real_server) || \
 		echo "install-tools goes on: only 'real_server chance' needs chance.bpf.o"
-	install -m 644 Documentation/man/*.7 $(man-dir)/man7
-	install -m 644 Documentation/man/*.8 $(man-dir)/man8
-	for unit in $(units); do \
-		$(set-prefix) $$unit \
-			>$(DESTDIR)$(UNITDIR)/$${unit##*/} || exit; \
-	done
-	for file in $(examples); do \
-		install -d $(example-dir)/$$(dirname $${file#*/}) && \
-		$(set-prefix) $$file >$(example-dir)/$${file#*/} || exit; \
-	done
-	@[ -n "$(DESTDIR)" ] || scripts/shadow_note $(PREFIX)/sbin $(tool-names)
+	install -D -m 644 -t $(man-dir)/man7 Documentation/man/*.7
+	$(foreach dir,$(filter-out qdisc_tool,$(notdir $(wildcard examples/*))), \
+		$(call install-examples,$(dir),mhsstat))
+
+.PHONY: install-qdisc-tool
+install-qdisc-tool:	## install qdisc_tool alone, which needs no IPVS
+	$(call install-tool,qdisc_tool)
+	$(call install-examples,qdisc_tool,qdisc_tool)
 
 # Of packages: in the folders of the source tree, or links would lead nowhere
 .PHONY: install-docs
@@ -206,10 +224,13 @@ install-docs:
 
 .PHONY: uninstall-tools
 uninstall-tools:	## remove them again
-	rm -rf $(tool-dir) $(example-dir)
-	rmdir --ignore-fail-on-non-empty $(dir $(example-dir)) 2>/dev/null || :
-	rm -f $(tool-names:%=$(DESTDIR)$(PREFIX)/sbin/%) \
-		$(tool-names:%=$(complete-dir)/%) \
+	for package in $(sort $(foreach tool,$(tool-names),$(call package-of,$(tool)))); do \
+		rm -rf $(DESTDIR)$(PREFIX)/lib/$$package \
+			$(DESTDIR)$(PREFIX)/share/doc/$$package/examples; \
+		rmdir --ignore-fail-on-non-empty \
+			$(DESTDIR)$(PREFIX)/share/doc/$$package 2>/dev/null || :; \
+	done
+	rm -f $(tool-names:%=$(sbin-dir)/%) $(tool-names:%=$(complete-dir)/%) \
 		$(patsubst Documentation/man/%,$(man-dir)/man7/%,$(wildcard Documentation/man/*.7)) \
 		$(patsubst Documentation/man/%,$(man-dir)/man8/%,$(wildcard Documentation/man/*.8)) \
 		$(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(units)))

@@ -53,6 +53,15 @@
 #define kvzalloc_obj(P, GFP)	kvzalloc(sizeof(P), GFP)
 #endif
 
+/* A variable that the compiler does not clear (CONFIG_INIT_STACK_ALL_ZERO) */
+#ifndef __uninitialized
+#if __has_attribute(__uninitialized__)
+#define __uninitialized		__attribute__((__uninitialized__))
+#else
+#define __uninitialized
+#endif
+#endif
+
 #ifndef MHS_HAVE_MEMSET_AFTER
 #define memset_after(P, VALUE, MEMBER)					\
 ({									\
@@ -205,6 +214,7 @@ static inline bool ip_vs_mhs_has_btf(const struct module *module)
 	return false;
 #endif
 }
+#endif
 
 /* Does the device send frames that XDP programs redirect?  Older kernels do not
  * tell, and most of their drivers do so only with an XDP program of their own.
@@ -219,7 +229,6 @@ static inline bool ip_vs_mhs_xdp_xmits(const struct net_device *dev)
 		READ_ONCE(dev->xdp_state[XDP_MODE_DRV].link));
 #endif
 }
-#endif
 
 #ifndef MHS_HAVE_SERVICE_MUTEX
 /* Only one .c file may use the next functions: ip_vs_mhs_pernet is static, so

@@ -8,7 +8,7 @@ from ipvs_mhs_tool import quoted
 
 from .facts import Link
 from .proc import left_ms, name_of
-from .stateful import limits
+from .stateful import TOTAL, limits, reached
 from .text import duration
 
 _SYSCTL = "net.ipv4.vs.mhs."
@@ -157,8 +157,7 @@ def _by_counts(facts):
             yield Finding(
                 "capped", name, (), f"{s['capped']} entries were not made, "
                 "because the service was at its limit: flows of unstable slots "
-                "may have broken", "sysctl -w " + " or ".join(
-                    f"{_SYSCTL}{limit}" for limit in limits(s)) + " to a higher "
+                "may have broken", f"sysctl -w {reached(s)} to a higher "
                 "number; the count goes back to 0 with the service only")
         if s.get("no_memory"):
             yield Finding(
@@ -167,14 +166,21 @@ def _by_counts(facts):
                 "more memory, or a higher net.ipv4.vs.conn_max where the kernel "
                 "has it; the count goes back to 0 with the service only")
         for limit in limits(s):
-            most = facts.sysctl(limit)
-            if most is not None and 10 * s.get("entries", 0) > 9 * most:
-                yield Finding(
-                    "max-entries", name, (), f"{s['entries']} entries are more "
-                    f"than 90 % of {_SYSCTL}{limit}={most}: flows above it get "
-                    "none", f"sysctl -w {_SYSCTL}{limit}= a higher number" +
-                    (f"; the transition ends in {duration(left_ms(s))}"
-                     if left_ms(s) else ""))
+            yield from _filled(facts, limit, [s], name)
+    yield from _filled(facts, TOTAL, facts.services)
+
+
+def _filled(facts, limit, services, name=None):
+    """Whether a limit for the entries of these services is nearly reached."""
+    most = facts.sysctl(limit)
+    entries = sum(s.get("entries", 0) for s in services)
+    if most is not None and 10 * entries > 9 * most:
+        left = max(left_ms(s) or 0 for s in services)
+        yield Finding(
+            "max-entries", name, (), f"{entries} entries are more than 90 % of "
+            f"{_SYSCTL}{limit}={most}: flows above it get none",
+            f"sysctl -w {_SYSCTL}{limit}= a higher number" +
+            (f"; the transition ends in {duration(left)}" if left else ""))
 
 
 def _by_lane(facts):

@@ -101,7 +101,8 @@ class Facts:
         self.host = Host(True)
         self.sysctls = {name: module.parameter(name, f"{_VS}/mhs")
                         for name in ("max_entries", "max_quic_entries",
-                                     "stateless", "lane", "ingress")}
+                                     "max_total_entries", "stateless", "lane",
+                                     "ingress")}
         self.sysctls["conntrack"] = module.parameter("conntrack", _VS)
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]

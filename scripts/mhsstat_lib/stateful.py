@@ -22,12 +22,22 @@ _BREAKS = "would break when the scheduler changes"
 # limits of a service by its protocol; a mark may stand for flows of any
 _LIMITS = {"UDP": ("max_quic_entries",),
            "FWM": ("max_entries", "max_quic_entries")}
+TOTAL = "max_total_entries"     # of all services; none in an older module
 
 
 def limits(service):
-    """{name: value as text} of the limits for entries of the service."""
+    """{name: value as text} of the limits for entries of the service alone."""
     return {name: parameter(name, SYSCTLS) or "unknown"
             for name in _LIMITS.get(service["protocol"], ("max_entries",))}
+
+
+def reached(service):
+    """Which limits an entry of the service may have met, as text."""
+    found = limits(service)
+    if total := parameter(TOTAL, SYSCTLS):
+        found[TOTAL] = total
+    return " or ".join(f"{_SYSCTL}{limit} (now {value})"
+                       for limit, value in found.items())
 
 
 def _pending(service):
@@ -83,12 +93,10 @@ class Stateful:
     def _say_refused(self, service, grown):
         name = name_of(service)
         if (name, "capped") in grown:
-            those = " or ".join(f"{_SYSCTL}{limit} (now {value})"
-                                for limit, value in limits(service).items())
-            self._warn(f"{name}: the number of entries has reached {those}: "
-                       f"some flows got no entry and {_BREAKS}; raise the "
-                       "limit with 'sysctl -w', the kernel has begun the time "
-                       "anew")
+            self._warn(f"{name}: the number of entries has reached "
+                       f"{reached(service)}: some flows got no entry and "
+                       f"{_BREAKS}; raise the limit with 'sysctl -w', the "
+                       "kernel has begun the time anew")
         if (name, "no_memory") in grown:
             self._warn(f"{name}: the kernel had no memory (NoMemory grew): "
                        f"some flows may have no entry and {_BREAKS}; free "

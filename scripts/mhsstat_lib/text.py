@@ -168,8 +168,8 @@ def show(services, frames=None, width=None):
 _REMARKS = (
     ("servers_without_slot", "{} server(s) have no slot: their share of the "
      "table is too small; load the module with a larger table_size"),
-    ("capped", "{} entries were not made because of max_entries: flows of "
-     "unstable slots may break"),
+    ("capped", "{} entries were not made because of a limit: flows of unstable "
+     "slots may break"),
     ("no_memory", "{} entries, servers or carriers could not be made for want "
      "of memory"),
 )

@@ -181,6 +181,16 @@ class Findings(unittest.TestCase):
         sysctl(known, max_quic_entries="10", max_entries="1")
         self.assertEqual(kinds(known), ["max-entries"])
 
+    def test_the_total_of_all_services(self):
+        known = Known()
+        sysctl(known, max_total_entries="20")
+        known.services.append(dict(known.services[0], entries=8))
+        self.assertEqual(kinds(known), [])
+        known.services[1]["entries"] = 9
+        [finding] = check.findings(known)
+        self.assertIn("19 entries are more than 90 %", finding.text)
+        self.assertIn("max_total_entries", finding.remedy)
+
     def test_the_mtu_of_each_tunnel(self):
         for kind, inner in (("ipip", 1480), ("gre", 1476), ("gue", 1468)):
             known = Known(SAVED.replace("ipip", kind))

@@ -1359,6 +1359,12 @@ class Stateful(Files):
                     "mhsstat: (.*) the number of entries has reached (.*?: )",
                     err), [(f"{row}:", limits)])
 
+    def test_the_total_may_be_the_limit_that_is_reached(self):
+        self.file("max_total_entries", "500\n")
+        _, err = self.wait(self.kernel(), self.kernel(self.TCP, Capped=1))
+        self.assertIn("max_entries (now 100) or "
+                      "net.ipv4.vs.mhs.max_total_entries (now 500): ", err)
+
     def test_limit_that_was_raised_and_is_reached_again(self):
         for counts, said in (((0, 1, 2), ["100", "200"]),
                              ((0, 1, 1), ["100"])):

@@ -5,19 +5,17 @@
     netlink   what is read from and sent to the kernel without a process
     listeners the sockets that listen, and how a reload changes them
     system    namespaces, capabilities, running other programs
-    lane      a device's way through a plug: its parts and checks
+    gate      a device's way through a plug: its parts and checks
     plug      the queue that is shut, and that the kernel opens by itself
     flower    the filters that lead to it, as tc's words and as messages
     foreign   what keeps packets from the filters: others, or the device
     state     what setup did, kept under /run
-    backlog   the per-CPU receive queue that a release on loopback passes
-    hold      shuts the plug, opens it, and counts what was lost
-    watchdog  the process that owns a hold and always ends it
-    holder    the caller's side of a hold
+    hold      shuts the plug, opens it, and counts what was held and lost
+    share     who has a part in a hold, and the guard that ends it for the dead
     command   the wrapped command's process
     protect   runs it under a hold
     report    what a hold did, for people and for programs
-    upkeep    setup, clear, release, check and status of a lane
+    upkeep    setup, clear, release, check and status of a gate
     actions   the commands but protect
     options   the command line; config, the file
     cli       from the one to the exit status

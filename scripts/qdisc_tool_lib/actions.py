@@ -10,9 +10,9 @@ import json
 from . import flower, upkeep
 from .config import read_config
 from .errors import EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, ToolError
-from .holder import Holder
-from .lane import UNTIL_ACCEPTED, Lane
+from .gate import UNTIL_ACCEPTED, Gate
 from .options import DEFAULT_CONFIG
+from .share import Share
 from .system import quoted
 
 
@@ -34,91 +34,82 @@ def _show(tool, commands):
         print(quoted(prefix + argv))
 
 
-def show_begin(tool, lanes):
+def show_begin(tool, gates):
     """What would begin a hold."""
-    for lane in lanes:
-        _show(tool, [*flower.commands(lane), upkeep.shut_command(
-            lane, tool.options.max_hold_ms or lane.max_hold_ms)])
+    for gate in gates:
+        _show(tool, [*flower.commands(gate), upkeep.shut_command(
+            gate, tool.options.max_hold_ms or gate.max_hold_ms)])
     return EXIT_OK
 
 
-def show_end(tool, lanes):
-    for lane in lanes:
-        _show(tool, [upkeep.open_command(lane),
-                     *flower.removal_commands(lane)])
+def show_end(tool, gates):
+    for gate in gates:
+        _show(tool, [*upkeep.open_commands(gate),
+                     *flower.removal_commands(gate)])
     return EXIT_OK
 
 
 def setup(tool):
     requests = [tool.options] if tool.options.device else read_config(
         tool.options.config or DEFAULT_CONFIG)
-    lanes = [lane for request in requests for lane in _lanes_of(request)]
+    gates = [gate for request in requests for gate in _gates_of(request)]
     if tool.options.dry_run:
-        return _each(tool, lanes,
-                     lambda lane: _show(tool, upkeep.planned(
-                         tool.state, lane)))
-    return _each(tool, lanes, lambda lane: upkeep.setup(
-        tool.state, lane, tool.reporter))
+        return _each(tool, gates,
+                     lambda gate: _show(tool, upkeep.planned(
+                         tool.state, gate)))
+    return _each(tool, gates, lambda gate: upkeep.setup(
+        tool.state, gate, tool.reporter))
 
 
-def _lanes_of(options):
-    """The lanes one set of setup options describes."""
+def _gates_of(options):
+    """The gates one set of setup options describes."""
     for device in options.device:
-        values = {name: getattr(options, name) for name in Lane.FIELDS
+        values = {name: getattr(options, name) for name in Gate.FIELDS
                   if hasattr(options, name)}
-        values.update(
-            device=device,
-            mode=options.mode or ("egress" if device == "lo" else "ingress"))
-        if options.settle_ms is None:
-            values["settle_ms"] = UNTIL_ACCEPTED
-        yield Lane(**values)
+        values.update(device=device)
+        if options.pause_ms is None:
+            values["pause_ms"] = UNTIL_ACCEPTED
+        yield Gate(**values)
 
 
 def clear(tool):
     if tool.options.dry_run:
-        for lane in tool.lanes():
-            _show(tool, [upkeep.open_command(lane),
-                         *upkeep.clear_commands(lane)])
+        for gate in tool.gates():
+            _show(tool, [*upkeep.open_commands(gate),
+                         *upkeep.clear_commands(gate)])
         return EXIT_OK
-    devices = tool.options.device or [lane.device for lane in tool.lanes()]
-    status = _each(tool, devices, lambda device: upkeep.clear(
+    devices = tool.options.device or [gate.device for gate in tool.gates()]
+    return _each(tool, devices, lambda device: upkeep.clear(
         tool.state, device, tool.reporter))
-    tool.backlog.restore()
-    return status
 
 
 def hold(tool):
-    lanes = tool.some_lanes()
+    gates = tool.some_gates()
     if tool.options.dry_run:
-        return show_begin(tool, lanes)
-    holders = []
+        return show_begin(tool, gates)
+    shares = []
     try:
-        for lane in lanes:
-            holder = Holder(tool.state, lane, tool.backlog)
-            holder.acquire(tool.options.max_hold_ms or lane.max_hold_ms,
-                           keep=True)
-            holders.append(holder)
+        for gate in gates:
+            share = Share(tool.state, gate)
+            share.take(tool.options.max_hold_ms or gate.max_hold_ms,
+                       keep=True)
+            shares.append(share)
     except (ToolError, OSError):
-        for holder in holders:     # all or none
-            upkeep.release(tool.state, holder.lane)
+        for share in shares:       # all or none
+            upkeep.release(tool.state, share.gate)
         raise
-    for holder in holders:
-        holder.detach()
-    return EXIT_OK
+    return EXIT_OK                 # the guards keep them
 
 
 def release(tool):
-    lanes = tool.lanes()
+    gates = tool.gates()
     if tool.options.dry_run:
-        return show_end(tool, lanes)
-    status = _each(tool, lanes,
-                   lambda lane: upkeep.release(tool.state, lane))
-    tool.backlog.restore()
-    return status
+        return show_end(tool, gates)
+    return _each(tool, gates, lambda gate: upkeep.release(tool.state, gate))
 
 
 def status(tool):
-    states = [upkeep.status(tool.state, lane) for lane in tool.lanes()]
+    states = [upkeep.status(tool.state, gate) for gate in tool.gates()]
     if tool.options.json:
         print(json.dumps(states))
     else:
@@ -134,22 +125,21 @@ def _print_status(state):
     what = "packets" if state["all_packets"] else "new connections"
     to = ", ".join(state["addresses"]) or "any address"
     ports = ", ".join(state["ports"]) or "any"
-    print(f"{state['device']}: {state['condition']} ({state['mode']})")
+    print(f"{state['device']}: {state['condition']}")
     print(f"  holds {what} to {to}, ports {ports}")
     print(f"  room for {state['limit_packets']} packets, {state['waiting']} "
           f"wait, {state['dropped']} were dropped")
-    if state["watchdog"]:
+    if state["hold"]:
         print("  held for {held_for_ms} ms by {sharers}, at most "
-              "{ends_in_ms} ms more".format(**state["watchdog"]))
+              "{ends_in_ms} ms more".format(**state["hold"]))
     for problem in state["problems"]:
         print(f"  {problem}")
 
 
 def check(tool):
-    found = [{"device": lane.device, "severity": severity, "text": text}
-             for lane in tool.some_lanes()
-             for severity, text in upkeep.check(tool.state, lane,
-                                                tool.backlog)]
+    found = [{"device": gate.device, "severity": severity, "text": text}
+             for gate in tool.some_gates()
+             for severity, text in upkeep.check(tool.state, gate)]
     if tool.options.json:
         print(json.dumps(found))
     else:

@@ -4,7 +4,6 @@
 import sys
 import _signal as signal      # see __init__.py
 
-from .backlog import Backlog
 from .errors import (EXIT_FAILED, EXIT_OK, EXIT_SIGNAL, EXIT_USAGE, ToolError,
                      UsageError)
 from .options import COMMANDS, finish_setup, help_text, parse
@@ -20,8 +19,6 @@ class Tool:
         self.options = options
         self.reporter = Reporter(options.json, options.quiet)
         self.state = State(options.state_dir or DEFAULT_DIRECTORY)
-        # Before the namespace is entered, where this file does not exist.
-        self.backlog = Backlog(self.state)
         self.namespace = None
 
     def enter_namespace(self):
@@ -31,26 +28,26 @@ class Tool:
             self.namespace.enter()
             self.state = State(self.options.state_dir or DEFAULT_DIRECTORY)
 
-    def lanes(self):
-        """The lanes meant: those named, or all that are set up."""
+    def gates(self):
+        """The gates meant: those named, or all that are set up."""
         if not self.options.device:
-            return self.state.lanes(self.reporter.warn)
-        lanes = []
+            return self.state.gates(self.reporter.warn)
+        gates = []
         for device in self.options.device:
-            lane = self.state.load(device)
-            if lane is None:
+            gate = self.state.load(device)
+            if gate is None:
                 raise ToolError(f"{device} is not set up here: run "
                                 f"'qdisc_tool setup --device {device}' with "
                                 "what to hold (--address, --port)")
-            lanes.append(lane)
-        return lanes
+            gates.append(gate)
+        return gates
 
-    def some_lanes(self):
-        lanes = self.lanes()
-        if not lanes:
+    def some_gates(self):
+        gates = self.gates()
+        if not gates:
             raise ToolError("nothing is set up here: run 'qdisc_tool setup' "
                             "first")
-        return lanes
+        return gates
 
 
 def main(argv):

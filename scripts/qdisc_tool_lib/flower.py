@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The filters of a hold: as words of tc(8), for people, and the same words as
-the messages that a hold sends, which setup keeps with the lane."""
+the messages that a hold sends, which setup keeps with the gate."""
 
 import ipaddress
 import struct
 
-from .lane import PLUG_CLASS, PRIO_HANDLE, PROTOCOLS, REST_CLASS
-from .netlink import attribute, filter_message, handle_text, nested
+from .gate import PROTOCOLS
+from .netlink import TC_H_INGRESS, attribute, filter_message, nested
 
 # Types of ICMPv6: is this address yours, it is mine.
 _NEIGHBOUR_MESSAGES = ("135", "136")
@@ -15,8 +15,7 @@ _ETHERTYPES = {"all": 0x0003, "ip": 0x0800, "ipv6": 0x86DD, "802.1q": 0x8100,
                "ipv4": 0x0800}
 _IP_PROTOCOLS = {"tcp": 6, "udp": 17, "icmpv6": 58}
 # TCA_FLOWER_*; of a pair the second is the mask, or the end of a range.
-_CLASSID, _ACT, _ETH_TYPE, _IP_PROTO, _FLAGS, _VLAN_ETH_TYPE = \
-    1, 3, 8, 9, 22, 25
+_ACT, _ETH_TYPE, _IP_PROTO, _FLAGS, _VLAN_ETH_TYPE = 3, 8, 9, 22, 25
 _ADDRESS = {("src_ip", 4): (10, 11), ("dst_ip", 4): (12, 13),
             ("src_ip", 6): (14, 15), ("dst_ip", 6): (16, 17)}
 _DST_PORT = {"tcp": 19, "udp": 21}
@@ -33,94 +32,102 @@ def _families(protocol):
     return {{"ip": 4, "ipv6": 6}[protocol]: []}
 
 
-def _targets(lane, protocol):
-    """The flower keys of everything a lane holds, for one protocol."""
-    transports = (("tcp", "udp") if lane.ports else (None,)) \
-        if lane.all_packets else ("tcp",)
+def _targets(gate, protocol):
+    """The flower keys of everything a gate holds, for one protocol."""
+    return _keys_of(gate, protocol, (
+        ("tcp", "udp") if gate.ports else (None,))
+        if gate.all_packets else ("tcp",))
+
+
+def _udp(gate, protocol):
+    """The same of what it would hold with --all."""
+    return _keys_of(gate, protocol, ("udp",)) \
+        if gate.ports and not gate.all_packets else []
+
+
+def _keys_of(gate, protocol, transports):
     for family, kind in _families(protocol).items():
-        addresses = [address for address in lane.addresses
+        addresses = [address for address in gate.addresses
                      if ipaddress.ip_network(address).version == family]
-        if lane.addresses and not addresses:
+        if gate.addresses and not addresses:
             continue
         for address in addresses or [None]:
-            for port in lane.ports or [None]:
+            for port in gate.ports or [None]:
                 for transport in transports:
                     yield [*kind,
                            *(["ip_proto", transport] if transport else []),
                            *(["dst_ip", address] if address else []),
                            *(["dst_port", port] if port else []),
-                           *([] if lane.all_packets
+                           *([] if gate.all_packets or transport == "udp"
                              # SYN alone among FIN, SYN, RST and ACK: a SYN
                              # may carry ECN bits, a SYN-ACK is an answer.
                              else ["tcp_flags", "0x2/0x17"])]
 
 
-def _neighbours_pass(lane):
-    """Whether a lane would hold neighbour discovery: a neighbour that is not
+def _neighbours_pass(gate):
+    """Whether a gate would hold neighbour discovery: a neighbour that is not
     answered for three seconds drops what it has for us."""
-    return lane.all_packets and not lane.ports and (
-        not lane.addresses or any(":" in address
-                                  for address in lane.addresses))
+    return gate.all_packets and not gate.ports and (
+        not gate.addresses or any(":" in address
+                                  for address in gate.addresses))
 
 
-def _exclusions(lane, protocol):
+def _exclusions(gate, protocol):
     families = _families(protocol)
-    if 6 in families and _neighbours_pass(lane):
+    if 6 in families and _neighbours_pass(gate):
         for message in _NEIGHBOUR_MESSAGES:
             yield [*families[6], "ip_proto", "icmpv6", "type", message]
-    for address in lane.exclude:
+    for address in gate.exclude:
         family = ipaddress.ip_network(address).version
         if family in families:
             yield [*families[family], "src_ip", address]
 
 
-def _filters(lane):
+def _filters(gate):
     """(preference, protocol, keys, verdict) of each filter.  The first one
-    counts what comes by, which proves that packets meet the others."""
-    yield lane.preference, "all", [], "count"
-    preference = lane.preference + 1
-    for targets, verdict in ((_exclusions, "leave"), (_targets, "hold")):
-        for offset, protocol in enumerate(
-                PROTOCOLS if lane.vlan else PROTOCOLS[:2]):
-            for keys in targets(lane, protocol):
-                yield preference + offset, protocol, keys, verdict
+    counts what comes by, which proves that packets meet the others; the last
+    ones what is not held and perhaps should be."""
+    yield gate.preference, "all", [], "count"
+    preference = gate.preference + 1
+    for targets, verdict in ((_exclusions, "leave"), (_targets, "hold"),
+                             (_udp, "count")):
+        for offset, protocol in enumerate(PROTOCOLS):
+            tagged = protocol == "802.1q" and not gate.vlan
+            for keys in targets(gate, protocol):
+                yield (preference + offset, protocol, keys,
+                       "count" if tagged and verdict == "hold" else verdict)
         preference += len(PROTOCOLS)
 
 
-def _tc(verb, lane, preference):
-    where = "ingress" if lane.mode == "ingress" else \
-        f"parent {handle_text(PRIO_HANDLE)}"
-    return ["tc", "filter", verb, "dev", lane.device, *where.split(),
-            "pref", str(preference)]
+def _tc(verb, gate, preference):
+    return ["tc", "filter", verb, "dev", gate.device, "ingress", "pref",
+            str(preference)]
 
 
-def commands(lane):
+def commands(gate):
     """The filters as tc commands."""
-    leave, hold = (
-        ("action pass", f"action mirred egress redirect dev {lane.plug_device}")
-        if lane.mode == "ingress" else
-        (f"classid {handle_text(cls)}" for cls in (REST_CLASS, PLUG_CLASS)))
-    verdicts = {"count": "action continue", "leave": leave, "hold": hold}
-    return [[*_tc("add", lane, preference), "protocol", protocol,
+    verdicts = {"count": "action continue", "leave": "action pass", "hold":
+                f"action mirred egress redirect dev {gate.plug_device}"}
+    return [[*_tc("add", gate, preference), "protocol", protocol,
              "flower", "skip_hw", *keys, *verdicts[verdict].split()]
-            for preference, protocol, keys, verdict in _filters(lane)]
+            for preference, protocol, keys, verdict in _filters(gate)]
 
 
-def removal_commands(lane):
+def removal_commands(gate):
     """The removal of what commands() made."""
-    return [_tc("del", lane, preference) for preference in
-            sorted({preference for preference, *_ in _filters(lane)})]
+    return [_tc("del", gate, preference) for preference in
+            sorted({preference for preference, *_ in _filters(gate)})]
 
 
-def messages(lane):
+def messages(gate):
     """The filters as messages for Netlink.add_filter()."""
     return [filter_message(
-        lane.ifindex, lane.filter_parent, preference, _ETHERTYPES[protocol],
+        gate.ifindex, TC_H_INGRESS, preference, _ETHERTYPES[protocol],
         "flower", [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
                    *([] if protocol == "all" else [attribute(
                        _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),
-                   *_keys(keys), _verdict(lane, verdict)])
-            for preference, protocol, keys, verdict in _filters(lane)]
+                   *_keys(keys), _verdict(gate, verdict)])
+            for preference, protocol, keys, verdict in _filters(gate)]
 
 
 def _keys(words):
@@ -157,16 +164,13 @@ def _pair(kinds, *payloads):
     return map(attribute, kinds, payloads)
 
 
-def _verdict(lane, verdict):
-    if lane.mode == "egress" and verdict != "count":
-        return attribute(_CLASSID, struct.pack(
-            "=I", PLUG_CLASS if verdict == "hold" else REST_CLASS))
+def _verdict(gate, verdict):
     # struct tc_gact is what struct tc_mirred begins with.
     kind, code, rest = {
         "count": ("gact", _ACT_CONTINUE, b""),
         "leave": ("gact", _ACT_OK, b""),
         "hold": ("mirred", _ACT_STOLEN, struct.pack(
-            "=iI", _EGRESS_REDIRECT, lane.plug_ifindex))}[verdict]
+            "=iI", _EGRESS_REDIRECT, gate.plug_ifindex))}[verdict]
     return nested(_ACT, nested(
         1, attribute(_ACT_KIND, kind.encode() + b"\0"),
         nested(_ACT_OPTIONS, attribute(_ACT_PARMS, struct.pack(

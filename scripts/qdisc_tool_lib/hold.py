@@ -2,18 +2,17 @@
 """A hold: lead new connections to the plug and shut it; later the reverse.
 
 It begins and ends with one netlink message each.  All that can be done before
-the one is, and all that can wait comes after the other.  Ending a hold needs
-no process, no file and no memory to speak of: two kinds of message on a socket
-that has been open since before it began.
+the one is, and all that can wait comes after the other.  What was held is what
+met the filters, and what was lost of it is what the plug has not let go.
 """
 
 import errno
+import os
 import time
 
 from .errors import ToolError
-from .lane import PRIO_HANDLE
 from .listeners import Listeners
-from .netlink import preference_of
+from .netlink import TC_H_INGRESS
 from .plug import Plug
 
 # What a message is answered with where there is no plug, or no right to it.
@@ -23,188 +22,285 @@ _TRIES = 5
 
 # A slow machine needs a second for a thousand connections.
 _DRAIN_S = 5.0
-_DRAIN_EACH_S = 0.001
-_DRAIN_POLL_S = 0.001
-# So many may be on their way between a device's counter and its filters.
-_FEW = 10
+_POLL_S = 0.001
+# Through a veth what is let go waits in a queue of 1,000 for each CPU, and on
+# loopback its answers do: not more than so many at once.
+_PORTION = 250
+_PORTION_S = 0.1
 # What has left the queue needs a moment to be counted at the listener.
-_SETTLE_COUNTERS_S = 0.02
-# A local sender whose SYN was held for more than a second looks twice a second
-# whether it has left, and then sends it again.
-_LOCAL_RETRY_S = 0.6
-
-
-def open_plug(plug):
-    """Open it, whatever lives; return when that was."""
-    for left in reversed(range(_TRIES)):
-        try:
-            plug.open()
-            break
-        except OSError as error:
-            if not left or error.errno in _NO_PLUG:
-                raise
-            time.sleep(_DRAIN_POLL_S)
-    return time.monotonic()
-
-
-def _drain(plug):
-    """Wait until an open plug has run empty.  Only then may the filters go, or
-    packets overtake others."""
-    give_up = time.monotonic() + _DRAIN_S
-    while time.monotonic() < give_up:
-        found = plug.lane.find_plug(plug.netlink)
-        if found is None or not found.qlen:
-            break
-        time.sleep(_DRAIN_POLL_S)
-
-
-def release(plug):
-    """End any hold of a lane, whoever began it.  Safe to repeat."""
-    try:
-        open_plug(plug)
-        _drain(plug)
-    finally:                       # filters that lead nowhere would drop
-        remove_filters(plug.lane, plug.netlink)
-
-
-def remove_filters(lane, netlink):
-    for preference in {preference_of(message) for message in lane.messages()}:
-        try:
-            netlink.delete_filters(lane.ifindex, lane.filter_parent,
-                                   preference)
-        except OSError:
-            pass                   # none of that number
-
-
-def add_filters(lane, netlink):
-    """Lead what the lane holds to the plug."""
-    for message in lane.messages():
-        netlink.add_filter(message)
-
-
-def _lines(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []                  # a container without it
-
-
-def _softnet(column):
-    """A column of the per-CPU receive queues; old kernels lack the last."""
-    rows = map(str.split, _lines("/proc/self/net/softnet_stat"))
-    return [int(row[column], 16) for row in rows if len(row) > column]
+_COUNTED_S = 0.02
+# To list more connections than that takes too long.
+_MANY_CONNECTIONS = 20_000
 
 
 def _softnet_waiting():
-    """The packets that wait in the receive queue of each CPU."""
-    return _softnet(11)
+    """The packets that wait in the receive queue of each CPU; old kernels do
+    not say."""
+    with open("/proc/self/net/softnet_stat", encoding="utf-8") as file:
+        return [int(row[11], 16) for row in map(str.split, file)
+                if len(row) > 11]
 
 
-def _overflows():
-    """Of all listeners of this namespace."""
-    lines = [line.split() for line in _lines("/proc/self/net/netstat")
-             if line.startswith("TcpExt:")]
-    counts = dict(zip(*lines)) if lines else {}
-    return sum(int(counts.get(name, 0))
-               for name in ("ListenOverflows", "TCPReqQFullDrop"))
+def _open(plug, portion=0):
+    for left in reversed(range(_TRIES)):
+        try:
+            return plug.open(portion)
+        except OSError as error:
+            if not left or error.errno in _NO_PLUG:
+                raise
+            time.sleep(_POLL_S)
 
 
-def _counters(lane, netlink, plug):
-    """Every counter where a packet may be lost that a lane has let go, with
-    the @plug of it, but those of its listeners: name -> value."""
-    counts = {"plug": plug.drops if plug else 0, "softnet": sum(_softnet(1))}
-    if lane.mode == "ingress":
-        ifb = netlink.link(lane.plug_device)
-        counts["ifb"] = ifb.dropped if ifb else 0
-    return counts
+def let_go(plug):
+    """Open the plug, whatever lives, and wait until it has run empty.  Only
+    then may the filters go, or packets overtake others."""
+    give_up = time.monotonic() + _DRAIN_S
+    while time.monotonic() < give_up:
+        found = plug.gate.find_plug(plug.netlink)
+        if found is None or found.qlen <= _PORTION:
+            break
+        _open(plug, _PORTION)
+        time.sleep(_POLL_S)
+        next_at = time.monotonic() + _PORTION_S
+        while max(_softnet_waiting(), default=0) > _PORTION and \
+                time.monotonic() < next_at:
+            time.sleep(_POLL_S)
+    _open(plug)
+    while time.monotonic() < give_up:
+        found = plug.gate.find_plug(plug.netlink)
+        if found is None or not found.qlen:
+            break
+        time.sleep(_POLL_S)
 
 
-def _growth(before, after):
-    """What was lost since @before was read.  (A counter that was reset with
-    its qdisc starts again from 0.)"""
-    return {name: max(value - before.get(name, 0), 0)
-            for name, value in after.items()}
+def release(plug):
+    """End any hold of a gate, whoever began it.  Safe to repeat."""
+    try:
+        let_go(plug)
+    finally:                       # filters that lead nowhere would drop
+        remove_filters(plug.gate, plug.netlink)
+
+
+def remove_filters(gate, netlink):
+    """Those that are there."""
+    for preference, _ in netlink.filters(gate.ifindex, TC_H_INGRESS):
+        if preference in gate.preferences:
+            try:
+                netlink.delete_filters(gate.ifindex, TC_H_INGRESS, preference)
+            except OSError:
+                pass               # somebody else has, just now
+
+
+def add_filters(gate, netlink):
+    """Lead what the gate holds to the plug."""
+    for message in gate.messages():
+        netlink.add_filter(message)
+
+
+class _Counters:
+    """Those of a file of /proc/net of this namespace, also when we have left
+    it."""
+
+    def __init__(self, name):
+        try:
+            self._fd = os.open(f"/proc/self/net/{name}",
+                               os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._fd = None        # a container without it
+
+    def sum(self, start, *names):
+        """Of the lines that begin so: one of names, and one of numbers."""
+        text = os.pread(self._fd, 1 << 16, 0).decode() if self._fd else ""
+        lines = [line.split() for line in text.splitlines()
+                 if line.startswith(start)]
+        return sum(int(value) for name, value in zip(*lines)
+                   if name in names) if lines else 0
 
 
 class Hold:
-    """One hold of one lane, from begin() to end().
+    """The hold of one gate, for one who has a part in it."""
 
-    Should the process die in the middle of begin(), the filters lead through
-    a plug that is open, until the next hold or a release removes them.
-    """
-
-    def __init__(self, lane, backlog):
-        self._lane = lane
-        self._backlog = backlog
-        self._plug = Plug(lane)
+    def __init__(self, gate):
+        self._gate = gate
+        self._plug = Plug(gate)
         self._netlink = self._plug.netlink
         self._listeners = Listeners()
-        self._before = None
+        self._netstat, self._snmp = _Counters("netstat"), _Counters("snmp")
         self._overflows_before = 0
         self._refused_before = {}
-        self._packets_before = 0
-        self._traffic_before = 0
-        self._last_empty = 0.0
-        self._released_at = 0.0
-        self.began = None
-        self.waiting = 0           # packets in the plug when last looked
+        self._served = False       # somebody listens
+        self._connections = None   # those that are known
+        self._newcomers = set()
+        self._hits = {}
+        self._missed = 0
+        self._opened = 0.0
+        self._emptied = 0.0
 
-    def fds(self):
-        return [*self._plug.fds(), *self._backlog.fds(),
-                self._listeners.fileno()]
-
-    def begin(self, max_hold_ms):
-        """ToolError if this lane cannot hold; then nothing is held."""
-        lane, netlink = self._lane, self._netlink
-        problems = lane.problems(netlink)
+    def begin(self, max_hold_ms, note):
+        """Begin it, and note() what who ends it must know; without
+        @max_hold_ms another has.  ToolError if this gate cannot hold; then
+        nothing is held."""
+        gate, netlink = self._gate, self._netlink
+        problems = gate.problems(netlink)
         if problems:
             raise ToolError("; ".join(problems))
+        self._overflows_before = self._overflows()
+        self._refused_before = self._refused()
+        self._served = self._is_served()
+        if max_hold_ms is None:
+            return
         # What somebody left behind: its filters would stand in the way, and
-        # shutting a plug twice separates what it holds.
+        # to shut a plug anew lets go what it holds.
         release(self._plug)
+        self._plug.own_packets = 0
+        plug = gate.find_plug(netlink)
+        if plug is None:
+            raise ToolError("the plug is gone")
         try:
-            add_filters(lane, netlink)
-            # An ifb hands its packets on without a queue, but the next device
-            # that a director sends them to may have one (veth).
-            self._backlog.raise_for(lane.limit_packets)
-            plug = lane.find_plug(netlink)
-            if plug is None:
-                raise ToolError("the plug is gone")
-            self._packets_before = plug.packets
-            self._traffic_before = self._traffic()
-            self._before = _counters(lane, netlink, plug)
-            self._overflows_before = _overflows()
-            self._refused_before = self._refused()
-            # From now on whoever calls end() opens it, whatever happens.
-            self.began = self._last_empty = time.monotonic()
+            add_filters(gate, netlink)
+            note(packets=plug.packets, traffic=self._traffic(),
+                 began=time.monotonic())
             self._plug.shut(max_hold_ms)
         except (ToolError, OSError):
-            self.began = None
-            try:
-                release(self._plug)
-            finally:
-                self._backlog.restore()
+            release(self._plug)
             raise
 
-    def _wait_for_queues(self):
-        """Wait until the receive queue may be as short as it was."""
-        now = time.monotonic()
-        give_up = now + _DRAIN_S + _DRAIN_EACH_S * self.waiting
-        at_least = now + (_LOCAL_RETRY_S if
-                          self._backlog.still_needed(self.waiting) else 0)
-        while now < at_least or now < give_up and \
-                self._backlog.still_needed(self._in_queues()):
-            time.sleep(_DRAIN_POLL_S)
-            now = time.monotonic()
+    def end(self, facts):
+        """Open it and remove the filters; by the last who has a part."""
+        gate, netlink = self._gate, self._netlink
+        passed = 0
+        try:
+            plug = gate.find_plug(netlink)
+            if plug and not plug.qlen:     # nobody waits
+                self._newcomers = self._new_connections()
+            # (What is counted here has still to meet the filters.)
+            passed = int(self._traffic() - facts["traffic"])
+        except OSError:
+            pass                   # to open comes first
+        self._opened = time.monotonic()
+        try:
+            let_go(self._plug)
+            self._emptied = time.monotonic()
+            self._hits = netlink.hits(gate.ifindex, TC_H_INGRESS)
+            if self._hits.get(gate.preference) == 0:
+                self._missed = max(0, passed)
+        finally:
+            remove_filters(gate, netlink)
 
-    def _in_queues(self):
-        """What was released and has not reached its listener yet."""
-        return sum(_softnet_waiting()) + self._in_root()
+    def report(self, facts):
+        """What it did; after end()."""
+        gate = self._gate
+        held = sum(self._hits.get(preference, 0)
+                   for preference in gate.hold_preferences)
+        if held:
+            self._wait_for_listeners()
+        plug = gate.find_plug(self._netlink)
+        went = ((plug.packets - int(facts["packets"])) & 0xFFFFFFFF) - \
+            self._plug.own_packets if plug else 0
+        refused = sum(max(0, count - self._refused_before.get(inode, 0))
+                      for inode, count in self._refused().items())
+        return {
+            "held": held,
+            # (No packet waited longer than the plug was shut.)
+            "longest_hold_ms": round(1000 * (
+                self._emptied - facts["began"]), 1) if held else 0.0,
+            "hold_ms": round(1000 * (self._opened - facts["began"]), 1),
+            "drops": {"plug": min(held, max(0, held - went)),
+                      # (Listeners also drop what belongs to no connection.)
+                      "listeners": min(refused, self._overflows() -
+                                       self._overflows_before)},
+            "missed": self._missed, "passed": list(self._passed(held))}
 
-    def _in_root(self):
-        root = self._netlink.qdisc(self._lane.ifindex, PRIO_HANDLE)
-        return root.qlen if root else 0
+    def _passed(self, held):
+        """Sentences about what should have been held."""
+        gate, hits = self._gate, self._hits
+        if self._missed:
+            yield (f"{self._missed} packets passed during the hold and none "
+                   "met its filters; a program takes them before (tcx, XDP), "
+                   "or they come in by another device")
+        tagged, udp = (sum(hits.get(preference, 0) for preference in
+                           preferences) for preferences in
+                       (gate.tagged_preferences, gate.udp_preferences))
+        if tagged:
+            yield (f"{tagged} new connections came with a VLAN tag and were "
+                   "not held: set up with --vlan")
+        if udp:
+            yield (f"{udp} UDP packets came for these ports; they are held by "
+                   "--all only")
+        if gate.preference not in hits:
+            yield "the filters of the hold were removed by somebody else"
+        if any(preference not in gate.preferences for preference in hits):
+            from . import foreign  # dear, and when nobody waits any more
+            yield from foreign.filters(gate, self._netlink)
+        if self._newcomers and not held:
+            yield (f"{len(self._newcomers)} connections to these ports were "
+                   "made during the hold, by another device or before a "
+                   "filter")
+        if not self._served and not self._is_served():
+            yield ("nobody listens here on what is held; of a container "
+                   "hold the published port, or the port by --netns")
+
+    # What is counted.
+
+    def _traffic(self):
+        """How many packets have come in by the device."""
+        device = self._netlink.link(self._gate.device)
+        return device.received if device else 0
+
+    def _overflows(self):
+        """Of all listeners of this namespace."""
+        return self._netstat.sum("TcpExt:", "ListenOverflows",
+                                 "TCPReqQFullDrop")
+
+    def _refused(self):
+        """What the listeners of held ports have dropped."""
+        if self._gate.all_packets:
+            return {}
+        try:
+            return self._listeners.drops(self._gate.holds_port)
+        except OSError:            # a kernel that cannot tell
+            return {}
+
+    def _is_served(self):
+        """Whether there is anybody here to whom the held ports lead."""
+        gate = self._gate
+        if gate.all_packets:
+            return True
+        try:
+            return any(gate.holds_address(place) for place in
+                       self._listeners.places(gate.holds_port)) or \
+                self._has_service()
+        except OSError:
+            return True
+
+    def _has_service(self):
+        """Of IPVS."""
+        try:
+            with open("/proc/self/net/ip_vs", encoding="utf-8") as file:
+                return any(
+                    self._gate.holds_port(int(line.split()[1][-4:], 16))
+                    for line in file if line.startswith("TCP "))
+        except OSError:
+            return False
+
+    def note_connections(self):
+        """What is there already was not to be held."""
+        if self._gate.all_packets or \
+                self._snmp.sum("Tcp:", "CurrEstab") > _MANY_CONNECTIONS:
+            return
+        try:
+            self._connections = self._listeners.connections(
+                self._gate.holds_port)
+        except OSError:
+            pass                   # a kernel that cannot tell
+
+    def _new_connections(self):
+        """Those that no filter has held."""
+        if self._connections is None:
+            return set()
+        return {one for one in self._listeners.connections(
+            self._gate.holds_port).difference(self._connections)
+            if self._gate.would_hold(one)}
 
     def _wait_for_listeners(self):
         """Wait until what was released is counted where it was lost: each
@@ -212,90 +308,8 @@ class Hold:
         SYN, its answer, and the answer to that."""
         give_up = time.monotonic() + _DRAIN_S
         for _ in range(3):
-            while self._in_root() and time.monotonic() < give_up:
-                time.sleep(_DRAIN_POLL_S)
             full = _softnet_waiting()
             while any(full) and time.monotonic() < give_up:
-                time.sleep(_DRAIN_POLL_S)
+                time.sleep(_POLL_S)
                 full = list(map(min, full, _softnet_waiting()))
-        time.sleep(_SETTLE_COUNTERS_S)
-
-    def sample(self):
-        """Look into the plug, which tells since when something waits."""
-        now = time.monotonic()
-        plug = self._lane.find_plug(self._netlink)
-        self.waiting = plug.qlen if plug else 0
-        if not self.waiting:
-            self._last_empty = now
-
-    def _refused(self):
-        """What the listeners of held ports have dropped."""
-        if self._lane.all_packets:
-            return {}
-        try:
-            return self._listeners.drops(self._lane.holds_port)
-        except OSError:            # a kernel that cannot tell
-            return {}
-
-    def _traffic(self):
-        """The packets of the device in the direction that is held."""
-        device = self._netlink.link(self._lane.device)
-        return 0 if device is None else (
-            device.received if self._lane.mode == "ingress" else device.sent)
-
-    def _missed(self):
-        """How many packets passed the device if not one of them met the
-        filters, or else 0."""
-        passed = self._traffic() - self._traffic_before
-        met = self._netlink.hits(self._lane.ifindex, self._lane.filter_parent,
-                                 self._lane.preference)
-        return passed if not met and passed >= _FEW else 0
-
-    def open(self):
-        """Release first, everything else later."""
-        try:
-            # (If another hold had raised it, and has ended since.)
-            self._backlog.raise_for(self._lane.limit_packets)
-        except (OSError, ToolError):
-            pass                   # to open comes first
-        try:
-            self._released_at = open_plug(self._plug)
-        except OSError:
-            # Filters that lead nowhere would drop.
-            remove_filters(self._lane, self._netlink)
-            self._backlog.restore()
-            raise
-
-    def end(self):
-        """Once it is open: remove the filters; return the report."""
-        try:
-            _drain(self._plug)
-            empty_at = time.monotonic()
-            missed = self._missed()
-            remove_filters(self._lane, self._netlink)
-            plug = self._lane.find_plug(self._netlink)
-            held = max(0, ((plug.packets - self._packets_before) & 0xFFFFFFFF)
-                       - self._plug.own_packets) if plug else 0
-            if held:
-                self._wait_for_queues()
-                self._wait_for_listeners()
-                plug = self._lane.find_plug(self._netlink)
-        finally:
-            self._backlog.restore()
-        drops = _growth(self._before, _counters(
-            self._lane, self._netlink, plug))
-        # (Ours also drop what belongs to no connection.)
-        drops["listeners"] = min(
-            _overflows() - self._overflows_before,
-            sum(_growth(self._refused_before, self._refused()).values()))
-        if not held:
-            drops["softnet"] = 0   # of others
-        if "ifb" in drops:         # which drops what nobody else has sent
-            drops["ifb"] = max(0, drops["ifb"] - self._plug.own_packets)
-        return {
-            "held": held,
-            "longest_hold_ms": round(1000 * (empty_at - self._last_empty), 1)
-            if held else 0.0,
-            "hold_ms": round(1000 * (self._released_at - self.began), 1),
-            "missed": missed,
-            **{f"drops.{name}": count for name, count in drops.items()}}
+        time.sleep(_COUNTED_S)

@@ -14,6 +14,8 @@ _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
 _STALE_ANSWERS = 3
+# all states but those of sockets that listen or are closed
+_CONNECTED = 0x1FFF & ~(1 | 1 << 7 | 1 << _TCP_LISTEN)
 _INET_DIAG_MSG_BYTES = 72
 _INET_DIAG_SKMEMINFO, _SK_MEMINFO_DROPS = 7, 8
 
@@ -58,14 +60,15 @@ class Listeners(Netlink):
                     struct.unpack_from("=I", memory, 4 * _SK_MEMINFO_DROPS)[0]
         return found
 
+    def connections(self, wanted):
+        """(port, family, address, peer's port, its address) of each
+        connection to a port that is @wanted."""
+        return {(port, body[0], body[8:24], body[6:8], body[24:40])
+                for port, body in self._dump(_CONNECTED) if wanted(port)}
+
     def on_port(self, port):
-        """Who listens on @port: inode -> longest accept queue."""
-        found = {}
-        for local_port, body in self._dump(1 << _TCP_LISTEN):
-            if local_port == port:
-                queue_length, _, inode = struct.unpack_from("=III", body, 60)
-                found[inode] = queue_length
-        return found
+        """The inodes of the sockets that listen on @port."""
+        return set().union(*self.places(lambda one: one == port).values())
 
     def unfinished(self, wanted):
         """How many handshakes go on, or have ended and were not accepted yet,
@@ -119,18 +122,26 @@ class Change:
     def look(self):
         """See how it is now; whether nothing has to be waited for."""
         now = self._listeners.places(self._wanted) if self._before else {}
-        closed = {port for port, *_ in self._before}.difference(
-            port for port, *_ in now)
+        closed = {place[0] for place in self._before
+                  if not any(_takes_over(other, place) for other in now)}
+        fresh = {}                 # port -> new sockets
+        for place, sockets in now.items():
+            fresh.setdefault(place[0], set()).update(
+                sockets - self._before.get(place, set()))
         beside, same, passed = set(), set(), None
         for place, sockets in now.items():
             before = self._before.get(place, set())
             old = sockets & before
+            alone = sockets == before and len(old) == 1
             # A server keeps a single socket, or closes it: then it is gone.
-            if not old or sockets == before and len(old) == 1:
+            if not old or alone and not fresh[place[0]]:
                 continue
             if passed is None:
                 passed = self._of_new_processes()
-            if sockets == before and not old & passed:
+            if alone:              # the new one has another address
+                if not old & passed and fresh[place[0]] & passed:
+                    beside.add(place[0])
+            elif sockets == before and not old & passed:
                 same.add(place[0])
             elif old - passed:
                 beside.add(place[0])
@@ -143,6 +154,13 @@ class Change:
         return set().union(*(_sockets_of(name) for name in os.listdir("/proc")
                              if name not in self._processes and
                              name.isdigit()))
+
+
+def _takes_over(place, before):
+    """Whether a socket at @place gets what one at the place @before got, or
+    a part of it."""
+    return place[0] == before[0] and (
+        place[1:3] == before[1:3] or not any(place[2]) or not any(before[2]))
 
 
 def _ports(what, ports):

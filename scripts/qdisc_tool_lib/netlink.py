@@ -37,7 +37,6 @@ _TCA_KIND, _TCA_OPTIONS, _TCA_STATS = 1, 2, 3
 _TCA_FLOWER_ACT, _TCA_ACT_STATS, _TCA_STATS_BASIC = 3, 4, 1
 _IFLA_IFNAME, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_STATS64 = \
     3, 5, 10, 18, 23
-_IFLA_XDP, _IFLA_XDP_PROG_ID = 43, 4
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _IFLA_IPVLAN_MODE = 1, 2, 1
 _IFF_UP = 1
 _NLA_F_NESTED = 0x8000
@@ -66,8 +65,8 @@ class Qdisc:
 
 class Link:
     """A device as the kernel tells it."""
-    __slots__ = ("ifindex", "name", "kind", "mode", "up", "dropped", "master",
-                 "parent", "received", "sent", "xdp")
+    __slots__ = ("ifindex", "name", "kind", "mode", "up", "master",
+                 "parent", "received")
 
     def __init__(self, body):
         attributes = parse_attributes(body[_IFINFOMSG.size:])
@@ -79,15 +78,11 @@ class Link:
         mode = parse_attributes(info.get(_IFLA_INFO_DATA, b"")).get(
             _IFLA_IPVLAN_MODE, b"") if self.kind == "ipvlan" else b""
         self.mode = int.from_bytes(mode[:2], sys.byteorder)
-        xdp = parse_attributes(attributes.get(_IFLA_XDP, b"")).get(
-            _IFLA_XDP_PROG_ID, b"")
-        self.xdp = int.from_bytes(xdp, sys.byteorder)
         self.master, self.parent = (
             struct.unpack("=I", attributes.get(kind, bytes(4)))[0]
             for kind in (_IFLA_MASTER, _IFLA_LINK))
-        stats = attributes.get(_IFLA_STATS64, b"").ljust(64, b"\0")
-        self.received, self.sent = struct.unpack_from("=QQ", stats)
-        self.dropped = sum(struct.unpack_from("=QQ", stats, 48))
+        stats = attributes.get(_IFLA_STATS64, b"").ljust(8, b"\0")
+        self.received, = struct.unpack_from("=Q", stats)
 
 
 def _text(payload):
@@ -211,18 +206,21 @@ class Netlink:
             found.add((info >> 16, _text(kind)))
         return sorted(found)
 
-    def hits(self, ifindex, parent, preference):
-        """How many packets met the action of the filter there."""
-        count = 0
+    def hits(self, ifindex, parent):
+        """preference -> how many packets met the actions of its filters, of
+        all that are there."""
+        counts = {}
         for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
-                socket.AF_UNSPEC, ifindex, 0, parent, preference << 16)):
+                socket.AF_UNSPEC, ifindex, 0, parent, 0)):
+            preference = preference_of(body)
+            counts.setdefault(preference, 0)
             body = body[_TCMSG.size:]
             for kind in (_TCA_OPTIONS, _TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
                          _TCA_STATS_BASIC):
                 body = parse_attributes(body).get(kind, b"")
             if body:               # (the first message has no filter in it)
-                count += struct.unpack_from("=QI", body)[1]
-        return count
+                counts[preference] += struct.unpack_from("=QI", body)[1]
+        return counts
 
     def add_filter(self, message):
         self._request(_RTM_NEWTFILTER, _NLM_F_ACK | _NLM_F_CREATE_EXCL,

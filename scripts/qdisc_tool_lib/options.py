@@ -7,7 +7,7 @@ of 'setup', see config.py.
 """
 
 from .errors import ToolError, UsageError
-from .lane import DEFAULT_PREFERENCE, PREFERENCE_COUNT
+from .gate import DEFAULT_PREFERENCE, PREFERENCE_COUNT
 from .state import DEFAULT_DIRECTORY
 
 DEFAULT_CONFIG = "/etc/qdisc_tool.conf"
@@ -93,12 +93,6 @@ def _addresses(text):
     return [str(ipaddress.ip_network(word)) for word in _split(text)]
 
 
-def _mode(text):
-    if text not in ("ingress", "egress"):
-        raise ValueError(f"{text!r} is neither ingress nor egress")
-    return text
-
-
 # Long option -> (name of the value, what makes it of a text).
 _VALUES = {
     "--address": ("addresses", _addresses),
@@ -106,11 +100,10 @@ _VALUES = {
     "--exclude": ("exclude", _addresses),
     "--device": ("device", lambda text: [text]),
     "--all": ("all_packets", None),
-    "--mode": ("mode", _mode),
     "--preference": ("preference", _preference),
     "--limit": ("limit_packets", _limit),
     "--max-hold": ("max_hold_ms", _max_hold_ms),
-    "--settle": ("settle_ms", _duration_ms),
+    "--pause": ("pause_ms", _duration_ms),
     "--until-port": ("until_port", _port),
     "--until-new-port": ("until_new_port", _port),
 }
@@ -155,9 +148,7 @@ what is held:
 how:
   -c, --config FILE     what to prepare if no --device is given (default:
                         {DEFAULT_CONFIG})
-  -m, --mode MODE       ingress, what arrives, or egress, what this host sends
-                        (default: egress for lo, ingress elsewhere)
-  --preference N        first of seven filter preferences to take; accepts
+  --preference N        first of ten filter preferences to take; accepts
                         the filters of others beside them
   --limit N             most packets to hold (default: {DEFAULT_LIMIT_SYNS} SYNs, with
                         --all {DEFAULT_LIMIT_PACKETS} packets)
@@ -165,11 +156,11 @@ how:
 defaults for protect and hold:
   --max-hold TIME       release after this time whatever happens (default:
                         {DEFAULT_MAX_HOLD_MS}ms)
-  --settle TIME         between the begin of a hold and the command (default:
+  --pause TIME         between the begin of a hold and the command (default:
                         until what came before has been accepted)
 {_COMMON}{_DRY_RUN}"""),
     "protect": ("run a command while new connections are held", f"""{_MAX_HOLD}\
-  --settle TIME         between the begin of the hold and the command (default:
+  --pause TIME         between the begin of the hold and the command (default:
                         what setup was told)
 
 the end of the hold (default: after the command, when no socket that is about to

@@ -1,19 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The queue that is shut during a hold, and that the kernel opens by itself.
-
-netem can let packets go in slots: what comes waits until the next slot begins,
-and goes with all that came before it.  With slots as long as a hold may last it
-is as good as shut:
+"""The queue that is shut during a hold: netem, which can let packets go in slots.
 
     shut    give it slots: the first packet that comes waits for one, and those
             behind it no longer than that
     open    take the slots away; send a packet, since only one that comes makes
             netem look at what waits
 
-So a hold that nobody ends, because all who could are dead or stopped, delays
-each packet by the length of a slot, and loses none.  The packet that opens goes
-to nobody: an ifb drops what no filter has sent to it, and a device that sends
-has it for its own address, with a protocol that is for experiments.
+So a hold that nobody ends delays each packet by the length of a slot.  The
+packet that opens goes to nobody: an ifb drops what no filter has sent to it.
 """
 
 import errno
@@ -21,35 +15,29 @@ import _socket as socket      # see __init__.py
 import _struct as struct
 
 from .errors import ToolError
-from .lane import PLUG_HANDLE, PLUG_KIND, REST_CLASS
-from .netlink import Netlink, attribute
+from .gate import PLUG_HANDLE, PLUG_KIND
+from .netlink import TC_H_ROOT, Netlink, attribute
 
 _MISSING = ("this kernel has no netem (CONFIG_NET_SCH_NETEM): install its extra "
             "modules, for example kernel-modules-extra")
 _TCA_NETEM_SLOT = 12
 _EXPERIMENTAL = 0x88B5
 _ETHERNET_BYTES = 60
+# The next portion goes by itself after that, if nobody lets it go before.
+_NEXT_MS = 900
 
 
 class Plug:
-    """That of a lane, with what it takes to shut it and to open it."""
+    """That of a gate, with what it takes to shut it and to open it."""
 
-    def __init__(self, lane):
-        self.lane = lane
+    def __init__(self, gate):
+        self.gate = gate
         self.netlink = Netlink()
+        self.own_packets = 0       # that have passed it
         self._sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        # A class of the root qdisc, so that no filter is asked.  The other one:
-        # the plug may be full, and who looks there looks here, too.
-        self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY,
-                                REST_CLASS)
 
     def fds(self):
         return [self.netlink.fileno(), self._sender.fileno()]
-
-    @property
-    def own_packets(self):
-        """How many of ours pass it from a shut() to an open()."""
-        return int(self.lane.mode == "ingress")
 
     def create(self):
         """Make it, open."""
@@ -63,22 +51,24 @@ class Plug:
     def shut(self, max_hold_ms):
         self._change(max_hold_ms)
 
-    def open(self):
-        self._change(0)
+    def open(self, packets=0):
+        """For so many, or for all."""
+        self._change(_NEXT_MS if packets else 0, packets)
         try:
-            self._sender.bind((self.lane.plug_device, 0))
+            self._sender.bind((self.gate.plug_device, 0))
             address = self._sender.getsockname()[4]
             self._sender.send((2 * address + struct.pack(
                 "!H", _EXPERIMENTAL)).ljust(_ETHERNET_BYTES, b"\0"))
+            self.own_packets += 1
         except OSError:
             pass                   # the device is down, and has let go all
 
-    def _change(self, slot_ms, create=False):
-        lane = self.lane
+    def _change(self, slot_ms, packets=0, create=False):
+        gate = self.gate
         # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter;
         # struct tc_netem_slot: shortest, longest (ns), packets, bytes (any)
-        options = struct.pack("=6I", 0, lane.queue_packets, 0, 0, 0, 0) + \
+        options = struct.pack("=6I", 0, gate.queue_packets, 0, 0, 0, 0) + \
             attribute(_TCA_NETEM_SLOT, struct.pack(
-                "=qqiiqq", *2 * [1_000_000 * slot_ms], 0, 0, 0, 0))
-        self.netlink.qdisc_change(lane.plug_ifindex, lane.plug_parent,
+                "=qqiiqq", *2 * [1_000_000 * slot_ms], packets, 0, 0, 0))
+        self.netlink.qdisc_change(gate.plug_ifindex, TC_H_ROOT,
                                   PLUG_HANDLE, PLUG_KIND, options, create)

@@ -5,11 +5,11 @@ import time
 import _signal as signal      # see __init__.py
 
 from .command import Command
-from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_OK, EXIT_SIGNAL,
-                     ToolError, UsageError)
-from .holder import Holder
-from .lane import UNKNOWN_SETTLE_MS, UNTIL_ACCEPTED
+from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_NOTHING, EXIT_OK,
+                     EXIT_SIGNAL, ToolError, UsageError)
+from .gate import UNKNOWN_PAUSE_MS, UNTIL_ACCEPTED
 from .listeners import Change, Listeners
+from .share import Share
 from .system import may_administer, quoted
 
 # These end the tool, so they end the hold; then the command gets them too.
@@ -30,9 +30,9 @@ _BEGIN_MOST_S = 1.0
 # How often to see whether servers have accepted what came before, at most for
 # which part of a hold, and at most for how long: a server that is to be
 # restarted may accept nothing any more.
-_SETTLE_STEP_S = 0.002
-_SETTLE_PART = 3
-_SETTLE_MOST_MS = 5000
+_PAUSE_STEP_S = 0.002
+_PAUSE_PART = 3
+_PAUSE_MOST_MS = 5000
 
 
 class _Stopped(Exception):
@@ -54,16 +54,16 @@ def protect(tool):
 def _show(tool):
     """--dry-run"""
     from . import actions          # dear, see __init__.py
-    lanes = _lanes(tool)
-    actions.show_begin(tool, lanes)
-    settle_ms = _settle_of(tool.options, lanes)
-    if settle_ms > 0:
-        print(f"sleep {settle_ms / 1000:g}")
+    gates = _gates(tool)
+    actions.show_begin(tool, gates)
+    pause_ms = _pause_of(tool.options, gates)
+    if pause_ms > 0:
+        print(f"sleep {pause_ms / 1000:g}")
     print(quoted(tool.options.command))
-    return actions.show_end(tool, lanes)
+    return actions.show_end(tool, gates)
 
 
-def _lanes(tool):
+def _gates(tool):
     """A reload is never refused for want of protection, unless that was
     asked for: the running configuration may be the one that is broken."""
     try:
@@ -71,7 +71,7 @@ def _lanes(tool):
             raise ToolError("holding connections needs root (CAP_NET_ADMIN and "
                             "CAP_NET_RAW)")
         tool.enter_namespace()
-        return tool.some_lanes()
+        return tool.some_gates()
     except ToolError as error:
         if tool.options.require:
             raise
@@ -79,12 +79,12 @@ def _lanes(tool):
         return []
 
 
-def _settle_of(options, lanes):
-    """How long to wait between the hold of @lanes and the command;
+def _pause_of(options, gates):
+    """How long to wait between the hold of @gates and the command;
     UNTIL_ACCEPTED if the kernel shall tell."""
-    if lanes and options.settle_ms is not None:
-        return options.settle_ms
-    return max((lane.settle_ms for lane in lanes), default=0)
+    if gates and options.pause_ms is not None:
+        return options.pause_ms
+    return max((gate.pause_ms for gate in gates), default=0)
 
 
 class Protect:
@@ -94,7 +94,7 @@ class Protect:
         self._tool = tool
         self._options = options = tool.options
         self._reporter = tool.reporter
-        self._holders = []
+        self._shares = []
         self._listeners = None
         self._change = None        # of who listens on held ports
         self._ends = float("inf")  # when no hold shall be waited for any more
@@ -112,15 +112,19 @@ class Protect:
         self._command = Command(options.command, self._old_mask, options.user)
 
     def run(self):
-        """Hold, settle, run, wait, release, report; return the status."""
+        """Hold, pause, run, wait, release, report; return the status."""
         try:
-            lanes = _lanes(self._tool)
-            ready = self._readiness(lanes) if lanes else None
-            self._acquire(lanes)
+            gates = _gates(self._tool)
+            ready = self._readiness(gates) if gates else None
+            self._acquire(gates)
             if self._tool.namespace:
                 self._tool.namespace.leave()
-            self._settle()
+            self._pause()
+            for share in self._shares:
+                share.hold.note_connections()
             self._command.start()
+            if not self._covered and self._options.kill:
+                self._command.send_signal(signal.SIGTERM)
             self._wait(self._command.ended)
             if self._command.status == 0 and self._holding():
                 if ready:
@@ -130,78 +134,81 @@ class Protect:
         except _Stopped as stopped:
             self._stopped_by = stopped.number
         finally:
-            for holder in self._holders:
-                holder.leave()
+            self._leave()
             self._wait(self._command.ended)    # it may outlive the hold
-            for holder in self._holders:
-                holder.finish()
         return self._conclude()
 
-    def _max_hold_ms(self, lane):
-        return self._options.max_hold_ms or lane.max_hold_ms
+    def _leave(self):
+        for share in self._shares:             # open first
+            share.leave()
+        for share in self._shares:
+            share.finish()
 
-    def _acquire(self, lanes):
-        self._held = bool(lanes)
-        for lane in lanes:
-            max_hold_ms = self._max_hold_ms(lane)
+    def _max_hold_ms(self, gate):
+        return self._options.max_hold_ms or gate.max_hold_ms
+
+    def _acquire(self, gates):
+        self._held = bool(gates)
+        for gate in gates:
+            max_hold_ms = self._max_hold_ms(gate)
             try:
-                holder = Holder(self._tool.state, lane, self._tool.backlog)
-                holder.acquire(max_hold_ms)
-                self._holders.append(holder)
+                share = Share(self._tool.state, gate)
+                share.take(max_hold_ms)
+                self._shares.append(share)
                 self._ends = min(self._ends, time.monotonic() + max_hold_ms *
                                  (1 - 1 / _SPARE_PART) / 1000)
             except (ToolError, OSError) as error:
                 if self._options.require:
-                    raise ToolError(f"{lane.device}: {error}; the command was "
+                    raise ToolError(f"{gate.device}: {error}; the command was "
                                     "not run (--require)") from error
-                self._reporter.warn(f"{lane.device}: not protected: {error}")
+                self._reporter.warn(f"{gate.device}: not protected: {error}")
                 self._held = False
 
-    def _settle(self):
+    def _pause(self):
         """Let handshakes that began before the hold come to their end."""
         began = time.monotonic()
-        lanes = [holder.lane for holder in self._holders]
-        settle_ms = _settle_of(self._options, lanes)
-        if settle_ms == UNTIL_ACCEPTED:
-            settle_ms = 0
-            for lane in lanes:
-                if not lane.all_packets:
-                    settle_ms = max(settle_ms, self._wait_for_accepted(lane))
-        if settle_ms:
-            self._wait(lambda: False, began + settle_ms / 1000)
+        gates = [share.gate for share in self._shares]
+        pause_ms = _pause_of(self._options, gates)
+        if pause_ms == UNTIL_ACCEPTED:
+            pause_ms = 0
+            for gate in gates:
+                if not gate.all_packets:
+                    pause_ms = max(pause_ms, self._wait_for_accepted(gate))
+        if pause_ms:
+            self._wait(lambda: False, began + pause_ms / 1000)
 
-    def _wait_for_accepted(self, lane):
-        """Wait until a lane's servers have accepted what came before.  If
+    def _wait_for_accepted(self, gate):
+        """Wait until a gate's servers have accepted what came before.  If
         they are not here, return for how long to wait instead."""
-        most_ms = min(_SETTLE_MOST_MS,
-                      self._max_hold_ms(lane) / _SETTLE_PART)
+        most_ms = min(_PAUSE_MOST_MS,
+                      self._max_hold_ms(gate) / _PAUSE_PART)
         give_up = time.monotonic() + most_ms / 1000
         while time.monotonic() < give_up:
             try:
                 unfinished = self._listeners and \
-                    self._listeners.unfinished(lane.holds_port)
+                    self._listeners.unfinished(gate.holds_port)
             except OSError:        # a kernel that cannot tell
                 unfinished = None
             if unfinished is None:
-                return 0 if lane.mode == "egress" else UNKNOWN_SETTLE_MS
+                return 0 if gate.device == "lo" else UNKNOWN_PAUSE_MS
             if not unfinished:
                 break
-            self._wait(lambda: False, time.monotonic() + _SETTLE_STEP_S)
+            self._wait(lambda: False, time.monotonic() + _PAUSE_STEP_S)
         return 0
 
     # What --until, --until-port and --until-new-port wait for.
 
-    def _readiness(self, lanes):
+    def _readiness(self, gates):
         """A function that tells whether the hold may end; None if nobody has
         said when."""
         options = self._options
         port = options.until_port or options.until_new_port
         try:
             self._listeners = listeners = Listeners()
-            before = set(listeners.on_port(port)) if port else set()
+            before = listeners.on_port(port) if port else set()
             self._change = Change(listeners, lambda port: any(
-                not lane.all_packets and lane.holds_port(port)
-                for lane in lanes))
+                not gate.all_packets and gate.holds_port(port)
+                for gate in gates))
         except OSError as error:
             self._reporter.warn(f"cannot see who listens ({error}); the hold "
                                 "ends with the command")
@@ -213,7 +220,7 @@ class Protect:
             return lambda: listeners.on_port(port)
 
         def taken_over():
-            now = set(listeners.on_port(port))
+            now = listeners.on_port(port)
             return now and not now & before
         return taken_over
 
@@ -264,11 +271,10 @@ class Protect:
                 self._take_signal(info)
 
     def _take_signal(self, info):
-        for holder in self._holders:
+        for share in self._shares:
             if info.si_signo in _END_SIGNALS:
-                holder.leave()
-            elif info.si_signo == signal.SIGCHLD:
-                holder.reap()
+                share.leave()
+            share.reap()
         if info.si_signo != signal.SIGCHLD and info.si_code != _SI_KERNEL:
             self._command.send_signal(info.si_signo)
         if info.si_signo in _END_SIGNALS and not self._stopped_by:
@@ -277,18 +283,18 @@ class Protect:
     def _holding(self):
         """Whether a hold goes on; says so when one ended too early."""
         holding = False
-        for holder in self._holders:
-            if holder.ended_by or holder.leaving:
+        for share in self._shares:
+            if share.ended_by:
                 continue
-            if holder.look():
+            if share.look():
                 holding = True
                 continue
             self._covered = False
             what = "the command did" if self._command.running else \
                 "what was waited for had come"
             self._reporter.warn(
-                f"{holder.lane.device}: the hold ended before {what} "
-                f"({holder.ended_by}); new connections are not held")
+                f"{share.gate.device}: the hold ended before {what} "
+                f"({share.ended_by}); new connections are not held")
             if self._options.kill and self._command.running:
                 self._reporter.warn("ending the command (--kill)")
                 self._command.send_signal(signal.SIGTERM)
@@ -298,25 +304,29 @@ class Protect:
 
     def _conclude(self):
         status = self._status()
-        holds = [{"device": holder.lane.device, **(holder.report or {}),
-                  "ended_by": holder.ended_by, "others": holder.others}
-                 for holder in self._holders]
-        if any(hold.get("missed") for hold in holds):
-            self._held = False     # the reporter says why
+        holds = [{"device": share.gate.device, **(share.report or {}),
+                  "ended_by": share.ended_by, "others": share.others}
+                 for share in self._shares]
         if any("held" not in hold and not hold["others"] for hold in holds):
             self._covered = False  # so far as is known
+        # What one device should have held another may have.
+        seen = not any(hold.get("passed") for hold in holds) or \
+            any(hold.get("held") for hold in holds)
         dropped = sum(sum(hold.get("drops", {}).values()) for hold in holds)
         if status == EXIT_OK and not (
                 self._covered and
                 (self._held or self._options.allow_unprotected)):
             status = EXIT_NOT_COVERED
+        elif status == EXIT_OK and not (seen or
+                                        self._options.allow_unprotected):
+            status = EXIT_NOTHING
         elif status == EXIT_OK and dropped and not self._options.allow_drops:
             status = EXIT_DROPPED
         self._reporter.protect({
             "exit_status": status,
             "command_status": self._command.status,
             "command_ms": self._command.took_ms,
-            "covered": self._held and self._covered and self._done,
+            "covered": self._held and self._covered and self._done and seen,
             "waited": self._waited,
             "dropped": dropped,
             "holds": holds})

@@ -7,9 +7,7 @@ Everything goes to standard error: standard output is the wrapped command's.
 import sys
 
 _DROP_NAMES = {
-    "plug": "by the plug (raise --limit)",
-    "ifb": "by the ifb",
-    "softnet": "by the per-CPU receive queues (net.core.netdev_max_backlog)",
+    "plug": "by the plug (raise --limit; or its device was set down)",
     "listeners": "by full queues of listeners (the server's listen backlog, "
                  "net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)",
 }
@@ -48,15 +46,16 @@ class Reporter:
         elif waited["for"]:
             self.note(f"waited {waited['ms']:g} ms after the command: "
                       f"{waited['for']}")
+        held = sum(hold.get("held", 0) for hold in outcome["holds"])
         for hold in outcome["holds"]:
-            if hold.get("missed"):
-                self.warn(f"{hold['device']}: {hold['missed']} packets passed "
-                          "during the hold and none met its filters, so none "
-                          "was held; a program takes them before (tcx, XDP), "
-                          "or they come in by another device")
-            if "held" not in hold and not hold["others"]:
+            if hold["ended_by"].startswith("error"):
                 self.warn(f"{hold['device']}: no report of the hold "
                           f"({hold['ended_by']})")
+            if hold.get("passed") and not held:
+                self.warn(f"{hold['device']}: nothing to hold was seen: " +
+                          "; ".join(hold["passed"]))
+            elif hold.get("passed") and hold["held"]:
+                self.note(f"{hold['device']}: " + "; ".join(hold["passed"]))
             for name, count in hold.get("drops", {}).items():
                 if count:
                     self.warn(f"{hold['device']}: {count} dropped "
@@ -72,8 +71,7 @@ class Reporter:
 
 def _hold_line(hold):
     if hold["others"]:
-        return (f"{hold['device']}: {hold['others']} other(s) share this hold "
-                "and will end it")
+        return (f"{hold['device']}: others share this hold and will end it")
     return (f"{hold['device']}: held {hold['held']} for at most "
             f"{hold['longest_hold_ms']:g} ms, "
             f"{sum(hold['drops'].values())} dropped "

@@ -3,21 +3,22 @@
 a plug nor whether it is shut, and not who made it.
 
 One directory for each network namespace; in it, for each device,
-  DEVICE.lane   what setup was told and made
-  DEVICE.lock   held (flock) by whoever changes the lane or holds packets
-  DEVICE.sock   where the watchdog of a hold listens
+  DEVICE.gate   what setup was told and made
+  DEVICE.lock   locked (flock) by whoever changes the gate, or begins or ends
+                a hold
+  DEVICE.hold   while a hold goes on, see share.py
 """
 
-import errno
 import fcntl
 import os
 import time
 
 from .errors import ToolError
-from .lane import Lane
+from .gate import Gate
 from .system import namespace_id
 
 DEFAULT_DIRECTORY = "/run/qdisc_tool"
+_RETRY_S = 0.005
 
 
 class State:
@@ -37,8 +38,8 @@ class State:
             raise ToolError(f"cannot make {self.directory}: {error.strerror}"
                             ) from error
 
-    def lanes(self, warn):
-        """Every lane that is set up here; warn() of what cannot be read."""
+    def gates(self, warn):
+        """Every gate that is set up here; warn() of what cannot be read."""
         try:
             names = sorted(os.listdir(self.directory))
         except FileNotFoundError:
@@ -48,41 +49,35 @@ class State:
                             ) from error
         found = []
         for name in names:
-            if name.endswith(".lane"):
+            if name.endswith(".gate"):
                 try:
-                    found.append(self.load(name[:-len(".lane")]))
+                    found.append(self.load(name[:-len(".gate")]))
                 except ToolError as error:
                     warn(str(error))
-        return [lane for lane in found if lane]
+        return [gate for gate in found if gate]
 
     def load(self, device):
-        """The lane of a device, or None."""
-        path = self.path(device, "lane")
+        """The gate of a device, or None."""
+        path = self.path(device, "gate")
         try:
             with open(path, encoding="utf-8") as file:
-                return Lane.from_text(file.read())
+                return Gate.from_text(file.read())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise ToolError(
-                f"cannot read {path}: {error}; remove that file and what "
-                f"setup made ('tc qdisc del dev {device} root handle 7f1f:', "
-                "or the device plugN whose alias names this one), then run "
-                "'setup' again") from error
+                f"cannot read {path}: {error}; remove it and what setup made "
+                f"(the plugN whose alias names {device}), then run 'setup' again") from error
 
-    def save(self, lane):
-        """Also of a lane in the making: see Lane.complete."""
-        path = self.path(lane.device, "lane")
+    def save(self, gate):
+        """Also of a gate in the making: see Gate.complete."""
+        path = self.path(gate.device, "gate")
         with open(path + ".new", "w", encoding="utf-8") as file:
-            file.write(lane.text())
+            file.write(gate.text())
         os.replace(path + ".new", path)
 
     def forget(self, device):
-        for suffix in ("lane", "sock"):
-            try:
-                os.unlink(self.path(device, suffix))
-            except FileNotFoundError:
-                pass
+        os.unlink(self.path(device, "gate"))
 
     def unwritable(self, device):
         """Why a hold cannot have its files: a sentence, or None."""
@@ -96,22 +91,33 @@ class State:
         return None
 
     def lock(self, device, wait_s=0.0):
-        """The lock of a lane as an open file descriptor, or None if another
+        """The lock of a gate as an open file descriptor, or None if another
         process keeps it for longer than @wait_s."""
         path = self.path(device, "lock")
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ToolError(f"cannot open {path}: {error.strerror}") from error
-        give_up = time.monotonic() + wait_s
+        give_up = taken = 0
         while True:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                             0o600)
             except OSError as error:
-                if error.errno != errno.EWOULDBLOCK:
-                    raise
+                raise ToolError(f"cannot open {path}: {error.strerror}"
+                                ) from error
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    os.utime(fd)
+                    return fd
+            except (BlockingIOError, FileNotFoundError):
+                pass               # the latter if it was broken just now
+            if taken != os.fstat(fd).st_mtime_ns:      # by one more
+                taken = os.fstat(fd).st_mtime_ns
+                give_up = time.monotonic() + wait_s
+            os.close(fd)
             if time.monotonic() >= give_up:
-                os.close(fd)
                 return None
-            time.sleep(0.01)
+            time.sleep(_RETRY_S)
+
+    def break_lock(self, device):
+        """The lock, even if a process that was stopped keeps it."""
+        os.unlink(self.path(device, "lock"))
+        return self.lock(device)

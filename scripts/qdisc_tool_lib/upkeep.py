@@ -1,358 +1,314 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""setup, clear, release, check and status of a lane, and the commands that
+"""setup, clear, release, check and status of a gate, and the commands that
 make and remove one: all but the hold itself."""
 
 import os
-import signal
 import time
 
-from . import flower, foreign, hold
+from . import flower, foreign, hold, share
 from .errors import ToolError
-from .holder import Silent, ask
-from .lane import (PLUG_HANDLE, PLUG_KIND, PRIO_HANDLE, REST_CLASS,
-                   REST_HANDLE, has_clsact)
-from .listeners import Listeners
-from .netlink import TC_H_ROOT, Netlink, handle_text
+from .gate import PLUG_HANDLE, PLUG_KIND, has_clsact
+from .netlink import TC_H_INGRESS, Netlink, handle_text
 from .plug import Plug
 from .system import run, succeeds
 
 # clear and setup wait this long for a hold to end.
 _LOCK_WAIT_S = 3.0
-_DRAIN_S = 2.0
-# The rest of the traffic went through no queue at all before, so nothing may
-# ever be dropped from the one it gets: as much as 100 Gbit/s in 10 ms.
-_REST_LIMIT_PACKETS = 100_000
+_SOON_S = 1.0
 
 
 # ---------------------------------------------- commands of ip and tc
 # Nothing runs by being built here, so --dry-run prints what would be run.
 
-def _plug(lane, verb, slot=""):
+def _plug(gate, verb, slot=""):
     """A command for the plug."""
-    parent = "root" if lane.plug_parent == TC_H_ROOT else \
-        f"parent {handle_text(lane.plug_parent)}"
-    return (f"tc qdisc {verb} dev {lane.plug_device} {parent} handle "
+    return (f"tc qdisc {verb} dev {gate.plug_device} root handle "
             f"{handle_text(PLUG_HANDLE)} {PLUG_KIND} limit "
-            f"{lane.queue_packets} {slot}").split()
+            f"{gate.queue_packets} {slot}").split()
 
 
-def shut_command(lane, max_hold_ms):
-    return _plug(lane, "change", f"slot {max_hold_ms}ms")
+def shut_command(gate, max_hold_ms):
+    return _plug(gate, "change", f"slot {max_hold_ms}ms")
 
 
-def open_command(lane):
+def open_commands(gate):
     """(What waits goes with the next packet, see plug.py.)"""
-    return _plug(lane, "change", "slot 0")
+    packet = (f"import socket; s = socket.socket(socket.AF_PACKET, "
+              f"socket.SOCK_RAW); s.bind(('{gate.plug_device}', 0)); "
+              "s.send(bytes(12) + b'\\x88\\xb5' + bytes(46))")
+    return [_plug(gate, "change", "slot 0"), ["python3", "-c", packet]]
 
 
-def _before_plug(lane):
+def _before_plug(gate):
     """What setup runs before the plug can be added."""
-    if lane.mode == "ingress":
-        ifb = lane.plug_device
-        # Asked for by name, the module makes two devices that nobody wants.
-        return [*([] if os.path.exists("/sys/module/ifb") else
-                  ["modprobe ifb numifbs=0".split()]),
-                f"ip link add {ifb} type ifb".split(),
-                [*f"ip link set {ifb} addrgenmode none alias".split(),
-                 f"qdisc_tool for {lane.device}"]]
-    # Everything but the plug in one band: traffic that was in no queue must
-    # not begin to overtake itself by its type of service.
-    add = f"tc qdisc add dev {lane.device}"
-    return [f"{add} root handle {handle_text(PRIO_HANDLE)} prio bands 2 "
-            f"priomap {'0 ' * 16}".split(),
-            f"{add} parent {handle_text(REST_CLASS)} handle "
-            f"{handle_text(REST_HANDLE)} pfifo limit {_REST_LIMIT_PACKETS}"
-            .split()]
+    ifb = gate.plug_device
+    # Asked for by name, the module makes two devices that nobody wants.
+    return [*([] if os.path.exists("/sys/module/ifb") else
+              ["modprobe ifb numifbs=0".split()]),
+            f"ip link add {ifb} type ifb".split(),
+            [*f"ip link set {ifb} addrgenmode none alias".split(),
+             f"qdisc_tool for {gate.device}"]]
 
 
-def _after_plug(lane):
+def _after_plug(gate):
     """What setup runs once the plug is there and open."""
-    if lane.mode == "egress":
-        return []
-    return [f"ip link set {lane.plug_device} up".split(),
-            *_clsact(lane, "add")]
+    return [f"ip link set {gate.plug_device} up".split(),
+            *_clsact(gate, "add")]
 
 
-def _clsact(lane, verb):
-    """If it is the lane's own."""
-    return [f"tc qdisc {verb} dev {lane.device} clsact".split()] \
-        if lane.own_clsact else []
+def _clsact(gate, verb):
+    """If it is the gate's own."""
+    return [f"tc qdisc {verb} dev {gate.device} clsact".split()] \
+        if gate.own_clsact else []
 
 
-def clear_commands(lane):
+def clear_commands(gate):
     """The way back, in an order that loses nothing: what leads to the plug,
     then (the plug being open and empty) the plug."""
-    if lane.mode == "egress":
-        return [f"tc qdisc del dev {lane.device} root handle "
-                f"{handle_text(PRIO_HANDLE)}".split()]
-    return [*_clsact(lane, "del"), f"ip link del {lane.plug_device}".split()]
+    return [*_clsact(gate, "del"), f"ip link del {gate.plug_device}".split()]
 
 
 # ------------------------------------------------------------------- setup
 
-def complete(lane, netlink):
+def complete(gate, netlink):
     """Fill in what depends on the host; ToolError if it cannot work here."""
-    device = netlink.link(lane.device)
+    device = netlink.link(gate.device)
     if device is None:
-        raise ToolError(f"no device {lane.device!r} here; 'ip link' lists "
+        raise ToolError(f"no device {gate.device!r} here; 'ip link' lists "
                         "those of this network namespace")
-    lane.ifindex = device.ifindex
-    if lane.mode == "ingress" and lane.device == "lo":
-        raise ToolError("lo has no ingress worth the name: use --mode egress")
-    sentence = foreign.unfit(lane, netlink)
+    gate.ifindex = device.ifindex
+    sentence = foreign.unfit(gate, netlink)
     if sentence:
         raise ToolError(sentence)
-    lane.own_clsact = lane.mode == "ingress" and not has_clsact(lane, netlink)
+    gate.own_clsact = not has_clsact(gate, netlink)
 
 
-def _is_made(old, lane, netlink):
-    """Whether the lane is there already; ToolError if it is a different one,
+def _is_made(old, gate, netlink):
+    """Whether the gate is there already; ToolError if it is a different one,
     False if it is there in part."""
     if old is None or old.problems(netlink):
         return False
     found_out = ("own_clsact", "plug_ifindex", "filters", "complete")
-    if any(getattr(lane, name) != getattr(old, name)
-           for name in lane.FIELDS if name not in found_out):
-        raise ToolError(f"{lane.device} is set up with other options, and has "
+    if any(getattr(gate, name) != getattr(old, name)
+           for name in gate.FIELDS if name not in found_out):
+        raise ToolError(f"{gate.device} is set up with other options, and has "
                         "one set-up at a time; run "
-                        f"'qdisc_tool clear --device {lane.device}' first")
+                        f"'qdisc_tool clear --device {gate.device}' first")
     return True
 
 
-def setup(state, lane, reporter):
-    """Make a lane, whole or not at all; a second time changes nothing."""
+def setup(state, gate, reporter):
+    """Make a gate, whole or not at all; a second time changes nothing."""
     netlink = Netlink()
-    complete(lane, netlink)
+    complete(gate, netlink)
     state.prepare()
-    if _is_made(state.load(lane.device), lane, netlink):
-        reporter.note(f"{lane.device} is set up already")
+    if _is_made(state.load(gate.device), gate, netlink):
+        reporter.note(f"{gate.device} is set up already")
         return
-    lock_fd = state.lock(lane.device, _LOCK_WAIT_S)
+    lock_fd = state.lock(gate.device, _LOCK_WAIT_S)
     if lock_fd is None:
-        raise ToolError(f"{lane.device} is busy: a hold or another setup goes "
+        raise ToolError(f"{gate.device} is busy: a hold or another setup goes "
                         "on; try again")
     try:
-        old = state.load(lane.device)
-        if _is_made(old, lane, netlink):
+        old = state.load(gate.device)
+        if _is_made(old, gate, netlink):
             return                 # by somebody else, just now
         if old:
             _clear(state, old, netlink, reporter)
-            complete(lane, netlink)
-        found = foreign.in_the_way(lane, netlink)
+            complete(gate, netlink)
+        found = foreign.in_the_way(gate, netlink)
         if found:
             raise ToolError("; ".join(found) + "; nothing was changed")
         # Kept first, so that a setup that is killed can be undone later.
-        state.save(lane)
-        _make(state, lane, netlink)
+        state.save(gate)
+        _make(state, gate, netlink)
     finally:
         os.close(lock_fd)
-    reporter.note(f"{lane.device} is set up: {lane.mode}, room "
-                  f"for {lane.limit_packets} packets")
-    sentence = foreign.port_of(lane, netlink)
+    reporter.note(f"{gate.device} is set up, with room "
+                  f"for {gate.limit_packets} packets")
+    sentence = foreign.port_of(gate, netlink)
     if sentence:
         reporter.warn(sentence)
 
 
-def _make(state, lane, netlink):
+def _make(state, gate, netlink):
     made = False
     try:
-        for command in _before_plug(lane):
+        for command in _before_plug(gate):
             if command[0] == "modprobe":
                 succeeds(command)      # ip link add may load it, too
             else:
                 run(command)
                 made = True
-        lane.plug_ifindex = netlink.link(lane.plug_device).ifindex
-        Plug(lane).create()
-        for command in _after_plug(lane):
+        gate.plug_ifindex = netlink.link(gate.plug_device).ifindex
+        Plug(gate).create()
+        for command in _after_plug(gate):
             run(command)
-        _try_filters(lane, netlink)
-        lane.complete = True
-        state.save(lane)
+        _try_filters(gate, netlink)
+        gate.complete = True
+        state.save(gate)
     except (ToolError, OSError) as error:
-        for command in clear_commands(lane) if made else []:
+        for command in clear_commands(gate) if made else []:
             succeeds(command)
-        state.forget(lane.device)
-        raise ToolError(f"{lane.device}: {error}; nothing was changed"
+        state.forget(gate.device)
+        raise ToolError(f"{gate.device}: {error}; nothing was changed"
                         ) from error
 
 
-def _try_filters(lane, netlink):
+def _try_filters(gate, netlink):
     """Put in what a hold will put in, and take it out again."""
-    lane.filters = [message.hex() for message in flower.messages(lane)]
+    gate.filters = [message.hex() for message in flower.messages(gate)]
     try:
-        hold.add_filters(lane, netlink)
+        hold.add_filters(gate, netlink)
     finally:
-        hold.remove_filters(lane, netlink)
+        hold.remove_filters(gate, netlink)
 
 
-def planned(state, lane):
+def planned(state, gate):
     """What setup would run, for --dry-run."""
     netlink = Netlink()
-    complete(lane, netlink)
-    if _is_made(state.load(lane.device), lane, netlink):
+    complete(gate, netlink)
+    if _is_made(state.load(gate.device), gate, netlink):
         return []
-    found = foreign.in_the_way(lane, netlink)
+    found = foreign.in_the_way(gate, netlink)
     if found:
         raise ToolError("; ".join(found))
-    return [*_before_plug(lane), _plug(lane, "add"), *_after_plug(lane)]
+    return [*_before_plug(gate), _plug(gate, "add"), *_after_plug(gate)]
 
 
 # ----------------------------------------------------------- clear, release
 
-def release(state, lane):
+def release(state, gate):
     """End a hold from outside: open first, ask later."""
-    plug = Plug(lane)
+    plug = Plug(gate)
     try:
-        hold.open_plug(plug)
+        hold.let_go(plug)
     except OSError:
         pass                       # said below, if there is one
-    _end_watchdog(state, lane.device)
-    # Whatever the watchdog did, or if there is none: the plug is open now.
+    # One that begins just now comes to its end first.
+    lock_fd = state.lock(gate.device, _SOON_S) or \
+        state.break_lock(gate.device)
+    try:
+        _end_hold(state, plug, "release")
+    except OSError as error:
+        if gate.find_plug(Netlink()):
+            raise ToolError(f"{gate.device}: cannot open the plug: {error}"
+                            ) from error
+    finally:
+        if lock_fd is not None:
+            os.close(lock_fd)
+
+
+def _end_hold(state, plug, cause):
     try:
         hold.release(plug)
-    except OSError as error:
-        if lane.find_plug(Netlink()):
-            raise ToolError(f"{lane.device}: cannot open the plug: {error}"
-                            ) from error
-
-
-def _end_watchdog(state, device):
-    """Ask it to end; kill one that does not answer, since a hold that is open
-    needs none, and the next one the lock that it has."""
-    try:
-        ask(state, device, "release")
-    except Silent as silent:
-        if silent.pid:             # (not in a PID namespace that we cannot see)
-            os.kill(silent.pid, signal.SIGKILL)
+    finally:
+        share.remove(state, plug.gate.device, cause)
 
 
 def clear(state, device, reporter):
-    """Take a lane away, and lose nothing that it holds."""
-    lane = state.load(device)
-    if lane is None:
+    """Take a gate away, and lose nothing that it holds."""
+    gate = state.load(device)
+    if gate is None:
         reporter.note(f"{device} is not set up; nothing to clear")
         return
-    release(state, lane)
+    release(state, gate)
     lock_fd = state.lock(device, _LOCK_WAIT_S)
     if lock_fd is None:
         raise ToolError(f"{device} is busy: a setup goes on, or hold after "
                         "hold; try again")
     try:
-        lane = state.load(device)  # it may have changed before the lock
-        if lane:
-            _clear(state, lane, Netlink(), reporter)
+        gate = state.load(device)  # it may have changed before the lock
+        if gate:
+            _clear(state, gate, Netlink(), reporter)
     finally:
         os.close(lock_fd)
 
 
-def _clear(state, lane, netlink, reporter):
+def _clear(state, gate, netlink, reporter):
     try:
-        hold.release(Plug(lane))
+        _end_hold(state, Plug(gate), "clear")
     except (ToolError, OSError):
         pass                       # partly gone: problems() said so
-    give_up = time.monotonic() + _DRAIN_S
-    while time.monotonic() < give_up and any(
-            qdisc.qlen for qdisc in netlink.qdiscs()
-            if qdisc.ifindex in (lane.plug_ifindex, lane.ifindex) and
-            qdisc.kind in (PLUG_KIND, "prio")):
-        time.sleep(0.001)
-    device = netlink.link(lane.device)
-    if device is None or device.ifindex != lane.ifindex:
-        lane.own_clsact = False    # it went with its device
-    elif lane.own_clsact and foreign.clsact_in_use(lane, netlink):
-        reporter.warn(f"{lane.device}: clsact stays, since others have put "
+    device = netlink.link(gate.device)
+    if device is None or device.ifindex != gate.ifindex:
+        gate.own_clsact = False    # it went with its device
+    elif gate.own_clsact and foreign.clsact_in_use(gate, netlink):
+        reporter.warn(f"{gate.device}: clsact stays, since others have put "
                       "filters there meanwhile")
-        lane.own_clsact = False
-    for command in clear_commands(lane):
+        gate.own_clsact = False
+    for command in clear_commands(gate):
         try:
             run(command)
         except ToolError as error:
-            if not lane.problems(netlink):
+            if not gate.problems(netlink):
                 raise
             reporter.note(f"{error} (it was gone already)")
-    state.forget(lane.device)
+    state.forget(gate.device)
 
 
 # ----------------------------------------------------------- check, status
 
-def check(state, lane, backlog):
-    """(severity, sentence) pairs about a lane; severity error or advice."""
+def check(state, gate):
+    """(severity, sentence) pairs about a gate; severity error or advice."""
     netlink = Netlink()
-    for problem in lane.problems(netlink) or _left_behind(
-            state, lane, netlink)[1]:
+    for problem in gate.problems(netlink) or _left_behind(
+            state, gate, netlink)[1]:
         yield "error", problem
-    sentence = state.unwritable(lane.device)
+    sentence = state.unwritable(gate.device)
     if sentence:
         yield "error", sentence
-    for sentence in foreign.programs(lane):
+    for sentence in foreign.programs(gate):
         yield "error", sentence
-    for sentence in (*foreign.filters(lane, netlink),
-                     *foreign.early_programs(lane, netlink),
-                     foreign.port_of(lane, netlink)):
+    for sentence in (*foreign.filters(gate, netlink),
+                     foreign.port_of(gate, netlink)):
         if sentence:
             yield "advice", sentence
-    if not backlog.writable:
-        yield ("advice", "net.core.netdev_max_backlog cannot be raised from "
-               "here for the moment of a release; more held connections than "
-               "it allows would be delayed by a second")
-    shortest = _shortest_accept_queue(lane)
-    if shortest is not None and shortest < lane.limit_packets:
-        yield ("advice", f"a listener takes only {shortest} connections at "
-               f"once, and {lane.limit_packets} may be held; raise its "
-               "listen backlog and net.core.somaxconn if that many come "
-               "during one reload")
 
 
-def _shortest_accept_queue(lane):
-    if lane.all_packets:
-        return None
+def _left_behind(state, gate, netlink):
+    """(what is known of a hold that goes on, or None; what keeps it from its
+    end)"""
     try:
-        listeners = Listeners()
-        return min((length for port in lane.ports if port.isdigit()
-                    for length in listeners.on_port(int(port)).values()),
-                   default=None)
-    except OSError:                # a kernel that cannot tell
-        return None
-
-
-def _left_behind(state, lane, netlink):
-    """(what the watchdog answers, or None; what keeps a hold from its end)"""
-    try:
-        word, _, watchdog = ask(state, lane.device, "status") or ("", "", None)
-    except Silent as silent:
-        return None, [str(silent)]
-    if word == "status":
-        return watchdog, []
-    # There is none, or it begins or ends just now and has the lock.
-    try:
-        lock_fd = state.lock(lane.device)
+        lock_fd = state.lock(gate.device, _SOON_S)
     except ToolError as error:
         return None, [str(error)]
     if lock_fd is None:
-        return None, []
-    os.close(lock_fd)
-    plug = lane.find_plug(netlink)
-    if plug and plug.qlen or any(
-            preference in lane.preferences for preference, _ in
-            netlink.filters(lane.ifindex, lane.filter_parent)):
-        return None, [f"a hold of {lane.device} was left behind (its processes "
-                      "were killed): it delays each new connection by up to "
-                      "--max-hold; run 'qdisc_tool release'"]
-    return None, []
+        return None, [f"{gate.device}: a process that begins or ends a hold, "
+                      "or a setup, has its lock and does not go on: run "
+                      "'qdisc_tool release'"]
+    try:
+        facts, abandoned = share.found(state, gate.device)
+        if facts and not abandoned:
+            return facts, []
+        plug = gate.find_plug(netlink)
+        if not facts and not (plug and plug.qlen) and not any(
+                preference in gate.preferences for preference, _ in
+                netlink.filters(gate.ifindex, TC_H_INGRESS)):
+            return None, []
+    finally:
+        os.close(lock_fd)
+    return None, [f"a hold of {gate.device} was left behind (its processes "
+                  "were killed or stopped): it delays each new connection by "
+                  "up to --max-hold; run 'qdisc_tool release'"]
 
 
-def status(state, lane):
-    """What can be known about a lane."""
+def status(state, gate):
+    """What can be known about a gate."""
     netlink = Netlink()
-    plug = lane.find_plug(netlink)
-    problems, watchdog = lane.problems(netlink), None
+    plug = gate.find_plug(netlink)
+    problems, facts = gate.problems(netlink), None
     condition = "broken"
     if not problems:
-        watchdog, problems = _left_behind(state, lane, netlink)
-        condition = ("stuck" if problems else "holding" if watchdog and
-                     watchdog["holding"] else "released")
+        facts, problems = _left_behind(state, gate, netlink)
+        condition = ("stuck" if problems else "holding" if facts else
+                     "released")
+    now = time.monotonic()
     return {"condition": condition, "problems": problems,
             "waiting": plug.qlen if plug else 0,
             "dropped": plug.drops if plug else 0,
-            "watchdog": watchdog, **vars(lane)}
+            "hold": facts and {
+                "sharers": facts["shares"],
+                "held_for_ms": round(1000 * (now - facts["began"])),
+                "ends_in_ms": round(1000 * (facts["until"] - now))},
+            **vars(gate)}

@@ -15,9 +15,6 @@
  *					7.2: there callbacks of two namespaces
  *					may run at once
  *	mhs_net.lock			services and hooks of a namespace
- *	mhs.build_lock			who rebuilds or walks the slots of a
- *					service, or releases servers
- *	ip_vs_mhs_scratch.lock		one of two scratch spaces: rebuild, walk
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
  *
@@ -25,8 +22,8 @@
  *	ip_vs_mhs_hash.lock		writers of the table of services
  *	mhs.recount_lock		the count of connection entries
  *
- *	With none of these locks held: mhs_net.ingress_lock, and under it RTNL;
- *	see ip_vs_mhs_ingress.c.
+ *	With none of these locks held: mhs_net.lane_lock, and under it RTNL; see
+ *	ip_vs_mhs_ingress.c and ip_vs_mhs_lane_watch.c.
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
@@ -36,9 +33,11 @@
  *	schedule()			RCU
  *	init_service			mhs; net; then hash, or after an error
  *					what done_service takes
- *	done_service			hash; net; build > mhs
+ *	done_service			hash; net; mhs
  *	add_dest, upd_dest, del_dest	mhs
- *	work of a service		build > scratch > mhs; build > mhs
+ *	work of a service		mhs
+ *	packet of a lane		RCU; records without a lock, see
+ *					ip_vs_mhs_lane_way.h
  *	work of a namespace		net > mhs
  *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
@@ -46,7 +45,9 @@
  *	who waits for the work and holds no lock meanwhile.  So no callback
  *	builds, and only done_service() waits for who builds: for the work of its
  *	service.  The exit of a namespace waits for the work of that namespace.
- *	Both wait without the locks that the works take.  With net.lock held
+ *	Both wait without the locks that the works take.  A rebuild or walk of
+ *	the slots needs no lock: the works that share a scratch space share an
+ *	ordered workqueue, which runs one at a time.  With net.lock held
  *	nobody looks at the slots of a service but net_attach() at those of its
  *	own.
  *
@@ -59,7 +60,7 @@
  *			control, under mhs.lock; packets read under RCU
  *	server.state, was_stateless, dirty
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
- *	addr_only	work, under build_lock, WRITE_ONCE; others READ_ONCE
+ *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; the first packet of a young
  *			service sets SETTLED.  Who changes servers and packets
@@ -68,6 +69,10 @@
  *	counters	packets and control, this_cpu_inc
  *	budget		packets that make an entry: made atomically, the rest
  *			under recount_lock; work of the service: recount_at
+ *	server.lane, local_generation, net.lane_net.in
+ *			packets, see ip_vs_mhs_lane_way.h
+ *	net.lane_net.generation, .next_hops
+ *			notifiers, control, packets: atomically
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.changed	control, WRITE_ONCE; others READ_ONCE
@@ -145,6 +150,7 @@
 
 #include "ip_vs_mhs_compat.h"
 #include "ip_vs_mhs_decide.h"
+#include "ip_vs_mhs_lane_way.h"
 
 /* ipvsadm's flag-3.  Its flag-1 is MHS_SVC_FALLBACK; its flag-2 makes mh hash
  * the port, which mhs always does.
@@ -171,13 +177,21 @@ enum ip_vs_mhs_settle {
 
 struct ip_vs_mhs;
 
+/* The way of a lane to a server, see ip_vs_mhs_lane_way.h */
+struct ip_vs_mhs_lane_record {
+	u32			generation;
+	struct ip_vs_mhs_lane_way way;
+};
+
 /* A real server of one service */
 struct ip_vs_mhs_server {
+	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
-	struct ip_vs_dest	*dest;		/* holds a reference */
-	struct hlist_node	node;		/* in mhs.by_dest */
 	u32			state;		/* MHS_SRV_* */
+	/* up to the tunnel's header in the same cache line; 32 bit align less */
+	struct ip_vs_mhs_lane_record lane;
+	struct hlist_node	node;		/* in mhs.by_dest */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
 	u64			id;		/* keyed hash of its address */
@@ -230,7 +244,7 @@ struct ip_vs_mhs {
 	u32			settle;		/* enum ip_vs_mhs_settle */
 	bool			addr_only;	/* client hash without port */
 	bool			was_stateless;	/* flows may lack an entry */
-	u32			local_generation; /* see lane_is_local() */
+	u32			local_generation; /* the address is local */
 	u32			size;		/* of slots[] */
 	u32			*slots;		/* the lookup table */
 	struct ip_vs_mhs_servers __rcu *servers;	/* by index */
@@ -242,10 +256,8 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_budget	budget ____cacheline_aligned_in_smp;
 	spinlock_t		recount_lock;	/* guards budget: one counts */
 
-	/* whoever rebuilds, walks or releases; no callback but done_service */
-	struct mutex		build_lock ____cacheline_aligned_in_smp;
 	/* control; lock guards what follows, unless a comment says otherwise */
-	struct mutex		lock;
+	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
@@ -257,6 +269,7 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
+	bool			full;		/* a server found no index */
 	bool			ended;		/* nobody queues the work */
 	bool			hurry;		/* a reader waits for a rebuild */
 	u32			changes;	/* of servers, so far */
@@ -328,6 +341,7 @@ struct ip_vs_mhs_net {
 	int			fwm_services;	/* of these by firewall mark */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
+	struct ip_vs_mhs_lane_net lane_net;	/* see there */
 	/* entries that conn_count counts and no service of mhs has */
 	int			others;
 	/* another scheduler may have a service by firewall mark */
@@ -344,8 +358,8 @@ struct ip_vs_mhs_net {
 	bool			was_stateful;	/* the same */
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
-	struct mutex		ingress_lock;	/* see ip_vs_mhs_ingress.c */
-	struct list_head	ingress;	/* devices, under RTNL */
+	struct mutex		lane_lock;	/* writers of lane and ingress */
+	struct list_head	ingress;	/* see ip_vs_mhs_ingress.c */
 	struct notifier_block	ingress_nb;	/* devices that go */
 	struct ctl_table	*table;
 	struct ctl_table_header	*header;
@@ -364,6 +378,8 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
 void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs);
+unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
+				    unsigned long which);
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
 struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
 				     struct ip_vs_mhs *prev, loff_t pos);
@@ -385,6 +401,11 @@ void ip_vs_mhs_ingress_exit(struct ip_vs_mhs_net *mn);
 int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			     size_t *lenp, loff_t *ppos);
 
+/* lane */
+int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+				size_t *lenp, loff_t *ppos);
+void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn);
+
 /* xdp */
 int ip_vs_mhs_xdp_register(void);
 
@@ -394,6 +415,12 @@ int ip_vs_mhs_xdp_register(void);
 static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 {
 	return net_generic(net, ip_vs_mhs_svc_net_id);
+}
+
+/* The same under RCU, for packets: net_generic() would enter another section */
+static inline struct ip_vs_mhs_net *ip_vs_mhs_net_rcu(const struct net *net)
+{
+	return rcu_dereference(net->gen)->ptr[ip_vs_mhs_svc_net_id];
 }
 
 /* Sysctls of the core, which may change at any time.  This one cuts the flows of

@@ -4,8 +4,6 @@
  * The callers are the packet path, for packets and ICMP errors, and the core's
  * schedule().
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include "ip_vs_mhs_pkt.h"
 
 /* Number of slots to try for another server before a search of all servers */
@@ -55,6 +53,8 @@ static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 static struct ip_vs_mhs_server *ask_search(const struct ip_vs_mhs *mhs,
 					   const u32 *slot, u32 server)
 {
+	/* Pairs with the barrier in server_state() */
+	smp_rmb();
 	return ask_other(mhs, slot,
 			 server & MHS_SRV_IN || READ_ONCE(mhs->dirty));
 }

@@ -2,8 +2,6 @@
 /* IPVS stateless Maglev scheduler: the core's callbacks, for a service that
  * comes or goes and for a server that is added, edited or deleted.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/module.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
@@ -34,13 +32,12 @@ static int ctl_add_dest(struct ip_vs_service *svc,
 static int ctl_upd_dest(struct ip_vs_service *svc,
 			struct ip_vs_dest *dest)
 {
-	bool out = atomic_read(&dest->weight) <= 0;
 	struct ip_vs_mhs *mhs = svc->sched_data;
 	struct ip_vs_mhs_server *s;
 
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
-	ip_vs_mhs_settle_before_change(mhs, s && s->weight > 0 && out);
+	ip_vs_mhs_work_before_change(mhs, s && ip_vs_mhs_server_leaves(s));
 	/* add_dest had no memory for the server: the work adds it soon */
 	if (!s || ip_vs_mhs_server_refresh(s) || mhs->poked)
 		ip_vs_mhs_work_changed(mhs);
@@ -58,8 +55,9 @@ static int ctl_del_dest(struct ip_vs_service *svc,
 	s = ip_vs_mhs_server_find(mhs, dest);
 	if (s) {
 		ip_vs_mhs_settle_before_change(mhs, s->weight > 0);
-		ip_vs_mhs_server_gone(s);
+		/* Before the server leaves, see ask_search() */
 		ip_vs_mhs_work_changed(mhs);
+		ip_vs_mhs_server_gone(s);
 	}
 	mutex_unlock(&mhs->lock);
 	return 0;
@@ -87,11 +85,8 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	ip_vs_mhs_slots_key(mhs->net->net, &mhs->key);
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
-	mutex_init(&mhs->build_lock);
 	mutex_init(&mhs->lock);
 	spin_lock_init(&mhs->recount_lock);
-	mhs->budget.recount_at = jiffies;
-	mhs->build_at = jiffies;
 	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
 	refcount_set(&mhs->refcnt, 1);
 	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots),
@@ -151,15 +146,13 @@ static void ctl_free(struct ip_vs_mhs *mhs)
 	ip_vs_mhs_svc_withdraw(mhs);
 	ip_vs_mhs_net_detach(mhs);
 	mutex_lock(&mhs->lock);
-	mhs->ended = true;
+	WRITE_ONCE(mhs->ended, true);
 	mutex_unlock(&mhs->lock);
 	cancel_delayed_work_sync(&mhs->work);
 
-	mutex_lock(&mhs->build_lock);
 	mutex_lock(&mhs->lock);
 	ip_vs_mhs_server_release_gone(mhs, true);
 	mutex_unlock(&mhs->lock);
-	mutex_unlock(&mhs->build_lock);
 	ip_vs_mhs_svc_put_rcu(mhs);
 }
 

@@ -38,13 +38,12 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* work */
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 
 /* settle */
-unsigned long ip_vs_mhs_settle_counted(const struct ip_vs_mhs *mhs,
-				       unsigned long which);
 bool ip_vs_mhs_settle_used_tick(struct ip_vs_mhs *mhs, unsigned long *delay);
 void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay);
 void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs);
@@ -53,6 +52,7 @@ void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_settle_note_gap(struct ip_vs_mhs *mhs);
 
 /* server */
+bool ip_vs_mhs_server_leaves(const struct ip_vs_mhs_server *s);
 bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
 struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 					       const struct ip_vs_dest *dest);

@@ -82,6 +82,7 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_UNSETTLED,	/* dropped: the table is not final yet */
 	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
 	MHS_CNT_LANE,		/* forwarded by a lane; also counted above */
+	MHS_CNT_LANE_STABLE,	/* STATELESS and LANE at once */
 	MHS_CNT_MAX
 };
 

@@ -3,8 +3,6 @@
  *
  * The limit on entries, new entries, and packets that have an entry.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include "ip_vs_mhs_pkt.h"
 
 /* How many entries were missing from the limit when they were counted */

@@ -11,8 +11,6 @@
  *
  * The hooks also see ICMP errors (ip_vs_mhs_icmp.c).
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter_ipv4.h>

@@ -16,8 +16,6 @@
  * the error says nothing: the mark of the flow is unknown, so errors about flows
  * of services by firewall mark are taken by their entries alone, by the core.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>
 #include <linux/ip.h>

@@ -8,7 +8,7 @@
  * Locks and lifetimes
  * -------------------
  *
- *	ip_vs_mhs_net.ingress_lock	writes of the sysctl; RTNL is taken under it
+ *	ip_vs_mhs_net.lane_lock		writes of the sysctl; RTNL is taken under it
  *	ip_vs_mhs_net.ingress		under RTNL: the sysctl and the notifier
  *	struct ingress_dev		freed by RCU after its hook has gone:
  *					packets may be in the hook
@@ -17,14 +17,12 @@
  * with the first device, not with the namespace: while a core with one service
  * mutex loads the module, RTNL may wait for that mutex (ip_vs_dst_event()).
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
-#include <linux/if_arp.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
 #include <net/ip_tunnels.h>
+#include <net/neighbour.h>
 
 #include "ip_vs_mhs_lane_ask.h"
 
@@ -44,34 +42,27 @@ struct ingress_dev {
 static bool ingress_prepare(const struct ip_vs_mhs_lane_packet *p,
 			    struct sk_buff *skb)
 {
-	unsigned int room = LL_RESERVED_SPACE(p->neigh->dev);
-	int gso = p->outer == htons(ETH_P_IP) ? SKB_GSO_IPXIP4 : SKB_GSO_IPXIP6;
+	int gso = p->way.outer == sizeof(struct iphdr) ? SKB_GSO_IPXIP4 :
+							 SKB_GSO_IPXIP6;
 
-	if (p->outer)
-		room += sizeof(struct ipv6hdr);
-	if (skb_cow_head(skb, room) ||
+	if (skb_cow_head(skb, LL_RESERVED_SPACE(p->way.out) + p->way.outer) ||
 	    skb_ensure_writable(skb, min_t(unsigned int, skb->len,
 					   MHS_LANE_HEADER_BYTES)))
 		return false;
-	return !p->outer || !iptunnel_handle_offloads(skb, gso);
+	return !p->way.outer || !iptunnel_handle_offloads(skb, gso);
 }
 
 static void ingress_push(const struct ip_vs_mhs_lane_packet *p,
 			 struct sk_buff *skb)
 {
 	skb->transport_header = skb->network_header;
-	skb_set_inner_ipproto(skb, ip_vs_mhs_lane_inner(p));
+	skb_set_inner_ipproto(skb, ip_vs_mhs_lane_inner(p->protocol ==
+							htons(ETH_P_IPV6)));
 	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
-	if (p->outer == htons(ETH_P_IP)) {
-		skb_push(skb, sizeof(struct iphdr));
-		skb_reset_network_header(skb);
-		ip_vs_mhs_lane_tunnel_ipv4(p, ip_hdr(skb));
-	} else {
-		skb_push(skb, sizeof(struct ipv6hdr));
-		skb_reset_network_header(skb);
-		ip_vs_mhs_lane_tunnel_ipv6(p, ipv6_hdr(skb));
-	}
-	skb->protocol = p->outer;
+	skb_push(skb, p->way.outer);
+	skb_reset_network_header(skb);
+	ip_vs_mhs_lane_tunnel(p, skb_network_header(skb));
+	skb->protocol = p->way.proto;
 }
 
 /* Make the packet what the core's transmitters make of it */
@@ -82,7 +73,7 @@ static void ingress_rewrite(const struct ip_vs_mhs_lane_packet *p,
 		ipv6_hdr(skb)->hop_limit--;
 	else
 		ip_decrease_ttl(ip_hdr(skb));
-	if (p->outer)
+	if (p->way.outer)
 		ingress_push(p, skb);
 	/* ip_rcv() would do that; on veth the socket is the sender's */
 	skb_orphan(skb);
@@ -106,16 +97,13 @@ static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,
 	p->ip = skb->data;
 	p->bytes = skb->len;
 	p->protocol = skb->protocol;
-	why = ip_vs_mhs_lane_ask(p);
+	why = ip_vs_mhs_lane_ask(p, 0);
 	if (why)
 		return why;
-	if (p->len > p->mtu &&
-	    !(skb_is_gso(skb) && skb_gso_validate_network_len(skb, p->mtu)))
+	if (p->len > p->way.mtu &&
+	    !(skb_is_gso(skb) && skb_gso_validate_network_len(skb, p->way.mtu)))
 		return MHS_LANE_MTU;
-	/* Devices of other types may need the route of a packet */
-	if (p->neigh->dev->type != ARPHRD_ETHER ||
-	    !(p->neigh->dev->flags & IFF_UP) ||
-	    pskb_trim_rcsum(skb, p->len) || !ingress_prepare(p, skb))
+	if (pskb_trim_rcsum(skb, p->len) || !ingress_prepare(p, skb))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
 }
@@ -124,21 +112,23 @@ static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,
 static unsigned int ingress_hook(void *priv, struct sk_buff *skb,
 				 const struct nf_hook_state *state)
 {
-	struct ip_vs_mhs_lane_packet p;
+	struct ip_vs_mhs_lane_packet p __uninitialized;
 	enum ip_vs_mhs_lane why;
 
 	p.mn = priv;
 	p.in = state->in;
-	if (!ip_vs_mhs_lane_exists(p.mn))
+	p.hash = rcu_dereference(p.mn->hash);
+	/* Without services no packet is counted */
+	if (!p.hash)
 		return NF_ACCEPT;
 	why = ingress_ask(&p, skb);
 	ip_vs_mhs_lane_count(&p, why);
 	if (why)
 		return NF_ACCEPT;
 	ingress_rewrite(&p, skb);
-	skb->dev = p.neigh->dev;
+	skb->dev = p.way.out;
 	/* The neighbour adds the Ethernet header */
-	neigh_output(p.neigh, skb, false);
+	neigh_output(p.way.neigh, skb, false);
 	return NF_STOLEN;
 }
 
@@ -264,7 +254,7 @@ static int ingress_write(struct ip_vs_mhs_net *mn, char *text)
 {
 	int err;
 
-	lockdep_assert_held(&mn->ingress_lock);
+	lockdep_assert_held(&mn->lane_lock);
 	if (!mn->ingress_nb.notifier_call) {
 		mn->ingress_nb.notifier_call = ingress_event;
 		err = register_netdevice_notifier_net(mn->net, &mn->ingress_nb);
@@ -322,9 +312,9 @@ int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write,
 	err = proc_dostring(&copy, write, buffer, lenp, ppos);
 	if (err)
 		return err;
-	mutex_lock(&mn->ingress_lock);
+	mutex_lock(&mn->lane_lock);
 	err = ingress_write(mn, text);
-	mutex_unlock(&mn->ingress_lock);
+	mutex_unlock(&mn->lane_lock);
 	return err;
 }
 
@@ -336,7 +326,6 @@ int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write,
  */
 void ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn)
 {
-	mutex_init(&mn->ingress_lock);
 	INIT_LIST_HEAD(&mn->ingress);
 }
 

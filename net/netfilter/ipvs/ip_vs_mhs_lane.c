@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: packets before the IP stack, seldom asked;
+/* IPVS stateless Maglev scheduler: packets before the IP stack, seldom asked:
+ * records of devices and services, and decisions that take longer;
  * /proc/net/ip_vs_mhs_lane.
  *
- * Overview: ip_vs_mhs_lane_ask.h.
+ * Overview: ip_vs_mhs_lane_ask.h, ip_vs_mhs_lane_way.h.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
+#include <linux/if_arp.h>
+#include <linux/if_macvlan.h>
+#include <linux/if_vlan.h>
 #include <linux/inetdevice.h>
 #include <linux/seq_file.h>
+#include <net/addrconf.h>
 #include <net/ip6_route.h>
+#include <net/l3mdev.h>
 #include <net/route.h>
+#include <net/rtnetlink.h>
 
-#include "ip_vs_mhs_lane_svc.h"
+#include "ip_vs_mhs_lane_ask.h"
+#include "ip_vs_mhs_quic.h"
 
 /* The order is that of enum ip_vs_mhs_lane */
 static const char * const lane_names[] = {
@@ -19,6 +25,141 @@ static const char * const lane_names[] = {
 	"Address", "Entry", "Decision", "Method", "Route", "Neighbour", "Mtu",
 	"Device",
 };
+
+/* Why must all packets of the namespace go up?  0 if they need not.  A lane runs
+ * before netfilter sets marks, so a service by firewall mark may own any packet.
+ */
+static enum ip_vs_mhs_lane lane_closed(const struct ip_vs_mhs_net *mn)
+{
+	struct netns_ipvs *ipvs = net_ipvs(mn->net);
+
+	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
+		return MHS_LANE_OFF;
+	if (READ_ONCE(mn->fwm_services) || READ_ONCE(mn->foreign) ||
+	    ip_vs_mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
+		return MHS_LANE_MARK;
+	if (ip_vs_mhs_conntrack(ipvs))
+		return MHS_LANE_CONNTRACK;
+	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
+		return MHS_LANE_BACKUP;
+	return MHS_LANE_FORWARDED;
+}
+
+static bool is_kind(const struct net_device *dev, const char *a, const char *b)
+{
+	const struct rtnl_link_ops *ops = READ_ONCE(dev->rtnl_link_ops);
+
+	return ops && (!strcmp(ops->kind, a) || !strcmp(ops->kind, b));
+}
+
+/* macvlan has MAC addresses of its own, and leaves frames to the device's MAC
+ * address to the device, but for two modes: passthru takes all frames, source
+ * those of some senders.
+ */
+static bool is_apart(const struct net_device *dev)
+{
+	const struct macvlan_dev *vlan = netdev_priv(dev);
+
+	return is_kind(dev, "macvlan", "macvtap") &&
+	       READ_ONCE(vlan->mode) != MACVLAN_MODE_PASSTHRU &&
+	       READ_ONCE(vlan->mode) != MACVLAN_MODE_SOURCE;
+}
+
+/* ipvlan shares the MAC address, and takes frames to its IP addresses */
+static bool is_ipvlan(const struct net_device *dev)
+{
+	return is_kind(dev, "ipvlan", "ipvtap");
+}
+
+/* What do devices above leave of the frames to the device's MAC address? */
+static u32 in_left(struct net_device *dev)
+{
+	u32 fit = MHS_LANE_FIT_IPV4 | MHS_LANE_FIT_IPV6;
+	struct net_device *above;
+	struct list_head *iter;
+	bool known = false;
+
+	if (netif_is_l3_slave(dev))
+		return 0;
+	if (!rcu_access_pointer(dev->rx_handler))
+		return fit;
+	netdev_for_each_upper_dev_rcu(dev, above, iter) {
+		if (is_vlan_dev(above))
+			continue;
+		if (is_ipvlan(above))
+			fit |= MHS_LANE_FIT_SHARED;
+		else if (!is_apart(above))
+			return 0;
+		known = true;
+	}
+	/* A bridge, bond or VRF takes over what its members receive */
+	return known ? fit : 0;
+}
+
+/* MHS_LANE_FIT_*.  A device that strips VLAN tags hides them from XDP programs.
+ * dev->xdp_prog is a program of generic XDP, which costs more than the stack.
+ */
+static u32 in_fit(const struct net_device *dev)
+{
+	/* the walk of devices above takes no const */
+	u32 fit = in_left((struct net_device *)dev);
+
+	if (!rcu_access_pointer(dev->ip_ptr))
+		fit &= ~MHS_LANE_FIT_IPV4;
+#if IS_ENABLED(CONFIG_IP_VS_IPV6)
+	if (!__in6_dev_get(dev) ||
+	    READ_ONCE(__in6_dev_get(dev)->cnf.disable_ipv6))
+		fit &= ~MHS_LANE_FIT_IPV6;
+#endif
+	if (dev->type == ARPHRD_ETHER &&
+	    !(dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
+			       NETIF_F_HW_VLAN_STAG_RX)) &&
+	    !rcu_access_pointer(dev->xdp_prog))
+		fit |= MHS_LANE_FIT_XDP;
+	return fit;
+}
+
+static void in_publish(const struct ip_vs_mhs_lane_packet *p, u32 was)
+{
+	struct ip_vs_mhs_lane_in *in =
+		&p->mn->lane_net.in[lane_in_of(p->in)];
+
+	if (!ip_vs_mhs_lane_claim(&in->generation, was, p->generation))
+		return;
+	WRITE_ONCE(in->dev, p->in);
+	WRITE_ONCE(in->fit, p->fit);
+	/* Pairs with the acquire in lane_is_open() */
+	smp_store_release(&in->generation, p->generation);
+}
+
+/**
+ * ip_vs_mhs_lane_open() - make the record of the device that received a packet
+ * @p: the packet; the function sets p->fit
+ * @fit: MHS_LANE_FIT_* that the packet needs
+ *
+ * Context: softirq, under RCU.
+ * Return: 0, or why all packets of the namespace or of the device go up.
+ */
+enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
+					u32 fit)
+{
+	u32 was = READ_ONCE(p->mn->lane_net.in[lane_in_of(p->in)].generation);
+	enum ip_vs_mhs_lane why;
+
+	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
+	 * p->generation
+	 */
+	smp_rmb();
+	why = lane_closed(p->mn);
+	if (why)
+		return why;
+	p->fit = in_fit(p->in);
+	in_publish(p, was);
+	fit &= ~p->fit;
+	if (!fit)
+		return MHS_LANE_FORWARDED;
+	return fit == MHS_LANE_FIT_XDP ? MHS_LANE_DEVICE : MHS_LANE_FRAME;
+}
 
 static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 			     const struct in6_addr *addr)
@@ -42,59 +183,132 @@ static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 #endif
 }
 
+/* Has an ipvlan device above the one that received the packet the address? */
+static bool lane_is_taken(const struct ip_vs_mhs_lane_packet *p)
+{
+	/* the walk of devices above takes no const */
+	struct net_device *in = (struct net_device *)p->in, *above;
+	const struct ip_vs_mhs *mhs = p->mhs;
+	const struct in_device *in_dev;
+	const struct in_ifaddr *ifa;
+	struct list_head *iter;
+
+	netdev_for_each_upper_dev_rcu(in, above, iter) {
+		if (!is_ipvlan(above))
+			continue;
+#if IS_ENABLED(CONFIG_IP_VS_IPV6)
+		if (mhs->af == AF_INET6) {
+			if (ipv6_chk_addr(dev_net(above), &mhs->addr.in6, above,
+					  1))
+				return true;
+			continue;
+		}
+#endif
+		in_dev = __in_dev_get_rcu(above);
+		if (in_dev)
+			in_dev_for_each_ifa_rcu(ifa, in_dev)
+				if (ifa->ifa_local == mhs->addr.ip)
+					return true;
+	}
+	return false;
+}
+
 /**
  * ip_vs_mhs_lane_is_local() - ask the routes whether a virtual address is local
- * @mhs: the service
- * @in: the device that received the packet
- * @generation: if the address is local, packets believe so until the namespace
- *	has another generation
+ * @p: the packet; if the address is local, the service gets a record of that
  *
  * Context: softirq, under RCU.
  * Return: true if the address is local.
  */
-bool ip_vs_mhs_lane_is_local(struct ip_vs_mhs *mhs, const struct net_device *in,
-			     u32 generation)
+bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p)
 {
-	struct net *net = mhs->net->net;
+	struct ip_vs_mhs *mhs = p->mhs;
+	struct net *net = p->mn->net;
 
+	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
+	 * p->generation
+	 */
+	smp_rmb();
 	if (mhs->af == AF_INET6) {
-		if (!lane_lookup_ipv6(net, in, &mhs->addr.in6))
+		if (!lane_lookup_ipv6(net, p->in, &mhs->addr.in6))
 			return false;
 	} else if (ipv4_is_loopback(mhs->addr.ip) ||
-		   inet_addr_type_dev_table(net, in, mhs->addr.ip) !=
+		   inet_addr_type_dev_table(net, p->in, mhs->addr.ip) !=
 		   RTN_LOCAL) {
 		return false;
 	}
-	WRITE_ONCE(mhs->local_generation, generation);
+	if (p->fit & MHS_LANE_FIT_SHARED)
+		return !lane_is_taken(p);
+	WRITE_ONCE(mhs->local_generation, p->generation);
 	return true;
 }
 
-/**
- * ip_vs_mhs_lane_has_entry() - has a flow a connection entry?
- * @mhs: the service
- * @transport: IPPROTO_*
- * @caddr: the client's address
- * @cport: the client's port
- * @vaddr: the virtual address
- * @vport: the virtual port
- *
- * Context: softirq, under RCU.
- * Return: true if the core has an entry for the flow.
- */
-bool ip_vs_mhs_lane_has_entry(const struct ip_vs_mhs *mhs, u8 transport,
-			      const union nf_inet_addr *caddr, __be16 cport,
-			      const union nf_inet_addr *vaddr, __be16 vport)
+static bool lane_has_entry(const struct ip_vs_mhs_lane_packet *p)
 {
 	struct ip_vs_conn_param param;
 	struct ip_vs_conn *cp;
 
-	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, transport, caddr, cport,
-			      vaddr, vport, &param);
+	ip_vs_conn_fill_param(p->mhs->ipvs, p->mhs->af, p->transport, p->saddr,
+			      p->sport, p->daddr, p->dport, &param);
 	cp = ip_vs_conn_in_get(&param);
 	if (!cp)
 		return false;
 	__ip_vs_conn_put(cp);
 	return true;
+}
+
+/* UDP is QUIC or not by the port of the service */
+static u32 lane_udp_facts(const struct ip_vs_mhs_lane_packet *p)
+{
+	unsigned int head = lane_head(p->mhs->af == AF_INET6) +
+			    sizeof(struct udphdr);
+
+	if (ip_vs_mhs_proto_is_plain(p->mhs, p->dport))
+		return MHS_PKT_CONNLESS;
+	if (p->len < head + sizeof(struct ip_vs_mhs_quic))
+		return 0;
+	return ip_vs_mhs_quic_facts((const struct ip_vs_mhs_quic *)(p->ip +
+								    head));
+}
+
+/**
+ * ip_vs_mhs_lane_decide() - ask where a packet goes
+ * @p: the packet
+ *
+ * Context: softirq, under RCU.
+ * Return: 0 if to p->server, else why the packet goes up.
+ */
+enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p)
+{
+	struct ip_vs_mhs_ask q;
+
+	if (p->transport == IPPROTO_UDP)
+		p->facts |= lane_udp_facts(p);
+	ip_vs_mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
+	if (ip_vs_mhs_decide_looks(q.w, q.facts) && lane_has_entry(p))
+		return MHS_LANE_ENTRY;
+	p->verdict = ip_vs_mhs_ask(&q);
+	p->server = q.server;
+	if (ip_vs_mhs_verdict_act(p->verdict) != MHS_FORWARD ||
+	    p->verdict & MHS_CUTS)	/* only the hook cuts slots */
+		return MHS_LANE_DECISION;
+	return MHS_LANE_FORWARDED;
+}
+
+/**
+ * ip_vs_mhs_lane_ask() - may a lane forward a packet, and how?
+ * @p: the packet
+ * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
+ *
+ * The caller compares the length with p->way.mtu, sees whether the device can
+ * send, and calls ip_vs_mhs_lane_count() in any case.
+ *
+ * Context: softirq, under RCU.
+ * Return: MHS_LANE_FORWARDED, which is 0, or why the packet goes up.
+ */
+enum ip_vs_mhs_lane ip_vs_mhs_lane_ask(struct ip_vs_mhs_lane_packet *p, u32 fit)
+{
+	return ip_vs_mhs_lane_ask_quick(p, fit, false);
 }
 
 /**
@@ -108,19 +322,24 @@ bool ip_vs_mhs_lane_has_entry(const struct ip_vs_mhs *mhs, u8 transport,
 int ip_vs_mhs_lane_show(struct seq_file *seq, void *v)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_single_net(seq));
-	struct ip_vs_mhs_lane_stats __percpu *stats;
+	const struct ip_vs_mhs_hash *hash;
+	const struct ip_vs_mhs *mhs;
 	unsigned long n;
 	int cpu, i;
 
 	BUILD_BUG_ON(ARRAY_SIZE(lane_names) != MHS_LANE_MAX);
 
 	mutex_lock(&mn->lock);
-	stats = ip_vs_mhs_lane_stats(mn);
+	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
 	for (i = 0; i < MHS_LANE_MAX; i++) {
 		n = 0;
 		for_each_possible_cpu(cpu)
-			if (stats)
-				n += READ_ONCE(per_cpu_ptr(stats, cpu)->n[i]);
+			if (hash)
+				n += READ_ONCE(per_cpu_ptr(hash->lane,
+							   cpu)->n[i]);
+		if (i == MHS_LANE_FORWARDED)
+			list_for_each_entry(mhs, &mn->list, net_list)
+				n += ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 		seq_printf(seq, "%s %lu\n", lane_names[i], n);
 	}
 	mutex_unlock(&mn->lock);

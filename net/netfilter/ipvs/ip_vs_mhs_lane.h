@@ -2,13 +2,11 @@
 /* IPVS stateless Maglev scheduler: one packet before the IP stack.
  *
  *	ip_vs_mhs_lane.h	the packet, and what becomes of it
- *	ip_vs_mhs_lane_svc.h	its service, and the counters
+ *	ip_vs_mhs_lane_way.h	what is known before the packet comes
  *	ip_vs_mhs_lane_ask.h	may the lane forward it, and how?
  */
 #ifndef _IP_VS_MHS_LANE_H
 #define _IP_VS_MHS_LANE_H
-
-#include <net/neighbour.h>
 
 #include "ip_vs_mhs.h"
 
@@ -42,13 +40,15 @@ struct ip_vs_mhs_lane_stats {
 /**
  * struct ip_vs_mhs_lane_packet - one packet in a lane
  * @mn: the namespace
+ * @hash: its services
  * @in: the device that received the packet
  * @ip: the network header; 60 bytes are readable (40 of IPv6, 20 of TCP), or
  *	all bytes
  * @bytes: number of bytes from @ip on, padding included
  * @len: length that the network header states
+ * @generation: of the namespace, odd
+ * @fit: MHS_LANE_FIT_* of @in
  * @protocol: Ethernet type of the packet
- * @outer: Ethernet type of the tunnel's header, or 0
  * @transport: IPPROTO_*
  * @ttl: TTL or hop limit, as received
  * @tos: TOS or traffic class
@@ -61,21 +61,20 @@ struct ip_vs_mhs_lane_stats {
  * @verdict: of ip_vs_mhs_ask()
  * @mhs: the service
  * @server: the server
- * @carrier: the connection by which the stack would send to the server
- * @route: the route to the server, as the core has cached it
- * @neigh: the next hop, with its device
- * @mtu: longest packet for the path, without the tunnel's header
+ * @way: the way to the server
  *
  * The caller sets @mn to @bytes, and @protocol.
  */
 struct ip_vs_mhs_lane_packet {
 	struct ip_vs_mhs_net		*mn;
+	const struct ip_vs_mhs_hash	*hash;
 	const struct net_device		*in;
 	const u8			*ip;
 	unsigned int			bytes;
 	unsigned int			len;
+	u32				generation;
+	u32				fit;
 	__be16				protocol;
-	__be16				outer;
 	u8				transport;
 	u8				ttl;
 	u8				tos;
@@ -88,17 +87,19 @@ struct ip_vs_mhs_lane_packet {
 	u32				verdict;
 	struct ip_vs_mhs		*mhs;
 	struct ip_vs_mhs_server		*server;
-	struct ip_vs_conn		*carrier;
-	const struct ip_vs_dest_dst	*route;
-	struct neighbour		*neigh;
-	u32				mtu;
+	struct ip_vs_mhs_lane_way	way;
 };
 
-bool ip_vs_mhs_lane_is_local(struct ip_vs_mhs *mhs, const struct net_device *in,
-			     u32 generation);
-bool ip_vs_mhs_lane_has_entry(const struct ip_vs_mhs *mhs, u8 transport,
-			      const union nf_inet_addr *caddr, __be16 cport,
-			      const union nf_inet_addr *vaddr, __be16 vport);
+enum ip_vs_mhs_lane ip_vs_mhs_lane_ask(struct ip_vs_mhs_lane_packet *p, u32 fit);
+enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
+					u32 fit);
+bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p);
+enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p);
+enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p);
+
+/* Packets of a service that lanes have forwarded, a mask of enum ip_vs_mhs_cnt */
+#define MHS_LANE_COUNTS		(BIT(MHS_CNT_LANE) | BIT(MHS_CNT_LANE_STABLE))
+
 int ip_vs_mhs_lane_show(struct seq_file *seq, void *v);
 
 #endif /* _IP_VS_MHS_LANE_H */

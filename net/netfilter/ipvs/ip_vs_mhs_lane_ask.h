@@ -2,17 +2,15 @@
 /* IPVS stateless Maglev scheduler: packets before the IP stack.
  *
  * A lane forwards the packets that the stack would forward without a connection
- * entry, before the stack sees them.  The decision is the same:
- * ip_vs_mhs_ask().  What a lane cannot forward exactly as the stack does "goes
- * up": the stack gets the packet.  So a lane resolves no route and no neighbour,
- * makes no entry and sends no ICMP.
+ * entry, before the stack sees them.  The decision is that of ip_vs_mhs_ask().
+ * What a lane cannot forward exactly as the stack does "goes up": the stack gets
+ * the packet.  So a lane resolves no route and no neighbour, makes no entry and
+ * sends no ICMP.
  *
- * The functions are inline: all packets of a device run through them, and a
- * caller of ip_vs_mhs_lane_ask() calls it once.
+ * What all packets of a device run through is here, inline, and asks records only
+ * (ip_vs_mhs_lane_way.h).  What makes the records is in ip_vs_mhs_lane.c.
  *
- * The caller holds RCU until it has used the answer: the core frees dest_dst, the
- * route its device and neighbours, and control the server a grace period after
- * the last packet could find them.
+ * The caller holds RCU until it has used the answer.
  */
 #ifndef _IP_VS_MHS_LANE_ASK_H
 #define _IP_VS_MHS_LANE_ASK_H
@@ -21,107 +19,162 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/udp.h>
-#include <net/addrconf.h>
-#include <net/arp.h>
 #include <net/dsfield.h>
 #include <net/inet_ecn.h>
 #include <net/ip.h>
-#include <net/ip6_route.h>
-#include <net/l3mdev.h>
-#include <net/ndisc.h>
-#include <net/neighbour.h>
-#include <net/route.h>
+#include <net/ipv6.h>
 
-#include "ip_vs_mhs_lane_svc.h"
-#include "ip_vs_mhs_proto.h"
-#include "ip_vs_mhs_quic.h"
+#include "ip_vs_mhs_lane.h"
+#include "ip_vs_mhs_pkt.h"
 
-/* Why must all packets of the namespace go up?  0 if they need not */
-static __always_inline enum ip_vs_mhs_lane
-lane_closed(const struct ip_vs_mhs_net *mn)
+/* Bytes from the network header on that a lane reads: 40 of IPv6, 20 of TCP */
+#define MHS_LANE_HEADER_BYTES	60
+
+/* Bytes of the transport header that every packet has */
+#define LANE_PORTS_BYTES	sizeof(struct udphdr)
+
+static __always_inline unsigned int lane_head(bool v6)
 {
-	struct netns_ipvs *ipvs = net_ipvs(mn->net);
-	enum ip_vs_mhs_lane why = ip_vs_mhs_lane_svc_closed(mn);
-
-	if (unlikely(why))
-		return why;
-	if (ip_vs_mhs_conntrack(ipvs))
-		return MHS_LANE_CONNTRACK;
-	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
-		return MHS_LANE_BACKUP;
-	return MHS_LANE_FORWARDED;
+	return v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 }
 
-/* Plain IPv4 that ip_rcv() accepts, without options, not a fragment */
+/* The generation of the namespace, which is odd */
+static __always_inline u32
+ip_vs_mhs_lane_generation(const struct ip_vs_mhs_net *mn)
+{
+	u32 n = atomic_read(&mn->lane_net.generation) + rt_genid_ipv4(mn->net);
+	u64 now = get_jiffies_64();
+
+#if IS_ENABLED(CONFIG_IPV6)
+	n += rt_genid_ipv6(mn->net);
+#endif
+	/* A new one each half second to second, for what nobody reports */
+	n += now >> ilog2(HZ);
+	return 2 * n + 1;
+}
+
+/* The same, with the changes of a next hop */
+static __always_inline u32
+ip_vs_mhs_lane_generation_of(const struct ip_vs_mhs_lane_packet *p, u8 hop)
+{
+	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
+}
+
+/* net_device is larger than a page */
+static __always_inline u32 lane_in_of(const struct net_device *dev)
+{
+	return ((unsigned long)dev >> PAGE_SHIFT) % MHS_LANE_INS;
+}
+
+/* Is the namespace open, and the device that received the packet fit? */
+static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
+					 u32 fit)
+{
+	const struct ip_vs_mhs_lane_in *in =
+		&p->mn->lane_net.in[lane_in_of(p->in)];
+
+	p->generation = ip_vs_mhs_lane_generation(p->mn);
+	/* Pairs with the release in in_publish() */
+	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
+		     READ_ONCE(in->dev) != p->in))
+		return false;
+	p->fit = READ_ONCE(in->fit);
+	/* Pairs with the write barrier in ip_vs_mhs_lane_claim() */
+	smp_rmb();
+	return likely((p->fit & fit) == fit &&
+		      READ_ONCE(in->generation) == p->generation);
+}
+
+/* Addresses and ports of what may be TCP or UDP without options */
+static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
+{
+	const struct udphdr *ports;
+
+	if (unlikely(p->bytes < lane_head(v6) + LANE_PORTS_BYTES))
+		return false;
+	if (v6) {
+		const struct ipv6hdr *ih = (const struct ipv6hdr *)p->ip;
+
+		if (*p->ip >> 4 != 6)
+			return false;
+		p->transport = ih->nexthdr;
+		p->saddr = (const union nf_inet_addr *)&ih->saddr;
+		p->daddr = (const union nf_inet_addr *)&ih->daddr;
+	} else {
+		const struct iphdr *ih = (const struct iphdr *)p->ip;
+
+		/* also fragments, which lane_parse_rest() tells */
+		if (*p->ip != 0x45)
+			return false;
+		p->transport = ih->protocol;
+		p->saddr = (const union nf_inet_addr *)&ih->saddr;
+		p->daddr = (const union nf_inet_addr *)&ih->daddr;
+	}
+	ports = (const struct udphdr *)(p->ip + lane_head(v6));
+	p->sport = ports->source;
+	p->dport = ports->dest;
+	return likely(p->transport == IPPROTO_TCP) ||
+	       p->transport == IPPROTO_UDP;
+}
+
+/* ip_fast_csum() is a loop where the length is constant, too */
+static __always_inline bool lane_sum_is_right(const struct iphdr *ih)
+{
+	const u32 *word = (const u32 *)ih;
+	u64 sum = (u64)word[0] + word[1] + word[2] + word[3] + word[4];
+
+	sum = (sum >> 32) + (u16)(sum >> 16) + (u16)sum;
+	return (sum >> 16) + (u16)sum == 0xffff;
+}
+
+/* Plain IPv4 that ip_rcv() accepts, not a fragment */
 static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 {
 	const struct iphdr *ih = (const struct iphdr *)p->ip;
 
-	if (p->bytes < sizeof(*ih) || *p->ip != 0x45 ||
-	    ih->frag_off & ~htons(IP_DF) || ih->ttl <= 1)
+	if (unlikely(ih->frag_off & ~htons(IP_DF) || ih->ttl <= 1 ||
+		     !lane_sum_is_right(ih)))
 		return false;
 	p->len = ntohs(ih->tot_len);
-	if (ip_fast_csum(ih, 5))
-		return false;
 	p->ttl = ih->ttl;
 	p->tos = ih->tos;
 	p->df = ih->frag_off;
-	p->transport = ih->protocol;
-	p->saddr = (const union nf_inet_addr *)&ih->saddr;
-	p->daddr = (const union nf_inet_addr *)&ih->daddr;
 	return true;
 }
 
-/* Plain IPv6 without extension headers */
 static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
 {
 	const struct ipv6hdr *ih = (const struct ipv6hdr *)p->ip;
 
-	if (p->bytes < sizeof(*ih) || *p->ip >> 4 != 6 || ih->hop_limit <= 1)
-		return false;
 	p->len = ntohs(ih->payload_len) + sizeof(*ih);
 	p->ttl = ih->hop_limit;
 	p->tos = ipv6_get_dsfield(ih);
 	p->df = 0;
-	p->transport = ih->nexthdr;
-	p->saddr = (const union nf_inet_addr *)&ih->saddr;
-	p->daddr = (const union nf_inet_addr *)&ih->daddr;
-	return true;
+	return likely(p->ttl > 1);
 }
 
-/* TCP, or UDP, which is QUIC or not by the port of the service */
+/* What only packets to a service need */
 static __always_inline bool
-lane_parse_transport(struct ip_vs_mhs_lane_packet *p, unsigned int head)
+lane_parse_rest(struct ip_vs_mhs_lane_packet *p, bool v6)
 {
-	const struct tcphdr *th = (const struct tcphdr *)(p->ip + head);
+	unsigned int need = lane_head(v6) + LANE_PORTS_BYTES;
 
-	p->facts = 0;
-	if (likely(p->transport == IPPROTO_TCP)) {
-		if (p->len < head + sizeof(*th))
-			return false;
-		p->facts = ip_vs_mhs_proto_tcp_facts(th);
-	} else if (p->transport != IPPROTO_UDP ||
-		   p->len < head + sizeof(struct udphdr)) {
-		return false;
-	}
-	p->sport = th->source;
-	p->dport = th->dest;
-	/* A client without a port may get no entry; the core gets active FTP */
-	return p->sport && p->sport != FTPDATA;
-}
-
-static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
-{
-	if (!(v6 ? lane_parse_ipv6(p) : lane_parse_ipv4(p)) ||
-	    p->len > p->bytes)
+	if (unlikely(!(v6 ? lane_parse_ipv6(p) : lane_parse_ipv4(p)) ||
+		     p->len > p->bytes))
 		return false;
 	/* An XDP program trims only before a tunnel's header: more than padding
 	 * would leave with the packet.
 	 */
-	if (p->len != p->bytes && p->bytes > ETH_ZLEN - ETH_HLEN)
+	if (unlikely(p->len != p->bytes && p->bytes > ETH_ZLEN - ETH_HLEN))
 		return false;
-	return lane_parse_transport(p, v6 ? sizeof(struct ipv6hdr) :
-					    sizeof(struct iphdr));
+	p->facts = 0;
+	if (likely(p->transport == IPPROTO_TCP)) {
+		need = lane_head(v6) + sizeof(struct tcphdr);
+		p->facts = ip_vs_mhs_proto_tcp_facts((const struct tcphdr *)
+						     (p->ip + lane_head(v6)));
+	}
+	/* A client without a port may get no entry; the core gets active FTP */
+	return likely(p->len >= need && p->sport && p->sport != FTPDATA);
 }
 
 /* Sources for which the stack drops a packet without asking its routes */
@@ -135,278 +188,239 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 	       !ipv4_is_loopback(addr->ip) && !ipv4_is_zeronet(addr->ip);
 }
 
-/* Is the virtual address local?  Without the address (VRRP backup, say) the
- * stack would route the packet.  A change of the namespace's routes changes the
- * generation, and so does time, for the few changes that do not.
+/* Where does the packet go?  The answer of ip_vs_mhs_ask() for almost all: TCP in
+ * a slot that is stable, used and not tracked, to a server that takes all flows.
  */
-static __always_inline bool lane_is_local(struct ip_vs_mhs *mhs,
-					  const struct net_device *in, bool v6)
+static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
+					const struct ip_vs_service *svc)
 {
-	u32 generation = get_jiffies_64() / 256;
+	const u32 stable = MHS_STAGE_MASK << MHS_STAGE_SHIFT | MHS_TRACK |
+			   MHS_USED_CUR;
+	struct ip_vs_mhs *mhs = p->mhs;
+	u32 w;
 
-	if (!v6)
-		generation += rt_genid_ipv4(mhs->net->net);
-#if IS_ENABLED(CONFIG_IP_VS_IPV6)
-	else
-		generation += rt_genid_ipv6(mhs->net->net);
-#endif
-	return likely(READ_ONCE(mhs->local_generation) == generation) ||
-	       ip_vs_mhs_lane_is_local(mhs, in, generation);
-}
-
-static __always_inline u32 lane_udp_facts(const struct ip_vs_mhs_lane_packet *p,
-					  unsigned int head)
-{
-	head += sizeof(struct udphdr);
-	if (ip_vs_mhs_proto_is_plain(p->mhs, p->dport))
-		return MHS_PKT_CONNLESS;
-	if (p->len < head + sizeof(struct ip_vs_mhs_quic))
-		return 0;
-	return ip_vs_mhs_quic_facts((const struct ip_vs_mhs_quic *)(p->ip +
-								    head));
-}
-
-/* Ask where the packet goes */
-static __always_inline enum ip_vs_mhs_lane
-lane_decide(struct ip_vs_mhs_lane_packet *p, bool v6)
-{
-	struct ip_vs_mhs_ask q;
-
-	if (unlikely(p->transport == IPPROTO_UDP))
-		p->facts |= lane_udp_facts(p, v6 ? sizeof(struct ipv6hdr) :
-						   sizeof(struct iphdr));
-	ip_vs_mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
-	if (unlikely(ip_vs_mhs_decide_looks(q.w, q.facts)) &&
-	    ip_vs_mhs_lane_has_entry(p->mhs, p->transport, p->saddr, p->sport,
-				     p->daddr, p->dport))
-		return MHS_LANE_ENTRY;
-	p->verdict = ip_vs_mhs_ask(&q);
-	p->server = q.server;
-	if (ip_vs_mhs_verdict_act(p->verdict) != MHS_FORWARD ||
-	    p->verdict & MHS_LANE_HOOK_ONLY)
-		return MHS_LANE_DECISION;
-	return MHS_LANE_FORWARDED;
-}
-
-/* How does the server get packets?  A lane knows plain packets and tunnels of IP
- * in IP.
- */
-static __always_inline bool lane_method(struct ip_vs_mhs_lane_packet *p,
-					const struct ip_vs_dest *dest)
-{
-	u32 flags = READ_ONCE(p->carrier->flags);
-
-	p->outer = 0;
-	flags &= IP_VS_CONN_F_FWD_MASK | IP_VS_CONN_F_NFCT;
-	if (likely(flags == IP_VS_CONN_F_DROUTE))
-		return true;
-	if (flags != IP_VS_CONN_F_TUNNEL ||
-	    READ_ONCE(dest->tun_type) != IP_VS_CONN_F_TUNNEL_TYPE_IPIP)
-		return false;
-	/* Without path MTU discovery the tunnel fragments, too.  The core reads
-	 * without READ_ONCE; any value the sysctl had will do.
+	/* Pairs with the release in ip_vs_mhs_settle_on(), see
+	 * ip_vs_mhs_settling()
 	 */
-	if (!data_race(sysctl_pmtu_disc(p->mhs->ipvs)))
+	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||
+		     p->transport != IPPROTO_TCP ||
+		     READ_ONCE(svc->flags) & (MHS_SVC_PERSISTENT |
+					      MHS_SVC_ONE_PACKET) ||
+		     READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP ||
+		     !READ_ONCE(p->mn->stateless)))
 		return false;
-	p->outer = dest->af == AF_INET6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP);
+	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, p->saddr, p->sport));
+	if (unlikely((w & stable) != MHS_USED_CUR))
+		return false;
+	p->server = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
+	if (unlikely(!p->server ||
+		     READ_ONCE(p->server->state) != MHS_SRV_IN))
+		return false;
+	p->verdict = ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
+				       p->facts & MHS_PKT_FRESH ?
+				       MHS_BEGINS : 0);
 	return true;
 }
 
-static __always_inline struct neighbour *
-lane_next_hop_ipv4(const struct dst_entry *dst, const struct ip_vs_dest *dest)
+static __always_inline void lane_head_words(u32 *to, const u32 *from, u32 i)
 {
-	const struct rtable *rt = container_of(dst, struct rtable, dst);
-	__be32 hop = rt->rt_gw_family ? rt->rt_gw4 : dest->addr.ip;
-
-	if (rt->rt_type != RTN_UNICAST || rt->rt_gw_family == AF_INET6)
-		return NULL;
-	return __ipv4_neigh_lookup_noref(READ_ONCE(dst->dev),
-					 (__force u32)hop);
+	to[i] = READ_ONCE(from[i]);
+	to[i + 1] = READ_ONCE(from[i + 1]);
+	to[i + 2] = READ_ONCE(from[i + 2]);
+	to[i + 3] = READ_ONCE(from[i + 3]);
+	to[i + 4] = READ_ONCE(from[i + 4]);
 }
 
-static __always_inline struct neighbour *
-lane_next_hop_ipv6(const struct dst_entry *dst, const struct ip_vs_dest *dest)
+/* Copy the way; false if the record is out of date */
+static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
 {
-#if IS_ENABLED(CONFIG_IP_VS_IPV6)
-	const struct rt6_info *rt = container_of(dst, struct rt6_info, dst);
+	const struct ip_vs_mhs_lane_record *r = &p->server->lane;
+	/* Pairs with the release in way_publish() */
+	u32 generation = smp_load_acquire(&r->generation);
+	struct ip_vs_mhs_lane_way *way = &p->way;
 
-	if (rt->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
-		return NULL;
-	return __ipv6_neigh_lookup_noref(READ_ONCE(dst->dev),
-					 rt6_nexthop(rt, &dest->addr.in6));
-#else
-	return NULL;
-#endif
-}
-
-static __always_inline bool lane_is_plain(const struct dst_entry *dst)
-{
-#ifdef CONFIG_XFRM
-	if (dst->xfrm)
+	way->hop = READ_ONCE(r->way.hop);
+	if (unlikely(generation != ip_vs_mhs_lane_generation_of(p, way->hop)))
 		return false;
-#endif
-	return !dst->lwtstate && !dst->error;
-}
-
-/* The longest packet for the path.  Every path takes packets of the length that
- * the protocol guarantees, so dst_mtu() is for longer ones.
- */
-static __always_inline u32 lane_mtu(const struct ip_vs_mhs_lane_packet *p,
-				    const struct dst_entry *dst, bool v6)
-{
-	u32 mtu;
-
-	if (!p->outer) {
-		mtu = v6 ? IPV6_MIN_MTU : IPV4_MIN_MTU;
-		return p->len <= mtu ? mtu : dst_mtu(dst);
+	way->out = READ_ONCE(r->way.out);
+	way->ifindex = READ_ONCE(r->way.ifindex);
+	way->mtu = READ_ONCE(r->way.mtu);
+	way->outer = READ_ONCE(r->way.outer);
+	way->eth8 = READ_ONCE(r->way.eth8);
+	way->eth4 = READ_ONCE(r->way.eth4);
+	way->proto = READ_ONCE(r->way.proto);
+	way->neigh = READ_ONCE(r->way.neigh);
+	/* Unrolled: the compiler keeps a way in registers */
+	if (way->outer) {
+		lane_head_words(way->head, r->way.head, 0);
+		if (way->outer != sizeof(struct iphdr))
+			lane_head_words(way->head, r->way.head, 5);
 	}
-	mtu = dst_mtu(dst);
-	/* With less than the minimum for the packet the core drops it */
-	if (p->outer == htons(ETH_P_IP))
-		return mtu < IPV4_MIN_MTU + sizeof(struct iphdr) ?
-		       0 : mtu - sizeof(struct iphdr);
-	return mtu < IPV6_MIN_MTU + sizeof(struct ipv6hdr) ?
-	       0 : mtu - sizeof(struct ipv6hdr);
+	/* Pairs with the write barrier in ip_vs_mhs_lane_claim() */
+	smp_rmb();
+	/* Two ways by different next hops may have one generation */
+	return likely(READ_ONCE(r->generation) == generation &&
+		      READ_ONCE(r->way.hop) == way->hop);
 }
 
-/* The route that the core has cached for the server, and the next hop.  The
- * stack uses the address of a neighbour while it probes whether the neighbour is
- * alive; a packet to a stale one starts the probe, so the packet goes up.
- */
+/* The answer for @p, or MHS_LANE_MAX if @quick and records do not tell */
 static __always_inline enum ip_vs_mhs_lane
-lane_route(struct ip_vs_mhs_lane_packet *p, struct ip_vs_dest *dest, bool v6)
+lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 {
-	struct dst_entry *dst;
-
-	p->route = rcu_dereference(dest->dest_dst);
-	if (unlikely(!p->route))
-		return MHS_LANE_ROUTE;
-	dst = p->route->dst_cache;
-	if (unlikely(!dst_check(dst, p->route->dst_cookie) ||
-		     !lane_is_plain(dst)))
-		return MHS_LANE_ROUTE;
-	p->neigh = dest->af == AF_INET6 ? lane_next_hop_ipv6(dst, dest) :
-					  lane_next_hop_ipv4(dst, dest);
-	if (unlikely(!p->neigh || !(READ_ONCE(p->neigh->nud_state) &
-				    (NUD_CONNECTED | NUD_DELAY | NUD_PROBE))))
-		return MHS_LANE_NEIGHBOUR;
-	p->mtu = lane_mtu(p, dst, v6);
-	return MHS_LANE_FORWARDED;
-}
-
-static __always_inline enum ip_vs_mhs_lane
-lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6)
-{
+	const struct ip_vs_service *svc;
 	enum ip_vs_mhs_lane why;
-	struct ip_vs_dest *dest;
 
+	if (unlikely(!lane_is_open(p, fit))) {
+		if (quick)
+			return MHS_LANE_MAX;
+		why = ip_vs_mhs_lane_open(p, fit);
+		if (why)
+			return why;
+	}
 	if (unlikely(!lane_parse(p, v6)))
 		return MHS_LANE_FRAME;
-	p->mhs = ip_vs_mhs_lane_service(p, v6 ? AF_INET6 : AF_INET);
+	p->mhs = ip_vs_mhs_svc_in(p->hash, v6 ? AF_INET6 : AF_INET,
+				  p->transport, p->daddr, p->dport);
+	if (!p->mhs)
+		return MHS_LANE_SERVICE;
 	/* Pairs with the release in ctl_add_dest(): whoever sees mhs->svc sees
 	 * MHS_SETTLING.
 	 */
-	if (!p->mhs || !smp_load_acquire(&p->mhs->svc))
+	svc = smp_load_acquire(&p->mhs->svc);
+	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;
+	if (unlikely(!lane_parse_rest(p, v6)))
+		return MHS_LANE_FRAME;
 	if (unlikely(ip_vs_addr_equal(v6 ? AF_INET6 : AF_INET, p->saddr,
 				      p->daddr) ||
-		     !lane_is_source(p->saddr, v6) ||
-		     !lane_is_local(p->mhs, p->in, v6)))
+		     !lane_is_source(p->saddr, v6)))
 		return MHS_LANE_ADDRESS;
-	why = lane_decide(p, v6);
-	if (unlikely(why))
-		return why;
-	dest = p->server->dest;
-	ip_vs_mhs_lane_carrier(p);
-	if (unlikely(!lane_method(p, dest)))
-		return MHS_LANE_METHOD;
-	return lane_route(p, dest, v6);
-}
-
-/* Does the device receive IP for itself?  A bridge, bond or VRF takes over what
- * its members receive.
- */
-static __always_inline bool lane_receives(const struct net_device *in, bool v6)
-{
-	if (rcu_access_pointer(in->rx_handler) || netif_is_l3_slave(in))
-		return false;
-#if IS_ENABLED(CONFIG_IP_VS_IPV6)
-	if (v6) {
-		const struct inet6_dev *idev = __in6_dev_get(in);
-
-		return idev && !READ_ONCE(idev->cnf.disable_ipv6);
+	/* Without the address (VRRP backup, say) the stack would route */
+	if (unlikely(READ_ONCE(p->mhs->local_generation) != p->generation ||
+		     p->fit & MHS_LANE_FIT_SHARED)) {
+		if (quick)
+			return MHS_LANE_MAX;
+		if (!ip_vs_mhs_lane_is_local(p))
+			return MHS_LANE_ADDRESS;
 	}
-#endif
-	return !v6 && rcu_access_pointer(in->ip_ptr);
+	if (unlikely(!lane_decide(p, svc))) {
+		if (quick)
+			return MHS_LANE_MAX;
+		why = ip_vs_mhs_lane_decide(p);
+		if (why)
+			return why;
+	}
+	if (likely(lane_way(p)))
+		return MHS_LANE_FORWARDED;
+	return quick ? MHS_LANE_MAX : ip_vs_mhs_lane_way_find(p);
 }
 
 /* The protocol that a tunnel's header names */
-static inline u8
-ip_vs_mhs_lane_inner(const struct ip_vs_mhs_lane_packet *p)
+static inline u8 ip_vs_mhs_lane_inner(bool v6)
 {
-	return p->protocol == htons(ETH_P_IPV6) ? IPPROTO_IPV6 : IPPROTO_IPIP;
+	return v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
+}
+
+/* Words of a tunnel's header; the packet's way must stay in registers */
+static __always_inline void
+lane_tunnel_words(const struct ip_vs_mhs_lane_packet *p, u32 *to, u32 i)
+{
+	to[i] = p->way.head[i];
+	to[i + 1] = p->way.head[i + 1];
+	to[i + 2] = p->way.head[i + 2];
+	to[i + 3] = p->way.head[i + 3];
+	to[i + 4] = p->way.head[i + 4];
 }
 
 /* The header of a tunnel over IPv4.  As in the core the header has the packet's
  * DF, and without DF an identification; the congestion mark of the packet stays.
  */
-static inline void
+static __always_inline void
 ip_vs_mhs_lane_tunnel_ipv4(const struct ip_vs_mhs_lane_packet *p,
 			   struct iphdr *ih)
 {
-	*ih = (struct iphdr){
-		.version	= 4,
-		.ihl		= 5,
-		.tos		= INET_ECN_encapsulate(p->tos, p->tos),
-		.tot_len	= htons(p->len + sizeof(*ih)),
-		.frag_off	= p->df,
-		.ttl		= p->ttl - 1,
-		.protocol	= ip_vs_mhs_lane_inner(p),
-		.saddr		= p->route->dst_saddr.ip,
-		.daddr		= p->server->dest->addr.ip,
-	};
+	lane_tunnel_words(p, (u32 *)ih, 0);
+	ih->tos = INET_ECN_encapsulate(p->tos, p->tos);
+	ih->tot_len = htons(p->len + sizeof(*ih));
+	ih->frag_off = p->df;
+	ih->ttl = p->ttl - 1;
 	if (!p->df)
 		__ip_select_ident(p->mn->net, ih, 1);
 	ih->check = ip_fast_csum(ih, 5);
 }
 
-static inline void
+static __always_inline void
 ip_vs_mhs_lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p,
 			   struct ipv6hdr *ih)
 {
-	*ih = (struct ipv6hdr){
-		.payload_len	= htons(p->len),
-		.nexthdr	= ip_vs_mhs_lane_inner(p),
-		.hop_limit	= p->ttl - 1,
-		.saddr		= p->route->dst_saddr.in6,
-		.daddr		= p->server->dest->addr.in6,
-	};
+	lane_tunnel_words(p, (u32 *)ih, 0);
+	lane_tunnel_words(p, (u32 *)ih, 5);
 	ip6_flow_hdr(ih, INET_ECN_encapsulate(p->tos, p->tos), 0);
+	ih->payload_len = htons(p->len);
+	ih->hop_limit = p->ttl - 1;
+}
+
+/* Write the tunnel's header that the way has */
+static __always_inline void
+ip_vs_mhs_lane_tunnel(const struct ip_vs_mhs_lane_packet *p, void *head)
+{
+	if (p->way.outer == sizeof(struct iphdr))
+		ip_vs_mhs_lane_tunnel_ipv4(p, head);
+	else
+		ip_vs_mhs_lane_tunnel_ipv6(p, head);
 }
 
 /**
- * ip_vs_mhs_lane_ask() - may a lane forward a packet, and how?
+ * ip_vs_mhs_lane_ask_quick() - may a lane forward a packet, and how?
  * @p: the packet
+ * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
+ * @quick: false in ip_vs_mhs_lane_ask(), true elsewhere
  *
- * The caller compares the length with p->mtu, sees whether the device of
- * p->neigh can send, and calls ip_vs_mhs_lane_count() in any case.
+ * Almost all packets get their answer here, where the compiler keeps the packet in
+ * registers.
  *
  * Context: softirq, under RCU.
- * Return: MHS_LANE_FORWARDED, which is 0, or why the packet goes up.
+ * Return: the answer of ip_vs_mhs_lane_ask(), or MHS_LANE_MAX: ask there.
  */
 static __always_inline enum ip_vs_mhs_lane
-ip_vs_mhs_lane_ask(struct ip_vs_mhs_lane_packet *p)
+ip_vs_mhs_lane_ask_quick(struct ip_vs_mhs_lane_packet *p, u32 fit, bool quick)
 {
-	enum ip_vs_mhs_lane why = lane_closed(p->mn);
-
-	if (unlikely(why))
-		return why;
 	if (likely(p->protocol == htons(ETH_P_IP)))
-		return lane_receives(p->in, false) ? lane_ask(p, false) :
-						     MHS_LANE_FRAME;
-	if (p->protocol == htons(ETH_P_IPV6) && lane_receives(p->in, true))
-		return lane_ask(p, true);
+		return lane_ask(p, false, fit | MHS_LANE_FIT_IPV4, quick);
+	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && p->protocol == htons(ETH_P_IPV6))
+		return lane_ask(p, true, fit | MHS_LANE_FIT_IPV6, quick);
 	return MHS_LANE_FRAME;
+}
+
+/**
+ * ip_vs_mhs_lane_count() - count a packet of a lane
+ * @p: the packet; unless @why is set, as ip_vs_mhs_lane_ask() left it
+ * @why: 0 if the packet is sent, else why it goes up
+ *
+ * A packet by a stable slot is counted once, for its service; who reads adds
+ * the count to others.
+ *
+ * Context: softirq, under RCU.
+ */
+static __always_inline void
+ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
+		     enum ip_vs_mhs_lane why)
+{
+	u32 stats = MHS_STAT_IN;
+
+	if (unlikely(why)) {
+		this_cpu_inc(p->hash->lane->n[why]);
+		return;
+	}
+	if (likely(ip_vs_mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {
+		ip_vs_mhs_count(p->mhs, MHS_CNT_LANE_STABLE);
+	} else {
+		ip_vs_mhs_count_verdict(p->mhs, p->verdict);
+		ip_vs_mhs_count(p->mhs, MHS_CNT_LANE);
+	}
+	if (unlikely(p->verdict & MHS_BEGINS))
+		stats |= MHS_STAT_CONN;
+	ip_vs_mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len, stats);
 }
 
 #endif /* _IP_VS_MHS_LANE_ASK_H */

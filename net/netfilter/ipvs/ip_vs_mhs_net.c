@@ -11,7 +11,7 @@
 #include <net/netns/generic.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_lane_svc.h"
+#include "ip_vs_mhs_lane.h"
 #include "ip_vs_mhs_pkt.h"
 
 #define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
@@ -131,6 +131,7 @@ static void net_work(struct work_struct *work)
 
 	mutex_lock(&mn->lock);
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
+	/* No record of a lane lasts longer than a second */
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
 	if (!list_empty(&mn->list)) {
@@ -188,6 +189,7 @@ int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 		}
 		WRITE_ONCE(mn->foreign, true);
 		mn->was_foreign = true;
+		ip_vs_mhs_lane_changed(&mn->lane_net.generation);
 		if (READ_ONCE(mn->backup))
 			ip_vs_mhs_slots_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
@@ -204,6 +206,8 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 
 	mutex_lock(&mn->lock);
 	list_del_init(&mhs->net_list);
+	this_cpu_add(mhs->hash->lane->n[MHS_LANE_FORWARDED],
+		     ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS));
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	ip_vs_mhs_hook_put(mn, mhs);
@@ -240,8 +244,16 @@ static const struct ctl_table net_table[] = {
 	NET_SYSCTL(max_entries, &net_int_max),
 	NET_SYSCTL(max_quic_entries, &net_int_max),
 	NET_SYSCTL(max_total_entries, &net_int_max),
-	NET_SYSCTL(lane, SYSCTL_ONE),
 	NET_SYSCTL(stateless, SYSCTL_ONE),
+	{
+		.procname	= "lane",
+		.data		= (void *)offsetof(struct ip_vs_mhs_net, lane),
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= ip_vs_mhs_lane_watch_sysctl,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_ONE,
+	},
 	{
 		.procname	= "ingress",
 		.maxlen		= PAGE_SIZE,
@@ -295,8 +307,9 @@ static int __net_init net_init(struct net *net)
 					MHS_MAX_ENTRIES, INT_MAX);
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
+	mutex_init(&mn->lane_lock);
 	INIT_LIST_HEAD(&mn->list);
-	INIT_DEFERRABLE_WORK(&mn->work, net_work);
+	INIT_DELAYED_WORK(&mn->work, net_work);
 	ip_vs_mhs_ingress_init(mn);
 	err = net_sysctls_init(mn);
 	if (err)
@@ -325,6 +338,7 @@ exit_proc:
 exit_sysctls:
 	net_sysctls_exit(mn);
 	ip_vs_mhs_ingress_exit(mn);
+	ip_vs_mhs_lane_watch_exit(mn);
 	return -ENOMEM;
 }
 
@@ -340,6 +354,7 @@ static void __net_exit net_exit(struct net *net)
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 	net_sysctls_exit(mn);
 	ip_vs_mhs_ingress_exit(mn);
+	ip_vs_mhs_lane_watch_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 }
 

@@ -3,7 +3,9 @@
  *
  *	ip_vs_mhs_xdp.c		the lane of XDP programs
  *	ip_vs_mhs_ingress.c	the lane at the ingress hook of devices
+ *	ip_vs_mhs_lane_watch.c	what makes records of lanes old
  *	ip_vs_mhs_lane.c	packets before the IP stack
+ *	ip_vs_mhs_lane_way.c	the ways of a lane to servers
  *	ip_vs_mhs_hook.c	the netfilter hooks; requests
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
  *	ip_vs_mhs_entry.c	connection entries: make and find
@@ -133,6 +135,35 @@ unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
+
+/* Hash key of address and port.  The administrator of the namespace chooses all
+ * services, so the hash needs no secret against crafted collisions.
+ */
+static __always_inline u32
+ip_vs_mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
+{
+	__be32 fold = addr->ip;
+
+	if (af == AF_INET6)
+		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
+	return hash_64((u64)(__force u32)fold << 16 | (__force u16)port, 32);
+}
+
+/* The service by address and port, without a reference, or NULL.  Under RCU. */
+static __always_inline struct ip_vs_mhs *
+ip_vs_mhs_svc_in(const struct ip_vs_mhs_hash *hash, u16 af, u16 protocol,
+		 const union nf_inet_addr *addr, __be16 port)
+{
+	struct ip_vs_mhs *mhs;
+
+	hash_for_each_possible_rcu(hash->services, mhs, node,
+				   ip_vs_mhs_svc_key(af, addr, port))
+		if (mhs->port == port && mhs->af == af &&
+		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
+		    mhs->protocol == protocol && !mhs->fwmark)
+			return mhs;
+	return NULL;
+}
 
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)

@@ -78,13 +78,13 @@ static void proc_endpoint(struct seq_file *seq, u16 af,
 
 static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 {
-	unsigned long cnt[MHS_CNT_MAX] = {};
+	unsigned long cnt[MHS_CNT_MAX];
 	struct ip_vs_mhs_server *s;
 	struct mhs_sum sum = {};
 	unsigned long now;
 	u32 changes, gone = 0;
 	u64 entries = 0;
-	int cpu, i;
+	int i;
 
 	/* Callbacks need not wait for the sum, so servers may change meanwhile */
 	mutex_lock(&mhs->lock);
@@ -97,9 +97,10 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		return SEQ_SKIP;
 	}
 	ip_vs_mhs_work_poll_stateful(mhs);
-	for_each_possible_cpu(cpu)
-		for (i = 0; i < MHS_CNT_MAX; i++)
-			cnt[i] += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
+	for (i = 0; i < MHS_CNT_MAX; i++)
+		cnt[i] = ip_vs_mhs_svc_counted(mhs, BIT(i));
+	cnt[MHS_CNT_STATELESS] += cnt[MHS_CNT_LANE_STABLE];
+	cnt[MHS_CNT_LANE] += cnt[MHS_CNT_LANE_STABLE];
 	list_for_each_entry(s, &mhs->listed, list)
 		entries += ip_vs_mhs_dest_entries(s->dest);
 	list_for_each_entry(s, &mhs->gone, list) {

@@ -130,6 +130,21 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 				    MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);
 }
 
+static void server_state(struct ip_vs_mhs_server *s, u32 state)
+{
+	/* Pairs with the barrier in ask_search(): mhs.dirty was set before a
+	 * server leaves
+	 */
+	smp_wmb();
+	WRITE_ONCE(s->state, state);
+}
+
+/* Does a server leave that has slots, because its weight is 0 now? */
+bool ip_vs_mhs_server_leaves(const struct ip_vs_mhs_server *s)
+{
+	return s->weight > 0 && atomic_read(&s->dest->weight) <= 0;
+}
+
 /* Follow weight and flags of the ip_vs_dest; true if the weight has changed,
  * for a rebuild
  */
@@ -158,7 +173,8 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 	/* A packet may read the new state and no carrier: MHS_SRV_CARRIER is
 	 * set by what the packet has read.
 	 */
-	WRITE_ONCE(s->state, state | server_method(s));
+	server_state(s, state | server_method(s));
+	ip_vs_mhs_lane_changed(&mhs->net->lane_net.generation);
 	s->weight = weight;
 	return changed;
 }
@@ -296,6 +312,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
 		/* no callback comes when an index is free: the work retries */
+		mhs->full = true;
 		mhs->poked |= index_is_near(mhs);
 		return -ENOSPC;
 	}
@@ -345,7 +362,7 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 	struct ip_vs_mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
-	WRITE_ONCE(s->state, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
+	server_state(s, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
 	s->gone_until = jiffies + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
 			msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	s->named = true;
@@ -371,7 +388,7 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 			continue;
 		server_release(s);
 		/* an index becomes free: the work retries to add a server */
-		mhs->poked |= !!(mhs->warned & MHS_WARN_FULL);
+		mhs->poked |= mhs->full;
 	}
 }
 
@@ -388,6 +405,7 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	mhs->poked = false;
+	mhs->full = false;
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)

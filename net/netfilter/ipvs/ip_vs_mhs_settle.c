@@ -15,8 +15,6 @@
  * or from another director may have sent no packet yet.  The clock of the marks
  * keeps them until a service has had traffic for a pin time.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/math64.h>
 
 #include "ip_vs_mhs_ctl.h"
@@ -50,38 +48,23 @@
 #define MHS_USED_SAMPLES		8
 #define MHS_USED_FEW		32
 
-/* Add up counters of a service over all CPUs; @which is a mask of enum
- * ip_vs_mhs_cnt
- */
-unsigned long ip_vs_mhs_settle_counted(const struct ip_vs_mhs *mhs,
-				       unsigned long which)
-{
-	unsigned long n = 0;
-	int cpu, i;
-
-	for_each_possible_cpu(cpu)
-		for (i = 0; i < MHS_CNT_MAX; i++)
-			if (which & BIT(i))
-				n += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
-	return n;
-}
-
 /* Packets from clients so far.  Replies and ICMP errors do not count: they may
  * belong to flows through another director.
  */
 static unsigned long used_requests(const struct ip_vs_mhs *mhs)
 {
-	return ip_vs_mhs_settle_counted(mhs, BIT(MHS_CNT_STATELESS) |
-					     BIT(MHS_CNT_OLD) |
-					     BIT(MHS_CNT_CAND) |
-					     BIT(MHS_CNT_TRACKED));
+	return ip_vs_mhs_svc_counted(mhs, BIT(MHS_CNT_STATELESS) |
+					  BIT(MHS_CNT_OLD) |
+					  BIT(MHS_CNT_CAND) |
+					  BIT(MHS_CNT_TRACKED) |
+					  BIT(MHS_CNT_LANE_STABLE));
 }
 
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
 static bool settle_seen(const struct ip_vs_mhs *mhs)
 {
-	return ip_vs_mhs_settle_counted(mhs, ~(BIT(MHS_CNT_CAPPED) |
-					       BIT(MHS_CNT_NOMEM)));
+	return ip_vs_mhs_svc_counted(mhs, ~(BIT(MHS_CNT_CAPPED) |
+					    BIT(MHS_CNT_NOMEM)));
 }
 
 /* Time between two samples, rounded up.  A used mark must live for a pin time; a
@@ -226,6 +209,8 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	 */
 	mhs->gap = whole ? 1 : 0;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+	mhs->build_at = jiffies;
+	mhs->budget.recount_at = jiffies;
 	mhs->used_tick = jiffies;
 	mhs->track_tick = jiffies;
 	/* flows may come that lack an entry */

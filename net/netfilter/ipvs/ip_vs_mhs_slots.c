@@ -5,8 +5,6 @@
  * and changes each word by ip_vs_mhs_slot_change(), while packets read and
  * write the words.  Ticks of the clocks (ip_vs_mhs_work.c) use the same walk.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
@@ -24,14 +22,13 @@ MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 10
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
 /* Scratch space, allocated at module load, because a removal must not allocate.
- * The lock admits one rebuild or walk at a time, and the workqueue one work, so
- * all services of a scratch space use one CPU at most.  The initial user
- * namespace has one scratch space and one workqueue, all other user namespaces
- * share a second pair: unprivileged users delay only each other.
+ * Only works of its workqueue use a scratch space, and the queue is ordered: one
+ * rebuild or walk at a time, and all services of a scratch space use one CPU at
+ * most.  The initial user namespace has one scratch space, all other user
+ * namespaces share a second one: unprivileged users delay only each other.
  */
 struct ip_vs_mhs_scratch {
 	struct workqueue_struct	*wq;
-	struct mutex		lock;	/* guards the rest */
 	struct ip_vs_mhs_fill	fill;
 	u16			idx[MHS_IDX_MAX];
 	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
@@ -61,7 +58,6 @@ static struct ip_vs_mhs_scratch *scratch_new(const char *name)
 	scratch = kvzalloc_obj(*scratch, GFP_KERNEL);
 	if (!scratch)
 		return NULL;
-	mutex_init(&scratch->lock);
 	f = &scratch->fill;
 	f->size = ip_vs_mhs_slots_size;
 	f->table = kvcalloc(f->size, sizeof(*f->table), GFP_KERNEL);
@@ -126,9 +122,9 @@ struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
  * sides write by compare-and-exchange only; its full barrier pairs with
  * ip_vs_mhs_slot_read().
  */
-static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
-		       const u16 *target, u32 ticks)
+static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 {
+	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
 	/* While a rebuild is due, no service is young and begins to settle */
 	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
@@ -137,9 +133,6 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	u32 i, first, idx, stage, w, n;
 	struct ip_vs_mhs_server *s;
 	bool at_once;
-
-	lockdep_assert_held(&mhs->build_lock);
-	lockdep_assert_held(&scratch->lock);
 
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
@@ -186,6 +179,9 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	}
 
 	mutex_lock(&mhs->lock);
+	/* Not earlier: a mark that is set before the walk ages in the walk */
+	if (ticks & MHS_TICK_TRACK)
+		mhs->all_tracked = false;
 	mhs->census = now;
 	if (!was.hold && now.hold)
 		mhs->hold_tick = jiffies;
@@ -200,22 +196,20 @@ static void slots_walk(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch,
 	mutex_unlock(&mhs->lock);
 }
 
-/* Move the slots on by the clocks that ticked, MHS_TICK_* */
+/* Move the slots on by the clocks that ticked, MHS_TICK_*.  Only the work calls. */
 void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
 {
-	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
-
-	mutex_lock(&scratch->lock);
-	slots_walk(mhs, scratch, NULL, ticks);
-	mutex_unlock(&scratch->lock);
+	slots_walk(mhs, NULL, ticks);
 }
 
-/* Fill a table from mhs.listed, and walk the slots.  Callbacks wait for the
- * snapshot of the servers only.  A server deleted after the snapshot keeps its
- * index, and the next rebuild takes the server out of the slots.
+/* Rebuild the table of a service: fill a table from mhs.listed, and walk the
+ * slots.  Only the work calls.  Callbacks wait for the snapshot of the servers
+ * only.  A server deleted after the snapshot keeps its index, and the next rebuild
+ * takes the server out of the slots.
  */
-static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch)
+void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 {
+	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
 	struct ip_vs_mhs_fill *f = &scratch->fill;
 	u64 start = ktime_get_ns();
 	struct ip_vs_mhs_server *s;
@@ -233,8 +227,12 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 	}
 	mutex_unlock(&mhs->lock);
 
+	/* done_service() waits for this, with the core's mutex */
+	f->stop = &mhs->ended;
 	empty = ip_vs_mhs_table_fill(f, n);
-	slots_walk(mhs, scratch, f->table, 0);
+	if (READ_ONCE(mhs->ended))
+		return;
+	slots_walk(mhs, f->table, 0);
 
 	mutex_lock(&mhs->lock);
 	WRITE_ONCE(mhs->dirty, changes != mhs->changes);
@@ -247,16 +245,6 @@ static void slots_build(struct ip_vs_mhs *mhs, struct ip_vs_mhs_scratch *scratch
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,
 					"some servers get no slot, because their weight is too small a share of the table: load the module with a larger table_size, or choose weights that differ less");
 	mutex_unlock(&mhs->lock);
-}
-
-/* Rebuild the table of a service */
-void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
-{
-	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
-
-	mutex_lock(&scratch->lock);
-	slots_build(mhs, scratch);
-	mutex_unlock(&scratch->lock);
 }
 
 /* Mark every slot tracked.  For connection entries of unknown flows: packets of

@@ -25,23 +25,10 @@ svc_hash(const struct ip_vs_mhs_net *mn)
 	return rcu_dereference(mn->hash);
 }
 
-/* Hash key of address and port.  The administrator of the namespace chooses all
- * services, so the hash needs no secret against crafted collisions.
- */
-static u32 svc_key_addr(u16 af, const union nf_inet_addr *addr,
-			__be16 port)
-{
-	__be32 fold = addr->ip;
-
-	if (af == AF_INET6)
-		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
-	return hash_64((u64)(__force u32)fold << 16 | (__force u16)port, 32);
-}
-
 static u32 svc_key(const struct ip_vs_mhs *mhs)
 {
 	return mhs->fwmark ? mhs->fwmark :
-	       svc_key_addr(mhs->af, &mhs->addr, mhs->port);
+	       ip_vs_mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
 }
 
 /* Let packets find the service */
@@ -70,18 +57,9 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
 				     u16 protocol, const union nf_inet_addr *addr,
 				     __be16 port)
 {
-	struct ip_vs_mhs_hash *hash = svc_hash(mn);
-	struct ip_vs_mhs *mhs;
+	const struct ip_vs_mhs_hash *hash = svc_hash(mn);
 
-	if (!hash)
-		return NULL;
-	hash_for_each_possible_rcu(hash->services, mhs, node,
-				   svc_key_addr(af, addr, port))
-		if (mhs->port == port && mhs->af == af &&
-		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
-		    mhs->protocol == protocol && !mhs->fwmark)
-			return mhs;
-	return NULL;
+	return hash ? ip_vs_mhs_svc_in(hash, af, protocol, addr, port) : NULL;
 }
 
 /* Find the service of a firewall mark, not 0, without a reference */
@@ -117,6 +95,7 @@ bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark)
 			       READ_ONCE(mn->fwm_services)))
 		return false;
 	WRITE_ONCE(mn->foreign, true);
+	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
 	return true;
 }
 
@@ -159,6 +138,22 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 		return;
 	mhs->warned |= bit;
 	pr_warn("%s: %s\n", svc_name(mhs, name, sizeof(name)), what);
+}
+
+/* Add up counters of a service over all CPUs; @which is a mask of enum
+ * ip_vs_mhs_cnt
+ */
+unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
+				    unsigned long which)
+{
+	unsigned long n = 0;
+	int cpu, i;
+
+	for_each_possible_cpu(cpu)
+		for (i = 0; i < MHS_CNT_MAX; i++)
+			if (which & BIT(i))
+				n += READ_ONCE(per_cpu_ptr(mhs->cnt, cpu)->n[i]);
+	return n;
 }
 
 /**

@@ -27,6 +27,7 @@
 #include <linux/string.h>
 #else
 #define cond_resched()
+#define READ_ONCE(x)	(x)
 #endif
 #include <linux/siphash.h>
 
@@ -274,7 +275,8 @@ static u32 share_claim(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
  * Context: process.  The fill takes milliseconds, some ln(size) memory probes
  *	per slot; servers whose addresses an adversary has chosen share their
  *	steps through the table, and 8,191 of these take a second.
- * Return: number of servers left without a slot.
+ * Return: number of servers left without a slot; 0 if the fill was stopped, and
+ *	then the table is not complete.
  */
 u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 {
@@ -300,6 +302,8 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 			f->table[share_claim(f, s)] = i;
 			if (++filled == f->size)
 				break;
+			if (f->stop && READ_ONCE(*f->stop))
+				return 0;
 			share_enqueue(f, i, max_weight);
 		}
 		cond_resched();

@@ -37,8 +37,6 @@
  * also yields the time of the next run.  A run that builds or walks changes
  * clocks: another run follows at once.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include "ip_vs_mhs_ctl.h"
 
 /* Rebuilds wait until the servers of the namespace have been quiet for so long,
@@ -56,12 +54,6 @@
  */
 #define MHS_POLL		HZ
 #define MHS_IDLE		(60 * HZ)
-
-/* Jiffies from now to @then, 0 when @then is past */
-static unsigned long work_until(unsigned long then)
-{
-	return ip_vs_mhs_time_between(jiffies, then);
-}
 
 /* Tick the clocks; returns MHS_TICK_* of those that ticked */
 static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
@@ -83,7 +75,8 @@ static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
 		/* the sync daemon may add an entry at any time */
 		if (!READ_ONCE(mhs->net->backup))
 			ticks |= MHS_TICK_TRACK;
-		mhs->all_tracked = false;
+		else
+			mhs->all_tracked = false;
 	}
 	return ticks;
 }
@@ -182,13 +175,23 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 	ip_vs_mhs_queue(mhs, MHS_BUILD_QUIET);
 }
 
+/* Servers are about to be refreshed; @leaves: one with slots leaves.  Whoever sees
+ * that shall see mhs.dirty, too, see ask_search().
+ */
+void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
+{
+	ip_vs_mhs_settle_before_change(mhs, leaves);
+	if (leaves)
+		ip_vs_mhs_work_changed(mhs);
+}
+
 /* Has a server lost its weight, which upd_dest has yet to report? */
 static bool work_server_leaves(const struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_server *s;
 
 	list_for_each_entry(s, &mhs->listed, list)
-		if (s->weight > 0 && atomic_read(&s->dest->weight) <= 0)
+		if (ip_vs_mhs_server_leaves(s))
 			return true;
 	return false;
 }
@@ -201,7 +204,7 @@ static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 	if (mhs->poked && mhs->retry && !ip_vs_mhs_time_due(mhs->retry_at, delay))
 		return;
 	if (mhs->poked) {
-		ip_vs_mhs_settle_before_change(mhs, work_server_leaves(mhs));
+		ip_vs_mhs_work_before_change(mhs, work_server_leaves(mhs));
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}
@@ -249,8 +252,8 @@ void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
-		refused = ip_vs_mhs_settle_counted(mhs, BIT(MHS_CNT_CAPPED) |
-					   BIT(MHS_CNT_NOMEM));
+		refused = ip_vs_mhs_svc_counted(mhs, BIT(MHS_CNT_CAPPED) |
+						     BIT(MHS_CNT_NOMEM));
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->settle) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;
@@ -274,13 +277,12 @@ void ip_vs_mhs_work(struct work_struct *work)
 	bool builds, walks;
 	u32 ticks;
 
-	mutex_lock(&mhs->build_lock);
 	ip_vs_mhs_settle_flags(mhs);
 	mutex_lock(&mhs->lock);
 	/* jiffies wrap: clamp times, or they would be in the future again */
-	if (!work_until(mhs->build_at + MHS_IDLE))
+	if (!ip_vs_mhs_time_between(jiffies, mhs->build_at + MHS_IDLE))
 		mhs->build_at = jiffies - MHS_IDLE;
-	if (!work_until(READ_ONCE(mhs->budget.recount_at)))
+	if (!ip_vs_mhs_time_between(jiffies, READ_ONCE(mhs->budget.recount_at)))
 		WRITE_ONCE(mhs->budget.recount_at, jiffies);
 	ip_vs_mhs_server_release_gone(mhs, false);
 	work_try_again(mhs, &delay);
@@ -297,5 +299,4 @@ void ip_vs_mhs_work(struct work_struct *work)
 		ip_vs_mhs_slots_build(mhs);
 	if (walks)
 		ip_vs_mhs_slots_walk(mhs, ticks);
-	mutex_unlock(&mhs->build_lock);
 }

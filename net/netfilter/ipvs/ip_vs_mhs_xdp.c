@@ -1,128 +1,113 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the lane of XDP programs.
  *
- * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides, and then
- * rewrites and sends the frame itself: lane.bpf.c.  A program that uses the kfunc
- * holds a reference to this module.
+ * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides and rewrites the
+ * frame, and sends it: lane.bpf.c.  If the program rewrote the frame, the answer
+ * would have to be copied twice and checked once more: some 100 instructions of a
+ * packet.  A program that uses the kfunc holds a reference to this module.
  *
  * Programs find the kfunc by the module's BTF.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/bpf.h>
 #include <linux/etherdevice.h>
-#include <linux/if_arp.h>
 #include <net/xdp.h>
 
-#include "ip_vs_mhs_fwd.h"
 #include "ip_vs_mhs_lane_ask.h"
 
 #ifdef MHS_HAVE_KFUNCS
 
-/* Does the device show a program the whole frame of Ethernet, before the stack
- * made an skb of it?  A device that strips VLAN tags hides them from programs.
- * in->xdp_prog is a program of generic XDP, which costs more than the stack.
- */
-static __always_inline bool xdp_shows_all(const struct net_device *in)
+/* Records do not tell: look longer */
+#define XDP_LOOK	INT_MIN
+
+/* Moving xdp->data moves no data in front of the frame that another program left */
+static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
 {
-	return in->type == ARPHRD_ETHER &&
-	       !(in->features & (NETIF_F_HW_VLAN_CTAG_RX |
-				 NETIF_F_HW_VLAN_STAG_RX)) &&
-	       !rcu_access_pointer(in->xdp_prog);
-}
-
-/* Room that bpf_xdp_adjust_head() wants for a tunnel's header */
-static bool xdp_has_room(const struct xdp_buff *xdp)
-{
-	unsigned int room = sizeof(struct xdp_frame) + sizeof(struct ipv6hdr);
-
-	if (!xdp_data_meta_unsupported(xdp))
-		room += xdp->data - xdp->data_meta;
-	return xdp->data - xdp->data_hard_start >= room;
-}
-
-/* Can the device send frames of a lane?  A redirect to a device that cannot
- * would lose every frame.
- */
-static bool xdp_can_send(const struct net_device *in,
-			 const struct net_device *out)
-{
-	if (out->type != ARPHRD_ETHER)
-		return false;
-	return in == out || (out->flags & IFF_UP && ip_vs_mhs_xdp_xmits(out));
-}
-
-/* The checksum after the TTL has gone down by one, as in ip_decrease_ttl() */
-static __always_inline u16 xdp_check_after_hop(const struct iphdr *ih)
-{
-	u32 check = (__force u32)ih->check + (__force u32)htons(0x0100);
-
-	return check + (check >= 0xffff);
-}
-
-/* Functions that take the packet are inline: its fields stay in registers */
-static __always_inline void
-xdp_tunnel(const struct ip_vs_mhs_lane_packet *p, struct bpf_ipvs_mhs_fwd *fwd)
-{
-	BUILD_BUG_ON(sizeof(fwd->head) != sizeof(struct ipv6hdr) ||
-		     offsetof(struct bpf_ipvs_mhs_fwd, head) %
-		     __alignof__(struct ipv6hdr));
-
-	fwd->trim = p->bytes - p->len;
-	if (p->outer == htons(ETH_P_IP)) {
-		fwd->outer = sizeof(struct iphdr);
-		ip_vs_mhs_lane_tunnel_ipv4(p, (struct iphdr *)fwd->head);
-	} else {
-		fwd->outer = sizeof(struct ipv6hdr);
-		ip_vs_mhs_lane_tunnel_ipv6(p, (struct ipv6hdr *)fwd->head);
-	}
-}
-
-static __always_inline void xdp_fill(const struct ip_vs_mhs_lane_packet *p,
-				     struct bpf_ipvs_mhs_fwd *fwd)
-{
-	struct net_device *out = p->neigh->dev;
-	unsigned int seq;
-
-	fwd->ifindex = out == p->in ? 0 : out->ifindex;
-	fwd->outer = 0;
-	do {
-		seq = read_seqbegin(&p->neigh->ha_lock);
-		ether_addr_copy(fwd->eth.h_dest, p->neigh->ha);
-	} while (read_seqretry(&p->neigh->ha_lock, seq));
-	ether_addr_copy(fwd->eth.h_source, out->dev_addr);
-	fwd->eth.h_proto = p->outer ? p->outer : p->protocol;
-	if (p->protocol == htons(ETH_P_IP))
-		fwd->check = xdp_check_after_hop((const struct iphdr *)p->ip);
-	if (likely(!p->outer))
-		return;
-	xdp_tunnel(p, fwd);
+	return xdp->data - xdp->data_hard_start >=
+	       sizeof(struct xdp_frame) + sizeof(struct ipv6hdr) &&
+	       xdp->data_meta >= xdp->data;
 }
 
 static __always_inline enum ip_vs_mhs_lane
-xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp)
+xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 {
 	const struct ethhdr *eth = xdp->data;
-	unsigned int bytes = xdp->data_end - xdp->data;
 	enum ip_vs_mhs_lane why;
 
-	if (unlikely(bytes < ETH_HLEN ||
+	if (unlikely(xdp->data_end - xdp->data < ETH_HLEN ||
 		     !ether_addr_equal(eth->h_dest, p->in->dev_addr) ||
 		     xdp_buff_has_frags(xdp)))
 		return MHS_LANE_FRAME;
 	p->ip = (const u8 *)(eth + 1);
-	p->bytes = bytes - ETH_HLEN;
+	p->bytes = xdp->data_end - xdp->data - ETH_HLEN;
 	p->protocol = eth->h_proto;
-	why = ip_vs_mhs_lane_ask(p);
+	why = quick ? ip_vs_mhs_lane_ask_quick(p, MHS_LANE_FIT_XDP, true) :
+		      ip_vs_mhs_lane_ask(p, MHS_LANE_FIT_XDP);
 	if (unlikely(why))
 		return why;
-	if (unlikely(p->len > p->mtu))
+	if (unlikely(p->len > p->way.mtu))
 		return MHS_LANE_MTU;
-	if (unlikely(!xdp_shows_all(p->in) ||
-		     !xdp_can_send(p->in, p->neigh->dev) ||
-		     (p->outer && !xdp_has_room(xdp))))
+	/* A redirect to a device that cannot send would lose every frame */
+	if (unlikely((p->way.out != p->in && !p->way.ifindex) ||
+		     (p->way.outer && !xdp_has_room(xdp))))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
+}
+
+/* Cut padding off, and put the tunnel's header in front */
+static __always_inline void xdp_push(const struct ip_vs_mhs_lane_packet *p,
+				     struct xdp_buff *xdp)
+{
+	bool no_meta = xdp_data_meta_unsupported(xdp);
+
+	xdp->data_end -= p->bytes - p->len;
+	xdp->data -= p->way.outer;
+	if (no_meta)
+		xdp_set_data_meta_invalid(xdp);
+	else
+		xdp->data_meta = xdp->data;
+	ip_vs_mhs_lane_tunnel(p, xdp->data + ETH_HLEN);
+}
+
+static __always_inline void xdp_rewrite(const struct ip_vs_mhs_lane_packet *p,
+					struct xdp_buff *xdp)
+{
+	if (p->protocol == htons(ETH_P_IP))
+		ip_decrease_ttl((struct iphdr *)p->ip);
+	else
+		((struct ipv6hdr *)p->ip)->hop_limit--;
+	if (p->way.outer)
+		xdp_push(p, xdp);
+	memcpy(xdp->data, &p->way.eth8, 8);
+	memcpy(xdp->data + 8, &p->way.eth4, 4);
+	memcpy(xdp->data + 12, &p->way.proto, 2);
+}
+
+/* Decide, count and rewrite; the answer of the kfunc, or XDP_LOOK if @quick */
+static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
+{
+	/* set as far as it is read; to clear it would take 10 % of the packet */
+	struct ip_vs_mhs_lane_packet p __uninitialized;
+	enum ip_vs_mhs_lane why;
+
+	p.in = xdp->rxq->dev;
+	p.mn = ip_vs_mhs_net_rcu(dev_net(p.in));
+	p.hash = rcu_dereference(p.mn->hash);
+	/* Without services no packet is counted */
+	if (unlikely(!p.hash))
+		return 0;
+	why = xdp_ask(&p, xdp, quick);
+	if (quick && unlikely(why == MHS_LANE_MAX))
+		return XDP_LOOK;
+	ip_vs_mhs_lane_count(&p, why);
+	if (why)
+		return 0;
+	xdp_rewrite(&p, xdp);
+	return likely(p.way.out == p.in) ? -1 : p.way.ifindex;
+}
+
+static noinline int xdp_lane_long(struct xdp_buff *xdp)
+{
+	return xdp_lane(xdp, false);
 }
 
 __bpf_kfunc_start_defs();
@@ -130,38 +115,29 @@ __bpf_kfunc_start_defs();
 /**
  * bpf_ipvs_mhs_lane() - kfunc: where does a frame go?
  * @xdp_ctx: the frame
- * @fwd: set if the frame goes to a server
- * @fwd__sz: the size of @fwd
  *
- * The packet is counted as sent: the program must send it.
+ * A frame that goes to a server is rewritten and counted as sent: the program must
+ * send it.  Pointers to the frame that the program had are to the frame as it was,
+ * whose bytes stay in the buffer.
  *
  * Context: an XDP program in native mode.
- * Return: 1 if the program is to rewrite and send the frame as @fwd says, 0 if
- *	the frame goes up to the stack, -EINVAL if @fwd has another size.
+ * Return: the index of the device to redirect the frame to, -1 if the frame goes
+ *	back by the device that received it (XDP_TX), 0 if it goes up to the stack.
  */
-__bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx,
-				  struct bpf_ipvs_mhs_fwd *fwd, u32 fwd__sz)
+__bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx)
 {
 	struct xdp_buff *xdp = (struct xdp_buff *)xdp_ctx;
-	enum ip_vs_mhs_lane why = MHS_LANE_OFF;
-	struct ip_vs_mhs_lane_packet p;
+	int where;
 
-	if (fwd__sz != sizeof(*fwd))
-		return -EINVAL;
 	/* Softirqs are disabled, which is a read-side critical section of RCU;
 	 * lockdep wants to be told.
 	 */
 	rcu_lock_acquire(&rcu_lock_map);
-	p.in = xdp->rxq->dev;
-	p.mn = ip_vs_mhs_net(dev_net(p.in));
-	if (likely(ip_vs_mhs_lane_exists(p.mn))) {
-		why = xdp_ask(&p, xdp);
-		if (likely(!why))
-			xdp_fill(&p, fwd);
-	}
-	ip_vs_mhs_lane_count(&p, why);
+	where = xdp_lane(xdp, true);
+	if (unlikely(where == XDP_LOOK))
+		where = xdp_lane_long(xdp);
 	rcu_lock_release(&rcu_lock_map);
-	return !why;
+	return where;
 }
 
 __bpf_kfunc_end_defs();

@@ -3,8 +3,6 @@
  *
  * Statistics, and requests by a carrier.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include "ip_vs_mhs_pkt.h"
 
 static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,

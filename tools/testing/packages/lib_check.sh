@@ -76,7 +76,7 @@ vermagic() {
 # traces: files of ours, wherever
 traces() {
 	(cd "$root" && find etc lib usr var/lib -path var/lib/dpkg -prune -o \
-		\( -ipath '*mhs*' -o -ipath '*qdisc_tool*' -o \
+		\( -ipath '*mhs*' -o -ipath '*qdisc[-_]tool*' -o \
 		-ipath '*real_server*' \) -print)
 }
 

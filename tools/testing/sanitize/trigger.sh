@@ -3,8 +3,8 @@
 # timeout: 300
 # weight: 20
 # A short walk over what the bugs in bugs/ spoil: entries made by packets, a
-# server forgotten, servers counted anew, a service deleted with its work
-# waiting, the module gone.
+# server forgotten, servers counted anew, the work of the namespace, a service
+# deleted with its work waiting, the module gone.
 
 # shellcheck source=../selftests/net/ipvs_mhs/lib.sh
 . "${0%/*}/../selftests/net/ipvs_mhs/lib.sh"
@@ -13,7 +13,7 @@ forgotten() {
 	[ "$(mhs Gone)" -eq 0 ]
 }
 
-plan 4
+plan 5
 fresh_module
 setup_net 3
 windows 0 3600000
@@ -43,6 +43,9 @@ weight 2 0
 flow c ping
 check_cmp "packets made entries again" "$(entries)" -gt 0
 flow_end c
+sysctls dr net.ipv4.vs.conntrack=1
+busywait 30 kernel_said "net.ipv4.vs.conntrack=1 makes"
+result "the work of the namespace looks at the services" $?
 dr ipvsadm -C
 lab_stop
 netns_del

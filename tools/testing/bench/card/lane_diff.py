@@ -6,6 +6,10 @@ lane on.  What the cards send to servers is compared byte by byte, but for the
 padding of short frames and for the identification of tunnel headers without DF and
 of IPv6 fragments, which the kernel chooses at random.
 
+--changes: then neighbours, routes, devices, addresses and servers change.  The lane
+has sent before the change, so that it knows the way of before, and sends right
+after it, and then the stack does.
+
 Prints lines for report() of lib.sh: NAME<tab>STATUS<tab>TEXT.
 """
 
@@ -14,6 +18,7 @@ import collections
 import random
 import socket
 import struct
+import subprocess
 
 CARDS = "/proc/card"
 CLIENT_MAC = bytes.fromhex("020000000001")
@@ -159,6 +164,12 @@ class Frames:
         frame = mac + CLIENT_MAC + kind + packet
         return (frame + bytes(60))[:max(60, len(frame))][:1514]
 
+    def plain(self):
+        """A frame of which nothing is odd."""
+        kind, packet = self.pick(self.ipv4, self.ipv6)(None)
+        frame = self.mac + CLIENT_MAC + kind + packet
+        return frame.ljust(60, b"\0")
+
 
 def ip_length(packet, kind):
     if kind == b"\x08\0":
@@ -177,9 +188,35 @@ def comparable(frame):
     return frame[:14] + packet
 
 
+# (what changes, how, and back): commands of ip and ipvsadm
+CHANGES = (
+    ("an IPv4 neighbour",
+     "ip neigh replace 10.1.0.11 lladdr 02:00:00:00:00:21 dev card0",
+     "ip neigh replace 10.1.0.11 lladdr 02:00:00:00:00:11 dev card0"),
+    ("an IPv6 neighbour",
+     "ip neigh replace fd01::11 lladdr 02:00:00:00:00:21 dev card0",
+     "ip neigh replace fd01::11 lladdr 02:00:00:00:00:11 dev card0"),
+    ("an IPv4 route", "ip route add 10.1.0.12 via 10.1.0.13",
+     "ip route del 10.1.0.12"),
+    ("an IPv6 route", "ip route add fd01::12 via fd01::13",
+     "ip route del fd01::12"),
+    ("the device of a server", "ip route add 10.1.0.14 dev card1",
+     "ip link set card1 down; ip link set card1 up"),
+    ("the MTU", "ip link set card0 mtu 1300", "ip link set card0 mtu 1500"),
+    ("the virtual address", f"ip addr del {VIP4}/32 dev lo",
+     f"ip addr add {VIP4}/32 dev lo"),
+    ("the IPv6 virtual address", f"ip addr del {VIP6}/128 dev lo",
+     f"ip addr add {VIP6}/128 dev lo nodad"),
+    ("the method of a server",
+     f"ipvsadm -e -t {VIP4}:80 -r 10.1.0.13 -i",
+     f"ipvsadm -e -t {VIP4}:80 -r 10.1.0.13 -g"),
+)
+
+
 class Rig:
     def __init__(self):
         self.sent = collections.Counter()
+        self.lane = None
 
     def put(self, frames):
         with open(f"{CARDS}/card0/frames", "wb", buffering=0) as file:
@@ -189,8 +226,10 @@ class Rig:
     def run(self, number, lane):
         """What the servers get; clients get errors and resets, and
         questions for neighbours come by time."""
-        with open("/proc/sys/net/ipv4/vs/mhs/lane", "w") as file:
-            file.write(str(lane))
+        if lane != self.lane:
+            with open("/proc/sys/net/ipv4/vs/mhs/lane", "w") as file:
+                file.write(str(lane))
+        self.lane = lane
         with open(f"{CARDS}/card0/run", "w") as file:
             file.write(str(number))
         got = collections.Counter()
@@ -212,17 +251,51 @@ def lane_counts():
         return {key: int(value) for key, value in map(str.split, file)}
 
 
+def change(rig, frames, command):
+    """Frames that differ right after a command."""
+    rig.put([frames.plain() for _ in range(BATCH)])
+    rig.run(BATCH, 0)  # the stack caches routes
+    rig.run(BATCH, 1)
+    before = rig.run(BATCH, 1)
+    subprocess.run(command, shell=True, check=True)
+    lane, stack = rig.run(BATCH, 1), rig.run(BATCH, 0)
+    changed = sum((stack - before).values()) + sum((before - stack).values())
+    return sum((stack - lane).values()) + sum((lane - stack).values()), changed
+
+
+def changes(rig, frames, control, door):
+    for name, there, back in CHANGES:
+        # the hook of the kernel asks the neighbour itself for its address
+        if control and door == "ingress" and "neighbour" in name:
+            continue
+        differ = changed = 0
+        for command in (there, back):
+            more = change(rig, frames, command)
+            differ += more[0]
+            changed += more[1]
+        print(f"{'control: ' if control else ''}{name} changes: frames that "
+              f"differ\t{int((differ > 0) != control)}\t{differ}")
+        print(f"{'control: ' if control else ''}{name} changes: it matters\t"
+              f"{int(not changed)}\t{changed}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("frames", type=int, help="how many")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--control", action="store_true",
                         help="the module has a bug, which has to be seen")
+    parser.add_argument("--door", help="xdp or ingress")
+    parser.add_argument("--changes", action="store_true",
+                        help="only changes; with --control all must be seen")
     args = parser.parse_args()
     frames, rig = Frames(args.seed, CARD_MAC), Rig()
     for card in ("card0", "card1"):
         with open(f"{CARDS}/{card}/keep", "w") as file:
             file.write(str(2 * BATCH))
+    if args.changes:
+        changes(rig, frames, args.control, args.door)
+        return
     differences = total = 0
     while total < args.frames:
         batch = [frames.frame() for _ in range(BATCH)]

@@ -85,7 +85,7 @@ ELSEWHERE = {
     r"systemctl ": (None, "there is no systemd in the machine"),
     r"(dkms status|modinfo -k 6\.1\.0-30-amd64 ip_vs_mhs)$":
         ("tools/testing/packages/check", "with its kernels"),
-    r"apt-get purge ipvs-mhs-dkms ipvs-mhs-tools$":
+    r"apt-get purge ipvs-mhs-dkms ipvs-mhs-tools qdisc-tool$":
         ("tools/testing/packages/check", "with dpkg"),
     r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
         (f"{QDISC}/director.py", "to another file"),
@@ -105,7 +105,7 @@ TEXTS = {
     r"kube-router\.io/service": "annotations of a service",
     r"moduleLoader:": "a part of a Module of the operator",
     r"\[Unit\]": "a drop-in of systemd; its command stands above it",
-    r"ingress, for what arrives ": "a picture",
+    r"device --clsact--": "a picture",
     r"servers change  ": "a picture",
     r"\+-- director 1 --": "a picture",
     r"control     main": "a picture",

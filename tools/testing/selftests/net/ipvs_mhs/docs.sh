@@ -43,8 +43,9 @@ stand_ins() {
 	stand_in tcpdump <<-EOF
 		exec $(type -P tcpdump) -d "\${@: -1}"
 	EOF
-	signer=$(find "$top"/build/kernel/*/ -name sign-file -type f -perm -1 |
-		head -n 1)
+	# not that of a kernel which is being fetched
+	signer=$(find "$top"/build/kernel/*/ -path '*.new/*' -prune -o \
+		-name sign-file -type f -perm -1 -print | head -n 1)
 	stand_in sign-file <<-EOF
 		"$signer" "\$@" &&
 		[ "\$($(type -P modinfo) -F signer "\${@: -1}")" = ip_vs_mhs ]

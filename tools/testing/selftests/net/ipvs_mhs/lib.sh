@@ -387,6 +387,11 @@ wait_settled() {
 	busywait 20 settled "$@"
 }
 
+# kernel_said REGEX: the module has logged that
+kernel_said() {
+	dmesg | grep -q "IPVS: mhs: .*$1"
+}
+
 # learn NAMESPACE <LINES: of ipvsadm -R, whole services, until they are settled
 # with all their servers.  A machine that pauses in the middle, for as long as a
 # table takes to settle, gives mhs some of them, then changes: so again.  Other

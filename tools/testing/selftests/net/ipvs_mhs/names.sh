@@ -11,14 +11,10 @@
 # its file, which modprobe is given in other places, too
 : "${MHS_KO:=$(modinfo -F filename ip_vs_mhs)}"
 
-said() {
-	dmesg | grep -q "IPVS: mhs: .*$1"
-}
-
 # refuse NAMES: loading fails, and the log says what would be right
 refuse() {
 	dmesg -C
-	! insmod "$MHS_KO" names="$1" 2>/dev/null && said "as in names=mhs,mh"
+	! insmod "$MHS_KO" names="$1" 2>/dev/null && kernel_said "as in names=mhs,mh"
 	result "names=$1 is refused" $?
 }
 
@@ -173,7 +169,7 @@ by_wlc() {
 	flow c ping
 	dmesg -C
 	"$work/modprobe" ip_vs_mhs "names=mhs,$name"
-	said "the kernel has a scheduler $name already"
+	kernel_said "the kernel has a scheduler $name already"
 	result "running: the name is taken" $?
 	! is_mhs
 	result "running: the service is as it was" $?
@@ -230,7 +226,7 @@ note "the name $name is free"
 
 dmesg -C
 reload "mhs,$name,$name"
-said "new services with the scheduler $name are mhs"
+kernel_said "new services with the scheduler $name are mhs"
 result "the log says which name mhs answers for" $?
 service "$name" -b flag-1,flag-2
 result "a service by that name is mhs" "$(is_mhs; echo $?)"
@@ -261,7 +257,7 @@ unload_module
 modprobe -q ip_vs_rr
 dmesg -C
 reload "rr,mhs,$name"
-said "the kernel has a scheduler rr already"
+kernel_said "the kernel has a scheduler rr already"
 result "the log says that a name is taken" $?
 service rr
 ! is_mhs

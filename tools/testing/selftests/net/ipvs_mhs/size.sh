@@ -11,17 +11,13 @@
 
 : "${MHS_SERVICES:=200}"
 
-said() {
-	dmesg | grep -q "IPVS: mhs: .*$1"
-}
-
 # refuse NAME TEXT ARGS...: loading fails and the log says TEXT
 refuse() {
 	local name=$1 text=$2
 
 	shift 2
 	dmesg -C
-	! insert_module "$@" 2>/dev/null && said "$text"
+	! insert_module "$@" 2>/dev/null && kernel_said "$text"
 	result "$name" $?
 }
 

@@ -9,11 +9,11 @@ import os
 import signal
 import socket
 
-from lib import (Protecting, batch, check, defer, equal, main, note, read, run,
+from lib import (Protecting, batch, check, defer, equal, main, note, run,
                  set_up, sysctl, test, tool, wait_for)
 from net import (PORT, Clients, Echo, connection, counters, growth, listen,
-                 loopback, naive_loopback, naive_plug, plug, plug_waiting, qdiscs,
-                 round_trip_ms)
+                 loopback, naive_loopback, naive_plug, plug, plug_device, plug_waiting,
+                 qdiscs, round_trip_ms)
 from restart import processes
 
 # Long enough for the slowest machine: these tests end their holds themselves.
@@ -34,7 +34,7 @@ def lost_nothing(before):
 def hold_and_release(count, address=LO4):
     """Hold @count connections in a protect; its result."""
     with Protecting(*LONG) as protecting, Clients(address, count) as clients:
-        wait_for(lambda: plug_waiting("lo") == count, f"{count} held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= count, f"{count} held SYNs")
         result = protecting.finish()
         longest_ms = clients.finish()
         note(f"{count} held, longest {longest_ms:.0f} ms: {result.err}")
@@ -54,14 +54,12 @@ def is_held(address=LO4, port=PORT):
 
 @test
 def s2_held_connections_are_delayed_and_none_is_dropped():
-    counts, queue = [1, 100, 1500], 20000
-    if os.environ.get("MHS_KERNEL") == "uml":
-        # In emulation so many take so long that clients send again meanwhile.
-        counts.append(10000)
+    queue = 20000
     sysctl("net/core/somaxconn", queue)
     sysctl("net/ipv4/tcp_max_syn_backlog", queue)
-    set_up("lo", "--port", str(PORT))
-    for count in counts:
+    # Room for copies is computed from --max-hold.
+    set_up("lo", "--port", str(PORT), *LONG)
+    for count in 1, 100, 1500:
         server = listen(queue=queue)
         before = counters()
         result = hold_and_release(count)
@@ -80,7 +78,6 @@ def s3_release_of_a_burst_loses_nothing_with_the_default_backlog():
     before = counters()
     hold_and_release(2000)
     lost_nothing(before)
-    equal(read(f"/proc/sys/{BACKLOG}"), "1000\n", "restored")
 
 
 @test
@@ -91,7 +88,7 @@ def s3_control_the_naive_release_loses_a_part():
     before = counters()
     naive_plug("block")
     with Clients(LO4, 2000) as clients:
-        wait_for(lambda: plug_waiting("lo") == 2000, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 2000, "held SYNs")
         naive_plug("release_indefinite")
         clients.finish()
     lost = growth(before, "TCPSynRetrans", *LOSSES)
@@ -104,7 +101,7 @@ def s3_a_full_listener_is_reported():
     set_up("lo", "--port", str(PORT))
     listen(queue=16)
     with Protecting(*LONG) as protecting, Clients(LO4, 60) as clients:
-        wait_for(lambda: plug_waiting("lo") == 60, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 60, "held SYNs")
         result = protecting.finish()
         clients.finish(0.1)
     equal(result.status, 123, "status")
@@ -112,7 +109,7 @@ def s3_a_full_listener_is_reported():
     check("queues of listeners" in result.err, result.err)
     with Protecting(*LONG, "--allow-drops") as protecting, \
             Clients(LO4, 60) as clients:
-        wait_for(lambda: plug_waiting("lo") == 60, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 60, "held SYNs")
         equal(protecting.finish().status, 0, "status with --allow-drops")
 
 
@@ -123,7 +120,7 @@ def s3_the_overflow_of_others_is_not_reported():
     other = listen(PORT + 1, queue=1)
     before = counters()
     with Protecting(*LONG) as protecting, Clients(LO4, 5) as clients:
-        wait_for(lambda: plug_waiting("lo") == 5, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 5, "held SYNs")
         with Clients(LO4, 20, PORT + 1) as others:
             wait_for(lambda: growth(before, "ListenOverflows")
                      ["ListenOverflows"], "an overflow")
@@ -153,7 +150,7 @@ def s3_overflows_after_the_release_are_reported():
     set_up("lo", "--port", str(PORT))
     listen(queue=190)
     with Protecting(*LONG) as protecting, Clients(LO4, 200):
-        wait_for(lambda: plug_waiting("lo") == 200, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 200, "held SYNs")
         result = protecting.finish()
     note(result.err)
     equal(result.status, 123, "status")
@@ -161,13 +158,15 @@ def s3_overflows_after_the_release_are_reported():
 
 @test
 def p3_limit_counts_connections_and_overflow_is_reported():
-    set_up("lo", "--port", str(PORT), "--limit", "500")
+    set_up("lo", "--port", str(PORT), "--limit", "500", *LONG)
     listen()
     before = counters()
     result = hold_and_release(500, LO6)     # the longer ones
     check(result.hold["held"] >= 500, "held too few")
     lost_nothing(before)
-    with Protecting(*LONG) as protecting, Clients(LO4, 1200) as clients:
+    tool("clear", "-q")
+    set_up("lo", "--port", str(PORT), "--limit", "50")
+    with Protecting(*LONG) as protecting, Clients(LO4, 300) as clients:
         wait_for(lambda: plug("lo")[1], "drops")
         result = protecting.finish()
         clients.finish()
@@ -231,7 +230,7 @@ def p7_clear_during_a_hold_loses_nothing():
     before = counters()
     tool("hold", *LONG)
     with Clients(LO4, 50) as clients:
-        wait_for(lambda: plug_waiting("lo") == 50, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 50, "held SYNs")
         tool("clear", "-q")
         clients.finish()
         equal(clients.errors, [], "errors")
@@ -246,7 +245,7 @@ def p7_control_deleting_the_root_loses_what_is_held():
     naive_plug("block")
     before = counters()
     with Clients(LO4, 50) as clients:
-        wait_for(lambda: plug_waiting("lo") == 50, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 50, "held SYNs")
         run("tc qdisc del dev lo root")
         clients.finish()
         run("tc qdisc add dev lo root handle 1: prio")     # for the clean-up
@@ -353,7 +352,7 @@ def s4_established_connections_are_not_held():
     set_up("lo", "-p", f"{PORT}-{PORT + 1}")
     listen()
     with Protecting(*LONG) as protecting, Clients(LO6, 5) as clients:
-        wait_for(lambda: plug_waiting("lo") == 5, "held SYNs")
+        wait_for(lambda: plug_waiting("lo") >= 5, "held SYNs")
         note(f"{round_trip_ms(peer):.1f} ms")
         check(protecting.finish().hold["held"] >= 5, "held too few")
         clients.finish()
@@ -406,16 +405,17 @@ def s11_holds_lose_no_packet_of_others():
 
 
 @test
-def p23_a_root_that_others_replace_is_noticed():
+def p23_a_clsact_that_others_remove_is_noticed():
     set_up("lo", "-p", str(PORT))
     run("tc qdisc replace dev lo root handle 1: pfifo")
-    check("root qdisc" in tool("check", expect=1).out, "check sees nothing")
+    defer(run, "tc qdisc del dev lo root")
+    tool("check")                  # the root is not ours
+    run("tc qdisc del dev lo clsact")
+    check("clsact" in tool("check", expect=1).out, "check sees nothing")
     result = tool("protect", *LONG, "--", "sh", "-c", "exit 3", expect=3)
     check("not protected" in result.err, result.err)
-    result = tool("setup", "-d", "lo", "-p", str(PORT), expect=125)
-    check("pfifo 1:" in result.err, result.err)
-    equal(list(qdiscs("lo")), ["pfifo"], "after a refused setup")
-    run("tc qdisc del dev lo root")
+    set_up("lo", "-p", str(PORT))
+    tool("check")
 
 
 @test
@@ -434,19 +434,19 @@ def s18_status_says_what_is_known():
     tool("release")
     equal(condition(), "released", "after release")
     # Shut by hand: nothing leads to it, so it matters to nobody.
-    run("tc qdisc change dev lo parent 7f1f:2 handle 7f20: netem slot 9s")
+    run(f"tc qdisc change dev {plug_device('lo')} root handle 7f20: netem slot 9s")
     equal(condition(), "released", "shut by hand")
     with Clients(LO4) as clients:
         clients.finish()
         equal(clients.errors, [], "errors")
     tool("hold", *LONG)
-    for pid in processes("plug-watchdog"):
+    for pid in processes("plug-guard"):
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not processes("plug-watchdog"), "the watchdog's end")
+    wait_for(lambda: not processes("plug-guard"), "the end of the guards")
     equal(condition(), "stuck", "when nobody owns the filters")
     tool("check", expect=1)
     with Clients(LO4) as clients:
-        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
+        wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
         tool("release")
         clients.finish()
         equal(clients.errors, [], "errors")

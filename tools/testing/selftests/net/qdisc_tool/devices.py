@@ -208,13 +208,10 @@ def p21_the_inner_end_holds_what_passes_the_outer_one_by():
                          bpf.redirect_peer("nk0")):
             _held("nk1", "10.8.0.1", client="router", server="pod")
             # The control: at the outer end nothing is to be held.
-            set_up("nk0", "--mode", "egress", "-p", str(PORT))
+            set_up("nk0", "-p", str(PORT))
             tool("hold", *LONG)
             check(passes("10.8.0.1", where="router", wait_s=WAIT_S), "held")
-            tool("release")
-        tool("hold", *LONG)
-        check(not passes("10.8.0.1", where="router"), "not held")
-        tool("clear", "-q")
+            tool("clear", "-q")
     sysctl("net/ipv4/ip_forward", 1)
     # The program takes what neighbours ask and answer, too.
     for where, device, other, mac in (
@@ -235,26 +232,6 @@ def _inside(where, command):
 
 def _mac(where, device):
     return _inside(where, f"ip link show {device}").split("link/ether ")[1][:17]
-
-
-@test
-def p23_a_netkit_program_is_named_and_what_it_lets_pass_is_held():
-    def programs():
-        set_up("nk0", "-p", str(PORT))
-        check("netkit" not in tool("check").out, "the control")
-        with bpf.Program("nk0", bpf.NETKIT_PEER, "lets_pass", bpf.NETKIT_PASS):
-            check("lets_pass" in tool("check").out, "check does not name it")
-            tool("clear", "-q")
-            _held("nk0", "10.8.0.0", client="pod")
-        set_up("nk0", "-p", str(PORT))
-        with bpf.Program("nk0", bpf.NETKIT_PEER, "drops", bpf.NETKIT_DROP):
-            check("'drops'" in tool("check").out, "check does not name it")
-            check(not passes("10.8.0.0", where="pod"), "it drops nothing")
-        tool("clear", "-q")
-        tool("setup", "-q", "-N", "pod", "-d", "nk1", "-p", str(PORT))
-        check("other end" in tool("check", "-N", "pod").out,
-              "nothing is said where nobody can be asked")
-    _with_netkit(programs)
 
 
 @test
@@ -289,7 +266,7 @@ def p21_control_nothing_comes_in_by_an_ifb():
     defer(run, f"tc qdisc del dev {DEVICE} clsact")
     check(passes(wait_s=WAIT_S), "nothing passes")
     netlink = Netlink()
-    hits = {name: netlink.hits(socket.if_nametoindex(name), TC_H_INGRESS, 1)
+    hits = {name: netlink.hits(socket.if_nametoindex(name), TC_H_INGRESS)[1]
             for name in (DEVICE, "ifb9")}
     check(hits[DEVICE], "nothing was sent to the ifb")
     equal(hits["ifb9"], 0, "packets that came in by the ifb")
@@ -346,13 +323,13 @@ def p23_a_program_before_the_filters_is_refused():
     before = picture(DEVICE)
     with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
         result = tool("setup", "-d", DEVICE, "-p", str(PORT), expect=125)
-        check("tcx" in result.err and "takes_all" in result.err, result.err)
+        check("tcx" in result.err, result.err)
         equal(picture(DEVICE), before, "after refusing a program")
     neighbours_known()
     listen()
     with bpf.Program(DEVICE, bpf.TCX, "goes_on", bpf.TCX_NEXT):
         set_up(DEVICE, "-p", str(PORT), "--preference", "1")
-        with Protecting(*LONG, "--settle", "0") as protecting:
+        with Protecting(*LONG, "--pause", "0") as protecting:
             check(not passes(), "not held behind a program that goes on")
             equal(protecting.finish().status, 0, "status")
         tool("clear", "-q")
@@ -360,25 +337,23 @@ def p23_a_program_before_the_filters_is_refused():
     tool("check")
     with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
         result = tool("check", expect=1)
-        check("takes_all" in result.out, result.out)
+        check("tcx" in result.out, result.out)
 
 
 @test
-def p23_an_xdp_program_is_named_and_what_it_lets_pass_is_held():
+def p23_what_an_xdp_program_lets_pass_is_held():
     neighbours_known()
     listen()
     set_up(DEVICE, "-p", str(PORT))
-    check("XDP" not in tool("check").out, "the control")
     with bpf.Program(DEVICE, bpf.XDP, "lets_pass", bpf.XDP_PASS):
-        check("lets_pass" in tool("check").out, "check does not name it")
-        with Protecting(*LONG, "--settle", "0") as protecting:
+        with Protecting(*LONG, "--pause", "0") as protecting:
             check(not passes(), "not held behind XDP")
             equal(protecting.finish().status, 0, "status")
 
 
 def _held_nothing(between, status):
-    """A protect during which connections are made that no lane holds."""
-    with Protecting(*LONG, "--settle", "0") as protecting:
+    """A protect during which connections are made that no gate holds."""
+    with Protecting(*LONG, "--pause", "0") as protecting:
         between()
         result = protecting.finish()
     equal(result.status, status, "status")
@@ -404,7 +379,7 @@ def p23_a_hold_that_met_no_packet_says_so():
         note("this kernel has no tcx, so nothing comes before clsact")
         return
     with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
-        result = _held_nothing(lambda: _traffic(PORT), 124)
+        result = _held_nothing(lambda: _traffic(PORT), 122)
         check("none met" in result.err, result.err)
         check(result.hold["missed"], "not counted")
         check(not result.report["covered"], "covered")

@@ -2,45 +2,46 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 900
 # weight: 60
-"""A hold whose tool and watchdog are both killed, or both stopped: the kernel
+"""A hold whose tool and guard are both killed, or both stopped: the kernel
 ends it, and the other commands neither wait for the dead nor pass them by."""
 
-import glob
 import json
 import os
 import signal
-import socket
-import time
 from contextlib import contextmanager
 
-from lib import (Tool, check, equal, main, note, run, set_up, test, tool,
-                 wait_for)
+from lib import (WAIT_S, Tool, check, defer, equal, main, read, run, set_up,
+                 test, tool, wait_for)
 from net import (HOST4, PORT, Clients, listen, neighbours_known, network,
                  plug_device, plug_waiting)
+from qdisc_tool_lib.state import DEFAULT_DIRECTORY, State
 from restart import processes
 
 HOLD = ("--max-hold", "3s")
 PLACES = (("lo", "127.0.0.1", None), ("host0", HOST4, "client"))
-# More than a second that a command waits for an answer, and what a slow machine
-# adds; less than the 25 that one waited for.
-SOON_S = 12
 
 
-def queue(device):
-    return "lo" if device == "lo" else plug_device(device)
+def state(pid):
+    """Its letter, Z also of a process that is gone."""
+    try:
+        return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
 
 
 @contextmanager
 def left_alone(number, hold=HOLD):
-    """A protect that has got a signal with its watchdog at one moment."""
-    process = Tool("protect", *hold, "--settle", "0", "--", "sleep", "600")
+    """A protect that has got a signal with its guard at one moment."""
+    process = Tool("protect", *hold, "--pause", "0", "--", "sleep", "600")
     wait_for(lambda: processes("sleep"), "the command")
     command, = processes("sleep")
-    pids = [process.pid, *processes("plug-watchdog")]
+    pids = [process.pid, *processes("plug-guard")]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)       # so that neither sees the other go
     for pid in pids:
         os.kill(pid, number)
+    # One that is about to die still has a part in the hold.
+    wait_for(lambda: all(state(pid) in "TZ" for pid in pids), "their end")
     try:
         yield
     finally:
@@ -50,15 +51,9 @@ def left_alone(number, hold=HOLD):
             except ProcessLookupError:
                 pass
         process.wait()
-
-
-def soon(*arguments, expect=0):
-    began = time.monotonic()
-    result = tool(*arguments, expect=expect)
-    took_s = time.monotonic() - began
-    note(f"{arguments}: {took_s:.1f} s")
-    check(took_s < SOON_S, f"{arguments} waited")
-    return result
+        # The next one must not take them for its own.
+        wait_for(lambda: not processes("sleep") and
+                 not processes("plug-guard"), "their end")
 
 
 def alone_in_every_way():
@@ -76,7 +71,7 @@ def s1_when_all_are_dead_or_stopped_the_kernel_ends_the_hold():
     for device, address, where, number in alone_in_every_way():
         with left_alone(number), \
                 Clients(address, 20, where=where) as clients:
-            wait_for(lambda: plug_waiting(queue(device)) >= 20, "held SYNs")
+            wait_for(lambda: plug_waiting(plug_device(device)) >= 20, "held SYNs")
             clients.finish()
             equal(clients.errors, [], f"errors on {device} after {number}")
             equal(len(clients.latency_ms), 20, "connected")
@@ -99,22 +94,26 @@ def s1_control_without_an_end_in_the_kernel_they_wait():
 def s1_what_was_left_behind_is_seen_and_ended():
     listen()
     for device, address, where, number in alone_in_every_way():
-        for remedy in (("release",), ("clear", "-q")):
-            with left_alone(number, ("--max-hold", "60s")), \
+        # Who is stopped may go on, but for its deadline.
+        hold = "60s" if number == signal.SIGKILL else "2s"
+        for remedy in (("release",), ("clear", "-q"),
+                       ("protect", "--pause", "0", "true")):
+            with left_alone(number, ("--max-hold", hold)), \
                     Clients(address, 5, where=where) as clients:
-                wait_for(lambda: plug_waiting(queue(device)) >= 5, "held SYNs")
-                equal(json.loads(soon("status", "--json", expect=1).out)
-                      [0]["condition"], "stuck", "condition")
-                check("release" in soon("check", expect=1).out, "no advice")
-                if number == signal.SIGSTOP:
-                    soon("protect", "--require", "true", expect=125)
-                soon(*remedy)
+                wait_for(is_stuck, "its end")
+                check("release" in tool("check", expect=1).out, "no advice")
+                tool(*remedy)
                 clients.finish()
                 equal(clients.errors, [], "errors")
                 if remedy[0] == "clear":
                     set_up(device, "-p", str(PORT))
                 tool("check")
-                tool("protect", "--max-hold", "60s", "--settle", "0", "true")
+                tool("protect", *HOLD, "--pause", "0", "true")
+
+
+def is_stuck():
+    status, = json.loads(tool("status", "--json", expect=None).out)
+    return status["condition"] == "stuck"
 
 
 @test
@@ -137,29 +136,31 @@ def s1_filters_go_that_lead_nowhere():
 
 
 @test
-def s1_a_stopped_watchdog_that_many_have_asked():
-    """Its queue of connections is full, and nobody waits for a place."""
+def s1_a_lock_of_a_stopped_process_is_broken():
+    """It stopped as it began a hold, and the command was never run."""
     listen()
     set_up("lo", "-p", str(PORT))
-    with left_alone(signal.SIGSTOP, ("--max-hold", "60s")), \
-            Clients("127.0.0.1") as clients:
-        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
-        sock, = glob.glob("/run/qdisc_tool/**/*.sock", recursive=True)
-        asked = []
-        try:
-            while True:
-                asked.append(socket.socket(socket.AF_UNIX,
-                                           socket.SOCK_SEQPACKET))
-                asked[-1].setblocking(False)
-                asked[-1].connect(sock)
-        except BlockingIOError:
-            note(f"{len(asked)} connections")
-        soon("status", expect=1)
-        soon("release")
-        clients.finish()
-        equal(clients.errors, [], "errors")
-        for one in asked:
-            one.close()
+    fd = State(DEFAULT_DIRECTORY).lock("lo", WAIT_S)
+    defer(os.close, fd)
+    check("lock" in tool("check", expect=1).out, "check does not see it")
+    tool("release")
+    tool("check")
+    tool("protect", *HOLD, "--pause", "0", "true")
+
+
+@test
+def s1_a_release_beside_a_beginning_hold():
+    """Whichever comes first, filters are there as long as the hold."""
+    set_up("lo", "-p", str(PORT))
+    for _ in range(10):
+        hold = Tool("hold", "--max-hold", "60s")
+        tool("release")
+        hold.wait()
+        status, = json.loads(tool("status", "--json").out)
+        equal("flower" in run("tc filter show dev lo ingress"),
+              status["condition"] == "holding", "filters")
+        tool("release")
+        equal(run("tc filter show dev lo ingress"), "", "left over")
 
 
 @test
@@ -168,8 +169,8 @@ def s1_p6_the_next_protect_ends_what_was_left_behind():
     set_up("lo", "-p", str(PORT))
     with left_alone(signal.SIGKILL, ("--max-hold", "60s")), \
             Clients("127.0.0.1") as clients:
-        wait_for(lambda: plug_waiting("lo") == 1, "a held SYN")
-        tool("protect", "--max-hold", "60s", "--settle", "0", "true")
+        wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
+        tool("protect", "--max-hold", "60s", "--pause", "0", "true")
         clients.finish()
         equal(clients.errors, [], "errors")
 

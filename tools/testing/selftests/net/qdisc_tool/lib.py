@@ -22,6 +22,7 @@ TOP = os.path.realpath(f"{HERE}/../../../../..")
 sys.path.insert(0, f"{TOP}/scripts")
 # Now, for all the children that run the tool.
 import configparser  # noqa: E402,F401
+import ipaddress  # noqa: E402,F401
 import pwd  # noqa: E402,F401
 import qdisc_tool_lib.cli  # noqa: E402
 import qdisc_tool_lib.protect  # noqa: E402,F401
@@ -86,7 +87,7 @@ def main(setup=lambda: None, programs=()):
         # From a disk that is cold this may take longer than the tool waits
         # for a program.  (ifb it must load in its own way.)
         subprocess.run(["modprobe", "-qa", "sch_plug", "sch_netem", "cls_flower",
-                        "act_mirred", "act_gact"], check=False)
+                        "act_mirred", "act_gact", "tun"], check=False)
         try:
             setup()
         except Skip as reason:
@@ -308,7 +309,7 @@ def man_page(section, **replace):
     note(commands)
     # Time in an emulated machine passes as it likes, and a busy one takes long
     # to accept what began before the hold.
-    return commands.replace("protect ", "protect --max-hold 60s --settle 1s ")
+    return commands.replace("protect ", "protect --max-hold 60s --pause 1s ")
 
 
 def systemctl(commands):
@@ -338,7 +339,7 @@ class Protecting:
         up, go = (f"/proc/self/fd/{fd}" for fd in fds)
         self.process = Tool(
             # Listeners of tests accept nobody, and that is waited for.
-            "protect", "--json", "--settle", "0", *self._arguments, "--",
+            "protect", "--json", "--pause", "0", *self._arguments, "--",
             "sh", "-c",
             f"echo up >{up}; read status <{go}; exit ${{status:-99}}",
             pass_fds=fds)

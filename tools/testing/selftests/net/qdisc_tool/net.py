@@ -57,6 +57,17 @@ def loopback():
     run("ip link set lo up")
 
 
+def tagged():
+    """A VLAN between router and host, 10.5.0.2 and .1, until the test ends."""
+    link = "link add link {} name tagged type vlan id 5"
+    with namespace("router"):
+        batch("ip", [link.format("host1"), "addr add 10.5.0.2/24 dev tagged",
+                     "link set tagged up"])
+    batch("ip", [link.format("host0"), "addr add 10.5.0.1/24 dev tagged",
+                 "link set tagged up"])
+    defer(run, "ip link del tagged")
+
+
 def network():
     """The three namespaces of the picture above."""
     loopback()
@@ -122,6 +133,10 @@ def plug_device(device):
 def plug(device):
     """(packets waiting, packets dropped) of the queue that holds: the tool's,
     or that of a naive recipe."""
+    if device == "lo":
+        with contextlib.suppress(OSError):
+            socket.if_nametoindex(plug_device("lo"))
+            device = plug_device("lo")
     found = qdiscs(device)
     return found.get("netem") or found["plug"]
 

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from lib import TOP, check, equal, main, note, program, read, set_up, test, tool
-from net import PORT, loopback
+from net import PORT, listen, loopback
 
 RUNS = 20
 # What each takes a good part of the interpreter's own start to import.
@@ -19,7 +19,7 @@ DEAR = {"argparse", "configparser", "enum", "ipaddress", "json", "re",
 # What a hold takes beyond the command, in starts of the interpreter: 10 ms where a
 # start takes 52.
 MOST_SHARE = 0.19
-SETTLE_MS = 10
+PAUSE_MS = 10
 # An aim of 2, and some noise.
 MOST_STARTS = 2.5
 PYTHON = "/usr/bin/python3"
@@ -48,10 +48,11 @@ def processes():
 
 @test
 def protect_makes_two_processes():
+    listen()
     set_up("lo", "-p", str(PORT))
     before = processes()
     program("protect", "-q", *LONG, "true")
-    # With the tool itself: a watchdog, and the command.
+    # With the tool itself: a guard, and the command.
     equal(processes() - before, 3, "processes")
     before = processes()
     program("protect", "-q", *LONG, "sh", "-c", "true; /bin/true")
@@ -82,21 +83,23 @@ def native():
 
 @test
 def a_hold_is_the_commands_own_time():
+    listen()
     set_up("lo", "-p", str(PORT))
     hold_ms()
     own = min(command_ms() for _ in range(RUNS))
     held = min(hold_ms() for _ in range(RUNS))
-    settled = min(hold_ms("--settle", f"{SETTLE_MS}ms") for _ in range(RUNS))
+    settled = min(hold_ms("--pause", f"{PAUSE_MS}ms") for _ in range(RUNS))
     start = min(call_ms(PYTHON, "-c", "pass") for _ in range(RUNS))
     note(f"the command takes {own:.1f} ms, its hold {held:.1f} ms, with "
-         f"--settle {settled:.1f} ms, the interpreter {start:.0f} ms")
+         f"--pause {settled:.1f} ms, the interpreter {start:.0f} ms")
     if native():
         check(held - own <= MOST_SHARE * start, "the hold is too long")
-    check(settled - held >= SETTLE_MS / 2, "the control is not longer")
+    check(settled - held >= PAUSE_MS / 2, "the control is not longer")
 
 
 @test
 def a_call_takes_two_starts_of_an_interpreter():
+    listen()
     set_up("lo", "-p", str(PORT))
     call = ("qdisc_tool", "protect", "-q", *LONG, "true")
     starts, calls = [], []

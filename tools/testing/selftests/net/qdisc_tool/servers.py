@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 1500
 # weight: 450
-"""haproxy and nginx, reloaded and restarted under load: what is lost without
+"""haproxy, nginx and apache2, reloaded and restarted under load: what is lost without
 qdisc_tool, and that nothing is lost with it."""
 
 import contextlib
@@ -212,6 +212,27 @@ def s17_nginx_restart():
                                     command), ())
 
 
+def apache():
+    """Its front, by its own command."""
+    if not shutil.which("apache2"):
+        raise Skip("apache2 is not installed")
+    os.makedirs(DIRECTORY, exist_ok=True)
+    config, pid_file = f"{DIRECTORY}/apache.conf", f"{DIRECTORY}/apache.pid"
+    write(f"{DIRECTORY}/index.html", "x")
+    write(config, "".join(
+        f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"
+        for name in ("mpm_event", "authz_core", "dir")) +
+        f"ServerName test\nServerRoot {DIRECTORY}\nDocumentRoot {DIRECTORY}\n"
+        f"PidFile {pid_file}\nErrorLog {DIRECTORY}/apache.log\n"
+        f"Mutex file:{DIRECTORY}\nListen {LO}:{PORT}\n"
+        "DirectoryIndex index.html\n")
+    command = f"apache2 -f {config} -k"
+    run(f"{command} start")
+    defer(end, pid_file)
+    wait_for(lambda: os.path.exists(pid_file), "apache2")
+    return command, pid_file
+
+
 def unfinished():
     """A client that nginx has answered once and whose next request is not
     whole: a QUIT waits for it."""
@@ -262,6 +283,19 @@ def s17_nginx_reload():
     reload = script("reload", f"{command} -s reload")
     compare("nginx reload", reload)
     equal(waited_for(reload), "", "waited for")
+
+
+@test
+def s17_apache_reload_and_restart():
+    """A reload keeps its socket; a restart closes it."""
+    command, pid_file = apache()
+    reload = script("reload", f"{command} graceful")
+    compare("apache reload", reload)
+    equal(waited_for(reload), "", "waited for")
+    restart = script("restart", stop(pid_file, "WINCH"), f"{command} start")
+    equal(under_load("apache restart", protected(restart)), 0, "failures")
+    check(under_load("apache restart, the control", [restart]),
+          "nothing failed")
 
 
 @test

@@ -1,61 +1,46 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A lane: the way of new connections past a queue on one device.
+"""A gate: the way of new connections past a plug on one device.  (A picture is
+in Documentation/networking/qdisc-tool.rst.)
 
-    ingress, for what arrives           egress, for what this host sends
-    (any device; its root qdisc         (lo: a proxy on this host)
-    is left alone)
-
-      device --clsact--+--> host        device root: prio 7f1f:
-                       |                        |
-           SYN filter  |  reinjected            +- 7f1f:1  pfifo, the rest
-      (held only) v    |                        |
-                  ifb: plug 7f20:               +- 7f1f:2  plug 7f20:
-                                       (SYN filter, held only)
-
-Between holds nothing leads to the plug.  The filters are put in when a hold
-begins and removed when it ends.  The other way, filters that always lead
-through an open plug, has one step less per hold, but then a plug that is shut
-by hand, or an ifb that somebody sets down or deletes, loses every new
-connection, for as long as nobody looks, at a time when no reload is going on;
-and each SYN of a flood takes the way through one queue.  Here such an accident
-is found by the check before the next hold, and costs that hold only.  Filters
-come and go without loss, qdiscs do not: those are set up once.
+Between holds nothing leads to the plug: the filters are put in when a hold begins
+and removed when it ends.  If they always led through an open plug, one that is
+shut by hand, or an ifb that somebody sets down, would lose every new connection
+at a time when no reload is going on.  Here the check before the next hold finds
+such an accident, and it costs that hold only.  Filters come and go without loss,
+qdiscs do not: those are set up once.
 """
 
-from .netlink import CLSACT_HANDLE, TC_H_INGRESS, TC_H_ROOT
+from _socket import AF_INET6      # see __init__.py
 
-# Handles and preferences are odd on purpose: 1: is everybody's, and anything
-# that sets SO_PRIORITY to a class of the root qdisc lands in that class.
-PRIO_HANDLE = 0x7F1F0000
-REST_CLASS = PRIO_HANDLE | 1
-PLUG_CLASS = PRIO_HANDLE | 2
+from .netlink import CLSACT_HANDLE
+
+# Odd on purpose: 1: is everybody's.
 PLUG_HANDLE = 0x7F200000
 PLUG_KIND = "netem"
-REST_HANDLE = 0x7F210000
 DEFAULT_PREFERENCE = 0x7F1F
-# Preferences of one lane: what counts, exclusions, matches, of the last two
-# one for each protocol.
+# Preferences of one gate: what counts, exclusions and matches, each of them one
+# for each protocol, and UDP.
 PROTOCOLS = ("ip", "ipv6", "802.1q")
-PREFERENCE_COUNT = 1 + 2 * len(PROTOCOLS)
+PREFERENCE_COUNT = 1 + 3 * len(PROTOCOLS)
 
-# Values of settle_ms: as long as the kernel knows of a handshake.  Where the
+# Values of pause_ms: as long as the kernel knows of a handshake.  Where the
 # servers are in another namespace it does not; a handshake with a client in
 # the same town is over by then.
 UNTIL_ACCEPTED = -1
-UNKNOWN_SETTLE_MS = 50
+UNKNOWN_PAUSE_MS = 50
 # When a client sends its SYN again, if nothing answers.
 # (Linux from 6.5 on; before, and others, less often.)
 _SYN_RETRIES_MS = (1000, 2000, 3000, 4000, 5000, 7000, 11000, 19000, 35000)
 
 
-class Lane:
+class Gate:
     """What setup was told and what it made, as plain data."""
 
-    FIELDS = {"device": str, "ifindex": int, "mode": str, "addresses": list,
+    FIELDS = {"device": str, "ifindex": int, "addresses": list,
               "ports": list, "exclude": list, "all_packets": bool,
               "vlan": bool, "preference": int,
               "shared_filters": bool, "limit_packets": int,
-              "max_hold_ms": int, "settle_ms": int,
+              "max_hold_ms": int, "pause_ms": int,
               "own_clsact": bool, "plug_ifindex": int,
               # what a hold sends, see flower.py
               "filters": list,
@@ -93,20 +78,30 @@ class Lane:
 
     @property
     def plug_device(self):
-        return (f"plug{self.ifindex}" if self.mode == "ingress"
-                else self.device)
-
-    @property
-    def plug_parent(self):
-        return TC_H_ROOT if self.mode == "ingress" else PLUG_CLASS
-
-    @property
-    def filter_parent(self):
-        return TC_H_INGRESS if self.mode == "ingress" else PRIO_HANDLE
+        return f"plug{self.ifindex}"
 
     @property
     def preferences(self):
         return range(self.preference, self.preference + PREFERENCE_COUNT)
+
+    def _preferences_of(self, part):
+        first = self.preference + 1 + part * len(PROTOCOLS)
+        return list(range(first, first + len(PROTOCOLS)))
+
+    # What meets them is held; or would be, with other options.
+
+    @property
+    def hold_preferences(self):
+        found = self._preferences_of(1)
+        return found if self.vlan else found[:-1]
+
+    @property
+    def tagged_preferences(self):
+        return [] if self.vlan else self._preferences_of(1)[-1:]
+
+    @property
+    def udp_preferences(self):
+        return self._preferences_of(2)
 
     @property
     def queue_packets(self):
@@ -122,12 +117,29 @@ class Lane:
             int(first) <= port <= int(last or first) for first, _, last in
             (text.partition("-") for text in self.ports))
 
+    def holds_address(self, place):
+        """Whether connections to this place (see listeners.py) may be held."""
+        if not self.addresses:
+            return True
+        from ipaddress import ip_network       # dear
+        address = plain_address(place[2], place[1])
+        return address.is_unspecified or any(
+            address in ip_network(text) for text in self.addresses)
+
+    def would_hold(self, connection):
+        """Whether this one is none of those that are never held."""
+        from ipaddress import ip_network
+        _, family, local, _, peer = connection
+        return self.holds_address((0, family, local)) and not any(
+            plain_address(peer, family) in ip_network(text)
+            for text in self.exclude)
+
     def messages(self):
         """For Netlink.add_filter(), what leads to the plug in a hold."""
         return map(bytes.fromhex, self.filters)
 
     def find_plug(self, netlink):
-        """The plug of this lane as the kernel has it, or None."""
+        """The plug of this gate as the kernel has it, or None."""
         plug = netlink.qdisc(self.plug_ifindex, PLUG_HANDLE)
         return plug if plug and plug.kind == PLUG_KIND else None
 
@@ -143,20 +155,14 @@ class Lane:
             return [f"the setup of {self.device} was not finished; run it "
                     "again"]
         found = []
-        if self.mode == "ingress":
-            ifb = netlink.link(self.plug_device)
-            if ifb is None:
-                found.append(f"the device {self.plug_device} is gone")
-            elif not ifb.up:
-                found.append(f"the device {self.plug_device} is down: a hold "
-                             "would lose packets")
-            if not has_clsact(self, netlink):
-                found.append(f"{self.device} has no clsact qdisc any more")
-        else:
-            root = netlink.qdisc(self.ifindex, PRIO_HANDLE)
-            if root is None or root.kind != "prio":
-                found.append("the root qdisc of this lane is not on "
-                             f"{self.device} any more")
+        ifb = netlink.link(self.plug_device)
+        if ifb is None:
+            found.append(f"the device {self.plug_device} is gone")
+        elif not ifb.up:
+            found.append(f"the device {self.plug_device} is down: a hold "
+                         "would lose packets")
+        if not has_clsact(self, netlink):
+            found.append(f"{self.device} has no clsact qdisc any more")
         if not found and not self.find_plug(netlink):
             found.append(f"{self.plug_device} has no netem qdisc any more")
         if found:
@@ -164,7 +170,14 @@ class Lane:
         return found
 
 
-def has_clsact(lane, netlink):
+def plain_address(packed, family):
+    """That of a socket, of IPv4 also where the socket is for both."""
+    from ipaddress import ip_address
+    address = ip_address(packed if family == AF_INET6 else packed[:4])
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def has_clsact(gate, netlink):
     """Whether a qdisc that takes ingress filters is there already."""
-    found = netlink.qdisc(lane.ifindex, CLSACT_HANDLE)
+    found = netlink.qdisc(gate.ifindex, CLSACT_HANDLE)
     return found is not None and found.kind in ("clsact", "ingress")

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: the ways of a lane to servers.
+ *
+ * A way is what the stack would find out for each packet: method, route, next hop,
+ * path MTU, the tunnel's header.  Overview: ip_vs_mhs_lane_way.h.
+ */
+#include <linux/etherdevice.h>
+#include <linux/if_arp.h>
+#include <net/arp.h>
+#include <net/ip6_route.h>
+#include <net/ndisc.h>
+#include <net/neighbour.h>
+#include <net/route.h>
+
+#include "ip_vs_mhs_lane_ask.h"
+
+/* How does the server get packets?  A lane knows plain packets and tunnels of IP
+ * in IP.
+ */
+static bool way_method(struct ip_vs_mhs_lane_way *way, const struct ip_vs_mhs *mhs,
+		       const struct ip_vs_dest *dest,
+		       const struct ip_vs_conn *carrier)
+{
+	u32 flags = READ_ONCE(carrier->flags) &
+		    (IP_VS_CONN_F_FWD_MASK | IP_VS_CONN_F_NFCT);
+
+	if (flags == IP_VS_CONN_F_DROUTE)
+		return true;
+	if (flags != IP_VS_CONN_F_TUNNEL ||
+	    READ_ONCE(dest->tun_type) != IP_VS_CONN_F_TUNNEL_TYPE_IPIP)
+		return false;
+	/* Without path MTU discovery the tunnel fragments, too.  The core reads
+	 * without READ_ONCE; any value the sysctl had will do.
+	 */
+	if (!data_race(sysctl_pmtu_disc(mhs->ipvs)))
+		return false;
+	way->outer = dest->af == AF_INET6 ? sizeof(struct ipv6hdr) :
+					    sizeof(struct iphdr);
+	return true;
+}
+
+static struct neighbour *way_next_hop_ipv4(const struct dst_entry *dst,
+					   const struct ip_vs_dest *dest)
+{
+	const struct rtable *rt = container_of(dst, struct rtable, dst);
+	__be32 hop = rt->rt_gw_family ? rt->rt_gw4 : dest->addr.ip;
+
+	if (rt->rt_type != RTN_UNICAST || rt->rt_gw_family == AF_INET6)
+		return NULL;
+	return __ipv4_neigh_lookup_noref(READ_ONCE(dst->dev),
+					 (__force u32)hop);
+}
+
+static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
+					   const struct ip_vs_dest *dest)
+{
+#if IS_ENABLED(CONFIG_IP_VS_IPV6)
+	const struct rt6_info *rt = container_of(dst, struct rt6_info, dst);
+
+	if (rt->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
+		return NULL;
+	return __ipv6_neigh_lookup_noref(READ_ONCE(dst->dev),
+					 rt6_nexthop(rt, &dest->addr.in6));
+#else
+	return NULL;
+#endif
+}
+
+static bool way_is_plain(const struct dst_entry *dst)
+{
+#ifdef CONFIG_XFRM
+	if (dst->xfrm)
+		return false;
+#endif
+	return !dst->lwtstate && !dst->error;
+}
+
+/* The longest packet for the path.  The core drops packets if a tunnel leaves them
+ * less than their protocol's minimum.
+ */
+static u16 way_mtu(const struct ip_vs_mhs_lane_way *way,
+		   const struct dst_entry *dst, const struct ip_vs_dest *dest)
+{
+	u32 least = dest->af == AF_INET6 ? IPV6_MIN_MTU : IPV4_MIN_MTU;
+	u32 mtu = dst_mtu(dst);
+
+	if (way->outer && mtu < least + way->outer)
+		return 0;
+	return min_t(u32, mtu - way->outer, U16_MAX);
+}
+
+/* Read the next hop's address.  The stack uses that of a neighbour while it probes
+ * whether the neighbour is alive; a packet to a stale one starts the probe, so the
+ * packet goes up.
+ */
+static bool way_eth(struct ip_vs_mhs_lane_way *way, __be16 protocol)
+{
+	struct neighbour *neigh = way->neigh;
+	struct ethhdr eth;
+	unsigned int seq;
+
+	/* The end of a dead one has been told, maybe before the generation was
+	 * read
+	 */
+	if (READ_ONCE(neigh->dead) || !(READ_ONCE(neigh->nud_state) &
+					(NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
+		return false;
+	do {
+		seq = read_seqbegin(&neigh->ha_lock);
+		ether_addr_copy(eth.h_dest, neigh->ha);
+	} while (read_seqretry(&neigh->ha_lock, seq));
+	ether_addr_copy(eth.h_source, neigh->dev->dev_addr);
+	memcpy(&way->eth8, &eth, sizeof(way->eth8));
+	memcpy(&way->eth4, (u8 *)&eth + sizeof(way->eth8), sizeof(way->eth4));
+	way->proto = way->outer == sizeof(struct iphdr) ? htons(ETH_P_IP) :
+		     way->outer ? htons(ETH_P_IPV6) : protocol;
+	return true;
+}
+
+/* The tunnel's header, but for what depends on the packet */
+static void way_head(struct ip_vs_mhs_lane_way *way, const struct ip_vs_mhs *mhs,
+		     const struct ip_vs_dest *dest,
+		     const struct ip_vs_dest_dst *route)
+{
+	u8 inner = mhs->af == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
+	struct ipv6hdr *ipv6 = (struct ipv6hdr *)way->head;
+	struct iphdr *ipv4 = (struct iphdr *)way->head;
+
+	BUILD_BUG_ON(sizeof(*ipv6) != sizeof(way->head));
+
+	if (way->outer == sizeof(*ipv4)) {
+		ipv4->version = 4;
+		ipv4->ihl = sizeof(*ipv4) / 4;
+		ipv4->protocol = inner;
+		ipv4->saddr = route->dst_saddr.ip;
+		ipv4->daddr = dest->addr.ip;
+	} else if (way->outer) {
+		ipv6->nexthdr = inner;
+		ipv6->saddr = route->dst_saddr.in6;
+		ipv6->daddr = dest->addr.in6;
+	}
+}
+
+static void way_publish(struct ip_vs_mhs_lane_record *r, u32 was, u32 generation,
+			const struct ip_vs_mhs_lane_way *way)
+{
+	u32 i;
+
+	if (!ip_vs_mhs_lane_claim(&r->generation, was, generation))
+		return;
+	WRITE_ONCE(r->way.out, way->out);
+	WRITE_ONCE(r->way.ifindex, way->ifindex);
+	WRITE_ONCE(r->way.mtu, way->mtu);
+	WRITE_ONCE(r->way.outer, way->outer);
+	WRITE_ONCE(r->way.hop, way->hop);
+	WRITE_ONCE(r->way.eth8, way->eth8);
+	WRITE_ONCE(r->way.eth4, way->eth4);
+	WRITE_ONCE(r->way.proto, way->proto);
+	WRITE_ONCE(r->way.neigh, way->neigh);
+	for (i = 0; i < ARRAY_SIZE(way->head); i++)
+		WRITE_ONCE(r->way.head[i], way->head[i]);
+	/* Pairs with the acquire in lane_way() */
+	smp_store_release(&r->generation, generation);
+}
+
+/* By the route that the core has cached for the server, and the next hop */
+static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
+				    struct ip_vs_mhs_lane_way *way,
+				    u32 *generation)
+{
+	struct ip_vs_dest *dest = p->server->dest;
+	const struct ip_vs_dest_dst *route;
+	const struct ip_vs_conn *carrier;
+	struct dst_entry *dst;
+
+	/* None until the work finds memory for it; lane_decide() does not ask */
+	carrier = rcu_dereference(p->server->carrier);
+	if (!carrier)
+		return MHS_LANE_DECISION;
+	if (!way_method(way, p->mhs, dest, carrier))
+		return MHS_LANE_METHOD;
+	route = rcu_dereference(dest->dest_dst);
+	if (!route)
+		return MHS_LANE_ROUTE;
+	dst = route->dst_cache;
+	if (!dst_check(dst, route->dst_cookie) || !way_is_plain(dst))
+		return MHS_LANE_ROUTE;
+	way->neigh = dest->af == AF_INET6 ? way_next_hop_ipv6(dst, dest) :
+					    way_next_hop_ipv4(dst, dest);
+	if (!way->neigh)
+		return MHS_LANE_NEIGHBOUR;
+	way->hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
+	*generation = ip_vs_mhs_lane_generation_of(p, way->hop);
+	/* Pairs with the barrier in ip_vs_mhs_lane_changed() */
+	smp_rmb();
+	if (!way_eth(way, p->protocol))
+		return MHS_LANE_NEIGHBOUR;
+	way->out = way->neigh->dev;
+	/* Devices of other types may need the route of a packet */
+	if (way->out->type != ARPHRD_ETHER || !(way->out->flags & IFF_UP))
+		return MHS_LANE_DEVICE;
+	if (ip_vs_mhs_xdp_xmits(way->out))
+		way->ifindex = way->out->ifindex;
+	way->mtu = way_mtu(way, dst, dest);
+	way_head(way, p->mhs, dest, route);
+	return MHS_LANE_FORWARDED;
+}
+
+/**
+ * ip_vs_mhs_lane_way_find() - find the way to the server of a packet
+ * @p: the packet; the function sets p->way
+ *
+ * The server gets a record of the way.
+ *
+ * Context: softirq, under RCU.
+ * Return: 0, or why the packet goes up.
+ */
+enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
+{
+	struct ip_vs_mhs_lane_record *r = &p->server->lane;
+	u32 was = READ_ONCE(r->generation);
+	enum ip_vs_mhs_lane why;
+	u32 generation;
+
+	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
+	 * p->generation
+	 */
+	smp_rmb();
+	p->way = (struct ip_vs_mhs_lane_way){};
+	why = way_find(p, &p->way, &generation);
+	if (!why)
+		way_publish(r, was, generation, &p->way);
+	return why;
+}

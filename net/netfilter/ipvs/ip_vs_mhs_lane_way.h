@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* IPVS stateless Maglev scheduler: what a lane has found out before a packet
+ * comes, and how long that holds.
+ *
+ * A packet asks neither routes nor neighbours nor devices.  A server has a record
+ * of the way to it, a service one of its address, a namespace one of each device
+ * that receives.  Each record has the generation in which it was made, and holds
+ * while the namespace has that generation.  The generation of a namespace is the
+ * sum of counters that only grow, so that a change of any makes another sum:
+ *
+ *	routes of IPv4, rules, IPsec	the kernel's rt_genid_ipv4()
+ *	routes of IPv6, addresses	rt_genid_ipv6(); what it does not count, by
+ *					the notifier of routes
+ *	devices				the notifier of devices
+ *	servers, services, sysctls	whoever changes them
+ *	next hop			the notifier of neighbours, which counts in
+ *					one of MHS_LANE_HOPS counters, so that a
+ *					neighbour that grows old or young spoils
+ *					few records; only the ways add it
+ *	all else			time, see ip_vs_mhs_lane_generation()
+ *
+ * A counter changes after what it counts has changed, with a full barrier in
+ * between; who makes a record reads the counters first, then, after a read barrier,
+ * what the record says.  So a record made of old facts has an old generation.
+ *
+ * Packets make the records, without a lock.  Who makes one claims it by a
+ * compare-and-exchange of the generation that it saw before, else leaves the record
+ * to others; while the words change the generation is MHS_LANE_CLAIMED, which no
+ * namespace has.  A reader compares the generation before (acquire) and after (read
+ * barrier) it copies the words.  A record never gets the generation again that it
+ * had before, so a copy between two equal generations is of one record.
+ *
+ * The way names a neighbour and a device without a reference: both are freed a
+ * grace period after the notifiers have told of their end, and who has compared the
+ * generation under RCU uses them until the end of that section.
+ */
+#ifndef _IP_VS_MHS_LANE_WAY_H
+#define _IP_VS_MHS_LANE_WAY_H
+
+#include <linux/atomic.h>
+#include <linux/bits.h>
+#include <linux/notifier.h>
+#include <linux/types.h>
+
+struct neighbour;
+struct net_device;
+
+/* Generations are odd; 0 before the first */
+#define MHS_LANE_CLAIMED	2U
+
+/* Next hops share counters by a hash: 16 cache lines */
+#define MHS_LANE_HOP_BITS	8
+#define MHS_LANE_HOPS		BIT(MHS_LANE_HOP_BITS)
+
+/* Directors have few devices with a lane */
+#define MHS_LANE_INS		16
+
+/**
+ * struct ip_vs_mhs_lane_way - the way to a server
+ * @out: the device
+ * @ifindex: of the device; 0 if it cannot send frames that come by another device
+ * @mtu: longest packet for the path, without the tunnel's header
+ * @outer: length of the tunnel's header, or 0
+ * @hop: which of next_hops[] counts changes of the next hop
+ * @eth8: the first 8 bytes of the Ethernet header
+ * @eth4: the next 4 bytes
+ * @proto: the last 2 bytes, the Ethernet type
+ * @neigh: the next hop
+ * @head: the tunnel's header, but for what depends on the packet
+ */
+struct ip_vs_mhs_lane_way {
+	struct net_device	*out;
+	u32			ifindex;
+	u16			mtu;
+	u8			outer;
+	u8			hop;
+	u64			eth8;
+	u32			eth4;
+	__be16			proto;
+	struct neighbour	*neigh;
+	u32			head[10];
+};
+
+/* Is a device fit for a lane? */
+#define MHS_LANE_FIT_IPV4	0x1U
+#define MHS_LANE_FIT_IPV6	0x2U	/* twice the former */
+#define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
+#define MHS_LANE_FIT_SHARED	0x8U	/* ask who has an address each time */
+
+struct ip_vs_mhs_lane_in {
+	u32			generation;
+	u32			fit;		/* MHS_LANE_FIT_* */
+	const struct net_device	*dev;
+};
+
+/* Of a namespace */
+struct ip_vs_mhs_lane_net {
+	atomic_t		generation;
+	struct ip_vs_mhs_lane_in in[MHS_LANE_INS];	/* by device */
+	atomic_t		next_hops[MHS_LANE_HOPS];
+	/* under ip_vs_mhs_net.lane_lock, see ip_vs_mhs_lane_watch.c */
+	struct notifier_block	devices_nb;
+	struct notifier_block	routes_nb;
+	struct notifier_block	neighbours_nb;
+	bool			watches;
+	bool			watches_routes;
+};
+
+/* What is counted in @counter has changed: records of before are out of date */
+static inline void ip_vs_mhs_lane_changed(atomic_t *counter)
+{
+	/* Pairs with the read barriers in ip_vs_mhs_lane_open(), ..._is_local()
+	 * and ..._way_find(): who sees the new count sees the change.
+	 */
+	smp_mb__before_atomic();
+	atomic_inc(counter);
+}
+
+/* Claim a record that had the generation @was before its facts were read */
+static inline bool ip_vs_mhs_lane_claim(u32 *generation, u32 was, u32 now)
+{
+	if (was == now || was == MHS_LANE_CLAIMED ||
+	    !try_cmpxchg(generation, &was, MHS_LANE_CLAIMED))
+		return false;
+	/* No reader sees new words with the old generation; pairs with the second
+	 * read of the generation in lane_is_open() and lane_way()
+	 */
+	smp_wmb();
+	return true;
+}
+
+#endif /* _IP_VS_MHS_LANE_WAY_H */

@@ -1,0 +1,171 @@
+#!/usr/bin/python3 -BS
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 600
+# weight: 30
+"""What a hold says of connections that it should have held, and did not."""
+
+import contextlib
+import socket
+
+from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note, run,
+                 set_up, sysctl, test, tool, wait_for)
+from net import (HOST4, PORT, Clients, listen, namespace, neighbours_known,
+                 network, passes, plug_device, plug_waiting, tagged)
+
+DEVICE = "host0"
+LONG = ("--max-hold", "60s")
+NOTHING, DROPPED = 122, 123
+
+
+def says(status, words, during, *arguments):
+    """A protect beside which something happens, and what it says of it."""
+    with Protecting(*LONG, *arguments) as protecting:
+        during()
+        result = protecting.finish()
+    note(result.err)
+    equal(result.status, status, "status")
+    check(words in result.err, f"no {words!r}")
+    equal(result.report["covered"], "nothing to hold" not in result.err,
+          "covered")
+    return result
+
+
+def pass_by(address=HOST4, where="client"):
+    check(passes(address, where=where, wait_s=WAIT_S), "held")
+
+
+def be_held(where=None, device=DEVICE):
+    """A connection that is held; it is lost when the hold ends."""
+    def waiting():
+        with namespace(where) if where else contextlib.nullcontext():
+            return plug_waiting(plug_device(device))
+    clients = Clients(HOST4, where="client")
+    defer(clients.close)
+    wait_for(waiting, "a held SYN")
+
+
+@test
+def a_filter_of_others_that_comes_first():
+    neighbours_known()
+    listen()
+    set_up(DEVICE, "-p", str(PORT))
+    says(0, "", be_held)           # the control
+    run(f"tc filter add dev {DEVICE} ingress pref 1 matchall action pass")
+    defer(run, f"tc filter del dev {DEVICE} ingress pref 1")
+    result = says(NOTHING, "matchall", pass_by)
+    equal(result.hold["held"], 0, "held")
+    says(0, "matchall", pass_by, "--allow-unprotected")
+
+
+@test
+def connections_with_a_tag():
+    tagged()
+    listen()
+    set_up(DEVICE, "-p", str(PORT))
+    says(NOTHING, "--vlan", lambda: pass_by("10.5.0.1", "router"))
+    tool("clear", "-q")
+    set_up(DEVICE, "-p", str(PORT), "--vlan")
+    says(0, "", lambda: check(not passes("10.5.0.1", where="router"),
+                              "not held"))
+
+
+@test
+def clients_by_another_device():
+    neighbours_known()
+    listen()
+    set_up(DEVICE, "-p", str(PORT))
+    with Clients("127.0.0.1") as clients:
+
+        def by_lo():
+            clients._begin("127.0.0.1", PORT)
+            clients.finish()
+            equal(clients.errors, [], "errors")
+        clients.finish()           # one that was there before is none of them
+        result = says(NOTHING, "another device", by_lo)
+        check("1 connections" in result.err, "more than one")
+        says(0, "", be_held)       # the control
+        tool("clear", "-q")
+        set_up(DEVICE, "-p", str(PORT), "--exclude", "127.0.0.0/8")
+        says(0, "", by_lo)
+
+
+@test
+def a_port_that_nobody_listens_on():
+    set_up(DEVICE, "-p", str(PORT), "-a", HOST4)
+    nobody = "nobody listens"
+    says(NOTHING, nobody, lambda: None)
+    with socket.create_server(("127.0.0.1", PORT)):
+        says(NOTHING, nobody, lambda: None)
+    with socket.create_server((HOST4, PORT)):
+        result = says(0, "", lambda: None)
+        check(nobody not in result.err, "the control")
+    tool("protect", *LONG, "--allow-unprotected", "true")
+
+
+@test
+def a_container_behind_a_published_port():
+    """8080 outside is 80 in the container."""
+    run("ip netns add pod")
+    defer(run, "ip netns del pod")
+    batch("ip", ["link add pod0 type veth peer name pod1 netns pod",
+                 "addr add 10.9.0.1/24 dev pod0", "link set pod0 up"])
+    with namespace("pod"):
+        batch("ip", ["addr add 10.9.0.2/24 dev pod1", "link set pod1 up",
+                     "link set lo up", "route add default via 10.9.0.1"])
+        listen(80)
+    sysctl("net/ipv4/ip_forward", 1)
+    run(["nft", "-f", "-"], input="table ip published {\nchain in {\n"
+        "type nat hook prerouting priority dstnat\n"
+        f"tcp dport {PORT} dnat to 10.9.0.2:80\n"
+        "}\n}\n")
+    defer(run, "nft delete table ip published")
+    wait_for(passes, "a way to the container")
+    for device, port, where, right in (
+            (DEVICE, 80, None, False), ("pod0", 80, None, False),
+            (DEVICE, PORT, None, True), ("pod1", 80, "pod", True)):
+        there = ("--netns", where) if where else ()
+        tool("setup", "-q", *there, "-d", device, "-p", str(port))
+        if right:
+            says(0, "", lambda: be_held(where, device), *there)
+        else:
+            says(NOTHING, "container", pass_by, *there)
+        tool("clear", "-q", *there)
+
+
+@test
+def an_ifb_that_is_set_down():
+    neighbours_known()
+    listen()
+    set_up(DEVICE, "-p", str(PORT))
+    with Clients(HOST4, 20, where="client") as clients:
+        clients.finish()
+
+    def cut(commands):
+        with Clients(HOST4, 20, where="client"):
+            wait_for(lambda: plug_waiting(plug_device(DEVICE)) >= 20,
+                     "held SYNs")
+            for command in commands:
+                run(f"ip link set {plug_device(DEVICE)} {command}")
+    says(0, "", lambda: cut(()))
+    result = says(DROPPED, "set down", lambda: cut(("down", "up")))
+    check(result.report["dropped"] >= 20, "not counted")
+
+
+@test
+def udp_on_the_port():
+    neighbours_known()
+    listen()
+    listen(PORT + 1)
+    set_up(DEVICE, "-p", str(PORT))
+
+    def send(port):
+        with namespace("client"), socket.socket(
+                socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"x", (HOST4, port))
+        check(passes(port=PORT + 1, wait_s=WAIT_S), "held")     # behind it
+    says(0, "", lambda: send(PORT + 5))
+    says(NOTHING, "--all", lambda: send(PORT))
+
+
+if __name__ == "__main__":
+    main(network, ("nft",))
