@@ -11,7 +11,7 @@
 
 static bool ask_takes(const struct ip_vs_mhs_server *s)
 {
-	return ip_vs_mhs_decide_takes(ip_vs_mhs_ask_server(s, true));
+	return ip_vs_mhs_decide_takes(ip_vs_mhs_ask_facts(s, true));
 }
 
 /* Find another server in the next slots: all directors have the same table and
@@ -30,7 +30,7 @@ static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 		if (++pos == mhs->size)
 			pos = 0;
 		w = ip_vs_mhs_slot_read(&mhs->slots[pos]);
-		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
+		s = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
 		if (ask_takes(s))
 			return s;
 	}
@@ -46,17 +46,17 @@ static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 	return NULL;
 }
 
-/* Search because the candidate, with the facts @server, takes no new flow.  A
+/* Search because the candidate, with the facts @facts, takes no new flow.  A
  * table that is not dirty names only servers in service, so all servers are
  * searched only if the candidate is full or a rebuild is due.
  */
 static struct ip_vs_mhs_server *ask_search(const struct ip_vs_mhs *mhs,
-					   const u32 *slot, u32 server)
+					   const u32 *slot, u32 facts)
 {
 	/* Pairs with the barrier in server_state() */
 	smp_rmb();
 	return ask_other(mhs, slot,
-			 server & MHS_SRV_IN || READ_ONCE(mhs->dirty));
+			 facts & MHS_SRV_IN || READ_ONCE(mhs->dirty));
 }
 
 /* Choose the server of a new flow by the word @w of its slot, or none.  A
@@ -67,15 +67,15 @@ struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 					    const u32 *slot, u32 w)
 {
 	struct ip_vs_mhs_server *s;
-	u32 server;
+	u32 facts;
 
-	s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
-	server = ip_vs_mhs_ask_server(s, true);
-	if (ip_vs_mhs_decide_takes(server))
+	s = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
+	facts = ip_vs_mhs_ask_facts(s, true);
+	if (ip_vs_mhs_decide_takes(facts))
 		return s;
-	if (!ip_vs_mhs_decide_searches(server, ip_vs_mhs_flags(mhs)))
+	if (!ip_vs_mhs_decide_searches(facts, ip_vs_mhs_flags(mhs)))
 		return NULL;
-	return ask_search(mhs, slot, server);
+	return ask_search(mhs, slot, facts);
 }
 
 static u32 ask_once(struct ip_vs_mhs_ask *q)
@@ -86,18 +86,18 @@ static u32 ask_once(struct ip_vs_mhs_ask *q)
 
 	if (READ_ONCE(q->mhs->was_stateless))
 		q->facts |= MHS_SVC_WAS_STATELESS;
-	cand = ip_vs_mhs_server(q->mhs, ip_vs_mhs_slot_cand(q->w));
-	to = ip_vs_mhs_ask_server(cand, begins);
+	cand = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_cand(q->w));
+	to = ip_vs_mhs_ask_facts(cand, begins);
 	old = cand;
 	from = to;
 	if (!ip_vs_mhs_slot_stable(q->w)) {
-		old = ip_vs_mhs_server(q->mhs, ip_vs_mhs_slot_old(q->w));
-		from = ip_vs_mhs_ask_server(old, begins);
+		old = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_old(q->w));
+		from = ip_vs_mhs_ask_facts(old, begins);
 	}
 	v = ip_vs_mhs_decide(q->w, from, to, q->facts);
 	if (unlikely(ip_vs_mhs_verdict_act(v) == MHS_SEARCH)) {
 		cand = ask_search(q->mhs, q->slot, to);
-		to = ip_vs_mhs_ask_server(cand, begins);
+		to = ip_vs_mhs_ask_facts(cand, begins);
 		if (cand != old)
 			to |= MHS_SRV_OTHER;
 		v = ip_vs_mhs_decide(q->w, from, to,
@@ -113,9 +113,9 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 	u32 v, w;
 
 	if (ip_vs_mhs_decide_is_quick_udp(q->w, q->facts)) {
-		q->server = ip_vs_mhs_server(q->mhs, ip_vs_mhs_slot_cand(q->w));
-		v = ip_vs_mhs_decide_quick_udp(ip_vs_mhs_ask_server(q->server,
-								    true));
+		q->server = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_cand(q->w));
+		v = ip_vs_mhs_decide_quick_udp(ip_vs_mhs_ask_facts(q->server,
+								   true));
 		if (ip_vs_mhs_verdict_act(v) == MHS_FORWARD)
 			return v;
 	}
@@ -179,7 +179,7 @@ struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 	w = ip_vs_mhs_slot_read(slot);
 
 	if (ip_vs_iph_icmp(iph))
-		s = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_old(w));
+		s = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_old(w));
 	else
 		s = ip_vs_mhs_ask_pick(mhs, slot, w);
 	/* Without a server, too: the core may make a cache_bypass entry */

@@ -39,7 +39,7 @@
 #define MHS_SRV_ALL_ENTRY	0x8U	/* all flows need entries: no carrier */
 #define MHS_SRV_FROZEN		0x10U	/* the carrier is for older flows */
 #define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN)
-/* ... and what ip_vs_mhs_ask_server() adds; all 0 without a server */
+/* ... and what ip_vs_mhs_ask_facts() adds; all 0 without a server */
 #define MHS_SRV_KNOWN		0x100U	/* there is a server */
 #define MHS_SRV_CARRIER		0x200U	/* the server has a carrier */
 #define MHS_SRV_FULL		0x400U	/* above the upper threshold */

@@ -212,7 +212,7 @@ static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
 	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, p->saddr, p->sport));
 	if (unlikely((w & stable) != MHS_USED_CUR))
 		return false;
-	p->server = ip_vs_mhs_server(mhs, ip_vs_mhs_slot_cand(w));
+	p->server = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
 	if (unlikely(!p->server ||
 		     READ_ONCE(p->server->state) != MHS_SRV_IN))
 		return false;

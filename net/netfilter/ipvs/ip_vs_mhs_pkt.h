@@ -177,7 +177,7 @@ static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
 {
 	/* Pairs with the compare-and-exchange in slots_walk(): a reader that
-	 * sees an index sees its server, see ip_vs_mhs_server().
+	 * sees an index sees its server, see ip_vs_mhs_server_at().
 	 */
 	return smp_load_acquire(slot);
 }
@@ -291,7 +291,7 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
  * had published an array with room for the index before.
  */
 static inline struct ip_vs_mhs_server *
-ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
+ip_vs_mhs_server_at(const struct ip_vs_mhs *mhs, u32 idx)
 {
 	const struct ip_vs_mhs_servers *servers = rcu_dereference(mhs->servers);
 
@@ -300,7 +300,7 @@ ip_vs_mhs_server(const struct ip_vs_mhs *mhs, u32 idx)
 
 /* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
 static __always_inline u32
-ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
+ip_vs_mhs_ask_facts(const struct ip_vs_mhs_server *s, bool begins)
 {
 	u32 facts;
 
@@ -328,15 +328,14 @@ ip_vs_mhs_ask_server(const struct ip_vs_mhs_server *s, bool begins)
  */
 static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 {
-	u32 server, v = MHS_SEARCH;
+	u32 idx, facts, v = MHS_SEARCH;
 
 	if (likely(ip_vs_mhs_decide_is_quick(q->w, q->facts))) {
-		q->server = ip_vs_mhs_server(q->mhs,
-					     ip_vs_mhs_decide_idx(q->w,
-								  q->facts));
-		server = ip_vs_mhs_ask_server(q->server,
-					      q->facts & MHS_PKT_FRESH);
-		v = ip_vs_mhs_decide_quick(q->w, server, q->facts);
+		idx = ip_vs_mhs_decide_idx(q->w, q->facts);
+		q->server = ip_vs_mhs_server_at(q->mhs, idx);
+		facts = ip_vs_mhs_ask_facts(q->server,
+					    q->facts & MHS_PKT_FRESH);
+		v = ip_vs_mhs_decide_quick(q->w, facts, q->facts);
 	}
 	if (ip_vs_mhs_verdict_act(v) == MHS_SEARCH)
 		v = ip_vs_mhs_ask_long(q);

@@ -33,7 +33,7 @@ struct mhs_sum {
 
 static u64 proc_server_id(const struct ip_vs_mhs *mhs, u32 idx)
 {
-	const struct ip_vs_mhs_server *s = ip_vs_mhs_server(mhs, idx);
+	const struct ip_vs_mhs_server *s = ip_vs_mhs_server_at(mhs, idx);
 
 	return s ? s->id : 0;
 }
@@ -290,7 +290,7 @@ static void lookup_stop(struct seq_file *seq, void *v)
 static void lookup_server(struct seq_file *seq, const struct ip_vs_mhs *mhs,
 			  const char *name, u32 idx)
 {
-	const struct ip_vs_mhs_server *s = ip_vs_mhs_server(mhs, idx);
+	const struct ip_vs_mhs_server *s = ip_vs_mhs_server_at(mhs, idx);
 
 	seq_printf(seq, "%s ", name);
 	if (s)

@@ -3,8 +3,8 @@
  *
  * The fill is Maglev (Eisenbud et al., NSDI 2016) with weights by credit.
  * A server begins with half a credit, earns weight / maxweight credits a round
- * and claims a slot for each whole credit.  The server with the highest weight
- * claims one slot a round, and the k-th slot of a server is due in round
+ * and takes a slot for each whole credit.  The server with the highest weight
+ * takes one slot a round, and the k-th slot of a server is due in round
  *
  *	ceil((k - 1/2) * maxweight / weight)
  *
@@ -14,8 +14,8 @@
  *
  * A walk of all servers in every round would cost slots * servers when one
  * weight is far above the others.  Servers wait in one queue per round instead,
- * and a claim moves the server to the end of the queue of its next round, so
- * the fill takes one step per slot for any weights.
+ * and a server that takes a slot moves to the end of the queue of its next
+ * round, so the fill takes one step per slot for any weights.
  *
  * The table depends only on the sorted set of servers, the table size and the
  * hash key, so directors agree without exchanging messages.
@@ -217,7 +217,7 @@ void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
 	s->weight = weight;
 	s->pos = (hash >> 32) * size >> 32;
 	s->skip = ((hash & 0xffffffffU) * (size - 1) >> 32) + 1;
-	s->claims = 0;
+	s->taken = 0;
 	s->next = MHS_FILL_NONE;
 }
 
@@ -226,7 +226,7 @@ void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
  */
 static u64 share_due(const struct ip_vs_mhs_share *s, u32 max_weight)
 {
-	u64 credit = (u64)(2 * s->claims + 1) * max_weight;
+	u64 credit = (u64)(2 * s->taken + 1) * max_weight;
 
 	return div_u64(credit + 2 * s->weight - 1, 2 * s->weight);
 }
@@ -247,10 +247,10 @@ static void share_enqueue(struct ip_vs_mhs_fill *f, u32 i, u32 max_weight)
 	f->tail[round] = i;
 }
 
-/* Claim the next free slot in the permutation of @s.  The loop reaches every
+/* Take the next free slot in the permutation of @s.  The loop reaches every
  * slot, because size is a prime and 0 < skip < size.
  */
-static u32 share_claim(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
+static u32 share_take(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
 {
 	u32 pos = s->pos;
 	u32 slot;
@@ -263,7 +263,7 @@ static u32 share_claim(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
 	slot = pos;
 	pos += s->skip;
 	s->pos = pos >= f->size ? pos - f->size : pos;
-	s->claims++;
+	s->taken++;
 	return slot;
 }
 
@@ -293,13 +293,13 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 	for (i = 0; i < n; i++)
 		share_enqueue(f, i, max_weight);
 
-	/* The heaviest server claims in every round, so size rounds suffice */
+	/* The heaviest server takes a slot in every round, so size rounds suffice */
 	for (round = 0; filled < f->size; round++) {
 		for (i = f->head[round]; i != MHS_FILL_NONE; i = next) {
 			struct ip_vs_mhs_share *s = &f->share[i];
 
 			next = s->next;
-			f->table[share_claim(f, s)] = i;
+			f->table[share_take(f, s)] = i;
 			if (++filled == f->size)
 				break;
 			if (f->stop && READ_ONCE(*f->stop))
@@ -309,7 +309,7 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 		cond_resched();
 	}
 	for (i = 0; i < n; i++)
-		empty += !f->share[i].claims;
+		empty += !f->share[i].taken;
 	return empty;
 }
 

@@ -134,14 +134,14 @@ u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks);
  * @weight: the server's weight, 1 to 2^31 - 1
  * @pos: next slot of the server's permutation
  * @skip: step of the permutation
- * @claims: number of slots claimed so far
+ * @taken: number of slots taken so far
  * @next: next server in the queue of the same round
  */
 struct ip_vs_mhs_share {
 	u32	weight;
 	u32	pos;
 	u32	skip;
-	u32	claims;
+	u32	taken;
 	u16	next;
 };
 

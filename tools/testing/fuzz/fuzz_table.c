@@ -56,7 +56,7 @@ static void fill(const u8 *data, u32 n)
 	for (i = 0; i < n; i++) {
 		u64 exact = (u64)f.share[i].weight * SIZE / weights;
 
-		WANT(seen[i] == f.share[i].claims);
+		WANT(seen[i] == f.share[i].taken);
 		empty += !seen[i];
 		/* no more than what is due when the heaviest has its share */
 		WANT(f.share[i].weight < max || seen[i] + n >= exact);

@@ -99,7 +99,7 @@ static void packet_uses(const struct rules *r, struct protocol *s)
 		s->packet = WORD_KNOWN;
 }
 
-/* ip_vs_mhs_server() */
+/* ip_vs_mhs_server_at() */
 static void packet_finds_server(const struct rules *r, struct protocol *s)
 {
 	u32 w = r->reads_twice ? s->word[s->packet_slot] : s->packet_word;

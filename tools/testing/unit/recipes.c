@@ -40,7 +40,7 @@ static void claim(struct ip_vs_mhs_fill *f, u32 i)
 	while (f->table[s->pos] != MHS_FILL_NONE)
 		s->pos = (s->pos + s->skip) % f->size;
 	f->table[s->pos] = i;
-	s->claims++;
+	s->taken++;
 }
 
 static u32 count_empty(const struct ip_vs_mhs_fill *f, u32 n)
@@ -48,7 +48,7 @@ static u32 count_empty(const struct ip_vs_mhs_fill *f, u32 n)
 	u32 i, empty = 0;
 
 	for (i = 0; i < n; i++)
-		empty += !f->share[i].claims;
+		empty += !f->share[i].taken;
 	return empty;
 }
 

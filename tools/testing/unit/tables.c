@@ -112,14 +112,14 @@ u32 table_floor(const struct table *a, const struct table *b)
 	u32 i, tries, moved = 0, at = 0;
 
 	for (i = 0; i < a->n; i++) {
-		u32 had = a->fill.share[i].claims, has = 0;
+		u32 had = a->fill.share[i].taken, has = 0;
 
 		/* most often the next one, as both are sorted */
 		for (tries = 0; tries < b->n; tries++, at++)
 			if (same_server(&a->server[i], &b->server[at % b->n]))
 				break;
 		if (tries < b->n)
-			has = b->fill.share[at % b->n].claims;
+			has = b->fill.share[at % b->n].taken;
 		moved += had > has ? had - has : 0;
 	}
 	return moved;

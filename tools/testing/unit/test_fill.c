@@ -85,7 +85,7 @@ static bool shares_init(const void *arg)
 			ip_vs_mhs_share_init(&s, 1, hashes[i],
 					     table_sizes[size]);
 			if (s.pos >= table_sizes[size] || !s.skip ||
-			    s.skip >= table_sizes[size] || s.claims)
+			    s.skip >= table_sizes[size] || s.taken)
 				return unit_fail("size %u hash %#llx",
 						 table_sizes[size],
 						 (unsigned long long)hashes[i]);
@@ -120,22 +120,22 @@ static bool all_tables(const struct recipe *recipe,
 
 static bool complete_table(const struct table *t)
 {
-	u32 *claims = unit_alloc(t->n, sizeof(*claims));
+	u32 *taken = unit_alloc(t->n, sizeof(*taken));
 	u32 i, empty = 0, holes = 0, wrong = 0;
 
 	for (i = 0; i < t->size; i++)
 		if (t->fill.table[i] < t->n)
-			claims[t->fill.table[i]]++;
+			taken[t->fill.table[i]]++;
 		else
 			holes++;
 	for (i = 0; i < t->n; i++) {
-		empty += !claims[i];
-		wrong += claims[i] != t->fill.share[i].claims;
+		empty += !taken[i];
+		wrong += taken[i] != t->fill.share[i].taken;
 	}
-	free(claims);
+	free(taken);
 	if (!holes && !wrong && empty == t->empty)
 		return true;
-	return unit_fail("size %u, %u servers: %u holes, %u wrong claims, %u without a slot and %u reported",
+	return unit_fail("size %u, %u servers: %u holes, %u wrong taken, %u without a slot and %u reported",
 			 t->size, t->n, holes, wrong, empty, t->empty);
 }
 
@@ -155,8 +155,8 @@ static bool earned_table(const struct table *t)
 	for (i = 0; i < t->n; i++) {
 		if (s[i].weight > max)
 			max = s[i].weight;
-		if (s[i].claims > rounds)
-			rounds = s[i].claims;
+		if (s[i].taken > rounds)
+			rounds = s[i].taken;
 	}
 	for (tries = 0; tries < 2; tries++, rounds++) {
 		for (i = 0; i < t->n; i++) {
@@ -165,7 +165,7 @@ static bool earned_table(const struct table *t)
 			u64 before = (2ULL * (rounds - 1) * s[i].weight + max) /
 				     (2ULL * max);
 
-			if (s[i].claims > now || s[i].claims < before)
+			if (s[i].taken > now || s[i].taken < before)
 				break;
 		}
 		if (i == t->n)
@@ -173,7 +173,7 @@ static bool earned_table(const struct table *t)
 		bad = i;
 	}
 	return unit_fail("size %u, %u servers: server %u of weight %u (most %u) has %u slots after %u rounds",
-			 t->size, t->n, bad, s[bad].weight, max, s[bad].claims,
+			 t->size, t->n, bad, s[bad].weight, max, s[bad].taken,
 			 rounds - 1);
 }
 
@@ -194,12 +194,12 @@ static bool fair_table(const struct table *t)
 		sum += t->server[i].weight;
 	for (i = 0; i < t->n; i++) {
 		double share = t->size * (t->server[i].weight / sum);
-		u32 claims = t->fill.share[i].claims;
+		u32 taken = t->fill.share[i].taken;
 
-		if (claims > share * 1.01 + 1 || claims < share * 0.99 - 1)
+		if (taken > share * 1.01 + 1 || taken < share * 0.99 - 1)
 			return unit_fail("size %u, %u servers: weight %u has %u slots, its share is %.1f",
 					 t->size, t->n, t->server[i].weight,
-					 claims, share);
+					 taken, share);
 	}
 	return true;
 }
@@ -223,8 +223,8 @@ static bool one_to_hundred(const void *arg)
 		set[0].weight = 1;
 		t = table_new(arg, table_sizes[s], set, 2);
 		first = t->server[0].weight == 1;
-		ratio = (double)t->fill.share[first].claims /
-			t->fill.share[!first].claims;
+		ratio = (double)t->fill.share[first].taken /
+			t->fill.share[!first].taken;
 		table_free(t);
 		free(set);
 		if (ratio < 99 || ratio > 101)
@@ -393,12 +393,12 @@ static const struct unit_test tests[] = {
 	{ "complete", complete, &recipe_real, NULL },
 	{ "complete_catches_hole", complete, &recipe_hole, ": 1 holes" },
 	{ "complete_catches_miscount", complete, &recipe_miscount,
-	  ": 0 holes, 0 wrong claims, 1 without" },
+	  ": 0 holes, 0 wrong taken, 1 without" },
 	{ "earned", earned, &recipe_real, NULL },
 	{ "earned_catches_turns", earned, &recipe_turns, "slots after" },
 	{ "last_round", last_round, &recipe_real, NULL },
 	{ "last_round_catches_miscount", last_round, &recipe_miscount,
-	  ": 0 holes, 0 wrong claims, 1 without" },
+	  ": 0 holes, 0 wrong taken, 1 without" },
 	{ "fair", fair, &recipe_real, NULL },
 	{ "fair_catches_turns", fair, &recipe_turns, "its share is" },
 	{ "one_to_hundred", one_to_hundred, &recipe_real, NULL },

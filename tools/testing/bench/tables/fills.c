@@ -22,7 +22,7 @@ static u32 count_empty(const struct ip_vs_mhs_fill *f, u32 n)
 	u32 i, empty = 0;
 
 	for (i = 0; i < n; i++)
-		empty += !f->share[i].claims;
+		empty += !f->share[i].taken;
 	return empty;
 }
 
@@ -65,7 +65,7 @@ static u32 turns(struct ip_vs_mhs_fill *f, u32 n)
 			}
 			taken[s->pos / 64] |= 1ULL << s->pos % 64;
 			f->table[s->pos] = i;
-			s->claims++;
+			s->taken++;
 		} while (++filled < f->size && turn-- > 1);
 	}
 	free(taken);
@@ -154,7 +154,7 @@ static u32 bounded(struct ip_vs_mhs_fill *f, u32 n, double more)
 		u32 best = first_with_room(&r, n, slot);
 
 		f->table[slot] = best;
-		f->share[best].claims++;
+		f->share[best].taken++;
 		r.room[best]--;
 	}
 	ranked_free(&r);

@@ -60,7 +60,7 @@ static double imbalance(const struct table *t)
 	for (i = 0; i < t->n; i++)
 		weights += t->fill.share[i].weight;
 	for (i = 0; i < t->n; i++) {
-		double load = t->fill.share[i].claims /
+		double load = t->fill.share[i].taken /
 			      (t->size * (t->fill.share[i].weight / weights));
 
 		most = load > most ? load : most;
