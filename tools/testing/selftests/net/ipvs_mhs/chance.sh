@@ -34,7 +34,7 @@ found() {
 
 plan 28
 btf=""
-[ -e /sys/kernel/btf/vmlinux ] || btf=-DCHANCE_WITHOUT_BTF
+[ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
 program now $btf
 cp -r "$work/now" "$work/next"
 echo >>"$work/next/chance.bpf.o" # another file of the same program
@@ -161,7 +161,7 @@ check "another program: none broken, none moved" "0 0" \
 check_cmp "another program: packets are sent on" "$(counted sent)" -gt 0
 both -e 1 1
 on s1 set --servers "$work/services" --service "$SVC4" --table-size $SLOTS \
-	--table-program "$work/next/mhs_table" \
+	--table-program "$built/mhs_table" \
 	--program "$work/next/chance.bpf.o"
 on s1 show
 check "one of the services" 1 "$(grep -c slots "$work/said.s1")"
@@ -175,4 +175,4 @@ check "clear leaves no tunnel, no filter, no program" "" \
 unbroken "after the way back"
 
 # Each kind of packet, and hostile ones
-packets now 20000 ${btf:+without-btf}
+packets now 20000 ${btf#-}

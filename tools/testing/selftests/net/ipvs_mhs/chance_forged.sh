@@ -50,7 +50,7 @@ attack() {
 plan 4
 [ -e /sys/kernel/btf/vmlinux ] || skip_all "no BTF in this kernel"
 program real
-program bug -DCHANCE_WITHOUT_BTF
+program bug -without-btf
 chance_net
 
 attack real

@@ -4,14 +4,15 @@
 # For tests of the second chance: the servers s1 to s3 of both services, with the
 # program.  Sourced after lib_pair.sh.
 
-SLOTS=4093	# a table is made of each set of servers, on each server
+SLOTS=251	# a table is made of each set of servers, on each server
 servers="s1 s2 s3"
 top=$here/../../../../..
+built=${MHS_KO%/*}/chance	# see build-module
 
-# program NAME [FLAGS]: build the program
+# program NAME [-without-btf]: a file of the program
 program() {
-	make -s -C "$top/tools/net/ipvs_mhs" O="$work/$1" \
-		"$work/$1/mhs_table" chance BPF_CFLAGS="${*:2}"
+	mkdir "$work/$1"
+	cp "$built${2:-}/chance.bpf.o" "$work/$1"
 }
 
 # on SERVER ARGUMENTS: real_server chance there; its words are in said.SERVER
@@ -27,7 +28,7 @@ tell() {
 	dr ipvsadm -S -n >"$work/services"
 	for s in $servers; do
 		on "$s" set --servers "$work/services" --table-size $SLOTS \
-			--table-program "$work/$1/mhs_table" \
+			--table-program "$built/mhs_table" \
 			--program "$work/$1/chance.bpf.o" "${@:2}" &
 		pids+=($!)
 	done
@@ -108,4 +109,5 @@ chance_net() {
 	pair_clients --timeout 4
 }
 
-need tc bpftool clang make
+need tc bpftool
+[ -e "$built/mhs_table" ] || skip_all "no program of servers beside the module"
