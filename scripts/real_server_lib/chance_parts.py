@@ -45,17 +45,17 @@ def directory_of(program):
 class Kernel(Host):
     """A Host that answers about tc and BPF, too."""
 
-    def qdiscs(self, device):
-        return [qdisc["kind"] for qdisc in self._ask_json(
-            "tc", "-j", "qdisc", "show", "dev", device)]
+    def has_ingress(self, device):
+        """Whether it has what filters of incoming packets hang on."""
+        return any(qdisc["dev"] == device and
+                   qdisc["kind"] in ("clsact", "ingress")
+                   for qdisc in self._ask_json("tc", "-j", "qdisc", "show"))
 
-    def filters(self, device, *words):
-        """What hangs on clsact, in either direction."""
-        if not {"clsact", "ingress"} & set(self.qdiscs(device)):
-            return []
-        return [item for way in ("ingress", "egress")
-                for item in self._ask_json("tc", "-j", "filter", "show", "dev",
-                                           device, way, *words)]
+    def filters(self, device, pref=None, way="ingress"):
+        return [item for item in self._ask_json("tc", "-j", "filter", "show",
+                                                "dev", device, way)
+                if pref in (None, item.get("pref"))] \
+            if self.has_ingress(device) else []
 
     def program_id(self, directory):
         """None if it is not loaded."""
@@ -142,17 +142,14 @@ class Ingress(Part):
     def _command(self, verb):
         return [["tc", "qdisc", verb, "dev", self._device, "clsact"]]
 
-    def _there(self, host):
-        return {"clsact", "ingress"} & set(host.qdiscs(self._device)) \
-            if self._device in host.links() else set()
-
     def making(self, host):
-        return [] if self._there(host) else self._command("add")
+        return [] if host.has_ingress(self._device) else self._command("add")
 
     def undoing(self, host, before):
         """Unless others use it by now."""
-        return self._command("del") if self._there(host) and \
-            not host.filters(self._device) else []
+        return self._command("del") if host.has_ingress(self._device) and \
+            not any(host.filters(self._device, way=way)
+                    for way in ("ingress", "egress")) else []
 
     def text(self, host):
         return f"{self._device} has no qdisc for filters of incoming packets"
@@ -170,9 +167,7 @@ class Filter(Part):
 
     def _attached(self, host):
         """The program's number, or None."""
-        if self._device not in host.links():
-            return None
-        for item in host.filters(self._device, "pref", str(_PREF)):
+        for item in host.filters(self._device, _PREF):
             prog = item.get("options", {}).get("prog")
             if prog:
                 return prog["id"]
@@ -217,8 +212,7 @@ class Drop(Part):
         self.key = f"drop of {device}"
 
     def making(self, host):
-        if self._device in host.links() and host.filters(
-                self._device, "pref", str(_PREF + 1)):
+        if host.filters(self._device, _PREF + 1):
             return []
         return [["tc", "filter", "add", "dev", self._device, "ingress",
                  "protocol", "all", "pref", str(_PREF + 1), "matchall",

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 900
-# weight: 120
+# weight: 60
 # tags: core
 # The second chance: forged SYNs, one for each flow, after a drain break no flow.  The
 # program reads the half-open sockets that they make, for which the kernel needs BTF.

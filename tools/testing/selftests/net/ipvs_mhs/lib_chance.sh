@@ -39,16 +39,16 @@ tell() {
 	return $failed
 }
 
-# counted WORD: kept, sent or refused, on all servers
-counted() {
-	local s n=0
+# count: packets on all servers, $kept, $sent and $refused
+count() {
+	local s
 
 	for s in $servers; do
 		on "$s" show
-		n=$((n + $(sed -En "s/^packets:.* $1[a-z ]* ([0-9]+).*/\1/p" \
-			"$work/said.$s")))
 	done
-	echo "$n"
+	read -r kept sent refused < <(for s in $servers; do
+		sed -En 's/^packets: //p' "$work/said.$s"
+	done | awk '{ k += $2; s += $5; r += $7 } END { print k, s, r }')
 }
 
 # both MODE SERVER [WEIGHT]: change it in both services, until the director's slots
