@@ -196,7 +196,7 @@ static u32 probes(const struct ip_vs_mhs_share *s, u64 hash, u32 size)
 			inverse = inverse * power % size;
 		power = power * power % size;
 	}
-	if (s->claims == size)
+	if (s->taken == size)
 		return size;
 	return (s->pos + size - start.pos) * inverse % size;
 }
