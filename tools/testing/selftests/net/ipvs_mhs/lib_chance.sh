@@ -46,6 +46,7 @@ count() {
 	for s in $servers; do
 		on "$s" show
 	done
+	# shellcheck disable=SC2034 # for tests
 	read -r kept sent refused < <(for s in $servers; do
 		sed -En 's/^packets: //p' "$work/said.$s"
 	done | awk '{ k += $2; s += $5; r += $7 } END { print k, s, r }')
