@@ -157,8 +157,9 @@ struct {
 #define GRE_KEY		0x6d687300
 #define GRE_KEY_MASK	0xffffff00
 
-/* Before Linux 6.1 the tunnel key ended here; any kernel takes this size */
-#define TUNNEL_KEY_SIZE	offsetof(struct bpf_tunnel_key, local_ipv4)
+/* Where the tunnel key ended before Linux 6.0; any kernel takes this size */
+#define TUNNEL_KEY_SIZE	(offsetof(struct bpf_tunnel_key, tunnel_label) + \
+			 sizeof(u32))
 
 struct packet {
 	struct service	service;
@@ -180,11 +181,21 @@ static __always_inline void count(u32 what)
 		*n += 1;
 }
 
-/* Read from the network header on; false: the packet ends before */
+/* More than all headers: 60 and 8 bytes of an error, 60 and 20 of what it quotes, and
+ * those of the link
+ */
+#define HEADERS		256
+
+/* Read from the network header on; false: the packet ends before.  A device may leave
+ * the headers in pages, where they are not read before they are pulled.
+ */
 static __always_inline bool load(struct __sk_buff *skb, u32 at, void *to,
 				 u32 bytes)
 {
-	return !bpf_skb_load_bytes_relative(skb, at, to, bytes,
+	if (!bpf_skb_load_bytes_relative(skb, at, to, bytes, BPF_HDR_START_NET))
+		return true;
+	return !bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS) &&
+	       !bpf_skb_load_bytes_relative(skb, at, to, bytes,
 					    BPF_HDR_START_NET);
 }
 

@@ -11,6 +11,7 @@ on them (BPF_PROG_TEST_RUN) and says what it answered.  The sockets are real.  P
 NAME<tab>STATUS<tab>TEXT for each check, for report() of lib.sh.
 """
 import ctypes
+import fcntl
 import os
 import random
 import socket
@@ -22,7 +23,7 @@ TOP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../../../.."
 sys.path.insert(0, os.path.join(TOP, "scripts"))
 sys.dont_write_bytecode = True
 
-from real_server_lib import chance_map  # noqa: E402
+from real_server_lib import chance_map, chance_parts  # noqa: E402
 
 TEST_RUN = 10
 SENT_ON, STAYS = 7, -1      # TC_ACT_REDIRECT, TC_ACT_UNSPEC
@@ -32,6 +33,8 @@ SERVERS = {4: "10.2.0.12", 6: "fd02::12"}
 VIPS = {4: "10.9.0.1", 6: "fd09::1"}
 CLIENTS = {4: "10.64.0.1", 6: "fd64::1"}
 KEY = "00" * 16
+TUNSETIFF = 0x400454ca
+TAP = 0x1032                # IFF_TAP, IFF_NO_PI, IFF_NAPI, IFF_NAPI_FRAGS
 
 
 def checksum(data):
@@ -124,7 +127,8 @@ def sh(*commands):
 
 def host():
     """Clients that never answer are behind a device that drops everything."""
-    sh("ip link set lo up", "ip link add away type dummy",
+    sh("modprobe -q tun || [ -e /dev/net/tun ]",
+       "ip link set lo up", "ip link add away type dummy",
        "ip link set away up",
        "ip addr add 10.9.0.1/32 dev lo", "ip addr add fd09::1/128 dev lo nodad",
        "ip route add 10.64.0.0/10 dev away",
@@ -241,6 +245,26 @@ def cases(program, bits, btf):
             file.write("1")
 
 
+def frags(program):
+    """By a device that leaves all but the link's header in pages"""
+    tap = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", b"frags", TAP))
+    sh("ip link set frags address 02:00:00:00:00:01 up",
+       "tc qdisc add dev frags clsact", "tc filter add dev frags ingress bpf "
+       f"direct-action pinned {program.maps}/mhs_chance")
+    for bits in 4, 6:
+        flow = (VIPS[bits], 80), (CLIENTS[bits], 5000)
+        frame = bytes([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]) + \
+            (b"\x86\xdd" if bits == 6 else b"\x08\x00")
+        with socket.create_server(flow[0], family=socket.AF_INET6 if bits == 6
+                                  else socket.AF_INET):
+            before = chance_parts.Kernel().counts(program.maps)[1]
+            os.writev(tap, [frame, error(flow[1][0], segment(*flow, A))])
+            check(f"IPv{bits}: headers in pages", before + 1,
+                  chance_parts.Kernel().counts(program.maps)[1])
+    os.close(tap)
+
+
 def hostile(program, n):
     """Every packet gets one of the answers, whatever is in it and wherever it
     ends."""
@@ -282,6 +306,7 @@ def main():
     program = Program(sys.argv[1])
     for bits in 4, 6:
         cases(program, bits, "without-btf" not in sys.argv)
+    frags(program)
     hostile(program, int(sys.argv[2]))
     return 0
 
