@@ -2,9 +2,11 @@
 """The maps of chance.bpf.c, which has the same shapes, by the system call bpf(2):
 bpftool writes one element at a time."""
 
+import contextlib
 import ctypes
 import ipaddress
 import os
+import resource
 import socket
 import struct
 
@@ -81,6 +83,10 @@ def rows(key, words, servers, ifindex, flags):
 def write(path, key, data):
     """Make a table and put it in the place of the service's former one."""
     count = len(data) // _ROW
+    # Linux 5.10 counts maps as locked memory, of which there is less than a table
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_MEMLOCK,
+                           (resource.RLIM_INFINITY,) * 2)
     table = _bpf(_MAP_CREATE, struct.pack("=5I", _ARRAY, 4, _ROW, count,
                                           _INNER_MAP))
     services = -1

@@ -42,6 +42,12 @@ def directory_of(program):
     return f"{MAPS}/real_server-{namespace_id()}-{digest}"
 
 
+def program_path(directory):
+    """Where the program is pinned: bpftool before 5.16 takes the section's name."""
+    paths = [f"{directory}/{name}" for name in ("mhs_chance", "classifier")]
+    return next(filter(os.path.exists, paths), paths[0])
+
+
 class Kernel(Host):
     """A Host that answers about tc and BPF, too."""
 
@@ -59,7 +65,7 @@ class Kernel(Host):
 
     def program_id(self, directory):
         """None if it is not loaded."""
-        path = f"{directory}/mhs_chance"
+        path = program_path(directory)
         if not os.path.exists(path):
             return None
         return json.loads(self._ask("bpftool", "-j", "prog", "show", "pinned",
@@ -182,7 +188,7 @@ class Filter(Part):
     def _replace(self, directory):
         return [["tc", "filter", "replace", "dev", self._device, "ingress",
                  "protocol", "all", "pref", str(_PREF), "handle", "1", "bpf",
-                 "direct-action", "pinned", f"{directory}/mhs_chance"]]
+                 "direct-action", "pinned", program_path(directory)]]
 
     def before(self, host):
         """Where another program is pinned whose place this one takes."""

@@ -15,7 +15,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 from ipvs_mhs_tool import ToolError, UsageError  # noqa: E402
 from real_server_lib import (chance, chance_map, chance_options,  # noqa: E402
-                             chance_slots)
+                             chance_parts, chance_slots)
 from real_server_lib.chance_slots import Server, ServerSet  # noqa: E402
 
 A, B, C, D = (f"10.2.0.1{n}" for n in range(4))
@@ -209,6 +209,15 @@ class Circles(unittest.TestCase):
             self.assertEqual(word >> 24 & 0x7f, 2)
             self.assertEqual(mine.addresses[word & 0xffffff],
                              away[slot] if now[slot] == A else now[slot])
+
+
+class Pinned(unittest.TestCase):
+    def test_either_name_that_bpftool_gives(self):
+        for name in "mhs_chance", "classifier":
+            with tempfile.TemporaryDirectory() as directory:
+                path = Path(directory, name)
+                path.touch()
+                self.assertEqual(chance_parts.program_path(directory), str(path))
 
 
 class Rows(unittest.TestCase):
