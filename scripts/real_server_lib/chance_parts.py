@@ -11,7 +11,7 @@ import sys
 from ipvs_mhs_tool import ToolError
 
 from .host import Host, namespace_id
-from .parts import Loose, Part, Sysctl, TunnelAddress, Up
+from .parts import CHANCE_TUNNELS, Loose, Part, Sysctl, TunnelAddress, Up
 
 MAPS = "/sys/fs/bpf"
 _HERE = os.path.dirname(os.path.realpath(__file__))
@@ -19,8 +19,8 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 _PLACES = (f"{_HERE}/../chance.bpf.o",
            os.path.join(_HERE, "../../build/tools/chance.bpf.o"))
 # Of the devices that tunnel to the other servers, by the family of these
-TUNNELS = {4: ("mhs-chance4", "gre", "ip_gre"),
-           6: ("mhs-chance6", "ip6gre", "ip6_gre")}
+TUNNELS = {4: (CHANCE_TUNNELS[0], "gre", "ip_gre"),
+           6: (CHANCE_TUNNELS[1], "ip6gre", "ip6_gre")}
 _MTU = 65000        # never the reason to refuse a packet; the path fragments
 _PREF = 4900        # of the filters of a device: others may stand before
 
@@ -86,30 +86,35 @@ class Kernel(Host):
                     for cpu in item["values"]) for item in found]
 
 
-class Gre(Up):
-    """The device that sends and takes what servers send on to each other."""
+class Gre(Part):
+    """The device that sends and takes what servers send on to each other.  While it
+    is down nothing comes out of it."""
 
     def __init__(self, family):
-        device, self._kind, self._module = TUNNELS[family]
-        super().__init__(device)
-        self.hint = (f"the tunnel needs the module {self._module}, and there may "
+        self._device, self._kind, module = TUNNELS[family]
+        self.key = f"device {self._device}"
+        self.hint = (f"the tunnel needs the module {module}, and there may "
                      f"be only one {self._kind} device with 'external'")
 
     def making(self, host):
-        link = host.links().get(self.device)
-        if not link:
-            return [["ip", "link", "add", self.device, "mtu", str(_MTU), "type",
-                     self._kind, "external"], *super().making(host)]
-        return super().making(host)
+        return [] if self._device in host.links() else [
+            ["ip", "link", "add", self._device, "mtu", str(_MTU), "type",
+             self._kind, "external"]]
 
     def undoing(self, host, before):
-        return [["ip", "link", "del", self.device]] \
-            if self.device in host.links() else []
+        return [["ip", "link", "del", self._device]] \
+            if self._device in host.links() else []
 
     def text(self, host):
-        if self.device in host.links():
-            return super().text(host)
-        return f"{self.device} is missing: nothing goes on to other servers"
+        return f"{self._device} is missing: nothing goes on to other servers"
+
+
+class Open(Up):
+    """The tunnel, once its filters are there."""
+
+    def __init__(self, family):
+        super().__init__(TUNNELS[family][0])
+        self.key = f"{self.device} up"
 
 
 class Program(Part):
@@ -252,6 +257,7 @@ def filter_parts(devices, families, directory):
         yield Ingress(device)
         yield Drop(device)
         yield Filter(device, directory)
+        yield Open(family)
     for device in devices:
         yield Ingress(device)
         yield Filter(device, directory)
