@@ -2,6 +2,7 @@
 """The command line of 'real_server chance', and the services that it is about."""
 
 import ipaddress
+import os
 import sys
 from typing import NamedTuple
 
@@ -68,14 +69,16 @@ def add_commands(commands, parser_class):
                           "(default: the device of the default route, and "
                           "those of IPIP tunnels where servers have them)")
     put.add_argument("--dead", metavar="ADDRESS", action="append", default=[],
-                     help="a server that is dead: nothing is sent on to it; may "
-                          "be repeated")
+                     help="a server that is dead: nothing is sent on to it until "
+                          "it is back in the list, or --alive; may be repeated")
+    put.add_argument("--alive", metavar="ADDRESS", action="append", default=[],
+                     help="a server that is not dead any more; may be repeated")
     put.add_argument("--table-size", type=int, metavar="SLOTS",
-                     default=module.DEFAULT_TABLE_SIZE,
-                     help="table_size of the module on the director (default: "
-                          "%(default)s)")
+                     help="table_size of the module on the director (default: as "
+                          f"before, at first {module.DEFAULT_TABLE_SIZE})")
     put.add_argument("--hash-key-file", metavar="FILE",
-                     help="it holds hash_key of the module on the director")
+                     help="it holds hash_key of the module on the director "
+                          "(default: as before)")
     for option, name in ("--program", "chance.bpf.o"), \
             ("--table-program", "mhs_table"):
         put.add_argument(option, metavar="FILE",
@@ -94,8 +97,16 @@ def _read(path):
 
 
 def hash_key(options):
+    """None if none is given"""
     path = options.hash_key_file
-    return module.parse_key(_read(path) if path else "", path)
+    return module.parse_key(_read(path), path) if path else None
+
+
+def _sends_on_to_6():
+    """Before Linux 5.14 what bpf_redirect() sends by an ip6gre device keeps its
+    Ethernet header, and nobody takes it (commit a3fa449ffcf5)."""
+    return tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])
+                 ) >= (5, 14)
 
 
 def _why_not(service, protocol):
@@ -108,8 +119,6 @@ def _why_not(service, protocol):
         return "only TCP has sockets that know their flows"
     if service.persistent or "ops" in service.flags:
         return "persistence and one-packet scheduling keep entries"
-    if not service.servers:
-        return "it has no server"
     if any(server.method == "Masq" for server in service.servers):
         return "masquerading needs an entry for each flow"
     if tunnels:
@@ -117,22 +126,23 @@ def _why_not(service, protocol):
                 "only direct routing and IPIP will do")
     if len(families) > 1:
         return "its servers have addresses of both families"
+    if 6 in families and not _sends_on_to_6():
+        return "to servers with IPv6 addresses Linux sends on from 5.14 on"
     return None
 
 
 def _service_of(name, service):
+    """The Service, or why it cannot be one."""
     protocol, _, where = name.partition(" ")
     why = _why_not(service, protocol)
-    if why is None:
-        address, port = endpoint(where)
-        odd = next((server for server in service.servers
-                    if server.port != port), None)
-        if port == 0 or odd:
-            why = (f"the server {odd.name} has another port" if odd else
-                   "it is for all ports")
     if why is not None:
-        raise ToolError(f"{name} cannot have a second chance: {why}; choose "
-                        "others with --service, or change it")
+        return why
+    address, port = endpoint(where)
+    odd = next((server for server in service.servers if server.port != port),
+               None)
+    if port == 0 or odd:
+        return (f"the server {odd.name} has another port" if odd else
+                "it is for all ports")
     return Service(
         str(address), port, "flag-3" in service.flags,
         any(server.method == "Tunnel" for server in service.servers),
@@ -140,25 +150,40 @@ def _service_of(name, service):
                      for server in service.servers)))
 
 
+def warn(words):
+    print(f"real_server: warning: {words}", file=sys.stderr)
+
+
 def services_of(options):
-    """The services of --servers that --service names, or all."""
+    """The services of --servers that --service names, or all that can have a second
+    chance."""
     found = servers.parse(_read(options.servers), options.servers)
     names = [f"TCP {Service(str(address), port, 0, 0, ()).name}"
              for address, port in map(endpoint, options.service)]
     for name in names:
         if name not in found:
             raise UsageError(f"{options.servers} has no service {name}")
-    if not found:
-        raise ToolError(f"{options.servers} has no service: to end the second "
-                        "chance, run 'real_server chance clear'")
-    return [_service_of(name, service) for name in names or found
-            for service in found[name]]
+    those, others = [], []
+    for name in names or found:
+        for service in found[name]:
+            got = _service_of(name, service)
+            if isinstance(got, Service):
+                those.append(got)
+            else:
+                others.append(f"{name} cannot have a second chance: {got}")
+    if not those or names and others:
+        raise ToolError("; ".join(others or [
+            f"{options.servers} has no service"]) + "; to end the second chance, "
+            "run 'real_server chance clear'")
+    for words in others:
+        warn(words)
+    return those
 
 
-def dead_of(options):
-    """The addresses of --dead in one spelling."""
+def addresses(texts, option):
+    """In one spelling"""
     try:
-        return sorted({str(ipaddress.ip_address(text)) for text in options.dead})
+        return {str(ipaddress.ip_address(text)) for text in texts}
     except ValueError as error:
-        raise UsageError(f"--dead: {error}; give a server's address, without "
+        raise UsageError(f"{option}: {error}; give a server's address, without "
                          "a port") from error

@@ -2,7 +2,6 @@
 """Who owns, and owned, each slot: the sets of servers of a service, and the tables
 that mhs_table, the module's own code, makes of them."""
 
-import bisect
 import time
 from typing import NamedTuple, Optional
 
@@ -11,7 +10,7 @@ from mhsstat_lib import table
 from . import chance_map
 
 # No flow is expected to be older than the change by which its server lost it
-_END_S = 24 * 3600
+END_S = 24 * 3600
 # Each costs a table; more changes than that in a day forget the oldest owners
 _SETS = 8
 
@@ -49,7 +48,7 @@ def with_new(sets, servers):
                 *(s._replace(until=now) if s.until is None else s
                   for s in sets)]
     return [s for s in sets if s.until is None or
-            s.until + _END_S > now][:_SETS]
+            s.until + END_S > now][:_SETS]
 
 
 class Filler:
@@ -73,37 +72,44 @@ class Circles(NamedTuple):
     fingerprint: str  # CandidatePrint of the director
 
 
-def _word(owners, me, dead, numbers):
-    """The owners of a slot form a circle: whom this server asks next.
+def _circle(owners, me, dead):
+    """The owners of a slot, newest first: each asks the next one, and the last one
+    the first.
 
-    They stand in the order of their addresses, not of the time: so servers that
-    were told of a change go round with those that were not yet, for whom there is
-    one step more."""
-    circle = sorted(owner for owner in set(owners)
-                    if owner and (owner == me or owner not in dead))
-    others = len(circle) - (me in circle)
+    Each stands where it came first, not where it came last: then a change puts new
+    owners before the others and turns no two round.  So servers that were told of it
+    go round with those that were not yet, for whom there is one step more."""
+    first = dict.fromkeys(owner for owner in reversed(owners) if owner)
+    return [owner for owner in reversed(first)
+            if owner == me or owner not in dead]
+
+
+def _word(owners, away, me, dead, numbers):
+    """Whom this server asks next.  Without other owners that is who would have the
+    slot @away from this server: while it was away, without having been told of that,
+    others owned its slots."""
+    circle = _circle(owners, me, dead)
+    others = [owner for owner in circle if owner != me]
+    if circle == [me] and away and away not in dead:
+        return chance_map.word(numbers[away], 2, away=True)
     if not others:
         return 0
-    at = bisect.bisect(circle, me or "")
-    return chance_map.word(numbers[circle[at % len(circle)]], others + 1,
+    at = circle.index(me) + 1 if me in circle else 0
+    return chance_map.word(numbers[circle[at % len(circle)]], len(others) + 1,
                            me not in circle)
 
 
 def circles_of(filler, sets, me, dead):
-    """The Circles of this server.
-
-    While it was away, without having been told of that, others owned its slots:
-    those come last in its own circles."""
+    """The Circles of this server."""
     tables = [filler.table(s.servers) for s in sets]
-    tables.append(filler.table([server for server in sets[0].servers
-                                if server.address != me]))
+    away = filler.table([server for server in sets[0].servers
+                         if server.address != me])
     addresses = sorted({server.address for s in sets for server in s.servers})
     numbers = {address: number for number, address in enumerate(addresses)}
     known = {}
     words = []
-    for owners in zip(*(t.slots for t in tables)):
+    for owners in zip(away.slots, *(t.slots for t in tables)):
         if owners not in known:
-            known[owners] = _word(owners if owners[0] == me else owners[:-1],
-                                  me, dead, numbers)
+            known[owners] = _word(owners[1:], owners[0], me, dead, numbers)
         words.append(known[owners])
     return Circles(words, addresses, tables[0].fingerprint)

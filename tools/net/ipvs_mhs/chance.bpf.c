@@ -85,6 +85,7 @@ struct tcp_timewait_sock {
 
 /* The maps; scripts/real_server_lib/chance_map.py writes the same shapes */
 
+#define NSEC_PER_SEC	1000000000
 #define SERVICES	1024	/* more than servers have */
 
 struct service {
@@ -98,9 +99,11 @@ struct service {
  *	row 0			the key of the hash
  *	row 1			enum meta
  *	rows from 2		four slots each: the number of the next owner, how
- *				many other owners there are, and whether this
+ *				many other owners there are, and STRANGER if this
  *				server is none of them
- *	rows from META_SERVERS	the addresses of the servers
+ *	behind them		the addresses of the servers
+ *
+ * AWAY: the next owner is a guess, who had the slot while this server was away
  */
 struct row {
 	u32	w[4];
@@ -108,7 +111,7 @@ struct row {
 
 enum meta {
 	META_SLOTS,
-	META_SERVERS,
+	META_AWAY_UNTIL,	/* seconds since boot: end of all guesses */
 	META_IFINDEX,		/* of the tunnel device */
 	META_FLAGS,
 };
@@ -119,7 +122,8 @@ enum meta {
 #define STRANGER	0x80000000
 #define OTHERS_SHIFT	24
 #define OTHERS_MASK	0x7f
-#define OWNER_MASK	0xffffff
+#define AWAY		0x800000
+#define OWNER_MASK	0x7fffff
 
 struct table {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -407,11 +411,13 @@ static __always_inline int send_on(struct __sk_buff *skb, const struct packet *p
 	if (!meta)
 		return stays;
 	word = slot_word(table, meta, p);
-	if ((asked ? asked - 1 : 0) >= (word >> OTHERS_SHIFT & OTHERS_MASK))
+	if ((asked ? asked - 1 : 0) >= (word >> OTHERS_SHIFT & OTHERS_MASK) ||
+	    (word & AWAY &&
+	     bpf_ktime_get_ns() / NSEC_PER_SEC >= meta->w[META_AWAY_UNTIL]))
 		goto refuse;
 	if (!asked)
 		asked = word & STRANGER ? 0 : 1;
-	at = meta->w[META_SERVERS] + (word & OWNER_MASK);
+	at = 2 + (meta->w[META_SLOTS] + 3) / 4 + (word & OWNER_MASK);
 	address = bpf_map_lookup_elem(table, &at);
 	if (!address)
 		goto refuse;

@@ -32,7 +32,7 @@ found() {
 	echo "$? $(grep -c "$pattern" "$work/said.s2")"
 }
 
-plan 28
+plan 30
 btf=""
 [ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
 program now $btf
@@ -129,19 +129,25 @@ servers="s2 s3" tell now --dead 10.2.0.11 --dead fd02::11
 pair ping 1
 check "marked as dead: its flows, and no others, are reset" "$mine $mine" \
 	"$(sum broken) $(sum rst)"
+servers="s2 s3" tell now
+on s2 show
+check "a dead server stays dead when another change is told" 1 \
+	"$(grep -c "^dead: 10.2.0.11" "$work/said.s2")"
 pair reset
 cable up
 both -e 1 1
 tell now
+on s2 show
+check "until it is back" 0 "$(grep -c "^dead: " "$work/said.s2")"
 
 # What check finds
 in_ns s2 tc filter del dev eth0 ingress pref 4900
 pattern="^error: the program is not attached to eth0"
 check "check finds that the program is detached" "1 1" "$(found)"
-sed 's/.*; remedy: //' "$work/said.s2" >"$work/remedy"
-in_ns s2 sh -e "$work/remedy"
+ip -n "$(ns s2)" link del mhs-chance4
+tell now
 pattern=.
-check "its remedy mends it" "0 0" "$(found)"
+check "its remedy mends it, and a tunnel that is another now" "0 0" "$(found)"
 both -e 3 0
 dr ipvsadm -S -n >"$work/services"
 pattern="^error: .*: what is set is old"

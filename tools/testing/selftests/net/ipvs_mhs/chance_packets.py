@@ -18,6 +18,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 TOP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../../../..")
 sys.path.insert(0, os.path.join(TOP, "scripts"))
@@ -101,13 +102,14 @@ class Program:
             raise OSError(ctypes.get_errno(), "BPF_PROG_TEST_RUN")
         return struct.unpack_from("=i", attr, 4)[0]
 
-    def serve(self, bits, others):
+    def serve(self, bits, others, away_until=None):
         chance_map.write(
             f"{self.maps}/chance_services",
             chance_map.service_key(VIPS[bits], 80),
-            chance_map.rows(KEY, [chance_map.word(0, others)] * SLOTS,
-                            [SERVERS[bits]], 1,
-                            chance_map.SERVERS_6 if bits == 6 else 0))
+            chance_map.rows(KEY, [chance_map.word(
+                0, others, away=away_until is not None)] * SLOTS,
+                [SERVERS[bits]], 1, chance_map.SERVERS_6 if bits == 6 else 0,
+                away_until or 0))
 
 
 failed = 0
@@ -206,6 +208,10 @@ def cases(program, bits, btf):
             error(router, segment((vip, 81), stranger, A)))
         program.serve(bits, 0)
         is_("no other owner", STAYS, ack)
+        program.serve(bits, 2, int(time.monotonic()) + 100)
+        is_("who had the slot while this server was away", SENT_ON, ack)
+        program.serve(bits, 2, int(time.monotonic()))
+        is_("the same, when that was long ago", STAYS, ack)
         program.serve(bits, 2)
 
         with socket.socket(family) as client:
