@@ -32,7 +32,12 @@ found() {
 	echo "$? $(grep -c "$pattern" "$work/said.s2")"
 }
 
-plan 30
+# listed [SERVICE...]: the services with the second chance
+listed() {
+	dr sh -c "echo '$*' >/proc/sys/net/ipv4/vs/mhs/second_chance" 2>/dev/null
+}
+
+plan 35
 btf=""
 [ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
 program now $btf
@@ -184,6 +189,29 @@ check "clear leaves no tunnel, no filter, no program" "" \
 	in_ns s1 tc qdisc show dev eth0 | grep clsact
 	ls -d /sys/fs/bpf/real_server* 2>/dev/null)"
 unbroken "after the way back"
+
+# The director's list of services
+phases() {
+	echo "$(mhs State "$SVC4") $(mhs State "$SVC6")"
+}
+
+listed "$SVC4 nonsense"
+check "a wrong list is refused, and changes nothing" "1 $SVC4 $SVC6" \
+	"$? $(dr cat /proc/sys/net/ipv4/vs/mhs/second_chance)"
+listed "$SVC4"
+change -e 1 0
+check "a service that is listed no more has a transition, the other one none" \
+	"stable transition" "$(phases)"
+change -e 1 1
+listed "$SVC6" "$SVC4"
+change -e 1 0
+check "with it again a change is over at once" "stable stable" "$(phases)"
+dr ipvsadm -e -t "$SVC4" -r 10.2.0.13:80 -m
+change -e 1 1
+check "with a server by masquerading there is a transition" \
+	"transition stable" "$(phases)"
+kernel_said "$SVC4: the second chance is for"
+check "the log says so" 0 $?
 
 # Each kind of packet, and hostile ones
 packets now 20000 ${btf#-}

@@ -63,13 +63,17 @@ six() {
 	fi
 }
 
-# both MODE SERVER [WEIGHT]: change it in both services, until the director's slots
-# have it
-both() {
+# change MODE SERVER [WEIGHT]: in both services
+change() {
 	dr ipvsadm -R <<-END
 		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+-g -w $3}
 		$1 -t $SVC6 -r $(six "$2") ${3:+-i -w $3}
 	END
+}
+
+# both ARGUMENTS: change it, until the director's slots have it
+both() {
+	change "$@"
 	busywait 20 pair_state stable
 }
 
@@ -110,8 +114,8 @@ chance_net() {
 	for s in $servers; do
 		ip_ns "$s" <<<"route replace default via fd02::1 advmss 1380"
 	done
-	windows 0 1
-	sysctls dr net.ipv4.vs.expire_nodest_conn=0
+	sysctls dr net.ipv4.vs.mhs.second_chance="$SVC4,$SVC6" \
+		net.ipv4.vs.expire_nodest_conn=0
 	learn dr < <(
 		echo "-A -t $SVC4 -s mhs"
 		echo "-A -t $SVC6 -s mhs"
