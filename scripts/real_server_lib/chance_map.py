@@ -5,6 +5,7 @@ bpftool writes one element at a time."""
 import ctypes
 import ipaddress
 import os
+import resource
 import socket
 import struct
 
@@ -81,6 +82,8 @@ def rows(key, words, servers, ifindex, flags):
 def write(path, key, data):
     """Make a table and put it in the place of the service's former one."""
     count = len(data) // _ROW
+    # before Linux 5.11 tables count as locked memory
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY,) * 2)
     table = _bpf(_MAP_CREATE, struct.pack("=5I", _ARRAY, 4, _ROW, count,
                                           _INNER_MAP))
     services = -1
