@@ -103,6 +103,7 @@ pair open 30
 pair bulk 300 1
 both -e 2 0
 tell now
+tell now # as a restart of the unit does
 unbroken "two changes, SYN cookies"
 pair open 30
 pair bulk 300 1
