@@ -144,7 +144,7 @@ cable up
 both -e 1 1
 tell now
 on s2 show
-check "until it is back" 0 "$(grep -c "^dead: " "$work/said.s2")"
+check "until it is back" 0 "$(grep -c "^dead: 10.2.0.11" "$work/said.s2")"
 
 # What check finds
 in_ns s2 tc filter del dev eth0 ingress pref 4900
