@@ -72,6 +72,10 @@ tools:	## build mhs_table, which mhsstat plan needs, in build/tools
 lane:	## build lane.bpf.o, the XDP program of the lane, in build/tools (needs clang, libbpf-dev)
 	@$(MAKE) -s -C tools/net/ipvs_mhs lane
 
+.PHONY: chance
+chance:	## build chance.bpf.o, the program of servers with the second chance, likewise
+	@$(MAKE) -s -C tools/net/ipvs_mhs chance
+
 ##@ The module for every kernel to come, the tools
 
 # the version is the packages'
@@ -196,6 +200,9 @@ install-mhs-tools: tools
 	@$(MAKE) -s lane && \
 		install -m 644 build/tools/lane.bpf.o $(call lib-dir,mhsstat) || \
 		echo "install-tools goes on: only the XDP lane needs lane.bpf.o"
+	@$(MAKE) -s chance && \
+		install -m 644 build/tools/chance.bpf.o $(call lib-dir,real_server) || \
+		echo "install-tools goes on: only 'real_server chance' needs chance.bpf.o"
 	install -D -m 644 -t $(man-dir)/man7 Documentation/man/*.7
 	$(foreach dir,$(filter-out qdisc_tool,$(notdir $(wildcard examples/*))), \
 		$(call install-examples,$(dir),mhsstat))
@@ -298,11 +305,11 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 	@$(MACHINE)/build-kernel uml$(if $(DEBUG),-debug)
 	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
 
-# all but the one that needs kprobes, which User-Mode Linux has not
-for-uml = $(filter-out %/stateless.sh %/lane_xdp.sh,$(1))
+# all but those that need kprobes or BTF, which User-Mode Linux has not
+for-uml = $(filter-out %/stateless.sh %/lane_xdp.sh %/chance_forged.sh,$(1))
 
 .PHONY: check-uml
-check-uml: uml	## all tests but stateless.sh and lane_xdp.sh in User-Mode Linux, a quarter of an hour
+check-uml: uml	## all tests but stateless.sh, lane_xdp.sh, chance_forged.sh in User-Mode Linux, a quarter of an hour
 	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
 
 .PHONY: check-module

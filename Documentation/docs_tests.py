@@ -249,6 +249,8 @@ class Tools(unittest.TestCase):
                                  {"/opt/mhs/sbin/qdisc_tool"})
             self.assertEqual(called["system/real_server.service"],
                              ["/opt/mhs/sbin/real_server"] * 3)
+            self.assertEqual(called["system/real_server-chance.service"],
+                             ["/opt/mhs/sbin/real_server"] * 2)
             self.assertEqual(called["system/mhs-lane@.service"],
                              ["/opt/mhs/lib/ipvs-mhs-tools/lane.bpf.o"])
             for program in sum(called.values(), []):

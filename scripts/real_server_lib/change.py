@@ -11,7 +11,7 @@ from .parts import parts_of
 from .state import Record
 
 
-def _make(part, host):
+def make(part, host):
     """Command by command: after modprobe the device may be there or not."""
     last = None
     while True:
@@ -24,7 +24,7 @@ def _make(part, host):
         host.do(last)
 
 
-def _undo(parts, made, host):
+def undo(parts, made, host):
     """Each that was made, the last one first; what went wrong, in words.  @made
     keeps what could not be undone."""
     wrong = []
@@ -61,12 +61,12 @@ def setup(host, state, set_up):
                 made.setdefault(part.key, new[part.key])
                 state.save(record)
                 try:
-                    _make(part, host)
+                    make(part, host)
                 except ToolError as error:
                     raise ToolError("; ".join(filter(None, (
                         str(error), part.hint)))) from error
     except (ToolError, KeyboardInterrupt) as error:
-        wrong = _undo(parts, new, host)
+        wrong = undo(parts, new, host)
         state.save(old if not new else record)
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -78,8 +78,8 @@ def setup(host, state, set_up):
     wanted = {part.key for part in parts}
     gone = {key: before for key, before in made.items() if key not in wanted}
     changed = bool(new or gone)
-    wrong = _undo([part for part in _all_parts(record)
-                   if part.key in gone], gone, host)
+    wrong = undo([part for part in _all_parts(record)
+                  if part.key in gone], gone, host)
     for key in set(made) - wanted - set(gone):
         del made[key]
     state.save(record if wrong else Record([set_up], made))
@@ -99,7 +99,7 @@ def clear(host, state):
     record = state.load()
     if not record:
         return False
-    wrong = _undo(_all_parts(record), record.made, host)
+    wrong = undo(_all_parts(record), record.made, host)
     state.save(record if wrong else None)
     if wrong:
         raise ToolError("; ".join([*wrong, "the rest is undone; run "

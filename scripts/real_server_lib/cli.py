@@ -84,6 +84,12 @@ def _clear(options):
     return EXIT_OK
 
 
+def _chance(options):
+    # what it imports takes long on a small server
+    from . import chance
+    return chance.run(options)
+
+
 def main(argv):
     return run_main(parser(), {"setup": _setup, "check": _check,
-                               "clear": _clear}, argv)
+                               "clear": _clear, "chance": _chance}, argv)

@@ -86,7 +86,7 @@ def _accepts(socket, vip, protocol, port, devices):
         (address in wild or address.strip("[]") == vip)
 
 
-def _deaf(set_up, host):
+def deaf(set_up, host):
     """Services that do not listen."""
     # packets come by these
     devices = tunnels_of(set_up) or set(host.arp_devices())
@@ -104,5 +104,5 @@ def faults_of(set_up, host):
     """All of them, in the order in which they are best mended."""
     for part in parts_of(set_up):
         yield from part.faults(host)
-    for look in _misplaced, _sizes, _deaf:
+    for look in _misplaced, _sizes, deaf:
         yield from look(set_up, host)

@@ -8,6 +8,8 @@ from typing import NamedTuple, Optional
 
 from ipvs_mhs_tool import Parser, ToolError, UsageError, commands_of
 
+from . import chance_options
+
 DEFAULT_CONFIG = "/etc/real_server.conf"
 TUNNELS = ("ipip", "gre", "gue")
 GUE_PORT = 6080       # as registered for GUE
@@ -175,6 +177,7 @@ def parser():
     for sub in setup, clear:
         sub.add_argument("-n", "--dry-run", action="store_true",
                          help="print the commands that would do it")
+    chance_options.add_commands(commands, Parser)
     return top
 
 

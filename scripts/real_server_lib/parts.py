@@ -14,6 +14,10 @@ from .host import TABLE
 from .options import family_of
 
 
+# Tunnels of the second chance, which come and go by themselves
+CHANCE_TUNNELS = ("mhs-chance4", "mhs-chance6")
+
+
 class Fault(NamedTuple):
     """One line of check."""
 
@@ -415,6 +419,7 @@ def _parts(set_up):
     if set_up.mss:
         yield Clamp(set_up.vips, set_up.mss)
     devices = [part.device for part in tunnels if isinstance(part, Tunnel)]
+    devices += CHANCE_TUNNELS
     for vip in set_up.vips:
         yield Address(vip, devices)
 

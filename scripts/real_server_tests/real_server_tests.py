@@ -328,6 +328,12 @@ class Parts(unittest.TestCase):
             self.assertNotIn("address", str(self.commands("--vip", VIP4,
                                                           on=on)))
 
+    def test_an_address_on_a_tunnel_of_the_second_chance_goes_with_it(self):
+        on = FakeHost(link("mhs-chance4", "UP", "NOARP", kind="gre",
+                           addresses=[(VIP4, 32)]))
+        self.assertIn(f"ip address add {VIP4}/32 dev lo",
+                      self.commands("--vip", VIP4, on=on))
+
     def test_clamp(self):
         one = parts.Clamp([VIP4, VIP6], 1400)
         on = FakeHost()

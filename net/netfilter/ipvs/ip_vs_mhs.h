@@ -270,6 +270,7 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
 	bool			full;		/* a server found no index */
+	bool			chance;		/* second chance; mhs_net.lock */
 	bool			ended;		/* nobody queues the work */
 	bool			hurry;		/* a reader waits for a rebuild */
 	u32			changes;	/* of servers, so far */
@@ -309,6 +310,7 @@ struct ip_vs_mhs {
 #define MHS_WARN_EMPTY		0x2
 #define MHS_WARN_FLAGS		0x4
 #define MHS_WARN_FULL		0x8
+#define MHS_WARN_CHANCE		0x10
 
 /* 1,024 chains: 5,000 services make five to a chain */
 #define MHS_HASH_BITS		10
@@ -352,6 +354,7 @@ struct ip_vs_mhs_net {
 	struct mutex		lock;		/* guards what follows */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct list_head	list;		/* of services */
+	char			*second_chance;	/* sysctl, NULL: empty */
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
@@ -376,6 +379,8 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af
 					  u32 fwmark);
 struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
+int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
+			   union nf_inet_addr *addr, __be16 *to);
 void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs);
 unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,

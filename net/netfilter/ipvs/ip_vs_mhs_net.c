@@ -26,6 +26,11 @@
 /* A quarter: UDP source addresses are easily forged */
 #define MHS_MAX_QUIC_ENTRIES	65536
 
+/* Longest text of the sysctl second_chance, some 200 services: a write looks for
+ * each service of the namespace in it
+ */
+#define NET_CHANCE_BYTES	4096
+
 /* Time between two polls, see net_work() */
 #define MHS_NET_PERIOD		HZ
 
@@ -167,6 +172,43 @@ static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 	return hash;
 }
 
+/* Does the list "ADDRESS:PORT [ADDRESS]:PORT ..." name a service?  -EINVAL if the
+ * text is no such list.
+ */
+static int net_chance_names(struct net *net, const char *text,
+			    const struct ip_vs_mhs *mhs)
+{
+	union nf_inet_addr addr = {};
+	int af, n, found = 0;
+	char word[64], *port;
+	__be16 number;
+
+	for (; sscanf(text, "%63s%n", word, &n) == 1; text += n) {
+		port = strrchr(word, ':');
+		if (!port || port == word)
+			return -EINVAL;
+		*port++ = 0;
+		if (port[-2] == ']')
+			port[-2] = 0;
+		af = ip_vs_mhs_svc_endpoint(net, word + (*word == '['), port,
+					    &addr, &number);
+		if (af < 0 || !number)
+			return -EINVAL;
+		found |= mhs && mhs->af == af && mhs->port == number &&
+			 ip_vs_addr_equal(af, &mhs->addr, &addr);
+	}
+	return found;
+}
+
+static void net_chance(struct ip_vs_mhs *mhs)
+{
+	const char *text = mhs->net->second_chance;
+
+	lockdep_assert_held(&mhs->net->lock);
+	WRITE_ONCE(mhs->chance, text && mhs->protocol == IPPROTO_TCP &&
+		   net_chance_names(mhs->net->net, text, mhs) > 0);
+}
+
 /* A service comes.  The table of services, the hooks and the work of a
  * namespace come with its first service.  After an error nothing is attached.
  */
@@ -193,6 +235,7 @@ int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 		if (READ_ONCE(mn->backup))
 			ip_vs_mhs_slots_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
+		net_chance(mhs);
 		net_check_conntrack(mn);
 	}
 	mutex_unlock(&mn->lock);
@@ -214,6 +257,40 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 	if (list_empty(&mn->list))
 		RCU_INIT_POINTER(mn->hash, NULL);
 	mutex_unlock(&mn->lock);
+}
+
+/* Read or write net.ipv4.vs.mhs.second_chance; a write is one whole list.  Later
+ * changes of servers follow the list, those under way at the next tick.
+ */
+static int net_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+			     size_t *lenp, loff_t *ppos)
+{
+	struct ip_vs_mhs_net *mn = table->data;
+	struct ctl_table copy = { .maxlen = NET_CHANCE_BYTES };
+	struct ip_vs_mhs *mhs;
+	int err;
+
+	if (write && (*ppos || *lenp >= NET_CHANCE_BYTES))
+		return -EINVAL;
+	copy.data = kzalloc(NET_CHANCE_BYTES, GFP_KERNEL_ACCOUNT);
+	if (!copy.data)
+		return -ENOMEM;
+	mutex_lock(&mn->lock);
+	if (!write && mn->second_chance)
+		strscpy(copy.data, mn->second_chance, NET_CHANCE_BYTES);
+	err = proc_dostring(&copy, write, buffer, lenp, ppos);
+	if (write && !err)
+		err = net_chance_names(mn->net, copy.data, NULL);
+	if (write && !err) {
+		kfree(mn->second_chance);
+		mn->second_chance = copy.data;
+		copy.data = NULL;
+		list_for_each_entry(mhs, &mn->list, net_list)
+			net_chance(mhs);
+	}
+	mutex_unlock(&mn->lock);
+	kfree(copy.data);
+	return err;
 }
 
 /* Sysctls, net.ipv4.vs.mhs.* of each namespace */
@@ -259,6 +336,12 @@ static const struct ctl_table net_table[] = {
 		.maxlen		= PAGE_SIZE,
 		.mode		= 0644,
 		.proc_handler	= ip_vs_mhs_ingress_sysctl,
+	},
+	{
+		.procname	= "second_chance",
+		.maxlen		= NET_CHANCE_BYTES,
+		.mode		= 0644,
+		.proc_handler	= net_chance_sysctl,
 	},
 };
 
@@ -356,6 +439,8 @@ static void __net_exit net_exit(struct net *net)
 	ip_vs_mhs_ingress_exit(mn);
 	ip_vs_mhs_lane_watch_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
+	/* no service comes any more */
+	kfree(mn->second_chance);
 }
 
 static struct pernet_operations net_ops = {

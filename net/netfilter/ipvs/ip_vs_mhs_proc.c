@@ -6,7 +6,6 @@
  * their names, and new columns are added at the end.  Documented in
  * Documentation/networking/ipvs-mhs.rst.
  */
-#include <linux/inet.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
@@ -214,28 +213,6 @@ struct mhs_lookup {
 	union nf_inet_addr	caddr;
 };
 
-/* The family of the address, or an error */
-static int lookup_endpoint(struct net *net, const char *text, const char *port,
-			   union nf_inet_addr *addr, __be16 *to)
-{
-	struct sockaddr_storage ss;
-	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&ss;
-	const struct sockaddr_in *in = (const struct sockaddr_in *)&ss;
-	int err;
-
-	err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss);
-	if (err)
-		return err;
-	if (ss.ss_family == AF_INET6) {
-		addr->in6 = in6->sin6_addr;
-		*to = in6->sin6_port;
-	} else {
-		addr->ip = in->sin_addr.s_addr;
-		*to = in->sin_port;
-	}
-	return ss.ss_family;
-}
-
 /* Take a question, which ends with a zero byte */
 int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 {
@@ -247,8 +224,8 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 
 	if (sscanf(text, "%4s %63s %63s %63s %63s", proto, words[0], words[1],
 		   words[2], words[3]) == 5)
-		af = lookup_endpoint(net, words[2], words[3], &q.caddr,
-				     &q.cport);
+		af = ip_vs_mhs_svc_endpoint(net, words[2], words[3], &q.caddr,
+					    &q.cport);
 	if (af < 0)
 		return -EINVAL;
 	if (!strcmp(proto, "FWM")) {
@@ -258,8 +235,9 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 		q.protocol = !strcmp(proto, "TCP") ? IPPROTO_TCP :
 			     !strcmp(proto, "UDP") ? IPPROTO_UDP :
 			     !strcmp(proto, "SCTP") ? IPPROTO_SCTP : 0;
-		if (!q.protocol || lookup_endpoint(net, words[0], words[1],
-						   &q.addr, &q.port) != af)
+		if (!q.protocol ||
+		    ip_vs_mhs_svc_endpoint(net, words[0], words[1], &q.addr,
+					   &q.port) != af)
 			return -EINVAL;
 	}
 	q.af = af;

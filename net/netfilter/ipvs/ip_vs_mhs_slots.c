@@ -117,6 +117,31 @@ struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
 	return scratch_of(net)->wq;
 }
 
+/* Have all servers the second chance?  They send packets of flows that they do not
+ * have on, so the table changes at once.
+ */
+static bool slots_chance(struct ip_vs_mhs *mhs)
+{
+	struct ip_vs_mhs_server *s;
+	u32 method;
+
+	lockdep_assert_held(&mhs->lock);
+	if (!READ_ONCE(mhs->chance))
+		return false;
+	list_for_each_entry(s, &mhs->listed, list) {
+		method = IP_VS_DFWD_METHOD(s->dest);
+		if (method == IP_VS_CONN_F_DROUTE ||
+		    (method == IP_VS_CONN_F_TUNNEL &&
+		     READ_ONCE(s->dest->tun_type) ==
+		     IP_VS_CONN_F_TUNNEL_TYPE_IPIP))
+			continue;
+		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_CHANCE,
+					"the second chance is for direct routing and IPIP: as one server has another method, the service goes without it");
+		return false;
+	}
+	return true;
+}
+
 /* Walk the slots: set candidates by the table @target (if not NULL), apply
  * @ticks, take the census.  Packets write the words at the same time, so both
  * sides write by compare-and-exchange only; its full barrier pairs with
@@ -132,11 +157,12 @@ static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 	struct ip_vs_mhs_census now = {};
 	u32 i, first, idx, stage, w, n;
 	struct ip_vs_mhs_server *s;
-	bool at_once;
+	bool at_once, chance;
 
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
+	chance = slots_chance(mhs);
 	if (ip_vs_mhs_cutting(mhs->ipvs))
 		list_for_each_entry(s, &mhs->gone, list)
 			__set_bit(s->idx, scratch->cut);
@@ -159,7 +185,7 @@ static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 			if (target)
 				idx = target[i] == MHS_FILL_NONE ?
 				      MHS_IDX_NONE : scratch->idx[target[i]];
-			at_once = settling ||
+			at_once = settling || chance ||
 				  test_bit(ip_vs_mhs_slot_old(w),
 					   scratch->cut);
 			n = ip_vs_mhs_slot_change(w, idx, at_once, first);

@@ -5,6 +5,7 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
+#include <linux/inet.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/rculist.h>
@@ -110,6 +111,28 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 		if (s->dest == dest)
 			return s;
 	return NULL;
+}
+
+/* Parse an address and a port: the family, or an error */
+int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
+			   union nf_inet_addr *addr, __be16 *to)
+{
+	struct sockaddr_storage ss;
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&ss;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&ss;
+	int err;
+
+	err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss);
+	if (err)
+		return err;
+	if (ss.ss_family == AF_INET6) {
+		addr->in6 = in6->sin6_addr;
+		*to = in6->sin6_port;
+	} else {
+		addr->ip = in->sin_addr.s_addr;
+		*to = in->sin_port;
+	}
+	return ss.ss_family;
 }
 
 static const char *svc_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)

@@ -35,6 +35,7 @@
 #include "ip_vs_mhs_siphash.h"
 #endif
 #include "ip_vs_mhs_table.h"
+#include "ip_vs_mhs_hash.h"
 
 /* The largest prime below each power of two from 2^8 to 2^19; mh has the sizes up
  * to 2^17
@@ -72,57 +73,6 @@ void ip_vs_mhs_hash_set_key(const u8 *raw)
 	for (i = 0; i < sizeof(table_key); i++)
 		table_key.key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
 	table_key_told = true;
-}
-
-/* SipHash over 64-bit words; the callers choose the numbers of rounds */
-struct sip {
-	u64	a, b, c, d;
-};
-
-static __always_inline struct sip sip_begin(const siphash_key_t *key)
-{
-	return (struct sip){
-		key->key[0] ^ SIPHASH_CONST_0,
-		key->key[1] ^ SIPHASH_CONST_1,
-		key->key[0] ^ SIPHASH_CONST_2,
-		key->key[1] ^ SIPHASH_CONST_3,
-	};
-}
-
-/* @n is a compile-time constant, at most 4 */
-static __always_inline void sip_rounds(struct sip *v, u32 n)
-{
-	SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
-	if (n > 1)
-		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
-	if (n > 2)
-		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
-	if (n > 3)
-		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
-}
-
-static __always_inline void sip_word(struct sip *v, u32 rounds, u64 word)
-{
-	v->d ^= word;
-	sip_rounds(v, rounds);
-	v->a ^= word;
-}
-
-static __always_inline u64 sip_end(struct sip *v, u32 rounds)
-{
-	v->c ^= 0xff;
-	sip_rounds(v, rounds);
-	return v->a ^ v->b ^ v->c ^ v->d;
-}
-
-static __always_inline u64 ip6_high(const union nf_inet_addr *addr)
-{
-	return (u64)ntohl(addr->ip6[0]) << 32 | ntohl(addr->ip6[1]);
-}
-
-static __always_inline u64 ip6_low(const union nf_inet_addr *addr)
-{
-	return (u64)ntohl(addr->ip6[2]) << 32 | ntohl(addr->ip6[3]);
 }
 
 /* Write the key of both hashes of a service to @to; @guest: the service is
@@ -176,17 +126,7 @@ u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
 u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 			  const union nf_inet_addr *addr, __be16 port)
 {
-	struct sip v = sip_begin(key);
-
-	if (af == AF_INET6) {
-		sip_word(&v, 1, ip6_high(addr));
-		sip_word(&v, 1, ip6_low(addr));
-		sip_word(&v, 1, 18ULL << 56 | ntohs(port));
-	} else {
-		sip_word(&v, 1, 6ULL << 56 | (u64)ntohl(addr->ip) << 16 |
-				ntohs(port));
-	}
-	return sip_end(&v, 3);
+	return sip_client(key, af == AF_INET6, addr, ntohs(port));
 }
 
 /* Compare two servers for the order of the fill: less than 0 if a comes first

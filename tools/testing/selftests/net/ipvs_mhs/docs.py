@@ -64,6 +64,8 @@ ELSEWHERE = {
     r"real_server (check|clear)\b":
         ("tools/testing/selftests/net/ipvs_mhs/real_faults.sh",
          "with its own addresses"),
+    r"ipvsadm -S -n \| ssh server real_server chance set ":
+        ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "by a file, as tell"),
     r"ethtool -K eth[01] rxvlan off rx-vlan-stag-hw-parse off$":
         ("tools/testing/selftests/net/ipvs_mhs/lane_xdp.sh", "lib_lane.sh"),
     r"ip link set dev eth0 xdpdrv (object /usr/local/\S+ section xdp|off)$":

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The command line of 'real_server chance', and the services that it is about."""
+
+import ipaddress
+import os
+import sys
+from typing import NamedTuple
+
+from ipvs_mhs_tool import ToolError, UsageError
+
+from mhsstat_lib import module, servers
+from mhsstat_lib.address import endpoint
+
+from .chance_slots import Server
+
+
+class Service(NamedTuple):
+    """A service of the director whose flows get a second chance."""
+
+    address: str
+    port: int
+    addr_only: bool       # flag-3: the client's port chooses no slot
+    tunnels: bool         # some server is reached by IPIP
+    servers: tuple        # of Server
+
+    @property
+    def name(self):
+        return f"[{self.address}]:{self.port}" if ":" in self.address \
+            else f"{self.address}:{self.port}"
+
+
+def add_commands(commands, parser_class):
+    """The parsers below 'chance'."""
+    chance = commands.add_parser(
+        "chance", help="send packets that came to the wrong server on",
+        description="The second chance: a packet that comes here without a "
+                    "connection goes on to the server that had it.  Read "
+                    "SECOND CHANCE in real_server(8) first.")
+    chance.set_defaults(chance=None)
+    actions = chance.add_subparsers(dest="chance", metavar="command",
+                                    required=True, parser_class=parser_class)
+    put = actions.add_parser(
+        "set", help="tell this server the services and servers, after each "
+                    "change",
+        description="Tell this server the services and servers of the director, "
+                    "after each change. The first time loads and attaches the "
+                    "program.")
+    actions.add_parser(
+        "show", help="services, and what became of their packets",
+        description="Show the services, and what became of their packets here.")
+    check = actions.add_parser(
+        "check", help="what is wrong, and the remedy",
+        description="Say in a line each what is wrong, and the remedy. Exit "
+                    "status 0: no error; 1: there are.")
+    actions.add_parser(
+        "clear", help="take all of it away",
+        description="Take the program, its filters and the tunnel away.")
+    for sub in put, check:
+        sub.add_argument("-f", "--servers", metavar="FILE",
+                         required=sub is put,
+                         help="what 'ipvsadm -S -n' prints on the director; - "
+                              "for standard input" +
+                              ("" if sub is put else ": is it what was set?"))
+        sub.add_argument("-s", "--service", metavar="ADDRESS:PORT",
+                         action="append", default=[],
+                         help="of the file only this service; may be repeated")
+    put.add_argument("-d", "--device", action="append", default=[],
+                     help="where packets of clients come in; may be repeated "
+                          "(default: the device of the default route, and "
+                          "those of IPIP tunnels where servers have them)")
+    put.add_argument("--dead", metavar="ADDRESS", action="append", default=[],
+                     help="a server that is dead: nothing is sent on to it until "
+                          "it is back in the list, or --alive; may be repeated")
+    put.add_argument("--alive", metavar="ADDRESS", action="append", default=[],
+                     help="a server that is not dead any more; may be repeated")
+    put.add_argument("--table-size", type=int, metavar="SLOTS",
+                     help="table_size of the module on the director (default: as "
+                          f"before, at first {module.DEFAULT_TABLE_SIZE})")
+    put.add_argument("--hash-key-file", metavar="FILE",
+                     help="it holds hash_key of the module on the director "
+                          "(default: as before)")
+    for option, name in ("--program", "chance.bpf.o"), \
+            ("--table-program", "mhs_table"):
+        put.add_argument(option, metavar="FILE",
+                         help=f"{name}, if it is not where it is installed")
+
+
+def _read(path):
+    try:
+        if path == "-":
+            return sys.stdin.read()
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ToolError(f"{path}: {getattr(error, 'strerror', error)}"
+                        ) from error
+
+
+def hash_key(options):
+    """None if none is given"""
+    path = options.hash_key_file
+    return module.parse_key(_read(path), path) if path else None
+
+
+def _sends_on_to_6():
+    """Before Linux 5.14 what bpf_redirect() sends by an ip6gre device keeps its
+    Ethernet header, and nobody takes it (commit a3fa449ffcf5)."""
+    return tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])
+                 ) >= (5, 14)
+
+
+def _why_not(service, protocol):
+    """Why a service of the director cannot have a second chance, or None."""
+    tunnels = {server.tunnel for server in service.servers} - {None, "ipip"}
+    families = {server.address.version for server in service.servers}
+    if service.scheduler != "mhs":
+        return f"its scheduler is {service.scheduler}, not mhs"
+    if protocol != "TCP":
+        return "only TCP has sockets that know their flows"
+    if service.persistent or "ops" in service.flags:
+        return "persistence and one-packet scheduling keep entries"
+    if any(server.method == "Masq" for server in service.servers):
+        return "masquerading needs an entry for each flow"
+    if tunnels:
+        return (f"servers are reached by {', '.join(sorted(tunnels)).upper()}: "
+                "only direct routing and IPIP will do")
+    if len(families) > 1:
+        return "its servers have addresses of both families"
+    if 6 in families and not _sends_on_to_6():
+        return "to servers with IPv6 addresses Linux sends on from 5.14 on"
+    return None
+
+
+def _service_of(name, service):
+    """The Service, or why it cannot be one."""
+    protocol, _, where = name.partition(" ")
+    why = _why_not(service, protocol)
+    if why is not None:
+        return why
+    address, port = endpoint(where)
+    odd = next((server for server in service.servers if server.port != port),
+               None)
+    if port == 0 or odd:
+        return (f"the server {odd.name} has another port" if odd else
+                "it is for all ports")
+    return Service(
+        str(address), port, "flag-3" in service.flags,
+        any(server.method == "Tunnel" for server in service.servers),
+        tuple(sorted(Server(str(server.address), server.port, server.weight)
+                     for server in service.servers)))
+
+
+def warn(words):
+    print(f"real_server: warning: {words}", file=sys.stderr)
+
+
+def services_of(options):
+    """The services of --servers that --service names, or all that can have a second
+    chance."""
+    found = servers.parse(_read(options.servers), options.servers)
+    names = [f"TCP {Service(str(address), port, 0, 0, ()).name}"
+             for address, port in map(endpoint, options.service)]
+    for name in names:
+        if name not in found:
+            raise UsageError(f"{options.servers} has no service {name}")
+    those, others = [], []
+    for name in names or found:
+        for service in found[name]:
+            got = _service_of(name, service)
+            if isinstance(got, Service):
+                those.append(got)
+            else:
+                others.append(f"{name} cannot have a second chance: {got}")
+    if not those or names and others:
+        raise ToolError("; ".join(others or [
+            f"{options.servers} has no service"]) + "; to end the second chance, "
+            "run 'real_server chance clear'")
+    for words in others:
+        warn(words)
+    return those
+
+
+def addresses(texts, option):
+    """In one spelling"""
+    try:
+        return {str(ipaddress.ip_address(text)) for text in texts}
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}; give a server's address, without "
+                         "a port") from error
