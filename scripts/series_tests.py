@@ -112,7 +112,7 @@ class Series(unittest.TestCase):
                          ["0000", "0001", "0002", "0003"])
         cover = patches[0].read_text()
         self.assertIn("[RFC PATCH nf-next 0/3] ipvs: mhs,", cover)
-        self.assertIn("after weights.\nbase-commit: " +
+        self.assertIn("after hashkey and weights.\nbase-commit: " +
                       git(self.tree, "rev-parse", "HEAD"), cover)
         self.assertNotRegex(cover, r"\*\*\*")
         for patch in patches[1:]:
