@@ -12,6 +12,7 @@ commands in TEXTS.  Whatever is in neither, or fails, fails the test.
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -194,7 +195,7 @@ def make_targets_missing(command):
     makefiles = "".join((TOP / name).read_text() for name in (
         "Makefile", "tools/testing/Makefile"))
     return [word for part in command.split("&&")
-            for word in part.split()[1:]
+            for word in shlex.split(part, comments=True)[1:]
             if "=" not in word and
             not re.search(rf"^{re.escape(word)}:", makefiles, re.M)]
 
