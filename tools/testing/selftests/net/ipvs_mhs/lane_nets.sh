@@ -81,6 +81,11 @@ lane_close() {
 	fi
 }
 
+# reached: the new wires carry packets, so no flow waits for a neighbour
+reached() {
+	in_ns rt ping -c 1 -W 1 -n 10.2.0.10 >/dev/null
+}
+
 aggregated() {
 	dr cat "/proc/net/bonding/$port" >"$work/bond"
 	[ "$(grep -c "MII Status: up" "$work/bond")" -eq 3 ] &&
@@ -101,6 +106,7 @@ lacp() {
 	lane_open
 	busywait 60 aggregated
 	result "802.3ad: both members" $?
+	busywait 60 reached
 	lane_service $VIP4 "${direct[@]}"
 	lane_warm
 	lane_flows "802.3ad"
@@ -179,6 +185,7 @@ backup() {
 	[ "$door" = ingress ] || programs rt m0 m1
 	port=eth0
 	lane_open
+	busywait 60 reached
 	lane_service $VIP4 "${direct[@]}"
 	lane_warm
 	lane_flows "active-backup"
@@ -235,6 +242,7 @@ vlans() {
 	[ "$door" = ingress ] || programs rt m0
 	port=m0
 	lane_open
+	busywait 60 reached
 	lane_service $VIP4 "${direct[@]}"
 	lane_warm
 	lane_flows "VLAN"
@@ -284,6 +292,7 @@ bridge_vlan() {
 	programs rt m0
 	port=m0
 	lane_open
+	busywait 60 reached
 	lane_service $VIP4 "${direct[@]}"
 	lane_flows "a VLAN of a bridge, the program on its port: Frame" Frame
 	check "a VLAN of a bridge: none in the lane" 0 "$(lane_new Forwarded)"
@@ -308,6 +317,7 @@ bond_vlan() {
 	lane_open
 	busywait 60 aggregated
 	result "a VLAN on 802.3ad: both members" $?
+	busywait 60 reached
 	lane_service $VIP4 "${direct[@]}"
 	lane_warm
 	lane_flows "a VLAN on 802.3ad"
