@@ -8,7 +8,7 @@ from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
 
 from . import module, proc, servers, table
 from .address import endpoint, spelled, told
-from .rules import CUT, HANG, KEPT, MOVE, Host
+from .rules import CUT, HANG, KEPT, MOVE, SENT, Host
 from .snapshot import read_text
 from .text import duration, percent
 from .text import table as text_table
@@ -232,6 +232,8 @@ class Words:
                 (HANG, "hang at once, as masquerading keeps no deleted server"
                  + last),
                 (MOVE, "go to another server at once, as plain UDP"),
+                (SENT, "go on while these servers live: the others send their "
+                 "packets on (net.ipv4.vs.mhs.second_chance)"),
                 (KEPT, "are kept for hold and pin time, "
                  f"{self._time(self.hold_ms + self.pin_ms)}, then cut" + last)):
             if fate in by_fate:

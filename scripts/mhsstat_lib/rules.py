@@ -5,6 +5,7 @@ and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 from ipvs_mhs_tool import ToolError, run
 
 from . import module
+from .address import service_name
 from .text import duration
 
 VS = "/proc/sys/net/ipv4/vs"
@@ -13,7 +14,8 @@ _IDLE_MS = {"TCP": 900_000, "UDP": 300_000, "SCTP": 900_000}
 _HOLD_MS = 60_000
 
 # What becomes of the living flows of a deleted server
-NONE, MOVE, CUT, HANG, KEPT = "none", "move", "cut", "hang", "kept"
+NONE, MOVE, CUT, HANG, KEPT, SENT = \
+    "none", "move", "cut", "hang", "kept", "sent"
 
 
 def _number(name, directory, default):
@@ -30,12 +32,16 @@ class Host:
         self.idle_ms = dict(_IDLE_MS)
         self.expires = self.quiesces = False
         self.quic_ports = (443,)
+        self.second_chance = ()  # names of services
         if not here:
             return
         self.hold_ms = _number("hold_ms", f"{VS}/mhs", _HOLD_MS)
         self.pin_ms = _number("pin_ms", f"{VS}/mhs", 0)
         self.expires = _number("expire_nodest_conn", VS, 0) != 0
         self.quiesces = _number("expire_quiescent_template", VS, 0) != 0
+        self.second_chance = tuple(
+            service_name("TCP", word) for word in (module.parameter(
+                "second_chance", f"{VS}/mhs") or "").split())
         ports = module.parameter("quic_ports")
         if ports is not None:
             self.quic_ports = tuple(int(p) for p in ports.split(",")
@@ -66,9 +72,21 @@ class Host:
         """Is the pin time too short to see every flow that lives?"""
         return self.pin(name) < self.idle(name)
 
+    def only_server(self, service):
+        """Why nobody but a server of the service knows its flows, or None."""
+        if service.name not in self.second_chance:
+            return None
+        port = service.name.rpartition(":")[2]
+        return (f"{service.name} has the second chance, so flows have no entry "
+                "here, and only the server knows whether it has any: ask it by "
+                f"\"ss -Htn state established '( sport = :{port} )'\" after its "
+                "weight was set to 0")
+
     def unseen(self, service):
         """Why a server of the service may have flows that have no entry, and the
         remedies."""
+        if self.only_server(service):
+            yield self.only_server(service)
         if self.short(service.name):
             yield (f"{service.name}: net.ipv4.vs.mhs.pin_ms is {self.pin_ms}, and "
                    "a flow that is silent for longer than "
@@ -92,6 +110,8 @@ class Host:
     def deleted(self, service, server, stable, stateful):
         """What becomes of the living flows of a server that is deleted.  @stable:
         the service is known to be; @stateful: all its flows have entries."""
+        if service.name in self.second_chance:
+            return SENT
         if stable and not server.weight and server.active is not None and \
                 not server.active + server.inactive and \
                 not self.short(service.name):

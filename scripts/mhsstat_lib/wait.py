@@ -114,6 +114,8 @@ class Pending:
     def _say_unseen(self, service):
         """What makes the absence of entries prove less than it should."""
         host = self._host = self._host or Host(True)
+        if host.only_server(service):
+            raise ToolError(host.only_server(service))
         for text in host.unseen(service):
             self._warn(text)
 

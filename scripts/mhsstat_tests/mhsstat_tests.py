@@ -992,6 +992,21 @@ class PlanInWords(unittest.TestCase):
         self.assertIn("silent for longer than 20 s",
                       self.words(host={"pin_ms": 20_000}))
 
+    def test_with_the_second_chance_the_servers_keep_flows(self):
+        ours = {"second_chance": ("TCP 10.9.0.1:80",)}
+        words = self.words(host=ours, kernel={"state": "stable"}, weight=0)
+        self.assertIn("go on while these servers live", words)
+        self.assertNotIn("then cut", words)
+        self.assertIn("then cut", self.words(
+            host={"second_chance": ("TCP 10.9.0.9:80",)}))
+
+    def test_the_sysctl_names_services(self):
+        texts = {"second_chance": "10.9.0.1:80 [FD09:0::1]:443"}
+        with mock.patch("mhsstat_lib.module.parameter",
+                        lambda name, directory="": texts.get(name)):
+            self.assertEqual(rules.Host(True).second_chance,
+                             ("TCP 10.9.0.1:80", "TCP [fd09::1]:443"))
+
     def test_weight_0_does_not_mean_drained(self):
         stable = {"state": "stable"}
         for kernel, entries, host, living in (
@@ -1118,6 +1133,16 @@ class Drained(unittest.TestCase):
     def wait(self, *argv):
         return run("wait", "-n", "10ms", "--timeout", "20ms", "--drained",
                    Kernel.SERVER, *argv)
+
+    def test_only_servers_with_the_second_chance_know(self):
+        for names, status in (((), 0), (("TCP 10.9.0.1:80",), 125)):
+            kernel = Kernel(self)
+            kernel.shared()
+            kernel.core = kernel.core.replace("1          0", "0          0")
+            kernel.host.second_chance = names
+            got, _, err = self.wait("-t", "10.9.0.1:80")
+            self.assertEqual((got, "only the server knows" in err),
+                             (status, bool(names)), err)
 
     def test_all_services_are_asked_in_any_order(self):
         for first in (False, True):
