@@ -84,8 +84,9 @@ class Host:
     def unseen(self, service):
         """Why a server of the service may have flows that have no entry, and the
         remedies."""
-        if self.only_server(service):
-            yield self.only_server(service)
+        only = self.only_server(service)
+        if only:
+            yield only
         if self.short(service.name):
             yield (f"{service.name}: net.ipv4.vs.mhs.pin_ms is {self.pin_ms}, and "
                    "a flow that is silent for longer than "

@@ -21,15 +21,14 @@ def read_text(path):
             return sys.stdin.read()
         with open(path, encoding="utf-8") as file:
             return file.read()
-    except FileNotFoundError as error:
+    except OSError as error:
         if path.startswith(proc.PROC_MHS):
-            raise NotThere(f"there is no {path}: load the module with "
-                           "'modprobe ip_vs_mhs'") from error
-        raise ToolError(f"{path}: {error.strerror}") from error
-    except PermissionError as error:
-        if path.startswith(proc.PROC_MHS):
-            raise ToolError(f"{path} is for root: run mhsstat as root"
-                            ) from error
+            if isinstance(error, FileNotFoundError):
+                raise NotThere(f"there is no {path}: load the module with "
+                               "'modprobe ip_vs_mhs'") from error
+            if isinstance(error, PermissionError):
+                raise ToolError(f"{path} is for root: run mhsstat as root"
+                                ) from error
         raise ToolError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ToolError(f"{path}: this is not text") from error

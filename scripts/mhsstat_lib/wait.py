@@ -114,8 +114,9 @@ class Pending:
     def _say_unseen(self, service):
         """What makes the absence of entries prove less than it should."""
         host = self._host = self._host or Host(True)
-        if host.only_server(service):
-            raise ToolError(host.only_server(service))
+        only = host.only_server(service)
+        if only:
+            raise ToolError(only)
         for text in host.unseen(service):
             self._warn(text)
 

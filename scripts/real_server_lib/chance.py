@@ -10,7 +10,7 @@ import os
 import time
 from typing import NamedTuple
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError
+from ipvs_mhs_tool import EXIT_OK, ToolError
 
 from mhsstat_lib import module
 
@@ -356,6 +356,7 @@ def _segments(record, host):
 
 def _tables(record, host):
     """Of the map itself"""
+    links = host.links()
     for name, fields in record.services.items():
         try:
             head = chance_map.head(*record.layout().table(fields))
@@ -363,7 +364,7 @@ def _tables(record, host):
             yield Fault(f"{name}: cannot read its table: {error}", _SET)
             continue
         family = family_of(fields["sets"][0][0][0][0])
-        link = host.links().get(TUNNELS[family][0], {})
+        link = links.get(TUNNELS[family][0], {})
         if head is None:
             yield Fault(f"{name} has no table", _SET)
         elif (module.key_print(head[0]), *head[1:]) != (
@@ -405,12 +406,7 @@ def _faults(options, record, host):
 
 
 def _check(options):
-    status = EXIT_OK
-    for fault in _faults(options, Store().load(), Kernel()):
-        print(f"{fault.severity}: {fault.text}; remedy: {fault.remedy}")
-        if fault.severity == "error":
-            status = EXIT_PROBLEM
-    return status
+    return faults.report(_faults(options, Store().load(), Kernel()))
 
 
 def _clear(_options):

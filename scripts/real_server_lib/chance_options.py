@@ -10,6 +10,7 @@ from ipvs_mhs_tool import ToolError, UsageError
 
 from mhsstat_lib import module, servers
 from mhsstat_lib.address import endpoint
+from mhsstat_lib.snapshot import read_text
 
 from .chance_slots import Server
 
@@ -85,21 +86,10 @@ def add_commands(commands, parser_class):
                          help=f"{name}, if it is not where it is installed")
 
 
-def _read(path):
-    try:
-        if path == "-":
-            return sys.stdin.read()
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ToolError(f"{path}: {getattr(error, 'strerror', error)}"
-                        ) from error
-
-
 def hash_key(options):
     """None if none is given"""
     path = options.hash_key_file
-    return module.parse_key(_read(path), path) if path else None
+    return module.parse_key(read_text(path), path) if path else None
 
 
 def _sends_on_to_6():
@@ -157,7 +147,7 @@ def warn(words):
 def services_of(options):
     """The services of --servers that --service names, or all that can have a second
     chance."""
-    found = servers.parse(_read(options.servers), options.servers)
+    found = servers.parse(read_text(options.servers), options.servers)
     names = [f"TCP {Service(str(address), port, 0, 0, ()).name}"
              for address, port in map(endpoint, options.service)]
     for name in names:

@@ -3,11 +3,11 @@
 
 import sys
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError, quoted
+from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
 from ipvs_mhs_tool import main as run_main
 
 from . import change
-from .faults import OWN_REMEDY, faults_of
+from .faults import OWN_REMEDY, faults_of, report
 from .host import Host
 from .options import DEFAULT_CONFIG, parser, read_config, set_up_of
 from .state import State
@@ -64,12 +64,7 @@ def _check(options):
     set_up = record.set_ups[-1] if record else _wanted(options)
     if options.port:
         set_up = set_up._replace(ports=tuple(options.port))
-    status = EXIT_OK
-    for fault in faults_of(set_up, Host()):
-        print(f"{fault.severity}: {fault.text}; remedy: {fault.remedy}")
-        if fault.severity == "error":
-            status = EXIT_PROBLEM
-    return status
+    return report(faults_of(set_up, Host()))
 
 
 def _clear(options):

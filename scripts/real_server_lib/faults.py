@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What is wrong with a real server, parts that are missing and all else."""
 
-from ipvs_mhs_tool import quoted
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, quoted
 
 from .options import family_of
 from .parts import Fault, parts_of, tunnels_of
@@ -12,6 +12,16 @@ _HEADER = {4: 20, 6: 40}
 # What stands between the outer header and the packet: GRE without options; UDP
 # and GUE.
 _BETWEEN = {"ipip": 0, "gre": 4, "gue": 8 + 4}
+
+
+def report(found):
+    """Print faults; the exit status of check."""
+    status = EXIT_OK
+    for fault in found:
+        print(f"{fault.severity}: {fault.text}; remedy: {fault.remedy}")
+        if fault.severity == "error":
+            status = EXIT_PROBLEM
+    return status
 
 
 def overhead(set_up):

@@ -20,10 +20,11 @@ import subprocess
 import sys
 import time
 
-TOP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../../../..")
-sys.path.insert(0, os.path.join(TOP, "scripts"))
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = HERE, os.path.join(HERE, "../../../../../scripts")
 sys.dont_write_bytecode = True
 
+from netlab import checksum, pack  # noqa: E402
 from real_server_lib import chance_map, chance_parts  # noqa: E402
 
 TEST_RUN = 10
@@ -38,23 +39,11 @@ TUNSETIFF = 0x400454ca
 TAP = 0x1032                # IFF_TAP, IFF_NO_PI, IFF_NAPI, IFF_NAPI_FRAGS
 
 
-def checksum(data):
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
-
-
-def packed(address):
-    return socket.inet_pton(
-        socket.AF_INET6 if ":" in address else socket.AF_INET, address)
-
-
 def tcp(src, dst, flags, seq=1, ack=0):
     """@src, @dst: (address, port)"""
     segment = bytearray(struct.pack("!HHIIBBHHH", src[1], dst[1], seq, ack,
                                     5 << 4, flags, 8192, 0, 0))
-    pseudo = packed(src[0]) + packed(dst[0]) + struct.pack("!II", 20, 6)
+    pseudo = pack(src[0]) + pack(dst[0]) + struct.pack("!II", 20, 6)
     segment[16:18] = struct.pack("!H", checksum(pseudo + bytes(segment)))
     return bytes(segment)
 
@@ -62,10 +51,10 @@ def tcp(src, dst, flags, seq=1, ack=0):
 def ip(src, dst, protocol, payload, fragment=0, options=b""):
     if ":" in src:
         return struct.pack("!IHBB", 6 << 28, len(payload), protocol, 64) + \
-            packed(src) + packed(dst) + payload
+            pack(src) + pack(dst) + payload
     head = struct.pack("!BBHHHBBH", 0x45 + len(options) // 4, 0,
                        20 + len(options) + len(payload), 0, fragment, 64,
-                       protocol, 0) + packed(src) + packed(dst) + options
+                       protocol, 0) + pack(src) + pack(dst) + options
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
 
 

@@ -81,6 +81,15 @@ lane_close() {
 	fi
 }
 
+# wired PORT DEVICE...: the lane at the director's PORT; by XDP a veth wants programs at
+# the router's devices, too
+wired() {
+	addresses
+	[ "$door" = ingress ] || programs rt "${@:2}"
+	port=$1
+	lane_open
+}
+
 # reached: the new wires carry packets, so no flow waits for a neighbour
 reached() {
 	in_ns rt ping -c 1 -W 1 -n 10.2.0.10 >/dev/null
@@ -100,10 +109,7 @@ lacp() {
 		bond vdr 802.3ad lacp_rate fast xmit_hash_policy layer3+4
 		echo "link set vdr master br0 up"
 	} | ip_ns rt
-	addresses
-	[ "$door" = ingress ] || programs rt vdr
-	port=eth0
-	lane_open
+	wired eth0 vdr
 	busywait 60 aggregated
 	result "802.3ad: both members" $?
 	busywait 60 reached
@@ -181,10 +187,7 @@ backup() {
 	for card in m0 m1; do
 		echo "link set $card master br0 up"
 	done | ip_ns rt
-	addresses
-	[ "$door" = ingress ] || programs rt m0 m1
-	port=eth0
-	lane_open
+	wired eth0 m0 m1
 	busywait 60 reached
 	lane_service $VIP4 "${direct[@]}"
 	lane_warm
@@ -238,10 +241,7 @@ vlans() {
 		echo "link set vdr master br0"
 		echo "link set vdr8 master br0"
 	} | ip_ns rt
-	addresses
-	[ "$door" = ingress ] || programs rt m0
-	port=m0
-	lane_open
+	wired m0 m0
 	busywait 60 reached
 	lane_service $VIP4 "${direct[@]}"
 	lane_warm
@@ -288,10 +288,7 @@ bridge_vlan() {
 		vlan vdr m0 7
 		echo "link set vdr master br0"
 	} | ip_ns rt
-	addresses
-	programs rt m0
-	port=m0
-	lane_open
+	wired m0 m0
 	busywait 60 reached
 	lane_service $VIP4 "${direct[@]}"
 	lane_flows "a VLAN of a bridge, the program on its port: Frame" Frame
@@ -311,10 +308,7 @@ bond_vlan() {
 		vlan vdr bond0 7
 		echo "link set vdr master br0"
 	} | ip_ns rt
-	addresses
-	[ "$door" = ingress ] || programs rt bond0
-	port=bond0
-	lane_open
+	wired bond0 bond0
 	busywait 60 aggregated
 	result "a VLAN on 802.3ad: both members" $?
 	busywait 60 reached
