@@ -425,8 +425,12 @@ ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
 		ip_vs_mhs_count_verdict(p->mhs, p->verdict);
 		ip_vs_mhs_count(p->mhs, MHS_CNT_LANE);
 	}
-	if (unlikely(p->verdict & MHS_BEGINS))
-		stats |= MHS_STAT_CONN;
+	if (unlikely(p->verdict & (MHS_BEGINS | MHS_UNNAMED))) {
+		if (p->verdict & MHS_BEGINS)
+			stats |= MHS_STAT_CONN;
+		if (p->verdict & MHS_UNNAMED)
+			ip_vs_mhs_count(p->mhs, MHS_CNT_UNNAMED);
+	}
 	ip_vs_mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len, stats);
 }
 

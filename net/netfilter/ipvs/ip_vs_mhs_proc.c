@@ -19,6 +19,7 @@ static const char * const proc_columns[] = {
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
 	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp",
 	"StableMs", "AddrOnly", "Stateful", "StatefulMs", "PktLane",
+	"QuicIds", "PktById", "PktNoId",
 };
 
 struct mhs_sum {
@@ -128,10 +129,12 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
-	seq_printf(seq, " %lu %u %u %u %u %lu\n", cnt[MHS_CNT_ICMP],
+	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu\n", cnt[MHS_CNT_ICMP],
 		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
-		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE]);
+		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
+		   !!rcu_access_pointer(mhs->cid), cnt[MHS_CNT_NAMED],
+		   cnt[MHS_CNT_UNNAMED]);
 	mutex_unlock(&mhs->lock);
 	return 0;
 }

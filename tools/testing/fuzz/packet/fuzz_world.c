@@ -211,7 +211,8 @@ static void server_set(unsigned int i)
 	s->idx = i;
 	s->state = states[state];
 	servers.s[i] = s;
-	hash_add(world.mhs.by_dest, &s->node, (unsigned long)dest);
+	hash_add(world.mhs.by_addr, &s->node,
+		 ip_vs_mhs_server_key(ip_vs_mhs_server_cid(dest), dest->port));
 	if (world_method(i) == METHOD_MASQ) {
 		s->state |= MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY;
 		return;
