@@ -48,8 +48,8 @@ generation)
 	[ "$door" = ingress ] || plan 19
 	[ "$door" != ingress ] || plan 15
 	;;
-?*) plan 7 ;;
-*) plan $((${MHS_FORM:+-18} + 25)) ;;
+?*) plan 8 ;;
+*) plan $((${MHS_FORM:+-18} + 26)) ;;
 esac
 load_module
 setup_ns dr
@@ -107,6 +107,7 @@ learn dr < <(
 		servers -u "$vip:443" "-i" $own
 	done
 )
+dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$VIP4:443 [$VIP6]:443"
 case $door in
 ingress) dr sysctl -qw net.ipv4.vs.mhs.ingress=$from ;;
 xdp)

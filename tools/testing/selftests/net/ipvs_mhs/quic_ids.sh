@@ -58,6 +58,46 @@ begin() {
 	pair ping initial
 }
 
+# by_table NAME KIND: the control of what names a server: packets with the ID of s2
+# go where those without an ID go, to others, too
+by_table() {
+	pair ping short
+	pair ping "$2"
+	check "$1" "0 0 0" "$(sum lost) $(sum refused) $(sum moved)"
+	check_cmp "$1: not all to one server" "$(sum s2)" -lt $((2 * N))
+}
+
+# tunnel_error: a router tells the director that the way to s1 has a small MTU
+tunnel_error() {
+	in_ns rt python3 -S - "$here" $VIP4 $PORT <<-'EOF'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import craft
+		import netlab
+		vip, port = sys.argv[2:]
+		inner = craft.udp(craft.addr("10.1.0.2"), craft.addr(vip), 40000,
+		                  int(port), bytes(64))
+		outer = netlab.ip(craft.addr("10.2.0.10"),
+		                  craft.addr("10.2.0.11"), 4, inner)
+		netlab.Sender()("10.2.0.10", craft.too_big(
+		    craft.addr("10.2.0.1"), craft.addr("10.2.0.10"), outer))
+	EOF
+}
+
+# tunnel_errors: about the server that no slot names any more; without IDs the error
+# is about no flow
+tunnel_errors() {
+	ids_off
+	tunnel_error
+	ids
+	tunnel_error
+	before=0
+	busywait 20 grown 1 mhs PktIcmp "$SVC4"
+	check "$method: errors about its tunnel" "1 mtu 1400" \
+		"$(mhs PktIcmp "$SVC4") $(dr ip route get 10.2.0.11 |
+			grep -o "mtu [0-9]*")"
+}
+
 # refused WORDS: they are an error, which changes nothing
 refused() {
 	local before
@@ -70,7 +110,7 @@ refused() {
 		"$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
 }
 
-plan 56
+plan 79
 fresh_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 3
@@ -108,12 +148,89 @@ for method in -g -i; do
 	check_cmp "$method: drained: all by ID" "$(pair_total PktById)" \
 		-eq $((10 * N))
 
+	[ $method = -g ] || tunnel_errors
+
 	# deleted: as long as it is held
 	windows 3600000 3600000
 	pair_edit -d 1
 	moves
 	stays "$method: deleted, held"
+	ids_off
+	moves
+	strays "$method: no IDs, drained and deleted"
 	dr ipvsadm -C
 	pair close
 	ids_off
 done
+
+# What a forged ID can do: choose among the servers, and nothing else
+windows 3600000 3600000
+begin -g
+ids
+pair ping short@s2
+check "forged: by the server named" "$((2 * N)) 0" "$(sum s2) $(conns)"
+before=$(pair_total PktNoId)
+by_table "an ID of no server" short@s9
+check "an ID of no server: counted" $((4 * N)) \
+	"$(($(pair_total PktNoId) - before))"
+for kind in initial initial2 0rtt 0rtt2 retry2 unknown; do
+	by_table "$kind: not by its ID" $kind@s2
+done
+by_table "an ID too short" handshake@000a0200
+
+# Servers whose flows need entries
+pair_edit -e 2 -g -x 1000
+by_table "a server with a threshold" short@s2
+pair_edit -e 2 -g -x 0
+pair ping short@s2
+check "control: without it" $((2 * N)) "$(sum s2)"
+pair_edit -e 2 -m
+by_table "a server by masquerading" short@s2
+pair_edit -e 2 -g
+
+# stateless=0: entries, by which mh goes on
+sysctls dr net.ipv4.vs.mhs.stateless=0
+moves
+conns_begin
+pair ping short@s2
+check "stateless=0: by the server named" $((2 * N)) "$(sum s2)"
+check "stateless=0: an entry each" $((2 * N)) "$(conns_new)"
+pair ping short@s2
+check "stateless=0: no more" $((2 * N)) "$(conns_new)"
+dr ipvsadm -E -u "$SVC4" -s mh
+dr ipvsadm -E -u "$SVC6" -s mh
+pair ping short@s2
+check "mh goes on" "0 0" "$(sum lost) $(sum moved)"
+sysctls dr net.ipv4.vs.mhs.stateless=1
+dr ipvsadm -C
+pair close
+
+# A service that comes has what the sysctl says; a server that shares its ID
+windows 3600000 3600000
+begin -g
+check "services that come later" 2 "$(pair_total QuicIds)"
+pair ping short@s2
+check "they go by ID" $((2 * N)) "$(sum s2)"
+dr ipvsadm -a -u "$SVC6" -r "[fd03::12]:$PORT" -g -w 0
+kernel_said "\[$VIP6\]:$PORT: the addresses of two servers end in the same"
+result "two servers with one ID: the log says so" $?
+flow c6 ping short
+flow c6 ping short@s2
+check "two servers with one ID: neither is named" "0 0" \
+	"$(value lost) $(value moved)"
+dr ipvsadm -d -u "$SVC6" -r "[fd03::12]:$PORT"
+
+# The list
+refused "$VIP4"
+refused "$VIP4:444"
+refused "$VIP4:$PORT x"
+refused "$VIP4:$PORT $VIP4:$PORT"
+refused "$VIP4:$PORT=00"
+ids_off
+check "none" "0, " "$(pair_total QuicIds), $(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
+check "who may read it" 600 "$(dr stat -c %a /proc/sys/net/ipv4/vs/mhs/quic_ids)"
+ids
+lab_stop
+netns_del dr
+check "the module goes after a namespace with IDs" "" \
+	"$(unload_module; loaded && echo loaded)"
