@@ -44,13 +44,6 @@
 #define CID_TEXT_BYTES		4096
 #define CID_MAX			256
 
-/* A service whose servers issue IDs */
-struct ip_vs_mhs_cid {
-	u16			af;
-	__be16			port;
-	union nf_inet_addr	addr;
-};
-
 /* What the sysctl says */
 struct ip_vs_mhs_ids {
 	char			text[CID_TEXT_BYTES];

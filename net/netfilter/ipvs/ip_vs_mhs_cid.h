@@ -5,6 +5,13 @@
 
 #include "ip_vs_mhs_pkt.h"
 
+/* A service whose servers issue IDs */
+struct ip_vs_mhs_cid {
+	u16			af;
+	__be16			port;
+	union nf_inet_addr	addr;
+};
+
 void ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h, unsigned int bytes);
 void ip_vs_mhs_cid_attach(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_cid_check(struct ip_vs_mhs_server *s);
