@@ -8,6 +8,8 @@
  *		1 to 4		the last four octets of the server's address
  *		5 to 8, ...	a nonce
  *
+ * With a key, octets 1 to 16 are one block of AES-128, and the nonce has 12 octets.
+ *
  * A packet with such an ID goes to that server, wherever the packet comes from and
  * whatever the tables say: the ID stands in for the word of the client's slot,
  * see ip_vs_mhs_decide_named().  The sysctl quic_ids names the services whose
@@ -65,15 +67,18 @@ void ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h, unsigned int bytes)
 	const struct ip_vs_mhs_cid *cid = rcu_dereference(q->mhs->cid);
 	struct ip_vs_mhs_server *s;
 	unsigned int at;
-	__be32 id;
+	__be32 id[MHS_QUIC_ID / sizeof(__be32)];
 
 	if (!cid || q->facts & (MHS_PKT_CONNLESS | MHS_SVC_UNSURE))
 		return;
-	at = ip_vs_mhs_quic_id(h, bytes, sizeof(id));
+	at = ip_vs_mhs_quic_id(h, bytes, cid->keyed ? sizeof(id) : sizeof(*id));
 	if (!at)
 		return;
-	memcpy(&id, h + at, sizeof(id));
-	s = ip_vs_mhs_svc_named(q->mhs, id);
+	if (cid->keyed)
+		aes_decrypt(&cid->key, (u8 *)id, h + at);
+	else
+		memcpy(id, h + at, sizeof(*id));
+	s = ip_vs_mhs_svc_named(q->mhs, *id);
 	/* Pairs with the release in hash_add_rcu(): who finds a server sees an
 	 * array with room for its index.
 	 */
@@ -125,22 +130,40 @@ void ip_vs_mhs_cid_attach(struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Parse the words of the text; -EINVAL for a word that is no service with QUIC */
+static int cid_key(struct ip_vs_mhs_cid *cid, const char *text)
+{
+	u8 raw[16];
+	int err = -EINVAL;
+
+	if (strlen(text) == 2 * sizeof(raw) && !hex2bin(raw, text, sizeof(raw)))
+		err = mhs_aes_prepare(&cid->key, raw, sizeof(raw));
+	memzero_explicit(raw, sizeof(raw));
+	cid->keyed = true;
+	return err;
+}
+
+/* Parse the words of the text, ADDRESS:PORT or ADDRESS:PORT=KEY */
 static int cid_parse(struct net *net, struct ip_vs_mhs_ids *ids)
 {
 	const char *text = ids->text;
-	char word[64];
-	int af, n;
+	char word[96], *key;
+	int af, err, n;
 
-	for (; sscanf(text, "%63s%n", word, &n) == 1; text += n) {
+	for (; sscanf(text, "%95s%n", word, &n) == 1; text += n) {
 		struct ip_vs_mhs_cid *cid = &ids->cid[ids->n];
 
 		if (ids->n == CID_MAX)
 			return -E2BIG;
+		key = strchr(word, '=');
+		if (key)
+			*key++ = 0;
 		af = ip_vs_mhs_svc_parse(net, word, &cid->addr, &cid->port);
 		if (af < 0 || !ip_vs_mhs_proto_is_quic(cid->port) ||
 		    cid_find(ids, af, &cid->addr, cid->port))
 			return -EINVAL;
+		err = key ? cid_key(cid, key) : 0;
+		if (err)
+			return err;
 		cid->af = af;
 		ids->n++;
 	}
@@ -163,7 +186,7 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
 		return;
 	/* packets may use what services had */
 	synchronize_rcu();
-	kvfree(old);
+	kvfree_sensitive(old, sizeof(*old));
 }
 
 /**
@@ -176,7 +199,8 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
  *
  * Context: process; takes net.lock and mhs.lock.
  * Return: 0, -EINVAL for a word that is no service with a QUIC port or a write at
- *	an offset, -E2BIG for too many, -ENOMEM; an error changes nothing.
+ *	an offset, -E2BIG for too many, -EOPNOTSUPP for a key that the kernel has
+ *	no AES for, -ENOMEM; an error changes nothing.
  */
 int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			 size_t *lenp, loff_t *ppos)
@@ -201,10 +225,12 @@ int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 	err = proc_dostring(&copy, write, buffer, lenp, ppos);
 	if (write && !err)
 		err = cid_parse(mn->net, ids);
-	if (write && !err)
-		cid_replace(mn, ids);
-	else
-		kvfree(ids);
+	if (write && !err) {
+		cid_replace(mn, ids->n ? ids : NULL);
+		if (ids->n)
+			return 0;
+	}
+	kvfree_sensitive(ids, sizeof(*ids));
 	return err;
 }
 

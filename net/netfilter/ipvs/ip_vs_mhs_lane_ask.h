@@ -27,8 +27,10 @@
 #include "ip_vs_mhs_lane.h"
 #include "ip_vs_mhs_pkt.h"
 
-/* Bytes from the network header on that a lane reads: 40 of IPv6, 20 of TCP */
-#define MHS_LANE_HEADER_BYTES	60
+/* Bytes from the network header on that a lane reads: 40 of IPv6, 8 of UDP, 23 of
+ * QUIC
+ */
+#define MHS_LANE_HEADER_BYTES	71
 
 /* Bytes of the transport header that every packet has */
 #define LANE_PORTS_BYTES	sizeof(struct udphdr)

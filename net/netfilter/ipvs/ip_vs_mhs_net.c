@@ -243,6 +243,7 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 
 	mutex_lock(&mn->lock);
 	list_del_init(&mhs->net_list);
+	RCU_INIT_POINTER(mhs->cid, NULL);
 	this_cpu_add(mhs->hash->lane->n[MHS_LANE_FORWARDED],
 		     ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS));
 	WRITE_ONCE(mn->services, mn->services - 1);

@@ -26,10 +26,12 @@ struct ip_vs_mhs_quic {
 	__be32	version;
 } __packed;
 
+#define MHS_QUIC_CID_MAX	20
+
 /* From the header on: a long header, the length of an ID, and of the ID its first
- * octet and a server's
+ * octet and what a key makes of a server's and a nonce
  */
-#define MHS_QUIC_ID		4
+#define MHS_QUIC_ID		16
 #define MHS_QUIC_BYTES		(sizeof(struct ip_vs_mhs_quic) + 2 + MHS_QUIC_ID)
 
 /* Has a long header that type, of version 1 or 2? */

@@ -16,6 +16,7 @@ PORT=443 proto=-u client_py=dgrams.py
 . "$(dirname "$0")/lib_pair.sh"
 
 N=40
+KEY=8f95f09245765f80256934e50c66207f
 # ids [SUFFIX]: both services have IDs; ids_off
 ids() {
 	dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$SVC4${1:-} $SVC6${1:-}"
@@ -98,6 +99,40 @@ tunnel_errors() {
 			grep -o "mtu [0-9]*")"
 }
 
+# by_id HEX: what /proc/net/ip_vs_mhs_lookup says of it
+by_id() {
+	dr python3 -IS - "UDP $VIP4 $PORT 10.1.0.2 40000 $1" <<-'EOF'
+		import sys
+		with open("/proc/net/ip_vs_mhs_lookup", "r+b", buffering=0) as f:
+		    f.write(sys.argv[1].encode())
+		    print(f.read(4096).decode().split("ById ")[1].strip())
+	EOF
+}
+
+# keyed: the same with a key, which the servers have, too; the controls, another key
+# and a drained server.  Then what the kernel says of an ID.
+keyed() {
+	pair_clients --key $KEY
+	dr ipvsadm -C
+	ids =$KEY
+	begin -g
+	check "keyed: QuicIds" 4 "$(pair_total QuicIds)"
+	moves
+	for kind in short handshake; do
+		stays "keyed: other ports, $kind" $kind
+	done
+	check "keyed: packets by ID" $((4 * N)) "$(pair_total PktById)"
+	windows 0 100
+	pair_edit -e 1 -g -w 0
+	busywait 20 pair_state stable
+	moves
+	stays "keyed: drained"
+	ids =${KEY/8/9}
+	moves
+	strays "keyed: another key"
+	dr ipvsadm -C
+}
+
 # refused WORDS: they are an error, which changes nothing
 refused() {
 	local before
@@ -110,9 +145,10 @@ refused() {
 		"$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
 }
 
-plan 79
 fresh_module
-modprobe -q -a ipip ip6_tunnel
+modprobe -q -a ipip ip6_tunnel libaes
+aes=$(grep -c ' aes_decrypt$' /proc/kallsyms)
+plan $((aes ? 92 : 87))
 setup_net 3
 ip_ns cl <<-EOF
 	addr add 10.1.0.3/24 dev eth0
@@ -220,12 +256,29 @@ check "two servers with one ID: neither is named" "0 0" \
 	"$(value lost) $(value moved)"
 dr ipvsadm -d -u "$SVC6" -r "[fd03::12]:$PORT"
 
+
+# The kernel says the same of an ID
+check "lookup: an ID" "10.2.0.12:$PORT" "$(by_id 070a02000cdeadbeef)"
+check "lookup: an ID of no server" - "$(by_id 070a020099deadbeef)"
+check "lookup: too short" - "$(by_id 070a0200)"
+for id in 0 0x07 "$(printf '00%.0s' {1..21})"; do
+	by_id "$id" >/dev/null 2>&1
+	check "lookup: $id: refused" 1 $?
+done
+
 # The list
 refused "$VIP4"
 refused "$VIP4:444"
 refused "$VIP4:$PORT x"
 refused "$VIP4:$PORT $VIP4:$PORT"
 refused "$VIP4:$PORT=00"
+flow_end c4
+flow_end c6
+if [ "$aes" -gt 0 ]; then
+	keyed
+else
+	refused "$VIP4:$PORT=$KEY"
+fi
 ids_off
 check "none" "0, " "$(pair_total QuicIds), $(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
 check "who may read it" 600 "$(dr stat -c %a /proc/sys/net/ipv4/vs/mhs/quic_ids)"
