@@ -1000,12 +1000,20 @@ class PlanInWords(unittest.TestCase):
         self.assertIn("then cut", self.words(
             host={"second_chance": ("TCP 10.9.0.9:80",)}))
 
+    def test_with_connection_ids_no_entry_says_who_has_flows(self):
+        words = self.words(host={"quic_ids": ("TCP 10.9.0.1:80",)},
+                           kernel={"state": "stable"}, weight=0)
+        self.assertIn("then cut", words)
+
     def test_the_sysctl_names_services(self):
-        texts = {"second_chance": "10.9.0.1:80 [FD09:0::1]:443"}
+        texts = {"second_chance": "10.9.0.1:80 [FD09:0::1]:443",
+                 "quic_ids": f"10.9.0.1:443 [FD09::1]:443={'0' * 32}"}
         with mock.patch("mhsstat_lib.module.parameter",
                         lambda name, directory="": texts.get(name)):
             self.assertEqual(rules.Host(True).second_chance,
                              ("TCP 10.9.0.1:80", "TCP [fd09::1]:443"))
+            self.assertEqual(rules.Host(True).quic_ids,
+                             ("UDP 10.9.0.1:443", "UDP [fd09::1]:443"))
 
     def test_weight_0_does_not_mean_drained(self):
         stable = {"state": "stable"}
