@@ -122,7 +122,7 @@ def _by_id(options):
 
 def lookup(options):
     """The result, as 'lookup --json' prints it."""
-    if options.cid:
+    if options.cid is not None:
         return _by_id(options)
     client = told(options.client)
     if client[1] == 0:

@@ -15,6 +15,7 @@ PORT=443 proto=-u client_py=dgrams.py
 # shellcheck source=lib_pair.sh
 . "$(dirname "$0")/lib_pair.sh"
 
+top=$here/../../../../..
 N=40
 KEY=8f95f09245765f80256934e50c66207f
 # ids [SUFFIX]: both services have IDs; ids_off
@@ -148,7 +149,7 @@ refused() {
 fresh_module
 modprobe -q -a ipip ip6_tunnel libaes
 aes=$(grep -c ' aes_decrypt$' /proc/kallsyms)
-plan $((aes ? 92 : 87))
+plan $((aes ? 94 : 89))
 setup_net 3
 ip_ns cl <<-EOF
 	addr add 10.1.0.3/24 dev eth0
@@ -250,6 +251,8 @@ check "they go by ID" $((2 * N)) "$(sum s2)"
 dr ipvsadm -a -u "$SVC6" -r "[fd03::12]:$PORT" -g -w 0
 kernel_said "\[$VIP6\]:$PORT: the addresses of two servers end in the same"
 result "two servers with one ID: the log says so" $?
+check "two servers with one ID: mhsstat check" "[quic-unnamed]" \
+	"$(dr "$top/scripts/mhsstat" check | grep -o '\[quic-[a-z]*\]$')"
 flow c6 ping short
 flow c6 ping short@s2
 check "two servers with one ID: neither is named" "0 0" \
@@ -259,6 +262,9 @@ dr ipvsadm -d -u "$SVC6" -r "[fd03::12]:$PORT"
 
 # The kernel says the same of an ID
 check "lookup: an ID" "10.2.0.12:$PORT" "$(by_id 070a02000cdeadbeef)"
+check "lookup: mhsstat" "070a02000cdeadbeef -> 10.2.0.12:$PORT" "$(dr \
+	"$top/scripts/mhsstat" lookup -u "$SVC4" --cid 070a02000cdeadbeef |
+	head -n 1)"
 check "lookup: an ID of no server" - "$(by_id 070a020099deadbeef)"
 check "lookup: too short" - "$(by_id 070a0200)"
 for id in 0 0x07 "$(printf '00%.0s' {1..21})"; do
