@@ -65,9 +65,9 @@ struct ip_vs_mhs_ids {
 void ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h, unsigned int bytes)
 {
 	const struct ip_vs_mhs_cid *cid = rcu_dereference(q->mhs->cid);
+	__be32 id[MHS_QUIC_ID / sizeof(__be32)];
 	struct ip_vs_mhs_server *s;
 	unsigned int at;
-	__be32 id[MHS_QUIC_ID / sizeof(__be32)];
 
 	if (!cid || q->facts & (MHS_PKT_CONNLESS | MHS_SVC_UNSURE))
 		return;
