@@ -295,11 +295,20 @@ def _change(host, store, old, record, circles, key):
                 os.close(table)
 
 
-def _set_lists(options, lists, keep=False):
-    """What directors have; the addresses by which this host is one of the servers."""
+def _circles(known, name, filler, sets, me, dead):
+    """Of a service that has not changed as @known"""
+    of = filler.size, filler.key, [one.servers for one in sets], me, dead
+    if known.get(name, (None,))[0] != of:
+        known[name] = of, circles_of(filler, sets, me, dead)
+    return known[name][1]
+
+
+def _set_lists(options, lists, known=None):
+    """What directors have; the addresses by which this host is one of the servers.
+    A follower has @known, from call to call."""
     host, store = Kernel(), Store()
     old, record = store.load(), store.load()
-    those = list(_with_sets(lists, old, keep))
+    those = list(_with_sets(lists, old, known is not None))
     if not those:
         raise ToolError("no service has a server")
     services = [service for service, _ in those]
@@ -316,9 +325,9 @@ def _set_lists(options, lists, keep=False):
     record.dead = _dead(options, old, lists)
     filler = Filler(options.table_program, record.size, key)
     # computed before anything is changed: [(service, its sets, its circles)]
-    circles = [(service, sets, circles_of(filler, sets, _me(host, sets),
-                                          record.dead))
-               for service, sets in those]
+    circles = [(service, sets, _circles(
+        {} if known is None else known, service.name, filler, sets,
+        _me(host, sets), record.dead)) for service, sets in those]
     record.layouts = [*(one for one in old.layouts if one != layout), layout]
     names = {service.name for service in services}
     record.services.update({service.name: _fields(service, sets, one, old)
@@ -343,10 +352,12 @@ def _set(options):
 
 
 def _follow(options):
+    known = {}
+
     def put(lists):
         lock = State().lock()
         try:
-            return _set_lists(options, lists, keep=True)
+            return _set_lists(options, lists, known)
         finally:
             os.close(lock)
 
@@ -360,12 +371,15 @@ def _show(_options):
         print("nothing is set")
         return EXIT_OK
     for name, fields in record.services.items():
-        servers = fields["sets"][0][0]
-        print(f"{name}: {len(servers)} servers, {record.size} slots, "
+        sets = record.sets_of(name)
+        now = present(sets) or sets[:1]
+        print(f"{name}: {len(now[0].servers)} servers, {record.size} slots, "
               f"CandidatePrint {fields['print']}, "
-              f"{len(fields['sets']) - 1} former sets of servers")
-        for address, port, weight in servers:
-            print(f"  {address} port {port} weight {weight}")
+              f"{len(sets) - len(now)} former sets of servers")
+        for one in now:
+            print("  by another director:\n" if one is not now[0] else "", end="")
+            for address, port, weight in one.servers:
+                print(f"  {address} port {port} weight {weight}")
     if record.dead:
         print(f"dead: {', '.join(record.dead)}")
     print(f"devices: {', '.join(layout.devices)}")

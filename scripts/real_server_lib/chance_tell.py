@@ -34,6 +34,7 @@ PORT = 6173
 KEY_FILE = "/etc/real_server.key"
 HOLD_S = 10         # a director waits for a change no longer
 READ_S = 3          # for all that is due at once
+_SET_S = 60         # for what a server does with a list before it asks again
 LIST_MAX = 1 << 20  # bytes: thousands of services
 NO_DIGEST = b"0" * 64
 _LOOK_S = 0.5       # servers have a change within two seconds
@@ -226,7 +227,9 @@ class Teller:
         writer.transport.set_write_buffer_limits(0)
         writer.write(nonce + b"\n")
         while True:
-            line = await asyncio.wait_for(reader.readuntil(b"\n"), READ_S)
+            line = await asyncio.wait_for(
+                reader.readuntil(b"\n"),
+                READ_S if writer in self._strangers else _SET_S)
             number, digest, addresses = proofs.asked(line)
             if self._strangers.pop(writer, None):
                 if len(self._followers) >= _FOLLOWERS:

@@ -367,6 +367,32 @@ class Told(unittest.TestCase):
         self.assertEqual([[s.address for s in one.servers] for one in sets],
                          [[A, B], [A]])
 
+    def test_a_follower_keeps_what_no_director_has_for_a_day(self):
+        old = record_of(A)
+        for now, later, left in ((1000, 1000, 1), (1000, 1000 + DAY - 1, 1),
+                                 (1000, 1000 + DAY, 0)):
+            with mock.patch("time.time", return_value=now):
+                (service, sets), = chance._with_sets([[]], old, True)
+            self.assertEqual((service.name, service.servers[0].address),
+                             ("192.0.2.1:80", A))
+            old.services[service.name]["sets"] = sets
+            with mock.patch("time.time", return_value=later):
+                self.assertEqual(len(list(chance._with_sets([[]], old, True))),
+                                 left)
+        self.assertEqual(list(chance._with_sets([[]], old)), [])
+
+    def test_a_follower_computes_what_has_changed(self):
+        known, filler = {}, FakeFiller()
+        filler.size, filler.key = 60, ""
+        sets = [ServerSet((Server(A, 80, 1), Server(B, 80, 1)))]
+        with mock.patch.object(chance, "circles_of",
+                               mock.Mock(side_effect=range(9))) as of:
+            for name, dead, count in (("a", [], 0), ("a", [], 0), ("b", [], 1),
+                                      ("a", [B], 2), ("b", [], 1), ("a", [], 3)):
+                self.assertEqual(chance._circles(known, name, filler, sets, A,
+                                                 dead), count)
+            self.assertEqual(of.call_count, 4)
+
     def test_the_key_is_that_of_the_map(self):
         key, other = "12" * 16, "34" * 16
         no = SimpleNamespace(hash_key_file=None)

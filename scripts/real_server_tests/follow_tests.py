@@ -26,11 +26,21 @@ DIGEST = chance_tell.digest_of(LIST)
 NONCE = b"5" * 32
 
 
+async def stop(task):
+    """wait_for() of some Pythons swallows one"""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=.1)
+    with contextlib.suppress(asyncio.CancelledError, ToolError):
+        task.result()
+
+
 class Director(unittest.IsolatedAsyncioTestCase):
     """One that answers here"""
 
     async def asyncSetUp(self):
-        for name, value in (("HOLD_S", .2), ("READ_S", .5), ("_LOOK_S", .01)):
+        for name, value in (("HOLD_S", .2), ("READ_S", 20), ("_SET_S", 20),
+                            ("_LOOK_S", .01)):
             self.patch(chance_tell, name, value)
         self.said = []
         self.patch(chance_tell, "print", lambda words, **_: self.said.append(words),
@@ -60,13 +70,8 @@ class Director(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(sock.close)
         self.teller = chance_tell.Teller(key, self.read)
         self.task = asyncio.ensure_future(self.teller.run([sock]))
-        self.addAsyncCleanup(self.stop, self.task)
+        self.addAsyncCleanup(stop, self.task)
         return sock.getsockname()[1]
-
-    async def stop(self, task):
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ToolError):
-            await task
 
     async def link(self, key=KEY, port=None):
         link = chance_tell.Link("127.0.0.1", port or self.port, key)
@@ -80,6 +85,7 @@ class Hostile(Director):
 
     async def raw(self, *parts):
         """What the director says to that, until it closes the connection"""
+        chance_tell._SET_S = .2
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self.addCleanup(writer.close)
         nonce = await reader.readline()
@@ -158,6 +164,7 @@ class Hostile(Director):
             self.assertEqual(await self.raw(*parts), b"")
 
     async def test_half_a_question_and_silence(self):
+        chance_tell.READ_S = .2
         for part in (b"", lambda *args: self.question(*args)[:-1]):
             self.assertEqual(await self.raw(part), b"")
 
@@ -190,7 +197,7 @@ class Hostile(Director):
             await links[2].ask(NO_DIGEST)
         self.assertIn("too many servers", self.said[0])
         for task in asked:
-            await self.stop(task)
+            await stop(task)
 
 
 class Impostor(Director):
@@ -322,7 +329,7 @@ class Follow(unittest.IsolatedAsyncioTestCase):
             self.addCleanup(patch.stop)
         self.follower = chance_follow.Follower([], KEY, (), self.put)
         self.task = asyncio.ensure_future(self.follower._set())
-        self.addCleanup(self.task.cancel)
+        self.addAsyncCleanup(stop, self.task)
 
     def put(self, lists):
         if self.fails:
@@ -368,7 +375,7 @@ class Follow(unittest.IsolatedAsyncioTestCase):
         with socket.create_server(("127.0.0.1", 0)) as sock:
             port = sock.getsockname()[1]
         task = asyncio.ensure_future(self.follower._follow("127.0.0.1", port))
-        self.addCleanup(task.cancel)
+        self.addAsyncCleanup(stop, task)
         tried = 0
 
         async def sleep(_seconds, _sleep=asyncio.sleep):
