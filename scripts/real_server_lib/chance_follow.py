@@ -5,13 +5,14 @@ whether it has, for check."""
 import asyncio
 import os
 import sys
+import time
 
 from ipvs_mhs_tool import ToolError
 
 from mhsstat_lib.snapshot import read_text
 
 from .chance_options import services_of
-from .chance_slots import present
+from .chance_slots import END_S, present
 from .chance_tell import (ERRORS, NO_DIGEST, Link, Refused, digest_of,
                           endpoint_of, read_key)
 from .parts import Fault
@@ -49,6 +50,7 @@ class Follower:
         self._those = those         # --service
         self._put = put             # (lists) -> own addresses
         self._lists = {}            # {director: its services}, the last ones
+        self._answered = {}         # {director: when}
         self._said = {}             # {director, or None: what was wrong}
         self._own = ()
         self._new, self._idle = asyncio.Event(), asyncio.Event()
@@ -80,6 +82,7 @@ class Follower:
                 await link.open()
                 while True:
                     said = await link.ask(digest, self._own)
+                    self._answered[director] = time.monotonic()
                     if said:
                         digest = digest_of(said[1])
                         await self._heard(director, said[1])
@@ -94,8 +97,10 @@ class Follower:
             await self._new.wait()
             self._new.clear()
             try:
-                self._own = await asyncio.to_thread(
-                    self._put, list(self._lists.values()))
+                now = time.monotonic()
+                self._own = await asyncio.to_thread(self._put, [
+                    those for director, those in self._lists.items()
+                    if self._answered.get(director, now) > now - END_S])
                 self._said.pop("not set", None)
                 if not self._new.is_set():
                     self._idle.set()

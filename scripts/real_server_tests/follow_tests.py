@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,6 +354,14 @@ class Follow(unittest.IsolatedAsyncioTestCase):
             [["10.2.0.1", "10.2.0.2"], ["10.2.0.1"]],
             [["10.2.0.2"], ["10.2.0.1"]]])
         self.assertEqual(self.follower._own, ["10.2.0.1"])
+
+    async def test_the_list_of_who_is_dead_for_a_day_counts_no_more(self):
+        await self.tell("a", 1)
+        await self.tell("b", 2)
+        for age, count in ((-10, 2), (10, 1)):
+            self.follower._answered["a"] = time.monotonic() - 24 * 3600 - age
+            await self.tell("b", 2)
+            self.assertEqual(len(self.lists[-1]), count)
 
     async def test_an_empty_list_and_nonsense_change_nothing(self):
         await self.tell("a", 1)
