@@ -31,12 +31,13 @@ def read_directors(path):
     return list(dict.fromkeys(map(endpoint_of, words)))
 
 
-def _wrong(error):
+def _wrong(error, link):
     """In words"""
     if isinstance(error, Refused):
         return "what it says is not by the key of this server, and refused"
     if isinstance(error, EOFError):
-        return "it closes the connection: has it another key?"
+        return "it has closed the connection" + (
+            "" if link.proven else ": has it another key?")
     if getattr(error, "errno", None):
         return os.strerror(error.errno)
     return str(error) or "no answer in time"
@@ -87,7 +88,7 @@ class Follower:
                         digest = digest_of(said[1])
                         await self._heard(director, said[1])
             except (*ERRORS, Refused) as error:
-                self._say(director, f"its last list stays: {_wrong(error)}")
+                self._say(director, f"its last list stays: {_wrong(error, link)}")
             finally:
                 link.close()
             await asyncio.sleep(_RETRY_S)
@@ -133,7 +134,7 @@ async def _asked(address, port, key):
         await link.open()
         return await link.ask(NO_DIGEST)
     except (*ERRORS, Refused) as error:
-        return _wrong(error)
+        return _wrong(error, link)
     finally:
         link.close()
 

@@ -136,6 +136,7 @@ class Link:
     def __init__(self, address, port, key):
         self._to, self._key = (address, port), key
         self._reader = self._writer = self._proofs = None
+        self.proven = False         # the director has the key
 
     async def open(self):
         self._reader, self._writer = await asyncio.wait_for(
@@ -152,6 +153,7 @@ class Link:
         self._writer.write(self._proofs.question(nonce, digest, addresses))
         body = await asyncio.wait_for(
             self._proofs.answered(self._reader, nonce), HOLD_S + 2 * READ_S)
+        self.proven = True
         if body == b"same\n":
             return None
         head, _, text = body.partition(b"\n")
