@@ -11,7 +11,7 @@ from ipvs_mhs_tool import ToolError
 
 from mhsstat_lib.snapshot import read_text
 
-from .chance_options import services_of
+from .chance_options import services_of, warn
 from .chance_slots import END_S, present
 from .chance_tell import (ERRORS, NO_DIGEST, Link, Refused, digest_of,
                           endpoint_of, read_key)
@@ -52,6 +52,7 @@ class Follower:
         self._put = put             # (lists) -> own addresses
         self._lists = {}            # {director: its services}, the last ones
         self._answered = {}         # {director: when}
+        self._left_out = set()      # words
         self._said = {}             # {director, or None: what was wrong}
         self._own = ()
         self._new, self._idle = asyncio.Event(), asyncio.Event()
@@ -62,10 +63,17 @@ class Follower:
             print(f"{whom}: {words}", flush=True)
         self._said[whom] = words
 
+    def _leave_out(self, words):
+        """Once"""
+        if words not in self._left_out:
+            warn(words)
+        self._left_out.add(words)
+
     async def _heard(self, director, text):
         try:
             self._lists[director] = services_of(
-                text.decode(), f"the list of {director}", self._those)
+                text.decode(), f"the list of {director}", self._those,
+                self._leave_out)
         except (ToolError, UnicodeDecodeError) as error:
             self._say(director, f"its last list stays: {error}")
         else:
@@ -176,7 +184,8 @@ def faults(options, record):
     lists = []
     for director, (_, text) in told.items():
         try:
-            lists.append(services_of(text.decode(), director, options.service))
+            lists.append(services_of(text.decode(), director, options.service,
+                                     lambda _: None))
         except ToolError as error:
             yield Fault(f"director {director}: {error}", "ipvsadm -S -n there",
                         "warning")

@@ -172,7 +172,7 @@ def warn(words):
     print(f"real_server: warning: {words}", file=sys.stderr)
 
 
-def services_of(text, where, those):
+def services_of(text, where, those, left_out=warn):
     """The services of a director's list that @those names, or all that can have a
     second chance."""
     found = servers.parse(text, where)
@@ -194,7 +194,7 @@ def services_of(text, where, those):
             f"{where} has no service"]) + "; to end the second chance, "
             "run 'real_server chance clear'")
     for words in others:
-        warn(words)
+        left_out(words)
     return those
 
 

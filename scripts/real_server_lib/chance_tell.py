@@ -251,8 +251,8 @@ class Teller:
         try:
             await self._talk(reader, writer)
         except Refused:
-            self._say("refused, by another key: a question from "
-                      f"{writer.get_extra_info('peername')[0]}")
+            peer = writer.get_extra_info("peername") or ("nobody",)
+            self._say(f"refused, by another key: a question from {peer[0]}")
         except (*ERRORS, asyncio.CancelledError):
             pass
         finally:

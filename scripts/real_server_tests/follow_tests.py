@@ -372,6 +372,13 @@ class Follow(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.follower._lists["a"][0].servers[0].address,
                          "10.2.0.1")
 
+    async def test_what_is_left_out_is_said_once(self):
+        text = b"-A -u 192.0.2.1:53 -s mhs\n-A -t 192.0.2.1:80 -s mhs\n"
+        with mock.patch.object(chance_follow, "warn") as warn:
+            for _ in range(3):
+                await self.tell("a", text=text)
+        self.assertEqual(warn.call_count, 1)
+
     async def test_what_failed_is_tried_again(self):
         self.fails = [ToolError("no"), ToolError("no"), OSError("never")]
         await self.tell("a", 1)
