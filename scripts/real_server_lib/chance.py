@@ -8,17 +8,19 @@ key, which the map alone has.
 import json
 import os
 import time
+from itertools import chain
 from typing import NamedTuple
 
 from ipvs_mhs_tool import EXIT_OK, ToolError
 
 from mhsstat_lib import module
 
-from . import change, chance_map, faults
-from .chance_options import addresses, hash_key, services_of, warn
+from . import change, chance_follow, chance_map, chance_tell, faults
+from .chance_options import Service, addresses, hash_key, lists_of, warn
 from .chance_parts import (TUNNELS, Kernel, Program, directory_of, filter_parts,
                            find_program, tunnel_parts)
-from .chance_slots import END_S, Filler, ServerSet, circles_of, with_new
+from .chance_slots import (END_S, Filler, ServerSet, circles_of, present,
+                           with_new)
 from .host import namespace_id
 from .options import SetUp, family_of
 from .parts import Fault, tunnels_of
@@ -62,7 +64,8 @@ class Record:
         self.made = fields.get("made", {})            # as change has it
         self.size = fields.get("size")                # of the tables
         self.print = fields.get("print")              # of the hash key
-        # {name: {"address", "port", "tunnels", "print", "sets", "away_until"}}
+        # {name: {"address", "port", "tunnels", "addr_only", "print", "sets",
+        #         "away_until"}}
         self.services = fields.get("services", {})
 
     def layout(self):
@@ -153,12 +156,21 @@ def _make(parts, host, record, store, new):
                                 ) from error
 
 
-def _with_sets(services, old):
-    """(service, its sets); one without servers keeps the last ones."""
-    for service in services:
+def _with_sets(lists, old, keep=False):
+    """(service, its sets) of all directors' lists; one without servers keeps the last
+    ones.  @keep a service that no list has, for a day: a director may have been started
+    anew."""
+    found = {}
+    for service in chain(*lists):
+        found.setdefault(service.name, []).append(service)
+    for service, *others in found.values():
         sets = old.sets_of(service.name)
-        if service.servers:
-            yield service, with_new(sets, service.servers)
+        served = [one for one in (service, *others) if one.servers]
+        if served:
+            sets = with_new(sets, *(one.servers for one in served))
+            yield service._replace(
+                servers=sets[0].servers,
+                tunnels=any(one.tunnels for one in served)), sets
         elif sets:
             warn(f"{service.name} has no server: the last ones stay")
             yield service._replace(
@@ -166,6 +178,13 @@ def _with_sets(services, old):
                 tunnels=old.services[service.name]["tunnels"]), sets
         else:
             warn(f"{service.name} has no server, and is left out")
+    for name in old.services if keep else ():
+        sets = with_new(old.sets_of(name))
+        if name not in found and sets:
+            fields = old.services[name]
+            yield Service(fields["address"], fields["port"],
+                          fields.get("addr_only", False), fields["tunnels"],
+                          sets[0].servers), sets
 
 
 def _key(options, old):
@@ -181,14 +200,15 @@ def _key(options, old):
     raise ToolError("the hash key of before is lost: give --hash-key-file")
 
 
-def _dead(options, old, services):
+def _dead(options, old, lists):
     """Until it has new connections again: then it is back."""
     def served(lists):
         return {server.address for servers in lists for server in servers
                 if server.weight}
 
-    back = served(service.servers for service in services) - \
-        served(sets[0].servers for sets in map(old.sets_of, old.services))
+    back = served(service.servers for service in chain(*lists)) - \
+        served(one.servers for name in old.services
+               for one in present(old.sets_of(name)))
     return sorted((set(old.dead) - back | addresses(options.dead, "--dead")) -
                   addresses(options.alive, "--alive"))
 
@@ -196,7 +216,8 @@ def _dead(options, old, services):
 def _fields(service, sets, those, old):
     """Of the record"""
     return {"address": service.address, "port": service.port,
-            "tunnels": service.tunnels, "print": those.fingerprint, "sets": sets,
+            "tunnels": service.tunnels, "addr_only": service.addr_only,
+            "print": those.fingerprint, "sets": sets,
             "away_until": old.services.get(service.name, {}).get(
                 "away_until", int(time.monotonic()) + END_S)}
 
@@ -274,13 +295,22 @@ def _change(host, store, old, record, circles, key):
                 os.close(table)
 
 
-def _set(options):
+def _circles(known, name, filler, sets, me, dead):
+    """Of a service that has not changed as @known"""
+    of = filler.size, filler.key, [one.servers for one in sets], me, dead
+    if known.get(name, (None,))[0] != of:
+        known[name] = of, circles_of(filler, sets, me, dead)
+    return known[name][1]
+
+
+def _set_lists(options, lists, known=None):
+    """What directors have; the addresses by which this host is one of the servers.
+    A follower has @known, from call to call."""
     host, store = Kernel(), Store()
-    State().lock()
     old, record = store.load(), store.load()
-    those = list(_with_sets(services_of(options), old))
+    those = list(_with_sets(lists, old, known is not None))
     if not those:
-        raise ToolError(f"{options.servers}: no service has a server")
+        raise ToolError("no service has a server")
     services = [service for service, _ in those]
     program = find_program(options.program)
     layout = Layout(program, directory_of(program),
@@ -292,12 +322,12 @@ def _set(options):
     key = _key(options, old)
     record.size = options.table_size or old.size or module.DEFAULT_TABLE_SIZE
     record.print = module.key_print(key)
-    record.dead = _dead(options, old, services)
+    record.dead = _dead(options, old, lists)
     filler = Filler(options.table_program, record.size, key)
     # computed before anything is changed: [(service, its sets, its circles)]
-    circles = [(service, sets, circles_of(filler, sets, _me(host, sets),
-                                          record.dead))
-               for service, sets in those]
+    circles = [(service, sets, _circles(
+        {} if known is None else known, service.name, filler, sets,
+        _me(host, sets), record.dead)) for service, sets in those]
     record.layouts = [*(one for one in old.layouts if one != layout), layout]
     names = {service.name for service in services}
     record.services.update({service.name: _fields(service, sets, one, old)
@@ -310,9 +340,28 @@ def _set(options):
         raise ToolError("; ".join([*wrong, "all else is set"]))
     for service, sets, _ in circles:
         print(f"{service.name}: set" + (
-            "" if _me(host, sets[:1]) else "; this host is none of its servers, "
+            "" if _me(host, present(sets)) else "; this host is none of its servers, "
             "and sends on what has no connection here"))
+    return sorted({_me(host, sets) for _, sets, _ in circles} - {None})
+
+
+def _set(options):
+    State().lock()
+    _set_lists(options, lists_of(options))
     return EXIT_OK
+
+
+def _follow(options):
+    known = {}
+
+    def put(lists):
+        lock = State().lock()
+        try:
+            return _set_lists(options, lists, known)
+        finally:
+            os.close(lock)
+
+    chance_follow.follow(options, put)
 
 
 def _show(_options):
@@ -322,12 +371,15 @@ def _show(_options):
         print("nothing is set")
         return EXIT_OK
     for name, fields in record.services.items():
-        servers = fields["sets"][0][0]
-        print(f"{name}: {len(servers)} servers, {record.size} slots, "
+        sets = record.sets_of(name)
+        now = present(sets) or sets[:1]
+        print(f"{name}: {len(now[0].servers)} servers, {record.size} slots, "
               f"CandidatePrint {fields['print']}, "
-              f"{len(fields['sets']) - 1} former sets of servers")
-        for address, port, weight in servers:
-            print(f"  {address} port {port} weight {weight}")
+              f"{len(sets) - len(now)} former sets of servers")
+        for one in now:
+            print("  by another director:\n" if one is not now[0] else "", end="")
+            for address, port, weight in one.servers:
+                print(f"  {address} port {port} weight {weight}")
     if record.dead:
         print(f"dead: {', '.join(record.dead)}")
     print(f"devices: {', '.join(layout.devices)}")
@@ -396,13 +448,10 @@ def _faults(options, record, host):
                             "connections", "delete it on the directors",
                             "warning")
     yield from _segments(record, host)
-    if options.servers:
-        for service in services_of(options):
-            sets = record.sets_of(service.name)
-            if service.servers and (not sets or
-                                    sets[0].servers != service.servers):
-                yield Fault(f"{service.name}: what is set is old",
-                            f"real_server chance set --servers {options.servers}")
+    yield from chance_follow.old(
+        lists_of(options), record, "real_server chance set " + " ".join(
+            f"--servers {path}" for path in options.servers))
+    yield from chance_follow.faults(options, record)
 
 
 def _check(options):
@@ -429,5 +478,5 @@ def _clear(_options):
 
 def run(options):
     """One of the commands."""
-    return {"set": _set, "show": _show, "check": _check,
-            "clear": _clear}[options.chance](options)
+    return {"set": _set, "show": _show, "check": _check, "clear": _clear,
+            "tell": chance_tell.tell, "follow": _follow}[options.chance](options)

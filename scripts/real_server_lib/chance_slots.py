@@ -39,16 +39,28 @@ class ServerSet(NamedTuple):
         return cls(tuple(Server(*server) for server in servers), until)
 
 
-def with_new(sets, servers):
-    """The sets, newest first, when the service has these servers now."""
+def present(sets):
+    """Those that no others have taken the place of"""
+    return [s for s in sets if s.until is None]
+
+
+def with_new(sets, *lists):
+    """The sets, newest first, when the service has these servers now: by the lists of
+    several directors, which may disagree."""
     now = time.time()
-    servers = tuple(sorted(servers))
-    if not sets or sets[0].servers != servers:
-        sets = [ServerSet(servers),
-                *(s._replace(until=now) if s.until is None else s
-                  for s in sets)]
-    return [s for s in sets if s.until is None or
-            s.until + END_S > now][:_SETS]
+    lists = list(dict.fromkeys(tuple(sorted(servers)) for servers in lists))
+    sets = [s if s.until is not None or s.servers in lists else
+            s._replace(until=now) for s in sets]
+    had = [s.servers for s in present(sets)]
+    new = [servers for servers in lists if servers not in had]
+    if had and not new and sets[0].until is not None:
+        new = had[:1]       # so that the first one is never a former one
+        sets = [s._replace(until=now) if s == ServerSet(new[0]) else s
+                for s in sets]
+    sets = [*map(ServerSet, new), *sets]
+    former = [s for s in sets if s.until is not None and s.until + END_S > now]
+    former = former[:max(_SETS - len(present(sets)), 0)]
+    return [s for s in sets if s.until is None or s in former]
 
 
 class Filler:

@@ -28,8 +28,8 @@ def services(text, *names):
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(text)
         file.flush()
-        return chance_options.services_of(SimpleNamespace(
-            servers=file.name, service=list(names)))
+        return chance_options.lists_of(SimpleNamespace(
+            servers=[file.name], service=list(names)))[0]
 
 
 class Refused(unittest.TestCase):
@@ -121,6 +121,35 @@ class Sets(unittest.TestCase):
             sets = chance_slots.with_new(sets, [Server(A, 80, n)])
         self.assertEqual([s.servers[0].weight for s in sets],
                          list(range(99, 91, -1)))
+
+    def several(self, *told):
+        """The sets after all that; each is the lists of the directors."""
+        sets = []
+        for now, lists in enumerate(told):
+            with mock.patch("time.time", return_value=1000 + now):
+                sets = chance_slots.with_new(sets, *map(tuple, lists))
+        return [(s.servers, s.until) for s in sets]
+
+    def test_directors_that_disagree(self):
+        one, two = self.servers(A, B), self.servers(A)
+        for told, want in (
+                ([[one, one]], [(one, None)]),
+                ([[one, one], [two, one]], [(two, None), (one, None)]),
+                ([[one, one], [one, two]], [(two, None), (one, None)]),
+                ([[one, one], [one, two], [two, two]],
+                 [(two, None), (one, 1002)]),
+                # there and back: the first set is one that a director has
+                ([[one, one], [one, two], [one, one]],
+                 [(one, None), (two, 1002), (one, 1002)])):
+            self.assertEqual(self.several(*told), want)
+
+    def test_what_a_director_has_is_never_forgotten(self):
+        stays = self.servers(A, B)
+        sets = self.several([stays], *([stays, (Server(A, 80, n),)]
+                                       for n in range(100)))
+        self.assertEqual(len(sets), 8)
+        self.assertEqual([until for _, until in sets].count(None), 2)
+        self.assertIn((stays, None), sets)
 
 
 class FakeFiller:
@@ -313,7 +342,7 @@ class Told(unittest.TestCase):
 
     def dead(self, old, *servers, dead=(), alive=()):
         return chance._dead(SimpleNamespace(dead=dead, alive=alive), old,
-                            [self.service(*servers)])
+                            [[self.service(*servers)]])
 
     def test_the_dead_stay_dead_until_they_are_back(self):
         self.assertEqual(self.dead(record_of(A, B), A, B, dead=[A]), [A])
@@ -325,12 +354,44 @@ class Told(unittest.TestCase):
 
     def test_a_service_without_servers_keeps_the_last_ones(self):
         with mock.patch("sys.stderr"):
-            (service, sets), = chance._with_sets([self.service()],
+            (service, sets), = chance._with_sets([[self.service()]],
                                                  record_of(A, B))
-            self.assertEqual(list(chance._with_sets([self.service()],
+            self.assertEqual(list(chance._with_sets([[self.service()]],
                                                     chance.Record())), [])
         self.assertEqual([s.address for s in service.servers], [A, B])
         self.assertEqual((service.tunnels, len(sets)), (True, 1))
+
+    def test_a_service_has_the_servers_of_all_directors(self):
+        (_, sets), = chance._with_sets([[self.service(A)], [self.service(A, B)],
+                                        [self.service()], []], record_of(A))
+        self.assertEqual([[s.address for s in one.servers] for one in sets],
+                         [[A, B], [A]])
+
+    def test_a_follower_keeps_what_no_director_has_for_a_day(self):
+        old = record_of(A)
+        for now, later, left in ((1000, 1000, 1), (1000, 1000 + DAY - 1, 1),
+                                 (1000, 1000 + DAY, 0)):
+            with mock.patch("time.time", return_value=now):
+                (service, sets), = chance._with_sets([[]], old, True)
+            self.assertEqual((service.name, service.servers[0].address),
+                             ("192.0.2.1:80", A))
+            old.services[service.name]["sets"] = sets
+            with mock.patch("time.time", return_value=later):
+                self.assertEqual(len(list(chance._with_sets([[]], old, True))),
+                                 left)
+        self.assertEqual(list(chance._with_sets([[]], old)), [])
+
+    def test_a_follower_computes_what_has_changed(self):
+        known, filler = {}, FakeFiller()
+        filler.size, filler.key = 60, ""
+        sets = [ServerSet((Server(A, 80, 1), Server(B, 80, 1)))]
+        with mock.patch.object(chance, "circles_of",
+                               mock.Mock(side_effect=range(9))) as of:
+            for name, dead, count in (("a", [], 0), ("a", [], 0), ("b", [], 1),
+                                      ("a", [B], 2), ("b", [], 1), ("a", [], 3)):
+                self.assertEqual(chance._circles(known, name, filler, sets, A,
+                                                 dead), count)
+            self.assertEqual(of.call_count, 4)
 
     def test_the_key_is_that_of_the_map(self):
         key, other = "12" * 16, "34" * 16
