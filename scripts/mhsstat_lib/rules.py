@@ -76,10 +76,10 @@ class Host:
         """Why nobody but a server of the service knows its flows, or None."""
         if service.name not in self.second_chance:
             return None
-        address = service.name.split()[1]
         return (f"{service.name} has the second chance, so flows have no entry "
-                "here, and only the server knows whether it has any: ask it by "
-                f"'ss -Htn src {address}' after its weight was set to 0")
+                "here, and only the server knows whether it has any: set its weight "
+                "to 0 and run 'real_server drained -s "
+                f"{service.name.split()[1]} --timeout 1h' there")
 
     def unseen(self, service):
         """Why a server of the service may have flows that have no entry, and the

@@ -80,7 +80,7 @@ def run(*argv):
     """(status, standard output, standard error) of mhsstat."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            mock.patch("mhsstat_lib.wait.time", Clock()):
+            mock.patch("mhsstat_lib.progress.time", Clock()):
         try:
             status = cli.main(list(argv))
         except SystemExit as end:

@@ -9,5 +9,6 @@
     change   setup and clear
     chance   the second chance; chance_options its command line, chance_slots who owns
              a slot, chance_map the maps of its program, chance_parts all else of it
+    drained  whether flows are left, by this server's sockets
     cli      the commands
 """
