@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 300
-# weight: 10
+# timeout: 600
+# weight: 20
 # 'real_server drained': a server's own sockets tell whether it has flows left, where no
 # director knows: established, half-open and half-closed ones count, TIME_WAIT does not.
 
@@ -34,7 +34,7 @@ ended() {
 	[ "$(in_state_of time-wait)" -gt 0 ]
 }
 
-plan 15
+plan 18
 btf=""
 [ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
 program now $btf
@@ -64,6 +64,24 @@ check "another server has the rest" "124 $(($(sum flows) - mine))" "$(
 	echo $? "$(left)")"
 check "in time: no" "124 1" "$(drained --timeout 100ms) $(
 	grep -c "not over after 1 s" "$work/said")"
+
+# What else the director knows of the second chance
+said() {
+	dr "$top/scripts/mhsstat" "$@" >"$work/said" 2>&1
+}
+
+said show
+check "show says it" 2 "$(grep -c ":80: with the second chance a change" "$work/said")"
+said lookup -t "$SVC4" 10.1.0.2:40000
+check "lookup says what becomes of an older flow" 1 \
+	"$(grep -c "^  second chance  .*goes on from there to the server" "$work/said")"
+said show --json -o "$work/one.json"
+dr sysctl -qw net.ipv4.vs.mhs.second_chance="$SVC4"
+said compare "$work/one.json"
+check "compare: two lists are a difference" \
+	"1 1" "$? $(grep -c "^TCP .fd09::1.:80: second chance (sysctl) 0 in .*, 1 in " \
+		"$work/said")"
+dr sysctl -qw net.ipv4.vs.mhs.second_chance="$SVC4 $SVC6"
 
 # Until the last one is closed
 drained --timeout 1h >"$work/status" &
