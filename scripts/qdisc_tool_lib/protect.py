@@ -310,15 +310,16 @@ class Protect:
         if any("held" not in hold and not hold["others"] for hold in holds):
             self._covered = False  # so far as is known
         # What one device should have held another may have.
-        seen = not any(hold.get("passed") for hold in holds) or \
-            any(hold.get("held") for hold in holds)
+        held = any(hold.get("held") for hold in holds)
+        passed, remarks = (not held and any(hold.get(name) for hold in holds)
+                           for name in ("passed", "remarks"))
         dropped = sum(sum(hold.get("drops", {}).values()) for hold in holds)
         if status == EXIT_OK and not (
                 self._covered and
                 (self._held or self._options.allow_unprotected)):
             status = EXIT_NOT_COVERED
-        elif status == EXIT_OK and not (seen or
-                                        self._options.allow_unprotected):
+        elif status == EXIT_OK and passed and \
+                not self._options.allow_unprotected:
             status = EXIT_NOTHING
         elif status == EXIT_OK and dropped and not self._options.allow_drops:
             status = EXIT_DROPPED
@@ -326,7 +327,8 @@ class Protect:
             "exit_status": status,
             "command_status": self._command.status,
             "command_ms": self._command.took_ms,
-            "covered": self._held and self._covered and self._done and seen,
+            "covered": self._held and self._covered and self._done and
+            not passed and not remarks,
             "waited": self._waited,
             "dropped": dropped,
             "holds": holds})

@@ -261,7 +261,9 @@ def check(state, gate):
     for sentence in foreign.programs(gate):
         yield "error", sentence
     for sentence in (*foreign.filters(gate, netlink),
-                     foreign.port_of(gate, netlink)):
+                     foreign.port_of(gate, netlink),
+                     None if hold.Hold(gate).is_served() else
+                     hold.NOBODY_LISTENS):
         if sentence:
             yield "advice", sentence
 

@@ -297,6 +297,11 @@ def program(*arguments, expect=0, **options):
                          expect, arguments)
 
 
+def is_stuck():
+    status, = json.loads(tool("status", "--json", expect=None).out)
+    return status["condition"] == "stuck"
+
+
 def man_page(section, **replace):
     """The two commands of a section of the man page, with names replaced."""
     page = read(f"{TOP}/Documentation/man/qdisc_tool.8")
