@@ -81,24 +81,12 @@ def add_filters(gate, netlink):
         netlink.add_filter(message)
 
 
-class _Counters:
-    """Those of a file of /proc/net of this namespace, also when we have left
-    it."""
-
-    def __init__(self, name):
-        try:
-            self._fd = os.open(f"/proc/self/net/{name}",
-                               os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._fd = None        # a container without it
-
-    def sum(self, start, *names):
-        """Of the lines that begin so: one of names, and one of numbers."""
-        text = os.pread(self._fd, 1 << 16, 0).decode() if self._fd else ""
-        lines = [line.split() for line in text.splitlines()
-                 if line.startswith(start)]
-        return sum(int(value) for name, value in zip(*lines)
-                   if name in names) if lines else 0
+def _counted(fd, start, *names):
+    """The sum of some counters of a file of /proc/net, in the lines that begin so:
+    one of names, and one of numbers."""
+    lines = [line.split() for line in os.pread(fd, 1 << 16, 0).decode().splitlines()
+             if line.startswith(start)]
+    return sum(int(value) for name, value in zip(*lines) if name in names)
 
 
 class Hold:
@@ -109,7 +97,10 @@ class Hold:
         self._plug = Plug(gate)
         self._netlink = self._plug.netlink
         self._listeners = Listeners()
-        self._netstat, self._snmp = _Counters("netstat"), _Counters("snmp")
+        # Those of this namespace, also when we have left it.
+        self._netstat, self._snmp = (
+            os.open(f"/proc/self/net/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            for name in ("netstat", "snmp"))
         self._overflows_before = 0
         self._refused_before = {}
         self._served = False       # somebody listens
@@ -242,8 +233,8 @@ class Hold:
 
     def _overflows(self):
         """Of all listeners of this namespace."""
-        return self._netstat.sum("TcpExt:", "ListenOverflows",
-                                 "TCPReqQFullDrop")
+        return _counted(self._netstat, "TcpExt:", "ListenOverflows",
+                        "TCPReqQFullDrop")
 
     def _refused(self):
         """What the listeners of held ports have dropped."""
@@ -279,7 +270,7 @@ class Hold:
     def note_connections(self):
         """What is there already was not to be held."""
         if self._gate.all_packets or \
-                self._snmp.sum("Tcp:", "CurrEstab") > _MANY_CONNECTIONS:
+                _counted(self._snmp, "Tcp:", "CurrEstab") > _MANY_CONNECTIONS:
             return
         try:
             self._connections = self._listeners.connections(

@@ -6,7 +6,7 @@ would wait for it.)  The keys of the configuration file are the long options
 of 'setup', see config.py.
 """
 
-from .errors import ToolError, UsageError
+from .errors import UsageError
 from .gate import DEFAULT_PREFERENCE, PREFERENCE_COUNT
 from .state import DEFAULT_DIRECTORY
 
@@ -217,26 +217,22 @@ class Options:
         self.command = []
         self.dry_run = False
         for long_name, has_value in known.values():
-            name, _ = self._meaning(long_name)
+            name, _ = _meaning(long_name)
             setattr(self, name, [] if name in _LISTS else
                     None if has_value else False)
 
-    @staticmethod
-    def _meaning(long_name):
-        return _VALUES.get(long_name,
-                           (long_name[2:].replace("-", "_"), None))
-
-    def take(self, long_name, text):
-        """One option as it was given, a flag without @text."""
-        name, convert = self._meaning(long_name)
+    def take(self, long_name, value):
+        """One option as it was given, of a flag True."""
+        name, convert = _meaning(long_name)
         try:
-            value = (True if text is None else
-                     convert(text) if convert else text)
+            value = convert(value) if convert else value
         except ValueError as error:
             raise UsageError(f"{long_name}: {error}") from error
-        if name in _LISTS:
-            value = getattr(self, name) + value
-        setattr(self, name, value)
+        setattr(self, name, getattr(self, name) + value if name in _LISTS else value)
+
+
+def _meaning(long_name):
+    return _VALUES.get(long_name, (long_name[2:].replace("-", "_"), None))
 
 
 def parse(argv):
@@ -277,19 +273,21 @@ def parse(argv):
             if until not in (None, long_name):
                 raise UsageError(f"{long_name} is not allowed with {until}")
             until = long_name
-        options.take(long_name, text if has_value else None)
+        options.take(long_name, text if has_value else True)
     options.command = words[::-1]
     if options.command and options.action != "protect":
         raise UsageError(f"what is {options.command[0]!r}?")
+    if options.action == "setup" and options.device and not options.help:
+        _finish_setup(options)
     return options
 
 
-def finish_setup(options):
-    """The rules that tie options of setup together; ToolError if broken."""
+def _finish_setup(options):
+    """The rules that tie options of setup together."""
     if not options.addresses and not options.ports:
-        raise ToolError("say what to hold, with --address or --port or both; "
-                        "to hold every new connection on the device, give "
-                        "--address 0.0.0.0/0 --address ::/0")
+        raise UsageError("say what to hold, with --address or --port or both; "
+                         "to hold every new connection on the device, give "
+                         "--address 0.0.0.0/0 --address ::/0")
     options.shared_filters = options.preference is not None
     options.preference = options.preference or DEFAULT_PREFERENCE
     options.max_hold_ms = options.max_hold_ms or DEFAULT_MAX_HOLD_MS

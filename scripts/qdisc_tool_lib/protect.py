@@ -6,7 +6,7 @@ import _signal as signal      # see __init__.py
 
 from .command import Command
 from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_NOTHING, EXIT_OK,
-                     EXIT_SIGNAL, ToolError, UsageError)
+                     EXIT_SIGNAL, ToolError, UsageError, words)
 from .gate import UNKNOWN_PAUSE_MS, UNTIL_ACCEPTED
 from .listeners import Change, Listeners
 from .share import Share
@@ -71,11 +71,11 @@ def _gates(tool):
             raise ToolError("holding connections needs root (CAP_NET_ADMIN and "
                             "CAP_NET_RAW)")
         tool.enter_namespace()
-        return tool.some_gates()
-    except ToolError as error:
+        return tool.gates(some=True)
+    except (ToolError, OSError) as error:
         if tool.options.require:
             raise
-        tool.reporter.warn(f"running the command unprotected: {error}")
+        tool.reporter.warn(f"running the command unprotected: {words(error)}")
         return []
 
 
@@ -159,9 +159,9 @@ class Protect:
                                  (1 - 1 / _SPARE_PART) / 1000)
             except (ToolError, OSError) as error:
                 if self._options.require:
-                    raise ToolError(f"{gate.device}: {error}; the command was "
+                    raise ToolError(f"{gate.device}: {words(error)}; the command was "
                                     "not run (--require)") from error
-                self._reporter.warn(f"{gate.device}: not protected: {error}")
+                self._reporter.warn(f"{gate.device}: not protected: {words(error)}")
                 self._held = False
 
     def _pause(self):
@@ -170,10 +170,8 @@ class Protect:
         gates = [share.gate for share in self._shares]
         pause_ms = _pause_of(self._options, gates)
         if pause_ms == UNTIL_ACCEPTED:
-            pause_ms = 0
-            for gate in gates:
-                if not gate.all_packets:
-                    pause_ms = max(pause_ms, self._wait_for_accepted(gate))
+            pause_ms = max((self._wait_for_accepted(gate) for gate in gates
+                            if not gate.all_packets), default=0)
         if pause_ms:
             self._wait(lambda: False, began + pause_ms / 1000)
 

@@ -56,8 +56,8 @@ def _write(fd, **values):
         os.write(fd, "".join(f"{name}={value}\n" for name, value in
                              values.items()).encode())
     except OSError as error:
-        path = os.readlink(f"/proc/self/fd/{fd}")
-        raise ToolError(f"cannot write {path}: {error.strerror}") from error
+        error.filename = os.readlink(f"/proc/self/fd/{fd}")
+        raise
 
 
 def _alone(fd):
@@ -89,8 +89,6 @@ def _open(path, flags=0):
                        0o600)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise ToolError(f"cannot open {path}: {error.strerror}") from error
 
 
 def found(state, device):
@@ -140,11 +138,7 @@ class Share:
         """Begin a hold, or join one; ToolError if neither is possible.  One
         to @keep goes on without this process."""
         device = self.gate.device
-        lock_fd = self._state.lock(device, _BUSY_S)
-        if lock_fd is None:
-            raise ToolError(f"{device} is busy: a setup or a clear goes on, or "
-                            "a process was stopped in one; 'qdisc_tool "
-                            "release' ends that")
+        lock_fd = self._state.must_lock(device, _BUSY_S)
         try:
             # What was known before the lock may not be so any more.
             self.gate = self._state.load(device)
@@ -250,7 +244,7 @@ class Share:
             # One who was stopped there keeps nobody from opening for ever.
             lock_fd = self._state.lock(device, max(
                 _LATE_S, self._ends - time.monotonic()))
-        except ToolError:
+        except OSError:
             lock_fd = None         # to open comes first
         facts = _facts(self._fd)
         self.ended_by = cause
