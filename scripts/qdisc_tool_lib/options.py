@@ -122,6 +122,18 @@ the hold:
                         what setup was told, and for that {DEFAULT_MAX_HOLD_MS}ms)
 """
 
+_EXAMPLES = """\
+haproxy that does not pass its sockets (-x):
+  qdisc_tool setup --device eth0 --port 80,443
+  qdisc_tool protect -- systemctl reload haproxy
+nginx, whose reload needs no help; a restart, after the same setup:
+  qdisc_tool protect --max-hold 8s -- systemctl restart nginx
+a proxy in a container whose process is $pid:
+  qdisc_tool setup --netns $pid --device eth0 --port 80
+  qdisc_tool protect --netns $pid --until-new-port 80 -- podman kill --signal HUP web
+
+"""
+
 # Command -> (what it does, its options).
 COMMANDS = {
     "setup": ("prepare devices; once, at boot", f"""
@@ -185,10 +197,8 @@ def help_text(action=None):
                 f"{what[0].upper()}{what[1:]}.\n{options}")
     return ("usage: qdisc_tool COMMAND [OPTION]...\n\n"
             "Hold new connections while a proxy or a load balancer is "
-            "reloaded: they are\ndelayed, and none is dropped.  Once, at boot, "
-            "and for each reload:\n\n"
-            "  qdisc_tool setup --device eth0 --port 80,443\n"
-            "  qdisc_tool protect -- systemctl reload haproxy\n\n" +
+            "reloaded: they are\ndelayed, and none is dropped.  'setup' once, at "
+            "boot, 'protect' for each reload.\n\n" + _EXAMPLES +
             "".join(f"  {name:<9} {what}\n"
                     for name, (what, _) in COMMANDS.items()) +
             "\n'qdisc_tool COMMAND --help' lists the options of a command, "

@@ -194,7 +194,7 @@ def without_root_the_status_is_what_all_may_see():
     os.chmod(State(DEFAULT_DIRECTORY).directory, 0o700)
     for device in (), ("-d", "lo"):
         check("Permission denied" in program("status", *device, expect=125,
-                                       **nobody).err, "not said")
+                                             **nobody).err, "not said")
 
 
 @test

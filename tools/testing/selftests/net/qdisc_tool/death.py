@@ -18,6 +18,7 @@ from lib import (Protecting, Tool, check, defer, equal, is_stuck, main, note,
                  program, read, run, set_up, test, tool, wait_for)
 from net import (PORT, Clients, end_process, listen, loopback, naive_loopback, naive_plug,
                  picture, plug_waiting)
+from qdisc_tool_lib.hold import Hold
 from qdisc_tool_lib.share import Share, switches
 from restart import Load, Server, processes
 
@@ -167,6 +168,21 @@ def s1_a_guard_that_was_late_itself_leaves_the_end_to_the_tool():
         clients.finish()
     equal((result.status, result.hold["ended_by"]), (124, "deadline"), "end")
     check(result.hold["held"], "not counted")
+
+
+@test
+def s1_a_hold_whose_end_is_not_known_fails():
+    listen()
+    set_up("lo", "-p", str(PORT))
+
+    def fail(*_):
+        raise OSError("no end")
+    end = Hold.end
+    defer(setattr, Hold, "end", end)
+    for function, status in (fail, 124), (end, 0):
+        Hold.end = function
+        result = tool("protect", *LONG, "true", expect=status)
+        equal("no report" in result.err, bool(status), result.err)
 
 
 @test

@@ -317,9 +317,9 @@ def man_page(section, **replace):
     return commands.replace("protect ", "protect --max-hold 60s --pause 1s ")
 
 
-def systemctl(commands):
-    """What "systemctl" does, where systemd is not."""
-    path = f"{FAST}/bin/systemctl"
+def systemctl(commands, name="systemctl"):
+    """What a program does that is not there."""
+    path = f"{FAST}/bin/{name}"
     write(path, f"#!/bin/sh\n{commands}\n")
     os.chmod(path, 0o755)
     defer(os.unlink, path)
