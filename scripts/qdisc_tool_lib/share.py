@@ -31,9 +31,11 @@ _BUSY_S = 10.0
 _LOOK_MS = 50
 # So late is only who stands still.
 _LATE_S = 1.0
-# For a guard: who had no CPU between so many looks after the deadline.  On a busy
-# machine all are late, and by the clock it would be in its caller's way.
+# For a guard: who had no CPU between so many looks after the deadline, or has not
+# ended the hold after many more.  On a busy machine all are late, and by the clock it
+# would be in its caller's way.
 _LATE_LOOKS = int(1000 * _LATE_S / _LOOK_MS)
+_MOST_LOOKS = 5 * _LATE_LOOKS
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -199,15 +201,17 @@ class Share:
         _detach([self._fd, pipe_fd, *plug.fds(), ready_fd])
         os.close(ready_fd)
         poll = select.poll()
-        looks = 0
+        still, late = 0, _MOST_LOOKS
         if not keep:
-            looks = _LATE_LOOKS
+            late = 0
             poll.register(pipe_fd, select.POLLIN)
         cause = "deadline; its guard ended it, and what it held is not counted"
-        while (left_s := self._ends - time.monotonic()) > 0 or looks:
+        while (left_s := self._ends - time.monotonic()) > 0 or \
+                still < _LATE_LOOKS and late < _MOST_LOOKS:
             if left_s <= 0:
                 had, before = switches(caller), had
-                looks = looks - 1 if had == before else _LATE_LOOKS
+                still = still + 1 if had == before else 0
+                late += 1
             if poll.poll(min(_LOOK_MS, 1 + int(1000 * left_s)) if left_s > 0
                          else _LOOK_MS):
                 if os.read(pipe_fd, 1):
