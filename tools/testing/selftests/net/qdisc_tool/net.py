@@ -166,7 +166,7 @@ def naive_ingress(device):
                  "qdisc change dev naive handle 40: plug release_indefinite",
                  f"filter add dev {device} ingress protocol ip flower "
                  f"ip_proto tcp dst_port {PORT} tcp_flags 0x2/0x17 "
-                 "action mirred ingress redirect dev naive"])
+                 "action mirred egress redirect dev naive"])
 
 
 def naive_plug(action):

@@ -353,7 +353,7 @@ def s17_a_restart_behind_a_socket_of_systemd():
     check(under_load("the control", [restart]), "nothing failed")
 
 
-def debians(name, **paths):
+def debian_unit(name, **paths):
     """The unit of Debian's package as it is, with the example's drop-in, but for
     paths, and for time, which passes as it likes in an emulated machine."""
     text = ""
@@ -380,10 +380,10 @@ def s17_the_drop_ins_fit_the_units_of_debian():
     write(f"{config}.cfg", HAPROXY)
     write(f"{config}.conf", nginx_config("front", PORT))
     ours = {
-        "haproxy": debians("haproxy", **{
+        "haproxy": debian_unit("haproxy", **{
             "/run/haproxy": f"{DIRECTORY}/haproxy",
             "/etc/haproxy/haproxy.cfg": f"{config}.cfg", "/usr/sbin/haproxy": shutil.which("haproxy")}),
-        "nginx": debians("nginx", **{
+        "nginx": debian_unit("nginx", **{
             "/run/nginx.pid": f"{config}.pid",
             "/usr/sbin/nginx": f"{shutil.which('nginx')} -c {config}.conf"})}
     systemctl = systemd(**{
