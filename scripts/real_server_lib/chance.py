@@ -5,6 +5,7 @@ The record of what is set is kept under /run, as that of setup is: without the h
 key, which the map alone has.
 """
 
+import hashlib
 import json
 import os
 import time
@@ -156,7 +157,7 @@ def _make(parts, host, record, store, new):
                                 ) from error
 
 
-def _with_sets(lists, old, keep=False):
+def _with_sets(lists, old, keep=False, say=warn):
     """(service, its sets) of all directors' lists; one without servers keeps the last
     ones.  @keep a service that no list has, for a day: a director may have been started
     anew."""
@@ -172,12 +173,12 @@ def _with_sets(lists, old, keep=False):
                 servers=sets[0].servers,
                 tunnels=any(one.tunnels for one in served)), sets
         elif sets:
-            warn(f"{service.name} has no server: the last ones stay")
+            say(f"{service.name} has no server: the last ones stay")
             yield service._replace(
                 servers=sets[0].servers,
                 tunnels=old.services[service.name]["tunnels"]), sets
         else:
-            warn(f"{service.name} has no server, and is left out")
+            say(f"{service.name} has no server, and is left out")
     for name in old.services if keep else ():
         sets = with_new(old.sets_of(name))
         if name not in found and sets:
@@ -200,8 +201,9 @@ def _key(options, old):
     raise ToolError("the hash key of before is lost: give --hash-key-file")
 
 
-def _dead(options, old, lists):
-    """Until it has new connections again: then it is back."""
+def _dead(options, old, lists, known):
+    """Until it has new connections again: then it is back.  Of a follower's lists one may
+    be older than the record: it knows who is back."""
     def served(lists):
         return {server.address for servers in lists for server in servers
                 if server.weight}
@@ -209,6 +211,7 @@ def _dead(options, old, lists):
     back = served(service.servers for service in chain(*lists)) - \
         served(one.servers for name in old.services
                for one in present(old.sets_of(name)))
+    back = known.back if known else back
     return sorted((set(old.dead) - back | addresses(options.dead, "--dead")) -
                   addresses(options.alive, "--alive"))
 
@@ -222,8 +225,9 @@ def _fields(service, sets, those, old):
                 "away_until", int(time.monotonic()) + END_S)}
 
 
-def _write(host, record, circles, key, replaced):
-    """Each service at once and whole.  @replaced takes what was there before."""
+def _write(host, record, circles, key, replaced, known):
+    """Each service at once and whole.  @replaced takes what was there before.  What is
+    there is not written again, as that waits for readers of the map."""
     links = host.links()
     for service, _, those in circles:
         family = family_of(those.addresses[0])
@@ -231,10 +235,18 @@ def _write(host, record, circles, key, replaced):
             (chance_map.SERVERS_6 if family == 6 else 0)
         fields = record.services[service.name]
         table = record.layout().table(fields)
-        replaced.append((*table, chance_map.find(*table)))
-        chance_map.write(*table, chance_map.rows(
+        rows = chance_map.rows(
             key, those.words, those.addresses,
-            links[TUNNELS[family][0]]["ifindex"], flags, fields["away_until"]))
+            links[TUNNELS[family][0]]["ifindex"], flags, fields["away_until"])
+        what = table, hashlib.sha256(rows).digest()
+        if known and (what, chance_map.number(*table)) == \
+                known.written.get(service.name):
+            continue
+        replaced.append((*table, chance_map.find(*table)))
+        chance_map.write(*table, rows)
+        if known:
+            known.written[service.name] = what, chance_map.number(*table)
+            known.changed.append(service.name)
 
 
 def _put_back(replaced):
@@ -273,7 +285,7 @@ def _undo_former(host, record):
     return wrong
 
 
-def _change(host, store, old, record, circles, key):
+def _change(host, store, old, record, circles, key, known=None):
     """All or nothing.  Old and new stand in the file until the end, so that clear,
     or another call, finds all that a call has made which was killed."""
     before, behind = record.layout().parts()
@@ -281,7 +293,7 @@ def _change(host, store, old, record, circles, key):
     try:
         store.save(record)
         _make(before, host, record, store, new)
-        _write(host, record, circles, key, replaced)
+        _write(host, record, circles, key, replaced, known)
         _make(behind, host, record, store, new)
     except BaseException as error:
         wrong = _put_back(replaced) + change.undo(before + behind, new, host)
@@ -298,9 +310,12 @@ def _change(host, store, old, record, circles, key):
 def _circles(known, name, filler, sets, me, dead):
     """Of a service that has not changed as @known"""
     of = filler.size, filler.key, [one.servers for one in sets], me, dead
-    if known.get(name, (None,))[0] != of:
-        known[name] = of, circles_of(filler, sets, me, dead)
-    return known[name][1]
+    if known is None or known.circles.get(name, (None,))[0] != of:
+        those = circles_of(filler, sets, me, dead)
+        if known is None:
+            return those
+        known.circles[name] = of, those
+    return known.circles[name][1]
 
 
 def _set_lists(options, lists, known=None):
@@ -308,7 +323,8 @@ def _set_lists(options, lists, known=None):
     A follower has @known, from call to call."""
     host, store = Kernel(), Store()
     old, record = store.load(), store.load()
-    those = list(_with_sets(lists, old, known is not None))
+    those = list(_with_sets(lists, old, known is not None,
+                            known.warn if known else warn))
     if not those:
         raise ToolError("no service has a server")
     services = [service for service, _ in those]
@@ -322,26 +338,29 @@ def _set_lists(options, lists, known=None):
     key = _key(options, old)
     record.size = options.table_size or old.size or module.DEFAULT_TABLE_SIZE
     record.print = module.key_print(key)
-    record.dead = _dead(options, old, lists)
+    record.dead = _dead(options, old, lists, known)
     filler = Filler(options.table_program, record.size, key)
     # computed before anything is changed: [(service, its sets, its circles)]
-    circles = [(service, sets, _circles(
-        {} if known is None else known, service.name, filler, sets,
-        _me(host, sets), record.dead)) for service, sets in those]
+    circles = [(service, sets, _circles(known, service.name, filler, sets,
+                                        _me(host, sets), record.dead))
+               for service, sets in those]
     record.layouts = [*(one for one in old.layouts if one != layout), layout]
     names = {service.name for service in services}
     record.services.update({service.name: _fields(service, sets, one, old)
                             for service, sets, one in circles})
-    _change(host, store, old, record, circles, key)
+    _change(host, store, old, record, circles, key, known)
     wrong = _forget(record, set(record.services) - names) + \
         _undo_former(host, record)
     store.save(record)
     if wrong:
         raise ToolError("; ".join([*wrong, "all else is set"]))
     for service, sets, _ in circles:
-        print(f"{service.name}: set" + (
-            "" if _me(host, present(sets)) else "; this host is none of its servers, "
-            "and sends on what has no connection here"))
+        if not known or service.name in known.changed:
+            print(f"{service.name}: set" + (
+                "" if _me(host, present(sets)) else "; this host is none of its "
+                "servers, and sends on what has no connection here"))
+    if known:
+        known.end(names)
     return sorted({_me(host, sets) for _, sets, _ in circles} - {None})
 
 
@@ -352,16 +371,18 @@ def _set(options):
 
 
 def _follow(options):
-    known = {}
+    known = chance_follow.Known()
 
-    def put(lists):
+    def put(lists, back):
         lock = State().lock()
         try:
-            return _set_lists(options, lists, known)
+            known.back = back
+            own = _set_lists(options, lists, known)
+            return own, vars(Store().load())
         finally:
             os.close(lock)
 
-    chance_follow.follow(options, put)
+    chance_follow.follow(options, put, lambda: vars(Store().load()))
 
 
 def _show(_options):
@@ -445,7 +466,8 @@ def _faults(options, record, host):
         for address, _, weight in fields["sets"][0][0]:
             if address in record.dead and weight:
                 yield Fault(f"{address} is set as dead, and gets new "
-                            "connections", "delete it on the directors",
+                            "connections", "delete it on the directors, or "
+                            f"'real_server chance set' with --alive {address}",
                             "warning")
     yield from _segments(record, host)
     yield from chance_follow.old(

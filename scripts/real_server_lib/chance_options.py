@@ -15,6 +15,10 @@ from mhsstat_lib.snapshot import read_text
 from .chance_slots import Server
 
 
+class NoService(ToolError):
+    """Of a list in which nothing can have a second chance"""
+
+
 class Service(NamedTuple):
     """A service of the director whose flows get a second chance."""
 
@@ -190,9 +194,7 @@ def services_of(text, where, those, left_out=warn):
             else:
                 others.append(f"{name} cannot have a second chance: {got}")
     if not those or names and others:
-        raise ToolError("; ".join(others or [
-            f"{where} has no service"]) + "; to end the second chance, "
-            "run 'real_server chance clear'")
+        raise NoService("; ".join(others or [f"{where} has no service"]))
     for words in others:
         left_out(words)
     return those
@@ -200,8 +202,12 @@ def services_of(text, where, those, left_out=warn):
 
 def lists_of(options):
     """The services of each file of --servers"""
-    return [services_of(read_text(path), path, options.service)
-            for path in options.servers]
+    try:
+        return [services_of(read_text(path), path, options.service)
+                for path in options.servers]
+    except NoService as error:
+        raise ToolError(f"{error}; to end the second chance, run 'real_server "
+                        "chance clear'") from error
 
 
 def addresses(texts, option):

@@ -2,11 +2,12 @@
 """real_server chance tell: a director tells servers its list.  What it says and what
 servers say, on one TCP connection:
 
-    director  NONCE
+    director  real_server 1 NONCE             the 1 is the version of all this
     server    NONCE DIGEST PROOF ADDRESS...   of the list it has; its own addresses
     director  PROOF LENGTH                    and so many bytes, a body:
               same                            or
-              list ADDRESS...                 of servers that follow, and the list
+              list SIZE PRINT ADDRESS...      table_size, print of hash_key or -, of
+                                              servers that follow; and the list
     server    NONCE DIGEST PROOF ADDRESS...   and so on
 
 The director answers when its list has another digest, or after HOLD_S.  A proof is the
@@ -24,30 +25,36 @@ import re
 import secrets
 import socket
 import time
+from typing import NamedTuple
 
 from ipvs_mhs_tool import ToolError, run
 
+from mhsstat_lib import module
 from mhsstat_lib.address import endpoint
 from mhsstat_lib.servers import PROC_IPVS
 
 PORT = 6173
 KEY_FILE = "/etc/real_server.key"
-HOLD_S = 10         # a director waits for a change no longer
+HOLD_S = 5          # a director waits for a change no longer
 READ_S = 3          # for all that is due at once
 _SET_S = 60         # for what a server does with a list before it asks again
-LIST_MAX = 1 << 20  # bytes: thousands of services
+LIST_MAX = 1 << 18  # bytes: thousands of servers, and 128 MiB for all followers
 NO_DIGEST = b"0" * 64
 _LOOK_S = 0.5       # servers have a change within two seconds
 _AGAIN_S = 10       # what /proc does not show, the kinds of tunnels
-_LINE_MAX = 1024    # bytes
-_STRANGERS = 64     # who did not prove yet that they have the key
+_LINE_MAX = 4096    # bytes
+_OWN_MAX = 64       # addresses in a question: fewer bytes than that
+_STRANGERS = 400    # who did not prove yet that they have the key
+_EACH = 8           # of one address
 _FOLLOWERS = 512    # with these: fewer than 1024 open files
 _KEY_MIN = 16       # bytes
-_NONCE = re.compile(rb"[0-9a-f]{32}")
+_GREETING = re.compile(rb"real_server 1 [0-9a-f]{32}")
+_GREETING_SIZE = 14 + 32 + 1
 _QUESTION = re.compile(rb"([0-9a-f]{32}) ([0-9a-f]{64}) ([0-9a-f]{64})"
                        rb"((?: [0-9a-f.:]+)*)\n")
 _HEAD = re.compile(rb"([0-9a-f]{64}) ([0-9]{8})\n")
 _HEAD_SIZE = 64 + 1 + 8 + 1
+_BODY_MAX = 2 * LIST_MAX    # with the addresses of followers
 # what ends a connection
 ERRORS = OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError
 
@@ -60,7 +67,7 @@ def read_key(path):
     try:
         with open(path, "rb") as file:
             open_to_all = os.fstat(file.fileno()).st_mode & 0o007
-            key = file.read().strip()
+            key = file.read(_LINE_MAX).strip()
     except OSError as error:
         raise ToolError(f"{path}: {error.strerror}") from error
     if len(key) < _KEY_MIN:
@@ -90,19 +97,29 @@ def digest_of(text):
     return hashlib.sha256(text).hexdigest().encode()
 
 
+class Told(NamedTuple):
+    """What a director tells"""
+
+    size: str           # table_size of its module, or -
+    print: str          # of the hash key, or -
+    followers: list     # addresses of servers
+    text: bytes         # as 'ipvsadm -S -n' prints it
+
+
 class Proofs:
     """Of one connection; whoever speaks has the other's nonce in them."""
 
-    def __init__(self, key, where, nonce):
+    def __init__(self, key, where, greeting):
         self._key = key
-        self._begin = b" ".join((_where(where), nonce))
+        self._begin = b" ".join((_where(where), greeting))
 
     def _proof(self, *words):
         return hmac.new(self._key, b" ".join((self._begin, *words)),
                         "sha256").hexdigest().encode()
 
     def question(self, nonce, digest, addresses):
-        told = b"".join(b" " + address.encode() for address in addresses)
+        told = b"".join(b" " + address.encode()
+                        for address in list(addresses)[:_OWN_MAX])
         proof = self._proof(b"question", nonce, digest + told)
         return b" ".join((nonce, digest, proof)) + told + b"\n"
 
@@ -121,7 +138,7 @@ class Proofs:
     async def answered(self, reader, nonce):
         """The body of an answer"""
         found = _HEAD.fullmatch(await reader.readexactly(_HEAD_SIZE))
-        if not found or int(found[2]) > LIST_MAX + (_FOLLOWERS + 1) * _LINE_MAX:
+        if not found or int(found[2]) > _BODY_MAX:
             raise Refused
         body = await asyncio.wait_for(reader.readexactly(int(found[2])), READ_S)
         if not hmac.compare_digest(found[1],
@@ -141,26 +158,27 @@ class Link:
     async def open(self):
         self._reader, self._writer = await asyncio.wait_for(
             asyncio.open_connection(*self._to, limit=_LINE_MAX), READ_S)
-        line = await asyncio.wait_for(self._reader.readexactly(33), READ_S)
-        if not _NONCE.fullmatch(line[:-1]) or line[-1:] != b"\n":
+        line = await asyncio.wait_for(
+            self._reader.readexactly(_GREETING_SIZE), READ_S)
+        if not _GREETING.fullmatch(line[:-1]) or line[-1:] != b"\n":
             raise Refused
         self._proofs = Proofs(self._key,
                               self._writer.get_extra_info("peername"), line[:-1])
 
     async def ask(self, digest, addresses=()):
-        """(who follows, the list); None: it has this digest"""
+        """Told; None: it has this digest"""
         nonce = secrets.token_hex(16).encode()
         self._writer.write(self._proofs.question(nonce, digest, addresses))
         body = await asyncio.wait_for(
-            self._proofs.answered(self._reader, nonce), HOLD_S + 2 * READ_S)
+            self._proofs.answered(self._reader, nonce), HOLD_S + READ_S)
         self.proven = True
         if body == b"same\n":
             return None
         head, _, text = body.partition(b"\n")
-        word, *followers = head.decode().split()
-        if word != "list":
+        word, *words = head.decode().split()
+        if word != "list" or len(words) < 2:
             raise Refused
-        return followers, text
+        return Told(*words[:2], words[2:], text)
 
     def close(self):
         if self._writer:
@@ -195,7 +213,7 @@ class Teller:
     def __init__(self, key, read):
         self._key, self._read = key, read
         self._list = self._digest = self._changed = None
-        self._strangers = {}        # the oldest first
+        self._strangers = {}        # {connection: address}, the oldest first
         self._followers = {}        # {connection: addresses}
         self._said = {}             # {words: when}
 
@@ -220,14 +238,17 @@ class Teller:
             await asyncio.wait([self._changed], timeout=HOLD_S)
         if digest == self._digest:
             return b"same\n"
+        about = module.describe()
         followers = sorted(set().union(*self._followers.values()))
-        return " ".join(["list", *followers]).encode() + b"\n" + self._list
+        head = " ".join(["list", str(about["table_size"] or "-"),
+                         about["hash_key_print"] or "-", *followers]).encode()
+        return head[:LIST_MAX - 1] + b"\n" + self._list
 
     async def _talk(self, reader, writer):
-        nonce = secrets.token_hex(16).encode()
-        proofs = Proofs(self._key, writer.get_extra_info("sockname"), nonce)
+        greeting = b"real_server 1 " + secrets.token_hex(16).encode()
+        proofs = Proofs(self._key, writer.get_extra_info("sockname"), greeting)
         writer.transport.set_write_buffer_limits(0)
-        writer.write(nonce + b"\n")
+        writer.write(greeting + b"\n")
         while True:
             line = await asyncio.wait_for(
                 reader.readuntil(b"\n"),
@@ -243,16 +264,19 @@ class Teller:
 
     async def serve(self, reader, writer):
         """One connection"""
+        source, *_ = writer.get_extra_info("peername") or ("nobody",)
+        if list(self._strangers.values()).count(source) >= _EACH:
+            writer.transport.abort()
+            return
         if len(self._strangers) >= _STRANGERS:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
             oldest.transport.abort()
-        self._strangers[writer] = True
+        self._strangers[writer] = source
         try:
             await self._talk(reader, writer)
         except Refused:
-            peer = writer.get_extra_info("peername") or ("nobody",)
-            self._say(f"refused, by another key: a question from {peer[0]}")
+            self._say(f"refused, by another key: a question from {source}")
         except (*ERRORS, asyncio.CancelledError):
             pass
         finally:

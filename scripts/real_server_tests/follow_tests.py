@@ -25,6 +25,11 @@ KEY, OTHER = b"0123456789abcdef", b"0123456789abcdeF"
 LIST = b"-A -t 192.0.2.1:80 -s mhs\n-a -t 192.0.2.1:80 -r 10.2.0.1:80 -g -w 1\n"
 DIGEST = chance_tell.digest_of(LIST)
 NONCE = b"5" * 32
+GREETING = b"real_server 1 " + NONCE
+
+
+def told(text=LIST, *followers, size="-", key="-"):
+    return chance_tell.Told(size, key, list(followers), text)
 
 
 async def stop(task):
@@ -102,7 +107,7 @@ class Hostile(Director):
 
     async def test_a_list_and_its_changes(self):
         link = await self.link()
-        self.assertEqual(await link.ask(NO_DIGEST), ([], LIST))
+        self.assertEqual(await link.ask(NO_DIGEST), told())
         self.assertIsNone(await link.ask(DIGEST))
         chance_tell.HOLD_S = 60
         asked = asyncio.ensure_future(link.ask(DIGEST, ["10.2.0.1", "fd02::1"]))
@@ -111,17 +116,17 @@ class Hostile(Director):
         self.assertFalse(asked.done())
         self.list = LIST * 2
         self.assertEqual(await asyncio.wait_for(asked, 20),
-                         (["10.2.0.1", "fd02::1"], self.list))
+                         told(self.list, "10.2.0.1", "fd02::1"))
         self.list = b""
         asked = await asyncio.wait_for(
             link.ask(chance_tell.digest_of(LIST * 2)), 20)
-        self.assertEqual(asked, ([], b""))
+        self.assertEqual(asked, told(b""))
 
     async def test_a_list_that_cannot_be_read(self):
         self.list = ToolError("no ipvsadm")
         await self.until(lambda: self.said)
         self.assertEqual(self.said, ["the list is as before: no ipvsadm"])
-        self.assertEqual((await (await self.link()).ask(NO_DIGEST))[1], LIST)
+        self.assertEqual((await (await self.link()).ask(NO_DIGEST)).text, LIST)
 
     async def test_at_first_it_must_be_read(self):
         self.list = ToolError("no ipvsadm")
@@ -169,7 +174,35 @@ class Hostile(Director):
         for part in (b"", lambda *args: self.question(*args)[:-1]):
             self.assertEqual(await self.raw(part), b"")
 
+    async def test_one_address_does_not_take_all_places(self):
+        opened = [await asyncio.open_connection("127.0.0.1", self.port)
+                  for _ in range(chance_tell._EACH + 5)]
+        self.assertEqual(len(self.teller._strangers), chance_tell._EACH)
+        for _, writer in opened:
+            writer.transport.abort()
+
+    async def test_all_servers_come_at_once(self):
+        self.patch(chance_tell, "_EACH", 1000)
+        links = [chance_tell.Link("127.0.0.1", self.port, KEY) for _ in range(350)]
+        for link in links:
+            self.addCleanup(link.close)
+
+        async def ask(link):
+            await link.open()
+            return await link.ask(NO_DIGEST)
+
+        for said in await asyncio.gather(*map(ask, links)):
+            self.assertEqual(said.text, LIST)
+
+    async def test_a_server_with_many_addresses(self):
+        link = await self.link()
+        own = [f"2001:db8:1111:2222:3333:4444:5555:{n:x}" for n in range(4096, 4196)]
+        await link.ask(NO_DIGEST, own)
+        said = await (await self.link()).ask(NO_DIGEST)
+        self.assertEqual(said.followers, own[:64])
+
     async def test_many_strangers(self):
+        self.patch(chance_tell, "_EACH", 1000)
         link = await self.link()
         await link.ask(NO_DIGEST)
         chance_tell.HOLD_S = chance_tell.READ_S = 60
@@ -178,10 +211,10 @@ class Hostile(Director):
         opened = [await asyncio.open_connection("127.0.0.1", self.port)
                   for _ in range(3 * chance_tell._STRANGERS)]
         self.assertLessEqual(len(self.teller._strangers), chance_tell._STRANGERS)
-        self.assertEqual(await (await self.link()).ask(NO_DIGEST), ([], LIST))
+        self.assertEqual(await (await self.link()).ask(NO_DIGEST), told())
         self.assertFalse(asked.done())
         self.list = b""
-        self.assertEqual(await asyncio.wait_for(asked, 20), ([], b""))
+        self.assertEqual(await asyncio.wait_for(asked, 20), told(b""))
         for _, writer in opened:
             writer.transport.abort()
         await self.until(lambda: not self.teller._strangers)
@@ -204,7 +237,7 @@ class Hostile(Director):
 class Impostor(Director):
     """A server, and who says that they are the director"""
 
-    async def ask(self, reply, begin=NONCE + b"\n"):
+    async def ask(self, reply, begin=GREETING + b"\n"):
         """@reply: (proofs, question) -> what is said"""
         async def serve(reader, writer):
             self.addCleanup(writer.close)
@@ -220,11 +253,11 @@ class Impostor(Director):
             port=server.sockets[0].getsockname()[1])).ask(NO_DIGEST)
 
     @staticmethod
-    def true(proofs, line, body=b"list\n" + LIST):
+    def true(proofs, line, body=b"list - -\n" + LIST):
         return proofs.answer(line[:32], body)
 
     async def test_control(self):
-        self.assertEqual(await self.ask(self.true), ([], LIST))
+        self.assertEqual(await self.ask(self.true), told())
 
     async def test_what_is_refused(self):
         old = []
@@ -232,15 +265,16 @@ class Impostor(Director):
 
         def by(key, where):
             return lambda _, line: self.true(
-                chance_tell.Proofs(key, where, NONCE), line)
+                chance_tell.Proofs(key, where, GREETING), line)
 
         for reply in (
                 lambda *_: old[0],
-                lambda proofs, line: proofs.answer(NONCE, b"list\n" + LIST),
+                lambda proofs, line: proofs.answer(NONCE, b"list - -\n" + LIST),
                 by(OTHER, ("127.0.0.1", 1)), by(KEY, ("127.0.0.1", 1)),
                 lambda *args: self.true(*args).replace(b"-w 1", b"-w 2"),
-                lambda *args: self.true(*args).replace(b"list\n", b"same\n"),
+                lambda *args: self.true(*args).replace(b"list", b"same"),
                 lambda *args: self.true(*args, body=b"lost\n"),
+                lambda *args: self.true(*args, body=b"list -\n"),
                 lambda _, line: line, lambda _, line: line * 2,
                 lambda *_: b"0" * 64 + b" 99999999\n",
                 lambda *_: b"0" * 64 + b" -0000001\n" + bytes(100)):
@@ -248,16 +282,17 @@ class Impostor(Director):
                 await self.ask(reply)
 
     async def test_a_director_that_is_no_director(self):
-        for begin in b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12\r\n", b"F" * 33:
+        for begin in b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u1234567890\r\n", \
+                GREETING.replace(b"1", b"2", 1) + b"\n", b"F" * 47:
             with self.assertRaises(Refused):
                 await self.ask(self.true, begin)
 
     async def test_half_an_answer_and_silence(self):
         chance_tell.READ_S = .1
-        for reply, begin in ((lambda *_: b"", NONCE + b"\n"),
-                             (self.true, NONCE),
-                             (lambda *args: self.true(*args)[:70], NONCE + b"\n"),
-                             (lambda *args: self.true(*args)[:-1], NONCE + b"\n")):
+        for reply, begin in ((lambda *_: b"", GREETING + b"\n"),
+                             (self.true, GREETING),
+                             (lambda *args: self.true(*args)[:70], GREETING + b"\n"),
+                             (lambda *args: self.true(*args)[:-1], GREETING + b"\n")):
             with self.assertRaises((asyncio.TimeoutError, EOFError)):
                 await self.ask(reply, begin)
 
@@ -323,21 +358,25 @@ class Follow(unittest.IsolatedAsyncioTestCase):
 
     async def asyncSetUp(self):
         self.said, self.lists, self.fails = [], [], []
-        for name, value in (("_RETRY_S", 0), ("print", lambda words, **_:
-                                              self.said.append(words))):
+        for name, value in (("_RETRY_S", 0), ("HOLD_S", .05),
+                            ("print", lambda words, **_: self.said.append(words))):
             patch = mock.patch.object(chance_follow, name, value, create=True)
             patch.start()
             self.addCleanup(patch.stop)
-        self.follower = chance_follow.Follower([], KEY, (), self.put)
+        self.record, self.back = {"layouts": [1]}, []
+        self.follower = chance_follow.Follower([], KEY, (), self.put,
+                                               lambda: self.record)
         self.task = asyncio.ensure_future(self.follower._set())
         self.addAsyncCleanup(stop, self.task)
 
-    def put(self, lists):
+    def put(self, lists, back):
         if self.fails:
             raise self.fails.pop()
+        self.back.append(back)
+        self.record = {"layouts": [1], "lists": lists}
         self.lists.append([[s.address for service in those
                             for s in service.servers] for those in lists])
-        return ["10.2.0.1"]
+        return ["10.2.0.1"], self.record
 
     async def tell(self, director, *servers, text=None):
         await asyncio.wait_for(self.follower._heard(
@@ -355,11 +394,11 @@ class Follow(unittest.IsolatedAsyncioTestCase):
             [["10.2.0.2"], ["10.2.0.1"]]])
         self.assertEqual(self.follower._own, ["10.2.0.1"])
 
-    async def test_the_list_of_who_is_dead_for_a_day_counts_no_more(self):
+    async def test_the_list_of_who_is_dead_for_an_hour_counts_no_more(self):
         await self.tell("a", 1)
         await self.tell("b", 2)
         for age, count in ((-10, 2), (10, 1)):
-            self.follower._answered["a"] = time.monotonic() - 24 * 3600 - age
+            self.follower._answered["a"] = time.monotonic() - 3600 - age
             await self.tell("b", 2)
             self.assertEqual(len(self.lists[-1]), count)
 
@@ -369,8 +408,36 @@ class Follow(unittest.IsolatedAsyncioTestCase):
                 b"-A -u 192.0.2.1:53 -s mhs\n":
             await self.tell("a", text=text)
         self.assertEqual(self.lists, [[["10.2.0.1"]]])
+        self.assertFalse([words for words in self.said if "clear" in words])
         self.assertEqual(self.follower._lists["a"][0].servers[0].address,
                          "10.2.0.1")
+
+    async def test_who_is_back_in_the_list_of_a_director(self):
+        for director, servers in (("a", (1, 2)), ("b", (1, 2)), ("a", (1,)),
+                                  ("c", (1, 2)), ("a", (1, 2))):
+            await self.tell(director, *servers)
+        self.assertEqual(self.back, [set()] * 4 + [{"10.2.0.2"}])
+
+    async def test_who_is_back_is_not_lost_with_a_put_that_fails(self):
+        await self.tell("a", 1)
+        self.fails = [ToolError("no")]
+        await self.tell("a", 1, 2)
+        while len(self.lists) < 2:
+            await asyncio.sleep(0)
+        self.assertEqual(self.back[-1], {"10.2.0.2"})
+
+    async def test_a_set_by_hand_is_put_right_a_clear_is_not(self):
+        await self.tell("a", 1)
+        self.record = {"layouts": [1], "lists": "others"}
+        while len(self.lists) < 2:
+            await asyncio.sleep(0)
+        self.assertEqual(self.lists[1], self.lists[0])
+        looked = []
+        self.record = {"layouts": []}
+        self.follower._look = lambda: looked.append(1) or self.record
+        while len(looked) < 3:
+            await asyncio.sleep(.01)
+        self.assertEqual(len(self.lists), 2)
 
     async def test_what_is_left_out_is_said_once(self):
         text = b"-A -u 192.0.2.1:53 -s mhs\n-A -t 192.0.2.1:80 -s mhs\n"
@@ -410,7 +477,7 @@ class Check(unittest.TestCase):
     """What check says of the directors"""
 
     def faults(self, *said, servers=("10.2.0.1",)):
-        record = chance.Record({"services": {"192.0.2.1:80": {"sets": [
+        record = chance.Record({"size": 65521, "print": "ab", "services": {"192.0.2.1:80": {"sets": [
             [[[address, 80, 1] for address in servers], None]]}}})
         with tempfile.NamedTemporaryFile() as key, \
                 tempfile.NamedTemporaryFile("w") as file:
@@ -426,24 +493,32 @@ class Check(unittest.TestCase):
                         for fault in chance_follow.faults(options, record)]
 
     def test_all_is_well(self):
-        self.assertEqual(self.faults((["10.2.0.1"], LIST), ([], LIST)), [])
+        self.assertEqual(self.faults(told(LIST, "10.2.0.1"), told()), [])
 
     def test_an_old_list(self):
         self.assertEqual(
-            self.faults((["10.2.0.1"], LIST), servers=("10.2.0.2",)),
+            self.faults(told(LIST, "10.2.0.1"), servers=("10.2.0.2",)),
             [("error", "192.0.2.1:80: what is set is old")])
 
     def test_a_server_that_follows_nobody(self):
-        (severity, text), = self.faults(([], LIST), ([], LIST))
+        (severity, text), = self.faults(told(), told())
         self.assertEqual(severity, "warning")
         self.assertIn("10.2.0.1 follows no director", text)
 
     def test_directors_that_do_not_answer(self):
-        (severity, text), = self.faults((["10.2.0.1"], LIST), "no answer in time")
+        (severity, text), = self.faults(told(LIST, "10.2.0.1"), "no answer in time")
         self.assertEqual(severity, "warning")
         both = self.faults("refused", "no answer in time")
         self.assertEqual([severity for severity, _ in both], ["error"] * 2)
         self.assertIn("may be old", both[0][1])
+
+    def test_a_director_with_another_module(self):
+        found = self.faults(told(LIST, "10.2.0.1", size="251", key="cd"))
+        self.assertEqual([severity for severity, _ in found], ["error"] * 2)
+        self.assertIn("another table_size than this server: 251, not 65521",
+                      found[0][1])
+        self.assertEqual(self.faults(told(LIST, "10.2.0.1", size="65521",
+                                          key="ab")), [])
 
     def test_without_directors(self):
         self.assertEqual(list(chance_follow.faults(SimpleNamespace(
