@@ -202,7 +202,7 @@ flow_start old --host $VIP4 --timeout 4
 flow_start new --host $VIP4 --timeout 4 --pause 0.02
 first=$FLOWS clients=old
 [ "$scenario" != killed ] || first=$((FLOWS / 2))
-flow old open $first >/dev/null
+flow old open "$first" >/dev/null
 flow old ping >/dev/null
 flow_send old busy 3600
 flow_send new churn 3600
