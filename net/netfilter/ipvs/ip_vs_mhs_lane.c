@@ -155,7 +155,6 @@ static void in_publish(const struct ip_vs_mhs_lane_packet *p, u32 was)
 	if (!ip_vs_mhs_lane_claim(&in->generation, was, p->generation))
 		return;
 	WRITE_ONCE(in->dev, p->in);
-	smp_wmb();	/* pairs with the read barrier in lane_is_open() */
 	WRITE_ONCE(in->fit, p->fit);
 	/* Pairs with the acquire in lane_is_open() */
 	smp_store_release(&in->generation, p->generation);

@@ -76,14 +76,14 @@ static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
 
 	p->generation = ip_vs_mhs_lane_generation(p->mn);
 	/* Pairs with the release in in_publish() */
-	if (unlikely(smp_load_acquire(&in->generation) != p->generation))
+	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
+		     READ_ONCE(in->dev) != p->in))
 		return false;
 	p->fit = READ_ONCE(in->fit);
-	/* Pairs with the write barrier in in_publish(): who sees the fit of
-	 * another device sees that device
-	 */
+	/* Pairs with the write barrier in ip_vs_mhs_lane_claim() */
 	smp_rmb();
-	return likely(READ_ONCE(in->dev) == p->in && (p->fit & fit) == fit);
+	return likely((p->fit & fit) == fit &&
+		      READ_ONCE(in->generation) == p->generation);
 }
 
 /* Addresses and ports, if the packet is TCP or UDP without options */

@@ -126,7 +126,7 @@ static inline bool ip_vs_mhs_lane_claim(u32 *generation, u32 was, u32 now)
 	    !try_cmpxchg(generation, &was, MHS_LANE_CLAIMED))
 		return false;
 	/* No reader sees new words with the old generation; pairs with the second
-	 * read of the generation in lane_way()
+	 * read of the generation in lane_is_open() and lane_way()
 	 */
 	smp_wmb();
 	return true;
