@@ -180,7 +180,7 @@ d2 ipvsadm -C
 busywait 30 said_last s1 10.2.0.20 "its list now has no service"
 check "an empty director is told" 0 $?
 has "$work/services"
-check "its last list stays" 0 $?
+check "the list that it had stays" 0 $?
 learn d2 <"$work/services"
 unbroken "it is back"
 kill -KILL "${followers[@]}"
