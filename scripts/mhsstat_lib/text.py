@@ -181,6 +181,9 @@ def remarks(service):
              if service.get(field)]
     if not service.get("servers", 1):
         found.append("it has no server")
+    if service.get("second_chance"):
+        found.append("with the second chance a change of servers takes effect at "
+                     "once, without entries")
     if service.get("stateful"):
         found.append(f"net.ipv4.vs.mhs.stateless is 0, {stateful(service)}")
     return found

@@ -10,5 +10,6 @@
     chance   the second chance; chance_options its command line, chance_slots who owns
              a slot, chance_map the maps of its program, chance_parts all else of it,
              chance_tell what directors tell, chance_follow who follows them
+    drained  whether flows are left, by this server's sockets
     cli      the commands
 """

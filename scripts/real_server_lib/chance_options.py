@@ -135,7 +135,8 @@ def _why_not(service, protocol):
     """Why a service of the director cannot have a second chance, or None."""
     tunnels = {server.tunnel for server in service.servers} - {None, "ipip"}
     families = {server.address.version for server in service.servers}
-    if service.scheduler != "mhs":
+    # with names= keepalived's services have the name mh
+    if service.scheduler not in ("mhs", "mh"):
         return f"its scheduler is {service.scheduler}, not mhs"
     if protocol != "TCP":
         return "only TCP has sockets that know their flows"

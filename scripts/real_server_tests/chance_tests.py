@@ -66,6 +66,11 @@ class Refused(unittest.TestCase):
             "2001:db8::1", 80, True, True, (
                 Server("2001:db8::11", 80, 0), Server("2001:db8::12", 80, 2))))
 
+    def test_services_of_keepalived_have_the_name_mh(self):
+        found, = services("-A -t 192.0.2.1:80 -s mh -b mh-fallback\n"
+                          "-a -t 192.0.2.1:80 -r 10.0.0.1:80 -g -w 1\n")
+        self.assertEqual((found.name, found.addr_only), ("192.0.2.1:80", False))
+
     def test_others_in_the_file_are_left_out(self):
         text = "-A -u 192.0.2.1:53 -s mhs\n-A -t 192.0.2.1:80 -s mhs\n"
         with mock.patch("sys.stderr") as stderr:

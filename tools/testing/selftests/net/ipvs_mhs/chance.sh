@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 900
+# timeout: 1800
 # weight: 30
 # The second chance: with the program on the servers no flow breaks when servers are
 # drained, deleted and added, twice in a row, and with SYN cookies, though the

@@ -67,6 +67,8 @@ ELSEWHERE = {
          "with its own addresses"),
     r"ipvsadm -S -n \| ssh server real_server chance set ":
         ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "by a file, as tell"),
+    r"real_server drained ":
+        ("tools/testing/selftests/net/ipvs_mhs/drained.sh", "with its own addresses"),
     r"ethtool -K eth[01] rxvlan off rx-vlan-stag-hw-parse off$":
         ("tools/testing/selftests/net/ipvs_mhs/lane_xdp.sh", "lib_lane.sh"),
     r"ip link set dev eth0 xdpdrv (object /usr/local/\S+ section xdp|off)$":
