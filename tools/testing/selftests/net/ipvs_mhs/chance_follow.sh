@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 900
+# timeout: 1500
 # weight: 30
 # Servers follow two directors: they have each change within two seconds, from either of
 # them, and what both have while the directors disagree.  A director without the key is
@@ -13,31 +13,34 @@
 . "${0%/*}/lib_pair.sh"
 # shellcheck source=lib_chance.sh
 . "${0%/*}/lib_chance.sh"
+need setpriv
 
 d2() {
 	in_ns d2 "$@"
 }
 
-# begin NAME NAMESPACE ARGUMENTS: of real_server chance, in the background; its words are
-# in log.NAME, its number is $begun
-begin() {
-	bg_ns "$2" "$top/scripts/real_server" chance "${@:3}" \
-		>"$work/log.$1" 2>&1 &
+# answers DIRECTOR KEY [COMMAND...]: it tells servers its list
+answers() {
+	bg_ns "$1" "${@:3}" "$top/scripts/real_server" chance tell \
+		--key-file "$work/$2" >"$work/log.$1" 2>&1 &
 	begun=$!
 	defer kill -KILL $begun
 }
 
-# answers DIRECTOR KEY: it tells servers its list
-answers() {
-	begin "$1" "$1" tell --key-file "$work/$2"
-}
+# follow: all servers
+follow() {
+	local s
 
-# follows SERVER
-follows() {
-	begin "$1" "$1" follow --key-file "$work/key" \
-		--directors "$work/directors" --table-size $SLOTS \
-		--table-program "$built/mhs_table" \
-		--program "$work/now/chance.bpf.o"
+	followers=()
+	for s in $servers; do
+		bg_ns "$s" "$top/scripts/real_server" chance follow \
+			--key-file "$work/key" --directors "$work/directors" \
+			--table-size $SLOTS --table-program "$built/mhs_table" \
+			--program "$work/now/chance.bpf.o" \
+			>"$work/log.$s" 2>&1 &
+		followers+=($!)
+		defer kill -KILL $!
+	done
 }
 
 # has FILE: is that list, or one of several, set on all servers?
@@ -77,7 +80,7 @@ said_last() {
 	grep "^$2 " "$work/log.$1" | tail -n 1 | grep -q "$3"
 }
 
-plan 26
+plan 32
 btf=""
 [ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
 program now $btf
@@ -90,16 +93,17 @@ learn d2 < <(dr ipvsadm -S -n)
 	echo "the key of all of them" >"$work/key"
 	echo "the key of an attacker" >"$work/forged"
 )
+# what the unit allows
+as_unit="setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs
+	--inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin
+	--bounding-set=-all,+net_admin"
 printf '10.2.0.10 10.2.0.20\n' >"$work/directors"
 asked="--directors $work/directors --key-file $work/key"
 
 # One director is there, then the other one, which has another list and another key
 answers dr key
 first=$begun
-for s in $servers; do
-	follows "$s"
-	followers+=("$begun")
-done
+follow
 told "the services"
 d2 ipvsadm -e -t "$SVC4" -r 10.2.0.12:80 -g -w 5
 d2 ipvsadm -S -n >"$work/other"
@@ -137,7 +141,10 @@ unbroken "all changes"
 
 # The other director has the key now
 kill $begun
-answers d2 key
+chmod 711 "$work"
+chown 65534 "$work/key"
+# shellcheck disable=SC2086 # several words
+answers d2 key $as_unit
 busywait 30 has "$work/other"
 check "a director that disagrees is heard" 0 $?
 has "$work/services"
@@ -166,6 +173,24 @@ route_vip 20
 d2 ipvsadm -e -t "$SVC4" -r 10.2.0.13:80 -g -w 3
 told "a change of the director that is left" d2
 unbroken "one director is dead"
+
+# The director that is left is started anew, and servers are told so before it has its
+# services again; then the followers are killed
+d2 ipvsadm -C
+busywait 30 said_last s1 10.2.0.20 "its list now has no service"
+check "an empty director is told" 0 $?
+has "$work/services"
+check "the list that it had stays" 0 $?
+learn d2 <"$work/services"
+unbroken "it is back"
+kill -KILL "${followers[@]}"
+follow
+told "by followers that were killed" d2
+unbroken "followers were killed"
+on s1 set --servers "$work/other" --table-size $SLOTS \
+	--table-program "$built/mhs_table" --program "$work/now/chance.bpf.o"
+busywait 30 has "$work/services"
+check "who sets an old list by hand is put right" 0 $?
 
 # Followers that are stopped
 pair reset
