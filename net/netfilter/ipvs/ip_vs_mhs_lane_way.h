@@ -88,7 +88,7 @@ struct ip_vs_mhs_lane_way {
 #define MHS_LANE_FIT_IPV4	0x1U
 #define MHS_LANE_FIT_IPV6	0x2U	/* twice the former */
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
-#define MHS_LANE_FIT_SHARED	0x8U	/* ask who has an address each time */
+#define MHS_LANE_FIT_ALONE	0x8U	/* nobody beside has addresses */
 
 struct ip_vs_mhs_lane_in {
 	u32			generation;
@@ -126,7 +126,7 @@ static inline bool ip_vs_mhs_lane_claim(u32 *generation, u32 was, u32 now)
 	    !try_cmpxchg(generation, &was, MHS_LANE_CLAIMED))
 		return false;
 	/* No reader sees new words with the old generation; pairs with the second
-	 * read of the generation in lane_is_open() and lane_way()
+	 * read of the generation in lane_way()
 	 */
 	smp_wmb();
 	return true;
