@@ -149,7 +149,7 @@ class Measured(unittest.TestCase):
     """Tables on pages are those of the data; pictures are not drawn here."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 16, "qdisc-tool": 3}
+    PAGES = {"ipvs-mhs-benchmarks": 17, "qdisc-tool": 3}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])

@@ -26,10 +26,12 @@ def _number(name, directory, default):
 def no_second_chance(service):
     """(why a service of TCP cannot have a second chance, or None; whether the module
     knows, and does without it)"""
-    methods = {s.tunnel or s.method for s in service.servers} - {
-        None, "Route", "Tunnel", "ipip"}
-    if methods:
-        return f"a server is reached by {min(methods).upper()}", True
+    if any(s.method == "Masq" for s in service.servers):
+        return "masquerading needs an entry for each flow", True
+    tunnels = {s.tunnel for s in service.servers} - {None, "ipip"}
+    if tunnels:
+        return (f"servers are reached by {', '.join(sorted(tunnels)).upper()}, "
+                "neither direct routing nor IPIP"), True
     if service.persistent or "ops" in service.flags:
         return "persistence and one-packet scheduling keep entries", False
     if len({s.address.version for s in service.servers}) > 1:

@@ -10,6 +10,7 @@ from ipvs_mhs_tool import ToolError, UsageError
 
 from mhsstat_lib import module, servers
 from mhsstat_lib.address import endpoint
+from mhsstat_lib.rules import no_second_chance
 from mhsstat_lib.snapshot import read_text
 
 from .chance_slots import Server
@@ -133,25 +134,16 @@ def _sends_on_to_6():
 
 def _why_not(service, protocol):
     """Why a service of the director cannot have a second chance, or None."""
-    tunnels = {server.tunnel for server in service.servers} - {None, "ipip"}
-    families = {server.address.version for server in service.servers}
     # with names= keepalived's services have the name mh
     if service.scheduler not in ("mhs", "mh"):
         return f"its scheduler is {service.scheduler}, not mhs"
     if protocol != "TCP":
         return "only TCP has sockets that know their flows"
-    if service.persistent or "ops" in service.flags:
-        return "persistence and one-packet scheduling keep entries"
-    if any(server.method == "Masq" for server in service.servers):
-        return "masquerading needs an entry for each flow"
-    if tunnels:
-        return (f"servers are reached by {', '.join(sorted(tunnels)).upper()}: "
-                "only direct routing and IPIP will do")
-    if len(families) > 1:
-        return "its servers have addresses of both families"
-    if 6 in families and not _sends_on_to_6():
+    why, _ = no_second_chance(service)
+    if why is None and not _sends_on_to_6() and any(
+            server.address.version == 6 for server in service.servers):
         return "to servers with IPv6 addresses Linux sends on from 5.14 on"
-    return None
+    return why
 
 
 def _service_of(name, service):
@@ -161,11 +153,8 @@ def _service_of(name, service):
     if why is not None:
         return why
     address, port = endpoint(where)
-    odd = next((server for server in service.servers if server.port != port),
-               None)
-    if port == 0 or odd:
-        return (f"the server {odd.name} has another port" if odd else
-                "it is for all ports")
+    if port == 0:
+        return "it is for all ports"
     return Service(
         str(address), port, "flag-3" in service.flags,
         any(server.method == "Tunnel" for server in service.servers),

@@ -35,8 +35,8 @@ def draw(docs):
         cells = [text]
         for by in NAMES:
             row = rows[scenario, by]
-            cells.append(f"{int(row['broken']):,}, {int(row['failed'])} of "
-                         f"{int(row['new']):,}, {int(row['entries']):,}")
+            cells.append(f"{int(row['broken']):,}; {int(row['failed'])} of "
+                         f"{int(row['new']):,}; {int(row['entries']):,}")
         lines.append(cells)
     bench.write_table(docs, "availability",
                       ["event", *NAMES.values()], lines)
