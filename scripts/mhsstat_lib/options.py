@@ -179,8 +179,11 @@ def _add_lookup(commands):
                     "old and its candidate server, by the kernel's own hash, "
                     "and whether the flow has a connection entry.")
     _add_service(sub, "default: all of the client's family")
-    sub.add_argument("client", metavar="CLIENT",
-                     help="ADDRESS:PORT, as the client's packets have it")
+    what = sub.add_mutually_exclusive_group(required=True)
+    what.add_argument("client", metavar="CLIENT", nargs="?",
+                      help="ADDRESS:PORT, as the client's packets have it")
+    what.add_argument("--cid", metavar="HEX",
+                      help="a QUIC connection ID: which server does it name?")
     sub.add_argument("--json", action="store_true", help="as a JSON object")
 
 

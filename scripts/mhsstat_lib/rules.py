@@ -5,7 +5,7 @@ and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 from ipvs_mhs_tool import ToolError, run
 
 from . import module
-from .address import endpoint
+from .address import endpoint, service_name
 from .text import duration
 
 VS = "/proc/sys/net/ipv4/vs"
@@ -52,7 +52,7 @@ class Host:
         self.idle_ms = dict(_IDLE_MS)
         self.expires = self.quiesces = False
         self.quic_ports = (443,)
-        self.second_chance = ()  # names of services
+        self.second_chance = self.quic_ids = ()  # names of services
         if not here:
             return
         self.hold_ms = _number("hold_ms", f"{VS}/mhs", _HOLD_MS)
@@ -60,6 +60,10 @@ class Host:
         self.expires = _number("expire_nodest_conn", VS, 0) != 0
         self.quiesces = _number("expire_quiescent_template", VS, 0) != 0
         self.second_chance = module.second_chance() or ()
+        self.quic_ids = tuple(
+            service_name("UDP", word.partition("=")[0])
+            for word in (module.parameter(
+                "quic_ids", f"{VS}/mhs") or "").split())
         ports = module.parameter("quic_ports")
         if ports is not None:
             self.quic_ports = tuple(int(p) for p in ports.split(",")
@@ -92,6 +96,10 @@ class Host:
 
     def only_server(self, service):
         """Why nobody but a server of the service knows its flows, or None."""
+        if service.name in self.quic_ids:
+            return (f"{service.name} has QUIC connection IDs, so flows have no "
+                    "entry here, and only the server knows whether it has any: "
+                    "ask it after its weight was set to 0")
         if service.name not in self.second_chance:
             return None
         return (f"{service.name} has the second chance, so flows have no entry "
@@ -130,7 +138,8 @@ class Host:
         the service is known to be; @stateful: all its flows have entries."""
         if service.name in self.second_chance:
             return SENT
-        if stable and not server.weight and server.active is not None and \
+        if service.name not in self.quic_ids and stable and \
+                not server.weight and server.active is not None and \
                 not server.active + server.inactive and \
                 not self.short(service.name):
             return NONE

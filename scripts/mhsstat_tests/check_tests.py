@@ -114,6 +114,11 @@ CAUSES = {
     "chance-entries": lambda k: chance(k, NAME),
     "capped": lambda k: service(k, capped=3),
     "no-memory": lambda k: service(k, no_memory=3),
+    "quic-ids": lambda k: service(k, quic_ids=1, packets_by_id=9,
+                                  packets_no_id=200),
+    "quic-unnamed": lambda k: (
+        service(k, quic_ids=1, packets_by_id=9, packets_no_id=0),
+        core(k, SAVED.replace("12:80 -i", "12:81 -i"))),
     "no-slot": lambda k: service(k, servers_without_slot=1),
     "max-entries": lambda k: service(k, entries=901),
     "no-server": lambda k: service(k, servers=0, state="settling"),
@@ -286,6 +291,16 @@ class Findings(unittest.TestCase):
             self.assertIn(f"more than {inner} bytes", finding.text)
             known.links["eth0"] = facts.Link(1500 + 1500 - inner, None)
             self.assertEqual(kinds(known), [])
+
+    def test_servers_that_share_a_connection_id(self):
+        known = Known()
+        service(known, quic_ids=2, packets_by_id=200, packets_no_id=199)
+        self.assertEqual(kinds(known), [])
+        core(known, SAVED.replace("10.0.0.12:80 -i -w 1 --tun-type ipip",
+                                  "[fd02::a00:b]:80 -g -w 1"))
+        known.routes["fd02::a00:b"] = known.routes["10.0.0.11"]
+        [finding] = check.findings(known)
+        self.assertEqual(finding.servers, ("10.0.0.11:80", "[fd02::a00:b]:80"))
 
     def test_many_servers_are_not_all_named(self):
         known = Known("-A -t 192.0.2.1:80 -s mhs\n" + "".join(

@@ -292,6 +292,20 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                  "UDP 2001:db8::1 53 2001:db8::7 1\n"),
                 ("FWM 7", ("198.51.100.7", 9), "FWM 7 0 198.51.100.7 9\n")):
             self.assertEqual(lookup.question(name, client), want)
+        self.assertEqual(
+            lookup.question("UDP 192.0.2.1:443", ("127.0.0.1", 1), "07ab"),
+            "UDP 192.0.2.1 443 127.0.0.1 1 07ab\n")
+
+    def test_connection_ids(self):
+        for cid in ("", "0", "xx", "00" * 21, "0x07"):
+            self.assertEqual(run("lookup", "--cid", cid)[0],
+                             2)
+        self.assertEqual(lookup.parse(
+            "Slot 1\nPhase hold\nTracked 0\nOld -\nCandidate -\n"
+            "ById 10.0.0.1:443\n")["byid_server"], "10.0.0.1:443")
+        self.assertEqual(lookup.render({"cid": "07", "services": [
+            {"service": "UDP 192.0.2.1:443", "server": "10.0.0.1:443"}]}
+            ).split("\n")[0], "07 -> 10.0.0.1:443")
 
     def test_answer(self):
         self.assertEqual(lookup.parse(
@@ -1012,12 +1026,20 @@ class PlanInWords(unittest.TestCase):
         self.assertIn("then cut", self.words(
             host={"second_chance": ("TCP 10.9.0.9:80",)}))
 
+    def test_with_connection_ids_no_entry_says_who_has_flows(self):
+        words = self.words(host={"quic_ids": ("TCP 10.9.0.1:80",)},
+                           kernel={"state": "stable"}, weight=0)
+        self.assertIn("then cut", words)
+
     def test_the_sysctl_names_services(self):
-        texts = {"second_chance": "10.9.0.1:80 [FD09:0::1]:443"}
+        texts = {"second_chance": "10.9.0.1:80 [FD09:0::1]:443",
+                 "quic_ids": f"10.9.0.1:443 [FD09::1]:443={'0' * 32}"}
         with mock.patch("mhsstat_lib.module.parameter",
                         lambda name, directory="": texts.get(name)):
             self.assertEqual(rules.Host(True).second_chance,
                              ("TCP 10.9.0.1:80", "TCP [fd09::1]:443"))
+            self.assertEqual(rules.Host(True).quic_ids,
+                             ("UDP 10.9.0.1:443", "UDP [fd09::1]:443"))
 
     def test_weight_0_does_not_mean_drained(self):
         stable = {"state": "stable"}
