@@ -321,7 +321,7 @@ def systemd(**units):
     defer(manager.wait)
     defer(manager.kill)
     command = ["env", *where, "systemctl", "--user"]
-    wait_for(lambda: os.path.exists(f"{there}/systemd/private"), "systemd")
+    wait_for(lambda: os.path.exists(f"{there}/systemd/private"), "systemd", 180)
     defer(run, [*command, "stop", *names])
     return " ".join(command)
 
@@ -382,7 +382,8 @@ def s17_the_drop_ins_fit_the_units_of_debian():
     ours = {
         "haproxy": debian_unit("haproxy", **{
             "/run/haproxy": f"{DIRECTORY}/haproxy",
-            "/etc/haproxy/haproxy.cfg": f"{config}.cfg", "/usr/sbin/haproxy": shutil.which("haproxy")}),
+            "/etc/haproxy/haproxy.cfg": f"{config}.cfg",
+            "/usr/sbin/haproxy": shutil.which("haproxy")}),
         "nginx": debian_unit("nginx", **{
             "/run/nginx.pid": f"{config}.pid",
             "/usr/sbin/nginx": f"{shutil.which('nginx')} -c {config}.conf"})}
@@ -414,12 +415,15 @@ def s17_nginx_reload_with_reuseport_and_fewer_workers():
     directory()
     command, pid_file = nginx("front", PORT, "reuseport", 4)
     config = f"{DIRECTORY}/front.conf"
+    workers = (f"grep -ls '^PPid:.'$(cat {pid_file})'$' "
+               "/proc/[0-9]*/status | sed 's,/proc/,,; s,/status,,'")
     reload = slowly(
-        "reload", f"grep -ls '^PPid:.'$(cat {pid_file})'$' "
-        "/proc/[0-9]*/status | sed 's,/proc/,,; s,/status,,'",
-        f"new=2; grep -q 'processes 4' {config} || new=4",
+        "reload", workers, f"new=2; grep -q 'processes 4' {config} || new=4",
         f'sed -i "s/processes .;/processes $new;/" {config}',
-        f"{command} -s reload")
+        f"{command} -s reload",
+        # The tool gives a second to a reload that is to begin yet, which in an
+        # emulated machine is not enough.
+        f'while [ "$({workers})" = "$old" ]; do sleep 0.01; done')
     compare("nginx reload", reload, AT_ONCE)
 
 
