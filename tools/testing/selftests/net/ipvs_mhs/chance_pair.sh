@@ -101,7 +101,7 @@ for f in keepalived keepalived-ecmp; do
 	check "keepalived takes $f.conf" 0 $?
 	sed 's/^virtual_server/virtual_servant/' "$files/$f.conf" >"$work/wrong.conf"
 	parses "$work/wrong.conf"
-	check_cmp "control: not one with a wrong word" $? -ne 0
+	check_cmp "control: not $f.conf with a wrong word" $? -ne 0
 done
 name=$(front_name)
 example "$name"

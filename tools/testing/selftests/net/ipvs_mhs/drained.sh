@@ -103,6 +103,8 @@ check "TIME_WAIT is no flow, a weight above 0 is warned of" "0 2" \
 	"$(drained) $(grep -c "warning.*10.2.0.11 has the weight 1\|warning.*fd02::11 has" \
 		"$work/said")"
 check_cmp "control: there are sockets in TIME_WAIT" "$(in_state_of time-wait)" -gt 0
+# no ICMP error ends them
+ip_ns rt <<<"route add blackhole 10.1.0.9/32"
 raw cl --dst $VIP4 --good --src 10.1.0.9 --ports 1000-1029 >/dev/null
 half=$(in_state_of syn-recv)
 check_cmp "half-open ones" "$half" -gt 0
