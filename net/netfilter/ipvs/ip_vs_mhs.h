@@ -39,6 +39,7 @@
  *	packet of a lane		RCU; records without a lock, see
  *					ip_vs_mhs_lane_way.h
  *	work of a namespace		net > mhs
+ *	write of quic_ids		net > mhs
  *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
  *	Only the work of a service builds its table, for a reader of /proc, too,

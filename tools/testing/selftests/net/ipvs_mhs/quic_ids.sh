@@ -14,51 +14,8 @@ PORT=443 proto=-u client_py=dgrams.py
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=lib_pair.sh
 . "$(dirname "$0")/lib_pair.sh"
-
-top=$here/../../../../..
-N=40
-KEY=8f95f09245765f80256934e50c66207f
-# ids [SUFFIX]: both services have IDs; ids_off
-ids() {
-	dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$SVC4${1:-} $SVC6${1:-}"
-}
-
-ids_off() {
-	dr sysctl -qw net.ipv4.vs.mhs.quic_ids=
-}
-
-# moves [ADDRESS4 ADDRESS6]: the clients get other ports, and these addresses
-moves() {
-	flow c4 move ${1:+"$1"}
-	flow c6 move ${2:+"$2"}
-}
-
-# stays NAME [KIND]: each flow is served by its server, without entries
-stays() {
-	pair ping "${2:-short}@"
-	check "$1" "0 0 0, entries 0" \
-		"$(sum lost) $(sum refused) $(sum moved), entries $(conns)"
-}
-
-# strays NAME [KIND]: the control, some flows are served by another server
-strays() {
-	pair ping "${2:-short@}"
-	check_cmp "control: $1" "$(sum moved)" -gt 5
-	check "control: $1: all are served" "0 0" "$(sum lost) $(sum refused)"
-}
-
-# begin METHOD: services with three servers, by each a part of the flows
-begin() {
-	local svc
-
-	for svc in "$SVC4" "$SVC6"; do
-		echo "-A -u $svc -s mhs"
-		real_lines "$svc" "$1" 1 2 3
-	done >"$work/services"
-	learn dr <"$work/services"
-	pair open $N
-	pair ping initial
-}
+# shellcheck source=lib_quic.sh
+. "$(dirname "$0")/lib_quic.sh"
 
 # by_table NAME KIND: the control of what names a server: packets with the ID of s2
 # go where those without an ID go, to others, too
@@ -100,63 +57,10 @@ tunnel_errors() {
 			grep -o "mtu [0-9]*")"
 }
 
-# by_id HEX: what /proc/net/ip_vs_mhs_lookup says of it
-by_id() {
-	dr python3 -IS - "UDP $VIP4 $PORT 10.1.0.2 40000 $1" <<-'EOF'
-		import sys
-		with open("/proc/net/ip_vs_mhs_lookup", "r+b", buffering=0) as f:
-		    f.write(sys.argv[1].encode())
-		    print(f.read(4096).decode().split("ById ")[1].strip())
-	EOF
-}
-
-# keyed: the same with a key, which the servers have, too; the controls, another key
-# and a drained server.  Then what the kernel says of an ID.
-keyed() {
-	pair_clients --key $KEY
-	dr ipvsadm -C
-	ids =$KEY
-	begin -g
-	check "keyed: QuicIds" 4 "$(pair_total QuicIds)"
-	moves
-	for kind in short handshake; do
-		stays "keyed: other ports, $kind" $kind
-	done
-	check "keyed: packets by ID" $((4 * N)) "$(pair_total PktById)"
-	windows 0 100
-	pair_edit -e 1 -g -w 0
-	busywait 20 pair_state stable
-	moves
-	stays "keyed: drained"
-	ids =${KEY/8/9}
-	moves
-	strays "keyed: another key"
-	dr ipvsadm -C
-}
-
-# refused WORDS: they are an error, which changes nothing
-refused() {
-	local before
-
-	before=$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)
-	check "quic_ids='$1': refused" "" \
-		"$(dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$1" 2>/dev/null &&
-			echo taken)"
-	check "quic_ids='$1': as before" "$before" \
-		"$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
-}
-
+plan 63
 fresh_module
-modprobe -q -a ipip ip6_tunnel libaes
-aes=$(grep -c ' aes_decrypt$' /proc/kallsyms)
-plan $((aes ? 94 : 89))
-setup_net 3
-ip_ns cl <<-EOF
-	addr add 10.1.0.3/24 dev eth0
-	addr add fd01::3/64 dev eth0 nodad
-EOF
-dgram_servers $PORT
-pair_clients
+modprobe -q -a ipip ip6_tunnel
+quic_net
 for method in -g -i; do
 	windows 3600000 3600000
 	begin $method
@@ -215,6 +119,22 @@ for kind in initial initial2 0rtt 0rtt2 retry2 unknown; do
 done
 by_table "an ID too short" handshake@000a0200
 
+# The list changes under packets
+while :; do
+	ids
+	ids_off
+done &
+loop=$!
+defer kill $loop
+for _ in 1 2 3 4 5; do
+	pair ping short@s2
+	[ "$(sum lost) $(sum refused)" = "0 0" ] || break
+done
+check "changes of the list: all served" "0 0" "$(sum lost) $(sum refused)"
+kill $loop
+wait $loop 2>/dev/null
+ids
+
 # Servers whose flows need entries
 pair_edit -e 2 -g -x 1000
 by_table "a server with a threshold" short@s2
@@ -240,56 +160,3 @@ pair ping short@s2
 check "mh goes on" "0 0" "$(sum lost) $(sum moved)"
 sysctls dr net.ipv4.vs.mhs.stateless=1
 dr ipvsadm -C
-pair close
-
-# A service that comes has what the sysctl says; a server that shares its ID
-windows 3600000 3600000
-begin -g
-check "services that come later" 2 "$(pair_total QuicIds)"
-pair ping short@s2
-check "they go by ID" $((2 * N)) "$(sum s2)"
-dr ipvsadm -a -u "$SVC6" -r "[fd03::12]:$PORT" -g -w 0
-kernel_said "\[$VIP6\]:$PORT: the addresses of two servers end in the same"
-result "two servers with one ID: the log says so" $?
-check "two servers with one ID: mhsstat check" "[quic-unnamed]" \
-	"$(dr "$top/scripts/mhsstat" check | grep -o '\[quic-[a-z]*\]$')"
-flow c6 ping short
-flow c6 ping short@s2
-check "two servers with one ID: neither is named" "0 0" \
-	"$(value lost) $(value moved)"
-dr ipvsadm -d -u "$SVC6" -r "[fd03::12]:$PORT"
-
-
-# The kernel says the same of an ID
-check "lookup: an ID" "10.2.0.12:$PORT" "$(by_id 070a02000cdeadbeef)"
-check "lookup: mhsstat" "070a02000cdeadbeef -> 10.2.0.12:$PORT" "$(dr \
-	"$top/scripts/mhsstat" lookup -u "$SVC4" --cid 070a02000cdeadbeef |
-	head -n 1)"
-check "lookup: an ID of no server" - "$(by_id 070a020099deadbeef)"
-check "lookup: too short" - "$(by_id 070a0200)"
-for id in 0 0x07 "$(printf '00%.0s' {1..21})"; do
-	by_id "$id" >/dev/null 2>&1
-	check "lookup: $id: refused" 1 $?
-done
-
-# The list
-refused "$VIP4"
-refused "$VIP4:444"
-refused "$VIP4:$PORT x"
-refused "$VIP4:$PORT $VIP4:$PORT"
-refused "$VIP4:$PORT=00"
-flow_end c4
-flow_end c6
-if [ "$aes" -gt 0 ]; then
-	keyed
-else
-	refused "$VIP4:$PORT=$KEY"
-fi
-ids_off
-check "none" "0, " "$(pair_total QuicIds), $(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
-check "who may read it" 600 "$(dr stat -c %a /proc/sys/net/ipv4/vs/mhs/quic_ids)"
-ids
-lab_stop
-netns_del dr
-check "the module goes after a namespace with IDs" "" \
-	"$(unload_module; loaded && echo loaded)"
