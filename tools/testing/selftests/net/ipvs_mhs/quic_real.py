@@ -14,6 +14,7 @@ input; each is answered by one line of key=value pairs:
                         from now on to the servers' PORT; asks them at N more ports of
                         each address: connections begin at a port of the first address
                         from which HOME answers, and move to those from which AWAY does
+    spare               such ports for IPv4: home and away
     open NAME           begin connections, one of each family, and a download over each
     chunk NAME          ask for a chunk and wait for it
     ask NAME [4|6]      ask only
@@ -202,9 +203,13 @@ class Family:
     def find(self, port, home, away, ports):
         self.peer = (self.vip, port, 0, 0)[:2 if self.family == socket.AF_INET else 4]
         answers = [list(self.answers(a, ports)) for a in self.addresses]
-        self.home = answers[0].index(home) + ports[0]
-        self.away = [[p for p, name in zip(ports, names) if name == away]
-                     for names in answers]
+        self.homes, *_ = self.whose(home, answers, ports)
+        self.away = list(self.whose(away, answers, ports))
+
+    @staticmethod
+    def whose(server, answers, ports):
+        for names in answers:
+            yield [p for p, name in zip(ports, names) if name == server]
 
     def answers(self, address, ports):
         socks = [socket.socket(self.family, socket.SOCK_DGRAM) for _ in ports]
@@ -222,7 +227,7 @@ class Family:
             configuration=QuicConfiguration(
                 alpn_protocols=H3_ALPN, idle_timeout=IDLE_S,
                 server_name="mhs", verify_mode=ssl.CERT_NONE)))
-        await c.bind(self.addresses[0], self.home)
+        await c.bind(self.addresses[0], self.homes[0])
         c.connect(self.peer)
         await asyncio.wait_for(c.wait_connected(), WAIT_S)
         c.request()
@@ -236,8 +241,12 @@ class Family:
         c.send(b"x")
         return await c.until(lambda: len(c.body) >= c.asked * CHUNK)
 
+    def spare(self, n):
+        self.away[n].append(self.away[n].pop(0))
+        return self.away[n][-1]
+
     async def move(self, name, n):
-        port = self.away[n].pop()
+        port = self.spare(n)
         await self.connections[name].bind(self.addresses[n], port)
         return port
 
@@ -275,8 +284,11 @@ class Client:
         self.port = ports[-1] + 1
         for f in self.of("46"):
             f.find(int(port), home, away, ports)
-        return "ok=2 " + " ".join(f"home={f.home} away={f.away}".replace(", ", ",")
-                                  for f in self.of("46"))
+        return "ok=2"
+
+    async def spare(self):
+        f = self.families["4"]
+        return f"home={f.homes.pop()} away={f.spare(0)}"
 
     async def open(self, name):
         return await self.both(name, [f.open(name) for f in self.of("46")])

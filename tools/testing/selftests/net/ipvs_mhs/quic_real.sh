@@ -14,7 +14,9 @@ PORT=443 proto=-u client_py=quic_real.py
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=lib_pair.sh
 . "$(dirname "$0")/lib_pair.sh"
-need openssl
+# shellcheck source=lib_lane.sh
+. "$(dirname "$0")/lib_lane.sh"
+need openssl gtlsclient ethtool
 
 # aioquic is in the Python environment of the tests
 PYTHONPATH=$(echo "$here"/../../../../../build/venv/lib/python3*/site-packages)
@@ -47,12 +49,11 @@ strays() {
 	done
 }
 
-# lost SCHEDULER: a connection ends when its port changes, or its address
+# lost SCHEDULER EVENT...: a connection ends when its port changes, or its address
 lost() {
 	local e ports
 
-	flow c find "$PORT" s1 s2 24
-	for e in "${EVENTS[@]}"; do
+	for e in "${@:2}"; do
 		flow c open "$1-$e"
 		event "$e"
 		flow c chunk "$1-$e"
@@ -69,18 +70,81 @@ lost() {
 	done
 }
 
-# all_ended SCHEDULER...: those of lost
+# all_ended SCHEDULER EVENT...: those of lost
 all_ended() {
-	local s
+	local scheduler=$1
 
-	for s; do
-		flow c ended "${EVENTS[@]/#/$s-}"
-		check "control: $s: all that moved have ended" \
-			$((2 * ${#EVENTS[@]})) "$(value ended)"
+	shift
+	flow c ended "${@/#/$scheduler-}"
+	check "control: $scheduler: all that moved have ended" $((2 * $#)) \
+		"$(value ended)"
+}
+
+# ngtcp2 NAME: a client of another make, which has a connection to s1.  It is stopped
+# until ngtcp2_moves: then it changes its port, with another connection ID, and asks s1
+# for its name.
+ngtcp2() {
+	flow c spare
+	mkdir "$work/$1"
+	value away >"$work/$1/away"
+	sysctls cl net.ipv4.ip_local_port_range="$(value home),$(value home)"
+	bg_ns cl gtlsclient --no-quic-dump --no-http-dump --timeout=300s \
+		--change-local-addr=4s --delay-stream=5s \
+		--exit-on-all-streams-close --download="$work/$1" \
+		$VIP4 "$PORT" "https://$VIP4:$PORT/name" \
+		</dev/null >"$work/$1/log" 2>&1 &
+	echo $! >"$work/$1/pid"
+	defer kill -KILL $!
+	busywait 30 grep -q "handshake has been confirmed" "$work/$1/log"
+	result "ngtcp2, $1: a connection" $?
+	kill -STOP $!
+}
+
+ngtcp2_moves() {
+	local port
+
+	port=$(<"$work/$1/away")
+	sysctls cl net.ipv4.ip_local_port_range="$port,$port"
+	kill -CONT "$(<"$work/$1/pid")"
+	busywait 30 grep -q "local=.*]:$port " "$work/$1/log"
+	result "ngtcp2, $1: its port changes" $?
+}
+
+# entries_new: of both directors
+entries_new() {
+	echo $(($(conns_new dr) + $(conns_new d2)))
+}
+
+# go_on DOOR EVENT...: with connection IDs downloads end where they have begun, though
+# the clients move in each phase, and no entry is made
+go_on() {
+	local e door=$1
+
+	for e in "${@:2}"; do
+		conns_begin dr
+		conns_begin d2
+		flow c open "$door-$e"
+		event "$e"
+		flow c rebind "$door-$e"
+		flow c chunk "$door-$e"
+		[ "$(pair_total Hold)" = 0 ] || to_pin
+		flow c migrate "$door-$e"
+		flow c chunk "$door-$e"
+		to_stable
+		flow c rebind "$door-$e"
+		flow c chunk "$door-$e"
+		flow c end "$door-$e"
+		check "$door, $e: the downloads end at s1" "2 s1,s1" \
+			"$(value ok) $(value servers)"
+		check "$door, $e: entries" 0 "$(entries_new)"
+		event "$e" undo
+		to_stable
+		windows 3600000 3600000
 	done
 }
 
-# services PORT SCHEDULER...: of both families on both directors, from now on
+# services PORT SCHEDULER...: of both families on both directors; connections are to
+# them from now on
 services() {
 	local d
 
@@ -96,14 +160,18 @@ services() {
 		)
 		sysctls $d net.ipv4.vs.mhs.{hold_ms,pin_ms}=3600000
 	done
+	flow c find "$PORT" s1 s2 24
 }
 
 all_ready() {
 	[ "$(grep -c ready "$work/servers")" = 8 ]
 }
 
-plan 26
-fresh_module
+# User-Mode Linux has no lane of XDP programs
+lanes=(ingress)
+[ ! -e "${MHS_KO%/*}/lane.bpf.o" ] || lanes+=(xdp)
+plan $((4 + 12 + 12 + 6 + 3 * ${#lanes[@]} + 2))
+fresh_module quic_ports=443,8443
 setup_net 4
 director d2 30
 ip_ns cl <<-EOF
@@ -117,11 +185,37 @@ for i in 1 2 3 4; do
 	servers+=("s$i-$$/10.2.0.1$i/$VIP4" "s$i-$$/fd02::1$i/$VIP6")
 done
 touch "$work/servers"
-flow_start c --certificate "$work/pem" --log "$work/servers" "${servers[@]}"
+flow_start c --ports 443,8443 --certificate "$work/pem" --log "$work/servers" "${servers[@]}"
 busywait 30 all_ready || note "quic_real.py does not serve"
 
 services 443 mh -b mh-port
-lost mh
+lost mh nothing drain
 services 443 mhs
-lost mhs
-all_ended mh mhs
+ngtcp2 control
+lost mhs "${EVENTS[@]}"
+
+services 8443 mhs
+for d in dr d2; do
+	sysctls $d net.ipv4.vs.mhs.quic_ids="$SVC4,$SVC6"
+done
+ngtcp2 ids
+go_on hook "${EVENTS[@]}"
+event drain
+ngtcp2_moves control
+busywait 20 strays "$(<"$work/control/away")"
+result "control: ngtcp2: its packets come to another server" $?
+ngtcp2_moves ids
+busywait 20 test -s "$work/ids/name"
+check "ngtcp2: s1 answers" s1 "$(<"$work/ids/name")"
+event drain undo
+for door in "${lanes[@]}"; do
+	sysctls dr net.ipv4.vs.mhs.lane=1
+	lane_open
+	before=$(pair_total PktLane)
+	go_on "$door" drain
+	check_cmp "$door: packets in the lane" "$(pair_total PktLane)" \
+		-gt $((before + 20))
+	lane_close
+done
+all_ended mh nothing drain
+all_ended mhs "${EVENTS[@]}"
