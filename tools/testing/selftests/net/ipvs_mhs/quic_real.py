@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """HTTP/3 by aioquic: servers, and a client that moves in the middle of downloads.
 
-Each SERVER, NAMESPACE/ADDRESS/VIP, is a process at VIP.  It writes to the file --log a
-line when it is ready, and NAME stray CLIENT PORT for each packet of a connection that
-it does not know; NAME is the part of NAMESPACE before the hyphen.  /name is answered by
-it; what is sent to /chunks, by a chunk for each octet.
+Each SERVER, NAMESPACE/ADDRESS/VIP or NAMESPACE/ADDRESS/VIP/KEY, is a process at VIP whose
+connection IDs have that address, with KEY encrypted.  It writes to the file --log a line
+when it is ready, and NAME stray CLIENT PORT for each packet of a connection that it does
+not know; NAME is the part of NAMESPACE before the hyphen.  /name is answered by it; what
+is sent to /chunks, by a chunk for each octet.
 
 The client is in the namespace of its caller.  It takes commands, one a line, on standard
 input; each is answered by one line of key=value pairs:
@@ -116,11 +117,11 @@ class Server(QuicServer):
         super().datagram_received(data, addr)
 
 
-async def serve(args, name, address, vip):
+async def serve(args, name, address, vip, key=None):
     configuration = QuicConfiguration(
         alpn_protocols=H3_ALPN, is_client=False, idle_timeout=3600)
     configuration.load_cert_chain(args.certificate, args.certificate)
-    mhs_ids.issue(configuration, address, args.id_key)
+    mhs_ids.issue(configuration, address, key)
     Responder.name = name.encode()
     for port in args.ports.split(","):
         await asyncio.get_running_loop().create_datagram_endpoint(
@@ -338,10 +339,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ports", default="443", help="P,P,...")
     parser.add_argument("--certificate", required=True, help="with its key")
-    parser.add_argument("--id-key", help="of connection IDs")
     parser.add_argument("--log", required=True)
     parser.add_argument("what", choices=["client"])
-    parser.add_argument("servers", nargs="+", help="NAMESPACE/ADDRESS/VIP")
+    parser.add_argument("servers", nargs="+", help="NAMESPACE/ADDRESS/VIP[/KEY]")
     args = parser.parse_args()
     fork_servers(args)
     asyncio.run(run_client())

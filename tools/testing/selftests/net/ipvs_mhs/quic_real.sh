@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 600
-# weight: 40
+# timeout: 1200
+# weight: 60
 # QUIC by aioquic: clients whose ports and addresses change in the middle of downloads,
 # while servers are drained, deleted, added and weighted, and when another director
 # takes over.  Without connection IDs in the director, with mh or mhs, such a
@@ -19,7 +19,8 @@ PORT=443 proto=-u client_py=quic_real.py
 need openssl gtlsclient ethtool
 
 # aioquic is in the Python environment of the tests
-PYTHONPATH=$(echo "$here"/../../../../../build/venv/lib/python3*/site-packages)
+top=$here/../../../../..
+PYTHONPATH=$(echo "$top"/build/venv/lib/python3*/site-packages)
 export PYTHONPATH
 python3 -S -c "import aioquic" 2>/dev/null || skip_all "no aioquic"
 
@@ -89,7 +90,7 @@ ngtcp2() {
 	value away >"$work/$1/away"
 	sysctls cl net.ipv4.ip_local_port_range="$(value home),$(value home)"
 	bg_ns cl gtlsclient --no-quic-dump --no-http-dump --timeout=300s \
-		--change-local-addr=4s --delay-stream=5s \
+		--change-local-addr=8s --delay-stream=9s \
 		--exit-on-all-streams-close --download="$work/$1" \
 		$VIP4 "$PORT" "https://$VIP4:$PORT/name" \
 		</dev/null >"$work/$1/log" 2>&1 &
@@ -163,6 +164,16 @@ services() {
 	flow c find "$PORT" s1 s2 24
 }
 
+# page_shows FILE: a part of it, as it is there
+page_shows() {
+	python3 -IS - "$1" "$top/Documentation/networking/ipvs-mhs-operation.rst" <<-END
+		import sys, textwrap
+		file, page = (open(name).read() for name in sys.argv[1:])
+		part = page[page.index("\tdef issue("):].split("\n\nTwo servers")[0]
+		sys.exit(textwrap.dedent(part) not in file)
+	END
+}
+
 all_ready() {
 	[ "$(grep -c ready "$work/servers")" = 8 ]
 }
@@ -170,7 +181,7 @@ all_ready() {
 # User-Mode Linux has no lane of XDP programs
 lanes=(ingress)
 [ ! -e "${MHS_KO%/*}/lane.bpf.o" ] || lanes+=(xdp)
-plan $((4 + 12 + 12 + 6 + 3 * ${#lanes[@]} + 2))
+plan $((4 + 12 + 14 + 6 + 3 * ${#lanes[@]} + 3))
 fresh_module quic_ports=443,8443
 setup_net 4
 director d2 30
@@ -178,16 +189,23 @@ ip_ns cl <<-EOF
 	addr add 10.1.0.3/24 dev eth0
 	addr add fd01::3/64 dev eth0 nodad
 EOF
+# plain IDs with IPv4; encrypted ones with IPv6, where the kernel has AES
+key=8f95f09245765f80256934e50c66207f
+dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$SVC6=$key" 2>/dev/null || key=""
+sysctls dr net.ipv4.vs.mhs.quic_ids=
+[ -n "$key" ] || note "no AES in this kernel: plain IDs only"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
 	-subj /CN=mhs -keyout "$work/pem" -out "$work/cert" 2>/dev/null
 cat "$work/cert" >>"$work/pem"
 for i in 1 2 3 4; do
-	servers+=("s$i-$$/10.2.0.1$i/$VIP4" "s$i-$$/fd02::1$i/$VIP6")
+	servers+=("s$i-$$/10.2.0.1$i/$VIP4" "s$i-$$/fd02::1$i/$VIP6${key:+/$key}")
 done
 touch "$work/servers"
 flow_start c --ports 443,8443 --certificate "$work/pem" --log "$work/servers" "${servers[@]}"
 busywait 30 all_ready || note "quic_real.py does not serve"
 
+page_shows "$top/examples/quic/mhs_ids.py"
+result "the page shows the example as it is" $?
 services 443 mh -b mh-port
 lost mh nothing drain
 services 443 mhs
@@ -196,10 +214,12 @@ lost mhs "${EVENTS[@]}"
 
 services 8443 mhs
 for d in dr d2; do
-	sysctls $d net.ipv4.vs.mhs.quic_ids="$SVC4,$SVC6"
+	sysctls $d net.ipv4.vs.mhs.quic_ids="$SVC4,$SVC6${key:+=$key}"
 done
 ngtcp2 ids
 go_on hook "${EVENTS[@]}"
+check_cmp "packets by their IDs" "$(pair_total PktById)" -gt 200
+check "packets whose ID names no server" 0 "$(pair_total PktNoId)"
 event drain
 ngtcp2_moves control
 busywait 20 strays "$(<"$work/control/away")"
