@@ -36,7 +36,7 @@ keyed() {
 	flow_end c6
 	pair_clients --key $KEY
 	dr ipvsadm -C
-	ids =$KEY
+	ids "=$KEY"
 	begin -g
 	check "keyed: QuicIds" 4 "$(pair_total QuicIds)"
 	moves
@@ -49,7 +49,7 @@ keyed() {
 	busywait 20 pair_state stable
 	moves
 	stays "keyed: drained"
-	ids =${KEY/8/9}
+	ids "=${KEY/8/9}"
 	moves
 	strays "keyed: another key"
 	dr ipvsadm -C
