@@ -9,6 +9,7 @@ from ipvs_mhs_tool import quoted
 from .address import endpoint
 from .facts import Link
 from .proc import left_ms, name_of
+from .rules import no_second_chance
 from .stateful import TOTAL, limits, reached
 from .text import duration
 
@@ -19,12 +20,14 @@ _FEW = 100      # packets that say nothing yet
 # kind: a word of KINDS; service: its name, None for what is about all
 Finding = namedtuple("Finding", "kind service servers text remedy")
 # What an option asks for is meant; all other kinds are warnings
-NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names")
+NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
+         "chance-entries")
 
 KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
-         "no-memory", "quic-ids", "quic-unnamed", "no-slot", "max-entries", "no-server", "settling",
-         "pin-ms", "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
+         "no-memory", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
+         "no-server", "settling", "pin-ms", "second-chance", "chance-entries",
+         "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
          "lane-btf", "lane-door", "lane-generic", "lane-member", "lane-beside",
          "lane-tags", "lane-vlan", "route", "gateway", "neighbour",
          "tunnel-mtu")
@@ -136,6 +139,41 @@ def _by_settings(facts):
             "the timeout of an idle flow, "
             f"{duration(max(map(facts.host.idle, short)))}",
             f"sysctl -w {_SYSCTL}pin_ms=0, which takes the timeout")
+
+
+def _by_chance(facts):
+    """Services that the sysctl second_chance names."""
+    ours = {name_of(s): s for s in facts.services}
+    for name in facts.host.second_chance:
+        where = name.split()[1]
+        core = facts.core.get(name)
+        without = f"sysctl -w {_SYSCTL}second_chance= the list without {where}"
+        if core is None or core.scheduler not in ("mhs", *facts.names):
+            others = [f"{other} ({one.scheduler})"
+                      for other, one in facts.core.items()
+                      if other.split()[1] == where]
+            yield Finding(
+                "second-chance", None, (), f"{where} is in {_SYSCTL}second_chance, "
+                "and there is no TCP service of mhs with that address and port" +
+                (f", but {', '.join(others)}" if others else ""),
+                without + ", unless the service is yet to come")
+            continue
+        if name not in ours:
+            continue
+        why, known = no_second_chance(core)
+        if why:
+            yield Finding(
+                "second-chance", name, (), ("changes of servers have a transition, "
+                                            "with entries" if known else
+                                            "a change of servers breaks older flows")
+                + f", because {why}, which the second chance is not for", without)
+        elif ours[name].get("entries") and facts.sysctl("stateless") != 0 and \
+                not facts.thresholds.get(name):
+            yield Finding(
+                "chance-entries", name, (), f"{ours[name]['entries']} flows have an "
+                "entry, from before the second chance or from the moment of a "
+                "change, and break with this director", "none: they end with their "
+                "flows")
 
 
 def _unnamed(core, port):
@@ -395,7 +433,8 @@ def _by_network(facts):
 def findings(facts, ignored=()):
     """All of them, by cause."""
     return [finding for part in (_by_options, _by_marks, _by_settings,
-                                 _by_ids, _by_counts, _by_lane, _by_devices,
+                                 _by_chance, _by_ids, _by_counts, _by_lane,
+                                 _by_devices,
                                  _by_network)
             for finding in part(facts) if finding.kind not in ignored]
 

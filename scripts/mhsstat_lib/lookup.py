@@ -127,14 +127,14 @@ def lookup(options):
     client = told(options.client)
     if client[1] == 0:
         raise UsageError("a client has a port from 1 to 65535")
-    names = dict.fromkeys(map(name_of, select(read_services(),
-                                              options.service)))
-    answers = {name: _ask(name, client) for name in names
+    services = {name_of(s): s for s in select(read_services(), options.service)}
+    answers = {name: _ask(name, client) for name in services
                if name.startswith("FWM ") or
                endpoint(name.split()[1])[0].version == client[0].version}
     known = entries(read_text(PROC_CONNS), client) \
         if any(answers.values()) else []
-    found = [{"service": name, **answer, "entry": _entry(name, known)}
+    found = [{"service": name, **answer, "entry": _entry(name, known),
+              "second_chance": services[name].get("second_chance", 0)}
              for name, answer in answers.items() if answer]
     if not found:
         raise NotThere(f"no service has a slot for {options.client}: it must be "
@@ -171,6 +171,9 @@ def render(result):
             ("none" if entry is None else
              f"{entry['state']} to {entry['server']}, expires after "
              f"{entry['expires_s']} s of silence")]
+        if s.get("second_chance") and not entry:
+            lines.append("  second chance     a flow that this server does not know "
+                         "goes on from there to the server that has it")
         if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP:
             lines.append(f"  {_PLAIN_UDP[s['phase']]}")
     return "\n".join(lines)

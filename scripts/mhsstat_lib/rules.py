@@ -5,7 +5,7 @@ and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 from ipvs_mhs_tool import ToolError, run
 
 from . import module
-from .address import service_name
+from .address import endpoint, service_name
 from .text import duration
 
 VS = "/proc/sys/net/ipv4/vs"
@@ -21,6 +21,26 @@ NONE, MOVE, CUT, HANG, KEPT, SENT = \
 def _number(name, directory, default):
     text = module.parameter(name, directory)
     return int(text) if text and text.isdigit() else default
+
+
+def no_second_chance(service):
+    """(why a service of TCP cannot have a second chance, or None; whether the module
+    knows, and does without it)"""
+    if any(s.method == "Masq" for s in service.servers):
+        return "masquerading needs an entry for each flow", True
+    tunnels = {s.tunnel for s in service.servers} - {None, "ipip"}
+    if tunnels:
+        return (f"servers are reached by {', '.join(sorted(tunnels)).upper()}, "
+                "neither direct routing nor IPIP"), True
+    if service.persistent or "ops" in service.flags:
+        return "persistence and one-packet scheduling keep entries", False
+    if len({s.address.version for s in service.servers}) > 1:
+        return "its servers have addresses of both families", False
+    port = endpoint(service.name.split()[1])[1]
+    odd = [s.name for s in service.servers if s.port != port]
+    if odd:
+        return f"the server {odd[0]} has another port", False
+    return None, True
 
 
 class Host:
@@ -39,9 +59,7 @@ class Host:
         self.pin_ms = _number("pin_ms", f"{VS}/mhs", 0)
         self.expires = _number("expire_nodest_conn", VS, 0) != 0
         self.quiesces = _number("expire_quiescent_template", VS, 0) != 0
-        self.second_chance = tuple(
-            service_name("TCP", word) for word in (module.parameter(
-                "second_chance", f"{VS}/mhs") or "").split())
+        self.second_chance = module.second_chance() or ()
         self.quic_ids = tuple(
             service_name("UDP", word.partition("=")[0])
             for word in (module.parameter(
@@ -84,10 +102,10 @@ class Host:
                     "ask it after its weight was set to 0")
         if service.name not in self.second_chance:
             return None
-        address = service.name.split()[1]
         return (f"{service.name} has the second chance, so flows have no entry "
-                "here, and only the server knows whether it has any: ask it by "
-                f"'ss -Htn src {address}' after its weight was set to 0")
+                "here, and only the server knows whether it has any: set its weight "
+                "to 0 and run 'real_server drained -s "
+                f"{service.name.split()[1]} --timeout 1h' there")
 
     def unseen(self, service):
         """Why a server of the service may have flows that have no entry, and the

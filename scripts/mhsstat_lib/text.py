@@ -182,6 +182,9 @@ def remarks(service):
              if service.get(field)]
     if not service.get("servers", 1):
         found.append("it has no server")
+    if service.get("second_chance"):
+        found.append("with the second chance a change of servers takes effect at "
+                     "once, without entries")
     if service.get("quic_ids"):
         found.append("QUIC goes by connection ID, without hold and pin: "
                      f"{service['packets_by_id']} packets did, "

@@ -80,7 +80,7 @@ def run(*argv):
     """(status, standard output, standard error) of mhsstat."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            mock.patch("mhsstat_lib.wait.time", Clock()):
+            mock.patch("mhsstat_lib.progress.time", Clock()):
         try:
             status = cli.main(list(argv))
         except SystemExit as end:
@@ -344,6 +344,17 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                  "tracked": 0, "old_server": "10.0.0.13:80",
                  "candidate_server": candidate, "entry": mine}]}).split("\n")
             self.assertEqual(lines[0], f"198.51.100.7:36390 -> {answer}")
+
+    def test_the_second_chance_of_older_flows(self):
+        entry = {"server": "10.0.0.11:80", "state": "ESTABLISHED",
+                 "expires_s": 899}
+        for chance, mine in (1, None), (1, entry), (0, None):
+            words = lookup.render({"client": "198.51.100.7:36390", "services": [
+                {"service": "TCP 192.0.2.1:80", "slot": 12, "phase": "stable",
+                 "tracked": 0, "old_server": "10.0.0.12:80", "second_chance": chance,
+                 "candidate_server": "10.0.0.12:80", "entry": mine}]})
+            self.assertEqual("goes on from there" in words,
+                             bool(chance and not mine))
 
     def test_older_module(self):
         with mock.patch.object(lookup, "read_services",
@@ -779,7 +790,7 @@ class Compare(Files):
         service = {"protocol": "TCP", "address": "10.9.0.1:80",
                    "state": "stable", "servers": 2, "table_size": 65521,
                    "old_print": "a" * 16, "candidate_print": "a" * 16,
-                   "address_only": 0,
+                   "address_only": 0, "second_chance": 0,
                    "real_servers": [{"server": "10.2.0.11:80", "weight": 1},
                                     {"server": "10.2.0.12:80", "weight": 1}]}
         parameters = {"hash_key_print": "k", "quic_ports": "443",
@@ -813,6 +824,7 @@ class Compare(Files):
                  "b has one that mhs derives for the user"),
                 ({"real_servers": None, **other}, "cannot be seen from this"),
                 ({"address_only": 1}, "AddrOnly (flag-3) 0 in a, 1 in b"),
+                ({"second_chance": 1}, "second chance (sysctl) 0 in a, 1 in b"),
                 ({"quic_ports": "443,8443"}, "quic_ports 443 in a, 443,8443"),
                 ({"old_print": "c" * 16}, "older flows go by different"),
                 ({"address": "10.9.0.2:80"}, "TCP 10.9.0.1:80: only in a")):

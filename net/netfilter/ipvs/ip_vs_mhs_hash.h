@@ -3,11 +3,14 @@
  * client, for the module, for user space and for the BPF program of servers
  * (tools/net/ipvs_mhs/chance.bpf.c).
  *
- * Whoever includes this file has the types, siphash_key_t and
- * SIPHASH_PERMUTATION().
+ * Whoever includes this file has the types and siphash_key_t.
  */
 #ifndef _IP_VS_MHS_HASH_H
 #define _IP_VS_MHS_HASH_H
+
+#ifndef MHS_HAVE_SIPHASH_ROUND
+#include "ip_vs_mhs_siphash.h"
+#endif
 
 /* The state of SipHash; the callers choose the numbers of rounds */
 struct sip {

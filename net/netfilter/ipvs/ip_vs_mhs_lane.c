@@ -75,7 +75,7 @@ static bool is_ipvlan(const struct net_device *dev)
 /* What do devices above leave of the frames to the device's MAC address? */
 static u32 in_left(struct net_device *dev)
 {
-	u32 fit = MHS_LANE_FIT_IPV4 | MHS_LANE_FIT_IPV6;
+	u32 fit = MHS_LANE_FIT_IPV4 | MHS_LANE_FIT_IPV6 | MHS_LANE_FIT_ALONE;
 	struct net_device *above;
 	struct list_head *iter;
 	bool known = false;
@@ -88,7 +88,7 @@ static u32 in_left(struct net_device *dev)
 		if (is_vlan_dev(above))
 			continue;
 		if (is_ipvlan(above))
-			fit |= MHS_LANE_FIT_SHARED;
+			fit &= ~MHS_LANE_FIT_ALONE;
 		else if (!is_apart(above))
 			return 0;
 		known = true;
@@ -266,7 +266,7 @@ bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p)
 		   RTN_LOCAL) {
 		return false;
 	}
-	if (p->fit & MHS_LANE_FIT_SHARED)
+	if (!(p->fit & MHS_LANE_FIT_ALONE))
 		return !lane_is_taken(p);
 	WRITE_ONCE(mhs->local_generation, p->generation);
 	return true;

@@ -50,9 +50,6 @@ struct ip_vs_mhs_lane_stats {
  * @fit: MHS_LANE_FIT_* of @in
  * @protocol: Ethernet type of the packet
  * @transport: IPPROTO_*
- * @ttl: TTL or hop limit, as received
- * @tos: TOS or traffic class
- * @df: IPv4: IP_DF or 0
  * @saddr: the client's address, in the packet
  * @daddr: the virtual address, in the packet
  * @sport: the client's port
@@ -76,9 +73,6 @@ struct ip_vs_mhs_lane_packet {
 	u32				fit;
 	__be16				protocol;
 	u8				transport;
-	u8				ttl;
-	u8				tos;
-	__be16				df;
 	const union nf_inet_addr	*saddr;
 	const union nf_inet_addr	*daddr;
 	__be16				sport;

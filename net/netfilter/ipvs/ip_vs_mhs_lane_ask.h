@@ -24,6 +24,7 @@
 #include <net/ip.h>
 #include <net/ipv6.h>
 
+#include "ip_vs_mhs_hash.h"
 #include "ip_vs_mhs_lane.h"
 #include "ip_vs_mhs_pkt.h"
 
@@ -87,7 +88,7 @@ static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
 		      READ_ONCE(in->generation) == p->generation);
 }
 
-/* Addresses and ports of what may be TCP or UDP without options */
+/* Addresses and ports, if the packet is TCP or UDP without options */
 static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
 {
 	const struct udphdr *ports;
@@ -115,8 +116,7 @@ static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
 	ports = (const struct udphdr *)(p->ip + lane_head(v6));
 	p->sport = ports->source;
 	p->dport = ports->dest;
-	return likely(p->transport == IPPROTO_TCP) ||
-	       p->transport == IPPROTO_UDP;
+	return true;
 }
 
 /* ip_fast_csum() is a loop where the length is constant, too */
@@ -124,9 +124,10 @@ static __always_inline bool lane_sum_is_right(const struct iphdr *ih)
 {
 	const u32 *word = (const u32 *)ih;
 	u64 sum = (u64)word[0] + word[1] + word[2] + word[3] + word[4];
+	u32 fold;
 
-	sum = (sum >> 32) + (u16)(sum >> 16) + (u16)sum;
-	return (sum >> 16) + (u16)sum == 0xffff;
+	fold = (u32)(sum >> 16) + (u16)sum;	/* of 20 bits */
+	return (u16)(fold + (fold >> 16)) == 0xffff;
 }
 
 /* Plain IPv4 that ip_rcv() accepts, not a fragment */
@@ -138,9 +139,6 @@ static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 		     !lane_sum_is_right(ih)))
 		return false;
 	p->len = ntohs(ih->tot_len);
-	p->ttl = ih->ttl;
-	p->tos = ih->tos;
-	p->df = ih->frag_off;
 	return true;
 }
 
@@ -149,10 +147,7 @@ static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
 	const struct ipv6hdr *ih = (const struct ipv6hdr *)p->ip;
 
 	p->len = ntohs(ih->payload_len) + sizeof(*ih);
-	p->ttl = ih->hop_limit;
-	p->tos = ipv6_get_dsfield(ih);
-	p->df = 0;
-	return likely(p->ttl > 1);
+	return likely(ih->hop_limit > 1);
 }
 
 /* What only packets to a service need */
@@ -174,9 +169,12 @@ lane_parse_rest(struct ip_vs_mhs_lane_packet *p, bool v6)
 		need = lane_head(v6) + sizeof(struct tcphdr);
 		p->facts = ip_vs_mhs_proto_tcp_facts((const struct tcphdr *)
 						     (p->ip + lane_head(v6)));
+	} else if (p->transport != IPPROTO_UDP) {
+		return false;
 	}
 	/* A client without a port may get no entry; the core gets active FTP */
-	return likely(p->len >= need && p->sport && p->sport != FTPDATA);
+	return likely(p->len >= need) && likely(p->sport) &&
+	       likely(p->sport != FTPDATA);
 }
 
 /* Sources for which the stack drops a packet without asking its routes */
@@ -194,11 +192,12 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
  * a slot that is stable, used and not tracked, to a server that takes all flows.
  */
 static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
-					const struct ip_vs_service *svc)
+					const struct ip_vs_service *svc, bool v6)
 {
 	const u32 stable = MHS_STAGE_MASK << MHS_STAGE_SHIFT | MHS_TRACK |
 			   MHS_USED_CUR;
 	struct ip_vs_mhs *mhs = p->mhs;
+	u64 hash;
 	u32 w;
 
 	/* Pairs with the release in ip_vs_mhs_settle_on(), see
@@ -208,19 +207,19 @@ static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
 		     p->transport != IPPROTO_TCP ||
 		     READ_ONCE(svc->flags) & (MHS_SVC_PERSISTENT |
 					      MHS_SVC_ONE_PACKET) ||
-		     READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP ||
 		     !READ_ONCE(p->mn->stateless)))
 		return false;
-	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot(mhs, p->saddr, p->sport));
+	/* inline, as ip_vs_mhs_slot() is not */
+	hash = sip_client(&mhs->key, v6, p->saddr,
+			  READ_ONCE(mhs->addr_only) ? 0 : ntohs(p->sport));
+	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot_of(mhs, hash));
 	if (unlikely((w & stable) != MHS_USED_CUR))
 		return false;
 	p->server = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
 	if (unlikely(!p->server ||
 		     READ_ONCE(p->server->state) != MHS_SRV_IN))
 		return false;
-	p->verdict = ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
-				       p->facts & MHS_PKT_FRESH ?
-				       MHS_BEGINS : 0);
+	p->verdict = ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
 	return true;
 }
 
@@ -276,7 +275,7 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	const struct ip_vs_service *svc;
 	enum ip_vs_mhs_lane why;
 
-	if (unlikely(!lane_is_open(p, fit))) {
+	if (unlikely(!lane_is_open(p, quick ? fit | MHS_LANE_FIT_ALONE : fit))) {
 		if (quick)
 			return MHS_LANE_MAX;
 		why = ip_vs_mhs_lane_open(p, fit);
@@ -295,6 +294,8 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	svc = smp_load_acquire(&p->mhs->svc);
 	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;
+	if (quick && unlikely(p->transport != IPPROTO_TCP))
+		return MHS_LANE_MAX;
 	if (unlikely(!lane_parse_rest(p, v6)))
 		return MHS_LANE_FRAME;
 	if (unlikely(ip_vs_addr_equal(v6 ? AF_INET6 : AF_INET, p->saddr,
@@ -303,13 +304,13 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		return MHS_LANE_ADDRESS;
 	/* Without the address (VRRP backup, say) the stack would route */
 	if (unlikely(READ_ONCE(p->mhs->local_generation) != p->generation ||
-		     p->fit & MHS_LANE_FIT_SHARED)) {
+		     (!quick && !(p->fit & MHS_LANE_FIT_ALONE)))) {
 		if (quick)
 			return MHS_LANE_MAX;
 		if (!ip_vs_mhs_lane_is_local(p))
 			return MHS_LANE_ADDRESS;
 	}
-	if (unlikely(!lane_decide(p, svc))) {
+	if (unlikely(!lane_decide(p, svc, v6))) {
 		if (quick)
 			return MHS_LANE_MAX;
 		why = ip_vs_mhs_lane_decide(p);
@@ -338,42 +339,49 @@ lane_tunnel_words(const struct ip_vs_mhs_lane_packet *p, u32 *to, u32 i)
 	to[i + 4] = p->way.head[i + 4];
 }
 
-/* The header of a tunnel over IPv4.  As in the core the header has the packet's
- * DF, and without DF an identification; the congestion mark of the packet stays.
- */
 static __always_inline void
-ip_vs_mhs_lane_tunnel_ipv4(const struct ip_vs_mhs_lane_packet *p,
-			   struct iphdr *ih)
+lane_tunnel_ipv4(const struct ip_vs_mhs_lane_packet *p, struct iphdr *ih,
+		 u8 tos, u8 ttl, __be16 df)
 {
 	lane_tunnel_words(p, (u32 *)ih, 0);
-	ih->tos = INET_ECN_encapsulate(p->tos, p->tos);
+	ih->tos = tos;
 	ih->tot_len = htons(p->len + sizeof(*ih));
-	ih->frag_off = p->df;
-	ih->ttl = p->ttl - 1;
-	if (!p->df)
+	ih->frag_off = df;
+	ih->ttl = ttl;
+	if (!df)
 		__ip_select_ident(p->mn->net, ih, 1);
 	ih->check = ip_fast_csum(ih, 5);
 }
 
 static __always_inline void
-ip_vs_mhs_lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p,
-			   struct ipv6hdr *ih)
+lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p, struct ipv6hdr *ih,
+		 u8 tos, u8 ttl)
 {
 	lane_tunnel_words(p, (u32 *)ih, 0);
 	lane_tunnel_words(p, (u32 *)ih, 5);
-	ip6_flow_hdr(ih, INET_ECN_encapsulate(p->tos, p->tos), 0);
+	ip6_flow_hdr(ih, tos, 0);
 	ih->payload_len = htons(p->len);
-	ih->hop_limit = p->ttl - 1;
+	ih->hop_limit = ttl;
 }
 
-/* Write the tunnel's header that the way has */
+/* Write the tunnel's header that the way has in front of the packet, whose TTL is
+ * the new one.  As in the core the header has that TTL, the packet's DF, and without
+ * DF an identification; the congestion mark of the packet stays.
+ */
 static __always_inline void
 ip_vs_mhs_lane_tunnel(const struct ip_vs_mhs_lane_packet *p, void *head)
 {
+	const struct ipv6hdr *ipv6 = head + p->way.outer;
+	const struct iphdr *ipv4 = head + p->way.outer;
+	bool v6 = p->protocol == htons(ETH_P_IPV6);
+	u8 tos = v6 ? ipv6_get_dsfield(ipv6) : ipv4->tos;
+	u8 ttl = v6 ? ipv6->hop_limit : ipv4->ttl;
+
+	tos = INET_ECN_encapsulate(tos, tos);
 	if (p->way.outer == sizeof(struct iphdr))
-		ip_vs_mhs_lane_tunnel_ipv4(p, head);
+		lane_tunnel_ipv4(p, head, tos, ttl, v6 ? 0 : ipv4->frag_off);
 	else
-		ip_vs_mhs_lane_tunnel_ipv6(p, head);
+		lane_tunnel_ipv6(p, head, tos, ttl);
 }
 
 /**
@@ -415,8 +423,6 @@ static __always_inline void
 ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
 		     enum ip_vs_mhs_lane why)
 {
-	u32 stats = MHS_STAT_IN;
-
 	if (unlikely(why)) {
 		this_cpu_inc(p->hash->lane->n[why]);
 		return;
@@ -427,13 +433,15 @@ ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
 		ip_vs_mhs_count_verdict(p->mhs, p->verdict);
 		ip_vs_mhs_count(p->mhs, MHS_CNT_LANE);
 	}
-	if (unlikely(p->verdict & (MHS_BEGINS | MHS_UNNAMED))) {
-		if (p->verdict & MHS_BEGINS)
-			stats |= MHS_STAT_CONN;
-		if (p->verdict & MHS_UNNAMED)
-			ip_vs_mhs_count(p->mhs, MHS_CNT_UNNAMED);
-	}
-	ip_vs_mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len, stats);
+	if (unlikely(p->verdict & MHS_UNNAMED))
+		ip_vs_mhs_count(p->mhs, MHS_CNT_UNNAMED);
+	/* lane_decide() leaves MHS_BEGINS to the fact */
+	if (unlikely(p->verdict & MHS_BEGINS || p->facts & MHS_PKT_FRESH))
+		ip_vs_mhs_xmit_stats(p->mhs, p->server->dest, p->len,
+				     MHS_STAT_IN | MHS_STAT_CONN);
+	else
+		ip_vs_mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len,
+					MHS_STAT_IN);
 }
 
 #endif /* _IP_VS_MHS_LANE_ASK_H */

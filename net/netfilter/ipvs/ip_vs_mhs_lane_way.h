@@ -88,7 +88,7 @@ struct ip_vs_mhs_lane_way {
 #define MHS_LANE_FIT_IPV4	0x1U
 #define MHS_LANE_FIT_IPV6	0x2U	/* twice the former */
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
-#define MHS_LANE_FIT_SHARED	0x8U	/* ask who has an address each time */
+#define MHS_LANE_FIT_ALONE	0x8U	/* nobody beside has addresses */
 
 struct ip_vs_mhs_lane_in {
 	u32			generation;

@@ -126,9 +126,34 @@ bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 #define MHS_STAT_IN		0x1U
 #define MHS_STAT_CONN		0x2U
 
-void ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs,
-			     struct ip_vs_dest *dest, unsigned int bytes,
-			     u32 what);
+static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
+					   unsigned int bytes, u32 what)
+{
+	u64_stats_update_begin(&s->syncp);
+	if (what & MHS_STAT_IN) {
+		u64_stats_inc(&s->cnt.inpkts);
+		u64_stats_add(&s->cnt.inbytes, bytes);
+	}
+	if (what & MHS_STAT_CONN)
+		u64_stats_inc(&s->cnt.conns);
+	u64_stats_update_end(&s->syncp);
+}
+
+/* Count a packet where softirqs are disabled.  As in the core, only for a listed
+ * server: the service of an unlisted server may be freed.
+ */
+static __always_inline void
+ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
+			unsigned int bytes, u32 what)
+{
+	if (!ip_vs_mhs_dest_listed(dest))
+		return;
+	xmit_stats_add(this_cpu_ptr(dest->stats.cpustats), bytes, what);
+	xmit_stats_add(this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats),
+		       bytes, what);
+	xmit_stats_add(ip_vs_mhs_total_stats(mhs->ipvs), bytes, what);
+}
+
 void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 			  unsigned int bytes, u32 what);
 unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
@@ -138,8 +163,8 @@ unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
 
-/* Hash key of address and port.  The administrator of the namespace chooses all
- * services, so the hash needs no secret against crafted collisions.
+/* Hash key of address and port, which the chain hashes again.  The administrator of
+ * the namespace chooses all services: no secret is needed against crafted collisions.
  */
 static __always_inline u32
 ip_vs_mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
@@ -148,7 +173,7 @@ ip_vs_mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 
 	if (af == AF_INET6)
 		fold ^= addr->ip6[1] ^ addr->ip6[2] ^ addr->ip6[3];
-	return hash_64((u64)(__force u32)fold << 16 | (__force u16)port, 32);
+	return (__force u32)fold * GOLDEN_RATIO_32 + (__force u16)port;
 }
 
 /* The service by address and port, without a reference, or NULL.  Under RCU. */
@@ -167,13 +192,18 @@ ip_vs_mhs_svc_in(const struct ip_vs_mhs_hash *hash, u16 af, u16 protocol,
 	return NULL;
 }
 
+static inline u32 *ip_vs_mhs_slot_of(const struct ip_vs_mhs *mhs, u64 hash)
+{
+	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+}
+
 static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
 				  const union nf_inet_addr *caddr, __be16 cport)
 {
-	u64 hash = ip_vs_mhs_hash_client(&mhs->key, mhs->af, caddr,
-					 READ_ONCE(mhs->addr_only) ? 0 : cport);
-
-	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
+	if (READ_ONCE(mhs->addr_only))
+		cport = 0;
+	return ip_vs_mhs_slot_of(mhs, ip_vs_mhs_hash_client(&mhs->key, mhs->af,
+							    caddr, cport));
 }
 
 static inline u32 ip_vs_mhs_slot_read(const u32 *slot)

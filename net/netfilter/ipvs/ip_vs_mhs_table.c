@@ -31,9 +31,6 @@
 #endif
 #include <linux/siphash.h>
 
-#ifndef MHS_HAVE_SIPHASH_ROUND
-#include "ip_vs_mhs_siphash.h"
-#endif
 #include "ip_vs_mhs_table.h"
 #include "ip_vs_mhs_hash.h"
 

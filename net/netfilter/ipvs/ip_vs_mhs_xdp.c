@@ -21,8 +21,7 @@
 
 #ifdef MHS_HAVE_KFUNCS
 
-/* Records do not tell: look longer */
-#define XDP_LOOK	INT_MIN
+static int xdp_lane_long(struct xdp_buff *xdp);
 
 /* The bond of a member; NULL if the stack drops what the member receives.  As
  * netdev_rx_handler_unregister() promises, who sees the handler has its data until
@@ -107,7 +106,8 @@ static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
 }
 
 static __always_inline enum ip_vs_mhs_lane
-xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
+xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick,
+	int *where)
 {
 	struct net_device *card = xdp->rxq->dev, *link = card;
 	const struct ethhdr *eth = xdp->data;
@@ -137,8 +137,9 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 		return MHS_LANE_MTU;
 	if (!quick)
 		xdp_link(p, link);
+	*where = likely(p->way.out == p->in) ? -1 : p->way.ifindex;
 	/* A redirect to a device that cannot send would lose every frame */
-	if (unlikely(p->way.out != p->in && !p->way.ifindex))
+	if (unlikely(!*where))
 		return quick ? MHS_LANE_MAX : MHS_LANE_DEVICE;
 	if (unlikely(xdp_growth(p, xdp, quick) && !xdp_has_room(xdp)))
 		return MHS_LANE_DEVICE;
@@ -156,6 +157,11 @@ static __always_inline void xdp_push(const struct ip_vs_mhs_lane_packet *p,
 		xdp_set_data_meta_invalid(xdp);
 	else
 		xdp->data_meta = xdp->data;
+	/* Who sends may lose a frame that is too short without its tag */
+	if (growth < 0 && xdp->data_end - xdp->data < ETH_ZLEN) {
+		memset(xdp->data_end, 0, -growth);
+		xdp->data_end -= growth;
+	}
 	if (!p->way.outer)
 		return;
 	xdp->data_end -= p->bytes - p->len;
@@ -167,26 +173,32 @@ static __always_inline void xdp_rewrite(const struct ip_vs_mhs_lane_packet *p,
 {
 	const __be16 tag[] = { htons(ETH_P_8021Q), quick ? 0 : p->way.tci };
 	int growth = xdp_growth(p, xdp, quick);
+	u8 *to = xdp->data;
+	/* p->ip, which a quick packet keeps in no register */
+	u8 *ip = to + (quick ? ETH_HLEN : p->ip - to);
 
 	if (p->protocol == htons(ETH_P_IP))
-		ip_decrease_ttl((struct iphdr *)p->ip);
+		ip_decrease_ttl((struct iphdr *)ip);
 	else
-		((struct ipv6hdr *)p->ip)->hop_limit--;
-	if (growth)
+		((struct ipv6hdr *)ip)->hop_limit--;
+	if (growth) {
 		xdp_push(p, xdp, growth, quick);
-	memcpy(xdp->data, &p->way.eth8, 8);
-	memcpy(xdp->data + 8, &p->way.eth4, 4);
+		to = xdp->data;
+	}
+	memcpy(to, &p->way.eth8, 8);
+	memcpy(to + 8, &p->way.eth4, 4);
 	if (tag[1])
-		memcpy(xdp->data + 12, tag, VLAN_HLEN);
-	memcpy(xdp->data + xdp_head(p, quick) - 2, &p->way.proto, 2);
+		memcpy(to + 12, tag, VLAN_HLEN);
+	memcpy(to + xdp_head(p, quick) - 2, &p->way.proto, 2);
 }
 
-/* Decide, count and rewrite; the answer of the kfunc, or XDP_LOOK if @quick */
+/* Decide, count and rewrite; the answer of the kfunc.  @quick: where records tell */
 static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 {
 	/* set as far as it is read; to clear it would take 10 % of the packet */
 	struct ip_vs_mhs_lane_packet p __uninitialized;
 	enum ip_vs_mhs_lane why;
+	int where;
 
 	p.in = xdp->rxq->dev;
 	p.mn = ip_vs_mhs_net_rcu(dev_net(p.in));
@@ -194,14 +206,14 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	/* Without services no packet is counted */
 	if (unlikely(!p.hash))
 		return 0;
-	why = xdp_ask(&p, xdp, quick);
+	why = xdp_ask(&p, xdp, quick, &where);
 	if (quick && unlikely(why == MHS_LANE_MAX))
-		return XDP_LOOK;
+		return xdp_lane_long(xdp);
+	if (likely(!why))
+		xdp_rewrite(&p, xdp, quick);
+	/* Last: before, the way stays in registers */
 	ip_vs_mhs_lane_count(&p, why);
-	if (why)
-		return 0;
-	xdp_rewrite(&p, xdp, quick);
-	return likely(p.way.out == p.in) ? -1 : p.way.ifindex;
+	return likely(!why) ? where : 0;
 }
 
 static noinline int xdp_lane_long(struct xdp_buff *xdp)
@@ -234,8 +246,6 @@ __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx)
 	 */
 	rcu_lock_acquire(&rcu_lock_map);
 	where = xdp_lane(xdp, true);
-	if (unlikely(where == XDP_LOOK))
-		where = xdp_lane_long(xdp);
 	rcu_lock_release(&rcu_lock_map);
 	return where;
 }

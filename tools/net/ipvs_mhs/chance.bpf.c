@@ -47,7 +47,6 @@ static __always_inline u64 rol64(u64 x, u32 bits)
 	return x << bits | x >> (64 - bits);
 }
 
-#include "ip_vs_mhs_siphash.h"
 #include "ip_vs_mhs_hash.h"
 
 #define AF_INET		2

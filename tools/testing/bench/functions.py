@@ -43,16 +43,19 @@ class Symbols:
                        if name == begins}
 
     def at(self, address):
-        return self.names[bisect.bisect_right(self.addresses, address) - 1]
+        """Function, module, offset."""
+        place = bisect.bisect_right(self.addresses, address) - 1
+        return *self.names[place], address - self.addresses[place]
 
 
 class Tracer(threading.Thread):
     """Does what lab.Trace asks for."""
 
-    def __init__(self, directory, begins):
+    def __init__(self, directory, begins, last):
         super().__init__(daemon=True)
         self.directory = directory
         self._begins = begins
+        self._last = last
         self.over = threading.Event()
         self.counts = {}  # (group, what) -> {(function, module): number}
         self._monitor = None
@@ -108,22 +111,26 @@ class Tracer(threading.Thread):
                 address = int(parts[1], 16)
                 burst = not self._begins or address in symbols.begins or \
                     (burst and address >= KERNEL_SPACE)
+                if self._last and address in symbols.begins:
+                    executed.clear()
                 if burst:
                     executed[address] += 1
         counts = collections.Counter()
         for address, number in executed.items():
-            counts[symbols.at(address)] += number
+            counts[symbols.at(address)[:3 if self._last else 2]] += number
         return counts
 
 
-def trace(begins, run):
+def trace(begins, run, last=False):
     """{(group, what): {(function, module): number of instructions}}
 
-    run(options of the machine, directory) runs a guest that calls lab.Trace."""
+    run(options of the machine, directory) runs a guest that calls lab.Trace.
+    last: only the last burst of each trace is counted, and the keys are (function,
+    module, offset)."""
     directory = bench.WORK / "trace"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    tracer = Tracer(directory, begins)
+    tracer = Tracer(directory, begins, last)
     tracer.start()
     try:
         run(("--icount", "--memory", "2G", "--monitor",

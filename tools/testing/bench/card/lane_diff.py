@@ -4,11 +4,14 @@
 Frames go to card0 in batches, each batch twice: with the lane off and with the
 lane on.  What the cards send to servers is compared byte by byte, but for the
 padding of short frames and for the identification of tunnel headers without DF and
-of IPv6 fragments, which the kernel chooses at random.
+of IPv6 fragments, which the kernel chooses at random.  A frame of XDP that is
+shorter than Ethernet's differs, too.
 
 --changes: then neighbours, routes, devices, addresses and servers change.  The lane
 has sent before the change, so that it knows the way of before, and sends right
 after it, and then the stack does.
+
+--stale: a neighbour grows stale while the lane knows it: the next packet asks for it.
 
 Prints lines for report() of lib.sh: NAME<tab>STATUS<tab>TEXT.
 """
@@ -249,6 +252,7 @@ class Rig:
         self.sent = collections.Counter()
         self.cards = cards
         self.lane = None
+        self.short = 0
 
     def put(self, frames):
         with open(f"{CARDS}/card0/frames", "wb", buffering=0) as file:
@@ -275,6 +279,7 @@ class Rig:
                                     b"\x08\0", b"\x86\xdd"):
                             continue
                         self.sent[lane, way] += 1
+                        self.short += way != "start_xmit" and len(frame) < 60
                         name = card.encode() if self.cards else b""
                         got[name + comparable(frame)] += 1
         return got
@@ -320,6 +325,20 @@ def changes(rig, frames, control, door):
               f"{int(not changed)}\t{changed}")
 
 
+def stale(rig, frames, control):
+    rig.put([frames.plain() for _ in range(BATCH)])
+    rig.run(BATCH, 0)
+    rig.run(BATCH, 1)
+    neighbour = ["dev", "card0", "to", "10.1.0.11"]
+    subprocess.run(["ip", "neigh", "change", *neighbour, "lladdr",
+                    "02:00:00:00:00:11", "nud", "stale"], check=True)
+    rig.run(BATCH, 1)
+    state = subprocess.run(["ip", "neigh", "show", *neighbour], check=True,
+                           capture_output=True, text=True).stdout.strip()
+    print(f"{'control: ' if control else ''}a stale neighbour is asked for\t"
+          f"{int(('STALE' in state) != control)}\t{state}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("frames", type=int, help="how many")
@@ -332,6 +351,8 @@ def main():
     parser.add_argument("--tag", type=int, help="a VLAN has the frames")
     parser.add_argument("--changes", action="store_true",
                         help="only changes; with --control all must be seen")
+    parser.add_argument("--stale", action="store_true",
+                        help="only a neighbour that grows stale")
     args = parser.parse_args()
     frames, rig = Frames(args.seed, CARD_MAC, args.tag), Rig(args.cards)
     for card in ("card0", "card1"):
@@ -339,6 +360,9 @@ def main():
             file.write(str(2 * BATCH))
     if args.changes:
         changes(rig, frames, args.control, args.door)
+        return
+    if args.stale:
+        stale(rig, frames, args.control)
         return
     differences = total = 0
     while total < args.frames:
@@ -350,7 +374,8 @@ def main():
             for frame in list(more)[:4]:
                 print(f"#\t0\tby the {name} only: {frame[:90].hex()}")
             differences += sum(more.values())
-    print(f"#\t0\t{dict(rig.sent)}")
+    differences += rig.short
+    print(f"#\t0\t{dict(rig.sent)}, {rig.short} too short")
     print(f"#\t0\t{lane_counts()}")
     print(f"{'control: ' if args.control else ''}frames sent that differ\t"
           f"{int((differences > 0) != args.control)}\t"

@@ -48,8 +48,9 @@ generation)
 	[ "$door" = ingress ] || plan 19
 	[ "$door" != ingress ] || plan 15
 	;;
+stale) plan 2 ;;
 ?*) plan 8 ;;
-*) plan $((${MHS_FORM:+-18} + 26)) ;;
+*) plan $((${MHS_FORM:+-19} + 27)) ;;
 esac
 load_module
 setup_ns dr
@@ -122,9 +123,14 @@ result "the door $door is open" $?
 dr python3 -IS "${0%/*}/lane_diff.py" 3000 "${diff[@]}" --seed 1 \
 	>/dev/null
 nap 3 # why: two looks of a namespace for services by mark, a second apart
-[ "${MHS_CONTROL:-}" = generation ] ||
-	report dr python3 -IS "${0%/*}/lane_diff.py" "${MHS_FRAMES:-20000}" \
-		"${diff[@]}" ${MHS_CONTROL:+--control}
+# tell ARGUMENT...: what lane_diff.py tells
+tell() {
+	report dr python3 -IS "${0%/*}/lane_diff.py" "$@" \
+		${MHS_CONTROL:+--control}
+}
+
+[[ ${MHS_CONTROL:-} == @(generation|stale) ]] ||
+	tell "${MHS_FRAMES:-20000}" "${diff[@]}"
 [ -n "${MHS_FORM:-}" ] || [ "${MHS_CONTROL:-generation}" != generation ] ||
-	report dr python3 -IS "${0%/*}/lane_diff.py" 0 --changes \
-		--door "$door" ${MHS_CONTROL:+--control}
+	tell 0 --changes --door "$door"
+[ -n "${MHS_FORM:-}" ] || [ "${MHS_CONTROL:-stale}" != stale ] || tell 0 --stale

@@ -216,8 +216,9 @@ class Rig(Namespace):
             print(f"{what},{family},{i},{bursts * BURST},"
                   f"{round(statistics.median(took) * bursts)}", flush=True)
         if self.tracing:
-            before = self.count(*way)
             with self.tracing.of(what, family):
+                self.receive(FLOWS)  # records are old: to ask takes a second
+                before = self.count(*way)
                 self.receive(BURST)
             self.gone(what, family, way, BURST, before)
 
