@@ -303,9 +303,9 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
         self.assertEqual(lookup.parse(
             "Slot 1\nPhase hold\nTracked 0\nOld -\nCandidate -\n"
             "ById 10.0.0.1:443\n")["byid_server"], "10.0.0.1:443")
-        self.assertEqual(lookup.render({"cid": "07", "services": [
-            {"service": "UDP 192.0.2.1:443", "server": "10.0.0.1:443"}]}
-            ).split("\n")[0], "07 -> 10.0.0.1:443")
+        lines = lookup.render({"cid": "07", "services": [
+            {"service": "UDP 192.0.2.1:443", "server": "10.0.0.1:443"}]})
+        self.assertEqual(lines.split("\n")[0], "07 -> 10.0.0.1:443")
 
     def test_answer(self):
         self.assertEqual(lookup.parse(

@@ -30,6 +30,7 @@ ICMP error), moved (answered by another server than the time before), wrong
 """
 import argparse
 import collections
+import functools
 import ipaddress
 import os
 import re
@@ -67,13 +68,16 @@ def named(server, v6, key):
         f"{'fd02::' if v6 else '10.2.0.'}1{server[1:]}").packed[-4:]
     if not key:
         return os.urandom(1) + address + os.urandom(4)
-    return os.urandom(1) + encrypt(key, address + os.urandom(12))
+    return os.urandom(1) + encrypted(key, address)
 
 
-def encrypt(key, block):
+@functools.lru_cache(None)
+def encrypted(key, address):
+    """One for each server: a process costs much."""
     return subprocess.run(
         ["openssl", "enc", "-aes-128-ecb", "-nopad", "-K", key],
-        input=block, stdout=subprocess.PIPE, check=True).stdout
+        input=address + os.urandom(12), stdout=subprocess.PIPE,
+        check=True).stdout
 
 
 def datagram(kind, size, name=None):
