@@ -459,7 +459,8 @@ def _faults(options, record, host):
     yield from _tables(record, host)
     for fields in record.services.values():
         set_up = SetUp((fields["address"],), ports=(("tcp", fields["port"]),))
-        for fault in faults.deaf(set_up, host):
+        for fault in (*faults.translated(set_up, host),
+                      *faults.deaf(set_up, host)):
             yield fault._replace(
                 text=fault.text + ": a program that has the port by DNAT, or in "
                 "another network namespace, has no socket here")
@@ -477,7 +478,11 @@ def _faults(options, record, host):
 
 
 def _check(options):
-    return faults.report(_faults(options, Store().load(), Kernel()))
+    follows = os.path.exists(options.directors)
+    return faults.report(
+        fault._replace(remedy=chance_follow.RESTART)
+        if follows and fault.remedy == _SET else fault
+        for fault in _faults(options, Store().load(), Kernel()))
 
 
 def _clear(_options):

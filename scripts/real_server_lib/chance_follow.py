@@ -22,7 +22,7 @@ from .parts import Fault
 DIRECTORS = "/etc/real_server.directors"
 _RETRY_S = 1        # a director's process that was restarted has a change in time
 _SILENT_S = 3600    # then a director's last list is a former one
-_RESTART = "systemctl restart real_server-follow"
+RESTART = "systemctl restart real_server-follow"
 
 
 def read_directors(path):
@@ -259,12 +259,12 @@ def faults(options, record):
         except ToolError as error:
             yield Fault(f"director {director}: {error}", "ipvsadm -S -n there",
                         "warning")
-    yield from old(lists, record, _RESTART)
+    yield from old(lists, record, RESTART)
     following = {address for said in told.values() for address in said.followers}
     for address in sorted({server.address for services in lists
                            for service in services
                            for server in service.servers} - following):
         if told:
             yield Fault(f"{address} follows no director that answers: is the "
-                        "program there?", f"on it 'real_server chance check', {_RESTART}",
+                        "program there?", f"on it 'real_server chance check', {RESTART}",
                         "warning")

@@ -15,18 +15,22 @@ from mhsstat_lib.address import spelled, told
 from mhsstat_lib.progress import Progress, until
 
 from .chance import Store
-from .faults import deaf
+from .faults import deaf, translated
 from .host import Host
 from .options import SetUp
 
 _KINDS = {"ESTAB": "established", "SYN-RECV": "half-open"}
 
 
-def _address(word):
-    """The local one of a line of ss; a socket of both families has IPv4 mapped."""
-    host = word.rpartition(":")[0].partition("%")[0].strip("[]")
-    address = ipaddress.ip_address(host.partition("%")[0])
+def _unmapped(address):
+    """A socket of both families has IPv4 mapped."""
     return getattr(address, "ipv4_mapped", None) or address
+
+
+def _address(word):
+    """The local one of a line of ss."""
+    host = word.rpartition(":")[0].partition("%")[0].strip("[]")
+    return _unmapped(ipaddress.ip_address(host.partition("%")[0]))
 
 
 def flows(service, text):
@@ -45,20 +49,31 @@ def _services(options):
     if not named:
         raise ToolError("no service has the second chance here: name the service by "
                         "--service")
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys((_unmapped(address), port) for address, port in named))
 
 
 def _warn_of_weights(services, progress):
-    """By the list that was set last, which may be old."""
+    """By the lists that were set last, which may be old."""
     own = {address.get("local") for link in Host().links().values()
            for address in link.get("addr_info", [])}
     known = Store().load().services
     for name in (spelled(*service) for service in services):
-        for address, _, weight in known.get(name, {"sets": [[[]]]})["sets"][0][0]:
-            if address in own and weight:
-                progress.warn(f"warning: {name}: in the list that was set last "
-                              f"{address} has the weight {weight}: with that "
-                              "new connections come")
+        for servers, until_s, *_ in known.get(name, {"sets": []})["sets"]:
+            for address, _, weight in servers:
+                if until_s is None and address in own and weight:
+                    progress.warn(f"warning: {name}: in the list that was set last "
+                                  f"{address} has the weight {weight}: with that "
+                                  "new connections come")
+
+
+def _warn_of_quic(services, progress):
+    """Its connections have one socket for all, which says nothing."""
+    ends = [words[4] for words in map(str.split, Host().sockets().splitlines())
+            if words[0] == "udp"]
+    for address, port in services:
+        if any(end.endswith(f":{port}") for end in ends):
+            progress.warn(f"warning: {spelled(address, port)}: UDP, as of QUIC, "
+                          "is not counted: ask the program")
 
 
 class _Looks:
@@ -76,11 +91,11 @@ class _Looks:
             return
         address, port = service
         set_up = SetUp((str(address),), ports=(("tcp", port),))
-        for fault in deaf(set_up, Host()):
+        for fault in (*translated(set_up, Host()), *deaf(set_up, Host())):
             raise ToolError(
-                f"{fault.text}, nor is there a flow: sockets in another network "
-                "namespace, or behind DNAT, are not seen from here; begin to ask "
-                "before the service ends")
+                f"{fault.text}, and no flow is seen: sockets in another network "
+                "namespace, or behind DNAT, are not seen from here: ask there; "
+                "or begin to ask before the service ends")
         self._known.add(service)
 
     def look(self, _options):
@@ -106,6 +121,7 @@ def drained(options):
     services = _services(options)
     progress = Progress(options.quiet, "real_server")
     _warn_of_weights(services, progress)
+    _warn_of_quic(services, progress)
     looks = _Looks(services)
     if options.timeout_s:
         status = until(looks.look, options, progress, "drained")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What is wrong with a real server, parts that are missing and all else."""
 
+import re
+
 from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, quoted
 
 from .options import family_of
@@ -108,6 +110,16 @@ def deaf(set_up, host):
                 yield Fault(f"nothing listens on {vip} port {port}/{protocol}",
                             "start the service; if it runs, let it listen on "
                             "this address, or on all")
+
+
+def translated(set_up, host):
+    """Services whose port a rule leads elsewhere, as that of a container: a proxy that
+    listens here, too, gets no packet from outside."""
+    for _, port in set_up.ports:
+        if re.search(rf"\bdport [^\n]*\b{port}\b[^\n]*\bdnat\b", host.rules(), re.I):
+            yield Fault(f"a rule leads port {port} elsewhere by DNAT",
+                        "let the service itself listen on the virtual address; "
+                        "docker: --network host")
 
 
 def faults_of(set_up, host):

@@ -157,6 +157,13 @@ class Host:
         """What listens, in the words of ss."""
         return self._ask("ss", "-Hlntu")
 
+    def rules(self):
+        """Those of nftables, and of iptables by nftables."""
+        try:
+            return self._ask("nft", "list", "ruleset")
+        except ToolError:
+            return ""       # without nft, or not root
+
     def flows(self, port):
         """TCP sockets with this local port but listeners and TIME_WAIT, in the words
         of ss."""

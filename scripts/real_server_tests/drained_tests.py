@@ -23,12 +23,13 @@ SYN-RECV   0 0      [2001:db8::1]:80    [2001:db8::7]:40004
 """
 
 
-def run(*argv, sockets=SOCKETS, listening="", services=None):
+def run(*argv, sockets=SOCKETS, listening="", services=None, rules=""):
     """(status, standard output, standard error)"""
     out, err = io.StringIO(), io.StringIO()
     record = chance.Record({"services": services or {}})
     answers = {"flows": lambda self, port: sockets,
                "sockets": lambda self: listening,
+               "rules": lambda self: rules,
                "links": lambda self: {"lo": {
                    "flags": [], "link_type": "loopback",
                    "addr_info": [{"local": "10.0.0.11"}]}}}
@@ -62,6 +63,32 @@ class Command(unittest.TestCase):
                                   ("", 125)):
             self.assertEqual(run("-s", "192.0.2.1:80", sockets="",
                                  listening=listening)[0], status)
+
+    def test_a_port_that_a_rule_leads_to_a_container_is_not_known(self):
+        listens = "tcp LISTEN 0 128 0.0.0.0:80 0.0.0.0:*"
+        for rule, status in (
+                ("tcp dport 80 counter packets 1 bytes 60 dnat to 172.17.0.2:8080", 125),
+                ('tcp dport 80 counter packets 1 bytes 60 xt target "DNAT"', 125),
+                ("tcp dport 8080 dnat to 172.17.0.2:80", 0),
+                ("tcp dport 80 accept", 0)):
+            self.assertEqual(run("-s", "192.0.2.1:80", sockets="", rules=rule,
+                                 listening=listens)[0], status, rule)
+
+    def test_an_address_that_is_mapped_is_that_of_ipv4(self):
+        self.assertEqual(run("-s", "[::ffff:192.0.2.1]:80")[0], 124)
+
+    def test_quic_is_not_counted(self):
+        for port, warns in (443, True), (4430, False):
+            self.assertEqual("UDP, as of QUIC" in run(
+                "-s", "192.0.2.1:443", listening="tcp LISTEN 0 128 *:443 *:*\n"
+                f"udp UNCONN 0 0 0.0.0.0:{port} 0.0.0.0:*")[2], warns)
+
+    def test_each_list_tells_weights(self):
+        lists = [[[["10.0.0.11", 80, 0]], None], [[["10.0.0.11", 80, 1]], None]]
+        for sets, warns in ((lists, True), (lists[::-1], True),
+                            ([lists[0], [lists[1][0], 17.0]], False)):
+            self.assertEqual("has the weight 1" in run(services={"192.0.2.1:80": {
+                "address": "192.0.2.1", "port": 80, "sets": sets}})[2], warns)
 
     def test_services_that_were_set(self):
         for weight in 0, 1:
