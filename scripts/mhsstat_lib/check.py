@@ -144,10 +144,11 @@ def _by_settings(facts):
 def _by_chance(facts):
     """Services that the sysctl second_chance names."""
     ours = {name_of(s): s for s in facts.services}
-    for name in facts.host.second_chance:
-        where = name.split()[1]
+    named = [name.split()[1] for name in facts.host.second_chance]
+    for name, where in zip(facts.host.second_chance, named):
         core = facts.core.get(name)
-        without = f"sysctl -w {_SYSCTL}second_chance= the list without {where}"
+        without = "sysctl -w {}second_chance='{}'".format(
+            _SYSCTL, " ".join(word for word in named if word != where))
         if core is None or core.scheduler not in ("mhs", *facts.names):
             others = [f"{other} ({one.scheduler})"
                       for other, one in facts.core.items()
