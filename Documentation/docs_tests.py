@@ -149,7 +149,7 @@ class Measured(unittest.TestCase):
     """Tables on pages are those of the data; pictures are not drawn here."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 16, "qdisc-tool": 3}
+    PAGES = {"ipvs-mhs-benchmarks": 17, "qdisc-tool": 3}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])
@@ -251,6 +251,9 @@ class Tools(unittest.TestCase):
                              ["/opt/mhs/sbin/real_server"] * 3)
             self.assertEqual(called["system/real_server-chance.service"],
                              ["/opt/mhs/sbin/real_server"] * 2)
+            for name in ("tell", "follow"):
+                self.assertEqual(called[f"system/real_server-{name}.service"],
+                                 ["/opt/mhs/sbin/real_server"])
             self.assertEqual(called["system/mhs-lane@.service"],
                              ["/opt/mhs/lib/ipvs-mhs-tools/lane.bpf.o"])
             for program in sum(called.values(), []):

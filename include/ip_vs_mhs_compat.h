@@ -40,6 +40,22 @@
 #include <linux/workqueue.h>
 #endif
 
+/* One block of AES-128, where the kernel has its library */
+#if IS_REACHABLE(CONFIG_CRYPTO_LIB_AES)
+#include <crypto/aes.h>
+#ifdef MHS_HAVE_AES_KEY
+#define MHS_AES_KEY	struct aes_key
+#define mhs_aes_prepare	aes_preparekey
+#else
+#define MHS_AES_KEY	struct crypto_aes_ctx
+#define mhs_aes_prepare	aes_expandkey
+#endif
+#else
+#define MHS_AES_KEY	struct { }
+#define mhs_aes_prepare(KEY, RAW, LEN)	(-EOPNOTSUPP)
+#define aes_decrypt(KEY, TO, FROM)	do { } while (0)
+#endif
+
 /* What a handler of a sysctl gets */
 #ifdef MHS_HAVE_CONST_CTL_TABLE
 #define MHS_CTL_TABLE		const struct ctl_table

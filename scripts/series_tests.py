@@ -17,6 +17,7 @@ TREE = {
                                   "config\tIP_VS_SED\n\tbool\n",
     "net/netfilter/ipvs/Makefile": "a := b\n\n# IPVS core\n"
                                    "obj-$(CONFIG_IP_VS_SED) += ip_vs_sed.o\n",
+    "include/crypto/aes.h": "aes_expandkey",
     "include/linux/kernel.h": "hex2bin",
     "include/linux/slab.h": "kzalloc",
     "include/linux/mm.h": "kvcalloc",

@@ -9,6 +9,7 @@
     lane        /proc/net/ip_vs_mhs_lane: what the lane forwarded or left
     text        tables, times, bars
     prometheus  the same as metrics
+    progress    waiting, and what is said meanwhile
     table       lookup tables, computed by mhs_table
     facts       what check and drain ask this host
     rules       what the module does with flows, by this host's times

@@ -2,27 +2,32 @@
 """What makes flows stateful, what keeps packets from a server, and what an operator
 should know of a director: each with its cause and its remedy."""
 
-from collections import namedtuple
+from collections import Counter, namedtuple
 
 from ipvs_mhs_tool import quoted
 
+from .address import endpoint
 from .facts import Link
 from .proc import left_ms, name_of
+from .rules import no_second_chance
 from .stateful import TOTAL, limits, reached
 from .text import duration
 
 _SYSCTL = "net.ipv4.vs.mhs."
 _MANY = 4       # servers named in a line
+_FEW = 100      # packets that say nothing yet
 
 # kind: a word of KINDS; service: its name, None for what is about all
 Finding = namedtuple("Finding", "kind service servers text remedy")
 # What an option asks for is meant; all other kinds are warnings
-NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names")
+NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
+         "chance-entries")
 
 KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
-         "no-memory", "no-slot", "max-entries", "no-server", "settling",
-         "pin-ms", "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
+         "no-memory", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
+         "no-server", "settling", "pin-ms", "second-chance", "chance-entries",
+         "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
          "lane-btf", "lane-door", "lane-generic", "lane-member", "lane-beside",
          "lane-tags", "lane-vlan", "route", "gateway", "neighbour",
          "tunnel-mtu")
@@ -134,6 +139,79 @@ def _by_settings(facts):
             "the timeout of an idle flow, "
             f"{duration(max(map(facts.host.idle, short)))}",
             f"sysctl -w {_SYSCTL}pin_ms=0, which takes the timeout")
+
+
+def _by_chance(facts):
+    """Services that the sysctl second_chance names."""
+    ours = {name_of(s): s for s in facts.services}
+    for name in facts.host.second_chance:
+        where = name.split()[1]
+        core = facts.core.get(name)
+        without = f"sysctl -w {_SYSCTL}second_chance= the list without {where}"
+        if core is None or core.scheduler not in ("mhs", *facts.names):
+            others = [f"{other} ({one.scheduler})"
+                      for other, one in facts.core.items()
+                      if other.split()[1] == where]
+            yield Finding(
+                "second-chance", None, (), f"{where} is in {_SYSCTL}second_chance, "
+                "and there is no TCP service of mhs with that address and port" +
+                (f", but {', '.join(others)}" if others else ""),
+                without + ", unless the service is yet to come")
+            continue
+        if name not in ours:
+            continue
+        why, known = no_second_chance(core)
+        if why:
+            yield Finding(
+                "second-chance", name, (), ("changes of servers have a transition, "
+                                            "with entries" if known else
+                                            "a change of servers breaks older flows")
+                + f", because {why}, which the second chance is not for", without)
+        elif ours[name].get("entries") and facts.sysctl("stateless") != 0 and \
+                not facts.thresholds.get(name):
+            yield Finding(
+                "chance-entries", name, (), f"{ours[name]['entries']} flows have an "
+                "entry, from before the second chance or from the moment of a "
+                "change, and break with this director", "none: they end with their "
+                "flows")
+
+
+def _unnamed(core, port):
+    """The servers of a service that no connection ID names."""
+    ends = Counter(s.address.packed[-4:] for s in core.servers
+                   if s.port == port)
+    return [s.name for s in core.servers
+            if s.method == "Masq" or s.port != port or
+            ends[s.address.packed[-4:]] > 1]
+
+
+def _by_ids(facts):
+    """Whether the servers of QUIC issue connection IDs, and such as name them."""
+    for service, core in _services(facts):
+        if not service.get("quic_ids"):
+            continue
+        name = name_of(service)
+        by, no = service["packets_by_id"], service["packets_no_id"]
+        if no > by and no > _FEW:
+            yield Finding(
+                "quic-ids", name, (), f"{no} packets had a connection ID that "
+                f"names no server, and {by} one that does, though "
+                f"{_SYSCTL}quic_ids names the service",
+                "'mhsstat lookup --cid' says what an ID names; the servers have "
+                "to issue IDs with the last four octets of their own address, "
+                "with the same key; the count goes back to 0 with the service "
+                "only")
+        unnamed = [*dict.fromkeys((*_unnamed(
+            core, endpoint(name.split()[1])[1]),
+            *facts.thresholds.get(name, ())))]
+        if unnamed:
+            yield Finding(
+                "quic-unnamed", name, tuple(unnamed), "no connection ID names "
+                f"{_named(unnamed)}, whose QUIC flows go by address and port: by "
+                "masquerading, with a threshold, with another port than the "
+                "service, or with an address that ends like another's",
+                "direct routing or a tunnel, no threshold, the service's port, "
+                "and addresses whose last four octets differ")
 
 
 def _by_counts(facts):
@@ -355,7 +433,8 @@ def _by_network(facts):
 def findings(facts, ignored=()):
     """All of them, by cause."""
     return [finding for part in (_by_options, _by_marks, _by_settings,
-                                 _by_counts, _by_lane, _by_devices,
+                                 _by_chance, _by_ids, _by_counts, _by_lane,
+                                 _by_devices,
                                  _by_network)
             for finding in part(facts) if finding.kind not in ignored]
 

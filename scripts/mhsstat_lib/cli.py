@@ -103,10 +103,13 @@ def _check(options):
     status = EXIT_PROBLEM if {*map(check.severity, found)} - {"note"} \
         else EXIT_OK
     unseen, unasked = check.unseen(facts), check.unasked(facts)
+    chances = [name_of(s) for s in facts.services
+               if name_of(s) in facts.host.second_chance]
     if options.json:
         sys.stdout.write(_json({
             "format": 1, "servers_without_replies_here": unseen,
             "hops_never_asked": unasked,
+            "services_with_second_chance": chances,
             "findings": [{"severity": check.severity(f), **f._asdict()}
                          for f in found]}))
         return status
@@ -120,6 +123,10 @@ def _check(options):
         _warn(f"{unseen} server(s) answer their clients past this host, which "
               "sees no reply: one that drops packets looks like one that "
               "answers; run 'real_server check' there")
+    if chances and not options.quiet:
+        _warn(f"{', '.join(chances)}: with the second chance older flows need its "
+              "program and the list of now on each server, which only that server "
+              "knows: run 'real_server chance check' there")
     return status
 
 

@@ -82,7 +82,8 @@ def _server_differences(a, b, left, right):
 
 
 _SETTINGS = (("table_size", "table_size {} in {}, {} in {}"),
-             ("address_only", "AddrOnly (flag-3) {} in {}, {} in {}"))
+             ("address_only", "AddrOnly (flag-3) {} in {}, {} in {}"),
+             ("second_chance", "second chance (sysctl) {} in {}, {} in {}"))
 
 
 def _service_differences(a, b, left, right, explained):

@@ -13,9 +13,10 @@ from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT, ToolError, quoted, run
 from .address import spelled, told
 from .facts import thresholds
 from .proc import name_of
+from .progress import Progress, until
 from .rules import Host
 from .snapshot import read_services, select
-from .wait import Pending, Progress, having, listed, until
+from .wait import Pending, having, listed
 
 
 def _refuse(places, ours, options, host):

@@ -4,6 +4,7 @@
 
 import errno
 import ipaddress
+import re
 
 from ipvs_mhs_tool import ToolError, UsageError
 
@@ -30,11 +31,12 @@ _PLAIN_UDP = {
 }
 
 
-def question(name, client):
+def question(name, client, cid=""):
     """The line for the kernel: the service, then the client."""
     protocol, where = name.split()
     host, port = (where, 0) if protocol == "FWM" else endpoint(where)
-    return f"{protocol} {host} {port} {client[0]} {client[1]}\n"
+    return f"{protocol} {host} {port} {client[0]} {client[1]} {cid}".rstrip() \
+        + "\n"
 
 
 def parse(text):
@@ -45,17 +47,18 @@ def parse(text):
                 "tracked": int(lines["Tracked"]),
                 **{f"{name.lower()}_server":
                    None if lines[name] == "-" else lines[name]
-                   for name in ("Old", "Candidate")}}
+                   for name in ("Old", "Candidate", "ById")
+                   if name in lines}}
     except (KeyError, ValueError) as error:
         raise ToolError(f"{PROC_LOOKUP}: the answer cannot be understood: "
                         f"{text!r}") from error
 
 
-def _ask(name, client):
+def _ask(name, client, cid=""):
     """The answer for one service; None if it has no slot for such a client."""
     try:
         with open(PROC_LOOKUP, "r+b", buffering=0) as file:
-            file.write(question(name, client).encode())
+            file.write(question(name, client, cid).encode())
             return parse(file.read(4096).decode())
     except FileNotFoundError as error:
         raise ToolError(f"there is no {PROC_LOOKUP}: the loaded module is older "
@@ -98,19 +101,40 @@ def _entry(name, known):
                 None)
 
 
+def _by_id(options):
+    """The same for a connection ID: of services that have such IDs."""
+    if not re.fullmatch("([0-9a-fA-F]{2}){1,20}", options.cid):
+        raise UsageError("a connection ID has 1 to 20 octets, two hexadecimal "
+                         "digits each")
+    found = []
+    for service in select(read_services(), options.service):
+        name = name_of(service)
+        if service.get("quic_ids"):
+            anybody = (ipaddress.ip_address(
+                "::1" if "[" in name else "127.0.0.1"), 1)
+            answer = _ask(name, anybody, options.cid) or {}
+            found.append({"service": name, "server": answer.get("byid_server")})
+    if not found:
+        raise NotThere("no service has QUIC connection IDs: sysctl "
+                       "net.ipv4.vs.mhs.quic_ids names those that have")
+    return {"cid": options.cid, "services": found}
+
+
 def lookup(options):
     """The result, as 'lookup --json' prints it."""
+    if options.cid is not None:
+        return _by_id(options)
     client = told(options.client)
     if client[1] == 0:
         raise UsageError("a client has a port from 1 to 65535")
-    names = dict.fromkeys(map(name_of, select(read_services(),
-                                              options.service)))
-    answers = {name: _ask(name, client) for name in names
+    services = {name_of(s): s for s in select(read_services(), options.service)}
+    answers = {name: _ask(name, client) for name in services
                if name.startswith("FWM ") or
                endpoint(name.split()[1])[0].version == client[0].version}
     known = entries(read_text(PROC_CONNS), client) \
         if any(answers.values()) else []
-    found = [{"service": name, **answer, "entry": _entry(name, known)}
+    found = [{"service": name, **answer, "entry": _entry(name, known),
+              "second_chance": services[name].get("second_chance", 0)}
              for name, answer in answers.items() if answer]
     if not found:
         raise NotThere(f"no service has a slot for {options.client}: it must be "
@@ -130,6 +154,10 @@ def _answer(service):
 
 def render(result):
     """The same for people, the answer first."""
+    if "cid" in result:
+        return "\n".join(
+            f"{result['cid']} -> {s['server'] or 'no server: by address and port'}"
+            f"\n  service           {s['service']}" for s in result["services"])
     lines = []
     for s in result["services"]:
         entry = s["entry"]
@@ -143,6 +171,9 @@ def render(result):
             ("none" if entry is None else
              f"{entry['state']} to {entry['server']}, expires after "
              f"{entry['expires_s']} s of silence")]
+        if s.get("second_chance") and not entry:
+            lines.append("  second chance     a flow that this server does not know "
+                         "goes on from there to the server that has it")
         if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP:
             lines.append(f"  {_PLAIN_UDP[s['phase']]}")
     return "\n".join(lines)

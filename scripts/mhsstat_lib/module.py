@@ -6,6 +6,8 @@ import re
 
 from ipvs_mhs_tool import ToolError
 
+from .address import service_name
+
 PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
 SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
          262139, 524287)
@@ -27,6 +29,13 @@ def parameter(name, directory=PARAMETERS):
             return file.read().strip()
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def second_chance():
+    """Names of services with the second chance; None where the module knows none."""
+    text = parameter("second_chance", "/proc/sys/net/ipv4/vs/mhs")
+    return None if text is None else tuple(service_name("TCP", word)
+                                           for word in text.split())
 
 
 def parse_key(text, where):

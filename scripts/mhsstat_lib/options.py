@@ -8,33 +8,7 @@ from ipvs_mhs_tool import ToolError, commands_of
 from .address import service_name
 from .check import KINDS
 from .module import SIZES
-
-_UNITS_S = {"ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-
-
-def _seconds(text):
-    """'500ms', '10s', '5m', '15min', '1h', '1d' or a number of seconds."""
-    for unit in sorted(_UNITS_S, key=len, reverse=True):
-        if text.endswith(unit):
-            number, factor = text[:-len(unit)], _UNITS_S[unit]
-            break
-    else:
-        number, factor = text, 1
-    try:
-        value = float(number) * factor
-    except ValueError:
-        value = -1
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration; give for example 500ms, 10s, 15min or 1d")
-    return value
-
-
-def _interval(text):
-    value = _seconds(text)
-    if value < 0.01:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than 10ms")
-    return value
+from .progress import add_waiting, interval
 
 
 def _count(text):
@@ -90,22 +64,11 @@ def _add_show(commands):
 def _add_watch(commands):
     sub = commands.add_parser("watch", help="the same live, with rates")
     _add_service(sub)
-    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
+    sub.add_argument("-n", "--interval", dest="interval_s", type=interval,
                      default=1, metavar="TIME",
                      help="between two pictures (default: 1s)")
     sub.add_argument("-c", "--count", type=_count, metavar="N",
                      help="end after this many pictures")
-
-
-def _add_waiting(sub):
-    sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
-                     metavar="TIME", help="give up after this time, as 20min "
-                                          "(default: never)")
-    sub.add_argument("-n", "--interval", dest="interval_s", type=_interval,
-                     default=0.5, metavar="TIME",
-                     help="between two looks (default: 500ms)")
-    sub.add_argument("-q", "--quiet", action="store_true",
-                     help="no progress")
 
 
 def _add_wait(commands):
@@ -114,7 +77,7 @@ def _add_wait(commands):
         description="Block until services are stable, settled or stateful. "
                     "Exit status 0: they are; 124: not in time.")
     _add_service(sub)
-    _add_waiting(sub)
+    add_waiting(sub)
     sub.add_argument("--settled", action="store_true",
                      help="only until services are there and have servers "
                           "and a table; for a director that starts")
@@ -141,7 +104,7 @@ def _add_drain(commands):
                     "stays 0.")
     _add_service(sub, "default: all that have the server")
     sub.add_argument("server", metavar="SERVER", help="ADDRESS:PORT")
-    _add_waiting(sub)
+    add_waiting(sub)
     sub.add_argument("--dry-run", action="store_true",
                      help="print the commands, and change nothing")
 
@@ -216,8 +179,11 @@ def _add_lookup(commands):
                     "old and its candidate server, by the kernel's own hash, "
                     "and whether the flow has a connection entry.")
     _add_service(sub, "default: all of the client's family")
-    sub.add_argument("client", metavar="CLIENT",
-                     help="ADDRESS:PORT, as the client's packets have it")
+    what = sub.add_mutually_exclusive_group(required=True)
+    what.add_argument("client", metavar="CLIENT", nargs="?",
+                      help="ADDRESS:PORT, as the client's packets have it")
+    what.add_argument("--cid", metavar="HEX",
+                      help="a QUIC connection ID: which server does it name?")
     sub.add_argument("--json", action="store_true", help="as a JSON object")
 
 

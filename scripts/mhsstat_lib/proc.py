@@ -29,6 +29,8 @@ _FIELDS = {
     "StableMs": "stable_ms", "AddrOnly": "address_only",
     "Stateful": "stateful", "StatefulMs": "stateful_ms",
     "PktLane": "packets_lane",
+    "QuicIds": "quic_ids", "PktById": "packets_by_id",
+    "PktNoId": "packets_no_id",
 }
 _TEXT = ("protocol", "address", "state", "old_print", "candidate_print")
 # Without these a line says nothing.

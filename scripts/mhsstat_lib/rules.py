@@ -5,7 +5,7 @@ and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 from ipvs_mhs_tool import ToolError, run
 
 from . import module
-from .address import service_name
+from .address import endpoint, service_name
 from .text import duration
 
 VS = "/proc/sys/net/ipv4/vs"
@@ -23,6 +23,26 @@ def _number(name, directory, default):
     return int(text) if text and text.isdigit() else default
 
 
+def no_second_chance(service):
+    """(why a service of TCP cannot have a second chance, or None; whether the module
+    knows, and does without it)"""
+    if any(s.method == "Masq" for s in service.servers):
+        return "masquerading needs an entry for each flow", True
+    tunnels = {s.tunnel for s in service.servers} - {None, "ipip"}
+    if tunnels:
+        return (f"servers are reached by {', '.join(sorted(tunnels)).upper()}, "
+                "neither direct routing nor IPIP"), True
+    if service.persistent or "ops" in service.flags:
+        return "persistence and one-packet scheduling keep entries", False
+    if len({s.address.version for s in service.servers}) > 1:
+        return "its servers have addresses of both families", False
+    port = endpoint(service.name.split()[1])[1]
+    odd = [s.name for s in service.servers if s.port != port]
+    if odd:
+        return f"the server {odd[0]} has another port", False
+    return None, True
+
+
 class Host:
     """A director's times and switches: the kernel's defaults, or this host's."""
 
@@ -32,16 +52,18 @@ class Host:
         self.idle_ms = dict(_IDLE_MS)
         self.expires = self.quiesces = False
         self.quic_ports = (443,)
-        self.second_chance = ()  # names of services
+        self.second_chance = self.quic_ids = ()  # names of services
         if not here:
             return
         self.hold_ms = _number("hold_ms", f"{VS}/mhs", _HOLD_MS)
         self.pin_ms = _number("pin_ms", f"{VS}/mhs", 0)
         self.expires = _number("expire_nodest_conn", VS, 0) != 0
         self.quiesces = _number("expire_quiescent_template", VS, 0) != 0
-        self.second_chance = tuple(
-            service_name("TCP", word) for word in (module.parameter(
-                "second_chance", f"{VS}/mhs") or "").split())
+        self.second_chance = module.second_chance() or ()
+        self.quic_ids = tuple(
+            service_name("UDP", word.partition("=")[0])
+            for word in (module.parameter(
+                "quic_ids", f"{VS}/mhs") or "").split())
         ports = module.parameter("quic_ports")
         if ports is not None:
             self.quic_ports = tuple(int(p) for p in ports.split(",")
@@ -74,12 +96,16 @@ class Host:
 
     def only_server(self, service):
         """Why nobody but a server of the service knows its flows, or None."""
+        if service.name in self.quic_ids:
+            return (f"{service.name} has QUIC connection IDs, so flows have no "
+                    "entry here, and only the server knows whether it has any: "
+                    "ask it after its weight was set to 0")
         if service.name not in self.second_chance:
             return None
-        address = service.name.split()[1]
         return (f"{service.name} has the second chance, so flows have no entry "
-                "here, and only the server knows whether it has any: ask it by "
-                f"'ss -Htn src {address}' after its weight was set to 0")
+                "here, and only the server knows whether it has any: set its weight "
+                "to 0 and run 'real_server drained -s "
+                f"{service.name.split()[1]} --timeout 1h' there")
 
     def unseen(self, service):
         """Why a server of the service may have flows that have no entry, and the
@@ -112,7 +138,8 @@ class Host:
         the service is known to be; @stateful: all its flows have entries."""
         if service.name in self.second_chance:
             return SENT
-        if stable and not server.weight and server.active is not None and \
+        if service.name not in self.quic_ids and stable and \
+                not server.weight and server.active is not None and \
                 not server.active + server.inactive and \
                 not self.short(service.name):
             return NONE

@@ -35,10 +35,16 @@ def read_text(path):
 
 
 def read_services(path=None):
-    """The services of /proc/net/ip_vs_mhs, or of a copy of it."""
-    return proc.parse(read_text(path or proc.PROC_MHS),
-                      "standard input" if path == "-" else
-                      path or proc.PROC_MHS)
+    """The services of /proc/net/ip_vs_mhs, or of a copy of it, which does not tell
+    those with the second chance."""
+    services = proc.parse(read_text(path or proc.PROC_MHS),
+                          "standard input" if path == "-" else
+                          path or proc.PROC_MHS)
+    names = None if path else module.second_chance()
+    if names is not None:
+        for service in services:
+            service["second_chance"] = int(proc.name_of(service) in names)
+    return services
 
 
 def select(services, names):

@@ -108,7 +108,8 @@ def lane_share(service):
     if "packets_lane" not in service:
         return "-"
     packets = sum(service.get(f"packets_{kind}", 0)
-                  for kind in ("stateless", "old", "candidate", "tracked"))
+                  for kind in ("stateless", "old", "candidate", "tracked",
+                               "by_id"))
     # above max_entries packets are forwarded that no column counts
     return percent(service["packets_lane"],
                    max(packets, service["packets_lane"]))
@@ -181,6 +182,13 @@ def remarks(service):
              if service.get(field)]
     if not service.get("servers", 1):
         found.append("it has no server")
+    if service.get("second_chance"):
+        found.append("with the second chance a change of servers takes effect at "
+                     "once, without entries")
+    if service.get("quic_ids"):
+        found.append("QUIC goes by connection ID, without hold and pin: "
+                     f"{service['packets_by_id']} packets did, "
+                     f"{service['packets_no_id']} had an ID of no server")
     if service.get("stateful"):
         found.append(f"net.ipv4.vs.mhs.stateless is 0, {stateful(service)}")
     return found

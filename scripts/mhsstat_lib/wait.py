@@ -7,57 +7,16 @@ is stable and the server has no entry: flows without an entry go by the table, w
 and its older flows have had an entry since they were pinned.
 """
 
-import sys
-import time
-
-from ipvs_mhs_tool import (EXIT_OK, EXIT_TIMEOUT, ToolError, UsageError,
-                           quoted)
+from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
 
 from . import servers
 from .address import spelled, told
 from .proc import left_ms, name_of
+from .progress import Progress, until
 from .rules import Host
 from .snapshot import NotThere, read_services, read_text, select
 from .stateful import Stateful
-from .text import columns, duration, fit, percent, state
-
-_REPORT_EVERY_S = 30
-
-
-class Progress:
-    """One line that is rewritten on a terminal; elsewhere one when something
-    has changed, and now and then."""
-
-    def __init__(self, quiet):
-        self._quiet = quiet
-        self._width = columns(sys.stderr)
-        self._last = None
-        self._at = 0
-        self._warned = set()
-
-    def say(self, key, items):
-        if self._quiet:
-            return
-        now = time.monotonic()
-        # a line in the last column would be two
-        text = fit(items, self._width and self._width - 1)
-        if self._width:
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-        elif key != self._last or now - self._at >= _REPORT_EVERY_S:
-            print(f"mhsstat: {text}", file=sys.stderr, flush=True)
-            self._at = now
-        self._last = key
-
-    def warn(self, text):
-        """A line that stays, said once, with --quiet, too."""
-        if text not in self._warned:
-            self._warned.add(text)
-            print(("\r\x1b[K" if self._width else "") + f"mhsstat: {text}",
-                  file=sys.stderr, flush=True)
-
-    def end(self):
-        if self._width and self._last is not None:
-            print(file=sys.stderr)
+from .text import percent, state
 
 
 def _with(name, names, services):
@@ -194,28 +153,3 @@ def wait(options):
     if status == EXIT_OK and options.drained:
         print("\n".join(_deletions(options)))
     return status
-
-
-def until(look, options, progress, end_word):
-    """Look until nothing is pending, or the time is over; exit status."""
-    end = None if options.timeout_s is None else \
-        time.monotonic() + options.timeout_s
-    try:
-        while True:
-            pending, longest_ms = look(options)
-            if not pending:
-                progress.say("over", [end_word])
-                return EXIT_OK
-            progress.say([kind for kind, _ in pending],
-                         [words for _, words in pending])
-            now = time.monotonic()
-            if end is not None and now >= end:
-                break
-            time.sleep(min(options.interval_s,
-                           end - now if end is not None else 3600))
-    finally:
-        progress.end()
-    print(f"mhsstat: not over after {duration(int(options.timeout_s * 1000))}"
-          + (f", at most {duration(longest_ms)} left" if longest_ms else ""),
-          file=sys.stderr)
-    return EXIT_TIMEOUT

@@ -94,6 +94,10 @@ def core(known, saved):
                   servers.parse(saved, "test").items()}
 
 
+def chance(known, *names):
+    known.host.second_chance = names
+
+
 MARK = SAVED + "-A -f 7 -s wlc\n"
 OTHER = SAVED + "-A -t 192.0.2.9:80 -s wlc\n"
 # kind: what makes it the one finding
@@ -106,8 +110,15 @@ CAUSES = {
     "stateless": lambda k: sysctl(k, stateless="0"),
     "names": lambda k: k.names.append("mh"),
     "names-taken": lambda k: (k.names.append("mh"), k.taken.append("mh")),
+    "second-chance": lambda k: chance(k, "TCP 192.0.2.9:80"),
+    "chance-entries": lambda k: chance(k, NAME),
     "capped": lambda k: service(k, capped=3),
     "no-memory": lambda k: service(k, no_memory=3),
+    "quic-ids": lambda k: service(k, quic_ids=1, packets_by_id=9,
+                                  packets_no_id=200),
+    "quic-unnamed": lambda k: (
+        service(k, quic_ids=1, packets_by_id=9, packets_no_id=0),
+        core(k, SAVED.replace("12:80 -i", "12:81 -i"))),
     "no-slot": lambda k: service(k, servers_without_slot=1),
     "max-entries": lambda k: service(k, entries=901),
     "no-server": lambda k: service(k, servers=0, state="settling"),
@@ -168,6 +179,46 @@ class Findings(unittest.TestCase):
     def test_all_kinds_have_a_cause(self):
         # a conntrack that closes the lane is a finding of its own, too
         self.assertEqual({*CAUSES, "lane-conntrack"}, {*check.KINDS})
+
+    def test_what_the_second_chance_is_not_for(self):
+        saved = "-A -t 192.0.2.1:80 -s mhs\n-a -t 192.0.2.1:80 -r 10.0.0.11:80 -g " \
+                "-w 1\n-a -t 192.0.2.1:80 -r 10.0.0.12:80 -i -w 1\n"
+        for old, new, words in (
+                (" -g ", " -m ", "transition"),
+                ("-i -w 1", "-i -w 1 --tun-type gre", "transition"),
+                ("mhs", "mhs -p 300", "breaks older flows"),
+                ("mhs", "mhs -o", "breaks older flows"),
+                ("0.12:80", "0.12:81", "10.0.0.12:81 has another port"),
+                ("10.0.0.12:", "[2001:db8::1]:", "both families"),
+                ("-s mhs", "-s wlc", "but TCP 192.0.2.1:80 (wlc)"),
+                ("-t", "-u", "but UDP 192.0.2.1:80 (mhs)")):
+            for listed in True, False:
+                known = Known(saved.replace(old, new))
+                if "wlc" in new or new == "-u":
+                    known.services = []
+                else:
+                    service(known, entries=0)
+                chance(known, *([NAME] if listed else []))
+                with self.subTest(new=new, listed=listed):
+                    self.assertEqual([words in f.text for f in check.findings(known)
+                                      if f.kind == "second-chance"],
+                                     [True] if listed else [])
+
+    def test_the_second_chance_where_all_is_well(self):
+        known = Known()
+        service(known, entries=0)
+        chance(known, NAME)
+        self.assertEqual(kinds(known), [])
+        status, _, err = run(known)
+        self.assertEqual((status, "'real_server chance check' there" in err),
+                         (0, True))
+
+    def test_entries_that_have_another_cause(self):
+        for cause in "persistence", "thresholds", "masquerading", "stateless":
+            known = Known()
+            CAUSES[cause](known)
+            chance(known, NAME)
+            self.assertNotIn("chance-entries", kinds(known))
 
     def test_lane_and_conntrack(self):
         known = Known()
@@ -240,6 +291,16 @@ class Findings(unittest.TestCase):
             self.assertIn(f"more than {inner} bytes", finding.text)
             known.links["eth0"] = facts.Link(1500 + 1500 - inner, None)
             self.assertEqual(kinds(known), [])
+
+    def test_servers_that_share_a_connection_id(self):
+        known = Known()
+        service(known, quic_ids=2, packets_by_id=200, packets_no_id=199)
+        self.assertEqual(kinds(known), [])
+        core(known, SAVED.replace("10.0.0.12:80 -i -w 1 --tun-type ipip",
+                                  "[fd02::a00:b]:80 -g -w 1"))
+        known.routes["fd02::a00:b"] = known.routes["10.0.0.11"]
+        [finding] = check.findings(known)
+        self.assertEqual(finding.servers, ("10.0.0.11:80", "[fd02::a00:b]:80"))
 
     def test_many_servers_are_not_all_named(self):
         known = Known("-A -t 192.0.2.1:80 -s mhs\n" + "".join(

@@ -80,7 +80,7 @@ def run(*argv):
     """(status, standard output, standard error) of mhsstat."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            mock.patch("mhsstat_lib.wait.time", Clock()):
+            mock.patch("mhsstat_lib.progress.time", Clock()):
         try:
             status = cli.main(list(argv))
         except SystemExit as end:
@@ -292,6 +292,20 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                  "UDP 2001:db8::1 53 2001:db8::7 1\n"),
                 ("FWM 7", ("198.51.100.7", 9), "FWM 7 0 198.51.100.7 9\n")):
             self.assertEqual(lookup.question(name, client), want)
+        self.assertEqual(
+            lookup.question("UDP 192.0.2.1:443", ("127.0.0.1", 1), "07ab"),
+            "UDP 192.0.2.1 443 127.0.0.1 1 07ab\n")
+
+    def test_connection_ids(self):
+        for cid in ("", "0", "xx", "00" * 21, "0x07"):
+            self.assertEqual(run("lookup", "--cid", cid)[0],
+                             2)
+        self.assertEqual(lookup.parse(
+            "Slot 1\nPhase hold\nTracked 0\nOld -\nCandidate -\n"
+            "ById 10.0.0.1:443\n")["byid_server"], "10.0.0.1:443")
+        lines = lookup.render({"cid": "07", "services": [
+            {"service": "UDP 192.0.2.1:443", "server": "10.0.0.1:443"}]})
+        self.assertEqual(lines.split("\n")[0], "07 -> 10.0.0.1:443")
 
     def test_answer(self):
         self.assertEqual(lookup.parse(
@@ -330,6 +344,17 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                  "tracked": 0, "old_server": "10.0.0.13:80",
                  "candidate_server": candidate, "entry": mine}]}).split("\n")
             self.assertEqual(lines[0], f"198.51.100.7:36390 -> {answer}")
+
+    def test_the_second_chance_of_older_flows(self):
+        entry = {"server": "10.0.0.11:80", "state": "ESTABLISHED",
+                 "expires_s": 899}
+        for chance, mine in (1, None), (1, entry), (0, None):
+            words = lookup.render({"client": "198.51.100.7:36390", "services": [
+                {"service": "TCP 192.0.2.1:80", "slot": 12, "phase": "stable",
+                 "tracked": 0, "old_server": "10.0.0.12:80", "second_chance": chance,
+                 "candidate_server": "10.0.0.12:80", "entry": mine}]})
+            self.assertEqual("goes on from there" in words,
+                             bool(chance and not mine))
 
     def test_older_module(self):
         with mock.patch.object(lookup, "read_services",
@@ -765,7 +790,7 @@ class Compare(Files):
         service = {"protocol": "TCP", "address": "10.9.0.1:80",
                    "state": "stable", "servers": 2, "table_size": 65521,
                    "old_print": "a" * 16, "candidate_print": "a" * 16,
-                   "address_only": 0,
+                   "address_only": 0, "second_chance": 0,
                    "real_servers": [{"server": "10.2.0.11:80", "weight": 1},
                                     {"server": "10.2.0.12:80", "weight": 1}]}
         parameters = {"hash_key_print": "k", "quic_ports": "443",
@@ -799,6 +824,7 @@ class Compare(Files):
                  "b has one that mhs derives for the user"),
                 ({"real_servers": None, **other}, "cannot be seen from this"),
                 ({"address_only": 1}, "AddrOnly (flag-3) 0 in a, 1 in b"),
+                ({"second_chance": 1}, "second chance (sysctl) 0 in a, 1 in b"),
                 ({"quic_ports": "443,8443"}, "quic_ports 443 in a, 443,8443"),
                 ({"old_print": "c" * 16}, "older flows go by different"),
                 ({"address": "10.9.0.2:80"}, "TCP 10.9.0.1:80: only in a")):
@@ -1000,12 +1026,20 @@ class PlanInWords(unittest.TestCase):
         self.assertIn("then cut", self.words(
             host={"second_chance": ("TCP 10.9.0.9:80",)}))
 
+    def test_with_connection_ids_no_entry_says_who_has_flows(self):
+        words = self.words(host={"quic_ids": ("TCP 10.9.0.1:80",)},
+                           kernel={"state": "stable"}, weight=0)
+        self.assertIn("then cut", words)
+
     def test_the_sysctl_names_services(self):
-        texts = {"second_chance": "10.9.0.1:80 [FD09:0::1]:443"}
+        texts = {"second_chance": "10.9.0.1:80 [FD09:0::1]:443",
+                 "quic_ids": f"10.9.0.1:443 [FD09::1]:443={'0' * 32}"}
         with mock.patch("mhsstat_lib.module.parameter",
                         lambda name, directory="": texts.get(name)):
             self.assertEqual(rules.Host(True).second_chance,
                              ("TCP 10.9.0.1:80", "TCP [fd09::1]:443"))
+            self.assertEqual(rules.Host(True).quic_ids,
+                             ("UDP 10.9.0.1:443", "UDP [fd09::1]:443"))
 
     def test_weight_0_does_not_mean_drained(self):
         stable = {"state": "stable"}

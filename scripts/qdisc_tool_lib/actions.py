@@ -9,7 +9,7 @@ import json
 
 from . import flower, upkeep
 from .config import read_config
-from .errors import EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, ToolError
+from .errors import EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, ToolError, words
 from .gate import UNTIL_ACCEPTED, Gate
 from .options import DEFAULT_CONFIG
 from .share import Share
@@ -23,7 +23,7 @@ def _each(tool, items, function):
         try:
             function(item)
         except (ToolError, OSError) as error:
-            tool.reporter.warn(str(error))
+            tool.reporter.warn(words(error))
             status = EXIT_FAILED
     return status
 
@@ -84,7 +84,7 @@ def clear(tool):
 
 
 def hold(tool):
-    gates = tool.some_gates()
+    gates = tool.gates(some=True)
     if tool.options.dry_run:
         return show_begin(tool, gates)
     shares = []
@@ -141,7 +141,7 @@ def _print_status(state):
 
 def check(tool):
     found = [{"device": gate.device, "severity": severity, "text": text}
-             for gate in tool.some_gates()
+             for gate in tool.gates(some=True)
              for severity, text in upkeep.check(tool.state, gate)]
     if tool.options.json:
         print(json.dumps(found))

@@ -5,8 +5,8 @@ import sys
 import _signal as signal      # see __init__.py
 
 from .errors import (EXIT_FAILED, EXIT_OK, EXIT_SIGNAL, EXIT_USAGE, ToolError,
-                     UsageError)
-from .options import COMMANDS, finish_setup, help_text, parse
+                     UsageError, words)
+from .options import COMMANDS, help_text, parse
 from .report import Reporter
 from .state import DEFAULT_DIRECTORY, State
 from .system import Namespace, may_administer
@@ -18,35 +18,27 @@ class Tool:
     def __init__(self, options):
         self.options = options
         self.reporter = Reporter(options.json, options.quiet)
-        self.state = State(options.state_dir or DEFAULT_DIRECTORY)
-        self.namespace = None
+        self.state = self.namespace = None
 
     def enter_namespace(self):
         """Go where --netns says."""
         if self.options.netns:
             self.namespace = Namespace(self.options.netns)
             self.namespace.enter()
-            self.state = State(self.options.state_dir or DEFAULT_DIRECTORY)
+        self.state = State(self.options.state_dir or DEFAULT_DIRECTORY)
 
-    def gates(self):
+    def gates(self, some=False):
         """The gates meant: those named, or all that are set up."""
         if not self.options.device:
-            return self.state.gates(self.reporter.warn)
-        gates = []
-        for device in self.options.device:
-            gate = self.state.load(device)
+            gates = self.state.gates(self.reporter.warn)
+            if some and not gates:
+                raise ToolError("nothing is set up here: run 'qdisc_tool setup' first")
+            return gates
+        gates = list(map(self.state.load, self.options.device))
+        for gate, device in zip(gates, self.options.device):
             if gate is None:
-                raise ToolError(f"{device} is not set up here: run "
-                                f"'qdisc_tool setup --device {device}' with "
-                                "what to hold (--address, --port)")
-            gates.append(gate)
-        return gates
-
-    def some_gates(self):
-        gates = self.gates()
-        if not gates:
-            raise ToolError("nothing is set up here: run 'qdisc_tool setup' "
-                            "first")
+                raise ToolError(f"{device} is not set up here: run 'qdisc_tool setup --device "
+                                f"{device}' with what to hold (--address, --port)")
         return gates
 
 
@@ -60,11 +52,6 @@ def main(argv):
         if options is None or options.help:
             print(help_text(options and options.action), end="")
             return EXIT_OK
-        if options.action == "setup" and options.device:
-            try:
-                finish_setup(options)
-            except ToolError as error:
-                raise UsageError(str(error)) from error
         tool = Tool(options)
         if options.action == "protect":
             from .protect import protect
@@ -84,5 +71,5 @@ def main(argv):
               "--help'.", file=sys.stderr)
         return EXIT_USAGE
     except (ToolError, OSError) as error:
-        print(f"qdisc_tool: {error}", file=sys.stderr)
+        print(f"qdisc_tool: {words(error)}", file=sys.stderr)
         return EXIT_FAILED

@@ -6,7 +6,7 @@ rule."""
 from configparser import Error, RawConfigParser
 
 from .errors import ToolError
-from .options import finish_setup, parse
+from .options import parse
 
 # Keys that would belong to the whole call, not to a device.
 _NO_KEYS = ("device", "netns", "state-dir", "config", "dry-run", "json",
@@ -42,8 +42,6 @@ def _setup(section, where, device):
         elif value.lower() not in ("no", "false", "off"):
             argv.append(f"--{key}={value}")
     try:
-        options = parse(argv)
-        finish_setup(options)
+        return parse(argv)
     except ToolError as error:
         raise ToolError(f"{where}: {error}") from error
-    return options

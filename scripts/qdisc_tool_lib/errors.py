@@ -21,3 +21,8 @@ class ToolError(Exception):
 
 class UsageError(ToolError):
     """The command line is wrong."""
+
+
+def words(error):
+    """What it says, of a file with its name."""
+    return f"{error.filename}: {error.strerror}" if getattr(error, "filename", None) else str(error)

@@ -23,33 +23,24 @@ _SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(
     os.uname().machine, 280)
 
 
-def unfit(gate, netlink):
+def unfit(device, netlink):
     """Why nothing that comes in by this kind of device can be held: a
     sentence that names the device to take, or None."""
-    device = netlink.link(gate.device)
-    if device is None:
-        return None
+    name, links = device.name, netlink.links()
     if device.kind == "vrf":
-        ports = [link.name for link in netlink.links()
-                 if link.master == device.ifindex]
-        return (f"packets come in by the devices of the VRF {gate.device}, "
-                "not by itself; set up " +
-                (" and ".join(ports) or "these") + " instead")
+        ports = [link.name for link in links if link.master == device.ifindex]
+        return (f"packets come in by the devices of the VRF {name}, not by itself; "
+                f"set up {' and '.join(ports) or 'these'} instead")
     if device.kind == "ipvlan" and device.mode == _IPVLAN_MODE_L3S:
-        parents = [link.name for link in netlink.links()
-                   if link.ifindex == device.parent]
-        return (f"packets for {gate.device} (ipvlan, mode l3s) come in by the "
-                "device below; set up " +
-                (parents[0] if parents else "that, in its own namespace,") +
-                " instead")
-    if device.kind == "ifb":
-        return (f"what filters send to {gate.device} (ifb) goes on as packets "
-                "of the device that they are on; set up that device instead")
-    if device.kind == "dummy":
-        return (f"nothing comes in by the dummy device {gate.device}, and "
-                "what this host sends to its addresses passes lo; set up lo "
-                "instead")
-    return None
+        below = [link.name for link in links if link.ifindex == device.parent]
+        return (f"packets for {name} (ipvlan, mode l3s) come in by the device below; "
+                f"set up {(below or ['that, in its own namespace,'])[0]} instead")
+    return {
+        "ifb": f"what filters send to {name} (ifb) goes on as packets of the device "
+               "that they are on; set up that device instead",
+        "dummy": f"nothing comes in by the dummy device {name}, and what this host "
+                 "sends to its addresses passes lo; set up lo instead",
+    }.get(device.kind)
 
 
 def port_of(gate, netlink):
@@ -58,9 +49,8 @@ def port_of(gate, netlink):
     device = links.get(gate.ifindex)
     master = links.get(device.master) if device else None
     if master and master.kind in _WITH_PORTS:
-        return (f"{gate.device} is a port of the {master.kind} {master.name}, "
-                "and what takes another port of it is not held; set up "
-                f"{master.name} instead")
+        return (f"{gate.device} is a port of the {master.kind} {master.name}, and what "
+                f"takes another port of it is not held; set up {master.name} instead")
     return None
 
 

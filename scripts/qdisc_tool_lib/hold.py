@@ -24,6 +24,8 @@ _PORTION_S = 0.1
 _COUNTED_S = 0.02
 # To list more connections than that takes too long.
 _MANY_CONNECTIONS = 20_000
+NOBODY_LISTENS = ("nobody listens here on what is held; of a container hold the "
+                  "published port, or the port by --netns")
 
 
 def _softnet_waiting():
@@ -79,24 +81,12 @@ def add_filters(gate, netlink):
         netlink.add_filter(message)
 
 
-class _Counters:
-    """Those of a file of /proc/net of this namespace, also when we have left
-    it."""
-
-    def __init__(self, name):
-        try:
-            self._fd = os.open(f"/proc/self/net/{name}",
-                               os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._fd = None        # a container without it
-
-    def sum(self, start, *names):
-        """Of the lines that begin so: one of names, and one of numbers."""
-        text = os.pread(self._fd, 1 << 16, 0).decode() if self._fd else ""
-        lines = [line.split() for line in text.splitlines()
-                 if line.startswith(start)]
-        return sum(int(value) for name, value in zip(*lines)
-                   if name in names) if lines else 0
+def _counted(fd, start, *names):
+    """The sum of some counters of a file of /proc/net, in the lines that begin so:
+    one of names, and one of numbers."""
+    lines = [line.split() for line in os.pread(fd, 1 << 16, 0).decode().splitlines()
+             if line.startswith(start)]
+    return sum(int(value) for name, value in zip(*lines) if name in names)
 
 
 class Hold:
@@ -107,7 +97,10 @@ class Hold:
         self._plug = Plug(gate)
         self._netlink = self._plug.netlink
         self._listeners = Listeners()
-        self._netstat, self._snmp = _Counters("netstat"), _Counters("snmp")
+        # Those of this namespace, also when we have left it.
+        self._netstat, self._snmp = (
+            os.open(f"/proc/self/net/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            for name in ("netstat", "snmp"))
         self._overflows_before = 0
         self._refused_before = {}
         self._served = False       # somebody listens
@@ -128,7 +121,7 @@ class Hold:
             raise ToolError("; ".join(problems))
         self._overflows_before = self._overflows()
         self._refused_before = self._refused()
-        self._served = self._is_served()
+        self._served = self.is_served()
         if max_hold_ms is None:
             return
         # What somebody left behind: its filters would stand in the way, and
@@ -191,36 +184,45 @@ class Hold:
                       # (Listeners also drop what belongs to no connection.)
                       "listeners": min(refused, self._overflows() -
                                        self._overflows_before)},
-            "missed": self._missed, "passed": list(self._passed(held))}
+            "missed": self._missed,
+            **{name: [sentence for certain, sentence in self._said(held)
+                      if certain == (name == "passed")]
+               for name in ("passed", "remarks")}}
 
-    def _passed(self, held):
-        """Sentences about what should have been held."""
+    def _said(self, held):
+        """(whether something should have been held, a sentence that tells what):
+        what is right where no client came is a mere remark."""
         gate, hits = self._gate, self._hits
+        others = []
+        if self._missed or any(preference not in gate.preferences
+                               for preference in hits):
+            from . import foreign  # dear, and when nobody waits any more
+            others = foreign.filters(gate, self._netlink) + \
+                foreign.programs(gate)
         if self._missed:
-            yield (f"{self._missed} packets passed during the hold and none "
-                   "met its filters; a program takes them before (tcx, XDP), "
-                   "or they come in by another device")
+            # (A card may count late, and XDP may drop what is for nobody.)
+            yield bool(others), (
+                f"{self._missed} packets passed during the hold and none met "
+                "its filters; a program takes them before (tcx, XDP), or they "
+                "come in by another device")
+        yield from ((False, sentence) for sentence in others)
         tagged, udp = (sum(hits.get(preference, 0) for preference in
                            preferences) for preferences in
                        (gate.tagged_preferences, gate.udp_preferences))
         if tagged:
-            yield (f"{tagged} new connections came with a VLAN tag and were "
-                   "not held: set up with --vlan")
+            yield True, (f"{tagged} new connections came with a VLAN tag and "
+                         "were not held: set up with --vlan")
         if udp:
-            yield (f"{udp} UDP packets came for these ports; they are held by "
-                   "--all only")
+            yield True, (f"{udp} UDP packets came for these ports; they are "
+                         "held by --all only")
         if gate.preference not in hits:
-            yield "the filters of the hold were removed by somebody else"
-        if any(preference not in gate.preferences for preference in hits):
-            from . import foreign  # dear, and when nobody waits any more
-            yield from foreign.filters(gate, self._netlink)
+            yield True, "the filters of the hold were removed by somebody else"
         if self._newcomers and not held:
-            yield (f"{len(self._newcomers)} connections to these ports were "
-                   "made during the hold, by another device or before a "
-                   "filter")
-        if not held and not self._served and not self._is_served():
-            yield ("nobody listens here on what is held; of a container "
-                   "hold the published port, or the port by --netns")
+            yield True, (f"{len(self._newcomers)} connections to these ports "
+                         "were made during the hold, by another device or "
+                         "before a filter")
+        if not held and not self._served and not self.is_served():
+            yield False, NOBODY_LISTENS
 
     # What is counted.
 
@@ -231,8 +233,8 @@ class Hold:
 
     def _overflows(self):
         """Of all listeners of this namespace."""
-        return self._netstat.sum("TcpExt:", "ListenOverflows",
-                                 "TCPReqQFullDrop")
+        return _counted(self._netstat, "TcpExt:", "ListenOverflows",
+                        "TCPReqQFullDrop")
 
     def _refused(self):
         """What the listeners of held ports have dropped."""
@@ -243,7 +245,7 @@ class Hold:
         except OSError:            # a kernel that cannot tell
             return {}
 
-    def _is_served(self):
+    def is_served(self):
         """Whether there is anybody here to whom the held ports lead."""
         gate = self._gate
         if gate.all_packets:
@@ -268,7 +270,7 @@ class Hold:
     def note_connections(self):
         """What is there already was not to be held."""
         if self._gate.all_packets or \
-                self._snmp.sum("Tcp:", "CurrEstab") > _MANY_CONNECTIONS:
+                _counted(self._snmp, "Tcp:", "CurrEstab") > _MANY_CONNECTIONS:
             return
         try:
             self._connections = self._listeners.connections(
@@ -277,12 +279,16 @@ class Hold:
             pass                   # a kernel that cannot tell
 
     def _new_connections(self):
-        """Those that no filter has held."""
+        """Those that no filter has held.  (What is to a port that nobody listens
+        on goes out from it.)"""
         if self._connections is None:
             return set()
-        return {one for one in self._listeners.connections(
+        new = self._listeners.connections(
             self._gate.holds_port).difference(self._connections)
-            if self._gate.would_hold(one)}
+        ports = {place[0] for place in
+                 self._listeners.places(self._gate.holds_port)} if new else ()
+        return {one for one in new
+                if one[0] in ports and self._gate.would_hold(one)}
 
     def _wait_for_listeners(self):
         """Wait until what was released is counted where it was lost: each

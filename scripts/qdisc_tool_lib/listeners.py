@@ -26,61 +26,50 @@ class Listeners(Netlink):
     def __init__(self):
         super().__init__(_NETLINK_SOCK_DIAG)
 
-    def _dump(self, states, extensions=0):
-        """(local port, the rest of it) of each socket in one of @states: a
-        struct inet_diag_msg and the attributes of @extensions."""
+    def _sockets(self, states, wanted, extensions=0):
+        """(local port, its place (port, family, address, device), inode, the rest: a
+        struct inet_diag_msg and the attributes of @extensions) of each socket in one
+        of @states whose port is @wanted."""
         for family in (socket.AF_INET, socket.AF_INET6):
-            for body in self.dump(
-                    _SOCK_DIAG_BY_FAMILY,
-                    struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP,
-                                extensions, states)):
-                yield struct.unpack_from("!H", body, 4)[0], body
+            for body in self.dump(_SOCK_DIAG_BY_FAMILY, struct.pack(
+                    "=BBBxI48x", family, socket.IPPROTO_TCP, extensions, states)):
+                port = struct.unpack_from("!H", body, 4)[0]
+                if wanted(port):
+                    yield port, (port, body[0], body[8:24], body[40:44]), \
+                        struct.unpack_from("=I", body, 68)[0], body
 
     def places(self, wanted):
-        """The inodes of the sockets at each place (port, family, address,
-        device) whose port is @wanted."""
+        """The inodes of the listening sockets at each place."""
         found = {}
-        for port, body in self._dump(1 << _TCP_LISTEN):
-            if wanted(port):
-                place = port, body[0], body[8:24], body[40:44]
-                found.setdefault(place, set()).add(
-                    struct.unpack_from("=I", body, 68)[0])
+        for _, place, inode, _ in self._sockets(1 << _TCP_LISTEN, wanted):
+            found.setdefault(place, set()).add(inode)
         return found
 
     def drops(self, wanted):
-        """How many packets each socket, by its inode, has dropped, of those
-        that listen on a port that is @wanted."""
-        found = {}
-        for port, body in self._dump(1 << _TCP_LISTEN,
-                                     1 << (_INET_DIAG_SKMEMINFO - 1)):
-            if wanted(port):
-                memory = parse_attributes(body[_INET_DIAG_MSG_BYTES:]).get(
-                    _INET_DIAG_SKMEMINFO, bytes(4 * 9))
-                found[struct.unpack_from("=I", body, 68)[0]] = \
-                    struct.unpack_from("=I", memory, 4 * _SK_MEMINFO_DROPS)[0]
-        return found
+        """How many packets each listening socket, by its inode, has dropped."""
+        return {inode: struct.unpack_from("=I", parse_attributes(
+            body[_INET_DIAG_MSG_BYTES:]).get(_INET_DIAG_SKMEMINFO, bytes(4 * 9)),
+            4 * _SK_MEMINFO_DROPS)[0] for _, _, inode, body in self._sockets(
+                1 << _TCP_LISTEN, wanted, 1 << (_INET_DIAG_SKMEMINFO - 1))}
 
     def connections(self, wanted):
-        """(port, family, address, peer's port, its address) of each
-        connection to a port that is @wanted."""
+        """(port, family, address, peer's port, its address) of each."""
         return {(port, body[0], body[8:24], body[6:8], body[24:40])
-                for port, body in self._dump(_CONNECTED) if wanted(port)}
+                for port, _, _, body in self._sockets(_CONNECTED, wanted)}
 
     def on_port(self, port):
         """The inodes of the sockets that listen on @port."""
         return set().union(*self.places(lambda one: one == port).values())
 
     def unfinished(self, wanted):
-        """How many handshakes go on, or have ended and were not accepted yet,
-        at ports that are @wanted; None if nobody listens there."""
+        """How many handshakes go on, or have ended and were not accepted yet;
+        None if nobody listens there."""
         # In the order in which a connection goes from the one to the other.
         # One whose answer was sent so often is seconds old and may never end.
-        count = sum(wanted(port) and body[3] < _STALE_ANSWERS
-                    for port, body in self._dump(1 << _TCP_SYN_RECV |
-                                                 1 << _TCP_NEW_SYN_RECV))
-        queues = [struct.unpack_from("=I", body, 56)[0]
-                  for port, body in self._dump(1 << _TCP_LISTEN)
-                  if wanted(port)]
+        count = sum(body[3] < _STALE_ANSWERS for *_, body in self._sockets(
+            1 << _TCP_SYN_RECV | 1 << _TCP_NEW_SYN_RECV, wanted))
+        queues = [struct.unpack_from("=I", body, 56)[0] for *_, body in
+                  self._sockets(1 << _TCP_LISTEN, wanted)]
         return count + sum(queues) if queues else None
 
 

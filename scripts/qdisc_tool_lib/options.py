@@ -6,7 +6,7 @@ would wait for it.)  The keys of the configuration file are the long options
 of 'setup', see config.py.
 """
 
-from .errors import ToolError, UsageError
+from .errors import UsageError
 from .gate import DEFAULT_PREFERENCE, PREFERENCE_COUNT
 from .state import DEFAULT_DIRECTORY
 
@@ -122,6 +122,18 @@ the hold:
                         what setup was told, and for that {DEFAULT_MAX_HOLD_MS}ms)
 """
 
+_EXAMPLES = """\
+haproxy that does not pass its sockets (-x):
+  qdisc_tool setup --device eth0 --port 80,443
+  qdisc_tool protect -- systemctl reload haproxy
+nginx, whose reload needs no help; a restart, after the same setup:
+  qdisc_tool protect --max-hold 8s -- systemctl restart nginx
+a proxy in a container whose process is $pid:
+  qdisc_tool setup --netns $pid --device eth0 --port 80
+  qdisc_tool protect --netns $pid --until-new-port 80 -- podman kill --signal HUP web
+
+"""
+
 # Command -> (what it does, its options).
 COMMANDS = {
     "setup": ("prepare devices; once, at boot", f"""
@@ -185,10 +197,8 @@ def help_text(action=None):
                 f"{what[0].upper()}{what[1:]}.\n{options}")
     return ("usage: qdisc_tool COMMAND [OPTION]...\n\n"
             "Hold new connections while a proxy or a load balancer is "
-            "reloaded: they are\ndelayed, and none is dropped.  Once, at boot, "
-            "and for each reload:\n\n"
-            "  qdisc_tool setup --device eth0 --port 80,443\n"
-            "  qdisc_tool protect -- systemctl reload haproxy\n\n" +
+            "reloaded: they are\ndelayed, and none is dropped.  'setup' once, at "
+            "boot, 'protect' for each reload.\n\n" + _EXAMPLES +
             "".join(f"  {name:<9} {what}\n"
                     for name, (what, _) in COMMANDS.items()) +
             "\n'qdisc_tool COMMAND --help' lists the options of a command, "
@@ -217,26 +227,22 @@ class Options:
         self.command = []
         self.dry_run = False
         for long_name, has_value in known.values():
-            name, _ = self._meaning(long_name)
+            name, _ = _meaning(long_name)
             setattr(self, name, [] if name in _LISTS else
                     None if has_value else False)
 
-    @staticmethod
-    def _meaning(long_name):
-        return _VALUES.get(long_name,
-                           (long_name[2:].replace("-", "_"), None))
-
-    def take(self, long_name, text):
-        """One option as it was given, a flag without @text."""
-        name, convert = self._meaning(long_name)
+    def take(self, long_name, value):
+        """One option as it was given, of a flag True."""
+        name, convert = _meaning(long_name)
         try:
-            value = (True if text is None else
-                     convert(text) if convert else text)
+            value = convert(value) if convert else value
         except ValueError as error:
             raise UsageError(f"{long_name}: {error}") from error
-        if name in _LISTS:
-            value = getattr(self, name) + value
-        setattr(self, name, value)
+        setattr(self, name, getattr(self, name) + value if name in _LISTS else value)
+
+
+def _meaning(long_name):
+    return _VALUES.get(long_name, (long_name[2:].replace("-", "_"), None))
 
 
 def parse(argv):
@@ -277,19 +283,21 @@ def parse(argv):
             if until not in (None, long_name):
                 raise UsageError(f"{long_name} is not allowed with {until}")
             until = long_name
-        options.take(long_name, text if has_value else None)
+        options.take(long_name, text if has_value else True)
     options.command = words[::-1]
     if options.command and options.action != "protect":
         raise UsageError(f"what is {options.command[0]!r}?")
+    if options.action == "setup" and options.device and not options.help:
+        _finish_setup(options)
     return options
 
 
-def finish_setup(options):
-    """The rules that tie options of setup together; ToolError if broken."""
+def _finish_setup(options):
+    """The rules that tie options of setup together."""
     if not options.addresses and not options.ports:
-        raise ToolError("say what to hold, with --address or --port or both; "
-                        "to hold every new connection on the device, give "
-                        "--address 0.0.0.0/0 --address ::/0")
+        raise UsageError("say what to hold, with --address or --port or both; "
+                         "to hold every new connection on the device, give "
+                         "--address 0.0.0.0/0 --address ::/0")
     options.shared_filters = options.preference is not None
     options.preference = options.preference or DEFAULT_PREFERENCE
     options.max_hold_ms = options.max_hold_ms or DEFAULT_MAX_HOLD_MS

@@ -6,7 +6,7 @@ import _signal as signal      # see __init__.py
 
 from .command import Command
 from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_NOTHING, EXIT_OK,
-                     EXIT_SIGNAL, ToolError, UsageError)
+                     EXIT_SIGNAL, ToolError, UsageError, words)
 from .gate import UNKNOWN_PAUSE_MS, UNTIL_ACCEPTED
 from .listeners import Change, Listeners
 from .share import Share
@@ -71,11 +71,11 @@ def _gates(tool):
             raise ToolError("holding connections needs root (CAP_NET_ADMIN and "
                             "CAP_NET_RAW)")
         tool.enter_namespace()
-        return tool.some_gates()
-    except ToolError as error:
+        return tool.gates(some=True)
+    except (ToolError, OSError) as error:
         if tool.options.require:
             raise
-        tool.reporter.warn(f"running the command unprotected: {error}")
+        tool.reporter.warn(f"running the command unprotected: {words(error)}")
         return []
 
 
@@ -159,9 +159,9 @@ class Protect:
                                  (1 - 1 / _SPARE_PART) / 1000)
             except (ToolError, OSError) as error:
                 if self._options.require:
-                    raise ToolError(f"{gate.device}: {error}; the command was "
+                    raise ToolError(f"{gate.device}: {words(error)}; the command was "
                                     "not run (--require)") from error
-                self._reporter.warn(f"{gate.device}: not protected: {error}")
+                self._reporter.warn(f"{gate.device}: not protected: {words(error)}")
                 self._held = False
 
     def _pause(self):
@@ -170,10 +170,8 @@ class Protect:
         gates = [share.gate for share in self._shares]
         pause_ms = _pause_of(self._options, gates)
         if pause_ms == UNTIL_ACCEPTED:
-            pause_ms = 0
-            for gate in gates:
-                if not gate.all_packets:
-                    pause_ms = max(pause_ms, self._wait_for_accepted(gate))
+            pause_ms = max((self._wait_for_accepted(gate) for gate in gates
+                            if not gate.all_packets), default=0)
         if pause_ms:
             self._wait(lambda: False, began + pause_ms / 1000)
 
@@ -310,15 +308,16 @@ class Protect:
         if any("held" not in hold and not hold["others"] for hold in holds):
             self._covered = False  # so far as is known
         # What one device should have held another may have.
-        seen = not any(hold.get("passed") for hold in holds) or \
-            any(hold.get("held") for hold in holds)
+        held = any(hold.get("held") for hold in holds)
+        passed, remarks = (not held and any(hold.get(name) for hold in holds)
+                           for name in ("passed", "remarks"))
         dropped = sum(sum(hold.get("drops", {}).values()) for hold in holds)
         if status == EXIT_OK and not (
                 self._covered and
                 (self._held or self._options.allow_unprotected)):
             status = EXIT_NOT_COVERED
-        elif status == EXIT_OK and not (seen or
-                                        self._options.allow_unprotected):
+        elif status == EXIT_OK and passed and \
+                not self._options.allow_unprotected:
             status = EXIT_NOTHING
         elif status == EXIT_OK and dropped and not self._options.allow_drops:
             status = EXIT_DROPPED
@@ -326,7 +325,8 @@ class Protect:
             "exit_status": status,
             "command_status": self._command.status,
             "command_ms": self._command.took_ms,
-            "covered": self._held and self._covered and self._done and seen,
+            "covered": self._held and self._covered and self._done and
+            not passed and not remarks,
             "waited": self._waited,
             "dropped": dropped,
             "holds": holds})

@@ -51,11 +51,11 @@ class Reporter:
             if hold["ended_by"].startswith("error"):
                 self.warn(f"{hold['device']}: no report of the hold "
                           f"({hold['ended_by']})")
-            if hold.get("passed") and not held:
-                self.warn(f"{hold['device']}: nothing to hold was seen: " +
-                          "; ".join(hold["passed"]))
-            elif hold.get("passed") and hold["held"]:
-                self.note(f"{hold['device']}: " + "; ".join(hold["passed"]))
+            said = "; ".join(hold.get("passed", []) + hold.get("remarks", []))
+            if said and not held:
+                self.warn(f"{hold['device']}: nothing to hold was seen: {said}")
+            elif said and hold["held"]:
+                self.note(f"{hold['device']}: {said}")
             for name, count in hold.get("drops", {}).items():
                 if count:
                     self.warn(f"{hold['device']}: {count} dropped "

@@ -31,6 +31,11 @@ _BUSY_S = 10.0
 _LOOK_MS = 50
 # So late is only who stands still.
 _LATE_S = 1.0
+# For a guard: who had no CPU between so many looks after the deadline, or has not
+# ended the hold after many more.  On a busy machine all are late, and by the clock it
+# would be in its caller's way.
+_LATE_LOOKS = int(1000 * _LATE_S / _LOOK_MS)
+_MOST_LOOKS = 5 * _LATE_LOOKS
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -53,8 +58,8 @@ def _write(fd, **values):
         os.write(fd, "".join(f"{name}={value}\n" for name, value in
                              values.items()).encode())
     except OSError as error:
-        path = os.readlink(f"/proc/self/fd/{fd}")
-        raise ToolError(f"cannot write {path}: {error.strerror}") from error
+        error.filename = os.readlink(f"/proc/self/fd/{fd}")
+        raise
 
 
 def _alone(fd):
@@ -64,6 +69,15 @@ def _alone(fd):
         return True
     except BlockingIOError:
         return False
+
+
+def switches(pid):
+    """What changes whenever a process has had the CPU."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            return [line for line in file if "ctxt" in line]
+    except OSError:
+        return None
 
 
 def _abandoned(fd):
@@ -77,8 +91,6 @@ def _open(path, flags=0):
                        0o600)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise ToolError(f"cannot open {path}: {error.strerror}") from error
 
 
 def found(state, device):
@@ -128,11 +140,7 @@ class Share:
         """Begin a hold, or join one; ToolError if neither is possible.  One
         to @keep goes on without this process."""
         device = self.gate.device
-        lock_fd = self._state.lock(device, _BUSY_S)
-        if lock_fd is None:
-            raise ToolError(f"{device} is busy: a setup or a clear goes on, or "
-                            "a process was stopped in one; 'qdisc_tool "
-                            "release' ends that")
+        lock_fd = self._state.must_lock(device, _BUSY_S)
         try:
             # What was known before the lock may not be so any more.
             self.gate = self._state.load(device)
@@ -186,19 +194,26 @@ class Share:
         os.close(ready_fd)
 
     def _be_guard(self, pipe_fd, ready_fd, keep):
+        caller, had = os.getppid(), None
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         plug = Plug(self.gate)
         _detach([self._fd, pipe_fd, *plug.fds(), ready_fd])
         os.close(ready_fd)
         poll = select.poll()
+        still, late = 0, _MOST_LOOKS
         if not keep:
-            self._ends += _LATE_S
+            late = 0
             poll.register(pipe_fd, select.POLLIN)
-        cause = "deadline"
-        while time.monotonic() < self._ends:
-            left_ms = 1 + int(1000 * (self._ends - time.monotonic()))
-            if poll.poll(min(_LOOK_MS, left_ms)):
+        cause = "deadline; its guard ended it, and what it held is not counted"
+        while (left_s := self._ends - time.monotonic()) > 0 or \
+                still < _LATE_LOOKS and late < _MOST_LOOKS:
+            if left_s <= 0:
+                had, before = switches(caller), had
+                still = still + 1 if had == before else 0
+                late += 1
+            if poll.poll(min(_LOOK_MS, 1 + int(1000 * left_s)) if left_s > 0
+                         else _LOOK_MS):
                 if os.read(pipe_fd, 1):
                     return         # it has left itself
                 cause = "death of its process"
@@ -233,7 +248,7 @@ class Share:
             # One who was stopped there keeps nobody from opening for ever.
             lock_fd = self._state.lock(device, max(
                 _LATE_S, self._ends - time.monotonic()))
-        except ToolError:
+        except OSError:
             lock_fd = None         # to open comes first
         facts = _facts(self._fd)
         self.ended_by = cause

@@ -14,7 +14,7 @@ import fcntl
 import os
 import time
 
-from .errors import ToolError
+from .errors import ToolError, words
 from .gate import Gate
 from .system import namespace_id
 
@@ -33,29 +33,19 @@ class State:
     def path(self, device, suffix):
         return os.path.join(self.directory, f"{device}.{suffix}")
 
-    def prepare(self):
-        try:
-            os.makedirs(self.directory, exist_ok=True)
-        except OSError as error:
-            raise ToolError(f"cannot make {self.directory}: {error.strerror}"
-                            ) from error
-
     def gates(self, warn):
         """Every gate that is set up here; warn() of what cannot be read."""
         try:
             names = sorted(os.listdir(self.directory))
         except FileNotFoundError:
             return []
-        except OSError as error:
-            raise ToolError(f"cannot read {self.directory}: {error.strerror}"
-                            ) from error
         found = []
         for name in names:
             if name.endswith(".gate"):
                 try:
                     found.append(self.load(name[:-len(".gate")]))
-                except ToolError as error:
-                    warn(str(error))
+                except (ToolError, OSError) as error:
+                    warn(words(error))
         return [gate for gate in found if gate]
 
     def load(self, device):
@@ -66,8 +56,6 @@ class State:
                 return Gate.from_text(file.read())
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise ToolError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise ToolError(
                 f"{path}: {error}; remove it and what setup made (the plugN "
@@ -92,7 +80,7 @@ class State:
                 file.write(bytes(os.sysconf("SC_PAGE_SIZE")))
             os.unlink(path)
         except OSError as error:
-            return f"cannot write {path}: {error.strerror}"
+            return f"{path}: {error.strerror}"
         return None
 
     def lock(self, device, wait_s=0.0):
@@ -102,12 +90,7 @@ class State:
         give_up = taken = 0
         retry_s = _RETRY_S
         while True:
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                             0o600)
-            except OSError as error:
-                raise ToolError(f"cannot open {path}: {error.strerror}"
-                                ) from error
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(fd), os.stat(path)):
@@ -123,6 +106,14 @@ class State:
                 return None
             time.sleep(retry_s)
             retry_s = min(2 * retry_s, _RETRY_MOST_S)
+
+    def must_lock(self, device, wait_s):
+        """The same, or ToolError."""
+        fd = self.lock(device, wait_s)
+        if fd is None:
+            raise ToolError(f"{device} is busy: a setup goes on, or hold after hold, or a "
+                            "process was stopped in one; 'qdisc_tool release' ends that")
+        return fd
 
     def break_lock(self, device):
         """The lock, even if a process that was stopped keeps it."""

@@ -6,7 +6,7 @@ import os
 import time
 
 from . import flower, foreign, hold, share
-from .errors import ToolError
+from .errors import ToolError, words
 from .gate import PLUG_HANDLE, PLUG_KIND, has_clsact
 from .netlink import Netlink
 from .plug import Plug
@@ -70,50 +70,52 @@ def clear_commands(gate):
 
 # ------------------------------------------------------------------- setup
 
-def complete(gate, netlink):
-    """Fill in what depends on the host; ToolError if it cannot work here."""
+def _complete(state, gate, netlink):
+    """Fill in what depends on the host; the old gate of the device, if there is one,
+    and whether it is this one.  ToolError if that cannot work here."""
     device = netlink.link(gate.device)
     if device is None:
         raise ToolError(f"no device {gate.device!r} here; 'ip link' lists "
                         "those of this network namespace")
     gate.ifindex = device.ifindex
-    sentence = foreign.unfit(gate, netlink)
+    sentence = foreign.unfit(device, netlink)
     if sentence:
         raise ToolError(sentence)
     gate.own_clsact = not has_clsact(gate, netlink)
-
-
-def _is_made(old, gate, netlink):
-    """Whether the gate is there already; ToolError if it is a different one,
-    False if it is there in part."""
+    old = state.load(gate.device)
     if old is None or old.problems(netlink):
-        return False
+        return old, False
     found_out = ("own_clsact", "plug_ifindex", "filters", "complete")
     if any(getattr(gate, name) != getattr(old, name)
            for name in gate.FIELDS if name not in found_out):
         raise ToolError(f"{gate.device} is set up with other options, and has "
                         "one set-up at a time; run "
                         f"'qdisc_tool clear --device {gate.device}' first")
-    return True
+    return old, True
+
+
+def _refuse(gate, netlink):
+    """ToolError if something of others stands in the way."""
+    found = foreign.in_the_way(gate, netlink)
+    if found:
+        raise ToolError("; ".join(found) + "; nothing was changed")
 
 
 def setup(state, gate, reporter):
     """Make a gate, whole or not at all; a second time changes nothing."""
     netlink = Netlink()
-    complete(gate, netlink)
-    state.prepare()
-    lock_fd = _lock(state, gate.device)
+    _complete(state, gate, netlink)    # where it cannot be, nothing is written
+    os.makedirs(state.directory, exist_ok=True)
+    lock_fd = state.must_lock(gate.device, _LOCK_WAIT_S)
     try:
-        old = state.load(gate.device)
-        if _is_made(old, gate, netlink):
+        old, made = _complete(state, gate, netlink)
+        if made:
             reporter.note(f"{gate.device} is set up already")
             return
         if old:
             _clear(state, old, netlink, reporter)
-            complete(gate, netlink)
-        found = foreign.in_the_way(gate, netlink)
-        if found:
-            raise ToolError("; ".join(found) + "; nothing was changed")
+            _complete(state, gate, netlink)
+        _refuse(gate, netlink)
         # Kept first, so that a setup that is killed can be undone later.
         state.save(gate)
         _make(state, gate, netlink)
@@ -124,14 +126,6 @@ def setup(state, gate, reporter):
     sentence = foreign.port_of(gate, netlink)
     if sentence:
         reporter.warn(sentence)
-
-
-def _lock(state, device):
-    fd = state.lock(device, _LOCK_WAIT_S)
-    if fd is None:
-        raise ToolError(f"{device} is busy: a setup goes on, or hold after "
-                        "hold; try again")
-    return fd
 
 
 def _make(state, gate, netlink):
@@ -154,7 +148,7 @@ def _make(state, gate, netlink):
         for command in clear_commands(gate) if made else []:
             succeeds(command)
         state.forget(gate.device)
-        raise ToolError(f"{gate.device}: {error}; nothing was changed"
+        raise ToolError(f"{gate.device}: {words(error)}; nothing was changed"
                         ) from error
 
 
@@ -170,12 +164,9 @@ def _try_filters(gate, netlink):
 def planned(state, gate):
     """What setup would run, for --dry-run."""
     netlink = Netlink()
-    complete(gate, netlink)
-    if _is_made(state.load(gate.device), gate, netlink):
+    if _complete(state, gate, netlink)[1]:
         return []
-    found = foreign.in_the_way(gate, netlink)
-    if found:
-        raise ToolError("; ".join(found))
+    _refuse(gate, netlink)
     return [*_before_plug(gate), _plug(gate, "add"), *_after_plug(gate)]
 
 
@@ -216,7 +207,7 @@ def clear(state, device, reporter):
         reporter.note(f"{device} is not set up; nothing to clear")
         return
     release(state, gate)
-    lock_fd = _lock(state, device)
+    lock_fd = state.must_lock(device, _LOCK_WAIT_S)
     try:
         gate = state.load(device)  # it may have changed before the lock
         if gate:
@@ -261,7 +252,9 @@ def check(state, gate):
     for sentence in foreign.programs(gate):
         yield "error", sentence
     for sentence in (*foreign.filters(gate, netlink),
-                     foreign.port_of(gate, netlink)):
+                     foreign.port_of(gate, netlink),
+                     None if hold.Hold(gate).is_served() else
+                     hold.NOBODY_LISTENS):
         if sentence:
             yield "advice", sentence
 
@@ -273,8 +266,8 @@ def _left_behind(state, gate, netlink):
         return {} if gate.filters_there(netlink) else None, []
     try:
         lock_fd = state.lock(gate.device, _SOON_S)
-    except ToolError as error:
-        return None, [str(error)]
+    except OSError as error:
+        return None, [words(error)]
     if lock_fd is None:
         return None, [f"{gate.device}: a process that begins or ends a hold, "
                       "or a setup, has its lock and does not go on: run "

@@ -5,20 +5,23 @@ The record of what is set is kept under /run, as that of setup is: without the h
 key, which the map alone has.
 """
 
+import hashlib
 import json
 import os
 import time
+from itertools import chain
 from typing import NamedTuple
 
 from ipvs_mhs_tool import EXIT_OK, ToolError
 
 from mhsstat_lib import module
 
-from . import change, chance_map, faults
-from .chance_options import addresses, hash_key, services_of, warn
+from . import change, chance_follow, chance_map, chance_tell, faults
+from .chance_options import Service, addresses, hash_key, lists_of, warn
 from .chance_parts import (TUNNELS, Kernel, Program, directory_of, filter_parts,
                            find_program, tunnel_parts)
-from .chance_slots import END_S, Filler, ServerSet, circles_of, with_new
+from .chance_slots import (END_S, Filler, ServerSet, circles_of, present,
+                           with_new)
 from .host import namespace_id
 from .options import SetUp, family_of
 from .parts import Fault, tunnels_of
@@ -62,7 +65,8 @@ class Record:
         self.made = fields.get("made", {})            # as change has it
         self.size = fields.get("size")                # of the tables
         self.print = fields.get("print")              # of the hash key
-        # {name: {"address", "port", "tunnels", "print", "sets", "away_until"}}
+        # {name: {"address", "port", "tunnels", "addr_only", "print", "sets",
+        #         "away_until"}}
         self.services = fields.get("services", {})
 
     def layout(self):
@@ -153,19 +157,35 @@ def _make(parts, host, record, store, new):
                                 ) from error
 
 
-def _with_sets(services, old):
-    """(service, its sets); one without servers keeps the last ones."""
-    for service in services:
+def _with_sets(lists, old, keep=False, say=warn):
+    """(service, its sets) of all directors' lists; one without servers keeps the last
+    ones.  @keep a service that no list has, for a day: a director may have been started
+    anew."""
+    found = {}
+    for service in chain(*lists):
+        found.setdefault(service.name, []).append(service)
+    for service, *others in found.values():
         sets = old.sets_of(service.name)
-        if service.servers:
-            yield service, with_new(sets, service.servers)
+        served = [one for one in (service, *others) if one.servers]
+        if served:
+            sets = with_new(sets, *(one.servers for one in served))
+            yield service._replace(
+                servers=sets[0].servers,
+                tunnels=any(one.tunnels for one in served)), sets
         elif sets:
-            warn(f"{service.name} has no server: the last ones stay")
+            say(f"{service.name} has no server: the last ones stay")
             yield service._replace(
                 servers=sets[0].servers,
                 tunnels=old.services[service.name]["tunnels"]), sets
         else:
-            warn(f"{service.name} has no server, and is left out")
+            say(f"{service.name} has no server, and is left out")
+    for name in old.services if keep else ():
+        sets = with_new(old.sets_of(name))
+        if name not in found and sets:
+            fields = old.services[name]
+            yield Service(fields["address"], fields["port"],
+                          fields.get("addr_only", False), fields["tunnels"],
+                          sets[0].servers), sets
 
 
 def _key(options, old):
@@ -181,14 +201,17 @@ def _key(options, old):
     raise ToolError("the hash key of before is lost: give --hash-key-file")
 
 
-def _dead(options, old, services):
-    """Until it has new connections again: then it is back."""
+def _dead(options, old, lists, known):
+    """Until it has new connections again: then it is back.  Of a follower's lists one may
+    be older than the record: it knows who is back."""
     def served(lists):
         return {server.address for servers in lists for server in servers
                 if server.weight}
 
-    back = served(service.servers for service in services) - \
-        served(sets[0].servers for sets in map(old.sets_of, old.services))
+    back = served(service.servers for service in chain(*lists)) - \
+        served(one.servers for name in old.services
+               for one in present(old.sets_of(name)))
+    back = known.back if known else back
     return sorted((set(old.dead) - back | addresses(options.dead, "--dead")) -
                   addresses(options.alive, "--alive"))
 
@@ -196,13 +219,15 @@ def _dead(options, old, services):
 def _fields(service, sets, those, old):
     """Of the record"""
     return {"address": service.address, "port": service.port,
-            "tunnels": service.tunnels, "print": those.fingerprint, "sets": sets,
+            "tunnels": service.tunnels, "addr_only": service.addr_only,
+            "print": those.fingerprint, "sets": sets,
             "away_until": old.services.get(service.name, {}).get(
                 "away_until", int(time.monotonic()) + END_S)}
 
 
-def _write(host, record, circles, key, replaced):
-    """Each service at once and whole.  @replaced takes what was there before."""
+def _write(host, record, circles, key, replaced, known):
+    """Each service at once and whole.  @replaced takes what was there before.  What is
+    there is not written again, as that waits for readers of the map."""
     links = host.links()
     for service, _, those in circles:
         family = family_of(those.addresses[0])
@@ -210,10 +235,18 @@ def _write(host, record, circles, key, replaced):
             (chance_map.SERVERS_6 if family == 6 else 0)
         fields = record.services[service.name]
         table = record.layout().table(fields)
-        replaced.append((*table, chance_map.find(*table)))
-        chance_map.write(*table, chance_map.rows(
+        rows = chance_map.rows(
             key, those.words, those.addresses,
-            links[TUNNELS[family][0]]["ifindex"], flags, fields["away_until"]))
+            links[TUNNELS[family][0]]["ifindex"], flags, fields["away_until"])
+        what = table, hashlib.sha256(rows).digest()
+        if known and (what, chance_map.number(*table)) == \
+                known.written.get(service.name):
+            continue
+        replaced.append((*table, chance_map.find(*table)))
+        chance_map.write(*table, rows)
+        if known:
+            known.written[service.name] = what, chance_map.number(*table)
+            known.changed.append(service.name)
 
 
 def _put_back(replaced):
@@ -252,7 +285,7 @@ def _undo_former(host, record):
     return wrong
 
 
-def _change(host, store, old, record, circles, key):
+def _change(host, store, old, record, circles, key, known=None):
     """All or nothing.  Old and new stand in the file until the end, so that clear,
     or another call, finds all that a call has made which was killed."""
     before, behind = record.layout().parts()
@@ -260,7 +293,7 @@ def _change(host, store, old, record, circles, key):
     try:
         store.save(record)
         _make(before, host, record, store, new)
-        _write(host, record, circles, key, replaced)
+        _write(host, record, circles, key, replaced, known)
         _make(behind, host, record, store, new)
     except BaseException as error:
         wrong = _put_back(replaced) + change.undo(before + behind, new, host)
@@ -274,13 +307,26 @@ def _change(host, store, old, record, circles, key):
                 os.close(table)
 
 
-def _set(options):
+def _circles(known, name, filler, sets, me, dead):
+    """Of a service that has not changed as @known"""
+    of = filler.size, filler.key, [one.servers for one in sets], me, dead
+    if known is None or known.circles.get(name, (None,))[0] != of:
+        those = circles_of(filler, sets, me, dead)
+        if known is None:
+            return those
+        known.circles[name] = of, those
+    return known.circles[name][1]
+
+
+def _set_lists(options, lists, known=None):
+    """What directors have; the addresses by which this host is one of the servers.
+    A follower has @known, from call to call."""
     host, store = Kernel(), Store()
-    State().lock()
     old, record = store.load(), store.load()
-    those = list(_with_sets(services_of(options), old))
+    those = list(_with_sets(lists, old, known is not None,
+                            known.warn if known else warn))
     if not those:
-        raise ToolError(f"{options.servers}: no service has a server")
+        raise ToolError("no service has a server")
     services = [service for service, _ in those]
     program = find_program(options.program)
     layout = Layout(program, directory_of(program),
@@ -292,27 +338,51 @@ def _set(options):
     key = _key(options, old)
     record.size = options.table_size or old.size or module.DEFAULT_TABLE_SIZE
     record.print = module.key_print(key)
-    record.dead = _dead(options, old, services)
+    record.dead = _dead(options, old, lists, known)
     filler = Filler(options.table_program, record.size, key)
     # computed before anything is changed: [(service, its sets, its circles)]
-    circles = [(service, sets, circles_of(filler, sets, _me(host, sets),
-                                          record.dead))
+    circles = [(service, sets, _circles(known, service.name, filler, sets,
+                                        _me(host, sets), record.dead))
                for service, sets in those]
     record.layouts = [*(one for one in old.layouts if one != layout), layout]
     names = {service.name for service in services}
     record.services.update({service.name: _fields(service, sets, one, old)
                             for service, sets, one in circles})
-    _change(host, store, old, record, circles, key)
+    _change(host, store, old, record, circles, key, known)
     wrong = _forget(record, set(record.services) - names) + \
         _undo_former(host, record)
     store.save(record)
     if wrong:
         raise ToolError("; ".join([*wrong, "all else is set"]))
     for service, sets, _ in circles:
-        print(f"{service.name}: set" + (
-            "" if _me(host, sets[:1]) else "; this host is none of its servers, "
-            "and sends on what has no connection here"))
+        if not known or service.name in known.changed:
+            print(f"{service.name}: set" + (
+                "" if _me(host, present(sets)) else "; this host is none of its "
+                "servers, and sends on what has no connection here"))
+    if known:
+        known.end(names)
+    return sorted({_me(host, sets) for _, sets, _ in circles} - {None})
+
+
+def _set(options):
+    State().lock()
+    _set_lists(options, lists_of(options))
     return EXIT_OK
+
+
+def _follow(options):
+    known = chance_follow.Known()
+
+    def put(lists, back):
+        lock = State().lock()
+        try:
+            known.back = back
+            own = _set_lists(options, lists, known)
+            return own, vars(Store().load())
+        finally:
+            os.close(lock)
+
+    chance_follow.follow(options, put, lambda: vars(Store().load()))
 
 
 def _show(_options):
@@ -322,12 +392,15 @@ def _show(_options):
         print("nothing is set")
         return EXIT_OK
     for name, fields in record.services.items():
-        servers = fields["sets"][0][0]
-        print(f"{name}: {len(servers)} servers, {record.size} slots, "
+        sets = record.sets_of(name)
+        now = present(sets) or sets[:1]
+        print(f"{name}: {len(now[0].servers)} servers, {record.size} slots, "
               f"CandidatePrint {fields['print']}, "
-              f"{len(fields['sets']) - 1} former sets of servers")
-        for address, port, weight in servers:
-            print(f"  {address} port {port} weight {weight}")
+              f"{len(sets) - len(now)} former sets of servers")
+        for one in now:
+            print("  by another director:\n" if one is not now[0] else "", end="")
+            for address, port, weight in one.servers:
+                print(f"  {address} port {port} weight {weight}")
     if record.dead:
         print(f"dead: {', '.join(record.dead)}")
     print(f"devices: {', '.join(layout.devices)}")
@@ -393,16 +466,14 @@ def _faults(options, record, host):
         for address, _, weight in fields["sets"][0][0]:
             if address in record.dead and weight:
                 yield Fault(f"{address} is set as dead, and gets new "
-                            "connections", "delete it on the directors",
+                            "connections", "delete it on the directors, or "
+                            f"'real_server chance set' with --alive {address}",
                             "warning")
     yield from _segments(record, host)
-    if options.servers:
-        for service in services_of(options):
-            sets = record.sets_of(service.name)
-            if service.servers and (not sets or
-                                    sets[0].servers != service.servers):
-                yield Fault(f"{service.name}: what is set is old",
-                            f"real_server chance set --servers {options.servers}")
+    yield from chance_follow.old(
+        lists_of(options), record, "real_server chance set " + " ".join(
+            f"--servers {path}" for path in options.servers))
+    yield from chance_follow.faults(options, record)
 
 
 def _check(options):
@@ -429,5 +500,5 @@ def _clear(_options):
 
 def run(options):
     """One of the commands."""
-    return {"set": _set, "show": _show, "check": _check,
-            "clear": _clear}[options.chance](options)
+    return {"set": _set, "show": _show, "check": _check, "clear": _clear,
+            "tell": chance_tell.tell, "follow": _follow}[options.chance](options)

@@ -116,12 +116,20 @@ def _lookup(fd, key, size):
     return value.raw
 
 
-def find(path, key):
-    """The service's table, as a descriptor, or None"""
+def number(path, key):
+    """Of the service's table, or None"""
     try:
         with _services(path) as services:
-            number = _lookup(services, key, 4)
-        return _bpf(_FD_BY_ID, number)
+            return _lookup(services, key, 4)
+    except FileNotFoundError:
+        return None
+
+
+def find(path, key):
+    """The service's table, as a descriptor, or None"""
+    there = number(path, key)
+    try:
+        return None if there is None else _bpf(_FD_BY_ID, there)
     except FileNotFoundError:
         return None
 

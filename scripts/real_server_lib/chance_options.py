@@ -10,9 +10,14 @@ from ipvs_mhs_tool import ToolError, UsageError
 
 from mhsstat_lib import module, servers
 from mhsstat_lib.address import endpoint
+from mhsstat_lib.rules import no_second_chance
 from mhsstat_lib.snapshot import read_text
 
 from .chance_slots import Server
+
+
+class NoService(ToolError):
+    """Of a list in which nothing can have a second chance"""
 
 
 class Service(NamedTuple):
@@ -56,33 +61,61 @@ def add_commands(commands, parser_class):
     actions.add_parser(
         "clear", help="take all of it away",
         description="Take the program, its filters and the tunnel away.")
+    tell = actions.add_parser(
+        "tell", help="on a director: tell servers its list, as long as it runs",
+        description="On a director: tell servers that follow it the list of "
+                    "services and servers, as long as it runs.")
+    follow = actions.add_parser(
+        "follow", help="set what the directors tell, as long as it runs",
+        description="Set what the directors tell, after each change, as long as "
+                    "it runs.")
+    follow.set_defaults(dead=[], alive=[])
     for sub in put, check:
-        sub.add_argument("-f", "--servers", metavar="FILE",
-                         required=sub is put,
+        sub.add_argument("-f", "--servers", metavar="FILE", action="append",
+                         required=sub is put, default=[],
                          help="what 'ipvsadm -S -n' prints on the director; - "
                               "for standard input" +
-                              ("" if sub is put else ": is it what was set?"))
+                              ("" if sub is put else ": is it what was set?") +
+                              "; may be repeated, for several directors")
+    for sub in put, check, follow:
         sub.add_argument("-s", "--service", metavar="ADDRESS:PORT",
                          action="append", default=[],
-                         help="of the file only this service; may be repeated")
-    put.add_argument("-d", "--device", action="append", default=[],
-                     help="where packets of clients come in; may be repeated "
-                          "(default: the device of the default route, and "
-                          "those of IPIP tunnels where servers have them)")
+                         help="of the list only this service; may be repeated")
+    for sub in check, follow:
+        sub.add_argument("--directors", metavar="FILE",
+                         default="/etc/real_server.directors",
+                         help="addresses of the directors (default: %(default)s)")
+    for sub in check, follow, tell:
+        sub.add_argument("--key-file", metavar="FILE",
+                         default="/etc/real_server.key",
+                         help="the same key on directors and servers (default: "
+                              "%(default)s)")
+    tell.add_argument("--listen", metavar="ADDRESS", action="append", default=[],
+                      help="there, or at ADDRESS:PORT; may be repeated (default: "
+                           "all addresses, port 6173)")
     put.add_argument("--dead", metavar="ADDRESS", action="append", default=[],
                      help="a server that is dead: nothing is sent on to it until "
                           "it is back in the list, or --alive; may be repeated")
     put.add_argument("--alive", metavar="ADDRESS", action="append", default=[],
                      help="a server that is not dead any more; may be repeated")
-    put.add_argument("--table-size", type=int, metavar="SLOTS",
+    for sub in put, follow:
+        _add_means(sub)
+
+
+def _add_means(sub):
+    sub.add_argument("-d", "--device", action="append", default=[],
+                     help="where packets of clients come in; may be repeated "
+                          "(default: the device of the default route, and "
+                          "those of IPIP tunnels where servers have them)")
+    sub.add_argument("--table-size", type=int, metavar="SLOTS",
                      help="table_size of the module on the director (default: as "
                           f"before, at first {module.DEFAULT_TABLE_SIZE})")
-    put.add_argument("--hash-key-file", metavar="FILE",
+    sub.add_argument("--hash-key-file", metavar="FILE",
                      help="it holds hash_key of the module on the director "
                           "(default: as before)")
     for option, name in ("--program", "chance.bpf.o"), \
             ("--table-program", "mhs_table"):
-        put.add_argument(option, metavar="FILE",
+        sub.add_argument(option, metavar="FILE",
                          help=f"{name}, if it is not where it is installed")
 
 
@@ -101,24 +134,16 @@ def _sends_on_to_6():
 
 def _why_not(service, protocol):
     """Why a service of the director cannot have a second chance, or None."""
-    tunnels = {server.tunnel for server in service.servers} - {None, "ipip"}
-    families = {server.address.version for server in service.servers}
-    if service.scheduler != "mhs":
+    # with names= keepalived's services have the name mh
+    if service.scheduler not in ("mhs", "mh"):
         return f"its scheduler is {service.scheduler}, not mhs"
     if protocol != "TCP":
         return "only TCP has sockets that know their flows"
-    if service.persistent or "ops" in service.flags:
-        return "persistence and one-packet scheduling keep entries"
-    if any(server.method == "Masq" for server in service.servers):
-        return "masquerading needs an entry for each flow"
-    if tunnels:
-        return (f"servers are reached by {', '.join(sorted(tunnels)).upper()}: "
-                "only direct routing and IPIP will do")
-    if len(families) > 1:
-        return "its servers have addresses of both families"
-    if 6 in families and not _sends_on_to_6():
+    why, _ = no_second_chance(service)
+    if why is None and not _sends_on_to_6() and any(
+            server.address.version == 6 for server in service.servers):
         return "to servers with IPv6 addresses Linux sends on from 5.14 on"
-    return None
+    return why
 
 
 def _service_of(name, service):
@@ -128,11 +153,8 @@ def _service_of(name, service):
     if why is not None:
         return why
     address, port = endpoint(where)
-    odd = next((server for server in service.servers if server.port != port),
-               None)
-    if port == 0 or odd:
-        return (f"the server {odd.name} has another port" if odd else
-                "it is for all ports")
+    if port == 0:
+        return "it is for all ports"
     return Service(
         str(address), port, "flag-3" in service.flags,
         any(server.method == "Tunnel" for server in service.servers),
@@ -144,15 +166,15 @@ def warn(words):
     print(f"real_server: warning: {words}", file=sys.stderr)
 
 
-def services_of(options):
-    """The services of --servers that --service names, or all that can have a second
-    chance."""
-    found = servers.parse(read_text(options.servers), options.servers)
+def services_of(text, where, those, left_out=warn):
+    """The services of a director's list that @those names, or all that can have a
+    second chance."""
+    found = servers.parse(text, where)
     names = [f"TCP {Service(str(address), port, 0, 0, ()).name}"
-             for address, port in map(endpoint, options.service)]
+             for address, port in map(endpoint, those)]
     for name in names:
         if name not in found:
-            raise UsageError(f"{options.servers} has no service {name}")
+            raise UsageError(f"{where} has no service {name}")
     those, others = [], []
     for name in names or found:
         for service in found[name]:
@@ -162,12 +184,20 @@ def services_of(options):
             else:
                 others.append(f"{name} cannot have a second chance: {got}")
     if not those or names and others:
-        raise ToolError("; ".join(others or [
-            f"{options.servers} has no service"]) + "; to end the second chance, "
-            "run 'real_server chance clear'")
+        raise NoService("; ".join(others or [f"{where} has no service"]))
     for words in others:
-        warn(words)
+        left_out(words)
     return those
+
+
+def lists_of(options):
+    """The services of each file of --servers"""
+    try:
+        return [services_of(read_text(path), path, options.service)
+                for path in options.servers]
+    except NoService as error:
+        raise ToolError(f"{error}; to end the second chance, run 'real_server "
+                        "chance clear'") from error
 
 
 def addresses(texts, option):

@@ -3,6 +3,7 @@
 that mhs_table, the module's own code, makes of them."""
 
 import time
+from array import array
 from typing import NamedTuple, Optional
 
 from mhsstat_lib import table
@@ -32,23 +33,53 @@ class ServerSet(NamedTuple):
 
     servers: tuple            # of Server
     until: Optional[float] = None
+    since: float = 0
 
     @classmethod
     def of_list(cls, fields):
-        servers, until = fields
-        return cls(tuple(Server(*server) for server in servers), until)
+        servers, *times = fields
+        return cls(tuple(Server(*server) for server in servers), *times)
 
 
-def with_new(sets, servers):
-    """The sets, newest first, when the service has these servers now."""
+def present(sets):
+    """Those that no others have taken the place of"""
+    return [s for s in sets if s.until is None]
+
+
+def with_new(sets, *lists):
+    """The sets, newest first, when the service has these servers now: by the lists of
+    several directors, which may disagree."""
     now = time.time()
-    servers = tuple(sorted(servers))
-    if not sets or sets[0].servers != servers:
-        sets = [ServerSet(servers),
-                *(s._replace(until=now) if s.until is None else s
-                  for s in sets)]
-    return [s for s in sets if s.until is None or
-            s.until + END_S > now][:_SETS]
+    lists = list(dict.fromkeys(tuple(sorted(servers)) for servers in lists))
+    sets = [s if s.until is not None or s.servers in lists else
+            s._replace(until=now) for s in sets]
+    had = present(sets)
+    new = [servers for servers in lists
+           if servers not in [s.servers for s in had]]
+    if had and not new and sets[0].until is not None:
+        new = [had[0].servers]  # so that the first one is never a former one
+        sets = [s._replace(until=now) if s == had[0] else s for s in sets]
+    return _shortened([*(ServerSet(one, None, now) for one in new), *sets], now)
+
+
+def _shortened(sets, now):
+    """Without those that have ended, and without doubles of former ones: the circle has
+    each owner where it came first.  Of too many the shortest ones go: few flows began in
+    them."""
+    ends, had = {}, []
+    for s in sets:
+        if s.until is not None and s.until + END_S > now:
+            ends[s.servers] = max(s.until, ends.get(s.servers, 0))
+    for s in reversed(sets):
+        if s.until is None:
+            had.append(s)
+        elif s.servers in ends:
+            had.append(s._replace(until=ends.pop(s.servers)))
+    now_there = {s.servers for s in present(had)}
+    others = sorted((s for s in had if s.servers not in now_there),
+                    key=lambda s: s.until - s.since)
+    gone = others[:max(len(now_there) + len(others) - _SETS, 0)]
+    return [s for s in reversed(had) if s not in gone]
 
 
 class Filler:
@@ -67,7 +98,7 @@ class Filler:
 class Circles(NamedTuple):
     """Of one service."""
 
-    words: list       # of each slot
+    words: array      # of each slot
     addresses: list   # of the servers, by their numbers in words
     fingerprint: str  # CandidatePrint of the director
 
@@ -101,13 +132,14 @@ def _word(owners, away, me, dead, numbers):
 
 def circles_of(filler, sets, me, dead):
     """The Circles of this server."""
-    tables = [filler.table(s.servers) for s in sets]
+    known = {one: filler.table(one) for one in {s.servers for s in sets}}
+    tables = [known[s.servers] for s in sets]
     away = filler.table([server for server in sets[0].servers
                          if server.address != me])
     addresses = sorted({server.address for s in sets for server in s.servers})
     numbers = {address: number for number, address in enumerate(addresses)}
     known = {}
-    words = []
+    words = array("I")
     for owners in zip(away.slots, *(t.slots for t in tables)):
         if owners not in known:
             known[owners] = _word(owners[1:], owners[0], me, dead, numbers)

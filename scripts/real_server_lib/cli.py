@@ -85,6 +85,12 @@ def _chance(options):
     return chance.run(options)
 
 
+def _drained(options):
+    from .drained import drained
+    return drained(options)
+
+
 def main(argv):
     return run_main(parser(), {"setup": _setup, "check": _check,
-                               "clear": _clear, "chance": _chance}, argv)
+                               "clear": _clear, "chance": _chance,
+                               "drained": _drained}, argv)

@@ -156,3 +156,9 @@ class Host:
     def sockets(self):
         """What listens, in the words of ss."""
         return self._ask("ss", "-Hlntu")
+
+    def flows(self, port):
+        """TCP sockets with this local port but listeners and TIME_WAIT, in the words
+        of ss."""
+        return self._ask("ss", "-Htn", "state", "connected", "exclude", "time-wait",
+                         f"( sport = :{port} )")

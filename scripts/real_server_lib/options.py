@@ -8,6 +8,8 @@ from typing import NamedTuple, Optional
 
 from ipvs_mhs_tool import Parser, ToolError, UsageError, commands_of
 
+from mhsstat_lib.progress import add_waiting
+
 from . import chance_options
 
 DEFAULT_CONFIG = "/etc/real_server.conf"
@@ -178,6 +180,16 @@ def parser():
         sub.add_argument("-n", "--dry-run", action="store_true",
                          help="print the commands that would do it")
     chance_options.add_commands(commands, Parser)
+    drained = commands.add_parser(
+        "drained", help="whether clients' flows are left on this server",
+        description="Say how many flows of services this server has left, by its "
+                    "own sockets. Exit status 0: none; 124: some, when the time is "
+                    "over.")
+    drained.add_argument("-s", "--service", metavar="ADDRESS:PORT", action="append",
+                         default=[], help="may be repeated (default: those of "
+                                          "'chance set')")
+    add_waiting(drained, 0, "wait this long, as 20min, until none is left (default: "
+                            "look once)")
     return top
 
 

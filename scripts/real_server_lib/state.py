@@ -41,12 +41,14 @@ class State:
         self._path = os.path.join(DIRECTORY, f"{namespace_id()}.json")
 
     def lock(self):
-        """Until the end of the process; another call waits."""
+        """Until the end of the process, or until what it returns is closed; another
+        call waits."""
         try:
             os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
             fd = os.open(os.path.join(DIRECTORY, "lock"),
                          os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
+            return fd
         except OSError as error:
             raise ToolError(f"{error.filename or DIRECTORY}: {error.strerror}; "
                             "be root") from error

@@ -15,8 +15,8 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
 from ipvs_mhs_tool import ToolError, UsageError  # noqa: E402
-from real_server_lib import (chance, chance_map, chance_options,  # noqa: E402
-                             chance_parts, chance_slots)
+from real_server_lib import (chance, chance_follow, chance_map,  # noqa: E402
+                             chance_options, chance_parts, chance_slots)
 from real_server_lib.chance_slots import Server, ServerSet  # noqa: E402
 
 A, B, C, D = (f"10.2.0.1{n}" for n in range(4))
@@ -28,8 +28,8 @@ def services(text, *names):
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(text)
         file.flush()
-        return chance_options.services_of(SimpleNamespace(
-            servers=file.name, service=list(names)))
+        return chance_options.lists_of(SimpleNamespace(
+            servers=[file.name], service=list(names)))[0]
 
 
 class Refused(unittest.TestCase):
@@ -65,6 +65,11 @@ class Refused(unittest.TestCase):
         self.assertEqual(found, chance_options.Service(
             "2001:db8::1", 80, True, True, (
                 Server("2001:db8::11", 80, 0), Server("2001:db8::12", 80, 2))))
+
+    def test_services_of_keepalived_have_the_name_mh(self):
+        found, = services("-A -t 192.0.2.1:80 -s mh -b mh-fallback\n"
+                          "-a -t 192.0.2.1:80 -r 10.0.0.1:80 -g -w 1\n")
+        self.assertEqual((found.name, found.addr_only), ("192.0.2.1:80", False))
 
     def test_others_in_the_file_are_left_out(self):
         text = "-A -u 192.0.2.1:53 -s mhs\n-A -t 192.0.2.1:80 -s mhs\n"
@@ -118,9 +123,55 @@ class Sets(unittest.TestCase):
     def test_there_are_never_many(self):
         sets = []
         for n in range(100):
-            sets = chance_slots.with_new(sets, [Server(A, 80, n)])
+            with mock.patch("time.time", return_value=n):
+                sets = chance_slots.with_new(sets, [Server(A, 80, n)])
         self.assertEqual([s.servers[0].weight for s in sets],
                          list(range(99, 91, -1)))
+
+    def several(self, *told):
+        """The sets after all that; each is the lists of the directors."""
+        sets = []
+        for now, lists in enumerate(told):
+            with mock.patch("time.time", return_value=1000 + now):
+                sets = chance_slots.with_new(sets, *map(tuple, lists))
+        return [(s.servers, s.until) for s in sets]
+
+    def test_directors_that_disagree(self):
+        one, two = self.servers(A, B), self.servers(A)
+        for told, want in (
+                ([[one, one]], [(one, None)]),
+                ([[one, one], [two, one]], [(two, None), (one, None)]),
+                ([[one, one], [one, two]], [(two, None), (one, None)]),
+                ([[one, one], [one, two], [two, two]],
+                 [(two, None), (one, 1002)]),
+                # there and back: the first set is one that a director has
+                ([[one, one], [one, two], [one, one]],
+                 [(one, None), (two, 1002), (one, 1002)])):
+            self.assertEqual(self.several(*told), want)
+
+    def test_a_flap_is_forgotten_and_its_servers_are_not(self):
+        drained, now, flap = (self.servers(*those)
+                              for those in ((A, B), (B,), (B, C)))
+        sets = self.several([drained], *([[now], [flap]] * 20), [now])
+        self.assertEqual([servers for servers, _ in sets],
+                         [now, flap, now, drained])
+        self.assertEqual([until for _, until in sets], [None, 1041, 1040, 1001])
+
+    def test_of_too_many_the_shortest_go(self):
+        sets = []
+        for n, now in enumerate((0, 1000, *range(5000, 5012))):
+            with mock.patch("time.time", return_value=now):
+                sets = chance_slots.with_new(sets, [Server(A, 80, n)])
+        self.assertEqual([s.servers[0].weight for s in sets],
+                         [13, 12, 11, 10, 9, 8, 1, 0])
+
+    def test_what_a_director_has_is_never_forgotten(self):
+        stays = self.servers(A, B)
+        sets = self.several([stays], *([stays, (Server(A, 80, n),)]
+                                       for n in range(100)))
+        self.assertEqual(len(sets), 8)
+        self.assertEqual([until for _, until in sets].count(None), 2)
+        self.assertIn((stays, None), sets)
 
 
 class FakeFiller:
@@ -313,7 +364,7 @@ class Told(unittest.TestCase):
 
     def dead(self, old, *servers, dead=(), alive=()):
         return chance._dead(SimpleNamespace(dead=dead, alive=alive), old,
-                            [self.service(*servers)])
+                            [[self.service(*servers)]], None)
 
     def test_the_dead_stay_dead_until_they_are_back(self):
         self.assertEqual(self.dead(record_of(A, B), A, B, dead=[A]), [A])
@@ -325,12 +376,79 @@ class Told(unittest.TestCase):
 
     def test_a_service_without_servers_keeps_the_last_ones(self):
         with mock.patch("sys.stderr"):
-            (service, sets), = chance._with_sets([self.service()],
+            (service, sets), = chance._with_sets([[self.service()]],
                                                  record_of(A, B))
-            self.assertEqual(list(chance._with_sets([self.service()],
+            self.assertEqual(list(chance._with_sets([[self.service()]],
                                                     chance.Record())), [])
         self.assertEqual([s.address for s in service.servers], [A, B])
         self.assertEqual((service.tunnels, len(sets)), (True, 1))
+
+    def test_a_service_has_the_servers_of_all_directors(self):
+        (_, sets), = chance._with_sets([[self.service(A)], [self.service(A, B)],
+                                        [self.service()], []], record_of(A))
+        self.assertEqual([[s.address for s in one.servers] for one in sets],
+                         [[A, B], [A]])
+
+    def test_a_follower_keeps_what_no_director_has_for_a_day(self):
+        old = record_of(A)
+        for now, later, left in ((1000, 1000, 1), (1000, 1000 + DAY - 1, 1),
+                                 (1000, 1000 + DAY, 0)):
+            with mock.patch("time.time", return_value=now):
+                (service, sets), = chance._with_sets([[]], old, True)
+            self.assertEqual((service.name, service.servers[0].address),
+                             ("192.0.2.1:80", A))
+            old.services[service.name]["sets"] = sets
+            with mock.patch("time.time", return_value=later):
+                self.assertEqual(len(list(chance._with_sets([[]], old, True))),
+                                 left)
+        self.assertEqual(list(chance._with_sets([[]], old)), [])
+
+    def test_a_follower_computes_what_has_changed(self):
+        known, filler = chance_follow.Known(), FakeFiller()
+        filler.size, filler.key = 60, ""
+        sets = [ServerSet((Server(A, 80, 1), Server(B, 80, 1)))]
+        with mock.patch.object(chance, "circles_of",
+                               mock.Mock(side_effect=range(9))) as of:
+            for name, dead, count in (("a", [], 0), ("a", [], 0), ("b", [], 1),
+                                      ("a", [B], 2), ("b", [], 1), ("a", [], 3)):
+                self.assertEqual(chance._circles(known, name, filler, sets, A,
+                                                 dead), count)
+            self.assertEqual(of.call_count, 4)
+
+    def test_a_follower_writes_what_has_changed(self):
+        known, there, written = chance_follow.Known(), {}, []
+        record, host = record_of(A), mock.Mock()
+        record.layouts = [chance.Layout("", "/x", [], [], [])]
+        record.services["192.0.2.1:80"]["away_until"] = 0
+        host.links.return_value = {chance.TUNNELS[4][0]: {"ifindex": 3}}
+
+        def write(_path, key, data):
+            written.append(data)
+            there[key] = len(written)
+
+        def put(words):
+            chance._write(host, record, [(self.service(A), [], chance_slots.Circles(
+                words, [A], ""))], "12" * 16, [], known)
+
+        with mock.patch.multiple(chance.chance_map, write=write, find=mock.Mock(),
+                                 number=lambda _, key: there.get(key)):
+            for words, count in (([1], 1), ([1], 1), ([2], 2), ([2], 2)):
+                put(words)
+                self.assertEqual(len(written), count)
+            there.clear()       # somebody has cleared it
+            put([2])
+            self.assertEqual(len(written), 3)
+            known.end({})
+            put([2])
+            self.assertEqual(len(written), 4)
+
+    def test_a_follower_knows_who_is_back(self):
+        known = chance_follow.Known()
+        for back, want in ((set(), [A]), ({A}, [])):
+            known.back = back
+            self.assertEqual(chance._dead(
+                SimpleNamespace(dead=[], alive=[]), record_of(B, dead=[A]),
+                [[self.service(A, B)], [self.service(B)]], known), want)
 
     def test_the_key_is_that_of_the_map(self):
         key, other = "12" * 16, "34" * 16
@@ -397,7 +515,7 @@ class Failures(unittest.TestCase):
             name="new", keys=["program 2", "filter 2", "filter 3"])]
         record.made = dict.fromkeys(host.there)
         with mock.patch.multiple(chance, _write=mock.Mock(
-                side_effect=lambda *args: args[-1].append(("map", "key", None))),
+                side_effect=lambda *args: args[4].append(("map", "key", None))),
                 _put_back=mock.Mock(return_value=[])) as _:
             try:
                 chance._change(host, store, old, record, [], "")

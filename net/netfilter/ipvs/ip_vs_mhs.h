@@ -39,6 +39,7 @@
  *	packet of a lane		RCU; records without a lock, see
  *					ip_vs_mhs_lane_way.h
  *	work of a namespace		net > mhs
+ *	write of quic_ids		net > mhs
  *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
  *	Only the work of a service builds its table, for a reader of /proc, too,
@@ -56,7 +57,7 @@
  *
  *	slots[]		packets and control, by compare-and-exchange: no packet
  *			sees half a change, control overwrites no packet's mark
- *	servers[], by_dest, server.carrier
+ *	servers[], by_addr, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	server.state, was_stateless, dirty
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
@@ -76,6 +77,7 @@
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.changed	control, WRITE_ONCE; others READ_ONCE
+ *	cid, net.ids	control, under net.lock; packets read cid under RCU
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
  *	net.carriers	control and RCU callbacks, atomically
  *	net.others	work of the namespace, WRITE_ONCE; packets READ_ONCE
@@ -91,7 +93,7 @@
  *	no slot names the server, and hold + pin have passed since del_dest
  *	(also if no slot named the server then, after -w 0) or
  *	expire_nodest_conn cuts its flows; or the service ends
- *			-> out of servers[] and by_dest, call_rcu(): the callback
+ *			-> out of servers[] and by_addr, call_rcu(): the callback
  *			   puts the ip_vs_dest and the carrier, and only then
  *			   frees the index for another server
  *
@@ -191,7 +193,7 @@ struct ip_vs_mhs_server {
 	u32			state;		/* MHS_SRV_* */
 	/* up to the tunnel's header in the same cache line; 32 bit align less */
 	struct ip_vs_mhs_lane_record lane;
-	struct hlist_node	node;		/* in mhs.by_dest */
+	struct hlist_node	node;		/* in mhs.by_addr */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
 	u64			id;		/* keyed hash of its address */
@@ -205,7 +207,7 @@ struct ip_vs_mhs_server {
 };
 
 /* 256 chains: packets look up one of perhaps thousands of servers */
-#define MHS_DEST_BITS		8
+#define MHS_ADDR_BITS		8
 
 struct ip_vs_mhs_servers {
 	struct rcu_head		rcu;
@@ -250,7 +252,8 @@ struct ip_vs_mhs {
 	struct ip_vs_mhs_servers __rcu *servers;	/* by index */
 	struct ip_vs_service	*svc;		/* NULL before first server */
 	struct ip_vs_mhs_counters __percpu *cnt;
-	siphash_key_t		key;		/* fills the cache line */
+	siphash_key_t		key;
+	const struct ip_vs_mhs_cid __rcu *cid;	/* fills the cache line */
 
 	/* written by packets that make entries */
 	struct ip_vs_mhs_budget	budget ____cacheline_aligned_in_smp;
@@ -303,7 +306,7 @@ struct ip_vs_mhs {
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
-	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
+	DECLARE_HASHTABLE(by_addr, MHS_ADDR_BITS);
 };
 
 #define MHS_WARN_PERSISTENT	0x1
@@ -311,6 +314,7 @@ struct ip_vs_mhs {
 #define MHS_WARN_FLAGS		0x4
 #define MHS_WARN_FULL		0x8
 #define MHS_WARN_CHANCE		0x10
+#define MHS_WARN_CID		0x20
 
 /* 1,024 chains: 5,000 services make five to a chain */
 #define MHS_HASH_BITS		10
@@ -355,6 +359,7 @@ struct ip_vs_mhs_net {
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct list_head	list;		/* of services */
 	char			*second_chance;	/* sysctl, NULL: empty */
+	struct ip_vs_mhs_ids	*ids;		/* sysctl, NULL: empty */
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
@@ -379,8 +384,12 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af
 					  u32 fwmark);
 struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
+struct ip_vs_mhs_server *ip_vs_mhs_svc_named(const struct ip_vs_mhs *mhs,
+					     __be32 id);
 int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 			   union nf_inet_addr *addr, __be16 *to);
+int ip_vs_mhs_svc_parse(struct net *net, char *word, union nf_inet_addr *addr,
+			__be16 *to);
 void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs);
 unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
@@ -426,6 +435,18 @@ static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 static inline struct ip_vs_mhs_net *ip_vs_mhs_net_rcu(const struct net *net)
 {
 	return rcu_dereference(net->gen)->ptr[ip_vs_mhs_svc_net_id];
+}
+
+/* What names a server in a connection ID: the last octets of its address */
+static inline __be32 ip_vs_mhs_server_cid(const struct ip_vs_dest *dest)
+{
+	return dest->af == AF_INET6 ? dest->addr.ip6[3] : dest->addr.ip;
+}
+
+/* The chain of mhs.by_addr */
+static inline u64 ip_vs_mhs_server_key(__be32 id, __be16 port)
+{
+	return (u64)(__force u32)id << 16 | (__force u16)port;
 }
 
 /* Sysctls of the core, which may change at any time.  This one cuts the flows of

@@ -14,9 +14,11 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter_ipv4.h>
+#include <linux/udp.h>
 #include <net/ip.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs_cid.h"
+#include "ip_vs_mhs_quic.h"
 
 /* How many entries may the service have?  Anybody can forge QUIC and plain UDP.
  * Older flows may have half as much again, whatever a flood of SYNs has made.
@@ -91,6 +93,25 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			      stats);
 }
 
+/* Let the connection ID of a QUIC packet name the server */
+static noinline void hook_id(struct ip_vs_mhs_ask *q,
+			     const struct ip_vs_mhs_packet *p)
+{
+	unsigned int off = p->iph.len + sizeof(struct udphdr), len;
+	u8 _h[MHS_QUIC_BYTES];
+	const u8 *h;
+
+	if (p->skb->len <= off)
+		return;
+	len = min_t(unsigned int, p->skb->len - off, sizeof(_h));
+	h = skb_header_pointer(p->skb, off, len, _h);
+	if (!h)
+		return;
+	ip_vs_mhs_cid_ask(q, h, len);
+	if (q->facts & MHS_PKT_UNNAMED)
+		ip_vs_mhs_count(q->mhs, MHS_CNT_UNNAMED);
+}
+
 static __always_inline unsigned int
 hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 {
@@ -105,6 +126,8 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	if (unlikely(!p->sport))
 		facts |= MHS_PKT_NO_PORT;
 	ip_vs_mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);
+	if (unlikely(p->quic) && rcu_access_pointer(mhs->cid))
+		hook_id(&q, p);
 	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
 		switch (ip_vs_mhs_entry_handle(&q, p, &verdict)) {
 		case MHS_ENTRY_DONE:

@@ -269,7 +269,11 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 				 e.dport);
 	if (!mhs)
 		return false;
-	s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport, e.dport);
+	/* An ID may have named the server: its ID is its address */
+	if (rcu_access_pointer(mhs->cid))
+		s = ip_vs_mhs_svc_named(mhs, outer->daddr);
+	else
+		s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport, e.dport);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || !icmp_tunnel_of(s, carrier, outer))
 		return false;

@@ -16,6 +16,7 @@
 #include <net/route.h>
 #include <net/rtnetlink.h>
 
+#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_lane_ask.h"
 #include "ip_vs_mhs_quic.h"
 
@@ -299,6 +300,18 @@ static u32 lane_udp_facts(const struct ip_vs_mhs_lane_packet *p)
 								    head));
 }
 
+/* Let the connection ID of a QUIC packet name the server */
+static void lane_id(struct ip_vs_mhs_ask *q,
+		    const struct ip_vs_mhs_lane_packet *p)
+{
+	unsigned int head = lane_head(p->mhs->af == AF_INET6) +
+			    sizeof(struct udphdr);
+
+	ip_vs_mhs_cid_ask(q, p->ip + head,
+			  min_t(unsigned int, p->len, MHS_LANE_HEADER_BYTES) -
+			  head);
+}
+
 /**
  * ip_vs_mhs_lane_decide() - ask where a packet goes
  * @p: the packet
@@ -313,9 +326,13 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p)
 	if (p->transport == IPPROTO_UDP)
 		p->facts |= lane_udp_facts(p);
 	ip_vs_mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
+	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid))
+		lane_id(&q, p);
 	if (ip_vs_mhs_decide_looks(q.w, q.facts) && lane_has_entry(p))
 		return MHS_LANE_ENTRY;
 	p->verdict = ip_vs_mhs_ask(&q);
+	if (q.facts & MHS_PKT_UNNAMED)
+		p->verdict |= MHS_UNNAMED;
 	p->server = q.server;
 	if (ip_vs_mhs_verdict_act(p->verdict) != MHS_FORWARD ||
 	    p->verdict & MHS_CUTS)	/* only the hook cuts slots */

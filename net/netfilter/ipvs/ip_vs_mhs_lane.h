@@ -43,8 +43,7 @@ struct ip_vs_mhs_lane_stats {
  * @hash: its services
  * @in: the device that received the packet, as the stack sees it: the bond, or the
  *	device of a VLAN
- * @ip: the network header; 60 bytes are readable (40 of IPv6, 20 of TCP), or
- *	all bytes
+ * @ip: the network header; MHS_LANE_HEADER_BYTES are readable, or all bytes
  * @bytes: number of bytes from @ip on, padding included
  * @len: length that the network header states
  * @generation: of the namespace, odd

@@ -28,8 +28,10 @@
 #include "ip_vs_mhs_lane.h"
 #include "ip_vs_mhs_pkt.h"
 
-/* Bytes from the network header on that a lane reads: 40 of IPv6, 20 of TCP */
-#define MHS_LANE_HEADER_BYTES	60
+/* Bytes from the network header on that a lane reads: 40 of IPv6, 8 of UDP, 23 of
+ * QUIC
+ */
+#define MHS_LANE_HEADER_BYTES	71
 
 /* Bytes of the transport header that every packet has */
 #define LANE_PORTS_BYTES	sizeof(struct udphdr)
@@ -431,6 +433,8 @@ ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
 		ip_vs_mhs_count_verdict(p->mhs, p->verdict);
 		ip_vs_mhs_count(p->mhs, MHS_CNT_LANE);
 	}
+	if (unlikely(p->verdict & MHS_UNNAMED))
+		ip_vs_mhs_count(p->mhs, MHS_CNT_UNNAMED);
 	/* lane_decide() leaves MHS_BEGINS to the fact */
 	if (unlikely(p->verdict & MHS_BEGINS || p->facts & MHS_PKT_FRESH))
 		ip_vs_mhs_xmit_stats(p->mhs, p->server->dest, p->len,

@@ -10,9 +10,9 @@
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 
+#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_lane.h"
-#include "ip_vs_mhs_pkt.h"
 
 #define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
 #define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)
@@ -180,21 +180,14 @@ static int net_chance_names(struct net *net, const char *text,
 {
 	union nf_inet_addr addr = {};
 	int af, n, found = 0;
-	char word[64], *port;
-	__be16 number;
+	char word[64];
+	__be16 port;
 
 	for (; sscanf(text, "%63s%n", word, &n) == 1; text += n) {
-		port = strrchr(word, ':');
-		if (!port || port == word)
-			return -EINVAL;
-		*port++ = 0;
-		if (port[-2] == ']')
-			port[-2] = 0;
-		af = ip_vs_mhs_svc_endpoint(net, word + (*word == '['), port,
-					    &addr, &number);
-		if (af < 0 || !number)
-			return -EINVAL;
-		found |= mhs && mhs->af == af && mhs->port == number &&
+		af = ip_vs_mhs_svc_parse(net, word, &addr, &port);
+		if (af < 0)
+			return af;
+		found |= mhs && mhs->af == af && mhs->port == port &&
 			 ip_vs_addr_equal(af, &mhs->addr, &addr);
 	}
 	return found;
@@ -236,6 +229,7 @@ int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 			ip_vs_mhs_slots_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
 		net_chance(mhs);
+		ip_vs_mhs_cid_attach(mhs);
 		net_check_conntrack(mn);
 	}
 	mutex_unlock(&mn->lock);
@@ -249,6 +243,7 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 
 	mutex_lock(&mn->lock);
 	list_del_init(&mhs->net_list);
+	RCU_INIT_POINTER(mhs->cid, NULL);
 	this_cpu_add(mhs->hash->lane->n[MHS_LANE_FORWARDED],
 		     ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS));
 	WRITE_ONCE(mn->services, mn->services - 1);
@@ -342,6 +337,13 @@ static const struct ctl_table net_table[] = {
 		.maxlen		= NET_CHANCE_BYTES,
 		.mode		= 0644,
 		.proc_handler	= net_chance_sysctl,
+	},
+	{
+		.procname	= "quic_ids",
+		.maxlen		= PAGE_SIZE,
+		/* a key is secret */
+		.mode		= 0600,
+		.proc_handler	= ip_vs_mhs_cid_sysctl,
 	},
 };
 
@@ -438,6 +440,7 @@ static void __net_exit net_exit(struct net *net)
 	net_sysctls_exit(mn);
 	ip_vs_mhs_ingress_exit(mn);
 	ip_vs_mhs_lane_watch_exit(mn);
+	ip_vs_mhs_cid_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 	/* no service comes any more */
 	kfree(mn->second_chance);

@@ -9,6 +9,7 @@
  *	ip_vs_mhs_hook.c	the netfilter hooks; requests
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
  *	ip_vs_mhs_entry.c	connection entries: make and find
+ *	ip_vs_mhs_cid.c		QUIC by connection ID
  *	ip_vs_mhs_ask.c		the facts for a decision; cuts; schedule()
  *	ip_vs_mhs_proto.c	begin and end of a flow: TCP, UDP, QUIC, SCTP
  *	ip_vs_mhs_xmit.c	sending, statistics
@@ -118,6 +119,7 @@ bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q);
 
 /* proto */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
+bool ip_vs_mhs_proto_is_quic(__be16 port);
 bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
 
 /* xmit: statistics of ipvsadm to which a packet adds */

@@ -9,8 +9,9 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
+#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs_quic.h"
 
 static const char * const proc_columns[] = {
 	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",
@@ -19,6 +20,7 @@ static const char * const proc_columns[] = {
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
 	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp",
 	"StableMs", "AddrOnly", "Stateful", "StatefulMs", "PktLane",
+	"QuicIds", "PktById", "PktNoId",
 };
 
 struct mhs_sum {
@@ -128,10 +130,12 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
-	seq_printf(seq, " %lu %u %u %u %u %lu\n", cnt[MHS_CNT_ICMP],
+	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu\n", cnt[MHS_CNT_ICMP],
 		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
-		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE]);
+		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
+		   ip_vs_mhs_cid_kind(mhs), cnt[MHS_CNT_NAMED],
+		   cnt[MHS_CNT_UNNAMED]);
 	mutex_unlock(&mhs->lock);
 	return 0;
 }
@@ -195,8 +199,10 @@ const struct seq_operations ip_vs_mhs_proc_ops = {
  *
  *	TCP 192.0.2.1 80 198.51.100.7 40000
  *	FWM 7 0 198.51.100.7 40000
+ *	UDP 192.0.2.1 443 198.51.100.7 40000 070a000002deadbeef
  *
- * (service, client), and a reader of the same open file gets the answer.  The
+ * (service, client, connection ID), and a reader of the same open file gets the
+ * answer.  The
  * question is part of the open file and seq_file.lock guards the question, so
  * users do not disturb each other.  A table that is due is rebuilt first.  The
  * answer is made under RCU: nothing is held between two calls, and the slot is
@@ -211,6 +217,8 @@ struct mhs_lookup {
 	__be16			cport;
 	union nf_inet_addr	addr;
 	union nf_inet_addr	caddr;
+	u8			quic[1 + MHS_QUIC_CID_MAX];	/* short header */
+	u8			cid_len;	/* 0: no connection ID */
 };
 
 /* Take a question, which ends with a zero byte */
@@ -219,11 +227,18 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 	struct seq_file *seq = file->private_data;
 	struct net *net = seq_file_net(seq);
 	struct mhs_lookup *asked = seq->private, q = {};
-	char words[4][64], proto[5] = "";
-	int af = -EINVAL;
+	char words[5][64], proto[5] = "";
+	int af = -EINVAL, n;
 
-	if (sscanf(text, "%4s %63s %63s %63s %63s", proto, words[0], words[1],
-		   words[2], words[3]) == 5)
+	n = sscanf(text, "%4s %63s %63s %63s %63s %63s", proto, words[0],
+		   words[1], words[2], words[3], words[4]);
+	if (n == 6) {
+		q.cid_len = strlen(words[4]) / 2;
+		if (q.cid_len > MHS_QUIC_CID_MAX || strlen(words[4]) & 1 ||
+		    hex2bin(q.quic + 1, words[4], q.cid_len))
+			return -EINVAL;
+	}
+	if (n >= 5)
 		af = ip_vs_mhs_svc_endpoint(net, words[2], words[3], &q.caddr,
 					    &q.cport);
 	if (af < 0)
@@ -305,6 +320,16 @@ static void lookup_build(struct seq_file *seq)
 	ip_vs_mhs_svc_put(mhs);
 }
 
+/* The server that a connection ID names.  Called under RCU. */
+static void lookup_id(struct seq_file *seq, struct ip_vs_mhs *mhs,
+		      const struct mhs_lookup *asked)
+{
+	struct ip_vs_mhs_ask q = { .mhs = mhs };
+
+	ip_vs_mhs_cid_ask(&q, asked->quic, 1 + asked->cid_len);
+	lookup_server(seq, mhs, "ById", ip_vs_mhs_slot_cand(q.w));
+}
+
 static int lookup_show(struct seq_file *seq, void *v)
 {
 	const struct mhs_lookup *q = seq->private;
@@ -326,6 +351,8 @@ static int lookup_show(struct seq_file *seq, void *v)
 			   ip_vs_mhs_slot_tracked(w));
 		lookup_server(seq, mhs, "Old", ip_vs_mhs_slot_old(w));
 		lookup_server(seq, mhs, "Candidate", ip_vs_mhs_slot_cand(w));
+		if (q->cid_len)
+			lookup_id(seq, mhs, q);
 		err = 0;
 	}
 	rcu_read_unlock();

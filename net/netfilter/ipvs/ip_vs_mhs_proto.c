@@ -51,7 +51,7 @@ static void parse_sctp(struct ip_vs_mhs_packet *p)
 	}
 }
 
-static bool quic_port(__be16 port)
+bool ip_vs_mhs_proto_is_quic(__be16 port)
 {
 	unsigned int i;
 
@@ -106,7 +106,7 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 		parse_tcp(p, (const struct tcphdr *)port);
 	else if (p->iph.protocol == IPPROTO_SCTP)
 		parse_sctp(p);
-	else if (quic_port(p->dport))
+	else if (ip_vs_mhs_proto_is_quic(p->dport))
 		parse_quic(p);
 	return true;
 }
@@ -114,6 +114,6 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 /* Is UDP to a port plain UDP?  Not QUIC, unless each packet is a flow (-o). */
 bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port)
 {
-	return !quic_port(port) ||
+	return !ip_vs_mhs_proto_is_quic(port) ||
 	       ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET;
 }

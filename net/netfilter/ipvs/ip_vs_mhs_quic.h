@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: facts of a QUIC header, MHS_PKT_*.
- *
- * Pure.  The caller has checked the length of the header.
+/* IPVS stateless Maglev scheduler: facts of a QUIC header, MHS_PKT_*, and where its
+ * connection ID is.  Pure.
  */
 #ifndef _IP_VS_MHS_QUIC_H
 #define _IP_VS_MHS_QUIC_H
@@ -16,8 +15,10 @@
 #define MHS_QUIC_TYPE_MASK	0x3
 #define MHS_QUIC_V1		0x00000001
 #define MHS_QUIC_V1_INITIAL	0
+#define MHS_QUIC_V1_HANDSHAKE	2
 #define MHS_QUIC_V2		0x6b3343cf
 #define MHS_QUIC_V2_INITIAL	1
+#define MHS_QUIC_V2_HANDSHAKE	3
 
 /* The start of a QUIC packet with a long header */
 struct ip_vs_mhs_quic {
@@ -25,23 +26,58 @@ struct ip_vs_mhs_quic {
 	__be32	version;
 } __packed;
 
-/* A packet of an unknown version begins no flow here: whichever server gets the
- * packet answers with Version Negotiation.
+#define MHS_QUIC_CID_MAX	20
+
+/* From the header on: a long header, the length of an ID, and of the ID its first
+ * octet and what a key makes of a server's and a nonce
+ */
+#define MHS_QUIC_ID		16
+#define MHS_QUIC_BYTES		(sizeof(struct ip_vs_mhs_quic) + 2 + MHS_QUIC_ID)
+
+/* Has a long header that type, of version 1 or 2? */
+static inline bool ip_vs_mhs_quic_is(const struct ip_vs_mhs_quic *h, u8 v1, u8 v2)
+{
+	u8 type = h->flags >> MHS_QUIC_TYPE_SHIFT & MHS_QUIC_TYPE_MASK;
+
+	switch (ntohl(h->version)) {
+	case MHS_QUIC_V1:
+		return type == v1;
+	case MHS_QUIC_V2:
+		return type == v2;
+	}
+	return false;
+}
+
+/* The caller has checked the length of the header.  A packet of an unknown version
+ * begins no flow here: whichever server gets the packet answers with Version
+ * Negotiation.
  */
 static inline u32 ip_vs_mhs_quic_facts(const struct ip_vs_mhs_quic *h)
 {
-	u8 type;
+	return h->flags & MHS_QUIC_LONG_HEADER &&
+	       ip_vs_mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
+	       MHS_PKT_FRESH : 0;
+}
 
-	if (!(h->flags & MHS_QUIC_LONG_HEADER))
-		return 0;
-	type = h->flags >> MHS_QUIC_TYPE_SHIFT & MHS_QUIC_TYPE_MASK;
-	switch (ntohl(h->version)) {
-	case MHS_QUIC_V1:
-		return type == MHS_QUIC_V1_INITIAL ? MHS_PKT_FRESH : 0;
-	case MHS_QUIC_V2:
-		return type == MHS_QUIC_V2_INITIAL ? MHS_PKT_FRESH : 0;
+/* Where are the @need octets after the first one of the destination connection ID,
+ * if a server may have issued the ID?  At least 2; 0 if there are none.  Clients
+ * choose the IDs of Initial and 0-RTT packets.
+ */
+static inline unsigned int ip_vs_mhs_quic_id(const u8 *h, unsigned int bytes,
+					     unsigned int need)
+{
+	const unsigned int head = sizeof(struct ip_vs_mhs_quic);
+	unsigned int at = 1;
+
+	if (bytes > head && *h & MHS_QUIC_LONG_HEADER) {
+		if (h[head] <= need ||
+		    !ip_vs_mhs_quic_is((const struct ip_vs_mhs_quic *)h,
+				       MHS_QUIC_V1_HANDSHAKE,
+				       MHS_QUIC_V2_HANDSHAKE))
+			return 0;
+		at = head + 1;
 	}
-	return 0;
+	return bytes > at + need ? at + 1 : 0;
 }
 
 #endif /* _IP_VS_MHS_QUIC_H */

@@ -14,8 +14,8 @@
 #include <linux/rculist.h>
 #include <linux/slab.h>
 
+#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16
@@ -337,7 +337,10 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	rcu_assign_pointer(servers->s[idx], s);
-	hash_add_rcu(mhs->by_dest, &s->node, (unsigned long)dest);
+	hash_add_rcu(mhs->by_addr, &s->node,
+		     ip_vs_mhs_server_key(ip_vs_mhs_server_cid(dest),
+					  dest->port));
+	ip_vs_mhs_cid_check(s);
 	return 0;
 }
 

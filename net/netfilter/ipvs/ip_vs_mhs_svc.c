@@ -106,11 +106,34 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 {
 	struct ip_vs_mhs_server *s;
 
-	hash_for_each_possible_rcu(mhs->by_dest, s, node, (unsigned long)dest,
+	hash_for_each_possible_rcu(mhs->by_addr, s, node,
+				   ip_vs_mhs_server_key(ip_vs_mhs_server_cid(dest),
+							dest->port),
 				   lockdep_is_held(&mhs->lock))
 		if (s->dest == dest)
 			return s;
 	return NULL;
+}
+
+/* Find the server, listed or gone, that a connection ID names, without a
+ * reference; NULL if two servers have the ID
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_svc_named(const struct ip_vs_mhs *mhs,
+					     __be32 id)
+{
+	struct ip_vs_mhs_server *s, *found = NULL;
+
+	hash_for_each_possible_rcu(mhs->by_addr, s, node,
+				   ip_vs_mhs_server_key(id, mhs->port),
+				   lockdep_is_held(&mhs->lock)) {
+		if (ip_vs_mhs_server_cid(s->dest) != id ||
+		    s->dest->port != mhs->port)
+			continue;
+		if (found)
+			return NULL;
+		found = s;
+	}
+	return found;
 }
 
 /* Parse an address and a port: the family, or an error */
@@ -133,6 +156,24 @@ int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 		*to = in->sin_port;
 	}
 	return ss.ss_family;
+}
+
+/* Parse ADDRESS:PORT or [ADDRESS]:PORT, and change the text: the family, or an
+ * error
+ */
+int ip_vs_mhs_svc_parse(struct net *net, char *word, union nf_inet_addr *addr,
+			__be16 *to)
+{
+	char *port = strrchr(word, ':');
+	int af;
+
+	if (!port || port == word)
+		return -EINVAL;
+	*port++ = 0;
+	if (port[-2] == ']')
+		port[-2] = 0;
+	af = ip_vs_mhs_svc_endpoint(net, word + (*word == '['), port, addr, to);
+	return af < 0 || !*to ? -EINVAL : af;
 }
 
 static const char *svc_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)

@@ -60,6 +60,7 @@ SETTLING, YOUNG, STATEFUL, FULL = 1, 2, 4, 8
 EMPTY = 1       # no server
 SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
 MARKED = 0x20   # the service is by firewall mark
+IDS = 2         # QUIC servers issue connection IDs
 MASQ, TUNNEL, DROUTE = 0, 0x15, 0x2a
 
 
@@ -162,6 +163,33 @@ def lives():
                tcp(client, 4000, vip, 80))
 
 
+def ids():
+    """QUIC whose servers issue connection IDs: name, setting, packet."""
+    for family, (client, vip) in ADDRESSES.items():
+        path = (family == 6) | IDS | 2 << 3
+        for server in 1, 2, 9:
+            number = b"\7\0\0\0" if family == 6 else b"\7\x0a\2\0"
+            number += bytes([server]) + bytes(4)
+            for name, head in (
+                    ("short", b"\x40"), ("handshake", b"\xe0\0\0\0\1\x09"),
+                    ("handshake2", b"\xf0\x6b\x33\x43\xcf\x09"),
+                    ("initial", b"\xc0\0\0\0\1\x09")):
+                packet = udp(client, 4000, vip, 443, head + number)
+                name = f"id-{name}-{server}-{family}"
+                yield name, setting(path, DROUTE), packet
+                yield f"{name}-masq", setting(path, MASQ), packet
+                yield (f"{name}-stateful", setting(
+                    path, DROUTE, 0, 0, 0, RIGHT | MADE, STATEFUL), packet)
+                for life in (SETTLING, YOUNG):
+                    yield (f"{name}-{life}",
+                           setting(path, DROUTE, life=life), packet)
+                if family == 4:
+                    for kind, outer in tunnelled(packet, SERVERS[4][2]):
+                        yield (f"{name}-tunnel-{kind}",
+                               setting(path, TUNNEL | kind << 6),
+                               next(errors(4, "10.2.0.10", outer)))
+
+
 def seeds():
     """The fuzzer, the name of the input, the input."""
     for name, protocol, packet in packets():
@@ -172,7 +200,7 @@ def seeds():
     for name, service, methods, packet in paths():
         path = (packet[0] >> 4 == 6) | service << 3
         yield "packet", name, setting(path, methods) + packet
-    for name, world, packet in lives():
+    for name, world, packet in (*lives(), *ids()):
         yield "packet", name, world + packet
     # a SYN that has an entry of a deleted server, both with conntrack entries
     for family, (client, vip) in ADDRESSES.items():

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs_quic.h"
 
 #define WANT(condition)							\
 do {									\
@@ -29,6 +30,16 @@ static u8 *part(const u8 *data, size_t len)
 	return p;
 }
 
+/* Nothing is read behind the end, and what is found lies before it */
+static void id_found(const u8 *data, size_t len, unsigned int need)
+{
+	u8 *copy = part(data, len);
+	unsigned int at = ip_vs_mhs_quic_id(copy, len, need);
+
+	WANT(!at || (at >= 2 && at + need <= len));
+	free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
 	static const u8 protocols[] = {
@@ -38,6 +49,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	u8 *linear, *rest, *copy;
 	bool known;
 
+	id_found(data, size, 4);
+	id_found(data, size, 16);
 	if (size < 3)
 		return 0;
 	skb.len = size - 3;

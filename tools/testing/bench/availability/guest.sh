@@ -14,24 +14,36 @@ esac
 
 readonly FLOWS=$1 SERVERS=4
 ulimit -n 65536
-readonly SCENARIOS="rolling flap drain delete restart failover"
+readonly SCENARIOS="rolling flap drain delete add weight restart failover killed"
 declare -A SCHEDULERS=(
 	[mh]="mh -b mh-port,mh-fallback"
 	[mh-sloppy]="mh -b mh-port,mh-fallback"
 	[mhs]="mhs"
+	[mhs-chance]="mhs"
 	[wlc-sync]="wlc"
 )
 
 # shellcheck source=../../selftests/net/ipvs_mhs/lib.sh
 . "$(dirname "$0")/../../selftests/net/ipvs_mhs/lib.sh"
+# shellcheck source=../../selftests/net/ipvs_mhs/lib_chance.sh
+. "$here/lib_chance.sh"
+SLOTS=65521
 
+# services NAMESPACE [SERVERS]: make a director of it
 services() {
+	[ "$by" != mhs-chance ] ||
+		sysctls "$1" net.ipv4.vs.mhs.second_chance=$VIP4:80
 	{
 		echo "-A -t $VIP4:80 -s ${SCHEDULERS[$by]}"
-		real_lines $VIP4:80 -g $(seq $SERVERS)
+		real_lines $VIP4:80 -g $(seq "${2:-$SERVERS}")
 	} | in_ns "$1" ipvsadm -R
-	[ "$by" != mhs ] || wait_settled "$VIP4:80" "$1"
+	[ "${SCHEDULERS[$by]}" != mhs ] || wait_settled "$VIP4:80" "$1"
 	[ "$by" != mh-sloppy ] || sysctls "$1" net.ipv4.vs.sloppy_tcp=1
+}
+
+# told: with the second chance the servers are told of the change
+told() {
+	[ "$by" != mhs-chance ] || tell now >&2
 }
 
 # out N HOW; back N HOW: a server, by weight or by delete
@@ -41,6 +53,7 @@ out() {
 	else
 		dr ipvsadm -d -t $VIP4:80 -r "10.2.0.$((10 + $1)):80"
 	fi
+	told
 }
 
 back() {
@@ -49,6 +62,15 @@ back() {
 	else
 		real_lines $VIP4:80 -g "$1" | dr ipvsadm -R
 	fi
+	told
+}
+
+# all_entries: of both directors
+all_entries() {
+	local n=0
+
+	[ ! -e "/run/netns/d2-$$" ] || n=$(entries d2)
+	echo $((n + $(entries)))
 }
 
 # Each server in turn is drained, replaced by an equal one, and back
@@ -89,6 +111,18 @@ scenario_delete() {
 	nap 2
 }
 
+scenario_add() {
+	back $SERVERS delete
+	nap 2
+}
+
+# Of the first one, from 1 to 3
+scenario_weight() {
+	weight 1 3
+	told
+	nap 2
+}
+
 # The next director knows the servers and, for wlc, what it was told
 scenario_restart() {
 	director d2 20
@@ -114,12 +148,30 @@ scenario_failover() {
 	nap 2
 }
 
+# The director dies after a change that both know, and servers do not.  Half of the flows
+# began after the change.
+scenario_killed() {
+	if [ "$before" = yes ]; then
+		scenario_failover
+		return
+	fi
+	weight 1 0
+	weight 1 0 d2
+	clients="old mid"
+	flow_start mid --host $VIP4 --timeout 4
+	flow mid open $((FLOWS / 2)) >/dev/null
+	flow_send mid busy 3600
+	nap 1
+	route_vip 20
+	nap 2
+}
+
 load_module
 if [ $# -eq 1 ]; then
 	echo "scenario,by,flows,servers,broken,reset,new,failed,slow,entries"
 	for scenario in $SCENARIOS; do
 		echo "# $scenario"
-		for by in mh mh-sloppy mhs wlc-sync; do
+		for by in mh mh-sloppy mhs mhs-chance wlc-sync; do
 			"$0" "$FLOWS" "$scenario" "$by" || exit 1
 		done
 	done
@@ -128,15 +180,29 @@ fi
 
 scenario=$2 by=$3 before=""
 setup_net $SERVERS
-services dr
-if [ "$scenario" = failover ]; then
+if [ "$scenario" = add ]; then
+	services dr $((SERVERS - 1))
+else
+	services dr
+fi
+if [ "$scenario" = failover ] || [ "$scenario" = killed ]; then
 	before=yes
-	scenario_failover
+	"scenario_$scenario"
 	before=""
+fi
+if [ "$by" = mhs-chance ]; then
+	chance_kernel
+	servers=$(seq -f s%.0f -s " " $SERVERS)
+	btf=""
+	[ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
+	program now $btf
+	tell now >&2
 fi
 flow_start old --host $VIP4 --timeout 4
 flow_start new --host $VIP4 --timeout 4 --pause 0.02
-flow old open "$FLOWS" >/dev/null
+first=$FLOWS clients=old
+[ "$scenario" != killed ] || first=$((FLOWS / 2))
+flow old open "$first" >/dev/null
 flow old ping >/dev/null
 flow_send old busy 3600
 flow_send new churn 3600
@@ -144,7 +210,15 @@ nap 1
 "scenario_$scenario"
 flow new stop churn >/dev/null
 new="$(value "done"),$(value failed),$(value slow)"
-flow old stop >/dev/null
-flow old ping >/dev/null
-echo "$scenario,$by,$(value flows),$SERVERS,$(value broken),$(value rst),$new,$(entries)"
-flow old reset >/dev/null
+flows=0 broken=0 rst=0
+for client in $clients; do
+	flow "$client" stop >/dev/null
+	flow "$client" ping >/dev/null
+	flows=$((flows + $(value flows)))
+	broken=$((broken + $(value broken)))
+	rst=$((rst + $(value rst)))
+done
+echo "$scenario,$by,$flows,$SERVERS,$broken,$rst,$new,$(all_entries)"
+for client in $clients; do
+	flow "$client" reset >/dev/null
+done

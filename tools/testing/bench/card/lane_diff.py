@@ -28,11 +28,15 @@ CLIENT_MAC = bytes.fromhex("020000000001")
 CARD_MAC = bytes.fromhex("020000000100")
 VIP4, VIP6 = "10.9.0.1", "fd09::1"
 BATCH = 512
-# services: DR, IPIP, tunnels of the other family; none; QUIC, plain UDP
+# services: DR, IPIP, tunnels of the other family; none; plain UDP, QUIC
 TCP_PORTS = (80, 81, 82, 83, 90)
 UDP_PORTS = (53, 443, 90)
 LENGTHS = (0, 0, 0, 1, 2, 6, 7, 20, 100, 500, 1280, 1400, 1419, 1420, 1421,
            1440, 1459, 1460)
+# QUIC connection IDs: of the servers by IPv4, by IPv6, of none
+IDS = [bytes.fromhex(id) for id in (
+    "0a01000b", "0a01000c", "0a01000d", "0a01000e",
+    "00000011", "00000012", "00000013", "00000014", "0a01000f")]
 SEED = 20261125
 
 
@@ -62,6 +66,9 @@ class Frames:
     def data(self, length):
         return self.random.randbytes(length)
 
+    def id(self):
+        return self.data(1) + self.pick(*IDS) + self.data(4)
+
     def transport(self):
         r = self.random
         sport = self.pick(0, 20, *range(1024, 1088), *range(30000, 30064))
@@ -74,8 +81,13 @@ class Frames:
             return 6, head + self.data(r.choice(LENGTHS))
         data = self.data(r.choice(LENGTHS))
         if r.random() < 0.3:  # QUIC: long headers of known versions
-            data = struct.pack("!BI", self.pick(0xc0, 0xd0, 0xe0, 0x40),
-                               self.pick(1, 0x6b3343cf, 0, 7)) + data[:1200]
+            data = struct.pack("!BIB", self.pick(0xc0, 0xd0, 0xe0, 0xf0),
+                               self.pick(1, 0x6b3343cf, 0, 7),
+                               self.pick(8, 9, 20, 4, 0)) + self.id() + \
+                data[:1200]
+        elif r.random() < 0.5:
+            data = (b"\x40" + self.id() + data[:1200])[:self.pick(
+                5, 6, 1300, 1300, 1300)]
         return 17, struct.pack("!HHHH", sport, r.choice(UDP_PORTS),
                                8 + len(data), r.getrandbits(16)) + data
 
@@ -278,6 +290,13 @@ def lane_counts():
         return {key: int(value) for key, value in map(str.split, file)}
 
 
+def by_id():
+    """Packets that went where a connection ID says."""
+    with open("/proc/net/ip_vs_mhs") as file:
+        names, *rows = map(str.split, file)
+    return sum(int(row[names.index("PktById")]) for row in rows)
+
+
 def change(rig, frames, command):
     """Frames that differ right after a command."""
     rig.put([frames.plain() for _ in range(BATCH)])
@@ -364,6 +383,7 @@ def main():
     share = lane_counts()["Forwarded"] * 100 // max(1, total)
     print(f"the lane forwarded enough to compare\t{int(share < 30)}\t"
           f"{share} % of those sent")
+    print(f"frames went by connection ID\t{int(not by_id())}\t{by_id()}")
     for reason in ("Frame", "Service", "Address", "Mtu"):
         print(f"frames went up for {reason}\t"
               f"{int(not lane_counts()[reason])}\t{lane_counts()[reason]}")

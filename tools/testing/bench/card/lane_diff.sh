@@ -49,8 +49,8 @@ generation)
 	[ "$door" != ingress ] || plan 15
 	;;
 stale) plan 2 ;;
-?*) plan 7 ;;
-*) plan $((${MHS_FORM:+-19} + 26)) ;;
+?*) plan 8 ;;
+*) plan $((${MHS_FORM:+-19} + 27)) ;;
 esac
 load_module
 setup_ns dr
@@ -108,6 +108,7 @@ learn dr < <(
 		servers -u "$vip:443" "-i" $own
 	done
 )
+dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$VIP4:443 [$VIP6]:443"
 case $door in
 ingress) dr sysctl -qw net.ipv4.vs.mhs.ingress=$from ;;
 xdp)

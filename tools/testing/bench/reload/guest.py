@@ -28,8 +28,8 @@ import net  # noqa: E402
 import servers  # noqa: E402
 
 WAYS = ("nothing", "none", "drop", "recipe", "protect", "protect-new",
-        "sockets", "outside-nothing", "outside-none", "outside-protect",
-        "outside-protect-new")
+        "sockets", "outside-nothing", "outside-none", "outside-recipe",
+        "outside-protect", "outside-protect-new")
 # what the load's end and haproxy's end count: SYNs and data sent again, SYNs
 # that found no room, SYNs and resets that met an old connection
 COUNTED = ("TCPSynRetrans", "RetransSegs", "ListenOverflows", "ListenDrops",
@@ -51,24 +51,26 @@ class Reloads:
             "drop", f"iptables -w -I INPUT {RULE}",
             f"{command} -sf $(cat {self._pid_file})",
             f"iptables -w -D INPUT {RULE}")
-        plug = "tc qdisc change dev lo handle 40: plug"
-        self._recipe = servers.script(
-            "recipe", f"{plug} block",
+        self._recipe, self._recipe_outside = (servers.script(
+            f"recipe-{device}", f"tc qdisc change dev {device} handle 40: plug block",
             f"{command} -sf $(cat {self._pid_file})",
-            f"{plug} release_indefinite")
+            f"tc qdisc change dev {device} handle 40: plug release_indefinite")
+            for device in ("lo", "naive"))
 
     def command(self, way):
         plain = [*self._haproxy, "-sf", *lib.read(self._pid_file).split()]
-        return {
+        ways = {
             "nothing": ["true"],
             "none": plain,
             "drop": [self._drop],
             "recipe": [self._recipe],
+            "outside-recipe": [self._recipe_outside],
             "protect": [*PROTECT, "--", *plain],
             "protect-new": [*PROTECT, "--until-new-port", str(net.PORT), "--",
                             *plain],
             "sockets": [*plain, "-x", f"{servers.DIRECTORY}/haproxy.sock"],
-        }[way.removeprefix("outside-")]
+        }
+        return ways.get(way) or ways[way.removeprefix("outside-")]
 
 
 def spread(values):
@@ -231,6 +233,8 @@ def main():
             depth = len(lib._deferred)
             if way == "recipe":
                 net.naive_loopback()
+            if way == "outside-recipe":
+                net.naive_ingress("host0")
             total.add(*measure(way, reloads, options))
             total.write(options.out)
             lib.undo(depth)

@@ -25,6 +25,7 @@ NAMES = {"nothing": "a reload of nothing",
          "sockets": "haproxy passes its sockets",
          "outside-nothing": "from outside: a reload of nothing",
          "outside-none": "from outside: no protection",
+         "outside-recipe": "from outside: a plug shut and opened by tc",
          "outside-protect": "from outside: qdisc_tool protect",
          "outside-protect-new": "from outside: protect --until-new-port"}
 COLOURS = {"nothing": "#999999", "none": "#d55e00", "drop": "#e69f00",

@@ -233,6 +233,41 @@ static bool ends(const u8 *b, unsigned int len, const struct flow *f)
 		l4[12] == SCTP_CID_SHUTDOWN_COMPLETE);
 }
 
+/**
+ * oracle_id() - the server that the connection ID of a packet names
+ * @b: the packet
+ * @len: its length
+ *
+ * Return: its number, 0 for none.
+ */
+unsigned int oracle_id(const u8 *b, unsigned int len)
+{
+	unsigned int at, type, i;
+	struct flow f;
+
+	if (!world.mhs.cid || !net_read(b, len, 0, v6(), &f) ||
+	    !ports_read(b, len, &f) ||
+	    !is_service(f.protocol, &f.dst, f.dport, false) || lone(&f, false))
+		return 0;
+	at = f.l4 + 8;
+	if (at >= len)
+		return 0;
+	if (b[at] & 0x80) {
+		if (at + 6 > len || b[at + 5] < 5)
+			return 0;
+		type = b[at] >> 4 & 3;
+		if (memcmp(b + at + 1, type == 2 ? "\0\0\0\1" : "k3C\xcf", 4) ||
+		    type < 2)
+			return 0;
+		at += 5;
+	}
+	for (i = 1; at + 6 <= len && i <= SERVERS; i++)
+		if (!memcmp(b + at + 2, (const u8 *)&world.dest[i].addr +
+			    (v6() ? 12 : 0), 4))
+			return world_method(i) == METHOD_MASQ ? 0 : i;
+	return 0;
+}
+
 /* May a new flow get server @s?  Another one when the candidate is full or out
  * of service.
  */
@@ -368,8 +403,14 @@ static bool may_have_entry(const u8 *b, unsigned int len,
 static void check_by_table(const u8 *b, unsigned int len,
 			   const struct outcome *out, const struct flow *f)
 {
+	unsigned int id = oracle_id(b, len);
 	bool plain = lone(f, false);
 
+	WANT(out->cnt.n[MHS_CNT_NAMED] == !!id);
+	if (id) {
+		WANT(out->server == id);
+		return;
+	}
 	WANT(named(out->server, word_of(&f->src, f->sport), plain,
 		   !begins(b, len, f)));
 	WANT(plain || world_phase() != MHS_SETTLING);
@@ -412,8 +453,10 @@ static void check_told(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(icmp_is_error(b, len, f) && world.hook == NF_INET_LOCAL_IN);
-	WANT(world_phase() != MHS_SETTLING);
-	woken(out);
+	if (!world.mhs.cid) {
+		WANT(world_phase() != MHS_SETTLING);
+		woken(out);
+	}
 	WANT(sum_of(b, len, f, 0).right);
 	WANT(out->told_type == b[f->l4] && out->told_code == b[f->l4 + 1]);
 	for (i = 1; i <= SERVERS; i++) {
@@ -422,7 +465,8 @@ static void check_told(const u8 *b, unsigned int len,
 			continue;
 		quote_read(b, len, at, &q);
 		if (q.ok && is_service(q.protocol, &q.dst, q.dport, true) &&
-		    named(i, word_of(&q.src, q.sport), lone(&q, false), true))
+		    (world.mhs.cid || named(i, word_of(&q.src, q.sport),
+					    lone(&q, false), true)))
 			break;
 	}
 	WANT(i <= SERVERS);
@@ -436,10 +480,16 @@ static void check_told(const u8 *b, unsigned int len,
 static void check_made(const u8 *b, unsigned int len,
 		       const struct outcome *out, struct flow *f)
 {
+	unsigned int id = oracle_id(b, len);
 	bool plain, first;
 	u32 w;
 
 	WANT(ports_read(b, len, f));
+	if (id) {
+		WANT(world.is->life & LIFE_STATEFUL && out->made_to == id);
+		WANT(out->cnt.n[MHS_CNT_PINNED]);
+		return;
+	}
 	plain = lone(f, false);
 	first = begins(b, len, f);
 	w = word_of(&f->src, f->sport);
@@ -525,6 +575,8 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	}
 	if (out->by_entry) {
 		WANT(world.is->answers & (ANSWER_IN | ANSWER_NEW));
+		WANT(!oracle_id(bytes, len) ||
+		     world.is->life & LIFE_STATEFUL);
 	} else if (out->told) {
 		WANT(readable);
 		check_told(bytes, len, out, &f);

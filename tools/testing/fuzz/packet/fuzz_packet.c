@@ -157,7 +157,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	/* where every flow is to have an entry, one that gets none goes as
 	 * where none is to
 	 */
-	if (is.life & LIFE_STATEFUL && !out.made && !oracle_begins(b, len)) {
+	if (is.life & LIFE_STATEFUL && !out.made && !oracle_begins(b, len) &&
+	    !oracle_id(b, len)) {
 		as = is;
 		as.life &= ~LIFE_STATEFUL;
 		run(&as, b, len, min(len, header + is.linear), &too);

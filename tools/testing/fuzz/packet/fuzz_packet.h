@@ -47,7 +47,8 @@ struct setting {
 };
 
 #define PATH_IPV6		0x01
-#define PATH_OUT		0x04	/* sent by this host; 0x02 is unused */
+#define PATH_IDS		0x02	/* servers of QUIC issue connection IDs */
+#define PATH_OUT		0x04	/* sent by this host */
 #define PATH_KIND		0x18	/* TCP, UDP, QUIC, SCTP */
 #define PATH_MARK		0x20
 #define PATH_COMPLETE		0x40	/* checksums as a NIC leaves them ... */
@@ -157,6 +158,7 @@ void packet_free(struct sk_buff *skb);
 /* oracle */
 void oracle_sum_right(u8 *bytes, unsigned int len);
 bool oracle_begins(const u8 *bytes, unsigned int len);
+unsigned int oracle_id(const u8 *bytes, unsigned int len);
 void oracle(const u8 *bytes, unsigned int len, const struct outcome *out);
 u16 oracle_sum(const u8 *bytes, unsigned int len, u32 sum);
 

@@ -5,6 +5,7 @@
 #include <net/ip6_checksum.h>
 
 #include "fuzz_packet.h"
+#include "ip_vs_mhs_cid.h"
 
 struct world world;
 
@@ -195,6 +196,7 @@ static void server_set(unsigned int i)
 
 	dest->af = world.af;
 	dest->addr = address(2, i);
+	dest->port = world.mhs.fwmark ? 0 : world.mhs.port;
 	dest->tun_type = world.is->methods >> 6;
 	dest->cflags = state == STATE_GONE ? 0 : IP_VS_DEST_CF_AVAILABLE;
 	dest->flags = state == STATE_OVERLOAD ? IP_VS_DEST_F_OVERLOAD : 0;
@@ -211,7 +213,8 @@ static void server_set(unsigned int i)
 	s->idx = i;
 	s->state = states[state];
 	servers.s[i] = s;
-	hash_add(world.mhs.by_dest, &s->node, (unsigned long)dest);
+	hash_add(world.mhs.by_addr, &s->node,
+		 ip_vs_mhs_server_key(ip_vs_mhs_server_cid(dest), dest->port));
 	if (world_method(i) == METHOD_MASQ) {
 		s->state |= MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY;
 		return;
@@ -251,6 +254,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	static const u16 protocols[] = {
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDP, IPPROTO_SCTP };
 	static const u16 ports[] = { 80, 53, 443, 80 };
+	static const struct ip_vs_mhs_cid cid;
 	struct ip_vs_mhs *mhs = &world.mhs;
 	u8 service = is->service;
 	unsigned int i;
@@ -279,6 +283,8 @@ void world_set(const struct setting *is, struct outcome *out)
 	mhs->protocol = world.protocol;
 	mhs->port = htons(ports[world.kind]);
 	mhs->fwmark = service & SERVICE_FWMARK ? 1 : 0;
+	if (is->path & PATH_IDS && world.kind == KIND_QUIC && !mhs->fwmark)
+		mhs->cid = &cid;
 	mhs->settle = world_phase();
 	mhs->addr_only = service & SERVICE_ADDR_ONLY;
 	mhs->was_stateless = true;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 900
+# timeout: 1800
 # weight: 30
 # The second chance: with the program on the servers no flow breaks when servers are
 # drained, deleted and added, twice in a row, and with SYN cookies, though the
@@ -37,7 +37,7 @@ listed() {
 	dr sh -c "echo '$*' >/proc/sys/net/ipv4/vs/mhs/second_chance" 2>/dev/null
 }
 
-plan 35
+plan 38
 btf=""
 [ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
 program now $btf
@@ -190,6 +190,33 @@ check "clear leaves no tunnel, no filter, no program" "" \
 	in_ns s1 tc qdisc show dev eth0 | grep clsact
 	ls -d /sys/fs/bpf/real_server* 2>/dev/null)"
 unbroken "after the way back"
+
+# Two directors that disagree.  Each change here is a packet's way from one to the other:
+# no server is told of it.
+pair reset
+both -e 2 5
+dr ipvsadm -S -n >"$work/other"
+both -e 2 1
+tell next
+both -e 2 5
+pair open 60
+both -e 2 1
+pair ping
+check_cmp "control: with the list of one of two directors flows break" \
+	"$(sum broken)" -gt 0
+pair reset
+tell next --servers "$work/other"
+both -e 2 5
+pair open 60
+both -e 2 1
+unbroken "directors that disagree, one way"
+pair open 60
+both -e 2 5
+unbroken "and the other way"
+both -e 2 1
+for s in $servers; do
+	on "$s" clear
+done
 
 # The director's list of services
 phases() {

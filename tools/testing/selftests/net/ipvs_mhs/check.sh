@@ -36,7 +36,7 @@ mend() {
 both_ways() {
 	local status=1
 
-	[[ " persistence thresholds masquerading conntrack " != *" $1 "* ]] ||
+	[[ " persistence thresholds masquerading conntrack chance-entries " != *" $1 "* ]] ||
 		status=0
 	eval "$2"
 	wait_settled
@@ -56,11 +56,16 @@ sysctl_of() {
 	sysctls dr "net.ipv4.vs.$1"
 }
 
+# listed [SERVICE]: the services with the second chance
+listed() {
+	dr sysctl -qw "net.ipv4.vs.mhs.second_chance=${1:-}"
+}
+
 failed() {
 	[[ $(dr ip -o neigh show 10.2.0.99) == *FAILED* ]]
 }
 
-plan 55
+plan 59
 fresh_module table_size=251
 setup_net 2
 windows 3600000 3600000
@@ -119,6 +124,15 @@ flow c4 open 20
 sysctl_of mhs.max_entries=262144
 check_cmp "capped: there are some" "$(mhs Capped)" -gt 0
 both_ways capped 'true' 'again "1 2"'
+
+# the second chance
+both_ways second-chance 'listed 192.0.2.99:80' listed
+flow c4 open 10
+wait_settled
+weight 1 5
+busywait 20 in_state transition
+flow c4 open 20
+both_ways chance-entries 'listed "$SVC4"; busywait 20 in_state stable' listed
 flow c4 reset
 
 # the lane

@@ -12,12 +12,15 @@ client  takes commands, one a line, on standard input; each is answered by one
                     answers, at most S seconds for the next one
     new [KIND]      the same on the flows that no server has answered yet
     spray N [KIND]  send N datagrams from as many other ports; no answers
+    move [ADDRESS]  all flows get another port, and that address
     close           close all flows
     quit
 
 Kinds: plain, and the packets of QUIC: initial, 0rtt, handshake, the same of
 version 2 and retry as initial2, 0rtt2, handshake2, retry2, then short, unknown
-(a version that nobody knows) and runt (a long header cut short).  By ping only,
+(a version that nobody knows) and runt (a long header cut short).  KIND@sN: with a
+connection ID that names that server, see quic_ids.sh, KIND@: the server that
+answered the flow last; KIND@HEX: that ID; with --key it is a keyed one.  By ping only,
 plain ones as IP fragments made by hand: reversed, the last one first; by spray
 only: headless, without the first one.
 
@@ -27,10 +30,14 @@ ICMP error), moved (answered by another server than the time before), wrong
 """
 import argparse
 import collections
+import functools
+import ipaddress
 import os
+import re
 import selectors
 import socket
 import struct
+import subprocess
 import sys
 import time
 
@@ -42,33 +49,55 @@ BURST = 32      # datagrams on their way, which every buffer holds
 SPRAY_PORT = 1024
 
 
-def long_header(kind, version, token, size):
+def long_header(kind, version, token, size, name):
     """RFC 9000 17.2, RFC 9369: what a load balancer can see of it."""
     head = struct.pack("!BI", 0xc0 | kind << 4, version)
-    head += b"\x08" + os.urandom(8) + b"\x08" + os.urandom(8)
+    name = name or os.urandom(8)
+    head += bytes([len(name)]) + name + b"\x08" + os.urandom(8)
     if token:
         head += b"\0"
     rest = size - len(head) - 2
     return head + struct.pack("!H", 0x4000 | rest) + os.urandom(rest)
 
 
-def datagram(kind, size):
+def named(server, v6, key):
+    """The ID of the server sN, as it would issue it."""
+    if not re.fullmatch(r"s\d", server):
+        return bytes.fromhex(server)
+    address = ipaddress.ip_address(
+        f"{'fd02::' if v6 else '10.2.0.'}1{server[1:]}").packed[-4:]
+    if not key:
+        return os.urandom(1) + address + os.urandom(4)
+    return os.urandom(1) + encrypted(key, address)
+
+
+@functools.lru_cache(None)
+def encrypted(key, address):
+    """One for each server: a process costs much."""
+    return subprocess.run(
+        ["openssl", "enc", "-aes-128-ecb", "-nopad", "-K", key],
+        input=address + os.urandom(12), stdout=subprocess.PIPE,
+        check=True).stdout
+
+
+def datagram(kind, size, name=None):
     v1, v2 = 1, 0x6b3343cf
     if kind in ("plain", "reversed", "headless"):
         return b"x" * size
     if kind == "short":
-        return bytes([0x40 | os.urandom(1)[0] & 0x3f]) + os.urandom(63)
+        return bytes([0x40 | os.urandom(1)[0] & 0x3f]) + (
+            name or b"") + os.urandom(63)
     if kind == "runt":
         return b"\xc0\0\0"
     return {
-        "initial": lambda: long_header(0, v1, True, 1200),
-        "initial2": lambda: long_header(1, v2, True, 1200),
-        "0rtt": lambda: long_header(1, v1, False, 300),
-        "0rtt2": lambda: long_header(2, v2, False, 300),
-        "handshake": lambda: long_header(2, v1, False, 300),
-        "handshake2": lambda: long_header(3, v2, False, 300),
-        "retry2": lambda: long_header(0, v2, False, 300),
-        "unknown": lambda: long_header(0, 0x0a0a0a0a, False, 1200),
+        "initial": lambda: long_header(0, v1, True, 1200, name),
+        "initial2": lambda: long_header(1, v2, True, 1200, name),
+        "0rtt": lambda: long_header(1, v1, False, 300, name),
+        "0rtt2": lambda: long_header(2, v2, False, 300, name),
+        "handshake": lambda: long_header(2, v1, False, 300, name),
+        "handshake2": lambda: long_header(3, v2, False, 300, name),
+        "retry2": lambda: long_header(0, v2, False, 300, name),
+        "unknown": lambda: long_header(0, 0x0a0a0a0a, False, 1200, name),
     }[kind]()
 
 
@@ -118,15 +147,23 @@ class Client:
     def clear(self):
         self.lost = self.refused = self.moved = self.wrong = 0
 
-    def open(self, n):
+    def socket(self, i, address):
         hosts = self.args.host.split(",")
-        for i in range(n):
-            sock = socket.socket(self.family, socket.SOCK_DGRAM)
-            if self.args.bind:
-                netlab.bind_fresh(sock, self.args.bind)
-            sock.connect((hosts[i % len(hosts)], self.args.port))
-            sock.setblocking(False)
-            self.flows.append(Flow(sock))
+        sock = socket.socket(self.family, socket.SOCK_DGRAM)
+        if address:
+            netlab.bind_fresh(sock, address)
+        sock.connect((hosts[i % len(hosts)], self.args.port))
+        sock.setblocking(False)
+        return sock
+
+    def open(self, n):
+        self.flows += [Flow(self.socket(i, self.args.bind)) for i in range(n)]
+
+    def move(self, address=None):
+        for i, flow in enumerate(self.flows):
+            flow.sock.close()
+            flow.sock = self.socket(i, address or self.args.bind)
+        self.clear()
 
     def answer(self, flow):
         try:
@@ -142,10 +179,15 @@ class Client:
         self.wrong += bool(self.args.echo) and echo != flow.sent
         flow.server = server
 
+    def datagram(self, kind, server):
+        kind, at, name = kind.partition("@")
+        return datagram(kind, self.args.size, at and named(
+            name or server, self.family == socket.AF_INET6, self.args.key))
+
     def burst(self, flows, kind, timeout):
         sel = selectors.DefaultSelector()
         for flow in flows:
-            flow.sent = datagram(kind, self.args.size)
+            flow.sent = self.datagram(kind, flow.server)
             try:
                 if kind == "reversed":
                     self.pieces(flow.sock.getsockname()[1], flow.sent, slice(
@@ -216,11 +258,12 @@ def client(args):
             c.ping(*rest, new=True)
         elif word in ("open", "spray"):
             getattr(c, word)(int(rest[0]), *rest[1:])
-        elif word in ("ping", "close"):
+        elif word in ("ping", "move", "close"):
             getattr(c, word)(*rest)
         else:
             sys.exit(f"dgrams.py: no command {word!r}: open N, ping [KIND [S]], "
-                     "new [KIND], spray N [KIND], close or quit")
+                     "new [KIND], spray N [KIND], move [ADDRESS], close or "
+                     "quit")
         c.report()
 
 
@@ -238,6 +281,7 @@ def main():
     p.add_argument("--bind", help="source address; spray needs it")
     p.add_argument("--size", type=int, default=32, help="of plain ones")
     p.add_argument("--echo", action="store_true", help="compare the answer")
+    p.add_argument("--key", help="of connection IDs, 32 hexadecimal digits")
     p.add_argument("--timeout", type=float, default=12,
                    help="seconds without an answer")
     args = parser.parse_args()

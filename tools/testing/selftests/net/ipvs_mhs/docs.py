@@ -67,6 +67,11 @@ ELSEWHERE = {
          "with its own addresses"),
     r"ipvsadm -S -n \| ssh server real_server chance set ":
         ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "by a file, as tell"),
+    r"real_server drained ":
+        ("tools/testing/selftests/net/ipvs_mhs/drained.sh", "with its own addresses"),
+    r'sysctl -w net\.ipv4\.vs\.mhs\.quic_ids="192\.0\.2\.1:443=':
+        ("tools/testing/selftests/net/ipvs_mhs/quic_real.sh",
+         "where the kernel has AES"),
     r"ethtool -K eth[01] rxvlan off rx-vlan-stag-hw-parse off$":
         ("tools/testing/selftests/net/ipvs_mhs/lane_xdp.sh", "lib_lane.sh"),
     r"ip link set dev eth0 xdpdrv (object /usr/local/\S+ section xdp|off)$":
@@ -117,6 +122,8 @@ TEXTS = {
     r"control     main": "a picture",
     r"cli\.main  ": "a picture",
     r"vip = 192": "a configuration file: real_faults.sh has such a file",
+    r"5a 0a00000b ": "a connection ID",
+    r"(def issue\(|mhs_ids\.issue\()": "a server by aioquic: quic_real.sh has such servers",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 

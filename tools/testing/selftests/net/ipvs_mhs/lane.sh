@@ -27,10 +27,11 @@ refused() {
 	check "ingress=$1: as before" "eth0" "$(devices)"
 }
 
-plan $((LANE_CHECKS + LANE_REASONS + 10))
+plan $((LANE_CHECKS + LANE_REASONS + LANE_IDS + 10))
 lane_tests lane_reasons
 
 lane_open
+lane_ids
 check "the sysctl names the device" eth0 "$(devices)"
 refused "eth0 eth9" "No such device"
 refused "lo" "Invalid argument"

@@ -13,13 +13,14 @@
 need nft ethtool
 
 door=xdp
-plan $((LANE_CHECKS + 5))
+plan $((LANE_CHECKS + LANE_IDS + 5))
 lane_tests
 
 sysctls dr net.ipv4.vs.mhs.lane=1
 check "mhsstat check: no device has the program" "[lane-door]" "$(lane_findings)"
 lane_open
 check "control: mhsstat check: a device has the program" "" "$(lane_findings)"
+lane_ids
 lane_close
 dr ip link set dev eth0 xdpgeneric obj "${MHS_KO%/*}/lane.bpf.o" sec xdp
 check "mhsstat check: the program runs in generic mode" "[lane-generic]" \

@@ -99,17 +99,24 @@ packets() {
 	grep -P '\t1\t|^#' "$work/packets" | sed 's/^/# /'
 }
 
-# chance_net: the network, IPv4 by direct routing and IPv6 in IPIP.  The tunnel between
-# servers fragments IPv4; where it is IPv6, clients must send smaller segments.
-chance_net() {
-	local m s
+# chance_kernel: what the program and its tunnels need
+chance_kernel() {
+	local m
 
 	[ "$(stat -f -c %T /sys/fs/bpf)" = bpf_fs ] ||
 		mount -t bpf bpf /sys/fs/bpf
-	fresh_module table_size=$SLOTS
 	for m in ipip sit ip6_tunnel ip_gre ip6_gre; do
 		modprobe -q $m
 	done
+}
+
+# chance_net: the network, IPv4 by direct routing and IPv6 in IPIP.  The tunnel between
+# servers fragments IPv4; where it is IPv6, clients must send smaller segments.
+chance_net() {
+	local s
+
+	fresh_module table_size=$SLOTS
+	chance_kernel
 	setup_net 3
 	for s in $servers; do
 		ip_ns "$s" <<<"route replace default via fd02::1 advmss 1380"

@@ -6,7 +6,7 @@
 # hook of a device; xdp, a program that calls the module, on veth; or virtio, the
 # program on a card of the machine.  Sourced after lib.sh.
 
-readonly LANE_CHECKS=24 LANE_REASONS=37 FLOWS=80
+readonly LANE_CHECKS=24 LANE_REASONS=37 LANE_IDS=17 FLOWS=80
 
 # lane_open, lane_close: the door of the director's device.  A veth sends frames of
 # XDP at once only if the other end has a program, too, and it loses checksums that
@@ -316,6 +316,56 @@ lane_reasons() {
 	busywait 20 lane_method_seen
 	result "GRE: Method" $?
 	flow c reset
+}
+
+# lane_ids: QUIC by connection ID: flows from other ports stay in the lane and with
+# their servers; the control, without IDs they move
+lane_ids() {
+	local vip c method client_py=dgrams.py proto=-u
+
+	conns_begin
+	dgram_servers 443
+	for vip in $VIP4 "[$VIP6]"; do
+		c=ids${#vip}
+		flow_start $c --host "${vip//[][]/}" --port 443
+		for method in -g -i; do
+			dr ipvsadm -C
+			learn dr < <(
+				echo "-A -u $vip:443 -s mhs"
+				real_lines "$vip:443" $method 1 2 3
+			)
+			flow $c open 40
+			flow $c ping initial
+			busywait 20 lane_takes_ids $c
+			dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$vip:443"
+			flow $c move
+			lane_begin
+			flow $c ping short@
+			flow $c ping handshake@
+			check "IDs, $vip $method: served, none moved" "0 0" \
+				"$(value lost) $(value moved)"
+			check "IDs, $vip $method: in the lane, by ID" "80 80" \
+				"$(lane_new Forwarded) $(mhs PktById "$vip:443")"
+			flow $c ping short@s9
+			check "IDs, $vip $method: of no server" 40 \
+				"$(mhs PktNoId "$vip:443")"
+			dr sysctl -qw net.ipv4.vs.mhs.quic_ids=
+			flow $c move
+			flow $c ping short@
+			check_cmp "control, IDs, $vip $method: none: moved" \
+				"$(value moved)" -gt 5
+			flow $c close
+		done
+		flow_end $c
+	done
+	check "IDs: no entries" 0 "$(conns_new)"
+}
+
+# lane_takes_ids CLIENT: the stack has cached the routes to the servers
+lane_takes_ids() {
+	lane_begin
+	flow "$1" ping short@
+	[ "$(lane_new Forwarded)" -ge 40 ]
 }
 
 # lane_tests [COMMAND]: all that depends on the door, and the command amid of it

@@ -46,7 +46,7 @@ from mhsstat_lib.lookup import lookup
 service, address, shift = sys.argv[2:]
 name = lambda server: re.sub(r".*1(\d)\]?:\d+$", r"s\1", server or "none")
 for port, server in map(str.split, sys.stdin):
-    [s] = lookup(SimpleNamespace(service=[service], client=
+    [s] = lookup(SimpleNamespace(service=[service], cid=None, client=
         f"{address}:{int(port) + int(shift)}"))["services"]
     print(port, server, s["phase"], name(s["old_server"]),
           name(s["candidate_server"]), name((s["entry"] or {}).get("server")))

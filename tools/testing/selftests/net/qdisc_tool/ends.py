@@ -10,7 +10,7 @@ import os
 import signal
 from contextlib import contextmanager
 
-from lib import (FAST, WAIT_S, Tool, check, defer, equal, main, read, run,
+from lib import (FAST, WAIT_S, Tool, check, defer, equal, is_stuck, main, read, run,
                  set_up, test, tool, wait_for, write)
 from net import (HOST4, PORT, Clients, listen, neighbours_known, network,
                  plug_device, plug_waiting)
@@ -110,11 +110,6 @@ def s1_what_was_left_behind_is_seen_and_ended():
                     set_up(device, "-p", str(PORT))
                 tool("check")
                 tool("protect", *HOLD, "--pause", "0", "true")
-
-
-def is_stuck():
-    status, = json.loads(tool("status", "--json", expect=None).out)
-    return status["condition"] == "stuck"
 
 
 @test

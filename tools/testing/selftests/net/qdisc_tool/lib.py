@@ -297,6 +297,11 @@ def program(*arguments, expect=0, **options):
                          expect, arguments)
 
 
+def is_stuck():
+    status, = json.loads(tool("status", "--json", expect=None).out)
+    return status["condition"] == "stuck"
+
+
 def man_page(section, **replace):
     """The two commands of a section of the man page, with names replaced."""
     page = read(f"{TOP}/Documentation/man/qdisc_tool.8")
@@ -312,9 +317,9 @@ def man_page(section, **replace):
     return commands.replace("protect ", "protect --max-hold 60s --pause 1s ")
 
 
-def systemctl(commands):
-    """What "systemctl" does, where systemd is not."""
-    path = f"{FAST}/bin/systemctl"
+def systemctl(commands, name="systemctl"):
+    """What a program does that is not there."""
+    path = f"{FAST}/bin/{name}"
     write(path, f"#!/bin/sh\n{commands}\n")
     os.chmod(path, 0o755)
     defer(os.unlink, path)

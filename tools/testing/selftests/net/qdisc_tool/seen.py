@@ -5,12 +5,17 @@
 """What a hold says of connections that it should have held, and did not."""
 
 import contextlib
+import os
+import re
 import socket
+import subprocess
 
-from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note, run,
-                 set_up, sysctl, test, tool, wait_for)
+from lib import (TOP, WAIT_S, Protecting, batch, check, defer, equal, main, man_page,
+                 note, read, run, set_up, sysctl, systemctl, test, tool,
+                 wait_for)
 from net import (HOST4, PORT, Clients, listen, namespace, neighbours_known,
                  network, passes, plug_device, plug_waiting, tagged)
+from restart import Load, Server
 
 DEVICE = "host0"
 LONG = ("--max-hold", "60s")
@@ -105,27 +110,101 @@ def clients_by_another_device():
 
 @test
 def a_port_that_nobody_listens_on():
+    """It may be forwarded, or redirected, and no client came: that fails no
+    reload."""
     set_up(DEVICE, "-p", str(PORT), "-a", HOST4)
     nobody = "nobody listens"
-    says(NOTHING, nobody, lambda: None)
+    says(0, nobody, lambda: None)
     with socket.create_server(("127.0.0.1", PORT)):
-        says(NOTHING, nobody, lambda: None)
+        says(0, nobody, lambda: None)
+        check(nobody in tool("check").out, "check does not see it")
     with socket.create_server((HOST4, PORT)):
         result = says(0, "", lambda: None)
         check(nobody not in result.err, "the control")
-    tool("protect", *LONG, "--allow-unprotected", "true")
+        check(nobody not in tool("check").out, "the control of check")
+
+
+@test
+def nobody_came_to_what_is_right():
+    """Of each case that ends with a status of its own the quiet twin: a right
+    set-up to which no client came."""
+    listen()
+    for arguments in (), ("--vlan",), ("-a", HOST4):
+        set_up(DEVICE, "-p", str(PORT), *arguments)
+        result = says(0, "", lambda: None)
+        equal((result.hold["passed"], result.hold["remarks"]), ([], []), "said")
+        tool("clear", "-q")
+    set_up(DEVICE, "-p", str(PORT))
+    # Nothing for the port meets a filter of others, nor is it removed.
+    run(f"tc filter add dev {DEVICE} ingress pref 1 matchall action continue")
+    defer(run, f"tc filter del dev {DEVICE} ingress pref 1")
+    says(0, "matchall", lambda: None)
+    # A connection that goes out from a held port.
+    tool("clear", "-q")
+    set_up("lo", "-p", "9000-9001")
+    server = listen(9001)
+
+    def go_out():
+        with socket.create_connection((HOST4, PORT), source_address=("", 9000)):
+            pass
+    result = says(0, "", go_out)
+    equal(result.hold["passed"], [], "what goes out is taken for a client")
+    server.close()
+
+
+def container():
+    """Its network, with the device eth0."""
+    run("ip netns add pod")
+    defer(run, "ip netns del pod")
+    batch("ip", ["link add pod0 type veth peer name eth0 netns pod",
+                 "addr add 10.9.0.1/24 dev pod0", "link set pod0 up"])
+    with namespace("pod"):
+        batch("ip", ["addr add 10.9.0.2/24 dev eth0", "link set eth0 up",
+                     "link set lo up", "route add default via 10.9.0.1"])
+
+
+def failed_in_container(pid, command):
+    """Of the requests to a server there during a command."""
+    with Load("10.9.0.2", 80, 4) as load:
+        load.wait_for_progress(10)
+        run(["sh", "-c", command], env={**os.environ, "pid": pid})
+        load.wait_for_progress(10)
+        return load.finish()["failed"]
+
+
+@test
+def the_man_page_protects_a_reload_in_a_container():
+    """What --help says is of the man page, or tested with the examples."""
+    container()
+    with namespace("pod"):
+        sleeper = subprocess.Popen(["sleep", "600"])
+        server = Server(80).__enter__()
+    defer(server.__exit__)
+    defer(sleeper.wait)
+    defer(sleeper.kill)
+    pid = str(sleeper.pid)
+    wait_for(lambda: passes("10.9.0.2", 80, None), "a way to the container")
+    systemctl(f"kill -USR1 {server.pid}", "podman")
+    prepare, protect = man_page("A proxy in a container").splitlines()
+    run(["sh", "-c", prepare], env={**os.environ, "pid": pid})
+    equal(failed_in_container(pid, protect), 0, "failures")
+    reload = protect.split(" -- ")[1]
+    check(any(failed_in_container(pid, reload) for _ in range(10)),
+          "the control did not fail")
+    pages = [read(f"{TOP}/{path}") for path in (
+        "Documentation/man/qdisc_tool.8",
+        "examples/qdisc_tool/nginx.service.d/qdisc_tool.conf")]
+    examples = re.findall("^  (qdisc_tool .*)$", tool("--help").out, re.M)
+    equal(len(examples), 5, "examples")
+    for example in examples:
+        check(any(example in page for page in pages), f"untested: {example}")
 
 
 @test
 def a_container_behind_a_published_port():
     """8080 outside is 80 in the container."""
-    run("ip netns add pod")
-    defer(run, "ip netns del pod")
-    batch("ip", ["link add pod0 type veth peer name pod1 netns pod",
-                 "addr add 10.9.0.1/24 dev pod0", "link set pod0 up"])
+    container()
     with namespace("pod"):
-        batch("ip", ["addr add 10.9.0.2/24 dev pod1", "link set pod1 up",
-                     "link set lo up", "route add default via 10.9.0.1"])
         listen(80)
     sysctl("net/ipv4/ip_forward", 1)
     run(["nft", "-f", "-"], input="table ip published {\nchain in {\n"
@@ -136,14 +215,16 @@ def a_container_behind_a_published_port():
     wait_for(passes, "a way to the container")
     for device, port, where, right in (
             (DEVICE, 80, None, False), ("pod0", 80, None, False),
-            (DEVICE, PORT, None, True), ("pod1", 80, "pod", True)):
+            (DEVICE, PORT, None, True), ("eth0", 80, "pod", True)):
         there = ("--netns", where) if where else ()
         tool("setup", "-q", *there, "-d", device, "-p", str(port))
         if right:
             result = says(0, "", lambda: be_held(where, device), *there)
             equal(result.hold["passed"], [], "said of what was held")
+            # With no client it may be right, and fails no reload.
+            says(0, "", lambda: None, *there)
         else:
-            says(NOTHING, "container", pass_by, *there)
+            says(0, "container", pass_by, *there)
         tool("clear", "-q", *there)
 
 

@@ -19,6 +19,9 @@ typedef uint64_t u64;
 #undef __always_inline
 #define __always_inline	inline __attribute__((always_inline))
 #define __read_mostly
+#ifndef __packed
+#define __packed	__attribute__((packed))
+#endif
 
 static inline u64 div_u64(u64 dividend, u32 divisor)
 {

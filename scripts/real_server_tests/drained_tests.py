@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which of a server's sockets are flows of a service."""
+
+import contextlib
+import io
+import ipaddress
+import sys
+import unittest
+from pathlib import Path
+from unittest import mock
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "scripts"))
+
+from real_server_lib import chance, cli, drained  # noqa: E402
+
+SOCKETS = """\
+ESTAB      0 0          192.0.2.1:80    198.51.100.7:40000
+ESTAB      0 0 [::ffff:192.0.2.1]:80 [::ffff:198.51.100.7]:40001
+FIN-WAIT-2 0 0     192.0.2.1%eth0:80    198.51.100.7:40002
+CLOSE-WAIT 0 0          192.0.2.2:80    198.51.100.7:40003
+SYN-RECV   0 0      [2001:db8::1]:80    [2001:db8::7]:40004
+"""
+
+
+def run(*argv, sockets=SOCKETS, listening="", services=None):
+    """(status, standard output, standard error)"""
+    out, err = io.StringIO(), io.StringIO()
+    record = chance.Record({"services": services or {}})
+    answers = {"flows": lambda self, port: sockets,
+               "sockets": lambda self: listening,
+               "links": lambda self: {"lo": {
+                   "flags": [], "link_type": "loopback",
+                   "addr_info": [{"local": "10.0.0.11"}]}}}
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
+            mock.patch("real_server_lib.chance.Store.load", lambda self: record), \
+            mock.patch.multiple("real_server_lib.host.Host", **answers):
+        status = cli.main(["drained", *argv])
+    return status, out.getvalue(), err.getvalue()
+
+
+class Flows(unittest.TestCase):
+    def test_by_address_in_any_spelling(self):
+        for address, found in (
+                ("192.0.2.1", {"established": 2, "half-closed": 1}),
+                ("192.0.2.2", {"half-closed": 1}),
+                ("2001:db8::1", {"half-open": 1}), ("192.0.2.3", {})):
+            self.assertEqual(drained.flows((ipaddress.ip_address(address), 80),
+                                           SOCKETS), found)
+
+
+class Command(unittest.TestCase):
+    def test_each_service(self):
+        self.assertEqual(
+            run("-s", "192.0.2.1:80", "-s", "[2001:DB8::1]:80"),
+            (124, "192.0.2.1:80: 3 flow(s) left, 2 established, 1 half-closed\n"
+             "[2001:db8::1]:80: 1 flow(s) left, 1 half-open\n", ""))
+
+    def test_no_flow_is_drained_only_where_the_service_is_known(self):
+        listens = "tcp LISTEN 0 128 0.0.0.0:80 0.0.0.0:*"
+        for listening, status in ((listens, 0), (listens.replace("80", "81"), 125),
+                                  ("", 125)):
+            self.assertEqual(run("-s", "192.0.2.1:80", sockets="",
+                                 listening=listening)[0], status)
+
+    def test_services_that_were_set(self):
+        for weight in 0, 1:
+            status, out, err = run(services={"192.0.2.1:80": {
+                "address": "192.0.2.1", "port": 80,
+                "sets": [[[["10.0.0.11", 80, weight]], None]]}})
+            self.assertEqual((status, "3 flow(s)" in out), (124, True))
+            self.assertEqual("has the weight 1" in err, bool(weight))
+
+    def test_none(self):
+        status, _, err = run()
+        self.assertEqual(status, 125)
+        self.assertIn("--service", err)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the second chance costs a packet at a server, in instructions: on the stock
+kernel, in an emulated machine that counts them, see chance/guest.py."""
+
+import bench
+import packets
+
+KERNELS = (packets.COUNTED,)
+SECONDS = {"quick": 90, "full": 90}
+WHAT = {"other": "of another port", "syn": "a SYN",
+        "stays": "of a flow of this server", "cookie": "with a valid SYN cookie",
+        "sent": "sent on, without the tunnel"}
+
+
+def measure(docs, _mode):
+    lines = bench.machine(packets.COUNTED, [bench.HERE / "chance" / "guest.py"],
+                          8 * SECONDS["full"], "--icount", "--memory", "1G",
+                          "--append", "cryptomgr.notests=1 nokaslr")
+    bench.write_csv(docs / "chance.csv", bench.parse_csv(lines))
+
+
+def draw(docs):
+    cost = {(row["what"], row["family"]): row["instructions"]
+            for row in bench.read_csv(docs / "chance.csv")}
+    bench.write_table(docs, "chance", ["packet", "IPv4", "IPv6"],
+                      [[text, cost[what, "4"], cost[what, "6"]]
+                       for what, text in WHAT.items()])

@@ -1,0 +1,241 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# timeout: 1200
+# weight: 60
+# QUIC by aioquic: clients whose ports and addresses change in the middle of downloads,
+# while servers are drained, deleted, added and weighted, and when another director
+# takes over.  Without connection IDs in the director, with mh or mhs, such a
+# connection ends.
+
+# shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
+PORT=443 proto=-u client_py=quic_real.py
+
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=lib_pair.sh
+. "$(dirname "$0")/lib_pair.sh"
+# shellcheck source=lib_lane.sh
+. "$(dirname "$0")/lib_lane.sh"
+need openssl gtlsclient ethtool
+
+# aioquic is in the Python environment of the tests
+top=$here/../../../../..
+PYTHONPATH=$(echo "$top"/build/venv/lib/python3*/site-packages)
+export PYTHONPATH
+python3 -S -c "import aioquic" 2>/dev/null || skip_all "no aioquic"
+
+EVENTS=(nothing drain delete add weight director)
+
+# event WHAT [undo]: while s1 has the connections
+event() {
+	case $* in
+	drain) pair_edit -e 1 -g -w 0 ;;
+	delete) pair_edit -d 3 ;;
+	add) pair_edit -a 4 -g ;;
+	weight) pair_edit -e 1 -g -w 3 ;;
+	director) route_vip 30 ;;
+	"drain undo" | "weight undo") pair_edit -e 1 -g -w 1 ;;
+	"delete undo") pair_edit -a 3 -g ;;
+	"add undo") pair_edit -d 4 ;;
+	"director undo") route_vip 10 ;;
+	esac
+}
+
+# strays PORTS: packets from there have come to s2, which does not know them
+strays() {
+	local p
+
+	for p in ${1//,/ }; do
+		grep -q "^s2 stray .* $p\$" "$work/servers" || return 1
+	done
+}
+
+# lost SCHEDULER EVENT...: a connection ends when its port changes, or its address
+lost() {
+	local e ports
+
+	for e in "${@:2}"; do
+		flow c open "$1-$e"
+		event "$e"
+		flow c chunk "$1-$e"
+		check "control: $1, $e: they go on while they stay" "2 s1,s1" \
+			"$(value ok) $(value servers)"
+		flow c rebind "$1-$e" 4
+		ports=$(value ports)
+		flow c migrate "$1-$e" 6
+		ports+=,$(value ports)
+		flow c ask "$1-$e"
+		busywait 20 strays "$ports"
+		result "control: $1, $e: when they move their packets come to s2" $?
+		event "$e" undo
+	done
+}
+
+# all_ended SCHEDULER EVENT...: those of lost
+all_ended() {
+	local scheduler=$1
+
+	shift
+	flow c ended "${@/#/$scheduler-}"
+	check "control: $scheduler: all that moved have ended" $((2 * $#)) \
+		"$(value ended)"
+}
+
+# ngtcp2 NAME: a client of another make, which has a connection to s1.  It is stopped
+# until ngtcp2_moves: then it changes its port, with another connection ID, and asks s1
+# for its name.
+ngtcp2() {
+	flow c spare
+	mkdir "$work/$1"
+	value away >"$work/$1/away"
+	sysctls cl net.ipv4.ip_local_port_range="$(value home),$(value home)"
+	bg_ns cl gtlsclient --no-quic-dump --no-http-dump --timeout=300s \
+		--change-local-addr=8s --delay-stream=9s \
+		--exit-on-all-streams-close --download="$work/$1" \
+		$VIP4 "$PORT" "https://$VIP4:$PORT/name" \
+		</dev/null >"$work/$1/log" 2>&1 &
+	echo $! >"$work/$1/pid"
+	defer kill -KILL $!
+	busywait 30 grep -q "handshake has been confirmed" "$work/$1/log"
+	result "ngtcp2, $1: a connection" $?
+	kill -STOP $!
+}
+
+ngtcp2_moves() {
+	local port
+
+	port=$(<"$work/$1/away")
+	sysctls cl net.ipv4.ip_local_port_range="$port,$port"
+	kill -CONT "$(<"$work/$1/pid")"
+	busywait 30 grep -q "local=.*]:$port " "$work/$1/log"
+	result "ngtcp2, $1: its port changes" $?
+}
+
+# entries_new: of both directors
+entries_new() {
+	echo $(($(conns_new dr) + $(conns_new d2)))
+}
+
+# go_on DOOR EVENT...: with connection IDs downloads end where they have begun, though
+# the clients move in each phase, and no entry is made
+go_on() {
+	local e door=$1
+
+	for e in "${@:2}"; do
+		conns_begin dr
+		conns_begin d2
+		flow c open "$door-$e"
+		event "$e"
+		flow c rebind "$door-$e"
+		flow c chunk "$door-$e"
+		[ "$(pair_total Hold)" = 0 ] || to_pin
+		flow c migrate "$door-$e"
+		flow c chunk "$door-$e"
+		to_stable
+		flow c rebind "$door-$e"
+		flow c chunk "$door-$e"
+		flow c end "$door-$e"
+		check "$door, $e: the downloads end at s1" "2 s1,s1" \
+			"$(value ok) $(value servers)"
+		check "$door, $e: entries" 0 "$(entries_new)"
+		event "$e" undo
+		to_stable
+		windows 3600000 3600000
+	done
+}
+
+# services PORT SCHEDULER...: of both families on both directors; connections are to
+# them from now on
+services() {
+	local d
+
+	PORT=$1 SVC4=$VIP4:$1 SVC6="[$VIP6]:$1"
+	shift
+	for d in dr d2; do
+		printf -- "-D -u %s\n" "$SVC4" "$SVC6" | in_ns $d ipvsadm -R 2>/dev/null
+		learn $d < <(
+			echo "-A -u $SVC4 -s $*"
+			echo "-A -u $SVC6 -s $*"
+			real_lines "$SVC4" -g 1 2 3
+			real_lines "$SVC6" -g 1 2 3
+		)
+		sysctls $d net.ipv4.vs.mhs.{hold_ms,pin_ms}=3600000
+	done
+	flow c find "$PORT" s1 s2 24
+}
+
+# page_shows FILE: a part of it, as it is there
+page_shows() {
+	python3 -IS - "$1" "$top/Documentation/networking/ipvs-mhs-operation.rst" <<-END
+		import sys, textwrap
+		file, page = (open(name).read() for name in sys.argv[1:])
+		part = page[page.index("\tdef issue("):].split("\n\nTwo servers")[0]
+		sys.exit(textwrap.dedent(part) not in file)
+	END
+}
+
+all_ready() {
+	[ "$(grep -c ready "$work/servers")" = 8 ]
+}
+
+# User-Mode Linux has no lane of XDP programs
+lanes=(ingress)
+[ ! -e "${MHS_KO%/*}/lane.bpf.o" ] || lanes+=(xdp)
+plan $((4 + 12 + 14 + 6 + 3 * ${#lanes[@]} + 3))
+fresh_module quic_ports=443,8443
+setup_net 4
+director d2 30
+ip_ns cl <<-EOF
+	addr add 10.1.0.3/24 dev eth0
+	addr add fd01::3/64 dev eth0 nodad
+EOF
+# plain IDs with IPv4; encrypted ones with IPv6, where the kernel has AES
+key=8f95f09245765f80256934e50c66207f
+dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$SVC6=$key" 2>/dev/null || key=""
+sysctls dr net.ipv4.vs.mhs.quic_ids=
+[ -n "$key" ] || note "no AES in this kernel: plain IDs only"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
+	-subj /CN=mhs -keyout "$work/pem" -out "$work/cert" 2>/dev/null
+cat "$work/cert" >>"$work/pem"
+for i in 1 2 3 4; do
+	servers+=("s$i-$$/10.2.0.1$i/$VIP4" "s$i-$$/fd02::1$i/$VIP6${key:+/$key}")
+done
+touch "$work/servers"
+flow_start c --ports 443,8443 --certificate "$work/pem" --log "$work/servers" "${servers[@]}"
+busywait 30 all_ready || note "quic_real.py does not serve"
+
+page_shows "$top/examples/quic/mhs_ids.py"
+result "the page shows the example as it is" $?
+services 443 mh -b mh-port
+lost mh nothing drain
+services 443 mhs
+ngtcp2 control
+lost mhs "${EVENTS[@]}"
+
+services 8443 mhs
+for d in dr d2; do
+	sysctls $d net.ipv4.vs.mhs.quic_ids="$SVC4,$SVC6${key:+=$key}"
+done
+ngtcp2 ids
+go_on hook "${EVENTS[@]}"
+check_cmp "packets by their IDs" "$(pair_total PktById)" -gt 200
+check "packets whose ID names no server" 0 "$(pair_total PktNoId)"
+event drain
+ngtcp2_moves control
+busywait 20 strays "$(<"$work/control/away")"
+result "control: ngtcp2: its packets come to another server" $?
+ngtcp2_moves ids
+busywait 20 test -s "$work/ids/name"
+check "ngtcp2: s1 answers" s1 "$(<"$work/ids/name")"
+event drain undo
+for door in "${lanes[@]}"; do
+	sysctls dr net.ipv4.vs.mhs.lane=1
+	lane_open
+	before=$(pair_total PktLane)
+	go_on "$door" drain
+	check_cmp "$door: packets in the lane" "$(pair_total PktLane)" \
+		-gt $((before + 20))
+	lane_close
+done
+all_ended mh nothing drain
+all_ended mhs "${EVENTS[@]}"
