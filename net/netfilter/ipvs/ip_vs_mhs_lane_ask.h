@@ -88,7 +88,9 @@ static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
 		      READ_ONCE(in->generation) == p->generation);
 }
 
-/* Addresses and ports, if the packet is TCP or UDP without options */
+/* Addresses, and ports where TCP or UDP without options has them: lane_parse_rest()
+ * looks at the protocol of what is for a service
+ */
 static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
 {
 	const struct udphdr *ports;

@@ -17,7 +17,8 @@
  *					one of MHS_LANE_HOPS counters, so that a
  *					neighbour that grows old or young spoils
  *					few records; only the ways add it
- *	all else			time, see ip_vs_mhs_lane_generation()
+ *	all else, as the sync daemon
+ *					time, see ip_vs_mhs_lane_generation()
  *
  * A counter changes after what it counts has changed, with a full barrier in
  * between; who makes a record reads the counters first, then, after a read barrier,

@@ -151,16 +151,21 @@ static __always_inline void xdp_push(const struct ip_vs_mhs_lane_packet *p,
 				     struct xdp_buff *xdp, int growth, bool quick)
 {
 	bool no_meta = xdp_data_meta_unsupported(xdp);
+	int lacks;
 
 	xdp->data -= growth;
 	if (no_meta)
 		xdp_set_data_meta_invalid(xdp);
 	else
 		xdp->data_meta = xdp->data;
-	/* Who sends may lose a frame that is too short without its tag */
-	if (growth < 0 && xdp->data_end - xdp->data < ETH_ZLEN) {
-		memset(xdp->data_end, 0, -growth);
-		xdp->data_end -= growth;
+	/* A card may lose a frame that is too short without its tag.  veth, whose
+	 * frames may end where their room does, loses none.
+	 */
+	lacks = ETH_ZLEN - (int)(xdp->data_end - xdp->data);
+	if (growth < 0 && lacks > 0 &&
+	    xdp->data_end + lacks <= xdp_data_hard_end(xdp)) {
+		memset(xdp->data_end, 0, lacks);
+		xdp->data_end += lacks;
 	}
 	if (!p->way.outer)
 		return;
