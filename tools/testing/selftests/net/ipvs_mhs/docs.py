@@ -62,6 +62,13 @@ ELSEWHERE = {
     r"real_server setup --vip 192\.0\.2\.1":
         ("tools/testing/selftests/net/ipvs_mhs/real_server.sh",
          "with its own addresses"),
+    r"\(umask 077; openssl rand -hex 32 >/etc/real_server\.key\)$":
+        ("tools/testing/selftests/net/ipvs_mhs/chance_follow.sh", "to another file"),
+    r"scp -p /etc/real_server\.key ": (None, "there is no other host"),
+    r"real_server chance clear$":
+        ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "at its end"),
+    r"qdisc_tool (setup|protect) --netns \$pid ":
+        (f"{QDISC}/arrive.py", "with a network namespace by its name"),
     r"real_server (check|clear)\b":
         ("tools/testing/selftests/net/ipvs_mhs/real_faults.sh",
          "with its own addresses"),
@@ -115,7 +122,7 @@ TEXTS = {
     r"mode: ipvs": "of kube-proxy's configuration",
     r"kube-router\.io/service": "annotations of a service",
     r"moduleLoader:": "a part of a Module of the operator",
-    r"\[Unit\]": "a drop-in of systemd; its command stands above it",
+    r"\[(Unit|Service)\]": "a drop-in of systemd; its command stands above it",
     r"device --clsact--": "a picture",
     r"servers change  ": "a picture",
     r"\+-- director 1 --": "a picture",
@@ -146,7 +153,7 @@ class Block:
         """Logical lines, without comments behind them."""
         joined = re.sub(r"\\\n\s*", "", "\n".join(self.lines))
         return [re.sub(r"\s{2,}#.*", "", s.strip())
-                for s in joined.split("\n")]
+                for s in joined.split("\n") if not re.match(r"\s*# ", s)]
 
 
 def rst_blocks(text):
