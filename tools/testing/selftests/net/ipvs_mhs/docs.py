@@ -64,6 +64,8 @@ ELSEWHERE = {
          "with its own addresses"),
     r"\(umask 077; openssl rand -hex 32 >/etc/real_server\.key\)$":
         ("tools/testing/selftests/net/ipvs_mhs/chance_follow.sh", "to another file"),
+    r"echo 10\.0\.0\.1 10\.0\.0\.2 >/etc/real_server\.directors$":
+        ("tools/testing/selftests/net/ipvs_mhs/chance_follow.sh", "to another file"),
     r"scp -p /etc/real_server\.key ": (None, "there is no other host"),
     r"real_server chance clear$":
         ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "at its end"),
@@ -241,6 +243,8 @@ class Runner:
                 missing = make_targets_missing(command)
                 return f"{command}: no target {missing}" if missing else ""
             return ""
+        if re.search(r">\s*/(?!proc/|dev/)", command):
+            return f"{command}: its file would be there for other tests"
         option = re.match(r"options (ip_vs_mhs .*)", command)
         if option:
             command = f"modprobe {option[1]}"

@@ -32,6 +32,13 @@ dropped() {
 	done | awk '/IPReversePathFilter/ { n += $2 } END { print n + 0 }'
 }
 
+# answered: connections get through, after what the commands before may have cost
+answered() {
+	flow c4 reset
+	flow c4 open 4
+	[ "$(value flows)" = 4 ]
+}
+
 not_listening() {
 	! listening "$@"
 }
@@ -217,6 +224,8 @@ quiet "and check is quiet"
 # A change, with traffic
 services -g
 on s2 setup --vip $VIP4
+busywait 20 answered
+flow c4 reset
 flow c4 open 10
 both setup --vip $vips --tunnel gre --mss 1300
 flow c4 ping
