@@ -191,8 +191,7 @@ ip_ns cl <<-EOF
 EOF
 # plain IDs with IPv4; encrypted ones with IPv6, where the kernel has AES
 key=8f95f09245765f80256934e50c66207f
-dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$SVC6=$key" 2>/dev/null || key=""
-sysctls dr net.ipv4.vs.mhs.quic_ids=
+in_ns rt sysctl -qw net.ipv4.vs.mhs.quic_ids="$SVC6=$key" 2>/dev/null || key=""
 [ -n "$key" ] || note "no AES in this kernel: plain IDs only"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
 	-subj /CN=mhs -keyout "$work/pem" -out "$work/cert" 2>/dev/null
