@@ -11,9 +11,8 @@
  * With a key, octets 1 to 16 are one block of AES-128, and the nonce has 12 octets.
  *
  * A packet with such an ID goes to that server, wherever the packet comes from and
- * whatever the tables say: the ID stands in for the word of the client's slot,
- * see ip_vs_mhs_decide_named().  The sysctl quic_ids names the services whose
- * servers do so.
+ * whatever the tables say.  The packet neither follows nor makes an entry, with
+ * stateless=0 neither.  The sysctl quic_ids names the services whose servers do so.
  *
  *	packet			goes
  *	Initial, 0-RTT		by address and port
@@ -21,8 +20,9 @@
  *				port
  *
  * An ID is not secret and may be forged: it chooses among the servers of the
- * service, and makes no entry.  A server whose flows need entries (masquerading,
- * an upper threshold) is never named.
+ * service, those of weight 0 and deleted ones that are held included, and does
+ * nothing else.  A server whose flows need entries (masquerading, an upper
+ * threshold) is never named.
  *
  * Locks and lifetimes
  * -------------------
@@ -56,13 +56,15 @@ struct ip_vs_mhs_ids {
 /**
  * ip_vs_mhs_cid_ask() - let the connection ID of a packet name the server
  * @q: a question from ip_vs_mhs_ask_begin(), about UDP to a QUIC port; the function
- *	sets %MHS_PKT_NAMED and the word, or %MHS_PKT_UNNAMED
+ *	sets %MHS_PKT_UNNAMED if the ID names no server
  * @h: the QUIC packet
  * @bytes: number of bytes that are readable
  *
  * Context: softirq or process, under RCU.
+ * Return: the server, which has a carrier, or NULL: by address and port.
  */
-void ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h, unsigned int bytes)
+struct ip_vs_mhs_server *ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h,
+					   unsigned int bytes)
 {
 	const struct ip_vs_mhs_cid *cid = rcu_dereference(q->mhs->cid);
 	__be32 id[MHS_QUIC_ID / sizeof(__be32)];
@@ -70,23 +72,18 @@ void ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h, unsigned int bytes)
 	unsigned int at;
 
 	if (!cid || q->facts & (MHS_PKT_CONNLESS | MHS_SVC_UNSURE))
-		return;
+		return NULL;
 	at = ip_vs_mhs_quic_id(h, bytes, cid->keyed ? sizeof(id) : sizeof(*id));
 	if (!at)
-		return;
+		return NULL;
 	if (cid->keyed)
 		aes_decrypt(&cid->key, (u8 *)id, h + at);
 	else
 		memcpy(id, h + at, sizeof(*id));
 	s = ip_vs_mhs_svc_named(q->mhs, *id);
-	/* Pairs with the release in hash_add_rcu(): who finds a server sees an
-	 * array with room for its index.
-	 */
-	smp_rmb();
-	if (ip_vs_mhs_decide_names(ip_vs_mhs_ask_facts(s, false)))
-		q->w = ip_vs_mhs_decide_named(s->idx, &q->facts);
-	else if (!s)
+	if (!s)
 		q->facts |= MHS_PKT_UNNAMED;
+	return ip_vs_mhs_decide_names(ip_vs_mhs_ask_facts(s, false)) ? s : NULL;
 }
 
 static const struct ip_vs_mhs_cid *
