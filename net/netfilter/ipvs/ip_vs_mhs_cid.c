@@ -27,6 +27,11 @@
  * Locks and lifetimes
  * -------------------
  *
+ *	ip_vs_mhs.by_id		the servers of a service with a QUIC port by what an
+ *				ID names them: one of each, with the others in
+ *				server.same_id.  Written under mhs.lock, read by
+ *				packets under RCU.  No choice of addresses makes a
+ *				search long
  *	ip_vs_mhs_net.ids	under net.lock
  *	ip_vs_mhs.cid		into the array of net.ids; written under net.lock,
  *				read by packets under RCU.  A service that goes has
@@ -36,6 +41,7 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
+#include <linux/rculist.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
 
@@ -52,6 +58,57 @@ struct ip_vs_mhs_ids {
 	u32			n;
 	struct ip_vs_mhs_cid	cid[CID_MAX];
 };
+
+/* What names a server in an ID, as index: the last octets of its address */
+static unsigned long cid_index(const struct ip_vs_dest *dest)
+{
+	return ntohl(dest->af == AF_INET6 ? dest->addr.ip6[3] : dest->addr.ip);
+}
+
+/* The server, listed or gone, that an ID names, without a reference; NULL if two
+ * servers have the ID
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_cid_server(const struct ip_vs_mhs *mhs,
+					      __be32 id)
+{
+	struct ip_vs_mhs_server *s;
+
+	s = xa_load((struct xarray *)&mhs->by_id, ntohl(id));
+	return s && list_empty(&s->same_id) ? s : NULL;
+}
+
+/* Let IDs name a new server: 0 or -ENOMEM */
+int ip_vs_mhs_cid_add(struct ip_vs_mhs_server *s)
+{
+	unsigned long at = cid_index(s->dest);
+	struct ip_vs_mhs_server *other;
+	struct ip_vs_mhs *mhs = s->mhs;
+
+	lockdep_assert_held(&mhs->lock);
+	INIT_LIST_HEAD(&s->same_id);
+	if (mhs->protocol != IPPROTO_UDP || mhs->fwmark ||
+	    !ip_vs_mhs_proto_is_quic(mhs->port) || s->dest->port != mhs->port)
+		return 0;
+	other = xa_load(&mhs->by_id, at);
+	if (!other)
+		return xa_err(xa_store(&mhs->by_id, at, s, GFP_KERNEL));
+	list_add_rcu(&s->same_id, &other->same_id);
+	return 0;
+}
+
+void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s)
+{
+	unsigned long at = cid_index(s->dest);
+	struct xarray *ids = &s->mhs->by_id;
+
+	lockdep_assert_held(&s->mhs->lock);
+	/* Neither needs memory */
+	if (xa_load(ids, at) == s && list_empty(&s->same_id))
+		xa_erase(ids, at);
+	else if (xa_load(ids, at) == s)
+		xa_store(ids, at, list_next_entry(s, same_id), 0);
+	list_del_rcu(&s->same_id);
+}
 
 /**
  * ip_vs_mhs_cid_ask() - let the connection ID of a packet name the server
@@ -80,7 +137,7 @@ struct ip_vs_mhs_server *ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h,
 		aes_decrypt(&cid->key, (u8 *)id, h + at);
 	else
 		memcpy(id, h + at, sizeof(*id));
-	s = ip_vs_mhs_svc_named(q->mhs, *id);
+	s = ip_vs_mhs_cid_server(q->mhs, *id);
 	if (!s)
 		q->facts |= MHS_PKT_UNNAMED;
 	return ip_vs_mhs_decide_names(ip_vs_mhs_ask_facts(s, false)) ? s : NULL;
@@ -105,8 +162,7 @@ void ip_vs_mhs_cid_check(struct ip_vs_mhs_server *s)
 	struct ip_vs_mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
-	if (rcu_access_pointer(mhs->cid) && s->dest->port == mhs->port &&
-	    !ip_vs_mhs_svc_named(mhs, ip_vs_mhs_server_cid(s->dest)))
+	if (rcu_access_pointer(mhs->cid) && !list_empty(&s->same_id))
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_CID,
 					"the addresses of two servers end in the same four octets, so a QUIC connection ID names neither: their packets go by address and port");
 }
@@ -176,8 +232,10 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
 	mutex_lock(&mn->lock);
 	old = mn->ids;
 	mn->ids = ids;
-	list_for_each_entry(mhs, &mn->list, net_list)
+	list_for_each_entry(mhs, &mn->list, net_list) {
 		ip_vs_mhs_cid_attach(mhs);
+		cond_resched();
+	}
 	mutex_unlock(&mn->lock);
 	if (!old)
 		return;

@@ -29,7 +29,7 @@
 #include <net/ip.h>
 #include <net/route.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs_cid.h"
 
 /* The packet that an ICMP error quotes */
 struct mhs_error {
@@ -274,7 +274,7 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport, e.dport);
 	/* A connection ID may have named another one, whose ID is its address */
 	if (rcu_access_pointer(mhs->cid) && (!s || s->dest->addr.ip != outer->daddr))
-		s = ip_vs_mhs_svc_named(mhs, outer->daddr);
+		s = ip_vs_mhs_cid_server(mhs, outer->daddr);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || !icmp_tunnel_of(s, carrier, outer))
 		return false;
