@@ -36,8 +36,8 @@
  *	ip_vs_mhs.cid		into the array of net.ids; written under net.lock,
  *				read by packets under RCU.  A service that goes has
  *				left its hash table before: no packet finds it.
- *				Who replaces net.ids waits for a grace period and
- *				frees the former array then
+ *				Who replaces net.ids has the former array freed
+ *				after a grace period
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -57,6 +57,7 @@ struct ip_vs_mhs_ids {
 	char			text[CID_TEXT_BYTES];
 	u32			n;
 	struct ip_vs_mhs_cid	cid[CID_MAX];
+	struct rcu_head		rcu;
 };
 
 /* What names a server in an ID, as index: the last octets of its address */
@@ -223,6 +224,13 @@ static int cid_parse(struct net *net, struct ip_vs_mhs_ids *ids)
 	return 0;
 }
 
+static void cid_rcu_free(struct rcu_head *head)
+{
+	struct ip_vs_mhs_ids *ids = container_of(head, struct ip_vs_mhs_ids, rcu);
+
+	kvfree_sensitive(ids, sizeof(*ids));
+}
+
 /* Replace what the sysctl says; NULL: nothing */
 static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
 {
@@ -237,11 +245,11 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
 		cond_resched();
 	}
 	mutex_unlock(&mn->lock);
-	if (!old)
-		return;
-	/* packets may use what services had */
-	synchronize_rcu();
-	kvfree_sensitive(old, sizeof(*old));
+	/* Packets may use what services had.  The end of the module waits in
+	 * unregister_pernet_subsys(), by rcu_barrier().
+	 */
+	if (old)
+		call_rcu(&old->rcu, cid_rcu_free);
 }
 
 /**
