@@ -206,8 +206,8 @@ static int cid_parse(struct net *net, struct ip_vs_mhs_ids *ids)
 	for (; sscanf(text, "%95s%n", word, &n) == 1; text += n) {
 		struct ip_vs_mhs_cid *cid = &ids->cid[ids->n];
 
-		if (ids->n == CID_MAX)
-			return -E2BIG;
+		if (ids->n == CID_MAX || strlen(word) == sizeof(word) - 1)
+			return -EINVAL;
 		key = strchr(word, '=');
 		if (key)
 			*key++ = 0;
@@ -261,9 +261,9 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
  * @ppos: position in the file
  *
  * Context: process; takes net.lock and mhs.lock.
- * Return: 0, -EINVAL for a word that is no service with a QUIC port or a write at
- *	an offset, -E2BIG for too many, -EOPNOTSUPP for a key that the kernel has
- *	no AES for, -ENOMEM; an error changes nothing.
+ * Return: 0, -EINVAL for a word that is no service with a QUIC port, too many, more
+ *	than a line or a write at an offset, -EOPNOTSUPP for a key that the kernel
+ *	has no AES for, -ENOMEM; an error changes nothing.
  */
 int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			 size_t *lenp, loff_t *ppos)
@@ -286,6 +286,9 @@ int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		mutex_unlock(&mn->lock);
 	}
 	err = proc_dostring(&copy, write, buffer, lenp, ppos);
+	/* it takes no more than the first line */
+	if (write && !err && strlen(ids->text) + 1 < *lenp)
+		err = -EINVAL;
 	if (write && !err)
 		err = cid_parse(mn->net, ids);
 	if (write && !err) {
