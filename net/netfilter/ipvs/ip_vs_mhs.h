@@ -57,7 +57,7 @@
  *
  *	slots[]		packets and control, by compare-and-exchange: no packet
  *			sees half a change, control overwrites no packet's mark
- *	servers[], by_addr, server.carrier
+ *	servers[], by_dest, by_id, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	server.state, was_stateless, dirty
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
@@ -93,7 +93,7 @@
  *	no slot names the server, and hold + pin have passed since del_dest
  *	(also if no slot named the server then, after -w 0) or
  *	expire_nodest_conn cuts its flows; or the service ends
- *			-> out of servers[] and by_addr, call_rcu(): the callback
+ *			-> out of servers[], by_dest and by_id, call_rcu(): the callback
  *			   puts the ip_vs_dest and the carrier, and only then
  *			   frees the index for another server
  *
@@ -148,6 +148,7 @@
 #include <linux/notifier.h>
 #include <linux/refcount.h>
 #include <linux/workqueue.h>
+#include <linux/xarray.h>
 #include <net/netns/generic.h>
 
 #include "ip_vs_mhs_compat.h"
@@ -193,7 +194,8 @@ struct ip_vs_mhs_server {
 	u32			state;		/* MHS_SRV_* */
 	/* up to the tunnel's header in the same cache line; 32 bit align less */
 	struct ip_vs_mhs_lane_record lane;
-	struct hlist_node	node;		/* in mhs.by_addr */
+	struct hlist_node	node;		/* in mhs.by_dest */
+	struct list_head	same_id;	/* others with its connection ID */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
 	u64			id;		/* keyed hash of its address */
@@ -207,7 +209,7 @@ struct ip_vs_mhs_server {
 };
 
 /* 256 chains: packets look up one of perhaps thousands of servers */
-#define MHS_ADDR_BITS		8
+#define MHS_DEST_BITS		8
 
 struct ip_vs_mhs_servers {
 	struct rcu_head		rcu;
@@ -306,7 +308,8 @@ struct ip_vs_mhs {
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
-	DECLARE_HASHTABLE(by_addr, MHS_ADDR_BITS);
+	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
+	struct xarray		by_id;		/* servers, see ip_vs_mhs_cid.c */
 };
 
 #define MHS_WARN_PERSISTENT	0x1
@@ -384,8 +387,6 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af
 					  u32 fwmark);
 struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
-struct ip_vs_mhs_server *ip_vs_mhs_svc_named(const struct ip_vs_mhs *mhs,
-					     __be32 id);
 int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 			   union nf_inet_addr *addr, __be16 *to);
 int ip_vs_mhs_svc_parse(struct net *net, char *word, union nf_inet_addr *addr,
@@ -435,18 +436,6 @@ static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 static inline struct ip_vs_mhs_net *ip_vs_mhs_net_rcu(const struct net *net)
 {
 	return rcu_dereference(net->gen)->ptr[ip_vs_mhs_svc_net_id];
-}
-
-/* What names a server in a connection ID: the last octets of its address */
-static inline __be32 ip_vs_mhs_server_cid(const struct ip_vs_dest *dest)
-{
-	return dest->af == AF_INET6 ? dest->addr.ip6[3] : dest->addr.ip;
-}
-
-/* The chain of mhs.by_addr */
-static inline u64 ip_vs_mhs_server_key(__be32 id, __be16 port)
-{
-	return (u64)(__force u32)id << 16 | (__force u16)port;
 }
 
 /* Sysctls of the core, which may change at any time.  This one cuts the flows of

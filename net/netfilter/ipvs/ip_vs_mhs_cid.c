@@ -11,9 +11,8 @@
  * With a key, octets 1 to 16 are one block of AES-128, and the nonce has 12 octets.
  *
  * A packet with such an ID goes to that server, wherever the packet comes from and
- * whatever the tables say: the ID stands in for the word of the client's slot,
- * see ip_vs_mhs_decide_named().  The sysctl quic_ids names the services whose
- * servers do so.
+ * whatever the tables say.  The packet neither follows nor makes an entry, with
+ * stateless=0 neither.  The sysctl quic_ids names the services whose servers do so.
  *
  *	packet			goes
  *	Initial, 0-RTT		by address and port
@@ -21,21 +20,28 @@
  *				port
  *
  * An ID is not secret and may be forged: it chooses among the servers of the
- * service, and makes no entry.  A server whose flows need entries (masquerading,
- * an upper threshold) is never named.
+ * service, those of weight 0 and deleted ones that are held included, and does
+ * nothing else.  A server whose flows need entries (masquerading, an upper
+ * threshold) is never named.
  *
  * Locks and lifetimes
  * -------------------
  *
+ *	ip_vs_mhs.by_id		the servers of a service with a QUIC port by what an
+ *				ID names them: one of each, with the others in
+ *				server.same_id.  Written under mhs.lock, read by
+ *				packets under RCU.  No choice of addresses makes a
+ *				search long
  *	ip_vs_mhs_net.ids	under net.lock
  *	ip_vs_mhs.cid		into the array of net.ids; written under net.lock,
  *				read by packets under RCU.  A service that goes has
  *				left its hash table before: no packet finds it.
- *				Who replaces net.ids waits for a grace period and
- *				frees the former array then
+ *				Who replaces net.ids has the former array freed
+ *				after a grace period
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
+#include <linux/rculist.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
 
@@ -51,18 +57,72 @@ struct ip_vs_mhs_ids {
 	char			text[CID_TEXT_BYTES];
 	u32			n;
 	struct ip_vs_mhs_cid	cid[CID_MAX];
+	struct rcu_head		rcu;
 };
+
+/* What names a server in an ID, as index: the last octets of its address */
+static unsigned long cid_index(const struct ip_vs_dest *dest)
+{
+	return ntohl(dest->af == AF_INET6 ? dest->addr.ip6[3] : dest->addr.ip);
+}
+
+/* The server, listed or gone, that an ID names, without a reference; NULL if two
+ * servers have the ID
+ */
+struct ip_vs_mhs_server *ip_vs_mhs_cid_server(const struct ip_vs_mhs *mhs,
+					      __be32 id)
+{
+	struct ip_vs_mhs_server *s;
+
+	s = xa_load((struct xarray *)&mhs->by_id, ntohl(id));
+	return s && list_empty(&s->same_id) ? s : NULL;
+}
+
+/* Let IDs name a new server: 0 or -ENOMEM */
+int ip_vs_mhs_cid_add(struct ip_vs_mhs_server *s)
+{
+	unsigned long at = cid_index(s->dest);
+	struct ip_vs_mhs_server *other;
+	struct ip_vs_mhs *mhs = s->mhs;
+
+	lockdep_assert_held(&mhs->lock);
+	INIT_LIST_HEAD(&s->same_id);
+	if (mhs->protocol != IPPROTO_UDP || mhs->fwmark ||
+	    !ip_vs_mhs_proto_is_quic(mhs->port) || s->dest->port != mhs->port)
+		return 0;
+	other = xa_load(&mhs->by_id, at);
+	if (!other)
+		return xa_err(xa_store(&mhs->by_id, at, s, GFP_KERNEL));
+	list_add_rcu(&s->same_id, &other->same_id);
+	return 0;
+}
+
+void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s)
+{
+	unsigned long at = cid_index(s->dest);
+	struct xarray *ids = &s->mhs->by_id;
+
+	lockdep_assert_held(&s->mhs->lock);
+	/* Neither needs memory */
+	if (xa_load(ids, at) == s && list_empty(&s->same_id))
+		xa_erase(ids, at);
+	else if (xa_load(ids, at) == s)
+		xa_store(ids, at, list_next_entry(s, same_id), 0);
+	list_del_rcu(&s->same_id);
+}
 
 /**
  * ip_vs_mhs_cid_ask() - let the connection ID of a packet name the server
  * @q: a question from ip_vs_mhs_ask_begin(), about UDP to a QUIC port; the function
- *	sets %MHS_PKT_NAMED and the word, or %MHS_PKT_UNNAMED
+ *	sets %MHS_PKT_UNNAMED if the ID names no server
  * @h: the QUIC packet
  * @bytes: number of bytes that are readable
  *
  * Context: softirq or process, under RCU.
+ * Return: the server, which has a carrier, or NULL: by address and port.
  */
-void ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h, unsigned int bytes)
+struct ip_vs_mhs_server *ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h,
+					   unsigned int bytes)
 {
 	const struct ip_vs_mhs_cid *cid = rcu_dereference(q->mhs->cid);
 	__be32 id[MHS_QUIC_ID / sizeof(__be32)];
@@ -70,23 +130,18 @@ void ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h, unsigned int bytes)
 	unsigned int at;
 
 	if (!cid || q->facts & (MHS_PKT_CONNLESS | MHS_SVC_UNSURE))
-		return;
+		return NULL;
 	at = ip_vs_mhs_quic_id(h, bytes, cid->keyed ? sizeof(id) : sizeof(*id));
 	if (!at)
-		return;
+		return NULL;
 	if (cid->keyed)
 		aes_decrypt(&cid->key, (u8 *)id, h + at);
 	else
 		memcpy(id, h + at, sizeof(*id));
-	s = ip_vs_mhs_svc_named(q->mhs, *id);
-	/* Pairs with the release in hash_add_rcu(): who finds a server sees an
-	 * array with room for its index.
-	 */
-	smp_rmb();
-	if (ip_vs_mhs_decide_names(ip_vs_mhs_ask_facts(s, false)))
-		q->w = ip_vs_mhs_decide_named(s->idx, &q->facts);
-	else if (!s)
+	s = ip_vs_mhs_cid_server(q->mhs, *id);
+	if (!s)
 		q->facts |= MHS_PKT_UNNAMED;
+	return ip_vs_mhs_decide_names(ip_vs_mhs_ask_facts(s, false)) ? s : NULL;
 }
 
 static const struct ip_vs_mhs_cid *
@@ -108,8 +163,7 @@ void ip_vs_mhs_cid_check(struct ip_vs_mhs_server *s)
 	struct ip_vs_mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
-	if (rcu_access_pointer(mhs->cid) && s->dest->port == mhs->port &&
-	    !ip_vs_mhs_svc_named(mhs, ip_vs_mhs_server_cid(s->dest)))
+	if (rcu_access_pointer(mhs->cid) && !list_empty(&s->same_id))
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_CID,
 					"the addresses of two servers end in the same four octets, so a QUIC connection ID names neither: their packets go by address and port");
 }
@@ -152,8 +206,8 @@ static int cid_parse(struct net *net, struct ip_vs_mhs_ids *ids)
 	for (; sscanf(text, "%95s%n", word, &n) == 1; text += n) {
 		struct ip_vs_mhs_cid *cid = &ids->cid[ids->n];
 
-		if (ids->n == CID_MAX)
-			return -E2BIG;
+		if (ids->n == CID_MAX || strlen(word) == sizeof(word) - 1)
+			return -EINVAL;
 		key = strchr(word, '=');
 		if (key)
 			*key++ = 0;
@@ -170,6 +224,13 @@ static int cid_parse(struct net *net, struct ip_vs_mhs_ids *ids)
 	return 0;
 }
 
+static void cid_rcu_free(struct rcu_head *head)
+{
+	struct ip_vs_mhs_ids *ids = container_of(head, struct ip_vs_mhs_ids, rcu);
+
+	kvfree_sensitive(ids, sizeof(*ids));
+}
+
 /* Replace what the sysctl says; NULL: nothing */
 static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
 {
@@ -179,14 +240,16 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
 	mutex_lock(&mn->lock);
 	old = mn->ids;
 	mn->ids = ids;
-	list_for_each_entry(mhs, &mn->list, net_list)
+	list_for_each_entry(mhs, &mn->list, net_list) {
 		ip_vs_mhs_cid_attach(mhs);
+		cond_resched();
+	}
 	mutex_unlock(&mn->lock);
-	if (!old)
-		return;
-	/* packets may use what services had */
-	synchronize_rcu();
-	kvfree_sensitive(old, sizeof(*old));
+	/* Packets may use what services had.  The end of the module waits in
+	 * unregister_pernet_subsys(), by rcu_barrier().
+	 */
+	if (old)
+		call_rcu(&old->rcu, cid_rcu_free);
 }
 
 /**
@@ -198,9 +261,9 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
  * @ppos: position in the file
  *
  * Context: process; takes net.lock and mhs.lock.
- * Return: 0, -EINVAL for a word that is no service with a QUIC port or a write at
- *	an offset, -E2BIG for too many, -EOPNOTSUPP for a key that the kernel has
- *	no AES for, -ENOMEM; an error changes nothing.
+ * Return: 0, -EINVAL for a word that is no service with a QUIC port, too many, more
+ *	than a line or a write at an offset, -EOPNOTSUPP for a key that the kernel
+ *	has no AES for, -ENOMEM; an error changes nothing.
  */
 int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			 size_t *lenp, loff_t *ppos)
@@ -223,6 +286,9 @@ int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		mutex_unlock(&mn->lock);
 	}
 	err = proc_dostring(&copy, write, buffer, lenp, ppos);
+	/* it takes no more than the first line */
+	if (write && !err && strlen(ids->text) + 1 < *lenp)
+		err = -EINVAL;
 	if (write && !err)
 		err = cid_parse(mn->net, ids);
 	if (write && !err) {

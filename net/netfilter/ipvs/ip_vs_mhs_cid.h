@@ -28,7 +28,12 @@ static inline unsigned int ip_vs_mhs_cid_kind(const struct ip_vs_mhs *mhs)
 	return kind;
 }
 
-void ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h, unsigned int bytes);
+struct ip_vs_mhs_server *ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h,
+					   unsigned int bytes);
+struct ip_vs_mhs_server *ip_vs_mhs_cid_server(const struct ip_vs_mhs *mhs,
+					      __be32 id);
+int ip_vs_mhs_cid_add(struct ip_vs_mhs_server *s);
+void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s);
 void ip_vs_mhs_cid_attach(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_cid_check(struct ip_vs_mhs_server *s);
 void ip_vs_mhs_cid_exit(struct ip_vs_mhs_net *mn);

@@ -8,7 +8,8 @@
  *
  *	packet to a service of mhs
  *	  |
- *	  |-- QUIC, the connection ID names a server ----> carrier, that server
+ *	  |-- QUIC, the connection ID names a server ----> carrier, that server, by
+ *	  |						   ip_vs_mhs_cid_ask()
  *	  |-- ip_vs_mhs_decide_looks(), entry found -----> by the entry
  *	  |-- settling: new flow ------------------------> core, entry
  *	  |             older flow ----------------------> drop, client resends
@@ -66,8 +67,7 @@
 #define MHS_PKT_ERROR		0x80000U	/* ICMP error about a flow */
 #define MHS_PKT_NO_PORT		0x100000U	/* client port 0: no entry */
 #define MHS_PKT_LEFT		0x200000U	/* left an expiring entry */
-#define MHS_PKT_NAMED		0x400000U	/* its connection ID names a server */
-#define MHS_PKT_UNNAMED		0x800000U	/* its connection ID names none */
+#define MHS_PKT_UNNAMED		0x400000U	/* its connection ID names none */
 /* Facts of a second question */
 #define MHS_ASK_NO_ENTRY	0x1000000U	/* entry limit, or no memory */
 #define MHS_ASK_SEARCHED	0x2000000U	/* candidate from a search */
@@ -204,8 +204,7 @@ static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
 	/* The work retries to make the carrier, and the client resends */
 	if (!(old & MHS_SRV_CARRIER))
 		return ip_vs_mhs_verdict(MHS_DROP, MHS_CNT_MAX, flags);
-	return ip_vs_mhs_verdict(MHS_FORWARD, facts & MHS_PKT_NAMED ?
-				 MHS_CNT_NAMED : ip_vs_mhs_slot_stable(w) ?
+	return ip_vs_mhs_verdict(MHS_FORWARD, ip_vs_mhs_slot_stable(w) ?
 				 MHS_CNT_STATELESS : MHS_CNT_OLD, flags);
 }
 
@@ -216,18 +215,6 @@ static inline bool ip_vs_mhs_decide_names(u32 server)
 {
 	return server & MHS_SRV_CARRIER &&
 	       !(server & (MHS_SRV_NEW_ENTRY | MHS_SRV_METHOD));
-}
-
-/* The packet goes by its connection ID: as an older flow in a stable slot of the
- * server @idx, and with stateless=0 the flow may have an entry.  Nothing else that
- * is known of the service matters.
- */
-static inline u32 ip_vs_mhs_decide_named(u32 idx, u32 *facts)
-{
-	*facts &= ~(MHS_SVC_SETTLING | MHS_SVC_PERSISTENT | MHS_SVC_BACKUP);
-	*facts |= MHS_PKT_NAMED;
-	return idx | MHS_USED_CUR |
-	       (*facts & MHS_SVC_STATEFUL ? MHS_TRACK_CUR : 0);
 }
 
 /* A new flow in an unstable slot gets its entry from mhs.  The core would drop
@@ -246,7 +233,7 @@ static inline u32 ip_vs_mhs_decide_new(void)
 static inline bool ip_vs_mhs_decide_is_quick(u32 w, u32 facts)
 {
 	return !(facts & (MHS_PKT_ERROR | MHS_PKT_CONNLESS | MHS_PKT_NO_PORT |
-			  MHS_PKT_NAMED | MHS_SVC_SETTLING | MHS_SVC_PERSISTENT |
+			  MHS_SVC_SETTLING | MHS_SVC_PERSISTENT |
 			  MHS_SVC_UNSURE | MHS_SVC_STATEFUL |
 			  MHS_ASK_NO_ENTRY)) &&
 	       !ip_vs_mhs_slot_needs_use(w);
@@ -262,10 +249,10 @@ static inline u32 ip_vs_mhs_decide_idx(u32 w, u32 facts)
 /* The verdict of ip_vs_mhs_decide(), or MHS_SEARCH: ask ip_vs_mhs_decide() */
 static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 {
-	/* Constants let the compiler drop branches: stateless=0 and IDs are never
-	 * quick, and with any stable word the verdict is the same.
+	/* Constants let the compiler drop branches: stateless=0 is never quick,
+	 * and with any stable word the verdict is the same.
 	 */
-	facts &= ~(MHS_SVC_STATEFUL | MHS_PKT_NAMED);
+	facts &= ~MHS_SVC_STATEFUL;
 	if (facts & MHS_PKT_FRESH && !(server & MHS_SRV_IN))
 		return MHS_SEARCH;
 	if (ip_vs_mhs_slot_stable(w))

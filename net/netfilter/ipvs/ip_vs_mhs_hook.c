@@ -93,23 +93,32 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			      stats);
 }
 
-/* Let the connection ID of a QUIC packet name the server */
-static noinline void hook_id(struct ip_vs_mhs_ask *q,
-			     const struct ip_vs_mhs_packet *p)
+/* Let the connection ID of a QUIC packet name the server; if so, send the packet
+ * and set *@verdict
+ */
+static noinline bool hook_id(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
+			     unsigned int *verdict)
 {
 	unsigned int off = p->iph.len + sizeof(struct udphdr), len;
+	struct ip_vs_mhs_server *s;
 	u8 _h[MHS_QUIC_BYTES];
 	const u8 *h;
 
 	if (p->skb->len <= off)
-		return;
+		return false;
 	len = min_t(unsigned int, p->skb->len - off, sizeof(_h));
 	h = skb_header_pointer(p->skb, off, len, _h);
 	if (!h)
-		return;
-	ip_vs_mhs_cid_ask(q, h, len);
+		return false;
+	s = ip_vs_mhs_cid_ask(q, h, len);
 	if (q->facts & MHS_PKT_UNNAMED)
 		ip_vs_mhs_count(q->mhs, MHS_CNT_UNNAMED);
+	if (!s)
+		return false;
+	ip_vs_mhs_count(q->mhs, MHS_CNT_NAMED);
+	*verdict = ip_vs_mhs_xmit(q->mhs, rcu_dereference(s->carrier), p,
+				  MHS_STAT_IN);
+	return true;
 }
 
 static __always_inline unsigned int
@@ -126,8 +135,9 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	if (unlikely(!p->sport))
 		facts |= MHS_PKT_NO_PORT;
 	ip_vs_mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);
-	if (unlikely(p->quic) && rcu_access_pointer(mhs->cid))
-		hook_id(&q, p);
+	if (unlikely(p->quic) && rcu_access_pointer(mhs->cid) &&
+	    hook_id(&q, p, &verdict))
+		return verdict;
 	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
 		switch (ip_vs_mhs_entry_handle(&q, p, &verdict)) {
 		case MHS_ENTRY_DONE:

@@ -2,14 +2,16 @@
 /* IPVS stateless Maglev scheduler: ICMP errors about flows without an entry.
  *
  *	error about			quotes			goes to
- *	a server's packet to a client	virtual -> client	the server that
- *								owns the flow
+ *	a server's packet to a client	virtual -> client	the server of the
+ *								client's slot
  *	a tunnel packet to a server	outer header, then	the client; mhs
  *					client -> virtual	also updates the
  *								path MTU
  *
  * The core gets errors about flows with an entry and all errors that mhs does
- * not understand.  Like the core, mhs ignores errors about IPv6 tunnels.
+ * not understand.  Like the core, mhs ignores errors about IPv6 tunnels.  A quoted
+ * QUIC packet to a client holds no ID of the server, so where an ID named the server
+ * the error may reach another one: QUIC has to probe the path MTU (RFC 8899).
  *
  * An error is about a flow of mhs if the quoted addresses are those of a service
  * and the error came to the virtual address, which is local here.  The mark of
@@ -27,7 +29,7 @@
 #include <net/ip.h>
 #include <net/route.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs_cid.h"
 
 /* The packet that an ICMP error quotes */
 struct mhs_error {
@@ -269,11 +271,10 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 				 e.dport);
 	if (!mhs)
 		return false;
-	/* An ID may have named the server: its ID is its address */
-	if (rcu_access_pointer(mhs->cid))
-		s = ip_vs_mhs_svc_named(mhs, outer->daddr);
-	else
-		s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport, e.dport);
+	s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport, e.dport);
+	/* A connection ID may have named another one, whose ID is its address */
+	if (rcu_access_pointer(mhs->cid) && (!s || s->dest->addr.ip != outer->daddr))
+		s = ip_vs_mhs_cid_server(mhs, outer->daddr);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || !icmp_tunnel_of(s, carrier, outer))
 		return false;

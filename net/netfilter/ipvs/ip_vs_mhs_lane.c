@@ -301,15 +301,15 @@ static u32 lane_udp_facts(const struct ip_vs_mhs_lane_packet *p)
 }
 
 /* Let the connection ID of a QUIC packet name the server */
-static void lane_id(struct ip_vs_mhs_ask *q,
-		    const struct ip_vs_mhs_lane_packet *p)
+static struct ip_vs_mhs_server *lane_id(struct ip_vs_mhs_ask *q,
+					const struct ip_vs_mhs_lane_packet *p)
 {
 	unsigned int head = lane_head(p->mhs->af == AF_INET6) +
 			    sizeof(struct udphdr);
 
-	ip_vs_mhs_cid_ask(q, p->ip + head,
-			  min_t(unsigned int, p->len, MHS_LANE_HEADER_BYTES) -
-			  head);
+	return ip_vs_mhs_cid_ask(q, p->ip + head,
+				 min_t(unsigned int, p->len,
+				       MHS_LANE_HEADER_BYTES) - head);
 }
 
 /**
@@ -326,8 +326,12 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p)
 	if (p->transport == IPPROTO_UDP)
 		p->facts |= lane_udp_facts(p);
 	ip_vs_mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
-	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid))
-		lane_id(&q, p);
+	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid)) {
+		p->server = lane_id(&q, p);
+		p->verdict = ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_NAMED, 0);
+		if (p->server)
+			return MHS_LANE_FORWARDED;
+	}
 	if (ip_vs_mhs_decide_looks(q.w, q.facts) && lane_has_entry(p))
 		return MHS_LANE_ENTRY;
 	p->verdict = ip_vs_mhs_ask(&q);

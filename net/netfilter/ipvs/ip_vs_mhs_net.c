@@ -184,6 +184,8 @@ static int net_chance_names(struct net *net, const char *text,
 	__be16 port;
 
 	for (; sscanf(text, "%63s%n", word, &n) == 1; text += n) {
+		if (strlen(word) == sizeof(word) - 1)
+			return -EINVAL;
 		af = ip_vs_mhs_svc_parse(net, word, &addr, &port);
 		if (af < 0)
 			return af;
@@ -274,6 +276,9 @@ static int net_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 	if (!write && mn->second_chance)
 		strscpy(copy.data, mn->second_chance, NET_CHANCE_BYTES);
 	err = proc_dostring(&copy, write, buffer, lenp, ppos);
+	/* it takes no more than the first line */
+	if (write && !err && strlen(copy.data) + 1 < *lenp)
+		err = -EINVAL;
 	if (write && !err)
 		err = net_chance_names(mn->net, copy.data, NULL);
 	if (write && !err) {

@@ -280,11 +280,9 @@ static void lookup_stop(struct seq_file *seq, void *v)
 {
 }
 
-static void lookup_server(struct seq_file *seq, const struct ip_vs_mhs *mhs,
-			  const char *name, u32 idx)
+static void lookup_server(struct seq_file *seq, const char *name,
+			  const struct ip_vs_mhs_server *s)
 {
-	const struct ip_vs_mhs_server *s = ip_vs_mhs_server_at(mhs, idx);
-
 	seq_printf(seq, "%s ", name);
 	if (s)
 		proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
@@ -326,8 +324,8 @@ static void lookup_id(struct seq_file *seq, struct ip_vs_mhs *mhs,
 {
 	struct ip_vs_mhs_ask q = { .mhs = mhs };
 
-	ip_vs_mhs_cid_ask(&q, asked->quic, 1 + asked->cid_len);
-	lookup_server(seq, mhs, "ById", ip_vs_mhs_slot_cand(q.w));
+	lookup_server(seq, "ById",
+		      ip_vs_mhs_cid_ask(&q, asked->quic, 1 + asked->cid_len));
 }
 
 static int lookup_show(struct seq_file *seq, void *v)
@@ -349,8 +347,10 @@ static int lookup_show(struct seq_file *seq, void *v)
 			   ip_vs_mhs_slot_stable(w) ? "stable" :
 			   ip_vs_mhs_slot_holding(w) ? "hold" : "pin",
 			   ip_vs_mhs_slot_tracked(w));
-		lookup_server(seq, mhs, "Old", ip_vs_mhs_slot_old(w));
-		lookup_server(seq, mhs, "Candidate", ip_vs_mhs_slot_cand(w));
+		lookup_server(seq, "Old",
+			      ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_old(w)));
+		lookup_server(seq, "Candidate",
+			      ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w)));
 		if (q->cid_len)
 			lookup_id(seq, mhs, q);
 		err = 0;

@@ -28,8 +28,8 @@ struct ip_vs_mhs_quic {
 
 #define MHS_QUIC_CID_MAX	20
 
-/* From the header on: a long header, the length of an ID, and of the ID its first
- * octet and what a key makes of a server's and a nonce
+/* How much of a packet ip_vs_mhs_quic_id() reads at most: a long header, the length
+ * of an ID, and of the ID the first octet and the block of a keyed one
  */
 #define MHS_QUIC_ID		16
 #define MHS_QUIC_BYTES		(sizeof(struct ip_vs_mhs_quic) + 2 + MHS_QUIC_ID)
@@ -60,8 +60,8 @@ static inline u32 ip_vs_mhs_quic_facts(const struct ip_vs_mhs_quic *h)
 }
 
 /* Where are the @need octets after the first one of the destination connection ID,
- * if a server may have issued the ID?  At least 2; 0 if there are none.  Clients
- * choose the IDs of Initial and 0-RTT packets.
+ * if a server may have issued the ID?  Clients choose the IDs of Initial and 0-RTT
+ * packets.  Returns the offset, or 0 if there is no such ID in these bytes.
  */
 static inline unsigned int ip_vs_mhs_quic_id(const u8 *h, unsigned int bytes,
 					     unsigned int need)
@@ -69,8 +69,9 @@ static inline unsigned int ip_vs_mhs_quic_id(const u8 *h, unsigned int bytes,
 	const unsigned int head = sizeof(struct ip_vs_mhs_quic);
 	unsigned int at = 1;
 
-	if (bytes > head && *h & MHS_QUIC_LONG_HEADER) {
-		if (h[head] <= need ||
+	if (bytes && *h & MHS_QUIC_LONG_HEADER) {
+		if (bytes <= head || h[head] <= need ||
+		    h[head] > MHS_QUIC_CID_MAX ||
 		    !ip_vs_mhs_quic_is((const struct ip_vs_mhs_quic *)h,
 				       MHS_QUIC_V1_HANDSHAKE,
 				       MHS_QUIC_V2_HANDSHAKE))

@@ -206,6 +206,7 @@ static void server_release(struct ip_vs_mhs_server *s)
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
 	hash_del_rcu(&s->node);
+	ip_vs_mhs_cid_del(s);
 	list_del(&s->list);
 	/* hurried: the exit of a namespace waits until carriers are put */
 	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
@@ -327,6 +328,12 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	s->id = ip_vs_mhs_hash_server(&mhs->key, dest->af, &dest->addr,
 				      dest->port);
 	s->dest = dest;
+	/* without a carrier no ID names the server yet */
+	err = ip_vs_mhs_cid_add(s);
+	if (err) {
+		kfree(s);
+		return err;
+	}
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
 	set_bit(idx, mhs->idx_map);
@@ -337,9 +344,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	rcu_assign_pointer(servers->s[idx], s);
-	hash_add_rcu(mhs->by_addr, &s->node,
-		     ip_vs_mhs_server_key(ip_vs_mhs_server_cid(dest),
-					  dest->port));
+	hash_add_rcu(mhs->by_dest, &s->node, (unsigned long)dest);
 	ip_vs_mhs_cid_check(s);
 	return 0;
 }

@@ -57,6 +57,7 @@ static unsigned long used_requests(const struct ip_vs_mhs *mhs)
 					  BIT(MHS_CNT_OLD) |
 					  BIT(MHS_CNT_CAND) |
 					  BIT(MHS_CNT_TRACKED) |
+					  BIT(MHS_CNT_NAMED) |
 					  BIT(MHS_CNT_LANE_STABLE));
 }
 

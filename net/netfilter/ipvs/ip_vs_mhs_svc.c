@@ -106,34 +106,11 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 {
 	struct ip_vs_mhs_server *s;
 
-	hash_for_each_possible_rcu(mhs->by_addr, s, node,
-				   ip_vs_mhs_server_key(ip_vs_mhs_server_cid(dest),
-							dest->port),
+	hash_for_each_possible_rcu(mhs->by_dest, s, node, (unsigned long)dest,
 				   lockdep_is_held(&mhs->lock))
 		if (s->dest == dest)
 			return s;
 	return NULL;
-}
-
-/* Find the server, listed or gone, that a connection ID names, without a
- * reference; NULL if two servers have the ID
- */
-struct ip_vs_mhs_server *ip_vs_mhs_svc_named(const struct ip_vs_mhs *mhs,
-					     __be32 id)
-{
-	struct ip_vs_mhs_server *s, *found = NULL;
-
-	hash_for_each_possible_rcu(mhs->by_addr, s, node,
-				   ip_vs_mhs_server_key(id, mhs->port),
-				   lockdep_is_held(&mhs->lock)) {
-		if (ip_vs_mhs_server_cid(s->dest) != id ||
-		    s->dest->port != mhs->port)
-			continue;
-		if (found)
-			return NULL;
-		found = s;
-	}
-	return found;
 }
 
 /* Parse an address and a port: the family, or an error */

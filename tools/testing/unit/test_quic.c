@@ -44,7 +44,7 @@ static bool one(id_fn id, u8 first, u32 version, u8 length, unsigned int bytes,
 
 	packet(h, first, version, length);
 	if (!issued(first, version) || want + need > bytes ||
-	    (first & 0x80 && length < 1 + need))
+	    (first & 0x80 && (length < 1 + need || length > 20)))
 		want = 0;
 	copy = unit_alloc(1, bytes ? bytes : 1);
 	memcpy(copy, h, bytes);

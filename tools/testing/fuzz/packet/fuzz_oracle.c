@@ -480,16 +480,11 @@ static void check_told(const u8 *b, unsigned int len,
 static void check_made(const u8 *b, unsigned int len,
 		       const struct outcome *out, struct flow *f)
 {
-	unsigned int id = oracle_id(b, len);
 	bool plain, first;
 	u32 w;
 
 	WANT(ports_read(b, len, f));
-	if (id) {
-		WANT(world.is->life & LIFE_STATEFUL && out->made_to == id);
-		WANT(out->cnt.n[MHS_CNT_PINNED]);
-		return;
-	}
+	WANT(!oracle_id(b, len));
 	plain = lone(f, false);
 	first = begins(b, len, f);
 	w = word_of(&f->src, f->sport);
@@ -575,8 +570,7 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	}
 	if (out->by_entry) {
 		WANT(world.is->answers & (ANSWER_IN | ANSWER_NEW));
-		WANT(!oracle_id(bytes, len) ||
-		     world.is->life & LIFE_STATEFUL);
+		WANT(!oracle_id(bytes, len));
 	} else if (out->told) {
 		WANT(readable);
 		check_told(bytes, len, out, &f);

@@ -145,18 +145,28 @@ pair_edit -e 2 -m
 by_table "a server by masquerading" short@s2
 pair_edit -e 2 -g
 
-# stateless=0: entries, by which mh goes on
+# stateless=0: the IDs go on, also beside entries of other servers; without IDs each
+# flow gets its entry, by which mh goes on
 sysctls dr net.ipv4.vs.mhs.stateless=0
 moves
 conns_begin
 pair ping short@s2
-check "stateless=0: by the server named" $((2 * N)) "$(sum s2)"
-check "stateless=0: an entry each" $((2 * N)) "$(conns_new)"
+check "stateless=0: by the server named" "$((2 * N)), entries 0" \
+	"$(sum s2), entries $(conns_new)"
+ids_off
+pair ping short
+check "stateless=0, no IDs: an entry each" $((2 * N)) "$(conns_new)"
+ids
+before=$(pair_total PktTracked)
 pair ping short@s2
-check "stateless=0: no more" $((2 * N)) "$(conns_new)"
+check "entries of other servers: by the server named" "$((2 * N)) 0" \
+	"$(sum s2) $(($(pair_total PktTracked) - before))"
+by_table "entries: control: no ID" short
+check "entries: control: by them" $((4 * N)) \
+	"$(($(pair_total PktTracked) - before))"
 dr ipvsadm -E -u "$SVC4" -s mh
 dr ipvsadm -E -u "$SVC6" -s mh
-pair ping short@s2
+pair ping short
 check "mh goes on" "0 0" "$(sum lost) $(sum moved)"
 sysctls dr net.ipv4.vs.mhs.stateless=1
 dr ipvsadm -C

@@ -70,7 +70,7 @@ refused() {
 fresh_module
 modprobe -q libaes
 aes=$(grep -c ' aes_decrypt$' /proc/kallsyms)
-plan $((aes ? 32 : 27))
+plan $((aes ? 36 : 31))
 quic_net
 ids
 
@@ -109,6 +109,8 @@ refused "$VIP4:444"
 refused "$VIP4:$PORT x"
 refused "$VIP4:$PORT $VIP4:$PORT"
 refused "$VIP4:$PORT=00"
+refused "$VIP4:$PORT"$'\n'x
+refused "$(printf '%0100d' 0)"
 if [ "$aes" -gt 0 ]; then
 	keyed
 else
