@@ -202,7 +202,7 @@ struct ip_vs_mhs_server {
 	/* jiffies_64: until then older flows get entries; 0: no threshold */
 	u64			counts_until;
 	unsigned long		gone_until;	/* jiffies, after del_dest */
-	bool			named;		/* by a slot in the last walk */
+	bool			in_slots;	/* named by one in the last walk */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct ip_vs_mhs	*mhs;		/* holds a reference */
 	struct rcu_head		rcu;

@@ -206,8 +206,8 @@ static void server_release(struct ip_vs_mhs_server *s)
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
 	hash_del_rcu(&s->node);
-	ip_vs_mhs_cid_del(s);
 	list_del(&s->list);
+	ip_vs_mhs_cid_del(s);
 	/* hurried: the exit of a namespace waits until carriers are put */
 	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
 }
@@ -373,13 +373,13 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 	server_state(s, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
 	s->gone_until = jiffies + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
 			msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
-	s->named = true;
+	s->in_slots = true;
 	list_move(&s->list, &mhs->gone);
 	mhs->n_listed--;
 }
 
 /* Release deleted servers, with @all every server: the service ends.  Called
- * after a walk, which updates server.named.  Releases a server that no slot
+ * after a walk, which updates server.in_slots.  Releases a server that no slot
  * names, when hold + pin are over or expire_nodest_conn cuts its flows.
  */
 void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
@@ -391,8 +391,8 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 	if (all)
 		list_splice_init(&mhs->listed, &mhs->gone);
 	list_for_each_entry_safe(s, next, &mhs->gone, list) {
-		if (!all && (s->named || (!cutting &&
-					  time_before(jiffies, s->gone_until))))
+		if (!all && (s->in_slots || (!cutting &&
+					     time_before(jiffies, s->gone_until))))
 			continue;
 		server_release(s);
 		/* an index becomes free: the work retries to add a server */

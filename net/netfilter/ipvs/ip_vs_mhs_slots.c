@@ -218,7 +218,7 @@ static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
 				jiffies - ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
 	list_for_each_entry(s, &mhs->gone, list)
-		s->named = test_bit(s->idx, scratch->named);
+		s->in_slots = test_bit(s->idx, scratch->named);
 	mutex_unlock(&mhs->lock);
 }
 

@@ -97,7 +97,7 @@ static bool work_cuts(struct ip_vs_mhs *mhs, unsigned long *delay)
 	list_for_each_entry(s, &mhs->gone, list) {
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
-		if (s->named)
+		if (s->in_slots)
 			cuts |= cutting;
 		else
 			ip_vs_mhs_time_due(s->gone_until, delay);
@@ -242,7 +242,7 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 
 /* Update mhs.stateful and mhs.stateful_since.  While the sysctl stateless is 0,
  * a packet of a flow without an entry makes one.  Every entry that could not be
- * made restarts the time.
+ * made restarts the time, and every packet that goes by its connection ID.
  */
 void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 {
@@ -253,7 +253,8 @@ void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
 		refused = ip_vs_mhs_svc_counted(mhs, BIT(MHS_CNT_CAPPED) |
-						     BIT(MHS_CNT_NOMEM));
+						     BIT(MHS_CNT_NOMEM) |
+						     BIT(MHS_CNT_NAMED));
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->settle) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;

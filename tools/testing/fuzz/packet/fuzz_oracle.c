@@ -253,7 +253,7 @@ unsigned int oracle_id(const u8 *b, unsigned int len)
 	if (at >= len)
 		return 0;
 	if (b[at] & 0x80) {
-		if (at + 6 > len || b[at + 5] < 5)
+		if (at + 6 > len || b[at + 5] < 5 || b[at + 5] > 20)
 			return 0;
 		type = b[at] >> 4 & 3;
 		if (memcmp(b + at + 1, type == 2 ? "\0\0\0\1" : "k3C\xcf", 4) ||

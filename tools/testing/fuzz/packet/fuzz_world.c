@@ -38,7 +38,7 @@ void *xa_load(struct xarray *ids, unsigned long id)
 
 	for (i = 1; i <= SERVERS; i++)
 		if (servers.s[i] && id ==
-		    ntohl(v6() ? world.dest[i].addr.ip6[3] : world.dest[i].addr.ip))
+		    ntohl(world.dest[i].addr.ip6[world.af == AF_INET6 ? 3 : 0]))
 			return servers.s[i];
 	return NULL;
 }

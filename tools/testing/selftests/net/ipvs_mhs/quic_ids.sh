@@ -57,7 +57,25 @@ tunnel_errors() {
 			grep -o "mtu [0-9]*")"
 }
 
-plan 63
+pair_built() {
+	! in_state rebuilding "$SVC4" && ! in_state rebuilding "$SVC6"
+}
+
+# held: slots that s3 holds when it is drained; it comes back
+held() {
+	pair_edit -e 3 -g -w 0
+	busywait 20 pair_built
+	echo $(($(pair_total Hold) + $(pair_total Pin)))
+	pair_edit -e 3 -g -w 1
+	busywait 20 pair_built
+}
+
+# let_go: no deleted server is held
+let_go() {
+	[ "$(pair_total Gone)" -eq 0 ]
+}
+
+plan 72
 fresh_module
 modprobe -q -a ipip ip6_tunnel
 quic_net
@@ -99,6 +117,15 @@ for method in -g -i; do
 	ids_off
 	moves
 	strays "$method: no IDs, drained and deleted"
+
+	# let go: its ID names no server
+	ids
+	to_stable
+	result "$method: deleted, let go" "$(busywait 20 let_go; echo $?)"
+	before=$(pair_total PktNoId)
+	pair ping short@s1
+	check "$method: deleted, let go: by no ID" "$((2 * N)) 0 0" \
+		"$(($(pair_total PktNoId) - before)) $(sum s1) $(sum lost)"
 	dr ipvsadm -C
 	pair close
 	ids_off
@@ -134,6 +161,25 @@ check "changes of the list: all served" "0 0" "$(sum lost) $(sum refused)"
 kill $loop
 wait $loop 2>/dev/null
 ids
+
+# Packets by ID are traffic: marks of slots age meanwhile, and a change moves slots
+# without other packets at once
+windows 3600000 4000
+dr ipvsadm -C
+pair close
+begin -g
+for _ in 1 2 3 4 5; do
+	end=$((SECONDS + 16))
+	while [ $SECONDS -lt $end ]; do
+		pair ping short@s2
+	done
+	n=$(held)
+	[ "$n" -gt 0 ] || break
+done
+check "only packets by ID: a change moves slots at once" 0 "$n"
+pair ping initial
+check_cmp "control: not those with others" "$(held)" -gt 0
+windows 3600000 3600000
 
 # Servers whose flows need entries
 pair_edit -e 2 -g -x 1000

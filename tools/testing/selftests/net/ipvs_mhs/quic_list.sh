@@ -57,13 +57,13 @@ keyed() {
 
 # refused WORDS: they are an error, which changes nothing
 refused() {
-	local before
+	local before name=${1//$'\n'/, a line: }
 
 	before=$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)
-	check "quic_ids='$1': refused" "" \
+	check "quic_ids='$name': refused" "" \
 		"$(dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$1" 2>/dev/null &&
 			echo taken)"
-	check "quic_ids='$1': as before" "$before" \
+	check "quic_ids='$name': as before" "$before" \
 		"$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
 }
 
