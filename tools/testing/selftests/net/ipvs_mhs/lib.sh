@@ -147,7 +147,12 @@ loaded() {
 # insert_module PARAMETERS: the one of MHS_KO, or that of the kernel.  The command may
 # end before the namespaces of an older test do, which services wait for.
 insert_module() {
+	local needs
+
 	if [ -n "${MHS_KO:-}" ]; then
+		# insmod loads nothing else: libaes is a module on 5.10
+		IFS=, read -ra needs < <(modinfo -F depends "$MHS_KO")
+		[ ! "${needs[*]}" ] || modprobe -qa "${needs[@]}"
 		insmod "$MHS_KO" "$@"
 	else
 		modprobe ip_vs_mhs "$@"
