@@ -183,6 +183,7 @@ class Hostile(Director):
 
     async def test_all_servers_come_at_once(self):
         self.patch(chance_tell, "_EACH", 1000)
+        self.patch(chance_tell, "READ_S", 60)
         links = [chance_tell.Link("127.0.0.1", self.port, KEY) for _ in range(350)]
         for link in links:
             self.addCleanup(link.close)
