@@ -287,8 +287,10 @@ class Teller:
     async def run(self, listeners):
         """Without an end"""
         await self._look()
-        servers = [await asyncio.start_server(self.serve, sock=sock,
-                                              limit=_LINE_MAX)
+        # All servers may come at once.  Who finds the queue full may have a SYN cookie,
+        # and waits in vain then: the kernel forgets who has one.
+        servers = [await asyncio.start_server(self.serve, sock=sock, limit=_LINE_MAX,
+                                              backlog=2 * _FOLLOWERS)
                    for sock in listeners]
         while servers:
             await asyncio.sleep(_LOOK_S)
