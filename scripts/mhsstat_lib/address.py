@@ -21,6 +21,11 @@ def endpoint(text):
     return address, int(port)
 
 
+def unmapped(address):
+    """A socket of both families has IPv4 mapped into IPv6."""
+    return getattr(address, "ipv4_mapped", None) or address
+
+
 def told(text):
     """The same from the command line."""
     try:

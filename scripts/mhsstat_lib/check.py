@@ -435,8 +435,7 @@ def findings(facts, ignored=()):
     """All of them, by cause."""
     return [finding for part in (_by_options, _by_marks, _by_settings,
                                  _by_chance, _by_ids, _by_counts, _by_lane,
-                                 _by_devices,
-                                 _by_network)
+                                 _by_devices, _by_network)
             for finding in part(facts) if finding.kind not in ignored]
 
 

@@ -31,11 +31,17 @@ def parameter(name, directory=PARAMETERS):
         return None
 
 
+def listed(sysctl, protocol):
+    """Names of the services in a sysctl; None where there is no such sysctl, or not for
+    us."""
+    text = parameter(sysctl, "/proc/sys/net/ipv4/vs/mhs")
+    return None if text is None else tuple(
+        service_name(protocol, word.partition("=")[0]) for word in text.split())
+
+
 def second_chance():
     """Names of services with the second chance; None where the module knows none."""
-    text = parameter("second_chance", "/proc/sys/net/ipv4/vs/mhs")
-    return None if text is None else tuple(service_name("TCP", word)
-                                           for word in text.split())
+    return listed("second_chance", "TCP")
 
 
 def parse_key(text, where):

@@ -5,7 +5,7 @@ and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 from ipvs_mhs_tool import ToolError, run
 
 from . import module
-from .address import endpoint, service_name
+from .address import endpoint
 from .text import duration
 
 VS = "/proc/sys/net/ipv4/vs"
@@ -60,10 +60,7 @@ class Host:
         self.expires = _number("expire_nodest_conn", VS, 0) != 0
         self.quiesces = _number("expire_quiescent_template", VS, 0) != 0
         self.second_chance = module.second_chance() or ()
-        self.quic_ids = tuple(
-            service_name("UDP", word.partition("=")[0])
-            for word in (module.parameter(
-                "quic_ids", f"{VS}/mhs") or "").split())
+        self.quic_ids = module.listed("quic_ids", "UDP") or ()
         ports = module.parameter("quic_ports")
         if ports is not None:
             self.quic_ports = tuple(int(p) for p in ports.split(",")

@@ -20,8 +20,8 @@ from . import change, chance_follow, chance_map, chance_tell, faults
 from .chance_options import Service, addresses, hash_key, lists_of, warn
 from .chance_parts import (TUNNELS, Kernel, Program, directory_of, filter_parts,
                            find_program, tunnel_parts)
-from .chance_slots import (END_S, Filler, ServerSet, circles_of, present,
-                           with_new)
+from .chance_slots import (END_S, Filler, ServerSet, circles_of, in_service,
+                           present, with_new)
 from .host import namespace_id
 from .options import SetUp, family_of
 from .parts import Fault, tunnels_of
@@ -111,8 +111,7 @@ class Store:
 
 def _me(host, sets):
     """The address by which this host is, or was, one of the servers, or None."""
-    own = {address.get("local") for link in host.links().values()
-           for address in link.get("addr_info", [])}
+    own = host.addresses()
     return next((server.address for one in sets for server in one.servers
                  if server.address in own), None)
 
@@ -204,14 +203,10 @@ def _key(options, old):
 def _dead(options, old, lists, known):
     """Until it has new connections again: then it is back.  Of a follower's lists one may
     be older than the record: it knows who is back."""
-    def served(lists):
-        return {server.address for servers in lists for server in servers
-                if server.weight}
-
-    back = served(service.servers for service in chain(*lists)) - \
-        served(one.servers for name in old.services
-               for one in present(old.sets_of(name)))
-    back = known.back if known else back
+    back = known.back if known else \
+        in_service(service.servers for service in chain(*lists)) - \
+        in_service(one.servers for name in old.services
+                   for one in present(old.sets_of(name)))
     return sorted((set(old.dead) - back | addresses(options.dead, "--dead")) -
                   addresses(options.alive, "--alive"))
 
@@ -238,7 +233,7 @@ def _write(host, record, circles, key, replaced, known):
         rows = chance_map.rows(
             key, those.words, those.addresses,
             links[TUNNELS[family][0]]["ifindex"], flags, fields["away_until"])
-        what = table, hashlib.sha256(rows).digest()
+        what = known and (table, hashlib.sha256(rows).digest())
         if known and (what, chance_map.number(*table)) == \
                 known.written.get(service.name):
             continue

@@ -14,12 +14,11 @@ from ipvs_mhs_tool import ToolError
 from mhsstat_lib.snapshot import read_text
 
 from .chance_options import services_of, warn
-from .chance_slots import present
+from .chance_slots import in_service, present
 from .chance_tell import (ERRORS, HOLD_S, NO_DIGEST, PORT, Link, Refused, Told,
                           digest_of, endpoint_of, read_key)
 from .parts import Fault
 
-DIRECTORS = "/etc/real_server.directors"
 _RETRY_S = 1        # a director's process that was restarted has a change in time
 _SILENT_S = 3600    # then a director's last list is a former one
 RESTART = "systemctl restart real_server-follow"
@@ -32,11 +31,6 @@ def read_directors(path):
     if not words:
         raise ToolError(f"{path} names no director")
     return list(dict.fromkeys(map(endpoint_of, words)))
-
-
-def _served(services):
-    return {server.address for service in services
-            for server in service.servers if server.weight}
 
 
 def _wrong(error, link):
@@ -114,7 +108,9 @@ class Follower:
             self._say(director, f"its last list stays: {error}")
         else:
             if before is not None:
-                self._back |= _served(self._lists[director]) - _served(before)
+                self._back |= in_service(
+                    one.servers for one in self._lists[director]) - in_service(
+                        one.servers for one in before)
             self._say(director, "has told its list")
             self._idle.clear()
             self._new.set()

@@ -41,6 +41,12 @@ class ServerSet(NamedTuple):
         return cls(tuple(Server(*server) for server in servers), *times)
 
 
+def in_service(lists):
+    """Addresses of the servers that get new connections"""
+    return {server.address for servers in lists for server in servers
+            if server.weight}
+
+
 def present(sets):
     """Those that no others have taken the place of"""
     return [s for s in sets if s.until is None]

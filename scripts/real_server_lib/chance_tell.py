@@ -30,11 +30,10 @@ from typing import NamedTuple
 from ipvs_mhs_tool import ToolError, run
 
 from mhsstat_lib import module
-from mhsstat_lib.address import endpoint
+from mhsstat_lib.address import endpoint, unmapped
 from mhsstat_lib.servers import PROC_IPVS
 
 PORT = 6173
-KEY_FILE = "/etc/real_server.key"
 HOLD_S = 5          # a director waits for a change no longer
 READ_S = 3          # for all that is due at once
 _SET_S = 60         # for what a server does with a list before it asks again
@@ -90,7 +89,7 @@ def endpoint_of(text):
 def _where(name):
     """An address of a socket, in one spelling"""
     address = ipaddress.ip_address(name[0].partition("%")[0])
-    return f"{getattr(address, 'ipv4_mapped', None) or address} {name[1]}".encode()
+    return f"{unmapped(address)} {name[1]}".encode()
 
 
 def digest_of(text):

@@ -11,7 +11,7 @@ from collections import Counter
 
 from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT, ToolError
 
-from mhsstat_lib.address import spelled, told
+from mhsstat_lib.address import spelled, told, unmapped
 from mhsstat_lib.progress import Progress, until
 
 from .chance import Store
@@ -22,15 +22,10 @@ from .options import SetUp
 _KINDS = {"ESTAB": "established", "SYN-RECV": "half-open"}
 
 
-def _unmapped(address):
-    """A socket of both families has IPv4 mapped."""
-    return getattr(address, "ipv4_mapped", None) or address
-
-
 def _address(word):
     """The local one of a line of ss."""
     host = word.rpartition(":")[0].partition("%")[0].strip("[]")
-    return _unmapped(ipaddress.ip_address(host.partition("%")[0]))
+    return unmapped(ipaddress.ip_address(host.partition("%")[0]))
 
 
 def flows(service, text):
@@ -49,13 +44,12 @@ def _services(options):
     if not named:
         raise ToolError("no service has the second chance here: name the service by "
                         "--service")
-    return list(dict.fromkeys((_unmapped(address), port) for address, port in named))
+    return list(dict.fromkeys((unmapped(address), port) for address, port in named))
 
 
-def _warn_of_weights(services, progress):
+def _warn_of_weights(services, host, progress):
     """By the lists that were set last, which may be old."""
-    own = {address.get("local") for link in Host().links().values()
-           for address in link.get("addr_info", [])}
+    own = host.addresses()
     known = Store().load().services
     for name in (spelled(*service) for service in services):
         for servers, until_s, *_ in known.get(name, {"sets": []})["sets"]:
@@ -66,9 +60,9 @@ def _warn_of_weights(services, progress):
                                   "new connections come")
 
 
-def _warn_of_quic(services, progress):
+def _warn_of_quic(services, host, progress):
     """Its connections have one socket for all, which says nothing."""
-    ends = [words[4] for words in map(str.split, Host().sockets().splitlines())
+    ends = [words[4] for words in map(str.split, host.sockets().splitlines())
             if words[0] == "udp"]
     for address, port in services:
         if any(end.endswith(f":{port}") for end in ends):
@@ -84,14 +78,14 @@ class _Looks:
         self._known = set()     # that they are served here
         self.left = {}
 
-    def _served(self, service, found):
+    def _served(self, service, found, host):
         """Else nothing here tells about its flows."""
         if service in self._known or found:
             self._known.add(service)
             return
         address, port = service
         set_up = SetUp((str(address),), ports=(("tcp", port),))
-        for fault in (*translated(set_up, Host()), *deaf(set_up, Host())):
+        for fault in (*translated(set_up, host), *deaf(set_up, host)):
             raise ToolError(
                 f"{fault.text}, and no flow is seen: sockets in another network "
                 "namespace, or behind DNAT, are not seen from here: ask there; "
@@ -100,9 +94,10 @@ class _Looks:
 
     def look(self, _options):
         """As until() wants it"""
+        host = Host()   # what the kernel says now
         for service in self._services:
-            found = flows(service, Host().flows(service[1]))
-            self._served(service, found)
+            found = flows(service, host.flows(service[1]))
+            self._served(service, found, host)
             self.left[spelled(*service)] = found
         return [(name, _words(name, found))
                 for name, found in self.left.items() if found], 0
@@ -120,8 +115,9 @@ def drained(options):
     """Exit status: as 'mhsstat wait --drained' has it"""
     services = _services(options)
     progress = Progress(options.quiet, "real_server")
-    _warn_of_weights(services, progress)
-    _warn_of_quic(services, progress)
+    host = Host()
+    _warn_of_weights(services, host, progress)
+    _warn_of_quic(services, host, progress)
     looks = _Looks(services)
     if options.timeout_s:
         status = until(looks.look, options, progress, "drained")

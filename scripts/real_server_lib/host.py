@@ -72,6 +72,11 @@ class Host:
         return {link["ifname"]: link
                 for link in self._ask_json("ip", "-j", "-d", "address")}
 
+    def addresses(self):
+        """Those of all devices."""
+        return {address.get("local") for link in self.links().values()
+                for address in link.get("addr_info", [])}
+
     def arp_devices(self):
         """Those on which ARP requests come in."""
         return [name for name, link in self.links().items()

@@ -330,16 +330,14 @@ class Rows(unittest.TestCase):
 
 class Me(unittest.TestCase):
     def test_each_service_has_servers_of_its_own(self):
-        host = SimpleNamespace(links=lambda: {"eth0": {"addr_info": [
-            {"local": A}, {"local": "fd02::10"}]}})
+        host = SimpleNamespace(addresses=lambda: {A, "fd02::10"})
         for mine, others in ((A, B), ("fd02::10", "fd02::11"), (None, C)):
             servers = [Server(address, 80, 1) for address in (others, mine)
                        if address]
             self.assertEqual(chance._me(host, [ServerSet(servers)]), mine)
 
     def test_a_server_that_was_deleted_knows_its_former_address(self):
-        host = SimpleNamespace(links=lambda: {"eth0": {"addr_info": [
-            {"local": A}]}})
+        host = SimpleNamespace(addresses=lambda: {A})
         sets = [ServerSet((Server(B, 80, 1),)),
                 ServerSet((Server(A, 80, 1), Server(B, 80, 1)), 1.0)]
         self.assertEqual(chance._me(host, sets), A)
