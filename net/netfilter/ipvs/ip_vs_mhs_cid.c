@@ -268,27 +268,21 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
 int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			 size_t *lenp, loff_t *ppos)
 {
-	struct ctl_table copy = { .maxlen = CID_TEXT_BYTES };
 	struct ip_vs_mhs_net *mn = table->data;
 	struct ip_vs_mhs_ids *ids;
 	int err;
 
-	if (write && (*ppos || *lenp >= CID_TEXT_BYTES))
-		return -EINVAL;
 	ids = kvzalloc_obj(*ids, GFP_KERNEL_ACCOUNT);
 	if (!ids)
 		return -ENOMEM;
-	copy.data = ids->text;
 	if (!write) {
 		mutex_lock(&mn->lock);
 		if (mn->ids)
 			strscpy(ids->text, mn->ids->text, CID_TEXT_BYTES);
 		mutex_unlock(&mn->lock);
 	}
-	err = proc_dostring(&copy, write, buffer, lenp, ppos);
-	/* it takes no more than the first line */
-	if (write && !err && strlen(ids->text) + 1 < *lenp)
-		err = -EINVAL;
+	err = ip_vs_mhs_svc_line(ids->text, CID_TEXT_BYTES, write, buffer, lenp,
+				 ppos);
 	if (write && !err)
 		err = cid_parse(mn->net, ids);
 	if (write && !err) {

@@ -18,7 +18,6 @@
 
 #include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_lane_ask.h"
-#include "ip_vs_mhs_quic.h"
 
 /* The order is that of enum ip_vs_mhs_lane */
 static const char * const lane_names[] = {

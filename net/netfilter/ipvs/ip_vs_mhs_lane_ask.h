@@ -27,11 +27,11 @@
 #include "ip_vs_mhs_hash.h"
 #include "ip_vs_mhs_lane.h"
 #include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs_quic.h"
 
-/* Bytes from the network header on that a lane reads: 40 of IPv6, 8 of UDP, 23 of
- * QUIC
- */
-#define MHS_LANE_HEADER_BYTES	71
+/* Bytes from the network header on that a lane reads at most */
+#define MHS_LANE_HEADER_BYTES	(sizeof(struct ipv6hdr) + \
+				 sizeof(struct udphdr) + MHS_QUIC_BYTES)
 
 /* Bytes of the transport header that every packet has */
 #define LANE_PORTS_BYTES	sizeof(struct udphdr)

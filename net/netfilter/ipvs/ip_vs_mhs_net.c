@@ -263,33 +263,29 @@ static int net_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			     size_t *lenp, loff_t *ppos)
 {
 	struct ip_vs_mhs_net *mn = table->data;
-	struct ctl_table copy = { .maxlen = NET_CHANCE_BYTES };
 	struct ip_vs_mhs *mhs;
+	char *text;
 	int err;
 
-	if (write && (*ppos || *lenp >= NET_CHANCE_BYTES))
-		return -EINVAL;
-	copy.data = kzalloc(NET_CHANCE_BYTES, GFP_KERNEL_ACCOUNT);
-	if (!copy.data)
+	text = kzalloc(NET_CHANCE_BYTES, GFP_KERNEL_ACCOUNT);
+	if (!text)
 		return -ENOMEM;
 	mutex_lock(&mn->lock);
 	if (!write && mn->second_chance)
-		strscpy(copy.data, mn->second_chance, NET_CHANCE_BYTES);
-	err = proc_dostring(&copy, write, buffer, lenp, ppos);
-	/* it takes no more than the first line */
-	if (write && !err && strlen(copy.data) + 1 < *lenp)
-		err = -EINVAL;
+		strscpy(text, mn->second_chance, NET_CHANCE_BYTES);
+	err = ip_vs_mhs_svc_line(text, NET_CHANCE_BYTES, write, buffer, lenp,
+				 ppos);
 	if (write && !err)
-		err = net_chance_names(mn->net, copy.data, NULL);
+		err = net_chance_names(mn->net, text, NULL);
 	if (write && !err) {
 		kfree(mn->second_chance);
-		mn->second_chance = copy.data;
-		copy.data = NULL;
+		mn->second_chance = text;
+		text = NULL;
 		list_for_each_entry(mhs, &mn->list, net_list)
 			net_chance(mhs);
 	}
 	mutex_unlock(&mn->lock);
-	kfree(copy.data);
+	kfree(text);
 	return err;
 }
 

@@ -202,11 +202,11 @@ const struct seq_operations ip_vs_mhs_proc_ops = {
  *	UDP 192.0.2.1 443 198.51.100.7 40000 070a000002deadbeef
  *
  * (service, client, connection ID), and a reader of the same open file gets the
- * answer.  The
- * question is part of the open file and seq_file.lock guards the question, so
- * users do not disturb each other.  A table that is due is rebuilt first.  The
- * answer is made under RCU: nothing is held between two calls, and the slot is
- * read without a mark in its word.  A service that goes meanwhile is not found.
+ * answer.  The question is part of the open file and seq_file.lock guards the
+ * question, so users do not disturb each other.  A table that is due is rebuilt
+ * first.  The answer is made under RCU: nothing is held between two calls, and the
+ * slot is read without a mark in its word.  A service that goes meanwhile is not
+ * found.
  */
 struct mhs_lookup {
 	struct seq_net_private	p;		/* must be first */

@@ -10,6 +10,7 @@
 #include <linux/moduleparam.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
+#include <linux/sysctl.h>
 
 #include "ip_vs_mhs_pkt.h"
 
@@ -151,6 +152,22 @@ int ip_vs_mhs_svc_parse(struct net *net, char *word, union nf_inet_addr *addr,
 	port[six ? -1 : 0] = 0;
 	af = ip_vs_mhs_svc_endpoint(net, word + six, port + 1, addr, to);
 	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
+}
+
+/* Read or write a sysctl whose text is one whole line: a part of a list would be
+ * another list
+ */
+int ip_vs_mhs_svc_line(char *text, size_t size, int write, void *buffer,
+		       size_t *lenp, loff_t *ppos)
+{
+	struct ctl_table line = { .data = text, .maxlen = size };
+	int err;
+
+	if (write && (*ppos || *lenp >= size))
+		return -EINVAL;
+	err = proc_dostring(&line, write, buffer, lenp, ppos);
+	/* it takes no more than the first line */
+	return write && !err && strlen(text) + 1 < *lenp ? -EINVAL : err;
 }
 
 static const char *svc_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)

@@ -193,9 +193,7 @@ fi
 if [ "$by" = mhs-chance ]; then
 	chance_kernel
 	servers=$(seq -f s%.0f -s " " $SERVERS)
-	btf=""
-	[ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
-	program now $btf
+	program_here now
 	tell now >&2
 fi
 flow_start old --host $VIP4 --timeout 4

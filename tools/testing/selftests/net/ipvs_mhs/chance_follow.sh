@@ -81,9 +81,7 @@ said_last() {
 }
 
 plan 32
-btf=""
-[ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
-program now $btf
+program_here now
 chance_net
 director d2 20
 sysctls d2 net.ipv4.vs.mhs.second_chance="$SVC4,$SVC6"

@@ -91,9 +91,7 @@ plan 17
 modprobe -q ip_vs
 fresh_module names=mhs,mh,sed table_size=$SLOTS
 chance_kernel
-btf=""
-[ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
-program now $btf
+program_here now
 setup_net 2
 director d2 30
 for f in keepalived keepalived-ecmp; do

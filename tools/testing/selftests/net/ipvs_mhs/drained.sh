@@ -35,9 +35,7 @@ ended() {
 }
 
 plan 18
-btf=""
-[ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
-program now $btf
+program_here now
 chance_net
 named=(-s "$SVC4" -s "$SVC6")
 check "without the second chance services are named" 125 "$(drained)"

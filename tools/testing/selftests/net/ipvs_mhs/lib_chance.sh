@@ -15,6 +15,15 @@ program() {
 	cp "$built${2:-}/chance.bpf.o" "$work/$1"
 }
 
+# program_here NAME: the one that this kernel takes
+program_here() {
+	if [ -e /sys/kernel/btf/vmlinux ]; then
+		program "$1"
+	else
+		program "$1" -without-btf
+	fi
+}
+
 # on SERVER ARGUMENTS: real_server chance there; its words are in said.SERVER
 on() {
 	in_ns "$1" "$top/scripts/real_server" chance "${@:2}" \
