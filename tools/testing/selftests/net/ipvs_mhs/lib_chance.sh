@@ -108,10 +108,16 @@ packets() {
 	grep -P '\t1\t|^#' "$work/packets" | sed 's/^/# /'
 }
 
+# unpin: programs stay pinned when their namespaces end
+unpin() {
+	rm -rf /sys/fs/bpf/real_server-*
+}
+
 # chance_kernel: what the program and its tunnels need
 chance_kernel() {
 	local m
 
+	defer unpin
 	[ "$(stat -f -c %T /sys/fs/bpf)" = bpf_fs ] ||
 		mount -t bpf bpf /sys/fs/bpf
 	for m in ipip sit ip6_tunnel ip_gre ip6_gre; do
