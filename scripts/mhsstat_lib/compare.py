@@ -8,7 +8,7 @@ from ipvs_mhs_tool import ToolError
 from . import proc
 from .snapshot import as_json, read_services, read_text
 
-_PARAMETERS = ("hash_key_print", "mark_ignore", "quic_ports")
+_PARAMETERS = ("hash_key_print", "mark_ignore", "quic_ports", "stay_ports")
 
 
 class Director:
@@ -120,6 +120,8 @@ def differences(a, b):
         left, right = a.parameters.get(field), b.parameters.get(field)
         if None not in (left, right) and left != right:
             explained |= field == "hash_key_print"
+            left, right = (value if value != "" else "none"
+                           for value in (left, right))
             yield f"{field} {left} in {a.name}, {right} in {b.name}"
     for name in sorted(set(a.services) | set(b.services)):
         if name not in b.services or name not in a.services:

@@ -8,6 +8,7 @@ import re
 
 from ipvs_mhs_tool import ToolError, UsageError
 
+from . import module
 from .address import endpoint, spelled, told
 from .proc import name_of
 from .snapshot import NotThere, read_services, read_text, select
@@ -28,6 +29,12 @@ _PLAIN_UDP = {
             "server while that one has a weight",
     "pin": "plain UDP, which is not QUIC, has no entries and goes to the "
            "candidate",
+}
+_STAYS = {
+    "hold": "a flow without an entry gets one to the old server by its next packet "
+            "(stay_ports)",
+    "pin": "a flow without an entry gets one to the candidate by its next packet "
+           "(stay_ports)",
 }
 
 
@@ -133,7 +140,10 @@ def lookup(options):
                endpoint(name.split()[1])[0].version == client[0].version}
     known = entries(read_text(PROC_CONNS), client) \
         if any(answers.values()) else []
+    ports = module.ports("stay_ports", ())
     found = [{"service": name, **answer, "entry": _entry(name, known),
+              "stays": name.startswith("UDP ") and
+              endpoint(name.split()[1])[1] in ports,
               "second_chance": services[name].get("second_chance", 0)}
              for name, answer in answers.items() if answer]
     if not found:
@@ -175,5 +185,5 @@ def render(result):
             lines.append("  second chance     a flow that this server does not know "
                          "goes on from there to the server that has it")
         if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP:
-            lines.append(f"  {_PLAIN_UDP[s['phase']]}")
+            lines.append("  " + (_STAYS if s.get("stays") else _PLAIN_UDP)[s["phase"]])
     return "\n".join(lines)

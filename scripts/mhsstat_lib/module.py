@@ -31,6 +31,13 @@ def parameter(name, directory=PARAMETERS):
         return None
 
 
+def ports(name, default):
+    """Those of a parameter that is a list of ports; @default where there is none."""
+    text = parameter(name)
+    return default if text is None else tuple(
+        int(port) for port in text.split(",") if port.isdigit())
+
+
 def listed(sysctl, protocol):
     """Names of the services in a sysctl; None where there is no such sysctl, or not for
     us."""
@@ -94,4 +101,5 @@ def describe(directory=PARAMETERS):
         "hash_key_derived": other,
         "mark_ignore": int(ignore) if ignore else None,
         "quic_ports": parameter("quic_ports", directory),
+        "stay_ports": parameter("stay_ports", directory),
     }

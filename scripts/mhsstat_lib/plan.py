@@ -257,13 +257,20 @@ class Words:
                   f"the hold time, {self._time(self.hold_ms)}, and at once " \
                   "from a server that is deleted or gets the weight 0"
             return
+        if self._host.stays(self.service):
+            yield f"{others} connections that send something in the hold time, " \
+                  f"{self._time(self.hold_ms)}, stay, the others go to their new " \
+                  "server (stay_ports)"
+            return
         yield f"{others} connections do not break" + (
             f", but those that are silent for longer than {duration(self.pin_ms)}"
             " (net.ipv4.vs.mhs.pin_ms) may"
             if self._host.short(self.service.name) else "")
         if plain:
             yield "plain UDP of the mark goes to its new server after the hold " \
-                  f"time, {self._time(self.hold_ms)}"
+                  f"time, {self._time(self.hold_ms)}" + (
+                      ", but for that of stay_ports" if self._host.stay_ports
+                      else "")
 
     def _breaks(self):
         return {CUT, HANG, KEPT, MOVE} & set(self.deleted.values())

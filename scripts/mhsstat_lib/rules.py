@@ -51,7 +51,7 @@ class Host:
         self.hold_ms, self.pin_ms = _HOLD_MS, 0
         self.idle_ms = dict(_IDLE_MS)
         self.expires = self.quiesces = False
-        self.quic_ports = (443,)
+        self.quic_ports, self.stay_ports = (443,), ()
         self.second_chance = self.quic_ids = ()  # names of services
         if not here:
             return
@@ -61,10 +61,8 @@ class Host:
         self.quiesces = _number("expire_quiescent_template", VS, 0) != 0
         self.second_chance = module.second_chance() or ()
         self.quic_ids = module.listed("quic_ids", "UDP") or ()
-        ports = module.parameter("quic_ports")
-        if ports is not None:
-            self.quic_ports = tuple(int(p) for p in ports.split(",")
-                                    if p.isdigit())
+        self.quic_ports = module.ports("quic_ports", self.quic_ports)
+        self.stay_ports = module.ports("stay_ports", self.stay_ports)
         try:
             text = run(["ipvsadm", "-L", "--timeout"]).stdout
         except ToolError:
@@ -120,15 +118,23 @@ class Host:
                    "had come back to it in spite of weight 0: run 'sysctl -w "
                    "net.ipv4.vs.expire_quiescent_template=1'")
 
+    def _is_udp(self, service, ports):
+        protocol, where = service.name.split()
+        return protocol == "UDP" and int(where.rpartition(":")[2]) in ports
+
+    def stays(self, service):
+        """Are its flows plain UDP that stays, by entries of a transition?"""
+        return not service.persistent and "ops" not in service.flags and \
+            self._is_udp(service, set(self.stay_ports) - set(self.quic_ports))
+
     def plain_udp(self, service):
         """Are there flows of plain UDP, which have no entries?  None: perhaps."""
-        protocol, where = service.name.split()
         if service.persistent:
             return False
-        if protocol == "FWM":
+        if service.name.startswith("FWM "):
             return None
-        return protocol == "UDP" and \
-            int(where.rpartition(":")[2]) not in self.quic_ports
+        return service.name.startswith("UDP ") and not self.stays(service) and \
+            not self._is_udp(service, self.quic_ports)
 
     def deleted(self, service, server, stable, stateful):
         """What becomes of the living flows of a server that is deleted.  @stable:
@@ -141,7 +147,7 @@ class Host:
                 not self.short(service.name):
             return NONE
         masq = server.method == "Masq"
-        if "ops" in service.flags or \
+        if "ops" in service.flags or self.stays(service) or \
                 (self.plain_udp(service) and not stateful and not masq):
             return MOVE
         if self.expires:

@@ -356,6 +356,18 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
             self.assertEqual("goes on from there" in words,
                              bool(chance and not mine))
 
+    def test_plain_udp_moves_or_stays(self):
+        for phase, stays, said in (
+                ("hold", False, "stays with the old server while"),
+                ("pin", False, "goes to the candidate"),
+                ("hold", True, "gets one to the old server by its next"),
+                ("pin", True, "gets one to the candidate by its next")):
+            words = lookup.render({"client": "198.51.100.7:36390", "services": [
+                {"service": "UDP 192.0.2.1:500", "slot": 12, "phase": phase,
+                 "tracked": 0, "old_server": "10.0.0.12:500", "stays": stays,
+                 "candidate_server": "10.0.0.11:500", "entry": None}]})
+            self.assertIn(said, words)
+
     def test_older_module(self):
         with mock.patch.object(lookup, "read_services",
                                lambda: proc.parse(NOW)), \
@@ -793,7 +805,7 @@ class Compare(Files):
                    "address_only": 0, "second_chance": 0,
                    "real_servers": [{"server": "10.2.0.11:80", "weight": 1},
                                     {"server": "10.2.0.12:80", "weight": 1}]}
-        parameters = {"hash_key_print": "k", "quic_ports": "443",
+        parameters = {"hash_key_print": "k", "quic_ports": "443", "stay_ports": "",
                       "mark_ignore": 0, "hash_key_derived": False}
         for name, value in changes.items():
             (parameters if name in parameters else service)[name] = value
@@ -826,6 +838,7 @@ class Compare(Files):
                 ({"address_only": 1}, "AddrOnly (flag-3) 0 in a, 1 in b"),
                 ({"second_chance": 1}, "second chance (sysctl) 0 in a, 1 in b"),
                 ({"quic_ports": "443,8443"}, "quic_ports 443 in a, 443,8443"),
+                ({"stay_ports": "500"}, "stay_ports none in a, 500 in b"),
                 ({"old_print": "c" * 16}, "older flows go by different"),
                 ({"address": "10.9.0.2:80"}, "TCP 10.9.0.1:80: only in a")):
             with self.subTest(words=words):
@@ -1056,7 +1069,7 @@ class PlanInWords(unittest.TestCase):
 
     def test_fates(self):
         udp, quic = "UDP 10.9.0.1:53", "UDP 10.9.0.1:443"
-        expires = {"expires": True}
+        expires, stay = {"expires": True}, {"stay_ports": (53,)}
         for arguments, words in (
                 ({"host": expires}, "10.0.0.1:80 are cut at once"),
                 ({"method": "Masq"}, "10.0.0.1:80 hang at once"),
@@ -1068,6 +1081,7 @@ class PlanInWords(unittest.TestCase):
                 ({"name": udp, "kernel": {"stateful": 1, "stateful_ms": 0}},
                  "then cut"),
                 ({"name": quic}, "kept for hold and pin time, 5 min 30 s"),
+                ({"name": udp, "host": stay}, "go to another server at once"),
                 ({"name": udp, "flags": ("ops",)}, "packets go to another")):
             with self.subTest(arguments):
                 self.assertIn(words, self.words(**arguments))
@@ -1076,6 +1090,7 @@ class PlanInWords(unittest.TestCase):
         udp, both = "UDP 10.9.0.1:53", ("a", "b")
         plain = "plain UDP, which is not QUIC, goes to its new server after " \
                 "the hold time, 30 s"
+        stay, other = {"stay_ports": (53,)}, {"stay_ports": (5353,)}
         for arguments, words, said in (
                 ({}, "; living connections do not break.", True),
                 ({"name": udp}, plain, True),
@@ -1087,7 +1102,14 @@ class PlanInWords(unittest.TestCase):
                 ({"name": udp, "kernel": {"stateful": 1, "stateful_ms": 0}},
                  plain, False),
                 ({"name": "UDP 10.9.0.1:443"}, plain, False),
+                ({"name": udp, "host": stay}, "that send something in the hold "
+                 "time, 30 s, stay", True),
+                ({"name": udp, "host": stay, "flags": ("ops",)}, "stay", False),
+                ({"name": udp, "host": other}, plain, True),
                 ({"name": "FWM 7"}, "plain UDP of the mark", True),
+                ({"name": "FWM 7"}, "but for", False),
+                ({"name": "FWM 7", "host": stay}, "but for that of stay_ports",
+                 True),
                 ({"persistent": True}, "by persistence", True)):
             with self.subTest(arguments):
                 (self.assertIn if said else self.assertNotIn)(

@@ -52,15 +52,31 @@ static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
 	return ip_vs_mhs_decide_new();
 }
 
+/* Does the old server get a packet of plain UDP?  In the hold phase, while the
+ * server is in service.  If flows are to stay, also after the weight became 0,
+ * from that moment on.
+ */
+static bool udp_is_of_old(u32 w, u32 old, u32 facts)
+{
+	bool holding = ip_vs_mhs_slot_holding(w);
+
+	if (!(facts & MHS_PKT_STAYS))
+		return holding && old & MHS_SRV_IN;
+	return (old & (MHS_SRV_KNOWN | MHS_SRV_GONE)) == MHS_SRV_KNOWN &&
+	       (holding || (ip_vs_mhs_slot_stable(w) && !(old & MHS_SRV_IN)));
+}
+
 /* Plain UDP: older and new flows look the same, and clients that use a port per
  * query make every packet a flow, so mhs makes entries only if all flows must
- * have one.  In the hold phase the old server gets the packets while it is in
- * service; with one-packet scheduling (-o) every packet goes to the candidate.
+ * have one or are to stay, then in transitions.  With one-packet scheduling (-o)
+ * every packet goes to the candidate.
  */
 static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 {
 	bool one = facts & MHS_SVC_ONE_PACKET;
-	bool stays = ip_vs_mhs_slot_holding(w) && !one && old & MHS_SRV_IN;
+	bool stays = !one && udp_is_of_old(w, old, facts);
+	bool pins = facts & MHS_SVC_STATEFUL ||
+		    (facts & MHS_PKT_STAYS && !ip_vs_mhs_slot_stable(w));
 	/* a search may come to the old server, too */
 	bool is_old = stays || (facts & MHS_ASK_SEARCHED &&
 				!(cand & MHS_SRV_OTHER));
@@ -75,7 +91,7 @@ static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 	if (facts & MHS_PKT_ERROR)
 		return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
 	/* An entry would keep the flow on a server of a table not yet final */
-	if (facts & MHS_SVC_STATEFUL && !one && !(facts & MHS_SVC_SETTLING) &&
+	if (pins && !one && !(facts & MHS_SVC_SETTLING) &&
 	    ip_vs_mhs_decide_may_pin(server, facts))
 		return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_BEGINS);
 	if (server & MHS_SRV_CARRIER && !(server & MHS_SRV_NEW_ENTRY))

@@ -19,6 +19,7 @@
  *	  |                  older flow, pin ------------> entry, old server
  *	  |                  plain UDP, hold ------------> carrier, old server
  *	  |                             else ------------> carrier, candidate
+ *	  |                             that is to stay -> the same by an entry
  *	  '-- no server ---------------------------------> core
  *
  * The core passes a mid-flow packet without an entry to the local stack, which
@@ -68,6 +69,7 @@
 #define MHS_PKT_NO_PORT		0x100000U	/* client port 0: no entry */
 #define MHS_PKT_LEFT		0x200000U	/* left an expiring entry */
 #define MHS_PKT_UNNAMED		0x400000U	/* its connection ID names none */
+#define MHS_PKT_STAYS		0x800000U	/* plain UDP that is to stay */
 /* Facts of a second question */
 #define MHS_ASK_NO_ENTRY	0x1000000U	/* entry limit, or no memory */
 #define MHS_ASK_SEARCHED	0x2000000U	/* candidate from a search */

@@ -315,7 +315,8 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 /* Must a packet leave its entry?  A new flow that finds the entry of an older
  * flow from the same client port leaves the entry if the server is deleted, or
  * has weight 0 and the older flow has ended.  Plain UDP leaves an entry whose
- * server is out of service, because the client's packets would keep the entry.
+ * server is out of service, because the client's packets would keep the entry; UDP
+ * that is to stay leaves that of a deleted server only.
  */
 static bool entry_is_left(const struct ip_vs_mhs_ask *q,
 			  const struct ip_vs_mhs_packet *p,
@@ -330,9 +331,10 @@ static bool entry_is_left(const struct ip_vs_mhs_ask *q,
 		return true;
 	if (atomic_read(&dest->weight))
 		return false;
-	return q->facts & MHS_PKT_CONNLESS ||
-	       (p->iph.protocol == IPPROTO_TCP &&
-		READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED);
+	if (q->facts & MHS_PKT_CONNLESS)
+		return !(q->facts & MHS_PKT_STAYS);
+	return p->iph.protocol == IPPROTO_TCP &&
+	       READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED;
 }
 
 /* Handle a packet that has an entry, and put the entry */

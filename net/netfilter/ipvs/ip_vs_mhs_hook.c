@@ -130,8 +130,7 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 
 	if (p->mark && ip_vs_mhs_svc_unsure(mhs, p->mark))
 		facts |= MHS_SVC_UNSURE;
-	if (ip_vs_mhs_proto_connectionless(mhs, p->iph.protocol, p->dport))
-		facts |= MHS_PKT_CONNLESS;
+	facts |= ip_vs_mhs_proto_facts(mhs, p->iph.protocol, p->dport);
 	if (unlikely(!p->sport))
 		facts |= MHS_PKT_NO_PORT;
 	ip_vs_mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);

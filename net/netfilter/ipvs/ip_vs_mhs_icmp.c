@@ -102,7 +102,7 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 {
 	struct ip_vs_mhs_ask q;
 	struct ip_vs_conn *cp;
-	u32 facts = MHS_PKT_ERROR;
+	u32 facts;
 	bool claim;
 
 	/* Also where the slot is not tracked: a service by firewall mark may own
@@ -116,9 +116,8 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 		if (!claim)
 			return NULL;
 	}
-	if (ip_vs_mhs_proto_connectionless(mhs, e->quoted.protocol, vport))
-		facts |= MHS_PKT_CONNLESS;
-	ip_vs_mhs_ask_begin(&q, mhs, caddr, cport, facts);
+	facts = ip_vs_mhs_proto_facts(mhs, e->quoted.protocol, vport);
+	ip_vs_mhs_ask_begin(&q, mhs, caddr, cport, facts | MHS_PKT_ERROR);
 	if (ip_vs_mhs_verdict_act(ip_vs_mhs_ask(&q)) != MHS_FORWARD)
 		return NULL;
 	return q.server;

@@ -290,11 +290,10 @@ static u32 lane_udp_facts(const struct ip_vs_mhs_lane_packet *p)
 {
 	unsigned int head = lane_head(p->mhs->af == AF_INET6) +
 			    sizeof(struct udphdr);
+	u32 facts = ip_vs_mhs_proto_udp_facts(p->mhs, p->dport);
 
-	if (ip_vs_mhs_proto_is_plain(p->mhs, p->dport))
-		return MHS_PKT_CONNLESS;
-	if (p->len < head + sizeof(struct ip_vs_mhs_quic))
-		return 0;
+	if (facts || p->len < head + sizeof(struct ip_vs_mhs_quic))
+		return facts;
 	return ip_vs_mhs_quic_facts((const struct ip_vs_mhs_quic *)(p->ip +
 								    head));
 }

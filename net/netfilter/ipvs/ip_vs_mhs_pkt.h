@@ -120,7 +120,7 @@ bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q);
 /* proto */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
 bool ip_vs_mhs_proto_is_quic(__be16 port);
-bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
+u32 ip_vs_mhs_proto_udp_facts(const struct ip_vs_mhs *mhs, __be16 port);
 
 /* xmit: statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
@@ -272,14 +272,11 @@ static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 	return settle == MHS_SETTLING;
 }
 
-/* Do the first packets of flows look like all others?  True for UDP that is not
- * QUIC and with one-packet scheduling.
- */
-static inline bool
-ip_vs_mhs_proto_connectionless(const struct ip_vs_mhs *mhs, u16 protocol,
-			       __be16 port)
+/* MHS_PKT_CONNLESS: do the first packets of flows look like all others? */
+static inline u32 ip_vs_mhs_proto_facts(const struct ip_vs_mhs *mhs, u16 protocol,
+					__be16 port)
 {
-	return protocol == IPPROTO_UDP && ip_vs_mhs_proto_is_plain(mhs, port);
+	return protocol == IPPROTO_UDP ? ip_vs_mhs_proto_udp_facts(mhs, port) : 0;
 }
 
 /**

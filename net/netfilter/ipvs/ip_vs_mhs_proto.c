@@ -8,7 +8,8 @@
  *		header and version
  *	UDP	unknown (plain UDP)	-
  *
- * QUIC is UDP to a port in the module parameter quic_ports.
+ * QUIC is UDP to a port in the module parameter quic_ports; plain UDP to one in
+ * stay_ports is to stay at its server.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -22,6 +23,11 @@ static unsigned short quic_ports[16] __read_mostly = { 443 };
 static unsigned int quic_ports_n __read_mostly = 1;
 module_param_array(quic_ports, ushort, &quic_ports_n, 0444);
 MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
+
+static unsigned short stay_ports[16] __read_mostly;
+static unsigned int stay_ports_n __read_mostly;
+module_param_array(stay_ports, ushort, &stay_ports_n, 0444);
+MODULE_PARM_DESC(stay_ports, "UDP ports whose flows stay in a change, at most 16 (default none)");
 
 static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
 {
@@ -51,14 +57,19 @@ static void parse_sctp(struct ip_vs_mhs_packet *p)
 	}
 }
 
-bool ip_vs_mhs_proto_is_quic(__be16 port)
+static bool proto_is_in(const unsigned short *ports, unsigned int n, __be16 port)
 {
 	unsigned int i;
 
-	for (i = 0; i < quic_ports_n; i++)
-		if (ntohs(port) == quic_ports[i])
+	for (i = 0; i < n; i++)
+		if (ntohs(port) == ports[i])
 			return true;
 	return false;
+}
+
+bool ip_vs_mhs_proto_is_quic(__be16 port)
+{
+	return proto_is_in(quic_ports, quic_ports_n, port);
 }
 
 static void parse_quic(struct ip_vs_mhs_packet *p)
@@ -111,9 +122,15 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 	return true;
 }
 
-/* Is UDP to a port plain UDP?  Not QUIC, unless each packet is a flow (-o). */
-bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port)
+/* What is UDP to a port?  Plain UDP but for QUIC, and that too if each packet is a
+ * flow (-o); 0 for QUIC.
+ */
+u32 ip_vs_mhs_proto_udp_facts(const struct ip_vs_mhs *mhs, __be16 port)
 {
-	return !ip_vs_mhs_proto_is_quic(port) ||
-	       ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET;
+	if (ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)
+		return MHS_PKT_CONNLESS;
+	if (ip_vs_mhs_proto_is_quic(port))
+		return 0;
+	return proto_is_in(stay_ports, stay_ports_n, port) ?
+	       MHS_PKT_CONNLESS | MHS_PKT_STAYS : MHS_PKT_CONNLESS;
 }

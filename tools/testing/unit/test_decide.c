@@ -59,7 +59,7 @@ static const u32 bits[] = {
 	MHS_SVC_PERSISTENT, MHS_SVC_ONE_PACKET, MHS_SVC_FALLBACK,
 	MHS_SVC_SETTLING, MHS_SVC_UNSURE, MHS_SVC_STATEFUL,
 	MHS_SVC_WAS_STATELESS, MHS_PKT_FRESH, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
-	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LEFT,
+	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LEFT, MHS_PKT_STAYS,
 	MHS_ASK_NO_ENTRY, MHS_ASK_SEARCHED,
 };
 
@@ -224,6 +224,40 @@ static const char *errors_change_nothing(const struct answer *a)
 	       "an ICMP error changed something" : NULL;
 }
 
+/* Plain UDP that is to stay does so while its server is there: in the hold phase, and
+ * before a rebuild has seen that the weight became 0
+ */
+static const char *udp_stays(const struct answer *a)
+{
+	if (!has(a, MHS_PKT_STAYS) || !plain_service(a) ||
+	    (a->old & (SENDS | MHS_SRV_GONE)) != SENDS ||
+	    a->old & (MHS_SRV_NEW_ENTRY | MHS_SRV_ALL_ENTRY) ||
+	    !(ip_vs_mhs_slot_holding(a->w) ||
+	      (a->stable && !(a->old & MHS_SRV_IN))))
+		return NULL;
+	return a->act >= MHS_FORWARD && !(a->v & MHS_TO_CAND) ? NULL :
+	       "UDP that is to stay moved";
+}
+
+/* In a transition each such flow has an entry, or a second change would move it */
+static const char *udp_is_pinned(const struct answer *a)
+{
+	if (!has(a, MHS_PKT_STAYS) || a->stable || !plain_service(a) ||
+	    has(a, MHS_PKT_ERROR | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY))
+		return NULL;
+	return a->act == MHS_FORWARD && a->server == (SENDS | MHS_SRV_IN) ?
+	       "UDP that is to stay got no entry" : NULL;
+}
+
+/* Otherwise UDP makes none */
+static const char *udp_makes_none(const struct answer *a)
+{
+	if (!has(a, MHS_PKT_CONNLESS) || has(a, MHS_PKT_LEFT | MHS_SVC_STATEFUL) ||
+	    (has(a, MHS_PKT_STAYS) && !a->stable))
+		return NULL;
+	return makes_entry(a) ? "UDP made an entry" : NULL;
+}
+
 static bool ask(const struct rule *rule, u32 w, u32 old, u32 cand, u32 facts)
 {
 	struct answer a = {
@@ -251,7 +285,9 @@ static bool possible(u32 facts)
 	u32 kind = facts & (MHS_PKT_FRESH | MHS_PKT_ENDS | MHS_PKT_CONNLESS);
 
 	return !(kind & (kind - 1)) &&
-	       !(facts & MHS_PKT_LEFT && !(facts & MHS_PKT_CONNLESS)) &&
+	       !(facts & (MHS_PKT_LEFT | MHS_PKT_STAYS) &&
+		 !(facts & MHS_PKT_CONNLESS)) &&
+	       !(facts & MHS_PKT_STAYS && facts & MHS_SVC_ONE_PACKET) &&
 	       !(facts & MHS_PKT_ERROR && kind & ~MHS_PKT_CONNLESS);
 }
 
@@ -372,6 +408,11 @@ static u32 no_memory(u32 w, u32 old, u32 cand, u32 facts)
 	return ip_vs_mhs_decide(w, old, cand, facts | MHS_ASK_NO_ENTRY);
 }
 
+static u32 leaves(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_STAYS);
+}
+
 static u32 stateful(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return ip_vs_mhs_decide(w, old, cand, facts | MHS_SVC_STATEFUL);
@@ -398,6 +439,9 @@ static const struct unit_test tests[] = {
 	RULE(packets_are_counted, uncounted, "is in no counter"),
 	RULE(cuts_the_gone_only, all_gone, "whose old server is there"),
 	RULE(settling_waits, settled, "while the service settles"),
+	RULE(udp_stays, leaves, "UDP that is to stay moved"),
+	RULE(udp_is_pinned, leaves, "UDP that is to stay got no entry"),
+	RULE(udp_makes_none, stateful, "UDP made an entry"),
 	RULE(errors_change_nothing, no_error, "an ICMP error changed"),
 	{ "named_goes", named_goes, &names, NULL },
 	{ "catches_names_all_named_goes", named_goes, &names_too_many, "named:" },

@@ -11,6 +11,9 @@ client  takes commands, one a line, on standard input; each is answered by one
     ping [KIND [S]]     send a datagram of that kind on every flow, wait for
                     answers, at most S seconds for the next one
     new [KIND]      the same on the flows that no server has answered yet
+    stream          up to 100 datagrams a second on every flow, each after the
+                    answer to the last one, until stop, and once more then;
+                    only stop answers, by the sum of all
     spray N [KIND]  send N datagrams from as many other ports; no answers
     move [ADDRESS]  all flows get another port, and that address
     close           close all flows
@@ -34,6 +37,7 @@ import functools
 import ipaddress
 import os
 import re
+import select
 import selectors
 import socket
 import struct
@@ -222,6 +226,15 @@ class Client:
         for i in range(0, len(flows), BURST):
             self.burst(flows[i:i + BURST], kind, timeout)
 
+    def stream(self, commands):
+        self.clear()
+        while not select.select([commands], [], [], 0.01)[0]:
+            self.stop()
+
+    def stop(self):
+        for i in range(0, len(self.flows), BURST):
+            self.burst(self.flows[i:i + BURST], "plain", self.args.timeout)
+
     def spray(self, n, kind="plain"):
         data = datagram(kind, self.args.size)
         for port in range(self.spray_port, self.spray_port + n):
@@ -250,20 +263,24 @@ class Client:
 
 def client(args):
     c = Client(args)
-    for line in sys.stdin:
+    commands = open(0, "rb", buffering=0)   # select() sees what is not read
+    while line := commands.readline().decode():
         word, *rest = line.split() or [""]
         if word == "quit":
             break
+        if word == "stream":
+            c.stream(commands)
+            continue
         if word == "new":
             c.ping(*rest, new=True)
         elif word in ("open", "spray"):
             getattr(c, word)(int(rest[0]), *rest[1:])
-        elif word in ("ping", "move", "close"):
+        elif word in ("ping", "move", "stop", "close"):
             getattr(c, word)(*rest)
         else:
             sys.exit(f"dgrams.py: no command {word!r}: open N, ping [KIND [S]], "
-                     "new [KIND], spray N [KIND], move [ADDRESS], close or "
-                     "quit")
+                     "new [KIND], stream, stop, spray N [KIND], move "
+                     "[ADDRESS], close or quit")
         c.report()
 
 
