@@ -52,31 +52,34 @@ static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
 	return ip_vs_mhs_decide_new();
 }
 
-/* Does the old server get a packet of plain UDP?  In the hold phase, while the
- * server is in service.  If flows are to stay, also after the weight became 0,
- * from that moment on.
+/* May the old server have flows of UDP that is to stay, without an entry?  If not
+ * deleted, and if entries have not told its flows from the first one on
  */
-static bool udp_is_of_old(u32 w, u32 old, u32 facts)
+static bool udp_has_older(u32 old)
 {
-	bool holding = ip_vs_mhs_slot_holding(w);
-
-	if (!(facts & MHS_PKT_STAYS))
-		return holding && old & MHS_SRV_IN;
 	return (old & (MHS_SRV_KNOWN | MHS_SRV_GONE)) == MHS_SRV_KNOWN &&
-	       (holding || (ip_vs_mhs_slot_stable(w) && !(old & MHS_SRV_IN)));
+	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_COUNTS);
 }
 
 /* Plain UDP: older and new flows look the same, and clients that use a port per
  * query make every packet a flow, so mhs makes entries only if all flows must
- * have one or are to stay, then in transitions.  With one-packet scheduling (-o)
- * every packet goes to the candidate.
+ * have one.  In the hold phase the old server gets the packets while it is in
+ * service; with one-packet scheduling (-o) every packet goes to the candidate.
+ *
+ * If flows are to stay, each packet in a transition makes an entry, and the weight
+ * of the old server may be 0.
  */
 static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 {
+	/* Out of service since the last rebuild: the slot is as good as held */
+	bool now = ip_vs_mhs_slot_stable(w) && !(old & MHS_SRV_IN);
 	bool one = facts & MHS_SVC_ONE_PACKET;
-	bool stays = !one && udp_is_of_old(w, old, facts);
+	bool stays = facts & MHS_PKT_STAYS ?
+		     (now || ip_vs_mhs_slot_holding(w)) && udp_has_older(old) :
+		     ip_vs_mhs_slot_holding(w) && !one && old & MHS_SRV_IN;
 	bool pins = facts & MHS_SVC_STATEFUL ||
-		    (facts & MHS_PKT_STAYS && !ip_vs_mhs_slot_stable(w));
+		    (facts & MHS_PKT_STAYS &&
+		     (now || !ip_vs_mhs_slot_stable(w)));
 	/* a search may come to the old server, too */
 	bool is_old = stays || (facts & MHS_ASK_SEARCHED &&
 				!(cand & MHS_SRV_OTHER));

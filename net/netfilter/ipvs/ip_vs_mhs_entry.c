@@ -272,13 +272,29 @@ static void claim_shorten(struct ip_vs_conn *cp)
 	spin_unlock_bh(&cp->lock);
 }
 
-/* Send the packet and put the entry.  While the sync daemon binds an entry to a
+/* May an entry end though its flow lives?  The packets of UDP that is to stay need
+ * none where the slot leads to the server of the entry.
+ */
+static bool entry_may_end(const struct ip_vs_mhs_ask *q,
+			  const struct ip_vs_conn *cp)
+{
+	const struct ip_vs_mhs_server *s;
+
+	if (!(q->facts & MHS_PKT_STAYS) || q->facts & MHS_SVC_STATEFUL ||
+	    !ip_vs_mhs_slot_stable(q->w))
+		return false;
+	s = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_cand(q->w));
+	return s && s->dest == READ_ONCE(cp->dest) &&
+	       READ_ONCE(s->state) == MHS_SRV_IN;
+}
+
+/* Send the packet and put the entry, whose timer restarts if @renew.  While the sync daemon binds an entry to a
  * server (ip_vs_try_bind_dest()), packet_xmit is NULL for a moment: leave the
  * packet to the core.
  */
 static unsigned int entry_send(struct ip_vs_mhs *mhs,
 			       struct ip_vs_mhs_packet *p,
-			       struct ip_vs_conn *cp, u32 stats)
+			       struct ip_vs_conn *cp, u32 stats, bool renew)
 {
 	typeof(cp->packet_xmit) xmit = READ_ONCE(cp->packet_xmit);
 	unsigned int verdict;
@@ -293,7 +309,10 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
 	/* A sync daemon that starts later reads in_pkts */
 	atomic_inc(&cp->in_pkts);
-	ip_vs_conn_put(cp);	/* restarts the timer */
+	if (renew)
+		ip_vs_conn_put(cp);
+	else
+		__ip_vs_conn_put(cp);
 	return verdict;
 }
 
@@ -305,7 +324,7 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_conn *cp, u32 stats)
 {
 	if (entry_is_plain(mhs, p, cp))
-		return entry_send(mhs, p, cp, stats | MHS_STAT_IN);
+		return entry_send(mhs, p, cp, stats | MHS_STAT_IN, true);
 	if (stats)
 		ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_conn_put(cp);
@@ -316,7 +335,8 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
  * flow from the same client port leaves the entry if the server is deleted, or
  * has weight 0 and the older flow has ended.  Plain UDP leaves an entry whose
  * server is out of service, because the client's packets would keep the entry; UDP
- * that is to stay leaves that of a deleted server only.
+ * that is to stay leaves that of a deleted server only, and while a service settles,
+ * whose servers come again one by one, not even that.
  */
 static bool entry_is_left(const struct ip_vs_mhs_ask *q,
 			  const struct ip_vs_mhs_packet *p,
@@ -328,7 +348,7 @@ static bool entry_is_left(const struct ip_vs_mhs_ask *q,
 	    READ_ONCE(cp->control) || dest->vfwmark != q->mhs->fwmark)
 		return false;
 	if (!ip_vs_mhs_dest_listed(dest))
-		return true;
+		return !(q->facts & MHS_PKT_STAYS && q->facts & MHS_SVC_SETTLING);
 	if (atomic_read(&dest->weight))
 		return false;
 	if (q->facts & MHS_PKT_CONNLESS)
@@ -362,7 +382,8 @@ static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
 		p->opens && !ip_vs_mhs_entry_is_claim(cp) :
 		q->facts & MHS_PKT_FRESH;
 	if (listed && !opens && entry_is_plain(mhs, p, cp))
-		return entry_send(mhs, p, cp, MHS_STAT_IN);
+		return entry_send(mhs, p, cp, MHS_STAT_IN,
+				  !entry_may_end(q, cp));
 	if (listed || ip_vs_mhs_cutting(mhs->ipvs))
 		goto core;
 

@@ -41,7 +41,7 @@ static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
 
 	if (act != MHS_REPLACE &&
 	    !ip_vs_mhs_entry_reserve(q->mhs, hook_limit(q, p, act),
-				     act == MHS_NEW)) {
+				     act == MHS_NEW || q->facts & MHS_PKT_STAYS)) {
 		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}

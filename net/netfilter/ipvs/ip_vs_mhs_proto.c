@@ -122,8 +122,8 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 	return true;
 }
 
-/* What is UDP to a port?  Plain UDP but for QUIC, and that too if each packet is a
- * flow (-o); 0 for QUIC.
+/* What is UDP to a port?  0 for QUIC.  If each packet is a flow (-o) all UDP is plain,
+ * and none stays.
  */
 u32 ip_vs_mhs_proto_udp_facts(const struct ip_vs_mhs *mhs, __be16 port)
 {

@@ -224,28 +224,43 @@ static const char *errors_change_nothing(const struct answer *a)
 	       "an ICMP error changed something" : NULL;
 }
 
+/* Is the slot unstable, or will it be when the next rebuild has come? */
+static bool in_change(const struct answer *a)
+{
+	return !a->stable || !(a->old & MHS_SRV_IN);
+}
+
 /* Plain UDP that is to stay does so while its server is there: in the hold phase, and
  * before a rebuild has seen that the weight became 0
  */
 static const char *udp_stays(const struct answer *a)
 {
-	if (!has(a, MHS_PKT_STAYS) || !plain_service(a) ||
+	if (!has(a, MHS_PKT_STAYS) || !plain_service(a) || !in_change(a) ||
+	    ip_vs_mhs_slot_pinning(a->w) ||
 	    (a->old & (SENDS | MHS_SRV_GONE)) != SENDS ||
-	    a->old & (MHS_SRV_NEW_ENTRY | MHS_SRV_ALL_ENTRY) ||
-	    !(ip_vs_mhs_slot_holding(a->w) ||
-	      (a->stable && !(a->old & MHS_SRV_IN))))
+	    a->old & MHS_SRV_NEW_ENTRY)
 		return NULL;
 	return a->act >= MHS_FORWARD && !(a->v & MHS_TO_CAND) ? NULL :
 	       "UDP that is to stay moved";
 }
 
+/* Where each flow has had an entry, a packet without one begins a flow */
+static const char *udp_begins(const struct answer *a)
+{
+	if (!has(a, MHS_PKT_STAYS) || !(a->old & MHS_SRV_NEW_ENTRY) ||
+	    a->old & MHS_SRV_COUNTS)
+		return NULL;
+	return a->act == MHS_PIN && !(a->v & MHS_TO_CAND) ?
+	       "new UDP went to the old server" : NULL;
+}
+
 /* In a transition each such flow has an entry, or a second change would move it */
 static const char *udp_is_pinned(const struct answer *a)
 {
-	if (!has(a, MHS_PKT_STAYS) || a->stable || !plain_service(a) ||
+	if (!has(a, MHS_PKT_STAYS) || !in_change(a) || !plain_service(a) ||
 	    has(a, MHS_PKT_ERROR | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY))
 		return NULL;
-	return a->act == MHS_FORWARD && a->server == (SENDS | MHS_SRV_IN) ?
+	return a->act == MHS_FORWARD && (a->server & ~MHS_SRV_IN) == SENDS ?
 	       "UDP that is to stay got no entry" : NULL;
 }
 
@@ -253,7 +268,7 @@ static const char *udp_is_pinned(const struct answer *a)
 static const char *udp_makes_none(const struct answer *a)
 {
 	if (!has(a, MHS_PKT_CONNLESS) || has(a, MHS_PKT_LEFT | MHS_SVC_STATEFUL) ||
-	    (has(a, MHS_PKT_STAYS) && !a->stable))
+	    (has(a, MHS_PKT_STAYS) && in_change(a)))
 		return NULL;
 	return makes_entry(a) ? "UDP made an entry" : NULL;
 }
@@ -408,6 +423,11 @@ static u32 no_memory(u32 w, u32 old, u32 cand, u32 facts)
 	return ip_vs_mhs_decide(w, old, cand, facts | MHS_ASK_NO_ENTRY);
 }
 
+static u32 counts_all(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return ip_vs_mhs_decide(w, old | MHS_SRV_COUNTS, cand, facts);
+}
+
 static u32 leaves(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_STAYS);
@@ -440,6 +460,7 @@ static const struct unit_test tests[] = {
 	RULE(cuts_the_gone_only, all_gone, "whose old server is there"),
 	RULE(settling_waits, settled, "while the service settles"),
 	RULE(udp_stays, leaves, "UDP that is to stay moved"),
+	RULE(udp_begins, counts_all, "new UDP went to the old server"),
 	RULE(udp_is_pinned, leaves, "UDP that is to stay got no entry"),
 	RULE(udp_makes_none, stateful, "UDP made an entry"),
 	RULE(errors_change_nothing, no_error, "an ICMP error changed"),

@@ -233,14 +233,10 @@ static bool ends(const u8 *b, unsigned int len, const struct flow *f)
 		l4[12] == SCTP_CID_SHUTDOWN_COMPLETE);
 }
 
-/**
- * oracle_id() - the server that the connection ID of a packet names
- * @b: the packet
- * @len: its length
- *
- * Return: its number, 0 for none.
- */
-unsigned int oracle_id(const u8 *b, unsigned int len)
+#define ID_OF_NONE	(SERVERS + 1)
+
+/* The server that the connection ID of a packet names; 0 without an ID */
+static unsigned int id_read(const u8 *b, unsigned int len)
 {
 	unsigned int at, type, i;
 	struct flow f;
@@ -261,11 +257,25 @@ unsigned int oracle_id(const u8 *b, unsigned int len)
 			return 0;
 		at += 5;
 	}
-	for (i = 1; at + 6 <= len && i <= SERVERS; i++)
+	if (at + 6 > len)
+		return 0;
+	for (i = 1; i <= SERVERS; i++)
 		if (!memcmp(b + at + 2, (const u8 *)&world.dest[i].addr +
 			    (v6() ? 12 : 0), 4))
 			return world_method(i) == METHOD_MASQ ? 0 : i;
-	return 0;
+	return ID_OF_NONE;
+}
+
+/**
+ * oracle_id() - the server that the connection ID of a packet names
+ * @b: the packet
+ * @len: its length
+ *
+ * Return: its number, 0 for none.
+ */
+unsigned int oracle_id(const u8 *b, unsigned int len)
+{
+	return id_read(b, len) % ID_OF_NONE;
 }
 
 /* May a new flow get server @s?  Another one when the candidate is full or out
@@ -403,9 +413,11 @@ static bool may_have_entry(const u8 *b, unsigned int len,
 static void check_by_table(const u8 *b, unsigned int len,
 			   const struct outcome *out, const struct flow *f)
 {
-	unsigned int id = oracle_id(b, len);
+	unsigned int id = id_read(b, len);
 	bool plain = lone(f, false);
 
+	WANT(out->cnt.n[MHS_CNT_UNNAMED] == (id == ID_OF_NONE));
+	id %= ID_OF_NONE;
 	WANT(out->cnt.n[MHS_CNT_NAMED] == !!id);
 	if (id) {
 		WANT(out->server == id);

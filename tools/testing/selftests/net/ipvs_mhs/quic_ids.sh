@@ -48,9 +48,10 @@ tunnel_error() {
 tunnel_errors() {
 	ids_off
 	tunnel_error
+	before=$(mhs PktIcmp "$SVC4")
+	check "control: $method: without IDs the error is about no flow" 0 "$before"
 	ids
 	tunnel_error
-	before=0
 	busywait 20 grown 1 mhs PktIcmp "$SVC4"
 	check "$method: errors about its tunnel" "1 mtu 1400" \
 		"$(mhs PktIcmp "$SVC4") $(dr ip route get 10.2.0.11 |
@@ -70,12 +71,18 @@ held() {
 	busywait 20 pair_built
 }
 
+# by_others: the mark of packets may be of another scheduler
+by_others() {
+	pair ping short@s2
+	[ "$(sum s2)" -lt $((2 * N)) ]
+}
+
 # let_go: no deleted server is held
 let_go() {
 	[ "$(pair_total Gone)" -eq 0 ]
 }
 
-plan 72
+plan 79
 fresh_module
 modprobe -q -a ipip ip6_tunnel
 quic_net
@@ -145,6 +152,35 @@ for kind in initial initial2 0rtt 0rtt2 retry2 unknown; do
 	by_table "$kind: not by its ID" $kind@s2
 done
 by_table "an ID too short" handshake@000a0200
+
+# A mark that a service of another scheduler may have: such a packet goes as without an
+# ID
+in_ns dr nft -f - <<-EOF
+	table inet marks {
+		chain in {
+			type filter hook prerouting priority mangle
+			udp dport $PORT meta mark set 5
+		}
+	}
+EOF
+dr ipvsadm -A -f 9 -s rr
+result "a mark of others: seen" "$(busywait 20 by_others; echo $?)"
+by_table "a mark of others" short@s2
+in_ns dr nft delete table inet marks
+pair ping short@s2
+check "control: without that mark" $((2 * N)) "$(sum s2)"
+dr ipvsadm -D -f 9
+
+# expire_nodest_conn: a deleted server is not held
+sysctls dr net.ipv4.vs.expire_nodest_conn=1
+pair_edit -d 1
+result "expire_nodest_conn: deleted, not held" "$(busywait 20 let_go; echo $?)"
+before=$(pair_total PktNoId)
+pair ping short@s1
+check "expire_nodest_conn: by no ID" "$((2 * N)) 0 0" \
+	"$(($(pair_total PktNoId) - before)) $(sum s1) $(sum lost)"
+sysctls dr net.ipv4.vs.expire_nodest_conn=0
+pair_edit -a 1 -g
 
 # The list changes under packets
 while :; do

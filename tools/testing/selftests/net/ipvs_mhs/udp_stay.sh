@@ -4,17 +4,17 @@
 # weight: 45
 # UDP on the ports of the parameter stay_ports: flows that send in the hold phase stay
 # at their server while that is listed, by an entry that is made in a transition only.
-# Sockets that send 100 datagrams a second, with the lane and without, and DTLS.  On
-# another port the same flows move.
+# Sockets that send 100 datagrams a second, with the lane and without, DTLS and
+# WireGuard.  On another port the same flows move.
 
 # shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
-PORT=5060 proto=-u client_py=dgrams.py DTLS=4433
+PORT=5060 proto=-u client_py=dgrams.py DTLS=4433 WG=51820
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 # shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-need openssl
+need openssl wg
 
 # streams: all flows send, until stays or stopped
 streams() {
@@ -42,6 +42,64 @@ changed() {
 	[ "$(mhs Hold "$SVC4")" -gt 0 ] && [ "$(mhs Hold "$SVC6")" -gt 0 ]
 }
 
+# aged [-v]: IPv4 entries for s1, or others, that are not renewed
+aged() {
+	dr grep "^UDP " /proc/net/ip_vs_conn | grep ${1:+"$1"} " 0A02000B " |
+		awk '$9 < 290 { n = 1 } END { exit !n }'
+}
+
+# limited: flows that have no entry, because of a limit, stay in the hold phase only
+limited() {
+	windows 3600000 3600000
+	pair_services "1 2 3" mhs
+	pair open 30
+	pair ping
+	dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=1
+	streams
+	pair_edit -a 4 -g
+	result "limit: a server is added" "$(busywait 20 changed; echo $?)"
+	stays "limit: hold: none moved"
+	check_cmp "limit: entries are refused" "$(pair_total Capped)" -gt 4
+	check_cmp "limit: entries" "$(pinned)" -le 2
+	streams
+	result "limit: pin" "$(to_pin; echo $?)"
+	stopped
+	check_cmp "limit: they move when the hold phase ends" "$(sum moved)" -gt 4
+	dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=65536
+	pair close
+	dr ipvsadm -C
+}
+
+# thresholds: servers whose flows have entries anyhow: these stay, and new flows go
+# elsewhere, in the hold phase, too
+thresholds() {
+	local i mine
+
+	windows 0 1	# time for older flows, of which there are none
+	learn dr < <(
+		echo "-A -u $SVC4 -s mhs"
+		echo "-A -u $SVC6 -s mhs"
+		for i in 1 2; do
+			echo "-a -u $SVC4 -r 10.2.0.1$i:$PORT -g -w 1 -x 1000"
+			echo "-a -u $SVC6 -r [fd02::1$i]:$PORT -g -w 1 -x 1000"
+		done
+	)
+	windows 3600000 3600000
+	pair open 30
+	pair ping
+	mine=$(sum s1)
+	pair_edit -e 1 -g -w 0 -x 1000
+	result "threshold: drain" "$(busywait 20 changed; echo $?)"
+	pair ping
+	check "threshold: drained: none moved" "0 $mine" "$(sum moved) $(sum s1)"
+	pair open 30
+	pair new
+	check "threshold: drained: no new flow comes" "0 $mine" \
+		"$(sum lost) $(sum s1)"
+	pair close
+	dr ipvsadm -C
+}
+
 # events DOOR eq|gt: add, another weight, drain, delete; a flood
 events() {
 	local mine before
@@ -67,11 +125,13 @@ events() {
 	check_cmp "$1: added, pin: new flows, some by the new server" "$(sum s4)" -gt 0
 
 	# in the pin phase of the last one; new flows have entries, too
+	before=$(pinned)
 	streams
 	windows 3600000 3600000
 	pair_edit -e 2 -g -w 3
 	result "$1: another weight" "$(busywait 20 changed; echo $?)"
 	stays "$1: another weight, hold: none moved"
+	check_cmp "$1: another weight: more have entries" "$(pinned)" -gt "$before"
 	streams
 	result "$1: another weight, merged" "$(to_pin && to_stable; echo $?)"
 	stays "$1: another weight, merged: none moved"
@@ -85,18 +145,18 @@ events() {
 	pair_edit -e 1 -g -w 0
 	result "$1: drain" "$(busywait 20 changed; echo $?)"
 	stays "$1: drain, hold: none moved"
-	before=$(pinned)
-	dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=1
-	pair spray 400
-	pair ping
-	check "$1: a flood moves none" "0 0" "$(sum lost) $(sum moved)"
-	check_cmp "$1: it is past the limit" "$(pair_total Capped)" -gt 20
-	check "$1: and makes no entry" "$before" "$(pinned)"
-	dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=65536
 	streams
 	result "$1: drain, merged" "$(to_pin && to_stable; echo $?)"
+	result "$1: merged: entries that no flow needs age" \
+		"$(busywait 40 aged -v; echo $?)"
+	check "$1: merged: those of the drained server do not" 1 "$(aged; echo $?)"
 	stays "$1: drain, merged: none moved"
 	check "$1: the drained server has its flows" "$mine" "$(sum s1)"
+	windows 3600000 3600000
+	dr "$here/../../../../../scripts/mhsstat" drain -u "$SVC4" "10.2.0.11:$PORT" \
+		--timeout 1s >"$work/said" 2>&1
+	check "$1: mhsstat drain does not delete it yet" "124 1" \
+		"$? $(dr ipvsadm -Ln -u "$SVC4" | grep -c "10.2.0.11:$PORT")"
 
 	check_cmp "$1: what the lane forwarded" "$(pair_total PktLane)" \
 		"-$2" 0
@@ -111,11 +171,36 @@ events() {
 
 # says TEXT SECONDS: by DTLS, until a server has understood it
 says() {
-	echo "$1" >&"$dtls_in"
+	(echo "$1" >&"$dtls_in") || return 1
 	busywait "$2" grep -q "^$1$" "$work/s1.dtls" "$work/s2.dtls"
 }
 
-# dtls NAME SECONDS: one connection through a drain; does its server hear it then?
+holding() {
+	[ "$(mhs Hold "$1")" -gt 0 ]
+}
+
+# drained SERVICE SERVER COMMAND...: do it in each phase of a drain, and count in
+# $failed how often it failed
+drained() {
+	failed=0
+	dr ipvsadm -e -u "$1" -r "10.2.0.1$2:${1##*:}" -g -w 0
+	"${@:3}" before || failed=$((failed + 1))
+	busywait 20 holding "$1"
+	"${@:3}" hold || failed=$((failed + 1))
+	windows 0 3600000
+	busywait 20 pinning "$1"
+	"${@:3}" pin || failed=$((failed + 1))
+	windows 0 100
+	busywait 20 stable "$1"
+	"${@:3}" merged || failed=$((failed + 1))
+}
+
+# says_at NAME SECONDS PHASE
+says_at() {
+	says "$3 $1" "$2"
+}
+
+# dtls NAME SECONDS: one connection through a drain
 dtls() {
 	local s mine pids=()
 
@@ -142,19 +227,59 @@ dtls() {
 	result "DTLS, $1: a connection" $?
 	mine=1
 	grep -q "^hello" "$work/s1.dtls" || mine=2
-	dr ipvsadm -e -u "$VIP4:$DTLS" -r "10.2.0.1$mine:$DTLS" -g -w 0
-	says "drained $1" "$2"
-	heard=$?
+	drained "$VIP4:$DTLS" $mine says_at "$1" "$2"
 	exec {dtls_in}>&-
 	kill "${pids[@]}"
 	wait "${pids[@]}"
 	dr ipvsadm -C
 }
 
-plan 53
+# wg_up NAMESPACE ADDRESS KEY PEER [ENDPOINT]: its end of a tunnel
+wg_up() {
+	ip_ns "$1" <<-EOF
+		link add wg0 type wireguard
+		addr add $2/24 dev wg0
+		link set wg0 up
+	EOF
+	in_ns "$1" wg set wg0 listen-port $WG private-key <(echo "$3") \
+		peer "$(wg pubkey <<<"$4")" allowed-ips 10.99.0.0/24 \
+		${5:+endpoint "$5"}
+}
+
+# wg_answers: its server does
+wg_answers() {
+	in_ns cl ping -c 1 -W 5 10.99.0.1 >/dev/null
+}
+
+# wireguard NAME: a tunnel through a drain
+wireguard() {
+	local n servers client mine
+
+	windows 3600000 3600000
+	learn dr < <(
+		echo "-A -u $VIP4:$WG -s mhs"
+		real_lines "$VIP4:$WG" -g 1 2
+	)
+	servers=$(wg genkey)
+	client=$(wg genkey)
+	wg_up s1 10.99.0.1 "$servers" "$client"
+	wg_up s2 10.99.0.1 "$servers" "$client"
+	wg_up cl 10.99.0.2 "$client" "$servers" "$VIP4:$WG"
+	result "WireGuard, $1: a tunnel" "$(busywait 30 wg_answers; echo $?)"
+	mine=1
+	in_ns s1 wg show wg0 latest-handshakes | grep -q -v $'\t0$' || mine=2
+	drained "$VIP4:$WG" $mine wg_answers
+	for n in cl s1 s2; do
+		ip -n "$(ns $n)" link del wg0
+	done
+	dr ipvsadm -C
+}
+
+plan 73
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
 	-subj /CN=mhs -keyout "$work/key" -out "$work/cert" 2>/dev/null
-fresh_module stay_ports=7,$PORT,$DTLS
+fresh_module stay_ports=7,$PORT,$DTLS,$WG
+modprobe -q wireguard
 setup_net 4
 dgram_servers $PORT
 pair_clients
@@ -162,22 +287,39 @@ events stack eq
 sysctls dr net.ipv4.vs.mhs.{lane=1,ingress=eth0}
 events lane gt
 dtls stay 30
-check "DTLS: the connection outlives a drain" 0 $heard
+check "DTLS: the connection outlives a drain" 0 $failed
+wireguard stay
+check "WireGuard: the tunnel outlives a drain" 0 $failed
+
+limited
+thresholds
 
 # The control, on ports that are not listed
 fresh_module
+sysctls dr net.ipv4.vs.mhs.{lane=1,ingress=eth0}
 windows 3600000 3600000
 pair_services "1 2 3" mhs
 pair open 30
+pair ping
+streams
+pair_edit -a 4 -g
+result "control: a server is added" "$(busywait 20 changed && to_pin; echo $?)"
+stopped
+check_cmp "control: added, pin: flows move" "$(sum moved)" -gt 4
+result "control: merged" "$(to_stable; echo $?)"
+windows 3600000 3600000
 pair ping
 mine=$(sum s1)
 check_cmp "control: s1 has flows" "$mine" -gt 0
 streams
 pair_edit -e 1 -g -w 0
-busywait 20 changed
+result "control: drain" "$(busywait 20 changed; echo $?)"
 stopped
-check_cmp "control: on another port they move" "$(sum moved)" -ge "$mine"
+check_cmp "control: drain: they move" "$(sum moved)" -ge "$mine"
 check "control: without an entry" 0 "$(pinned)"
+check_cmp "control: the lane forwarded" "$(pair_total PktLane)" -gt 0
 dr ipvsadm -C
 dtls move 2
-check "control: another server does not understand it" 1 $heard
+check "control: another server does not understand it" 4 $failed
+wireguard move
+check_cmp "control: another server knows no such tunnel" $failed -gt 0
