@@ -31,10 +31,9 @@ _PLAIN_UDP = {
            "candidate",
 }
 _STAYS = {
-    "hold": "a flow without an entry gets one to the old server by its next packet "
+    "hold": "{old} while that is listed, then {new}; the next packet makes an entry "
             "(stay_ports)",
-    "pin": "a flow without an entry gets one to the candidate by its next packet "
-           "(stay_ports)",
+    "pin": "{new}; the next packet makes an entry (stay_ports)",
 }
 
 
@@ -140,7 +139,8 @@ def lookup(options):
                endpoint(name.split()[1])[0].version == client[0].version}
     known = entries(read_text(PROC_CONNS), client) \
         if any(answers.values()) else []
-    ports = module.ports("stay_ports", ())
+    ports = set(module.ports("stay_ports", ())) - \
+        set(module.ports("quic_ports", ()))
     found = [{"service": name, **answer, "entry": _entry(name, known),
               "stays": name.startswith("UDP ") and
               endpoint(name.split()[1])[1] in ports,
@@ -157,7 +157,8 @@ def _answer(service):
     """The server, and by what."""
     if service["entry"]:
         return f"{service['entry']['server']}, by its entry"
-    return _ANSWERS.get(service["phase"], "{new}, or {old}").format(**{
+    answers = {**_ANSWERS, **_STAYS} if service.get("stays") else _ANSWERS
+    return answers.get(service["phase"], "{new}, or {old}").format(**{
         which: service[f"{name}_server"] or "no server"
         for which, name in (("old", "old"), ("new", "candidate"))})
 
@@ -184,6 +185,7 @@ def render(result):
         if s.get("second_chance") and not entry:
             lines.append("  second chance     a flow that this server does not know "
                          "goes on from there to the server that has it")
-        if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP:
-            lines.append("  " + (_STAYS if s.get("stays") else _PLAIN_UDP)[s["phase"]])
+        if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP and \
+                not s.get("stays"):
+            lines.append(f"  {_PLAIN_UDP[s['phase']]}")
     return "\n".join(lines)

@@ -101,5 +101,5 @@ def describe(directory=PARAMETERS):
         "hash_key_derived": other,
         "mark_ignore": int(ignore) if ignore else None,
         "quic_ports": parameter("quic_ports", directory),
-        "stay_ports": parameter("stay_ports", directory),
+        "stay_ports": parameter("stay_ports", directory) or "",
     }

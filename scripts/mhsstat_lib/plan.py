@@ -231,7 +231,8 @@ class Words:
                  + last),
                 (HANG, "hang at once, as masquerading keeps no deleted server"
                  + last),
-                (MOVE, "go to another server at once, as plain UDP"),
+                (MOVE, "go to another server at once, as plain UDP" +
+                 (last if self._host.stays(self.service) else "")),
                 (SENT, "go on while these servers live: the others send their "
                  "packets on (net.ipv4.vs.mhs.second_chance)"),
                 (KEPT, "are kept for hold and pin time, "
@@ -257,7 +258,8 @@ class Words:
                   f"the hold time, {self._time(self.hold_ms)}, and at once " \
                   "from a server that is deleted or gets the weight 0"
             return
-        if self._host.stays(self.service):
+        if self._host.stays(self.service) and not self._stateful and \
+                not all(s.method == "Masq" for s in here):
             yield f"{others} connections that send something in the hold time, " \
                   f"{self._time(self.hold_ms)}, stay, the others go to their new " \
                   "server (stay_ports)"
@@ -269,8 +271,9 @@ class Words:
         if plain:
             yield "plain UDP of the mark goes to its new server after the hold " \
                   f"time, {self._time(self.hold_ms)}" + (
-                      ", but for that of stay_ports" if self._host.stay_ports
-                      else "")
+                      " (that of stay_ports only if it is silent for that time)"
+                      if self._host.stay_ports else "") + \
+                  ", and at once from a server that is deleted"
 
     def _breaks(self):
         return {CUT, HANG, KEPT, MOVE} & set(self.deleted.values())

@@ -360,8 +360,9 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
         for phase, stays, said in (
                 ("hold", False, "stays with the old server while"),
                 ("pin", False, "goes to the candidate"),
-                ("hold", True, "gets one to the old server by its next"),
-                ("pin", True, "gets one to the candidate by its next")):
+                ("hold", True, "-> 10.0.0.12:500 while that is listed, then "
+                 "10.0.0.11:500; the next packet makes an entry"),
+                ("pin", True, "-> 10.0.0.11:500; the next packet makes an entry")):
             words = lookup.render({"client": "198.51.100.7:36390", "services": [
                 {"service": "UDP 192.0.2.1:500", "slot": 12, "phase": phase,
                  "tracked": 0, "old_server": "10.0.0.12:500", "stays": stays,
@@ -1081,7 +1082,8 @@ class PlanInWords(unittest.TestCase):
                 ({"name": udp, "kernel": {"stateful": 1, "stateful_ms": 0}},
                  "then cut"),
                 ({"name": quic}, "kept for hold and pin time, 5 min 30 s"),
-                ({"name": udp, "host": stay}, "go to another server at once"),
+                ({"name": udp, "host": stay}, "go to another server at once, as "
+                 "plain UDP: 'mhsstat drain' deletes"),
                 ({"name": udp, "flags": ("ops",)}, "packets go to another")):
             with self.subTest(arguments):
                 self.assertIn(words, self.words(**arguments))
@@ -1107,9 +1109,11 @@ class PlanInWords(unittest.TestCase):
                 ({"name": udp, "host": stay, "flags": ("ops",)}, "stay", False),
                 ({"name": udp, "host": other}, plain, True),
                 ({"name": "FWM 7"}, "plain UDP of the mark", True),
-                ({"name": "FWM 7"}, "but for", False),
-                ({"name": "FWM 7", "host": stay}, "but for that of stay_ports",
+                ({"name": "FWM 7"}, "stay_ports", False),
+                ({"name": "FWM 7", "host": stay}, "(that of stay_ports only if",
                  True),
+                ({"name": "FWM 7"}, "at once from a server that is deleted", True),
+                ({"name": udp, "host": stay, "method": "Masq"}, "do not break", True),
                 ({"persistent": True}, "by persistence", True)):
             with self.subTest(arguments):
                 (self.assertIn if said else self.assertNotIn)(
