@@ -288,9 +288,9 @@ static bool entry_may_end(const struct ip_vs_mhs_ask *q,
 	       READ_ONCE(s->state) == MHS_SRV_IN;
 }
 
-/* Send the packet and put the entry, whose timer restarts if @renew.  While the sync daemon binds an entry to a
- * server (ip_vs_try_bind_dest()), packet_xmit is NULL for a moment: leave the
- * packet to the core.
+/* Send the packet and put the entry, whose timer restarts if @renew.  While the
+ * sync daemon binds an entry to a server (ip_vs_try_bind_dest()), packet_xmit is
+ * NULL for a moment: leave the packet to the core.
  */
 static unsigned int entry_send(struct ip_vs_mhs *mhs,
 			       struct ip_vs_mhs_packet *p,

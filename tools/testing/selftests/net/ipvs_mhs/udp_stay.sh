@@ -147,9 +147,12 @@ events() {
 	stays "$1: drain, hold: none moved"
 	streams
 	result "$1: drain, merged" "$(to_pin && to_stable; echo $?)"
-	result "$1: merged: entries that no flow needs age" \
-		"$(busywait 40 aged -v; echo $?)"
-	check "$1: merged: those of the drained server do not" 1 "$(aged; echo $?)"
+	if [ "$1" = stack ]; then
+		result "merged: entries that no flow needs age" \
+			"$(busywait 40 aged -v; echo $?)"
+		check "merged: those of the drained server do not" 1 \
+			"$(aged; echo $?)"
+	fi
 	stays "$1: drain, merged: none moved"
 	check "$1: the drained server has its flows" "$mine" "$(sum s1)"
 	windows 3600000 3600000
@@ -248,7 +251,7 @@ wg_up() {
 
 # wg_answers: its server does
 wg_answers() {
-	in_ns cl ping -c 1 -W 5 10.99.0.1 >/dev/null
+	in_ns cl ping -c 1 -W 2 10.99.0.1 >/dev/null
 }
 
 # wireguard NAME: a tunnel through a drain
@@ -275,7 +278,7 @@ wireguard() {
 	dr ipvsadm -C
 }
 
-plan 73
+plan 71
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
 	-subj /CN=mhs -keyout "$work/key" -out "$work/cert" 2>/dev/null
 fresh_module stay_ports=7,$PORT,$DTLS,$WG
@@ -319,7 +322,7 @@ check_cmp "control: drain: they move" "$(sum moved)" -ge "$mine"
 check "control: without an entry" 0 "$(pinned)"
 check_cmp "control: the lane forwarded" "$(pair_total PktLane)" -gt 0
 dr ipvsadm -C
-dtls move 2
+dtls move 1
 check "control: another server does not understand it" 4 $failed
 wireguard move
 check_cmp "control: another server knows no such tunnel" $failed -gt 0
