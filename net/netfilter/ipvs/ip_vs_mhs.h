@@ -300,10 +300,6 @@ struct ip_vs_mhs {
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		hold_tick;	/* jiffies of the last tick */
 	unsigned long		pin_tick;	/* the same */
-	unsigned long		used_tick;	/* jiffies of the last sample */
-	unsigned long		used_period;	/* between samples, jiffies */
-	u8			used_samples;	/* in a row with traffic */
-	unsigned long		requests;	/* counted in the last sample */
 	unsigned long		track_tick;	/* jiffies of the last tick */
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */

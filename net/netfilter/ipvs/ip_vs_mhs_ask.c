@@ -78,16 +78,23 @@ struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 	return ask_search(mhs, slot, facts);
 }
 
-static u32 ask_once(struct ip_vs_mhs_ask *q)
+/* ip_vs_mhs_ask() of any packet */
+u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 {
 	bool begins = q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS);
 	struct ip_vs_mhs_server *old, *cand;
 	u32 from, to, v;
 
-	if (READ_ONCE(q->mhs->was_stateless))
-		q->facts |= MHS_SVC_WAS_STATELESS;
 	cand = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_cand(q->w));
 	to = ip_vs_mhs_ask_facts(cand, begins);
+	if (ip_vs_mhs_decide_is_quick_udp(q->w, q->facts)) {
+		q->server = cand;
+		v = ip_vs_mhs_decide_quick_udp(to);
+		if (ip_vs_mhs_verdict_act(v) == MHS_FORWARD)
+			return v;
+	}
+	if (READ_ONCE(q->mhs->was_stateless))
+		q->facts |= MHS_SVC_WAS_STATELESS;
 	old = cand;
 	from = to;
 	if (!ip_vs_mhs_slot_stable(q->w)) {
@@ -105,32 +112,6 @@ static u32 ask_once(struct ip_vs_mhs_ask *q)
 	}
 	q->server = v & MHS_TO_CAND ? cand : old;
 	return v;
-}
-
-/* ip_vs_mhs_ask() of any packet */
-u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
-{
-	u32 v, w;
-
-	if (ip_vs_mhs_decide_is_quick_udp(q->w, q->facts)) {
-		q->server = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_cand(q->w));
-		v = ip_vs_mhs_decide_quick_udp(ip_vs_mhs_ask_facts(q->server,
-								   true));
-		if (ip_vs_mhs_verdict_act(v) == MHS_FORWARD)
-			return v;
-	}
-	for (;;) {
-		v = ask_once(q);
-		if (!ip_vs_mhs_slot_needs_use(q->w) || !(v & MHS_BY_TABLE) ||
-		    q->facts & MHS_PKT_ERROR)
-			return v;
-		w = ip_vs_mhs_slot_use(q->slot, q->w);
-		if (ip_vs_mhs_slot_stable(w) &&
-		    ip_vs_mhs_slot_cand(w) == ip_vs_mhs_slot_cand(q->w))
-			return v;
-		/* Control has changed the slot: decide again */
-		q->w = w;
-	}
 }
 
 /* Carry out MHS_CUTS: make the slot stable.  New flows cannot get entries, and

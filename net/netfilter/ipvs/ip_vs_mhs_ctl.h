@@ -7,7 +7,7 @@
  *	ip_vs_mhs_net.c		namespaces, sysctls
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
  *	ip_vs_mhs_work.c	changes, clocks, the work of a service
- *	ip_vs_mhs_settle.c	settling, the clock of the used marks
+ *	ip_vs_mhs_settle.c	settling
  *	ip_vs_mhs_server.c	real servers and their carriers
  *	ip_vs_mhs_slots.c	rebuilds and walks of the slots
  *	ip_vs_mhs_time.c	hold time, pin time, life of entries
@@ -44,7 +44,6 @@ void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 
 /* settle */
-bool ip_vs_mhs_settle_used_tick(struct ip_vs_mhs *mhs, unsigned long *delay);
 void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay);
 void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole);
@@ -73,7 +72,6 @@ void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks);
 void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs);
 
 /* time */
 unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs);

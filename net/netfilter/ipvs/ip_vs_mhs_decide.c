@@ -126,17 +126,17 @@ static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
  */
 static bool decide_by_service(u32 facts, u32 *v)
 {
-	*v = MHS_CORE | MHS_CNT_MAX << MHS_COUNT_SHIFT;
+	*v = decide_act(MHS_CORE);
 	if (facts & MHS_PKT_FRESH ||
 	    (facts & MHS_PKT_CONNLESS &&
 	     facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE))) {
-		*v |= MHS_TRACKS;
+		*v = ip_vs_mhs_verdict_tracks();
 		return true;
 	}
 	if (facts & MHS_SVC_PERSISTENT && !(facts & MHS_SVC_WAS_STATELESS))
 		return true;
 	if (facts & MHS_SVC_SETTLING && !(facts & MHS_PKT_CONNLESS)) {
-		*v = MHS_DROP | MHS_CNT_UNSETTLED << MHS_COUNT_SHIFT;
+		*v = ip_vs_mhs_verdict(MHS_DROP, MHS_CNT_UNSETTLED, 0);
 		return true;
 	}
 	return false;

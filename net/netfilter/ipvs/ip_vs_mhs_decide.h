@@ -123,10 +123,9 @@ enum ip_vs_mhs_act {
 #define MHS_COUNT		(0xfU << MHS_COUNT_SHIFT)
 #define MHS_TO_CAND		0x100U	/* to the candidate, not to old */
 #define MHS_BEGINS		0x200U	/* a flow begins, for the statistics */
-#define MHS_BY_TABLE		0x400U	/* from the word: mark the slot used */
-#define MHS_TRACKS		0x800U	/* mark the slot tracked first */
-#define MHS_CUTS		0x1000U	/* first cut the slot, else drop */
-#define MHS_UNNAMED		0x2000U	/* in a lane: to count */
+#define MHS_TRACKS		0x400U	/* mark the slot tracked first */
+#define MHS_CUTS		0x800U	/* first cut the slot, else drop */
+#define MHS_UNNAMED		0x1000U	/* in a lane: to count */
 
 static inline u32 ip_vs_mhs_verdict_act(u32 v)
 {
@@ -142,7 +141,7 @@ static inline enum ip_vs_mhs_cnt ip_vs_mhs_verdict_count(u32 v)
 static inline u32 ip_vs_mhs_verdict(enum ip_vs_mhs_act act,
 				    enum ip_vs_mhs_cnt count, u32 flags)
 {
-	return act | (u32)count << MHS_COUNT_SHIFT | MHS_BY_TABLE | flags;
+	return act | (u32)count << MHS_COUNT_SHIFT | flags;
 }
 
 /* The core makes the entry of a new flow.  Persistence may take the server from
@@ -228,17 +227,16 @@ static inline u32 ip_vs_mhs_decide_new(void)
 				 MHS_TO_CAND | MHS_BEGINS);
 }
 
-/* Most packets need the facts of one server only and no mark in the slot.  The
- * inline function ip_vs_mhs_decide_quick() decides for these packets: it saves 72
- * of 12,722 instructions in a stable slot, 106 in an unstable one (6.1).
+/* Most packets need the facts of one server only.  The inline function
+ * ip_vs_mhs_decide_quick() decides for these packets: it saves 72 of 12,722
+ * instructions in a stable slot, 106 in an unstable one (6.1).
  */
-static inline bool ip_vs_mhs_decide_is_quick(u32 w, u32 facts)
+static inline bool ip_vs_mhs_decide_is_quick(u32 facts)
 {
 	return !(facts & (MHS_PKT_ERROR | MHS_PKT_CONNLESS | MHS_PKT_NO_PORT |
 			  MHS_SVC_SETTLING | MHS_SVC_PERSISTENT |
 			  MHS_SVC_UNSURE | MHS_SVC_STATEFUL |
-			  MHS_ASK_NO_ENTRY)) &&
-	       !ip_vs_mhs_slot_needs_use(w);
+			  MHS_ASK_NO_ENTRY));
 }
 
 /* The index of the server for ip_vs_mhs_decide_quick() */
@@ -258,7 +256,7 @@ static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 	if (facts & MHS_PKT_FRESH && !(server & MHS_SRV_IN))
 		return MHS_SEARCH;
 	if (ip_vs_mhs_slot_stable(w))
-		return ip_vs_mhs_decide_to_old(MHS_USED_CUR, server, facts);
+		return ip_vs_mhs_decide_to_old(0, server, facts);
 	if (!(facts & MHS_PKT_FRESH))
 		return ip_vs_mhs_decide_to_old(w, server, facts);
 	return ip_vs_mhs_decide_takes(server) ? ip_vs_mhs_decide_new() :
@@ -272,7 +270,7 @@ static inline bool ip_vs_mhs_decide_is_quick_udp(u32 w, u32 facts)
 {
 	return facts & MHS_PKT_CONNLESS && ip_vs_mhs_slot_stable(w) &&
 	       !(facts & MHS_SVC_ONE_PACKET) &&
-	       ip_vs_mhs_decide_is_quick(w, facts & ~MHS_PKT_CONNLESS);
+	       ip_vs_mhs_decide_is_quick(facts & ~MHS_PKT_CONNLESS);
 }
 
 static inline u32 ip_vs_mhs_decide_quick_udp(u32 server)

@@ -191,13 +191,11 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 }
 
 /* Where does the packet go?  The answer of ip_vs_mhs_ask() for almost all: TCP in
- * a slot that is stable, used and not tracked, to a server that takes all flows.
+ * a slot that is stable and not tracked, to a server that takes all flows.
  */
 static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
-	const u32 stable = MHS_STAGE_MASK << MHS_STAGE_SHIFT | MHS_TRACK |
-			   MHS_USED_CUR;
 	struct ip_vs_mhs *mhs = p->mhs;
 	u64 hash;
 	u32 w;
@@ -215,7 +213,7 @@ static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
 	hash = sip_client(&mhs->key, v6, p->saddr,
 			  READ_ONCE(mhs->addr_only) ? 0 : ntohs(p->sport));
 	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot_of(mhs, hash));
-	if (unlikely((w & stable) != MHS_USED_CUR))
+	if (unlikely(w & (MHS_STAGE_MASK << MHS_STAGE_SHIFT | MHS_TRACK)))
 		return false;
 	p->server = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
 	if (unlikely(!p->server ||

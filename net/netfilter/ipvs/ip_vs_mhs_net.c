@@ -91,10 +91,10 @@ static void net_count_others(struct ip_vs_mhs_net *mn)
  * role, other schedulers' services by firewall mark (ip_vs_mhs_svc_unsure()),
  * and the sysctl stateless.
  *
- * On a sync backup connection entries of unknown flows arrive, and flows run
- * on another director.  So the work marks every slot tracked and used when the
- * role begins, and the clocks of a service age no mark while the role lasts.
- * Packets read the role themselves, so the work may notice its beginning late.
+ * On a sync backup connection entries of unknown flows arrive.  So the work marks
+ * every slot tracked when the role begins, and the clocks of a service age no mark
+ * while the role lasts.  Packets read the role themselves, so the work may notice
+ * its beginning late.
  */
 static void net_work(struct work_struct *work)
 {
@@ -124,10 +124,8 @@ static void net_work(struct work_struct *work)
 
 	mhs = NULL;
 	while (looks && (mhs = ip_vs_mhs_svc_next(mn, mhs, pos++))) {
-		if (begins) {
+		if (begins)
 			ip_vs_mhs_slots_track_all(mhs);
-			ip_vs_mhs_slots_use_all(mhs);
-		}
 		mutex_lock(&mhs->lock);
 		ip_vs_mhs_work_poll_stateful(mhs);
 		mutex_unlock(&mhs->lock);

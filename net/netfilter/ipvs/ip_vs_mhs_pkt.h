@@ -214,21 +214,6 @@ static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
 	return smp_load_acquire(slot);
 }
 
-/* Set the current "used" mark in a stable slot before the packet is sent: a
- * rebuild changes unused slots at once.  Returns the word that decides where
- * the packet goes: control may have changed the word since @w was read.
- */
-static inline u32 ip_vs_mhs_slot_use(u32 *slot, u32 w)
-{
-	while (ip_vs_mhs_slot_needs_use(w)) {
-		if (try_cmpxchg(slot, &w, w | MHS_USED_CUR))
-			break;
-		/* a failed try_cmpxchg() is no acquire */
-		w = ip_vs_mhs_slot_read(slot);
-	}
-	return w;
-}
-
 /* Set the current "tracked" mark before a connection entry is made: in a slot
  * without the mark no packet looks for its entry.
  */
@@ -350,7 +335,7 @@ ip_vs_mhs_ask_facts(const struct ip_vs_mhs_server *s, bool begins)
  * ip_vs_mhs_ask() - where does the packet go?
  * @q: the question; the function sets q->server, without a reference
  *
- * The slot is marked used for MHS_BY_TABLE and tracked for MHS_TRACKS.
+ * The slot is marked tracked for MHS_TRACKS.
  *
  * Context: softirq or process, under RCU.
  * Return: the verdict.
@@ -359,7 +344,7 @@ static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 {
 	u32 idx, facts, v = MHS_SEARCH;
 
-	if (likely(ip_vs_mhs_decide_is_quick(q->w, q->facts))) {
+	if (likely(ip_vs_mhs_decide_is_quick(q->facts))) {
 		idx = ip_vs_mhs_decide_idx(q->w, q->facts);
 		q->server = ip_vs_mhs_server_at(q->mhs, idx);
 		facts = ip_vs_mhs_ask_facts(q->server,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: settling, and the clock of the used marks.
+/* IPVS stateless Maglev scheduler: settling.
  *
  * Settling: the servers of a service come one by one, so the first tables are
  * partial.  Until the set of servers is quiet, the table changes without a
@@ -10,13 +10,7 @@
  *	YOUNG, change	-> SETTLING, but SETTLED if a server leaves
  *	YOUNG, packet	-> SETTLED
  *	YOUNG, a minute without a change -> SETTLED
- *
- * Whoever leaves SETTLING has marked every slot used: flows from before a restart
- * or from another director may have sent no packet yet.  The clock of the marks
- * keeps them until a service has had traffic for a pin time.
  */
-#include <linux/math64.h>
-
 #include "ip_vs_mhs_ctl.h"
 
 /* Quiet time after which a set of servers is complete: at least MHS_SETTLE, and
@@ -42,78 +36,11 @@
  */
 #define MHS_YOUNG_MAX		(60 * HZ)
 
-/* Samples of the traffic between two ageings of the used marks; packets in a
- * second below which a sample counts as without traffic
- */
-#define MHS_USED_SAMPLES		8
-#define MHS_USED_FEW		32
-
-/* Packets from clients so far.  Replies and ICMP errors do not count: they may
- * belong to flows through another director.
- */
-static unsigned long used_requests(const struct ip_vs_mhs *mhs)
-{
-	return ip_vs_mhs_svc_counted(mhs, BIT(MHS_CNT_STATELESS) |
-					  BIT(MHS_CNT_OLD) |
-					  BIT(MHS_CNT_CAND) |
-					  BIT(MHS_CNT_TRACKED) |
-					  BIT(MHS_CNT_NAMED) |
-					  BIT(MHS_CNT_LANE_STABLE));
-}
-
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
 static bool settle_seen(const struct ip_vs_mhs *mhs)
 {
 	return ip_vs_mhs_svc_counted(mhs, ~(BIT(MHS_CNT_CAPPED) |
 					    BIT(MHS_CNT_NOMEM)));
-}
-
-/* Time between two samples, rounded up.  A used mark must live for a pin time; a
- * longer life is harmless, but walks every few jiffies are not: hence a second
- * at least, whatever the pin time.
- */
-static unsigned long used_period(const struct ip_vs_mhs *mhs)
-{
-	return max_t(unsigned long, HZ,
-		     msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs))) /
-	       MHS_USED_SAMPLES + 1;
-}
-
-/* Do the used marks age now?  With few packets (probes of the virtual address,
- * say) or as sync backup, flows may run on another director and come here when
- * that director dies.  Then any slot may have flows, and all are marked used.
- * A longer pin time restarts the count of samples.
- */
-static bool used_ages(struct ip_vs_mhs *mhs, unsigned long period)
-{
-	unsigned long requests = used_requests(mhs);
-	bool few = requests - mhs->requests <
-		   div_u64((u64)MHS_USED_FEW * period, HZ);
-	bool longer = period > mhs->used_period;
-
-	mhs->requests = requests;
-	mhs->used_period = period;
-	if (few || longer || READ_ONCE(mhs->net->backup)) {
-		ip_vs_mhs_slots_use_all(mhs);
-		mhs->used_samples = 0;
-		return false;
-	}
-	if (++mhs->used_samples < MHS_USED_SAMPLES)
-		return false;
-	mhs->used_samples = 0;
-	return true;
-}
-
-/* Has the clock of the used marks ticked, and do the marks age? */
-bool ip_vs_mhs_settle_used_tick(struct ip_vs_mhs *mhs, unsigned long *delay)
-{
-	unsigned long period = used_period(mhs);
-
-	/* A longer period begins now */
-	if (period > mhs->used_period)
-		mhs->used_tick = jiffies - period;
-	return ip_vs_mhs_time_ticks(&mhs->used_tick, period, delay) &&
-	       used_ages(mhs, period);
 }
 
 /* When the set of servers will have been quiet for long enough; settle_by
@@ -139,10 +66,6 @@ void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
 	case MHS_SETTLING:
 		if (mhs->dirty || !ip_vs_mhs_time_due(settle_at(mhs), delay))
 			return;
-		ip_vs_mhs_slots_use_all(mhs);
-		mhs->requests = used_requests(mhs);
-		mhs->used_samples = 0;
-		mhs->used_tick = jiffies;
 		/* Pairs with the acquire in ip_vs_mhs_settling() */
 		smp_store_release(&mhs->settle, settle_seen(mhs) ? MHS_SETTLED :
 								  MHS_YOUNG);
@@ -212,7 +135,6 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->build_at = jiffies;
 	mhs->budget.recount_at = jiffies;
-	mhs->used_tick = jiffies;
 	mhs->track_tick = jiffies;
 	/* flows may come that lack an entry */
 	mhs->stateful = false;

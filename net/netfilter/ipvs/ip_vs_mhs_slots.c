@@ -297,16 +297,3 @@ void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs)
 		ip_vs_mhs_slots_track_all(mhs);
 	mhs->all_tracked = true;
 }
-
-/* Mark every slot used: any slot may have flows */
-void ip_vs_mhs_slots_use_all(struct ip_vs_mhs *mhs)
-{
-	u32 i;
-
-	for (i = 0; i < mhs->size; i++) {
-		ip_vs_mhs_slot_use(&mhs->slots[i],
-				   ip_vs_mhs_slot_read(&mhs->slots[i]));
-		if (!(i & 4095))
-			cond_resched();
-	}
-}

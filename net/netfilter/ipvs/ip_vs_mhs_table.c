@@ -142,9 +142,9 @@ int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 }
 
 /* Make a stable word with the tracked marks of @w */
-static u32 slot_stable(u32 w, u32 idx, u32 used)
+static u32 slot_stable(u32 w, u32 idx)
 {
-	return (w & MHS_TRACK) | used | idx;
+	return (w & MHS_TRACK) | idx;
 }
 
 /**
@@ -156,8 +156,8 @@ static u32 slot_stable(u32 w, u32 idx, u32 used)
  * @first_stage: first stage of a transition; in the pin phase if the hold time
  *	is 0
  *
- * A slot without a server or without a packet for a whole pin time has no flow
- * to lose and changes at once.  A slot in transition keeps its stage.
+ * A slot without a server has no flow to lose and changes at once.  A slot in
+ * transition keeps its stage.
  *
  * Context: any; the caller stores the result with compare-and-exchange.
  * Return: the new word, @w itself when nothing changes.
@@ -166,23 +166,15 @@ u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
 	u32 old = ip_vs_mhs_slot_old(w);
 
-	if (ip_vs_mhs_slot_stable(w)) {
-		if (idx == old)
-			return w;
-		if (at_once || !(w & MHS_USED) || old == MHS_IDX_NONE)
-			return slot_stable(w, idx, w & MHS_USED);
-		return (w & MHS_TRACK) | first_stage << MHS_STAGE_SHIFT |
-		       old << MHS_OLD_SHIFT | idx;
-	}
-	if (at_once || idx == old)
-		return slot_stable(w, idx, MHS_USED);
+	if (at_once || idx == old || old == MHS_IDX_NONE)
+		return slot_stable(w, idx);
+	if (ip_vs_mhs_slot_stable(w))
+		w |= first_stage << MHS_STAGE_SHIFT | old << MHS_OLD_SHIFT;
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 
-/* Advance the stage and the marks of a slot by the clocks that ticked.  An
- * unstable slot has no used marks and may have flows until its last stage ends,
- * so the slot becomes stable with both used marks.  The caller stores the word
- * with compare-and-exchange.
+/* Advance the stage and the marks of a slot by the clocks that ticked.  The
+ * caller stores the word with compare-and-exchange.
  */
 u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 {
@@ -192,14 +184,10 @@ u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 		w = (w & ~MHS_TRACK) |
 		    (w & MHS_TRACK_CUR ? MHS_TRACK_PREV : 0);
 
-	if (stage == MHS_STAGE_STABLE) {
-		if (ticks & MHS_TICK_USED)
-			w = (w & ~MHS_USED) |
-			    (w & MHS_USED_CUR ? MHS_USED_PREV : 0);
+	if (stage == MHS_STAGE_STABLE)
 		return w;
-	}
 	if (stage == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
-		return slot_stable(w, ip_vs_mhs_slot_cand(w), MHS_USED);
+		return slot_stable(w, ip_vs_mhs_slot_cand(w));
 	if (ticks & (stage < MHS_STAGE_PIN ? MHS_TICK_HOLD : MHS_TICK_PIN))
 		w += 1U << MHS_STAGE_SHIFT;
 	return w;

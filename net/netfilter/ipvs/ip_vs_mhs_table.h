@@ -9,19 +9,18 @@
  *
  *	 31 30  29      26  25             13  12              0
  *	+-----+-----------+-----------------+-----------------+
- *	|track|   stage   | old  (or used)  |    candidate    |
+ *	|track|   stage   |       old       |    candidate    |
  *	+-----+-----------+-----------------+-----------------+
  *
  * candidate	index of the server for new flows; 0 is "no server"
- * old		index of the server for older flows while stage is not 0.  A
- *		stable slot has only one server, so the field holds the two
- *		generations of "used" instead
+ * old		index of the server for older flows; 0 in a stable slot, which has
+ *		only one server
  * stage	0 stable, 1..4 hold, 5..15 pin
  * track	two generations of "flows of this slot may have an entry"
  *
  * The life of a slot; T is the tick period of the phase:
  *
- *	            change, used          T = hold / 3
+ *	            change                T = hold / 3
  *	  STABLE(a) ------------> HOLD(a -> b), 1 -> 2 -> 3 -> 4
  *	   |  ^  ^                  |      |
  *	   |  |  |  change to a     |      | tick (or hold = 0: at once)
@@ -30,7 +29,7 @@
  *	   |  |     change to a            |      T = pin / 10
  *	   |  +-- STABLE(b) <--------------+ tick
  *	   |
- *	   +-- change while unused, settling or cut: STABLE(b) at once
+ *	   +-- change while settling, without a server, or cut: STABLE(b) at once
  *
  *	A change to c in HOLD or PIN replaces b and keeps the stage.
  *
@@ -58,10 +57,6 @@ u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 #define MHS_IDX_NONE		0U
 
 #define MHS_OLD_SHIFT		MHS_IDX_BITS
-#define MHS_USED_CUR		0x00002000U	/* lowest bit of old */
-#define MHS_USED_PREV		0x00004000U
-#define MHS_USED		(MHS_USED_CUR | MHS_USED_PREV)
-
 #define MHS_STAGE_SHIFT		(2 * MHS_IDX_BITS)
 #define MHS_STAGE_MASK		0xfU
 #define MHS_STAGE_STABLE	0U
@@ -78,8 +73,7 @@ u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 /* Which clocks ticked, for ip_vs_mhs_slot_tick() */
 #define MHS_TICK_HOLD		1U
 #define MHS_TICK_PIN		2U
-#define MHS_TICK_USED		4U
-#define MHS_TICK_TRACK		8U
+#define MHS_TICK_TRACK		4U
 
 static inline u32 ip_vs_mhs_slot_cand(u32 w)
 {
@@ -118,12 +112,6 @@ static inline u32 ip_vs_mhs_slot_old(u32 w)
 static inline bool ip_vs_mhs_slot_tracked(u32 w)
 {
 	return w & MHS_TRACK;
-}
-
-/* Does the word need a used mark before a packet is sent?  Seldom. */
-static inline bool ip_vs_mhs_slot_needs_use(u32 w)
-{
-	return ip_vs_mhs_slot_stable(w) && !(w & MHS_USED_CUR);
 }
 
 u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage);

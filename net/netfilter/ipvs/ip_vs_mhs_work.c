@@ -21,12 +21,11 @@
  *
  * The hold time begins at the rebuild.
  *
- * The work also moves slots through hold and pin.  Four clocks have a period
+ * The work also moves slots through hold and pin.  Three clocks have a period
  * each, and one walk serves every clock that ticks:
  *
  *	hold	hold / 3, while a slot is held
  *	pin	pin / 10, while a slot is pinned
- *	used	pin / 8: after eight samples in a row with traffic the marks age
  *	tracked	the longest life of an idle connection entry: the marks age
  *
  * A mark that no packet sets again goes at the second ageing.  The first slot
@@ -69,8 +68,6 @@ static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
 	if (mhs->census.pin &&
 	    ip_vs_mhs_time_ticks(&mhs->pin_tick, pin, delay))
 		ticks |= MHS_TICK_PIN;
-	if (ip_vs_mhs_settle_used_tick(mhs, delay))
-		ticks |= MHS_TICK_USED;
 	if (ip_vs_mhs_time_ticks(&mhs->track_tick, entry, delay)) {
 		/* the sync daemon may add an entry at any time */
 		if (!READ_ONCE(mhs->net->backup))

@@ -92,15 +92,15 @@ static void history(const u8 *data, size_t size)
 			     ip_vs_mhs_slot_stage(next) == stage);
 			break;
 		case 1:
-			next = ip_vs_mhs_slot_tick(w, data[1] & 15);
+			next = ip_vs_mhs_slot_tick(w, data[1] & 7);
 			WANT(ip_vs_mhs_slot_cand(next) == cand);
 			WANT(ip_vs_mhs_slot_stable(next) ||
 			     ip_vs_mhs_slot_old(next) == old);
 			WANT(ip_vs_mhs_slot_stable(next) ||
 			     ip_vs_mhs_slot_stage(next) - stage <= 1);
-			/* merged: used, and nothing is left of the old one */
+			/* merged: nothing is left of the old one */
 			WANT(!stage || !ip_vs_mhs_slot_stable(next) ||
-			     (next & ~MHS_TRACK) == (MHS_USED | cand));
+			     (next & ~MHS_TRACK) == cand);
 			break;
 		case 2:
 			next = ip_vs_mhs_slot_change(w, cand, true,
@@ -109,8 +109,7 @@ static void history(const u8 *data, size_t size)
 			WANT(ip_vs_mhs_slot_cand(next) == cand);
 			break;
 		default:
-			next = w | (ip_vs_mhs_slot_needs_use(w) ?
-				    MHS_USED_CUR : MHS_TRACK_CUR);
+			next = w | MHS_TRACK_CUR;
 		}
 		WANT(ip_vs_mhs_slot_stable(next) ==
 		     (ip_vs_mhs_slot_old(next) == ip_vs_mhs_slot_cand(next)));

@@ -20,8 +20,7 @@ enum {
 	STEP, FULL, CUT, WALK, TICK, MARKS, RETRY, FLOW_ENDS,
 	GRACE,
 	SEND = GRACE + SERVERS,
-	OTHER = SEND + SLOTS,
-	CUTTER = OTHER + SLOTS,
+	CUTTER = SEND + SLOTS,
 	BUILD = CUTTER + SLOTS,		/* one for each table */
 	CONTROL = BUILD + TABLES,	/* one for each command and server */
 	EVENTS = CONTROL + COMMANDS * SERVERS
@@ -47,11 +46,8 @@ static const char *event_name(u32 e)
 	if (e < SEND)
 		snprintf(text, sizeof(text), "grace period of %u",
 			 e - GRACE + 1);
-	else if (e < OTHER)
-		snprintf(text, sizeof(text), "packet to slot %u", e - SEND);
 	else if (e < CUTTER)
-		snprintf(text, sizeof(text), "another's to slot %u",
-			 e - OTHER);
+		snprintf(text, sizeof(text), "packet to slot %u", e - SEND);
 	else if (e < BUILD)
 		snprintf(text, sizeof(text), "another without entry to slot %u",
 			 e - CUTTER);
@@ -77,16 +73,13 @@ bool protocol_is_readd(u32 event, u32 idx)
 	return event == CONTROL + READD * SERVERS + idx - 1;
 }
 
-/* Settled, without servers: settle_end() marks every slot as used */
+/* Settled, without servers */
 struct protocol protocol_start(void)
 {
 	struct protocol s;
 
 	memset(&s, 0, sizeof(s));
-	s.word[0] = MHS_USED_CUR;
-	s.word[1] = MHS_USED_CUR;
 	s.judged = NOT_JUDGED;
-	s.used_due = PIN_TIME;
 	return s;
 }
 
@@ -144,8 +137,6 @@ static u32 ticks_due(const struct protocol *s, bool *over)
 		ticks |= MHS_TICK_HOLD;
 	if (s->census & PINNING && !s->pin_due)
 		ticks |= MHS_TICK_PIN;
-	if (!s->used_due)
-		ticks |= MHS_TICK_USED;
 	*over = false;
 	for (i = 1; i <= SERVERS; i++)
 		*over |= s->server[i].state == GONE && !s->server[i].named &&
@@ -172,8 +163,6 @@ static bool tick(const struct rules *r, struct protocol *s, bool marks)
 		s->hold_due = 1;
 	if (ticks & MHS_TICK_PIN)
 		s->pin_due = 1;
-	if (ticks & MHS_TICK_USED)
-		s->used_due = PIN_TIME;
 	if (marks) {
 		ticks |= MHS_TICK_TRACK;
 		s->track_due = ENTRY_TIME - r->hasty_marks;
@@ -263,7 +252,7 @@ static bool behind(const struct protocol *s)
 	return s->dirty || s->missing || ticks_due(s, &over) || over;
 }
 
-static bool time_passes(const struct rules *r, struct protocol *s)
+static bool time_passes(struct protocol *s)
 {
 	u32 i;
 
@@ -275,7 +264,6 @@ static bool time_passes(const struct rules *r, struct protocol *s)
 	s->away += s->owner && s->away < HELD_TIME;
 	s->hold_due -= !!s->hold_due;
 	s->pin_due -= !!s->pin_due;
-	s->used_due -= protocol_has_flow(r) && s->used_due;
 	s->track_due -= !!s->track_due;
 	for (i = 1; i <= SERVERS; i++)
 		s->server[i].left -= !!s->server[i].left;
@@ -290,16 +278,8 @@ static bool grace_period(struct protocol *s, u32 idx, const char **fault)
 	return true;
 }
 
-static bool another(const struct rules *r, u32 *slot)
-{
-	u32 w = *slot;
-
-	*slot = r->ops->use(w);
-	return *slot != w;
-}
-
 /* What follows from the rest, and what nobody asks for any more */
-static void tidy(const struct rules *r, struct protocol *s)
+static void tidy(struct protocol *s)
 {
 	u32 i;
 
@@ -314,9 +294,6 @@ static void tidy(const struct rules *r, struct protocol *s)
 			*w &= ~MHS_TRACK;
 		else if (*w & MHS_TRACK_CUR)
 			*w &= ~MHS_TRACK_PREV;
-		if (!protocol_has_flow(r) && ip_vs_mhs_slot_stable(*w) &&
-		    *w & MHS_USED)
-			*w |= MHS_USED;
 	}
 	if (!s->entry && !(s->ticks & MHS_TICK_TRACK))
 		s->track_due = 0;
@@ -361,9 +338,6 @@ static bool happens(const struct rules *r, struct protocol *s, u32 event,
 	if (event >= CUTTER)
 		return event - CUTTER < slots_of(r) &&
 		       protocol_cutter_begins(r, s, event - CUTTER);
-	if (event >= OTHER)
-		return event - OTHER < slots_of(r) &&
-		       another(r, &s->word[event - OTHER]);
 	if (event >= SEND)
 		return event - SEND < slots_of(r) &&
 		       protocol_packet_begins(r, s, event - SEND);
@@ -371,7 +345,7 @@ static bool happens(const struct rules *r, struct protocol *s, u32 event,
 		return grace_period(s, event - GRACE + 1, fault);
 	switch (event) {
 	case TIME:
-		return time_passes(r, s);
+		return time_passes(s);
 	case STEP:
 	case FULL:
 		return protocol_packet_step(r, s, event == STEP, fault);
@@ -404,7 +378,7 @@ static bool happen(const void *arg, void *state, u32 event, const char **fault)
 		return false;
 	while (r->scope == TIMES && s->walking && !*fault)
 		*fault = walk_step(r, s);
-	tidy(r, s);
+	tidy(s);
 	if (!*fault)
 		*fault = state_fault(r, s);
 	return true;

@@ -40,7 +40,6 @@ enum server_state {
 
 enum packet_step {
 	NOT_THERE,
-	WORD_READ,		/* "used" is to be set */
 	WORD_KNOWN,		/* the word by which it goes */
 	SERVER_KNOWN,
 	ENTRY_FOUND,
@@ -89,7 +88,7 @@ struct protocol {
 		u8 named;	/* by a slot, in the last walk */
 		u8 blocked;	/* packets under way may use it */
 	} server[SERVERS + 1];
-	u8 hold_due, pin_due, used_due, track_due; /* time to the next tick */
+	u8 hold_due, pin_due, track_due; /* time to the next tick */
 	u8 dirty, missing, waiting, late;
 };
 

@@ -79,24 +79,9 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 	s->packet_word = w;
 	s->packet_fresh = !s->owner;
 	s->idle = 0;
-	if (s->entry && ip_vs_mhs_slot_tracked(w))
-		s->packet = ENTRY_FOUND;
-	else
-		s->packet = ip_vs_mhs_slot_needs_use(w) ? WORD_READ :
-							  WORD_KNOWN;
+	s->packet = s->entry && ip_vs_mhs_slot_tracked(w) ? ENTRY_FOUND :
+							   WORD_KNOWN;
 	return true;
-}
-
-/* ip_vs_mhs_ask(): "used" is written before the packet is sent */
-static void packet_uses(const struct rules *r, struct protocol *s)
-{
-	u32 *slot = &s->word[s->packet_slot];
-
-	if (*slot == s->packet_word)
-		*slot = r->ops->use(*slot);
-	s->packet_word = *slot;
-	if (!ip_vs_mhs_slot_needs_use(*slot) || r->ops->use(*slot) == *slot)
-		s->packet = WORD_KNOWN;
 }
 
 /* ip_vs_mhs_server_at() */
@@ -313,10 +298,6 @@ bool protocol_packet_step(const struct rules *r, struct protocol *s, bool room,
 {
 	if (!s->packet || (!room && !asks_for_entry(r, s)))
 		return false;
-	if (s->packet == WORD_READ) {
-		packet_uses(r, s);
-		return true;
-	}
 	if (s->packet == WORD_KNOWN) {
 		packet_finds_server(r, s);
 		return true;

@@ -5,11 +5,6 @@
 #define ONE_STAGE	(1U << MHS_STAGE_SHIFT)
 #define STAGE_BITS	(MHS_STAGE_MASK << MHS_STAGE_SHIFT)
 
-static u32 use(u32 w)
-{
-	return ip_vs_mhs_slot_needs_use(w) ? w | MHS_USED_CUR : w;
-}
-
 /* End a transition now: by a change at once to its own candidate */
 static u32 slot_cut(u32 w)
 {
@@ -23,7 +18,6 @@ static u32 slot_cut(u32 w)
 	.change = ip_vs_mhs_slot_change,			\
 	.cut = slot_cut,				\
 	.tick = ip_vs_mhs_slot_tick,				\
-	.use = use,						\
 	__VA_ARGS__						\
 }
 
@@ -62,18 +56,6 @@ static u32 undo_waits(u32 w, u32 idx, bool at_once, u32 first_stage)
 
 const struct slot_ops slot_undo_waits = SLOT_OPS(.change = undo_waits);
 
-static u32 undo_forgets_used(u32 w, u32 idx, bool at_once, u32 first_stage)
-{
-	u32 next = ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
-
-	if (!ip_vs_mhs_slot_stable(w) && ip_vs_mhs_slot_stable(next))
-		next &= ~MHS_USED;
-	return next;
-}
-
-const struct slot_ops slot_undo_forgets_used =
-	SLOT_OPS(.change = undo_forgets_used);
-
 static u32 always_at_once(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
 	(void)at_once;
@@ -82,14 +64,15 @@ static u32 always_at_once(u32 w, u32 idx, bool at_once, u32 first_stage)
 
 const struct slot_ops slot_always_at_once = SLOT_OPS(.change = always_at_once);
 
-static u32 never_at_once(u32 w, u32 idx, bool at_once, u32 first_stage)
+static u32 holds_empty(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
-	if (ip_vs_mhs_slot_stable(w) && idx != ip_vs_mhs_slot_cand(w))
-		w |= MHS_USED_CUR;
+	if (ip_vs_mhs_slot_stable(w) && !ip_vs_mhs_slot_cand(w) && idx &&
+	    !at_once)
+		return w | first_stage << MHS_STAGE_SHIFT | idx;
 	return ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
 }
 
-const struct slot_ops slot_never_at_once = SLOT_OPS(.change = never_at_once);
+const struct slot_ops slot_holds_empty = SLOT_OPS(.change = holds_empty);
 
 static u32 loses_track(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
@@ -107,36 +90,6 @@ static u32 track_one_tick(u32 w, u32 ticks)
 }
 
 const struct slot_ops slot_track_one_tick = SLOT_OPS(.tick = track_one_tick);
-
-static u32 merge_forgets_used(u32 w, u32 ticks)
-{
-	u32 next = ip_vs_mhs_slot_tick(w, ticks);
-
-	if (!ip_vs_mhs_slot_stable(w) && ip_vs_mhs_slot_stable(next))
-		next &= ~MHS_USED;
-	return next;
-}
-
-const struct slot_ops slot_merge_forgets_used =
-	SLOT_OPS(.tick = merge_forgets_used);
-
-static u32 used_one_tick(u32 w, u32 ticks)
-{
-	bool stable = ip_vs_mhs_slot_stable(w);
-
-	w = ip_vs_mhs_slot_tick(w, ticks);
-	return stable && ticks & MHS_TICK_USED ? w & ~MHS_USED : w;
-}
-
-const struct slot_ops slot_used_one_tick = SLOT_OPS(.tick = used_one_tick);
-
-static u32 leaves_no_mark(u32 w)
-{
-	return w;
-}
-
-const struct slot_ops slot_packet_leaves_no_mark =
-	SLOT_OPS(.use = leaves_no_mark);
 
 static u32 short_hold(u32 w, u32 ticks)
 {

@@ -10,13 +10,11 @@
  * @change: ip_vs_mhs_slot_change()
  * @cut: ends a transition now
  * @tick: ip_vs_mhs_slot_tick()
- * @use: what a packet makes of the word before it is sent
  */
 struct slot_ops {
 	u32 (*change)(u32 w, u32 idx, bool at_once, u32 first_stage);
 	u32 (*cut)(u32 w);
 	u32 (*tick)(u32 w, u32 ticks);
-	u32 (*use)(u32 w);
 };
 
 extern const struct slot_ops slot_real;
@@ -26,13 +24,9 @@ extern const struct slot_ops slot_restarts_clock;
 extern const struct slot_ops slot_forgets_old;
 extern const struct slot_ops slot_undo_waits;
 extern const struct slot_ops slot_always_at_once;
-extern const struct slot_ops slot_never_at_once;
+extern const struct slot_ops slot_holds_empty;
 extern const struct slot_ops slot_loses_track;
 extern const struct slot_ops slot_track_one_tick;
-extern const struct slot_ops slot_undo_forgets_used;
-extern const struct slot_ops slot_merge_forgets_used;
-extern const struct slot_ops slot_used_one_tick;
-extern const struct slot_ops slot_packet_leaves_no_mark;
 extern const struct slot_ops slot_short_hold;
 extern const struct slot_ops slot_short_pin;
 extern const struct slot_ops slot_never_merges;

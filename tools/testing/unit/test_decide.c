@@ -31,7 +31,6 @@ struct rule {
 static const u32 words[] = {
 	0,
 	CAND,
-	CAND | MHS_USED_CUR,
 	CAND | OLD << MHS_OLD_SHIFT | MHS_STAGE_HOLD << MHS_STAGE_SHIFT,
 	CAND | OLD << MHS_OLD_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
 	OLD << MHS_OLD_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
@@ -94,8 +93,7 @@ static const char *sent_by_carrier(const struct answer *a)
 
 static const char *stable_is_plain(const struct answer *a)
 {
-	u32 want = MHS_FORWARD | MHS_CNT_STATELESS << MHS_COUNT_SHIFT |
-		   MHS_BY_TABLE;
+	u32 want = MHS_FORWARD | MHS_CNT_STATELESS << MHS_COUNT_SHIFT;
 
 	if (!a->stable || !plain_service(a) ||
 	    has(a, MHS_SVC_STATEFUL | MHS_PKT_CONNLESS | MHS_PKT_ERROR) ||
@@ -113,7 +111,7 @@ static const char *quick_is_the_same(const struct answer *a)
 
 	if (ip_vs_mhs_decide_is_quick_udp(a->w, a->facts))
 		v = ip_vs_mhs_decide_quick_udp(a->cand);
-	if (ip_vs_mhs_decide_is_quick(a->w, a->facts)) {
+	if (ip_vs_mhs_decide_is_quick(a->facts)) {
 		server = ip_vs_mhs_decide_idx(a->w, a->facts) == OLD ? a->old :
 								       a->cand;
 		v = ip_vs_mhs_decide_quick(a->w, server, a->facts);

@@ -4,10 +4,10 @@
  *
  * Clocks are free to tick in any order and combination, with two limits that
  * stand for "the flow sends a packet at least once a pin period": between two
- * of its packets come at most MHS_PIN_TICKS pin ticks and one used tick.  A
- * track tick comes only while there is no entry, a cut or a change at once only
- * while the flow has an entry: both are duties of the caller.  (protocol.c has
- * the clock that keeps the first.)
+ * of its packets come at most MHS_PIN_TICKS pin ticks, and a track tick comes only
+ * while there is no entry.  A cut or a change at once comes only while the flow
+ * has an entry.  The last two are duties of the caller.  (protocol.c has the clock
+ * that keeps the first of them.)
  *
  * Control works in two steps, judge and store, and packets may come between
  * them: the store must then fail.  So does a packet that finds the old server
@@ -27,6 +27,7 @@
 
 #define MISLED		"a flow went to another server"
 #define MIXED_UP	"stable and two servers, or unstable and one"
+#define TWO_OWNERS	"stable and a server for older flows"
 #define NO_END		"no end to the transition"
 
 struct state {
@@ -35,7 +36,7 @@ struct state {
 	u8 at_once;		/* what is to be stored harms no flow */
 	u8 cut_old, cut_cand;	/* of a packet that has looked, or 0 */
 	u8 owner, entry;	/* of the flow; owner 0: no flow */
-	u8 pin_ticks, used_ticks; /* since its last packet */
+	u8 pin_ticks;		/* since its last packet */
 };
 
 struct subject {
@@ -45,9 +46,9 @@ struct subject {
 };
 
 enum {
-	BEGIN, SEND, END, OTHER_USES, OTHER_MARKS, STORE, LOOK, PACKET_CUT,
-	TICKS,				/* 16: one for each combination */
-	CUT = TICKS + 16,
+	BEGIN, SEND, END, OTHER_MARKS, STORE, LOOK, PACKET_CUT,
+	TICKS,				/* 8: one for each combination */
+	CUT = TICKS + 8,
 	CHANGE,				/* server * 4 + no hold * 2 + at once */
 	EVENTS = CHANGE + (SERVERS + 1) * 4
 };
@@ -64,8 +65,8 @@ static u32 *hash;
 static const char *event_name(u32 e)
 {
 	static const char * const names[] = {
-		"new flow", "packet", "flow ends", "another's packet",
-		"another's entry", "store", "look", "packet cuts",
+		"new flow", "packet", "flow ends", "another's entry",
+		"store", "look", "packet cuts",
 	};
 	static char text[64];
 	u32 change = e - CHANGE;
@@ -84,14 +85,12 @@ static const char *event_name(u32 e)
 }
 
 /* The flow sends; true when that goes to another server than its own */
-static bool flow_sends(const struct slot_ops *ops, struct state *s)
+static bool flow_sends(struct state *s)
 {
 	bool found, stable;
 	u32 server;
 
-	s->word = ops->use(s->word);
 	s->pin_ticks = 0;
-	s->used_ticks = 0;
 	found = s->entry && ip_vs_mhs_slot_tracked(s->word);
 	stable = ip_vs_mhs_slot_stable(s->word);
 	if (!s->owner) {
@@ -115,8 +114,7 @@ static bool clocks_tick(const struct slot_ops *ops, struct state *s, u32 ticks)
 	if (!s->owner)
 		return true;
 	s->pin_ticks += !!(ticks & MHS_TICK_PIN);
-	s->used_ticks += !!(ticks & MHS_TICK_USED);
-	return s->pin_ticks <= MHS_PIN_TICKS && s->used_ticks <= 1 &&
+	return s->pin_ticks <= MHS_PIN_TICKS &&
 	       !(s->entry && ticks & MHS_TICK_TRACK);
 }
 
@@ -136,7 +134,6 @@ static void flow_ends(struct state *s)
 	s->owner = 0;
 	s->entry = 0;
 	s->pin_ticks = 0;
-	s->used_ticks = 0;
 }
 
 /* A packet cuts, if the slot has the servers that it has seen */
@@ -175,13 +172,10 @@ static bool happen(const struct subject *subject, struct state *s, u32 event,
 	case SEND:
 		if (!s->owner != (event == BEGIN))
 			return false;
-		*misled = flow_sends(ops, s);
+		*misled = flow_sends(s);
 		return true;
 	case END:
 		flow_ends(s);
-		return true;
-	case OTHER_USES:
-		s->word = ops->use(s->word);
 		return true;
 	case OTHER_MARKS:
 		s->word |= MHS_TRACK_CUR;
@@ -220,8 +214,8 @@ static const char *word_fault(const struct subject *subject, u32 w)
 		return "there is no such server";
 	if (ip_vs_mhs_slot_stable(w) != (old == cand))
 		return MIXED_UP;
-	if (ip_vs_mhs_slot_stable(w) && field > 3)
-		return "stable and a server beside the used bits";
+	if (ip_vs_mhs_slot_stable(w) && field)
+		return TWO_OWNERS;
 	if (old == MHS_IDX_NONE && cand)
 		return "older flows have no server";
 	for (n = 0; !ip_vs_mhs_slot_stable(w); n++) {
@@ -239,7 +233,7 @@ static bool same(const struct state *a, const struct state *b)
 	       a->store == b->store && a->at_once == b->at_once &&
 	       a->cut_old == b->cut_old && a->cut_cand == b->cut_cand &&
 	       a->owner == b->owner && a->entry == b->entry &&
-	       a->pin_ticks == b->pin_ticks && a->used_ticks == b->used_ticks;
+	       a->pin_ticks == b->pin_ticks;
 }
 
 /* Remember @s unless it is known */
@@ -250,8 +244,7 @@ static bool visit(const struct state *s, u32 from, u32 event)
 	h = h * 0x9e3779b97f4a7c15ULL ^ s->store;
 	h = h * 0x9e3779b97f4a7c15ULL ^
 	    (s->owner | s->entry << 4 | s->pin_ticks << 8 |
-	     s->used_ticks << 16 | s->at_once << 24 | s->cut_old << 25 |
-	     s->cut_cand << 28);
+	     s->at_once << 24 | s->cut_old << 25 | s->cut_cand << 28);
 	h = h * 0x9e3779b97f4a7c15ULL >> 32;
 	for (h %= HASH_SIZE; hash[h]; h = (h + 1) % HASH_SIZE)
 		if (same(&nodes[hash[h]].state, s))
@@ -327,9 +320,6 @@ SUBJECT(forgets_old);
 SUBJECT(undo_waits);
 SUBJECT(always_at_once);
 SUBJECT(loses_track);
-SUBJECT(undo_forgets_used);
-SUBJECT(used_one_tick);
-SUBJECT(packet_leaves_no_mark);
 SUBJECT(short_pin);
 SUBJECT(never_merges);
 SUBJECT(stage_overflows);
@@ -343,12 +333,9 @@ static const struct unit_test tests[] = {
 	{ "catches_waiting_undo", all_states, &undo_waits, MIXED_UP },
 	{ "catches_always_at_once", all_states, &always_at_once, MISLED },
 	{ "catches_lost_track", all_states, &loses_track, MISLED },
-	{ "catches_forgetting_undo", all_states, &undo_forgets_used, MISLED },
-	{ "catches_one_used_generation", all_states, &used_one_tick, MISLED },
-	{ "catches_no_mark", all_states, &packet_leaves_no_mark, MISLED },
 	{ "catches_short_pin", all_states, &short_pin, MISLED },
 	{ "catches_never_merges", all_states, &never_merges, NO_END },
-	{ "catches_stage_overflow", all_states, &stage_overflows, MISLED },
+	{ "catches_stage_overflow", all_states, &stage_overflows, TWO_OWNERS },
 	{ "catches_plain_store", all_states, &plain_store, MISLED },
 	{ "catches_careless_cut", all_states, &careless_cut, MISLED },
 };

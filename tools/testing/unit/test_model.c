@@ -40,7 +40,6 @@ static u32 nth_tick(const struct clock *c, u32 from, u32 n)
 struct ref {
 	u32 old, cand;		/* the same while stable */
 	u32 pin_from, merge_at;	/* of the transition */
-	u32 used_at;		/* last packet or end of a transition */
 	u32 tracked_at;		/* in ticks of the track clock */
 };
 
@@ -54,7 +53,7 @@ struct sim {
 	const struct slot_ops *ops;
 	bool careful;		/* cuts only slots whose old server is gone */
 	bool tracks;		/* marks kept while there is an entry */
-	struct clock hold, pin, used;
+	struct clock hold, pin;
 	struct rng rng;
 	u32 now, track_ticks, w;
 	bool listed[SERVERS + 1], weight[SERVERS + 1];
@@ -73,17 +72,10 @@ static bool ref_stable(const struct ref *r)
 	return r->old == r->cand;
 }
 
-static void ref_end(struct ref *r, u32 server, u32 now)
+static void ref_end(struct ref *r, u32 server)
 {
 	r->old = server;
 	r->cand = server;
-	r->used_at = now;
-}
-
-static bool ref_used(const struct sim *s)
-{
-	return s->ref.used_at != NEVER &&
-	       ticks_between(&s->used, s->ref.used_at, s->now) < 2;
 }
 
 static void ref_change(struct sim *s, u32 server, bool at_once, bool hold)
@@ -92,12 +84,12 @@ static void ref_change(struct sim *s, u32 server, bool at_once, bool hold)
 
 	if (!ref_stable(r)) {
 		if (at_once || server == r->old)
-			ref_end(r, server, s->now);
+			ref_end(r, server);
 		else
 			r->cand = server;
 	} else if (server != r->cand) {
 		r->cand = server;
-		if (at_once || !r->old || !ref_used(s)) {
+		if (at_once || !r->old) {
 			r->old = server;
 			return;
 		}
@@ -118,7 +110,7 @@ static bool ref_agrees(const struct sim *s)
 	       ip_vs_mhs_slot_old(s->w) == r->old &&
 	       ip_vs_mhs_slot_stable(s->w) == ref_stable(r) &&
 	       ip_vs_mhs_slot_tracked(s->w) == tracked &&
-	       (ref_stable(r) ? !!(s->w & MHS_USED) == ref_used(s) :
+	       (ref_stable(r) ||
 		ip_vs_mhs_slot_pinning(s->w) == (s->now >= r->pin_from));
 }
 
@@ -187,13 +179,9 @@ static void make_entry(struct sim *s, struct flow *f, u32 server)
  */
 static void packet(struct sim *s, struct flow *f)
 {
-	bool stable, begins = !f->owner;
+	bool stable = ip_vs_mhs_slot_stable(s->w), begins = !f->owner;
 	u32 server;
 
-	s->w = s->ops->use(s->w);
-	stable = ip_vs_mhs_slot_stable(s->w);
-	if (ref_stable(&s->ref))
-		s->ref.used_at = s->now;
 	f->sent_at = s->now;
 	if (begins) {
 		f->owner = ip_vs_mhs_slot_cand(s->w);
@@ -218,9 +206,7 @@ static void tick(struct sim *s)
 	u32 mask = (ticks_between(&s->hold, s->now - 1, s->now) ?
 		    MHS_TICK_HOLD : 0) |
 		   (ticks_between(&s->pin, s->now - 1, s->now) ?
-		    MHS_TICK_PIN : 0) |
-		   (ticks_between(&s->used, s->now - 1, s->now) ?
-		    MHS_TICK_USED : 0);
+		    MHS_TICK_PIN : 0);
 	bool entries = false;
 	u32 i;
 
@@ -232,7 +218,7 @@ static void tick(struct sim *s)
 	}
 	s->w = s->ops->tick(s->w, mask);
 	if (!ref_stable(&s->ref) && s->now >= s->ref.merge_at)
-		ref_end(&s->ref, s->ref.cand, s->now);
+		ref_end(&s->ref, s->ref.cand);
 }
 
 static void step(struct sim *s)
@@ -261,16 +247,14 @@ static struct sim sim_init(const struct subject *subject, u32 schedule)
 		.careful = !subject->hasty_cut,
 		.tracks = !subject->careless_marks,
 		.rng = unit_rng(schedule),
-		.ref = { .used_at = NEVER, .tracked_at = NEVER },
+		.ref.tracked_at = NEVER,
 	};
 	u32 i;
 
 	s.hold.period = 1 + rng_below(&s.rng, 4);
 	s.pin.period = 1 + rng_below(&s.rng, 3);
-	s.used.period = MHS_PIN_TICKS * s.pin.period;
 	s.hold.phase = rng_below(&s.rng, s.hold.period);
 	s.pin.phase = rng_below(&s.rng, s.pin.period);
-	s.used.phase = rng_below(&s.rng, s.used.period);
 	for (i = 1; i <= SERVERS; i++) {
 		s.listed[i] = rng_below(&s.rng, 4);
 		s.weight[i] = true;
@@ -329,13 +313,9 @@ SUBJECT(restarts_clock);
 SUBJECT(forgets_old);
 SUBJECT(undo_waits);
 SUBJECT(always_at_once);
-SUBJECT(never_at_once);
+SUBJECT(holds_empty);
 SUBJECT(loses_track);
 SUBJECT(track_one_tick);
-SUBJECT(undo_forgets_used);
-SUBJECT(merge_forgets_used);
-SUBJECT(used_one_tick);
-SUBJECT(packet_leaves_no_mark);
 SUBJECT(short_hold);
 SUBJECT(short_pin);
 SUBJECT(never_merges);
@@ -351,10 +331,7 @@ static const struct unit_test tests[] = {
 	{ "reference_catches_forgotten_old", reference, &forgets_old,
 	  DISAGREES },
 	{ "reference_catches_waiting_undo", reference, &undo_waits, DISAGREES },
-	{ "reference_catches_never_at_once", reference, &never_at_once,
-	  DISAGREES },
-	{ "reference_catches_forgetting_merge", reference, &merge_forgets_used,
-	  DISAGREES },
+	{ "reference_catches_held_empty", reference, &holds_empty, DISAGREES },
 	{ "reference_catches_one_track", reference, &track_one_tick,
 	  DISAGREES },
 	{ "reference_catches_short_hold", reference, &short_hold, DISAGREES },
@@ -365,9 +342,6 @@ static const struct unit_test tests[] = {
 	{ "flows_catches_forgotten_old", flows, &forgets_old, MISLED },
 	{ "flows_catches_always_at_once", flows, &always_at_once, MISLED },
 	{ "flows_catches_lost_track", flows, &loses_track, MISLED },
-	{ "flows_catches_forgetting_undo", flows, &undo_forgets_used, MISLED },
-	{ "flows_catches_one_used_generation", flows, &used_one_tick, MISLED },
-	{ "flows_catches_no_mark", flows, &packet_leaves_no_mark, MISLED },
 	{ "flows_catches_short_pin", flows, &short_pin, MISLED },
 	{ "flows_catches_stage_overflow", flows, &stage_overflows, MISLED },
 	{ "flows_catches_hasty_cut", flows, &hasty_cut, MISLED },

@@ -100,7 +100,6 @@ RULES(reads_twice, .ops = &slot_real, .scope = FLOWS, .reads_twice = true);
 RULES(impatient, .ops = &slot_real, .scope = FLOWS, .impatient = true);
 RULES(merges_unbuilt, .ops = &slot_real, .scope = FLOWS,
       .merges_unbuilt = true);
-RULES(no_mark, .ops = &slot_packet_leaves_no_mark, .scope = FLOWS);
 RULES(short_pin, .ops = &slot_short_pin, .scope = FLOWS);
 
 RULES(cuts_listed, .ops = &slot_real, .scope = FLOWS, .cuts_listed = true);
@@ -134,7 +133,6 @@ static const struct unit_test tests[] = {
 	{ "flows_catches_two_reads", safe, &reads_twice, MISLED },
 	{ "flows_catches_impatience", safe, &impatient, FORGOTTEN },
 	{ "flows_catches_merge_before_rebuild", safe, &merges_unbuilt, LOST },
-	{ "flows_catches_no_mark", safe, &no_mark, MISLED },
 	{ "flows_catches_short_pin", safe, &short_pin, MISLED },
 	{ "flows_catches_cut_of_listed", safe, &cuts_listed, MISLED },
 	{ "flows_catches_cut_unseen", safe, &cuts_unseen, NOT_THE_TABLE },

@@ -11,7 +11,7 @@ static const u32 edges[] = {
 
 /* The fields of a word, taken apart without the code under test */
 struct fields {
-	u32 cand, old, stage, track;	/* old: the used bits while stable */
+	u32 cand, old, stage, track;	/* old: 0 while stable */
 };
 
 static u32 pack(const struct fields *f)
@@ -32,8 +32,8 @@ static bool all_words(bool (*each)(const struct fields *f, const void *arg),
 			for (c = 0; c < ARRAY_SIZE(edges); c++)
 				for (o = 0; o < ARRAY_SIZE(edges); o++) {
 					f.cand = edges[c];
-					f.old = f.stage ? edges[o] : o;
-					if (f.stage ? !o || o == c : o > 3)
+					f.old = edges[o];
+					if (f.stage ? !o || o == c : o)
 						continue;
 					if (!each(&f, arg))
 						return false;
@@ -48,12 +48,10 @@ struct accessors {
 	bool (*stable)(u32 w);
 	bool (*pinning)(u32 w);
 	bool (*tracked)(u32 w);
-	bool (*needs_use)(u32 w);
 };
 
 #define ACCESSORS						\
 	.cand = ip_vs_mhs_slot_cand,				\
-	.old = ip_vs_mhs_slot_old,				\
 	.stage = ip_vs_mhs_slot_stage,				\
 	.stable = ip_vs_mhs_slot_stable,			\
 	.pinning = ip_vs_mhs_slot_pinning,			\
@@ -65,23 +63,11 @@ static u32 old_field(u32 w)
 }
 
 static const struct accessors accessors = {
-	ACCESSORS, .needs_use = ip_vs_mhs_slot_needs_use,
+	ACCESSORS, .old = ip_vs_mhs_slot_old,
 };
-/* Takes the used bits of a stable slot for a server */
+/* Finds no server for the older flows of a stable slot */
 static const struct accessors raw_old = {
-	.cand = ip_vs_mhs_slot_cand, .old = old_field,
-	.stage = ip_vs_mhs_slot_stage, .stable = ip_vs_mhs_slot_stable,
-	.pinning = ip_vs_mhs_slot_pinning, .tracked = ip_vs_mhs_slot_tracked,
-	.needs_use = ip_vs_mhs_slot_needs_use,
-};
-
-static bool use_if_unused(u32 w)
-{
-	return ip_vs_mhs_slot_stable(w) && !(w & MHS_USED);
-}
-
-static const struct accessors lazy_use = {
-	ACCESSORS, .needs_use = use_if_unused,
+	ACCESSORS, .old = old_field,
 };
 
 static bool layout_of(const struct fields *f, const void *arg)
@@ -91,8 +77,7 @@ static bool layout_of(const struct fields *f, const void *arg)
 
 	if (a->cand(w) == f->cand && a->old(w) == old &&
 	    a->stage(w) == f->stage && a->stable(w) == !f->stage &&
-	    a->pinning(w) == (f->stage >= 5) && a->tracked(w) == !!f->track &&
-	    a->needs_use(w) == (!f->stage && !(f->old & 1)))
+	    a->pinning(w) == (f->stage >= 5) && a->tracked(w) == !!f->track)
 		return true;
 	return unit_fail("word %#x: cand %u old %u stage %u", w, a->cand(w),
 			 a->old(w), a->stage(w));
@@ -109,15 +94,13 @@ static bool ticks_of(const struct fields *f, const void *arg)
 	const struct slot_ops *ops = arg;
 	u32 w = pack(f), ticks;
 
-	for (ticks = 0; ticks < 16; ticks++) {
+	for (ticks = 0; ticks < 8; ticks++) {
 		u32 n = ops->tick(w, ticks), want = f->stage;
-		bool hold = ticks & 1, pin = ticks & 2, used = ticks & 4;
+		bool hold = ticks & 1, pin = ticks & 2;
 		struct fields to = *f;
 
-		if (ticks & 8)
+		if (ticks & 4)
 			to.track = f->track << 1 & 2;
-		if (!f->stage && used)
-			to.old = f->old << 1 & 2;
 		if (f->stage >= 1 && f->stage <= 4)
 			want += hold;
 		else if (f->stage)
@@ -125,7 +108,7 @@ static bool ticks_of(const struct fields *f, const void *arg)
 		to.stage = want;
 		if (want == 16) {
 			to.stage = 0;
-			to.old = 3;
+			to.old = 0;
 		}
 		if (n != pack(&to))
 			return unit_fail("word %#x ticks %#x: %#x, not %#x", w,
@@ -155,10 +138,10 @@ static bool changes_of(const struct fields *f, const void *arg)
 				if (f->stage) {
 					if (at_once || to.cand == f->old) {
 						to.stage = 0;
-						to.old = 3;
+						to.old = 0;
 					}
 				} else if (to.cand != f->cand && !at_once &&
-					   f->old && f->cand) {
+					   f->cand) {
 					to.stage = first;
 					to.old = f->cand;
 				}
@@ -184,7 +167,7 @@ static bool cuts_of(const struct fields *f, const void *arg)
 
 	if (f->stage) {
 		to.stage = 0;
-		to.old = 3;
+		to.old = 0;
 	}
 	if (n != pack(&to))
 		return unit_fail("word %#x: %#x, not %#x", w, n, pack(&to));
@@ -216,7 +199,7 @@ static bool one_life(const struct slot_ops *ops, u32 first_stage, u32 first,
 	u32 hold = first_stage == MHS_STAGE_HOLD ? MHS_HOLD_TICKS * HOLD_T : 0;
 	u32 pin = MHS_PIN_TICKS * PIN_T;
 	u32 limit = 2 * (hold + pin + HOLD_T + PIN_T);
-	u32 w = 1 | MHS_USED_CUR, cand = 2, pinned = 0, merged = 0, t;
+	u32 w = 1, cand = 2, pinned = 0, merged = 0, t;
 
 	for (t = 0; t < first + limit && !merged; t++) {
 		if (t > first) {
@@ -262,33 +245,6 @@ static bool times(const void *arg)
 	return true;
 }
 
-/* After a packet, and after a merge, a slot is used for two ticks */
-static bool used(const void *arg)
-{
-	const struct slot_ops *ops = arg;
-	u32 start[2] = { ops->use(1), 0 }, w, i;
-
-	w = ops->change(1 | MHS_USED, 2, false, MHS_STAGE_PIN);
-	for (i = 0; i <= MHS_PIN_TICKS; i++)
-		w = ops->tick(w, MHS_TICK_PIN);
-	start[1] = w;
-	for (i = 0; i < 2; i++) {
-		u32 n;
-
-		for (w = start[i], n = 0; n < 3; n++) {
-			u32 next = ops->change(w, 5, false,
-					       MHS_STAGE_HOLD);
-
-			if (ip_vs_mhs_slot_stable(next) != (n == 2))
-				return unit_fail("%s, then %u ticks: %#x becomes %#x",
-						 i ? "merge" : "packet", n, w,
-						 next);
-			w = ops->tick(w, MHS_TICK_USED);
-		}
-	}
-	return true;
-}
-
 /* Only two ticks without a refresh take the tracked marks away */
 static bool tracked_of(const struct fields *f, const void *arg)
 {
@@ -300,8 +256,8 @@ static bool tracked_of(const struct fields *f, const void *arg)
 		u32 first = i & 4 ? MHS_STAGE_PIN : MHS_STAGE_HOLD;
 
 		w = ops->change(w, idx, i % 16 == 0, first);
-		w = ops->tick(w, i & 7);
-		w = ops->use(i % 8 ? w : ops->cut(w));
+		w = ops->tick(w, i & 3);
+		w = i % 8 ? w : ops->cut(w);
 		if (!(w & MHS_TRACK_CUR))
 			return unit_fail("word %#x: mark lost in step %u",
 					 pack(f), i);
@@ -325,28 +281,27 @@ static bool tracked(const void *arg)
 
 static const struct unit_test tests[] = {
 	{ "layout", layout, &accessors, NULL },
-	{ "layout_catches_raw_old", layout, &raw_old, "old 1 stage 0" },
-	{ "layout_catches_lazy_use", layout, &lazy_use, "word 0x4000:" },
+	{ "layout_catches_raw_old", layout, &raw_old, "old 0 stage 0" },
 	{ "ticks", ticks, &slot_real, NULL },
 	{ "ticks_catches_short_hold", ticks, &slot_short_hold,
 	  "0xc002000, not 0x8002000" },
 	{ "ticks_catches_short_pin", ticks, &slot_short_pin,
-	  "0x6000, not 0x3c002000" },
+	  "0, not 0x3c002000" },
 	{ "ticks_catches_never_merges", ticks, &slot_never_merges,
-	  "0x3c002000, not 0x6000" },
+	  "0x3c002000, not 0" },
 	{ "ticks_catches_stage_overflow", ticks, &slot_stage_overflows,
-	  "0x40002000, not 0x6000" },
+	  "0x40002000, not 0" },
 	{ "changes", changes, &slot_real, NULL },
 	{ "changes_catches_restart", changes, &slot_restarts_clock,
 	  "0x14002002, not 0x4002002" },
 	{ "changes_catches_forgotten_old", changes, &slot_forgets_old,
-	  "0x6002, not 0x4002002" },
+	  "0x2, not 0x4002002" },
 	{ "changes_catches_waiting_undo", changes, &slot_undo_waits,
-	  "0x4002001, not 0x6001" },
-	{ "changes_catches_never_at_once", changes, &slot_never_at_once,
-	  "0x2001, not 0x1" },
+	  "0x4002001, not 0x1" },
+	{ "changes_catches_held_empty", changes, &slot_holds_empty,
+	  "0x4000001, not 0x1" },
 	{ "cuts", cuts, &slot_real, NULL },
-	{ "cuts_catches_no_cut", cuts, &never_cuts, "0x4002000, not 0x6000" },
+	{ "cuts_catches_no_cut", cuts, &never_cuts, "0x4002000, not 0" },
 	{ "times", times, &slot_real, NULL },
 	{ "times_catches_restart", times, &slot_restarts_clock,
 	  "merged at 36, times 0 and 30" },
@@ -356,15 +311,6 @@ static const struct unit_test tests[] = {
 	  "pinned at 16, merged at 45, times 12" },
 	{ "times_catches_never_merges", times, &slot_never_merges,
 	  "never merged" },
-	{ "used", used, &slot_real, NULL },
-	{ "used_catches_forgetting_merge", used, &slot_merge_forgets_used,
-	  "merge, then 0 ticks" },
-	{ "used_catches_one_generation", used, &slot_used_one_tick,
-	  "packet, then 1 ticks" },
-	{ "used_catches_no_mark", used, &slot_packet_leaves_no_mark,
-	  "packet, then 0 ticks" },
-	{ "used_catches_never_at_once", used, &slot_never_at_once,
-	  "packet, then 2 ticks" },
 	{ "tracked", tracked, &slot_real, NULL },
 	{ "tracked_catches_loss", tracked, &slot_loses_track,
 	  "mark lost in step" },

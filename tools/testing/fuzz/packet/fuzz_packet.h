@@ -60,7 +60,6 @@ struct setting {
 
 #define SLOTS_MODE		0x03	/* stable, hold, pin, all of it */
 #define SLOTS_TRACKED		0x04
-#define SLOTS_USED		0x08
 #define SLOTS_NONE		0x10	/* one slot without a server */
 #define ENTRY_NFCT		0x20	/* entries have conntrack entries */
 #define ENTRY_CONFIRMED		0x40	/* the packet's is known already */

@@ -242,11 +242,9 @@ static void slots_set(void)
 
 	for (i = 0; i < SLOTS; i++) {
 		w = 1 + i % SERVERS;
-		if (is & SLOTS_USED)
-			w |= MHS_USED_CUR;
 		if (is & SLOTS_MODE)
-			w = ip_vs_mhs_slot_change(MHS_USED_CUR | w,
-						  1 + (i + 1) % SERVERS, false,
+			w = ip_vs_mhs_slot_change(w, 1 + (i + 1) % SERVERS,
+						  false,
 						  (is & SLOTS_MODE) == 2 ?
 						  MHS_STAGE_PIN :
 						  MHS_STAGE_HOLD);

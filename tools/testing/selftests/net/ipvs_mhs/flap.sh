@@ -81,8 +81,6 @@ each() {
 	flow_send old busy 3600
 }
 
-# A slot without a packet changes servers at once: with new flows in it later,
-# the return of the server is another change.  Hence none at first.
 plan 14
 load_module
 setup_net 4

@@ -245,7 +245,7 @@ def hold_without_room(one, ports):
     """Flows from these ports, then server 1 is deleted and no entry can be made;
     returns the ports of its flows."""
     craft.until(stable)
-    times(LONG_MS, LONG_MS)     # before: slots of flows count as used so long
+    times(LONG_MS, LONG_MS)
     got = one.send(ports, SYN)
     craft.vs_sysctl("mhs/max_entries", 0)
     craft.ipvsadm([one.real("-d", 11)])

@@ -58,19 +58,6 @@ tunnel_errors() {
 			grep -o "mtu [0-9]*")"
 }
 
-pair_built() {
-	! in_state rebuilding "$SVC4" && ! in_state rebuilding "$SVC6"
-}
-
-# held: slots that s3 holds when it is drained; it comes back
-held() {
-	pair_edit -e 3 -g -w 0
-	busywait 20 pair_built
-	echo $(($(pair_total Hold) + $(pair_total Pin)))
-	pair_edit -e 3 -g -w 1
-	busywait 20 pair_built
-}
-
 # by_others: the mark of packets may be of another scheduler
 by_others() {
 	pair ping short@s2
@@ -82,7 +69,7 @@ let_go() {
 	[ "$(pair_total Gone)" -eq 0 ]
 }
 
-plan 79
+plan 77
 fresh_module
 modprobe -q -a ipip ip6_tunnel
 quic_net
@@ -198,25 +185,6 @@ check "changes of the list: all served" "0 0" "$(sum lost) $(sum refused)"
 kill $loop
 wait $loop 2>/dev/null
 ids
-
-# Packets by ID are traffic: marks of slots age meanwhile, and a change moves slots
-# without other packets at once
-windows 3600000 4000
-dr ipvsadm -C
-pair close
-begin -g
-for _ in 1 2 3 4 5; do
-	end=$((SECONDS + 16))
-	while [ $SECONDS -lt $end ]; do
-		pair ping short@s2
-	done
-	n=$(held)
-	[ "$n" -gt 0 ] || break
-done
-check "only packets by ID: a change moves slots at once" 0 "$n"
-pair ping initial
-check_cmp "control: not those with others" "$(held)" -gt 0
-windows 3600000 3600000
 
 # Servers whose flows need entries
 pair_edit -e 2 -g -x 1000

@@ -129,7 +129,7 @@ class Reference:
         self.old = [None] * self.size
         self.cand = [None] * self.size
         self.waiting = set()
-        self.phase, self.sure, self.merges = "settling", True, 0
+        self.phase = "settling"
 
     def quiet(self):
         """The servers have not changed for some time.  No packet has come: see
@@ -175,17 +175,14 @@ class Reference:
             self.old[i] = cand
         return False
 
-    def merged(self, sure):
+    def merged(self):
         """Every transition has ended, and the deleted are forgotten."""
         self.old = list(self.cand)
         self.waiting = set()
         self.gone = set()
-        self.merges += 1
-        self.sure &= sure and self.merges < 2
 
     def columns(self):
-        """What /proc/net/ip_vs_mhs shows.  If slots may have been unused, what
-        is in transition is not known."""
+        """What /proc/net/ip_vs_mhs shows."""
         for server in self.listed.keys() | self.gone:
             if server not in self.ids:
                 self.ids[server] = server_id(server)
@@ -193,11 +190,9 @@ class Reference:
         stable -= len(self.waiting)
         shown = {"Servers": len(self.listed), "Gone": len(self.gone),
                  "NoSlot": self.empty, "Size": self.size,
-                 "CandidatePrint": fingerprint(self.cand, self.ids)}
-        if self.sure:
-            shown["Stable"] = stable
-            shown["Hold+Pin"] = self.size - stable
-            shown["OldPrint"] = fingerprint(self.old, self.ids)
+                 "Stable": stable, "Hold+Pin": self.size - stable,
+                 "CandidatePrint": fingerprint(self.cand, self.ids),
+                 "OldPrint": fingerprint(self.old, self.ids)}
         return {k: str(v) for k, v in shown.items()}
 
 

@@ -55,7 +55,6 @@ drains() {
 	local before
 
 	windows 3600000 3600000
-	pair ping # a slot without packets would merge at once
 	before=$(made)
 	dr ipvsadm -R <<<"$2"
 	result "$1, drained: hold phase" "$(busywait 20 pair_holding; echo $?)"
