@@ -96,4 +96,7 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p);
 
 int ip_vs_mhs_lane_show(struct seq_file *seq, void *v);
 
+unsigned int ip_vs_mhs_ingress_hook(void *priv, struct sk_buff *skb,
+				    const struct nf_hook_state *state);
+
 #endif /* _IP_VS_MHS_LANE_H */

@@ -40,7 +40,6 @@
 
 #include <linux/atomic.h>
 #include <linux/bits.h>
-#include <linux/notifier.h>
 #include <linux/types.h>
 
 struct neighbour;
@@ -102,12 +101,6 @@ struct ip_vs_mhs_lane_net {
 	atomic_t		generation;
 	struct ip_vs_mhs_lane_in in[MHS_LANE_INS];	/* by device */
 	atomic_t		next_hops[MHS_LANE_HOPS];
-	/* under ip_vs_mhs_net.lane_lock, see ip_vs_mhs_lane_watch.c */
-	struct notifier_block	devices_nb;
-	struct notifier_block	routes_nb;
-	struct notifier_block	neighbours_nb;
-	bool			watches;
-	bool			watches_routes;
 };
 
 /* What is counted in @counter has changed: records of before are out of date */
