@@ -378,7 +378,6 @@ struct ip_vs_mhs_net {
 	struct notifier_block	routes_nb;
 	struct notifier_block	neighbours_nb;
 	bool			watches;
-	bool			watches_routes;
 	struct nf_hook_ops	ingress[MHS_INGRESS_DEVICES];	/* under RTNL */
 	struct ctl_table	*table;
 	struct ctl_table_header	*header;

@@ -9,9 +9,10 @@
  * see ip_vs_mhs_lane_way.h, and a device that goes takes its hook along.
  *
  *	ip_vs_mhs_net.lane_lock		writes of both sysctls; RTNL is taken under
- *					it.  Not in net_init(): while a core with one
- *					service mutex loads the module, RTNL may wait
- *					for that mutex (ip_vs_dst_event())
+ *					it.  net_init() must not take RTNL: while a
+ *					core with one service mutex loads the module,
+ *					RTNL may wait for that mutex, see
+ *					ip_vs_dst_event()
  *	ip_vs_mhs_net.ingress		under RTNL; dev is NULL where no hook is.
  *					Packets use none of it
  */
@@ -132,24 +133,12 @@ static int watch_begin(struct ip_vs_mhs_net *mn)
 	 * deleted, the only change that rt_genid_*() do not count, is noticed by
 	 * time.
 	 */
-	mn->watches_routes = !register_fib_notifier(mn->net, &mn->routes_nb,
-						    NULL, NULL);
+	register_fib_notifier(mn->net, &mn->routes_nb, NULL, NULL);
 	mn->watches = true;
 	return 0;
 }
 
-/**
- * ip_vs_mhs_lane_watch_sysctl() - read or write net.ipv4.vs.mhs.lane
- * @table: the sysctl; its data is ip_vs_mhs_net.lane of the namespace
- * @write: true for a write
- * @buffer: what is written or read
- * @lenp: length of @buffer
- * @ppos: position in the file
- *
- * Context: process; takes RTNL.
- * Return: 0, an error of proc_douintvec_minmax() or of the registration of
- *	notifiers; an error changes nothing.
- */
+/* Read or write net.ipv4.vs.mhs.lane.  Takes RTNL. */
 int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 				size_t *lenp, loff_t *ppos)
 {
@@ -213,18 +202,9 @@ static void watch_show(const struct ip_vs_mhs_net *mn, char *text, size_t size)
 					 mn->ingress[i].dev->name);
 }
 
-/**
- * ip_vs_mhs_lane_watch_ingress() - read or write net.ipv4.vs.mhs.ingress
- * @table: the sysctl; its data is struct ip_vs_mhs_net of the namespace
- * @write: true for a write
- * @buffer: what is written or read: names of devices
- * @lenp: length of @buffer
- * @ppos: position in the file
- *
- * Context: process; takes RTNL.
- * Return: 0, -ENODEV for an unknown device, -E2BIG for too many, -EINVAL for a
- *	loopback device or what is not one line, and nothing has changed; or an
- *	error of the registration of notifiers or hooks.
+/* Read or write net.ipv4.vs.mhs.ingress.  Takes RTNL.  Nothing has changed after
+ * -ENODEV for an unknown device, -E2BIG for too many, and -EINVAL for a loopback
+ * device or more than one line; an error of nf_register_net_hook() leaves a part.
  */
 int ip_vs_mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
 				 size_t *lenp, loff_t *ppos)
@@ -255,8 +235,8 @@ void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn)
 {
 	if (!mn->watches)
 		return;
-	if (mn->watches_routes)
-		unregister_fib_notifier(mn->net, &mn->routes_nb);
+	/* -ENOENT if its registration failed */
+	unregister_fib_notifier(mn->net, &mn->routes_nb);
 	unregister_netevent_notifier(&mn->neighbours_nb);
 	/* This tells the end of each device, which takes the hook along */
 	unregister_netdevice_notifier_net(mn->net, &mn->devices_nb);

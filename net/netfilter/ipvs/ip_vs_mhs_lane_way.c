@@ -218,12 +218,9 @@ static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
 }
 
 /**
- * ip_vs_mhs_lane_way_find() - find the way to the server of a packet
+ * ip_vs_mhs_lane_way_find() - find the way to the server, which gets a record of it
  * @p: the packet; the function sets p->way
  *
- * The server gets a record of the way.
- *
- * Context: softirq, under RCU.
  * Return: 0, or why the packet goes up.
  */
 enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
