@@ -23,7 +23,7 @@
  *	mhs.recount_lock		the count of connection entries
  *
  *	With none of these locks held: mhs_net.lane_lock, and under it RTNL; see
- *	ip_vs_mhs_ingress.c and ip_vs_mhs_lane_watch.c.
+ *	ip_vs_mhs_lane_watch.c.
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
@@ -329,6 +329,9 @@ struct ip_vs_mhs_hash {
 
 #define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
 
+/* Devices that the sysctl ingress can name */
+#define MHS_INGRESS_DEVICES	16
+
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct ip_vs_mhs_net {
 	struct net		*net;
@@ -365,9 +368,13 @@ struct ip_vs_mhs_net {
 	bool			was_stateful;	/* the same */
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
-	struct mutex		lane_lock;	/* writers of lane and ingress */
-	struct list_head	ingress;	/* see ip_vs_mhs_ingress.c */
-	struct notifier_block	ingress_nb;	/* devices that go */
+	/* see ip_vs_mhs_lane_watch.c */
+	struct mutex		lane_lock;	/* guards what follows */
+	struct notifier_block	devices_nb;
+	struct notifier_block	routes_nb;
+	struct notifier_block	neighbours_nb;
+	bool			watches;
+	struct nf_hook_ops	ingress[MHS_INGRESS_DEVICES];	/* under RTNL */
 	struct ctl_table	*table;
 	struct ctl_table_header	*header;
 };
@@ -408,15 +415,11 @@ struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
 void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
 
-/* ingress */
-void ip_vs_mhs_ingress_init(struct ip_vs_mhs_net *mn);
-void ip_vs_mhs_ingress_exit(struct ip_vs_mhs_net *mn);
-int ip_vs_mhs_ingress_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			     size_t *lenp, loff_t *ppos);
-
 /* lane */
 int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 				size_t *lenp, loff_t *ppos);
+int ip_vs_mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
+				 size_t *lenp, loff_t *ppos);
 void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn);
 
 /* xdp */

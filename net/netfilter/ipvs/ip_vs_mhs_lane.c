@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: packets before the IP stack, seldom asked:
  * records of devices and services, and decisions that take longer;
- * /proc/net/ip_vs_mhs_lane.
- *
- * Overview: ip_vs_mhs_lane_ask.h, ip_vs_mhs_lane_way.h.
+ * /proc/net/ip_vs_mhs_lane.  Overview: ip_vs_mhs_lane_ask.h.
  */
 #include <linux/if_arp.h>
 #include <linux/if_macvlan.h>
@@ -160,13 +158,8 @@ static void in_publish(const struct ip_vs_mhs_lane_packet *p, u32 was)
 	smp_store_release(&in->generation, p->generation);
 }
 
-/**
- * ip_vs_mhs_lane_open() - make the record of the device that received a packet
- * @p: the packet; the function sets p->fit
- * @fit: MHS_LANE_FIT_* that the packet needs
- *
- * Context: softirq, under RCU.
- * Return: 0, or why all packets of the namespace or of the device go up.
+/* Set p->fit, and make the record of the device that received the packet.  Returns
+ * 0, or why all packets of the namespace or of the device go up.
  */
 enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
 					u32 fit)
@@ -241,13 +234,7 @@ static bool lane_is_taken(const struct ip_vs_mhs_lane_packet *p)
 	return false;
 }
 
-/**
- * ip_vs_mhs_lane_is_local() - ask the routes whether a virtual address is local
- * @p: the packet; if the address is local, the service gets a record of that
- *
- * Context: softirq, under RCU.
- * Return: true if the address is local.
- */
+/* Is the virtual address local?  If so, the service gets a record of that. */
 bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p)
 {
 	struct ip_vs_mhs *mhs = p->mhs;
@@ -310,13 +297,7 @@ static struct ip_vs_mhs_server *lane_id(struct ip_vs_mhs_ask *q,
 				       MHS_LANE_HEADER_BYTES) - head);
 }
 
-/**
- * ip_vs_mhs_lane_decide() - ask where a packet goes
- * @p: the packet
- *
- * Context: softirq, under RCU.
- * Return: 0 if to p->server, else why the packet goes up.
- */
+/* Where does the packet go?  0: to p->server, else why it goes up */
 enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p)
 {
 	struct ip_vs_mhs_ask q;
@@ -358,14 +339,7 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_ask(struct ip_vs_mhs_lane_packet *p, u32 fit)
 	return ip_vs_mhs_lane_ask_quick(p, fit, false);
 }
 
-/**
- * ip_vs_mhs_lane_show() - show what became of the frames that a lane saw
- * @seq: the file, of a namespace
- * @v: unused
- *
- * Context: process; takes net.lock.
- * Return: 0.
- */
+/* /proc/net/ip_vs_mhs_lane: what became of the frames that a lane saw */
 int ip_vs_mhs_lane_show(struct seq_file *seq, void *v)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_single_net(seq));

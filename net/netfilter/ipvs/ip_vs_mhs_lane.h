@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: one packet before the IP stack.
- *
- *	ip_vs_mhs_lane.h	the packet, and what becomes of it
- *	ip_vs_mhs_lane_way.h	what is known before the packet comes
- *	ip_vs_mhs_lane_ask.h	may the lane forward it, and how?
+/* IPVS stateless Maglev scheduler: one packet before the IP stack, and what becomes
+ * of it.  Overview: ip_vs_mhs_lane_ask.h.
  */
 #ifndef _IP_VS_MHS_LANE_H
 #define _IP_VS_MHS_LANE_H
@@ -37,48 +34,26 @@ struct ip_vs_mhs_lane_stats {
 	unsigned long		n[MHS_LANE_MAX];
 };
 
-/**
- * struct ip_vs_mhs_lane_packet - one packet in a lane
- * @mn: the namespace
- * @hash: its services
- * @in: the device that received the packet, as the stack sees it: the bond, or the
- *	device of a VLAN
- * @ip: the network header; MHS_LANE_HEADER_BYTES are readable, or all bytes
- * @bytes: number of bytes from @ip on, padding included
- * @len: length that the network header states
- * @generation: of the namespace, odd
- * @fit: MHS_LANE_FIT_* of @in
- * @protocol: Ethernet type of the packet
- * @transport: IPPROTO_*
- * @saddr: the client's address, in the packet
- * @daddr: the virtual address, in the packet
- * @sport: the client's port
- * @dport: the virtual port
- * @facts: MHS_PKT_*
- * @verdict: of ip_vs_mhs_ask()
- * @mhs: the service
- * @server: the server
- * @way: the way to the server
- *
- * The caller sets @mn to @bytes, and @protocol.
- */
+/* A packet in a lane.  The caller sets the fields from mn to bytes, and protocol. */
 struct ip_vs_mhs_lane_packet {
 	struct ip_vs_mhs_net		*mn;
 	const struct ip_vs_mhs_hash	*hash;
+	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	const struct net_device		*in;
+	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */
 	const u8			*ip;
-	unsigned int			bytes;
-	unsigned int			len;
-	u32				generation;
-	u32				fit;
-	__be16				protocol;
-	u8				transport;
-	const union nf_inet_addr	*saddr;
+	unsigned int			bytes;		/* from ip on */
+	unsigned int			len;		/* by the header */
+	u32				generation;	/* of mn, odd */
+	u32				fit;		/* MHS_LANE_FIT_* of in */
+	__be16				protocol;	/* Ethernet type */
+	u8				transport;	/* IPPROTO_* */
+	const union nf_inet_addr	*saddr;		/* in the packet */
 	const union nf_inet_addr	*daddr;
 	__be16				sport;
 	__be16				dport;
-	u32				facts;
-	u32				verdict;
+	u32				facts;		/* MHS_PKT_* */
+	u32				verdict;	/* of ip_vs_mhs_ask() */
 	struct ip_vs_mhs		*mhs;
 	struct ip_vs_mhs_server		*server;
 	struct ip_vs_mhs_lane_way	way;
@@ -95,5 +70,8 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p);
 #define MHS_LANE_COUNTS		(BIT(MHS_CNT_LANE) | BIT(MHS_CNT_LANE_STABLE))
 
 int ip_vs_mhs_lane_show(struct seq_file *seq, void *v);
+
+unsigned int ip_vs_mhs_ingress_hook(void *priv, struct sk_buff *skb,
+				    const struct nf_hook_state *state);
 
 #endif /* _IP_VS_MHS_LANE_H */

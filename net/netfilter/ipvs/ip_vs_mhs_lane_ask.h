@@ -7,10 +7,8 @@
  * the packet.  So a lane resolves no route and no neighbour, makes no entry and
  * sends no ICMP.
  *
- * What all packets of a device run through is here, inline, and asks records only
- * (ip_vs_mhs_lane_way.h).  What makes the records is in ip_vs_mhs_lane.c.
- *
- * The caller holds RCU until it has used the answer.
+ * All packets of a device run through what is here, which asks records only:
+ * ip_vs_mhs_lane_way.h.  The caller holds RCU until it has used the answer.
  */
 #ifndef _IP_VS_MHS_LANE_ASK_H
 #define _IP_VS_MHS_LANE_ASK_H
@@ -385,16 +383,12 @@ ip_vs_mhs_lane_tunnel(const struct ip_vs_mhs_lane_packet *p, void *head)
 }
 
 /**
- * ip_vs_mhs_lane_ask_quick() - may a lane forward a packet, and how?
- * @p: the packet
+ * ip_vs_mhs_lane_ask_quick() - ip_vs_mhs_lane_ask() inline, for almost all packets
+ * @p: the packet, which the compiler keeps in registers
  * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
  * @quick: false in ip_vs_mhs_lane_ask(), true elsewhere
  *
- * Almost all packets get their answer here, where the compiler keeps the packet in
- * registers.
- *
- * Context: softirq, under RCU.
- * Return: the answer of ip_vs_mhs_lane_ask(), or MHS_LANE_MAX: ask there.
+ * Return: the answer, or MHS_LANE_MAX: ask ip_vs_mhs_lane_ask().
  */
 static __always_inline enum ip_vs_mhs_lane
 ip_vs_mhs_lane_ask_quick(struct ip_vs_mhs_lane_packet *p, u32 fit, bool quick)
@@ -414,10 +408,7 @@ ip_vs_mhs_lane_ask_quick(struct ip_vs_mhs_lane_packet *p, u32 fit, bool quick)
  * @p: the packet; unless @why is set, as ip_vs_mhs_lane_ask() left it
  * @why: 0 if the packet is sent, else why it goes up
  *
- * A packet by a stable slot is counted once, for its service; who reads adds
- * the count to others.
- *
- * Context: softirq, under RCU.
+ * One by a stable slot is counted once: who reads adds the count to others.
  */
 static __always_inline void
 ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: what makes the records of lanes old.
+/* IPVS stateless Maglev scheduler: the switches of the lane, and what makes its
+ * records old.
  *
- * The kernel's notifiers tell of devices, neighbours and routes: see
- * ip_vs_mhs_lane_way.h.  A namespace listens from the first lane=1 on, so nobody
- * pays who has no lane.
+ * The sysctl lane opens both doors; the sysctl ingress names the devices that have
+ * ip_vs_mhs_ingress_hook().  From the first write of either on the namespace
+ * listens to the kernel's notifiers of devices, neighbours and routes.  These run
+ * under RTNL, in softirqs, or under locks of the kernel's tables: they count,
+ * see ip_vs_mhs_lane_way.h, and a device that goes takes its hook along.
  *
- * The notifiers run under RTNL, in softirqs, or under locks of the kernel's tables:
- * they count, and do nothing else.
+ *	ip_vs_mhs_net.lane_lock		writes of both sysctls; RTNL is taken under
+ *					it.  net_init() must not take RTNL: while a
+ *					core with one service mutex loads the module,
+ *					RTNL may wait for that mutex, see
+ *					ip_vs_dst_event()
+ *	ip_vs_mhs_net.ingress		under RTNL; dev is NULL where no hook is.
+ *					Packets use none of it
  */
 #include <linux/hash.h>
 #include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
 #include <linux/sysctl.h>
 #include <net/fib_notifier.h>
 #include <net/neighbour.h>
@@ -17,28 +26,72 @@
 
 #include "ip_vs_mhs_lane.h"
 
-static struct ip_vs_mhs_net *watch_net(struct ip_vs_mhs_lane_net *ln)
+/* Longest text of the sysctl ingress */
+#define WATCH_TEXT_BYTES	512
+
+/* The hook of @dev; without one NULL, or for NULL one that is free */
+static struct nf_hook_ops *watch_hook(struct ip_vs_mhs_net *mn,
+				      const struct net_device *dev)
 {
-	return container_of(ln, struct ip_vs_mhs_net, lane_net);
+	int i;
+
+	ASSERT_RTNL();
+	for (i = 0; i < MHS_INGRESS_DEVICES; i++)
+		if (mn->ingress[i].dev == dev)
+			return &mn->ingress[i];
+	return NULL;
+}
+
+static void watch_hook_del(struct ip_vs_mhs_net *mn, struct nf_hook_ops *ops)
+{
+	nf_unregister_net_hook(mn->net, ops);
+	ops->dev = NULL;
+}
+
+static int watch_hook_add(struct ip_vs_mhs_net *mn, struct net_device *dev)
+{
+	struct nf_hook_ops *ops = watch_hook(mn, NULL);
+	int err;
+
+	*ops = (struct nf_hook_ops){
+		.hook		= ip_vs_mhs_ingress_hook,
+		.dev		= dev,
+		.priv		= mn,
+		.pf		= NFPROTO_NETDEV,
+		.hooknum	= NF_NETDEV_INGRESS,
+		/* before those of nftables */
+		.priority	= INT_MIN,
+	};
+	err = nf_register_net_hook(mn->net, ops);
+	if (err)
+		ops->dev = NULL;
+	return err;
 }
 
 static int watch_devices(struct notifier_block *nb, unsigned long event,
 			 void *info)
 {
-	struct ip_vs_mhs_lane_net *ln =
-		container_of(nb, struct ip_vs_mhs_lane_net, devices_nb);
+	struct ip_vs_mhs_net *mn =
+		container_of(nb, struct ip_vs_mhs_net, devices_nb);
+	struct nf_hook_ops *ops;
 
-	ip_vs_mhs_lane_changed(&ln->generation);
+	/* the end of a device, or its way to another namespace */
+	if (event == NETDEV_UNREGISTER) {
+		ops = watch_hook(mn, netdev_notifier_info_to_dev(info));
+		if (ops)
+			watch_hook_del(mn, ops);
+	}
+	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
 	return NOTIFY_DONE;
 }
 
 static int watch_routes(struct notifier_block *nb, unsigned long event,
 			void *info)
 {
-	struct ip_vs_mhs_lane_net *ln =
-		container_of(nb, struct ip_vs_mhs_lane_net, routes_nb);
+	struct ip_vs_mhs_net *mn =
+		container_of(nb, struct ip_vs_mhs_net, routes_nb);
 
-	ip_vs_mhs_lane_changed(&ln->generation);
+	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
 	return NOTIFY_DONE;
 }
 
@@ -46,101 +99,147 @@ static int watch_routes(struct notifier_block *nb, unsigned long event,
 static int watch_neighbours(struct notifier_block *nb, unsigned long event,
 			    void *info)
 {
-	struct ip_vs_mhs_lane_net *ln =
-		container_of(nb, struct ip_vs_mhs_lane_net, neighbours_nb);
+	struct ip_vs_mhs_net *mn =
+		container_of(nb, struct ip_vs_mhs_net, neighbours_nb);
 	const struct neighbour *neigh = info;
 	u32 hop;
 
 	if (event == NETEVENT_REDIRECT)
-		ip_vs_mhs_lane_changed(&ln->generation);
+		ip_vs_mhs_lane_changed(&mn->lane_net.generation);
 	if (event != NETEVENT_NEIGH_UPDATE ||
-	    !net_eq(dev_net(neigh->dev), watch_net(ln)->net))
+	    !net_eq(dev_net(neigh->dev), mn->net))
 		return NOTIFY_DONE;
 	hop = hash_ptr(neigh, MHS_LANE_HOP_BITS);
-	ip_vs_mhs_lane_changed(&ln->next_hops[hop]);
+	ip_vs_mhs_lane_changed(&mn->lane_net.next_hops[hop]);
 	return NOTIFY_DONE;
 }
 
 static int watch_begin(struct ip_vs_mhs_net *mn)
 {
-	struct ip_vs_mhs_lane_net *ln = &mn->lane_net;
 	int err;
 
 	lockdep_assert_held(&mn->lane_lock);
-	if (ln->watches)
+	if (mn->watches)
 		return 0;
-	ln->devices_nb.notifier_call = watch_devices;
-	ln->neighbours_nb.notifier_call = watch_neighbours;
-	ln->routes_nb.notifier_call = watch_routes;
-	err = register_netdevice_notifier_net(mn->net, &ln->devices_nb);
+	mn->devices_nb.notifier_call = watch_devices;
+	mn->neighbours_nb.notifier_call = watch_neighbours;
+	mn->routes_nb.notifier_call = watch_routes;
+	err = register_netdevice_notifier_net(mn->net, &mn->devices_nb);
 	if (err)
 		return err;
-	err = register_netevent_notifier(&ln->neighbours_nb);
-	if (err) {
-		unregister_netdevice_notifier_net(mn->net, &ln->devices_nb);
-		return err;
-	}
+	/* Fails for a block that is registered only */
+	register_netevent_notifier(&mn->neighbours_nb);
 	/* Fails where routes change all the time.  Then a route of IPv6 that was
 	 * deleted, the only change that rt_genid_*() do not count, is noticed by
 	 * time.
 	 */
-	ln->watches_routes = !register_fib_notifier(mn->net, &ln->routes_nb,
-						    NULL, NULL);
-	ln->watches = true;
+	register_fib_notifier(mn->net, &mn->routes_nb, NULL, NULL);
+	mn->watches = true;
 	return 0;
 }
 
-/**
- * ip_vs_mhs_lane_watch_sysctl() - read or write net.ipv4.vs.mhs.lane
- * @table: the sysctl; its data is ip_vs_mhs_net.lane of the namespace
- * @write: true for a write
- * @buffer: what is written or read
- * @lenp: length of @buffer
- * @ppos: position in the file
- *
- * Context: process; takes RTNL.
- * Return: 0, an error of proc_douintvec_minmax() or of the registration of
- *	notifiers; an error changes nothing.
- */
+/* Read or write net.ipv4.vs.mhs.lane.  Takes RTNL. */
 int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 				size_t *lenp, loff_t *ppos)
 {
 	struct ip_vs_mhs_net *mn = container_of(table->data,
 						struct ip_vs_mhs_net, lane);
-	struct ctl_table copy = *table;
-	unsigned int lane;
-	int err;
+	int err = 0;
 
 	mutex_lock(&mn->lane_lock);
-	lane = mn->lane;
-	copy.data = &lane;
-	err = proc_douintvec_minmax(&copy, write, buffer, lenp, ppos);
-	if (!err && write) {
-		if (lane)
-			err = watch_begin(mn);
-		if (!err) {
-			WRITE_ONCE(mn->lane, lane);
-			ip_vs_mhs_lane_changed(&mn->lane_net.generation);
-		}
+	if (write)
+		err = watch_begin(mn);
+	if (!err)
+		err = proc_douintvec_minmax(table, write, buffer, lenp, ppos);
+	mutex_unlock(&mn->lane_lock);
+	if (write)
+		ip_vs_mhs_lane_changed(&mn->lane_net.generation);
+	return err;
+}
+
+/* Give the devices named in @text a hook, and only these */
+static int watch_set(struct ip_vs_mhs_net *mn, char *text)
+{
+	struct net_device *devs[MHS_INGRESS_DEVICES];
+	int i, k, n = 0, err = 0;
+	char *name;
+
+	ASSERT_RTNL();
+	while ((name = strsep(&text, " ,\t"))) {
+		if (!*name)
+			continue;
+		if (n == MHS_INGRESS_DEVICES)
+			return -E2BIG;
+		devs[n] = __dev_get_by_name(mn->net, name);
+		if (!devs[n])
+			return -ENODEV;
+		if (devs[n++]->flags & IFF_LOOPBACK)
+			return -EINVAL;
+	}
+	for (i = 0; i < MHS_INGRESS_DEVICES; i++) {
+		for (k = 0; k < n && devs[k] != mn->ingress[i].dev; k++)
+			;
+		if (k == n && mn->ingress[i].dev)
+			watch_hook_del(mn, &mn->ingress[i]);
+	}
+	for (i = 0; i < n && !err; i++)
+		if (!watch_hook(mn, devs[i]))
+			err = watch_hook_add(mn, devs[i]);
+	return err;
+}
+
+static void watch_show(const struct ip_vs_mhs_net *mn, char *text, size_t size)
+{
+	size_t len = 0;
+	int i;
+
+	ASSERT_RTNL();
+	*text = 0;
+	for (i = 0; i < MHS_INGRESS_DEVICES; i++)
+		if (mn->ingress[i].dev)
+			len += scnprintf(text + len, size - len, "%s%s",
+					 len ? " " : "",
+					 mn->ingress[i].dev->name);
+}
+
+/* Read or write net.ipv4.vs.mhs.ingress.  Takes RTNL.  Nothing has changed after
+ * -ENODEV for an unknown device, -E2BIG for too many, and -EINVAL for a loopback
+ * device or more than one line; an error of nf_register_net_hook() leaves a part.
+ */
+int ip_vs_mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
+				 size_t *lenp, loff_t *ppos)
+{
+	struct ip_vs_mhs_net *mn = table->data;
+	char text[WATCH_TEXT_BYTES];
+	int err;
+
+	rtnl_lock();
+	watch_show(mn, text, sizeof(text));
+	rtnl_unlock();
+	err = ip_vs_mhs_svc_line(text, sizeof(text), write, buffer, lenp, ppos);
+	if (err || !write)
+		return err;
+	mutex_lock(&mn->lane_lock);
+	err = watch_begin(mn);
+	if (!err) {
+		rtnl_lock();
+		err = watch_set(mn, text);
+		rtnl_unlock();
 	}
 	mutex_unlock(&mn->lane_lock);
 	return err;
 }
 
-/**
- * ip_vs_mhs_lane_watch_exit() - listen to no notifier any more
- * @mn: the namespace, whose sysctl is gone
- *
- * Context: process; takes RTNL.
- */
+/* Remove all hooks and listen to no notifier any more.  The sysctls are gone. */
 void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn)
 {
-	struct ip_vs_mhs_lane_net *ln = &mn->lane_net;
-
-	if (!ln->watches)
+	if (!mn->watches)
 		return;
-	if (ln->watches_routes)
-		unregister_fib_notifier(mn->net, &ln->routes_nb);
-	unregister_netevent_notifier(&ln->neighbours_nb);
-	unregister_netdevice_notifier_net(mn->net, &ln->devices_nb);
+	/* -ENOENT if its registration failed */
+	unregister_fib_notifier(mn->net, &mn->routes_nb);
+	unregister_netevent_notifier(&mn->neighbours_nb);
+	/* This tells the end of each device, which takes the hook along */
+	unregister_netdevice_notifier_net(mn->net, &mn->devices_nb);
+	/* Packets in the hooks use @mn, which may be freed without a grace period */
+	synchronize_net();
 }

@@ -161,22 +161,14 @@ static __be16 way_tci(const struct net_device *dev)
 static void way_publish(struct ip_vs_mhs_lane_record *r, u32 was, u32 generation,
 			const struct ip_vs_mhs_lane_way *way)
 {
+	const unsigned long *from = (const unsigned long *)way;
+	unsigned long *to = (unsigned long *)&r->way;
 	u32 i;
 
 	if (!ip_vs_mhs_lane_claim(&r->generation, was, generation))
 		return;
-	WRITE_ONCE(r->way.out, way->out);
-	WRITE_ONCE(r->way.ifindex, way->ifindex);
-	WRITE_ONCE(r->way.mtu, way->mtu);
-	WRITE_ONCE(r->way.outer, way->outer);
-	WRITE_ONCE(r->way.hop, way->hop);
-	WRITE_ONCE(r->way.eth8, way->eth8);
-	WRITE_ONCE(r->way.eth4, way->eth4);
-	WRITE_ONCE(r->way.proto, way->proto);
-	WRITE_ONCE(r->way.tci, way->tci);
-	WRITE_ONCE(r->way.neigh, way->neigh);
-	for (i = 0; i < ARRAY_SIZE(way->head); i++)
-		WRITE_ONCE(r->way.head[i], way->head[i]);
+	for (i = 0; i < sizeof(*way) / sizeof(*to); i++)
+		WRITE_ONCE(to[i], from[i]);
 	/* Pairs with the acquire in lane_way() */
 	smp_store_release(&r->generation, generation);
 }
@@ -226,12 +218,9 @@ static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
 }
 
 /**
- * ip_vs_mhs_lane_way_find() - find the way to the server of a packet
+ * ip_vs_mhs_lane_way_find() - find the way to the server, which gets a record of it
  * @p: the packet; the function sets p->way
  *
- * The server gets a record of the way.
- *
- * Context: softirq, under RCU.
  * Return: 0, or why the packet goes up.
  */
 enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)

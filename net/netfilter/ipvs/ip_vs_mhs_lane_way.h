@@ -5,20 +5,16 @@
  * A packet asks neither routes nor neighbours nor devices.  A server has a record
  * of the way to it, a service one of its address, a namespace one of each device
  * that receives.  Each record has the generation in which it was made, and holds
- * while the namespace has that generation.  The generation of a namespace is the
- * sum of counters that only grow, so that a change of any makes another sum:
+ * while the namespace has that generation: the sum of counters that only grow, so
+ * that a change of any makes another sum:
  *
- *	routes of IPv4, rules, IPsec	the kernel's rt_genid_ipv4()
- *	routes of IPv6, addresses	rt_genid_ipv6(); what it does not count, by
- *					the notifier of routes
- *	devices				the notifier of devices
+ *	routes, rules, IPsec		the kernel's rt_genid_*(); what they do not
+ *					count, the notifier of routes
+ *	devices, redirects		their notifiers
  *	servers, services, sysctls	whoever changes them
- *	next hop			the notifier of neighbours, which counts in
- *					one of MHS_LANE_HOPS counters, so that a
- *					neighbour that grows old or young spoils
- *					few records; only the ways add it
- *	all else, as the sync daemon
- *					time, see ip_vs_mhs_lane_generation()
+ *	next hop, in ways only		one of MHS_LANE_HOPS counters: a neighbour
+ *					that grows old or young spoils few records
+ *	all else, as the sync daemon	time, see ip_vs_mhs_lane_generation()
  *
  * A counter changes after what it counts has changed, with a full barrier in
  * between; who makes a record reads the counters first, then, after a read barrier,
@@ -40,7 +36,6 @@
 
 #include <linux/atomic.h>
 #include <linux/bits.h>
-#include <linux/notifier.h>
 #include <linux/types.h>
 
 struct neighbour;
@@ -56,32 +51,20 @@ struct net_device;
 /* Devices share places by their index: each VLAN is one, too */
 #define MHS_LANE_INS		64
 
-/**
- * struct ip_vs_mhs_lane_way - the way to a server
- * @out: the device
- * @ifindex: of the device; 0 if it cannot send frames that come by another device,
- *	or adds a tag
- * @mtu: longest packet for the path, without the tunnel's header
- * @outer: length of the tunnel's header, or 0
- * @hop: which of next_hops[] counts changes of the next hop
- * @eth8: the first 8 bytes of the Ethernet header
- * @eth4: the next 4 bytes
- * @proto: the last 2 bytes, the Ethernet type
- * @tci: the tag of a VLAN that an XDP program puts before the type, or 0
- * @neigh: the next hop
- * @head: the tunnel's header, but for what depends on the packet
- */
+/* The way to a server */
 struct ip_vs_mhs_lane_way {
 	struct net_device	*out;
+	/* 0 if out cannot send frames that come by another, or adds a tag */
 	u32			ifindex;
-	u16			mtu;
-	u8			outer;
-	u8			hop;
-	u64			eth8;
-	u32			eth4;
-	__be16			proto;
-	__be16			tci;
-	struct neighbour	*neigh;
+	u16			mtu;		/* without the tunnel's header */
+	u8			outer;		/* length of that header, or 0 */
+	u8			hop;		/* next_hops[hop] counts for neigh */
+	u64			eth8;		/* Ethernet header: 8 bytes */
+	u32			eth4;		/* the next 4 */
+	__be16			proto;		/* the Ethernet type */
+	__be16			tci;		/* tag for XDP to put, or 0 */
+	struct neighbour	*neigh;		/* the next hop */
+	/* the tunnel's header, but for what depends on the packet */
 	u32			head[10];
 };
 
@@ -102,12 +85,6 @@ struct ip_vs_mhs_lane_net {
 	atomic_t		generation;
 	struct ip_vs_mhs_lane_in in[MHS_LANE_INS];	/* by device */
 	atomic_t		next_hops[MHS_LANE_HOPS];
-	/* under ip_vs_mhs_net.lane_lock, see ip_vs_mhs_lane_watch.c */
-	struct notifier_block	devices_nb;
-	struct notifier_block	routes_nb;
-	struct notifier_block	neighbours_nb;
-	bool			watches;
-	bool			watches_routes;
 };
 
 /* What is counted in @counter has changed: records of before are out of date */

@@ -329,7 +329,7 @@ static const struct ctl_table net_table[] = {
 		.procname	= "ingress",
 		.maxlen		= PAGE_SIZE,
 		.mode		= 0644,
-		.proc_handler	= ip_vs_mhs_ingress_sysctl,
+		.proc_handler	= ip_vs_mhs_lane_watch_ingress,
 	},
 	{
 		.procname	= "second_chance",
@@ -394,7 +394,6 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->lane_lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
-	ip_vs_mhs_ingress_init(mn);
 	err = net_sysctls_init(mn);
 	if (err)
 		return err;
@@ -421,7 +420,6 @@ exit_proc:
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 exit_sysctls:
 	net_sysctls_exit(mn);
-	ip_vs_mhs_ingress_exit(mn);
 	ip_vs_mhs_lane_watch_exit(mn);
 	return -ENOMEM;
 }
@@ -437,7 +435,6 @@ static void __net_exit net_exit(struct net *net)
 	remove_proc_entry("ip_vs_mhs_lane", net->proc_net);
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 	net_sysctls_exit(mn);
-	ip_vs_mhs_ingress_exit(mn);
 	ip_vs_mhs_lane_watch_exit(mn);
 	ip_vs_mhs_cid_exit(mn);
 	cancel_delayed_work_sync(&mn->work);

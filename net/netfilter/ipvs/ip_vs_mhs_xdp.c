@@ -5,11 +5,6 @@
  * frame, and sends it: lane.bpf.c.  If the program rewrote the frame, the answer
  * would have to be copied twice and checked once more: some 100 instructions of a
  * packet.  A program that uses the kfunc holds a reference to this module.
- *
- * The program of a bond runs on its members.  There the kernel makes of XDP_TX a
- * redirect to the member that the bond chooses, see xdp_master_redirect().
- *
- * Programs find the kfunc by the module's BTF.
  */
 #include <linux/bpf.h>
 #include <linux/etherdevice.h>
@@ -238,8 +233,9 @@ __bpf_kfunc_start_defs();
  *
  * Context: an XDP program in native mode.
  * Return: the index of the device to redirect the frame to, -1 if the program
- *	must return XDP_TX and nothing else (on a member of a bond the kernel then
- *	sends by the member that the bond chooses), 0 if it goes up to the stack.
+ *	must return XDP_TX and nothing else (the program of a bond runs on its
+ *	members, where xdp_master_redirect() then sends by the member that the bond
+ *	chooses), 0 if it goes up to the stack.
  */
 __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx)
 {
@@ -266,11 +262,8 @@ static const struct btf_kfunc_id_set xdp_kfunc_set = {
 	.set	= &xdp_kfuncs,
 };
 
-/**
- * ip_vs_mhs_xdp_register() - offer the kfunc to XDP programs
- *
- * Context: process, at module load; each namespace has struct ip_vs_mhs_net.
- * Return: 0, or a negative error.
+/* Offer the kfunc, which programs find by the module's BTF.  Each namespace has
+ * struct ip_vs_mhs_net by now.
  */
 int ip_vs_mhs_xdp_register(void)
 {

@@ -27,7 +27,7 @@ refused() {
 	check "ingress=$1: as before" "eth0" "$(devices)"
 }
 
-plan $((LANE_CHECKS + LANE_REASONS + LANE_IDS + 10))
+plan $((LANE_CHECKS + LANE_REASONS + LANE_IDS + 13))
 lane_tests lane_reasons
 
 lane_open
@@ -35,11 +35,15 @@ lane_ids
 check "the sysctl names the device" eth0 "$(devices)"
 refused "eth0 eth9" "No such device"
 refused "lo" "Invalid argument"
+refused "$(echo eth0{,}{,}{,}{,} eth0)" "Argument list too long"
 dr ip link add d1 type dummy
 dr sysctl -qw net.ipv4.vs.mhs.ingress="d1,eth0 d1"
 check "two devices" "eth0 d1" "$(devices)"
 dr ip link set d1 name d2
 check "a new name" "eth0 d2" "$(devices)"
+dr sysctl -qw net.ipv4.vs.mhs.ingress=d2
+dr sysctl -qw net.ipv4.vs.mhs.ingress="d2 eth0"
+check "one that goes from the list, and comes again" "eth0 d2" "$(devices)"
 dr ip link del d2
 check "a device that goes" "eth0" "$(devices)"
 lane_close
