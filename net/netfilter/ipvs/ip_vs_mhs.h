@@ -39,7 +39,8 @@
  *	packet of a lane		RCU; records without a lock, see
  *					ip_vs_mhs_lane_way.h
  *	work of a namespace		net > mhs
- *	write of quic_ids		net > mhs
+ *	write of quic_ids,		net > mhs
+ *	second_chance
  *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
  *	Only the work of a service builds its table, for a reader of /proc, too,
@@ -77,7 +78,7 @@
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.changed	control, WRITE_ONCE; others READ_ONCE
- *	cid, net.ids	control, under net.lock; packets read cid under RCU
+ *	cid, net.lists	control, under net.lock; packets read cid under RCU
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
  *	net.carriers	control and RCU callbacks, atomically
  *	net.others	work of the namespace, WRITE_ONCE; packets READ_ONCE
@@ -361,8 +362,8 @@ struct ip_vs_mhs_net {
 	struct mutex		lock;		/* guards what follows */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct list_head	list;		/* of services */
-	char			*second_chance;	/* sysctl, NULL: empty */
-	struct ip_vs_mhs_ids	*ids;		/* sysctl, NULL: empty */
+	/* sysctls second_chance, quic_ids; NULL: empty */
+	struct ip_vs_mhs_list	*lists[2];
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
