@@ -275,7 +275,7 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
-	bool			full;		/* a server found no index */
+	bool			full;		/* a server lacks an index */
 	bool			chance;		/* second chance; mhs_net.lock */
 	bool			ended;		/* nobody queues the work */
 	bool			hurry;		/* a reader waits for a rebuild */
@@ -288,9 +288,7 @@ struct ip_vs_mhs {
 	bool			hashed;		/* has a port or fwmark */
 	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
-	u16			retry;		/* jiffies, doubles; 0: none */
 	u32			entry_ms;	/* longest timeout seen */
-	unsigned long		retry_at;	/* jiffies */
 	unsigned long		changed;	/* jiffies, servers */
 	unsigned long		gap;		/* longest between changes */
 	unsigned long		settle_by;	/* jiffies, at the latest */

@@ -270,19 +270,6 @@ int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx)
 	return 0;
 }
 
-/* Is an index free, or will one be when grace periods of released servers end?
- * Each listed or gone server has one index.
- */
-static bool index_is_near(const struct ip_vs_mhs *mhs)
-{
-	u32 known = mhs->n_listed;
-	struct ip_vs_mhs_server *s;
-
-	list_for_each_entry(s, &mhs->gone, list)
-		known++;
-	return known < MHS_IDX_MAX;
-}
-
 /* Add the server @dest, or list a deleted one again.  The work may have added
  * the server before its add_dest gets mhs.lock: refresh it then.
  */
@@ -312,9 +299,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	if (idx > MHS_IDX_MAX) {
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
-		/* no callback comes when an index is free: the work retries */
 		mhs->full = true;
-		mhs->poked |= index_is_near(mhs);
 		return -ENOSPC;
 	}
 	err = ip_vs_mhs_server_grow(mhs, idx);
@@ -395,8 +380,6 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 					     time_before(jiffies, s->gone_until))))
 			continue;
 		server_release(s);
-		/* an index becomes free: the work retries to add a server */
-		mhs->poked |= mhs->full;
 	}
 }
 
