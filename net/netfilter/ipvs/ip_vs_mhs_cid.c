@@ -2,28 +2,15 @@
 /* IPVS stateless Maglev scheduler: QUIC by connection ID, and the lists of services
  * in the sysctls quic_ids and second_chance.
  *
- * A server may issue connection IDs that name the server, as in
- * draft-ietf-quic-load-balancers:
+ * A server may issue connection IDs that name the server; their octets are in
+ * Documentation/networking/ipvs-mhs.rst, quic_ids.  A Handshake or 1-RTT packet with
+ * such an ID goes to that server, wherever the packet comes from and whatever the
+ * tables say.  The packet neither follows nor makes an entry, with stateless=0
+ * neither.
  *
- *	octet	0		any
- *		1 to 4		the last four octets of the server's address
- *		5 to 8, ...	a nonce
- *
- * With a key, octets 1 to 16 are one block of AES-128, and the nonce has 12 octets.
- *
- * A packet with such an ID goes to that server, wherever the packet comes from and
- * whatever the tables say.  The packet neither follows nor makes an entry, with
- * stateless=0 neither.  The sysctl quic_ids names the services whose servers do so.
- *
- *	packet			goes
- *	Initial, 0-RTT		by address and port
- *	Handshake, 1-RTT	by its ID if that names a server, else by address and
- *				port
- *
- * An ID is not secret and may be forged: it chooses among the servers of the
- * service, those of weight 0 and deleted ones that are held included, and does
- * nothing else.  A server whose flows need entries (masquerading, an upper
- * threshold) is never named.
+ * An ID may be forged: it chooses among the servers of the service, those of weight
+ * 0 and deleted ones that are held included, and does nothing else.  A server whose
+ * flows need entries is never named.
  *
  * ip_vs_mhs.by_id has the servers of a service with a QUIC port by what an ID names
  * them: one of each, with the others in server.same_id.  No choice of addresses
@@ -107,8 +94,8 @@ void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s)
 
 /**
  * ip_vs_mhs_cid_ask() - let the connection ID of a packet name the server
- * @q: a question from ip_vs_mhs_ask_begin(), about UDP to a QUIC port; the function
- *	sets %MHS_PKT_UNNAMED if the ID names no server
+ * @q: from ip_vs_mhs_ask_begin(), about UDP to a QUIC port; gets %MHS_PKT_UNNAMED if
+ *	the ID names no server
  * @h: the QUIC packet
  * @bytes: number of bytes that are readable
  *

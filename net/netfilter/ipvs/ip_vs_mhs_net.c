@@ -141,9 +141,7 @@ static void net_work(struct work_struct *work)
 	mutex_unlock(&mn->lock);
 }
 
-/* A reference to the namespace's hash table, or to a new one, which the caller
- * publishes
- */
+/* A reference to the present hash table, or to a new one for the caller to publish */
 static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 {
 	struct ip_vs_mhs_hash *hash;

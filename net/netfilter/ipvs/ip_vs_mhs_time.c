@@ -29,9 +29,7 @@ static unsigned int time_timeout_ms(int timeout)
 				      msecs_to_jiffies(MHS_TIMEOUT_MAX_MS)));
 }
 
-/* Short times cost CPU of the host: raise those of unprivileged users, who can
- * set the core's timeouts in a namespace of their own
- */
+/* Short times cost CPU of the host, and any user can set them in a namespace */
 static unsigned int time_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
 {
 	if (mhs->net->net->user_ns == &init_user_ns)
