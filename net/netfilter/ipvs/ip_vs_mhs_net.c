@@ -274,19 +274,18 @@ static const struct ctl_table net_table[] = {
 		.proc_handler	= ip_vs_mhs_cid_sysctl,
 		.extra1		= SYSCTL_ONE,
 	},
+	{ } /* where register_net_sysctl() stops */
 };
 
 static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 {
-	unsigned int i, n = ARRAY_SIZE(net_table);
+	unsigned int i, n = ARRAY_SIZE(net_table) - 1;
 
 	if (!IS_ENABLED(CONFIG_SYSCTL))
 		return 0;
-	/* a zeroed entry ends the table where register_net_sysctl() reads it */
-	mn->table = kcalloc(n + 1, sizeof(*mn->table), GFP_KERNEL);
+	mn->table = kmemdup(net_table, sizeof(net_table), GFP_KERNEL);
 	if (!mn->table)
 		return -ENOMEM;
-	memcpy(mn->table, net_table, sizeof(net_table));
 	for (i = 0; i < n; i++) {
 		mn->table[i].data = (char *)mn + (unsigned long)net_table[i].data;
 		if (i < NET_OF_HOST && mn->net->user_ns != &init_user_ns)

@@ -271,10 +271,6 @@ static void *lookup_next(struct seq_file *seq, void *v, loff_t *pos)
 	return NULL;
 }
 
-static void lookup_stop(struct seq_file *seq, void *v)
-{
-}
-
 static void lookup_server(struct seq_file *seq, const char *name,
 			  const struct ip_vs_mhs_server *s)
 {
@@ -357,7 +353,7 @@ static int lookup_show(struct seq_file *seq, void *v)
 const struct seq_operations ip_vs_mhs_proc_lookup_ops = {
 	.start	= lookup_start,
 	.next	= lookup_next,
-	.stop	= lookup_stop,
+	.stop	= proc_seq_stop,
 	.show	= lookup_show,
 };
 

@@ -208,22 +208,20 @@ static void server_release(struct ip_vs_mhs_server *s)
 	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
 }
 
-static int server_order(const struct ip_vs_dest *a, const struct ip_vs_dest *b)
-{
-	return ip_vs_mhs_table_order(a->af, &a->addr, a->port,
-				     b->af, &b->addr, b->port);
-}
-
 /* Keep mhs.listed sorted: the table depends on the order, which every director must
  * have.  Servers tend to come in order, so the search starts at the end.
  */
 static void server_list(struct ip_vs_mhs_server *s)
 {
+	const struct ip_vs_dest *a, *b = s->dest;
 	struct ip_vs_mhs_server *pos;
 
-	list_for_each_entry_reverse(pos, &s->mhs->listed, list)
-		if (server_order(pos->dest, s->dest) < 0)
+	list_for_each_entry_reverse(pos, &s->mhs->listed, list) {
+		a = pos->dest;
+		if (ip_vs_mhs_table_order(a->af, &a->addr, a->port,
+					  b->af, &b->addr, b->port) < 0)
 			break;
+	}
 	list_add(&s->list, &pos->list);
 	s->mhs->n_listed++;
 }
