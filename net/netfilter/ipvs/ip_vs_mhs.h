@@ -388,8 +388,6 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
 int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 			   union nf_inet_addr *addr, __be16 *to);
-int ip_vs_mhs_svc_parse(struct net *net, char *word, union nf_inet_addr *addr,
-			__be16 *to);
 int ip_vs_mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		       size_t *lenp, loff_t *ppos);
 void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);

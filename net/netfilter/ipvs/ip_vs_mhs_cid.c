@@ -180,6 +180,24 @@ static int cid_key(struct ip_vs_mhs_cid *cid, const char *text)
 	return err;
 }
 
+/* Parse ADDRESS:PORT, or [ADDRESS]:PORT with IPv6, and change the text: the family,
+ * or an error
+ */
+static int cid_service(struct net *net, char *word, union nf_inet_addr *addr,
+		       __be16 *to)
+{
+	char *port = strrchr(word, ':');
+	bool six = *word == '[';
+	int af;
+
+	/* A leading 0 would begin an octal or hexadecimal number */
+	if (!port || port == word || port[1] == '0' || (six && port[-1] != ']'))
+		return -EINVAL;
+	port[six ? -1 : 0] = 0;
+	af = ip_vs_mhs_svc_endpoint(net, word + six, port + 1, addr, to);
+	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
+}
+
 /* Parse the words of the text: ADDRESS:PORT, with @quic ADDRESS:PORT=KEY, too */
 static int cid_parse(struct net *net, struct ip_vs_mhs_list *l, bool quic)
 {
@@ -195,7 +213,7 @@ static int cid_parse(struct net *net, struct ip_vs_mhs_list *l, bool quic)
 		key = quic ? strchr(word, '=') : NULL;
 		if (key)
 			*key++ = 0;
-		af = ip_vs_mhs_svc_parse(net, word, &cid->addr, &cid->port);
+		af = cid_service(net, word, &cid->addr, &cid->port);
 		if (af < 0 || cid_find(l, af, &cid->addr, cid->port) ||
 		    (quic && !ip_vs_mhs_proto_is_quic(cid->port)))
 			return -EINVAL;

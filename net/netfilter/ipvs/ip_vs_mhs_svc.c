@@ -127,24 +127,6 @@ int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 	return ss.ss_family;
 }
 
-/* Parse ADDRESS:PORT, or [ADDRESS]:PORT with IPv6, and change the text: the family,
- * or an error
- */
-int ip_vs_mhs_svc_parse(struct net *net, char *word, union nf_inet_addr *addr,
-			__be16 *to)
-{
-	char *port = strrchr(word, ':');
-	bool six = *word == '[';
-	int af;
-
-	/* A leading 0 would begin an octal or hexadecimal number */
-	if (!port || port == word || port[1] == '0' || (six && port[-1] != ']'))
-		return -EINVAL;
-	port[six ? -1 : 0] = 0;
-	af = ip_vs_mhs_svc_endpoint(net, word + six, port + 1, addr, to);
-	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
-}
-
 /* Read or write a sysctl whose text is one whole line: a part of a list would be
  * another list
  */
