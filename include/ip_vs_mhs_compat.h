@@ -11,12 +11,12 @@
 #include <linux/btf.h>
 #include <linux/btf_ids.h>
 #include <linux/kernel.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
-#include <net/inet_sock.h>
 #include <net/ip_vs.h>
 #include <net/net_namespace.h>
 
@@ -28,11 +28,6 @@
 /* skb_gso_validate_network_len() moved from skbuff.h to gso.h */
 #ifdef MHS_HAVE_GSO_H
 #include <net/gso.h>
-#endif
-
-/* Older kernels declare kvcalloc() here, newer ones in slab.h */
-#ifndef MHS_HAVE_SLAB_KVCALLOC
-#include <linux/mm.h>
 #endif
 
 #ifndef MHS_HAVE_SERVICE_MUTEX
@@ -172,26 +167,6 @@ static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 	pd->pp->state_transition(cp, direction, skb, pd, iph_len);
 #else
 	pd->pp->state_transition(cp, direction, skb, pd);
-#endif
-}
-
-/* A packet that is forwarded has no time of reception */
-static inline void ip_vs_mhs_clear_tstamp(struct sk_buff *skb)
-{
-#ifdef MHS_HAVE_CLEAR_TSTAMP
-	skb_clear_tstamp(skb);
-#else
-	skb->tstamp = 0;
-#endif
-}
-
-/* Is IP_NODEFRAG set on an IPv4 socket? */
-static inline bool ip_vs_mhs_nodefrag(const struct sock *sk)
-{
-#ifdef MHS_HAVE_INET_FLAGS
-	return inet_test_bit(NODEFRAG, sk);
-#else
-	return inet_sk(sk)->nodefrag;
 #endif
 }
 

@@ -20,15 +20,13 @@ TREE = {
     "include/crypto/aes.h": "aes_expandkey",
     "include/linux/kernel.h": "hex2bin",
     "include/linux/slab.h": "kzalloc",
-    "include/linux/mm.h": "kvcalloc",
     "include/linux/stddef.h": "#define offsetofend",
     "include/linux/siphash.h": "#define SIPHASH_PERMUTATION siphash_key_t",
     "include/linux/rcupdate.h": "call_rcu",
     "include/linux/btf_ids.h": "#define BTF_ID",
     "include/linux/netdevice.h": "ndo_xdp_xmit",
-    "include/linux/skbuff.h": "skb_gso_validate_network_len tstamp",
+    "include/linux/skbuff.h": "skb_gso_validate_network_len",
     "include/linux/sysctl.h": "proc_handler(struct ctl_table",
-    "include/net/inet_sock.h": "nodefrag",
     "include/net/ip_vs.h": "IP_VS_DEST_CF_AVAILABLE totalconns; "
                            "__u64 inpkts; ip_vs_stats tot_stats; "
                            "int num_services6; service_mutex; "

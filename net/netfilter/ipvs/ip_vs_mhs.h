@@ -39,7 +39,8 @@
  *	packet of a lane		RCU; records without a lock, see
  *					ip_vs_mhs_lane_way.h
  *	work of a namespace		net > mhs
- *	write of quic_ids		net > mhs
+ *	write of quic_ids,		net > mhs
+ *	second_chance
  *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
  *	Only the work of a service builds its table, for a reader of /proc, too,
@@ -77,7 +78,7 @@
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.changed	control, WRITE_ONCE; others READ_ONCE
- *	cid, net.ids	control, under net.lock; packets read cid under RCU
+ *	cid, net.lists	control, under net.lock; packets read cid under RCU
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
  *	net.carriers	control and RCU callbacks, atomically
  *	net.others	work of the namespace, WRITE_ONCE; packets READ_ONCE
@@ -274,7 +275,7 @@ struct ip_vs_mhs {
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
 	struct ip_vs_mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
-	bool			full;		/* a server found no index */
+	bool			full;		/* a server lacks an index */
 	bool			chance;		/* second chance; mhs_net.lock */
 	bool			ended;		/* nobody queues the work */
 	bool			hurry;		/* a reader waits for a rebuild */
@@ -287,9 +288,7 @@ struct ip_vs_mhs {
 	bool			hashed;		/* has a port or fwmark */
 	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
-	u16			retry;		/* jiffies, doubles; 0: none */
 	u32			entry_ms;	/* longest timeout seen */
-	unsigned long		retry_at;	/* jiffies */
 	unsigned long		changed;	/* jiffies, servers */
 	unsigned long		gap;		/* longest between changes */
 	unsigned long		settle_by;	/* jiffies, at the latest */
@@ -360,8 +359,8 @@ struct ip_vs_mhs_net {
 	struct mutex		lock;		/* guards what follows */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct list_head	list;		/* of services */
-	char			*second_chance;	/* sysctl, NULL: empty */
-	struct ip_vs_mhs_ids	*ids;		/* sysctl, NULL: empty */
+	/* sysctls second_chance, quic_ids; NULL: empty */
+	struct ip_vs_mhs_list	*lists[2];
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
@@ -392,8 +391,6 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 					      const struct ip_vs_dest *dest);
 int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 			   union nf_inet_addr *addr, __be16 *to);
-int ip_vs_mhs_svc_parse(struct net *net, char *word, union nf_inet_addr *addr,
-			__be16 *to);
 int ip_vs_mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		       size_t *lenp, loff_t *ppos);
 void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);

@@ -1,43 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: QUIC by connection ID.
+/* IPVS stateless Maglev scheduler: QUIC by connection ID, and the lists of services
+ * in the sysctls quic_ids and second_chance.
  *
- * A server may issue connection IDs that name the server, as in
- * draft-ietf-quic-load-balancers:
+ * A server may issue connection IDs that name the server; their octets are in
+ * Documentation/networking/ipvs-mhs.rst, quic_ids.  A Handshake or 1-RTT packet with
+ * such an ID goes to that server, wherever the packet comes from and whatever the
+ * tables say.  The packet neither follows nor makes an entry, with stateless=0
+ * neither.
  *
- *	octet	0		any
- *		1 to 4		the last four octets of the server's address
- *		5 to 8, ...	a nonce
+ * An ID may be forged: it chooses among the servers of the service, those of weight
+ * 0 and deleted ones that are held included, and does nothing else.  A server whose
+ * flows need entries is never named.
  *
- * With a key, octets 1 to 16 are one block of AES-128, and the nonce has 12 octets.
+ * ip_vs_mhs.by_id has the servers of a service with a QUIC port by what an ID names
+ * them: one of each, with the others in server.same_id.  No choice of addresses
+ * makes a search long.
  *
- * A packet with such an ID goes to that server, wherever the packet comes from and
- * whatever the tables say.  The packet neither follows nor makes an entry, with
- * stateless=0 neither.  The sysctl quic_ids names the services whose servers do so.
- *
- *	packet			goes
- *	Initial, 0-RTT		by address and port
- *	Handshake, 1-RTT	by its ID if that names a server, else by address and
- *				port
- *
- * An ID is not secret and may be forged: it chooses among the servers of the
- * service, those of weight 0 and deleted ones that are held included, and does
- * nothing else.  A server whose flows need entries (masquerading, an upper
- * threshold) is never named.
- *
- * Locks and lifetimes
- * -------------------
- *
- *	ip_vs_mhs.by_id		the servers of a service with a QUIC port by what an
- *				ID names them: one of each, with the others in
- *				server.same_id.  Written under mhs.lock, read by
- *				packets under RCU.  No choice of addresses makes a
- *				search long
- *	ip_vs_mhs_net.ids	under net.lock
- *	ip_vs_mhs.cid		into the array of net.ids; written under net.lock,
- *				read by packets under RCU.  A service that goes has
- *				left its hash table before: no packet finds it.
- *				Who replaces net.ids has the former array freed
- *				after a grace period
+ * ip_vs_mhs.cid points into the array of net.lists[].  A service that goes has left
+ * its hash table before, so no packet finds it.  Who replaces a list has the former
+ * one freed after a grace period.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -48,12 +29,12 @@
 #include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_quic.h"
 
-/* Longest text of the sysctl, and most services that it can name */
+/* Longest text of a sysctl, and most services that it can name */
 #define CID_TEXT_BYTES		4096
 #define CID_MAX			256
 
-/* What the sysctl says */
-struct ip_vs_mhs_ids {
+/* What a sysctl says */
+struct ip_vs_mhs_list {
 	char			text[CID_TEXT_BYTES];
 	u32			n;
 	struct ip_vs_mhs_cid	cid[CID_MAX];
@@ -113,8 +94,8 @@ void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s)
 
 /**
  * ip_vs_mhs_cid_ask() - let the connection ID of a packet name the server
- * @q: a question from ip_vs_mhs_ask_begin(), about UDP to a QUIC port; the function
- *	sets %MHS_PKT_UNNAMED if the ID names no server
+ * @q: from ip_vs_mhs_ask_begin(), about UDP to a QUIC port; gets %MHS_PKT_UNNAMED if
+ *	the ID names no server
  * @h: the QUIC packet
  * @bytes: number of bytes that are readable
  *
@@ -145,15 +126,15 @@ struct ip_vs_mhs_server *ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h,
 }
 
 static const struct ip_vs_mhs_cid *
-cid_find(const struct ip_vs_mhs_ids *ids, u16 af, const union nf_inet_addr *addr,
+cid_find(const struct ip_vs_mhs_list *l, u16 af, const union nf_inet_addr *addr,
 	 __be16 port)
 {
 	u32 i;
 
-	for (i = 0; ids && i < ids->n; i++)
-		if (ids->cid[i].af == af && ids->cid[i].port == port &&
-		    ip_vs_addr_equal(af, &ids->cid[i].addr, addr))
-			return &ids->cid[i];
+	for (i = 0; l && i < l->n; i++)
+		if (l->cid[i].af == af && l->cid[i].port == port &&
+		    ip_vs_addr_equal(af, &l->cid[i].addr, addr))
+			return &l->cid[i];
 	return NULL;
 }
 
@@ -168,16 +149,19 @@ void ip_vs_mhs_cid_check(struct ip_vs_mhs_server *s)
 					"the addresses of two servers end in the same four octets, so a QUIC connection ID names neither: their packets go by address and port");
 }
 
-/* Follow the sysctl: when it changes, and when the service comes */
+/* Follow the sysctls: when one changes, and when the service comes */
 void ip_vs_mhs_cid_attach(struct ip_vs_mhs *mhs)
 {
+	bool quic = mhs->protocol == IPPROTO_UDP;
 	const struct ip_vs_mhs_cid *cid = NULL;
 	struct ip_vs_mhs_server *s;
 
 	lockdep_assert_held(&mhs->net->lock);
-	if (mhs->protocol == IPPROTO_UDP && !mhs->fwmark)
-		cid = cid_find(mhs->net->ids, mhs->af, &mhs->addr, mhs->port);
-	rcu_assign_pointer(mhs->cid, cid);
+	if (!mhs->fwmark && (quic || mhs->protocol == IPPROTO_TCP))
+		cid = cid_find(mhs->net->lists[quic], mhs->af, &mhs->addr,
+			       mhs->port);
+	rcu_assign_pointer(mhs->cid, quic ? cid : NULL);
+	WRITE_ONCE(mhs->chance, !quic && cid);
 	mutex_lock(&mhs->lock);
 	list_for_each_entry(s, &mhs->listed, list)
 		ip_vs_mhs_cid_check(s);
@@ -196,50 +180,67 @@ static int cid_key(struct ip_vs_mhs_cid *cid, const char *text)
 	return err;
 }
 
-/* Parse the words of the text, ADDRESS:PORT or ADDRESS:PORT=KEY */
-static int cid_parse(struct net *net, struct ip_vs_mhs_ids *ids)
+/* Parse ADDRESS:PORT, or [ADDRESS]:PORT with IPv6, and change the text: the family,
+ * or an error
+ */
+static int cid_service(struct net *net, char *word, union nf_inet_addr *addr,
+		       __be16 *to)
 {
-	const char *text = ids->text;
+	char *port = strrchr(word, ':');
+	bool six = *word == '[';
+	int af;
+
+	/* A leading 0 would begin an octal or hexadecimal number */
+	if (!port || port == word || port[1] == '0' || (six && port[-1] != ']'))
+		return -EINVAL;
+	port[six ? -1 : 0] = 0;
+	af = ip_vs_mhs_svc_endpoint(net, word + six, port + 1, addr, to);
+	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
+}
+
+/* Parse the words of the text: ADDRESS:PORT, with @quic ADDRESS:PORT=KEY, too */
+static int cid_parse(struct net *net, struct ip_vs_mhs_list *l, bool quic)
+{
+	const char *text = l->text;
 	char word[96], *key;
 	int af, err, n;
 
 	for (; sscanf(text, "%95s%n", word, &n) == 1; text += n) {
-		struct ip_vs_mhs_cid *cid = &ids->cid[ids->n];
+		struct ip_vs_mhs_cid *cid = &l->cid[l->n];
 
-		if (ids->n == CID_MAX || strlen(word) == sizeof(word) - 1)
+		if (l->n == CID_MAX || strlen(word) == sizeof(word) - 1)
 			return -EINVAL;
-		key = strchr(word, '=');
+		key = quic ? strchr(word, '=') : NULL;
 		if (key)
 			*key++ = 0;
-		af = ip_vs_mhs_svc_parse(net, word, &cid->addr, &cid->port);
-		if (af < 0 || !ip_vs_mhs_proto_is_quic(cid->port) ||
-		    cid_find(ids, af, &cid->addr, cid->port))
+		af = cid_service(net, word, &cid->addr, &cid->port);
+		if (af < 0 || cid_find(l, af, &cid->addr, cid->port) ||
+		    (quic && !ip_vs_mhs_proto_is_quic(cid->port)))
 			return -EINVAL;
 		err = key ? cid_key(cid, key) : 0;
 		if (err)
 			return err;
 		cid->af = af;
-		ids->n++;
+		l->n++;
 	}
 	return 0;
 }
 
 static void cid_rcu_free(struct rcu_head *head)
 {
-	struct ip_vs_mhs_ids *ids = container_of(head, struct ip_vs_mhs_ids, rcu);
+	struct ip_vs_mhs_list *l = container_of(head, struct ip_vs_mhs_list, rcu);
 
-	kvfree_sensitive(ids, sizeof(*ids));
+	kvfree_sensitive(l, sizeof(*l));
 }
 
-/* Replace what the sysctl says; NULL: nothing */
-static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
+/* Replace a list; NULL: no service */
+static void cid_replace(struct ip_vs_mhs_net *mn, bool quic,
+			struct ip_vs_mhs_list *l)
 {
-	struct ip_vs_mhs_ids *old;
 	struct ip_vs_mhs *mhs;
 
 	mutex_lock(&mn->lock);
-	old = mn->ids;
-	mn->ids = ids;
+	swap(mn->lists[quic], l);
 	list_for_each_entry(mhs, &mn->list, net_list) {
 		ip_vs_mhs_cid_attach(mhs);
 		cond_resched();
@@ -248,54 +249,61 @@ static void cid_replace(struct ip_vs_mhs_net *mn, struct ip_vs_mhs_ids *ids)
 	/* Packets may use what services had.  The end of the module waits in
 	 * unregister_pernet_subsys(), by rcu_barrier().
 	 */
-	if (old)
-		call_rcu(&old->rcu, cid_rcu_free);
+	if (l)
+		call_rcu(&l->rcu, cid_rcu_free);
 }
 
 /**
- * ip_vs_mhs_cid_sysctl() - read or write net.ipv4.vs.mhs.quic_ids
- * @table: the sysctl; its data is struct ip_vs_mhs_net of the namespace
+ * ip_vs_mhs_cid_sysctl() - read or write one of net.lists[]
+ * @table: the sysctl; its data is struct ip_vs_mhs_net of the namespace, and extra1
+ *	is NULL for second_chance, not NULL for quic_ids
  * @write: true for a write, which is one whole list
  * @buffer: what is written or read
  * @lenp: length of @buffer
  * @ppos: position in the file
  *
  * Context: process; takes net.lock and mhs.lock.
- * Return: 0, -EINVAL for a word that is no service with a QUIC port, too many, more
- *	than a line or a write at an offset, -EOPNOTSUPP for a key that the kernel
- *	has no AES for, -ENOMEM; an error changes nothing.
+ * Return: 0, -EINVAL for a word that is no such service or that comes again, too
+ *	many, more than a line or a write at an offset, -EOPNOTSUPP for a key that the
+ *	kernel has no AES for, -ENOMEM; an error changes nothing.
  */
 int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			 size_t *lenp, loff_t *ppos)
 {
 	struct ip_vs_mhs_net *mn = table->data;
-	struct ip_vs_mhs_ids *ids;
+	bool quic = table->extra1;
+	struct ip_vs_mhs_list *l;
+	char none[1] = "";
 	int err;
 
-	ids = kvzalloc_obj(*ids, GFP_KERNEL_ACCOUNT);
-	if (!ids)
-		return -ENOMEM;
 	if (!write) {
 		mutex_lock(&mn->lock);
-		if (mn->ids)
-			strscpy(ids->text, mn->ids->text, CID_TEXT_BYTES);
+		l = mn->lists[quic];
+		err = ip_vs_mhs_svc_line(l ? l->text : none, CID_TEXT_BYTES,
+					 write, buffer, lenp, ppos);
 		mutex_unlock(&mn->lock);
+		return err;
 	}
-	err = ip_vs_mhs_svc_line(ids->text, CID_TEXT_BYTES, write, buffer, lenp,
+	l = kvzalloc_obj(*l, GFP_KERNEL_ACCOUNT);
+	if (!l)
+		return -ENOMEM;
+	err = ip_vs_mhs_svc_line(l->text, CID_TEXT_BYTES, write, buffer, lenp,
 				 ppos);
-	if (write && !err)
-		err = cid_parse(mn->net, ids);
-	if (write && !err) {
-		cid_replace(mn, ids->n ? ids : NULL);
-		if (ids->n)
-			return 0;
+	if (!err)
+		err = cid_parse(mn->net, l, quic);
+	if (!err && l->n) {
+		cid_replace(mn, quic, l);
+		return 0;
 	}
-	kvfree_sensitive(ids, sizeof(*ids));
+	if (!err)
+		cid_replace(mn, quic, NULL);
+	kvfree_sensitive(l, sizeof(*l));
 	return err;
 }
 
-/* The namespace goes, and its sysctl has gone; services may be left */
+/* The namespace goes, and its sysctls have gone; services may be left */
 void ip_vs_mhs_cid_exit(struct ip_vs_mhs_net *mn)
 {
-	cid_replace(mn, NULL);
+	cid_replace(mn, true, NULL);
+	cid_replace(mn, false, NULL);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: QUIC by connection ID. */
+/* IPVS stateless Maglev scheduler: QUIC by connection ID, lists of services. */
 #ifndef _IP_VS_MHS_CID_H
 #define _IP_VS_MHS_CID_H
 
 #include "ip_vs_mhs_pkt.h"
 
-/* A service whose servers issue IDs */
+/* A service in a list, of quic_ids perhaps with a key */
 struct ip_vs_mhs_cid {
 	u16			af;
 	__be16			port;

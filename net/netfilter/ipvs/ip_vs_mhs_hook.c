@@ -170,17 +170,6 @@ static bool hook_local_reply(struct netns_ipvs *ipvs,
 	return true;
 }
 
-/* Like the core, ignore packets of a socket with IP_NODEFRAG */
-static bool hook_is_nodefrag(const struct ip_vs_mhs_packet *p)
-{
-	const struct sock *sk;
-
-	if (likely(!p->local || p->af != AF_INET))
-		return false;
-	sk = skb_to_full_sk(p->skb);
-	return sk && sk->sk_family == PF_INET && ip_vs_mhs_nodefrag(sk);
-}
-
 /* Make AH or ESP a packet of its IKE flow; false if the core has no UDP */
 static bool hook_parse_ipsec(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 {
@@ -256,9 +245,8 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 	hook_packet(&p, mn, skb, state);
 	if ((skb->pkt_type != PACKET_HOST && !p.local) || !skb_dst(skb))
 		return NF_ACCEPT;
-	if (!READ_ONCE(ipvs->enable) || hook_is_nodefrag(&p))
-		return NF_ACCEPT;
-	if (!hook_parse(ipvs, &p) || hook_backup_only(ipvs))
+	if (!READ_ONCE(ipvs->enable) || !hook_parse(ipvs, &p) ||
+	    hook_backup_only(ipvs))
 		return NF_ACCEPT;
 	/* An error of this host, if its address is local, comes in again */
 	if (!p.pd)

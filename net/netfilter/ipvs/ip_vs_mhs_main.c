@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: module, parameters, names.
  *
- * mhs balances like mh, by consistent hashing, but keeps no connection entry
- * for a flow whose server does not change.  A service has two lookup tables,
- * old and candidate.  A slot with the same server in both is stable: the table
- * alone forwards its packets.  A change of servers makes the slots that move
- * unstable for a bounded time: new flows get a connection entry and go to the
- * candidate, older flows stay with the old server.  So the number of
- * connection entries depends on changes, not on load.
+ * mhs balances like mh, by consistent hashing, but keeps no connection entry for a
+ * flow whose server does not change.  A change of servers makes the slots that move
+ * unstable for a bounded time: new flows get an entry and go to the candidate, older
+ * flows stay with the old server.
  *
- * Start with ip_vs_mhs.h: files, locks and lifetimes.  ip_vs_mhs_pkt.h lists
- * the files of the packet path, ip_vs_mhs_ctl.h those of the control path.
+ * Start with ip_vs_mhs.h: files, locks and lifetimes.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -53,38 +49,6 @@ static int mhs_parse_key(void)
 static struct ip_vs_scheduler mhs_standins[MHS_NAMES];
 static unsigned int mhs_standins_n;
 
-/* The core shows "none" for a service without a scheduler */
-static int mhs_check_names(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < mhs_names_n; i++) {
-		const char *name = mhs_names[i];
-		size_t len = strlen(name);
-
-		if (!len || len >= IP_VS_SCHEDNAME_MAXLEN ||
-		    strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != len ||
-		    !strcmp(name, "none")) {
-			pr_err("names: '%s' cannot name a scheduler: want 1 to %d of a-z, 0-9, _ and -, as in names=mhs,mh\n",
-			       name, IP_VS_SCHEDNAME_MAXLEN - 1);
-			return -EINVAL;
-		}
-	}
-	return 0;
-}
-
-static bool mhs_named(const char *name)
-{
-	unsigned int i;
-
-	if (!strcmp(name, ip_vs_mhs_ctl_scheduler.name))
-		return true;
-	for (i = 0; i < mhs_standins_n; i++)
-		if (!strcmp(name, mhs_standins[i].name))
-			return true;
-	return false;
-}
-
 /* Must not fail when a name is taken: after the first registration services may
  * use the module, and a module whose init fails is freed without waiting for
  * them.
@@ -93,7 +57,7 @@ static void mhs_stand_in(char *name)
 {
 	struct ip_vs_scheduler *sched = &mhs_standins[mhs_standins_n];
 
-	if (mhs_named(name))
+	if (!strcmp(name, ip_vs_mhs_ctl_scheduler.name))
 		return;
 	sched->name = name;
 	INIT_LIST_HEAD(&sched->n_list);
@@ -162,9 +126,6 @@ static int __init ip_vs_mhs_init(void)
 		return -EINVAL;
 	}
 	err = mhs_parse_key();
-	if (err)
-		return err;
-	err = mhs_check_names();
 	if (err)
 		return err;
 	err = ip_vs_mhs_slots_init();

@@ -26,11 +26,6 @@
 /* A quarter: UDP source addresses are easily forged */
 #define MHS_MAX_QUIC_ENTRIES	65536
 
-/* Longest text of the sysctl second_chance, some 200 services: a write looks for
- * each service of the namespace in it
- */
-#define NET_CHANCE_BYTES	4096
-
 /* Time between two polls, see net_work() */
 #define MHS_NET_PERIOD		HZ
 
@@ -144,9 +139,7 @@ static void net_work(struct work_struct *work)
 	mutex_unlock(&mn->lock);
 }
 
-/* A reference to the namespace's hash table, or to a new one, which the caller
- * publishes
- */
+/* A reference to the present hash table, or to a new one for the caller to publish */
 static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 {
 	struct ip_vs_mhs_hash *hash;
@@ -168,38 +161,6 @@ static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 	spin_lock_init(&hash->lock);
 	refcount_set(&hash->refcnt, 1);
 	return hash;
-}
-
-/* Does the list "ADDRESS:PORT [ADDRESS]:PORT ..." name a service?  -EINVAL if the
- * text is no such list.
- */
-static int net_chance_names(struct net *net, const char *text,
-			    const struct ip_vs_mhs *mhs)
-{
-	union nf_inet_addr addr = {};
-	int af, n, found = 0;
-	char word[64];
-	__be16 port;
-
-	for (; sscanf(text, "%63s%n", word, &n) == 1; text += n) {
-		if (strlen(word) == sizeof(word) - 1)
-			return -EINVAL;
-		af = ip_vs_mhs_svc_parse(net, word, &addr, &port);
-		if (af < 0)
-			return af;
-		found |= mhs && mhs->af == af && mhs->port == port &&
-			 ip_vs_addr_equal(af, &mhs->addr, &addr);
-	}
-	return found;
-}
-
-static void net_chance(struct ip_vs_mhs *mhs)
-{
-	const char *text = mhs->net->second_chance;
-
-	lockdep_assert_held(&mhs->net->lock);
-	WRITE_ONCE(mhs->chance, text && mhs->protocol == IPPROTO_TCP &&
-		   net_chance_names(mhs->net->net, text, mhs) > 0);
 }
 
 /* A service comes.  The table of services, the hooks and the work of a
@@ -228,7 +189,6 @@ int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 		if (READ_ONCE(mn->backup))
 			ip_vs_mhs_slots_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
-		net_chance(mhs);
 		ip_vs_mhs_cid_attach(mhs);
 		net_check_conntrack(mn);
 	}
@@ -252,39 +212,6 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 	if (list_empty(&mn->list))
 		RCU_INIT_POINTER(mn->hash, NULL);
 	mutex_unlock(&mn->lock);
-}
-
-/* Read or write net.ipv4.vs.mhs.second_chance; a write is one whole list.  Later
- * changes of servers follow the list, those under way at the next tick.
- */
-static int net_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			     size_t *lenp, loff_t *ppos)
-{
-	struct ip_vs_mhs_net *mn = table->data;
-	struct ip_vs_mhs *mhs;
-	char *text;
-	int err;
-
-	text = kzalloc(NET_CHANCE_BYTES, GFP_KERNEL_ACCOUNT);
-	if (!text)
-		return -ENOMEM;
-	mutex_lock(&mn->lock);
-	if (!write && mn->second_chance)
-		strscpy(text, mn->second_chance, NET_CHANCE_BYTES);
-	err = ip_vs_mhs_svc_line(text, NET_CHANCE_BYTES, write, buffer, lenp,
-				 ppos);
-	if (write && !err)
-		err = net_chance_names(mn->net, text, NULL);
-	if (write && !err) {
-		kfree(mn->second_chance);
-		mn->second_chance = text;
-		text = NULL;
-		list_for_each_entry(mhs, &mn->list, net_list)
-			net_chance(mhs);
-	}
-	mutex_unlock(&mn->lock);
-	kfree(text);
-	return err;
 }
 
 /* Sysctls, net.ipv4.vs.mhs.* of each namespace */
@@ -333,9 +260,9 @@ static const struct ctl_table net_table[] = {
 	},
 	{
 		.procname	= "second_chance",
-		.maxlen		= NET_CHANCE_BYTES,
+		.maxlen		= PAGE_SIZE,
 		.mode		= 0644,
-		.proc_handler	= net_chance_sysctl,
+		.proc_handler	= ip_vs_mhs_cid_sysctl,
 	},
 	{
 		.procname	= "quic_ids",
@@ -343,20 +270,20 @@ static const struct ctl_table net_table[] = {
 		/* a key is secret */
 		.mode		= 0600,
 		.proc_handler	= ip_vs_mhs_cid_sysctl,
+		.extra1		= SYSCTL_ONE,
 	},
+	{ } /* where register_net_sysctl() stops */
 };
 
 static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 {
-	unsigned int i, n = ARRAY_SIZE(net_table);
+	unsigned int i, n = ARRAY_SIZE(net_table) - 1;
 
 	if (!IS_ENABLED(CONFIG_SYSCTL))
 		return 0;
-	/* a zeroed entry ends the table where register_net_sysctl() reads it */
-	mn->table = kcalloc(n + 1, sizeof(*mn->table), GFP_KERNEL);
+	mn->table = kmemdup(net_table, sizeof(net_table), GFP_KERNEL);
 	if (!mn->table)
 		return -ENOMEM;
-	memcpy(mn->table, net_table, sizeof(net_table));
 	for (i = 0; i < n; i++) {
 		mn->table[i].data = (char *)mn + (unsigned long)net_table[i].data;
 		if (i < NET_OF_HOST && mn->net->user_ns != &init_user_ns)
@@ -438,8 +365,6 @@ static void __net_exit net_exit(struct net *net)
 	ip_vs_mhs_lane_watch_exit(mn);
 	ip_vs_mhs_cid_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
-	/* no service comes any more */
-	kfree(mn->second_chance);
 }
 
 static struct pernet_operations net_ops = {

@@ -150,9 +150,7 @@ static void proc_build(struct ip_vs_mhs_net *mn)
 		ip_vs_mhs_work_build(mhs);
 }
 
-/* Position 0 is the line of names.  Between two calls a service is held by a
- * reference, not by net.lock: callbacks do not wait for a reader.
- */
+/* Position 0 is the line of names.  Between two calls a reference holds a service */
 static void *proc_seq_start(struct seq_file *seq, loff_t *pos)
 {
 	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
@@ -202,11 +200,8 @@ const struct seq_operations ip_vs_mhs_proc_ops = {
  *	UDP 192.0.2.1 443 198.51.100.7 40000 070a000002deadbeef
  *
  * (service, client, connection ID), and a reader of the same open file gets the
- * answer.  The question is part of the open file and seq_file.lock guards the
- * question, so users do not disturb each other.  A table that is due is rebuilt
- * first.  The answer is made under RCU: nothing is held between two calls, and the
- * slot is read without a mark in its word.  A service that goes meanwhile is not
- * found.
+ * answer.  seq_file.lock guards the question, which is part of the open file.  The
+ * answer is made under RCU, and the slot is read without a mark in its word.
  */
 struct mhs_lookup {
 	struct seq_net_private	p;		/* must be first */
@@ -274,10 +269,6 @@ static void *lookup_next(struct seq_file *seq, void *v, loff_t *pos)
 {
 	++*pos;
 	return NULL;
-}
-
-static void lookup_stop(struct seq_file *seq, void *v)
-{
 }
 
 static void lookup_server(struct seq_file *seq, const char *name,
@@ -362,7 +353,7 @@ static int lookup_show(struct seq_file *seq, void *v)
 const struct seq_operations ip_vs_mhs_proc_lookup_ops = {
 	.start	= lookup_start,
 	.next	= lookup_next,
-	.stop	= lookup_stop,
+	.stop	= proc_seq_stop,
 	.show	= lookup_show,
 };
 

@@ -5,9 +5,8 @@
  * entry to send a packet: a packet without an entry goes by the carrier of its
  * server.  A server whose flows all have entries has no carrier.
  *
- * The core ignores what add_dest, upd_dest and del_dest return.  So a removal
- * allocates nothing, and the work retries what an addition or an update could
- * not allocate (ip_vs_mhs_server_reconcile()).
+ * The core ignores what callbacks return.  So a removal allocates nothing, and the
+ * work retries what else could not be allocated (ip_vs_mhs_server_reconcile()).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -99,16 +98,14 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 	}
 	carrier = rcu_replace_pointer(s->carrier, carrier,
 				      lockdep_is_held(&mhs->lock));
-	/* hurried: the exit of a namespace waits until the carrier is put */
 	if (carrier)
 		ip_vs_mhs_call_rcu(&carrier->rcu_head, carrier_rcu_put);
 	return 0;
 }
 
 /* State flags and carrier by the server's forwarding method.  All flows to a
- * masquerading server have entries: only an entry knows where replies go.  If
- * the server begins to masquerade, the old carrier sends packets of older flows
- * only, which the server knows by other addresses.
+ * masquerading server have entries: only an entry knows where replies go.  The
+ * carrier that it had sends older flows, which know it by other addresses.
  */
 static u32 server_method(struct ip_vs_mhs_server *s)
 {
@@ -208,27 +205,23 @@ static void server_release(struct ip_vs_mhs_server *s)
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
 	ip_vs_mhs_cid_del(s);
-	/* hurried: the exit of a namespace waits until carriers are put */
 	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
 }
 
-static int server_order(const struct ip_vs_dest *a, const struct ip_vs_dest *b)
-{
-	return ip_vs_mhs_table_order(a->af, &a->addr, a->port,
-				     b->af, &b->addr, b->port);
-}
-
-/* Keep mhs.listed sorted by address: the table depends on the order, and every
- * director must compute the same table.  Servers tend to come in order, so the
- * search starts at the end.
+/* Keep mhs.listed sorted: the table depends on the order, which every director must
+ * have.  Servers tend to come in order, so the search starts at the end.
  */
 static void server_list(struct ip_vs_mhs_server *s)
 {
+	const struct ip_vs_dest *a, *b = s->dest;
 	struct ip_vs_mhs_server *pos;
 
-	list_for_each_entry_reverse(pos, &s->mhs->listed, list)
-		if (server_order(pos->dest, s->dest) < 0)
+	list_for_each_entry_reverse(pos, &s->mhs->listed, list) {
+		a = pos->dest;
+		if (ip_vs_mhs_table_order(a->af, &a->addr, a->port,
+					  b->af, &b->addr, b->port) < 0)
 			break;
+	}
 	list_add(&s->list, &pos->list);
 	s->mhs->n_listed++;
 }
@@ -270,19 +263,6 @@ int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx)
 	return 0;
 }
 
-/* Is an index free, or will one be when grace periods of released servers end?
- * Each listed or gone server has one index.
- */
-static bool index_is_near(const struct ip_vs_mhs *mhs)
-{
-	u32 known = mhs->n_listed;
-	struct ip_vs_mhs_server *s;
-
-	list_for_each_entry(s, &mhs->gone, list)
-		known++;
-	return known < MHS_IDX_MAX;
-}
-
 /* Add the server @dest, or list a deleted one again.  The work may have added
  * the server before its add_dest gets mhs.lock: refresh it then.
  */
@@ -312,9 +292,7 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	if (idx > MHS_IDX_MAX) {
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
-		/* no callback comes when an index is free: the work retries */
 		mhs->full = true;
-		mhs->poked |= index_is_near(mhs);
 		return -ENOSPC;
 	}
 	err = ip_vs_mhs_server_grow(mhs, idx);
@@ -362,9 +340,7 @@ int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	return err;
 }
 
-/* Move a deleted server to mhs.gone.  The server gets no new flow; its older
- * flows are held.
- */
+/* Move a deleted server to mhs.gone */
 void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 {
 	struct ip_vs_mhs *mhs = s->mhs;
@@ -378,9 +354,9 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 	mhs->n_listed--;
 }
 
-/* Release deleted servers, with @all every server: the service ends.  Called
- * after a walk, which updates server.in_slots.  Releases a server that no slot
- * names, when hold + pin are over or expire_nodest_conn cuts its flows.
+/* Release deleted servers that no slot named in the last walk, when hold + pin are
+ * over or expire_nodest_conn cuts their flows; with @all every server: the service
+ * ends
  */
 void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 {
@@ -395,15 +371,13 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
 					     time_before(jiffies, s->gone_until))))
 			continue;
 		server_release(s);
-		/* an index becomes free: the work retries to add a server */
-		mhs->poked |= mhs->full;
 	}
 }
 
-/* Retry what a callback could not allocate; true if a rebuild is due.
- * Refreshes every listed server and adds those of the core's list that are not
- * known.  Callbacks may wait for mhs.lock meanwhile: add_dest then finds its
- * server here, del_dest removes it.  Sets mhs.poked if a retry has to follow.
+/* Refresh every listed server and add those of the core's list that are not known;
+ * true if a rebuild is due.  Callbacks may wait for mhs.lock meanwhile: add_dest
+ * then finds its server here, del_dest removes it.  Sets mhs.poked if a retry has
+ * to follow.
  */
 bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 {

@@ -20,13 +20,6 @@ MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service
 
 unsigned int ip_vs_mhs_svc_net_id __read_mostly;
 
-/* The hash table of a namespace, under RCU; NULL without a service */
-static struct ip_vs_mhs_hash *
-svc_hash(const struct ip_vs_mhs_net *mn)
-{
-	return rcu_dereference(mn->hash);
-}
-
 static u32 svc_key(const struct ip_vs_mhs *mhs)
 {
 	return mhs->fwmark ? mhs->fwmark :
@@ -41,9 +34,7 @@ void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs)
 	spin_unlock(&mhs->hash->lock);
 }
 
-/* Stop packets from finding the service.  Packets that have found the service
- * may use it until a grace period is over.
- */
+/* Packets that have found the service may use it until a grace period is over */
 void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs)
 {
 	/* Only the owner hashes @mhs, but neighbours may write its pprev */
@@ -59,7 +50,7 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
 				     u16 protocol, const union nf_inet_addr *addr,
 				     __be16 port)
 {
-	const struct ip_vs_mhs_hash *hash = svc_hash(mn);
+	const struct ip_vs_mhs_hash *hash = rcu_dereference(mn->hash);
 
 	return hash ? ip_vs_mhs_svc_in(hash, af, protocol, addr, port) : NULL;
 }
@@ -68,7 +59,7 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
 struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af,
 					  u32 fwmark)
 {
-	struct ip_vs_mhs_hash *hash = svc_hash(mn);
+	struct ip_vs_mhs_hash *hash = rcu_dereference(mn->hash);
 	struct ip_vs_mhs *mhs;
 
 	if (!hash)
@@ -136,24 +127,6 @@ int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 	return ss.ss_family;
 }
 
-/* Parse ADDRESS:PORT, or [ADDRESS]:PORT with IPv6, and change the text: the family,
- * or an error
- */
-int ip_vs_mhs_svc_parse(struct net *net, char *word, union nf_inet_addr *addr,
-			__be16 *to)
-{
-	char *port = strrchr(word, ':');
-	bool six = *word == '[';
-	int af;
-
-	/* A leading 0 would begin an octal or hexadecimal number */
-	if (!port || port == word || port[1] == '0' || (six && port[-1] != ']'))
-		return -EINVAL;
-	port[six ? -1 : 0] = 0;
-	af = ip_vs_mhs_svc_endpoint(net, word + six, port + 1, addr, to);
-	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
-}
-
 /* Read or write a sysctl whose text is one whole line: a part of a list would be
  * another list
  */
@@ -218,13 +191,9 @@ unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
  * ip_vs_mhs_svc_next() - walk the services of a namespace
  * @mn: the namespace
  * @prev: the service before, or NULL; the function puts its reference
- * @pos: number of services before the next one, which counts if @prev is NULL or
- *	has gone
+ * @pos: number of services before the next one, if @prev is NULL or has gone
  *
- * Callbacks, which take net.lock, do not wait for what the caller does with a
- * service.
- *
- * Context: process; takes net.lock.
+ * Context: process; takes net.lock, which is free while the caller has a service.
  * Return: the service, with a reference, or NULL.
  */
 struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
@@ -252,10 +221,7 @@ struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
 	return mhs;
 }
 
-/* Drop a reference to a service.  After done_service() an RCU callback drops the
- * last reference, the service's own or that of the last server, or a process that
- * walks the services.
- */
+/* Drop a reference: "The life of a service" in ip_vs_mhs.h says who has one */
 void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))

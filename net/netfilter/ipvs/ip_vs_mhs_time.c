@@ -29,9 +29,7 @@ static unsigned int time_timeout_ms(int timeout)
 				      msecs_to_jiffies(MHS_TIMEOUT_MAX_MS)));
 }
 
-/* Short times cost CPU of the host: raise those of unprivileged users, who can
- * set the core's timeouts in a namespace of their own
- */
+/* Short times cost CPU of the host, and any user can set them in a namespace */
 static unsigned int time_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
 {
 	if (mhs->net->net->user_ns == &init_user_ns)
@@ -39,15 +37,7 @@ static unsigned int time_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
 	return max_t(unsigned int, ms, MHS_MIN_MS);
 }
 
-/* The service's protocol; TCP for a service by firewall mark, which has none */
-static struct ip_vs_proto_data *time_proto(const struct ip_vs_mhs *mhs)
-{
-	return ip_vs_proto_data_get(mhs->ipvs, mhs->fwmark ? IPPROTO_TCP :
-							     mhs->protocol);
-}
-
-/* Longest life of an idle entry of the service, by present and former timeouts
- */
+/* Longest life of an idle entry of the service, by present and former timeouts */
 unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs)
 {
 	static const u8 protocols[] = {
@@ -72,12 +62,16 @@ unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs)
 	return ms + MHS_ENTRY_MARGIN_MS(ms);
 }
 
-/* Pin time by the core's timeout of an idle flow */
+/* Pin time by the core's timeout of an idle flow: of TCP for a service by firewall
+ * mark, which has no protocol
+ */
 static unsigned int time_idle_ms(const struct ip_vs_mhs *mhs)
 {
-	struct ip_vs_proto_data *pd = time_proto(mhs);
+	u16 protocol = mhs->fwmark ? IPPROTO_TCP : mhs->protocol;
+	struct ip_vs_proto_data *pd;
 	int t;
 
+	pd = ip_vs_proto_data_get(mhs->ipvs, protocol);
 	if (!pd || !pd->timeout_table)
 		return MHS_PIN_MS;
 	if (pd->pp->protocol == IPPROTO_TCP)
@@ -90,9 +84,7 @@ static unsigned int time_idle_ms(const struct ip_vs_mhs *mhs)
 	return t > 0 ? time_timeout_ms(t) : MHS_PIN_MS;
 }
 
-/* How long a slot stays in pin: the sysctl pin_ms, or the timeout of an idle
- * flow
- */
+/* How long a slot stays in pin: the sysctl pin_ms, or the timeout of an idle flow */
 unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
 {
 	unsigned int ms = READ_ONCE(mhs->net->pin_ms);

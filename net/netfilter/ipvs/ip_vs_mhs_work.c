@@ -44,9 +44,10 @@
 #define MHS_BUILD_QUIET		(HZ / 50)
 #define MHS_BUILD_LATEST	HZ
 
-/* First and longest time to a retry after a failed allocation */
-#define MHS_RETRY		(HZ / 10)
-#define MHS_RETRY_MAX		(5 * HZ)
+/* Longest time to a retry of what found no memory or no index: each retry looks at
+ * every server, which must not keep a CPU busy
+ */
+#define MHS_RETRY		HZ
 
 /* The work polls the sysctls every MHS_POLL in a transition or while a deleted
  * server is held, else every MHS_IDLE
@@ -193,25 +194,20 @@ static bool work_server_leaves(const struct ip_vs_mhs *mhs)
 	return false;
 }
 
-/* Retry failed allocations, after times that double: each retry looks at every
- * server, which must not keep a CPU busy
- */
+/* Retry what callbacks could not allocate */
 static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	if (mhs->poked && mhs->retry && !ip_vs_mhs_time_due(mhs->retry_at, delay))
-		return;
+	/* RCU callbacks free indexes, without a word to the work */
+	if (mhs->full && find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1) <=
+			 MHS_IDX_MAX)
+		mhs->poked = true;
 	if (mhs->poked) {
 		ip_vs_mhs_work_before_change(mhs, work_server_leaves(mhs));
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}
-	if (mhs->poked) {
-		mhs->retry = clamp(2 * mhs->retry, MHS_RETRY, MHS_RETRY_MAX);
-		mhs->retry_at = jiffies + mhs->retry;
-		ip_vs_mhs_time_due(mhs->retry_at, delay);
-	} else {
-		mhs->retry = 0;
-	}
+	if (mhs->poked || mhs->full)
+		*delay = min_t(unsigned long, *delay, MHS_RETRY);
 }
 
 /* Have the work rebuild the table now, if a rebuild is due, and wait for it.  For

@@ -55,6 +55,12 @@ keyed() {
 	dr ipvsadm -C
 }
 
+# chance WORDS: write them to the other list, of TCP; the status
+chance() {
+	dr sysctl -qw net.ipv4.vs.mhs.second_chance="$1" 2>/dev/null
+	echo $?
+}
+
 # refused WORDS: they are an error, which changes nothing
 refused() {
 	local before name=${1//$'\n'/, a line: }
@@ -70,7 +76,7 @@ refused() {
 fresh_module
 modprobe -q libaes
 aes=$(grep -c ' aes_decrypt$' /proc/kallsyms)
-plan $((aes ? 36 : 31))
+plan $((aes ? 40 : 35))
 quic_net
 ids
 
@@ -116,6 +122,17 @@ if [ "$aes" -gt 0 ]; then
 else
 	refused "$VIP4:$PORT=$KEY"
 fi
+many=$(printf "10.9.1.%d:80 " {0..255})
+check "second_chance: a key, a service too many, one twice: refused" "1 1 1" \
+	"$(chance "$VIP4:80=$KEY") $(chance "$many $VIP4:80") $(
+		chance "$VIP4:80 $VIP4:80")"
+check "control: as many as there can be" 0 "$(chance "$many")"
+check "another port, and apart from quic_ids" "0 $VIP4:80 yes" \
+	"$(chance "$VIP4:80") $(dr sysctl -n net.ipv4.vs.mhs.second_chance) $(
+		dr sysctl -n net.ipv4.vs.mhs.quic_ids | grep -q ":$PORT" &&
+			echo yes)"
+check "none: second_chance" "0 " \
+	"$(chance "") $(dr sysctl -n net.ipv4.vs.mhs.second_chance)"
 ids_off
 check "none" "0, " "$(pair_total QuicIds), $(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
 check "who may read it" 600 "$(dr stat -c %a /proc/sys/net/ipv4/vs/mhs/quic_ids)"
