@@ -7,7 +7,7 @@
  * with the server from ip_vs_mhs_ask_schedule().  Overview: ip_vs_mhs_decide.h.
  *
  * A packet in a stable slot allocates and locks nothing and writes only the
- * counters of its CPU; about once per pin time a packet sets the used mark.
+ * counters of its CPU.
  *
  * The hooks also see ICMP errors (ip_vs_mhs_icmp.c).
  */
