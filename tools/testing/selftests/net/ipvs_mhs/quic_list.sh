@@ -75,7 +75,7 @@ refused() {
 
 fresh_module
 modprobe -q libaes
-aes=$(grep -c ' aes_decrypt$' /proc/kallsyms)
+aes=$(grep -cE ' aes_decrypt(\s|$)' /proc/kallsyms)
 plan $((aes ? 40 : 35))
 quic_net
 ids
