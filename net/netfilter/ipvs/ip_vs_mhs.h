@@ -297,9 +297,7 @@ struct ip_vs_mhs {
 	unsigned long		refused;	/* entries, at the last poll */
 	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
-	unsigned long		hold_tick;	/* jiffies of the last tick */
-	unsigned long		pin_tick;	/* the same */
-	unsigned long		track_tick;	/* jiffies of the last tick */
+	unsigned long		ticked[MHS_CLOCKS]; /* jiffies, at last */
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
