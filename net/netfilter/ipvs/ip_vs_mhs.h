@@ -297,9 +297,7 @@ struct ip_vs_mhs {
 	unsigned long		refused;	/* entries, at the last poll */
 	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
-	unsigned long		hold_tick;	/* jiffies of the last tick */
-	unsigned long		pin_tick;	/* the same */
-	unsigned long		track_tick;	/* jiffies of the last tick */
+	unsigned long		ticked[MHS_CLOCKS]; /* jiffies, at last */
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
@@ -430,25 +428,16 @@ static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
 	return net_generic(net, ip_vs_mhs_svc_net_id);
 }
 
-/* The same under RCU, for packets: net_generic() would enter another section */
-static inline struct ip_vs_mhs_net *ip_vs_mhs_net_rcu(const struct net *net)
-{
-	return rcu_dereference(net->gen)->ptr[ip_vs_mhs_svc_net_id];
-}
-
-/* Sysctls of the core, which may change at any time.  This one cuts the flows of
- * a deleted server at once.
+/* A sysctl of the core may change at any time: the core reads it by @READ without
+ * READ_ONCE; any value the sysctl had will do
  */
-static inline bool ip_vs_mhs_cutting(struct netns_ipvs *ipvs)
-{
-	/* the core reads without READ_ONCE; any value the sysctl had will do */
-	return data_race(sysctl_expire_nodest_conn(ipvs));
-}
+#define ip_vs_mhs_sysctl(READ)	data_race(READ)
 
-static inline bool ip_vs_mhs_conntrack(struct netns_ipvs *ipvs)
-{
-	/* the core reads without READ_ONCE; any value the sysctl had will do */
-	return data_race(ip_vs_conntrack_enabled(ipvs));
-}
+/* Are the flows of a deleted server cut at once? */
+#define ip_vs_mhs_cutting(ipvs) \
+	ip_vs_mhs_sysctl(sysctl_expire_nodest_conn(ipvs))
+
+#define ip_vs_mhs_conntrack(ipvs) \
+	ip_vs_mhs_sysctl(ip_vs_conntrack_enabled(ipvs))
 
 #endif /* _IP_VS_MHS_H */

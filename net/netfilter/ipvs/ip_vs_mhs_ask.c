@@ -105,8 +105,6 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 	if (unlikely(ip_vs_mhs_verdict_act(v) == MHS_SEARCH)) {
 		cand = ask_search(q->mhs, q->slot, to);
 		to = ip_vs_mhs_ask_facts(cand, begins);
-		if (cand != old)
-			to |= MHS_SRV_OTHER;
 		v = ip_vs_mhs_decide(q->w, from, to,
 				     q->facts | MHS_ASK_SEARCHED);
 	}

@@ -74,11 +74,10 @@ void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs);
 
 /* time */
-unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs);
 unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_time_period(const struct ip_vs_mhs *mhs, u32 tick);
-unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+unsigned long ip_vs_mhs_time_period(struct ip_vs_mhs *mhs, u32 clock);
+unsigned int ip_vs_mhs_time_merge_ms(struct ip_vs_mhs *mhs, u32 stage,
 				     unsigned long now);
 unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
 					unsigned long now);
@@ -97,17 +96,6 @@ static inline bool ip_vs_mhs_time_due(unsigned long then, unsigned long *delay)
 
 	*delay = min(*delay, left);
 	return !left;
-}
-
-/* Has a clock ticked?  Its next tick is a period later. */
-static inline bool ip_vs_mhs_time_ticks(unsigned long *last,
-					unsigned long period,
-					unsigned long *delay)
-{
-	if (!ip_vs_mhs_time_due(*last + period, delay))
-		return false;
-	*last = jiffies;
-	return true;
 }
 
 /* Run the work in @delay jiffies, whenever it would have run */

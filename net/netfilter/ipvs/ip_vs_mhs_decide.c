@@ -80,10 +80,7 @@ static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 	bool pins = facts & MHS_SVC_STATEFUL ||
 		    (facts & MHS_PKT_STAYS &&
 		     (now || !ip_vs_mhs_slot_stable(w)));
-	/* a search may come to the old server, too */
-	bool is_old = stays || (facts & MHS_ASK_SEARCHED &&
-				!(cand & MHS_SRV_OTHER));
-	enum ip_vs_mhs_cnt count = is_old ? MHS_CNT_OLD : MHS_CNT_CAND;
+	enum ip_vs_mhs_cnt count = stays ? MHS_CNT_OLD : MHS_CNT_CAND;
 	u32 to = stays ? 0 : MHS_TO_CAND;
 	u32 server = stays ? old : cand;
 

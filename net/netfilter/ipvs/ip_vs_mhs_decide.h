@@ -46,8 +46,7 @@
 #define MHS_SRV_KNOWN		0x100U	/* there is a server */
 #define MHS_SRV_CARRIER		0x200U	/* the server has a carrier */
 #define MHS_SRV_FULL		0x400U	/* above the upper threshold */
-#define MHS_SRV_OTHER		0x800U	/* from a search, not in the slot */
-#define MHS_SRV_COUNTS		0x1000U	/* a new threshold: pin older flows */
+#define MHS_SRV_COUNTS		0x800U	/* a new threshold: pin older flows */
 
 /* Facts of the service: its flags, with the values of IP_VS_SVC_F_* ... */
 #define MHS_SVC_PERSISTENT	0x1U

@@ -216,12 +216,6 @@ static void hook_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
 	p->mark = skb->mark;
 }
 
-static bool hook_backup_only(struct netns_ipvs *ipvs)
-{
-	/* the core reads without READ_ONCE; any value the sysctl had will do */
-	return data_race(sysctl_backup_only(ipvs));
-}
-
 /* Like the core, look for a service by mark first */
 static struct ip_vs_mhs *hook_service(const struct ip_vs_mhs_packet *p)
 {
@@ -246,7 +240,7 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 	if ((skb->pkt_type != PACKET_HOST && !p.local) || !skb_dst(skb))
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || !hook_parse(ipvs, &p) ||
-	    hook_backup_only(ipvs))
+	    ip_vs_mhs_sysctl(sysctl_backup_only(ipvs)))
 		return NF_ACCEPT;
 	/* An error of this host, if its address is local, comes in again */
 	if (!p.pd)

@@ -30,10 +30,8 @@ static bool way_method(struct ip_vs_mhs_lane_way *way, const struct ip_vs_mhs *m
 	if (flags != IP_VS_CONN_F_TUNNEL ||
 	    READ_ONCE(dest->tun_type) != IP_VS_CONN_F_TUNNEL_TYPE_IPIP)
 		return false;
-	/* Without path MTU discovery the tunnel fragments, too.  The core reads
-	 * without READ_ONCE; any value the sysctl had will do.
-	 */
-	if (!data_race(sysctl_pmtu_disc(mhs->ipvs)))
+	/* Without path MTU discovery the tunnel fragments, too */
+	if (!ip_vs_mhs_sysctl(sysctl_pmtu_disc(mhs->ipvs)))
 		return false;
 	way->outer = dest->af == AF_INET6 ? sizeof(struct ipv6hdr) :
 					    sizeof(struct iphdr);

@@ -29,12 +29,6 @@ static unsigned int stay_ports_n __read_mostly;
 module_param_array(stay_ports, ushort, &stay_ports_n, 0444);
 MODULE_PARM_DESC(stay_ports, "UDP ports whose flows stay in a change, at most 16 (default none)");
 
-static void parse_tcp(struct ip_vs_mhs_packet *p, const struct tcphdr *th)
-{
-	p->opens = th->syn;
-	p->facts = ip_vs_mhs_proto_tcp_facts(th);
-}
-
 static void parse_sctp(struct ip_vs_mhs_packet *p)
 {
 	const struct sctp_chunkhdr *ch;
@@ -89,11 +83,11 @@ static void parse_quic(struct ip_vs_mhs_packet *p)
  */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 {
-	union {
+	const union {
 		struct tcphdr	tcp;
 		__be16		port[2];
-	} _h;
-	const __be16 *port;
+	} *h;
+	struct tcphdr _h;
 	unsigned int len;
 
 	switch (p->iph.protocol) {
@@ -102,23 +96,25 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 		break;
 	case IPPROTO_UDP:
 	case IPPROTO_SCTP:
-		len = sizeof(_h.port);
+		len = sizeof(h->port);
 		break;
 	default:
 		return false;
 	}
-	port = skb_header_pointer(p->skb, p->iph.len, len, &_h);
-	if (!port)
+	h = skb_header_pointer(p->skb, p->iph.len, len, &_h);
+	if (!h)
 		return false;
-	p->sport = port[0];
-	p->dport = port[1];
+	p->sport = h->port[0];
+	p->dport = h->port[1];
 	p->opens = true;
-	if (p->iph.protocol == IPPROTO_TCP)
-		parse_tcp(p, (const struct tcphdr *)port);
-	else if (p->iph.protocol == IPPROTO_SCTP)
+	if (p->iph.protocol == IPPROTO_TCP) {
+		p->opens = h->tcp.syn;
+		p->facts = ip_vs_mhs_proto_tcp_facts(&h->tcp);
+	} else if (p->iph.protocol == IPPROTO_SCTP) {
 		parse_sctp(p);
-	else if (ip_vs_mhs_proto_is_quic(p->dport))
+	} else if (ip_vs_mhs_proto_is_quic(p->dport)) {
 		parse_quic(p);
+	}
 	return true;
 }
 

@@ -135,7 +135,7 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->build_at = jiffies;
 	mhs->budget.recount_at = jiffies;
-	mhs->track_tick = jiffies;
+	mhs->ticked[MHS_CLOCK_TRACK] = jiffies;
 	/* flows may come that lack an entry */
 	mhs->stateful = false;
 	if (settle_has_entries(mhs))

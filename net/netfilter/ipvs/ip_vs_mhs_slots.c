@@ -210,13 +210,14 @@ static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 		mhs->all_tracked = false;
 	mhs->census = now;
 	if (!was.hold && now.hold)
-		mhs->hold_tick = jiffies;
+		mhs->ticked[MHS_CLOCK_HOLD] = jiffies;
 	if (!was.pin && now.pin)
 		/* Slots that came from hold are in the first stage, and the
 		 * clock of pin did not run: make the tick due now.
 		 */
-		mhs->pin_tick = first >= MHS_STAGE_PIN ? jiffies :
-				jiffies - ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
+		mhs->ticked[MHS_CLOCK_PIN] = jiffies -
+			(first >= MHS_STAGE_PIN ? 0 :
+			 ip_vs_mhs_time_period(mhs, MHS_CLOCK_PIN));
 	list_for_each_entry(s, &mhs->gone, list)
 		s->in_slots = test_bit(s->idx, scratch->named);
 	mutex_unlock(&mhs->lock);

@@ -70,7 +70,8 @@ u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 #define MHS_TRACK_PREV		0x80000000U
 #define MHS_TRACK		(MHS_TRACK_CUR | MHS_TRACK_PREV)
 
-/* Which clocks ticked, for ip_vs_mhs_slot_tick() */
+/* The clocks of a service, and BIT() of those that ticked, for ip_vs_mhs_slot_tick() */
+enum { MHS_CLOCK_HOLD, MHS_CLOCK_PIN, MHS_CLOCK_TRACK, MHS_CLOCKS };
 #define MHS_TICK_HOLD		1U
 #define MHS_TICK_PIN		2U
 #define MHS_TICK_TRACK		4U

@@ -38,7 +38,7 @@ static unsigned int time_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
 }
 
 /* Longest life of an idle entry of the service, by present and former timeouts */
-unsigned int ip_vs_mhs_time_entry_ms(struct ip_vs_mhs *mhs)
+static unsigned int time_entry_ms(struct ip_vs_mhs *mhs)
 {
 	static const u8 protocols[] = {
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP };
@@ -100,12 +100,14 @@ unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs)
 	return min(READ_ONCE(mhs->net->hold_ms), ip_vs_mhs_time_pin_ms(mhs));
 }
 
-/* Jiffies between two ticks of the hold or the pin clock, 1 at least */
-unsigned long ip_vs_mhs_time_period(const struct ip_vs_mhs *mhs, u32 tick)
+/* Jiffies between two ticks of a clock, 1 at least */
+unsigned long ip_vs_mhs_time_period(struct ip_vs_mhs *mhs, u32 clock)
 {
-	unsigned int ms = tick == MHS_TICK_HOLD ?
+	unsigned int ms = clock == MHS_CLOCK_HOLD ?
 		DIV_ROUND_UP(ip_vs_mhs_time_hold_ms(mhs), MHS_HOLD_TICKS) :
-		DIV_ROUND_UP(ip_vs_mhs_time_pin_ms(mhs), MHS_PIN_TICKS);
+		clock == MHS_CLOCK_PIN ?
+		DIV_ROUND_UP(ip_vs_mhs_time_pin_ms(mhs), MHS_PIN_TICKS) :
+		time_entry_ms(mhs);
 
 	return max(msecs_to_jiffies(ms), 1UL);
 }
@@ -130,7 +132,7 @@ unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
 /* Upper bound of the time until a slot of @stage merges; times that are
  * compared need the same @now
  */
-unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
+unsigned int ip_vs_mhs_time_merge_ms(struct ip_vs_mhs *mhs, u32 stage,
 				     unsigned long now)
 {
 	unsigned long period, t;
@@ -139,16 +141,17 @@ unsigned int ip_vs_mhs_time_merge_ms(const struct ip_vs_mhs *mhs, u32 stage,
 	if (stage == MHS_STAGE_STABLE)
 		return 0;
 	if (stage >= MHS_STAGE_PIN) {
-		period = ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
-		t = ip_vs_mhs_time_between(now, mhs->pin_tick + period);
+		period = ip_vs_mhs_time_period(mhs, MHS_CLOCK_PIN);
+		t = ip_vs_mhs_time_between(now, period +
+					   mhs->ticked[MHS_CLOCK_PIN]);
 		t += (MHS_STAGE_LAST - stage) * period;
 		return jiffies_to_msecs(t);
 	}
-	period = ip_vs_mhs_time_period(mhs, MHS_TICK_HOLD);
-	t = ip_vs_mhs_time_between(now, mhs->hold_tick + period);
+	period = ip_vs_mhs_time_period(mhs, MHS_CLOCK_HOLD);
+	t = ip_vs_mhs_time_between(now, period + mhs->ticked[MHS_CLOCK_HOLD]);
 	t += (MHS_STAGE_PIN - 1 - stage) * period;
 	/* while slots are in pin, a new one waits for the next pin tick */
 	if (mhs->census.pin)
-		t += ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
+		t += ip_vs_mhs_time_period(mhs, MHS_CLOCK_PIN);
 	return jiffies_to_msecs(t) + ip_vs_mhs_time_pin_ms(mhs);
 }

@@ -58,23 +58,20 @@
 /* Tick the clocks; returns MHS_TICK_* of those that ticked */
 static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	unsigned long entry = msecs_to_jiffies(ip_vs_mhs_time_entry_ms(mhs));
-	unsigned long hold = ip_vs_mhs_time_period(mhs, MHS_TICK_HOLD);
-	unsigned long pin = ip_vs_mhs_time_period(mhs, MHS_TICK_PIN);
-	u32 ticks = 0;
+	const bool runs[] = { mhs->census.hold, mhs->census.pin, true };
+	u32 i, ticks = 0;
 
-	if (mhs->census.hold &&
-	    ip_vs_mhs_time_ticks(&mhs->hold_tick, hold, delay))
-		ticks |= MHS_TICK_HOLD;
-	if (mhs->census.pin &&
-	    ip_vs_mhs_time_ticks(&mhs->pin_tick, pin, delay))
-		ticks |= MHS_TICK_PIN;
-	if (ip_vs_mhs_time_ticks(&mhs->track_tick, entry, delay)) {
-		/* the sync daemon may add an entry at any time */
-		if (!READ_ONCE(mhs->net->backup))
-			ticks |= MHS_TICK_TRACK;
-		else
-			mhs->all_tracked = false;
+	for (i = 0; i < MHS_CLOCKS; i++)
+		if (runs[i] &&
+		    ip_vs_mhs_time_due(mhs->ticked[i] +
+				       ip_vs_mhs_time_period(mhs, i), delay)) {
+			mhs->ticked[i] = jiffies;
+			ticks |= BIT(i);
+		}
+	/* the sync daemon may add an entry at any time */
+	if (ticks & MHS_TICK_TRACK && READ_ONCE(mhs->net->backup)) {
+		ticks &= ~MHS_TICK_TRACK;
+		mhs->all_tracked = false;
 	}
 	return ticks;
 }

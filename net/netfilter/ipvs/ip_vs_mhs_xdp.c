@@ -201,7 +201,8 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	int where;
 
 	p.in = xdp->rxq->dev;
-	p.mn = ip_vs_mhs_net_rcu(dev_net(p.in));
+	/* net_generic() would enter another section of RCU */
+	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[ip_vs_mhs_svc_net_id];
 	p.hash = rcu_dereference(p.mn->hash);
 	/* Without services no packet is counted */
 	if (unlikely(!p.hash))
