@@ -18,18 +18,14 @@
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
  *
- *	With one of these two held no lock is taken:
  *	ip_vs_mhs_hash.lock		writers of the table of services
- *	mhs.recount_lock		the count of connection entries
  *
  *	With none of these locks held: mhs_net.lane_lock, and under it RTNL; see
  *	ip_vs_mhs_lane_watch.c.
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
- *	packet				RCU; a packet that makes an entry may
- *					wait for recount_lock: about 20 counts
- *					a second
+ *	packet				RCU
  *	schedule()			RCU
  *	init_service			mhs; net; then hash, or after an error
  *					what done_service takes
@@ -69,8 +65,8 @@
  *			leave YOUNG by compare-and-exchange: if both try at once,
  *			the later one fails and sees what the earlier one set
  *	counters	packets and control, this_cpu_inc
- *	budget		packets that make an entry: made atomically, the rest
- *			under recount_lock; work of the service: recount_at
+ *	made, counted	packets that make an entry: made; work of the namespace:
+ *			both, see ip_vs_mhs_entry_recount()
  *	server.lane, local_generation, net.lane_net.in
  *			packets, see ip_vs_mhs_lane_way.h
  *	net.lane_net.generation, .next_hops
@@ -228,13 +224,6 @@ struct ip_vs_mhs_census {
 	u32			stage_max;
 };
 
-/* How many connection entries the service has, roughly */
-struct ip_vs_mhs_budget {
-	atomic_t		made;		/* since the last count */
-	u32			counted;	/* at the last count */
-	unsigned long		recount_at;	/* jiffies, at the earliest */
-};
-
 /* A virtual service */
 struct ip_vs_mhs {
 	/* read by every packet */
@@ -258,9 +247,9 @@ struct ip_vs_mhs {
 	siphash_key_t		key;
 	const struct ip_vs_mhs_cid __rcu *cid;	/* fills the cache line */
 
-	/* written by packets that make entries */
-	struct ip_vs_mhs_budget	budget ____cacheline_aligned_in_smp;
-	spinlock_t		recount_lock;	/* guards budget: one counts */
+	/* entries: at the last count, and made since by packets */
+	atomic_t		made ____cacheline_aligned_in_smp;
+	u32			counted;
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
@@ -364,7 +353,6 @@ struct ip_vs_mhs_net {
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
-	bool			was_stateful;	/* the same */
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
 	/* see ip_vs_mhs_lane_watch.c */

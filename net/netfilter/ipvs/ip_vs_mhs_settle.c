@@ -134,7 +134,6 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	mhs->gap = whole ? 1 : 0;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->build_at = jiffies;
-	mhs->budget.recount_at = jiffies;
 	mhs->track_tick = jiffies;
 	/* flows may come that lack an entry */
 	mhs->stateful = false;
