@@ -39,15 +39,12 @@
  *	second_chance
  *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
- *	Only the work of a service builds its table, for a reader of /proc, too,
- *	who waits for the work and holds no lock meanwhile.  So no callback
- *	builds, and only done_service() waits for who builds: for the work of its
- *	service.  The exit of a namespace waits for the work of that namespace.
- *	Both wait without the locks that the works take.  A rebuild or walk of
- *	the slots needs no lock: the works that share a scratch space share an
- *	ordered workqueue, which runs one at a time.  With net.lock held
- *	nobody looks at the slots of a service but net_attach() at those of its
- *	own.
+ *	Only the work of a service builds its table.  done_service() waits for
+ *	that work, a reader of /proc for a rebuild, the exit of a namespace for
+ *	the work of the namespace: all without the locks that works take.  A
+ *	rebuild or walk needs no lock, see struct ip_vs_mhs_scratch.  With
+ *	net.lock held nobody looks at the slots of a service but net_attach() at
+ *	those of its own.
  *
  * Who writes what
  * ---------------
@@ -60,23 +57,17 @@
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
- *	settle		control, under mhs.lock; the first packet of a young
- *			service sets SETTLED.  Who changes servers and packets
- *			leave YOUNG by compare-and-exchange: if both try at once,
- *			the later one fails and sees what the earlier one set
- *	counters	packets and control, this_cpu_inc
+ *	settle		control, under mhs.lock; packets and control leave YOUNG by
+ *			compare-and-exchange, see ip_vs_mhs_settling()
  *	made, counted	packets that make an entry: made; work of the namespace:
  *			both, see ip_vs_mhs_entry_recount()
- *	server.lane, local_generation, net.lane_net.in
- *			packets, see ip_vs_mhs_lane_way.h
- *	net.lane_net.generation, .next_hops
- *			notifiers, control, packets: atomically
+ *	server.lane, local_generation, net.lane_net
+ *			see ip_vs_mhs_lane_way.h
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.changed	control, WRITE_ONCE; others READ_ONCE
- *	cid, net.lists	control, under net.lock; packets read cid under RCU
+ *	cid		control, under net.lock; packets read under RCU
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
- *	net.carriers	control and RCU callbacks, atomically
  *	net.others	work of the namespace, WRITE_ONCE; packets READ_ONCE
  *
  * The life of a server
@@ -102,15 +93,13 @@
  * The life of a carrier
  * ---------------------
  *
- *	A carrier is an unhashed struct ip_vs_conn; the server holds its only
- *	reference.  The forwarding method and the conntrack flag of a carrier
- *	are fixed.  So a change of either makes a new carrier, and call_rcu()
- *	puts the old one; but when a server begins to masquerade, the old carrier
- *	stays, for older flows only (MHS_SRV_FROZEN).  A carrier holds the
- *	ip_vs_dest, and netns_ipvs.conn_count counts the carrier: the exit of a
- *	namespace waits until all are put.  Therefore RCU callbacks put what
- *	packets have seen: a timer or work might be cancelled before, and the
- *	exit would wait for ever.
+ *	A carrier is an unhashed struct ip_vs_conn of one server.  Its forwarding
+ *	method and conntrack flag are fixed: a change of either makes a new
+ *	carrier, and call_rcu() puts the old one; but a server that begins to
+ *	masquerade keeps it, for older flows only (MHS_SRV_FROZEN).  A carrier
+ *	holds the ip_vs_dest, and netns_ipvs.conn_count counts it: the exit of a
+ *	namespace waits until all are put.  So RCU callbacks put what packets have
+ *	seen: a timer or work might be cancelled before.
  *
  * The life of a service
  * ---------------------
@@ -161,18 +150,11 @@ struct ip_vs_mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
-/**
- * enum ip_vs_mhs_settle - what is known of a service's set of servers
- * @MHS_SETTLED: the set is complete: a change makes slots unstable
- * @MHS_SETTLING: servers come one by one: the table changes at once, and
- *	packets of older flows are dropped until the table is final
- * @MHS_YOUNG: the set seems complete and no packet has come yet: a change harms
- *	no flow, and unless a server leaves, the service settles again
- */
+/* What is known of a service's set of servers, see ip_vs_mhs_settle.c */
 enum ip_vs_mhs_settle {
-	MHS_SETTLED,
-	MHS_SETTLING,
-	MHS_YOUNG,
+	MHS_SETTLED,	/* complete: a change makes slots unstable */
+	MHS_SETTLING,	/* servers come one by one, no packet goes by the table */
+	MHS_YOUNG,	/* it seems complete, and no packet has come yet */
 };
 
 struct ip_vs_mhs;

@@ -289,8 +289,8 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 	return verdict;
 }
 
-/* Send the packet for which an entry was made, and put the entry.  @stats is
- * what the core does not count.
+/* Send the packet that made an entry, and put the entry.  The core does not count
+ * @stats.
  */
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
@@ -383,14 +383,14 @@ core:
 	return NF_ACCEPT;
 }
 
-/* Replace the old entry, which a new flow leaves, by an entry for the new flow.
- * No limit applies, as the old entry expires.  The core finds the new entry
- * first, unless a newer kernel resizes the table before the old entry is gone.
- * Without memory drop the packet: part of the flow would follow the old entry.
+/* Replace the old entry, which a new flow leaves and which expires, by an entry for
+ * the new flow.  The core finds the new entry first, unless a newer kernel resizes
+ * the table before the old entry is gone.  Without memory drop the packet: part of
+ * the flow would follow the old entry.
  *
- * With vs.conntrack do as the core does.  The end of the old entry deletes a
- * confirmed conntrack of the older flow: drop the packet, the client resends.
- * Clear NFCT to keep an unconfirmed conntrack, which is the new flow's.
+ * With vs.conntrack the end of the old entry deletes a confirmed conntrack of the
+ * older flow: drop the packet, as the core does.  Clear NFCT to keep an unconfirmed
+ * one, which is the new flow's.
  */
 static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 			       struct ip_vs_mhs_packet *p,
@@ -439,16 +439,13 @@ core:
  * @p: the packet
  * @verdict: set to the verdict of the hook for MHS_ENTRY_DONE
  *
- * An entry that plain UDP leaves expires when its last user puts the entry.  The
- * core would find the entry until then, so the packet does not go to the core.
- * New flows that persistence or an unsure mark may claim do; the entry of a
- * deleted server expires.
+ * The core would find an entry that plain UDP leaves until its last user puts it,
+ * so the packet does not go to the core.  New flows that persistence or an unsure
+ * mark may claim do; the entry of a deleted server expires.
  *
- * A packet that a claim refuses has no entry, and makes none while the claim may
- * be in its handshake: the core would find that entry first, and one forged packet
- * would break a new flow.  Later the older flow ends the claim.  If the core gets
- * the packet, it finds the claim: flows of masquerading servers have entries, so
- * the packet is of no flow.
+ * A packet that a claim refuses has no entry, and makes none while the claim is
+ * young: the core would find that entry first, and one forged packet would break a
+ * new flow.  Later the older flow ends the claim.
  *
  * Context: softirq or process, under RCU.
  * Return: what was found.
