@@ -18,18 +18,14 @@
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
  *
- *	With one of these two held no lock is taken:
  *	ip_vs_mhs_hash.lock		writers of the table of services
- *	mhs.recount_lock		the count of connection entries
  *
  *	With none of these locks held: mhs_net.lane_lock, and under it RTNL; see
  *	ip_vs_mhs_lane_watch.c.
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
- *	packet				RCU; a packet that makes an entry may
- *					wait for recount_lock: about 20 counts
- *					a second
+ *	packet				RCU
  *	schedule()			RCU
  *	init_service			mhs; net; then hash, or after an error
  *					what done_service takes
@@ -43,15 +39,12 @@
  *	second_chance
  *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
- *	Only the work of a service builds its table, for a reader of /proc, too,
- *	who waits for the work and holds no lock meanwhile.  So no callback
- *	builds, and only done_service() waits for who builds: for the work of its
- *	service.  The exit of a namespace waits for the work of that namespace.
- *	Both wait without the locks that the works take.  A rebuild or walk of
- *	the slots needs no lock: the works that share a scratch space share an
- *	ordered workqueue, which runs one at a time.  With net.lock held
- *	nobody looks at the slots of a service but net_attach() at those of its
- *	own.
+ *	Only the work of a service builds its table.  done_service() waits for
+ *	that work, a reader of /proc for a rebuild, the exit of a namespace for
+ *	the work of the namespace: all without the locks that works take.  A
+ *	rebuild or walk needs no lock, see struct ip_vs_mhs_scratch.  With
+ *	net.lock held nobody looks at the slots of a service but net_attach() at
+ *	those of its own.
  *
  * Who writes what
  * ---------------
@@ -64,23 +57,17 @@
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
- *	settle		control, under mhs.lock; the first packet of a young
- *			service sets SETTLED.  Who changes servers and packets
- *			leave YOUNG by compare-and-exchange: if both try at once,
- *			the later one fails and sees what the earlier one set
- *	counters	packets and control, this_cpu_inc
- *	budget		packets that make an entry: made atomically, the rest
- *			under recount_lock; work of the service: recount_at
- *	server.lane, local_generation, net.lane_net.in
- *			packets, see ip_vs_mhs_lane_way.h
- *	net.lane_net.generation, .next_hops
- *			notifiers, control, packets: atomically
+ *	settle		control, under mhs.lock; packets and control leave YOUNG by
+ *			compare-and-exchange, see ip_vs_mhs_settling()
+ *	made, counted	packets that make an entry: made; work of the namespace:
+ *			both, see ip_vs_mhs_entry_recount()
+ *	server.lane, local_generation, net.lane_net
+ *			see ip_vs_mhs_lane_way.h
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.changed	control, WRITE_ONCE; others READ_ONCE
- *	cid, net.lists	control, under net.lock; packets read cid under RCU
+ *	cid		control, under net.lock; packets read under RCU
  *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
- *	net.carriers	control and RCU callbacks, atomically
  *	net.others	work of the namespace, WRITE_ONCE; packets READ_ONCE
  *
  * The life of a server
@@ -106,15 +93,13 @@
  * The life of a carrier
  * ---------------------
  *
- *	A carrier is an unhashed struct ip_vs_conn; the server holds its only
- *	reference.  The forwarding method and the conntrack flag of a carrier
- *	are fixed.  So a change of either makes a new carrier, and call_rcu()
- *	puts the old one; but when a server begins to masquerade, the old carrier
- *	stays, for older flows only (MHS_SRV_FROZEN).  A carrier holds the
- *	ip_vs_dest, and netns_ipvs.conn_count counts the carrier: the exit of a
- *	namespace waits until all are put.  Therefore RCU callbacks put what
- *	packets have seen: a timer or work might be cancelled before, and the
- *	exit would wait for ever.
+ *	A carrier is an unhashed struct ip_vs_conn of one server.  Its forwarding
+ *	method and conntrack flag are fixed: a change of either makes a new
+ *	carrier, and call_rcu() puts the old one; but a server that begins to
+ *	masquerade keeps it, for older flows only (MHS_SRV_FROZEN).  A carrier
+ *	holds the ip_vs_dest, and netns_ipvs.conn_count counts it: the exit of a
+ *	namespace waits until all are put.  So RCU callbacks put what packets have
+ *	seen: a timer or work might be cancelled before.
  *
  * The life of a service
  * ---------------------
@@ -165,18 +150,11 @@ struct ip_vs_mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
-/**
- * enum ip_vs_mhs_settle - what is known of a service's set of servers
- * @MHS_SETTLED: the set is complete: a change makes slots unstable
- * @MHS_SETTLING: servers come one by one: the table changes at once, and
- *	packets of older flows are dropped until the table is final
- * @MHS_YOUNG: the set seems complete and no packet has come yet: a change harms
- *	no flow, and unless a server leaves, the service settles again
- */
+/* What is known of a service's set of servers, see ip_vs_mhs_settle.c */
 enum ip_vs_mhs_settle {
-	MHS_SETTLED,
-	MHS_SETTLING,
-	MHS_YOUNG,
+	MHS_SETTLED,	/* complete: a change makes slots unstable */
+	MHS_SETTLING,	/* servers come one by one, no packet goes by the table */
+	MHS_YOUNG,	/* it seems complete, and no packet has come yet */
 };
 
 struct ip_vs_mhs;
@@ -228,13 +206,6 @@ struct ip_vs_mhs_census {
 	u32			stage_max;
 };
 
-/* How many connection entries the service has, roughly */
-struct ip_vs_mhs_budget {
-	atomic_t		made;		/* since the last count */
-	u32			counted;	/* at the last count */
-	unsigned long		recount_at;	/* jiffies, at the earliest */
-};
-
 /* A virtual service */
 struct ip_vs_mhs {
 	/* read by every packet */
@@ -258,9 +229,9 @@ struct ip_vs_mhs {
 	siphash_key_t		key;
 	const struct ip_vs_mhs_cid __rcu *cid;	/* fills the cache line */
 
-	/* written by packets that make entries */
-	struct ip_vs_mhs_budget	budget ____cacheline_aligned_in_smp;
-	spinlock_t		recount_lock;	/* guards budget: one counts */
+	/* entries: at the last count, and made since by packets */
+	atomic_t		made ____cacheline_aligned_in_smp;
+	u32			counted;
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
@@ -362,7 +333,6 @@ struct ip_vs_mhs_net {
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
-	bool			was_stateful;	/* the same */
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
 	/* see ip_vs_mhs_lane_watch.c */

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the facts that a decision needs.
- *
- * The callers are the packet path, for packets and ICMP errors, and the core's
- * schedule().
- */
+/* IPVS stateless Maglev scheduler: the facts that a decision needs */
 #include "ip_vs_mhs_pkt.h"
 
 /* Number of slots to try for another server before a search of all servers */
@@ -135,8 +131,7 @@ bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q)
 }
 
 /* Choose the server for an entry that the core makes.  An ICMP error is about
- * an older flow, so the old server gets the entry.  @iph is the header of the
- * packet, or of the packet that an ICMP error quotes.
+ * an older flow: the old server gets the entry, and @iph is the quoted header.
  */
 struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 					  const struct sk_buff *skb,

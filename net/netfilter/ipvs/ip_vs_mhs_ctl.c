@@ -87,7 +87,6 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	INIT_LIST_HEAD(&mhs->gone);
 	xa_init_flags(&mhs->by_id, XA_FLAGS_ACCOUNT);
 	mutex_init(&mhs->lock);
-	spin_lock_init(&mhs->recount_lock);
 	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
 	refcount_set(&mhs->refcnt, 1);
 	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots),

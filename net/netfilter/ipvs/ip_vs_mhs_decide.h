@@ -92,27 +92,20 @@ enum ip_vs_mhs_cnt {
 	MHS_CNT_MAX
 };
 
-/**
- * enum ip_vs_mhs_act - what is to be done with a packet
- * @MHS_CORE: leave the packet to the core
- * @MHS_DROP: drop the packet; the client resends
- * @MHS_FORWARD: send the packet by the server's carrier
- * @MHS_NEW: make an entry for the new flow; on failure ask again with
- *	%MHS_ASK_NO_ENTRY
- * @MHS_PIN: make an entry for the older flow; on failure as for %MHS_NEW
- * @MHS_REPLACE: make an entry instead of the entry left, or drop the packet
- * @MHS_SEARCH: the candidate takes no new flow: search another server and ask
- *	again with %MHS_ASK_SEARCHED
- *
- * Up to %MHS_FORWARD an act is final.
- */
+/* What is to be done with a packet; up to MHS_FORWARD an act is final */
 enum ip_vs_mhs_act {
-	MHS_CORE,
-	MHS_DROP,
-	MHS_FORWARD,
+	MHS_CORE,	/* leave the packet to the core */
+	MHS_DROP,	/* the client resends */
+	MHS_FORWARD,	/* by the server's carrier */
+	/* make an entry, for the new flow or the older one; on failure ask again
+	 * with MHS_ASK_NO_ENTRY
+	 */
 	MHS_NEW,
 	MHS_PIN,
-	MHS_REPLACE,
+	MHS_REPLACE,	/* make an entry instead of the one left, or drop */
+	/* the candidate takes no new flow: search another server and ask again
+	 * with MHS_ASK_SEARCHED
+	 */
 	MHS_SEARCH,
 };
 

@@ -5,32 +5,7 @@
  */
 #include "ip_vs_mhs_pkt.h"
 
-/* How many entries were missing from the limit when they were counted */
-static s64 budget_left(const struct ip_vs_mhs_budget *budget, u32 limit)
-{
-	/* Pairs with the release in budget_count(): made is at least as new as
-	 * counted.
-	 */
-	return (s64)limit - smp_load_acquire(&budget->counted);
-}
-
-/* Is there room for an entry, or was the last count a moment ago? */
-static bool budget_known(const struct ip_vs_mhs_budget *budget, u32 limit)
-{
-	s64 left = budget_left(budget, limit);
-
-	return atomic_read(&budget->made) < left ||
-	       time_before(jiffies, READ_ONCE(budget->recount_at));
-}
-
-/**
- * ip_vs_mhs_entry_count() - count the entries of a service
- * @mhs: the service
- *
- * Context: any.
- * Return: the number of entries, at least 0.
- */
-s64 ip_vs_mhs_entry_count(const struct ip_vs_mhs *mhs)
+static s64 entry_count(const struct ip_vs_mhs *mhs)
 {
 	const struct ip_vs_mhs_servers *servers;
 	const struct ip_vs_mhs_server *s;
@@ -48,30 +23,31 @@ s64 ip_vs_mhs_entry_count(const struct ip_vs_mhs *mhs)
 	return n;
 }
 
-static void budget_count(const struct ip_vs_mhs *mhs,
-			 struct ip_vs_mhs_budget *budget)
+/* Count the entries of a service, for ip_vs_mhs_entry_reserve(): no callback
+ * reports that an entry expires.  One count at a time.
+ */
+u32 ip_vs_mhs_entry_recount(struct ip_vs_mhs *mhs)
 {
-	s64 n = ip_vs_mhs_entry_count(mhs);
+	/* entries made from now on stay in made, even if they are counted */
+	int made = atomic_read(&mhs->made);
+	u32 n = min_t(s64, entry_count(mhs), U32_MAX);
 
-	atomic_set(&budget->made, 0);
-	/* Pairs with the acquire in budget_left() */
-	smp_store_release(&budget->counted, min_t(s64, n, U32_MAX));
-	WRITE_ONCE(budget->recount_at, jiffies + HZ / 20 + 1);
+	WRITE_ONCE(mhs->counted, n);
+	/* Pairs with the acquire in ip_vs_mhs_entry_reserve() */
+	atomic_sub_return_release(made, &mhs->made);
+	return n;
 }
 
 /* May the service have one more entry, with the limit @limit?  If so, the entry
- * counts as made.  No callback reports that an entry expires, so the entries are
- * counted anew when those made since the last count reach the limit, at most 20
- * times a second.  Other CPUs wait for the count: a wrong "no" may cut older
- * flows.
+ * counts as made.  Room that older entries leave is found once a second, see
+ * net_work().
  *
  * A limit holds for all services of the namespace together, too, because a flood
  * may go to each; a third of it is for older flows.
  */
 bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins)
 {
-	int total = READ_ONCE(mhs->net->max_total_entries);
-	struct ip_vs_mhs_budget *budget = &mhs->budget;
+	int total = READ_ONCE(mhs->net->max_total_entries), made;
 	s64 left;
 
 	if (begins)
@@ -79,16 +55,13 @@ bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins)
 	if (atomic_read(&mhs->ipvs->conn_count) - READ_ONCE(mhs->net->others) >=
 	    total)
 		return false;
-	if (!budget_known(budget, limit)) {
-		spin_lock_bh(&mhs->recount_lock);
-		if (!budget_known(budget, limit))
-			budget_count(mhs, budget);
-		spin_unlock_bh(&mhs->recount_lock);
-	}
-	left = budget_left(budget, limit);
-	/* The read keeps a flood above the limit from writing the cache line */
-	return atomic_read(&budget->made) < left &&
-	       atomic_inc_return(&budget->made) <= left;
+	/* Pairs with the release in ip_vs_mhs_entry_recount(): counted is at
+	 * least as new as made.  The read keeps a flood above the limit from
+	 * writing the cache line.
+	 */
+	made = atomic_read_acquire(&mhs->made);
+	left = (s64)limit - READ_ONCE(mhs->counted);
+	return made < left && atomic_inc_return(&mhs->made) <= left;
 }
 
 /* Make an entry in the core's table, with a reference; NULL without memory or
@@ -316,8 +289,8 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 	return verdict;
 }
 
-/* Send the packet for which an entry was made, and put the entry.  @stats is
- * what the core does not count.
+/* Send the packet that made an entry, and put the entry.  The core does not count
+ * @stats.
  */
 unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 				   struct ip_vs_mhs_packet *p,
@@ -410,14 +383,14 @@ core:
 	return NF_ACCEPT;
 }
 
-/* Replace the old entry, which a new flow leaves, by an entry for the new flow.
- * No limit applies, as the old entry expires.  The core finds the new entry
- * first, unless a newer kernel resizes the table before the old entry is gone.
- * Without memory drop the packet: part of the flow would follow the old entry.
+/* Replace the old entry, which a new flow leaves and which expires, by an entry for
+ * the new flow.  The core finds the new entry first, unless a newer kernel resizes
+ * the table before the old entry is gone.  Without memory drop the packet: part of
+ * the flow would follow the old entry.
  *
- * With vs.conntrack do as the core does.  The end of the old entry deletes a
- * confirmed conntrack of the older flow: drop the packet, the client resends.
- * Clear NFCT to keep an unconfirmed conntrack, which is the new flow's.
+ * With vs.conntrack the end of the old entry deletes a confirmed conntrack of the
+ * older flow: drop the packet, as the core does.  Clear NFCT to keep an unconfirmed
+ * one, which is the new flow's.
  */
 static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 			       struct ip_vs_mhs_packet *p,
@@ -466,16 +439,13 @@ core:
  * @p: the packet
  * @verdict: set to the verdict of the hook for MHS_ENTRY_DONE
  *
- * An entry that plain UDP leaves expires when its last user puts the entry.  The
- * core would find the entry until then, so the packet does not go to the core.
- * New flows that persistence or an unsure mark may claim do; the entry of a
- * deleted server expires.
+ * The core would find an entry that plain UDP leaves until its last user puts it,
+ * so the packet does not go to the core.  New flows that persistence or an unsure
+ * mark may claim do; the entry of a deleted server expires.
  *
- * A packet that a claim refuses has no entry, and makes none while the claim may
- * be in its handshake: the core would find that entry first, and one forged packet
- * would break a new flow.  Later the older flow ends the claim.  If the core gets
- * the packet, it finds the claim: flows of masquerading servers have entries, so
- * the packet is of no flow.
+ * A packet that a claim refuses has no entry, and makes none while the claim is
+ * young: the core would find that entry first, and one forged packet would break a
+ * new flow.  Later the older flow ends the claim.
  *
  * Context: softirq or process, under RCU.
  * Return: what was found.

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the netfilter hooks.
  *
- * The hooks run before the core's own.  The hooks send packets of flows without
- * a connection entry, and packets with an entry if the core would only send
- * them.  The core gets the other packets and finds the entry, or makes an entry
- * with the server from ip_vs_mhs_ask_schedule().  Overview: ip_vs_mhs_decide.h.
+ * The hooks run before the core's own.  They send packets of flows without a
+ * connection entry, and packets with an entry if the core would only send them.
+ * The core gets the others and finds the entry, or makes one with the server from
+ * ip_vs_mhs_ask_schedule().  Overview: ip_vs_mhs_decide.h.
  *
  * A packet in a stable slot allocates and locks nothing and writes only the
  * counters of its CPU.
- *
- * The hooks also see ICMP errors (ip_vs_mhs_icmp.c).
  */
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -93,9 +91,7 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 			      stats);
 }
 
-/* Let the connection ID of a QUIC packet name the server; if so, send the packet
- * and set *@verdict
- */
+/* Send a QUIC packet to the server that its connection ID names, if any */
 static noinline bool hook_id(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
 			     unsigned int *verdict)
 {

@@ -14,9 +14,8 @@
  * the error may reach another one: QUIC has to probe the path MTU (RFC 8899).
  *
  * An error is about a flow of mhs if the quoted addresses are those of a service
- * and the error came to the virtual address, which is local here.  The mark of
- * the error says nothing: the mark of the flow is unknown, so errors about flows
- * of services by firewall mark are taken by their entries alone, by the core.
+ * and the error came to the virtual address, which is local here.  The mark of the
+ * flow is unknown: the core takes errors about services by firewall mark.
  */
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>

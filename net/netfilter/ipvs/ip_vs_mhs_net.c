@@ -63,28 +63,9 @@ static void net_refresh(struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Find how many entries of conn_count are not ours, for max_total_entries.  Half
- * below the limit that does not matter, and nothing is counted.
- */
-static void net_count_others(struct ip_vs_mhs_net *mn)
-{
-	const atomic_t *all = &net_ipvs(mn->net)->conn_count;
-	struct ip_vs_mhs *mhs = NULL;
-	loff_t pos = 0;
-	s64 ours = 0;
-
-	if (atomic_read(all) <= READ_ONCE(mn->max_total_entries) / 2) {
-		WRITE_ONCE(mn->others, 0);
-		return;
-	}
-	while ((mhs = ip_vs_mhs_svc_next(mn, mhs, pos++)))
-		ours += ip_vs_mhs_entry_count(mhs);
-	WRITE_ONCE(mn->others, max_t(s64, atomic_read(all) - ours, 0));
-}
-
 /* Poll what no callback of the core reports: vs.conntrack, the sync daemon's
  * role, other schedulers' services by firewall mark (ip_vs_mhs_svc_unsure()),
- * and the sysctl stateless.
+ * the sysctl stateless, and entries that end.
  *
  * On a sync backup connection entries of unknown flows arrive.  So the work marks
  * every slot tracked when the role begins, and the clocks of a service age no mark
@@ -96,9 +77,11 @@ static void net_work(struct work_struct *work)
 	struct ip_vs_mhs_net *mn = container_of(to_delayed_work(work),
 						struct ip_vs_mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
-	bool backup, begins, foreign, conntrack, stateful, looks;
+	const atomic_t *all = &ipvs->conn_count;
+	bool backup, begins, foreign, conntrack, full;
 	struct ip_vs_mhs *mhs;
 	loff_t pos = 0;
+	s64 ours = 0;
 
 	mutex_lock(&mn->lock);
 	/* a carrier's IP_VS_CONN_F_NFCT is fixed: replace the carriers */
@@ -112,20 +95,21 @@ static void net_work(struct work_struct *work)
 	begins = backup && !mn->backup;
 	/* Before the marks are set: no tick may age them meanwhile */
 	WRITE_ONCE(mn->backup, backup);
-	stateful = !READ_ONCE(mn->stateless);
-	looks = begins || stateful || mn->was_stateful;
-	mn->was_stateful = stateful;
 	mutex_unlock(&mn->lock);
 
+	/* half below the limit it does not matter whose the entries are */
+	full = atomic_read(all) > READ_ONCE(mn->max_total_entries) / 2;
 	mhs = NULL;
-	while (looks && (mhs = ip_vs_mhs_svc_next(mn, mhs, pos++))) {
+	while ((mhs = ip_vs_mhs_svc_next(mn, mhs, pos++))) {
 		if (begins)
 			ip_vs_mhs_slots_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		ip_vs_mhs_work_poll_stateful(mhs);
 		mutex_unlock(&mhs->lock);
+		if (full || mhs->counted || atomic_read(&mhs->made))
+			ours += ip_vs_mhs_entry_recount(mhs);
 	}
-	net_count_others(mn);
+	WRITE_ONCE(mn->others, full ? max_t(s64, atomic_read(all) - ours, 0) : 0);
 
 	mutex_lock(&mn->lock);
 	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);

@@ -29,65 +29,37 @@
 #include "ip_vs_mhs.h"
 #include "ip_vs_mhs_proto.h"
 
-/**
- * struct ip_vs_mhs_packet - one packet in a hook
- * @iph: network header; must be first, as hook_packet() clears what follows
- * @skb: the packet
- * @net: the namespace
- * @pd: transport protocol, as the core knows it; NULL for ICMP
- * @mark: firewall mark
- * @af: address family
- * @local: sent by this host
- * @sport: source port
- * @dport: destination port
- * @facts: MHS_PKT_FRESH: SYN, INIT, QUIC Initial; MHS_PKT_ENDS: RST, FIN,
- *	ABORT, SHUTDOWN, no flow
- * @ipsec: AH or ESP, as the core knows it; else NULL
- * @opens: may be the first packet of a direction
- * @quic: to a QUIC port
- */
+/* One packet in a hook */
 struct ip_vs_mhs_packet {
-	struct ip_vs_iphdr	iph;
+	struct ip_vs_iphdr	iph;	/* first: hook_packet() clears the rest */
 	struct sk_buff		*skb;
 	struct ip_vs_mhs_net	*net;
-	struct ip_vs_proto_data	*pd;
+	struct ip_vs_proto_data	*pd;	/* of the core; NULL for ICMP */
 	u32			mark;
 	u8			af;
-	bool			local;
+	bool			local;	/* sent by this host */
 	__be16			sport;
 	__be16			dport;
-	u32			facts;
-	struct ip_vs_proto_data	*ipsec;
-	bool			opens;
-	bool			quic;
+	u32			facts;	/* MHS_PKT_FRESH, MHS_PKT_ENDS */
+	struct ip_vs_proto_data	*ipsec;	/* AH or ESP, else NULL */
+	bool			opens;	/* perhaps the first of a direction */
+	bool			quic;	/* to a QUIC port */
 };
 
-/**
- * struct ip_vs_mhs_ask - a question to ip_vs_mhs_ask()
- * @mhs: the service
- * @server: the server of the verdict
- * @slot: the client's slot
- * @w: the word of the slot
- * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
- */
+/* A question to ip_vs_mhs_ask() */
 struct ip_vs_mhs_ask {
 	struct ip_vs_mhs	*mhs;
-	struct ip_vs_mhs_server	*server;
-	u32			*slot;
-	u32			w;
-	u32			facts;
+	struct ip_vs_mhs_server	*server;	/* of the verdict */
+	u32			*slot;		/* the client's */
+	u32			w;		/* word of the slot */
+	u32			facts;		/* MHS_SVC_*, _PKT_*, _ASK_* */
 };
 
-/**
- * enum ip_vs_mhs_found - result of ip_vs_mhs_entry_handle()
- * @MHS_ENTRY_NONE: the packet has no entry
- * @MHS_ENTRY_DONE: the packet had an entry and is handled
- * @MHS_ENTRY_LEFT: plain UDP that has left an entry, which is about to expire
- */
+/* What ip_vs_mhs_entry_handle() has found */
 enum ip_vs_mhs_found {
 	MHS_ENTRY_NONE,
-	MHS_ENTRY_DONE,
-	MHS_ENTRY_LEFT,
+	MHS_ENTRY_DONE,	/* an entry, and the packet is handled */
+	MHS_ENTRY_LEFT,	/* plain UDP has left the entry, which expires soon */
 };
 
 /* icmp */
@@ -95,7 +67,7 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
 
 /* entry */
-s64 ip_vs_mhs_entry_count(const struct ip_vs_mhs *mhs);
+u32 ip_vs_mhs_entry_recount(struct ip_vs_mhs *mhs);
 bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins);
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,
@@ -264,15 +236,8 @@ static inline u32 ip_vs_mhs_proto_facts(const struct ip_vs_mhs *mhs, u16 protoco
 	return protocol == IPPROTO_UDP ? ip_vs_mhs_proto_udp_facts(mhs, port) : 0;
 }
 
-/**
- * ip_vs_mhs_ask_begin() - fill a question about a packet of a service
- * @q: the question
- * @mhs: the service
- * @caddr: the client's address
- * @cport: the client's port
- * @facts: MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows
- *
- * Context: softirq or process, under RCU.
+/* Fill a question about a packet from @caddr, @cport to a service.  @facts:
+ * MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows.  Under RCU.
  */
 static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
 				       struct ip_vs_mhs *mhs,
@@ -331,14 +296,8 @@ ip_vs_mhs_ask_facts(const struct ip_vs_mhs_server *s, bool begins)
 	return facts;
 }
 
-/**
- * ip_vs_mhs_ask() - where does the packet go?
- * @q: the question; the function sets q->server, without a reference
- *
- * The slot is marked tracked for MHS_TRACKS.
- *
- * Context: softirq or process, under RCU.
- * Return: the verdict.
+/* Where does the packet go?  Returns the verdict and sets q->server, without a
+ * reference.  Under RCU.
  */
 static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
 {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs and ip_vs_mhs_lookup.
  *
- * A line of column names and a line for each service of the namespace, in
- * columns separated by blanks: scripts find a column by its name.  Columns keep
- * their names, and new columns are added at the end.  Documented in
- * Documentation/networking/ipvs-mhs.rst.
+ * Scripts find a column by its name: columns keep their names, and new ones are
+ * added at the end.  Documented in Documentation/networking/ipvs-mhs.rst.
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
@@ -39,9 +37,7 @@ static u64 proc_server_id(const struct ip_vs_mhs *mhs, u32 idx)
 	return s ? s->id : 0;
 }
 
-/* Count and fingerprint the slots, while packets and the work may change their
- * words
- */
+/* Count and fingerprint the slots, which may change meanwhile */
 static void proc_sum_slots(const struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 {
 	u32 i, w;
@@ -200,8 +196,7 @@ const struct seq_operations ip_vs_mhs_proc_ops = {
  *	UDP 192.0.2.1 443 198.51.100.7 40000 070a000002deadbeef
  *
  * (service, client, connection ID), and a reader of the same open file gets the
- * answer.  seq_file.lock guards the question, which is part of the open file.  The
- * answer is made under RCU, and the slot is read without a mark in its word.
+ * answer.  seq_file.lock guards the question.
  */
 struct mhs_lookup {
 	struct seq_net_private	p;		/* must be first */

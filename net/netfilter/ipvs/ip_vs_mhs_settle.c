@@ -26,7 +26,7 @@
  */
 #define MHS_GAP_MAX		HZ
 
-/* Longest settling.  Packets of older flows are dropped; TCP repeats longer. */
+/* Longest settling: TCP repeats for longer */
 #define MHS_SETTLE_MAX		(5 * HZ)
 
 /* A service without a packet stays young until its set has been quiet for so
@@ -43,9 +43,7 @@ static bool settle_seen(const struct ip_vs_mhs *mhs)
 					    BIT(MHS_CNT_NOMEM)));
 }
 
-/* When the set of servers will have been quiet for long enough; settle_by
- * bounds the time for a set that never gets quiet.
- */
+/* When the set of servers will have been quiet for long enough, or settle_by */
 static unsigned long settle_at(const struct ip_vs_mhs *mhs)
 {
 	unsigned long quiet = mhs->gap ? MHS_SETTLE_GAPS * mhs->gap :
@@ -109,10 +107,8 @@ static bool settle_has_entries(const struct ip_vs_mhs *mhs)
 	/* Pairs with the barrier in carrier_new() */
 	smp_rmb();
 	n = atomic_read(&mhs->ipvs->conn_count);
-	/* Pairs with the barrier in carrier_put().  conn_count has counted every
-	 * carrier in the smaller of the two numbers: a carrier that comes or
-	 * goes between the reads may pass for an entry, but no entry for a
-	 * carrier.
+	/* Pairs with the barrier in carrier_put().  A carrier that comes or goes
+	 * between the reads may pass for an entry, but no entry for a carrier.
 	 */
 	smp_rmb();
 	return n > min(carriers, atomic_read(of_carriers));
@@ -128,13 +124,10 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	lockdep_assert_held(&mhs->lock);
 	WRITE_ONCE(mhs->settle, MHS_SETTLING);
 	mhs->changed = jiffies;
-	/* 0: one change so far, so settle_at() waits longer; a complete
-	 * set has no reason to wait
-	 */
+	/* 0: one change so far; a complete set has no reason to wait */
 	mhs->gap = whole ? 1 : 0;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->build_at = jiffies;
-	mhs->budget.recount_at = jiffies;
 	mhs->ticked[MHS_CLOCK_TRACK] = jiffies;
 	/* flows may come that lack an entry */
 	mhs->stateful = false;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: rebuilds and walks of the slots.
  *
- * A rebuild fills a candidate table in a scratch space, then walks the slots
- * and changes each word by ip_vs_mhs_slot_change(), while packets read and
- * write the words.  Ticks of the clocks (ip_vs_mhs_work.c) use the same walk.
+ * A rebuild fills a table in a scratch space, then walks the slots, while packets
+ * read and write them.  Ticks of the clocks (ip_vs_mhs_work.c) use the same walk.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -143,9 +142,8 @@ static bool slots_chance(struct ip_vs_mhs *mhs)
 }
 
 /* Walk the slots: set candidates by the table @target (if not NULL), apply
- * @ticks, take the census.  Packets write the words at the same time, so both
- * sides write by compare-and-exchange only; its full barrier pairs with
- * ip_vs_mhs_slot_read().
+ * @ticks, take the census.  The full barrier of the compare-and-exchange pairs
+ * with ip_vs_mhs_slot_read().
  */
 static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 {
@@ -223,16 +221,16 @@ static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Move the slots on by the clocks that ticked, MHS_TICK_*.  Only the work calls. */
+/* Move the slots on by the clocks that ticked, MHS_TICK_* */
 void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
 {
 	slots_walk(mhs, NULL, ticks);
 }
 
 /* Rebuild the table of a service: fill a table from mhs.listed, and walk the
- * slots.  Only the work calls.  Callbacks wait for the snapshot of the servers
- * only.  A server deleted after the snapshot keeps its index, and the next rebuild
- * takes the server out of the slots.
+ * slots.  Callbacks wait for the snapshot of the servers only.  A server deleted
+ * after the snapshot keeps its index, and the next rebuild takes the server out of
+ * the slots.
  */
 void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 {
@@ -274,9 +272,7 @@ void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Mark every slot tracked.  For connection entries of unknown flows: packets of
- * every slot look for one.
- */
+/* Mark every slot tracked, for connection entries of unknown flows */
 void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs)
 {
 	u32 i;

@@ -8,9 +8,8 @@
  *
  *	ceil((k - 1/2) * maxweight / weight)
  *
- * The initial half credit rounds shares to the nearest slot.  Without it all
- * shares would be rounded down, in favour of heavy servers: with 1,000 servers
- * and 4093 slots, a server with half of the total weight would get 12 % more.
+ * The initial half credit rounds shares to the nearest slot; rounded down, they
+ * would favour heavy servers.
  *
  * A walk of all servers in every round would cost slots * servers when one
  * weight is far above the others.  Servers wait in one queue per round instead,
@@ -60,8 +59,7 @@ static siphash_key_t table_key = {
 
 static bool table_key_told;
 
-/* Set the key of the module, 16 bytes, before the first ip_vs_mhs_hash_key()
- */
+/* Set the key of the module, 16 bytes, before the first ip_vs_mhs_hash_key() */
 void ip_vs_mhs_hash_set_key(const u8 *raw)
 {
 	u32 i;
@@ -115,10 +113,10 @@ u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
 }
 
 /* Keyed hash of a client; @port 0 hashes the address alone.  SipHash-1-3, as in
- * hsiphash() on 64 bits: every packet pays for the hash, and the hash is no
- * secret.  The message is address and port; the top byte of the last word is
- * the length, 6 or 18 bytes.  Directors must compute the same hash and no
- * fingerprint shows a difference, so the function must never change.
+ * hsiphash() on 64 bits: every packet pays for the hash.  The message is address
+ * and port; the top byte of the last word is the length, 6 or 18 bytes.  Directors
+ * must compute the same hash and no fingerprint shows a difference, so the function
+ * must never change.
  */
 u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 			  const union nf_inet_addr *addr, __be16 port)
@@ -126,8 +124,7 @@ u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 	return sip_client(key, af == AF_INET6, addr, ntohs(port));
 }
 
-/* Compare two servers for the order of the fill: less than 0 if a comes first
- */
+/* Compare two servers for the order of the fill: less than 0 if a comes first */
 int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 			  u16 af_b, const union nf_inet_addr *b, __be16 port_b)
 {
@@ -151,16 +148,12 @@ static u32 slot_stable(u32 w, u32 idx)
  * ip_vs_mhs_slot_change() - apply the server of the new table to a slot
  * @w: the slot word
  * @idx: index of the server in the new table, or MHS_IDX_NONE
- * @at_once: make no transition: the service settles, or the flows of the old
- *	server are to be cut
- * @first_stage: first stage of a transition; in the pin phase if the hold time
- *	is 0
+ * @at_once: make no transition
+ * @first_stage: first stage of a transition
  *
- * A slot without a server has no flow to lose and changes at once.  A slot in
- * transition keeps its stage.
+ * A slot without a server has no flow to lose and changes at once.
  *
- * Context: any; the caller stores the result with compare-and-exchange.
- * Return: the new word, @w itself when nothing changes.
+ * Return: the new word, which the caller stores by compare-and-exchange.
  */
 u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
@@ -173,9 +166,7 @@ u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 
-/* Advance the stage and the marks of a slot by the clocks that ticked.  The
- * caller stores the word with compare-and-exchange.
- */
+/* Advance the stage and the marks of a slot by the clocks that ticked */
 u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 {
 	u32 stage = ip_vs_mhs_slot_stage(w);
@@ -193,9 +184,7 @@ u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 	return w;
 }
 
-/* Prepare one server for ip_vs_mhs_table_fill(); @hash is
- * ip_vs_mhs_hash_server()
- */
+/* Prepare one server, with its ip_vs_mhs_hash_server(), for a fill */
 void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
 			  u32 size)
 {
@@ -257,9 +246,8 @@ static u32 share_take(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
  * @f: scratch space; share[0..n-1] prepared by ip_vs_mhs_share_init()
  * @n: number of servers, at most MHS_IDX_MAX
  *
- * Context: process.  The fill takes milliseconds, some ln(size) memory probes
- *	per slot; servers whose addresses an adversary has chosen share their
- *	steps through the table, and 8,191 of these take a second.
+ * Context: process.  Takes milliseconds; 8,191 servers with addresses that an
+ *	adversary has chosen take a second.
  * Return: number of servers left without a slot; 0 if the fill was stopped, and
  *	then the table is not complete.
  */
@@ -298,10 +286,8 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 	return empty;
 }
 
-/* Add one slot to the fingerprint of a table, which is 0 before the first; @id
- * is the hash of its server, 0 without one.  The order of the slots changes the
- * fingerprint, so two directors have the same fingerprint only if every slot
- * names the same server.
+/* Add one slot to the fingerprint of a table, which is 0 before the first and
+ * depends on their order; @id is the hash of the slot's server, 0 without one.
  */
 u64 ip_vs_mhs_table_print(u64 print, u64 id)
 {

@@ -18,25 +18,13 @@
  * stage	0 stable, 1..4 hold, 5..15 pin
  * track	two generations of "flows of this slot may have an entry"
  *
- * The life of a slot; T is the tick period of the phase:
- *
- *	            change                T = hold / 3
- *	  STABLE(a) ------------> HOLD(a -> b), 1 -> 2 -> 3 -> 4
- *	   |  ^  ^                  |      |
- *	   |  |  |  change to a     |      | tick (or hold = 0: at once)
- *	   |  |  +------------------+      v
- *	   |  |  +----------------- PIN(a -> b), 5 -> 6 .. -> 15
- *	   |  |     change to a            |      T = pin / 10
- *	   |  +-- STABLE(b) <--------------+ tick
- *	   |
- *	   +-- change while settling, without a server, or cut: STABLE(b) at once
- *
- *	A change to c in HOLD or PIN replaces b and keeps the stage.
+ * A change makes a stable slot unstable, ticks of the clocks move it through hold
+ * and pin, and the last one makes the candidate its server.  A change back to the
+ * old server makes the slot stable at once, any other replaces the candidate.
  *
  * A slot may enter its first stage between two ticks, so a phase has one stage
- * more than ticks to wait.  The hold phase lasts at least the hold time and at
- * most a third longer, the pin phase at least the pin time and at most a tenth
- * longer.
+ * more than ticks to wait.  The hold phase lasts at most a third longer than the
+ * hold time, the pin phase at most a tenth longer than the pin time.
  */
 #ifndef _IP_VS_MHS_TABLE_H
 #define _IP_VS_MHS_TABLE_H
@@ -118,20 +106,13 @@ static inline bool ip_vs_mhs_slot_tracked(u32 w)
 u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage);
 u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks);
 
-/**
- * struct ip_vs_mhs_share - one server during a table fill
- * @weight: the server's weight, 1 to 2^31 - 1
- * @pos: next slot of the server's permutation
- * @skip: step of the permutation
- * @taken: number of slots taken so far
- * @next: next server in the queue of the same round
- */
+/* One server during a table fill */
 struct ip_vs_mhs_share {
-	u32	weight;
-	u32	pos;
-	u32	skip;
-	u32	taken;
-	u16	next;
+	u32	weight;	/* 1 to 2^31 - 1 */
+	u32	pos;	/* next slot of the server's permutation */
+	u32	skip;	/* step of the permutation */
+	u32	taken;	/* slots so far */
+	u16	next;	/* in the queue of the same round */
 };
 
 /**

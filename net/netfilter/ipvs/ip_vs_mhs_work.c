@@ -273,8 +273,6 @@ void ip_vs_mhs_work(struct work_struct *work)
 	/* jiffies wrap: clamp times, or they would be in the future again */
 	if (!ip_vs_mhs_time_between(jiffies, mhs->build_at + MHS_IDLE))
 		mhs->build_at = jiffies - MHS_IDLE;
-	if (!ip_vs_mhs_time_between(jiffies, READ_ONCE(mhs->budget.recount_at)))
-		WRITE_ONCE(mhs->budget.recount_at, jiffies);
 	ip_vs_mhs_server_release_gone(mhs, false);
 	work_try_again(mhs, &delay);
 	ip_vs_mhs_settle_on(mhs, &delay);

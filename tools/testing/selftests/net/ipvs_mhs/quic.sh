@@ -118,7 +118,6 @@ check_cmp "flood: IPv6 entries" "$(mhs Entries "$SVC6")" -le $cap
 pair ping short
 stays "flood: flows stay, with an entry or without"
 dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=65536
-nap 0.2	# why: the room is counted at most 20 times a second
 pair ping short
 stays "pin: older flows stay"
 check_cmp "pin: they are pinned" "$(pair_total PinnedEntries)" -gt 40
