@@ -312,4 +312,14 @@ static inline int ip_vs_mhs_net_registered(void)
 }
 #endif
 
+/* A packet that is forwarded has no time of reception */
+static inline void ip_vs_mhs_clear_tstamp(struct sk_buff *skb)
+{
+#ifdef MHS_HAVE_CLEAR_TSTAMP
+	skb_clear_tstamp(skb);
+#else
+	skb->tstamp = 0;
+#endif
+}
+
 #endif /* _IP_VS_MHS_COMPAT_H */

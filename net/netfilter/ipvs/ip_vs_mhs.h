@@ -153,7 +153,7 @@ struct ip_vs_mhs_counters {
 /* What is known of a service's set of servers, see ip_vs_mhs_settle.c */
 enum ip_vs_mhs_settle {
 	MHS_SETTLED,	/* complete: a change makes slots unstable */
-	MHS_SETTLING,	/* servers come one by one, no packet goes by the table */
+	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
 	MHS_YOUNG,	/* it seems complete, and no packet has come yet */
 };
 
@@ -229,7 +229,7 @@ struct ip_vs_mhs {
 	siphash_key_t		key;
 	const struct ip_vs_mhs_cid __rcu *cid;	/* fills the cache line */
 
-	/* entries: at the last count, and made since by packets */
+	/* Entries are made + counted: packets add to made, a count sets counted */
 	atomic_t		made ____cacheline_aligned_in_smp;
 	u32			counted;
 
@@ -336,14 +336,14 @@ struct ip_vs_mhs_net {
 	bool			conntrack;	/* vs.conntrack, the same */
 	bool			warned_conntrack;
 	/* see ip_vs_mhs_lane_watch.c */
+	struct ctl_table	*table;		/* of init and exit */
+	struct ctl_table_header	*header;	/* the same */
 	struct mutex		lane_lock;	/* guards what follows */
 	struct notifier_block	devices_nb;
 	struct notifier_block	routes_nb;
 	struct notifier_block	neighbours_nb;
 	bool			watches;
 	struct nf_hook_ops	ingress[MHS_INGRESS_DEVICES];	/* under RTNL */
-	struct ctl_table	*table;
-	struct ctl_table_header	*header;
 };
 
 /* svc */

@@ -28,13 +28,11 @@ static s64 entry_count(const struct ip_vs_mhs *mhs)
  */
 u32 ip_vs_mhs_entry_recount(struct ip_vs_mhs *mhs)
 {
-	/* entries made from now on stay in made, even if they are counted */
-	int made = atomic_read(&mhs->made);
+	/* entries made from now on may count twice, until the next count */
+	u32 made = atomic_read(&mhs->made);
 	u32 n = min_t(s64, entry_count(mhs), U32_MAX);
 
-	WRITE_ONCE(mhs->counted, n);
-	/* Pairs with the acquire in ip_vs_mhs_entry_reserve() */
-	atomic_sub_return_release(made, &mhs->made);
+	WRITE_ONCE(mhs->counted, n - made);
 	return n;
 }
 
@@ -47,21 +45,17 @@ u32 ip_vs_mhs_entry_recount(struct ip_vs_mhs *mhs)
  */
 bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins)
 {
-	int total = READ_ONCE(mhs->net->max_total_entries), made;
-	s64 left;
+	int total = READ_ONCE(mhs->net->max_total_entries);
+	u32 counted = READ_ONCE(mhs->counted);
 
 	if (begins)
 		total -= total / 3;
 	if (atomic_read(&mhs->ipvs->conn_count) - READ_ONCE(mhs->net->others) >=
 	    total)
 		return false;
-	/* Pairs with the release in ip_vs_mhs_entry_recount(): counted is at
-	 * least as new as made.  The read keeps a flood above the limit from
-	 * writing the cache line.
-	 */
-	made = atomic_read_acquire(&mhs->made);
-	left = (s64)limit - READ_ONCE(mhs->counted);
-	return made < left && atomic_inc_return(&mhs->made) <= left;
+	/* The read keeps a flood above the limit from writing the cache line */
+	return atomic_read(&mhs->made) + counted < limit &&
+	       atomic_inc_return(&mhs->made) + counted <= limit;
 }
 
 /* Make an entry in the core's table, with a reference; NULL without memory or

@@ -54,7 +54,7 @@ static void ingress_rewrite(const struct ip_vs_mhs_lane_packet *p,
 	nf_reset_ct(skb);
 	skb_dst_drop(skb);
 	skb_forward_csum(skb);
-	skb->tstamp = 0;
+	ip_vs_mhs_clear_tstamp(skb);
 }
 
 static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,

@@ -106,8 +106,9 @@ static void net_work(struct work_struct *work)
 		mutex_lock(&mhs->lock);
 		ip_vs_mhs_work_poll_stateful(mhs);
 		mutex_unlock(&mhs->lock);
-		if (full || mhs->counted || atomic_read(&mhs->made))
+		if (full || atomic_read(&mhs->made) + mhs->counted)
 			ours += ip_vs_mhs_entry_recount(mhs);
+		cond_resched();
 	}
 	WRITE_ONCE(mn->others, full ? max_t(s64, atomic_read(all) - ours, 0) : 0);
 
@@ -332,6 +333,7 @@ exit_proc:
 exit_sysctls:
 	net_sysctls_exit(mn);
 	ip_vs_mhs_lane_watch_exit(mn);
+	ip_vs_mhs_cid_exit(mn);
 	return -ENOMEM;
 }
 
