@@ -25,7 +25,7 @@ TREE = {
     "include/linux/rcupdate.h": "call_rcu",
     "include/linux/btf_ids.h": "#define BTF_ID",
     "include/linux/netdevice.h": "ndo_xdp_xmit",
-    "include/linux/skbuff.h": "skb_gso_validate_network_len",
+    "include/linux/skbuff.h": "skb_gso_validate_network_len tstamp",
     "include/linux/sysctl.h": "proc_handler(struct ctl_table",
     "include/net/ip_vs.h": "IP_VS_DEST_CF_AVAILABLE totalconns; "
                            "__u64 inpkts; ip_vs_stats tot_stats; "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Machines that die, hang or do not boot, played by the script "stub"."""
 
+import contextlib
 import io
 import os
 import subprocess
@@ -28,6 +29,16 @@ class Stub(backend.Machine):
 class NoBoot(Stub):
     def command(self, guest):
         return ["sh", "-c", "echo 'Kernel panic - not syncing: no root'"]
+
+
+class Hangs(Stub):
+    """So often before it boots"""
+
+    times = 0
+
+    def command(self, guest):
+        Hangs.times -= 1
+        return ["sleep", "60"] if Hangs.times >= 0 else super().command(guest)
 
 
 class KernelStub:
@@ -134,6 +145,13 @@ class Pool(PoolTest):
         self.assertIn("0 passed, 3 failed", out)
         self.assertIn("did not boot", out)
         self.assertIn("not tried again", out)
+
+    def test_a_boot_that_hangs_is_tried_once_more(self):
+        for Hangs.times, booted in (1, True), (2, False):
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                good, out = self.run_tests(self.make("a", PASS), kind=Hangs)
+            self.assertEqual(good, booted, out)
+            self.assertIn("and hangs: tried once more", err.getvalue())
 
     def test_other_shape_other_machine(self):
         good, out = self.run_tests(
