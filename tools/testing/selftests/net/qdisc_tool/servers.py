@@ -226,6 +226,8 @@ def apache():
         for name in ("mpm_event", "authz_core", "dir")) +
         f"ServerName test\nServerRoot {DIRECTORY}\nDocumentRoot {DIRECTORY}\n"
         f"PidFile {pid_file}\nErrorLog {DIRECTORY}/apache.log\n"
+        # without it WINCH waits for a connection as long as that lasts
+        "GracefulShutdownTimeout 5\n"
         f"Mutex file:{DIRECTORY}\nListen {LO}:{PORT}\n"
         "DirectoryIndex index.html\n")
     command = f"apache2 -f {config} -k"
