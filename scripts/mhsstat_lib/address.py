@@ -21,6 +21,12 @@ def endpoint(text):
     return address, int(port)
 
 
+def is_udp(name, ports):
+    """Is a service UDP of one of these ports?"""
+    protocol, where = name.split()
+    return protocol == "UDP" and endpoint(where)[1] in ports
+
+
 def unmapped(address):
     """A socket of both families has IPv4 mapped into IPv6."""
     return getattr(address, "ipv4_mapped", None) or address

@@ -9,7 +9,7 @@ import re
 from ipvs_mhs_tool import ToolError, UsageError
 
 from . import module
-from .address import endpoint, spelled, told
+from .address import endpoint, is_udp, spelled, told
 from .proc import name_of
 from .snapshot import NotThere, read_services, read_text, select
 
@@ -139,11 +139,9 @@ def lookup(options):
                endpoint(name.split()[1])[0].version == client[0].version}
     known = entries(read_text(PROC_CONNS), client) \
         if any(answers.values()) else []
-    ports = set(module.ports("stay_ports", ())) - \
-        set(module.ports("quic_ports", ()))
+    ports = module.stay_ports()
     found = [{"service": name, **answer, "entry": _entry(name, known),
-              "stays": name.startswith("UDP ") and
-              endpoint(name.split()[1])[1] in ports,
+              "stays": is_udp(name, ports),
               "second_chance": services[name].get("second_chance", 0)}
              for name, answer in answers.items() if answer]
     if not found:

@@ -38,6 +38,11 @@ def ports(name, default):
         int(port) for port in text.split(",") if port.isdigit())
 
 
+def stay_ports():
+    """UDP ports whose flows stay; a port of quic_ports, too, is QUIC."""
+    return set(ports("stay_ports", ())) - set(ports("quic_ports", ()))
+
+
 def listed(sysctl, protocol):
     """Names of the services in a sysctl; None where there is no such sysctl, or not for
     us."""

@@ -251,15 +251,14 @@ class Words:
         if "ops" in self.service.flags:
             return
         # with an entry for each a flow of plain UDP stays, too
-        plain = plain is not False and not self._stateful and \
-            not all(s.method == "Masq" for s in here)
+        without = not self._stateful and not all(s.method == "Masq" for s in here)
+        plain = plain is not False and without
         if plain and self.service.name.startswith("UDP "):
             yield "plain UDP, which is not QUIC, goes to its new server after " \
                   f"the hold time, {self._time(self.hold_ms)}, and at once " \
                   "from a server that is deleted or gets the weight 0"
             return
-        if self._host.stays(self.service) and not self._stateful and \
-                not all(s.method == "Masq" for s in here):
+        if without and self._host.stays(self.service):
             yield f"{others} connections that send something in the hold time, " \
                   f"{self._time(self.hold_ms)}, stay, the others go to their new " \
                   "server (stay_ports)"

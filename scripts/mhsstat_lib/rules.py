@@ -5,7 +5,7 @@ and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 from ipvs_mhs_tool import ToolError, run
 
 from . import module
-from .address import endpoint
+from .address import endpoint, is_udp
 from .text import duration
 
 VS = "/proc/sys/net/ipv4/vs"
@@ -62,7 +62,7 @@ class Host:
         self.second_chance = module.second_chance() or ()
         self.quic_ids = module.listed("quic_ids", "UDP") or ()
         self.quic_ports = module.ports("quic_ports", self.quic_ports)
-        self.stay_ports = module.ports("stay_ports", self.stay_ports)
+        self.stay_ports = module.stay_ports()
         try:
             text = run(["ipvsadm", "-L", "--timeout"]).stdout
         except ToolError:
@@ -118,14 +118,10 @@ class Host:
                    "had come back to it in spite of weight 0: run 'sysctl -w "
                    "net.ipv4.vs.expire_quiescent_template=1'")
 
-    def _is_udp(self, service, ports):
-        protocol, where = service.name.split()
-        return protocol == "UDP" and int(where.rpartition(":")[2]) in ports
-
     def stays(self, service):
         """Are its flows plain UDP that stays, by entries of a transition?"""
         return not service.persistent and "ops" not in service.flags and \
-            self._is_udp(service, set(self.stay_ports) - set(self.quic_ports))
+            is_udp(service.name, self.stay_ports)
 
     def plain_udp(self, service):
         """Are there flows of plain UDP, which have no entries?  None: perhaps."""
@@ -134,7 +130,7 @@ class Host:
         if service.name.startswith("FWM "):
             return None
         return service.name.startswith("UDP ") and not self.stays(service) and \
-            not self._is_udp(service, self.quic_ports)
+            not is_udp(service.name, self.quic_ports)
 
     def deleted(self, service, server, stable, stateful):
         """What becomes of the living flows of a server that is deleted.  @stable:

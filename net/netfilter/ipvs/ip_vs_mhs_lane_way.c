@@ -163,6 +163,7 @@ static void way_publish(struct ip_vs_mhs_lane_record *r, u32 was, u32 generation
 	unsigned long *to = (unsigned long *)&r->way;
 	u32 i;
 
+	BUILD_BUG_ON(sizeof(*way) % sizeof(*to));
 	if (!ip_vs_mhs_lane_claim(&r->generation, was, generation))
 		return;
 	for (i = 0; i < sizeof(*way) / sizeof(*to); i++)

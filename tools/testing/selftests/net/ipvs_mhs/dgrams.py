@@ -222,7 +222,10 @@ class Client:
     def ping(self, kind="plain", timeout=None, new=False):
         self.clear()
         timeout = float(timeout or self.args.timeout)
-        flows = [f for f in self.flows if not (new and f.server)]
+        self.bursts([f for f in self.flows if not (new and f.server)], kind,
+                    timeout)
+
+    def bursts(self, flows, kind, timeout):
         for i in range(0, len(flows), BURST):
             self.burst(flows[i:i + BURST], kind, timeout)
 
@@ -232,8 +235,7 @@ class Client:
             self.stop()
 
     def stop(self):
-        for i in range(0, len(self.flows), BURST):
-            self.burst(self.flows[i:i + BURST], "plain", self.args.timeout)
+        self.bursts(self.flows, "plain", self.args.timeout)
 
     def spray(self, n, kind="plain"):
         data = datagram(kind, self.args.size)

@@ -37,9 +37,13 @@ pinned() {
 	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
 }
 
+holding() {
+	[ "$(mhs Hold "$1")" -gt 0 ]
+}
+
 # changed: the change has reached the slots
 changed() {
-	[ "$(mhs Hold "$SVC4")" -gt 0 ] && [ "$(mhs Hold "$SVC6")" -gt 0 ]
+	holding "$SVC4" && holding "$SVC6"
 }
 
 # aged [-v]: IPv4 entries for s1, or others, that are not renewed
@@ -176,10 +180,6 @@ events() {
 says() {
 	(echo "$1" >&"$dtls_in") || return 1
 	busywait "$2" grep -q "^$1$" "$work/s1.dtls" "$work/s2.dtls"
-}
-
-holding() {
-	[ "$(mhs Hold "$1")" -gt 0 ]
 }
 
 # drained SERVICE SERVER COMMAND...: do it in each phase of a drain, and count in
