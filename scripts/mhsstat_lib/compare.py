@@ -107,10 +107,7 @@ def _service_differences(a, b, left, right, explained):
                        "of 'mhsstat show --json'")
             elif None in (a.parameters.get("hash_key_print"),
                           b.parameters.get("hash_key_print")):
-                yield "the cause is likely another hash_key" + "".join(
-                    f"; {d.name} has one that mhs derives for the user of its "
-                    "network namespace" for d in (a, b)
-                    if d.parameters.get("hash_key_derived"))
+                yield "the cause is likely another hash_key"
 
 
 def differences(a, b):

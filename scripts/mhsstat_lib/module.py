@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the loaded module was told.  Only root reads the key."""
 
-import os
 import re
 
 from ipvs_mhs_tool import ToolError
@@ -12,14 +11,9 @@ PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
 SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
          262139, 524287)
 DEFAULT_TABLE_SIZE = 65521
-# table_key of ip_vs_mhs_table.c, as the parameter would spell it
+# ip_vs_mhs_hash_key, of ip_vs_mhs_table.c, as the parameter would spell it
 DEFAULT_KEY = "d308a385886a3f24447370032e8a1913"
-
-
 NO_KEY = ("", "(null)")     # the parameter, when the key is the default
-
-_NS_GET_USERNS = 0xb701
-_INITIAL_USER_NS = 0xEFFFFFFD   # its inode
 
 
 def parameter(name, directory=PARAMETERS):
@@ -72,38 +66,15 @@ def key_print(key):
                           ).hexdigest()[:16]
 
 
-def guest():
-    """Does another user than the host's own this network namespace, by a user
-    namespace?  A secret hash_key is not his, but one that mhs derives from it."""
-    import fcntl
-    try:
-        with open("/proc/self/ns/net", encoding="ascii") as file:
-            owner = fcntl.ioctl(file, _NS_GET_USERNS)
-    except OSError:     # the owner is above the user namespace of this process
-        return False
-    try:
-        return os.fstat(owner).st_ino != _INITIAL_USER_NS
-    finally:
-        os.close(owner)
-
-
-def derived(key):
-    """Is the key of this network namespace another than @key, the parameter's
-    text, or None if it cannot be read?"""
-    return key not in NO_KEY and guest()
-
-
 def describe(directory=PARAMETERS):
     """The parameters on which directors must agree, without the key."""
     key = parameter("hash_key", directory)
-    other = derived(key)
     size = parameter("table_size", directory)
     ignore = parameter("mark_ignore", directory)
     return {
         "table_size": int(size) if size else None,
-        "hash_key_print": None if key is None or other else
-        key_print(parse_key("" if key in NO_KEY else key, "hash_key")),
-        "hash_key_derived": other,
+        "hash_key_print": None if key is None else key_print(
+            parse_key("" if key in NO_KEY else key, "hash_key")),
         "mark_ignore": int(ignore) if ignore else None,
         "quic_ports": parameter("quic_ports", directory),
         "stay_ports": parameter("stay_ports", directory) or "",

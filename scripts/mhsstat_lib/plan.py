@@ -322,11 +322,6 @@ def verdict(plan, warn):
         return EXIT_PROBLEM if plan["refused"] else EXIT_OK
     warn(f"the kernel's candidate table has the fingerprint "
          f"{plan['kernel_print']}, not {plan['print_before']}: the plan is "
-         "about another table; " + (
-             "in a network namespace of another user mhs derives a key from "
-             "hash_key, which mhsstat cannot know: shares are about right, the "
-             "slots that move are others"
-             if module.derived(module.parameter("hash_key")) else
-             "is the hash key or the table size another, or have the servers "
-             "just changed?"))
+         "about another table; is the hash key or the table size another, or "
+         "have the servers just changed?")
     return EXIT_PROBLEM

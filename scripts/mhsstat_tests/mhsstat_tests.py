@@ -807,7 +807,7 @@ class Compare(Files):
                    "real_servers": [{"server": "10.2.0.11:80", "weight": 1},
                                     {"server": "10.2.0.12:80", "weight": 1}]}
         parameters = {"hash_key_print": "k", "quic_ports": "443", "stay_ports": "",
-                      "mark_ignore": 0, "hash_key_derived": False}
+                      "mark_ignore": 0}
         for name, value in changes.items():
             (parameters if name in parameters else service)[name] = value
         return {"format": 1, "parameters": parameters, "services": [service]}
@@ -833,8 +833,6 @@ class Compare(Files):
                  "hash_key_print k in a, l in b"),
                 ({"hash_key_print": None, **other},
                  "likely another hash_key"),
-                ({"hash_key_print": None, "hash_key_derived": True, **other},
-                 "b has one that mhs derives for the user"),
                 ({"real_servers": None, **other}, "cannot be seen from this"),
                 ({"address_only": 1}, "AddrOnly (flag-3) 0 in a, 1 in b"),
                 ({"second_chance": 1}, "second chance (sysctl) 0 in a, 1 in b"),

@@ -5,6 +5,7 @@
 #include <linux/module.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
+#include <linux/user_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
 
@@ -82,7 +83,7 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
 	mhs->size = ip_vs_mhs_slots_size;
-	ip_vs_mhs_slots_key(mhs->net->net, &mhs->key);
+	mhs->key = ip_vs_mhs_hash_key;
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
 	xa_init_flags(&mhs->by_id, XA_FLAGS_ACCOUNT);
@@ -161,6 +162,11 @@ static int ctl_init_service(struct ip_vs_service *svc)
 	struct ip_vs_mhs *mhs;
 	int err;
 
+	/* ipvsadm does not work there; other users would have the host rebuild
+	 * tables and learn the slots of its clients
+	 */
+	if (svc->ipvs->net->user_ns != &init_user_ns)
+		return -EPERM;
 	err = ip_vs_mhs_net_ready();
 	if (err)
 		return err;

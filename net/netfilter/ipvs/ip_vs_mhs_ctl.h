@@ -63,11 +63,10 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs);
 
 /* slots */
 extern unsigned int ip_vs_mhs_slots_size;
+extern struct workqueue_struct *ip_vs_mhs_slots_wq;
 
 int ip_vs_mhs_slots_init(void);
 void ip_vs_mhs_slots_exit(void);
-void ip_vs_mhs_slots_key(const struct net *net, siphash_key_t *key);
-struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net);
 void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks);
 void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs);
@@ -101,7 +100,7 @@ static inline bool ip_vs_mhs_time_due(unsigned long then, unsigned long *delay)
 /* Run the work in @delay jiffies, whenever it would have run */
 static inline void ip_vs_mhs_queue(struct ip_vs_mhs *mhs, unsigned long delay)
 {
-	mod_delayed_work(ip_vs_mhs_slots_wq(mhs->net->net), &mhs->work, delay);
+	mod_delayed_work(ip_vs_mhs_slots_wq, &mhs->work, delay);
 }
 
 /* Jiffies that must pass between two rebuilds: four times the last one's */

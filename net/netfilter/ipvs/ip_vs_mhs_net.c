@@ -37,7 +37,7 @@ int ip_vs_mhs_net_ready(void)
 
 static void net_queue(struct ip_vs_mhs_net *mn)
 {
-	queue_delayed_work(ip_vs_mhs_slots_wq(mn->net), &mn->work, MHS_NET_PERIOD);
+	queue_delayed_work(ip_vs_mhs_slots_wq, &mn->work, MHS_NET_PERIOD);
 }
 
 /* Warn about vs.conntrack=1, which may be set at any time */
@@ -216,11 +216,6 @@ static const unsigned int net_int_max = INT_MAX;
 		.extra2		= (void *)(MAX),			\
 	}
 
-/* Short times and many entries cost CPU and memory of the host: the first
- * NET_OF_HOST are only read outside the initial user namespace.
- */
-#define NET_OF_HOST	5
-
 static const struct ctl_table net_table[] = {
 	NET_SYSCTL(hold_ms, &net_day_ms),
 	NET_SYSCTL(pin_ms, &net_day_ms),
@@ -269,11 +264,8 @@ static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 	mn->table = kmemdup(net_table, sizeof(net_table), GFP_KERNEL);
 	if (!mn->table)
 		return -ENOMEM;
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n; i++)
 		mn->table[i].data = (char *)mn + (unsigned long)net_table[i].data;
-		if (i < NET_OF_HOST && mn->net->user_ns != &init_user_ns)
-			mn->table[i].mode = 0444;
-	}
 	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					       mn->table, n);
 	if (mn->header)

@@ -6,7 +6,6 @@
  */
 #include <linux/module.h>
 #include <linux/slab.h>
-#include <linux/user_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
@@ -21,62 +20,30 @@ MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 10
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
 /* Scratch space, allocated at module load, because a removal must not allocate.
- * Only works of its workqueue use a scratch space, and the queue is ordered: one
- * rebuild or walk at a time, and all services of a scratch space use one CPU at
- * most.  The initial user namespace has one scratch space, all other user
- * namespaces share a second one: unprivileged users delay only each other.
+ * Only works of ip_vs_mhs_slots_wq use the scratch space, and the queue is ordered:
+ * one rebuild or walk at a time, and all services use one CPU at most.
  */
-struct ip_vs_mhs_scratch {
-	struct workqueue_struct	*wq;
+static struct ip_vs_mhs_scratch {
 	struct ip_vs_mhs_fill	fill;
 	u16			idx[MHS_IDX_MAX];
 	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
-};
+} slots_scratch;
 
-static struct ip_vs_mhs_scratch *slots_scratch[2];
+struct workqueue_struct *ip_vs_mhs_slots_wq;
 
-static void scratch_free(struct ip_vs_mhs_scratch *scratch)
+/* Allocate scratch space and workqueue, when the table size is known */
+int ip_vs_mhs_slots_init(void)
 {
-	if (!scratch)
-		return;
-	if (scratch->wq)
-		destroy_workqueue(scratch->wq);
-	kvfree(scratch->fill.table);
-	kvfree(scratch->fill.head);
-	kvfree(scratch->fill.tail);
-	kvfree(scratch->fill.share);
-	kvfree(scratch);
-}
+	struct ip_vs_mhs_fill *f = &slots_scratch.fill;
 
-static struct ip_vs_mhs_scratch *scratch_new(const char *name)
-{
-	struct ip_vs_mhs_scratch *scratch;
-	struct ip_vs_mhs_fill *f;
-
-	scratch = kvzalloc_obj(*scratch, GFP_KERNEL);
-	if (!scratch)
-		return NULL;
-	f = &scratch->fill;
 	f->size = ip_vs_mhs_slots_size;
 	f->table = kvcalloc(f->size, sizeof(*f->table), GFP_KERNEL);
 	f->head = kvcalloc(f->size, sizeof(*f->head), GFP_KERNEL);
 	f->tail = kvcalloc(f->size, sizeof(*f->tail), GFP_KERNEL);
 	f->share = kvcalloc(MHS_IDX_MAX, sizeof(*f->share), GFP_KERNEL);
-	scratch->wq = alloc_ordered_workqueue("%s", 0, name);
-	if (f->table && f->head && f->tail && f->share && scratch->wq)
-		return scratch;
-	scratch_free(scratch);
-	return NULL;
-}
-
-/* Allocate scratch spaces and workqueues, when the table size is known */
-int ip_vs_mhs_slots_init(void)
-{
-	slots_scratch[0] = scratch_new("ip_vs_mhs");
-	slots_scratch[1] = IS_ENABLED(CONFIG_USER_NS) ?
-			 scratch_new("ip_vs_mhs_userns") : NULL;
-	if (slots_scratch[0] && (slots_scratch[1] || !IS_ENABLED(CONFIG_USER_NS)))
+	ip_vs_mhs_slots_wq = alloc_ordered_workqueue("ip_vs_mhs", 0);
+	if (f->table && f->head && f->tail && f->share && ip_vs_mhs_slots_wq)
 		return 0;
 	ip_vs_mhs_slots_exit();
 	return -ENOMEM;
@@ -85,35 +52,14 @@ int ip_vs_mhs_slots_init(void)
 /* Free what ip_vs_mhs_slots_init() allocated so far */
 void ip_vs_mhs_slots_exit(void)
 {
-	scratch_free(slots_scratch[0]);
-	scratch_free(slots_scratch[1]);
-}
+	struct ip_vs_mhs_fill *f = &slots_scratch.fill;
 
-/* The scratch space of a namespace; valid until the module exits */
-static struct ip_vs_mhs_scratch *scratch_of(const struct net *net)
-{
-	return slots_scratch[net->user_ns != &init_user_ns];
-}
-
-/* The key of the services of a namespace.  A user who may add services sees the
- * tables, so each user has a key: that of the root of the user namespace that
- * owns @net, who has it in all his namespaces and on all hosts.  Nobody makes
- * himself another user's root.
- */
-void ip_vs_mhs_slots_key(const struct net *net, siphash_key_t *key)
-{
-	kuid_t root = make_kuid(net->user_ns, 0);
-
-	/* no uid_map yet: whoever made the user namespace */
-	if (!uid_valid(root))
-		root = net->user_ns->owner;
-	ip_vs_mhs_hash_key(key, net->user_ns != &init_user_ns, __kuid_val(root));
-}
-
-/* The workqueue for the works of a namespace, valid until the module exits */
-struct workqueue_struct *ip_vs_mhs_slots_wq(const struct net *net)
-{
-	return scratch_of(net)->wq;
+	if (ip_vs_mhs_slots_wq)
+		destroy_workqueue(ip_vs_mhs_slots_wq);
+	kvfree(f->table);
+	kvfree(f->head);
+	kvfree(f->tail);
+	kvfree(f->share);
 }
 
 /* Have all servers the second chance?  They send packets of flows that they do not
@@ -147,7 +93,7 @@ static bool slots_chance(struct ip_vs_mhs *mhs)
  */
 static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 {
-	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
+	struct ip_vs_mhs_scratch *scratch = &slots_scratch;
 	/* While a rebuild is due, no service is young and begins to settle */
 	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
@@ -234,7 +180,7 @@ void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
  */
 void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 {
-	struct ip_vs_mhs_scratch *scratch = scratch_of(mhs->net->net);
+	struct ip_vs_mhs_scratch *scratch = &slots_scratch;
 	struct ip_vs_mhs_fill *f = &scratch->fill;
 	u64 start = ktime_get_ns();
 	struct ip_vs_mhs_server *s;

@@ -53,42 +53,19 @@ bool ip_vs_mhs_table_size_valid(u32 size)
 }
 
 /* Default key: digits of pi, which are public and unrelated to any address */
-static siphash_key_t table_key = {
+siphash_key_t ip_vs_mhs_hash_key = {
 	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
 };
 
-static bool table_key_told;
-
-/* Set the key of the module, 16 bytes, before the first ip_vs_mhs_hash_key() */
+/* Set ip_vs_mhs_hash_key, before a service or a hash uses it; @raw: 16 bytes */
 void ip_vs_mhs_hash_set_key(const u8 *raw)
 {
+	siphash_key_t *key = &ip_vs_mhs_hash_key;
 	u32 i;
 
-	table_key = (siphash_key_t){};
-	for (i = 0; i < sizeof(table_key); i++)
-		table_key.key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
-	table_key_told = true;
-}
-
-/* Write the key of both hashes of a service to @to; @guest: the service is
- * another user's than the host's, of the user @uid.  A guest may ask for the
- * slot of any client, and must not learn the slots of the host so: his key is
- * two SipHash-2-4 of his number under the secret key.  The default key is no
- * secret, and everybody has it.
- */
-void ip_vs_mhs_hash_key(siphash_key_t *to, bool guest, u32 uid)
-{
-	const siphash_key_t *key = &table_key;
-	u32 i;
-
-	*to = table_key;
-	for (i = 0; i < 2 && guest && table_key_told; i++) {
-		struct sip v = sip_begin(key);
-
-		/* five bytes, which no server's message has */
-		sip_word(&v, 2, 5ULL << 56 | (u64)i << 32 | uid);
-		to->key[i] = sip_end(&v, 4);
-	}
+	*key = (siphash_key_t){};
+	for (i = 0; i < sizeof(*key); i++)
+		key->key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
 }
 
 /* Keyed hash of a server.  SipHash-2-4 over address and port, in one byte

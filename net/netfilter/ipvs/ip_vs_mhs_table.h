@@ -33,8 +33,9 @@
 #include <linux/netfilter.h>
 #include <linux/siphash.h>
 
+extern siphash_key_t ip_vs_mhs_hash_key;	/* of both hashes */
+
 void ip_vs_mhs_hash_set_key(const u8 *raw);
-void ip_vs_mhs_hash_key(siphash_key_t *to, bool guest, u32 uid);
 u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
 			  const union nf_inet_addr *addr, __be16 port);
 u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,

@@ -4,15 +4,10 @@
  * The sysctls and the core's timeouts may change at any time: a function that
  * uses a time twice must read the time once.
  */
-#include <linux/user_namespace.h>
-
 #include "ip_vs_mhs_ctl.h"
 
 /* Pin time without a timeout table: that of the core's defaults for TCP */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
-
-/* Shortest time outside the initial user namespace, a minute */
-#define MHS_MIN_MS		(60 * MSEC_PER_SEC)
 
 /* Cap, because the core's timeouts may overflow an int in milliseconds */
 #define MHS_TIMEOUT_MAX_MS	(INT_MAX / 2)
@@ -27,14 +22,6 @@ static unsigned int time_timeout_ms(int timeout)
 {
 	return jiffies_to_msecs(min_t(unsigned long, max(timeout, 0),
 				      msecs_to_jiffies(MHS_TIMEOUT_MAX_MS)));
-}
-
-/* Short times cost CPU of the host, and any user can set them in a namespace */
-static unsigned int time_enough_ms(const struct ip_vs_mhs *mhs, unsigned int ms)
-{
-	if (mhs->net->net->user_ns == &init_user_ns)
-		return ms;
-	return max_t(unsigned int, ms, MHS_MIN_MS);
 }
 
 /* Longest life of an idle entry of the service, by present and former timeouts */
@@ -58,7 +45,7 @@ static unsigned int time_entry_ms(struct ip_vs_mhs *mhs)
 			mhs->entry_ms = max(mhs->entry_ms, ms);
 		}
 	}
-	ms = time_enough_ms(mhs, mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS);
+	ms = mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS;
 	return ms + MHS_ENTRY_MARGIN_MS(ms);
 }
 
@@ -89,9 +76,7 @@ unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
 {
 	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
 
-	if (!ms)
-		ms = time_idle_ms(mhs);
-	return time_enough_ms(mhs, ms);
+	return ms ? ms : time_idle_ms(mhs);
 }
 
 /* How long a slot stays in hold: the sysctl hold_ms, at most the pin time */

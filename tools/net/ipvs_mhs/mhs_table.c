@@ -92,7 +92,6 @@ int main(int argc, char **argv)
 {
 	struct ip_vs_mhs_fill fill = {};
 	uint64_t *ids, print = 0;
-	siphash_key_t key;
 	struct server *servers;
 	long size, n, i;
 	u32 in = 0, slot;
@@ -105,7 +104,6 @@ int main(int argc, char **argv)
 	if (size < 0 || size > INT_MAX || !ip_vs_mhs_table_size_valid(size))
 		die("SLOTS: not a size that a table can have");
 	parse_key();
-	ip_vs_mhs_hash_key(&key, false, 0);
 	n = atol(argv[2]);
 	if (n < 0 || n > (long)MHS_IDX_MAX)
 		die("SERVERS: more than a service can have");
@@ -129,7 +127,8 @@ int main(int argc, char **argv)
 		if (!servers[i].weight)
 			continue;
 		servers[in] = servers[i];
-		ids[in] = ip_vs_mhs_hash_server(&key, servers[in].af,
+		ids[in] = ip_vs_mhs_hash_server(&ip_vs_mhs_hash_key,
+						servers[in].af,
 						&servers[in].addr,
 						htons(servers[in].port));
 		ip_vs_mhs_share_init(&fill.share[in], servers[in].weight,

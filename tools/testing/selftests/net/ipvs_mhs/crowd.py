@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Many network namespaces change a service again and again, and so does this one.
 
-The others belong to users of their own, as those do that anybody may make.  With
---services this one makes and deletes a service in place of a change, and others
+With --services this one makes and deletes a service in place of a change, and others
 read the tables all the time.  Prints the microseconds that a command of this one
 took, half of them and nine of ten, and their mean.
 """
@@ -21,7 +20,7 @@ sys.dont_write_bytecode = True
 from sockopt import ADD, ADD_DEST, DEL, EDIT_DEST, control, dest, \
     service  # noqa: E402
 
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+CLONE_NEWNET = 0x40000000
 # between two changes, so that the kernel's locks are what a command waits for,
 # not the CPU
 PAUSE_S = 0.005
@@ -68,11 +67,8 @@ def reader():
 def member(args, ready):
     """A namespace of the crowd, until it is killed."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNET | CLONE_NEWUSER):
+    if libc.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "unshare")
-    # else the user has no rights once a command is executed
-    with open("/proc/self/uid_map", "w", encoding="ascii") as file:
-        file.write("0 0 1")
     namespace = Namespace(args, args.servers)
     os.write(ready, b"+")
     while True:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
 # weight: 25
-# Namespaces of unprivileged users that change large services all the time do not
+# Other namespaces that change large services all the time do not
 # make a command of the host wait: it takes no longer than beside services of mh,
 # the control, which also builds less.  Before Linux 7.2 the core has one lock for
 # the commands of all namespaces.  So no command waits for who reads the tables of
@@ -23,9 +23,9 @@ plan 3
 # delays each time.
 for _ in 1 2 3 4 5; do
 	read -r half most _ < <(crowd --scheduler mh)
-	note "a command beside users of mh: $half us, nine of ten less than $most us"
+	note "a command beside namespaces of mh: $half us, nine of ten less than $most us"
 	read -r half_mhs most_mhs _ < <(crowd)
-	note "a command beside users of mhs: $half_mhs us, nine of ten less than" \
+	note "a command beside namespaces of mhs: $half_mhs us, nine of ten less than" \
 		"$most_mhs us"
 	[ "$half_mhs" -gt $((2 * half + 200)) ] ||
 		[ "$most_mhs" -gt $((2 * most + 2000)) ] || break

@@ -108,7 +108,7 @@ metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 91
+plan 88
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -395,39 +395,4 @@ check_says "in the size" \
 	"table_size 4093 in $host ($work/a), 65521 in $host ($work/b)"
 check "secret key: nobody is told" 0 "$(cat "$work"/{a,b,plan,prom} | grep -c $KEY)"
 
-# lone OPTION...: a namespace made by unshare, for in_lone
-lone() {
-	rm -f "$work/up"
-	unshare "$@" --net sh -c "ip link set lo up && : >$work/up
-		exec sleep 600" & # why: until it is killed
-	defer kill $!
-	lone=/proc/$!/ns/net
-	busywait 20 test -e "$work/up"
-	in_lone ipvsadm -R <<-END
-		-A -t $SVC4 -s mhs
-		-a -t $SVC4 -r 10.2.0.11:80 -g
-		-a -t $SVC4 -r 10.2.0.12:80 -g
-	END
-}
-
-in_lone() {
-	nsenter --net="$lone" "$@"
-}
-
-# derived: the plan's status, and what is said of the key
-derived() {
-	in_lone "$top/scripts/mhsstat" show --json >"$work/json"
-	echo "$(status in_lone "$top/scripts/mhsstat" plan -t "$SVC4" \
-		--table-program "$work/mhs_table")" \
-		"$(got "d['parameters']['hash_key_print'] is None" "$work/json")" \
-		"$(got "d['parameters']['hash_key_derived']" "$work/json")"
-}
-
-lone --user --map-root-user
-check "another user's namespace: plan and show do not know the key" \
-	"1 True True" "$(derived)"
-check_says "the plan says so" \
-	"mhs derives a key from hash_key, which mhsstat cannot know"
-lone
-check "control: a namespace of the host's user" "0 False False" "$(derived)"
 dr ipvsadm -C
