@@ -147,7 +147,7 @@ static void ctl_free(struct ip_vs_mhs *mhs)
 	ip_vs_mhs_svc_withdraw(mhs);
 	ip_vs_mhs_net_detach(mhs);
 	mutex_lock(&mhs->lock);
-	WRITE_ONCE(mhs->ended, true);
+	mhs->ended = true;
 	mutex_unlock(&mhs->lock);
 	cancel_delayed_work_sync(&mhs->work);
 

@@ -199,10 +199,7 @@ void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 	mutex_unlock(&mhs->lock);
 
 	/* done_service() waits for this, with the core's mutex */
-	f->stop = &mhs->ended;
 	empty = ip_vs_mhs_table_fill(f, n);
-	if (READ_ONCE(mhs->ended))
-		return;
 	slots_walk(mhs, f->table, 0);
 
 	mutex_lock(&mhs->lock);

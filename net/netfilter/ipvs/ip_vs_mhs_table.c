@@ -26,7 +26,6 @@
 #include <linux/string.h>
 #else
 #define cond_resched()
-#define READ_ONCE(x)	(x)
 #endif
 #include <linux/siphash.h>
 
@@ -225,8 +224,7 @@ static u32 share_take(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
  *
  * Context: process.  Takes milliseconds; 8,191 servers with addresses that an
  *	adversary has chosen take a second.
- * Return: number of servers left without a slot; 0 if the fill was stopped, and
- *	then the table is not complete.
+ * Return: number of servers left without a slot.
  */
 u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 {
@@ -252,8 +250,6 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 			f->table[share_take(f, s)] = i;
 			if (++filled == f->size)
 				break;
-			if (f->stop && READ_ONCE(*f->stop))
-				return 0;
 			share_enqueue(f, i, max_weight);
 		}
 		cond_resched();

@@ -123,7 +123,6 @@ struct ip_vs_mhs_share {
  * @head: first server due in each round
  * @tail: last server due in each round
  * @share: the servers, sorted by address
- * @stop: ends the fill early when true, or NULL
  */
 struct ip_vs_mhs_fill {
 	u32			size;
@@ -131,7 +130,6 @@ struct ip_vs_mhs_fill {
 	u16			*head;
 	u16			*tail;
 	struct ip_vs_mhs_share	*share;
-	const bool		*stop;
 };
 
 #define MHS_FILL_NONE		0xffffU
