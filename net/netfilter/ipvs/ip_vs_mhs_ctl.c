@@ -162,8 +162,8 @@ static int ctl_init_service(struct ip_vs_service *svc)
 	struct ip_vs_mhs *mhs;
 	int err;
 
-	/* ipvsadm does not work there; other users would have the host rebuild
-	 * tables and learn the slots of its clients
+	/* Their users have no ipvsadm, as that asks the host's user namespace for
+	 * rights, but could have the host rebuild tables and tell them slots
 	 */
 	if (svc->ipvs->net->user_ns != &init_user_ns)
 		return -EPERM;
