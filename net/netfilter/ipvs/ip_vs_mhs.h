@@ -53,7 +53,7 @@
  *			sees half a change, control overwrites no packet's mark
  *	servers[], by_dest, by_id, server.carrier
  *			control, under mhs.lock; packets read under RCU
- *	server.state, was_stateless, dirty
+ *	server.state, was_stateless
  *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE

@@ -2,22 +2,15 @@
 /* IPVS stateless Maglev scheduler: the facts that a decision needs */
 #include "ip_vs_mhs_pkt.h"
 
-/* Number of slots to try for another server before a search of all servers */
-#define MHS_FALLBACK_PROBES	32
-
-static bool ask_takes(const struct ip_vs_mhs_server *s)
-{
-	return ip_vs_mhs_decide_takes(ip_vs_mhs_ask_facts(s, true));
-}
+/* Number of slots to try for another server: a packet must not look at them all */
+#define MHS_FALLBACK_PROBES	512
 
 /* Find another server in the next slots: all directors have the same table and
- * find the same server.  With @any search servers[] next, because many servers
- * may be out of service or full.
+ * find the same server.
  */
 static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
-					  const u32 *slot, bool any)
+					  const u32 *slot)
 {
-	struct ip_vs_mhs_servers *servers;
 	struct ip_vs_mhs_server *s;
 	u32 pos = slot - mhs->slots;
 	u32 i, w;
@@ -27,32 +20,10 @@ static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
 			pos = 0;
 		w = ip_vs_mhs_slot_read(&mhs->slots[pos]);
 		s = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
-		if (ask_takes(s))
-			return s;
-	}
-	if (!any)
-		return NULL;
-	servers = rcu_dereference(mhs->servers);
-	for (i = 0; i < servers->max; i++) {
-		/* a start at @pos spreads the flows over the servers */
-		s = rcu_dereference(servers->s[(pos + i) % servers->max]);
-		if (ask_takes(s))
+		if (ip_vs_mhs_decide_takes(ip_vs_mhs_ask_facts(s, true)))
 			return s;
 	}
 	return NULL;
-}
-
-/* Search because the candidate, with the facts @facts, takes no new flow.  A
- * table that is not dirty names only servers in service, so all servers are
- * searched only if the candidate is full or a rebuild is due.
- */
-static struct ip_vs_mhs_server *ask_search(const struct ip_vs_mhs *mhs,
-					   const u32 *slot, u32 facts)
-{
-	/* Pairs with the barrier in server_state() */
-	smp_rmb();
-	return ask_other(mhs, slot,
-			 facts & MHS_SRV_IN || READ_ONCE(mhs->dirty));
 }
 
 /* Choose the server of a new flow by the word @w of its slot, or none.  A
@@ -71,7 +42,7 @@ struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 		return s;
 	if (!ip_vs_mhs_decide_searches(facts, ip_vs_mhs_flags(mhs)))
 		return NULL;
-	return ask_search(mhs, slot, facts);
+	return ask_other(mhs, slot);
 }
 
 /* ip_vs_mhs_ask() of any packet */
@@ -99,7 +70,7 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 	}
 	v = ip_vs_mhs_decide(q->w, from, to, q->facts);
 	if (unlikely(ip_vs_mhs_verdict_act(v) == MHS_SEARCH)) {
-		cand = ask_search(q->mhs, q->slot, to);
+		cand = ask_other(q->mhs, q->slot);
 		to = ip_vs_mhs_ask_facts(cand, begins);
 		v = ip_vs_mhs_decide(q->w, from, to,
 				     q->facts | MHS_ASK_SEARCHED);

@@ -38,7 +38,7 @@ static int ctl_upd_dest(struct ip_vs_service *svc,
 
 	mutex_lock(&mhs->lock);
 	s = ip_vs_mhs_server_find(mhs, dest);
-	ip_vs_mhs_work_before_change(mhs, s && ip_vs_mhs_server_leaves(s));
+	ip_vs_mhs_settle_before_change(mhs, s && ip_vs_mhs_server_leaves(s));
 	/* add_dest had no memory for the server: the work adds it soon */
 	if (!s || ip_vs_mhs_server_refresh(s) || mhs->poked)
 		ip_vs_mhs_work_changed(mhs);
@@ -56,7 +56,6 @@ static int ctl_del_dest(struct ip_vs_service *svc,
 	s = ip_vs_mhs_server_find(mhs, dest);
 	if (s) {
 		ip_vs_mhs_settle_before_change(mhs, s->weight > 0);
-		/* Before the server leaves, see ask_search() */
 		ip_vs_mhs_work_changed(mhs);
 		ip_vs_mhs_server_gone(s);
 	}

@@ -38,7 +38,6 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* work */
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves);
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);

@@ -127,15 +127,6 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 				    MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);
 }
 
-static void server_state(struct ip_vs_mhs_server *s, u32 state)
-{
-	/* Pairs with the barrier in ask_search(): mhs.dirty was set before a
-	 * server leaves
-	 */
-	smp_wmb();
-	WRITE_ONCE(s->state, state);
-}
-
 /* Does a server leave that has slots, because its weight is 0 now? */
 bool ip_vs_mhs_server_leaves(const struct ip_vs_mhs_server *s)
 {
@@ -170,7 +161,7 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 	/* A packet may read the new state and no carrier: MHS_SRV_CARRIER is
 	 * set by what the packet has read.
 	 */
-	server_state(s, state | server_method(s));
+	WRITE_ONCE(s->state, state | server_method(s));
 	ip_vs_mhs_lane_changed(&mhs->net->lane_net.generation);
 	s->weight = weight;
 	return changed;
@@ -346,7 +337,7 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
 	struct ip_vs_mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
-	server_state(s, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
+	WRITE_ONCE(s->state, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
 	s->gone_until = jiffies + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
 			msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
 	s->in_slots = true;

@@ -170,16 +170,6 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 	ip_vs_mhs_queue(mhs, MHS_BUILD_QUIET);
 }
 
-/* Servers are about to be refreshed; @leaves: one with slots leaves.  Whoever sees
- * that shall see mhs.dirty, too, see ask_search().
- */
-void ip_vs_mhs_work_before_change(struct ip_vs_mhs *mhs, bool leaves)
-{
-	ip_vs_mhs_settle_before_change(mhs, leaves);
-	if (leaves)
-		ip_vs_mhs_work_changed(mhs);
-}
-
 /* Has a server lost its weight, which upd_dest has yet to report? */
 static bool work_server_leaves(const struct ip_vs_mhs *mhs)
 {
@@ -199,7 +189,7 @@ static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
 			 MHS_IDX_MAX)
 		mhs->poked = true;
 	if (mhs->poked) {
-		ip_vs_mhs_work_before_change(mhs, work_server_leaves(mhs));
+		ip_vs_mhs_settle_before_change(mhs, work_server_leaves(mhs));
 		if (ip_vs_mhs_server_reconcile(mhs))
 			ip_vs_mhs_work_changed(mhs);
 	}
