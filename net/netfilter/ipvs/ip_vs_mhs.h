@@ -53,8 +53,7 @@
  *			sees half a change, control overwrites no packet's mark
  *	servers[], by_dest, by_id, server.carrier
  *			control, under mhs.lock; packets read under RCU
- *	server.state, was_stateless
- *			control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
+ *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
  *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets and control leave YOUNG by
@@ -219,7 +218,6 @@ struct ip_vs_mhs {
 	__be16			port;
 	u32			settle;		/* enum ip_vs_mhs_settle */
 	bool			addr_only;	/* client hash without port */
-	bool			was_stateless;	/* flows may lack an entry */
 	u32			local_generation; /* the address is local */
 	u32			size;		/* of slots[] */
 	u32			*slots;		/* the lookup table */
@@ -276,12 +274,11 @@ struct ip_vs_mhs {
 	struct xarray		by_id;		/* servers, see ip_vs_mhs_cid.c */
 };
 
-#define MHS_WARN_PERSISTENT	0x1
-#define MHS_WARN_EMPTY		0x2
-#define MHS_WARN_FLAGS		0x4
-#define MHS_WARN_FULL		0x8
-#define MHS_WARN_CHANCE		0x10
-#define MHS_WARN_CID		0x20
+#define MHS_WARN_EMPTY		0x1
+#define MHS_WARN_FLAGS		0x2
+#define MHS_WARN_FULL		0x4
+#define MHS_WARN_CHANCE		0x8
+#define MHS_WARN_CID		0x10
 
 /* 1,024 chains: 5,000 services make five to a chain */
 #define MHS_HASH_BITS		10
@@ -334,7 +331,6 @@ struct ip_vs_mhs_net {
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
 	bool			conntrack;	/* vs.conntrack, the same */
-	bool			warned_conntrack;
 	/* see ip_vs_mhs_lane_watch.c */
 	struct ctl_table	*table;		/* of init and exit */
 	struct ctl_table_header	*header;	/* the same */

@@ -60,8 +60,6 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
 		if (ip_vs_mhs_verdict_act(v) == MHS_FORWARD)
 			return v;
 	}
-	if (READ_ONCE(q->mhs->was_stateless))
-		q->facts |= MHS_SVC_WAS_STATELESS;
 	old = cand;
 	from = to;
 	if (!ip_vs_mhs_slot_stable(q->w)) {

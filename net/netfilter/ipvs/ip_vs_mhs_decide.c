@@ -117,28 +117,6 @@ static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
 	return decide_act(old & MHS_SRV_KNOWN ? MHS_FORWARD : MHS_CORE);
 }
 
-/* Does the state of the service decide: settling, persistence, or a mark that
- * another scheduler may own?  Nobody resends plain UDP, so plain UDP is not
- * dropped and uses the current table of a settling service.
- */
-static bool decide_by_service(u32 facts, u32 *v)
-{
-	*v = decide_act(MHS_CORE);
-	if (facts & MHS_PKT_FRESH ||
-	    (facts & MHS_PKT_CONNLESS &&
-	     facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE))) {
-		*v = ip_vs_mhs_verdict_tracks();
-		return true;
-	}
-	if (facts & MHS_SVC_PERSISTENT && !(facts & MHS_SVC_WAS_STATELESS))
-		return true;
-	if (facts & MHS_SVC_SETTLING && !(facts & MHS_PKT_CONNLESS)) {
-		*v = ip_vs_mhs_verdict(MHS_DROP, MHS_CNT_UNSETTLED, 0);
-		return true;
-	}
-	return false;
-}
-
 /**
  * ip_vs_mhs_decide() - where does a packet without an entry go?
  * @w: the slot word
@@ -151,19 +129,25 @@ static bool decide_by_service(u32 facts, u32 *v)
  */
 u32 ip_vs_mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 {
-	u32 v;
+	bool fresh = facts & MHS_PKT_FRESH;
 
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
-	if (facts & (MHS_SVC_SETTLING | MHS_SVC_PERSISTENT | MHS_SVC_UNSURE) &&
-	    decide_by_service(facts, &v))
-		return v;
+	/* Persistence, or another scheduler by the mark, may choose the server of
+	 * a new flow.  A settling service has no final table: nobody resends plain
+	 * UDP, which uses the present one.
+	 */
+	if ((fresh || facts & MHS_PKT_CONNLESS) &&
+	    facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE))
+		return ip_vs_mhs_verdict_tracks();
 	if (facts & MHS_PKT_CONNLESS)
 		return decide_udp(w, old, cand, facts);
+	if (facts & MHS_SVC_SETTLING)
+		return fresh ? ip_vs_mhs_verdict_tracks() :
+			       ip_vs_mhs_verdict(MHS_DROP, MHS_CNT_UNSETTLED, 0);
 	/* Out of service since the last rebuild: the slot is as good as unstable */
-	if (facts & MHS_PKT_FRESH && (facts & MHS_SVC_STATEFUL ||
-				      !ip_vs_mhs_slot_stable(w) ||
-				      !(old & MHS_SRV_IN)))
+	if (fresh && (facts & MHS_SVC_STATEFUL || !ip_vs_mhs_slot_stable(w) ||
+		      !(old & MHS_SRV_IN)))
 		return decide_new_flow(w, old, cand, facts);
 	return ip_vs_mhs_decide_to_old(w, old, facts);
 }

@@ -58,8 +58,7 @@
 #define MHS_SVC_SETTLING	0x100U	/* the table is not final yet */
 #define MHS_SVC_BACKUP		0x200U	/* the sync daemon adds entries */
 #define MHS_SVC_STATEFUL	0x400U	/* stateless=0: all flows get entries */
-#define MHS_SVC_WAS_STATELESS	0x800U	/* flows without an entry may exist */
-#define MHS_SVC_UNSURE		0x1000U	/* another scheduler may own the mark */
+#define MHS_SVC_UNSURE		0x800U	/* another scheduler may own the mark */
 /* Facts of the packet */
 #define MHS_PKT_FRESH		0x10000U	/* begins a flow */
 #define MHS_PKT_ENDS		0x20000U	/* ends a flow, or has none */

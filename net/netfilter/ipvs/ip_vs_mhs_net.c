@@ -40,17 +40,6 @@ static void net_queue(struct ip_vs_mhs_net *mn)
 	queue_delayed_work(ip_vs_mhs_slots_wq, &mn->work, MHS_NET_PERIOD);
 }
 
-/* Warn about vs.conntrack=1, which may be set at any time */
-static void net_check_conntrack(struct ip_vs_mhs_net *mn)
-{
-	lockdep_assert_held(&mn->lock);
-	if (!mn->conntrack)
-		return;
-	if (!mn->warned_conntrack)
-		pr_warn_ratelimited("net.ipv4.vs.conntrack=1 makes conntrack state for every flow: unless kube-proxy or another NAT rule needs that state, set net.ipv4.vs.conntrack to 0 and NOTRACK the virtual addresses\n");
-	mn->warned_conntrack = true;
-}
-
 /* Have the work replace carriers that do not fit */
 static void net_refresh(struct ip_vs_mhs *mhs)
 {
@@ -117,10 +106,8 @@ static void net_work(struct work_struct *work)
 	/* No record of a lane lasts longer than a second */
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
-	if (!list_empty(&mn->list)) {
-		net_check_conntrack(mn);
+	if (!list_empty(&mn->list))
 		net_queue(mn);
-	}
 	mutex_unlock(&mn->lock);
 }
 
@@ -175,7 +162,6 @@ int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
 			ip_vs_mhs_slots_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
 		ip_vs_mhs_cid_attach(mhs);
-		net_check_conntrack(mn);
 	}
 	mutex_unlock(&mn->lock);
 	return err;

@@ -125,28 +125,17 @@ static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
 /* Poll sysctls in a transition and while a deleted server is held */
 static void work_polls(const struct ip_vs_mhs *mhs, unsigned long *delay)
 {
-	/* Nobody tells that an edit has ended persistence */
-	bool persists = mhs->svc && mhs->hashed && !mhs->was_stateless;
-
-	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
-	    persists)
+	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone))
 		*delay = min_t(unsigned long, *delay, MHS_POLL);
 }
 
 /* Follow the flags, which an edit may have changed */
 static void work_check_flags(struct ip_vs_mhs *mhs)
 {
-	unsigned int flags;
-
 	if (READ_ONCE(mhs->settle) == MHS_SETTLING || !mhs->svc)
 		return;
-	flags = READ_ONCE(mhs->svc->flags);
-	if (!(flags & IP_VS_SVC_F_PERSISTENT))
-		WRITE_ONCE(mhs->was_stateless, true);
-	else
-		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_PERSISTENT,
-					"persistence needs connection entries: every new flow gets one, as with any scheduler");
-	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only)
+	if (!!(READ_ONCE(mhs->svc->flags) & MHS_SVC_F_ADDR_ONLY) !=
+	    mhs->addr_only)
 		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
 					"flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
 }

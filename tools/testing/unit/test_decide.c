@@ -57,7 +57,7 @@ static const u32 servers[] = {
 static const u32 bits[] = {
 	MHS_SVC_PERSISTENT, MHS_SVC_ONE_PACKET, MHS_SVC_FALLBACK,
 	MHS_SVC_SETTLING, MHS_SVC_UNSURE, MHS_SVC_STATEFUL,
-	MHS_SVC_WAS_STATELESS, MHS_PKT_FRESH, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
+	MHS_PKT_FRESH, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
 	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LEFT, MHS_PKT_STAYS,
 	MHS_ASK_NO_ENTRY, MHS_ASK_SEARCHED,
 };
@@ -204,8 +204,7 @@ static const char *cuts_the_gone_only(const struct answer *a)
 
 static const char *settling_waits(const struct answer *a)
 {
-	if (!has(a, MHS_SVC_SETTLING) || has(a, MHS_SVC_PERSISTENT) ||
-	    has(a, MHS_PKT_CONNLESS | MHS_PKT_ERROR))
+	if (!has(a, MHS_SVC_SETTLING) || has(a, MHS_PKT_CONNLESS | MHS_PKT_ERROR))
 		return NULL;
 	if (has(a, MHS_PKT_FRESH))
 		return a->act == MHS_CORE && a->v & MHS_TRACKS ? NULL :

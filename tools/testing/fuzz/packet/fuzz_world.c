@@ -297,7 +297,6 @@ void world_set(const struct setting *is, struct outcome *out)
 		mhs->cid = &cid;
 	mhs->settle = world_phase();
 	mhs->addr_only = service & SERVICE_ADDR_ONLY;
-	mhs->was_stateless = true;
 	mhs->size = SLOTS;
 	mhs->slots = world.slots;
 	mhs->servers = &servers.head;

@@ -21,14 +21,25 @@ full() {
 	done
 }
 
-# noisy: lines of many services that warn until each has been heard
+none_settles() {
+	! dr grep -q " settling " /proc/net/ip_vs_mhs
+}
+
+# noisy: many services whose flags are edited.  Each holds a server, so it looks at
+# its flags once a second, and warns until it has been heard.
 noisy() {
 	local i
 
-	for ((i = 1; i <= 300; i++)); do
-		echo "-A -t $VIP4:$((2000 + i)) -s mhs -p 60"
-		echo "-a -t $VIP4:$((2000 + i)) -r 10.2.0.11:80 -g -w 1"
-	done
+	for ((i = 2001; i <= 2300; i++)); do
+		echo "-A -t $VIP4:$i -s mhs"
+		echo "-a -t $VIP4:$i -r 10.2.0.11:80 -g -w 1"
+		echo "-a -t $VIP4:$i -r 10.2.0.12:80 -g -w 1"
+	done | dr ipvsadm -R
+	busywait 60 none_settles
+	for ((i = 2001; i <= 2300; i++)); do
+		echo "-E -t $VIP4:$i -s mhs -b flag-3"
+		echo "-d -t $VIP4:$i -r 10.2.0.12:80"
+	done | dr ipvsadm -R
 }
 
 servers_are() {
@@ -66,13 +77,15 @@ place "said"
 for _ in 1 2 3 4 5; do
 	dr ipvsadm -C
 	dmesg -C
-	noisy | dr ipvsadm -R
-	busywait 60 kernel_said "persistence needs connection entries"
+	windows 3600000 3600000
+	noisy
+	busywait 60 kernel_said "flag-3"
 	filled=$?
 	full | dr ipvsadm -R
 	wait_settled $FULL
 	kernel_said "$WORD" || break
 done
+windows 0 100
 result "others fill the log" "$filled"
 ! kernel_said "$WORD"
 result "one too many is not said" $?

@@ -364,8 +364,6 @@ def persistence(one):
     craft.vs_sysctl("mhs/pin_ms", LONG_MS)
     one.make(87, "mhs -p 300", limit=False)
     one.edit("mhs")
-    # why: the module looks at flags every second then, and shows nothing of it
-    time.sleep(2.5)
     got = one.send(range(FIRST, FIRST + 40), SYN)
     one.edit("mhs -p 300")
     check(f"IPv{one.family} -p taken away and given back: flows go on",
