@@ -73,16 +73,6 @@
 #endif
 #endif
 
-#ifndef MHS_HAVE_MEMSET_AFTER
-#define memset_after(P, VALUE, MEMBER)					\
-({									\
-	typeof(P) __p = (P);						\
-	size_t __end = offsetofend(typeof(*__p), MEMBER);		\
-									\
-	memset((u8 *)__p + __end, VALUE, sizeof(*__p) - __end);		\
-})
-#endif
-
 /* Counters of older cores are u64, written between the same calls for syncp */
 #ifndef MHS_HAVE_STATS_T
 #define u64_stats_inc(P)	((*(P))++)

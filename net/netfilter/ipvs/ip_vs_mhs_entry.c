@@ -431,7 +431,7 @@ core:
  * ip_vs_mhs_entry_handle() - find the entry of a packet and handle the packet
  * @q: the question about the packet
  * @p: the packet
- * @verdict: set to the verdict of the hook for MHS_ENTRY_DONE
+ * @verdict: set to the verdict of the hook if the packet is handled
  *
  * The core would find an entry that plain UDP leaves until its last user puts it,
  * so the packet does not go to the core.  New flows that persistence or an unsure
@@ -442,11 +442,11 @@ core:
  * new flow.  Later the older flow ends the claim.
  *
  * Context: softirq or process, under RCU.
- * Return: what was found.
+ * Return: true if the packet is handled, false without an entry or if plain UDP
+ * has left its entry (MHS_PKT_LEFT).
  */
-enum ip_vs_mhs_found ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q,
-					    struct ip_vs_mhs_packet *p,
-					    unsigned int *verdict)
+bool ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
+			    unsigned int *verdict)
 {
 	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));
 	struct ip_vs_mhs *mhs = q->mhs;
@@ -456,7 +456,7 @@ enum ip_vs_mhs_found ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q,
 	     p->ipsec->pp->conn_in_get(mhs->ipvs, mhs->af, p->skb, &p->iph) :
 	     ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
 	if (!cp)
-		return MHS_ENTRY_NONE;
+		return false;
 	if (unlikely(claim_refuses(p, cp))) {
 		if (claim_now() - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG) {
 			q->facts |= MHS_ASK_NO_ENTRY;
@@ -467,22 +467,24 @@ enum ip_vs_mhs_found ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q,
 			mod_timer_pending(&cp->timer, jiffies);
 		}
 		__ip_vs_conn_put(cp);
-		return MHS_ENTRY_NONE;
+		return false;
 	}
 	if (!entry_is_left(q, p, cp)) {
 		*verdict = entry_goes(q, p, cp);
-		return MHS_ENTRY_DONE;
+		return true;
 	}
 	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
 	if (q->facts & MHS_PKT_FRESH && ours) {
 		*verdict = entry_anew(q, p, cp);
-		return MHS_ENTRY_DONE;
+		return true;
 	}
-	if (!ours)
+	if (ours)
+		q->facts |= MHS_PKT_LEFT;
+	else
 		ip_vs_mhs_slot_track(q->slot);
 	if (ours || !ip_vs_mhs_dest_listed(cp->dest))
 		mod_timer_pending(&cp->timer, jiffies);
 	__ip_vs_conn_put(cp);
 	*verdict = NF_ACCEPT;
-	return ours ? MHS_ENTRY_LEFT : MHS_ENTRY_DONE;
+	return !ours;
 }

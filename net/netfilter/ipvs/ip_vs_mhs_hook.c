@@ -133,17 +133,9 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 	if (unlikely(p->quic) && rcu_access_pointer(mhs->cid) &&
 	    hook_id(&q, p, &verdict))
 		return verdict;
-	if (ip_vs_mhs_decide_looks(q.w, q.facts)) {
-		switch (ip_vs_mhs_entry_handle(&q, p, &verdict)) {
-		case MHS_ENTRY_DONE:
-			return verdict;
-		case MHS_ENTRY_LEFT:
-			q.facts |= MHS_PKT_LEFT;
-			break;
-		case MHS_ENTRY_NONE:
-			break;
-		}
-	}
+	if (ip_vs_mhs_decide_looks(q.w, q.facts) &&
+	    ip_vs_mhs_entry_handle(&q, p, &verdict))
+		return verdict;
 	return hook_act(&q, p);
 }
 
@@ -200,18 +192,6 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	return p->pd && ip_vs_mhs_proto_parse(p);
 }
 
-/* Clear all but iph, and set what the hook knows; hook_parse() sets the rest */
-static void hook_packet(struct ip_vs_mhs_packet *p, struct ip_vs_mhs_net *mn,
-			struct sk_buff *skb, const struct nf_hook_state *state)
-{
-	memset_after(p, 0, iph);
-	p->skb = skb;
-	p->net = mn;
-	p->af = state->pf;
-	p->local = state->hook == NF_INET_LOCAL_OUT;
-	p->mark = skb->mark;
-}
-
 /* Like the core, look for a service by mark first */
 static struct ip_vs_mhs *hook_service(const struct ip_vs_mhs_packet *p)
 {
@@ -232,7 +212,17 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 	struct ip_vs_mhs_packet p;
 	struct ip_vs_mhs *mhs;
 
-	hook_packet(&p, mn, skb, state);
+	/* hook_parse() sets iph and the ports */
+	p.skb = skb;
+	p.net = mn;
+	p.pd = NULL;
+	p.mark = skb->mark;
+	p.af = state->pf;
+	p.local = state->hook == NF_INET_LOCAL_OUT;
+	p.facts = 0;
+	p.ipsec = NULL;
+	p.opens = false;
+	p.quic = false;
 	if ((skb->pkt_type != PACKET_HOST && !p.local) || !skb_dst(skb))
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || !hook_parse(ipvs, &p) ||

@@ -34,8 +34,10 @@
 struct mhs_error {
 	struct ip_vs_iphdr	quoted;
 	struct ip_vs_proto_data	*pd;
-	__be16			sport;
-	__be16			dport;
+	const union nf_inet_addr *client;	/* in quoted, like the next */
+	const union nf_inet_addr *virtual;
+	__be16			cport;
+	__be16			vport;
 };
 
 static bool icmp_is_error(const struct ip_vs_mhs_packet *p)
@@ -74,11 +76,13 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 		    ih->frag_off & htons(IP_OFFSET))
 			return false;
 	}
+	e->client = reply ? &e->quoted.daddr : &e->quoted.saddr;
+	e->virtual = reply ? &e->quoted.saddr : &e->quoted.daddr;
 	e->pd = ip_vs_proto_data_get(ipvs, e->quoted.protocol);
 	if (e->pd && ip_vs_mhs_is_ipsec(e->quoted.protocol)) {
 		e->quoted.protocol = IPPROTO_UDP;
-		e->sport = MHS_IKE_PORT;
-		e->dport = MHS_IKE_PORT;
+		e->cport = MHS_IKE_PORT;
+		e->vport = MHS_IKE_PORT;
 		return true;
 	}
 	if (!e->pd || (e->quoted.protocol != IPPROTO_TCP &&
@@ -88,16 +92,15 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 	port = skb_header_pointer(p->skb, e->quoted.len, sizeof(_port), _port);
 	if (!port)
 		return false;
-	e->sport = port[0];
-	e->dport = port[1];
+	e->cport = port[reply];
+	e->vport = port[!reply];
 	return true;
 }
 
 /* The server of a flow without an entry; NULL leaves the error to the core */
 static struct ip_vs_mhs_server *
 icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
-	    const struct mhs_error *e, const union nf_inet_addr *caddr,
-	    __be16 cport, __be16 vport)
+	    const struct mhs_error *e)
 {
 	struct ip_vs_mhs_ask q;
 	struct ip_vs_conn *cp;
@@ -115,8 +118,8 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 		if (!claim)
 			return NULL;
 	}
-	facts = ip_vs_mhs_proto_facts(mhs, e->quoted.protocol, vport);
-	ip_vs_mhs_ask_begin(&q, mhs, caddr, cport, facts | MHS_PKT_ERROR);
+	facts = ip_vs_mhs_proto_facts(mhs, e->quoted.protocol, e->vport);
+	ip_vs_mhs_ask_begin(&q, mhs, e->client, e->cport, facts | MHS_PKT_ERROR);
 	if (ip_vs_mhs_verdict_act(ip_vs_mhs_ask(&q)) != MHS_FORWARD)
 		return NULL;
 	return q.server;
@@ -130,7 +133,7 @@ static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
 	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs_server *s;
 
-	s = icmp_server(mhs, p, e, &e->quoted.daddr, e->dport, e->sport);
+	s = icmp_server(mhs, p, e);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)
 		return NF_ACCEPT;
@@ -265,11 +268,11 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 	if (thlen < 0 ||
 	    !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
 		return false;
-	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, &e.quoted.daddr,
-				 e.dport);
+	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
+				 e.vport);
 	if (!mhs)
 		return false;
-	s = icmp_server(mhs, p, &e, &e.quoted.saddr, e.sport, e.dport);
+	s = icmp_server(mhs, p, &e);
 	/* A connection ID may have named another one, whose ID is its address */
 	if (rcu_access_pointer(mhs->cid) && (!s || s->dest->addr.ip != outer->daddr))
 		s = ip_vs_mhs_cid_server(mhs, outer->daddr);
@@ -305,9 +308,9 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 						sizeof(struct icmphdr));
 	/* The sender of the quoted packet is the one to be told */
 	if (!icmp_quoted(ipvs, p, off, true, &e) ||
-	    !ip_vs_addr_equal(p->af, &p->iph.daddr, &e.quoted.saddr))
+	    !ip_vs_addr_equal(p->af, &p->iph.daddr, e.virtual))
 		return NF_ACCEPT;
-	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol,
-				 &e.quoted.saddr, e.sport);
+	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
+				 e.vport);
 	return mhs ? icmp_to_server(mhs, p, &e) : NF_ACCEPT;
 }

@@ -12,7 +12,6 @@
  *	ip_vs_mhs_cid.c		QUIC by connection ID
  *	ip_vs_mhs_ask.c		the facts for a decision; cuts; schedule()
  *	ip_vs_mhs_proto.c	begin and end of a flow: TCP, UDP, QUIC, SCTP
- *	ip_vs_mhs_xmit.c	sending, statistics
  *	ip_vs_mhs_svc.c		the services of a namespace
  *	ip_vs_mhs_decide.c	where does a packet go? pure
  *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
@@ -31,7 +30,7 @@
 
 /* One packet in a hook */
 struct ip_vs_mhs_packet {
-	struct ip_vs_iphdr	iph;	/* first: hook_packet() clears the rest */
+	struct ip_vs_iphdr	iph;
 	struct sk_buff		*skb;
 	struct ip_vs_mhs_net	*net;
 	struct ip_vs_proto_data	*pd;	/* of the core; NULL for ICMP */
@@ -55,13 +54,6 @@ struct ip_vs_mhs_ask {
 	u32			facts;		/* MHS_SVC_*, _PKT_*, _ASK_* */
 };
 
-/* What ip_vs_mhs_entry_handle() has found */
-enum ip_vs_mhs_found {
-	MHS_ENTRY_NONE,
-	MHS_ENTRY_DONE,	/* an entry, and the packet is handled */
-	MHS_ENTRY_LEFT,	/* plain UDP has left the entry, which expires soon */
-};
-
 /* icmp */
 unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
@@ -79,9 +71,8 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
 void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
 			   struct ip_vs_conn *cp);
 bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp);
-enum ip_vs_mhs_found ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q,
-					    struct ip_vs_mhs_packet *p,
-					    unsigned int *verdict);
+bool ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
+			    unsigned int *verdict);
 
 /* ask */
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
@@ -94,7 +85,7 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
 bool ip_vs_mhs_proto_is_quic(__be16 port);
 u32 ip_vs_mhs_proto_udp_facts(const struct ip_vs_mhs *mhs, __be16 port);
 
-/* xmit: statistics of ipvsadm to which a packet adds */
+/* Statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
 #define MHS_STAT_CONN		0x2U
 
@@ -126,11 +117,28 @@ ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
 	xmit_stats_add(ip_vs_mhs_total_stats(mhs->ipvs), bytes, what);
 }
 
-void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
-			  unsigned int bytes, u32 what);
-unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
-			    struct ip_vs_conn *carrier,
-			    struct ip_vs_mhs_packet *p, u32 stats);
+/* Count a packet in the statistics of ipvsadm */
+static inline void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs,
+					struct ip_vs_dest *dest,
+					unsigned int bytes, u32 what)
+{
+	local_bh_disable();
+	/* A constant lets the compiler drop branches */
+	if (likely(what == MHS_STAT_IN))
+		ip_vs_mhs_xmit_stats_bh(mhs, dest, bytes, MHS_STAT_IN);
+	else
+		ip_vs_mhs_xmit_stats_bh(mhs, dest, bytes, what);
+	local_bh_enable();
+}
+
+/* Send a packet to the server of a carrier */
+static inline unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
+					  struct ip_vs_conn *carrier,
+					  struct ip_vs_mhs_packet *p, u32 stats)
+{
+	ip_vs_mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
+	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
+}
 
 /* svc */
 bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
