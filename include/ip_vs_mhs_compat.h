@@ -79,18 +79,10 @@
 #define u64_stats_add(P, N)	(*(P) += (N))
 #endif
 
-/* Lazy call_rcu() may delay a callback for seconds, and the exit of a network
- * namespace waits for these callbacks
- */
-static inline void ip_vs_mhs_call_rcu(struct rcu_head *head,
-				      rcu_callback_t func)
-{
-#ifdef MHS_HAVE_CALL_RCU_HURRY
-	call_rcu_hurry(head, func);
-#else
-	call_rcu(head, func);
+/* Newer kernels may delay the callback of call_rcu() for seconds */
+#ifndef MHS_HAVE_CALL_RCU_HURRY
+#define call_rcu_hurry		call_rcu
 #endif
-}
 
 /* Is the server in the service's list?  The bit moved from flags, which the
  * overload bit shares, to cflags.
@@ -161,16 +153,12 @@ static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 }
 
 /* Register @n entries; a kernel without _sz reads up to the end marker */
-static inline struct ctl_table_header *
-ip_vs_mhs_register_sysctl(struct net *net, const char *path,
-			  struct ctl_table *table, size_t n)
-{
 #ifdef MHS_HAVE_SYSCTL_SZ
-	return register_net_sysctl_sz(net, path, table, n);
+#define ip_vs_mhs_register_sysctl	register_net_sysctl_sz
 #else
-	return register_net_sysctl(net, path, table);
+#define ip_vs_mhs_register_sysctl(NET, PATH, TABLE, N)			\
+	register_net_sysctl(NET, PATH, TABLE)
 #endif
-}
 
 #ifdef MHS_HAVE_KFUNCS
 #ifndef __bpf_kfunc
@@ -286,20 +274,9 @@ static inline int ip_vs_mhs_net_registered(void)
 	return smp_load_acquire(&ip_vs_mhs_pernet.err);
 }
 #else
-static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
-{
-	return register_pernet_subsys(ops);
-}
-
-static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
-{
-	unregister_pernet_subsys(ops);
-}
-
-static inline int ip_vs_mhs_net_registered(void)
-{
-	return 0;
-}
+#define ip_vs_mhs_register_net		register_pernet_subsys
+#define ip_vs_mhs_unregister_net	unregister_pernet_subsys
+#define ip_vs_mhs_net_registered()	0
 #endif
 
 /* A packet that is forwarded has no time of reception */

@@ -59,7 +59,7 @@
  *	settle		control, under mhs.lock; packets and control leave YOUNG by
  *			compare-and-exchange, see ip_vs_mhs_settling()
  *	made, counted	packets that make an entry: made; work of the namespace:
- *			both, see ip_vs_mhs_entry_recount()
+ *			both, see ip_vs_mhs_work_recount()
  *	server.lane, local_generation, net.lane_net
  *			see ip_vs_mhs_lane_way.h
  *	net.services, net.fwm_services, net.backup
@@ -365,7 +365,6 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
 struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
 				     struct ip_vs_mhs *prev, loff_t pos);
 void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_svc_put_rcu(struct ip_vs_mhs *mhs);
 
 /* ask */
 struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,

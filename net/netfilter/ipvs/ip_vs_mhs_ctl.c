@@ -93,15 +93,8 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 			      GFP_KERNEL_ACCOUNT);
 	mhs->cnt = alloc_percpu_gfp(struct ip_vs_mhs_counters,
 				    GFP_KERNEL_ACCOUNT);
-	if (mhs->slots && mhs->cnt) {
-		int err;
-
-		mutex_lock(&mhs->lock);
-		err = ip_vs_mhs_server_grow(mhs, 1);
-		mutex_unlock(&mhs->lock);
-		if (!err)
-			return mhs;
-	}
+	if (mhs->slots && mhs->cnt)
+		return mhs;
 	ip_vs_mhs_svc_put(mhs);
 	return NULL;
 }
@@ -129,6 +122,11 @@ static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
 	return err;
 }
 
+static void ctl_rcu_put(struct rcu_head *head)
+{
+	ip_vs_mhs_svc_put(container_of(head, struct ip_vs_mhs, rcu));
+}
+
 /* Who may still be inside, and what waits for them:
  *
  *	the core's callbacks	nobody: the core holds the service mutex
@@ -153,7 +151,7 @@ static void ctl_free(struct ip_vs_mhs *mhs)
 	mutex_lock(&mhs->lock);
 	ip_vs_mhs_server_release_gone(mhs, true);
 	mutex_unlock(&mhs->lock);
-	ip_vs_mhs_svc_put_rcu(mhs);
+	call_rcu(&mhs->rcu, ctl_rcu_put);
 }
 
 static int ctl_init_service(struct ip_vs_service *svc)

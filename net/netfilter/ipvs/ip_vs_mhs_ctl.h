@@ -40,6 +40,7 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs);
+u32 ip_vs_mhs_work_recount(struct ip_vs_mhs *mhs);
 void ip_vs_mhs_work(struct work_struct *work);
 
 /* settle */
@@ -57,7 +58,6 @@ struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest);
 void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s);
 void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all);
-int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx);
 bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs);
 
 /* slots */

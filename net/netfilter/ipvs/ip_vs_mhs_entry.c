@@ -5,37 +5,6 @@
  */
 #include "ip_vs_mhs_pkt.h"
 
-static s64 entry_count(const struct ip_vs_mhs *mhs)
-{
-	const struct ip_vs_mhs_servers *servers;
-	const struct ip_vs_mhs_server *s;
-	s64 n = 0;
-	u32 i;
-
-	rcu_read_lock();
-	servers = rcu_dereference(mhs->servers);
-	for (i = 0; i < servers->max; i++) {
-		s = rcu_dereference(servers->s[i]);
-		if (s)
-			n += ip_vs_mhs_dest_entries(s->dest);
-	}
-	rcu_read_unlock();
-	return n;
-}
-
-/* Count the entries of a service, for ip_vs_mhs_entry_reserve(): no callback
- * reports that an entry expires.  One count at a time.
- */
-u32 ip_vs_mhs_entry_recount(struct ip_vs_mhs *mhs)
-{
-	/* entries made from now on may count twice, until the next count */
-	u32 made = atomic_read(&mhs->made);
-	u32 n = min_t(s64, entry_count(mhs), U32_MAX);
-
-	WRITE_ONCE(mhs->counted, n - made);
-	return n;
-}
-
 /* May the service have one more entry, with the limit @limit?  If so, the entry
  * counts as made.  Room that older entries leave is found once a second, see
  * net_work().

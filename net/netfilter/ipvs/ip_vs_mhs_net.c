@@ -94,9 +94,9 @@ static void net_work(struct work_struct *work)
 			ip_vs_mhs_slots_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		ip_vs_mhs_work_poll_stateful(mhs);
-		mutex_unlock(&mhs->lock);
 		if (full || atomic_read(&mhs->made) + mhs->counted)
-			ours += ip_vs_mhs_entry_recount(mhs);
+			ours += ip_vs_mhs_work_recount(mhs);
+		mutex_unlock(&mhs->lock);
 		cond_resched();
 	}
 	WRITE_ONCE(mn->others, full ? max_t(s64, atomic_read(all) - ours, 0) : 0);

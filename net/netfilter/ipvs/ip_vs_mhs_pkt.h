@@ -59,7 +59,6 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p);
 
 /* entry */
-u32 ip_vs_mhs_entry_recount(struct ip_vs_mhs *mhs);
 bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins);
 struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
 					const struct ip_vs_mhs_packet *p,

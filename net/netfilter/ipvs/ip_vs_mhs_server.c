@@ -99,7 +99,7 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 	carrier = rcu_replace_pointer(s->carrier, carrier,
 				      lockdep_is_held(&mhs->lock));
 	if (carrier)
-		ip_vs_mhs_call_rcu(&carrier->rcu_head, carrier_rcu_put);
+		call_rcu_hurry(&carrier->rcu_head, carrier_rcu_put);
 	return 0;
 }
 
@@ -196,7 +196,8 @@ static void server_release(struct ip_vs_mhs_server *s)
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
 	ip_vs_mhs_cid_del(s);
-	ip_vs_mhs_call_rcu(&s->rcu, server_rcu_free);
+	/* the exit of a network namespace waits for the carrier */
+	call_rcu_hurry(&s->rcu, server_rcu_free);
 }
 
 /* Keep mhs.listed sorted: the table depends on the order, which every director must
@@ -229,7 +230,7 @@ struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
 }
 
 /* Make room for an index in servers[] */
-int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx)
+static int server_grow(struct ip_vs_mhs *mhs, u32 idx)
 {
 	struct ip_vs_mhs_servers *old, *new;
 	u32 max = MHS_SERVERS_MIN;
@@ -255,14 +256,14 @@ int ip_vs_mhs_server_grow(struct ip_vs_mhs *mhs, u32 idx)
 }
 
 /* Add the server @dest, or list a deleted one again.  The work may have added
- * the server before its add_dest gets mhs.lock: refresh it then.
+ * the server before its add_dest gets mhs.lock: refresh it then.  After -ENOMEM
+ * the work retries.
  */
-static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
+int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 {
 	struct ip_vs_mhs_servers *servers;
 	struct ip_vs_mhs_server *s;
 	u32 idx;
-	int err;
 
 	lockdep_assert_held(&mhs->lock);
 	/* entries from before a deletion, or of another scheduler */
@@ -286,23 +287,19 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		mhs->full = true;
 		return -ENOSPC;
 	}
-	err = ip_vs_mhs_server_grow(mhs, idx);
-	if (err)
-		return err;
+	if (server_grow(mhs, idx))
+		goto no_memory;
 	s = kzalloc_obj(*s, GFP_KERNEL_ACCOUNT);
 	if (!s)
-		return -ENOMEM;
+		goto no_memory;
 	s->mhs = mhs;
 	s->idx = idx;
 	s->id = ip_vs_mhs_hash_server(&mhs->key, dest->af, &dest->addr,
 				      dest->port);
 	s->dest = dest;
 	/* without a carrier no ID names the server yet */
-	err = ip_vs_mhs_cid_add(s);
-	if (err) {
-		kfree(s);
-		return err;
-	}
+	if (ip_vs_mhs_cid_add(s))
+		goto free;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
 	set_bit(idx, mhs->idx_map);
@@ -316,19 +313,14 @@ static int server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 	hash_add_rcu(mhs->by_dest, &s->node, (unsigned long)dest);
 	ip_vs_mhs_cid_check(s);
 	return 0;
-}
 
-/* Add a server that the core has listed; after -ENOMEM the work retries */
-int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
-{
-	int err = server_add(mhs, dest);
-
-	if (err == -ENOMEM) {
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		mhs->poked = true;
-		pr_warn_ratelimited("no memory for a server: the server gets no flow until a retry succeeds\n");
-	}
-	return err;
+free:
+	kfree(s);
+no_memory:
+	ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+	mhs->poked = true;
+	pr_warn_ratelimited("no memory for a server: the server gets no flow until a retry succeeds\n");
+	return -ENOMEM;
 }
 
 /* Move a deleted server to mhs.gone */

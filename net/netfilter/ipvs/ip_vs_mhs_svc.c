@@ -236,14 +236,3 @@ void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs)
 	kvfree(rcu_dereference_raw(mhs->servers));
 	kfree(mhs);
 }
-
-static void svc_rcu_put(struct rcu_head *head)
-{
-	ip_vs_mhs_svc_put(container_of(head, struct ip_vs_mhs, rcu));
-}
-
-/* Drop the service's own reference, once, by call_rcu() */
-void ip_vs_mhs_svc_put_rcu(struct ip_vs_mhs *mhs)
-{
-	call_rcu(&mhs->rcu, svc_rcu_put);
-}

@@ -238,6 +238,24 @@ void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 	mhs->stateful = stateful;
 }
 
+/* Count the entries of a service, for ip_vs_mhs_entry_reserve(): no callback
+ * reports that an entry expires
+ */
+u32 ip_vs_mhs_work_recount(struct ip_vs_mhs *mhs)
+{
+	/* entries made from now on may count twice, until the next count */
+	u32 made = atomic_read(&mhs->made), n = 0;
+	struct ip_vs_mhs_server *s;
+
+	lockdep_assert_held(&mhs->lock);
+	list_for_each_entry(s, &mhs->listed, list)
+		n += ip_vs_mhs_dest_entries(s->dest);
+	list_for_each_entry(s, &mhs->gone, list)
+		n += ip_vs_mhs_dest_entries(s->dest);
+	WRITE_ONCE(mhs->counted, n - made);
+	return n;
+}
+
 /* Do what is due: retry, rebuild, settle, tick */
 void ip_vs_mhs_work(struct work_struct *work)
 {
