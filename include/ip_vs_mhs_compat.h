@@ -10,6 +10,7 @@
 
 #include <linux/btf.h>
 #include <linux/btf_ids.h>
+#include <linux/completion.h>
 #include <linux/kernel.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -17,6 +18,7 @@
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
+#include <linux/workqueue.h>
 #include <net/ip_vs.h>
 #include <net/net_namespace.h>
 
@@ -28,11 +30,6 @@
 /* skb_gso_validate_network_len() moved from skbuff.h to gso.h */
 #ifdef MHS_HAVE_GSO_H
 #include <net/gso.h>
-#endif
-
-#ifndef MHS_HAVE_SERVICE_MUTEX
-#include <linux/completion.h>
-#include <linux/workqueue.h>
 #endif
 
 /* One block of AES-128, where the kernel has its library */
@@ -280,13 +277,10 @@ static inline int ip_vs_mhs_net_registered(void)
 #endif
 
 /* A packet that is forwarded has no time of reception */
-static inline void ip_vs_mhs_clear_tstamp(struct sk_buff *skb)
-{
 #ifdef MHS_HAVE_CLEAR_TSTAMP
-	skb_clear_tstamp(skb);
+#define ip_vs_mhs_clear_tstamp	skb_clear_tstamp
 #else
-	skb->tstamp = 0;
+#define ip_vs_mhs_clear_tstamp(SKB)	((SKB)->tstamp = 0)
 #endif
-}
 
 #endif /* _IP_VS_MHS_COMPAT_H */

@@ -125,23 +125,6 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	return q.server;
 }
 
-/* Handle an error about a packet from a server to a client */
-static unsigned int icmp_to_server(struct ip_vs_mhs *mhs,
-				   struct ip_vs_mhs_packet *p,
-				   struct mhs_error *e)
-{
-	struct ip_vs_conn *carrier;
-	struct ip_vs_mhs_server *s;
-
-	s = icmp_server(mhs, p, e);
-	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (!carrier)
-		return NF_ACCEPT;
-	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
-	ip_vs_mhs_xmit_stats(mhs, s->dest, p->skb->len, MHS_STAT_IN);
-	return carrier->packet_xmit(p->skb, carrier, e->pd->pp, &e->quoted);
-}
-
 /* Length of the header between the outer and the inner IPv4 header of a tunnel
  * packet at @off, or -1 for a tunnel that IPVS does not make
  */
@@ -297,6 +280,8 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 			    struct ip_vs_mhs_packet *p)
 {
 	unsigned int off, verdict;
+	struct ip_vs_mhs_server *s;
+	struct ip_vs_conn *carrier;
 	struct ip_vs_mhs *mhs;
 	struct mhs_error e;
 
@@ -312,5 +297,11 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 		return NF_ACCEPT;
 	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
 				 e.vport);
-	return mhs ? icmp_to_server(mhs, p, &e) : NF_ACCEPT;
+	s = mhs ? icmp_server(mhs, p, &e) : NULL;
+	carrier = s ? rcu_dereference(s->carrier) : NULL;
+	if (!carrier)
+		return NF_ACCEPT;
+	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
+	ip_vs_mhs_xmit_stats(mhs, s->dest, p->skb->len, MHS_STAT_IN);
+	return carrier->packet_xmit(p->skb, carrier, e.pd->pp, &e.quoted);
 }

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: module, parameters, names.
  *
- * mhs balances like mh, by consistent hashing, but keeps no connection entry for a
- * flow whose server does not change.  A change of servers makes the slots that move
- * unstable for a bounded time: new flows get an entry and go to the candidate, older
- * flows stay with the old server.
- *
  * Start with ip_vs_mhs.h: files, locks and lifetimes.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt

@@ -76,8 +76,10 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 	       !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct;
 }
 
-/* Replace a carrier that does not fit the ip_vs_dest, or make the first one */
-static int server_carrier(struct ip_vs_mhs_server *s)
+/* Replace a carrier that does not fit the ip_vs_dest, or make the first one; false
+ * if the core cannot send by the method
+ */
+static bool server_carrier(struct ip_vs_mhs_server *s)
 {
 	struct ip_vs_mhs *mhs = s->mhs;
 	struct ip_vs_conn *carrier;
@@ -85,22 +87,25 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
 	if (carrier && carrier_fits(mhs, carrier, s->dest))
-		return 0;
+		return true;
 	carrier = carrier_new(mhs, s->dest);
-	if (!carrier)
-		return -ENOMEM;
+	if (!carrier) {
+		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+		mhs->poked = true;
+		return true;
+	}
 	/* The core takes numbers of forwarding methods for which it has no
 	 * transmitter
 	 */
 	if (!carrier->packet_xmit) {
 		carrier_put(carrier);
-		return -EOPNOTSUPP;
+		return false;
 	}
 	carrier = rcu_replace_pointer(s->carrier, carrier,
 				      lockdep_is_held(&mhs->lock));
 	if (carrier)
 		call_rcu_hurry(&carrier->rcu_head, carrier_rcu_put);
-	return 0;
+	return true;
 }
 
 /* State flags and carrier by the server's forwarding method.  All flows to a
@@ -110,18 +115,9 @@ static int server_carrier(struct ip_vs_mhs_server *s)
 static u32 server_method(struct ip_vs_mhs_server *s)
 {
 	u32 method = IP_VS_DFWD_METHOD(s->dest);
-	struct ip_vs_mhs *mhs = s->mhs;
-	int err = 0;
 
-	if (method == IP_VS_CONN_F_MASQ || method == IP_VS_CONN_F_BYPASS)
-		err = -EOPNOTSUPP;
-	else if (mhs->hashed)
-		err = server_carrier(s);
-	if (err == -ENOMEM) {
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
-		mhs->poked = true;
-	}
-	if (!err || err == -ENOMEM)
+	if (method != IP_VS_CONN_F_MASQ && method != IP_VS_CONN_F_BYPASS &&
+	    (!s->mhs->hashed || server_carrier(s)))
 		return 0;
 	return MHS_SRV_NEW_ENTRY | (rcu_access_pointer(s->carrier) ?
 				    MHS_SRV_FROZEN : MHS_SRV_ALL_ENTRY);

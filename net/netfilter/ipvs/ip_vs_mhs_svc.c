@@ -20,17 +20,14 @@ MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service
 
 unsigned int ip_vs_mhs_svc_net_id __read_mostly;
 
-static u32 svc_key(const struct ip_vs_mhs *mhs)
-{
-	return mhs->fwmark ? mhs->fwmark :
-	       ip_vs_mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
-}
-
 /* Let packets find the service */
 void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs)
 {
+	u32 key = mhs->fwmark ? mhs->fwmark :
+		  ip_vs_mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
+
 	spin_lock(&mhs->hash->lock);
-	hash_add_rcu(mhs->hash->services, &mhs->node, svc_key(mhs));
+	hash_add_rcu(mhs->hash->services, &mhs->node, key);
 	spin_unlock(&mhs->hash->lock);
 }
 
@@ -143,19 +140,6 @@ int ip_vs_mhs_svc_line(char *text, size_t size, int write, void *buffer,
 	return write && !err && strlen(text) + 1 < *lenp ? -EINVAL : err;
 }
 
-static const char *svc_name(const struct ip_vs_mhs *mhs, char *buf, size_t len)
-{
-	if (mhs->fwmark)
-		snprintf(buf, len, "FWM %u", mhs->fwmark);
-	else if (mhs->af == AF_INET6)
-		snprintf(buf, len, "[%pI6c]:%u", &mhs->addr.in6,
-			 ntohs(mhs->port));
-	else
-		snprintf(buf, len, "%pI4:%u", &mhs->addr.ip,
-			 ntohs(mhs->port));
-	return buf;
-}
-
 /* Log a warning once per service */
 void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 {
@@ -168,7 +152,13 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 	if (mhs->warned & bit || !__ratelimit(&limit))
 		return;
 	mhs->warned |= bit;
-	pr_warn("%s: %s\n", svc_name(mhs, name, sizeof(name)), what);
+	if (mhs->fwmark)
+		snprintf(name, sizeof(name), "FWM %u", mhs->fwmark);
+	else
+		snprintf(name, sizeof(name), mhs->af == AF_INET6 ?
+			 "[%pI6c]:%u" : "%pI4:%u", &mhs->addr,
+			 ntohs(mhs->port));
+	pr_warn("%s: %s\n", name, what);
 }
 
 /* Add up counters of a service over all CPUs; @which is a mask of enum

@@ -44,13 +44,9 @@
 #define MHS_BUILD_QUIET		(HZ / 50)
 #define MHS_BUILD_LATEST	HZ
 
-/* Longest time to a retry of what found no memory or no index: each retry looks at
- * every server, which must not keep a CPU busy
- */
-#define MHS_RETRY		HZ
-
 /* The work polls the sysctls every MHS_POLL in a transition or while a deleted
- * server is held, else every MHS_IDLE
+ * server is held, and retries what found no memory or no index, which must not keep
+ * a CPU busy; else it runs every MHS_IDLE
  */
 #define MHS_POLL		HZ
 #define MHS_IDLE		(60 * HZ)
@@ -122,13 +118,6 @@ static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
 		 mhs->census.stage_max == MHS_STAGE_LAST));
 }
 
-/* Poll sysctls in a transition and while a deleted server is held */
-static void work_polls(const struct ip_vs_mhs *mhs, unsigned long *delay)
-{
-	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone))
-		*delay = min_t(unsigned long, *delay, MHS_POLL);
-}
-
 /* Follow the flags, which an edit may have changed */
 static void work_check_flags(struct ip_vs_mhs *mhs)
 {
@@ -159,31 +148,24 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 	ip_vs_mhs_queue(mhs, MHS_BUILD_QUIET);
 }
 
-/* Has a server lost its weight, which upd_dest has yet to report? */
-static bool work_server_leaves(const struct ip_vs_mhs *mhs)
+/* Retry what callbacks could not allocate */
+static void work_try_again(struct ip_vs_mhs *mhs)
 {
 	struct ip_vs_mhs_server *s;
+	bool leaves = false;
 
-	list_for_each_entry(s, &mhs->listed, list)
-		if (ip_vs_mhs_server_leaves(s))
-			return true;
-	return false;
-}
-
-/* Retry what callbacks could not allocate */
-static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
-{
 	/* RCU callbacks free indexes, without a word to the work */
 	if (mhs->full && find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1) <=
 			 MHS_IDX_MAX)
 		mhs->poked = true;
-	if (mhs->poked) {
-		ip_vs_mhs_settle_before_change(mhs, work_server_leaves(mhs));
-		if (ip_vs_mhs_server_reconcile(mhs))
-			ip_vs_mhs_work_changed(mhs);
-	}
-	if (mhs->poked || mhs->full)
-		*delay = min_t(unsigned long, *delay, MHS_RETRY);
+	if (!mhs->poked)
+		return;
+	/* one may have lost its weight, which upd_dest has yet to report */
+	list_for_each_entry(s, &mhs->listed, list)
+		leaves |= ip_vs_mhs_server_leaves(s);
+	ip_vs_mhs_settle_before_change(mhs, leaves);
+	if (ip_vs_mhs_server_reconcile(mhs))
+		ip_vs_mhs_work_changed(mhs);
 }
 
 /* Have the work rebuild the table now, if a rebuild is due, and wait for it.  For
@@ -191,13 +173,10 @@ static void work_try_again(struct ip_vs_mhs *mhs, unsigned long *delay)
  */
 void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 {
-	bool builds;
-
 	if (!READ_ONCE(mhs->dirty))
 		return;
 	mutex_lock(&mhs->lock);
-	builds = mhs->dirty && !mhs->ended;
-	if (builds) {
+	if (mhs->dirty && !mhs->ended) {
 		/* A build under way may have begun before the last change: the
 		 * run after it builds again.
 		 */
@@ -205,8 +184,7 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 		ip_vs_mhs_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
-	if (builds)
-		flush_delayed_work(&mhs->work);
+	flush_delayed_work(&mhs->work);
 }
 
 /* Update mhs.stateful and mhs.stateful_since.  While the sysctl stateless is 0,
@@ -271,13 +249,15 @@ void ip_vs_mhs_work(struct work_struct *work)
 	if (!ip_vs_mhs_time_between(jiffies, mhs->build_at + MHS_IDLE))
 		mhs->build_at = jiffies - MHS_IDLE;
 	ip_vs_mhs_server_release_gone(mhs, false);
-	work_try_again(mhs, &delay);
+	work_try_again(mhs);
 	ip_vs_mhs_settle_on(mhs, &delay);
 	work_check_flags(mhs);
 	ticks = work_clocks(mhs, &delay);
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
-	work_polls(mhs, &delay);
+	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
+	    mhs->poked || mhs->full)
+		delay = min_t(unsigned long, delay, MHS_POLL);
 	ip_vs_mhs_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
 
