@@ -209,20 +209,15 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 					    const struct nf_hook_state *state)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
-	struct ip_vs_mhs_packet p;
+	struct ip_vs_mhs_packet p = {
+		.skb = skb,
+		.net = mn,
+		.mark = skb->mark,
+		.af = state->pf,
+		.local = state->hook == NF_INET_LOCAL_OUT,
+	};
 	struct ip_vs_mhs *mhs;
 
-	/* hook_parse() sets iph and the ports */
-	p.skb = skb;
-	p.net = mn;
-	p.pd = NULL;
-	p.mark = skb->mark;
-	p.af = state->pf;
-	p.local = state->hook == NF_INET_LOCAL_OUT;
-	p.facts = 0;
-	p.ipsec = NULL;
-	p.opens = false;
-	p.quic = false;
 	if ((skb->pkt_type != PACKET_HOST && !p.local) || !skb_dst(skb))
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || !hook_parse(ipvs, &p) ||
