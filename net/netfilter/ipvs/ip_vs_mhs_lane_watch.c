@@ -6,7 +6,7 @@
  * ip_vs_mhs_ingress_hook().  From the first write of either on the namespace
  * listens to the kernel's notifiers of devices, neighbours and routes.  These run
  * under RTNL, in softirqs, or under locks of the kernel's tables: they count,
- * see ip_vs_mhs_lane_way.h, and a device that goes takes its hook along.
+ * see ip_vs_mhs_lane.h, and a device that goes takes its hook along.
  *
  *	ip_vs_mhs_net.lane_lock		writes of both sysctls; RTNL is taken under
  *					it.  net_init() must not take RTNL: while a
@@ -24,7 +24,7 @@
 #include <net/neighbour.h>
 #include <net/netevent.h>
 
-#include "ip_vs_mhs_lane.h"
+#include "ip_vs_mhs.h"
 
 /* Longest text of the sysctl ingress */
 #define WATCH_TEXT_BYTES	512
