@@ -14,7 +14,6 @@
 #include <net/route.h>
 #include <net/rtnetlink.h>
 
-#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_lane_ask.h"
 
 /* The order is that of enum ip_vs_mhs_lane */

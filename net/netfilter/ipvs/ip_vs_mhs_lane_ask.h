@@ -22,7 +22,6 @@
 
 #include "ip_vs_mhs_hash.h"
 #include "ip_vs_mhs_pkt.h"
-#include "ip_vs_mhs_quic.h"
 
 /* Bytes from the network header on that a lane reads at most */
 #define MHS_LANE_HEADER_BYTES	(sizeof(struct ipv6hdr) + \

@@ -7,9 +7,8 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
-#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_quic.h"
+#include "ip_vs_mhs_pkt.h"
 
 static const char * const proc_columns[] = {
 	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",
@@ -28,6 +27,7 @@ struct mhs_sum {
 	u32			tracked;
 	u64			old_print;
 	u64			cand_print;
+	u32			ids;	/* quic_ids: 0 none, 1 plain, 2 keyed */
 };
 
 static u64 proc_server_id(const struct ip_vs_mhs *mhs, u32 idx)
@@ -37,9 +37,10 @@ static u64 proc_server_id(const struct ip_vs_mhs *mhs, u32 idx)
 	return s ? s->id : 0;
 }
 
-/* Count and fingerprint the slots, which may change meanwhile */
+/* Count and fingerprint the slots, which may change meanwhile; look at the list */
 static void proc_sum_slots(const struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 {
+	const struct ip_vs_mhs_cid *cid;
 	u32 i, w;
 
 	rcu_read_lock();
@@ -61,6 +62,9 @@ static void proc_sum_slots(const struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 			rcu_read_lock();
 		}
 	}
+	cid = rcu_dereference(mhs->cid);
+	if (cid)
+		sum->ids = 1 + cid->keyed;
 	rcu_read_unlock();
 }
 
@@ -130,8 +134,7 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
 		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
-		   ip_vs_mhs_cid_kind(mhs), cnt[MHS_CNT_NAMED],
-		   cnt[MHS_CNT_UNNAMED]);
+		   sum.ids, cnt[MHS_CNT_NAMED], cnt[MHS_CNT_UNNAMED]);
 	mutex_unlock(&mhs->lock);
 	return 0;
 }

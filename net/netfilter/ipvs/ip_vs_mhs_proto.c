@@ -17,7 +17,6 @@
 #include <linux/udp.h>
 
 #include "ip_vs_mhs_pkt.h"
-#include "ip_vs_mhs_quic.h"
 
 static unsigned short quic_ports[16] __read_mostly = { 443 };
 static unsigned int quic_ports_n __read_mostly = 1;

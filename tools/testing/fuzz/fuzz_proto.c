@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "ip_vs_mhs_pkt.h"
-#include "ip_vs_mhs_quic.h"
 
 #define WANT(condition)							\
 do {									\
