@@ -256,7 +256,7 @@ static u32 lane_udp_facts(const struct ip_vs_mhs_lane_packet *p)
 
 	if (facts || p->len < at + sizeof(struct ip_vs_mhs_quic))
 		return facts;
-	return ip_vs_mhs_quic_facts((const void *)(p->ip + at));
+	return ip_vs_mhs_quic_facts(p->ip + at);
 }
 
 /* Where does the packet go?  0: to p->server, else why it goes up */

@@ -156,7 +156,7 @@ struct ip_vs_mhs_lane_packet {
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */
-	const u8			*ip;
+	const void			*ip;
 	unsigned int			bytes;		/* from ip on */
 	unsigned int			len;		/* by the header */
 	u32				generation;	/* of mn, odd */

@@ -27,9 +27,6 @@
 #define MHS_LANE_HEADER_BYTES	(sizeof(struct ipv6hdr) + \
 				 sizeof(struct udphdr) + MHS_QUIC_BYTES)
 
-/* Bytes of the transport header that every packet has */
-#define LANE_PORTS_BYTES	sizeof(struct udphdr)
-
 static __always_inline unsigned int lane_head(bool v6)
 {
 	return v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
@@ -87,29 +84,19 @@ static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
  */
 static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
 {
-	const struct udphdr *ports;
+	const struct udphdr *ports = p->ip + lane_head(v6);
+	const struct ipv6hdr *ipv6 = p->ip;
+	const struct iphdr *ipv4 = p->ip;
+	const u8 *first = p->ip;
 
-	if (unlikely(p->bytes < lane_head(v6) + LANE_PORTS_BYTES))
+	if (unlikely(p->bytes < lane_head(v6) + sizeof(struct udphdr)))
 		return false;
-	if (v6) {
-		const struct ipv6hdr *ih = (const struct ipv6hdr *)p->ip;
-
-		if (*p->ip >> 4 != 6)
-			return false;
-		p->transport = ih->nexthdr;
-		p->saddr = (const union nf_inet_addr *)&ih->saddr;
-		p->daddr = (const union nf_inet_addr *)&ih->daddr;
-	} else {
-		const struct iphdr *ih = (const struct iphdr *)p->ip;
-
-		/* also fragments, which lane_parse_rest() tells */
-		if (*p->ip != 0x45)
-			return false;
-		p->transport = ih->protocol;
-		p->saddr = (const union nf_inet_addr *)&ih->saddr;
-		p->daddr = (const union nf_inet_addr *)&ih->daddr;
-	}
-	ports = (const struct udphdr *)(p->ip + lane_head(v6));
+	/* also fragments, which lane_parse_rest() tells */
+	if (v6 ? *first >> 4 != 6 : *first != 0x45)
+		return false;
+	p->transport = v6 ? ipv6->nexthdr : ipv4->protocol;
+	p->saddr = v6 ? (const void *)&ipv6->saddr : &ipv4->saddr;
+	p->daddr = v6 ? (const void *)&ipv6->daddr : &ipv4->daddr;
 	p->sport = ports->source;
 	p->dport = ports->dest;
 	return true;
@@ -129,7 +116,7 @@ static __always_inline bool lane_sum_is_right(const struct iphdr *ih)
 /* Plain IPv4 that ip_rcv() accepts, not a fragment */
 static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 {
-	const struct iphdr *ih = (const struct iphdr *)p->ip;
+	const struct iphdr *ih = p->ip;
 
 	if (unlikely(ih->frag_off & ~htons(IP_DF) || ih->ttl <= 1 ||
 		     !lane_sum_is_right(ih)))
@@ -140,7 +127,7 @@ static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 
 static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
 {
-	const struct ipv6hdr *ih = (const struct ipv6hdr *)p->ip;
+	const struct ipv6hdr *ih = p->ip;
 
 	p->len = ntohs(ih->payload_len) + sizeof(*ih);
 	return likely(ih->hop_limit > 1);
@@ -150,7 +137,7 @@ static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
 static __always_inline bool
 lane_parse_rest(struct ip_vs_mhs_lane_packet *p, bool v6)
 {
-	unsigned int need = lane_head(v6) + LANE_PORTS_BYTES;
+	unsigned int need = lane_head(v6) + sizeof(struct udphdr);
 
 	if (unlikely(!(v6 ? lane_parse_ipv6(p) : lane_parse_ipv4(p)) ||
 		     p->len > p->bytes))
@@ -163,8 +150,7 @@ lane_parse_rest(struct ip_vs_mhs_lane_packet *p, bool v6)
 	p->facts = 0;
 	if (likely(p->transport == IPPROTO_TCP)) {
 		need = lane_head(v6) + sizeof(struct tcphdr);
-		p->facts = ip_vs_mhs_proto_tcp_facts((const struct tcphdr *)
-						     (p->ip + lane_head(v6)));
+		p->facts = ip_vs_mhs_proto_tcp_facts(p->ip + lane_head(v6));
 	} else if (p->transport != IPPROTO_UDP) {
 		return false;
 	}
@@ -298,30 +284,6 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	return quick ? MHS_LANE_MAX : ip_vs_mhs_lane_way_find(p);
 }
 
-static __always_inline void
-lane_tunnel_ipv4(const struct ip_vs_mhs_lane_packet *p, struct iphdr *ih,
-		 u8 tos, u8 ttl, __be16 df)
-{
-	*ih = p->head.ipv4;
-	ih->tos = tos;
-	ih->tot_len = htons(p->len + sizeof(*ih));
-	ih->frag_off = df;
-	ih->ttl = ttl;
-	if (!df)
-		__ip_select_ident(p->mn->net, ih, 1);
-	ih->check = ip_fast_csum(ih, 5);
-}
-
-static __always_inline void
-lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p, struct ipv6hdr *ih,
-		 u8 tos, u8 ttl)
-{
-	*ih = p->head.ipv6;
-	ip6_flow_hdr(ih, tos, 0);
-	ih->payload_len = htons(p->len);
-	ih->hop_limit = ttl;
-}
-
 /* Write the tunnel's header that the record has in front of the packet, whose TTL is
  * the new one.  As in the core the header has that TTL, the packet's DF, and without
  * DF an identification; the congestion mark of the packet stays.
@@ -329,17 +291,30 @@ lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p, struct ipv6hdr *ih,
 static __always_inline void
 ip_vs_mhs_lane_tunnel(const struct ip_vs_mhs_lane_packet *p, void *head)
 {
-	const struct ipv6hdr *ipv6 = head + p->way.outer;
-	const struct iphdr *ipv4 = head + p->way.outer;
+	const struct ipv6hdr *inner6 = head + p->way.outer;
+	const struct iphdr *inner4 = head + p->way.outer;
 	bool v6 = p->protocol == htons(ETH_P_IPV6);
-	u8 tos = v6 ? ipv6_get_dsfield(ipv6) : ipv4->tos;
-	u8 ttl = v6 ? ipv6->hop_limit : ipv4->ttl;
+	u8 tos = v6 ? ipv6_get_dsfield(inner6) : inner4->tos;
+	u8 ttl = v6 ? inner6->hop_limit : inner4->ttl;
+	struct ipv6hdr *ipv6 = head;
+	struct iphdr *ipv4 = head;
 
 	tos = INET_ECN_encapsulate(tos, tos);
-	if (p->way.outer == sizeof(struct iphdr))
-		lane_tunnel_ipv4(p, head, tos, ttl, v6 ? 0 : ipv4->frag_off);
-	else
-		lane_tunnel_ipv6(p, head, tos, ttl);
+	if (p->way.outer != sizeof(*ipv4)) {
+		*ipv6 = p->head.ipv6;
+		ip6_flow_hdr(ipv6, tos, 0);
+		ipv6->payload_len = htons(p->len);
+		ipv6->hop_limit = ttl;
+		return;
+	}
+	*ipv4 = p->head.ipv4;
+	ipv4->tos = tos;
+	ipv4->tot_len = htons(p->len + sizeof(*ipv4));
+	ipv4->frag_off = v6 ? 0 : inner4->frag_off;
+	ipv4->ttl = ttl;
+	if (!ipv4->frag_off)
+		__ip_select_ident(p->mn->net, ipv4, 1);
+	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
 /**

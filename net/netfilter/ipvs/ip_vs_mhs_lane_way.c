@@ -53,16 +53,12 @@ static struct neighbour *way_next_hop_ipv4(const struct dst_entry *dst,
 static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
 					   const struct ip_vs_dest *dest)
 {
-#if IS_ENABLED(CONFIG_IP_VS_IPV6)
 	const struct rt6_info *rt = container_of(dst, struct rt6_info, dst);
 
 	if (rt->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
 		return NULL;
 	return __ipv6_neigh_lookup_noref(READ_ONCE(dst->dev),
 					 rt6_nexthop(rt, &dest->addr.in6));
-#else
-	return NULL;
-#endif
 }
 
 /* The longest packet for the path.  The core drops packets if a tunnel leaves them
@@ -194,8 +190,9 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
 	if (!dst_check(dst, route->dst_cookie) || dst_xfrm(dst) ||
 	    dst->lwtstate || dst->error)
 		return MHS_LANE_ROUTE;
-	way->neigh = dest->af == AF_INET6 ? way_next_hop_ipv6(dst, dest) :
-					    way_next_hop_ipv4(dst, dest);
+	way->neigh = IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
+		     way_next_hop_ipv6(dst, dest) :
+		     way_next_hop_ipv4(dst, dest);
 	if (!way->neigh)
 		return MHS_LANE_NEIGHBOUR;
 	way->hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
