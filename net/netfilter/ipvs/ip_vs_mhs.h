@@ -33,7 +33,7 @@
  *	add_dest, upd_dest, del_dest	mhs
  *	work of a service		mhs
  *	packet of a lane		RCU; records without a lock, see
- *					ip_vs_mhs_lane_way.h
+ *					ip_vs_mhs_lane.h
  *	work of a namespace		net > mhs
  *	write of quic_ids,		net > mhs
  *	second_chance
@@ -61,7 +61,7 @@
  *	made, counted	packets that make an entry: made; work of the namespace:
  *			both, see ip_vs_mhs_work_recount()
  *	server.lane, local_generation, net.lane_net
- *			see ip_vs_mhs_lane_way.h
+ *			see ip_vs_mhs_lane.h
  *	net.services, net.fwm_services, net.backup
  *			control, under net.lock, WRITE_ONCE; others READ_ONCE
  *	net.changed	control, WRITE_ONCE; others READ_ONCE
@@ -138,7 +138,7 @@
 
 #include "ip_vs_mhs_compat.h"
 #include "ip_vs_mhs_decide.h"
-#include "ip_vs_mhs_lane_way.h"
+#include "ip_vs_mhs_lane.h"
 
 /* ipvsadm's flag-3.  Its flag-1 is MHS_SVC_FALLBACK; its flag-2 makes mh hash
  * the port, which mhs always does.
@@ -158,19 +158,13 @@ enum ip_vs_mhs_settle {
 
 struct ip_vs_mhs;
 
-/* The way of a lane to a server, see ip_vs_mhs_lane_way.h */
-struct ip_vs_mhs_lane_record {
-	u32			generation;
-	struct ip_vs_mhs_lane_way way;
-};
-
 /* A real server of one service */
 struct ip_vs_mhs_server {
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
 	u32			state;		/* MHS_SRV_* */
-	/* up to the tunnel's header in the same cache line; 32 bit align less */
+	/* the way is in the same cache line; 32 bit align less */
 	struct ip_vs_mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */
 	struct list_head	same_id;	/* others with its connection ID */

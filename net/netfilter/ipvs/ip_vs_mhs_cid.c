@@ -26,8 +26,7 @@
 #include <linux/slab.h>
 #include <linux/sysctl.h>
 
-#include "ip_vs_mhs_cid.h"
-#include "ip_vs_mhs_quic.h"
+#include "ip_vs_mhs_pkt.h"
 
 /* Longest text of a sysctl, and most services that it can name */
 #define CID_TEXT_BYTES		4096
@@ -291,13 +290,12 @@ int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 				 ppos);
 	if (!err)
 		err = cid_parse(mn->net, l, quic);
-	if (!err && l->n) {
-		cid_replace(mn, quic, l);
-		return 0;
+	if (err || !l->n) {
+		kvfree_sensitive(l, sizeof(*l));
+		l = NULL;
 	}
 	if (!err)
-		cid_replace(mn, quic, NULL);
-	kvfree_sensitive(l, sizeof(*l));
+		cid_replace(mn, quic, l);
 	return err;
 }
 

@@ -15,8 +15,7 @@
 #include <linux/udp.h>
 #include <net/ip.h>
 
-#include "ip_vs_mhs_cid.h"
-#include "ip_vs_mhs_quic.h"
+#include "ip_vs_mhs_pkt.h"
 
 /* How many entries may the service have?  Anybody can forge QUIC and plain UDP.
  * Older flows may have half as much again, whatever a flood of SYNs has made.

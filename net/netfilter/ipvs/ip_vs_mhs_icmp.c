@@ -28,7 +28,7 @@
 #include <net/ip.h>
 #include <net/route.h>
 
-#include "ip_vs_mhs_cid.h"
+#include "ip_vs_mhs_pkt.h"
 
 /* The packet that an ICMP error quotes */
 struct mhs_error {

@@ -29,8 +29,8 @@ static void ingress_push(const struct ip_vs_mhs_lane_packet *p,
 			 struct sk_buff *skb)
 {
 	skb->transport_header = skb->network_header;
-	skb_set_inner_ipproto(skb, ip_vs_mhs_lane_inner(p->protocol ==
-							htons(ETH_P_IPV6)));
+	skb_set_inner_ipproto(skb, p->protocol == htons(ETH_P_IPV6) ?
+			      IPPROTO_IPV6 : IPPROTO_IPIP);
 	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
 	skb_push(skb, p->way.outer);
 	skb_reset_network_header(skb);

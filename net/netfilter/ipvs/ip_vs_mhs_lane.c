@@ -14,7 +14,6 @@
 #include <net/route.h>
 #include <net/rtnetlink.h>
 
-#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_lane_ask.h"
 
 /* The order is that of enum ip_vs_mhs_lane */
@@ -43,13 +42,6 @@ static enum ip_vs_mhs_lane lane_closed(const struct ip_vs_mhs_net *mn)
 	return MHS_LANE_FORWARDED;
 }
 
-static bool is_kind(const struct net_device *dev, const char *a, const char *b)
-{
-	const struct rtnl_link_ops *ops = READ_ONCE(dev->rtnl_link_ops);
-
-	return ops && (!strcmp(ops->kind, a) || !strcmp(ops->kind, b));
-}
-
 /* macvlan has MAC addresses of its own, and leaves frames to the device's MAC
  * address to the device, but for two modes: passthru takes all frames, source
  * those of some senders.
@@ -58,7 +50,7 @@ static bool is_apart(const struct net_device *dev)
 {
 	const struct macvlan_dev *vlan = netdev_priv(dev);
 
-	return is_kind(dev, "macvlan", "macvtap") &&
+	return netif_is_macvlan(dev) &&
 	       READ_ONCE(vlan->mode) != MACVLAN_MODE_PASSTHRU &&
 	       READ_ONCE(vlan->mode) != MACVLAN_MODE_SOURCE;
 }
@@ -66,52 +58,48 @@ static bool is_apart(const struct net_device *dev)
 /* ipvlan shares the MAC address, and takes frames to its IP addresses */
 static bool is_ipvlan(const struct net_device *dev)
 {
-	return is_kind(dev, "ipvlan", "ipvtap");
+	const struct rtnl_link_ops *ops = READ_ONCE(dev->rtnl_link_ops);
+
+	return ops && (!strcmp(ops->kind, "ipvlan") ||
+		       !strcmp(ops->kind, "ipvtap"));
 }
 
-/* What do devices above leave of the frames to the device's MAC address? */
+/* What do devices above leave of the frames to the device's MAC address?  A bridge,
+ * bond or VRF takes over what its members receive.
+ */
 static u32 in_left(struct net_device *dev)
 {
-	u32 fit = MHS_LANE_FIT_IPV4 | MHS_LANE_FIT_IPV6 | MHS_LANE_FIT_ALONE;
+	u32 fit = MHS_LANE_FIT_IPV4 | MHS_LANE_FIT_IPV6, left = 0;
 	struct net_device *above;
 	struct list_head *iter;
-	bool known = false;
 
 	if (netif_is_l3_slave(dev))
 		return 0;
 	if (!rcu_access_pointer(dev->rx_handler))
-		return fit;
+		return fit | MHS_LANE_FIT_ALONE;
 	netdev_for_each_upper_dev_rcu(dev, above, iter) {
-		if (is_vlan_dev(above))
-			continue;
 		if (is_ipvlan(above))
-			fit &= ~MHS_LANE_FIT_ALONE;
-		else if (!is_apart(above))
+			left = fit;
+		else if (is_apart(above))
+			left = fit | MHS_LANE_FIT_ALONE;
+		else if (!is_vlan_dev(above))
 			return 0;
-		known = true;
 	}
-	/* A bridge, bond or VRF takes over what its members receive */
-	return known ? fit : 0;
-}
-
-/* May XDP_TX leave by a member?  Only if the program is that of the bond, the
- * kernel asks the bond for the member; without a carrier the stack sends nothing.
- */
-static bool in_bond_sends(const struct net_device *bond)
-{
-	return ip_vs_mhs_has_xdp(bond) && ip_vs_mhs_xdp_xmits(bond) &&
-	       netif_carrier_ok(bond);
+	return left;
 }
 
 /* A card that strips VLAN tags hides them from XDP programs.  dev->xdp_prog is a
- * program of generic XDP, which costs more than the stack.
+ * program of generic XDP, which costs more than the stack.  XDP_TX leaves by a
+ * bond's member only if the program is that of the bond and the kernel asks the bond
+ * for the member; without a carrier the stack sends nothing.
  */
 static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 {
 	if (rcu_access_pointer(dev->xdp_prog))
 		return true;
 	if (netif_is_bond_master(dev))
-		return !in_bond_sends(dev);
+		return !ip_vs_mhs_has_xdp(dev) ||
+		       !ip_vs_mhs_xdp_xmits(dev) || !netif_carrier_ok(dev);
 	return !is_vlan_dev(dev) &&
 	       dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
 				NETIF_F_HW_VLAN_STAG_RX);
@@ -125,37 +113,20 @@ static bool in_fits_xdp(struct net_device *dev)
 }
 
 /* MHS_LANE_FIT_* */
-static u32 in_fit(const struct net_device *dev)
+static u32 in_fit(struct net_device *dev)
 {
-	/* the walks of devices take no const */
-	struct net_device *in = (struct net_device *)dev;
-	u32 fit = in_left(in);
+	const struct inet6_dev *in6 = __in6_dev_get(dev);
+	u32 fit = in_left(dev);
 
 	if (!(dev->flags & IFF_UP))
 		return 0;
 	if (!rcu_access_pointer(dev->ip_ptr))
 		fit &= ~MHS_LANE_FIT_IPV4;
-#if IS_ENABLED(CONFIG_IP_VS_IPV6)
-	if (!__in6_dev_get(dev) ||
-	    READ_ONCE(__in6_dev_get(dev)->cnf.disable_ipv6))
+	if (!in6 || READ_ONCE(in6->cnf.disable_ipv6))
 		fit &= ~MHS_LANE_FIT_IPV6;
-#endif
-	if (in_fits_xdp(in))
+	if (in_fits_xdp(dev))
 		fit |= MHS_LANE_FIT_XDP;
 	return fit;
-}
-
-static void in_publish(const struct ip_vs_mhs_lane_packet *p, u32 was)
-{
-	struct ip_vs_mhs_lane_in *in =
-		&p->mn->lane_net.in[lane_in_of(p->in)];
-
-	if (!ip_vs_mhs_lane_claim(&in->generation, was, p->generation))
-		return;
-	WRITE_ONCE(in->dev, p->in);
-	WRITE_ONCE(in->fit, p->fit);
-	/* Pairs with the acquire in lane_is_open() */
-	smp_store_release(&in->generation, p->generation);
 }
 
 /* Set p->fit, and make the record of the device that received the packet.  Returns
@@ -164,7 +135,8 @@ static void in_publish(const struct ip_vs_mhs_lane_packet *p, u32 was)
 enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
 					u32 fit)
 {
-	u32 was = READ_ONCE(p->mn->lane_net.in[lane_in_of(p->in)].generation);
+	struct ip_vs_mhs_lane_in *in = lane_in(p);
+	u32 was = READ_ONCE(in->generation);
 	enum ip_vs_mhs_lane why;
 
 	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
@@ -175,7 +147,12 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
 	if (why)
 		return why;
 	p->fit = in_fit(p->in);
-	in_publish(p, was);
+	if (ip_vs_mhs_lane_claim(&in->generation, was, p->generation)) {
+		WRITE_ONCE(in->dev, p->in);
+		WRITE_ONCE(in->fit, p->fit);
+		/* Pairs with the acquire in lane_is_open() */
+		smp_store_release(&in->generation, p->generation);
+	}
 	fit &= ~p->fit;
 	if (!fit)
 		return MHS_LANE_FORWARDED;
@@ -185,7 +162,6 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
 static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 			     const struct in6_addr *addr)
 {
-#if IS_ENABLED(CONFIG_IP_VS_IPV6)
 	struct flowi6 fl6 = { .flowi6_iif = in->ifindex, .daddr = *addr };
 	const struct rt6_info *rt;
 	struct dst_entry *dst;
@@ -199,38 +175,32 @@ static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 	local = !dst->error && rt->rt6i_flags & RTF_LOCAL;
 	dst_release(dst);
 	return local;
-#else
+}
+
+/* Has the device the service's address? */
+static bool lane_has_addr(struct net_device *dev, const struct ip_vs_mhs *mhs)
+{
+	const struct in_device *in_dev = __in_dev_get_rcu(dev);
+	const struct in_ifaddr *ifa;
+
+	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && mhs->af == AF_INET6)
+		return ipv6_chk_addr(dev_net(dev), &mhs->addr.in6, dev, 1);
+	if (in_dev)
+		in_dev_for_each_ifa_rcu(ifa, in_dev)
+			if (ifa->ifa_local == mhs->addr.ip)
+				return true;
 	return false;
-#endif
 }
 
 /* Has an ipvlan device above the one that received the packet the address? */
 static bool lane_is_taken(const struct ip_vs_mhs_lane_packet *p)
 {
-	/* the walk of devices above takes no const */
-	struct net_device *in = (struct net_device *)p->in, *above;
-	const struct ip_vs_mhs *mhs = p->mhs;
-	const struct in_device *in_dev;
-	const struct in_ifaddr *ifa;
+	struct net_device *above;
 	struct list_head *iter;
 
-	netdev_for_each_upper_dev_rcu(in, above, iter) {
-		if (!is_ipvlan(above))
-			continue;
-#if IS_ENABLED(CONFIG_IP_VS_IPV6)
-		if (mhs->af == AF_INET6) {
-			if (ipv6_chk_addr(dev_net(above), &mhs->addr.in6, above,
-					  1))
-				return true;
-			continue;
-		}
-#endif
-		in_dev = __in_dev_get_rcu(above);
-		if (in_dev)
-			in_dev_for_each_ifa_rcu(ifa, in_dev)
-				if (ifa->ifa_local == mhs->addr.ip)
-					return true;
-	}
+	netdev_for_each_upper_dev_rcu(p->in, above, iter)
+		if (is_ipvlan(above) && lane_has_addr(above, p->mhs))
+			return true;
 	return false;
 }
 
@@ -244,7 +214,7 @@ bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p)
 	 * p->generation
 	 */
 	smp_rmb();
-	if (mhs->af == AF_INET6) {
+	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && mhs->af == AF_INET6) {
 		if (!lane_lookup_ipv6(net, p->in, &mhs->addr.in6))
 			return false;
 	} else if (ipv4_is_loopback(mhs->addr.ip) ||
@@ -272,41 +242,37 @@ static bool lane_has_entry(const struct ip_vs_mhs_lane_packet *p)
 	return true;
 }
 
+/* Where the data of UDP begins */
+static unsigned int lane_data(const struct ip_vs_mhs_lane_packet *p)
+{
+	return lane_head(p->mhs->af == AF_INET6) + sizeof(struct udphdr);
+}
+
 /* UDP is QUIC or not by the port of the service */
 static u32 lane_udp_facts(const struct ip_vs_mhs_lane_packet *p)
 {
-	unsigned int head = lane_head(p->mhs->af == AF_INET6) +
-			    sizeof(struct udphdr);
 	u32 facts = ip_vs_mhs_proto_udp_facts(p->mhs, p->dport);
+	unsigned int at = lane_data(p);
 
-	if (facts || p->len < head + sizeof(struct ip_vs_mhs_quic))
+	if (facts || p->len < at + sizeof(struct ip_vs_mhs_quic))
 		return facts;
-	return ip_vs_mhs_quic_facts((const struct ip_vs_mhs_quic *)(p->ip +
-								    head));
-}
-
-/* Let the connection ID of a QUIC packet name the server */
-static struct ip_vs_mhs_server *lane_id(struct ip_vs_mhs_ask *q,
-					const struct ip_vs_mhs_lane_packet *p)
-{
-	unsigned int head = lane_head(p->mhs->af == AF_INET6) +
-			    sizeof(struct udphdr);
-
-	return ip_vs_mhs_cid_ask(q, p->ip + head,
-				 min_t(unsigned int, p->len,
-				       MHS_LANE_HEADER_BYTES) - head);
+	return ip_vs_mhs_quic_facts(p->ip + at);
 }
 
 /* Where does the packet go?  0: to p->server, else why it goes up */
 enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p)
 {
 	struct ip_vs_mhs_ask q;
+	unsigned int at;
 
 	if (p->transport == IPPROTO_UDP)
 		p->facts |= lane_udp_facts(p);
 	ip_vs_mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
 	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid)) {
-		p->server = lane_id(&q, p);
+		at = lane_data(p);
+		p->server = ip_vs_mhs_cid_ask(&q, p->ip + at,
+					      min_t(u32, p->len,
+						    MHS_LANE_HEADER_BYTES) - at);
 		p->verdict = ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_NAMED, 0);
 		if (p->server)
 			return MHS_LANE_FORWARDED;
@@ -355,9 +321,8 @@ int ip_vs_mhs_lane_show(struct seq_file *seq, void *v)
 	for (i = 0; i < MHS_LANE_MAX; i++) {
 		n = 0;
 		for_each_possible_cpu(cpu)
-			if (hash)
-				n += READ_ONCE(per_cpu_ptr(hash->lane,
-							   cpu)->n[i]);
+			n += hash ? READ_ONCE(per_cpu_ptr(hash->lane,
+							  cpu)->n[i]) : 0;
 		if (i == MHS_LANE_FORWARDED)
 			list_for_each_entry(mhs, &mn->list, net_list)
 				n += ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS);

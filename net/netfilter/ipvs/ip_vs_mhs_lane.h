@@ -1,11 +1,126 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: one packet before the IP stack, and what becomes
- * of it.  Overview: ip_vs_mhs_lane_ask.h.
+/* IPVS stateless Maglev scheduler: one packet before the IP stack, what a lane has
+ * found out before the packet comes, and how long that holds.  Overview:
+ * ip_vs_mhs_lane_ask.h.
+ *
+ * A packet asks neither routes nor neighbours nor devices.  A server has a record
+ * of the way to it, a service one of its address, a namespace one of each device
+ * that receives.  Each record has the generation in which it was made, and holds
+ * while the namespace has that generation: the sum of counters that only grow, so
+ * that a change of any makes another sum:
+ *
+ *	routes, rules, IPsec		the kernel's rt_genid_*(); what they do not
+ *					count, the notifier of routes
+ *	devices, redirects		their notifiers
+ *	servers, services, sysctls	whoever changes them
+ *	next hop, in ways only		one of MHS_LANE_HOPS counters: a neighbour
+ *					that grows old or young spoils few records
+ *	all else, as the sync daemon	time, see ip_vs_mhs_lane_generation()
+ *
+ * A counter changes after what it counts has changed, with a full barrier in
+ * between; who makes a record reads the counters first, then, after a read barrier,
+ * what the record says.  So a record made of old facts has an old generation.
+ *
+ * Packets make the records, without a lock.  Who makes one claims it by a
+ * compare-and-exchange of the generation that it saw before, else leaves the record
+ * to others; while the words change the generation is MHS_LANE_CLAIMED, which no
+ * namespace has.  A reader compares the generation before (acquire) and after (read
+ * barrier) it copies the words.  A record never gets the generation again that it
+ * had before, so a copy between two equal generations is of one record.
+ *
+ * The way names a neighbour and a device without a reference: both are freed a
+ * grace period after the notifiers have told of their end, and who has compared the
+ * generation under RCU uses them until the end of that section.
  */
 #ifndef _IP_VS_MHS_LANE_H
 #define _IP_VS_MHS_LANE_H
 
-#include "ip_vs_mhs.h"
+#include <linux/atomic.h>
+#include <linux/bits.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/netfilter.h>
+#include <linux/seq_file.h>
+
+/* Generations are odd; 0 before the first */
+#define MHS_LANE_CLAIMED	2U
+
+/* Next hops share counters by a hash: 16 cache lines */
+#define MHS_LANE_HOP_BITS	8
+#define MHS_LANE_HOPS		BIT(MHS_LANE_HOP_BITS)
+
+/* Devices share places by their index: each VLAN is one, too */
+#define MHS_LANE_INS		64
+
+/* The way to a server */
+struct ip_vs_mhs_lane_way {
+	struct net_device	*out;
+	/* 0 if out cannot send frames that come by another, or adds a tag */
+	u32			ifindex;
+	u16			mtu;		/* without the tunnel's header */
+	u8			outer;		/* length of that header, or 0 */
+	u8			hop;		/* next_hops[hop] counts for neigh */
+	u64			eth8;		/* Ethernet header: 8 bytes */
+	u32			eth4;		/* the next 4 */
+	__be16			proto;		/* the Ethernet type */
+	__be16			tci;		/* tag for XDP to put, or 0 */
+	struct neighbour	*neigh;		/* the next hop */
+};
+
+/* The header of a tunnel, but for what depends on the packet */
+union ip_vs_mhs_lane_head {
+	struct iphdr		ipv4;
+	struct ipv6hdr		ipv6;
+};
+
+/* Of a server */
+struct ip_vs_mhs_lane_record {
+	u32			generation;
+	struct ip_vs_mhs_lane_way way;
+	union ip_vs_mhs_lane_head head;		/* with way.outer */
+};
+
+/* Is a device fit for a lane? */
+#define MHS_LANE_FIT_IPV4	0x1U
+#define MHS_LANE_FIT_IPV6	0x2U	/* twice the former */
+#define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
+#define MHS_LANE_FIT_ALONE	0x8U	/* nobody beside has addresses */
+
+struct ip_vs_mhs_lane_in {
+	u32			generation;
+	u32			fit;		/* MHS_LANE_FIT_* */
+	const struct net_device	*dev;
+};
+
+/* Of a namespace */
+struct ip_vs_mhs_lane_net {
+	atomic_t		generation;
+	struct ip_vs_mhs_lane_in in[MHS_LANE_INS];	/* by device */
+	atomic_t		next_hops[MHS_LANE_HOPS];
+};
+
+/* What is counted in @counter has changed: records of before are out of date */
+static inline void ip_vs_mhs_lane_changed(atomic_t *counter)
+{
+	/* Pairs with the read barriers in ip_vs_mhs_lane_open(), ..._is_local()
+	 * and ..._way_find(): who sees the new count sees the change.
+	 */
+	smp_mb__before_atomic();
+	atomic_inc(counter);
+}
+
+/* Claim a record that had the generation @was before its facts were read */
+static inline bool ip_vs_mhs_lane_claim(u32 *generation, u32 was, u32 now)
+{
+	if (was == now || was == MHS_LANE_CLAIMED ||
+	    !try_cmpxchg(generation, &was, MHS_LANE_CLAIMED))
+		return false;
+	/* No reader sees new words with the old generation; pairs with the second
+	 * read of the generation in lane_is_open() and lane_way()
+	 */
+	smp_wmb();
+	return true;
+}
 
 /* What became of a frame that a lane saw: what is not forwarded goes up to the
  * stack.
@@ -39,9 +154,9 @@ struct ip_vs_mhs_lane_packet {
 	struct ip_vs_mhs_net		*mn;
 	const struct ip_vs_mhs_hash	*hash;
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
-	const struct net_device		*in;
+	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */
-	const u8			*ip;
+	const void			*ip;
 	unsigned int			bytes;		/* from ip on */
 	unsigned int			len;		/* by the header */
 	u32				generation;	/* of mn, odd */
@@ -57,6 +172,7 @@ struct ip_vs_mhs_lane_packet {
 	struct ip_vs_mhs		*mhs;
 	struct ip_vs_mhs_server		*server;
 	struct ip_vs_mhs_lane_way	way;
+	union ip_vs_mhs_lane_head	head;
 };
 
 enum ip_vs_mhs_lane ip_vs_mhs_lane_ask(struct ip_vs_mhs_lane_packet *p, u32 fit);

@@ -8,14 +8,12 @@
  * sends no ICMP.
  *
  * All packets of a device run through what is here, which asks records only:
- * ip_vs_mhs_lane_way.h.  The caller holds RCU until it has used the answer.
+ * ip_vs_mhs_lane.h.  The caller holds RCU until it has used the answer.
  */
 #ifndef _IP_VS_MHS_LANE_ASK_H
 #define _IP_VS_MHS_LANE_ASK_H
 
 #include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/udp.h>
 #include <net/dsfield.h>
 #include <net/inet_ecn.h>
@@ -23,16 +21,11 @@
 #include <net/ipv6.h>
 
 #include "ip_vs_mhs_hash.h"
-#include "ip_vs_mhs_lane.h"
 #include "ip_vs_mhs_pkt.h"
-#include "ip_vs_mhs_quic.h"
 
 /* Bytes from the network header on that a lane reads at most */
 #define MHS_LANE_HEADER_BYTES	(sizeof(struct ipv6hdr) + \
 				 sizeof(struct udphdr) + MHS_QUIC_BYTES)
-
-/* Bytes of the transport header that every packet has */
-#define LANE_PORTS_BYTES	sizeof(struct udphdr)
 
 static __always_inline unsigned int lane_head(bool v6)
 {
@@ -61,21 +54,21 @@ ip_vs_mhs_lane_generation_of(const struct ip_vs_mhs_lane_packet *p, u8 hop)
 	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
 }
 
-/* Those made one after the other have different places */
-static __always_inline u32 lane_in_of(const struct net_device *dev)
+/* The place for the receiver: devices made one after the other have others */
+static __always_inline struct ip_vs_mhs_lane_in *
+lane_in(const struct ip_vs_mhs_lane_packet *p)
 {
-	return (u32)dev->ifindex % MHS_LANE_INS;
+	return &p->mn->lane_net.in[(u32)p->in->ifindex % MHS_LANE_INS];
 }
 
 /* Is the namespace open, and the device that received the packet fit? */
 static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
 					 u32 fit)
 {
-	const struct ip_vs_mhs_lane_in *in =
-		&p->mn->lane_net.in[lane_in_of(p->in)];
+	const struct ip_vs_mhs_lane_in *in = lane_in(p);
 
 	p->generation = ip_vs_mhs_lane_generation(p->mn);
-	/* Pairs with the release in in_publish() */
+	/* Pairs with the release in ip_vs_mhs_lane_open() */
 	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
 		     READ_ONCE(in->dev) != p->in))
 		return false;
@@ -91,29 +84,19 @@ static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
  */
 static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
 {
-	const struct udphdr *ports;
+	const struct udphdr *ports = p->ip + lane_head(v6);
+	const struct ipv6hdr *ipv6 = p->ip;
+	const struct iphdr *ipv4 = p->ip;
+	const u8 *first = p->ip;
 
-	if (unlikely(p->bytes < lane_head(v6) + LANE_PORTS_BYTES))
+	if (unlikely(p->bytes < lane_head(v6) + sizeof(struct udphdr)))
 		return false;
-	if (v6) {
-		const struct ipv6hdr *ih = (const struct ipv6hdr *)p->ip;
-
-		if (*p->ip >> 4 != 6)
-			return false;
-		p->transport = ih->nexthdr;
-		p->saddr = (const union nf_inet_addr *)&ih->saddr;
-		p->daddr = (const union nf_inet_addr *)&ih->daddr;
-	} else {
-		const struct iphdr *ih = (const struct iphdr *)p->ip;
-
-		/* also fragments, which lane_parse_rest() tells */
-		if (*p->ip != 0x45)
-			return false;
-		p->transport = ih->protocol;
-		p->saddr = (const union nf_inet_addr *)&ih->saddr;
-		p->daddr = (const union nf_inet_addr *)&ih->daddr;
-	}
-	ports = (const struct udphdr *)(p->ip + lane_head(v6));
+	/* also fragments, which lane_parse_rest() tells */
+	if (v6 ? *first >> 4 != 6 : *first != 0x45)
+		return false;
+	p->transport = v6 ? ipv6->nexthdr : ipv4->protocol;
+	p->saddr = v6 ? (const void *)&ipv6->saddr : &ipv4->saddr;
+	p->daddr = v6 ? (const void *)&ipv6->daddr : &ipv4->daddr;
 	p->sport = ports->source;
 	p->dport = ports->dest;
 	return true;
@@ -133,7 +116,7 @@ static __always_inline bool lane_sum_is_right(const struct iphdr *ih)
 /* Plain IPv4 that ip_rcv() accepts, not a fragment */
 static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 {
-	const struct iphdr *ih = (const struct iphdr *)p->ip;
+	const struct iphdr *ih = p->ip;
 
 	if (unlikely(ih->frag_off & ~htons(IP_DF) || ih->ttl <= 1 ||
 		     !lane_sum_is_right(ih)))
@@ -144,7 +127,7 @@ static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 
 static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
 {
-	const struct ipv6hdr *ih = (const struct ipv6hdr *)p->ip;
+	const struct ipv6hdr *ih = p->ip;
 
 	p->len = ntohs(ih->payload_len) + sizeof(*ih);
 	return likely(ih->hop_limit > 1);
@@ -154,7 +137,7 @@ static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
 static __always_inline bool
 lane_parse_rest(struct ip_vs_mhs_lane_packet *p, bool v6)
 {
-	unsigned int need = lane_head(v6) + LANE_PORTS_BYTES;
+	unsigned int need = lane_head(v6) + sizeof(struct udphdr);
 
 	if (unlikely(!(v6 ? lane_parse_ipv6(p) : lane_parse_ipv4(p)) ||
 		     p->len > p->bytes))
@@ -167,8 +150,7 @@ lane_parse_rest(struct ip_vs_mhs_lane_packet *p, bool v6)
 	p->facts = 0;
 	if (likely(p->transport == IPPROTO_TCP)) {
 		need = lane_head(v6) + sizeof(struct tcphdr);
-		p->facts = ip_vs_mhs_proto_tcp_facts((const struct tcphdr *)
-						     (p->ip + lane_head(v6)));
+		p->facts = ip_vs_mhs_proto_tcp_facts(p->ip + lane_head(v6));
 	} else if (p->transport != IPPROTO_UDP) {
 		return false;
 	}
@@ -221,49 +203,31 @@ static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
 	return true;
 }
 
-static __always_inline void lane_head_words(u32 *to, const u32 *from, u32 i)
-{
-	to[i] = READ_ONCE(from[i]);
-	to[i + 1] = READ_ONCE(from[i + 1]);
-	to[i + 2] = READ_ONCE(from[i + 2]);
-	to[i + 3] = READ_ONCE(from[i + 3]);
-	to[i + 4] = READ_ONCE(from[i + 4]);
-}
+/* Copy a part of a record, which others may write or read meanwhile: a reader sees
+ * that by the generation.  Of a value data_race() would make one copy more.
+ */
+#define lane_copy(TO, FROM)	data_race(((TO) = (FROM), 0))
 
 /* Copy the way; false if the record is out of date */
-static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p, bool quick)
+static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
 {
 	const struct ip_vs_mhs_lane_record *r = &p->server->lane;
 	/* Pairs with the release in way_publish() */
 	u32 generation = smp_load_acquire(&r->generation);
-	struct ip_vs_mhs_lane_way *way = &p->way;
+	u8 hop = READ_ONCE(r->way.hop);
 
-	way->hop = READ_ONCE(r->way.hop);
-	if (unlikely(generation != ip_vs_mhs_lane_generation_of(p, way->hop)))
+	if (unlikely(generation != ip_vs_mhs_lane_generation_of(p, hop)))
 		return false;
-	way->out = READ_ONCE(r->way.out);
-	way->ifindex = READ_ONCE(r->way.ifindex);
-	way->mtu = READ_ONCE(r->way.mtu);
-	way->outer = READ_ONCE(r->way.outer);
-	way->eth8 = READ_ONCE(r->way.eth8);
-	way->eth4 = READ_ONCE(r->way.eth4);
-	way->proto = READ_ONCE(r->way.proto);
-	/* A quick packet has no ifindex then, and needs no neighbour */
-	if (!quick) {
-		way->tci = READ_ONCE(r->way.tci);
-		way->neigh = READ_ONCE(r->way.neigh);
-	}
-	/* Unrolled: the compiler keeps a way in registers */
-	if (way->outer) {
-		lane_head_words(way->head, r->way.head, 0);
-		if (way->outer != sizeof(struct iphdr))
-			lane_head_words(way->head, r->way.head, 5);
-	}
+	lane_copy(p->way, r->way);
+	if (p->way.outer == sizeof(struct iphdr))
+		lane_copy(p->head.ipv4, r->head.ipv4);
+	else if (p->way.outer)
+		lane_copy(p->head.ipv6, r->head.ipv6);
 	/* Pairs with the write barrier in ip_vs_mhs_lane_claim() */
 	smp_rmb();
 	/* Two ways by different next hops may have one generation */
 	return likely(READ_ONCE(r->generation) == generation &&
-		      READ_ONCE(r->way.hop) == way->hop);
+		      READ_ONCE(r->way.hop) == hop);
 }
 
 /* The answer for @p, or MHS_LANE_MAX if @quick and records do not tell */
@@ -315,71 +279,42 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		if (why)
 			return why;
 	}
-	if (likely(lane_way(p, quick)))
+	if (likely(lane_way(p)))
 		return MHS_LANE_FORWARDED;
 	return quick ? MHS_LANE_MAX : ip_vs_mhs_lane_way_find(p);
 }
 
-/* The protocol that a tunnel's header names */
-static inline u8 ip_vs_mhs_lane_inner(bool v6)
-{
-	return v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-}
-
-/* Words of a tunnel's header; the packet's way must stay in registers */
-static __always_inline void
-lane_tunnel_words(const struct ip_vs_mhs_lane_packet *p, u32 *to, u32 i)
-{
-	to[i] = p->way.head[i];
-	to[i + 1] = p->way.head[i + 1];
-	to[i + 2] = p->way.head[i + 2];
-	to[i + 3] = p->way.head[i + 3];
-	to[i + 4] = p->way.head[i + 4];
-}
-
-static __always_inline void
-lane_tunnel_ipv4(const struct ip_vs_mhs_lane_packet *p, struct iphdr *ih,
-		 u8 tos, u8 ttl, __be16 df)
-{
-	lane_tunnel_words(p, (u32 *)ih, 0);
-	ih->tos = tos;
-	ih->tot_len = htons(p->len + sizeof(*ih));
-	ih->frag_off = df;
-	ih->ttl = ttl;
-	if (!df)
-		__ip_select_ident(p->mn->net, ih, 1);
-	ih->check = ip_fast_csum(ih, 5);
-}
-
-static __always_inline void
-lane_tunnel_ipv6(const struct ip_vs_mhs_lane_packet *p, struct ipv6hdr *ih,
-		 u8 tos, u8 ttl)
-{
-	lane_tunnel_words(p, (u32 *)ih, 0);
-	lane_tunnel_words(p, (u32 *)ih, 5);
-	ip6_flow_hdr(ih, tos, 0);
-	ih->payload_len = htons(p->len);
-	ih->hop_limit = ttl;
-}
-
-/* Write the tunnel's header that the way has in front of the packet, whose TTL is
+/* Write the tunnel's header that the record has in front of the packet, whose TTL is
  * the new one.  As in the core the header has that TTL, the packet's DF, and without
  * DF an identification; the congestion mark of the packet stays.
  */
 static __always_inline void
 ip_vs_mhs_lane_tunnel(const struct ip_vs_mhs_lane_packet *p, void *head)
 {
-	const struct ipv6hdr *ipv6 = head + p->way.outer;
-	const struct iphdr *ipv4 = head + p->way.outer;
+	const struct ipv6hdr *inner6 = head + p->way.outer;
+	const struct iphdr *inner4 = head + p->way.outer;
 	bool v6 = p->protocol == htons(ETH_P_IPV6);
-	u8 tos = v6 ? ipv6_get_dsfield(ipv6) : ipv4->tos;
-	u8 ttl = v6 ? ipv6->hop_limit : ipv4->ttl;
+	u8 tos = v6 ? ipv6_get_dsfield(inner6) : inner4->tos;
+	u8 ttl = v6 ? inner6->hop_limit : inner4->ttl;
+	struct ipv6hdr *ipv6 = head;
+	struct iphdr *ipv4 = head;
 
 	tos = INET_ECN_encapsulate(tos, tos);
-	if (p->way.outer == sizeof(struct iphdr))
-		lane_tunnel_ipv4(p, head, tos, ttl, v6 ? 0 : ipv4->frag_off);
-	else
-		lane_tunnel_ipv6(p, head, tos, ttl);
+	if (p->way.outer != sizeof(*ipv4)) {
+		*ipv6 = p->head.ipv6;
+		ip6_flow_hdr(ipv6, tos, 0);
+		ipv6->payload_len = htons(p->len);
+		ipv6->hop_limit = ttl;
+		return;
+	}
+	*ipv4 = p->head.ipv4;
+	ipv4->tos = tos;
+	ipv4->tot_len = htons(p->len + sizeof(*ipv4));
+	ipv4->frag_off = v6 ? 0 : inner4->frag_off;
+	ipv4->ttl = ttl;
+	if (!ipv4->frag_off)
+		__ip_select_ident(p->mn->net, ipv4, 1);
+	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
 /**

@@ -3,10 +3,10 @@
  * records old.
  *
  * The sysctl lane opens both doors; the sysctl ingress names the devices that have
- * ip_vs_mhs_ingress_hook().  From the first write of either on the namespace
- * listens to the kernel's notifiers of devices, neighbours and routes.  These run
- * under RTNL, in softirqs, or under locks of the kernel's tables: they count,
- * see ip_vs_mhs_lane_way.h, and a device that goes takes its hook along.
+ * ip_vs_mhs_ingress_hook().  From the first 1 or name on the namespace listens to
+ * the kernel's notifiers of devices, neighbours and routes.  These run under RTNL,
+ * in softirqs, or under locks of the kernel's tables: they count, see
+ * ip_vs_mhs_lane.h, and a device that goes takes its hook along.
  *
  *	ip_vs_mhs_net.lane_lock		writes of both sysctls; RTNL is taken under
  *					it.  net_init() must not take RTNL: while a
@@ -24,7 +24,7 @@
 #include <net/neighbour.h>
 #include <net/netevent.h>
 
-#include "ip_vs_mhs_lane.h"
+#include "ip_vs_mhs.h"
 
 /* Longest text of the sysctl ingress */
 #define WATCH_TEXT_BYTES	512
@@ -144,16 +144,20 @@ int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 {
 	struct ip_vs_mhs_net *mn = container_of(table->data,
 						struct ip_vs_mhs_net, lane);
-	int err = 0;
+	unsigned int lane = READ_ONCE(mn->lane);
+	struct ctl_table value = *table;
+	int err;
 
+	value.data = &lane;
+	err = proc_douintvec_minmax(&value, write, buffer, lenp, ppos);
+	if (err || !write)
+		return err;
 	mutex_lock(&mn->lane_lock);
-	if (write)
-		err = watch_begin(mn);
+	err = lane ? watch_begin(mn) : 0;
 	if (!err)
-		err = proc_douintvec_minmax(table, write, buffer, lenp, ppos);
+		WRITE_ONCE(mn->lane, lane);
 	mutex_unlock(&mn->lane_lock);
-	if (write)
-		ip_vs_mhs_lane_changed(&mn->lane_net.generation);
+	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
 	return err;
 }
 
@@ -188,20 +192,6 @@ static int watch_set(struct ip_vs_mhs_net *mn, char *text)
 	return err;
 }
 
-static void watch_show(const struct ip_vs_mhs_net *mn, char *text, size_t size)
-{
-	size_t len = 0;
-	int i;
-
-	ASSERT_RTNL();
-	*text = 0;
-	for (i = 0; i < MHS_INGRESS_DEVICES; i++)
-		if (mn->ingress[i].dev)
-			len += scnprintf(text + len, size - len, "%s%s",
-					 len ? " " : "",
-					 mn->ingress[i].dev->name);
-}
-
 /* Read or write net.ipv4.vs.mhs.ingress.  Takes RTNL.  Nothing has changed after
  * -ENODEV for an unknown device, -E2BIG for too many, and -EINVAL for a loopback
  * device or more than one line; an error of nf_register_net_hook() leaves a part.
@@ -210,17 +200,23 @@ int ip_vs_mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
 				 size_t *lenp, loff_t *ppos)
 {
 	struct ip_vs_mhs_net *mn = table->data;
-	char text[WATCH_TEXT_BYTES];
-	int err;
+	char text[WATCH_TEXT_BYTES] = "";
+	const struct net_device *dev;
+	int i, err, len = 0;
 
 	rtnl_lock();
-	watch_show(mn, text, sizeof(text));
+	for (i = 0; i < MHS_INGRESS_DEVICES; i++) {
+		dev = mn->ingress[i].dev;
+		if (dev)
+			len += scnprintf(text + len, sizeof(text) - len, "%s%s",
+					 len ? " " : "", dev->name);
+	}
 	rtnl_unlock();
 	err = ip_vs_mhs_svc_line(text, sizeof(text), write, buffer, lenp, ppos);
 	if (err || !write)
 		return err;
 	mutex_lock(&mn->lane_lock);
-	err = watch_begin(mn);
+	err = *text ? watch_begin(mn) : 0;
 	if (!err) {
 		rtnl_lock();
 		err = watch_set(mn, text);

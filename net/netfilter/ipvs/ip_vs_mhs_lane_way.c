@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: the ways of a lane to servers.
  *
  * A way is what the stack would find out for each packet: method, route, next hop,
- * path MTU, the tunnel's header.  Overview: ip_vs_mhs_lane_way.h.
+ * path MTU, the tunnel's header.  Overview: ip_vs_mhs_lane.h.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
@@ -53,25 +53,12 @@ static struct neighbour *way_next_hop_ipv4(const struct dst_entry *dst,
 static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
 					   const struct ip_vs_dest *dest)
 {
-#if IS_ENABLED(CONFIG_IP_VS_IPV6)
 	const struct rt6_info *rt = container_of(dst, struct rt6_info, dst);
 
 	if (rt->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
 		return NULL;
 	return __ipv6_neigh_lookup_noref(READ_ONCE(dst->dev),
 					 rt6_nexthop(rt, &dest->addr.in6));
-#else
-	return NULL;
-#endif
-}
-
-static bool way_is_plain(const struct dst_entry *dst)
-{
-#ifdef CONFIG_XFRM
-	if (dst->xfrm)
-		return false;
-#endif
-	return !dst->lwtstate && !dst->error;
 }
 
 /* The longest packet for the path.  The core drops packets if a tunnel leaves them
@@ -117,27 +104,26 @@ static bool way_eth(struct ip_vs_mhs_lane_way *way, __be16 protocol)
 }
 
 /* The tunnel's header, but for what depends on the packet */
-static void way_head(struct ip_vs_mhs_lane_way *way, const struct ip_vs_mhs *mhs,
-		     const struct ip_vs_dest *dest,
+static void way_head(struct ip_vs_mhs_lane_packet *p,
 		     const struct ip_vs_dest_dst *route)
 {
-	u8 inner = mhs->af == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	struct ipv6hdr *ipv6 = (struct ipv6hdr *)way->head;
-	struct iphdr *ipv4 = (struct iphdr *)way->head;
+	u8 inner = p->mhs->af == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
+	const struct ip_vs_dest *dest = p->server->dest;
 
-	BUILD_BUG_ON(sizeof(*ipv6) != sizeof(way->head));
-
-	if (way->outer == sizeof(*ipv4)) {
-		ipv4->version = 4;
-		ipv4->ihl = sizeof(*ipv4) / 4;
-		ipv4->protocol = inner;
-		ipv4->saddr = route->dst_saddr.ip;
-		ipv4->daddr = dest->addr.ip;
-	} else if (way->outer) {
-		ipv6->nexthdr = inner;
-		ipv6->saddr = route->dst_saddr.in6;
-		ipv6->daddr = dest->addr.in6;
-	}
+	if (p->way.outer == sizeof(struct iphdr))
+		p->head.ipv4 = (struct iphdr){
+			.version	= 4,
+			.ihl		= sizeof(struct iphdr) / 4,
+			.protocol	= inner,
+			.saddr		= route->dst_saddr.ip,
+			.daddr		= dest->addr.ip,
+		};
+	else
+		p->head.ipv6 = (struct ipv6hdr){
+			.nexthdr	= inner,
+			.saddr		= route->dst_saddr.in6,
+			.daddr		= dest->addr.in6,
+		};
 }
 
 /* The tag of a VLAN, if one tag is all, and no priority of packets in it */
@@ -156,32 +142,41 @@ static __be16 way_tci(const struct net_device *dev)
 	return 0;
 }
 
-static void way_publish(struct ip_vs_mhs_lane_record *r, u32 was, u32 generation,
-			const struct ip_vs_mhs_lane_way *way)
+static void way_publish(const struct ip_vs_mhs_lane_packet *p, u32 was,
+			u32 generation)
 {
-	const unsigned long *from = (const unsigned long *)way;
-	unsigned long *to = (unsigned long *)&r->way;
-	u32 i;
+	struct ip_vs_mhs_lane_record *r = &p->server->lane;
 
-	BUILD_BUG_ON(sizeof(*way) % sizeof(*to));
 	if (!ip_vs_mhs_lane_claim(&r->generation, was, generation))
 		return;
-	for (i = 0; i < sizeof(*way) / sizeof(*to); i++)
-		WRITE_ONCE(to[i], from[i]);
+	lane_copy(r->way, p->way);
+	lane_copy(r->head, p->head);
 	/* Pairs with the acquire in lane_way() */
 	smp_store_release(&r->generation, generation);
 }
 
-/* By the route that the core has cached for the server, and the next hop */
-static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
-				    struct ip_vs_mhs_lane_way *way,
-				    u32 *generation)
+/**
+ * ip_vs_mhs_lane_way_find() - find the way to the server, which gets a record of it
+ * @p: the packet; the function sets p->way and p->head
+ *
+ * The way is that of the route that the core has cached for the server.
+ *
+ * Return: 0, or why the packet goes up.
+ */
+enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
 {
+	u32 was = READ_ONCE(p->server->lane.generation), generation;
 	struct ip_vs_dest *dest = p->server->dest;
+	struct ip_vs_mhs_lane_way *way = &p->way;
 	const struct ip_vs_dest_dst *route;
 	const struct ip_vs_conn *carrier;
 	struct dst_entry *dst;
 
+	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
+	 * p->generation
+	 */
+	smp_rmb();
+	*way = (struct ip_vs_mhs_lane_way){};
 	/* None until the work finds memory for it; lane_decide() does not ask */
 	carrier = rcu_dereference(p->server->carrier);
 	if (!carrier)
@@ -192,14 +187,16 @@ static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
 	if (!route)
 		return MHS_LANE_ROUTE;
 	dst = route->dst_cache;
-	if (!dst_check(dst, route->dst_cookie) || !way_is_plain(dst))
+	if (!dst_check(dst, route->dst_cookie) || dst_xfrm(dst) ||
+	    dst->lwtstate || dst->error)
 		return MHS_LANE_ROUTE;
-	way->neigh = dest->af == AF_INET6 ? way_next_hop_ipv6(dst, dest) :
-					    way_next_hop_ipv4(dst, dest);
+	way->neigh = IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
+		     way_next_hop_ipv6(dst, dest) :
+		     way_next_hop_ipv4(dst, dest);
 	if (!way->neigh)
 		return MHS_LANE_NEIGHBOUR;
 	way->hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
-	*generation = ip_vs_mhs_lane_generation_of(p, way->hop);
+	generation = ip_vs_mhs_lane_generation_of(p, way->hop);
 	/* Pairs with the barrier in ip_vs_mhs_lane_changed() */
 	smp_rmb();
 	if (!way_eth(way, p->protocol))
@@ -212,30 +209,7 @@ static enum ip_vs_mhs_lane way_find(struct ip_vs_mhs_lane_packet *p,
 	if (ip_vs_mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);
-	way_head(way, p->mhs, dest, route);
+	way_head(p, route);
+	way_publish(p, was, generation);
 	return MHS_LANE_FORWARDED;
-}
-
-/**
- * ip_vs_mhs_lane_way_find() - find the way to the server, which gets a record of it
- * @p: the packet; the function sets p->way
- *
- * Return: 0, or why the packet goes up.
- */
-enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
-{
-	struct ip_vs_mhs_lane_record *r = &p->server->lane;
-	u32 was = READ_ONCE(r->generation);
-	enum ip_vs_mhs_lane why;
-	u32 generation;
-
-	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
-	 * p->generation
-	 */
-	smp_rmb();
-	p->way = (struct ip_vs_mhs_lane_way){};
-	why = way_find(p, &p->way, &generation);
-	if (!why)
-		way_publish(r, was, generation, &p->way);
-	return why;
 }

@@ -10,9 +10,8 @@
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 
-#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_lane.h"
+#include "ip_vs_mhs_pkt.h"
 
 #define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
 #define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)

@@ -73,6 +73,27 @@ bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp);
 bool ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
 			    unsigned int *verdict);
 
+/* cid: a service in a list, of quic_ids perhaps with a key */
+struct ip_vs_mhs_cid {
+	u16			af;
+	__be16			port;
+	bool			keyed;
+	union nf_inet_addr	addr;
+	MHS_AES_KEY		key;
+};
+
+struct ip_vs_mhs_server *ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h,
+					   unsigned int bytes);
+struct ip_vs_mhs_server *ip_vs_mhs_cid_server(const struct ip_vs_mhs *mhs,
+					      __be32 id);
+int ip_vs_mhs_cid_add(struct ip_vs_mhs_server *s);
+void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s);
+void ip_vs_mhs_cid_attach(struct ip_vs_mhs *mhs);
+void ip_vs_mhs_cid_check(struct ip_vs_mhs_server *s);
+void ip_vs_mhs_cid_exit(struct ip_vs_mhs_net *mn);
+int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+			 size_t *lenp, loff_t *ppos);
+
 /* ask */
 struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
 					    const u32 *slot, u32 w);

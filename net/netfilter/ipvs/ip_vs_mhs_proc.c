@@ -7,9 +7,8 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
-#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_quic.h"
+#include "ip_vs_mhs_pkt.h"
 
 static const char * const proc_columns[] = {
 	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",
@@ -28,6 +27,7 @@ struct mhs_sum {
 	u32			tracked;
 	u64			old_print;
 	u64			cand_print;
+	u32			ids;	/* quic_ids: 0 none, 1 plain, 2 keyed */
 };
 
 static u64 proc_server_id(const struct ip_vs_mhs *mhs, u32 idx)
@@ -37,9 +37,10 @@ static u64 proc_server_id(const struct ip_vs_mhs *mhs, u32 idx)
 	return s ? s->id : 0;
 }
 
-/* Count and fingerprint the slots, which may change meanwhile */
+/* Count and fingerprint the slots, which may change meanwhile; look at the list */
 static void proc_sum_slots(const struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 {
+	const struct ip_vs_mhs_cid *cid;
 	u32 i, w;
 
 	rcu_read_lock();
@@ -61,6 +62,9 @@ static void proc_sum_slots(const struct ip_vs_mhs *mhs, struct mhs_sum *sum)
 			rcu_read_lock();
 		}
 	}
+	cid = rcu_dereference(mhs->cid);
+	if (cid)
+		sum->ids = 1 + cid->keyed;
 	rcu_read_unlock();
 }
 
@@ -130,8 +134,7 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
 		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
-		   ip_vs_mhs_cid_kind(mhs), cnt[MHS_CNT_NAMED],
-		   cnt[MHS_CNT_UNNAMED]);
+		   sum.ids, cnt[MHS_CNT_NAMED], cnt[MHS_CNT_UNNAMED]);
 	mutex_unlock(&mhs->lock);
 	return 0;
 }
@@ -166,7 +169,7 @@ static void *proc_seq_next(struct seq_file *seq, void *v, loff_t *pos)
 
 static void proc_seq_stop(struct seq_file *seq, void *v)
 {
-	if (v && v != SEQ_START_TOKEN)
+	if (!IS_ERR_OR_NULL(v) && v != SEQ_START_TOKEN)
 		ip_vs_mhs_svc_put(v);
 }
 
@@ -253,16 +256,33 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 	return 0;
 }
 
+/* The service that was asked for, with a reference and a table that is not due */
 static void *lookup_start(struct seq_file *seq, loff_t *pos)
 {
+	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
 	const struct mhs_lookup *q = seq->private;
+	struct ip_vs_mhs *mhs;
 
-	return *pos || !q->af ? NULL : SEQ_START_TOKEN;
+	if (*pos || !q->af)
+		return NULL;
+	rcu_read_lock();
+	mhs = q->fwmark ? ip_vs_mhs_svc_find_mark(mn, q->af, q->fwmark) :
+			  ip_vs_mhs_svc_find(mn, q->af, q->protocol, &q->addr,
+					     q->port);
+	/* the service's own reference lasts for a grace period */
+	if (mhs)
+		refcount_inc(&mhs->refcnt);
+	rcu_read_unlock();
+	if (!mhs)
+		return ERR_PTR(-ENOENT);
+	ip_vs_mhs_work_build(mhs);
+	return mhs;
 }
 
 static void *lookup_next(struct seq_file *seq, void *v, loff_t *pos)
 {
 	++*pos;
+	ip_vs_mhs_svc_put(v);
 	return NULL;
 }
 
@@ -277,72 +297,31 @@ static void lookup_server(struct seq_file *seq, const char *name,
 	seq_putc(seq, '\n');
 }
 
-/* The service that was asked for.  Called under RCU. */
-static struct ip_vs_mhs *lookup_find(struct seq_file *seq)
-{
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
-	const struct mhs_lookup *q = seq->private;
-
-	return q->fwmark ? ip_vs_mhs_svc_find_mark(mn, q->af, q->fwmark) :
-			   ip_vs_mhs_svc_find(mn, q->af, q->protocol, &q->addr,
-					      q->port);
-}
-
-static void lookup_build(struct seq_file *seq)
-{
-	struct ip_vs_mhs *mhs;
-
-	rcu_read_lock();
-	mhs = lookup_find(seq);
-	/* the service's own reference lasts for a grace period */
-	if (mhs)
-		refcount_inc(&mhs->refcnt);
-	rcu_read_unlock();
-	if (!mhs)
-		return;
-	ip_vs_mhs_work_build(mhs);
-	ip_vs_mhs_svc_put(mhs);
-}
-
-/* The server that a connection ID names.  Called under RCU. */
-static void lookup_id(struct seq_file *seq, struct ip_vs_mhs *mhs,
-		      const struct mhs_lookup *asked)
-{
-	struct ip_vs_mhs_ask q = { .mhs = mhs };
-
-	lookup_server(seq, "ById",
-		      ip_vs_mhs_cid_ask(&q, asked->quic, 1 + asked->cid_len));
-}
-
 static int lookup_show(struct seq_file *seq, void *v)
 {
 	const struct mhs_lookup *q = seq->private;
-	struct ip_vs_mhs *mhs;
-	int err = -ENOENT;
+	struct ip_vs_mhs_ask ask = { .mhs = v };
+	struct ip_vs_mhs *mhs = v;
 	u32 *slot, w;
 
-	lookup_build(seq);
 	rcu_read_lock();
-	mhs = lookup_find(seq);
-	if (mhs) {
-		slot = ip_vs_mhs_slot(mhs, &q->caddr, q->cport);
-		w = ip_vs_mhs_slot_read(slot);
-		seq_printf(seq, "Slot %u\nPhase %s\nTracked %u\n",
-			   (u32)(slot - mhs->slots),
-			   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
-			   ip_vs_mhs_slot_stable(w) ? "stable" :
-			   ip_vs_mhs_slot_holding(w) ? "hold" : "pin",
-			   ip_vs_mhs_slot_tracked(w));
-		lookup_server(seq, "Old",
-			      ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_old(w)));
-		lookup_server(seq, "Candidate",
-			      ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w)));
-		if (q->cid_len)
-			lookup_id(seq, mhs, q);
-		err = 0;
-	}
+	slot = ip_vs_mhs_slot(mhs, &q->caddr, q->cport);
+	w = ip_vs_mhs_slot_read(slot);
+	seq_printf(seq, "Slot %u\nPhase %s\nTracked %u\n",
+		   (u32)(slot - mhs->slots),
+		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
+		   ip_vs_mhs_slot_stable(w) ? "stable" :
+		   ip_vs_mhs_slot_holding(w) ? "hold" : "pin",
+		   ip_vs_mhs_slot_tracked(w));
+	lookup_server(seq, "Old",
+		      ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_old(w)));
+	lookup_server(seq, "Candidate",
+		      ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w)));
+	if (q->cid_len)
+		lookup_server(seq, "ById",
+			      ip_vs_mhs_cid_ask(&ask, q->quic, 1 + q->cid_len));
 	rcu_read_unlock();
-	return err;
+	return 0;
 }
 
 const struct seq_operations ip_vs_mhs_proc_lookup_ops = {

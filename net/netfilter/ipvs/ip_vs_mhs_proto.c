@@ -17,7 +17,6 @@
 #include <linux/udp.h>
 
 #include "ip_vs_mhs_pkt.h"
-#include "ip_vs_mhs_quic.h"
 
 static unsigned short quic_ports[16] __read_mostly = { 443 };
 static unsigned int quic_ports_n __read_mostly = 1;
@@ -78,8 +77,8 @@ static void parse_quic(struct ip_vs_mhs_packet *p)
 		p->facts = ip_vs_mhs_quic_facts(h);
 }
 
-/* Parse the transport header of what is not a later fragment; false for a
- * protocol without services or a packet that is too short
+/* Parse the transport header, of TCP, UDP or SCTP, of what is not a later fragment;
+ * false for a packet that is too short
  */
 bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 {
@@ -87,27 +86,17 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 		struct tcphdr	tcp;
 		__be16		port[2];
 	} *h;
+	bool tcp = p->iph.protocol == IPPROTO_TCP;
 	struct tcphdr _h;
-	unsigned int len;
 
-	switch (p->iph.protocol) {
-	case IPPROTO_TCP:
-		len = sizeof(struct tcphdr);
-		break;
-	case IPPROTO_UDP:
-	case IPPROTO_SCTP:
-		len = sizeof(h->port);
-		break;
-	default:
-		return false;
-	}
-	h = skb_header_pointer(p->skb, p->iph.len, len, &_h);
+	h = skb_header_pointer(p->skb, p->iph.len,
+			       tcp ? sizeof(h->tcp) : sizeof(h->port), &_h);
 	if (!h)
 		return false;
 	p->sport = h->port[0];
 	p->dport = h->port[1];
 	p->opens = true;
-	if (p->iph.protocol == IPPROTO_TCP) {
+	if (tcp) {
 		p->opens = h->tcp.syn;
 		p->facts = ip_vs_mhs_proto_tcp_facts(&h->tcp);
 	} else if (p->iph.protocol == IPPROTO_SCTP) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: facts of a TCP header, MHS_PKT_*.
+/* IPVS stateless Maglev scheduler: facts of a TCP or QUIC header, MHS_PKT_*, and
+ * where the connection ID of QUIC is.
  *
  * Pure.  The caller has checked the length of the header.
  */
@@ -21,6 +22,77 @@ static __always_inline u32 ip_vs_mhs_proto_tcp_facts(const struct tcphdr *th)
 	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
 		return MHS_PKT_ENDS;
 	return flags == TCP_FLAG_SYN ? MHS_PKT_FRESH : 0;
+}
+
+/* RFC 8999: the long header; RFC 9000, 9369: the type of an Initial */
+#define MHS_QUIC_LONG_HEADER	0x80
+#define MHS_QUIC_TYPE_SHIFT	4
+#define MHS_QUIC_TYPE_MASK	0x3
+#define MHS_QUIC_V1		0x00000001
+#define MHS_QUIC_V1_INITIAL	0
+#define MHS_QUIC_V1_HANDSHAKE	2
+#define MHS_QUIC_V2		0x6b3343cf
+#define MHS_QUIC_V2_INITIAL	1
+#define MHS_QUIC_V2_HANDSHAKE	3
+
+/* The start of a QUIC packet with a long header */
+struct ip_vs_mhs_quic {
+	u8	flags;
+	__be32	version;
+} __packed;
+
+#define MHS_QUIC_CID_MAX	20
+
+/* How much of a packet ip_vs_mhs_quic_id() reads at most: a long header, the length
+ * of an ID, and of the ID the first octet and the block of a keyed one
+ */
+#define MHS_QUIC_ID		16
+#define MHS_QUIC_BYTES		(sizeof(struct ip_vs_mhs_quic) + 2 + MHS_QUIC_ID)
+
+/* Has a long header that type, of version 1 or 2? */
+static inline bool ip_vs_mhs_quic_is(const struct ip_vs_mhs_quic *h, u8 v1, u8 v2)
+{
+	u8 type = h->flags >> MHS_QUIC_TYPE_SHIFT & MHS_QUIC_TYPE_MASK;
+
+	switch (ntohl(h->version)) {
+	case MHS_QUIC_V1:
+		return type == v1;
+	case MHS_QUIC_V2:
+		return type == v2;
+	}
+	return false;
+}
+
+/* A packet of an unknown version begins no flow here: whichever server gets the
+ * packet answers with Version Negotiation.
+ */
+static inline u32 ip_vs_mhs_quic_facts(const struct ip_vs_mhs_quic *h)
+{
+	return h->flags & MHS_QUIC_LONG_HEADER &&
+	       ip_vs_mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
+	       MHS_PKT_FRESH : 0;
+}
+
+/* Where are the @need octets after the first one of the destination connection ID,
+ * if a server may have issued the ID?  Clients choose the IDs of Initial and 0-RTT
+ * packets.  Returns the offset, or 0 if there is no such ID in these bytes.
+ */
+static inline unsigned int ip_vs_mhs_quic_id(const u8 *h, unsigned int bytes,
+					     unsigned int need)
+{
+	const unsigned int head = sizeof(struct ip_vs_mhs_quic);
+	unsigned int at = 1;
+
+	if (bytes && *h & MHS_QUIC_LONG_HEADER) {
+		if (bytes <= head || h[head] <= need ||
+		    h[head] > MHS_QUIC_CID_MAX ||
+		    !ip_vs_mhs_quic_is((const struct ip_vs_mhs_quic *)h,
+				       MHS_QUIC_V1_HANDSHAKE,
+				       MHS_QUIC_V2_HANDSHAKE))
+			return 0;
+		at = head + 1;
+	}
+	return bytes > at + need ? at + 1 : 0;
 }
 
 #endif /* _IP_VS_MHS_PROTO_H */

@@ -13,8 +13,8 @@
 #include <linux/rculist.h>
 #include <linux/slab.h>
 
-#include "ip_vs_mhs_cid.h"
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_pkt.h"
 
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16

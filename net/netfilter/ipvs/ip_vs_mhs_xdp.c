@@ -38,7 +38,7 @@ static noinline struct net_device *xdp_bond(const struct net_device *member)
 static bool xdp_untag(struct ip_vs_mhs_lane_packet *p, struct net_device *card,
 		      struct net_device *link)
 {
-	const struct vlan_hdr *tag = (const struct vlan_hdr *)p->ip;
+	const struct vlan_hdr *tag = p->ip;
 	__be16 kind = p->protocol;
 	struct net_device *vlan;
 	u16 vid;
@@ -87,7 +87,7 @@ static __always_inline int xdp_growth(const struct ip_vs_mhs_lane_packet *p,
 				      const struct xdp_buff *xdp, bool quick)
 {
 	/* Quick packets come and go without a tag */
-	int head = quick ? ETH_HLEN : p->ip - (const u8 *)xdp->data;
+	int head = quick ? ETH_HLEN : p->ip - xdp->data;
 
 	return p->way.outer + xdp_head(p, quick) - head;
 }
@@ -101,8 +101,7 @@ static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
 }
 
 static __always_inline enum ip_vs_mhs_lane
-xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick,
-	int *where)
+xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 {
 	struct net_device *card = xdp->rxq->dev, *link = card;
 	const struct ethhdr *eth = xdp->data;
@@ -118,7 +117,7 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick,
 			return MHS_LANE_FRAME;
 		p->in = link;
 	}
-	p->ip = (const u8 *)(eth + 1);
+	p->ip = eth + 1;
 	p->bytes = xdp->data_end - xdp->data - ETH_HLEN;
 	p->protocol = eth->h_proto;
 	if (!quick && p->protocol == htons(ETH_P_8021Q) &&
@@ -132,9 +131,11 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick,
 		return MHS_LANE_MTU;
 	if (!quick)
 		xdp_link(p, link);
-	*where = likely(p->way.out == p->in) ? -1 : p->way.ifindex;
+	/* the kfunc's answer */
+	if (likely(p->way.out == p->in))
+		p->way.ifindex = -1;
 	/* A redirect to a device that cannot send would lose every frame */
-	if (unlikely(!*where))
+	if (unlikely(!p->way.ifindex))
 		return quick ? MHS_LANE_MAX : MHS_LANE_DEVICE;
 	if (unlikely(xdp_growth(p, xdp, quick) && !xdp_has_room(xdp)))
 		return MHS_LANE_DEVICE;
@@ -175,7 +176,7 @@ static __always_inline void xdp_rewrite(const struct ip_vs_mhs_lane_packet *p,
 	int growth = xdp_growth(p, xdp, quick);
 	u8 *to = xdp->data;
 	/* p->ip, which a quick packet keeps in no register */
-	u8 *ip = to + (quick ? ETH_HLEN : p->ip - to);
+	u8 *ip = to + (quick ? ETH_HLEN : p->ip - xdp->data);
 
 	if (p->protocol == htons(ETH_P_IP))
 		ip_decrease_ttl((struct iphdr *)ip);
@@ -198,7 +199,6 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	/* set as far as it is read; to clear it would take 10 % of the packet */
 	struct ip_vs_mhs_lane_packet p __uninitialized;
 	enum ip_vs_mhs_lane why;
-	int where;
 
 	p.in = xdp->rxq->dev;
 	/* net_generic() would enter another section of RCU */
@@ -207,14 +207,14 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	/* Without services no packet is counted */
 	if (unlikely(!p.hash))
 		return 0;
-	why = xdp_ask(&p, xdp, quick, &where);
+	why = xdp_ask(&p, xdp, quick);
 	if (quick && unlikely(why == MHS_LANE_MAX))
 		return xdp_lane_long(xdp);
 	if (likely(!why))
 		xdp_rewrite(&p, xdp, quick);
 	/* Last: before, the way stays in registers */
 	ip_vs_mhs_lane_count(&p, why);
-	return likely(!why) ? where : 0;
+	return likely(!why) ? p.way.ifindex : 0;
 }
 
 static noinline int xdp_lane_long(struct xdp_buff *xdp)

@@ -5,7 +5,7 @@
 #include <net/ip6_checksum.h>
 
 #include "fuzz_packet.h"
-#include "ip_vs_mhs_cid.h"
+#include "ip_vs_mhs_pkt.h"
 
 struct world world;
 

@@ -171,10 +171,14 @@ sysctls dr net.ipv4.vs.expire_nodest_conn=0
 pair_edit -a 1 -g
 
 # The list changes under packets
-while :; do
-	ids
-	ids_off
-done &
+(
+	# The end waits for the write that runs
+	trap exit TERM
+	while :; do
+		ids
+		ids_off
+	done
+) &
 loop=$!
 defer kill $loop
 for _ in 1 2 3 4 5; do

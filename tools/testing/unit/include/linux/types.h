@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What ip_vs_mhs_table.{h,c} and ip_vs_mhs_decide.{h,c} need of the kernel, for
- * user space, besides the types of its user interface.
+/* What ip_vs_mhs_table.{h,c}, ip_vs_mhs_decide.{h,c} and ip_vs_mhs_proto.h need of the
+ * kernel, for user space, besides the types of its user interface.
  */
 #ifndef _UNIT_LINUX_TYPES_H
 #define _UNIT_LINUX_TYPES_H
@@ -19,6 +19,7 @@ typedef uint64_t u64;
 #undef __always_inline
 #define __always_inline	inline __attribute__((always_inline))
 #define __read_mostly
+#define likely(x)	(x)
 #ifndef __packed
 #define __packed	__attribute__((packed))
 #endif
