@@ -84,7 +84,7 @@
 /* Is the server in the service's list?  The bit moved from flags, which the
  * overload bit shares, to cflags.
  */
-static inline bool ip_vs_mhs_dest_listed(const struct ip_vs_dest *dest)
+static inline bool mhs_dest_listed(const struct ip_vs_dest *dest)
 {
 #ifdef MHS_HAVE_DEST_CFLAGS
 	return READ_ONCE(dest->cflags) & IP_VS_DEST_CF_AVAILABLE;
@@ -94,7 +94,7 @@ static inline bool ip_vs_mhs_dest_listed(const struct ip_vs_dest *dest)
 }
 
 /* Number of live connection entries of a server */
-static inline u32 ip_vs_mhs_dest_entries(struct ip_vs_dest *dest)
+static inline u32 mhs_dest_entries(struct ip_vs_dest *dest)
 {
 #ifdef MHS_HAVE_TOTALCONNS
 	int n = atomic_read(&dest->totalconns);
@@ -107,8 +107,7 @@ static inline u32 ip_vs_mhs_dest_entries(struct ip_vs_dest *dest)
 }
 
 /* The namespace's statistics of this CPU */
-static inline struct ip_vs_cpu_stats *
-ip_vs_mhs_total_stats(struct netns_ipvs *ipvs)
+static inline struct ip_vs_cpu_stats *mhs_total_stats(struct netns_ipvs *ipvs)
 {
 #ifdef MHS_HAVE_TOT_STATS_PTR
 	return this_cpu_ptr(ipvs->tot_stats->s.cpustats);
@@ -121,8 +120,7 @@ ip_vs_mhs_total_stats(struct netns_ipvs *ipvs)
  * counts more such services than ours, @fwm, or, without a count of them, more
  * services than ours, @known.
  */
-static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
-				     int fwm)
+static inline bool mhs_foreign(struct netns_ipvs *ipvs, int known, int fwm)
 {
 #ifdef MHS_HAVE_FWM_SERVICES
 	int i, n = 0;
@@ -137,10 +135,10 @@ static inline bool ip_vs_mhs_foreign(struct netns_ipvs *ipvs, int known,
 }
 
 /* Update the state of entry @cp by a packet, as the core does */
-static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
-				       const struct sk_buff *skb,
-				       struct ip_vs_proto_data *pd,
-				       unsigned int iph_len)
+static inline void mhs_set_state(struct ip_vs_conn *cp, int direction,
+				 const struct sk_buff *skb,
+				 struct ip_vs_proto_data *pd,
+				 unsigned int iph_len)
 {
 #ifdef MHS_HAVE_STATE_IPH_LEN
 	pd->pp->state_transition(cp, direction, skb, pd, iph_len);
@@ -151,9 +149,9 @@ static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 
 /* Register @n entries; a kernel without _sz reads up to the end marker */
 #ifdef MHS_HAVE_SYSCTL_SZ
-#define ip_vs_mhs_register_sysctl	register_net_sysctl_sz
+#define mhs_register_sysctl	register_net_sysctl_sz
 #else
-#define ip_vs_mhs_register_sysctl(NET, PATH, TABLE, N)			\
+#define mhs_register_sysctl(NET, PATH, TABLE, N)			\
 	register_net_sysctl(NET, PATH, TABLE)
 #endif
 
@@ -172,7 +170,7 @@ static inline void ip_vs_mhs_set_state(struct ip_vs_conn *cp, int direction,
 #endif
 
 /* Has the module BTF?  Whether the kernel accepts the BTF is not known here. */
-static inline bool ip_vs_mhs_has_btf(const struct module *module)
+static inline bool mhs_has_btf(const struct module *module)
 {
 #if IS_ENABLED(CONFIG_DEBUG_INFO_BTF_MODULES)
 	return module->btf_data_size;
@@ -183,7 +181,7 @@ static inline bool ip_vs_mhs_has_btf(const struct module *module)
 #endif
 
 /* Does the device have an XDP program in native mode? */
-static inline bool ip_vs_mhs_has_xdp(const struct net_device *dev)
+static inline bool mhs_has_xdp(const struct net_device *dev)
 {
 	return READ_ONCE(dev->xdp_state[XDP_MODE_DRV].prog) ||
 	       READ_ONCE(dev->xdp_state[XDP_MODE_DRV].link);
@@ -192,17 +190,17 @@ static inline bool ip_vs_mhs_has_xdp(const struct net_device *dev)
 /* Does the device send frames that XDP programs redirect?  Older kernels do not
  * tell, and most of their drivers do so only with an XDP program of their own.
  */
-static inline bool ip_vs_mhs_xdp_xmits(const struct net_device *dev)
+static inline bool mhs_xdp_xmits(const struct net_device *dev)
 {
 #ifdef MHS_HAVE_XDP_FEATURES
 	return READ_ONCE(dev->xdp_features) & NETDEV_XDP_ACT_NDO_XMIT;
 #else
-	return dev->netdev_ops->ndo_xdp_xmit && ip_vs_mhs_has_xdp(dev);
+	return dev->netdev_ops->ndo_xdp_xmit && mhs_has_xdp(dev);
 #endif
 }
 
 #ifndef MHS_HAVE_SERVICE_MUTEX
-/* Only one .c file may use the next functions: ip_vs_mhs_pernet is static, so
+/* Only one .c file may use the next functions: mhs_pernet is static, so
  * each file that includes this header has its own copy.
  *
  * A core with one service mutex for all namespaces holds the mutex while it
@@ -216,38 +214,38 @@ static struct {
 	struct completion done;
 	struct pernet_operations *ops;
 	int err;
-} ip_vs_mhs_pernet;
+} mhs_pernet;
 
-static inline void ip_vs_mhs_pernet_work(struct work_struct *work)
+static inline void mhs_pernet_work(struct work_struct *work)
 {
-	int err = register_pernet_subsys(ip_vs_mhs_pernet.ops);
+	int err = register_pernet_subsys(mhs_pernet.ops);
 
 	if (err)
 		pr_err("cannot register with network namespaces: error %d, so no service can use mhs: load the module again\n",
 		       err);
-	/* Pairs with the acquire in ip_vs_mhs_net_registered(): a reader of 0
+	/* Pairs with the acquire in mhs_net_registered(): a reader of 0
 	 * sees what the registration wrote
 	 */
-	smp_store_release(&ip_vs_mhs_pernet.err, err);
-	complete(&ip_vs_mhs_pernet.done);
+	smp_store_release(&mhs_pernet.err, err);
+	complete(&mhs_pernet.done);
 }
 
-static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
+static inline int mhs_register_net(struct pernet_operations *ops)
 {
 	/* No namespace exits; and __net_init is __init here, so the pernet
 	 * init would be freed before a late work item calls it.
 	 */
 	if (!IS_ENABLED(CONFIG_NET_NS))
 		return register_pernet_subsys(ops);
-	ip_vs_mhs_pernet.ops = ops;
-	ip_vs_mhs_pernet.err = -EAGAIN;
-	init_completion(&ip_vs_mhs_pernet.done);
-	INIT_WORK(&ip_vs_mhs_pernet.work, ip_vs_mhs_pernet_work);
-	queue_work(system_unbound_wq, &ip_vs_mhs_pernet.work);
-	if (wait_for_completion_timeout(&ip_vs_mhs_pernet.done, 10 * HZ)) {
+	mhs_pernet.ops = ops;
+	mhs_pernet.err = -EAGAIN;
+	init_completion(&mhs_pernet.done);
+	INIT_WORK(&mhs_pernet.work, mhs_pernet_work);
+	queue_work(system_unbound_wq, &mhs_pernet.work);
+	if (wait_for_completion_timeout(&mhs_pernet.done, 10 * HZ)) {
 		/* wait until the work item has left the module's code */
-		flush_work(&ip_vs_mhs_pernet.work);
-		return ip_vs_mhs_pernet.err;
+		flush_work(&mhs_pernet.work);
+		return mhs_pernet.err;
 	}
 	pr_warn("a network namespace is being deleted: services with mhs are refused until the deletion is done\n");
 	return 0;
@@ -257,30 +255,30 @@ static inline int ip_vs_mhs_register_net(struct pernet_operations *ops)
  * present.  After a failed init the work item may still wait only if the core
  * has a scheduler mhs already: then the core does not load this module.
  */
-static inline void ip_vs_mhs_unregister_net(struct pernet_operations *ops)
+static inline void mhs_unregister_net(struct pernet_operations *ops)
 {
 	if (IS_ENABLED(CONFIG_NET_NS))
-		flush_work(&ip_vs_mhs_pernet.work);
-	if (!ip_vs_mhs_pernet.err)
+		flush_work(&mhs_pernet.work);
+	if (!mhs_pernet.err)
 		unregister_pernet_subsys(ops);
 }
 
-static inline int ip_vs_mhs_net_registered(void)
+static inline int mhs_net_registered(void)
 {
-	/* Pairs with the release in ip_vs_mhs_pernet_work() */
-	return smp_load_acquire(&ip_vs_mhs_pernet.err);
+	/* Pairs with the release in mhs_pernet_work() */
+	return smp_load_acquire(&mhs_pernet.err);
 }
 #else
-#define ip_vs_mhs_register_net		register_pernet_subsys
-#define ip_vs_mhs_unregister_net	unregister_pernet_subsys
-#define ip_vs_mhs_net_registered()	0
+#define mhs_register_net		register_pernet_subsys
+#define mhs_unregister_net	unregister_pernet_subsys
+#define mhs_net_registered()	0
 #endif
 
 /* A packet that is forwarded has no time of reception */
 #ifdef MHS_HAVE_CLEAR_TSTAMP
-#define ip_vs_mhs_clear_tstamp	skb_clear_tstamp
+#define mhs_clear_tstamp	skb_clear_tstamp
 #else
-#define ip_vs_mhs_clear_tstamp(SKB)	((SKB)->tstamp = 0)
+#define mhs_clear_tstamp(SKB)	((SKB)->tstamp = 0)
 #endif
 
 #endif /* _IP_VS_MHS_COMPAT_H */

@@ -18,7 +18,7 @@
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
  *
- *	ip_vs_mhs_hash.lock		writers of the table of services
+ *	mhs_hash.lock		writers of the table of services
  *
  *	With none of these locks held: mhs_net.lane_lock, and under it RTNL; see
  *	ip_vs_mhs_lane_watch.c.
@@ -42,7 +42,7 @@
  *	Only the work of a service builds its table.  done_service() waits for
  *	that work, a reader of /proc for a rebuild, the exit of a namespace for
  *	the work of the namespace: all without the locks that works take.  A
- *	rebuild or walk needs no lock, see struct ip_vs_mhs_scratch.  With
+ *	rebuild or walk needs no lock, see struct mhs_scratch.  With
  *	net.lock held nobody looks at the slots of a service but net_attach() at
  *	those of its own.
  *
@@ -57,9 +57,9 @@
  *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets and control leave YOUNG by
- *			compare-and-exchange, see ip_vs_mhs_settling()
+ *			compare-and-exchange, see mhs_settling()
  *	made, counted	packets that make an entry: made; work of the namespace:
- *			both, see ip_vs_mhs_work_recount()
+ *			both, see mhs_work_recount()
  *	server.lane, local_generation, net.lane_net
  *			see ip_vs_mhs_lane.h
  *	net.services, net.fwm_services, net.backup
@@ -109,14 +109,14 @@
  *			the ip_vs_service without a grace period
  *	first add_dest	sets mhs.svc: packets use the service from now on, until
  *			now the core handled them
- *	settling	see enum ip_vs_mhs_settle
+ *	settling	see enum mhs_settle
  *	done_service	see ctl_free()
  *	last reference	each server holds a reference until its RCU callback has
  *			freed its index, the service itself until a grace period
  *			after done_service, a reader of /proc while he looks at
  *			the service: the last one to go frees the service
  *
- *	The network namespace owns struct ip_vs_mhs_net and frees the struct
+ *	The network namespace owns struct mhs_net and frees the struct
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
  *	it, and done_service() use the struct after our own exit.  The first
  *	service makes the namespace's hash table, the last one takes the table
@@ -145,27 +145,27 @@
  */
 #define MHS_SVC_F_ADDR_ONLY	IP_VS_SVC_F_SCHED3
 
-struct ip_vs_mhs_counters {
+struct mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
 /* What is known of a service's set of servers, see ip_vs_mhs_settle.c */
-enum ip_vs_mhs_settle {
+enum mhs_settle {
 	MHS_SETTLED,	/* complete: a change makes slots unstable */
 	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
 	MHS_YOUNG,	/* it seems complete, and no packet has come yet */
 };
 
-struct ip_vs_mhs;
+struct mhs;
 
 /* A real server of one service */
-struct ip_vs_mhs_server {
+struct mhs_server {
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
 	u32			state;		/* MHS_SRV_* */
 	/* the way is in the same cache line; 32 bit align less */
-	struct ip_vs_mhs_lane_record lane;
+	struct mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */
 	struct list_head	same_id;	/* others with its connection ID */
 	u16			idx;		/* in slots[] and servers[] */
@@ -176,23 +176,23 @@ struct ip_vs_mhs_server {
 	unsigned long		gone_until;	/* jiffies, after del_dest */
 	bool			in_slots;	/* named by one in the last walk */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
-	struct ip_vs_mhs	*mhs;		/* holds a reference */
+	struct mhs	*mhs;		/* holds a reference */
 	struct rcu_head		rcu;
 };
 
 /* 256 chains: packets look up one of perhaps thousands of servers */
 #define MHS_DEST_BITS		8
 
-struct ip_vs_mhs_servers {
+struct mhs_servers {
 	struct rcu_head		rcu;
 	u32			max;
-	struct ip_vs_mhs_server __rcu *s[];
+	struct mhs_server __rcu *s[];
 };
 
 /* What the last walk found: slots by phase, and the first and the last stage of
  * unstable slots
  */
-struct ip_vs_mhs_census {
+struct mhs_census {
 	u32			hold;
 	u32			pin;
 	u32			stage_min;
@@ -200,9 +200,9 @@ struct ip_vs_mhs_census {
 };
 
 /* A virtual service */
-struct ip_vs_mhs {
+struct mhs {
 	/* read by every packet */
-	struct hlist_node	node;		/* in ip_vs_mhs_hash */
+	struct hlist_node	node;		/* in mhs_hash */
 	struct netns_ipvs	*ipvs;
 	/* key, copied from the core's ip_vs_service */
 	union nf_inet_addr	addr;
@@ -210,16 +210,16 @@ struct ip_vs_mhs {
 	u16			af;
 	u16			protocol;
 	__be16			port;
-	u32			settle;		/* enum ip_vs_mhs_settle */
+	u32			settle;		/* enum mhs_settle */
 	bool			addr_only;	/* client hash without port */
 	u32			local_generation; /* the address is local */
 	u32			size;		/* of slots[] */
 	u32			*slots;		/* the lookup table */
-	struct ip_vs_mhs_servers __rcu *servers;	/* by index */
+	struct mhs_servers __rcu *servers;	/* by index */
 	struct ip_vs_service	*svc;		/* NULL before first server */
-	struct ip_vs_mhs_counters __percpu *cnt;
+	struct mhs_counters __percpu *cnt;
 	siphash_key_t		key;
-	const struct ip_vs_mhs_cid __rcu *cid;	/* fills the cache line */
+	const struct mhs_cid __rcu *cid;	/* fills the cache line */
 
 	/* Entries are made + counted: packets add to made, a count sets counted */
 	atomic_t		made ____cacheline_aligned_in_smp;
@@ -227,8 +227,8 @@ struct ip_vs_mhs {
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
-	struct ip_vs_mhs_net	*net;
-	struct ip_vs_mhs_hash	*hash;		/* holds a reference */
+	struct mhs_net	*net;
+	struct mhs_hash	*hash;		/* holds a reference */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
@@ -236,7 +236,7 @@ struct ip_vs_mhs {
 	u32			n_empty;	/* got no slot in a rebuild */
 	/* indexes taken; atomic, because RCU callbacks clear bits */
 	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
-	struct ip_vs_mhs_census	census;
+	struct mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
 	bool			full;		/* a server lacks an index */
 	bool			chance;		/* second chance; mhs_net.lock */
@@ -278,10 +278,10 @@ struct ip_vs_mhs {
 #define MHS_HASH_BITS		10
 
 /* The services of a network namespace */
-struct ip_vs_mhs_hash {
+struct mhs_hash {
 	/* by address and port, or by firewall mark */
 	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
-	struct ip_vs_mhs_lane_stats __percpu *lane;
+	struct mhs_lane_stats __percpu *lane;
 	spinlock_t		lock;		/* for writers */
 	refcount_t		refcnt;		/* of services */
 };
@@ -292,10 +292,10 @@ struct ip_vs_mhs_hash {
 #define MHS_INGRESS_DEVICES	16
 
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
-struct ip_vs_mhs_net {
+struct mhs_net {
 	struct net		*net;
 	/* written under lock; NULL without a service */
-	struct ip_vs_mhs_hash __rcu *hash;
+	struct mhs_hash __rcu *hash;
 	/* sysctls, see Documentation/networking/ipvs-mhs.rst */
 	unsigned int		hold_ms;
 	unsigned int		pin_ms;		/* 0: the core's timeouts */
@@ -308,7 +308,7 @@ struct ip_vs_mhs_net {
 	int			fwm_services;	/* of these by firewall mark */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
-	struct ip_vs_mhs_lane_net lane_net;	/* see there */
+	struct mhs_lane_net lane_net;	/* see there */
 	/* entries that conn_count counts and no service of mhs has */
 	int			others;
 	/* another scheduler may have a service by firewall mark */
@@ -320,7 +320,7 @@ struct ip_vs_mhs_net {
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct list_head	list;		/* of services */
 	/* sysctls second_chance, quic_ids; NULL: empty */
-	struct ip_vs_mhs_list	*lists[2];
+	struct mhs_list	*lists[2];
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
@@ -337,66 +337,61 @@ struct ip_vs_mhs_net {
 };
 
 /* svc */
-extern unsigned int ip_vs_mhs_svc_net_id;
+extern unsigned int mhs_svc_net_id;
 
-struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
-				     u16 protocol,
-				     const union nf_inet_addr *addr,
-				     __be16 port);
-struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af,
-					  u32 fwmark);
-struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
-					      const struct ip_vs_dest *dest);
-int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
-			   union nf_inet_addr *addr, __be16 *to);
-int ip_vs_mhs_svc_line(char *text, size_t size, int write, void *buffer,
-		       size_t *lenp, loff_t *ppos);
-void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
-				    unsigned long which);
-void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what);
-struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
-				     struct ip_vs_mhs *prev, loff_t pos);
-void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs);
+struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
+			 const union nf_inet_addr *addr, __be16 port);
+struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark);
+struct mhs_server *mhs_svc_server(const struct mhs *mhs,
+				  const struct ip_vs_dest *dest);
+int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
+		     union nf_inet_addr *addr, __be16 *to);
+int mhs_svc_line(char *text, size_t size, int write, void *buffer,
+		 size_t *lenp, loff_t *ppos);
+void mhs_svc_publish(struct mhs *mhs);
+void mhs_svc_withdraw(struct mhs *mhs);
+unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which);
+void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what);
+struct mhs *mhs_svc_next(struct mhs_net *mn, struct mhs *prev, loff_t pos);
+void mhs_svc_put(struct mhs *mhs);
 
 /* ask */
-struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
-					  const struct sk_buff *skb,
-					  struct ip_vs_iphdr *iph);
+struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
+				    const struct sk_buff *skb,
+				    struct ip_vs_iphdr *iph);
 
 /* hook */
-int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
-void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs);
+int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs);
+void mhs_hook_put(struct mhs_net *mn, const struct mhs *mhs);
 
 /* lane */
-int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-				size_t *lenp, loff_t *ppos);
-int ip_vs_mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
-				 size_t *lenp, loff_t *ppos);
-void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn);
+int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+			  size_t *lenp, loff_t *ppos);
+int mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
+			   size_t *lenp, loff_t *ppos);
+void mhs_lane_watch_exit(struct mhs_net *mn);
 
 /* xdp */
-int ip_vs_mhs_xdp_register(void);
+int mhs_xdp_register(void);
 
 /* Valid until every pernet exit of the namespace has run.  Before
- * ip_vs_mhs_net_ready() returns 0 there is no net_generic() slot to read.
+ * mhs_net_ready() returns 0 there is no net_generic() slot to read.
  */
-static inline struct ip_vs_mhs_net *ip_vs_mhs_net(const struct net *net)
+static inline struct mhs_net *mhs_net(const struct net *net)
 {
-	return net_generic(net, ip_vs_mhs_svc_net_id);
+	return net_generic(net, mhs_svc_net_id);
 }
 
 /* A sysctl of the core may change at any time: the core reads it by @READ without
  * READ_ONCE; any value the sysctl had will do
  */
-#define ip_vs_mhs_sysctl(READ)	data_race(READ)
+#define mhs_sysctl(READ)	data_race(READ)
 
 /* Are the flows of a deleted server cut at once? */
-#define ip_vs_mhs_cutting(ipvs) \
-	ip_vs_mhs_sysctl(sysctl_expire_nodest_conn(ipvs))
+#define mhs_cutting(ipvs) \
+	mhs_sysctl(sysctl_expire_nodest_conn(ipvs))
 
-#define ip_vs_mhs_conntrack(ipvs) \
-	ip_vs_mhs_sysctl(ip_vs_conntrack_enabled(ipvs))
+#define mhs_conntrack(ipvs) \
+	mhs_sysctl(ip_vs_conntrack_enabled(ipvs))
 
 #endif /* _IP_VS_MHS_H */

@@ -8,19 +8,18 @@
 /* Find another server in the next slots: all directors have the same table and
  * find the same server.
  */
-static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
-					  const u32 *slot)
+static struct mhs_server *ask_other(const struct mhs *mhs, const u32 *slot)
 {
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	u32 pos = slot - mhs->slots;
 	u32 i, w;
 
 	for (i = 0; i < MHS_FALLBACK_PROBES; i++) {
 		if (++pos == mhs->size)
 			pos = 0;
-		w = ip_vs_mhs_slot_read(&mhs->slots[pos]);
-		s = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
-		if (ip_vs_mhs_decide_takes(ip_vs_mhs_ask_facts(s, true)))
+		w = mhs_slot_read(&mhs->slots[pos]);
+		s = mhs_server_at(mhs, mhs_slot_cand(w));
+		if (mhs_decide_takes(mhs_ask_facts(s, true)))
 			return s;
 	}
 	return NULL;
@@ -30,48 +29,46 @@ static struct ip_vs_mhs_server *ask_other(const struct ip_vs_mhs *mhs,
  * candidate out of service stays in the table until the next rebuild and is
  * passed over; a full candidate is passed over only with the fallback flag.
  */
-struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
-					    const u32 *slot, u32 w)
+struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w)
 {
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	u32 facts;
 
-	s = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
-	facts = ip_vs_mhs_ask_facts(s, true);
-	if (ip_vs_mhs_decide_takes(facts))
+	s = mhs_server_at(mhs, mhs_slot_cand(w));
+	facts = mhs_ask_facts(s, true);
+	if (mhs_decide_takes(facts))
 		return s;
-	if (!ip_vs_mhs_decide_searches(facts, ip_vs_mhs_flags(mhs)))
+	if (!mhs_decide_searches(facts, mhs_flags(mhs)))
 		return NULL;
 	return ask_other(mhs, slot);
 }
 
-/* ip_vs_mhs_ask() of any packet */
-u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
+/* mhs_ask() of any packet */
+u32 mhs_ask_long(struct mhs_ask *q)
 {
 	bool begins = q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS);
-	struct ip_vs_mhs_server *old, *cand;
+	struct mhs_server *old, *cand;
 	u32 from, to, v;
 
-	cand = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_cand(q->w));
-	to = ip_vs_mhs_ask_facts(cand, begins);
-	if (ip_vs_mhs_decide_is_quick_udp(q->w, q->facts)) {
+	cand = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
+	to = mhs_ask_facts(cand, begins);
+	if (mhs_decide_is_quick_udp(q->w, q->facts)) {
 		q->server = cand;
-		v = ip_vs_mhs_decide_quick_udp(to);
-		if (ip_vs_mhs_verdict_act(v) == MHS_FORWARD)
+		v = mhs_decide_quick_udp(to);
+		if (mhs_verdict_act(v) == MHS_FORWARD)
 			return v;
 	}
 	old = cand;
 	from = to;
-	if (!ip_vs_mhs_slot_stable(q->w)) {
-		old = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_old(q->w));
-		from = ip_vs_mhs_ask_facts(old, begins);
+	if (!mhs_slot_stable(q->w)) {
+		old = mhs_server_at(q->mhs, mhs_slot_old(q->w));
+		from = mhs_ask_facts(old, begins);
 	}
-	v = ip_vs_mhs_decide(q->w, from, to, q->facts);
-	if (unlikely(ip_vs_mhs_verdict_act(v) == MHS_SEARCH)) {
+	v = mhs_decide(q->w, from, to, q->facts);
+	if (unlikely(mhs_verdict_act(v) == MHS_SEARCH)) {
 		cand = ask_other(q->mhs, q->slot);
-		to = ip_vs_mhs_ask_facts(cand, begins);
-		v = ip_vs_mhs_decide(q->w, from, to,
-				     q->facts | MHS_ASK_SEARCHED);
+		to = mhs_ask_facts(cand, begins);
+		v = mhs_decide(q->w, from, to, q->facts | MHS_ASK_SEARCHED);
 	}
 	q->server = v & MHS_TO_CAND ? cand : old;
 	return v;
@@ -82,33 +79,31 @@ u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q)
  * server loses its flows.  Returns false if control has given the slot other
  * servers meanwhile.
  */
-bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q)
+bool mhs_ask_cut(const struct mhs_ask *q)
 {
-	u32 old = ip_vs_mhs_slot_old(q->w), cand = ip_vs_mhs_slot_cand(q->w);
+	u32 old = mhs_slot_old(q->w), cand = mhs_slot_cand(q->w);
 	u32 w = q->w;
 
-	while (!ip_vs_mhs_slot_stable(w)) {
-		if (ip_vs_mhs_slot_old(w) != old ||
-		    ip_vs_mhs_slot_cand(w) != cand)
+	while (!mhs_slot_stable(w)) {
+		if (mhs_slot_old(w) != old || mhs_slot_cand(w) != cand)
 			return false;
 		/* A failed exchange reloads @w */
-		if (try_cmpxchg(q->slot, &w,
-				ip_vs_mhs_slot_change(w, cand, true, 0)))
+		if (try_cmpxchg(q->slot, &w, mhs_slot_change(w, cand, true, 0)))
 			return true;
 	}
-	return ip_vs_mhs_slot_cand(w) == cand;
+	return mhs_slot_cand(w) == cand;
 }
 
 /* Choose the server for an entry that the core makes.  An ICMP error is about
  * an older flow: the old server gets the entry, and @iph is the quoted header.
  */
-struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
-					  const struct sk_buff *skb,
-					  struct ip_vs_iphdr *iph)
+struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
+				    const struct sk_buff *skb,
+				    struct ip_vs_iphdr *iph)
 {
-	struct ip_vs_mhs *mhs = svc->sched_data;
+	struct mhs *mhs = svc->sched_data;
 	const union nf_inet_addr *caddr;
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	__be16 _ports[2], *ports;
 	bool inverse;
 	u32 *slot, w;
@@ -118,19 +113,19 @@ struct ip_vs_dest *ip_vs_mhs_ask_schedule(struct ip_vs_service *svc,
 		return NULL;
 	inverse = ip_vs_iph_inverse(iph);
 	caddr = inverse ? &iph->daddr : &iph->saddr;
-	slot = ip_vs_mhs_slot(mhs, caddr, ports[inverse]);
-	w = ip_vs_mhs_slot_read(slot);
+	slot = mhs_slot(mhs, caddr, ports[inverse]);
+	w = mhs_slot_read(slot);
 
 	if (ip_vs_iph_icmp(iph))
-		s = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_old(w));
+		s = mhs_server_at(mhs, mhs_slot_old(w));
 	else
-		s = ip_vs_mhs_ask_pick(mhs, slot, w);
+		s = mhs_ask_pick(mhs, slot, w);
 	/* Without a server, too: the core may make a cache_bypass entry */
-	ip_vs_mhs_slot_track(slot);
+	mhs_slot_track(slot);
 	if (!s) {
 		ip_vs_scheduler_err(svc, "no destination available");
 		return NULL;
 	}
-	ip_vs_mhs_count(mhs, MHS_CNT_NEW);
+	mhs_count(mhs, MHS_CNT_NEW);
 	return s->dest;
 }

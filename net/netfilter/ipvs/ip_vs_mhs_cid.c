@@ -33,10 +33,10 @@
 #define CID_MAX			256
 
 /* What a sysctl says */
-struct ip_vs_mhs_list {
+struct mhs_list {
 	char			text[CID_TEXT_BYTES];
 	u32			n;
-	struct ip_vs_mhs_cid	cid[CID_MAX];
+	struct mhs_cid	cid[CID_MAX];
 	struct rcu_head		rcu;
 };
 
@@ -49,26 +49,25 @@ static unsigned long cid_index(const struct ip_vs_dest *dest)
 /* The server, listed or gone, that an ID names, without a reference; NULL if two
  * servers have the ID
  */
-struct ip_vs_mhs_server *ip_vs_mhs_cid_server(const struct ip_vs_mhs *mhs,
-					      __be32 id)
+struct mhs_server *mhs_cid_server(const struct mhs *mhs, __be32 id)
 {
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 
 	s = xa_load((struct xarray *)&mhs->by_id, ntohl(id));
 	return s && list_empty(&s->same_id) ? s : NULL;
 }
 
 /* Let IDs name a new server: 0 or -ENOMEM */
-int ip_vs_mhs_cid_add(struct ip_vs_mhs_server *s)
+int mhs_cid_add(struct mhs_server *s)
 {
 	unsigned long at = cid_index(s->dest);
-	struct ip_vs_mhs_server *other;
-	struct ip_vs_mhs *mhs = s->mhs;
+	struct mhs_server *other;
+	struct mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
 	INIT_LIST_HEAD(&s->same_id);
 	if (mhs->protocol != IPPROTO_UDP || mhs->fwmark ||
-	    !ip_vs_mhs_proto_is_quic(mhs->port) || s->dest->port != mhs->port)
+	    !mhs_proto_is_quic(mhs->port) || s->dest->port != mhs->port)
 		return 0;
 	other = xa_load(&mhs->by_id, at);
 	if (!other)
@@ -77,7 +76,7 @@ int ip_vs_mhs_cid_add(struct ip_vs_mhs_server *s)
 	return 0;
 }
 
-void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s)
+void mhs_cid_del(struct mhs_server *s)
 {
 	unsigned long at = cid_index(s->dest);
 	struct xarray *ids = &s->mhs->by_id;
@@ -92,8 +91,8 @@ void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s)
 }
 
 /**
- * ip_vs_mhs_cid_ask() - let the connection ID of a packet name the server
- * @q: from ip_vs_mhs_ask_begin(), about UDP to a QUIC port; gets %MHS_PKT_UNNAMED if
+ * mhs_cid_ask() - let the connection ID of a packet name the server
+ * @q: from mhs_ask_begin(), about UDP to a QUIC port; gets %MHS_PKT_UNNAMED if
  *	the ID names no server
  * @h: the QUIC packet
  * @bytes: number of bytes that are readable
@@ -101,31 +100,31 @@ void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s)
  * Context: softirq or process, under RCU.
  * Return: the server, which has a carrier, or NULL: by address and port.
  */
-struct ip_vs_mhs_server *ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h,
-					   unsigned int bytes)
+struct mhs_server *mhs_cid_ask(struct mhs_ask *q, const u8 *h,
+			       unsigned int bytes)
 {
-	const struct ip_vs_mhs_cid *cid = rcu_dereference(q->mhs->cid);
+	const struct mhs_cid *cid = rcu_dereference(q->mhs->cid);
 	__be32 id[MHS_QUIC_ID / sizeof(__be32)];
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	unsigned int at;
 
 	if (!cid || q->facts & (MHS_PKT_CONNLESS | MHS_SVC_UNSURE))
 		return NULL;
-	at = ip_vs_mhs_quic_id(h, bytes, cid->keyed ? sizeof(id) : sizeof(*id));
+	at = mhs_quic_id(h, bytes, cid->keyed ? sizeof(id) : sizeof(*id));
 	if (!at)
 		return NULL;
 	if (cid->keyed)
 		aes_decrypt(&cid->key, (u8 *)id, h + at);
 	else
 		memcpy(id, h + at, sizeof(*id));
-	s = ip_vs_mhs_cid_server(q->mhs, *id);
+	s = mhs_cid_server(q->mhs, *id);
 	if (!s)
 		q->facts |= MHS_PKT_UNNAMED;
-	return ip_vs_mhs_decide_names(ip_vs_mhs_ask_facts(s, false)) ? s : NULL;
+	return mhs_decide_names(mhs_ask_facts(s, false)) ? s : NULL;
 }
 
-static const struct ip_vs_mhs_cid *
-cid_find(const struct ip_vs_mhs_list *l, u16 af, const union nf_inet_addr *addr,
+static const struct mhs_cid *
+cid_find(const struct mhs_list *l, u16 af, const union nf_inet_addr *addr,
 	 __be16 port)
 {
 	u32 i;
@@ -138,22 +137,22 @@ cid_find(const struct ip_vs_mhs_list *l, u16 af, const union nf_inet_addr *addr,
 }
 
 /* Warn if another server has the ID of @s */
-void ip_vs_mhs_cid_check(struct ip_vs_mhs_server *s)
+void mhs_cid_check(struct mhs_server *s)
 {
-	struct ip_vs_mhs *mhs = s->mhs;
+	struct mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
 	if (rcu_access_pointer(mhs->cid) && !list_empty(&s->same_id))
-		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_CID,
-					"the addresses of two servers end in the same four octets, so a QUIC connection ID names neither: their packets go by address and port");
+		mhs_svc_warn_once(mhs, MHS_WARN_CID,
+				  "the addresses of two servers end in the same four octets, so a QUIC connection ID names neither: their packets go by address and port");
 }
 
 /* Follow the sysctls: when one changes, and when the service comes */
-void ip_vs_mhs_cid_attach(struct ip_vs_mhs *mhs)
+void mhs_cid_attach(struct mhs *mhs)
 {
 	bool quic = mhs->protocol == IPPROTO_UDP;
-	const struct ip_vs_mhs_cid *cid = NULL;
-	struct ip_vs_mhs_server *s;
+	const struct mhs_cid *cid = NULL;
+	struct mhs_server *s;
 
 	lockdep_assert_held(&mhs->net->lock);
 	if (!mhs->fwmark && (quic || mhs->protocol == IPPROTO_TCP))
@@ -163,11 +162,11 @@ void ip_vs_mhs_cid_attach(struct ip_vs_mhs *mhs)
 	WRITE_ONCE(mhs->chance, !quic && cid);
 	mutex_lock(&mhs->lock);
 	list_for_each_entry(s, &mhs->listed, list)
-		ip_vs_mhs_cid_check(s);
+		mhs_cid_check(s);
 	mutex_unlock(&mhs->lock);
 }
 
-static int cid_key(struct ip_vs_mhs_cid *cid, const char *text)
+static int cid_key(struct mhs_cid *cid, const char *text)
 {
 	u8 raw[16];
 	int err = -EINVAL;
@@ -193,19 +192,19 @@ static int cid_service(struct net *net, char *word, union nf_inet_addr *addr,
 	if (!port || port == word || port[1] == '0' || (six && port[-1] != ']'))
 		return -EINVAL;
 	port[six ? -1 : 0] = 0;
-	af = ip_vs_mhs_svc_endpoint(net, word + six, port + 1, addr, to);
+	af = mhs_svc_endpoint(net, word + six, port + 1, addr, to);
 	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
 }
 
 /* Parse the words of the text: ADDRESS:PORT, with @quic ADDRESS:PORT=KEY, too */
-static int cid_parse(struct net *net, struct ip_vs_mhs_list *l, bool quic)
+static int cid_parse(struct net *net, struct mhs_list *l, bool quic)
 {
 	const char *text = l->text;
 	char word[96], *key;
 	int af, err, n;
 
 	for (; sscanf(text, "%95s%n", word, &n) == 1; text += n) {
-		struct ip_vs_mhs_cid *cid = &l->cid[l->n];
+		struct mhs_cid *cid = &l->cid[l->n];
 
 		if (l->n == CID_MAX || strlen(word) == sizeof(word) - 1)
 			return -EINVAL;
@@ -214,7 +213,7 @@ static int cid_parse(struct net *net, struct ip_vs_mhs_list *l, bool quic)
 			*key++ = 0;
 		af = cid_service(net, word, &cid->addr, &cid->port);
 		if (af < 0 || cid_find(l, af, &cid->addr, cid->port) ||
-		    (quic && !ip_vs_mhs_proto_is_quic(cid->port)))
+		    (quic && !mhs_proto_is_quic(cid->port)))
 			return -EINVAL;
 		err = key ? cid_key(cid, key) : 0;
 		if (err)
@@ -227,21 +226,20 @@ static int cid_parse(struct net *net, struct ip_vs_mhs_list *l, bool quic)
 
 static void cid_rcu_free(struct rcu_head *head)
 {
-	struct ip_vs_mhs_list *l = container_of(head, struct ip_vs_mhs_list, rcu);
+	struct mhs_list *l = container_of(head, struct mhs_list, rcu);
 
 	kvfree_sensitive(l, sizeof(*l));
 }
 
 /* Replace a list; NULL: no service */
-static void cid_replace(struct ip_vs_mhs_net *mn, bool quic,
-			struct ip_vs_mhs_list *l)
+static void cid_replace(struct mhs_net *mn, bool quic, struct mhs_list *l)
 {
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 
 	mutex_lock(&mn->lock);
 	swap(mn->lists[quic], l);
 	list_for_each_entry(mhs, &mn->list, net_list) {
-		ip_vs_mhs_cid_attach(mhs);
+		mhs_cid_attach(mhs);
 		cond_resched();
 	}
 	mutex_unlock(&mn->lock);
@@ -253,8 +251,8 @@ static void cid_replace(struct ip_vs_mhs_net *mn, bool quic,
 }
 
 /**
- * ip_vs_mhs_cid_sysctl() - read or write one of net.lists[]
- * @table: the sysctl; its data is struct ip_vs_mhs_net of the namespace, and extra1
+ * mhs_cid_sysctl() - read or write one of net.lists[]
+ * @table: the sysctl; its data is struct mhs_net of the namespace, and extra1
  *	is NULL for second_chance, not NULL for quic_ids
  * @write: true for a write, which is one whole list
  * @buffer: what is written or read
@@ -266,28 +264,27 @@ static void cid_replace(struct ip_vs_mhs_net *mn, bool quic,
  *	many, more than a line or a write at an offset, -EOPNOTSUPP for a key that the
  *	kernel has no AES for, -ENOMEM; an error changes nothing.
  */
-int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			 size_t *lenp, loff_t *ppos)
+int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+		   size_t *lenp, loff_t *ppos)
 {
-	struct ip_vs_mhs_net *mn = table->data;
+	struct mhs_net *mn = table->data;
 	bool quic = table->extra1;
-	struct ip_vs_mhs_list *l;
+	struct mhs_list *l;
 	char none[1] = "";
 	int err;
 
 	if (!write) {
 		mutex_lock(&mn->lock);
 		l = mn->lists[quic];
-		err = ip_vs_mhs_svc_line(l ? l->text : none, CID_TEXT_BYTES,
-					 write, buffer, lenp, ppos);
+		err = mhs_svc_line(l ? l->text : none, CID_TEXT_BYTES,
+				   write, buffer, lenp, ppos);
 		mutex_unlock(&mn->lock);
 		return err;
 	}
 	l = kvzalloc_obj(*l, GFP_KERNEL_ACCOUNT);
 	if (!l)
 		return -ENOMEM;
-	err = ip_vs_mhs_svc_line(l->text, CID_TEXT_BYTES, write, buffer, lenp,
-				 ppos);
+	err = mhs_svc_line(l->text, CID_TEXT_BYTES, write, buffer, lenp, ppos);
 	if (!err)
 		err = cid_parse(mn->net, l, quic);
 	if (err || !l->n) {
@@ -300,7 +297,7 @@ int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 }
 
 /* The namespace goes, and its sysctls have gone; services may be left */
-void ip_vs_mhs_cid_exit(struct ip_vs_mhs_net *mn)
+void mhs_cid_exit(struct mhs_net *mn)
 {
 	cid_replace(mn, true, NULL);
 	cid_replace(mn, false, NULL);

@@ -9,68 +9,65 @@
 
 #include "ip_vs_mhs_ctl.h"
 
-static int ctl_add_dest(struct ip_vs_service *svc,
-			struct ip_vs_dest *dest)
+static int ctl_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs *mhs = svc->sched_data;
+	struct mhs *mhs = svc->sched_data;
 	int err;
 
 	mutex_lock(&mhs->lock);
 	if (!mhs->svc)
-		ip_vs_mhs_settle_start(mhs, false);
+		mhs_settle_start(mhs, false);
 	else
-		ip_vs_mhs_settle_before_change(mhs, false);
+		mhs_settle_before_change(mhs, false);
 	/* Pairs with the acquires in hook_packet_in() and lane_ask(): a packet
 	 * that sees svc sees the service settling.
 	 */
 	smp_store_release(&mhs->svc, svc);
-	err = ip_vs_mhs_server_add(mhs, dest);
-	ip_vs_mhs_work_changed(mhs);
+	err = mhs_server_add(mhs, dest);
+	mhs_work_changed(mhs);
 	mutex_unlock(&mhs->lock);
 	return err;
 }
 
-static int ctl_upd_dest(struct ip_vs_service *svc,
-			struct ip_vs_dest *dest)
+static int ctl_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs *mhs = svc->sched_data;
-	struct ip_vs_mhs_server *s;
+	struct mhs *mhs = svc->sched_data;
+	struct mhs_server *s;
 
 	mutex_lock(&mhs->lock);
-	s = ip_vs_mhs_server_find(mhs, dest);
-	ip_vs_mhs_settle_before_change(mhs, s && ip_vs_mhs_server_leaves(s));
+	s = mhs_server_find(mhs, dest);
+	mhs_settle_before_change(mhs, s && mhs_server_leaves(s));
 	/* add_dest had no memory for the server: the work adds it soon */
-	if (!s || ip_vs_mhs_server_refresh(s) || mhs->poked)
-		ip_vs_mhs_work_changed(mhs);
+	if (!s || mhs_server_refresh(s) || mhs->poked)
+		mhs_work_changed(mhs);
 	mutex_unlock(&mhs->lock);
 	return 0;
 }
 
-static int ctl_del_dest(struct ip_vs_service *svc,
-			struct ip_vs_dest *dest)
+static int ctl_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs *mhs = svc->sched_data;
-	struct ip_vs_mhs_server *s;
+	struct mhs *mhs = svc->sched_data;
+	struct mhs_server *s;
 
 	mutex_lock(&mhs->lock);
-	s = ip_vs_mhs_server_find(mhs, dest);
+	s = mhs_server_find(mhs, dest);
 	if (s) {
-		ip_vs_mhs_settle_before_change(mhs, s->weight > 0);
-		ip_vs_mhs_work_changed(mhs);
-		ip_vs_mhs_server_gone(s);
+		mhs_settle_before_change(mhs, s->weight > 0);
+		mhs_work_changed(mhs);
+		mhs_server_gone(s);
 	}
 	mutex_unlock(&mhs->lock);
 	return 0;
 }
 
-static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
+static struct mhs *ctl_new(struct ip_vs_service *svc)
 {
-	struct ip_vs_mhs *mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
+	struct mhs *mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
 
 	if (!mhs)
 		return NULL;
 	mhs->ipvs = svc->ipvs;
-	mhs->net = ip_vs_mhs_net(svc->ipvs->net);
+	mhs->net = mhs_net(svc->ipvs->net);
 	mhs->af = svc->af;
 	mhs->protocol = svc->protocol;
 	mhs->fwmark = svc->fwmark;
@@ -81,50 +78,49 @@ static struct ip_vs_mhs *ctl_new(struct ip_vs_service *svc)
 	 */
 	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
-	mhs->size = ip_vs_mhs_slots_size;
-	mhs->key = ip_vs_mhs_hash_key;
+	mhs->size = mhs_slots_size;
+	mhs->key = mhs_hash_key;
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
 	xa_init_flags(&mhs->by_id, XA_FLAGS_ACCOUNT);
 	mutex_init(&mhs->lock);
-	INIT_DELAYED_WORK(&mhs->work, ip_vs_mhs_work);
+	INIT_DELAYED_WORK(&mhs->work, mhs_work);
 	refcount_set(&mhs->refcnt, 1);
 	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots),
 			      GFP_KERNEL_ACCOUNT);
-	mhs->cnt = alloc_percpu_gfp(struct ip_vs_mhs_counters,
-				    GFP_KERNEL_ACCOUNT);
+	mhs->cnt = alloc_percpu_gfp(struct mhs_counters, GFP_KERNEL_ACCOUNT);
 	if (mhs->slots && mhs->cnt)
 		return mhs;
-	ip_vs_mhs_svc_put(mhs);
+	mhs_svc_put(mhs);
 	return NULL;
 }
 
 /* Add the servers that the service has already, from another scheduler */
-static int ctl_adopt(struct ip_vs_mhs *mhs, struct ip_vs_service *svc)
+static int ctl_adopt(struct mhs *mhs, struct ip_vs_service *svc)
 {
 	struct ip_vs_dest *dest;
 	int err = 0;
 
 	mutex_lock(&mhs->lock);
-	ip_vs_mhs_settle_start(mhs, true);
+	mhs_settle_start(mhs, true);
 	/* the core's service mutex protects the list */
 	list_for_each_entry(dest, &svc->destinations, n_list) {
 		WRITE_ONCE(mhs->svc, svc);
-		err = ip_vs_mhs_server_add(mhs, dest);
+		err = mhs_server_add(mhs, dest);
 		if (err == -ENOMEM)
 			break;
 		err = 0;
 	}
 	/* without a server no clock runs */
 	if (!err && mhs->svc)
-		ip_vs_mhs_work_changed(mhs);
+		mhs_work_changed(mhs);
 	mutex_unlock(&mhs->lock);
 	return err;
 }
 
 static void ctl_rcu_put(struct rcu_head *head)
 {
-	ip_vs_mhs_svc_put(container_of(head, struct ip_vs_mhs, rcu));
+	mhs_svc_put(container_of(head, struct mhs, rcu));
 }
 
 /* Who may still be inside, and what waits for them:
@@ -139,24 +135,24 @@ static void ctl_rcu_put(struct rcu_head *head)
  *				carrier needs only the namespace, whose exit
  *				waits for conn_count
  */
-static void ctl_free(struct ip_vs_mhs *mhs)
+static void ctl_free(struct mhs *mhs)
 {
-	ip_vs_mhs_svc_withdraw(mhs);
-	ip_vs_mhs_net_detach(mhs);
+	mhs_svc_withdraw(mhs);
+	mhs_net_detach(mhs);
 	mutex_lock(&mhs->lock);
 	mhs->ended = true;
 	mutex_unlock(&mhs->lock);
 	cancel_delayed_work_sync(&mhs->work);
 
 	mutex_lock(&mhs->lock);
-	ip_vs_mhs_server_release_gone(mhs, true);
+	mhs_server_release_gone(mhs, true);
 	mutex_unlock(&mhs->lock);
 	call_rcu(&mhs->rcu, ctl_rcu_put);
 }
 
 static int ctl_init_service(struct ip_vs_service *svc)
 {
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 	int err;
 
 	/* Their users have no ipvsadm, as that asks the host's user namespace for
@@ -164,15 +160,15 @@ static int ctl_init_service(struct ip_vs_service *svc)
 	 */
 	if (svc->ipvs->net->user_ns != &init_user_ns)
 		return -EPERM;
-	err = ip_vs_mhs_net_ready();
+	err = mhs_net_ready();
 	if (err)
 		return err;
 	mhs = ctl_new(svc);
 	if (!mhs)
 		return -ENOMEM;
-	err = ip_vs_mhs_net_attach(mhs);
+	err = mhs_net_attach(mhs);
 	if (err) {
-		ip_vs_mhs_svc_put(mhs);
+		mhs_svc_put(mhs);
 		return err;
 	}
 	err = ctl_adopt(mhs, svc);
@@ -184,7 +180,7 @@ static int ctl_init_service(struct ip_vs_service *svc)
 	/* nothing below may fail: packets find the service from here on */
 	svc->sched_data = mhs;
 	if (mhs->hashed)
-		ip_vs_mhs_svc_publish(mhs);
+		mhs_svc_publish(mhs);
 	return 0;
 }
 
@@ -193,15 +189,15 @@ static void ctl_done_service(struct ip_vs_service *svc)
 	ctl_free(svc->sched_data);
 }
 
-struct ip_vs_scheduler ip_vs_mhs_ctl_scheduler = {
+struct ip_vs_scheduler mhs_ctl_scheduler = {
 	.name		= "mhs",
 	.refcnt		= ATOMIC_INIT(0),
 	.module		= THIS_MODULE,
-	.n_list		= LIST_HEAD_INIT(ip_vs_mhs_ctl_scheduler.n_list),
+	.n_list		= LIST_HEAD_INIT(mhs_ctl_scheduler.n_list),
 	.init_service	= ctl_init_service,
 	.done_service	= ctl_done_service,
 	.add_dest	= ctl_add_dest,
 	.upd_dest	= ctl_upd_dest,
 	.del_dest	= ctl_del_dest,
-	.schedule	= ip_vs_mhs_ask_schedule,
+	.schedule	= mhs_ask_schedule,
 };

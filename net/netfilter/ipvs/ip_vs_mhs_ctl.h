@@ -20,90 +20,88 @@
 #include "ip_vs_mhs.h"
 
 /* ctl */
-extern struct ip_vs_scheduler ip_vs_mhs_ctl_scheduler;
+extern struct ip_vs_scheduler mhs_ctl_scheduler;
 
 /* net */
-int ip_vs_mhs_net_register(void);
-void ip_vs_mhs_net_unregister(void);
-int ip_vs_mhs_net_ready(void);
-int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs);
+int mhs_net_register(void);
+void mhs_net_unregister(void);
+int mhs_net_ready(void);
+int mhs_net_attach(struct mhs *mhs);
+void mhs_net_detach(struct mhs *mhs);
 
 /* proc */
-extern const struct seq_operations ip_vs_mhs_proc_ops;
-extern const struct seq_operations ip_vs_mhs_proc_lookup_ops;
-extern const unsigned int ip_vs_mhs_proc_lookup_size;
+extern const struct seq_operations mhs_proc_ops;
+extern const struct seq_operations mhs_proc_lookup_ops;
+extern const unsigned int mhs_proc_lookup_size;
 
-int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size);
+int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* work */
-void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs);
-u32 ip_vs_mhs_work_recount(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_work(struct work_struct *work);
+void mhs_work_changed(struct mhs *mhs);
+void mhs_work_build(struct mhs *mhs);
+void mhs_work_poll_stateful(struct mhs *mhs);
+u32 mhs_work_recount(struct mhs *mhs);
+void mhs_work(struct work_struct *work);
 
 /* settle */
-void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay);
-void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole);
-void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves);
-void ip_vs_mhs_settle_note_gap(struct ip_vs_mhs *mhs);
+void mhs_settle_on(struct mhs *mhs, unsigned long *delay);
+void mhs_settle_flags(struct mhs *mhs);
+void mhs_settle_start(struct mhs *mhs, bool whole);
+void mhs_settle_before_change(struct mhs *mhs, bool leaves);
+void mhs_settle_note_gap(struct mhs *mhs);
 
 /* server */
-bool ip_vs_mhs_server_leaves(const struct ip_vs_mhs_server *s);
-bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s);
-struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
-					       const struct ip_vs_dest *dest);
-int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest);
-void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s);
-void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all);
-bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs);
+bool mhs_server_leaves(const struct mhs_server *s);
+bool mhs_server_refresh(struct mhs_server *s);
+struct mhs_server *mhs_server_find(const struct mhs *mhs,
+				   const struct ip_vs_dest *dest);
+int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest);
+void mhs_server_gone(struct mhs_server *s);
+void mhs_server_release_gone(struct mhs *mhs, bool all);
+bool mhs_server_reconcile(struct mhs *mhs);
 
 /* slots */
-extern unsigned int ip_vs_mhs_slots_size;
-extern struct workqueue_struct *ip_vs_mhs_slots_wq;
+extern unsigned int mhs_slots_size;
+extern struct workqueue_struct *mhs_slots_wq;
 
-int ip_vs_mhs_slots_init(void);
-void ip_vs_mhs_slots_exit(void);
-void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks);
-void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs);
+int mhs_slots_init(void);
+void mhs_slots_exit(void);
+void mhs_slots_walk(struct mhs *mhs, u32 ticks);
+void mhs_slots_build(struct mhs *mhs);
+void mhs_slots_track_all(struct mhs *mhs);
+void mhs_slots_track_older(struct mhs *mhs);
 
 /* time */
-unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs);
-unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs);
-unsigned long ip_vs_mhs_time_period(struct ip_vs_mhs *mhs, u32 clock);
-unsigned int ip_vs_mhs_time_merge_ms(struct ip_vs_mhs *mhs, u32 stage,
-				     unsigned long now);
-unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
-					unsigned long now);
+unsigned int mhs_time_hold_ms(const struct mhs *mhs);
+unsigned int mhs_time_pin_ms(const struct mhs *mhs);
+unsigned long mhs_time_period(struct mhs *mhs, u32 clock);
+unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now);
+unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now);
 
 /* Jiffies from @now to @then, 0 when @then is past */
-static inline unsigned long ip_vs_mhs_time_between(unsigned long now,
-						   unsigned long then)
+static inline unsigned long mhs_time_between(unsigned long now,
+					     unsigned long then)
 {
 	return max((long)(then - now), 0L);
 }
 
 /* Has the time @then come?  If not, it may be the next thing to do: *delay */
-static inline bool ip_vs_mhs_time_due(unsigned long then, unsigned long *delay)
+static inline bool mhs_time_due(unsigned long then, unsigned long *delay)
 {
-	unsigned long left = ip_vs_mhs_time_between(jiffies, then);
+	unsigned long left = mhs_time_between(jiffies, then);
 
 	*delay = min(*delay, left);
 	return !left;
 }
 
 /* Run the work in @delay jiffies, whenever it would have run */
-static inline void ip_vs_mhs_queue(struct ip_vs_mhs *mhs, unsigned long delay)
+static inline void mhs_queue(struct mhs *mhs, unsigned long delay)
 {
-	mod_delayed_work(ip_vs_mhs_slots_wq, &mhs->work, delay);
+	mod_delayed_work(mhs_slots_wq, &mhs->work, delay);
 }
 
 /* Jiffies that must pass between two rebuilds: four times the last one's */
-static inline unsigned long ip_vs_mhs_build_rest(const struct ip_vs_mhs *mhs)
+static inline unsigned long mhs_build_rest(const struct mhs *mhs)
 {
 	return usecs_to_jiffies(mhs->build_us * 4);
 }

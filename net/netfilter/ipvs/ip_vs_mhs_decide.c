@@ -5,9 +5,9 @@
  */
 #include "ip_vs_mhs_decide.h"
 
-static u32 decide_act(enum ip_vs_mhs_act act)
+static u32 decide_act(enum mhs_act act)
 {
-	return ip_vs_mhs_verdict(act, MHS_CNT_MAX, 0);
+	return mhs_verdict(act, MHS_CNT_MAX, 0);
 }
 
 /* The candidate takes no new flow.  Without another server the core sends ICMP
@@ -15,7 +15,7 @@ static u32 decide_act(enum ip_vs_mhs_act act)
  */
 static u32 decide_elsewhere(u32 cand, u32 facts)
 {
-	if (facts & MHS_ASK_SEARCHED || !ip_vs_mhs_decide_searches(cand, facts))
+	if (facts & MHS_ASK_SEARCHED || !mhs_decide_searches(cand, facts))
 		return decide_act(MHS_CORE);
 	return decide_act(MHS_SEARCH);
 }
@@ -27,29 +27,29 @@ static u32 decide_elsewhere(u32 cand, u32 facts)
 static u32 decide_new_without(u32 w, u32 old, u32 cand, u32 facts)
 {
 	bool cut = !(old & MHS_SRV_KNOWN) || old & MHS_SRV_GONE;
-	enum ip_vs_mhs_cnt count = cut ? MHS_CNT_CAND : MHS_CNT_OLD;
+	enum mhs_cnt count = cut ? MHS_CNT_CAND : MHS_CNT_OLD;
 	u32 server = cut ? cand : old;
 
 	if (!(server & MHS_SRV_CARRIER) || server & MHS_SRV_NEW_ENTRY ||
 	    (cut && facts & MHS_ASK_SEARCHED))
-		return ip_vs_mhs_verdict_tracks();
-	if (ip_vs_mhs_slot_stable(w))
+		return mhs_verdict_tracks();
+	if (mhs_slot_stable(w))
 		count = MHS_CNT_STATELESS;
-	return ip_vs_mhs_verdict(MHS_FORWARD, count, MHS_BEGINS |
-				 (cut ? MHS_TO_CAND | MHS_CUTS : 0));
+	return mhs_verdict(MHS_FORWARD, count, MHS_BEGINS |
+			   (cut ? MHS_TO_CAND | MHS_CUTS : 0));
 }
 
 static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
 {
-	if (ip_vs_mhs_slot_cand(w) == MHS_IDX_NONE)
+	if (mhs_slot_cand(w) == MHS_IDX_NONE)
 		return decide_act(MHS_CORE);
-	if (!ip_vs_mhs_decide_takes(cand))
+	if (!mhs_decide_takes(cand))
 		return decide_elsewhere(cand, facts);
 	if (facts & MHS_PKT_NO_PORT)
 		return decide_act(MHS_DROP);
 	if (facts & MHS_ASK_NO_ENTRY)
 		return decide_new_without(w, old, cand, facts);
-	return ip_vs_mhs_decide_new();
+	return mhs_decide_new();
 }
 
 /* May the old server have flows of UDP that is to stay, without an entry?  If not
@@ -72,39 +72,38 @@ static bool udp_has_older(u32 old)
 static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 {
 	/* Out of service since the last rebuild: the slot is as good as held */
-	bool now = ip_vs_mhs_slot_stable(w) && !(old & MHS_SRV_IN);
+	bool now = mhs_slot_stable(w) && !(old & MHS_SRV_IN);
 	bool one = facts & MHS_SVC_ONE_PACKET;
 	bool stays = facts & MHS_PKT_STAYS ?
-		     (now || ip_vs_mhs_slot_holding(w)) && udp_has_older(old) :
-		     ip_vs_mhs_slot_holding(w) && !one && old & MHS_SRV_IN;
+		     (now || mhs_slot_holding(w)) && udp_has_older(old) :
+		     mhs_slot_holding(w) && !one && old & MHS_SRV_IN;
 	bool pins = facts & MHS_SVC_STATEFUL ||
-		    (facts & MHS_PKT_STAYS &&
-		     (now || !ip_vs_mhs_slot_stable(w)));
-	enum ip_vs_mhs_cnt count = stays ? MHS_CNT_OLD : MHS_CNT_CAND;
+		    (facts & MHS_PKT_STAYS && (now || !mhs_slot_stable(w)));
+	enum mhs_cnt count = stays ? MHS_CNT_OLD : MHS_CNT_CAND;
 	u32 to = stays ? 0 : MHS_TO_CAND;
 	u32 server = stays ? old : cand;
 
-	if (!stays && !ip_vs_mhs_decide_takes(cand))
+	if (!stays && !mhs_decide_takes(cand))
 		return decide_elsewhere(cand, facts);
-	if (ip_vs_mhs_slot_stable(w))
+	if (mhs_slot_stable(w))
 		count = MHS_CNT_STATELESS;
 	if (facts & MHS_PKT_ERROR)
-		return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
+		return mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
 	/* An entry would keep the flow on a server of a table not yet final */
 	if (pins && !one && !(facts & MHS_SVC_SETTLING) &&
-	    ip_vs_mhs_decide_may_pin(server, facts))
-		return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_BEGINS);
+	    mhs_decide_may_pin(server, facts))
+		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_BEGINS);
 	if (server & MHS_SRV_CARRIER && !(server & MHS_SRV_NEW_ENTRY))
-		return ip_vs_mhs_verdict(MHS_FORWARD, count,
-					 to | (one ? MHS_BEGINS : 0));
+		return mhs_verdict(MHS_FORWARD, count,
+				   to | (one ? MHS_BEGINS : 0));
 	if (!(facts & MHS_PKT_LEFT))
-		return ip_vs_mhs_verdict_tracks();
+		return mhs_verdict_tracks();
 	/* The core would find the entry left, and a one-packet entry, which is
 	 * not hashed, cannot take its place.
 	 */
 	if (one)
 		return decide_act(MHS_DROP);
-	return ip_vs_mhs_verdict(MHS_REPLACE, MHS_CNT_MAX, to | MHS_BEGINS);
+	return mhs_verdict(MHS_REPLACE, MHS_CNT_MAX, to | MHS_BEGINS);
 }
 
 /* An ICMP error is about an older flow */
@@ -118,7 +117,7 @@ static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
 }
 
 /**
- * ip_vs_mhs_decide() - where does a packet without an entry go?
+ * mhs_decide() - where does a packet without an entry go?
  * @w: the slot word
  * @old: MHS_SRV_*, facts of the old server, of the only server if stable
  * @cand: MHS_SRV_*, facts of the candidate
@@ -127,7 +126,7 @@ static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
  * Context: any.
  * Return: the verdict.
  */
-u32 ip_vs_mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
+u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 {
 	bool fresh = facts & MHS_PKT_FRESH;
 
@@ -139,15 +138,15 @@ u32 ip_vs_mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 	 */
 	if ((fresh || facts & MHS_PKT_CONNLESS) &&
 	    facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE))
-		return ip_vs_mhs_verdict_tracks();
+		return mhs_verdict_tracks();
 	if (facts & MHS_PKT_CONNLESS)
 		return decide_udp(w, old, cand, facts);
 	if (facts & MHS_SVC_SETTLING)
-		return fresh ? ip_vs_mhs_verdict_tracks() :
-			       ip_vs_mhs_verdict(MHS_DROP, MHS_CNT_UNSETTLED, 0);
+		return fresh ? mhs_verdict_tracks() :
+			       mhs_verdict(MHS_DROP, MHS_CNT_UNSETTLED, 0);
 	/* Out of service since the last rebuild: the slot is as good as unstable */
-	if (fresh && (facts & MHS_SVC_STATEFUL || !ip_vs_mhs_slot_stable(w) ||
+	if (fresh && (facts & MHS_SVC_STATEFUL || !mhs_slot_stable(w) ||
 		      !(old & MHS_SRV_IN)))
 		return decide_new_flow(w, old, cand, facts);
-	return ip_vs_mhs_decide_to_old(w, old, facts);
+	return mhs_decide_to_old(w, old, facts);
 }

@@ -3,14 +3,14 @@
  *
  * The decision uses no skb, IPVS type, lock or clock, so the same source
  * compiles in user space, where tests check every case.  A caller reads the
- * packet, ip_vs_mhs_ask() gathers the facts, ip_vs_mhs_decide() returns a
+ * packet, mhs_ask() gathers the facts, mhs_decide() returns a
  * verdict, and the caller carries the verdict out:
  *
  *	packet to a service of mhs
  *	  |
  *	  |-- QUIC, the connection ID names a server ----> carrier, that server, by
- *	  |						   ip_vs_mhs_cid_ask()
- *	  |-- ip_vs_mhs_decide_looks(), entry found -----> by the entry
+ *	  |						   mhs_cid_ask()
+ *	  |-- mhs_decide_looks(), entry found -----> by the entry
  *	  |-- settling: new flow ------------------------> core, entry
  *	  |             older flow ----------------------> drop, client resends
  *	  |-- stable slot -------------------------------> carrier, candidate
@@ -35,14 +35,14 @@
 
 #include "ip_vs_mhs_table.h"
 
-/* Facts of a server: what struct ip_vs_mhs_server.state holds ... */
+/* Facts of a server: what struct mhs_server.state holds ... */
 #define MHS_SRV_IN		0x1U	/* listed, weight > 0: gets new flows */
 #define MHS_SRV_GONE		0x2U	/* deleted */
 #define MHS_SRV_NEW_ENTRY	0x4U	/* new flows need an entry */
 #define MHS_SRV_ALL_ENTRY	0x8U	/* all flows need entries: no carrier */
 #define MHS_SRV_FROZEN		0x10U	/* the carrier is for older flows */
 #define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN)
-/* ... and what ip_vs_mhs_ask_facts() adds; all 0 without a server */
+/* ... and what mhs_ask_facts() adds; all 0 without a server */
 #define MHS_SRV_KNOWN		0x100U	/* there is a server */
 #define MHS_SRV_CARRIER		0x200U	/* the server has a carrier */
 #define MHS_SRV_FULL		0x400U	/* above the upper threshold */
@@ -73,7 +73,7 @@
 #define MHS_ASK_SEARCHED	0x2000000U	/* candidate from a search */
 
 /* Counters of a service; the order is that of the columns in /proc */
-enum ip_vs_mhs_cnt {
+enum mhs_cnt {
 	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
 	MHS_CNT_OLD,		/* unstable slot: old server, no entry */
 	MHS_CNT_CAND,		/* unstable slot or stateless=0: candidate */
@@ -92,7 +92,7 @@ enum ip_vs_mhs_cnt {
 };
 
 /* What is to be done with a packet; up to MHS_FORWARD an act is final */
-enum ip_vs_mhs_act {
+enum mhs_act {
 	MHS_CORE,	/* leave the packet to the core */
 	MHS_DROP,	/* the client resends */
 	MHS_FORWARD,	/* by the server's carrier */
@@ -109,7 +109,7 @@ enum ip_vs_mhs_act {
 };
 
 /* A verdict is one word: an act, what to count, and flags */
-#define MHS_ACT			0x7U	/* enum ip_vs_mhs_act */
+#define MHS_ACT			0x7U	/* enum mhs_act */
 #define MHS_COUNT_SHIFT		4
 #define MHS_COUNT		(0xfU << MHS_COUNT_SHIFT)
 #define MHS_TO_CAND		0x100U	/* to the candidate, not to old */
@@ -118,19 +118,18 @@ enum ip_vs_mhs_act {
 #define MHS_CUTS		0x800U	/* first cut the slot, else drop */
 #define MHS_UNNAMED		0x1000U	/* in a lane: to count */
 
-static inline u32 ip_vs_mhs_verdict_act(u32 v)
+static inline u32 mhs_verdict_act(u32 v)
 {
 	return v & MHS_ACT;
 }
 
 /* MHS_CNT_MAX: nothing is counted */
-static inline enum ip_vs_mhs_cnt ip_vs_mhs_verdict_count(u32 v)
+static inline enum mhs_cnt mhs_verdict_count(u32 v)
 {
 	return (v & MHS_COUNT) >> MHS_COUNT_SHIFT;
 }
 
-static inline u32 ip_vs_mhs_verdict(enum ip_vs_mhs_act act,
-				    enum ip_vs_mhs_cnt count, u32 flags)
+static inline u32 mhs_verdict(enum mhs_act act, enum mhs_cnt count, u32 flags)
 {
 	return act | (u32)count << MHS_COUNT_SHIFT | flags;
 }
@@ -139,20 +138,20 @@ static inline u32 ip_vs_mhs_verdict(enum ip_vs_mhs_act act,
  * a template and never call schedule(), which marks the slot tracked, so the
  * verdict asks for the mark.
  */
-static inline u32 ip_vs_mhs_verdict_tracks(void)
+static inline u32 mhs_verdict_tracks(void)
 {
-	return ip_vs_mhs_verdict(MHS_CORE, MHS_CNT_MAX, MHS_TRACKS);
+	return mhs_verdict(MHS_CORE, MHS_CNT_MAX, MHS_TRACKS);
 }
 
 /* Must the caller look for an entry before the decision? */
-static inline bool ip_vs_mhs_decide_looks(u32 w, u32 facts)
+static inline bool mhs_decide_looks(u32 w, u32 facts)
 {
-	return ip_vs_mhs_slot_tracked(w) ||
+	return mhs_slot_tracked(w) ||
 	       facts & (MHS_SVC_SETTLING | MHS_SVC_PERSISTENT | MHS_SVC_UNSURE |
 			MHS_SVC_BACKUP);
 }
 
-static inline bool ip_vs_mhs_decide_takes(u32 server)
+static inline bool mhs_decide_takes(u32 server)
 {
 	return (server & (MHS_SRV_IN | MHS_SRV_FULL)) == MHS_SRV_IN;
 }
@@ -160,50 +159,49 @@ static inline bool ip_vs_mhs_decide_takes(u32 server)
 /* May another server take the new flow that this server does not take?  If this
  * server is full, only with the fallback flag, as in mh.
  */
-static inline bool ip_vs_mhs_decide_searches(u32 server, u32 facts)
+static inline bool mhs_decide_searches(u32 server, u32 facts)
 {
 	return !(server & MHS_SRV_IN) || facts & MHS_SVC_FALLBACK;
 }
 
 /* May an older flow get an entry?  If not, the pin phase ends the flow. */
-static inline bool ip_vs_mhs_decide_may_pin(u32 server, u32 facts)
+static inline bool mhs_decide_may_pin(u32 server, u32 facts)
 {
 	return !(facts & (MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY)) &&
 	       !(server & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN));
 }
 
 /* A packet of an older flow, or of a new flow to the server of a stable slot */
-static inline u32 ip_vs_mhs_decide_to_old(u32 w, u32 old, u32 facts)
+static inline u32 mhs_decide_to_old(u32 w, u32 old, u32 facts)
 {
 	u32 flags = 0;
 
 	if (!(old & MHS_SRV_KNOWN))
-		return ip_vs_mhs_verdict(MHS_CORE, MHS_CNT_MAX, 0);
+		return mhs_verdict(MHS_CORE, MHS_CNT_MAX, 0);
 	if (facts & MHS_PKT_FRESH) {
 		if (!(old & MHS_SRV_CARRIER) || old & MHS_SRV_NEW_ENTRY)
-			return ip_vs_mhs_verdict_tracks();
+			return mhs_verdict_tracks();
 		flags = MHS_BEGINS;
 	}
 	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
-	     ip_vs_mhs_slot_pinning(w)) &&
-	    ip_vs_mhs_decide_may_pin(old, facts))
-		return ip_vs_mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
+	     mhs_slot_pinning(w)) && mhs_decide_may_pin(old, facts))
+		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
 	/* All flows to such a server have entries: this packet is of no flow,
 	 * and the core answers.
 	 */
 	if (old & MHS_SRV_ALL_ENTRY)
-		return ip_vs_mhs_verdict(MHS_CORE, MHS_CNT_MAX, flags);
+		return mhs_verdict(MHS_CORE, MHS_CNT_MAX, flags);
 	/* The work retries to make the carrier, and the client resends */
 	if (!(old & MHS_SRV_CARRIER))
-		return ip_vs_mhs_verdict(MHS_DROP, MHS_CNT_MAX, flags);
-	return ip_vs_mhs_verdict(MHS_FORWARD, ip_vs_mhs_slot_stable(w) ?
-				 MHS_CNT_STATELESS : MHS_CNT_OLD, flags);
+		return mhs_verdict(MHS_DROP, MHS_CNT_MAX, flags);
+	return mhs_verdict(MHS_FORWARD, mhs_slot_stable(w) ?
+			   MHS_CNT_STATELESS : MHS_CNT_OLD, flags);
 }
 
 /* May a connection ID name the server?  An ID makes no entry, so not if the flows
  * of the server need entries.
  */
-static inline bool ip_vs_mhs_decide_names(u32 server)
+static inline bool mhs_decide_names(u32 server)
 {
 	return server & MHS_SRV_CARRIER &&
 	       !(server & (MHS_SRV_NEW_ENTRY | MHS_SRV_METHOD));
@@ -212,17 +210,16 @@ static inline bool ip_vs_mhs_decide_names(u32 server)
 /* A new flow in an unstable slot gets its entry from mhs.  The core would drop
  * the packet if the entry failed.
  */
-static inline u32 ip_vs_mhs_decide_new(void)
+static inline u32 mhs_decide_new(void)
 {
-	return ip_vs_mhs_verdict(MHS_NEW, MHS_CNT_CAND,
-				 MHS_TO_CAND | MHS_BEGINS);
+	return mhs_verdict(MHS_NEW, MHS_CNT_CAND, MHS_TO_CAND | MHS_BEGINS);
 }
 
 /* Most packets need the facts of one server only.  The inline function
- * ip_vs_mhs_decide_quick() decides for these packets: it saves 72 of 12,722
+ * mhs_decide_quick() decides for these packets: it saves 72 of 12,722
  * instructions in a stable slot, 106 in an unstable one (6.1).
  */
-static inline bool ip_vs_mhs_decide_is_quick(u32 facts)
+static inline bool mhs_decide_is_quick(u32 facts)
 {
 	return !(facts & (MHS_PKT_ERROR | MHS_PKT_CONNLESS | MHS_PKT_NO_PORT |
 			  MHS_SVC_SETTLING | MHS_SVC_PERSISTENT |
@@ -230,15 +227,15 @@ static inline bool ip_vs_mhs_decide_is_quick(u32 facts)
 			  MHS_ASK_NO_ENTRY));
 }
 
-/* The index of the server for ip_vs_mhs_decide_quick() */
-static inline u32 ip_vs_mhs_decide_idx(u32 w, u32 facts)
+/* The index of the server for mhs_decide_quick() */
+static inline u32 mhs_decide_idx(u32 w, u32 facts)
 {
-	return ip_vs_mhs_slot_stable(w) || facts & MHS_PKT_FRESH ?
-	       ip_vs_mhs_slot_cand(w) : ip_vs_mhs_slot_old(w);
+	return mhs_slot_stable(w) || facts & MHS_PKT_FRESH ?
+	       mhs_slot_cand(w) : mhs_slot_old(w);
 }
 
-/* The verdict of ip_vs_mhs_decide(), or MHS_SEARCH: ask ip_vs_mhs_decide() */
-static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
+/* The verdict of mhs_decide(), or MHS_SEARCH: ask mhs_decide() */
+static inline u32 mhs_decide_quick(u32 w, u32 server, u32 facts)
 {
 	/* Constants let the compiler drop branches: stateless=0 is never quick,
 	 * and with any stable word the verdict is the same.
@@ -246,32 +243,32 @@ static inline u32 ip_vs_mhs_decide_quick(u32 w, u32 server, u32 facts)
 	facts &= ~MHS_SVC_STATEFUL;
 	if (facts & MHS_PKT_FRESH && !(server & MHS_SRV_IN))
 		return MHS_SEARCH;
-	if (ip_vs_mhs_slot_stable(w))
-		return ip_vs_mhs_decide_to_old(0, server, facts);
+	if (mhs_slot_stable(w))
+		return mhs_decide_to_old(0, server, facts);
 	if (!(facts & MHS_PKT_FRESH))
-		return ip_vs_mhs_decide_to_old(w, server, facts);
-	return ip_vs_mhs_decide_takes(server) ? ip_vs_mhs_decide_new() :
+		return mhs_decide_to_old(w, server, facts);
+	return mhs_decide_takes(server) ? mhs_decide_new() :
 						MHS_SEARCH;
 }
 
-/* The same for plain UDP, which saves 55.  Only ip_vs_mhs_ask_long() asks, so that
+/* The same for plain UDP, which saves 55.  Only mhs_ask_long() asks, so that
  * other packets do not pay for the test.
  */
-static inline bool ip_vs_mhs_decide_is_quick_udp(u32 w, u32 facts)
+static inline bool mhs_decide_is_quick_udp(u32 w, u32 facts)
 {
-	return facts & MHS_PKT_CONNLESS && ip_vs_mhs_slot_stable(w) &&
+	return facts & MHS_PKT_CONNLESS && mhs_slot_stable(w) &&
 	       !(facts & MHS_SVC_ONE_PACKET) &&
-	       ip_vs_mhs_decide_is_quick(facts & ~MHS_PKT_CONNLESS);
+	       mhs_decide_is_quick(facts & ~MHS_PKT_CONNLESS);
 }
 
-static inline u32 ip_vs_mhs_decide_quick_udp(u32 server)
+static inline u32 mhs_decide_quick_udp(u32 server)
 {
-	if (!ip_vs_mhs_decide_takes(server) || !(server & MHS_SRV_CARRIER) ||
+	if (!mhs_decide_takes(server) || !(server & MHS_SRV_CARRIER) ||
 	    server & MHS_SRV_NEW_ENTRY)
 		return MHS_SEARCH;
-	return ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
+	return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
 }
 
-u32 ip_vs_mhs_decide(u32 w, u32 old, u32 cand, u32 facts);
+u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts);
 
 #endif /* _IP_VS_MHS_DECIDE_H */

@@ -12,7 +12,7 @@
  * A limit holds for all services of the namespace together, too, because a flood
  * may go to each; a third of it is for older flows.
  */
-bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins)
+bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins)
 {
 	int total = READ_ONCE(mhs->net->max_total_entries);
 	u32 counted = READ_ONCE(mhs->counted);
@@ -30,24 +30,23 @@ bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins)
 /* Make an entry in the core's table, with a reference; NULL without memory or
  * without room there
  */
-struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
-					const struct ip_vs_mhs_packet *p,
-					struct ip_vs_dest *dest,
-					enum ip_vs_mhs_cnt kind)
+struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
+				  const struct mhs_packet *p,
+				  struct ip_vs_dest *dest, enum mhs_cnt kind)
 {
-	const struct ip_vs_mhs *mhs = q->mhs;
+	const struct mhs *mhs = q->mhs;
 	struct ip_vs_conn_param param;
 	struct ip_vs_conn *cp;
 
 	/* Mark first: packets look for the entry only in a tracked slot */
-	ip_vs_mhs_slot_track(q->slot);
+	mhs_slot_track(q->slot);
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
 			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
 			      &param);
 	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
 			    dest->port ? dest->port : p->dport, 0, dest,
 			    p->mark);
-	ip_vs_mhs_count(mhs, cp ? kind : MHS_CNT_NOMEM);
+	mhs_count(mhs, cp ? kind : MHS_CNT_NOMEM);
 	return cp;
 }
 
@@ -55,8 +54,7 @@ struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
  * Only if the core would just send and count: not with conntrack, a master sync
  * daemon, a persistence template or a helper.
  */
-static bool entry_is_plain(const struct ip_vs_mhs *mhs,
-			   const struct ip_vs_mhs_packet *p,
+static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 			   const struct ip_vs_conn *cp)
 {
 	u32 flags = READ_ONCE(cp->flags);
@@ -100,7 +98,7 @@ static u32 claim_now(void)
  * and ports.  A confirmed one may be that of an older flow: clear NFCT to keep
  * that conntrack.
  */
-static void claim_keep_conntrack(const struct ip_vs_mhs_packet *p,
+static void claim_keep_conntrack(const struct mhs_packet *p,
 				 struct ip_vs_conn *cp)
 {
 	if (!(READ_ONCE(cp->flags) & IP_VS_CONN_F_NFCT) ||
@@ -114,8 +112,7 @@ static void claim_keep_conntrack(const struct ip_vs_mhs_packet *p,
 /* Make the entry of a new flow a claim, if @p is a SYN.  Other CPUs find the
  * entry already.  Who sees no claim yet uses the entry.
  */
-void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
-			   struct ip_vs_conn *cp)
+void mhs_entry_claim(const struct mhs_packet *p, struct ip_vs_conn *cp)
 {
 	const struct tcphdr *th;
 	struct tcphdr _th;
@@ -148,13 +145,13 @@ static bool claim_marked(const struct ip_vs_conn *cp)
 {
 	if (cp->protocol != IPPROTO_TCP)
 		return false;
-	/* Pairs with the release in ip_vs_mhs_entry_claim() */
+	/* Pairs with the release in mhs_entry_claim() */
 	return smp_load_acquire(&cp->in_seq.delta) && !READ_ONCE(cp->app) &&
 	       !(READ_ONCE(cp->flags) & IP_VS_CONN_F_SEQ_MASK);
 }
 
 /* Is an entry a claim in its handshake? */
-bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp)
+bool mhs_entry_is_claim(const struct ip_vs_conn *cp)
 {
 	return claim_marked(cp) && claim_half_open(cp);
 }
@@ -165,8 +162,7 @@ bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp)
  * its entry.  After the handshake the entry is like any other, also if its ports
  * are used again.
  */
-static bool claim_refuses(const struct ip_vs_mhs_packet *p,
-			  struct ip_vs_conn *cp)
+static bool claim_refuses(const struct mhs_packet *p, struct ip_vs_conn *cp)
 {
 	const struct tcphdr *th;
 	struct tcphdr _th;
@@ -200,10 +196,10 @@ static bool claim_refuses(const struct ip_vs_mhs_packet *p,
  */
 static void claim_shorten(struct ip_vs_conn *cp)
 {
-	if (likely(!ip_vs_mhs_entry_is_claim(cp)))
+	if (likely(!mhs_entry_is_claim(cp)))
 		return;
 	spin_lock_bh(&cp->lock);
-	if (cp->timeout > CLAIM_TIMEOUT && ip_vs_mhs_entry_is_claim(cp))
+	if (cp->timeout > CLAIM_TIMEOUT && mhs_entry_is_claim(cp))
 		cp->timeout = CLAIM_TIMEOUT;
 	spin_unlock_bh(&cp->lock);
 }
@@ -211,15 +207,14 @@ static void claim_shorten(struct ip_vs_conn *cp)
 /* May an entry end though its flow lives?  The packets of UDP that is to stay need
  * none where the slot leads to the server of the entry.
  */
-static bool entry_may_end(const struct ip_vs_mhs_ask *q,
-			  const struct ip_vs_conn *cp)
+static bool entry_may_end(const struct mhs_ask *q, const struct ip_vs_conn *cp)
 {
-	const struct ip_vs_mhs_server *s;
+	const struct mhs_server *s;
 
 	if (!(q->facts & MHS_PKT_STAYS) || q->facts & MHS_SVC_STATEFUL ||
-	    !ip_vs_mhs_slot_stable(q->w))
+	    !mhs_slot_stable(q->w))
 		return false;
-	s = ip_vs_mhs_server_at(q->mhs, ip_vs_mhs_slot_cand(q->w));
+	s = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
 	return s && s->dest == READ_ONCE(cp->dest) &&
 	       READ_ONCE(s->state) == MHS_SRV_IN;
 }
@@ -228,8 +223,7 @@ static bool entry_may_end(const struct ip_vs_mhs_ask *q,
  * sync daemon binds an entry to a server (ip_vs_try_bind_dest()), packet_xmit is
  * NULL for a moment: leave the packet to the core.
  */
-static unsigned int entry_send(struct ip_vs_mhs *mhs,
-			       struct ip_vs_mhs_packet *p,
+static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 			       struct ip_vs_conn *cp, u32 stats, bool renew)
 {
 	typeof(cp->packet_xmit) xmit = READ_ONCE(cp->packet_xmit);
@@ -239,8 +233,8 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 		__ip_vs_conn_put(cp);
 		return NF_ACCEPT;
 	}
-	ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
-	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
+	mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
+	mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
 	claim_shorten(cp);
 	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
 	/* A sync daemon that starts later reads in_pkts */
@@ -255,14 +249,13 @@ static unsigned int entry_send(struct ip_vs_mhs *mhs,
 /* Send the packet that made an entry, and put the entry.  The core does not count
  * @stats.
  */
-unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
-				   struct ip_vs_mhs_packet *p,
-				   struct ip_vs_conn *cp, u32 stats)
+unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
+			     struct ip_vs_conn *cp, u32 stats)
 {
 	if (entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, stats | MHS_STAT_IN, true);
 	if (stats)
-		ip_vs_mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
+		mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_conn_put(cp);
 	return NF_ACCEPT;
 }
@@ -274,8 +267,7 @@ unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
  * that is to stay leaves that of a deleted server only, and while a service settles,
  * whose servers come again one by one, not even that.
  */
-static bool entry_is_left(const struct ip_vs_mhs_ask *q,
-			  const struct ip_vs_mhs_packet *p,
+static bool entry_is_left(const struct mhs_ask *q, const struct mhs_packet *p,
 			  const struct ip_vs_conn *cp)
 {
 	const struct ip_vs_dest *dest = READ_ONCE(cp->dest);
@@ -283,7 +275,7 @@ static bool entry_is_left(const struct ip_vs_mhs_ask *q,
 	if (!(q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS)) || !dest ||
 	    READ_ONCE(cp->control) || dest->vfwmark != q->mhs->fwmark)
 		return false;
-	if (!ip_vs_mhs_dest_listed(dest))
+	if (!mhs_dest_listed(dest))
 		return !(q->facts & MHS_PKT_STAYS && q->facts & MHS_SVC_SETTLING);
 	if (atomic_read(&dest->weight))
 		return false;
@@ -294,45 +286,44 @@ static bool entry_is_left(const struct ip_vs_mhs_ask *q,
 }
 
 /* Handle a packet that has an entry, and put the entry */
-static unsigned int entry_goes(const struct ip_vs_mhs_ask *q,
-			       struct ip_vs_mhs_packet *p,
+static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 			       struct ip_vs_conn *cp)
 {
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
-	struct ip_vs_mhs *mhs = q->mhs;
-	struct ip_vs_mhs_server *s;
+	struct mhs *mhs = q->mhs;
+	struct mhs_server *s;
 	struct ip_vs_conn *carrier;
 	bool listed, opens;
 	unsigned int verdict;
 
-	ip_vs_mhs_slot_track(q->slot);
-	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
+	mhs_slot_track(q->slot);
+	mhs_count(mhs, MHS_CNT_TRACKED);
 	if (!dest)
 		goto core;
 
-	listed = ip_vs_mhs_dest_listed(dest);
+	listed = mhs_dest_listed(dest);
 	/* The core may reschedule a SYN, with ACK or without, to a flow that
 	 * seems over (conn_reuse_mode), which a claim does not
 	 */
 	opens = p->iph.protocol == IPPROTO_TCP ?
-		p->opens && !ip_vs_mhs_entry_is_claim(cp) :
+		p->opens && !mhs_entry_is_claim(cp) :
 		q->facts & MHS_PKT_FRESH;
 	if (listed && !opens && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));
-	if (listed || ip_vs_mhs_cutting(mhs->ipvs))
+	if (listed || mhs_cutting(mhs->ipvs))
 		goto core;
 
 	/* The core drops packets to a deleted server.  While mhs keeps the
 	 * server, its flows with an entry use the carrier like those without.
 	 */
-	s = ip_vs_mhs_svc_server(mhs, dest);
+	s = mhs_svc_server(mhs, dest);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || IP_VS_FWD_METHOD(carrier) !=
 			(READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))
 		goto core;
-	ip_vs_mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
-	verdict = ip_vs_mhs_xmit(mhs, carrier, p, MHS_STAT_IN);
+	mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
+	verdict = mhs_xmit(mhs, carrier, p, MHS_STAT_IN);
 	/* Restart the timer, unless a new flow has just left the entry.  The
 	 * old and the new value of a racing mod_timer_pending() both do.
 	 */
@@ -355,18 +346,17 @@ core:
  * older flow: drop the packet, as the core does.  Clear NFCT to keep an unconfirmed
  * one, which is the new flow's.
  */
-static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
-			       struct ip_vs_mhs_packet *p,
+static unsigned int entry_anew(const struct mhs_ask *q, struct mhs_packet *p,
 			       struct ip_vs_conn *old)
 {
 	bool nfct = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	struct ip_vs_conn *cp;
 
-	s = ip_vs_mhs_ask_pick(q->mhs, q->slot, ip_vs_mhs_slot_read(q->slot));
+	s = mhs_ask_pick(q->mhs, q->slot, mhs_slot_read(q->slot));
 	if (!s) {
 		/* When the client resends, the core sends ICMP unreachable */
-		if (!ip_vs_mhs_dest_listed(old->dest))
+		if (!mhs_dest_listed(old->dest))
 			mod_timer_pending(&old->timer, jiffies);
 		goto core;
 	}
@@ -376,10 +366,10 @@ static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 		mod_timer_pending(&old->timer, jiffies);
 		goto drop;
 	}
-	cp = ip_vs_mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
+	cp = mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		goto drop;
-	ip_vs_mhs_entry_claim(p, cp);
+	mhs_entry_claim(p, cp);
 	if (nfct) {
 		spin_lock_bh(&old->lock);
 		WRITE_ONCE(old->flags, old->flags & ~IP_VS_CONN_F_NFCT);
@@ -387,7 +377,7 @@ static unsigned int entry_anew(const struct ip_vs_mhs_ask *q,
 	}
 	mod_timer_pending(&old->timer, jiffies);
 	__ip_vs_conn_put(old);
-	return ip_vs_mhs_entry_first(q->mhs, p, cp, MHS_STAT_CONN);
+	return mhs_entry_first(q->mhs, p, cp, MHS_STAT_CONN);
 drop:
 	__ip_vs_conn_put(old);
 	return NF_DROP;
@@ -397,7 +387,7 @@ core:
 }
 
 /**
- * ip_vs_mhs_entry_handle() - find the entry of a packet and handle the packet
+ * mhs_entry_handle() - find the entry of a packet and handle the packet
  * @q: the question about the packet
  * @p: the packet
  * @verdict: set to the verdict of the hook if the packet is handled
@@ -414,11 +404,11 @@ core:
  * Return: true if the packet is handled, false without an entry or if plain UDP
  * has left its entry (MHS_PKT_LEFT).
  */
-bool ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
-			    unsigned int *verdict)
+bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
+		      unsigned int *verdict)
 {
 	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));
-	struct ip_vs_mhs *mhs = q->mhs;
+	struct mhs *mhs = q->mhs;
 	struct ip_vs_conn *cp;
 
 	cp = unlikely(p->ipsec) ?
@@ -431,7 +421,7 @@ bool ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
 			q->facts |= MHS_ASK_NO_ENTRY;
 			/* Whoever waits for an entry of each flow waits on */
 			if (q->facts & MHS_SVC_STATEFUL)
-				ip_vs_mhs_count(mhs, MHS_CNT_CAPPED);
+				mhs_count(mhs, MHS_CNT_CAPPED);
 		} else {
 			mod_timer_pending(&cp->timer, jiffies);
 		}
@@ -442,7 +432,7 @@ bool ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
 		*verdict = entry_goes(q, p, cp);
 		return true;
 	}
-	ip_vs_mhs_count(mhs, MHS_CNT_TRACKED);
+	mhs_count(mhs, MHS_CNT_TRACKED);
 	if (q->facts & MHS_PKT_FRESH && ours) {
 		*verdict = entry_anew(q, p, cp);
 		return true;
@@ -450,8 +440,8 @@ bool ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
 	if (ours)
 		q->facts |= MHS_PKT_LEFT;
 	else
-		ip_vs_mhs_slot_track(q->slot);
-	if (ours || !ip_vs_mhs_dest_listed(cp->dest))
+		mhs_slot_track(q->slot);
+	if (ours || !mhs_dest_listed(cp->dest))
 		mod_timer_pending(&cp->timer, jiffies);
 	__ip_vs_conn_put(cp);
 	*verdict = NF_ACCEPT;

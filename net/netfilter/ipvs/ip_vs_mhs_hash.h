@@ -18,7 +18,7 @@
 #define SIPHASH_CONST_2	0x6c7967656e657261ULL
 #define SIPHASH_CONST_3	0x7465646279746573ULL
 
-static __always_inline void ip_vs_mhs_sip_round(u64 *a, u64 *b, u64 *c, u64 *d)
+static __always_inline void mhs_sip_round(u64 *a, u64 *b, u64 *c, u64 *d)
 {
 	*a += *b;
 	*c += *d;
@@ -33,7 +33,7 @@ static __always_inline void ip_vs_mhs_sip_round(u64 *a, u64 *b, u64 *c, u64 *d)
 }
 
 #define SIPHASH_PERMUTATION(A, B, C, D) \
-	ip_vs_mhs_sip_round(&(A), &(B), &(C), &(D))
+	mhs_sip_round(&(A), &(B), &(C), &(D))
 #endif
 
 /* The state of SipHash; the callers choose the numbers of rounds */
@@ -87,7 +87,7 @@ static __always_inline u64 ip6_low(const union nf_inet_addr *addr)
 	return (u64)ntohl(addr->ip6[2]) << 32 | ntohl(addr->ip6[3]);
 }
 
-/* The body of ip_vs_mhs_hash_client(); @port in host order */
+/* The body of mhs_hash_client(); @port in host order */
 static __always_inline u64 sip_client(const siphash_key_t *key, bool ip6,
 				      const union nf_inet_addr *addr, u16 port)
 {

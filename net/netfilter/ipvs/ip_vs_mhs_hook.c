@@ -4,7 +4,7 @@
  * The hooks run before the core's own.  They send packets of flows without a
  * connection entry, and packets with an entry if the core would only send them.
  * The core gets the others and finds the entry, or makes one with the server from
- * ip_vs_mhs_ask_schedule().  Overview: ip_vs_mhs_decide.h.
+ * mhs_ask_schedule().  Overview: ip_vs_mhs_decide.h.
  *
  * A packet in a stable slot allocates and locks nothing and writes only the
  * counters of its CPU.
@@ -20,10 +20,10 @@
 /* How many entries may the service have?  Anybody can forge QUIC and plain UDP.
  * Older flows may have half as much again, whatever a flood of SYNs has made.
  */
-static u32 hook_limit(const struct ip_vs_mhs_ask *q,
-		      const struct ip_vs_mhs_packet *p, u32 act)
+static u32 hook_limit(const struct mhs_ask *q,
+		      const struct mhs_packet *p, u32 act)
 {
-	const struct ip_vs_mhs_net *mn = q->mhs->net;
+	const struct mhs_net *mn = q->mhs->net;
 	u32 max = READ_ONCE(mn->max_entries);
 
 	if (p->quic || (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS))
@@ -31,54 +31,53 @@ static u32 hook_limit(const struct ip_vs_mhs_ask *q,
 	return act == MHS_NEW ? max : max + max / 2;
 }
 
-static struct ip_vs_conn *hook_entry(const struct ip_vs_mhs_ask *q,
-				     struct ip_vs_mhs_packet *p, u32 act)
+static struct ip_vs_conn *hook_entry(const struct mhs_ask *q,
+				     struct mhs_packet *p, u32 act)
 {
 	struct ip_vs_conn *cp;
 
 	if (act != MHS_REPLACE &&
-	    !ip_vs_mhs_entry_reserve(q->mhs, hook_limit(q, p, act),
-				     act == MHS_NEW || q->facts & MHS_PKT_STAYS)) {
-		ip_vs_mhs_count(q->mhs, MHS_CNT_CAPPED);
+	    !mhs_entry_reserve(q->mhs, hook_limit(q, p, act),
+			       act == MHS_NEW || q->facts & MHS_PKT_STAYS)) {
+		mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}
-	cp = ip_vs_mhs_entry_make(q, p, q->server->dest, act == MHS_PIN ?
-				  MHS_CNT_PINNED : MHS_CNT_NEW);
+	cp = mhs_entry_make(q, p, q->server->dest, act == MHS_PIN ?
+			    MHS_CNT_PINNED : MHS_CNT_NEW);
 	if (cp && act == MHS_NEW)
-		ip_vs_mhs_entry_claim(p, cp);
+		mhs_entry_claim(p, cp);
 	return cp;
 }
 
 /* Decide about a packet without an entry, and carry out the verdict */
-static unsigned int hook_act(struct ip_vs_mhs_ask *q,
-			     struct ip_vs_mhs_packet *p)
+static unsigned int hook_act(struct mhs_ask *q, struct mhs_packet *p)
 {
 	u32 v, act, stats = MHS_STAT_IN;
 	struct ip_vs_conn *cp;
 
 	for (;;) {
-		v = ip_vs_mhs_ask(q);
-		act = ip_vs_mhs_verdict_act(v);
+		v = mhs_ask(q);
+		act = mhs_verdict_act(v);
 		if (act <= MHS_FORWARD)
 			break;
 		cp = hook_entry(q, p, act);
 		if (cp) {
-			ip_vs_mhs_count_verdict(q->mhs, v);
-			return ip_vs_mhs_entry_first(q->mhs, p, cp,
-						     v & MHS_BEGINS ?
-						     MHS_STAT_CONN : 0);
+			mhs_count_verdict(q->mhs, v);
+			return mhs_entry_first(q->mhs, p, cp,
+					       v & MHS_BEGINS ?
+					       MHS_STAT_CONN : 0);
 		}
 		if (act == MHS_REPLACE)
 			return NF_DROP;
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
 	if (unlikely(v & (MHS_CUTS | MHS_BEGINS))) {
-		if (v & MHS_CUTS && !ip_vs_mhs_ask_cut(q))
+		if (v & MHS_CUTS && !mhs_ask_cut(q))
 			return NF_DROP;
 		if (v & MHS_BEGINS)
 			stats |= MHS_STAT_CONN;
 	}
-	ip_vs_mhs_count_verdict(q->mhs, v);
+	mhs_count_verdict(q->mhs, v);
 	/* The core makes no entry for AH and ESP */
 	if (unlikely(p->ipsec) && act == MHS_CORE && q->server &&
 	    rcu_access_pointer(q->server->carrier))
@@ -86,16 +85,15 @@ static unsigned int hook_act(struct ip_vs_mhs_ask *q,
 	if (act != MHS_FORWARD)
 		return act == MHS_DROP ? NF_DROP : NF_ACCEPT;
 	/* The decision saw a carrier, which may be replaced but never removed */
-	return ip_vs_mhs_xmit(q->mhs, rcu_dereference(q->server->carrier), p,
-			      stats);
+	return mhs_xmit(q->mhs, rcu_dereference(q->server->carrier), p, stats);
 }
 
 /* Send a QUIC packet to the server that its connection ID names, if any */
-static noinline bool hook_id(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
+static noinline bool hook_id(struct mhs_ask *q, struct mhs_packet *p,
 			     unsigned int *verdict)
 {
 	unsigned int off = p->iph.len + sizeof(struct udphdr), len;
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	u8 _h[MHS_QUIC_BYTES];
 	const u8 *h;
 
@@ -105,35 +103,34 @@ static noinline bool hook_id(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p
 	h = skb_header_pointer(p->skb, off, len, _h);
 	if (!h)
 		return false;
-	s = ip_vs_mhs_cid_ask(q, h, len);
+	s = mhs_cid_ask(q, h, len);
 	if (q->facts & MHS_PKT_UNNAMED)
-		ip_vs_mhs_count(q->mhs, MHS_CNT_UNNAMED);
+		mhs_count(q->mhs, MHS_CNT_UNNAMED);
 	if (!s)
 		return false;
-	ip_vs_mhs_count(q->mhs, MHS_CNT_NAMED);
-	*verdict = ip_vs_mhs_xmit(q->mhs, rcu_dereference(s->carrier), p,
-				  MHS_STAT_IN);
+	mhs_count(q->mhs, MHS_CNT_NAMED);
+	*verdict = mhs_xmit(q->mhs, rcu_dereference(s->carrier), p,
+			    MHS_STAT_IN);
 	return true;
 }
 
 static __always_inline unsigned int
-hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
+hook_request(struct mhs *mhs, struct mhs_packet *p)
 {
-	struct ip_vs_mhs_ask q;
+	struct mhs_ask q;
 	unsigned int verdict;
 	u32 facts = p->facts;
 
-	if (p->mark && ip_vs_mhs_svc_unsure(mhs, p->mark))
+	if (p->mark && mhs_svc_unsure(mhs, p->mark))
 		facts |= MHS_SVC_UNSURE;
-	facts |= ip_vs_mhs_proto_facts(mhs, p->iph.protocol, p->dport);
+	facts |= mhs_proto_facts(mhs, p->iph.protocol, p->dport);
 	if (unlikely(!p->sport))
 		facts |= MHS_PKT_NO_PORT;
-	ip_vs_mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);
+	mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);
 	if (unlikely(p->quic) && rcu_access_pointer(mhs->cid) &&
 	    hook_id(&q, p, &verdict))
 		return verdict;
-	if (ip_vs_mhs_decide_looks(q.w, q.facts) &&
-	    ip_vs_mhs_entry_handle(&q, p, &verdict))
+	if (mhs_decide_looks(q.w, q.facts) && mhs_entry_handle(&q, p, &verdict))
 		return verdict;
 	return hook_act(&q, p);
 }
@@ -141,8 +138,7 @@ hook_request(struct ip_vs_mhs *mhs, struct ip_vs_mhs_packet *p)
 /* Is the packet the reply of a server on this host to a flow with an entry?  As in
  * ip_vs_schedule() such a reply begins no flow.
  */
-static bool hook_local_reply(struct netns_ipvs *ipvs,
-			     struct ip_vs_mhs_packet *p)
+static bool hook_local_reply(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
 	struct ip_vs_conn *cp;
 
@@ -158,7 +154,7 @@ static bool hook_local_reply(struct netns_ipvs *ipvs,
 }
 
 /* Make AH or ESP a packet of its IKE flow; false if the core has no UDP */
-static bool hook_parse_ipsec(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
+static bool hook_parse_ipsec(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
 	p->ipsec = p->pd;
 	p->pd = ip_vs_proto_data_get(ipvs, IPPROTO_UDP);
@@ -169,7 +165,7 @@ static bool hook_parse_ipsec(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p
 }
 
 /* Parse the network and the transport header; false for later fragments */
-static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
+static bool hook_parse(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
 	bool v6 = p->af == AF_INET6;
 	bool part;
@@ -186,45 +182,45 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p)
 	if (p->iph.protocol == (v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
 		return true;
 	p->pd = ip_vs_proto_data_get(ipvs, p->iph.protocol);
-	if (p->pd && unlikely(ip_vs_mhs_is_ipsec(p->iph.protocol)))
+	if (p->pd && unlikely(mhs_is_ipsec(p->iph.protocol)))
 		return hook_parse_ipsec(ipvs, p);
-	return p->pd && ip_vs_mhs_proto_parse(p);
+	return p->pd && mhs_proto_parse(p);
 }
 
 /* Like the core, look for a service by mark first */
-static struct ip_vs_mhs *hook_service(const struct ip_vs_mhs_packet *p)
+static struct mhs *hook_service(const struct mhs_packet *p)
 {
-	struct ip_vs_mhs *mhs = NULL;
+	struct mhs *mhs = NULL;
 
 	if (unlikely(p->mark))
-		mhs = ip_vs_mhs_svc_find_mark(p->net, p->af, p->mark);
-	return mhs ? mhs : ip_vs_mhs_svc_find(p->net, p->af, p->iph.protocol,
-					      &p->iph.daddr, p->dport);
+		mhs = mhs_svc_find_mark(p->net, p->af, p->mark);
+	return mhs ? mhs : mhs_svc_find(p->net, p->af, p->iph.protocol,
+					&p->iph.daddr, p->dport);
 }
 
 /* Repeat the core's checks, in its order: a packet sent here skips the core */
-static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
+static noinline unsigned int hook_packet_in(struct mhs_net *mn,
 					    struct sk_buff *skb,
 					    const struct nf_hook_state *state)
 {
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
-	struct ip_vs_mhs_packet p = {
+	struct mhs_packet p = {
 		.skb = skb,
 		.net = mn,
 		.mark = skb->mark,
 		.af = state->pf,
 		.local = state->hook == NF_INET_LOCAL_OUT,
 	};
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 
 	if ((skb->pkt_type != PACKET_HOST && !p.local) || !skb_dst(skb))
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || !hook_parse(ipvs, &p) ||
-	    ip_vs_mhs_sysctl(sysctl_backup_only(ipvs)))
+	    mhs_sysctl(sysctl_backup_only(ipvs)))
 		return NF_ACCEPT;
 	/* An error of this host, if its address is local, comes in again */
 	if (!p.pd)
-		return p.local ? NF_ACCEPT : ip_vs_mhs_icmp(ipvs, &p);
+		return p.local ? NF_ACCEPT : mhs_icmp(ipvs, &p);
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
 	mhs = hook_service(&p);
@@ -239,7 +235,7 @@ static noinline unsigned int hook_packet_in(struct ip_vs_mhs_net *mn,
 }
 
 /* LOCAL_IN and LOCAL_OUT, which packets from IPVS pass again.  @priv: struct
- * ip_vs_mhs_net of the namespace
+ * mhs_net of the namespace
  */
 static unsigned int hook_in(void *priv, struct sk_buff *skb,
 			    const struct nf_hook_state *state)
@@ -260,7 +256,7 @@ static const struct nf_hook_ops hook_ops[MHS_HOOKS] = {
 };
 
 /* Register the hooks, with the first service of a family */
-int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs)
+int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;
 	struct nf_hook_ops *ops = mn->ops[v6];
@@ -282,7 +278,7 @@ int ip_vs_mhs_hook_get(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs)
 }
 
 /* Unregister the hooks, with the last service of a family */
-void ip_vs_mhs_hook_put(struct ip_vs_mhs_net *mn, const struct ip_vs_mhs *mhs)
+void mhs_hook_put(struct mhs_net *mn, const struct mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;
 

@@ -40,7 +40,7 @@ struct mhs_error {
 	__be16			vport;
 };
 
-static bool icmp_is_error(const struct ip_vs_mhs_packet *p)
+static bool icmp_is_error(const struct mhs_packet *p)
 {
 	const u8 *type;
 	u8 _type;
@@ -55,9 +55,8 @@ static bool icmp_is_error(const struct ip_vs_mhs_packet *p)
 }
 
 /* Parse the quoted packet at @off; @reply: the packet went to a client */
-static bool icmp_quoted(struct netns_ipvs *ipvs,
-			const struct ip_vs_mhs_packet *p, unsigned int off,
-			bool reply, struct mhs_error *e)
+static bool icmp_quoted(struct netns_ipvs *ipvs, const struct mhs_packet *p,
+			unsigned int off, bool reply, struct mhs_error *e)
 {
 	const __be16 *port;
 	__be16 _port[2];
@@ -79,7 +78,7 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 	e->client = reply ? &e->quoted.daddr : &e->quoted.saddr;
 	e->virtual = reply ? &e->quoted.saddr : &e->quoted.daddr;
 	e->pd = ip_vs_proto_data_get(ipvs, e->quoted.protocol);
-	if (e->pd && ip_vs_mhs_is_ipsec(e->quoted.protocol)) {
+	if (e->pd && mhs_is_ipsec(e->quoted.protocol)) {
 		e->quoted.protocol = IPPROTO_UDP;
 		e->cport = MHS_IKE_PORT;
 		e->vport = MHS_IKE_PORT;
@@ -98,11 +97,11 @@ static bool icmp_quoted(struct netns_ipvs *ipvs,
 }
 
 /* The server of a flow without an entry; NULL leaves the error to the core */
-static struct ip_vs_mhs_server *
-icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
+static struct mhs_server *
+icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 	    const struct mhs_error *e)
 {
-	struct ip_vs_mhs_ask q;
+	struct mhs_ask q;
 	struct ip_vs_conn *cp;
 	u32 facts;
 	bool claim;
@@ -113,14 +112,14 @@ icmp_server(struct ip_vs_mhs *mhs, const struct ip_vs_mhs_packet *p,
 	cp = e->pd->pp->conn_in_get(mhs->ipvs, p->af, p->skb, &e->quoted);
 	if (cp) {
 		/* no data flows in a handshake: about an older flow */
-		claim = ip_vs_mhs_entry_is_claim(cp);
+		claim = mhs_entry_is_claim(cp);
 		__ip_vs_conn_put(cp);
 		if (!claim)
 			return NULL;
 	}
-	facts = ip_vs_mhs_proto_facts(mhs, e->quoted.protocol, e->vport);
-	ip_vs_mhs_ask_begin(&q, mhs, e->client, e->cport, facts | MHS_PKT_ERROR);
-	if (ip_vs_mhs_verdict_act(ip_vs_mhs_ask(&q)) != MHS_FORWARD)
+	facts = mhs_proto_facts(mhs, e->quoted.protocol, e->vport);
+	mhs_ask_begin(&q, mhs, e->client, e->cport, facts | MHS_PKT_ERROR);
+	if (mhs_verdict_act(mhs_ask(&q)) != MHS_FORWARD)
 		return NULL;
 	return q.server;
 }
@@ -160,7 +159,7 @@ static int icmp_tunnel_hlen(const struct sk_buff *skb, unsigned int off,
 }
 
 /* Does @carrier send to @s by a tunnel with the outer header @outer? */
-static bool icmp_tunnel_of(const struct ip_vs_mhs_server *s,
+static bool icmp_tunnel_of(const struct mhs_server *s,
 			   const struct ip_vs_conn *carrier,
 			   const struct iphdr *outer)
 {
@@ -179,8 +178,8 @@ static bool icmp_tunnel_of(const struct ip_vs_mhs_server *s,
 
 /* Update the path MTU and send the client an error; always consume the skb */
 static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
-				     struct ip_vs_mhs_packet *p,
-				     const struct ip_vs_mhs_server *s,
+				     struct mhs_packet *p,
+				     const struct mhs_server *s,
 				     const struct icmphdr *ih, bool df,
 				     unsigned int off, unsigned int overhead)
 {
@@ -227,15 +226,15 @@ out:
 /* Handle an error from a router about a tunnel packet to a server.  Return true
  * and set *@verdict for such an error.
  */
-static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
+static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			unsigned int *verdict)
 {
 	unsigned int off = p->iph.len + sizeof(struct icmphdr), hlen;
 	const struct iphdr *outer;
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	struct ip_vs_conn *carrier;
 	const struct icmphdr *ih;
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 	struct icmphdr _ih;
 	struct iphdr _outer;
 	struct mhs_error e;
@@ -248,24 +247,23 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 		return false;
 	hlen = outer->ihl * 4;
 	thlen = icmp_tunnel_hlen(p->skb, off + hlen, outer);
-	if (thlen < 0 ||
-	    !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
+	if (thlen < 0 || !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
 		return false;
-	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
-				 e.vport);
+	mhs = mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
+			   e.vport);
 	if (!mhs)
 		return false;
 	s = icmp_server(mhs, p, &e);
 	/* A connection ID may have named another one, whose ID is its address */
 	if (rcu_access_pointer(mhs->cid) && (!s || s->dest->addr.ip != outer->daddr))
-		s = ip_vs_mhs_cid_server(mhs, outer->daddr);
+		s = mhs_cid_server(mhs, outer->daddr);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || !icmp_tunnel_of(s, carrier, outer))
 		return false;
 	*verdict = NF_DROP;
 	if (!csum_fold(skb_checksum(p->skb, p->iph.len,
 				    p->skb->len - p->iph.len, 0))) {
-		ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
+		mhs_count(mhs, MHS_CNT_ICMP);
 		*verdict = icmp_tunnel_done(ipvs, p, s, ih,
 					    outer->frag_off & htons(IP_DF),
 					    off + hlen + thlen, hlen + thlen);
@@ -276,13 +274,12 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct ip_vs_mhs_packet *p,
 /* Handle an ICMP error to this host, not a fragment; NF_ACCEPT leaves the error
  * to the core
  */
-unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
-			    struct ip_vs_mhs_packet *p)
+unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
 	unsigned int off, verdict;
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	struct ip_vs_conn *carrier;
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 	struct mhs_error e;
 
 	if (!icmp_is_error(p))
@@ -295,13 +292,13 @@ unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
 	if (!icmp_quoted(ipvs, p, off, true, &e) ||
 	    !ip_vs_addr_equal(p->af, &p->iph.daddr, e.virtual))
 		return NF_ACCEPT;
-	mhs = ip_vs_mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
-				 e.vport);
+	mhs = mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
+			   e.vport);
 	s = mhs ? icmp_server(mhs, p, &e) : NULL;
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)
 		return NF_ACCEPT;
-	ip_vs_mhs_count(mhs, MHS_CNT_ICMP);
-	ip_vs_mhs_xmit_stats(mhs, s->dest, p->skb->len, MHS_STAT_IN);
+	mhs_count(mhs, MHS_CNT_ICMP);
+	mhs_xmit_stats(mhs, s->dest, p->skb->len, MHS_STAT_IN);
 	return carrier->packet_xmit(p->skb, carrier, e.pd->pp, &e.quoted);
 }

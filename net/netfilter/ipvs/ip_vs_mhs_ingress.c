@@ -12,7 +12,7 @@
 /* Make room for the tunnel's header and the Ethernet header.  Nothing may fail
  * once the packet has been counted.
  */
-static bool ingress_prepare(const struct ip_vs_mhs_lane_packet *p,
+static bool ingress_prepare(const struct mhs_lane_packet *p,
 			    struct sk_buff *skb)
 {
 	int gso = p->way.outer == sizeof(struct iphdr) ? SKB_GSO_IPXIP4 :
@@ -25,8 +25,7 @@ static bool ingress_prepare(const struct ip_vs_mhs_lane_packet *p,
 	return !p->way.outer || !iptunnel_handle_offloads(skb, gso);
 }
 
-static void ingress_push(const struct ip_vs_mhs_lane_packet *p,
-			 struct sk_buff *skb)
+static void ingress_push(const struct mhs_lane_packet *p, struct sk_buff *skb)
 {
 	skb->transport_header = skb->network_header;
 	skb_set_inner_ipproto(skb, p->protocol == htons(ETH_P_IPV6) ?
@@ -34,12 +33,12 @@ static void ingress_push(const struct ip_vs_mhs_lane_packet *p,
 	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
 	skb_push(skb, p->way.outer);
 	skb_reset_network_header(skb);
-	ip_vs_mhs_lane_tunnel(p, skb_network_header(skb));
+	mhs_lane_tunnel(p, skb_network_header(skb));
 	skb->protocol = p->way.proto;
 }
 
 /* Make the packet what the core's transmitters make of it */
-static void ingress_rewrite(const struct ip_vs_mhs_lane_packet *p,
+static void ingress_rewrite(const struct mhs_lane_packet *p,
 			    struct sk_buff *skb)
 {
 	if (p->protocol == htons(ETH_P_IPV6))
@@ -54,13 +53,12 @@ static void ingress_rewrite(const struct ip_vs_mhs_lane_packet *p,
 	nf_reset_ct(skb);
 	skb_dst_drop(skb);
 	skb_forward_csum(skb);
-	ip_vs_mhs_clear_tstamp(skb);
+	mhs_clear_tstamp(skb);
 }
 
-static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,
-				       struct sk_buff *skb)
+static enum mhs_lane ingress_ask(struct mhs_lane_packet *p, struct sk_buff *skb)
 {
-	enum ip_vs_mhs_lane why;
+	enum mhs_lane why;
 
 	if (skb->pkt_type != PACKET_HOST || skb_vlan_tag_present(skb) ||
 	    skb_shared(skb) ||
@@ -70,7 +68,7 @@ static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,
 	p->ip = skb->data;
 	p->bytes = skb->len;
 	p->protocol = skb->protocol;
-	why = ip_vs_mhs_lane_ask(p, 0);
+	why = mhs_lane_ask(p, 0);
 	if (why)
 		return why;
 	if (p->len > p->way.mtu &&
@@ -81,12 +79,12 @@ static enum ip_vs_mhs_lane ingress_ask(struct ip_vs_mhs_lane_packet *p,
 	return MHS_LANE_FORWARDED;
 }
 
-/* The hook of a device; @priv is struct ip_vs_mhs_net of the namespace */
-unsigned int ip_vs_mhs_ingress_hook(void *priv, struct sk_buff *skb,
-				    const struct nf_hook_state *state)
+/* The hook of a device; @priv is struct mhs_net of the namespace */
+unsigned int mhs_ingress_hook(void *priv, struct sk_buff *skb,
+			      const struct nf_hook_state *state)
 {
-	struct ip_vs_mhs_lane_packet p __uninitialized;
-	enum ip_vs_mhs_lane why;
+	struct mhs_lane_packet p __uninitialized;
+	enum mhs_lane why;
 
 	p.mn = priv;
 	p.in = state->in;
@@ -95,7 +93,7 @@ unsigned int ip_vs_mhs_ingress_hook(void *priv, struct sk_buff *skb,
 	if (!p.hash)
 		return NF_ACCEPT;
 	why = ingress_ask(&p, skb);
-	ip_vs_mhs_lane_count(&p, why);
+	mhs_lane_count(&p, why);
 	if (why)
 		return NF_ACCEPT;
 	ingress_rewrite(&p, skb);

@@ -16,7 +16,7 @@
 
 #include "ip_vs_mhs_lane_ask.h"
 
-/* The order is that of enum ip_vs_mhs_lane */
+/* The order is that of enum mhs_lane */
 static const char * const lane_names[] = {
 	"Forwarded", "Off", "Mark", "Conntrack", "Backup", "Frame", "Service",
 	"Address", "Entry", "Decision", "Method", "Route", "Neighbour", "Mtu",
@@ -26,16 +26,16 @@ static const char * const lane_names[] = {
 /* Why must all packets of the namespace go up?  0 if they need not.  A lane runs
  * before netfilter sets marks, so a service by firewall mark may own any packet.
  */
-static enum ip_vs_mhs_lane lane_closed(const struct ip_vs_mhs_net *mn)
+static enum mhs_lane lane_closed(const struct mhs_net *mn)
 {
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 
 	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
 		return MHS_LANE_OFF;
 	if (READ_ONCE(mn->fwm_services) || READ_ONCE(mn->foreign) ||
-	    ip_vs_mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
+	    mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
 		return MHS_LANE_MARK;
-	if (ip_vs_mhs_conntrack(ipvs))
+	if (mhs_conntrack(ipvs))
 		return MHS_LANE_CONNTRACK;
 	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
 		return MHS_LANE_BACKUP;
@@ -98,8 +98,8 @@ static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 	if (rcu_access_pointer(dev->xdp_prog))
 		return true;
 	if (netif_is_bond_master(dev))
-		return !ip_vs_mhs_has_xdp(dev) ||
-		       !ip_vs_mhs_xdp_xmits(dev) || !netif_carrier_ok(dev);
+		return !mhs_has_xdp(dev) ||
+		       !mhs_xdp_xmits(dev) || !netif_carrier_ok(dev);
 	return !is_vlan_dev(dev) &&
 	       dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
 				NETIF_F_HW_VLAN_STAG_RX);
@@ -132,14 +132,13 @@ static u32 in_fit(struct net_device *dev)
 /* Set p->fit, and make the record of the device that received the packet.  Returns
  * 0, or why all packets of the namespace or of the device go up.
  */
-enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
-					u32 fit)
+enum mhs_lane mhs_lane_open(struct mhs_lane_packet *p, u32 fit)
 {
-	struct ip_vs_mhs_lane_in *in = lane_in(p);
+	struct mhs_lane_in *in = lane_in(p);
 	u32 was = READ_ONCE(in->generation);
-	enum ip_vs_mhs_lane why;
+	enum mhs_lane why;
 
-	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
+	/* Pairs with the barrier in mhs_lane_changed(), after the read of
 	 * p->generation
 	 */
 	smp_rmb();
@@ -147,7 +146,7 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
 	if (why)
 		return why;
 	p->fit = in_fit(p->in);
-	if (ip_vs_mhs_lane_claim(&in->generation, was, p->generation)) {
+	if (mhs_lane_claim(&in->generation, was, p->generation)) {
 		WRITE_ONCE(in->dev, p->in);
 		WRITE_ONCE(in->fit, p->fit);
 		/* Pairs with the acquire in lane_is_open() */
@@ -178,7 +177,7 @@ static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 }
 
 /* Has the device the service's address? */
-static bool lane_has_addr(struct net_device *dev, const struct ip_vs_mhs *mhs)
+static bool lane_has_addr(struct net_device *dev, const struct mhs *mhs)
 {
 	const struct in_device *in_dev = __in_dev_get_rcu(dev);
 	const struct in_ifaddr *ifa;
@@ -193,7 +192,7 @@ static bool lane_has_addr(struct net_device *dev, const struct ip_vs_mhs *mhs)
 }
 
 /* Has an ipvlan device above the one that received the packet the address? */
-static bool lane_is_taken(const struct ip_vs_mhs_lane_packet *p)
+static bool lane_is_taken(const struct mhs_lane_packet *p)
 {
 	struct net_device *above;
 	struct list_head *iter;
@@ -205,12 +204,12 @@ static bool lane_is_taken(const struct ip_vs_mhs_lane_packet *p)
 }
 
 /* Is the virtual address local?  If so, the service gets a record of that. */
-bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p)
+bool mhs_lane_is_local(const struct mhs_lane_packet *p)
 {
-	struct ip_vs_mhs *mhs = p->mhs;
+	struct mhs *mhs = p->mhs;
 	struct net *net = p->mn->net;
 
-	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
+	/* Pairs with the barrier in mhs_lane_changed(), after the read of
 	 * p->generation
 	 */
 	smp_rmb();
@@ -228,7 +227,7 @@ bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p)
 	return true;
 }
 
-static bool lane_has_entry(const struct ip_vs_mhs_lane_packet *p)
+static bool lane_has_entry(const struct mhs_lane_packet *p)
 {
 	struct ip_vs_conn_param param;
 	struct ip_vs_conn *cp;
@@ -243,74 +242,74 @@ static bool lane_has_entry(const struct ip_vs_mhs_lane_packet *p)
 }
 
 /* Where the data of UDP begins */
-static unsigned int lane_data(const struct ip_vs_mhs_lane_packet *p)
+static unsigned int lane_data(const struct mhs_lane_packet *p)
 {
 	return lane_head(p->mhs->af == AF_INET6) + sizeof(struct udphdr);
 }
 
 /* UDP is QUIC or not by the port of the service */
-static u32 lane_udp_facts(const struct ip_vs_mhs_lane_packet *p)
+static u32 lane_udp_facts(const struct mhs_lane_packet *p)
 {
-	u32 facts = ip_vs_mhs_proto_udp_facts(p->mhs, p->dport);
+	u32 facts = mhs_proto_udp_facts(p->mhs, p->dport);
 	unsigned int at = lane_data(p);
 
-	if (facts || p->len < at + sizeof(struct ip_vs_mhs_quic))
+	if (facts || p->len < at + sizeof(struct mhs_quic))
 		return facts;
-	return ip_vs_mhs_quic_facts(p->ip + at);
+	return mhs_quic_facts(p->ip + at);
 }
 
 /* Where does the packet go?  0: to p->server, else why it goes up */
-enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p)
+enum mhs_lane mhs_lane_decide(struct mhs_lane_packet *p)
 {
-	struct ip_vs_mhs_ask q;
+	struct mhs_ask q;
 	unsigned int at;
 
 	if (p->transport == IPPROTO_UDP)
 		p->facts |= lane_udp_facts(p);
-	ip_vs_mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
+	mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
 	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid)) {
 		at = lane_data(p);
-		p->server = ip_vs_mhs_cid_ask(&q, p->ip + at,
-					      min_t(u32, p->len,
-						    MHS_LANE_HEADER_BYTES) - at);
-		p->verdict = ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_NAMED, 0);
+		p->server = mhs_cid_ask(&q, p->ip + at,
+					min_t(u32, p->len,
+					      MHS_LANE_HEADER_BYTES) - at);
+		p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_NAMED, 0);
 		if (p->server)
 			return MHS_LANE_FORWARDED;
 	}
-	if (ip_vs_mhs_decide_looks(q.w, q.facts) && lane_has_entry(p))
+	if (mhs_decide_looks(q.w, q.facts) && lane_has_entry(p))
 		return MHS_LANE_ENTRY;
-	p->verdict = ip_vs_mhs_ask(&q);
+	p->verdict = mhs_ask(&q);
 	if (q.facts & MHS_PKT_UNNAMED)
 		p->verdict |= MHS_UNNAMED;
 	p->server = q.server;
-	if (ip_vs_mhs_verdict_act(p->verdict) != MHS_FORWARD ||
+	if (mhs_verdict_act(p->verdict) != MHS_FORWARD ||
 	    p->verdict & MHS_CUTS)	/* only the hook cuts slots */
 		return MHS_LANE_DECISION;
 	return MHS_LANE_FORWARDED;
 }
 
 /**
- * ip_vs_mhs_lane_ask() - may a lane forward a packet, and how?
+ * mhs_lane_ask() - may a lane forward a packet, and how?
  * @p: the packet
  * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
  *
  * The caller compares the length with p->way.mtu, sees whether the device can
- * send, and calls ip_vs_mhs_lane_count() in any case.
+ * send, and calls mhs_lane_count() in any case.
  *
  * Context: softirq, under RCU.
  * Return: MHS_LANE_FORWARDED, which is 0, or why the packet goes up.
  */
-enum ip_vs_mhs_lane ip_vs_mhs_lane_ask(struct ip_vs_mhs_lane_packet *p, u32 fit)
+enum mhs_lane mhs_lane_ask(struct mhs_lane_packet *p, u32 fit)
 {
-	return ip_vs_mhs_lane_ask_quick(p, fit, false);
+	return mhs_lane_ask_quick(p, fit, false);
 }
 
 /* /proc/net/ip_vs_mhs_lane: what became of the frames that a lane saw */
-int ip_vs_mhs_lane_show(struct seq_file *seq, void *v)
+int mhs_lane_show(struct seq_file *seq, void *v)
 {
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_single_net(seq));
-	const struct ip_vs_mhs_hash *hash;
-	const struct ip_vs_mhs *mhs;
+	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
+	const struct mhs_hash *hash;
+	const struct mhs *mhs;
 	unsigned long n;
 	int cpu, i;
 
@@ -325,7 +324,7 @@ int ip_vs_mhs_lane_show(struct seq_file *seq, void *v)
 							  cpu)->n[i]) : 0;
 		if (i == MHS_LANE_FORWARDED)
 			list_for_each_entry(mhs, &mn->list, net_list)
-				n += ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS);
+				n += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 		seq_printf(seq, "%s %lu\n", lane_names[i], n);
 	}
 	mutex_unlock(&mn->lock);

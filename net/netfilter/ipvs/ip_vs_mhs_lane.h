@@ -15,7 +15,7 @@
  *	servers, services, sysctls	whoever changes them
  *	next hop, in ways only		one of MHS_LANE_HOPS counters: a neighbour
  *					that grows old or young spoils few records
- *	all else, as the sync daemon	time, see ip_vs_mhs_lane_generation()
+ *	all else, as the sync daemon	time, see mhs_lane_generation()
  *
  * A counter changes after what it counts has changed, with a full barrier in
  * between; who makes a record reads the counters first, then, after a read barrier,
@@ -53,7 +53,7 @@
 #define MHS_LANE_INS		64
 
 /* The way to a server */
-struct ip_vs_mhs_lane_way {
+struct mhs_lane_way {
 	struct net_device	*out;
 	/* 0 if out cannot send frames that come by another, or adds a tag */
 	u32			ifindex;
@@ -68,16 +68,16 @@ struct ip_vs_mhs_lane_way {
 };
 
 /* The header of a tunnel, but for what depends on the packet */
-union ip_vs_mhs_lane_head {
+union mhs_lane_head {
 	struct iphdr		ipv4;
 	struct ipv6hdr		ipv6;
 };
 
 /* Of a server */
-struct ip_vs_mhs_lane_record {
+struct mhs_lane_record {
 	u32			generation;
-	struct ip_vs_mhs_lane_way way;
-	union ip_vs_mhs_lane_head head;		/* with way.outer */
+	struct mhs_lane_way way;
+	union mhs_lane_head head;		/* with way.outer */
 };
 
 /* Is a device fit for a lane? */
@@ -86,23 +86,23 @@ struct ip_vs_mhs_lane_record {
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
 #define MHS_LANE_FIT_ALONE	0x8U	/* nobody beside has addresses */
 
-struct ip_vs_mhs_lane_in {
+struct mhs_lane_in {
 	u32			generation;
 	u32			fit;		/* MHS_LANE_FIT_* */
 	const struct net_device	*dev;
 };
 
 /* Of a namespace */
-struct ip_vs_mhs_lane_net {
+struct mhs_lane_net {
 	atomic_t		generation;
-	struct ip_vs_mhs_lane_in in[MHS_LANE_INS];	/* by device */
+	struct mhs_lane_in in[MHS_LANE_INS];	/* by device */
 	atomic_t		next_hops[MHS_LANE_HOPS];
 };
 
 /* What is counted in @counter has changed: records of before are out of date */
-static inline void ip_vs_mhs_lane_changed(atomic_t *counter)
+static inline void mhs_lane_changed(atomic_t *counter)
 {
-	/* Pairs with the read barriers in ip_vs_mhs_lane_open(), ..._is_local()
+	/* Pairs with the read barriers in mhs_lane_open(), ..._is_local()
 	 * and ..._way_find(): who sees the new count sees the change.
 	 */
 	smp_mb__before_atomic();
@@ -110,7 +110,7 @@ static inline void ip_vs_mhs_lane_changed(atomic_t *counter)
 }
 
 /* Claim a record that had the generation @was before its facts were read */
-static inline bool ip_vs_mhs_lane_claim(u32 *generation, u32 was, u32 now)
+static inline bool mhs_lane_claim(u32 *generation, u32 was, u32 now)
 {
 	if (was == now || was == MHS_LANE_CLAIMED ||
 	    !try_cmpxchg(generation, &was, MHS_LANE_CLAIMED))
@@ -125,7 +125,7 @@ static inline bool ip_vs_mhs_lane_claim(u32 *generation, u32 was, u32 now)
 /* What became of a frame that a lane saw: what is not forwarded goes up to the
  * stack.
  */
-enum ip_vs_mhs_lane {
+enum mhs_lane {
 	MHS_LANE_FORWARDED,
 	MHS_LANE_OFF,		/* lane=0, or the namespace has no service */
 	MHS_LANE_MARK,		/* a service by firewall mark may exist */
@@ -145,14 +145,14 @@ enum ip_vs_mhs_lane {
 };
 
 /* Frames of a namespace, on one CPU */
-struct ip_vs_mhs_lane_stats {
+struct mhs_lane_stats {
 	unsigned long		n[MHS_LANE_MAX];
 };
 
 /* A packet in a lane.  The caller sets the fields from mn to bytes, and protocol. */
-struct ip_vs_mhs_lane_packet {
-	struct ip_vs_mhs_net		*mn;
-	const struct ip_vs_mhs_hash	*hash;
+struct mhs_lane_packet {
+	struct mhs_net		*mn;
+	const struct mhs_hash	*hash;
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */
@@ -168,26 +168,25 @@ struct ip_vs_mhs_lane_packet {
 	__be16				sport;
 	__be16				dport;
 	u32				facts;		/* MHS_PKT_* */
-	u32				verdict;	/* of ip_vs_mhs_ask() */
-	struct ip_vs_mhs		*mhs;
-	struct ip_vs_mhs_server		*server;
-	struct ip_vs_mhs_lane_way	way;
-	union ip_vs_mhs_lane_head	head;
+	u32				verdict;	/* of mhs_ask() */
+	struct mhs		*mhs;
+	struct mhs_server		*server;
+	struct mhs_lane_way	way;
+	union mhs_lane_head	head;
 };
 
-enum ip_vs_mhs_lane ip_vs_mhs_lane_ask(struct ip_vs_mhs_lane_packet *p, u32 fit);
-enum ip_vs_mhs_lane ip_vs_mhs_lane_open(struct ip_vs_mhs_lane_packet *p,
-					u32 fit);
-bool ip_vs_mhs_lane_is_local(const struct ip_vs_mhs_lane_packet *p);
-enum ip_vs_mhs_lane ip_vs_mhs_lane_decide(struct ip_vs_mhs_lane_packet *p);
-enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p);
+enum mhs_lane mhs_lane_ask(struct mhs_lane_packet *p, u32 fit);
+enum mhs_lane mhs_lane_open(struct mhs_lane_packet *p, u32 fit);
+bool mhs_lane_is_local(const struct mhs_lane_packet *p);
+enum mhs_lane mhs_lane_decide(struct mhs_lane_packet *p);
+enum mhs_lane mhs_lane_way_find(struct mhs_lane_packet *p);
 
-/* Packets of a service that lanes have forwarded, a mask of enum ip_vs_mhs_cnt */
+/* Packets of a service that lanes have forwarded, a mask of enum mhs_cnt */
 #define MHS_LANE_COUNTS		(BIT(MHS_CNT_LANE) | BIT(MHS_CNT_LANE_STABLE))
 
-int ip_vs_mhs_lane_show(struct seq_file *seq, void *v);
+int mhs_lane_show(struct seq_file *seq, void *v);
 
-unsigned int ip_vs_mhs_ingress_hook(void *priv, struct sk_buff *skb,
-				    const struct nf_hook_state *state);
+unsigned int mhs_ingress_hook(void *priv, struct sk_buff *skb,
+			      const struct nf_hook_state *state);
 
 #endif /* _IP_VS_MHS_LANE_H */

@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: packets before the IP stack.
  *
  * A lane forwards the packets that the stack would forward without a connection
- * entry, before the stack sees them.  The decision is that of ip_vs_mhs_ask().
+ * entry, before the stack sees them.  The decision is that of mhs_ask().
  * What a lane cannot forward exactly as the stack does "goes up": the stack gets
  * the packet.  So a lane resolves no route and no neighbour, makes no entry and
  * sends no ICMP.
@@ -33,8 +33,7 @@ static __always_inline unsigned int lane_head(bool v6)
 }
 
 /* The generation of the namespace, which is odd */
-static __always_inline u32
-ip_vs_mhs_lane_generation(const struct ip_vs_mhs_net *mn)
+static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 {
 	u32 n = atomic_read(&mn->lane_net.generation) + rt_genid_ipv4(mn->net);
 	u64 now = get_jiffies_64();
@@ -49,31 +48,30 @@ ip_vs_mhs_lane_generation(const struct ip_vs_mhs_net *mn)
 
 /* The same, with the changes of a next hop */
 static __always_inline u32
-ip_vs_mhs_lane_generation_of(const struct ip_vs_mhs_lane_packet *p, u8 hop)
+mhs_lane_generation_of(const struct mhs_lane_packet *p, u8 hop)
 {
 	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
 }
 
 /* The place for the receiver: devices made one after the other have others */
-static __always_inline struct ip_vs_mhs_lane_in *
-lane_in(const struct ip_vs_mhs_lane_packet *p)
+static __always_inline struct mhs_lane_in *
+lane_in(const struct mhs_lane_packet *p)
 {
 	return &p->mn->lane_net.in[(u32)p->in->ifindex % MHS_LANE_INS];
 }
 
 /* Is the namespace open, and the device that received the packet fit? */
-static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
-					 u32 fit)
+static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
 {
-	const struct ip_vs_mhs_lane_in *in = lane_in(p);
+	const struct mhs_lane_in *in = lane_in(p);
 
-	p->generation = ip_vs_mhs_lane_generation(p->mn);
-	/* Pairs with the release in ip_vs_mhs_lane_open() */
+	p->generation = mhs_lane_generation(p->mn);
+	/* Pairs with the release in mhs_lane_open() */
 	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
 		     READ_ONCE(in->dev) != p->in))
 		return false;
 	p->fit = READ_ONCE(in->fit);
-	/* Pairs with the write barrier in ip_vs_mhs_lane_claim() */
+	/* Pairs with the write barrier in mhs_lane_claim() */
 	smp_rmb();
 	return likely((p->fit & fit) == fit &&
 		      READ_ONCE(in->generation) == p->generation);
@@ -82,7 +80,7 @@ static __always_inline bool lane_is_open(struct ip_vs_mhs_lane_packet *p,
 /* Addresses, and ports where TCP or UDP without options has them: lane_parse_rest()
  * looks at the protocol of what is for a service
  */
-static __always_inline bool lane_parse(struct ip_vs_mhs_lane_packet *p, bool v6)
+static __always_inline bool lane_parse(struct mhs_lane_packet *p, bool v6)
 {
 	const struct udphdr *ports = p->ip + lane_head(v6);
 	const struct ipv6hdr *ipv6 = p->ip;
@@ -114,7 +112,7 @@ static __always_inline bool lane_sum_is_right(const struct iphdr *ih)
 }
 
 /* Plain IPv4 that ip_rcv() accepts, not a fragment */
-static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
+static __always_inline bool lane_parse_ipv4(struct mhs_lane_packet *p)
 {
 	const struct iphdr *ih = p->ip;
 
@@ -125,7 +123,7 @@ static __always_inline bool lane_parse_ipv4(struct ip_vs_mhs_lane_packet *p)
 	return true;
 }
 
-static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
+static __always_inline bool lane_parse_ipv6(struct mhs_lane_packet *p)
 {
 	const struct ipv6hdr *ih = p->ip;
 
@@ -134,8 +132,7 @@ static __always_inline bool lane_parse_ipv6(struct ip_vs_mhs_lane_packet *p)
 }
 
 /* What only packets to a service need */
-static __always_inline bool
-lane_parse_rest(struct ip_vs_mhs_lane_packet *p, bool v6)
+static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
 {
 	unsigned int need = lane_head(v6) + sizeof(struct udphdr);
 
@@ -150,7 +147,7 @@ lane_parse_rest(struct ip_vs_mhs_lane_packet *p, bool v6)
 	p->facts = 0;
 	if (likely(p->transport == IPPROTO_TCP)) {
 		need = lane_head(v6) + sizeof(struct tcphdr);
-		p->facts = ip_vs_mhs_proto_tcp_facts(p->ip + lane_head(v6));
+		p->facts = mhs_proto_tcp_facts(p->ip + lane_head(v6));
 	} else if (p->transport != IPPROTO_UDP) {
 		return false;
 	}
@@ -170,18 +167,17 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 	       !ipv4_is_loopback(addr->ip) && !ipv4_is_zeronet(addr->ip);
 }
 
-/* Where does the packet go?  The answer of ip_vs_mhs_ask() for almost all: TCP in
+/* Where does the packet go?  The answer of mhs_ask() for almost all: TCP in
  * a slot that is stable and not tracked, to a server that takes all flows.
  */
-static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
+static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
-	struct ip_vs_mhs *mhs = p->mhs;
+	struct mhs *mhs = p->mhs;
 	u64 hash;
 	u32 w;
 
-	/* Pairs with the release in ip_vs_mhs_settle_on(), see
-	 * ip_vs_mhs_settling()
+	/* Pairs with the release in mhs_settle_on(), see mhs_settling()
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||
 		     p->transport != IPPROTO_TCP ||
@@ -189,17 +185,16 @@ static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
 					      MHS_SVC_ONE_PACKET) ||
 		     !READ_ONCE(p->mn->stateless)))
 		return false;
-	/* inline, as ip_vs_mhs_slot() is not */
+	/* inline, as mhs_slot() is not */
 	hash = sip_client(&mhs->key, v6, p->saddr,
 			  READ_ONCE(mhs->addr_only) ? 0 : ntohs(p->sport));
-	w = ip_vs_mhs_slot_read(ip_vs_mhs_slot_of(mhs, hash));
+	w = mhs_slot_read(mhs_slot_of(mhs, hash));
 	if (unlikely(w & (MHS_STAGE_MASK << MHS_STAGE_SHIFT | MHS_TRACK)))
 		return false;
-	p->server = ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w));
-	if (unlikely(!p->server ||
-		     READ_ONCE(p->server->state) != MHS_SRV_IN))
+	p->server = mhs_server_at(mhs, mhs_slot_cand(w));
+	if (unlikely(!p->server || READ_ONCE(p->server->state) != MHS_SRV_IN))
 		return false;
-	p->verdict = ip_vs_mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
+	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
 	return true;
 }
 
@@ -209,21 +204,21 @@ static __always_inline bool lane_decide(struct ip_vs_mhs_lane_packet *p,
 #define lane_copy(TO, FROM)	data_race(((TO) = (FROM), 0))
 
 /* Copy the way; false if the record is out of date */
-static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
+static __always_inline bool lane_way(struct mhs_lane_packet *p)
 {
-	const struct ip_vs_mhs_lane_record *r = &p->server->lane;
+	const struct mhs_lane_record *r = &p->server->lane;
 	/* Pairs with the release in way_publish() */
 	u32 generation = smp_load_acquire(&r->generation);
 	u8 hop = READ_ONCE(r->way.hop);
 
-	if (unlikely(generation != ip_vs_mhs_lane_generation_of(p, hop)))
+	if (unlikely(generation != mhs_lane_generation_of(p, hop)))
 		return false;
 	lane_copy(p->way, r->way);
 	if (p->way.outer == sizeof(struct iphdr))
 		lane_copy(p->head.ipv4, r->head.ipv4);
 	else if (p->way.outer)
 		lane_copy(p->head.ipv6, r->head.ipv6);
-	/* Pairs with the write barrier in ip_vs_mhs_lane_claim() */
+	/* Pairs with the write barrier in mhs_lane_claim() */
 	smp_rmb();
 	/* Two ways by different next hops may have one generation */
 	return likely(READ_ONCE(r->generation) == generation &&
@@ -231,23 +226,23 @@ static __always_inline bool lane_way(struct ip_vs_mhs_lane_packet *p)
 }
 
 /* The answer for @p, or MHS_LANE_MAX if @quick and records do not tell */
-static __always_inline enum ip_vs_mhs_lane
-lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
+static __always_inline enum mhs_lane
+lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 {
 	const struct ip_vs_service *svc;
-	enum ip_vs_mhs_lane why;
+	enum mhs_lane why;
 
 	if (unlikely(!lane_is_open(p, quick ? fit | MHS_LANE_FIT_ALONE : fit))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		why = ip_vs_mhs_lane_open(p, fit);
+		why = mhs_lane_open(p, fit);
 		if (why)
 			return why;
 	}
 	if (unlikely(!lane_parse(p, v6)))
 		return MHS_LANE_FRAME;
-	p->mhs = ip_vs_mhs_svc_in(p->hash, v6 ? AF_INET6 : AF_INET,
-				  p->transport, p->daddr, p->dport);
+	p->mhs = mhs_svc_in(p->hash, v6 ? AF_INET6 : AF_INET,
+			    p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
 	/* Pairs with the release in ctl_add_dest(): whoever sees mhs->svc sees
@@ -269,19 +264,19 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		     (!quick && !(p->fit & MHS_LANE_FIT_ALONE)))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		if (!ip_vs_mhs_lane_is_local(p))
+		if (!mhs_lane_is_local(p))
 			return MHS_LANE_ADDRESS;
 	}
 	if (unlikely(!lane_decide(p, svc, v6))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		why = ip_vs_mhs_lane_decide(p);
+		why = mhs_lane_decide(p);
 		if (why)
 			return why;
 	}
 	if (likely(lane_way(p)))
 		return MHS_LANE_FORWARDED;
-	return quick ? MHS_LANE_MAX : ip_vs_mhs_lane_way_find(p);
+	return quick ? MHS_LANE_MAX : mhs_lane_way_find(p);
 }
 
 /* Write the tunnel's header that the record has in front of the packet, whose TTL is
@@ -289,7 +284,7 @@ lane_ask(struct ip_vs_mhs_lane_packet *p, bool v6, u32 fit, bool quick)
  * DF an identification; the congestion mark of the packet stays.
  */
 static __always_inline void
-ip_vs_mhs_lane_tunnel(const struct ip_vs_mhs_lane_packet *p, void *head)
+mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 {
 	const struct ipv6hdr *inner6 = head + p->way.outer;
 	const struct iphdr *inner4 = head + p->way.outer;
@@ -318,15 +313,15 @@ ip_vs_mhs_lane_tunnel(const struct ip_vs_mhs_lane_packet *p, void *head)
 }
 
 /**
- * ip_vs_mhs_lane_ask_quick() - ip_vs_mhs_lane_ask() inline, for almost all packets
+ * mhs_lane_ask_quick() - mhs_lane_ask() inline, for almost all packets
  * @p: the packet, which the compiler keeps in registers
  * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
- * @quick: false in ip_vs_mhs_lane_ask(), true elsewhere
+ * @quick: false in mhs_lane_ask(), true elsewhere
  *
- * Return: the answer, or MHS_LANE_MAX: ask ip_vs_mhs_lane_ask().
+ * Return: the answer, or MHS_LANE_MAX: ask mhs_lane_ask().
  */
-static __always_inline enum ip_vs_mhs_lane
-ip_vs_mhs_lane_ask_quick(struct ip_vs_mhs_lane_packet *p, u32 fit, bool quick)
+static __always_inline enum mhs_lane
+mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
 {
 	if (likely(p->protocol == htons(ETH_P_IP)))
 		return lane_ask(p, false, fit | MHS_LANE_FIT_IPV4, quick);
@@ -339,35 +334,33 @@ ip_vs_mhs_lane_ask_quick(struct ip_vs_mhs_lane_packet *p, u32 fit, bool quick)
 }
 
 /**
- * ip_vs_mhs_lane_count() - count a packet of a lane
- * @p: the packet; unless @why is set, as ip_vs_mhs_lane_ask() left it
+ * mhs_lane_count() - count a packet of a lane
+ * @p: the packet; unless @why is set, as mhs_lane_ask() left it
  * @why: 0 if the packet is sent, else why it goes up
  *
  * One by a stable slot is counted once: who reads adds the count to others.
  */
-static __always_inline void
-ip_vs_mhs_lane_count(const struct ip_vs_mhs_lane_packet *p,
-		     enum ip_vs_mhs_lane why)
+static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
+					   enum mhs_lane why)
 {
 	if (unlikely(why)) {
 		this_cpu_inc(p->hash->lane->n[why]);
 		return;
 	}
-	if (likely(ip_vs_mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {
-		ip_vs_mhs_count(p->mhs, MHS_CNT_LANE_STABLE);
+	if (likely(mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {
+		mhs_count(p->mhs, MHS_CNT_LANE_STABLE);
 	} else {
-		ip_vs_mhs_count_verdict(p->mhs, p->verdict);
-		ip_vs_mhs_count(p->mhs, MHS_CNT_LANE);
+		mhs_count_verdict(p->mhs, p->verdict);
+		mhs_count(p->mhs, MHS_CNT_LANE);
 	}
 	if (unlikely(p->verdict & MHS_UNNAMED))
-		ip_vs_mhs_count(p->mhs, MHS_CNT_UNNAMED);
+		mhs_count(p->mhs, MHS_CNT_UNNAMED);
 	/* lane_decide() leaves MHS_BEGINS to the fact */
 	if (unlikely(p->verdict & MHS_BEGINS || p->facts & MHS_PKT_FRESH))
-		ip_vs_mhs_xmit_stats(p->mhs, p->server->dest, p->len,
-				     MHS_STAT_IN | MHS_STAT_CONN);
+		mhs_xmit_stats(p->mhs, p->server->dest, p->len,
+			       MHS_STAT_IN | MHS_STAT_CONN);
 	else
-		ip_vs_mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len,
-					MHS_STAT_IN);
+		mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len, MHS_STAT_IN);
 }
 
 #endif /* _IP_VS_MHS_LANE_ASK_H */

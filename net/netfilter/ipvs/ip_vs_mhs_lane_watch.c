@@ -3,17 +3,17 @@
  * records old.
  *
  * The sysctl lane opens both doors; the sysctl ingress names the devices that have
- * ip_vs_mhs_ingress_hook().  From the first 1 or name on the namespace listens to
+ * mhs_ingress_hook().  From the first 1 or name on the namespace listens to
  * the kernel's notifiers of devices, neighbours and routes.  These run under RTNL,
  * in softirqs, or under locks of the kernel's tables: they count, see
  * ip_vs_mhs_lane.h, and a device that goes takes its hook along.
  *
- *	ip_vs_mhs_net.lane_lock		writes of both sysctls; RTNL is taken under
+ *	mhs_net.lane_lock		writes of both sysctls; RTNL is taken under
  *					it.  net_init() must not take RTNL: while a
  *					core with one service mutex loads the module,
  *					RTNL may wait for that mutex, see
  *					ip_vs_dst_event()
- *	ip_vs_mhs_net.ingress		under RTNL; dev is NULL where no hook is.
+ *	mhs_net.ingress		under RTNL; dev is NULL where no hook is.
  *					Packets use none of it
  */
 #include <linux/hash.h>
@@ -30,7 +30,7 @@
 #define WATCH_TEXT_BYTES	512
 
 /* The hook of @dev; without one NULL, or for NULL one that is free */
-static struct nf_hook_ops *watch_hook(struct ip_vs_mhs_net *mn,
+static struct nf_hook_ops *watch_hook(struct mhs_net *mn,
 				      const struct net_device *dev)
 {
 	int i;
@@ -42,19 +42,19 @@ static struct nf_hook_ops *watch_hook(struct ip_vs_mhs_net *mn,
 	return NULL;
 }
 
-static void watch_hook_del(struct ip_vs_mhs_net *mn, struct nf_hook_ops *ops)
+static void watch_hook_del(struct mhs_net *mn, struct nf_hook_ops *ops)
 {
 	nf_unregister_net_hook(mn->net, ops);
 	ops->dev = NULL;
 }
 
-static int watch_hook_add(struct ip_vs_mhs_net *mn, struct net_device *dev)
+static int watch_hook_add(struct mhs_net *mn, struct net_device *dev)
 {
 	struct nf_hook_ops *ops = watch_hook(mn, NULL);
 	int err;
 
 	*ops = (struct nf_hook_ops){
-		.hook		= ip_vs_mhs_ingress_hook,
+		.hook		= mhs_ingress_hook,
 		.dev		= dev,
 		.priv		= mn,
 		.pf		= NFPROTO_NETDEV,
@@ -71,8 +71,7 @@ static int watch_hook_add(struct ip_vs_mhs_net *mn, struct net_device *dev)
 static int watch_devices(struct notifier_block *nb, unsigned long event,
 			 void *info)
 {
-	struct ip_vs_mhs_net *mn =
-		container_of(nb, struct ip_vs_mhs_net, devices_nb);
+	struct mhs_net *mn = container_of(nb, struct mhs_net, devices_nb);
 	struct nf_hook_ops *ops;
 
 	/* the end of a device, or its way to another namespace */
@@ -81,17 +80,16 @@ static int watch_devices(struct notifier_block *nb, unsigned long event,
 		if (ops)
 			watch_hook_del(mn, ops);
 	}
-	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
+	mhs_lane_changed(&mn->lane_net.generation);
 	return NOTIFY_DONE;
 }
 
 static int watch_routes(struct notifier_block *nb, unsigned long event,
 			void *info)
 {
-	struct ip_vs_mhs_net *mn =
-		container_of(nb, struct ip_vs_mhs_net, routes_nb);
+	struct mhs_net *mn = container_of(nb, struct mhs_net, routes_nb);
 
-	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
+	mhs_lane_changed(&mn->lane_net.generation);
 	return NOTIFY_DONE;
 }
 
@@ -99,22 +97,21 @@ static int watch_routes(struct notifier_block *nb, unsigned long event,
 static int watch_neighbours(struct notifier_block *nb, unsigned long event,
 			    void *info)
 {
-	struct ip_vs_mhs_net *mn =
-		container_of(nb, struct ip_vs_mhs_net, neighbours_nb);
+	struct mhs_net *mn = container_of(nb, struct mhs_net, neighbours_nb);
 	const struct neighbour *neigh = info;
 	u32 hop;
 
 	if (event == NETEVENT_REDIRECT)
-		ip_vs_mhs_lane_changed(&mn->lane_net.generation);
+		mhs_lane_changed(&mn->lane_net.generation);
 	if (event != NETEVENT_NEIGH_UPDATE ||
 	    !net_eq(dev_net(neigh->dev), mn->net))
 		return NOTIFY_DONE;
 	hop = hash_ptr(neigh, MHS_LANE_HOP_BITS);
-	ip_vs_mhs_lane_changed(&mn->lane_net.next_hops[hop]);
+	mhs_lane_changed(&mn->lane_net.next_hops[hop]);
 	return NOTIFY_DONE;
 }
 
-static int watch_begin(struct ip_vs_mhs_net *mn)
+static int watch_begin(struct mhs_net *mn)
 {
 	int err;
 
@@ -139,11 +136,10 @@ static int watch_begin(struct ip_vs_mhs_net *mn)
 }
 
 /* Read or write net.ipv4.vs.mhs.lane.  Takes RTNL. */
-int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-				size_t *lenp, loff_t *ppos)
+int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+			  size_t *lenp, loff_t *ppos)
 {
-	struct ip_vs_mhs_net *mn = container_of(table->data,
-						struct ip_vs_mhs_net, lane);
+	struct mhs_net *mn = container_of(table->data, struct mhs_net, lane);
 	unsigned int lane = READ_ONCE(mn->lane);
 	struct ctl_table value = *table;
 	int err;
@@ -157,12 +153,12 @@ int ip_vs_mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 	if (!err)
 		WRITE_ONCE(mn->lane, lane);
 	mutex_unlock(&mn->lane_lock);
-	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
+	mhs_lane_changed(&mn->lane_net.generation);
 	return err;
 }
 
 /* Give the devices named in @text a hook, and only these */
-static int watch_set(struct ip_vs_mhs_net *mn, char *text)
+static int watch_set(struct mhs_net *mn, char *text)
 {
 	struct net_device *devs[MHS_INGRESS_DEVICES];
 	int i, k, n = 0, err = 0;
@@ -196,10 +192,10 @@ static int watch_set(struct ip_vs_mhs_net *mn, char *text)
  * -ENODEV for an unknown device, -E2BIG for too many, and -EINVAL for a loopback
  * device or more than one line; an error of nf_register_net_hook() leaves a part.
  */
-int ip_vs_mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
-				 size_t *lenp, loff_t *ppos)
+int mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
+			   size_t *lenp, loff_t *ppos)
 {
-	struct ip_vs_mhs_net *mn = table->data;
+	struct mhs_net *mn = table->data;
 	char text[WATCH_TEXT_BYTES] = "";
 	const struct net_device *dev;
 	int i, err, len = 0;
@@ -212,7 +208,7 @@ int ip_vs_mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
 					 len ? " " : "", dev->name);
 	}
 	rtnl_unlock();
-	err = ip_vs_mhs_svc_line(text, sizeof(text), write, buffer, lenp, ppos);
+	err = mhs_svc_line(text, sizeof(text), write, buffer, lenp, ppos);
 	if (err || !write)
 		return err;
 	mutex_lock(&mn->lane_lock);
@@ -227,7 +223,7 @@ int ip_vs_mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
 }
 
 /* Remove all hooks and listen to no notifier any more.  The sysctls are gone. */
-void ip_vs_mhs_lane_watch_exit(struct ip_vs_mhs_net *mn)
+void mhs_lane_watch_exit(struct mhs_net *mn)
 {
 	if (!mn->watches)
 		return;

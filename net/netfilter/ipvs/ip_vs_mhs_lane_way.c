@@ -18,7 +18,7 @@
 /* How does the server get packets?  A lane knows plain packets and tunnels of IP
  * in IP.
  */
-static bool way_method(struct ip_vs_mhs_lane_way *way, const struct ip_vs_mhs *mhs,
+static bool way_method(struct mhs_lane_way *way, const struct mhs *mhs,
 		       const struct ip_vs_dest *dest,
 		       const struct ip_vs_conn *carrier)
 {
@@ -31,7 +31,7 @@ static bool way_method(struct ip_vs_mhs_lane_way *way, const struct ip_vs_mhs *m
 	    READ_ONCE(dest->tun_type) != IP_VS_CONN_F_TUNNEL_TYPE_IPIP)
 		return false;
 	/* Without path MTU discovery the tunnel fragments, too */
-	if (!ip_vs_mhs_sysctl(sysctl_pmtu_disc(mhs->ipvs)))
+	if (!mhs_sysctl(sysctl_pmtu_disc(mhs->ipvs)))
 		return false;
 	way->outer = dest->af == AF_INET6 ? sizeof(struct ipv6hdr) :
 					    sizeof(struct iphdr);
@@ -46,8 +46,7 @@ static struct neighbour *way_next_hop_ipv4(const struct dst_entry *dst,
 
 	if (rt->rt_type != RTN_UNICAST || rt->rt_gw_family == AF_INET6)
 		return NULL;
-	return __ipv4_neigh_lookup_noref(READ_ONCE(dst->dev),
-					 (__force u32)hop);
+	return __ipv4_neigh_lookup_noref(READ_ONCE(dst->dev), (__force u32)hop);
 }
 
 static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
@@ -64,7 +63,7 @@ static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
 /* The longest packet for the path.  The core drops packets if a tunnel leaves them
  * less than their protocol's minimum.
  */
-static u16 way_mtu(const struct ip_vs_mhs_lane_way *way,
+static u16 way_mtu(const struct mhs_lane_way *way,
 		   const struct dst_entry *dst, const struct ip_vs_dest *dest)
 {
 	u32 least = dest->af == AF_INET6 ? IPV6_MIN_MTU : IPV4_MIN_MTU;
@@ -79,7 +78,7 @@ static u16 way_mtu(const struct ip_vs_mhs_lane_way *way,
  * whether the neighbour is alive; a packet to a stale one starts the probe, so the
  * packet goes up.
  */
-static bool way_eth(struct ip_vs_mhs_lane_way *way, __be16 protocol)
+static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 {
 	struct neighbour *neigh = way->neigh;
 	struct ethhdr eth;
@@ -104,7 +103,7 @@ static bool way_eth(struct ip_vs_mhs_lane_way *way, __be16 protocol)
 }
 
 /* The tunnel's header, but for what depends on the packet */
-static void way_head(struct ip_vs_mhs_lane_packet *p,
+static void way_head(struct mhs_lane_packet *p,
 		     const struct ip_vs_dest_dst *route)
 {
 	u8 inner = p->mhs->af == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
@@ -142,12 +141,12 @@ static __be16 way_tci(const struct net_device *dev)
 	return 0;
 }
 
-static void way_publish(const struct ip_vs_mhs_lane_packet *p, u32 was,
+static void way_publish(const struct mhs_lane_packet *p, u32 was,
 			u32 generation)
 {
-	struct ip_vs_mhs_lane_record *r = &p->server->lane;
+	struct mhs_lane_record *r = &p->server->lane;
 
-	if (!ip_vs_mhs_lane_claim(&r->generation, was, generation))
+	if (!mhs_lane_claim(&r->generation, was, generation))
 		return;
 	lane_copy(r->way, p->way);
 	lane_copy(r->head, p->head);
@@ -156,27 +155,27 @@ static void way_publish(const struct ip_vs_mhs_lane_packet *p, u32 was,
 }
 
 /**
- * ip_vs_mhs_lane_way_find() - find the way to the server, which gets a record of it
+ * mhs_lane_way_find() - find the way to the server, which gets a record of it
  * @p: the packet; the function sets p->way and p->head
  *
  * The way is that of the route that the core has cached for the server.
  *
  * Return: 0, or why the packet goes up.
  */
-enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
+enum mhs_lane mhs_lane_way_find(struct mhs_lane_packet *p)
 {
 	u32 was = READ_ONCE(p->server->lane.generation), generation;
 	struct ip_vs_dest *dest = p->server->dest;
-	struct ip_vs_mhs_lane_way *way = &p->way;
+	struct mhs_lane_way *way = &p->way;
 	const struct ip_vs_dest_dst *route;
 	const struct ip_vs_conn *carrier;
 	struct dst_entry *dst;
 
-	/* Pairs with the barrier in ip_vs_mhs_lane_changed(), after the read of
+	/* Pairs with the barrier in mhs_lane_changed(), after the read of
 	 * p->generation
 	 */
 	smp_rmb();
-	*way = (struct ip_vs_mhs_lane_way){};
+	*way = (struct mhs_lane_way){};
 	/* None until the work finds memory for it; lane_decide() does not ask */
 	carrier = rcu_dereference(p->server->carrier);
 	if (!carrier)
@@ -196,8 +195,8 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
 	if (!way->neigh)
 		return MHS_LANE_NEIGHBOUR;
 	way->hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
-	generation = ip_vs_mhs_lane_generation_of(p, way->hop);
-	/* Pairs with the barrier in ip_vs_mhs_lane_changed() */
+	generation = mhs_lane_generation_of(p, way->hop);
+	/* Pairs with the barrier in mhs_lane_changed() */
 	smp_rmb();
 	if (!way_eth(way, p->protocol))
 		return MHS_LANE_NEIGHBOUR;
@@ -206,7 +205,7 @@ enum ip_vs_mhs_lane ip_vs_mhs_lane_way_find(struct ip_vs_mhs_lane_packet *p)
 	if (way->out->type != ARPHRD_ETHER || !(way->out->flags & IFF_UP))
 		return MHS_LANE_DEVICE;
 	way->tci = way_tci(way->out);
-	if (ip_vs_mhs_xdp_xmits(way->out))
+	if (mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);
 	way_head(p, route);

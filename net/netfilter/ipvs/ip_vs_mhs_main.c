@@ -33,7 +33,7 @@ static int mhs_parse_key(void)
 		pr_err("hash_key: want 32 hexadecimal digits (0-9, a-f), or nothing for the default key\n");
 		return -EINVAL;
 	}
-	ip_vs_mhs_hash_set_key(raw);
+	mhs_hash_set_key(raw);
 	memzero_explicit(raw, sizeof(raw));
 	return 0;
 }
@@ -52,7 +52,7 @@ static void mhs_stand_in(char *name)
 {
 	struct ip_vs_scheduler *sched = &mhs_standins[mhs_standins_n];
 
-	if (!strcmp(name, ip_vs_mhs_ctl_scheduler.name))
+	if (!strcmp(name, mhs_ctl_scheduler.name))
 		return;
 	sched->name = name;
 	INIT_LIST_HEAD(&sched->n_list);
@@ -72,8 +72,8 @@ static int mhs_register(void)
 
 	/* copy before the registration links n_list into the core's list */
 	for (i = 0; i < mhs_names_n; i++)
-		mhs_standins[i] = ip_vs_mhs_ctl_scheduler;
-	err = register_ip_vs_scheduler(&ip_vs_mhs_ctl_scheduler);
+		mhs_standins[i] = mhs_ctl_scheduler;
+	err = register_ip_vs_scheduler(&mhs_ctl_scheduler);
 	if (err)
 		return err;
 	/* nothing below may fail, see mhs_stand_in() */
@@ -86,7 +86,7 @@ static void mhs_unregister(void)
 {
 	while (mhs_standins_n)
 		unregister_ip_vs_scheduler(&mhs_standins[--mhs_standins_n]);
-	unregister_ip_vs_scheduler(&ip_vs_mhs_ctl_scheduler);
+	unregister_ip_vs_scheduler(&mhs_ctl_scheduler);
 }
 
 /* Offer the kfunc to XDP programs.  Without the kfunc the module works. */
@@ -95,75 +95,75 @@ static void mhs_offer_lane(void)
 	int err = -EOPNOTSUPP;
 
 	/* The kfunc reads what the init of each namespace makes */
-	if (ip_vs_mhs_net_ready()) {
+	if (mhs_net_ready()) {
 		pr_info("no XDP lane: a network namespace is being deleted: load the module again\n");
 		return;
 	}
 #ifdef MHS_HAVE_KFUNCS
-	if (!ip_vs_mhs_has_btf(THIS_MODULE)) {
+	if (!mhs_has_btf(THIS_MODULE)) {
 		pr_info("no XDP lane: the module has no BTF of this kernel: install dwarves and bpftool, and build the module again\n");
 		return;
 	}
-	err = ip_vs_mhs_xdp_register();
+	err = mhs_xdp_register();
 #endif
 	if (err)
 		pr_info("no XDP lane: this kernel lets no module serve XDP programs (error %d)\n",
 			err);
 }
 
-static int __init ip_vs_mhs_init(void)
+static int __init mhs_init(void)
 {
 	int err;
 
-	if (!ip_vs_mhs_table_size_valid(ip_vs_mhs_slots_size)) {
+	if (!mhs_table_size_valid(mhs_slots_size)) {
 		pr_err("table_size=%u: want one of 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287\n",
-		       ip_vs_mhs_slots_size);
+		       mhs_slots_size);
 		return -EINVAL;
 	}
 	err = mhs_parse_key();
 	if (err)
 		return err;
-	err = ip_vs_mhs_slots_init();
+	err = mhs_slots_init();
 	if (err)
 		return err;
-	err = ip_vs_mhs_net_register();
+	err = mhs_net_register();
 	if (err)
 		goto exit_scratch;
 	err = mhs_register();
 	if (err)
 		goto unregister_pernet;
-	pr_info("stateless Maglev scheduler, %u slots\n", ip_vs_mhs_slots_size);
+	pr_info("stateless Maglev scheduler, %u slots\n", mhs_slots_size);
 	mhs_offer_lane();
 	return 0;
 
 unregister_pernet:
-	ip_vs_mhs_net_unregister();
+	mhs_net_unregister();
 exit_scratch:
-	ip_vs_mhs_slots_exit();
+	mhs_slots_exit();
 	return err;
 }
 
-static void __exit ip_vs_mhs_exit(void)
+static void __exit mhs_exit(void)
 {
 	mhs_unregister();
 	/* Who may still be inside, and what waits for them:
 	 *
 	 *	services, their works	none: each service held the module
 	 *	packets in removed	synchronize_rcu(), before the namespaces'
-	 *	hooks, schedule()	struct ip_vs_mhs_net is freed
+	 *	hooks, schedule()	struct mhs_net is freed
 	 *	net_work(), /proc,	net_exit(), for each namespace
 	 *	sysctls
 	 *	RCU callbacks		rcu_barrier(), before the code goes and
-	 *				ip_vs_mhs_net.carriers, which they count down
+	 *				mhs_net.carriers, which they count down
 	 */
 	synchronize_rcu();
 	rcu_barrier();
-	ip_vs_mhs_net_unregister();
-	ip_vs_mhs_slots_exit();
+	mhs_net_unregister();
+	mhs_slots_exit();
 }
 
-module_init(ip_vs_mhs_init);
-module_exit(ip_vs_mhs_exit);
+module_init(mhs_init);
+module_exit(mhs_exit);
 MODULE_DESCRIPTION("IPVS stateless Maglev scheduler");
 MODULE_LICENSE("GPL");
 #ifdef MHS_VERSION

@@ -28,31 +28,31 @@
 /* Time between two polls, see net_work() */
 #define MHS_NET_PERIOD		HZ
 
-/* 0 when ip_vs_mhs_net() works, -EAGAIN before, or why it never will */
-int ip_vs_mhs_net_ready(void)
+/* 0 when mhs_net() works, -EAGAIN before, or why it never will */
+int mhs_net_ready(void)
 {
-	return ip_vs_mhs_net_registered();
+	return mhs_net_registered();
 }
 
-static void net_queue(struct ip_vs_mhs_net *mn)
+static void net_queue(struct mhs_net *mn)
 {
-	queue_delayed_work(ip_vs_mhs_slots_wq, &mn->work, MHS_NET_PERIOD);
+	queue_delayed_work(mhs_slots_wq, &mn->work, MHS_NET_PERIOD);
 }
 
 /* Have the work replace carriers that do not fit */
-static void net_refresh(struct ip_vs_mhs *mhs)
+static void net_refresh(struct mhs *mhs)
 {
 	mutex_lock(&mhs->lock);
 	/* before the first server no carrier exists */
 	if (mhs->svc) {
 		mhs->poked = true;
-		ip_vs_mhs_queue(mhs, 0);
+		mhs_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
 }
 
 /* Poll what no callback of the core reports: vs.conntrack, the sync daemon's
- * role, other schedulers' services by firewall mark (ip_vs_mhs_svc_unsure()),
+ * role, other schedulers' services by firewall mark (mhs_svc_unsure()),
  * the sysctl stateless, and entries that end.
  *
  * On a sync backup connection entries of unknown flows arrive.  So the work marks
@@ -62,18 +62,18 @@ static void net_refresh(struct ip_vs_mhs *mhs)
  */
 static void net_work(struct work_struct *work)
 {
-	struct ip_vs_mhs_net *mn = container_of(to_delayed_work(work),
-						struct ip_vs_mhs_net, work);
+	struct mhs_net *mn = container_of(to_delayed_work(work),
+					  struct mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 	const atomic_t *all = &ipvs->conn_count;
 	bool backup, begins, foreign, conntrack, full;
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 	loff_t pos = 0;
 	s64 ours = 0;
 
 	mutex_lock(&mn->lock);
 	/* a carrier's IP_VS_CONN_F_NFCT is fixed: replace the carriers */
-	conntrack = ip_vs_mhs_conntrack(ipvs);
+	conntrack = mhs_conntrack(ipvs);
 	if (conntrack != mn->conntrack)
 		list_for_each_entry(mhs, &mn->list, net_list)
 			net_refresh(mhs);
@@ -88,20 +88,20 @@ static void net_work(struct work_struct *work)
 	/* half below the limit it does not matter whose the entries are */
 	full = atomic_read(all) > READ_ONCE(mn->max_total_entries) / 2;
 	mhs = NULL;
-	while ((mhs = ip_vs_mhs_svc_next(mn, mhs, pos++))) {
+	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
 		if (begins)
-			ip_vs_mhs_slots_track_all(mhs);
+			mhs_slots_track_all(mhs);
 		mutex_lock(&mhs->lock);
-		ip_vs_mhs_work_poll_stateful(mhs);
+		mhs_work_poll_stateful(mhs);
 		if (full || atomic_read(&mhs->made) + mhs->counted)
-			ours += ip_vs_mhs_work_recount(mhs);
+			ours += mhs_work_recount(mhs);
 		mutex_unlock(&mhs->lock);
 		cond_resched();
 	}
 	WRITE_ONCE(mn->others, full ? max_t(s64, atomic_read(all) - ours, 0) : 0);
 
 	mutex_lock(&mn->lock);
-	foreign = ip_vs_mhs_foreign(ipvs, mn->services, mn->fwm_services);
+	foreign = mhs_foreign(ipvs, mn->services, mn->fwm_services);
 	/* No record of a lane lasts longer than a second */
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
@@ -111,9 +111,9 @@ static void net_work(struct work_struct *work)
 }
 
 /* A reference to the present hash table, or to a new one for the caller to publish */
-static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
+static struct mhs_hash *net_hash(struct mhs_net *mn)
 {
-	struct ip_vs_mhs_hash *hash;
+	struct mhs_hash *hash;
 
 	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
 	if (hash) {
@@ -123,7 +123,7 @@ static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 	hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
 	if (!hash)
 		return NULL;
-	hash->lane = alloc_percpu_gfp(struct ip_vs_mhs_lane_stats,
+	hash->lane = alloc_percpu_gfp(struct mhs_lane_stats,
 				      GFP_KERNEL_ACCOUNT);
 	if (!hash->lane) {
 		kvfree(hash);
@@ -137,48 +137,48 @@ static struct ip_vs_mhs_hash *net_hash(struct ip_vs_mhs_net *mn)
 /* A service comes.  The table of services, the hooks and the work of a
  * namespace come with its first service.  After an error nothing is attached.
  */
-int ip_vs_mhs_net_attach(struct ip_vs_mhs *mhs)
+int mhs_net_attach(struct mhs *mhs)
 {
-	struct ip_vs_mhs_net *mn = mhs->net;
+	struct mhs_net *mn = mhs->net;
 	int err = -ENOMEM;
 
 	mutex_lock(&mn->lock);
 	mhs->hash = net_hash(mn);
 	if (mhs->hash)
-		err = ip_vs_mhs_hook_get(mn, mhs);
+		err = mhs_hook_get(mn, mhs);
 	if (!err) {
 		rcu_assign_pointer(mn->hash, mhs->hash);
 		WRITE_ONCE(mn->services, mn->services + 1);
 		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
 		if (list_empty(&mn->list)) {
-			mn->conntrack = ip_vs_mhs_conntrack(mhs->ipvs);
+			mn->conntrack = mhs_conntrack(mhs->ipvs);
 			net_queue(mn);
 		}
 		WRITE_ONCE(mn->foreign, true);
 		mn->was_foreign = true;
-		ip_vs_mhs_lane_changed(&mn->lane_net.generation);
+		mhs_lane_changed(&mn->lane_net.generation);
 		if (READ_ONCE(mn->backup))
-			ip_vs_mhs_slots_track_all(mhs);
+			mhs_slots_track_all(mhs);
 		list_add_tail(&mhs->net_list, &mn->list);
-		ip_vs_mhs_cid_attach(mhs);
+		mhs_cid_attach(mhs);
 	}
 	mutex_unlock(&mn->lock);
 	return err;
 }
 
 /* A service that was attached goes */
-void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
+void mhs_net_detach(struct mhs *mhs)
 {
-	struct ip_vs_mhs_net *mn = mhs->net;
+	struct mhs_net *mn = mhs->net;
 
 	mutex_lock(&mn->lock);
 	list_del_init(&mhs->net_list);
 	RCU_INIT_POINTER(mhs->cid, NULL);
 	this_cpu_add(mhs->hash->lane->n[MHS_LANE_FORWARDED],
-		     ip_vs_mhs_svc_counted(mhs, MHS_LANE_COUNTS));
+		     mhs_svc_counted(mhs, MHS_LANE_COUNTS));
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
-	ip_vs_mhs_hook_put(mn, mhs);
+	mhs_hook_put(mn, mhs);
 	if (list_empty(&mn->list))
 		RCU_INIT_POINTER(mn->hash, NULL);
 	mutex_unlock(&mn->lock);
@@ -189,11 +189,11 @@ void ip_vs_mhs_net_detach(struct ip_vs_mhs *mhs)
 static const unsigned int net_day_ms = MHS_DAY_MS;
 static const unsigned int net_int_max = INT_MAX;
 
-/* data is the offset in struct ip_vs_mhs_net */
+/* data is the offset in struct mhs_net */
 #define NET_SYSCTL(NAME, MAX)						\
 	{								\
 		.procname	= #NAME,				\
-		.data		= (void *)offsetof(struct ip_vs_mhs_net, NAME), \
+		.data		= (void *)offsetof(struct mhs_net, NAME), \
 		.maxlen		= sizeof(unsigned int),			\
 		.mode		= 0644,					\
 		.proc_handler	= proc_douintvec_minmax,		\
@@ -210,10 +210,10 @@ static const struct ctl_table net_table[] = {
 	NET_SYSCTL(stateless, SYSCTL_ONE),
 	{
 		.procname	= "lane",
-		.data		= (void *)offsetof(struct ip_vs_mhs_net, lane),
+		.data		= (void *)offsetof(struct mhs_net, lane),
 		.maxlen		= sizeof(unsigned int),
 		.mode		= 0644,
-		.proc_handler	= ip_vs_mhs_lane_watch_sysctl,
+		.proc_handler	= mhs_lane_watch_sysctl,
 		.extra1		= SYSCTL_ZERO,
 		.extra2		= SYSCTL_ONE,
 	},
@@ -221,26 +221,26 @@ static const struct ctl_table net_table[] = {
 		.procname	= "ingress",
 		.maxlen		= PAGE_SIZE,
 		.mode		= 0644,
-		.proc_handler	= ip_vs_mhs_lane_watch_ingress,
+		.proc_handler	= mhs_lane_watch_ingress,
 	},
 	{
 		.procname	= "second_chance",
 		.maxlen		= PAGE_SIZE,
 		.mode		= 0644,
-		.proc_handler	= ip_vs_mhs_cid_sysctl,
+		.proc_handler	= mhs_cid_sysctl,
 	},
 	{
 		.procname	= "quic_ids",
 		.maxlen		= PAGE_SIZE,
 		/* a key is secret */
 		.mode		= 0600,
-		.proc_handler	= ip_vs_mhs_cid_sysctl,
+		.proc_handler	= mhs_cid_sysctl,
 		.extra1		= SYSCTL_ONE,
 	},
 	{ } /* where register_net_sysctl() stops */
 };
 
-static int net_sysctls_init(struct ip_vs_mhs_net *mn)
+static int net_sysctls_init(struct mhs_net *mn)
 {
 	unsigned int i, n = ARRAY_SIZE(net_table) - 1;
 
@@ -251,15 +251,15 @@ static int net_sysctls_init(struct ip_vs_mhs_net *mn)
 		return -ENOMEM;
 	for (i = 0; i < n; i++)
 		mn->table[i].data = (char *)mn + (unsigned long)net_table[i].data;
-	mn->header = ip_vs_mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
-					       mn->table, n);
+	mn->header = mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
+					 mn->table, n);
 	if (mn->header)
 		return 0;
 	kfree(mn->table);
 	return -ENOMEM;
 }
 
-static void net_sysctls_exit(struct ip_vs_mhs_net *mn)
+static void net_sysctls_exit(struct mhs_net *mn)
 {
 	if (mn->header)
 		unregister_net_sysctl_table(mn->header);
@@ -268,7 +268,7 @@ static void net_sysctls_exit(struct ip_vs_mhs_net *mn)
 
 static int __net_init net_init(struct net *net)
 {
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
+	struct mhs_net *mn = mhs_net(net);
 	int err;
 
 	mn->net = net;
@@ -289,17 +289,16 @@ static int __net_init net_init(struct net *net)
 	if (!IS_ENABLED(CONFIG_PROC_FS))
 		return 0;
 	/* 0440: a read walks every slot of every service */
-	if (!proc_create_net("ip_vs_mhs", 0440, net->proc_net,
-			     &ip_vs_mhs_proc_ops,
+	if (!proc_create_net("ip_vs_mhs", 0440, net->proc_net, &mhs_proc_ops,
 			     sizeof(struct seq_net_private)))
 		goto exit_sysctls;
 	if (!proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
-				    ip_vs_mhs_lane_show, NULL))
+				    mhs_lane_show, NULL))
 		goto exit_proc;
 	if (!proc_create_net_data_write("ip_vs_mhs_lookup", 0600, net->proc_net,
-					&ip_vs_mhs_proc_lookup_ops,
-					ip_vs_mhs_proc_lookup_write,
-					ip_vs_mhs_proc_lookup_size, NULL))
+					&mhs_proc_lookup_ops,
+					mhs_proc_lookup_write,
+					mhs_proc_lookup_size, NULL))
 		goto exit_lane;
 	return 0;
 
@@ -309,8 +308,8 @@ exit_proc:
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 exit_sysctls:
 	net_sysctls_exit(mn);
-	ip_vs_mhs_lane_watch_exit(mn);
-	ip_vs_mhs_cid_exit(mn);
+	mhs_lane_watch_exit(mn);
+	mhs_cid_exit(mn);
 	return -ENOMEM;
 }
 
@@ -319,32 +318,32 @@ exit_sysctls:
  */
 static void __net_exit net_exit(struct net *net)
 {
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(net);
+	struct mhs_net *mn = mhs_net(net);
 
 	remove_proc_entry("ip_vs_mhs_lookup", net->proc_net);
 	remove_proc_entry("ip_vs_mhs_lane", net->proc_net);
 	remove_proc_entry("ip_vs_mhs", net->proc_net);
 	net_sysctls_exit(mn);
-	ip_vs_mhs_lane_watch_exit(mn);
-	ip_vs_mhs_cid_exit(mn);
+	mhs_lane_watch_exit(mn);
+	mhs_cid_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 }
 
 static struct pernet_operations net_ops = {
 	.init	= net_init,
 	.exit	= net_exit,
-	.id	= &ip_vs_mhs_svc_net_id,
-	.size	= sizeof(struct ip_vs_mhs_net),
+	.id	= &mhs_svc_net_id,
+	.size	= sizeof(struct mhs_net),
 };
 
 /* Make our part of each network namespace, perhaps later than at the return */
-int ip_vs_mhs_net_register(void)
+int mhs_net_register(void)
 {
-	return ip_vs_mhs_register_net(&net_ops);
+	return mhs_register_net(&net_ops);
 }
 
 /* Free our part of each network namespace, when no service is left */
-void ip_vs_mhs_net_unregister(void)
+void mhs_net_unregister(void)
 {
-	ip_vs_mhs_unregister_net(&net_ops);
+	mhs_unregister_net(&net_ops);
 }

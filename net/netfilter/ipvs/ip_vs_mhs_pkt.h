@@ -29,10 +29,10 @@
 #include "ip_vs_mhs_proto.h"
 
 /* One packet in a hook */
-struct ip_vs_mhs_packet {
+struct mhs_packet {
 	struct ip_vs_iphdr	iph;
 	struct sk_buff		*skb;
-	struct ip_vs_mhs_net	*net;
+	struct mhs_net	*net;
 	struct ip_vs_proto_data	*pd;	/* of the core; NULL for ICMP */
 	u32			mark;
 	u8			af;
@@ -45,36 +45,32 @@ struct ip_vs_mhs_packet {
 	bool			quic;	/* to a QUIC port */
 };
 
-/* A question to ip_vs_mhs_ask() */
-struct ip_vs_mhs_ask {
-	struct ip_vs_mhs	*mhs;
-	struct ip_vs_mhs_server	*server;	/* of the verdict */
+/* A question to mhs_ask() */
+struct mhs_ask {
+	struct mhs	*mhs;
+	struct mhs_server	*server;	/* of the verdict */
 	u32			*slot;		/* the client's */
 	u32			w;		/* word of the slot */
 	u32			facts;		/* MHS_SVC_*, _PKT_*, _ASK_* */
 };
 
 /* icmp */
-unsigned int ip_vs_mhs_icmp(struct netns_ipvs *ipvs,
-			    struct ip_vs_mhs_packet *p);
+unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p);
 
 /* entry */
-bool ip_vs_mhs_entry_reserve(struct ip_vs_mhs *mhs, u32 limit, bool begins);
-struct ip_vs_conn *ip_vs_mhs_entry_make(const struct ip_vs_mhs_ask *q,
-					const struct ip_vs_mhs_packet *p,
-					struct ip_vs_dest *dest,
-					enum ip_vs_mhs_cnt kind);
-unsigned int ip_vs_mhs_entry_first(struct ip_vs_mhs *mhs,
-				   struct ip_vs_mhs_packet *p,
-				   struct ip_vs_conn *cp, u32 stats);
-void ip_vs_mhs_entry_claim(const struct ip_vs_mhs_packet *p,
-			   struct ip_vs_conn *cp);
-bool ip_vs_mhs_entry_is_claim(const struct ip_vs_conn *cp);
-bool ip_vs_mhs_entry_handle(struct ip_vs_mhs_ask *q, struct ip_vs_mhs_packet *p,
-			    unsigned int *verdict);
+bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins);
+struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
+				  const struct mhs_packet *p,
+				  struct ip_vs_dest *dest, enum mhs_cnt kind);
+unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
+			     struct ip_vs_conn *cp, u32 stats);
+void mhs_entry_claim(const struct mhs_packet *p, struct ip_vs_conn *cp);
+bool mhs_entry_is_claim(const struct ip_vs_conn *cp);
+bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
+		      unsigned int *verdict);
 
 /* cid: a service in a list, of quic_ids perhaps with a key */
-struct ip_vs_mhs_cid {
+struct mhs_cid {
 	u16			af;
 	__be16			port;
 	bool			keyed;
@@ -82,28 +78,26 @@ struct ip_vs_mhs_cid {
 	MHS_AES_KEY		key;
 };
 
-struct ip_vs_mhs_server *ip_vs_mhs_cid_ask(struct ip_vs_mhs_ask *q, const u8 *h,
-					   unsigned int bytes);
-struct ip_vs_mhs_server *ip_vs_mhs_cid_server(const struct ip_vs_mhs *mhs,
-					      __be32 id);
-int ip_vs_mhs_cid_add(struct ip_vs_mhs_server *s);
-void ip_vs_mhs_cid_del(struct ip_vs_mhs_server *s);
-void ip_vs_mhs_cid_attach(struct ip_vs_mhs *mhs);
-void ip_vs_mhs_cid_check(struct ip_vs_mhs_server *s);
-void ip_vs_mhs_cid_exit(struct ip_vs_mhs_net *mn);
-int ip_vs_mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			 size_t *lenp, loff_t *ppos);
+struct mhs_server *mhs_cid_ask(struct mhs_ask *q, const u8 *h,
+			       unsigned int bytes);
+struct mhs_server *mhs_cid_server(const struct mhs *mhs, __be32 id);
+int mhs_cid_add(struct mhs_server *s);
+void mhs_cid_del(struct mhs_server *s);
+void mhs_cid_attach(struct mhs *mhs);
+void mhs_cid_check(struct mhs_server *s);
+void mhs_cid_exit(struct mhs_net *mn);
+int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+		   size_t *lenp, loff_t *ppos);
 
 /* ask */
-struct ip_vs_mhs_server *ip_vs_mhs_ask_pick(const struct ip_vs_mhs *mhs,
-					    const u32 *slot, u32 w);
-u32 ip_vs_mhs_ask_long(struct ip_vs_mhs_ask *q);
-bool ip_vs_mhs_ask_cut(const struct ip_vs_mhs_ask *q);
+struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w);
+u32 mhs_ask_long(struct mhs_ask *q);
+bool mhs_ask_cut(const struct mhs_ask *q);
 
 /* proto */
-bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
-bool ip_vs_mhs_proto_is_quic(__be16 port);
-u32 ip_vs_mhs_proto_udp_facts(const struct ip_vs_mhs *mhs, __be16 port);
+bool mhs_proto_parse(struct mhs_packet *p);
+bool mhs_proto_is_quic(__be16 port);
+u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port);
 
 /* Statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
@@ -126,48 +120,48 @@ static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
  * server: the service of an unlisted server may be freed.
  */
 static __always_inline void
-ip_vs_mhs_xmit_stats_bh(const struct ip_vs_mhs *mhs, struct ip_vs_dest *dest,
-			unsigned int bytes, u32 what)
+mhs_xmit_stats_bh(const struct mhs *mhs, struct ip_vs_dest *dest,
+		  unsigned int bytes, u32 what)
 {
-	if (!ip_vs_mhs_dest_listed(dest))
+	if (!mhs_dest_listed(dest))
 		return;
 	xmit_stats_add(this_cpu_ptr(dest->stats.cpustats), bytes, what);
 	xmit_stats_add(this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats),
 		       bytes, what);
-	xmit_stats_add(ip_vs_mhs_total_stats(mhs->ipvs), bytes, what);
+	xmit_stats_add(mhs_total_stats(mhs->ipvs), bytes, what);
 }
 
 /* Count a packet in the statistics of ipvsadm */
-static inline void ip_vs_mhs_xmit_stats(const struct ip_vs_mhs *mhs,
-					struct ip_vs_dest *dest,
-					unsigned int bytes, u32 what)
+static inline void mhs_xmit_stats(const struct mhs *mhs,
+				  struct ip_vs_dest *dest,
+				  unsigned int bytes, u32 what)
 {
 	local_bh_disable();
 	/* A constant lets the compiler drop branches */
 	if (likely(what == MHS_STAT_IN))
-		ip_vs_mhs_xmit_stats_bh(mhs, dest, bytes, MHS_STAT_IN);
+		mhs_xmit_stats_bh(mhs, dest, bytes, MHS_STAT_IN);
 	else
-		ip_vs_mhs_xmit_stats_bh(mhs, dest, bytes, what);
+		mhs_xmit_stats_bh(mhs, dest, bytes, what);
 	local_bh_enable();
 }
 
 /* Send a packet to the server of a carrier */
-static inline unsigned int ip_vs_mhs_xmit(const struct ip_vs_mhs *mhs,
-					  struct ip_vs_conn *carrier,
-					  struct ip_vs_mhs_packet *p, u32 stats)
+static inline unsigned int mhs_xmit(const struct mhs *mhs,
+				    struct ip_vs_conn *carrier,
+				    struct mhs_packet *p, u32 stats)
 {
-	ip_vs_mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
+	mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
 	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
 }
 
 /* svc */
-bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark);
+bool mhs_svc_unsure(const struct mhs *mhs, u32 mark);
 
 /* Hash key of address and port, which the chain hashes again.  The administrator of
  * the namespace chooses all services: no secret is needed against crafted collisions.
  */
 static __always_inline u32
-ip_vs_mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
+mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 {
 	__be32 fold = addr->ip;
 
@@ -177,14 +171,14 @@ ip_vs_mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 }
 
 /* The service by address and port, without a reference, or NULL.  Under RCU. */
-static __always_inline struct ip_vs_mhs *
-ip_vs_mhs_svc_in(const struct ip_vs_mhs_hash *hash, u16 af, u16 protocol,
-		 const union nf_inet_addr *addr, __be16 port)
+static __always_inline struct mhs *
+mhs_svc_in(const struct mhs_hash *hash, u16 af, u16 protocol,
+	   const union nf_inet_addr *addr, __be16 port)
 {
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 
 	hash_for_each_possible_rcu(hash->services, mhs, node,
-				   ip_vs_mhs_svc_key(af, addr, port))
+				   mhs_svc_key(af, addr, port))
 		if (mhs->port == port && mhs->af == af &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
 		    mhs->protocol == protocol && !mhs->fwmark)
@@ -192,24 +186,24 @@ ip_vs_mhs_svc_in(const struct ip_vs_mhs_hash *hash, u16 af, u16 protocol,
 	return NULL;
 }
 
-static inline u32 *ip_vs_mhs_slot_of(const struct ip_vs_mhs *mhs, u64 hash)
+static inline u32 *mhs_slot_of(const struct mhs *mhs, u64 hash)
 {
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
 }
 
-static inline u32 *ip_vs_mhs_slot(const struct ip_vs_mhs *mhs,
-				  const union nf_inet_addr *caddr, __be16 cport)
+static inline u32 *mhs_slot(const struct mhs *mhs,
+			    const union nf_inet_addr *caddr, __be16 cport)
 {
 	if (READ_ONCE(mhs->addr_only))
 		cport = 0;
-	return ip_vs_mhs_slot_of(mhs, ip_vs_mhs_hash_client(&mhs->key, mhs->af,
-							    caddr, cport));
+	return mhs_slot_of(mhs, mhs_hash_client(&mhs->key, mhs->af,
+						caddr, cport));
 }
 
-static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
+static inline u32 mhs_slot_read(const u32 *slot)
 {
 	/* Pairs with the compare-and-exchange in slots_walk(): a reader that
-	 * sees an index sees its server, see ip_vs_mhs_server_at().
+	 * sees an index sees its server, see mhs_server_at().
 	 */
 	return smp_load_acquire(slot);
 }
@@ -217,7 +211,7 @@ static inline u32 ip_vs_mhs_slot_read(const u32 *slot)
 /* Set the current "tracked" mark before a connection entry is made: in a slot
  * without the mark no packet looks for its entry.
  */
-static inline void ip_vs_mhs_slot_track(u32 *slot)
+static inline void mhs_slot_track(u32 *slot)
 {
 	u32 w = READ_ONCE(*slot);
 
@@ -229,7 +223,7 @@ static inline void ip_vs_mhs_slot_track(u32 *slot)
 /* Flags of the core's service, which ipvsadm may change at any time; 0 before
  * the first server
  */
-static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
+static inline unsigned int mhs_flags(const struct mhs *mhs)
 {
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 
@@ -240,15 +234,15 @@ static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
  * an entry must ask before the slot is read: the first packet ends the youth of
  * a service, after which a change opens transitions.
  */
-static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
+static inline bool mhs_settling(struct mhs *mhs)
 {
-	/* Pairs with the release in ip_vs_mhs_settle_on(): whoever sees the
+	/* Pairs with the release in mhs_settle_on(): whoever sees the
 	 * service settled sees its final table.
 	 */
 	u32 settle = smp_load_acquire(&mhs->settle);
 
 	while (unlikely(settle == MHS_YOUNG)) {
-		/* Pairs with the exchange in ip_vs_mhs_settle_before_change() */
+		/* Pairs with the exchange in mhs_settle_before_change() */
 		if (try_cmpxchg(&mhs->settle, &settle, MHS_SETTLED))
 			break;
 		/* A failed exchange promises no barrier */
@@ -258,19 +252,18 @@ static inline bool ip_vs_mhs_settling(struct ip_vs_mhs *mhs)
 }
 
 /* MHS_PKT_CONNLESS: do the first packets of flows look like all others? */
-static inline u32 ip_vs_mhs_proto_facts(const struct ip_vs_mhs *mhs, u16 protocol,
-					__be16 port)
+static inline u32 mhs_proto_facts(const struct mhs *mhs, u16 protocol,
+				  __be16 port)
 {
-	return protocol == IPPROTO_UDP ? ip_vs_mhs_proto_udp_facts(mhs, port) : 0;
+	return protocol == IPPROTO_UDP ? mhs_proto_udp_facts(mhs, port) : 0;
 }
 
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:
  * MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows.  Under RCU.
  */
-static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
-				       struct ip_vs_mhs *mhs,
-				       const union nf_inet_addr *caddr,
-				       __be16 cport, u32 facts)
+static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
+				 const union nf_inet_addr *caddr, __be16 cport,
+				 u32 facts)
 {
 	BUILD_BUG_ON(IP_VS_SVC_F_PERSISTENT != MHS_SVC_PERSISTENT);
 	BUILD_BUG_ON(IP_VS_SVC_F_ONEPACKET != MHS_SVC_ONE_PACKET);
@@ -278,18 +271,18 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
-	/* Before the slot is read, see ip_vs_mhs_settling() */
-	if (unlikely(ip_vs_mhs_settling(mhs)))
+	/* Before the slot is read, see mhs_settling() */
+	if (unlikely(mhs_settling(mhs)))
 		facts |= MHS_SVC_SETTLING;
-	facts |= ip_vs_mhs_flags(mhs) & MHS_SVC_FLAGS;
+	facts |= mhs_flags(mhs) & MHS_SVC_FLAGS;
 	if (unlikely(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP))
 		facts |= MHS_SVC_BACKUP;
 	if (unlikely(!READ_ONCE(mhs->net->stateless)))
 		facts |= MHS_SVC_STATEFUL;
 	q->mhs = mhs;
 	q->facts = facts;
-	q->slot = ip_vs_mhs_slot(mhs, caddr, cport);
-	q->w = ip_vs_mhs_slot_read(q->slot);
+	q->slot = mhs_slot(mhs, caddr, cport);
+	q->w = mhs_slot_read(q->slot);
 }
 
 /* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
@@ -297,17 +290,16 @@ static inline void ip_vs_mhs_ask_begin(struct ip_vs_mhs_ask *q,
  * the full barrier of the compare-and-exchange that wrote the word: control
  * had published an array with room for the index before.
  */
-static inline struct ip_vs_mhs_server *
-ip_vs_mhs_server_at(const struct ip_vs_mhs *mhs, u32 idx)
+static inline struct mhs_server *mhs_server_at(const struct mhs *mhs, u32 idx)
 {
-	const struct ip_vs_mhs_servers *servers = rcu_dereference(mhs->servers);
+	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
 
 	return idx ? rcu_dereference(servers->s[idx]) : NULL;
 }
 
 /* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
 static __always_inline u32
-ip_vs_mhs_ask_facts(const struct ip_vs_mhs_server *s, bool begins)
+mhs_ask_facts(const struct mhs_server *s, bool begins)
 {
 	u32 facts;
 
@@ -327,37 +319,35 @@ ip_vs_mhs_ask_facts(const struct ip_vs_mhs_server *s, bool begins)
 /* Where does the packet go?  Returns the verdict and sets q->server, without a
  * reference.  Under RCU.
  */
-static __always_inline u32 ip_vs_mhs_ask(struct ip_vs_mhs_ask *q)
+static __always_inline u32 mhs_ask(struct mhs_ask *q)
 {
 	u32 idx, facts, v = MHS_SEARCH;
 
-	if (likely(ip_vs_mhs_decide_is_quick(q->facts))) {
-		idx = ip_vs_mhs_decide_idx(q->w, q->facts);
-		q->server = ip_vs_mhs_server_at(q->mhs, idx);
-		facts = ip_vs_mhs_ask_facts(q->server,
-					    q->facts & MHS_PKT_FRESH);
-		v = ip_vs_mhs_decide_quick(q->w, facts, q->facts);
+	if (likely(mhs_decide_is_quick(q->facts))) {
+		idx = mhs_decide_idx(q->w, q->facts);
+		q->server = mhs_server_at(q->mhs, idx);
+		facts = mhs_ask_facts(q->server, q->facts & MHS_PKT_FRESH);
+		v = mhs_decide_quick(q->w, facts, q->facts);
 	}
-	if (ip_vs_mhs_verdict_act(v) == MHS_SEARCH)
-		v = ip_vs_mhs_ask_long(q);
+	if (mhs_verdict_act(v) == MHS_SEARCH)
+		v = mhs_ask_long(q);
 	if (unlikely(v & MHS_TRACKS))
-		ip_vs_mhs_slot_track(q->slot);
+		mhs_slot_track(q->slot);
 	return v;
 }
 
-static inline void ip_vs_mhs_count(const struct ip_vs_mhs *mhs,
-				   enum ip_vs_mhs_cnt i)
+static inline void mhs_count(const struct mhs *mhs, enum mhs_cnt i)
 {
 	this_cpu_inc(mhs->cnt->n[i]);
 }
 
 /* Count a verdict that is carried out */
-static inline void ip_vs_mhs_count_verdict(const struct ip_vs_mhs *mhs, u32 v)
+static inline void mhs_count_verdict(const struct mhs *mhs, u32 v)
 {
-	enum ip_vs_mhs_cnt count = ip_vs_mhs_verdict_count(v);
+	enum mhs_cnt count = mhs_verdict_count(v);
 
 	if (likely(count != MHS_CNT_MAX))
-		ip_vs_mhs_count(mhs, count);
+		mhs_count(mhs, count);
 }
 
 /* A packet of AH or ESP belongs to the flow of UDP from port 500 to port 500, by
@@ -365,7 +355,7 @@ static inline void ip_vs_mhs_count_verdict(const struct ip_vs_mhs *mhs, u32 v)
  */
 #define MHS_IKE_PORT		htons(500)
 
-static inline bool ip_vs_mhs_is_ipsec(u16 protocol)
+static inline bool mhs_is_ipsec(u16 protocol)
 {
 	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
 }

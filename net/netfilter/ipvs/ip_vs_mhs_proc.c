@@ -30,32 +30,31 @@ struct mhs_sum {
 	u32			ids;	/* quic_ids: 0 none, 1 plain, 2 keyed */
 };
 
-static u64 proc_server_id(const struct ip_vs_mhs *mhs, u32 idx)
+static u64 proc_server_id(const struct mhs *mhs, u32 idx)
 {
-	const struct ip_vs_mhs_server *s = ip_vs_mhs_server_at(mhs, idx);
+	const struct mhs_server *s = mhs_server_at(mhs, idx);
 
 	return s ? s->id : 0;
 }
 
 /* Count and fingerprint the slots, which may change meanwhile; look at the list */
-static void proc_sum_slots(const struct ip_vs_mhs *mhs, struct mhs_sum *sum)
+static void proc_sum_slots(const struct mhs *mhs, struct mhs_sum *sum)
 {
-	const struct ip_vs_mhs_cid *cid;
+	const struct mhs_cid *cid;
 	u32 i, w;
 
 	rcu_read_lock();
 	for (i = 0; i < mhs->size; i++) {
-		w = ip_vs_mhs_slot_read(&mhs->slots[i]);
-		sum->stable += ip_vs_mhs_slot_stable(w);
-		sum->hold += ip_vs_mhs_slot_holding(w);
-		sum->pin += ip_vs_mhs_slot_pinning(w);
-		sum->tracked += ip_vs_mhs_slot_tracked(w);
-		sum->old_print = ip_vs_mhs_table_print
-			(sum->old_print,
-			 proc_server_id(mhs, ip_vs_mhs_slot_old(w)));
-		sum->cand_print = ip_vs_mhs_table_print
+		w = mhs_slot_read(&mhs->slots[i]);
+		sum->stable += mhs_slot_stable(w);
+		sum->hold += mhs_slot_holding(w);
+		sum->pin += mhs_slot_pinning(w);
+		sum->tracked += mhs_slot_tracked(w);
+		sum->old_print = mhs_table_print
+			(sum->old_print, proc_server_id(mhs, mhs_slot_old(w)));
+		sum->cand_print = mhs_table_print
 			(sum->cand_print,
-			 proc_server_id(mhs, ip_vs_mhs_slot_cand(w)));
+			 proc_server_id(mhs, mhs_slot_cand(w)));
 		if (!(i & 4095)) {
 			rcu_read_unlock();
 			cond_resched();
@@ -77,10 +76,10 @@ static void proc_endpoint(struct seq_file *seq, u16 af,
 		seq_printf(seq, "%pI4:%u", &addr->ip, ntohs(port));
 }
 
-static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
+static int proc_show(struct seq_file *seq, struct mhs *mhs)
 {
 	unsigned long cnt[MHS_CNT_MAX];
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	struct mhs_sum sum = {};
 	unsigned long now;
 	u32 changes, gone = 0;
@@ -97,15 +96,15 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		mutex_unlock(&mhs->lock);
 		return SEQ_SKIP;
 	}
-	ip_vs_mhs_work_poll_stateful(mhs);
+	mhs_work_poll_stateful(mhs);
 	for (i = 0; i < MHS_CNT_MAX; i++)
-		cnt[i] = ip_vs_mhs_svc_counted(mhs, BIT(i));
+		cnt[i] = mhs_svc_counted(mhs, BIT(i));
 	cnt[MHS_CNT_STATELESS] += cnt[MHS_CNT_LANE_STABLE];
 	cnt[MHS_CNT_LANE] += cnt[MHS_CNT_LANE_STABLE];
 	list_for_each_entry(s, &mhs->listed, list)
-		entries += ip_vs_mhs_dest_entries(s->dest);
+		entries += mhs_dest_entries(s->dest);
 	list_for_each_entry(s, &mhs->gone, list) {
-		entries += ip_vs_mhs_dest_entries(s->dest);
+		entries += mhs_dest_entries(s->dest);
 		gone++;
 	}
 	now = jiffies;
@@ -123,7 +122,7 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   sum.hold || sum.pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
 		   sum.hold, sum.pin, sum.tracked,
-		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_max, now), entries);
+		   mhs_time_merge_ms(mhs, mhs->census.stage_max, now), entries);
 	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
 		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
@@ -131,46 +130,46 @@ static int proc_show(struct seq_file *seq, struct ip_vs_mhs *mhs)
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
 	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu\n", cnt[MHS_CNT_ICMP],
-		   ip_vs_mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
+		   mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
-		   ip_vs_mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
+		   mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
 		   sum.ids, cnt[MHS_CNT_NAMED], cnt[MHS_CNT_UNNAMED]);
 	mutex_unlock(&mhs->lock);
 	return 0;
 }
 
 /* Have the tables rebuilt that are due: who reads sees what the last command made */
-static void proc_build(struct ip_vs_mhs_net *mn)
+static void proc_build(struct mhs_net *mn)
 {
-	struct ip_vs_mhs *mhs = NULL;
+	struct mhs *mhs = NULL;
 	loff_t pos = 0;
 
-	while ((mhs = ip_vs_mhs_svc_next(mn, mhs, pos++)))
-		ip_vs_mhs_work_build(mhs);
+	while ((mhs = mhs_svc_next(mn, mhs, pos++)))
+		mhs_work_build(mhs);
 }
 
 /* Position 0 is the line of names.  Between two calls a reference holds a service */
 static void *proc_seq_start(struct seq_file *seq, loff_t *pos)
 {
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+	struct mhs_net *mn = mhs_net(seq_file_net(seq));
 
 	if (*pos)
-		return ip_vs_mhs_svc_next(mn, NULL, *pos - 1);
+		return mhs_svc_next(mn, NULL, *pos - 1);
 	proc_build(mn);
 	return SEQ_START_TOKEN;
 }
 
 static void *proc_seq_next(struct seq_file *seq, void *v, loff_t *pos)
 {
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+	struct mhs_net *mn = mhs_net(seq_file_net(seq));
 
-	return ip_vs_mhs_svc_next(mn, v == SEQ_START_TOKEN ? NULL : v, (*pos)++);
+	return mhs_svc_next(mn, v == SEQ_START_TOKEN ? NULL : v, (*pos)++);
 }
 
 static void proc_seq_stop(struct seq_file *seq, void *v)
 {
 	if (!IS_ERR_OR_NULL(v) && v != SEQ_START_TOKEN)
-		ip_vs_mhs_svc_put(v);
+		mhs_svc_put(v);
 }
 
 static int proc_seq_show(struct seq_file *seq, void *v)
@@ -185,7 +184,7 @@ static int proc_seq_show(struct seq_file *seq, void *v)
 	return 0;
 }
 
-const struct seq_operations ip_vs_mhs_proc_ops = {
+const struct seq_operations mhs_proc_ops = {
 	.start	= proc_seq_start,
 	.next	= proc_seq_next,
 	.stop	= proc_seq_stop,
@@ -215,7 +214,7 @@ struct mhs_lookup {
 };
 
 /* Take a question, which ends with a zero byte */
-int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
+int mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 {
 	struct seq_file *seq = file->private_data;
 	struct net *net = seq_file_net(seq);
@@ -232,8 +231,8 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 			return -EINVAL;
 	}
 	if (n >= 5)
-		af = ip_vs_mhs_svc_endpoint(net, words[2], words[3], &q.caddr,
-					    &q.cport);
+		af = mhs_svc_endpoint(net, words[2], words[3], &q.caddr,
+				      &q.cport);
 	if (af < 0)
 		return -EINVAL;
 	if (!strcmp(proto, "FWM")) {
@@ -243,9 +242,8 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 		q.protocol = !strcmp(proto, "TCP") ? IPPROTO_TCP :
 			     !strcmp(proto, "UDP") ? IPPROTO_UDP :
 			     !strcmp(proto, "SCTP") ? IPPROTO_SCTP : 0;
-		if (!q.protocol ||
-		    ip_vs_mhs_svc_endpoint(net, words[0], words[1], &q.addr,
-					   &q.port) != af)
+		if (!q.protocol || mhs_svc_endpoint(net, words[0], words[1],
+						    &q.addr, &q.port) != af)
 			return -EINVAL;
 	}
 	q.af = af;
@@ -259,35 +257,35 @@ int ip_vs_mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 /* The service that was asked for, with a reference and a table that is not due */
 static void *lookup_start(struct seq_file *seq, loff_t *pos)
 {
-	struct ip_vs_mhs_net *mn = ip_vs_mhs_net(seq_file_net(seq));
+	struct mhs_net *mn = mhs_net(seq_file_net(seq));
 	const struct mhs_lookup *q = seq->private;
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 
 	if (*pos || !q->af)
 		return NULL;
 	rcu_read_lock();
-	mhs = q->fwmark ? ip_vs_mhs_svc_find_mark(mn, q->af, q->fwmark) :
-			  ip_vs_mhs_svc_find(mn, q->af, q->protocol, &q->addr,
-					     q->port);
+	mhs = q->fwmark ? mhs_svc_find_mark(mn, q->af, q->fwmark) :
+			  mhs_svc_find(mn, q->af, q->protocol, &q->addr,
+				       q->port);
 	/* the service's own reference lasts for a grace period */
 	if (mhs)
 		refcount_inc(&mhs->refcnt);
 	rcu_read_unlock();
 	if (!mhs)
 		return ERR_PTR(-ENOENT);
-	ip_vs_mhs_work_build(mhs);
+	mhs_work_build(mhs);
 	return mhs;
 }
 
 static void *lookup_next(struct seq_file *seq, void *v, loff_t *pos)
 {
 	++*pos;
-	ip_vs_mhs_svc_put(v);
+	mhs_svc_put(v);
 	return NULL;
 }
 
 static void lookup_server(struct seq_file *seq, const char *name,
-			  const struct ip_vs_mhs_server *s)
+			  const struct mhs_server *s)
 {
 	seq_printf(seq, "%s ", name);
 	if (s)
@@ -300,35 +298,33 @@ static void lookup_server(struct seq_file *seq, const char *name,
 static int lookup_show(struct seq_file *seq, void *v)
 {
 	const struct mhs_lookup *q = seq->private;
-	struct ip_vs_mhs_ask ask = { .mhs = v };
-	struct ip_vs_mhs *mhs = v;
+	struct mhs_ask ask = { .mhs = v };
+	struct mhs *mhs = v;
 	u32 *slot, w;
 
 	rcu_read_lock();
-	slot = ip_vs_mhs_slot(mhs, &q->caddr, q->cport);
-	w = ip_vs_mhs_slot_read(slot);
+	slot = mhs_slot(mhs, &q->caddr, q->cport);
+	w = mhs_slot_read(slot);
 	seq_printf(seq, "Slot %u\nPhase %s\nTracked %u\n",
 		   (u32)(slot - mhs->slots),
 		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
-		   ip_vs_mhs_slot_stable(w) ? "stable" :
-		   ip_vs_mhs_slot_holding(w) ? "hold" : "pin",
-		   ip_vs_mhs_slot_tracked(w));
-	lookup_server(seq, "Old",
-		      ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_old(w)));
-	lookup_server(seq, "Candidate",
-		      ip_vs_mhs_server_at(mhs, ip_vs_mhs_slot_cand(w)));
+		   mhs_slot_stable(w) ? "stable" :
+		   mhs_slot_holding(w) ? "hold" : "pin",
+		   mhs_slot_tracked(w));
+	lookup_server(seq, "Old", mhs_server_at(mhs, mhs_slot_old(w)));
+	lookup_server(seq, "Candidate", mhs_server_at(mhs, mhs_slot_cand(w)));
 	if (q->cid_len)
 		lookup_server(seq, "ById",
-			      ip_vs_mhs_cid_ask(&ask, q->quic, 1 + q->cid_len));
+			      mhs_cid_ask(&ask, q->quic, 1 + q->cid_len));
 	rcu_read_unlock();
 	return 0;
 }
 
-const struct seq_operations ip_vs_mhs_proc_lookup_ops = {
+const struct seq_operations mhs_proc_lookup_ops = {
 	.start	= lookup_start,
 	.next	= lookup_next,
 	.stop	= proc_seq_stop,
 	.show	= lookup_show,
 };
 
-const unsigned int ip_vs_mhs_proc_lookup_size = sizeof(struct mhs_lookup);
+const unsigned int mhs_proc_lookup_size = sizeof(struct mhs_lookup);

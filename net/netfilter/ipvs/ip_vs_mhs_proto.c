@@ -28,7 +28,7 @@ static unsigned int stay_ports_n __read_mostly;
 module_param_array(stay_ports, ushort, &stay_ports_n, 0444);
 MODULE_PARM_DESC(stay_ports, "UDP ports whose flows stay in a change, at most 16 (default none)");
 
-static void parse_sctp(struct ip_vs_mhs_packet *p)
+static void parse_sctp(struct mhs_packet *p)
 {
 	const struct sctp_chunkhdr *ch;
 	struct sctp_chunkhdr _ch;
@@ -60,27 +60,27 @@ static bool proto_is_in(const unsigned short *ports, unsigned int n, __be16 port
 	return false;
 }
 
-bool ip_vs_mhs_proto_is_quic(__be16 port)
+bool mhs_proto_is_quic(__be16 port)
 {
 	return proto_is_in(quic_ports, quic_ports_n, port);
 }
 
-static void parse_quic(struct ip_vs_mhs_packet *p)
+static void parse_quic(struct mhs_packet *p)
 {
-	const struct ip_vs_mhs_quic *h;
-	struct ip_vs_mhs_quic _h;
+	const struct mhs_quic *h;
+	struct mhs_quic _h;
 
 	p->quic = true;
 	h = skb_header_pointer(p->skb, p->iph.len + sizeof(struct udphdr),
 			       sizeof(_h), &_h);
 	if (h)
-		p->facts = ip_vs_mhs_quic_facts(h);
+		p->facts = mhs_quic_facts(h);
 }
 
 /* Parse the transport header, of TCP, UDP or SCTP, of what is not a later fragment;
  * false for a packet that is too short
  */
-bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
+bool mhs_proto_parse(struct mhs_packet *p)
 {
 	const union {
 		struct tcphdr	tcp;
@@ -98,10 +98,10 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 	p->opens = true;
 	if (tcp) {
 		p->opens = h->tcp.syn;
-		p->facts = ip_vs_mhs_proto_tcp_facts(&h->tcp);
+		p->facts = mhs_proto_tcp_facts(&h->tcp);
 	} else if (p->iph.protocol == IPPROTO_SCTP) {
 		parse_sctp(p);
-	} else if (ip_vs_mhs_proto_is_quic(p->dport)) {
+	} else if (mhs_proto_is_quic(p->dport)) {
 		parse_quic(p);
 	}
 	return true;
@@ -110,11 +110,11 @@ bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p)
 /* What is UDP to a port?  0 for QUIC.  If each packet is a flow (-o) all UDP is plain,
  * and none stays.
  */
-u32 ip_vs_mhs_proto_udp_facts(const struct ip_vs_mhs *mhs, __be16 port)
+u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port)
 {
-	if (ip_vs_mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)
+	if (mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)
 		return MHS_PKT_CONNLESS;
-	if (ip_vs_mhs_proto_is_quic(port))
+	if (mhs_proto_is_quic(port))
 		return 0;
 	return proto_is_in(stay_ports, stay_ports_n, port) ?
 	       MHS_PKT_CONNLESS | MHS_PKT_STAYS : MHS_PKT_CONNLESS;

@@ -11,7 +11,7 @@
 
 #include "ip_vs_mhs_decide.h"
 
-static __always_inline u32 ip_vs_mhs_proto_tcp_facts(const struct tcphdr *th)
+static __always_inline u32 mhs_proto_tcp_facts(const struct tcphdr *th)
 {
 	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
 					    TCP_FLAG_FIN | TCP_FLAG_RST);
@@ -36,21 +36,21 @@ static __always_inline u32 ip_vs_mhs_proto_tcp_facts(const struct tcphdr *th)
 #define MHS_QUIC_V2_HANDSHAKE	3
 
 /* The start of a QUIC packet with a long header */
-struct ip_vs_mhs_quic {
+struct mhs_quic {
 	u8	flags;
 	__be32	version;
 } __packed;
 
 #define MHS_QUIC_CID_MAX	20
 
-/* How much of a packet ip_vs_mhs_quic_id() reads at most: a long header, the length
+/* How much of a packet mhs_quic_id() reads at most: a long header, the length
  * of an ID, and of the ID the first octet and the block of a keyed one
  */
 #define MHS_QUIC_ID		16
-#define MHS_QUIC_BYTES		(sizeof(struct ip_vs_mhs_quic) + 2 + MHS_QUIC_ID)
+#define MHS_QUIC_BYTES		(sizeof(struct mhs_quic) + 2 + MHS_QUIC_ID)
 
 /* Has a long header that type, of version 1 or 2? */
-static inline bool ip_vs_mhs_quic_is(const struct ip_vs_mhs_quic *h, u8 v1, u8 v2)
+static inline bool mhs_quic_is(const struct mhs_quic *h, u8 v1, u8 v2)
 {
 	u8 type = h->flags >> MHS_QUIC_TYPE_SHIFT & MHS_QUIC_TYPE_MASK;
 
@@ -66,10 +66,10 @@ static inline bool ip_vs_mhs_quic_is(const struct ip_vs_mhs_quic *h, u8 v1, u8 v
 /* A packet of an unknown version begins no flow here: whichever server gets the
  * packet answers with Version Negotiation.
  */
-static inline u32 ip_vs_mhs_quic_facts(const struct ip_vs_mhs_quic *h)
+static inline u32 mhs_quic_facts(const struct mhs_quic *h)
 {
 	return h->flags & MHS_QUIC_LONG_HEADER &&
-	       ip_vs_mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
+	       mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
 	       MHS_PKT_FRESH : 0;
 }
 
@@ -77,18 +77,17 @@ static inline u32 ip_vs_mhs_quic_facts(const struct ip_vs_mhs_quic *h)
  * if a server may have issued the ID?  Clients choose the IDs of Initial and 0-RTT
  * packets.  Returns the offset, or 0 if there is no such ID in these bytes.
  */
-static inline unsigned int ip_vs_mhs_quic_id(const u8 *h, unsigned int bytes,
-					     unsigned int need)
+static inline unsigned int mhs_quic_id(const u8 *h, unsigned int bytes,
+				       unsigned int need)
 {
-	const unsigned int head = sizeof(struct ip_vs_mhs_quic);
+	const unsigned int head = sizeof(struct mhs_quic);
 	unsigned int at = 1;
 
 	if (bytes && *h & MHS_QUIC_LONG_HEADER) {
 		if (bytes <= head || h[head] <= need ||
 		    h[head] > MHS_QUIC_CID_MAX ||
-		    !ip_vs_mhs_quic_is((const struct ip_vs_mhs_quic *)h,
-				       MHS_QUIC_V1_HANDSHAKE,
-				       MHS_QUIC_V2_HANDSHAKE))
+		    !mhs_quic_is((const struct mhs_quic *)h,
+				 MHS_QUIC_V1_HANDSHAKE, MHS_QUIC_V2_HANDSHAKE))
 			return 0;
 		at = head + 1;
 	}

@@ -6,7 +6,7 @@
  * server.  A server whose flows all have entries has no carrier.
  *
  * The core ignores what callbacks return.  So a removal allocates nothing, and the
- * work retries what else could not be allocated (ip_vs_mhs_server_reconcile()).
+ * work retries what else could not be allocated (mhs_server_reconcile()).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -22,7 +22,7 @@
 static void carrier_put(struct ip_vs_conn *carrier)
 {
 	/* before conn_count falls: carriers must never exceed conn_count */
-	atomic_dec(&ip_vs_mhs_net(carrier->ipvs->net)->carriers);
+	atomic_dec(&mhs_net(carrier->ipvs->net)->carriers);
 	/* Pairs with the barriers in settle_has_entries() */
 	smp_mb__after_atomic();
 	/* Without the flag, which carrier_new() cleared, ip_vs_conn_put() would
@@ -39,8 +39,7 @@ static void carrier_rcu_put(struct rcu_head *head)
 }
 
 /* A one-packet template: the core neither hashes it nor counts it for overload */
-static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
-				      struct ip_vs_dest *dest)
+static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 {
 	const union nf_inet_addr any = {};
 	struct ip_vs_conn_param param;
@@ -66,11 +65,11 @@ static struct ip_vs_conn *carrier_new(struct ip_vs_mhs *mhs,
 	return carrier;
 }
 
-static bool carrier_fits(const struct ip_vs_mhs *mhs,
+static bool carrier_fits(const struct mhs *mhs,
 			 const struct ip_vs_conn *carrier,
 			 const struct ip_vs_dest *dest)
 {
-	bool nfct = ip_vs_mhs_conntrack(mhs->ipvs);
+	bool nfct = mhs_conntrack(mhs->ipvs);
 
 	return IP_VS_FWD_METHOD(carrier) == IP_VS_DFWD_METHOD(dest) &&
 	       !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct;
@@ -79,9 +78,9 @@ static bool carrier_fits(const struct ip_vs_mhs *mhs,
 /* Replace a carrier that does not fit the ip_vs_dest, or make the first one; false
  * if the core cannot send by the method
  */
-static bool server_carrier(struct ip_vs_mhs_server *s)
+static bool server_carrier(struct mhs_server *s)
 {
-	struct ip_vs_mhs *mhs = s->mhs;
+	struct mhs *mhs = s->mhs;
 	struct ip_vs_conn *carrier;
 
 	carrier = rcu_dereference_protected(s->carrier,
@@ -90,7 +89,7 @@ static bool server_carrier(struct ip_vs_mhs_server *s)
 		return true;
 	carrier = carrier_new(mhs, s->dest);
 	if (!carrier) {
-		ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+		mhs_count(mhs, MHS_CNT_NOMEM);
 		mhs->poked = true;
 		return true;
 	}
@@ -112,7 +111,7 @@ static bool server_carrier(struct ip_vs_mhs_server *s)
  * masquerading server have entries: only an entry knows where replies go.  The
  * carrier that it had sends older flows, which know it by other addresses.
  */
-static u32 server_method(struct ip_vs_mhs_server *s)
+static u32 server_method(struct mhs_server *s)
 {
 	u32 method = IP_VS_DFWD_METHOD(s->dest);
 
@@ -124,7 +123,7 @@ static u32 server_method(struct ip_vs_mhs_server *s)
 }
 
 /* Does a server leave that has slots, because its weight is 0 now? */
-bool ip_vs_mhs_server_leaves(const struct ip_vs_mhs_server *s)
+bool mhs_server_leaves(const struct mhs_server *s)
 {
 	return s->weight > 0 && atomic_read(&s->dest->weight) <= 0;
 }
@@ -132,10 +131,10 @@ bool ip_vs_mhs_server_leaves(const struct ip_vs_mhs_server *s)
 /* Follow weight and flags of the ip_vs_dest; true if the weight has changed,
  * for a rebuild
  */
-bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
+bool mhs_server_refresh(struct mhs_server *s)
 {
 	int weight = atomic_read(&s->dest->weight);
-	struct ip_vs_mhs *mhs = s->mhs;
+	struct mhs *mhs = s->mhs;
 	bool changed = weight != s->weight;
 	u32 state = 0;
 
@@ -151,26 +150,24 @@ bool ip_vs_mhs_server_refresh(struct ip_vs_mhs_server *s)
 		 */
 		if (!s->counts_until)
 			WRITE_ONCE(s->counts_until, get_jiffies_64() +
-				   msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs)));
+				   msecs_to_jiffies(mhs_time_pin_ms(mhs)));
 		state |= MHS_SRV_NEW_ENTRY;
 	}
 	/* A packet may read the new state and no carrier: MHS_SRV_CARRIER is
 	 * set by what the packet has read.
 	 */
 	WRITE_ONCE(s->state, state | server_method(s));
-	ip_vs_mhs_lane_changed(&mhs->net->lane_net.generation);
+	mhs_lane_changed(&mhs->net->lane_net.generation);
 	s->weight = weight;
 	return changed;
 }
 
 static void server_rcu_free(struct rcu_head *head)
 {
-	struct ip_vs_mhs_server *s = container_of(head,
-						  struct ip_vs_mhs_server,
-						  rcu);
+	struct mhs_server *s = container_of(head, struct mhs_server, rcu);
 	/* rcu_dereference_raw(): after the grace period no reader is left */
 	struct ip_vs_conn *carrier = rcu_dereference_raw(s->carrier);
-	struct ip_vs_mhs *mhs = s->mhs;
+	struct mhs *mhs = s->mhs;
 
 	/* The ip_vs_dest first: after the carrier the namespace may go */
 	ip_vs_dest_put_and_free(s->dest);
@@ -178,20 +175,20 @@ static void server_rcu_free(struct rcu_head *head)
 		carrier_put(carrier);
 	clear_bit(s->idx, mhs->idx_map);
 	kfree(s);
-	ip_vs_mhs_svc_put(mhs);
+	mhs_svc_put(mhs);
 }
 
-static void server_release(struct ip_vs_mhs_server *s)
+static void server_release(struct mhs_server *s)
 {
-	struct ip_vs_mhs_servers *servers;
-	struct ip_vs_mhs *mhs = s->mhs;
+	struct mhs_servers *servers;
+	struct mhs *mhs = s->mhs;
 
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
-	ip_vs_mhs_cid_del(s);
+	mhs_cid_del(s);
 	/* the exit of a network namespace waits for the carrier */
 	call_rcu_hurry(&s->rcu, server_rcu_free);
 }
@@ -199,15 +196,15 @@ static void server_release(struct ip_vs_mhs_server *s)
 /* Keep mhs.listed sorted: the table depends on the order, which every director must
  * have.  Servers tend to come in order, so the search starts at the end.
  */
-static void server_list(struct ip_vs_mhs_server *s)
+static void server_list(struct mhs_server *s)
 {
 	const struct ip_vs_dest *a, *b = s->dest;
-	struct ip_vs_mhs_server *pos;
+	struct mhs_server *pos;
 
 	list_for_each_entry_reverse(pos, &s->mhs->listed, list) {
 		a = pos->dest;
-		if (ip_vs_mhs_table_order(a->af, &a->addr, a->port,
-					  b->af, &b->addr, b->port) < 0)
+		if (mhs_table_order(a->af, &a->addr, a->port,
+				    b->af, &b->addr, b->port) < 0)
 			break;
 	}
 	list_add(&s->list, &pos->list);
@@ -215,20 +212,20 @@ static void server_list(struct ip_vs_mhs_server *s)
 }
 
 /* The server of an ip_vs_dest in mhs.listed, or NULL */
-struct ip_vs_mhs_server *ip_vs_mhs_server_find(const struct ip_vs_mhs *mhs,
-					       const struct ip_vs_dest *dest)
+struct mhs_server *mhs_server_find(const struct mhs *mhs,
+				   const struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 
 	lockdep_assert_held(&mhs->lock);
-	s = ip_vs_mhs_svc_server(mhs, dest);
+	s = mhs_svc_server(mhs, dest);
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
 /* Make room for an index in servers[] */
-static int server_grow(struct ip_vs_mhs *mhs, u32 idx)
+static int server_grow(struct mhs *mhs, u32 idx)
 {
-	struct ip_vs_mhs_servers *old, *new;
+	struct mhs_servers *old, *new;
 	u32 max = MHS_SERVERS_MIN;
 
 	old = rcu_dereference_protected(mhs->servers,
@@ -255,31 +252,31 @@ static int server_grow(struct ip_vs_mhs *mhs, u32 idx)
  * the server before its add_dest gets mhs.lock: refresh it then.  After -ENOMEM
  * the work retries.
  */
-int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
+int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs_servers *servers;
-	struct ip_vs_mhs_server *s;
+	struct mhs_servers *servers;
+	struct mhs_server *s;
 	u32 idx;
 
 	lockdep_assert_held(&mhs->lock);
 	/* entries from before a deletion, or of another scheduler */
-	if (ip_vs_mhs_dest_entries(dest))
-		ip_vs_mhs_slots_track_older(mhs);
+	if (mhs_dest_entries(dest))
+		mhs_slots_track_older(mhs);
 
-	s = ip_vs_mhs_svc_server(mhs, dest);
+	s = mhs_svc_server(mhs, dest);
 	if (s) {
 		if (s->state & MHS_SRV_GONE) {
 			list_del(&s->list);
 			server_list(s);
 		}
-		ip_vs_mhs_server_refresh(s);
+		mhs_server_refresh(s);
 		return 0;
 	}
 
 	idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
 	if (idx > MHS_IDX_MAX) {
-		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FULL,
-					"a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
+		mhs_svc_warn_once(mhs, MHS_WARN_FULL,
+				  "a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
 		mhs->full = true;
 		return -ENOSPC;
 	}
@@ -290,44 +287,43 @@ int ip_vs_mhs_server_add(struct ip_vs_mhs *mhs, struct ip_vs_dest *dest)
 		goto no_memory;
 	s->mhs = mhs;
 	s->idx = idx;
-	s->id = ip_vs_mhs_hash_server(&mhs->key, dest->af, &dest->addr,
-				      dest->port);
+	s->id = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
 	s->dest = dest;
 	/* without a carrier no ID names the server yet */
-	if (ip_vs_mhs_cid_add(s))
+	if (mhs_cid_add(s))
 		goto free;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
 	set_bit(idx, mhs->idx_map);
 	server_list(s);
-	ip_vs_mhs_server_refresh(s);
+	mhs_server_refresh(s);
 
 	/* Published before a rebuild writes the index into a slot word */
 	servers = rcu_dereference_protected(mhs->servers,
 					    lockdep_is_held(&mhs->lock));
 	rcu_assign_pointer(servers->s[idx], s);
 	hash_add_rcu(mhs->by_dest, &s->node, (unsigned long)dest);
-	ip_vs_mhs_cid_check(s);
+	mhs_cid_check(s);
 	return 0;
 
 free:
 	kfree(s);
 no_memory:
-	ip_vs_mhs_count(mhs, MHS_CNT_NOMEM);
+	mhs_count(mhs, MHS_CNT_NOMEM);
 	mhs->poked = true;
 	pr_warn_ratelimited("no memory for a server: the server gets no flow until a retry succeeds\n");
 	return -ENOMEM;
 }
 
 /* Move a deleted server to mhs.gone */
-void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
+void mhs_server_gone(struct mhs_server *s)
 {
-	struct ip_vs_mhs *mhs = s->mhs;
+	struct mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
 	WRITE_ONCE(s->state, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
-	s->gone_until = jiffies + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
-			msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
+	s->gone_until = jiffies + msecs_to_jiffies(mhs_time_hold_ms(mhs)) +
+			msecs_to_jiffies(mhs_time_pin_ms(mhs));
 	s->in_slots = true;
 	list_move(&s->list, &mhs->gone);
 	mhs->n_listed--;
@@ -337,10 +333,10 @@ void ip_vs_mhs_server_gone(struct ip_vs_mhs_server *s)
  * over or expire_nodest_conn cuts their flows; with @all every server: the service
  * ends
  */
-void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
+void mhs_server_release_gone(struct mhs *mhs, bool all)
 {
-	bool cutting = ip_vs_mhs_cutting(mhs->ipvs);
-	struct ip_vs_mhs_server *s, *next;
+	bool cutting = mhs_cutting(mhs->ipvs);
+	struct mhs_server *s, *next;
 
 	lockdep_assert_held(&mhs->lock);
 	if (all)
@@ -358,10 +354,10 @@ void ip_vs_mhs_server_release_gone(struct ip_vs_mhs *mhs, bool all)
  * then finds its server here, del_dest removes it.  Sets mhs.poked if a retry has
  * to follow.
  */
-bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
+bool mhs_server_reconcile(struct mhs *mhs)
 {
 	struct ip_vs_dest *dest, *found;
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	bool changed = false;
 
 	lockdep_assert_held(&mhs->lock);
@@ -370,20 +366,20 @@ bool ip_vs_mhs_server_reconcile(struct ip_vs_mhs *mhs)
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)
-		changed |= ip_vs_mhs_server_refresh(s);
+		changed |= mhs_server_refresh(s);
 	do {
 		found = NULL;
 		rcu_read_lock();
 		list_for_each_entry_rcu(dest, &mhs->svc->destinations, n_list)
-			if (ip_vs_mhs_dest_listed(dest) &&
-			    !ip_vs_mhs_server_find(mhs, dest)) {
+			if (mhs_dest_listed(dest) &&
+			    !mhs_server_find(mhs, dest)) {
 				found = dest;
 				ip_vs_dest_hold(found);
 				break;
 			}
 		rcu_read_unlock();
 		if (found) {
-			int err = ip_vs_mhs_server_add(mhs, found);
+			int err = mhs_server_add(mhs, found);
 
 			/* never the last: the core's trash keeps a deleted dest
 			 * until only its own reference is left

@@ -37,39 +37,38 @@
 #define MHS_YOUNG_MAX		(60 * HZ)
 
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
-static bool settle_seen(const struct ip_vs_mhs *mhs)
+static bool settle_seen(const struct mhs *mhs)
 {
-	return ip_vs_mhs_svc_counted(mhs, ~(BIT(MHS_CNT_CAPPED) |
-					    BIT(MHS_CNT_NOMEM)));
+	return mhs_svc_counted(mhs, ~(BIT(MHS_CNT_CAPPED) |
+				      BIT(MHS_CNT_NOMEM)));
 }
 
 /* When the set of servers will have been quiet for long enough, or settle_by */
-static unsigned long settle_at(const struct ip_vs_mhs *mhs)
+static unsigned long settle_at(const struct mhs *mhs)
 {
 	unsigned long quiet = mhs->gap ? MHS_SETTLE_GAPS * mhs->gap :
 					 MHS_SETTLE_LONE;
 
-	quiet = max3(quiet, (unsigned long)MHS_SETTLE,
-		     2 * ip_vs_mhs_build_rest(mhs));
+	quiet = max3(quiet, (unsigned long)MHS_SETTLE, 2 * mhs_build_rest(mhs));
 	quiet += mhs->changed;
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
 /* Is the set of servers complete? */
-void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
+void mhs_settle_on(struct mhs *mhs, unsigned long *delay)
 {
 	if (!mhs->svc)
 		return;
 	switch (READ_ONCE(mhs->settle)) {
 	case MHS_SETTLING:
-		if (mhs->dirty || !ip_vs_mhs_time_due(settle_at(mhs), delay))
+		if (mhs->dirty || !mhs_time_due(settle_at(mhs), delay))
 			return;
-		/* Pairs with the acquire in ip_vs_mhs_settling() */
+		/* Pairs with the acquire in mhs_settling() */
 		smp_store_release(&mhs->settle, settle_seen(mhs) ? MHS_SETTLED :
 								  MHS_YOUNG);
 		return;
 	case MHS_YOUNG:
-		if (ip_vs_mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay))
+		if (mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay))
 			WRITE_ONCE(mhs->settle, MHS_SETTLED);
 	}
 }
@@ -78,7 +77,7 @@ void ip_vs_mhs_settle_on(struct ip_vs_mhs *mhs, unsigned long *delay)
  * an edit after init_service().  Waits for a grace period, so not under
  * mhs.lock, for which callbacks wait.
  */
-void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
+void mhs_settle_flags(struct mhs *mhs)
 {
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 	unsigned int flags;
@@ -92,14 +91,14 @@ void ip_vs_mhs_settle_flags(struct ip_vs_mhs *mhs)
 		 */
 		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
 		synchronize_rcu();
-		ip_vs_mhs_slots_track_all(mhs);
+		mhs_slots_track_all(mhs);
 	}
 }
 
 /* Has the namespace connection entries other than carriers?  conn_count counts
  * both.
  */
-static bool settle_has_entries(const struct ip_vs_mhs *mhs)
+static bool settle_has_entries(const struct mhs *mhs)
 {
 	const atomic_t *of_carriers = &mhs->net->carriers;
 	int carriers = atomic_read(of_carriers), n;
@@ -119,7 +118,7 @@ static bool settle_has_entries(const struct ip_vs_mhs *mhs)
  * to flows of this service (from a service for all ports, or a sync daemon that
  * has ended): if there are any, every slot is marked tracked.
  */
-void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
+void mhs_settle_start(struct mhs *mhs, bool whole)
 {
 	lockdep_assert_held(&mhs->lock);
 	WRITE_ONCE(mhs->settle, MHS_SETTLING);
@@ -132,30 +131,30 @@ void ip_vs_mhs_settle_start(struct ip_vs_mhs *mhs, bool whole)
 	/* flows may come that lack an entry */
 	mhs->stateful = false;
 	if (settle_has_entries(mhs))
-		ip_vs_mhs_slots_track_older(mhs);
+		mhs_slots_track_older(mhs);
 }
 
 /* A server of the service is about to change; @leaves: the server has slots,
  * and gets no new flow from now on.  A young service settles again, unless its
  * first packet has come.
  */
-void ip_vs_mhs_settle_before_change(struct ip_vs_mhs *mhs, bool leaves)
+void mhs_settle_before_change(struct mhs *mhs, bool leaves)
 {
 	lockdep_assert_held(&mhs->lock);
 	/* After MHS_YOUNG_MAX the youth is over, even if the timer of the work
 	 * is late, which it may be by an eighth
 	 */
-	leaves |= !ip_vs_mhs_time_between(jiffies, mhs->changed + MHS_YOUNG_MAX);
-	/* Pairs with the exchange in ip_vs_mhs_settling() */
+	leaves |= !mhs_time_between(jiffies, mhs->changed + MHS_YOUNG_MAX);
+	/* Pairs with the exchange in mhs_settling() */
 	if (cmpxchg(&mhs->settle, MHS_YOUNG, leaves ? MHS_SETTLED :
 		    MHS_SETTLING) != MHS_YOUNG || leaves)
 		return;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
-	ip_vs_mhs_queue(mhs, 0);
+	mhs_queue(mhs, 0);
 }
 
 /* Note the longest time between two changes of servers */
-void ip_vs_mhs_settle_note_gap(struct ip_vs_mhs *mhs)
+void mhs_settle_note_gap(struct mhs *mhs)
 {
 	unsigned long gap = max(jiffies - mhs->changed, 1UL);
 

@@ -10,8 +10,8 @@
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
 
-unsigned int ip_vs_mhs_slots_size __read_mostly = 65521;
-module_param_named(table_size, ip_vs_mhs_slots_size, uint, 0444);
+unsigned int mhs_slots_size __read_mostly = 65521;
+module_param_named(table_size, mhs_slots_size, uint, 0444);
 MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default), 131071, 262139 or 524287; the same on every director");
 
 /* Cap of the measured length of a rebuild: a virtual machine paused meanwhile
@@ -20,42 +20,42 @@ MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 10
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
 /* Scratch space, allocated at module load, because a removal must not allocate.
- * Only works of ip_vs_mhs_slots_wq use the scratch space, and the queue is ordered:
+ * Only works of mhs_slots_wq use the scratch space, and the queue is ordered:
  * one rebuild or walk at a time, and all services use one CPU at most.
  */
-static struct ip_vs_mhs_scratch {
-	struct ip_vs_mhs_fill	fill;
+static struct mhs_scratch {
+	struct mhs_fill	fill;
 	u16			idx[MHS_IDX_MAX];
 	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
 } slots_scratch;
 
-struct workqueue_struct *ip_vs_mhs_slots_wq;
+struct workqueue_struct *mhs_slots_wq;
 
 /* Allocate scratch space and workqueue, when the table size is known */
-int ip_vs_mhs_slots_init(void)
+int mhs_slots_init(void)
 {
-	struct ip_vs_mhs_fill *f = &slots_scratch.fill;
+	struct mhs_fill *f = &slots_scratch.fill;
 
-	f->size = ip_vs_mhs_slots_size;
+	f->size = mhs_slots_size;
 	f->table = kvcalloc(f->size, sizeof(*f->table), GFP_KERNEL);
 	f->head = kvcalloc(f->size, sizeof(*f->head), GFP_KERNEL);
 	f->tail = kvcalloc(f->size, sizeof(*f->tail), GFP_KERNEL);
 	f->share = kvcalloc(MHS_IDX_MAX, sizeof(*f->share), GFP_KERNEL);
-	ip_vs_mhs_slots_wq = alloc_ordered_workqueue("ip_vs_mhs", 0);
-	if (f->table && f->head && f->tail && f->share && ip_vs_mhs_slots_wq)
+	mhs_slots_wq = alloc_ordered_workqueue("ip_vs_mhs", 0);
+	if (f->table && f->head && f->tail && f->share && mhs_slots_wq)
 		return 0;
-	ip_vs_mhs_slots_exit();
+	mhs_slots_exit();
 	return -ENOMEM;
 }
 
-/* Free what ip_vs_mhs_slots_init() allocated so far */
-void ip_vs_mhs_slots_exit(void)
+/* Free what mhs_slots_init() allocated so far */
+void mhs_slots_exit(void)
 {
-	struct ip_vs_mhs_fill *f = &slots_scratch.fill;
+	struct mhs_fill *f = &slots_scratch.fill;
 
-	if (ip_vs_mhs_slots_wq)
-		destroy_workqueue(ip_vs_mhs_slots_wq);
+	if (mhs_slots_wq)
+		destroy_workqueue(mhs_slots_wq);
 	kvfree(f->table);
 	kvfree(f->head);
 	kvfree(f->tail);
@@ -65,9 +65,9 @@ void ip_vs_mhs_slots_exit(void)
 /* Have all servers the second chance?  They send packets of flows that they do not
  * have on, so the table changes at once.
  */
-static bool slots_chance(struct ip_vs_mhs *mhs)
+static bool slots_chance(struct mhs *mhs)
 {
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	u32 method;
 
 	lockdep_assert_held(&mhs->lock);
@@ -80,8 +80,8 @@ static bool slots_chance(struct ip_vs_mhs *mhs)
 		     READ_ONCE(s->dest->tun_type) ==
 		     IP_VS_CONN_F_TUNNEL_TYPE_IPIP))
 			continue;
-		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_CHANCE,
-					"the second chance is for direct routing and IPIP: as one server has another method, the service goes without it");
+		mhs_svc_warn_once(mhs, MHS_WARN_CHANCE,
+				  "the second chance is for direct routing and IPIP: as one server has another method, the service goes without it");
 		return false;
 	}
 	return true;
@@ -89,25 +89,25 @@ static bool slots_chance(struct ip_vs_mhs *mhs)
 
 /* Walk the slots: set candidates by the table @target (if not NULL), apply
  * @ticks, take the census.  The full barrier of the compare-and-exchange pairs
- * with ip_vs_mhs_slot_read().
+ * with mhs_slot_read().
  */
-static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
+static void slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 {
-	struct ip_vs_mhs_scratch *scratch = &slots_scratch;
+	struct mhs_scratch *scratch = &slots_scratch;
 	/* While a rebuild is due, no service is young and begins to settle */
 	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
-	struct ip_vs_mhs_census was = mhs->census;
-	struct ip_vs_mhs_census now = {};
+	struct mhs_census was = mhs->census;
+	struct mhs_census now = {};
 	u32 i, first, idx, stage, w, n;
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	bool at_once, chance;
 
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = slots_chance(mhs);
-	if (ip_vs_mhs_cutting(mhs->ipvs))
+	if (mhs_cutting(mhs->ipvs))
 		list_for_each_entry(s, &mhs->gone, list)
 			__set_bit(s->idx, scratch->cut);
 	mutex_unlock(&mhs->lock);
@@ -117,7 +117,7 @@ static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 	 * no slot is in the phase, its clock starts now, the first period is a
 	 * whole one, and slots enter the second stage.
 	 */
-	if (ip_vs_mhs_time_hold_ms(mhs))
+	if (mhs_time_hold_ms(mhs))
 		first = was.hold ? MHS_STAGE_HOLD : MHS_STAGE_HOLD + 1;
 	else
 		first = was.pin ? MHS_STAGE_PIN : MHS_STAGE_PIN + 1;
@@ -125,22 +125,21 @@ static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 	for (i = 0; i < mhs->size; i++) {
 		w = READ_ONCE(mhs->slots[i]);
 		do {
-			idx = ip_vs_mhs_slot_cand(w);
+			idx = mhs_slot_cand(w);
 			if (target)
 				idx = target[i] == MHS_FILL_NONE ?
 				      MHS_IDX_NONE : scratch->idx[target[i]];
 			at_once = settling || chance ||
-				  test_bit(ip_vs_mhs_slot_old(w),
-					   scratch->cut);
-			n = ip_vs_mhs_slot_change(w, idx, at_once, first);
-			n = ip_vs_mhs_slot_tick(n, ticks);
+				  test_bit(mhs_slot_old(w), scratch->cut);
+			n = mhs_slot_change(w, idx, at_once, first);
+			n = mhs_slot_tick(n, ticks);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
-		__set_bit(ip_vs_mhs_slot_cand(n), scratch->named);
-		__set_bit(ip_vs_mhs_slot_old(n), scratch->named);
-		stage = ip_vs_mhs_slot_stage(n);
-		now.hold += ip_vs_mhs_slot_holding(n);
-		now.pin += ip_vs_mhs_slot_pinning(n);
+		__set_bit(mhs_slot_cand(n), scratch->named);
+		__set_bit(mhs_slot_old(n), scratch->named);
+		stage = mhs_slot_stage(n);
+		now.hold += mhs_slot_holding(n);
+		now.pin += mhs_slot_pinning(n);
 		if (stage && (!now.stage_min || stage < now.stage_min))
 			now.stage_min = stage;
 		now.stage_max = max(now.stage_max, stage);
@@ -161,14 +160,14 @@ static void slots_walk(struct ip_vs_mhs *mhs, const u16 *target, u32 ticks)
 		 */
 		mhs->ticked[MHS_CLOCK_PIN] = jiffies -
 			(first >= MHS_STAGE_PIN ? 0 :
-			 ip_vs_mhs_time_period(mhs, MHS_CLOCK_PIN));
+			 mhs_time_period(mhs, MHS_CLOCK_PIN));
 	list_for_each_entry(s, &mhs->gone, list)
 		s->in_slots = test_bit(s->idx, scratch->named);
 	mutex_unlock(&mhs->lock);
 }
 
 /* Move the slots on by the clocks that ticked, MHS_TICK_* */
-void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
+void mhs_slots_walk(struct mhs *mhs, u32 ticks)
 {
 	slots_walk(mhs, NULL, ticks);
 }
@@ -178,12 +177,12 @@ void ip_vs_mhs_slots_walk(struct ip_vs_mhs *mhs, u32 ticks)
  * after the snapshot keeps its index, and the next rebuild takes the server out of
  * the slots.
  */
-void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
+void mhs_slots_build(struct mhs *mhs)
 {
-	struct ip_vs_mhs_scratch *scratch = &slots_scratch;
-	struct ip_vs_mhs_fill *f = &scratch->fill;
+	struct mhs_scratch *scratch = &slots_scratch;
+	struct mhs_fill *f = &scratch->fill;
 	u64 start = ktime_get_ns();
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	u32 changes, empty, n = 0;
 
 	mutex_lock(&mhs->lock);
@@ -193,13 +192,12 @@ void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 		if (s->weight <= 0)
 			continue;
 		scratch->idx[n] = s->idx;
-		ip_vs_mhs_share_init(&f->share[n++], s->weight, s->id,
-				     mhs->size);
+		mhs_share_init(&f->share[n++], s->weight, s->id, mhs->size);
 	}
 	mutex_unlock(&mhs->lock);
 
 	/* done_service() waits for this, with the core's mutex */
-	empty = ip_vs_mhs_table_fill(f, n);
+	empty = mhs_table_fill(f, n);
 	slots_walk(mhs, f->table, 0);
 
 	mutex_lock(&mhs->lock);
@@ -208,20 +206,20 @@ void ip_vs_mhs_slots_build(struct ip_vs_mhs *mhs)
 	mhs->n_empty = empty;
 	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
 					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
-	mhs->build_at = jiffies + ip_vs_mhs_build_rest(mhs);
+	mhs->build_at = jiffies + mhs_build_rest(mhs);
 	if (empty)
-		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,
-					"some servers get no slot, because their weight is too small a share of the table: load the module with a larger table_size, or choose weights that differ less");
+		mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,
+				  "some servers get no slot, because their weight is too small a share of the table: load the module with a larger table_size, or choose weights that differ less");
 	mutex_unlock(&mhs->lock);
 }
 
 /* Mark every slot tracked, for connection entries of unknown flows */
-void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs)
+void mhs_slots_track_all(struct mhs *mhs)
 {
 	u32 i;
 
 	for (i = 0; i < mhs->size; i++) {
-		ip_vs_mhs_slot_track(&mhs->slots[i]);
+		mhs_slot_track(&mhs->slots[i]);
 		if (!(i & 4095))
 			cond_resched();
 	}
@@ -230,10 +228,10 @@ void ip_vs_mhs_slots_track_all(struct ip_vs_mhs *mhs)
 /* Mark every slot tracked, once in a track tick.  Called for each server with
  * older entries, of which there may be thousands.
  */
-void ip_vs_mhs_slots_track_older(struct ip_vs_mhs *mhs)
+void mhs_slots_track_older(struct mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
 	if (!mhs->all_tracked)
-		ip_vs_mhs_slots_track_all(mhs);
+		mhs_slots_track_all(mhs);
 	mhs->all_tracked = true;
 }

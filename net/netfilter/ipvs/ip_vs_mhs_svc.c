@@ -18,13 +18,13 @@ static unsigned int svc_mark_ignore __read_mostly;
 module_param_named(mark_ignore, svc_mark_ignore, uint, 0644);
 MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service by firewall mark (default 0)");
 
-unsigned int ip_vs_mhs_svc_net_id __read_mostly;
+unsigned int mhs_svc_net_id __read_mostly;
 
 /* Let packets find the service */
-void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs)
+void mhs_svc_publish(struct mhs *mhs)
 {
 	u32 key = mhs->fwmark ? mhs->fwmark :
-		  ip_vs_mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
+		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
 
 	spin_lock(&mhs->hash->lock);
 	hash_add_rcu(mhs->hash->services, &mhs->node, key);
@@ -32,7 +32,7 @@ void ip_vs_mhs_svc_publish(struct ip_vs_mhs *mhs)
 }
 
 /* Packets that have found the service may use it until a grace period is over */
-void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs)
+void mhs_svc_withdraw(struct mhs *mhs)
 {
 	/* Only the owner hashes @mhs, but neighbours may write its pprev */
 	if (hlist_unhashed_lockless(&mhs->node))
@@ -43,21 +43,19 @@ void ip_vs_mhs_svc_withdraw(struct ip_vs_mhs *mhs)
 }
 
 /* Find a service by address and port, without a reference */
-struct ip_vs_mhs *ip_vs_mhs_svc_find(const struct ip_vs_mhs_net *mn, u16 af,
-				     u16 protocol, const union nf_inet_addr *addr,
-				     __be16 port)
+struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
+			 const union nf_inet_addr *addr, __be16 port)
 {
-	const struct ip_vs_mhs_hash *hash = rcu_dereference(mn->hash);
+	const struct mhs_hash *hash = rcu_dereference(mn->hash);
 
-	return hash ? ip_vs_mhs_svc_in(hash, af, protocol, addr, port) : NULL;
+	return hash ? mhs_svc_in(hash, af, protocol, addr, port) : NULL;
 }
 
 /* Find the service of a firewall mark, not 0, without a reference */
-struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af,
-					  u32 fwmark)
+struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 {
-	struct ip_vs_mhs_hash *hash = rcu_dereference(mn->hash);
-	struct ip_vs_mhs *mhs;
+	struct mhs_hash *hash = rcu_dereference(mn->hash);
+	struct mhs *mhs;
 
 	if (!hash)
 		return NULL;
@@ -73,27 +71,27 @@ struct ip_vs_mhs *ip_vs_mhs_svc_find_mark(const struct ip_vs_mhs_net *mn, u16 af
  * net_work() clears mn->foreign only after the numbers were equal twice, a
  * second apart.
  */
-bool ip_vs_mhs_svc_unsure(const struct ip_vs_mhs *mhs, u32 mark)
+bool mhs_svc_unsure(const struct mhs *mhs, u32 mark)
 {
-	struct ip_vs_mhs_net *mn = mhs->net;
+	struct mhs_net *mn = mhs->net;
 
 	if (likely(!(mark & ~READ_ONCE(svc_mark_ignore))) || mhs->fwmark)
 		return false;
 	if (READ_ONCE(mn->foreign))
 		return true;
-	if (!ip_vs_mhs_foreign(mhs->ipvs, READ_ONCE(mn->services),
-			       READ_ONCE(mn->fwm_services)))
+	if (!mhs_foreign(mhs->ipvs, READ_ONCE(mn->services),
+			 READ_ONCE(mn->fwm_services)))
 		return false;
 	WRITE_ONCE(mn->foreign, true);
-	ip_vs_mhs_lane_changed(&mn->lane_net.generation);
+	mhs_lane_changed(&mn->lane_net.generation);
 	return true;
 }
 
 /* Find the server of an ip_vs_dest, listed or gone, without a reference */
-struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
-					      const struct ip_vs_dest *dest)
+struct mhs_server *mhs_svc_server(const struct mhs *mhs,
+				  const struct ip_vs_dest *dest)
 {
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 
 	hash_for_each_possible_rcu(mhs->by_dest, s, node, (unsigned long)dest,
 				   lockdep_is_held(&mhs->lock))
@@ -103,8 +101,8 @@ struct ip_vs_mhs_server *ip_vs_mhs_svc_server(const struct ip_vs_mhs *mhs,
 }
 
 /* Parse an address and a port: the family, or an error */
-int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
-			   union nf_inet_addr *addr, __be16 *to)
+int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
+		     union nf_inet_addr *addr, __be16 *to)
 {
 	struct sockaddr_storage ss;
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&ss;
@@ -127,8 +125,8 @@ int ip_vs_mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 /* Read or write a sysctl whose text is one whole line: a part of a list would be
  * another list
  */
-int ip_vs_mhs_svc_line(char *text, size_t size, int write, void *buffer,
-		       size_t *lenp, loff_t *ppos)
+int mhs_svc_line(char *text, size_t size, int write, void *buffer,
+		 size_t *lenp, loff_t *ppos)
 {
 	struct ctl_table line = { .data = text, .maxlen = size };
 	int err;
@@ -141,7 +139,7 @@ int ip_vs_mhs_svc_line(char *text, size_t size, int write, void *buffer,
 }
 
 /* Log a warning once per service */
-void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
+void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what)
 {
 	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL,
 				      DEFAULT_RATELIMIT_BURST);
@@ -161,11 +159,9 @@ void ip_vs_mhs_svc_warn_once(struct ip_vs_mhs *mhs, u8 bit, const char *what)
 	pr_warn("%s: %s\n", name, what);
 }
 
-/* Add up counters of a service over all CPUs; @which is a mask of enum
- * ip_vs_mhs_cnt
+/* Add up counters of a service over all CPUs; @which is a mask of enum mhs_cnt
  */
-unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
-				    unsigned long which)
+unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which)
 {
 	unsigned long n = 0;
 	int cpu, i;
@@ -178,7 +174,7 @@ unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
 }
 
 /**
- * ip_vs_mhs_svc_next() - walk the services of a namespace
+ * mhs_svc_next() - walk the services of a namespace
  * @mn: the namespace
  * @prev: the service before, or NULL; the function puts its reference
  * @pos: number of services before the next one, if @prev is NULL or has gone
@@ -186,11 +182,10 @@ unsigned long ip_vs_mhs_svc_counted(const struct ip_vs_mhs *mhs,
  * Context: process; takes net.lock, which is free while the caller has a service.
  * Return: the service, with a reference, or NULL.
  */
-struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
-				     struct ip_vs_mhs *prev, loff_t pos)
+struct mhs *mhs_svc_next(struct mhs_net *mn, struct mhs *prev, loff_t pos)
 {
 	struct list_head *at;
-	struct ip_vs_mhs *mhs;
+	struct mhs *mhs;
 
 	mutex_lock(&mn->lock);
 	if (prev && !list_empty(&prev->net_list)) {
@@ -202,17 +197,17 @@ struct ip_vs_mhs *ip_vs_mhs_svc_next(struct ip_vs_mhs_net *mn,
 		for (at = mn->list.next; at != &mn->list && pos; pos--)
 			at = at->next;
 	}
-	mhs = at != &mn->list ? list_entry(at, struct ip_vs_mhs, net_list) : NULL;
+	mhs = at != &mn->list ? list_entry(at, struct mhs, net_list) : NULL;
 	if (mhs)
 		refcount_inc(&mhs->refcnt);
 	mutex_unlock(&mn->lock);
 	if (prev)
-		ip_vs_mhs_svc_put(prev);
+		mhs_svc_put(prev);
 	return mhs;
 }
 
 /* Drop a reference: "The life of a service" in ip_vs_mhs.h says who has one */
-void ip_vs_mhs_svc_put(struct ip_vs_mhs *mhs)
+void mhs_svc_put(struct mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))
 		return;

@@ -35,31 +35,31 @@
 /* The largest prime below each power of two from 2^8 to 2^19; mh has the sizes up
  * to 2^17
  */
-static const u32 ip_vs_mhs_sizes[] = {
+static const u32 mhs_sizes[] = {
 	251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139,
 	524287,
 };
 
 /* Is the size one of the twelve primes? */
-bool ip_vs_mhs_table_size_valid(u32 size)
+bool mhs_table_size_valid(u32 size)
 {
 	u32 i;
 
-	for (i = 0; i < sizeof(ip_vs_mhs_sizes) / sizeof(u32); i++)
-		if (ip_vs_mhs_sizes[i] == size)
+	for (i = 0; i < sizeof(mhs_sizes) / sizeof(u32); i++)
+		if (mhs_sizes[i] == size)
 			return true;
 	return false;
 }
 
 /* Default key: digits of pi, which are public and unrelated to any address */
-siphash_key_t ip_vs_mhs_hash_key = {
+siphash_key_t mhs_hash_key = {
 	{ 0x243f6a8885a308d3ULL, 0x13198a2e03707344ULL },
 };
 
-/* Set ip_vs_mhs_hash_key, before a service or a hash uses it; @raw: 16 bytes */
-void ip_vs_mhs_hash_set_key(const u8 *raw)
+/* Set mhs_hash_key, before a service or a hash uses it; @raw: 16 bytes */
+void mhs_hash_set_key(const u8 *raw)
 {
-	siphash_key_t *key = &ip_vs_mhs_hash_key;
+	siphash_key_t *key = &mhs_hash_key;
 	u32 i;
 
 	*key = (siphash_key_t){};
@@ -71,8 +71,8 @@ void ip_vs_mhs_hash_set_key(const u8 *raw)
  * order, so directors of any architecture agree.  A sum of both would let
  * neighbouring servers collide.
  */
-u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
-			  const union nf_inet_addr *addr, __be16 port)
+u64 mhs_hash_server(const siphash_key_t *key, u16 af,
+		    const union nf_inet_addr *addr, __be16 port)
 {
 	struct sip v = sip_begin(key);
 
@@ -94,15 +94,15 @@ u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
  * must compute the same hash and no fingerprint shows a difference, so the function
  * must never change.
  */
-u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
-			  const union nf_inet_addr *addr, __be16 port)
+u64 mhs_hash_client(const siphash_key_t *key, u16 af,
+		    const union nf_inet_addr *addr, __be16 port)
 {
 	return sip_client(key, af == AF_INET6, addr, ntohs(port));
 }
 
 /* Compare two servers for the order of the fill: less than 0 if a comes first */
-int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
-			  u16 af_b, const union nf_inet_addr *b, __be16 port_b)
+int mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
+		    u16 af_b, const union nf_inet_addr *b, __be16 port_b)
 {
 	int i, n = af_a == AF_INET6 ? 4 : 1;
 
@@ -121,7 +121,7 @@ static u32 slot_stable(u32 w, u32 idx)
 }
 
 /**
- * ip_vs_mhs_slot_change() - apply the server of the new table to a slot
+ * mhs_slot_change() - apply the server of the new table to a slot
  * @w: the slot word
  * @idx: index of the server in the new table, or MHS_IDX_NONE
  * @at_once: make no transition
@@ -131,21 +131,21 @@ static u32 slot_stable(u32 w, u32 idx)
  *
  * Return: the new word, which the caller stores by compare-and-exchange.
  */
-u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
+u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
-	u32 old = ip_vs_mhs_slot_old(w);
+	u32 old = mhs_slot_old(w);
 
 	if (at_once || idx == old || old == MHS_IDX_NONE)
 		return slot_stable(w, idx);
-	if (ip_vs_mhs_slot_stable(w))
+	if (mhs_slot_stable(w))
 		w |= first_stage << MHS_STAGE_SHIFT | old << MHS_OLD_SHIFT;
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 
 /* Advance the stage and the marks of a slot by the clocks that ticked */
-u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
+u32 mhs_slot_tick(u32 w, u32 ticks)
 {
-	u32 stage = ip_vs_mhs_slot_stage(w);
+	u32 stage = mhs_slot_stage(w);
 
 	if (ticks & MHS_TICK_TRACK)
 		w = (w & ~MHS_TRACK) |
@@ -154,15 +154,14 @@ u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks)
 	if (stage == MHS_STAGE_STABLE)
 		return w;
 	if (stage == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
-		return slot_stable(w, ip_vs_mhs_slot_cand(w));
+		return slot_stable(w, mhs_slot_cand(w));
 	if (ticks & (stage < MHS_STAGE_PIN ? MHS_TICK_HOLD : MHS_TICK_PIN))
 		w += 1U << MHS_STAGE_SHIFT;
 	return w;
 }
 
-/* Prepare one server, with its ip_vs_mhs_hash_server(), for a fill */
-void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
-			  u32 size)
+/* Prepare one server, with its mhs_hash_server(), for a fill */
+void mhs_share_init(struct mhs_share *s, u32 weight, u64 hash, u32 size)
 {
 	s->weight = weight;
 	s->pos = (hash >> 32) * size >> 32;
@@ -174,7 +173,7 @@ void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
 /* The round in which the next slot of @s is due.  The product has at most 51
  * bits.  IPVS weights are of type int, so twice a weight fits into u32.
  */
-static u64 share_due(const struct ip_vs_mhs_share *s, u32 max_weight)
+static u64 share_due(const struct mhs_share *s, u32 max_weight)
 {
 	u64 credit = (u64)(2 * s->taken + 1) * max_weight;
 
@@ -182,7 +181,7 @@ static u64 share_due(const struct ip_vs_mhs_share *s, u32 max_weight)
 }
 
 /* Append server @i to the queue of its next round, if any round is left */
-static void share_enqueue(struct ip_vs_mhs_fill *f, u32 i, u32 max_weight)
+static void share_enqueue(struct mhs_fill *f, u32 i, u32 max_weight)
 {
 	u64 round = share_due(&f->share[i], max_weight);
 
@@ -200,7 +199,7 @@ static void share_enqueue(struct ip_vs_mhs_fill *f, u32 i, u32 max_weight)
 /* Take the next free slot in the permutation of @s.  The loop reaches every
  * slot, because size is a prime and 0 < skip < size.
  */
-static u32 share_take(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
+static u32 share_take(struct mhs_fill *f, struct mhs_share *s)
 {
 	u32 pos = s->pos;
 	u32 slot;
@@ -218,15 +217,15 @@ static u32 share_take(struct ip_vs_mhs_fill *f, struct ip_vs_mhs_share *s)
 }
 
 /**
- * ip_vs_mhs_table_fill() - compute a lookup table
- * @f: scratch space; share[0..n-1] prepared by ip_vs_mhs_share_init()
+ * mhs_table_fill() - compute a lookup table
+ * @f: scratch space; share[0..n-1] prepared by mhs_share_init()
  * @n: number of servers, at most MHS_IDX_MAX
  *
  * Context: process.  Takes milliseconds; 8,191 servers with addresses that an
  *	adversary has chosen take a second.
  * Return: number of servers left without a slot.
  */
-u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
+u32 mhs_table_fill(struct mhs_fill *f, u32 n)
 {
 	u32 max_weight = 0, filled = 0, empty = 0;
 	u32 round, i, next;
@@ -244,7 +243,7 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 	/* The heaviest server takes a slot in every round, so size rounds suffice */
 	for (round = 0; filled < f->size; round++) {
 		for (i = f->head[round]; i != MHS_FILL_NONE; i = next) {
-			struct ip_vs_mhs_share *s = &f->share[i];
+			struct mhs_share *s = &f->share[i];
 
 			next = s->next;
 			f->table[share_take(f, s)] = i;
@@ -262,7 +261,7 @@ u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n)
 /* Add one slot to the fingerprint of a table, which is 0 before the first and
  * depends on their order; @id is the hash of the slot's server, 0 without one.
  */
-u64 ip_vs_mhs_table_print(u64 print, u64 id)
+u64 mhs_table_print(u64 print, u64 id)
 {
 	print = (print ^ id) * 0x9e3779b97f4a7c15ULL;
 	return print ^ print >> 29;

@@ -33,13 +33,13 @@
 #include <linux/netfilter.h>
 #include <linux/siphash.h>
 
-extern siphash_key_t ip_vs_mhs_hash_key;	/* of both hashes */
+extern siphash_key_t mhs_hash_key;	/* of both hashes */
 
-void ip_vs_mhs_hash_set_key(const u8 *raw);
-u64 ip_vs_mhs_hash_server(const siphash_key_t *key, u16 af,
-			  const union nf_inet_addr *addr, __be16 port);
-u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
-			  const union nf_inet_addr *addr, __be16 port);
+void mhs_hash_set_key(const u8 *raw);
+u64 mhs_hash_server(const siphash_key_t *key, u16 af,
+		    const union nf_inet_addr *addr, __be16 port);
+u64 mhs_hash_client(const siphash_key_t *key, u16 af,
+		    const union nf_inet_addr *addr, __be16 port);
 
 #define MHS_IDX_BITS		13
 #define MHS_IDX_MAX		((1U << MHS_IDX_BITS) - 1)
@@ -59,56 +59,56 @@ u64 ip_vs_mhs_hash_client(const siphash_key_t *key, u16 af,
 #define MHS_TRACK_PREV		0x80000000U
 #define MHS_TRACK		(MHS_TRACK_CUR | MHS_TRACK_PREV)
 
-/* The clocks of a service, and BIT() of those that ticked, for ip_vs_mhs_slot_tick() */
+/* The clocks of a service, and BIT() of those that ticked, for mhs_slot_tick() */
 enum { MHS_CLOCK_HOLD, MHS_CLOCK_PIN, MHS_CLOCK_TRACK, MHS_CLOCKS };
 #define MHS_TICK_HOLD		1U
 #define MHS_TICK_PIN		2U
 #define MHS_TICK_TRACK		4U
 
-static inline u32 ip_vs_mhs_slot_cand(u32 w)
+static inline u32 mhs_slot_cand(u32 w)
 {
 	return w & MHS_IDX_MAX;
 }
 
-static inline u32 ip_vs_mhs_slot_stage(u32 w)
+static inline u32 mhs_slot_stage(u32 w)
 {
 	return (w >> MHS_STAGE_SHIFT) & MHS_STAGE_MASK;
 }
 
-static inline bool ip_vs_mhs_slot_stable(u32 w)
+static inline bool mhs_slot_stable(u32 w)
 {
-	return ip_vs_mhs_slot_stage(w) == MHS_STAGE_STABLE;
+	return mhs_slot_stage(w) == MHS_STAGE_STABLE;
 }
 
-static inline bool ip_vs_mhs_slot_holding(u32 w)
+static inline bool mhs_slot_holding(u32 w)
 {
-	u32 stage = ip_vs_mhs_slot_stage(w);
+	u32 stage = mhs_slot_stage(w);
 
 	return stage >= MHS_STAGE_HOLD && stage < MHS_STAGE_PIN;
 }
 
-static inline bool ip_vs_mhs_slot_pinning(u32 w)
+static inline bool mhs_slot_pinning(u32 w)
 {
-	return ip_vs_mhs_slot_stage(w) >= MHS_STAGE_PIN;
+	return mhs_slot_stage(w) >= MHS_STAGE_PIN;
 }
 
 /* The server of older flows; of all flows if the slot is stable */
-static inline u32 ip_vs_mhs_slot_old(u32 w)
+static inline u32 mhs_slot_old(u32 w)
 {
-	return ip_vs_mhs_slot_stable(w) ? ip_vs_mhs_slot_cand(w) :
+	return mhs_slot_stable(w) ? mhs_slot_cand(w) :
 	       (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX;
 }
 
-static inline bool ip_vs_mhs_slot_tracked(u32 w)
+static inline bool mhs_slot_tracked(u32 w)
 {
 	return w & MHS_TRACK;
 }
 
-u32 ip_vs_mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage);
-u32 ip_vs_mhs_slot_tick(u32 w, u32 ticks);
+u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage);
+u32 mhs_slot_tick(u32 w, u32 ticks);
 
 /* One server during a table fill */
-struct ip_vs_mhs_share {
+struct mhs_share {
 	u32	weight;	/* 1 to 2^31 - 1 */
 	u32	pos;	/* next slot of the server's permutation */
 	u32	skip;	/* step of the permutation */
@@ -117,29 +117,28 @@ struct ip_vs_mhs_share {
 };
 
 /**
- * struct ip_vs_mhs_fill - scratch space for one table fill
+ * struct mhs_fill - scratch space for one table fill
  * @size: number of slots, a prime
  * @table: result: position in @share of each slot's server
  * @head: first server due in each round
  * @tail: last server due in each round
  * @share: the servers, sorted by address
  */
-struct ip_vs_mhs_fill {
+struct mhs_fill {
 	u32			size;
 	u16			*table;
 	u16			*head;
 	u16			*tail;
-	struct ip_vs_mhs_share	*share;
+	struct mhs_share	*share;
 };
 
 #define MHS_FILL_NONE		0xffffU
 
-bool ip_vs_mhs_table_size_valid(u32 size);
-int ip_vs_mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
-			  u16 af_b, const union nf_inet_addr *b, __be16 port_b);
-void ip_vs_mhs_share_init(struct ip_vs_mhs_share *s, u32 weight, u64 hash,
-			  u32 size);
-u32 ip_vs_mhs_table_fill(struct ip_vs_mhs_fill *f, u32 n);
-u64 ip_vs_mhs_table_print(u64 print, u64 id);
+bool mhs_table_size_valid(u32 size);
+int mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
+		    u16 af_b, const union nf_inet_addr *b, __be16 port_b);
+void mhs_share_init(struct mhs_share *s, u32 weight, u64 hash, u32 size);
+u32 mhs_table_fill(struct mhs_fill *f, u32 n);
+u64 mhs_table_print(u64 print, u64 id);
 
 #endif /* _IP_VS_MHS_TABLE_H */

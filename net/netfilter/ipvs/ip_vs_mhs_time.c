@@ -25,7 +25,7 @@ static unsigned int time_timeout_ms(int timeout)
 }
 
 /* Longest life of an idle entry of the service, by present and former timeouts */
-static unsigned int time_entry_ms(struct ip_vs_mhs *mhs)
+static unsigned int time_entry_ms(struct mhs *mhs)
 {
 	static const u8 protocols[] = {
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP };
@@ -52,7 +52,7 @@ static unsigned int time_entry_ms(struct ip_vs_mhs *mhs)
 /* Pin time by the core's timeout of an idle flow: of TCP for a service by firewall
  * mark, which has no protocol
  */
-static unsigned int time_idle_ms(const struct ip_vs_mhs *mhs)
+static unsigned int time_idle_ms(const struct mhs *mhs)
 {
 	u16 protocol = mhs->fwmark ? IPPROTO_TCP : mhs->protocol;
 	struct ip_vs_proto_data *pd;
@@ -72,7 +72,7 @@ static unsigned int time_idle_ms(const struct ip_vs_mhs *mhs)
 }
 
 /* How long a slot stays in pin: the sysctl pin_ms, or the timeout of an idle flow */
-unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
+unsigned int mhs_time_pin_ms(const struct mhs *mhs)
 {
 	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
 
@@ -80,45 +80,43 @@ unsigned int ip_vs_mhs_time_pin_ms(const struct ip_vs_mhs *mhs)
 }
 
 /* How long a slot stays in hold: the sysctl hold_ms, at most the pin time */
-unsigned int ip_vs_mhs_time_hold_ms(const struct ip_vs_mhs *mhs)
+unsigned int mhs_time_hold_ms(const struct mhs *mhs)
 {
-	return min(READ_ONCE(mhs->net->hold_ms), ip_vs_mhs_time_pin_ms(mhs));
+	return min(READ_ONCE(mhs->net->hold_ms), mhs_time_pin_ms(mhs));
 }
 
 /* Jiffies between two ticks of a clock, 1 at least */
-unsigned long ip_vs_mhs_time_period(struct ip_vs_mhs *mhs, u32 clock)
+unsigned long mhs_time_period(struct mhs *mhs, u32 clock)
 {
 	unsigned int ms = clock == MHS_CLOCK_HOLD ?
-		DIV_ROUND_UP(ip_vs_mhs_time_hold_ms(mhs), MHS_HOLD_TICKS) :
+		DIV_ROUND_UP(mhs_time_hold_ms(mhs), MHS_HOLD_TICKS) :
 		clock == MHS_CLOCK_PIN ?
-		DIV_ROUND_UP(ip_vs_mhs_time_pin_ms(mhs), MHS_PIN_TICKS) :
+		DIV_ROUND_UP(mhs_time_pin_ms(mhs), MHS_PIN_TICKS) :
 		time_entry_ms(mhs);
 
 	return max(msecs_to_jiffies(ms), 1UL);
 }
 
-/* Time until every flow has an entry, after ip_vs_mhs_work_poll_stateful(); 0
+/* Time until every flow has an entry, after mhs_work_poll_stateful(); 0
  * also while the sysctl stateless is 1.  Live flows send within a pin time, and
  * each packet then makes an entry.
  */
-unsigned int ip_vs_mhs_time_stateful_ms(const struct ip_vs_mhs *mhs,
-					unsigned long now)
+unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now)
 {
-	unsigned int ms = ip_vs_mhs_time_pin_ms(mhs);
+	unsigned int ms = mhs_time_pin_ms(mhs);
 	unsigned long end;
 
 	lockdep_assert_held(&mhs->lock);
 	if (!mhs->stateful)
 		return 0;
 	end = mhs->stateful_since + msecs_to_jiffies(ms);
-	return jiffies_to_msecs(ip_vs_mhs_time_between(now, end));
+	return jiffies_to_msecs(mhs_time_between(now, end));
 }
 
 /* Upper bound of the time until a slot of @stage merges; times that are
  * compared need the same @now
  */
-unsigned int ip_vs_mhs_time_merge_ms(struct ip_vs_mhs *mhs, u32 stage,
-				     unsigned long now)
+unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now)
 {
 	unsigned long period, t;
 
@@ -126,17 +124,16 @@ unsigned int ip_vs_mhs_time_merge_ms(struct ip_vs_mhs *mhs, u32 stage,
 	if (stage == MHS_STAGE_STABLE)
 		return 0;
 	if (stage >= MHS_STAGE_PIN) {
-		period = ip_vs_mhs_time_period(mhs, MHS_CLOCK_PIN);
-		t = ip_vs_mhs_time_between(now, period +
-					   mhs->ticked[MHS_CLOCK_PIN]);
+		period = mhs_time_period(mhs, MHS_CLOCK_PIN);
+		t = mhs_time_between(now, period + mhs->ticked[MHS_CLOCK_PIN]);
 		t += (MHS_STAGE_LAST - stage) * period;
 		return jiffies_to_msecs(t);
 	}
-	period = ip_vs_mhs_time_period(mhs, MHS_CLOCK_HOLD);
-	t = ip_vs_mhs_time_between(now, period + mhs->ticked[MHS_CLOCK_HOLD]);
+	period = mhs_time_period(mhs, MHS_CLOCK_HOLD);
+	t = mhs_time_between(now, period + mhs->ticked[MHS_CLOCK_HOLD]);
 	t += (MHS_STAGE_PIN - 1 - stage) * period;
 	/* while slots are in pin, a new one waits for the next pin tick */
 	if (mhs->census.pin)
-		t += ip_vs_mhs_time_period(mhs, MHS_CLOCK_PIN);
-	return jiffies_to_msecs(t) + ip_vs_mhs_time_pin_ms(mhs);
+		t += mhs_time_period(mhs, MHS_CLOCK_PIN);
+	return jiffies_to_msecs(t) + mhs_time_pin_ms(mhs);
 }

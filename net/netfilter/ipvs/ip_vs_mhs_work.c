@@ -9,7 +9,7 @@
  * readers of /proc ask for more.  Until the rebuild
  *
  *	- a flow that begins in a slot whose server has left or has weight 0 goes
- *	  to another server (ip_vs_mhs_ask_pick()), by an entry that keeps the
+ *	  to another server (mhs_ask_pick()), by an entry that keeps the
  *	  flow there: the rebuild makes the slot unstable, and the older server
  *	  gets the packets without an entry.  Plain UDP, which has no entries,
  *	  may move once more;
@@ -52,15 +52,15 @@
 #define MHS_IDLE		(60 * HZ)
 
 /* Tick the clocks; returns MHS_TICK_* of those that ticked */
-static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
+static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 {
 	const bool runs[] = { mhs->census.hold, mhs->census.pin, true };
 	u32 i, ticks = 0;
 
 	for (i = 0; i < MHS_CLOCKS; i++)
 		if (runs[i] &&
-		    ip_vs_mhs_time_due(mhs->ticked[i] +
-				       ip_vs_mhs_time_period(mhs, i), delay)) {
+		    mhs_time_due(mhs->ticked[i] +
+				 mhs_time_period(mhs, i), delay)) {
 			mhs->ticked[i] = jiffies;
 			ticks |= BIT(i);
 		}
@@ -76,28 +76,28 @@ static u32 work_clocks(struct ip_vs_mhs *mhs, unsigned long *delay)
  * shorter; with expire_nodest_conn the caller has to walk: returns true.  Not
  * before a rebuild, which cuts, too.
  */
-static bool work_cuts(struct ip_vs_mhs *mhs, unsigned long *delay)
+static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 {
-	bool cutting = ip_vs_mhs_cutting(mhs->ipvs) && !mhs->dirty;
-	struct ip_vs_mhs_server *s;
+	bool cutting = mhs_cutting(mhs->ipvs) && !mhs->dirty;
+	struct mhs_server *s;
 	unsigned long latest;
 	bool cuts = false;
 
-	latest = jiffies + msecs_to_jiffies(ip_vs_mhs_time_hold_ms(mhs)) +
-		 msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
+	latest = jiffies + msecs_to_jiffies(mhs_time_hold_ms(mhs)) +
+		 msecs_to_jiffies(mhs_time_pin_ms(mhs));
 	list_for_each_entry(s, &mhs->gone, list) {
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
 		if (s->in_slots)
 			cuts |= cutting;
 		else
-			ip_vs_mhs_time_due(s->gone_until, delay);
+			mhs_time_due(s->gone_until, delay);
 	}
 	return cuts;
 }
 
 /* When may a dirty table be rebuilt? */
-static unsigned long work_build_at(const struct ip_vs_mhs *mhs)
+static unsigned long work_build_at(const struct mhs *mhs)
 {
 	unsigned long quiet = READ_ONCE(mhs->net->changed) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
@@ -109,34 +109,33 @@ static unsigned long work_build_at(const struct ip_vs_mhs *mhs)
 /* Is a rebuild due?  In any case before slots merge by @ticks: a server added
  * again gets them back.
  */
-static bool work_builds(const struct ip_vs_mhs *mhs, u32 ticks,
-			unsigned long *delay)
+static bool work_builds(const struct mhs *mhs, u32 ticks, unsigned long *delay)
 {
 	return mhs->dirty &&
-	       (mhs->hurry || ip_vs_mhs_time_due(work_build_at(mhs), delay) ||
+	       (mhs->hurry || mhs_time_due(work_build_at(mhs), delay) ||
 		(ticks & MHS_TICK_PIN &&
 		 mhs->census.stage_max == MHS_STAGE_LAST));
 }
 
 /* Follow the flags, which an edit may have changed */
-static void work_check_flags(struct ip_vs_mhs *mhs)
+static void work_check_flags(struct mhs *mhs)
 {
 	if (READ_ONCE(mhs->settle) == MHS_SETTLING || !mhs->svc)
 		return;
 	if (!!(READ_ONCE(mhs->svc->flags) & MHS_SVC_F_ADDR_ONLY) !=
 	    mhs->addr_only)
-		ip_vs_mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
-					"flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
+		mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
+				  "flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
 }
 
 /* A server was added, removed or edited.  The work rebuilds the table soon, but
  * rests after the last rebuild.
  */
-void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
+void mhs_work_changed(struct mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
 	if (READ_ONCE(mhs->settle) == MHS_SETTLING)
-		ip_vs_mhs_settle_note_gap(mhs);
+		mhs_settle_note_gap(mhs);
 	mhs->changed = jiffies;
 	WRITE_ONCE(mhs->net->changed, jiffies);
 	mhs->changes++;
@@ -145,13 +144,13 @@ void ip_vs_mhs_work_changed(struct ip_vs_mhs *mhs)
 		return;
 	WRITE_ONCE(mhs->dirty, true);
 	mhs->dirty_since = jiffies;
-	ip_vs_mhs_queue(mhs, MHS_BUILD_QUIET);
+	mhs_queue(mhs, MHS_BUILD_QUIET);
 }
 
 /* Retry what callbacks could not allocate */
-static void work_try_again(struct ip_vs_mhs *mhs)
+static void work_try_again(struct mhs *mhs)
 {
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 	bool leaves = false;
 
 	/* RCU callbacks free indexes, without a word to the work */
@@ -162,16 +161,16 @@ static void work_try_again(struct ip_vs_mhs *mhs)
 		return;
 	/* one may have lost its weight, which upd_dest has yet to report */
 	list_for_each_entry(s, &mhs->listed, list)
-		leaves |= ip_vs_mhs_server_leaves(s);
-	ip_vs_mhs_settle_before_change(mhs, leaves);
-	if (ip_vs_mhs_server_reconcile(mhs))
-		ip_vs_mhs_work_changed(mhs);
+		leaves |= mhs_server_leaves(s);
+	mhs_settle_before_change(mhs, leaves);
+	if (mhs_server_reconcile(mhs))
+		mhs_work_changed(mhs);
 }
 
 /* Have the work rebuild the table now, if a rebuild is due, and wait for it.  For
  * readers of the table, who have a reference to the service.
  */
-void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
+void mhs_work_build(struct mhs *mhs)
 {
 	if (!READ_ONCE(mhs->dirty))
 		return;
@@ -181,7 +180,7 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
 		 * run after it builds again.
 		 */
 		mhs->hurry = true;
-		ip_vs_mhs_queue(mhs, 0);
+		mhs_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
 	flush_delayed_work(&mhs->work);
@@ -191,15 +190,15 @@ void ip_vs_mhs_work_build(struct ip_vs_mhs *mhs)
  * a packet of a flow without an entry makes one.  Every entry that could not be
  * made restarts the time, and every packet that goes by its connection ID.
  */
-void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
+void mhs_work_poll_stateful(struct mhs *mhs)
 {
-	unsigned long pin = msecs_to_jiffies(ip_vs_mhs_time_pin_ms(mhs));
+	unsigned long pin = msecs_to_jiffies(mhs_time_pin_ms(mhs));
 	bool stateful = !READ_ONCE(mhs->net->stateless);
 	unsigned long refused;
 
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
-		refused = ip_vs_mhs_svc_counted(mhs, BIT(MHS_CNT_CAPPED) |
+		refused = mhs_svc_counted(mhs, BIT(MHS_CNT_CAPPED) |
 						     BIT(MHS_CNT_NOMEM) |
 						     BIT(MHS_CNT_NAMED));
 		if (!mhs->stateful || refused != mhs->refused ||
@@ -208,49 +207,47 @@ void ip_vs_mhs_work_poll_stateful(struct ip_vs_mhs *mhs)
 		/* A service that never had a server has no flow.  Clamp the
 		 * time: jiffies wrap, and then it would be in the future.
 		 */
-		if (!mhs->svc ||
-		    time_after(jiffies, mhs->stateful_since + pin))
+		if (!mhs->svc || time_after(jiffies, mhs->stateful_since + pin))
 			mhs->stateful_since = jiffies - pin;
 		mhs->refused = refused;
 	}
 	mhs->stateful = stateful;
 }
 
-/* Count the entries of a service, for ip_vs_mhs_entry_reserve(): no callback
+/* Count the entries of a service, for mhs_entry_reserve(): no callback
  * reports that an entry expires
  */
-u32 ip_vs_mhs_work_recount(struct ip_vs_mhs *mhs)
+u32 mhs_work_recount(struct mhs *mhs)
 {
 	/* entries made from now on may count twice, until the next count */
 	u32 made = atomic_read(&mhs->made), n = 0;
-	struct ip_vs_mhs_server *s;
+	struct mhs_server *s;
 
 	lockdep_assert_held(&mhs->lock);
 	list_for_each_entry(s, &mhs->listed, list)
-		n += ip_vs_mhs_dest_entries(s->dest);
+		n += mhs_dest_entries(s->dest);
 	list_for_each_entry(s, &mhs->gone, list)
-		n += ip_vs_mhs_dest_entries(s->dest);
+		n += mhs_dest_entries(s->dest);
 	WRITE_ONCE(mhs->counted, n - made);
 	return n;
 }
 
 /* Do what is due: retry, rebuild, settle, tick */
-void ip_vs_mhs_work(struct work_struct *work)
+void mhs_work(struct work_struct *work)
 {
-	struct ip_vs_mhs *mhs = container_of(to_delayed_work(work),
-					     struct ip_vs_mhs, work);
+	struct mhs *mhs = container_of(to_delayed_work(work), struct mhs, work);
 	unsigned long delay = MHS_IDLE;
 	bool builds, walks;
 	u32 ticks;
 
-	ip_vs_mhs_settle_flags(mhs);
+	mhs_settle_flags(mhs);
 	mutex_lock(&mhs->lock);
 	/* jiffies wrap: clamp times, or they would be in the future again */
-	if (!ip_vs_mhs_time_between(jiffies, mhs->build_at + MHS_IDLE))
+	if (!mhs_time_between(jiffies, mhs->build_at + MHS_IDLE))
 		mhs->build_at = jiffies - MHS_IDLE;
-	ip_vs_mhs_server_release_gone(mhs, false);
+	mhs_server_release_gone(mhs, false);
 	work_try_again(mhs);
-	ip_vs_mhs_settle_on(mhs, &delay);
+	mhs_settle_on(mhs, &delay);
 	work_check_flags(mhs);
 	ticks = work_clocks(mhs, &delay);
 	walks = work_cuts(mhs, &delay) || ticks;
@@ -258,11 +255,11 @@ void ip_vs_mhs_work(struct work_struct *work)
 	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
 	    mhs->poked || mhs->full)
 		delay = min_t(unsigned long, delay, MHS_POLL);
-	ip_vs_mhs_queue(mhs, builds || walks ? 0 : delay);
+	mhs_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
 
 	if (builds)
-		ip_vs_mhs_slots_build(mhs);
+		mhs_slots_build(mhs);
 	if (walks)
-		ip_vs_mhs_slots_walk(mhs, ticks);
+		mhs_slots_walk(mhs, ticks);
 }

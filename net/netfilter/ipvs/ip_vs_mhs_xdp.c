@@ -35,7 +35,7 @@ static noinline struct net_device *xdp_bond(const struct net_device *member)
 /* A frame with a tag is for the device of the VLAN: on the card or, as the stack
  * looks, on its bond
  */
-static bool xdp_untag(struct ip_vs_mhs_lane_packet *p, struct net_device *card,
+static bool xdp_untag(struct mhs_lane_packet *p, struct net_device *card,
 		      struct net_device *link)
 {
 	const struct vlan_hdr *tag = p->ip;
@@ -61,9 +61,9 @@ static bool xdp_untag(struct ip_vs_mhs_lane_packet *p, struct net_device *card,
 }
 
 /* XDP sends by cards and bonds: by what is below a VLAN */
-static void xdp_link(struct ip_vs_mhs_lane_packet *p, struct net_device *link)
+static void xdp_link(struct mhs_lane_packet *p, struct net_device *link)
 {
-	struct ip_vs_mhs_lane_way *way = &p->way;
+	struct mhs_lane_way *way = &p->way;
 
 	p->in = link;
 	if (!way->tci)
@@ -71,19 +71,19 @@ static void xdp_link(struct ip_vs_mhs_lane_packet *p, struct net_device *link)
 	way->out = vlan_dev_real_dev(way->out);
 	/* The program knows devices of its namespace */
 	if (net_eq(dev_net(way->out), p->mn->net) &&
-	    way->out->flags & IFF_UP && ip_vs_mhs_xdp_xmits(way->out))
+	    way->out->flags & IFF_UP && mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 }
 
 /* Bytes of the Ethernet header that the frame gets */
 static __always_inline unsigned int
-xdp_head(const struct ip_vs_mhs_lane_packet *p, bool quick)
+xdp_head(const struct mhs_lane_packet *p, bool quick)
 {
 	return ETH_HLEN + (!quick && p->way.tci ? VLAN_HLEN : 0);
 }
 
 /* How many bytes longer the headers become */
-static __always_inline int xdp_growth(const struct ip_vs_mhs_lane_packet *p,
+static __always_inline int xdp_growth(const struct mhs_lane_packet *p,
 				      const struct xdp_buff *xdp, bool quick)
 {
 	/* Quick packets come and go without a tag */
@@ -100,12 +100,12 @@ static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
 	       xdp->data_meta >= xdp->data;
 }
 
-static __always_inline enum ip_vs_mhs_lane
-xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
+static __always_inline enum mhs_lane
+xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 {
 	struct net_device *card = xdp->rxq->dev, *link = card;
 	const struct ethhdr *eth = xdp->data;
-	enum ip_vs_mhs_lane why;
+	enum mhs_lane why;
 
 	if (unlikely(xdp->data_end - xdp->data < ETH_HLEN ||
 		     !ether_addr_equal(eth->h_dest, p->in->dev_addr) ||
@@ -123,8 +123,8 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	if (!quick && p->protocol == htons(ETH_P_8021Q) &&
 	    !xdp_untag(p, card, link))
 		return MHS_LANE_FRAME;
-	why = quick ? ip_vs_mhs_lane_ask_quick(p, MHS_LANE_FIT_XDP, true) :
-		      ip_vs_mhs_lane_ask(p, MHS_LANE_FIT_XDP);
+	why = quick ? mhs_lane_ask_quick(p, MHS_LANE_FIT_XDP, true) :
+		      mhs_lane_ask(p, MHS_LANE_FIT_XDP);
 	if (unlikely(why))
 		return why;
 	if (unlikely(p->len > p->way.mtu))
@@ -143,7 +143,7 @@ xdp_ask(struct ip_vs_mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 }
 
 /* Move the start of the frame; cut padding off, and put the tunnel's header in front */
-static __always_inline void xdp_push(const struct ip_vs_mhs_lane_packet *p,
+static __always_inline void xdp_push(const struct mhs_lane_packet *p,
 				     struct xdp_buff *xdp, int growth, bool quick)
 {
 	bool no_meta = xdp_data_meta_unsupported(xdp);
@@ -166,10 +166,10 @@ static __always_inline void xdp_push(const struct ip_vs_mhs_lane_packet *p,
 	if (!p->way.outer)
 		return;
 	xdp->data_end -= p->bytes - p->len;
-	ip_vs_mhs_lane_tunnel(p, xdp->data + xdp_head(p, quick));
+	mhs_lane_tunnel(p, xdp->data + xdp_head(p, quick));
 }
 
-static __always_inline void xdp_rewrite(const struct ip_vs_mhs_lane_packet *p,
+static __always_inline void xdp_rewrite(const struct mhs_lane_packet *p,
 					struct xdp_buff *xdp, bool quick)
 {
 	const __be16 tag[] = { htons(ETH_P_8021Q), quick ? 0 : p->way.tci };
@@ -197,12 +197,12 @@ static __always_inline void xdp_rewrite(const struct ip_vs_mhs_lane_packet *p,
 static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 {
 	/* set as far as it is read; to clear it would take 10 % of the packet */
-	struct ip_vs_mhs_lane_packet p __uninitialized;
-	enum ip_vs_mhs_lane why;
+	struct mhs_lane_packet p __uninitialized;
+	enum mhs_lane why;
 
 	p.in = xdp->rxq->dev;
 	/* net_generic() would enter another section of RCU */
-	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[ip_vs_mhs_svc_net_id];
+	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[mhs_svc_net_id];
 	p.hash = rcu_dereference(p.mn->hash);
 	/* Without services no packet is counted */
 	if (unlikely(!p.hash))
@@ -213,7 +213,7 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	if (likely(!why))
 		xdp_rewrite(&p, xdp, quick);
 	/* Last: before, the way stays in registers */
-	ip_vs_mhs_lane_count(&p, why);
+	mhs_lane_count(&p, why);
 	return likely(!why) ? p.way.ifindex : 0;
 }
 
@@ -264,9 +264,9 @@ static const struct btf_kfunc_id_set xdp_kfunc_set = {
 };
 
 /* Offer the kfunc, which programs find by the module's BTF.  Each namespace has
- * struct ip_vs_mhs_net by now.
+ * struct mhs_net by now.
  */
-int ip_vs_mhs_xdp_register(void)
+int mhs_xdp_register(void)
 {
 	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &xdp_kfunc_set);
 }

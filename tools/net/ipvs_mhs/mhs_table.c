@@ -60,7 +60,7 @@ static void parse_key(void)
 	for (i = 0; i < sizeof(raw); i++)
 		if (sscanf(text + 2 * i, "%2hhx", &raw[i]) != 1)
 			die("the key cannot be read");
-	ip_vs_mhs_hash_set_key(raw);
+	mhs_hash_set_key(raw);
 }
 
 static void parse_server(struct server *s, int line)
@@ -84,13 +84,13 @@ static int compare(const void *left, const void *right)
 {
 	const struct server *a = left, *b = right;
 
-	return ip_vs_mhs_table_order(a->af, &a->addr, htons(a->port),
-				     b->af, &b->addr, htons(b->port));
+	return mhs_table_order(a->af, &a->addr, htons(a->port),
+			       b->af, &b->addr, htons(b->port));
 }
 
 int main(int argc, char **argv)
 {
-	struct ip_vs_mhs_fill fill = {};
+	struct mhs_fill fill = {};
 	uint64_t *ids, print = 0;
 	struct server *servers;
 	long size, n, i;
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	size = atol(argv[1]);
-	if (size < 0 || size > INT_MAX || !ip_vs_mhs_table_size_valid(size))
+	if (size < 0 || size > INT_MAX || !mhs_table_size_valid(size))
 		die("SLOTS: not a size that a table can have");
 	parse_key();
 	n = atol(argv[2]);
@@ -127,19 +127,19 @@ int main(int argc, char **argv)
 		if (!servers[i].weight)
 			continue;
 		servers[in] = servers[i];
-		ids[in] = ip_vs_mhs_hash_server(&ip_vs_mhs_hash_key,
-						servers[in].af,
-						&servers[in].addr,
-						htons(servers[in].port));
-		ip_vs_mhs_share_init(&fill.share[in], servers[in].weight,
-				     ids[in], size);
+		ids[in] = mhs_hash_server(&mhs_hash_key,
+					  servers[in].af,
+					  &servers[in].addr,
+					  htons(servers[in].port));
+		mhs_share_init(&fill.share[in], servers[in].weight,
+			       ids[in], size);
 		in++;
 	}
-	ip_vs_mhs_table_fill(&fill, in);
+	mhs_table_fill(&fill, in);
 
 	for (slot = 0; slot < fill.size; slot++)
-		print = ip_vs_mhs_table_print(print, in ?
-					      ids[fill.table[slot]] : 0);
+		print = mhs_table_print(print, in ?
+					ids[fill.table[slot]] : 0);
 	printf("%016" PRIx64 "\n", print);
 	for (slot = 0; slot < fill.size; slot++)
 		printf("%d\n", in ? servers[fill.table[slot]].line : -1);

@@ -33,7 +33,7 @@ static u8 *part(const u8 *data, size_t len)
 static void id_found(const u8 *data, size_t len, unsigned int need)
 {
 	u8 *copy = part(data, len);
-	unsigned int at = ip_vs_mhs_quic_id(copy, len, need);
+	unsigned int at = mhs_quic_id(copy, len, need);
 
 	WANT(!at || (at >= 2 && at + need <= len));
 	free(copy);
@@ -42,7 +42,7 @@ static void id_found(const u8 *data, size_t len, unsigned int need)
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
 	static const u8 protocols[] = { IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP };
-	struct ip_vs_mhs_packet p = {}, whole;
+	struct mhs_packet p = {}, whole;
 	struct sk_buff skb = {}, all = {};
 	u8 *linear, *rest, *copy;
 	bool known;
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	p.iph.protocol = protocols[data[0] % 3];
 	p.iph.len = data[1] & ~3U;
 	whole = p;
-	known = ip_vs_mhs_proto_parse(&p);
+	known = mhs_proto_parse(&p);
 
 	/* It is the same wherever the linear part ends */
 	copy = part(data + 3, skb.len);
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	all.linear = skb.len;
 	all.len = skb.len;
 	whole.skb = &all;
-	WANT(ip_vs_mhs_proto_parse(&whole) == known);
+	WANT(mhs_proto_parse(&whole) == known);
 	WANT(whole.facts == p.facts && whole.quic == p.quic && whole.sport == p.sport &&
 	     whole.dport == p.dport && whole.opens == p.opens);
 

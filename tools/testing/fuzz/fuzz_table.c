@@ -23,7 +23,7 @@ do {									\
 
 static void fill(const u8 *data, u32 n)
 {
-	struct ip_vs_mhs_fill f = {
+	struct mhs_fill f = {
 		.size = SIZE,
 		.table = calloc(SIZE, sizeof(u16)),
 		.head = calloc(SIZE, sizeof(u16)),
@@ -36,14 +36,14 @@ static void fill(const u8 *data, u32 n)
 	for (i = 0; i < n; i++) {
 		memcpy(raw, data + 8 * i, 8);
 		raw[0] = (raw[0] & 0x7fffffff) ? raw[0] & 0x7fffffff : 1;
-		ip_vs_mhs_share_init(&f.share[i], raw[0],
-				     raw[1] * 0x9e3779b97f4a7c15ULL, SIZE);
+		mhs_share_init(&f.share[i], raw[0],
+			       raw[1] * 0x9e3779b97f4a7c15ULL, SIZE);
 		WANT(f.share[i].pos < SIZE);
 		WANT(f.share[i].skip && f.share[i].skip < SIZE);
 		weights += raw[0];
 		max = raw[0] > max ? raw[0] : max;
 	}
-	got = ip_vs_mhs_table_fill(&f, n);
+	got = mhs_table_fill(&f, n);
 	for (i = 0; i < SIZE; i++) {
 		if (f.table[i] == MHS_FILL_NONE) {
 			none++;
@@ -75,44 +75,44 @@ static void history(const u8 *data, size_t size)
 	for (; size > 1; data += 2, size -= 2) {
 		u32 idx = data[1] & 7;
 
-		old = ip_vs_mhs_slot_old(w);
-		cand = ip_vs_mhs_slot_cand(w);
-		stage = ip_vs_mhs_slot_stage(w);
+		old = mhs_slot_old(w);
+		cand = mhs_slot_cand(w);
+		stage = mhs_slot_stage(w);
 		switch (data[0] & 3) {
 		case 0:
-			next = ip_vs_mhs_slot_change(w, idx, data[0] & 4,
-						     data[0] & 8 ?
-						     MHS_STAGE_PIN :
-						     MHS_STAGE_HOLD);
-			WANT(ip_vs_mhs_slot_cand(next) == idx);
-			WANT(ip_vs_mhs_slot_stable(next) ||
-			     ip_vs_mhs_slot_old(next) == old);
-			WANT(!(data[0] & 4) || ip_vs_mhs_slot_stable(next));
-			WANT(!stage || ip_vs_mhs_slot_stable(next) ||
-			     ip_vs_mhs_slot_stage(next) == stage);
+			next = mhs_slot_change(w, idx, data[0] & 4,
+					       data[0] & 8 ?
+					       MHS_STAGE_PIN :
+					       MHS_STAGE_HOLD);
+			WANT(mhs_slot_cand(next) == idx);
+			WANT(mhs_slot_stable(next) ||
+			     mhs_slot_old(next) == old);
+			WANT(!(data[0] & 4) || mhs_slot_stable(next));
+			WANT(!stage || mhs_slot_stable(next) ||
+			     mhs_slot_stage(next) == stage);
 			break;
 		case 1:
-			next = ip_vs_mhs_slot_tick(w, data[1] & 7);
-			WANT(ip_vs_mhs_slot_cand(next) == cand);
-			WANT(ip_vs_mhs_slot_stable(next) ||
-			     ip_vs_mhs_slot_old(next) == old);
-			WANT(ip_vs_mhs_slot_stable(next) ||
-			     ip_vs_mhs_slot_stage(next) - stage <= 1);
+			next = mhs_slot_tick(w, data[1] & 7);
+			WANT(mhs_slot_cand(next) == cand);
+			WANT(mhs_slot_stable(next) ||
+			     mhs_slot_old(next) == old);
+			WANT(mhs_slot_stable(next) ||
+			     mhs_slot_stage(next) - stage <= 1);
 			/* merged: nothing is left of the old one */
-			WANT(!stage || !ip_vs_mhs_slot_stable(next) ||
+			WANT(!stage || !mhs_slot_stable(next) ||
 			     (next & ~MHS_TRACK) == cand);
 			break;
 		case 2:
-			next = ip_vs_mhs_slot_change(w, cand, true,
-						     MHS_STAGE_HOLD);
-			WANT(ip_vs_mhs_slot_stable(next));
-			WANT(ip_vs_mhs_slot_cand(next) == cand);
+			next = mhs_slot_change(w, cand, true,
+					       MHS_STAGE_HOLD);
+			WANT(mhs_slot_stable(next));
+			WANT(mhs_slot_cand(next) == cand);
 			break;
 		default:
 			next = w | MHS_TRACK_CUR;
 		}
-		WANT(ip_vs_mhs_slot_stable(next) ==
-		     (ip_vs_mhs_slot_old(next) == ip_vs_mhs_slot_cand(next)));
+		WANT(mhs_slot_stable(next) ==
+		     (mhs_slot_old(next) == mhs_slot_cand(next)));
 		w = next;
 	}
 }

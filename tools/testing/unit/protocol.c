@@ -171,7 +171,7 @@ static bool tick(const struct rules *r, struct protocol *s, bool marks)
 	return true;
 }
 
-/* The end of slots_walk(), ip_vs_mhs_server_release_gone() */
+/* The end of slots_walk(), mhs_server_release_gone() */
 static const char *walk_ends(const struct rules *r, struct protocol *s)
 {
 	const char *fault = NULL;
@@ -213,8 +213,8 @@ static const char *walk_step(const struct rules *r, struct protocol *s)
 	u32 *slot = &s->word[s->walk_at];
 	u32 w = s->judged == NOT_JUDGED ? *slot : s->judged;
 	u32 idx = s->building ? s->target[s->walk_at] :
-				ip_vs_mhs_slot_cand(w);
-	bool at_once = s->cut >> ip_vs_mhs_slot_old(w) & 1;
+				mhs_slot_cand(w);
+	bool at_once = s->cut >> mhs_slot_old(w) & 1;
 	u32 n = r->ops->tick(r->ops->change(w, idx, at_once, s->first),
 			     s->ticks);
 
@@ -229,12 +229,12 @@ static const char *walk_step(const struct rules *r, struct protocol *s)
 	if (n != w)
 		*slot = n;
 	s->judged = NOT_JUDGED;
-	s->counted |= (ip_vs_mhs_slot_holding(n) ? HOLDING : 0) |
-		      (ip_vs_mhs_slot_pinning(n) ? PINNING : 0) |
-		      (ip_vs_mhs_slot_stage(n) == MHS_STAGE_LAST ? LAST : 0);
+	s->counted |= (mhs_slot_holding(n) ? HOLDING : 0) |
+		      (mhs_slot_pinning(n) ? PINNING : 0) |
+		      (mhs_slot_stage(n) == MHS_STAGE_LAST ? LAST : 0);
 	if (!s->walk_at || !r->names_one_slot)
-		s->named |= 1 << ip_vs_mhs_slot_cand(n) |
-			    1 << ip_vs_mhs_slot_old(n);
+		s->named |= 1 << mhs_slot_cand(n) |
+			    1 << mhs_slot_old(n);
 	return ++s->walk_at == slots_of(r) ? walk_ends(r, s) : NULL;
 }
 
@@ -310,8 +310,8 @@ static const char *state_fault(const struct rules *r, const struct protocol *s)
 	u32 i;
 
 	for (i = 0; i < SLOTS; i++) {
-		u32 cand = ip_vs_mhs_slot_cand(s->word[i]);
-		u32 old = ip_vs_mhs_slot_old(s->word[i]);
+		u32 cand = mhs_slot_cand(s->word[i]);
+		u32 old = mhs_slot_old(s->word[i]);
 
 		if ((cand && !protocol_reachable(s, cand)) ||
 		    (old && !protocol_reachable(s, old)))

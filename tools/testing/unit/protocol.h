@@ -28,7 +28,7 @@
 #define HOLD_TIME	MHS_HOLD_TICKS
 #define PIN_TIME	MHS_PIN_TICKS
 #define HELD_TIME	(HOLD_TIME + PIN_TIME)
-#define ENTRY_TIME	PIN_TIME	/* ip_vs_mhs_time_entry_ms() */
+#define ENTRY_TIME	PIN_TIME	/* time_entry_ms() */
 
 enum server_state {
 	FREE,			/* the index may be taken */
@@ -54,7 +54,7 @@ enum cutter {
 
 enum { BY_PACKET = 1, BY_CUTTER = 2 };
 
-/* What the last walk found: struct ip_vs_mhs_census */
+/* What the last walk found: struct mhs_census */
 enum { HOLDING = 1, PINNING = 2, LAST = 4 };
 
 /* What the operator does; from READD on to a server that is known */

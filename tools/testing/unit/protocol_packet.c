@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Flows and packets.  What becomes of a packet, step by step: RCU begins before
- * the first of these and ends with the last.  ip_vs_mhs_decide() of the module
+ * the first of these and ends with the last.  mhs_decide() of the module
  * decides; each rule besides names the function of the module that it restates.
  */
 #include "ip_vs_mhs_decide.h"
@@ -22,7 +22,7 @@ bool protocol_owed(const struct protocol *s)
 	if (s->entry)
 		return *state != GONE || s->server[s->owner].left;
 	if (s->unpinned &&
-	    ip_vs_mhs_slot_old(s->word[s->flow_slot]) != s->owner)
+	    mhs_slot_old(s->word[s->flow_slot]) != s->owner)
 		return false;
 	return !s->lapses || s->away < HELD_TIME ||
 	       (s->dirty && *state != GONE);
@@ -43,14 +43,14 @@ void protocol_flow_tidy(struct protocol *s)
 {
 	u32 w = s->word[s->flow_slot];
 
-	if (s->owner && ip_vs_mhs_slot_cand(w) == s->owner) {
+	if (s->owner && mhs_slot_cand(w) == s->owner) {
 		s->away = 0;
 		s->lapses = 0;
 	} else if (s->server[s->owner].state == GONE) {
 		s->lapses = 1;
 	}
-	if (s->entry || (ip_vs_mhs_slot_stable(w) &&
-			 ip_vs_mhs_slot_cand(w) == s->owner))
+	if (s->entry || (mhs_slot_stable(w) &&
+			 mhs_slot_cand(w) == s->owner))
 		s->unpinned = 0;
 	if (!protocol_owed(s))
 		protocol_flow_forget(s);
@@ -67,8 +67,8 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 		return false;
 	if (!protocol_has_flow(r)) {
 		/* All that matters is which servers it may use */
-		s->packet_word = (u32)ip_vs_mhs_slot_cand(w) |
-				 ip_vs_mhs_slot_old(w) << MHS_OLD_SHIFT |
+		s->packet_word = (u32)mhs_slot_cand(w) |
+				 mhs_slot_old(w) << MHS_OLD_SHIFT |
 				 1U << MHS_STAGE_SHIFT;
 		s->packet_slot = 0;
 		s->packet_fresh = 0;
@@ -79,23 +79,23 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 	s->packet_word = w;
 	s->packet_fresh = !s->owner;
 	s->idle = 0;
-	s->packet = s->entry && ip_vs_mhs_slot_tracked(w) ? ENTRY_FOUND :
+	s->packet = s->entry && mhs_slot_tracked(w) ? ENTRY_FOUND :
 							   WORD_KNOWN;
 	return true;
 }
 
-/* ip_vs_mhs_server_at() */
+/* mhs_server_at() */
 static void packet_finds_server(const struct rules *r, struct protocol *s)
 {
 	u32 w = r->reads_twice ? s->word[s->packet_slot] : s->packet_word;
-	u32 idx = s->packet_fresh ? ip_vs_mhs_slot_cand(w) :
-				    ip_vs_mhs_slot_old(w);
+	u32 idx = s->packet_fresh ? mhs_slot_cand(w) :
+				    mhs_slot_old(w);
 
 	s->packet_server = protocol_reachable(s, idx) ? idx : 0;
 	s->packet = SERVER_KNOWN;
 }
 
-/* A new flow goes to @idx, with an entry: ip_vs_mhs_entry_make() */
+/* A new flow goes to @idx, with an entry: mhs_entry_make() */
 static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
 			bool entry)
 {
@@ -129,7 +129,7 @@ static void packet_to_core(const struct rules *r, struct protocol *s)
 {
 	u32 w = s->word[s->packet_slot];
 
-	flow_begins(r, s, pick(s, ip_vs_mhs_slot_cand(w)), true);
+	flow_begins(r, s, pick(s, mhs_slot_cand(w)), true);
 }
 
 /* Is the old server of a slot deleted, so that the slot may be cut? */
@@ -139,16 +139,16 @@ static bool is_gone(const struct rules *r, const struct protocol *s, u32 old)
 	       r->cuts_listed;
 }
 
-/* ip_vs_mhs_ask_cut(): one exchange stands for all that were tried, since the
+/* mhs_ask_cut(): one exchange stands for all that were tried, since the
  * word had the same two servers each time
  */
 static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
 {
 	u32 w = *slot;
 
-	if (ip_vs_mhs_slot_stable(w))
-		return ip_vs_mhs_slot_cand(w) == cand;
-	if ((ip_vs_mhs_slot_old(w) != old || ip_vs_mhs_slot_cand(w) != cand) &&
+	if (mhs_slot_stable(w))
+		return mhs_slot_cand(w) == cand;
+	if ((mhs_slot_old(w) != old || mhs_slot_cand(w) != cand) &&
 	    !r->cuts_unseen)
 		return false;
 	*slot = r->ops->change(w, cand, true, 0);
@@ -169,7 +169,7 @@ static u32 server_facts(const struct protocol *s, u32 idx)
 	return MHS_SRV_KNOWN | MHS_SRV_CARRIER | facts[s->server[idx].state];
 }
 
-/* ip_vs_mhs_ask() for the packet under way, whose server it has read already; the
+/* mhs_ask() for the packet under way, whose server it has read already; the
  * server of the answer goes to @idx
  */
 static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
@@ -178,18 +178,18 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 	u32 w = s->packet_word, v;
 	u32 facts = (s->packet_fresh ? MHS_PKT_FRESH : 0) |
 		    (room ? 0 : MHS_ASK_NO_ENTRY);
-	u32 cand = s->packet_fresh ? s->packet_server : ip_vs_mhs_slot_cand(w);
-	u32 old = s->packet_fresh && !ip_vs_mhs_slot_stable(w) ?
-		  ip_vs_mhs_slot_old(w) : s->packet_server;
+	u32 cand = s->packet_fresh ? s->packet_server : mhs_slot_cand(w);
+	u32 old = s->packet_fresh && !mhs_slot_stable(w) ?
+		  mhs_slot_old(w) : s->packet_server;
 	u32 from = server_facts(s, old);
 
-	if (s->packet_fresh && r->cuts_listed && !ip_vs_mhs_slot_stable(w))
+	if (s->packet_fresh && r->cuts_listed && !mhs_slot_stable(w))
 		from |= MHS_SRV_GONE;
-	v = ip_vs_mhs_decide(w, from, server_facts(s, cand), facts);
-	if (ip_vs_mhs_verdict_act(v) == MHS_SEARCH) {
+	v = mhs_decide(w, from, server_facts(s, cand), facts);
+	if (mhs_verdict_act(v) == MHS_SEARCH) {
 		cand = pick(s, cand);
-		v = ip_vs_mhs_decide(w, from, server_facts(s, cand),
-				     facts | MHS_ASK_SEARCHED);
+		v = mhs_decide(w, from, server_facts(s, cand),
+			       facts | MHS_ASK_SEARCHED);
 	}
 	*idx = v & MHS_TO_CAND ? cand : old;
 	return v;
@@ -201,18 +201,18 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
  */
 static bool packet_opens(const struct rules *r, struct protocol *s, bool room)
 {
-	bool stable = ip_vs_mhs_slot_stable(s->packet_word);
+	bool stable = mhs_slot_stable(s->packet_word);
 	u32 idx, v;
 
 	if (s->packet == TO_CUT) {
 		idx = s->packet_server;
 		if (slot_cut(r, &s->word[s->packet_slot],
-			     ip_vs_mhs_slot_old(s->packet_word), idx))
+			     mhs_slot_old(s->packet_word), idx))
 			flow_begins(r, s, idx, false);
 		return true;
 	}
 	v = verdict(r, s, room, &idx);
-	switch (ip_vs_mhs_verdict_act(v)) {
+	switch (mhs_verdict_act(v)) {
 	case MHS_NEW:
 		flow_begins(r, s, idx, true);
 		break;
@@ -231,7 +231,7 @@ static bool packet_opens(const struct rules *r, struct protocol *s, bool room)
 		flow_begins(r, s, idx, false);
 		if (!stable) {
 			s->away = HELD_TIME;
-			s->unpinned = ip_vs_mhs_slot_pinning(s->packet_word);
+			s->unpinned = mhs_slot_pinning(s->packet_word);
 		}
 		break;
 	}
@@ -244,7 +244,7 @@ static bool packet_pins(const struct rules *r, const struct protocol *s)
 	u32 idx;
 
 	return s->owner && s->packet != ENTRY_FOUND &&
-	       ip_vs_mhs_verdict_act(verdict(r, s, true, &idx)) == MHS_PIN;
+	       mhs_verdict_act(verdict(r, s, true, &idx)) == MHS_PIN;
 }
 
 /* hook_act() for an older flow; entry_goes() */
@@ -256,7 +256,7 @@ static const char *packet_goes(const struct rules *r, struct protocol *s,
 	if (!s->owner)
 		return NULL;
 	if (s->packet != ENTRY_FOUND &&
-	    ip_vs_mhs_verdict_act(verdict(r, s, room, &idx)) < MHS_FORWARD)
+	    mhs_verdict_act(verdict(r, s, room, &idx)) < MHS_FORWARD)
 		idx = 0;
 	if (s->packet == ENTRY_FOUND && !r->marks_once)
 		s->word[s->packet_slot] |= MHS_TRACK_CUR;
@@ -280,7 +280,7 @@ static bool asks_for_entry(const struct rules *r, const struct protocol *s)
 		return false;
 	if (!s->packet_fresh)
 		return packet_pins(r, s);
-	return !ip_vs_mhs_slot_stable(s->packet_word) ||
+	return !mhs_slot_stable(s->packet_word) ||
 	       s->server[s->packet_server].state != LISTED;
 }
 
@@ -322,16 +322,16 @@ bool protocol_packet_step(const struct rules *r, struct protocol *s, bool room,
 bool protocol_cutter_begins(const struct rules *r, struct protocol *s, u32 slot)
 {
 	u32 w = s->word[slot];
-	u32 old = ip_vs_mhs_slot_old(w);
+	u32 old = mhs_slot_old(w);
 
-	if (r->scope == MARKED || s->cutter || ip_vs_mhs_slot_stable(w) ||
+	if (r->scope == MARKED || s->cutter || mhs_slot_stable(w) ||
 	    !is_gone(r, s, old) ||
-	    s->server[ip_vs_mhs_slot_cand(w)].state != LISTED)
+	    s->server[mhs_slot_cand(w)].state != LISTED)
 		return false;
 	s->cutter = s->server[old].state == GONE ? CUTS_GONE : CUTS_LISTED;
 	s->cut_slot = slot;
 	s->cut_old = old;
-	s->cut_cand = ip_vs_mhs_slot_cand(w);
+	s->cut_cand = mhs_slot_cand(w);
 	return r->scope == TIMES ? protocol_cutter_cuts(r, s) : true;
 }
 
@@ -344,13 +344,13 @@ static void flows_cut(struct protocol *s)
 	if (s->owner == s->cut_old && !s->entry)
 		protocol_flow_forget(s);
 	s->packet_cut |= s->packet_fresh &&
-			 ip_vs_mhs_slot_old(s->packet_word) == s->cut_old;
+			 mhs_slot_old(s->packet_word) == s->cut_old;
 }
 
 bool protocol_cutter_cuts(const struct rules *r, struct protocol *s)
 {
 	u32 *slot = &s->word[s->cut_slot];
-	bool unstable = !ip_vs_mhs_slot_stable(*slot);
+	bool unstable = !mhs_slot_stable(*slot);
 
 	if (!s->cutter)
 		return false;

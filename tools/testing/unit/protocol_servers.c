@@ -6,7 +6,7 @@
 
 static bool names(u32 w, u32 idx)
 {
-	return ip_vs_mhs_slot_cand(w) == idx || ip_vs_mhs_slot_old(w) == idx;
+	return mhs_slot_cand(w) == idx || mhs_slot_old(w) == idx;
 }
 
 /* server_rcu_free() */
@@ -21,7 +21,7 @@ const char *protocol_index_free(struct protocol *s, u32 idx)
 	return NULL;
 }
 
-/* ip_vs_mhs_server_release() */
+/* server_release() */
 const char *protocol_release(const struct rules *r, struct protocol *s, u32 idx)
 {
 	if (protocol_owed(s) && s->owner == idx)
@@ -60,7 +60,7 @@ static bool release_is_near(const struct rules *r, const struct protocol *s)
 	return false;
 }
 
-/* ip_vs_mhs_reconcile() */
+/* mhs_server_reconcile() */
 bool protocol_second_try(const struct rules *r, struct protocol *s)
 {
 	if (!s->missing || s->walking)
@@ -115,7 +115,7 @@ bool protocol_control(const struct rules *r, struct protocol *s,
 		s->server[idx].named = 0;
 		break;
 	case DELETE:
-		/* ip_vs_mhs_server_gone() */
+		/* mhs_server_gone() */
 		if (*state != LISTED && *state != DRAINED)
 			return false;
 		*state = GONE;

@@ -16,9 +16,9 @@ static int cmp_server(const void *a, const void *b)
 	return diff ? diff : (int)s->port - t->port;
 }
 
-const struct recipe recipe_real = { cmp_server, ip_vs_mhs_table_fill };
+const struct recipe recipe_real = { cmp_server, mhs_table_fill };
 
-const struct recipe recipe_unsorted = { NULL, ip_vs_mhs_table_fill };
+const struct recipe recipe_unsorted = { NULL, mhs_table_fill };
 
 /* Servers on one address stay in the order they came in, or in any other */
 static int cmp_address(const void *a, const void *b)
@@ -29,13 +29,13 @@ static int cmp_address(const void *a, const void *b)
 }
 
 const struct recipe recipe_sorted_by_address = {
-	cmp_address, ip_vs_mhs_table_fill
+	cmp_address, mhs_table_fill
 };
 
 /* Next slot of the permutation of share @i that nobody has */
-static void claim(struct ip_vs_mhs_fill *f, u32 i)
+static void claim(struct mhs_fill *f, u32 i)
 {
-	struct ip_vs_mhs_share *s = &f->share[i];
+	struct mhs_share *s = &f->share[i];
 
 	while (f->table[s->pos] != MHS_FILL_NONE)
 		s->pos = (s->pos + s->skip) % f->size;
@@ -43,7 +43,7 @@ static void claim(struct ip_vs_mhs_fill *f, u32 i)
 	s->taken++;
 }
 
-static u32 count_empty(const struct ip_vs_mhs_fill *f, u32 n)
+static u32 count_empty(const struct mhs_fill *f, u32 n)
 {
 	u32 i, empty = 0;
 
@@ -66,7 +66,7 @@ u64 reference_steps(void)
  * every server earns, and who has a whole credit claims; among those of one round, who claimed longest ago
  * is first.  @f->table may hold slots that are taken already.
  */
-static u32 walk(struct ip_vs_mhs_fill *f, u32 n, u32 filled)
+static u32 walk(struct mhs_fill *f, u32 n, u32 filled)
 {
 	u64 *credit = unit_alloc(n, sizeof(*credit));
 	u32 *order = unit_alloc(n, sizeof(*order));
@@ -104,7 +104,7 @@ static u32 walk(struct ip_vs_mhs_fill *f, u32 n, u32 filled)
 	return count_empty(f, n);
 }
 
-static u32 fill_reference(struct ip_vs_mhs_fill *f, u32 n)
+static u32 fill_reference(struct mhs_fill *f, u32 n)
 {
 	memset(f->table, 0xff, f->size * sizeof(*f->table));
 	return walk(f, n, 0);
@@ -113,7 +113,7 @@ static u32 fill_reference(struct ip_vs_mhs_fill *f, u32 n)
 const struct recipe recipe_reference = { cmp_server, fill_reference };
 
 /* Keeps every second slot of the table before, to spare its flows */
-static u32 fill_in_place(struct ip_vs_mhs_fill *f, u32 n)
+static u32 fill_in_place(struct mhs_fill *f, u32 n)
 {
 	u32 i, filled = 0;
 
@@ -135,7 +135,7 @@ static u32 gcd(u32 a, u32 b)
 /* Weights as turns: a server claims weight / gcd slots in a row, scaled down
  * to less than 64
  */
-static u32 fill_turns(struct ip_vs_mhs_fill *f, u32 n)
+static u32 fill_turns(struct mhs_fill *f, u32 n)
 {
 	u32 divisor = 0, most = 0, shift = 0, filled = 0, i, turn;
 
@@ -163,21 +163,21 @@ static u32 fill_turns(struct ip_vs_mhs_fill *f, u32 n)
 const struct recipe recipe_turns = { cmp_server, fill_turns };
 
 /* Has eight bits for a weight */
-static u32 fill_clamped(struct ip_vs_mhs_fill *f, u32 n)
+static u32 fill_clamped(struct mhs_fill *f, u32 n)
 {
 	u32 i;
 
 	for (i = 0; i < n; i++)
 		if (f->share[i].weight > 255)
 			f->share[i].weight = 255;
-	return ip_vs_mhs_table_fill(f, n);
+	return mhs_table_fill(f, n);
 }
 
 const struct recipe recipe_clamped = { cmp_server, fill_clamped };
 
-static u32 fill_hole(struct ip_vs_mhs_fill *f, u32 n)
+static u32 fill_hole(struct mhs_fill *f, u32 n)
 {
-	u32 empty = ip_vs_mhs_table_fill(f, n);
+	u32 empty = mhs_table_fill(f, n);
 
 	f->table[f->size - 1] = MHS_FILL_NONE;
 	return empty;
@@ -185,9 +185,9 @@ static u32 fill_hole(struct ip_vs_mhs_fill *f, u32 n)
 
 const struct recipe recipe_hole = { cmp_server, fill_hole };
 
-static u32 fill_miscount(struct ip_vs_mhs_fill *f, u32 n)
+static u32 fill_miscount(struct mhs_fill *f, u32 n)
 {
-	ip_vs_mhs_table_fill(f, n);
+	mhs_table_fill(f, n);
 	return 0;
 }
 

@@ -8,16 +8,16 @@
 /* End a transition now: by a change at once to its own candidate */
 static u32 slot_cut(u32 w)
 {
-	return ip_vs_mhs_slot_change(w, ip_vs_mhs_slot_cand(w), true,
-				     MHS_STAGE_HOLD);
+	return mhs_slot_change(w, mhs_slot_cand(w), true,
+			       MHS_STAGE_HOLD);
 }
 
 /* The right set, but for the members that @... names */
 #define SLOT_OPS(...)						\
 {								\
-	.change = ip_vs_mhs_slot_change,			\
+	.change = mhs_slot_change,				\
 	.cut = slot_cut,				\
-	.tick = ip_vs_mhs_slot_tick,				\
+	.tick = mhs_slot_tick,					\
 	__VA_ARGS__						\
 }
 
@@ -28,9 +28,9 @@ const struct slot_ops slot_real = SLOT_OPS();
 
 static u32 restarts_clock(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
-	u32 next = ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+	u32 next = mhs_slot_change(w, idx, at_once, first_stage);
 
-	if (ip_vs_mhs_slot_stable(next) || idx == ip_vs_mhs_slot_cand(w))
+	if (mhs_slot_stable(next) || idx == mhs_slot_cand(w))
 		return next;
 	return (next & ~STAGE_BITS) | first_stage << MHS_STAGE_SHIFT;
 }
@@ -39,19 +39,19 @@ const struct slot_ops slot_restarts_clock = SLOT_OPS(.change = restarts_clock);
 
 static u32 forgets_old(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
-	if (!ip_vs_mhs_slot_stable(w) && idx != ip_vs_mhs_slot_cand(w))
+	if (!mhs_slot_stable(w) && idx != mhs_slot_cand(w))
 		w = slot_cut(w);
-	return ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+	return mhs_slot_change(w, idx, at_once, first_stage);
 }
 
 const struct slot_ops slot_forgets_old = SLOT_OPS(.change = forgets_old);
 
 static u32 undo_waits(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
-	if (!ip_vs_mhs_slot_stable(w) && idx == ip_vs_mhs_slot_old(w) &&
+	if (!mhs_slot_stable(w) && idx == mhs_slot_old(w) &&
 	    !at_once)
 		return (w & ~MHS_IDX_MAX) | idx;
-	return ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+	return mhs_slot_change(w, idx, at_once, first_stage);
 }
 
 const struct slot_ops slot_undo_waits = SLOT_OPS(.change = undo_waits);
@@ -59,24 +59,24 @@ const struct slot_ops slot_undo_waits = SLOT_OPS(.change = undo_waits);
 static u32 always_at_once(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
 	(void)at_once;
-	return ip_vs_mhs_slot_change(w, idx, true, first_stage);
+	return mhs_slot_change(w, idx, true, first_stage);
 }
 
 const struct slot_ops slot_always_at_once = SLOT_OPS(.change = always_at_once);
 
 static u32 holds_empty(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
-	if (ip_vs_mhs_slot_stable(w) && !ip_vs_mhs_slot_cand(w) && idx &&
+	if (mhs_slot_stable(w) && !mhs_slot_cand(w) && idx &&
 	    !at_once)
 		return w | first_stage << MHS_STAGE_SHIFT | idx;
-	return ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+	return mhs_slot_change(w, idx, at_once, first_stage);
 }
 
 const struct slot_ops slot_holds_empty = SLOT_OPS(.change = holds_empty);
 
 static u32 loses_track(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
-	u32 next = ip_vs_mhs_slot_change(w, idx, at_once, first_stage);
+	u32 next = mhs_slot_change(w, idx, at_once, first_stage);
 
 	return next == w ? w : next & ~MHS_TRACK;
 }
@@ -85,7 +85,7 @@ const struct slot_ops slot_loses_track = SLOT_OPS(.change = loses_track);
 
 static u32 track_one_tick(u32 w, u32 ticks)
 {
-	w = ip_vs_mhs_slot_tick(w, ticks);
+	w = mhs_slot_tick(w, ticks);
 	return ticks & MHS_TICK_TRACK ? w & ~MHS_TRACK : w;
 }
 
@@ -93,10 +93,10 @@ const struct slot_ops slot_track_one_tick = SLOT_OPS(.tick = track_one_tick);
 
 static u32 short_hold(u32 w, u32 ticks)
 {
-	u32 next = ip_vs_mhs_slot_tick(w, ticks);
+	u32 next = mhs_slot_tick(w, ticks);
 
-	if (ip_vs_mhs_slot_stage(w) == MHS_STAGE_HOLD &&
-	    ip_vs_mhs_slot_stage(next) == MHS_STAGE_HOLD + 1)
+	if (mhs_slot_stage(w) == MHS_STAGE_HOLD &&
+	    mhs_slot_stage(next) == MHS_STAGE_HOLD + 1)
 		next += ONE_STAGE;
 	return next;
 }
@@ -105,9 +105,9 @@ const struct slot_ops slot_short_hold = SLOT_OPS(.tick = short_hold);
 
 static u32 short_pin(u32 w, u32 ticks)
 {
-	u32 next = ip_vs_mhs_slot_tick(w, ticks);
+	u32 next = mhs_slot_tick(w, ticks);
 
-	return ip_vs_mhs_slot_stage(next) == MHS_STAGE_LAST ?
+	return mhs_slot_stage(next) == MHS_STAGE_LAST ?
 	       slot_cut(next) : next;
 }
 
@@ -115,18 +115,18 @@ const struct slot_ops slot_short_pin = SLOT_OPS(.tick = short_pin);
 
 static u32 never_merges(u32 w, u32 ticks)
 {
-	if (ip_vs_mhs_slot_stage(w) == MHS_STAGE_LAST)
+	if (mhs_slot_stage(w) == MHS_STAGE_LAST)
 		ticks &= ~MHS_TICK_PIN;
-	return ip_vs_mhs_slot_tick(w, ticks);
+	return mhs_slot_tick(w, ticks);
 }
 
 const struct slot_ops slot_never_merges = SLOT_OPS(.tick = never_merges);
 
 static u32 stage_overflows(u32 w, u32 ticks)
 {
-	if (ip_vs_mhs_slot_stage(w) == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
+	if (mhs_slot_stage(w) == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
 		return w + ONE_STAGE;
-	return ip_vs_mhs_slot_tick(w, ticks);
+	return mhs_slot_tick(w, ticks);
 }
 
 const struct slot_ops slot_stage_overflows = SLOT_OPS(.tick = stage_overflows);

@@ -7,9 +7,9 @@
 
 /**
  * struct slot_ops - everything that makes one word out of another
- * @change: ip_vs_mhs_slot_change()
+ * @change: mhs_slot_change()
  * @cut: ends a transition now
- * @tick: ip_vs_mhs_slot_tick()
+ * @tick: mhs_slot_tick()
  */
 struct slot_ops {
 	u32 (*change)(u32 w, u32 idx, bool at_once, u32 first_stage);

@@ -67,8 +67,8 @@ void table_refill(struct table *t, const struct recipe *recipe,
 	if (recipe->cmp)
 		qsort(t->server, t->n, sizeof(*t->server), recipe->cmp);
 	for (i = 0; i < t->n; i++)
-		ip_vs_mhs_share_init(&t->fill.share[i], t->server[i].weight,
-				     server_hash(&t->server[i]), t->size);
+		mhs_share_init(&t->fill.share[i], t->server[i].weight,
+			       server_hash(&t->server[i]), t->size);
 	t->empty = recipe->fill(&t->fill, t->n);
 }
 
@@ -87,7 +87,7 @@ u64 table_print(const struct table *t)
 	for (i = 0; i < t->size; i++) {
 		const struct server *s = slot_server(t, i);
 
-		print = ip_vs_mhs_table_print(print, s ? server_hash(s) : 0);
+		print = mhs_table_print(print, s ? server_hash(s) : 0);
 	}
 	return print;
 }

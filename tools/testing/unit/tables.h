@@ -19,7 +19,7 @@ struct server {
  * struct table - a filled table and what its servers got
  * @size: slots
  * @n: servers with a weight
- * @empty: what ip_vs_mhs_table_fill() returned
+ * @empty: what mhs_table_fill() returned
  * @server: servers with a weight, in the order they were filled
  * @fill: the scratch space, @fill.table is the result
  */
@@ -28,17 +28,17 @@ struct table {
 	u32			n;
 	u32			empty;
 	struct server		*server;
-	struct ip_vs_mhs_fill	fill;
+	struct mhs_fill	fill;
 };
 
 /**
  * struct recipe - one way to make a table
  * @cmp: order of the servers, NULL for the order they come in
- * @fill: ip_vs_mhs_table_fill()
+ * @fill: mhs_table_fill()
  */
 struct recipe {
 	int (*cmp)(const void *a, const void *b);
-	u32 (*fill)(struct ip_vs_mhs_fill *f, u32 n);
+	u32 (*fill)(struct mhs_fill *f, u32 n);
 };
 
 extern const struct recipe recipe_real;

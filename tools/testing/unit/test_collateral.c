@@ -184,13 +184,13 @@ static bool scaled(const void *arg)
 /* Slots that @s has looked at: the position of the next one in its
  * permutation, by the inverse of its step
  */
-static u32 probes(const struct ip_vs_mhs_share *s, u64 hash, u32 size)
+static u32 probes(const struct mhs_share *s, u64 hash, u32 size)
 {
-	struct ip_vs_mhs_share start;
+	struct mhs_share start;
 	u64 inverse = 1, power;
 	u32 exponent;
 
-	ip_vs_mhs_share_init(&start, 1, hash, size);
+	mhs_share_init(&start, 1, hash, size);
 	for (power = s->skip, exponent = size - 2; exponent; exponent >>= 1) {
 		if (exponent & 1)
 			inverse = inverse * power % size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Where a packet goes: ip_vs_mhs_decide(), asked about every slot, kind of
+/* Where a packet goes: mhs_decide(), asked about every slot, kind of
  * server, packet and service.  Each rule says what must hold of all answers; its
  * controls ask a decision that has one fact wrong.
  */
@@ -109,12 +109,12 @@ static const char *quick_is_the_same(const struct answer *a)
 {
 	u32 server, v = MHS_SEARCH;
 
-	if (ip_vs_mhs_decide_is_quick_udp(a->w, a->facts))
-		v = ip_vs_mhs_decide_quick_udp(a->cand);
-	if (ip_vs_mhs_decide_is_quick(a->facts)) {
-		server = ip_vs_mhs_decide_idx(a->w, a->facts) == OLD ? a->old :
+	if (mhs_decide_is_quick_udp(a->w, a->facts))
+		v = mhs_decide_quick_udp(a->cand);
+	if (mhs_decide_is_quick(a->facts)) {
+		server = mhs_decide_idx(a->w, a->facts) == OLD ? a->old :
 								       a->cand;
-		v = ip_vs_mhs_decide_quick(a->w, server, a->facts);
+		v = mhs_decide_quick(a->w, server, a->facts);
 	}
 	return v == MHS_SEARCH || v == a->v ? NULL :
 	       "the short way differs from the long one";
@@ -141,7 +141,7 @@ static const char *pinned_in_time(const struct answer *a)
 	if (!older(a) || !plain_service(a) || !(a->old & MHS_SRV_KNOWN) ||
 	    a->old & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN) ||
 	    has(a, MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY) ||
-	    !(ip_vs_mhs_slot_pinning(a->w) || has(a, MHS_SVC_STATEFUL) ||
+	    !(mhs_slot_pinning(a->w) || has(a, MHS_SVC_STATEFUL) ||
 	      a->old & MHS_SRV_COUNTS))
 		return NULL;
 	return a->act == MHS_PIN ? NULL : "an older flow got no entry in time";
@@ -190,7 +190,7 @@ static const char *asked_twice_at_most(const struct answer *a)
 static const char *packets_are_counted(const struct answer *a)
 {
 	return a->act == MHS_FORWARD && !has(a, MHS_PKT_ERROR) &&
-	       ip_vs_mhs_verdict_count(a->v) == MHS_CNT_MAX ?
+	       mhs_verdict_count(a->v) == MHS_CNT_MAX ?
 	       "a packet that is sent is in no counter" : NULL;
 }
 
@@ -233,7 +233,7 @@ static bool in_change(const struct answer *a)
 static const char *udp_stays(const struct answer *a)
 {
 	if (!has(a, MHS_PKT_STAYS) || !plain_service(a) || !in_change(a) ||
-	    ip_vs_mhs_slot_pinning(a->w) ||
+	    mhs_slot_pinning(a->w) ||
 	    (a->old & (SENDS | MHS_SRV_GONE)) != SENDS ||
 	    a->old & MHS_SRV_NEW_ENTRY)
 		return NULL;
@@ -278,13 +278,13 @@ static bool ask(const struct rule *rule, u32 w, u32 old, u32 cand, u32 facts)
 	const char *wrong;
 
 	/* one server or none */
-	if ((ip_vs_mhs_slot_stable(w) && old != cand) ||
-	    (ip_vs_mhs_slot_cand(w) == MHS_IDX_NONE && cand))
+	if ((mhs_slot_stable(w) && old != cand) ||
+	    (mhs_slot_cand(w) == MHS_IDX_NONE && cand))
 		return true;
 	a.v = rule->decide(w, old, cand, facts);
-	a.act = ip_vs_mhs_verdict_act(a.v);
-	a.stable = ip_vs_mhs_slot_stable(w);
-	a.takes = ip_vs_mhs_decide_takes(cand);
+	a.act = mhs_verdict_act(a.v);
+	a.stable = mhs_slot_stable(w);
+	a.takes = mhs_decide_takes(cand);
 	a.server = a.v & MHS_TO_CAND ? cand : old;
 	wrong = rule->rule(&a);
 	return !wrong || unit_fail("%s: word %08x, old %x, cand %x, facts %x: %x",
@@ -344,62 +344,62 @@ static bool names_all(u32 server)
 	return server & MHS_SRV_CARRIER;
 }
 
-static bool (*const names)(u32 server) = ip_vs_mhs_decide_names;
+static bool (*const names)(u32 server) = mhs_decide_names;
 static bool (*const names_too_many)(u32 server) = names_all;
 
 /* Wrong decisions: each has a fact wrong */
 static u32 without_carrier(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old | MHS_SRV_CARRIER, cand, facts);
+	return mhs_decide(w, old | MHS_SRV_CARRIER, cand, facts);
 }
 
 static u32 swapped(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, cand, old, facts) ^
+	return mhs_decide(w, cand, old, facts) ^
 	       (facts & MHS_PKT_FRESH ? 0 : MHS_TO_CAND);
 }
 
 static u32 listed(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old & ~MHS_SRV_GONE, cand & ~MHS_SRV_GONE,
-				facts);
+	return mhs_decide(w, old & ~MHS_SRV_GONE, cand & ~MHS_SRV_GONE,
+			  facts);
 }
 
 static u32 all_gone(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old | MHS_SRV_GONE, cand, facts);
+	return mhs_decide(w, old | MHS_SRV_GONE, cand, facts);
 }
 
 static u32 unknown(u32 w, u32 old, u32 cand, u32 facts)
 {
 	(void)old;
-	return ip_vs_mhs_decide(w, 0, cand, facts);
+	return mhs_decide(w, 0, cand, facts);
 }
 
 static u32 empty_server(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand & ~MHS_SRV_FULL, facts);
+	return mhs_decide(w, old, cand & ~MHS_SRV_FULL, facts);
 }
 
 static u32 never_ends(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_ENDS);
+	return mhs_decide(w, old, cand, facts & ~MHS_PKT_ENDS);
 }
 
 static u32 always_ends(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand, facts | MHS_PKT_ENDS);
+	return mhs_decide(w, old, cand, facts | MHS_PKT_ENDS);
 }
 
 static u32 forgets(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand,
-				facts & ~(MHS_ASK_NO_ENTRY | MHS_ASK_SEARCHED));
+	return mhs_decide(w, old, cand,
+			  facts & ~(MHS_ASK_NO_ENTRY | MHS_ASK_SEARCHED));
 }
 
 static u32 uncounted(u32 w, u32 old, u32 cand, u32 facts)
 {
-	u32 v = ip_vs_mhs_decide(w, old, cand, facts);
+	u32 v = mhs_decide(w, old, cand, facts);
 
 	return facts & MHS_ASK_NO_ENTRY ?
 	       (v & ~MHS_COUNT) | MHS_CNT_MAX << MHS_COUNT_SHIFT : v;
@@ -407,37 +407,37 @@ static u32 uncounted(u32 w, u32 old, u32 cand, u32 facts)
 
 static u32 settled(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_SVC_SETTLING);
+	return mhs_decide(w, old, cand, facts & ~MHS_SVC_SETTLING);
 }
 
 static u32 no_error(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_ERROR);
+	return mhs_decide(w, old, cand, facts & ~MHS_PKT_ERROR);
 }
 
 static u32 no_memory(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand, facts | MHS_ASK_NO_ENTRY);
+	return mhs_decide(w, old, cand, facts | MHS_ASK_NO_ENTRY);
 }
 
 static u32 counts_all(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old | MHS_SRV_COUNTS, cand, facts);
+	return mhs_decide(w, old | MHS_SRV_COUNTS, cand, facts);
 }
 
 static u32 leaves(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand, facts & ~MHS_PKT_STAYS);
+	return mhs_decide(w, old, cand, facts & ~MHS_PKT_STAYS);
 }
 
 static u32 stateful(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return ip_vs_mhs_decide(w, old, cand, facts | MHS_SVC_STATEFUL);
+	return mhs_decide(w, old, cand, facts | MHS_SVC_STATEFUL);
 }
 
 #define RULE(name, wrong, why)						\
 	{ #name, every_case,						\
-	  &(const struct rule){ name, ip_vs_mhs_decide }, NULL },	\
+	  &(const struct rule){ name, mhs_decide }, NULL },		\
 	{ "catches_" #wrong "_" #name, every_case,			\
 	  &(const struct rule){ name, wrong }, why }
 

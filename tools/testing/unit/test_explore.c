@@ -91,15 +91,15 @@ static bool flow_sends(struct state *s)
 	u32 server;
 
 	s->pin_ticks = 0;
-	found = s->entry && ip_vs_mhs_slot_tracked(s->word);
-	stable = ip_vs_mhs_slot_stable(s->word);
+	found = s->entry && mhs_slot_tracked(s->word);
+	stable = mhs_slot_stable(s->word);
 	if (!s->owner) {
-		server = ip_vs_mhs_slot_cand(s->word);
+		server = mhs_slot_cand(s->word);
 		s->owner = server;
 		s->entry = stable && !s->at_once ? 0 : server;
 	} else {
-		server = found ? s->entry : ip_vs_mhs_slot_old(s->word);
-		if (!found && ip_vs_mhs_slot_pinning(s->word))
+		server = found ? s->entry : mhs_slot_old(s->word);
+		if (!found && mhs_slot_pinning(s->word))
 			s->entry = server;
 	}
 	if (s->entry)
@@ -140,13 +140,13 @@ static void flow_ends(struct state *s)
 static bool packet_cuts(const struct subject *subject, struct state *s)
 {
 	u32 w = s->word;
-	bool same = ip_vs_mhs_slot_cand(w) == s->cut_cand &&
-		    (ip_vs_mhs_slot_old(w) == s->cut_old ||
+	bool same = mhs_slot_cand(w) == s->cut_cand &&
+		    (mhs_slot_old(w) == s->cut_old ||
 		     subject->careless_cut);
 
 	if (!s->cut_old)
 		return false;
-	if (!ip_vs_mhs_slot_stable(w) && same) {
+	if (!mhs_slot_stable(w) && same) {
 		s->word = subject->ops->change(w, s->cut_cand, true, 0);
 		if (s->owner == s->cut_old && !s->entry)
 			flow_ends(s);
@@ -184,9 +184,9 @@ static bool happen(const struct subject *subject, struct state *s, u32 event,
 		store(subject, s);
 		return pending;
 	case LOOK:
-		s->cut_old = ip_vs_mhs_slot_old(s->word);
-		s->cut_cand = ip_vs_mhs_slot_cand(s->word);
-		return !ip_vs_mhs_slot_stable(s->word);
+		s->cut_old = mhs_slot_old(s->word);
+		s->cut_cand = mhs_slot_cand(s->word);
+		return !mhs_slot_stable(s->word);
 	case PACKET_CUT:
 		return packet_cuts(subject, s);
 	}
@@ -208,23 +208,23 @@ static bool happen(const struct subject *subject, struct state *s, u32 event,
 static const char *word_fault(const struct subject *subject, u32 w)
 {
 	u32 field = w >> MHS_OLD_SHIFT & MHS_IDX_MAX, n;
-	u32 cand = ip_vs_mhs_slot_cand(w), old = ip_vs_mhs_slot_old(w);
+	u32 cand = mhs_slot_cand(w), old = mhs_slot_old(w);
 
 	if (cand > SERVERS || old > SERVERS)
 		return "there is no such server";
-	if (ip_vs_mhs_slot_stable(w) != (old == cand))
+	if (mhs_slot_stable(w) != (old == cand))
 		return MIXED_UP;
-	if (ip_vs_mhs_slot_stable(w) && field)
+	if (mhs_slot_stable(w) && field)
 		return TWO_OWNERS;
 	if (old == MHS_IDX_NONE && cand)
 		return "older flows have no server";
-	for (n = 0; !ip_vs_mhs_slot_stable(w); n++) {
+	for (n = 0; !mhs_slot_stable(w); n++) {
 		if (n == 15)
 			return NO_END;
 		w = subject->ops->tick(w, n < 4 ? MHS_TICK_HOLD :
 						  MHS_TICK_PIN);
 	}
-	return ip_vs_mhs_slot_cand(w) == cand ? NULL : "merged another server";
+	return mhs_slot_cand(w) == cand ? NULL : "merged another server";
 }
 
 static bool same(const struct state *a, const struct state *b)

@@ -67,7 +67,7 @@ static bool sizes(const void *arg)
 	return !a->valid(0) && !a->valid(~0U);
 }
 
-static const struct any_size size_real = { ip_vs_mhs_table_size_valid };
+static const struct any_size size_real = { mhs_table_size_valid };
 static const struct any_size size_prime = { is_prime };
 
 static bool shares_init(const void *arg)
@@ -80,10 +80,10 @@ static bool shares_init(const void *arg)
 	(void)arg;
 	for (size = 0; size < ARRAY_SIZE(table_sizes); size++)
 		for (i = 0; i < ARRAY_SIZE(hashes); i++) {
-			struct ip_vs_mhs_share s;
+			struct mhs_share s;
 
-			ip_vs_mhs_share_init(&s, 1, hashes[i],
-					     table_sizes[size]);
+			mhs_share_init(&s, 1, hashes[i],
+				       table_sizes[size]);
 			if (s.pos >= table_sizes[size] || !s.skip ||
 			    s.skip >= table_sizes[size] || s.taken)
 				return unit_fail("size %u hash %#llx",
@@ -149,7 +149,7 @@ static bool complete(const void *arg)
  */
 static bool earned_table(const struct table *t)
 {
-	const struct ip_vs_mhs_share *s = t->fill.share;
+	const struct mhs_share *s = t->fill.share;
 	u32 max = 0, rounds = 0, tries, i, bad = 0;
 
 	for (i = 0; i < t->n; i++) {
@@ -340,7 +340,7 @@ static u64 add_up(u64 print, u64 id)
 	return print + id;
 }
 
-static const struct fingerprint print_real = { ip_vs_mhs_table_print };
+static const struct fingerprint print_real = { mhs_table_print };
 static const struct fingerprint print_sum = { add_up };
 
 static u64 print_all(const struct fingerprint *f, const u64 *id, u32 n)

@@ -106,12 +106,12 @@ static bool ref_agrees(const struct sim *s)
 	bool tracked = r->tracked_at != NEVER &&
 		       s->track_ticks - r->tracked_at < 2;
 
-	return ip_vs_mhs_slot_cand(s->w) == r->cand &&
-	       ip_vs_mhs_slot_old(s->w) == r->old &&
-	       ip_vs_mhs_slot_stable(s->w) == ref_stable(r) &&
-	       ip_vs_mhs_slot_tracked(s->w) == tracked &&
+	return mhs_slot_cand(s->w) == r->cand &&
+	       mhs_slot_old(s->w) == r->old &&
+	       mhs_slot_stable(s->w) == ref_stable(r) &&
+	       mhs_slot_tracked(s->w) == tracked &&
 	       (ref_stable(r) ||
-		ip_vs_mhs_slot_pinning(s->w) == (s->now >= r->pin_from));
+		mhs_slot_pinning(s->w) == (s->now >= r->pin_from));
 }
 
 /* As the control path does: choose a server for new flows, if there is one */
@@ -132,7 +132,7 @@ static void delete(struct sim *s, u32 server)
 {
 	bool expire = rng_below(&s->rng, 2);
 	bool cut = expire && (!s->careful ||
-			      ip_vs_mhs_slot_old(s->w) == server);
+			      mhs_slot_old(s->w) == server);
 	u32 i;
 
 	s->listed[server] = false;
@@ -179,22 +179,22 @@ static void make_entry(struct sim *s, struct flow *f, u32 server)
  */
 static void packet(struct sim *s, struct flow *f)
 {
-	bool stable = ip_vs_mhs_slot_stable(s->w), begins = !f->owner;
+	bool stable = mhs_slot_stable(s->w), begins = !f->owner;
 	u32 server;
 
 	f->sent_at = s->now;
 	if (begins) {
-		f->owner = ip_vs_mhs_slot_cand(s->w);
+		f->owner = mhs_slot_cand(s->w);
 		f->entry = 0;
 		if (f->owner && !stable)
 			make_entry(s, f, f->owner);
 		return;
 	}
-	if (f->entry && ip_vs_mhs_slot_tracked(s->w)) {
+	if (f->entry && mhs_slot_tracked(s->w)) {
 		server = f->entry;
 	} else {
-		server = ip_vs_mhs_slot_old(s->w);
-		if (ip_vs_mhs_slot_pinning(s->w))
+		server = mhs_slot_old(s->w);
+		if (mhs_slot_pinning(s->w))
 			make_entry(s, f, server);
 	}
 	if (server != f->owner)

@@ -27,7 +27,7 @@ static bool slot_waits(const void *state, u32 slot)
 {
 	const struct protocol *s = state;
 
-	return !ip_vs_mhs_slot_stable(s->word[slot]);
+	return !mhs_slot_stable(s->word[slot]);
 }
 
 static bool all_events(u32 event, u32 slot)

@@ -82,22 +82,22 @@ static unsigned int any_type(const u8 *h, unsigned int bytes, unsigned int need)
 	memcpy(copy, h, bytes);
 	if (bytes && *h & 0x80)
 		copy[0] |= 0x30;
-	return ip_vs_mhs_quic_id(copy, bytes, need);
+	return mhs_quic_id(copy, bytes, need);
 }
 
 static unsigned int too_long(const u8 *h, unsigned int bytes, unsigned int need)
 {
-	return ip_vs_mhs_quic_id(h, bytes, need - 1);
+	return mhs_quic_id(h, bytes, need - 1);
 }
 
 static unsigned int first_octet(const u8 *h, unsigned int bytes, unsigned int need)
 {
-	unsigned int at = ip_vs_mhs_quic_id(h, bytes, need);
+	unsigned int at = mhs_quic_id(h, bytes, need);
 
 	return at ? at - 1 : 0;
 }
 
-static const id_fn real = ip_vs_mhs_quic_id, types = any_type, lengths = too_long,
+static const id_fn real = mhs_quic_id, types = any_type, lengths = too_long,
 		   octets = first_octet;
 
 static const struct unit_test tests[] = {

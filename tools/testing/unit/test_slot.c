@@ -51,11 +51,11 @@ struct accessors {
 };
 
 #define ACCESSORS						\
-	.cand = ip_vs_mhs_slot_cand,				\
-	.stage = ip_vs_mhs_slot_stage,				\
-	.stable = ip_vs_mhs_slot_stable,			\
-	.pinning = ip_vs_mhs_slot_pinning,			\
-	.tracked = ip_vs_mhs_slot_tracked
+	.cand = mhs_slot_cand,					\
+	.stage = mhs_slot_stage,				\
+	.stable = mhs_slot_stable,				\
+	.pinning = mhs_slot_pinning,				\
+	.tracked = mhs_slot_tracked
 
 static u32 old_field(u32 w)
 {
@@ -63,7 +63,7 @@ static u32 old_field(u32 w)
 }
 
 static const struct accessors accessors = {
-	ACCESSORS, .old = ip_vs_mhs_slot_old,
+	ACCESSORS, .old = mhs_slot_old,
 };
 /* Finds no server for the older flows of a stable slot */
 static const struct accessors raw_old = {
@@ -210,17 +210,17 @@ static bool one_life(const struct slot_ops *ops, u32 first_stage, u32 first,
 		} else if (t == first) {
 			w = ops->change(w, 2, false, first_stage);
 		}
-		if (t > first && ip_vs_mhs_slot_stable(w))
+		if (t > first && mhs_slot_stable(w))
 			merged = t;
 		else if (t == second)
 			w = ops->change(w, cand = 3, false, first_stage);
-		if (ip_vs_mhs_slot_pinning(w) && !pinned)
+		if (mhs_slot_pinning(w) && !pinned)
 			pinned = t;
 	}
 	if (!pinned || !merged)
 		return unit_fail("change at %u, again at %u: never merged",
 				 first, second);
-	if (ip_vs_mhs_slot_cand(w) != cand)
+	if (mhs_slot_cand(w) != cand)
 		return unit_fail("change at %u, again at %u: wrong server",
 				 first, second);
 	if (pinned - first < hold ||
@@ -263,13 +263,13 @@ static bool tracked_of(const struct fields *f, const void *arg)
 					 pack(f), i);
 	}
 	w = ops->tick(w, MHS_TICK_TRACK);
-	if (!ip_vs_mhs_slot_tracked(w))
+	if (!mhs_slot_tracked(w))
 		return unit_fail("word %#x: mark lost in one tick", pack(f));
 	w = ops->tick(w | MHS_TRACK_CUR, MHS_TICK_TRACK);
-	if (!ip_vs_mhs_slot_tracked(w))
+	if (!mhs_slot_tracked(w))
 		return unit_fail("word %#x: refresh ignored", pack(f));
 	w = ops->tick(w, MHS_TICK_TRACK);
-	if (ip_vs_mhs_slot_tracked(w))
+	if (mhs_slot_tracked(w))
 		return unit_fail("word %#x: marked for ever", pack(f));
 	return true;
 }

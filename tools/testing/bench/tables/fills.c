@@ -17,7 +17,7 @@ double now_ms(void)
 	return ts.tv_sec * 1e3 + ts.tv_nsec / 1e6;
 }
 
-static u32 count_empty(const struct ip_vs_mhs_fill *f, u32 n)
+static u32 count_empty(const struct mhs_fill *f, u32 n)
 {
 	u32 i, empty = 0;
 
@@ -41,7 +41,7 @@ static u32 common_divisor(u32 a, u32 b)
  * a row as it has turns, weight over the common divisor, halved until the
  * highest is below 64.  A map of bits says what is taken.
  */
-static u32 turns(struct ip_vs_mhs_fill *f, u32 n)
+static u32 turns(struct mhs_fill *f, u32 n)
 {
 	u64 *taken = unit_alloc(f->size / 64 + 1, sizeof(*taken));
 	u32 divisor = 0, highest = 0, halved = 0, filled = 0, i, turn;
@@ -54,7 +54,7 @@ static u32 turns(struct ip_vs_mhs_fill *f, u32 n)
 	while (n && highest / divisor >> halved >= 64)
 		halved++;
 	for (i = 0; n && filled < f->size; i = i + 1 == n ? 0 : i + 1) {
-		struct ip_vs_mhs_share *s = &f->share[i];
+		struct mhs_share *s = &f->share[i];
 
 		turn = s->weight / divisor >> halved;
 		do {
@@ -94,7 +94,7 @@ struct ranked {
 	u32	*room;
 };
 
-static struct ranked ranked_new(const struct ip_vs_mhs_share *share, u32 n,
+static struct ranked ranked_new(const struct mhs_share *share, u32 n,
 				u32 size, double more)
 {
 	struct ranked r = {
@@ -145,7 +145,7 @@ static u32 first_with_room(const struct ranked *r, u32 n, u32 slot)
 	return best;
 }
 
-static u32 bounded(struct ip_vs_mhs_fill *f, u32 n, double more)
+static u32 bounded(struct mhs_fill *f, u32 n, double more)
 {
 	struct ranked r = ranked_new(f->share, n, f->size, more);
 	u32 slot;
@@ -161,17 +161,17 @@ static u32 bounded(struct ip_vs_mhs_fill *f, u32 n, double more)
 	return count_empty(f, n);
 }
 
-static u32 bounded_0(struct ip_vs_mhs_fill *f, u32 n)
+static u32 bounded_0(struct mhs_fill *f, u32 n)
 {
 	return bounded(f, n, 0);
 }
 
-static u32 bounded_2(struct ip_vs_mhs_fill *f, u32 n)
+static u32 bounded_2(struct mhs_fill *f, u32 n)
 {
 	return bounded(f, n, 0.02);
 }
 
-static u32 rendezvous(struct ip_vs_mhs_fill *f, u32 n)
+static u32 rendezvous(struct mhs_fill *f, u32 n)
 {
 	return bounded(f, n, -1);
 }
@@ -222,13 +222,13 @@ double bounded_kept_ms(const struct table *t, double more)
 {
 	u32 n = t->n - 1, slot, i;
 	struct kept *kept = unit_alloc(t->size, sizeof(*kept));
-	struct ip_vs_mhs_share *share = unit_alloc(t->n, sizeof(*share));
+	struct mhs_share *share = unit_alloc(t->n, sizeof(*share));
 	struct ranked all, r;
 	double start;
 
 	for (i = 0; i < t->n; i++)
-		ip_vs_mhs_share_init(&share[i], t->server[i].weight,
-				     server_hash(&t->server[i]), t->size);
+		mhs_share_init(&share[i], t->server[i].weight,
+			       server_hash(&t->server[i]), t->size);
 	all = ranked_new(share, t->n, t->size, more);
 	for (slot = 0; slot < t->size; slot++)
 		keep_all(&kept[slot], &all, t->n, slot);

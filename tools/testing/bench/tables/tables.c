@@ -137,8 +137,8 @@ static double build_ms(struct table *t, const struct recipe *recipe)
 		hash[i] = server_hash(&t->server[i]);
 	begin = now_ms();
 	for (i = 0; i < t->n; i++)
-		ip_vs_mhs_share_init(&t->fill.share[i], t->server[i].weight,
-				     hash[i], t->size);
+		mhs_share_init(&t->fill.share[i], t->server[i].weight,
+			       hash[i], t->size);
 	recipe->fill(&t->fill, t->n);
 	begin = now_ms() - begin;
 	free(hash);

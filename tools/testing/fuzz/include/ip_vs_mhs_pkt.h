@@ -90,11 +90,11 @@ struct ip_vs_service {
 	unsigned int flags;
 };
 
-struct ip_vs_mhs {
+struct mhs {
 	struct ip_vs_service *svc;
 };
 
-struct ip_vs_mhs_packet {
+struct mhs_packet {
 	struct sk_buff *skb;
 	struct {
 		unsigned int len;
@@ -107,13 +107,13 @@ struct ip_vs_mhs_packet {
 	bool opens, quic;
 };
 
-static inline unsigned int ip_vs_mhs_flags(const struct ip_vs_mhs *mhs)
+static inline unsigned int mhs_flags(const struct mhs *mhs)
 {
 	return mhs->svc ? mhs->svc->flags : 0;
 }
 
-bool ip_vs_mhs_proto_is_plain(const struct ip_vs_mhs *mhs, __be16 port);
-bool ip_vs_mhs_proto_parse(struct ip_vs_mhs_packet *p);
+bool ip_vs_mhs_proto_is_plain(const struct mhs *mhs, __be16 port);
+bool mhs_proto_parse(struct mhs_packet *p);
 
 #include "ip_vs_mhs_proto.h"
 

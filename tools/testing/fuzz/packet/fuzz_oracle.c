@@ -182,7 +182,7 @@ static bool is_service(u8 protocol, const union nf_inet_addr *addr,
 
 static u32 word_of(const union nf_inet_addr *client, __be16 port)
 {
-	u32 *slot = ip_vs_mhs_slot(&world.mhs, client, port);
+	u32 *slot = mhs_slot(&world.mhs, client, port);
 
 	return world.slots_were[slot - world.slots];
 }
@@ -283,7 +283,7 @@ unsigned int oracle_id(const u8 *b, unsigned int len)
  */
 static bool named_new(unsigned int s, u32 w)
 {
-	unsigned int cand = ip_vs_mhs_slot_cand(w);
+	unsigned int cand = mhs_slot_cand(w);
 
 	return s == cand ||
 	       (world_state(s) == 0 && (!cand || world_state(cand)));
@@ -292,14 +292,14 @@ static bool named_new(unsigned int s, u32 w)
 /* Does the table name @s for this word?  @stands: the flow is under way */
 static bool named(unsigned int s, u32 w, bool lone, bool stands)
 {
-	unsigned int old = ip_vs_mhs_slot_old(w);
+	unsigned int old = mhs_slot_old(w);
 
-	if (lone && ip_vs_mhs_slot_holding(w) &&
+	if (lone && mhs_slot_holding(w) &&
 	    !(world.is->service & SERVICE_ONEPACKET) && in_service(old))
 		return s == old;
 	if (lone)
 		return named_new(s, w);
-	return s == old || (!stands && s == ip_vs_mhs_slot_cand(w));
+	return s == old || (!stands && s == mhs_slot_cand(w));
 }
 
 /* Do packets and entries have conntrack entries? */
@@ -513,8 +513,8 @@ static void check_made(const u8 *b, unsigned int len,
 		WANT(f->sport && !(world.is->life & LIFE_FULL));
 		WANT(world_phase() != MHS_SETTLING);
 		WANT(world.is->life & LIFE_STATEFUL ||
-		     (!plain && !ip_vs_mhs_slot_stable(w)) ||
-		     (first && !in_service(ip_vs_mhs_slot_cand(w))));
+		     (!plain && !mhs_slot_stable(w)) ||
+		     (first && !in_service(mhs_slot_cand(w))));
 	}
 	WANT(!ends(b, len, f));
 	WANT(!plain || !(world.is->service & SERVICE_ONEPACKET));

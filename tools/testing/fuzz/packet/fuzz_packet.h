@@ -86,7 +86,7 @@ struct setting {
 #define ANSWER_SUMS		0x40	/* the packet's checksum is right */
 #define ANSWER_NO_DEVICE	0x80	/* it has not passed any yet */
 
-#define LIFE_PHASE		0x03	/* enum ip_vs_mhs_settle; 3: settled, too */
+#define LIFE_PHASE		0x03	/* enum mhs_settle; 3: settled, too */
 #define LIFE_STATEFUL		0x04	/* every flow is to have an entry ... */
 #define LIFE_FULL		0x08	/* ... but there is no room for any */
 
@@ -111,7 +111,7 @@ struct outcome {
 	int			summed;		/* skb->ip_summed */
 	u32			phase;		/* afterwards, like the next two */
 	u32			slots[SLOTS];
-	struct ip_vs_mhs_counters cnt;
+	struct mhs_counters cnt;
 	unsigned int		len;
 	u8			bytes[LONGEST];
 };
@@ -124,14 +124,14 @@ struct world {
 	u16			protocol;
 	struct net		net;
 	struct netns_ipvs	ipvs;
-	struct ip_vs_mhs_net	mn;
+	struct mhs_net	mn;
 	struct ip_vs_service	svc;
-	struct ip_vs_mhs	mhs;
-	struct ip_vs_mhs_counters cnt;
+	struct mhs	mhs;
+	struct mhs_counters cnt;
 	struct ip_vs_cpu_stats	stats;
 	u32			slots[SLOTS];
 	u32			slots_were[SLOTS];
-	struct ip_vs_mhs_server	server[SERVERS + 1];	/* from 1 */
+	struct mhs_server	server[SERVERS + 1];	/* from 1 */
 	struct ip_vs_dest	dest[SERVERS + 1];
 	struct ip_vs_conn	carrier[SERVERS + 1];
 	struct ip_vs_conn	entry;		/* the core finds it */

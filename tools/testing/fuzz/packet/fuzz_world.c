@@ -9,11 +9,11 @@
 
 struct world world;
 
-static struct ip_vs_mhs_hash services;
+static struct mhs_hash services;
 
 static struct {
-	struct ip_vs_mhs_servers	head;
-	struct ip_vs_mhs_server		*s[SERVERS + 1];
+	struct mhs_servers	head;
+	struct mhs_server		*s[SERVERS + 1];
 } servers;
 
 extern struct ip_vs_protocol ip_vs_protocol_tcp, ip_vs_protocol_udp,
@@ -115,8 +115,8 @@ struct ip_vs_conn *ip_vs_conn_new(const struct ip_vs_conn_param *p,
 				  struct ip_vs_dest *dest, __u32 fwmark)
 {
 	/* a packet that finds it has to look for it */
-	WANT(ip_vs_mhs_slot_tracked(*ip_vs_mhs_slot(&world.mhs, p->caddr,
-						    p->cport)));
+	WANT(mhs_slot_tracked(*mhs_slot(&world.mhs, p->caddr,
+					p->cport)));
 	world.out->made = world.is->answers & ANSWER_NEW;
 	world.out->made_to = dest - world.dest;
 	return entry_get(&world.made, ANSWER_NEW);
@@ -203,7 +203,7 @@ static void server_set(unsigned int i)
 	static struct dst_entry dst = { .ops = &ops };
 	static struct ip_vs_dest_dst known = { .dst_cache = &dst };
 	unsigned int state = world_state(i), method = methods[world_method(i)];
-	struct ip_vs_mhs_server *s = &world.server[i];
+	struct mhs_server *s = &world.server[i];
 	struct ip_vs_dest *dest = &world.dest[i];
 
 	dest->af = world.af;
@@ -243,11 +243,11 @@ static void slots_set(void)
 	for (i = 0; i < SLOTS; i++) {
 		w = 1 + i % SERVERS;
 		if (is & SLOTS_MODE)
-			w = ip_vs_mhs_slot_change(w, 1 + (i + 1) % SERVERS,
-						  false,
-						  (is & SLOTS_MODE) == 2 ?
-						  MHS_STAGE_PIN :
-						  MHS_STAGE_HOLD);
+			w = mhs_slot_change(w, 1 + (i + 1) % SERVERS,
+					    false,
+					    (is & SLOTS_MODE) == 2 ?
+					    MHS_STAGE_PIN :
+					    MHS_STAGE_HOLD);
 		if ((is & SLOTS_MODE) == 3 && i & 1)
 			w = 1 + i % SERVERS;
 		if (is & SLOTS_NONE && !i)
@@ -264,8 +264,8 @@ void world_set(const struct setting *is, struct outcome *out)
 	static const u16 protocols[] = {
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDP, IPPROTO_SCTP };
 	static const u16 ports[] = { 80, 53, 443, 80 };
-	static const struct ip_vs_mhs_cid cid;
-	struct ip_vs_mhs *mhs = &world.mhs;
+	static const struct mhs_cid cid;
+	struct mhs *mhs = &world.mhs;
 	u8 service = is->service;
 	unsigned int i;
 
@@ -320,7 +320,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	memset(&services, 0, sizeof(services));
 	mhs->hash = &services;
 	world.mn.hash = &services;
-	ip_vs_mhs_svc_publish(mhs);
+	mhs_svc_publish(mhs);
 	memset(servers.s, 0, sizeof(servers.s));
 	for (i = 1; i <= SERVERS && mhs->svc; i++)
 		server_set(i);
