@@ -111,24 +111,18 @@ static __always_inline bool lane_sum_is_right(const struct iphdr *ih)
 	return (u16)(fold + (fold >> 16)) == 0xffff;
 }
 
-/* Plain IPv4 that ip_rcv() accepts, not a fragment */
-static __always_inline bool lane_parse_ipv4(struct mhs_lane_packet *p)
+/* Set p->len.  Is it plain IP that ip_rcv() accepts, not a fragment? */
+static __always_inline bool lane_parse_ip(struct mhs_lane_packet *p, bool v6)
 {
-	const struct iphdr *ih = p->ip;
+	const struct ipv6hdr *ipv6 = p->ip;
+	const struct iphdr *ipv4 = p->ip;
 
-	if (unlikely(ih->frag_off & ~htons(IP_DF) || ih->ttl <= 1 ||
-		     !lane_sum_is_right(ih)))
-		return false;
-	p->len = ntohs(ih->tot_len);
-	return true;
-}
-
-static __always_inline bool lane_parse_ipv6(struct mhs_lane_packet *p)
-{
-	const struct ipv6hdr *ih = p->ip;
-
-	p->len = ntohs(ih->payload_len) + sizeof(*ih);
-	return likely(ih->hop_limit > 1);
+	p->len = v6 ? ntohs(ipv6->payload_len) + sizeof(*ipv6) :
+		      ntohs(ipv4->tot_len);
+	if (v6)
+		return likely(ipv6->hop_limit > 1);
+	return likely(!(ipv4->frag_off & ~htons(IP_DF)) && ipv4->ttl > 1 &&
+		      lane_sum_is_right(ipv4));
 }
 
 /* What only packets to a service need */
@@ -136,8 +130,7 @@ static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
 {
 	unsigned int need = lane_head(v6) + sizeof(struct udphdr);
 
-	if (unlikely(!(v6 ? lane_parse_ipv6(p) : lane_parse_ipv4(p)) ||
-		     p->len > p->bytes))
+	if (unlikely(!lane_parse_ip(p, v6) || p->len > p->bytes))
 		return false;
 	/* An XDP program trims only before a tunnel's header: more than padding
 	 * would leave with the packet.

@@ -149,6 +149,7 @@ int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 	if (err || !write)
 		return err;
 	mutex_lock(&mn->lane_lock);
+	/* No record is made of what nobody reports */
 	err = lane ? watch_begin(mn) : 0;
 	if (!err)
 		WRITE_ONCE(mn->lane, lane);

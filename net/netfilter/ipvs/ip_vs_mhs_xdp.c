@@ -39,15 +39,14 @@ static bool xdp_untag(struct mhs_lane_packet *p, struct net_device *card,
 		      struct net_device *link)
 {
 	const struct vlan_hdr *tag = p->ip;
-	__be16 kind = p->protocol;
 	struct net_device *vlan;
 	u16 vid;
 
 	if (p->bytes < VLAN_HLEN)
 		return false;
 	vid = ntohs(tag->h_vlan_TCI) & VLAN_VID_MASK;
-	vlan = __vlan_find_dev_deep_rcu(card, kind, vid) ?:
-	       __vlan_find_dev_deep_rcu(link, kind, vid);
+	vlan = __vlan_find_dev_deep_rcu(card, p->protocol, vid) ?:
+	       __vlan_find_dev_deep_rcu(link, p->protocol, vid);
 	/* The first look climbs to a bridge, too, which may block its port */
 	if (!vlan || !net_eq(dev_net(vlan), p->mn->net) ||
 	    (vlan_dev_real_dev(vlan) != card &&
