@@ -27,8 +27,8 @@
  *	------------------------------------------------------------------
  *	packet				RCU
  *	schedule()			RCU
- *	init_service			mhs; net; then hash, or after an error
- *					what done_service takes
+ *	init_service			net > mhs; mhs; then hash, or after an
+ *					error what done_service takes
  *	done_service			hash; net; mhs
  *	add_dest, upd_dest, del_dest	mhs
  *	work of a service		mhs
@@ -53,7 +53,8 @@
  *			sees half a change, control overwrites no packet's mark
  *	servers[], by_dest, by_id, server.carrier
  *			control, under mhs.lock; packets read under RCU
- *	server.state	control, under mhs.lock, WRITE_ONCE; packets READ_ONCE
+ *	server.state, dirty
+ *			control, under mhs.lock, WRITE_ONCE; others READ_ONCE
  *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets and control leave YOUNG by
@@ -164,7 +165,7 @@ struct mhs_server {
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
 	u32			state;		/* MHS_SRV_* */
-	/* the way is in the same cache line; 32 bit align less */
+	/* the way but for neigh is in the same cache line; 32 bit align less */
 	struct mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */
 	struct list_head	same_id;	/* others with its connection ID */

@@ -2,23 +2,34 @@
 /* IPVS stateless Maglev scheduler: the facts that a decision needs */
 #include "ip_vs_mhs_pkt.h"
 
-/* Number of slots to try for another server: a packet must not look at them all */
-#define MHS_FALLBACK_PROBES	512
+/* Slots to try for another server, and then servers: a packet looks at no more */
+#define MHS_TRY_SLOTS		32
+#define MHS_TRY_SERVERS		512U
 
 /* Find another server in the next slots: all directors have the same table and
- * find the same server.
+ * find the same server.  Then in servers[], as many may be full, and one that came
+ * after the last rebuild has no slot.
  */
 static struct mhs_server *ask_other(const struct mhs *mhs, const u32 *slot)
 {
-	struct mhs_server *s;
+	const struct mhs_servers *servers;
 	u32 pos = slot - mhs->slots;
-	u32 i, w;
+	struct mhs_server *s;
+	u32 i, w, n;
 
-	for (i = 0; i < MHS_FALLBACK_PROBES; i++) {
+	for (i = 0; i < MHS_TRY_SLOTS; i++) {
 		if (++pos == mhs->size)
 			pos = 0;
 		w = mhs_slot_read(&mhs->slots[pos]);
 		s = mhs_server_at(mhs, mhs_slot_cand(w));
+		if (mhs_decide_takes(mhs_ask_facts(s, true)))
+			return s;
+	}
+	servers = rcu_dereference(mhs->servers);
+	n = servers ? min(servers->max, MHS_TRY_SERVERS) : 0;
+	for (i = 0; i < n; i++) {
+		/* a start at @pos spreads the flows over the servers */
+		s = rcu_dereference(servers->s[(pos + i) % servers->max]);
 		if (mhs_decide_takes(mhs_ask_facts(s, true)))
 			return s;
 	}

@@ -155,8 +155,9 @@ static int ctl_init_service(struct ip_vs_service *svc)
 	struct mhs *mhs;
 	int err;
 
-	/* Their users have no ipvsadm, as that asks the host's user namespace for
-	 * rights, but could have the host rebuild tables and tell them slots
+	/* setsockopt() asks the user namespace for rights: its root could have
+	 * the host rebuild tables and learn slots.  Netlink, which ipvsadm uses,
+	 * asks that of the host.
 	 */
 	if (svc->ipvs->net->user_ns != &init_user_ns)
 		return -EPERM;

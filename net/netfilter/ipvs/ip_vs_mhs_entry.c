@@ -401,8 +401,8 @@ core:
  * new flow.  Later the older flow ends the claim.
  *
  * Context: softirq or process, under RCU.
- * Return: true if the packet is handled, false without an entry or if plain UDP
- * has left its entry (MHS_PKT_LEFT).
+ * Return: true if the packet is handled; false without an entry, if plain UDP has
+ * left its entry (MHS_PKT_LEFT), or if an older flow refuses the claim of its entry.
  */
 bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		      unsigned int *verdict)

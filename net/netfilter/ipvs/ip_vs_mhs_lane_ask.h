@@ -53,7 +53,9 @@ mhs_lane_generation_of(const struct mhs_lane_packet *p, u8 hop)
 	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
 }
 
-/* The place for the receiver: devices made one after the other have others */
+/* The place for the receiver: devices made one after the other have
+ * other places
+ */
 static __always_inline struct mhs_lane_in *
 lane_in(const struct mhs_lane_packet *p)
 {
@@ -192,7 +194,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 }
 
 /* Copy a part of a record, which others may write or read meanwhile: a reader sees
- * that by the generation.  Of a value data_race() would make one copy more.
+ * that by the generation.  data_race() copies the value of its expression: 0 is cheap.
  */
 #define lane_copy(TO, FROM)	data_race(((TO) = (FROM), 0))
 

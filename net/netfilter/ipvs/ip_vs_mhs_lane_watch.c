@@ -140,17 +140,17 @@ int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 			  size_t *lenp, loff_t *ppos)
 {
 	struct mhs_net *mn = container_of(table->data, struct mhs_net, lane);
-	unsigned int lane = READ_ONCE(mn->lane);
 	struct ctl_table value = *table;
+	unsigned int lane;
 	int err;
 
+	mutex_lock(&mn->lane_lock);
+	lane = mn->lane;
 	value.data = &lane;
 	err = proc_douintvec_minmax(&value, write, buffer, lenp, ppos);
-	if (err || !write)
-		return err;
-	mutex_lock(&mn->lane_lock);
 	/* No record is made of what nobody reports */
-	err = lane ? watch_begin(mn) : 0;
+	if (!err && lane)
+		err = watch_begin(mn);
 	if (!err)
 		WRITE_ONCE(mn->lane, lane);
 	mutex_unlock(&mn->lane_lock);

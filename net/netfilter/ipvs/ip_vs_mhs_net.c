@@ -7,6 +7,7 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/user_namespace.h>
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 
@@ -283,6 +284,9 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->lane_lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
+	/* no service can come, see ctl_init_service() */
+	if (net->user_ns != &init_user_ns)
+		return 0;
 	err = net_sysctls_init(mn);
 	if (err)
 		return err;
@@ -320,6 +324,8 @@ static void __net_exit net_exit(struct net *net)
 {
 	struct mhs_net *mn = mhs_net(net);
 
+	if (net->user_ns != &init_user_ns)
+		return;
 	remove_proc_entry("ip_vs_mhs_lookup", net->proc_net);
 	remove_proc_entry("ip_vs_mhs_lane", net->proc_net);
 	remove_proc_entry("ip_vs_mhs", net->proc_net);

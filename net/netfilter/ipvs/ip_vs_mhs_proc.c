@@ -37,7 +37,9 @@ static u64 proc_server_id(const struct mhs *mhs, u32 idx)
 	return s ? s->id : 0;
 }
 
-/* Count and fingerprint the slots, which may change meanwhile; look at the list */
+/* Count and fingerprint the slots, which may change meanwhile; does quic_ids name the
+ * service?
+ */
 static void proc_sum_slots(const struct mhs *mhs, struct mhs_sum *sum)
 {
 	const struct mhs_cid *cid;

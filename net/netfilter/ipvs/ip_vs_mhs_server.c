@@ -238,13 +238,11 @@ static int server_grow(struct mhs *mhs, u32 idx)
 	if (!new)
 		return -ENOMEM;
 	new->max = max;
-	if (old) {
+	if (old)
 		memcpy(new->s, old->s, old->max * sizeof(new->s[0]));
-		rcu_assign_pointer(mhs->servers, new);
+	rcu_assign_pointer(mhs->servers, new);
+	if (old)
 		kvfree_rcu(old, rcu);
-	} else {
-		RCU_INIT_POINTER(mhs->servers, new);
-	}
 	return 0;
 }
 

@@ -43,7 +43,7 @@ crowd() {
 	done
 }
 
-plan 15
+plan 16
 load_module
 setup_net 4
 windows 3600000 3600000
@@ -134,6 +134,22 @@ flow c open 40
 flow c ping
 check_cmp "control: once rebuilt, flows begin at the server that came" \
 	"$(value s4)" -gt 0
+flow c reset
+
+# The whole set is replaced, and flows begin before the table is rebuilt: the server
+# that came has no slot yet
+edits=$(crowd -e "-w 1")
+nsenter "--net=/run/netns/$(ns bk)" ipvsadm -R <<<"$edits"
+nsenter "--net=/run/netns/$(ns dr)" ipvsadm -R <<-EOF
+	-e -t $VIP4:80 -r 10.2.0.11:80 -g -w 1
+	-d -t $VIP4:80 -r 10.2.0.12:80
+	-d -t $VIP4:80 -r 10.2.0.13:80
+	-d -t $VIP4:80 -r 10.2.0.14:80
+EOF
+flow c open 40
+flow c ping
+check "all replaced, not rebuilt yet: none refused" "40 0 0" \
+	"$(value s1) $(value refused) $(value failed)"
 flow c reset
 start=$(now_ms)
 in_ns bk ipvsadm -C
