@@ -49,9 +49,8 @@ struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w)
 	facts = mhs_ask_facts(s, true);
 	if (mhs_decide_takes(facts))
 		return s;
-	if (!mhs_decide_searches(facts, mhs_flags(mhs)))
-		return NULL;
-	return ask_other(mhs, slot);
+	return mhs_decide_searches(facts, mhs_flags(mhs)) ?
+	       ask_other(mhs, slot) : NULL;
 }
 
 /* mhs_ask() of any packet */
@@ -126,11 +125,8 @@ struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
 	caddr = inverse ? &iph->daddr : &iph->saddr;
 	slot = mhs_slot(mhs, caddr, ports[inverse]);
 	w = mhs_slot_read(slot);
-
-	if (ip_vs_iph_icmp(iph))
-		s = mhs_server_at(mhs, mhs_slot_old(w));
-	else
-		s = mhs_ask_pick(mhs, slot, w);
+	s = ip_vs_iph_icmp(iph) ? mhs_server_at(mhs, mhs_slot_old(w)) :
+				  mhs_ask_pick(mhs, slot, w);
 	/* Without a server, too: the core may make a cache_bypass entry */
 	mhs_slot_track(slot);
 	if (!s) {

@@ -219,24 +219,26 @@ static bool entry_may_end(const struct mhs_ask *q, const struct ip_vs_conn *cp)
 	       READ_ONCE(s->state) == MHS_SRV_IN;
 }
 
-/* Send the packet and put the entry, whose timer restarts if @renew.  While the
- * sync daemon binds an entry to a server (ip_vs_try_bind_dest()), packet_xmit is
- * NULL for a moment: leave the packet to the core.
+/* Send the packet by the entry or a carrier, @by, and put the entry, whose timer
+ * restarts if @renew.  While the sync daemon binds an entry to a server
+ * (ip_vs_try_bind_dest()), packet_xmit is NULL for a moment: leave the packet to
+ * the core.
  */
 static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
-			       struct ip_vs_conn *cp, u32 stats, bool renew)
+			       struct ip_vs_conn *cp, struct ip_vs_conn *by,
+			       u32 stats, bool renew)
 {
-	typeof(cp->packet_xmit) xmit = READ_ONCE(cp->packet_xmit);
+	typeof(by->packet_xmit) xmit = READ_ONCE(by->packet_xmit);
 	unsigned int verdict;
 
 	if (unlikely(!xmit)) {
 		__ip_vs_conn_put(cp);
 		return NF_ACCEPT;
 	}
-	mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
+	mhs_xmit_stats(mhs, by->dest, p->skb->len, stats);
 	mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
 	claim_shorten(cp);
-	verdict = xmit(p->skb, cp, p->pd->pp, &p->iph);
+	verdict = xmit(p->skb, by, p->pd->pp, &p->iph);
 	/* A sync daemon that starts later reads in_pkts */
 	atomic_inc(&cp->in_pkts);
 	if (renew)
@@ -253,7 +255,7 @@ unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 			     struct ip_vs_conn *cp, u32 stats)
 {
 	if (entry_is_plain(mhs, p, cp))
-		return entry_send(mhs, p, cp, stats | MHS_STAT_IN, true);
+		return entry_send(mhs, p, cp, cp, stats | MHS_STAT_IN, true);
 	if (stats)
 		mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_conn_put(cp);
@@ -290,18 +292,14 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 			       struct ip_vs_conn *cp)
 {
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
+	bool listed = dest && mhs_dest_listed(dest);
 	struct mhs *mhs = q->mhs;
-	struct mhs_server *s;
 	struct ip_vs_conn *carrier;
-	bool listed, opens;
-	unsigned int verdict;
+	struct mhs_server *s;
+	bool opens;
 
 	mhs_slot_track(q->slot);
 	mhs_count(mhs, MHS_CNT_TRACKED);
-	if (!dest)
-		goto core;
-
-	listed = mhs_dest_listed(dest);
 	/* The core may reschedule a SYN, with ACK or without, to a flow that
 	 * seems over (conn_reuse_mode), which a claim does not
 	 */
@@ -309,30 +307,23 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 		p->opens && !mhs_entry_is_claim(cp) :
 		q->facts & MHS_PKT_FRESH;
 	if (listed && !opens && entry_is_plain(mhs, p, cp))
-		return entry_send(mhs, p, cp, MHS_STAT_IN,
+		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));
-	if (listed || mhs_cutting(mhs->ipvs))
-		goto core;
 
 	/* The core drops packets to a deleted server.  While mhs keeps the
 	 * server, its flows with an entry use the carrier like those without.
 	 */
-	s = mhs_svc_server(mhs, dest);
+	s = dest && !listed && !mhs_cutting(mhs->ipvs) ?
+	    mhs_svc_server(mhs, dest) : NULL;
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (!carrier || IP_VS_FWD_METHOD(carrier) !=
-			(READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))
-		goto core;
-	mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
-	verdict = mhs_xmit(mhs, carrier, p, MHS_STAT_IN);
 	/* Restart the timer, unless a new flow has just left the entry.  The
 	 * old and the new value of a racing mod_timer_pending() both do.
 	 */
-	if (time_after(data_race(cp->timer.expires), jiffies))
-		ip_vs_conn_put(cp);
-	else
-		__ip_vs_conn_put(cp);
-	return verdict;
-core:
+	if (carrier && IP_VS_FWD_METHOD(carrier) ==
+		       (READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))
+		return entry_send(mhs, p, cp, carrier, MHS_STAT_IN,
+				  time_after(data_race(cp->timer.expires),
+					     jiffies));
 	__ip_vs_conn_put(cp);
 	return NF_ACCEPT;
 }
@@ -340,14 +331,17 @@ core:
 /* Replace the old entry, which a new flow leaves and which expires, by an entry for
  * the new flow.  The core finds the new entry first, unless a newer kernel resizes
  * the table before the old entry is gone.  Without memory drop the packet: part of
- * the flow would follow the old entry.
+ * the flow would follow the old entry.  Returns the new entry, or NULL and the
+ * verdict.
  *
  * With vs.conntrack the end of the old entry deletes a confirmed conntrack of the
  * older flow: drop the packet, as the core does.  Clear NFCT to keep an unconfirmed
  * one, which is the new flow's.
  */
-static unsigned int entry_anew(const struct mhs_ask *q, struct mhs_packet *p,
-			       struct ip_vs_conn *old)
+static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
+				     const struct mhs_packet *p,
+				     struct ip_vs_conn *old,
+				     unsigned int *verdict)
 {
 	bool nfct = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
 	struct mhs_server *s;
@@ -358,17 +352,20 @@ static unsigned int entry_anew(const struct mhs_ask *q, struct mhs_packet *p,
 		/* When the client resends, the core sends ICMP unreachable */
 		if (!mhs_dest_listed(old->dest))
 			mod_timer_pending(&old->timer, jiffies);
-		goto core;
+		return NULL;
 	}
 	if (nfct && ip_vs_conn_uses_old_conntrack(old, p->skb)) {
-		if (atomic_read(&old->n_control))
-			goto core;	/* entries of a helper end first */
-		mod_timer_pending(&old->timer, jiffies);
-		goto drop;
+		/* entries of a helper end first */
+		if (!atomic_read(&old->n_control)) {
+			mod_timer_pending(&old->timer, jiffies);
+			*verdict = NF_DROP;
+		}
+		return NULL;
 	}
+	*verdict = NF_DROP;
 	cp = mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
-		goto drop;
+		return NULL;
 	mhs_entry_claim(p, cp);
 	if (nfct) {
 		spin_lock_bh(&old->lock);
@@ -376,14 +373,7 @@ static unsigned int entry_anew(const struct mhs_ask *q, struct mhs_packet *p,
 		spin_unlock_bh(&old->lock);
 	}
 	mod_timer_pending(&old->timer, jiffies);
-	__ip_vs_conn_put(old);
-	return mhs_entry_first(q->mhs, p, cp, MHS_STAT_CONN);
-drop:
-	__ip_vs_conn_put(old);
-	return NF_DROP;
-core:
-	__ip_vs_conn_put(old);
-	return NF_ACCEPT;
+	return cp;
 }
 
 /**
@@ -408,8 +398,8 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		      unsigned int *verdict)
 {
 	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));
+	struct ip_vs_conn *cp, *new = NULL;
 	struct mhs *mhs = q->mhs;
-	struct ip_vs_conn *cp;
 
 	cp = unlikely(p->ipsec) ?
 	     p->ipsec->pp->conn_in_get(mhs->ipvs, mhs->af, p->skb, &p->iph) :
@@ -433,17 +423,19 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		return true;
 	}
 	mhs_count(mhs, MHS_CNT_TRACKED);
-	if (q->facts & MHS_PKT_FRESH && ours) {
-		*verdict = entry_anew(q, p, cp);
-		return true;
-	}
-	if (ours)
-		q->facts |= MHS_PKT_LEFT;
-	else
-		mhs_slot_track(q->slot);
-	if (ours || !mhs_dest_listed(cp->dest))
-		mod_timer_pending(&cp->timer, jiffies);
-	__ip_vs_conn_put(cp);
 	*verdict = NF_ACCEPT;
-	return !ours;
+	if (q->facts & MHS_PKT_FRESH && ours) {
+		new = entry_anew(q, p, cp, verdict);
+	} else {
+		if (ours)
+			q->facts |= MHS_PKT_LEFT;
+		else
+			mhs_slot_track(q->slot);
+		if (ours || !mhs_dest_listed(cp->dest))
+			mod_timer_pending(&cp->timer, jiffies);
+	}
+	__ip_vs_conn_put(cp);
+	if (new)
+		*verdict = mhs_entry_first(mhs, p, new, MHS_STAT_CONN);
+	return !(q->facts & MHS_PKT_LEFT);
 }

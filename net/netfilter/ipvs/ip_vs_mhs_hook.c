@@ -63,9 +63,7 @@ static unsigned int hook_act(struct mhs_ask *q, struct mhs_packet *p)
 		cp = hook_entry(q, p, act);
 		if (cp) {
 			mhs_count_verdict(q->mhs, v);
-			return mhs_entry_first(q->mhs, p, cp,
-					       v & MHS_BEGINS ?
-					       MHS_STAT_CONN : 0);
+			return mhs_entry_first(q->mhs, p, cp, v & MHS_STAT_CONN);
 		}
 		if (act == MHS_REPLACE)
 			return NF_DROP;
@@ -74,8 +72,7 @@ static unsigned int hook_act(struct mhs_ask *q, struct mhs_packet *p)
 	if (unlikely(v & (MHS_CUTS | MHS_BEGINS))) {
 		if (v & MHS_CUTS && !mhs_ask_cut(q))
 			return NF_DROP;
-		if (v & MHS_BEGINS)
-			stats |= MHS_STAT_CONN;
+		stats |= v & MHS_STAT_CONN;
 	}
 	mhs_count_verdict(q->mhs, v);
 	/* The core makes no entry for AH and ESP */
@@ -153,22 +150,12 @@ static bool hook_local_reply(struct netns_ipvs *ipvs, struct mhs_packet *p)
 	return true;
 }
 
-/* Make AH or ESP a packet of its IKE flow; false if the core has no UDP */
-static bool hook_parse_ipsec(struct netns_ipvs *ipvs, struct mhs_packet *p)
-{
-	p->ipsec = p->pd;
-	p->pd = ip_vs_proto_data_get(ipvs, IPPROTO_UDP);
-	p->iph.protocol = IPPROTO_UDP;
-	p->sport = MHS_IKE_PORT;
-	p->dport = MHS_IKE_PORT;
-	return p->pd;
-}
-
-/* Parse the network and the transport header; false for later fragments */
+/* Parse the network and the transport header; false for later fragments.  AH or
+ * ESP becomes a packet of its IKE flow.
+ */
 static bool hook_parse(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
 	bool v6 = p->af == AF_INET6;
-	bool part;
 
 	if (!ip_vs_fill_iph_skb(p->af, p->skb, false, &p->iph))
 		return false;
@@ -176,15 +163,19 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct mhs_packet *p)
 	 * core makes an entry for such a packet, so the packet is a request
 	 * here, too.
 	 */
-	part = v6 ? p->iph.fragoffs : ip_is_fragment(ip_hdr(p->skb));
-	if (part)
+	if (v6 ? p->iph.fragoffs : ip_is_fragment(ip_hdr(p->skb)))
 		return false;
 	if (p->iph.protocol == (v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP))
 		return true;
 	p->pd = ip_vs_proto_data_get(ipvs, p->iph.protocol);
-	if (p->pd && unlikely(mhs_is_ipsec(p->iph.protocol)))
-		return hook_parse_ipsec(ipvs, p);
-	return p->pd && mhs_proto_parse(p);
+	if (!p->pd || likely(!mhs_is_ipsec(p->iph.protocol)))
+		return p->pd && mhs_proto_parse(p);
+	p->ipsec = p->pd;
+	p->pd = ip_vs_proto_data_get(ipvs, IPPROTO_UDP);
+	p->iph.protocol = IPPROTO_UDP;
+	p->sport = MHS_IKE_PORT;
+	p->dport = MHS_IKE_PORT;
+	return p->pd;
 }
 
 /* Like the core, look for a service by mark first */

@@ -34,8 +34,7 @@
 struct mhs_error {
 	struct ip_vs_iphdr	quoted;
 	struct ip_vs_proto_data	*pd;
-	const union nf_inet_addr *client;	/* in quoted, like the next */
-	const union nf_inet_addr *virtual;
+	const union nf_inet_addr *client;	/* in quoted */
 	__be16			cport;
 	__be16			vport;
 };
@@ -54,17 +53,21 @@ static bool icmp_is_error(const struct mhs_packet *p)
 	       *type == ICMP_TIME_EXCEEDED;
 }
 
-/* Parse the quoted packet at @off; @reply: the packet went to a client */
-static bool icmp_quoted(struct netns_ipvs *ipvs, const struct mhs_packet *p,
-			unsigned int off, bool reply, struct mhs_error *e)
+/* Parse the quoted packet at @off; @reply: the packet went to a client.  Returns
+ * the service, or NULL.
+ */
+static struct mhs *icmp_quoted(struct netns_ipvs *ipvs,
+			       const struct mhs_packet *p, unsigned int off,
+			       bool reply, struct mhs_error *e)
 {
+	const union nf_inet_addr *virtual;
 	const __be16 *port;
 	__be16 _port[2];
 
 	/* Read lengths once only: a local sender may still write to the page */
 	if (!ip_vs_fill_iph_skb_icmp(p->af, p->skb, off, reply, &e->quoted) ||
 	    e->quoted.fragoffs)
-		return false;
+		return NULL;
 	if (p->af == AF_INET) {
 		const struct iphdr *ih;
 		struct iphdr _ih;
@@ -73,27 +76,27 @@ static bool icmp_quoted(struct netns_ipvs *ipvs, const struct mhs_packet *p,
 		if (!ih || ih->version != 4 ||
 		    e->quoted.len - off < sizeof(_ih) ||
 		    ih->frag_off & htons(IP_OFFSET))
-			return false;
+			return NULL;
 	}
 	e->client = reply ? &e->quoted.daddr : &e->quoted.saddr;
-	e->virtual = reply ? &e->quoted.saddr : &e->quoted.daddr;
+	virtual = reply ? &e->quoted.saddr : &e->quoted.daddr;
 	e->pd = ip_vs_proto_data_get(ipvs, e->quoted.protocol);
-	if (e->pd && mhs_is_ipsec(e->quoted.protocol)) {
+	if (!e->pd)
+		return NULL;
+	if (mhs_is_ipsec(e->quoted.protocol)) {
 		e->quoted.protocol = IPPROTO_UDP;
 		e->cport = MHS_IKE_PORT;
 		e->vport = MHS_IKE_PORT;
-		return true;
+	} else {
+		port = skb_header_pointer(p->skb, e->quoted.len, sizeof(_port),
+					  _port);
+		if (!port)
+			return NULL;
+		e->cport = port[reply];
+		e->vport = port[!reply];
 	}
-	if (!e->pd || (e->quoted.protocol != IPPROTO_TCP &&
-		       e->quoted.protocol != IPPROTO_UDP &&
-		       e->quoted.protocol != IPPROTO_SCTP))
-		return false;
-	port = skb_header_pointer(p->skb, e->quoted.len, sizeof(_port), _port);
-	if (!port)
-		return false;
-	e->cport = port[reply];
-	e->vport = port[!reply];
-	return true;
+	return mhs_svc_find(p->net, p->af, e->quoted.protocol, virtual,
+			    e->vport);
 }
 
 /* The server of a flow without an entry; NULL leaves the error to the core */
@@ -247,10 +250,9 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 		return false;
 	hlen = outer->ihl * 4;
 	thlen = icmp_tunnel_hlen(p->skb, off + hlen, outer);
-	if (thlen < 0 || !icmp_quoted(ipvs, p, off + hlen + thlen, false, &e))
+	if (thlen < 0)
 		return false;
-	mhs = mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
-			   e.vport);
+	mhs = icmp_quoted(ipvs, p, off + hlen + thlen, false, &e);
 	if (!mhs)
 		return false;
 	s = icmp_server(mhs, p, &e);
@@ -276,25 +278,22 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
  */
 unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
-	unsigned int off, verdict;
 	struct mhs_server *s;
 	struct ip_vs_conn *carrier;
-	struct mhs *mhs;
 	struct mhs_error e;
+	unsigned int verdict;
+	struct mhs *mhs;
 
 	if (!icmp_is_error(p))
 		return NF_ACCEPT;
 	if (p->af == AF_INET && icmp_tunnel(ipvs, p, &verdict))
 		return verdict;
-	off = p->iph.len + (p->af == AF_INET6 ? sizeof(struct icmp6hdr) :
-						sizeof(struct icmphdr));
+	BUILD_BUG_ON(sizeof(struct icmp6hdr) != sizeof(struct icmphdr));
+	mhs = icmp_quoted(ipvs, p, p->iph.len + sizeof(struct icmphdr), true, &e);
 	/* The sender of the quoted packet is the one to be told */
-	if (!icmp_quoted(ipvs, p, off, true, &e) ||
-	    !ip_vs_addr_equal(p->af, &p->iph.daddr, e.virtual))
+	if (!mhs || !ip_vs_addr_equal(p->af, &p->iph.daddr, &mhs->addr))
 		return NF_ACCEPT;
-	mhs = mhs_svc_find(p->net, p->af, e.quoted.protocol, e.virtual,
-			   e.vport);
-	s = mhs ? icmp_server(mhs, p, &e) : NULL;
+	s = icmp_server(mhs, p, &e);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier)
 		return NF_ACCEPT;

@@ -101,7 +101,7 @@ u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port);
 
 /* Statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
-#define MHS_STAT_CONN		0x2U
+#define MHS_STAT_CONN		MHS_BEGINS
 
 static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
 					   unsigned int bytes, u32 what)

@@ -65,27 +65,21 @@ static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 	return carrier;
 }
 
-static bool carrier_fits(const struct mhs *mhs,
-			 const struct ip_vs_conn *carrier,
-			 const struct ip_vs_dest *dest)
-{
-	bool nfct = mhs_conntrack(mhs->ipvs);
-
-	return IP_VS_FWD_METHOD(carrier) == IP_VS_DFWD_METHOD(dest) &&
-	       !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct;
-}
-
 /* Replace a carrier that does not fit the ip_vs_dest, or make the first one; false
  * if the core cannot send by the method
  */
 static bool server_carrier(struct mhs_server *s)
 {
-	struct mhs *mhs = s->mhs;
+	u32 method = IP_VS_DFWD_METHOD(s->dest);
 	struct ip_vs_conn *carrier;
+	struct mhs *mhs = s->mhs;
+	bool nfct;
 
 	carrier = rcu_dereference_protected(s->carrier,
 					    lockdep_is_held(&mhs->lock));
-	if (carrier && carrier_fits(mhs, carrier, s->dest))
+	nfct = mhs_conntrack(mhs->ipvs);
+	if (carrier && IP_VS_FWD_METHOD(carrier) == method &&
+	    !!(carrier->flags & IP_VS_CONN_F_NFCT) == nfct)
 		return true;
 	carrier = carrier_new(mhs, s->dest);
 	if (!carrier) {
@@ -225,15 +219,13 @@ struct mhs_server *mhs_server_find(const struct mhs *mhs,
 /* Make room for an index in servers[] */
 static int server_grow(struct mhs *mhs, u32 idx)
 {
+	u32 max = roundup_pow_of_two(max_t(u32, idx + 1, MHS_SERVERS_MIN));
 	struct mhs_servers *old, *new;
-	u32 max = MHS_SERVERS_MIN;
 
 	old = rcu_dereference_protected(mhs->servers,
 					lockdep_is_held(&mhs->lock));
 	if (old && idx < old->max)
 		return 0;
-	while (max <= idx)
-		max *= 2;
 	new = kvzalloc(struct_size(new, s, max), GFP_KERNEL_ACCOUNT);
 	if (!new)
 		return -ENOMEM;
@@ -241,8 +233,7 @@ static int server_grow(struct mhs *mhs, u32 idx)
 	if (old)
 		memcpy(new->s, old->s, old->max * sizeof(new->s[0]));
 	rcu_assign_pointer(mhs->servers, new);
-	if (old)
-		kvfree_rcu(old, rcu);
+	kvfree_rcu(old, rcu);	/* takes NULL */
 	return 0;
 }
 

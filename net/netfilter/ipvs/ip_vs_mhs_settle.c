@@ -80,19 +80,23 @@ void mhs_settle_on(struct mhs *mhs, unsigned long *delay)
 void mhs_settle_flags(struct mhs *mhs)
 {
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
-	unsigned int flags;
 
-	if (!svc || READ_ONCE(mhs->settle) != MHS_SETTLING)
+	if (!svc ||
+	    !!(READ_ONCE(svc->flags) & MHS_SVC_F_ADDR_ONLY) == mhs->addr_only)
 		return;
-	flags = READ_ONCE(svc->flags);
-	if (!!(flags & MHS_SVC_F_ADDR_ONLY) != mhs->addr_only) {
+	if (READ_ONCE(mhs->settle) == MHS_SETTLING) {
 		/* Flows with a connection entry marked slots by the former
 		 * hash: mark every slot when no packet uses that hash.
 		 */
 		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
 		synchronize_rcu();
 		mhs_slots_track_all(mhs);
+		return;
 	}
+	mutex_lock(&mhs->lock);
+	mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
+			  "flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
+	mutex_unlock(&mhs->lock);
 }
 
 /* Has the namespace connection entries other than carriers?  conn_count counts

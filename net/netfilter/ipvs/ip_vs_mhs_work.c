@@ -117,17 +117,6 @@ static bool work_builds(const struct mhs *mhs, u32 ticks, unsigned long *delay)
 		 mhs->census.stage_max == MHS_STAGE_LAST));
 }
 
-/* Follow the flags, which an edit may have changed */
-static void work_check_flags(struct mhs *mhs)
-{
-	if (READ_ONCE(mhs->settle) == MHS_SETTLING || !mhs->svc)
-		return;
-	if (!!(READ_ONCE(mhs->svc->flags) & MHS_SVC_F_ADDR_ONLY) !=
-	    mhs->addr_only)
-		mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
-				  "flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
-}
-
 /* A server was added, removed or edited.  The work rebuilds the table soon, but
  * rests after the last rebuild.
  */
@@ -248,7 +237,6 @@ void mhs_work(struct work_struct *work)
 	mhs_server_release_gone(mhs, false);
 	work_try_again(mhs);
 	mhs_settle_on(mhs, &delay);
-	work_check_flags(mhs);
 	ticks = work_clocks(mhs, &delay);
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
