@@ -101,9 +101,9 @@ static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 	/* The core would find the entry left, and a one-packet entry, which is
 	 * not hashed, cannot take its place.
 	 */
-	if (one)
+	if (one || facts & MHS_ASK_NO_ENTRY)
 		return decide_act(MHS_DROP);
-	return mhs_verdict(MHS_REPLACE, MHS_CNT_MAX, to | MHS_BEGINS);
+	return mhs_verdict(MHS_NEW, MHS_CNT_MAX, to | MHS_BEGINS);
 }
 
 /* An ICMP error is about an older flow */

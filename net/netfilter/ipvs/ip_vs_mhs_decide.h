@@ -101,7 +101,6 @@ enum mhs_act {
 	 */
 	MHS_NEW,
 	MHS_PIN,
-	MHS_REPLACE,	/* make an entry instead of the one left, or drop */
 	/* the candidate takes no new flow: search another server and ask again
 	 * with MHS_ASK_SEARCHED
 	 */

@@ -45,7 +45,7 @@ struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
 			      &param);
 	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
 			    dest->port ? dest->port : p->dport, 0, dest,
-			    p->mark);
+			    p->skb->mark);
 	mhs_count(mhs, cp ? kind : MHS_CNT_NOMEM);
 	return cp;
 }

@@ -36,8 +36,7 @@ static struct ip_vs_conn *hook_entry(const struct mhs_ask *q,
 {
 	struct ip_vs_conn *cp;
 
-	if (act != MHS_REPLACE &&
-	    !mhs_entry_reserve(q->mhs, hook_limit(q, p, act),
+	if (!mhs_entry_reserve(q->mhs, hook_limit(q, p, act),
 			       act == MHS_NEW || q->facts & MHS_PKT_STAYS)) {
 		mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
@@ -65,8 +64,6 @@ static unsigned int hook_act(struct mhs_ask *q, struct mhs_packet *p)
 			mhs_count_verdict(q->mhs, v);
 			return mhs_entry_first(q->mhs, p, cp, v & MHS_STAT_CONN);
 		}
-		if (act == MHS_REPLACE)
-			return NF_DROP;
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
 	if (unlikely(v & (MHS_CUTS | MHS_BEGINS))) {
@@ -118,7 +115,7 @@ hook_request(struct mhs *mhs, struct mhs_packet *p)
 	unsigned int verdict;
 	u32 facts = p->facts;
 
-	if (p->mark && mhs_svc_unsure(mhs, p->mark))
+	if (p->skb->mark && mhs_svc_unsure(mhs, p->skb->mark))
 		facts |= MHS_SVC_UNSURE;
 	facts |= mhs_proto_facts(mhs, p->iph.protocol, p->dport);
 	if (unlikely(!p->sport))
@@ -183,8 +180,8 @@ static struct mhs *hook_service(const struct mhs_packet *p)
 {
 	struct mhs *mhs = NULL;
 
-	if (unlikely(p->mark))
-		mhs = mhs_svc_find_mark(p->net, p->af, p->mark);
+	if (unlikely(p->skb->mark))
+		mhs = mhs_svc_find_mark(p->net, p->af, p->skb->mark);
 	return mhs ? mhs : mhs_svc_find(p->net, p->af, p->iph.protocol,
 					&p->iph.daddr, p->dport);
 }
@@ -198,20 +195,19 @@ static noinline unsigned int hook_packet_in(struct mhs_net *mn,
 	struct mhs_packet p = {
 		.skb = skb,
 		.net = mn,
-		.mark = skb->mark,
 		.af = state->pf,
-		.local = state->hook == NF_INET_LOCAL_OUT,
 	};
+	bool local = state->hook == NF_INET_LOCAL_OUT;
 	struct mhs *mhs;
 
-	if ((skb->pkt_type != PACKET_HOST && !p.local) || !skb_dst(skb))
+	if ((skb->pkt_type != PACKET_HOST && !local) || !skb_dst(skb))
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || !hook_parse(ipvs, &p) ||
 	    mhs_sysctl(sysctl_backup_only(ipvs)))
 		return NF_ACCEPT;
 	/* An error of this host, if its address is local, comes in again */
 	if (!p.pd)
-		return p.local ? NF_ACCEPT : mhs_icmp(ipvs, &p);
+		return local ? NF_ACCEPT : mhs_icmp(ipvs, &p);
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
 	mhs = hook_service(&p);

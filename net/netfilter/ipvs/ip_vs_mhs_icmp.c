@@ -291,7 +291,7 @@ unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
 	BUILD_BUG_ON(sizeof(struct icmp6hdr) != sizeof(struct icmphdr));
 	mhs = icmp_quoted(ipvs, p, p->iph.len + sizeof(struct icmphdr), true, &e);
 	/* The sender of the quoted packet is the one to be told */
-	if (!mhs || !ip_vs_addr_equal(p->af, &p->iph.daddr, &mhs->addr))
+	if (!mhs || !ip_vs_addr_equal(p->af, &p->iph.daddr, &e.quoted.saddr))
 		return NF_ACCEPT;
 	s = icmp_server(mhs, p, &e);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;

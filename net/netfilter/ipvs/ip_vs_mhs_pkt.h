@@ -34,9 +34,7 @@ struct mhs_packet {
 	struct sk_buff		*skb;
 	struct mhs_net	*net;
 	struct ip_vs_proto_data	*pd;	/* of the core; NULL for ICMP */
-	u32			mark;
 	u8			af;
-	bool			local;	/* sent by this host */
 	__be16			sport;
 	__be16			dport;
 	u32			facts;	/* MHS_PKT_FRESH, MHS_PKT_ENDS */

@@ -96,23 +96,20 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 	return cuts;
 }
 
-/* When may a dirty table be rebuilt? */
-static unsigned long work_build_at(const struct mhs *mhs)
-{
-	unsigned long quiet = READ_ONCE(mhs->net->changed) + MHS_BUILD_QUIET;
-	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
-	unsigned long at = time_before(quiet, latest) ? quiet : latest;
-
-	return time_before(at, mhs->build_at) ? mhs->build_at : at;
-}
-
 /* Is a rebuild due?  In any case before slots merge by @ticks: a server added
  * again gets them back.
  */
 static bool work_builds(const struct mhs *mhs, u32 ticks, unsigned long *delay)
 {
+	unsigned long at = READ_ONCE(mhs->net->changed) + MHS_BUILD_QUIET;
+	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
+
+	if (time_after(at, latest))
+		at = latest;
+	if (time_before(at, mhs->build_at))
+		at = mhs->build_at;
 	return mhs->dirty &&
-	       (mhs->hurry || mhs_time_due(work_build_at(mhs), delay) ||
+	       (mhs->hurry || mhs_time_due(at, delay) ||
 		(ticks & MHS_TICK_PIN &&
 		 mhs->census.stage_max == MHS_STAGE_LAST));
 }

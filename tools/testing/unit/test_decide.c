@@ -81,7 +81,7 @@ static bool older(const struct answer *a)
 
 static bool makes_entry(const struct answer *a)
 {
-	return a->act == MHS_NEW || a->act == MHS_PIN || a->act == MHS_REPLACE;
+	return a->act == MHS_NEW || a->act == MHS_PIN;
 }
 
 static const char *sent_by_carrier(const struct answer *a)
@@ -166,7 +166,8 @@ static const char *new_avoid_the_gone(const struct answer *a)
 
 static const char *candidate_takes(const struct answer *a)
 {
-	if (a->act != MHS_NEW)
+	/* plain UDP that left its entry may go to the old one */
+	if (a->act != MHS_NEW || !(a->v & MHS_TO_CAND))
 		return NULL;
 	return a->takes ? NULL : "a flow began on a server that takes none";
 }
