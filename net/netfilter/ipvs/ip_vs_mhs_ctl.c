@@ -190,11 +190,10 @@ static void ctl_done_service(struct ip_vs_service *svc)
 	ctl_free(svc->sched_data);
 }
 
-struct ip_vs_scheduler mhs_ctl_scheduler = {
+/* Copied for each name */
+const struct ip_vs_scheduler mhs_ctl_scheduler = {
 	.name		= "mhs",
-	.refcnt		= ATOMIC_INIT(0),
 	.module		= THIS_MODULE,
-	.n_list		= LIST_HEAD_INIT(mhs_ctl_scheduler.n_list),
 	.init_service	= ctl_init_service,
 	.done_service	= ctl_done_service,
 	.add_dest	= ctl_add_dest,

@@ -20,7 +20,7 @@
 #include "ip_vs_mhs.h"
 
 /* ctl */
-extern struct ip_vs_scheduler mhs_ctl_scheduler;
+extern const struct ip_vs_scheduler mhs_ctl_scheduler;
 
 /* net */
 int mhs_net_register(void);

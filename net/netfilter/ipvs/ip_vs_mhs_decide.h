@@ -246,8 +246,7 @@ static inline u32 mhs_decide_quick(u32 w, u32 server, u32 facts)
 		return mhs_decide_to_old(0, server, facts);
 	if (!(facts & MHS_PKT_FRESH))
 		return mhs_decide_to_old(w, server, facts);
-	return mhs_decide_takes(server) ? mhs_decide_new() :
-						MHS_SEARCH;
+	return mhs_decide_takes(server) ? mhs_decide_new() : MHS_SEARCH;
 }
 
 /* The same for plain UDP, which saves 55.  Only mhs_ask_long() asks, so that

@@ -27,29 +27,6 @@ bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins)
 	       atomic_inc_return(&mhs->made) + counted <= limit;
 }
 
-/* Make an entry in the core's table, with a reference; NULL without memory or
- * without room there
- */
-struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
-				  const struct mhs_packet *p,
-				  struct ip_vs_dest *dest, enum mhs_cnt kind)
-{
-	const struct mhs *mhs = q->mhs;
-	struct ip_vs_conn_param param;
-	struct ip_vs_conn *cp;
-
-	/* Mark first: packets look for the entry only in a tracked slot */
-	mhs_slot_track(q->slot);
-	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
-			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
-			      &param);
-	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
-			    dest->port ? dest->port : p->dport, 0, dest,
-			    p->skb->mark);
-	mhs_count(mhs, cp ? kind : MHS_CNT_NOMEM);
-	return cp;
-}
-
 /* May mhs send the packets of an entry, which saves the core a second lookup?
  * Only if the core would just send and count: not with conntrack, a master sync
  * daemon, a persistence template or a helper.
@@ -112,7 +89,7 @@ static void claim_keep_conntrack(const struct mhs_packet *p,
 /* Make the entry of a new flow a claim, if @p is a SYN.  Other CPUs find the
  * entry already.  Who sees no claim yet uses the entry.
  */
-void mhs_entry_claim(const struct mhs_packet *p, struct ip_vs_conn *cp)
+static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 {
 	const struct tcphdr *th;
 	struct tcphdr _th;
@@ -131,6 +108,31 @@ void mhs_entry_claim(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	smp_store_release(&cp->in_seq.delta, claim_now());
 }
 
+/* Make an entry in the core's table, with a reference, that of a new flow a claim;
+ * NULL without memory or without room there
+ */
+struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
+				  const struct mhs_packet *p,
+				  struct ip_vs_dest *dest, enum mhs_cnt kind)
+{
+	const struct mhs *mhs = q->mhs;
+	struct ip_vs_conn_param param;
+	struct ip_vs_conn *cp;
+
+	/* Mark first: packets look for the entry only in a tracked slot */
+	mhs_slot_track(q->slot);
+	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
+			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
+			      &param);
+	cp = ip_vs_conn_new(&param, dest->af, &dest->addr,
+			    dest->port ? dest->port : p->dport, 0, dest,
+			    p->skb->mark);
+	mhs_count(mhs, cp ? kind : MHS_CNT_NOMEM);
+	if (cp && kind == MHS_CNT_NEW)
+		claim_begin(p, cp);
+	return cp;
+}
+
 static bool claim_half_open(const struct ip_vs_conn *cp)
 {
 	u16 state = READ_ONCE(cp->state);
@@ -145,7 +147,7 @@ static bool claim_marked(const struct ip_vs_conn *cp)
 {
 	if (cp->protocol != IPPROTO_TCP)
 		return false;
-	/* Pairs with the release in mhs_entry_claim() */
+	/* Pairs with the release in claim_begin() */
 	return smp_load_acquire(&cp->in_seq.delta) && !READ_ONCE(cp->app) &&
 	       !(READ_ONCE(cp->flags) & IP_VS_CONN_F_SEQ_MASK);
 }
@@ -366,7 +368,6 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 	cp = mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		return NULL;
-	mhs_entry_claim(p, cp);
 	if (nfct) {
 		spin_lock_bh(&old->lock);
 		WRITE_ONCE(old->flags, old->flags & ~IP_VS_CONN_F_NFCT);

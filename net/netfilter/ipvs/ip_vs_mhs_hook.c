@@ -34,18 +34,13 @@ static u32 hook_limit(const struct mhs_ask *q,
 static struct ip_vs_conn *hook_entry(const struct mhs_ask *q,
 				     struct mhs_packet *p, u32 act)
 {
-	struct ip_vs_conn *cp;
-
 	if (!mhs_entry_reserve(q->mhs, hook_limit(q, p, act),
 			       act == MHS_NEW || q->facts & MHS_PKT_STAYS)) {
 		mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
 	}
-	cp = mhs_entry_make(q, p, q->server->dest, act == MHS_PIN ?
-			    MHS_CNT_PINNED : MHS_CNT_NEW);
-	if (cp && act == MHS_NEW)
-		mhs_entry_claim(p, cp);
-	return cp;
+	return mhs_entry_make(q, p, q->server->dest, act == MHS_PIN ?
+			      MHS_CNT_PINNED : MHS_CNT_NEW);
 }
 
 /* Decide about a packet without an entry, and carry out the verdict */

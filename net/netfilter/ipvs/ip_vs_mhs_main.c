@@ -41,8 +41,22 @@ static int mhs_parse_key(void)
 /* The core links a struct ip_vs_scheduler into a list and finds it by its name:
  * each name needs its own struct.
  */
-static struct ip_vs_scheduler mhs_standins[MHS_NAMES];
-static unsigned int mhs_standins_n;
+static struct ip_vs_scheduler mhs_schedulers[1 + MHS_NAMES];
+static unsigned int mhs_schedulers_n;
+
+static int mhs_register(char *name)
+{
+	struct ip_vs_scheduler *sched = &mhs_schedulers[mhs_schedulers_n];
+	int err;
+
+	*sched = mhs_ctl_scheduler;
+	sched->name = name;
+	INIT_LIST_HEAD(&sched->n_list);
+	err = register_ip_vs_scheduler(sched);
+	if (!err)
+		mhs_schedulers_n++;
+	return err;
+}
 
 /* Must not fail when a name is taken: after the first registration services may
  * use the module, and a module whose init fails is freed without waiting for
@@ -50,43 +64,13 @@ static unsigned int mhs_standins_n;
  */
 static void mhs_stand_in(char *name)
 {
-	struct ip_vs_scheduler *sched = &mhs_standins[mhs_standins_n];
-
 	if (!strcmp(name, mhs_ctl_scheduler.name))
 		return;
-	sched->name = name;
-	INIT_LIST_HEAD(&sched->n_list);
-	if (register_ip_vs_scheduler(sched)) {
+	if (mhs_register(name))
 		pr_warn("names: the kernel has a scheduler %s already, which stays: load ip_vs_mhs before ip_vs_%s\n",
 			name, name);
-		return;
-	}
-	mhs_standins_n++;
-	pr_info("new services with the scheduler %s are mhs\n", name);
-}
-
-static int mhs_register(void)
-{
-	unsigned int i;
-	int err;
-
-	/* copy before the registration links n_list into the core's list */
-	for (i = 0; i < mhs_names_n; i++)
-		mhs_standins[i] = mhs_ctl_scheduler;
-	err = register_ip_vs_scheduler(&mhs_ctl_scheduler);
-	if (err)
-		return err;
-	/* nothing below may fail, see mhs_stand_in() */
-	for (i = 0; i < mhs_names_n; i++)
-		mhs_stand_in(mhs_names[i]);
-	return 0;
-}
-
-static void mhs_unregister(void)
-{
-	while (mhs_standins_n)
-		unregister_ip_vs_scheduler(&mhs_standins[--mhs_standins_n]);
-	unregister_ip_vs_scheduler(&mhs_ctl_scheduler);
+	else
+		pr_info("new services with the scheduler %s are mhs\n", name);
 }
 
 /* Offer the kfunc to XDP programs.  Without the kfunc the module works. */
@@ -113,6 +97,7 @@ static void mhs_offer_lane(void)
 
 static int __init mhs_init(void)
 {
+	unsigned int i;
 	int err;
 
 	if (!mhs_table_size_valid(mhs_slots_size)) {
@@ -129,9 +114,12 @@ static int __init mhs_init(void)
 	err = mhs_net_register();
 	if (err)
 		goto exit_scratch;
-	err = mhs_register();
+	err = mhs_register(mhs_ctl_scheduler.name);
 	if (err)
 		goto unregister_pernet;
+	/* nothing below may fail, see mhs_stand_in() */
+	for (i = 0; i < mhs_names_n; i++)
+		mhs_stand_in(mhs_names[i]);
 	pr_info("stateless Maglev scheduler, %u slots\n", mhs_slots_size);
 	mhs_offer_lane();
 	return 0;
@@ -145,7 +133,8 @@ exit_scratch:
 
 static void __exit mhs_exit(void)
 {
-	mhs_unregister();
+	while (mhs_schedulers_n)
+		unregister_ip_vs_scheduler(&mhs_schedulers[--mhs_schedulers_n]);
 	/* Who may still be inside, and what waits for them:
 	 *
 	 *	services, their works	none: each service held the module

@@ -62,7 +62,6 @@ struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
 				  struct ip_vs_dest *dest, enum mhs_cnt kind);
 unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 			     struct ip_vs_conn *cp, u32 stats);
-void mhs_entry_claim(const struct mhs_packet *p, struct ip_vs_conn *cp);
 bool mhs_entry_is_claim(const struct ip_vs_conn *cp);
 bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		      unsigned int *verdict);
