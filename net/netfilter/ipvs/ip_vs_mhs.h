@@ -25,8 +25,7 @@
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
- *	packet				RCU
- *	schedule()			RCU
+ *	packet, schedule()		RCU
  *	init_service			net > mhs; mhs; then hash, or after an
  *					error what done_service takes
  *	done_service			hash; net; mhs

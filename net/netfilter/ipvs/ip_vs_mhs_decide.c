@@ -61,13 +61,10 @@ static bool udp_has_older(u32 old)
 	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_COUNTS);
 }
 
-/* Plain UDP: older and new flows look the same, and clients that use a port per
- * query make every packet a flow, so mhs makes entries only if all flows must
- * have one.  In the hold phase the old server gets the packets while it is in
- * service; with one-packet scheduling (-o) every packet goes to the candidate.
- *
- * If flows are to stay, each packet in a transition makes an entry, and the weight
- * of the old server may be 0.
+/* Plain UDP, also UDP that is to stay: "Protocols" in
+ * Documentation/networking/ipvs-mhs.rst.  Clients that use a port per query make
+ * every packet a flow, so mhs makes entries only if all flows must have one, or
+ * are to stay.
  */
 static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 {

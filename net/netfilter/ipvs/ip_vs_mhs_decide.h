@@ -26,9 +26,6 @@
  * resets the connection.  A flow without an entry thus never goes to the core
  * while the slot has a server for the flow.  Persistence, an upper threshold or
  * an unknown mark affect new flows only.
- *
- * With net.ipv4.vs.mhs.stateless=0 every slot makes entries like an unstable
- * slot in the pin phase, also for plain UDP.
  */
 #ifndef _IP_VS_MHS_DECIDE_H
 #define _IP_VS_MHS_DECIDE_H

@@ -9,9 +9,8 @@
  *								path MTU
  *
  * The core gets errors about flows with an entry and all errors that mhs does
- * not understand.  Like the core, mhs ignores errors about IPv6 tunnels.  A quoted
- * QUIC packet to a client holds no ID of the server, so where an ID named the server
- * the error may reach another one: QUIC has to probe the path MTU (RFC 8899).
+ * not understand.  A quoted QUIC packet to a client holds no ID of the server: the
+ * error may reach another one, and QUIC has to probe the path MTU (RFC 8899).
  *
  * An error is about a flow of mhs if the quoted addresses are those of a service
  * and the error came to the virtual address, which is local here.  The mark of the

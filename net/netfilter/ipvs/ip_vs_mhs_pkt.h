@@ -128,7 +128,6 @@ mhs_xmit_stats_bh(const struct mhs *mhs, struct ip_vs_dest *dest,
 	xmit_stats_add(mhs_total_stats(mhs->ipvs), bytes, what);
 }
 
-/* Count a packet in the statistics of ipvsadm */
 static inline void mhs_xmit_stats(const struct mhs *mhs,
 				  struct ip_vs_dest *dest,
 				  unsigned int bytes, u32 what)

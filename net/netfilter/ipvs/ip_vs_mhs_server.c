@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: real servers and their carriers.
  *
- * A carrier is an unhashed connection entry.  The core's transmitters need an
- * entry to send a packet: a packet without an entry goes by the carrier of its
- * server.  A server whose flows all have entries has no carrier.
+ * The core's transmitters need an entry to send a packet: a packet without an entry
+ * goes by the carrier of its server.
  *
  * The core ignores what callbacks return.  So a removal allocates nothing, and the
  * work retries what else could not be allocated (mhs_server_reconcile()).
@@ -216,8 +215,8 @@ struct mhs_server *mhs_server_find(const struct mhs *mhs,
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
-/* Make room for an index in servers[] */
-static int server_grow(struct mhs *mhs, u32 idx)
+/* Make room for an index in servers[]; NULL without memory */
+static struct mhs_servers *server_grow(struct mhs *mhs, u32 idx)
 {
 	u32 max = roundup_pow_of_two(max_t(u32, idx + 1, MHS_SERVERS_MIN));
 	struct mhs_servers *old, *new;
@@ -225,16 +224,16 @@ static int server_grow(struct mhs *mhs, u32 idx)
 	old = rcu_dereference_protected(mhs->servers,
 					lockdep_is_held(&mhs->lock));
 	if (old && idx < old->max)
-		return 0;
+		return old;
 	new = kvzalloc(struct_size(new, s, max), GFP_KERNEL_ACCOUNT);
 	if (!new)
-		return -ENOMEM;
+		return NULL;
 	new->max = max;
 	if (old)
 		memcpy(new->s, old->s, old->max * sizeof(new->s[0]));
 	rcu_assign_pointer(mhs->servers, new);
 	kvfree_rcu(old, rcu);	/* takes NULL */
-	return 0;
+	return new;
 }
 
 /* Add the server @dest, or list a deleted one again.  The work may have added
@@ -269,7 +268,8 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		mhs->full = true;
 		return -ENOSPC;
 	}
-	if (server_grow(mhs, idx))
+	servers = server_grow(mhs, idx);
+	if (!servers)
 		goto no_memory;
 	s = kzalloc_obj(*s, GFP_KERNEL_ACCOUNT);
 	if (!s)
@@ -288,8 +288,6 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	mhs_server_refresh(s);
 
 	/* Published before a rebuild writes the index into a slot word */
-	servers = rcu_dereference_protected(mhs->servers,
-					    lockdep_is_held(&mhs->lock));
 	rcu_assign_pointer(servers->s[idx], s);
 	hash_add_rcu(mhs->by_dest, &s->node, (unsigned long)dest);
 	mhs_cid_check(s);
@@ -331,10 +329,9 @@ void mhs_server_release_gone(struct mhs *mhs, bool all)
 	if (all)
 		list_splice_init(&mhs->listed, &mhs->gone);
 	list_for_each_entry_safe(s, next, &mhs->gone, list) {
-		if (!all && (s->in_slots || (!cutting &&
-					     time_before(jiffies, s->gone_until))))
-			continue;
-		server_release(s);
+		if (all || (!s->in_slots &&
+			    (cutting || time_after_eq(jiffies, s->gone_until))))
+			server_release(s);
 	}
 }
 

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the services of a namespace.
- *
- * Packets look up the table of services; control adds and removes services.
- */
+/* IPVS stateless Maglev scheduler: the services of a namespace */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/inet.h>

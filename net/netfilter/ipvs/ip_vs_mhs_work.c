@@ -3,23 +3,13 @@
  *
  * A callback of the core, which holds the core's mutex, only notes a change of
  * servers: mhs.dirty is set, and the work rebuilds the table soon
- * (ip_vs_mhs_slots.c), once for the changes that come together.  So commands
- * wait for no table, and a restore builds one table per service, not one per
- * server.  The rebuilds of a service use at most a fifth of one CPU, unless
- * readers of /proc ask for more.  Until the rebuild
- *
- *	- a flow that begins in a slot whose server has left or has weight 0 goes
- *	  to another server (mhs_ask_pick()), by an entry that keeps the
- *	  flow there: the rebuild makes the slot unstable, and the older server
- *	  gets the packets without an entry.  Plain UDP, which has no entries,
- *	  may move once more;
- *	- a flow that begins in any other slot uses the present table, and the
- *	  rebuild takes the flow for an older one;
- *	- a change that is undone has changed no slot;
- *	- State in /proc is "rebuilding" while changes go on: who reads /proc waits
- *	  for a rebuild first.
- *
- * The hold time begins at the rebuild.
+ * (ip_vs_mhs_slots.c), once for the changes that come together.  The rebuilds of a
+ * service use at most a fifth of one CPU, unless readers of /proc ask for more.
+ * Until the rebuild a flow that begins in a slot whose server has left or has
+ * weight 0 goes to another server (mhs_ask_pick()), by an entry: the rebuild makes
+ * the slot unstable, and the older server gets the packets without an entry.  Plain
+ * UDP, which has no entries, may move once more.  A flow that begins in any other
+ * slot is an older one for the rebuild, at which the hold time begins.
  *
  * The work also moves slots through hold and pin.  Three clocks have a period
  * each, and one walk serves every clock that ticks:
