@@ -374,9 +374,7 @@ void mhs_lane_watch_exit(struct mhs_net *mn);
 /* xdp */
 int mhs_xdp_register(void);
 
-/* Valid until every pernet exit of the namespace has run.  Before
- * mhs_net_ready() returns 0 there is no net_generic() slot to read.
- */
+/* Before mhs_net_ready() returns 0 there is no net_generic() slot to read */
 static inline struct mhs_net *mhs_net(const struct net *net)
 {
 	return net_generic(net, mhs_svc_net_id);

@@ -86,22 +86,16 @@ u32 mhs_ask_long(struct mhs_ask *q)
 
 /* Carry out MHS_CUTS: make the slot stable.  New flows cannot get entries, and
  * the deleted old server may be dead: the candidate takes over, and the old
- * server loses its flows.  Returns false if control has given the slot other
- * servers meanwhile.
+ * server loses its flows.  Returns false if the slot, but for its marks, has
+ * changed meanwhile.
  */
 bool mhs_ask_cut(const struct mhs_ask *q)
 {
-	u32 old = mhs_slot_old(q->w), cand = mhs_slot_cand(q->w);
-	u32 w = q->w;
+	u32 w = READ_ONCE(*q->slot);
 
-	while (!mhs_slot_stable(w)) {
-		if (mhs_slot_old(w) != old || mhs_slot_cand(w) != cand)
-			return false;
-		/* A failed exchange reloads @w */
-		if (try_cmpxchg(q->slot, &w, mhs_slot_change(w, cand, true, 0)))
-			return true;
-	}
-	return mhs_slot_cand(w) == cand;
+	return !((w ^ q->w) & ~MHS_TRACK) &&
+	       try_cmpxchg(q->slot, &w,
+			   mhs_slot_change(w, mhs_slot_cand(w), true, 0));
 }
 
 /* Choose the server for an entry that the core makes.  An ICMP error is about

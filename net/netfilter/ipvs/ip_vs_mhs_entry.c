@@ -65,11 +65,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  */
 #define CLAIM_WINDOW	65537U
 #define CLAIM_NARROW	1U
-
-static u32 claim_now(void)
-{
-	return (u32)jiffies | 1;
-}
+#define CLAIM_NOW	((u32)jiffies | 1)
 
 /* With vs.conntrack the end of an entry deletes the conntrack of its addresses
  * and ports.  A confirmed one may be that of an older flow: clear NFCT to keep
@@ -105,7 +101,7 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	/* Pairs with the acquire in claim_marked(): whoever sees a claim sees
 	 * its sequence numbers.
 	 */
-	smp_store_release(&cp->in_seq.delta, claim_now());
+	smp_store_release(&cp->in_seq.delta, CLAIM_NOW);
 }
 
 /* Make an entry in the core's table, with a reference, that of a new flow a claim;
@@ -264,12 +260,10 @@ unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 	return NF_ACCEPT;
 }
 
-/* Must a packet leave its entry?  A new flow that finds the entry of an older
- * flow from the same client port leaves the entry if the server is deleted, or
- * has weight 0 and the older flow has ended.  Plain UDP leaves an entry whose
- * server is out of service, because the client's packets would keep the entry; UDP
- * that is to stay leaves that of a deleted server only, and while a service settles,
- * whose servers come again one by one, not even that.
+/* Must a packet leave its entry, whose server is out of service?  A new flow that
+ * finds the entry of an older flow from the same client port; plain UDP, because
+ * the client's packets would keep the entry.  UDP that is to stay leaves that of a
+ * deleted server only, and not while the servers of a service come one by one.
  */
 static bool entry_is_left(const struct mhs_ask *q, const struct mhs_packet *p,
 			  const struct ip_vs_conn *cp)
@@ -298,7 +292,7 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 	struct mhs *mhs = q->mhs;
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s;
-	bool opens;
+	bool opens, renew;
 
 	mhs_slot_track(q->slot);
 	mhs_count(mhs, MHS_CNT_TRACKED);
@@ -318,14 +312,15 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 	s = dest && !listed && !mhs_cutting(mhs->ipvs) ?
 	    mhs_svc_server(mhs, dest) : NULL;
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	/* Restart the timer, unless a new flow has just left the entry.  The
-	 * old and the new value of a racing mod_timer_pending() both do.
-	 */
 	if (carrier && IP_VS_FWD_METHOD(carrier) ==
-		       (READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK))
-		return entry_send(mhs, p, cp, carrier, MHS_STAT_IN,
-				  time_after(data_race(cp->timer.expires),
-					     jiffies));
+		       (READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK)) {
+		/* Restart the timer, unless a new flow has just left the entry.
+		 * The old and the new value of a racing mod_timer_pending()
+		 * both do.
+		 */
+		renew = time_after(data_race(cp->timer.expires), jiffies);
+		return entry_send(mhs, p, cp, carrier, MHS_STAT_IN, renew);
+	}
 	__ip_vs_conn_put(cp);
 	return NF_ACCEPT;
 }
@@ -408,7 +403,7 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 	if (!cp)
 		return false;
 	if (unlikely(claim_refuses(p, cp))) {
-		if (claim_now() - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG) {
+		if (CLAIM_NOW - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG) {
 			q->facts |= MHS_ASK_NO_ENTRY;
 			/* Whoever waits for an entry of each flow waits on */
 			if (q->facts & MHS_SVC_STATEFUL)

@@ -105,7 +105,6 @@ icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 {
 	struct mhs_ask q;
 	struct ip_vs_conn *cp;
-	u32 facts;
 	bool claim;
 
 	/* Also where the slot is not tracked: a service by firewall mark may own
@@ -119,11 +118,9 @@ icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 		if (!claim)
 			return NULL;
 	}
-	facts = mhs_proto_facts(mhs, e->quoted.protocol, e->vport);
-	mhs_ask_begin(&q, mhs, e->client, e->cport, facts | MHS_PKT_ERROR);
-	if (mhs_verdict_act(mhs_ask(&q)) != MHS_FORWARD)
-		return NULL;
-	return q.server;
+	mhs_ask_begin(&q, mhs, e->client, e->cport, MHS_PKT_ERROR |
+		      mhs_proto_facts(mhs, e->quoted.protocol, e->vport));
+	return mhs_verdict_act(mhs_ask(&q)) == MHS_FORWARD ? q.server : NULL;
 }
 
 /* Length of the header between the outer and the inner IPv4 header of a tunnel

@@ -139,8 +139,8 @@ static bool is_gone(const struct rules *r, const struct protocol *s, u32 old)
 	       r->cuts_listed;
 }
 
-/* mhs_ask_cut(): one exchange stands for all that were tried, since the
- * word had the same two servers each time
+/* mhs_ask_cut(), which drops the packet more often: a cut is possible as long as
+ * the word has the same two servers
  */
 static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
 {
