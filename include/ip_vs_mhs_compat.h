@@ -134,16 +134,15 @@ static inline bool mhs_foreign(struct netns_ipvs *ipvs, int known, int fwm)
 #endif
 }
 
-/* Update the state of entry @cp by a packet, as the core does */
-static inline void mhs_set_state(struct ip_vs_conn *cp, int direction,
-				 const struct sk_buff *skb,
-				 struct ip_vs_proto_data *pd,
-				 unsigned int iph_len)
+/* Update the state of entry @cp by a request, as the core does */
+static inline void
+mhs_set_state(struct ip_vs_conn *cp, const struct sk_buff *skb,
+	      struct ip_vs_proto_data *pd, unsigned int iph_len)
 {
 #ifdef MHS_HAVE_STATE_IPH_LEN
-	pd->pp->state_transition(cp, direction, skb, pd, iph_len);
+	pd->pp->state_transition(cp, IP_VS_DIR_INPUT, skb, pd, iph_len);
 #else
-	pd->pp->state_transition(cp, direction, skb, pd);
+	pd->pp->state_transition(cp, IP_VS_DIR_INPUT, skb, pd);
 #endif
 }
 

@@ -234,7 +234,7 @@ static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 		return NF_ACCEPT;
 	}
 	mhs_xmit_stats(mhs, by->dest, p->skb->len, stats);
-	mhs_set_state(cp, IP_VS_DIR_INPUT, p->skb, p->pd, p->iph.len);
+	mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	claim_shorten(cp);
 	verdict = xmit(p->skb, by, p->pd->pp, &p->iph);
 	/* A sync daemon that starts later reads in_pkts */

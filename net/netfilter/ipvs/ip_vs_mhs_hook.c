@@ -170,17 +170,6 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct mhs_packet *p)
 	return p->pd;
 }
 
-/* Like the core, look for a service by mark first */
-static struct mhs *hook_service(const struct mhs_packet *p)
-{
-	struct mhs *mhs = NULL;
-
-	if (unlikely(p->skb->mark))
-		mhs = mhs_svc_find_mark(p->net, p->af, p->skb->mark);
-	return mhs ? mhs : mhs_svc_find(p->net, p->af, p->iph.protocol,
-					&p->iph.daddr, p->dport);
-}
-
 /* Repeat the core's checks, in its order: a packet sent here skips the core */
 static noinline unsigned int hook_packet_in(struct mhs_net *mn,
 					    struct sk_buff *skb,
@@ -193,7 +182,7 @@ static noinline unsigned int hook_packet_in(struct mhs_net *mn,
 		.af = state->pf,
 	};
 	bool local = state->hook == NF_INET_LOCAL_OUT;
-	struct mhs *mhs;
+	struct mhs *mhs = NULL;
 
 	if ((skb->pkt_type != PACKET_HOST && !local) || !skb_dst(skb))
 		return NF_ACCEPT;
@@ -205,7 +194,11 @@ static noinline unsigned int hook_packet_in(struct mhs_net *mn,
 		return local ? NF_ACCEPT : mhs_icmp(ipvs, &p);
 	if (p.iph.protocol == IPPROTO_TCP && p.sport == FTPDATA)
 		return NF_ACCEPT;
-	mhs = hook_service(&p);
+	if (unlikely(skb->mark))
+		mhs = mhs_svc_find_mark(mn, p.af, skb->mark);
+	if (!mhs)
+		mhs = mhs_svc_find(mn, p.af, p.iph.protocol, &p.iph.daddr,
+				   p.dport);
 	/* The core gets packets before the first server.  Pairs with the
 	 * release in ctl_add_dest(): whoever sees mhs->svc sees MHS_SETTLING.
 	 */

@@ -57,19 +57,16 @@ static unsigned long settle_at(const struct mhs *mhs)
 /* Is the set of servers complete? */
 void mhs_settle_on(struct mhs *mhs, unsigned long *delay)
 {
-	if (!mhs->svc)
-		return;
-	switch (READ_ONCE(mhs->settle)) {
-	case MHS_SETTLING:
-		if (mhs->dirty || !mhs_time_due(settle_at(mhs), delay))
-			return;
+	u32 settle = READ_ONCE(mhs->settle);
+
+	if (settle == MHS_SETTLING && mhs->svc && !mhs->dirty &&
+	    mhs_time_due(settle_at(mhs), delay)) {
 		/* Pairs with the acquire in mhs_settling() */
 		smp_store_release(&mhs->settle, settle_seen(mhs) ? MHS_SETTLED :
 								  MHS_YOUNG);
-		return;
-	case MHS_YOUNG:
-		if (mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay))
-			WRITE_ONCE(mhs->settle, MHS_SETTLED);
+	} else if (settle == MHS_YOUNG &&
+		   mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay)) {
+		WRITE_ONCE(mhs->settle, MHS_SETTLED);
 	}
 }
 
