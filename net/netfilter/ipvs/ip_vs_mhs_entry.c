@@ -420,15 +420,15 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 	}
 	mhs_count(mhs, MHS_CNT_TRACKED);
 	*verdict = NF_ACCEPT;
-	if (q->facts & MHS_PKT_FRESH && ours) {
+	if (!ours) {
+		mhs_slot_track(q->slot);
+		if (!mhs_dest_listed(cp->dest))
+			mod_timer_pending(&cp->timer, jiffies);
+	} else if (q->facts & MHS_PKT_FRESH) {
 		new = entry_anew(q, p, cp, verdict);
 	} else {
-		if (ours)
-			q->facts |= MHS_PKT_LEFT;
-		else
-			mhs_slot_track(q->slot);
-		if (ours || !mhs_dest_listed(cp->dest))
-			mod_timer_pending(&cp->timer, jiffies);
+		q->facts |= MHS_PKT_LEFT;
+		mod_timer_pending(&cp->timer, jiffies);
 	}
 	__ip_vs_conn_put(cp);
 	if (new)

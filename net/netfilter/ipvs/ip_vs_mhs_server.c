@@ -345,6 +345,7 @@ bool mhs_server_reconcile(struct mhs *mhs)
 	struct ip_vs_dest *dest, *found;
 	struct mhs_server *s;
 	bool changed = false;
+	int err;
 
 	lockdep_assert_held(&mhs->lock);
 	mhs->poked = false;
@@ -364,17 +365,14 @@ bool mhs_server_reconcile(struct mhs *mhs)
 				break;
 			}
 		rcu_read_unlock();
-		if (found) {
-			int err = mhs_server_add(mhs, found);
-
-			/* never the last: the core's trash keeps a deleted dest
-			 * until only its own reference is left
-			 */
-			ip_vs_dest_put(found);
-			if (err)
-				break;
-			changed = true;
-		}
-	} while (found);
+		if (!found)
+			break;
+		err = mhs_server_add(mhs, found);
+		changed |= !err;
+		/* never the last: the core's trash keeps a deleted dest until
+		 * only its own reference is left
+		 */
+		ip_vs_dest_put(found);
+	} while (!err);
 	return changed;
 }
