@@ -21,7 +21,6 @@ static const char * const proc_columns[] = {
 };
 
 struct mhs_sum {
-	u32			stable;
 	u32			hold;
 	u32			pin;
 	u32			tracked;
@@ -48,7 +47,6 @@ static void proc_sum_slots(const struct mhs *mhs, struct mhs_sum *sum)
 	rcu_read_lock();
 	for (i = 0; i < mhs->size; i++) {
 		w = mhs_slot_read(&mhs->slots[i]);
-		sum->stable += mhs_slot_stable(w);
 		sum->hold += mhs_slot_holding(w);
 		sum->pin += mhs_slot_pinning(w);
 		sum->tracked += mhs_slot_tracked(w);
@@ -118,8 +116,8 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		   changes != mhs->changes || mhs->dirty || mhs->poked ?
 		   "rebuilding" :
 		   sum.hold || sum.pin ? "transition" : "stable",
-		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
-		   sum.hold, sum.pin, sum.tracked,
+		   mhs->n_listed, gone, mhs->n_empty, mhs->size,
+		   mhs->size - sum.hold - sum.pin, sum.hold, sum.pin, sum.tracked,
 		   mhs_time_merge_ms(mhs, mhs->census.stage_max, now), entries);
 	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
