@@ -119,7 +119,7 @@
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
  *	it, and done_service() use the struct after our own exit.  The first
  *	service makes the namespace's hash table, the last one takes the table
- *	out of the struct, and along.
+ *	out of the struct, and frees it with its own last reference.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H

@@ -23,9 +23,9 @@ unsigned int mhs_svc_net_id __read_mostly;
 /* Let packets find the service, which is attached */
 void mhs_svc_publish(struct mhs *mhs)
 {
-	struct mhs_hash *hash;
 	u32 key = mhs->fwmark ? mhs->fwmark :
 		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
+	struct mhs_hash *hash;
 
 	mutex_lock(&mhs->net->lock);
 	hash = rcu_dereference_protected(mhs->net->hash,
