@@ -21,7 +21,6 @@ TREE = {
     "include/linux/kernel.h": "hex2bin",
     "include/linux/slab.h": "kzalloc",
     "include/linux/stddef.h": "#define offsetofend",
-    "include/linux/siphash.h": "#define SIPHASH_PERMUTATION siphash_key_t",
     "include/linux/rcupdate.h": "call_rcu",
     "include/linux/btf_ids.h": "#define BTF_ID",
     "include/linux/netdevice.h": "ndo_xdp_xmit",

@@ -18,17 +18,15 @@
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
  *
- *	mhs_hash.lock		writers of the table of services
- *
  *	With none of these locks held: mhs_net.lane_lock, and under it RTNL; see
  *	ip_vs_mhs_lane_watch.c.
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
  *	packet, schedule()		RCU
- *	init_service			net > mhs; mhs; then hash, or after an
+ *	init_service			net > mhs; mhs; then net, or after an
  *					error what done_service takes
- *	done_service			hash; net; mhs
+ *	done_service			net; mhs
  *	add_dest, upd_dest, del_dest	mhs
  *	work of a service		mhs
  *	packet of a lane		RCU; records without a lock, see
@@ -58,8 +56,8 @@
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets and control leave YOUNG by
  *			compare-and-exchange, see mhs_settling()
- *	made, counted	packets that make an entry: made; work of the namespace:
- *			both, see mhs_work_recount()
+ *	made, counted	packets that make an entry: made; work of the namespace
+ *			and readers of /proc: both, see mhs_work_recount()
  *	server.lane, local_generation, net.lane_net
  *			see ip_vs_mhs_lane.h
  *	net.services, net.fwm_services, net.backup
@@ -120,7 +118,7 @@
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
  *	it, and done_service() use the struct after our own exit.  The first
  *	service makes the namespace's hash table, the last one takes the table
- *	out of the struct, and each service holds a reference to the table.
+ *	out of the struct, and frees it with its own last reference.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H
@@ -228,7 +226,7 @@ struct mhs {
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net	*net;
-	struct mhs_hash	*hash;		/* holds a reference */
+	struct mhs_hash	*hash;		/* of the last service, to free */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
@@ -277,13 +275,11 @@ struct mhs {
 /* 1,024 chains: 5,000 services make five to a chain */
 #define MHS_HASH_BITS		10
 
-/* The services of a network namespace */
+/* The services of a network namespace; written under mhs_net.lock */
 struct mhs_hash {
 	/* by address and port, or by firewall mark */
 	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
 	struct mhs_lane_stats __percpu *lane;
-	spinlock_t		lock;		/* for writers */
-	refcount_t		refcnt;		/* of services */
 };
 
 #define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
@@ -349,7 +345,6 @@ int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		 size_t *lenp, loff_t *ppos);
 void mhs_svc_publish(struct mhs *mhs);
-void mhs_svc_withdraw(struct mhs *mhs);
 unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which);
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what);
 struct mhs *mhs_svc_next(struct mhs_net *mn, struct mhs *prev, loff_t pos);

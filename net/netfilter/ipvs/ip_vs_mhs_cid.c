@@ -250,19 +250,10 @@ static void cid_replace(struct mhs_net *mn, bool quic, struct mhs_list *l)
 		call_rcu(&l->rcu, cid_rcu_free);
 }
 
-/**
- * mhs_cid_sysctl() - read or write one of net.lists[]
- * @table: the sysctl; its data is struct mhs_net of the namespace, and extra1
- *	is NULL for second_chance, not NULL for quic_ids
- * @write: true for a write, which is one whole list
- * @buffer: what is written or read
- * @lenp: length of @buffer
- * @ppos: position in the file
- *
- * Context: process; takes net.lock and mhs.lock.
- * Return: 0, -EINVAL for a word that is no such service or that comes again, too
- *	many, more than a line or a write at an offset, -EOPNOTSUPP for a key that the
- *	kernel has no AES for, -ENOMEM; an error changes nothing.
+/* Read or write second_chance, or quic_ids (extra1 is not NULL).  Takes net.lock and
+ * mhs.lock.  Nothing has changed after -EINVAL for a word that is no such service or
+ * that comes again, too many, more than a line or a write at an offset, -EOPNOTSUPP
+ * for a key that the kernel has no AES for, and -ENOMEM.
  */
 int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		   size_t *lenp, loff_t *ppos)

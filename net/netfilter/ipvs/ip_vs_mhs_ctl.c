@@ -137,7 +137,6 @@ static void ctl_rcu_put(struct rcu_head *head)
  */
 static void ctl_free(struct mhs *mhs)
 {
-	mhs_svc_withdraw(mhs);
 	mhs_net_detach(mhs);
 	mutex_lock(&mhs->lock);
 	mhs->ended = true;

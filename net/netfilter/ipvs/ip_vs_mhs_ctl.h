@@ -66,7 +66,7 @@ extern struct workqueue_struct *mhs_slots_wq;
 
 int mhs_slots_init(void);
 void mhs_slots_exit(void);
-void mhs_slots_walk(struct mhs *mhs, u32 ticks);
+void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks);
 void mhs_slots_build(struct mhs *mhs);
 void mhs_slots_track_all(struct mhs *mhs);
 void mhs_slots_track_older(struct mhs *mhs);

@@ -8,59 +8,49 @@
 #ifndef _IP_VS_MHS_HASH_H
 #define _IP_VS_MHS_HASH_H
 
-#ifndef MHS_HAVE_SIPHASH_ROUND
-/* One round of SipHash (Aumasson and Bernstein, 2012) by the kernel's names, for
- * kernels whose linux/siphash.h lacks them (EL 9.2), and for user space.  The
- * constants spell "somepseudorandomlygeneratedbytes".
+/* The state of SipHash (Aumasson and Bernstein, 2012); the callers choose the
+ * numbers of rounds
  */
-#define SIPHASH_CONST_0	0x736f6d6570736575ULL
-#define SIPHASH_CONST_1	0x646f72616e646f6dULL
-#define SIPHASH_CONST_2	0x6c7967656e657261ULL
-#define SIPHASH_CONST_3	0x7465646279746573ULL
-
-static __always_inline void mhs_sip_round(u64 *a, u64 *b, u64 *c, u64 *d)
-{
-	*a += *b;
-	*c += *d;
-	*b = rol64(*b, 13) ^ *a;
-	*d = rol64(*d, 16) ^ *c;
-	*a = rol64(*a, 32);
-	*c += *b;
-	*a += *d;
-	*b = rol64(*b, 17) ^ *c;
-	*d = rol64(*d, 21) ^ *a;
-	*c = rol64(*c, 32);
-}
-
-#define SIPHASH_PERMUTATION(A, B, C, D) \
-	mhs_sip_round(&(A), &(B), &(C), &(D))
-#endif
-
-/* The state of SipHash; the callers choose the numbers of rounds */
 struct sip {
 	u64	a, b, c, d;
 };
 
+/* The constants spell "somepseudorandomlygeneratedbytes" */
 static __always_inline struct sip sip_begin(const siphash_key_t *key)
 {
 	return (struct sip){
-		key->key[0] ^ SIPHASH_CONST_0,
-		key->key[1] ^ SIPHASH_CONST_1,
-		key->key[0] ^ SIPHASH_CONST_2,
-		key->key[1] ^ SIPHASH_CONST_3,
+		key->key[0] ^ 0x736f6d6570736575ULL,
+		key->key[1] ^ 0x646f72616e646f6dULL,
+		key->key[0] ^ 0x6c7967656e657261ULL,
+		key->key[1] ^ 0x7465646279746573ULL,
 	};
+}
+
+/* linux/siphash.h of older kernels lacks the round, as user space does */
+static __always_inline void sip_round(struct sip *v)
+{
+	v->a += v->b;
+	v->b = rol64(v->b, 13) ^ v->a;
+	v->a = rol64(v->a, 32);
+	v->c += v->d;
+	v->d = rol64(v->d, 16) ^ v->c;
+	v->a += v->d;
+	v->d = rol64(v->d, 21) ^ v->a;
+	v->c += v->b;
+	v->b = rol64(v->b, 17) ^ v->c;
+	v->c = rol64(v->c, 32);
 }
 
 /* @n is a compile-time constant, at most 4 */
 static __always_inline void sip_rounds(struct sip *v, u32 n)
 {
-	SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+	sip_round(v);
 	if (n > 1)
-		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+		sip_round(v);
 	if (n > 2)
-		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+		sip_round(v);
 	if (n > 3)
-		SIPHASH_PERMUTATION(v->a, v->b, v->c, v->d);
+		sip_round(v);
 }
 
 static __always_inline void sip_word(struct sip *v, u32 rounds, u64 word)

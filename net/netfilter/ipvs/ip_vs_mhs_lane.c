@@ -241,34 +241,21 @@ static bool lane_has_entry(const struct mhs_lane_packet *p)
 	return true;
 }
 
-/* Where the data of UDP begins */
-static unsigned int lane_data(const struct mhs_lane_packet *p)
-{
-	return lane_head(p->mhs->af == AF_INET6) + sizeof(struct udphdr);
-}
-
-/* UDP is QUIC or not by the port of the service */
-static u32 lane_udp_facts(const struct mhs_lane_packet *p)
-{
-	u32 facts = mhs_proto_udp_facts(p->mhs, p->dport);
-	unsigned int at = lane_data(p);
-
-	if (facts || p->len < at + sizeof(struct mhs_quic))
-		return facts;
-	return mhs_quic_facts(p->ip + at);
-}
-
 /* Where does the packet go?  0: to p->server, else why it goes up */
 enum mhs_lane mhs_lane_decide(struct mhs_lane_packet *p)
 {
+	unsigned int at = lane_head(p->mhs->af == AF_INET6) +
+			  sizeof(struct udphdr);
 	struct mhs_ask q;
-	unsigned int at;
 
-	if (p->transport == IPPROTO_UDP)
-		p->facts |= lane_udp_facts(p);
+	if (p->transport == IPPROTO_UDP) {
+		p->facts = mhs_proto_udp_facts(p->mhs, p->dport);
+		/* else it is QUIC */
+		if (!p->facts && p->len >= at + sizeof(struct mhs_quic))
+			p->facts = mhs_quic_facts(p->ip + at);
+	}
 	mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
 	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid)) {
-		at = lane_data(p);
 		p->server = mhs_cid_ask(&q, p->ip + at,
 					min_t(u32, p->len,
 					      MHS_LANE_HEADER_BYTES) - at);

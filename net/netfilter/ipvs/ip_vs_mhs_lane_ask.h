@@ -172,8 +172,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	u64 hash;
 	u32 w;
 
-	/* Pairs with the release in mhs_settle_on(), see mhs_settling()
-	 */
+	/* Pairs with the release in mhs_settle_on(), see mhs_settling() */
 	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||
 		     p->transport != IPPROTO_TCP ||
 		     READ_ONCE(svc->flags) & (MHS_SVC_PERSISTENT |
@@ -202,7 +201,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 static __always_inline bool lane_way(struct mhs_lane_packet *p)
 {
 	const struct mhs_lane_record *r = &p->server->lane;
-	/* Pairs with the release in way_publish() */
+	/* Pairs with the release in mhs_lane_way_find() */
 	u32 generation = smp_load_acquire(&r->generation);
 	u8 hop = READ_ONCE(r->way.hop);
 
@@ -307,13 +306,8 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
-/**
- * mhs_lane_ask_quick() - mhs_lane_ask() inline, for almost all packets
- * @p: the packet, which the compiler keeps in registers
- * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
- * @quick: false in mhs_lane_ask(), true elsewhere
- *
- * Return: the answer, or MHS_LANE_MAX: ask mhs_lane_ask().
+/* mhs_lane_ask() inline, for almost all packets: @quick but in mhs_lane_ask().  The
+ * compiler keeps @p in registers.  Returns MHS_LANE_MAX for: ask mhs_lane_ask().
  */
 static __always_inline enum mhs_lane
 mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)

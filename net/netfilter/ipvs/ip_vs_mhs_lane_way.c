@@ -82,7 +82,6 @@ static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 {
 	struct neighbour *neigh = way->neigh;
 	struct ethhdr eth;
-	unsigned int seq;
 
 	/* The end of a dead one has been told, maybe before the generation was
 	 * read
@@ -90,10 +89,7 @@ static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 	if (READ_ONCE(neigh->dead) || !(READ_ONCE(neigh->nud_state) &
 					(NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
 		return false;
-	do {
-		seq = read_seqbegin(&neigh->ha_lock);
-		ether_addr_copy(eth.h_dest, neigh->ha);
-	} while (read_seqretry(&neigh->ha_lock, seq));
+	neigh_ha_snapshot(eth.h_dest, neigh, neigh->dev);
 	ether_addr_copy(eth.h_source, neigh->dev->dev_addr);
 	memcpy(&way->eth8, &eth, sizeof(way->eth8));
 	memcpy(&way->eth4, (u8 *)&eth + sizeof(way->eth8), sizeof(way->eth4));
@@ -141,19 +137,6 @@ static __be16 way_tci(const struct net_device *dev)
 	return 0;
 }
 
-static void way_publish(const struct mhs_lane_packet *p, u32 was,
-			u32 generation)
-{
-	struct mhs_lane_record *r = &p->server->lane;
-
-	if (!mhs_lane_claim(&r->generation, was, generation))
-		return;
-	lane_copy(r->way, p->way);
-	lane_copy(r->head, p->head);
-	/* Pairs with the acquire in lane_way() */
-	smp_store_release(&r->generation, generation);
-}
-
 /**
  * mhs_lane_way_find() - find the way to the server, which gets a record of it
  * @p: the packet; the function sets p->way and p->head
@@ -164,7 +147,8 @@ static void way_publish(const struct mhs_lane_packet *p, u32 was,
  */
 enum mhs_lane mhs_lane_way_find(struct mhs_lane_packet *p)
 {
-	u32 was = READ_ONCE(p->server->lane.generation), generation;
+	struct mhs_lane_record *r = &p->server->lane;
+	u32 was = READ_ONCE(r->generation), generation;
 	struct ip_vs_dest *dest = p->server->dest;
 	struct mhs_lane_way *way = &p->way;
 	const struct ip_vs_dest_dst *route;
@@ -198,17 +182,22 @@ enum mhs_lane mhs_lane_way_find(struct mhs_lane_packet *p)
 	generation = mhs_lane_generation_of(p, way->hop);
 	/* Pairs with the barrier in mhs_lane_changed() */
 	smp_rmb();
-	if (!way_eth(way, p->protocol))
-		return MHS_LANE_NEIGHBOUR;
 	way->out = way->neigh->dev;
 	/* Devices of other types may need the route of a packet */
 	if (way->out->type != ARPHRD_ETHER || !(way->out->flags & IFF_UP))
 		return MHS_LANE_DEVICE;
+	if (!way_eth(way, p->protocol))
+		return MHS_LANE_NEIGHBOUR;
 	way->tci = way_tci(way->out);
 	if (mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);
 	way_head(p, route);
-	way_publish(p, was, generation);
+	if (mhs_lane_claim(&r->generation, was, generation)) {
+		lane_copy(r->way, p->way);
+		lane_copy(r->head, p->head);
+		/* Pairs with the acquire in lane_way() */
+		smp_store_release(&r->generation, generation);
+	}
 	return MHS_LANE_FORWARDED;
 }

@@ -26,18 +26,16 @@
 /* A quarter: UDP source addresses are easily forged */
 #define MHS_MAX_QUIC_ENTRIES	65536
 
-/* Time between two polls, see net_work() */
-#define MHS_NET_PERIOD		HZ
-
 /* 0 when mhs_net() works, -EAGAIN before, or why it never will */
 int mhs_net_ready(void)
 {
 	return mhs_net_registered();
 }
 
+/* Poll in a second */
 static void net_queue(struct mhs_net *mn)
 {
-	queue_delayed_work(mhs_slots_wq, &mn->work, MHS_NET_PERIOD);
+	queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
 }
 
 /* Have the work replace carriers that do not fit */
@@ -111,28 +109,21 @@ static void net_work(struct work_struct *work)
 	mutex_unlock(&mn->lock);
 }
 
-/* A reference to the present hash table, or to a new one for the caller to publish */
-static struct mhs_hash *net_hash(struct mhs_net *mn)
+/* Make the table of services */
+static int net_hash(struct mhs_net *mn)
 {
-	struct mhs_hash *hash;
+	struct mhs_hash *hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
 
-	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
-	if (hash) {
-		refcount_inc(&hash->refcnt);
-		return hash;
-	}
-	hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
 	if (!hash)
-		return NULL;
+		return -ENOMEM;
 	hash->lane = alloc_percpu_gfp(struct mhs_lane_stats,
 				      GFP_KERNEL_ACCOUNT);
 	if (!hash->lane) {
 		kvfree(hash);
-		return NULL;
+		return -ENOMEM;
 	}
-	spin_lock_init(&hash->lock);
-	refcount_set(&hash->refcnt, 1);
-	return hash;
+	rcu_assign_pointer(mn->hash, hash);
+	return 0;
 }
 
 /* A service comes.  The table of services, the hooks and the work of a
@@ -141,14 +132,16 @@ static struct mhs_hash *net_hash(struct mhs_net *mn)
 int mhs_net_attach(struct mhs *mhs)
 {
 	struct mhs_net *mn = mhs->net;
-	int err = -ENOMEM;
+	int err;
 
 	mutex_lock(&mn->lock);
-	mhs->hash = net_hash(mn);
-	if (mhs->hash)
-		err = mhs_hook_get(mn, mhs);
+	err = mhs_hook_get(mn, mhs);
+	if (!err && list_empty(&mn->list)) {
+		err = net_hash(mn);
+		if (err)
+			mhs_hook_put(mn, mhs);
+	}
 	if (!err) {
-		rcu_assign_pointer(mn->hash, mhs->hash);
 		WRITE_ONCE(mn->services, mn->services + 1);
 		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
 		if (list_empty(&mn->list)) {
@@ -167,77 +160,68 @@ int mhs_net_attach(struct mhs *mhs)
 	return err;
 }
 
-/* A service that was attached goes */
+/* A service that was attached goes.  Packets that have found it may use it until a
+ * grace period is over.
+ */
 void mhs_net_detach(struct mhs *mhs)
 {
 	struct mhs_net *mn = mhs->net;
+	struct mhs_hash *hash;
 
 	mutex_lock(&mn->lock);
+	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
 	list_del_init(&mhs->net_list);
+	hash_del_rcu(&mhs->node);
 	RCU_INIT_POINTER(mhs->cid, NULL);
-	this_cpu_add(mhs->hash->lane->n[MHS_LANE_FORWARDED],
+	this_cpu_add(hash->lane->n[MHS_LANE_FORWARDED],
 		     mhs_svc_counted(mhs, MHS_LANE_COUNTS));
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mhs_hook_put(mn, mhs);
-	if (list_empty(&mn->list))
+	if (list_empty(&mn->list)) {
 		RCU_INIT_POINTER(mn->hash, NULL);
+		mhs->hash = hash;
+	}
 	mutex_unlock(&mn->lock);
 }
 
 /* Sysctls, net.ipv4.vs.mhs.* of each namespace */
 
 static const unsigned int net_day_ms = MHS_DAY_MS;
-static const unsigned int net_int_max = INT_MAX;
 
-/* data is the offset in struct mhs_net */
-#define NET_SYSCTL(NAME, MAX)						\
+/* A number; data is the offset in struct mhs_net */
+#define NET_SYSCTL(NAME, MAX, HANDLER)					\
 	{								\
 		.procname	= #NAME,				\
 		.data		= (void *)offsetof(struct mhs_net, NAME), \
 		.maxlen		= sizeof(unsigned int),			\
 		.mode		= 0644,					\
-		.proc_handler	= proc_douintvec_minmax,		\
+		.proc_handler	= HANDLER,				\
 		.extra1		= SYSCTL_ZERO,				\
 		.extra2		= (void *)(MAX),			\
 	}
 
+#define NET_SYSCTL_TEXT(NAME, MODE, HANDLER, EXTRA)			\
+	{								\
+		.procname	= #NAME,				\
+		.maxlen		= PAGE_SIZE,				\
+		.mode		= MODE,					\
+		.proc_handler	= HANDLER,				\
+		.extra1		= EXTRA,				\
+	}
+
 static const struct ctl_table net_table[] = {
-	NET_SYSCTL(hold_ms, &net_day_ms),
-	NET_SYSCTL(pin_ms, &net_day_ms),
-	NET_SYSCTL(max_entries, &net_int_max),
-	NET_SYSCTL(max_quic_entries, &net_int_max),
-	NET_SYSCTL(max_total_entries, &net_int_max),
-	NET_SYSCTL(stateless, SYSCTL_ONE),
-	{
-		.procname	= "lane",
-		.data		= (void *)offsetof(struct mhs_net, lane),
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= mhs_lane_watch_sysctl,
-		.extra1		= SYSCTL_ZERO,
-		.extra2		= SYSCTL_ONE,
-	},
-	{
-		.procname	= "ingress",
-		.maxlen		= PAGE_SIZE,
-		.mode		= 0644,
-		.proc_handler	= mhs_lane_watch_ingress,
-	},
-	{
-		.procname	= "second_chance",
-		.maxlen		= PAGE_SIZE,
-		.mode		= 0644,
-		.proc_handler	= mhs_cid_sysctl,
-	},
-	{
-		.procname	= "quic_ids",
-		.maxlen		= PAGE_SIZE,
-		/* a key is secret */
-		.mode		= 0600,
-		.proc_handler	= mhs_cid_sysctl,
-		.extra1		= SYSCTL_ONE,
-	},
+	NET_SYSCTL(hold_ms, &net_day_ms, proc_douintvec_minmax),
+	NET_SYSCTL(pin_ms, &net_day_ms, proc_douintvec_minmax),
+	NET_SYSCTL(max_entries, SYSCTL_INT_MAX, proc_douintvec_minmax),
+	NET_SYSCTL(max_quic_entries, SYSCTL_INT_MAX, proc_douintvec_minmax),
+	NET_SYSCTL(max_total_entries, SYSCTL_INT_MAX, proc_douintvec_minmax),
+	NET_SYSCTL(stateless, SYSCTL_ONE, proc_douintvec_minmax),
+	NET_SYSCTL(lane, SYSCTL_ONE, mhs_lane_watch_sysctl),
+	NET_SYSCTL_TEXT(ingress, 0644, mhs_lane_watch_ingress, NULL),
+	NET_SYSCTL_TEXT(second_chance, 0644, mhs_cid_sysctl, NULL),
+	/* a key is secret */
+	NET_SYSCTL_TEXT(quic_ids, 0600, mhs_cid_sysctl, SYSCTL_ONE),
 	{ } /* where register_net_sysctl() stops */
 };
 
@@ -254,17 +238,25 @@ static int net_sysctls_init(struct mhs_net *mn)
 		mn->table[i].data = (char *)mn + (unsigned long)net_table[i].data;
 	mn->header = mhs_register_sysctl(mn->net, "net/ipv4/vs/mhs",
 					 mn->table, n);
-	if (mn->header)
-		return 0;
-	kfree(mn->table);
-	return -ENOMEM;
+	return mn->header ? 0 : -ENOMEM;
 }
 
-static void net_sysctls_exit(struct mhs_net *mn)
+/* Runs before the core deletes the namespace's services: done_service() still
+ * detaches them from *mn afterwards.  Takes back a part of net_init(), too:
+ * remove_proc_subtree() does not mind that a file is missing.
+ */
+static void __net_exit net_exit(struct net *net)
 {
-	if (mn->header)
-		unregister_net_sysctl_table(mn->header);
+	struct mhs_net *mn = mhs_net(net);
+
+	remove_proc_subtree("ip_vs_mhs_lookup", net->proc_net);
+	remove_proc_subtree("ip_vs_mhs_lane", net->proc_net);
+	remove_proc_subtree("ip_vs_mhs", net->proc_net);
+	unregister_net_sysctl_table(mn->header);
 	kfree(mn->table);
+	mhs_lane_watch_exit(mn);
+	mhs_cid_exit(mn);
+	cancel_delayed_work_sync(&mn->work);
 }
 
 static int __net_init net_init(struct net *net)
@@ -288,51 +280,20 @@ static int __net_init net_init(struct net *net)
 	if (net->user_ns != &init_user_ns)
 		return 0;
 	err = net_sysctls_init(mn);
-	if (err)
-		return err;
-	if (!IS_ENABLED(CONFIG_PROC_FS))
-		return 0;
 	/* 0440: a read walks every slot of every service */
-	if (!proc_create_net("ip_vs_mhs", 0440, net->proc_net, &mhs_proc_ops,
-			     sizeof(struct seq_net_private)))
-		goto exit_sysctls;
-	if (!proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
-				    mhs_lane_show, NULL))
-		goto exit_proc;
-	if (!proc_create_net_data_write("ip_vs_mhs_lookup", 0600, net->proc_net,
-					&mhs_proc_lookup_ops,
-					mhs_proc_lookup_write,
-					mhs_proc_lookup_size, NULL))
-		goto exit_lane;
-	return 0;
-
-exit_lane:
-	remove_proc_entry("ip_vs_mhs_lane", net->proc_net);
-exit_proc:
-	remove_proc_entry("ip_vs_mhs", net->proc_net);
-exit_sysctls:
-	net_sysctls_exit(mn);
-	mhs_lane_watch_exit(mn);
-	mhs_cid_exit(mn);
-	return -ENOMEM;
-}
-
-/* Runs before the core deletes the namespace's services: done_service() still
- * detaches them from *mn afterwards.
- */
-static void __net_exit net_exit(struct net *net)
-{
-	struct mhs_net *mn = mhs_net(net);
-
-	if (net->user_ns != &init_user_ns)
-		return;
-	remove_proc_entry("ip_vs_mhs_lookup", net->proc_net);
-	remove_proc_entry("ip_vs_mhs_lane", net->proc_net);
-	remove_proc_entry("ip_vs_mhs", net->proc_net);
-	net_sysctls_exit(mn);
-	mhs_lane_watch_exit(mn);
-	mhs_cid_exit(mn);
-	cancel_delayed_work_sync(&mn->work);
+	if (!err && IS_ENABLED(CONFIG_PROC_FS) &&
+	    (!proc_create_net("ip_vs_mhs", 0440, net->proc_net, &mhs_proc_ops,
+			      sizeof(struct seq_net_private)) ||
+	     !proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
+				     mhs_lane_show, NULL) ||
+	     !proc_create_net_data_write("ip_vs_mhs_lookup", 0600,
+					 net->proc_net, &mhs_proc_lookup_ops,
+					 mhs_proc_lookup_write,
+					 mhs_proc_lookup_size, NULL)))
+		err = -ENOMEM;
+	if (err)
+		net_exit(net);
+	return err;
 }
 
 static struct pernet_operations net_ops = {

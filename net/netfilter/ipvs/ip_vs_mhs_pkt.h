@@ -198,8 +198,8 @@ static inline u32 *mhs_slot(const struct mhs *mhs,
 
 static inline u32 mhs_slot_read(const u32 *slot)
 {
-	/* Pairs with the compare-and-exchange in slots_walk(): a reader that
-	 * sees an index sees its server, see mhs_server_at().
+	/* Pairs with the compare-and-exchange in mhs_slots_walk(): who sees an
+	 * index sees its server, see mhs_server_at().
 	 */
 	return smp_load_acquire(slot);
 }

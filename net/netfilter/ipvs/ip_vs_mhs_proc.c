@@ -21,7 +21,6 @@ static const char * const proc_columns[] = {
 };
 
 struct mhs_sum {
-	u32			stable;
 	u32			hold;
 	u32			pin;
 	u32			tracked;
@@ -48,7 +47,6 @@ static void proc_sum_slots(const struct mhs *mhs, struct mhs_sum *sum)
 	rcu_read_lock();
 	for (i = 0; i < mhs->size; i++) {
 		w = mhs_slot_read(&mhs->slots[i]);
-		sum->stable += mhs_slot_stable(w);
 		sum->hold += mhs_slot_holding(w);
 		sum->pin += mhs_slot_pinning(w);
 		sum->tracked += mhs_slot_tracked(w);
@@ -84,8 +82,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	struct mhs_server *s;
 	struct mhs_sum sum = {};
 	unsigned long now;
-	u32 changes, gone = 0;
-	u64 entries = 0;
+	u32 changes, entries, gone = 0;
 	int i;
 
 	/* Callbacks need not wait for the sum, so servers may change meanwhile */
@@ -103,12 +100,9 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		cnt[i] = mhs_svc_counted(mhs, BIT(i));
 	cnt[MHS_CNT_STATELESS] += cnt[MHS_CNT_LANE_STABLE];
 	cnt[MHS_CNT_LANE] += cnt[MHS_CNT_LANE_STABLE];
-	list_for_each_entry(s, &mhs->listed, list)
-		entries += mhs_dest_entries(s->dest);
-	list_for_each_entry(s, &mhs->gone, list) {
-		entries += mhs_dest_entries(s->dest);
+	entries = mhs_work_recount(mhs);
+	list_for_each_entry(s, &mhs->gone, list)
 		gone++;
-	}
 	now = jiffies;
 
 	if (mhs->fwmark) {
@@ -117,13 +111,13 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		seq_printf(seq, "%s ", ip_vs_proto_name(mhs->protocol));
 		proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
 	}
-	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %llu",
+	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
 		   changes != mhs->changes || mhs->dirty || mhs->poked ?
 		   "rebuilding" :
 		   sum.hold || sum.pin ? "transition" : "stable",
-		   mhs->n_listed, gone, mhs->n_empty, mhs->size, sum.stable,
-		   sum.hold, sum.pin, sum.tracked,
+		   mhs->n_listed, gone, mhs->n_empty, mhs->size,
+		   mhs->size - sum.hold - sum.pin, sum.hold, sum.pin, sum.tracked,
 		   mhs_time_merge_ms(mhs, mhs->census.stage_max, now), entries);
 	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
@@ -140,24 +134,18 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	return 0;
 }
 
-/* Have the tables rebuilt that are due: who reads sees what the last command made */
-static void proc_build(struct mhs_net *mn)
-{
-	struct mhs *mhs = NULL;
-	loff_t pos = 0;
-
-	while ((mhs = mhs_svc_next(mn, mhs, pos++)))
-		mhs_work_build(mhs);
-}
-
 /* Position 0 is the line of names.  Between two calls a reference holds a service */
 static void *proc_seq_start(struct seq_file *seq, loff_t *pos)
 {
 	struct mhs_net *mn = mhs_net(seq_file_net(seq));
+	struct mhs *mhs = NULL;
+	loff_t at = 0;
 
 	if (*pos)
 		return mhs_svc_next(mn, NULL, *pos - 1);
-	proc_build(mn);
+	/* Who reads sees what the last command made */
+	while ((mhs = mhs_svc_next(mn, mhs, at++)))
+		mhs_work_build(mhs);
 	return SEQ_START_TOKEN;
 }
 

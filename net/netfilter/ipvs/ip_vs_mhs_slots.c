@@ -87,11 +87,11 @@ static bool slots_chance(struct mhs *mhs)
 	return true;
 }
 
-/* Walk the slots: set candidates by the table @target (if not NULL), apply
- * @ticks, take the census.  The full barrier of the compare-and-exchange pairs
- * with mhs_slot_read().
+/* Walk the slots: set candidates by the table @target (if not NULL), move the slots
+ * on by the clocks that ticked, MHS_TICK_*, and take the census.  The full barrier
+ * of the compare-and-exchange pairs with mhs_slot_read().
  */
-static void slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
+void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 {
 	struct mhs_scratch *scratch = &slots_scratch;
 	/* While a rebuild is due, no service is young and begins to settle */
@@ -166,12 +166,6 @@ static void slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Move the slots on by the clocks that ticked, MHS_TICK_* */
-void mhs_slots_walk(struct mhs *mhs, u32 ticks)
-{
-	slots_walk(mhs, NULL, ticks);
-}
-
 /* Rebuild the table of a service: fill a table from mhs.listed, and walk the
  * slots.  Callbacks wait for the snapshot of the servers only.  A server deleted
  * after the snapshot keeps its index, and the next rebuild takes the server out of
@@ -198,7 +192,7 @@ void mhs_slots_build(struct mhs *mhs)
 
 	/* done_service() waits for this, with the core's mutex */
 	empty = mhs_table_fill(f, n);
-	slots_walk(mhs, f->table, 0);
+	mhs_slots_walk(mhs, f->table, 0);
 
 	mutex_lock(&mhs->lock);
 	WRITE_ONCE(mhs->dirty, changes != mhs->changes);

@@ -17,26 +17,18 @@ MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service
 
 unsigned int mhs_svc_net_id __read_mostly;
 
-/* Let packets find the service */
+/* Let packets find the service, which is attached */
 void mhs_svc_publish(struct mhs *mhs)
 {
 	u32 key = mhs->fwmark ? mhs->fwmark :
 		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
+	struct mhs_hash *hash;
 
-	spin_lock(&mhs->hash->lock);
-	hash_add_rcu(mhs->hash->services, &mhs->node, key);
-	spin_unlock(&mhs->hash->lock);
-}
-
-/* Packets that have found the service may use it until a grace period is over */
-void mhs_svc_withdraw(struct mhs *mhs)
-{
-	/* Only the owner hashes @mhs, but neighbours may write its pprev */
-	if (hlist_unhashed_lockless(&mhs->node))
-		return;
-	spin_lock(&mhs->hash->lock);
-	hash_del_rcu(&mhs->node);
-	spin_unlock(&mhs->hash->lock);
+	mutex_lock(&mhs->net->lock);
+	hash = rcu_dereference_protected(mhs->net->hash,
+					 lockdep_is_held(&mhs->net->lock));
+	hash_add_rcu(hash->services, &mhs->node, key);
+	mutex_unlock(&mhs->net->lock);
 }
 
 /* Find a service by address and port, without a reference */
@@ -208,7 +200,7 @@ void mhs_svc_put(struct mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))
 		return;
-	if (mhs->hash && refcount_dec_and_test(&mhs->hash->refcnt)) {
+	if (mhs->hash) {
 		free_percpu(mhs->hash->lane);
 		kvfree(mhs->hash);
 	}

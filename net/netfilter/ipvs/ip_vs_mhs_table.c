@@ -114,12 +114,6 @@ int mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 	return (int)ntohs(port_a) - (int)ntohs(port_b);
 }
 
-/* Make a stable word with the tracked marks of @w */
-static u32 slot_stable(u32 w, u32 idx)
-{
-	return (w & MHS_TRACK) | idx;
-}
-
 /**
  * mhs_slot_change() - apply the server of the new table to a slot
  * @w: the slot word
@@ -136,7 +130,7 @@ u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 	u32 old = mhs_slot_old(w);
 
 	if (at_once || idx == old || old == MHS_IDX_NONE)
-		return slot_stable(w, idx);
+		return (w & MHS_TRACK) | idx;
 	if (mhs_slot_stable(w))
 		w |= first_stage << MHS_STAGE_SHIFT | old << MHS_OLD_SHIFT;
 	return (w & ~MHS_IDX_MAX) | idx;
@@ -154,7 +148,7 @@ u32 mhs_slot_tick(u32 w, u32 ticks)
 	if (stage == MHS_STAGE_STABLE)
 		return w;
 	if (stage == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
-		return slot_stable(w, mhs_slot_cand(w));
+		return w & (MHS_TRACK | MHS_IDX_MAX);
 	if (ticks & (stage < MHS_STAGE_PIN ? MHS_TICK_HOLD : MHS_TICK_PIN))
 		w += 1U << MHS_STAGE_SHIFT;
 	return w;
@@ -196,24 +190,22 @@ static void share_enqueue(struct mhs_fill *f, u32 i, u32 max_weight)
 	f->tail[round] = i;
 }
 
-/* Take the next free slot in the permutation of @s.  The loop reaches every
- * slot, because size is a prime and 0 < skip < size.
+/* Take the next free slot in the permutation of @s, for whom the caller marks it
+ * as taken.  The loop reaches every slot, because size is a prime and
+ * 0 < skip < size.
  */
 static u32 share_take(struct mhs_fill *f, struct mhs_share *s)
 {
 	u32 pos = s->pos;
-	u32 slot;
 
 	while (f->table[pos] != MHS_FILL_NONE) {
 		pos += s->skip;
 		if (pos >= f->size)
 			pos -= f->size;
 	}
-	slot = pos;
-	pos += s->skip;
-	s->pos = pos >= f->size ? pos - f->size : pos;
+	s->pos = pos;
 	s->taken++;
-	return slot;
+	return pos;
 }
 
 /**

@@ -80,16 +80,14 @@ static inline bool mhs_slot_stable(u32 w)
 	return mhs_slot_stage(w) == MHS_STAGE_STABLE;
 }
 
-static inline bool mhs_slot_holding(u32 w)
-{
-	u32 stage = mhs_slot_stage(w);
-
-	return stage >= MHS_STAGE_HOLD && stage < MHS_STAGE_PIN;
-}
-
 static inline bool mhs_slot_pinning(u32 w)
 {
 	return mhs_slot_stage(w) >= MHS_STAGE_PIN;
+}
+
+static inline bool mhs_slot_holding(u32 w)
+{
+	return !mhs_slot_stable(w) && !mhs_slot_pinning(w);
 }
 
 /* The server of older flows; of all flows if the slot is stable */
@@ -110,26 +108,19 @@ u32 mhs_slot_tick(u32 w, u32 ticks);
 /* One server during a table fill */
 struct mhs_share {
 	u32	weight;	/* 1 to 2^31 - 1 */
-	u32	pos;	/* next slot of the server's permutation */
+	u32	pos;	/* the next slot of the server's permutation, or the last */
 	u32	skip;	/* step of the permutation */
 	u32	taken;	/* slots so far */
 	u16	next;	/* in the queue of the same round */
 };
 
-/**
- * struct mhs_fill - scratch space for one table fill
- * @size: number of slots, a prime
- * @table: result: position in @share of each slot's server
- * @head: first server due in each round
- * @tail: last server due in each round
- * @share: the servers, sorted by address
- */
+/* Scratch space for one table fill */
 struct mhs_fill {
-	u32			size;
-	u16			*table;
-	u16			*head;
-	u16			*tail;
-	struct mhs_share	*share;
+	u32			size;	/* number of slots, a prime */
+	u16			*table;	/* result: each slot's position in share */
+	u16			*head;	/* first server due in each round */
+	u16			*tail;	/* the last one */
+	struct mhs_share	*share;	/* the servers, sorted by address */
 };
 
 #define MHS_FILL_NONE		0xffffU

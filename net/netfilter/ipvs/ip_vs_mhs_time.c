@@ -9,19 +9,13 @@
 /* Pin time without a timeout table: that of the core's defaults for TCP */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
 
-/* Cap, because the core's timeouts may overflow an int in milliseconds */
-#define MHS_TIMEOUT_MAX_MS	(INT_MAX / 2)
-
-/* Added to the longest timeout of an entry: a timer may be late by up to an
- * eighth of its time, but is never early
+/* Milliseconds of a timeout of the core, which is in jiffies and may overflow an int
+ * in milliseconds
  */
-#define MHS_ENTRY_MARGIN_MS(ms)	((ms) / 7 + 2 * MSEC_PER_SEC)
-
-/* Milliseconds of a timeout of the core, which is in jiffies */
 static unsigned int time_timeout_ms(int timeout)
 {
 	return jiffies_to_msecs(min_t(unsigned long, max(timeout, 0),
-				      msecs_to_jiffies(MHS_TIMEOUT_MAX_MS)));
+				      msecs_to_jiffies(INT_MAX / 2)));
 }
 
 /* Longest life of an idle entry of the service, by present and former timeouts */
@@ -46,7 +40,8 @@ static unsigned int time_entry_ms(struct mhs *mhs)
 		}
 	}
 	ms = mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS;
-	return ms + MHS_ENTRY_MARGIN_MS(ms);
+	/* a timer may be late by up to an eighth of its time, but is never early */
+	return ms + ms / 7 + 2 * MSEC_PER_SEC;
 }
 
 /* Pin time by the core's timeout of an idle flow: of TCP for a service by firewall

@@ -236,5 +236,5 @@ void mhs_work(struct work_struct *work)
 	if (builds)
 		mhs_slots_build(mhs);
 	if (walks)
-		mhs_slots_walk(mhs, ticks);
+		mhs_slots_walk(mhs, NULL, ticks);
 }

@@ -171,7 +171,7 @@ static bool tick(const struct rules *r, struct protocol *s, bool marks)
 	return true;
 }
 
-/* The end of slots_walk(), mhs_server_release_gone() */
+/* The end of mhs_slots_walk(), mhs_server_release_gone() */
 static const char *walk_ends(const struct rules *r, struct protocol *s)
 {
 	const char *fault = NULL;
@@ -205,8 +205,8 @@ static const char *walk_ends(const struct rules *r, struct protocol *s)
 	return fault;
 }
 
-/* slots_walk(), half a slot: judge the word, or store what came of it.  Packets
- * may come in between.
+/* mhs_slots_walk(), half a slot: judge the word, or store what came of it.
+ * Packets may come in between.
  */
 static const char *walk_step(const struct rules *r, struct protocol *s)
 {

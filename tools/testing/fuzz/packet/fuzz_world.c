@@ -318,7 +318,6 @@ void world_set(const struct setting *is, struct outcome *out)
 		world.ipvs.sysctl_backup_only = 1;
 	}
 	memset(&services, 0, sizeof(services));
-	mhs->hash = &services;
 	world.mn.hash = &services;
 	mhs_svc_publish(mhs);
 	memset(servers.s, 0, sizeof(servers.s));
