@@ -174,7 +174,7 @@ struct mhs_server {
 	unsigned long		gone_until;	/* jiffies, after del_dest */
 	bool			in_slots;	/* named by one in the last walk */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
-	struct mhs	*mhs;		/* holds a reference */
+	struct mhs		*mhs;	/* holds a reference */
 	struct rcu_head		rcu;
 };
 
@@ -225,8 +225,8 @@ struct mhs {
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
-	struct mhs_net	*net;
-	struct mhs_hash	*hash;		/* of the last service, to free */
+	struct mhs_net		*net;
+	struct mhs_hash		*hash;	/* of the last service, to free */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
@@ -316,7 +316,7 @@ struct mhs_net {
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
 	struct list_head	list;		/* of services */
 	/* sysctls second_chance, quic_ids; NULL: empty */
-	struct mhs_list	*lists[2];
+	struct mhs_list		*lists[2];
 	u32			hooks[2];	/* users: hashed services */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */

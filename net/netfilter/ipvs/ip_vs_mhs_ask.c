@@ -62,12 +62,6 @@ u32 mhs_ask_long(struct mhs_ask *q)
 
 	cand = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
 	to = mhs_ask_facts(cand, begins);
-	if (mhs_decide_is_quick_udp(q->w, q->facts)) {
-		q->server = cand;
-		v = mhs_decide_quick_udp(to);
-		if (mhs_verdict_act(v) == MHS_FORWARD)
-			return v;
-	}
 	old = cand;
 	from = to;
 	if (!mhs_slot_stable(q->w)) {

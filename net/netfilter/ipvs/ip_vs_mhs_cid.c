@@ -36,7 +36,7 @@
 struct mhs_list {
 	char			text[CID_TEXT_BYTES];
 	u32			n;
-	struct mhs_cid	cid[CID_MAX];
+	struct mhs_cid		cid[CID_MAX];
 	struct rcu_head		rcu;
 };
 

@@ -246,24 +246,6 @@ static inline u32 mhs_decide_quick(u32 w, u32 server, u32 facts)
 	return mhs_decide_takes(server) ? mhs_decide_new() : MHS_SEARCH;
 }
 
-/* The same for plain UDP, which saves 55.  Only mhs_ask_long() asks, so that
- * other packets do not pay for the test.
- */
-static inline bool mhs_decide_is_quick_udp(u32 w, u32 facts)
-{
-	return facts & MHS_PKT_CONNLESS && mhs_slot_stable(w) &&
-	       !(facts & MHS_SVC_ONE_PACKET) &&
-	       mhs_decide_is_quick(facts & ~MHS_PKT_CONNLESS);
-}
-
-static inline u32 mhs_decide_quick_udp(u32 server)
-{
-	if (!mhs_decide_takes(server) || !(server & MHS_SRV_CARRIER) ||
-	    server & MHS_SRV_NEW_ENTRY)
-		return MHS_SEARCH;
-	return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
-}
-
 u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts);
 
 #endif /* _IP_VS_MHS_DECIDE_H */

@@ -151,8 +151,8 @@ struct mhs_lane_stats {
 
 /* A packet in a lane.  The caller sets the fields from mn to bytes, and protocol. */
 struct mhs_lane_packet {
-	struct mhs_net		*mn;
-	const struct mhs_hash	*hash;
+	struct mhs_net			*mn;
+	const struct mhs_hash		*hash;
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */
@@ -169,10 +169,10 @@ struct mhs_lane_packet {
 	__be16				dport;
 	u32				facts;		/* MHS_PKT_* */
 	u32				verdict;	/* of mhs_ask() */
-	struct mhs		*mhs;
+	struct mhs			*mhs;
 	struct mhs_server		*server;
-	struct mhs_lane_way	way;
-	union mhs_lane_head	head;
+	struct mhs_lane_way		way;
+	union mhs_lane_head		head;
 };
 
 enum mhs_lane mhs_lane_ask(struct mhs_lane_packet *p, u32 fit);

@@ -32,7 +32,7 @@
 struct mhs_packet {
 	struct ip_vs_iphdr	iph;
 	struct sk_buff		*skb;
-	struct mhs_net	*net;
+	struct mhs_net		*net;
 	struct ip_vs_proto_data	*pd;	/* of the core; NULL for ICMP */
 	u8			af;
 	__be16			sport;
@@ -45,7 +45,7 @@ struct mhs_packet {
 
 /* A question to mhs_ask() */
 struct mhs_ask {
-	struct mhs	*mhs;
+	struct mhs		*mhs;
 	struct mhs_server	*server;	/* of the verdict */
 	u32			*slot;		/* the client's */
 	u32			w;		/* word of the slot */

@@ -24,7 +24,7 @@ MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 10
  * one rebuild or walk at a time, and all services use one CPU at most.
  */
 static struct mhs_scratch {
-	struct mhs_fill	fill;
+	struct mhs_fill		fill;
 	u16			idx[MHS_IDX_MAX];
 	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);

@@ -109,8 +109,6 @@ static const char *quick_is_the_same(const struct answer *a)
 {
 	u32 server, v = MHS_SEARCH;
 
-	if (mhs_decide_is_quick_udp(a->w, a->facts))
-		v = mhs_decide_quick_udp(a->cand);
 	if (mhs_decide_is_quick(a->facts)) {
 		server = mhs_decide_idx(a->w, a->facts) == OLD ? a->old :
 								       a->cand;
