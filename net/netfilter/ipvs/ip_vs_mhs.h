@@ -56,8 +56,8 @@
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets and control leave YOUNG by
  *			compare-and-exchange, see mhs_settling()
- *	made, counted	packets that make an entry: made; work of the namespace
- *			and readers of /proc: both, see mhs_work_recount()
+ *	made, counted	packets that make an entry: made; who counts, under
+ *			mhs.lock: counted, see mhs_work_recount()
  *	server.lane, local_generation, net.lane_net
  *			see ip_vs_mhs_lane.h
  *	net.services, net.fwm_services, net.backup
@@ -226,7 +226,7 @@ struct mhs {
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net		*net;
-	struct mhs_hash		*hash;	/* of the last service, to free */
+	struct mhs_hash		*hash;	/* the last service's, to free; net.lock */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */

@@ -80,8 +80,8 @@ u32 mhs_ask_long(struct mhs_ask *q)
 
 /* Carry out MHS_CUTS: make the slot stable.  New flows cannot get entries, and
  * the deleted old server may be dead: the candidate takes over, and the old
- * server loses its flows.  Returns false if the slot, but for its marks, has
- * changed meanwhile.
+ * server loses its flows.  Returns false if the slot has changed since the
+ * decision, but for its marks, or changes just now.
  */
 bool mhs_ask_cut(const struct mhs_ask *q)
 {

@@ -63,8 +63,8 @@ static bool udp_has_older(u32 old)
 
 /* Plain UDP, also UDP that is to stay: "Protocols" in
  * Documentation/networking/ipvs-mhs.rst.  Clients that use a port per query make
- * every packet a flow, so mhs makes entries only if all flows must have one, or
- * are to stay.
+ * every packet a flow, so mhs makes entries only if all flows must have one, are to
+ * stay, or have left one.
  */
 static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 {
@@ -127,6 +127,13 @@ u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 {
 	bool fresh = facts & MHS_PKT_FRESH;
 
+	/* Almost all plain UDP; decide_udp() would say the same */
+	if (cand == (MHS_SRV_IN | MHS_SRV_KNOWN | MHS_SRV_CARRIER) &&
+	    mhs_slot_stable(w) &&
+	    (facts & (MHS_PKT_CONNLESS | MHS_PKT_ERROR | MHS_SVC_ONE_PACKET |
+		      MHS_SVC_PERSISTENT | MHS_SVC_UNSURE | MHS_SVC_STATEFUL)) ==
+	    MHS_PKT_CONNLESS)
+		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
 	/* Persistence, or another scheduler by the mark, may choose the server of

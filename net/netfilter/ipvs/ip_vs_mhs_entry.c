@@ -261,9 +261,10 @@ unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 }
 
 /* Must a packet leave its entry, whose server is out of service?  A new flow that
- * finds the entry of an older flow from the same client port; plain UDP, because
- * the client's packets would keep the entry.  UDP that is to stay leaves that of a
- * deleted server only, and not while the servers of a service come one by one.
+ * finds the entry of an older flow from the same client port, which has ended if the
+ * server has weight 0; plain UDP, because the client's packets would keep the entry.
+ * UDP that is to stay leaves that of a deleted server only, and not while the servers
+ * of a service come one by one.
  */
 static bool entry_is_left(const struct mhs_ask *q, const struct mhs_packet *p,
 			  const struct ip_vs_conn *cp)

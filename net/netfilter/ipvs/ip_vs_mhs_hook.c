@@ -17,7 +17,8 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* How many entries may the service have?  Anybody can forge QUIC and plain UDP.
+/* How many entries may the service have?  Anybody can forge QUIC and plain UDP,
+ * but for the new entry of plain UDP that has left one.
  * Older flows may have half as much again, whatever a flood of SYNs has made.
  */
 static u32 hook_limit(const struct mhs_ask *q,

@@ -306,8 +306,9 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
-/* mhs_lane_ask() inline, for almost all packets: @quick but in mhs_lane_ask().  The
- * compiler keeps @p in registers.  Returns MHS_LANE_MAX for: ask mhs_lane_ask().
+/* mhs_lane_ask() inline, for almost all packets; @quick is false in mhs_lane_ask()
+ * only.  The compiler keeps @p in registers.  Returns MHS_LANE_MAX for: ask
+ * mhs_lane_ask().
  */
 static __always_inline enum mhs_lane
 mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)

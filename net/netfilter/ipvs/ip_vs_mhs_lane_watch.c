@@ -162,7 +162,7 @@ int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 static int watch_set(struct mhs_net *mn, char *text)
 {
 	struct net_device *devs[MHS_INGRESS_DEVICES];
-	int i, n = 0, err = 0;
+	int i, k, n = 0, err = 0;
 	char *name;
 
 	ASSERT_RTNL();
@@ -177,9 +177,13 @@ static int watch_set(struct mhs_net *mn, char *text)
 		if (devs[n++]->flags & IFF_LOOPBACK)
 			return -EINVAL;
 	}
-	for (i = 0; i < MHS_INGRESS_DEVICES; i++)
-		if (mn->ingress[i].dev)
+	/* A hook that goes drops what waits in NFQUEUE: not those that stay */
+	for (i = 0; i < MHS_INGRESS_DEVICES; i++) {
+		for (k = 0; k < n && devs[k] != mn->ingress[i].dev; k++)
+			;
+		if (k == n && mn->ingress[i].dev)
 			watch_hook_del(mn, &mn->ingress[i]);
+	}
 	for (i = 0; i < n && !err; i++)
 		if (!watch_hook(mn, devs[i]))
 			err = watch_hook_add(mn, devs[i]);

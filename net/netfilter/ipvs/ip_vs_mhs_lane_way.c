@@ -82,6 +82,7 @@ static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 {
 	struct neighbour *neigh = way->neigh;
 	struct ethhdr eth;
+	unsigned int seq;
 
 	/* The end of a dead one has been told, maybe before the generation was
 	 * read
@@ -89,7 +90,11 @@ static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 	if (READ_ONCE(neigh->dead) || !(READ_ONCE(neigh->nud_state) &
 					(NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
 		return false;
-	neigh_ha_snapshot(eth.h_dest, neigh, neigh->dev);
+	/* neigh_ha_snapshot() copies what the device may have made longer */
+	do {
+		seq = read_seqbegin(&neigh->ha_lock);
+		ether_addr_copy(eth.h_dest, neigh->ha);
+	} while (read_seqretry(&neigh->ha_lock, seq));
 	ether_addr_copy(eth.h_source, neigh->dev->dev_addr);
 	memcpy(&way->eth8, &eth, sizeof(way->eth8));
 	memcpy(&way->eth4, (u8 *)&eth + sizeof(way->eth8), sizeof(way->eth4));

@@ -70,9 +70,9 @@ void mhs_settle_on(struct mhs *mhs, unsigned long *delay)
 	}
 }
 
-/* Take addr_only from the flags while settling.  The core stores the flags of
- * an edit after init_service().  Waits for a grace period, so not under
- * mhs.lock, for which callbacks wait.
+/* Take addr_only from the flags while settling, as the core stores the flags of an
+ * edit after init_service(); later only warn.  Waits for a grace period, so not
+ * under mhs.lock, for which callbacks wait.
  */
 void mhs_settle_flags(struct mhs *mhs)
 {

@@ -38,12 +38,12 @@ refused "lo" "Invalid argument"
 refused "$(echo eth0{,}{,}{,}{,} eth0)" "Argument list too long"
 dr ip link add d1 type dummy
 dr sysctl -qw net.ipv4.vs.mhs.ingress="d1,eth0 d1"
-check "two devices" "d1 eth0" "$(devices)"
+check "two devices" "eth0 d1" "$(devices)"
 dr ip link set d1 name d2
-check "a new name" "d2 eth0" "$(devices)"
+check "a new name" "eth0 d2" "$(devices)"
 dr sysctl -qw net.ipv4.vs.mhs.ingress=d2
 dr sysctl -qw net.ipv4.vs.mhs.ingress="d2 eth0"
-check "one that goes from the list, and comes again" "d2 eth0" "$(devices)"
+check "one that goes from the list, and comes again" "eth0 d2" "$(devices)"
 dr ip link del d2
 check "a device that goes" "eth0" "$(devices)"
 lane_close
