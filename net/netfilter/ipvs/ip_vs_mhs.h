@@ -9,39 +9,30 @@
  * Locks, in the order in which they are taken
  * -------------------------------------------
  *
- *	the core's service mutex	held by the core in every scheduler
- *					callback but schedule(); one for all
- *					namespaces up to 6.12, one for each in
- *					7.2: there callbacks of two namespaces
- *					may run at once
+ *	the core's service mutex	held in every scheduler callback but
+ *					schedule(); one for all namespaces up
+ *					to 6.12, one for each in 7.2
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
- *
- *	With none of these locks held: mhs_net.lane_lock, and under it RTNL; see
- *	ip_vs_mhs_lane_watch.c.
+ *	mhs_net.lane_lock, then RTNL	lanes; taken without the locks above
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
- *	packet, schedule()		RCU
+ *	packet, schedule(), frame	RCU
  *	init_service			net > mhs; mhs; then net, or after an
  *					error what done_service takes
  *	done_service			net; mhs
- *	add_dest, upd_dest, del_dest	mhs
- *	work of a service		mhs
- *	packet of a lane		RCU; records without a lock, see
- *					ip_vs_mhs_lane.h
- *	work of a namespace		net > mhs
- *	write of quic_ids,		net > mhs
- *	second_chance
+ *	add_dest, upd_dest, del_dest,	mhs
+ *	work of a service
+ *	work of a namespace, write of	net > mhs
+ *	quic_ids and second_chance
  *	read of /proc			net; mhs; of ip_vs_mhs_lookup RCU, too
  *
  *	Only the work of a service builds its table.  done_service() waits for
  *	that work, a reader of /proc for a rebuild, the exit of a namespace for
- *	the work of the namespace: all without the locks that works take.  A
- *	rebuild or walk needs no lock, see struct mhs_scratch.  With
- *	net.lock held nobody looks at the slots of a service but net_attach() at
- *	those of its own.
+ *	the work of the namespace: all without the locks that works take.  With
+ *	net.lock held only net_attach() looks at slots, of its own service.
  *
  * Who writes what
  * ---------------
@@ -50,9 +41,6 @@
  *			sees half a change, control overwrites no packet's mark
  *	servers[], by_dest, by_id, server.carrier
  *			control, under mhs.lock; packets read under RCU
- *	server.state, dirty
- *			control, under mhs.lock, WRITE_ONCE; others READ_ONCE
- *	addr_only	work, WRITE_ONCE; others READ_ONCE
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets and control leave YOUNG by
  *			compare-and-exchange, see mhs_settling()
@@ -60,12 +48,13 @@
  *			mhs.lock: counted, see mhs_work_recount()
  *	server.lane, local_generation, net.lane_net
  *			see ip_vs_mhs_lane.h
- *	net.services, net.fwm_services, net.backup
- *			control, under net.lock, WRITE_ONCE; others READ_ONCE
- *	net.changed	control, WRITE_ONCE; others READ_ONCE
  *	cid		control, under net.lock; packets read under RCU
- *	net.foreign	work of the namespace, attach, packets: WRITE_ONCE
- *	net.others	work of the namespace, WRITE_ONCE; packets READ_ONCE
+ *
+ *	control writes by WRITE_ONCE, others read by READ_ONCE:
+ *		under mhs.lock	server.state, dirty
+ *		under net.lock	net.services, net.fwm_services, net.backup
+ *		in a work	addr_only, net.others
+ *		anywhere	net.changed; net.foreign, as packets do
  *
  * The life of a server
  * --------------------
@@ -107,8 +96,6 @@
  *			the ip_vs_service without a grace period
  *	first add_dest	sets mhs.svc: packets use the service from now on, until
  *			now the core handled them
- *	settling	see enum mhs_settle
- *	done_service	see ctl_free()
  *	last reference	each server holds a reference until its RCU callback has
  *			freed its index, the service itself until a grace period
  *			after done_service, a reader of /proc while he looks at

@@ -38,9 +38,7 @@ static int mhs_parse_key(void)
 	return 0;
 }
 
-/* The core links a struct ip_vs_scheduler into a list and finds it by its name:
- * each name needs its own struct.
- */
+/* One for each name, by which the core finds the struct in a list */
 static struct ip_vs_scheduler mhs_schedulers[1 + MHS_NAMES];
 static unsigned int mhs_schedulers_n;
 

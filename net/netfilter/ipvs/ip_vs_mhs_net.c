@@ -50,14 +50,10 @@ static void net_refresh(struct mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Poll what no callback of the core reports: vs.conntrack, the sync daemon's
- * role, other schedulers' services by firewall mark (mhs_svc_unsure()),
- * the sysctl stateless, and entries that end.
- *
- * On a sync backup connection entries of unknown flows arrive.  So the work marks
- * every slot tracked when the role begins, and the clocks of a service age no mark
- * while the role lasts.  Packets read the role themselves, so the work may notice
- * its beginning late.
+/* Poll what no callback of the core reports.  On a sync backup connection entries of
+ * unknown flows arrive: the work marks every slot tracked when the role begins, and
+ * the clocks of a service age no mark while it lasts.  Packets read the role
+ * themselves, so the work may notice its beginning late.
  */
 static void net_work(struct work_struct *work)
 {

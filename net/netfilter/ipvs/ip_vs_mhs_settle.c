@@ -96,9 +96,7 @@ void mhs_settle_flags(struct mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Has the namespace connection entries other than carriers?  conn_count counts
- * both.
- */
+/* Has the namespace entries other than carriers, which conn_count counts, too? */
 static bool settle_has_entries(const struct mhs *mhs)
 {
 	const atomic_t *of_carriers = &mhs->net->carriers;

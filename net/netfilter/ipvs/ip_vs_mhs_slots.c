@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots.
- *
- * A rebuild fills a table in a scratch space, then walks the slots, while packets
- * read and write them.  Ticks of the clocks (ip_vs_mhs_work.c) use the same walk.
- */
+/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots */
 #include <linux/module.h>
 #include <linux/slab.h>
 
@@ -87,9 +83,10 @@ static bool slots_chance(struct mhs *mhs)
 	return true;
 }
 
-/* Walk the slots: set candidates by the table @target (if not NULL), move the slots
- * on by the clocks that ticked, MHS_TICK_*, and take the census.  The full barrier
- * of the compare-and-exchange pairs with mhs_slot_read().
+/* Walk the slots, which packets read and write meanwhile: set candidates by the table
+ * @target (if not NULL), move the slots on by the clocks that ticked, MHS_TICK_*, and
+ * take the census.  The full barrier of the compare-and-exchange pairs with
+ * mhs_slot_read().
  */
 void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 {

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: hashes, the slot word and the table fill.
  *
- * The fill is Maglev (Eisenbud et al., NSDI 2016) with weights by credit.
- * A server begins with half a credit, earns weight / maxweight credits a round
- * and takes a slot for each whole credit.  The server with the highest weight
- * takes one slot a round, and the k-th slot of a server is due in round
+ * The fill is Maglev (Eisenbud et al., NSDI 2016) with weights by credit: a server
+ * begins with half a credit, earns weight / maxweight credits a round and takes a
+ * slot for each whole credit.  So the k-th slot of a server is due in round
  *
  *	ceil((k - 1/2) * maxweight / weight)
  *
- * The initial half credit rounds shares to the nearest slot; rounded down, they
- * would favour heavy servers.
+ * The half credit rounds shares to the nearest slot; rounded down, they would favour
+ * heavy servers.  Servers wait in one queue per round, and one that takes a slot
+ * moves to the end of the queue of its next round: one step per slot for any weights,
+ * where a walk of all servers in every round would cost slots * servers.
  *
- * A walk of all servers in every round would cost slots * servers when one
- * weight is far above the others.  Servers wait in one queue per round instead,
- * and a server that takes a slot moves to the end of the queue of its next
- * round, so the fill takes one step per slot for any weights.
- *
- * The table depends only on the sorted set of servers, the table size and the
- * hash key, so directors agree without exchanging messages.
+ * The table depends only on the sorted set of servers, the table size and the hash
+ * key, so directors agree without messages.
  */
 #ifdef __KERNEL__
 #include <linux/kernel.h>
@@ -88,11 +84,10 @@ u64 mhs_hash_server(const siphash_key_t *key, u16 af,
 	return sip_end(&v, 4);
 }
 
-/* Keyed hash of a client; @port 0 hashes the address alone.  SipHash-1-3, as in
- * hsiphash() on 64 bits: every packet pays for the hash.  The message is address
- * and port; the top byte of the last word is the length, 6 or 18 bytes.  Directors
- * must compute the same hash and no fingerprint shows a difference, so the function
- * must never change.
+/* Keyed hash of a client; @port 0 hashes the address alone.  SipHash-1-3, as every
+ * packet pays for the hash; the top byte of the last word is the length of address
+ * and port.  Directors must compute the same hash and no fingerprint shows a
+ * difference, so the function must never change.
  */
 u64 mhs_hash_client(const siphash_key_t *key, u16 af,
 		    const union nf_inet_addr *addr, __be16 port)

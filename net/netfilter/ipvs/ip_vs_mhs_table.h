@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: hashes, the slot word and the table fill.
  *
- * These functions are pure and use no IPVS type, lock or clock, so the same
- * source compiles in user space for property tests and a model.  The functions
- * decide which server a slot names and when the slot moves to its next stage.
+ * Pure: the same source compiles in user space for property tests and a model.
  *
  * One 32-bit word holds a whole slot of the lookup table:
  *
@@ -18,9 +16,8 @@
  * stage	0 stable, 1..4 hold, 5..15 pin
  * track	two generations of "flows of this slot may have an entry"
  *
- * A change makes a stable slot unstable, ticks of the clocks move it through hold
- * and pin, and the last one makes the candidate its server.  A change back to the
- * old server makes the slot stable at once, any other replaces the candidate.
+ * A change back to the old server makes a slot stable at once, any other replaces
+ * the candidate.
  *
  * A slot may enter its first stage between two ticks, so a phase has one stage
  * more than ticks to wait.  The hold phase lasts at most a third longer than the

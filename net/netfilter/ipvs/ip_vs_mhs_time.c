@@ -9,9 +9,7 @@
 /* Pin time without a timeout table: that of the core's defaults for TCP */
 #define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
 
-/* Milliseconds of a timeout of the core, which is in jiffies and may overflow an int
- * in milliseconds
- */
+/* Milliseconds of a timeout of the core in jiffies, which may overflow an int */
 static unsigned int time_timeout_ms(int timeout)
 {
 	return jiffies_to_msecs(min_t(unsigned long, max(timeout, 0),

@@ -1,30 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: changes, clocks, the work of a service.
  *
- * A callback of the core, which holds the core's mutex, only notes a change of
- * servers: mhs.dirty is set, and the work rebuilds the table soon
- * (ip_vs_mhs_slots.c), once for the changes that come together.  The rebuilds of a
- * service use at most a fifth of one CPU, unless readers of /proc ask for more.
- * Until the rebuild a flow that begins in a slot whose server has left or has
- * weight 0 goes to another server (mhs_ask_pick()), by an entry: the rebuild makes
- * the slot unstable, and the older server gets the packets without an entry.  Plain
- * UDP, which has no entries, may move once more.  A flow that begins in any other
- * slot is an older one for the rebuild, at which the hold time begins.
+ * A callback of the core only notes a change of servers in mhs.dirty.  The work
+ * rebuilds the table soon, once for changes that come together, and rebuilds use at
+ * most a fifth of one CPU, unless readers of /proc ask for more.  Until the rebuild
+ * a flow that begins in a slot whose server has left or has weight 0 goes to another
+ * server by an entry (mhs_ask_pick()): the rebuild makes the slot unstable, and the
+ * older server gets the packets without an entry.  Plain UDP, which has no entries,
+ * may move once more.
  *
- * The work also moves slots through hold and pin.  Three clocks have a period
- * each, and one walk serves every clock that ticks:
+ * Three clocks move slots through hold and pin and age the tracked marks; one walk
+ * serves every clock that ticks:
  *
  *	hold	hold / 3, while a slot is held
  *	pin	pin / 10, while a slot is pinned
- *	tracked	the longest life of an idle connection entry: the marks age
+ *	tracked	the longest life of an idle connection entry; a mark that no packet
+ *		sets again goes at the second tick
  *
- * A mark that no packet sets again goes at the second ageing.  The first slot
- * that enters hold or pin restarts the clock of that phase, so a lone change
- * takes hold + pin exactly.
- *
- * A run of the work asks for each thing once whether its time has come, which
- * also yields the time of the next run.  A run that builds or walks changes
- * clocks: another run follows at once.
+ * The first slot that enters hold or pin restarts the clock of that phase, so a
+ * lone change takes hold + pin exactly.  A run of the work asks for each thing once
+ * whether its time has come, which also yields the time of the next run.
  */
 #include "ip_vs_mhs_ctl.h"
 
