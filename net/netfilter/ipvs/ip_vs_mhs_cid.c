@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: QUIC by connection ID, and the lists of services
- * in the sysctls quic_ids and second_chance.
+/* IPVS stateless Maglev scheduler: QUIC by connection ID, and the lists of
+ * services in the sysctls quic_ids and second_chance.
  *
- * A server may issue connection IDs that name the server; their octets are in
- * Documentation/networking/ipvs-mhs.rst, quic_ids.  A Handshake or 1-RTT packet with
- * such an ID goes to that server, wherever the packet comes from and whatever the
- * tables say.  The packet neither follows nor makes an entry, with stateless=0
- * neither.
+ * A Handshake or 1-RTT packet with an ID that names a server goes there,
+ * whatever the tables say.  The packet neither follows nor makes an entry, with
+ * stateless=0 neither.
  *
- * An ID may be forged: it chooses among the servers of the service, those of weight
- * 0 and deleted ones that are held included, and does nothing else.  A server whose
- * flows need entries is never named.
+ * An ID may be forged: it chooses among the servers of the service, those of
+ * weight 0 and deleted ones that are held included, and does nothing else.  A
+ * server whose flows need entries is never named.
  *
- * ip_vs_mhs.by_id has the servers of a service with a QUIC port by what an ID names
- * them: one of each, with the others in server.same_id.  No choice of addresses
- * makes a search long.
+ * ip_vs_mhs.by_id has one server of each ID, and server.same_id the others: no
+ * choice of addresses makes a search long.
  *
- * ip_vs_mhs.cid points into the array of net.lists[].  A service that goes has left
- * its hash table before, so no packet finds it.  Who replaces a list has the former
- * one freed after a grace period.
+ * ip_vs_mhs.cid points into the array of net.lists[].  A service that goes has
+ * left its hash table before, so no packet finds it.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -46,9 +42,7 @@ static unsigned long cid_index(const struct ip_vs_dest *dest)
 	return ntohl(dest->af == AF_INET6 ? dest->addr.ip6[3] : dest->addr.ip);
 }
 
-/* The server, listed or gone, that an ID names, without a reference; NULL if two
- * servers have the ID
- */
+/* Under RCU: the server, listed or gone, that alone has the ID, or NULL */
 struct mhs_server *mhs_cid_server(const struct mhs *mhs, __be32 id)
 {
 	struct mhs_server *s;
@@ -178,9 +172,7 @@ static int cid_key(struct mhs_cid *cid, const char *text)
 	return err;
 }
 
-/* Parse ADDRESS:PORT, or [ADDRESS]:PORT with IPv6, and change the text: the family,
- * or an error
- */
+/* Parse and change ADDRESS:PORT or [ADDRESS]:PORT: the family, or -EINVAL */
 static int cid_service(struct net *net, char *word, union nf_inet_addr *addr,
 		       __be16 *to)
 {
@@ -196,7 +188,7 @@ static int cid_service(struct net *net, char *word, union nf_inet_addr *addr,
 	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
 }
 
-/* Parse the words of the text: ADDRESS:PORT, with @quic ADDRESS:PORT=KEY, too */
+/* Parse the words of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=KEY */
 static int cid_parse(struct net *net, struct mhs_list *l, bool quic)
 {
 	const char *text = l->text;
@@ -243,17 +235,14 @@ static void cid_replace(struct mhs_net *mn, bool quic, struct mhs_list *l)
 		cond_resched();
 	}
 	mutex_unlock(&mn->lock);
-	/* Packets may use what services had.  The end of the module waits in
-	 * unregister_pernet_subsys(), by rcu_barrier().
-	 */
+	/* Packets may use it; unregister_pernet_subsys() waits for callbacks */
 	if (l)
 		call_rcu(&l->rcu, cid_rcu_free);
 }
 
-/* Read or write second_chance, or quic_ids (extra1 is not NULL).  Takes net.lock and
- * mhs.lock.  Nothing has changed after -EINVAL for a word that is no such service or
- * that comes again, too many, more than a line or a write at an offset, -EOPNOTSUPP
- * for a key that the kernel has no AES for, and -ENOMEM.
+/* Read or write second_chance, or quic_ids (extra1 is not NULL).  Takes
+ * net.lock and mhs.lock.  Nothing has changed after an error: -EINVAL, -ENOMEM,
+ * or -EOPNOTSUPP for a key if the kernel has no AES.
  */
 int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		   size_t *lenp, loff_t *ppos)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the lane at the ingress hook of devices, before
- * the IP stack, for kernels and devices without the lane of XDP programs.  Who
- * registers the hook: ip_vs_mhs_lane_watch.c.
+/* IPVS stateless Maglev scheduler: the lane at the ingress hook of devices, for
+ * kernels and devices without that of XDP programs.
  */
 #include <linux/netdevice.h>
 #include <net/ip_tunnels.h>
@@ -9,9 +8,7 @@
 
 #include "ip_vs_mhs_lane_ask.h"
 
-/* Make room for the tunnel's header and the Ethernet header.  Nothing may fail
- * once the packet has been counted.
- */
+/* Make room for headers: nothing may fail once the packet has been counted */
 static bool ingress_prepare(const struct mhs_lane_packet *p,
 			    struct sk_buff *skb)
 {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: packets before the IP stack, seldom asked:
- * records of devices and services, and decisions that take longer;
- * /proc/net/ip_vs_mhs_lane.  Overview: ip_vs_mhs_lane_ask.h.
+/* IPVS stateless Maglev scheduler: what few packets in a lane need.  It makes
+ * the records of devices and services.  Overview: ip_vs_mhs_lane_ask.h.
  */
 #include <linux/if_arp.h>
 #include <linux/if_macvlan.h>
@@ -23,15 +22,14 @@ static const char * const lane_names[] = {
 	"Device",
 };
 
-/* Why must all packets of the namespace go up?  0 if they need not.  A lane runs
- * before netfilter sets marks, so a service by firewall mark may own any packet.
- */
+/* Why must all packets of the namespace go up?  0 if they need not */
 static enum mhs_lane lane_closed(const struct mhs_net *mn)
 {
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 
 	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
 		return MHS_LANE_OFF;
+	/* Netfilter sets marks later: a service by mark may own any packet */
 	if (READ_ONCE(mn->fwm_services) || READ_ONCE(mn->foreign) ||
 	    mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
 		return MHS_LANE_MARK;
@@ -42,9 +40,8 @@ static enum mhs_lane lane_closed(const struct mhs_net *mn)
 	return MHS_LANE_FORWARDED;
 }
 
-/* macvlan has MAC addresses of its own, and leaves frames to the device's MAC
- * address to the device, but for two modes: passthru takes all frames, source
- * those of some senders.
+/* Does a macvlan take only frames to its own MAC address?  Passthru takes all
+ * frames, source those of some senders.
  */
 static bool is_apart(const struct net_device *dev)
 {
@@ -64,9 +61,7 @@ static bool is_ipvlan(const struct net_device *dev)
 		       !strcmp(ops->kind, "ipvtap"));
 }
 
-/* What do devices above leave of the frames to the device's MAC address?  A bridge,
- * bond or VRF takes over what its members receive.
- */
+/* What do devices above leave of the frames to the device's MAC address? */
 static u32 in_left(struct net_device *dev)
 {
 	u32 fit = MHS_LANE_FIT_IPV4 | MHS_LANE_FIT_IPV6, left = 0;
@@ -83,15 +78,14 @@ static u32 in_left(struct net_device *dev)
 		else if (is_apart(above))
 			left = fit | MHS_LANE_FIT_ALONE;
 		else if (!is_vlan_dev(above))
-			return 0;
+			return 0;	/* a bridge or bond takes all */
 	}
 	return left;
 }
 
-/* A card that strips VLAN tags hides them from XDP programs.  dev->xdp_prog is a
- * program of generic XDP, which costs more than the stack.  XDP_TX leaves by a
- * bond's member only if the program is that of the bond and the kernel asks the bond
- * for the member; without a carrier the stack sends nothing.
+/* dev->xdp_prog is generic XDP, which costs more than the stack.  XDP_TX leaves
+ * by a bond's member only if the bond has the program and the kernel asks the
+ * bond for the member; without a carrier the stack sends nothing.
  */
 static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 {
@@ -100,19 +94,19 @@ static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 	if (netif_is_bond_master(dev))
 		return !mhs_has_xdp(dev) ||
 		       !mhs_xdp_xmits(dev) || !netif_carrier_ok(dev);
+	/* A card that strips VLAN tags hides them from XDP programs */
 	return !is_vlan_dev(dev) &&
 	       dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
 				NETIF_F_HW_VLAN_STAG_RX);
 }
 
-/* Does an XDP program see the frames for the device, as its cards receive them? */
+/* Does an XDP program see the device's frames as its cards receive them? */
 static bool in_fits_xdp(struct net_device *dev)
 {
 	return dev->type == ARPHRD_ETHER && !in_hides(dev, NULL) &&
 	       !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL);
 }
 
-/* MHS_LANE_FIT_* */
 static u32 in_fit(struct net_device *dev)
 {
 	const struct inet6_dev *in6 = __in6_dev_get(dev);
@@ -129,18 +123,14 @@ static u32 in_fit(struct net_device *dev)
 	return fit;
 }
 
-/* Set p->fit, and make the record of the device that received the packet.  Returns
- * 0, or why all packets of the namespace or of the device go up.
- */
+/* Set p->fit, and make a record of p->in: 0, or why all its packets go up */
 enum mhs_lane mhs_lane_open(struct mhs_lane_packet *p, u32 fit)
 {
 	struct mhs_lane_in *in = lane_in(p);
 	u32 was = READ_ONCE(in->generation);
 	enum mhs_lane why;
 
-	/* Pairs with the barrier in mhs_lane_changed(), after the read of
-	 * p->generation
-	 */
+	/* After the read of p->generation; pairs with mhs_lane_changed() */
 	smp_rmb();
 	why = lane_closed(p->mn);
 	if (why)
@@ -176,7 +166,6 @@ static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 	return local;
 }
 
-/* Has the device the service's address? */
 static bool lane_has_addr(struct net_device *dev, const struct mhs *mhs)
 {
 	const struct in_device *in_dev = __in_dev_get_rcu(dev);
@@ -209,9 +198,7 @@ bool mhs_lane_is_local(const struct mhs_lane_packet *p)
 	struct mhs *mhs = p->mhs;
 	struct net *net = p->mn->net;
 
-	/* Pairs with the barrier in mhs_lane_changed(), after the read of
-	 * p->generation
-	 */
+	/* After the read of p->generation; pairs with mhs_lane_changed() */
 	smp_rmb();
 	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && mhs->af == AF_INET6) {
 		if (!lane_lookup_ipv6(net, p->in, &mhs->addr.in6))

@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: one packet before the IP stack, what a lane has
- * found out before the packet comes, and how long that holds.  Overview:
- * ip_vs_mhs_lane_ask.h.
+/* IPVS stateless Maglev scheduler: a packet in a lane, and the records that
+ * lanes ask.
  *
- * A packet asks neither routes nor neighbours nor devices.  A server has a record
- * of the way to it, a service one of its address, a namespace one of each device
- * that receives.  Each record has the generation in which it was made, and holds
- * while the namespace has that generation: the sum of counters that only grow, so
- * that a change of any makes another sum:
+ * A packet asks neither routes nor neighbours nor devices.  A server has a
+ * record of the way to it, a service one of its address, a namespace one of
+ * each device that receives.  Each record has the generation in which it was
+ * made, and holds while the namespace has that generation: the sum of counters
+ * that only grow, so that a change of any makes another sum:
  *
- *	routes, rules, IPsec		the kernel's rt_genid_*(); what they do not
- *					count, the notifier of routes
+ *	routes, rules, IPsec		the kernel's rt_genid_*(); what they do
+ *					not count, the notifier of routes
  *	devices, redirects		their notifiers
  *	servers, services, sysctls	whoever changes them
- *	next hop, in ways only		one of MHS_LANE_HOPS counters: a neighbour
- *					that grows old or young spoils few records
+ *	next hop, in ways only		one of MHS_LANE_HOPS counters: a
+ *					neighbour that changes ages few records
  *	all else, as the sync daemon	time, see mhs_lane_generation()
  *
- * A counter changes after what it counts has changed, with a full barrier in
- * between; who makes a record reads the counters first, then, after a read barrier,
- * what the record says.  So a record made of old facts has an old generation.
+ * A counter changes after what it counts, with a full barrier in between; who
+ * makes a record reads the counters first, then, after a read barrier, what the
+ * record says.  So a record made of old facts has an old generation.
  *
  * Packets make the records, without a lock.  Who makes one claims it by a
- * compare-and-exchange of the generation that it saw before, else leaves the record
- * to others; while the words change the generation is MHS_LANE_CLAIMED, which no
- * namespace has.  A reader compares the generation before (acquire) and after (read
- * barrier) it copies the words.  A record never gets the generation again that it
- * had before, so a copy between two equal generations is of one record.
+ * compare-and-exchange of the generation that it saw before, else leaves the
+ * record to others; while the words change the generation is MHS_LANE_CLAIMED,
+ * which no namespace has.  A reader compares the generation before (acquire)
+ * and after (read barrier) it copies the words.  No generation comes again, so
+ * a copy between two equal ones is of one record.
  *
  * The way names a neighbour and a device without a reference: both are freed a
- * grace period after the notifiers have told of their end, and who has compared the
- * generation under RCU uses them until the end of that section.
+ * grace period after the notifiers have told of their end, and who has compared
+ * the generation under RCU uses them until the end of that section.
  */
 #ifndef _IP_VS_MHS_LANE_H
 #define _IP_VS_MHS_LANE_H
@@ -52,7 +51,6 @@
 /* Devices share places by their index: each VLAN is one, too */
 #define MHS_LANE_INS		64
 
-/* The way to a server */
 struct mhs_lane_way {
 	struct net_device	*out;
 	/* 0 if out cannot send frames that come by another, or adds a tag */
@@ -92,7 +90,6 @@ struct mhs_lane_in {
 	const struct net_device	*dev;
 };
 
-/* Of a namespace */
 struct mhs_lane_net {
 	atomic_t		generation;
 	struct mhs_lane_in in[MHS_LANE_INS];	/* by device */
@@ -115,16 +112,14 @@ static inline bool mhs_lane_claim(u32 *generation, u32 was, u32 now)
 	if (was == now || was == MHS_LANE_CLAIMED ||
 	    !try_cmpxchg(generation, &was, MHS_LANE_CLAIMED))
 		return false;
-	/* No reader sees new words with the old generation; pairs with the second
-	 * read of the generation in lane_is_open() and lane_way()
+	/* No reader sees new words with the old generation; pairs with the
+	 * second read of the generation in lane_is_open() and lane_way()
 	 */
 	smp_wmb();
 	return true;
 }
 
-/* What became of a frame that a lane saw: what is not forwarded goes up to the
- * stack.
- */
+/* What became of a frame that a lane saw: all but the first go up */
 enum mhs_lane {
 	MHS_LANE_FORWARDED,
 	MHS_LANE_OFF,		/* lane=0, or the namespace has no service */
@@ -149,7 +144,7 @@ struct mhs_lane_stats {
 	unsigned long		n[MHS_LANE_MAX];
 };
 
-/* A packet in a lane.  The caller sets the fields from mn to bytes, and protocol. */
+/* A packet in a lane.  The caller sets mn to bytes, and protocol */
 struct mhs_lane_packet {
 	struct mhs_net			*mn;
 	const struct mhs_hash		*hash;

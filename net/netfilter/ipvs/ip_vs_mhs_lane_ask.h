@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: packets before the IP stack.
  *
- * A lane forwards the packets that the stack would forward without a connection
- * entry, before the stack sees them.  The decision is that of mhs_ask().
- * What a lane cannot forward exactly as the stack does "goes up": the stack gets
- * the packet.  So a lane resolves no route and no neighbour, makes no entry and
+ * A lane forwards packets that the stack would forward without a connection
+ * entry.  What a lane cannot forward exactly as the stack does "goes up", to
+ * the stack: a lane resolves no route and no neighbour, makes no entry and
  * sends no ICMP.
  *
- * All packets of a device run through what is here, which asks records only:
+ * All packets of a device run through this file, which asks records only, see
  * ip_vs_mhs_lane.h.  The caller holds RCU until it has used the answer.
  */
 #ifndef _IP_VS_MHS_LANE_ASK_H
@@ -32,7 +31,6 @@ static __always_inline unsigned int lane_head(bool v6)
 	return v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 }
 
-/* The generation of the namespace, which is odd */
 static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 {
 	u32 n = atomic_read(&mn->lane_net.generation) + rt_genid_ipv4(mn->net);
@@ -46,16 +44,14 @@ static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 	return 2 * n + 1;
 }
 
-/* The same, with the changes of a next hop */
+/* The generation, with the changes of a next hop */
 static __always_inline u32
 mhs_lane_generation_of(const struct mhs_lane_packet *p, u8 hop)
 {
 	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
 }
 
-/* The place for the receiver: devices made one after the other have
- * other places
- */
+/* Devices made one after the other have different places */
 static __always_inline struct mhs_lane_in *
 lane_in(const struct mhs_lane_packet *p)
 {
@@ -79,9 +75,7 @@ static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
 		      READ_ONCE(in->generation) == p->generation);
 }
 
-/* Addresses, and ports where TCP or UDP without options has them: lane_parse_rest()
- * looks at the protocol of what is for a service
- */
+/* Read addresses and ports as TCP has them; lane_parse_rest() checks that */
 static __always_inline bool lane_parse(struct mhs_lane_packet *p, bool v6)
 {
 	const struct udphdr *ports = p->ip + lane_head(v6);
@@ -134,9 +128,7 @@ static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
 
 	if (unlikely(!lane_parse_ip(p, v6) || p->len > p->bytes))
 		return false;
-	/* An XDP program trims only before a tunnel's header: more than padding
-	 * would leave with the packet.
-	 */
+	/* XDP trims only for a tunnel: what is no padding would leave, too */
 	if (unlikely(p->len != p->bytes && p->bytes > ETH_ZLEN - ETH_HLEN))
 		return false;
 	p->facts = 0;
@@ -162,9 +154,7 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 	       !ipv4_is_loopback(addr->ip) && !ipv4_is_zeronet(addr->ip);
 }
 
-/* Where does the packet go?  The answer of mhs_ask() for almost all: TCP in
- * a slot that is stable and not tracked, to a server that takes all flows.
- */
+/* Decide as mhs_ask() would, but only on TCP in stable slots; else false */
 static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
@@ -192,8 +182,8 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	return true;
 }
 
-/* Copy a part of a record, which others may write or read meanwhile: a reader sees
- * that by the generation.  data_race() copies the value of its expression: 0 is cheap.
+/* Copy a part of a record.  A reader sees by the generation whether others
+ * wrote meanwhile.  data_race() copies the value of its expression: 0 is cheap.
  */
 #define lane_copy(TO, FROM)	data_race(((TO) = (FROM), 0))
 
@@ -239,9 +229,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 			    p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
-	/* Pairs with the release in ctl_add_dest(): whoever sees mhs->svc sees
-	 * MHS_SETTLING.
-	 */
+	/* Pairs with ctl_add_dest(): whoever sees mhs->svc sees MHS_SETTLING */
 	svc = smp_load_acquire(&p->mhs->svc);
 	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;
@@ -273,9 +261,9 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	return quick ? MHS_LANE_MAX : mhs_lane_way_find(p);
 }
 
-/* Write the tunnel's header that the record has in front of the packet, whose TTL is
- * the new one.  As in the core the header has that TTL, the packet's DF, and without
- * DF an identification; the congestion mark of the packet stays.
+/* Write the tunnel's header in front of the packet, which has its new TTL.  As
+ * in the core the header has that TTL, the packet's DF, and without DF an
+ * identification; the congestion mark stays.
  */
 static __always_inline void
 mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
@@ -306,9 +294,8 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
-/* mhs_lane_ask() inline, for almost all packets; @quick is false in mhs_lane_ask()
- * only.  The compiler keeps @p in registers.  Returns MHS_LANE_MAX for: ask
- * mhs_lane_ask().
+/* mhs_lane_ask() inline, so that @p stays in registers.  MHS_LANE_MAX means:
+ * call mhs_lane_ask(), which alone passes false for @quick.
  */
 static __always_inline enum mhs_lane
 mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the switches of the lane, and what makes its
- * records old.
+/* IPVS stateless Maglev scheduler: the sysctls lane and ingress, and what makes
+ * the records of lanes old.
  *
- * The sysctl lane opens both doors; the sysctl ingress names the devices that have
- * mhs_ingress_hook().  From the first 1 or name on the namespace listens to
- * the kernel's notifiers of devices, neighbours and routes.  These run under RTNL,
- * in softirqs, or under locks of the kernel's tables: they count, see
- * ip_vs_mhs_lane.h, and a device that goes takes its hook along.
+ * From the first 1 or name on the namespace listens to the kernel's notifiers
+ * of devices, neighbours and routes.  These run under RTNL, in softirqs, or
+ * under locks of the kernel's tables: they count, see ip_vs_mhs_lane.h, and a
+ * device that goes takes its hook along.
  *
- *	mhs_net.lane_lock		writes of both sysctls; RTNL is taken under
- *					it.  net_init() must not take RTNL: while a
- *					core with one service mutex loads the module,
- *					RTNL may wait for that mutex, see
- *					ip_vs_dst_event()
+ *	mhs_net.lane_lock	writes of both sysctls; RTNL is taken under it.
+ *				net_init() must not take RTNL: while a core with
+ *				one service mutex loads the module, RTNL may wait
+ *				for that mutex, see ip_vs_dst_event()
  *	mhs_net.ingress		under RTNL; dev is NULL where no hook is.
- *					Packets use none of it
+ *				Packets use none of it
  */
 #include <linux/hash.h>
 #include <linux/netdevice.h>
@@ -126,9 +124,9 @@ static int watch_begin(struct mhs_net *mn)
 		return err;
 	/* Fails for a block that is registered only */
 	register_netevent_notifier(&mn->neighbours_nb);
-	/* Fails where routes change all the time.  Then a route of IPv6 that was
-	 * deleted, the only change that rt_genid_*() do not count, is noticed by
-	 * time.
+	/* Fails where routes change all the time.  Then only time tells that a
+	 * route of IPv6 was deleted, the one change that rt_genid_*() do not
+	 * count.
 	 */
 	register_fib_notifier(mn->net, &mn->routes_nb, NULL, NULL);
 	mn->watches = true;
@@ -190,9 +188,8 @@ static int watch_set(struct mhs_net *mn, char *text)
 	return err;
 }
 
-/* Read or write net.ipv4.vs.mhs.ingress.  Takes RTNL.  Nothing has changed after
- * -ENODEV for an unknown device, -E2BIG for too many, and -EINVAL for a loopback
- * device or more than one line; an error of nf_register_net_hook() leaves a part.
+/* Read or write net.ipv4.vs.mhs.ingress.  Takes RTNL.  An error leaves all as
+ * it was, but one of nf_register_net_hook() leaves a part.
  */
 int mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
 			   size_t *lenp, loff_t *ppos)
@@ -224,7 +221,7 @@ int mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
 	return err;
 }
 
-/* Remove all hooks and listen to no notifier any more.  The sysctls are gone. */
+/* Remove all hooks and notifiers.  The sysctls are gone */
 void mhs_lane_watch_exit(struct mhs_net *mn)
 {
 	if (!mn->watches)
@@ -234,6 +231,6 @@ void mhs_lane_watch_exit(struct mhs_net *mn)
 	unregister_netevent_notifier(&mn->neighbours_nb);
 	/* This tells the end of each device, which takes the hook along */
 	unregister_netdevice_notifier_net(mn->net, &mn->devices_nb);
-	/* Packets in the hooks use @mn, which may be freed without a grace period */
+	/* Packets in hooks use @mn, which may be freed without a grace period */
 	synchronize_net();
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the ways of a lane to servers.
- *
- * A way is what the stack would find out for each packet: method, route, next hop,
- * path MTU, the tunnel's header.  Overview: ip_vs_mhs_lane.h.
+/* IPVS stateless Maglev scheduler: the ways of a lane to servers, which are
+ * what the stack would find out for each packet.  Overview: ip_vs_mhs_lane.h.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
@@ -15,9 +13,7 @@
 
 #include "ip_vs_mhs_lane_ask.h"
 
-/* How does the server get packets?  A lane knows plain packets and tunnels of IP
- * in IP.
- */
+/* Is the server reached without a tunnel, or by IP in IP? */
 static bool way_method(struct mhs_lane_way *way, const struct mhs *mhs,
 		       const struct ip_vs_dest *dest,
 		       const struct ip_vs_conn *carrier)
@@ -60,9 +56,7 @@ static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
 					 rt6_nexthop(rt, &dest->addr.in6));
 }
 
-/* The longest packet for the path.  The core drops packets if a tunnel leaves them
- * less than their protocol's minimum.
- */
+/* The longest packet; 0 if the tunnel leaves less than the core accepts */
 static u16 way_mtu(const struct mhs_lane_way *way,
 		   const struct dst_entry *dst, const struct ip_vs_dest *dest)
 {
@@ -74,9 +68,8 @@ static u16 way_mtu(const struct mhs_lane_way *way,
 	return min_t(u32, mtu - way->outer, U16_MAX);
 }
 
-/* Read the next hop's address.  The stack uses that of a neighbour while it probes
- * whether the neighbour is alive; a packet to a stale one starts the probe, so the
- * packet goes up.
+/* Make the Ethernet header.  The stack, too, uses the address of a neighbour
+ * that it probes; a packet to a stale one goes up, to start the probe.
  */
 static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 {
@@ -84,9 +77,7 @@ static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 	struct ethhdr eth;
 	unsigned int seq;
 
-	/* The end of a dead one has been told, maybe before the generation was
-	 * read
-	 */
+	/* A neighbour may have died before the generation was read */
 	if (READ_ONCE(neigh->dead) || !(READ_ONCE(neigh->nud_state) &
 					(NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
 		return false;
@@ -103,7 +94,6 @@ static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 	return true;
 }
 
-/* The tunnel's header, but for what depends on the packet */
 static void way_head(struct mhs_lane_packet *p,
 		     const struct ip_vs_dest_dst *route)
 {
@@ -143,10 +133,8 @@ static __be16 way_tci(const struct net_device *dev)
 }
 
 /**
- * mhs_lane_way_find() - find the way to the server, which gets a record of it
+ * mhs_lane_way_find() - make a record of the way by the core's cached route
  * @p: the packet; the function sets p->way and p->head
- *
- * The way is that of the route that the core has cached for the server.
  *
  * Return: 0, or why the packet goes up.
  */
@@ -160,12 +148,10 @@ enum mhs_lane mhs_lane_way_find(struct mhs_lane_packet *p)
 	const struct ip_vs_conn *carrier;
 	struct dst_entry *dst;
 
-	/* Pairs with the barrier in mhs_lane_changed(), after the read of
-	 * p->generation
-	 */
+	/* After the read of p->generation; pairs with mhs_lane_changed() */
 	smp_rmb();
 	*way = (struct mhs_lane_way){};
-	/* None until the work finds memory for it; lane_decide() does not ask */
+	/* None until the work has memory for it; lane_decide() does not ask */
 	carrier = rcu_dereference(p->server->carrier);
 	if (!carrier)
 		return MHS_LANE_DECISION;

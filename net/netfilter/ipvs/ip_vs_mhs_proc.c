@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs and ip_vs_mhs_lookup.
- *
- * Scripts find a column by its name: columns keep their names, and new ones are
- * added at the end.  Documented in Documentation/networking/ipvs-mhs.rst.
- */
+/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs and ip_vs_mhs_lookup */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
 
+/* Scripts find columns by name: names stay, new ones are added at the end */
 static const char * const proc_columns[] = {
 	"Prot", "Address:Port", "State", "Servers", "Gone", "NoSlot", "Size",
 	"Stable", "Hold", "Pin", "Tracked", "NextMergeMs", "Entries",
@@ -36,9 +33,7 @@ static u64 proc_server_id(const struct mhs *mhs, u32 idx)
 	return s ? s->id : 0;
 }
 
-/* Count and fingerprint the slots, which may change meanwhile; does quic_ids name the
- * service?
- */
+/* Count and fingerprint the slots, which may change meanwhile */
 static void proc_sum_slots(const struct mhs *mhs, struct mhs_sum *sum)
 {
 	const struct mhs_cid *cid;
@@ -85,7 +80,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	u32 changes, entries, gone = 0;
 	int i;
 
-	/* Callbacks need not wait for the sum, so servers may change meanwhile */
+	/* The sum is made without the lock: servers may change meanwhile */
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes - mhs->dirty;
 	mutex_unlock(&mhs->lock);
@@ -134,7 +129,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	return 0;
 }
 
-/* Position 0 is the line of names.  Between two calls a reference holds a service */
+/* Position 0 is the line of names.  Others have a service, by reference */
 static void *proc_seq_start(struct seq_file *seq, loff_t *pos)
 {
 	struct mhs_net *mn = mhs_net(seq_file_net(seq));
@@ -183,7 +178,6 @@ const struct seq_operations mhs_proc_ops = {
 
 /* Which slot has a client in a service?  A writer asks with one line,
  *
- *	TCP 192.0.2.1 80 198.51.100.7 40000
  *	FWM 7 0 198.51.100.7 40000
  *	UDP 192.0.2.1 443 198.51.100.7 40000 070a000002deadbeef
  *
@@ -244,7 +238,7 @@ int mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 	return 0;
 }
 
-/* The service that was asked for, with a reference and a table that is not due */
+/* The service that was asked for, with a reference; its table is not due */
 static void *lookup_start(struct seq_file *seq, loff_t *pos)
 {
 	struct mhs_net *mn = mhs_net(seq_file_net(seq));

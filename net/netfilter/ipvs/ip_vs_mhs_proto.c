@@ -7,9 +7,6 @@
  *	QUIC	Initial, by long	-
  *		header and version
  *	UDP	unknown (plain UDP)	-
- *
- * QUIC is UDP to a port in the module parameter quic_ports; plain UDP to one in
- * stay_ports is to stay at its server.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -77,9 +74,7 @@ static void parse_quic(struct mhs_packet *p)
 		p->facts = mhs_quic_facts(h);
 }
 
-/* Parse the transport header, of TCP, UDP or SCTP, of what is not a later fragment;
- * false for a packet that is too short
- */
+/* Parse TCP, UDP or SCTP, but no later fragment; false if it is too short */
 bool mhs_proto_parse(struct mhs_packet *p)
 {
 	const union {
@@ -107,9 +102,7 @@ bool mhs_proto_parse(struct mhs_packet *p)
 	return true;
 }
 
-/* What is UDP to a port?  0 for QUIC.  If each packet is a flow (-o) all UDP is plain,
- * and none stays.
- */
+/* Facts of UDP to a port, 0 for QUIC.  With -o all is plain, and none stays */
 u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port)
 {
 	if (mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)

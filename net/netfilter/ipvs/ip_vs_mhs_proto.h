@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: facts of a TCP or QUIC header, MHS_PKT_*, and
- * where the connection ID of QUIC is.
- *
- * Pure.  The caller has checked the length of the header.
+/* IPVS stateless Maglev scheduler: facts of a TCP or QUIC header, and where
+ * QUIC has its connection ID.  The caller has checked the length of a header.
  */
 #ifndef _IP_VS_MHS_PROTO_H
 #define _IP_VS_MHS_PROTO_H
@@ -43,8 +41,8 @@ struct mhs_quic {
 
 #define MHS_QUIC_CID_MAX	20
 
-/* How much of a packet mhs_quic_id() reads at most: a long header, the length
- * of an ID, and of the ID the first octet and the block of a keyed one
+/* mhs_quic_id() reads at most a long header, the length of an ID, and of the ID
+ * the first octet and the block of a keyed one
  */
 #define MHS_QUIC_ID		16
 #define MHS_QUIC_BYTES		(sizeof(struct mhs_quic) + 2 + MHS_QUIC_ID)
@@ -63,9 +61,7 @@ static inline bool mhs_quic_is(const struct mhs_quic *h, u8 v1, u8 v2)
 	return false;
 }
 
-/* A packet of an unknown version begins no flow here: whichever server gets the
- * packet answers with Version Negotiation.
- */
+/* An unknown version begins no flow: any server sends Version Negotiation */
 static inline u32 mhs_quic_facts(const struct mhs_quic *h)
 {
 	return h->flags & MHS_QUIC_LONG_HEADER &&
@@ -73,9 +69,9 @@ static inline u32 mhs_quic_facts(const struct mhs_quic *h)
 	       MHS_PKT_FRESH : 0;
 }
 
-/* Where are the @need octets after the first one of the destination connection ID,
- * if a server may have issued the ID?  Clients choose the IDs of Initial and 0-RTT
- * packets.  Returns the offset, or 0 if there is no such ID in these bytes.
+/* The offset of the @need octets after the first one of the destination
+ * connection ID, if a server may have issued the ID (clients choose those of
+ * Initial and 0-RTT packets), or 0.
  */
 static inline unsigned int mhs_quic_id(const u8 *h, unsigned int bytes,
 				       unsigned int need)

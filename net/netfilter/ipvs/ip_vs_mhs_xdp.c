@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the lane of XDP programs.
  *
- * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides and rewrites the
- * frame, and sends it: lane.bpf.c.  If the program rewrote the frame, the answer
- * would have to be copied twice and checked once more: some 100 instructions of a
- * packet.  A program that uses the kfunc holds a reference to this module.
+ * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides and
+ * rewrites the frame, and sends it.  A program that rewrote the frame itself
+ * would copy the answer twice and check it once more: some 100 instructions of
+ * a packet.  A program that uses the kfunc holds a reference to this module.
  */
 #include <linux/bpf.h>
 #include <linux/etherdevice.h>
@@ -18,9 +18,8 @@
 
 static int xdp_lane_long(struct xdp_buff *xdp);
 
-/* The bond of a member; NULL if the stack drops what the member receives.  As
- * netdev_rx_handler_unregister() promises, who sees the handler has its data until
- * the end of the RCU section, and the bond with it.
+/* The bond of a member; NULL if the stack drops what the member receives.  Who
+ * sees the handler has its data and the bond until the end of the RCU section.
  */
 static noinline struct net_device *xdp_bond(const struct net_device *member)
 {
@@ -32,9 +31,7 @@ static noinline struct net_device *xdp_bond(const struct net_device *member)
 	return slave && !bond_is_slave_inactive(slave) ? slave->bond->dev : NULL;
 }
 
-/* A frame with a tag is for the device of the VLAN: on the card or, as the stack
- * looks, on its bond
- */
+/* A tag is that of a VLAN of the card or, as in the stack, of its bond */
 static bool xdp_untag(struct mhs_lane_packet *p, struct net_device *card,
 		      struct net_device *link)
 {
@@ -91,7 +88,7 @@ static __always_inline int xdp_growth(const struct mhs_lane_packet *p,
 	return p->way.outer + xdp_head(p, quick) - head;
 }
 
-/* Moving xdp->data moves no data in front of the frame that another program left */
+/* Metadata of another program before the frame would not move along */
 static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
 {
 	return xdp->data - xdp->data_hard_start >=
@@ -141,7 +138,7 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	return MHS_LANE_FORWARDED;
 }
 
-/* Move the start of the frame; cut padding off, and put the tunnel's header in front */
+/* Move the start of the frame, cut padding, and write the tunnel's header */
 static __always_inline void xdp_push(const struct mhs_lane_packet *p,
 				     struct xdp_buff *xdp, int growth, bool quick)
 {
@@ -153,8 +150,8 @@ static __always_inline void xdp_push(const struct mhs_lane_packet *p,
 		xdp_set_data_meta_invalid(xdp);
 	else
 		xdp->data_meta = xdp->data;
-	/* A card may lose a frame that is too short without its tag.  veth, whose
-	 * frames may end where their room does, loses none.
+	/* A card may lose a frame that is too short without its tag.  veth,
+	 * whose frames may end where their room does, loses none.
 	 */
 	lacks = ETH_ZLEN - (int)(xdp->data_end - xdp->data);
 	if (growth < 0 && lacks > 0 &&
@@ -192,10 +189,10 @@ static __always_inline void xdp_rewrite(const struct mhs_lane_packet *p,
 	memcpy(to + xdp_head(p, quick) - 2, &p->way.proto, 2);
 }
 
-/* Decide, count and rewrite; the answer of the kfunc.  @quick: where records tell */
+/* The whole kfunc; with @quick only where records tell, else xdp_lane_long() */
 static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 {
-	/* set as far as it is read; to clear it would take 10 % of the packet */
+	/* what is read is set; to clear all would take 10 % of the packet */
 	struct mhs_lane_packet p __uninitialized;
 	enum mhs_lane why;
 
@@ -227,24 +224,22 @@ __bpf_kfunc_start_defs();
  * bpf_ipvs_mhs_lane() - kfunc: where does a frame go?
  * @xdp_ctx: the frame
  *
- * A frame that goes to a server is rewritten and counted as sent: the program must
- * send it.  Pointers to the frame that the program had are to the frame as it was,
- * whose bytes stay in the buffer.
+ * A frame that goes to a server is rewritten and counted as sent: the program
+ * must send it.  The program's pointers stay within the buffer, but do not
+ * follow the frame.
  *
  * Context: an XDP program in native mode.
  * Return: the index of the device to redirect the frame to, -1 if the program
- *	must return XDP_TX and nothing else (the program of a bond runs on its
- *	members, where xdp_master_redirect() then sends by the member that the bond
- *	chooses), 0 if it goes up to the stack.
+ *	must return XDP_TX and nothing else (a bond's program runs on its
+ *	members, where xdp_master_redirect() then sends by the member that
+ *	the bond chooses), 0 if it goes up to the stack.
  */
 __bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx)
 {
 	struct xdp_buff *xdp = (struct xdp_buff *)xdp_ctx;
 	int where;
 
-	/* Softirqs are disabled, which is a read-side critical section of RCU;
-	 * lockdep wants to be told.
-	 */
+	/* Disabled softirqs are a section of RCU, but lockdep must be told */
 	rcu_lock_acquire(&rcu_lock_map);
 	where = xdp_lane(xdp, true);
 	rcu_lock_release(&rcu_lock_map);
@@ -262,9 +257,7 @@ static const struct btf_kfunc_id_set xdp_kfunc_set = {
 	.set	= &xdp_kfuncs,
 };
 
-/* Offer the kfunc, which programs find by the module's BTF.  Each namespace has
- * struct mhs_net by now.
- */
+/* Offer the kfunc to programs; each namespace has struct mhs_net by now */
 int mhs_xdp_register(void)
 {
 	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &xdp_kfunc_set);
