@@ -6,9 +6,8 @@
 #define MHS_TRY_SLOTS		32
 #define MHS_TRY_SERVERS		512U
 
-/* Find another server in the next slots: all directors have the same table and
- * find the same server.  Then in servers[], as many may be full, and one that came
- * after the last rebuild has no slot.
+/* Find another server in the next slots: all directors find the same.  Then in
+ * servers[]: many may be full, and a new one has no slot before a rebuild.
  */
 static struct mhs_server *ask_other(const struct mhs *mhs, const u32 *slot)
 {
@@ -36,10 +35,7 @@ static struct mhs_server *ask_other(const struct mhs *mhs, const u32 *slot)
 	return NULL;
 }
 
-/* Choose the server of a new flow by the word @w of its slot, or none.  A
- * candidate out of service stays in the table until the next rebuild and is
- * passed over; a full candidate is passed over only with the fallback flag.
- */
+/* Choose the server of a new flow by the word @w of its slot; NULL: none */
 struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w)
 {
 	struct mhs_server *s;
@@ -78,10 +74,8 @@ u32 mhs_ask_long(struct mhs_ask *q)
 	return v;
 }
 
-/* Carry out MHS_CUTS: make the slot stable.  New flows cannot get entries, and
- * the deleted old server may be dead: the candidate takes over, and the old
- * server loses its flows.  Returns false if the slot has changed since the
- * decision, but for its marks, or changes just now.
+/* Carry out MHS_CUTS: make the slot stable.  Returns false if the slot has
+ * changed since the decision, but for its marks, or changes just now.
  */
 bool mhs_ask_cut(const struct mhs_ask *q)
 {

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: where does a packet go?
- *
- * Overview: ip_vs_mhs_decide.h.
- */
+/* IPVS stateless Maglev scheduler: where does a packet go? */
 #include "ip_vs_mhs_decide.h"
 
 static u32 decide_act(enum mhs_act act)
@@ -10,9 +7,7 @@ static u32 decide_act(enum mhs_act act)
 	return mhs_verdict(act, MHS_CNT_MAX, 0);
 }
 
-/* The candidate takes no new flow.  Without another server the core sends ICMP
- * unreachable.
- */
+/* The candidate takes no new flow.  Without another one the core sends ICMP. */
 static u32 decide_elsewhere(u32 cand, u32 facts)
 {
 	if (facts & MHS_ASK_SEARCHED || !mhs_decide_searches(cand, facts))
@@ -52,8 +47,8 @@ static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
 	return mhs_decide_new();
 }
 
-/* May the old server have flows of UDP that is to stay, without an entry?  If not
- * deleted, and if entries have not told its flows from the first one on
+/* May UDP that is to stay have flows to the old server without an entry?  Not
+ * if it is deleted, nor if all its flows have got entries for a pin time.
  */
 static bool udp_has_older(u32 old)
 {
@@ -61,10 +56,8 @@ static bool udp_has_older(u32 old)
 	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_COUNTS);
 }
 
-/* Plain UDP, also UDP that is to stay: "Protocols" in
- * Documentation/networking/ipvs-mhs.rst.  Clients that use a port per query make
- * every packet a flow, so mhs makes entries only if all flows must have one, are to
- * stay, or have left one.
+/* Plain UDP.  Clients that use a port per query make each packet a flow: mhs
+ * makes entries only for flows that need one, are to stay or have left one.
  */
 static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 {
@@ -136,13 +129,11 @@ u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
-	/* Persistence, or another scheduler by the mark, may choose the server of
-	 * a new flow.  A settling service has no final table: nobody resends plain
-	 * UDP, which uses the present one.
-	 */
+	/* Persistence, or another scheduler by mark, may choose the server */
 	if ((fresh || facts & MHS_PKT_CONNLESS) &&
 	    facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE))
 		return mhs_verdict_tracks();
+	/* Also while the table is not final: nobody resends plain UDP */
 	if (facts & MHS_PKT_CONNLESS)
 		return decide_udp(w, old, cand, facts);
 	if (facts & MHS_SVC_SETTLING)

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: where does a packet go?
  *
- * The decision uses no skb, IPVS type, lock or clock, so the same source
- * compiles in user space, where tests check every case.  A caller reads the
- * packet, mhs_ask() gathers the facts, mhs_decide() returns a
- * verdict, and the caller carries the verdict out:
+ * The decision uses no skb, IPVS type, lock or clock, so tests in user space
+ * can check every case.  mhs_ask() gathers the facts, mhs_decide() returns a
+ * verdict, and the caller of mhs_ask() carries it out:
  *
  *	packet to a service of mhs
  *	  |
- *	  |-- QUIC, the connection ID names a server ----> carrier, that server, by
- *	  |						   mhs_cid_ask()
- *	  |-- mhs_decide_looks(), entry found -----> by the entry
+ *	  |-- QUIC, the connection ID names a server ----> carrier, that server
+ *	  |-- mhs_decide_looks(), entry found -----------> by the entry
  *	  |-- settling: new flow ------------------------> core, entry
  *	  |             older flow ----------------------> drop, client resends
  *	  |-- stable slot -------------------------------> carrier, candidate
@@ -93,15 +91,10 @@ enum mhs_act {
 	MHS_CORE,	/* leave the packet to the core */
 	MHS_DROP,	/* the client resends */
 	MHS_FORWARD,	/* by the server's carrier */
-	/* make an entry, for the new flow or the older one; on failure ask again
-	 * with MHS_ASK_NO_ENTRY
-	 */
-	MHS_NEW,
-	MHS_PIN,
-	/* the candidate takes no new flow: search another server and ask again
-	 * with MHS_ASK_SEARCHED
-	 */
-	MHS_SEARCH,
+	/* make an entry; on failure ask again with MHS_ASK_NO_ENTRY */
+	MHS_NEW,	/* for a new flow */
+	MHS_PIN,	/* for an older one */
+	MHS_SEARCH,	/* another server, then ask with MHS_ASK_SEARCHED */
 };
 
 /* A verdict is one word: an act, what to count, and flags */
@@ -130,9 +123,8 @@ static inline u32 mhs_verdict(enum mhs_act act, enum mhs_cnt count, u32 flags)
 	return act | (u32)count << MHS_COUNT_SHIFT | flags;
 }
 
-/* The core makes the entry of a new flow.  Persistence may take the server from
- * a template and never call schedule(), which marks the slot tracked, so the
- * verdict asks for the mark.
+/* The core makes the entry of a new flow.  With a persistence template it does
+ * not call schedule(), which marks the slot tracked: the verdict asks for that.
  */
 static inline u32 mhs_verdict_tracks(void)
 {
@@ -152,9 +144,7 @@ static inline bool mhs_decide_takes(u32 server)
 	return (server & (MHS_SRV_IN | MHS_SRV_FULL)) == MHS_SRV_IN;
 }
 
-/* May another server take the new flow that this server does not take?  If this
- * server is full, only with the fallback flag, as in mh.
- */
+/* May another server take the flow?  If full, only by a flag, as in mh. */
 static inline bool mhs_decide_searches(u32 server, u32 facts)
 {
 	return !(server & MHS_SRV_IN) || facts & MHS_SVC_FALLBACK;
@@ -182,9 +172,7 @@ static inline u32 mhs_decide_to_old(u32 w, u32 old, u32 facts)
 	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
 	     mhs_slot_pinning(w)) && mhs_decide_may_pin(old, facts))
 		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
-	/* All flows to such a server have entries: this packet is of no flow,
-	 * and the core answers.
-	 */
+	/* All its flows have entries: the core answers a packet without one */
 	if (old & MHS_SRV_ALL_ENTRY)
 		return mhs_verdict(MHS_CORE, MHS_CNT_MAX, flags);
 	/* The work retries to make the carrier, and the client resends */
@@ -194,26 +182,21 @@ static inline u32 mhs_decide_to_old(u32 w, u32 old, u32 facts)
 			   MHS_CNT_STATELESS : MHS_CNT_OLD, flags);
 }
 
-/* May a connection ID name the server?  An ID makes no entry, so not if the flows
- * of the server need entries.
- */
+/* May a connection ID, which makes no entry, name the server? */
 static inline bool mhs_decide_names(u32 server)
 {
 	return server & MHS_SRV_CARRIER &&
 	       !(server & (MHS_SRV_NEW_ENTRY | MHS_SRV_METHOD));
 }
 
-/* A new flow in an unstable slot gets its entry from mhs.  The core would drop
- * the packet if the entry failed.
- */
+/* mhs makes the entry: the core would drop the packet if that failed */
 static inline u32 mhs_decide_new(void)
 {
 	return mhs_verdict(MHS_NEW, MHS_CNT_CAND, MHS_TO_CAND | MHS_BEGINS);
 }
 
-/* Most packets need the facts of one server only.  The inline function
- * mhs_decide_quick() decides for these packets: it saves 72 of 12,722
- * instructions in a stable slot, 106 in an unstable one (6.1).
+/* Most packets need the facts of one server only: mhs_decide_quick() is inline
+ * and saves 72 of 12,722 instructions (6.1), in an unstable slot 106.
  */
 static inline bool mhs_decide_is_quick(u32 facts)
 {

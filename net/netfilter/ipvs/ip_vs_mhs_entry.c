@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: connection entries.
- *
- * The limit on entries, new entries, and packets that have an entry.
- */
+/* IPVS stateless Maglev scheduler: connection entries and their limit */
 #include "ip_vs_mhs_pkt.h"
 
-/* May the service have one more entry, with the limit @limit?  If so, the entry
- * counts as made.  Room that older entries leave is found once a second, see
- * net_work().
- *
- * A limit holds for all services of the namespace together, too, because a flood
- * may go to each; a third of it is for older flows.
+/* May the service have one more entry, up to @limit?  If so, it counts as made;
+ * net_work() finds the room that ended entries leave.  A flood may go to every
+ * service: all together have a limit, too, a third of which is for older flows.
  */
 bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins)
 {
@@ -51,25 +45,24 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  * older one whose addresses the SYN forges.  Until the handshake ends, packets
  * that do not continue the SYN belong to the older flow.
  *
- * The core uses in_seq with helpers and IP_VS_CONN_F_SEQ_MASK only and sets
- * delta to 0, so that of a claim, which has neither:
- *	delta		when the claim was made, odd; 0: no claim
- *	previous_delta	sequence number of the first SYN
- *	init_seq	sequence number of the latest SYN
- * and out_seq.delta is set when an older flow has shown that the flow lives.
+ * The core zeroes delta, and uses in_seq and out_seq only with a helper or
+ * IP_VS_CONN_F_SEQ_MASK.  A claim has neither:
+ *	in_seq.delta		when the claim was made, odd; 0: no claim
+ *	in_seq.previous_delta	sequence number of the first SYN
+ *	in_seq.init_seq		sequence number of the latest SYN
+ *	out_seq.delta		1: a packet of an older flow has come
  */
 #define CLAIM_YOUNG	(5 * HZ)	/* a handshake, two packets lost */
 #define CLAIM_TIMEOUT	(10 * HZ)	/* of a claim without traffic */
-/* A client sends so much before it has heard from the server, and beside an older
- * flow, whose numbers might meet the claim, no more than the end of the handshake
+/* A client sends so much before the server answers, and no more than the end of
+ * the handshake counts beside an older flow, whose numbers might meet the claim
  */
 #define CLAIM_WINDOW	65537U
 #define CLAIM_NARROW	1U
 #define CLAIM_NOW	((u32)jiffies | 1)
 
 /* With vs.conntrack the end of an entry deletes the conntrack of its addresses
- * and ports.  A confirmed one may be that of an older flow: clear NFCT to keep
- * that conntrack.
+ * and ports.  Clear NFCT to keep a confirmed one, perhaps of an older flow.
  */
 static void claim_keep_conntrack(const struct mhs_packet *p,
 				 struct ip_vs_conn *cp)
@@ -82,8 +75,8 @@ static void claim_keep_conntrack(const struct mhs_packet *p,
 	spin_unlock_bh(&cp->lock);
 }
 
-/* Make the entry of a new flow a claim, if @p is a SYN.  Other CPUs find the
- * entry already.  Who sees no claim yet uses the entry.
+/* Make the entry of a new flow a claim, if @p is a SYN.  Other CPUs may find
+ * the entry before: they use it as one without a claim.
  */
 static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 {
@@ -98,15 +91,11 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	claim_keep_conntrack(p, cp);
 	WRITE_ONCE(cp->in_seq.previous_delta, ntohl(th->seq));
 	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
-	/* Pairs with the acquire in claim_marked(): whoever sees a claim sees
-	 * its sequence numbers.
-	 */
+	/* Pairs with claim_marked(): who sees the claim sees its numbers */
 	smp_store_release(&cp->in_seq.delta, CLAIM_NOW);
 }
 
-/* Make an entry in the core's table, with a reference, that of a new flow a claim;
- * NULL without memory or without room there
- */
+/* Make an entry, with a reference; NULL without memory or room in the table */
 struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
 				  const struct mhs_packet *p,
 				  struct ip_vs_dest *dest, enum mhs_cnt kind)
@@ -138,7 +127,6 @@ static bool claim_half_open(const struct ip_vs_conn *cp)
 	       state == IP_VS_TCP_S_NONE;
 }
 
-/* Only mhs sets delta without a helper or IP_VS_CONN_F_SEQ_MASK */
 static bool claim_marked(const struct ip_vs_conn *cp)
 {
 	if (cp->protocol != IPPROTO_TCP)
@@ -154,11 +142,10 @@ bool mhs_entry_is_claim(const struct ip_vs_conn *cp)
 	return claim_marked(cp) && claim_half_open(cp);
 }
 
-/* Does a packet belong to an older flow, not to the claim?  The numbers of the
- * first and of the latest SYN count: either may be the forged one.  The time of
- * the claim stays that of the first SYN, or SYNs would keep the older flow from
- * its entry.  After the handshake the entry is like any other, also if its ports
- * are used again.
+/* Does a packet belong to an older flow, not to the claim?  Not if it continues
+ * the first SYN or the latest: either may be forged.  The time of the claim
+ * stays that of the first, or SYNs would keep the older flow from its entry for
+ * good.
  */
 static bool claim_refuses(const struct mhs_packet *p, struct ip_vs_conn *cp)
 {
@@ -189,8 +176,8 @@ static bool claim_refuses(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	return true;
 }
 
-/* Claims end soon, as in a flood of SYNs; set_state() of the next packet gives
- * an established flow the timeout of its state.
+/* A claim ends soon, as a flood of SYNs makes many; set_state() of the next
+ * packet gives an established flow the timeout of its state.
  */
 static void claim_shorten(struct ip_vs_conn *cp)
 {
@@ -217,10 +204,9 @@ static bool entry_may_end(const struct mhs_ask *q, const struct ip_vs_conn *cp)
 	       READ_ONCE(s->state) == MHS_SRV_IN;
 }
 
-/* Send the packet by the entry or a carrier, @by, and put the entry, whose timer
- * restarts if @renew.  While the sync daemon binds an entry to a server
- * (ip_vs_try_bind_dest()), packet_xmit is NULL for a moment: leave the packet to
- * the core.
+/* Send the packet by @by, the entry or a carrier, and put the entry, whose
+ * timer restarts if @renew.  packet_xmit is NULL for a moment while the sync
+ * daemon is in ip_vs_try_bind_dest(): the core gets the packet.
  */
 static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 			       struct ip_vs_conn *cp, struct ip_vs_conn *by,
@@ -246,9 +232,7 @@ static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 	return verdict;
 }
 
-/* Send the packet that made an entry, and put the entry.  The core does not count
- * @stats.
- */
+/* Send an entry's first packet and put the entry; the core counts no @stats */
 unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 			     struct ip_vs_conn *cp, u32 stats)
 {
@@ -260,11 +244,10 @@ unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 	return NF_ACCEPT;
 }
 
-/* Must a packet leave its entry, whose server is out of service?  A new flow that
- * finds the entry of an older flow from the same client port, which has ended if the
- * server has weight 0; plain UDP, because the client's packets would keep the entry.
- * UDP that is to stay leaves that of a deleted server only, and not while the servers
- * of a service come one by one.
+/* Must a packet leave its entry, whose server is out of service?  Yes: a new
+ * flow from the client port of an older one, which has ended if the server has
+ * weight 0; plain UDP, which would keep the entry for ever; UDP that is to stay
+ * if the server is deleted and the service does not settle.
  */
 static bool entry_is_left(const struct mhs_ask *q, const struct mhs_packet *p,
 			  const struct ip_vs_conn *cp)
@@ -297,9 +280,7 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 
 	mhs_slot_track(q->slot);
 	mhs_count(mhs, MHS_CNT_TRACKED);
-	/* The core may reschedule a SYN, with ACK or without, to a flow that
-	 * seems over (conn_reuse_mode), which a claim does not
-	 */
+	/* conn_reuse_mode: the core may reschedule a SYN, but not in a claim */
 	opens = p->iph.protocol == IPPROTO_TCP ?
 		p->opens && !mhs_entry_is_claim(cp) :
 		q->facts & MHS_PKT_FRESH;
@@ -307,17 +288,14 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));
 
-	/* The core drops packets to a deleted server.  While mhs keeps the
-	 * server, its flows with an entry use the carrier like those without.
-	 */
+	/* The core would drop packets to a deleted server: use its carrier */
 	s = dest && !listed && !mhs_cutting(mhs->ipvs) ?
 	    mhs_svc_server(mhs, dest) : NULL;
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (carrier && IP_VS_FWD_METHOD(carrier) ==
 		       (READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK)) {
-		/* Restart the timer, unless a new flow has just left the entry.
-		 * The old and the new value of a racing mod_timer_pending()
-		 * both do.
+		/* Restart no timer of an entry that a new flow has just left.
+		 * Either value of a racing mod_timer_pending() will do.
 		 */
 		renew = time_after(data_race(cp->timer.expires), jiffies);
 		return entry_send(mhs, p, cp, carrier, MHS_STAT_IN, renew);
@@ -326,15 +304,14 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 	return NF_ACCEPT;
 }
 
-/* Replace the old entry, which a new flow leaves and which expires, by an entry for
- * the new flow.  The core finds the new entry first, unless a newer kernel resizes
- * the table before the old entry is gone.  Without memory drop the packet: part of
- * the flow would follow the old entry.  Returns the new entry, or NULL and the
- * verdict.
+/* Replace the old entry, which expires, by one for the new flow that leaves it.
+ * Returns the new entry, or NULL and the verdict.  The core finds the new entry
+ * first, unless a newer kernel resizes the table before the old one is gone.
+ * Without memory drop the packet: part of the flow would follow the old entry.
  *
- * With vs.conntrack the end of the old entry deletes a confirmed conntrack of the
- * older flow: drop the packet, as the core does.  Clear NFCT to keep an unconfirmed
- * one, which is the new flow's.
+ * With vs.conntrack the end of the old entry deletes a confirmed conntrack of
+ * the older flow: drop the packet, as the core does.  Clear NFCT to keep an
+ * unconfirmed one, which is the new flow's.
  */
 static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 				     const struct mhs_packet *p,
@@ -379,17 +356,17 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
  * @p: the packet
  * @verdict: set to the verdict of the hook if the packet is handled
  *
- * The core would find an entry that plain UDP leaves until its last user puts it,
- * so the packet does not go to the core.  New flows that persistence or an unsure
- * mark may claim do; the entry of a deleted server expires.
+ * Plain UDP that leaves its entry does not go to the core, which would find the
+ * entry until its last user puts it.  A new flow goes there if persistence or
+ * another scheduler may choose its server.
  *
- * A packet that a claim refuses has no entry, and makes none while the claim is
- * young: the core would find that entry first, and one forged packet would break a
- * new flow.  Later the older flow ends the claim.
+ * A packet that a claim refuses makes no entry while the claim is young: the
+ * core would find that entry first, and one forged packet would break a new
+ * flow.  Later the older flow ends the claim.
  *
  * Context: softirq or process, under RCU.
- * Return: true if the packet is handled; false without an entry, if plain UDP has
- * left its entry (MHS_PKT_LEFT), or if an older flow refuses the claim of its entry.
+ * Return: true if the packet is handled; false if it has no entry, has left one
+ * (MHS_PKT_LEFT) or is refused by a claim.
  */
 bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		      unsigned int *verdict)

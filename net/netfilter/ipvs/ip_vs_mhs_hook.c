@@ -3,8 +3,7 @@
  *
  * The hooks run before the core's own.  They send packets of flows without a
  * connection entry, and packets with an entry if the core would only send them.
- * The core gets the others and finds the entry, or makes one with the server from
- * mhs_ask_schedule().  Overview: ip_vs_mhs_decide.h.
+ * The core gets the others, and asks mhs_ask_schedule() for a server.
  *
  * A packet in a stable slot allocates and locks nothing and writes only the
  * counters of its CPU.
@@ -17,9 +16,9 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* How many entries may the service have?  Anybody can forge QUIC and plain UDP,
- * but for the new entry of plain UDP that has left one.
- * Older flows may have half as much again, whatever a flood of SYNs has made.
+/* How many entries may the service have?  Anybody can forge QUIC, and plain UDP
+ * that has not left an entry.  Older flows may have half as many again,
+ * whatever a flood of SYNs has made.
  */
 static u32 hook_limit(const struct mhs_ask *q,
 		      const struct mhs_packet *p, u32 act)
@@ -152,9 +151,8 @@ static bool hook_parse(struct netns_ipvs *ipvs, struct mhs_packet *p)
 
 	if (!ip_vs_fill_iph_skb(p->af, p->skb, false, &p->iph))
 		return false;
-	/* IPv6: a fragment in a fragment keeps its inner header.  With ports the
-	 * core makes an entry for such a packet, so the packet is a request
-	 * here, too.
+	/* IPv6: a fragment in a fragment keeps its inner header.  With ports
+	 * the core makes an entry for it, so it is a request here, too.
 	 */
 	if (v6 ? p->iph.fragoffs : ip_is_fragment(ip_hdr(p->skb)))
 		return false;
@@ -210,9 +208,7 @@ static noinline unsigned int hook_packet_in(struct mhs_net *mn,
 	return hook_request(mhs, &p);
 }
 
-/* LOCAL_IN and LOCAL_OUT, which packets from IPVS pass again.  @priv: struct
- * mhs_net of the namespace
- */
+/* LOCAL_IN and LOCAL_OUT, which packets from IPVS pass again */
 static unsigned int hook_in(void *priv, struct sk_buff *skb,
 			    const struct nf_hook_state *state)
 {

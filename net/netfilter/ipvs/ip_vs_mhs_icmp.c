@@ -52,9 +52,7 @@ static bool icmp_is_error(const struct mhs_packet *p)
 	       *type == ICMP_TIME_EXCEEDED;
 }
 
-/* Parse the quoted packet at @off; @reply: the packet went to a client.  Returns
- * the service, or NULL.
- */
+/* The service of the packet quoted at @off, which went to a client if @reply */
 static struct mhs *icmp_quoted(struct netns_ipvs *ipvs,
 			       const struct mhs_packet *p, unsigned int off,
 			       bool reply, struct mhs_error *e)
@@ -107,9 +105,7 @@ icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 	struct ip_vs_conn *cp;
 	bool claim;
 
-	/* Also where the slot is not tracked: a service by firewall mark may own
-	 * the flow
-	 */
+	/* Also if untracked: a service by firewall mark may own the flow */
 	cp = e->pd->pp->conn_in_get(mhs->ipvs, p->af, p->skb, &e->quoted);
 	if (cp) {
 		/* no data flows in a handshake: about an older flow */
@@ -123,9 +119,7 @@ icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 	return mhs_verdict_act(mhs_ask(&q)) == MHS_FORWARD ? q.server : NULL;
 }
 
-/* Length of the header between the outer and the inner IPv4 header of a tunnel
- * packet at @off, or -1 for a tunnel that IPVS does not make
- */
+/* Length between both IPv4 headers of a tunnel packet; -1: not of IPVS */
 static int icmp_tunnel_hlen(const struct sk_buff *skb, unsigned int off,
 			    const struct iphdr *outer)
 {
@@ -222,9 +216,7 @@ out:
 	return NF_STOLEN;
 }
 
-/* Handle an error from a router about a tunnel packet to a server.  Return true
- * and set *@verdict for such an error.
- */
+/* Is it a router's error about a tunnel packet to a server?  Then handle it. */
 static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			unsigned int *verdict)
 {
@@ -269,9 +261,7 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 	return true;
 }
 
-/* Handle an ICMP error to this host, not a fragment; NF_ACCEPT leaves the error
- * to the core
- */
+/* Handle ICMP to this host, not a fragment; NF_ACCEPT leaves it to the core */
 unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
 	struct mhs_server *s;

@@ -153,9 +153,7 @@ static inline unsigned int mhs_xmit(const struct mhs *mhs,
 /* svc */
 bool mhs_svc_unsure(const struct mhs *mhs, u32 mark);
 
-/* Hash key of address and port, which the chain hashes again.  The administrator of
- * the namespace chooses all services: no secret is needed against crafted collisions.
- */
+/* No secret is needed: the administrator chooses all addresses and ports */
 static __always_inline u32
 mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 {
@@ -198,15 +196,11 @@ static inline u32 *mhs_slot(const struct mhs *mhs,
 
 static inline u32 mhs_slot_read(const u32 *slot)
 {
-	/* Pairs with the compare-and-exchange in mhs_slots_walk(): who sees an
-	 * index sees its server, see mhs_server_at().
-	 */
+	/* Pairs with mhs_slots_walk(): who sees an index sees its server */
 	return smp_load_acquire(slot);
 }
 
-/* Set the current "tracked" mark before a connection entry is made: in a slot
- * without the mark no packet looks for its entry.
- */
+/* Set the mark without which no packet in the slot looks for its entry */
 static inline void mhs_slot_track(u32 *slot)
 {
 	u32 w = READ_ONCE(*slot);
@@ -216,9 +210,7 @@ static inline void mhs_slot_track(u32 *slot)
 		;
 }
 
-/* Flags of the core's service, which ipvsadm may change at any time; 0 before
- * the first server
- */
+/* Flags of the core's service, which ipvsadm may change; 0 before a server */
 static inline unsigned int mhs_flags(const struct mhs *mhs)
 {
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
@@ -232,9 +224,7 @@ static inline unsigned int mhs_flags(const struct mhs *mhs)
  */
 static inline bool mhs_settling(struct mhs *mhs)
 {
-	/* Pairs with the release in mhs_settle_on(): whoever sees the
-	 * service settled sees its final table.
-	 */
+	/* Pairs with mhs_settle_on(): a settled service has its final table */
 	u32 settle = smp_load_acquire(&mhs->settle);
 
 	while (unlikely(settle == MHS_YOUNG)) {
@@ -281,10 +271,8 @@ static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 	q->w = mhs_slot_read(q->slot);
 }
 
-/* The server of an index read in a slot word, NULL for MHS_IDX_NONE.
- * Called under RCU, after an acquire read of the word.  The acquire pairs with
- * the full barrier of the compare-and-exchange that wrote the word: control
- * had published an array with room for the index before.
+/* The server of an index, or NULL.  Under RCU, after mhs_slot_read(): control
+ * had published an array with room for the index before the word was written.
  */
 static inline struct mhs_server *mhs_server_at(const struct mhs *mhs, u32 idx)
 {
@@ -312,9 +300,7 @@ mhs_ask_facts(const struct mhs_server *s, bool begins)
 	return facts;
 }
 
-/* Where does the packet go?  Returns the verdict and sets q->server, without a
- * reference.  Under RCU.
- */
+/* Decide, and set q->server, without a reference.  Under RCU. */
 static __always_inline u32 mhs_ask(struct mhs_ask *q)
 {
 	u32 idx, facts, v = MHS_SEARCH;
@@ -346,9 +332,7 @@ static inline void mhs_count_verdict(const struct mhs *mhs, u32 v)
 		mhs_count(mhs, count);
 }
 
-/* A packet of AH or ESP belongs to the flow of UDP from port 500 to port 500, by
- * whose entry the core would send the packet
- */
+/* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
 #define MHS_IKE_PORT		htons(500)
 
 static inline bool mhs_is_ipsec(u16 protocol)

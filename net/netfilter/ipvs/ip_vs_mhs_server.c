@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: real servers and their carriers.
  *
- * The core's transmitters need an entry to send a packet: a packet without an entry
- * goes by the carrier of its server.
+ * The core's transmitters need an entry: a packet without uses a carrier.
  *
- * The core ignores what callbacks return.  So a removal allocates nothing, and the
- * work retries what else could not be allocated (mhs_server_reconcile()).
+ * The core ignores what callbacks return.  So a removal allocates nothing, and
+ * the work retries what else could not be allocated (mhs_server_reconcile()).
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -24,9 +23,7 @@ static void carrier_put(struct ip_vs_conn *carrier)
 	atomic_dec(&mhs_net(carrier->ipvs->net)->carriers);
 	/* Pairs with the barriers in settle_has_entries() */
 	smp_mb__after_atomic();
-	/* Without the flag, which carrier_new() cleared, ip_vs_conn_put() would
-	 * start a timer.  No packet uses the carrier any more.
-	 */
+	/* No packet uses it.  Without the flag the put would start a timer */
 	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
 	ip_vs_conn_put(carrier);
 }
@@ -57,16 +54,12 @@ static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 	 */
 	smp_mb__before_atomic();
 	atomic_inc(&mhs->net->carriers);
-	/* With the flag ip_vs_update_conntrack() would not tell conntrack where
-	 * replies come from.  carrier_put() sets the flag again.
-	 */
+	/* With the flag conntrack would not learn where replies come from */
 	carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
 	return carrier;
 }
 
-/* Replace a carrier that does not fit the ip_vs_dest, or make the first one; false
- * if the core cannot send by the method
- */
+/* Make a carrier if none fits; false if the core cannot send by the method */
 static bool server_carrier(struct mhs_server *s)
 {
 	u32 method = IP_VS_DFWD_METHOD(s->dest);
@@ -86,9 +79,7 @@ static bool server_carrier(struct mhs_server *s)
 		mhs->poked = true;
 		return true;
 	}
-	/* The core takes numbers of forwarding methods for which it has no
-	 * transmitter
-	 */
+	/* The core accepts methods for which it has no transmitter */
 	if (!carrier->packet_xmit) {
 		carrier_put(carrier);
 		return false;
@@ -121,9 +112,7 @@ bool mhs_server_leaves(const struct mhs_server *s)
 	return s->weight > 0 && atomic_read(&s->dest->weight) <= 0;
 }
 
-/* Follow weight and flags of the ip_vs_dest; true if the weight has changed,
- * for a rebuild
- */
+/* Follow weight and flags of the ip_vs_dest; true if the weight has changed */
 bool mhs_server_refresh(struct mhs_server *s)
 {
 	int weight = atomic_read(&s->dest->weight);
@@ -146,9 +135,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 				   msecs_to_jiffies(mhs_time_pin_ms(mhs)));
 		state |= MHS_SRV_NEW_ENTRY;
 	}
-	/* A packet may read the new state and no carrier: MHS_SRV_CARRIER is
-	 * set by what the packet has read.
-	 */
+	/* A packet may see this and no carrier: mhs_ask_facts() reads both */
 	WRITE_ONCE(s->state, state | server_method(s));
 	mhs_lane_changed(&mhs->net->lane_net.generation);
 	s->weight = weight;
@@ -236,9 +223,8 @@ static struct mhs_servers *server_grow(struct mhs *mhs, u32 idx)
 	return new;
 }
 
-/* Add the server @dest, or list a deleted one again.  The work may have added
- * the server before its add_dest gets mhs.lock: refresh it then.  After -ENOMEM
- * the work retries.
+/* Add the server @dest, list a deleted one again, or refresh one that the work
+ * has added before add_dest got mhs.lock.  After -ENOMEM the work retries.
  */
 int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 {
@@ -316,9 +302,8 @@ void mhs_server_gone(struct mhs_server *s)
 	mhs->n_listed--;
 }
 
-/* Release deleted servers that no slot named in the last walk, when hold + pin are
- * over or expire_nodest_conn cuts their flows; with @all every server: the service
- * ends
+/* Release deleted servers that no slot named in the last walk, when hold + pin
+ * are over or expire_nodest_conn cuts their flows; @all: the service ends
  */
 void mhs_server_release_gone(struct mhs *mhs, bool all)
 {
@@ -335,10 +320,9 @@ void mhs_server_release_gone(struct mhs *mhs, bool all)
 	}
 }
 
-/* Refresh every listed server and add those of the core's list that are not known;
- * true if a rebuild is due.  Callbacks may wait for mhs.lock meanwhile: add_dest
- * then finds its server here, del_dest removes it.  Sets mhs.poked if a retry has
- * to follow.
+/* Refresh every listed server and add the core's that are not known; true if a
+ * rebuild is due, and mhs.poked if a retry is.  Callbacks may wait for mhs.lock
+ * meanwhile: add_dest then finds its server here, del_dest removes it.
  */
 bool mhs_server_reconcile(struct mhs *mhs)
 {

@@ -55,10 +55,9 @@ struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 }
 
 /* May a service of another scheduler own the mark?  The core looks up services
- * by firewall mark first.  If the core does not count these, its number of
- * services and that of mhs differ briefly while a service comes or goes, so
- * net_work() clears mn->foreign only after the numbers were equal twice, a
- * second apart.
+ * by firewall mark first.  If it does not count these, its number of services
+ * and that of mhs differ briefly when one comes or goes: net_work() clears
+ * mn->foreign only when they were equal twice, a second apart.
  */
 bool mhs_svc_unsure(const struct mhs *mhs, u32 mark)
 {
@@ -111,9 +110,7 @@ int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 	return ss.ss_family;
 }
 
-/* Read or write a sysctl whose text is one whole line: a part of a list would be
- * another list
- */
+/* Read or write a sysctl of one whole line: part of a list is another list */
 int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		 size_t *lenp, loff_t *ppos)
 {
@@ -148,8 +145,7 @@ void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what)
 	pr_warn("%s: %s\n", name, what);
 }
 
-/* Add up counters of a service over all CPUs; @which is a mask of enum mhs_cnt
- */
+/* Add up counters of a service over all CPUs; @which: mask of enum mhs_cnt */
 unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which)
 {
 	unsigned long n = 0;
