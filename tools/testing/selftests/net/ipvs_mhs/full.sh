@@ -32,13 +32,13 @@ noisy() {
 
 	for ((i = 2001; i <= 2300; i++)); do
 		echo "-A -t $VIP4:$i -s mhs"
-		echo "-a -t $VIP4:$i -r 10.2.0.11:80 -g -w 1"
-		echo "-a -t $VIP4:$i -r 10.2.0.12:80 -g -w 1"
+		echo "-a -t $VIP4:$i -r 10.2.0.11 -g -w 1"
+		echo "-a -t $VIP4:$i -r 10.2.0.12 -g -w 1"
 	done | dr ipvsadm -R
 	busywait 60 none_settles
 	for ((i = 2001; i <= 2300; i++)); do
 		echo "-E -t $VIP4:$i -s mhs -b flag-3"
-		echo "-d -t $VIP4:$i -r 10.2.0.12:80"
+		echo "-d -t $VIP4:$i -r 10.2.0.12:$i"
 	done | dr ipvsadm -R
 }
 

@@ -296,7 +296,9 @@ def s17_apache_reload_and_restart():
     reload = script("reload", f"{command} graceful")
     compare("apache reload", reload)
     equal(waited_for(reload), "", "waited for")
-    restart = script("restart", stop(pid_file, "WINCH"), f"{command} start")
+    # apache2 writes the file in the background, and the next stop reads it
+    restart = script("restart", stop(pid_file, "WINCH"), f"{command} start",
+                     f"until [ -s {pid_file} ]; do sleep 0.05; done")
     equal(under_load("apache restart", protected(restart)), 0, "failures")
     check(under_load("apache restart, the control", [restart]),
           "nothing failed")
