@@ -45,7 +45,7 @@ _METRICS = (
      "Packets by what decided where they go.",
      [({"kind": kind}, f"packets_{kind}", 1)
       for kind in ("stateless", "old", "candidate", "tracked", "icmp",
-                   "by_id", "reply")]),
+                   "by_id")]),
     ("ipvs_mhs_no_id_packets_total", "counter",
      "Packets whose QUIC connection ID names no server; also counted above.",
      [({}, "packets_no_id", 1)]),

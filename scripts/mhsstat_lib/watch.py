@@ -97,8 +97,8 @@ def _counts(per_second):
         per_second.get(f, 0) for f in ("new_entries", "pinned_entries")), ".0f"))
     return ", ".join(words + [
         f"{name}/s {per_second[f'packets_{field}']:.0f}"
-        for field, name in (("lane", "lane"), ("reply", "replies"),
-                            ("icmp", "ICMP"), ("unsettled", "dropped unsettled"))
+        for field, name in (("lane", "lane"), ("icmp", "ICMP"),
+                            ("unsettled", "dropped unsettled"))
         if per_second.get(f"packets_{field}")])
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the facts that a decision needs */
+/* IPVS stateless Maglev scheduler: facts for decisions, searches, schedule() */
 #include "ip_vs_mhs_pkt.h"
 
 /* Slots to try for another server, and then servers: a packet looks at no more */

@@ -10,10 +10,10 @@
  * weight 0 and deleted ones that are held included, and does nothing else.  A
  * server whose flows need entries is never named.
  *
- * ip_vs_mhs.by_id has one server of each ID, and server.same_id the others: no
+ * mhs.by_id has one server of each ID, and server.same_id the others: no
  * choice of addresses makes a search long.
  *
- * ip_vs_mhs.cid points into the array of net.lists[].  A service that goes has
+ * mhs.cid points into the array of net.lists[].  A service that goes has
  * left its hash table before, so no packet finds it.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt

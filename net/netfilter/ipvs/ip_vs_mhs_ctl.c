@@ -126,7 +126,7 @@ static void ctl_rcu_put(struct rcu_head *head)
 /* Who may still be inside, and what waits for them:
  *
  *	the core's callbacks	nobody: the core holds the service mutex
- *	net_work(), /proc	nobody: each holds net.lock, which net_detach()
+ *	net_work(), /proc	nobody: each holds net.lock, which mhs_net_detach()
  *				takes, or a reference; a reader of /proc queues
  *				the work only until mhs.ended
  *	work of the service	cancel_delayed_work_sync(); nobody queues more

@@ -217,7 +217,7 @@ static inline u32 mhs_decide_idx(u32 w, u32 facts)
 static inline u32 mhs_decide_quick(u32 w, u32 server, u32 facts)
 {
 	/* Constants let the compiler drop branches: stateless=0 is never quick,
-	 * and with any stable word the verdict is the same.
+	 * and 0 stands for any stable word: one server for all flows.
 	 */
 	facts &= ~MHS_SVC_STATEFUL;
 	if (facts & MHS_PKT_FRESH && !(server & MHS_SRV_IN))

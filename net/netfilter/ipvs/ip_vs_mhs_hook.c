@@ -16,9 +16,9 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* How many entries may the service have?  Anybody can forge QUIC, and plain UDP
- * that has not left an entry.  Older flows may have half as many again,
- * whatever a flood of SYNs has made.
+/* How many entries may the service have?  What one forged packet can make, of
+ * QUIC and of plain UDP that has left none, has a limit of its own.  Older flows
+ * may have half as many again, whatever a flood of SYNs has made.
  */
 static u32 hook_limit(const struct mhs_ask *q,
 		      const struct mhs_packet *p, u32 act)

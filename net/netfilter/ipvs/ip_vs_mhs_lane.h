@@ -80,7 +80,7 @@ struct mhs_lane_record {
 
 /* Is a device fit for a lane? */
 #define MHS_LANE_FIT_IPV4	0x1U
-#define MHS_LANE_FIT_IPV6	0x2U	/* twice the former */
+#define MHS_LANE_FIT_IPV6	0x2U
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
 #define MHS_LANE_FIT_ALONE	0x8U	/* nobody beside has addresses */
 
@@ -122,7 +122,7 @@ static inline bool mhs_lane_claim(u32 *generation, u32 was, u32 now)
 /* What became of a frame that a lane saw: all but the first go up */
 enum mhs_lane {
 	MHS_LANE_FORWARDED,
-	MHS_LANE_OFF,		/* lane=0, or the namespace has no service */
+	MHS_LANE_OFF,		/* lane=0, or IPVS is off here */
 	MHS_LANE_MARK,		/* a service by firewall mark may exist */
 	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
 	MHS_LANE_BACKUP,	/* sync daemon's backup */

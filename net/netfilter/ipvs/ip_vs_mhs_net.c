@@ -238,7 +238,7 @@ static int net_sysctls_init(struct mhs_net *mn)
 }
 
 /* Runs before the core deletes the namespace's services: done_service() still
- * detaches them from *mn afterwards.  Takes back a part of net_init(), too:
+ * detaches them from *mn afterwards.  Also the way out when net_init() fails:
  * remove_proc_subtree() does not mind that a file is missing.
  */
 static void __net_exit net_exit(struct net *net)

@@ -3,7 +3,7 @@
  *
  * Settling: the servers of a service come one by one, so the first tables are
  * partial.  Until the set of servers is quiet, the table changes without a
- * transition and no packet is sent by the table:
+ * transition and no packet but plain UDP is sent by the table:
  *
  *	first server	-> SETTLING
  *	set quiet	-> YOUNG if no packet has come so far, else SETTLED

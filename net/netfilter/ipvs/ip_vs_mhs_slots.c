@@ -91,7 +91,7 @@ static bool slots_chance(struct mhs *mhs)
 void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 {
 	struct mhs_scratch *scratch = &slots_scratch;
-	/* While a rebuild is due, no service is young and begins to settle */
+	/* Read once: changes make YOUNG SETTLING, and no rebuild is due before */
 	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
 	struct mhs_census was = mhs->census;

@@ -5,7 +5,7 @@
  * rebuilds the table soon, once for changes that come together, and rebuilds use at
  * most a fifth of one CPU, unless readers of /proc ask for more.  Until the rebuild
  * a flow that begins in a slot whose server has left or has weight 0 goes to another
- * server by an entry (mhs_ask_pick()): the rebuild makes the slot unstable, and the
+ * server by an entry (ask_other()): the rebuild makes the slot unstable, and the
  * older server gets the packets without an entry.  Plain UDP, which has no entries,
  * may move once more.
  *

@@ -103,7 +103,7 @@ static void walk_begins(struct protocol *s, u32 ticks)
 			s->cut |= 1 << i;
 }
 
-/* slots_build(): any table of the servers in service */
+/* mhs_slots_build(): any table of the servers in service */
 static bool build(const struct rules *r, struct protocol *s, u32 table)
 {
 	u32 i, in_service = 0;

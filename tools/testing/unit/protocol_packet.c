@@ -155,7 +155,7 @@ static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
 	return true;
 }
 
-/* ask_server() */
+/* mhs_ask_facts() */
 static u32 server_facts(const struct protocol *s, u32 idx)
 {
 	static const u32 facts[] = {

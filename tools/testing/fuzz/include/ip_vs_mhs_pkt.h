@@ -112,7 +112,6 @@ static inline unsigned int mhs_flags(const struct mhs *mhs)
 	return mhs->svc ? mhs->svc->flags : 0;
 }
 
-bool ip_vs_mhs_proto_is_plain(const struct mhs *mhs, __be16 port);
 bool mhs_proto_parse(struct mhs_packet *p);
 
 #include "ip_vs_mhs_proto.h"
