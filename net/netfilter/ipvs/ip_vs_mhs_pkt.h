@@ -96,62 +96,18 @@ bool mhs_proto_parse(struct mhs_packet *p);
 bool mhs_proto_is_quic(__be16 port);
 u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port);
 
-/* Statistics of ipvsadm to which a packet adds */
-#define MHS_STAT_IN		0x1U
-#define MHS_STAT_CONN		MHS_BEGINS
-
-static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
-					   unsigned int bytes, u32 what)
-{
-	u64_stats_update_begin(&s->syncp);
-	if (what & MHS_STAT_IN) {
-		u64_stats_inc(&s->cnt.inpkts);
-		u64_stats_add(&s->cnt.inbytes, bytes);
-	}
-	if (what & MHS_STAT_CONN)
-		u64_stats_inc(&s->cnt.conns);
-	u64_stats_update_end(&s->syncp);
-}
-
-/* Count a packet where softirqs are disabled.  As in the core, only for a listed
- * server: the service of an unlisted server may be freed.
- */
-static __always_inline void
-mhs_xmit_stats_bh(const struct mhs *mhs, struct ip_vs_dest *dest,
-		  unsigned int bytes, u32 what)
-{
-	if (!mhs_dest_listed(dest))
-		return;
-	xmit_stats_add(this_cpu_ptr(dest->stats.cpustats), bytes, what);
-	xmit_stats_add(this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats),
-		       bytes, what);
-	xmit_stats_add(mhs_total_stats(mhs->ipvs), bytes, what);
-}
-
-static inline void mhs_xmit_stats(const struct mhs *mhs,
-				  struct ip_vs_dest *dest,
-				  unsigned int bytes, u32 what)
-{
-	local_bh_disable();
-	/* A constant lets the compiler drop branches */
-	if (likely(what == MHS_STAT_IN))
-		mhs_xmit_stats_bh(mhs, dest, bytes, MHS_STAT_IN);
-	else
-		mhs_xmit_stats_bh(mhs, dest, bytes, what);
-	local_bh_enable();
-}
-
-/* Send a packet to the server of a carrier */
-static inline unsigned int mhs_xmit(const struct mhs *mhs,
-				    struct ip_vs_conn *carrier,
-				    struct mhs_packet *p, u32 stats)
-{
-	mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
-	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
-}
-
 /* svc */
 bool mhs_svc_unsure(const struct mhs *mhs, u32 mark);
+
+/* What follows stands in the order in which a packet runs it */
+
+/* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
+#define MHS_IKE_PORT		htons(500)
+
+static inline bool mhs_is_ipsec(u16 protocol)
+{
+	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
+}
 
 /* No secret is needed: the administrator chooses all addresses and ports */
 static __always_inline u32
@@ -332,12 +288,58 @@ static inline void mhs_count_verdict(const struct mhs *mhs, u32 v)
 		mhs_count(mhs, count);
 }
 
-/* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
-#define MHS_IKE_PORT		htons(500)
+/* Statistics of ipvsadm to which a packet adds */
+#define MHS_STAT_IN		0x1U
+#define MHS_STAT_CONN		MHS_BEGINS
 
-static inline bool mhs_is_ipsec(u16 protocol)
+static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
+					   unsigned int bytes, u32 what)
 {
-	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
+	u64_stats_update_begin(&s->syncp);
+	if (what & MHS_STAT_IN) {
+		u64_stats_inc(&s->cnt.inpkts);
+		u64_stats_add(&s->cnt.inbytes, bytes);
+	}
+	if (what & MHS_STAT_CONN)
+		u64_stats_inc(&s->cnt.conns);
+	u64_stats_update_end(&s->syncp);
+}
+
+/* Count a packet where softirqs are disabled.  As in the core, only for a listed
+ * server: the service of an unlisted server may be freed.
+ */
+static __always_inline void
+mhs_xmit_stats_bh(const struct mhs *mhs, struct ip_vs_dest *dest,
+		  unsigned int bytes, u32 what)
+{
+	if (!mhs_dest_listed(dest))
+		return;
+	xmit_stats_add(this_cpu_ptr(dest->stats.cpustats), bytes, what);
+	xmit_stats_add(this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats),
+		       bytes, what);
+	xmit_stats_add(mhs_total_stats(mhs->ipvs), bytes, what);
+}
+
+static inline void mhs_xmit_stats(const struct mhs *mhs,
+				  struct ip_vs_dest *dest,
+				  unsigned int bytes, u32 what)
+{
+	local_bh_disable();
+	/* A constant lets the compiler drop branches */
+	if (likely(what == MHS_STAT_IN))
+		mhs_xmit_stats_bh(mhs, dest, bytes, MHS_STAT_IN);
+	else
+		mhs_xmit_stats_bh(mhs, dest, bytes, what);
+	local_bh_enable();
+}
+
+/* Send a packet to the server of a carrier */
+static inline unsigned int mhs_xmit(const struct mhs *mhs,
+				    struct ip_vs_conn *carrier,
+				    struct mhs_packet *p, u32 stats)
+{
+	mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
+	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
 }
 
 #endif /* _IP_VS_MHS_PKT_H */
