@@ -95,8 +95,8 @@ struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
 {
 	struct mhs *mhs = svc->sched_data;
 	const union nf_inet_addr *caddr;
-	struct mhs_server *s;
 	__be16 _ports[2], *ports;
+	struct mhs_server *s;
 	bool inverse;
 	u32 *slot, w;
 

@@ -62,14 +62,10 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 #define CLAIM_NOW	((u32)jiffies | 1)
 
 /* With vs.conntrack the end of an entry deletes the conntrack of its addresses
- * and ports.  Clear NFCT to keep a confirmed one, perhaps of an older flow.
+ * and ports: clear NFCT to keep that conntrack.
  */
-static void claim_keep_conntrack(const struct mhs_packet *p,
-				 struct ip_vs_conn *cp)
+static void entry_clear_nfct(struct ip_vs_conn *cp)
 {
-	if (!(READ_ONCE(cp->flags) & IP_VS_CONN_F_NFCT) ||
-	    !ip_vs_conn_uses_old_conntrack(cp, p->skb))
-		return;
 	spin_lock_bh(&cp->lock);
 	WRITE_ONCE(cp->flags, cp->flags & ~IP_VS_CONN_F_NFCT);
 	spin_unlock_bh(&cp->lock);
@@ -88,7 +84,10 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	th = skb_header_pointer(p->skb, p->iph.len, sizeof(_th), &_th);
 	if (!th)
 		return;
-	claim_keep_conntrack(p, cp);
+	/* A confirmed conntrack may be that of an older flow */
+	if (READ_ONCE(cp->flags) & IP_VS_CONN_F_NFCT &&
+	    ip_vs_conn_uses_old_conntrack(cp, p->skb))
+		entry_clear_nfct(cp);
 	WRITE_ONCE(cp->in_seq.previous_delta, ntohl(th->seq));
 	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
 	/* Pairs with claim_marked(): who sees the claim sees its numbers */
@@ -273,8 +272,8 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 {
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
 	bool listed = dest && mhs_dest_listed(dest);
-	struct mhs *mhs = q->mhs;
 	struct ip_vs_conn *carrier;
+	struct mhs *mhs = q->mhs;
 	struct mhs_server *s;
 	bool opens, renew;
 
@@ -319,8 +318,8 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 				     unsigned int *verdict)
 {
 	bool nfct = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
-	struct mhs_server *s;
 	struct ip_vs_conn *cp;
+	struct mhs_server *s;
 
 	s = mhs_ask_pick(q->mhs, q->slot, mhs_slot_read(q->slot));
 	if (!s) {
@@ -341,11 +340,8 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 	cp = mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		return NULL;
-	if (nfct) {
-		spin_lock_bh(&old->lock);
-		WRITE_ONCE(old->flags, old->flags & ~IP_VS_CONN_F_NFCT);
-		spin_unlock_bh(&old->lock);
-	}
+	if (nfct)
+		entry_clear_nfct(old);
 	mod_timer_pending(&old->timer, jiffies);
 	return cp;
 }

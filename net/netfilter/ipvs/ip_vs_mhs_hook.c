@@ -82,8 +82,8 @@ static noinline bool hook_id(struct mhs_ask *q, struct mhs_packet *p,
 			     unsigned int *verdict)
 {
 	unsigned int off = p->iph.len + sizeof(struct udphdr), len;
-	struct mhs_server *s;
 	u8 _h[MHS_QUIC_BYTES];
+	struct mhs_server *s;
 	const u8 *h;
 
 	if (p->skb->len <= off)
@@ -106,9 +106,9 @@ static noinline bool hook_id(struct mhs_ask *q, struct mhs_packet *p,
 static __always_inline unsigned int
 hook_request(struct mhs *mhs, struct mhs_packet *p)
 {
-	struct mhs_ask q;
 	unsigned int verdict;
 	u32 facts = p->facts;
+	struct mhs_ask q;
 
 	if (p->skb->mark && mhs_svc_unsure(mhs, p->skb->mark))
 		facts |= MHS_SVC_UNSURE;

@@ -101,8 +101,8 @@ static struct mhs_server *
 icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 	    const struct mhs_error *e)
 {
-	struct mhs_ask q;
 	struct ip_vs_conn *cp;
+	struct mhs_ask q;
 	bool claim;
 
 	/* Also if untracked: a service by firewall mark may own the flow */
@@ -221,14 +221,14 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			unsigned int *verdict)
 {
 	unsigned int off = p->iph.len + sizeof(struct icmphdr), hlen;
-	const struct iphdr *outer;
-	struct mhs_server *s;
-	struct ip_vs_conn *carrier;
 	const struct icmphdr *ih;
-	struct mhs *mhs;
+	const struct iphdr *outer;
+	struct ip_vs_conn *carrier;
+	struct mhs_server *s;
 	struct icmphdr _ih;
 	struct iphdr _outer;
 	struct mhs_error e;
+	struct mhs *mhs;
 	int thlen;
 
 	outer = skb_header_pointer(p->skb, off, sizeof(_outer), &_outer);
@@ -264,10 +264,10 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 /* Handle ICMP to this host, not a fragment; NF_ACCEPT leaves it to the core */
 unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
-	struct mhs_server *s;
 	struct ip_vs_conn *carrier;
-	struct mhs_error e;
+	struct mhs_server *s;
 	unsigned int verdict;
+	struct mhs_error e;
 	struct mhs *mhs;
 
 	if (!icmp_is_error(p))

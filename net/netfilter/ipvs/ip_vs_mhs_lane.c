@@ -195,8 +195,8 @@ static bool lane_is_taken(const struct mhs_lane_packet *p)
 /* Is the virtual address local?  If so, the service gets a record of that. */
 bool mhs_lane_is_local(const struct mhs_lane_packet *p)
 {
-	struct mhs *mhs = p->mhs;
 	struct net *net = p->mn->net;
+	struct mhs *mhs = p->mhs;
 
 	/* After the read of p->generation; pairs with mhs_lane_changed() */
 	smp_rmb();

@@ -146,13 +146,15 @@ int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 	lane = mn->lane;
 	value.data = &lane;
 	err = proc_douintvec_minmax(&value, write, buffer, lenp, ppos);
+	if (err || !write)
+		goto unlock;
 	/* No record is made of what nobody reports */
-	if (!err && lane)
-		err = watch_begin(mn);
+	err = lane ? watch_begin(mn) : 0;
 	if (!err)
 		WRITE_ONCE(mn->lane, lane);
-	mutex_unlock(&mn->lane_lock);
 	mhs_lane_changed(&mn->lane_net.generation);
+unlock:
+	mutex_unlock(&mn->lane_lock);
 	return err;
 }
 

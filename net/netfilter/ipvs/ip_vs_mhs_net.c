@@ -132,26 +132,27 @@ int mhs_net_attach(struct mhs *mhs)
 
 	mutex_lock(&mn->lock);
 	err = mhs_hook_get(mn, mhs);
-	if (!err && list_empty(&mn->list)) {
+	if (err)
+		goto unlock;
+	if (list_empty(&mn->list)) {
 		err = net_hash(mn);
-		if (err)
+		if (err) {
 			mhs_hook_put(mn, mhs);
-	}
-	if (!err) {
-		WRITE_ONCE(mn->services, mn->services + 1);
-		WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
-		if (list_empty(&mn->list)) {
-			mn->conntrack = mhs_conntrack(mhs->ipvs);
-			net_queue(mn);
+			goto unlock;
 		}
-		WRITE_ONCE(mn->foreign, true);
-		mn->was_foreign = true;
-		mhs_lane_changed(&mn->lane_net.generation);
-		if (READ_ONCE(mn->backup))
-			mhs_slots_track_all(mhs);
-		list_add_tail(&mhs->net_list, &mn->list);
-		mhs_cid_attach(mhs);
+		mn->conntrack = mhs_conntrack(mhs->ipvs);
+		net_queue(mn);
 	}
+	WRITE_ONCE(mn->services, mn->services + 1);
+	WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
+	WRITE_ONCE(mn->foreign, true);
+	mn->was_foreign = true;
+	mhs_lane_changed(&mn->lane_net.generation);
+	if (READ_ONCE(mn->backup))
+		mhs_slots_track_all(mhs);
+	list_add_tail(&mhs->net_list, &mn->list);
+	mhs_cid_attach(mhs);
+unlock:
 	mutex_unlock(&mn->lock);
 	return err;
 }

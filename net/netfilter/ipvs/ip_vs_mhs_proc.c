@@ -73,11 +73,11 @@ static void proc_endpoint(struct seq_file *seq, u16 af,
 
 static int proc_show(struct seq_file *seq, struct mhs *mhs)
 {
-	unsigned long cnt[MHS_CNT_MAX];
-	struct mhs_server *s;
-	struct mhs_sum sum = {};
-	unsigned long now;
 	u32 changes, entries, gone = 0;
+	unsigned long cnt[MHS_CNT_MAX];
+	struct mhs_sum sum = {};
+	struct mhs_server *s;
+	unsigned long now;
 	int i;
 
 	/* The sum is made without the lock: servers may change meanwhile */
@@ -201,8 +201,8 @@ struct mhs_lookup {
 int mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 {
 	struct seq_file *seq = file->private_data;
-	struct net *net = seq_file_net(seq);
 	struct mhs_lookup *asked = seq->private, q = {};
+	struct net *net = seq_file_net(seq);
 	char words[5][64], proto[5] = "";
 	int af = -EINVAL, n;
 

@@ -95,8 +95,8 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
 	struct mhs_census was = mhs->census;
-	struct mhs_census now = {};
 	u32 i, first, idx, stage, w, n;
+	struct mhs_census now = {};
 	struct mhs_server *s;
 	bool at_once, chance;
 
@@ -172,9 +172,9 @@ void mhs_slots_build(struct mhs *mhs)
 {
 	struct mhs_scratch *scratch = &slots_scratch;
 	struct mhs_fill *f = &scratch->fill;
+	u32 changes, empty, n = 0;
 	u64 start = ktime_get_ns();
 	struct mhs_server *s;
-	u32 changes, empty, n = 0;
 
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes;

@@ -170,8 +170,8 @@ void mhs_work_poll_stateful(struct mhs *mhs)
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
 		refused = mhs_svc_counted(mhs, BIT(MHS_CNT_CAPPED) |
-						     BIT(MHS_CNT_NOMEM) |
-						     BIT(MHS_CNT_NAMED));
+					       BIT(MHS_CNT_NOMEM) |
+					       BIT(MHS_CNT_NAMED));
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->settle) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;

@@ -109,6 +109,9 @@ static const char *quick_is_the_same(const struct answer *a)
 {
 	u32 server, v = MHS_SEARCH;
 
+	/* plain UDP has a short way in mhs_decide(), but not with that fact */
+	if (has(a, MHS_PKT_CONNLESS))
+		v = mhs_decide(a->w, a->old, a->cand | MHS_SRV_COUNTS, a->facts);
 	if (mhs_decide_is_quick(a->facts)) {
 		server = mhs_decide_idx(a->w, a->facts) == OLD ? a->old :
 								       a->cand;

@@ -16,8 +16,7 @@ import sys
 import time
 
 # IP_VS_SO_SET_*
-ADD, DEL, ADD_DEST, DEL_DEST, EDIT_DEST, TIMEOUT = (
-    1154, 1156, 1159, 1160, 1161, 1162)
+ADD, DEL, ADD_DEST, DEL_DEST, EDIT_DEST = 1154, 1156, 1159, 1160, 1161
 ADDR = socket.inet_aton("127.0.0.2")
 PORT = socket.htons(53)
 
