@@ -4,7 +4,7 @@
 import os
 import sys
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError
 from ipvs_mhs_tool import main as run_main
 
 from .options import parser
@@ -138,29 +138,7 @@ def _lookup(options):
     return EXIT_OK
 
 
-def _compare(options):
-    from .compare import Director, differences, told_apart, unsettled
-    if options.file.count("-") > 1:
-        raise UsageError("standard input can be read once only")
-    directors = [Director.of_file(path) for path in options.file]
-    if len(directors) == 1:
-        directors.insert(0, Director.of_this_host())
-    for line in unsettled(told_apart(directors)):
-        _warn(line)
-    lines = [line for other in directors[1:]
-             for line in differences(directors[0], other)]
-    names = ", ".join(d.name for d in directors)
-    count = sum(len(s) for s in directors[0].services.values())
-    if not lines and not count:
-        lines = [f"there is no service of mhs to compare: {names}"]
-    print("\n".join(lines) if lines else
-          f"{len(directors)} directors forward alike: {count} service(s); "
-          f"{names}")
-    return EXIT_PROBLEM if lines else EXIT_OK
-
-
 def main(argv):
     return run_main(parser(), {
-        **{name: _command(name) for name in ("watch", "wait", "drain")},
-        "show": _show, "plan": _plan, "check": _check, "lookup": _lookup,
-        "compare": _compare}, argv)
+        **{name: _command(name) for name in ("watch", "wait", "drain", "compare")},
+        "show": _show, "plan": _plan, "check": _check, "lookup": _lookup}, argv)

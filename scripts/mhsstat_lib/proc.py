@@ -30,7 +30,7 @@ _FIELDS = {
     "Stateful": "stateful", "StatefulMs": "stateful_ms",
     "PktLane": "packets_lane",
     "QuicIds": "quic_ids", "PktById": "packets_by_id",
-    "PktNoId": "packets_no_id",
+    "PktNoId": "packets_no_id", "PinnedMs": "pinned_ms",
 }
 _TEXT = ("protocol", "address", "state", "old_print", "candidate_print")
 # Without these a line says nothing.

@@ -55,11 +55,12 @@ class Server:
 class Service:
     """A virtual service."""
 
-    def __init__(self, name, scheduler, persistent=False, flags=()):
+    def __init__(self, name, scheduler, persistent=False, flags=(), words=()):
         self.name = name
         self.scheduler = scheduler
         self.persistent = persistent
         self.flags = flags          # of -b, and ops
+        self.words = words          # its line of ipvsadm -S
         self.servers = []
 
 
@@ -148,7 +149,8 @@ def _parse_saved(text, where):
                 services.append(Service(
                     name, options.get("-s", "wlc"), "-p" in options,
                     (*options.get("-b", "").split(","),
-                     *(["ops"] if {"-o", "--ops"} & set(words) else []))))
+                     *(["ops"] if {"-o", "--ops"} & set(words) else [])),
+                    words))
             elif words[0] in ("-a", "--add-server"):
                 if not services or services[-1].name != name:
                     raise ToolError(f"no -A of {name} before it")

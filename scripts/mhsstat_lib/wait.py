@@ -3,8 +3,9 @@
 forgotten, a server drained, or until every flow has an entry.
 
 A server is drained when in each service that has it its weight is 0, the service
-is stable and the server has no entry: flows without an entry go by the table, which names it no more,
-and its older flows have had an entry since they were pinned.
+is stable and the server has no entry: flows without an entry go by the table, which
+names it no more, and its older flows have had an entry since they were pinned.
+Where that is not so, or not known, nobody is told that it is: Host.unseen().
 """
 
 from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
@@ -16,7 +17,7 @@ from .progress import Progress, until
 from .rules import Host
 from .snapshot import NotThere, read_services, read_text, select
 from .stateful import Stateful
-from .text import percent, state
+from .text import duration, percent, state
 
 
 def _with(name, names, services):
@@ -63,21 +64,29 @@ def _deletions(options):
             for word in options.drained]
 
 
+def rests_on(names):
+    """What the word drained rests on."""
+    host = Host(True)
+    silent = max(map(host.idle, names))
+    return f"no entry is left, and a flow silent for {duration(silent)} (the " \
+           "timeout of IPVS) counts as ended"
+
+
 class Pending:
     """Looks until services are stable, servers drained or forgotten."""
 
-    def __init__(self, warn):
-        self._warn = warn
-        self._host = None
+    def __init__(self):
+        self._asked = False
 
-    def _say_unseen(self, service):
-        """What makes the absence of entries prove less than it should."""
-        host = self._host = self._host or Host(True)
-        only = host.only_server(service)
-        if only:
-            raise ToolError(only)
-        for text in host.unseen(service):
-            self._warn(text)
+    def _refuse_unseen(self, asked, rows):
+        """What makes the absence of entries prove less than it should, at the
+        first look and at the last: times may have changed meanwhile."""
+        host = Host(True)
+        reasons = [text for row in rows if name_of(row) in asked
+                   for text in host.unseen(asked[name_of(row)], row)]
+        if reasons:
+            raise ToolError("; ".join(dict.fromkeys(reasons)))
+        self._asked = True
 
     def _drained(self, options):
         """({name: service} of those to ask, [what to say of each server])"""
@@ -103,8 +112,6 @@ class Pending:
             asked, left = self._drained(options)
             services = [s for s in services
                         if options.service or name_of(s) in asked]
-            for name in asked.keys() & {name_of(s) for s in services}:
-                self._say_unseen(asked[name])
         for s in services:
             # One that never had a server is settling until it has.
             if not s.get("servers", 1) and not s.get("gone_servers"):
@@ -117,8 +124,10 @@ class Pending:
             elif options.gone and s.get("gone_servers"):
                 found.append(("gone", f"{name_of(s)}: {s['gone_servers']} "
                               "deleted server(s) still held"))
-        longest = max((left_ms(s) or 0 for s in services), default=0)
-        return found + left, longest
+        found += left
+        if options.drained and not (found and self._asked):
+            self._refuse_unseen(asked, services)
+        return found, max((left_ms(s) or 0 for s in services), default=0)
 
 
 def _unsettled(options):
@@ -148,8 +157,12 @@ def wait(options):
     look, end_word = (
         (_unsettled, "settled") if options.settled else
         (Stateful(progress.warn).look, "every flow that lives has an entry")
-        if options.stateful else (Pending(progress.warn).look, "stable"))
+        if options.stateful else (Pending().look, "stable"))
     status = until(look, options, progress, end_word)
     if status == EXIT_OK and options.drained:
         print("\n".join(_deletions(options)))
+        if not options.quiet:
+            progress.warn(rests_on(options.service or {
+                service.name for word in options.drained
+                for service, _ in having(word, ())}))
     return status

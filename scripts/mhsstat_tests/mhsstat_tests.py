@@ -808,9 +808,17 @@ class Compare(Files):
                                     {"server": "10.2.0.12:80", "weight": 1}]}
         parameters = {"hash_key_print": "k", "quic_ports": "443", "stay_ports": "",
                       "mark_ignore": 0}
+        settings = {"mhs/pin_ms": "0", "expire_nodest_conn": "0", "sync_ports": "1"}
+        core = {"service": "TCP 10.9.0.1:80", "scheduler": "mhs",
+                "options": "-b flag-1",
+                "servers": {"10.2.0.11:80": "-g", "10.2.0.12:80": "-g -x 5 -y 3"}}
+        other = {"service": "UDP 10.9.0.1:53", "scheduler": "wlc", "options": "",
+                 "servers": {"10.2.0.11:53": "-m -w 1"}}
         for name, value in changes.items():
-            (parameters if name in parameters else service)[name] = value
-        return {"format": 1, "parameters": parameters, "services": [service]}
+            next((group for group in (parameters, settings, core)
+                  if name in group), service)[name] = value
+        return {"format": 1, "parameters": parameters, "services": [service],
+                "settings": settings, "ipvsadm": [core, other]}
 
     def lines(self, **changes):
         one = compare.Director("a", self.director())
@@ -839,11 +847,70 @@ class Compare(Files):
                 ({"quic_ports": "443,8443"}, "quic_ports 443 in a, 443,8443"),
                 ({"stay_ports": "500"}, "stay_ports none in a, 500 in b"),
                 ({"old_print": "c" * 16}, "older flows go by different"),
-                ({"address": "10.9.0.2:80"}, "TCP 10.9.0.1:80: only in a")):
+                ({"address": "10.9.0.2:80"}, "TCP 10.9.0.1:80: only in a"),
+                ({"mhs/pin_ms": "9"}, "net.ipv4.vs.mhs.pin_ms 0 in a, 9 in b: in "
+                 "a change of servers connections that move"),
+                ({"expire_nodest_conn": "1"}, "conn 0 in a, 1 in b: one of them "
+                 "cuts"),
+                ({"scheduler": "mh"}, "scheduler mhs in a, mh in b: connections"),
+                ({"options": "-b flag-1 -p 300"}, "-b flag-1 in a, -b flag-1 -p "
+                 "300 in b: one of them sends a client's connections"),
+                ({"options": "-b flag-2"}, "flag-1 sends new connections"),
+                ({"servers": {"10.2.0.11:80": "-i --tun-type ipip",
+                              "10.2.0.12:80": "-g -x 5 -y 3"}}, "server "
+                 "10.2.0.11:80 -g in a, -i --tun-type ipip in b: a server that"),
+                ({"servers": {"10.2.0.11:80": "-g", "10.2.0.12:80": "-g"}},
+                 "above the threshold"),
+                ({"servers": {"10.2.0.11:80": "-g",
+                              "10.2.0.12:80": "-g -x 5 -y 3 --new"}},
+                 "does not know")):
             with self.subTest(words=words):
-                self.assertTrue(any(words in line
-                                    for line in self.lines(**changes)),
-                                self.lines(**changes))
+                lines = self.lines(**changes)
+                self.assertTrue(any(words in line for line in lines), lines)
+                self.assertEqual("cause" in "".join(lines),
+                                 "cause" in words or "likely" in words or
+                                 "cannot be seen" in words)
+        for gone in (lambda d: d["ipvsadm"].pop(), lambda d: d["ipvsadm"][1].update(
+                servers={}), lambda d: d["settings"].pop("mhs/pin_ms")):
+            document = self.director()
+            gone(document)
+            one, other = (compare.Director(n, d) for n, d in (
+                ("a", self.director()), ("b", document)))
+            self.assertEqual(len([*compare.differences(one, other)]), 1)
+            self.assertEqual(len([*compare.differences(other, one)]), 1)
+
+    def test_every_sysctl_has_its_words(self):
+        texts = "".join((TOP / "Documentation" / page).read_text()
+                        for page in ("man/ip_vs_mhs.7",))
+        for name in compare._SETTINGS:
+            if name.startswith("mhs/"):
+                self.assertIn(name[4:], texts)
+
+    def test_alike_says_what_it_rests_on(self):
+        same = self.file("a", self.director())
+        self.assertEqual(run("compare", same, same)[0], 0)
+        status, out, _ = run("compare", same, self.file("b", self.director(
+            sync_ports="2")))
+        self.assertEqual((status, "note: net.ipv4.vs.sync_ports 1 in" in out,
+                          "breaks nothing\n2 directors forward alike" in out),
+                         (0, True, True))
+        status, out, _ = run("compare", same, self.file("b", self.director(
+            entries=3)))
+        self.assertIn("but for connections that have an entry (3 in", out)
+        self.assertEqual(status, 0)
+        for state in "transition", "settling", "rebuilding":
+            status, out, _ = run("compare", same, self.file("b", self.director(
+                state=state)))
+            self.assertEqual((status, f"is not stable ({state})" in out), (1, True))
+        for lost, words in (("settings", "sysctls"), ("ipvsadm", "methods"),
+                            ("parameters", "of the module")):
+            document = self.director()
+            del document[lost]
+            status, out, _ = run("compare", same, self.file("b", document))
+            self.assertIn("unknown, and perhaps not alike: " + (
+                "" if lost == "parameters" else words), out)
+            self.assertEqual((status, words in out, "forward alike" in out),
+                             (1, True, False))
 
     def test_status(self):
         same = self.file("a", self.director())
@@ -869,9 +936,10 @@ class Compare(Files):
                       for name in ("lb1", "lb2"))
         self.assertEqual(run("compare", one, other)[:2], (
             1, "there is no service of mhs to compare: lb1, lb2\n"))
-        self.assertEqual(run("compare", one, self.file("a", {
-            **self.director(), "director": "lb3"}))[:2], (
-                1, "TCP 10.9.0.1:80: only in lb3\n"))
+        status, out, _ = run("compare", one, self.file("a", {
+            **self.director(), "director": "lb3"}))
+        self.assertEqual((status, out.split("\n")[0]), (
+            1, "TCP 10.9.0.1:80: only in lb3: lb1 does not serve it by mhs"))
 
     def test_directors_have_names(self):
         those = [{**self.director(), "director": name}
@@ -1237,13 +1305,49 @@ class Drained(unittest.TestCase):
         kernel = Kernel(self)
         self.assertNotIn("pin_ms", self.wait("-t", "10.9.0.1:80")[2])
         kernel.host.pin_ms = 60_000
-        err = self.wait("-t", "10.9.0.1:80")[2]
-        self.assertEqual(err.count("is not seen: run"), 1)
+        status, out, err = self.wait("-t", "10.9.0.1:80")
+        self.assertEqual((status, out, err.count("is not seen: run")), (125, "", 1))
         self.assertIn("longer than 1 min 0 s", err)
         kernel.core = kernel.core.replace("0A090001:0050 mhs",
                                           "0A090001:0050 mhs persistent 9 F")
         self.assertIn("expire_quiescent_template",
                       self.wait("-t", "10.9.0.1:80")[2])
+
+    def test_times_that_were_others_are_said(self):
+        for pinned, status, words in (
+                (900_000, 0, "a flow silent for 15 min 0 s (the timeout"),
+                (None, 0, ""), (899_999, 125, "a pin time of 15 min 0 s"),
+                (2000, 125, "merged with a pin time of 2 s"),
+                (0, 125, "has changed at once")):
+            kernel = Kernel(self)
+            mhs = altered(kernel.mhs, "TCP 10.9.0.1:80", State="stable")
+            kernel.mhs = mhs if pinned is None else "\n".join(
+                f"{line} {'PinnedMs' if n == 0 else pinned}"
+                for n, line in enumerate(mhs.splitlines()))
+            with self.subTest(pinned):
+                got, out, err = self.wait("-t", "10.9.0.1:80")
+                self.assertEqual((got, bool(out)), (status, status == 0))
+                self.assertIn(words, err)
+                drain = run("drain", "-t", "10.9.0.1:80", Kernel.SERVER)
+                self.assertEqual(drain[0], status)
+                self.assertEqual([e for e in kernel.edits if status], [])
+            # no server has the weight 0: nothing rests on it yet
+            kernel.core = kernel.core.replace("Route   0", "Route   1")
+            self.assertEqual(kernel.host.merged(
+                servers.parse(kernel.core, "")["TCP 10.9.0.1:80"][0],
+                {"pinned_ms": 0}), None)
+
+    def test_times_that_change_meanwhile(self):
+        kernel = Kernel(self)
+
+        def meanwhile(_):
+            kernel.core = kernel.core.replace("1          0", "0          0")
+            kernel.host.pin_ms = 1000
+        kernel.core = kernel.core.replace("0D:0050      Route   0      0",
+                                          "0D:0050      Route   0      1")
+        with mock.patch.object(Clock, "sleep", lambda _, s: meanwhile(s)):
+            got, out, err = self.wait("-t", "10.9.0.1:80")
+        self.assertEqual((got, out), (125, ""), err)
 
     def test_no_such_server(self):
         Kernel(self)

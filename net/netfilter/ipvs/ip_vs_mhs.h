@@ -246,12 +246,19 @@ struct mhs {
 	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		ticked[MHS_CLOCKS]; /* jiffies, at last */
+	/* what wait --drained rests on, see mhs_slots_build() */
+	bool			drains;		/* the last table lacks a server */
+	u32			pinned_ms;	/* shortest pin time of slots since */
+	unsigned long		refused_then;	/* entries, when that began */
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
 	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
 	struct xarray		by_id;		/* servers, see ip_vs_mhs_cid.c */
 };
+
+/* Entries that could not be made */
+#define MHS_REFUSED		(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM))
 
 #define MHS_WARN_EMPTY		0x1
 #define MHS_WARN_FLAGS		0x2

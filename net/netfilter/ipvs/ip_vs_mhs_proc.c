@@ -14,7 +14,7 @@ static const char * const proc_columns[] = {
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
 	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp",
 	"StableMs", "AddrOnly", "Stateful", "StatefulMs", "PktLane",
-	"QuicIds", "PktById", "PktNoId",
+	"QuicIds", "PktById", "PktNoId", "PinnedMs",
 };
 
 struct mhs_sum {
@@ -120,11 +120,14 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
 		   sum.cand_print);
-	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu\n", cnt[MHS_CNT_ICMP],
+	if (mhs_svc_counted(mhs, MHS_REFUSED) != mhs->refused_then)
+		mhs->pinned_ms = 0;
+	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu %u\n", cnt[MHS_CNT_ICMP],
 		   mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
 		   mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
-		   sum.ids, cnt[MHS_CNT_NAMED], cnt[MHS_CNT_UNNAMED]);
+		   sum.ids, cnt[MHS_CNT_NAMED], cnt[MHS_CNT_UNNAMED],
+		   min(mhs->pinned_ms, mhs_time_pin_ms(mhs)));
 	mutex_unlock(&mhs->lock);
 	return 0;
 }

@@ -39,8 +39,7 @@
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
 static bool settle_seen(const struct mhs *mhs)
 {
-	return mhs_svc_counted(mhs, ~(BIT(MHS_CNT_CAPPED) |
-				      BIT(MHS_CNT_NOMEM)));
+	return mhs_svc_counted(mhs, ~MHS_REFUSED);
 }
 
 /* When the set of servers will have been quiet for long enough, or settle_by */

@@ -104,6 +104,8 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = slots_chance(mhs);
+	if (target && (settling || chance))
+		mhs->pinned_ms = 0;
 	if (mhs_cutting(mhs->ipvs))
 		list_for_each_entry(s, &mhs->gone, list)
 			__set_bit(s->idx, scratch->cut);
@@ -179,9 +181,19 @@ void mhs_slots_build(struct mhs *mhs)
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes;
 	mhs->hurry = false;
+	/* All servers are in the table, and no flow awaits a merge: those that
+	 * leave from now on keep what pinned_ms says.
+	 */
+	if (!mhs->drains && !mhs->census.hold && !mhs->census.pin) {
+		mhs->pinned_ms = U32_MAX;
+		mhs->refused_then = mhs_svc_counted(mhs, MHS_REFUSED);
+	}
+	mhs->drains = !list_empty(&mhs->gone);
 	list_for_each_entry(s, &mhs->listed, list) {
-		if (s->weight <= 0)
+		if (s->weight <= 0) {
+			mhs->drains = true;
 			continue;
+		}
 		scratch->idx[n] = s->idx;
 		mhs_share_init(&f->share[n++], s->weight, s->id, mhs->size);
 	}

@@ -40,12 +40,16 @@
 static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 {
 	const bool runs[] = { mhs->census.hold, mhs->census.pin, true };
-	u32 i, ticks = 0;
+	u32 i, ms, ticks = 0;
 
 	for (i = 0; i < MHS_CLOCKS; i++)
 		if (runs[i] &&
 		    mhs_time_due(mhs->ticked[i] +
 				 mhs_time_period(mhs, i), delay)) {
+			ms = jiffies_to_msecs(MHS_PIN_TICKS *
+					      (jiffies - mhs->ticked[i]));
+			if (i == MHS_CLOCK_PIN)
+				mhs->pinned_ms = min(mhs->pinned_ms, ms);
 			mhs->ticked[i] = jiffies;
 			ticks |= BIT(i);
 		}
@@ -169,9 +173,7 @@ void mhs_work_poll_stateful(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
-		refused = mhs_svc_counted(mhs, BIT(MHS_CNT_CAPPED) |
-					       BIT(MHS_CNT_NOMEM) |
-					       BIT(MHS_CNT_NAMED));
+		refused = mhs_svc_counted(mhs, MHS_REFUSED | BIT(MHS_CNT_NAMED));
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->settle) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;
