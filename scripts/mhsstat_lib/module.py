@@ -50,6 +50,12 @@ def second_chance():
     return listed("second_chance", "TCP")
 
 
+def quiesces():
+    """Do clients with persistence leave a server of weight 0?"""
+    return parameter("expire_quiescent_template",
+                     "/proc/sys/net/ipv4/vs") not in (None, "0")
+
+
 def parse_key(text, where):
     """32 hexadecimal digits, or nothing for the default."""
     text = text.strip()

@@ -10,6 +10,7 @@ from . import module, proc, servers, table
 from .address import endpoint, spelled, told
 from .rules import CUT, HANG, KEPT, MOVE, SENT, Host
 from .snapshot import read_text
+from .stateful import SYSCTLS, TOTAL, limits
 from .text import duration, percent
 from .text import table as text_table
 
@@ -90,14 +91,36 @@ def _kernel(options):
     if options.from_file is not None:
         return None
     try:
-        found = [s for s in proc.parse(read_text(proc.PROC_MHS))
-                 if proc.name_of(s) == options.service[0]]
+        services = proc.parse(read_text(proc.PROC_MHS))
     except ToolError:
         return None
+    found = [s for s in services if proc.name_of(s) == options.service[0]]
     if len(found) != 1 or \
             options.table_size not in (None, found[0].get("table_size")):
         return None
-    return found[0]
+    return {**found[0], "limits": room(found[0], services)}
+
+
+def room(service, services):
+    """{limit: how many entries more it allows} for a service."""
+    entries = {TOTAL: sum(s.get("entries", 0) for s in services)}
+    values = {**limits(service), TOTAL: module.parameter(TOTAL, SYSCTLS)}
+    return {name: max(int(value) - entries.get(name, service.get("entries", 0)), 0)
+            for name, value in values.items() if (value or "").isdigit()}
+
+
+def _refuse_others(service, here):
+    """The plan would not be true of another scheduler.  By names= services of mhs
+    have other names."""
+    ours = service.scheduler in ("mhs", *(module.parameter("names") or "").split(","))
+    if ours and here and service.scheduler != "mhs":
+        ours = service.name in map(proc.name_of, proc.parse(
+            read_text(proc.PROC_MHS)))
+    if not ours:
+        raise ToolError(
+            f"{service.name} has the scheduler {service.scheduler}, and a plan is "
+            "for mhs: other schedulers move more clients, and connections to a "
+            "server that is deleted hang or are cut at once")
 
 
 def compute(options):
@@ -107,15 +130,17 @@ def compute(options):
                          "ADDRESS:PORT, or -f with a mark, and only one")
     name = options.service[0]
     kernel = _kernel(options)
+    here = options.from_file is None
+    service = _service(options.from_file or servers.PROC_IPVS, name)
+    _refuse_others(service, here)
     size = options.table_size or (kernel or {}).get("table_size") or \
         int(module.parameter("table_size") or module.DEFAULT_TABLE_SIZE)
     key = _key(options)
     program = table.find_program(options.table_program)
-    service = _service(options.from_file or servers.PROC_IPVS, name)
     after = _edited(service.servers, options)
     sets = service.servers, after
     tables = [table.compute(program, size, key, s) for s in sets]
-    words = Words(service, after, Host(options.from_file is None), kernel)
+    words = Words(service, after, Host(here), kernel)
     return _result(words, size, key, sets, tables, kernel)
 
 
@@ -139,6 +164,7 @@ def _result(words, size, key, sets, tables, kernel):
         "refused": words.refused,
         "deleted": words.deleted,
         "hold_ms": words.hold_ms, "pin_ms": words.pin_ms,
+        "room_for_entries": words.room and min(words.room.values()),
         "warnings": uneven(rows, size),
         "hash_key_print": module.key_print(key),
         "print_before": tables[0].fingerprint,
@@ -195,6 +221,8 @@ class Words:
         self.served = any(s.weight for s in service.servers)
         self.refused = not any(s.weight for s in after)
         state = kernel or {}
+        self.room = state.get("limits")
+        self._settling = state.get("state") == "settling"
         self._stateful = bool(state.get("stateful")) and \
             not state.get("stateful_ms")
         self.deleted = {
@@ -245,6 +273,10 @@ class Words:
         plain = self._host.plain_udp(self.service)
         here = [s for s in self.service.servers if s.name in self._then]
         others = "other living" if self._breaks() else "living"
+        if self._settling:
+            yield "the service settles: packets of older connections are dropped " \
+                  "until it has, and then go by the new table"
+            return
         if not moves:
             yield f"{others} connections do not break"
             return
@@ -263,16 +295,31 @@ class Words:
                   f"{self._time(self.hold_ms)}, stay, the others go to their new " \
                   "server (stay_ports)"
             return
-        yield f"{others} connections do not break" + (
-            f", but those that are silent for longer than {duration(self.pin_ms)}"
-            " (net.ipv4.vs.mhs.pin_ms) may"
-            if self._host.short(self.service.name) else "")
+        if self.service.name in self._host.second_chance:
+            yield f"{others} connections go on, as servers send their packets on " \
+                  "(net.ipv4.vs.mhs.second_chance): 'real_server chance check' " \
+                  "there tells whether each can"
+            return
+        if not without:
+            yield f"{others} connections do not break: each has an entry, but " \
+                  "for those from before a change to masquerading"
+            return
+        yield f"{others} connections do not break, unless they send nothing in the " \
+              f"pin time, {self._time(self.pin_ms)}, or have no entry then, because " \
+              f"{self._limit()}"
         if plain:
             yield "plain UDP of the mark goes to its new server after the hold " \
                   f"time, {self._time(self.hold_ms)}" + (
                       " (that of stay_ports only if it is silent for that time)"
                       if self._host.stay_ports else "") + \
                   ", and at once from a server that is deleted"
+
+    def _limit(self):
+        """How many connections of unstable slots, older and new, get an entry."""
+        if not self.room:
+            return "max_entries or another limit is reached"
+        name, most = min(self.room.items(), key=lambda limit: limit[1])
+        return f"there is room for {most} entries (net.ipv4.vs.mhs.{name})"
 
     def _breaks(self):
         return {CUT, HANG, KEPT, MOVE} & set(self.deleted.values())

@@ -369,6 +369,79 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                  "candidate_server": "10.0.0.11:500", "entry": None}]})
             self.assertIn(said, words)
 
+    MARKS = """\
+IP Virtual Server version 1.2.1 (size=256)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+FWM  00000007 mhs persistent 300 FFFFFF00
+  -> 0A02000B:0000      Route   1      0          0
+  -> 0A02000E:0000      Route   0      0          0
+FWM  00000008 mhs
+  -> 0A02000C:0000      Route   1      0          0
+TCP  0A090003:0050 mhs persistent 300 FFFFFFFF
+  -> 0A02000B:0050      Route   1      0          0
+TCP  [fd09:0000:0000:0000:0000:0000:0000:0001]:0050 mhs persistent 300 40000000
+  -> [fd02:0000:0000:0000:0000:0000:0000:000b]:0050      Route   1      0          0
+"""
+
+    def test_a_mark_has_no_entries_of_others(self):
+        core = servers.parse(self.MARKS, "")
+        entry = {"server": "10.2.0.11:80", "to": "10.9.0.1:80"}
+        other = {"server": "10.2.0.12:80", "to": "10.9.0.1:80"}
+        gone = {"server": "10.2.0.99:80", "to": "10.9.0.1:80"}
+        for known, seven, eight in (
+                ([("TCP", "10.9.0.1:80", entry)], entry, None),
+                ([("TCP", "10.9.0.1:80", other)], None, other),
+                ([("TCP", "10.9.0.1:80", gone)], gone, gone),
+                ([("TCP", "10.9.0.3:80", entry)], None, None),
+                ([("TCP", "10.9.0.1:80", entry), ("UDP", "10.9.0.1:80", other)],
+                 entry, other),
+                ([("TCP", "10.9.0.1:80", entry), ("UDP", "10.9.0.1:80", gone)],
+                 None, gone)):
+            self.assertEqual([lookup._entry(f"FWM {mark}", known, core)
+                              for mark in (7, 8)], [seven, eight])
+        words = lookup.render({"client": "198.51.100.7:1", "services": [
+            {"service": "FWM 7", "slot": 1, "phase": "stable", "old_server": None,
+             "candidate_server": None, "entry": {**entry, "state": "UDP",
+                                                 "expires_s": 1}}]})
+        self.assertIn("by its entry to 10.9.0.1:80\n", words)
+
+    def test_persistence_comes_before_the_slot(self):
+        client = (ipaddress.ip_address("10.1.0.2"), 40000)
+        six = (ipaddress.ip_address("fd01::2"), 40000)
+        line = "{} {} 0000 {} {} {} 0050 NONE 9\n"
+        mark = line.format("IP", "0A010000", "00000007", "0000", "0A02000B")
+        for name, who, conns, quiesces, want in (
+                ("FWM 7", client, mark, 0, "10.2.0.11:80"),
+                ("FWM 7", client, mark.replace("0A010000", "0A010002"), 0, ""),
+                ("FWM 7", client, mark.replace("7 0000", "8 0000"), 0, ""),
+                ("FWM 7", client, mark.replace("0B", "0E"), 0, "10.2.0.14:80"),
+                ("FWM 7", client, mark.replace("0B", "0E"), 1, ""),
+                ("FWM 7", client, mark.replace("0B", "99"), 0, ""),
+                ("FWM 8", client, mark, 0, None),
+                ("TCP 10.9.0.3:80", client, line.format(
+                    "TCP", "0A010002", "0A090003", "0050", "0A02000B"), 0,
+                 "10.2.0.11:80"),
+                ("TCP 10.9.0.3:80", client, self.CONNS[80:], 0, ""),
+                ("TCP [fd09::1]:80", six, line.format(
+                    "TCP", *(str(ipaddress.ip_address(a).exploded) for a in (
+                        "fd01::", "fd09::1")), "0050", ipaddress.ip_address(
+                            "fd02::b").exploded), 0, "[fd02::b]:80")):
+            with mock.patch.object(lookup.module, "quiesces", lambda: quiesces), \
+                    self.subTest(conns):
+                self.assertEqual(lookup._remembered(
+                    name, who, servers.parse(self.MARKS, ""), "head\n" + conns),
+                    want)
+        for remembered, words in (("10.2.0.11:80", "10.2.0.11:80 for a new "
+                                   "connection, by persistence"),
+                                  ("", "10.0.0.1:80 for a new connection, by its "
+                                   "slot; all later")):
+            self.assertIn(f"-> {words}", lookup.render({
+                "client": "198.51.100.7:1", "services": [
+                    {"service": "TCP 10.9.0.3:80", "slot": 1, "phase": "stable",
+                     "old_server": None, "candidate_server": "10.0.0.1:80",
+                     "entry": None, "persistent": remembered}]}))
+
     def test_older_module(self):
         with mock.patch.object(lookup, "read_services",
                                lambda: proc.parse(NOW)), \
@@ -870,6 +943,8 @@ class Compare(Files):
                 self.assertEqual("cause" in "".join(lines),
                                  "cause" in words or "likely" in words or
                                  "cannot be seen" in words)
+        self.assertNotIn("cause", "".join(self.lines(
+            hash_key_print="l", quic_ports="9", real_servers=None, **other)))
         for gone in (lambda d: d["ipvsadm"].pop(), lambda d: d["ipvsadm"][1].update(
                 servers={}), lambda d: d["settings"].pop("mhs/pin_ms")):
             document = self.director()
@@ -1095,7 +1170,7 @@ class PlanInWords(unittest.TestCase):
                       self.words())
         self.assertIn("kept for hold and pin time, 40 s",
                       self.words(host={"pin_ms": 20_000, "hold_ms": 99_000}))
-        self.assertIn("silent for longer than 20 s",
+        self.assertIn("send nothing in the pin time, 20 s",
                       self.words(host={"pin_ms": 20_000}))
 
     def test_with_the_second_chance_the_servers_keep_flows(self):
@@ -1160,7 +1235,17 @@ class PlanInWords(unittest.TestCase):
                 "the hold time, 30 s"
         stay, other = {"stay_ports": (53,)}, {"stay_ports": (5353,)}
         for arguments, words, said in (
-                ({}, "; living connections do not break.", True),
+                ({}, "; living connections do not break, unless they send nothing "
+                 "in the pin time, 15 min 0 s, or have no entry then, because "
+                 "max_entries or another limit is reached.", True),
+                ({"share": None}, "; living connections do not break.", True),
+                ({"kernel": {"limits": {"a": 9, "max_entries": 4}}}, "there is room "
+                 "for 4 entries (net.ipv4.vs.mhs.max_entries).", True),
+                ({"kernel": {"state": "settling"}}, "the service settles", True),
+                ({"kernel": {"state": "settling"}}, "not break", False),
+                ({"host": {"second_chance": ("TCP 10.9.0.1:80",)}}, "not break",
+                 False),
+                ({"method": "Masq"}, "each has an entry", True),
                 ({"name": udp}, plain, True),
                 ({"name": udp}, "do not break", False),
                 ({"name": udp, "share": None}, "do not break", True),
@@ -1184,6 +1269,58 @@ class PlanInWords(unittest.TestCase):
             with self.subTest(arguments):
                 (self.assertIn if said else self.assertNotIn)(
                     words, self.words(after=both, **arguments))
+
+    def test_what_the_kernel_tells(self):
+        limit = {"max_entries": "100", "max_total_entries": "107"}
+        for size, name, source, want in (
+                (None, "TCP 10.9.0.1:80", NOW, {"max_entries": 85,
+                                                "max_total_entries": 85}),
+                (65521, "TCP 10.9.0.1:80", NOW, {"max_entries": 85,
+                                                 "max_total_entries": 85}),
+                (251, "TCP 10.9.0.1:80", NOW, None),
+                (None, "TCP 10.9.0.9:80", NOW, None),
+                (None, "FWM 7", NOW + NOW.splitlines()[3] + "\n", None)):
+            with mock.patch.object(plan, "read_text", lambda _, t=source: t), \
+                    mock.patch("mhsstat_lib.module.parameter",
+                               lambda name, where="": limit.get(name)), \
+                    mock.patch("mhsstat_lib.stateful.parameter",
+                               lambda name, where="": limit.get(name)):
+                found = plan._kernel(SimpleNamespace(
+                    from_file=None, service=[name], table_size=size))
+            self.assertEqual(found and found["limits"], want)
+
+    def test_only_mhs_has_plans(self):
+        for scheduler, by_names, there, ours in (
+                ("mhs", None, False, True), ("rr", None, False, False),
+                ("mh", None, True, False), ("mh", "mhs,mh", True, True),
+                ("mh", "mhs,mh", False, False)):
+            for here in (True, False):
+                one = servers.Service("TCP 10.9.0.1:80" if there else
+                                      "TCP 10.9.0.9:80", scheduler)
+                with mock.patch("mhsstat_lib.module.parameter",
+                                lambda name, n=by_names: n), \
+                        mock.patch.object(plan, "read_text", lambda _: NOW), \
+                        self.subTest(scheduler, here=here):
+                    if ours or (not here and by_names):
+                        plan._refuse_others(one, here)
+                    else:
+                        with self.assertRaisesRegex(ToolError, "for mhs"):
+                            plan._refuse_others(one, here)
+
+    def test_the_times_of_this_host(self):
+        none = {"expires": False, "quiesces": False, "hold_ms": 60_000, "pin_ms": 0}
+        for name, text, field, want in (
+                ("expire_nodest_conn", "1", "expires", True),
+                ("expire_quiescent_template", "1", "quiesces", True),
+                ("expire_quiescent_template", "0", "quiesces", False),
+                ("hold_ms", "7", "hold_ms", 7), ("pin_ms", "7", "pin_ms", 7),
+                ("pin_ms", "x", "pin_ms", 0)):
+            with mock.patch("mhsstat_lib.module.parameter", lambda n, where="":
+                            text if n == name else None), \
+                    mock.patch("mhsstat_lib.rules.run", side_effect=ToolError):
+                host = rules.Host(True)
+            self.assertEqual({f: getattr(host, f) for f in none},
+                             {**none, field: want})
 
     def test_nobody_left(self):
         self.assertIn("New connections are refused", self.words(after=()))
@@ -1456,6 +1593,10 @@ class WithoutServer(unittest.TestCase):
                                  [plain, plain, settled])
                 self.assertEqual(run(*ask, "--settled")[2].count(
                     f"FWM 7: {state}, without a server"), int(not listed))
+        # an older module does not tell how many there are
+        older = columns(NOW, lambda name: name != "Servers")
+        wait.read_services = lambda: proc.parse(older)
+        self.assertEqual(run(*ask, "--settled")[0], 0)
 
 
 class Stateful(Files):

@@ -242,7 +242,7 @@ check_says "and it says so" "the service has no such server"
 check "plan: for people" 0 "$(status ms plan -t "$SVC4" --add 10.2.0.15:80 \
 	--table-program "$work/mhs_table")"
 check_says "with the least possible" "the least possible is"
-check_says "in words" "of new connections go to another server than before; living connections do not break."
+check_says "in words" "of new connections go to another server than before; living connections do not break, unless they send nothing in the pin time, 1 h 0 min, or have no entry then, because there is room for "
 
 # wait: not over, and how long it takes
 check "wait: not in time" 124 "$(status ms wait -t "$SVC4" --timeout 1s)"
