@@ -17,6 +17,8 @@
     plan        what a change would move
     compare     what differs between directors
     stateful    whether every flow has an entry, and what stands against it
+    finding     what check finds, in words
+    mistakes    set-ups that are wrong
     check       what is stateful or wrong, and the remedies
     lookup      where the packets of one client go
     watch       the live view

@@ -2,23 +2,25 @@
 """What makes flows stateful, what keeps packets from a server, and what an operator
 should know of a director: each with its cause and its remedy."""
 
-from collections import Counter, namedtuple
+from collections import Counter
 
 from ipvs_mhs_tool import quoted
 
+from . import mistakes
 from .address import endpoint
 from .facts import Link
+from .finding import MANY as _MANY
+from .finding import MHS as _SYSCTL
+from .finding import Finding, few
+from .finding import known as _services
+from .finding import named as _named
 from .proc import left_ms, name_of
 from .rules import no_second_chance
 from .stateful import TOTAL, limits, reached
 from .text import duration
 
-_SYSCTL = "net.ipv4.vs.mhs."
-_MANY = 4       # servers named in a line
 _FEW = 100      # packets that say nothing yet
 
-# kind: a word of KINDS; service: its name, None for what is about all
-Finding = namedtuple("Finding", "kind service servers text remedy")
 # What an option asks for is meant; all other kinds are warnings
 NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
          "chance-entries")
@@ -30,30 +32,11 @@ KINDS = ("persistence", "thresholds", "masquerading",
          "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
          "lane-btf", "lane-door", "lane-generic", "lane-member", "lane-beside",
          "lane-tags", "lane-vlan", "route", "gateway", "neighbour",
-         "tunnel-mtu")
+         "tunnel-mtu", *mistakes.KINDS)
 
 # bytes that a tunnel adds, by its type, beside the outer IP header
 _TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
 _CLIENT_MTU = 1500
-
-
-def few(names):
-    """The first ones, and how many more."""
-    more = len(names) - _MANY
-    return ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")
-
-
-def _named(names):
-    """A few of the servers."""
-    return ("server " if len(names) == 1 else "servers ") + few([*names])
-
-
-def _services(facts):
-    """(service of mhs, the core's) where the core's is known."""
-    for service in facts.services:
-        core = facts.core.get(name_of(service))
-        if core:
-            yield service, core
 
 
 def _by_options(facts):
@@ -435,7 +418,7 @@ def findings(facts, ignored=()):
     """All of them, by cause."""
     return [finding for part in (_by_options, _by_marks, _by_settings,
                                  _by_chance, _by_ids, _by_counts, _by_lane,
-                                 _by_devices, _by_network)
+                                 _by_devices, _by_network, mistakes.findings)
             for finding in part(facts) if finding.kind not in ignored]
 
 

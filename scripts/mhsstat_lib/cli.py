@@ -116,6 +116,10 @@ def _check(options):
     sys.stdout.write(check.render(
         f for f in found
         if not options.quiet or check.severity(f) != "note"))
+    if status == EXIT_OK and not options.quiet:
+        _warn(f"no warning of the {len(check.KINDS) - len(options.ignore)} kinds "
+              "of finding that mhsstat(8) lists; what is not on that list was not "
+              "looked for")
     if unasked and not options.quiet:
         _warn(f"{len(unasked)} next hop(s) were not asked lately, and it is "
               f"unknown whether they answer: {check.few(unasked)}; 'ping' asks")

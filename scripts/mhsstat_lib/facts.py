@@ -2,6 +2,7 @@
 """What 'mhsstat check' asks this host: the core's services, sysctls, the module,
 devices, routes and neighbours of this network namespace."""
 
+import glob
 import os
 import re
 import shutil
@@ -10,6 +11,8 @@ from collections import namedtuple
 from ipvs_mhs_tool import run
 
 from . import lane, module, servers
+from .address import endpoint
+from .proc import name_of
 from .rules import Host
 from .snapshot import read_services
 
@@ -35,6 +38,34 @@ def thresholds():
         elif len(words) > 3 and words[2:4] != ["0", "0"]:
             found.setdefault(service, {})[words[1]] = ["-x", words[2],
                                                        "-y", words[3]]
+    return found
+
+
+def counts(text):
+    """{service: {server: (connections, packets)}} of ipvsadm -Ln --stats or
+    --rate."""
+    found, those = {}, {}
+    for line in text.splitlines()[3:]:
+        words = line.split()
+        if words[:1] != ["->"]:
+            those = found.setdefault(" ".join(words[:2]), {})
+        elif len(words) > 3:
+            those[words[1]] = tuple(map(int, words[2:4]))
+    return found
+
+
+def sorry_servers(pattern="/etc/keepalived/*.conf"):
+    """Names of those that keepalived's files call so."""
+    found = set()
+    for path in glob.glob(pattern):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        except OSError:
+            continue
+        for address, port in re.findall(r"^\s*sorry_server\s+(\S+)\s+(\d+)", text,
+                                        re.M):
+            found |= {f"{address}:{port}", f"[{address}]:{port}"}
     return found
 
 
@@ -123,7 +154,11 @@ class Facts:
                         for name in ("max_entries", "max_quic_entries",
                                      "max_total_entries", "stateless", "lane",
                                      "ingress")}
-        self.sysctls["conntrack"] = module.parameter("conntrack", _VS)
+        for name in ("conntrack", "drop_entry", "drop_packet", "secure_tcp"):
+            self.sysctls[name] = module.parameter(name, _VS)
+        self.totals, self.rates = (counts(run(["ipvsadm", "-Ln", *words]).stdout)
+                                   for words in (("--stats", "--exact"), ("--rate",)))
+        self.sorry = sorry_servers()
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]
         self.taken = [n for n in self.names if schedules(n)]
@@ -133,11 +168,17 @@ class Facts:
             run(["ip", "-d", "-o", "link", "show"]).stdout))
         self.neighbours = neighbours(
             run(["ip", "-o", "neigh", "show"]).stdout)
-        addresses = sorted({str(s.address) for service in self.core.values()
-                            for s in service.servers})
+        self.routes = self._routes({str(s.address) for service in
+                                    self.core.values() for s in service.servers})
+        self.virtual = self._routes({
+            str(endpoint(name.split()[1])[0]) for name in map(
+                name_of, self.services) if not name.startswith("FWM ")})
+
+    @staticmethod
+    def _routes(addresses):
         asked = run(["ip", "-force", "-o", "-batch", "-"], "".join(
-            f"route get {address}\n" for address in addresses), check=False)
-        self.routes = routes(addresses, asked.stdout, asked.stderr)
+            f"route get {address}\n" for address in sorted(addresses)), check=False)
+        return routes(sorted(addresses), asked.stdout, asked.stderr)
 
     def sysctl(self, name):
         """A number; None where the module has no such sysctl."""
