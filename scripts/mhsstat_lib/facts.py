@@ -10,8 +10,9 @@ from collections import namedtuple
 from ipvs_mhs_tool import run
 
 from . import lane, module, servers
+from .proc import name_of
 from .rules import Host
-from .snapshot import read_services
+from .snapshot import read_services, read_text, select
 
 _VS = "/proc/sys/net/ipv4/vs"
 
@@ -107,15 +108,22 @@ def schedules(name):
 class Facts:
     """All of it, as it is now."""
 
-    def __init__(self):
+    def __init__(self, names=()):
+        """Of services of mhs, all if there are no @names."""
         self.services = read_services()
-        saved = servers.of_this_host()
+        if names:
+            self.services = select(self.services, names)
+        # ipvsadm asks for each service; only it tells types of tunnels and -b
+        text = read_text(servers.PROC_IPVS)
+        self.thresholds = thresholds()
+        saved = servers.parse(text, servers.PROC_IPVS) \
+            if not self.thresholds and "  Tunnel  " not in text else \
+            servers.of_this_host()
         self.core = {name: those[0] for name, those in saved.items()}
         for name, those in saved.items():
             for other in those[1:]:     # a mark in both families
                 self.core[name].servers += other.servers
                 self.core[name].persistent |= other.persistent
-        self.thresholds = thresholds()
         self.backup = "backup sync daemon" in \
             run(["ipvsadm", "-L", "--daemon"]).stdout
         self.host = Host(True)
@@ -133,8 +141,9 @@ class Facts:
             run(["ip", "-d", "-o", "link", "show"]).stdout))
         self.neighbours = neighbours(
             run(["ip", "-o", "neigh", "show"]).stdout)
-        addresses = sorted({str(s.address) for service in self.core.values()
-                            for s in service.servers})
+        ours = {name_of(s) for s in self.services}
+        addresses = sorted({str(s.address) for name, service in self.core.items()
+                            if name in ours for s in service.servers})
         asked = run(["ip", "-force", "-o", "-batch", "-"], "".join(
             f"route get {address}\n" for address in addresses), check=False)
         self.routes = routes(addresses, asked.stdout, asked.stderr)
