@@ -24,11 +24,12 @@ Link = namedtuple("Link", "mtu xdp arp master lower what strips",
                   defaults=(True, None, None, "", False))
 
 
-def thresholds():
+def thresholds(names=()):
     """{service: {server: [-x, upper threshold, -y, lower threshold]}} of those
     that have one; ipvsadm -S leaves them out."""
     found, service = {}, None
-    text = run(["ipvsadm", "-Ln", "--thresholds"]).stdout
+    one = servers.named(names[0]) if len(names) == 1 else ()
+    text = run(["ipvsadm", "-Ln", "--thresholds", *one]).stdout
     for line in text.splitlines()[3:]:
         words = line.split()
         if words[:1] != ["->"]:
@@ -115,7 +116,7 @@ class Facts:
             self.services = select(self.services, names)
         # ipvsadm asks for each service; only it tells types of tunnels and -b
         text = read_text(servers.PROC_IPVS)
-        self.thresholds = thresholds()
+        self.thresholds = thresholds(names)
         saved = servers.parse(text, servers.PROC_IPVS) \
             if not self.thresholds and "  Tunnel  " not in text else \
             servers.of_this_host()

@@ -135,11 +135,15 @@ def _parse_proc(text, where):
     return services
 
 
+def named(name):
+    """The words by which ipvsadm knows a service."""
+    protocol, where = name.split()
+    return next(o for o, p in _SAVED_PROTOCOLS.items() if p == protocol), where
+
+
 def _saved(service, server):
     """The server's line as ipvsadm -S has it, but for what /proc leaves out."""
-    protocol, where = service.name.split()
-    return ("-a", next(o for o, p in _SAVED_PROTOCOLS.items() if p == protocol),
-            where, "-r", server.name,
+    return ("-a", *named(service.name), "-r", server.name,
             next((o for o, m in _METHODS.items() if m == server.method), "-g"),
             "-w", str(server.weight))
 
