@@ -16,7 +16,7 @@ from .finding import known as _services
 from .finding import named as _named
 from .proc import left_ms, name_of
 from .rules import no_second_chance
-from .stateful import TOTAL, limits, reached
+from .stateful import TOTAL, limit_names, reached
 from .text import duration
 
 _FEW = 100      # packets that say nothing yet
@@ -228,7 +228,7 @@ def _by_counts(facts):
                 "carriers could not be made for want of memory",
                 "more memory, or a higher net.ipv4.vs.conn_max where the kernel "
                 "has it; the count goes back to 0 with the service only")
-        for limit in limits(s):
+        for limit in limit_names(s):
             yield from _filled(facts, limit, [s], name)
     yield from _filled(facts, TOTAL, facts.services)
 

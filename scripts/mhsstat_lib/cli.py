@@ -94,11 +94,7 @@ def _plan(options):
 def _check(options):
     from . import check
     from .facts import Facts
-    facts = Facts()
-    if options.service:
-        select(facts.services, options.service)
-        facts.services = [s for s in facts.services
-                          if name_of(s) in options.service]
+    facts = Facts(options.service)
     found = check.findings(facts, options.ignore)
     status = EXIT_PROBLEM if {*map(check.severity, found)} - {"note"} \
         else EXIT_OK

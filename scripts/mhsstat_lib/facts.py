@@ -14,7 +14,7 @@ from . import lane, module, servers
 from .address import endpoint
 from .proc import name_of
 from .rules import Host
-from .snapshot import read_services
+from .snapshot import read_services, read_text, select
 
 _VS = "/proc/sys/net/ipv4/vs"
 
@@ -26,11 +26,12 @@ Link = namedtuple("Link", "mtu xdp arp master lower what strips",
                   defaults=(True, None, None, "", False))
 
 
-def thresholds():
+def thresholds(names=()):
     """{service: {server: [-x, upper threshold, -y, lower threshold]}} of those
     that have one; ipvsadm -S leaves them out."""
     found, service = {}, None
-    text = run(["ipvsadm", "-Ln", "--thresholds"]).stdout
+    one = servers.named(names[0]) if len(names) == 1 else ()
+    text = run(["ipvsadm", "-Ln", "--thresholds", *one]).stdout
     for line in text.splitlines()[3:]:
         words = line.split()
         if words[:1] != ["->"]:
@@ -138,15 +139,22 @@ def schedules(name):
 class Facts:
     """All of it, as it is now."""
 
-    def __init__(self):
+    def __init__(self, names=()):
+        """Of services of mhs, all if there are no @names."""
         self.services = read_services()
-        saved = servers.of_this_host()
+        if names:
+            self.services = select(self.services, names)
+        # ipvsadm asks for each service; only it tells types of tunnels and -b
+        text = read_text(servers.PROC_IPVS)
+        self.thresholds = thresholds(names)
+        saved = servers.parse(text, servers.PROC_IPVS) \
+            if not self.thresholds and "  Tunnel  " not in text else \
+            servers.of_this_host()
         self.core = {name: those[0] for name, those in saved.items()}
         for name, those in saved.items():
             for other in those[1:]:     # a mark in both families
                 self.core[name].servers += other.servers
                 self.core[name].persistent |= other.persistent
-        self.thresholds = thresholds()
         self.backup = "backup sync daemon" in \
             run(["ipvsadm", "-L", "--daemon"]).stdout
         self.host = Host(True)
@@ -168,8 +176,10 @@ class Facts:
             run(["ip", "-d", "-o", "link", "show"]).stdout))
         self.neighbours = neighbours(
             run(["ip", "-o", "neigh", "show"]).stdout)
-        self.routes = self._routes({str(s.address) for service in
-                                    self.core.values() for s in service.servers})
+        ours = {name_of(s) for s in self.services}
+        self.routes = self._routes({str(s.address)
+                                    for name, service in self.core.items()
+                                    if name in ours for s in service.servers})
         self.virtual = self._routes({
             str(endpoint(name.split()[1])[0]) for name in map(
                 name_of, self.services) if not name.startswith("FWM ")})

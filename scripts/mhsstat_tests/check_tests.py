@@ -15,7 +15,7 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import check, cli, facts, rules, servers  # noqa: E402
+from mhsstat_lib import check, cli, facts, rules, servers, snapshot  # noqa: E402
 
 NAME = "TCP 192.0.2.1:80"
 SAVED = """\
@@ -81,6 +81,13 @@ def kinds(known, **options):
 
 def service(known, **fields):
     known.services[0].update(fields)
+
+
+def of(known, names):
+    """The same of these services alone."""
+    if names:
+        known.services = snapshot.select(known.services, names)
+    return known
 
 
 def sysctl(known, **values):
@@ -405,7 +412,7 @@ class Parsing(unittest.TestCase):
 def run(known, *argv):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            mock.patch.object(facts, "Facts", lambda: known):
+            mock.patch.object(facts, "Facts", lambda names: of(known, names)):
         try:
             status = cli.main(["check", *argv])
         except SystemExit as end:

@@ -101,7 +101,7 @@ def _accepts(socket, vip, protocol, port, devices):
 def deaf(set_up, host):
     """Services that do not listen."""
     # packets come by these
-    devices = tunnels_of(set_up) or set(host.arp_devices())
+    devices = tunnels_of(set_up, host) or set(host.arp_devices())
     for protocol, port in set_up.ports:
         sockets = host.sockets().splitlines()
         for vip in set_up.vips:
@@ -124,7 +124,7 @@ def translated(set_up, host):
 
 def faults_of(set_up, host):
     """All of them, in the order in which they are best mended."""
-    for part in parts_of(set_up):
+    for part in parts_of(set_up, host):
         yield from part.faults(host)
     for look in _misplaced, _sizes, deaf:
         yield from look(set_up, host)

@@ -174,10 +174,12 @@ struct mhs_servers {
 	struct mhs_server __rcu *s[];
 };
 
-/* What the last walk found: slots by phase, and the first and the last stage of
- * unstable slots
+/* What the last walk found: fingerprints of the tables, slots by phase, and the first
+ * and the last stage of unstable slots
  */
 struct mhs_census {
+	u64			old_print;
+	u64			cand_print;
 	u32			hold;
 	u32			pin;
 	u32			stage_min;

@@ -83,6 +83,37 @@ static bool slots_chance(struct mhs *mhs)
 	return true;
 }
 
+/* Add the server of one slot to the fingerprint of a table */
+static u64 slots_print(const struct mhs *mhs, u64 print, u32 idx)
+{
+	const struct mhs_server *s = mhs_server_at(mhs, idx);
+
+	return mhs_table_print(print, s ? s->id : 0);
+}
+
+/* Fingerprint the tables, which walks alone change */
+static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
+{
+	u32 i, w;
+
+	now->old_print = 0;
+	now->cand_print = 0;
+	rcu_read_lock();
+	for (i = 0; i < mhs->size; i++) {
+		w = READ_ONCE(mhs->slots[i]);
+		now->old_print = slots_print(mhs, now->old_print,
+					     mhs_slot_old(w));
+		now->cand_print = slots_print(mhs, now->cand_print,
+					      mhs_slot_cand(w));
+		if (!(i & 4095)) {
+			rcu_read_unlock();
+			cond_resched();
+			rcu_read_lock();
+		}
+	}
+	rcu_read_unlock();
+}
+
 /* Walk the slots, which packets read and write meanwhile: set candidates by the table
  * @target (if not NULL), move the slots on by the clocks that ticked, MHS_TICK_*, and
  * take the census.  The full barrier of the compare-and-exchange pairs with
@@ -145,6 +176,11 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 		if (!(i & 4095))
 			cond_resched();
 	}
+	/* Without a target stable slots stay as they are */
+	now.old_print = was.old_print;
+	now.cand_print = was.cand_print;
+	if (target || was.hold || was.pin)
+		slots_prints(mhs, &now);
 
 	mutex_lock(&mhs->lock);
 	/* Not earlier: a mark that is set before the walk ages in the walk */
