@@ -115,7 +115,7 @@ icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 			return NULL;
 	}
 	mhs_ask_begin(&q, mhs, e->client, e->cport, MHS_PKT_ERROR |
-		      mhs_proto_facts(mhs, e->quoted.protocol, e->vport));
+		      mhs_proto_facts(mhs, e->quoted.protocol, e->vport, 0));
 	return mhs_verdict_act(mhs_ask(&q)) == MHS_FORWARD ? q.server : NULL;
 }
 

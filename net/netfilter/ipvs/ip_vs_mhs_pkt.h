@@ -37,7 +37,7 @@ struct mhs_packet {
 	u8			af;
 	__be16			sport;
 	__be16			dport;
-	u32			facts;	/* MHS_PKT_FRESH, MHS_PKT_ENDS */
+	u32			facts;	/* MHS_PKT_*, of the packet alone */
 	struct ip_vs_proto_data	*ipsec;	/* AH or ESP, else NULL */
 	bool			opens;	/* perhaps the first of a direction */
 	bool			quic;	/* to a QUIC port */
@@ -94,7 +94,7 @@ bool mhs_ask_cut(const struct mhs_ask *q);
 /* proto */
 bool mhs_proto_parse(struct mhs_packet *p);
 bool mhs_proto_is_quic(__be16 port);
-u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port);
+u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts);
 
 /* svc */
 bool mhs_svc_unsure(const struct mhs *mhs, u32 mark);
@@ -195,9 +195,10 @@ static inline bool mhs_settling(struct mhs *mhs)
 
 /* MHS_PKT_CONNLESS: do the first packets of flows look like all others? */
 static inline u32 mhs_proto_facts(const struct mhs *mhs, u16 protocol,
-				  __be16 port)
+				  __be16 port, u32 facts)
 {
-	return protocol == IPPROTO_UDP ? mhs_proto_udp_facts(mhs, port) : 0;
+	return protocol == IPPROTO_UDP ?
+	       mhs_proto_udp_facts(mhs, port, facts) : 0;
 }
 
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:

@@ -16,7 +16,7 @@ PORT=8443 proto=-u client_py=dgrams.py
 . "$(dirname "$0")/lib_pair.sh"
 need openssl gtlsserver gtlsclient
 
-OLDER="short handshake 0rtt handshake2 0rtt2 retry2 unknown runt"
+OLDER="short greased handshake 0rtt handshake2 0rtt2 retry2 runt"
 
 # stays NAME: the last ping was answered, each flow by its server
 stays() {
