@@ -41,6 +41,7 @@ both_ways() {
 	eval "$2"
 	wait_settled
 	check "$1" "$1 $status" "$(kinds) $(<"$work/rc")"
+	cp "$work/json" "$work/named"
 	eval "$3"
 	wait_settled
 	check "control: $1, without the cause" " 0" "$(kinds) $(<"$work/rc")"
@@ -65,7 +66,7 @@ failed() {
 	[[ $(dr ip -o neigh show 10.2.0.99) == *FAILED* ]]
 }
 
-plan 83
+plan 84
 fresh_module table_size=251
 setup_net 2
 windows 3600000 3600000
@@ -122,11 +123,18 @@ done
 both_ways sync-backup 'dr ipvsadm --start-daemon backup --mcast-interface eth0' mend
 
 # limits: entries of a transition, then none above the limit
-flow_start c4 --host "$VIP4" --bind 10.1.0.2 --timeout 2
+flow_start c4 --host "$VIP4" --bind 10.1.0.2
 again "1 2"
-both_ways no-answer 'wait_settled; ip_ns s2 <<<"addr del $VIP4/32 dev lo"
-	flow c4 open 10' 'ip_ns s2 <<<"addr add $VIP4/32 dev lo"; flow c4 reset
-	dr ipvsadm -Z'
+# twenty connections at once, half of them to a server without the address
+connects() {
+	in_ns cl bash -c "for i in {1..20}; do : <>/dev/tcp/$VIP4/80 & done; wait"
+}
+both_ways no-answer 'ip_ns s2 <<<"addr del $VIP4/32 dev lo"
+	connects 2>"$work/refused" &
+	busywait 20 eval '"'[ \"\$(kinds)\" = no-answer ]'"'' \
+	'kill %%; ip_ns s2 <<<"addr add $VIP4/32 dev lo"; dr ipvsadm -Z'
+check "the silent one is named" 1 \
+	"$(grep -c '"server 10.2.0.12:80 answers no' "$work/named")"
 again "1 2"
 flow c4 open 10
 # until then a change has no transition; the slower the servers came, the later

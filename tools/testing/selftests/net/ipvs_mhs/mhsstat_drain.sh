@@ -173,7 +173,7 @@ check_cmp "flows of the first server" "$first" -ge 2
 check_cmp "flows of the third server" "$third" -ge 2
 # shorter timeouts of IPVS shorten the pin time; entries keep theirs
 windows 0 0
-dr ipvsadm --set 20 20 20
+dr ipvsadm --set 10 10 10
 busywait 60 both_in_state stable
 check "drained: not while flows live" "124 1" "$(status wait --drained $FIRST \
 	--timeout 1s) $(says "$FIRST: $first connection(s) left in 2 services")"
