@@ -41,9 +41,11 @@ def undo(parts, made, host):
 
 
 def _all_parts(record, host):
-    """Of all its set-ups; of one part once."""
+    """Of all its set-ups, by the devices of today and by those that another program's
+    have taken the place of since; of one part once."""
     return list({part.key: part for set_up in record.set_ups
-                 for part in parts_of(set_up, host)}.values()) if record else []
+                 for those in (None, host)
+                 for part in parts_of(set_up, those)}.values()) if record else []
 
 
 def setup(host, state, set_up):

@@ -388,19 +388,15 @@ def _tunnel_parts(set_up, host):
         for family, outer in set_up.carried():
             name, kind, module = _tunnel_devices(tunnel, family, outer)
             device = host.taker(name, kind) if host else name
-            parts = [Tunnel(device, kind, module)]
+            yield Tunnel(device, kind, module)
             if family == 4:
-                parts += [Loose(device),
-                          TunnelAddress(device, set_up.of_family(4)[0])]
+                yield Loose(device)
+                yield TunnelAddress(device, set_up.of_family(4)[0])
             else:
-                parts.append(Sysctl(_sysctl_of(6, device, "disable_ipv6"), ("0",),
-                                    "no IPv6 comes out of the tunnel"))
+                yield Sysctl(_sysctl_of(6, device, "disable_ipv6"), ("0",),
+                             "no IPv6 comes out of the tunnel")
             if name == "ip6tnl0" and family == 4:
-                parts.append(AnyMode(device))
-            for part in parts:
-                # clear knows a part of a device that has another name by then
-                part.key = part.key.replace(device.replace(".", "/"), name)
-                yield part
+                yield AnyMode(device)
             if tunnel == "gue":
                 yield Gue(set_up.gue_port, outer)
 

@@ -283,6 +283,25 @@ class Parts(unittest.TestCase):
             self.assertEqual(self.devices("--vip", vip, "--tunnel", tunnel,
                                           *more), devices)
 
+    def test_a_device_of_ipip_by_what_it_takes(self):
+        def device(name, *flags, kind="ipip", **data):
+            one = link(name, "NOARP", *flags, kind=kind)
+            one["linkinfo"] = {"info_kind": kind, "info_data": data}
+            return one
+        wide = {"remote": "any", "local": "any"}
+        tunl0, renamed = device("tunl0", **wide), device("cilium_tunl", **wide)
+        far = device("far", "UP", remote="10.0.0.1", local="any")
+        external = device("ipip0", "UP", external=True, **wide)
+        down = device("ipip1", external=True, **wide)
+        other = device("gre9", "UP", kind="gre", external=True, **wide)
+        for devices, taker in (
+                ((), "tunl0"), ((tunl0, far, down, other), "tunl0"),
+                ((renamed,), "cilium_tunl"), ((tunl0, external), "ipip0")):
+            on = FakeHost(*devices, sysctls={"net.ipv4.conf.all.rp_filter": "1"})
+            commands = self.commands("--vip", VIP4, "--tunnel", "ipip", on=on)
+            self.assertIn(f"ip address add {VIP4}/32 dev {taker}", commands)
+            self.assertIn(f"sysctl -w net.ipv4.conf.{taker}.rp_filter=2", commands)
+
     def test_gue_port_for_each_outer_family(self):
         commands = self.commands("--vip", f"{VIP4},{VIP6}", "--tunnel", "gue",
                                  "--gue-port", "7000")
