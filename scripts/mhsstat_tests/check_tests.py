@@ -64,6 +64,7 @@ class Known(facts.Facts):
                         "lane": "0", "ingress": "",
                         "conntrack": "0"}
         self.names, self.taken = [], []
+        self.ha_suspend = False
         self.btf = True
         self.lane = {}
         self.links = facts.links(LINKS)
@@ -110,6 +111,7 @@ CAUSES = {
     "stateless": lambda k: sysctl(k, stateless="0"),
     "names": lambda k: k.names.append("mh"),
     "names-taken": lambda k: (k.names.append("mh"), k.taken.append("mh")),
+    "ha-suspend": lambda k: setattr(k, "ha_suspend", True),
     "second-chance": lambda k: chance(k, "TCP 192.0.2.9:80"),
     "chance-entries": lambda k: chance(k, NAME),
     "capped": lambda k: service(k, capped=3),
