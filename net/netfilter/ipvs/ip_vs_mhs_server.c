@@ -359,9 +359,11 @@ static bool server_outlived(const struct mhs_server *s)
 		neigh_event_send(n, NULL);
 		answers = READ_ONCE(n->nud_state) & NUD_VALID;
 		neigh_release(n);
-		n = server_neighbour(other, route->dst_cache->dev);
-		if (answers || !n)
+		if (answers)
 			break;
+		n = server_neighbour(other, route->dst_cache->dev);
+		if (!n)
+			continue;
 		answers = time_after(READ_ONCE(n->confirmed),
 				     jiffies - 3 * MHS_ASK_EVERY);
 		if (n->ops->solicit)

@@ -12,34 +12,34 @@
 # shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
-# file ALPHA: keepalived's, of the second director, with all servers
-file() {
+# checkers ALPHA: keepalived on the second director, with all servers
+checkers() {
 	local i
 
 	{
-		echo "virtual_server $VIP4 80 { lb_algo $algo"
-		echo "lb_kind DR"
-		printf '%s\n' "protocol TCP" "delay_loop 1" $1
+		printf '%s\n' "virtual_server $VIP4 80 {" "lb_algo $algo" \
+			"lb_kind DR" "protocol TCP" "delay_loop 1" "$1"
 		for i in 1 2 3 4; do
 			printf '%s\n' "real_server 10.2.0.1$i 80 {" "TCP_CHECK {" \
 				"connect_timeout 1" "retry 0" "}" "}"
 		done
 		echo "}"
-	} | sed 's/{ /{\n/' >"$conf"
-}
-
-# keepalive NAMESPACE
-checkers() {
-	file "$1"
-	: >"$work/d2.log"
+	} >"$conf"
 	bg_ns d2 keepalived --dont-fork --check --log-console --no-syslog \
 		--dont-release-ipvs --use-file "$conf" --pid "$work/d2.pid" \
-		--checkers_pid "$work/d2.checkers" >>"$work/d2.log" 2>&1 &
+		--checkers_pid "$work/d2.checkers" >"$work/d2.log" 2>&1 &
 }
 
 no_checkers() {
 	[ ! -s "$work/d2.pid" ] || kill "$(<"$work/d2.pid")"
 	busywait 20 test ! -e "$work/d2.pid"
+}
+
+# checked ALPHA: the same, until the dead server has been found
+checked() {
+	checkers "$1"
+	[ "$1" ] || busywait 20 servers_are 4
+	busywait 40 servers_are 3
 }
 
 # servers_are NUMBER: of the second director
@@ -53,7 +53,7 @@ by_hand() {
 }
 
 delete() {
-	in_ns "$1" ipvsadm -d -t $VIP4:80 -r 10.2.0.13:80
+	in_ns d2 ipvsadm -d -t $VIP4:80 -r 10.2.0.13:80
 }
 
 # back: the flows are the first director's again
@@ -77,28 +77,9 @@ alive() {
 begin() {
 	flow c reset
 	dr ipvsadm -C
-	learn dr < <(echo "-A -t $VIP4:80 -s mhs"; add_servers ${1:-1 2 4})
+	learn dr < <(echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 4)
 	flow c open 120
 	flow c ping
-}
-
-host_dies() {
-	ip -n "$(ns rt)" link set vs3 down
-}
-
-host_lives() {
-	ip -n "$(ns rt)" link set vs3 up
-}
-
-program_dies() {
-	in_ns s3 nft -f - <<-EOF
-		table inet dead {
-			chain in {
-				type filter hook input priority 0
-				tcp dport 80 reject with tcp reset
-			}
-		}
-	EOF
 }
 
 long() {
@@ -107,12 +88,14 @@ long() {
 }
 
 need keepalived nft
-plan 11
+plan 12
 modprobe -q ip_vs
 fresh_module names=mhs,mh,sed
 setup_net 4
 director d2 30
-lab serve "$(ns s1)" s1 85; lab serve "$(ns s2)" s2 85; lab serve "$(ns s3)" s3 85
+for i in 1 2 3; do
+	lab serve "$(ns s$i)" s$i 85
+done
 algo=$(front_name)
 defer no_checkers
 flow_start c --host $VIP4 --timeout 30
@@ -120,7 +103,7 @@ flow_start c --host $VIP4 --timeout 30
 # the standby of later
 learn d2 < <(long)
 standby_since=$(uptime)
-host_dies
+ip -n "$(ns rt)" link set vs3 down
 begin
 for alpha in "" alpha; do
 	checkers "$alpha"
@@ -129,9 +112,7 @@ for alpha in "" alpha; do
 	over
 	alive "keepalived ${alpha:-without alpha}, at once"
 	back
-	checkers "$alpha"
-	[ "$alpha" ] || busywait 20 servers_are 4
-	busywait 40 servers_are 3
+	checked "$alpha"
 	over
 	alive "keepalived ${alpha:-without alpha}, later"
 	back
@@ -139,12 +120,12 @@ done
 by_hand
 route_vip 30
 flow_send c ping 30
-delete d2
+delete
 flow_wait c
 alive "by hand, at once"
 back
 by_hand
-delete d2
+delete
 wait_settled $VIP4:80 d2
 over
 alive "by hand, later"
@@ -164,17 +145,28 @@ check "a dead host keeps no flow of others" "120 0" \
 	"$(value flows) $(value broken)"
 back
 flow n reset
-host_lives
-program_dies
+ip -n "$(ns rt)" link set vs3 up
+in_ns s3 nft -f - <<-EOF
+	table inet dead {
+		chain in {
+			type filter hook input priority 0
+			tcp dport 80 reject with tcp reset
+		}
+	}
+EOF
 begin
 by_hand
 route_vip 30
 flow n open 8
-delete d2
+delete
 flow c ping 10
 check_cmp "control: a program that is dead resets them" "$(value broken)" -gt 10
 back
-in_ns s3 nft delete table inet dead
+begin
+checked ""
+over
+alive "a program that is dead, keepalived, later"
+back
 
 # A standby that runs for long, and one that does not
 early_over() {
