@@ -32,7 +32,7 @@ KINDS = ("persistence", "thresholds", "masquerading",
          "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
          "lane-btf", "lane-door", "lane-generic", "lane-member", "lane-beside",
          "lane-tags", "lane-vlan", "route", "gateway", "neighbour",
-         "tunnel-mtu", *mistakes.KINDS)
+         "tunnel-mtu", "ha-suspend", *mistakes.KINDS)
 
 # bytes that a tunnel adds, by its type, beside the outer IP header
 _TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
@@ -112,6 +112,12 @@ def _by_settings(facts):
                 "names", None, (), f"services of the scheduler {name} are mhs, "
                 "because names= says so", "none, if that is meant; else load "
                 "the module without the name")
+    if facts.ha_suspend:
+        yield Finding(
+            "ha-suspend", None, (), "a failover breaks flows of living servers "
+            "after another one has died, because keepalived's ha_suspend leaves "
+            "servers unchecked on the backup",
+            "take ha_suspend out of the file: both directors check all servers")
     short = [name_of(s) for s in facts.services
              if facts.host.short(name_of(s))]
     if short:

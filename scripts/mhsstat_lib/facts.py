@@ -17,6 +17,7 @@ from .rules import Host
 from .snapshot import read_services, read_text, select
 
 _VS = "/proc/sys/net/ipv4/vs"
+_KEEPALIVED = "/etc/keepalived/keepalived.conf"
 
 # the type is None for a plain route; the gateway is the next hop
 Route = namedtuple("Route", "type gateway device mtu")
@@ -136,6 +137,15 @@ def schedules(name):
         return False
 
 
+def suspends(path=_KEEPALIVED):
+    """Has keepalived's file the word ha_suspend?"""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return any(line.split()[:1] == ["ha_suspend"] for line in file)
+    except OSError:
+        return False
+
+
 class Facts:
     """All of it, as it is now."""
 
@@ -170,6 +180,7 @@ class Facts:
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]
         self.taken = [n for n in self.names if schedules(n)]
+        self.ha_suspend = suspends()
         self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs")
         self.lane = lane.read() or {}
         self.links = strip_tags(links(

@@ -81,6 +81,12 @@ def _add_wait(commands):
     sub.add_argument("--settled", action="store_true",
                      help="only until services are there and have servers "
                           "and a table; for a director that starts")
+    sub.add_argument("--servers", type=_count, default=0, metavar="N",
+                     help="with --settled: and at least N servers of each get "
+                          "new flows")
+    sub.add_argument("--equal-to", metavar="FILE",
+                     help="with --settled: and they forward as the director "
+                          "did whose 'mhsstat show --json' this is")
     sub.add_argument("--gone", action="store_true",
                      help="also until no deleted server is held")
     sub.add_argument("--drained", action="append", default=[],

@@ -12,10 +12,11 @@ from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
 
 from . import servers
 from .address import spelled, told
+from .compare import Director, differences
 from .proc import left_ms, name_of
 from .progress import Progress, until
 from .rules import Host
-from .snapshot import NotThere, read_services, read_text, select
+from .snapshot import NotThere, as_json, read_services, read_text, select
 from .stateful import Stateful
 from .text import duration, percent, state
 
@@ -130,17 +131,43 @@ class Pending:
         return found, max((left_ms(s) or 0 for s in services), default=0)
 
 
-def _unsettled(options):
+class Settled:
     """The same for --settled: the services may not even be there, and one without
     a server serves nobody."""
-    try:
-        services = select(read_services(), options.service)
-    except NotThere as error:
-        return [("missing", str(error))], 0
-    return [("settling", f"{name_of(s)}: {state(s)}" +
-             ("" if s.get("servers", 1) else ", without a server"))
-            for s in services
-            if s["state"] == "settling" or not s.get("servers", 1)], 0
+
+    def __init__(self, options):
+        self._peer = options.equal_to and Director.of_file(options.equal_to)
+
+    def _expected(self, services, options):
+        """What --servers and --equal-to find."""
+        document = as_json(services, live=True)
+        for s in document["services"]:
+            real = s["real_servers"]
+            n = s["servers"] if real is None else sum(
+                one["weight"] > 0 for one in real)
+            if n < options.servers:
+                yield ("servers", f"{name_of(s)}: {n} of {options.servers} "
+                       "servers get new flows")
+        if self._peer:
+            here = Director("this host", document)
+            others = (here.services | self._peer.services).keys() - \
+                set(options.service or self._peer.services)
+            for line in differences(here, self._peer):
+                if not line.startswith(tuple(f"{name}: " for name in others)):
+                    yield "differs", line
+
+    def look(self, options):
+        try:
+            services = select(read_services(), options.service)
+        except NotThere as error:
+            return [("missing", str(error))], 0
+        found = [("settling", f"{name_of(s)}: {state(s)}" +
+                  ("" if s.get("servers", 1) else ", without a server"))
+                 for s in services
+                 if s["state"] == "settling" or not s.get("servers", 1)]
+        if not found and (self._peer or options.servers):
+            found += self._expected(services, options)
+        return found, 0
 
 
 def wait(options):
@@ -153,9 +180,11 @@ def wait(options):
         raise UsageError("--stateful does not go with --settled, --gone and "
                          "--drained: wait for these first, in a command of "
                          "their own")
+    if not options.settled and (options.servers or options.equal_to):
+        raise UsageError("--servers and --equal-to go with --settled")
     progress = Progress(options.quiet)
     look, end_word = (
-        (_unsettled, "settled") if options.settled else
+        (Settled(options).look, "settled") if options.settled else
         (Stateful(progress.warn).look, "every flow that lives has an entry")
         if options.stateful else (Pending().look, "stable"))
     status = until(look, options, progress, end_word)

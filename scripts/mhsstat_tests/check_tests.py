@@ -68,6 +68,7 @@ class Known(facts.Facts):
         self.totals = {NAME: {"10.0.0.11:80": (90, 900), "10.0.0.12:80": (4, 4)}}
         self.rates, self.sorry = {}, set()
         self.names, self.taken = [], []
+        self.ha_suspend = False
         self.btf = True
         self.lane = {}
         self.links = facts.links(LINKS)
@@ -121,6 +122,7 @@ CAUSES = {
     "stateless": lambda k: sysctl(k, stateless="0"),
     "names": lambda k: k.names.append("mh"),
     "names-taken": lambda k: (k.names.append("mh"), k.taken.append("mh")),
+    "ha-suspend": lambda k: setattr(k, "ha_suspend", True),
     "second-chance": lambda k: chance(k, "TCP 192.0.2.9:80"),
     "chance-entries": lambda k: chance(k, NAME),
     "capped": lambda k: service(k, capped=3),

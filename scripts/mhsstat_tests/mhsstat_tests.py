@@ -25,8 +25,8 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
 from mhsstat_lib import (cli, compare, lane, lookup, options,  # noqa: E402
-                         plan, proc, prometheus, rules, servers, stateful, text,
-                         watch)
+                         plan, proc, prometheus, rules, servers, snapshot,
+                         stateful, text, watch)
 from ipvs_mhs_tool import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
@@ -824,6 +824,9 @@ class CommandLine(Files):
                 (("wait", "--settled", "--gone"), "does not go with"),
                 (("wait", "--settled", "--drained", "10.0.0.1:80"),
                  "does not go with"),
+                (("wait", "--servers", "2"), "go with --settled"),
+                (("wait", "--equal-to", "x"), "go with --settled"),
+                (("wait", "--settled", "--servers", "0"), "no number above"),
                 (("wait", "--stateful", "--settled"), "does not go with"),
                 (("wait", "--stateful", "--gone"), "does not go with"),
                 (("wait", "--stateful", "--drained", "10.0.0.1:80"),
@@ -1621,6 +1624,40 @@ class WithoutServer(unittest.TestCase):
         older = columns(NOW, lambda name: name != "Servers")
         wait.read_services = lambda: proc.parse(older)
         self.assertEqual(run(*ask, "--settled")[0], 0)
+
+
+class Expected(Files):
+    """wait --settled with --servers and --equal-to, with 10.9.0.1:80's servers."""
+
+    def wait(self, *argv, **peer):
+        kernel = Kernel(self)
+        patch = mock.patch("mhsstat_lib.snapshot.read_text",
+                           lambda path: kernel.core)
+        patch.start()
+        self.addCleanup(patch.stop)
+        there = snapshot.as_json(proc.parse(kernel.mhs), live=True)
+        for service in there["services"]:
+            if service["address"] == "10.9.0.1:80":
+                service.update(peer)
+        file = self.file("peer", there)
+        status, _, err = run("wait", "-n", "10ms", "--timeout", "20ms", "-t",
+                             "10.9.0.1:80", "--settled", *argv,
+                             *(["--equal-to", file] if peer else []))
+        return status, err
+
+    def test_servers(self):
+        self.assertEqual(self.wait("--servers", "1")[0], 0)
+        status, err = self.wait("--servers", "9")
+        self.assertEqual(status, 124)
+        self.assertIn("of 9 servers get new flows", err)
+
+    def test_equal_to(self):
+        self.assertEqual(self.wait(state="stable")[0], 0)
+        status, err = self.wait(candidate_print="b" * 16)
+        self.assertEqual(status, 124)
+        self.assertIn("new flows go by different tables", err)
+        status, err = self.wait(address="10.9.0.7:80")
+        self.assertIn("TCP 10.9.0.1:80: only in ", err)
 
 
 class Stateful(Files):

@@ -42,8 +42,7 @@
  *	servers[], by_dest, by_id, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
- *	settle		control, under mhs.lock; packets and control leave YOUNG by
- *			compare-and-exchange, see mhs_settling()
+ *	settle		control, under mhs.lock; packets acquire
  *	made, counted	packets that make an entry: made; who counts, under
  *			mhs.lock: counted, see mhs_work_recount()
  *	server.lane, local_generation, net.lane_net
@@ -138,10 +137,21 @@ struct mhs_counters {
 enum mhs_settle {
 	MHS_SETTLED,	/* complete: a change makes slots unstable */
 	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
-	MHS_YOUNG,	/* it seems complete, and no packet has come yet */
+};
+
+/* What is about to happen to a server, for mhs_settle_before_change() */
+enum mhs_change {
+	MHS_CHANGED,	/* added or edited */
+	MHS_DRAINED,	/* its weight becomes 0 */
+	MHS_DELETED,
 };
 
 struct mhs;
+
+/* A server that gets no new flows and leaves so many questions unanswered that
+ * others answer keeps no slot that another server can have
+ */
+#define MHS_DEAD		5
 
 /* A real server of one service */
 struct mhs_server {
@@ -160,6 +170,8 @@ struct mhs_server {
 	u64			counts_until;
 	unsigned long		gone_until;	/* jiffies, after del_dest */
 	bool			in_slots;	/* named by one in the last walk */
+	u8			silent;		/* MHS_DEAD */
+	unsigned long		asked;		/* at last, jiffies */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
 	struct rcu_head		rcu;
@@ -242,6 +254,7 @@ struct mhs {
 	unsigned long		changed;	/* jiffies, servers */
 	unsigned long		gap;		/* longest between changes */
 	unsigned long		settle_by;	/* jiffies, at the latest */
+	u64			early_until;	/* jiffies_64, see there */
 	bool			stateful;	/* sysctl stateless was 0 */
 	unsigned long		stateful_since;	/* packets get entries */
 	unsigned long		refused;	/* entries, at the last poll */

@@ -18,7 +18,7 @@ static int ctl_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	if (!mhs->svc)
 		mhs_settle_start(mhs, false);
 	else
-		mhs_settle_before_change(mhs, false);
+		mhs_settle_before_change(mhs, MHS_CHANGED);
 	/* Pairs with the acquires in hook_packet_in() and lane_ask(): a packet
 	 * that sees svc sees the service settling.
 	 */
@@ -36,7 +36,9 @@ static int ctl_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 
 	mutex_lock(&mhs->lock);
 	s = mhs_server_find(mhs, dest);
-	mhs_settle_before_change(mhs, s && mhs_server_leaves(s));
+	if (!s || s->weight != atomic_read(&dest->weight))
+		mhs_settle_before_change(mhs, s && mhs_server_leaves(s) ?
+					 MHS_DRAINED : MHS_CHANGED);
 	/* add_dest had no memory for the server: the work adds it soon */
 	if (!s || mhs_server_refresh(s) || mhs->poked)
 		mhs_work_changed(mhs);
@@ -52,7 +54,7 @@ static int ctl_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	mutex_lock(&mhs->lock);
 	s = mhs_server_find(mhs, dest);
 	if (s) {
-		mhs_settle_before_change(mhs, s->weight > 0);
+		mhs_settle_before_change(mhs, MHS_DELETED);
 		mhs_work_changed(mhs);
 		mhs_server_gone(s);
 	}

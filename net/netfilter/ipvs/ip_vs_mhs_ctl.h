@@ -47,7 +47,7 @@ void mhs_work(struct work_struct *work);
 void mhs_settle_on(struct mhs *mhs, unsigned long *delay);
 void mhs_settle_flags(struct mhs *mhs);
 void mhs_settle_start(struct mhs *mhs, bool whole);
-void mhs_settle_before_change(struct mhs *mhs, bool leaves);
+void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change);
 void mhs_settle_note_gap(struct mhs *mhs);
 
 /* server */
@@ -58,6 +58,7 @@ struct mhs_server *mhs_server_find(const struct mhs *mhs,
 int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest);
 void mhs_server_gone(struct mhs_server *s);
 void mhs_server_release_gone(struct mhs *mhs, bool all);
+bool mhs_server_dies(struct mhs_server *s);
 bool mhs_server_reconcile(struct mhs *mhs);
 
 /* slots */

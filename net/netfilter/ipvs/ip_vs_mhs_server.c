@@ -10,12 +10,18 @@
 
 #include <linux/rculist.h>
 #include <linux/slab.h>
+#include <net/arp.h>
+#include <net/ndisc.h>
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
 
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16
+
+/* Between two questions whether a server is there, and others asked meanwhile */
+#define MHS_ASK_EVERY		HZ
+#define MHS_ASK_SERVERS		16
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
@@ -121,8 +127,10 @@ bool mhs_server_refresh(struct mhs_server *s)
 	u32 state = 0;
 
 	lockdep_assert_held(&mhs->lock);
-	if (weight > 0)
+	if (weight > 0) {
 		state |= MHS_SRV_IN;
+		s->silent = 0;
+	}
 	if (!READ_ONCE(s->dest->u_threshold)) {
 		WRITE_ONCE(s->counts_until, 0);
 	} else {
@@ -318,6 +326,70 @@ void mhs_server_release_gone(struct mhs *mhs, bool all)
 			    (cutting || time_after_eq(jiffies, s->gone_until))))
 			server_release(s);
 	}
+}
+
+/* The server as a neighbour on that link, with a reference, or NULL */
+static struct neighbour *server_neighbour(const struct mhs_server *s,
+					  struct net_device *dev)
+{
+	const struct ip_vs_dest *dest = s->dest;
+
+	return IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
+	       __ipv6_neigh_lookup(dev, &dest->addr.in6) :
+	       __ipv4_neigh_lookup(dev, (__force u32)dest->addr.ip);
+}
+
+/* Does another server answer, while this one does not?  Asks both, on the link of
+ * the other, as the core keeps no route to a deleted one; asks a few others.
+ */
+static bool server_outlived(const struct mhs_server *s)
+{
+	const struct ip_vs_dest_dst *route;
+	const struct mhs_server *other;
+	struct neighbour *n;
+	bool answers;
+	u32 asked = 0;
+
+	list_for_each_entry(other, &s->mhs->listed, list) {
+		route = rcu_dereference(other->dest->dest_dst);
+		n = other->weight > 0 && route ?
+		    server_neighbour(s, route->dst_cache->dev) : NULL;
+		if (!n)
+			continue;
+		neigh_event_send(n, NULL);
+		answers = READ_ONCE(n->nud_state) & NUD_VALID;
+		neigh_release(n);
+		if (answers)
+			break;
+		n = server_neighbour(other, route->dst_cache->dev);
+		if (!n)
+			continue;
+		answers = time_after(READ_ONCE(n->confirmed),
+				     jiffies - 3 * MHS_ASK_EVERY);
+		if (n->ops->solicit)
+			n->ops->solicit(n, NULL);
+		neigh_release(n);
+		if (answers || ++asked == MHS_ASK_SERVERS)
+			return answers;
+	}
+	return false;
+}
+
+/* Look for a server that gets no new flows and is dead now: others have answered
+ * for some time, and it has not.  Called every second in a transition.
+ */
+bool mhs_server_dies(struct mhs_server *s)
+{
+	lockdep_assert_held(&s->mhs->lock);
+	if (s->weight > 0 && !(s->state & MHS_SRV_GONE))
+		return false;
+	if (s->silent == MHS_DEAD || jiffies - s->asked < MHS_ASK_EVERY)
+		return false;
+	s->asked = jiffies;
+	rcu_read_lock();
+	s->silent = server_outlived(s) ? s->silent + 1 : 0;
+	rcu_read_unlock();
+	return s->silent == MHS_DEAD;
 }
 
 /* Refresh every listed server and add the core's that are not known; true if a

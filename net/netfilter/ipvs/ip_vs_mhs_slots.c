@@ -122,14 +122,14 @@ static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
 void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 {
 	struct mhs_scratch *scratch = &slots_scratch;
-	/* Read once: changes make YOUNG SETTLING, and no rebuild is due before */
+	/* Read once: a change may make it so, and no rebuild is due before */
 	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
 	struct mhs_census was = mhs->census;
 	u32 i, first, idx, stage, w, n;
 	struct mhs_census now = {};
 	struct mhs_server *s;
-	bool at_once, chance;
+	bool at_once, chance, cutting;
 
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
@@ -137,8 +137,12 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	chance = slots_chance(mhs);
 	if (target && (settling || chance))
 		mhs->pinned_ms = 0;
-	if (mhs_cutting(mhs->ipvs))
-		list_for_each_entry(s, &mhs->gone, list)
+	cutting = mhs_cutting(mhs->ipvs);
+	list_for_each_entry(s, &mhs->gone, list)
+		if (cutting || s->silent == MHS_DEAD)
+			__set_bit(s->idx, scratch->cut);
+	list_for_each_entry(s, &mhs->listed, list)
+		if (s->silent == MHS_DEAD)
 			__set_bit(s->idx, scratch->cut);
 	mutex_unlock(&mhs->lock);
 
@@ -160,7 +164,8 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 				idx = target[i] == MHS_FILL_NONE ?
 				      MHS_IDX_NONE : scratch->idx[target[i]];
 			at_once = settling || chance ||
-				  test_bit(mhs_slot_old(w), scratch->cut);
+				  (test_bit(mhs_slot_old(w), scratch->cut) &&
+				   (cutting || idx != MHS_IDX_NONE));
 			n = mhs_slot_change(w, idx, at_once, first);
 			n = mhs_slot_tick(n, ticks);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));

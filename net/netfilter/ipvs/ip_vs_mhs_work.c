@@ -62,12 +62,12 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 }
 
 /* Follow sysctls that were set after del_dest: hold_ms and pin_ms may be
- * shorter; with expire_nodest_conn the caller has to walk: returns true.  Not
- * before a rebuild, which cuts, too.
+ * shorter; with expire_nodest_conn, or when a server is found dead, the caller has
+ * to walk: returns true.  Not before a rebuild, which cuts, too.
  */
 static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 {
-	bool cutting = mhs_cutting(mhs->ipvs) && !mhs->dirty;
+	bool cutting = mhs_cutting(mhs->ipvs);
 	struct mhs_server *s;
 	unsigned long latest;
 	bool cuts = false;
@@ -78,11 +78,14 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
 		if (s->in_slots)
-			cuts |= cutting;
+			cuts |= cutting | mhs_server_dies(s);
 		else
 			mhs_time_due(s->gone_until, delay);
 	}
-	return cuts;
+	if (mhs->census.hold || mhs->census.pin)
+		list_for_each_entry(s, &mhs->listed, list)
+			cuts |= mhs_server_dies(s);
+	return cuts && !mhs->dirty;
 }
 
 /* Is a rebuild due?  In any case before slots merge by @ticks: a server added
@@ -137,7 +140,7 @@ static void work_try_again(struct mhs *mhs)
 	/* one may have lost its weight, which upd_dest has yet to report */
 	list_for_each_entry(s, &mhs->listed, list)
 		leaves |= mhs_server_leaves(s);
-	mhs_settle_before_change(mhs, leaves);
+	mhs_settle_before_change(mhs, leaves ? MHS_DRAINED : MHS_CHANGED);
 	if (mhs_server_reconcile(mhs))
 		mhs_work_changed(mhs);
 }

@@ -393,12 +393,6 @@ void oracle_sum_right(u8 *b, unsigned int len)
 	memcpy(b + sum.at, &s, 2);
 }
 
-/* The first packet ends the youth of a service */
-static void woken(const struct outcome *out)
-{
-	WANT(out->phase != MHS_YOUNG);
-}
-
 /* Could the packet have an entry, if every flow is to have one? */
 static bool may_have_entry(const u8 *b, unsigned int len,
 			   const struct outcome *out, const struct flow *f)
@@ -438,7 +432,6 @@ static void check_sent(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(out->len == len && !memcmp(out->bytes, b, len));
-	woken(out);
 	if (icmp_is_error(b, len, f)) {
 		WANT(world_phase() != MHS_SETTLING);
 		WANT(world.hook == NF_INET_LOCAL_IN);
@@ -465,10 +458,8 @@ static void check_told(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(icmp_is_error(b, len, f) && world.hook == NF_INET_LOCAL_IN);
-	if (!world.mhs.cid) {
+	if (!world.mhs.cid)
 		WANT(world_phase() != MHS_SETTLING);
-		woken(out);
-	}
 	WANT(sum_of(b, len, f, 0).right);
 	WANT(out->told_type == b[f->l4] && out->told_code == b[f->l4 + 1]);
 	for (i = 1; i <= SERVERS; i++) {
@@ -500,7 +491,6 @@ static void check_made(const u8 *b, unsigned int len,
 	plain = lone(f, false);
 	first = begins(b, len, f);
 	w = word_of(&f->src, f->sport);
-	woken(out);
 	if (out->left) {
 		WANT(plain || first);
 		/* the end of the former entry must not take the conntrack
@@ -565,8 +555,6 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	     out->verdict == NF_STOLEN);
 	WANT(!out->server + !out->by_entry + !out->told >= 2);
 	WANT(!out->left || !(world.is->slots & ENTRY_CONTROL));
-	WANT(out->phase == world_phase() ||
-	     (out->phase == MHS_SETTLED && world_phase() == MHS_YOUNG));
 	if (world.is->service & SERVICE_EMPTY) {
 		check_empty(bytes, len, out);
 		return;
