@@ -17,7 +17,9 @@ from .finding import named as _named
 from .proc import left_ms, name_of
 from .rules import no_second_chance
 from .stateful import TOTAL, limit_names, reached
-from .text import duration
+from .text import Screen, duration
+from .text import few as few_parts
+from .text import finding as one_finding
 
 _FEW = 100      # packets that say nothing yet
 
@@ -450,8 +452,11 @@ def severity(finding):
     return "note" if finding.kind in NOTES else "warning"
 
 
-def render(found):
-    """A line for each."""
-    return "".join(
-        f"{severity(f)}: {f.service + ': ' if f.service else ''}{f.text}; "
-        f"remedy: {f.remedy} [{f.kind}]\n" for f in found)
+def render(found, room=Screen()):
+    """A line for each; warnings come first where not all have room."""
+    if room.rows:
+        found = sorted(found, key=lambda f: severity(f) == "note")
+    return "".join(line + "\n" for line in few_parts((
+        one_finding(severity(f), (f.service + ": " if f.service else "") + f.text,
+                    f.remedy, room, f.kind) for f in found), room.rows,
+        len(found), "finding(s)"))

@@ -6,9 +6,12 @@ import sys
 
 from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError
 from ipvs_mhs_tool import main as run_main
+from ipvs_mhs_tool import json_of, renewed
 
 from .options import parser
 from .proc import name_of
+from .progress import OLD_INTERVAL
+from .text import screen
 from .snapshot import NotThere, as_json, read_services, select
 
 
@@ -36,11 +39,6 @@ def _replace(path, content):
         raise
 
 
-def _json(value):
-    import json
-    return json.dumps(value, indent=1) + "\n"
-
-
 def _show(options):
     status, services = EXIT_OK, None
     try:
@@ -58,14 +56,14 @@ def _show(options):
         from . import lane
         frames = lane.read()
     if options.json:
-        content = _json(as_json(services, not options.file, frames))
+        content = json_of(as_json(services, not options.file, frames))
     elif options.prometheus:
         from . import prometheus
         content = prometheus.render(services, frames)
     elif services:
         from . import text
-        content = text.show(services, frames, None if options.output else
-                            text.columns(sys.stdout)) + "\n"
+        content = text.show(services, frames, text.Screen() if options.output
+                            else text.screen(sys.stdout, options.all)) + "\n"
     else:
         content = "no service with the scheduler mhs\n"
     if options.output:
@@ -86,8 +84,9 @@ def _command(name):
 def _plan(options):
     from . import plan
     result = plan.compute(options)
-    sys.stdout.write(_json(result) if options.json
-                     else plan.render(result) + "\n")
+    sys.stdout.write(json_of({"format": 1, **result}) if options.json
+                     else plan.render(result, screen(sys.stdout, options.all))
+                     + "\n")
     return plan.verdict(result, _warn)
 
 
@@ -102,7 +101,7 @@ def _check(options):
     chances = [name_of(s) for s in facts.services
                if name_of(s) in facts.host.second_chance]
     if options.json:
-        sys.stdout.write(_json({
+        sys.stdout.write(json_of({
             "format": 1, "servers_without_replies_here": unseen,
             "hops_never_asked": unasked,
             "services_with_second_chance": chances,
@@ -110,8 +109,8 @@ def _check(options):
                          for f in found]}))
         return status
     sys.stdout.write(check.render(
-        f for f in found
-        if not options.quiet or check.severity(f) != "note"))
+        [f for f in found if not options.quiet or check.severity(f) != "note"],
+        screen(sys.stdout, options.all)))
     if status == EXIT_OK and not options.quiet:
         _warn(f"no warning of the {len(check.KINDS) - len(options.ignore)} kinds "
               "of finding that mhsstat(8) lists; what is not on that list was not "
@@ -133,12 +132,14 @@ def _check(options):
 def _lookup(options):
     from . import lookup
     result = lookup.lookup(options)
-    sys.stdout.write(_json(result) if options.json
-                     else lookup.render(result) + "\n")
+    sys.stdout.write(json_of({"format": 1, **result}) if options.json
+                     else lookup.render(result, screen(sys.stdout, options.all))
+                     + "\n")
     return EXIT_OK
 
 
 def main(argv):
     return run_main(parser(), {
         **{name: _command(name) for name in ("watch", "wait", "drain", "compare")},
-        "show": _show, "plan": _plan, "check": _check, "lookup": _lookup}, argv)
+        "show": _show, "plan": _plan, "check": _check,
+        "lookup": _lookup}, renewed(argv, OLD_INTERVAL, "mhsstat"))

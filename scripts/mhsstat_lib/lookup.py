@@ -12,6 +12,7 @@ from . import module, servers
 from .address import endpoint, is_udp, spelled, told
 from .proc import name_of
 from .snapshot import NotThere, read_services, read_text, select
+from .text import Screen, few, wrap
 
 PROC_LOOKUP = "/proc/net/ip_vs_mhs_lookup"
 PROC_CONNS = "/proc/net/ip_vs_conn"
@@ -227,16 +228,16 @@ def _answer(service):
         for which, name in (("old", "old"), ("new", "candidate"))})
 
 
-def render(result):
+def render(result, room=Screen()):
     """The same for people, the answer first."""
     if "cid" in result:
         return "\n".join(
             f"{result['cid']} -> {s['server'] or 'no server: by address and port'}"
             f"\n  service           {s['service']}" for s in result["services"])
-    lines = []
+    parts = []
     for s in result["services"]:
         entry = s["entry"]
-        lines += [
+        lines = [
             f"{result['client']} -> {_answer(s)}",
             f"  service           {s['service']}, slot {s['slot']}, phase "
             f"{s['phase']}",
@@ -252,4 +253,6 @@ def render(result):
         if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP and \
                 not s.get("stays"):
             lines.append(f"  {_PLAIN_UDP[s['phase']]}")
-    return "\n".join(lines)
+        parts.append("\n".join(part for line in lines
+                               for part in wrap(line, room.width)))
+    return "\n".join(few(parts, room.rows, len(parts), "service(s)"))

@@ -46,11 +46,17 @@ def _add_service(parser, without="default: all"):
                            default=[])
 
 
+def _add_all(sub):
+    sub.add_argument("--all", action="store_true",
+                     help="all lines, also where the terminal has less room")
+
+
 def _add_show(commands):
     sub = commands.add_parser("show", help="what every service is doing")
     _add_service(sub)
+    _add_all(sub)
     form = sub.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true",
+    form.add_argument("-j", "--json", action="store_true",
                       help="everything as one JSON object")
     form.add_argument("--prometheus", action="store_true",
                       help="metrics in Prometheus' text format")
@@ -64,7 +70,8 @@ def _add_show(commands):
 def _add_watch(commands):
     sub = commands.add_parser("watch", help="the same live, with rates")
     _add_service(sub)
-    sub.add_argument("-n", "--interval", dest="interval_s", type=interval,
+    _add_all(sub)
+    sub.add_argument("-i", "--interval", dest="interval_s", type=interval,
                      default=1, metavar="TIME",
                      help="between two pictures (default: 1s)")
     sub.add_argument("-c", "--count", type=_count, metavar="N",
@@ -111,7 +118,7 @@ def _add_drain(commands):
     _add_service(sub, "default: all that have the server")
     sub.add_argument("server", metavar="SERVER", help="ADDRESS:PORT")
     add_waiting(sub)
-    sub.add_argument("--dry-run", action="store_true",
+    sub.add_argument("-n", "--dry-run", action="store_true",
                      help="print the commands, and change nothing")
 
 
@@ -122,6 +129,7 @@ def _add_plan(commands):
                     "which is not made, and say what moves. SERVER is "
                     "ADDRESS:PORT.")
     _add_service(sub, "required")
+    _add_all(sub)
     group = sub.add_argument_group("the change")
     for flag, what, text in (
             ("--add", "SERVER[=WEIGHT]", "a new server (weight 1)"),
@@ -147,7 +155,7 @@ def _add_plan(commands):
     group.add_argument("--table-program", metavar="FILE",
                        help="where mhs_table is (default: beside mhsstat, or "
                             "where 'make tools' puts it)")
-    sub.add_argument("--json", action="store_true", help="as a JSON object")
+    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
 
 
 def _add_compare(commands):
@@ -170,12 +178,13 @@ def _add_check(commands):
                     "an option asks for. Exit status 0: no warning; 1: there "
                     "are.")
     _add_service(sub)
+    _add_all(sub)
     sub.add_argument("--ignore", action="append", default=[], metavar="KIND",
                      choices=KINDS, help="no findings of this kind, which is "
                                          "intended here; may be repeated")
     sub.add_argument("-q", "--quiet", action="store_true",
                      help="warnings alone")
-    sub.add_argument("--json", action="store_true", help="as a JSON object")
+    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
 
 
 def _add_lookup(commands):
@@ -185,12 +194,13 @@ def _add_lookup(commands):
                     "old and its candidate server, by the kernel's own hash, "
                     "and whether the flow has a connection entry.")
     _add_service(sub, "default: all of the client's family")
+    _add_all(sub)
     what = sub.add_mutually_exclusive_group(required=True)
     what.add_argument("client", metavar="CLIENT", nargs="?",
                       help="ADDRESS:PORT, as the client's packets have it")
     what.add_argument("--cid", metavar="HEX",
                       help="a QUIC connection ID: which server does it name?")
-    sub.add_argument("--json", action="store_true", help="as a JSON object")
+    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
 
 
 def parser():

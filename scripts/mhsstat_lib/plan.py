@@ -11,7 +11,7 @@ from .address import endpoint, spelled, told
 from .rules import CUT, HANG, KEPT, MOVE, SENT, Host
 from .snapshot import read_text
 from .stateful import SYSCTLS, TOTAL, limits
-from .text import duration, percent
+from .text import Screen, duration, few, percent, wrap
 from .text import table as text_table
 
 _HIGHEST_WEIGHT = 2**31 - 1
@@ -340,12 +340,16 @@ def _weight(value):
     return "-" if value is None else str(value)
 
 
-def render(plan):
-    """The plan for people."""
-    size = plan["table_size"]
+def render(plan, room=Screen()):
+    """The plan for people; servers that change come first where not all have room."""
+    size, those = plan["table_size"], plan["servers"]
+    if room.rows:
+        those = sorted(those, key=lambda r: (
+            r["weight_before"] == r["weight_after"],
+            -r["slots_lost"] - r["slots_gained"]))
     rows = [("SERVER", "WEIGHT", "", "SLOTS", "", "SHARE", "", "LOSES",
              "GAINS")]
-    for r in plan["servers"]:
+    for r in those:
         rows.append((
             r["server"], _weight(r["weight_before"]),
             "-> " + _weight(r["weight_after"]),
@@ -353,13 +357,18 @@ def render(plan):
             percent(r["slots_before"], size),
             "-> " + percent(r["slots_after"], size),
             str(r["slots_lost"]), str(r["slots_gained"])))
-    lines = [text_table(rows, left=(0, 2, 4, 6)), "", plan["summary"],
+    lines = ["", *wrap(plan["summary"], room.width),
              f"{plan['slots_moved']} of {size} slots move "
              f"({percent(plan['slots_moved'], size)}); the least possible is "
              f"{plan['slots_moved_at_least']}",
              f"fingerprint {plan['print_before']} -> {plan['print_after']}"]
-    lines += plan["warnings"]
-    return "\n".join(lines)
+    lines += [line for text in plan["warnings"] for line in wrap(text, room.width)]
+    whole = text_table(rows, left=(0, 2, 4, 6)).split("\n")
+    if room.width and max(map(len, whole)) > room.width:
+        whole = text_table([(*r[:3], *r[7:]) for r in rows],
+                           left=(0, 2)).split("\n")
+    return "\n".join([*few(whole, room.rows and max(room.rows - len(lines), 5),
+                           len(whole), "server(s)"), *lines])
 
 
 def verdict(plan, warn):

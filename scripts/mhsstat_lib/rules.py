@@ -99,7 +99,7 @@ class Host:
             return None
         return (f"{service.name} has the second chance, so flows have no entry "
                 "here, and only the server knows whether it has any: set its weight "
-                "to 0 and run 'real_server drained -s "
+                "to 0 and run 'real_server drained -t "
                 f"{service.name.split()[1]} --timeout 1h' there")
 
     def merged(self, service, row):

@@ -24,10 +24,12 @@ from prometheus_client.parser import text_string_to_metric_families
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import (cli, compare, lane, lookup, options,  # noqa: E402
+from mhsstat_lib import (check, cli, compare, lane, lookup, options,  # noqa: E402
                          plan, proc, prometheus, rules, servers, snapshot,
                          stateful, text, watch)
-from ipvs_mhs_tool import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
+from mhsstat_lib.progress import OLD_INTERVAL  # noqa: E402
+from ipvs_mhs_tool import (EXIT_FAILED, EXIT_PROBLEM, ToolError,  # noqa: E402
+                           renewed)
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
@@ -153,7 +155,7 @@ FWM  7                                  0        0        0        0        0
                 (Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, False),
                 (Terminal(), {"TERM": "dumb"}, False),
                 (io.StringIO(), {"TERM": "xterm"}, False)):
-            self.assertEqual(watch.may_colour(stream, environment), want)
+            self.assertEqual(text.may_colour(stream, environment), want)
 
 
 class Terminal(Files):
@@ -202,11 +204,32 @@ class Terminal(Files):
             quiet = altered(quiet, name, State="stable", Stable=65521, Hold=0,
                             StableMs=0)
         quiet = proc.parse(quiet)
-        shown = text.show(quiet, None, 80).split("\n")
+        shown = text.show(quiet, None, text.Screen(80)).split("\n")
         self.assertEqual(shown[0].split(), ["SERVICE", "STATE", "SERVERS",
                                             "ENTRIES", "STATELESS", "LANE"])
         self.assertNotIn("no room", "".join(shown))
-        self.assertIn("GONE", text.show(quiet, None, 120))
+        self.assertIn("GONE", text.show(quiet, None, text.Screen(120)))
+
+    def test_what_changes_comes_first_and_the_rest_is_counted(self):
+        head, *lines = NOW.splitlines()
+        moving = next(line for line in lines if "transition" in line)
+        calm = next(line for line in lines if " stable " in line and "UDP" in line)
+        services = proc.parse("\n".join(
+            [head, *(calm.replace(":53 ", f":{n} ") for n in range(1, 5000)),
+             moving]))
+        room = text.Screen(200, 22)
+        shown = text.show(services, None, room).split("\n")
+        self.assertLessEqual(len(shown), room.rows + 1)
+        self.assertIn("transition", shown[1])
+        self.assertRegex("".join(shown), r"and \d+ more service\(s\), all stable")
+        self.assertGreater(text.show(services).count("\n"), 4999)
+        found = [check.Finding("route", f"TCP 10.9.0.1:{n}", (), "text " * 30, "none")
+                 for n in range(1000)]
+        found.append(found[0]._replace(kind="names"))
+        said = check.render(found, room)
+        self.assertLessEqual(said.count("\n"), room.rows + 1)
+        self.assertIn("more finding(s): --all", said)
+        self.assertEqual(check.render(found).count("\n"), len(found))
 
     def test_watch(self):
         for service in proc.parse(Path(self.path).read_text()):
@@ -230,7 +253,7 @@ class Terminal(Files):
         self.assertEqual(text.fit(short, 200), "; ".join(short))
 
     def test_wait(self):
-        lines = self.run_in(60, "wait", "--settled", "--timeout", "30ms", "-n",
+        lines = self.run_in(60, "wait", "--settled", "--timeout", "30ms", "-i",
                             "10ms", "-t", self.SERVICE, stream="stderr")
         progress = [line for line in lines if line.startswith("there is no")]
         self.assertTrue(progress)
@@ -805,7 +828,9 @@ class Lane(Files):
 class CommandLine(Files):
     def test_bad_arguments(self):
         for argv, words in (
-                ((), "command"), (("fly",), "invalid choice"),
+                (("fly",), "no command 'fly': there are"),
+                (("w",), "is wait, watch"), (("shwo",), "did you mean show?"),
+                (("show", "--jsn"), "did you mean --json?"),
                 (("show", "-t", "10.0.0.1"), "no address and port"),
                 (("show", "-t", "fd00::1:80"), "no address and port"),
                 (("show", "-f", "x"), "no firewall mark"),
@@ -818,6 +843,27 @@ class CommandLine(Files):
                 status, _, err = run(*argv)
                 self.assertEqual(status, 2)
                 self.assertIn(words, err)
+
+    def test_other_spellings_of_a_command(self):
+        path = self.file("proc", NOW)
+        whole = run("show", "--file", path, "-j")[1]
+        self.assertEqual(json.loads(whole)["format"], 1)
+        with mock.patch.object(proc, "PROC_MHS", path):
+            self.assertEqual(run()[1], run("show")[1])
+        self.assertEqual(run("sh", "--file", path), run("show", "--file", path))
+        self.assertEqual(run("help", "check"), run("check", "--help"))
+        self.assertEqual(run("-V"), run("--version"))
+
+    def test_old_spelling_of_the_interval(self):
+        for argv, want in ((["wait", "-n", "5"], ["wait", "--interval", "5"]),
+                           (["drain", "-n", "10.0.0.1:80"], None),
+                           (["drain", "10.0.0.1:80", "-n"], None),
+                           (["wait", "--", "-n", "5"], None)):
+            err = io.StringIO()
+            with contextlib.redirect_stderr(err):
+                new = renewed(argv, OLD_INTERVAL, "mhsstat")
+            self.assertEqual((new, bool(err.getvalue())),
+                             (want or argv, bool(want)))
 
     def test_arguments_that_do_not_go_together(self):
         for argv, words in (
@@ -1421,7 +1467,7 @@ class Kernel:
 
 class Drained(unittest.TestCase):
     def wait(self, *argv):
-        return run("wait", "-n", "10ms", "--timeout", "20ms", "--drained",
+        return run("wait", "-i", "10ms", "--timeout", "20ms", "--drained",
                    Kernel.SERVER, *argv)
 
     def test_only_servers_with_the_second_chance_know(self):
@@ -1528,7 +1574,7 @@ class Drain(unittest.TestCase):
            "-w 0 -x 60 -y 40"
 
     def drain(self, *argv, status=0):
-        got, out, err = run("drain", "-n", "10ms", "--timeout", "20ms", *argv)
+        got, out, err = run("drain", "-i", "10ms", "--timeout", "20ms", *argv)
         self.assertEqual(got, status, err)
         return out + err
 
@@ -1613,7 +1659,7 @@ class WithoutServer(unittest.TestCase):
             kernel = altered(NOW, "FWM 7", State=state, Servers=listed,
                              Gone=gone)
             wait.read_services = lambda text=kernel: proc.parse(text)
-            ask = ("wait", "-n", "10ms", "--timeout", "20ms", "-f", "7")
+            ask = ("wait", "-i", "10ms", "--timeout", "20ms", "-f", "7")
             with self.subTest(state=state, listed=listed, gone=gone):
                 self.assertEqual([run(*ask, *more)[0] for more in
                                   ((), ("--gone",), ("--settled",))],

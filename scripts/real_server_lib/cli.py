@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the command line to the exit status."""
 
+import os
 import sys
 
-from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
+from ipvs_mhs_tool import (EXIT_OK, ToolError, UsageError, json_of, quoted,
+                           renewed)
 from ipvs_mhs_tool import main as run_main
 
 from . import change
 from .faults import OWN_REMEDY, faults_of, report
 from .host import Host
-from .options import DEFAULT_CONFIG, parser, read_config, set_up_of
+from .options import (DEFAULT_CONFIG, OLD_CONFIG, OLD_SPELLINGS, parser,
+                      read_config, set_up_of)
 from .state import State
 
 
@@ -32,7 +35,12 @@ def _wanted(options):
     """As asked for on the command line, or by the file."""
     if not options.vip:
         _refuse_more(options)
-        return read_config(options.config or DEFAULT_CONFIG)
+        path = options.config or DEFAULT_CONFIG
+        if path == DEFAULT_CONFIG and not os.path.exists(path) and \
+                os.path.exists(OLD_CONFIG):
+            path = OLD_CONFIG
+            _say(f"{path} is {DEFAULT_CONFIG} from the next version on")
+        return read_config(path)
     if options.config:
         raise UsageError("--config and --vip are two sources: give one")
     return set_up_of(options)
@@ -64,7 +72,21 @@ def _check(options):
     set_up = record.set_ups[-1] if record else _wanted(options)
     if options.port:
         set_up = set_up._replace(ports=tuple(options.port))
-    return report(faults_of(set_up, Host()))
+    return report(faults_of(set_up, Host()), options.json)
+
+
+def _show(options):
+    record = State().load()
+    set_up = record.set_ups[-1] if record else None
+    if options.json:
+        sys.stdout.write(json_of({
+            "format": 1, "set_up": set_up and set_up._asdict(),
+            "made": [*record.made] if record else []}))
+    else:
+        print(f"{quoted(set_up.command())}\nmade: "
+              f"{', '.join(record.made) or 'nothing, all was there'}"
+              if record else "nothing is set up here; 'real_server help setup'")
+    return EXIT_OK
 
 
 def _clear(options):
@@ -91,6 +113,8 @@ def _drained(options):
 
 
 def main(argv):
+    if argv[:1] != ["chance"]:
+        argv = renewed(argv, OLD_SPELLINGS, "real_server")
     return run_main(parser(), {"setup": _setup, "check": _check,
                                "clear": _clear, "chance": _chance,
-                               "drained": _drained}, argv)
+                               "drained": _drained, "show": _show}, argv)

@@ -2,8 +2,11 @@
 """What is wrong with a real server, parts that are missing and all else."""
 
 import re
+import sys
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, quoted
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, json_of, quoted
+
+from mhsstat_lib.text import finding, screen
 
 from .options import family_of
 from .parts import Fault, parts_of, tunnels_of
@@ -16,14 +19,17 @@ _HEADER = {4: 20, 6: 40}
 _BETWEEN = {"ipip": 0, "gre": 4, "gue": 8 + 4}
 
 
-def report(found):
+def report(found, as_json=False):
     """Print faults; the exit status of check."""
-    status = EXIT_OK
-    for fault in found:
-        print(f"{fault.severity}: {fault.text}; remedy: {fault.remedy}")
-        if fault.severity == "error":
-            status = EXIT_PROBLEM
-    return status
+    found = [*found]
+    if as_json:
+        sys.stdout.write(json_of({"format": 1, "faults": [
+            fault._asdict() for fault in found]}))
+    else:
+        for fault in found:
+            print(finding(fault.severity, fault.text, fault.remedy,
+                          screen(sys.stdout)))
+    return EXIT_PROBLEM if any(f.severity == "error" for f in found) else EXIT_OK
 
 
 def overhead(set_up):

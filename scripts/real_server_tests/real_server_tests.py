@@ -145,7 +145,7 @@ class FakeHost(host.Host):
 
 class Options(unittest.TestCase):
     def test_values_are_listed_and_repeated(self):
-        one = set_up("--vip", f"{VIP4},2001:DB8:0::1", "-a", VIP4, "-t", "gue",
+        one = set_up("--vip", f"{VIP4},2001:DB8:0::1", "-a", VIP4, "--tunnel", "gue",
                      "--port", "80,443/udp", "--outer", "ipv6", "-m", "1400")
         self.assertEqual(one, options.SetUp(
             (VIP4, VIP6), ("gue",), (6,), 6080, 1400,
@@ -620,7 +620,7 @@ class Documents(unittest.TestCase):
 
     def test_every_option_is_in_both(self):
         shown = io.StringIO()
-        for command in "setup", "check", "clear":
+        for command in "setup", "check", "clear", "show", "drained":
             with contextlib.redirect_stdout(shown), \
                     self.assertRaises(SystemExit):
                 options.parser().parse_args([command, "--help"])
