@@ -7,11 +7,11 @@ from collections import Counter
 from ipvs_mhs_tool import quoted
 
 from . import mistakes
-from .address import endpoint
+from .address import endpoint, is_udp
 from .facts import Link
 from .finding import MANY as _MANY
 from .finding import MHS as _SYSCTL
-from .finding import Finding, few
+from .finding import Finding
 from .finding import known as _services
 from .finding import named as _named
 from .proc import left_ms, name_of
@@ -25,11 +25,11 @@ _FEW = 100      # packets that say nothing yet
 
 # What an option asks for is meant; all other kinds are warnings
 NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
-         "chance-entries")
+         "chance-entries", "quic-port")
 
 KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
-         "no-memory", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
+         "no-memory", "quic-port", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
          "no-server", "settling", "pin-ms", "second-chance", "chance-entries",
          "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
          "lane-btf", "lane-door", "lane-generic", "lane-member", "lane-beside",
@@ -180,9 +180,16 @@ def _unnamed(core, port):
 def _by_ids(facts):
     """Whether the servers of QUIC issue connection IDs, and such as name them."""
     for service, core in _services(facts):
-        if not service.get("quic_ids"):
-            continue
         name = name_of(service)
+        if not service.get("quic_ids"):
+            if is_udp(name, facts.host.quic_ports):
+                yield Finding(
+                    "quic-port", name, (), "the port is taken for that of QUIC: "
+                    "with another protocol (OpenVPN, DTLS 1.3) new flows may meet "
+                    "a server that has left, while servers change",
+                    "if it is not QUIC, load the module with quic_ports= and the "
+                    "ports that are, or none")
+            continue
         by, no = service["packets_by_id"], service["packets_no_id"]
         if no > by and no > _FEW:
             yield Finding(

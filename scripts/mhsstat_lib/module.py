@@ -33,7 +33,7 @@ def ports(name, default):
 
 
 def stay_ports():
-    """UDP ports whose flows stay; a port of quic_ports, too, is QUIC."""
+    """UDP ports whose flows all stay; of one of quic_ports those of QUIC do not."""
     return set(ports("stay_ports", ())) - set(ports("quic_ports", ()))
 
 

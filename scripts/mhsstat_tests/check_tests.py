@@ -127,6 +127,9 @@ CAUSES = {
     "chance-entries": lambda k: chance(k, NAME),
     "capped": lambda k: service(k, capped=3),
     "no-memory": lambda k: service(k, no_memory=3),
+    "quic-port": lambda k: (
+        service(k, protocol="UDP"), core(k, SAVED.replace("-t", "-u")),
+        setattr(k.host, "quic_ports", (80,))),
     "quic-ids": lambda k: service(k, quic_ids=1, packets_by_id=9,
                                   packets_no_id=200),
     "quic-unnamed": lambda k: (

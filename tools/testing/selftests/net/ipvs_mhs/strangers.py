@@ -19,7 +19,7 @@ sys.dont_write_bytecode = True
 import craft  # noqa: E402
 from craft import ACK, FIN, RST, SYN  # noqa: E402
 from matrix import CLIENT, MACS, REAL, VIP  # noqa: E402
-from matrix_cells import grid  # noqa: E402
+from matrix_cells import KNOBS, grid  # noqa: E402
 
 FIRST, SENT, FAR = 1000, 2, 0x90000000  # numbers: first, bytes sent, a stranger's
 OPEN = 1000             # bytes in a SYN of Fast Open
@@ -31,7 +31,7 @@ KINDS = {
     "2 SYNs": [(SYN, FAR), (SYN, FAR + (1 << 24))],
     "FIN, SYN": [(FIN | ACK, FAR), (SYN, FAR)],
     "RST, SYN": [(RST, FAR), (SYN, FAR)],
-    "own SYN": [(SYN, FIRST)],
+    "own SYN": [(SYN, FIRST)], "own SYN, silent": [(SYN, FIRST)],
     "SYN, its ACK": [(SYN, FAR), (ACK, FAR + 1)],
 }
 # what the flow itself has sent last, before the stranger comes
@@ -43,9 +43,23 @@ STATES = {
     "pinned, half-closed": "pinned half",
 }
 # (state, kind) that are worse than with mh, see "Attacks" in the page
-LIMITS = {(s, "SYN, its ACK") for s in STATES if s not in
-          ("no entry", "open", "open, merged")} | {
-    (s, "FIN, SYN, its ACK") for s in STATES}
+LIMITS = {(s, k) for s in STATES for k in ("SYN, its ACK", "own SYN, silent")
+          if s not in ("no entry", "open", "open, merged")}
+# what a new client sends, after its SYN with so many bytes: numbers and bytes
+CLIENTS = {
+    "ACK, data": (0, [(1, 0), (1, 500), (501, 500)]),
+    "ACK lost": (0, [(1, 500), (501, 500)]),
+    "ACK and first data lost": (0, [(501, 500), (1, 500), (501, 500)]),
+    "second data first": (0, [(501, 500), (1, 0), (1, 500), (501, 500)]),
+    "Fast Open": (OPEN, [(1 + OPEN, 0), (1 + OPEN, 500)]),
+    "Fast Open, data refused": (OPEN, [(1, 0), (1, OPEN)]),
+}
+BEFORE = {"": [], "forged SYN": [(SYN, FAR)], "forged ACK": [(ACK, FAR)]}
+# what is said of A, and what becomes of its flows
+WAYS = {
+    "weight 0": ("-e", "-g -w 0", 0), "deleted": ("-d", "", 0),
+    "deleted, expire_nodest_conn=1": ("-d", "", 1), "-x 1": ("-e", "-g -w 1 -x 1", 0),
+}
 VARIANTS = {
     "direct routing": ("-g", "", {}), "IPIP": ("-i", "", {}),
     "conntrack": ("-g", "", {"conntrack": 1}),
@@ -78,13 +92,12 @@ class Lab:
         server = REAL[self.family].format(n, self.vport)
         return f"{what} -t {self.name} -r {server} {more}"
 
-    def make(self, sched, method, more):
+    def make(self, sched, method, more, limit=""):
         self.vport, self.method = next(self.vports), method
         self.ports = itertools.count(20000)
         vip = VIP[self.family] if self.family == 4 else f"[{VIP[6]}]"
         self.name = f"{vip}:{self.vport}"
         self.times(0, 100)
-        limit = " -x 5000" if "flag-1" in more else ""
         craft.ipvsadm([f"-A -t {self.name} -s {SCHEDS[sched]}{more}"] +
                       [self.real("-a", n, f"{method} -w 1{limit}")
                        for n in (11, 12)])
@@ -123,10 +136,12 @@ class Lab:
         while len(found) < n:
             flows = [Flow(next(self.ports)) for _ in range(3 * n)]
             got = self.say(flows, SYN, count=1)
+            self.say(flows, ACK)
             found += [f for f in flows if got[f] == want]
-            self.say(flows, ACK, b"x" * SENT, SENT)
         for f in found:
             f.server = want
+        silent = [f for f, kind in zip(found, KINDS) if "silent" in kind]
+        self.say([f for f in found if f not in silent], ACK, b"x" * SENT, SENT)
         return found[:n]
 
     def strange(self, cells):
@@ -154,7 +169,8 @@ class Lab:
         method, more, sysctls = VARIANTS[variant]
         for name, value in sysctls.items():
             craft.vs_sysctl(name, value)
-        self.make(sched, method, more if sched == "mhs" else "")
+        self.make(sched, method, more if sched == "mhs" else "",
+                  " -x 5000" if more else "")
         n, out = len(KINDS), {}
         if variant == "after -p":
             edit = f"-E -t {self.name} -s {SCHEDS[sched]}"
@@ -216,29 +232,142 @@ class Lab:
         return self.strange(cells)
 
 
+    def clients(self, sched):
+        """New clients while A drains, in the pin phase: what claims cost them."""
+        self.make(sched, "-g", "")
+        flows = self.begin("A", len(BEFORE) * len(CLIENTS))
+        craft.ipvsadm([self.real("-e", 11, "-g -w 0")])
+        craft.vs_sysctl("mhs/hold_ms", 0)
+        if sched == "mhs":
+            self.wait(lambda row: row["Hold"] == "0")
+        out = {}
+        for before in BEFORE:
+            for case in CLIENTS:
+                flow = flows.pop()
+                if sched != "mhs":
+                    flow = Flow(next(self.ports))   # no entry either
+                flow.seq = 7 * FIRST
+                for flags, seq in BEFORE[before]:
+                    self.send([(flow, flags, seq, b"")])
+                size, packets = CLIENTS[case]
+                server, *got = [
+                    self.send([(flow, flags, flow.seq + n, b"x" * length)])[0]
+                    for flags, n, length in
+                    [(SYN, 0, size), *((ACK, *packet) for packet in packets)]]
+                out[before, case] = (
+                    "broken" if server != "B" or set(got) - {"B", "lost"} else
+                    f"{got.count('lost')} lost" if "lost" in got else "served")
+        craft.ipvsadm(["-C"])
+        return out
+
+    def ways(self, sched):
+        """Who gets older and new flows, when A is said to be dead."""
+        out = {}
+        for way, (what, more, expire) in WAYS.items():
+            craft.vs_sysctl("expire_nodest_conn", expire)
+            self.make(sched, "-g", " -b flag-1" if sched == "mhs" else "")
+            older = self.begin("A", 12)
+            craft.ipvsadm([self.real(what, 11, more)])
+            words = [{*self.say(older, ACK).values()},
+                     {*self.say([Flow(next(self.ports)) for _ in range(40)],
+                                SYN).values()}]
+            self.times(0, 3600000)
+            if sched == "mhs":
+                self.wait(lambda row: row["Hold"] == "0")
+            self.say(older, ACK)
+            self.times(0, 100)
+            if sched == "mhs":
+                self.wait(lambda row: row["State"] == "stable" and
+                          row["Gone"] == "0")
+            words.insert(1, {*self.say(older, ACK).values()})
+            for column, who in zip(("older", "later", "new"), words):
+                out[way, column] = ", ".join(sorted(who))
+            craft.ipvsadm(["-C"])
+        craft.vs_sysctl("expire_nodest_conn", 0)
+        return out
+
+
+TEXT = """
+Dead in all ways
+================
+
+Who gets a flow of A when A is said to be dead: *older* at once, *later* after hold + pin,
+*new* flows.  *weight 0* is what keepalived says with ``inhibit_on_failure``, ldirectord with
+``quiescent=yes`` and kube-router for a pod that ends; *deleted* what keepalived and
+ldirectord say without, and kube-router of UDP and when the pod is gone; ``-x 1`` stands for
+a threshold below the number of flows, with ``flag-1`` and ``mh-fallback``.  Where A stands in
+a cell and is dead, those flows hang.  B resets older flows of A::
+
+{ways}
+
+A stranger's packets
+====================
+
+Somebody who sees nothing of a flow sends packets with its addresses and ports, and A drains.
+*kept*: the flow's next packet reaches its server.  *moved*: the packet reaches the other one.
+Behind a stroke stands what happens with ``mh`` and ``rr``, where that differs.  *open*: with an
+entry since the SYN, *pinned*: since a later packet, *half-closed*: after the client's FIN.
+*own SYN* is a repeat of the flow's own that comes late; *silent*, of a flow that has sent no
+data.  Direct routing, IPIP, IPv4, IPv6, with conntrack, and after ``-p`` is taken away::
+
+{strangers}
+
+What claims cost new clients in the pin phase, without a stranger, and after his SYN or ACK from
+the same port.  *lost*: packets that ``mhs`` drops, which the client sends again; ``mh`` and
+``rr`` lose none::
+
+{clients}
+"""
+
+
+def indented(head, rows):
+    return "\n".join("\t" + line for line in grid(head, rows).split("\n"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--director", required=True, help="its namespace")
     parser.add_argument("--family", type=int, default=4, choices=(4, 6))
     parser.add_argument("--table", required=True, help="file to add to")
     args = parser.parse_args()
-    lab = Lab(args)
-    tables = {}
-    for sched in SCHEDS:
-        for variant in VARIANTS if sched == "mhs" else ("direct routing",):
-            tables[sched, variant] = lab.table(sched, variant)
+    lab, ip = Lab(args), f"IPv{args.family}"
+    for name in KNOBS:
+        craft.vs_sysctl(name, int(name == "conn_reuse_mode"))   # the defaults
+    first, *_ = VARIANTS
+    ways, clients, theirs = ({s: f(s) for s in SCHEDS} for f in (
+        lab.ways, lab.clients, lambda s: lab.table(s, first)))
     for variant in VARIANTS:
-        mhs = tables["mhs", variant]
+        if args.family == 6 and variant not in (first, "IPIP"):
+            continue
+        mhs = theirs["mhs"] if variant == first else lab.table("mhs", variant)
         bad = [f"{s} x {k}: {mhs[s, k]}" for s, k in mhs
                if mhs[s, k] != "kept" and (s, k) not in LIMITS and "kept" in
-               {tables[o, "direct routing"][s, k] for o in ("mh", "rr")}]
-        check(f"IPv{args.family} {variant}: a stranger's packet is never worse "
-              "than with mh and rr", bad)
-    for (sched, variant), cells in tables.items():
-        print(f"#\t0\t{sched} {variant}")
-        for line in grid(["state", *KINDS], [
-                [s, *(cells[s, k] for k in KINDS)] for s in STATES]).split("\n"):
-            print(f"#\t0\t{line}")
+               (theirs["mh"][s, k], theirs["rr"][s, k])]
+        check(f"{ip} {variant}: a stranger's packet is never worse than with mh "
+              "and rr", bad)
+    check(f"{ip}: with mh and rr new clients are served", [
+        f"{s}: {b} {c}" for s in ("mh", "rr") for b, c in clients[s]
+        if clients[s][b, c] != "served"])
+    check(f"{ip}: with mhs new clients are served", [
+        f"{b} {c}" for b, c in clients["mhs"] if clients["mhs"][b, c] == "broken"])
+    check(f"{ip}: new flows never go to a server of weight 0 or a deleted one", [
+        way for way in WAYS if "A" in ways["mhs"][way, "new"] and "-x" not in way])
+
+    def cell(state, kind):
+        words = [theirs[s][state, kind] for s in SCHEDS]
+        return words[0] if len({*words}) == 1 else "/".join(
+            dict.fromkeys(words) if words[1] == words[2] else words)
+
+    with open(args.table, "a") as f:
+        f.write(TEXT.format(
+            ways=indented(["said", *(f"{s}: {c}" for s in SCHEDS for c in
+                                     ("older", "later", "new"))],
+                          [[way, *(ways[s][way, c] for s in SCHEDS for c in
+                                   ("older", "later", "new"))] for way in WAYS]),
+            strangers=indented(["state", *KINDS], [
+                [s, *(cell(s, k) for k in KINDS)] for s in STATES]),
+            clients=indented(["client sends", *(b or "alone" for b in BEFORE)], [
+                [c, *(clients["mhs"][b, c] for b in BEFORE)] for c in CLIENTS])))
 
 
 if __name__ == "__main__":
