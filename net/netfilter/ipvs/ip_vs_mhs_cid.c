@@ -60,8 +60,10 @@ int mhs_cid_add(struct mhs_server *s)
 
 	lockdep_assert_held(&mhs->lock);
 	INIT_LIST_HEAD(&s->same_id);
-	if (mhs->protocol != IPPROTO_UDP || mhs->fwmark ||
-	    !mhs_proto_is_quic(mhs->port) || s->dest->port != mhs->port)
+	/* or of errors about tunnels, see icmp_marked() */
+	if (!mhs->fwmark && (mhs->protocol != IPPROTO_UDP ||
+			     !mhs_proto_is_quic(mhs->port) ||
+			     s->dest->port != mhs->port))
 		return 0;
 	other = xa_load(&mhs->by_id, at);
 	if (!other)
@@ -198,8 +200,8 @@ static int cid_parse(struct net *net, struct mhs_list *l, bool quic)
 	for (; *text; text = skip_spaces(text + n)) {
 		struct mhs_cid *cid = &l->cid[l->n];
 
-		sscanf(text, "%95s%n", word, &n);
-		if (l->n == CID_MAX || strlen(word) == sizeof(word) - 1)
+		if (sscanf(text, "%95s%n", word, &n) != 1 ||
+		    l->n == CID_MAX || strlen(word) == sizeof(word) - 1)
 			return -EINVAL;
 		key = quic ? strchr(word, '=') : NULL;
 		if (key)
