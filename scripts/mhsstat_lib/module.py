@@ -10,7 +10,7 @@ from .address import service_name
 PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
 SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
          262139, 524287)
-DEFAULT_TABLE_SIZE = 65521
+DEFAULT_TABLE_SIZE = 4093
 # mhs_hash_key, of ip_vs_mhs_table.c, as the parameter would spell it
 DEFAULT_KEY = "d308a385886a3f24447370032e8a1913"
 NO_KEY = ("", "(null)")     # the parameter, when the key is the default

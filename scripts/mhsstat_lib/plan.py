@@ -184,6 +184,14 @@ def _result(words, size, key, sets, tables, kernel):
 _UNEVEN = 0.05
 
 
+def _remedy(slots_each):
+    """What would keep a share of one slot in so many."""
+    would = [s for s in module.SIZES if s * _UNEVEN >= slots_each]
+    return (f"load the module with table_size={would[0]} on all directors, or "
+            if would else "no table_size would do: ") + \
+        "choose weights that differ less"
+
+
 def uneven(rows, size):
     """What to say of weights that a table of @size slots cannot keep."""
     total = sum(r["weight_after"] or 0 for r in rows)
@@ -198,9 +206,8 @@ def uneven(rows, size):
     lines = [f"weights are kept to within a slot, and the table has {size}: "
              f"{row['server']} should have {want:.1f} slots and has "
              f"{row['slots_after']}, {100 * worst:.0f} % "
-             f"{'less' if row['slots_after'] < want else 'more'}; load the "
-             "module with a larger table_size, or choose weights that differ "
-             "less"]
+             f"{'less' if row['slots_after'] < want else 'more'}; "
+             + _remedy(size / want)]
     none = [r["server"] for _, _, r in found if not r["slots_after"]]
     if none:
         lines.append(f"{len(none)} server(s) get no slot and no new "

@@ -1164,6 +1164,12 @@ class Plan(Files):
                            "10.2.0.11:0=2000000000", "--add", "10.2.0.12:0")
         self.assertEqual(result["servers_without_slot"], 1)
         self.assertIn("10.2.0.12:0", "".join(result["warnings"]))
+        self.assertIn("no table_size would do", "".join(result["warnings"]))
+        for size, words in (251, "with table_size=2039 on all"), (2039, ""):
+            result = self.plan("-f", "7", "--table-size", str(size), "--add",
+                               "10.2.0.12:0=1", "--weight", "10.2.0.11:0=100")
+            self.assertIn(words, " ".join(result["warnings"]) or words)
+            self.assertEqual(bool(words), bool(result["warnings"]))
 
     def test_order_of_servers_does_not_matter(self):
         lines = (RECORDED / "saved").read_text().splitlines()

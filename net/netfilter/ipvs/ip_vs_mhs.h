@@ -72,7 +72,7 @@
  *
  *	A packet that reads an index in a slot word may use servers[index]
  *	until the packet leaves its RCU section: the index leaves every word
- *	first, servers[] second, idx_map a grace period later.  At the end of a
+ *	first, servers[] second, indexes a grace period later.  At the end of a
  *	service the words keep their indexes: packets find NULL in servers[].
  *
  * The life of a carrier
@@ -112,6 +112,7 @@
 #include <linux/bitmap.h>
 #include <linux/hash.h>
 #include <linux/hashtable.h>
+#include <linux/idr.h>
 #include <linux/mutex.h>
 #include <linux/netfilter.h>
 #include <linux/notifier.h>
@@ -177,8 +178,10 @@ struct mhs_server {
 	struct rcu_head		rcu;
 };
 
-/* 256 chains: packets look up one of perhaps thousands of servers */
-#define MHS_DEST_BITS		8
+/* 128 chains: entries look up one of perhaps thousands of servers; with more,
+ * struct mhs takes 4 KB
+ */
+#define MHS_DEST_BITS		7
 
 struct mhs_servers {
 	struct rcu_head		rcu;
@@ -233,8 +236,7 @@ struct mhs {
 	struct list_head	gone;		/* deleted, perhaps in use */
 	u32			n_listed;
 	u32			n_empty;	/* got no slot in a rebuild */
-	/* indexes taken; atomic, because RCU callbacks clear bits */
-	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
+	struct ida		indexes;	/* taken; has its own lock */
 	struct mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
 	bool			full;		/* a server lacks an index */

@@ -161,7 +161,7 @@ static void server_rcu_free(struct rcu_head *head)
 	ip_vs_dest_put_and_free(s->dest);
 	if (carrier)
 		carrier_put(carrier);
-	clear_bit(s->idx, mhs->idx_map);
+	ida_free(&mhs->indexes, s->idx);
 	kfree(s);
 	mhs_svc_put(mhs);
 }
@@ -238,7 +238,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 {
 	struct mhs_servers *servers;
 	struct mhs_server *s;
-	u32 idx;
+	int idx;
 
 	lockdep_assert_held(&mhs->lock);
 	/* entries from before a deletion, or of another scheduler */
@@ -255,19 +255,21 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		return 0;
 	}
 
-	idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
-	if (idx > MHS_IDX_MAX) {
+	idx = mhs_server_index(mhs);
+	if (idx == -ENOSPC) {
 		mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 				  "a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
 		mhs->full = true;
 		return -ENOSPC;
 	}
+	if (idx < 0)
+		goto no_memory;
 	servers = server_grow(mhs, idx);
 	if (!servers)
-		goto no_memory;
+		goto free_index;
 	s = kzalloc_obj(*s, GFP_KERNEL_ACCOUNT);
 	if (!s)
-		goto no_memory;
+		goto free_index;
 	s->mhs = mhs;
 	s->idx = idx;
 	s->id = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
@@ -277,7 +279,6 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		goto free;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
-	set_bit(idx, mhs->idx_map);
 	server_list(s);
 	mhs_server_refresh(s);
 
@@ -289,6 +290,8 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 
 free:
 	kfree(s);
+free_index:
+	ida_free(&mhs->indexes, idx);
 no_memory:
 	mhs_count(mhs, MHS_CNT_NOMEM);
 	mhs->poked = true;

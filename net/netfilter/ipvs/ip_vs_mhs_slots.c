@@ -6,9 +6,9 @@
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
 
-unsigned int mhs_slots_size __read_mostly = 65521;
+unsigned int mhs_slots_size __read_mostly = 4093;
 module_param_named(table_size, mhs_slots_size, uint, 0444);
-MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default), 131071, 262139 or 524287; the same on every director");
+MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093 (default), 8191, 16381, 32749, 65521, 131071, 262139 or 524287; the same on every director");
 
 /* Cap of the measured length of a rebuild: a virtual machine paused meanwhile
  * must not wait long for the next rebuild

@@ -130,11 +130,14 @@ static void work_try_again(struct mhs *mhs)
 {
 	struct mhs_server *s;
 	bool leaves = false;
+	int idx;
 
 	/* RCU callbacks free indexes, without a word to the work */
-	if (mhs->full && find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1) <=
-			 MHS_IDX_MAX)
+	idx = mhs->full ? mhs_server_index(mhs) : 0;
+	if (idx > 0) {
+		ida_free(&mhs->indexes, idx);
 		mhs->poked = true;
+	}
 	if (!mhs->poked)
 		return;
 	/* one may have lost its weight, which upd_dest has yet to report */

@@ -64,17 +64,17 @@ def sysctl(**values):
 class Flow:
     """To a server of one side; without a name it could not be opened."""
 
-    def __init__(self, net, side, v6, bind, wait_s):
-        self.name, self.broken, self.side = "", "", side
-        host = HOSTS[side]
-        address = f"fd09::{host}" if v6 else f"10.9.0.{host}"
+    def __init__(self, net, vip, bind, wait_s):
+        self.name = self.broken = ""
         with netns(net):
-            self.sock = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET)
+            self.sock = socket.socket(
+                socket.AF_INET6 if ":" in vip else socket.AF_INET)
         self.sock.settimeout(wait_s)
         self.text = f"{bind[0]}:{bind[1]}"
+        self.bound = bind[0], str(bind[1])
         try:
             self.sock.bind(bind)
-            self.sock.connect((address, PORT))
+            self.sock.connect((vip, PORT))
             self.sock.send(b"?\n")
             self.name = self.sock.recv(64).decode().strip()
         except OSError as err:
@@ -110,11 +110,11 @@ class Flow:
 class Pair:
     """A flow of mhs and its twin of mh, on one server."""
 
-    def __init__(self, flows, born, known):
+    def __init__(self, flows, tables):
         self.flows = flows
         self.server = flows["mhs"].name
-        self.born = born        # servers and weights at that time
-        self.known = known      # its slot was stable: all directors agree
+        # servers and weights whose tables lead its slot to this server
+        self.tables = tables
 
     def close(self):
         for flow in self.flows.values():
@@ -226,8 +226,8 @@ class Director:
             sysctl(ipv4__vs__mhs__hold_ms=hold, ipv4__vs__mhs__pin_ms=pin)
 
     def service(self, side):
-        v6, host = self.lab.v6, HOSTS[side]
-        return f"-t [fd09::{host}]:{PORT}" if v6 else f"-t 10.9.0.{host}:{PORT}"
+        vip = self.lab.vip(side)
+        return f"-t [{vip}]:{PORT}" if self.lab.v6 else f"-t {vip}:{PORT}"
 
     def real(self, server):
         host = 10 + int(server[1:])
@@ -250,6 +250,15 @@ class Director:
             head, *rows = (line.split() for line in file)
         return dict(zip(head, rows[0])) if rows else {}
 
+    def tables(self, flow):
+        """That of now, and that of the old servers if its slot is stable."""
+        head = f"TCP {self.lab.vip('mhs')} {PORT} "
+        with netns(self.nets["mhs"]), \
+                open("/proc/net/ip_vs_mhs_lookup", "r+b", buffering=0) as file:
+            file.write((head + " ".join(flow.bound)).encode())
+            stable = b"Phase stable" in file.read(4096)
+        return {self.set, self.old} if stable else {self.set}
+
     @property
     def set(self):
         return frozenset((s, w) for s, w in self.listed.items() if w)
@@ -265,9 +274,10 @@ class Director:
 
     def changed(self):
         """The set is another one.  A service that no packet has come to, and
-        that is young, has no older flows."""
-        if not self.warm and time.monotonic() - self.started < YOUNG_S:
-            self.old = self.set
+        that is young, has no older flows; when it ceases to be is not known."""
+        if not self.warm:
+            young = time.monotonic() - self.started < YOUNG_S
+            self.old = self.set if young else None
 
     def apply(self):
         """What the configuration and the checker say."""
@@ -328,6 +338,9 @@ class Lab:
     def net(self, name):
         return f"{name}-{self.args.suffix}"
 
+    def vip(self, side):
+        return f"fd09::{HOSTS[side]}" if self.v6 else f"10.9.0.{HOSTS[side]}"
+
     def attach(self, net, port, host, vips):
         """To the switch; a machine has the same MAC after it booted."""
         sh(f"link add {port} type veth peer name eth0 netns {net}",
@@ -380,7 +393,7 @@ class Episode:
         host = 100 + self.number % 100
         self.port += 1
         bind = (f"fd01::{host}" if self.lab.v6 else f"10.1.0.{host}", self.port)
-        return Flow(self.lab.net("cl"), side, self.lab.v6, bind, wait_s)
+        return Flow(self.lab.net("cl"), self.lab.vip(side), bind, wait_s)
 
     def all_healthy(self):
         return all(self.servers[s].healthy
@@ -395,17 +408,18 @@ class Episode:
             self.active.warm = True
             if not flow.name:
                 lab.counts["not opened"] += 1
-                if healthy and self.active.set:
+                twin = self.open_flow("mh", wait_s)
+                if healthy and twin.name:
                     self.failure(f"a new flow, {flow.text}, is not served: "
-                                 f"{flow.broken}")
+                                 f"{flow.broken}; one of mh is")
+                twin.close()
                 continue
             for _ in range(25 if healthy else 2):
                 twin = self.open_flow("mh", wait_s)
                 if twin.name == flow.name:
                     lab.counts["pairs"] += 1
                     self.pairs.append(Pair(
-                        {"mhs": flow, "mh": twin}, self.active.set,
-                        self.active.old == self.active.set))
+                        {"mhs": flow, "mh": twin}, self.active.tables(flow)))
                     break
                 if twin.name:
                     twin.close()
@@ -463,7 +477,7 @@ class Episode:
         if ours and not theirs:
             flow = pair.flows["mhs"]
             self.failure(f"{flow.text} on {pair.server}: {ours}; mh keeps its "
-                         f"twin; opened with {sorted(pair.born)}")
+                         f"twin; opened with {sorted(map(sorted, pair.tables))}")
         self.pairs.remove(pair)
         pair.close()
 
@@ -546,10 +560,11 @@ class Episode:
     def do_restore(self, rng):
         """Deleted and made again, where no slot is in a transition: what a
         service knew of its old servers goes with it."""
-        if self.due or any(d.up and d.old != d.set for d in self.directors) or \
-                not self.quiet():
+        if not self.do_merge(rng):
             return False
         self.note("delete and restore the service")
+        if self.lab.expire:     # the core deletes the entries meanwhile
+            self.drop("deleted", lambda p: self.active.set not in p.tables)
         # what comes meanwhile meets the local stack: qdisc_tool would hold it
         with self.unplugged():
             for director in self.directors:
@@ -564,7 +579,7 @@ class Episode:
 
     def do_merge(self, _rng):
         """Hold and pin end; each flow sends meanwhile."""
-        if not self.quiet():
+        if self.lab.args.control or not self.quiet():
             return False
         self.note("the transition ends")
         self.drop("deleted", lambda p: p.server not in self.active.listed)
@@ -613,6 +628,25 @@ class Episode:
         self.lost(server)
         self.later(rng, "notice", server, True)
         self.due.append((rng.randint(3, 6), "revive", None, server, False))
+        return True
+
+    def do_start_beside_dead(self, rng):
+        """A director that starts while a server is dead, and takes over."""
+        server, director = self.healthy_one(rng), self.other()
+        if not server or not self.do_merge(rng):
+            return False
+        self.note(f"the program of {server.name} dies, both checkers notice")
+        server.kill()
+        self.lost(server)
+        for each in self.directors:
+            self.notice(each, server, True)
+        self.do_merge(rng)
+        self.open(4)
+        director.boot()
+        self.start(director, None, rng.random() < 0.3)
+        if self.active is not director:
+            self.switch()
+        self.due.append((rng.randint(2, 4), "revive", None, server, False))
         return True
 
     def do_restart(self, rng):
@@ -686,19 +720,11 @@ class Episode:
     def other(self):
         return self.directors[1 - self.active.number]
 
-    def knows(self, director, pair):
-        """Can it find the server without the entry of the other one?"""
-        if not pair.known:
-            return False
-        return pair.born == director.old if director.warm or \
-            director.old != director.set else pair.born == director.set
-
     def switch(self):
         director = self.other()
         self.note(f"director {director.number} takes over")
         self.drop("unknown to the other director",
-                  lambda p: not self.knows(director, p))
-        # from now on it is what the old servers are
+                  lambda p: director.old not in p.tables)
         self.active = director
         self.lab.route(director)
 
@@ -766,7 +792,8 @@ class Episode:
 
     DECK = ("add delete weight kill restart reboot freeze failover die "
             "add delete weight merge restore threshold persistence "
-            "failover die freeze kill director_freezes merge").split()
+            "failover die freeze kill director_freezes merge "
+            "start_beside_dead start_beside_dead").split()
 
     def run(self):
         lab, rng = self.lab, self.rng
@@ -807,8 +834,6 @@ class Episode:
         self.ping()
         while deck:
             name = deck.pop()
-            if self.lab.args.control and name == "merge":
-                continue
             if getattr(self, "do_" + name)(rng):
                 self.lab.events[name] += 1
                 break

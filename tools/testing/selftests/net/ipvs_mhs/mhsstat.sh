@@ -390,18 +390,18 @@ check_says "and one is not stable" "is not stable"
 # another key and another size
 dr ipvsadm -C
 in_ns d2 ipvsadm -C
-fresh_module hash_key=$KEY
+fresh_module hash_key=$KEY table_size=8191
 pair_services "1 2 3" mhs
 plan_of -t "$SVC4"
 check "secret key: the plan finds it, and the size" \
-	"0 $(mhs CandidatePrint) 65521" \
+	"0 $(mhs CandidatePrint) 8191" \
 	"$rc $(got "d['print_before'], d['table_size']" | tr -d "(),'")"
 ms show --json >"$work/b"
 check "secret key: the directors differ" 1 \
 	"$(status ms compare "$work/a" "$work/b")"
 check_says "in the key" "hash_key_print"
 check_says "in the size" \
-	"table_size 4093 in $host ($work/a), 65521 in $host ($work/b)"
+	"table_size 4093 in $host ($work/a), 8191 in $host ($work/b)"
 check "secret key: nobody is told" 0 "$(cat "$work"/{a,b,plan,prom} | grep -c $KEY)"
 
 dr ipvsadm -C
