@@ -19,9 +19,8 @@
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16
 
-/* Between two questions whether a server is there, and others asked meanwhile */
+/* Between two questions whether a server is there */
 #define MHS_ASK_EVERY		HZ
-#define MHS_ASK_SERVERS		16
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
@@ -343,43 +342,46 @@ static struct neighbour *server_neighbour(const struct mhs_server *s,
 }
 
 /* Does another server answer, while this one does not?  Asks both, on the link of
- * the other, as the core keeps no route to a deleted one; asks a few others.
+ * the other: the core keeps no route to a deleted one.  Under RCU.
  */
 static bool server_outlived(const struct mhs_server *s)
 {
 	const struct ip_vs_dest_dst *route;
 	const struct mhs_server *other;
+	struct net_device *dev;
 	struct neighbour *n;
 	bool answers;
-	u32 asked = 0;
 
 	list_for_each_entry(other, &s->mhs->listed, list) {
 		route = rcu_dereference(other->dest->dest_dst);
-		n = other->weight > 0 && route ?
-		    server_neighbour(s, route->dst_cache->dev) : NULL;
+		if (other->weight <= 0 || !route)
+			continue;
+		dev = READ_ONCE(route->dst_cache->dev);
+		n = server_neighbour(s, dev);
 		if (!n)
 			continue;
 		neigh_event_send(n, NULL);
 		answers = READ_ONCE(n->nud_state) & NUD_VALID;
 		neigh_release(n);
 		if (answers)
-			break;
-		n = server_neighbour(other, route->dst_cache->dev);
+			return false;
+		n = server_neighbour(other, dev);
 		if (!n)
 			continue;
-		answers = time_after(READ_ONCE(n->confirmed),
-				     jiffies - 3 * MHS_ASK_EVERY);
-		if (n->ops->solicit)
+		if (READ_ONCE(n->nud_state) & NUD_VALID && n->ops->solicit) {
 			n->ops->solicit(n, NULL);
-		neigh_release(n);
-		if (answers || ++asked == MHS_ASK_SERVERS)
+			answers = time_after(READ_ONCE(n->confirmed),
+					     jiffies - 3 * MHS_ASK_EVERY);
+			neigh_release(n);
 			return answers;
+		}
+		neigh_release(n);
 	}
 	return false;
 }
 
-/* Look for a server that gets no new flows and is dead now: others have answered
- * for some time, and it has not.  Called every second in a transition.
+/* Is the server, if it gets no new flows, dead now?  Others have answered for some
+ * time, and it has not.  In a transition the work asks every second.
  */
 bool mhs_server_dies(struct mhs_server *s)
 {

@@ -379,6 +379,7 @@ in_ns d2 cat /proc/net/ip_vs_mhs >"$work/text"
 check "compare: from /proc, which does not tell all" "1 unknown" \
 	"$(status ms compare "$work/a" "$work/text") $(sed 's/,.*//' "$work/out")"
 in_ns d2 ipvsadm -e -t "$SVC4" -r 10.2.0.12:80 -g -w 2
+in_ns d2 ipvsadm -e -t "$SVC6" -r "[fd02::13]:80" -g -w 0
 in_ns d2 ipvsadm -d -t "$SVC6" -r "[fd02::13]:80"
 ms d2 show --json >"$work/b"
 check "compare: two that differ" 1 "$(status ms compare "$work/a" "$work/b")"
