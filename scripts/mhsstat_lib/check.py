@@ -11,7 +11,7 @@ from .address import endpoint
 from .facts import Link
 from .finding import MANY as _MANY
 from .finding import MHS as _SYSCTL
-from .finding import Finding, few
+from .finding import Finding
 from .finding import known as _services
 from .finding import named as _named
 from .proc import left_ms, name_of

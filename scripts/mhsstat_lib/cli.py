@@ -94,6 +94,7 @@ def _plan(options):
 def _check(options):
     from . import check
     from .facts import Facts
+    from .finding import few
     facts = Facts()
     if options.service:
         select(facts.services, options.service)
@@ -122,7 +123,7 @@ def _check(options):
               "looked for")
     if unasked and not options.quiet:
         _warn(f"{len(unasked)} next hop(s) were not asked lately, and it is "
-              f"unknown whether they answer: {check.few(unasked)}; 'ping' asks")
+              f"unknown whether they answer: {few(unasked)}; 'ping' asks")
     if unseen and not options.quiet:
         _warn(f"{unseen} server(s) answer their clients past this host, which "
               "sees no reply: one that drops packets looks like one that "

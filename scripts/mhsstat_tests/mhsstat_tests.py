@@ -1309,14 +1309,14 @@ class PlanInWords(unittest.TestCase):
 
     def test_the_times_of_this_host(self):
         none = {"expires": False, "quiesces": False, "hold_ms": 60_000, "pin_ms": 0}
-        for name, text, field, want in (
+        for name, value, field, want in (
                 ("expire_nodest_conn", "1", "expires", True),
                 ("expire_quiescent_template", "1", "quiesces", True),
                 ("expire_quiescent_template", "0", "quiesces", False),
                 ("hold_ms", "7", "hold_ms", 7), ("pin_ms", "7", "pin_ms", 7),
                 ("pin_ms", "x", "pin_ms", 0)):
             with mock.patch("mhsstat_lib.module.parameter", lambda n, where="":
-                            text if n == name else None), \
+                            value if n == name else None), \
                     mock.patch("mhsstat_lib.rules.run", side_effect=ToolError):
                 host = rules.Host(True)
             self.assertEqual({f: getattr(host, f) for f in none},
