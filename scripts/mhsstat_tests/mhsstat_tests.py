@@ -829,7 +829,7 @@ class CommandLine(Files):
     def test_bad_arguments(self):
         for argv, words in (
                 (("fly",), "no command 'fly': there are"),
-                (("w",), "is wait, watch"), (("shwo",), "did you mean show?"),
+                (("w",), "is wait, watch"), (("shoow",), "did you mean show?"),
                 (("show", "--jsn"), "did you mean --json?"),
                 (("show", "-t", "10.0.0.1"), "no address and port"),
                 (("show", "-t", "fd00::1:80"), "no address and port"),
