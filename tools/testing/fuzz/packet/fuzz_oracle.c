@@ -209,8 +209,11 @@ static bool quic_known(const u8 *quic)
 	       !memcmp(quic + 1, "k3C\xcf", 4);
 }
 
-/* Is a request plain UDP, also by what it has of a QUIC header? */
-static bool lone_request(const u8 *b, unsigned int len, const struct flow *f)
+/* Is a request plain UDP, also by what it has of a QUIC header?  @odd: where the old
+ * server is deleted more is.
+ */
+static bool lone_request(const u8 *b, unsigned int len, const struct flow *f,
+			 bool odd)
 {
 	const u8 *quic = b + f->l4 + 8;
 
@@ -222,7 +225,7 @@ static bool lone_request(const u8 *b, unsigned int len, const struct flow *f)
 		return true;
 	if (*quic & 0x80)
 		return !quic_known(quic) && !(*quic & 0x40);
-	return !(*quic & 0x40) &&
+	return odd && !(*quic & 0x40) &&
 	       world_state(mhs_slot_old(word_of(&f->src, f->sport))) == STATE_GONE;
 }
 
@@ -235,7 +238,7 @@ static bool begins(const u8 *b, unsigned int len, const struct flow *f)
 		return (l4[13] & 0x17) == 2;
 	if (f->protocol == IPPROTO_SCTP)
 		return f->l4 + 16 <= len && l4[12] == SCTP_CID_INIT;
-	if (lone_request(b, len, f) || !(l4[8] & 0x80))
+	if (lone_request(b, len, f, true) || !(l4[8] & 0x80))
 		return false;
 	return !quic_known(l4 + 8) ||
 	       (l4[8] & 0x30) == (l4[9] ? 0x10 : 0);
@@ -264,7 +267,8 @@ static unsigned int id_read(const u8 *b, unsigned int len)
 
 	if (!world.mhs.cid || !net_read(b, len, 0, v6(), &f) ||
 	    !ports_read(b, len, &f) ||
-	    !is_service(f.protocol, &f.dst, f.dport, false) || lone(&f, false))
+	    !is_service(f.protocol, &f.dst, f.dport, false) ||
+	    lone_request(b, len, &f, false))
 		return 0;
 	at = f.l4 + 8;
 	if (at >= len)
@@ -435,7 +439,7 @@ static void check_by_table(const u8 *b, unsigned int len,
 			   const struct outcome *out, const struct flow *f)
 {
 	unsigned int id = id_read(b, len);
-	bool plain = lone_request(b, len, f);
+	bool plain = lone_request(b, len, f, true);
 
 	WANT(out->cnt.n[MHS_CNT_UNNAMED] == (id == ID_OF_NONE));
 	id %= ID_OF_NONE;
@@ -518,7 +522,7 @@ static void check_made(const u8 *b, unsigned int len,
 
 	WANT(ports_read(b, len, f));
 	WANT(!oracle_id(b, len));
-	plain = lone_request(b, len, f);
+	plain = lone_request(b, len, f, true);
 	first = begins(b, len, f);
 	w = word_of(&f->src, f->sport);
 	woken(out);
