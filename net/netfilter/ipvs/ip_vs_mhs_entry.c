@@ -200,13 +200,14 @@ static bool claim_near(u32 seq, u32 syn)
  */
 static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 {
-	/* Pair with the releases in claim_begin() and entry_try() */
-	u32 claim = smp_load_acquire(&cp->in_seq.delta);
-	u32 tried = smp_load_acquire(&cp->out_seq.delta);
-	u32 seq, first, latest, now = CLAIM_NOW;
+	u32 claim, tried, seq, first, latest, now = CLAIM_NOW;
 	const struct tcphdr *th;
 	struct tcphdr _th;
 
+	/* Pairs with the release in claim_begin() */
+	claim = smp_load_acquire(&cp->in_seq.delta);
+	/* Pairs with the release in entry_try() */
+	tried = smp_load_acquire(&cp->out_seq.delta);
 	if (likely(!claim && tried <= ENTRY_BARE) || !claim_can(cp))
 		return OF_ENTRY;
 	if (tried <= ENTRY_BARE || now - tried > CLAIM_TIMEOUT)

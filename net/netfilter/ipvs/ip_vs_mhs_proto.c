@@ -35,19 +35,22 @@ static const struct kernel_param_ops ports_ops = {
 	.get = ports_get,
 };
 
-#define MHS_PORTS(NAME, N, ...)						\
-	static unsigned short NAME[16] __read_mostly = { __VA_ARGS__ };	\
-	static unsigned int NAME##_n __read_mostly = N;			\
-	static const struct kparam_array NAME##_arr = {			\
-		.max = ARRAY_SIZE(NAME), .elemsize = sizeof(NAME[0]),	\
-		.num = &NAME##_n, .ops = &param_ops_ushort, .elem = NAME, \
-	};								\
-	module_param_cb(NAME, &ports_ops, (void *)&NAME##_arr, 0444)
-
-MHS_PORTS(quic_ports, 1, 443);
+static unsigned short quic_ports[16] __read_mostly = { 443 };
+static unsigned int quic_ports_n __read_mostly = 1;
+static const struct kparam_array quic_array = {
+	.max = ARRAY_SIZE(quic_ports), .elemsize = sizeof(quic_ports[0]),
+	.num = &quic_ports_n, .ops = &param_ops_ushort, .elem = quic_ports,
+};
+module_param_cb(quic_ports, &ports_ops, (void *)&quic_array, 0444);
 MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
 
-MHS_PORTS(stay_ports, 0);
+static unsigned short stay_ports[16] __read_mostly;
+static unsigned int stay_ports_n __read_mostly;
+static const struct kparam_array stay_array = {
+	.max = ARRAY_SIZE(stay_ports), .elemsize = sizeof(stay_ports[0]),
+	.num = &stay_ports_n, .ops = &param_ops_ushort, .elem = stay_ports,
+};
+module_param_cb(stay_ports, &ports_ops, (void *)&stay_array, 0444);
 MODULE_PARM_DESC(stay_ports, "UDP ports whose flows stay in a change, at most 16 (default none)");
 
 static void parse_sctp(struct mhs_packet *p)

@@ -203,21 +203,45 @@ static bool in_service(unsigned int server)
 	return state != STATE_OUT && state != STATE_GONE;
 }
 
+static bool quic_known(const u8 *quic)
+{
+	return !memcmp(quic + 1, "\0\0\0\1", 4) ||
+	       !memcmp(quic + 1, "k3C\xcf", 4);
+}
+
+/* Is a request plain UDP, also by what it has of a QUIC header?  @odd: where the old
+ * server is deleted more is.
+ */
+static bool lone_request(const u8 *b, unsigned int len, const struct flow *f,
+			 bool odd)
+{
+	const u8 *quic = b + f->l4 + 8;
+
+	if (lone(f, false) || f->protocol != IPPROTO_UDP)
+		return lone(f, false);
+	if (f->l4 + 8 + 21 > len ||
+	    (*quic && *quic < 5 && !memcmp(quic + 1, "\0\0\0", 3)) ||
+	    (*quic >= 20 && *quic <= 26 && quic[1] == 0xfe))
+		return true;
+	if (*quic & 0x80)
+		return !quic_known(quic) && !(*quic & 0x40);
+	return odd && !(*quic & 0x40) &&
+	       world_state(mhs_slot_old(word_of(&f->src, f->sport))) == STATE_GONE;
+}
+
 /* Does a packet begin a flow?  Plain UDP does not tell. */
 static bool begins(const u8 *b, unsigned int len, const struct flow *f)
 {
 	const u8 *l4 = b + f->l4;
-	u32 version;
 
 	if (f->protocol == IPPROTO_TCP)
 		return (l4[13] & 0x17) == 2;
 	if (f->protocol == IPPROTO_SCTP)
 		return f->l4 + 16 <= len && l4[12] == SCTP_CID_INIT;
-	if (lone(f, false) || f->l4 + 13 > len || !(l4[8] & 0x80))
+	if (lone_request(b, len, f, true) || !(l4[8] & 0x80))
 		return false;
-	version = (u32)word(l4 + 9) << 16 | word(l4 + 11);
-	return version == 1 ? !(l4[8] & 0x30) :
-	       version == 0x6b3343cf && (l4[8] & 0x30) == 0x10;
+	return !quic_known(l4 + 8) ||
+	       (l4[8] & 0x30) == (l4[9] ? 0x10 : 0);
 }
 
 /* Does it end one, or belong to none? */
@@ -243,7 +267,8 @@ static unsigned int id_read(const u8 *b, unsigned int len)
 
 	if (!world.mhs.cid || !net_read(b, len, 0, v6(), &f) ||
 	    !ports_read(b, len, &f) ||
-	    !is_service(f.protocol, &f.dst, f.dport, false) || lone(&f, false))
+	    !is_service(f.protocol, &f.dst, f.dport, false) ||
+	    lone_request(b, len, &f, false))
 		return 0;
 	at = f.l4 + 8;
 	if (at >= len)
@@ -408,7 +433,7 @@ static void check_by_table(const u8 *b, unsigned int len,
 			   const struct outcome *out, const struct flow *f)
 {
 	unsigned int id = id_read(b, len);
-	bool plain = lone(f, false);
+	bool plain = lone_request(b, len, f, true);
 
 	WANT(out->cnt.n[MHS_CNT_UNNAMED] == (id == ID_OF_NONE));
 	id %= ID_OF_NONE;
@@ -488,7 +513,7 @@ static void check_made(const u8 *b, unsigned int len,
 
 	WANT(ports_read(b, len, f));
 	WANT(!oracle_id(b, len));
-	plain = lone(f, false);
+	plain = lone_request(b, len, f, true);
 	first = begins(b, len, f);
 	w = word_of(&f->src, f->sport);
 	if (out->left) {

@@ -105,11 +105,11 @@ front_name() {
 	dr ipvsadm -C
 }
 
-# A VRRP pair, as the page on keepalived has it
+# A VRRP pair, as its runbook has it
 
 # shellcheck disable=SC2034 # for the tests
 readonly top=$here/../../../../..
-readonly page=$top/Documentation/networking/ipvs-mhs-keepalived.rst
+readonly page=$top/Documentation/networking/ipvs-mhs-pair.rst
 
 # vrrp_configure SCHEDULER SERVERS: the page's file, with the addresses of this
 # network, and less of a delay; so many servers, two or more

@@ -231,7 +231,6 @@ class Lab:
             cells.update(self.row(state, flows))
         return self.strange(cells)
 
-
     def clients(self, sched):
         """New clients while A drains, in the pin phase: what claims cost them."""
         self.make(sched, "-g", "")
