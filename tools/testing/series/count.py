@@ -3,11 +3,11 @@
 """What a packet costs in instructions, with the postings and without; runs in a
 machine that counts them:
 
-    count.py BLAST >>count.csv      by "machine/run --icount --exec", for the
-                                    kernels qemu and qemu-tree of build-kernel
+    count.py BLAST >>count.csv
 
-BLAST is compiled from bench/packets.  A line is the least of five rounds, the
-sender included.
+by "machine/run --append nokaslr --icount --exec", for the kernels qemu and
+qemu-tree of build-kernel.  BLAST is compiled from bench/packets.  A line is the
+least of five rounds, the sender included.
 
 established     of a flow with a connection (mhs: without one)
 new             a SYN that makes a connection (mhs: none)
@@ -24,6 +24,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(
 from lab import OTHER, VIP, Director, at_port, dest, run  # noqa: E402
 
 PACKETS = 7 * 64  # bursts of blast
+with open("/proc/kallsyms", encoding="ascii") as symbols:
+    PATCHED = "ip_vs_mhs" in symbols.read()
 
 
 def blast(at, kind, address, first, packets=PACKETS):
@@ -54,18 +56,16 @@ def measure(name, scheduler, address, at):
     for what, (kind, first) in steps.items():
         took = [blast(at, kind, address, first + (what != "established") *
                       i * PACKETS) for i in range(6)]
-        print(f"{os.uname().release},{name},{what},"
+        print(f"{'after' if PATCHED else 'before'},{name},{what},"
               f"{min(took[1:]) // PACKETS}", flush=True)
 
 
 def main():
-    patched = os.path.exists("/sys/module/ip_vs_mhs") or \
-        "ip_vs_mhs" in open("/proc/kallsyms", encoding="ascii").read()
     for scheduler in "rr", "mh":
         at = Director(scheduler, 4)
         serve(at, VIP[4], scheduler)
         measure(scheduler, scheduler, VIP[4], at)
-    if not patched:
+    if not PATCHED:
         return
     at = Director("beside", 4)
     serve(at, VIP[4], "rr")

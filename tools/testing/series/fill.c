@@ -180,6 +180,26 @@ static void once(struct mh_test *t, const char *what, u32 n)
 	printf("%s,slots moved by the update,0,%u\n", what, moved(t, n));
 }
 
+/* What moves of the others when dest @k of @n equal ones is removed, who come in
+ * order
+ */
+static u32 gone(struct mh_test *t, u32 n, u32 k)
+{
+	u32 i, was, n_moved = 0;
+
+	set(t, n, 1, 0, 0);
+	fill(t, n, 1);
+	keep(t);
+	mh_test_prepare(t, n);
+	memmove(&t->share[k], &t->share[k + 1], (n - 1 - k) * sizeof(*t->share));
+	fills[1](t->share, n - 1, t->table, t->table + size);
+	for (i = 0; i < size; i++) {
+		was = t->table[i] + (t->table[i] > k);
+		n_moved += t->other[i] != k + 1 && t->other[i] != was;
+	}
+	return n_moved;
+}
+
 static void figures(struct mh_test *t)
 {
 	double got[2];
@@ -214,6 +234,9 @@ static void figures(struct mh_test *t)
 	t->weight[0] = 100000;
 	fill(t, 2000, 1);
 	printf("100000 and 1999 of 10,slots of 100000,,%u\n", t->slots[0]);
+	for (k = 10; k <= 100; k *= 10)
+		printf("%u equal: last/first/middle removed,slots moved,,%u/%u/%u\n",
+		       k, gone(t, k, k - 1), gone(t, k, 0), gone(t, k, k / 2));
 	set(t, 100, 1, 1, 0);
 	printf("1 to 100,us,%.0f,%.0f\n", time_of(t, 100, 0),
 	       time_of(t, 100, 1));
