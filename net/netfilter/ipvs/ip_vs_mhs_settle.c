@@ -168,6 +168,9 @@ void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change)
 		mhs->early_until = 0;
 		return;
 	}
+	/* a check may fail at any time: no pause to wait for again */
+	if (change == MHS_DELETED)
+		mhs->changed = jiffies;
 	WRITE_ONCE(mhs->settle, MHS_SETTLING);
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->early_until = get_jiffies_64() + MHS_EARLY;
