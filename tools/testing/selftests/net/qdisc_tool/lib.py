@@ -350,7 +350,8 @@ class Protecting:
             pass_fds=fds)
         for fd in fds:
             os.close(fd)
-        check(os.read(up_fd, 3), "the command was not started")
+        if not os.read(up_fd, 3):
+            check(False, f"the command was not started: {self.process.wait().err}")
         os.close(up_fd)
         return self
 
