@@ -303,7 +303,7 @@ def nft(family, priority=0):
 
 @contextlib.contextmanager
 def tc(preference, action="drop"):
-    if DEVICE not in run(f"tc qdisc show dev {DEVICE} clsact"):
+    if "clsact" not in run(f"tc qdisc show dev {DEVICE}"):
         run(f"tc qdisc add dev {DEVICE} clsact")
         defer(lambda: subprocess.run(["tc", "qdisc", "del", "dev", DEVICE, "clsact"],
                                      check=False, capture_output=True))
