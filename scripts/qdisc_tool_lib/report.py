@@ -7,6 +7,7 @@ Everything goes to standard error: standard output is the wrapped command's.
 import json
 import sys
 
+
 class Reporter:
     """Where messages go, and how many."""
 

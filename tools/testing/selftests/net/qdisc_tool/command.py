@@ -8,13 +8,14 @@ import json
 import os
 import re
 import shutil
+import signal
 from contextlib import suppress
 
 from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
-                 run, set_up, test, tool, write)
+                 run, set_up, sysctl, test, tool, wait_for, write)
 from qdisc_tool_lib import plug
 from qdisc_tool_lib.state import DEFAULT_DIRECTORY, State
-from net import PORT, listen, loopback, picture, plug_device
+from net import PORT, end_process, listen, loopback, picture, plug_device
 
 CONFIG = f"{FAST}/qdisc_tool.conf"
 MAN_PAGE = f"{TOP}/Documentation/man/qdisc_tool.8"
@@ -190,6 +191,24 @@ def without_a_set_up_the_status_tells():
     listen()
     set_up("lo", "-p", str(PORT))
     equal(tool("protect", *LONG, "true").status, 0, "the control: set up")
+
+
+@test
+def check_says_which_reload_needs_no_hold():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    words = "Envoy", "tcp_migrate_req=1"
+    said = tool("check").out
+    check(not any(word in said for word in words), f"the control: {said}")
+    sysctl("net/ipv4/tcp_migrate_req", 1)
+    pid = os.fork()
+    if not pid:
+        write("/proc/self/comm", "envoy")
+        signal.pause()
+    defer(end_process, pid)
+    wait_for(lambda: read(f"/proc/{pid}/comm") == "envoy\n", "its name")
+    said = tool("check").out
+    check(all(word in said for word in words), said)
 
 
 @test

@@ -18,7 +18,7 @@ from lib import (Protecting, Tool, check, defer, equal, main, note, program, rea
                  set_up, test, tool, wait_for)
 from net import (HOST4, PORT, Clients, end_process, listen, naive_loopback, naive_plug,
                  neighbours_known, network, picture, plug_device, plug_waiting)
-from qdisc_tool_lib import flower, hold
+from qdisc_tool_lib import flower
 from restart import Load, Server, processes
 
 LO = "127.0.0.1"
@@ -319,7 +319,7 @@ def s10_a_late_joiner_has_its_own_time():
         load.wait_for_progress(10)
         os.kill(server.pid, signal.SIGUSR1)
         wait_for(lambda: not listening(), "a server that is down")
-        load.wait_for_progress(10)
+        wait_for(listening, "a server that is up again")
         check(load.finish()["failed"], "the control did not fail")
 
 
