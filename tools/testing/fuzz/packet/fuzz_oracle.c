@@ -226,6 +226,7 @@ static bool lone_request(const u8 *b, unsigned int len, const struct flow *f,
 	if (*quic & 0x80)
 		return !quic_known(quic) && !(*quic & 0x40);
 	return odd && !(*quic & 0x40) &&
+	       mhs_slot_old(word_of(&f->src, f->sport)) &&
 	       world_state(mhs_slot_old(word_of(&f->src, f->sport))) == STATE_GONE;
 }
 
