@@ -1117,7 +1117,8 @@ class Plan(Files):
         os.environ["ASAN_OPTIONS"] = "detect_leaks=0"
         got, out, err = run("plan", "--from", str(RECORDED / "saved"),
                             "--table-program", f"{self.build.name}/mhs_table",
-                            "--table-size", "65521", "--json", *argv)
+                            "--table-size", "65521",     # as recorded
+                            "--json", *argv)
         self.assertEqual(got, status, err)
         return json.loads(out) if got < 2 else err
 
