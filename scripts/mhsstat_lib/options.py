@@ -161,9 +161,9 @@ def _add_plan(commands):
 def _add_compare(commands):
     sub = commands.add_parser(
         "compare", help="what differs between directors",
-        description="Compare directors by what 'mhsstat show --json' (or "
-                    "/proc/net/ip_vs_mhs) said on each. Exit status 0: they "
-                    "forward alike; 1: they do not.")
+        description="Compare directors by what 'mhsstat show --json' said on "
+                    "each, and say what each difference breaks. Exit status 0: "
+                    "they forward alike; 1: they do not, or it is unknown.")
     sub.add_argument("file", nargs="+", metavar="FILE",
                      help="one for each director; '-' is standard input; a "
                           "single one is compared with this host")

@@ -264,7 +264,7 @@ struct mhs {
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		ticked[MHS_CLOCKS]; /* jiffies, at last */
 	/* what wait --drained rests on, see mhs_slots_build() */
-	bool			drains;		/* the last table lacks a server */
+	bool			drains;		/* a server has weight 0 */
 	u32			pinned_ms;	/* shortest pin time of slots since */
 	unsigned long		refused_then;	/* entries, when that began */
 	struct delayed_work	work;

@@ -222,14 +222,12 @@ void mhs_slots_build(struct mhs *mhs)
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes;
 	mhs->hurry = false;
-	/* All servers are in the table, and no flow awaits a merge: those that
-	 * leave from now on keep what pinned_ms says.
-	 */
+	/* No server had weight 0, and no flow awaits a merge */
 	if (!mhs->drains && !mhs->census.hold && !mhs->census.pin) {
 		mhs->pinned_ms = U32_MAX;
 		mhs->refused_then = mhs_svc_counted(mhs, MHS_REFUSED);
 	}
-	mhs->drains = !list_empty(&mhs->gone);
+	mhs->drains = false;
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (s->weight <= 0) {
 			mhs->drains = true;

@@ -53,7 +53,7 @@ ELSEWHERE = {
     r"mhsstat show --prometheus --output /var/lib/":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
          "to another directory"),
-    r"mhsstat drain 10\.0\.0\.11:80 ":
+    r"mhsstat (drain 10\.0\.0\.11:80|wait .* --drained) ":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat_drain.sh",
          "drain refuses the short pin time of here"),
     r"mhsstat check\b":
