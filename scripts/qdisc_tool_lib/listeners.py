@@ -20,19 +20,20 @@ _STALE_ANSWERS = 3
 MOST_SOCKETS = 4096
 
 
-def _sockets_here():
-    """How many connections there are, those in TIME_WAIT included."""
-    with open("/proc/self/net/sockstat", encoding="utf-8") as file:
-        words = next(line for line in file if line.startswith("TCP:")).split()
-    counts = dict(zip(words[1::2], map(int, words[2::2])))
-    return counts["alloc"] + counts["tw"]
-
-
 class Listeners(Netlink):
     """Looks for listening TCP sockets."""
 
     def __init__(self):
         super().__init__(_NETLINK_SOCK_DIAG)
+        # that of this namespace, also when we have left it
+        self._sockstat_fd = os.open("/proc/self/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def _connections(self):
+        """How many there are, those in TIME_WAIT included."""
+        text = os.pread(self._sockstat_fd, 4096, 0).decode()
+        words = next(line for line in text.splitlines() if line.startswith("TCP:")).split()
+        counts = dict(zip(words[1::2], map(int, words[2::2])))
+        return counts["alloc"] + counts["tw"]
 
     def _sockets(self, states, wanted):
         """(its place (port, family, address, device), inode, its struct inet_diag_msg)
@@ -68,7 +69,7 @@ class Listeners(Netlink):
 
     def handshakes(self, wanted):
         """How many go on; None on a host of many sockets, where to ask takes long."""
-        if _sockets_here() > MOST_SOCKETS:
+        if self._connections() > MOST_SOCKETS:
             return None
         # One whose answer was sent so often is seconds old and may never end.
         return sum(body[3] < _STALE_ANSWERS for *_, body in self._sockets(

@@ -321,6 +321,8 @@ class Protect:
 
     def _conclude(self):
         status = self._status()
+        if self._tool.namespace and self._holds:
+            self._tool.namespace.enter()       # where what is looked at is
         holds = [hold.report() for hold in self._holds]
         if any("held" not in hold for hold in holds):
             self._covered = False  # so far as is known

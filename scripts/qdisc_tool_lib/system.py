@@ -57,18 +57,18 @@ class Namespace:
         """Of that name, path or process id."""
         self._path = name if "/" in name else \
             f"/proc/{name}/ns/net" if name.isdigit() else f"/run/netns/{name}"
+        self._there_fd = None
         self._home_fd = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
 
     def enter(self):
-        try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise ToolError(
-                f"no network namespace {self._path} ({error.strerror}): give a "
-                "name that 'ip netns' lists, a process id, or a path"
-            ) from error
-        self._enter(fd)
-        os.close(fd)
+        if self._there_fd is None:
+            try:
+                self._there_fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise ToolError(
+                    f"no network namespace {self._path} ({error.strerror}): give a "
+                    "name that 'ip netns' lists, a process id, or a path") from error
+        self._enter(self._there_fd)
 
     def leave(self):
         self._enter(self._home_fd)

@@ -179,6 +179,7 @@ def fast_root(*more_programs):
     shutil.copytree(f"{TOP}/scripts/qdisc_tool_lib",
                     f"{FAST}/bin/qdisc_tool_lib",
                     ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(f"{TOP}/scripts/ipvs_mhs_version.py", f"{FAST}/bin")
     script = f"{FAST}/bin/qdisc_tool"
     write(script, read(f"{TOP}/scripts/qdisc_tool").replace(
         "#!/usr/bin/python3", f"#!{FAST}/bin/python3", 1))
