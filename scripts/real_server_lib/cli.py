@@ -6,7 +6,7 @@ import sys
 from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
 from ipvs_mhs_tool import main as run_main
 
-from . import change
+from . import chance, change
 from .faults import OWN_REMEDY, faults_of, report
 from .host import Host
 from .options import DEFAULT_CONFIG, parser, read_config, set_up_of
@@ -79,10 +79,15 @@ def _clear(options):
     return EXIT_OK
 
 
-def _chance(options):
-    # what it imports takes long on a small server
-    from . import chance
-    return chance.run(options)
+def _show(_options):
+    record = State().load()
+    if not record or not record.set_ups[-1].directors:
+        raise ToolError("no director is set up: 'real_server setup' with --director")
+    print("directors: " + ", ".join(record.set_ups[-1].directors))
+    print("packets: " + ", ".join(f"{what} {number}" for what, number in
+                                  zip(("kept", "sent back", "failed"),
+                                      chance.counts(Host()))))
+    return EXIT_OK
 
 
 def _drained(options):
@@ -92,5 +97,5 @@ def _drained(options):
 
 def main(argv):
     return run_main(parser(), {"setup": _setup, "check": _check,
-                               "clear": _clear, "chance": _chance,
+                               "clear": _clear, "show": _show,
                                "drained": _drained}, argv)

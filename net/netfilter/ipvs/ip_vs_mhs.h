@@ -162,7 +162,21 @@ struct mhs_server {
 	bool			in_slots;	/* named by one in the last walk */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
+	/* second chance: see ip_vs_mhs_chance.c */
+	unsigned long		answered;	/* jiffies, 0: never */
+	unsigned long		asked_until;	/* the table waits, jiffies */
+	u64			nonce;		/* of questions */
+	bool			forgotten;	/* gone_until is past */
 	struct rcu_head		rcu;
+};
+
+/* What became of packets that servers sent back */
+enum mhs_chance_cnt {
+	MHS_CHANCE_RETURNED,	/* of these: */
+	MHS_CHANCE_ASKED,	/* went to another server */
+	MHS_CHANCE_RESET,	/* no server was left */
+	MHS_CHANCE_DROPPED,	/* the client resends */
+	MHS_CHANCE_MAX
 };
 
 /* 256 chains: packets look up one of perhaps thousands of servers */
@@ -209,6 +223,10 @@ struct mhs {
 	/* Entries are made + counted: packets add to made, a count sets counted */
 	atomic_t		made ____cacheline_aligned_in_smp;
 	u32			counted;
+	/* second chance, by packets that servers send back */
+	atomic_t		searches;	/* in search_second */
+	unsigned long		search_second;
+	atomic_long_t		chances[MHS_CHANCE_MAX];
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
@@ -305,6 +323,8 @@ struct mhs_net {
 	/* sysctls second_chance, quic_ids; NULL: empty */
 	struct mhs_list		*lists[2];
 	u32			hooks[2];	/* users: hashed services */
+	struct nf_hook_ops	chance_ops[2];
+	bool			chance_hooked;
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
 	bool			conntrack;	/* vs.conntrack, the same */

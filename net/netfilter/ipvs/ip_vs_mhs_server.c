@@ -242,6 +242,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		if (s->state & MHS_SRV_GONE) {
 			list_del(&s->list);
 			server_list(s);
+			mhs_chance_new(s);
 		}
 		mhs_server_refresh(s);
 		return 0;
@@ -270,6 +271,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
 	set_bit(idx, mhs->idx_map);
+	mhs_chance_new(s);
 	server_list(s);
 	mhs_server_refresh(s);
 

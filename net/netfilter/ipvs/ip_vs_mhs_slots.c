@@ -24,6 +24,10 @@ static struct mhs_scratch {
 	u16			idx[MHS_IDX_MAX];
 	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
+	/* second chance: servers that send packets back, and that nobody asks */
+	DECLARE_BITMAP(known, MHS_IDX_MAX + 1);
+	DECLARE_BITMAP(answer, MHS_IDX_MAX + 1);
+	DECLARE_BITMAP(lost, MHS_IDX_MAX + 1);
 } slots_scratch;
 
 struct workqueue_struct *mhs_slots_wq;
@@ -58,8 +62,8 @@ void mhs_slots_exit(void)
 	kvfree(f->share);
 }
 
-/* Have all servers the second chance?  They send packets of flows that they do not
- * have on, so the table changes at once.
+/* Has the service the second chance?  Servers that answer send packets of flows that
+ * they do not have back, so a slot moves at once from one to the other.
  */
 static bool slots_chance(struct mhs *mhs)
 {
@@ -83,6 +87,23 @@ static bool slots_chance(struct mhs *mhs)
 	return true;
 }
 
+/* The word @n that comes after @w, with the server that had the slot before if the
+ * slot is stable.  @lost: servers that nobody asks any more.
+ */
+static u32 slots_former(u32 w, u32 n, const unsigned long *lost)
+{
+	u32 now = mhs_slot_cand(n), former = mhs_slot_old(w);
+
+	if (!mhs_slot_stable(n))
+		return n;
+	if (former == now || test_bit(former, lost))
+		former = mhs_slot_other(w);
+	if (former == now || test_bit(former, lost))
+		former = MHS_IDX_NONE;
+	return (n & ~(MHS_IDX_MAX << MHS_OLD_SHIFT)) |
+	       former << MHS_OLD_SHIFT;
+}
+
 /* Walk the slots, which packets read and write meanwhile: set candidates by the table
  * @target (if not NULL), move the slots on by the clocks that ticked, MHS_TICK_*, and
  * take the census.  The full barrier of the compare-and-exchange pairs with
@@ -102,11 +123,21 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
+	bitmap_zero(scratch->lost, MHS_IDX_MAX + 1);
+	bitmap_zero(scratch->known, MHS_IDX_MAX + 1);
+	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = slots_chance(mhs);
-	if (mhs_cutting(mhs->ipvs))
-		list_for_each_entry(s, &mhs->gone, list)
-			__set_bit(s->idx, scratch->cut);
+	list_for_each_entry(s, &mhs->gone, list) {
+		__assign_bit(s->idx, scratch->cut, mhs_cutting(mhs->ipvs));
+		__assign_bit(s->idx, scratch->lost, s->forgotten ||
+			     mhs_cutting(mhs->ipvs));
+		__assign_bit(s->idx, scratch->known, READ_ONCE(s->answered));
+	}
+	list_for_each_entry(s, &mhs->listed, list) {
+		__assign_bit(s->idx, scratch->known, READ_ONCE(s->answered));
+		__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
+	}
 	mutex_unlock(&mhs->lock);
 
 	/* A slot that enters a phase between two ticks waits for its first tick
@@ -126,14 +157,19 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 			if (target)
 				idx = target[i] == MHS_FILL_NONE ?
 				      MHS_IDX_NONE : scratch->idx[target[i]];
-			at_once = settling || chance ||
-				  test_bit(mhs_slot_old(w), scratch->cut);
+			at_once = settling ||
+				  test_bit(mhs_slot_old(w), scratch->cut) ||
+				  (chance && test_bit(idx, scratch->answer) &&
+				   test_bit(mhs_slot_old(w), scratch->known));
 			n = mhs_slot_change(w, idx, at_once, first);
 			n = mhs_slot_tick(n, ticks);
+			if (chance)
+				n = slots_former(w, n, scratch->lost);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
 		__set_bit(mhs_slot_cand(n), scratch->named);
 		__set_bit(mhs_slot_old(n), scratch->named);
+		__set_bit(mhs_slot_other(n), scratch->named);
 		stage = mhs_slot_stage(n);
 		now.hold += mhs_slot_holding(n);
 		now.pin += mhs_slot_pinning(n);

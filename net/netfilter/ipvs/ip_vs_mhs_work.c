@@ -22,6 +22,7 @@
  * whether its time has come, which also yields the time of the next run.
  */
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_pkt.h"
 
 /* Rebuilds wait until the servers of the namespace have been quiet for so long,
  * because commands tend to come together, but at most MHS_BUILD_LATEST
@@ -73,10 +74,16 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 	list_for_each_entry(s, &mhs->gone, list) {
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
-		if (s->in_slots)
-			cuts |= cutting;
-		else
+		if (!s->in_slots) {
 			mhs_time_due(s->gone_until, delay);
+			continue;
+		}
+		cuts |= cutting;
+		/* then no slot names the server as the former one */
+		if (!s->forgotten && mhs_time_due(s->gone_until, delay)) {
+			s->forgotten = true;
+			cuts = true;
+		}
 	}
 	return cuts;
 }
@@ -84,7 +91,7 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 /* Is a rebuild due?  In any case before slots merge by @ticks: a server added
  * again gets them back.
  */
-static bool work_builds(const struct mhs *mhs, u32 ticks, unsigned long *delay)
+static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 {
 	unsigned long at = READ_ONCE(mhs->net->changed) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
@@ -93,6 +100,9 @@ static bool work_builds(const struct mhs *mhs, u32 ticks, unsigned long *delay)
 		at = latest;
 	if (time_before(at, mhs->build_at))
 		at = mhs->build_at;
+	if (mhs->dirty && mhs_chance_waits(mhs) &&
+	    time_before(at, jiffies + MHS_BUILD_QUIET))
+		at = jiffies + MHS_BUILD_QUIET;
 	return mhs->dirty &&
 	       (mhs->hurry || mhs_time_due(at, delay) ||
 		(ticks & MHS_TICK_PIN &&
