@@ -202,7 +202,7 @@ install-mhs-tools: tools
 		echo "install-tools goes on: only the XDP lane needs lane.bpf.o"
 	@$(MAKE) -s chance && \
 		install -m 644 build/tools/chance.bpf.o $(call lib-dir,real_server) || \
-		echo "install-tools goes on: only 'real_server chance' needs chance.bpf.o"
+		echo "install-tools goes on: only 'real_server setup --director' needs chance.bpf.o"
 	install -D -m 644 -t $(man-dir)/man7 Documentation/man/*.7
 	$(foreach dir,$(filter-out qdisc_tool,$(notdir $(wildcard examples/*))), \
 		$(call install-examples,$(dir),mhsstat))
@@ -306,10 +306,10 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
 
 # all but those that need kprobes or BTF, which User-Mode Linux has not
-for-uml = $(filter-out %/stateless.sh %/lane_xdp.sh %/chance_forged.sh,$(1))
+for-uml = $(filter-out %/stateless.sh %/lane_xdp.sh,$(1))
 
 .PHONY: check-uml
-check-uml: uml	## all tests but stateless.sh, lane_xdp.sh, chance_forged.sh in User-Mode Linux, a quarter of an hour
+check-uml: uml	## all tests but stateless.sh, lane_xdp.sh in User-Mode Linux, a quarter of an hour
 	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
 
 .PHONY: check-module

@@ -52,6 +52,13 @@ _METRICS = (
     (_LANE_PACKETS, "counter",
      "Packets that the lane forwarded before the IP stack.",
      [({}, "packets_lane", 1)]),
+    ("ipvs_mhs_silent_servers", "gauge",
+     "Servers that do not answer, of services with the second chance.",
+     [({}, "silent_servers", 1)]),
+    ("ipvs_mhs_chance_packets_total", "counter",
+     "Packets that servers sent back, by what became of them.",
+     [({"kind": kind}, f"chance_{kind}", 1)
+      for kind in ("asked", "reset", "dropped")]),
     ("ipvs_mhs_unsettled_packets_total", "counter",
      "Packets dropped because the table was not final.",
      [({}, "packets_unsettled", 1)]),
@@ -91,7 +98,8 @@ def _samples(service):
     for name, _, _, series in _METRICS:
         for labels, field, unit in series:
             if field in service:
-                value = service[field] * unit
+                value = service[field]
+                value = (len(value) if isinstance(value, list) else value) * unit
                 yield name, {**own, **labels}, f"{value:.10g}" \
                     if unit != 1 else str(value)
     for state in _STATES:

@@ -50,6 +50,7 @@ class Host:
 
     def __init__(self):
         self._said = {}
+        self._absent = set()    # neighbours that do not answer
 
     def _ask(self, *argv):
         if argv not in self._said:
@@ -192,18 +193,19 @@ class Host:
         """Its MAC address, or None.  What is sent there, to a port that nobody has,
         makes the kernel ask for it."""
         for _ in range(10):
-            found = [item["lladdr"] for item in self._ask_json(
-                "ip", "-j", "neigh", "show", address) if "lladdr" in item]
-            if found:
-                return found[0]
+            found = [item.get("lladdr") for item in self._ask_json(
+                "ip", "-j", "neigh", "show", address)]
+            if any(found) or address in self._absent:
+                return next(filter(None, found), None)
             with socket.socket(socket.AF_INET6 if ":" in address else
                                socket.AF_INET, socket.SOCK_DGRAM) as sock:
                 try:
                     sock.sendto(b"", (address, 9))
                 except OSError:
                     return None
-            self._said.clear()
+            self._said.pop(("ip", "-j", "neigh", "show", address), None)
             time.sleep(0.05)
+        self._absent.add(address)
         return None
 
     def has_ingress(self, device):

@@ -62,20 +62,11 @@ ELSEWHERE = {
     r"real_server setup --vip 192\.0\.2\.1":
         ("tools/testing/selftests/net/ipvs_mhs/real_server.sh",
          "with its own addresses"),
-    r"\(umask 077; openssl rand -hex 32 >/etc/real_server\.key\)$":
-        ("tools/testing/selftests/net/ipvs_mhs/chance_follow.sh", "to another file"),
-    r"echo 10\.0\.0\.1 10\.0\.0\.2 >/etc/real_server\.directors$":
-        ("tools/testing/selftests/net/ipvs_mhs/chance_follow.sh", "to another file"),
-    r"scp -p /etc/real_server\.key ": (None, "there is no other host"),
-    r"real_server chance clear$":
-        ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "at its end"),
     r"qdisc_tool (setup|protect) --netns \$pid ":
         (f"{QDISC}/arrive.py", "with a network namespace by its name"),
     r"real_server (check|clear)\b":
         ("tools/testing/selftests/net/ipvs_mhs/real_faults.sh",
          "with its own addresses"),
-    r"ipvsadm -S -n \| ssh server real_server chance set ":
-        ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "by a file, as tell"),
     r"real_server drained ":
         ("tools/testing/selftests/net/ipvs_mhs/drained.sh", "with its own addresses"),
     r'sysctl -w net\.ipv4\.vs\.mhs\.quic_ids="192\.0\.2\.1:443=':
