@@ -233,8 +233,8 @@ class Words:
                  + last),
                 (MOVE, "go to another server at once, as plain UDP" +
                  (last if self._host.stays(self.service) else "")),
-                (SENT, "go on while these servers live: the others send their "
-                 "packets on (net.ipv4.vs.mhs.second_chance)"),
+                (SENT, "go on while these servers live, for hold and pin time at "
+                 "most (net.ipv4.vs.mhs.second_chance)" + last),
                 (KEPT, "are kept for hold and pin time, "
                  f"{self._time(self.hold_ms + self.pin_ms)}, then cut" + last)):
             if fate in by_fate:

@@ -14,7 +14,7 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from real_server_lib import chance, (change, cli, faults, host, options,  # noqa: E402
+from real_server_lib import (chance, change, cli, faults, host, options,  # noqa: E402
                              parts, state)
 from ipvs_mhs_tool import ToolError, quoted  # noqa: E402
 

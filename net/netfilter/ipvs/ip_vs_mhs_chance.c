@@ -58,15 +58,6 @@ struct chance_gre {
 	__be32	key;
 } __packed;
 
-/* A packet of our own, for a server */
-struct chance_question {
-	union {
-		struct iphdr	ip4;
-		struct ipv6hdr	ip6;
-	};
-	struct tcphdr		th;
-};
-
 /* What was sent back */
 struct chance_packet {
 	struct mhs_packet	p;
@@ -153,13 +144,15 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 		*drop = !chance_may_search(mhs);
 		return *drop ? NULL : s;
 	}
+	/* Without the program it has the flow, or its reset is right */
+	if (other && !mhs_chance_answers(other))
+		return other;
 	for (i = 1; i < servers->max; i++) {
 		s = rcu_dereference(servers->s[i]);
 		*drop |= s && chance_waits(s) && !mhs_chance_answers(s) &&
 			 !chance_is_cut(mhs, s);
 	}
-	/* Without the program it has the flow, or its reset is right */
-	return *drop || !other || READ_ONCE(other->answered) ? NULL : other;
+	return NULL;
 }
 
 /* Is it a whole packet?  Nobody has looked at its header yet. */
@@ -175,7 +168,6 @@ static bool chance_valid(struct sk_buff *skb)
 			return false;
 		bytes = head + ntohs(ipv6_hdr(skb)->payload_len);
 		memset(IP6CB(skb), 0, sizeof(*IP6CB(skb)));
-		IP6CB(skb)->iif = skb->dev->ifindex;
 		IP6CB(skb)->nhoff = offsetof(struct ipv6hdr, nexthdr);
 	} else {
 		head = ip_hdr(skb)->ihl * 4;
@@ -186,7 +178,6 @@ static bool chance_valid(struct sk_buff *skb)
 			return false;
 		bytes = ntohs(ip_hdr(skb)->tot_len);
 		memset(IPCB(skb), 0, sizeof(*IPCB(skb)));
-		IPCB(skb)->iif = skb->dev->ifindex;
 	}
 	skb_set_transport_header(skb, head);
 	return bytes >= head && skb->len >= bytes &&
@@ -344,15 +335,16 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 {
 	bool six = mhs->af == AF_INET6;
 	u32 head = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	struct sk_buff *skb = alloc_skb(MAX_HEADER + 128 + sizeof(
-					struct chance_question), GFP_KERNEL);
-	struct tcphdr *th;
+	const u32 room = MAX_HEADER + 2 * sizeof(struct ipv6hdr);
 	struct ipv6hdr *ip6;
+	struct sk_buff *skb;
+	struct tcphdr *th;
 	struct iphdr *ip4;
 
+	skb = alloc_skb(room + head + sizeof(*th), GFP_KERNEL);
 	if (!skb)
 		return NULL;
-	skb_reserve(skb, MAX_HEADER + 128);
+	skb_reserve(skb, room);
 	skb_reset_network_header(skb);
 	skb_put_zero(skb, head + sizeof(*th));
 	skb_set_transport_header(skb, head);

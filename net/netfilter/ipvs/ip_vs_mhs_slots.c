@@ -24,8 +24,7 @@ static struct mhs_scratch {
 	u16			idx[MHS_IDX_MAX];
 	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
-	/* second chance: servers that send packets back, and that nobody asks */
-	DECLARE_BITMAP(known, MHS_IDX_MAX + 1);
+	/* second chance: servers that answer, and that nobody asks */
 	DECLARE_BITMAP(answer, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(lost, MHS_IDX_MAX + 1);
 } slots_scratch;
@@ -124,7 +123,6 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->lost, MHS_IDX_MAX + 1);
-	bitmap_zero(scratch->known, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = slots_chance(mhs);
@@ -132,12 +130,10 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 		__assign_bit(s->idx, scratch->cut, mhs_cutting(mhs->ipvs));
 		__assign_bit(s->idx, scratch->lost, s->forgotten ||
 			     mhs_cutting(mhs->ipvs));
-		__assign_bit(s->idx, scratch->known, READ_ONCE(s->answered));
-	}
-	list_for_each_entry(s, &mhs->listed, list) {
-		__assign_bit(s->idx, scratch->known, READ_ONCE(s->answered));
 		__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
 	}
+	list_for_each_entry(s, &mhs->listed, list)
+		__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
 	mutex_unlock(&mhs->lock);
 
 	/* A slot that enters a phase between two ticks waits for its first tick
@@ -160,7 +156,7 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 			at_once = settling ||
 				  test_bit(mhs_slot_old(w), scratch->cut) ||
 				  (chance && test_bit(idx, scratch->answer) &&
-				   test_bit(mhs_slot_old(w), scratch->known));
+				   test_bit(mhs_slot_old(w), scratch->answer));
 			n = mhs_slot_change(w, idx, at_once, first);
 			n = mhs_slot_tick(n, ticks);
 			if (chance)

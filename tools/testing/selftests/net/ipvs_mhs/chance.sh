@@ -30,6 +30,7 @@ cable() {
 # restart: from three servers, without a flow
 restart() {
 	pair reset
+	busywait 60 eval '[ "$(entries)" -eq 0 ]'
 	dr ipvsadm -C
 	chance_services 1 2 3
 	busywait 20 answering 6
@@ -216,9 +217,10 @@ rows() {
 	equip s1 s2 s3
 	pair reset
 	dr ipvsadm -C
+	busywait 60 eval '[ "$(entries)" -eq 0 ]'
 }
 
-plan 57
+plan 55
 chance_net 4
 director d2 20
 sysctls d2 net.ipv4.vs.mhs.second_chance="$SVC4,$SVC6"
