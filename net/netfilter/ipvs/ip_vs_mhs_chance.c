@@ -239,9 +239,20 @@ static bool chance_answer(const struct chance_packet *c, struct mhs_server *s)
 	    !ip_vs_addr_equal(c->p.af, &c->p.iph.saddr, &c->p.iph.daddr))
 		return false;
 	th = skb_header_pointer(c->p.skb, c->p.iph.len, sizeof(_th), &_th);
-	if (th && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) == s->nonce)
+	if (th && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
+	    READ_ONCE(s->nonce))
 		WRITE_ONCE(s->answered, jiffies ? : 1);
 	return true;
+}
+
+/* To the stack of this host, past the hooks of IPVS.  Not by NF_ACCEPT: the other
+ * hooks of this packet are those of the outer header's family.
+ */
+static unsigned int chance_deliver(struct sk_buff *skb)
+{
+	skb->ipvs_property = 1;
+	dst_input(skb);
+	return NF_STOLEN;
 }
 
 /* Nobody has the flow: the stack, which has no socket for it, sends a reset */
@@ -250,10 +261,7 @@ static unsigned int chance_reset(struct chance_packet *c)
 	if (c->error)
 		return NF_DROP;
 	mhs_chance_count(c->mhs, MHS_CHANCE_RESET);
-	/* no hook of IPVS takes it */
-	c->p.skb->ipvs_property = 1;
-	dst_input(c->p.skb);
-	return NF_STOLEN;
+	return chance_deliver(c->p.skb);
 }
 
 /* A packet that a server has sent back; @from: the outer source */
@@ -264,6 +272,7 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s, *to;
 	struct mhs *mhs;
+	int verdict;
 	bool drop;
 	u32 w;
 
@@ -286,8 +295,10 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	if (!carrier)
 		return chance_reset(c);
 	mhs_chance_count(mhs, MHS_CHANCE_ASKED);
-	return carrier->packet_xmit(c->p.skb, carrier, c->p.pd->pp,
-				    c->error ? &c->e.quoted : &c->p.iph);
+	verdict = carrier->packet_xmit(c->p.skb, carrier, c->p.pd->pp,
+				       c->error ? &c->e.quoted : &c->p.iph);
+	/* the server is this host */
+	return verdict == NF_ACCEPT ? chance_deliver(c->p.skb) : verdict;
 }
 
 static unsigned int chance_in(void *priv, struct sk_buff *skb,
@@ -424,7 +435,7 @@ void mhs_chance_new(struct mhs_server *s)
 {
 	lockdep_assert_held(&s->mhs->lock);
 	WRITE_ONCE(s->answered, 0);
-	s->nonce = get_random_u64();
+	WRITE_ONCE(s->nonce, get_random_u64());
 	s->asked_until = jiffies + CHANCE_FIRST;
 	s->forgotten = false;
 }

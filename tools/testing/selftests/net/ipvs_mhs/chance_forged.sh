@@ -73,16 +73,18 @@ drained
 before=$(chances Returned)
 sent=$(forge --flags A R F FA)
 check_cmp "control: ACK, RST and FIN with wrong numbers" "$sent" -ge 160
-made "the same" "$sent" "$before"
-unbroken "the same"
+made "wrong numbers" "$sent" "$before"
+unbroken "wrong numbers"
 
+# the resets meet no router that tells of its want of a route
+ip_ns rt <<<"route add blackhole 10.64.0.0/10"
 before=$(chances Returned) reset=$(chances Reset)
 raw cl --dst $VIP4 --net 10.64.0.0/10 --count 2000 --flags A R --good >/dev/null
 made "a flood of no flow" 4000 "$before"
 check_cmp "the same: control: packets came back" "$(chances Returned)" -gt "$before"
 check_cmp "the same: a packet makes one reset at most" \
 	"$(($(chances Reset) - reset))" -le 4000
-unbroken "the same"
+unbroken "a flood of no flow"
 
 before=$(chances Returned)
 sent=$(forge --flags A --gre 10.1.0.9 10.2.0.10)
@@ -92,8 +94,8 @@ before=$(chances Returned)
 sent=$(forge --flags A S R --gre 10.2.0.12 10.2.0.10)
 check_cmp "packets as if a server had sent them back: control: taken" \
 	"$(($(chances Returned) - before))" -gt 0
-made "the same" "$sent" "$before"
-unbroken "the same"
+made "as if sent back" "$sent" "$before"
+unbroken "as if sent back"
 
 if [ -e /sys/kernel/btf/vmlinux ]; then
 	forge --flags S >/dev/null
