@@ -49,6 +49,9 @@
  *	server.lane, local_generation, net.lane_net
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
+ *	server.answered, searches, search_second, chances
+ *			packets that servers send back; server.answered and
+ *			server.nonce also control, under mhs.lock
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
  *		under mhs.lock	server.state, dirty
@@ -61,8 +64,9 @@
  *
  *	add_dest	-> mhs.listed, with an index of its own
  *	del_dest	-> mhs.gone, MHS_SRV_GONE: the server gets no new flow;
- *			   slots may name the server as old, connection entries
- *			   may lead there
+ *			   slots may name the server as old, with the second
+ *			   chance also stable slots, until hold + pin have
+ *			   passed; connection entries may lead there
  *	add_dest again	-> mhs.listed, same struct and same index
  *	no slot names the server, and hold + pin have passed since del_dest
  *	(also if no slot named the server then, after -w 0) or
