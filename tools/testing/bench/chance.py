@@ -9,7 +9,7 @@ KERNELS = (packets.COUNTED,)
 SECONDS = {"quick": 90, "full": 90}
 WHAT = {"other": "of another port", "syn": "a SYN",
         "stays": "of a flow of this server", "cookie": "with a valid SYN cookie",
-        "sent": "sent back, without the tunnel"}
+        "sent": "sent on, without the tunnel"}
 
 
 def measure(docs, _mode):
