@@ -154,7 +154,7 @@ without() {
 	pair ping
 	check "$1: a server without the program: none broken, none moved" "0 0" \
 		"$(sum broken) $(sum moved)"
-	check_cmp "$1: flows have entries instead" "$(entries)" -gt 0
+	check_cmp "$1: without the program flows have entries" "$(entries)" -gt 0
 	equip s3
 	restart
 	pair open 40
@@ -166,7 +166,7 @@ without() {
 	pair ping
 	check "$1: GRE is dropped: none broken, none moved" "0 0" \
 		"$(sum broken) $(sum moved)"
-	check_cmp "$1: flows have entries instead" "$(entries)" -gt 0
+	check_cmp "$1: without GRE flows have entries" "$(entries)" -gt 0
 	dr nft delete table inet no
 	windows 60000 0
 }
@@ -213,7 +213,8 @@ rows() {
 	done
 	both -e 1 0
 	pair ping 2
-	check_cmp "control: without the program flows break" "$(sum broken)" -gt 0
+	check_cmp "$1: control: when the program has just gone flows break" \
+		"$(sum broken)" -gt 0
 	equip s1 s2 s3
 	pair reset
 	dr ipvsadm -C
