@@ -192,17 +192,19 @@ endef
 install-tools: install-mhs-tools install-qdisc-tool	## install mhsstat, real_server, qdisc_tool, man pages, examples (PREFIX=/usr/local, DESTDIR=)
 	@[ -n "$(DESTDIR)" ] || scripts/shadow_note $(PREFIX)/sbin $(tool-names)
 
+# A BPF program, which few need: without clang the rest is installed
+install-program = @if command -v $(firstword $(or $(CLANG),clang)) >/dev/null; \
+	then $(MAKE) -s $(1) && install -m 644 build/tools/$(1).bpf.o \
+		$(call lib-dir,$(2)); \
+	else echo "no clang: $(1).bpf.o, which only $(3) needs, is not installed"; fi
+
 .PHONY: install-mhs-tools
 install-mhs-tools: tools
 	$(foreach tool,mhsstat real_server,$(call install-tool,$(tool)))
 	install -m 644 scripts/ipvs_mhs_tool.py $(call lib-dir,mhsstat)
 	install build/tools/mhs_table $(call lib-dir,mhsstat)/mhsstat_lib
-	@$(MAKE) -s lane && \
-		install -m 644 build/tools/lane.bpf.o $(call lib-dir,mhsstat) || \
-		echo "install-tools goes on: only the XDP lane needs lane.bpf.o"
-	@$(MAKE) -s chance && \
-		install -m 644 build/tools/chance.bpf.o $(call lib-dir,real_server) || \
-		echo "install-tools goes on: only 'real_server setup --director' needs chance.bpf.o"
+	$(call install-program,lane,mhsstat,the XDP lane)
+	$(call install-program,chance,real_server,'real_server setup --director')
 	install -D -m 644 -t $(man-dir)/man7 Documentation/man/*.7
 	$(foreach dir,$(filter-out qdisc_tool,$(notdir $(wildcard examples/*))), \
 		$(call install-examples,$(dir),mhsstat))

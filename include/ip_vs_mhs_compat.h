@@ -74,6 +74,7 @@
 #ifndef MHS_HAVE_STATS_T
 #define u64_stats_inc(P)	((*(P))++)
 #define u64_stats_add(P, N)	(*(P) += (N))
+#define u64_stats_read(P)	READ_ONCE(*(P))
 #endif
 
 /* Newer kernels may delay the callback of call_rcu() for seconds */

@@ -5,6 +5,7 @@ exit status."""
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -36,8 +37,27 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **arguments)
 
     def error(self, message):
+        unknown = re.match(r"unrecognized arguments: (--[^ =]+)", message)
+        if unknown:
+            message += _meant(unknown[1], self.options())
         self.exit(EXIT_USAGE, f"{self.prog}: {message}\n"
                               f"Try '{self.prog} --help'.\n")
+
+    def options(self):
+        """Long ones, also those of its commands."""
+        found = {o for o in self._option_string_actions if o.startswith("--")}
+        for action in self._actions:
+            if isinstance(action.choices, dict):
+                for sub in action.choices.values():
+                    found |= sub.options()
+        return found
+
+
+def _meant(word, words):
+    """'; did you mean ...?', if one of @words is like @word."""
+    from difflib import get_close_matches
+    like = get_close_matches(word, words, 1)
+    return f"; did you mean {like[0]}?" if like else ""
 
 
 class _Version(argparse.Action):
@@ -52,10 +72,16 @@ class _Version(argparse.Action):
 def commands_of(prog, description):
     """(the parser of the whole command line, where its commands are added)"""
     top = Parser(prog=prog, description=description)
-    top.add_argument("--version", action=_Version, nargs=0,
+    top.add_argument("-V", "--version", action=_Version, nargs=0,
                      help="show the version")
     return top, top.add_subparsers(dest="action", metavar="command",
                                    required=True, parser_class=Parser)
+
+
+def json_of(value):
+    """A document, which has a field "format"."""
+    import json
+    return json.dumps(value, indent=1) + "\n"
 
 
 def quoted(argv):
@@ -89,13 +115,49 @@ def _end_output():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _said(parser, actions, argv):
+    """The command line in full: the command is 'show' if there is none, may be
+    abbreviated, and help is a command, too."""
+    if not argv:
+        return ["show"]
+    if argv[0] == "help":
+        return [*argv[1:2], "--help"]
+    if argv[0].startswith("-"):
+        return argv
+    those = [argv[0]] if argv[0] in actions else \
+        [name for name in actions if name.startswith(argv[0])]
+    if len(those) == 1:
+        return [those[0], *argv[1:]]
+    parser.error(f"{argv[0]!r} is {', '.join(sorted(those))}: write more of it"
+                 if those else f"no command {argv[0]!r}" +
+                 (_meant(argv[0], actions) or
+                  f": there are {', '.join(sorted(actions))}"))
+
+
+def renewed(argv, spellings, program):
+    """@argv without old spellings, which go with the next version: @spellings are
+    (pattern of the option, pattern of its value or None, new spelling)."""
+    argv = list(argv)
+    for i, word in enumerate(argv):
+        if word == "--":
+            break
+        for option, value, new in spellings:
+            following = argv[i + 1] if i + 1 < len(argv) else ""
+            if re.fullmatch(option, word) and (
+                    value is None or re.fullmatch(value, following)):
+                print(f"{program}: {word} is {new} from the next version on",
+                      file=sys.stderr)
+                argv[i] = new
+    return argv
+
+
 def main(parser, actions, argv):
     """One command; its exit status."""
     if sys.stdout is None:      # closed by the caller
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     try:
         try:
-            options = parser.parse_args(argv)
+            options = parser.parse_args(_said(parser, actions, argv))
             status = actions[options.action](options)
         except SystemExit as end:
             status = end.code

@@ -13,6 +13,7 @@ TOP = Path(__file__).resolve().parent.parent
 KBUILD = TOP / "net/netfilter/ipvs/Kbuild"
 TREE = {
     "Makefile": "VERSION = 7\nPATCHLEVEL = 2\nSUBLEVEL = 9\n",
+    "scripts/get_maintainer.pl": "#!/bin/sh\necho 'A <a@b>'\necho l@b\n",
     "net/netfilter/ipvs/Kconfig": "config\tIP_VS_MH\n\tbool\n\n"
                                   "config\tIP_VS_SED\n\tbool\n",
     "net/netfilter/ipvs/Makefile": "a := b\n\n# IPVS core\n"
@@ -67,6 +68,7 @@ class Series(unittest.TestCase):
         self.dir = Path(directory.name)
         self.tree = self.dir / "tree"
         write(self.tree, TREE)
+        (self.tree / "scripts/get_maintainer.pl").chmod(0o755)
         git(self.tree, "init", "-q")
         git(self.tree, "add", "-A")
         git(self.tree, "commit", "-q", "-m", "tree")
@@ -115,6 +117,7 @@ class Series(unittest.TestCase):
         self.assertNotRegex(cover, r"\*\*\*")
         for patch in patches[1:]:
             self.assertIn("\nSigned-off-by: a <a@b>\n", patch.read_text())
+            self.assertIn("\nTo: A <a@b>\nCc: l@b\n", patch.read_text())
             self.assertNotIn("# file:", patch.read_text())
         self.assertEqual(git(self.tree, "status", "--porcelain"), "")
 
@@ -145,11 +148,17 @@ class Series(unittest.TestCase):
         git(self.tree, "commit", "-q", "-m", "none")
         self.refused("not made for this kernel")
 
+    def test_a_posting_to_nobody_is_refused(self):
+        self.small()
+        write(self.tree, {"scripts/get_maintainer.pl": "#!/bin/sh\n"})
+        git(self.tree, "commit", "-q", "-a", "-m", "nobody")
+        self.refused("names nobody")
+
     def test_a_cover_is_a_page(self):
         for path in (TOP / "scripts/series").glob("*/cover"):
             text = path.read_text()
-            self.assertLess(text.count("\n"), 110, path)
-            self.assertLess(max(map(len, text.splitlines())), 82, path)
+            self.assertLess(text.count("\n"), 140, path)
+            self.assertLess(max(map(len, text.splitlines())), 80, path)
 
     def test_the_links_are_message_ids_on_lore(self):
         links = [line for path in (TOP / "scripts/series").glob("*/*.patch")
@@ -159,6 +168,21 @@ class Series(unittest.TestCase):
         for line in links:
             self.assertRegex(line, r"^Link: https://lore\.kernel\.org/"
                              r"(all|netdev|lvs-devel)/[^/@\s]+@[^/@\s]+/$")
+
+    def test_what_ends_a_handshake_is_what_the_module_says(self):
+        ends = {}
+        for name, path in (
+                ("module", TOP / "net/netfilter/ipvs/ip_vs_mhs_entry.c"),
+                ("posting", TOP / "scripts/series/mhs/4-claim.patch")):
+            text = re.sub(r"^\+", "", path.read_text(), flags=re.M)
+            found = re.search(r"bool (?:ip_vs_)?claim_ends(\(.*?^})", text,
+                              re.M | re.S)
+            ends[name] = found and found[1]
+        # the module that came before the rule
+        if "CLAIM_NARROW" not in (TOP / "net/netfilter/ipvs/ip_vs_mhs_entry.c"
+                                  ).read_text():
+            self.assertEqual(ends["module"], ends["posting"])
+        self.assertIn("seq == syn + 1", ends["posting"])
 
     def test_uncommitted_changes_are_refused(self):
         write(self.tree, {"Makefile": TREE["Makefile"] + "# changed\n"})

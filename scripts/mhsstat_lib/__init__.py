@@ -13,9 +13,12 @@
     table       lookup tables, computed by mhs_table
     facts       what check and drain ask this host
     rules       what the module does with flows, by this host's times
+    director    what forwarding depends on beside the tables
     plan        what a change would move
     compare     what differs between directors
     stateful    whether every flow has an entry, and what stands against it
+    finding     what check finds, in words
+    mistakes    set-ups that are wrong
     check       what is stateful or wrong, and the remedies
     lookup      where the packets of one client go
     watch       the live view

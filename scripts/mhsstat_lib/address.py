@@ -2,10 +2,13 @@
 """Names of services and servers, in one spelling."""
 
 import ipaddress
+from functools import lru_cache
 
 from ipvs_mhs_tool import ToolError, UsageError
 
 
+# thousands of services tend to have the same servers
+@lru_cache(maxsize=65536)
 def endpoint(text):
     """'192.0.2.1:80' or '[2001:db8::1]:80' -> (address, port)."""
     host, colon, port = text.rpartition(":")
@@ -40,6 +43,7 @@ def told(text):
         raise UsageError(str(error)) from error
 
 
+@lru_cache(maxsize=65536)
 def spelled(address, port):
     """The other way round."""
     return f"[{address}]:{port}" if address.version == 6 \

@@ -2,58 +2,44 @@
 """What makes flows stateful, what keeps packets from a server, and what an operator
 should know of a director: each with its cause and its remedy."""
 
-from collections import Counter, namedtuple
+from collections import Counter
 
 from ipvs_mhs_tool import quoted
 
-from .address import endpoint
+from . import mistakes
+from .address import endpoint, is_udp
 from .facts import Link
+from .finding import MANY as _MANY
+from .finding import MHS as _SYSCTL
+from .finding import Finding
+from .finding import known as _services
+from .finding import named as _named
 from .proc import left_ms, name_of
 from .rules import no_second_chance
-from .stateful import TOTAL, limits, reached
-from .text import duration
+from .stateful import TOTAL, limit_names, reached
+from .text import Screen, duration
+from .text import few as few_parts
+from .text import finding as one_finding
 
-_SYSCTL = "net.ipv4.vs.mhs."
-_MANY = 4       # servers named in a line
 _FEW = 100      # packets that say nothing yet
 
-# kind: a word of KINDS; service: its name, None for what is about all
-Finding = namedtuple("Finding", "kind service servers text remedy")
 # What an option asks for is meant; all other kinds are warnings
 NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
-         "chance-entries")
+         "chance-entries", "quic-port")
 
 KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
-         "no-memory", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
+         "no-memory", "quic-port", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
          "no-server", "settling", "pin-ms", "second-chance", "chance-silent",
          "chance-entries", "lane-off", "lane-marks", "lane-conntrack",
-         "lane-backup", "lane-btf", "lane-door", "lane-generic", "lane-member", "lane-beside",
+         "lane-backup", "lane-btf", "lane-door", "lane-generic", "lane-member",
+         "lane-beside",
          "lane-tags", "lane-vlan", "route", "gateway", "neighbour",
-         "tunnel-mtu")
+         "tunnel-mtu", "ha-suspend", *mistakes.KINDS)
 
 # bytes that a tunnel adds, by its type, beside the outer IP header
 _TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
 _CLIENT_MTU = 1500
-
-
-def few(names):
-    """The first ones, and how many more."""
-    more = len(names) - _MANY
-    return ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")
-
-
-def _named(names):
-    """A few of the servers."""
-    return ("server " if len(names) == 1 else "servers ") + few([*names])
-
-
-def _services(facts):
-    """(service of mhs, the core's) where the core's is known."""
-    for service in facts.services:
-        core = facts.core.get(name_of(service))
-        if core:
-            yield service, core
 
 
 def _by_options(facts):
@@ -129,6 +115,12 @@ def _by_settings(facts):
                 "names", None, (), f"services of the scheduler {name} are mhs, "
                 "because names= says so", "none, if that is meant; else load "
                 "the module without the name")
+    if facts.ha_suspend:
+        yield Finding(
+            "ha-suspend", None, (), "a failover breaks flows of living servers "
+            "after another one has died, because keepalived's ha_suspend leaves "
+            "servers unchecked on the backup",
+            "take ha_suspend out of the file: both directors check all servers")
     short = [name_of(s) for s in facts.services
              if facts.host.short(name_of(s))]
     if short:
@@ -198,9 +190,16 @@ def _unnamed(core, port):
 def _by_ids(facts):
     """Whether the servers of QUIC issue connection IDs, and such as name them."""
     for service, core in _services(facts):
-        if not service.get("quic_ids"):
-            continue
         name = name_of(service)
+        if not service.get("quic_ids"):
+            if is_udp(name, facts.host.quic_ports):
+                yield Finding(
+                    "quic-port", name, (), "the port is taken for that of QUIC: "
+                    "with another protocol (OpenVPN, DTLS 1.3) new flows may meet "
+                    "a server that has left, while servers change",
+                    "if it is not QUIC, load the module with quic_ports= and the "
+                    "ports that are, or none")
+            continue
         by, no = service["packets_by_id"], service["packets_no_id"]
         if no > by and no > _FEW:
             yield Finding(
@@ -254,7 +253,7 @@ def _by_counts(facts):
                 "carriers could not be made for want of memory",
                 "more memory, or a higher net.ipv4.vs.conn_max where the kernel "
                 "has it; the count goes back to 0 with the service only")
-        for limit in limits(s):
+        for limit in limit_names(s):
             yield from _filled(facts, limit, [s], name)
     yield from _filled(facts, TOTAL, facts.services)
 
@@ -444,7 +443,7 @@ def findings(facts, ignored=()):
     """All of them, by cause."""
     return [finding for part in (_by_options, _by_marks, _by_settings,
                                  _by_chance, _by_ids, _by_counts, _by_lane,
-                                 _by_devices, _by_network)
+                                 _by_devices, _by_network, mistakes.findings)
             for finding in part(facts) if finding.kind not in ignored]
 
 
@@ -470,8 +469,11 @@ def severity(finding):
     return "note" if finding.kind in NOTES else "warning"
 
 
-def render(found):
-    """A line for each."""
-    return "".join(
-        f"{severity(f)}: {f.service + ': ' if f.service else ''}{f.text}; "
-        f"remedy: {f.remedy} [{f.kind}]\n" for f in found)
+def render(found, room=Screen()):
+    """A line for each; warnings come first where not all have room."""
+    if room.rows:
+        found = sorted(found, key=lambda f: severity(f) == "note")
+    return "".join(line + "\n" for line in few_parts((
+        one_finding(severity(f), (f.service + ": " if f.service else "") + f.text,
+                    f.remedy, room, f.kind) for f in found), room.rows,
+        len(found), "finding(s)"))

@@ -4,11 +4,14 @@
 import os
 import sys
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError
 from ipvs_mhs_tool import main as run_main
+from ipvs_mhs_tool import json_of, renewed
 
 from .options import parser
 from .proc import name_of
+from .progress import OLD_INTERVAL
+from .text import screen
 from .snapshot import NotThere, as_json, read_services, select
 
 
@@ -36,11 +39,6 @@ def _replace(path, content):
         raise
 
 
-def _json(value):
-    import json
-    return json.dumps(value, indent=1) + "\n"
-
-
 def _show(options):
     status, services = EXIT_OK, None
     try:
@@ -58,14 +56,14 @@ def _show(options):
         from . import lane
         frames = lane.read()
     if options.json:
-        content = _json(as_json(services, not options.file, frames))
+        content = json_of(as_json(services, not options.file, frames))
     elif options.prometheus:
         from . import prometheus
         content = prometheus.render(services, frames)
     elif services:
         from . import text
-        content = text.show(services, frames, None if options.output else
-                            text.columns(sys.stdout)) + "\n"
+        content = text.show(services, frames, text.Screen() if options.output
+                            else text.screen(sys.stdout, options.all)) + "\n"
     else:
         content = "no service with the scheduler mhs\n"
     if options.output:
@@ -86,19 +84,17 @@ def _command(name):
 def _plan(options):
     from . import plan
     result = plan.compute(options)
-    sys.stdout.write(_json(result) if options.json
-                     else plan.render(result) + "\n")
+    sys.stdout.write(json_of({"format": 1, **result}) if options.json
+                     else plan.render(result, screen(sys.stdout, options.all))
+                     + "\n")
     return plan.verdict(result, _warn)
 
 
 def _check(options):
     from . import check
     from .facts import Facts
-    facts = Facts()
-    if options.service:
-        select(facts.services, options.service)
-        facts.services = [s for s in facts.services
-                          if name_of(s) in options.service]
+    from .finding import few
+    facts = Facts(options.service)
     found = check.findings(facts, options.ignore)
     status = EXIT_PROBLEM if {*map(check.severity, found)} - {"note"} \
         else EXIT_OK
@@ -106,7 +102,7 @@ def _check(options):
     chances = [name_of(s) for s in facts.services
                if name_of(s) in facts.host.second_chance]
     if options.json:
-        sys.stdout.write(_json({
+        sys.stdout.write(json_of({
             "format": 1, "servers_without_replies_here": unseen,
             "hops_never_asked": unasked,
             "services_with_second_chance": chances,
@@ -114,11 +110,15 @@ def _check(options):
                          for f in found]}))
         return status
     sys.stdout.write(check.render(
-        f for f in found
-        if not options.quiet or check.severity(f) != "note"))
+        [f for f in found if not options.quiet or check.severity(f) != "note"],
+        screen(sys.stdout, options.all)))
+    if status == EXIT_OK and not options.quiet:
+        _warn(f"no warning of the {len(check.KINDS) - len(options.ignore)} kinds "
+              "of finding that mhsstat(8) lists; what is not on that list was not "
+              "looked for")
     if unasked and not options.quiet:
         _warn(f"{len(unasked)} next hop(s) were not asked lately, and it is "
-              f"unknown whether they answer: {check.few(unasked)}; 'ping' asks")
+              f"unknown whether they answer: {few(unasked)}; 'ping' asks")
     if unseen and not options.quiet:
         _warn(f"{unseen} server(s) answer their clients past this host, which "
               "sees no reply: one that drops packets looks like one that "
@@ -129,34 +129,14 @@ def _check(options):
 def _lookup(options):
     from . import lookup
     result = lookup.lookup(options)
-    sys.stdout.write(_json(result) if options.json
-                     else lookup.render(result) + "\n")
+    sys.stdout.write(json_of({"format": 1, **result}) if options.json
+                     else lookup.render(result, screen(sys.stdout, options.all))
+                     + "\n")
     return EXIT_OK
-
-
-def _compare(options):
-    from .compare import Director, differences, told_apart, unsettled
-    if options.file.count("-") > 1:
-        raise UsageError("standard input can be read once only")
-    directors = [Director.of_file(path) for path in options.file]
-    if len(directors) == 1:
-        directors.insert(0, Director.of_this_host())
-    for line in unsettled(told_apart(directors)):
-        _warn(line)
-    lines = [line for other in directors[1:]
-             for line in differences(directors[0], other)]
-    names = ", ".join(d.name for d in directors)
-    count = sum(len(s) for s in directors[0].services.values())
-    if not lines and not count:
-        lines = [f"there is no service of mhs to compare: {names}"]
-    print("\n".join(lines) if lines else
-          f"{len(directors)} directors forward alike: {count} service(s); "
-          f"{names}")
-    return EXIT_PROBLEM if lines else EXIT_OK
 
 
 def main(argv):
     return run_main(parser(), {
-        **{name: _command(name) for name in ("watch", "wait", "drain")},
-        "show": _show, "plan": _plan, "check": _check, "lookup": _lookup,
-        "compare": _compare}, argv)
+        **{name: _command(name) for name in ("watch", "wait", "drain", "compare")},
+        "show": _show, "plan": _plan, "check": _check,
+        "lookup": _lookup}, renewed(argv, OLD_INTERVAL, "mhsstat"))

@@ -1,14 +1,75 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What differs between directors that should forward alike."""
+"""What differs between directors that should forward alike, and what each
+difference breaks."""
 
 import json
+import re
 
-from ipvs_mhs_tool import ToolError
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
 
 from . import proc
 from .snapshot import as_json, read_services, read_text
 
-_PARAMETERS = ("hash_key_print", "mark_ignore", "quic_ports", "stay_ports")
+_NOTHING = "breaks nothing"
+_TABLES = "connections that move between them go to another server"
+_CHANGE = "in a change of servers connections that move between them break"
+_LIMIT = "in a change one of them may refuse entries, and connections break there"
+_ENTRY = "connections with an entry on one of them break on the other"
+# parameter of the module: what a difference breaks
+_PARAMETERS = {"hash_key_print": _TABLES, "mark_ignore": _ENTRY,
+               "quic_ports": _CHANGE, "stay_ports": _CHANGE}
+# sysctl below net.ipv4.vs: the same
+_SETTINGS = {
+    "mhs/hold_ms": _CHANGE, "mhs/pin_ms": _CHANGE, "timeouts": _CHANGE,
+    "mhs/stateless": _ENTRY, "mhs/max_entries": _LIMIT,
+    "mhs/max_quic_entries": _LIMIT, "mhs/max_total_entries": _LIMIT,
+    "conn_max": _LIMIT,
+    "mhs/quic_ids": "QUIC connections that move or change their address break",
+    "expire_nodest_conn": "one of them cuts connections of a deleted server that "
+                          "the other keeps",
+    "expire_quiescent_template": "clients with persistence leave a server of "
+                                 "weight 0 on one of them only",
+    "sloppy_tcp": "one of them resets connections of other schedulers' services "
+                  "and of those with entries that the other takes over",
+    "sloppy_sctp": "the same as sloppy_tcp, of SCTP",
+    "conntrack": "rules of conntrack may drop connections that move",
+    "conn_reuse_mode": "a port that a client uses again may meet its former "
+                       "server on one of them",
+    "drop_entry": "one of them drops entries when memory is short",
+    "drop_packet": "one of them drops new connections when memory is short",
+    "secure_tcp": "one of them forgets connections earlier when memory is short",
+    "backup_only": "one of them forwards nothing while it is a backup",
+    "schedule_icmp": "one of them takes ICMP errors for new connections",
+    "ignore_tunneled": "one of them leaves tunnelled packets alone",
+    "cache_bypass": "one of them sends what has no server to the destination",
+    "nat_icmp_send": "one of them tells no client of masquerading that a server "
+                     "is gone",
+    "pmtu_disc": "one of them does not tell clients the MTU of a tunnel",
+    "snat_reroute": "replies of masquerading may go another way",
+    **dict.fromkeys((
+        "mhs/lane", "amemthresh", "am_droprate", "run_estimation", "est_cpulist",
+        "est_nice", "conn_lfactor", "svc_lfactor", "sync_version", "sync_ports",
+        "sync_persist_mode", "sync_qlen_max", "sync_sock_size", "sync_threshold",
+        "sync_refresh_period", "sync_retries"), _NOTHING),
+}
+_UNKNOWN = "what that breaks this mhsstat does not know"
+# options of a service or a server: the same
+_OPTIONS = (
+    (("-p", "-M", "--pe"), "one of them sends a client's connections to the "
+     "server that it has by persistence, the other does not"),
+    (("-o", "--ops"), "one of them keeps each flow at its server in a "
+     "change, the other does not"),
+    (("-b",), "flag-1 sends new connections of a full server elsewhere, flag-3 "
+     "hashes the address alone: connections that move break"),
+    (("-w",), "new connections are shared out otherwise"),
+    (("-m",), "masquerading needs an entry, which only one of them has: "
+     "connections that move break"),
+    (("-g", "-i", "--tun-type", "--tun-port", "--tun-nocsum", "--tun-csum",
+      "--tun-remcsum"), "a server that is not prepared for both ways drops the "
+     "packets of one of them"),
+    (("-x", "-y"), "one of them sends connections above the threshold elsewhere, "
+     "and its entries are not on the other"),
+)
 
 
 class Director:
@@ -18,6 +79,12 @@ class Director:
         self.name = document.get("director") or name
         self.where = where      # the file
         self.parameters = document.get("parameters") or {}
+        self.settings = document.get("settings")    # None: not told
+        self.core = document.get("ipvsadm")         # the same
+        if self.core is not None:
+            self.core = {
+                (s["service"], "-6" in s["options"].split()): s
+                for s in self.core}
         self.services = {}
         for service in document["services"]:
             self.services.setdefault(proc.name_of(service), []).append(service)
@@ -53,8 +120,18 @@ class Director:
         return cls("this host", as_json(read_services(), live=True),
                    "this host")
 
-    def settled(self, name):
-        return all(s["state"] == "stable" for s in self.services[name])
+    def unknown(self):
+        """What it did not tell."""
+        found = [words for words, fact in (
+            ("methods, tunnels, thresholds, flags and other schedulers' services",
+             self.core), ("sysctls and timeouts", self.settings)) if not fact]
+        if self.parameters.get("quic_ports") is None:
+            found.append("parameters of the module")
+        return found
+
+    def entries(self):
+        return sum(s.get("entries", 0) for those in self.services.values()
+                   for s in those)
 
 
 def _weights(service):
@@ -81,15 +158,15 @@ def _server_differences(a, b, left, right):
                    f"{wr[server]} in {b.name}")
 
 
-_SETTINGS = (("table_size", "table_size {} in {}, {} in {}"),
-             ("address_only", "AddrOnly (flag-3) {} in {}, {} in {}"),
-             ("second_chance", "second chance (sysctl) {} in {}, {} in {}"))
+_COLUMNS = (("table_size", "table_size {} in {}, {} in {}"),
+            ("address_only", "AddrOnly (flag-3) {} in {}, {} in {}"),
+            ("second_chance", "second chance (sysctl) {} in {}, {} in {}"))
 
 
 def _service_differences(a, b, left, right, explained):
     """One service of two directors; @explained: the keys differ."""
-    found = [words.format(left[field], a.name, right[field], b.name)
-             for field, words in _SETTINGS
+    found = [words.format(left[field], a.name, right[field], b.name) +
+             f": {_TABLES}" for field, words in _COLUMNS
              if field in left and field in right and
              left[field] != right[field]]
     found += _server_differences(a, b, left, right)
@@ -110,20 +187,84 @@ def _service_differences(a, b, left, right, explained):
                 yield "the cause is likely another hash_key"
 
 
+def _settings(a, b):
+    """Sysctls and timeouts; (line, whether it breaks something)."""
+    if a.settings is None or b.settings is None:
+        return
+    for name in sorted(set(a.settings) | set(b.settings)):
+        left, right = (d.settings.get(name, "not there") or "none"
+                       for d in (a, b))
+        if left != right:
+            what = _SETTINGS.get(name, _UNKNOWN)
+            spelled = name if name == "timeouts" else \
+                "net.ipv4.vs." + name.replace("/", ".")
+            yield (f"{spelled} {left} in {a.name}, {right} in {b.name}: {what}",
+                   what != _NOTHING)
+
+
+def _options(where, a, b, left, right):
+    """What ipvsadm was told of a service or a server."""
+    one, other = (dict(re.findall(r"(--?[a-z]\S*) ?([^-\s]\S*)?", text))
+                  for text in (left, right))
+    differ = {option for option in {**one, **other}
+              if one.get(option) != other.get(option)}
+    if differ:
+        what = [text for options, text in _OPTIONS if differ & {*options}]
+        yield (f"{where} {left or 'no option'} in {a.name}, "
+               f"{right or 'no option'} in {b.name}: "
+               f"{'; '.join(what) or _UNKNOWN}")
+
+
+def _core(a, b):
+    """What ipvsadm was told, but for what the tables say of services of mhs."""
+    if a.core is None or b.core is None:
+        return
+    for key in sorted(set(a.core) | set(b.core)):
+        left, right, name = a.core.get(key), b.core.get(key), key[0]
+        if left is None or right is None:
+            if name not in a.services and name not in b.services:
+                one, other = (a, b) if left else (b, a)
+                yield (f"{name} ({(left or right)['scheduler']}): only in "
+                       f"{one.name}: {other.name} does not serve it")
+            continue
+        if left["scheduler"] != right["scheduler"]:
+            yield (f"{name}: scheduler {left['scheduler']} in {a.name}, "
+                   f"{right['scheduler']} in {b.name}: {_TABLES}")
+        yield from _options(f"{name}:", a, b, left["options"], right["options"])
+        for server in sorted(set(left["servers"]) | set(right["servers"])):
+            if server in left["servers"] and server in right["servers"]:
+                yield from _options(f"{name}: server {server}", a, b,
+                                    left["servers"][server],
+                                    right["servers"][server])
+            elif name not in a.services:
+                only = a if server in left["servers"] else b
+                yield (f"{name}: server {server} only in {only.name}: "
+                       "connections that move break")
+
+
+def notes(a, b):
+    """Lines of what differs and breaks nothing."""
+    return [line for line, breaks in _settings(a, b) if not breaks]
+
+
 def differences(a, b):
     """Lines that say what differs; none if they forward alike."""
     explained = False
-    for field in _PARAMETERS:
+    for field, what in _PARAMETERS.items():
         left, right = a.parameters.get(field), b.parameters.get(field)
         if None not in (left, right) and left != right:
             explained |= field == "hash_key_print"
             left, right = (value if value != "" else "none"
                            for value in (left, right))
-            yield f"{field} {left} in {a.name}, {right} in {b.name}"
+            yield f"{field} {left} in {a.name}, {right} in {b.name}: {what}"
+    yield from (line for line, breaks in _settings(a, b) if breaks)
+    yield from _core(a, b)
     for name in sorted(set(a.services) | set(b.services)):
         if name not in b.services or name not in a.services:
             only = a if name in a.services else b
-            yield f"{name}: only in {only.name}"
+            other = b if only is a else a
+            yield (f"{name}: only in {only.name}: {other.name} does not serve it "
+                   "by mhs")
             continue
         lefts, rights = a.services[name], b.services[name]
         if len(lefts) != len(rights):
@@ -148,8 +289,39 @@ def told_apart(directors):
 
 
 def unsettled(directors):
-    """Lines about those whose tables are still moving."""
-    return [f"{d.name}: {name} is not stable: wait with 'mhsstat wait', and "
-            "compare again"
+    """Lines about those whose tables are still moving: what has an entry is known
+    to one director alone."""
+    return [f"{d.name}: {name} is not stable ({s['state']}), and connections "
+            "begun or pinned meanwhile break when they move: wait with 'mhsstat "
+            "wait', and compare again"
             for d in directors for name in sorted(d.services)
-            if not d.settled(name)]
+            for s in d.services[name] if s["state"] != "stable"]
+
+
+def compare(options):
+    """All of it; exit status."""
+    if options.file.count("-") > 1:
+        raise UsageError("standard input can be read once only")
+    directors = [Director.of_file(path) for path in options.file]
+    if len(directors) == 1:
+        directors.insert(0, Director.of_this_host())
+    lines = unsettled(told_apart(directors))
+    for other in directors[1:]:
+        lines += differences(directors[0], other)
+        for line in notes(directors[0], other):
+            print(f"note: {line}")
+    names = ", ".join(d.name for d in directors)
+    count = sum(len(s) for s in directors[0].services.values())
+    if not lines and not count:
+        lines = [f"there is no service of mhs to compare: {names}"]
+    elif unknown := dict.fromkeys(
+            words for d in directors for words in d.unknown()):
+        lines.append(f"unknown, and perhaps not alike: {'; '.join(unknown)}; "
+                     "compare outputs of 'mhsstat show --json' of this version, "
+                     "by root")
+    entries = [f"{d.entries()} in {d.name}" for d in directors if d.entries()]
+    print("\n".join(lines) if lines else
+          f"{len(directors)} directors forward alike: {count} service(s); {names}"
+          + (f"; but for connections that have an entry ({', '.join(entries)}), "
+             "which their director alone knows" if entries else ""))
+    return EXIT_PROBLEM if lines else EXIT_OK

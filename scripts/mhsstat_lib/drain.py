@@ -16,7 +16,7 @@ from .proc import name_of
 from .progress import Progress, until
 from .rules import Host
 from .snapshot import read_services, select
-from .wait import Pending, having, listed
+from .wait import Pending, having, listed, rests_on
 
 
 def _refuse(places, ours, options, host):
@@ -36,7 +36,7 @@ def _refuse(places, ours, options, host):
                 f"{name}: {server.name} is the last server in service, and "
                 "new connections would be refused: add another server, or give "
                 "one a weight above 0")
-        reasons += host.unseen(service)
+        reasons += host.unseen(service, ours[name])
     if reasons:
         raise ToolError("nothing was changed: " + "; ".join(reasons))
 
@@ -45,7 +45,7 @@ def drain(options):
     """All of it; exit status."""
     progress = Progress(options.quiet)
     name = spelled(*told(options.server))
-    ours = {name_of(s) for s in select(read_services(), options.service)}
+    ours = {name_of(s): s for s in select(read_services(), options.service)}
     places = listed(options.server, options.service)
     if not places:
         # the message of wait, by what /proc says
@@ -68,7 +68,7 @@ def drain(options):
     again = f"{name} keeps the weight 0 and is not deleted: give the same " \
             "command again to go on"
     try:
-        status = until(Pending(progress.warn).look, asked, progress, "drained")
+        status = until(Pending().look, asked, progress, "drained")
     except KeyboardInterrupt:
         print(f"mhsstat: {again}", file=sys.stderr)
         raise
@@ -78,4 +78,6 @@ def drain(options):
     for service, server in places:
         run(server.deletion())
         print(f"{service.name}: {name} was drained and is deleted")
+    if not options.quiet:
+        progress.warn(rests_on(asked.service))
     return EXIT_OK

@@ -2,6 +2,7 @@
 """What 'mhsstat check' asks this host: the core's services, sysctls, the module,
 devices, routes and neighbours of this network namespace."""
 
+import glob
 import os
 import re
 import shutil
@@ -10,10 +11,13 @@ from collections import namedtuple
 from ipvs_mhs_tool import run
 
 from . import lane, module, servers
+from .address import endpoint
+from .proc import name_of
 from .rules import Host
-from .snapshot import read_services
+from .snapshot import read_services, read_text, select
 
 _VS = "/proc/sys/net/ipv4/vs"
+_KEEPALIVED = "/etc/keepalived/keepalived.conf"
 
 # the type is None for a plain route; the gateway is the next hop
 Route = namedtuple("Route", "type gateway device mtu")
@@ -23,11 +27,12 @@ Link = namedtuple("Link", "mtu xdp arp master lower what strips",
                   defaults=(True, None, None, "", False))
 
 
-def thresholds():
+def thresholds(names=()):
     """{service: {server: [-x, upper threshold, -y, lower threshold]}} of those
     that have one; ipvsadm -S leaves them out."""
     found, service = {}, None
-    text = run(["ipvsadm", "-Ln", "--thresholds"]).stdout
+    one = servers.named(names[0]) if len(names) == 1 else ()
+    text = run(["ipvsadm", "-Ln", "--thresholds", *one]).stdout
     for line in text.splitlines()[3:]:
         words = line.split()
         if words[:1] != ["->"]:
@@ -35,6 +40,34 @@ def thresholds():
         elif len(words) > 3 and words[2:4] != ["0", "0"]:
             found.setdefault(service, {})[words[1]] = ["-x", words[2],
                                                        "-y", words[3]]
+    return found
+
+
+def counts(text):
+    """{service: {server: (connections, packets)}} of ipvsadm -Ln --stats or
+    --rate."""
+    found, those = {}, {}
+    for line in text.splitlines()[3:]:
+        words = line.split()
+        if words[:1] != ["->"]:
+            those = found.setdefault(" ".join(words[:2]), {})
+        elif len(words) > 3:
+            those[words[1]] = tuple(map(int, words[2:4]))
+    return found
+
+
+def sorry_servers(pattern="/etc/keepalived/*.conf"):
+    """Names of those that keepalived's files call so."""
+    found = set()
+    for path in glob.glob(pattern):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        except OSError:
+            continue
+        for address, port in re.findall(r"^\s*sorry_server\s+(\S+)\s+(\d+)", text,
+                                        re.M):
+            found |= {f"{address}:{port}", f"[{address}]:{port}"}
     return found
 
 
@@ -104,18 +137,34 @@ def schedules(name):
         return False
 
 
+def suspends(path=_KEEPALIVED):
+    """Has keepalived's file the word ha_suspend?"""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return any(line.split()[:1] == ["ha_suspend"] for line in file)
+    except OSError:
+        return False
+
+
 class Facts:
     """All of it, as it is now."""
 
-    def __init__(self):
+    def __init__(self, names=()):
+        """Of services of mhs, all if there are no @names."""
         self.services = read_services()
-        saved = servers.of_this_host()
+        if names:
+            self.services = select(self.services, names)
+        # ipvsadm asks for each service; only it tells types of tunnels and -b
+        text = read_text(servers.PROC_IPVS)
+        self.thresholds = thresholds(names)
+        saved = servers.parse(text, servers.PROC_IPVS) \
+            if not self.thresholds and "  Tunnel  " not in text else \
+            servers.of_this_host()
         self.core = {name: those[0] for name, those in saved.items()}
         for name, those in saved.items():
             for other in those[1:]:     # a mark in both families
                 self.core[name].servers += other.servers
                 self.core[name].persistent |= other.persistent
-        self.thresholds = thresholds()
         self.backup = "backup sync daemon" in \
             run(["ipvsadm", "-L", "--daemon"]).stdout
         self.host = Host(True)
@@ -123,21 +172,34 @@ class Facts:
                         for name in ("max_entries", "max_quic_entries",
                                      "max_total_entries", "stateless", "lane",
                                      "ingress")}
-        self.sysctls["conntrack"] = module.parameter("conntrack", _VS)
+        for name in ("conntrack", "drop_entry", "drop_packet", "secure_tcp"):
+            self.sysctls[name] = module.parameter(name, _VS)
+        self.totals, self.rates = (counts(run(["ipvsadm", "-Ln", *words]).stdout)
+                                   for words in (("--stats", "--exact"), ("--rate",)))
+        self.sorry = sorry_servers()
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]
         self.taken = [n for n in self.names if schedules(n)]
+        self.ha_suspend = suspends()
         self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs")
         self.lane = lane.read() or {}
         self.links = strip_tags(links(
             run(["ip", "-d", "-o", "link", "show"]).stdout))
         self.neighbours = neighbours(
             run(["ip", "-o", "neigh", "show"]).stdout)
-        addresses = sorted({str(s.address) for service in self.core.values()
-                            for s in service.servers})
+        ours = {name_of(s) for s in self.services}
+        self.routes = self._routes({str(s.address)
+                                    for name, service in self.core.items()
+                                    if name in ours for s in service.servers})
+        self.virtual = self._routes({
+            str(endpoint(name.split()[1])[0]) for name in map(
+                name_of, self.services) if not name.startswith("FWM ")})
+
+    @staticmethod
+    def _routes(addresses):
         asked = run(["ip", "-force", "-o", "-batch", "-"], "".join(
-            f"route get {address}\n" for address in addresses), check=False)
-        self.routes = routes(addresses, asked.stdout, asked.stderr)
+            f"route get {address}\n" for address in sorted(addresses)), check=False)
+        return routes(sorted(addresses), asked.stdout, asked.stderr)
 
     def sysctl(self, name):
         """A number; None where the module has no such sysctl."""

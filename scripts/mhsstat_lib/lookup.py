@@ -8,10 +8,11 @@ import re
 
 from ipvs_mhs_tool import ToolError, UsageError
 
-from . import module
+from . import module, servers
 from .address import endpoint, is_udp, spelled, told
 from .proc import name_of
 from .snapshot import NotThere, read_services, read_text, select
+from .text import Screen, few, wrap
 
 PROC_LOOKUP = "/proc/net/ip_vs_mhs_lookup"
 PROC_CONNS = "/proc/net/ip_vs_conn"
@@ -84,27 +85,77 @@ def _address(word):
         ipaddress.IPv4Address(int(word, 16))
 
 
-def entries(text, client):
-    """[(protocol, virtual address and port, entry)] of the client."""
-    port = f"{client[1]:04X}"
+def entries(text, client, bits=None):
+    """[(protocol, virtual address and port, entry)] of the client; or, of its
+    network of so many @bits, what persistence remembers."""
+    port = "0000" if bits else f"{client[1]:04X}"
+    of = client[0] if not bits else ipaddress.ip_network(
+        f"{client[0]}/{bits}", strict=False).network_address
     found = []
     for line in text.splitlines()[1:]:
         words = line.split()
-        if len(words) < 9 or words[2] != port or _address(words[1]) != client[0]:
+        if len(words) < 9 or words[2] != port or _address(words[1]) != of:
             continue
         virtual, server = (spelled(_address(words[i]), int(words[i + 1], 16))
                            for i in (3, 5))
         found.append((words[0], virtual, {
-            "server": server, "state": words[7], "expires_s": int(words[8])}))
+            "server": server, "state": words[7], "expires_s": int(words[8]),
+            "to": virtual}))
     return found
 
 
-def _entry(name, known):
-    """The one of that service; by a mark packets come to any address."""
+def _has(core, server):
+    """Has the service a server of that name?  One of port 0 takes any port."""
+    address, port = endpoint(server)
+    return any(s.address == address and s.port in (0, port)
+               for s in core.servers)
+
+
+def _entry(name, known, core):
+    """The one of that service.  By a mark packets come to any address that is no
+    service of its own; where such entries lead to servers of another mark alone,
+    or differ, the mark of the packets decides and no entry is named."""
     protocol, where = name.split()
-    return next((entry for kind, virtual, entry in known
-                 if protocol == "FWM" or (kind, virtual) == (protocol, where)),
-                None)
+    if protocol != "FWM":
+        return next((entry for kind, virtual, entry in known
+                     if (kind, virtual) == (protocol, where)), None)
+    marks = {other: one for other, those in core.items() for one in those
+             if other.startswith("FWM ")}
+    found = [entry for kind, virtual, entry in known
+             if f"{kind} {virtual}" not in core and (
+                 name in marks and _has(marks[name], entry["server"]) or
+                 not any(_has(one, entry["server"]) for one in marks.values()))]
+    return found[0] if len({entry["server"] for entry in found}) == 1 else None
+
+
+def _bits(flags, address):
+    """Of the clients that persistence takes for one; the kernel turns the octets
+    of the number for IPv6 round."""
+    mask = int(flags[flags.index("persistent") + 2], 16)
+    return mask.bit_count() if address.version == 4 else \
+        int.from_bytes(mask.to_bytes(4, "little"), "big")
+
+
+def _remembered(name, client, core, text):
+    """The server that the client has by persistence; None without, "" if it has
+    none yet."""
+    one = next((s for s in core.get(name, ()) if s.persistent), None)
+    if one is None:
+        return None
+    protocol, where = name.split()
+    for kind, virtual, entry in entries(text, client,
+                                        _bits(one.flags, client[0])):
+        if protocol == "FWM":
+            address = endpoint(virtual)[0].packed[:4]
+            ours = kind == "IP" and int.from_bytes(address, "big") == int(where)
+        else:
+            ours = (kind, virtual) == (protocol, where)
+        if ours and any(
+                s.name == entry["server"] or not s.port and
+                s.address == endpoint(entry["server"])[0] for s in one.servers
+                if s.weight or not module.quiesces()):
+            return entry["server"]
+    return ""
 
 
 def _by_id(options):
@@ -126,6 +177,13 @@ def _by_id(options):
     return {"cid": options.cid, "services": found}
 
 
+def _core(names):
+    """The core's services, where one of @names may need them."""
+    text = read_text(servers.PROC_IPVS)
+    return servers.parse(text, servers.PROC_IPVS) if "persistent" in text or any(
+        name.startswith("FWM ") for name in names) else {}
+
+
 def lookup(options):
     """The result, as 'lookup --json' prints it."""
     if options.cid is not None:
@@ -137,10 +195,11 @@ def lookup(options):
     answers = {name: _ask(name, client) for name in services
                if name.startswith("FWM ") or
                endpoint(name.split()[1])[0].version == client[0].version}
-    known = entries(read_text(PROC_CONNS), client) \
-        if any(answers.values()) else []
+    text = read_text(PROC_CONNS) if any(answers.values()) else ""
+    known, core = entries(text, client), _core(answers)
     ports = module.stay_ports()
-    found = [{"service": name, **answer, "entry": _entry(name, known),
+    found = [{"service": name, **answer, "entry": _entry(name, known, core),
+              "persistent": _remembered(name, client, core, text),
               "stays": is_udp(name, ports),
               "second_chance": services[name].get("second_chance", 0)}
              for name, answer in answers.items() if answer]
@@ -153,24 +212,32 @@ def lookup(options):
 
 def _answer(service):
     """The server, and by what."""
-    if service["entry"]:
-        return f"{service['entry']['server']}, by its entry"
+    entry, remembered = service["entry"], service.get("persistent")
+    if entry:
+        return f"{entry['server']}, by its entry" + (
+            f" to {entry['to']}" if service["service"].startswith("FWM ") else "")
+    if remembered:
+        return f"{remembered} for a new connection, by persistence"
+    if remembered == "":
+        return f"{service['candidate_server'] or 'no server'} for a new " \
+            "connection, by its slot; all later ones of the client follow it " \
+            "by persistence"
     answers = {**_ANSWERS, **_STAYS} if service.get("stays") else _ANSWERS
     return answers.get(service["phase"], "{new}, or {old}").format(**{
         which: service[f"{name}_server"] or "no server"
         for which, name in (("old", "old"), ("new", "candidate"))})
 
 
-def render(result):
+def render(result, room=Screen()):
     """The same for people, the answer first."""
     if "cid" in result:
         return "\n".join(
             f"{result['cid']} -> {s['server'] or 'no server: by address and port'}"
             f"\n  service           {s['service']}" for s in result["services"])
-    lines = []
+    parts = []
     for s in result["services"]:
         entry = s["entry"]
-        lines += [
+        lines = [
             f"{result['client']} -> {_answer(s)}",
             f"  service           {s['service']}, slot {s['slot']}, phase "
             f"{s['phase']}",
@@ -187,4 +254,6 @@ def render(result):
         if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP and \
                 not s.get("stays"):
             lines.append(f"  {_PLAIN_UDP[s['phase']]}")
-    return "\n".join(lines)
+        parts.append("\n".join(part for line in lines
+                               for part in wrap(line, room.width)))
+    return "\n".join(few(parts, room.rows, len(parts), "service(s)"))

@@ -10,7 +10,7 @@ from .address import service_name
 PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
 SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
          262139, 524287)
-DEFAULT_TABLE_SIZE = 65521
+DEFAULT_TABLE_SIZE = 4093
 # mhs_hash_key, of ip_vs_mhs_table.c, as the parameter would spell it
 DEFAULT_KEY = "d308a385886a3f24447370032e8a1913"
 NO_KEY = ("", "(null)")     # the parameter, when the key is the default
@@ -33,7 +33,7 @@ def ports(name, default):
 
 
 def stay_ports():
-    """UDP ports whose flows stay; a port of quic_ports, too, is QUIC."""
+    """UDP ports whose flows all stay; of one of quic_ports those of QUIC do not."""
     return set(ports("stay_ports", ())) - set(ports("quic_ports", ()))
 
 
@@ -48,6 +48,12 @@ def listed(sysctl, protocol):
 def second_chance():
     """Names of services with the second chance; None where the module knows none."""
     return listed("second_chance", "TCP")
+
+
+def quiesces():
+    """Do clients with persistence leave a server of weight 0?"""
+    return parameter("expire_quiescent_template",
+                     "/proc/sys/net/ipv4/vs") not in (None, "0")
 
 
 def parse_key(text, where):

@@ -46,11 +46,17 @@ def _add_service(parser, without="default: all"):
                            default=[])
 
 
+def _add_all(sub):
+    sub.add_argument("--all", action="store_true",
+                     help="all lines, also where the terminal has less room")
+
+
 def _add_show(commands):
     sub = commands.add_parser("show", help="what every service is doing")
     _add_service(sub)
+    _add_all(sub)
     form = sub.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true",
+    form.add_argument("-j", "--json", action="store_true",
                       help="everything as one JSON object")
     form.add_argument("--prometheus", action="store_true",
                       help="metrics in Prometheus' text format")
@@ -64,7 +70,8 @@ def _add_show(commands):
 def _add_watch(commands):
     sub = commands.add_parser("watch", help="the same live, with rates")
     _add_service(sub)
-    sub.add_argument("-n", "--interval", dest="interval_s", type=interval,
+    _add_all(sub)
+    sub.add_argument("-i", "--interval", dest="interval_s", type=interval,
                      default=1, metavar="TIME",
                      help="between two pictures (default: 1s)")
     sub.add_argument("-c", "--count", type=_count, metavar="N",
@@ -81,6 +88,12 @@ def _add_wait(commands):
     sub.add_argument("--settled", action="store_true",
                      help="only until services are there and have servers "
                           "and a table; for a director that starts")
+    sub.add_argument("--servers", type=_count, default=0, metavar="N",
+                     help="with --settled: and at least N servers of each get "
+                          "new flows")
+    sub.add_argument("--equal-to", metavar="FILE",
+                     help="with --settled: and they forward as the director "
+                          "did whose 'mhsstat show --json' this is")
     sub.add_argument("--gone", action="store_true",
                      help="also until no deleted server is held")
     sub.add_argument("--drained", action="append", default=[],
@@ -105,7 +118,7 @@ def _add_drain(commands):
     _add_service(sub, "default: all that have the server")
     sub.add_argument("server", metavar="SERVER", help="ADDRESS:PORT")
     add_waiting(sub)
-    sub.add_argument("--dry-run", action="store_true",
+    sub.add_argument("-n", "--dry-run", action="store_true",
                      help="print the commands, and change nothing")
 
 
@@ -116,6 +129,7 @@ def _add_plan(commands):
                     "which is not made, and say what moves. SERVER is "
                     "ADDRESS:PORT.")
     _add_service(sub, "required")
+    _add_all(sub)
     group = sub.add_argument_group("the change")
     for flag, what, text in (
             ("--add", "SERVER[=WEIGHT]", "a new server (weight 1)"),
@@ -141,15 +155,15 @@ def _add_plan(commands):
     group.add_argument("--table-program", metavar="FILE",
                        help="where mhs_table is (default: beside mhsstat, or "
                             "where 'make tools' puts it)")
-    sub.add_argument("--json", action="store_true", help="as a JSON object")
+    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
 
 
 def _add_compare(commands):
     sub = commands.add_parser(
         "compare", help="what differs between directors",
-        description="Compare directors by what 'mhsstat show --json' (or "
-                    "/proc/net/ip_vs_mhs) said on each. Exit status 0: they "
-                    "forward alike; 1: they do not.")
+        description="Compare directors by what 'mhsstat show --json' said on "
+                    "each, and say what each difference breaks. Exit status 0: "
+                    "they forward alike; 1: they do not, or it is unknown.")
     sub.add_argument("file", nargs="+", metavar="FILE",
                      help="one for each director; '-' is standard input; a "
                           "single one is compared with this host")
@@ -164,12 +178,13 @@ def _add_check(commands):
                     "an option asks for. Exit status 0: no warning; 1: there "
                     "are.")
     _add_service(sub)
+    _add_all(sub)
     sub.add_argument("--ignore", action="append", default=[], metavar="KIND",
                      choices=KINDS, help="no findings of this kind, which is "
                                          "intended here; may be repeated")
     sub.add_argument("-q", "--quiet", action="store_true",
                      help="warnings alone")
-    sub.add_argument("--json", action="store_true", help="as a JSON object")
+    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
 
 
 def _add_lookup(commands):
@@ -179,12 +194,13 @@ def _add_lookup(commands):
                     "old and its candidate server, by the kernel's own hash, "
                     "and whether the flow has a connection entry.")
     _add_service(sub, "default: all of the client's family")
+    _add_all(sub)
     what = sub.add_mutually_exclusive_group(required=True)
     what.add_argument("client", metavar="CLIENT", nargs="?",
                       help="ADDRESS:PORT, as the client's packets have it")
     what.add_argument("--cid", metavar="HEX",
                       help="a QUIC connection ID: which server does it name?")
-    sub.add_argument("--json", action="store_true", help="as a JSON object")
+    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
 
 
 def parser():

@@ -10,7 +10,8 @@ from . import module, proc, servers, table
 from .address import endpoint, spelled, told
 from .rules import CUT, HANG, KEPT, MOVE, SENT, Host
 from .snapshot import read_text
-from .text import duration, percent
+from .stateful import SYSCTLS, TOTAL, limits
+from .text import Screen, duration, few, percent, wrap
 from .text import table as text_table
 
 _HIGHEST_WEIGHT = 2**31 - 1
@@ -90,14 +91,36 @@ def _kernel(options):
     if options.from_file is not None:
         return None
     try:
-        found = [s for s in proc.parse(read_text(proc.PROC_MHS))
-                 if proc.name_of(s) == options.service[0]]
+        services = proc.parse(read_text(proc.PROC_MHS))
     except ToolError:
         return None
+    found = [s for s in services if proc.name_of(s) == options.service[0]]
     if len(found) != 1 or \
             options.table_size not in (None, found[0].get("table_size")):
         return None
-    return found[0]
+    return {**found[0], "limits": room(found[0], services)}
+
+
+def room(service, services):
+    """{limit: how many entries more it allows} for a service."""
+    entries = {TOTAL: sum(s.get("entries", 0) for s in services)}
+    values = {**limits(service), TOTAL: module.parameter(TOTAL, SYSCTLS)}
+    return {name: max(int(value) - entries.get(name, service.get("entries", 0)), 0)
+            for name, value in values.items() if (value or "").isdigit()}
+
+
+def _refuse_others(service, here):
+    """The plan would not be true of another scheduler.  By names= services of mhs
+    have other names."""
+    ours = service.scheduler in ("mhs", *(module.parameter("names") or "").split(","))
+    if ours and here and service.scheduler != "mhs":
+        ours = service.name in map(proc.name_of, proc.parse(
+            read_text(proc.PROC_MHS)))
+    if not ours:
+        raise ToolError(
+            f"{service.name} has the scheduler {service.scheduler}, and a plan is "
+            "for mhs: other schedulers move more clients, and connections to a "
+            "server that is deleted hang or are cut at once")
 
 
 def compute(options):
@@ -107,15 +130,17 @@ def compute(options):
                          "ADDRESS:PORT, or -f with a mark, and only one")
     name = options.service[0]
     kernel = _kernel(options)
+    here = options.from_file is None
+    service = _service(options.from_file or servers.PROC_IPVS, name)
+    _refuse_others(service, here)
     size = options.table_size or (kernel or {}).get("table_size") or \
         int(module.parameter("table_size") or module.DEFAULT_TABLE_SIZE)
     key = _key(options)
     program = table.find_program(options.table_program)
-    service = _service(options.from_file or servers.PROC_IPVS, name)
     after = _edited(service.servers, options)
     sets = service.servers, after
     tables = [table.compute(program, size, key, s) for s in sets]
-    words = Words(service, after, Host(options.from_file is None), kernel)
+    words = Words(service, after, Host(here), kernel)
     return _result(words, size, key, sets, tables, kernel)
 
 
@@ -139,6 +164,7 @@ def _result(words, size, key, sets, tables, kernel):
         "refused": words.refused,
         "deleted": words.deleted,
         "hold_ms": words.hold_ms, "pin_ms": words.pin_ms,
+        "room_for_entries": words.room and min(words.room.values()),
         "warnings": uneven(rows, size),
         "hash_key_print": module.key_print(key),
         "print_before": tables[0].fingerprint,
@@ -158,6 +184,14 @@ def _result(words, size, key, sets, tables, kernel):
 _UNEVEN = 0.05
 
 
+def _remedy(slots_each):
+    """What would keep a share of one slot in so many."""
+    would = [s for s in module.SIZES if s * _UNEVEN >= slots_each]
+    return (f"load the module with table_size={would[0]} on all directors, or "
+            if would else "no table_size would do: ") + \
+        "choose weights that differ less"
+
+
 def uneven(rows, size):
     """What to say of weights that a table of @size slots cannot keep."""
     total = sum(r["weight_after"] or 0 for r in rows)
@@ -172,9 +206,8 @@ def uneven(rows, size):
     lines = [f"weights are kept to within a slot, and the table has {size}: "
              f"{row['server']} should have {want:.1f} slots and has "
              f"{row['slots_after']}, {100 * worst:.0f} % "
-             f"{'less' if row['slots_after'] < want else 'more'}; load the "
-             "module with a larger table_size, or choose weights that differ "
-             "less"]
+             f"{'less' if row['slots_after'] < want else 'more'}; "
+             + _remedy(size / want)]
     none = [r["server"] for _, _, r in found if not r["slots_after"]]
     if none:
         lines.append(f"{len(none)} server(s) get no slot and no new "
@@ -195,6 +228,8 @@ class Words:
         self.served = any(s.weight for s in service.servers)
         self.refused = not any(s.weight for s in after)
         state = kernel or {}
+        self.room = state.get("limits")
+        self._settling = state.get("state") == "settling"
         self._stateful = bool(state.get("stateful")) and \
             not state.get("stateful_ms")
         self.deleted = {
@@ -245,6 +280,10 @@ class Words:
         plain = self._host.plain_udp(self.service)
         here = [s for s in self.service.servers if s.name in self._then]
         others = "other living" if self._breaks() else "living"
+        if self._settling:
+            yield "the service settles: packets of older connections are dropped " \
+                  "until it has, and then go by the new table"
+            return
         if not moves:
             yield f"{others} connections do not break"
             return
@@ -263,16 +302,31 @@ class Words:
                   f"{self._time(self.hold_ms)}, stay, the others go to their new " \
                   "server (stay_ports)"
             return
-        yield f"{others} connections do not break" + (
-            f", but those that are silent for longer than {duration(self.pin_ms)}"
-            " (net.ipv4.vs.mhs.pin_ms) may"
-            if self._host.short(self.service.name) else "")
+        if self.service.name in self._host.second_chance:
+            yield f"{others} connections go on, as servers send their packets " \
+                  "back (net.ipv4.vs.mhs.second_chance): 'mhsstat check' tells " \
+                  "whether each can"
+            return
+        if not without:
+            yield f"{others} connections do not break: each has an entry, but " \
+                  "for those from before a change to masquerading"
+            return
+        yield f"{others} connections do not break, unless they send nothing in the " \
+              f"pin time, {self._time(self.pin_ms)}, or have no entry then, because " \
+              f"{self._limit()}"
         if plain:
             yield "plain UDP of the mark goes to its new server after the hold " \
                   f"time, {self._time(self.hold_ms)}" + (
                       " (that of stay_ports only if it is silent for that time)"
                       if self._host.stay_ports else "") + \
                   ", and at once from a server that is deleted"
+
+    def _limit(self):
+        """How many connections of unstable slots, older and new, get an entry."""
+        if not self.room:
+            return "max_entries or another limit is reached"
+        name, most = min(self.room.items(), key=lambda limit: limit[1])
+        return f"there is room for {most} entries (net.ipv4.vs.mhs.{name})"
 
     def _breaks(self):
         return {CUT, HANG, KEPT, MOVE} & set(self.deleted.values())
@@ -293,12 +347,16 @@ def _weight(value):
     return "-" if value is None else str(value)
 
 
-def render(plan):
-    """The plan for people."""
-    size = plan["table_size"]
+def render(plan, room=Screen()):
+    """The plan for people; servers that change come first where not all have room."""
+    size, those = plan["table_size"], plan["servers"]
+    if room.rows:
+        those = sorted(those, key=lambda r: (
+            r["weight_before"] == r["weight_after"],
+            -r["slots_lost"] - r["slots_gained"]))
     rows = [("SERVER", "WEIGHT", "", "SLOTS", "", "SHARE", "", "LOSES",
              "GAINS")]
-    for r in plan["servers"]:
+    for r in those:
         rows.append((
             r["server"], _weight(r["weight_before"]),
             "-> " + _weight(r["weight_after"]),
@@ -306,13 +364,18 @@ def render(plan):
             percent(r["slots_before"], size),
             "-> " + percent(r["slots_after"], size),
             str(r["slots_lost"]), str(r["slots_gained"])))
-    lines = [text_table(rows, left=(0, 2, 4, 6)), "", plan["summary"],
+    lines = ["", *wrap(plan["summary"], room.width),
              f"{plan['slots_moved']} of {size} slots move "
              f"({percent(plan['slots_moved'], size)}); the least possible is "
              f"{plan['slots_moved_at_least']}",
              f"fingerprint {plan['print_before']} -> {plan['print_after']}"]
-    lines += plan["warnings"]
-    return "\n".join(lines)
+    lines += [line for text in plan["warnings"] for line in wrap(text, room.width)]
+    whole = text_table(rows, left=(0, 2, 4, 6)).split("\n")
+    if room.width and max(map(len, whole)) > room.width:
+        whole = text_table([(*r[:3], *r[7:]) for r in rows],
+                           left=(0, 2)).split("\n")
+    return "\n".join([*few(whole, room.rows and max(room.rows - len(lines), 5),
+                           len(whole), "server(s)"), *lines])
 
 
 def verdict(plan, warn):

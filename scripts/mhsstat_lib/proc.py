@@ -30,7 +30,7 @@ _FIELDS = {
     "Stateful": "stateful", "StatefulMs": "stateful_ms",
     "PktLane": "packets_lane",
     "QuicIds": "quic_ids", "PktById": "packets_by_id",
-    "PktNoId": "packets_no_id",
+    "PktNoId": "packets_no_id", "PinnedMs": "pinned_ms",
 }
 _TEXT = ("protocol", "address", "state", "old_print", "candidate_print")
 # Without these a line says nothing.
@@ -47,7 +47,7 @@ def _field(column):
 def _value(field, word):
     if field in _TEXT:
         return word
-    if word.isascii() and word.isdigit():
+    if word.isdecimal() and word.isascii():
         return int(word)
     if field in _FIELDS.values():
         raise ValueError(f"{word!r} is no number ({field})")
@@ -62,6 +62,7 @@ def parse(text, where=PROC_MHS):
     if missing:
         raise ToolError(f"{where}: no column {missing[0]!r} in the first line: "
                         "this is not the text of /proc/net/ip_vs_mhs")
+    fields = [_field(column) for column in columns]
     services = []
     for number, line in enumerate(lines[1:], 2):
         words = line.split()
@@ -70,8 +71,8 @@ def parse(text, where=PROC_MHS):
                             f"the first one names {len(columns)}: it was cut "
                             "off or changed; read it again")
         try:
-            service = {_field(column): _value(_field(column), word)
-                       for column, word in zip(columns, words)}
+            service = {field: _value(field, word)
+                       for field, word in zip(fields, words)}
             if service["protocol"] not in _PROTOCOLS:
                 raise ValueError(f"no protocol {service['protocol']!r}")
             service_name(service["protocol"], service["address"])

@@ -43,11 +43,15 @@ def add_waiting(sub, default=None, words="give up after this time, as 20min "
     """Options of a command that waits."""
     sub.add_argument("--timeout", dest="timeout_s", type=_seconds,
                      default=default, metavar="TIME", help=words)
-    sub.add_argument("-n", "--interval", dest="interval_s", type=interval,
+    sub.add_argument("-i", "--interval", dest="interval_s", type=interval,
                      default=0.5, metavar="TIME",
                      help="between two looks (default: 500ms)")
     sub.add_argument("-q", "--quiet", action="store_true",
                      help="no progress")
+
+
+# -n is --dry-run in all tools
+OLD_INTERVAL = (("-n", r"[0-9.]+(ms|s|m|min|h|d)?", "--interval"),)
 
 
 class Progress:

@@ -2,8 +2,7 @@
 """The columns as metrics, in the text format of Prometheus."""
 
 from . import lane
-
-_STATES = ("settling", "rebuilding", "transition", "stable")
+from .address import endpoint
 
 _LANE_PACKETS = "ipvs_mhs_lane_packets_total"
 
@@ -72,7 +71,8 @@ _METRICS = (
      "Entries, servers or carriers there was no memory for.",
      [({}, "no_memory", 1)]),
 )
-_STATE = ("ipvs_mhs_state", "gauge", "1 for the state the service is in.")
+_STATE = ("ipvs_mhs_state", "gauge", "1 for the state the service is in; 0 for "
+          "stable if it is not.")
 _INFO = ("ipvs_mhs_table_info", "gauge",
          "1; the labels are the fingerprints of the two tables, and whether "
          "only the address is hashed.")
@@ -84,6 +84,11 @@ _ALL = (_UP, *_METRICS, _LANE, _STATE, _INFO)
 NAMES = [metric[0] for metric in _ALL]
 
 
+# Samples of 0 that are written: alarms ask for them, and the increase of a counter
+# that begins late is not seen.  All others are left out.
+_ZEROS = {"servers", "packets_unsettled", "capped", "no_memory"}
+
+
 def _labels(labels):
     def escaped(value):
         return (str(value).replace("\\", r"\\").replace('"', r'\"')
@@ -92,24 +97,43 @@ def _labels(labels):
                     for name, value in labels.items())
 
 
+def _own(service):
+    """The labels of node_exporter's node_ipvs_backend_*; then an older one, which
+    goes with the next version, and the service in one word."""
+    labels = {"proto": service["protocol"], "local_address": "", "local_port": "0"}
+    if service["protocol"] == "FWM":
+        labels["local_mark"] = f"{int(service['address']):08X}"
+    else:
+        address, port = endpoint(service["address"])
+        labels.update(local_address=address, local_port=port)
+    return _labels({**labels, "protocol": service["protocol"],
+                    "service": service["address"]})
+
+
+# (metric, labels, field, unit)
+_SERIES = [(name, _labels(labels), field, unit)
+           for name, _, _, series in _METRICS for labels, field, unit in series]
+
+
 def _samples(service):
     """(metric, labels, value) of one service."""
-    own = {"protocol": service["protocol"], "service": service["address"]}
-    for name, _, _, series in _METRICS:
-        for labels, field, unit in series:
-            if field in service:
-                value = service[field]
-                value = (len(value) if isinstance(value, list) else value) * unit
-                yield name, {**own, **labels}, f"{value:.10g}" \
-                    if unit != 1 else str(value)
-    for state in _STATES:
-        yield (_STATE[0], {**own, "state": state},
-               str(int(service["state"] == state)))
+    own = _own(service)
+    for name, labels, field, unit in _SERIES:
+        value = service.get(field)
+        if isinstance(value, list):
+            value = len(value)
+        if value or value is not None and field in _ZEROS:
+            yield name, f"{own},{labels}" if labels else own, \
+                value if unit == 1 else f"{value * unit:.10g}"
+    for state in {"stable": 0, service["state"]: 0}:
+        yield (_STATE[0], f"{own},{_labels({'state': state})}",
+               int(service["state"] == state))
     if "old_print" in service and "candidate_print" in service:
-        yield (_INFO[0], {**own, "old": service["old_print"],
-                          "candidate": service["candidate_print"],
-                          **({"address_only": service["address_only"]}
-                             if "address_only" in service else {})}, "1")
+        yield (_INFO[0], f"{own}," + _labels({
+            "old": service["old_print"],
+            "candidate": service["candidate_print"],
+            **({"address_only": service["address_only"]}
+               if "address_only" in service else {})}), 1)
 
 
 def render(services, frames=None):
@@ -118,17 +142,15 @@ def render(services, frames=None):
     both families) has the samples of the first alone: twice would be an
     error."""
     lines = {name: {} for name in NAMES}
-    lines[_UP[0]][_UP[0]] = str(int(services is not None))
+    lines[_UP[0]][_UP[0]] = int(services is not None)
     # a lane has seen a frame
     seen = any((frames or {}).values()) or \
         any(s.get("packets_lane") for s in services or ())
     for service in services or ():
         for name, labels, value in _samples(service):
-            if name == _LANE_PACKETS and not seen:
-                continue
-            lines[name].setdefault(f"{name}{{{_labels(labels)}}}", value)
-    for reason, n in lane.reasons(frames if seen and frames else {}):
-        lines[_LANE[0]][f"{_LANE[0]}{{{_labels({'reason': reason})}}}"] = str(n)
+            lines[name].setdefault(f"{name}{{{labels}}}", value)
+    for reason, n in lane.reasons(frames or {} if seen else {}):
+        lines[_LANE[0]][f"{_LANE[0]}{{{_labels({'reason': reason})}}}"] = n
     page = []
     for name, kind, text, *_ in _ALL:
         if lines[name]:

@@ -99,15 +99,40 @@ class Host:
             return None
         return (f"{service.name} has the second chance, so flows have no entry "
                 "here, and only the server knows whether it has any: set its weight "
-                "to 0 and run 'real_server drained -s "
+                "to 0 and run 'real_server drained -t "
                 f"{service.name.split()[1]} --timeout 1h' there")
 
-    def unseen(self, service):
+    def merged(self, service, row):
+        """Why servers of weight 0 may have flows that have no entry: by the times
+        with which slots have merged, of which @row of /proc/net/ip_vs_mhs tells."""
+        pinned_ms = (row or {}).get("pinned_ms")
+        drains = any(not s.weight for s in service.servers)
+        if pinned_ms is None or not drains or \
+                pinned_ms >= self.idle(service.name):
+            return None
+        again = "; to see the others give its servers of weight 0 their weight " \
+                "again, 'mhsstat wait', and drain anew"
+        if not pinned_ms:
+            return (f"{service.name}: since a server got the weight 0, the table "
+                    "has changed at once (the service was new, or had the second "
+                    "chance) or entries could not be made (a limit, or no "
+                    f"memory), and flows without an entry are not seen{again}")
+        if self.short(service.name):
+            return None     # which is said anyway
+        return (f"{service.name}: since a server got the weight 0, slots have "
+                f"merged with a pin time of {duration(pinned_ms)} (pin_ms, or "
+                "'ipvsadm --set', was shorter then), and a flow that was silent "
+                f"for longer is not seen{again}")
+
+    def unseen(self, service, row=None):
         """Why a server of the service may have flows that have no entry, and the
         remedies."""
         only = self.only_server(service)
         if only:
             yield only
+        merged = self.merged(service, row)
+        if merged:
+            yield merged
         if self.short(service.name):
             yield (f"{service.name}: net.ipv4.vs.mhs.pin_ms is {self.pin_ms}, and "
                    "a flow that is silent for longer than "

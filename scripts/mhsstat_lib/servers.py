@@ -6,6 +6,7 @@ mark, one of each family, have one name in /proc.
 """
 
 import ipaddress
+from functools import lru_cache
 
 from ipvs_mhs_tool import ToolError, run
 
@@ -55,11 +56,12 @@ class Server:
 class Service:
     """A virtual service."""
 
-    def __init__(self, name, scheduler, persistent=False, flags=()):
+    def __init__(self, name, scheduler, persistent=False, flags=(), words=()):
         self.name = name
         self.scheduler = scheduler
         self.persistent = persistent
         self.flags = flags          # of -b, and ops
+        self.words = words          # its line of ipvsadm -S
         self.servers = []
 
 
@@ -84,6 +86,7 @@ def _number(word):
     return int(word)
 
 
+@lru_cache(maxsize=65536)
 def _hex_endpoint(word):
     """'0A02000B:0050' or '[fd02:0000:...:000b]:0050' -> (address, port)."""
     host, _, port = word.rpartition(":")
@@ -126,10 +129,24 @@ def _parse_proc(text, where):
                 services.append(item)
             else:
                 services[-1].servers.append(item)
+                item.words = _saved(services[-1], item)
         except (ToolError, IndexError) as error:
             raise ToolError(f"{where}: line {number}: "
                             f"{_reason(error, line)}") from error
     return services
+
+
+def named(name):
+    """The words by which ipvsadm knows a service."""
+    protocol, where = name.split()
+    return next(o for o, p in _SAVED_PROTOCOLS.items() if p == protocol), where
+
+
+def _saved(service, server):
+    """The server's line as ipvsadm -S has it, but for what /proc leaves out."""
+    return ("-a", *named(service.name), "-r", server.name,
+            next((o for o, m in _METHODS.items() if m == server.method), "-g"),
+            "-w", str(server.weight))
 
 
 def _parse_saved(text, where):
@@ -138,7 +155,9 @@ def _parse_saved(text, where):
     services = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            words = shlex.split(line)
+            # shlex takes half a millisecond for a line
+            words = shlex.split(line) if set(line) & set("'\"\\") else \
+                line.split()
             if not words:
                 continue
             options = dict(zip(words, words[1:] + [""]))
@@ -148,7 +167,8 @@ def _parse_saved(text, where):
                 services.append(Service(
                     name, options.get("-s", "wlc"), "-p" in options,
                     (*options.get("-b", "").split(","),
-                     *(["ops"] if {"-o", "--ops"} & set(words) else []))))
+                     *(["ops"] if {"-o", "--ops"} & set(words) else [])),
+                    words))
             elif words[0] in ("-a", "--add-server"):
                 if not services or services[-1].name != name:
                     raise ToolError(f"no -A of {name} before it")

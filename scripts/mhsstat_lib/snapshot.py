@@ -106,6 +106,9 @@ def as_json(services, live, frames=None):
         known = servers.parse(read_text(servers.PROC_IPVS), servers.PROC_IPVS)
         if frames is not None:
             result["lane"] = frames
+        from . import director
+        result["settings"] = director.settings()
+        result["ipvsadm"] = director.core()
     result["services"] = [
         {**s, **({"real_servers": _json_servers(s, known)} if live else {})}
         for s in services]

@@ -25,10 +25,15 @@ _LIMITS = {"UDP": ("max_quic_entries",),
 TOTAL = "max_total_entries"     # of all services; none in an older module
 
 
+def limit_names(service):
+    """The limits for entries of the service alone."""
+    return _LIMITS.get(service["protocol"], ("max_entries",))
+
+
 def limits(service):
-    """{name: value as text} of the limits for entries of the service alone."""
+    """{name: value as text} of these."""
     return {name: parameter(name, SYSCTLS) or "unknown"
-            for name in _LIMITS.get(service["protocol"], ("max_entries",))}
+            for name in limit_names(service)}
 
 
 def reached(service):

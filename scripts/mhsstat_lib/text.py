@@ -2,6 +2,8 @@
 """What people read: times, bars, tables, lines as wide as a terminal."""
 
 import os
+import re
+from collections import namedtuple
 
 from . import lane
 from .proc import left_ms, name_of
@@ -9,6 +11,76 @@ from .proc import left_ms, name_of
 _BAR_WIDTH = 40
 _PHASES = (("stable_slots", "#", "stable"), ("hold_slots", "=", "hold"),
            ("pin_slots", "-", "pin"))
+
+
+RED, _GREEN, _YELLOW, _CYAN = 31, 32, 33, 36
+_STATES = {"stable": _GREEN, "transition": _YELLOW}
+_SIGNS = {"#": _GREEN, "=": _YELLOW, "-": _CYAN}
+_SEVERITIES = {"error": RED, "warning": _YELLOW}
+
+
+def state_colour(word):
+    return _STATES.get(word, RED)
+
+
+def may_colour(stream, environment):
+    """On a terminal that has colours, unless the user wants none."""
+    return stream.isatty() and not environment.get("NO_COLOR") and \
+        environment.get("TERM") != "dumb"
+
+
+class Paint:
+    """Text in colours, or as it is."""
+
+    def __init__(self, colours):
+        self._colours = colours
+
+    def __call__(self, colour, text):
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colours else text
+
+    def bar(self, text):
+        return "".join(self(_SIGNS[run[0]], run)
+                       for run in re.findall(r"#+|=+|-+", text))
+
+
+# what a terminal has room for; no limits, and no colours, elsewhere
+Screen = namedtuple("Screen", "width rows paint", defaults=(None, None, Paint(False)))
+
+
+def screen(stream, whole=False):
+    """Of a stream; @whole: as many lines as there are."""
+    if not stream.isatty():
+        return Screen()
+    try:
+        rows = os.get_terminal_size(stream.fileno()).lines or 24
+    except OSError:
+        rows = 24
+    # the prompt and the count of what is not shown need a line each
+    return Screen(columns(stream), None if whole else max(rows - 2, 5),
+                  Paint(may_colour(stream, os.environ)))
+
+
+def few(parts, rows, count, what):
+    """As many of the @count parts as fit, and how many more there are."""
+    for n, part in enumerate(parts):
+        height = part.count("\n") + 1
+        if rows is not None and n and height > rows:
+            yield f"... and {count - n} more {what}: --all"
+            return
+        rows = None if rows is None else rows - height
+        yield part
+
+
+def finding(severity, words, remedy, room=Screen(), kind=""):
+    """What a check found; on a terminal the remedy has a line of its own, to be
+    copied."""
+    kind = f" [{kind}]" if kind else ""
+    if room.width is None:
+        return f"{severity}: {words}; remedy: {remedy}{kind}"
+    text = "\n".join(wrap(f"{severity}: {words}{kind}", room.width))
+    return text.replace(severity, room.paint(_SEVERITIES.get(severity, _CYAN),
+                                             severity), 1) + \
+        f"\n    remedy: {remedy}"
 
 
 def columns(stream):
@@ -142,9 +214,23 @@ def _narrow(rows, width):
     return "\n".join(line[:width] for line in lines().split("\n")), without
 
 
-def show(services, frames=None, width=None):
+def calm(service):
+    """Is there nothing to see?"""
+    return service["state"] == "stable" and not service.get("gone_servers") and \
+        not remarks(service)
+
+
+def show(services, frames=None, room=Screen()):
     """A line for each service, and what deserves a look; @frames are those that
-    the lane saw.  In @width columns there are fewer of the table."""
+    the lane saw.  Where there is little room there are fewer columns, and the
+    services come first of which something is to be said."""
+    more = 0
+    if room.rows and len(services) + 1 > room.rows:
+        services = sorted(services, key=calm)
+        keep = max(room.rows - 1 - min(
+            sum(len(remarks(s)) for s in services[:room.rows]), room.rows // 2), 1)
+        services, rest = services[:keep], services[keep:]
+        more = len(rest)
     rows = [("SERVICE", "STATE", "LEFT", "SERVERS", "GONE", "STABLE", "HOLD",
              "PIN", "ENTRIES", "STATELESS", "LANE")]
     for s in services:
@@ -157,13 +243,21 @@ def show(services, frames=None, width=None):
               for f, _, _ in _PHASES),
             _cell(s, "entries"), _cell(s, "packets_stateless"),
             lane_share(s)))
-    lines, without = _narrow(rows, width)
+    lines, without = _narrow(rows, room.width)
+    lines = re.sub(r"(?m)^(\S+ \S+ +)(\w+)", lambda m: m[1] + room.paint(
+        state_colour(m[2]), m[2]), lines) if room.width else lines
+    if more:
+        lines += f"\n... and {more} more service(s)" + (
+            ", all stable" if all(map(calm, rest)) else "") + ": --all"
     notes = [f"{name_of(s)}: {note}" for s in services for note in remarks(s)]
     if without:
         notes.append(f"no room for {', '.join(without)}: 'mhsstat show | cat' "
                      "has all columns")
-    return "\n".join([lines, *(part for line in (*notes, *lane.show(frames))
-                               for part in wrap(line, width))])
+    notes = [part for line in (*notes, *lane.show(frames))
+             for part in wrap(line, room.width)]
+    return "\n".join([lines, *few(
+        notes, room.rows and max(room.rows - len(services) - 2, 3), len(notes),
+        "line(s)")])
 
 
 _REMARKS = (

@@ -3,20 +3,22 @@
 forgotten, a server drained, or until every flow has an entry.
 
 A server is drained when in each service that has it its weight is 0, the service
-is stable and the server has no entry: flows without an entry go by the table, which names it no more,
-and its older flows have had an entry since they were pinned.
+is stable and the server has no entry: flows without an entry go by the table, which
+names it no more, and its older flows have had an entry since they were pinned.
+Where that is not so, or not known, nobody is told that it is: Host.unseen().
 """
 
 from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
 
 from . import servers
 from .address import spelled, told
+from .compare import Director, differences
 from .proc import left_ms, name_of
 from .progress import Progress, until
 from .rules import Host
-from .snapshot import NotThere, read_services, read_text, select
+from .snapshot import NotThere, as_json, read_services, read_text, select
 from .stateful import Stateful
-from .text import percent, state
+from .text import duration, percent, state
 
 
 def _with(name, names, services):
@@ -63,21 +65,29 @@ def _deletions(options):
             for word in options.drained]
 
 
+def rests_on(names):
+    """What the word drained rests on."""
+    host = Host(True)
+    silent = max(map(host.idle, names))
+    return f"no entry is left, and a flow silent for {duration(silent)} (the " \
+           "timeout of IPVS) counts as ended"
+
+
 class Pending:
     """Looks until services are stable, servers drained or forgotten."""
 
-    def __init__(self, warn):
-        self._warn = warn
-        self._host = None
+    def __init__(self):
+        self._asked = False
 
-    def _say_unseen(self, service):
-        """What makes the absence of entries prove less than it should."""
-        host = self._host = self._host or Host(True)
-        only = host.only_server(service)
-        if only:
-            raise ToolError(only)
-        for text in host.unseen(service):
-            self._warn(text)
+    def _refuse_unseen(self, asked, rows):
+        """What makes the absence of entries prove less than it should, at the
+        first look and at the last: times may have changed meanwhile."""
+        host = Host(True)
+        reasons = [text for row in rows if name_of(row) in asked
+                   for text in host.unseen(asked[name_of(row)], row)]
+        if reasons:
+            raise ToolError("; ".join(dict.fromkeys(reasons)))
+        self._asked = True
 
     def _drained(self, options):
         """({name: service} of those to ask, [what to say of each server])"""
@@ -103,8 +113,6 @@ class Pending:
             asked, left = self._drained(options)
             services = [s for s in services
                         if options.service or name_of(s) in asked]
-            for name in asked.keys() & {name_of(s) for s in services}:
-                self._say_unseen(asked[name])
         for s in services:
             # One that never had a server is settling until it has.
             if not s.get("servers", 1) and not s.get("gone_servers"):
@@ -117,21 +125,49 @@ class Pending:
             elif options.gone and s.get("gone_servers"):
                 found.append(("gone", f"{name_of(s)}: {s['gone_servers']} "
                               "deleted server(s) still held"))
-        longest = max((left_ms(s) or 0 for s in services), default=0)
-        return found + left, longest
+        found += left
+        if options.drained and not (found and self._asked):
+            self._refuse_unseen(asked, services)
+        return found, max((left_ms(s) or 0 for s in services), default=0)
 
 
-def _unsettled(options):
+class Settled:
     """The same for --settled: the services may not even be there, and one without
     a server serves nobody."""
-    try:
-        services = select(read_services(), options.service)
-    except NotThere as error:
-        return [("missing", str(error))], 0
-    return [("settling", f"{name_of(s)}: {state(s)}" +
-             ("" if s.get("servers", 1) else ", without a server"))
-            for s in services
-            if s["state"] == "settling" or not s.get("servers", 1)], 0
+
+    def __init__(self, options):
+        self._peer = options.equal_to and Director.of_file(options.equal_to)
+
+    def _expected(self, services, options):
+        """What --servers and --equal-to find."""
+        document = as_json(services, live=True)
+        for s in document["services"]:
+            real = s["real_servers"]
+            n = s["servers"] if real is None else sum(
+                one["weight"] > 0 for one in real)
+            if n < options.servers:
+                yield ("servers", f"{name_of(s)}: {n} of {options.servers} "
+                       "servers get new flows")
+        if self._peer:
+            here = Director("this host", document)
+            others = (here.services | self._peer.services).keys() - \
+                set(options.service or self._peer.services)
+            for line in differences(here, self._peer):
+                if not line.startswith(tuple(f"{name}: " for name in others)):
+                    yield "differs", line
+
+    def look(self, options):
+        try:
+            services = select(read_services(), options.service)
+        except NotThere as error:
+            return [("missing", str(error))], 0
+        found = [("settling", f"{name_of(s)}: {state(s)}" +
+                  ("" if s.get("servers", 1) else ", without a server"))
+                 for s in services
+                 if s["state"] == "settling" or not s.get("servers", 1)]
+        if not found and (self._peer or options.servers):
+            found += self._expected(services, options)
+        return found, 0
 
 
 def wait(options):
@@ -144,12 +180,18 @@ def wait(options):
         raise UsageError("--stateful does not go with --settled, --gone and "
                          "--drained: wait for these first, in a command of "
                          "their own")
+    if not options.settled and (options.servers or options.equal_to):
+        raise UsageError("--servers and --equal-to go with --settled")
     progress = Progress(options.quiet)
     look, end_word = (
-        (_unsettled, "settled") if options.settled else
+        (Settled(options).look, "settled") if options.settled else
         (Stateful(progress.warn).look, "every flow that lives has an entry")
-        if options.stateful else (Pending(progress.warn).look, "stable"))
+        if options.stateful else (Pending().look, "stable"))
     status = until(look, options, progress, end_word)
     if status == EXIT_OK and options.drained:
         print("\n".join(_deletions(options)))
+        if not options.quiet:
+            progress.warn(rests_on(options.service or {
+                service.name for word in options.drained
+                for service, _ in having(word, ())}))
     return status

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The live view: two lines for a service, and what deserves a look."""
 
-import os
-import re
 import sys
 import time
 
@@ -10,36 +8,14 @@ from ipvs_mhs_tool import EXIT_OK, ToolError, run
 
 from .proc import name_of
 from .snapshot import read_services, select
-from .text import bar, columns, percent, phases, remarks, state, wrap
+from .text import (RED, Paint, bar, calm, few, percent, phases, remarks, screen,
+                   state, state_colour, wrap)
 
 _HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 _MANY = 6       # servers named in a line
-_GREEN, _YELLOW, _RED, _CYAN = 32, 33, 31, 36
-_STATES = {"stable": _GREEN, "transition": _YELLOW}
-_SIGNS = {"#": _GREEN, "=": _YELLOW, "-": _CYAN}
 # what decided where a packet goes: each packet is counted by one of them
 _BY_TABLE = ("packets_stateless", "packets_old", "packets_candidate")
 _FORWARDED = (*_BY_TABLE, "packets_tracked")
-
-
-def may_colour(stream, environment):
-    """On a terminal that has colours, unless the user wants none."""
-    return stream.isatty() and not environment.get("NO_COLOR") and \
-        environment.get("TERM") != "dumb"
-
-
-class Paint:
-    """Text in colours, or as it is."""
-
-    def __init__(self, colours):
-        self._colours = colours
-
-    def __call__(self, colour, text):
-        return f"\x1b[{colour}m{text}\x1b[0m" if self._colours else text
-
-    def bar(self, text):
-        return "".join(self(_SIGNS[run[0]], run)
-                       for run in re.findall(r"#+|=+|-+", text))
 
 
 def rates(before, now, seconds):
@@ -118,11 +94,11 @@ def block(service, per_second, servers=(), paint=Paint(False), width=None):
     first = "\n".join(wrap(
         f"{name_of(service)}  {state(service)}  {signs}  {phases(service)}, "
         f"entries {service.get('entries', '-')}", width))
-    first = first.replace(word, paint(_STATES.get(word, _RED), word), 1)
+    first = first.replace(word, paint(state_colour(word), word), 1)
     return "\n".join([
         first.replace(signs, f"[{paint.bar(signs)}]"),
         *wrap(f"  {_counts(per_second)}{_servers(servers)}", width),
-        *(paint(_RED, line) for note in remarks(service)
+        *(paint(RED, line) for note in remarks(service)
           for line in wrap(f"  {note}", width))])
 
 
@@ -139,19 +115,21 @@ def _between(before, now):
 def watch(options):
     """Until it is interrupted, or --count pictures were shown."""
     live = sys.stdout.isatty()
-    paint = Paint(may_colour(sys.stdout, os.environ))
     last, servers_last, shown = (None, {}), (None, {}), 0
     while True:
         services = select(read_services(), options.service)
         now = _at({name_of(s): s for s in services})
         servers = _at(_read_servers())
-        picture = "\n".join(
+        room = screen(sys.stdout, options.all)
+        if room.rows:
+            services.sort(key=calm)
+        picture = "\n".join(few((
             block(s, rates(last[1].get(name_of(s)), s, _between(last, now)),
                   server_rates(servers_last[1].get(name_of(s), {}),
                                servers[1].get(name_of(s), {}),
-                               _between(servers_last, servers)), paint,
-                  columns(sys.stdout))
-            for s in services)
+                               _between(servers_last, servers)), room.paint,
+                  room.width)
+            for s in services), room.rows, len(services), "service(s)"))
         print((_HOME_AND_CLEAR if live else "") + picture,
               end="\n" if live else "\n\n", flush=True)
         last, servers_last = now, servers

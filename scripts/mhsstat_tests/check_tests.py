@@ -15,7 +15,7 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import check, cli, facts, rules, servers  # noqa: E402
+from mhsstat_lib import check, cli, facts, rules, servers, snapshot  # noqa: E402
 
 NAME = "TCP 192.0.2.1:80"
 SAVED = """\
@@ -62,8 +62,13 @@ class Known(facts.Facts):
         self.sysctls = {"max_entries": "1000",
                         "max_quic_entries": "1000", "stateless": "1",
                         "lane": "0", "ingress": "",
-                        "conntrack": "0"}
+                        "conntrack": "0", "drop_entry": "0", "drop_packet": "0",
+                        "secure_tcp": "0"}
+        self.virtual = {"192.0.2.1": facts.Route("local", None, "lo", None)}
+        self.totals = {NAME: {"10.0.0.11:80": (90, 900), "10.0.0.12:80": (4, 4)}}
+        self.rates, self.sorry = {}, set()
         self.names, self.taken = [], []
+        self.ha_suspend = False
         self.btf = True
         self.lane = {}
         self.links = facts.links(LINKS)
@@ -77,6 +82,13 @@ def kinds(known, **options):
 
 def service(known, **fields):
     known.services[0].update(fields)
+
+
+def of(known, names):
+    """The same of these services alone."""
+    if names:
+        known.services = snapshot.select(known.services, names)
+    return known
 
 
 def sysctl(known, **values):
@@ -110,12 +122,16 @@ CAUSES = {
     "stateless": lambda k: sysctl(k, stateless="0"),
     "names": lambda k: k.names.append("mh"),
     "names-taken": lambda k: (k.names.append("mh"), k.taken.append("mh")),
+    "ha-suspend": lambda k: setattr(k, "ha_suspend", True),
     "second-chance": lambda k: chance(k, "TCP 192.0.2.9:80"),
     "chance-silent": lambda k: (chance(k, NAME), service(
         k, silent_servers=["10.0.0.11:80"])),
     "chance-entries": lambda k: chance(k, NAME),
     "capped": lambda k: service(k, capped=3),
     "no-memory": lambda k: service(k, no_memory=3),
+    "quic-port": lambda k: (
+        service(k, protocol="UDP"), core(k, SAVED.replace("-t", "-u")),
+        setattr(k.host, "quic_ports", (80,))),
     "quic-ids": lambda k: service(k, quic_ids=1, packets_by_id=9,
                                   packets_no_id=200),
     "quic-unnamed": lambda k: (
@@ -159,12 +175,55 @@ CAUSES = {
         ("10.0.0.11", "eth0"): "FAILED"}),
     "tunnel-mtu": lambda k: k.routes.update({
         "10.0.0.12": facts.Route(None, "10.0.0.2", "eth0", None)}),
+    "no-address": lambda k: k.virtual.update({
+        "192.0.2.1": facts.Route(None, "10.0.0.2", "eth0", None)}),
+    "no-weight": lambda k: core(k, SAVED.replace("-w 1", "-w 0")),
+    "sorry-server": lambda k: k.sorry.add("10.0.0.12:80"),
+    "no-answer": lambda k: k.totals[NAME].update({"10.0.0.12:80": (20, 21)}),
+    "mtu": lambda k: k.routes.update({
+        "10.0.0.11": facts.Route(None, None, "eth0", 1400)}),
+    "hold-ms": lambda k: setattr(k.host, "hold_ms", 0),
+    "timeouts": lambda k: k.host.idle_ms.update(TCP=5000),
+    "drop-entry": lambda k: sysctl(k, drop_entry="1"),
+    "drop-packet": lambda k: sysctl(k, drop_packet="3"),
+    "secure-tcp": lambda k: sysctl(k, secure_tcp="2"),
+    "sync-backup": lambda k: setattr(k, "backup", True),
+    "kernel-mh": lambda k: core(k, OTHER.replace("wlc", "mh")),
 }
 
 
 class Findings(unittest.TestCase):
     def test_nothing_to_say(self):
         self.assertEqual(kinds(Known()), [])
+
+    def test_what_looks_wrong_and_is_not(self):
+        for right in (
+                lambda k: core(k, SAVED.replace("-w 1", "-w 0", 1)),
+                lambda k: (k.sorry.add("10.0.0.12:80"), core(k, SAVED.replace(
+                    "-g -w 1", "-g -w 0"))),
+                lambda k: (k.sorry.add("10.0.0.12:80"), core(k, SAVED.replace(
+                    "-i -w 1", "-i -w 0"))),
+                lambda k: k.totals[NAME].update({"10.0.0.12:80": (20, 23)}),
+                lambda k: k.rates.update({NAME: {"10.0.0.11:80": (9, 27)}}),
+                lambda k: k.rates.update({NAME: {"10.0.0.12:80": (1, 1)}}),
+                lambda k: k.routes.update({"10.0.0.11": facts.Route(
+                    "local", None, "lo", 1400)}),
+                lambda k: k.host.idle_ms.update(UDP=5000),
+                lambda k: k.host.idle_ms.update(TCP=900_001),
+                lambda k: (core(k, OTHER.replace("wlc", "mh")),
+                           k.services.append({**k.services[0],
+                                              "address": "192.0.2.9:80"}),
+                           k.virtual.update({"192.0.2.9": k.virtual["192.0.2.1"]}))):
+            known = Known()
+            right(known)
+            self.assertEqual(kinds(known), [])
+        known = Known()
+        known.totals[NAME]["10.0.0.12:80"] = (4, 3)
+        known.rates[NAME] = {"10.0.0.12:80": (2, 2)}
+        self.assertEqual(kinds(known), ["no-answer"])
+        self.assertNotIn("flood", check.findings(known)[0].text)
+        known.totals[NAME]["10.0.0.11:80"] = (9, 9)
+        self.assertIn("flood", check.findings(known)[0].text)
 
     def test_each_cause_is_one_finding(self):
         for kind, cause in CAUSES.items():
@@ -357,7 +416,7 @@ class Parsing(unittest.TestCase):
 def run(known, *argv):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            mock.patch.object(facts, "Facts", lambda: known):
+            mock.patch.object(facts, "Facts", lambda names: of(known, names)):
         try:
             status = cli.main(["check", *argv])
         except SystemExit as end:
@@ -418,7 +477,10 @@ class Command(unittest.TestCase):
         self.assertRegex(run(Known())[2], "2 server.* past this host.* sees no "
                          "reply")
         known = Known(SAVED.replace(" -g ", " -m ").replace(" -i ", " -m "))
-        self.assertEqual(run(known)[2], "")
+        self.assertEqual(run(known)[2], f"mhsstat: no warning of the "
+                         f"{len(check.KINDS)} kinds of finding that mhsstat(8) "
+                         "lists; what is not on that list was not looked for\n")
+        self.assertEqual(run(known, "-q")[2], "")
 
     def test_one_service(self):
         known = Known()
@@ -446,4 +508,4 @@ class Command(unittest.TestCase):
         words = re.search(r"--ignore\)(.*?);;", words, re.S)[1].split('"')[1]
         self.assertEqual(sorted(words.split()), sorted(check.KINDS))
         for kind in check.KINDS:
-            self.assertIn(f".It Cm {kind}\n", page)
+            self.assertRegex(page, rf"\n\.It Cm (\S+ , )*{kind}( , \S+)*\n")

@@ -24,10 +24,12 @@ from prometheus_client.parser import text_string_to_metric_families
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import (cli, compare, lane, lookup, options,  # noqa: E402
-                         plan, proc, prometheus, rules, servers, stateful, text,
-                         watch)
-from ipvs_mhs_tool import EXIT_FAILED, EXIT_PROBLEM, ToolError  # noqa: E402
+from mhsstat_lib import (check, cli, compare, lane, lookup, options,  # noqa: E402
+                         plan, proc, prometheus, rules, servers, snapshot,
+                         stateful, text, watch)
+from mhsstat_lib.progress import OLD_INTERVAL  # noqa: E402
+from ipvs_mhs_tool import (EXIT_FAILED, EXIT_PROBLEM, ToolError,  # noqa: E402
+                           renewed)
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
@@ -153,7 +155,7 @@ FWM  7                                  0        0        0        0        0
                 (Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, False),
                 (Terminal(), {"TERM": "dumb"}, False),
                 (io.StringIO(), {"TERM": "xterm"}, False)):
-            self.assertEqual(watch.may_colour(stream, environment), want)
+            self.assertEqual(text.may_colour(stream, environment), want)
 
 
 class Terminal(Files):
@@ -202,11 +204,32 @@ class Terminal(Files):
             quiet = altered(quiet, name, State="stable", Stable=65521, Hold=0,
                             StableMs=0)
         quiet = proc.parse(quiet)
-        shown = text.show(quiet, None, 80).split("\n")
+        shown = text.show(quiet, None, text.Screen(80)).split("\n")
         self.assertEqual(shown[0].split(), ["SERVICE", "STATE", "SERVERS",
                                             "ENTRIES", "STATELESS", "LANE"])
         self.assertNotIn("no room", "".join(shown))
-        self.assertIn("GONE", text.show(quiet, None, 120))
+        self.assertIn("GONE", text.show(quiet, None, text.Screen(120)))
+
+    def test_what_changes_comes_first_and_the_rest_is_counted(self):
+        head, *lines = NOW.splitlines()
+        moving = next(line for line in lines if "transition" in line)
+        calm = next(line for line in lines if " stable " in line and "UDP" in line)
+        services = proc.parse("\n".join(
+            [head, *(calm.replace(":53 ", f":{n} ") for n in range(1, 5000)),
+             moving]))
+        room = text.Screen(200, 22)
+        shown = text.show(services, None, room).split("\n")
+        self.assertLessEqual(len(shown), room.rows + 1)
+        self.assertIn("transition", shown[1])
+        self.assertRegex("".join(shown), r"and \d+ more service\(s\), all stable")
+        self.assertGreater(text.show(services).count("\n"), 4999)
+        found = [check.Finding("route", f"TCP 10.9.0.1:{n}", (), "text " * 30, "none")
+                 for n in range(1000)]
+        found.append(found[0]._replace(kind="names"))
+        said = check.render(found, room)
+        self.assertLessEqual(said.count("\n"), room.rows + 1)
+        self.assertIn("more finding(s): --all", said)
+        self.assertEqual(check.render(found).count("\n"), len(found))
 
     def test_watch(self):
         for service in proc.parse(Path(self.path).read_text()):
@@ -230,7 +253,7 @@ class Terminal(Files):
         self.assertEqual(text.fit(short, 200), "; ".join(short))
 
     def test_wait(self):
-        lines = self.run_in(60, "wait", "--settled", "--timeout", "30ms", "-n",
+        lines = self.run_in(60, "wait", "--settled", "--timeout", "30ms", "-i",
                             "10ms", "-t", self.SERVICE, stream="stderr")
         progress = [line for line in lines if line.startswith("there is no")]
         self.assertTrue(progress)
@@ -369,6 +392,79 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                  "candidate_server": "10.0.0.11:500", "entry": None}]})
             self.assertIn(said, words)
 
+    MARKS = """\
+IP Virtual Server version 1.2.1 (size=256)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+FWM  00000007 mhs persistent 300 FFFFFF00
+  -> 0A02000B:0000      Route   1      0          0
+  -> 0A02000E:0000      Route   0      0          0
+FWM  00000008 mhs
+  -> 0A02000C:0000      Route   1      0          0
+TCP  0A090003:0050 mhs persistent 300 FFFFFFFF
+  -> 0A02000B:0050      Route   1      0          0
+TCP  [fd09:0000:0000:0000:0000:0000:0000:0001]:0050 mhs persistent 300 40000000
+  -> [fd02:0000:0000:0000:0000:0000:0000:000b]:0050      Route   1      0          0
+"""
+
+    def test_a_mark_has_no_entries_of_others(self):
+        core = servers.parse(self.MARKS, "")
+        entry = {"server": "10.2.0.11:80", "to": "10.9.0.1:80"}
+        other = {"server": "10.2.0.12:80", "to": "10.9.0.1:80"}
+        gone = {"server": "10.2.0.99:80", "to": "10.9.0.1:80"}
+        for known, seven, eight in (
+                ([("TCP", "10.9.0.1:80", entry)], entry, None),
+                ([("TCP", "10.9.0.1:80", other)], None, other),
+                ([("TCP", "10.9.0.1:80", gone)], gone, gone),
+                ([("TCP", "10.9.0.3:80", entry)], None, None),
+                ([("TCP", "10.9.0.1:80", entry), ("UDP", "10.9.0.1:80", other)],
+                 entry, other),
+                ([("TCP", "10.9.0.1:80", entry), ("UDP", "10.9.0.1:80", gone)],
+                 None, gone)):
+            self.assertEqual([lookup._entry(f"FWM {mark}", known, core)
+                              for mark in (7, 8)], [seven, eight])
+        words = lookup.render({"client": "198.51.100.7:1", "services": [
+            {"service": "FWM 7", "slot": 1, "phase": "stable", "old_server": None,
+             "candidate_server": None, "entry": {**entry, "state": "UDP",
+                                                 "expires_s": 1}}]})
+        self.assertIn("by its entry to 10.9.0.1:80\n", words)
+
+    def test_persistence_comes_before_the_slot(self):
+        client = (ipaddress.ip_address("10.1.0.2"), 40000)
+        six = (ipaddress.ip_address("fd01::2"), 40000)
+        line = "{} {} 0000 {} {} {} 0050 NONE 9\n"
+        mark = line.format("IP", "0A010000", "00000007", "0000", "0A02000B")
+        for name, who, conns, quiesces, want in (
+                ("FWM 7", client, mark, 0, "10.2.0.11:80"),
+                ("FWM 7", client, mark.replace("0A010000", "0A010002"), 0, ""),
+                ("FWM 7", client, mark.replace("7 0000", "8 0000"), 0, ""),
+                ("FWM 7", client, mark.replace("0B", "0E"), 0, "10.2.0.14:80"),
+                ("FWM 7", client, mark.replace("0B", "0E"), 1, ""),
+                ("FWM 7", client, mark.replace("0B", "99"), 0, ""),
+                ("FWM 8", client, mark, 0, None),
+                ("TCP 10.9.0.3:80", client, line.format(
+                    "TCP", "0A010002", "0A090003", "0050", "0A02000B"), 0,
+                 "10.2.0.11:80"),
+                ("TCP 10.9.0.3:80", client, self.CONNS[80:], 0, ""),
+                ("TCP [fd09::1]:80", six, line.format(
+                    "TCP", *(str(ipaddress.ip_address(a).exploded) for a in (
+                        "fd01::", "fd09::1")), "0050", ipaddress.ip_address(
+                            "fd02::b").exploded), 0, "[fd02::b]:80")):
+            with mock.patch.object(lookup.module, "quiesces", lambda: quiesces), \
+                    self.subTest(conns):
+                self.assertEqual(lookup._remembered(
+                    name, who, servers.parse(self.MARKS, ""), "head\n" + conns),
+                    want)
+        for remembered, words in (("10.2.0.11:80", "10.2.0.11:80 for a new "
+                                   "connection, by persistence"),
+                                  ("", "10.0.0.1:80 for a new connection, by its "
+                                   "slot; all later")):
+            self.assertIn(f"-> {words}", lookup.render({
+                "client": "198.51.100.7:1", "services": [
+                    {"service": "TCP 10.9.0.3:80", "slot": 1, "phase": "stable",
+                     "old_server": None, "candidate_server": "10.0.0.1:80",
+                     "entry": None, "persistent": remembered}]}))
+
     def test_older_module(self):
         with mock.patch.object(lookup, "read_services",
                                lambda: proc.parse(NOW)), \
@@ -499,9 +595,34 @@ class Metrics(unittest.TestCase):
             self.assertEqual(len(samples), sum(len(f.samples)
                                                for f in families))
             self.assertEqual(samples["ipvs_mhs_slots", (
-                ("phase", "stable"), ("protocol", "UDP"),
+                ("local_address", "10.9.0.1"), ("local_port", "53"),
+                ("phase", "stable"), ("proto", "UDP"), ("protocol", "UDP"),
                 ("service", "10.9.0.1:53"))], 65521)
             self.assertEqual({f.type for f in families}, {"counter", "gauge"})
+
+    def test_labels_join_with_node_exporter_s(self):
+        """Those of its node_ipvs_backend_connections_active."""
+        page = prometheus.render(proc.parse(NOW))
+        for labels in (
+                'proto="TCP",local_address="fd09::1",local_port="80",',
+                'proto="FWM",local_address="",local_port="0",'
+                'local_mark="00000007",'):
+            self.assertIn(f"\nipvs_mhs_servers{{{labels}", page)
+
+    def test_zeros_are_left_out_where_no_alarm_asks_for_them(self):
+        idle = prometheus.render(proc.parse(altered(
+            NOW, "TCP 10.9.0.1:80", **{c: 0 for c in (
+                "Servers", "Capped", "Entries", "PktStateless", "Pin")})))
+        values = {}
+        for line in idle.splitlines():
+            if 'proto="TCP",local_address="10' in line:
+                values.setdefault(line.split("{")[0], []).append(line.split()[-1])
+        zeros = {name for name, those in values.items() if "0" in those}
+        self.assertEqual(zeros, {
+            "ipvs_mhs_servers", "ipvs_mhs_unsettled_packets_total",
+            "ipvs_mhs_capped_total", "ipvs_mhs_no_memory_total",
+            "ipvs_mhs_state"})
+        self.assertNotIn("ipvs_mhs_entries", values)
 
     def test_units_are_seconds(self):
         service = next(s for s in proc.parse(NOW)
@@ -512,15 +633,14 @@ class Metrics(unittest.TestCase):
 
     def test_a_service_that_is_made_stateful(self):
         row = "TCP 10.9.0.1:80"
-        labels = '{protocol="TCP",service="10.9.0.1:80"}'
+        labels = '{proto="TCP",local_address="10.9.0.1",local_port="80",' \
+            'protocol="TCP",service="10.9.0.1:80"}'
         page = prometheus.render(proc.parse(
             altered(NOW, row, Stateful=1, StatefulMs=61500)))
         self.assertIn(f"\nipvs_mhs_stateful{labels} 1\n", page)
         self.assertIn(f"\nipvs_mhs_stateful_seconds{labels} 61.5\n", page)
         control = prometheus.render(proc.parse(NOW))
-        self.assertIn(f"\nipvs_mhs_stateful{labels} 0\n", control)
-        self.assertNotIn("ipvs_mhs_stateful",
-                         prometheus.render(proc.parse(OLDER)))
+        self.assertNotIn("ipvs_mhs_stateful", control)
 
     def test_tables_are_told_apart_by_what_they_hash(self):
         for source, labels in ((NOW, {"0"}), (OLDER, {None})):
@@ -664,8 +784,8 @@ class Lane(Files):
         samples = {(s.name, tuple(sorted(s.labels.items()))): s.value
                    for f in text_string_to_metric_families(page)
                    for s in f.samples}
-        self.assertEqual(samples["ipvs_mhs_lane_packets_total", (
-            ("protocol", "TCP"), ("service", "10.9.0.1:80"))], 100)
+        self.assertIn(("ipvs_mhs_lane_packets_total", 100),
+                      [(name, n) for (name, _), n in samples.items()])
         up = {labels[0][1]: n for (name, labels), n in samples.items()
               if name == "ipvs_mhs_lane_up_total"}
         self.assertEqual(list(up), list(lane.MEANINGS))
@@ -708,7 +828,9 @@ class Lane(Files):
 class CommandLine(Files):
     def test_bad_arguments(self):
         for argv, words in (
-                ((), "command"), (("fly",), "invalid choice"),
+                (("fly",), "no command 'fly': there are"),
+                (("w",), "is wait, watch"), (("shoow",), "did you mean show?"),
+                (("show", "--jsn"), "did you mean --json?"),
                 (("show", "-t", "10.0.0.1"), "no address and port"),
                 (("show", "-t", "fd00::1:80"), "no address and port"),
                 (("show", "-f", "x"), "no firewall mark"),
@@ -722,11 +844,35 @@ class CommandLine(Files):
                 self.assertEqual(status, 2)
                 self.assertIn(words, err)
 
+    def test_other_spellings_of_a_command(self):
+        path = self.file("proc", NOW)
+        whole = run("show", "--file", path, "-j")[1]
+        self.assertEqual(json.loads(whole)["format"], 1)
+        with mock.patch.object(proc, "PROC_MHS", path):
+            self.assertEqual(run()[1], run("show")[1])
+        self.assertEqual(run("sh", "--file", path), run("show", "--file", path))
+        self.assertEqual(run("help", "check"), run("check", "--help"))
+        self.assertEqual(run("-V"), run("--version"))
+
+    def test_old_spelling_of_the_interval(self):
+        for argv, want in ((["wait", "-n", "5"], ["wait", "--interval", "5"]),
+                           (["drain", "-n", "10.0.0.1:80"], None),
+                           (["drain", "10.0.0.1:80", "-n"], None),
+                           (["wait", "--", "-n", "5"], None)):
+            err = io.StringIO()
+            with contextlib.redirect_stderr(err):
+                new = renewed(argv, OLD_INTERVAL, "mhsstat")
+            self.assertEqual((new, bool(err.getvalue())),
+                             (want or argv, bool(want)))
+
     def test_arguments_that_do_not_go_together(self):
         for argv, words in (
                 (("wait", "--settled", "--gone"), "does not go with"),
                 (("wait", "--settled", "--drained", "10.0.0.1:80"),
                  "does not go with"),
+                (("wait", "--servers", "2"), "go with --settled"),
+                (("wait", "--equal-to", "x"), "go with --settled"),
+                (("wait", "--settled", "--servers", "0"), "no number above"),
                 (("wait", "--stateful", "--settled"), "does not go with"),
                 (("wait", "--stateful", "--gone"), "does not go with"),
                 (("wait", "--stateful", "--drained", "10.0.0.1:80"),
@@ -808,9 +954,17 @@ class Compare(Files):
                                     {"server": "10.2.0.12:80", "weight": 1}]}
         parameters = {"hash_key_print": "k", "quic_ports": "443", "stay_ports": "",
                       "mark_ignore": 0}
+        settings = {"mhs/pin_ms": "0", "expire_nodest_conn": "0", "sync_ports": "1"}
+        core = {"service": "TCP 10.9.0.1:80", "scheduler": "mhs",
+                "options": "-b flag-1",
+                "servers": {"10.2.0.11:80": "-g", "10.2.0.12:80": "-g -x 5 -y 3"}}
+        other = {"service": "UDP 10.9.0.1:53", "scheduler": "wlc", "options": "",
+                 "servers": {"10.2.0.11:53": "-m -w 1"}}
         for name, value in changes.items():
-            (parameters if name in parameters else service)[name] = value
-        return {"format": 1, "parameters": parameters, "services": [service]}
+            next((group for group in (parameters, settings, core)
+                  if name in group), service)[name] = value
+        return {"format": 1, "parameters": parameters, "services": [service],
+                "settings": settings, "ipvsadm": [core, other]}
 
     def lines(self, **changes):
         one = compare.Director("a", self.director())
@@ -839,11 +993,72 @@ class Compare(Files):
                 ({"quic_ports": "443,8443"}, "quic_ports 443 in a, 443,8443"),
                 ({"stay_ports": "500"}, "stay_ports none in a, 500 in b"),
                 ({"old_print": "c" * 16}, "older flows go by different"),
-                ({"address": "10.9.0.2:80"}, "TCP 10.9.0.1:80: only in a")):
+                ({"address": "10.9.0.2:80"}, "TCP 10.9.0.1:80: only in a"),
+                ({"mhs/pin_ms": "9"}, "net.ipv4.vs.mhs.pin_ms 0 in a, 9 in b: in "
+                 "a change of servers connections that move"),
+                ({"expire_nodest_conn": "1"}, "conn 0 in a, 1 in b: one of them "
+                 "cuts"),
+                ({"scheduler": "mh"}, "scheduler mhs in a, mh in b: connections"),
+                ({"options": "-b flag-1 -p 300"}, "-b flag-1 in a, -b flag-1 -p "
+                 "300 in b: one of them sends a client's connections"),
+                ({"options": "-b flag-2"}, "flag-1 sends new connections"),
+                ({"servers": {"10.2.0.11:80": "-i --tun-type ipip",
+                              "10.2.0.12:80": "-g -x 5 -y 3"}}, "server "
+                 "10.2.0.11:80 -g in a, -i --tun-type ipip in b: a server that"),
+                ({"servers": {"10.2.0.11:80": "-g", "10.2.0.12:80": "-g"}},
+                 "above the threshold"),
+                ({"servers": {"10.2.0.11:80": "-g",
+                              "10.2.0.12:80": "-g -x 5 -y 3 --new"}},
+                 "does not know")):
             with self.subTest(words=words):
-                self.assertTrue(any(words in line
-                                    for line in self.lines(**changes)),
-                                self.lines(**changes))
+                lines = self.lines(**changes)
+                self.assertTrue(any(words in line for line in lines), lines)
+                self.assertEqual("cause" in "".join(lines),
+                                 "cause" in words or "likely" in words or
+                                 "cannot be seen" in words)
+        self.assertNotIn("cause", "".join(self.lines(
+            hash_key_print="l", quic_ports="9", real_servers=None, **other)))
+        for gone in (lambda d: d["ipvsadm"].pop(), lambda d: d["ipvsadm"][1].update(
+                servers={}), lambda d: d["settings"].pop("mhs/pin_ms")):
+            document = self.director()
+            gone(document)
+            one, other = (compare.Director(n, d) for n, d in (
+                ("a", self.director()), ("b", document)))
+            self.assertEqual(len([*compare.differences(one, other)]), 1)
+            self.assertEqual(len([*compare.differences(other, one)]), 1)
+
+    def test_every_sysctl_has_its_words(self):
+        texts = "".join((TOP / "Documentation" / page).read_text()
+                        for page in ("man/ip_vs_mhs.7",))
+        for name in compare._SETTINGS:
+            if name.startswith("mhs/"):
+                self.assertIn(name[4:], texts)
+
+    def test_alike_says_what_it_rests_on(self):
+        same = self.file("a", self.director())
+        self.assertEqual(run("compare", same, same)[0], 0)
+        status, out, _ = run("compare", same, self.file("b", self.director(
+            sync_ports="2")))
+        self.assertEqual((status, "note: net.ipv4.vs.sync_ports 1 in" in out,
+                          "breaks nothing\n2 directors forward alike" in out),
+                         (0, True, True))
+        status, out, _ = run("compare", same, self.file("b", self.director(
+            entries=3)))
+        self.assertIn("but for connections that have an entry (3 in", out)
+        self.assertEqual(status, 0)
+        for state in "transition", "settling", "rebuilding":
+            status, out, _ = run("compare", same, self.file("b", self.director(
+                state=state)))
+            self.assertEqual((status, f"is not stable ({state})" in out), (1, True))
+        for lost, words in (("settings", "sysctls"), ("ipvsadm", "methods"),
+                            ("parameters", "of the module")):
+            document = self.director()
+            del document[lost]
+            status, out, _ = run("compare", same, self.file("b", document))
+            self.assertIn("unknown, and perhaps not alike: " + (
+                "" if lost == "parameters" else words), out)
+            self.assertEqual((status, words in out, "forward alike" in out),
+                             (1, True, False))
 
     def test_status(self):
         same = self.file("a", self.director())
@@ -869,9 +1084,10 @@ class Compare(Files):
                       for name in ("lb1", "lb2"))
         self.assertEqual(run("compare", one, other)[:2], (
             1, "there is no service of mhs to compare: lb1, lb2\n"))
-        self.assertEqual(run("compare", one, self.file("a", {
-            **self.director(), "director": "lb3"}))[:2], (
-                1, "TCP 10.9.0.1:80: only in lb3\n"))
+        status, out, _ = run("compare", one, self.file("a", {
+            **self.director(), "director": "lb3"}))
+        self.assertEqual((status, out.split("\n")[0]), (
+            1, "TCP 10.9.0.1:80: only in lb3: lb1 does not serve it by mhs"))
 
     def test_directors_have_names(self):
         those = [{**self.director(), "director": name}
@@ -901,6 +1117,7 @@ class Plan(Files):
         os.environ["ASAN_OPTIONS"] = "detect_leaks=0"
         got, out, err = run("plan", "--from", str(RECORDED / "saved"),
                             "--table-program", f"{self.build.name}/mhs_table",
+                            "--table-size", "65521",     # as recorded
                             "--json", *argv)
         self.assertEqual(got, status, err)
         return json.loads(out) if got < 2 else err
@@ -911,7 +1128,7 @@ class Plan(Files):
         self.assertEqual(result["print_before"], result["print_after"])
 
     def test_print_is_the_kernels(self):
-        """That of the recorded kernel, which had the default key."""
+        """That of the recorded kernel: 65,521 slots, the default key."""
         for service in proc.parse(NOW):
             option = {"TCP": "-t", "UDP": "-u", "FWM": "-f"}[
                 service["protocol"]]
@@ -948,6 +1165,12 @@ class Plan(Files):
                            "10.2.0.11:0=2000000000", "--add", "10.2.0.12:0")
         self.assertEqual(result["servers_without_slot"], 1)
         self.assertIn("10.2.0.12:0", "".join(result["warnings"]))
+        self.assertIn("no table_size would do", "".join(result["warnings"]))
+        for size, words in (251, "with table_size=2039 on all"), (2039, ""):
+            result = self.plan("-f", "7", "--table-size", str(size), "--add",
+                               "10.2.0.12:0=1", "--weight", "10.2.0.11:0=100")
+            self.assertIn(words, " ".join(result["warnings"]) or words)
+            self.assertEqual(bool(words), bool(result["warnings"]))
 
     def test_order_of_servers_does_not_matter(self):
         lines = (RECORDED / "saved").read_text().splitlines()
@@ -1027,7 +1250,7 @@ class PlanInWords(unittest.TestCase):
                       self.words())
         self.assertIn("kept for hold and pin time, 40 s",
                       self.words(host={"pin_ms": 20_000, "hold_ms": 99_000}))
-        self.assertIn("silent for longer than 20 s",
+        self.assertIn("send nothing in the pin time, 20 s",
                       self.words(host={"pin_ms": 20_000}))
 
     def test_with_the_second_chance_the_servers_keep_flows(self):
@@ -1092,7 +1315,17 @@ class PlanInWords(unittest.TestCase):
                 "the hold time, 30 s"
         stay, other = {"stay_ports": (53,)}, {"stay_ports": (5353,)}
         for arguments, words, said in (
-                ({}, "; living connections do not break.", True),
+                ({}, "; living connections do not break, unless they send nothing "
+                 "in the pin time, 15 min 0 s, or have no entry then, because "
+                 "max_entries or another limit is reached.", True),
+                ({"share": None}, "; living connections do not break.", True),
+                ({"kernel": {"limits": {"a": 9, "max_entries": 4}}}, "there is room "
+                 "for 4 entries (net.ipv4.vs.mhs.max_entries).", True),
+                ({"kernel": {"state": "settling"}}, "the service settles", True),
+                ({"kernel": {"state": "settling"}}, "not break", False),
+                ({"host": {"second_chance": ("TCP 10.9.0.1:80",)}}, "not break",
+                 False),
+                ({"method": "Masq"}, "each has an entry", True),
                 ({"name": udp}, plain, True),
                 ({"name": udp}, "do not break", False),
                 ({"name": udp, "share": None}, "do not break", True),
@@ -1116,6 +1349,58 @@ class PlanInWords(unittest.TestCase):
             with self.subTest(arguments):
                 (self.assertIn if said else self.assertNotIn)(
                     words, self.words(after=both, **arguments))
+
+    def test_what_the_kernel_tells(self):
+        limit = {"max_entries": "100", "max_total_entries": "107"}
+        for size, name, source, want in (
+                (None, "TCP 10.9.0.1:80", NOW, {"max_entries": 85,
+                                                "max_total_entries": 85}),
+                (65521, "TCP 10.9.0.1:80", NOW, {"max_entries": 85,
+                                                 "max_total_entries": 85}),
+                (251, "TCP 10.9.0.1:80", NOW, None),
+                (None, "TCP 10.9.0.9:80", NOW, None),
+                (None, "FWM 7", NOW + NOW.splitlines()[3] + "\n", None)):
+            with mock.patch.object(plan, "read_text", lambda _, t=source: t), \
+                    mock.patch("mhsstat_lib.module.parameter",
+                               lambda name, where="": limit.get(name)), \
+                    mock.patch("mhsstat_lib.stateful.parameter",
+                               lambda name, where="": limit.get(name)):
+                found = plan._kernel(SimpleNamespace(
+                    from_file=None, service=[name], table_size=size))
+            self.assertEqual(found and found["limits"], want)
+
+    def test_only_mhs_has_plans(self):
+        for scheduler, by_names, there, ours in (
+                ("mhs", None, False, True), ("rr", None, False, False),
+                ("mh", None, True, False), ("mh", "mhs,mh", True, True),
+                ("mh", "mhs,mh", False, False)):
+            for here in (True, False):
+                one = servers.Service("TCP 10.9.0.1:80" if there else
+                                      "TCP 10.9.0.9:80", scheduler)
+                with mock.patch("mhsstat_lib.module.parameter",
+                                lambda name, n=by_names: n), \
+                        mock.patch.object(plan, "read_text", lambda _: NOW), \
+                        self.subTest(scheduler, here=here):
+                    if ours or (not here and by_names):
+                        plan._refuse_others(one, here)
+                    else:
+                        with self.assertRaisesRegex(ToolError, "for mhs"):
+                            plan._refuse_others(one, here)
+
+    def test_the_times_of_this_host(self):
+        none = {"expires": False, "quiesces": False, "hold_ms": 60_000, "pin_ms": 0}
+        for name, value, field, want in (
+                ("expire_nodest_conn", "1", "expires", True),
+                ("expire_quiescent_template", "1", "quiesces", True),
+                ("expire_quiescent_template", "0", "quiesces", False),
+                ("hold_ms", "7", "hold_ms", 7), ("pin_ms", "7", "pin_ms", 7),
+                ("pin_ms", "x", "pin_ms", 0)):
+            with mock.patch("mhsstat_lib.module.parameter", lambda n, where="":
+                            value if n == name else None), \
+                    mock.patch("mhsstat_lib.rules.run", side_effect=ToolError):
+                host = rules.Host(True)
+            self.assertEqual({f: getattr(host, f) for f in none},
+                             {**none, field: want})
 
     def test_nobody_left(self):
         self.assertIn("New connections are refused", self.words(after=()))
@@ -1189,7 +1474,7 @@ class Kernel:
 
 class Drained(unittest.TestCase):
     def wait(self, *argv):
-        return run("wait", "-n", "10ms", "--timeout", "20ms", "--drained",
+        return run("wait", "-i", "10ms", "--timeout", "20ms", "--drained",
                    Kernel.SERVER, *argv)
 
     def test_only_servers_with_the_second_chance_know(self):
@@ -1237,13 +1522,49 @@ class Drained(unittest.TestCase):
         kernel = Kernel(self)
         self.assertNotIn("pin_ms", self.wait("-t", "10.9.0.1:80")[2])
         kernel.host.pin_ms = 60_000
-        err = self.wait("-t", "10.9.0.1:80")[2]
-        self.assertEqual(err.count("is not seen: run"), 1)
+        status, out, err = self.wait("-t", "10.9.0.1:80")
+        self.assertEqual((status, out, err.count("is not seen: run")), (125, "", 1))
         self.assertIn("longer than 1 min 0 s", err)
         kernel.core = kernel.core.replace("0A090001:0050 mhs",
                                           "0A090001:0050 mhs persistent 9 F")
         self.assertIn("expire_quiescent_template",
                       self.wait("-t", "10.9.0.1:80")[2])
+
+    def test_times_that_were_others_are_said(self):
+        for pinned, status, words in (
+                (900_000, 0, "a flow silent for 15 min 0 s (the timeout"),
+                (None, 0, ""), (899_999, 125, "a pin time of 15 min 0 s"),
+                (2000, 125, "merged with a pin time of 2 s"),
+                (0, 125, "has changed at once")):
+            kernel = Kernel(self)
+            mhs = altered(kernel.mhs, "TCP 10.9.0.1:80", State="stable")
+            kernel.mhs = mhs if pinned is None else "\n".join(
+                f"{line} {'PinnedMs' if n == 0 else pinned}"
+                for n, line in enumerate(mhs.splitlines()))
+            with self.subTest(pinned):
+                got, out, err = self.wait("-t", "10.9.0.1:80")
+                self.assertEqual((got, bool(out)), (status, status == 0))
+                self.assertIn(words, err)
+                drain = run("drain", "-t", "10.9.0.1:80", Kernel.SERVER)
+                self.assertEqual(drain[0], status)
+                self.assertEqual([e for e in kernel.edits if status], [])
+            # no server has the weight 0: nothing rests on it yet
+            kernel.core = kernel.core.replace("Route   0", "Route   1")
+            self.assertEqual(kernel.host.merged(
+                servers.parse(kernel.core, "")["TCP 10.9.0.1:80"][0],
+                {"pinned_ms": 0}), None)
+
+    def test_times_that_change_meanwhile(self):
+        kernel = Kernel(self)
+
+        def meanwhile(_):
+            kernel.core = kernel.core.replace("1          0", "0          0")
+            kernel.host.pin_ms = 1000
+        kernel.core = kernel.core.replace("0D:0050      Route   0      0",
+                                          "0D:0050      Route   0      1")
+        with mock.patch.object(Clock, "sleep", lambda _, s: meanwhile(s)):
+            got, out, err = self.wait("-t", "10.9.0.1:80")
+        self.assertEqual((got, out), (125, ""), err)
 
     def test_no_such_server(self):
         Kernel(self)
@@ -1260,7 +1581,7 @@ class Drain(unittest.TestCase):
            "-w 0 -x 60 -y 40"
 
     def drain(self, *argv, status=0):
-        got, out, err = run("drain", "-n", "10ms", "--timeout", "20ms", *argv)
+        got, out, err = run("drain", "-i", "10ms", "--timeout", "20ms", *argv)
         self.assertEqual(got, status, err)
         return out + err
 
@@ -1345,13 +1666,51 @@ class WithoutServer(unittest.TestCase):
             kernel = altered(NOW, "FWM 7", State=state, Servers=listed,
                              Gone=gone)
             wait.read_services = lambda text=kernel: proc.parse(text)
-            ask = ("wait", "-n", "10ms", "--timeout", "20ms", "-f", "7")
+            ask = ("wait", "-i", "10ms", "--timeout", "20ms", "-f", "7")
             with self.subTest(state=state, listed=listed, gone=gone):
                 self.assertEqual([run(*ask, *more)[0] for more in
                                   ((), ("--gone",), ("--settled",))],
                                  [plain, plain, settled])
                 self.assertEqual(run(*ask, "--settled")[2].count(
                     f"FWM 7: {state}, without a server"), int(not listed))
+        # an older module does not tell how many there are
+        older = columns(NOW, lambda name: name != "Servers")
+        wait.read_services = lambda: proc.parse(older)
+        self.assertEqual(run(*ask, "--settled")[0], 0)
+
+
+class Expected(Files):
+    """wait --settled with --servers and --equal-to, with 10.9.0.1:80's servers."""
+
+    def wait(self, *argv, **peer):
+        kernel = Kernel(self)
+        patch = mock.patch("mhsstat_lib.snapshot.read_text",
+                           lambda path: kernel.core)
+        patch.start()
+        self.addCleanup(patch.stop)
+        there = snapshot.as_json(proc.parse(kernel.mhs), live=True)
+        for service in there["services"]:
+            if service["address"] == "10.9.0.1:80":
+                service.update(peer)
+        file = self.file("peer", there)
+        status, _, err = run("wait", "-n", "10ms", "--timeout", "20ms", "-t",
+                             "10.9.0.1:80", "--settled", *argv,
+                             *(["--equal-to", file] if peer else []))
+        return status, err
+
+    def test_servers(self):
+        self.assertEqual(self.wait("--servers", "1")[0], 0)
+        status, err = self.wait("--servers", "9")
+        self.assertEqual(status, 124)
+        self.assertIn("of 9 servers get new flows", err)
+
+    def test_equal_to(self):
+        self.assertEqual(self.wait(state="stable")[0], 0)
+        status, err = self.wait(candidate_print="b" * 16)
+        self.assertEqual(status, 124)
+        self.assertIn("new flows go by different tables", err)
+        status, err = self.wait(address="10.9.0.7:80")
+        self.assertIn("TCP 10.9.0.1:80: only in ", err)
 
 
 class Stateful(Files):

@@ -3,15 +3,15 @@
 
     errors    exit statuses and the one exception that reaches the user
     netlink   what is read from and sent to the kernel without a process
-    listeners the sockets that listen, and how a reload changes them
     system    namespaces, capabilities, running other programs
     gate      a device's way through a plug: its parts and checks
+    listeners the sockets that listen, and how a reload changes them
     plug      the queue that is shut, and that the kernel opens by itself
-    flower    the filters that lead to it, as tc's words and as messages
-    foreign   what keeps packets from the filters: others, or the device
-    state     what setup did, kept under /run
+    flower    the filters that lead to it, until the deadline
+    foreign   what of others is before the filters, or behind them
+    state     what setup did, kept under /run, and whose turn it is to hold
     hold      shuts the plug, opens it, and counts what was held and lost
-    share     who has a part in a hold, and the guard that ends it for the dead
+    witness   which connections were made past a hold
     command   the wrapped command's process
     protect   runs it under a hold
     report    what a hold did, for people and for programs
@@ -19,10 +19,4 @@
     actions   the commands but protect
     options   the command line; config, the file
     cli       from the one to the exit status
-
-A reload waits for every import of 'protect'.  With argparse, json, signal,
-socket and subprocess (which bring re and enum) it would start in three times
-the time of a bare interpreter.  So it has its own parser, lines in place of
-JSON, and of signal and socket the halves that are written in C; the rest is
-imported where it is needed.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every command but 'protect', and what --dry-run prints.
+"""Every command but 'protect'.
 
 A function has the name of its command, takes the Tool of cli.py, and returns
 the exit status.
@@ -7,13 +7,14 @@ the exit status.
 
 import json
 
-from . import flower, upkeep
+from . import upkeep
 from .config import read_config
 from .errors import EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, ToolError, words
 from .gate import UNTIL_ACCEPTED, Gate
+from .hold import Hold
 from .options import DEFAULT_CONFIG
-from .share import Share
-from .system import may_administer, quoted
+from .state import Turn
+from .system import may_administer
 
 
 def _each(tool, items, function):
@@ -28,35 +29,10 @@ def _each(tool, items, function):
     return status
 
 
-def _show(tool, commands):
-    prefix = tool.namespace.prefix if tool.namespace else []
-    for argv in commands:
-        print(quoted(prefix + argv))
-
-
-def show_begin(tool, gates):
-    """What would begin a hold."""
-    for gate in gates:
-        _show(tool, [*flower.commands(gate), upkeep.shut_command(
-            gate, tool.options.max_hold_ms or gate.max_hold_ms)])
-    return EXIT_OK
-
-
-def show_end(tool, gates):
-    for gate in gates:
-        _show(tool, [*upkeep.open_commands(gate),
-                     *flower.removal_commands(gate)])
-    return EXIT_OK
-
-
 def setup(tool):
     requests = [tool.options] if tool.options.device else read_config(
         tool.options.config or DEFAULT_CONFIG)
     gates = [gate for request in requests for gate in _gates_of(request)]
-    if tool.options.dry_run:
-        return _each(tool, gates,
-                     lambda gate: _show(tool, upkeep.planned(
-                         tool.state, gate)))
     return _each(tool, gates, lambda gate: upkeep.setup(
         tool.state, gate, tool.reporter))
 
@@ -73,39 +49,31 @@ def _gates_of(options):
 
 
 def clear(tool):
-    if tool.options.dry_run:
-        for gate in tool.gates():
-            _show(tool, [*upkeep.open_commands(gate),
-                         *upkeep.clear_commands(gate)])
-        return EXIT_OK
     devices = tool.options.device or [gate.device for gate in tool.gates()]
     return _each(tool, devices, lambda device: upkeep.clear(
         tool.state, device, tool.reporter))
 
 
 def hold(tool):
-    gates = tool.gates(some=True)
-    if tool.options.dry_run:
-        return show_begin(tool, gates)
-    shares = []
+    begun = []
     try:
-        for gate in gates:
-            share = Share(tool.state, gate)
-            share.take(tool.options.max_hold_ms or gate.max_hold_ms,
-                       keep=True)
-            shares.append(share)
+        for gate in tool.gates(some=True):
+            turn = Turn(tool.state, gate.device).take()
+            try:
+                Hold(gate, turn).begin(tool.options.max_hold_ms or gate.max_hold_ms,
+                                       "hold")
+                begun.append(gate)
+            finally:
+                turn.leave(keep=gate in begun)
     except (ToolError, OSError):
-        for share in shares:       # all or none
-            upkeep.release(tool.state, share.gate)
+        for gate in begun:         # all or none
+            upkeep.release(tool.state, gate)
         raise
-    return EXIT_OK                 # the guards keep them
+    return EXIT_OK
 
 
 def release(tool):
-    gates = tool.gates()
-    if tool.options.dry_run:
-        return show_end(tool, gates)
-    return _each(tool, gates, lambda gate: upkeep.release(tool.state, gate))
+    return _each(tool, tool.gates(), lambda gate: upkeep.release(tool.state, gate))
 
 
 def status(tool):
@@ -118,8 +86,7 @@ def status(tool):
         if not states:
             print("nothing is set up")
         elif not may_administer():
-            print("not root: who has a part in a hold, and whether one was "
-                  "left behind, cannot be seen")
+            print("not root: who holds, and for how long, cannot be seen")
     return (EXIT_PROBLEM if any(state["problems"] for state in states)
             else EXIT_OK)
 
@@ -133,8 +100,8 @@ def _print_status(state):
     print(f"  room for {state['limit_packets']} packets, {state['waiting']} "
           f"wait, {state['dropped']} were dropped")
     if state["hold"]:
-        print("  held for {held_for_ms} ms by {sharers}, at most "
-              "{ends_in_ms} ms more".format(**state["hold"]))
+        print("  held by '{command}', at most {ends_in_ms} ms more".format(
+            **state["hold"]))
     for problem in state["problems"]:
         print(f"  {problem}")
 

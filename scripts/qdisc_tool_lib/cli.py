@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the command line to the exit status."""
 
+import signal
 import sys
-import _signal as signal      # see __init__.py
 
-from .errors import (EXIT_FAILED, EXIT_OK, EXIT_SIGNAL, EXIT_USAGE, ToolError,
-                     UsageError, words)
-from .options import COMMANDS, help_text, parse
+from . import actions
+from .errors import (EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE, ToolError, UsageError,
+                     words)
+from .options import parse
+from .protect import protect
 from .report import Reporter
-from .state import DEFAULT_DIRECTORY, State
+from .state import State
 from .system import Namespace, may_administer
 
 
@@ -25,7 +27,7 @@ class Tool:
         if self.options.netns:
             self.namespace = Namespace(self.options.netns)
             self.namespace.enter()
-        self.state = State(self.options.state_dir or DEFAULT_DIRECTORY)
+        self.state = State(self.options.state_dir)
 
     def gates(self, some=False):
         """The gates meant: those named, or all that are set up."""
@@ -44,31 +46,19 @@ class Tool:
 
 def main(argv):
     try:
-        if argv == ["--version"]:
-            from ipvs_mhs_version import version
-            print("qdisc_tool", version())
-            return EXIT_OK
         options = parse(argv)
-        if options is None or options.help:
-            print(help_text(options and options.action), end="")
-            return EXIT_OK
         tool = Tool(options)
         if options.action == "protect":
-            from .protect import protect
             return protect(tool)
-        if not options.dry_run and options.action != "status" and \
-                not may_administer():
-            raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN "
-                            "and CAP_NET_RAW)")
+        if options.action != "status" and not may_administer():
+            raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN, "
+                            "CAP_NET_RAW and CAP_BPF)")
         tool.enter_namespace()
-        from . import actions      # dear, and 'protect' needs none of it
         return getattr(actions, options.action)(tool)
     except KeyboardInterrupt:
         return EXIT_SIGNAL + signal.SIGINT
     except UsageError as error:
-        print(f"qdisc_tool: {error}\nTry 'qdisc_tool "
-              f"{argv[0] + ' ' if argv[:1] and argv[0] in COMMANDS else ''}"
-              "--help'.", file=sys.stderr)
+        print(f"qdisc_tool: {error}\nTry '{error.program} --help'.", file=sys.stderr)
         return EXIT_USAGE
     except (ToolError, OSError) as error:
         print(f"qdisc_tool: {words(error)}", file=sys.stderr)

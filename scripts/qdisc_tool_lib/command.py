@@ -2,24 +2,24 @@
 """The wrapped command, and that of --until.
 
 The one is the caller's in every respect: its standard streams, its open files,
-its user, its directory, its network namespace, its signals.  The other hears and
+its directory, its network namespace, its signals.  The other hears and
 says nothing, and can be ended with all that it began.
 """
 
 import errno
 import os
+import signal
 import time
-import _signal as signal      # see __init__.py
 
-from .errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, ToolError
+from .errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 
 
 class Command:
     """A command, to be started when the plug is shut: posix_spawn() copies
     nothing of this process, which a fork would do while packets wait."""
 
-    def __init__(self, words, mask, user=None, apart=False):
-        self._words = _as_user(user) + words
+    def __init__(self, words, mask, apart=False):
+        self._words = words
         self._mask = mask
         self._apart = {"setsid": True, "file_actions": [
             (os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0)
@@ -67,16 +67,3 @@ class Command:
         if self.running:
             os.killpg(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
-
-
-def _as_user(user):
-    """The words that run a command as @user, with that user's groups."""
-    if user is None:
-        return []
-    import pwd
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError as error:
-        raise ToolError(f"no user {user!r} (--user)") from error
-    return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}",
-            "--init-groups", "--"]

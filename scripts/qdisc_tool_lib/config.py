@@ -9,8 +9,7 @@ from .errors import ToolError
 from .options import parse
 
 # Keys that would belong to the whole call, not to a device.
-_NO_KEYS = ("device", "netns", "state-dir", "config", "dry-run", "json",
-            "quiet", "help")
+_NO_KEYS = ("device", "netns", "state-dir", "config", "json", "quiet", "help")
 
 
 def read_config(path):

@@ -6,7 +6,7 @@
 EXIT_OK = 0
 EXIT_PROBLEM = 1          # status and check: something is not as it should be
 EXIT_USAGE = 2
-EXIT_NOTHING = 122        # it succeeded, but nothing that was to be held was seen
+EXIT_PASSED = 122         # it succeeded, but connections passed the hold by
 EXIT_DROPPED = 123        # the command succeeded, but a packet was lost
 EXIT_NOT_COVERED = 124    # it succeeded, but not under a hold to its end
 EXIT_FAILED = 125         # qdisc_tool itself could not do what was asked
@@ -20,7 +20,11 @@ class ToolError(Exception):
 
 
 class UsageError(ToolError):
-    """The command line is wrong."""
+    """The command line of @program is wrong."""
+
+    def __init__(self, text, program="qdisc_tool"):
+        super().__init__(text)
+        self.program = program
 
 
 def words(error):

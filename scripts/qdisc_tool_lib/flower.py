@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The filters of a hold: as words of tc(8), for people, and the same words as
-the messages that a hold sends, which setup keeps with the gate."""
+"""The filters of a hold, by the words of tc(8), as messages.
 
+What is to be held goes to a chain of its own, whose first filter is a program that
+asks the kernel's clock: until the deadline it sends on to the plug, and then nothing
+is held any more, whatever has become of the processes.
+"""
+
+import ctypes
+import errno
 import ipaddress
+import os
 import struct
 
+from .errors import ToolError
 from .gate import PROTOCOLS
 from .netlink import attribute, filter_message, nested
 
@@ -22,7 +30,51 @@ _DST_PORT = {"tcp": 19, "udp": 21}
 _ICMPV6_TYPE, _TCP_FLAGS, _DST_PORT_RANGE = (55, 56), (71, 72), (89, 90)
 _SKIP_HW = 1
 _ACT_KIND, _ACT_OPTIONS, _ACT_PARMS = 1, 2, 2
-_ACT_CONTINUE, _ACT_OK, _ACT_STOLEN, _EGRESS_REDIRECT = -1, 0, 4, 1
+_ACT_CONTINUE, _ACT_OK, _ACT_STOLEN, _ACT_GOTO_CHAIN = -1, 0, 4, 2 << 28
+_EGRESS_REDIRECT = 1
+_BPF_ACT, _BPF_FD, _BPF_NAME, _BPF_FLAGS_GEN = 1, 6, 7, 9
+
+_SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(
+    os.uname().machine, 280)
+_BPF_PROG_LOAD, _PROG_TYPE_SCHED_CLS, _BPF_KTIME_GET_NS = 5, 3, 5
+
+
+def bpf(command, attributes):
+    """bpf(2); OSError if it fails."""
+    library = ctypes.CDLL(None, use_errno=True)
+    result = library.syscall(_SYS_BPF, command, attributes, len(attributes))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def _instruction(code, registers, offset=0, value=0):
+    return struct.pack("=BBhi", code, registers, offset, value)
+
+
+def _until(deadline):
+    """A program that matches until then (seconds of CLOCK_MONOTONIC): its file
+    descriptor."""
+    low, high = struct.unpack("=ii", struct.pack("=Q", int(deadline * 1_000_000_000)))
+    words = b"".join((
+        _instruction(0x85, 0, value=_BPF_KTIME_GET_NS),
+        _instruction(0x18, 1, value=low), _instruction(0, 0, value=high),
+        _instruction(0xB7, 2, value=-1),
+        _instruction(0x2D, 0x10, offset=1),        # if it is later, no match
+        _instruction(0x05, 0, offset=1),
+        _instruction(0xB7, 2, value=0),
+        _instruction(0xBF, 0x20), _instruction(0x95, 0)))
+    code, licence = (ctypes.create_string_buffer(text) for text in (words, b"GPL"))
+    try:
+        return bpf(_BPF_PROG_LOAD, struct.pack(
+            "=IIQQIIQII16s", _PROG_TYPE_SCHED_CLS, len(words) // 8,
+            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0,
+            b"qdisc_tool"))
+    except OSError as error:
+        if error.errno != errno.EPERM:
+            raise
+        raise ToolError("the deadline of a hold is a program of BPF, and to load one "
+                        "needs CAP_BPF") from error
 
 
 def _families(protocol):
@@ -84,11 +136,9 @@ def _exclusions(gate, protocol):
 
 
 def _filters(gate):
-    """(preference, protocol, keys, verdict) of each filter.  The first one
-    counts what comes by, which proves that packets meet the others; the last
-    ones what is not held and perhaps should be."""
-    yield gate.preference, "all", [], "count"
-    preference = gate.preference + 1
+    """(preference, protocol, keys, verdict) of each; the last ones count what is not
+    held and perhaps should be."""
+    preference = gate.preference
     for targets, verdict in ((_exclusions, "leave"), (_targets, "hold"),
                              (_udp, "count")):
         for offset, protocol in enumerate(PROTOCOLS):
@@ -99,35 +149,51 @@ def _filters(gate):
         preference += len(PROTOCOLS)
 
 
-def _tc(verb, gate, preference):
-    return ["tc", "filter", verb, "dev", gate.device, "ingress", "pref",
-            str(preference)]
+def add(gate, netlink, deadline):
+    """Lead to the plug what the gate holds, until @deadline."""
+    program_fd = _until(deadline)
+    try:
+        netlink.add_filter(_message(gate, 1, "bpf", [
+            attribute(_BPF_FD, struct.pack("=I", program_fd)),
+            attribute(_BPF_NAME, b"qdisc_tool\0"),
+            attribute(_BPF_FLAGS_GEN, struct.pack("=I", _SKIP_HW)),
+            _action(_BPF_ACT, "mirred", _ACT_STOLEN, struct.pack(
+                "=iI", _EGRESS_REDIRECT, gate.plug_ifindex))], gate.chain))
+    finally:
+        os.close(program_fd)
+    netlink.add_filter(_flower(gate, 2, "all", [], "leave", gate.chain))
+    for words in _filters(gate):
+        netlink.add_filter(_flower(gate, *words))
 
 
-def commands(gate):
-    """The filters as tc commands."""
-    verdicts = {"count": "action continue", "leave": "action pass", "hold":
-                f"action mirred egress redirect dev {gate.plug_device}"}
-    return [[*_tc("add", gate, preference), "protocol", protocol,
-             "flower", "skip_hw", *keys, *verdicts[verdict].split()]
-            for preference, protocol, keys, verdict in _filters(gate)]
+def remove(gate, netlink):
+    """Those that are there."""
+    for preference in gate.filters_there(netlink):
+        _try_to(netlink.delete_filters, gate.ifindex, preference)
+    _try_to(netlink.delete_filters, gate.ifindex, 0, gate.chain)
 
 
-def removal_commands(gate):
-    """The removal of what commands() made."""
-    return [_tc("del", gate, preference) for preference in
-            sorted({preference for preference, *_ in _filters(gate)})]
+def _try_to(delete, *arguments):
+    try:
+        delete(*arguments)
+    except OSError:
+        pass                       # there is none, or somebody else was first
 
 
-def messages(gate):
-    """The filters as messages for Netlink.add_filter()."""
-    return [filter_message(
-        gate.ifindex, preference, _ETHERTYPES[protocol],
-        "flower", [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
-                   *([] if protocol == "all" else [attribute(
-                       _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),
-                   *_keys(keys), _verdict(gate, verdict)])
-            for preference, protocol, keys, verdict in _filters(gate)]
+def _message(gate, preference, kind, options, chain, protocol="all"):
+    return filter_message(gate.ifindex, preference, _ETHERTYPES[protocol], kind,
+                          options, chain)
+
+
+def _flower(gate, preference, protocol, keys, verdict, chain=0):
+    code = {"count": _ACT_CONTINUE, "leave": _ACT_OK,
+            "hold": _ACT_GOTO_CHAIN | gate.chain}[verdict]
+    return _message(
+        gate, preference, "flower",
+        [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
+         *([] if protocol == "all" else [attribute(
+             _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),
+         *_keys(keys), _action(_ACT, "gact", code)], chain, protocol)
 
 
 def _keys(words):
@@ -164,14 +230,9 @@ def _pair(kinds, *payloads):
     return map(attribute, kinds, payloads)
 
 
-def _verdict(gate, verdict):
+def _action(options, kind, code, rest=b""):
     # struct tc_gact is what struct tc_mirred begins with.
-    kind, code, rest = {
-        "count": ("gact", _ACT_CONTINUE, b""),
-        "leave": ("gact", _ACT_OK, b""),
-        "hold": ("mirred", _ACT_STOLEN, struct.pack(
-            "=iI", _EGRESS_REDIRECT, gate.plug_ifindex))}[verdict]
-    return nested(_ACT, nested(
+    return nested(options, nested(
         1, attribute(_ACT_KIND, kind.encode() + b"\0"),
         nested(_ACT_OPTIONS, attribute(_ACT_PARMS, struct.pack(
             "=IIiII", 0, 0, code, 0, 0) + rest))))

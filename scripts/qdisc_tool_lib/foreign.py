@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What keeps packets from the filters of a gate: others, or its device.
+"""What of others is on a device: before the filters of a gate, so that a packet may
+never meet them, or behind, so that one that was held skips it.
 
-A packet that arrives meets, before the filters of clsact, from Linux 6.6 on,
-programs attached by tcx: only what they answer with TCX_NEXT gets to the
-filters.  (What XDP, or the other end of a netkit pair, lets pass does.)
-To come before them would be no remedy: a held packet returns behind them.
+A packet that arrives meets XDP, programs of tcx (Linux 6.6), the filters of clsact by
+their preference, and the chains of nftables at the hook ingress.  What comes back from
+the plug has passed what comes before our filters, and skips what comes behind.
 """
 
 import ctypes
-import os
 import struct
 
+from .flower import bpf
 from .gate import has_clsact
 from .netlink import TC_H_EGRESS, TC_H_INGRESS
 
 # Devices whose ports share what arrives.
 _WITH_PORTS = ("bond", "bridge", "team")
 _IPVLAN_MODE_L3S = 2
-
 _BPF_PROG_QUERY, _BPF_TCX_INGRESS = 16, 46
-_SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(
-    os.uname().machine, 280)
+_LETS_IN = ("what is held would skip it, so that a firewall there would let in, during a "
+            "hold, clients that it blocks; if that is no matter, set up with "
+            "--past-firewalls")
 
 
 def unfit(device, netlink):
@@ -44,34 +44,58 @@ def unfit(device, netlink):
 
 
 def port_of(gate, netlink):
-    """A sentence about a device that is one of several ports, or None."""
+    """A sentence about a device that is one of several ports, or of a container, or
+    None."""
     links = {link.ifindex: link for link in netlink.links()}
     device = links.get(gate.ifindex)
     master = links.get(device.master) if device else None
+    if device and device.leads_away and device.kind in ("veth", "netkit") and (
+            not master or master.kind == "bridge"):
+        return (f"the other end of {gate.device} is in another namespace: new connections "
+                "to a container go out by this end, and only what the container begins "
+                "is held; hold the published port on the device by which clients come, or "
+                "the container's own end by --netns")
     if master and master.kind in _WITH_PORTS:
         return (f"{gate.device} is a port of the {master.kind} {master.name}, and what "
                 f"takes another port of it is not held; set up {master.name} instead")
     return None
 
 
-def in_the_way(gate, netlink):
+def in_the_way(gate, netlink, nftables):
     """What of others' stands in the way of setup: a list of sentences."""
     found = [f"there is a device {gate.plug_device} already; if it is a "
              "leftover of this tool (with another --state-dir), remove it "
              f"('ip link del {gate.plug_device}')"
              ] if netlink.link(gate.plug_device) else []
-    return found + filters(gate, netlink) + programs(gate)
+    return found + before(gate, netlink) + programs(gate) + (
+        [] if gate.past_firewalls else behind(gate, netlink) + chains(gate, nftables))
 
 
-def filters(gate, netlink):
-    """Ingress filters of others that may keep packets from being held."""
-    if gate.shared_filters:
-        return []
+def _filters(gate, netlink, are_meant):
     return [f"{gate.device} has an ingress filter of somebody else ({kind}, "
-            f"preference {preference}); if it lets TCP pass on, say with "
-            "--preference which number this gate's filters may take beside it"
+            f"preference {preference})"
             for preference, kind in netlink.filters(gate.ifindex).items()
-            if preference not in gate.preferences]
+            if preference not in gate.preferences and are_meant(preference)]
+
+
+def before(gate, netlink):
+    """Filters of others that may keep packets from being held."""
+    return [] if gate.shared_filters else [
+        f"{text}; if it lets TCP pass on, say with --preference which number this "
+        "gate's filters may take behind it" for text in
+        _filters(gate, netlink, lambda other: other < gate.preference)]
+
+
+def behind(gate, netlink):
+    """Those that held packets skip."""
+    return [f"{text}; {_LETS_IN}, or give a greater --preference" for text in
+            _filters(gate, netlink, lambda other: other > gate.preference)]
+
+
+def chains(gate, nftables):
+    """The same of nftables."""
+    return [f"{gate.device} has a chain of nftables at its hook ingress ({name}); {_LETS_IN}"
+            for name in nftables.ingress_chains(gate.device)]
 
 
 def clsact_in_use(gate, netlink):
@@ -97,6 +121,8 @@ def _tcx_programs(ifindex):
     """How many there are."""
     query = ctypes.create_string_buffer(struct.pack(
         "=II56x", ifindex, _BPF_TCX_INGRESS), 64)
-    if ctypes.CDLL(None).syscall(_SYS_BPF, _BPF_PROG_QUERY, query, 64) < 0:
+    try:
+        bpf(_BPF_PROG_QUERY, query)
+    except OSError:
         return 0                   # a kernel before 6.6, for example
     return struct.unpack_from("=I", query, 24)[0]

@@ -10,7 +10,8 @@ such an accident, and it costs that hold only.  Filters come and go without loss
 qdiscs do not: those are set up once.
 """
 
-from _socket import AF_INET6      # see __init__.py
+from ipaddress import ip_address, ip_network
+from socket import AF_INET6
 
 from .netlink import CLSACT_HANDLE
 
@@ -18,10 +19,10 @@ from .netlink import CLSACT_HANDLE
 PLUG_HANDLE = 0x7F200000
 PLUG_KIND = "netem"
 DEFAULT_PREFERENCE = 0x7F1F
-# Preferences of one gate: what counts, exclusions and matches, each of them one
-# for each protocol, and UDP.
+# Preferences of one gate: exclusions, matches and UDP, each of them one for each
+# protocol.
 PROTOCOLS = ("ip", "ipv6", "802.1q")
-PREFERENCE_COUNT = 1 + 3 * len(PROTOCOLS)
+PREFERENCE_COUNT = 3 * len(PROTOCOLS)
 
 # Values of pause_ms: as long as the kernel knows of a handshake.  Where the
 # servers are in another namespace it does not; a handshake with a client in
@@ -40,9 +41,8 @@ class Gate:
               "vlan": bool, "preference": int,
               "shared_filters": bool, "limit_packets": int,
               "max_hold_ms": int, "pause_ms": int,
+              "past_firewalls": bool,
               "own_clsact": bool, "plug_ifindex": int,
-              # what a hold sends, see flower.py
-              "filters": list,
               # False until setup has come to its end
               "complete": bool}
 
@@ -50,8 +50,7 @@ class Gate:
         for name, kind in self.FIELDS.items():
             setattr(self, name, values.get(name, kind()))
 
-    # In a file: a line for each field.  (JSON takes as long to import as a
-    # fifth of the interpreter's start.)
+    # In a file: a line for each field.
 
     def text(self):
         return "".join(
@@ -60,16 +59,16 @@ class Gate:
 
     @classmethod
     def from_text(cls, text):
-        """ValueError if this is not what text() made."""
+        """ValueError if this is not what text() made, of this version or another."""
         values = {}
         for line in text.splitlines():
             name, _, value = line.partition("=")
-            kind = cls.FIELDS.get(name)
-            if kind is None or value not in ("True", "False") and kind is bool:
+            kind = cls.FIELDS.get(name, str)
+            if kind is bool and value not in ("True", "False"):
                 raise ValueError(f"unknown line {line!r}")
             values[name] = (value.split() if kind is list else
                             value == "True" if kind is bool else kind(value))
-        if len(values) < len(cls.FIELDS):
+        if not {"device", "ifindex", "preference", "complete"} <= set(values):
             raise ValueError("lines are missing")
         return cls(**values)
 
@@ -83,8 +82,13 @@ class Gate:
     def preferences(self):
         return range(self.preference, self.preference + PREFERENCE_COUNT)
 
+    @property
+    def chain(self):
+        """That of the filter that asks the clock."""
+        return self.preference
+
     def _preferences_of(self, part):
-        first = self.preference + 1 + part * len(PROTOCOLS)
+        first = self.preference + part * len(PROTOCOLS)
         return list(range(first, first + len(PROTOCOLS)))
 
     # What meets them is held; or would be, with other options.
@@ -114,26 +118,13 @@ class Gate:
             int(first) <= port <= int(last or first) for first, _, last in
             (text.partition("-") for text in self.ports))
 
-    def holds_address(self, place):
-        """Whether connections to this place (see listeners.py) may be held."""
-        if not self.addresses:
-            return True
-        from ipaddress import ip_network       # dear
-        address = plain_address(place[2], place[1])
-        return address.is_unspecified or any(
+    def holds_address(self, address):
+        """Whether connections to it may be held: none that is given is all of them."""
+        return not self.addresses or address.is_unspecified or any(
             address in ip_network(text) for text in self.addresses)
 
-    def would_hold(self, connection):
-        """Whether this one is none of those that are never held."""
-        from ipaddress import ip_network
-        _, family, local, _, peer = connection
-        return self.holds_address((0, family, local)) and not any(
-            plain_address(peer, family) in ip_network(text)
-            for text in self.exclude)
-
-    def messages(self):
-        """For Netlink.add_filter(), what leads to the plug in a hold."""
-        return map(bytes.fromhex, self.filters)
+    def excludes(self, address):
+        return any(address in ip_network(text) for text in self.exclude)
 
     def filters_there(self, netlink):
         """The preferences of those that lead to the plug now."""
@@ -174,7 +165,6 @@ class Gate:
 
 def plain_address(packed, family):
     """That of a socket, of IPv4 also where the socket is for both."""
-    from ipaddress import ip_address
     address = ip_address(packed if family == AF_INET6 else packed[:4])
     return getattr(address, "ipv4_mapped", None) or address
 

@@ -5,19 +5,19 @@
 """
 
 import os
-import _socket as socket       # see __init__.py
-import _struct as struct
+import socket
+import struct
 
-from .netlink import Netlink, parse_attributes
+from .gate import plain_address
+from .netlink import Netlink
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _TCP_SYN_RECV, _TCP_LISTEN, _TCP_NEW_SYN_RECV = 3, 10, 12
 _STALE_ANSWERS = 3
-# all states but those of sockets that listen or are closed
-_CONNECTED = 0x1FFF & ~(1 | 1 << 7 | 1 << _TCP_LISTEN)
-_INET_DIAG_MSG_BYTES = 72
-_INET_DIAG_SKMEMINFO, _SK_MEMINFO_DROPS = 7, 8
+# To look for handshakes the kernel goes through all sockets; of more than so many a
+# hold does not ask.
+MOST_SOCKETS = 4096
 
 
 class Listeners(Netlink):
@@ -25,52 +25,83 @@ class Listeners(Netlink):
 
     def __init__(self):
         super().__init__(_NETLINK_SOCK_DIAG)
+        # that of this namespace, also when we have left it
+        self._sockstat_fd = os.open("/proc/self/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
 
-    def _sockets(self, states, wanted, extensions=0):
-        """(local port, its place (port, family, address, device), inode, the rest: a
-        struct inet_diag_msg and the attributes of @extensions) of each socket in one
-        of @states whose port is @wanted."""
+    def _connections(self):
+        """How many there are, those in TIME_WAIT included."""
+        text = os.pread(self._sockstat_fd, 4096, 0).decode()
+        words = next(line for line in text.splitlines() if line.startswith("TCP:")).split()
+        counts = dict(zip(words[1::2], map(int, words[2::2])))
+        return counts["alloc"] + counts["tw"]
+
+    def _sockets(self, states, wanted):
+        """(its place (port, family, address, device), inode, its struct inet_diag_msg)
+        of each socket in one of @states whose local port is @wanted."""
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self.dump(_SOCK_DIAG_BY_FAMILY, struct.pack(
-                    "=BBBxI48x", family, socket.IPPROTO_TCP, extensions, states)):
+                    "=BBxxI48x", family, socket.IPPROTO_TCP, states)):
                 port = struct.unpack_from("!H", body, 4)[0]
                 if wanted(port):
-                    yield port, (port, body[0], body[8:24], body[40:44]), \
+                    yield (port, body[0], body[8:24], body[40:44]), \
                         struct.unpack_from("=I", body, 68)[0], body
 
     def places(self, wanted):
         """The inodes of the listening sockets at each place."""
         found = {}
-        for _, place, inode, _ in self._sockets(1 << _TCP_LISTEN, wanted):
+        for place, inode, _ in self._sockets(1 << _TCP_LISTEN, wanted):
             found.setdefault(place, set()).add(inode)
         return found
 
-    def drops(self, wanted):
-        """How many packets each listening socket, by its inode, has dropped."""
-        return {inode: struct.unpack_from("=I", parse_attributes(
-            body[_INET_DIAG_MSG_BYTES:]).get(_INET_DIAG_SKMEMINFO, bytes(4 * 9)),
-            4 * _SK_MEMINFO_DROPS)[0] for _, _, inode, body in self._sockets(
-                1 << _TCP_LISTEN, wanted, 1 << (_INET_DIAG_SKMEMINFO - 1))}
-
-    def connections(self, wanted):
-        """(port, family, address, peer's port, its address) of each."""
-        return {(port, body[0], body[8:24], body[6:8], body[24:40])
-                for port, _, _, body in self._sockets(_CONNECTED, wanted)}
+    def addresses(self, wanted):
+        """Those at which somebody listens."""
+        return {plain_address(place[2], place[1]) for place in self.places(wanted)}
 
     def on_port(self, port):
         """The inodes of the sockets that listen on @port."""
         return set().union(*self.places(lambda one: one == port).values())
 
-    def unfinished(self, wanted):
-        """How many handshakes go on, or have ended and were not accepted yet;
-        None if nobody listens there."""
-        # In the order in which a connection goes from the one to the other.
-        # One whose answer was sent so often is seconds old and may never end.
-        count = sum(body[3] < _STALE_ANSWERS for *_, body in self._sockets(
-            1 << _TCP_SYN_RECV | 1 << _TCP_NEW_SYN_RECV, wanted))
+    def accepts_here(self, wanted):
+        """Whether somebody listens, and how many connections wait to be accepted."""
         queues = [struct.unpack_from("=I", body, 56)[0] for *_, body in
                   self._sockets(1 << _TCP_LISTEN, wanted)]
-        return count + sum(queues) if queues else None
+        return bool(queues), sum(queues)
+
+    def handshakes(self, wanted):
+        """How many go on; None on a host of many sockets, where to ask takes long."""
+        if self._connections() > MOST_SOCKETS:
+            return None
+        # One whose answer was sent so often is seconds old and may never end.
+        return sum(body[3] < _STALE_ANSWERS for *_, body in self._sockets(
+            1 << _TCP_SYN_RECV | 1 << _TCP_NEW_SYN_RECV, wanted))
+
+
+# Programs that pass their sockets on, and hold by themselves what they must.
+_NEED_NOTHING = {"envoy": "a hot restart of Envoy", "apache2": "a graceful reload of apache",
+                 "httpd": "a graceful reload of apache"}
+
+
+def needless(wanted):
+    """Which reload needs no hold here: sentences."""
+    inodes = set().union(*Listeners().places(wanted).values())
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                name = file.read().strip()
+        except OSError:
+            continue               # it has ended
+        if name in _NEED_NOTHING and inodes & _sockets_of(pid):
+            found.add(f"{_NEED_NOTHING[name]} needs no hold")
+    try:
+        with open("/proc/sys/net/ipv4/tcp_migrate_req", encoding="utf-8") as file:
+            migrate = file.read().strip() == "1"
+    except OSError:                # Linux before 5.14
+        migrate = False
+    if migrate and inodes:
+        found.add("with net.ipv4.tcp_migrate_req=1 a reload by haproxy -sf, or of nginx "
+                  "with reuseport, needs no hold")
+    return sorted(found)
 
 
 def _sockets_of(pid):

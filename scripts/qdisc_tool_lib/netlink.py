@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The few netlink messages a hold needs.
 
-tc(8) sets things up; but a hold must begin at once, be watched every few
+ip(8) and tc(8) set things up; a hold must begin at once, be watched every few
 milliseconds, and end even when no process can be started any more.  An open
 netlink socket does all of that.  It also belongs for ever to the network
 namespace it was opened in.
@@ -9,9 +9,9 @@ namespace it was opened in.
 
 import errno
 import os
+import socket
+import struct
 import sys
-import _socket as socket       # see __init__.py
-import _struct as struct
 
 _TC_H_ROOT = 0xFFFFFFFF
 TC_H_INGRESS = 0xFFFFFFF2           # the ingress side of clsact or ingress
@@ -27,16 +27,24 @@ _RTM_GETLINK = 18
 _RTM_NEWQDISC, _RTM_GETQDISC = 36, 38
 _RTM_NEWTFILTER, _RTM_DELTFILTER, _RTM_GETTFILTER = 44, 45, 46
 
+# nfnetlink(7): the subsystem of nftables, its messages and their attributes
+_NETLINK_NETFILTER = 12
+_NFT_GETCHAIN, _NFT_GETGEN = 10 << 8 | 4, 10 << 8 | 16
+_NFPROTO_INET, _NFPROTO_NETDEV = 1, 5
+_INGRESS = {_NFPROTO_INET: 5, _NFPROTO_NETDEV: 0}     # number of the hook
+_NFTA_TABLE, _NFTA_NAME, _NFTA_HOOK = 1, 3, 4
+_NFTA_HOOK_NUM, _NFTA_HOOK_DEV, _NFTA_HOOK_DEVS = 1, 3, 4
+
 _ANSWER_S = 2
 _TIMEVAL = struct.Struct("@ll")
 _HEADER = struct.Struct("=IHHII")           # struct nlmsghdr
 _TCMSG = struct.Struct("=BxxxiIII")         # struct tcmsg
 _IFINFOMSG = struct.Struct("=BxHiII")       # struct ifinfomsg
 _TC_STATS = struct.Struct("=QIIIIIII")      # struct tc_stats
-_TCA_KIND, _TCA_OPTIONS, _TCA_STATS = 1, 2, 3
+_TCA_KIND, _TCA_OPTIONS, _TCA_STATS, _TCA_CHAIN = 1, 2, 3, 11
 _TCA_FLOWER_ACT, _TCA_ACT_STATS, _TCA_STATS_BASIC = 3, 4, 1
-_IFLA_IFNAME, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_STATS64 = \
-    3, 5, 10, 18, 23
+_IFLA_IFNAME, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID = \
+    3, 5, 10, 18, 37
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _IFLA_IPVLAN_MODE = 1, 2, 1
 _IFF_UP = 1
 _NLA_F_NESTED = 0x8000
@@ -47,7 +55,7 @@ class Qdisc:
 
     def __init__(self, body):
         attributes = parse_attributes(body[_TCMSG.size:])
-        self.kind = _text(attributes[_TCA_KIND])
+        self.kind = words_of(attributes[_TCA_KIND])
         stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
         _, self.packets, self.drops, _, _, _, self.qlen, _ = _TC_STATS.unpack(
             stats.ljust(_TC_STATS.size, b"\0"))
@@ -59,9 +67,9 @@ class Link:
     def __init__(self, body):
         attributes = parse_attributes(body[_IFINFOMSG.size:])
         _, _, self.ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
-        self.name = _text(attributes[_IFLA_IFNAME])
+        self.name = words_of(attributes[_IFLA_IFNAME])
         info = parse_attributes(attributes.get(_IFLA_LINKINFO, b""))
-        self.kind = _text(info.get(_IFLA_INFO_KIND, b""))
+        self.kind = words_of(info.get(_IFLA_INFO_KIND, b""))
         self.up = bool(flags & _IFF_UP)
         mode = parse_attributes(info.get(_IFLA_INFO_DATA, b"")).get(
             _IFLA_IPVLAN_MODE, b"") if self.kind == "ipvlan" else b""
@@ -69,12 +77,8 @@ class Link:
         self.master, self.parent = (
             struct.unpack("=I", attributes.get(kind, bytes(4)))[0]
             for kind in (_IFLA_MASTER, _IFLA_LINK))
-        stats = attributes.get(_IFLA_STATS64, b"").ljust(8, b"\0")
-        self.received, = struct.unpack_from("=Q", stats)
-
-
-def _text(payload):
-    return payload.rstrip(b"\0").decode()
+        # of a veth: its other end is in another namespace
+        self.leads_away = _IFLA_LINK_NETNSID in attributes
 
 
 def parse_attributes(data):
@@ -98,13 +102,21 @@ def nested(kind, *attributes):
     return attribute(kind | _NLA_F_NESTED, b"".join(attributes))
 
 
-def filter_message(ifindex, preference, ethertype, kind, options):
+def words_of(payload):
+    return payload.rstrip(b"\0").decode()
+
+
+def filter_message(ifindex, preference, ethertype, kind, options, chain=0):
     """The body of a request for an ingress filter of @kind, for
     add_filter()."""
     return (_TCMSG.pack(socket.AF_UNSPEC, ifindex, 0, TC_H_INGRESS,
                         preference << 16 | socket.htons(ethertype)) +
-            attribute(_TCA_KIND, kind.encode() + b"\0") +
+            attribute(_TCA_KIND, kind.encode() + b"\0") + _chain(chain) +
             nested(_TCA_OPTIONS, *options))
+
+
+def _chain(number):
+    return attribute(_TCA_CHAIN, struct.pack("=I", number)) if number else b""
 
 
 class Netlink:
@@ -125,9 +137,6 @@ class Netlink:
         # its own for each would be mapped and unmapped each time.)
         self._buffer = bytearray(1 << 16)
 
-    def fileno(self):
-        return self._socket.fileno()
-
     def _request(self, kind, flags, body):
         """Send one request; return the bodies of the messages it brought."""
         self._sequence += 1
@@ -147,7 +156,7 @@ class Netlink:
                     if error:
                         words = parse_attributes(body[20:]).get(
                             _NLMSGERR_ATTR_MSG)
-                        raise OSError(error, _text(words) if words
+                        raise OSError(error, words_of(words) if words
                                       else os.strerror(error))
                     return bodies
                 if kind == _NLMSG_DONE:
@@ -176,16 +185,17 @@ class Netlink:
         return body and Qdisc(body)
 
     def _filters(self, ifindex, parent):
-        """(preference, attributes) of each; the first of a preference has no
-        filter in it."""
+        """(preference, attributes) of each in the chain that packets begin in; the
+        first of a preference has no filter in it."""
         for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
-            yield _TCMSG.unpack_from(body)[4] >> 16, parse_attributes(
-                body[_TCMSG.size:])
+            found = parse_attributes(body[_TCMSG.size:])
+            if not any(found.get(_TCA_CHAIN, b"")):
+                yield _TCMSG.unpack_from(body)[4] >> 16, found
 
     def filters(self, ifindex, parent=TC_H_INGRESS):
         """preference -> kind of the filters at @parent of a device."""
-        return {preference: _text(attributes.get(_TCA_KIND, b""))
+        return {preference: words_of(attributes.get(_TCA_KIND, b""))
                 for preference, attributes in self._filters(ifindex, parent)}
 
     def hits(self, ifindex):
@@ -205,11 +215,11 @@ class Netlink:
         self._request(_RTM_NEWTFILTER, _NLM_F_ACK | _NLM_F_CREATE_EXCL,
                       message)
 
-    def delete_filters(self, ifindex, preference):
-        """Delete every ingress filter of one preference; OSError if there is
-        none."""
+    def delete_filters(self, ifindex, preference, chain=0):
+        """Delete every ingress filter of one preference, or with 0 of @chain;
+        OSError if there is none."""
         self._request(_RTM_DELTFILTER, _NLM_F_ACK, _TCMSG.pack(
-            socket.AF_UNSPEC, ifindex, 0, TC_H_INGRESS, preference << 16))
+            socket.AF_UNSPEC, ifindex, 0, TC_H_INGRESS, preference << 16) + _chain(chain))
 
     def qdisc_change(self, ifindex, handle, kind, options, create=False):
         """Change the root qdisc of a device, or create it."""
@@ -224,9 +234,53 @@ class Netlink:
         return list(map(Link, self.dump(
             _RTM_GETLINK, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0))))
 
-    def link(self, name):
+    def link(self, name="", ifindex=0):
         """One device, or None."""
         body = self._one(
-            _RTM_GETLINK, 0, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0) +
-            attribute(_IFLA_IFNAME, name.encode() + b"\0"))
+            _RTM_GETLINK, 0, _IFINFOMSG.pack(socket.AF_UNSPEC, 0, ifindex, 0, 0) +
+            (attribute(_IFLA_IFNAME, name.encode() + b"\0") if name else b""))
         return body and Link(body)
+
+
+class Nftables(Netlink):
+    """Which chains see what arrives, behind the filters of tc."""
+
+    def __init__(self):
+        super().__init__(_NETLINK_NETFILTER)
+
+    def generation(self):
+        """It changes with every rule; None from a kernel without nftables."""
+        try:
+            return self._one(_NFT_GETGEN, 0, bytes(4))
+        except OSError:
+            return None
+
+    def ingress_chains(self, device):
+        """Their names."""
+        found = []
+        for family, hook_number in _INGRESS.items():
+            try:
+                bodies = self.dump(_NFT_GETCHAIN, struct.pack("=Bxxx", family))
+            except OSError:
+                continue           # a kernel without it
+            for body in bodies:
+                chain = parse_attributes(body[4:])
+                hook = parse_attributes(chain.get(_NFTA_HOOK, b""))
+                if int.from_bytes(hook.get(_NFTA_HOOK_NUM, b"\xff"), "big") == \
+                        hook_number and _names(hook, device):
+                    found.append(f"{words_of(chain[_NFTA_TABLE])} "
+                                 f"{words_of(chain[_NFTA_NAME])}")
+        return found
+
+
+def _names(hook, device):
+    """Whether a hook is on @device; from Linux 6.16 on a name may stand for all that
+    begin so."""
+    found = [words_of(hook.get(_NFTA_HOOK_DEV, b""))] == [device]
+    rest = hook.get(_NFTA_HOOK_DEVS, b"")
+    while len(rest) >= 4:          # (a list of one attribute again and again)
+        length, kind = struct.unpack_from("=HH", rest)
+        name = words_of(rest[4:length])
+        found |= name == device if kind & 0x3FFF == 1 else device.startswith(name)
+        rest = rest[(length + 3) & ~3:]
+    return found

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command line: what --help says is what is understood.
+"""The command line.  The keys of the configuration file are the long options of
+'setup', see config.py."""
 
-(argparse takes as long to import as the interpreter to start, and a reload
-would wait for it.)  The keys of the configuration file are the long options
-of 'setup', see config.py.
-"""
+import argparse
+import ipaddress
+
+from ipvs_mhs_version import version
 
 from .errors import UsageError
 from .gate import DEFAULT_PREFERENCE, PREFERENCE_COUNT
@@ -19,109 +20,6 @@ DEFAULT_LIMIT_SYNS = 10_000
 DEFAULT_LIMIT_PACKETS = 40_000
 _LONGEST_HOLD_MS = 60_000
 
-
-# Values: each function takes a text, or ValueError says what is wrong.
-
-def _duration_ms(text):
-    """'900ms', '0.9s' or a number of seconds."""
-    number, factor = ((text[:-2], 1) if text.endswith("ms") else
-                      (text.removesuffix("s"), 1000))
-    try:
-        value = round(float(number) * factor)
-    except (ValueError, OverflowError):
-        value = -1
-    if value < 0:
-        raise ValueError(
-            f"{text!r} is no duration; give for example 50ms or 0.9s")
-    return value
-
-
-def _max_hold_ms(text):
-    value = _duration_ms(text)
-    if not 1 <= value <= _LONGEST_HOLD_MS:
-        raise ValueError(f"{text!r} is not between 1ms and "
-                         f"{_LONGEST_HOLD_MS // 1000}s")
-    return value
-
-
-def _number(text, low, high, what):
-    if not text.isascii() or not text.isdigit() or \
-            not low <= int(text) <= high:
-        raise ValueError(f"{text!r} is not {what} from {low} to {high}")
-    return int(text)
-
-
-def _port(text):
-    return _number(text, 1, 65535, "a port")
-
-
-def _split(text):
-    words = text.replace(",", " ").split()
-    if not words:
-        raise ValueError("the list is empty")
-    return words
-
-
-def _ports(text):
-    """Ports and ranges, as tc writes them."""
-    result = []
-    for word in _split(text):
-        first, dash, last = word.partition("-")
-        low, high = _port(first), _port(last if dash else first)
-        if low > high:
-            raise ValueError(f"the range {word!r} is empty")
-        result.append(f"{low}-{high}" if low < high else str(low))
-    return result
-
-
-def _addresses(text):
-    import ipaddress
-    return [str(ipaddress.ip_network(word)) for word in _split(text)]
-
-
-# Long option -> (name of the value, what makes it of a text).
-_VALUES = {
-    "--address": ("addresses", _addresses),
-    "--port": ("ports", _ports),
-    "--exclude": ("exclude", _addresses),
-    "--device": ("device", lambda text: [text]),
-    "--all": ("all_packets", None),
-    "--preference": ("preference", lambda text: _number(
-        text, 1, 65536 - PREFERENCE_COUNT, "a filter preference")),
-    "--limit": ("limit_packets", lambda text: _number(
-        text, 1, 10_000_000, "a number of packets")),
-    "--max-hold": ("max_hold_ms", _max_hold_ms),
-    "--pause": ("pause_ms", _duration_ms),
-    "--until-port": ("until_port", _port),
-    "--until-new-port": ("until_new_port", _port),
-}
-# These may be repeated, and of those only one may be given.
-_LISTS = {"device", "addresses", "ports", "exclude"}
-_UNTIL = ("--until", "--until-port", "--until-new-port")
-
-_COMMON = f"""
-where:
-  -d, --device DEV      the device; may be repeated (default: every one that
-                        is set up)
-  -N, --netns NAME      act in this network namespace: a name, a process id or
-                        a path
-  --state-dir DIR       where the set-up is remembered (default:
-                        {DEFAULT_DIRECTORY})
-
-what is said:
-  --json                one JSON object instead of text
-  -q, --quiet           nothing but trouble
-  -h, --help            this text
-"""
-_DRY_RUN = """\
-  -n, --dry-run         print the commands, change nothing
-"""
-_MAX_HOLD = f"""
-the hold:
-  --max-hold TIME       release after this time whatever happens (default:
-                        what setup was told, and for that {DEFAULT_MAX_HOLD_MS}ms)
-"""
-
 _EXAMPLES = """\
 haproxy that does not pass its sockets (-x):
   qdisc_tool setup --device eth0 --port 80,443
@@ -132,162 +30,176 @@ a proxy in a container whose process is $pid:
   qdisc_tool setup --netns $pid --device eth0 --port 80
   qdisc_tool protect --netns $pid --until-new-port 80 -- podman kill --signal HUP web
 
+'qdisc_tool COMMAND --help' lists the options of a command; see qdisc_tool(8).
 """
 
-# Command -> (what it does, its options).
-COMMANDS = {
-    "setup": ("prepare devices; once, at boot", f"""
-what is held:
-  -a, --address ADDR    destination addresses or networks, v4 or v6
-  -p, --port PORT       destination ports or ranges (8000-8010)
-  -x, --exclude ADDR    never hold what comes from here: health checks
-  --all                 hold every packet, not only new connections: for an
-                        IPVS director's own reload
-  --vlan                hold VLAN-tagged packets too
 
-how:
-  -c, --config FILE     what to prepare if no --device is given (default:
-                        {DEFAULT_CONFIG})
-  --preference N        first of ten filter preferences to take; accepts
-                        the filters of others beside them
-  --limit N             most packets to hold (default: {DEFAULT_LIMIT_SYNS} SYNs, with
-                        --all {DEFAULT_LIMIT_PACKETS} packets)
+# Values: each function takes a text, and says what is wrong with it.
 
-defaults for protect and hold:
-  --max-hold TIME       release after this time whatever happens (default:
-                        {DEFAULT_MAX_HOLD_MS}ms)
-  --pause TIME         between the begin of a hold and the command (default:
-                        until what came before has been accepted)
-{_COMMON}{_DRY_RUN}"""),
-    "protect": ("run a command while new connections are held", f"""{_MAX_HOLD}\
-  --pause TIME         between the begin of the hold and the command (default:
-                        what setup was told)
-
-the end of the hold (default: after the command, when no socket that is about to
-be closed listens on a held port any more; at the latest after nine tenths of
---max-hold):
-  --until COMMAND       when this shell command succeeds ("true": at once)
-  --until-port PORT     when somebody listens on this TCP port
-  --until-new-port PORT
-                        when only sockets listen there that did not exist before
-                        the command
-
-the command:
-  -u, --user USER       run it as this user
-  --kill                end it when the hold ends before it
-  --require             do not run it unprotected
-  --allow-unprotected   exit status 0 even if it ran without a hold
-  --allow-drops         exit status 0 even if packets were dropped
-{_COMMON}{_DRY_RUN}"""),
-    "hold": ("begin a hold that lasts until release or --max-hold",
-             _MAX_HOLD + _COMMON + _DRY_RUN),
-    "release": ("end any hold; safe to repeat", _COMMON + _DRY_RUN),
-    "status": ("show what is set up, and whether it holds", _COMMON),
-    "check": ("say whether a hold would work", _COMMON),
-    "clear": ("undo setup; lose nothing that is held", _COMMON + _DRY_RUN),
-}
+def _wrong(text):
+    return argparse.ArgumentTypeError(text)
 
 
-def help_text(action=None):
-    """What --help says of one command, or of all."""
-    if action:
-        what, options = COMMANDS[action]
-        command = " [--] COMMAND [ARGUMENT]..." * (action == "protect")
-        return (f"usage: qdisc_tool {action} [OPTION]...{command}\n\n"
-                f"{what[0].upper()}{what[1:]}.\n{options}")
-    return ("usage: qdisc_tool COMMAND [OPTION]...\n\n"
-            "Hold new connections while a proxy or a load balancer is "
-            "reloaded: they are\ndelayed, and none is dropped.  'setup' once, at "
-            "boot, 'protect' for each reload.\n\n" + _EXAMPLES +
-            "".join(f"  {name:<9} {what}\n"
-                    for name, (what, _) in COMMANDS.items()) +
-            "\n'qdisc_tool COMMAND --help' lists the options of a command, "
-            "'qdisc_tool --version'\nshows the version; "
-            "see qdisc_tool(8).\n")
+def _duration_ms(text):
+    """'900ms', '0.9s' or a number of seconds."""
+    number, factor = ((text[:-2], 1) if text.endswith("ms") else
+                      (text.removesuffix("s"), 1000))
+    try:
+        value = round(float(number) * factor)
+    except (ValueError, OverflowError):
+        value = -1
+    if value < 0:
+        raise _wrong(f"{text!r} is no duration; give for example 50ms or 0.9s")
+    return value
 
 
-def _known(action):
-    """Each option of a command -> its long name, and whether it has a
-    value."""
-    known = {}
-    for line in COMMANDS[action][1].splitlines():
-        if line.startswith("  -"):
-            words = line[2:].split("  ")[0].replace(",", "").split()
-            names = [word for word in words if word.startswith("-")]
-            known.update(dict.fromkeys(names, (names[-1], names != words)))
-    return known
+def _max_hold_ms(text):
+    value = _duration_ms(text)
+    if not 1 <= value <= _LONGEST_HOLD_MS:
+        raise _wrong(f"{text!r} is not between 1ms and {_LONGEST_HOLD_MS // 1000}s")
+    return value
 
 
-class Options:
-    """What was said, by the names of the options; .action is the command of
-    this program, .command the words that 'protect' shall run."""
-
-    def __init__(self, action, known):
-        self.action = action
-        self.command = []
-        self.dry_run = False
-        for long_name, has_value in known.values():
-            name, _ = _meaning(long_name)
-            setattr(self, name, [] if name in _LISTS else
-                    None if has_value else False)
-
-    def take(self, long_name, value):
-        """One option as it was given, of a flag True."""
-        name, convert = _meaning(long_name)
-        try:
-            value = convert(value) if convert else value
-        except ValueError as error:
-            raise UsageError(f"{long_name}: {error}") from error
-        setattr(self, name, getattr(self, name) + value if name in _LISTS else value)
+def _number(low, high, what):
+    def convert(text):
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise _wrong(f"{text!r} is not {what} from {low} to {high}")
+        return int(text)
+    return convert
 
 
-def _meaning(long_name):
-    return _VALUES.get(long_name, (long_name[2:].replace("-", "_"), None))
+_port = _number(1, 65535, "a port")
+
+
+def _split(text):
+    words = text.replace(",", " ").split()
+    if not words:
+        raise _wrong("the list is empty")
+    return words
+
+
+def _ports(text):
+    """Ports and ranges, as tc writes them."""
+    result = []
+    for word in _split(text):
+        first, dash, last = word.partition("-")
+        low, high = _port(first), _port(last if dash else first)
+        if low > high:
+            raise _wrong(f"the range {word!r} is empty")
+        result.append(f"{low}-{high}" if low < high else str(low))
+    return result
+
+
+def _addresses(text):
+    try:
+        return [str(ipaddress.ip_network(word)) for word in _split(text)]
+    except ValueError as error:
+        raise _wrong(error) from error
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors are exceptions, and of the configuration file have its name."""
+
+    def error(self, message):
+        raise UsageError(message, self.prog)
+
+
+def _parser():
+    parser = _Parser(
+        prog="qdisc_tool", epilog=_EXAMPLES, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Hold new connections while a proxy or a load balancer is reloaded: "
+        "they are\ndelayed, and none is dropped.  'setup' once, at boot, 'protect' for "
+        "each reload.")
+    parser.add_argument("--version", action="version", version=f"qdisc_tool {version()}")
+    commands = parser.add_subparsers(dest="action", metavar="COMMAND")
+
+    def command(name, what, usage=None):
+        made = commands.add_parser(name, help=what, description=f"{what.capitalize()}.",
+                                   usage=usage, allow_abbrev=False)
+        add = made.add_argument
+        add("-d", "--device", metavar="DEV", action="append", default=[],
+            help="the device; may be repeated (default: every one that is set up)")
+        add("-N", "--netns", metavar="NAME", help="act in this network namespace: a name, "
+            "a process id or a path")
+        add("--state-dir", metavar="DIR", default=DEFAULT_DIRECTORY,
+            help="where the set-up is remembered")
+        add("--json", action="store_true", help="one JSON object instead of text")
+        add("-q", "--quiet", action="store_true", help="nothing but trouble")
+        return add
+
+    def max_hold(add):
+        add("--max-hold", metavar="TIME", type=_max_hold_ms, dest="max_hold_ms",
+            help="release after this time whatever happens (default: what setup was "
+            f"told, and for that {DEFAULT_MAX_HOLD_MS}ms)")
+
+    def pause(add):
+        add("--pause", metavar="TIME", type=_duration_ms, dest="pause_ms",
+            help="between the begin of a hold and the command (default: what setup was "
+            "told, and for that until what came before has been accepted)")
+
+    add = command("setup", "prepare devices; once, at boot")
+    add("-a", "--address", metavar="ADDR", dest="addresses", action="extend", default=[],
+        type=_addresses, help="destination addresses or networks, v4 or v6")
+    add("-p", "--port", metavar="PORT", dest="ports", action="extend", default=[],
+        type=_ports, help="destination ports or ranges (8000-8010)")
+    add("-x", "--exclude", metavar="ADDR", action="extend", default=[], type=_addresses,
+        help="never hold what comes from here: health checks")
+    add("--all", dest="all_packets", action="store_true", help="hold every packet, not "
+        "only new connections: for an IPVS director's own reload")
+    add("--vlan", action="store_true", help="hold VLAN-tagged packets too")
+    add("-c", "--config", metavar="FILE",
+        help=f"what to prepare if no --device is given (default: {DEFAULT_CONFIG})")
+    add("--preference", metavar="N", help="first of nine filter preferences to take; "
+        "accepts the filters of others before them", type=_number(
+            1, 65536 - PREFERENCE_COUNT, "a filter preference"))
+    add("--past-firewalls", action="store_true", help="hold also where what is held skips "
+        "chains of nftables (hook ingress) and later filters: a firewall there lets in, "
+        "during a hold, clients that it blocks")
+    add("--limit", metavar="N", dest="limit_packets", help="most packets to hold (default: "
+        f"{DEFAULT_LIMIT_SYNS} SYNs, with --all {DEFAULT_LIMIT_PACKETS} packets)",
+        type=_number(1, 10_000_000, "a number of packets"))
+    max_hold(add)
+    pause(add)
+
+    add = command("protect", "run a command while new connections are held",
+                  "qdisc_tool protect [OPTION]... [--] COMMAND [ARGUMENT]...")
+    max_hold(add)
+    pause(add)
+    add("--until", metavar="COMMAND", help="end the hold when this shell command succeeds, "
+        "\"true\" for at once (default: after the command, when no socket that is about "
+        "to be closed listens on a held port any more; at the latest after nine tenths "
+        "of --max-hold)")
+    add("--until-new-port", metavar="PORT", type=_port, help="when only sockets listen on "
+        "this TCP port that did not exist before the command")
+    add("--require", action="store_true", help="do not run the command unprotected")
+    add("--allow-unprotected", action="store_true",
+        help="exit status 0 even if it ran without a hold, or not to its end")
+    add("--allow-drops", action="store_true",
+        help="exit status 0 even if packets were dropped")
+    add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+    max_hold(command("hold", "begin a hold that lasts until release or --max-hold"))
+    for name, what in (("release", "end any hold; safe to repeat"),
+                       ("status", "show what is set up, and whether it holds"),
+                       ("check", "say whether a hold would work"),
+                       ("clear", "undo setup; lose nothing that is held")):
+        command(name, what)
+    return parser
 
 
 def parse(argv):
-    """The options of a whole command line, or UsageError.  None if that asks
-    for general help."""
-    if not argv:
-        raise UsageError("which command?")
-    if argv[0] in ("-h", "--help"):
-        return None
-    if argv[0] not in COMMANDS:
-        raise UsageError(f"no command {argv[0]!r}; there are "
-                         + ", ".join(COMMANDS))
-    known = _known(argv[0])
-    options = Options(argv[0], known)
-    until = None
-    words = argv[:0:-1]            # the next one last
-    while words and words[-1].startswith("-") and words[-1] != "-":
-        word = words.pop()
-        if word == "--":
-            break
-        name, equals, text = word.partition("=")
-        if not word.startswith("--"):
-            # "-qn" is "-q -n", "-p80" is "-p 80"
-            name, text = word[:2], word[2:]
-            equals = bool(text) and known.get(name, ("", False))[1]
-            if text and not equals:
-                words.append("-" + text)
-        if name not in known:
-            raise UsageError(f"no option {name!r}")
-        long_name, has_value = known[name]
-        if has_value and not equals:
-            if not words:
-                raise UsageError(f"{name} needs a value")
-            text = words.pop()
-        elif equals and not has_value:
-            raise UsageError(f"{name} takes no value")
-        if long_name in _UNTIL:
-            if until not in (None, long_name):
-                raise UsageError(f"{long_name} is not allowed with {until}")
-            until = long_name
-        options.take(long_name, text if has_value else True)
-    options.command = words[::-1]
-    if options.command and options.action != "protect":
-        raise UsageError(f"what is {options.command[0]!r}?")
-    if options.action == "setup" and options.device and not options.help:
+    """The options of a whole command line, or UsageError."""
+    options = _parser().parse_args(argv)
+    if options.action is None:
+        raise UsageError("which command? There are setup, protect, hold, release, status, "
+                         "check, clear")
+    if options.action == "protect":
+        if options.command[:1] == ["--"]:
+            del options.command[0]
+        if options.until and options.until_new_port:
+            raise UsageError("--until-new-port is not allowed with --until")
+    if options.action == "setup" and options.device:
         _finish_setup(options)
     return options
 

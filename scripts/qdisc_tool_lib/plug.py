@@ -6,13 +6,13 @@
     open    take the slots away; send a packet, since only one that comes makes
             netem look at what waits
 
-So a hold that nobody ends delays each packet by the length of a slot.  The
+So in a hold that nobody ends each packet goes after the length of a slot.  The
 packet that opens goes to nobody: an ifb drops what no filter has sent to it.
 """
 
 import errno
-import _socket as socket      # see __init__.py
-import _struct as struct
+import socket
+import struct
 
 from .errors import ToolError
 from .gate import PLUG_HANDLE, PLUG_KIND
@@ -35,9 +35,6 @@ class Plug:
         self.netlink = Netlink()
         self.own_packets = 0       # that have passed it
         self._sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-
-    def fds(self):
-        return [self.netlink.fileno(), self._sender.fileno()]
 
     def create(self):
         """Make it, open."""

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Run a command while new connections are held."""
 
+import signal
 import time
-import _signal as signal      # see __init__.py
 
 from .command import Command
-from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_NOTHING, EXIT_OK,
-                     EXIT_SIGNAL, ToolError, UsageError, words)
+from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_OK, EXIT_PASSED, EXIT_SIGNAL,
+                     ToolError, UsageError, words)
 from .gate import UNKNOWN_PAUSE_MS, UNTIL_ACCEPTED
+from .hold import Hold
 from .listeners import Change, Listeners
-from .share import Share
-from .system import may_administer, quoted
+from .state import Turn
+from .system import may_administer
+from .witness import Witness, overflows
 
 # These end the tool, so they end the hold; then the command gets them too.
 _END_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
@@ -48,28 +50,16 @@ def protect(tool):
     if not tool.options.command:
         raise UsageError("which command? 'qdisc_tool protect -- systemctl "
                          "reload haproxy', for example")
-    return _show(tool) if tool.options.dry_run else Protect(tool).run()
-
-
-def _show(tool):
-    """--dry-run"""
-    from . import actions          # dear, see __init__.py
-    gates = _gates(tool)
-    actions.show_begin(tool, gates)
-    pause_ms = _pause_of(tool.options, gates)
-    if pause_ms > 0:
-        print(f"sleep {pause_ms / 1000:g}")
-    print(quoted(tool.options.command))
-    return actions.show_end(tool, gates)
+    return Protect(tool).run()
 
 
 def _gates(tool):
     """A reload is never refused for want of protection, unless that was
     asked for: the running configuration may be the one that is broken."""
     try:
-        if not tool.options.dry_run and not may_administer():
-            raise ToolError("holding connections needs root (CAP_NET_ADMIN and "
-                            "CAP_NET_RAW)")
+        if not may_administer():
+            raise ToolError("holding connections needs root (CAP_NET_ADMIN, CAP_NET_RAW "
+                            "and CAP_BPF)")
         tool.enter_namespace()
         return tool.gates(some=True)
     except (ToolError, OSError) as error:
@@ -94,7 +84,9 @@ class Protect:
         self._tool = tool
         self._options = options = tool.options
         self._reporter = tool.reporter
-        self._shares = []
+        self._holds = []
+        self._witness = None
+        self._overflows = 0
         self._listeners = None
         self._change = None        # of who listens on held ports
         self._ends = float("inf")  # when no hold shall be waited for any more
@@ -109,7 +101,7 @@ class Protect:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK,
                                                 self._watched)
-        self._command = Command(options.command, self._old_mask, options.user)
+        self._command = Command(options.command, self._old_mask)
 
     def run(self):
         """Hold, pause, run, wait, release, report; return the status."""
@@ -120,11 +112,7 @@ class Protect:
             if self._tool.namespace:
                 self._tool.namespace.leave()
             self._pause()
-            for share in self._shares:
-                share.hold.note_connections()
             self._command.start()
-            if not self._covered and self._options.kill:
-                self._command.send_signal(signal.SIGTERM)
             self._wait(self._command.ended)
             if self._command.status == 0 and self._holding():
                 if ready:
@@ -138,37 +126,69 @@ class Protect:
             self._wait(self._command.ended)    # it may outlive the hold
         return self._conclude()
 
-    def _leave(self):
-        for share in self._shares:             # open first
-            share.leave()
-        for share in self._shares:
-            share.finish()
+    def _leave(self, cause="last"):
+        for hold in self._holds:               # open first
+            hold.open(cause)
+        if self._witness:
+            self._witness.end()
+        for hold in self._holds:
+            hold.close()
 
     def _max_hold_ms(self, gate):
         return self._options.max_hold_ms or gate.max_hold_ms
 
+    def _turns(self, gates):
+        """(gate, its turn): when nobody else holds by it any more.  In one order, or
+        two callers might wait for each other."""
+        for gate in sorted(gates, key=lambda gate: gate.device):
+            try:
+                turn = Turn(self._tool.state, gate.device).take(
+                    lambda wait_s: self._wait(lambda: False, time.monotonic() + wait_s),
+                    lambda gate=gate: self._reporter.note(
+                        f"{gate.device}: waits for the end of another hold"))
+                # What was known before may not be so any more.
+                gate = self._tool.state.load(gate.device)
+                if gate is None:
+                    turn.leave()
+                    raise ToolError("it is not set up any more")
+                yield gate, turn
+            except (ToolError, OSError) as error:
+                self._is_unprotected(gate, error)
+
+    def _is_unprotected(self, gate, error):
+        if self._options.require:
+            raise ToolError(f"{gate.device}: {words(error)}; the command was "
+                            "not run (--require)") from error
+        self._reporter.warn(f"{gate.device}: not protected: {words(error)}")
+        self._held = False
+
     def _acquire(self, gates):
         self._held = bool(gates)
-        for gate in gates:
+        turns = list(self._turns(gates))
+        if turns:
+            self._witness, self._overflows = Witness(), overflows()
+        for gate, turn in turns:
             max_hold_ms = self._max_hold_ms(gate)
+            hold = Hold(gate, turn)
             try:
-                share = Share(self._tool.state, gate)
-                share.take(max_hold_ms)
-                self._shares.append(share)
+                hold.begin(max_hold_ms, "protect")
+                self._holds.append(hold)
                 self._ends = min(self._ends, time.monotonic() + max_hold_ms *
                                  (1 - 1 / _SPARE_PART) / 1000)
             except (ToolError, OSError) as error:
-                if self._options.require:
-                    raise ToolError(f"{gate.device}: {words(error)}; the command was "
-                                    "not run (--require)") from error
-                self._reporter.warn(f"{gate.device}: not protected: {words(error)}")
-                self._held = False
+                turn.leave()
+                self._is_unprotected(gate, error)
+        if self._holds:
+            self._witness.begin()
 
     def _pause(self):
         """Let handshakes that began before the hold come to their end."""
         began = time.monotonic()
-        gates = [share.gate for share in self._shares]
-        pause_ms = _pause_of(self._options, gates)
+        gates = [hold.gate for hold in self._holds]
+        if self._options.pause_ms is not None and gates:
+            pause_ms = self._options.pause_ms
+        else:
+            pause_ms = max((gate.pause_ms for gate in gates), default=0)
         if pause_ms == UNTIL_ACCEPTED:
             pause_ms = max((self._wait_for_accepted(gate) for gate in gates
                             if not gate.all_packets), default=0)
@@ -176,37 +196,41 @@ class Protect:
             self._wait(lambda: False, began + pause_ms / 1000)
 
     def _wait_for_accepted(self, gate):
-        """Wait until a gate's servers have accepted what came before.  If
-        they are not here, return for how long to wait instead."""
-        most_ms = min(_PAUSE_MOST_MS,
-                      self._max_hold_ms(gate) / _PAUSE_PART)
+        """Wait until a gate's servers have accepted what came before; return for how
+        long to wait at least, where nobody can tell which handshakes go on."""
+        unknown_ms = 0 if gate.device == "lo" else UNKNOWN_PAUSE_MS
+        most_ms = min(_PAUSE_MOST_MS, self._max_hold_ms(gate) / _PAUSE_PART)
         give_up = time.monotonic() + most_ms / 1000
+        going_on = 0
         while time.monotonic() < give_up:
             try:
-                unfinished = self._listeners and \
-                    self._listeners.unfinished(gate.holds_port)
-            except OSError:        # a kernel that cannot tell
-                unfinished = None
-            if unfinished is None:
-                return 0 if gate.device == "lo" else UNKNOWN_PAUSE_MS
-            if not unfinished:
-                break
+                if going_on is not None:
+                    # in the order in which a connection goes from the one to the other
+                    going_on = self._listeners.handshakes(gate.holds_port)
+                served, waiting = self._listeners.accepts_here(gate.holds_port)
+            except (AttributeError, OSError):
+                return unknown_ms  # a kernel that cannot tell
+            if not served or not waiting and going_on is None:
+                return unknown_ms
+            if not waiting and not going_on:
+                return 0
             self._wait(lambda: False, time.monotonic() + _PAUSE_STEP_S)
         return 0
 
-    # What --until, --until-port and --until-new-port wait for.
+    # What --until and --until-new-port wait for.
 
     def _readiness(self, gates):
         """A function that tells whether the hold may end; None if nobody has
         said when."""
         options = self._options
-        port = options.until_port or options.until_new_port
+        port = options.until_new_port
         try:
-            self._listeners = listeners = Listeners()
+            listeners = Listeners()
             before = listeners.on_port(port) if port else set()
             self._change = Change(listeners, lambda port: any(
                 not gate.all_packets and gate.holds_port(port)
                 for gate in gates))
+            self._listeners = listeners
         except OSError as error:
             self._reporter.warn(f"cannot see who listens ({error}); the hold "
                                 "ends with the command")
@@ -214,8 +238,6 @@ class Protect:
             return self._probe
         if self._change is None or not port:
             return None
-        if options.until_port:
-            return lambda: listeners.on_port(port)
 
         def taken_over():
             now = listeners.on_port(port)
@@ -269,66 +291,69 @@ class Protect:
                 self._take_signal(info)
 
     def _take_signal(self, info):
-        for share in self._shares:
-            if info.si_signo in _END_SIGNALS:
-                share.leave()
-            share.reap()
+        if info.si_signo in _END_SIGNALS:
+            self._leave()
         if info.si_signo != signal.SIGCHLD and info.si_code != _SI_KERNEL:
             self._command.send_signal(info.si_signo)
         if info.si_signo in _END_SIGNALS and not self._stopped_by:
             raise _Stopped(info.si_signo)
 
     def _holding(self):
-        """Whether a hold goes on; says so when one ended too early."""
-        holding = False
-        for share in self._shares:
-            if share.ended_by:
-                continue
-            if share.look():
-                holding = True
-                continue
-            self._covered = False
-            what = "the command did" if self._command.running else \
-                "what was waited for had come"
-            self._reporter.warn(
-                f"{share.gate.device}: the hold ended before {what} "
-                f"({share.ended_by}); new connections are not held")
-            if self._options.kill and self._command.running:
-                self._reporter.warn("ending the command (--kill)")
-                self._command.send_signal(signal.SIGTERM)
-        return holding
+        """Whether the hold goes on.  It ends on all devices at once; says so when that
+        is too early."""
+        if not self._holds or self._holds[0].ended_by:
+            return False
+        self._witness.look()
+        for hold in self._holds:
+            cause = hold.look()
+            if cause:
+                self._leave(cause)
+                self._covered = False
+                what = "the command did" if self._command.running else \
+                    "what was waited for had come"
+                self._reporter.warn(
+                    f"{hold.gate.device}: the hold ended before {what} ({cause}); new "
+                    "connections are not held")
+                return False
+        return True
 
     # The end.
 
     def _conclude(self):
         status = self._status()
-        holds = [{"device": share.gate.device, **(share.report or {}),
-                  "ended_by": share.ended_by, "others": share.others}
-                 for share in self._shares]
-        if any("held" not in hold and not hold["others"] for hold in holds):
+        if self._tool.namespace and self._holds:
+            self._tool.namespace.enter()       # where what is looked at is
+        holds = [hold.report() for hold in self._holds]
+        if any("held" not in hold for hold in holds):
             self._covered = False  # so far as is known
-        # What one device should have held another may have.
-        held = any(hold.get("held") for hold in holds)
-        passed, remarks = (not held and any(hold.get(name) for hold in holds)
-                           for name in ("passed", "remarks"))
-        dropped = sum(sum(hold.get("drops", {}).values()) for hold in holds)
-        if status == EXIT_OK and not (
-                self._covered and
-                (self._held or self._options.allow_unprotected)):
-            status = EXIT_NOT_COVERED
-        elif status == EXIT_OK and passed and \
-                not self._options.allow_unprotected:
-            status = EXIT_NOTHING
-        elif status == EXIT_OK and dropped and not self._options.allow_drops:
+        passed = self._witness.passed([hold.gate for hold in self._holds]) \
+            if self._holds else {}
+        held = sum(hold.get("held", 0) for hold in holds)
+        # (Of UDP some may be right beside it: connections of QUIC that are there.)
+        missed = bool(passed) or not held and any(hold.get("udp") for hold in holds)
+        dropped = sum(hold.get("dropped", 0) for hold in holds)
+        full = overflows() - self._overflows if held else 0
+        if status == EXIT_OK and self._options.allow_unprotected:
+            missed_status = uncovered_status = EXIT_OK
+        else:
+            missed_status, uncovered_status = EXIT_PASSED, EXIT_NOT_COVERED
+        if status == EXIT_OK and not (self._covered and self._held):
+            status = uncovered_status
+        if status == EXIT_OK and missed:
+            status = missed_status
+        if status == EXIT_OK and dropped and not self._options.allow_drops:
             status = EXIT_DROPPED
         self._reporter.protect({
             "exit_status": status,
             "command_status": self._command.status,
             "command_ms": self._command.took_ms,
-            "covered": self._held and self._covered and self._done and
-            not passed and not remarks,
+            "covered": self._held and self._covered and self._done and not missed and
+            not (not held and any(hold.get("remarks") for hold in holds)),
             "waited": self._waited,
             "dropped": dropped,
+            "full_listeners": full,
+            "passed": passed,
+            "passed_is_sure": not self._holds or self._witness.is_sure,
             "holds": holds})
         return status
 

@@ -4,13 +4,8 @@
 Everything goes to standard error: standard output is the wrapped command's.
 """
 
+import json
 import sys
-
-_DROP_NAMES = {
-    "plug": "by the plug (raise --limit; or its device was set down)",
-    "listeners": "by full queues of listeners (the server's listen backlog, "
-                 "net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)",
-}
 
 
 class Reporter:
@@ -46,33 +41,33 @@ class Reporter:
         elif waited["for"]:
             self.note(f"waited {waited['ms']:g} ms after the command: "
                       f"{waited['for']}")
-        held = sum(hold.get("held", 0) for hold in outcome["holds"])
         for hold in outcome["holds"]:
             if hold["ended_by"].startswith("error"):
                 self.warn(f"{hold['device']}: no report of the hold "
                           f"({hold['ended_by']})")
-            said = "; ".join(hold.get("passed", []) + hold.get("remarks", []))
-            if said and not held:
-                self.warn(f"{hold['device']}: nothing to hold was seen: {said}")
-            elif said and hold["held"]:
-                self.note(f"{hold['device']}: {said}")
-            for name, count in hold.get("drops", {}).items():
-                if count:
-                    self.warn(f"{hold['device']}: {count} dropped "
-                              f"{_DROP_NAMES[name]}")
+            for remark in hold.get("remarks", []):
+                (self.note if hold["held"] else self.warn)(f"{hold['device']}: {remark}")
+            if hold.get("dropped"):
+                self.warn(f"{hold['device']}: {hold['dropped']} dropped by the plug (raise "
+                          "--limit; or its device was set down)")
+        for device, count in outcome["passed"].items():
+            held = any(hold["device"] == device for hold in outcome["holds"])
+            self.warn(f"{count} new connections came by {device} and were not held: " + (
+                "a filter or a program of somebody else takes them before, they have a "
+                "VLAN tag, or the filters of the hold were removed" if held else
+                "it is not set up"))
+        if not outcome["passed_is_sure"]:
+            self.warn("too many connections came to tell whether all were held")
+        if outcome["full_listeners"]:
+            self.warn(f"{outcome['full_listeners']} times a listener of this host had no "
+                      "room for a connection (the server's listen backlog, "
+                      "net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)")
         if self.as_json:
-            import json            # when nobody waits any more
             self._write(json.dumps(outcome))
-        else:
-            for hold in outcome["holds"]:
-                if hold["others"] or "held" in hold:
-                    self.note(_hold_line(hold))
-
-
-def _hold_line(hold):
-    if hold["others"]:
-        return (f"{hold['device']}: others share this hold and will end it")
-    return (f"{hold['device']}: held {hold['held']} for at most "
-            f"{hold['longest_hold_ms']:g} ms, "
-            f"{sum(hold['drops'].values())} dropped "
-            f"(hold of {hold['hold_ms']:g} ms)")
+            return
+        for hold in outcome["holds"]:
+            if "held" in hold:
+                self.note(
+                    f"{hold['device']}: held {hold['held']} for at most "
+                    f"{hold['longest_hold_ms']:g} ms, {hold['dropped']} dropped "
+                    f"(hold of {hold['hold_ms']:g} ms)")

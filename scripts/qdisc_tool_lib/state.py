@@ -1,34 +1,53 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What setup did, kept under /run: the kernel can show neither the limit of
-a plug nor whether it is shut, and not who made it.
+"""What setup did, kept under /run: the kernel does not show who made a plug, nor what
+is to be held.
 
 One directory for each network namespace; in it, for each device,
   DEVICE.gate   what setup was told and made
-  DEVICE.lock   locked (flock) by whoever changes the gate, or begins or ends
-                a hold
-  DEVICE.hold   while a hold goes on, see share.py
-All may read the first.  The others root alone may open, and so lock.
+  DEVICE.lock   locked (flock) by whoever holds, or changes the gate; in it, who that
+                is and until when
+All may read the first, and root alone the second.
 """
 
 import fcntl
 import os
+import shutil
 import time
 
 from .errors import ToolError, words
 from .gate import Gate
-from .system import namespace_id
+from .system import live_namespaces, namespace_id
 
 DEFAULT_DIRECTORY = "/run/qdisc_tool"
 # Many who try often would keep the CPU from the one who has the lock.
-_RETRY_S, _RETRY_MOST_S = 0.005, 0.1
+_RETRY_S, _RETRY_MOST_S = 0.005, 0.05
+# Who has the lock has so long to begin a hold, and after its deadline to end it.
+_BUSY_S, _LATE_S = 10.0, 1.0
+# So long a caller waits for those before it.
+_QUEUE_S = 120.0
 
 
 class State:
     """The state of one network namespace."""
 
     def __init__(self, directory):
-        self.top = directory
+        self._top = directory
         self.directory = os.path.join(directory, namespace_id())
+
+    def make_directory(self):
+        """And remove those of namespaces that are gone."""
+        os.makedirs(self.directory, exist_ok=True)
+        here, alive = os.path.join(self.directory, "namespace"), live_namespaces()
+        if not os.path.lexists(here):
+            os.symlink(str(os.stat("/proc/self/ns/net").st_ino), here)
+        for name in os.listdir(self._top):
+            there = os.path.join(self._top, name)
+            try:
+                if there != self.directory and \
+                        int(os.readlink(f"{there}/namespace")) not in alive:
+                    shutil.rmtree(there)
+            except (OSError, ValueError):
+                pass               # none of ours
 
     def path(self, device, suffix):
         return os.path.join(self.directory, f"{device}.{suffix}")
@@ -65,12 +84,18 @@ class State:
     def save(self, gate):
         """Also of a gate in the making: see Gate.complete."""
         path = self.path(gate.device, "gate")
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            file.write(gate.text())
-        os.replace(path + ".new", path)
+        try:
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                file.write(gate.text())
+            os.replace(path + ".new", path)
+        except OSError as error:
+            _unlink(path + ".new")
+            raise ToolError(f"{path}: {error.strerror}") from error
 
     def forget(self, device):
-        os.unlink(self.path(device, "gate"))
+        """At the end of a gate: the lock goes, too."""
+        for suffix in "gate", "lock":
+            _unlink(self.path(device, suffix))
 
     def unwritable(self, device):
         """Why a hold cannot have its files: a sentence, or None."""
@@ -83,39 +108,101 @@ class State:
             return f"{path}: {error.strerror}"
         return None
 
-    def lock(self, device, wait_s=0.0):
-        """The lock of a gate as an open file descriptor, or None if another
-        process keeps it for longer than @wait_s."""
-        path = self.path(device, "lock")
-        give_up = taken = 0
-        retry_s = _RETRY_S
-        while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(fd), os.stat(path)):
-                    os.utime(fd)
-                    return fd
-            except (BlockingIOError, FileNotFoundError):
-                pass               # the latter if it was broken just now
-            if taken != os.fstat(fd).st_mtime_ns:      # by one more
-                taken = os.fstat(fd).st_mtime_ns
-                give_up = time.monotonic() + wait_s
-            os.close(fd)
+    def holder(self, device):
+        """(command, seconds that are left) of a hold that goes on, or None."""
+        try:
+            with open(self.path(device, "lock"), encoding="utf-8") as file:
+                command, until = _read(file.fileno())
+        except OSError:
+            return None
+        left_s = until - time.monotonic()
+        return (command, left_s) if command in ("protect", "hold") and left_s > 0 else None
+
+
+def _unlink(path):
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _read(fd):
+    command, _, until = os.pread(fd, 80, 0).decode().partition(" ")
+    try:
+        return command, float(until)
+    except ValueError:
+        return "", 0.0
+
+
+class Turn:
+    """The lock of a gate: one process at a time holds by it, or changes it."""
+
+    def __init__(self, state, device):
+        self._path = state.path(device, "lock")
+        self._fd = None
+
+    def take(self, wait=time.sleep, waits=lambda: None):
+        """Wait for those who were before; waits() is called if there are any.  Who is
+        late, because it was stopped, has had its turn."""
+        give_up = time.monotonic() + _QUEUE_S
+        told, retry_s = False, _RETRY_S
+        while not self._try():
+            if not told:
+                waits()
+                told = True
             if time.monotonic() >= give_up:
-                return None
-            time.sleep(retry_s)
+                raise ToolError("busy: hold after hold goes on, or a setup; 'qdisc_tool "
+                                "release' ends that")
+            wait(retry_s)
             retry_s = min(2 * retry_s, _RETRY_MOST_S)
+        return self
 
-    def must_lock(self, device, wait_s):
-        """The same, or ToolError."""
-        fd = self.lock(device, wait_s)
-        if fd is None:
-            raise ToolError(f"{device} is busy: a setup goes on, or hold after hold, or a "
-                            "process was stopped in one; 'qdisc_tool release' ends that")
-        return fd
+    def _try(self):
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        now = time.monotonic()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Where a killed process held, its turn is over; 'hold' needs none.
+            mine = os.path.samestat(os.fstat(fd), os.stat(self._path)) and not (
+                _read(fd)[0] == "hold" and _read(fd)[1] > now)
+        except (BlockingIOError, FileNotFoundError):
+            mine = False
+            if 0 < _read(fd)[1] < now - _LATE_S:
+                _unlink(self._path)
+        if not mine:
+            os.close(fd)
+            return False
+        self._fd = fd
+        self.note("begins", now + _BUSY_S)
+        return True
 
-    def break_lock(self, device):
-        """The lock, even if a process that was stopped keeps it."""
-        os.unlink(self.path(device, "lock"))
-        return self.lock(device)
+    def seize(self):
+        """The lock, whoever has it: that one sees by is_lost() that it has it no more."""
+        while True:
+            _unlink(self._path)
+            if self._try():
+                return self
+
+    def note(self, command, until):
+        """Who has it until when, for those who wait; OSError from a full disk."""
+        text = f"{command} {until}"
+        try:
+            os.pwrite(self._fd, text.ljust(80).encode(), 0)
+        except OSError as error:
+            error.filename = self._path
+            _unlink(self._path)
+            self.leave()
+            raise
+
+    @property
+    def is_lost(self):
+        return self._fd is None or not os.fstat(self._fd).st_nlink
+
+    def leave(self, keep=False):
+        """With @keep the hold goes on by itself until what was noted."""
+        if self._fd is None:
+            return
+        if not keep:
+            os.ftruncate(self._fd, 0)
+        os.close(self._fd)
+        self._fd = None

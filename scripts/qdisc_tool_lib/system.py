@@ -2,8 +2,11 @@
 """Network namespaces, capabilities and the running of other programs."""
 
 import os
+import shlex
+import socket
+import subprocess
 import sys
-import _socket as socket       # see __init__.py
+from ctypes import CDLL, get_errno
 
 from .errors import ToolError
 
@@ -30,6 +33,20 @@ def namespace_id():
         any_socket.close()
 
 
+def live_namespaces():
+    """The inodes of those that a process is in, or that have a name."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found.add(os.stat(f"/proc/{pid}/ns/net").st_ino)
+        except OSError:
+            pass                   # it has ended
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        found.update(int(line.split()[3][len("net:["):-1]) for line in file
+                     if line.split()[3].startswith("net:["))
+    return found
+
+
 class Namespace:
     """Work in another network namespace, and find the way back.
 
@@ -40,26 +57,23 @@ class Namespace:
         """Of that name, path or process id."""
         self._path = name if "/" in name else \
             f"/proc/{name}/ns/net" if name.isdigit() else f"/run/netns/{name}"
-        # what runs a command there, for --dry-run
-        self.prefix = ["nsenter", f"--net={self._path}", "--"]
+        self._there_fd = None
         self._home_fd = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
 
     def enter(self):
-        try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise ToolError(
-                f"no network namespace {self._path} ({error.strerror}): give a "
-                "name that 'ip netns' lists, a process id, or a path"
-            ) from error
-        self._enter(fd)
-        os.close(fd)
+        if self._there_fd is None:
+            try:
+                self._there_fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise ToolError(
+                    f"no network namespace {self._path} ({error.strerror}): give a "
+                    "name that 'ip netns' lists, a process id, or a path") from error
+        self._enter(self._there_fd)
 
     def leave(self):
         self._enter(self._home_fd)
 
     def _enter(self, fd):
-        from ctypes import CDLL, get_errno    # dear, and seldom needed
         if CDLL(None, use_errno=True).setns(fd, _CLONE_NEWNET):
             raise ToolError(f"cannot enter the network namespace {self._path}, "
                             f"or leave it: {os.strerror(get_errno())}")
@@ -74,14 +88,8 @@ def may_administer():
     return False
 
 
-def quoted(argv):
-    import shlex
-    return shlex.join(argv)
-
-
 def run(argv):
     """Run a program to its end; ToolError with its own words if it fails."""
-    import subprocess              # as dear as the interpreter's start
     try:
         done = subprocess.run(argv, text=True, check=False,
                               capture_output=True, timeout=COMMAND_TIMEOUT_S)
@@ -89,11 +97,11 @@ def run(argv):
         raise ToolError(f"{argv[0]} is not installed, or not in PATH"
                         ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolError(f"{quoted(argv)}: {error}") from error
+        raise ToolError(f"{shlex.join(argv)}: {error}") from error
     if done.returncode:
         words = (done.stderr or done.stdout).strip() or \
             f"exit status {done.returncode}"
-        raise ToolError(f"{quoted(argv)}: {words}")
+        raise ToolError(f"{shlex.join(argv)}: {words}")
     return done.stdout
 
 

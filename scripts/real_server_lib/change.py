@@ -40,10 +40,12 @@ def undo(parts, made, host):
     return wrong
 
 
-def _all_parts(record):
-    """Of all its set-ups; of one part once."""
+def _all_parts(record, host):
+    """Of all its set-ups, by the devices of today and by those that another program's
+    have taken the place of since; of one part once."""
     return list({part.key: part for set_up in record.set_ups
-                 for part in parts_of(set_up)}.values()) if record else []
+                 for those in (None, host)
+                 for part in parts_of(set_up, those)}.values()) if record else []
 
 
 def setup(host, state, set_up):
@@ -51,7 +53,7 @@ def setup(host, state, set_up):
     whether anything was changed."""
     old = state.load()
     made = dict(old.made) if old else {}
-    parts = parts_of(set_up)
+    parts = parts_of(set_up, host)
     record = Record([*(old.set_ups if old else []), set_up], made)
     new = {}
     try:
@@ -78,7 +80,7 @@ def setup(host, state, set_up):
     wanted = {part.key for part in parts}
     gone = {key: before for key, before in made.items() if key not in wanted}
     changed = bool(new or gone)
-    wrong = undo([part for part in _all_parts(record)
+    wrong = undo([part for part in _all_parts(record, host)
                   if part.key in gone], gone, host)
     for key in set(made) - wanted - set(gone):
         del made[key]
@@ -90,7 +92,7 @@ def setup(host, state, set_up):
 
 def planned(host, set_up):
     """The commands of setup, for --dry-run."""
-    return [command for part in parts_of(set_up)
+    return [command for part in parts_of(set_up, host)
             for command in part.making(host)]
 
 
@@ -99,7 +101,7 @@ def clear(host, state):
     record = state.load()
     if not record:
         return False
-    wrong = undo(_all_parts(record), record.made, host)
+    wrong = undo(_all_parts(record, host), record.made, host)
     state.save(record if wrong else None)
     if wrong:
         raise ToolError("; ".join([*wrong, "the rest is undone; run "
@@ -110,6 +112,6 @@ def clear(host, state):
 def planned_clear(host, state):
     """The commands of clear, for --dry-run."""
     record = state.load()
-    return [command for part in reversed(_all_parts(record))
+    return [command for part in reversed(_all_parts(record, host))
             if part.key in record.made
             for command in part.undoing(host, record.made[part.key])]

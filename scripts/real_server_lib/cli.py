@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the command line to the exit status."""
 
+import os
 import sys
 
-from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
+from ipvs_mhs_tool import (EXIT_OK, ToolError, UsageError, json_of, quoted,
+                           renewed)
 from ipvs_mhs_tool import main as run_main
 
 from . import chance, change
 from .faults import OWN_REMEDY, faults_of, report
 from .host import Host
-from .options import DEFAULT_CONFIG, parser, read_config, set_up_of
+from .options import (DEFAULT_CONFIG, OLD_CONFIG, OLD_SPELLINGS, parser,
+                      read_config, set_up_of)
 from .state import State
 
 
@@ -32,7 +35,12 @@ def _wanted(options):
     """As asked for on the command line, or by the file."""
     if not options.vip:
         _refuse_more(options)
-        return read_config(options.config or DEFAULT_CONFIG)
+        path = options.config or DEFAULT_CONFIG
+        if path == DEFAULT_CONFIG and not os.path.exists(path) and \
+                os.path.exists(OLD_CONFIG):
+            path = OLD_CONFIG
+            _say(f"{path} is {DEFAULT_CONFIG} from the next version on")
+        return read_config(path)
     if options.config:
         raise UsageError("--config and --vip are two sources: give one")
     return set_up_of(options)
@@ -64,7 +72,26 @@ def _check(options):
     set_up = record.set_ups[-1] if record else _wanted(options)
     if options.port:
         set_up = set_up._replace(ports=tuple(options.port))
-    return report(faults_of(set_up, Host()))
+    return report(faults_of(set_up, Host()), options.json)
+
+
+def _show(options):
+    record = State().load()
+    set_up = record.set_ups[-1] if record else None
+    packets = dict(zip(("kept", "sent_back", "failed"), chance.counts(Host()))) \
+        if set_up and set_up.directors else {}
+    if options.json:
+        sys.stdout.write(json_of({
+            "format": 1, "set_up": set_up and set_up._asdict(),
+            "made": [*record.made] if record else [], "packets": packets}))
+        return EXIT_OK
+    print(f"{quoted(set_up.command())}\nmade: "
+          f"{', '.join(record.made) or 'nothing, all was there'}"
+          if record else "nothing is set up here; 'real_server help setup'")
+    if packets:
+        print("packets: " + ", ".join(f"{what.replace('_', ' ')} {number}"
+                                      for what, number in packets.items()))
+    return EXIT_OK
 
 
 def _clear(options):
@@ -79,23 +106,13 @@ def _clear(options):
     return EXIT_OK
 
 
-def _show(_options):
-    record = State().load()
-    if not record or not record.set_ups[-1].directors:
-        raise ToolError("no director is set up: 'real_server setup' with --director")
-    print("directors: " + ", ".join(record.set_ups[-1].directors))
-    print("packets: " + ", ".join(f"{what} {number}" for what, number in
-                                  zip(("kept", "sent back", "failed"),
-                                      chance.counts(Host()))))
-    return EXIT_OK
-
-
 def _drained(options):
     from .drained import drained
     return drained(options)
 
 
 def main(argv):
+    argv = renewed(argv, OLD_SPELLINGS, "real_server")
     return run_main(parser(), {"setup": _setup, "check": _check,
                                "clear": _clear, "show": _show,
                                "drained": _drained}, argv)

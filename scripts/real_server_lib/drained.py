@@ -7,9 +7,10 @@ TIME_WAIT both sides have said all.
 """
 
 import ipaddress
+import sys
 from collections import Counter
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT, ToolError
+from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT, ToolError, json_of
 
 from mhsstat_lib.address import spelled, told, unmapped
 from mhsstat_lib.progress import Progress, until
@@ -44,7 +45,7 @@ def _services(options):
         (ipaddress.ip_address(vip), port) for vip in set_up.vips
         for protocol, port in set_up.ports if protocol == "tcp"]
     if not named:
-        raise ToolError("no port is set up here: name the service by --service")
+        raise ToolError("no port is set up here: name the service by --tcp-service")
     return list(dict.fromkeys((unmapped(address), port) for address, port in named))
 
 
@@ -110,6 +111,9 @@ def drained(options):
         status = until(looks.look, options, progress, "drained")
     else:
         status = EXIT_TIMEOUT if looks.look(options)[0] else EXIT_OK
+    if options.json:
+        sys.stdout.write(json_of({"format": 1, "services": looks.left}))
+        return status
     for name, found in looks.left.items():
         print(_words(name, found))
     return status

@@ -2,8 +2,11 @@
 """What is wrong with a real server, parts that are missing and all else."""
 
 import re
+import sys
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, quoted
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, json_of, quoted
+
+from mhsstat_lib.text import finding, screen
 
 from .options import family_of
 from .parts import Fault, parts_of, tunnels_of
@@ -16,14 +19,17 @@ _HEADER = {4: 20, 6: 40}
 _BETWEEN = {"ipip": 0, "gre": 4, "gue": 8 + 4}
 
 
-def report(found):
+def report(found, as_json=False):
     """Print faults; the exit status of check."""
-    status = EXIT_OK
-    for fault in found:
-        print(f"{fault.severity}: {fault.text}; remedy: {fault.remedy}")
-        if fault.severity == "error":
-            status = EXIT_PROBLEM
-    return status
+    found = [*found]
+    if as_json:
+        sys.stdout.write(json_of({"format": 1, "faults": [
+            fault._asdict() for fault in found]}))
+    else:
+        for fault in found:
+            print(finding(fault.severity, fault.text, fault.remedy,
+                          screen(sys.stdout)))
+    return EXIT_PROBLEM if any(f.severity == "error" for f in found) else EXIT_OK
 
 
 def overhead(set_up):
@@ -101,7 +107,7 @@ def _accepts(socket, vip, protocol, port, devices):
 def deaf(set_up, host):
     """Services that do not listen."""
     # packets come by these
-    devices = tunnels_of(set_up) or set(host.arp_devices())
+    devices = tunnels_of(set_up, host) or set(host.arp_devices())
     for protocol, port in set_up.ports:
         sockets = host.sockets().splitlines()
         for vip in set_up.vips:
@@ -124,7 +130,7 @@ def translated(set_up, host):
 
 def faults_of(set_up, host):
     """All of them, in the order in which they are best mended."""
-    for part in parts_of(set_up):
+    for part in parts_of(set_up, host):
         yield from part.faults(host)
     for look in _misplaced, _sizes, deaf:
         yield from look(set_up, host)

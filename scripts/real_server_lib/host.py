@@ -76,6 +76,23 @@ class Host:
         return {link["ifname"]: link
                 for link in self._ask_json("ip", "-j", "-d", "address")}
 
+    def taker(self, device, kind):
+        """The device that takes what no tunnel between two addresses takes, by the
+        kernel's order: one in collect-metadata mode that is up, else that of the
+        module, whose name may be another; @device if neither is there."""
+        found = {}
+        for name, link in self.links().items():
+            info = link.get("linkinfo", {})
+            data = info.get("info_data", {})
+            if info.get("info_kind") != kind:
+                continue
+            if data.get("external") or data.get("collect_metadata"):
+                if "UP" in link["flags"]:
+                    return name
+            elif {data.get("remote", "any"), data.get("local", "any")} == {"any"}:
+                found[name] = link
+        return device if device in found else next(iter(found), device)
+
     def addresses(self):
         """Those of all devices."""
         return {address.get("local") for link in self.links().values()

@@ -8,9 +8,13 @@ from typing import NamedTuple, Optional
 
 from ipvs_mhs_tool import Parser, ToolError, UsageError, commands_of
 
-from mhsstat_lib.progress import add_waiting
+from mhsstat_lib.progress import OLD_INTERVAL, add_waiting
 
-DEFAULT_CONFIG = "/etc/real_server.conf"
+DEFAULT_CONFIG = "/etc/ipvs-mhs/real_server.conf"
+OLD_CONFIG = "/etc/real_server.conf"
+# -t is a TCP service in all tools, -n is --dry-run
+OLD_SPELLINGS = (("-t", "(ipip|gre|gue)(,.*)?", "--tunnel"),
+                 ("-s|--service", r"\S+:[0-9]+", "--tcp-service"), *OLD_INTERVAL)
 TUNNELS = ("ipip", "gre", "gue")
 GUE_PORT = 6080       # as registered for GUE
 # Every host takes 536; 65495 is what a packet of 65535 bytes holds.
@@ -146,7 +150,7 @@ def _add_set_up(sub, title):
     group = sub.add_argument_group(title)
     for flags, convert, what, text in (
             (("-a", "--vip"), _vip, "ADDRESS", "a virtual address"),
-            (("-t", "--tunnel"), _one_of(TUNNELS), "TYPE",
+            (("--tunnel",), _one_of(TUNNELS), "TYPE",
              "take packets in ipip, gre or gue, too"),
             (("--outer",), _one_of(("ipv4", "ipv6")), "FAMILY",
              "ipv4 or ipv6: of the address by which the director reaches this "
@@ -185,22 +189,25 @@ def parser():
                     "--vip: with what setup made, or else with what the file "
                     "asks for. Exit status 0: no error; 1: there are.")
     _add_set_up(check, "what it should be")
+    show = commands.add_parser(
+        "show", help="what is set up here, which is also said without a command")
     clear = commands.add_parser(
         "clear", help="undo what setup made",
         description="Undo what setup made, and nothing else.")
     for sub in setup, clear:
         sub.add_argument("-n", "--dry-run", action="store_true",
                          help="print the commands that would do it")
-    commands.add_parser(
-        "show", help="what became of packets of the second chance")
     drained = commands.add_parser(
         "drained", help="whether clients' flows are left on this server",
         description="Say how many flows of services this server has left, by its "
                     "own sockets. Exit status 0: none; 124: some, when the time is "
                     "over.")
-    drained.add_argument("-s", "--service", metavar="ADDRESS:PORT", action="append",
+    drained.add_argument("-t", "--tcp-service", dest="service", metavar="ADDRESS:PORT", action="append",
                          default=[], help="may be repeated (default: those of "
                                           "setup)")
+    for sub in show, check, drained:
+        sub.add_argument("-j", "--json", action="store_true",
+                         help="as a JSON object")
     add_waiting(drained, 0, "wait this long, as 20min, until none is left (default: "
                             "look once)")
     return top

@@ -383,24 +383,25 @@ def _tunnel_devices(tunnel, vip_family, outer):
         ("sit0", "sit", "sit")
 
 
-def _tunnel_parts(set_up):
+def _tunnel_parts(set_up, host):
     for tunnel in set_up.tunnels:
         for family, outer in set_up.carried():
-            device, *module = _tunnel_devices(tunnel, family, outer)
-            yield Tunnel(device, *module)
+            name, kind, module = _tunnel_devices(tunnel, family, outer)
+            device = host.taker(name, kind) if host else name
+            yield Tunnel(device, kind, module)
             if family == 4:
                 yield Loose(device)
                 yield TunnelAddress(device, set_up.of_family(4)[0])
             else:
                 yield Sysctl(_sysctl_of(6, device, "disable_ipv6"), ("0",),
                              "no IPv6 comes out of the tunnel")
-            if device == "ip6tnl0" and family == 4:
+            if name == "ip6tnl0" and family == 4:
                 yield AnyMode(device)
             if tunnel == "gue":
                 yield Gue(set_up.gue_port, outer)
 
 
-def _parts(set_up):
+def _parts(set_up, host):
     if 4 in set_up.families():
         vips = ", ".join(set_up.of_family(4))
         # 3 answers for addresses of global scope, 4 to 7 for all
@@ -411,7 +412,7 @@ def _parts(set_up):
                   f"may ask by ARP in the name of {vips}, which takes the address "
                   "from the director")
     yield Up("lo")
-    tunnels = list(_tunnel_parts(set_up))
+    tunnels = list(_tunnel_parts(set_up, host))
     yield from tunnels
     if 6 in set_up.families():
         yield Sysctl(_sysctl_of(6, "lo", "disable_ipv6"), ("0",),
@@ -427,13 +428,14 @@ def _parts(set_up):
         yield Address(vip, devices)
 
 
-def parts_of(set_up):
+def parts_of(set_up, host=None):
     """In the order of making: the addresses come last, when ARP is silent and
-    tunnels are open, and go first."""
-    return list({part.key: part for part in _parts(set_up)}.values())
+    tunnels are open, and go first.  @host tells which devices take the tunnels'
+    packets."""
+    return list({part.key: part for part in _parts(set_up, host)}.values())
 
 
-def tunnels_of(set_up):
+def tunnels_of(set_up, host=None):
     """The names of the tunnels' devices."""
-    return {part.device for part in parts_of(set_up)
+    return {part.device for part in parts_of(set_up, host)
             if isinstance(part, Tunnel)}

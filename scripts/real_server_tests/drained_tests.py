@@ -55,7 +55,7 @@ class Flows(unittest.TestCase):
 class Command(unittest.TestCase):
     def test_each_service(self):
         self.assertEqual(
-            run("-s", "192.0.2.1:80", "-s", "[2001:DB8::1]:80"),
+            run("-t", "192.0.2.1:80", "-t", "[2001:DB8::1]:80"),
             (124, "192.0.2.1:80: 3 flow(s) left, 2 established, 1 half-closed\n"
              "[2001:db8::1]:80: 1 flow(s) left, 1 half-open\n", ""))
 
@@ -63,7 +63,7 @@ class Command(unittest.TestCase):
         listens = "tcp LISTEN 0 128 0.0.0.0:80 0.0.0.0:*"
         for listening, status in ((listens, 0), (listens.replace("80", "81"), 125),
                                   ("", 125)):
-            self.assertEqual(run("-s", "192.0.2.1:80", sockets="",
+            self.assertEqual(run("-t", "192.0.2.1:80", sockets="",
                                  listening=listening)[0], status)
 
     def test_a_port_that_a_rule_leads_to_a_container_is_not_known(self):
@@ -73,16 +73,16 @@ class Command(unittest.TestCase):
                 ('tcp dport 80 counter packets 1 bytes 60 xt target "DNAT"', 125),
                 ("tcp dport 8080 dnat to 172.17.0.2:80", 0),
                 ("tcp dport 80 accept", 0)):
-            self.assertEqual(run("-s", "192.0.2.1:80", sockets="", rules=rule,
+            self.assertEqual(run("-t", "192.0.2.1:80", sockets="", rules=rule,
                                  listening=listens)[0], status, rule)
 
     def test_an_address_that_is_mapped_is_that_of_ipv4(self):
-        self.assertEqual(run("-s", "[::ffff:192.0.2.1]:80")[0], 124)
+        self.assertEqual(run("-t", "[::ffff:192.0.2.1]:80")[0], 124)
 
     def test_quic_is_not_counted(self):
         for port, warns in (443, True), (4430, False):
             self.assertEqual("UDP, as of QUIC" in run(
-                "-s", "192.0.2.1:443", listening="tcp LISTEN 0 128 *:443 *:*\n"
+                "-t", "192.0.2.1:443", listening="tcp LISTEN 0 128 *:443 *:*\n"
                 f"udp UNCONN 0 0 0.0.0.0:{port} 0.0.0.0:*")[2], warns)
 
     def test_services_that_were_set_up(self):
@@ -93,7 +93,7 @@ class Command(unittest.TestCase):
     def test_none(self):
         status, _, err = run()
         self.assertEqual(status, 125)
-        self.assertIn("--service", err)
+        self.assertIn("--tcp-service", err)
 
 
 if __name__ == "__main__":

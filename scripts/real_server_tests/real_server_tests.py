@@ -145,7 +145,7 @@ class FakeHost(host.Host):
 
 class Options(unittest.TestCase):
     def test_values_are_listed_and_repeated(self):
-        one = set_up("--vip", f"{VIP4},2001:DB8:0::1", "-a", VIP4, "-t", "gue",
+        one = set_up("--vip", f"{VIP4},2001:DB8:0::1", "-a", VIP4, "--tunnel", "gue",
                      "--port", "80,443/udp", "--outer", "ipv6", "-m", "1400")
         self.assertEqual(one, options.SetUp(
             (VIP4, VIP6), ("gue",), (6,), 6080, 1400,
@@ -282,6 +282,25 @@ class Parts(unittest.TestCase):
                 (VIP6, "gre", (), ["ip6gre0"])):
             self.assertEqual(self.devices("--vip", vip, "--tunnel", tunnel,
                                           *more), devices)
+
+    def test_a_device_of_ipip_by_what_it_takes(self):
+        def device(name, *flags, kind="ipip", **data):
+            one = link(name, "NOARP", *flags, kind=kind)
+            one["linkinfo"] = {"info_kind": kind, "info_data": data}
+            return one
+        wide = {"remote": "any", "local": "any"}
+        tunl0, renamed = device("tunl0", **wide), device("cilium_tunl", **wide)
+        far = device("far", "UP", remote="10.0.0.1", local="any")
+        external = device("ipip0", "UP", external=True, **wide)
+        down = device("ipip1", external=True, **wide)
+        other = device("gre9", "UP", kind="gre", external=True, **wide)
+        for devices, taker in (
+                ((), "tunl0"), ((tunl0, far, down, other), "tunl0"),
+                ((renamed,), "cilium_tunl"), ((tunl0, external), "ipip0")):
+            on = FakeHost(*devices, sysctls={"net.ipv4.conf.all.rp_filter": "1"})
+            commands = self.commands("--vip", VIP4, "--tunnel", "ipip", on=on)
+            self.assertIn(f"ip address add {VIP4}/32 dev {taker}", commands)
+            self.assertIn(f"sysctl -w net.ipv4.conf.{taker}.rp_filter=2", commands)
 
     def test_gue_port_for_each_outer_family(self):
         commands = self.commands("--vip", f"{VIP4},{VIP6}", "--tunnel", "gue",
@@ -610,7 +629,7 @@ class Documents(unittest.TestCase):
 
     def test_every_option_is_in_both(self):
         shown = io.StringIO()
-        for command in "setup", "check", "clear":
+        for command in "setup", "check", "clear", "show", "drained":
             with contextlib.redirect_stdout(shown), \
                     self.assertRaises(SystemExit):
                 options.parser().parse_args([command, "--help"])

@@ -42,8 +42,7 @@
  *	servers[], by_dest, by_id, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
- *	settle		control, under mhs.lock; packets and control leave YOUNG by
- *			compare-and-exchange, see mhs_settling()
+ *	settle		control, under mhs.lock; packets acquire
  *	made, counted	packets that make an entry: made; who counts, under
  *			mhs.lock: counted, see mhs_work_recount()
  *	server.lane, local_generation, net.lane_net
@@ -54,7 +53,7 @@
  *			server.nonce also control, under mhs.lock
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
- *		under mhs.lock	server.state, dirty
+ *		under mhs.lock	server.state, server.silent, dirty
  *		under net.lock	net.services, net.fwm_services, net.backup
  *		in a work	addr_only, net.others
  *		anywhere	net.changed; net.foreign, as packets do
@@ -77,7 +76,7 @@
  *
  *	A packet that reads an index in a slot word may use servers[index]
  *	until the packet leaves its RCU section: the index leaves every word
- *	first, servers[] second, idx_map a grace period later.  At the end of a
+ *	first, servers[] second, indexes a grace period later.  At the end of a
  *	service the words keep their indexes: packets find NULL in servers[].
  *
  * The life of a carrier
@@ -117,6 +116,7 @@
 #include <linux/bitmap.h>
 #include <linux/hash.h>
 #include <linux/hashtable.h>
+#include <linux/idr.h>
 #include <linux/mutex.h>
 #include <linux/netfilter.h>
 #include <linux/notifier.h>
@@ -142,10 +142,21 @@ struct mhs_counters {
 enum mhs_settle {
 	MHS_SETTLED,	/* complete: a change makes slots unstable */
 	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
-	MHS_YOUNG,	/* it seems complete, and no packet has come yet */
+};
+
+/* What is about to happen to a server, for mhs_settle_before_change() */
+enum mhs_change {
+	MHS_CHANGED,	/* added or edited */
+	MHS_DRAINED,	/* its weight becomes 0 */
+	MHS_DELETED,
 };
 
 struct mhs;
+
+/* A server that gets no new flows and leaves so many questions unanswered that
+ * others answer keeps no slot that another server can have
+ */
+#define MHS_DEAD		5
 
 /* A real server of one service */
 struct mhs_server {
@@ -164,13 +175,15 @@ struct mhs_server {
 	u64			counts_until;
 	unsigned long		gone_until;	/* jiffies, after del_dest */
 	bool			in_slots;	/* named by one in the last walk */
+	bool			forgotten;	/* gone_until is past */
+	u8			silent;		/* MHS_DEAD */
+	unsigned long		asked;		/* at last, jiffies */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
 	/* second chance: see ip_vs_mhs_chance.c */
 	unsigned long		answered;	/* jiffies, 0: never */
 	unsigned long		asked_until;	/* the table waits, jiffies */
 	u64			nonce;		/* of questions */
-	bool			forgotten;	/* gone_until is past */
 	struct rcu_head		rcu;
 };
 
@@ -183,8 +196,10 @@ enum mhs_chance_cnt {
 	MHS_CHANCE_MAX
 };
 
-/* 256 chains: packets look up one of perhaps thousands of servers */
-#define MHS_DEST_BITS		8
+/* 128 chains: entries look up one of perhaps thousands of servers; with more,
+ * struct mhs takes 4 KB
+ */
+#define MHS_DEST_BITS		7
 
 struct mhs_servers {
 	struct rcu_head		rcu;
@@ -192,10 +207,12 @@ struct mhs_servers {
 	struct mhs_server __rcu *s[];
 };
 
-/* What the last walk found: slots by phase, and the first and the last stage of
- * unstable slots
+/* What the last walk found: fingerprints of the tables, slots by phase, and the first
+ * and the last stage of unstable slots
  */
 struct mhs_census {
+	u64			old_print;
+	u64			cand_print;
 	u32			hold;
 	u32			pin;
 	u32			stage_min;
@@ -241,8 +258,7 @@ struct mhs {
 	struct list_head	gone;		/* deleted, perhaps in use */
 	u32			n_listed;
 	u32			n_empty;	/* got no slot in a rebuild */
-	/* indexes taken; atomic, because RCU callbacks clear bits */
-	DECLARE_BITMAP(idx_map, MHS_IDX_MAX + 1);
+	struct ida		indexes;	/* taken; has its own lock */
 	struct mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
 	bool			full;		/* a server lacks an index */
@@ -262,18 +278,26 @@ struct mhs {
 	unsigned long		changed;	/* jiffies, servers */
 	unsigned long		gap;		/* longest between changes */
 	unsigned long		settle_by;	/* jiffies, at the latest */
+	u64			early_until;	/* jiffies_64, see there */
 	bool			stateful;	/* sysctl stateless was 0 */
 	unsigned long		stateful_since;	/* packets get entries */
 	unsigned long		refused;	/* entries, at the last poll */
 	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		ticked[MHS_CLOCKS]; /* jiffies, at last */
+	/* what wait --drained rests on, see mhs_slots_build() */
+	bool			drains;		/* a server has weight 0 */
+	u32			pinned_ms;	/* shortest pin time of slots since */
+	unsigned long		refused_then;	/* entries, when that began */
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
 	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
 	struct xarray		by_id;		/* servers, see ip_vs_mhs_cid.c */
 };
+
+/* Entries that could not be made */
+#define MHS_REFUSED		(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM))
 
 #define MHS_WARN_EMPTY		0x1
 #define MHS_WARN_FLAGS		0x2

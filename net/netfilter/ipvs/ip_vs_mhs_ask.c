@@ -6,14 +6,16 @@
 #define MHS_TRY_SLOTS		32
 #define MHS_TRY_SERVERS		512U
 
-/* Find another server in the next slots: all directors find the same.  Then in
- * servers[]: many may be full, and a new one has no slot before a rebuild.
+/* Find another server in the next slots, and then in servers[], as many may be full,
+ * and new ones have no slot before a rebuild: there each server has a rank in each
+ * slot.  All directors find the same.
  */
 static struct mhs_server *ask_other(const struct mhs *mhs, const u32 *slot)
 {
 	const struct mhs_servers *servers;
+	struct mhs_server *s, *best = NULL;
 	u32 pos = slot - mhs->slots;
-	struct mhs_server *s;
+	u64 rank, highest = 0;
 	u32 i, w, n;
 
 	for (i = 0; i < MHS_TRY_SLOTS; i++) {
@@ -27,12 +29,16 @@ static struct mhs_server *ask_other(const struct mhs *mhs, const u32 *slot)
 	servers = rcu_dereference(mhs->servers);
 	n = servers ? min(servers->max, MHS_TRY_SERVERS) : 0;
 	for (i = 0; i < n; i++) {
-		/* a start at @pos spreads the flows over the servers */
 		s = rcu_dereference(servers->s[(pos + i) % servers->max]);
-		if (mhs_decide_takes(mhs_ask_facts(s, true)))
-			return s;
+		if (!mhs_decide_takes(mhs_ask_facts(s, true)))
+			continue;
+		rank = (s->id ^ pos) * GOLDEN_RATIO_64;
+		if (rank >= highest) {
+			highest = rank;
+			best = s;
+		}
 	}
-	return NULL;
+	return best;
 }
 
 /* Choose the server of a new flow by the word @w of its slot; NULL: none */

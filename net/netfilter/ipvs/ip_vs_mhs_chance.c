@@ -84,10 +84,12 @@ static bool chance_waits(const struct mhs_server *s)
 	return at && time_before(jiffies, at + CHANCE_DEAD);
 }
 
-/* Are the flows of the server cut?  Then nobody asks it. */
-static bool chance_is_cut(const struct mhs *mhs, const struct mhs_server *s)
+/* Are the flows of the server cut, or is it dead?  Then nobody asks it. */
+bool mhs_chance_cut(const struct mhs_server *s)
 {
-	return READ_ONCE(s->state) & MHS_SRV_GONE && mhs_cutting(mhs->ipvs);
+	if (READ_ONCE(s->state) & MHS_SRV_GONE && mhs_cutting(s->mhs->ipvs))
+		return true;
+	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
 }
 
 static struct mhs_server *chance_sender(const struct mhs *mhs, u16 af,
@@ -130,7 +132,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 	struct mhs_server *s, *other = mhs_server_at(mhs, second);
 
 	*drop = false;
-	if (other && (other == from || chance_is_cut(mhs, other)))
+	if (other && (other == from || mhs_chance_cut(other)))
 		other = NULL;
 	if (from->idx == first && other && mhs_chance_answers(other))
 		return other;
@@ -138,7 +140,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 		i = from->idx;
 	while (++i < servers->max) {
 		s = rcu_dereference(servers->s[i]);
-		if (!s || i == first || i == second || chance_is_cut(mhs, s) ||
+		if (!s || i == first || i == second || mhs_chance_cut(s) ||
 		    !mhs_chance_answers(s) || !rcu_access_pointer(s->carrier))
 			continue;
 		*drop = !chance_may_search(mhs);
@@ -150,7 +152,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 	for (i = 1; i < servers->max; i++) {
 		s = rcu_dereference(servers->s[i]);
 		*drop |= s && chance_waits(s) && !mhs_chance_answers(s) &&
-			 !chance_is_cut(mhs, s);
+			 !mhs_chance_cut(s);
 	}
 	return NULL;
 }
@@ -283,7 +285,8 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	if (!s || chance_answer(c, s))
 		return NF_DROP;
 	mhs_chance_count(mhs, MHS_CHANCE_RETURNED);
-	if (mhs_settling(mhs))
+	/* Before the slot is read, as in mhs_ask_begin() */
+	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
 		return NF_DROP;
 	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
 	to = chance_next(mhs, w, s, &drop);

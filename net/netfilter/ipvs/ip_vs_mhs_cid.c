@@ -60,8 +60,10 @@ int mhs_cid_add(struct mhs_server *s)
 
 	lockdep_assert_held(&mhs->lock);
 	INIT_LIST_HEAD(&s->same_id);
-	if (mhs->protocol != IPPROTO_UDP || mhs->fwmark ||
-	    !mhs_proto_is_quic(mhs->port) || s->dest->port != mhs->port)
+	/* or of errors about tunnels, see icmp_marked() */
+	if (!mhs->fwmark && (mhs->protocol != IPPROTO_UDP ||
+			     !mhs_proto_is_quic(mhs->port) ||
+			     s->dest->port != mhs->port))
 		return 0;
 	other = xa_load(&mhs->by_id, at);
 	if (!other)
@@ -191,14 +193,15 @@ static int cid_service(struct net *net, char *word, union nf_inet_addr *addr,
 /* Parse the words of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=KEY */
 static int cid_parse(struct net *net, struct mhs_list *l, bool quic)
 {
-	const char *text = l->text;
+	const char *text = skip_spaces(l->text);
 	char word[96], *key;
 	int af, err, n;
 
-	for (; sscanf(text, "%95s%n", word, &n) == 1; text += n) {
+	for (; *text; text = skip_spaces(text + n)) {
 		struct mhs_cid *cid = &l->cid[l->n];
 
-		if (l->n == CID_MAX || strlen(word) == sizeof(word) - 1)
+		if (sscanf(text, "%95s%n", word, &n) != 1 ||
+		    l->n == CID_MAX || strlen(word) == sizeof(word) - 1)
 			return -EINVAL;
 		key = quic ? strchr(word, '=') : NULL;
 		if (key)
@@ -261,6 +264,8 @@ int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		mutex_unlock(&mn->lock);
 		return err;
 	}
+	if (!*lenp)
+		return 0;
 	l = kvzalloc_obj(*l, GFP_KERNEL_ACCOUNT);
 	if (!l)
 		return -ENOMEM;

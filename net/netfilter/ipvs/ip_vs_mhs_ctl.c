@@ -2,8 +2,12 @@
 /* IPVS stateless Maglev scheduler: the core's callbacks, for a service that
  * comes or goes and for a server that is added, edited or deleted.
  */
+#define pr_fmt(fmt) "IPVS: mhs: " fmt
+
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/rculist.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
 
@@ -18,7 +22,7 @@ static int ctl_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	if (!mhs->svc)
 		mhs_settle_start(mhs, false);
 	else
-		mhs_settle_before_change(mhs, false);
+		mhs_settle_before_change(mhs, MHS_CHANGED);
 	/* Pairs with the acquires in hook_packet_in() and lane_ask(): a packet
 	 * that sees svc sees the service settling.
 	 */
@@ -36,7 +40,9 @@ static int ctl_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 
 	mutex_lock(&mhs->lock);
 	s = mhs_server_find(mhs, dest);
-	mhs_settle_before_change(mhs, s && mhs_server_leaves(s));
+	if (!s || s->weight != atomic_read(&dest->weight))
+		mhs_settle_before_change(mhs, s && mhs_server_leaves(s) ?
+					 MHS_DRAINED : MHS_CHANGED);
 	/* add_dest had no memory for the server: the work adds it soon */
 	if (!s || mhs_server_refresh(s) || mhs->poked)
 		mhs_work_changed(mhs);
@@ -52,7 +58,7 @@ static int ctl_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	mutex_lock(&mhs->lock);
 	s = mhs_server_find(mhs, dest);
 	if (s) {
-		mhs_settle_before_change(mhs, s->weight > 0);
+		mhs_settle_before_change(mhs, MHS_DELETED);
 		mhs_work_changed(mhs);
 		mhs_server_gone(s);
 	}
@@ -60,10 +66,18 @@ static int ctl_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	return 0;
 }
 
+/* A service is refused rather than that the OOM killer ends a process for it: what
+ * its servers take, and who makes it, must find memory, too
+ */
+#define CTL_SPARE_PAGES		(SZ_16M >> PAGE_SHIFT)
+
 static struct mhs *ctl_new(struct ip_vs_service *svc)
 {
-	struct mhs *mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
+	struct mhs *mhs;
 
+	if (si_mem_available() < CTL_SPARE_PAGES)
+		return NULL;
+	mhs = kzalloc_obj(*mhs, GFP_KERNEL_ACCOUNT);
 	if (!mhs)
 		return NULL;
 	mhs->ipvs = svc->ipvs;
@@ -82,12 +96,13 @@ static struct mhs *ctl_new(struct ip_vs_service *svc)
 	mhs->key = mhs_hash_key;
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
+	ida_init(&mhs->indexes);
 	xa_init_flags(&mhs->by_id, XA_FLAGS_ACCOUNT);
 	mutex_init(&mhs->lock);
 	INIT_DELAYED_WORK(&mhs->work, mhs_work);
 	refcount_set(&mhs->refcnt, 1);
 	mhs->slots = kvcalloc(mhs->size, sizeof(*mhs->slots),
-			      GFP_KERNEL_ACCOUNT);
+			      GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL);
 	mhs->cnt = alloc_percpu_gfp(struct mhs_counters, GFP_KERNEL_ACCOUNT);
 	if (mhs->slots && mhs->cnt)
 		return mhs;
@@ -164,8 +179,11 @@ static int ctl_init_service(struct ip_vs_service *svc)
 	if (err)
 		return err;
 	mhs = ctl_new(svc);
-	if (!mhs)
+	if (!mhs) {
+		pr_err_ratelimited("no memory for one more service, with a table of %u slots: free memory, or load the module with a smaller table_size on all directors\n",
+				   mhs_slots_size);
 		return -ENOMEM;
+	}
 	err = mhs_net_attach(mhs);
 	if (err) {
 		mhs_svc_put(mhs);

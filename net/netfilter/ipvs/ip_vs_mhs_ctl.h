@@ -47,7 +47,7 @@ void mhs_work(struct work_struct *work);
 void mhs_settle_on(struct mhs *mhs, unsigned long *delay);
 void mhs_settle_flags(struct mhs *mhs);
 void mhs_settle_start(struct mhs *mhs, bool whole);
-void mhs_settle_before_change(struct mhs *mhs, bool leaves);
+void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change);
 void mhs_settle_note_gap(struct mhs *mhs);
 
 /* server */
@@ -58,6 +58,7 @@ struct mhs_server *mhs_server_find(const struct mhs *mhs,
 int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest);
 void mhs_server_gone(struct mhs_server *s);
 void mhs_server_release_gone(struct mhs *mhs, bool all);
+bool mhs_server_dies(struct mhs_server *s);
 bool mhs_server_reconcile(struct mhs *mhs);
 
 /* slots */
@@ -98,6 +99,12 @@ static inline bool mhs_time_due(unsigned long then, unsigned long *delay)
 static inline void mhs_queue(struct mhs *mhs, unsigned long delay)
 {
 	mod_delayed_work(mhs_slots_wq, &mhs->work, delay);
+}
+
+/* Take the first index that is free, or -ENOSPC, -ENOMEM */
+static inline int mhs_server_index(struct mhs *mhs)
+{
+	return ida_alloc_range(&mhs->indexes, 1, MHS_IDX_MAX, GFP_KERNEL);
 }
 
 /* Jiffies that must pass between two rebuilds: four times the last one's */

@@ -120,6 +120,9 @@ u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 {
 	bool fresh = facts & MHS_PKT_FRESH;
 
+	/* Nothing that may be a new flow goes to a deleted server */
+	if (facts & MHS_PKT_ODD && old & MHS_SRV_GONE)
+		facts |= MHS_PKT_CONNLESS;
 	/* Almost all plain UDP; decide_udp() would say the same */
 	if (cand == (MHS_SRV_IN | MHS_SRV_KNOWN | MHS_SRV_CARRIER) &&
 	    mhs_slot_stable(w) &&

@@ -63,6 +63,8 @@
 #define MHS_PKT_LEFT		0x200000U	/* left an expiring entry */
 #define MHS_PKT_UNNAMED		0x400000U	/* its connection ID names none */
 #define MHS_PKT_STAYS		0x800000U	/* plain UDP that is to stay */
+#define MHS_PKT_ANSWERS		0x4000000U	/* goes on with a handshake */
+#define MHS_PKT_ODD		0x8000000U	/* perhaps QUIC, perhaps not */
 /* Facts of a second question */
 #define MHS_ASK_NO_ENTRY	0x1000000U	/* entry limit, or no memory */
 #define MHS_ASK_SEARCHED	0x2000000U	/* candidate from a search */
@@ -201,7 +203,7 @@ static inline u32 mhs_decide_new(void)
 static inline bool mhs_decide_is_quick(u32 facts)
 {
 	return !(facts & (MHS_PKT_ERROR | MHS_PKT_CONNLESS | MHS_PKT_NO_PORT |
-			  MHS_SVC_SETTLING | MHS_SVC_PERSISTENT |
+			  MHS_PKT_ODD | MHS_SVC_SETTLING | MHS_SVC_PERSISTENT |
 			  MHS_SVC_UNSURE | MHS_SVC_STATEFUL |
 			  MHS_ASK_NO_ENTRY));
 }

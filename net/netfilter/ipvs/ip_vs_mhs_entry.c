@@ -41,25 +41,50 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 	       !(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_MASTER);
 }
 
-/* A SYN in an unstable slot makes an entry that is a claim: the flow may be an
- * older one whose addresses the SYN forges.  Until the handshake ends, packets
- * that do not continue the SYN belong to the older flow.
+/* Whose is a TCP packet with an entry?  The rule for claims
+ * ---------------------------------------------------------
+ *
+ * The director sees no server's answer, and anybody can send a SYN.  So a SYN
+ * alone never takes a flow's entry: the SYN goes to a server, and the entry
+ * notes the number.  Only the packet that ends that handshake has the number
+ * + 1, or + 1 + the bytes of data in the SYN (TCP Fast Open); a stranger would
+ * have to guess what a live client sends next, as for a reset.
+ *
+ * A SYN in an unstable slot, which has no entry, makes one that is a claim: the
+ * flow may be an older one without an entry.  A SYN that meets an entry whose
+ * server is out of service goes elsewhere if the entry may stand for no flow:
+ * see entry_leaves().  Then
+ *
+ *	number of the packet		the entry is a claim	  a SYN went elsewhere
+ *	that ends the handshake		claim is over, by entry	  new entry, elsewhere
+ *	up to 64 KiB more, for 1 s	dropped			  dropped
+ *	SYN				noted, by entry		  noted, elsewhere
+ *	any other			older flow, by the slot	  by the entry
+ *
+ * The first and the latest SYN count for a claim: either may be forged.  What is
+ * dropped may be of a new client, two packets of which were lost, or of a flow
+ * whose own SYN came late: both send it again, and what the wrong server
+ * answers would end either.
  *
  * The core zeroes delta, and uses in_seq and out_seq only with a helper or
- * IP_VS_CONN_F_SEQ_MASK.  A claim has neither:
+ * IP_VS_CONN_F_SEQ_MASK, which entries here have not:
  *	in_seq.delta		when the claim was made, odd; 0: no claim
- *	in_seq.previous_delta	sequence number of the first SYN
- *	in_seq.init_seq		sequence number of the latest SYN
- *	out_seq.delta		1: a packet of an older flow has come
+ *	in_seq.previous_delta	number of the first SYN of the claim
+ *	out_seq.init_seq	bytes in that SYN
+ *	in_seq.init_seq		number of the latest SYN
+ *	out_seq.previous_delta	bytes in that SYN
+ *	out_seq.delta		when the latest one went elsewhere, odd;
+ *				ENTRY_BARE: never, and a packet made the entry
+ *				that began no flow; 0: never
  */
 #define CLAIM_YOUNG	(5 * HZ)	/* a handshake, two packets lost */
 #define CLAIM_TIMEOUT	(10 * HZ)	/* of a claim without traffic */
-/* A client sends so much before the server answers, and no more than the end of
- * the handshake counts beside an older flow, whose numbers might meet the claim
- */
-#define CLAIM_WINDOW	65537U
-#define CLAIM_NARROW	1U
+#define CLAIM_UNCLEAR	HZ
+#define CLAIM_WINDOW	65536U
 #define CLAIM_NOW	((u32)jiffies | 1)
+#define ENTRY_BARE	1U
+
+enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER };
 
 /* With vs.conntrack the end of an entry deletes the conntrack of its addresses
  * and ports: clear NFCT to keep that conntrack.
@@ -71,6 +96,21 @@ static void entry_clear_nfct(struct ip_vs_conn *cp)
 	spin_unlock_bh(&cp->lock);
 }
 
+static const struct tcphdr *claim_tcp(const struct mhs_packet *p,
+				      struct tcphdr *buffer)
+{
+	return skb_header_pointer(p->skb, p->iph.len, sizeof(*buffer), buffer);
+}
+
+/* Note the latest SYN */
+static void claim_note(const struct mhs_packet *p, struct ip_vs_conn *cp,
+		       const struct tcphdr *th)
+{
+	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
+	WRITE_ONCE(cp->out_seq.previous_delta,
+		   p->skb->len - p->iph.len - 4 * th->doff);
+}
+
 /* Make the entry of a new flow a claim, if @p is a SYN.  Other CPUs may find
  * the entry before: they use it as one without a claim.
  */
@@ -79,18 +119,20 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	const struct tcphdr *th;
 	struct tcphdr _th;
 
-	if (p->iph.protocol != IPPROTO_TCP || READ_ONCE(cp->app))
+	if (p->iph.protocol != IPPROTO_TCP || !(p->facts & MHS_PKT_FRESH) ||
+	    READ_ONCE(cp->app))
 		return;
-	th = skb_header_pointer(p->skb, p->iph.len, sizeof(_th), &_th);
+	th = claim_tcp(p, &_th);
 	if (!th)
 		return;
 	/* A confirmed conntrack may be that of an older flow */
 	if (READ_ONCE(cp->flags) & IP_VS_CONN_F_NFCT &&
 	    ip_vs_conn_uses_old_conntrack(cp, p->skb))
 		entry_clear_nfct(cp);
-	WRITE_ONCE(cp->in_seq.previous_delta, ntohl(th->seq));
-	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
-	/* Pairs with claim_marked(): who sees the claim sees its numbers */
+	claim_note(p, cp, th);
+	WRITE_ONCE(cp->in_seq.previous_delta, cp->in_seq.init_seq);
+	WRITE_ONCE(cp->out_seq.init_seq, cp->out_seq.previous_delta);
+	/* Pairs with entry_whose(): who sees the claim sees its numbers */
 	smp_store_release(&cp->in_seq.delta, CLAIM_NOW);
 }
 
@@ -114,6 +156,8 @@ struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
 	mhs_count(mhs, cp ? kind : MHS_CNT_NOMEM);
 	if (cp && kind == MHS_CNT_NEW)
 		claim_begin(p, cp);
+	else if (cp && !(q->facts & MHS_PKT_CONNLESS) && !READ_ONCE(cp->app))
+		WRITE_ONCE(cp->out_seq.delta, ENTRY_BARE);
 	return cp;
 }
 
@@ -126,53 +170,78 @@ static bool claim_half_open(const struct ip_vs_conn *cp)
 	       state == IP_VS_TCP_S_NONE;
 }
 
-static bool claim_marked(const struct ip_vs_conn *cp)
+/* Do in_seq and out_seq belong to mhs? */
+static bool claim_can(const struct ip_vs_conn *cp)
 {
-	if (cp->protocol != IPPROTO_TCP)
-		return false;
-	/* Pairs with the release in claim_begin() */
-	return smp_load_acquire(&cp->in_seq.delta) && !READ_ONCE(cp->app) &&
+	return !READ_ONCE(cp->app) &&
 	       !(READ_ONCE(cp->flags) & IP_VS_CONN_F_SEQ_MASK);
 }
 
 /* Is an entry a claim in its handshake? */
 bool mhs_entry_is_claim(const struct ip_vs_conn *cp)
 {
-	return claim_marked(cp) && claim_half_open(cp);
+	return READ_ONCE(cp->in_seq.delta) && cp->protocol == IPPROTO_TCP &&
+	       claim_can(cp) && claim_half_open(cp);
 }
 
-/* Does a packet belong to an older flow, not to the claim?  Not if it continues
- * the first SYN or the latest: either may be forged.  The time of the claim
- * stays that of the first, or SYNs would keep the older flow from its entry for
- * good.
- */
-static bool claim_refuses(const struct mhs_packet *p, struct ip_vs_conn *cp)
+/* Does a packet with the number @seq end the handshake of a SYN? */
+static bool claim_ends(u32 seq, u32 syn, u32 bytes)
 {
+	return seq == syn + 1 || seq == syn + 1 + bytes;
+}
+
+static bool claim_near(u32 seq, u32 syn)
+{
+	return seq - syn < CLAIM_WINDOW;
+}
+
+/* Whose is a packet that has an entry?  See above.  QUIC and SCTP have no numbers:
+ * there the next packet of a handshake that began elsewhere tells.
+ */
+static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
+{
+	u32 claim, tried, seq, first, latest, now = CLAIM_NOW;
 	const struct tcphdr *th;
 	struct tcphdr _th;
-	u32 seq, window;
 
-	if (likely(!claim_marked(cp)))
-		return false;
-	if (!claim_half_open(cp)) {
-		WRITE_ONCE(cp->out_seq.delta, 0);
-		WRITE_ONCE(cp->in_seq.delta, 0);
-		return false;
-	}
-	th = skb_header_pointer(p->skb, p->iph.len, sizeof(_th), &_th);
+	/* Pairs with the release in claim_begin() */
+	claim = smp_load_acquire(&cp->in_seq.delta);
+	/* Pairs with the release in entry_try() */
+	tried = smp_load_acquire(&cp->out_seq.delta);
+	if (likely(!claim && tried <= ENTRY_BARE) || !claim_can(cp))
+		return OF_ENTRY;
+	if (tried <= ENTRY_BARE || now - tried > CLAIM_TIMEOUT)
+		tried = 0;
+	if (cp->protocol != IPPROTO_TCP)
+		return tried && p->facts & (MHS_PKT_FRESH | MHS_PKT_ANSWERS) ?
+		       OF_NEWER : OF_ENTRY;
+	th = claim_tcp(p, &_th);
 	if (!th)
-		return false;
+		return OF_ENTRY;
 	seq = ntohl(th->seq);
-	window = READ_ONCE(cp->out_seq.delta) ? CLAIM_NARROW : CLAIM_WINDOW;
-	if (seq - READ_ONCE(cp->in_seq.previous_delta) <= window ||
-	    seq - READ_ONCE(cp->in_seq.init_seq) <= window)
-		return false;
+	first = READ_ONCE(cp->in_seq.previous_delta);
+	latest = READ_ONCE(cp->in_seq.init_seq);
 	if (p->facts & MHS_PKT_FRESH) {
-		WRITE_ONCE(cp->in_seq.init_seq, seq);
-		return false;
+		if (claim) {
+			claim_note(p, cp, th);
+			WRITE_ONCE(cp->out_seq.delta, 0);
+		}
+		return OF_ENTRY;
 	}
-	WRITE_ONCE(cp->out_seq.delta, 1);
-	return true;
+	if (claim_ends(seq, latest, READ_ONCE(cp->out_seq.previous_delta))) {
+		if (tried)
+			return OF_NEWER;
+	} else if (!claim ||
+		   !claim_ends(seq, first, READ_ONCE(cp->out_seq.init_seq))) {
+		if ((tried && now - tried < CLAIM_UNCLEAR &&
+		     claim_near(seq, latest)) ||
+		    (claim && now - claim < CLAIM_UNCLEAR &&
+		     (claim_near(seq, first) || claim_near(seq, latest))))
+			return OF_EITHER;
+		return claim ? OF_OLDER : OF_ENTRY;
+	}
+	WRITE_ONCE(cp->in_seq.delta, 0);
+	return OF_ENTRY;
 }
 
 /* A claim ends soon, as a flood of SYNs makes many; set_state() of the next
@@ -243,27 +312,65 @@ unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 	return NF_ACCEPT;
 }
 
-/* Must a packet leave its entry, whose server is out of service?  Yes: a new
- * flow from the client port of an older one, which has ended if the server has
- * weight 0; plain UDP, which would keep the entry for ever; UDP that is to stay
- * if the server is deleted and the service does not settle.
+/* The carrier for packets of an entry whose server is deleted, which the core would
+ * drop; NULL: the flow has ended, or the core knows what to do
  */
-static bool entry_is_left(const struct mhs_ask *q, const struct mhs_packet *p,
-			  const struct ip_vs_conn *cp)
+static struct ip_vs_conn *entry_carrier(struct mhs *mhs,
+					const struct ip_vs_conn *cp,
+					struct ip_vs_dest *dest)
 {
-	const struct ip_vs_dest *dest = READ_ONCE(cp->dest);
+	struct mhs_server *s = mhs_cutting(mhs->ipvs) ? NULL :
+			       mhs_svc_server(mhs, dest);
+	struct ip_vs_conn *carrier = s ? rcu_dereference(s->carrier) : NULL;
+
+	return carrier && IP_VS_FWD_METHOD(carrier) ==
+			  (READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK) ?
+	       carrier : NULL;
+}
+
+enum leaves { LEAVES_NOT, LEAVES_TRY, LEAVES };
+
+/* Must a packet leave its entry, whose server is out of service?
+ *
+ * Plain UDP: yes, or it would keep the entry for ever; but UDP that is to stay only
+ * if the server is deleted and the service does not settle, and UDP to a QUIC
+ * port only if the server is deleted, as the entry may be of QUIC.
+ *
+ * A packet that begins a flow: yes if the flow of the entry has ended, which of
+ * TCP only the states CLOSE and TIME_WAIT say.  A flow that opened at a server of
+ * weight 0 stays; an entry that a bare packet made may be forged, one of a
+ * server that is deleted must get no new flow, and a flow that has half ended
+ * may have ended: the packet tries another server.
+ */
+static enum leaves entry_leaves(const struct mhs_ask *q,
+				const struct mhs_packet *p,
+				const struct ip_vs_conn *cp)
+{
+	bool bare = READ_ONCE(cp->out_seq.delta) && claim_can(cp);
+	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
+	u16 state = READ_ONCE(cp->state);
+	bool stays, listed;
 
 	if (!(q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS)) || !dest ||
 	    READ_ONCE(cp->control) || dest->vfwmark != q->mhs->fwmark)
-		return false;
-	if (!mhs_dest_listed(dest))
-		return !(q->facts & MHS_PKT_STAYS && q->facts & MHS_SVC_SETTLING);
-	if (atomic_read(&dest->weight))
-		return false;
-	if (q->facts & MHS_PKT_CONNLESS)
-		return !(q->facts & MHS_PKT_STAYS);
-	return p->iph.protocol == IPPROTO_TCP &&
-	       READ_ONCE(cp->state) != IP_VS_TCP_S_ESTABLISHED;
+		return LEAVES_NOT;
+	listed = mhs_dest_listed(dest);
+	if (listed && atomic_read(&dest->weight))
+		return LEAVES_NOT;
+	if (q->facts & MHS_PKT_CONNLESS) {
+		stays = q->facts & MHS_PKT_STAYS &&
+			(listed || q->facts & MHS_SVC_SETTLING);
+		return stays || (listed && p->quic) ? LEAVES_NOT : LEAVES;
+	}
+	if (!listed && (p->iph.protocol != IPPROTO_TCP ||
+			!entry_carrier(q->mhs, cp, dest)))
+		return LEAVES;
+	if (p->iph.protocol != IPPROTO_TCP)
+		return bare ? LEAVES_TRY : LEAVES_NOT;
+	if (state == IP_VS_TCP_S_CLOSE || state == IP_VS_TCP_S_TIME_WAIT)
+		return LEAVES;
+	return listed && state == IP_VS_TCP_S_ESTABLISHED && !bare ?
+	       LEAVES_NOT : LEAVES_TRY;
 }
 
 /* Handle a packet that has an entry, and put the entry */
@@ -274,7 +381,6 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 	bool listed = dest && mhs_dest_listed(dest);
 	struct ip_vs_conn *carrier;
 	struct mhs *mhs = q->mhs;
-	struct mhs_server *s;
 	bool opens, renew;
 
 	mhs_slot_track(q->slot);
@@ -287,12 +393,8 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));
 
-	/* The core would drop packets to a deleted server: use its carrier */
-	s = dest && !listed && !mhs_cutting(mhs->ipvs) ?
-	    mhs_svc_server(mhs, dest) : NULL;
-	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (carrier && IP_VS_FWD_METHOD(carrier) ==
-		       (READ_ONCE(cp->flags) & IP_VS_CONN_F_FWD_MASK)) {
+	carrier = dest && !listed ? entry_carrier(mhs, cp, dest) : NULL;
+	if (carrier) {
 		/* Restart no timer of an entry that a new flow has just left.
 		 * Either value of a racing mod_timer_pending() will do.
 		 */
@@ -303,6 +405,39 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 	return NF_ACCEPT;
 }
 
+/* Send a packet that begins a flow to another server, by its carrier, and note that
+ * in the entry, which keeps its timer: a later packet tells whether the flow is a
+ * new one.  False if no server can take the packet so.
+ */
+static bool entry_try(const struct mhs_ask *q, struct mhs_packet *p,
+		      struct ip_vs_conn *cp, unsigned int *verdict)
+{
+	struct mhs *mhs = q->mhs;
+	const struct tcphdr *th;
+	struct ip_vs_conn *by;
+	struct mhs_server *s;
+	struct tcphdr _th;
+
+	s = mhs_ask_pick(mhs, q->slot, mhs_slot_read(q->slot));
+	if (!s || READ_ONCE(s->state) & MHS_SRV_METHOD || !claim_can(cp))
+		return false;
+	by = rcu_dereference(s->carrier);
+	if (!by)
+		return false;
+	if (p->iph.protocol == IPPROTO_TCP) {
+		th = claim_tcp(p, &_th);
+		if (!th)
+			return false;
+		claim_note(p, cp, th);
+	}
+	/* Pairs with entry_whose(): who sees the time sees the number */
+	smp_store_release(&cp->out_seq.delta, CLAIM_NOW);
+	mhs_slot_track(q->slot);
+	__ip_vs_conn_put(cp);
+	*verdict = mhs_xmit(mhs, by, p, MHS_STAT_IN | MHS_STAT_CONN);
+	return true;
+}
+
 /* Replace the old entry, which expires, by one for the new flow that leaves it.
  * Returns the new entry, or NULL and the verdict.  The core finds the new entry
  * first, unless a newer kernel resizes the table before the old one is gone.
@@ -310,11 +445,11 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
  *
  * With vs.conntrack the end of the old entry deletes a confirmed conntrack of
  * the older flow: drop the packet, as the core does.  Clear NFCT to keep an
- * unconfirmed one, which is the new flow's.
+ * unconfirmed one, which is the new flow's, as any one is that @began elsewhere.
  */
 static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 				     const struct mhs_packet *p,
-				     struct ip_vs_conn *old,
+				     struct ip_vs_conn *old, bool began,
 				     unsigned int *verdict)
 {
 	bool nfct = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
@@ -328,7 +463,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 			mod_timer_pending(&old->timer, jiffies);
 		return NULL;
 	}
-	if (nfct && ip_vs_conn_uses_old_conntrack(old, p->skb)) {
+	if (nfct && !began && ip_vs_conn_uses_old_conntrack(old, p->skb)) {
 		/* entries of a helper end first */
 		if (!atomic_read(&old->n_control)) {
 			mod_timer_pending(&old->timer, jiffies);
@@ -370,13 +505,16 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));
 	struct ip_vs_conn *cp, *new = NULL;
 	struct mhs *mhs = q->mhs;
+	enum leaves leaves;
+	enum whose whose;
 
 	cp = unlikely(p->ipsec) ?
 	     p->ipsec->pp->conn_in_get(mhs->ipvs, mhs->af, p->skb, &p->iph) :
 	     ip_vs_conn_in_get_proto(mhs->ipvs, mhs->af, p->skb, &p->iph);
 	if (!cp)
 		return false;
-	if (unlikely(claim_refuses(p, cp))) {
+	whose = entry_whose(p, cp);
+	if (unlikely(whose == OF_OLDER)) {
 		if (CLAIM_NOW - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG) {
 			q->facts |= MHS_ASK_NO_ENTRY;
 			/* Whoever waits for an entry of each flow waits on */
@@ -388,24 +526,35 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		__ip_vs_conn_put(cp);
 		return false;
 	}
-	if (!entry_is_left(q, p, cp)) {
+	leaves = whose == OF_NEWER ? LEAVES : entry_leaves(q, p, cp);
+	if (leaves == LEAVES_TRY) {
+		if (ours && entry_try(q, p, cp, verdict)) {
+			mhs_count(mhs, MHS_CNT_TRACKED);
+			return true;
+		}
+		leaves = mhs_dest_listed(cp->dest) ? LEAVES_NOT : LEAVES;
+	}
+	if (leaves == LEAVES_NOT && whose == OF_ENTRY) {
 		*verdict = entry_goes(q, p, cp);
 		return true;
 	}
 	mhs_count(mhs, MHS_CNT_TRACKED);
-	*verdict = NF_ACCEPT;
-	if (!ours) {
+	*verdict = whose == OF_EITHER ? NF_DROP : NF_ACCEPT;
+	if (whose == OF_EITHER) {
+		mhs_slot_track(q->slot);
+	} else if (!ours) {
 		mhs_slot_track(q->slot);
 		if (!mhs_dest_listed(cp->dest))
 			mod_timer_pending(&cp->timer, jiffies);
-	} else if (q->facts & MHS_PKT_FRESH) {
-		new = entry_anew(q, p, cp, verdict);
-	} else {
+	} else if (q->facts & MHS_PKT_CONNLESS) {
 		q->facts |= MHS_PKT_LEFT;
 		mod_timer_pending(&cp->timer, jiffies);
+	} else {
+		new = entry_anew(q, p, cp, whose == OF_NEWER, verdict);
 	}
 	__ip_vs_conn_put(cp);
 	if (new)
-		*verdict = mhs_entry_first(mhs, p, new, MHS_STAT_CONN);
+		*verdict = mhs_entry_first(mhs, p, new, whose == OF_NEWER ?
+					   0 : MHS_STAT_CONN);
 	return !(q->facts & MHS_PKT_LEFT);
 }

@@ -112,7 +112,7 @@ hook_request(struct mhs *mhs, struct mhs_packet *p)
 
 	if (p->skb->mark && mhs_svc_unsure(mhs, p->skb->mark))
 		facts |= MHS_SVC_UNSURE;
-	facts |= mhs_proto_facts(mhs, p->iph.protocol, p->dport);
+	facts |= mhs_proto_facts(mhs, p->iph.protocol, p->dport, facts);
 	if (unlikely(!p->sport))
 		facts |= MHS_PKT_NO_PORT;
 	mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);

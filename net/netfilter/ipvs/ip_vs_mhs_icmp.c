@@ -14,7 +14,8 @@
  *
  * An error is about a flow of mhs if the quoted addresses are those of a service
  * and the error came to the virtual address, which is local here.  The mark of the
- * flow is unknown: the core takes errors about services by firewall mark.
+ * flow is unknown: the core takes errors about services by firewall mark, but those
+ * about tunnels, whose outer header names the server.
  */
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>
@@ -106,7 +107,7 @@ icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 			return NULL;
 	}
 	mhs_ask_begin(&q, mhs, e->client, e->cport, MHS_PKT_ERROR |
-		      mhs_proto_facts(mhs, e->quoted.protocol, e->vport));
+		      mhs_proto_facts(mhs, e->quoted.protocol, e->vport, 0));
 	return mhs_verdict_act(mhs_ask(&q)) == MHS_FORWARD ? q.server : NULL;
 }
 
@@ -207,6 +208,26 @@ out:
 	return NF_STOLEN;
 }
 
+/* The server with the address @addr of a service by firewall mark.  The walk is as
+ * long as there are services: only for who has marks.
+ */
+static struct mhs_server *icmp_marked(const struct mhs_net *mn, __be32 addr)
+{
+	const struct mhs_hash *hash = rcu_dereference(mn->hash);
+	struct mhs_server *s;
+	struct mhs *mhs;
+	int i;
+
+	if (!hash || !READ_ONCE(mn->fwm_services))
+		return NULL;
+	hash_for_each_rcu(hash->services, i, mhs, node) {
+		s = mhs->fwmark ? mhs_cid_server(mhs, addr) : NULL;
+		if (s)
+			return s;
+	}
+	return NULL;
+}
+
 /* Is it a router's error about a tunnel packet to a server?  Then handle it. */
 static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			unsigned int *verdict)
@@ -232,11 +253,11 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 	if (thlen < 0)
 		return false;
 	mhs = icmp_quoted(ipvs, p, off + hlen + thlen, false, &e);
-	if (!mhs)
-		return false;
-	s = icmp_server(mhs, p, &e);
+	s = mhs ? icmp_server(mhs, p, &e) :
+		  icmp_marked(p->net, outer->daddr);
 	/* A connection ID may have named another one, whose ID is its address */
-	if (rcu_access_pointer(mhs->cid) && (!s || s->dest->addr.ip != outer->daddr))
+	if (mhs && rcu_access_pointer(mhs->cid) &&
+	    (!s || s->dest->addr.ip != outer->daddr))
 		s = mhs_cid_server(mhs, outer->daddr);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;
 	if (!carrier || !icmp_tunnel_of(s, carrier, outer))
@@ -244,7 +265,7 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 	*verdict = NF_DROP;
 	if (!csum_fold(skb_checksum(p->skb, p->iph.len,
 				    p->skb->len - p->iph.len, 0))) {
-		mhs_count(mhs, MHS_CNT_ICMP);
+		mhs_count(s->mhs, MHS_CNT_ICMP);
 		*verdict = icmp_tunnel_done(ipvs, p, s, ih,
 					    outer->frag_off & htons(IP_DF),
 					    off + hlen + thlen, hlen + thlen);

@@ -236,10 +236,11 @@ enum mhs_lane mhs_lane_decide(struct mhs_lane_packet *p)
 	struct mhs_ask q;
 
 	if (p->transport == IPPROTO_UDP) {
-		p->facts = mhs_proto_udp_facts(p->mhs, p->dport);
-		/* else it is QUIC */
-		if (!p->facts && p->len >= at + sizeof(struct mhs_quic))
-			p->facts = mhs_quic_facts(p->ip + at);
+		if (mhs_proto_is_quic(p->dport))
+			p->facts = p->len >= at + sizeof(struct mhs_quic) ?
+				   mhs_quic_facts(p->ip + at, p->len - at) :
+				   MHS_PKT_CONNLESS;
+		p->facts |= mhs_proto_udp_facts(p->mhs, p->dport, p->facts);
 	}
 	mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
 	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid)) {

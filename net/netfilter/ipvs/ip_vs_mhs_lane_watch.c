@@ -201,6 +201,8 @@ int mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
 	const struct net_device *dev;
 	int i, err, len = 0;
 
+	if (!*lenp)
+		return 0;
 	rtnl_lock();
 	for (i = 0; i < MHS_INGRESS_DEVICES; i++) {
 		dev = mn->ingress[i].dev;

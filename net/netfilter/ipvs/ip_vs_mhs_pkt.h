@@ -38,7 +38,7 @@ struct mhs_packet {
 	u8			af;
 	__be16			sport;
 	__be16			dport;
-	u32			facts;	/* MHS_PKT_FRESH, MHS_PKT_ENDS */
+	u32			facts;	/* MHS_PKT_*, of the packet alone */
 	struct ip_vs_proto_data	*ipsec;	/* AH or ESP, else NULL */
 	bool			opens;	/* perhaps the first of a direction */
 	bool			quic;	/* to a QUIC port */
@@ -64,6 +64,7 @@ struct mhs_error {
 
 /* chance */
 bool mhs_chance_answers(const struct mhs_server *s);
+bool mhs_chance_cut(const struct mhs_server *s);
 void mhs_chance_poll(struct mhs *mhs);
 void mhs_chance_new(struct mhs_server *s);
 bool mhs_chance_waits(struct mhs *mhs);
@@ -121,7 +122,7 @@ bool mhs_ask_cut(const struct mhs_ask *q);
 /* proto */
 bool mhs_proto_parse(struct mhs_packet *p);
 bool mhs_proto_is_quic(__be16 port);
-u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port);
+u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts);
 
 /* svc */
 bool mhs_svc_unsure(const struct mhs *mhs, u32 mark);
@@ -201,30 +202,12 @@ static inline unsigned int mhs_flags(const struct mhs *mhs)
 	return svc ? READ_ONCE(svc->flags) : 0;
 }
 
-/* Is the table of the service not final yet?  Whoever may send a packet without
- * an entry must ask before the slot is read: the first packet ends the youth of
- * a service, after which a change opens transitions.
- */
-static inline bool mhs_settling(struct mhs *mhs)
-{
-	/* Pairs with mhs_settle_on(): a settled service has its final table */
-	u32 settle = smp_load_acquire(&mhs->settle);
-
-	while (unlikely(settle == MHS_YOUNG)) {
-		/* Pairs with the exchange in mhs_settle_before_change() */
-		if (try_cmpxchg(&mhs->settle, &settle, MHS_SETTLED))
-			break;
-		/* A failed exchange promises no barrier */
-		settle = smp_load_acquire(&mhs->settle);
-	}
-	return settle == MHS_SETTLING;
-}
-
 /* MHS_PKT_CONNLESS: do the first packets of flows look like all others? */
 static inline u32 mhs_proto_facts(const struct mhs *mhs, u16 protocol,
-				  __be16 port)
+				  __be16 port, u32 facts)
 {
-	return protocol == IPPROTO_UDP ? mhs_proto_udp_facts(mhs, port) : 0;
+	return protocol == IPPROTO_UDP ?
+	       mhs_proto_udp_facts(mhs, port, facts) : 0;
 }
 
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:
@@ -240,8 +223,10 @@ static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
-	/* Before the slot is read, see mhs_settling() */
-	if (unlikely(mhs_settling(mhs)))
+	/* Before the slot is read.  Pairs with the release in mhs_settle_on(): a
+	 * settled service has its final table.
+	 */
+	if (unlikely(smp_load_acquire(&mhs->settle) == MHS_SETTLING))
 		facts |= MHS_SVC_SETTLING;
 	facts |= mhs_flags(mhs) & MHS_SVC_FLAGS;
 	if (unlikely(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP))

@@ -14,52 +14,17 @@ static const char * const proc_columns[] = {
 	"PktUnsettled", "NewEntries", "PinnedEntries", "Capped", "NoMemory",
 	"BuildUs", "OldPrint", "CandidatePrint", "PktIcmp",
 	"StableMs", "AddrOnly", "Stateful", "StatefulMs", "PktLane",
-	"QuicIds", "PktById", "PktNoId",
+	"QuicIds", "PktById", "PktNoId", "PinnedMs",
 };
 
-struct mhs_sum {
-	u32			hold;
-	u32			pin;
-	u32			tracked;
-	u64			old_print;
-	u64			cand_print;
-	u32			ids;	/* quic_ids: 0 none, 1 plain, 2 keyed */
-};
-
-static u64 proc_server_id(const struct mhs *mhs, u32 idx)
+/* Packets and walks mark slots and unmark them: only a count tells how many are */
+static u32 proc_tracked(const struct mhs *mhs)
 {
-	const struct mhs_server *s = mhs_server_at(mhs, idx);
+	u32 i, n = 0;
 
-	return s ? s->id : 0;
-}
-
-/* Count and fingerprint the slots, which may change meanwhile */
-static void proc_sum_slots(const struct mhs *mhs, struct mhs_sum *sum)
-{
-	const struct mhs_cid *cid;
-	u32 i, w;
-
-	rcu_read_lock();
-	for (i = 0; i < mhs->size; i++) {
-		w = mhs_slot_read(&mhs->slots[i]);
-		sum->hold += mhs_slot_holding(w);
-		sum->pin += mhs_slot_pinning(w);
-		sum->tracked += mhs_slot_tracked(w);
-		sum->old_print = mhs_table_print
-			(sum->old_print, proc_server_id(mhs, mhs_slot_old(w)));
-		sum->cand_print = mhs_table_print
-			(sum->cand_print,
-			 proc_server_id(mhs, mhs_slot_cand(w)));
-		if (!(i & 4095)) {
-			rcu_read_unlock();
-			cond_resched();
-			rcu_read_lock();
-		}
-	}
-	cid = rcu_dereference(mhs->cid);
-	if (cid)
-		sum->ids = 1 + cid->keyed;
-	rcu_read_unlock();
+	for (i = 0; i < mhs->size; i++)
+		n += mhs_slot_tracked(READ_ONCE(mhs->slots[i]));
+	return n;
 }
 
 static void proc_endpoint(struct seq_file *seq, u16 af,
@@ -73,18 +38,19 @@ static void proc_endpoint(struct seq_file *seq, u16 af,
 
 static int proc_show(struct seq_file *seq, struct mhs *mhs)
 {
-	u32 changes, entries, gone = 0;
+	u32 tracked = proc_tracked(mhs), entries, gone = 0, ids = 0;
+	const struct mhs_census *sum = &mhs->census;
 	unsigned long cnt[MHS_CNT_MAX];
-	struct mhs_sum sum = {};
+	const struct mhs_cid *cid;
 	struct mhs_server *s;
 	unsigned long now;
 	int i;
 
-	/* The sum is made without the lock: servers may change meanwhile */
-	mutex_lock(&mhs->lock);
-	changes = mhs->changes - mhs->dirty;
-	mutex_unlock(&mhs->lock);
-	proc_sum_slots(mhs, &sum);
+	rcu_read_lock();
+	cid = rcu_dereference(mhs->cid);
+	if (cid)
+		ids = 1 + cid->keyed;
+	rcu_read_unlock();
 	mutex_lock(&mhs->lock);
 	if (mhs->ended) {
 		mutex_unlock(&mhs->lock);
@@ -108,23 +74,25 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
-		   changes != mhs->changes || mhs->dirty || mhs->poked ?
-		   "rebuilding" :
-		   sum.hold || sum.pin ? "transition" : "stable",
+		   mhs->dirty || mhs->poked ? "rebuilding" :
+		   sum->hold || sum->pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size,
-		   mhs->size - sum.hold - sum.pin, sum.hold, sum.pin, sum.tracked,
-		   mhs_time_merge_ms(mhs, mhs->census.stage_max, now), entries);
+		   mhs->size - sum->hold - sum->pin, sum->hold, sum->pin,
+		   tracked, mhs_time_merge_ms(mhs, sum->stage_max, now), entries);
 	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
 		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
-		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum.old_print,
-		   sum.cand_print);
-	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu\n", cnt[MHS_CNT_ICMP],
-		   mhs_time_merge_ms(mhs, mhs->census.stage_min, now),
+		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum->old_print,
+		   sum->cand_print);
+	if (mhs_svc_counted(mhs, MHS_REFUSED) != mhs->refused_then)
+		mhs->pinned_ms = 0;
+	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu %u\n", cnt[MHS_CNT_ICMP],
+		   mhs_time_merge_ms(mhs, sum->stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
 		   mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
-		   sum.ids, cnt[MHS_CNT_NAMED], cnt[MHS_CNT_UNNAMED]);
+		   ids, cnt[MHS_CNT_NAMED], cnt[MHS_CNT_UNNAMED],
+		   min(mhs->pinned_ms, mhs_time_pin_ms(mhs)));
 	mutex_unlock(&mhs->lock);
 	return 0;
 }

@@ -6,7 +6,8 @@
  *	SCTP	INIT			ABORT, SHUTDOWN and its answers
  *	QUIC	Initial, by long	-
  *		header and version
- *	UDP	unknown (plain UDP)	-
+ *	UDP	unknown (plain UDP),	-
+ *		to a QUIC port, too
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -15,14 +16,41 @@
 
 #include "ip_vs_mhs_pkt.h"
 
+/* A list of ports, which may be empty: param_array_ops refuses "quic_ports=" */
+static int ports_set(const char *text, const struct kernel_param *kp)
+{
+	if (text && *text)
+		return param_array_ops.set(text, kp);
+	*kp->arr->num = 0;
+	return 0;
+}
+
+static int ports_get(char *text, const struct kernel_param *kp)
+{
+	return param_array_ops.get(text, kp);
+}
+
+static const struct kernel_param_ops ports_ops = {
+	.set = ports_set,
+	.get = ports_get,
+};
+
 static unsigned short quic_ports[16] __read_mostly = { 443 };
 static unsigned int quic_ports_n __read_mostly = 1;
-module_param_array(quic_ports, ushort, &quic_ports_n, 0444);
+static const struct kparam_array quic_array = {
+	.max = ARRAY_SIZE(quic_ports), .elemsize = sizeof(quic_ports[0]),
+	.num = &quic_ports_n, .ops = &param_ops_ushort, .elem = quic_ports,
+};
+module_param_cb(quic_ports, &ports_ops, (void *)&quic_array, 0444);
 MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
 
 static unsigned short stay_ports[16] __read_mostly;
 static unsigned int stay_ports_n __read_mostly;
-module_param_array(stay_ports, ushort, &stay_ports_n, 0444);
+static const struct kparam_array stay_array = {
+	.max = ARRAY_SIZE(stay_ports), .elemsize = sizeof(stay_ports[0]),
+	.num = &stay_ports_n, .ops = &param_ops_ushort, .elem = stay_ports,
+};
+module_param_cb(stay_ports, &ports_ops, (void *)&stay_array, 0444);
 MODULE_PARM_DESC(stay_ports, "UDP ports whose flows stay in a change, at most 16 (default none)");
 
 static void parse_sctp(struct mhs_packet *p)
@@ -37,6 +65,9 @@ static void parse_sctp(struct mhs_packet *p)
 	switch (ch->type) {
 	case SCTP_CID_INIT:
 		p->facts = MHS_PKT_FRESH;
+		break;
+	case SCTP_CID_COOKIE_ECHO:
+		p->facts = MHS_PKT_ANSWERS;
 		break;
 	case SCTP_CID_ABORT:
 	case SCTP_CID_SHUTDOWN:
@@ -64,14 +95,13 @@ bool mhs_proto_is_quic(__be16 port)
 
 static void parse_quic(struct mhs_packet *p)
 {
+	unsigned int at = p->iph.len + sizeof(struct udphdr);
 	const struct mhs_quic *h;
 	struct mhs_quic _h;
 
 	p->quic = true;
-	h = skb_header_pointer(p->skb, p->iph.len + sizeof(struct udphdr),
-			       sizeof(_h), &_h);
-	if (h)
-		p->facts = mhs_quic_facts(h);
+	h = skb_header_pointer(p->skb, at, sizeof(_h), &_h);
+	p->facts = h ? mhs_quic_facts(h, p->skb->len - at) : MHS_PKT_CONNLESS;
 }
 
 /* Parse TCP, UDP or SCTP, but no later fragment; false if it is too short */
@@ -102,13 +132,17 @@ bool mhs_proto_parse(struct mhs_packet *p)
 	return true;
 }
 
-/* Facts of UDP to a port, 0 for QUIC.  With -o all is plain, and none stays */
-u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port)
+/* Facts of UDP to a port, beside those of a QUIC header.  With -o all is plain, and
+ * none stays.
+ */
+u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts)
 {
+	bool stays = proto_is_in(stay_ports, stay_ports_n, port);
+
 	if (mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)
 		return MHS_PKT_CONNLESS;
-	if (mhs_proto_is_quic(port))
+	if (mhs_proto_is_quic(port) && !(facts & MHS_PKT_CONNLESS) &&
+	    !(facts & MHS_PKT_ODD && stays))
 		return 0;
-	return proto_is_in(stay_ports, stay_ports_n, port) ?
-	       MHS_PKT_CONNLESS | MHS_PKT_STAYS : MHS_PKT_CONNLESS;
+	return stays ? MHS_PKT_CONNLESS | MHS_PKT_STAYS : MHS_PKT_CONNLESS;
 }

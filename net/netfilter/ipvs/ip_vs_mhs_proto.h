@@ -24,6 +24,7 @@ static __always_inline u32 mhs_proto_tcp_facts(const struct tcphdr *th)
 
 /* RFC 8999: the long header; RFC 9000, 9369: the type of an Initial */
 #define MHS_QUIC_LONG_HEADER	0x80
+#define MHS_QUIC_FIXED_BIT	0x40
 #define MHS_QUIC_TYPE_SHIFT	4
 #define MHS_QUIC_TYPE_MASK	0x3
 #define MHS_QUIC_V1		0x00000001
@@ -61,12 +62,33 @@ static inline bool mhs_quic_is(const struct mhs_quic *h, u8 v1, u8 v2)
 	return false;
 }
 
-/* An unknown version begins no flow: any server sends Version Negotiation */
-static inline u32 mhs_quic_facts(const struct mhs_quic *h)
+/* Of a short header, 4 octets more and the 16 that its protection takes */
+#define MHS_QUIC_MIN	21
+
+/* The records of DTLS up to 1.2, the messages of WireGuard */
+static inline bool mhs_quic_is_other(const struct mhs_quic *h)
 {
-	return h->flags & MHS_QUIC_LONG_HEADER &&
-	       mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
-	       MHS_PKT_FRESH : 0;
+	u32 next = ntohl(h->version);
+
+	return h->flags < 5 ? h->flags && next < 0x100 :
+	       h->flags >= 20 && h->flags <= 26 && next >> 24 == 0xfe;
+}
+
+/* What are @bytes of UDP to a QUIC port?  Long headers of an unknown version may
+ * all begin a flow.  Who clears the fixed bit may send QUIC (RFC 9287).
+ */
+static inline u32 mhs_quic_facts(const struct mhs_quic *h, unsigned int bytes)
+{
+	u32 version = ntohl(h->version);
+
+	if (bytes < MHS_QUIC_MIN || mhs_quic_is_other(h))
+		return MHS_PKT_CONNLESS;
+	if (!(h->flags & MHS_QUIC_LONG_HEADER))
+		return h->flags & MHS_QUIC_FIXED_BIT ? 0 : MHS_PKT_ODD;
+	if (version == MHS_QUIC_V1 || version == MHS_QUIC_V2)
+		return mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
+		       MHS_PKT_FRESH : MHS_PKT_ANSWERS;
+	return h->flags & MHS_QUIC_FIXED_BIT ? MHS_PKT_FRESH : MHS_PKT_CONNLESS;
 }
 
 /* The offset of the @need octets after the first one of the destination

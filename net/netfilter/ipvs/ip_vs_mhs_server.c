@@ -10,12 +10,17 @@
 
 #include <linux/rculist.h>
 #include <linux/slab.h>
+#include <net/arp.h>
+#include <net/ndisc.h>
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
 
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16
+
+/* Between two questions whether a server is there */
+#define MHS_ASK_EVERY		HZ
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
@@ -121,8 +126,10 @@ bool mhs_server_refresh(struct mhs_server *s)
 	u32 state = 0;
 
 	lockdep_assert_held(&mhs->lock);
-	if (weight > 0)
+	if (weight > 0) {
 		state |= MHS_SRV_IN;
+		WRITE_ONCE(s->silent, 0);
+	}
 	if (!READ_ONCE(s->dest->u_threshold)) {
 		WRITE_ONCE(s->counts_until, 0);
 	} else {
@@ -153,7 +160,7 @@ static void server_rcu_free(struct rcu_head *head)
 	ip_vs_dest_put_and_free(s->dest);
 	if (carrier)
 		carrier_put(carrier);
-	clear_bit(s->idx, mhs->idx_map);
+	ida_free(&mhs->indexes, s->idx);
 	kfree(s);
 	mhs_svc_put(mhs);
 }
@@ -230,7 +237,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 {
 	struct mhs_servers *servers;
 	struct mhs_server *s;
-	u32 idx;
+	int idx;
 
 	lockdep_assert_held(&mhs->lock);
 	/* entries from before a deletion, or of another scheduler */
@@ -248,19 +255,21 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		return 0;
 	}
 
-	idx = find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1);
-	if (idx > MHS_IDX_MAX) {
+	idx = mhs_server_index(mhs);
+	if (idx == -ENOSPC) {
 		mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 				  "a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
 		mhs->full = true;
 		return -ENOSPC;
 	}
+	if (idx < 0)
+		goto no_memory;
 	servers = server_grow(mhs, idx);
 	if (!servers)
-		goto no_memory;
+		goto free_index;
 	s = kzalloc_obj(*s, GFP_KERNEL_ACCOUNT);
 	if (!s)
-		goto no_memory;
+		goto free_index;
 	s->mhs = mhs;
 	s->idx = idx;
 	s->id = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
@@ -270,7 +279,6 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		goto free;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
-	set_bit(idx, mhs->idx_map);
 	mhs_chance_new(s);
 	server_list(s);
 	mhs_server_refresh(s);
@@ -283,6 +291,8 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 
 free:
 	kfree(s);
+free_index:
+	ida_free(&mhs->indexes, idx);
 no_memory:
 	mhs_count(mhs, MHS_CNT_NOMEM);
 	mhs->poked = true;
@@ -320,6 +330,75 @@ void mhs_server_release_gone(struct mhs *mhs, bool all)
 			    (cutting || time_after_eq(jiffies, s->gone_until))))
 			server_release(s);
 	}
+}
+
+/* The server as a neighbour on that link, with a reference, or NULL */
+static struct neighbour *server_neighbour(const struct mhs_server *s,
+					  struct net_device *dev)
+{
+	const struct ip_vs_dest *dest = s->dest;
+
+	return IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
+	       __ipv6_neigh_lookup(dev, &dest->addr.in6) :
+	       __ipv4_neigh_lookup(dev, (__force u32)dest->addr.ip);
+}
+
+/* Does another server answer, while this one does not?  Asks both, on the link of
+ * the other: the core keeps no route to a deleted one.  Under RCU.
+ */
+static bool server_outlived(const struct mhs_server *s)
+{
+	const struct ip_vs_dest_dst *route;
+	const struct mhs_server *other;
+	struct net_device *dev;
+	struct neighbour *n;
+	bool answers;
+
+	list_for_each_entry(other, &s->mhs->listed, list) {
+		route = rcu_dereference(other->dest->dest_dst);
+		if (other->weight <= 0 || !route)
+			continue;
+		dev = READ_ONCE(route->dst_cache->dev);
+		n = server_neighbour(s, dev);
+		if (!n)
+			continue;
+		neigh_event_send(n, NULL);
+		answers = READ_ONCE(n->nud_state) & NUD_VALID;
+		neigh_release(n);
+		if (answers)
+			return false;
+		n = server_neighbour(other, dev);
+		if (!n)
+			continue;
+		if (READ_ONCE(n->nud_state) & NUD_VALID && n->ops->solicit) {
+			n->ops->solicit(n, NULL);
+			answers = time_after(READ_ONCE(n->confirmed),
+					     jiffies - 3 * MHS_ASK_EVERY);
+			neigh_release(n);
+			return answers;
+		}
+		neigh_release(n);
+	}
+	return false;
+}
+
+/* Is the server, if it gets no new flows, dead now?  Others have answered for some
+ * time, and it has not.  In a transition the work asks every second.
+ */
+bool mhs_server_dies(struct mhs_server *s)
+{
+	lockdep_assert_held(&s->mhs->lock);
+	if (s->weight > 0 && !(s->state & MHS_SRV_GONE))
+		return false;
+	if (s->silent == MHS_DEAD || jiffies - s->asked < MHS_ASK_EVERY)
+		return false;
+	s->asked = jiffies;
+	rcu_read_lock();
+	/* the second chance asks, too, and not only neighbours */
+	WRITE_ONCE(s->silent, !mhs_chance_answers(s) && server_outlived(s) ?
+			      s->silent + 1 : 0);
+	rcu_read_unlock();
+	return s->silent == MHS_DEAD;
 }
 
 /* Refresh every listed server and add the core's that are not known; true if a

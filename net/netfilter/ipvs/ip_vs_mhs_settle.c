@@ -6,16 +6,27 @@
  * transition and no packet but plain UDP is sent by the table:
  *
  *	first server	-> SETTLING
- *	set quiet	-> YOUNG if no packet has come so far, else SETTLED
- *	YOUNG, change	-> SETTLING, but SETTLED if a server leaves
- *	YOUNG, packet	-> SETTLED
- *	YOUNG, a minute without a change -> SETTLED
+ *	set quiet	-> SETTLED
+ *	early, a server is added or edited before the first packet
+ *			-> SETTLING
+ *	early, a server is deleted before the first new flow
+ *			-> SETTLING
+ *	any other change, or MHS_EARLY after the last one
+ *			-> not early any more
+ *
+ * A health checker adds the servers of its file and deletes those that are dead,
+ * while a server that is to be drained gets weight 0: so a deleted server was dead
+ * when the service came if the service is early, and is being drained otherwise.
+ * If that is wrong, older flows of a living server that is deleted early go to
+ * other servers, which reset them, and a server that was dead, but is deleted late
+ * or got weight 0, keeps slots for hold + pin in which another director has
+ * other servers: flows that come over from there break.
  */
 #include "ip_vs_mhs_ctl.h"
 
-/* Quiet time after which a set of servers is complete: at least MHS_SETTLE, and
- * MHS_SETTLE_GAPS times the longest time between two changes, or
- * MHS_SETTLE_LONE after a single change
+/* Quiet time after which a set of servers is complete: MHS_SETTLE_GAPS times the
+ * longest time between two changes, and at least MHS_SETTLE, or MHS_SETTLE_LONE after
+ * a single change or if they do not come together
  */
 #define MHS_SETTLE		(HZ / 10)
 #define MHS_SETTLE_LONE		HZ
@@ -29,27 +40,42 @@
 /* Longest settling: TCP repeats for longer */
 #define MHS_SETTLE_MAX		(5 * HZ)
 
-/* A service without a packet stays young until its set has been quiet for so
- * long.  A standby director must settle: flows may move to the standby during
- * a transition, and then both directors need the same old table.  A server that
- * leaves a quiet set may have died, so its removal also ends the youth.
+/* A set of servers that has been quiet for so long is no first one: a standby
+ * director needs the transitions of the active one, as flows may come over in their
+ * middle.  keepalived begins its first check within a minute (delay_loop).
  */
-#define MHS_YOUNG_MAX		(60 * HZ)
+#define MHS_EARLY		(120 * HZ)
 
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
 static bool settle_seen(const struct mhs *mhs)
 {
-	return mhs_svc_counted(mhs, ~(BIT(MHS_CNT_CAPPED) |
-				      BIT(MHS_CNT_NOMEM)));
+	return mhs_svc_counted(mhs, ~MHS_REFUSED);
+}
+
+/* Has a flow begun here?  A packet of UDP does not show whether it begins one. */
+static bool settle_begun(const struct mhs *mhs)
+{
+	const struct ip_vs_cpu_stats *stats;
+	u64 conns = 0;
+	int cpu;
+
+	if (mhs->fwmark || mhs->protocol == IPPROTO_UDP)
+		return settle_seen(mhs);
+	for_each_possible_cpu(cpu) {
+		stats = per_cpu_ptr(mhs->svc->stats.cpustats, cpu);
+		conns |= u64_stats_read(&stats->cnt.conns);
+	}
+	return conns;
 }
 
 /* When the set of servers will have been quiet for long enough, or settle_by */
 static unsigned long settle_at(const struct mhs *mhs)
 {
-	unsigned long quiet = mhs->gap ? MHS_SETTLE_GAPS * mhs->gap :
-					 MHS_SETTLE_LONE;
+	unsigned long least = mhs->gap && mhs->gap < MHS_SETTLE / 2 ?
+			      MHS_SETTLE : MHS_SETTLE_LONE;
+	unsigned long quiet = max3(MHS_SETTLE_GAPS * mhs->gap, least,
+				   2 * mhs_build_rest(mhs));
 
-	quiet = max3(quiet, (unsigned long)MHS_SETTLE, 2 * mhs_build_rest(mhs));
 	quiet += mhs->changed;
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
@@ -57,17 +83,10 @@ static unsigned long settle_at(const struct mhs *mhs)
 /* Is the set of servers complete? */
 void mhs_settle_on(struct mhs *mhs, unsigned long *delay)
 {
-	u32 settle = READ_ONCE(mhs->settle);
-
-	if (settle == MHS_SETTLING && mhs->svc && !mhs->dirty &&
-	    mhs_time_due(settle_at(mhs), delay)) {
-		/* Pairs with the acquire in mhs_settling() */
-		smp_store_release(&mhs->settle, settle_seen(mhs) ? MHS_SETTLED :
-								  MHS_YOUNG);
-	} else if (settle == MHS_YOUNG &&
-		   mhs_time_due(mhs->changed + MHS_YOUNG_MAX, delay)) {
-		WRITE_ONCE(mhs->settle, MHS_SETTLED);
-	}
+	if (READ_ONCE(mhs->settle) == MHS_SETTLING && mhs->svc &&
+	    !mhs->dirty && mhs_time_due(settle_at(mhs), delay))
+		/* Pairs with the acquire in mhs_ask_begin() */
+		smp_store_release(&mhs->settle, MHS_SETTLED);
 }
 
 /* Take addr_only from the flags while settling, as the core stores the flags of an
@@ -125,6 +144,7 @@ void mhs_settle_start(struct mhs *mhs, bool whole)
 	/* 0: one change so far; a complete set has no reason to wait */
 	mhs->gap = whole ? 1 : 0;
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+	mhs->early_until = get_jiffies_64() + MHS_EARLY;
 	mhs->build_at = jiffies;
 	mhs->ticked[MHS_CLOCK_TRACK] = jiffies;
 	/* flows may come that lack an entry */
@@ -133,22 +153,27 @@ void mhs_settle_start(struct mhs *mhs, bool whole)
 		mhs_slots_track_older(mhs);
 }
 
-/* A server of the service is about to change; @leaves: the server has slots,
- * and gets no new flow from now on.  A young service settles again, unless its
- * first packet has come.
+/* A server of the service is about to change: early, the first set of servers was
+ * not complete or not right, and the service settles again.  A packet that is on
+ * its way meanwhile goes by the former table.
  */
-void mhs_settle_before_change(struct mhs *mhs, bool leaves)
+void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change)
 {
 	lockdep_assert_held(&mhs->lock);
-	/* After MHS_YOUNG_MAX the youth is over, even if the timer of the work
-	 * is late, which it may be by an eighth
-	 */
-	leaves |= !mhs_time_between(jiffies, mhs->changed + MHS_YOUNG_MAX);
-	/* Pairs with the exchange in mhs_settling() */
-	if (cmpxchg(&mhs->settle, MHS_YOUNG, leaves ? MHS_SETTLED :
-		    MHS_SETTLING) != MHS_YOUNG || leaves)
+	if (READ_ONCE(mhs->settle) == MHS_SETTLING ||
+	    !time_before64(get_jiffies_64(), mhs->early_until))
 		return;
+	if (change == MHS_DRAINED ||
+	    (change == MHS_DELETED ? settle_begun(mhs) : settle_seen(mhs))) {
+		mhs->early_until = 0;
+		return;
+	}
+	/* a check may fail at any time: no pause to wait for again */
+	if (change == MHS_DELETED)
+		mhs->changed = jiffies;
+	WRITE_ONCE(mhs->settle, MHS_SETTLING);
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
+	mhs->early_until = get_jiffies_64() + MHS_EARLY;
 	mhs_queue(mhs, 0);
 }
 

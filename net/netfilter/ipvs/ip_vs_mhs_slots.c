@@ -6,9 +6,9 @@
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
 
-unsigned int mhs_slots_size __read_mostly = 65521;
+unsigned int mhs_slots_size __read_mostly = 4093;
 module_param_named(table_size, mhs_slots_size, uint, 0444);
-MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 (default), 131071, 262139 or 524287; the same on every director");
+MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093 (default), 8191, 16381, 32749, 65521, 131071, 262139 or 524287; the same on every director");
 
 /* Cap of the measured length of a rebuild: a virtual machine paused meanwhile
  * must not wait long for the next rebuild
@@ -103,6 +103,47 @@ static u32 slots_former(u32 w, u32 n, const unsigned long *lost)
 	       former << MHS_OLD_SHIFT;
 }
 
+/* Add the server of one slot to the fingerprint of a table */
+static u64 slots_print(const struct mhs *mhs, u64 print, u32 idx)
+{
+	const struct mhs_server *s = mhs_server_at(mhs, idx);
+
+	return mhs_table_print(print, s ? s->id : 0);
+}
+
+/* Fingerprint the tables, which walks alone change */
+static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
+{
+	u32 i, w;
+
+	now->old_print = 0;
+	now->cand_print = 0;
+	rcu_read_lock();
+	for (i = 0; i < mhs->size; i++) {
+		w = READ_ONCE(mhs->slots[i]);
+		now->old_print = slots_print(mhs, now->old_print,
+					     mhs_slot_old(w));
+		now->cand_print = slots_print(mhs, now->cand_print,
+					      mhs_slot_cand(w));
+		if (!(i & 4095)) {
+			rcu_read_unlock();
+			cond_resched();
+			rcu_read_lock();
+		}
+	}
+	rcu_read_unlock();
+}
+
+/* Note what a walk wants to know of a server.  @cut: deleted, with its flows */
+static void slots_mark(const struct mhs_server *s, bool cut)
+{
+	struct mhs_scratch *scratch = &slots_scratch;
+
+	__assign_bit(s->idx, scratch->cut, cut || s->silent == MHS_DEAD);
+	__assign_bit(s->idx, scratch->lost, s->forgotten || mhs_chance_cut(s));
+	__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
+}
+
 /* Walk the slots, which packets read and write meanwhile: set candidates by the table
  * @target (if not NULL), move the slots on by the clocks that ticked, MHS_TICK_*, and
  * take the census.  The full barrier of the compare-and-exchange pairs with
@@ -111,14 +152,14 @@ static u32 slots_former(u32 w, u32 n, const unsigned long *lost)
 void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 {
 	struct mhs_scratch *scratch = &slots_scratch;
-	/* Read once: changes make YOUNG SETTLING, and no rebuild is due before */
+	/* Read once: a change may make it so, and no rebuild is due before */
 	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
 	/* Walks write the census, one at a time */
 	struct mhs_census was = mhs->census;
 	u32 i, first, idx, stage, w, n;
 	struct mhs_census now = {};
 	struct mhs_server *s;
-	bool at_once, chance;
+	bool at_once, chance, cutting;
 
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
@@ -126,14 +167,13 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = slots_chance(mhs);
-	list_for_each_entry(s, &mhs->gone, list) {
-		__assign_bit(s->idx, scratch->cut, mhs_cutting(mhs->ipvs));
-		__assign_bit(s->idx, scratch->lost, s->forgotten ||
-			     mhs_cutting(mhs->ipvs));
-		__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
-	}
+	if (target && (settling || chance))
+		mhs->pinned_ms = 0;
+	cutting = mhs_cutting(mhs->ipvs);
+	list_for_each_entry(s, &mhs->gone, list)
+		slots_mark(s, cutting);
 	list_for_each_entry(s, &mhs->listed, list)
-		__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
+		slots_mark(s, false);
 	mutex_unlock(&mhs->lock);
 
 	/* A slot that enters a phase between two ticks waits for its first tick
@@ -154,7 +194,8 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 				idx = target[i] == MHS_FILL_NONE ?
 				      MHS_IDX_NONE : scratch->idx[target[i]];
 			at_once = settling ||
-				  test_bit(mhs_slot_old(w), scratch->cut) ||
+				  (test_bit(mhs_slot_old(w), scratch->cut) &&
+				   (cutting || idx != MHS_IDX_NONE)) ||
 				  (chance && test_bit(idx, scratch->answer) &&
 				   test_bit(mhs_slot_old(w), scratch->answer));
 			n = mhs_slot_change(w, idx, at_once, first);
@@ -175,6 +216,11 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 		if (!(i & 4095))
 			cond_resched();
 	}
+	/* Without a target stable slots stay as they are */
+	now.old_print = was.old_print;
+	now.cand_print = was.cand_print;
+	if (target || was.hold || was.pin)
+		slots_prints(mhs, &now);
 
 	mutex_lock(&mhs->lock);
 	/* Not earlier: a mark that is set before the walk ages in the walk */
@@ -211,9 +257,17 @@ void mhs_slots_build(struct mhs *mhs)
 	mutex_lock(&mhs->lock);
 	changes = mhs->changes;
 	mhs->hurry = false;
+	/* No server had weight 0, and no flow awaits a merge */
+	if (!mhs->drains && !mhs->census.hold && !mhs->census.pin) {
+		mhs->pinned_ms = U32_MAX;
+		mhs->refused_then = mhs_svc_counted(mhs, MHS_REFUSED);
+	}
+	mhs->drains = false;
 	list_for_each_entry(s, &mhs->listed, list) {
-		if (s->weight <= 0)
+		if (s->weight <= 0) {
+			mhs->drains = true;
 			continue;
+		}
 		scratch->idx[n] = s->idx;
 		mhs_share_init(&f->share[n++], s->weight, s->id, mhs->size);
 	}

@@ -110,7 +110,9 @@ int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 	return ss.ss_family;
 }
 
-/* Read or write a sysctl of one whole line: part of a list is another list */
+/* Read or write a sysctl of one whole line: part of a list is another list.  Blanks
+ * may follow, lines of them, too.
+ */
 int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		 size_t *lenp, loff_t *ppos)
 {
@@ -120,8 +122,9 @@ int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 	if (write && (*ppos || *lenp >= size))
 		return -EINVAL;
 	err = proc_dostring(&line, write, buffer, lenp, ppos);
-	/* it takes no more than the first line */
-	return write && !err && strlen(text) + 1 < *lenp ? -EINVAL : err;
+	/* It takes no more than the first line; a zero byte is behind @buffer */
+	return write && !err && skip_spaces((char *)buffer + strlen(text)) + 1 <
+	       (char *)buffer + *lenp ? -EINVAL : err;
 }
 
 /* Log a warning once per service */

@@ -41,12 +41,16 @@
 static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 {
 	const bool runs[] = { mhs->census.hold, mhs->census.pin, true };
-	u32 i, ticks = 0;
+	u32 i, ms, ticks = 0;
 
 	for (i = 0; i < MHS_CLOCKS; i++)
 		if (runs[i] &&
 		    mhs_time_due(mhs->ticked[i] +
 				 mhs_time_period(mhs, i), delay)) {
+			ms = jiffies_to_msecs(MHS_PIN_TICKS *
+					      (jiffies - mhs->ticked[i]));
+			if (i == MHS_CLOCK_PIN)
+				mhs->pinned_ms = min(mhs->pinned_ms, ms);
 			mhs->ticked[i] = jiffies;
 			ticks |= BIT(i);
 		}
@@ -58,13 +62,22 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 	return ticks;
 }
 
+/* May servers without new flows have older ones?  In a transition; with the second
+ * chance, which makes none, as long as the weight is 0.
+ */
+static bool work_drains(const struct mhs *mhs)
+{
+	return mhs->census.hold || mhs->census.pin ||
+	       (READ_ONCE(mhs->chance) && mhs->drains);
+}
+
 /* Follow sysctls that were set after del_dest: hold_ms and pin_ms may be
- * shorter; with expire_nodest_conn the caller has to walk: returns true.  Not
- * before a rebuild, which cuts, too.
+ * shorter; with expire_nodest_conn, or when a server is found dead, the caller has
+ * to walk: returns true.  Not before a rebuild, which cuts, too.
  */
 static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 {
-	bool cutting = mhs_cutting(mhs->ipvs) && !mhs->dirty;
+	bool cutting = mhs_cutting(mhs->ipvs);
 	struct mhs_server *s;
 	unsigned long latest;
 	bool cuts = false;
@@ -78,14 +91,17 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 			mhs_time_due(s->gone_until, delay);
 			continue;
 		}
-		cuts |= cutting;
+		cuts |= cutting | mhs_server_dies(s);
 		/* then no slot names the server as the former one */
 		if (!s->forgotten && mhs_time_due(s->gone_until, delay)) {
 			s->forgotten = true;
 			cuts = true;
 		}
 	}
-	return cuts;
+	if (work_drains(mhs))
+		list_for_each_entry(s, &mhs->listed, list)
+			cuts |= mhs_server_dies(s);
+	return cuts && !mhs->dirty;
 }
 
 /* Is a rebuild due?  In any case before slots merge by @ticks: a server added
@@ -133,17 +149,20 @@ static void work_try_again(struct mhs *mhs)
 {
 	struct mhs_server *s;
 	bool leaves = false;
+	int idx;
 
 	/* RCU callbacks free indexes, without a word to the work */
-	if (mhs->full && find_next_zero_bit(mhs->idx_map, MHS_IDX_MAX + 1, 1) <=
-			 MHS_IDX_MAX)
+	idx = mhs->full ? mhs_server_index(mhs) : 0;
+	if (idx > 0) {
+		ida_free(&mhs->indexes, idx);
 		mhs->poked = true;
+	}
 	if (!mhs->poked)
 		return;
 	/* one may have lost its weight, which upd_dest has yet to report */
 	list_for_each_entry(s, &mhs->listed, list)
 		leaves |= mhs_server_leaves(s);
-	mhs_settle_before_change(mhs, leaves);
+	mhs_settle_before_change(mhs, leaves ? MHS_DRAINED : MHS_CHANGED);
 	if (mhs_server_reconcile(mhs))
 		mhs_work_changed(mhs);
 }
@@ -179,9 +198,7 @@ void mhs_work_poll_stateful(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
-		refused = mhs_svc_counted(mhs, BIT(MHS_CNT_CAPPED) |
-					       BIT(MHS_CNT_NOMEM) |
-					       BIT(MHS_CNT_NAMED));
+		refused = mhs_svc_counted(mhs, MHS_REFUSED | BIT(MHS_CNT_NAMED));
 		if (!mhs->stateful || refused != mhs->refused ||
 		    READ_ONCE(mhs->settle) == MHS_SETTLING)
 			mhs->stateful_since = jiffies;
@@ -232,8 +249,7 @@ void mhs_work(struct work_struct *work)
 	ticks = work_clocks(mhs, &delay);
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
-	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
-	    mhs->poked || mhs->full)
+	if (work_drains(mhs) || !list_empty(&mhs->gone) || mhs->poked || mhs->full)
 		delay = min_t(unsigned long, delay, MHS_POLL);
 	mhs_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);

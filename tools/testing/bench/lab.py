@@ -188,6 +188,10 @@ def at_port(address, port=80):
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+# of all parts of the page; the default is that of mh
+TABLE_SIZE = "table_size=65521"
+
+
 @contextlib.contextmanager
 def module(*parameters, ip_vs=()):
     """ip_vs_mhs is loaded; after it no namespace is left."""
@@ -195,7 +199,7 @@ def module(*parameters, ip_vs=()):
         run("modprobe", "ip_vs", *ip_vs)
     for name in ("ipip", "ip6_tunnel", "sit"):
         subprocess.run(["modprobe", "-q", name], check=False)
-    run("insmod", os.environ["MHS_KO"], *parameters)
+    run("insmod", os.environ["MHS_KO"], TABLE_SIZE, *parameters)
     try:
         yield
     finally:

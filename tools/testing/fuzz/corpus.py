@@ -56,7 +56,7 @@ ROUTERS = {4: "10.1.0.77", 6: "fd01::77"}
 RIGHT, FOUND, MADE = 0x40, 1, 4     # checksums are made right; entries
 HOLD, PIN, TRACKED, NFCT, CONFIRMED = 1, 2, 4, 0x20, 0x40
 GONE = 2        # the first server
-SETTLING, YOUNG, STATEFUL, FULL = 1, 2, 4, 8
+SETTLING, STATEFUL, FULL = 1, 4, 8
 EMPTY = 1       # no server
 SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
 MARKED = 0x20   # the service is by firewall mark
@@ -136,9 +136,8 @@ def lives():
             name = f"{make.__name__}{port}-{family}"
             path = (family == 6) | number << 3
             request = segment(make, client, 4000, vip, port)
-            for phase in (SETTLING, YOUNG):
-                yield (f"phase{phase}-{name}",
-                       setting(path, DROUTE, life=phase), request)
+            yield (f"phase{SETTLING}-{name}",
+                   setting(path, DROUTE, life=SETTLING), request)
             yield f"empty-{name}", setting(path, DROUTE, 0, EMPTY), request
             for life in (STATEFUL, STATEFUL | FULL, STATEFUL | SETTLING):
                 yield (f"stateful{life}-{name}",
@@ -180,9 +179,8 @@ def ids():
                 yield f"{name}-masq", setting(path, MASQ), packet
                 yield (f"{name}-stateful", setting(
                     path, DROUTE, 0, 0, 0, RIGHT | MADE, STATEFUL), packet)
-                for life in (SETTLING, YOUNG):
-                    yield (f"{name}-{life}",
-                           setting(path, DROUTE, life=life), packet)
+                yield (f"{name}-{SETTLING}",
+                       setting(path, DROUTE, life=SETTLING), packet)
                 if family == 4:
                     for kind, outer in tunnelled(packet, SERVERS[4][2]):
                         yield (f"{name}-tunnel-{kind}",

@@ -8,8 +8,8 @@
  * one slot and one flow.)
  * All that is restated is in protocol.c, protocol_servers.c and, of the packet
  * path, in protocol_packet.c.  Not there: flows that leave the entry of another,
- * servers all of whose flows need one, plain UDP, masquerading, settling and
- * youth, the sync daemon.
+ * servers all of whose flows need one, plain UDP, masquerading, settling,
+ * the sync daemon.
  *
  * Assumed: a flow sends more often than once a pin time; its entry lives for as
  * long at least; a packet is on its way and a walk goes on for less than a tick;

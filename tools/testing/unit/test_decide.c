@@ -272,6 +272,16 @@ static const char *udp_makes_none(const struct answer *a)
 	return makes_entry(a) ? "UDP made an entry" : NULL;
 }
 
+/* What may be no QUIC is plain UDP where the old server is deleted */
+static const char *odd_is_plain(const struct answer *a)
+{
+	if (!older(a) || !(a->old & MHS_SRV_GONE))
+		return NULL;
+	return a->v == mhs_decide(a->w, a->old, a->cand,
+				  a->facts | MHS_PKT_CONNLESS) ? NULL :
+	       "what may be new went to a deleted server";
+}
+
 static bool ask(const struct rule *rule, u32 w, u32 old, u32 cand, u32 facts)
 {
 	struct answer a = {
@@ -432,6 +442,11 @@ static u32 leaves(u32 w, u32 old, u32 cand, u32 facts)
 	return mhs_decide(w, old, cand, facts & ~MHS_PKT_STAYS);
 }
 
+static u32 odd(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return mhs_decide(w, old, cand, facts | MHS_PKT_ODD);
+}
+
 static u32 stateful(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return mhs_decide(w, old, cand, facts | MHS_SVC_STATEFUL);
@@ -463,6 +478,10 @@ static const struct unit_test tests[] = {
 	RULE(udp_is_pinned, leaves, "UDP that is to stay got no entry"),
 	RULE(udp_makes_none, stateful, "UDP made an entry"),
 	RULE(errors_change_nothing, no_error, "an ICMP error changed"),
+	{ "odd_is_plain", every_case,
+	  &(const struct rule){ odd_is_plain, odd }, NULL },
+	{ "catches_even_odd_is_plain", every_case,
+	  &(const struct rule){ odd_is_plain, mhs_decide }, "may be new" },
 	{ "named_goes", named_goes, &names, NULL },
 	{ "catches_names_all_named_goes", named_goes, &names_too_many, "named:" },
 };

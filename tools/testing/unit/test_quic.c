@@ -75,6 +75,53 @@ static bool places(const void *arg)
 	return true;
 }
 
+typedef u32 (*facts_fn)(const struct mhs_quic *h, unsigned int bytes);
+
+/* What begins a flow, and what is no QUIC */
+static bool facts(const void *arg)
+{
+	static const struct {
+		u8 first;
+		u32 version;
+		unsigned int bytes;
+		u32 want;
+	} cases[] = {
+		{ 0xc0, 1, 1200, MHS_PKT_FRESH },
+		{ 0xd0, 0x6b3343cf, 1200, MHS_PKT_FRESH },
+		{ 0xe0, 1, 1200, MHS_PKT_ANSWERS },
+		{ 0x80, 1, 1200, MHS_PKT_FRESH },	/* RFC 9287 */
+		{ 0xc0, 0xff00001d, 1200, MHS_PKT_FRESH },
+		{ 0x80, 0x00010203, 172, MHS_PKT_CONNLESS },	/* RTP */
+		{ 0x40, 0x01020304, 40, 0 },
+		{ 0x40, 0x01020304, 20, MHS_PKT_CONNLESS },
+		{ 0x00, 0x01020304, 40, MHS_PKT_ODD },
+		{ 0x16, 0xfefd0000, 130, MHS_PKT_CONNLESS },	/* DTLS */
+		{ 0x16, 0x01020304, 130, MHS_PKT_ODD },
+		{ 0x04, 0x00000012, 32, MHS_PKT_CONNLESS },	/* WireGuard */
+		{ 0x04, 0x00010012, 32, MHS_PKT_ODD },
+		{ 0x38, 0x01020304, 14, MHS_PKT_CONNLESS },	/* OpenVPN */
+	};
+	const facts_fn *fn = arg;
+	unsigned int i;
+	u32 got;
+
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct mhs_quic h = { cases[i].first, htonl(cases[i].version) };
+
+		got = (*fn)(&h, cases[i].bytes);
+		if (got != cases[i].want)
+			return unit_fail("first %02x, version %08x: %x, not %x",
+					 cases[i].first, cases[i].version, got,
+					 cases[i].want);
+	}
+	return true;
+}
+
+static u32 any_length(const struct mhs_quic *h, unsigned int bytes)
+{
+	return mhs_quic_facts(h, bytes + MHS_QUIC_MIN);
+}
+
 static unsigned int any_type(const u8 *h, unsigned int bytes, unsigned int need)
 {
 	u8 copy[BYTES];
@@ -97,6 +144,7 @@ static unsigned int first_octet(const u8 *h, unsigned int bytes, unsigned int ne
 	return at ? at - 1 : 0;
 }
 
+static const facts_fn real_facts = mhs_quic_facts, lengths_facts = any_length;
 static const id_fn real = mhs_quic_id, types = any_type, lengths = too_long,
 		   octets = first_octet;
 
@@ -104,6 +152,8 @@ static const struct unit_test tests[] = {
 	{ "places", places, &real, NULL },
 	{ "catches_any_type", places, &types, "version" },
 	{ "catches_too_long", places, &lengths, "bytes" },
+	{ "facts", facts, &real_facts, NULL },
+	{ "catches_any_length", facts, &lengths_facts, "not" },
 	{ "catches_first_octet", places, &octets, "not 2" },
 };
 

@@ -157,7 +157,7 @@ scenario_killed() {
 	nap 2
 }
 
-load_module
+load_module table_size=65521
 if [ $# -eq 1 ]; then
 	echo "scenario,by,flows,servers,broken,reset,new,failed,slow,entries"
 	for scenario in $SCENARIOS; do

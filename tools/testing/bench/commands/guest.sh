@@ -46,7 +46,7 @@ in_ns() {
 }
 
 modprobe -q -a ip_vs ip_vs_mh
-insmod "$MHS_KO"
+insmod "$MHS_KO" table_size=65521
 mkdir -p "/tmp/commands.$$"
 restore mh >"/tmp/commands.$$/mh"
 restore mhs >"/tmp/commands.$$/mhs"

@@ -70,8 +70,7 @@ each flow that has had three packets.  mh had -b mh-port,mh-fallback, which
 suits it best (kube-proxy does not set mh-fallback: see that row); all else is
 the default.  mh and wlc send a new connection to a drained or deleted server
 when the director still remembers the client's port from an earlier one.  Where
-mhs pays: a table of {slots} slots, {slots-kib} KiB, for every service, larger than
-mh's; flows go by hash, where wlc takes the least busy server; and a server that is
+mhs pays: flows go by hash, where wlc takes the least busy server; and a server that is
 deleted for good keeps its flows only for hold_ms + pin_ms, 16 minutes by default.
 
 What next?  In a machine like this one, with the module loaded and the tools:

@@ -172,7 +172,7 @@ measure() {
 	done
 }
 
-load_module
+load_module table_size=65521
 setup_net 2
 for i in 1 2; do
 	echo "rule add from 10.2.0.1$i to 10.1.0.0/24 lookup 100" | ip_ns s$i

@@ -203,21 +203,46 @@ static bool in_service(unsigned int server)
 	return state != STATE_OUT && state != STATE_GONE;
 }
 
+static bool quic_known(const u8 *quic)
+{
+	return !memcmp(quic + 1, "\0\0\0\1", 4) ||
+	       !memcmp(quic + 1, "k3C\xcf", 4);
+}
+
+/* Is a request plain UDP, also by what it has of a QUIC header?  @odd: where the old
+ * server is deleted more is.
+ */
+static bool lone_request(const u8 *b, unsigned int len, const struct flow *f,
+			 bool odd)
+{
+	const u8 *quic = b + f->l4 + 8;
+
+	if (lone(f, false) || f->protocol != IPPROTO_UDP)
+		return lone(f, false);
+	if (f->l4 + 8 + 21 > len ||
+	    (*quic && *quic < 5 && !memcmp(quic + 1, "\0\0\0", 3)) ||
+	    (*quic >= 20 && *quic <= 26 && quic[1] == 0xfe))
+		return true;
+	if (*quic & 0x80)
+		return !quic_known(quic) && !(*quic & 0x40);
+	return odd && !(*quic & 0x40) &&
+	       mhs_slot_old(word_of(&f->src, f->sport)) &&
+	       world_state(mhs_slot_old(word_of(&f->src, f->sport))) == STATE_GONE;
+}
+
 /* Does a packet begin a flow?  Plain UDP does not tell. */
 static bool begins(const u8 *b, unsigned int len, const struct flow *f)
 {
 	const u8 *l4 = b + f->l4;
-	u32 version;
 
 	if (f->protocol == IPPROTO_TCP)
 		return (l4[13] & 0x17) == 2;
 	if (f->protocol == IPPROTO_SCTP)
 		return f->l4 + 16 <= len && l4[12] == SCTP_CID_INIT;
-	if (lone(f, false) || f->l4 + 13 > len || !(l4[8] & 0x80))
+	if (lone_request(b, len, f, true) || !(l4[8] & 0x80))
 		return false;
-	version = (u32)word(l4 + 9) << 16 | word(l4 + 11);
-	return version == 1 ? !(l4[8] & 0x30) :
-	       version == 0x6b3343cf && (l4[8] & 0x30) == 0x10;
+	return !quic_known(l4 + 8) ||
+	       (l4[8] & 0x30) == (l4[9] ? 0x10 : 0);
 }
 
 /* Does it end one, or belong to none? */
@@ -243,7 +268,8 @@ static unsigned int id_read(const u8 *b, unsigned int len)
 
 	if (!world.mhs.cid || !net_read(b, len, 0, v6(), &f) ||
 	    !ports_read(b, len, &f) ||
-	    !is_service(f.protocol, &f.dst, f.dport, false) || lone(&f, false))
+	    !is_service(f.protocol, &f.dst, f.dport, false) ||
+	    lone_request(b, len, &f, false))
 		return 0;
 	at = f.l4 + 8;
 	if (at >= len)
@@ -393,12 +419,6 @@ void oracle_sum_right(u8 *b, unsigned int len)
 	memcpy(b + sum.at, &s, 2);
 }
 
-/* The first packet ends the youth of a service */
-static void woken(const struct outcome *out)
-{
-	WANT(out->phase != MHS_YOUNG);
-}
-
 /* Could the packet have an entry, if every flow is to have one? */
 static bool may_have_entry(const u8 *b, unsigned int len,
 			   const struct outcome *out, const struct flow *f)
@@ -414,7 +434,7 @@ static void check_by_table(const u8 *b, unsigned int len,
 			   const struct outcome *out, const struct flow *f)
 {
 	unsigned int id = id_read(b, len);
-	bool plain = lone(f, false);
+	bool plain = lone_request(b, len, f, true);
 
 	WANT(out->cnt.n[MHS_CNT_UNNAMED] == (id == ID_OF_NONE));
 	id %= ID_OF_NONE;
@@ -438,7 +458,6 @@ static void check_sent(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(out->len == len && !memcmp(out->bytes, b, len));
-	woken(out);
 	if (icmp_is_error(b, len, f)) {
 		WANT(world_phase() != MHS_SETTLING);
 		WANT(world.hook == NF_INET_LOCAL_IN);
@@ -465,10 +484,8 @@ static void check_told(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(icmp_is_error(b, len, f) && world.hook == NF_INET_LOCAL_IN);
-	if (!world.mhs.cid) {
+	if (!world.mhs.cid)
 		WANT(world_phase() != MHS_SETTLING);
-		woken(out);
-	}
 	WANT(sum_of(b, len, f, 0).right);
 	WANT(out->told_type == b[f->l4] && out->told_code == b[f->l4 + 1]);
 	for (i = 1; i <= SERVERS; i++) {
@@ -497,10 +514,9 @@ static void check_made(const u8 *b, unsigned int len,
 
 	WANT(ports_read(b, len, f));
 	WANT(!oracle_id(b, len));
-	plain = lone(f, false);
+	plain = lone_request(b, len, f, true);
 	first = begins(b, len, f);
 	w = word_of(&f->src, f->sport);
-	woken(out);
 	if (out->left) {
 		WANT(plain || first);
 		/* the end of the former entry must not take the conntrack
@@ -565,8 +581,6 @@ void oracle(const u8 *bytes, unsigned int len, const struct outcome *out)
 	     out->verdict == NF_STOLEN);
 	WANT(!out->server + !out->by_entry + !out->told >= 2);
 	WANT(!out->left || !(world.is->slots & ENTRY_CONTROL));
-	WANT(out->phase == world_phase() ||
-	     (out->phase == MHS_SETTLED && world_phase() == MHS_YOUNG));
 	if (world.is->service & SERVICE_EMPTY) {
 		check_empty(bytes, len, out);
 		return;

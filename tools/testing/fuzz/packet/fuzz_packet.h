@@ -86,7 +86,7 @@ struct setting {
 #define ANSWER_SUMS		0x40	/* the packet's checksum is right */
 #define ANSWER_NO_DEVICE	0x80	/* it has not passed any yet */
 
-#define LIFE_PHASE		0x03	/* enum mhs_settle; 3: settled, too */
+#define LIFE_PHASE		0x03	/* 1: settling */
 #define LIFE_STATEFUL		0x04	/* every flow is to have an entry ... */
 #define LIFE_FULL		0x08	/* ... but there is no room for any */
 
@@ -109,8 +109,7 @@ struct outcome {
 	u32			told_info;
 	unsigned int		told_at;	/* offset of the packet it is about */
 	int			summed;		/* skb->ip_summed */
-	u32			phase;		/* afterwards, like the next two */
-	u32			slots[SLOTS];
+	u32			slots[SLOTS];	/* afterwards, like the next */
 	struct mhs_counters cnt;
 	unsigned int		len;
 	u8			bytes[LONGEST];

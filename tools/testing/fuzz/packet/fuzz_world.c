@@ -46,11 +46,9 @@ void *xa_load(struct xarray *ids, unsigned long id)
 /* A service begins with servers to come */
 u32 world_phase(void)
 {
-	u32 phase = world.is->life & LIFE_PHASE;
-
-	if (world.is->service & SERVICE_EMPTY)
-		return MHS_SETTLING;
-	return phase > MHS_YOUNG ? MHS_SETTLED : phase;
+	return world.is->service & SERVICE_EMPTY ||
+	       (world.is->life & LIFE_PHASE) == MHS_SETTLING ?
+	       MHS_SETTLING : MHS_SETTLED;
 }
 
 static union nf_inet_addr address(u8 net, u8 host)

@@ -10,7 +10,7 @@ from pathlib import Path
 DEMO = Path(__file__).resolve().parents[2] / "bench/demo"
 SPECIAL = {"quiet-entries": "2038 0 1999", "delete-held": "51 0 48",
            "fresh-broken": "200 0 1", "quiet-rate": "135/197 140/201 1/2",
-           "slots": "- 65521 -", "plain-refused": "25 0 -"}
+           "plain-refused": "25 0 -"}
 
 
 def table(**changed):
@@ -18,7 +18,7 @@ def table(**changed):
     names = set(re.findall(r'"((?:[a-z]+-[a-z0-9]+ ?)+)",', rows))
     names = {name for text in names for name in text.split()}
     names |= {"open-downloads", "drain-alive", "plain-tried", "delete-alive",
-              "fresh-alive", "slots-kib"}
+              "fresh-alive"}
     figures = {**dict.fromkeys(names, "200 200 200"), **SPECIAL, **changed}
     with tempfile.NamedTemporaryFile("w", suffix=".figures") as file:
         file.writelines(f"{n} {v}\n" for n, v in figures.items())

@@ -41,6 +41,7 @@ both_ways() {
 	eval "$2"
 	wait_settled
 	check "$1" "$1 $status" "$(kinds) $(<"$work/rc")"
+	cp "$work/json" "$work/named"
 	eval "$3"
 	wait_settled
 	check "control: $1, without the cause" " 0" "$(kinds) $(<"$work/rc")"
@@ -65,7 +66,7 @@ failed() {
 	[[ $(dr ip -o neigh show 10.2.0.99) == *FAILED* ]]
 }
 
-plan 59
+plan 84
 fresh_module table_size=251
 setup_net 2
 windows 3600000 3600000
@@ -108,8 +109,32 @@ both_ways pin-ms 'sysctl_of mhs.pin_ms=60000' mend
 both_ways no-server 'dr ipvsadm -A -t $VIP4:81 -s mhs' 'dr ipvsadm -D -t $VIP4:81'
 both_ways no-slot 'weight 1 1000000' 'weight 1 1'
 
+# what looks like a set-up that works
+both_ways no-address "dr ip addr del $VIP4/32 dev lo" "dr ip addr add $VIP4/32 dev lo"
+both_ways no-weight 'weight 1 0; weight 2 0' 'mend; weight 2 1'
+both_ways sorry-server 'dr ipvsadm -a -t "$SVC4" -r 127.0.0.1:80 -g' mend
+both_ways mtu,mtu 'dr ip link set eth0 mtu 1400' 'dr ip link set eth0 mtu 1500'
+both_ways hold-ms 'sysctl_of mhs.hold_ms=0' mend
+sysctl_of mhs.hold_ms=3600000
+both_ways timeouts 'dr ipvsadm --set 5 5 5' mend
+for name in drop_entry drop_packet secure_tcp; do
+	both_ways ${name/_/-} "sysctl_of $name=1" mend
+done
+both_ways sync-backup 'dr ipvsadm --start-daemon backup --mcast-interface eth0' mend
+
 # limits: entries of a transition, then none above the limit
 flow_start c4 --host "$VIP4" --bind 10.1.0.2
+again "1 2"
+# twenty connections at once, half of them to a server without the address
+connects() {
+	in_ns cl bash -c "for i in {1..20}; do : <>/dev/tcp/$VIP4/80 & done; wait"
+}
+both_ways no-answer 'ip_ns s2 <<<"addr del $VIP4/32 dev lo"
+	connects 2>"$work/refused" &
+	busywait 20 eval '"'[ \"\$(kinds)\" = no-answer ]'"'' \
+	'kill %%; ip_ns s2 <<<"addr add $VIP4/32 dev lo"; dr ipvsadm -Z'
+check "the silent one is named" 1 \
+	"$(grep -c '"server 10.2.0.12:80 answers no' "$work/named")"
 again "1 2"
 flow c4 open 10
 # until then a change has no transition; the slower the servers came, the later
@@ -183,6 +208,8 @@ dr ipvsadm -C
 fresh_module
 again "1 2"
 check "control: without names=" " 0" "$(kinds) $(<"$work/rc")"
+both_ways kernel-mh 'dr ipvsadm -A -t $VIP4:81 -s mh
+	dr ipvsadm -a -t $VIP4:81 -r 10.2.0.11:80 -g' mend
 check "another user cannot" 125 "$(in_ns dr setpriv --reuid=65534 \
 	--regid=65534 --clear-groups "$top/scripts/mhsstat" check \
 	>"$work/out" 2>"$work/err"; echo $?)"

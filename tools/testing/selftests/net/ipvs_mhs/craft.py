@@ -16,15 +16,19 @@ from netlab import (ICMP, ICMP6, PATIENCE, SCTP, TCP, UDP,  # noqa: F401
                     checksum, ip, pack as addr, setns, summed, until)
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
+IPIP, IPV6 = 4, 41
 DIRECTOR = "02:00:00:00:01:00"  # see lib_lone.sh
 ETH = {4: b"\x08\x00", 6: b"\x86\xdd"}
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 
 
-def tcp(src, dst, sport, dport, flags, ident=0):
-    seg = struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4, flags, 8192,
-                      0, 0)
+def tcp(src, dst, sport, dport, flags, ident=0, seq=None, data=b""):
+    """The number is that of a flow's first or next segment, unless given."""
+    if seq is None:
+        seq = 1 if flags & SYN else 2
+    seg = struct.pack("!HHIIBBHHH", sport, dport, seq, 1, 5 << 4, flags, 8192,
+                      0, 0) + data
     return ip(src, dst, TCP, summed(src, dst, TCP, seg, 16), ident)
 
 
@@ -105,6 +109,8 @@ class Wire:
             if frame[12:14] not in ETH.values() or len(frame) < 14 + 28:
                 continue
             packet = frame[14:]
+            if packet[6 if packet[0] >> 4 == 6 else 9] in (IPIP, IPV6):
+                packet = packet[40 if packet[0] >> 4 == 6 else 20:]
             l4 = packet[40:] if packet[0] >> 4 == 6 else packet[20:]
             if l4[4:8] == mine and l4[0] in (0, 129):
                 return got

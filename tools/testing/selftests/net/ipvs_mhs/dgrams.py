@@ -20,8 +20,9 @@ client  takes commands, one a line, on standard input; each is answered by one
     quit
 
 Kinds: plain, and the packets of QUIC: initial, 0rtt, handshake, the same of
-version 2 and retry as initial2, 0rtt2, handshake2, retry2, then short, unknown
-(a version that nobody knows) and runt (a long header cut short).  KIND@sN: with a
+version 2 and retry as initial2, 0rtt2, handshake2, retry2, then short, greased
+(without the fixed bit), unknown (a version that nobody knows) and runt (a long
+header cut short); dtls and wireguard, their first ones.  KIND@sN: with a
 connection ID that names that server, see quic_ids.sh, KIND@: the server that
 answered the flow last; KIND@HEX: that ID; with --key it is a keyed one.  By ping only,
 plain ones as IP fragments made by hand: reversed, the last one first; by spray
@@ -49,6 +50,8 @@ sys.dont_write_bytecode = True
 
 import netlab  # noqa: E402
 
+# what else is sent to QUIC ports, by its first octets
+OTHER = {"dtls": b"\x16\xfe\xfd" + bytes(10), "wireguard": b"\1\0\0\0"}
 BURST = 32      # datagrams on their way, which every buffer holds
 SPRAY_PORT = 1024
 
@@ -91,6 +94,10 @@ def datagram(kind, size, name=None):
     if kind == "short":
         return bytes([0x40 | os.urandom(1)[0] & 0x3f]) + (
             name or b"") + os.urandom(63)
+    if kind == "greased":   # RFC 9287
+        return b"\0" + (name or b"") + b"g" * 63
+    if kind in OTHER:
+        return OTHER[kind] + os.urandom(120)
     if kind == "runt":
         return b"\xc0\0\0"
     return {

@@ -53,7 +53,7 @@ ELSEWHERE = {
     r"mhsstat show --prometheus --output /var/lib/":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
          "to another directory"),
-    r"mhsstat drain 10\.0\.0\.11:80 ":
+    r"mhsstat (drain 10\.0\.0\.11:80|wait .* --drained) ":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat_drain.sh",
          "drain refuses the short pin time of here"),
     r"mhsstat check\b":
@@ -93,6 +93,12 @@ ELSEWHERE = {
     r"rm /etc/modprobe\.d/ip_vs_mhs\.conf$":
         ("tools/testing/selftests/net/ipvs_mhs/names.sh", "back"),
     r"rm -f /(etc|var)/": (None, "nothing can go wrong with it"),
+    r"apt-get install keepalived$":
+        ("tools/testing/packages/keepalived", "from its source"),
+    r"mhsstat wait -t 192\.0\.2\.1:80 --drained \S+ --timeout 1h$":
+        ("tools/testing/selftests/net/ipvs_mhs/balancer.sh", "by weight 0 in the file"),
+    r"birdc disable vip$":
+        (None, "bird is asked only whether it understands its file"),
     r"systemctl ": (None, "there is no systemd in the machine"),
     r"(dkms status|modinfo -k 6\.1\.0-30-amd64 ip_vs_mhs)$":
         ("tools/testing/packages/check", "with its kernels"),
@@ -123,7 +129,7 @@ TEXTS = {
     r"cli\.main  ": "a picture",
     r"vip = 192": "a configuration file: real_faults.sh has such a file",
     r"5a 0a00000b ": "a connection ID",
-    r"(def issue\(|mhs_ids\.issue\()": "a server by aioquic: quic_real.sh has such servers",
+    r"mhs_ids\.issue\(": "a server by aioquic: quic_real.sh has such servers",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 

@@ -69,9 +69,11 @@ stand_ins() {
 			[ "\$1" != unloaded ] || exit 0
 			insmod "$MHS_KO" || exit 1
 		fi
-		\$dr sysctl -qw net.ipv4.vs.mhs.hold_ms=0 \
-			net.ipv4.vs.mhs.pin_ms=100 \
-			net.ipv4.vs.mhs.stateless=1 \
+		for d in "\$dr" "\$d2"; do
+			\$d sysctl -qw net.ipv4.vs.mhs.hold_ms=0 \
+				net.ipv4.vs.mhs.pin_ms=100
+		done
+		\$dr sysctl -qw net.ipv4.vs.mhs.stateless=1 \
 			net.ipv4.vs.conntrack=0 \
 			net.ipv4.vs.mhs.lane=0 net.ipv4.vs.mhs.ingress= \
 			net.ipv4.vs.expire_nodest_conn=0

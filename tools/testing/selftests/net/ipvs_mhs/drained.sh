@@ -49,7 +49,7 @@ pair open 40
 both -e 1 0
 dr "$top/scripts/mhsstat" drain 10.2.0.11:80 >"$work/said" 2>&1
 check "mhsstat drain refuses, and names the command" "125 1" \
-	"$? $(grep -c "'real_server drained -s $SVC4 --timeout 1h' there" \
+	"$? $(grep -c "'real_server drained -t $SVC4 --timeout 1h' there" \
 		"$work/said")"
 pair ping
 mine=$(sum s1)
@@ -120,6 +120,6 @@ holder=$!
 defer kill $holder
 busywait 20 eval '[ -n "$(in_ns s1 ss -Htn state close-wait)" ]'
 check "a half-closed one counts, though its service has ended" "124 1" \
-	"$(drained -s $VIP4:81) $(grep -c "1 flow(s) left, 1 half-closed" "$work/said")"
+	"$(drained -t $VIP4:81) $(grep -c "1 flow(s) left, 1 half-closed" "$work/said")"
 check "where nothing listens nothing is known" "125 1" \
-	"$(drained -s $VIP4:82) $(grep -c "are not seen from here" "$work/said")"
+	"$(drained -t $VIP4:82) $(grep -c "are not seen from here" "$work/said")"

@@ -74,7 +74,7 @@ event() {
 	pair ping
 }
 
-plan 26
+plan 28
 load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
@@ -127,27 +127,50 @@ busywait 30 whole
 lives
 event delete both -d 2	# whose flows end with the merge
 
-# Half of these ports were forged before, by SYNs with another sequence number
+# real NAME: connections from ports of a stranger's packets, which all open at once
+real() {
+	flow_start real --host $VIP4 --bind 10.1.0.2 --timeout 10 --ports 21000-21039
+	flow_send real churn 3600
+	before=$(opened cl)
+	busywait 60 grown 45 opened cl
+	flow real stop churn
+	check "$1: all open at once" "0 0" "$(value failed) $(value slow)"
+	flow_end real
+}
+
+# forge_ports FLAGS: from these ports, with another number than a real one has
+forge_ports() {
+	before=$(pair_total "$2")
+	for i in {21000..21039}; do
+		echo "10.1.0.2 $i"
+	done | raw cl --dst $VIP4 --flags "$1" --pairs >/dev/null
+	check_cmp "forged $1 from free ports: these make entries" \
+		"$(pair_total "$2")" -gt "$before"
+}
+
 windows 3600000 3600000
 both -e 3 5
-before=$(pair_total NewEntries)
-for i in {21000..21039}; do
-	echo "10.1.0.2 $i"
-done | raw cl --dst $VIP4 --pairs >/dev/null
-check_cmp "real SYNs after forged ones: these made entries" \
-	"$(pair_total NewEntries)" -gt "$before"
-flow_start real --host $VIP4 --bind 10.1.0.2 --timeout 10 --ports 21000-21039
-flow_send real churn 3600
-opened_some() {
-	[ "$(opened cl)" -ge $((before + 40)) ]
-}
-before=$(opened cl)
-busywait 60 opened_some
-flow real stop churn
-reply4=""
-check "real SYNs after forged ones: all open at once" "0 0" \
-	"$(sum failed) $(sum slow)"
-flow_end real
+forge_ports S NewEntries
+real "real SYNs after forged ones"
+
+# A server that is dead and has weight 0, and flows of its that never were
+pair reset
+to_stable
+windows 0 3600000
+both -e 3 0
+busywait 20 pair_pinning
+forge_ports A PinnedEntries
+in_ns s3 nft -f - <<-END
+	table inet dead {
+		chain in {
+			type filter hook prerouting priority -300
+			tcp dport 80 drop
+		}
+	}
+END
+real "real SYNs after forged ACKs, the server is dead"
+both -e 3 1
+in_ns s3 nft delete table inet dead
 
 pair reset
 pair open 60

@@ -105,11 +105,11 @@ front_name() {
 	dr ipvsadm -C
 }
 
-# A VRRP pair, as the page on keepalived has it
+# A VRRP pair, as its runbook has it
 
 # shellcheck disable=SC2034 # for the tests
 readonly top=$here/../../../../..
-readonly page=$top/Documentation/networking/ipvs-mhs-keepalived.rst
+readonly page=$top/Documentation/networking/ipvs-mhs-pair.rst
 
 # vrrp_configure SCHEDULER SERVERS: the page's file, with the addresses of this
 # network, and less of a delay; so many servers, two or more
@@ -119,7 +119,8 @@ vrrp_configure() {
 	awk '/^\tglobal_defs \{/ { in_it = 1 }
 		in_it && !/^\t/ { exit }
 		in_it' "$page" |
-		sed "s,192\.0\.2\.1/24,$VIP4/32,; s,192\.0\.2\.1 ,$VIP4 ,
+		sed "s,192\.0\.2\.1/24,$VIP4/32,; s,192\.0\.2\.1\([ :]\),$VIP4\1,
+			s,mhsstat,$top/scripts/mhsstat,
 			s,10\.0\.0\.,10.2.0.,; s/_delay 10/_delay 1/
 			s/lb_algo mh/lb_algo $1/" >"$work/page"
 	{

@@ -136,12 +136,13 @@ lane_warm() {
 	busywait 20 lane_takes_all
 }
 
+# enough flows to come to each server
 lane_takes_all() {
-	flow c open 8
+	flow c open 24
 	lane_begin
 	flow c ping
 	flow c reset
-	[ "$(lane_new Forwarded)" -ge 8 ]
+	[ "$(lane_new Forwarded)" -ge 24 ]
 }
 
 # lane_turned WORD: packets are counted as WORD.  The kernel does not report all that

@@ -49,14 +49,16 @@ for port, server in map(str.split, sys.stdin):
     [s] = lookup(SimpleNamespace(service=[service], cid=None, client=
         f"{address}:{int(port) + int(shift)}"))["services"]
     print(port, server, s["phase"], name(s["old_server"]),
-          name(s["candidate_server"]), name((s["entry"] or {}).get("server")))
+          name(s["candidate_server"]), name((s["entry"] or {}).get("server")),
+          name(s["persistent"]))
 ' "$top/scripts" "$1" "$2" "${3:-0}" >"$work/looked"
 }
 
 # unlike COLUMN: how many flows have another server there
 unlike() {
 	awk -v column="$1" '
-		BEGIN { n["old"] = 4; n["candidate"] = 5; n["entry"] = 6 }
+		BEGIN { n["old"] = 4; n["candidate"] = 5; n["entry"] = 6
+			n["persistent"] = 7 }
 		$(n[column]) != $2 { found++ }
 		END { print NR ? found + 0 : "nothing looked up" }' "$work/looked"
 }
@@ -134,7 +136,7 @@ faults() {
 	EOF2
 }
 
-plan 49
+plan 53
 fresh_module table_size=4093
 setup_net 3
 dr ipvsadm -A -t "$SVC4" -s mhs
@@ -214,6 +216,11 @@ dr ipvsadm -A -f 7 -s mhs
 dr ipvsadm -a -f 7 -r 10.2.0.11 -g
 dr ipvsadm -A -f 7 -6 -s mhs
 dr ipvsadm -a -f 7 -6 -r "[fd02::12]:0" -g
+asked t4
+check_cmp "control: the last flows of TCP have entries" "$(wc -l <"$work/looked")" -gt \
+	"$(unlike entry)"
+look "FWM 7" 10.1.0.2
+check "a mark does not have those" "$(wc -l <"$work/looked")" "$(unlike entry)"
 check "all services of the family" "FWM 7,TCP $VIP4:80,UDP $VIP4:53" \
 	"$(ms lookup 10.1.0.2:40000 | sed -n 's/^  service  *\(.*\), slot.*/\1/p' |
 	   sort | paste -sd,)"
@@ -227,4 +234,13 @@ check "no such service" 125 "$(status ms lookup -t "$VIP4:79" 10.1.0.2:4)"
 check "no client" 2 "$(status ms lookup -t "$VIP4:79")"
 check "the version is the module's" "mhsstat $(modinfo -F version \
 	"${MHS_KO:-ip_vs_mhs}")" "$(ms --version)"
+
+# persistence
+dr ipvsadm -E -t "$SVC4" -s mhs -p 300
+flow t4 close
+flow t4 open 23000 $FLOWS
+flow t4 ask
+look "${service[t4]}" 10.1.0.2 100
+check "persistence: where new connections go" 0 "$(unlike persistent)"
+check_cmp "control: persistence: not by their slots" "$(unlike candidate)" -gt 0
 check "the file: faults" "" "$(faults | paste -sd,)"

@@ -14,13 +14,15 @@
 
 doc=$here/../../../../../Documentation/networking/ipvs-mhs-matrix.rst
 
-plan 102
+plan 117
 fresh_module table_size=1021
 setup_ns cl
 lone_director dr 10
 for family in 4 6; do
 	table=${MHS_LOGS:-$work}/ipvs-mhs-matrix.$family.rst
 	report in_ns cl python3 "$here/matrix.py" --family $family \
+		--director "/run/netns/$(ns dr)" --table "$table"
+	report in_ns cl python3 "$here/strangers.py" --family $family \
 		--director "/run/netns/$(ns dr)" --table "$table"
 	name="IPv$family: the documentation has this table"
 	diff -u "$doc" "$table" | sed 's/^/# /'

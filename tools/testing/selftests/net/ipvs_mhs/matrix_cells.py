@@ -72,6 +72,11 @@ def table(services, columns):
     body = [[str(v) for v in cell.values()] +
             [result[c] for c in columns] for cell, result in merged(services)]
     body.sort(key=lambda row: (row[0] == "delete", row))
+    return grid(head, body)
+
+
+def grid(head, body):
+    """A table of reStructuredText."""
     wide = [max(len(row[i]) for row in [head, *body])
             for i in range(len(head))]
     rule = "  ".join("=" * w for w in wide)

@@ -86,7 +86,7 @@ both_pinning() {
 	pinning "$SVC4" && pinning "$OTHER"
 }
 
-plan 40
+plan 44
 for m in ipip fou; do
 	modprobe -q $m
 done
@@ -171,8 +171,10 @@ check "no flow has moved" "$((2 * FLOWS)) 0 0" \
 first=$(sum s1) third=$(sum s3)
 check_cmp "flows of the first server" "$first" -ge 2
 check_cmp "flows of the third server" "$third" -ge 2
-windows 0 100
-busywait 20 both_in_state stable
+# shorter timeouts of IPVS shorten the pin time; entries keep theirs
+windows 0 0
+dr ipvsadm --set 10 10 10
+busywait 60 both_in_state stable
 check "drained: not while flows live" "124 1" "$(status wait --drained $FIRST \
 	--timeout 1s) $(says "$FIRST: $first connection(s) left in 2 services")"
 busywait 40 progress "$THIRD: $third connection(s) left in 2 services"
@@ -209,10 +211,34 @@ check "drain: the server is deleted in both services" "2 0" \
 check "the other server has stayed" 2 \
 	"$(dr ipvsadm -S -n | grep -c -e "-r 10.2.0.12:80 -g -w 1")"
 
-# a deleted server is held for its flows
-windows 3600000 3600000
+# a pin time that was too short in the transition, and was set back
+dr ipvsadm --set 900 120 300
+windows 0 100
 dr ipvsadm -a -t "$SVC4" -r $FIRST -g
 wait_settled "$SVC4"
+busywait 20 in_state stable
+flow c4 open $FLOWS
+dr ipvsadm -e -t "$SVC4" -r $FIRST -g -w 0
+busywait 20 in_state stable
+windows 0 0
+check "a pin time that was too short: not drained" "125 1" \
+	"$(status wait -t "$SVC4" --drained $FIRST --timeout 1min
+	) $(says "slots have merged with a pin time of 1 s")"
+check "nor does drain delete the server" "125 1 1" \
+	"$(status drain -t "$SVC4" $FIRST --timeout 1min
+	) $(says "nothing was changed") $(dr ipvsadm -S -n | grep -c -e "-r $FIRST ")"
+# what it says: the weight again, until no slot is unstable
+dr ipvsadm -e -t "$SVC4" -r $FIRST -g -w 1
+dr ipvsadm --set 2 2 2
+busywait 20 in_state stable
+dr ipvsadm --set 900 120 300
+windows 3600000 3600000
+flow c4 ping
+check "its flows live: it was not drained" 0 "$(value broken)"
+check_cmp "its flows" "$(value s1)" -gt 0
+flow c4 reset
+
+# a deleted server is held for its flows
 flow c4 open 8
 dr ipvsadm -d -t "$SVC4" -r $FIRST
 check "gone: not while it is held" 124 \

@@ -49,21 +49,24 @@ stalled() {
 	check "control: without the error it stalls, IPv$1" 1 "$(value broken)"
 }
 
-# One tunnel server with its own network behind the router
+# One tunnel server with its own network behind the router; by address, or by $mark
 tunnel() {	# TYPE SERVER OVERHEAD [ARGUMENTS]
+	local name=${mark:-$SVC4} by="-t $SVC4" port=80
+
+	[ -z "${mark:-}" ] || by="-f $mark" port=0
 	dr ipvsadm -R <<-EOF
-		-A -t $SVC4 -s mhs
-		-a -t $SVC4 -r 10.3.0.$((10 + $2)):80 -i -w 1 ${*:4}
+		-A $by -s mhs
+		-a $by -r 10.3.0.$((10 + $2)):$port -i -w 1 ${*:4}
 	EOF
-	wait_settled "$SVC4"
+	wait_settled "$name"
 	forget cl
 	flow c4 open 4
 	flow c4 ping
 	flow c4 bulk 20000 1
 	check "$1: every transfer ends" "4 0 4" \
 		"$(value flows) $(value broken) $(value "s$2")"
-	check "$1: no entry was made" 0 "$(mhs NewEntries "$SVC4")"
-	check_cmp "$1: errors were taken" "$(mhs PktIcmp "$SVC4")" -ge 1
+	check "$1: no entry was made" 0 "$(mhs NewEntries "$name")"
+	check_cmp "$1: errors were taken" "$(mhs PktIcmp "$name")" -ge 1
 	check "$1: the client knows" $((1400 - $3)) \
 		"$(ip -n "$(ns cl)" route get $VIP4 | grep -o "mtu [0-9]*" |
 		   cut -d ' ' -f 2)"
@@ -71,7 +74,7 @@ tunnel() {	# TYPE SERVER OVERHEAD [ARGUMENTS]
 	dr ipvsadm -C
 }
 
-plan 27
+plan 31
 load_module
 for m in ipip ip_gre fou; do
 	modprobe -q $m
@@ -151,3 +154,13 @@ ip -n "$(ns s3)" link set gre0 up
 tunnel IPIP 1 20
 tunnel GUE 2 32 --tun-type gue --tun-port 6080
 tunnel GRE 3 24 --tun-type gre
+dr nft -f - <<-EOF
+	table inet mhs {
+		chain pre {
+			type filter hook prerouting priority -150
+			ip daddr $VIP4 tcp dport 80 meta mark set 7
+		}
+	}
+EOF
+ip -n "$(ns dr)" route flush cache
+mark=7 tunnel "IPIP by mark" 1 20

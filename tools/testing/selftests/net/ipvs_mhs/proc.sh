@@ -102,7 +102,7 @@ look
 pair_clients --timeout 4
 pair open 30
 pair ping
-check "stable: state" "stable 65521 0 0" \
+check "stable: state" "stable 4093 0 0" \
 	"$(mhs State) $(mhs Stable) $(mhs Hold) $(mhs Pin)"
 check_cmp "stable: packets" "$(mhs PktStateless)" -ge 90
 print=$(mhs OldPrint)
@@ -150,7 +150,7 @@ to_stable
 look
 check "seen in every state: no fault" "" "$(faults <"$work/dumps")"
 check "control: a slot too many is seen" "sum of the slots" \
-	"$(sed 's/ stable \(.*\) 65521 65521 / stable \1 65521 65522 /' \
+	"$(sed 's/ stable \(.*\) 4093 4093 / stable \1 4093 4094 /' \
 	   "$work/dumps" | faults | cut -d : -f 1 | sort -u)"
 check_cmp "control: a counter that falls is seen" \
 	"$({ cat "$work/dumps"; head -n 5 "$work/dumps"; } | faults |

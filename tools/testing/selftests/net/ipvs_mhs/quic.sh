@@ -16,7 +16,7 @@ PORT=8443 proto=-u client_py=dgrams.py
 . "$(dirname "$0")/lib_pair.sh"
 need openssl gtlsserver gtlsclient
 
-OLDER="short handshake 0rtt handshake2 0rtt2 retry2 unknown runt"
+OLDER="short greased handshake 0rtt handshake2 0rtt2 retry2 runt"
 
 # stays NAME: the last ping was answered, each flow by its server
 stays() {
@@ -60,7 +60,7 @@ asks() {
 	echo "$(ask "${1}4") $(ask "${1}6")"
 }
 
-plan 36
+plan 45
 fresh_module quic_ports=443,$PORT
 setup_net 4
 dgram_servers $PORT
@@ -129,6 +129,38 @@ check_cmp "pin: new flows have entries" "$(pair_total NewEntries)" \
 result "merged" "$(to_stable; echo $?)"
 pair ping short
 stays "merged: all stay"
+
+# Entries that forged packets have made lead to a server of weight 0: a real Initial
+# goes elsewhere, with what follows, but one that is forged moves no flow
+pair open 20
+pair new initial
+pair_edit -e 1 -g -w 0
+to_pin
+pair ping short
+pair ping initial
+check_cmp "weight 0: Initials leave entries that short headers made" \
+	"$(sum moved)" -gt 4
+before=$(sum moved)
+pair ping short
+check "weight 0: one Initial moves no flow" "0 $before" "$(sum lost) $(sum moved)"
+pair ping initial
+pair ping handshake
+check "weight 0: none meets the server, after a handshake" "0 0" \
+	"$(sum lost) $(sum s1)"
+result "weight 0: merged" "$(to_stable; echo $?)"
+
+# The server is deleted: nothing that may be a new flow goes there
+pair_edit -e 1 -g -w 1
+result "back: merged" "$(to_stable; echo $?)"
+windows 3600000 3600000
+pair close
+pair_edit -d 1
+pair open 50
+for kind in dtls wireguard unknown greased; do
+	pair new "$kind"
+	check "deleted: none of $kind" "0 0 0" \
+		"$(sum lost) $(sum refused) $(sum s1)"
+done
 flow_end c4
 flow_end c6
 dr ipvsadm -C

@@ -73,10 +73,19 @@ refused() {
 		"$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
 }
 
+# written TEXT: by one call, which is taken and leaves the list as it was
+written() {
+	dr python3 -c 'import os, sys
+os.write(os.open("/proc/sys/net/ipv4/vs/mhs/quic_ids", os.O_WRONLY),
+         sys.argv[1].encode())' "$1"
+	check "${#1} bytes written: the list is the same" "0 $VIP4:$PORT" \
+		"$? $(dr sysctl -n net.ipv4.vs.mhs.quic_ids | xargs)"
+}
+
 fresh_module
 modprobe -q libaes
 aes=$(grep -cE ' aes_decrypt(\s|$)' /proc/kallsyms)
-plan $((aes ? 40 : 35))
+plan $((aes ? 42 : 37))
 quic_net
 ids
 
@@ -117,6 +126,9 @@ refused "$VIP4:$PORT $VIP4:$PORT"
 refused "$VIP4:$PORT=00"
 refused "$VIP4:$PORT"$'\n'x
 refused "$(printf '%0100d' 0)"
+dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$VIP4:$PORT"
+written ""
+written "$VIP4:$PORT "$'\n \n'
 if [ "$aes" -gt 0 ]; then
 	keyed
 else

@@ -11,7 +11,7 @@
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 
-plan 13
+plan 14
 make -s -C "$here/../../../../net/ipvs_mhs" O="$work"
 fresh_module table_size=509
 modprobe -q -a ipip ip6_tunnel

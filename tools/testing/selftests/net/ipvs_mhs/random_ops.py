@@ -23,9 +23,7 @@ from reference import Reference, WRONG, server  # noqa: E402
 
 LONG = 3600000
 WEIGHTS = (0, 0, 1, 1, 1, 2, 3, 10, 50, 100)
-# without a packet and a change, at most; a timer is late by up to an eighth
-YOUTH_S = 60
-YOUTH_OVER_S = YOUTH_S * 9 / 8
+EARLY_S = 120   # without a flow
 
 
 def sysctl(**values):
@@ -77,9 +75,9 @@ class Service:
         for model in self.models:
             model.quiet()
 
-    def settled(self):
+    def flow(self):
         for model in self.models:
-            model.settled()
+            model.flow()
 
 
 def text_of(address, port):
@@ -134,13 +132,14 @@ class Run:
         return False
 
     def change(self, svc, line):
-        """A command for a server of @svc.listed.  Near the end of its youth
-        nobody can say whether a service is still young."""
+        """A command for a server of @svc.listed.  Near the end nobody can say
+        whether a service is still early."""
         age = time.monotonic() - svc.changed_at
-        if svc.right.phase == "young" and age > YOUTH_S - 10:
-            # why: its end shows in nothing but a change
-            time.sleep(max(YOUTH_OVER_S + 2 * self.args.patience - age, 0))
-            svc.settled()
+        if svc.right.early and age > EARLY_S - 10:
+            # why: the end shows in nothing but a change
+            time.sleep(max(EARLY_S + 2 * self.args.patience - age, 0))
+            for model in svc.models:
+                model.late()
         self.plan(svc, line)
         self.ipvsadm(line)
         svc.changed(self.expire)
@@ -159,7 +158,8 @@ class Run:
              "--table-program", self.args.table_program]))
         # every slot that changes opens a transition
         svc.plan_moves = None not in svc.right.old and \
-            svc.right.old == svc.right.cand and svc.right.phase == "settled"
+            svc.right.old == svc.right.cand and \
+            not svc.right.corrects(svc.listed)
         for name, fate in svc.planned["deleted"].items():
             ours = self.flow("ping").get(f"s{int(name[7:9]) - 10}", 0) \
                 if svc is self.services[0] else 0
@@ -201,7 +201,7 @@ class Run:
             with contextlib.suppress(OSError):
                 sock.connect((host.strip("[]"), int(port)))
                 sock.send(b"x")
-        svc.settled()
+        svc.flow()
 
     # Operations: each leaves the references at what the kernel must show
 
@@ -246,7 +246,7 @@ class Run:
         return True
 
     def op_packet(self, svc):
-        """Settles a young service, and nothing else that is shown."""
+        """Ends the early time of a service, and nothing else that is shown."""
         self.packet(svc)
         return True
 
@@ -309,7 +309,7 @@ class Run:
         svc.quiet()
         if svc is self.services[0]:
             self.flow("open", 12)
-            svc.settled()
+            svc.flow()
             self.ping(0)
         return True
 
@@ -344,8 +344,8 @@ class Run:
 
     def opening(self):
         """What each wrong reference must stumble over: servers come, one after
-        the other, and go again, one of a young service, two of one that has had
-        a packet."""
+        the other, and go again, one of an early service, two of one that has had
+        a flow; and one of an early service is drained."""
         for svc, n in (self.services[3], 1), (self.services[1], 2):
             if n == 2:
                 self.packet(svc)
@@ -358,6 +358,10 @@ class Run:
                 del svc.listed[real]
                 self.change(svc, self.line("-d", svc, real))
                 self.compare("opening")
+        svc, real = self.services[3], self.services[3].pool[0]
+        svc.listed[real] = 0
+        self.change(svc, self.line("-e", svc, real, 0))
+        self.compare("opening")
 
     def operate(self):
         names = ("add delete weight " * 4 + "add merge restore "
@@ -371,7 +375,7 @@ class Run:
             svc.changed(False)
             svc.quiet()
         self.flow("open", 24)
-        self.services[0].settled()
+        self.services[0].flow()
         self.opening()
         deck = []
         for i in range(self.args.operations):

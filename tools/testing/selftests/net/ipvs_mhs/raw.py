@@ -49,7 +49,9 @@ class Sender:
             socket.SOCK_RAW, socket.IPPROTO_RAW)
 
     def tcp(self, src, sport, dport):
-        seg = bytearray(struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4,
+        # as after a SYN of the same source
+        seq = 1 if self.flags & FLAGS["S"] else 2
+        seg = bytearray(struct.pack("!HHIIBBHHH", sport, dport, seq, 1, 5 << 4,
                                     self.flags, 8192, 0, 0))
         if self.good:
             pseudo = src + self.dst + struct.pack("!II", len(seg), 6)

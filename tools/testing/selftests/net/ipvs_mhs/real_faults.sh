@@ -43,7 +43,7 @@ not_listening() {
 	! listening "$@"
 }
 
-plan 108
+plan 111
 load_module
 real_net
 pair_clients --timeout 1
@@ -149,7 +149,13 @@ services -i
 both setup --vip $vips --tunnel ipip --mss 1380
 martians "strict rp_filter on tunl0" sysctl -qw net.ipv4.conf.tunl0.rp_filter=1
 martians "loose rp_filter, no address on tunl0" ip addr del $VIP4/32 dev tunl0
+# collect-metadata mode: tunl0 gets nothing any more
+martians "another program's device takes IPIP" sh -c "
+	ip link add ipip0 type ipip external
+	ip link set ipip0 up"
 both clear
+ip -n "$(ns s1)" link del ipip0
+ip -n "$(ns s2)" link del ipip0
 
 # A namespace without the devices that come with the modules; one that has no
 # module before somebody calls modprobe

@@ -43,7 +43,7 @@ crowd() {
 	done
 }
 
-plan 16
+plan 19
 load_module
 setup_net 4
 windows 3600000 3600000
@@ -136,20 +136,26 @@ check_cmp "control: once rebuilt, flows begin at the server that came" \
 	"$(value s4)" -gt 0
 flow c reset
 
-# The whole set is replaced, and flows begin before the table is rebuilt: the server
-# that came has no slot yet
+# The whole set is replaced, and flows begin before the table is rebuilt: the servers
+# that came have no slot yet, and share the flows
+ten_servers
 edits=$(crowd -e "-w 1")
 nsenter "--net=/run/netns/$(ns bk)" ipvsadm -R <<<"$edits"
 nsenter "--net=/run/netns/$(ns dr)" ipvsadm -R <<-EOF
-	-e -t $VIP4:80 -r 10.2.0.11:80 -g -w 1
+	-a -t $VIP4:80 -r 10.2.0.31:80 -g -w 1
+	-a -t $VIP4:80 -r 10.2.0.32:80 -g -w 1
+	-a -t $VIP4:80 -r 10.2.0.33:80 -g -w 1
 	-d -t $VIP4:80 -r 10.2.0.12:80
 	-d -t $VIP4:80 -r 10.2.0.13:80
 	-d -t $VIP4:80 -r 10.2.0.14:80
 EOF
-flow c open 40
+flow c open 120
 flow c ping
-check "all replaced, not rebuilt yet: none refused" "40 0 0" \
-	"$(value s1) $(value refused) $(value failed)"
+check "all replaced, not rebuilt yet: none refused" "120 0 0" \
+	"$(value flows) $(value refused) $(value failed)"
+for i in 1 2 3; do
+	check_cmp "all replaced: server $i gets its share" "$(value s$i)" -gt 20
+done
 flow c reset
 start=$(now_ms)
 in_ns bk ipvsadm -C

@@ -13,8 +13,8 @@ import sys
 
 MASK = (1 << 64) - 1
 KEY = (0x243f6a8885a308d3, 0x13198a2e03707344)  # the module's default
-WRONG = ("turns", "undo waits", "at once", "forgets old", "no youth",
-         "eternal youth", "leaves at once")
+WRONG = ("turns", "undo waits", "at once", "forgets old", "never early",
+         "always early", "drains at once", "holds the dead")
 
 
 def siphash(words, last=None, c=2, d=4):
@@ -129,29 +129,36 @@ class Reference:
         self.old = [None] * self.size
         self.cand = [None] * self.size
         self.waiting = set()
-        self.phase = "settling"
+        self.settling, self.early = True, self.wrong != "never early"
 
     def quiet(self):
-        """The servers have not changed for some time.  No packet has come: see
-        settled()."""
-        if self.phase == "settling":
-            self.phase = "settled" if self.wrong == "no youth" else "young"
+        """The servers have not changed for some time."""
+        self.settling = False
 
-    def settled(self):
-        """A packet has come, or a minute has gone without a change."""
-        if self.wrong != "eternal youth":
-            self.phase = "settled"
+    def flow(self):
+        """A flow begins, if a server takes it."""
+        if any(self.cand) and self.wrong != "always early":
+            self.early = False
 
-    def leaves(self, listed):
-        """Does a server get no new flows any more?"""
-        return any(weight and not listed.get(s)
-                   for s, weight in self.listed.items())
+    def late(self):
+        """Two minutes have gone."""
+        self.early = False
+
+    def drains(self, listed):
+        """Does a server get no new flows any more that is not dead?"""
+        if self.wrong == "holds the dead" and self.listed.keys() - listed.keys():
+            return True
+        return self.wrong != "drains at once" and any(
+            self.listed.get(s) and not weight for s, weight in listed.items())
+
+    def corrects(self, listed):
+        """Is that a correction of the first set of servers?"""
+        return self.settling or (self.early and not self.drains(listed))
 
     def change(self, listed, expire):
         """The servers are these now."""
-        if self.phase == "young":
-            self.phase = "settled" if self.leaves(listed) and \
-                self.wrong != "leaves at once" else "settling"
+        self.settling = self.corrects(listed)
+        self.early &= self.settling
         self.gone = (self.gone | self.listed.keys()) - listed.keys()
         self.listed = dict(listed)
         weights = {s: w for s, w in listed.items() if w}
@@ -165,7 +172,7 @@ class Reference:
 
     def slot_moves_at_once(self, i, server, cut):
         old, cand = self.old[i], self.cand[i]
-        if self.phase == "settling" or old in cut or self.wrong == "at once":
+        if self.settling or old in cut or self.wrong == "at once":
             return True
         if old == cand:
             return old is None

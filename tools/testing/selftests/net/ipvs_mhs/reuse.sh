@@ -118,23 +118,23 @@ one_lost() {
 	flow_wait c "open 1, the SYN is lost"
 }
 
-plan 37
+plan 21
 load_module
 modprobe -q nft_ct
 setup_net 2
 windows 3600000 3600000
 
 ports=20000
-for reuse in 0 1 2; do
-	for expire in 0 1; do
-		name="conn_reuse_mode=$reuse expire_nodest_conn=$expire"
-		cell $reuse $expire mhs
-		check_cmp "$name: the server was met before" "$met" -gt "$wrong"
-		check "$name: no connection to it after" 0 "$wrong"
-		check "$name: none slow" 0 "$slow"
-		check "$name: none failed" 0 "$failed"
-		note "$after connections after the change"
-	done
+# matrix.sh has every combination, with packets made by hand
+for cell in "1 0" "2 1"; do
+	name="conn_reuse_mode=${cell% *} expire_nodest_conn=${cell#* }"
+	# shellcheck disable=SC2086
+	cell $cell mhs
+	check_cmp "$name: the server was met before" "$met" -gt "$wrong"
+	check "$name: no connection to it after" 0 "$wrong"
+	check "$name: none slow" 0 "$slow"
+	check "$name: none failed" 0 "$failed"
+	note "$after connections after the change"
 done
 
 # An entry in the place of another is not one more

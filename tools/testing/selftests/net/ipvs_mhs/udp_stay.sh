@@ -162,7 +162,7 @@ events() {
 	windows 3600000 3600000
 	dr "$here/../../../../../scripts/mhsstat" drain -u "$SVC4" "10.2.0.11:$PORT" \
 		--timeout 1s >"$work/said" 2>&1
-	check "$1: mhsstat drain does not delete it yet" "124 1" \
+	check "$1: mhsstat drain refuses: the pin time was short" "125 1" \
 		"$? $(dr ipvsadm -Ln -u "$SVC4" | grep -c "10.2.0.11:$PORT")"
 
 	check_cmp "$1: what the lane forwarded" "$(pair_total PktLane)" \

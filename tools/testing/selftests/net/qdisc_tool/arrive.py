@@ -156,7 +156,7 @@ def s12_what_is_foreign_is_refused():
     check("matchall" in result.err and "preference 70" in result.err,
           result.err)
     equal(picture(DEVICE), before, "after refusing a filter")
-    set_up(DEVICE, "-p", "80", "--preference", "1")
+    set_up(DEVICE, "-p", "80", "--preference", "71")
     listen(80)
     tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
@@ -295,14 +295,31 @@ def s16_a_namespace_of_its_own_is_the_only_one_touched():
 
 
 @test
-def s16_end_of_the_namespace_ends_the_hold():
+def s16_the_directory_of_a_namespace_goes_after_it():
+    def directories():
+        set_up("lo", "-p", "80")
+        tool("clear", "-q")
+        return set(os.listdir("/run/qdisc_tool"))
+    before = directories()
     run("ip netns add brief")
     with namespace("brief"):
         run("ip link set lo up")
     tool("setup", "-q", "-N", "brief", "-d", "lo", "-p", "80")
+    equal(len(directories() - before), 1, "the control: it lives")
     tool("hold", "-N", "brief", "--max-hold", "1s")
     run("ip netns del brief")
-    wait_for(lambda: not restart.processes("plug-guard"), "its end")
+    equal(directories(), before, "directories")
+
+
+@test
+def s16_a_device_that_has_another_name_is_cleared():
+    run("ip link add old0 type veth peer name old1")
+    defer(run, "ip link del new0")
+    before = picture("old0")
+    set_up("old0", "-p", "80")
+    run("ip link set old0 name new0")
+    tool("clear", "-q", "-d", "old0")
+    equal(picture("new0"), before.replace("old0", "new0"), "after clear")
 
 
 def _restart_under_load(*options):

@@ -11,7 +11,7 @@ import struct
 TCX = (3, 46, 0)               # Linux 6.6
 NETKIT_PEER = (3, 55, 0)       # Linux 6.7
 XDP = (6, 37, 1 << 1)
-TCX_NEXT, TCX_PASS, XDP_PASS = -1, 0, 2
+TCX_NEXT, TCX_PASS, TCX_DROP, XDP_DROP, XDP_PASS = -1, 0, 2, 1, 2
 NETKIT_PASS, NETKIT_DROP = 0, 2
 
 _PROG_LOAD, _LINK_CREATE = 5, 28

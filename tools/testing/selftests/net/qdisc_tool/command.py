@@ -8,14 +8,14 @@ import json
 import os
 import re
 import shutil
+import signal
 from contextlib import suppress
 
 from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
-                 run, set_up, test, tool, wait_for, write)
+                 run, set_up, sysctl, test, tool, wait_for, write)
 from qdisc_tool_lib import plug
 from qdisc_tool_lib.state import DEFAULT_DIRECTORY, State
-from net import (PORT, Clients, listen, loopback, picture, plug_device,
-                 plug_waiting)
+from net import PORT, end_process, listen, loopback, picture, plug_device
 
 CONFIG = f"{FAST}/qdisc_tool.conf"
 MAN_PAGE = f"{TOP}/Documentation/man/qdisc_tool.8"
@@ -51,7 +51,7 @@ def bad_input_is_refused_and_nothing_is_done():
     before = picture("lo")
     for arguments, status, words in (
             ((), 2, "command"),
-            (("fly",), 2, "no command"),
+            (("fly",), 2, "invalid choice"),
             (("setup", "-d", "lo"), 2, "--port"),
             (("setup", "-d", "lo", "-p", "0"), 2, "port"),
             (("setup", "-d", "lo", "-p", "9-8"), 2, "empty"),
@@ -66,10 +66,9 @@ def bad_input_is_refused_and_nothing_is_done():
              "namespace"),
             (("setup", "--config", "/nosuch"), 125, "/nosuch"),
             (("protect",), 2, "which command"),
-            (("protect", "--until", "a", "--until-port", "1", "true"), 2,
+            (("protect", "--until", "a", "--until-new-port", "1", "true"), 2,
              "not allowed"),
             (("protect", "-d", "lo", "--require", "true"), 125, "setup"),
-            (("protect", "--user", "nosuch", "true"), 125, "no user"),
             (("protect", "-N", "nosuch", "true"), 124, "unprotected"),
             (("hold",), 125, "setup"),
             (("check",), 125, "setup")):
@@ -95,36 +94,6 @@ def a_device_has_one_set_up():
     # what the message says helps
     run(re.search("'(qdisc_tool clear .*)'", result.err)[1])
     tool(*gate, *other)
-
-
-@test
-def dry_run_prints_commands_that_do_the_same():
-    before = picture("lo")
-    set_up("lo", "-p", str(PORT))
-    made = picture("lo")
-    tool("clear", "-q")
-    printed = tool("setup", "-n", "-d", "lo", "-p", str(PORT)).out
-    equal(picture("lo"), before, "after a dry run")
-    run(["sh", "-e"], input=printed)
-    equal(picture("lo"), made, "by hand")
-    run("tc qdisc del dev lo clsact")
-    run(f"ip link del {plug_device('lo')}")
-    set_up("lo", "-p", str(PORT))
-    printed = tool("protect", "-n", "--", "echo", "a b").out
-    check("netem limit 10001 slot 900ms" in printed and "echo 'a b'" in printed, printed)
-    run(["sh", "-e"], input=printed)
-    equal(picture("lo"), made, "after a hold by hand")
-    begin, end = tool("protect", "-n", *LONG, "HERE").out.split("HERE\n")
-    run(["sh", "-e"], input=begin)
-    listen()
-    with Clients("127.0.0.1") as clients:
-        wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
-        run(["sh", "-e"], input=end)
-        clients.finish()
-        equal(clients.errors, [], "errors")
-    printed = tool("clear", "-n").out
-    run(["sh", "-e"], input=printed)
-    equal(picture("lo"), before, "cleared by hand")
 
 
 @test
@@ -185,8 +154,8 @@ def without_root_the_status_is_what_all_may_see():
     known = status()
     equal((known["condition"], known["hold"]), ("holding", {}), "in a hold")
     for entry in os.scandir(State(DEFAULT_DIRECTORY).directory):
-        equal(bool(entry.stat().st_mode & 0o077), entry.name.endswith("gate"),
-              f"others may open {entry.name}")
+        equal(bool(entry.stat(follow_symlinks=False).st_mode & 0o077),
+              not entry.name.endswith("lock"), f"others may open {entry.name}")
     tool("release")
     run(["ip", "link", "set", plug_device("lo"), "down"])
     check("down" in status(expect=1)["problems"][0], "a fault is not seen")
@@ -225,11 +194,21 @@ def without_a_set_up_the_status_tells():
 
 
 @test
-def a_dry_run_of_a_set_up_that_is_there_says_nothing():
-    arguments = ("-d", "lo", "-p", str(PORT))
-    check(tool("setup", "-n", *arguments).out, "the control: nothing is there")
+def check_says_which_reload_needs_no_hold():
+    listen()
     set_up("lo", "-p", str(PORT))
-    equal(tool("setup", "-n", *arguments).out, "", "output")
+    words = "Envoy", "tcp_migrate_req=1"
+    said = tool("check").out
+    check(not any(word in said for word in words), f"the control: {said}")
+    sysctl("net/ipv4/tcp_migrate_req", 1)
+    pid = os.fork()
+    if not pid:
+        write("/proc/self/comm", "envoy")
+        signal.pause()
+    defer(end_process, pid)
+    wait_for(lambda: read(f"/proc/{pid}/comm") == "envoy\n", "its name")
+    said = tool("check").out
+    check(all(word in said for word in words), said)
 
 
 @test
@@ -243,6 +222,7 @@ def a_directory_that_cannot_be_written_is_named():
     defer(run, f"umount {directory}")
     run(f"mount -o remount,bind,ro {directory}")
     check(directory in tool("check", *where, expect=1).out, "check")
+    check("released" in tool("status", *where).out, "status")
     check(directory in tool("protect", *where, "true", expect=124).err,
           "protect")
 
@@ -265,6 +245,16 @@ def a_disk_that_is_full_is_named():
     check(directory in result.err and "No space" in result.err, result.err)
     os.unlink(filler.name)
     tool("check", *where)          # the control
+    # The same of a setup: nothing is left.
+    tool("clear", "-q", *where)
+    with open(f"{directory}/filler", "wb", buffering=0) as filler, \
+            suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    result = tool("setup", *where, "-d", "lo", "-p", str(PORT), expect=125)
+    check(directory in result.err and "No space" in result.err, result.err)
+    equal([name for _, _, names in os.walk(directory) for name in names
+           if name.startswith("lo.")], [], "left")
 
 
 @test

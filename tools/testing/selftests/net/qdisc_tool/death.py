@@ -14,41 +14,41 @@ import subprocess
 import time
 from contextlib import suppress
 
-from lib import (Protecting, Tool, check, defer, equal, is_stuck, main, note,
-                 program, read, run, set_up, test, tool, wait_for)
-from net import (PORT, Clients, end_process, listen, loopback, naive_loopback, naive_plug,
-                 picture, plug_waiting)
-from qdisc_tool_lib.hold import Hold
-from qdisc_tool_lib.share import Share, switches
+from lib import (Protecting, Tool, check, defer, equal, main, note, program, read, run,
+                 set_up, test, tool, wait_for)
+from net import (HOST4, PORT, Clients, end_process, listen, naive_loopback, naive_plug,
+                 neighbours_known, network, picture, plug_device, plug_waiting)
+from qdisc_tool_lib import flower
 from restart import Load, Server, processes
 
 LO = "127.0.0.1"
 # Most listeners here accept nobody, and that is waited for.
 IMPATIENT = ("--max-hold", "60s")
 LONG = (*IMPATIENT, "--pause", "0")
+SHORT = ("--max-hold", "900ms", "--pause", "0")
 # A hold that is left behind is seen by this.
-ALIVE_MS = 1000
+ALIVE_S = 1
 KILLS = 20
 
 
-def guards():
-    return processes("plug-guard")
-
-
-def connects():
-    """A new connection, and how long it took."""
+def connects(within_s=ALIVE_S):
+    """Whether a new connection is made, and not lost."""
     with Clients(LO) as clients:
-        took_ms = clients.finish(ALIVE_MS / 1000)
-        equal(clients.errors, [], "a new connection")
-    return took_ms
+        clients.finish(within_s)
+        return not clients.errors
+
+
+def holds():
+    """Who holds, if anybody does."""
+    status, = json.loads(tool("status", "--json").out)
+    return status["hold"] and status["hold"]["command"]
 
 
 @test
-def s1_killed_at_any_moment_it_leaves_no_hold():
+def s1_killed_at_any_moment_nothing_waits_longer_than_its_hold():
     listen()
     set_up("lo", "-p", str(PORT))
     prepared = picture("lo")
-    tool("protect", *LONG, "--", "true")   # slower than those that follow
     seed = random.randrange(1 << 30)
     note(f"seed {seed}")
     moment = random.Random(seed)
@@ -59,24 +59,119 @@ def s1_killed_at_any_moment_it_leaves_no_hold():
             began = time.monotonic()
             tool("protect", *LONG, "--", "sleep", "0.3")
             whole_s = time.monotonic() - began
-            note(f"a whole run takes {whole_s:.2f} s")
-        process = Tool("protect", *LONG, "--", "sleep", "0.3",
-                       new_session=True)
+        process = Tool("protect", *SHORT, "--", "sleep", "0.3", new_session=True)
         # why: any moment of its run, whatever it does then
         time.sleep((part + moment.random()) / KILLS * 1.1 * whole_s)
-        held += bool(guards())
+        held += bool(holds())
         if number % 2:
             process.send_signal(signal.SIGKILL)
         else:
             with suppress(ProcessLookupError):     # it is over already
                 os.killpg(process.pid, signal.SIGKILL)
-        wait_for(lambda: not guards(), "the end of the guards")
-        connects()
-        # (A guard that had no name yet may end the hold only now.)
-        wait_for(lambda: picture("lo") == prepared, "the end of each hold")
         process.wait()
-    note(f"{held} of {KILLS} killed while a guard lived")
+        with Clients(LO, 5) as clients:
+            clients.finish()
+            equal(clients.errors, [], "errors")
+        wait_for(connects, "a connection that is not held")
+    note(f"{held} of {KILLS} killed in a hold")
     check(held >= KILLS / 4, "few kills met a hold")
+    # What they left holds nothing, and goes with the next.
+    tool("protect", *LONG, "--", "true")
+    equal(picture("lo"), prepared, "after the next")
+
+
+def left_alone(send, max_hold="900ms"):
+    """A protect that was killed or stopped in its hold, with a SYN that waits."""
+    process = Tool("protect", "--max-hold", max_hold, "--pause", "0", "--", "sleep", "600")
+    wait_for(lambda: processes("sleep"), "the command")
+    command, = processes("sleep")
+    process.send_signal(send)
+    os.kill(command, signal.SIGKILL)
+    defer(lambda: process.poll() is None and process.send_signal(signal.SIGKILL))
+    if send == signal.SIGKILL:     # else it is its parent's to take
+        wait_for(lambda: not processes("sleep"), "the end of the command")
+    return process
+
+
+@test
+def s1_the_kernel_has_the_deadline():
+    """Also for who comes from outside, and beside a tool that was stopped; the control is
+    a hold without it."""
+    neighbours_known()
+    listen()
+    for device, address, where in ("lo", LO, None), ("host0", HOST4, "client"):
+        set_up(device, "-p", str(PORT))
+        for send in signal.SIGKILL, signal.SIGSTOP:
+            process = left_alone(send)
+            with Clients(address, 20, where=where) as clients:
+                clients.finish()
+                equal(clients.errors, [], f"errors on {device} after {send}")
+            wait_for(lambda: not plug_waiting(plug_device(device)), "an end")
+            with Clients(address, 20, where=where) as clients:
+                clients.finish(ALIVE_S)
+                equal(clients.errors, [], f"new ones on {device} after {send}")
+            check("flower" in run(f"tc filter show dev {device} ingress"), "no hold")
+            equal(holds(), None, "status")
+            tool("check")
+            # Who is stopped had its turn, and hears of that.
+            tool("protect", "--require", *LONG, "true")
+            process.send_signal(signal.SIGCONT)
+            if send == signal.SIGSTOP:
+                equal(process.wait().status, 128 + signal.SIGKILL, "status")
+        tool("clear", "-q")
+    set_up("lo", "-p", str(PORT))
+    until = flower._until
+    defer(setattr, flower, "_until", until)
+    flower._until = lambda deadline: until(deadline + 3600)
+    left_alone(signal.SIGKILL, "3s").wait()
+    wait_for(lambda: not holds(), "its deadline")
+    check(not connects(), "the control: the hold ended by itself")
+    tool("release")
+    check(connects(), "after release")
+
+
+@test
+def s1_p6_what_was_left_behind_is_let_go_by_the_next():
+    listen()
+    set_up("lo", "-p", str(PORT))
+    for command in (("protect", *LONG, "true"), ("release",), ("clear", "-q")):
+        left_alone(signal.SIGKILL, "60s").wait()
+        with Clients(LO, 5) as clients:
+            wait_for(lambda: plug_waiting("lo") >= 5, "held SYNs")
+            tool(*command)
+            clients.finish()
+            equal(clients.errors, [], "errors")
+
+
+@test
+def s1_a_hold_that_lost_its_queue_loses_nothing_after_its_deadline():
+    neighbours_known()
+    listen()
+    set_up("host0", "-p", str(PORT))
+    left_alone(signal.SIGKILL, "3s").wait()
+    run(["ip", "link", "del", plug_device("host0")])
+    with Clients(HOST4, where="client") as clients:
+        clients.finish(1)
+        equal(clients.errors, ["no answer"], "control: errors")
+    with Clients(HOST4, 5, where="client") as clients:
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    tool("clear", "-q")
+    equal(run("tc qdisc show dev host0 clsact").strip(), "", "clsact")
+
+
+@test
+def s1_a_release_beside_a_beginning_hold():
+    """Whichever comes first, filters are there as long as the hold."""
+    set_up("lo", "-p", str(PORT))
+    for _ in range(10):
+        beginning = Tool("hold", *IMPATIENT)
+        tool("release")
+        beginning.wait()
+        equal("flower" in run("tc filter show dev lo ingress"), holds() == "hold",
+              "filters")
+        tool("release")
+        equal(run("tc filter show dev lo ingress"), "", "left over")
 
 
 @test
@@ -98,94 +193,6 @@ def s1_control_a_script_with_a_trap_leaves_the_plug_shut():
 
 
 @test
-def s1_a_killed_guard_is_not_needed():
-    """Neither for the end of the command, nor for the deadline.  The control is
-    a tool that leaves the deadline to its guard."""
-    listen()
-    set_up("lo", "-p", str(PORT))
-    prepared = picture("lo")
-
-    def guard_killed(end, *hold):
-        with Protecting(*hold) as protecting, Clients(LO, 5) as clients:
-            wait_for(lambda: plug_waiting("lo") >= 5, "held SYNs")
-            for pid in guards():
-                os.kill(pid, signal.SIGKILL)
-            end()
-            result = protecting.finish()
-            clients.finish()
-            equal(clients.errors, [], "errors")
-        return result
-    equal(guard_killed(lambda: None, *LONG).status, 0, "status")
-
-    def gone():
-        wait_for(lambda: picture("lo") == prepared, "the end of the hold")
-    result = guard_killed(gone, "--max-hold", "2s")
-    equal((result.status, result.hold["ended_by"]), (124, "deadline"), "end")
-    check(result.hold["held"] >= 5, "not counted")
-    # The control: it is noticed when the tool does not end the hold itself.
-    look = Share.look
-    defer(setattr, Share, "look", look)
-    Share.look = lambda share: (setattr(share, "_ends", float("inf")),
-                                look(share))[1]
-    guard_killed(lambda: wait_for(is_stuck, "a hold that goes on"),
-                 "--max-hold", "2s")
-
-
-@test
-def s1_a_stopped_tool_is_overruled():
-    """The guard ends the hold; the tool hears of it, if it goes on."""
-    listen()
-    set_up("lo", "-p", str(PORT))
-    prepared = picture("lo")
-    with Protecting("--max-hold", "2s") as protecting:
-        os.kill(protecting.process.pid, signal.SIGSTOP)
-        with Clients(LO) as clients:
-            clients.finish()
-            equal(clients.errors, [], "errors")
-        wait_for(lambda: picture("lo") == prepared, "the end of the hold")
-        os.kill(protecting.process.pid, signal.SIGCONT)
-        result = protecting.finish()
-    equal(result.status, 124, "status")
-    check("deadline" in result.err, result.err)
-
-
-@test
-def s1_a_guard_that_was_late_itself_leaves_the_end_to_the_tool():
-    """On a busy machine both are: what was held is counted even so."""
-    listen()
-    set_up("lo", "-p", str(PORT))
-    with Protecting("--max-hold", "1s") as protecting, Clients(LO) as clients:
-        both = *guards(), protecting.process.pid
-        for pid in both:
-            os.kill(pid, signal.SIGSTOP)
-        wait_for(is_stuck, "the time of the guard")
-        guard, caller = both
-        had = switches(guard)
-        os.kill(guard, signal.SIGCONT)
-        wait_for(lambda: switches(guard) != had, "a look of the guard")
-        os.kill(caller, signal.SIGCONT)
-        result = protecting.finish()
-        clients.finish()
-    equal((result.status, result.hold["ended_by"]), (124, "deadline"), "end")
-    check(result.hold["held"], "not counted")
-
-
-@test
-def s1_a_hold_whose_end_is_not_known_fails():
-    listen()
-    set_up("lo", "-p", str(PORT))
-
-    def fail(*_):
-        raise OSError("no end")
-    end = Hold.end
-    defer(setattr, Hold, "end", end)
-    for function, status in (fail, 124), (end, 0):
-        Hold.end = function
-        result = tool("protect", *LONG, "true", expect=status)
-        equal("no report" in result.err, bool(status), result.err)
-
-
-@test
 def s1_a_killed_setup_is_done_again_by_the_next():
     listen()
     before = picture("lo")
@@ -200,8 +207,7 @@ def s1_a_killed_setup_is_done_again_by_the_next():
         time.sleep((1 + number) / 5 * whole_s)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        note(run("tc qdisc show dev lo"))
-        connects()
+        check(connects(), "nothing passes")
         tool(*arguments)
     tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
@@ -212,8 +218,7 @@ def s1_a_killed_setup_is_done_again_by_the_next():
 def s8_a_hold_ends_at_its_deadline():
     listen()
     set_up("lo", "-p", str(PORT))
-    process = Tool("protect", "--json", "--max-hold", "300ms", "--", "sleep",
-                   "60")
+    process = Tool("protect", "--json", "--max-hold", "300ms", "--", "sleep", "60")
     wait_for(lambda: processes("sleep"), "the command")
     with Clients(LO) as clients:
         clients.finish()
@@ -221,16 +226,13 @@ def s8_a_hold_ends_at_its_deadline():
     check(process.poll() is None, "the command is gone")
     process.send_signal(signal.SIGTERM)
     process.wait()
-    with Protecting("--max-hold", "200ms") as protecting:
-        wait_for(lambda: not guards(), "the end of the hold")
-        result = protecting.finish()
-    equal(result.status, 124, "status")
-    check("deadline" in result.err, result.err)
-    result = tool("protect", "--max-hold", "200ms", "--kill", "--", "sleep",
-                  "60", expect=128 + signal.SIGTERM)
+    for options, status in ((), 124), (("--allow-unprotected",), 0):
+        result = tool("protect", "--max-hold", "200ms", *options, "sleep", "0.5",
+                      expect=status)
+        check("deadline" in result.err, result.err)
     tool("hold", "--max-hold", "300ms")
-    wait_for(lambda: not guards(), "the end of 'hold'")
-    connects()
+    wait_for(lambda: not holds(), "the end of 'hold'")
+    check(connects(), "nothing passes")
 
 
 @test
@@ -245,12 +247,10 @@ def s9_exit_status_and_streams_are_the_commands():
     equal((result.out, result.err), ("through", "e\n"), "streams")
     tool("protect", *LONG, "--", "/no/such/command", expect=127)
     tool("protect", *LONG, "--", "/etc/passwd", expect=126)
-    result = tool("protect", "-q", *LONG, "--user", "nobody", "--", "id", "-un")
-    equal(result.out, "nobody\n", "user")
     # The third is what "ls" opens.
     result = program("protect", "-q", *LONG, "--", "ls", "/proc/self/fd")
     equal(result.out.split(), ["0", "1", "2", "3"], "descriptors")
-    connects()
+    check(connects(), "nothing passes")
     server.close()
 
 
@@ -280,75 +280,69 @@ def s9_signals_release_and_reach_the_command():
 
 
 @test
-def s10_concurrent_calls_share_one_hold():
+def s10_calls_wait_for_each_other():
+    """Each has a hold of its own, and its whole time; the control does not wait."""
     listen()
     set_up("lo", "-p", str(PORT))
     prepared = picture("lo")
-    count = 17
-
-    def together():
-        calls = [Tool("protect", "--json", *LONG, "--", "true")
-                 for _ in range(count)]
+    with Protecting(*LONG) as first, Clients(LO, 10) as clients:
+        calls = [Tool("protect", "--json", *LONG, "--", "sh", "-c", "date +%s%N")
+                 for _ in range(17)]
+        wait_for(lambda: plug_waiting("lo") >= 10, "held SYNs")
+        run("date")                # the control: a command of nobody's hold
+        check(all(call.poll() is None for call in calls), "one did not wait")
+        equal(holds(), "protect", "status")
+        ended = time.time_ns()
+        equal(first.finish().status, 0, "status")
         results = [call.wait() for call in calls]
         equal([result.err for result in results if result.status], [], "failed")
-        return results
-    with Protecting(*LONG) as first, Clients(LO, 10) as clients:
-        check(all(result.hold["others"] for result in together()), "not shared")
-        equal(first.finish().hold["sharers"], count + 1, "sharers")
+        check(all(int(result.out) > ended for result in results), "one was too early")
         clients.finish()
         equal(clients.errors, [], "errors")
-    # Some begin as others end.
-    with Clients(LO, 10) as clients:
-        together()
-        clients.finish()
-        equal(clients.errors, [], "errors")
-    wait_for(lambda: not guards(), "the end of the guards")
     equal(picture("lo"), prepared, "after all")
-    connects()
 
 
 @test
-def s10_the_last_one_releases():
-    listen()
+def s10_a_late_joiner_has_its_own_time():
+    """Its server is down for longer than the first one's time; the control has no hold."""
     set_up("lo", "-p", str(PORT))
-    with Protecting(*LONG) as first:
-        with Protecting(*LONG) as second, Clients(LO) as clients:
-            wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
-            result = second.finish()
-            equal(result.status, 0, "status")
-            check(result.hold["others"], "others")
-            clients.finish(0.3)
-            equal(clients.latency_ms, {}, "connected")
-            equal(first.finish().hold["sharers"], 2, "sharers")
-            clients.errors.clear()
-            clients.finish()
-            equal(clients.errors, [], "errors")
+    with Server(PORT, 1.5) as server, Load(LO, PORT, 4) as load:
+        load.wait_for_progress(10)
+        first = Tool("protect", "--max-hold", "1s", "--until", "false", "--", "true")
+        wait_for(holds, "a hold")
+        tool("protect", *IMPATIENT, "--until-new-port", str(PORT), "--", "kill", "-USR1",
+             str(server.pid))
+        equal(first.wait().status, 124, "status of the first")
+        load.wait_for_progress(10)
+        equal(load.finish()["failed"], 0, "failed")
+    with Server(PORT, 1.5) as server, Load(LO, PORT, 4) as load:
+        load.wait_for_progress(10)
+        os.kill(server.pid, signal.SIGUSR1)
+        wait_for(lambda: not listening(), "a server that is down")
+        wait_for(listening, "a server that is up again")
+        check(load.finish()["failed"], "the control did not fail")
 
 
 @test
-def s10_one_that_comes_late_goes_on():
-    """The first one's time is over, and nobody else's."""
+def s10_hold_keeps_others_waiting_until_release():
     listen()
     set_up("lo", "-p", str(PORT))
-    for seconds in 2, 6, 18:       # a busy machine may be too slow
-        with Protecting("--max-hold", f"{seconds}s") as first, \
-                Protecting(*LONG) as second, Clients(LO) as clients:
-            status, = json.loads(tool("status", "--json").out)
-            if not status["hold"] or status["hold"]["sharers"] < 2:
-                continue
-            wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
-            clients.finish()       # the kernel lets go what waits so long
-            equal(clients.errors, [], "errors")
-            result = first.finish()
-            equal(result.status, 124, "the first")
-            check("deadline" in result.err, result.err)
-            with Clients(LO) as others:
-                wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
-                equal(second.finish().status, 0, "the second")
-                others.finish()
-                equal(others.errors, [], "errors")
-            return
-    check(False, "nothing was shared")
+    tool("hold", *IMPATIENT)
+    waiting = Tool("protect", *LONG, "true")
+    with Clients(LO) as clients:
+        wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
+        check(waiting.poll() is None, "it did not wait")
+        tool("release")
+        equal(waiting.wait().status, 0, "status")
+        clients.finish()
+        equal(clients.errors, [], "errors")
+    # and a signal ends the wait
+    tool("hold", *IMPATIENT)
+    waiting = Tool("protect", *LONG, "true")
+    wait_for(lambda: "waits" in os.pread(waiting._files[1], 1 << 16, 0).decode(), "a wait")
+    waiting.send_signal(signal.SIGTERM)
+    equal(waiting.wait().status, 128 + signal.SIGTERM, "status")
+    tool("release")
 
 
 @test
@@ -462,7 +456,6 @@ def until_listening(pid, count, then=""):
 def s7_until_new_port_waits_for_the_old_socket_to_go():
     set_up("lo", "-p", str(PORT))
     for options, left in (((), 1), (("--until-new-port", str(PORT)), 1),
-                          (("--until-port", str(PORT)), 2),
                           (("--until", "true"), 2)):
         pid = one_after_the_other()
         result = tool("protect", *LONG, *options, "--",
@@ -566,8 +559,7 @@ def s7_until_runs_a_command_and_gives_up_at_the_deadline():
          "true", expect=124)
     equal(processes("sleep"), [], "left over")
     tool("protect", *LONG, "--until", "false", "--", "false", expect=1)
-    tool("protect", *LONG, "--until-port", str(PORT), "--", "true")
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main(network)

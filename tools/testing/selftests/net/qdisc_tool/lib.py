@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +24,6 @@ sys.path.insert(0, f"{TOP}/scripts")
 # Now, for all the children that run the tool.
 import configparser  # noqa: E402,F401
 import ipaddress  # noqa: E402,F401
-import pwd  # noqa: E402,F401
 import qdisc_tool_lib.cli  # noqa: E402
 import qdisc_tool_lib.protect  # noqa: E402,F401
 
@@ -179,6 +179,7 @@ def fast_root(*more_programs):
     shutil.copytree(f"{TOP}/scripts/qdisc_tool_lib",
                     f"{FAST}/bin/qdisc_tool_lib",
                     ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(f"{TOP}/scripts/ipvs_mhs_version.py", f"{FAST}/bin")
     script = f"{FAST}/bin/qdisc_tool"
     write(script, read(f"{TOP}/scripts/qdisc_tool").replace(
         "#!/usr/bin/python3", f"#!{FAST}/bin/python3", 1))
@@ -297,11 +298,6 @@ def program(*arguments, expect=0, **options):
                          expect, arguments)
 
 
-def is_stuck():
-    status, = json.loads(tool("status", "--json", expect=None).out)
-    return status["condition"] == "stuck"
-
-
 def man_page(section, **replace):
     """The two commands of a section of the man page, with names replaced."""
     page = read(f"{TOP}/Documentation/man/qdisc_tool.8")
@@ -350,7 +346,8 @@ class Protecting:
             pass_fds=fds)
         for fd in fds:
             os.close(fd)
-        check(os.read(up_fd, 3), "the command was not started")
+        if not os.read(up_fd, 3):
+            check(False, f"the command was not started: {self.process.wait().err}")
         os.close(up_fd)
         return self
 
@@ -361,6 +358,7 @@ class Protecting:
     def __exit__(self, *_):
         os.close(self._go_fd)
         if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)       # which its command gets, too
             note(self.process.wait().err)
 
 

@@ -23,9 +23,10 @@ LO = "127.0.0.1"
 LONG = ("--max-hold", "60s")
 BACKEND_PORT = PORT + 10
 DIRECTORY = f"{FAST}/servers"
-ROUNDS = 3
+# make bench-restarts has more
+ROUNDS = int(os.environ.get("MHS_ROUNDS", 3))
 CLIENTS = 8
-BETWEEN = 30                       # requests
+BETWEEN = int(os.environ.get("MHS_BETWEEN", 30))       # requests
 # The hold ends with the command.
 AT_ONCE = ("--until", "true")
 

@@ -2,8 +2,6 @@
 #ifndef _IP_VS_MH_H
 #define _IP_VS_MH_H
 
-#include <linux/types.h>
-
 struct ip_vs_dest;
 
 /* A dest while a Maglev table is filled */

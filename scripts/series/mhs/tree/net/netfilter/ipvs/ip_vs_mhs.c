@@ -3,18 +3,16 @@
  *
  * The algorithm with two tables is by Lev Pantiukhin (December 2023).
  *
- * A TCP packet that has no connection goes to the dest of its slot in the lookup
- * table.  When that changes, the slot is unstable for as long as a TCP connection
- * may be idle: a SYN goes to the new dest, the candidate, and gets a connection;
- * so does a packet of an older flow, to the old dest.  After that time older
- * flows have a connection or are over, and the slot is stable with its candidate.
+ * A TCP packet that has no connection goes to the dest of its slot in the
+ * lookup table.  When that changes, the slot is unstable for as long as a TCP
+ * connection may be idle: a SYN goes to the new dest, the candidate, and gets a
+ * connection; so does a packet of an older flow, to the old dest.  After that
+ * time older flows have a connection or are over, and the slot is stable with
+ * its candidate.
  *
- * Slots are changed under ipvs->service_mutex and by the work, always by
- * compare-and-exchange of the whole word.
- *
- * Dests are in dest[] while they are in the list of the service.  No slot names
- * a dest after del_dest(), and the core frees a deleted dest after a grace
- * period only: neither slots nor packets hold references.
+ * Slots are changed under ipvs->service_mutex and by the work, by compare-and-
+ * exchange.  No slot names a dest after del_dest(), and the core frees a dest
+ * after a grace period only: neither slots nor packets hold references.
  */
 
 #define pr_fmt(fmt) "IPVS: " fmt
@@ -37,21 +35,21 @@
  *	| stage  |    old     | candidate  |
  *	+--------+------------+------------+
  *
- * old and candidate are indexes of dest[], 0 is none.  The stage of a stable slot
- * is 0; that of an unstable one grows with each tick, from 1 on.
+ * old and candidate are indexes of dest[], 0 is none.  The stage of a stable
+ * slot is 0; that of an unstable one grows with each tick, from 1 on.
  */
 #define MHS_INDEX		0xfffU
 #define MHS_OLD_SHIFT		12
 #define MHS_STAGE_SHIFT		24
-#define MHS_STAGE		0xfU
 
-/* Ticks in the time of a transition.  A slot may become unstable just before a
- * tick, so it waits for one more.
- */
+/* Ticks in the time of a transition, and one more: the first may be short */
 #define MHS_TICKS		10
 
-/* A new service is settled when no server has changed for as long as this */
-#define MHS_SETTLE		HZ
+/* Servers of a new service come within this time, from the first one on */
+#define MHS_SETTLE		(5 * HZ)
+
+/* Older flows get as many connections in a transition: with 320 bytes 80 MB */
+#define MHS_MADE		262144
 
 struct ip_vs_mhs_state {
 	struct rcu_head			rcu_head;
@@ -61,8 +59,12 @@ struct ip_vs_mhs_state {
 	u32				shares;		/* its size */
 	u32				*scratch;	/* of the fill */
 	u32				last;		/* index given last */
+	u32				indexed;	/* indexes in use */
 	bool				again;		/* indexes are reused */
+	bool				missing;	/* a dest has none */
 	bool				settled;	/* set by the work */
+	unsigned long			settles;	/* when, or 0 */
+	atomic_t			made;		/* in this transition */
 	u32				size;
 	u32				*slot;
 	struct ip_vs_dest __rcu		*dest[MHS_INDEX + 1];
@@ -74,7 +76,7 @@ static const siphash_key_t mhs_key = { { 0x6970767364737400ULL,
 
 static u32 mhs_stage(u32 w)
 {
-	return w >> MHS_STAGE_SHIFT & MHS_STAGE;
+	return w >> MHS_STAGE_SHIFT;
 }
 
 static u32 mhs_candidate(u32 w)
@@ -101,11 +103,9 @@ static u32 mhs_change(u32 w, u32 index, u32 gone)
 
 static u32 mhs_tick(u32 w)
 {
-	if (!mhs_stage(w))
-		return w;
 	if (mhs_stage(w) > MHS_TICKS)
 		return mhs_candidate(w);
-	return w + (1U << MHS_STAGE_SHIFT);
+	return mhs_stage(w) ? w + (1U << MHS_STAGE_SHIFT) : w;
 }
 
 /* The same on directors of either byte order */
@@ -153,6 +153,8 @@ static void mhs_work(struct work_struct *work)
 	if (unstable)
 		queue_delayed_work(system_dfl_long_wq, &s->work,
 				   mhs_tick_time(s->ipvs));
+	else
+		atomic_set(&s->made, 0);
 }
 
 /* In the order of all directors, however they were added */
@@ -176,9 +178,9 @@ static u32 mhs_index(const struct ip_vs_mhs_state *s,
 	return 0;
 }
 
-/* The lookup table for the dests as they are, into the slots.  @gone is the index
- * of a dest that was deleted.  Nothing is allocated: it cannot fail.  Until the
- * service is settled no packet is sent by a slot, so all change at once.
+/* The lookup table for the dests as they are, into the slots.  @gone is the
+ * index of a dest that was deleted.  This cannot fail.  Until the service is
+ * settled no packet is sent by a slot, so all change at once.
  */
 static void mhs_rebuild(struct ip_vs_mhs_state *s, u32 gone)
 {
@@ -219,30 +221,38 @@ static void mhs_rebuild(struct ip_vs_mhs_state *s, u32 gone)
 		} while (next != w && !try_cmpxchg(&s->slot[i], &w, next));
 		unstable |= mhs_stage(next);
 	}
-	if (unstable || (!settled && n))
-		queue_delayed_work(system_dfl_long_wq, &s->work, settled ?
-				   mhs_tick_time(s->ipvs) : MHS_SETTLE);
+	if (unstable)
+		queue_delayed_work(system_dfl_long_wq, &s->work,
+				   mhs_tick_time(s->ipvs));
+	if (settled || !n)
+		return;
+	/* No change puts it off */
+	if (!s->settles)
+		s->settles = (jiffies + MHS_SETTLE) | 1;
+	queue_delayed_work(system_dfl_long_wq, &s->work,
+			   max((long)(s->settles - jiffies), 0L));
 }
 
 /* Give @dest an index, and the scratch space room for it */
 static int mhs_add(struct ip_vs_mhs_state *s, struct ip_vs_service *svc,
 		   struct ip_vs_dest *dest)
 {
-	u32 i, n = svc->num_dests;
+	u32 i, n = s->indexed + 1;
 
 	if (n > min(MHS_INDEX, s->size)) {
-		pr_warn_ratelimited("mhs: more than %u servers: the last one gets no flows\n",
-				    min(MHS_INDEX, s->size));
+		IP_VS_ERR_RL("mhs: more than %u servers\n", n - 1);
+		s->missing = true;
 		return -ENOSPC;
 	}
 	if (n > s->shares) {
 		struct ip_vs_mh_share *share;
 
 		n = roundup_pow_of_two(n);
-		share = kvmalloc_array(n, sizeof(*share), GFP_KERNEL);
+		share = kvrealloc(s->share, array_size(n, sizeof(*share)),
+				  GFP_KERNEL);
+		s->missing |= !share;
 		if (!share)
 			return -ENOMEM;
-		kvfree(s->share);
 		s->share = share;
 		s->shares = n;
 	}
@@ -259,7 +269,23 @@ static int mhs_add(struct ip_vs_mhs_state *s, struct ip_vs_service *svc,
 	if (s->again)
 		synchronize_rcu();
 	rcu_assign_pointer(s->dest[i], dest);
+	s->indexed++;
 	ip_vs_dest_route_update(svc, dest);
+	return 0;
+}
+
+/* A change; dests that had no room or memory for an index may get one now */
+static int mhs_refresh(struct ip_vs_mhs_state *s, struct ip_vs_service *svc)
+{
+	bool missing = s->missing;
+	struct ip_vs_dest *dest;
+
+	s->missing = false;
+	if (missing)
+		list_for_each_entry(dest, &svc->destinations, n_list)
+			if (!mhs_index(s, dest) && mhs_add(s, svc, dest))
+				break;
+	mhs_rebuild(s, 0);
 	return 0;
 }
 
@@ -313,7 +339,8 @@ static void ip_vs_mhs_done_svc(struct ip_vs_service *svc)
 	call_rcu(&s->rcu_head, mhs_free);
 }
 
-static int ip_vs_mhs_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+static int ip_vs_mhs_add_dest(struct ip_vs_service *svc,
+			      struct ip_vs_dest *dest)
 {
 	struct ip_vs_mhs_state *s = svc->sched_data;
 	int ret = mhs_add(s, svc, dest);
@@ -323,7 +350,8 @@ static int ip_vs_mhs_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest
 	return ret;
 }
 
-static int ip_vs_mhs_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+static int ip_vs_mhs_del_dest(struct ip_vs_service *svc,
+			      struct ip_vs_dest *dest)
 {
 	struct ip_vs_mhs_state *s = svc->sched_data;
 	u32 index = mhs_index(s, dest);
@@ -331,36 +359,19 @@ static int ip_vs_mhs_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest
 	if (index) {
 		mhs_rebuild(s, index);
 		RCU_INIT_POINTER(s->dest[index], NULL);
+		s->indexed--;
 	}
-	return 0;
+	return s->missing ? mhs_refresh(s, svc) : 0;
 }
 
-static int ip_vs_mhs_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+static int ip_vs_mhs_upd_dest(struct ip_vs_service *svc,
+			      struct ip_vs_dest *dest)
 {
 	struct ip_vs_mhs_state *s = svc->sched_data;
 
-	if (mhs_index(s, dest)) {
+	if (mhs_index(s, dest))
 		ip_vs_dest_route_update(svc, dest);
-		mhs_rebuild(s, 0);
-	}
-	return 0;
-}
-
-/* The slot of the client's address and port */
-static u32 *mhs_slot(struct ip_vs_service *svc, struct ip_vs_mhs_state *s,
-		     const struct sk_buff *skb, struct ip_vs_iphdr *iph)
-{
-	bool inverse = ip_vs_iph_inverse(iph);
-	__be16 _ports[2], *ports;
-	u64 hash;
-
-	/* All protocols of IPVS that have ports have them here */
-	ports = skb_header_pointer(skb, iph->len, sizeof(_ports), _ports);
-	if (!ports)
-		return NULL;
-	hash = mhs_hash(svc->af, inverse ? &iph->daddr : &iph->saddr,
-			ports[inverse]);
-	return &s->slot[reciprocal_scale(hash >> 32, s->size)];
+	return mhs_refresh(s, svc);
 }
 
 /* The TCP header, unless an ICMP error quotes it: it has the ports only */
@@ -372,12 +383,35 @@ static const struct tcphdr *mhs_tcp(const struct sk_buff *skb,
 	return skb_header_pointer(skb, iph->len, sizeof(*buf), buf);
 }
 
+/* The dest of a packet, and its slot, by the client's address and port */
+static struct ip_vs_dest *
+mhs_dest(struct ip_vs_service *svc, const struct sk_buff *skb,
+	 struct ip_vs_iphdr *iph, bool begins, u32 *w)
+{
+	struct ip_vs_mhs_state *s = svc->sched_data;
+	bool inverse = ip_vs_iph_inverse(iph);
+	__be16 _ports[2], *ports;
+	struct ip_vs_dest *dest;
+	u64 hash;
+
+	/* All protocols of IPVS that have ports have them here */
+	ports = skb_header_pointer(skb, iph->len, sizeof(_ports), _ports);
+	if (!ports)
+		return NULL;
+	hash = mhs_hash(svc->af, inverse ? &iph->daddr : &iph->saddr,
+			ports[inverse]);
+	*w = READ_ONCE(s->slot[reciprocal_scale(hash >> 32, s->size)]);
+	if (!begins)
+		return rcu_dereference(s->dest[mhs_old(*w)]);
+	dest = rcu_dereference(s->dest[mhs_candidate(*w)]);
+	return dest && dest->flags & IP_VS_DEST_F_OVERLOAD ? NULL : dest;
+}
+
 static enum ip_vs_select_verdict
 ip_vs_mhs_select(struct ip_vs_service *svc, const struct sk_buff *skb,
 		 struct ip_vs_iphdr *iph, struct ip_vs_dest **destp)
 {
 	struct ip_vs_mhs_state *s = svc->sched_data;
-	u32 *slot = mhs_slot(svc, s, skb, iph);
 	const struct tcphdr *th;
 	struct ip_vs_dest *dest;
 	struct tcphdr _th;
@@ -385,53 +419,46 @@ ip_vs_mhs_select(struct ip_vs_service *svc, const struct sk_buff *skb,
 	u32 w;
 
 	th = mhs_tcp(skb, iph, &_th);
-	if (!slot || (!th && !ip_vs_iph_icmp(iph)))
+	if (!th && !ip_vs_iph_icmp(iph))
 		return IP_VS_SEL_AS_EVER;
 	begins = th && th->syn;
 	/* Another director's flow needs the whole table: it sends again */
 	if (!smp_load_acquire(&s->settled))
 		return th && !begins ? IP_VS_SEL_DROP : IP_VS_SEL_AS_EVER;
-	w = READ_ONCE(*slot);
+	dest = mhs_dest(svc, skb, iph, begins, &w);
+	if (!dest)
+		return IP_VS_SEL_AS_EVER;
+	*destp = dest;
 	/* whatever makes the connection: an older flow may live on */
 	if (begins && mhs_stage(w))
 		return IP_VS_SEL_CLAIM;
-	dest = rcu_dereference(s->dest[mhs_old(w)]);
-	if (!dest || !rcu_access_pointer(dest->cp_route))
-		return IP_VS_SEL_AS_EVER;
 	/* A limit needs counting, and conntrack a connection */
-	if (begins && (READ_ONCE(dest->u_threshold) ||
-		       ip_vs_conntrack_enabled(svc->ipvs)))
+	if (!rcu_access_pointer(dest->cp_route) ||
+	    (begins && (READ_ONCE(dest->u_threshold) ||
+			ip_vs_conntrack_enabled(svc->ipvs))))
 		return IP_VS_SEL_AS_EVER;
-	*destp = dest;
-	return mhs_stage(w) && th && !th->rst && !th->fin ?
-	       IP_VS_SEL_MAKE : IP_VS_SEL_FORWARD;
+	/* A FIN, too, or the last ACK would make a connection that lives long.
+	 * Forged packets make these: half of conn_max is for others.
+	 */
+	if (!mhs_stage(w) || !th || th->rst || atomic_read(&s->made) >=
+	    min(MHS_MADE, sysctl_conn_max(svc->ipvs) / 2))
+		return IP_VS_SEL_FORWARD;
+	atomic_inc(&s->made);
+	return IP_VS_SEL_MAKE;
 }
 
-/* The dest of a new connection.  That is a candidate, but for a packet of an older
- * TCP flow, see IP_VS_SEL_MAKE.
- */
+/* For what select() leaves: packets that begin, and those without cp_route */
 static struct ip_vs_dest *
 ip_vs_mhs_schedule(struct ip_vs_service *svc, const struct sk_buff *skb,
 		   struct ip_vs_iphdr *iph)
 {
-	struct ip_vs_mhs_state *s = svc->sched_data;
-	u32 *slot = mhs_slot(svc, s, skb, iph);
-	struct ip_vs_dest *dest = NULL;
 	const struct tcphdr *th;
+	struct ip_vs_dest *dest;
 	struct tcphdr _th;
 	u32 w;
 
-	if (slot) {
-		w = READ_ONCE(*slot);
-		th = mhs_tcp(skb, iph, &_th);
-		if (th && !th->syn) {
-			dest = rcu_dereference(s->dest[mhs_old(w)]);
-		} else {
-			dest = rcu_dereference(s->dest[mhs_candidate(w)]);
-			if (dest && dest->flags & IP_VS_DEST_F_OVERLOAD)
-				dest = NULL;
-		}
-	}
+	th = mhs_tcp(skb, iph, &_th);
+	dest = mhs_dest(svc, skb, iph, !th || th->syn, &w);
 	if (!dest)
 		ip_vs_scheduler_err(svc, "no destination available");
 	return dest;
@@ -466,3 +493,4 @@ module_init(ip_vs_mhs_init);
 module_exit(ip_vs_mhs_cleanup);
 MODULE_DESCRIPTION("Stateless Maglev hashing ipvs scheduler");
 MODULE_LICENSE("GPL");
+MODULE_AUTHOR("@AUTHOR@");

@@ -47,7 +47,8 @@ send() {
 status() { ip netns exec "$director" cat /proc/net/ip_vs_status; }
 conns() { status | sed -n 's/^Conns:\t//p'; }
 spread() {
-	status | awk '/^Conn buckets:/ { n = $3 } /^Conn buckets empty:/ { n -= $4 }
+	status | awk '/^Conn buckets:/ { n = $3 }
+		/^Conn buckets empty:/ { n -= $4 }
 		END { exit n < 1000 }'
 }
 
@@ -72,7 +73,7 @@ topology() {
 	EOT
 }
 
-# chosen NAME COUNT CPORT VIP VPORT: its connections are in 1000 buckets and more
+# chosen NAME COUNT CPORT VIP VPORT: its connections have 1000 buckets and more
 chosen() {
 	local name=$1
 
@@ -81,7 +82,8 @@ chosen() {
 	ip netns exec "$director" ipvsadm -a -t '[2001:db8:8::80]:65535' \
 		-r '[2001:db8:1::3]:65535' -g
 	ip netns exec "$director" ipvsadm -A -f 1 -6 -s rr
-	ip netns exec "$director" ipvsadm -a -f 1 -6 -r '[2001:db8:1::3]:65535' -g
+	ip netns exec "$director" ipvsadm -a -f 1 -6 \
+		-r '[2001:db8:1::3]:65535' -g
 	shift
 	send "$@"
 	# the table grows in steps

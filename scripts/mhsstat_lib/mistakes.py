@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Set-ups that are wrong, and that no packet tells from one that is right: each
+with its cause and its remedy, for check."""
+
+from ipvs_mhs_tool import quoted
+
+from .address import endpoint
+from .finding import MHS, Finding, few, known, named
+from .proc import name_of
+from .text import duration
+
+KINDS = ("no-address", "no-weight", "sorry-server", "no-answer", "mtu", "hold-ms",
+         "timeouts", "drop-entry", "drop-packet", "secure-tcp", "sync-backup",
+         "kernel-mh")
+
+_CLIENT_MTU = 1500
+_HOLD_MS = 60_000
+# seconds of TCP and UDP, as the kernel has them by default
+_IDLE_MS = {"TCP": 900_000, "UDP": 300_000}
+_BEGUN = 5      # connections that say something
+
+
+def _by_service(facts):
+    """Addresses and weights."""
+    for service, core in known(facts):
+        name = name_of(service)
+        if not name.startswith("FWM "):
+            address = str(endpoint(name.split()[1])[0])
+            route = facts.virtual.get(address)
+            if route is None or route.type != "local":
+                yield Finding(
+                    "no-address", name, (), f"no packet comes here, because "
+                    f"{address} is no address of this host",
+                    f"ip addr add {address} dev lo, and a route to it through "
+                    "this host; none while another director has the address")
+        weighted = [s for s in core.servers if s.weight]
+        if core.servers and not weighted:
+            yield Finding(
+                "no-weight", name, (), "clients are refused, because every server "
+                "has the weight 0", quoted(core.servers[0].editing(
+                    1, facts.thresholds.get(name, {}).get(
+                        core.servers[0].name, ()))))
+        sorry = [s for s in weighted if s.address.is_loopback or
+                 s.name in facts.sorry]
+        if sorry and len(sorry) < len(weighted):
+            yield Finding(
+                "sorry-server", name, tuple(s.name for s in sorry),
+                f"{named([s.name for s in sorry])} gets connections beside the "
+                "real ones, and is a sorry server: on the loopback address, or "
+                "called so in keepalived's file", "; ".join(
+                    quoted(s.deletion()) for s in sorry))
+
+
+def silent(totals, rates):
+    """[(server, connections)] of those whose connections have a first packet and
+    no other, since the counts began or now.  Every SYN counts as a connection."""
+    found = []
+    for server, (begun, packets) in totals.items():
+        begun_now, packets_now = rates.get(server, (0, 0))
+        if begun >= _BEGUN and 10 * packets <= 11 * begun or \
+                begun_now > 1 and packets_now <= begun_now:
+            found.append((server, begun))
+    return found
+
+
+def _by_answers(facts):
+    """Servers that answer no connection."""
+    for service, core in known(facts):
+        name = name_of(service)
+        found = silent(facts.totals.get(name, {}), facts.rates.get(name, {})) \
+            if name.startswith("TCP ") else []
+        if found:
+            names = [server for server, _ in found]
+            others = "" if len(names) < len(core.servers) else \
+                ", or all are forged (a SYN flood)"
+            yield Finding(
+                "no-answer", name, tuple(names), f"{named(names)} answers no "
+                f"connection: they are begun and not continued (of "
+                f"{sum(n for _, n in found)}), because the server has not the address "
+                f"{name.split()[1]}, or no program there, or drops the packets"
+                f"{others}", "'real_server check' on the server; then 'ipvsadm -Z' "
+                "begins the counts anew")
+
+
+def _by_mtu(facts):
+    """Packets that do not fit on the way to a server without a tunnel."""
+    for service, core in known(facts):
+        small = {}
+        for server in core.servers:
+            route = facts.routes.get(str(server.address))
+            if server.method == "Tunnel" or route is None or \
+                    route.type == "local" or route.device not in facts.links:
+                continue
+            mtu = route.mtu or facts.links[route.device].mtu
+            if mtu < _CLIENT_MTU:
+                small.setdefault((route.device, mtu), []).append(server.name)
+        for (device, mtu), names in small.items():
+            yield Finding(
+                "mtu", name_of(service), tuple(names), f"packets of more than "
+                f"{mtu} bytes do not reach {named(names)}, because the MTU of "
+                f"{device} or of the route is lower than that of clients: where "
+                "ICMP is filtered their uploads hang",
+                f"ip link set {device} mtu {_CLIENT_MTU}, if the network carries "
+                "it, or advmss on the servers' routes")
+
+
+# sysctl: what it does when it is not 0
+_DEFENCES = {
+    "drop_entry": "the kernel drops entries of unfinished connections at random",
+    "drop_packet": "the kernel drops packets of new connections at random",
+    "secure_tcp": "the kernel forgets connections earlier",
+}
+
+
+def _by_times(facts):
+    """Sysctls of the core and timeouts."""
+    host = facts.host
+    if host.hold_ms == 0 and facts.services:
+        yield Finding(
+            "hold-ms", None, (), f"a server that goes away for a moment costs "
+            "entries, and plain UDP changes its server at once, because "
+            f"{MHS}hold_ms is 0", f"sysctl -w {MHS}hold_ms={_HOLD_MS}")
+    short = [name for name in map(name_of, facts.services)
+             if not host.short(name) and
+             host.idle(name) < _IDLE_MS.get(name.split()[0], 0)]
+    if short:
+        yield Finding(
+            "timeouts", None, (), f"a flow of {few(short)} that is silent for "
+            f"{duration(min(map(host.idle, short)))} is taken for ended and may "
+            "change its server after a change of servers, because 'ipvsadm --set' "
+            "is shorter than the kernel's default",
+            "ipvsadm --set 900 120 300")
+    for name, what in _DEFENCES.items():
+        value = facts.sysctl(name)
+        if value:
+            yield Finding(
+                name.replace("_", "-"), None, (), f"{what}" + (
+                    "" if value == 3 else " when memory is short") +
+                f", because net.ipv4.vs.{name} is {value}",
+                f"sysctl -w net.ipv4.vs.{name}=0")
+    if facts.backup and not facts.sysctl("lane"):
+        yield Finding(
+            "sync-backup", None, (), "every packet is looked up in the connection "
+            "table, because a sync daemon runs as backup and may put entries "
+            "there", "ipvsadm --stop-daemon backup, as directors of mhs with the same "
+            "servers need no sync daemon")
+
+
+def _by_scheduler(facts):
+    """Services of the kernel's own mh."""
+    ours = {name_of(s) for s in facts.services}
+    found = [name for name, core in facts.core.items()
+             if core.scheduler == "mh" and name not in ours]
+    if found and "mh" not in facts.taken:
+        option = {"TCP": "-t", "UDP": "-u", "FWM": "-f"}
+        protocol, where = found[0].split()
+        yield Finding(
+            "kernel-mh", None, (), f"{few(found)} has the kernel's own scheduler "
+            "mh, which keeps an entry for each connection and moves connections "
+            "in a change", f"ipvsadm -E {option.get(protocol, '--sctp-service')} "
+            f"{where} -s mhs, if mhs was meant (with names=mhs,mh the module "
+            "answers for mh)")
+
+
+def findings(facts):
+    """All of them."""
+    for part in (_by_service, _by_answers, _by_mtu, _by_times, _by_scheduler):
+        yield from part(facts)
