@@ -56,7 +56,7 @@ ROUTERS = {4: "10.1.0.77", 6: "fd01::77"}
 RIGHT, FOUND, MADE = 0x40, 1, 4     # checksums are made right; entries
 HOLD, PIN, TRACKED, NFCT, CONFIRMED = 1, 2, 4, 0x20, 0x40
 GONE = 2        # the first server
-SETTLING, STATEFUL, FULL = 1, 4, 8
+SETTLING, ENDED, STATEFUL, FULL = 1, 2, 4, 8
 EMPTY = 1       # no server
 SERVICES = ((tcp, 80), (udp, 53), (udp, 443), (sctp, 80))
 MARKED = 0x20   # the service is by firewall mark
@@ -200,13 +200,14 @@ def seeds():
         yield "packet", name, setting(path, methods) + packet
     for name, world, packet in (*lives(), *ids()):
         yield "packet", name, world + packet
-    # a SYN that has an entry of a deleted server, both with conntrack entries
+    # a SYN that has the entry of a flow that has ended, at a deleted server, both with
+    # conntrack entries
     for family, (client, vip) in ADDRESSES.items():
         for slots in (HOLD | TRACKED | NFCT,
                       HOLD | TRACKED | NFCT | CONFIRMED):
             yield ("packet", f"anew-{family}-{slots:x}",
                    setting(family == 6, DROUTE, slots, 0, GONE,
-                           RIGHT | FOUND | MADE) +
+                           RIGHT | FOUND | MADE, ENDED) +
                    tcp(client, 4000, vip, 80, 2))
     share = struct.Struct("<II")
     for name, weights in (("even", (1,) * 4), ("far", (1, 100, 2**31 - 1)),

@@ -443,6 +443,10 @@ static void check_by_table(const u8 *b, unsigned int len,
 		WANT(out->server == id);
 		return;
 	}
+	/* A flow that may be new tries another server than that of its entry */
+	if (world.is->answers & ANSWER_IN && begins(b, len, f) &&
+	    named_new(out->server, word_of(&f->src, f->sport)))
+		return;
 	WANT(named(out->server, word_of(&f->src, f->sport), plain,
 		   !begins(b, len, f)));
 	WANT(plain || world_phase() != MHS_SETTLING);

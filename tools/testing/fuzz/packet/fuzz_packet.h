@@ -86,7 +86,8 @@ struct setting {
 #define ANSWER_SUMS		0x40	/* the packet's checksum is right */
 #define ANSWER_NO_DEVICE	0x80	/* it has not passed any yet */
 
-#define LIFE_PHASE		0x03	/* 1: settling */
+#define LIFE_SETTLING		0x01
+#define LIFE_ENDED		0x02	/* the flow of the entry has */
 #define LIFE_STATEFUL		0x04	/* every flow is to have an entry ... */
 #define LIFE_FULL		0x08	/* ... but there is no room for any */
 

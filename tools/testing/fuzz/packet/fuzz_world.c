@@ -47,7 +47,7 @@ void *xa_load(struct xarray *ids, unsigned long id)
 u32 world_phase(void)
 {
 	return world.is->service & SERVICE_EMPTY ||
-	       (world.is->life & LIFE_PHASE) == MHS_SETTLING ?
+	       world.is->life & LIFE_SETTLING ?
 	       MHS_SETTLING : MHS_SETTLED;
 }
 
@@ -326,6 +326,8 @@ void world_set(const struct setting *is, struct outcome *out)
 
 	conn_set(&world.entry, 1, IP_VS_CONN_F_DROUTE);
 	conn_set(&world.made, 1, IP_VS_CONN_F_DROUTE);
+	if (is->life & LIFE_ENDED)
+		world.entry.state = IP_VS_TCP_S_CLOSE;
 	if (is->slots & ENTRY_CONTROL)
 		world.entry.control = &world.carrier[1];
 	if (is->states & STATES_BINDING)
