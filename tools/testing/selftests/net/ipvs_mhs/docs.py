@@ -95,8 +95,6 @@ ELSEWHERE = {
     r"rm -f /(etc|var)/": (None, "nothing can go wrong with it"),
     r"apt-get install keepalived$":
         ("tools/testing/packages/keepalived", "from its source"),
-    r"mhsstat wait -t 192\.0\.2\.1:80 --drained \S+ --timeout 1h$":
-        ("tools/testing/selftests/net/ipvs_mhs/balancer.sh", "by weight 0 in the file"),
     r"birdc disable vip$":
         (None, "bird is asked only whether it understands its file"),
     r"systemctl ": (None, "there is no systemd in the machine"),
@@ -130,6 +128,7 @@ TEXTS = {
     r"vip = 192": "a configuration file: real_faults.sh has such a file",
     r"5a 0a00000b ": "a connection ID",
     r"mhs_ids\.issue\(": "a server by aioquic: quic_real.sh has such servers",
+    r"=+  +=": "a table of results: matrix.sh makes it",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 
