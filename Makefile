@@ -204,7 +204,7 @@ install-mhs-tools: tools
 	install -m 644 scripts/ipvs_mhs_tool.py $(call lib-dir,mhsstat)
 	install build/tools/mhs_table $(call lib-dir,mhsstat)/mhsstat_lib
 	$(call install-program,lane,mhsstat,the XDP lane)
-	$(call install-program,chance,real_server,'real_server chance')
+	$(call install-program,chance,real_server,'real_server setup --director')
 	install -D -m 644 -t $(man-dir)/man7 Documentation/man/*.7
 	$(foreach dir,$(filter-out qdisc_tool,$(notdir $(wildcard examples/*))), \
 		$(call install-examples,$(dir),mhsstat))
@@ -308,10 +308,10 @@ uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
 	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
 
 # all but those that need kprobes or BTF, which User-Mode Linux has not
-for-uml = $(filter-out %/stateless.sh %/lane_xdp.sh %/chance_forged.sh,$(1))
+for-uml = $(filter-out %/stateless.sh %/lane_xdp.sh,$(1))
 
 .PHONY: check-uml
-check-uml: uml	## all tests but stateless.sh, lane_xdp.sh, chance_forged.sh in User-Mode Linux, a quarter of an hour
+check-uml: uml	## all tests but stateless.sh, lane_xdp.sh in User-Mode Linux, a quarter of an hour
 	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
 
 .PHONY: check-module

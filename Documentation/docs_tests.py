@@ -249,11 +249,6 @@ class Tools(unittest.TestCase):
                                  {"/opt/mhs/sbin/qdisc_tool"})
             self.assertEqual(called["system/real_server.service"],
                              ["/opt/mhs/sbin/real_server"] * 3)
-            self.assertEqual(called["system/real_server-chance.service"],
-                             ["/opt/mhs/sbin/real_server"] * 2)
-            for name in ("tell", "follow"):
-                self.assertEqual(called[f"system/real_server-{name}.service"],
-                                 ["/opt/mhs/sbin/real_server"])
             self.assertEqual(called["system/mhs-lane@.service"],
                              ["/opt/mhs/lib/ipvs-mhs-tools/lane.bpf.o"])
             for program in sum(called.values(), []):

@@ -30,9 +30,10 @@ NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
 KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
          "no-memory", "quic-port", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
-         "no-server", "settling", "pin-ms", "second-chance", "chance-entries",
-         "lane-off", "lane-marks", "lane-conntrack", "lane-backup",
-         "lane-btf", "lane-door", "lane-generic", "lane-member", "lane-beside",
+         "no-server", "settling", "pin-ms", "second-chance", "chance-silent",
+         "chance-entries", "lane-off", "lane-marks", "lane-conntrack",
+         "lane-backup", "lane-btf", "lane-door", "lane-generic", "lane-member",
+         "lane-beside",
          "lane-tags", "lane-vlan", "route", "gateway", "neighbour",
          "tunnel-mtu", "ha-suspend", *mistakes.KINDS)
 
@@ -159,6 +160,15 @@ def _by_chance(facts):
                                             "with entries" if known else
                                             "a change of servers breaks older flows")
                 + f", because {why}, which the second chance is not for", without)
+            continue
+        silent = ours[name].get("silent_servers")
+        if silent:
+            yield Finding(
+                "chance-silent", name, tuple(silent), f"{_named(silent)} do not "
+                "send back packets of flows that they do not have, so changes make "
+                "entries", "'real_server check' there, with --director for the "
+                "addresses of this host; let GRE (protocol 47) from there come in, "
+                "from the address that ipvsadm has")
         elif ours[name].get("entries") and facts.sysctl("stateless") != 0 and \
                 not facts.thresholds.get(name):
             yield Finding(

@@ -123,10 +123,6 @@ def _check(options):
         _warn(f"{unseen} server(s) answer their clients past this host, which "
               "sees no reply: one that drops packets looks like one that "
               "answers; run 'real_server check' there")
-    if chances and not options.quiet:
-        _warn(f"{', '.join(chances)}: with the second chance older flows need its "
-              "program and the list of now on each server, which only that server "
-              "knows: run 'real_server chance check' there")
     return status
 
 

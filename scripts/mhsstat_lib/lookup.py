@@ -249,7 +249,8 @@ def render(result, room=Screen()):
              f"{entry['expires_s']} s of silence")]
         if s.get("second_chance") and not entry:
             lines.append("  second chance     a flow that this server does not know "
-                         "goes on from there to the server that has it")
+                         "goes back from there, and on to the server that "
+                         "has it")
         if s["service"].startswith("UDP ") and s["phase"] in _PLAIN_UDP and \
                 not s.get("stays"):
             lines.append(f"  {_PLAIN_UDP[s['phase']]}")

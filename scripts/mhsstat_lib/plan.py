@@ -268,8 +268,8 @@ class Words:
                  + last),
                 (MOVE, "go to another server at once, as plain UDP" +
                  (last if self._host.stays(self.service) else "")),
-                (SENT, "go on while these servers live: the others send their "
-                 "packets on (net.ipv4.vs.mhs.second_chance)"),
+                (SENT, "go on while these servers live, for hold and pin time at "
+                 "most (net.ipv4.vs.mhs.second_chance)" + last),
                 (KEPT, "are kept for hold and pin time, "
                  f"{self._time(self.hold_ms + self.pin_ms)}, then cut" + last)):
             if fate in by_fate:
@@ -303,9 +303,9 @@ class Words:
                   "server (stay_ports)"
             return
         if self.service.name in self._host.second_chance:
-            yield f"{others} connections go on, as servers send their packets on " \
-                  "(net.ipv4.vs.mhs.second_chance): 'real_server chance check' " \
-                  "there tells whether each can"
+            yield f"{others} connections go on, as servers send their packets " \
+                  "back (net.ipv4.vs.mhs.second_chance): 'mhsstat check' tells " \
+                  "whether each can"
             return
         if not without:
             yield f"{others} connections do not break: each has an entry, but " \

@@ -51,6 +51,13 @@ _METRICS = (
     (_LANE_PACKETS, "counter",
      "Packets that the lane forwarded before the IP stack.",
      [({}, "packets_lane", 1)]),
+    ("ipvs_mhs_silent_servers", "gauge",
+     "Servers that do not answer, of services with the second chance.",
+     [({}, "silent_servers", 1)]),
+    ("ipvs_mhs_chance_packets_total", "counter",
+     "Packets that servers sent back, by what became of them.",
+     [({"kind": kind}, f"chance_{kind}", 1)
+      for kind in ("asked", "reset", "dropped")]),
     ("ipvs_mhs_unsettled_packets_total", "counter",
      "Packets dropped because the table was not final.",
      [({}, "packets_unsettled", 1)]),
@@ -113,6 +120,8 @@ def _samples(service):
     own = _own(service)
     for name, labels, field, unit in _SERIES:
         value = service.get(field)
+        if isinstance(value, list):
+            value = len(value)
         if value or value is not None and field in _ZEROS:
             yield name, f"{own},{labels}" if labels else own, \
                 value if unit == 1 else f"{value * unit:.10g}"

@@ -34,6 +34,23 @@ def read_text(path):
         raise ToolError(f"{path}: this is not text") from error
 
 
+_CHANCE = "/proc/net/ip_vs_mhs_chance"
+
+
+def read_chance(text):
+    """{service: fields} of services with the second chance; "silent_servers" are
+    the names of those that do not answer."""
+    found = {}
+    for line in text.splitlines()[1:]:
+        service, server, state, *numbers = line.split()
+        fields = found.setdefault(f"TCP {service}", {"silent_servers": []})
+        if state != "answers":
+            fields["silent_servers"].append(server)
+        fields.update(zip(("chance_returned", "chance_asked", "chance_reset",
+                           "chance_dropped"), map(int, numbers)))
+    return found
+
+
 def read_services(path=None):
     """The services of /proc/net/ip_vs_mhs, or of a copy of it, which does not tell
     those with the second chance."""
@@ -42,8 +59,11 @@ def read_services(path=None):
                           path or proc.PROC_MHS)
     names = None if path else module.second_chance()
     if names is not None:
+        known = read_chance(read_text(_CHANCE)) if names else {}
         for service in services:
-            service["second_chance"] = int(proc.name_of(service) in names)
+            name = proc.name_of(service)
+            service["second_chance"] = int(name in names)
+            service.update(known.get(name, {}))
     return services
 
 

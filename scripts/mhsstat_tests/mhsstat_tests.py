@@ -376,7 +376,7 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                 {"service": "TCP 192.0.2.1:80", "slot": 12, "phase": "stable",
                  "tracked": 0, "old_server": "10.0.0.12:80", "second_chance": chance,
                  "candidate_server": "10.0.0.12:80", "entry": mine}]})
-            self.assertEqual("goes on from there" in words,
+            self.assertEqual("goes back from there" in words,
                              bool(chance and not mine))
 
     def test_plain_udp_moves_or_stays(self):

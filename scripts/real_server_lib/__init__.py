@@ -7,9 +7,7 @@
     faults   what else can be wrong: ARP, the MTU, services that do not listen
     state    what setup made, kept under /run
     change   setup and clear
-    chance   the second chance; chance_options its command line, chance_slots who owns
-             a slot, chance_map the maps of its program, chance_parts all else of it,
-             chance_tell what directors tell, chance_follow who follows them
+    chance   the parts of the second chance
     drained  whether flows are left, by this server's sockets
     cli      the commands
 """

@@ -8,7 +8,7 @@ from ipvs_mhs_tool import (EXIT_OK, ToolError, UsageError, json_of, quoted,
                            renewed)
 from ipvs_mhs_tool import main as run_main
 
-from . import change
+from . import chance, change
 from .faults import OWN_REMEDY, faults_of, report
 from .host import Host
 from .options import (DEFAULT_CONFIG, OLD_CONFIG, OLD_SPELLINGS, parser,
@@ -78,14 +78,19 @@ def _check(options):
 def _show(options):
     record = State().load()
     set_up = record.set_ups[-1] if record else None
+    packets = dict(zip(("kept", "sent_back", "failed"), chance.counts(Host()))) \
+        if set_up and set_up.directors else {}
     if options.json:
         sys.stdout.write(json_of({
             "format": 1, "set_up": set_up and set_up._asdict(),
-            "made": [*record.made] if record else []}))
-    else:
-        print(f"{quoted(set_up.command())}\nmade: "
-              f"{', '.join(record.made) or 'nothing, all was there'}"
-              if record else "nothing is set up here; 'real_server help setup'")
+            "made": [*record.made] if record else [], "packets": packets}))
+        return EXIT_OK
+    print(f"{quoted(set_up.command())}\nmade: "
+          f"{', '.join(record.made) or 'nothing, all was there'}"
+          if record else "nothing is set up here; 'real_server help setup'")
+    if packets:
+        print("packets: " + ", ".join(f"{what.replace('_', ' ')} {number}"
+                                      for what, number in packets.items()))
     return EXIT_OK
 
 
@@ -101,20 +106,13 @@ def _clear(options):
     return EXIT_OK
 
 
-def _chance(options):
-    # what it imports takes long on a small server
-    from . import chance
-    return chance.run(options)
-
-
 def _drained(options):
     from .drained import drained
     return drained(options)
 
 
 def main(argv):
-    if argv[:1] != ["chance"]:
-        argv = renewed(argv, OLD_SPELLINGS, "real_server")
+    argv = renewed(argv, OLD_SPELLINGS, "real_server")
     return run_main(parser(), {"setup": _setup, "check": _check,
-                               "clear": _clear, "chance": _chance,
-                               "drained": _drained, "show": _show}, argv)
+                               "clear": _clear, "show": _show,
+                               "drained": _drained}, argv)

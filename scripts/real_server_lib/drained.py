@@ -15,10 +15,10 @@ from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT, ToolError, json_of
 from mhsstat_lib.address import spelled, told, unmapped
 from mhsstat_lib.progress import Progress, until
 
-from .chance import Store
 from .faults import deaf, translated
 from .host import Host
 from .options import SetUp
+from .state import State
 
 _KINDS = {"ESTAB": "established", "SYN-RECV": "half-open"}
 
@@ -38,27 +38,15 @@ def flows(service, text):
 
 
 def _services(options):
-    """[(address, port)]: named, or those that 'chance set' was told."""
+    """[(address, port)]: named, or those of setup."""
+    record = State().load()
+    set_up = record.set_ups[-1] if record else SetUp(())
     named = [told(text) for text in options.service] or [
-        (ipaddress.ip_address(fields["address"]), fields["port"])
-        for fields in Store().load().services.values()]
+        (ipaddress.ip_address(vip), port) for vip in set_up.vips
+        for protocol, port in set_up.ports if protocol == "tcp"]
     if not named:
-        raise ToolError("no service has the second chance here: name the service by "
-                        "--tcp-service")
+        raise ToolError("no port is set up here: name the service by --tcp-service")
     return list(dict.fromkeys((unmapped(address), port) for address, port in named))
-
-
-def _warn_of_weights(services, host, progress):
-    """By the lists that were set last, which may be old."""
-    own = host.addresses()
-    known = Store().load().services
-    for name in (spelled(*service) for service in services):
-        for servers, until_s, *_ in known.get(name, {"sets": []})["sets"]:
-            for address, _, weight in servers:
-                if until_s is None and address in own and weight:
-                    progress.warn(f"warning: {name}: in the list that was set last "
-                                  f"{address} has the weight {weight}: with that "
-                                  "new connections come")
 
 
 def _warn_of_quic(services, host, progress):
@@ -117,7 +105,6 @@ def drained(options):
     services = _services(options)
     progress = Progress(options.quiet, "real_server")
     host = Host()
-    _warn_of_weights(services, host, progress)
     _warn_of_quic(services, host, progress)
     looks = _Looks(services)
     if options.timeout_s:

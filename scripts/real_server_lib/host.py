@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the kernel says of this network namespace, and changes of it."""
 
+import glob
 import json
 import os
 import socket
+import time
 
 from ipvs_mhs_tool import ToolError, run
 
+MAPS = "/sys/fs/bpf"
 TABLE = "real_server"     # of nft, in the family inet
 
 _SO_NETNS_COOKIE = 71     # Linux 5.14; Python has no name for it
@@ -47,6 +50,7 @@ class Host:
 
     def __init__(self):
         self._said = {}
+        self._absent = set()    # neighbours that do not answer
 
     def _ask(self, *argv):
         if argv not in self._said:
@@ -191,3 +195,75 @@ class Host:
         of ss."""
         return self._ask("ss", "-Htn", "state", "connected", "exclude", "time-wait",
                          f"( sport = :{port} )")
+
+    def segments(self, family):
+        """advmss of default routes"""
+        return [metrics["advmss"] for route in self._ask_json(
+            "ip", "-j", f"-{family}", "route", "show", "default")
+            for metrics in route.get("metrics", []) if "advmss" in metrics]
+
+    def device_to(self, address):
+        """By which this host sends to it."""
+        return self._ask_json("ip", "-j", "route", "get", address)[0]["dev"]
+
+    def neighbour(self, address):
+        """Its MAC address, or None.  What is sent there, to a port that nobody has,
+        makes the kernel ask for it."""
+        for _ in range(10):
+            found = [item.get("lladdr") for item in self._ask_json(
+                "ip", "-j", "neigh", "show", address)]
+            if any(found) or address in self._absent:
+                return next(filter(None, found), None)
+            with socket.socket(socket.AF_INET6 if ":" in address else
+                               socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                try:
+                    sock.sendto(b"", (address, 9))
+                except OSError:
+                    return None
+            self._said.pop(("ip", "-j", "neigh", "show", address), None)
+            time.sleep(0.05)
+        self._absent.add(address)
+        return None
+
+    def has_ingress(self, device):
+        """Whether it has what filters of incoming packets hang on."""
+        return any(qdisc["dev"] == device and
+                   qdisc["kind"] in ("clsact", "ingress")
+                   for qdisc in self._ask_json("tc", "-j", "qdisc", "show"))
+
+    def filters(self, device, pref=None, way="ingress"):
+        """Those of a device."""
+        return [item for item in self._ask_json("tc", "-j", "filter", "show",
+                                                "dev", device, way)
+                if pref in (None, item.get("pref"))] \
+            if self.has_ingress(device) else []
+
+    @staticmethod
+    def pinned(prefix):
+        """Where programs are pinned."""
+        return glob.glob(prefix + "*")
+
+    @staticmethod
+    def program_path(directory):
+        """Where the program is pinned: bpftool before 5.16 takes the section's
+        name."""
+        paths = [f"{directory}/{name}" for name in ("mhs_chance", "classifier")]
+        return next(filter(os.path.exists, paths), paths[0])
+
+    def program_id(self, directory):
+        """None if it is not loaded."""
+        path = self.program_path(directory)
+        if not os.path.exists(path):
+            return None
+        return json.loads(self._ask("bpftool", "-j", "prog", "show", "pinned",
+                                    path))["id"]
+
+    def map(self, path):
+        """{key: value} of a map, as bytes, or of each CPU a value; {} without it"""
+        if not os.path.exists(path):
+            return {}
+        raw = lambda words: bytes(int(word, 16) for word in words)
+        return {raw(item["key"]): [raw(cpu["value"]) for cpu in item["values"]]
+                if "values" in item else raw(item["value"])
+                for item in json.loads(self._ask("bpftool", "-j", "map", "dump",
+                                                 "pinned", path))}

@@ -10,8 +10,6 @@ from ipvs_mhs_tool import Parser, ToolError, UsageError, commands_of
 
 from mhsstat_lib.progress import OLD_INTERVAL, add_waiting
 
-from . import chance_options
-
 DEFAULT_CONFIG = "/etc/ipvs-mhs/real_server.conf"
 OLD_CONFIG = "/etc/real_server.conf"
 # -t is a TCP service in all tools, -n is --dry-run
@@ -32,6 +30,7 @@ class SetUp(NamedTuple):
     gue_port: int = GUE_PORT
     mss: Optional[int] = None
     ports: tuple = ()     # ("tcp", 80)
+    directors: tuple = ()   # their addresses, for the second chance
 
     def families(self):
         """Of the virtual addresses."""
@@ -58,7 +57,8 @@ class SetUp(NamedTuple):
                 ("--tunnel", self.tunnels),
                 ("--outer", [f"ipv{family}" for family in self.outer]),
                 ("--port", [f"{port}/{protocol}"
-                            for protocol, port in self.ports])):
+                            for protocol, port in self.ports]),
+                ("--director", self.directors)):
             argv += [name, ",".join(values)] if values else []
         if "gue" in self.tunnels and self.gue_port != GUE_PORT:
             argv += ["--gue-port", str(self.gue_port)]
@@ -95,6 +95,15 @@ def _vip(text):
         raise argparse.ArgumentTypeError(
             f"{text}: write it as {address.ipv4_mapped}")
     return str(address)
+
+
+def _director(text):
+    """An address of a director"""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no address of a director") from error
 
 
 def _one_of(names):
@@ -147,7 +156,10 @@ def _add_set_up(sub, title):
              "ipv4 or ipv6: of the address by which the director reaches this "
              "server (default: the virtual address's)"),
             (("-p", "--port"), _service, "PORT",
-             "a service that must listen, as 80 or 443/udp: for check")):
+             "a service that must listen, as 80 or 443/udp: for check"),
+            (("-d", "--director"), _director, "ADDRESS",
+             "the second chance: packets of TCP services (--port) whose flow this "
+             "server does not have go back to the directors")):
         group.add_argument(*flags, type=_listed(convert), action="extend",
                            metavar=what, default=[],
                            help=text + "; may be repeated")
@@ -185,7 +197,6 @@ def parser():
     for sub in setup, clear:
         sub.add_argument("-n", "--dry-run", action="store_true",
                          help="print the commands that would do it")
-    chance_options.add_commands(commands, Parser)
     drained = commands.add_parser(
         "drained", help="whether clients' flows are left on this server",
         description="Say how many flows of services this server has left, by its "
@@ -193,7 +204,7 @@ def parser():
                     "over.")
     drained.add_argument("-t", "--tcp-service", dest="service", metavar="ADDRESS:PORT", action="append",
                          default=[], help="may be repeated (default: those of "
-                                          "'chance set')")
+                                          "setup)")
     for sub in show, check, drained:
         sub.add_argument("-j", "--json", action="store_true",
                          help="as a JSON object")
@@ -206,10 +217,17 @@ def set_up_of(options):
     """The options as a SetUp."""
     if options.outer and not options.tunnel:
         raise UsageError("--outer is about tunnels: give --tunnel, too")
+    if options.director and not any(protocol == "tcp"
+                                    for protocol, _ in options.port):
+        raise UsageError("--director is about TCP services: name their ports by "
+                         "--port")
+    if len(set(options.director)) > 16:
+        raise UsageError("at most 16 addresses of directors")
     unique = lambda values: tuple(dict.fromkeys(values))
     return SetUp(unique(options.vip), unique(options.tunnel),
                  unique(int(name[-1]) for name in options.outer),
-                 options.gue_port, options.mss, unique(options.port))
+                 options.gue_port, options.mss, unique(options.port),
+                 unique(options.director))
 
 
 def read_config(path):

@@ -14,7 +14,7 @@ from .host import TABLE
 from .options import family_of
 
 
-# Tunnels of the second chance, which come and go by themselves
+# Tunnels of the second chance
 CHANCE_TUNNELS = ("mhs-chance4", "mhs-chance6")
 
 
@@ -420,7 +420,10 @@ def _parts(set_up, host):
     if set_up.mss:
         yield Clamp(set_up.vips, set_up.mss)
     devices = [part.device for part in tunnels if isinstance(part, Tunnel)]
-    devices += CHANCE_TUNNELS
+    if set_up.directors:
+        # which imports this file
+        from .chance import chance_parts
+        yield from chance_parts(set_up, devices)
     for vip in set_up.vips:
         yield Address(vip, devices)
 

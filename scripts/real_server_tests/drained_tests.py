@@ -12,7 +12,9 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from real_server_lib import chance, cli, drained  # noqa: E402
+from real_server_lib import cli, drained  # noqa: E402
+from real_server_lib.options import SetUp  # noqa: E402
+from real_server_lib.state import Record  # noqa: E402
 
 SOCKETS = """\
 ESTAB      0 0          192.0.2.1:80    198.51.100.7:40000
@@ -23,10 +25,10 @@ SYN-RECV   0 0      [2001:db8::1]:80    [2001:db8::7]:40004
 """
 
 
-def run(*argv, sockets=SOCKETS, listening="", services=None, rules=""):
+def run(*argv, sockets=SOCKETS, listening="", set_up=None, rules=""):
     """(status, standard output, standard error)"""
     out, err = io.StringIO(), io.StringIO()
-    record = chance.Record({"services": services or {}})
+    record = Record([set_up], {}) if set_up else None
     answers = {"flows": lambda self, port: sockets,
                "sockets": lambda self: listening,
                "rules": lambda self: rules,
@@ -34,7 +36,7 @@ def run(*argv, sockets=SOCKETS, listening="", services=None, rules=""):
                    "flags": [], "link_type": "loopback",
                    "addr_info": [{"local": "10.0.0.11"}]}}}
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            mock.patch("real_server_lib.chance.Store.load", lambda self: record), \
+            mock.patch("real_server_lib.state.State.load", lambda self: record), \
             mock.patch.multiple("real_server_lib.host.Host", **answers):
         status = cli.main(["drained", *argv])
     return status, out.getvalue(), err.getvalue()
@@ -83,20 +85,10 @@ class Command(unittest.TestCase):
                 "-t", "192.0.2.1:443", listening="tcp LISTEN 0 128 *:443 *:*\n"
                 f"udp UNCONN 0 0 0.0.0.0:{port} 0.0.0.0:*")[2], warns)
 
-    def test_each_list_tells_weights(self):
-        lists = [[[["10.0.0.11", 80, 0]], None], [[["10.0.0.11", 80, 1]], None]]
-        for sets, warns in ((lists, True), (lists[::-1], True),
-                            ([lists[0], [lists[1][0], 17.0]], False)):
-            self.assertEqual("has the weight 1" in run(services={"192.0.2.1:80": {
-                "address": "192.0.2.1", "port": 80, "sets": sets}})[2], warns)
-
-    def test_services_that_were_set(self):
-        for weight in 0, 1:
-            status, out, err = run(services={"192.0.2.1:80": {
-                "address": "192.0.2.1", "port": 80,
-                "sets": [[[["10.0.0.11", 80, weight]], None]]}})
-            self.assertEqual((status, "3 flow(s)" in out), (124, True))
-            self.assertEqual("has the weight 1" in err, bool(weight))
+    def test_services_that_were_set_up(self):
+        status, out, _ = run(set_up=SetUp(("192.0.2.1",), ports=(
+            ("tcp", 80), ("udp", 443))))
+        self.assertEqual((status, out.count("flow(s)")), (124, 1))
 
     def test_none(self):
         status, _, err = run()

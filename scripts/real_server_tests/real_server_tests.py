@@ -14,7 +14,7 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from real_server_lib import (change, cli, faults, host, options,  # noqa: E402
+from real_server_lib import (chance, change, cli, faults, host, options,  # noqa: E402
                              parts, state)
 from ipvs_mhs_tool import ToolError, quoted  # noqa: E402
 
@@ -347,11 +347,20 @@ class Parts(unittest.TestCase):
             self.assertNotIn("address", str(self.commands("--vip", VIP4,
                                                           on=on)))
 
-    def test_an_address_on_a_tunnel_of_the_second_chance_goes_with_it(self):
-        on = FakeHost(link("mhs-chance4", "UP", "NOARP", kind="gre",
-                           addresses=[(VIP4, 32)]))
-        self.assertIn(f"ip address add {VIP4}/32 dev lo",
-                      self.commands("--vip", VIP4, on=on))
+    def test_what_the_program_is_told(self):
+        one = set_up("--vip", f"{VIP4},{VIP6}", "--port", "80,443/udp",
+                     "--director", "10.0.0.1,2001:db8::2")
+        on = FakeHost({**link("mhs-chance4"), "ifindex": 7})
+        services = chance.Services(None, one).wanted(on, {})
+        self.assertEqual({key[-4:-2] for key in services}, {bytes([0, 80])})
+        self.assertEqual({len(key) for key in services}, {20})
+        with mock.patch.object(host.Host, "neighbour", lambda self, address:
+                               None if ":" in address else "02:00:00:00:00:09"):
+            told = chance.Directors(None, one.directors).wanted(on, {})
+        first, second, third = [*told.values()][:3]
+        self.assertEqual((first[:4], first[20], first[29], len(first)),
+                         (bytes([10, 0, 0, 1]), 7, 9, 32))
+        self.assertEqual((second[16], third), (10, bytes(32)))
 
     def test_clamp(self):
         one = parts.Clamp([VIP4, VIP6], 1400)

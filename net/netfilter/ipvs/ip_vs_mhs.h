@@ -48,9 +48,12 @@
  *	server.lane, local_generation, net.lane_net
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
+ *	server.answered, searches, search_second, chances
+ *			packets that servers send back; server.answered and
+ *			server.nonce also control, under mhs.lock
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
- *		under mhs.lock	server.state, dirty
+ *		under mhs.lock	server.state, server.silent, dirty
  *		under net.lock	net.services, net.fwm_services, net.backup
  *		in a work	addr_only, net.others
  *		anywhere	net.changed; net.foreign, as packets do
@@ -60,8 +63,9 @@
  *
  *	add_dest	-> mhs.listed, with an index of its own
  *	del_dest	-> mhs.gone, MHS_SRV_GONE: the server gets no new flow;
- *			   slots may name the server as old, connection entries
- *			   may lead there
+ *			   slots may name the server as old, with the second
+ *			   chance also stable slots, until hold + pin have
+ *			   passed; connection entries may lead there
  *	add_dest again	-> mhs.listed, same struct and same index
  *	no slot names the server, and hold + pin have passed since del_dest
  *	(also if no slot named the server then, after -w 0) or
@@ -171,11 +175,25 @@ struct mhs_server {
 	u64			counts_until;
 	unsigned long		gone_until;	/* jiffies, after del_dest */
 	bool			in_slots;	/* named by one in the last walk */
+	bool			forgotten;	/* gone_until is past */
 	u8			silent;		/* MHS_DEAD */
 	unsigned long		asked;		/* at last, jiffies */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
+	/* second chance: see ip_vs_mhs_chance.c */
+	unsigned long		answered;	/* jiffies, 0: never */
+	unsigned long		asked_until;	/* the table waits, jiffies */
+	u64			nonce;		/* of questions */
 	struct rcu_head		rcu;
+};
+
+/* What became of packets that servers sent back */
+enum mhs_chance_cnt {
+	MHS_CHANCE_RETURNED,	/* of these: */
+	MHS_CHANCE_ASKED,	/* went to another server */
+	MHS_CHANCE_RESET,	/* no server was left */
+	MHS_CHANCE_DROPPED,	/* the client resends */
+	MHS_CHANCE_MAX
 };
 
 /* 128 chains: entries look up one of perhaps thousands of servers; with more,
@@ -226,6 +244,10 @@ struct mhs {
 	/* Entries are made + counted: packets add to made, a count sets counted */
 	atomic_t		made ____cacheline_aligned_in_smp;
 	u32			counted;
+	/* second chance, by packets that servers send back */
+	atomic_t		searches;	/* in search_second */
+	unsigned long		search_second;
+	atomic_long_t		chances[MHS_CHANCE_MAX];
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
@@ -329,6 +351,8 @@ struct mhs_net {
 	/* sysctls second_chance, quic_ids; NULL: empty */
 	struct mhs_list		*lists[2];
 	u32			hooks[2];	/* users: hashed services */
+	struct nf_hook_ops	chance_ops[2];
+	bool			chance_hooked;
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
 	bool			conntrack;	/* vs.conntrack, the same */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: SipHash over 64-bit words, and the hash of a
- * client, also for user space and the BPF program of servers (chance.bpf.c).
+ * client, also for user space.
  * Whoever includes this file has the types and siphash_key_t.
  */
 #ifndef _IP_VS_MHS_HASH_H

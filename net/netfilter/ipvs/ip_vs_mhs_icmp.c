@@ -30,15 +30,6 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* The packet that an ICMP error quotes */
-struct mhs_error {
-	struct ip_vs_iphdr	quoted;
-	struct ip_vs_proto_data	*pd;
-	const union nf_inet_addr *client;	/* in quoted */
-	__be16			cport;
-	__be16			vport;
-};
-
 static bool icmp_is_error(const struct mhs_packet *p)
 {
 	const u8 *type;
@@ -282,6 +273,19 @@ static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 	return true;
 }
 
+/* The service that sent what an ICMP error to this host quotes, or NULL */
+struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
+			   struct mhs_error *e)
+{
+	struct mhs *mhs;
+
+	BUILD_BUG_ON(sizeof(struct icmp6hdr) != sizeof(struct icmphdr));
+	mhs = icmp_quoted(ipvs, p, p->iph.len + sizeof(struct icmphdr), true, e);
+	/* The sender of the quoted packet is the one to be told */
+	return mhs && ip_vs_addr_equal(p->af, &p->iph.daddr, &e->quoted.saddr) ?
+	       mhs : NULL;
+}
+
 /* Handle ICMP to this host, not a fragment; NF_ACCEPT leaves it to the core */
 unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
@@ -295,10 +299,8 @@ unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
 		return NF_ACCEPT;
 	if (p->af == AF_INET && icmp_tunnel(ipvs, p, &verdict))
 		return verdict;
-	BUILD_BUG_ON(sizeof(struct icmp6hdr) != sizeof(struct icmphdr));
-	mhs = icmp_quoted(ipvs, p, p->iph.len + sizeof(struct icmphdr), true, &e);
-	/* The sender of the quoted packet is the one to be told */
-	if (!mhs || !ip_vs_addr_equal(p->af, &p->iph.daddr, &e.quoted.saddr))
+	mhs = mhs_icmp_about(ipvs, p, &e);
+	if (!mhs)
 		return NF_ACCEPT;
 	s = icmp_server(mhs, p, &e);
 	carrier = s ? rcu_dereference(s->carrier) : NULL;

@@ -88,6 +88,7 @@ static void net_work(struct work_struct *work)
 			mhs_slots_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		mhs_work_poll_stateful(mhs);
+		mhs_chance_poll(mhs);
 		if (full || atomic_read(&mhs->made) + mhs->counted)
 			ours += mhs_work_recount(mhs);
 		mutex_unlock(&mhs->lock);
@@ -216,7 +217,7 @@ static const struct ctl_table net_table[] = {
 	NET_SYSCTL(stateless, SYSCTL_ONE, proc_douintvec_minmax),
 	NET_SYSCTL(lane, SYSCTL_ONE, mhs_lane_watch_sysctl),
 	NET_SYSCTL_TEXT(ingress, 0644, mhs_lane_watch_ingress, NULL),
-	NET_SYSCTL_TEXT(second_chance, 0644, mhs_cid_sysctl, NULL),
+	NET_SYSCTL_TEXT(second_chance, 0644, mhs_chance_sysctl, NULL),
 	/* a key is secret */
 	NET_SYSCTL_TEXT(quic_ids, 0600, mhs_cid_sysctl, SYSCTL_ONE),
 	{ } /* where register_net_sysctl() stops */
@@ -247,12 +248,13 @@ static void __net_exit net_exit(struct net *net)
 	struct mhs_net *mn = mhs_net(net);
 
 	remove_proc_subtree("ip_vs_mhs_lookup", net->proc_net);
+	remove_proc_subtree("ip_vs_mhs_chance", net->proc_net);
 	remove_proc_subtree("ip_vs_mhs_lane", net->proc_net);
 	remove_proc_subtree("ip_vs_mhs", net->proc_net);
 	unregister_net_sysctl_table(mn->header);
 	kfree(mn->table);
 	mhs_lane_watch_exit(mn);
-	mhs_cid_exit(mn);
+	mhs_chance_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 }
 
@@ -283,6 +285,8 @@ static int __net_init net_init(struct net *net)
 			      sizeof(struct seq_net_private)) ||
 	     !proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
 				     mhs_lane_show, NULL) ||
+	     !proc_create_net_single("ip_vs_mhs_chance", 0440, net->proc_net,
+				     mhs_chance_show, NULL) ||
 	     !proc_create_net_data_write("ip_vs_mhs_lookup", 0600,
 					 net->proc_net, &mhs_proc_lookup_ops,
 					 mhs_proc_lookup_write,

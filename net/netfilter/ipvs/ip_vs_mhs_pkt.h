@@ -7,6 +7,7 @@
  *	ip_vs_mhs_lane.c	packets before the IP stack
  *	ip_vs_mhs_lane_way.c	the ways of a lane to servers
  *	ip_vs_mhs_hook.c	the netfilter hooks; requests
+ *	ip_vs_mhs_chance.c	the second chance
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
  *	ip_vs_mhs_entry.c	connection entries: make and find
  *	ip_vs_mhs_cid.c		QUIC by connection ID
@@ -52,7 +53,34 @@ struct mhs_ask {
 	u32			facts;		/* MHS_SVC_*, _PKT_*, _ASK_* */
 };
 
+/* The packet that an ICMP error quotes */
+struct mhs_error {
+	struct ip_vs_iphdr	quoted;
+	struct ip_vs_proto_data	*pd;
+	const union nf_inet_addr *client;	/* in quoted */
+	__be16			cport;
+	__be16			vport;
+};
+
+/* chance */
+bool mhs_chance_answers(const struct mhs_server *s);
+bool mhs_chance_cut(const struct mhs_server *s);
+void mhs_chance_poll(struct mhs *mhs);
+void mhs_chance_new(struct mhs_server *s);
+bool mhs_chance_waits(struct mhs *mhs);
+int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+		      size_t *lenp, loff_t *ppos);
+void mhs_chance_exit(struct mhs_net *mn);
+int mhs_chance_show(struct seq_file *seq, void *v);
+
+static inline void mhs_chance_count(struct mhs *mhs, enum mhs_chance_cnt i)
+{
+	atomic_long_inc(&mhs->chances[i]);
+}
+
 /* icmp */
+struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
+			   struct mhs_error *e);
 unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p);
 
 /* entry */

@@ -128,7 +128,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 	lockdep_assert_held(&mhs->lock);
 	if (weight > 0) {
 		state |= MHS_SRV_IN;
-		s->silent = 0;
+		WRITE_ONCE(s->silent, 0);
 	}
 	if (!READ_ONCE(s->dest->u_threshold)) {
 		WRITE_ONCE(s->counts_until, 0);
@@ -249,6 +249,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		if (s->state & MHS_SRV_GONE) {
 			list_del(&s->list);
 			server_list(s);
+			mhs_chance_new(s);
 		}
 		mhs_server_refresh(s);
 		return 0;
@@ -278,6 +279,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		goto free;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
+	mhs_chance_new(s);
 	server_list(s);
 	mhs_server_refresh(s);
 
@@ -392,7 +394,9 @@ bool mhs_server_dies(struct mhs_server *s)
 		return false;
 	s->asked = jiffies;
 	rcu_read_lock();
-	s->silent = server_outlived(s) ? s->silent + 1 : 0;
+	/* the second chance asks, too, and not only neighbours */
+	WRITE_ONCE(s->silent, !mhs_chance_answers(s) && server_outlived(s) ?
+			      s->silent + 1 : 0);
 	rcu_read_unlock();
 	return s->silent == MHS_DEAD;
 }

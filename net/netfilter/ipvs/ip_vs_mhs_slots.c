@@ -24,6 +24,9 @@ static struct mhs_scratch {
 	u16			idx[MHS_IDX_MAX];
 	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
+	/* second chance: servers that answer, and that nobody asks */
+	DECLARE_BITMAP(answer, MHS_IDX_MAX + 1);
+	DECLARE_BITMAP(lost, MHS_IDX_MAX + 1);
 } slots_scratch;
 
 struct workqueue_struct *mhs_slots_wq;
@@ -58,8 +61,8 @@ void mhs_slots_exit(void)
 	kvfree(f->share);
 }
 
-/* Have all servers the second chance?  They send packets of flows that they do not
- * have on, so the table changes at once.
+/* Has the service the second chance?  Servers that answer send packets of flows that
+ * they do not have back, so a slot moves at once from one to the other.
  */
 static bool slots_chance(struct mhs *mhs)
 {
@@ -81,6 +84,23 @@ static bool slots_chance(struct mhs *mhs)
 		return false;
 	}
 	return true;
+}
+
+/* The word @n that comes after @w, with the server that had the slot before if the
+ * slot is stable.  @lost: servers that nobody asks any more.
+ */
+static u32 slots_former(u32 w, u32 n, const unsigned long *lost)
+{
+	u32 now = mhs_slot_cand(n), former = mhs_slot_old(w);
+
+	if (!mhs_slot_stable(n))
+		return n;
+	if (former == now || test_bit(former, lost))
+		former = mhs_slot_other(w);
+	if (former == now || test_bit(former, lost))
+		former = MHS_IDX_NONE;
+	return (n & ~(MHS_IDX_MAX << MHS_OLD_SHIFT)) |
+	       former << MHS_OLD_SHIFT;
 }
 
 /* Add the server of one slot to the fingerprint of a table */
@@ -114,6 +134,16 @@ static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
 	rcu_read_unlock();
 }
 
+/* Note what a walk wants to know of a server.  @cut: deleted, with its flows */
+static void slots_mark(const struct mhs_server *s, bool cut)
+{
+	struct mhs_scratch *scratch = &slots_scratch;
+
+	__assign_bit(s->idx, scratch->cut, cut || s->silent == MHS_DEAD);
+	__assign_bit(s->idx, scratch->lost, s->forgotten || mhs_chance_cut(s));
+	__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
+}
+
 /* Walk the slots, which packets read and write meanwhile: set candidates by the table
  * @target (if not NULL), move the slots on by the clocks that ticked, MHS_TICK_*, and
  * take the census.  The full barrier of the compare-and-exchange pairs with
@@ -133,17 +163,17 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 
 	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
+	bitmap_zero(scratch->lost, MHS_IDX_MAX + 1);
+	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = slots_chance(mhs);
 	if (target && (settling || chance))
 		mhs->pinned_ms = 0;
 	cutting = mhs_cutting(mhs->ipvs);
 	list_for_each_entry(s, &mhs->gone, list)
-		if (cutting || s->silent == MHS_DEAD)
-			__set_bit(s->idx, scratch->cut);
+		slots_mark(s, cutting);
 	list_for_each_entry(s, &mhs->listed, list)
-		if (s->silent == MHS_DEAD)
-			__set_bit(s->idx, scratch->cut);
+		slots_mark(s, false);
 	mutex_unlock(&mhs->lock);
 
 	/* A slot that enters a phase between two ticks waits for its first tick
@@ -163,15 +193,20 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 			if (target)
 				idx = target[i] == MHS_FILL_NONE ?
 				      MHS_IDX_NONE : scratch->idx[target[i]];
-			at_once = settling || chance ||
+			at_once = settling ||
 				  (test_bit(mhs_slot_old(w), scratch->cut) &&
-				   (cutting || idx != MHS_IDX_NONE));
+				   (cutting || idx != MHS_IDX_NONE)) ||
+				  (chance && test_bit(idx, scratch->answer) &&
+				   test_bit(mhs_slot_old(w), scratch->answer));
 			n = mhs_slot_change(w, idx, at_once, first);
 			n = mhs_slot_tick(n, ticks);
+			if (chance)
+				n = slots_former(w, n, scratch->lost);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
 		__set_bit(mhs_slot_cand(n), scratch->named);
 		__set_bit(mhs_slot_old(n), scratch->named);
+		__set_bit(mhs_slot_other(n), scratch->named);
 		stage = mhs_slot_stage(n);
 		now.hold += mhs_slot_holding(n);
 		now.pin += mhs_slot_pinning(n);

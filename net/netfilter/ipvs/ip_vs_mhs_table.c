@@ -127,7 +127,8 @@ u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 	if (at_once || idx == old || old == MHS_IDX_NONE)
 		return (w & MHS_TRACK) | idx;
 	if (mhs_slot_stable(w))
-		w |= first_stage << MHS_STAGE_SHIFT | old << MHS_OLD_SHIFT;
+		w = (w & MHS_TRACK) | first_stage << MHS_STAGE_SHIFT |
+		    old << MHS_OLD_SHIFT;
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 

@@ -11,8 +11,8 @@
  *	+-----+-----------+-----------------+-----------------+
  *
  * candidate	index of the server for new flows; 0 is "no server"
- * old		index of the server for older flows; 0 in a stable slot, which has
- *		only one server
+ * old		index of the server for older flows; in a stable slot the server that
+ *		had the slot before, if the service has the second chance, else 0
  * stage	0 stable, 1..4 hold, 5..15 pin
  * track	two generations of "flows of this slot may have an entry"
  *
@@ -92,6 +92,13 @@ static inline u32 mhs_slot_old(u32 w)
 {
 	return mhs_slot_stable(w) ? mhs_slot_cand(w) :
 	       (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX;
+}
+
+/* The server of the slot that older flows do not go to */
+static inline u32 mhs_slot_other(u32 w)
+{
+	return mhs_slot_stable(w) ? (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX :
+	       mhs_slot_cand(w);
 }
 
 static inline bool mhs_slot_tracked(u32 w)

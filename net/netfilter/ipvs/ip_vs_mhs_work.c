@@ -22,6 +22,7 @@
  * whether its time has come, which also yields the time of the next run.
  */
 #include "ip_vs_mhs_ctl.h"
+#include "ip_vs_mhs_pkt.h"
 
 /* Rebuilds wait until the servers of the namespace have been quiet for so long,
  * because commands tend to come together, but at most MHS_BUILD_LATEST
@@ -61,6 +62,15 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 	return ticks;
 }
 
+/* May servers without new flows have older ones?  In a transition; with the second
+ * chance, which makes none, as long as the weight is 0.
+ */
+static bool work_drains(const struct mhs *mhs)
+{
+	return mhs->census.hold || mhs->census.pin ||
+	       (READ_ONCE(mhs->chance) && mhs->drains);
+}
+
 /* Follow sysctls that were set after del_dest: hold_ms and pin_ms may be
  * shorter; with expire_nodest_conn, or when a server is found dead, the caller has
  * to walk: returns true.  Not before a rebuild, which cuts, too.
@@ -77,12 +87,18 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 	list_for_each_entry(s, &mhs->gone, list) {
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
-		if (s->in_slots)
-			cuts |= cutting | mhs_server_dies(s);
-		else
+		if (!s->in_slots) {
 			mhs_time_due(s->gone_until, delay);
+			continue;
+		}
+		cuts |= cutting | mhs_server_dies(s);
+		/* then no slot names the server as the former one */
+		if (!s->forgotten && mhs_time_due(s->gone_until, delay)) {
+			s->forgotten = true;
+			cuts = true;
+		}
 	}
-	if (mhs->census.hold || mhs->census.pin)
+	if (work_drains(mhs))
 		list_for_each_entry(s, &mhs->listed, list)
 			cuts |= mhs_server_dies(s);
 	return cuts && !mhs->dirty;
@@ -91,7 +107,7 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 /* Is a rebuild due?  In any case before slots merge by @ticks: a server added
  * again gets them back.
  */
-static bool work_builds(const struct mhs *mhs, u32 ticks, unsigned long *delay)
+static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 {
 	unsigned long at = READ_ONCE(mhs->net->changed) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
@@ -100,6 +116,9 @@ static bool work_builds(const struct mhs *mhs, u32 ticks, unsigned long *delay)
 		at = latest;
 	if (time_before(at, mhs->build_at))
 		at = mhs->build_at;
+	if (mhs->dirty && mhs_chance_waits(mhs) &&
+	    time_before(at, jiffies + MHS_BUILD_QUIET))
+		at = jiffies + MHS_BUILD_QUIET;
 	return mhs->dirty &&
 	       (mhs->hurry || mhs_time_due(at, delay) ||
 		(ticks & MHS_TICK_PIN &&
@@ -230,8 +249,7 @@ void mhs_work(struct work_struct *work)
 	ticks = work_clocks(mhs, &delay);
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
-	if (mhs->census.hold || mhs->census.pin || !list_empty(&mhs->gone) ||
-	    mhs->poked || mhs->full)
+	if (work_drains(mhs) || !list_empty(&mhs->gone) || mhs->poked || mhs->full)
 		delay = min_t(unsigned long, delay, MHS_POLL);
 	mhs_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The second chance of servers: a packet that comes to a server without a socket
- * for its flow is sent on to the server that had the flow's slot before.
+/* The second chance, the servers' half: a TCP packet that comes to a server without
+ * a socket for its flow goes back to the director, which asks the next server.
  *
- * The program is for the ingress of devices, by tc.  `real_server chance` loads
- * and attaches the program and writes its maps.  User space computes who owned
- * a slot, from the same tables as the director's.
+ * The program is for the ingress of devices, by tc.  `real_server setup` loads and
+ * attaches the program and writes its maps.
  *
  *	TCP packet, or ICMP error, to a service
  *	  |-- SYN ---------------------------------------------> stays
- *	  |-- nobody listens here -----------------------------> stays
  *	  |-- a socket, a half-open one, a cookie of the flow -> stays
- *	  |-- every other owner of the slot was asked ---------> stays: a reset
- *	  '-- else ---------------------------> the next owner, in a GRE tunnel
+ *	  '-- else -----------> back, in GRE, to the director of the packet
  *
- * All owners of a slot form one circle, by their addresses.  The key of
- * the GRE header counts the owners that were asked: with as many as there are
- * other owners, the circle is closed.  A server that is none of them does not count
- * if the packet came to it first; what another server sent on counts always, so
- * that no packet goes round for ever between servers that disagree.
+ * The director is known by the outer source address of IPIP, which the program
+ * notes where the tunnel packet comes in, or by the source of the frame, whose
+ * address ARP tells.  Any director will do: all of them ask the same servers.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,19 +31,6 @@
 typedef __u64 u64;
 typedef __u32 u32;
 typedef __u16 u16;
-typedef struct {
-	u64	key[2];
-} siphash_key_t;
-
-#define ntohl bpf_ntohl
-
-static __always_inline u64 rol64(u64 x, u32 bits)
-{
-	return x << bits | x >> (64 - bits);
-}
-
-#include "ip_vs_mhs_hash.h"
-
 #define AF_INET		2
 #define AF_INET6	10
 #define IP_OFFSET	0x1fff	/* fragment offset, of struct iphdr.frag_off */
@@ -61,6 +43,17 @@ static __always_inline u64 rol64(u64 x, u32 bits)
 #define ICMPV6_ERROR_LAST	4
 
 #define ICMP_BYTES	8	/* what an error quotes stands behind them */
+
+/* linux/if_arp.h neither.  ARP of IPv4, up to the sender's address: */
+struct arp {
+	__be16		hardware;
+	__be16		protocol;
+	__u8		bytes;
+	__u8		address_bytes;
+	__be16		operation;
+	__u8		mac[ETH_ALEN];
+	__be32		addr;
+} __attribute__((packed));
 
 /* What stands in the kernel's sockets; libbpf finds the places */
 struct tcp_request_sock {
@@ -82,10 +75,10 @@ struct tcp_timewait_sock {
 
 #define tw_snd_nxt	tw_sk.__tw_common.skc_tw_snd_nxt
 
-/* The maps; scripts/real_server_lib/chance_map.py writes the same shapes */
+/* The maps; scripts/real_server_lib/chance.py writes the same shapes */
 
-#define NSEC_PER_SEC	1000000000
 #define SERVICES	1024	/* more than servers have */
+#define DIRECTORS	16	/* addresses of directors */
 
 struct service {
 	union nf_inet_addr addr;	/* zeros behind an IPv4 address */
@@ -93,57 +86,44 @@ struct service {
 	u16		family;
 };
 
-/* One service: an array of rows, replaced as a whole
- *
- *	row 0			the key of the hash
- *	row 1			enum meta
- *	rows from 2		four slots each: the number of the next owner, how
- *				many other owners there are, and STRANGER if this
- *				server is none of them
- *	behind them		the addresses of the servers
- *
- * AWAY: the next owner is a guess, who had the slot while this server was away
- */
-struct row {
-	u32	w[4];
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SERVICES);
+	__type(key, struct service);
+	__type(value, u32);
+} chance_services SEC(".maps");
+
+struct mac {
+	u16	w[ETH_ALEN / 2];
 };
 
-enum meta {
-	META_SLOTS,
-	META_AWAY_UNTIL,	/* seconds since boot: end of all guesses */
-	META_IFINDEX,		/* of the tunnel device */
-	META_FLAGS,
-};
+static __always_inline bool is_same(const struct mac *a, const struct mac *b)
+{
+	return a->w[0] == b->w[0] && a->w[1] == b->w[1] && a->w[2] == b->w[2];
+}
 
-#define FLAG_ADDR_ONLY	1	/* the port is not hashed */
-#define FLAG_SERVERS_6	2	/* the servers' addresses are IPv6 */
-
-#define STRANGER	0x80000000
-#define OTHERS_SHIFT	24
-#define OTHERS_MASK	0x7f
-#define AWAY		0x800000
-#define OWNER_MASK	0x7fffff
-
-struct table {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_INNER_MAP);	/* tables differ in size */
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(u32));
-	__uint(value_size, sizeof(struct row));
+struct director {
+	union nf_inet_addr addr;
+	u32		family;		/* 0: no director */
+	u32		ifindex;	/* of the GRE device */
+	struct mac	mac;
+	u16		pad;
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
-	__uint(max_entries, SERVICES);
-	__uint(key_size, sizeof(struct service));
-	__uint(value_size, sizeof(u32));
-	__array(values, struct table);
-} chance_services SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, DIRECTORS);
+	__type(key, u32);
+	__type(value, struct director);
+} chance_directors SEC(".maps");
+
+/* skb->tc_index of what comes out of a tunnel: TC_INDEX and the director */
+#define TC_INDEX	0x6d00
 
 enum count {
 	COUNT_KEPT,
-	COUNT_SENT_ON,
-	COUNT_REFUSED,
+	COUNT_SENT_BACK,
+	COUNT_FAILED,
 	COUNTS,
 };
 
@@ -154,11 +134,7 @@ struct {
 	__type(value, u64);
 } chance_counts SEC(".maps");
 
-/* The GRE key of a packet sent on: these three bytes, then how many owners were
- * asked, and one more
- */
-#define GRE_KEY		0x6d687300
-#define GRE_KEY_MASK	0xffffff00
+#define GRE_KEY		0x6d687300	/* also in ip_vs_mhs_chance.c */
 
 /* Where the tunnel key ended before Linux 6.0; any kernel takes this size */
 #define TUNNEL_KEY_SIZE	(offsetof(struct bpf_tunnel_key, tunnel_label) + \
@@ -376,122 +352,165 @@ static __always_inline bool is_here(struct bpf_sock *sk, struct packet *p)
 	}
 }
 
-/* The word of the packet's slot, 0 without other owners */
-static __always_inline u32 slot_word(void *table, const struct row *meta,
-				     const struct packet *p)
+/* The number of the director with the address, or DIRECTORS */
+static __always_inline u32 find_director(u32 family,
+					 const union nf_inet_addr *addr)
 {
-	u32 slots = meta->w[META_SLOTS], at = 0, slot;
-	const struct row *row;
-	siphash_key_t key;
-	u16 port;
+	const struct director *d;
+	u32 i, at;
 
-	row = bpf_map_lookup_elem(table, &at);
-	if (!row)
-		return 0;
-	__builtin_memcpy(&key, row, sizeof(key));
-	port = meta->w[META_FLAGS] & FLAG_ADDR_ONLY ? 0 : p->client_port;
-	slot = (sip_client(&key, p->service.family == AF_INET6, &p->client,
-			   port) >> 32) * slots >> 32;
-	at = 2 + slot / 4;
-	row = bpf_map_lookup_elem(table, &at);
-	return row ? row->w[slot & 3] : 0;
+#pragma unroll
+	for (i = 0; i < DIRECTORS; i++) {
+		at = i;
+		d = bpf_map_lookup_elem(&chance_directors, &at);
+		if (!d || !d->family)
+			break;
+		if (d->family == family &&
+		    d->addr.all[0] == addr->all[0] &&
+		    d->addr.all[1] == addr->all[1] &&
+		    d->addr.all[2] == addr->all[2] &&
+		    d->addr.all[3] == addr->all[3])
+			return i;
+	}
+	return DIRECTORS;
 }
 
-/* Send the packet to the next owner of its slot, or leave it to the stack */
-static __always_inline int send_on(struct __sk_buff *skb, const struct packet *p,
-				   void *table, u32 asked, int stays)
+/* Who sent the frame: the director with that address; the first one of the family
+ * if none has it.
+ */
+static __always_inline u32 director_of_frame(struct __sk_buff *skb, u32 family)
+{
+	u32 i, at, first = DIRECTORS;
+	const struct director *d;
+	struct mac mac = {};
+
+	bpf_skb_load_bytes_relative(skb, offsetof(struct ethhdr, h_source), &mac,
+				    sizeof(mac), BPF_HDR_START_MAC);
+#pragma unroll
+	for (i = 0; i < DIRECTORS; i++) {
+		at = i;
+		d = bpf_map_lookup_elem(&chance_directors, &at);
+		if (!d || !d->family)
+			break;
+		if (d->family != family)
+			continue;
+		if (is_same(&d->mac, &mac))
+			return i;
+		if (first == DIRECTORS)
+			first = i;
+	}
+	return first;
+}
+
+/* A director tells who it is, and needs to, before it sends a frame here */
+static __always_inline void learn(struct __sk_buff *skb)
+{
+	union nf_inet_addr from = {};
+	struct arp arp;
+	struct director *d;
+	struct mac mac;
+	u32 at;
+
+	if (bpf_skb_load_bytes_relative(skb, 0, &arp, sizeof(arp),
+					BPF_HDR_START_NET))
+		return;
+	if (arp.protocol != bpf_htons(ETH_P_IP) || arp.bytes != ETH_ALEN)
+		return;
+	from.ip = arp.addr;
+	at = find_director(AF_INET, &from);
+	d = bpf_map_lookup_elem(&chance_directors, &at);
+	__builtin_memcpy(&mac, arp.mac, sizeof(mac));
+	if (d && !is_same(&d->mac, &mac))
+		d->mac = mac;
+}
+
+/* Note the director of a tunnel packet, which comes in again without its header */
+static __always_inline void note(struct __sk_buff *skb, u32 family,
+				 const void *addr, u32 bytes)
+{
+	union nf_inet_addr from = {};
+	u32 at;
+
+	__builtin_memcpy(&from, addr, bytes);
+	at = find_director(family, &from);
+
+	skb->tc_index = at < DIRECTORS ? TC_INDEX | at : 0;
+}
+
+static __always_inline int send_back(struct __sk_buff *skb,
+				     const struct packet *p)
 {
 	struct bpf_tunnel_key to = {};
 	u64 flags = BPF_F_ZERO_CSUM_TX;
-	const struct row *meta, *address;
-	u32 word, at = 1;
+	const struct director *d;
+	u32 at = skb->tc_index;
 
-	meta = bpf_map_lookup_elem(table, &at);
-	if (!meta)
-		return stays;
-	word = slot_word(table, meta, p);
-	if ((asked ? asked - 1 : 0) >= (word >> OTHERS_SHIFT & OTHERS_MASK) ||
-	    (word & AWAY &&
-	     bpf_ktime_get_ns() / NSEC_PER_SEC >= meta->w[META_AWAY_UNTIL]))
-		goto refuse;
-	if (!asked)
-		asked = word & STRANGER ? 0 : 1;
-	at = 2 + (meta->w[META_SLOTS] + 3) / 4 + (word & OWNER_MASK);
-	address = bpf_map_lookup_elem(table, &at);
-	if (!address)
-		goto refuse;
-	to.tunnel_id = GRE_KEY | (asked + 1);
+	at = (at & 0xff00) == TC_INDEX ? at & 0xff :
+	     director_of_frame(skb, p->service.family);
+	d = bpf_map_lookup_elem(&chance_directors, &at);
+	if (!d || !d->family)
+		goto fail;
+	to.tunnel_id = GRE_KEY;
 	to.tunnel_ttl = 64;
-	if (meta->w[META_FLAGS] & FLAG_SERVERS_6) {
+	if (d->family == AF_INET6) {
 		flags |= BPF_F_TUNINFO_IPV6;
-		__builtin_memcpy(to.remote_ipv6, address, sizeof(*address));
+		__builtin_memcpy(to.remote_ipv6, &d->addr, 16);
 	} else {
-		to.remote_ipv4 = bpf_ntohl(address->w[0]);
+		to.remote_ipv4 = bpf_ntohl(d->addr.ip);
 	}
 	if (bpf_skb_set_tunnel_key(skb, &to, TUNNEL_KEY_SIZE, flags))
-		goto refuse;
-	count(COUNT_SENT_ON);
-	return bpf_redirect(meta->w[META_IFINDEX], 0);
-refuse:
-	count(COUNT_REFUSED);
-	return stays;
+		goto fail;
+	count(COUNT_SENT_BACK);
+	return bpf_redirect(d->ifindex, 0);
+fail:
+	count(COUNT_FAILED);
+	return TC_ACT_UNSPEC;
 }
 
-/* How many owners were asked before, and one more; 0: no server sent this on */
-static __always_inline u32 asked_before(struct __sk_buff *skb)
-{
-	struct bpf_tunnel_key from = {};
-
-	if (bpf_skb_get_tunnel_key(skb, &from, TUNNEL_KEY_SIZE, 0) &&
-	    bpf_skb_get_tunnel_key(skb, &from, TUNNEL_KEY_SIZE,
-				   BPF_F_TUNINFO_IPV6))
-		return 0;
-	return (from.tunnel_id & GRE_KEY_MASK) == GRE_KEY ?
-	       from.tunnel_id & ~GRE_KEY_MASK : 0;
-}
-
-/* TC_ACT_UNSPEC: other filters of the device go on.  TC_ACT_OK ends them for a
- * packet of a service that another server sent on; behind this program the tunnel
- * device has a filter that drops everything else.
- */
+/* TC_ACT_UNSPEC: other filters of the device go on */
 SEC("classifier")
 int mhs_chance(struct __sk_buff *skb)
 {
 	struct packet p = {};
 	struct bpf_sock *sk;
-	void *table;
-	u32 asked;
 	bool here;
-	int stays;
 
-	if (skb->pkt_type != PACKET_HOST || skb->vlan_present)
+	if (skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	if (skb->protocol == bpf_htons(ETH_P_ARP))
+		learn(skb);
+	if (skb->pkt_type != PACKET_HOST)
 		return TC_ACT_UNSPEC;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (!parse4(skb, &p))
+		if (!parse4(skb, &p)) {
+			if (p.ip4.protocol == IPPROTO_IPIP ||
+			    p.ip4.protocol == IPPROTO_IPV6)
+				note(skb, AF_INET, &p.ip4.saddr, 4);
 			return TC_ACT_UNSPEC;
+		}
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (!parse6(skb, &p))
+		if (!parse6(skb, &p)) {
+			if (p.ip6.nexthdr == IPPROTO_IPIP ||
+			    p.ip6.nexthdr == IPPROTO_IPV6)
+				note(skb, AF_INET6, &p.ip6.saddr, 16);
 			return TC_ACT_UNSPEC;
+		}
 	} else {
 		return TC_ACT_UNSPEC;
 	}
-	table = bpf_map_lookup_elem(&chance_services, &p.service);
-	if (!table)
+	if (!bpf_map_lookup_elem(&chance_services, &p.service) ||
+	    (!p.error && p.th.syn && !p.th.ack))
 		return TC_ACT_UNSPEC;
-	asked = asked_before(skb);
-	stays = asked ? TC_ACT_OK : TC_ACT_UNSPEC;
-	if (!p.error && p.th.syn && !p.th.ack)
-		return stays;
 	sk = lookup(skb, &p);
-	if (!sk)
-		return stays;
-	here = is_here(sk, &p);
-	bpf_sk_release(sk);
-	if (here) {
-		count(COUNT_KEPT);
-		return stays;
+	if (sk) {
+		here = is_here(sk, &p);
+		bpf_sk_release(sk);
+		if (here) {
+			count(COUNT_KEPT);
+			return TC_ACT_UNSPEC;
+		}
 	}
-	return send_on(skb, &p, table, asked, stays);
+	return send_back(skb, &p);
 }
 
 /* The helpers that read sockets are for programs under this license only */

@@ -27,7 +27,6 @@ declare -A SCHEDULERS=(
 . "$(dirname "$0")/../../selftests/net/ipvs_mhs/lib.sh"
 # shellcheck source=../../selftests/net/ipvs_mhs/lib_chance.sh
 . "$here/lib_chance.sh"
-SLOTS=65521
 
 # services NAMESPACE [SERVERS]: make a director of it
 services() {
@@ -41,11 +40,6 @@ services() {
 	[ "$by" != mh-sloppy ] || sysctls "$1" net.ipv4.vs.sloppy_tcp=1
 }
 
-# told: with the second chance the servers are told of the change
-told() {
-	[ "$by" != mhs-chance ] || tell now >&2
-}
-
 # out N HOW; back N HOW: a server, by weight or by delete
 out() {
 	if [ "$2" = weight ]; then
@@ -53,7 +47,6 @@ out() {
 	else
 		dr ipvsadm -d -t $VIP4:80 -r "10.2.0.$((10 + $1)):80"
 	fi
-	told
 }
 
 back() {
@@ -62,7 +55,6 @@ back() {
 	else
 		real_lines $VIP4:80 -g "$1" | dr ipvsadm -R
 	fi
-	told
 }
 
 # all_entries: of both directors
@@ -119,7 +111,6 @@ scenario_add() {
 # Of the first one, from 1 to 3
 scenario_weight() {
 	weight 1 3
-	told
 	nap 2
 }
 
@@ -148,7 +139,7 @@ scenario_failover() {
 	nap 2
 }
 
-# The director dies after a change that both know, and servers do not.  Half of the flows
+# The director dies after a change that both know.  Half of the flows
 # began after the change.
 scenario_killed() {
 	if [ "$before" = yes ]; then
@@ -193,8 +184,9 @@ fi
 if [ "$by" = mhs-chance ]; then
 	chance_kernel
 	servers=$(seq -f s%.0f -s " " $SERVERS)
-	program_here now
-	tell now >&2
+	# shellcheck disable=SC2086
+	equip $servers >&2
+	busywait 20 answering $SERVERS
 fi
 flow_start old --host $VIP4 --timeout 4
 flow_start new --host $VIP4 --timeout 4 --pause 0.02

@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 1800
-# weight: 30
+# weight: 60
 # The second chance: with the program on the servers no flow breaks when servers are
-# drained, deleted and added, twice in a row, and with SYN cookies, though the
-# director makes no entry; clients of a dead server are reset at once.  Without the
-# program the same changes break flows.  Kernels without BTF get the program without
-# what needs that; chance_forged.sh is about the rest.
+# drained, deleted, added and replaced, twice in a row, while others fail, with
+# directors that disagree, die or know nothing, though no director makes an entry;
+# clients of a dead server are reset at once.  Servers without the program have their
+# flows kept by entries.  IPv4 goes by direct routing and IPv6 by IPIP; with MHS_LONG, as
+# "make test-long" has it, the other way round, too, and more servers are replaced.
+# chance_forged.sh has what strangers send.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
@@ -15,231 +17,245 @@
 # shellcheck source=lib_chance.sh
 . "${0%/*}/lib_chance.sh"
 
-# of_s1: flows of s1, into $mine
-of_s1() {
+# of SERVER: its flows, into $mine
+of() {
 	pair ping
-	mine=$(sum s1)
+	mine=$(sum "$1")
 }
 
-# cable up | down: of s1
+# cable SERVER up | down
 cable() {
-	ip -n "$(ns rt)" link set vs1 "$1"
+	ip -n "$(ns rt)" link set "v$1" "$2"
 }
 
-# found ARGUMENTS: the status of check on s2, and how often it says $pattern
-found() {
-	on s2 check "$@"
-	echo "$? $(grep -c "$pattern" "$work/said.s2")"
+# restart: from three servers, without a flow
+restart() {
+	pair reset
+	busywait 60 eval '[ "$(entries)" -eq 0 ]'
+	dr ipvsadm -C
+	chance_services 1 2 3
+	busywait 20 answering 6
 }
 
-# listed [SERVICE...]: the services with the second chance
-listed() {
-	dr sh -c "echo '$*' >/proc/sys/net/ipv4/vs/mhs/second_chance" 2>/dev/null
+planned() {
+	pair open 40
+	unbroken "$1: stable"
+	both -e 1 0
+	unbroken "$1: drain"
+	pair bulk 20000 1
+	unbroken "$1: uploads in full frames"
+	pair open 20
+	both -d 1
+	unbroken "$1: delete"
+	pair open 20
+	both -a 1 1
+	unbroken "$1: added again"
+	both -e 1 0
+	pair open 20
+	both -e 2 0
+	unbroken "$1: two changes"
+	pair open 20
+	both -e 1 1
+	both -e 3 0
+	unbroken "$1: two more"
+	check_cmp "$1: packets went to the right server" "$(chances Asked)" -gt 0
+	check "$1: none was reset" 0 "$(chances Reset)"
 }
 
-plan 38
-btf=""
-[ -e /sys/kernel/btf/vmlinux ] || btf=-without-btf
-program now $btf
-cp -r "$work/now" "$work/next"
-echo >>"$work/next/chance.bpf.o" # another file of the same program
-chance_net
-
-# Without it
-pair open 60
-pair ping
-both -e 1 0
-pair ping
-check_cmp "control: without the program a drain breaks flows" \
-	"$(sum broken)" -gt 0
-pair reset
-both -e 1 1
-
-# Set while all is well
-tell now
-check "the servers are told" 0 $?
-on s1 check
-check "check is quiet" "0 " "$? $(<"$work/said.s1")"
-on s1 show
-check "the tables are the director's" \
-	"$(mhs CandidatePrint "$SVC4") $(mhs CandidatePrint "$SVC6")" \
-	"$(sed -n 's/.*CandidatePrint \([0-9a-f]*\).*/\1/p' "$work/said.s1" |
-		paste -sd ' ')"
-pair open 60
-unbroken "stable"
-count
-check_cmp "packets of flows are kept" "$kept" -gt 0
-check "none is sent on" "0 0" "$sent $refused"
-
-# Drain, delete, add again.  The servers are told before a slot changes again, not of
-# the last change.
-both -e 1 0
-unbroken "drain"
-count
-check_cmp "drain: packets are sent on" "$sent" -gt 0
-pair bulk 20000 1
-unbroken "uploads in full frames"
-pair open 30
-both -d 1
-unbroken "delete"
-tell now
-pair open 30
-both -a 1 1
-unbroken "added again"
-count
-check "packets of live flows are never refused" 0 "$refused"
-pair reset
-
-# Two changes in a row, and SYN cookies.  Servers in one kernel share its secret: while
-# about as many bytes went as came, an ACK has a cookie that all of them take for theirs.
-for s in $servers; do
-	sysctls "$s" net.ipv4.tcp_syncookies=2
-done
-pair open 60
-pair bulk 300 1
-both -e 1 0
-tell now
-pair open 30
-pair bulk 300 1
-both -e 2 0
-tell now
-tell now # as a restart of the unit does
-unbroken "two changes, SYN cookies"
-pair open 30
-pair bulk 300 1
-both -e 1 1
-unbroken "then the first one is back"
-pair reset
-both -e 2 1
-tell now
-for s in $servers; do
-	sysctls "$s" net.ipv4.tcp_syncookies=1
-done
-
-# A dead server
-pair open 40
-of_s1
-both -e 1 0
-cable down
-pair ping 1
-check "control: flows of a dead server hang" "$mine 0" "$(sum broken) $(sum rst)"
-pair reset
-cable up
-both -e 1 1
-pair open 40
-of_s1
-check_cmp "the server is back" "$mine" -gt 0
-both -e 1 0
-cable down
-servers="s2 s3" tell now --dead 10.2.0.11 --dead fd02::11
-pair ping 1
-check "marked as dead: its flows, and no others, are reset" "$mine $mine" \
-	"$(sum broken) $(sum rst)"
-servers="s2 s3" tell now
-on s2 show
-check "a dead server stays dead when another change is told" 1 \
-	"$(grep -c "^dead: 10.2.0.11" "$work/said.s2")"
-pair reset
-cable up
-both -e 1 1
-tell now
-on s2 show
-check "until it is back" 0 "$(grep -c "^dead: 10.2.0.11" "$work/said.s2")"
-
-# What check finds
-in_ns s2 tc filter del dev eth0 ingress pref 4900
-pattern="^error: the program is not attached to eth0"
-check "check finds that the program is detached" "1 1" "$(found)"
-ip -n "$(ns s2)" link del mhs-chance4
-tell now
-pattern=.
-check "its remedy mends it, and a tunnel that is another now" "0 0" "$(found)"
-both -e 3 0
-dr ipvsadm -S -n >"$work/services"
-pattern="^error: .*: what is set is old"
-check "check finds an old list" "1 2" "$(found --servers "$work/services")"
-
-# Another program, under load, while packets are sent on; and the way back
-both -e 3 1
-pair open 40
-both -e 1 0
-pair busy 1
-flow_send c4 busy 600
-flow_send c6 busy 600
-tell next
-check "another program takes over" 0 $?
-flow c4 stop
-reply4=$reply
-flow c6 stop
-check "another program: none broken, none moved" "0 0" \
-	"$(sum broken) $(sum moved)"
-count
-check_cmp "another program: packets are sent on" "$sent" -gt 0
-both -e 1 1
-on s1 set --servers "$work/services" --service "$SVC4" --table-size 65521 \
-	--table-program "$built/mhs_table" \
-	--program "$work/next/chance.bpf.o"
-on s1 show
-check "one of the services, a large table" "1 1" "$(grep -c slots \
-	"$work/said.s1") $(grep -c "65521 slots" "$work/said.s1")"
-for s in $servers; do
-	on "$s" clear
-done
-check "clear leaves no tunnel, no filter, no program" "" \
-	"$(in_ns s1 ip -br link show | grep -o "mhs-chance."
-	in_ns s1 tc qdisc show dev eth0 | grep clsact
-	ls -d /sys/fs/bpf/real_server* 2>/dev/null)"
-unbroken "after the way back"
-
-# Two directors that disagree.  Each change here is a packet's way from one to the other:
-# no server is told of it.
-pair reset
-both -e 2 5
-dr ipvsadm -S -n >"$work/other"
-both -e 2 1
-tell next
-both -e 2 5
-pair open 60
-both -e 2 1
-pair ping
-check_cmp "control: with the list of one of two directors flows break" \
-	"$(sum broken)" -gt 0
-pair reset
-tell next --servers "$work/other"
-both -e 2 5
-pair open 60
-both -e 2 1
-unbroken "directors that disagree, one way"
-pair open 60
-both -e 2 5
-unbroken "and the other way"
-both -e 2 1
-for s in $servers; do
-	on "$s" clear
-done
-
-# The director's list of services
-phases() {
-	echo "$(mhs State "$SVC4") $(mhs State "$SVC6")"
+# One is drained and lives; another one dies, and is deleted.  Then it is back, between
+# two boots, and takes slots of the first one again.
+deaths() {
+	sysctls dr net.ipv4.vs.expire_nodest_conn=1
+	restart
+	pair open 40
+	both -e 1 0
+	of s2
+	cable s2 down
+	pair ping 1
+	check_cmp "$1: control: flows of a dead server hang" "$(sum broken)" -ge "$mine"
+	cable s2 up
+	restart
+	pair open 40
+	both -e 1 0
+	of s2
+	cable s2 down
+	change -d 2
+	busywait 20 pair_state stable
+	pair ping 2
+	check "$1: deleted: its flows are reset, all others live" "$mine $mine 0 0" \
+		"$(sum broken) $(sum rst) $(sum moved) $(entries)"
+	cable s2 up
+	pair reset
+	restart
+	pair open 40
+	both -e 1 0
+	of s2
+	cable s2 down
+	change -d 2
+	cable s2 up
+	both -a 2 1
+	pair ping 2
+	check_cmp "$1: rebooted: no more broken than it had" "$(sum broken)" -le "$mine"
+	check "$1: rebooted: none moved" 0 "$(sum moved)"
+	sysctls dr net.ipv4.vs.expire_nodest_conn=0
 }
 
-listed "$SVC4 nonsense"
-check "a wrong list is refused, and changes nothing" "1 $SVC4 $SVC6" \
-	"$? $(dr cat /proc/sys/net/ipv4/vs/mhs/second_chance)"
-listed "$SVC4"
-change -e 1 0
-check "a service that is listed no more has a transition, the other one none" \
-	"stable transition" "$(phases)"
-change -e 1 1
-listed "$SVC6" "$SVC4"
-change -e 1 0
-check "with it again a change is over at once" "stable stable" "$(phases)"
-dr ipvsadm -e -t "$SVC4" -r 10.2.0.13:80 -m
-change -e 1 1
-check "with a server by masquerading there is a transition" \
-	"transition stable" "$(phases)"
-kernel_said "$SVC4: the second chance is for"
-check "the log says so" 0 $?
+# As keepalived's inhibit_on_failure has it, once ARP has no answer for seconds
+inhibited() {
+	local neigh=net.ipv4.neigh.eth0
 
-# Each kind of packet, and hostile ones
-packets now 20000 ${btf#-}
+	sysctls dr $neigh.base_reachable_time_ms=1000 \
+		$neigh.delay_first_probe_time=1 $neigh.retrans_time_ms=200
+	dr ip neigh flush dev eth0
+	restart
+	pair open 40
+	both -e 1 0
+	of s2
+	cable s2 down
+	change -e 2 0
+	pair ping 30
+	check "$1: dead, weight 0: its flows are reset, all others live" \
+		"$mine $mine 0" "$(sum broken) $(sum rst) $(sum moved)"
+	cable s2 up
+}
+
+# A server on which no program listens, as while it is started again
+deaf() {
+	restart
+	pair open 40
+	both -a 4 1
+	unbroken "$1: nobody listens on the new server"
+	both -e 1 0
+	unbroken "$1: nor while another is drained"
+	both -d 4
+	unbroken "$1: nor when it goes"
+}
+
+# The second director has another weight; knows no former change; takes over in the
+# middle of one
+directors() {
+	restart
+	at=d2 chance_services 1 2 3
+	busywait 20 answering 6 d2
+	at=d2 both -e 3 0
+	pair open 40
+	route_vip 20
+	unbroken "$1: directors that disagree"
+	pair open 20
+	route_vip 10
+	unbroken "$1: and back"
+	both -e 1 0
+	at=d2 both -e 3 1
+	at=d2 both -e 1 0
+	both -e 2 0
+	pair open 20
+	at=d2 both -e 2 0
+	cable dr down
+	route_vip 20
+	unbroken "$1: one dies in mid-change"
+	cable dr up
+	in_ns d2 ipvsadm -C
+	at=d2 chance_services 1 2 3
+	busywait 20 answering 6 d2
+	at=d2 both -e 1 0
+	unbroken "$1: one that knows no former change"
+	in_ns d2 ipvsadm -C
+	route_vip 10
+}
+
+# Without the program, or the way back
+without() {
+	windows 0 3600000
+	restart
+	on s3 clear
+	busywait 20 answering 4
+	pair open 40
+	change -e 1 0
+	pair ping
+	check "$how4: a server without the program: none broken, none moved" "0 0" \
+		"$(sum broken) $(sum moved)"
+	check_cmp "$how4: without the program flows have entries" "$(entries)" -gt 0
+	equip s3
+	restart
+	pair open 40
+	dr nft add table inet no
+	dr nft add chain inet no in "{ type filter hook input priority 0 ; }"
+	dr nft add rule inet no in meta l4proto gre drop
+	busywait 20 answering 0
+	change -e 1 0
+	pair ping
+	check "$how4: GRE is dropped: none broken, none moved" "0 0" \
+		"$(sum broken) $(sum moved)"
+	check_cmp "$how4: without GRE flows have entries" "$(entries)" -gt 0
+	dr nft delete table inet no
+	windows 60000 0
+}
+
+# One after the other is replaced, while flows of all live
+replaced() {
+	local i last=6 new=()
+
+	[ -z "${MHS_LONG:-}" ] || last=23
+	for ((i = 5; i <= last; i++)); do
+		server s$i $((10 + i))
+		ip_ns "s$i" <<<"route replace default via fd02::1 advmss 1380"
+		new+=("s$i")
+	done
+	equip "${new[@]}"
+	restart
+	pair open 20
+	for ((i = 4; i <= last; i++)); do
+		both -a $i 1
+		both -e $((i - 3)) 0
+		pair open 5
+	done
+	unbroken "$((last - 3)) servers replaced one by one"
+	for ((i = 1; i <= last - 3; i++)); do
+		change -e $i 1
+	done
+	busywait 20 pair_state stable
+	unbroken "and all of them back"
+}
+
+# The program goes, and nobody knows: the last row, as sockets without a client stay
+gone() {
+	restart
+	pair open 40
+	for s in s1 s2 s3; do
+		in_ns $s tc filter del dev eth0 ingress
+	done
+	both -e 1 0
+	pair ping 2
+	check_cmp "control: when the program has just gone flows break" \
+		"$(sum broken)" -gt 0
+}
+
+rows() {
+	restart
+	check "$1: all servers answer" 0 $?
+	planned "$1"
+	deaths "$1"
+	[ -z "${MHS_LONG:-}" ] || inhibited "$1"
+	deaf "$1"
+	directors "$1"
+}
+
+tests=29
+[ -z "${MHS_LONG:-}" ] || tests=56
+plan $tests
+chance_net 4
+director d2 20
+sysctls d2 net.ipv4.vs.mhs.second_chance="$SVC4,$SVC6"
+# shellcheck disable=SC2086
+equip $servers
+check "set up" 0 $?
+how4=-i how6=-g
+if [ -n "${MHS_LONG:-}" ]; then
+	rows "IPIP and DR"
+	without
+fi
+how4=-g how6=-i
+rows "DR and IPIP"
+replaced
+without
+gone

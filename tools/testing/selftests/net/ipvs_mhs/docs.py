@@ -62,20 +62,11 @@ ELSEWHERE = {
     r"real_server setup --vip 192\.0\.2\.1":
         ("tools/testing/selftests/net/ipvs_mhs/real_server.sh",
          "with its own addresses"),
-    r"\(umask 077; openssl rand -hex 32 >/etc/real_server\.key\)$":
-        ("tools/testing/selftests/net/ipvs_mhs/chance_follow.sh", "to another file"),
-    r"echo 10\.0\.0\.1 10\.0\.0\.2 >/etc/real_server\.directors$":
-        ("tools/testing/selftests/net/ipvs_mhs/chance_follow.sh", "to another file"),
-    r"scp -p /etc/real_server\.key ": (None, "there is no other host"),
-    r"real_server chance clear$":
-        ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "at its end"),
     r"qdisc_tool (setup|protect) --netns \$pid ":
         (f"{QDISC}/arrive.py", "with a network namespace by its name"),
     r"real_server (check|clear)\b":
         ("tools/testing/selftests/net/ipvs_mhs/real_faults.sh",
          "with its own addresses"),
-    r"ipvsadm -S -n \| ssh server real_server chance set ":
-        ("tools/testing/selftests/net/ipvs_mhs/chance.sh", "by a file, as tell"),
     r"real_server drained ":
         ("tools/testing/selftests/net/ipvs_mhs/drained.sh", "with its own addresses"),
     r'sysctl -w net\.ipv4\.vs\.mhs\.quic_ids="192\.0\.2\.1:443=':
@@ -104,8 +95,6 @@ ELSEWHERE = {
     r"rm -f /(etc|var)/": (None, "nothing can go wrong with it"),
     r"apt-get install keepalived$":
         ("tools/testing/packages/keepalived", "from its source"),
-    r"mhsstat wait -t 192\.0\.2\.1:80 --drained \S+ --timeout 1h$":
-        ("tools/testing/selftests/net/ipvs_mhs/balancer.sh", "by weight 0 in the file"),
     r"birdc disable vip$":
         (None, "bird is asked only whether it understands its file"),
     r"systemctl ": (None, "there is no systemd in the machine"),
@@ -139,6 +128,7 @@ TEXTS = {
     r"vip = 192": "a configuration file: real_faults.sh has such a file",
     r"5a 0a00000b ": "a connection ID",
     r"mhs_ids\.issue\(": "a server by aioquic: quic_real.sh has such servers",
+    r"=+  +=": "a table of results: matrix.sh makes it",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 

@@ -1,44 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # variables of lib.sh
-# For tests of the second chance: the servers s1 to s3 of both services, with the
-# program.  Sourced after lib_pair.sh.
+# For tests of the second chance: servers of both services, with the program.  Sourced
+# after lib_pair.sh.
 
-SLOTS=251	# a table is made of each set of servers, on each server
 servers="s1 s2 s3"
 top=$here/../../../../..
 built=${MHS_KO%/*}/chance	# see build-module
+[ -e /sys/kernel/btf/vmlinux ] || built+=-without-btf
+export MHS_CHANCE=$built/chance.bpf.o
 
-# program NAME [-without-btf]: a file of the program
-program() {
-	mkdir "$work/$1"
-	cp "$built${2:-}/chance.bpf.o" "$work/$1"
-}
-
-# program_here NAME: the one that this kernel takes
-program_here() {
-	if [ -e /sys/kernel/btf/vmlinux ]; then
-		program "$1"
-	else
-		program "$1" -without-btf
-	fi
-}
-
-# on SERVER ARGUMENTS: real_server chance there; its words are in said.SERVER
+# on SERVER ARGUMENTS: real_server there; its words are in said.SERVER
 on() {
-	in_ns "$1" "$top/scripts/real_server" chance "${@:2}" \
-		>"$work/said.$1" 2>&1
+	in_ns "$1" "$top/scripts/real_server" "${@:2}" >"$work/said.$1" 2>&1
 }
 
-# tell PROGRAM [ARGUMENTS]: all servers, of the services as they are now
-tell() {
+# equip SERVER...: with the program.  One with the name of a test's fault has none.
+equip() {
 	local s pids=() failed=0
 
-	dr ipvsadm -S -n >"$work/services"
-	for s in $servers; do
-		on "$s" set --servers "$work/services" --table-size $SLOTS \
-			--table-program "$built/mhs_table" \
-			--program "$work/$1/chance.bpf.o" "${@:2}" &
+	for s in "$@"; do
+		on "$s" setup --vip "$VIP4" --vip "$VIP6" --port 80 \
+			--tunnel ipip --outer ipv4,ipv6 \
+			--director 10.2.0.10 --director fd02::10 \
+			--director 10.2.0.20 --director fd02::20 &
 		pids+=($!)
 	done
 	for s in "${pids[@]}"; do
@@ -48,36 +33,35 @@ tell() {
 	return $failed
 }
 
-# count: packets on all servers, $kept, $sent and $refused
-count() {
-	local s
-
-	for s in $servers; do
-		on "$s" show
-	done
-	# shellcheck disable=SC2034 # for tests
-	read -r kept sent refused < <(for s in $servers; do
-		sed -En 's/^packets: //p' "$work/said.$s"
-	done | awk '{ k += $2; s += $5; r += $7 } END { print k, s, r }')
+# chances COLUMN [SERVICE] [NAMESPACE]: what became of packets that came back
+chances() {
+	in_ns "${3:-dr}" awk -v c="$1" -v s="${2:-}" '
+		NR == 1 { for (i = 1; i <= NF; i++) n[$i] = i; next }
+		s == "" || $1 == s { v[$1] = $n[c] }
+		END { for (i in v) sum += v[i]; print sum + 0 }
+	' /proc/net/ip_vs_mhs_chance
 }
 
-# six SERVER: its address in the IPv6 service.  Before Linux 5.14 servers send nothing on
-# to IPv6 addresses.
-six() {
-	if [ "$(printf '5.14\n%s\n' "$(uname -r)" | sort -V | head -n 1)" = 5.14 ]
-	then
-		echo "[fd02::$((10 + $1))]:80"
-	else
-		echo "10.2.0.$((10 + $1)):80"
-	fi
+# answering N [NAMESPACE]: do so many servers of both services answer?
+answering() {
+	[ "$(in_ns "${2:-dr}" grep -c " answers " /proc/net/ip_vs_mhs_chance)" -eq "$1" ]
 }
 
-# change MODE SERVER [WEIGHT]: in both services
+# change MODE SERVER [WEIGHT]: in both services, on the director $at, or dr
 change() {
-	dr ipvsadm -R <<-END
-		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+-g -w $3}
-		$1 -t $SVC6 -r $(six "$2") ${3:+-i -w $3}
+	in_ns "${at:-dr}" ipvsadm -R <<-END
+		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+$how4 -w $3}
+		$1 -t $SVC6 -r $(six "$2") ${3:+$how6 -w $3}
 	END
+}
+
+# six SERVER: its address in the IPv6 service; by IPIP it is IPv4, which fragments
+six() {
+	if [ "$how6" = -i ]; then
+		echo "10.2.0.$((10 + $1)):80"
+	else
+		echo "[fd02::$((10 + $1))]:80"
+	fi
 }
 
 # both ARGUMENTS: change it, until the director's slots have it
@@ -91,21 +75,6 @@ unbroken() {
 	pair ping
 	check "$1: none broken, none moved, no entry" "0 0 0" \
 		"$(sum broken) $(sum moved) $(entries)"
-}
-
-# packets PROGRAM NUMBER [without-btf]: each kind of packet, and so many hostile ones
-packets() {
-	local maps=/sys/fs/bpf/mhs-packets
-
-	setup_ns lone
-	bpftool prog loadall "$work/$1/chance.bpf.o" $maps type classifier \
-		pinmaps $maps
-	defer rm -r $maps
-	in_ns lone python3 -IS "$here/chance_packets.py" $maps "${@:2}" \
-		>"$work/packets"
-	check "each kind of packet goes where it should, hostile ones, too" "0 0" \
-		"$? $(awk -F '\t' '$2 { n++ } END { print n + 0 }' "$work/packets")"
-	grep -P '\t1\t|^#' "$work/packets" | sed 's/^/# /'
 }
 
 # unpin: programs stay pinned when their namespaces end
@@ -125,29 +94,36 @@ chance_kernel() {
 	done
 }
 
-# chance_net: the network, IPv4 by direct routing and IPv6 in IPIP.  The tunnel between
-# servers fragments IPv4; where it is IPv6, clients must send smaller segments.
+# chance_service NUMBER...: both, of these servers
+chance_services() {
+	local s
+
+	{
+		echo "-A -t $SVC4 -s mhs"
+		echo "-A -t $SVC6 -s mhs"
+		for s in "$@"; do
+			echo "-a -t $SVC4 -r 10.2.0.$((10 + s)):80 $how4 -w 1"
+			echo "-a -t $SVC6 -r $(six "$s") $how6 -w 1"
+		done
+	} | learn "${at:-dr}"
+}
+
+# chance_net SERVERS: the network.  Where the way back is IPv6, clients must send
+# smaller segments.
 chance_net() {
 	local s
 
-	fresh_module table_size=$SLOTS
+	fresh_module table_size=251
 	chance_kernel
-	setup_net 3
-	for s in $servers; do
-		ip_ns "$s" <<<"route replace default via fd02::1 advmss 1380"
+	setup_net "$1"
+	servers=""
+	for ((s = 1; s <= $1; s++)); do
+		servers+=" s$s"
+		ip_ns "s$s" <<<"route replace default via fd02::1 advmss 1380"
 	done
-	sysctls dr net.ipv4.vs.mhs.second_chance="$SVC4,$SVC6" \
-		net.ipv4.vs.expire_nodest_conn=0
-	learn dr < <(
-		echo "-A -t $SVC4 -s mhs"
-		echo "-A -t $SVC6 -s mhs"
-		real_lines "$SVC4" -g 1 2 3
-		for s in 1 2 3; do
-			echo "-a -t $SVC6 -r $(six $s) -i -w 1"
-		done
-	)
+	sysctls dr net.ipv4.vs.mhs.second_chance="$SVC4,$SVC6"
 	pair_clients --timeout 4
 }
 
 need tc bpftool
-[ -e "$built/mhs_table" ] || skip_all "no program of servers beside the module"
+[ -e "$MHS_CHANCE" ] || skip_all "no program of servers beside the module"

@@ -38,8 +38,12 @@ class Sender:
         self.v6 = ":" in dst
         self.flags = 0
         self.good = args.good
+        self.gre = [*map(packed, args.gre or ())]
         self.chunk = args.sctp
         self.sent = 0
+        self.to = args.gre and args.gre[1]
+        self.outer = args.gre and socket.socket(
+            socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
         self.sock = socket.socket(
             socket.AF_INET6 if self.v6 else socket.AF_INET,
             socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -72,9 +76,18 @@ class Sender:
         else:
             packet = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(seg), 0, 0,
                                  64, proto, 0)
+        if self.gre:
+            seg = packet + src + self.dst + seg
+            packet = struct.pack("!BBHHHBBH4s4sHHI", 0x45, 0, 28 + len(seg), 0,
+                                 0, 64, 47, 0, *self.gre, 0x2000,
+                                 0x86dd if self.v6 else 0x0800, 0x6d687300)
+            src = b""
         try:
-            self.sock.sendto(packet + src + self.dst + seg,
-                             (self.name, 0))
+            if self.gre:
+                self.outer.sendto(packet + seg, (self.to, 0))
+            else:
+                self.sock.sendto(packet + src + self.dst + seg,
+                                 (self.name, 0))
             self.sent += 1
         except OSError:     # no buffers: not sent
             pass
@@ -117,6 +130,8 @@ def main():
     parser.add_argument("--flags", nargs="+", default=["S"],
                         help="of F, S, R, P and A: all so, then all so, ...")
     parser.add_argument("--sctp", type=int, metavar="CHUNK")
+    parser.add_argument("--gre", nargs=2, metavar=("FROM", "TO"),
+                        help="as a server of the second chance sends it back")
     parser.add_argument("--good", action="store_true")
     parser.add_argument("--net", default="10.64.0.0/10")
     parser.add_argument("--src", nargs="+", default=[])

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler: the second chance, the director's half.
+ *
+ * A server without a socket for a TCP packet sends the packet back in GRE, by the
+ * program chance.bpf.c, and the director asks the next server:
+ *
+ *	packet in GRE with our key, from a server of the service
+ *	  |-- what chance_ask() has sent -----> the server answers; ends here
+ *	  |-- a server is left to ask --------> by its carrier, as a first packet
+ *	  |-- one that may be back is silent -> dropped, the client resends
+ *	  '-- none is left -------------------> the stack here, which sends a reset
+ *
+ * Servers are asked in a fixed order, by chance_next(): who sent the packet back
+ * tells who was asked, and nothing is remembered.  The outer source address may be
+ * forged, as a connection ID may: it chooses a server for one packet.  Every
+ * question decrements the TTL, which bounds what one packet can make when servers
+ * change meanwhile.
+ *
+ * Only servers that answer are asked, as others would reset the flow.  Each second
+ * mhs_chance_poll() sends every server a packet of a flow that cannot be, from the
+ * virtual address and port 0; with random numbers, so that nobody can answer in the
+ * place of a server.  A slot moves without a transition only if both servers answer.
+ *
+ * server.answered: jiffies, 0 if the server never answered; written here by packets
+ * and under mhs.lock, read by READ_ONCE.  Hooks are registered while the sysctl
+ * second_chance names a service, under net.lock.
+ */
+#include <linux/icmp.h>
+#include <linux/icmpv6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/netfilter_ipv4.h>
+#include <linux/seq_file.h>
+#include <linux/tcp.h>
+#include <net/dst.h>
+#include <net/gre.h>
+#include <net/ip6_checksum.h>
+#include <net/ip_tunnels.h>
+#include <net/route.h>
+#include <net/tcp.h>
+
+#include "ip_vs_mhs_pkt.h"
+
+#define CHANCE_KEY		0x6d687300	/* also in chance.bpf.c */
+
+/* A server answers for so long after its last answer, three polls */
+#define CHANCE_FRESH		(3 * HZ)
+/* One that is silent for longer is dead: nobody waits for it */
+#define CHANCE_DEAD		(60 * HZ)
+/* A table waits so long for the first answer of a new server */
+#define CHANCE_FIRST		HZ
+/* Questions to servers that are not in the slot, of a service, in a second */
+#define CHANCE_SEARCHES		10000
+
+struct chance_gre {
+	__be16	flags;
+	__be16	protocol;
+	__be32	key;
+} __packed;
+
+/* What was sent back */
+struct chance_packet {
+	struct mhs_packet	p;
+	struct mhs_error	e;
+	struct mhs		*mhs;
+	const union nf_inet_addr *client;
+	__be16			cport;
+	bool			error;
+};
+
+/* Does the server answer now? */
+bool mhs_chance_answers(const struct mhs_server *s)
+{
+	unsigned long at = READ_ONCE(s->answered);
+
+	return at && time_before(jiffies, at + CHANCE_FRESH);
+}
+
+/* Has it answered, and may it be back? */
+static bool chance_waits(const struct mhs_server *s)
+{
+	unsigned long at = READ_ONCE(s->answered);
+
+	return at && time_before(jiffies, at + CHANCE_DEAD);
+}
+
+/* Are the flows of the server cut, or is it dead?  Then nobody asks it. */
+bool mhs_chance_cut(const struct mhs_server *s)
+{
+	if (READ_ONCE(s->state) & MHS_SRV_GONE && mhs_cutting(s->mhs->ipvs))
+		return true;
+	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
+}
+
+static struct mhs_server *chance_sender(const struct mhs *mhs, u16 af,
+					const union nf_inet_addr *from)
+{
+	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
+	struct mhs_server *s;
+	u32 i;
+
+	for (i = 1; servers && i < servers->max; i++) {
+		s = rcu_dereference(servers->s[i]);
+		if (s && s->dest->af == af &&
+		    ip_vs_addr_equal(af, &s->dest->addr, from))
+			return s;
+	}
+	return NULL;
+}
+
+static bool chance_may_search(struct mhs *mhs)
+{
+	unsigned long now = jiffies / HZ;
+
+	/* Two packets may begin a second twice: the bound is one of many */
+	if (READ_ONCE(mhs->search_second) != now) {
+		WRITE_ONCE(mhs->search_second, now);
+		atomic_set(&mhs->searches, 0);
+	}
+	return atomic_inc_return(&mhs->searches) <= CHANCE_SEARCHES;
+}
+
+/* Whom to ask after @from: first the server that a packet of an older flow goes to,
+ * then the other one of the slot, then all others by index.  NULL: none, and @drop
+ * tells whether the client is to resend.
+ */
+static struct mhs_server *
+chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
+{
+	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
+	u32 first = mhs_slot_old(w), second = mhs_slot_other(w), i = 0;
+	struct mhs_server *s, *other = mhs_server_at(mhs, second);
+
+	*drop = false;
+	if (other && (other == from || mhs_chance_cut(other)))
+		other = NULL;
+	if (from->idx == first && other && mhs_chance_answers(other))
+		return other;
+	if (from->idx != first && from->idx != second)
+		i = from->idx;
+	while (++i < servers->max) {
+		s = rcu_dereference(servers->s[i]);
+		if (!s || i == first || i == second || mhs_chance_cut(s) ||
+		    !mhs_chance_answers(s) || !rcu_access_pointer(s->carrier))
+			continue;
+		*drop = !chance_may_search(mhs);
+		return *drop ? NULL : s;
+	}
+	/* Without the program it has the flow, or its reset is right */
+	if (other && !mhs_chance_answers(other))
+		return other;
+	for (i = 1; i < servers->max; i++) {
+		s = rcu_dereference(servers->s[i]);
+		*drop |= s && chance_waits(s) && !mhs_chance_answers(s) &&
+			 !mhs_chance_cut(s);
+	}
+	return NULL;
+}
+
+/* Is it a whole packet?  Nobody has looked at its header yet. */
+static bool chance_valid(struct sk_buff *skb)
+{
+	bool six = skb->protocol == htons(ETH_P_IPV6);
+	u32 bytes, head = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+
+	if (!pskb_may_pull(skb, head))
+		return false;
+	if (six) {
+		if (ipv6_hdr(skb)->version != 6)
+			return false;
+		bytes = head + ntohs(ipv6_hdr(skb)->payload_len);
+		memset(IP6CB(skb), 0, sizeof(*IP6CB(skb)));
+		IP6CB(skb)->nhoff = offsetof(struct ipv6hdr, nexthdr);
+	} else {
+		head = ip_hdr(skb)->ihl * 4;
+		if (ip_hdr(skb)->version != 4 || head < sizeof(struct iphdr) ||
+		    !pskb_may_pull(skb, head) ||
+		    ip_fast_csum((u8 *)ip_hdr(skb), ip_hdr(skb)->ihl) ||
+		    ip_is_fragment(ip_hdr(skb)))
+			return false;
+		bytes = ntohs(ip_hdr(skb)->tot_len);
+		memset(IPCB(skb), 0, sizeof(*IPCB(skb)));
+	}
+	skb_set_transport_header(skb, head);
+	return bytes >= head && skb->len >= bytes &&
+	       !pskb_trim_rcsum(skb, bytes);
+}
+
+/* The transmitters and the stack want to know that the virtual address is local */
+static bool chance_route(struct net *net, struct sk_buff *skb, u16 af)
+{
+	struct dst_entry *dst = NULL;
+	struct flowi fl = {};
+
+	if (af == AF_INET6)
+		fl.u.ip6.daddr = ipv6_hdr(skb)->daddr;
+	else
+		fl.u.ip4.daddr = ip_hdr(skb)->daddr;
+	if (nf_route(net, &dst, &fl, false, af))
+		return false;
+	skb_dst_drop(skb);
+	skb_dst_set(skb, dst);
+	return dst->dev->flags & IFF_LOOPBACK;
+}
+
+/* Find the service and the client */
+static bool chance_parse(struct netns_ipvs *ipvs, struct chance_packet *c)
+{
+	struct mhs_packet *p = &c->p;
+	u8 icmp = p->af == AF_INET6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
+
+	if (!ip_vs_fill_iph_skb(p->af, p->skb, false, &p->iph) ||
+	    p->iph.fragoffs)
+		return false;
+	c->error = p->iph.protocol == icmp;
+	if (c->error) {
+		c->mhs = mhs_icmp_about(ipvs, p, &c->e);
+		c->client = c->e.client;
+		c->cport = c->e.cport;
+		p->pd = c->e.pd;
+	} else {
+		p->pd = ip_vs_proto_data_get(ipvs, p->iph.protocol);
+		if (p->iph.protocol != IPPROTO_TCP || !p->pd ||
+		    !mhs_proto_parse(p))
+			return false;
+		c->mhs = mhs_svc_find(p->net, p->af, IPPROTO_TCP, &p->iph.daddr,
+				      p->dport);
+		c->client = &p->iph.saddr;
+		c->cport = p->sport;
+	}
+	return c->mhs && READ_ONCE(c->mhs->chance);
+}
+
+/* Is it what mhs_chance_poll() has sent to the server?  Then it answers. */
+static bool chance_answer(const struct chance_packet *c, struct mhs_server *s)
+{
+	const struct tcphdr *th;
+	struct tcphdr _th;
+
+	if (c->error || c->p.sport ||
+	    !ip_vs_addr_equal(c->p.af, &c->p.iph.saddr, &c->p.iph.daddr))
+		return false;
+	th = skb_header_pointer(c->p.skb, c->p.iph.len, sizeof(_th), &_th);
+	if (th && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
+	    READ_ONCE(s->nonce))
+		WRITE_ONCE(s->answered, jiffies ? : 1);
+	return true;
+}
+
+/* To the stack of this host, past the hooks of IPVS.  Not by NF_ACCEPT: the other
+ * hooks of this packet are those of the outer header's family.
+ */
+static unsigned int chance_deliver(struct sk_buff *skb)
+{
+	skb->ipvs_property = 1;
+	dst_input(skb);
+	return NF_STOLEN;
+}
+
+/* Nobody has the flow: the stack, which has no socket for it, sends a reset */
+static unsigned int chance_reset(struct chance_packet *c)
+{
+	if (c->error)
+		return NF_DROP;
+	mhs_chance_count(c->mhs, MHS_CHANCE_RESET);
+	return chance_deliver(c->p.skb);
+}
+
+/* A packet that a server has sent back; @from: the outer source */
+static unsigned int chance_packet(struct netns_ipvs *ipvs,
+				  struct chance_packet *c, u16 af,
+				  const union nf_inet_addr *from)
+{
+	struct ip_vs_conn *carrier;
+	struct mhs_server *s, *to;
+	struct mhs *mhs;
+	int verdict;
+	bool drop;
+	u32 w;
+
+	if (!chance_valid(c->p.skb) || !chance_parse(ipvs, c))
+		return NF_DROP;
+	mhs = c->mhs;
+	s = chance_sender(mhs, af, from);
+	if (!s || chance_answer(c, s))
+		return NF_DROP;
+	mhs_chance_count(mhs, MHS_CHANCE_RETURNED);
+	/* Before the slot is read, as in mhs_ask_begin() */
+	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
+		return NF_DROP;
+	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
+	to = chance_next(mhs, w, s, &drop);
+	carrier = to ? rcu_dereference(to->carrier) : NULL;
+	if (drop || !chance_route(c->p.net->net, c->p.skb, c->p.af)) {
+		mhs_chance_count(mhs, MHS_CHANCE_DROPPED);
+		return NF_DROP;
+	}
+	if (!carrier)
+		return chance_reset(c);
+	mhs_chance_count(mhs, MHS_CHANCE_ASKED);
+	verdict = carrier->packet_xmit(c->p.skb, carrier, c->p.pd->pp,
+				       c->error ? &c->e.quoted : &c->p.iph);
+	/* the server is this host */
+	return verdict == NF_ACCEPT ? chance_deliver(c->p.skb) : verdict;
+}
+
+static unsigned int chance_in(void *priv, struct sk_buff *skb,
+			      const struct nf_hook_state *state)
+{
+	bool six = state->pf == NFPROTO_IPV6;
+	struct chance_packet c = {};
+	union nf_inet_addr from = {};
+	const struct chance_gre *gre;
+	struct chance_gre _gre;
+	unsigned int at;
+
+	if (six) {
+		if (ipv6_hdr(skb)->nexthdr != IPPROTO_GRE)
+			return NF_ACCEPT;
+		at = sizeof(struct ipv6hdr);
+		from.in6 = ipv6_hdr(skb)->saddr;
+	} else {
+		if (ip_hdr(skb)->protocol != IPPROTO_GRE)
+			return NF_ACCEPT;
+		at = ip_hdrlen(skb);
+		from.ip = ip_hdr(skb)->saddr;
+	}
+	gre = skb_header_pointer(skb, at, sizeof(_gre), &_gre);
+	if (!gre || gre->flags != GRE_KEY || gre->key != htonl(CHANCE_KEY))
+		return NF_ACCEPT;
+	if (gre->protocol == htons(ETH_P_IP))
+		c.p.af = AF_INET;
+	else if (gre->protocol == htons(ETH_P_IPV6))
+		c.p.af = AF_INET6;
+	else
+		return NF_DROP;
+	if (iptunnel_pull_header(skb, at + sizeof(*gre), gre->protocol, false))
+		return NF_DROP;
+	skb_reset_network_header(skb);
+	c.p.skb = skb;
+	c.p.net = priv;
+	return chance_packet(net_ipvs(state->net), &c, six ? AF_INET6 : AF_INET,
+			     &from);
+}
+
+/* A segment that no client has sent */
+static struct sk_buff *chance_question(const struct mhs *mhs,
+				       const struct mhs_server *s)
+{
+	bool six = mhs->af == AF_INET6;
+	u32 head = six ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	const u32 room = MAX_HEADER + 2 * sizeof(struct ipv6hdr);
+	struct ipv6hdr *ip6;
+	struct sk_buff *skb;
+	struct tcphdr *th;
+	struct iphdr *ip4;
+
+	skb = alloc_skb(room + head + sizeof(*th), GFP_KERNEL);
+	if (!skb)
+		return NULL;
+	skb_reserve(skb, room);
+	skb_reset_network_header(skb);
+	skb_put_zero(skb, head + sizeof(*th));
+	skb_set_transport_header(skb, head);
+	th = tcp_hdr(skb);
+	th->dest = mhs->port;
+	th->seq = htonl(s->nonce >> 32);
+	th->ack_seq = htonl(s->nonce);
+	th->doff = sizeof(*th) / 4;
+	th->ack = 1;
+	if (six) {
+		ip6 = ipv6_hdr(skb);
+		ip6->version = 6;
+		ip6->payload_len = htons(sizeof(*th));
+		ip6->nexthdr = IPPROTO_TCP;
+		ip6->hop_limit = 64;
+		ip6->saddr = mhs->addr.in6;
+		ip6->daddr = mhs->addr.in6;
+		skb->protocol = htons(ETH_P_IPV6);
+		th->check = csum_ipv6_magic(&ip6->saddr, &ip6->daddr,
+					    sizeof(*th), IPPROTO_TCP,
+					    csum_partial(th, sizeof(*th), 0));
+	} else {
+		ip4 = ip_hdr(skb);
+		ip4->version = 4;
+		ip4->ihl = sizeof(*ip4) / 4;
+		ip4->tot_len = htons(skb->len);
+		ip4->ttl = 64;
+		ip4->protocol = IPPROTO_TCP;
+		ip4->saddr = mhs->addr.ip;
+		ip4->daddr = mhs->addr.ip;
+		ip_send_check(ip4);
+		skb->protocol = htons(ETH_P_IP);
+		th->check = csum_tcpudp_magic(ip4->saddr, ip4->daddr,
+					      sizeof(*th), IPPROTO_TCP,
+					      csum_partial(th, sizeof(*th), 0));
+	}
+	return skb;
+}
+
+static void chance_ask(struct mhs *mhs, struct mhs_server *s)
+{
+	struct mhs_packet p = { .af = mhs->af };
+	struct sk_buff *skb = chance_question(mhs, s);
+	struct ip_vs_conn *carrier;
+	int verdict = NF_DROP;
+
+	if (!skb)
+		return;
+	rcu_read_lock();
+	carrier = rcu_dereference(s->carrier);
+	p.pd = ip_vs_proto_data_get(mhs->ipvs, IPPROTO_TCP);
+	if (carrier && p.pd &&
+	    chance_route(mhs->net->net, skb, mhs->af) &&
+	    ip_vs_fill_iph_skb(mhs->af, skb, false, &p.iph))
+		verdict = carrier->packet_xmit(skb, carrier, p.pd->pp, &p.iph);
+	if (verdict != NF_STOLEN)
+		kfree_skb(skb);
+	rcu_read_unlock();
+}
+
+/* Ask all servers whether they answer, in each second */
+void mhs_chance_poll(struct mhs *mhs)
+{
+	struct mhs_server *s;
+
+	lockdep_assert_held(&mhs->lock);
+	if (!READ_ONCE(mhs->chance))
+		return;
+	list_for_each_entry(s, &mhs->listed, list)
+		chance_ask(mhs, s);
+	list_for_each_entry(s, &mhs->gone, list)
+		chance_ask(mhs, s);
+}
+
+/* A server comes, perhaps again: whether it answers is not known */
+void mhs_chance_new(struct mhs_server *s)
+{
+	lockdep_assert_held(&s->mhs->lock);
+	WRITE_ONCE(s->answered, 0);
+	WRITE_ONCE(s->nonce, get_random_u64());
+	s->asked_until = jiffies + CHANCE_FIRST;
+	s->forgotten = false;
+}
+
+/* Shall the table wait for the first answer of a new server?  Asks for it. */
+bool mhs_chance_waits(struct mhs *mhs)
+{
+	struct mhs_server *s;
+	bool waits = false;
+
+	lockdep_assert_held(&mhs->lock);
+	if (!READ_ONCE(mhs->chance) ||
+	    READ_ONCE(mhs->settle) == MHS_SETTLING)
+		return false;
+	list_for_each_entry(s, &mhs->listed, list) {
+		if (READ_ONCE(s->answered) || s->weight <= 0 ||
+		    time_after(jiffies, s->asked_until))
+			continue;
+		chance_ask(mhs, s);
+		waits = true;
+	}
+	return waits;
+}
+
+/* Register or unregister the hooks, by the sysctl second_chance */
+static int chance_hooks(struct mhs_net *mn)
+{
+	static const u8 families[] = { NFPROTO_IPV4, NFPROTO_IPV6 };
+	bool wanted = mn->lists[0];
+	int i, err;
+
+	lockdep_assert_held(&mn->lock);
+	if (wanted == mn->chance_hooked)
+		return 0;
+	if (!wanted) {
+		nf_unregister_net_hooks(mn->net, mn->chance_ops,
+					ARRAY_SIZE(mn->chance_ops));
+		mn->chance_hooked = false;
+		return 0;
+	}
+	for (i = 0; i < ARRAY_SIZE(mn->chance_ops); i++)
+		mn->chance_ops[i] = (struct nf_hook_ops){
+			.hook = chance_in,
+			.priv = mn,
+			.pf = families[i],
+			.hooknum = NF_INET_LOCAL_IN,
+			/* behind the firewall, before the core's hooks */
+			.priority = NF_IP_PRI_NAT_SRC - 3,
+		};
+	err = nf_register_net_hooks(mn->net, mn->chance_ops,
+				    ARRAY_SIZE(mn->chance_ops));
+	mn->chance_hooked = !err;
+	return err;
+}
+
+/* Read or write second_chance.  Without hooks no server answers, and the services
+ * go on by entries.
+ */
+int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+		      size_t *lenp, loff_t *ppos)
+{
+	struct mhs_net *mn = table->data;
+	int err = mhs_cid_sysctl(table, write, buffer, lenp, ppos);
+
+	if (!write || err)
+		return err;
+	mutex_lock(&mn->lock);
+	err = chance_hooks(mn);
+	mutex_unlock(&mn->lock);
+	return err;
+}
+
+/* The namespace goes */
+void mhs_chance_exit(struct mhs_net *mn)
+{
+	mhs_cid_exit(mn);
+	mutex_lock(&mn->lock);
+	chance_hooks(mn);
+	mutex_unlock(&mn->lock);
+}
+
+static void chance_endpoint(struct seq_file *seq, u16 af,
+			    const union nf_inet_addr *addr, __be16 port)
+{
+	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u " : "%pI4:%u ", addr,
+		   ntohs(port));
+}
+
+static void chance_show(struct seq_file *seq, const struct mhs *mhs,
+			const struct list_head *servers)
+{
+	struct mhs_server *s;
+	int i;
+
+	list_for_each_entry(s, servers, list) {
+		chance_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
+		chance_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
+		seq_puts(seq, mhs_chance_answers(s) ? "answers" :
+			 READ_ONCE(s->answered) ? "silent" : "never");
+		for (i = 0; i < MHS_CHANCE_MAX; i++)
+			seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
+		seq_putc(seq, '\n');
+	}
+}
+
+/* /proc/net/ip_vs_mhs_chance: a line for each server; the numbers are those of the
+ * service
+ */
+int mhs_chance_show(struct seq_file *seq, void *v)
+{
+	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
+	struct mhs *mhs = NULL;
+	loff_t pos = 0;
+
+	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
+	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
+		mutex_lock(&mhs->lock);
+		if (READ_ONCE(mhs->chance)) {
+			chance_show(seq, mhs, &mhs->listed);
+			chance_show(seq, mhs, &mhs->gone);
+		}
+		mutex_unlock(&mhs->lock);
+	}
+	return 0;
+}
