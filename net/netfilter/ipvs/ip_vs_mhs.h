@@ -313,6 +313,7 @@ struct mhs_net {
 	unsigned int		lane;
 	int			services;	/* of mhs; read by packets */
 	int			fwm_services;	/* of these by firewall mark */
+	u32			marked_at;	/* jiffies, by icmp_marked() */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
 	struct mhs_lane_net lane_net;	/* see there */

@@ -68,12 +68,12 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  *
  * The core zeroes delta, and uses in_seq and out_seq only with a helper or
  * IP_VS_CONN_F_SEQ_MASK, which entries here have not:
- *	in_seq.delta		when the claim was made, odd; 0: no claim
+ *	in_seq.delta		when the claim was made; 0: no claim
  *	in_seq.previous_delta	number of the first SYN of the claim
  *	out_seq.init_seq	bytes in that SYN
  *	in_seq.init_seq		number of the latest SYN
  *	out_seq.previous_delta	bytes in that SYN
- *	out_seq.delta		when the latest one went elsewhere, odd;
+ *	out_seq.delta		when the latest one went elsewhere;
  *				ENTRY_BARE: never, and a packet made the entry
  *				that began no flow; 0: never
  */
@@ -81,7 +81,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 #define CLAIM_TIMEOUT	(10 * HZ)	/* of a claim without traffic */
 #define CLAIM_UNCLEAR	HZ
 #define CLAIM_WINDOW	65536U
-#define CLAIM_NOW	((u32)jiffies | 1)
+#define CLAIM_NOW	((u32)jiffies | 3)	/* neither 0 nor ENTRY_BARE */
 #define ENTRY_BARE	1U
 
 enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER };
@@ -200,7 +200,7 @@ static bool claim_near(u32 seq, u32 syn)
  */
 static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 {
-	u32 claim, tried, seq, first, latest, now = CLAIM_NOW;
+	u32 claim, tried, seq, first, latest, now;
 	const struct tcphdr *th;
 	struct tcphdr _th;
 
@@ -210,6 +210,8 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	tried = smp_load_acquire(&cp->out_seq.delta);
 	if (likely(!claim && tried <= ENTRY_BARE) || !claim_can(cp))
 		return OF_ENTRY;
+	/* After both were read: neither lies in the future */
+	now = CLAIM_NOW;
 	if (tried <= ENTRY_BARE || now - tried > CLAIM_TIMEOUT)
 		tried = 0;
 	if (cp->protocol != IPPROTO_TCP)
@@ -507,6 +509,7 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 	struct mhs *mhs = q->mhs;
 	enum leaves leaves;
 	enum whose whose;
+	u32 claim;
 
 	cp = unlikely(p->ipsec) ?
 	     p->ipsec->pp->conn_in_get(mhs->ipvs, mhs->af, p->skb, &p->iph) :
@@ -515,7 +518,9 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		return false;
 	whose = entry_whose(p, cp);
 	if (unlikely(whose == OF_OLDER)) {
-		if (CLAIM_NOW - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG) {
+		/* 0: another CPU has just seen the handshake end */
+		claim = READ_ONCE(cp->in_seq.delta);
+		if (!claim || CLAIM_NOW - claim < CLAIM_YOUNG) {
 			q->facts |= MHS_ASK_NO_ENTRY;
 			/* Whoever waits for an entry of each flow waits on */
 			if (q->facts & MHS_SVC_STATEFUL)

@@ -218,17 +218,20 @@ out:
 }
 
 /* The server with the address @addr of a service by firewall mark.  The walk is as
- * long as there are services: only for who has marks.
+ * long as there are services, and errors may be forged: one walk a jiffy.
  */
-static struct mhs_server *icmp_marked(const struct mhs_net *mn, __be32 addr)
+static struct mhs_server *icmp_marked(struct mhs_net *mn, __be32 addr)
 {
+	u32 now = jiffies;
 	const struct mhs_hash *hash = rcu_dereference(mn->hash);
 	struct mhs_server *s;
 	struct mhs *mhs;
 	int i;
 
-	if (!hash || !READ_ONCE(mn->fwm_services))
+	if (!hash || !READ_ONCE(mn->fwm_services) ||
+	    READ_ONCE(mn->marked_at) == now)
 		return NULL;
+	WRITE_ONCE(mn->marked_at, now);
 	hash_for_each_rcu(hash->services, i, mhs, node) {
 		s = mhs->fwmark ? mhs_cid_server(mhs, addr) : NULL;
 		if (s)

@@ -22,6 +22,9 @@
 /* Between two questions whether a server is there */
 #define MHS_ASK_EVERY		HZ
 
+/* Others that one question looks at: thousands may ask, under mhs.lock */
+#define MHS_ASK_OTHERS		64
+
 static void carrier_put(struct ip_vs_conn *carrier)
 {
 	/* before conn_count falls: carriers must never exceed conn_count */
@@ -351,8 +354,11 @@ static bool server_outlived(const struct mhs_server *s)
 	struct net_device *dev;
 	struct neighbour *n;
 	bool answers;
+	u32 looks = 0;
 
 	list_for_each_entry(other, &s->mhs->listed, list) {
+		if (++looks > MHS_ASK_OTHERS)
+			break;
 		route = rcu_dereference(other->dest->dest_dst);
 		if (other->weight <= 0 || !route)
 			continue;

@@ -117,14 +117,17 @@ int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		 size_t *lenp, loff_t *ppos)
 {
 	struct ctl_table line = { .data = text, .maxlen = size };
+	const char *rest = buffer;
 	int err;
 
 	if (write && (*ppos || *lenp >= size))
 		return -EINVAL;
 	err = proc_dostring(&line, write, buffer, lenp, ppos);
+	if (!write || err)
+		return err;
 	/* It takes no more than the first line; a zero byte is behind @buffer */
-	return write && !err && skip_spaces((char *)buffer + strlen(text)) + 1 <
-	       (char *)buffer + *lenp ? -EINVAL : err;
+	rest = skip_spaces(rest + strlen(text));
+	return *rest || rest + 1 < (char *)buffer + *lenp ? -EINVAL : 0;
 }
 
 /* Log a warning once per service */
