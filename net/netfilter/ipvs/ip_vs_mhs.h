@@ -149,8 +149,8 @@ enum mhs_change {
 
 struct mhs;
 
-/* A server that gets no new flows and leaves so many questions unanswered that
- * others answer keeps no slot that another server can have
+/* Questions that a server without new flows leaves unanswered, while others answer,
+ * before it keeps no slot that another server can have
  */
 #define MHS_DEAD		5
 
@@ -178,9 +178,7 @@ struct mhs_server {
 	struct rcu_head		rcu;
 };
 
-/* 128 chains: entries look up one of perhaps thousands of servers; with more,
- * struct mhs takes 4 KB
- */
+/* 128 chains for perhaps thousands of servers; with more, struct mhs takes 4 KB */
 #define MHS_DEST_BITS		7
 
 struct mhs_servers {

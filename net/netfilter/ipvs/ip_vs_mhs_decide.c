@@ -137,7 +137,6 @@ static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 	return mhs_verdict(MHS_NEW, MHS_CNT_MAX, to | MHS_BEGINS);
 }
 
-/* An ICMP error is about an older flow */
 static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
 {
 	if (facts & MHS_SVC_SETTLING)

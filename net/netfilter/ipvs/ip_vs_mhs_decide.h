@@ -114,7 +114,6 @@ static inline u32 mhs_verdict_act(u32 v)
 	return v & MHS_ACT;
 }
 
-/* MHS_CNT_MAX: nothing is counted */
 static inline enum mhs_cnt mhs_verdict_count(u32 v)
 {
 	return (v & MHS_COUNT) >> MHS_COUNT_SHIFT;

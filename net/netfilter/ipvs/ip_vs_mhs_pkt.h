@@ -299,7 +299,6 @@ static inline void mhs_xmit_stats(const struct mhs *mhs,
 	local_bh_enable();
 }
 
-/* Send a packet to the server of a carrier */
 static inline unsigned int mhs_xmit(const struct mhs *mhs,
 				    struct ip_vs_conn *carrier,
 				    struct mhs_packet *p, u32 stats)

@@ -42,7 +42,7 @@ static void carrier_rcu_put(struct rcu_head *head)
 	carrier_put(container_of(head, struct ip_vs_conn, rcu_head));
 }
 
-/* A one-packet template: the core neither hashes it nor counts it for overload */
+/* A one-packet template: the core neither hashes nor counts it for overload */
 static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 {
 	const union nf_inet_addr any = {};
@@ -301,7 +301,6 @@ no_memory:
 	return -ENOMEM;
 }
 
-/* Move a deleted server to mhs.gone */
 void mhs_server_gone(struct mhs_server *s)
 {
 	struct mhs *mhs = s->mhs;
@@ -333,55 +332,46 @@ void mhs_server_release_gone(struct mhs *mhs, bool all)
 	}
 }
 
-/* The server as a neighbour on that link, with a reference, or NULL */
-static struct neighbour *server_neighbour(const struct mhs_server *s,
+/* The server as a neighbour on that link, or NULL */
+static struct neighbour *server_neighbour(const struct ip_vs_dest *dest,
 					  struct net_device *dev)
 {
-	const struct ip_vs_dest *dest = s->dest;
-
 	return IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
-	       __ipv6_neigh_lookup(dev, &dest->addr.in6) :
-	       __ipv4_neigh_lookup(dev, (__force u32)dest->addr.ip);
+	       __ipv6_neigh_lookup_noref(dev, &dest->addr.in6) :
+	       __ipv4_neigh_lookup_noref(dev, (__force u32)dest->addr.ip);
 }
 
 /* Does another server answer, while this one does not?  Asks both, on the link of
- * the other: the core keeps no route to a deleted one.  Under RCU.
+ * the other: the core keeps no route to a deleted one.  Under RCU, without softirqs.
  */
 static bool server_outlived(const struct mhs_server *s)
 {
 	const struct ip_vs_dest_dst *route;
 	const struct mhs_server *other;
+	struct neighbour *n, *beside;
 	struct net_device *dev;
-	struct neighbour *n;
-	bool answers;
 	u32 looks = 0;
 
 	list_for_each_entry(other, &s->mhs->listed, list) {
+		route = rcu_dereference(other->dest->dest_dst);
 		if (++looks > MHS_ASK_OTHERS)
 			break;
-		route = rcu_dereference(other->dest->dest_dst);
 		if (other->weight <= 0 || !route)
 			continue;
 		dev = READ_ONCE(route->dst_cache->dev);
-		n = server_neighbour(s, dev);
+		n = server_neighbour(s->dest, dev);
 		if (!n)
 			continue;
 		neigh_event_send(n, NULL);
-		answers = READ_ONCE(n->nud_state) & NUD_VALID;
-		neigh_release(n);
-		if (answers)
+		if (READ_ONCE(n->nud_state) & NUD_VALID)
 			return false;
-		n = server_neighbour(other, dev);
-		if (!n)
-			continue;
-		if (READ_ONCE(n->nud_state) & NUD_VALID && n->ops->solicit) {
-			n->ops->solicit(n, NULL);
-			answers = time_after(READ_ONCE(n->confirmed),
-					     jiffies - 3 * MHS_ASK_EVERY);
-			neigh_release(n);
-			return answers;
+		beside = server_neighbour(other->dest, dev);
+		if (beside && READ_ONCE(beside->nud_state) & NUD_VALID &&
+		    beside->ops->solicit) {
+			beside->ops->solicit(beside, NULL);
+			return time_after(READ_ONCE(beside->confirmed),
+					  jiffies - 3 * MHS_ASK_EVERY);
 		}
-		neigh_release(n);
 	}
 	return false;
 }
@@ -392,13 +382,14 @@ static bool server_outlived(const struct mhs_server *s)
 bool mhs_server_dies(struct mhs_server *s)
 {
 	lockdep_assert_held(&s->mhs->lock);
-	if (s->weight > 0 && !(s->state & MHS_SRV_GONE))
-		return false;
-	if (s->silent == MHS_DEAD || jiffies - s->asked < MHS_ASK_EVERY)
+	if ((s->weight > 0 && !(s->state & MHS_SRV_GONE)) ||
+	    s->silent == MHS_DEAD || jiffies - s->asked < MHS_ASK_EVERY)
 		return false;
 	s->asked = jiffies;
 	rcu_read_lock();
+	local_bh_disable();
 	s->silent = server_outlived(s) ? s->silent + 1 : 0;
+	local_bh_enable();
 	rcu_read_unlock();
 	return s->silent == MHS_DEAD;
 }

@@ -15,9 +15,8 @@ MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 10
  */
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
-/* Scratch space, allocated at module load, because a removal must not allocate.
- * Only works of mhs_slots_wq use the scratch space, and the queue is ordered:
- * one rebuild or walk at a time, and all services use one CPU at most.
+/* Allocated at module load, because a removal must not allocate.  Only works of
+ * mhs_slots_wq use it, and the queue is ordered: one rebuild or walk at a time.
  */
 static struct mhs_scratch {
 	struct mhs_fill		fill;
@@ -45,7 +44,6 @@ int mhs_slots_init(void)
 	return -ENOMEM;
 }
 
-/* Free what mhs_slots_init() allocated so far */
 void mhs_slots_exit(void)
 {
 	struct mhs_fill *f = &slots_scratch.fill;
@@ -83,35 +81,25 @@ static bool slots_chance(struct mhs *mhs)
 	return true;
 }
 
-/* Add the server of one slot to the fingerprint of a table */
-static u64 slots_print(const struct mhs *mhs, u64 print, u32 idx)
-{
-	const struct mhs_server *s = mhs_server_at(mhs, idx);
-
-	return mhs_table_print(print, s ? s->id : 0);
-}
-
 /* Fingerprint the tables, which walks alone change */
 static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
 {
+	const struct mhs_server *old, *cand;
 	u32 i, w;
 
-	now->old_print = 0;
-	now->cand_print = 0;
-	rcu_read_lock();
 	for (i = 0; i < mhs->size; i++) {
+		rcu_read_lock();
 		w = READ_ONCE(mhs->slots[i]);
-		now->old_print = slots_print(mhs, now->old_print,
-					     mhs_slot_old(w));
-		now->cand_print = slots_print(mhs, now->cand_print,
-					      mhs_slot_cand(w));
-		if (!(i & 4095)) {
-			rcu_read_unlock();
+		old = mhs_server_at(mhs, mhs_slot_old(w));
+		cand = mhs_server_at(mhs, mhs_slot_cand(w));
+		now->old_print = mhs_table_print(now->old_print,
+						 old ? old->id : 0);
+		now->cand_print = mhs_table_print(now->cand_print,
+						  cand ? cand->id : 0);
+		rcu_read_unlock();
+		if (!(i & 4095))
 			cond_resched();
-			rcu_read_lock();
-		}
 	}
-	rcu_read_unlock();
 }
 
 /* Walk the slots, which packets read and write meanwhile: set candidates by the table
@@ -182,10 +170,12 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 			cond_resched();
 	}
 	/* Without a target stable slots stay as they are */
-	now.old_print = was.old_print;
-	now.cand_print = was.cand_print;
-	if (target || was.hold || was.pin)
+	if (target || was.hold || was.pin) {
 		slots_prints(mhs, &now);
+	} else {
+		now.old_print = was.old_print;
+		now.cand_print = was.cand_print;
+	}
 
 	mutex_lock(&mhs->lock);
 	/* Not earlier: a mark that is set before the walk ages in the walk */

@@ -31,7 +31,7 @@ void mhs_svc_publish(struct mhs *mhs)
 	mutex_unlock(&mhs->net->lock);
 }
 
-/* Find a service by address and port, without a reference */
+/* All mhs_svc_find*() return without a reference */
 struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 			 const union nf_inet_addr *addr, __be16 port)
 {
@@ -40,7 +40,6 @@ struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 	return hash ? mhs_svc_in(hash, af, protocol, addr, port) : NULL;
 }
 
-/* Find the service of a firewall mark, not 0, without a reference */
 struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 {
 	struct mhs_hash *hash = rcu_dereference(mn->hash);
@@ -110,9 +109,7 @@ int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 	return ss.ss_family;
 }
 
-/* Read or write a sysctl of one whole line: part of a list is another list.  Blanks
- * may follow, lines of them, too.
- */
+/* Read or write a sysctl of one whole line, and lines of blanks */
 int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		 size_t *lenp, loff_t *ppos)
 {
@@ -130,7 +127,6 @@ int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 	return *rest || rest + 1 < (char *)buffer + *lenp ? -EINVAL : 0;
 }
 
-/* Log a warning once per service */
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what)
 {
 	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL,

@@ -36,7 +36,6 @@ static const u32 mhs_sizes[] = {
 	524287,
 };
 
-/* Is the size one of the twelve primes? */
 bool mhs_table_size_valid(u32 size)
 {
 	u32 i;

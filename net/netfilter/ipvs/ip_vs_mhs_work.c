@@ -61,9 +61,8 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 	return ticks;
 }
 
-/* Follow sysctls that were set after del_dest: hold_ms and pin_ms may be
- * shorter; with expire_nodest_conn, or when a server is found dead, the caller has
- * to walk: returns true.  Not before a rebuild, which cuts, too.
+/* Follow hold_ms and pin_ms, which may have become shorter since del_dest.  Returns
+ * true if the caller has to walk, as flows are cut: a rebuild that is due does so.
  */
 static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 {
