@@ -263,9 +263,8 @@ static bool entry_may_end(const struct mhs_ask *q, const struct ip_vs_conn *cp)
 	       READ_ONCE(s->state) == MHS_SRV_IN;
 }
 
-/* Send the packet by @by, the entry or a carrier, and put the entry, whose
- * timer restarts if @renew.  packet_xmit is NULL for a moment while the sync
- * daemon is in ip_vs_try_bind_dest(): the core gets the packet.
+/* Send the packet by @by, the entry or a carrier, and put the entry, whose timer
+ * restarts if @renew.  packet_xmit is NULL for a moment in ip_vs_try_bind_dest().
  */
 static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 			       struct ip_vs_conn *cp, struct ip_vs_conn *by,

@@ -3,8 +3,6 @@
  *
  * The hooks run before the core's own.  They send packets of flows without a
  * connection entry, and packets with an entry if the core would only send them.
- * The core gets the others, and asks mhs_ask_schedule() for a server.
- *
  * A packet in a stable slot allocates and locks nothing and writes only the
  * counters of its CPU.
  */
@@ -108,7 +106,8 @@ hook_request(struct mhs *mhs, struct mhs_packet *p)
 
 	if (p->skb->mark && mhs_svc_unsure(mhs, p->skb->mark))
 		facts |= MHS_SVC_UNSURE;
-	facts |= mhs_proto_facts(mhs, p->iph.protocol, p->dport, facts);
+	if (p->iph.protocol == IPPROTO_UDP)
+		facts |= mhs_proto_udp_facts(mhs, p->dport, facts);
 	if (unlikely(!p->sport))
 		facts |= MHS_PKT_NO_PORT;
 	mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);

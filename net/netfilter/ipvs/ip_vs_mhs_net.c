@@ -44,10 +44,9 @@ static void net_refresh(struct mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Poll what no callback of the core reports.  On a sync backup connection entries of
- * unknown flows arrive: the work marks every slot tracked when the role begins, and
- * the clocks of a service age no mark while it lasts.  Packets read the role
- * themselves, so the work may notice its beginning late.
+/* Poll what no callback of the core reports.  On a sync backup entries of unknown
+ * flows arrive: every slot is marked tracked when the role begins, which packets see
+ * themselves, and no mark ages while it lasts.
  */
 static void net_work(struct work_struct *work)
 {

@@ -174,14 +174,6 @@ static inline unsigned int mhs_flags(const struct mhs *mhs)
 	return svc ? READ_ONCE(svc->flags) : 0;
 }
 
-/* MHS_PKT_CONNLESS: do the first packets of flows look like all others? */
-static inline u32 mhs_proto_facts(const struct mhs *mhs, u16 protocol,
-				  __be16 port, u32 facts)
-{
-	return protocol == IPPROTO_UDP ?
-	       mhs_proto_udp_facts(mhs, port, facts) : 0;
-}
-
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:
  * MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows.  Under RCU.
  */

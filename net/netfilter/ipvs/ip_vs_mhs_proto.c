@@ -128,8 +128,8 @@ bool mhs_proto_parse(struct mhs_packet *p)
 	return true;
 }
 
-/* Facts of UDP to a port, beside those of a QUIC header.  With -o all is plain, and
- * none stays.
+/* Facts of UDP to a port, beside those of a QUIC header.  MHS_PKT_CONNLESS: the first
+ * packets of flows look like all others.  With -o all is plain, and none stays.
  */
 u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts)
 {

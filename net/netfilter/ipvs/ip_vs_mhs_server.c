@@ -136,9 +136,8 @@ bool mhs_server_refresh(struct mhs_server *s)
 	if (!READ_ONCE(s->dest->u_threshold)) {
 		WRITE_ONCE(s->counts_until, 0);
 	} else {
-		/* The core counts entries: older flows get theirs, too.  Live
-		 * flows send within a pin time; later, a forged packet of a flow
-		 * that never was must not make an entry.
+		/* The core counts entries: older flows, which send within a pin
+		 * time, get theirs, too; later packets may be forged
 		 */
 		if (!s->counts_until)
 			WRITE_ONCE(s->counts_until, get_jiffies_64() +
@@ -183,8 +182,8 @@ static void server_release(struct mhs_server *s)
 	call_rcu_hurry(&s->rcu, server_rcu_free);
 }
 
-/* Keep mhs.listed sorted: the table depends on the order, which every director must
- * have.  Servers tend to come in order, so the search starts at the end.
+/* Keep mhs.listed sorted: the table depends on the order.  Servers tend to come in
+ * order, so the search starts at the end.
  */
 static void server_list(struct mhs_server *s)
 {
@@ -395,8 +394,7 @@ bool mhs_server_dies(struct mhs_server *s)
 }
 
 /* Refresh every listed server and add the core's that are not known; true if a
- * rebuild is due, and mhs.poked if a retry is.  Callbacks may wait for mhs.lock
- * meanwhile: add_dest then finds its server here, del_dest removes it.
+ * rebuild is due, and mhs.poked if a retry is
  */
 bool mhs_server_reconcile(struct mhs *mhs)
 {

@@ -126,9 +126,8 @@ static bool settle_has_entries(const struct mhs *mhs)
 }
 
 /* Start settling, at init or with the first server; @whole: all servers come at
- * once, from another scheduler.  Connection entries of the namespace may belong
- * to flows of this service (from a service for all ports, or a sync daemon that
- * has ended): if there are any, every slot is marked tracked.
+ * once, from another scheduler.  Entries of the namespace may be of flows of this
+ * service, by a former service for all ports or a sync daemon: mark every slot.
  */
 void mhs_settle_start(struct mhs *mhs, bool whole)
 {

@@ -10,9 +10,7 @@ unsigned int mhs_slots_size __read_mostly = 4093;
 module_param_named(table_size, mhs_slots_size, uint, 0444);
 MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093 (default), 8191, 16381, 32749, 65521, 131071, 262139 or 524287; the same on every director");
 
-/* Cap of the measured length of a rebuild: a virtual machine paused meanwhile
- * must not wait long for the next rebuild
- */
+/* Cap of the measured length: a virtual machine may have paused meanwhile */
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
 /* Allocated at module load, because a removal must not allocate.  Only works of
@@ -196,10 +194,8 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Rebuild the table of a service: fill a table from mhs.listed, and walk the
- * slots.  Callbacks wait for the snapshot of the servers only.  A server deleted
- * after the snapshot keeps its index, and the next rebuild takes the server out of
- * the slots.
+/* Fill a table from mhs.listed, and walk the slots.  Callbacks wait for the snapshot
+ * of the servers only; one deleted later keeps its index until the next rebuild.
  */
 void mhs_slots_build(struct mhs *mhs)
 {
@@ -257,9 +253,7 @@ void mhs_slots_track_all(struct mhs *mhs)
 	}
 }
 
-/* Mark every slot tracked, once in a track tick.  Called for each server with
- * older entries, of which there may be thousands.
- */
+/* The same once in a track tick: thousands of servers may have older entries */
 void mhs_slots_track_older(struct mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);

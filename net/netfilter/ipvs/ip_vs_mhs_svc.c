@@ -53,10 +53,9 @@ struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 	return NULL;
 }
 
-/* May a service of another scheduler own the mark?  The core looks up services
- * by firewall mark first.  If it does not count these, its number of services
- * and that of mhs differ briefly when one comes or goes: net_work() clears
- * mn->foreign only when they were equal twice, a second apart.
+/* May a service of another scheduler own the mark?  If the core does not count these,
+ * its number of services and that of mhs differ briefly when one comes or goes:
+ * net_work() clears mn->foreign only when they were equal twice, a second apart.
  */
 bool mhs_svc_unsure(const struct mhs *mhs, u32 mark)
 {
