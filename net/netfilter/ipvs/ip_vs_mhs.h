@@ -153,8 +153,8 @@ enum mhs_change {
 
 struct mhs;
 
-/* A server that gets no new flows and leaves so many questions unanswered that
- * others answer keeps no slot that another server can have
+/* Questions that a server without new flows leaves unanswered, while others answer,
+ * before it keeps no slot that another server can have
  */
 #define MHS_DEAD		5
 
@@ -196,9 +196,7 @@ enum mhs_chance_cnt {
 	MHS_CHANCE_MAX
 };
 
-/* 128 chains: entries look up one of perhaps thousands of servers; with more,
- * struct mhs takes 4 KB
- */
+/* 128 chains for perhaps thousands of servers; with more, struct mhs takes 4 KB */
 #define MHS_DEST_BITS		7
 
 struct mhs_servers {
@@ -335,6 +333,7 @@ struct mhs_net {
 	unsigned int		lane;
 	int			services;	/* of mhs; read by packets */
 	int			fwm_services;	/* of these by firewall mark */
+	u32			marked_at;	/* jiffies, by icmp_marked() */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
 	struct mhs_lane_net lane_net;	/* see there */

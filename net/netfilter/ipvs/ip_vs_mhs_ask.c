@@ -55,8 +55,8 @@ struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w)
 	       ask_other(mhs, slot) : NULL;
 }
 
-/* mhs_ask() of any packet */
-u32 mhs_ask_long(struct mhs_ask *q)
+/* Decide, and set q->server, without a reference.  Under RCU. */
+u32 mhs_ask(struct mhs_ask *q)
 {
 	bool begins = q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS);
 	struct mhs_server *old, *cand;
@@ -77,6 +77,8 @@ u32 mhs_ask_long(struct mhs_ask *q)
 		v = mhs_decide(q->w, from, to, q->facts | MHS_ASK_SEARCHED);
 	}
 	q->server = v & MHS_TO_CAND ? cand : old;
+	if (unlikely(v & MHS_TRACKS))
+		mhs_slot_track(q->slot);
 	return v;
 }
 

@@ -7,6 +7,46 @@ static u32 decide_act(enum mhs_act act)
 	return mhs_verdict(act, MHS_CNT_MAX, 0);
 }
 
+/* The core makes the entry of a new flow.  With a persistence template it does
+ * not call schedule(), which marks the slot tracked: the verdict asks for that.
+ */
+static u32 decide_tracks(void)
+{
+	return mhs_verdict(MHS_CORE, MHS_CNT_MAX, MHS_TRACKS);
+}
+
+/* May an older flow get an entry?  If not, the pin phase ends the flow. */
+static bool decide_may_pin(u32 server, u32 facts)
+{
+	return !(facts & (MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY)) &&
+	       !(server & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN));
+}
+
+/* A packet of an older flow, or of a new flow to the server of a stable slot */
+static u32 decide_to_old(u32 w, u32 old, u32 facts)
+{
+	u32 flags = 0;
+
+	if (!(old & MHS_SRV_KNOWN))
+		return decide_act(MHS_CORE);
+	if (facts & MHS_PKT_FRESH) {
+		if (!(old & MHS_SRV_CARRIER) || old & MHS_SRV_NEW_ENTRY)
+			return decide_tracks();
+		flags = MHS_BEGINS;
+	}
+	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
+	     mhs_slot_pinning(w)) && decide_may_pin(old, facts))
+		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
+	/* All its flows have entries: the core answers a packet without one */
+	if (old & MHS_SRV_ALL_ENTRY)
+		return mhs_verdict(MHS_CORE, MHS_CNT_MAX, flags);
+	/* The work retries to make the carrier, and the client resends */
+	if (!(old & MHS_SRV_CARRIER))
+		return mhs_verdict(MHS_DROP, MHS_CNT_MAX, flags);
+	return mhs_verdict(MHS_FORWARD, mhs_slot_stable(w) ?
+			   MHS_CNT_STATELESS : MHS_CNT_OLD, flags);
+}
+
 /* The candidate takes no new flow.  Without another one the core sends ICMP. */
 static u32 decide_elsewhere(u32 cand, u32 facts)
 {
@@ -27,7 +67,7 @@ static u32 decide_new_without(u32 w, u32 old, u32 cand, u32 facts)
 
 	if (!(server & MHS_SRV_CARRIER) || server & MHS_SRV_NEW_ENTRY ||
 	    (cut && facts & MHS_ASK_SEARCHED))
-		return mhs_verdict_tracks();
+		return decide_tracks();
 	if (mhs_slot_stable(w))
 		count = MHS_CNT_STATELESS;
 	return mhs_verdict(MHS_FORWARD, count, MHS_BEGINS |
@@ -44,7 +84,8 @@ static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
 		return decide_act(MHS_DROP);
 	if (facts & MHS_ASK_NO_ENTRY)
 		return decide_new_without(w, old, cand, facts);
-	return mhs_decide_new();
+	/* mhs makes the entry: the core would drop the packet if that failed */
+	return mhs_verdict(MHS_NEW, MHS_CNT_CAND, MHS_TO_CAND | MHS_BEGINS);
 }
 
 /* May UDP that is to stay have flows to the old server without an entry?  Not
@@ -81,13 +122,13 @@ static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
 	/* An entry would keep the flow on a server of a table not yet final */
 	if (pins && !one && !(facts & MHS_SVC_SETTLING) &&
-	    mhs_decide_may_pin(server, facts))
+	    decide_may_pin(server, facts))
 		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_BEGINS);
 	if (server & MHS_SRV_CARRIER && !(server & MHS_SRV_NEW_ENTRY))
 		return mhs_verdict(MHS_FORWARD, count,
 				   to | (one ? MHS_BEGINS : 0));
 	if (!(facts & MHS_PKT_LEFT))
-		return mhs_verdict_tracks();
+		return decide_tracks();
 	/* The core would find the entry left, and a one-packet entry, which is
 	 * not hashed, cannot take its place.
 	 */
@@ -96,7 +137,6 @@ static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 	return mhs_verdict(MHS_NEW, MHS_CNT_MAX, to | MHS_BEGINS);
 }
 
-/* An ICMP error is about an older flow */
 static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
 {
 	if (facts & MHS_SVC_SETTLING)
@@ -123,28 +163,29 @@ u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 	/* Nothing that may be a new flow goes to a deleted server */
 	if (facts & MHS_PKT_ODD && old & MHS_SRV_GONE)
 		facts |= MHS_PKT_CONNLESS;
-	/* Almost all plain UDP; decide_udp() would say the same */
-	if (cand == (MHS_SRV_IN | MHS_SRV_KNOWN | MHS_SRV_CARRIER) &&
+	/* Almost all packets; what follows would say the same */
+	if (old == (MHS_SRV_IN | MHS_SRV_KNOWN | MHS_SRV_CARRIER) &&
 	    mhs_slot_stable(w) &&
-	    (facts & (MHS_PKT_CONNLESS | MHS_PKT_ERROR | MHS_SVC_ONE_PACKET |
-		      MHS_SVC_PERSISTENT | MHS_SVC_UNSURE | MHS_SVC_STATEFUL)) ==
-	    MHS_PKT_CONNLESS)
-		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, MHS_TO_CAND);
+	    !(facts & (MHS_PKT_ERROR | MHS_SVC_ONE_PACKET | MHS_SVC_PERSISTENT |
+		       MHS_SVC_UNSURE | MHS_SVC_STATEFUL | MHS_SVC_SETTLING)))
+		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
+				   fresh ? MHS_BEGINS :
+				   facts & MHS_PKT_CONNLESS ? MHS_TO_CAND : 0);
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
 	/* Persistence, or another scheduler by mark, may choose the server */
 	if ((fresh || facts & MHS_PKT_CONNLESS) &&
 	    facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE))
-		return mhs_verdict_tracks();
+		return decide_tracks();
 	/* Also while the table is not final: nobody resends plain UDP */
 	if (facts & MHS_PKT_CONNLESS)
 		return decide_udp(w, old, cand, facts);
 	if (facts & MHS_SVC_SETTLING)
-		return fresh ? mhs_verdict_tracks() :
+		return fresh ? decide_tracks() :
 			       mhs_verdict(MHS_DROP, MHS_CNT_UNSETTLED, 0);
 	/* Out of service since the last rebuild: the slot is as good as unstable */
 	if (fresh && (facts & MHS_SVC_STATEFUL || !mhs_slot_stable(w) ||
 		      !(old & MHS_SRV_IN)))
 		return decide_new_flow(w, old, cand, facts);
-	return mhs_decide_to_old(w, old, facts);
+	return decide_to_old(w, old, facts);
 }

@@ -114,7 +114,6 @@ static inline u32 mhs_verdict_act(u32 v)
 	return v & MHS_ACT;
 }
 
-/* MHS_CNT_MAX: nothing is counted */
 static inline enum mhs_cnt mhs_verdict_count(u32 v)
 {
 	return (v & MHS_COUNT) >> MHS_COUNT_SHIFT;
@@ -123,14 +122,6 @@ static inline enum mhs_cnt mhs_verdict_count(u32 v)
 static inline u32 mhs_verdict(enum mhs_act act, enum mhs_cnt count, u32 flags)
 {
 	return act | (u32)count << MHS_COUNT_SHIFT | flags;
-}
-
-/* The core makes the entry of a new flow.  With a persistence template it does
- * not call schedule(), which marks the slot tracked: the verdict asks for that.
- */
-static inline u32 mhs_verdict_tracks(void)
-{
-	return mhs_verdict(MHS_CORE, MHS_CNT_MAX, MHS_TRACKS);
 }
 
 /* Must the caller look for an entry before the decision? */
@@ -152,83 +143,11 @@ static inline bool mhs_decide_searches(u32 server, u32 facts)
 	return !(server & MHS_SRV_IN) || facts & MHS_SVC_FALLBACK;
 }
 
-/* May an older flow get an entry?  If not, the pin phase ends the flow. */
-static inline bool mhs_decide_may_pin(u32 server, u32 facts)
-{
-	return !(facts & (MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY)) &&
-	       !(server & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN));
-}
-
-/* A packet of an older flow, or of a new flow to the server of a stable slot */
-static inline u32 mhs_decide_to_old(u32 w, u32 old, u32 facts)
-{
-	u32 flags = 0;
-
-	if (!(old & MHS_SRV_KNOWN))
-		return mhs_verdict(MHS_CORE, MHS_CNT_MAX, 0);
-	if (facts & MHS_PKT_FRESH) {
-		if (!(old & MHS_SRV_CARRIER) || old & MHS_SRV_NEW_ENTRY)
-			return mhs_verdict_tracks();
-		flags = MHS_BEGINS;
-	}
-	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
-	     mhs_slot_pinning(w)) && mhs_decide_may_pin(old, facts))
-		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
-	/* All its flows have entries: the core answers a packet without one */
-	if (old & MHS_SRV_ALL_ENTRY)
-		return mhs_verdict(MHS_CORE, MHS_CNT_MAX, flags);
-	/* The work retries to make the carrier, and the client resends */
-	if (!(old & MHS_SRV_CARRIER))
-		return mhs_verdict(MHS_DROP, MHS_CNT_MAX, flags);
-	return mhs_verdict(MHS_FORWARD, mhs_slot_stable(w) ?
-			   MHS_CNT_STATELESS : MHS_CNT_OLD, flags);
-}
-
 /* May a connection ID, which makes no entry, name the server? */
 static inline bool mhs_decide_names(u32 server)
 {
 	return server & MHS_SRV_CARRIER &&
 	       !(server & (MHS_SRV_NEW_ENTRY | MHS_SRV_METHOD));
-}
-
-/* mhs makes the entry: the core would drop the packet if that failed */
-static inline u32 mhs_decide_new(void)
-{
-	return mhs_verdict(MHS_NEW, MHS_CNT_CAND, MHS_TO_CAND | MHS_BEGINS);
-}
-
-/* Most packets need the facts of one server only: mhs_decide_quick() is inline
- * and saves 72 of 12,722 instructions (6.1), in an unstable slot 106.
- */
-static inline bool mhs_decide_is_quick(u32 facts)
-{
-	return !(facts & (MHS_PKT_ERROR | MHS_PKT_CONNLESS | MHS_PKT_NO_PORT |
-			  MHS_PKT_ODD | MHS_SVC_SETTLING | MHS_SVC_PERSISTENT |
-			  MHS_SVC_UNSURE | MHS_SVC_STATEFUL |
-			  MHS_ASK_NO_ENTRY));
-}
-
-/* The index of the server for mhs_decide_quick() */
-static inline u32 mhs_decide_idx(u32 w, u32 facts)
-{
-	return mhs_slot_stable(w) || facts & MHS_PKT_FRESH ?
-	       mhs_slot_cand(w) : mhs_slot_old(w);
-}
-
-/* The verdict of mhs_decide(), or MHS_SEARCH: ask mhs_decide() */
-static inline u32 mhs_decide_quick(u32 w, u32 server, u32 facts)
-{
-	/* Constants let the compiler drop branches: stateless=0 is never quick,
-	 * and 0 stands for any stable word: one server for all flows.
-	 */
-	facts &= ~MHS_SVC_STATEFUL;
-	if (facts & MHS_PKT_FRESH && !(server & MHS_SRV_IN))
-		return MHS_SEARCH;
-	if (mhs_slot_stable(w))
-		return mhs_decide_to_old(0, server, facts);
-	if (!(facts & MHS_PKT_FRESH))
-		return mhs_decide_to_old(w, server, facts);
-	return mhs_decide_takes(server) ? mhs_decide_new() : MHS_SEARCH;
 }
 
 u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts);

@@ -45,15 +45,13 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  * ---------------------------------------------------------
  *
  * The director sees no server's answer, and anybody can send a SYN.  So a SYN
- * alone never takes a flow's entry: the SYN goes to a server, and the entry
- * notes the number.  Only the packet that ends that handshake has the number
- * + 1, or + 1 + the bytes of data in the SYN (TCP Fast Open); a stranger would
- * have to guess what a live client sends next, as for a reset.
+ * alone never takes a flow's entry: the entry notes the number, and only the
+ * packet that ends that handshake has the number + 1, or + 1 + the bytes of data
+ * in the SYN (TCP Fast Open), which a stranger would have to guess.
  *
  * A SYN in an unstable slot, which has no entry, makes one that is a claim: the
  * flow may be an older one without an entry.  A SYN that meets an entry whose
- * server is out of service goes elsewhere if the entry may stand for no flow:
- * see entry_leaves().  Then
+ * server is out of service may go elsewhere, see entry_leaves().  Then
  *
  *	number of the packet		the entry is a claim	  a SYN went elsewhere
  *	that ends the handshake		claim is over, by entry	  new entry, elsewhere
@@ -61,19 +59,17 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  *	SYN				noted, by entry		  noted, elsewhere
  *	any other			older flow, by the slot	  by the entry
  *
- * The first and the latest SYN count for a claim: either may be forged.  What is
- * dropped may be of a new client, two packets of which were lost, or of a flow
- * whose own SYN came late: both send it again, and what the wrong server
- * answers would end either.
+ * The first and the latest SYN count for a claim: either may be forged.  Who sent
+ * what is dropped sends it again; the wrong server's answer would end the flow.
  *
  * The core zeroes delta, and uses in_seq and out_seq only with a helper or
  * IP_VS_CONN_F_SEQ_MASK, which entries here have not:
- *	in_seq.delta		when the claim was made, odd; 0: no claim
+ *	in_seq.delta		when the claim was made; 0: no claim
  *	in_seq.previous_delta	number of the first SYN of the claim
  *	out_seq.init_seq	bytes in that SYN
  *	in_seq.init_seq		number of the latest SYN
  *	out_seq.previous_delta	bytes in that SYN
- *	out_seq.delta		when the latest one went elsewhere, odd;
+ *	out_seq.delta		when the latest one went elsewhere;
  *				ENTRY_BARE: never, and a packet made the entry
  *				that began no flow; 0: never
  */
@@ -81,7 +77,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 #define CLAIM_TIMEOUT	(10 * HZ)	/* of a claim without traffic */
 #define CLAIM_UNCLEAR	HZ
 #define CLAIM_WINDOW	65536U
-#define CLAIM_NOW	((u32)jiffies | 1)
+#define CLAIM_NOW	((u32)jiffies | 3)	/* neither 0 nor ENTRY_BARE */
 #define ENTRY_BARE	1U
 
 enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER };
@@ -102,7 +98,6 @@ static const struct tcphdr *claim_tcp(const struct mhs_packet *p,
 	return skb_header_pointer(p->skb, p->iph.len, sizeof(*buffer), buffer);
 }
 
-/* Note the latest SYN */
 static void claim_note(const struct mhs_packet *p, struct ip_vs_conn *cp,
 		       const struct tcphdr *th)
 {
@@ -161,15 +156,6 @@ struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
 	return cp;
 }
 
-static bool claim_half_open(const struct ip_vs_conn *cp)
-{
-	u16 state = READ_ONCE(cp->state);
-
-	/* SYNACK: after a SYN, with secure_tcp */
-	return state == IP_VS_TCP_S_SYN_RECV || state == IP_VS_TCP_S_SYNACK ||
-	       state == IP_VS_TCP_S_NONE;
-}
-
 /* Do in_seq and out_seq belong to mhs? */
 static bool claim_can(const struct ip_vs_conn *cp)
 {
@@ -177,11 +163,14 @@ static bool claim_can(const struct ip_vs_conn *cp)
 	       !(READ_ONCE(cp->flags) & IP_VS_CONN_F_SEQ_MASK);
 }
 
-/* Is an entry a claim in its handshake? */
+/* Is an entry a claim in its handshake?  SYNACK: after a SYN, with secure_tcp */
 bool mhs_entry_is_claim(const struct ip_vs_conn *cp)
 {
+	u16 state = READ_ONCE(cp->state);
+
 	return READ_ONCE(cp->in_seq.delta) && cp->protocol == IPPROTO_TCP &&
-	       claim_can(cp) && claim_half_open(cp);
+	       claim_can(cp) && (state == IP_VS_TCP_S_SYN_RECV ||
+	       state == IP_VS_TCP_S_SYNACK || state == IP_VS_TCP_S_NONE);
 }
 
 /* Does a packet with the number @seq end the handshake of a SYN? */
@@ -200,7 +189,7 @@ static bool claim_near(u32 seq, u32 syn)
  */
 static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 {
-	u32 claim, tried, seq, first, latest, now = CLAIM_NOW;
+	u32 claim, tried, seq, first, latest, now;
 	const struct tcphdr *th;
 	struct tcphdr _th;
 
@@ -210,6 +199,8 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	tried = smp_load_acquire(&cp->out_seq.delta);
 	if (likely(!claim && tried <= ENTRY_BARE) || !claim_can(cp))
 		return OF_ENTRY;
+	/* After both were read: neither lies in the future */
+	now = CLAIM_NOW;
 	if (tried <= ENTRY_BARE || now - tried > CLAIM_TIMEOUT)
 		tried = 0;
 	if (cp->protocol != IPPROTO_TCP)
@@ -272,9 +263,8 @@ static bool entry_may_end(const struct mhs_ask *q, const struct ip_vs_conn *cp)
 	       READ_ONCE(s->state) == MHS_SRV_IN;
 }
 
-/* Send the packet by @by, the entry or a carrier, and put the entry, whose
- * timer restarts if @renew.  packet_xmit is NULL for a moment while the sync
- * daemon is in ip_vs_try_bind_dest(): the core gets the packet.
+/* Send the packet by @by, the entry or a carrier, and put the entry, whose timer
+ * restarts if @renew.  packet_xmit is NULL for a moment in ip_vs_try_bind_dest().
  */
 static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 			       struct ip_vs_conn *cp, struct ip_vs_conn *by,
@@ -338,9 +328,8 @@ enum leaves { LEAVES_NOT, LEAVES_TRY, LEAVES };
  *
  * A packet that begins a flow: yes if the flow of the entry has ended, which of
  * TCP only the states CLOSE and TIME_WAIT say.  A flow that opened at a server of
- * weight 0 stays; an entry that a bare packet made may be forged, one of a
- * server that is deleted must get no new flow, and a flow that has half ended
- * may have ended: the packet tries another server.
+ * weight 0 stays.  The packet tries another server if the entry may be forged, as a
+ * bare packet made it, if its server is deleted, or if the flow has half ended.
  */
 static enum leaves entry_leaves(const struct mhs_ask *q,
 				const struct mhs_packet *p,
@@ -373,7 +362,6 @@ static enum leaves entry_leaves(const struct mhs_ask *q,
 	       LEAVES_NOT : LEAVES_TRY;
 }
 
-/* Handle a packet that has an entry, and put the entry */
 static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 			       struct ip_vs_conn *cp)
 {
@@ -405,9 +393,8 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 	return NF_ACCEPT;
 }
 
-/* Send a packet that begins a flow to another server, by its carrier, and note that
- * in the entry, which keeps its timer: a later packet tells whether the flow is a
- * new one.  False if no server can take the packet so.
+/* Send a packet that begins a flow to another server, and note that in the entry,
+ * which keeps its timer.  False if no server can take the packet so.
  */
 static bool entry_try(const struct mhs_ask *q, struct mhs_packet *p,
 		      struct ip_vs_conn *cp, unsigned int *verdict)
@@ -507,6 +494,7 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 	struct mhs *mhs = q->mhs;
 	enum leaves leaves;
 	enum whose whose;
+	u32 claim;
 
 	cp = unlikely(p->ipsec) ?
 	     p->ipsec->pp->conn_in_get(mhs->ipvs, mhs->af, p->skb, &p->iph) :
@@ -515,7 +503,9 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		return false;
 	whose = entry_whose(p, cp);
 	if (unlikely(whose == OF_OLDER)) {
-		if (CLAIM_NOW - READ_ONCE(cp->in_seq.delta) < CLAIM_YOUNG) {
+		/* 0: another CPU has just seen the handshake end */
+		claim = READ_ONCE(cp->in_seq.delta);
+		if (!claim || CLAIM_NOW - claim < CLAIM_YOUNG) {
 			q->facts |= MHS_ASK_NO_ENTRY;
 			/* Whoever waits for an entry of each flow waits on */
 			if (q->facts & MHS_SVC_STATEFUL)

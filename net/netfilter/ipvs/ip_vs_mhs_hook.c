@@ -3,8 +3,6 @@
  *
  * The hooks run before the core's own.  They send packets of flows without a
  * connection entry, and packets with an entry if the core would only send them.
- * The core gets the others, and asks mhs_ask_schedule() for a server.
- *
  * A packet in a stable slot allocates and locks nothing and writes only the
  * counters of its CPU.
  */
@@ -16,25 +14,21 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* How many entries may the service have?  What one forged packet can make, of
- * QUIC and of plain UDP that has left none, has a limit of its own.  Older flows
- * may have half as many again, whatever a flood of SYNs has made.
+/* What one forged packet can make, of QUIC and of plain UDP that has left none,
+ * has a limit of its own.  Older flows may have half as many entries again,
+ * whatever a flood of SYNs has made.
  */
-static u32 hook_limit(const struct mhs_ask *q,
-		      const struct mhs_packet *p, u32 act)
-{
-	const struct mhs_net *mn = q->mhs->net;
-	u32 max = READ_ONCE(mn->max_entries);
-
-	if (p->quic || (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS))
-		return READ_ONCE(mn->max_quic_entries);
-	return act == MHS_NEW ? max : max + max / 2;
-}
-
 static struct ip_vs_conn *hook_entry(const struct mhs_ask *q,
 				     struct mhs_packet *p, u32 act)
 {
-	if (!mhs_entry_reserve(q->mhs, hook_limit(q, p, act),
+	const struct mhs_net *mn = q->mhs->net;
+	u32 limit = READ_ONCE(mn->max_entries);
+
+	if (p->quic || (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS))
+		limit = READ_ONCE(mn->max_quic_entries);
+	else if (act == MHS_PIN)
+		limit += limit / 2;
+	if (!mhs_entry_reserve(q->mhs, limit,
 			       act == MHS_NEW || q->facts & MHS_PKT_STAYS)) {
 		mhs_count(q->mhs, MHS_CNT_CAPPED);
 		return NULL;
@@ -112,7 +106,8 @@ hook_request(struct mhs *mhs, struct mhs_packet *p)
 
 	if (p->skb->mark && mhs_svc_unsure(mhs, p->skb->mark))
 		facts |= MHS_SVC_UNSURE;
-	facts |= mhs_proto_facts(mhs, p->iph.protocol, p->dport, facts);
+	if (p->iph.protocol == IPPROTO_UDP)
+		facts |= mhs_proto_udp_facts(mhs, p->dport, facts);
 	if (unlikely(!p->sport))
 		facts |= MHS_PKT_NO_PORT;
 	mhs_ask_begin(&q, mhs, &p->iph.saddr, p->sport, facts);
@@ -227,7 +222,6 @@ static const struct nf_hook_ops hook_ops[MHS_HOOKS] = {
 	  .priority = NF_IP_PRI_NAT_DST + 1 },
 };
 
-/* Register the hooks, with the first service of a family */
 int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;
@@ -249,7 +243,6 @@ int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs)
 	return err;
 }
 
-/* Unregister the hooks, with the last service of a family */
 void mhs_hook_put(struct mhs_net *mn, const struct mhs *mhs)
 {
 	bool v6 = mhs->af == AF_INET6;

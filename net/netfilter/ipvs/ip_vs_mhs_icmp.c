@@ -8,14 +8,12 @@
  *					client -> virtual	also updates the
  *								path MTU
  *
- * The core gets errors about flows with an entry and all errors that mhs does
- * not understand.  A quoted QUIC packet to a client holds no ID of the server: the
- * error may reach another one, and QUIC has to probe the path MTU (RFC 8899).
+ * The core gets errors about flows with an entry and all that mhs does not
+ * understand.  A quoted QUIC packet to a client holds no ID of the server: the error
+ * may reach another one, and QUIC has to probe the path MTU (RFC 8899).
  *
- * An error is about a flow of mhs if the quoted addresses are those of a service
- * and the error came to the virtual address, which is local here.  The mark of the
- * flow is unknown: the core takes errors about services by firewall mark, but those
- * about tunnels, whose outer header names the server.
+ * The mark of the flow is unknown: the core takes errors about services by firewall
+ * mark, but those about tunnels, whose outer header names the server.
  */
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>
@@ -93,6 +91,7 @@ static struct mhs_server *
 icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 	    const struct mhs_error *e)
 {
+	u32 facts = MHS_PKT_ERROR;
 	struct ip_vs_conn *cp;
 	struct mhs_ask q;
 	bool claim;
@@ -106,8 +105,9 @@ icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 		if (!claim)
 			return NULL;
 	}
-	mhs_ask_begin(&q, mhs, e->client, e->cport, MHS_PKT_ERROR |
-		      mhs_proto_facts(mhs, e->quoted.protocol, e->vport, 0));
+	if (e->quoted.protocol == IPPROTO_UDP)
+		facts |= mhs_proto_udp_facts(mhs, e->vport, 0);
+	mhs_ask_begin(&q, mhs, e->client, e->cport, facts);
 	return mhs_verdict_act(mhs_ask(&q)) == MHS_FORWARD ? q.server : NULL;
 }
 
@@ -209,17 +209,20 @@ out:
 }
 
 /* The server with the address @addr of a service by firewall mark.  The walk is as
- * long as there are services: only for who has marks.
+ * long as there are services, and errors may be forged: one walk a jiffy.
  */
-static struct mhs_server *icmp_marked(const struct mhs_net *mn, __be32 addr)
+static struct mhs_server *icmp_marked(struct mhs_net *mn, __be32 addr)
 {
+	u32 now = jiffies;
 	const struct mhs_hash *hash = rcu_dereference(mn->hash);
 	struct mhs_server *s;
 	struct mhs *mhs;
 	int i;
 
-	if (!hash || !READ_ONCE(mn->fwm_services))
+	if (!hash || !READ_ONCE(mn->fwm_services) ||
+	    READ_ONCE(mn->marked_at) == now)
 		return NULL;
+	WRITE_ONCE(mn->marked_at, now);
 	hash_for_each_rcu(hash->services, i, mhs, node) {
 		s = mhs->fwmark ? mhs_cid_server(mhs, addr) : NULL;
 		if (s)

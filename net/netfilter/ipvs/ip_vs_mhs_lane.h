@@ -71,7 +71,6 @@ union mhs_lane_head {
 	struct ipv6hdr		ipv6;
 };
 
-/* Of a server */
 struct mhs_lane_record {
 	u32			generation;
 	struct mhs_lane_way way;

@@ -2,10 +2,9 @@
 /* IPVS stateless Maglev scheduler: the sysctls lane and ingress, and what makes
  * the records of lanes old.
  *
- * From the first 1 or name on the namespace listens to the kernel's notifiers
- * of devices, neighbours and routes.  These run under RTNL, in softirqs, or
- * under locks of the kernel's tables: they count, see ip_vs_mhs_lane.h, and a
- * device that goes takes its hook along.
+ * From the first 1 or name on the namespace listens to the kernel's notifiers of
+ * devices, neighbours and routes.  These run under RTNL, in softirqs, or under locks
+ * of the kernel's tables: they count, and a device that goes takes its hook along.
  *
  *	mhs_net.lane_lock	writes of both sysctls; RTNL is taken under it.
  *				net_init() must not take RTNL: while a core with
@@ -124,9 +123,8 @@ static int watch_begin(struct mhs_net *mn)
 		return err;
 	/* Fails for a block that is registered only */
 	register_netevent_notifier(&mn->neighbours_nb);
-	/* Fails where routes change all the time.  Then only time tells that a
-	 * route of IPv6 was deleted, the one change that rt_genid_*() do not
-	 * count.
+	/* If it fails, only time tells of the one change that rt_genid_*() do
+	 * not count: a route of IPv6 was deleted
 	 */
 	register_fib_notifier(mn->net, &mn->routes_nb, NULL, NULL);
 	mn->watches = true;

@@ -32,12 +32,6 @@ int mhs_net_ready(void)
 	return mhs_net_registered();
 }
 
-/* Poll in a second */
-static void net_queue(struct mhs_net *mn)
-{
-	queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
-}
-
 /* Have the work replace carriers that do not fit */
 static void net_refresh(struct mhs *mhs)
 {
@@ -50,10 +44,9 @@ static void net_refresh(struct mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Poll what no callback of the core reports.  On a sync backup connection entries of
- * unknown flows arrive: the work marks every slot tracked when the role begins, and
- * the clocks of a service age no mark while it lasts.  Packets read the role
- * themselves, so the work may notice its beginning late.
+/* Poll what no callback of the core reports.  On a sync backup entries of unknown
+ * flows arrive: every slot is marked tracked when the role begins, which packets see
+ * themselves, and no mark ages while it lasts.
  */
 static void net_work(struct work_struct *work)
 {
@@ -102,11 +95,10 @@ static void net_work(struct work_struct *work)
 	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
 	mn->was_foreign = foreign;
 	if (!list_empty(&mn->list))
-		net_queue(mn);
+		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
 	mutex_unlock(&mn->lock);
 }
 
-/* Make the table of services */
 static int net_hash(struct mhs_net *mn)
 {
 	struct mhs_hash *hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
@@ -142,7 +134,7 @@ int mhs_net_attach(struct mhs *mhs)
 			goto unlock;
 		}
 		mn->conntrack = mhs_conntrack(mhs->ipvs);
-		net_queue(mn);
+		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
 	}
 	WRITE_ONCE(mn->services, mn->services + 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
@@ -304,13 +296,12 @@ static struct pernet_operations net_ops = {
 	.size	= sizeof(struct mhs_net),
 };
 
-/* Make our part of each network namespace, perhaps later than at the return */
+/* Perhaps the namespaces get their parts after the return */
 int mhs_net_register(void)
 {
 	return mhs_register_net(&net_ops);
 }
 
-/* Free our part of each network namespace, when no service is left */
 void mhs_net_unregister(void)
 {
 	mhs_unregister_net(&net_ops);

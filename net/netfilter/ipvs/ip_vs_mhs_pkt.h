@@ -116,7 +116,7 @@ int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 
 /* ask */
 struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w);
-u32 mhs_ask_long(struct mhs_ask *q);
+u32 mhs_ask(struct mhs_ask *q);
 bool mhs_ask_cut(const struct mhs_ask *q);
 
 /* proto */
@@ -202,14 +202,6 @@ static inline unsigned int mhs_flags(const struct mhs *mhs)
 	return svc ? READ_ONCE(svc->flags) : 0;
 }
 
-/* MHS_PKT_CONNLESS: do the first packets of flows look like all others? */
-static inline u32 mhs_proto_facts(const struct mhs *mhs, u16 protocol,
-				  __be16 port, u32 facts)
-{
-	return protocol == IPPROTO_UDP ?
-	       mhs_proto_udp_facts(mhs, port, facts) : 0;
-}
-
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:
  * MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows.  Under RCU.
  */
@@ -266,24 +258,6 @@ mhs_ask_facts(const struct mhs_server *s, bool begins)
 	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;
 	return facts;
-}
-
-/* Decide, and set q->server, without a reference.  Under RCU. */
-static __always_inline u32 mhs_ask(struct mhs_ask *q)
-{
-	u32 idx, facts, v = MHS_SEARCH;
-
-	if (likely(mhs_decide_is_quick(q->facts))) {
-		idx = mhs_decide_idx(q->w, q->facts);
-		q->server = mhs_server_at(q->mhs, idx);
-		facts = mhs_ask_facts(q->server, q->facts & MHS_PKT_FRESH);
-		v = mhs_decide_quick(q->w, facts, q->facts);
-	}
-	if (mhs_verdict_act(v) == MHS_SEARCH)
-		v = mhs_ask_long(q);
-	if (unlikely(v & MHS_TRACKS))
-		mhs_slot_track(q->slot);
-	return v;
 }
 
 static inline void mhs_count(const struct mhs *mhs, enum mhs_cnt i)
@@ -345,7 +319,6 @@ static inline void mhs_xmit_stats(const struct mhs *mhs,
 	local_bh_enable();
 }
 
-/* Send a packet to the server of a carrier */
 static inline unsigned int mhs_xmit(const struct mhs *mhs,
 				    struct ip_vs_conn *carrier,
 				    struct mhs_packet *p, u32 stats)

@@ -97,7 +97,6 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	return 0;
 }
 
-/* Position 0 is the line of names.  Others have a service, by reference */
 static void *proc_seq_start(struct seq_file *seq, loff_t *pos)
 {
 	struct mhs_net *mn = mhs_net(seq_file_net(seq));

@@ -16,10 +16,10 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* A list of ports, which may be empty: param_array_ops refuses "quic_ports=" */
+/* The list may be empty: param_array_ops refuses "quic_ports=" */
 static int ports_set(const char *text, const struct kernel_param *kp)
 {
-	if (text && *text)
+	if (*text)
 		return param_array_ops.set(text, kp);
 	*kp->arr->num = 0;
 	return 0;
@@ -46,11 +46,7 @@ MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)"
 
 static unsigned short stay_ports[16] __read_mostly;
 static unsigned int stay_ports_n __read_mostly;
-static const struct kparam_array stay_array = {
-	.max = ARRAY_SIZE(stay_ports), .elemsize = sizeof(stay_ports[0]),
-	.num = &stay_ports_n, .ops = &param_ops_ushort, .elem = stay_ports,
-};
-module_param_cb(stay_ports, &ports_ops, (void *)&stay_array, 0444);
+module_param_array(stay_ports, ushort, &stay_ports_n, 0444);
 MODULE_PARM_DESC(stay_ports, "UDP ports whose flows stay in a change, at most 16 (default none)");
 
 static void parse_sctp(struct mhs_packet *p)
@@ -132,8 +128,8 @@ bool mhs_proto_parse(struct mhs_packet *p)
 	return true;
 }
 
-/* Facts of UDP to a port, beside those of a QUIC header.  With -o all is plain, and
- * none stays.
+/* Facts of UDP to a port, beside those of a QUIC header.  MHS_PKT_CONNLESS: the first
+ * packets of flows look like all others.  With -o all is plain, and none stays.
  */
 u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts)
 {

@@ -22,6 +22,9 @@
 /* Between two questions whether a server is there */
 #define MHS_ASK_EVERY		HZ
 
+/* Others that one question looks at: thousands may ask, under mhs.lock */
+#define MHS_ASK_OTHERS		64
+
 static void carrier_put(struct ip_vs_conn *carrier)
 {
 	/* before conn_count falls: carriers must never exceed conn_count */
@@ -39,7 +42,7 @@ static void carrier_rcu_put(struct rcu_head *head)
 	carrier_put(container_of(head, struct ip_vs_conn, rcu_head));
 }
 
-/* A one-packet template: the core neither hashes it nor counts it for overload */
+/* A one-packet template: the core neither hashes nor counts it for overload */
 static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 {
 	const union nf_inet_addr any = {};
@@ -133,9 +136,8 @@ bool mhs_server_refresh(struct mhs_server *s)
 	if (!READ_ONCE(s->dest->u_threshold)) {
 		WRITE_ONCE(s->counts_until, 0);
 	} else {
-		/* The core counts entries: older flows get theirs, too.  Live
-		 * flows send within a pin time; later, a forged packet of a flow
-		 * that never was must not make an entry.
+		/* The core counts entries: older flows, which send within a pin
+		 * time, get theirs, too; later packets may be forged
 		 */
 		if (!s->counts_until)
 			WRITE_ONCE(s->counts_until, get_jiffies_64() +
@@ -180,8 +182,8 @@ static void server_release(struct mhs_server *s)
 	call_rcu_hurry(&s->rcu, server_rcu_free);
 }
 
-/* Keep mhs.listed sorted: the table depends on the order, which every director must
- * have.  Servers tend to come in order, so the search starts at the end.
+/* Keep mhs.listed sorted: the table depends on the order.  Servers tend to come in
+ * order, so the search starts at the end.
  */
 static void server_list(struct mhs_server *s)
 {
@@ -300,7 +302,6 @@ no_memory:
 	return -ENOMEM;
 }
 
-/* Move a deleted server to mhs.gone */
 void mhs_server_gone(struct mhs_server *s)
 {
 	struct mhs *mhs = s->mhs;
@@ -332,52 +333,46 @@ void mhs_server_release_gone(struct mhs *mhs, bool all)
 	}
 }
 
-/* The server as a neighbour on that link, with a reference, or NULL */
-static struct neighbour *server_neighbour(const struct mhs_server *s,
+/* The server as a neighbour on that link, or NULL */
+static struct neighbour *server_neighbour(const struct ip_vs_dest *dest,
 					  struct net_device *dev)
 {
-	const struct ip_vs_dest *dest = s->dest;
-
 	return IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
-	       __ipv6_neigh_lookup(dev, &dest->addr.in6) :
-	       __ipv4_neigh_lookup(dev, (__force u32)dest->addr.ip);
+	       __ipv6_neigh_lookup_noref(dev, &dest->addr.in6) :
+	       __ipv4_neigh_lookup_noref(dev, (__force u32)dest->addr.ip);
 }
 
 /* Does another server answer, while this one does not?  Asks both, on the link of
- * the other: the core keeps no route to a deleted one.  Under RCU.
+ * the other: the core keeps no route to a deleted one.  Under RCU, without softirqs.
  */
 static bool server_outlived(const struct mhs_server *s)
 {
 	const struct ip_vs_dest_dst *route;
 	const struct mhs_server *other;
+	struct neighbour *n, *beside;
 	struct net_device *dev;
-	struct neighbour *n;
-	bool answers;
+	u32 looks = 0;
 
 	list_for_each_entry(other, &s->mhs->listed, list) {
 		route = rcu_dereference(other->dest->dest_dst);
+		if (++looks > MHS_ASK_OTHERS)
+			break;
 		if (other->weight <= 0 || !route)
 			continue;
 		dev = READ_ONCE(route->dst_cache->dev);
-		n = server_neighbour(s, dev);
+		n = server_neighbour(s->dest, dev);
 		if (!n)
 			continue;
 		neigh_event_send(n, NULL);
-		answers = READ_ONCE(n->nud_state) & NUD_VALID;
-		neigh_release(n);
-		if (answers)
+		if (READ_ONCE(n->nud_state) & NUD_VALID)
 			return false;
-		n = server_neighbour(other, dev);
-		if (!n)
-			continue;
-		if (READ_ONCE(n->nud_state) & NUD_VALID && n->ops->solicit) {
-			n->ops->solicit(n, NULL);
-			answers = time_after(READ_ONCE(n->confirmed),
-					     jiffies - 3 * MHS_ASK_EVERY);
-			neigh_release(n);
-			return answers;
+		beside = server_neighbour(other->dest, dev);
+		if (beside && READ_ONCE(beside->nud_state) & NUD_VALID &&
+		    beside->ops->solicit) {
+			beside->ops->solicit(beside, NULL);
+			return time_after(READ_ONCE(beside->confirmed),
+					  jiffies - 3 * MHS_ASK_EVERY);
 		}
-		neigh_release(n);
 	}
 	return false;
 }
@@ -388,22 +383,22 @@ static bool server_outlived(const struct mhs_server *s)
 bool mhs_server_dies(struct mhs_server *s)
 {
 	lockdep_assert_held(&s->mhs->lock);
-	if (s->weight > 0 && !(s->state & MHS_SRV_GONE))
-		return false;
-	if (s->silent == MHS_DEAD || jiffies - s->asked < MHS_ASK_EVERY)
+	if ((s->weight > 0 && !(s->state & MHS_SRV_GONE)) ||
+	    s->silent == MHS_DEAD || jiffies - s->asked < MHS_ASK_EVERY)
 		return false;
 	s->asked = jiffies;
 	rcu_read_lock();
+	local_bh_disable();
 	/* the second chance asks, too, and not only neighbours */
 	WRITE_ONCE(s->silent, !mhs_chance_answers(s) && server_outlived(s) ?
 			      s->silent + 1 : 0);
+	local_bh_enable();
 	rcu_read_unlock();
 	return s->silent == MHS_DEAD;
 }
 
 /* Refresh every listed server and add the core's that are not known; true if a
- * rebuild is due, and mhs.poked if a retry is.  Callbacks may wait for mhs.lock
- * meanwhile: add_dest then finds its server here, del_dest removes it.
+ * rebuild is due, and mhs.poked if a retry is
  */
 bool mhs_server_reconcile(struct mhs *mhs)
 {

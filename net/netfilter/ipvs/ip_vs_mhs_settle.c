@@ -14,13 +14,11 @@
  *	any other change, or MHS_EARLY after the last one
  *			-> not early any more
  *
- * A health checker adds the servers of its file and deletes those that are dead,
- * while a server that is to be drained gets weight 0: so a deleted server was dead
- * when the service came if the service is early, and is being drained otherwise.
- * If that is wrong, older flows of a living server that is deleted early go to
- * other servers, which reset them, and a server that was dead, but is deleted late
- * or got weight 0, keeps slots for hold + pin in which another director has
- * other servers: flows that come over from there break.
+ * A health checker deletes servers of its file that are dead; a server that is to
+ * be drained gets weight 0.  So a server that is deleted early was dead when the
+ * service came.  If that is wrong, other servers reset its older flows; and a dead
+ * server that is deleted late, or gets weight 0, keeps slots for hold + pin in
+ * which another director has other servers: flows from there break.
  */
 #include "ip_vs_mhs_ctl.h"
 
@@ -32,17 +30,14 @@
 #define MHS_SETTLE_LONE		HZ
 #define MHS_SETTLE_GAPS		2
 
-/* A longer time between two changes does not count before the first packet: an
- * operator types the commands
- */
+/* A longer gap does not count before the first packet: an operator types */
 #define MHS_GAP_MAX		HZ
 
 /* Longest settling: TCP repeats for longer */
 #define MHS_SETTLE_MAX		(5 * HZ)
 
-/* A set of servers that has been quiet for so long is no first one: a standby
- * director needs the transitions of the active one, as flows may come over in their
- * middle.  keepalived begins its first check within a minute (delay_loop).
+/* A set that has been quiet for so long is no first one: a standby needs the active
+ * director's transitions.  keepalived begins its first check within a minute.
  */
 #define MHS_EARLY		(120 * HZ)
 
@@ -80,7 +75,6 @@ static unsigned long settle_at(const struct mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-/* Is the set of servers complete? */
 void mhs_settle_on(struct mhs *mhs, unsigned long *delay)
 {
 	if (READ_ONCE(mhs->settle) == MHS_SETTLING && mhs->svc &&
@@ -132,9 +126,8 @@ static bool settle_has_entries(const struct mhs *mhs)
 }
 
 /* Start settling, at init or with the first server; @whole: all servers come at
- * once, from another scheduler.  Connection entries of the namespace may belong
- * to flows of this service (from a service for all ports, or a sync daemon that
- * has ended): if there are any, every slot is marked tracked.
+ * once, from another scheduler.  Entries of the namespace may be of flows of this
+ * service, by a former service for all ports or a sync daemon: mark every slot.
  */
 void mhs_settle_start(struct mhs *mhs, bool whole)
 {
@@ -177,7 +170,6 @@ void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change)
 	mhs_queue(mhs, 0);
 }
 
-/* Note the longest time between two changes of servers */
 void mhs_settle_note_gap(struct mhs *mhs)
 {
 	unsigned long gap = max(jiffies - mhs->changed, 1UL);

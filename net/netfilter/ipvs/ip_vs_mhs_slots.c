@@ -10,14 +10,11 @@ unsigned int mhs_slots_size __read_mostly = 4093;
 module_param_named(table_size, mhs_slots_size, uint, 0444);
 MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093 (default), 8191, 16381, 32749, 65521, 131071, 262139 or 524287; the same on every director");
 
-/* Cap of the measured length of a rebuild: a virtual machine paused meanwhile
- * must not wait long for the next rebuild
- */
+/* Cap of the measured length: a virtual machine may have paused meanwhile */
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
-/* Scratch space, allocated at module load, because a removal must not allocate.
- * Only works of mhs_slots_wq use the scratch space, and the queue is ordered:
- * one rebuild or walk at a time, and all services use one CPU at most.
+/* Allocated at module load, because a removal must not allocate.  Only works of
+ * mhs_slots_wq use it, and the queue is ordered: one rebuild or walk at a time.
  */
 static struct mhs_scratch {
 	struct mhs_fill		fill;
@@ -48,7 +45,6 @@ int mhs_slots_init(void)
 	return -ENOMEM;
 }
 
-/* Free what mhs_slots_init() allocated so far */
 void mhs_slots_exit(void)
 {
 	struct mhs_fill *f = &slots_scratch.fill;
@@ -103,35 +99,25 @@ static u32 slots_former(u32 w, u32 n, const unsigned long *lost)
 	       former << MHS_OLD_SHIFT;
 }
 
-/* Add the server of one slot to the fingerprint of a table */
-static u64 slots_print(const struct mhs *mhs, u64 print, u32 idx)
-{
-	const struct mhs_server *s = mhs_server_at(mhs, idx);
-
-	return mhs_table_print(print, s ? s->id : 0);
-}
-
 /* Fingerprint the tables, which walks alone change */
 static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
 {
+	const struct mhs_server *old, *cand;
 	u32 i, w;
 
-	now->old_print = 0;
-	now->cand_print = 0;
-	rcu_read_lock();
 	for (i = 0; i < mhs->size; i++) {
+		rcu_read_lock();
 		w = READ_ONCE(mhs->slots[i]);
-		now->old_print = slots_print(mhs, now->old_print,
-					     mhs_slot_old(w));
-		now->cand_print = slots_print(mhs, now->cand_print,
-					      mhs_slot_cand(w));
-		if (!(i & 4095)) {
-			rcu_read_unlock();
+		old = mhs_server_at(mhs, mhs_slot_old(w));
+		cand = mhs_server_at(mhs, mhs_slot_cand(w));
+		now->old_print = mhs_table_print(now->old_print,
+						 old ? old->id : 0);
+		now->cand_print = mhs_table_print(now->cand_print,
+						  cand ? cand->id : 0);
+		rcu_read_unlock();
+		if (!(i & 4095))
 			cond_resched();
-			rcu_read_lock();
-		}
 	}
-	rcu_read_unlock();
 }
 
 /* Note what a walk wants to know of a server.  @cut: deleted, with its flows */
@@ -217,10 +203,12 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 			cond_resched();
 	}
 	/* Without a target stable slots stay as they are */
-	now.old_print = was.old_print;
-	now.cand_print = was.cand_print;
-	if (target || was.hold || was.pin)
+	if (target || was.hold || was.pin) {
 		slots_prints(mhs, &now);
+	} else {
+		now.old_print = was.old_print;
+		now.cand_print = was.cand_print;
+	}
 
 	mutex_lock(&mhs->lock);
 	/* Not earlier: a mark that is set before the walk ages in the walk */
@@ -241,10 +229,8 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	mutex_unlock(&mhs->lock);
 }
 
-/* Rebuild the table of a service: fill a table from mhs.listed, and walk the
- * slots.  Callbacks wait for the snapshot of the servers only.  A server deleted
- * after the snapshot keeps its index, and the next rebuild takes the server out of
- * the slots.
+/* Fill a table from mhs.listed, and walk the slots.  Callbacks wait for the snapshot
+ * of the servers only; one deleted later keeps its index until the next rebuild.
  */
 void mhs_slots_build(struct mhs *mhs)
 {
@@ -302,9 +288,7 @@ void mhs_slots_track_all(struct mhs *mhs)
 	}
 }
 
-/* Mark every slot tracked, once in a track tick.  Called for each server with
- * older entries, of which there may be thousands.
- */
+/* The same once in a track tick: thousands of servers may have older entries */
 void mhs_slots_track_older(struct mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);

@@ -31,7 +31,7 @@ void mhs_svc_publish(struct mhs *mhs)
 	mutex_unlock(&mhs->net->lock);
 }
 
-/* Find a service by address and port, without a reference */
+/* All mhs_svc_find*() return without a reference */
 struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 			 const union nf_inet_addr *addr, __be16 port)
 {
@@ -40,7 +40,6 @@ struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 	return hash ? mhs_svc_in(hash, af, protocol, addr, port) : NULL;
 }
 
-/* Find the service of a firewall mark, not 0, without a reference */
 struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 {
 	struct mhs_hash *hash = rcu_dereference(mn->hash);
@@ -54,10 +53,9 @@ struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 	return NULL;
 }
 
-/* May a service of another scheduler own the mark?  The core looks up services
- * by firewall mark first.  If it does not count these, its number of services
- * and that of mhs differ briefly when one comes or goes: net_work() clears
- * mn->foreign only when they were equal twice, a second apart.
+/* May a service of another scheduler own the mark?  If the core does not count these,
+ * its number of services and that of mhs differ briefly when one comes or goes:
+ * net_work() clears mn->foreign only when they were equal twice, a second apart.
  */
 bool mhs_svc_unsure(const struct mhs *mhs, u32 mark)
 {
@@ -110,24 +108,24 @@ int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 	return ss.ss_family;
 }
 
-/* Read or write a sysctl of one whole line: part of a list is another list.  Blanks
- * may follow, lines of them, too.
- */
+/* Read or write a sysctl of one whole line, and lines of blanks */
 int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		 size_t *lenp, loff_t *ppos)
 {
 	struct ctl_table line = { .data = text, .maxlen = size };
+	const char *rest = buffer;
 	int err;
 
 	if (write && (*ppos || *lenp >= size))
 		return -EINVAL;
 	err = proc_dostring(&line, write, buffer, lenp, ppos);
+	if (!write || err)
+		return err;
 	/* It takes no more than the first line; a zero byte is behind @buffer */
-	return write && !err && skip_spaces((char *)buffer + strlen(text)) + 1 <
-	       (char *)buffer + *lenp ? -EINVAL : err;
+	rest = skip_spaces(rest + strlen(text));
+	return *rest || rest + 1 < (char *)buffer + *lenp ? -EINVAL : 0;
 }
 
-/* Log a warning once per service */
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what)
 {
 	static DEFINE_RATELIMIT_STATE(limit, DEFAULT_RATELIMIT_INTERVAL,

@@ -9,8 +9,7 @@
  *
  * The half credit rounds shares to the nearest slot; rounded down, they would favour
  * heavy servers.  Servers wait in one queue per round, and one that takes a slot
- * moves to the end of the queue of its next round: one step per slot for any weights,
- * where a walk of all servers in every round would cost slots * servers.
+ * moves to the end of the queue of its next round: one step per slot.
  *
  * The table depends only on the sorted set of servers, the table size and the hash
  * key, so directors agree without messages.
@@ -36,7 +35,6 @@ static const u32 mhs_sizes[] = {
 	524287,
 };
 
-/* Is the size one of the twelve primes? */
 bool mhs_table_size_valid(u32 size)
 {
 	u32 i;
@@ -63,9 +61,8 @@ void mhs_hash_set_key(const u8 *raw)
 		key->key[i / 8] |= (u64)raw[i] << 8 * (i % 8);
 }
 
-/* Keyed hash of a server.  SipHash-2-4 over address and port, in one byte
- * order, so directors of any architecture agree.  A sum of both would let
- * neighbouring servers collide.
+/* SipHash-2-4 over address and port, in one byte order, so directors of any
+ * architecture agree
  */
 u64 mhs_hash_server(const siphash_key_t *key, u16 af,
 		    const union nf_inet_addr *addr, __be16 port)
@@ -84,10 +81,9 @@ u64 mhs_hash_server(const siphash_key_t *key, u16 af,
 	return sip_end(&v, 4);
 }
 
-/* Keyed hash of a client; @port 0 hashes the address alone.  SipHash-1-3, as every
- * packet pays for the hash; the top byte of the last word is the length of address
- * and port.  Directors must compute the same hash and no fingerprint shows a
- * difference, so the function must never change.
+/* @port 0 hashes the address alone.  SipHash-1-3, as every packet pays for it.
+ * Directors must compute the same hash and no fingerprint shows a difference, so the
+ * function must never change.
  */
 u64 mhs_hash_client(const siphash_key_t *key, u16 af,
 		    const union nf_inet_addr *addr, __be16 port)

@@ -42,15 +42,18 @@ static unsigned int time_entry_ms(struct mhs *mhs)
 	return ms + ms / 7 + 2 * MSEC_PER_SEC;
 }
 
-/* Pin time by the core's timeout of an idle flow: of TCP for a service by firewall
- * mark, which has no protocol
+/* How long a slot stays in pin: the sysctl pin_ms, or the core's timeout of an idle
+ * flow, of TCP for a service by firewall mark, which has no protocol
  */
-static unsigned int time_idle_ms(const struct mhs *mhs)
+unsigned int mhs_time_pin_ms(const struct mhs *mhs)
 {
 	u16 protocol = mhs->fwmark ? IPPROTO_TCP : mhs->protocol;
+	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
 	struct ip_vs_proto_data *pd;
 	int t;
 
+	if (ms)
+		return ms;
 	pd = ip_vs_proto_data_get(mhs->ipvs, protocol);
 	if (!pd || !pd->timeout_table)
 		return MHS_PIN_MS;
@@ -62,14 +65,6 @@ static unsigned int time_idle_ms(const struct mhs *mhs)
 	else
 		t = READ_ONCE(pd->timeout_table[IP_VS_UDP_S_NORMAL]);
 	return t > 0 ? time_timeout_ms(t) : MHS_PIN_MS;
-}
-
-/* How long a slot stays in pin: the sysctl pin_ms, or the timeout of an idle flow */
-unsigned int mhs_time_pin_ms(const struct mhs *mhs)
-{
-	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
-
-	return ms ? ms : time_idle_ms(mhs);
 }
 
 /* How long a slot stays in hold: the sysctl hold_ms, at most the pin time */

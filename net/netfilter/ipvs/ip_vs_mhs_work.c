@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: changes, clocks, the work of a service.
  *
- * A callback of the core only notes a change of servers in mhs.dirty.  The work
- * rebuilds the table soon, once for changes that come together, and rebuilds use at
- * most a fifth of one CPU, unless readers of /proc ask for more.  Until the rebuild
- * a flow that begins in a slot whose server has left or has weight 0 goes to another
- * server by an entry (ask_other()): the rebuild makes the slot unstable, and the
- * older server gets the packets without an entry.  Plain UDP, which has no entries,
- * may move once more.
+ * A callback of the core only notes a change in mhs.dirty.  The work rebuilds the
+ * table soon, once for changes that come together; rebuilds use at most a fifth of
+ * one CPU, unless readers of /proc ask for more.  Until the rebuild a flow that begins
+ * in a slot whose server is out of service goes to another one by an entry, see
+ * ask_other().  Plain UDP, which has no entries, may move once more.
  *
  * Three clocks move slots through hold and pin and age the tracked marks; one walk
  * serves every clock that ticks:
@@ -18,8 +16,7 @@
  *		sets again goes at the second tick
  *
  * The first slot that enters hold or pin restarts the clock of that phase, so a
- * lone change takes hold + pin exactly.  A run of the work asks for each thing once
- * whether its time has come, which also yields the time of the next run.
+ * lone change takes hold + pin exactly.
  */
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
@@ -30,9 +27,8 @@
 #define MHS_BUILD_QUIET		(HZ / 50)
 #define MHS_BUILD_LATEST	HZ
 
-/* The work polls the sysctls every MHS_POLL in a transition or while a deleted
- * server is held, and retries what found no memory or no index, which must not keep
- * a CPU busy; else it runs every MHS_IDLE
+/* The work polls the sysctls and retries every MHS_POLL in a transition or if it has
+ * something to retry, else every MHS_IDLE
  */
 #define MHS_POLL		HZ
 #define MHS_IDLE		(60 * HZ)
@@ -71,9 +67,8 @@ static bool work_drains(const struct mhs *mhs)
 	       (READ_ONCE(mhs->chance) && mhs->drains);
 }
 
-/* Follow sysctls that were set after del_dest: hold_ms and pin_ms may be
- * shorter; with expire_nodest_conn, or when a server is found dead, the caller has
- * to walk: returns true.  Not before a rebuild, which cuts, too.
+/* Follow hold_ms and pin_ms, which may have become shorter since del_dest.  Returns
+ * true if the caller has to walk, as flows are cut: a rebuild that is due does so.
  */
 static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 {

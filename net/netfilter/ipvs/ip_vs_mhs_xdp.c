@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: the lane of XDP programs.
  *
- * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides and
- * rewrites the frame, and sends it.  A program that rewrote the frame itself
- * would copy the answer twice and check it once more: some 100 instructions of
- * a packet.  A program that uses the kfunc holds a reference to this module.
+ * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides and rewrites the
+ * frame: in the program that would take some 100 instructions more.  A program that
+ * uses the kfunc holds a reference to this module.
  */
 #include <linux/bpf.h>
 #include <linux/etherdevice.h>

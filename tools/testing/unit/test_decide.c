@@ -104,21 +104,11 @@ static const char *stable_is_plain(const struct answer *a)
 	return a->v == want ? NULL : "a stable slot does more than forward";
 }
 
-/* The way of most packets, which is compiled into the doors */
-static const char *quick_is_the_same(const struct answer *a)
+/* Most packets have a short way, but not with that fact of a server */
+static const char *short_is_the_same(const struct answer *a)
 {
-	u32 server, v = MHS_SEARCH;
-
-	/* plain UDP has a short way in mhs_decide(), but not with that fact */
-	if (has(a, MHS_PKT_CONNLESS))
-		v = mhs_decide(a->w, a->old, a->cand | MHS_SRV_COUNTS, a->facts);
-	if (mhs_decide_is_quick(a->facts)) {
-		server = mhs_decide_idx(a->w, a->facts) == OLD ? a->old :
-								       a->cand;
-		v = mhs_decide_quick(a->w, server, a->facts);
-	}
-	return v == MHS_SEARCH || v == a->v ? NULL :
-	       "the short way differs from the long one";
+	return mhs_decide(a->w, a->old | MHS_SRV_FULL, a->cand, a->facts) ==
+	       a->v ? NULL : "the short way differs from the long one";
 }
 
 static const char *older_stay(const struct answer *a)
@@ -461,7 +451,7 @@ static u32 stateful(u32 w, u32 old, u32 cand, u32 facts)
 static const struct unit_test tests[] = {
 	RULE(sent_by_carrier, without_carrier, "sent without a carrier"),
 	RULE(stable_is_plain, stateful, "does more than forward"),
-	RULE(quick_is_the_same, stateful, "differs from the long one"),
+	RULE(short_is_the_same, stateful, "differs from the long one"),
 	RULE(older_stay, swapped, "an older flow moved"),
 	RULE(older_not_reset, unknown, "an older flow went to the core"),
 	RULE(pinned_in_time, always_ends, "got no entry in time"),

@@ -67,17 +67,20 @@ refused() {
 
 	before=$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)
 	check "quic_ids='$name': refused" "" \
-		"$(dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$1" 2>/dev/null &&
-			echo taken)"
+		"$(by_one_call "$1" 2>/dev/null && echo taken)"
 	check "quic_ids='$name': as before" "$before" \
 		"$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
 }
 
-# written TEXT: by one call, which is taken and leaves the list as it was
-written() {
+by_one_call() {
 	dr python3 -c 'import os, sys
 os.write(os.open("/proc/sys/net/ipv4/vs/mhs/quic_ids", os.O_WRONLY),
          sys.argv[1].encode())' "$1"
+}
+
+# written TEXT: is taken and leaves the list as it was
+written() {
+	by_one_call "$1"
 	check "${#1} bytes written: the list is the same" "0 $VIP4:$PORT" \
 		"$? $(dr sysctl -n net.ipv4.vs.mhs.quic_ids | xargs)"
 }
