@@ -169,8 +169,9 @@ bool mhs_entry_is_claim(const struct ip_vs_conn *cp)
 	u16 state = READ_ONCE(cp->state);
 
 	return READ_ONCE(cp->in_seq.delta) && cp->protocol == IPPROTO_TCP &&
-	       claim_can(cp) && (state == IP_VS_TCP_S_SYN_RECV ||
-	       state == IP_VS_TCP_S_SYNACK || state == IP_VS_TCP_S_NONE);
+	       claim_can(cp) &&
+	       (state == IP_VS_TCP_S_SYN_RECV || state == IP_VS_TCP_S_SYNACK ||
+		state == IP_VS_TCP_S_NONE);
 }
 
 /* Does a packet with the number @seq end the handshake of a SYN? */

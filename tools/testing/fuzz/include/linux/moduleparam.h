@@ -20,4 +20,6 @@ static const struct kernel_param_ops param_array_ops, param_ops_ushort;
 #define module_param_cb(name, ops, arg, mode)	\
 	static const void *const fuzz_##name[]	\
 	__attribute__((unused)) = { ops, arg }
+#define module_param_array(name, type, n, mode)	\
+	struct fuzz_no_parameter
 #define MODULE_PARM_DESC(name, text)		struct fuzz_no_parameter
