@@ -104,8 +104,6 @@ ELSEWHERE = {
     r"rm -f /(etc|var)/": (None, "nothing can go wrong with it"),
     r"apt-get install keepalived$":
         ("tools/testing/packages/keepalived", "from its source"),
-    r"mhsstat wait -t 192\.0\.2\.1:80 --drained \S+ --timeout 1h$":
-        ("tools/testing/selftests/net/ipvs_mhs/balancer.sh", "by weight 0 in the file"),
     r"birdc disable vip$":
         (None, "bird is asked only whether it understands its file"),
     r"systemctl ": (None, "there is no systemd in the machine"),
@@ -125,6 +123,7 @@ ELSEWHERE = {
 }
 # pattern of the first line of a block that is no commands: what it is
 TEXTS = {
+    r"={3,} ": "a table of results",
     r"SERVICE {4}": "what mhsstat show prints",
     r"m \* F \* ": "a formula",
     r"mode: ipvs": "of kube-proxy's configuration",
