@@ -50,6 +50,7 @@ def spelled(address, port):
         else f"{address}:{port}"
 
 
+@lru_cache(maxsize=65536)
 def service_name(protocol, where):
     """'TCP 192.0.2.1:80' or 'FWM 7', whatever the spelling of @where."""
     if protocol == "FWM":

@@ -395,7 +395,7 @@ def _by_network(facts):
     seen = {}       # each address once
     for service, core in _services(facts):
         for server in core.servers:
-            seen.setdefault((str(server.address), server.method, server.tunnel),
+            seen.setdefault((server.host, server.method, server.tunnel),
                             (name_of(service), server))
     for (address, method, _), (name, server) in seen.items():
         route = facts.routes.get(address)
@@ -451,7 +451,7 @@ def unseen(facts):
     """How many servers answer their clients past this host."""
     return len({s.name for _, core in _services(facts) for s in core.servers
                 if s.method in ("Route", "Tunnel") and getattr(
-                    facts.routes.get(str(s.address)), "type", None) != "local"})
+                    facts.routes.get(s.host), "type", None) != "local"})
 
 
 def unasked(facts):

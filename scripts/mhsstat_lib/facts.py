@@ -27,13 +27,17 @@ Link = namedtuple("Link", "mtu xdp arp master lower what strips",
                   defaults=(True, None, None, "", False))
 
 
+def _listed(names, *words):
+    """Lines of ipvsadm -Ln, which asks the kernel for each service."""
+    one = servers.named(names[0]) if len(names) == 1 else ()
+    return run(["ipvsadm", "-Ln", *words, *one]).stdout.splitlines()[3:]
+
+
 def thresholds(names=()):
     """{service: {server: [-x, upper threshold, -y, lower threshold]}} of those
     that have one; ipvsadm -S leaves them out."""
     found, service = {}, None
-    one = servers.named(names[0]) if len(names) == 1 else ()
-    text = run(["ipvsadm", "-Ln", "--thresholds", *one]).stdout
-    for line in text.splitlines()[3:]:
+    for line in _listed(names, "--thresholds"):
         words = line.split()
         if words[:1] != ["->"]:
             service = " ".join(words[:2])
@@ -43,11 +47,11 @@ def thresholds(names=()):
     return found
 
 
-def counts(text):
+def counts(lines):
     """{service: {server: (connections, packets)}} of ipvsadm -Ln --stats or
     --rate."""
     found, those = {}, {}
-    for line in text.splitlines()[3:]:
+    for line in lines:
         words = line.split()
         if words[:1] != ["->"]:
             those = found.setdefault(" ".join(words[:2]), {})
@@ -174,7 +178,7 @@ class Facts:
                                      "ingress")}
         for name in ("conntrack", "drop_entry", "drop_packet", "secure_tcp"):
             self.sysctls[name] = module.parameter(name, _VS)
-        self.totals, self.rates = (counts(run(["ipvsadm", "-Ln", *words]).stdout)
+        self.totals, self.rates = (counts(_listed(names, *words))
                                    for words in (("--stats", "--exact"), ("--rate",)))
         self.sorry = sorry_servers()
         names = module.parameter("names") or ""
@@ -188,7 +192,7 @@ class Facts:
         self.neighbours = neighbours(
             run(["ip", "-o", "neigh", "show"]).stdout)
         ours = {name_of(s) for s in self.services}
-        self.routes = self._routes({str(s.address)
+        self.routes = self._routes({s.host
                                     for name, service in self.core.items()
                                     if name in ours for s in service.servers})
         self.virtual = self._routes({

@@ -87,7 +87,7 @@ def _by_mtu(facts):
     for service, core in known(facts):
         small = {}
         for server in core.servers:
-            route = facts.routes.get(str(server.address))
+            route = facts.routes.get(server.host)
             if server.method == "Tunnel" or route is None or \
                     route.type == "local" or route.device not in facts.links:
                 continue

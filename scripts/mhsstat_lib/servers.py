@@ -6,7 +6,7 @@ mark, one of each family, have one name in /proc.
 """
 
 import ipaddress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ipvs_mhs_tool import ToolError, run
 
@@ -37,9 +37,14 @@ class Server:
         self.tunnel = tunnel        # ipip, gue or gre, as ipvsadm -S says
         self.words = words          # its line there
 
-    @property
+    @cached_property
     def name(self):
         return spelled(self.address, self.port)
+
+    @cached_property
+    def host(self):
+        """Its address as text."""
+        return self.name.rpartition(":")[0].strip("[]")
 
     def editing(self, weight, limits=()):
         """The command that gives it another weight and keeps all else but

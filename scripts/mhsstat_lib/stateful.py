@@ -64,6 +64,19 @@ def _pending(service):
     return "; ".join(words)
 
 
+def _refuse_short(services):
+    """With a pin time that is short now; after one that was, the kernel waits as
+    long again."""
+    host = Host(True)
+    short = [name_of(s) for s in services if host.short(name_of(s))]
+    if short:
+        raise ToolError(f"{', '.join(short[:3])}{', ...' if short[3:] else ''}: "
+                        f"{_SYSCTL}pin_ms is {host.pin_ms}, and a flow that is "
+                        f"silent for longer than {duration(host.pin_ms)} gets no "
+                        f"entry and {_BREAKS}; run 'sysctl -w {_SYSCTL}pin_ms=0',"
+                        " then this command again")
+
+
 def _left_ms(service):
     """How long it waits, as far as that is known."""
     held = left_ms(service) if service.get("gone_servers") else 0
@@ -75,7 +88,6 @@ class Stateful:
 
     def __init__(self, warn):
         self._warn = warn
-        self._host = Host(True)
         self._refused = None    # at the last look, by (name, field)
 
     def _say_full(self, service):
@@ -87,13 +99,6 @@ class Stateful:
                            f"{_SYSCTL}{name} (now {value}): {flows} above the "
                            f"limit get no entry and {_BREAKS}; raise the "
                            f"limit with 'sysctl -w {_SYSCTL}{name}=...'")
-
-    def _say_short(self, service):
-        pin_ms = self._host.pin_ms
-        if self._host.short(name_of(service)):
-            self._warn(f"{_SYSCTL}pin_ms is {pin_ms}: a flow that is silent for "
-                       f"longer than {duration(pin_ms)} gets no entry and "
-                       f"{_BREAKS}; set 0 for the protocol's timeout")
 
     def _say_refused(self, service, grown):
         name = name_of(service)
@@ -116,9 +121,10 @@ class Stateful:
         for s in services:
             for field in ("capped", "no_memory"):
                 refused[name_of(s), field] += s[field]
+        if self._refused is None or not any(words for _, words in pending):
+            _refuse_short(services)
         for s in services:
             if self._refused is None:
-                self._say_short(s)
                 self._say_full(s)
             else:
                 self._say_refused(s, refused - self._refused)

@@ -1866,7 +1866,18 @@ class Stateful(Files):
 
     def test_pin_time_that_is_short(self):
         ask = ["-t", "10.9.0.1:80", "-u", "10.9.0.1:53", "--quiet"]
-        for pin, said in ((0, 0), (120000, 1), (300000, 1), (900000, 0)):
+        over = altered(self.kernel(self.TCP, StatefulMs=0), self.UDP, StatefulMs=0)
+
+        def set_to(pin):
             self.director.pin_ms = pin
-            self.assertEqual(self.wait(self.kernel(), argv=ask)[1].count(
-                f"net.ipv4.vs.mhs.pin_ms is {pin}: "), said)
+        for pin, names in ((0, None), (120000, f"{self.TCP}, {self.UDP}"),
+                           (300000, self.TCP), (900000, None)):
+            # from the beginning, and from before the end only
+            for texts, first in (((over,), pin), ((self.kernel(), over), 0)):
+                self.director.pin_ms = first
+                status, err = self.wait(*texts, argv=ask,
+                                        meanwhile=lambda p=pin: set_to(p))
+                self.assertEqual(status, 125 if names else 0)
+                if names:
+                    self.assertIn(f"{names}: net.ipv4.vs.mhs.pin_ms is {pin}, and"
+                                  " a flow that is silent for longer", err)

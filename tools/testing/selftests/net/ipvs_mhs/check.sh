@@ -132,7 +132,8 @@ connects() {
 both_ways no-answer 'ip_ns s2 <<<"addr del $VIP4/32 dev lo"
 	connects 2>"$work/refused" &
 	busywait 20 eval '"'[ \"\$(kinds)\" = no-answer ]'"'' \
-	'kill %%; ip_ns s2 <<<"addr add $VIP4/32 dev lo"; dr ipvsadm -Z'
+	'kill %%; ip_ns s2 <<<"addr add $VIP4/32 dev lo"; dr ipvsadm -Z
+	busywait 20 eval '"'[ -z \"\$(kinds)\" ]'"''
 check "the silent one is named" 1 \
 	"$(grep -c '"server 10.2.0.12:80 answers no' "$work/named")"
 again "1 2"

@@ -114,6 +114,7 @@ ELSEWHERE = {
 }
 # pattern of the first line of a block that is no commands: what it is
 TEXTS = {
+    r"={3,} ": "a table of results",
     r"SERVICE {4}": "what mhsstat show prints",
     r"m \* F \* ": "a formula",
     r"mode: ipvs": "of kube-proxy's configuration",

@@ -71,7 +71,8 @@ stand_ins() {
 		fi
 		for d in "\$dr" "\$d2"; do
 			\$d sysctl -qw net.ipv4.vs.mhs.hold_ms=0 \
-				net.ipv4.vs.mhs.pin_ms=100
+				net.ipv4.vs.mhs.pin_ms=0
+			\$d ipvsadm --set 1 1 1
 		done
 		\$dr sysctl -qw net.ipv4.vs.mhs.stateless=1 \
 			net.ipv4.vs.conntrack=0 \

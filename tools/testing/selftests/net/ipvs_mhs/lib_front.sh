@@ -112,7 +112,8 @@ readonly top=$here/../../../../..
 readonly page=$top/Documentation/networking/ipvs-mhs-pair.rst
 
 # vrrp_configure SCHEDULER SERVERS: the page's file, with the addresses of this
-# network, and less of a delay; so many servers, two or more
+# network, and less of a delay; so many servers, two or more.  With wlc it asks
+# for no mhs
 vrrp_configure() {
 	local i
 
@@ -123,6 +124,7 @@ vrrp_configure() {
 			s,mhsstat,$top/scripts/mhsstat,
 			s,10\.0\.0\.,10.2.0.,; s/_delay 10/_delay 1/
 			s/lb_algo mh/lb_algo $1/" >"$work/page"
+	[ "$1" != wlc ] || sed -i '/track_script {/,/}/d' "$work/page"
 	{
 		sed '$d' "$work/page"
 		for ((i = 3; i <= $2; i++)); do

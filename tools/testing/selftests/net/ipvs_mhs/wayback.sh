@@ -12,15 +12,18 @@
 . "${0%/*}/lib_pair.sh"
 
 readonly top=$here/../../../../..
-# Flows that are busy send several times in that, in emulation, too
-readonly pin=$((1000 * ${patience:-1}))
+# Timeouts during the wait, which is one pin time; flows that are busy send several
+# times in that, in emulation, too
+readonly pin=$((3 * ${patience:-1}))
 
 # check_wait NAME STATUS ARGUMENTS...: the operator's wait ends so
 check_wait() {
 	local status
 
+	dr ipvsadm --set $pin $pin $pin
 	dr "$top/scripts/mhsstat" wait --stateful "${@:3}" >"$work/said" 2>&1
 	status=$?
+	dr ipvsadm --set 900 120 300
 	sed 's/^/# /' "$work/said"
 	check "$1" "$2" $status
 }
@@ -148,7 +151,7 @@ before=$(pair_total PktStateless)
 pair ping
 check "stateful: no packet by the table" "$before" "$(pair_total PktStateless)"
 check_wait "stateful: the wait is not over" 124 --timeout 1s
-windows 0 100
+windows 0 0
 # one that never had a server is not waited for
 dr ipvsadm -A -t "${SVC4%:*}:81" -s mhs
 check_wait "stateful: the wait is over, of all services" 0
@@ -175,7 +178,7 @@ check "stateless again: none broken" "100 0 0" \
 end
 
 # Busy flows
-windows 0 $pin
+windows 0 0
 back -g wlc 350
 for to in wlc mh; do
 	[ $to = wlc ] || back -g $to 40
@@ -189,7 +192,7 @@ begin -g 40
 sysctls dr net.ipv4.vs.mhs.max_entries=20
 busy
 stateless 0
-check_wait "no room: the wait does not end well" 124 --timeout $((2 * pin))ms
+check_wait "no room: the wait does not end well" 124 --timeout $((pin - 1))s
 check "no room: said for both services" 2 "$(grep -c \
 	'reached net.ipv4.vs.mhs.max_entries (now 20)' "$work/said")"
 check_cmp "no room: flows without entries" "$(made)" -lt 80
@@ -229,7 +232,7 @@ for to in wlc mh; do
 	stateless 0
 	pair ping
 	check "UDP, to $to: entries" 80 "$(made)"
-	windows 0 100
+	windows 0 0
 	check_wait "UDP, to $to: the wait ends well" 0
 	hand_over $to
 	pair ping
@@ -278,9 +281,11 @@ check "QUIC, room: new flows have entries at once" 20 \
 pair ping short
 check "QUIC, room: so have all" 100 "$(made)"
 result "QUIC, room: the wait is not over" "$(kill -0 $waiting; echo $?)"
-windows 0 100
+windows 0 0
+dr ipvsadm --set $pin $pin $pin
 wait $waiting
 check "QUIC, room: the wait ends well" 0 $?
+dr ipvsadm --set 900 120 300
 hand_over wlc
 pair ping short
 answered "QUIC, to wlc: none moved"

@@ -12,7 +12,7 @@
 . "${0%/*}/lib_front.sh"
 
 # Flows that are busy send several times in that, in emulation, too
-readonly pin=$((1000 * ${patience:-1}))
+readonly pin=$((3 * ${patience:-1}))
 
 # reload SCHEDULER: on both, by the file
 reload() {
@@ -55,9 +55,11 @@ carried() {
 check_wait() {
 	local status
 
+	in_ns "$2" ipvsadm --set $pin $pin $pin	# the wait is one pin time
 	in_ns "$2" "$top/scripts/mhsstat" wait --stateful -t $VIP4:80 \
 		>"$work/said" 2>&1
 	status=$?
+	in_ns "$2" ipvsadm --set 900 120 300
 	sed 's/^/# /' "$work/said"
 	check "$1" 0 $status
 }
@@ -80,8 +82,7 @@ vrrp_configure "$algo" 3
 for n in dr d2; do
 	ip -n "$(ns $n)" addr del $VIP4/32 dev lo
 	# an entry goes to the backup with its first packet
-	sysctls $n net.ipv4.vs.sync_threshold=0,1 \
-		net.ipv4.vs.mhs.pin_ms=$pin
+	sysctls $n net.ipv4.vs.sync_threshold=0,1
 	defer down $n
 done
 ip -n "$(ns rt)" route replace $VIP4/32 dev br0
