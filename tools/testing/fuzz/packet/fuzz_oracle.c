@@ -474,9 +474,10 @@ static void check_sent(const u8 *b, unsigned int len,
 	}
 	WANT(ports_read(b, len, (struct flow *)f));
 	WANT(is_service(f->protocol, &f->dst, f->dport, false));
-	/* or its entry does, whose server is deleted */
-	if (out->server != 1 || !(world.is->answers & ANSWER_IN) ||
-	    world_state(1) != STATE_GONE)
+	/* or its entry does, whose server is deleted, or a new flow leaves that */
+	if (!(world.is->answers & ANSWER_IN) || in_service(1) ||
+	    !(begins(b, len, f) ? in_service(out->server) :
+	      out->server == 1 && world_state(1) == STATE_GONE))
 		check_by_table(b, len, out, f);
 }
 
