@@ -12,7 +12,7 @@ from .hold import Hold
 from .listeners import Change, Listeners
 from .state import Turn
 from .system import may_administer
-from .witness import Witness, overflows
+from .witness import Witness
 
 # These end the tool, so they end the hold; then the command gets them too.
 _END_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
@@ -69,14 +69,6 @@ def _gates(tool):
         return []
 
 
-def _pause_of(options, gates):
-    """How long to wait between the hold of @gates and the command;
-    UNTIL_ACCEPTED if the kernel shall tell."""
-    if gates and options.pause_ms is not None:
-        return options.pause_ms
-    return max((gate.pause_ms for gate in gates), default=0)
-
-
 class Protect:
     """One run of 'protect'."""
 
@@ -86,7 +78,6 @@ class Protect:
         self._reporter = tool.reporter
         self._holds = []
         self._witness = None
-        self._overflows = 0
         self._listeners = None
         self._change = None        # of who listens on held ports
         self._ends = float("inf")  # when no hold shall be waited for any more
@@ -166,7 +157,7 @@ class Protect:
         self._held = bool(gates)
         turns = list(self._turns(gates))
         if turns:
-            self._witness, self._overflows = Witness(), overflows()
+            self._witness = Witness()
         for gate, turn in turns:
             max_hold_ms = self._max_hold_ms(gate)
             hold = Hold(gate, turn)
@@ -185,10 +176,9 @@ class Protect:
         """Let handshakes that began before the hold come to their end."""
         began = time.monotonic()
         gates = [hold.gate for hold in self._holds]
+        pause_ms = max((gate.pause_ms for gate in gates), default=0)
         if self._options.pause_ms is not None and gates:
             pause_ms = self._options.pause_ms
-        else:
-            pause_ms = max((gate.pause_ms for gate in gates), default=0)
         if pause_ms == UNTIL_ACCEPTED:
             pause_ms = max((self._wait_for_accepted(gate) for gate in gates
                             if not gate.all_packets), default=0)
@@ -332,15 +322,9 @@ class Protect:
         # (Of UDP some may be right beside it: connections of QUIC that are there.)
         missed = bool(passed) or not held and any(hold.get("udp") for hold in holds)
         dropped = sum(hold.get("dropped", 0) for hold in holds)
-        full = overflows() - self._overflows if held else 0
-        if status == EXIT_OK and self._options.allow_unprotected:
-            missed_status = uncovered_status = EXIT_OK
-        else:
-            missed_status, uncovered_status = EXIT_PASSED, EXIT_NOT_COVERED
-        if status == EXIT_OK and not (self._covered and self._held):
-            status = uncovered_status
-        if status == EXIT_OK and missed:
-            status = missed_status
+        if status == EXIT_OK and not self._options.allow_unprotected:
+            status = EXIT_NOT_COVERED if not (self._covered and self._held) else \
+                EXIT_PASSED if missed else EXIT_OK
         if status == EXIT_OK and dropped and not self._options.allow_drops:
             status = EXIT_DROPPED
         self._reporter.protect({
@@ -351,7 +335,6 @@ class Protect:
             not (not held and any(hold.get("remarks") for hold in holds)),
             "waited": self._waited,
             "dropped": dropped,
-            "full_listeners": full,
             "passed": passed,
             "passed_is_sure": not self._holds or self._witness.is_sure,
             "holds": holds})

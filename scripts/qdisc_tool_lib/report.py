@@ -58,10 +58,6 @@ class Reporter:
                 "it is not set up"))
         if not outcome["passed_is_sure"]:
             self.warn("too many connections came to tell whether all were held")
-        if outcome["full_listeners"]:
-            self.warn(f"{outcome['full_listeners']} times a listener of this host had no "
-                      "room for a connection (the server's listen backlog, "
-                      "net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)")
         if self.as_json:
             self._write(json.dumps(outcome))
             return

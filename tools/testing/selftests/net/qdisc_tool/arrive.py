@@ -12,7 +12,7 @@ import select
 from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
                  read, run, set_up, test, tool, wait_for)
 from net import (HOST4, HOST6, PORT, Clients, Echo, connection, counters,
-                 growth, inside, listen, namespace, neighbours_known, network,
+                 growth, inside, listen, naive_ingress, namespace, neighbours_known, network,
                  passes, picture, plug, plug_device, plug_waiting, qdiscs,
                  round_trip_ms, tagged)
 import restart
@@ -193,15 +193,8 @@ def p18_excluded_sources_are_not_held():
 def p4_control_the_default_limit_of_an_ifb_is_small():
     neighbours_known()
     listen()
-    batch("ip", ["link add naive type ifb", "link set naive up"])
-    defer(run, "ip link del naive")
-    batch("tc", [
-        "qdisc add dev naive root handle 40: plug",
-        f"qdisc add dev {DEVICE} clsact",
-        f"filter add dev {DEVICE} ingress protocol ip flower ip_proto tcp "
-        f"dst_port {PORT} tcp_flags 0x2/0x17 "
-        "action mirred egress redirect dev naive"])
-    defer(run, f"tc qdisc del dev {DEVICE} clsact")
+    naive_ingress(DEVICE, "")
+    run("tc qdisc change dev naive handle 40: plug block")
     with Clients(HOST4, 1000, where="client"):
         wait_for(lambda: plug("naive")[1], "drops")
     note(f"full at {plug_waiting('naive')}")
@@ -229,14 +222,7 @@ def p21_a_fault_of_the_ifb_costs_one_hold_and_no_connection():
 def p21_control_filters_that_stay_lose_every_connection():
     neighbours_known()
     listen()
-    batch("ip", ["link add naive type ifb", "link set naive up"])
-    defer(run, "ip link del naive")
-    batch("tc", [
-        f"qdisc add dev {DEVICE} clsact",
-        f"filter add dev {DEVICE} ingress protocol ip flower ip_proto tcp "
-        f"dst_port {PORT} tcp_flags 0x2/0x17 "
-        "action mirred egress redirect dev naive"])
-    defer(run, f"tc qdisc del dev {DEVICE} clsact")
+    naive_ingress(DEVICE)
     check(passes(wait_s=WAIT_S), "nothing passes even with the ifb up")
     run("ip link set naive down")
     check(not passes(), "a connection was made")

@@ -227,6 +227,12 @@ def a_directory_that_cannot_be_written_is_named():
           "protect")
 
 
+def fill(path):
+    with open(path, "wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+
+
 @test
 def a_disk_that_is_full_is_named():
     directory = f"{FAST}/small"
@@ -236,21 +242,15 @@ def a_disk_that_is_full_is_named():
     where = ("--state-dir", directory)
     tool("setup", "-q", *where, "-d", "lo", "-p", str(PORT))
     defer(tool, "clear", "-q", *where)
-    with open(f"{directory}/filler", "wb", buffering=0) as filler, \
-            suppress(OSError):
-        while True:
-            filler.write(bytes(4096))
+    fill(f"{directory}/filler")
     check("No space" in tool("check", *where, expect=1).out, "check")
     result = tool("protect", *where, "true", expect=124)
     check(directory in result.err and "No space" in result.err, result.err)
-    os.unlink(filler.name)
+    os.unlink(f"{directory}/filler")
     tool("check", *where)          # the control
     # The same of a setup: nothing is left.
     tool("clear", "-q", *where)
-    with open(f"{directory}/filler", "wb", buffering=0) as filler, \
-            suppress(OSError):
-        while True:
-            filler.write(bytes(4096))
+    fill(f"{directory}/filler")
     result = tool("setup", *where, "-d", "lo", "-p", str(PORT), expect=125)
     check(directory in result.err and "No space" in result.err, result.err)
     equal([name for _, _, names in os.walk(directory) for name in names

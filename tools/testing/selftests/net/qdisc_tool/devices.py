@@ -271,49 +271,27 @@ def p21_control_nothing_comes_in_by_an_ifb():
     equal(hits["ifb9"], 0, "packets that came in by the ifb")
 
 
-def _holds_by(master, kind):
-    """Whether connections to a device with ports are held there, and what
-    setup says of a port."""
-    # udev gives a device without an address of ours another one, at any time
-    run(f"ip link add {master} address 02:00:00:00:06:00 type {kind}")
-    defer(run, f"ip link del {master}")
-    batch("ip", [
-        "link add port0 address 02:00:00:00:06:01 type veth "
-        "peer name port1 address 02:00:00:00:06:02 netns router",
-        f"link set port0 master {master}", "link set port0 up",
-        f"addr add 10.6.0.1/24 dev {master}", f"link set {master} up"])
-    defer(run, "ip link del port0")
-    with namespace("router"):
-        batch("ip", ["addr add 10.6.0.2/24 dev port1", "link set port1 up"])
-    wait_for(lambda: passes("10.6.0.1", where="router"), f"a {kind}")
-    set_up(master, "-p", str(PORT))
-    result = tool("check", "-d", master)
-    check("instead" not in result.out, result.out)
-    tool("hold", *LONG)
-    check(not passes("10.6.0.1", where="router"), f"{kind}: not held")
-    tool("release")
-    check(passes("10.6.0.1", where="router", wait_s=WAIT_S),
-          f"{kind}: does not pass")
-    tool("clear", "-q")
+@test
+def p21_a_bridge_or_a_bond_is_held_and_not_its_ports():
+    listen()
     # A port of a bridge whose other end is elsewhere is a container's.
-    advice = "--netns" if kind == "bridge" else f"set up {master} instead"
-    result = tool("setup", "-d", "port0", "-p", str(PORT))
-    check(advice in result.err, result.err)
-    result = tool("check", "-d", "port0")
-    check(advice in result.out, result.out)
-    tool("clear", "-q")
-
-
-@test
-def p21_a_bridge_is_held_and_not_its_ports():
-    listen()
-    _holds_by("bridge9", "bridge")
-
-
-@test
-def p21_a_bond_is_held_and_not_its_ports():
-    listen()
-    _holds_by("bond9", "bond mode active-backup miimon 100")
+    for kind, advice in (("bridge", "--netns"),
+                         ("bond mode active-backup miimon 100", "set up master9 instead")):
+        # udev gives a device without an address of ours another one, at any time
+        run(f"ip link add master9 address 02:00:00:00:06:00 type {kind}")
+        with _port():
+            batch("ip", ["link set port0 down", "link set port0 master master9",
+                         "addr add 10.6.0.0/31 dev master9", "link set port0 up",
+                         "link set master9 up"])
+            with namespace("router"):
+                run("ip addr add 10.6.0.1/31 dev port1")
+            _held("master9", "10.6.0.0", client="router")
+            for device, is_port in ("master9", False), ("port0", True):
+                said = tool("setup", "-d", device, "-p", str(PORT)).err + \
+                    tool("check", "-d", device).out
+                equal(said.count(advice), 2 if is_port else 0, said)
+                tool("clear", "-q")
+        run("ip link del master9")
 
 
 @test
@@ -350,39 +328,6 @@ def p23_what_an_xdp_program_lets_pass_is_held():
         with Protecting(*LONG, "--pause", "0") as protecting:
             check(not passes(), "not held behind XDP")
             equal(protecting.finish().status, 0, "status")
-
-
-def _held_nothing(between, status):
-    """A protect during which connections are made that no gate holds."""
-    with Protecting(*LONG, "--pause", "0") as protecting:
-        between()
-        result = protecting.finish()
-    equal(result.status, status, "status")
-    equal(result.hold["held"], 0, "held")
-    return result
-
-
-def _traffic(port):
-    for _ in range(5):
-        check(passes(port=port, wait_s=WAIT_S), "a connection is held")
-
-
-@test
-def p23_a_hold_that_met_no_packet_says_so():
-    neighbours_known()
-    listen()
-    listen(PORT + 3)
-    set_up(DEVICE, "-p", str(PORT))
-    # The control: packets meet the filters, and none is for them.
-    result = _held_nothing(lambda: _traffic(PORT + 3), 0)
-    check("met" not in result.err, result.err)
-    if not bpf.has_tcx(DEVICE):
-        note("this kernel has no tcx, so nothing comes before clsact")
-        return
-    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
-        result = _held_nothing(lambda: _traffic(PORT), 122)
-        equal(result.report["passed"], {DEVICE: 5}, "passed")
-        check(not result.report["covered"], "covered")
 
 
 if __name__ == "__main__":
