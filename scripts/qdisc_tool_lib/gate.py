@@ -145,15 +145,13 @@ class Gate:
             return [f"{self.device} is not the device that was set up: it "
                     "has been made anew; run 'clear', then 'setup'"]
         if not self.complete:
-            return [f"the setup of {self.device} was not finished; run it "
-                    "again"]
+            return [f"the setup of {self.device} was not finished; run it again"]
         found = []
         ifb = netlink.link(self.plug_device)
         if ifb is None:
             found.append(f"the device {self.plug_device} is gone")
         elif not ifb.up:
-            found.append(f"the device {self.plug_device} is down: a hold "
-                         "would lose packets")
+            found.append(f"the device {self.plug_device} is down: a hold would lose packets")
         if not has_clsact(self, netlink):
             found.append(f"{self.device} has no clsact qdisc any more")
         if not found and not self.find_plug(netlink):

@@ -30,8 +30,7 @@ def _softnet_waiting():
     """The packets that wait in the receive queue of each CPU; old kernels do
     not say."""
     with open("/proc/self/net/softnet_stat", encoding="utf-8") as file:
-        return [int(row[11], 16) for row in map(str.split, file)
-                if len(row) > 11]
+        return [int(row[11], 16) for row in map(str.split, file) if len(row) > 11]
 
 
 def let_go(plug):
@@ -45,8 +44,7 @@ def let_go(plug):
         plug.open(_PORTION)
         time.sleep(_POLL_S)
         next_at = time.monotonic() + _PORTION_S
-        while max(_softnet_waiting(), default=0) > _PORTION and \
-                time.monotonic() < next_at:
+        while max(_softnet_waiting(), default=0) > _PORTION and time.monotonic() < next_at:
             time.sleep(_POLL_S)
     plug.open()
     while time.monotonic() < give_up:
@@ -173,8 +171,7 @@ class Hold:
             remarks.append(f"{tagged} new connections came with a VLAN tag and were not "
                            "held: set up with --vlan")
         if udp:
-            remarks.append(f"{udp} UDP packets came for these ports; they are held by "
-                           "--all only")
+            remarks.append(f"{udp} UDP packets came for these ports; they are held by --all only")
         if not held and not self._served and not is_served(gate, self._listeners):
             remarks.append(NOBODY_LISTENS)
         return {

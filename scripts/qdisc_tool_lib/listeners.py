@@ -146,8 +146,7 @@ class Change:
                   if not any(_takes_over(other, place) for other in now)}
         fresh = {}                 # port -> new sockets
         for place, sockets in now.items():
-            fresh.setdefault(place[0], set()).update(
-                sockets - self._before.get(place, set()))
+            fresh.setdefault(place[0], set()).update(sockets - self._before.get(place, set()))
         beside, same, passed = set(), set(), None
         for place, sockets in now.items():
             before = self._before.get(place, set())
@@ -172,8 +171,7 @@ class Change:
 
     def _of_new_processes(self):
         return set().union(*(_sockets_of(name) for name in os.listdir("/proc")
-                             if name not in self._processes and
-                             name.isdigit()))
+                             if name not in self._processes and name.isdigit()))
 
 
 def _takes_over(place, before):
@@ -184,5 +182,4 @@ def _takes_over(place, before):
 
 
 def _ports(what, ports):
-    return (f"{what} on port {', '.join(map(str, sorted(ports)))}"
-            if ports else "")
+    return (f"{what} on port {', '.join(map(str, sorted(ports)))}" if ports else "")

@@ -67,5 +67,4 @@ class Plug:
         options = struct.pack("=6I", 0, gate.queue_packets, 0, 0, 0, 0) + \
             attribute(_TCA_NETEM_SLOT, struct.pack(
                 "=qqiiqq", *2 * [1_000_000 * slot_ms], packets, 0, 0, 0))
-        self.netlink.qdisc_change(gate.plug_ifindex, PLUG_HANDLE, PLUG_KIND,
-                                  options, create)
+        self.netlink.qdisc_change(gate.plug_ifindex, PLUG_HANDLE, PLUG_KIND, options, create)

@@ -90,8 +90,7 @@ class Protect:
                          if signal.getsignal(number) != signal.SIG_IGN}
         self._watched.add(signal.SIGCHLD)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK,
-                                                self._watched)
+        self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         self._command = Command(options.command, self._old_mask)
 
     def run(self):
@@ -218,8 +217,7 @@ class Protect:
             listeners = Listeners()
             before = listeners.on_port(port) if port else set()
             self._change = Change(listeners, lambda port: any(
-                not gate.all_packets and gate.holds_port(port)
-                for gate in gates))
+                not gate.all_packets and gate.holds_port(port) for gate in gates))
             self._listeners = listeners
         except OSError as error:
             self._reporter.warn(f"cannot see who listens ({error}); the hold "
@@ -236,8 +234,7 @@ class Protect:
 
     def _probe(self):
         """Whether the command of --until succeeds now."""
-        probe = Command(["/bin/sh", "-c", self._options.until],
-                        self._old_mask, apart=True)
+        probe = Command(["/bin/sh", "-c", self._options.until], self._old_mask, apart=True)
         probe.start()
         try:
             self._wait(lambda: probe.ended() or not self._holding())
@@ -316,8 +313,7 @@ class Protect:
         holds = [hold.report() for hold in self._holds]
         if any("held" not in hold for hold in holds):
             self._covered = False  # so far as is known
-        passed = self._witness.passed([hold.gate for hold in self._holds]) \
-            if self._holds else {}
+        passed = self._witness.passed([hold.gate for hold in self._holds]) if self._holds else {}
         held = sum(hold.get("held", 0) for hold in holds)
         # (Of UDP some may be right beside it: connections of QUIC that are there.)
         missed = bool(passed) or not held and any(hold.get("udp") for hold in holds)

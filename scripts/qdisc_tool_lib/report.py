@@ -36,15 +36,12 @@ class Reporter:
         if waited["in_vain"]:
             self.warn(f"the hold ended with {waited['in_vain']}, so "
                       "connections may be lost: give it more time "
-                      "(--max-hold), or say what to wait for (--until, "
-                      "--until-new-port)")
+                      "(--max-hold), or say what to wait for (--until, --until-new-port)")
         elif waited["for"]:
-            self.note(f"waited {waited['ms']:g} ms after the command: "
-                      f"{waited['for']}")
+            self.note(f"waited {waited['ms']:g} ms after the command: {waited['for']}")
         for hold in outcome["holds"]:
             if hold["ended_by"].startswith("error"):
-                self.warn(f"{hold['device']}: no report of the hold "
-                          f"({hold['ended_by']})")
+                self.warn(f"{hold['device']}: no report of the hold ({hold['ended_by']})")
             for remark in hold.get("remarks", []):
                 (self.note if hold["held"] else self.warn)(f"{hold['device']}: {remark}")
             if hold.get("dropped"):

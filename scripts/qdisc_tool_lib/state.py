@@ -43,8 +43,7 @@ class State:
         for name in os.listdir(self._top):
             there = os.path.join(self._top, name)
             try:
-                if there != self.directory and \
-                        int(os.readlink(f"{there}/namespace")) not in alive:
+                if there != self.directory and int(os.readlink(f"{there}/namespace")) not in alive:
                     shutil.rmtree(there)
             except (OSError, ValueError):
                 pass               # none of ours
@@ -78,8 +77,7 @@ class State:
         except ValueError as error:
             raise ToolError(
                 f"{path}: {error}; remove it and what setup made (the plugN "
-                f"whose alias names {device}), then run 'setup' again"
-            ) from error
+                f"whose alias names {device}), then run 'setup' again") from error
 
     def save(self, gate):
         """Also of a gate in the making: see Gate.complete."""

@@ -94,13 +94,11 @@ def run(argv):
         done = subprocess.run(argv, text=True, check=False,
                               capture_output=True, timeout=COMMAND_TIMEOUT_S)
     except FileNotFoundError as error:
-        raise ToolError(f"{argv[0]} is not installed, or not in PATH"
-                        ) from error
+        raise ToolError(f"{argv[0]} is not installed, or not in PATH") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{shlex.join(argv)}: {error}") from error
     if done.returncode:
-        words = (done.stderr or done.stdout).strip() or \
-            f"exit status {done.returncode}"
+        words = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
         raise ToolError(f"{shlex.join(argv)}: {words}")
     return done.stdout
 

@@ -63,8 +63,7 @@ def setup(state, gate, reporter):
         turn.leave()
         if state.load(gate.device) is None:
             state.forget(gate.device)          # the lock, too
-    reporter.note(f"{gate.device} is set up, with room "
-                  f"for {gate.limit_packets} packets")
+    reporter.note(f"{gate.device} is set up, with room for {gate.limit_packets} packets")
     sentence = foreign.port_of(gate, netlink)
     if sentence:
         reporter.warn(sentence)
@@ -95,8 +94,7 @@ def _make(state, gate, netlink):
         for command in _clear_commands(gate, gate.device) if made else []:
             succeeds(command)
         state.forget(gate.device)
-        raise ToolError(f"{gate.device}: {words(error)}; nothing was changed"
-                        ) from error
+        raise ToolError(f"{gate.device}: {words(error)}; nothing was changed") from error
 
 
 # ----------------------------------------------------------- clear, release
@@ -108,8 +106,7 @@ def release(state, gate):
         hold.release(Plug(gate))
     except OSError as error:
         if gate.find_plug(Netlink()):
-            raise ToolError(f"{gate.device}: cannot open the plug: {error}"
-                            ) from error
+            raise ToolError(f"{gate.device}: cannot open the plug: {error}") from error
     finally:
         turn.leave()
 

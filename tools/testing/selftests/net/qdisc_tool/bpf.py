@@ -46,14 +46,12 @@ class Program:
 
     def __init__(self, device, where, name, answer):
         kind, place, flags = where
-        words = answer if isinstance(answer, bytes) else \
-            _set(0, answer) + _EXIT
+        words = answer if isinstance(answer, bytes) else _set(0, answer) + _EXIT
         code = ctypes.create_string_buffer(words)
         licence = ctypes.create_string_buffer(b"GPL")
         self._fds = [_bpf(
             _PROG_LOAD, "=IIQQIIQII16s", kind, len(words) // 8,
-            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0,
-            name.encode())]
+            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, name.encode())]
         try:
             self._fds.append(_bpf(
                 _LINK_CREATE, "=IIIIQQ", self._fds[0],

@@ -16,8 +16,7 @@ import struct
 from lib import (FAST, WAIT_S, Protecting, batch, check, defer, equal, main, note,
                  run, set_up, sysctl, test, tool, wait_for, write)
 from net import (PORT, Clients, end_process, inside, listen, namespace,
-                 neighbours_known, network, passes, picture, plug_device,
-                 plug_waiting)
+                 neighbours_known, network, passes, picture, plug_device, plug_waiting)
 from qdisc_tool_lib.netlink import Netlink, attribute, nested
 import bpf
 
@@ -29,8 +28,7 @@ _MACS = "02:00:00:00:06:01", "02:00:00:00:06:02"
 # Both ends of a cable: where, the number, and the other's.
 _ENDS = (None, 0, 1), ("router", 1, 0)
 # Devices on top of a port, and tunnels.
-_ABOVE = ("macvlan mode bridge", "macvlan mode passthru", "macvtap mode bridge",
-          "ipvlan mode l2")
+_ABOVE = ("macvlan mode bridge", "macvlan mode passthru", "macvtap mode bridge", "ipvlan mode l2")
 _TUNNELS = ("vxlan id 9 dstport 4789", "gre", "ipip")
 
 
@@ -81,8 +79,7 @@ def _above(kind):
 def _tunnel(kind):
     for where, here, there in _ENDS:
         with inside(where):
-            run(f"ip link add kind9 type {kind} local 10.7.0.{here} "
-                f"remote 10.7.0.{there}")
+            run(f"ip link add kind9 type {kind} local 10.7.0.{here} remote 10.7.0.{there}")
 
 
 def _relay(*fds):
@@ -100,8 +97,7 @@ def _tun(_kind):
         with inside(where):
             ends.append(os.open("/dev/net/tun", os.O_RDWR))
             # TUNSETIFF: IFF_TUN, IFF_NO_PI
-            fcntl.ioctl(ends[-1], 0x400454CA,
-                        struct.pack("16sH22x", b"kind9", 0x1001))
+            fcntl.ioctl(ends[-1], 0x400454CA, struct.pack("16sH22x", b"kind9", 0x1001))
     pid = os.fork()
     if not pid:
         try:
@@ -123,8 +119,7 @@ def _wireguard(_kind):
             peer = run("wg pubkey", input=keys[there]).strip()
             write(path, keys[here])
             run(f"wg set kind9 listen-port 51820 private-key {path} "
-                f"peer {peer} endpoint 10.7.0.{there}:51820 "
-                "allowed-ips 0.0.0.0/0")
+                f"peer {peer} endpoint 10.7.0.{there}:51820 allowed-ips 0.0.0.0/0")
 
 
 @contextlib.contextmanager
@@ -163,8 +158,7 @@ def p21_devices_of_many_kinds_hold():
             ends = _ENDS[:1 if make == _above else 2]
             for where, here, _ in ends:
                 with inside(where):
-                    batch("ip", [f"addr add 10.6.0.{here}/31 dev kind9",
-                                 "link set kind9 up"])
+                    batch("ip", [f"addr add 10.6.0.{here}/31 dev kind9", "link set kind9 up"])
             _held("kind9", "10.6.0.0", client="router")
             for where, *_ in ends:
                 with inside(where):
@@ -203,8 +197,7 @@ def p21_the_inner_end_holds_what_passes_the_outer_one_by():
     def redirected():
         with namespace("pod"):
             run("ip route add default via 10.8.0.0 dev nk1")
-        with bpf.Program(DEVICE, bpf.TCX, "by_passes",
-                         bpf.redirect_peer("nk0")):
+        with bpf.Program(DEVICE, bpf.TCX, "by_passes", bpf.redirect_peer("nk0")):
             _held("nk1", "10.8.0.1", client="router", server="pod")
             # The control: at the outer end nothing is to be held.
             set_up("nk0", "-p", str(PORT))
@@ -216,8 +209,7 @@ def p21_the_inner_end_holds_what_passes_the_outer_one_by():
     for where, device, other, mac in (
             (None, DEVICE, "10.1.0.2", _mac("router", "host1")),
             ("router", "host1", "10.1.0.1", _mac(None, DEVICE))):
-        _inside(where, f"ip neigh replace {other} lladdr {mac} dev {device} "
-                "nud permanent")
+        _inside(where, f"ip neigh replace {other} lladdr {mac} dev {device} nud permanent")
         defer(_inside, where, f"ip neigh del {other} dev {device}")
     _inside("router", "ip route add 10.8.0.1 via 10.1.0.1")
     defer(_inside, "router", "ip route del 10.8.0.1")
@@ -248,27 +240,6 @@ def p21_devices_by_which_nothing_comes_in_are_refused():
         check(f"set up {remedy}" in result.err, result.err)
     run("ip link set ipvlan9 type ipvlan mode l3")
     set_up("ipvlan9", "-p", str(PORT))     # the control
-
-
-@test
-def p21_control_nothing_comes_in_by_an_ifb():
-    neighbours_known()
-    listen()
-    batch("ip", ["link add ifb9 type ifb", "link set ifb9 up"])
-    defer(run, "ip link del ifb9")
-    batch("tc", [
-        f"qdisc add dev {DEVICE} clsact", "qdisc add dev ifb9 clsact",
-        f"filter add dev {DEVICE} ingress pref 1 protocol ip flower action "
-        "mirred egress redirect dev ifb9",
-        "filter add dev ifb9 ingress pref 1 protocol ip flower action "
-        "continue"])
-    defer(run, f"tc qdisc del dev {DEVICE} clsact")
-    check(passes(wait_s=WAIT_S), "nothing passes")
-    netlink = Netlink()
-    hits = {name: netlink.hits(socket.if_nametoindex(name))[1]
-            for name in (DEVICE, "ifb9")}
-    check(hits[DEVICE], "nothing was sent to the ifb")
-    equal(hits["ifb9"], 0, "packets that came in by the ifb")
 
 
 @test
