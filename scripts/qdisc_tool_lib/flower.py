@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import os
 import struct
+from contextlib import suppress
 
 from .errors import ToolError
 from .gate import PROTOCOLS
@@ -89,7 +90,7 @@ def _targets(gate, protocol):
 
 def _udp(gate, protocol):
     """The same of what it would hold with --all."""
-    return _keys_of(gate, protocol, ("udp",)) if gate.ports and not gate.all_packets else []
+    return _keys_of(gate, protocol, ("udp",) if gate.ports and not gate.all_packets else ())
 
 
 def _keys_of(gate, protocol, transports):
@@ -146,7 +147,7 @@ def add(gate, netlink, deadline):
     """Lead to the plug what the gate holds, until @deadline."""
     program_fd = _until(deadline)
     try:
-        netlink.add_filter(_message(gate, 1, "bpf", [
+        netlink.add_filter(filter_message(gate.ifindex, 1, _ETHERTYPES["all"], "bpf", [
             attribute(_BPF_FD, struct.pack("=I", program_fd)),
             attribute(_BPF_NAME, b"qdisc_tool\0"),
             attribute(_BPF_FLAGS_GEN, struct.pack("=I", _SKIP_HW)),
@@ -160,32 +161,23 @@ def add(gate, netlink, deadline):
 
 
 def remove(gate, netlink):
-    """Those that are there."""
+    """Those that are there; somebody else may be first."""
     for preference in gate.filters_there(netlink):
-        _try_to(netlink.delete_filters, gate.ifindex, preference)
-    _try_to(netlink.delete_filters, gate.ifindex, 0, gate.chain)
-
-
-def _try_to(delete, *arguments):
-    try:
-        delete(*arguments)
-    except OSError:
-        pass                       # there is none, or somebody else was first
-
-
-def _message(gate, preference, kind, options, chain, protocol="all"):
-    return filter_message(gate.ifindex, preference, _ETHERTYPES[protocol], kind, options, chain)
+        with suppress(OSError):
+            netlink.delete_filters(gate.ifindex, preference)
+    with suppress(OSError):
+        netlink.delete_filters(gate.ifindex, 0, gate.chain)
 
 
 def _flower(gate, preference, protocol, keys, verdict, chain=0):
     code = {"count": _ACT_CONTINUE, "leave": _ACT_OK,
             "hold": _ACT_GOTO_CHAIN | gate.chain}[verdict]
-    return _message(
-        gate, preference, "flower",
+    return filter_message(
+        gate.ifindex, preference, _ETHERTYPES[protocol], "flower",
         [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
          *([] if protocol == "all" else [attribute(
              _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),
-         *_keys(keys), _action(_ACT, "gact", code)], chain, protocol)
+         *_keys(keys), _action(_ACT, "gact", code)], chain)
 
 
 def _keys(words):

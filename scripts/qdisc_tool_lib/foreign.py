@@ -9,6 +9,7 @@ the plug has passed what comes before our filters, and skips what comes behind.
 
 import ctypes
 import struct
+from contextlib import suppress
 
 from .flower import bpf
 from .gate import has_clsact
@@ -106,18 +107,11 @@ def clsact_in_use(gate, netlink):
 
 def programs(gate):
     """The same of programs of tcx, which come before all filters."""
-    if gate.shared_filters or not _tcx_programs(gate.ifindex):
+    query = ctypes.create_string_buffer(struct.pack("=II56x", gate.ifindex, _BPF_TCX_INGRESS), 64)
+    with suppress(OSError):        # a kernel before 6.6, for example
+        bpf(_BPF_PROG_QUERY, query)
+    if gate.shared_filters or not struct.unpack_from("=I", query, 24)[0]:
         return []
     return [f"{gate.device} has a tcx program of somebody else ('bpftool net' "
             "names it), which sees what arrives first, and only what it "
             "answers with TCX_NEXT can be held; if it answers so, say --preference"]
-
-
-def _tcx_programs(ifindex):
-    """How many there are."""
-    query = ctypes.create_string_buffer(struct.pack("=II56x", ifindex, _BPF_TCX_INGRESS), 64)
-    try:
-        bpf(_BPF_PROG_QUERY, query)
-    except OSError:
-        return 0                   # a kernel before 6.6, for example
-    return struct.unpack_from("=I", query, 24)[0]

@@ -6,6 +6,7 @@ Everything goes to standard error: standard output is the wrapped command's.
 
 import json
 import sys
+from contextlib import suppress
 
 
 class Reporter:
@@ -17,10 +18,8 @@ class Reporter:
 
     @staticmethod
     def _write(text):
-        try:
+        with suppress(OSError):    # nobody reads; the command still matters
             print(text, file=sys.stderr, flush=True)
-        except OSError:
-            pass                   # nobody reads; the command still matters
 
     def warn(self, text):
         """Trouble is never quiet, and never mixed into the JSON object."""
