@@ -91,7 +91,7 @@ def time_wait(count):
     """So many connections to another port that are in TIME_WAIT here; how many there are."""
     with socket.create_server(("", PORT + 20), backlog=512) as server:
         for number in range(count):
-            with socket.create_connection((f"127.0.1.{1 + number // 10000}", PORT + 20)):
+            with socket.create_connection((f"127.0.1.{1 + number // 4000}", PORT + 20)):
                 server.accept()[0].close()
     return int(read("/proc/net/sockstat").split("tw ")[1].split()[0])
 
