@@ -187,7 +187,6 @@ class Protect:
     def _wait_for_accepted(self, gate):
         """Wait until a gate's servers have accepted what came before; return for how
         long to wait at least, where nobody can tell which handshakes go on."""
-        unknown_ms = 0 if gate.device == "lo" else UNKNOWN_PAUSE_MS
         most_ms = min(_PAUSE_MOST_MS, self._max_hold_ms(gate) / _PAUSE_PART)
         give_up = time.monotonic() + most_ms / 1000
         going_on = 0
@@ -198,9 +197,10 @@ class Protect:
                     going_on = self._listeners.handshakes(gate.holds_port)
                 served, waiting = self._listeners.accepts_here(gate.holds_port)
             except (AttributeError, OSError):
-                return unknown_ms  # a kernel that cannot tell
+                return UNKNOWN_PAUSE_MS    # a kernel that cannot tell
+            # On lo, too: with TCP_DEFER_ACCEPT a handshake lasts until the request comes.
             if not served or not waiting and going_on is None:
-                return unknown_ms
+                return UNKNOWN_PAUSE_MS
             if not waiting and not going_on:
                 return 0
             self._wait(lambda: False, time.monotonic() + _PAUSE_STEP_S)
