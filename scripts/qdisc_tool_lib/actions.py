@@ -33,15 +33,13 @@ def setup(tool):
     requests = [tool.options] if tool.options.device else read_config(
         tool.options.config or DEFAULT_CONFIG)
     gates = [gate for request in requests for gate in _gates_of(request)]
-    return _each(tool, gates, lambda gate: upkeep.setup(
-        tool.state, gate, tool.reporter))
+    return _each(tool, gates, lambda gate: upkeep.setup(tool.state, gate, tool.reporter))
 
 
 def _gates_of(options):
     """The gates one set of setup options describes."""
     for device in options.device:
-        values = {name: getattr(options, name) for name in Gate.FIELDS
-                  if hasattr(options, name)}
+        values = {name: getattr(options, name) for name in Gate.FIELDS if hasattr(options, name)}
         values.update(device=device)
         if options.pause_ms is None:
             values["pause_ms"] = UNTIL_ACCEPTED
@@ -50,8 +48,7 @@ def _gates_of(options):
 
 def clear(tool):
     devices = tool.options.device or [gate.device for gate in tool.gates()]
-    return _each(tool, devices, lambda device: upkeep.clear(
-        tool.state, device, tool.reporter))
+    return _each(tool, devices, lambda device: upkeep.clear(tool.state, device, tool.reporter))
 
 
 def hold(tool):
@@ -60,8 +57,7 @@ def hold(tool):
         for gate in tool.gates(some=True):
             turn = Turn(tool.state, gate.device).take()
             try:
-                Hold(gate, turn).begin(tool.options.max_hold_ms or gate.max_hold_ms,
-                                       "hold")
+                Hold(gate, turn).begin(tool.options.max_hold_ms or gate.max_hold_ms, "hold")
                 begun.append(gate)
             finally:
                 turn.leave(keep=gate in begun)
@@ -87,8 +83,7 @@ def status(tool):
             print("nothing is set up")
         elif not may_administer():
             print("not root: who holds, and for how long, cannot be seen")
-    return (EXIT_PROBLEM if any(state["problems"] for state in states)
-            else EXIT_OK)
+    return (EXIT_PROBLEM if any(state["problems"] for state in states) else EXIT_OK)
 
 
 def _print_status(state):
@@ -100,8 +95,7 @@ def _print_status(state):
     print(f"  room for {state['limit_packets']} packets, {state['waiting']} "
           f"wait, {state['dropped']} were dropped")
     if state["hold"]:
-        print("  held by '{command}', at most {ends_in_ms} ms more".format(
-            **state["hold"]))
+        print("  held by '{command}', at most {ends_in_ms} ms more".format(**state["hold"]))
     for problem in state["problems"]:
         print(f"  {problem}")
 
@@ -117,5 +111,4 @@ def check(tool):
             print(f"{item['device']}: {item['severity']}: {item['text']}")
         if not found:
             tool.reporter.note("a hold would work")
-    return (EXIT_PROBLEM if any(item["severity"] == "error"
-                                for item in found) else EXIT_OK)
+    return (EXIT_PROBLEM if any(item["severity"] == "error" for item in found) else EXIT_OK)

@@ -5,8 +5,7 @@ import signal
 import sys
 
 from . import actions
-from .errors import (EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE, ToolError, UsageError,
-                     words)
+from .errors import (EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE, ToolError, UsageError, words)
 from .options import parse
 from .protect import protect
 from .report import Reporter

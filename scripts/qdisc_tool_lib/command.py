@@ -42,8 +42,7 @@ class Command:
         except OSError as error:
             self.failure = (
                 EXIT_NOT_FOUND if error.errno in (errno.ENOENT, errno.ENOTDIR)
-                else EXIT_NOT_EXECUTABLE,
-                f"cannot run {self._words[0]}: {error.strerror}")
+                else EXIT_NOT_EXECUTABLE, f"cannot run {self._words[0]}: {error.strerror}")
 
     @property
     def running(self):

@@ -20,14 +20,12 @@ def read_config(path):
         with open(path, encoding="utf-8") as file:
             config.read_file(file)
     except FileNotFoundError as error:
-        raise ToolError(f"no --device given, and there is no {path}"
-                        ) from error
+        raise ToolError(f"no --device given, and there is no {path}") from error
     except (OSError, UnicodeDecodeError, Error) as error:
         raise ToolError(f"{path}: {error}") from error
     if not config.sections():
         raise ToolError(f"{path}: no [device] section in it")
-    return [_setup(config[device], f"{path}: [{device}]", device)
-            for device in config.sections()]
+    return [_setup(config[device], f"{path}: [{device}]", device) for device in config.sections()]
 
 
 def _setup(section, where, device):

@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import os
 import struct
+from contextlib import suppress
 
 from .errors import ToolError
 from .gate import PROTOCOLS
@@ -19,8 +20,7 @@ from .netlink import attribute, filter_message, nested
 # Types of ICMPv6: is this address yours, it is mine.
 _NEIGHBOUR_MESSAGES = ("135", "136")
 
-_ETHERTYPES = {"all": 0x0003, "ip": 0x0800, "ipv6": 0x86DD, "802.1q": 0x8100,
-               "ipv4": 0x0800}
+_ETHERTYPES = {"all": 0x0003, "ip": 0x0800, "ipv6": 0x86DD, "802.1q": 0x8100, "ipv4": 0x0800}
 _IP_PROTOCOLS = {"tcp": 6, "udp": 17, "icmpv6": 58}
 # TCA_FLOWER_*; of a pair the second is the mask, or the end of a range.
 _ACT, _ETH_TYPE, _IP_PROTO, _FLAGS, _VLAN_ETH_TYPE = 3, 8, 9, 22, 25
@@ -34,8 +34,7 @@ _ACT_CONTINUE, _ACT_OK, _ACT_STOLEN, _ACT_GOTO_CHAIN = -1, 0, 4, 2 << 28
 _EGRESS_REDIRECT = 1
 _BPF_ACT, _BPF_FD, _BPF_NAME, _BPF_FLAGS_GEN = 1, 6, 7, 9
 
-_SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(
-    os.uname().machine, 280)
+_SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(os.uname().machine, 280)
 _BPF_PROG_LOAD, _PROG_TYPE_SCHED_CLS, _BPF_KTIME_GET_NS = 5, 3, 5
 
 
@@ -68,8 +67,7 @@ def _until(deadline):
     try:
         return bpf(_BPF_PROG_LOAD, struct.pack(
             "=IIQQIIQII16s", _PROG_TYPE_SCHED_CLS, len(words) // 8,
-            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0,
-            b"qdisc_tool"))
+            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, b"qdisc_tool"))
     except OSError as error:
         if error.errno != errno.EPERM:
             raise
@@ -87,14 +85,12 @@ def _families(protocol):
 def _targets(gate, protocol):
     """The flower keys of everything a gate holds, for one protocol."""
     return _keys_of(gate, protocol, (
-        ("tcp", "udp") if gate.ports else (None,))
-        if gate.all_packets else ("tcp",))
+        ("tcp", "udp") if gate.ports else (None,)) if gate.all_packets else ("tcp",))
 
 
 def _udp(gate, protocol):
     """The same of what it would hold with --all."""
-    return _keys_of(gate, protocol, ("udp",)) \
-        if gate.ports and not gate.all_packets else []
+    return _keys_of(gate, protocol, ("udp",) if gate.ports and not gate.all_packets else ())
 
 
 def _keys_of(gate, protocol, transports):
@@ -120,8 +116,7 @@ def _neighbours_pass(gate):
     """Whether a gate would hold neighbour discovery: a neighbour that is not
     answered for three seconds drops what it has for us."""
     return gate.all_packets and not gate.ports and (
-        not gate.addresses or any(":" in address
-                                  for address in gate.addresses))
+        not gate.addresses or any(":" in address for address in gate.addresses))
 
 
 def _exclusions(gate, protocol):
@@ -139,8 +134,7 @@ def _filters(gate):
     """(preference, protocol, keys, verdict) of each; the last ones count what is not
     held and perhaps should be."""
     preference = gate.preference
-    for targets, verdict in ((_exclusions, "leave"), (_targets, "hold"),
-                             (_udp, "count")):
+    for targets, verdict in ((_exclusions, "leave"), (_targets, "hold"), (_udp, "count")):
         for offset, protocol in enumerate(PROTOCOLS):
             tagged = protocol == "802.1q" and not gate.vlan
             for keys in targets(gate, protocol):
@@ -153,7 +147,7 @@ def add(gate, netlink, deadline):
     """Lead to the plug what the gate holds, until @deadline."""
     program_fd = _until(deadline)
     try:
-        netlink.add_filter(_message(gate, 1, "bpf", [
+        netlink.add_filter(filter_message(gate.ifindex, 1, _ETHERTYPES["all"], "bpf", [
             attribute(_BPF_FD, struct.pack("=I", program_fd)),
             attribute(_BPF_NAME, b"qdisc_tool\0"),
             attribute(_BPF_FLAGS_GEN, struct.pack("=I", _SKIP_HW)),
@@ -167,33 +161,23 @@ def add(gate, netlink, deadline):
 
 
 def remove(gate, netlink):
-    """Those that are there."""
+    """Those that are there; somebody else may be first."""
     for preference in gate.filters_there(netlink):
-        _try_to(netlink.delete_filters, gate.ifindex, preference)
-    _try_to(netlink.delete_filters, gate.ifindex, 0, gate.chain)
-
-
-def _try_to(delete, *arguments):
-    try:
-        delete(*arguments)
-    except OSError:
-        pass                       # there is none, or somebody else was first
-
-
-def _message(gate, preference, kind, options, chain, protocol="all"):
-    return filter_message(gate.ifindex, preference, _ETHERTYPES[protocol], kind,
-                          options, chain)
+        with suppress(OSError):
+            netlink.delete_filters(gate.ifindex, preference)
+    with suppress(OSError):
+        netlink.delete_filters(gate.ifindex, 0, gate.chain)
 
 
 def _flower(gate, preference, protocol, keys, verdict, chain=0):
     code = {"count": _ACT_CONTINUE, "leave": _ACT_OK,
             "hold": _ACT_GOTO_CHAIN | gate.chain}[verdict]
-    return _message(
-        gate, preference, "flower",
+    return filter_message(
+        gate.ifindex, preference, _ETHERTYPES[protocol], "flower",
         [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
          *([] if protocol == "all" else [attribute(
              _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),
-         *_keys(keys), _action(_ACT, "gact", code)], chain, protocol)
+         *_keys(keys), _action(_ACT, "gact", code)], chain)
 
 
 def _keys(words):
@@ -201,14 +185,12 @@ def _keys(words):
     keys = dict(zip(words[::2], words[1::2]))
     for key, value in keys.items():
         if key == "vlan_ethtype":
-            yield attribute(_VLAN_ETH_TYPE,
-                            struct.pack("!H", _ETHERTYPES[value]))
+            yield attribute(_VLAN_ETH_TYPE, struct.pack("!H", _ETHERTYPES[value]))
         elif key == "ip_proto":
             yield attribute(_IP_PROTO, bytes([_IP_PROTOCOLS[value]]))
         elif key in ("src_ip", "dst_ip"):
             network = ipaddress.ip_network(value)
-            yield from _pair(_ADDRESS[key, network.version],
-                             network.network_address.packed,
+            yield from _pair(_ADDRESS[key, network.version], network.network_address.packed,
                              network.netmask.packed)
         elif key == "dst_port":
             low, dash, high = value.partition("-")

@@ -9,6 +9,7 @@ the plug has passed what comes before our filters, and skips what comes behind.
 
 import ctypes
 import struct
+from contextlib import suppress
 
 from .flower import bpf
 from .gate import has_clsact
@@ -19,8 +20,7 @@ _WITH_PORTS = ("bond", "bridge", "team")
 _IPVLAN_MODE_L3S = 2
 _BPF_PROG_QUERY, _BPF_TCX_INGRESS = 16, 46
 _LETS_IN = ("what is held would skip it, so that a firewall there would let in, during a "
-            "hold, clients that it blocks; if that is no matter, set up with "
-            "--past-firewalls")
+            "hold, clients that it blocks; if that is no matter, set up with --past-firewalls")
 
 
 def unfit(device, netlink):
@@ -65,8 +65,7 @@ def in_the_way(gate, netlink, nftables):
     """What of others' stands in the way of setup: a list of sentences."""
     found = [f"there is a device {gate.plug_device} already; if it is a "
              "leftover of this tool (with another --state-dir), remove it "
-             f"('ip link del {gate.plug_device}')"
-             ] if netlink.link(gate.plug_device) else []
+             f"('ip link del {gate.plug_device}')"] if netlink.link(gate.plug_device) else []
     return found + before(gate, netlink) + programs(gate) + (
         [] if gate.past_firewalls else behind(gate, netlink) + chains(gate, nftables))
 
@@ -102,27 +101,17 @@ def clsact_in_use(gate, netlink):
     """Whether others have filters there; ours go with it."""
     ours = () if gate.shared_filters else gate.preferences
     return has_clsact(gate, netlink) and any(
-        preference not in ours
-        for parent in (TC_H_INGRESS, TC_H_EGRESS)
+        preference not in ours for parent in (TC_H_INGRESS, TC_H_EGRESS)
         for preference in netlink.filters(gate.ifindex, parent))
 
 
 def programs(gate):
     """The same of programs of tcx, which come before all filters."""
-    if gate.shared_filters or not _tcx_programs(gate.ifindex):
+    query = ctypes.create_string_buffer(struct.pack("=II56x", gate.ifindex, _BPF_TCX_INGRESS), 64)
+    with suppress(OSError):        # a kernel before 6.6, for example
+        bpf(_BPF_PROG_QUERY, query)
+    if gate.shared_filters or not struct.unpack_from("=I", query, 24)[0]:
         return []
     return [f"{gate.device} has a tcx program of somebody else ('bpftool net' "
             "names it), which sees what arrives first, and only what it "
-            "answers with TCX_NEXT can be held; if it answers so, say "
-            "--preference"]
-
-
-def _tcx_programs(ifindex):
-    """How many there are."""
-    query = ctypes.create_string_buffer(struct.pack(
-        "=II56x", ifindex, _BPF_TCX_INGRESS), 64)
-    try:
-        bpf(_BPF_PROG_QUERY, query)
-    except OSError:
-        return 0                   # a kernel before 6.6, for example
-    return struct.unpack_from("=I", query, 24)[0]
+            "answers with TCX_NEXT can be held; if it answers so, say --preference"]

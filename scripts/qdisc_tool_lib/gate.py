@@ -87,24 +87,13 @@ class Gate:
         """That of the filter that asks the clock."""
         return self.preference
 
-    def _preferences_of(self, part):
-        first = self.preference + part * len(PROTOCOLS)
-        return list(range(first, first + len(PROTOCOLS)))
-
-    # What meets them is held; or would be, with other options.
-
-    @property
-    def hold_preferences(self):
-        found = self._preferences_of(1)
-        return found if self.vlan else found[:-1]
-
-    @property
-    def tagged_preferences(self):
-        return [] if self.vlan else self._preferences_of(1)[-1:]
-
-    @property
-    def udp_preferences(self):
-        return self._preferences_of(2)
+    def met(self, hits):
+        """How many packets (held, tagged, UDP), of hits by preference; those tagged
+        and UDP would be held with other options."""
+        counts = [hits.get(preference, 0) for preference in self.preferences]
+        matched, udp = counts[len(PROTOCOLS):-len(PROTOCOLS)], sum(counts[-len(PROTOCOLS):])
+        tagged = 0 if self.vlan else matched.pop()
+        return sum(matched), tagged, udp
 
     @property
     def queue_packets(self):
@@ -145,15 +134,13 @@ class Gate:
             return [f"{self.device} is not the device that was set up: it "
                     "has been made anew; run 'clear', then 'setup'"]
         if not self.complete:
-            return [f"the setup of {self.device} was not finished; run it "
-                    "again"]
+            return [f"the setup of {self.device} was not finished; run it again"]
         found = []
         ifb = netlink.link(self.plug_device)
         if ifb is None:
             found.append(f"the device {self.plug_device} is gone")
         elif not ifb.up:
-            found.append(f"the device {self.plug_device} is down: a hold "
-                         "would lose packets")
+            found.append(f"the device {self.plug_device} is down: a hold would lose packets")
         if not has_clsact(self, netlink):
             found.append(f"{self.device} has no clsact qdisc any more")
         if not found and not self.find_plug(netlink):

@@ -30,29 +30,25 @@ def _softnet_waiting():
     """The packets that wait in the receive queue of each CPU; old kernels do
     not say."""
     with open("/proc/self/net/softnet_stat", encoding="utf-8") as file:
-        return [int(row[11], 16) for row in map(str.split, file)
-                if len(row) > 11]
+        return [int(row[11], 16) for row in map(str.split, file) if len(row) > 11]
 
 
 def let_go(plug):
     """Open the plug, whatever lives, and wait until it has run empty.  Only
     then may the filters go, or packets overtake others."""
-    give_up = time.monotonic() + _DRAIN_S
-    while time.monotonic() < give_up:
+    def waits(packets):
         found = plug.gate.find_plug(plug.netlink)
-        if found is None or found.qlen <= _PORTION:
-            break
+        return found and found.qlen > packets and time.monotonic() < give_up
+
+    give_up = time.monotonic() + _DRAIN_S
+    while waits(_PORTION):
         plug.open(_PORTION)
         time.sleep(_POLL_S)
         next_at = time.monotonic() + _PORTION_S
-        while max(_softnet_waiting(), default=0) > _PORTION and \
-                time.monotonic() < next_at:
+        while max(_softnet_waiting(), default=0) > _PORTION and time.monotonic() < next_at:
             time.sleep(_POLL_S)
     plug.open()
-    while time.monotonic() < give_up:
-        found = plug.gate.find_plug(plug.netlink)
-        if found is None or not found.qlen:
-            break
+    while waits(0):
         time.sleep(_POLL_S)
 
 
@@ -158,23 +154,20 @@ class Hold:
 
     def report(self):
         """What it did; after close(), once nobody waits."""
-        gate, hits = self.gate, self._hits
+        gate = self.gate
         report = {"device": gate.device, "ended_by": self.ended_by}
         if not self._emptied:
             return report
-        held = sum(hits.get(preference, 0) for preference in gate.hold_preferences)
+        held, tagged, udp = gate.met(self._hits)
         plug = gate.find_plug(self._netlink)
         went = ((plug.packets - self._packets) & 0xFFFFFFFF) - \
             self._plug.own_packets if plug else 0
         remarks = foreign.before(gate, self._netlink) + foreign.programs(gate)
-        tagged, udp = (sum(hits.get(preference, 0) for preference in preferences)
-                       for preferences in (gate.tagged_preferences, gate.udp_preferences))
         if tagged:
             remarks.append(f"{tagged} new connections came with a VLAN tag and were not "
                            "held: set up with --vlan")
         if udp:
-            remarks.append(f"{udp} UDP packets came for these ports; they are held by "
-                           "--all only")
+            remarks.append(f"{udp} UDP packets came for these ports; they are held by --all only")
         if not held and not self._served and not is_served(gate, self._listeners):
             remarks.append(NOBODY_LISTENS)
         return {

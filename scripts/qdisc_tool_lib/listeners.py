@@ -7,6 +7,7 @@
 import os
 import socket
 import struct
+from contextlib import suppress
 
 from .gate import plain_address
 from .netlink import Netlink
@@ -86,38 +87,31 @@ def needless(wanted):
     inodes = set().union(*Listeners().places(wanted).values())
     found = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
-                name = file.read().strip()
-        except OSError:
-            continue               # it has ended
-        if name in _NEED_NOTHING and inodes & _sockets_of(pid):
-            found.add(f"{_NEED_NOTHING[name]} needs no hold")
-    try:
-        with open("/proc/sys/net/ipv4/tcp_migrate_req", encoding="utf-8") as file:
-            migrate = file.read().strip() == "1"
-    except OSError:                # Linux before 5.14
-        migrate = False
-    if migrate and inodes:
+        what = _NEED_NOTHING.get(_line(f"/proc/{pid}/comm"))
+        if what and inodes & _sockets_of(pid):
+            found.add(f"{what} needs no hold")
+    if inodes and _line("/proc/sys/net/ipv4/tcp_migrate_req") == "1":      # Linux 5.14
         found.add("with net.ipv4.tcp_migrate_req=1 a reload by haproxy -sf, or of nginx "
                   "with reuseport, needs no hold")
     return sorted(found)
 
 
+def _line(path):
+    """That of a small file, or nothing."""
+    with suppress(OSError), open(path, encoding="utf-8") as file:
+        return file.read().strip()
+    return ""
+
+
 def _sockets_of(pid):
     """The inodes of the sockets that a process has open."""
     found = set()
-    try:
-        fds = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return found               # it has ended, or is none of ours
-    for fd in fds:
-        try:
-            name = os.readlink(f"/proc/{pid}/fd/{fd}")
-        except OSError:
-            continue               # closed meanwhile
-        if name.startswith("socket:["):
-            found.add(int(name[8:-1]))
+    with suppress(OSError):        # it has ended, or is none of ours
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):        # closed meanwhile
+                name = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if name.startswith("socket:["):
+                    found.add(int(name[8:-1]))
     return found
 
 
@@ -146,8 +140,7 @@ class Change:
                   if not any(_takes_over(other, place) for other in now)}
         fresh = {}                 # port -> new sockets
         for place, sockets in now.items():
-            fresh.setdefault(place[0], set()).update(
-                sockets - self._before.get(place, set()))
+            fresh.setdefault(place[0], set()).update(sockets - self._before.get(place, set()))
         beside, same, passed = set(), set(), None
         for place, sockets in now.items():
             before = self._before.get(place, set())
@@ -172,8 +165,7 @@ class Change:
 
     def _of_new_processes(self):
         return set().union(*(_sockets_of(name) for name in os.listdir("/proc")
-                             if name not in self._processes and
-                             name.isdigit()))
+                             if name not in self._processes and name.isdigit()))
 
 
 def _takes_over(place, before):
@@ -184,5 +176,4 @@ def _takes_over(place, before):
 
 
 def _ports(what, ports):
-    return (f"{what} on port {', '.join(map(str, sorted(ports)))}"
-            if ports else "")
+    return (f"{what} on port {', '.join(map(str, sorted(ports)))}" if ports else "")

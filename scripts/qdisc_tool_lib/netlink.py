@@ -43,8 +43,7 @@ _IFINFOMSG = struct.Struct("=BxHiII")       # struct ifinfomsg
 _TC_STATS = struct.Struct("=QIIIIIII")      # struct tc_stats
 _TCA_KIND, _TCA_OPTIONS, _TCA_STATS, _TCA_CHAIN = 1, 2, 3, 11
 _TCA_FLOWER_ACT, _TCA_ACT_STATS, _TCA_STATS_BASIC = 3, 4, 1
-_IFLA_IFNAME, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID = \
-    3, 5, 10, 18, 37
+_IFLA_IFNAME, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID = 3, 5, 10, 18, 37
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _IFLA_IPVLAN_MODE = 1, 2, 1
 _IFF_UP = 1
 _NLA_F_NESTED = 0x8000
@@ -123,12 +122,10 @@ class Netlink:
     """One netlink socket; every call is a request and its whole answer."""
 
     def __init__(self, protocol=socket.NETLINK_ROUTE):
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW,
-                                     protocol)
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
         self._socket.bind((0, 0))
         # (settimeout() would poll before each call.)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO,
-                                _TIMEVAL.pack(_ANSWER_S, 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(_ANSWER_S, 0))
         # The kernel's own words for what it refuses, not our request again.
         for option in _NETLINK_CAP_ACK, _NETLINK_EXT_ACK:
             self._socket.setsockopt(_SOL_NETLINK, option, 1)
@@ -140,8 +137,7 @@ class Netlink:
     def _request(self, kind, flags, body):
         """Send one request; return the bodies of the messages it brought."""
         self._sequence += 1
-        self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind,
-                                       flags | _NLM_F_REQUEST,
+        self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, flags | _NLM_F_REQUEST,
                                        self._sequence, 0) + body)
         bodies = []
         while True:
@@ -154,10 +150,8 @@ class Netlink:
                 if kind == _NLMSG_ERROR:
                     error = -struct.unpack_from("=i", body)[0]
                     if error:
-                        words = parse_attributes(body[20:]).get(
-                            _NLMSGERR_ATTR_MSG)
-                        raise OSError(error, words_of(words) if words
-                                      else os.strerror(error))
+                        words = parse_attributes(body[20:]).get(_NLMSGERR_ATTR_MSG)
+                        raise OSError(error, words_of(words) if words else os.strerror(error))
                     return bodies
                 if kind == _NLMSG_DONE:
                     return bodies
@@ -168,8 +162,7 @@ class Netlink:
         try:
             return self._request(kind, _NLM_F_ACK | flags, body)[0]
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EINVAL,
-                                   errno.ERANGE):
+            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EINVAL, errno.ERANGE):
                 raise
             return None
 
@@ -204,16 +197,14 @@ class Netlink:
         counts = {}
         for preference, found in self._filters(ifindex, TC_H_INGRESS):
             body = found.get(_TCA_OPTIONS, b"")
-            for kind in (_TCA_FLOWER_ACT, 1, _TCA_ACT_STATS,
-                         _TCA_STATS_BASIC):
+            for kind in (_TCA_FLOWER_ACT, 1, _TCA_ACT_STATS, _TCA_STATS_BASIC):
                 body = parse_attributes(body).get(kind, b"")
             counts[preference] = counts.get(preference, 0) + \
                 (struct.unpack_from("=QI", body)[1] if body else 0)
         return counts
 
     def add_filter(self, message):
-        self._request(_RTM_NEWTFILTER, _NLM_F_ACK | _NLM_F_CREATE_EXCL,
-                      message)
+        self._request(_RTM_NEWTFILTER, _NLM_F_ACK | _NLM_F_CREATE_EXCL, message)
 
     def delete_filters(self, ifindex, preference, chain=0):
         """Delete every ingress filter of one preference, or with 0 of @chain;
@@ -226,8 +217,7 @@ class Netlink:
         self._request(
             _RTM_NEWQDISC, _NLM_F_ACK | (_NLM_F_CREATE_EXCL if create else 0),
             _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, _TC_H_ROOT, 0) +
-            attribute(_TCA_KIND, kind.encode() + b"\0") +
-            attribute(_TCA_OPTIONS, options))
+            attribute(_TCA_KIND, kind.encode() + b"\0") + attribute(_TCA_OPTIONS, options))
 
     def links(self):
         """Every device of the namespace."""
@@ -268,8 +258,7 @@ class Nftables(Netlink):
                 hook = parse_attributes(chain.get(_NFTA_HOOK, b""))
                 if int.from_bytes(hook.get(_NFTA_HOOK_NUM, b"\xff"), "big") == \
                         hook_number and _names(hook, device):
-                    found.append(f"{words_of(chain[_NFTA_TABLE])} "
-                                 f"{words_of(chain[_NFTA_NAME])}")
+                    found.append(f"{words_of(chain[_NFTA_TABLE])} {words_of(chain[_NFTA_NAME])}")
         return found
 
 

@@ -42,8 +42,7 @@ def _wrong(text):
 
 def _duration_ms(text):
     """'900ms', '0.9s' or a number of seconds."""
-    number, factor = ((text[:-2], 1) if text.endswith("ms") else
-                      (text.removesuffix("s"), 1000))
+    number, factor = ((text[:-2], 1) if text.endswith("ms") else (text.removesuffix("s"), 1000))
     try:
         value = round(float(number) * factor)
     except (ValueError, OverflowError):
@@ -175,8 +174,7 @@ def _parser():
     add("--require", action="store_true", help="do not run the command unprotected")
     add("--allow-unprotected", action="store_true",
         help="exit status 0 even if it ran without a hold, or not to its end")
-    add("--allow-drops", action="store_true",
-        help="exit status 0 even if packets were dropped")
+    add("--allow-drops", action="store_true", help="exit status 0 even if packets were dropped")
     add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
     max_hold(command("hold", "begin a hold that lasts until release or --max-hold"))

@@ -13,6 +13,7 @@ packet that opens goes to nobody: an ifb drops what no filter has sent to it.
 import errno
 import socket
 import struct
+from contextlib import suppress
 
 from .errors import ToolError
 from .gate import PLUG_HANDLE, PLUG_KIND
@@ -51,14 +52,12 @@ class Plug:
     def open(self, packets=0):
         """For so many, or for all."""
         self._change(_NEXT_MS if packets else 0, packets)
-        try:
+        with suppress(OSError):    # the device is down, and has let go all
             self._sender.bind((self.gate.plug_device, 0))
             address = self._sender.getsockname()[4]
             self._sender.send((2 * address + struct.pack(
                 "!H", _EXPERIMENTAL)).ljust(_ETHERNET_BYTES, b"\0"))
             self.own_packets += 1
-        except OSError:
-            pass                   # the device is down, and has let go all
 
     def _change(self, slot_ms, packets=0, create=False):
         gate = self.gate
@@ -67,5 +66,4 @@ class Plug:
         options = struct.pack("=6I", 0, gate.queue_packets, 0, 0, 0, 0) + \
             attribute(_TCA_NETEM_SLOT, struct.pack(
                 "=qqiiqq", *2 * [1_000_000 * slot_ms], packets, 0, 0, 0))
-        self.netlink.qdisc_change(gate.plug_ifindex, PLUG_HANDLE, PLUG_KIND,
-                                  options, create)
+        self.netlink.qdisc_change(gate.plug_ifindex, PLUG_HANDLE, PLUG_KIND, options, create)

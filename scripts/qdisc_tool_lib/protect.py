@@ -12,7 +12,7 @@ from .hold import Hold
 from .listeners import Change, Listeners
 from .state import Turn
 from .system import may_administer
-from .witness import Witness, overflows
+from .witness import Witness
 
 # These end the tool, so they end the hold; then the command gets them too.
 _END_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
@@ -69,14 +69,6 @@ def _gates(tool):
         return []
 
 
-def _pause_of(options, gates):
-    """How long to wait between the hold of @gates and the command;
-    UNTIL_ACCEPTED if the kernel shall tell."""
-    if gates and options.pause_ms is not None:
-        return options.pause_ms
-    return max((gate.pause_ms for gate in gates), default=0)
-
-
 class Protect:
     """One run of 'protect'."""
 
@@ -86,7 +78,6 @@ class Protect:
         self._reporter = tool.reporter
         self._holds = []
         self._witness = None
-        self._overflows = 0
         self._listeners = None
         self._change = None        # of who listens on held ports
         self._ends = float("inf")  # when no hold shall be waited for any more
@@ -99,8 +90,7 @@ class Protect:
                          if signal.getsignal(number) != signal.SIG_IGN}
         self._watched.add(signal.SIGCHLD)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK,
-                                                self._watched)
+        self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         self._command = Command(options.command, self._old_mask)
 
     def run(self):
@@ -166,7 +156,7 @@ class Protect:
         self._held = bool(gates)
         turns = list(self._turns(gates))
         if turns:
-            self._witness, self._overflows = Witness(), overflows()
+            self._witness = Witness()
         for gate, turn in turns:
             max_hold_ms = self._max_hold_ms(gate)
             hold = Hold(gate, turn)
@@ -185,10 +175,9 @@ class Protect:
         """Let handshakes that began before the hold come to their end."""
         began = time.monotonic()
         gates = [hold.gate for hold in self._holds]
+        pause_ms = max((gate.pause_ms for gate in gates), default=0)
         if self._options.pause_ms is not None and gates:
             pause_ms = self._options.pause_ms
-        else:
-            pause_ms = max((gate.pause_ms for gate in gates), default=0)
         if pause_ms == UNTIL_ACCEPTED:
             pause_ms = max((self._wait_for_accepted(gate) for gate in gates
                             if not gate.all_packets), default=0)
@@ -198,7 +187,6 @@ class Protect:
     def _wait_for_accepted(self, gate):
         """Wait until a gate's servers have accepted what came before; return for how
         long to wait at least, where nobody can tell which handshakes go on."""
-        unknown_ms = 0 if gate.device == "lo" else UNKNOWN_PAUSE_MS
         most_ms = min(_PAUSE_MOST_MS, self._max_hold_ms(gate) / _PAUSE_PART)
         give_up = time.monotonic() + most_ms / 1000
         going_on = 0
@@ -209,9 +197,10 @@ class Protect:
                     going_on = self._listeners.handshakes(gate.holds_port)
                 served, waiting = self._listeners.accepts_here(gate.holds_port)
             except (AttributeError, OSError):
-                return unknown_ms  # a kernel that cannot tell
+                return UNKNOWN_PAUSE_MS    # a kernel that cannot tell
+            # On lo, too: with TCP_DEFER_ACCEPT a handshake lasts until the request comes.
             if not served or not waiting and going_on is None:
-                return unknown_ms
+                return UNKNOWN_PAUSE_MS
             if not waiting and not going_on:
                 return 0
             self._wait(lambda: False, time.monotonic() + _PAUSE_STEP_S)
@@ -228,8 +217,7 @@ class Protect:
             listeners = Listeners()
             before = listeners.on_port(port) if port else set()
             self._change = Change(listeners, lambda port: any(
-                not gate.all_packets and gate.holds_port(port)
-                for gate in gates))
+                not gate.all_packets and gate.holds_port(port) for gate in gates))
             self._listeners = listeners
         except OSError as error:
             self._reporter.warn(f"cannot see who listens ({error}); the hold "
@@ -246,8 +234,7 @@ class Protect:
 
     def _probe(self):
         """Whether the command of --until succeeds now."""
-        probe = Command(["/bin/sh", "-c", self._options.until],
-                        self._old_mask, apart=True)
+        probe = Command(["/bin/sh", "-c", self._options.until], self._old_mask, apart=True)
         probe.start()
         try:
             self._wait(lambda: probe.ended() or not self._holding())
@@ -326,21 +313,14 @@ class Protect:
         holds = [hold.report() for hold in self._holds]
         if any("held" not in hold for hold in holds):
             self._covered = False  # so far as is known
-        passed = self._witness.passed([hold.gate for hold in self._holds]) \
-            if self._holds else {}
+        passed = self._witness.passed([hold.gate for hold in self._holds]) if self._holds else {}
         held = sum(hold.get("held", 0) for hold in holds)
         # (Of UDP some may be right beside it: connections of QUIC that are there.)
         missed = bool(passed) or not held and any(hold.get("udp") for hold in holds)
         dropped = sum(hold.get("dropped", 0) for hold in holds)
-        full = overflows() - self._overflows if held else 0
-        if status == EXIT_OK and self._options.allow_unprotected:
-            missed_status = uncovered_status = EXIT_OK
-        else:
-            missed_status, uncovered_status = EXIT_PASSED, EXIT_NOT_COVERED
-        if status == EXIT_OK and not (self._covered and self._held):
-            status = uncovered_status
-        if status == EXIT_OK and missed:
-            status = missed_status
+        if status == EXIT_OK and not self._options.allow_unprotected:
+            status = EXIT_NOT_COVERED if not (self._covered and self._held) else \
+                EXIT_PASSED if missed else EXIT_OK
         if status == EXIT_OK and dropped and not self._options.allow_drops:
             status = EXIT_DROPPED
         self._reporter.protect({
@@ -351,7 +331,6 @@ class Protect:
             not (not held and any(hold.get("remarks") for hold in holds)),
             "waited": self._waited,
             "dropped": dropped,
-            "full_listeners": full,
             "passed": passed,
             "passed_is_sure": not self._holds or self._witness.is_sure,
             "holds": holds})

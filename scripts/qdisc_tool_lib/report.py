@@ -6,6 +6,7 @@ Everything goes to standard error: standard output is the wrapped command's.
 
 import json
 import sys
+from contextlib import suppress
 
 
 class Reporter:
@@ -17,10 +18,8 @@ class Reporter:
 
     @staticmethod
     def _write(text):
-        try:
+        with suppress(OSError):    # nobody reads; the command still matters
             print(text, file=sys.stderr, flush=True)
-        except OSError:
-            pass                   # nobody reads; the command still matters
 
     def warn(self, text):
         """Trouble is never quiet, and never mixed into the JSON object."""
@@ -36,15 +35,12 @@ class Reporter:
         if waited["in_vain"]:
             self.warn(f"the hold ended with {waited['in_vain']}, so "
                       "connections may be lost: give it more time "
-                      "(--max-hold), or say what to wait for (--until, "
-                      "--until-new-port)")
+                      "(--max-hold), or say what to wait for (--until, --until-new-port)")
         elif waited["for"]:
-            self.note(f"waited {waited['ms']:g} ms after the command: "
-                      f"{waited['for']}")
+            self.note(f"waited {waited['ms']:g} ms after the command: {waited['for']}")
         for hold in outcome["holds"]:
             if hold["ended_by"].startswith("error"):
-                self.warn(f"{hold['device']}: no report of the hold "
-                          f"({hold['ended_by']})")
+                self.warn(f"{hold['device']}: no report of the hold ({hold['ended_by']})")
             for remark in hold.get("remarks", []):
                 (self.note if hold["held"] else self.warn)(f"{hold['device']}: {remark}")
             if hold.get("dropped"):
@@ -58,10 +54,6 @@ class Reporter:
                 "it is not set up"))
         if not outcome["passed_is_sure"]:
             self.warn("too many connections came to tell whether all were held")
-        if outcome["full_listeners"]:
-            self.warn(f"{outcome['full_listeners']} times a listener of this host had no "
-                      "room for a connection (the server's listen backlog, "
-                      "net.core.somaxconn, net.ipv4.tcp_max_syn_backlog)")
         if self.as_json:
             self._write(json.dumps(outcome))
             return

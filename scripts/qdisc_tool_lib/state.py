@@ -13,6 +13,7 @@ import fcntl
 import os
 import shutil
 import time
+from contextlib import suppress
 
 from .errors import ToolError, words
 from .gate import Gate
@@ -42,12 +43,9 @@ class State:
             os.symlink(str(os.stat("/proc/self/ns/net").st_ino), here)
         for name in os.listdir(self._top):
             there = os.path.join(self._top, name)
-            try:
-                if there != self.directory and \
-                        int(os.readlink(f"{there}/namespace")) not in alive:
+            with suppress(OSError, ValueError):    # none of ours
+                if there != self.directory and int(os.readlink(f"{there}/namespace")) not in alive:
                     shutil.rmtree(there)
-            except (OSError, ValueError):
-                pass               # none of ours
 
     def path(self, device, suffix):
         return os.path.join(self.directory, f"{device}.{suffix}")
@@ -78,8 +76,7 @@ class State:
         except ValueError as error:
             raise ToolError(
                 f"{path}: {error}; remove it and what setup made (the plugN "
-                f"whose alias names {device}), then run 'setup' again"
-            ) from error
+                f"whose alias names {device}), then run 'setup' again") from error
 
     def save(self, gate):
         """Also of a gate in the making: see Gate.complete."""
@@ -120,10 +117,8 @@ class State:
 
 
 def _unlink(path):
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def _read(fd):

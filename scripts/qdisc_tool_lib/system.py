@@ -6,6 +6,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from ctypes import CDLL, get_errno
 
 from .errors import ToolError
@@ -37,10 +38,8 @@ def live_namespaces():
     """The inodes of those that a process is in, or that have a name."""
     found = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
+        with suppress(OSError):    # it has ended
             found.add(os.stat(f"/proc/{pid}/ns/net").st_ino)
-        except OSError:
-            pass                   # it has ended
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         found.update(int(line.split()[3][len("net:["):-1]) for line in file
                      if line.split()[3].startswith("net:["))
@@ -82,10 +81,8 @@ class Namespace:
 def may_administer():
     """Whether this process has what holding needs."""
     with open("/proc/self/status", encoding="utf-8") as status:
-        for line in status:
-            if line.startswith("CapEff:"):
-                return not _CAPABILITIES & ~int(line.split()[1], 16)
-    return False
+        return not any(_CAPABILITIES & ~int(line.split()[1], 16)
+                       for line in status if line.startswith("CapEff:"))
 
 
 def run(argv):
@@ -94,21 +91,10 @@ def run(argv):
         done = subprocess.run(argv, text=True, check=False,
                               capture_output=True, timeout=COMMAND_TIMEOUT_S)
     except FileNotFoundError as error:
-        raise ToolError(f"{argv[0]} is not installed, or not in PATH"
-                        ) from error
+        raise ToolError(f"{argv[0]} is not installed, or not in PATH") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{shlex.join(argv)}: {error}") from error
     if done.returncode:
-        words = (done.stderr or done.stdout).strip() or \
-            f"exit status {done.returncode}"
+        words = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
         raise ToolError(f"{shlex.join(argv)}: {words}")
     return done.stdout
-
-
-def succeeds(argv):
-    """Whether a program can be run and is content."""
-    try:
-        run(argv)
-    except ToolError:
-        return False
-    return True

@@ -2,6 +2,7 @@
 """setup, clear, release, check and status of a gate: all but the hold itself."""
 
 import os
+from contextlib import suppress
 
 from . import flower, foreign, hold
 from .errors import ToolError, words
@@ -10,7 +11,7 @@ from .listeners import Listeners, needless
 from .netlink import Netlink, Nftables
 from .plug import Plug
 from .state import Turn
-from .system import may_administer, run, succeeds
+from .system import may_administer, run
 
 
 # ------------------------------------------------------------------- setup
@@ -63,8 +64,7 @@ def setup(state, gate, reporter):
         turn.leave()
         if state.load(gate.device) is None:
             state.forget(gate.device)          # the lock, too
-    reporter.note(f"{gate.device} is set up, with room "
-                  f"for {gate.limit_packets} packets")
+    reporter.note(f"{gate.device} is set up, with room for {gate.limit_packets} packets")
     sentence = foreign.port_of(gate, netlink)
     if sentence:
         reporter.warn(sentence)
@@ -75,7 +75,8 @@ def _make(state, gate, netlink):
     try:
         if not os.path.exists("/sys/module/ifb"):
             # Asked for by name, the module makes two devices that nobody wants.
-            succeeds("modprobe ifb numifbs=0".split())
+            with suppress(ToolError):
+                run("modprobe ifb numifbs=0".split())
         run(f"ip link add {ifb} type ifb".split())
         made = True
         run([*f"ip link set {ifb} addrgenmode none alias".split(),
@@ -93,10 +94,10 @@ def _make(state, gate, netlink):
         state.save(gate)
     except (ToolError, OSError) as error:
         for command in _clear_commands(gate, gate.device) if made else []:
-            succeeds(command)
+            with suppress(ToolError):
+                run(command)
         state.forget(gate.device)
-        raise ToolError(f"{gate.device}: {words(error)}; nothing was changed"
-                        ) from error
+        raise ToolError(f"{gate.device}: {words(error)}; nothing was changed") from error
 
 
 # ----------------------------------------------------------- clear, release
@@ -108,8 +109,7 @@ def release(state, gate):
         hold.release(Plug(gate))
     except OSError as error:
         if gate.find_plug(Netlink()):
-            raise ToolError(f"{gate.device}: cannot open the plug: {error}"
-                            ) from error
+            raise ToolError(f"{gate.device}: cannot open the plug: {error}") from error
     finally:
         turn.leave()
 
@@ -135,10 +135,8 @@ def _clear_commands(gate, name):
 
 
 def _clear(state, gate, netlink, reporter):
-    try:
+    with suppress(ToolError, OSError):     # partly gone: problems() said so
         hold.release(Plug(gate))
-    except (ToolError, OSError):
-        pass                       # partly gone: problems() said so
     device = netlink.link(ifindex=gate.ifindex)        # by another name, perhaps
     if device is None:
         gate.own_clsact = False    # it went with its device

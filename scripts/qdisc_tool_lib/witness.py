@@ -101,14 +101,6 @@ class Witness:
         return found
 
 
-def overflows():
-    """How often any listener of this namespace had no room for a connection."""
-    with open("/proc/thread-self/net/netstat", encoding="utf-8") as file:
-        lines = [line.split() for line in file if line.startswith("TcpExt:")]
-    return sum(int(value) for name, value in zip(*lines)
-               if name in ("ListenOverflows", "TCPReqQFullDrop"))
-
-
 def _meant(gate, client, server):
     (source, _), (address, port) = client, server
     return gate.holds_port(int.from_bytes(port, "big")) and \

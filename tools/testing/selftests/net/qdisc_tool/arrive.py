@@ -11,10 +11,9 @@ import select
 
 from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
                  read, run, set_up, test, tool, wait_for)
-from net import (HOST4, HOST6, PORT, Clients, Echo, connection, counters,
-                 growth, inside, listen, namespace, neighbours_known, network,
-                 passes, picture, plug, plug_device, plug_waiting, qdiscs,
-                 round_trip_ms, tagged)
+from net import (Clients, Echo, HOST4, HOST6, PORT, connection, counters, growth, inside, listen,
+                 naive_ingress, namespace, neighbours_known, network, passes, picture,
+                 plug_device, plug_waiting, qdiscs, round_trip_ms)
 import restart
 
 DEVICE = "host0"
@@ -45,8 +44,7 @@ def s4_s15_arriving_connections_are_held_and_none_is_lost():
     set_up(DEVICE, "-a", f"{HOST4},{HOST6}", "-p", f"{PORT}-{PORT + 1}")
     for address in (HOST4, HOST6):
         host, client = counters(), ask_client()
-        with Protecting(*LONG) as protecting, \
-                Clients(address, 300, where="client") as clients:
+        with Protecting(*LONG) as protecting, Clients(address, 300, where="client") as clients:
             wait_for(lambda: plug_waiting(ifb()) >= 300, "held SYNs")
             note(f"established: {round_trip_ms(peer):.0f} ms")
             equal(clients.latency_ms, {}, "connected during the hold")
@@ -66,8 +64,7 @@ def s4_s15_arriving_connections_are_held_and_none_is_lost():
 def s5_all_holds_established_flows_of_both_families():
     neighbours_known()
     Echo()
-    peers = {address: connection(address, PORT + 1, "client")
-             for address in (HOST4, HOST6)}
+    peers = {address: connection(address, PORT + 1, "client") for address in (HOST4, HOST6)}
     for held in (HOST6,), (HOST4, HOST6):
         set_up(DEVICE, "-a", ",".join(held), "--all")
         tool("hold", *LONG)
@@ -105,8 +102,7 @@ def p8_copies_that_remote_clients_send_are_held_too():
     listen()
     # Room for the copies is computed from --max-hold.
     set_up(DEVICE, "-p", str(PORT), "--limit", "40", *LONG)
-    with Protecting() as protecting, \
-            Clients(HOST4, 40, where="client") as clients:
+    with Protecting() as protecting, Clients(HOST4, 40, where="client") as clients:
         wait_for(lambda: plug_waiting(ifb()) >= 80, "copies")
         result = protecting.finish()
         clients.finish()
@@ -116,34 +112,23 @@ def p8_copies_that_remote_clients_send_are_held_too():
 
 @test
 def s12_nothing_of_the_device_changes():
-    nothing_changes([f"qdisc add dev {DEVICE} root handle 1: htb default 1",
-                     f"class add dev {DEVICE} parent 1: classid 1:1 htb rate "
-                     "1gbit"])
-
-
-@test
-def s12_nothing_of_a_device_with_queues_changes():
-    nothing_changes([f"qdisc add dev {DEVICE} root handle 1: mq"])
-
-
-def nothing_changes(root):
-    """By a hold, beside this root qdisc with another of its own."""
+    """By a hold, beside root qdiscs with another of their own."""
     listen()
-    defer(run, f"tc qdisc del dev {DEVICE} root")
-    batch("tc", [*root, f"qdisc add dev {DEVICE} parent 1:1 handle 77: "
-                 "fq_codel limit 1234"])
-    before = picture(DEVICE)
-    set_up(DEVICE, "-p", str(PORT))
-    prepared = picture(DEVICE)
-    tool("protect", *LONG, "--", "true")
-    equal(picture(DEVICE), prepared, "after protect")
-    refused = tool("setup", "-q", "-d", DEVICE, "-p", "1", expect=125)
-    check("clear" in refused.err, refused.err)
-    set_up(DEVICE, "-p", str(PORT))
-    equal(picture(DEVICE), prepared, "after a second setup")
-    tool("clear", "-q")
-    equal(picture(DEVICE), before, "after clear")
-    check(not os.path.exists(f"/sys/class/net/{ifb()}"), "the ifb stays")
+    for root in ([f"qdisc add dev {DEVICE} root handle 1: mq"],
+                 [f"qdisc add dev {DEVICE} root handle 1: htb default 1",
+                  f"class add dev {DEVICE} parent 1: classid 1:1 htb rate 1gbit"]):
+        batch("tc", [*root, f"qdisc add dev {DEVICE} parent 1:1 handle 77: fq_codel limit 1234"])
+        before = picture(DEVICE)
+        set_up(DEVICE, "-p", str(PORT))
+        prepared = picture(DEVICE)
+        tool("protect", *LONG, "--", "true")
+        equal(picture(DEVICE), prepared, "after protect")
+        set_up(DEVICE, "-p", str(PORT))
+        equal(picture(DEVICE), prepared, "after a second setup")
+        tool("clear", "-q")
+        equal(picture(DEVICE), before, "after clear")
+        check(not os.path.exists(f"/sys/class/net/{ifb()}"), "the ifb stays")
+        run(f"tc qdisc del dev {DEVICE} root")
 
 
 @test
@@ -153,27 +138,13 @@ def s12_what_is_foreign_is_refused():
     run(f"tc filter add dev {DEVICE} ingress pref 70 matchall action pass")
     before = picture(DEVICE)
     result = tool("setup", "-d", DEVICE, "-p", "80", expect=125)
-    check("matchall" in result.err and "preference 70" in result.err,
-          result.err)
+    check("matchall" in result.err and "preference 70" in result.err, result.err)
     equal(picture(DEVICE), before, "after refusing a filter")
     set_up(DEVICE, "-p", "80", "--preference", "71")
     listen(80)
     tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
     equal(picture(DEVICE), before, "beside a foreign filter, cleared")
-
-
-@test
-def p13_tagged_packets_are_held_with_vlan_only():
-    tagged()
-    listen()
-    for options, held in (((), False), (("--vlan",), True)):
-        set_up(DEVICE, "-p", str(PORT), *options)
-        tool("hold", *LONG)
-        equal(not passes("10.5.0.1", where="router",
-                         wait_s=1.0 if held else WAIT_S), held,
-              f"held with {options}")
-        tool("clear", "-q")
 
 
 @test
@@ -190,24 +161,6 @@ def p18_excluded_sources_are_not_held():
 
 
 @test
-def p4_control_the_default_limit_of_an_ifb_is_small():
-    neighbours_known()
-    listen()
-    batch("ip", ["link add naive type ifb", "link set naive up"])
-    defer(run, "ip link del naive")
-    batch("tc", [
-        "qdisc add dev naive root handle 40: plug",
-        f"qdisc add dev {DEVICE} clsact",
-        f"filter add dev {DEVICE} ingress protocol ip flower ip_proto tcp "
-        f"dst_port {PORT} tcp_flags 0x2/0x17 "
-        "action mirred egress redirect dev naive"])
-    defer(run, f"tc qdisc del dev {DEVICE} clsact")
-    with Clients(HOST4, 1000, where="client"):
-        wait_for(lambda: plug("naive")[1], "drops")
-    note(f"full at {plug_waiting('naive')}")
-
-
-@test
 def p21_a_fault_of_the_ifb_costs_one_hold_and_no_connection():
     neighbours_known()
     listen()
@@ -221,22 +174,14 @@ def p21_a_fault_of_the_ifb_costs_one_hold_and_no_connection():
     equal(result.status, 124, "status")
     check("not protected" in result.err, result.err)
     tool("protect", "--allow-unprotected", "--", "true")
-    equal(tool("protect", "--require", "--", "echo", expect=125).out, "",
-          "what the command said")
+    equal(tool("protect", "--require", "--", "echo", expect=125).out, "", "what the command said")
 
 
 @test
 def p21_control_filters_that_stay_lose_every_connection():
     neighbours_known()
     listen()
-    batch("ip", ["link add naive type ifb", "link set naive up"])
-    defer(run, "ip link del naive")
-    batch("tc", [
-        f"qdisc add dev {DEVICE} clsact",
-        f"filter add dev {DEVICE} ingress protocol ip flower ip_proto tcp "
-        f"dst_port {PORT} tcp_flags 0x2/0x17 "
-        "action mirred egress redirect dev naive"])
-    defer(run, f"tc qdisc del dev {DEVICE} clsact")
+    naive_ingress(DEVICE)
     check(passes(wait_s=WAIT_S), "nothing passes even with the ifb up")
     run("ip link set naive down")
     check(not passes(), "a connection was made")
@@ -287,8 +232,7 @@ def s16_a_namespace_of_its_own_is_the_only_one_touched():
         equal(clients.errors, [], "errors")
     check(result.hold["held"] >= 30, "held too few")
     equal(result.report["dropped"], 0, "dropped")
-    result = tool("protect", *LONG, "--netns", "client", "--", "readlink",
-                  "/proc/self/ns/net")
+    result = tool("protect", *LONG, "--netns", "client", "--", "readlink", "/proc/self/ns/net")
     check(result.out.strip() != name, "the command changed its namespace")
     tool("clear", "-q", "--netns", "client")
     server.close()
@@ -324,8 +268,7 @@ def s16_a_device_that_has_another_name_is_cleared():
 
 def _restart_under_load(*options):
     """Restart a server under load, some times; how many connections failed."""
-    with restart.Server(PORT) as server, \
-            restart.Load(HOST4, PORT, 12, "client") as load:
+    with restart.Server(PORT) as server, restart.Load(HOST4, PORT, 12, "client") as load:
         for _ in range(2):
             wait_for(lambda: restart.handshakes(PORT), "handshakes")
             tool("protect", *LONG, "--until-new-port", str(PORT), *options,
@@ -345,8 +288,7 @@ def s6_a_pause_lets_handshakes_end():
     set_up(DEVICE, "-p", str(PORT))
     equal(_restart_under_load("--pause", "4s"), 0, "failures")
     equal(_restart_under_load(), 0, "failures with the default")
-    check(any(_restart_under_load("--pause", "0") for _ in range(5)),
-          "the control did not fail")
+    check(any(_restart_under_load("--pause", "0") for _ in range(5)), "the control did not fail")
 
 
 def _clear_delay():

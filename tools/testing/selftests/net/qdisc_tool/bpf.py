@@ -7,24 +7,19 @@ import os
 import socket
 import struct
 
+import lib  # noqa: F401 (the way to the tool)
+from qdisc_tool_lib.flower import bpf
+
 # Type of the program, where it is attached, and how; XDP as every device can.
 TCX = (3, 46, 0)               # Linux 6.6
-NETKIT_PEER = (3, 55, 0)       # Linux 6.7
 XDP = (6, 37, 1 << 1)
 TCX_NEXT, TCX_PASS, TCX_DROP, XDP_DROP, XDP_PASS = -1, 0, 2, 1, 2
-NETKIT_PASS, NETKIT_DROP = 0, 2
 
 _PROG_LOAD, _LINK_CREATE = 5, 28
-_SYS_BPF = {"x86_64": 321}.get(os.uname().machine, 280)
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _bpf(command, form, *values):
-    attributes = struct.pack(form, *values)
-    result = _libc.syscall(_SYS_BPF, command, attributes, len(attributes))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
+    return bpf(command, struct.pack(form, *values))
 
 
 def _instruction(code, register, value):
@@ -51,14 +46,12 @@ class Program:
 
     def __init__(self, device, where, name, answer):
         kind, place, flags = where
-        words = answer if isinstance(answer, bytes) else \
-            _set(0, answer) + _EXIT
+        words = answer if isinstance(answer, bytes) else _set(0, answer) + _EXIT
         code = ctypes.create_string_buffer(words)
         licence = ctypes.create_string_buffer(b"GPL")
         self._fds = [_bpf(
             _PROG_LOAD, "=IIQQIIQII16s", kind, len(words) // 8,
-            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0,
-            name.encode())]
+            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, name.encode())]
         try:
             self._fds.append(_bpf(
                 _LINK_CREATE, "=IIIIQQ", self._fds[0],

@@ -29,19 +29,13 @@ def options_of(command):
 
 
 @test
-def the_program_starts():
-    check("usage: qdisc_tool" in program("--help").out, "no help")
-
-
-@test
 def man_page_and_completion_know_every_option():
     page = read(MAN_PAGE).replace("\\-", "-")
     completion = read(COMPLETION)
     for command in COMMANDS:
         for option in options_of(command):
             if option != "--help":
-                check(re.search(rf"Fl -{option[2:]}\b", page),
-                      f"the man page lacks {option}")
+                check(re.search(rf"Fl -{option[2:]}\b", page), f"the man page lacks {option}")
             check(option in completion, f"the completion lacks {option}")
         check(command in completion, f"the completion lacks {command}")
 
@@ -101,14 +95,12 @@ def configuration_file_sets_up_every_section():
     run("ip link add conf0 type veth peer name conf1")
     defer(run, "ip link del conf0")
     write(CONFIG, "# devices\n[lo]\nport = 8080, 8443\nmax-hold = 700ms\n"
-          "\n[conf0]\naddress = 192.0.2.1 2001:db8::1  # the VIPs\n"
-          "all = yes\nvlan = no\n")
+          "\n[conf0]\naddress = 192.0.2.1 2001:db8::1  # the VIPs\nall = yes\nvlan = no\n")
     defer(os.unlink, CONFIG)
     defer(tool, "clear", "-q")
     tool("setup", "-q", "--config", CONFIG)
     out = tool("status").out
-    for words in ("ports 8080, 8443", "192.0.2.1/32, 2001:db8::1/128",
-                  "packets to"):
+    for words in ("ports 8080, 8443", "192.0.2.1/32, 2001:db8::1/128", "packets to"):
         check(words in out, out)
     tool("setup", "-q", "--config", CONFIG)
     tool("clear", "-q")
@@ -126,14 +118,12 @@ def configuration_file_sets_up_every_section():
 def s16_without_privileges_the_command_still_runs():
     set_up("lo", "-p", str(PORT))
     environment = {"expect": 7, "user": "nobody", "group": "nogroup"}
-    result = program("protect", *LONG, "--", "sh", "-c", "exit 7",
-                     **environment)
+    result = program("protect", *LONG, "--", "sh", "-c", "exit 7", **environment)
     check("root" in result.err and "unprotected" in result.err, result.err)
     for command in ("setup", "release", "check"):
         environment["expect"] = 125
         arguments = ("-d", "lo", "-p", "80") if command == "setup" else ()
-        check("root" in program(command, *arguments, **environment).err,
-              command)
+        check("root" in program(command, *arguments, **environment).err, command)
 
 
 @test
@@ -141,11 +131,9 @@ def without_root_the_status_is_what_all_may_see():
     nobody = {"user": "nobody", "group": "nogroup"}
 
     def status(expect=0):
-        known, = json.loads(program("status", "--json", expect=expect,
-                                    **nobody).out)
+        known, = json.loads(program("status", "--json", expect=expect, **nobody).out)
         return known
-    equal(json.loads(program("status", "--json", **nobody).out), [],
-          "before a setup")
+    equal(json.loads(program("status", "--json", **nobody).out), [], "before a setup")
     set_up("lo", "-p", str(PORT))
     equal(status(), json.loads(tool("status", "--json").out)[0], "released")
     check("not root" in program("status", **nobody).out, "not said")
@@ -186,8 +174,7 @@ def without_a_set_up_the_status_tells():
         result = tool("protect", *options, command, expect=status)
         check("unprotected" in result.err, result.err)
     result = tool("protect", "--json", "true", expect=124)
-    equal((result.report["covered"], result.report["command_status"]),
-          (False, 0), "report")
+    equal((result.report["covered"], result.report["command_status"]), (False, 0), "report")
     listen()
     set_up("lo", "-p", str(PORT))
     equal(tool("protect", *LONG, "true").status, 0, "the control: set up")
@@ -223,8 +210,13 @@ def a_directory_that_cannot_be_written_is_named():
     run(f"mount -o remount,bind,ro {directory}")
     check(directory in tool("check", *where, expect=1).out, "check")
     check("released" in tool("status", *where).out, "status")
-    check(directory in tool("protect", *where, "true", expect=124).err,
-          "protect")
+    check(directory in tool("protect", *where, "true", expect=124).err, "protect")
+
+
+def fill(path):
+    with open(path, "wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
 
 
 @test
@@ -236,21 +228,15 @@ def a_disk_that_is_full_is_named():
     where = ("--state-dir", directory)
     tool("setup", "-q", *where, "-d", "lo", "-p", str(PORT))
     defer(tool, "clear", "-q", *where)
-    with open(f"{directory}/filler", "wb", buffering=0) as filler, \
-            suppress(OSError):
-        while True:
-            filler.write(bytes(4096))
+    fill(f"{directory}/filler")
     check("No space" in tool("check", *where, expect=1).out, "check")
     result = tool("protect", *where, "true", expect=124)
     check(directory in result.err and "No space" in result.err, result.err)
-    os.unlink(filler.name)
+    os.unlink(f"{directory}/filler")
     tool("check", *where)          # the control
     # The same of a setup: nothing is left.
     tool("clear", "-q", *where)
-    with open(f"{directory}/filler", "wb", buffering=0) as filler, \
-            suppress(OSError):
-        while True:
-            filler.write(bytes(4096))
+    fill(f"{directory}/filler")
     result = tool("setup", *where, "-d", "lo", "-p", str(PORT), expect=125)
     check(directory in result.err and "No space" in result.err, result.err)
     equal([name for _, _, names in os.walk(directory) for name in names
@@ -273,33 +259,21 @@ def a_new_namespace_inherits_nothing():
 
 
 @test
-def s14_only_tc_and_ip_are_needed():
+def s14_only_ip_and_a_tc_without_netem_are_needed():
     listen()
     bare = f"{FAST}/bare"
     os.mkdir(bare)
-    for name in ("tc", "ip", "true", "modprobe"):
+    for name in ("ip", "true", "modprobe"):
         os.symlink(shutil.which(name), f"{bare}/{name}")
+    write(f"{bare}/tc", "#!/bin/sh\ncase \"$*\" in *netem*) echo 'Unknown qdisc \"netem\"' "
+          f">&2; exit 1;; esac\nexec {shutil.which('tc')} \"$@\"\n")
+    os.chmod(f"{bare}/tc", 0o755)
     environment = {**os.environ, "PATH": bare}
     executable = shutil.which("qdisc_tool")
     defer(tool, "clear", "-q")
     for command in (("setup", "-q", "-d", "lo", "-p", str(PORT)),
                     ("protect", *LONG, "true"), ("clear", "-q")):
         run([executable, *command], env=environment)
-
-
-@test
-def s14_a_tc_without_netem_will_do():
-    listen()
-    old = f"{FAST}/old"
-    os.mkdir(old)
-    real = shutil.which("tc")
-    write(f"{old}/tc", f"#!/bin/sh\ncase \"$*\" in *netem*) echo 'Unknown "
-          f"qdisc \"netem\"' >&2; exit 1;; esac\nexec {real} \"$@\"\n")
-    os.chmod(f"{old}/tc", 0o755)
-    environment = {**os.environ, "PATH": f"{old}:{os.environ['PATH']}"}
-    defer(tool, "clear", "-q")
-    program("setup", "-d", "lo", "-p", str(PORT), env=environment)
-    program("protect", *LONG, "--", "true", env=environment)
 
 
 if __name__ == "__main__":

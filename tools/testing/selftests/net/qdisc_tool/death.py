@@ -168,8 +168,7 @@ def s1_a_release_beside_a_beginning_hold():
         beginning = Tool("hold", *IMPATIENT)
         tool("release")
         beginning.wait()
-        equal("flower" in run("tc filter show dev lo ingress"), holds() == "hold",
-              "filters")
+        equal("flower" in run("tc filter show dev lo ingress"), holds() == "hold", "filters")
         tool("release")
         equal(run("tc filter show dev lo ingress"), "", "left over")
 
@@ -181,8 +180,7 @@ def s1_control_a_script_with_a_trap_leaves_the_plug_shut():
     recipe = subprocess.Popen(
         ["sh", "-c", "trap 'tc qdisc change dev lo handle 40: plug "
          "release_indefinite' EXIT; tc qdisc change dev lo handle 40: plug "
-         "block; echo; sleep 60 <&- >&-"], stdout=subprocess.PIPE,
-        start_new_session=True)
+         "block; echo; sleep 60 <&- >&-"], stdout=subprocess.PIPE, start_new_session=True)
     recipe.stdout.readline()
     os.killpg(recipe.pid, signal.SIGKILL)  # its sleep, too
     recipe.wait()
@@ -227,8 +225,7 @@ def s8_a_hold_ends_at_its_deadline():
     process.send_signal(signal.SIGTERM)
     process.wait()
     for options, status in ((), 124), (("--allow-unprotected",), 0):
-        result = tool("protect", "--max-hold", "200ms", *options, "sleep", "0.5",
-                      expect=status)
+        result = tool("protect", "--max-hold", "200ms", *options, "sleep", "0.5", expect=status)
         check("deadline" in result.err, result.err)
     tool("hold", "--max-hold", "300ms")
     wait_for(lambda: not holds(), "the end of 'hold'")
@@ -242,8 +239,7 @@ def s9_exit_status_and_streams_are_the_commands():
     for command, status in (("exit 0", 0), ("exit 1", 1), ("exit 42", 42),
                             ("kill -9 $$", 128 + signal.SIGKILL)):
         tool("protect", "-q", *LONG, "--", "sh", "-c", command, expect=status)
-    result = program("protect", "-q", *LONG, "--", "sh", "-c",
-                     "cat; echo e >&2", input="through")
+    result = program("protect", "-q", *LONG, "--", "sh", "-c", "cat; echo e >&2", input="through")
     equal((result.out, result.err), ("through", "e\n"), "streams")
     tool("protect", *LONG, "--", "/no/such/command", expect=127)
     tool("protect", *LONG, "--", "/etc/passwd", expect=126)
@@ -271,8 +267,7 @@ def s9_signals_release_and_reach_the_command():
         equal(processes("sleep"), [], "the command")
     process = subprocess.Popen(
         ["qdisc_tool", "protect", "-q", *LONG, "--", "sh", "-c",
-         "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done"],
-        stdout=subprocess.PIPE)
+         "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done"], stdout=subprocess.PIPE)
     process.stdout.readline()
     process.send_signal(signal.SIGUSR1)
     process.communicate()
@@ -353,10 +348,8 @@ def s10_a_daemon_of_the_command_keeps_no_lock():
     wait_for(lambda: processes("sleep"), "the daemon")
     daemon, = processes("sleep")
     defer(os.kill, daemon, signal.SIGKILL)
-    links = [os.readlink(f"/proc/{daemon}/fd/{fd}")
-             for fd in os.listdir(f"/proc/{daemon}/fd")]
-    check(not any("qdisc_tool/" in link or "socket" in link
-                  for link in links), links)
+    links = [os.readlink(f"/proc/{daemon}/fd/{fd}") for fd in os.listdir(f"/proc/{daemon}/fd")]
+    check(not any("qdisc_tool/" in link or "socket" in link for link in links), links)
     tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
 
@@ -388,8 +381,7 @@ def s6_what_was_not_accepted_is_waited_for():
         with Clients(LO, 3) as clients:
             clients.finish()
             accept_later(server, 3)
-            result = tool("protect", "-q", *IMPATIENT, *options, "--",
-                          "cat", "/proc/net/tcp6")
+            result = tool("protect", "-q", *IMPATIENT, *options, "--", "cat", "/proc/net/tcp6")
             equal(accept_queue(result.out), left, f"left with {options}")
         server.close()
 
@@ -398,8 +390,7 @@ def failed_by_late_server(*options):
     """Of the requests beside a server that listens anew after its signal."""
     with Server(PORT) as server, Load(LO, PORT, 4) as load:
         load.wait_for_progress(10)
-        tool("protect", *LONG, *options, "--", "kill", "-USR1",
-             str(server.pid))
+        tool("protect", *LONG, *options, "--", "kill", "-USR1", str(server.pid))
         load.wait_for_progress(10)
         result = load.finish()
     note(f"{options}: {result}")
@@ -417,8 +408,7 @@ def s7_until_covers_a_server_that_listens_late():
 
 
 def socket_of_port():
-    return socket.create_server(("::", PORT), family=socket.AF_INET6,
-                                reuse_port=True)
+    return socket.create_server(("::", PORT), family=socket.AF_INET6, reuse_port=True)
 
 
 def one_after_the_other(keep=False):
@@ -441,8 +431,7 @@ def one_after_the_other(keep=False):
 
 def listening():
     """How many sockets listen."""
-    return sum(line.split()[1].endswith(f":{PORT:04X}") and
-               line.split()[3] == "0A"
+    return sum(line.split()[1].endswith(f":{PORT:04X}") and line.split()[3] == "0A"
                for line in read("/proc/net/tcp6").splitlines())
 
 
@@ -455,11 +444,9 @@ def until_listening(pid, count, then=""):
 @test
 def s7_until_new_port_waits_for_the_old_socket_to_go():
     set_up("lo", "-p", str(PORT))
-    for options, left in (((), 1), (("--until-new-port", str(PORT)), 1),
-                          (("--until", "true"), 2)):
+    for options, left in (((), 1), (("--until-new-port", str(PORT)), 1), (("--until", "true"), 2)):
         pid = one_after_the_other()
-        result = tool("protect", *LONG, *options, "--",
-                      *until_listening(pid, 2))
+        result = tool("protect", *LONG, *options, "--", *until_listening(pid, 2))
         equal(listening(), left, f"sockets after {options}")
         equal("ended with a socket that only old" in result.err, left > 1,
               f"a warning: {result.err}")
@@ -498,13 +485,11 @@ def s7_by_itself_it_waits_for_what_it_sees():
     equal(waited(*LONG, *until_listening(
         pid, 0, f"(sleep 1; kill -USR1 {pid}) >&- 2>&- &")),
         (nobody, ""), "a socket that comes again")
-    equal(waited(*short, *until_listening(pid, 0)), (nobody, nobody),
-          "a socket that goes")
+    equal(waited(*short, *until_listening(pid, 0)), (nobody, nobody), "a socket that goes")
     end_process(pid)
     pid = one_after_the_other(keep=True)
     both = f"a socket that only old processes have on port {PORT}"
-    equal(waited(*short, *until_listening(pid, 2)), (both, both),
-          "an old one that nobody closes")
+    equal(waited(*short, *until_listening(pid, 2)), (both, both), "an old one that nobody closes")
     equal(waited(*short, "true"),
           (f"the same sockets as before on port {PORT}", ""),
           "some that stay")
@@ -538,8 +523,7 @@ def s7_it_waits_for_a_socket_of_another_address():
     set_up("lo", "-p", str(PORT))
     for options, keeps_s, left in (((), 1, 0), (("--until", "true"), 600, 1)):
         pid = followed(keeps_s)
-        result = tool("protect", *LONG, *options, "--",
-                      *until_listening(pid, 1))
+        result = tool("protect", *LONG, *options, "--", *until_listening(pid, 1))
         equal(read("/proc/net/tcp").count(f":{PORT:04X} 00000000:0000 0A "),
               left, f"old sockets after {options}: {result.err}")
         os.killpg(pid, signal.SIGKILL)
@@ -555,8 +539,7 @@ def s7_until_runs_a_command_and_gives_up_at_the_deadline():
     tool("protect", *LONG, "--until", f"test -e {path}", "--", "sh", "-c",
          f"(sleep 0.3; echo > {path}) >&- 2>&- &")
     check(os.path.exists(path), "it did not wait")
-    tool("protect", "--max-hold", "500ms", "--until", "sleep 60", "--",
-         "true", expect=124)
+    tool("protect", "--max-hold", "500ms", "--until", "sleep 60", "--", "true", expect=124)
     equal(processes("sleep"), [], "left over")
     tool("protect", *LONG, "--until", "false", "--", "false", expect=1)
 

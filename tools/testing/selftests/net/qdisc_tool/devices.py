@@ -16,8 +16,7 @@ import struct
 from lib import (FAST, WAIT_S, Protecting, batch, check, defer, equal, main, note,
                  run, set_up, sysctl, test, tool, wait_for, write)
 from net import (PORT, Clients, end_process, inside, listen, namespace,
-                 neighbours_known, network, passes, picture, plug_device,
-                 plug_waiting)
+                 neighbours_known, network, passes, picture, plug_device, plug_waiting)
 from qdisc_tool_lib.netlink import Netlink, attribute, nested
 import bpf
 
@@ -29,8 +28,7 @@ _MACS = "02:00:00:00:06:01", "02:00:00:00:06:02"
 # Both ends of a cable: where, the number, and the other's.
 _ENDS = (None, 0, 1), ("router", 1, 0)
 # Devices on top of a port, and tunnels.
-_ABOVE = ("macvlan mode bridge", "macvlan mode passthru", "macvtap mode bridge",
-          "ipvlan mode l2")
+_ABOVE = ("macvlan mode bridge", "macvlan mode passthru", "macvtap mode bridge", "ipvlan mode l2")
 _TUNNELS = ("vxlan id 9 dstport 4789", "gre", "ipip")
 
 
@@ -81,8 +79,7 @@ def _above(kind):
 def _tunnel(kind):
     for where, here, there in _ENDS:
         with inside(where):
-            run(f"ip link add kind9 type {kind} local 10.7.0.{here} "
-                f"remote 10.7.0.{there}")
+            run(f"ip link add kind9 type {kind} local 10.7.0.{here} remote 10.7.0.{there}")
 
 
 def _relay(*fds):
@@ -100,8 +97,7 @@ def _tun(_kind):
         with inside(where):
             ends.append(os.open("/dev/net/tun", os.O_RDWR))
             # TUNSETIFF: IFF_TUN, IFF_NO_PI
-            fcntl.ioctl(ends[-1], 0x400454CA,
-                        struct.pack("16sH22x", b"kind9", 0x1001))
+            fcntl.ioctl(ends[-1], 0x400454CA, struct.pack("16sH22x", b"kind9", 0x1001))
     pid = os.fork()
     if not pid:
         try:
@@ -123,8 +119,7 @@ def _wireguard(_kind):
             peer = run("wg pubkey", input=keys[there]).strip()
             write(path, keys[here])
             run(f"wg set kind9 listen-port 51820 private-key {path} "
-                f"peer {peer} endpoint 10.7.0.{there}:51820 "
-                "allowed-ips 0.0.0.0/0")
+                f"peer {peer} endpoint 10.7.0.{there}:51820 allowed-ips 0.0.0.0/0")
 
 
 @contextlib.contextmanager
@@ -163,8 +158,7 @@ def p21_devices_of_many_kinds_hold():
             ends = _ENDS[:1 if make == _above else 2]
             for where, here, _ in ends:
                 with inside(where):
-                    batch("ip", [f"addr add 10.6.0.{here}/31 dev kind9",
-                                 "link set kind9 up"])
+                    batch("ip", [f"addr add 10.6.0.{here}/31 dev kind9", "link set kind9 up"])
             _held("kind9", "10.6.0.0", client="router")
             for where, *_ in ends:
                 with inside(where):
@@ -203,8 +197,7 @@ def p21_the_inner_end_holds_what_passes_the_outer_one_by():
     def redirected():
         with namespace("pod"):
             run("ip route add default via 10.8.0.0 dev nk1")
-        with bpf.Program(DEVICE, bpf.TCX, "by_passes",
-                         bpf.redirect_peer("nk0")):
+        with bpf.Program(DEVICE, bpf.TCX, "by_passes", bpf.redirect_peer("nk0")):
             _held("nk1", "10.8.0.1", client="router", server="pod")
             # The control: at the outer end nothing is to be held.
             set_up("nk0", "-p", str(PORT))
@@ -216,8 +209,7 @@ def p21_the_inner_end_holds_what_passes_the_outer_one_by():
     for where, device, other, mac in (
             (None, DEVICE, "10.1.0.2", _mac("router", "host1")),
             ("router", "host1", "10.1.0.1", _mac(None, DEVICE))):
-        _inside(where, f"ip neigh replace {other} lladdr {mac} dev {device} "
-                "nud permanent")
+        _inside(where, f"ip neigh replace {other} lladdr {mac} dev {device} nud permanent")
         defer(_inside, where, f"ip neigh del {other} dev {device}")
     _inside("router", "ip route add 10.8.0.1 via 10.1.0.1")
     defer(_inside, "router", "ip route del 10.8.0.1")
@@ -251,69 +243,26 @@ def p21_devices_by_which_nothing_comes_in_are_refused():
 
 
 @test
-def p21_control_nothing_comes_in_by_an_ifb():
-    neighbours_known()
+def p21_a_bridge_or_a_bond_is_held_and_not_its_ports():
     listen()
-    batch("ip", ["link add ifb9 type ifb", "link set ifb9 up"])
-    defer(run, "ip link del ifb9")
-    batch("tc", [
-        f"qdisc add dev {DEVICE} clsact", "qdisc add dev ifb9 clsact",
-        f"filter add dev {DEVICE} ingress pref 1 protocol ip flower action "
-        "mirred egress redirect dev ifb9",
-        "filter add dev ifb9 ingress pref 1 protocol ip flower action "
-        "continue"])
-    defer(run, f"tc qdisc del dev {DEVICE} clsact")
-    check(passes(wait_s=WAIT_S), "nothing passes")
-    netlink = Netlink()
-    hits = {name: netlink.hits(socket.if_nametoindex(name))[1]
-            for name in (DEVICE, "ifb9")}
-    check(hits[DEVICE], "nothing was sent to the ifb")
-    equal(hits["ifb9"], 0, "packets that came in by the ifb")
-
-
-def _holds_by(master, kind):
-    """Whether connections to a device with ports are held there, and what
-    setup says of a port."""
-    # udev gives a device without an address of ours another one, at any time
-    run(f"ip link add {master} address 02:00:00:00:06:00 type {kind}")
-    defer(run, f"ip link del {master}")
-    batch("ip", [
-        "link add port0 address 02:00:00:00:06:01 type veth "
-        "peer name port1 address 02:00:00:00:06:02 netns router",
-        f"link set port0 master {master}", "link set port0 up",
-        f"addr add 10.6.0.1/24 dev {master}", f"link set {master} up"])
-    defer(run, "ip link del port0")
-    with namespace("router"):
-        batch("ip", ["addr add 10.6.0.2/24 dev port1", "link set port1 up"])
-    wait_for(lambda: passes("10.6.0.1", where="router"), f"a {kind}")
-    set_up(master, "-p", str(PORT))
-    result = tool("check", "-d", master)
-    check("instead" not in result.out, result.out)
-    tool("hold", *LONG)
-    check(not passes("10.6.0.1", where="router"), f"{kind}: not held")
-    tool("release")
-    check(passes("10.6.0.1", where="router", wait_s=WAIT_S),
-          f"{kind}: does not pass")
-    tool("clear", "-q")
     # A port of a bridge whose other end is elsewhere is a container's.
-    advice = "--netns" if kind == "bridge" else f"set up {master} instead"
-    result = tool("setup", "-d", "port0", "-p", str(PORT))
-    check(advice in result.err, result.err)
-    result = tool("check", "-d", "port0")
-    check(advice in result.out, result.out)
-    tool("clear", "-q")
-
-
-@test
-def p21_a_bridge_is_held_and_not_its_ports():
-    listen()
-    _holds_by("bridge9", "bridge")
-
-
-@test
-def p21_a_bond_is_held_and_not_its_ports():
-    listen()
-    _holds_by("bond9", "bond mode active-backup miimon 100")
+    for kind, advice in (("bridge", "--netns"),
+                         ("bond mode active-backup miimon 100", "set up master9 instead")):
+        # udev gives a device without an address of ours another one, at any time
+        run(f"ip link add master9 address 02:00:00:00:06:00 type {kind}")
+        with _port():
+            batch("ip", ["link set port0 down", "link set port0 master master9",
+                         "addr add 10.6.0.0/31 dev master9", "link set port0 up",
+                         "link set master9 up"])
+            with namespace("router"):
+                run("ip addr add 10.6.0.1/31 dev port1")
+            _held("master9", "10.6.0.0", client="router")
+            for device, is_port in ("master9", False), ("port0", True):
+                said = tool("setup", "-d", device, "-p", str(PORT)).err + \
+                    tool("check", "-d", device).out
+                equal(said.count(advice), 2 if is_port else 0, said)
+                tool("clear", "-q")
+        run("ip link del master9")
 
 
 @test
@@ -350,39 +299,6 @@ def p23_what_an_xdp_program_lets_pass_is_held():
         with Protecting(*LONG, "--pause", "0") as protecting:
             check(not passes(), "not held behind XDP")
             equal(protecting.finish().status, 0, "status")
-
-
-def _held_nothing(between, status):
-    """A protect during which connections are made that no gate holds."""
-    with Protecting(*LONG, "--pause", "0") as protecting:
-        between()
-        result = protecting.finish()
-    equal(result.status, status, "status")
-    equal(result.hold["held"], 0, "held")
-    return result
-
-
-def _traffic(port):
-    for _ in range(5):
-        check(passes(port=port, wait_s=WAIT_S), "a connection is held")
-
-
-@test
-def p23_a_hold_that_met_no_packet_says_so():
-    neighbours_known()
-    listen()
-    listen(PORT + 3)
-    set_up(DEVICE, "-p", str(PORT))
-    # The control: packets meet the filters, and none is for them.
-    result = _held_nothing(lambda: _traffic(PORT + 3), 0)
-    check("met" not in result.err, result.err)
-    if not bpf.has_tcx(DEVICE):
-        note("this kernel has no tcx, so nothing comes before clsact")
-        return
-    with bpf.Program(DEVICE, bpf.TCX, "takes_all", bpf.TCX_PASS):
-        result = _held_nothing(lambda: _traffic(PORT), 122)
-        equal(result.report["passed"], {DEVICE: 5}, "passed")
-        check(not result.report["covered"], "covered")
 
 
 if __name__ == "__main__":

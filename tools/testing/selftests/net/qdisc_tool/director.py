@@ -22,8 +22,7 @@ import signal
 import socket
 
 from lib import (FAST, WAIT_S, Skip, batch, check, defer, equal, main,
-                 man_page, note, run, set_up, sysctl, systemctl, test, tool,
-                 wait_for, write)
+                 man_page, note, run, set_up, sysctl, systemctl, test, tool, wait_for, write)
 from net import HOST_MAC, PORT, Echo, inside, loopback, namespace
 from restart import Child, processes
 
@@ -52,8 +51,7 @@ def network():
     for name in ("router", "client", *SERVERS):
         run(f"ip netns add {name}")
         defer(run, f"ip netns del {name}")
-    run(f"ip link add host0 {HOST_MAC} type veth peer name host1 "
-        "netns router")
+    run(f"ip link add host0 {HOST_MAC} type veth peer name host1 netns router")
     defer(run, "ip link del host0")
     batch("ip", ["addr add 10.1.0.1/24 dev host0", "link set host0 up",
                  f"addr add {VIP}/32 dev lo",
@@ -80,8 +78,7 @@ def network():
     for name, address in SERVERS.items():
         with namespace(name):
             for path in ("all/arp_ignore", "all/arp_announce"):
-                write(f"/proc/sys/net/ipv4/conf/{path}",
-                      "1" if path.endswith("ignore") else "2")
+                write(f"/proc/sys/net/ipv4/conf/{path}", "1" if path.endswith("ignore") else "2")
             batch("ip", [f"addr add {address}/24 dev net0",
                          "link set net0 up", "link set lo up",
                          f"addr add {VIP}/32 dev lo",
@@ -236,8 +233,7 @@ def keepalived():
     # keepalived knows no mhs and would take wlc; what is there it keeps.
     start = (f"ipvsadm -A -t {VIP}:{PORT} -s {SCHEDULER}; keepalived -C -f "
              f"{config} -p {pid_file} -c {pid_file}.c")
-    stop = (f"kill $(cat {pid_file}); "
-            f"while [ -e {pid_file} ]; do sleep 0.05; done")
+    stop = (f"kill $(cat {pid_file}); while [ -e {pid_file} ]; do sleep 0.05; done")
     run("ipvsadm -C")
     run(["sh", "-c", f"{start}; {ALL_BACK}"])
     defer(end_keepalived)
@@ -273,8 +269,7 @@ def s5_control_a_keepalived_restart_breaks_flows():
     if SCHEDULER != "mhs":
         raise Skip(f"{SCHEDULER} keeps an entry for each flow")
     stop, start = keepalived()
-    check(broken_by("sh", "-c", f"{stop}; {start}; {ALL_BACK}"),
-          "nothing was broken")
+    check(broken_by("sh", "-c", f"{stop}; {start}; {ALL_BACK}"), "nothing was broken")
 
 
 if __name__ == "__main__":

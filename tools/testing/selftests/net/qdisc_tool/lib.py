@@ -109,8 +109,7 @@ def main(setup=lambda: None, programs=()):
             finally:
                 undo(depth)
             note(f"{time.monotonic() - began:.1f} s")
-            print(f"{verdict} {number} {function.__name__}{remark}",
-                  flush=True)
+            print(f"{verdict} {number} {function.__name__}{remark}", flush=True)
     finally:
         undo()
     if passed + skipped < len(wanted):
@@ -133,8 +132,7 @@ def _copy_program(name):
                            env={**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"})
     for word in loads.stdout.split():
         library = f"{FAST}/lib/{os.path.basename(word)}"
-        if word.startswith("/") and "/ld-" not in word and \
-                not os.path.exists(library):
+        if word.startswith("/") and "/ld-" not in word and not os.path.exists(library):
             shutil.copyfile(word, library)
 
 
@@ -169,15 +167,12 @@ def fast_root(*more_programs):
     for directory in ("bin", "lib"):
         os.makedirs(f"{FAST}/{directory}")
     defer(remove_tree, FAST)
-    os.environ["PATH"] = f"{FAST}/bin:" + os.environ.get("PATH", os.defpath) \
-        + ":/usr/sbin:/sbin"
-    if not any(line.split()[1:3] == ["/", "9p"]
-               for line in read("/proc/mounts").splitlines()):
+    os.environ["PATH"] = f"{FAST}/bin:" + os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    if not any(line.split()[1:3] == ["/", "9p"] for line in read("/proc/mounts").splitlines()):
         os.symlink(f"{TOP}/scripts/qdisc_tool", f"{FAST}/bin/qdisc_tool")
         return
     _copy_python()
-    shutil.copytree(f"{TOP}/scripts/qdisc_tool_lib",
-                    f"{FAST}/bin/qdisc_tool_lib",
+    shutil.copytree(f"{TOP}/scripts/qdisc_tool_lib", f"{FAST}/bin/qdisc_tool_lib",
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(f"{TOP}/scripts/ipvs_mhs_version.py", f"{FAST}/bin")
     script = f"{FAST}/bin/qdisc_tool"
@@ -280,8 +275,7 @@ class Tool:
 def expect_status(result, expect, arguments):
     if expect is not None and result.status != expect:
         raise AssertionError(f"qdisc_tool {' '.join(arguments)}: status "
-                             f"{result.status}, not {expect}\n"
-                             f"{result.out}{result.err}")
+                             f"{result.status}, not {expect}\n{result.out}{result.err}")
     return result
 
 
@@ -294,8 +288,7 @@ def program(*arguments, expect=0, **options):
     """The same, as a program of its own."""
     done = subprocess.run(["qdisc_tool", *arguments], capture_output=True,
                           text=True, timeout=600, check=False, **options)
-    return expect_status(Result(done.returncode, done.stdout, done.stderr),
-                         expect, arguments)
+    return expect_status(Result(done.returncode, done.stdout, done.stderr), expect, arguments)
 
 
 def man_page(section, **replace):

@@ -21,8 +21,7 @@ import socket
 import struct
 import time
 
-from lib import (WAIT_S, batch, check, defer, note, read, run, wait_for,
-                 write)
+from lib import (WAIT_S, batch, check, defer, note, read, run, wait_for, write)
 
 PORT = 8080
 HOST4, HOST6 = "10.1.0.1", "fd01::1"
@@ -63,8 +62,7 @@ def tagged():
     with namespace("router"):
         batch("ip", [link.format("host1"), "addr add 10.5.0.2/24 dev tagged",
                      "link set tagged up"])
-    batch("ip", [link.format("host0"), "addr add 10.5.0.1/24 dev tagged",
-                 "link set tagged up"])
+    batch("ip", [link.format("host0"), "addr add 10.5.0.1/24 dev tagged", "link set tagged up"])
     defer(run, "ip link del tagged")
 
 
@@ -108,8 +106,7 @@ def counters():
         lines = read(f"/proc/thread-self/net/{path}").splitlines()
         for names, values in zip(lines[::2], lines[1::2]):
             if names.startswith("Tcp"):
-                found.update(zip(names.split()[1:],
-                                 map(int, values.split()[1:])))
+                found.update(zip(names.split()[1:], map(int, values.split()[1:])))
     return found
 
 
@@ -312,8 +309,7 @@ class Clients:
         """Leave no TIME-WAIT behind."""
         for client in self._sockets.values():
             with contextlib.suppress(OSError):
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
-                                  struct.pack("ii", 1, 0))
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
         self._poll.close()
 

@@ -78,8 +78,7 @@ class Server(Child):
 
     def _listen(self):
         self._listener = socket.create_server(
-            ("::", self._port), family=socket.AF_INET6, backlog=4096,
-            dualstack_ipv6=True)
+            ("::", self._port), family=socket.AF_INET6, backlog=4096, dualstack_ipv6=True)
         self._listener.setblocking(False)
 
     def _prepare(self):
@@ -212,7 +211,6 @@ class Load(Child):
         else:
             result["ok"] += 1
             result["longest_ms"] = max(
-                result["longest_ms"],
-                round(1000 * (time.monotonic() - began)))
+                result["longest_ms"], round(1000 * (time.monotonic() - began)))
         with contextlib.suppress(BlockingIOError):
             os.write(self._child_progress_fd, b".")

@@ -11,8 +11,7 @@ import socket
 import subprocess
 
 from lib import (TOP, WAIT_S, Protecting, batch, check, defer, equal, main, man_page,
-                 note, read, run, set_up, sysctl, systemctl, test, tool,
-                 wait_for)
+                 note, read, run, set_up, sysctl, systemctl, test, tool, wait_for)
 from net import (HOST4, PORT, Clients, listen, namespace, neighbours_known,
                  network, passes, plug_device, plug_waiting, tagged)
 from restart import Load, Server
@@ -105,8 +104,7 @@ def connections_with_a_tag():
     says(PASSED, "--vlan", lambda: (be_held(), pass_by("10.5.0.1", "router")))
     tool("clear", "-q")
     set_up(DEVICE, "-p", str(PORT), "--vlan")
-    says(0, "", lambda: check(not passes("10.5.0.1", where="router"),
-                              "not held"))
+    says(0, "", lambda: check(not passes("10.5.0.1", where="router"), "not held"))
 
 
 @test
@@ -210,11 +208,9 @@ def the_man_page_protects_a_reload_in_a_container():
     run(["sh", "-c", prepare], env={**os.environ, "pid": pid})
     equal(failed_in_container(pid, protect), 0, "failures")
     reload = protect.split(" -- ")[1]
-    check(any(failed_in_container(pid, reload) for _ in range(10)),
-          "the control did not fail")
+    check(any(failed_in_container(pid, reload) for _ in range(10)), "the control did not fail")
     pages = [read(f"{TOP}/{path}") for path in (
-        "Documentation/man/qdisc_tool.8",
-        "examples/qdisc_tool/nginx.service.d/qdisc_tool.conf")]
+        "Documentation/man/qdisc_tool.8", "examples/qdisc_tool/nginx.service.d/qdisc_tool.conf")]
     examples = re.findall("^  (qdisc_tool .*)$", tool("--help").out, re.M)
     equal(len(examples), 5, "examples")
     for example in examples:
@@ -229,8 +225,7 @@ def a_container_behind_a_published_port():
         listen(80)
     sysctl("net/ipv4/ip_forward", 1)
     run(["nft", "-f", "-"], input="table ip published {\nchain in {\n"
-        "type nat hook prerouting priority dstnat\n"
-        f"tcp dport {PORT} dnat to 10.9.0.2:80\n"
+        f"type nat hook prerouting priority dstnat\ntcp dport {PORT} dnat to 10.9.0.2:80\n"
         "}\n}\n")
     defer(run, "nft delete table ip published")
     wait_for(passes, "a way to the container")
@@ -259,8 +254,7 @@ def an_ifb_that_is_set_down():
 
     def cut(commands):
         with Clients(HOST4, 20, where="client"):
-            wait_for(lambda: plug_waiting(plug_device(DEVICE)) >= 20,
-                     "held SYNs")
+            wait_for(lambda: plug_waiting(plug_device(DEVICE)) >= 20, "held SYNs")
             for command in commands:
                 run(f"ip link set {plug_device(DEVICE)} {command}")
     says(0, "", lambda: cut(()))
@@ -276,8 +270,7 @@ def udp_on_the_port():
     set_up(DEVICE, "-p", str(PORT))
 
     def send(port):
-        with namespace("client"), socket.socket(
-                socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        with namespace("client"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"x", (HOST4, port))
         check(passes(port=PORT + 1, wait_s=WAIT_S), "held")     # behind it
     says(0, "", lambda: send(PORT + 5))
@@ -293,8 +286,7 @@ NFT_DROP = ("table {family} ways {{ chain in {{ type filter hook ingress device 
 
 @contextlib.contextmanager
 def nft(family, priority=0):
-    run(["nft", "-f", "-"], input=NFT_DROP.format(family=family, device=DEVICE,
-                                                  priority=priority))
+    run(["nft", "-f", "-"], input=NFT_DROP.format(family=family, device=DEVICE, priority=priority))
     try:
         yield
     finally:
@@ -353,8 +345,7 @@ def is_blocked(where="client"):
 def after_a_hold(*arguments):
     """Whether the blocked client's connection is made once a hold ends that began while it
     was there."""
-    with Protecting(*LONG, *arguments) as protecting, \
-            Clients(HOST4, where="client") as clients:
+    with Protecting(*LONG, *arguments) as protecting, Clients(HOST4, where="client") as clients:
         clients.finish(0.5)        # held, or dropped
         result = protecting.finish()
         clients.errors.clear()

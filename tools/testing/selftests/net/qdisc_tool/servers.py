@@ -14,8 +14,7 @@ import socket
 import subprocess
 
 from lib import (FAST, TOP, Skip, check, defer, equal, main, man_page, note,
-                 program, read, remove_tree, run, set_up, systemctl, test,
-                 wait_for, write)
+                 program, read, remove_tree, run, set_up, systemctl, test, wait_for, write)
 from net import HOST4, PORT, loopback, network
 from restart import Load
 
@@ -149,13 +148,6 @@ def compare(name, command, control=None):
 
 
 @test
-def s17_haproxy_restart():
-    directory()
-    command, pid_file = haproxy()
-    compare("restart", script("restart", stop(pid_file, "USR1"), command), ())
-
-
-@test
 def s17_haproxy_reload():
     directory()
     command, pid_file = haproxy()
@@ -169,8 +161,7 @@ def s17_the_man_page_protects_an_haproxy_reload():
     command, pid_file = haproxy()
     systemctl(f"{command} -sf $(cat {pid_file})")
     prepare, protect = man_page(
-        "Haproxy on this host, used over loopback",
-        **{"80,443": str(PORT)}).splitlines()
+        "Haproxy on this host, used over loopback", **{"80,443": str(PORT)}).splitlines()
     run(["sh", "-c", prepare])
     defer(run, "qdisc_tool clear -q")
     equal(under_load("man page", ["sh", "-c", protect]), 0, "failures")
@@ -184,16 +175,14 @@ def s17_the_man_page_protects_an_haproxy_restart():
     command, pid_file = haproxy()
     restart = f"{stop(pid_file, 'USR1')}; {command}"
     outside = (HOST4, "client")
-    check(under_load("restart", ["sh", "-ec", restart], *outside),
-          "the control did not fail")
+    check(under_load("restart", ["sh", "-ec", restart], *outside), "the control did not fail")
     systemctl(restart)
     prepare, protect = man_page(
         "A proxy that is reached from outside, and restarted",
         **{"eth0": "host0", "80,443": str(PORT), "5s": "60s"}).splitlines()
     run(["sh", "-c", prepare])
     defer(run, "qdisc_tool clear -q")
-    equal(under_load("man page", ["sh", "-c", protect], *outside), 0,
-          "failures")
+    equal(under_load("man page", ["sh", "-c", protect], *outside), 0, "failures")
 
 
 @test
@@ -201,8 +190,7 @@ def s17_haproxy_reload_that_passes_sockets():
     """What haproxy does by itself where it can; nothing is to be gained."""
     directory()
     command, pid_file = haproxy()
-    reload = script("reload-x", f"{command} -x {DIRECTORY}/haproxy.sock "
-                    f"-sf $(cat {pid_file})")
+    reload = script("reload-x", f"{command} -x {DIRECTORY}/haproxy.sock -sf $(cat {pid_file})")
     compare("reload -x", reload)
     equal(waited_for(reload), "", "waited for")
 
@@ -211,8 +199,7 @@ def s17_haproxy_reload_that_passes_sockets():
 def s17_nginx_restart():
     directory()
     command, pid_file = nginx("front", PORT)
-    compare("nginx restart", script("restart", stop(pid_file, "QUIT"),
-                                    command), ())
+    compare("nginx restart", script("restart", stop(pid_file, "QUIT"), command), ())
 
 
 def apache():
@@ -255,8 +242,7 @@ def s17_the_example_protects_an_nginx_restart():
     # ExecStop=, then systemd's SIGTERM to what is left, then ExecStart=
     systemctl("start-stop-daemon --quiet --stop --retry QUIT/5 "
               f"--pidfile {pid_file} || {{ {stop(pid_file, 'TERM')}; }}; {command}")
-    example = read(f"{TOP}/examples/qdisc_tool/nginx.service.d/"
-                   "qdisc_tool.conf")
+    example = read(f"{TOP}/examples/qdisc_tool/nginx.service.d/qdisc_tool.conf")
     protect = re.search(r"^# +qdisc_tool (protect .*)$", example, re.M)[1]
     protect = protect.replace("443", str(PORT))
     note(protect)
@@ -301,8 +287,7 @@ def s17_apache_reload_and_restart():
     restart = script("restart", stop(pid_file, "WINCH"), f"{command} start",
                      f"until [ -s {pid_file} ]; do sleep 0.05; done")
     equal(under_load("apache restart", protected(restart)), 0, "failures")
-    check(under_load("apache restart, the control", [restart]),
-          "nothing failed")
+    check(under_load("apache restart, the control", [restart]), "nothing failed")
 
 
 def systemd(**units):
@@ -344,8 +329,7 @@ def s17_a_restart_behind_a_socket_of_systemd():
         # By SIGUSR1 it answers what it has accepted, as in stop().
         units[f"{name}_service"] = (
             f"[Service]\nType=notify\nNotifyAccess=all\nKillSignal=USR1\n"
-            f"ExecStart={shutil.which('haproxy')} -Ws -f {config}\n"
-            "TimeoutStopSec=infinity\n")
+            f"ExecStart={shutil.which('haproxy')} -Ws -f {config}\nTimeoutStopSec=infinity\n")
     systemctl = systemd(**units)
     run(f"{systemctl} start front.socket front.service")
     restart = script("restart", f"{systemctl} restart front.service")
@@ -399,8 +383,7 @@ def s17_the_drop_ins_fit_the_units_of_debian():
     for name in ours:
         for kind, status in ("strict", 1), ("", 0):
             run(f"{systemctl} start {name}{kind}.service")
-            done = subprocess.run(f"{systemctl} reload {name}{kind}.service".split(),
-                                  check=False)
+            done = subprocess.run(f"{systemctl} reload {name}{kind}.service".split(), check=False)
             equal(bool(done.returncode), bool(status), f"status of {name}{kind}")
             if kind:
                 run(f"{systemctl} stop {name}{kind}.service")
