@@ -443,10 +443,6 @@ static void check_by_table(const u8 *b, unsigned int len,
 		WANT(out->server == id);
 		return;
 	}
-	/* A flow that may be new tries another server than that of its entry */
-	if (world.is->answers & ANSWER_IN && begins(b, len, f) &&
-	    named_new(out->server, word_of(&f->src, f->sport)))
-		return;
 	WANT(named(out->server, word_of(&f->src, f->sport), plain,
 		   !begins(b, len, f)));
 	WANT(plain || world_phase() != MHS_SETTLING);
@@ -474,9 +470,12 @@ static void check_sent(const u8 *b, unsigned int len,
 	}
 	WANT(ports_read(b, len, (struct flow *)f));
 	WANT(is_service(f->protocol, &f->dst, f->dport, false));
-	/* or its entry does, whose server is deleted, or a new flow leaves that */
+	/* or its entry does, whose server is deleted, or a new flow leaves that, but
+	 * no entry that another one controls
+	 */
 	if (!(world.is->answers & ANSWER_IN) || in_service(1) ||
-	    !(begins(b, len, f) ? in_service(out->server) :
+	    !(begins(b, len, f) && !(world.is->slots & ENTRY_CONTROL) ?
+	      in_service(out->server) :
 	      out->server == 1 && world_state(1) == STATE_GONE))
 		check_by_table(b, len, out, f);
 }
