@@ -829,7 +829,7 @@ class Episode:
         for left, what, director, server, on in due:
             if left:
                 self.due.append((left - 1, what, director, server, on))
-            else:
+            elif what != "start" or not director.up:    # it may run already
                 getattr(self, what)(director, server, on)
         self.ping()
         while deck:
