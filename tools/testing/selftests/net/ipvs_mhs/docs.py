@@ -129,7 +129,6 @@ TEXTS = {
     r"vip = 192": "a configuration file: real_faults.sh has such a file",
     r"5a 0a00000b ": "a connection ID",
     r"mhs_ids\.issue\(": "a server by aioquic: quic_real.sh has such servers",
-    r"=+  +=": "a table of results: matrix.sh makes it",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
 

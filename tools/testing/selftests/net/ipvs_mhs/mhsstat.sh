@@ -108,7 +108,7 @@ metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 90
+plan 91
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -291,9 +291,16 @@ pair ping
 result "stateful: goes on" "$(kill -0 $pid; echo $?)"
 windows 0 100
 wait $pid
+check "stateful: not with a pin time that flows may be silent for" "125 1" \
+	"$? $(grep -c 'pin_ms is 100, and a flow' "$work/progress")"
+windows 0 0
+dr ipvsadm --set 1 1 1
+ms wait --stateful 2>>"$work/progress"
 check "stateful: ends when every flow has an entry" "0 0 20" \
 	"$? $(mhs StatefulMs) $(mhs Entries)"
 check "stateful: the limit was named once for each service" 2 "$(limits_said)"
+dr ipvsadm --set 900 120 300
+windows 0 100
 check "stateful: show" 0 "$(status ms show -t "$SVC4")"
 check_says "stateful: it is seen" "every flow that lives has an entry"
 check "stateful: prometheus" "0 1" \
