@@ -8,7 +8,7 @@
 # WireGuard.  On another port the same flows move.
 
 # shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
-PORT=5060 proto=-u client_py=dgrams.py DTLS=4433 WG=51820
+PORT=5060 proto=-u client_py=dgrams.py DTLS=443 WG=51820
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
