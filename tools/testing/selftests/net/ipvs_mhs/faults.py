@@ -44,8 +44,9 @@ SERVERS = [f"s{i}" for i in range(1, 7)]
 PAIRS = 12          # when an episode begins
 EVENTS = 14
 SILENCE_S = 8 * PATIENCE    # flows that say nothing for so long are broken
-# a service to which no packet comes is young for a minute
-YOUNG_S = 45
+# Two minutes a change corrects the first set of servers; it does for so long for
+# sure, and not after the second time
+EARLY_S = 110, 130
 
 
 def sh(*lines, tool=("ip", "-batch", "-"), check=True):
@@ -182,7 +183,7 @@ class Director:
         self.up = False
         self.listed, self.bad = {}, set()
         self.old = frozenset()
-        self.warm = False
+        self.warm = self.begun = False
         self.started = 0
 
     def host(self, side):
@@ -214,7 +215,7 @@ class Director:
                        ipv4__vs__expire_nodest_conn=int(self.lab.expire))
         self.windows(LONG, LONG)
         self.listed, self.bad = {}, set()
-        self.up, self.warm = True, False
+        self.up, self.warm, self.begun = True, False, False
         self.started = time.monotonic()
 
     def delete(self):
@@ -272,12 +273,24 @@ class Director:
                 found[server] = 0
         return found
 
-    def changed(self):
-        """The set is another one.  A service that no packet has come to, and
-        that is young, has no older flows; when it ceases to be is not known."""
-        if not self.warm:
-            young = time.monotonic() - self.started < YOUNG_S
-            self.old = self.set if young else None
+    def changed(self, was):
+        """The set is another one.  Early that corrects the first set, but for a
+        drain; a deletion does until a flow begins, another change until a packet
+        comes.  What an early service does of both is not asked."""
+        age = time.monotonic() - self.started
+        drains = any(w and not self.listed.get(s, 1) for s, w in was.items())
+        others = any(w and was.get(s) != w for s, w in self.listed.items())
+        if age > EARLY_S[1]:
+            return
+        if drains or self.begun or (self.warm and others):
+            self.started = -EARLY_S[1]
+            if drains and (others or was.keys() - self.listed.keys()) and \
+                    not self.begun:
+                self.old = None
+        elif age < EARLY_S[0]:
+            self.old, self.started = self.set, time.monotonic()
+        else:
+            self.old = None
 
     def apply(self):
         """What the configuration and the checker say."""
@@ -292,8 +305,8 @@ class Director:
                 lines.append(f"-e {line} {{how}} -w {want[server]}")
         if lines:
             self.rules(*lines)
-            self.listed = want
-            self.changed()
+            was, self.listed = self.listed, want
+            self.changed(was)
 
     def fill(self, rng, one_by_one=False):
         """The service as at a start, or when it is restored."""
@@ -311,7 +324,7 @@ class Director:
         self.settle()
 
     def settle(self):
-        self.old, self.warm = self.set, False
+        self.old, self.warm, self.begun = self.set, False, False
         self.started = time.monotonic()
         until(lambda: self.row().get("State") not in ("settling", "rebuilding"))
 
@@ -405,7 +418,7 @@ class Episode:
         wait_s = SILENCE_S if healthy else 0.3 * PATIENCE
         for _ in range(number):
             flow = self.open_flow("mhs", wait_s)
-            self.active.warm = True
+            self.active.warm = self.active.begun = True
             if not flow.name:
                 lab.counts["not opened"] += 1
                 twin = self.open_flow("mh", wait_s)
