@@ -25,7 +25,7 @@ none_settles() {
 	! dr grep -q " settling " /proc/net/ip_vs_mhs
 }
 
-# noisy: many services whose flags are edited.  Each holds a server, so it looks at
+# noisy: many services whose flags are edited.  Each holds slots, so it looks at
 # its flags once a second, and warns until it has been heard.
 noisy() {
 	local i
@@ -38,7 +38,7 @@ noisy() {
 	busywait 60 none_settles
 	for ((i = 2001; i <= 2300; i++)); do
 		echo "-E -t $VIP4:$i -s mhs -b flag-3"
-		echo "-d -t $VIP4:$i -r 10.2.0.12:$i"
+		echo "-e -t $VIP4:$i -r 10.2.0.12:$i -g -w 0"
 	done | dr ipvsadm -R
 }
 
