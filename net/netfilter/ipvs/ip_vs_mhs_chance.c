@@ -511,13 +511,19 @@ int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 	return err;
 }
 
-/* The namespace goes */
+/* The namespace goes, or the module, which the sysctl does not hold as services do:
+ * then *mn is freed as soon as this returns, and packets may be in the hooks.
+ */
 void mhs_chance_exit(struct mhs_net *mn)
 {
+	bool hooked = READ_ONCE(mn->chance_hooked);
+
 	mhs_cid_exit(mn);
 	mutex_lock(&mn->lock);
 	chance_hooks(mn);
 	mutex_unlock(&mn->lock);
+	if (hooked)
+		synchronize_net();
 }
 
 static void chance_endpoint(struct seq_file *seq, u16 af,
