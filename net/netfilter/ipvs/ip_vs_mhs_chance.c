@@ -417,6 +417,17 @@ static void chance_ask(struct mhs *mhs, struct mhs_server *s)
 	if (verdict != NF_STOLEN)
 		kfree_skb(skb);
 	rcu_read_unlock();
+	/* there may be thousands of servers */
+	cond_resched();
+}
+
+/* jiffies wrap: a server long dead would answer again.  A packet may write, too. */
+static void chance_clamp(struct mhs_server *s)
+{
+	unsigned long now = jiffies, at = READ_ONCE(s->answered);
+
+	if (at && !time_in_range(at, now - CHANCE_DEAD, now + HZ))
+		cmpxchg(&s->answered, at, (now - CHANCE_DEAD) ? : 1);
 }
 
 /* Ask all servers whether they answer, in each second */
@@ -427,10 +438,14 @@ void mhs_chance_poll(struct mhs *mhs)
 	lockdep_assert_held(&mhs->lock);
 	if (!READ_ONCE(mhs->chance))
 		return;
-	list_for_each_entry(s, &mhs->listed, list)
+	list_for_each_entry(s, &mhs->listed, list) {
+		chance_clamp(s);
 		chance_ask(mhs, s);
-	list_for_each_entry(s, &mhs->gone, list)
+	}
+	list_for_each_entry(s, &mhs->gone, list) {
+		chance_clamp(s);
 		chance_ask(mhs, s);
+	}
 }
 
 /* A server comes, perhaps again: whether it answers is not known */
@@ -443,7 +458,9 @@ void mhs_chance_new(struct mhs_server *s)
 	s->forgotten = false;
 }
 
-/* Shall the table wait for the first answer of a new server?  Asks for it. */
+/* Shall the table wait for the first answer of a new server?  Asks for it.  Not for
+ * longer after the change, either: jiffies wrap, and asked_until may be years old.
+ */
 bool mhs_chance_waits(struct mhs *mhs)
 {
 	struct mhs_server *s;
@@ -451,7 +468,8 @@ bool mhs_chance_waits(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (!READ_ONCE(mhs->chance) ||
-	    READ_ONCE(mhs->settle) == MHS_SETTLING)
+	    READ_ONCE(mhs->settle) == MHS_SETTLING ||
+	    time_after(jiffies, mhs->dirty_since + 2 * CHANCE_FIRST))
 		return false;
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (READ_ONCE(s->answered) || s->weight <= 0 ||
