@@ -92,15 +92,19 @@ bool mhs_chance_cut(const struct mhs_server *s)
 	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
 }
 
+/* The server with that address; @likely is looked at first, as there may be thousands */
 static struct mhs_server *chance_sender(const struct mhs *mhs, u16 af,
-					const union nf_inet_addr *from)
+					const union nf_inet_addr *from,
+					u32 likely)
 {
 	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
 	struct mhs_server *s;
 	u32 i;
 
-	for (i = 1; servers && i < servers->max; i++) {
-		s = rcu_dereference(servers->s[i]);
+	for (i = 0; servers && i < servers->max; i++) {
+		/* no server has the index 0 */
+		s = rcu_dereference(servers->s[i || likely >= servers->max ?
+					       i : likely]);
 		if (s && s->dest->af == af &&
 		    ip_vs_addr_equal(af, &s->dest->addr, from))
 			return s;
@@ -231,17 +235,20 @@ static bool chance_parse(struct netns_ipvs *ipvs, struct chance_packet *c)
 	return c->mhs && READ_ONCE(c->mhs->chance);
 }
 
-/* Is it what mhs_chance_poll() has sent to the server?  Then it answers. */
-static bool chance_answer(const struct chance_packet *c, struct mhs_server *s)
+/* Is it what chance_ask() has sent to a server?  Then the server answers. */
+static bool chance_answer(const struct chance_packet *c, u16 af,
+			  const union nf_inet_addr *from)
 {
 	const struct tcphdr *th;
+	struct mhs_server *s;
 	struct tcphdr _th;
 
 	if (c->error || c->p.sport ||
 	    !ip_vs_addr_equal(c->p.af, &c->p.iph.saddr, &c->p.iph.daddr))
 		return false;
 	th = skb_header_pointer(c->p.skb, c->p.iph.len, sizeof(_th), &_th);
-	if (th && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
+	s = th ? chance_sender(c->mhs, af, from, ntohs(th->window)) : NULL;
+	if (s && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
 	    READ_ONCE(s->nonce))
 		WRITE_ONCE(s->answered, jiffies ? : 1);
 	return true;
@@ -274,21 +281,23 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s, *to;
 	struct mhs *mhs;
+	u32 *slot, w;
 	int verdict;
 	bool drop;
-	u32 w;
 
-	if (!chance_valid(c->p.skb) || !chance_parse(ipvs, c))
+	if (!chance_valid(c->p.skb) || !chance_parse(ipvs, c) ||
+	    chance_answer(c, af, from))
 		return NF_DROP;
 	mhs = c->mhs;
-	s = chance_sender(mhs, af, from);
-	if (!s || chance_answer(c, s))
+	slot = mhs_slot(mhs, c->client, c->cport);
+	s = chance_sender(mhs, af, from, mhs_slot_old(READ_ONCE(*slot)));
+	if (!s)
 		return NF_DROP;
 	mhs_chance_count(mhs, MHS_CHANCE_RETURNED);
 	/* Before the slot is read, as in mhs_ask_begin() */
 	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
 		return NF_DROP;
-	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
+	w = mhs_slot_read(slot);
 	to = chance_next(mhs, w, s, &drop);
 	carrier = to ? rcu_dereference(to->carrier) : NULL;
 	if (drop || !chance_route(c->p.net->net, c->p.skb, c->p.af)) {
@@ -366,6 +375,7 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 	th->dest = mhs->port;
 	th->seq = htonl(s->nonce >> 32);
 	th->ack_seq = htonl(s->nonce);
+	th->window = htons(s->idx);
 	th->doff = sizeof(*th) / 4;
 	th->ack = 1;
 	if (six) {
