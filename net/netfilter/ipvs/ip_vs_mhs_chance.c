@@ -92,15 +92,19 @@ bool mhs_chance_cut(const struct mhs_server *s)
 	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
 }
 
+/* The server with that address; @likely is looked at first, as there may be thousands */
 static struct mhs_server *chance_sender(const struct mhs *mhs, u16 af,
-					const union nf_inet_addr *from)
+					const union nf_inet_addr *from,
+					u32 likely)
 {
 	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
 	struct mhs_server *s;
 	u32 i;
 
-	for (i = 1; servers && i < servers->max; i++) {
-		s = rcu_dereference(servers->s[i]);
+	for (i = 0; servers && i < servers->max; i++) {
+		/* no server has the index 0 */
+		s = rcu_dereference(servers->s[i || likely >= servers->max ?
+					       i : likely]);
 		if (s && s->dest->af == af &&
 		    ip_vs_addr_equal(af, &s->dest->addr, from))
 			return s;
@@ -231,17 +235,20 @@ static bool chance_parse(struct netns_ipvs *ipvs, struct chance_packet *c)
 	return c->mhs && READ_ONCE(c->mhs->chance);
 }
 
-/* Is it what mhs_chance_poll() has sent to the server?  Then it answers. */
-static bool chance_answer(const struct chance_packet *c, struct mhs_server *s)
+/* Is it what chance_ask() has sent to a server?  Then the server answers. */
+static bool chance_answer(const struct chance_packet *c, u16 af,
+			  const union nf_inet_addr *from)
 {
 	const struct tcphdr *th;
+	struct mhs_server *s;
 	struct tcphdr _th;
 
 	if (c->error || c->p.sport ||
 	    !ip_vs_addr_equal(c->p.af, &c->p.iph.saddr, &c->p.iph.daddr))
 		return false;
 	th = skb_header_pointer(c->p.skb, c->p.iph.len, sizeof(_th), &_th);
-	if (th && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
+	s = th ? chance_sender(c->mhs, af, from, ntohs(th->window)) : NULL;
+	if (s && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
 	    READ_ONCE(s->nonce))
 		WRITE_ONCE(s->answered, jiffies ? : 1);
 	return true;
@@ -274,21 +281,23 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s, *to;
 	struct mhs *mhs;
+	u32 *slot, w;
 	int verdict;
 	bool drop;
-	u32 w;
 
-	if (!chance_valid(c->p.skb) || !chance_parse(ipvs, c))
+	if (!chance_valid(c->p.skb) || !chance_parse(ipvs, c) ||
+	    chance_answer(c, af, from))
 		return NF_DROP;
 	mhs = c->mhs;
-	s = chance_sender(mhs, af, from);
-	if (!s || chance_answer(c, s))
+	slot = mhs_slot(mhs, c->client, c->cport);
+	s = chance_sender(mhs, af, from, mhs_slot_old(READ_ONCE(*slot)));
+	if (!s)
 		return NF_DROP;
 	mhs_chance_count(mhs, MHS_CHANCE_RETURNED);
 	/* Before the slot is read, as in mhs_ask_begin() */
 	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
 		return NF_DROP;
-	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
+	w = mhs_slot_read(slot);
 	to = chance_next(mhs, w, s, &drop);
 	carrier = to ? rcu_dereference(to->carrier) : NULL;
 	if (drop || !chance_route(c->p.net->net, c->p.skb, c->p.af)) {
@@ -366,6 +375,7 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 	th->dest = mhs->port;
 	th->seq = htonl(s->nonce >> 32);
 	th->ack_seq = htonl(s->nonce);
+	th->window = htons(s->idx);
 	th->doff = sizeof(*th) / 4;
 	th->ack = 1;
 	if (six) {
@@ -417,6 +427,17 @@ static void chance_ask(struct mhs *mhs, struct mhs_server *s)
 	if (verdict != NF_STOLEN)
 		kfree_skb(skb);
 	rcu_read_unlock();
+	/* there may be thousands of servers */
+	cond_resched();
+}
+
+/* jiffies wrap: a server long dead would answer again.  A packet may write, too. */
+static void chance_clamp(struct mhs_server *s)
+{
+	unsigned long now = jiffies, at = READ_ONCE(s->answered);
+
+	if (at && !time_in_range(at, now - CHANCE_DEAD, now + HZ))
+		cmpxchg(&s->answered, at, (now - CHANCE_DEAD) ? : 1);
 }
 
 /* Ask all servers whether they answer, in each second */
@@ -427,10 +448,14 @@ void mhs_chance_poll(struct mhs *mhs)
 	lockdep_assert_held(&mhs->lock);
 	if (!READ_ONCE(mhs->chance))
 		return;
-	list_for_each_entry(s, &mhs->listed, list)
+	list_for_each_entry(s, &mhs->listed, list) {
+		chance_clamp(s);
 		chance_ask(mhs, s);
-	list_for_each_entry(s, &mhs->gone, list)
+	}
+	list_for_each_entry(s, &mhs->gone, list) {
+		chance_clamp(s);
 		chance_ask(mhs, s);
+	}
 }
 
 /* A server comes, perhaps again: whether it answers is not known */
@@ -443,7 +468,9 @@ void mhs_chance_new(struct mhs_server *s)
 	s->forgotten = false;
 }
 
-/* Shall the table wait for the first answer of a new server?  Asks for it. */
+/* Shall the table wait for the first answer of a new server?  Asks for it.  Not for
+ * longer after the change, either: jiffies wrap, and asked_until may be years old.
+ */
 bool mhs_chance_waits(struct mhs *mhs)
 {
 	struct mhs_server *s;
@@ -451,7 +478,8 @@ bool mhs_chance_waits(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (!READ_ONCE(mhs->chance) ||
-	    READ_ONCE(mhs->settle) == MHS_SETTLING)
+	    READ_ONCE(mhs->settle) == MHS_SETTLING ||
+	    time_after(jiffies, mhs->dirty_since + 2 * CHANCE_FIRST))
 		return false;
 	list_for_each_entry(s, &mhs->listed, list) {
 		if (READ_ONCE(s->answered) || s->weight <= 0 ||
@@ -511,13 +539,19 @@ int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 	return err;
 }
 
-/* The namespace goes */
+/* The namespace goes, or the module, which the sysctl does not hold as services do:
+ * then *mn is freed as soon as this returns, and packets may be in the hooks.
+ */
 void mhs_chance_exit(struct mhs_net *mn)
 {
+	bool hooked = READ_ONCE(mn->chance_hooked);
+
 	mhs_cid_exit(mn);
 	mutex_lock(&mn->lock);
 	chance_hooks(mn);
 	mutex_unlock(&mn->lock);
+	if (hooked)
+		synchronize_net();
 }
 
 static void chance_endpoint(struct seq_file *seq, u16 af,

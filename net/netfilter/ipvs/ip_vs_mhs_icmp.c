@@ -283,6 +283,8 @@ struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
 	struct mhs *mhs;
 
 	BUILD_BUG_ON(sizeof(struct icmp6hdr) != sizeof(struct icmphdr));
+	if (!icmp_is_error(p))
+		return NULL;
 	mhs = icmp_quoted(ipvs, p, p->iph.len + sizeof(struct icmphdr), true, e);
 	/* The sender of the quoted packet is the one to be told */
 	return mhs && ip_vs_addr_equal(p->af, &p->iph.daddr, &e->quoted.saddr) ?
@@ -298,9 +300,8 @@ unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
 	struct mhs_error e;
 	struct mhs *mhs;
 
-	if (!icmp_is_error(p))
-		return NF_ACCEPT;
-	if (p->af == AF_INET && icmp_tunnel(ipvs, p, &verdict))
+	if (p->af == AF_INET && icmp_is_error(p) &&
+	    icmp_tunnel(ipvs, p, &verdict))
 		return verdict;
 	mhs = mhs_icmp_about(ipvs, p, &e);
 	if (!mhs)
