@@ -67,7 +67,7 @@ int mhs_cid_add(struct mhs_server *s)
 		return 0;
 	other = xa_load(&mhs->by_id, at);
 	if (!other)
-		return xa_err(xa_store(&mhs->by_id, at, s, GFP_KERNEL));
+		return xa_err(xa_store_bh(&mhs->by_id, at, s, GFP_KERNEL));
 	list_add_rcu(&s->same_id, &other->same_id);
 	return 0;
 }
@@ -80,9 +80,9 @@ void mhs_cid_del(struct mhs_server *s)
 	lockdep_assert_held(&s->mhs->lock);
 	/* Neither needs memory */
 	if (xa_load(ids, at) == s && list_empty(&s->same_id))
-		xa_erase(ids, at);
+		xa_erase_bh(ids, at);
 	else if (xa_load(ids, at) == s)
-		xa_store(ids, at, list_next_entry(s, same_id), 0);
+		xa_store_bh(ids, at, list_next_entry(s, same_id), 0);
 	list_del_rcu(&s->same_id);
 }
 
