@@ -62,23 +62,24 @@ planned() {
 	check "$1: none was reset" 0 "$(chances Reset)"
 }
 
+# s2_dies: while s1 is drained
+s2_dies() {
+	restart
+	pair open 40
+	both -e 1 0
+	of s2
+	cable s2 down
+}
+
 # One is drained and lives; another one dies, and is deleted.  Then it is back, between
 # two boots, and takes slots of the first one again.
 deaths() {
 	sysctls dr net.ipv4.vs.expire_nodest_conn=1
-	restart
-	pair open 40
-	both -e 1 0
-	of s2
-	cable s2 down
+	s2_dies
 	pair ping 1
 	check_cmp "$1: control: flows of a dead server hang" "$(sum broken)" -ge "$mine"
 	cable s2 up
-	restart
-	pair open 40
-	both -e 1 0
-	of s2
-	cable s2 down
+	s2_dies
 	change -d 2
 	busywait 20 pair_state stable
 	pair ping 2
@@ -86,11 +87,7 @@ deaths() {
 		"$(sum broken) $(sum rst) $(sum moved) $(entries)"
 	cable s2 up
 	pair reset
-	restart
-	pair open 40
-	both -e 1 0
-	of s2
-	cable s2 down
+	s2_dies
 	change -d 2
 	cable s2 up
 	both -a 2 1
@@ -107,11 +104,7 @@ inhibited() {
 	sysctls dr $neigh.base_reachable_time_ms=1000 \
 		$neigh.delay_first_probe_time=1 $neigh.retrans_time_ms=200
 	dr ip neigh flush dev eth0
-	restart
-	pair open 40
-	both -e 1 0
-	of s2
-	cable s2 down
+	s2_dies
 	change -e 2 0
 	pair ping 30
 	check "$1: dead, weight 0: its flows are reset, all others live" \
