@@ -106,9 +106,7 @@
  *
  *	The network namespace owns struct mhs_net and frees the struct
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
- *	it, and done_service() use the struct after our own exit.  The first
- *	service makes the namespace's hash table, the last one takes the table
- *	out of the struct, and frees it with its own last reference.
+ *	it, and done_service() use the struct after our own exit.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H
@@ -220,7 +218,7 @@ struct mhs_census {
 /* A virtual service */
 struct mhs {
 	/* read by every packet */
-	struct hlist_node	node;		/* in mhs_hash */
+	struct hlist_node	node;		/* in mhs_net.by_key */
 	struct netns_ipvs	*ipvs;
 	/* key, copied from the core's ip_vs_service */
 	union nf_inet_addr	addr;
@@ -250,7 +248,7 @@ struct mhs {
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net		*net;
-	struct mhs_hash		*hash;	/* the last service's, to free; net.lock */
+	struct mhs_lane_stats __percpu *lane_stats; /* the last service frees them */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
@@ -304,14 +302,7 @@ struct mhs {
 #define MHS_WARN_CID		0x10
 
 /* 1,024 chains: 5,000 services make five to a chain */
-#define MHS_HASH_BITS		10
-
-/* The services of a network namespace; written under mhs_net.lock */
-struct mhs_hash {
-	/* by address and port, or by firewall mark */
-	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
-	struct mhs_lane_stats __percpu *lane;
-};
+#define MHS_SVC_BITS		10
 
 #define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
 
@@ -321,8 +312,8 @@ struct mhs_hash {
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct mhs_net {
 	struct net		*net;
-	/* written under lock; NULL without a service */
-	struct mhs_hash __rcu *hash;
+	/* NULL without a service; written under lock */
+	struct mhs_lane_stats __percpu *lane_stats;
 	/* sysctls, see Documentation/networking/ipvs-mhs.rst */
 	unsigned int		hold_ms;
 	unsigned int		pin_ms;		/* 0: the core's timeouts */
@@ -337,6 +328,8 @@ struct mhs_net {
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
 	struct mhs_lane_net lane_net;	/* see there */
+	/* services by address and port, or by mark; written under lock */
+	DECLARE_HASHTABLE(by_key, MHS_SVC_BITS);
 	/* entries that conn_count counts and no service of mhs has */
 	int			others;
 	/* another scheduler may have a service by firewall mark */

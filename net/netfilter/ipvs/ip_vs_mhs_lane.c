@@ -283,7 +283,6 @@ enum mhs_lane mhs_lane_ask(struct mhs_lane_packet *p, u32 fit)
 int mhs_lane_show(struct seq_file *seq, void *v)
 {
 	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
-	const struct mhs_hash *hash;
 	const struct mhs *mhs;
 	unsigned long n;
 	int cpu, i;
@@ -291,12 +290,11 @@ int mhs_lane_show(struct seq_file *seq, void *v)
 	BUILD_BUG_ON(ARRAY_SIZE(lane_names) != MHS_LANE_MAX);
 
 	mutex_lock(&mn->lock);
-	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
 	for (i = 0; i < MHS_LANE_MAX; i++) {
 		n = 0;
 		for_each_possible_cpu(cpu)
-			n += hash ? READ_ONCE(per_cpu_ptr(hash->lane,
-							  cpu)->n[i]) : 0;
+			n += mn->lane_stats ?
+			     READ_ONCE(per_cpu_ptr(mn->lane_stats, cpu)->n[i]) : 0;
 		if (i == MHS_LANE_FORWARDED)
 			list_for_each_entry(mhs, &mn->list, net_list)
 				n += mhs_svc_counted(mhs, MHS_LANE_COUNTS);

@@ -146,7 +146,7 @@ struct mhs_lane_stats {
 /* A packet in a lane.  The caller sets mn to bytes, and protocol */
 struct mhs_lane_packet {
 	struct mhs_net			*mn;
-	const struct mhs_hash		*hash;
+	struct mhs_lane_stats __percpu	*stats;
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */

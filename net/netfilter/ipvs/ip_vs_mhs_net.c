@@ -99,27 +99,12 @@ static void net_work(struct work_struct *work)
 	mutex_unlock(&mn->lock);
 }
 
-static int net_hash(struct mhs_net *mn)
-{
-	struct mhs_hash *hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
-
-	if (!hash)
-		return -ENOMEM;
-	hash->lane = alloc_percpu_gfp(struct mhs_lane_stats,
-				      GFP_KERNEL_ACCOUNT);
-	if (!hash->lane) {
-		kvfree(hash);
-		return -ENOMEM;
-	}
-	rcu_assign_pointer(mn->hash, hash);
-	return 0;
-}
-
-/* A service comes.  The table of services, the hooks and the work of a
- * namespace come with its first service.  After an error nothing is attached.
+/* A service comes.  The hooks and the work of a namespace come with its first
+ * service.  After an error nothing is attached.
  */
 int mhs_net_attach(struct mhs *mhs)
 {
+	struct mhs_lane_stats __percpu *lane_stats;
 	struct mhs_net *mn = mhs->net;
 	int err;
 
@@ -128,11 +113,15 @@ int mhs_net_attach(struct mhs *mhs)
 	if (err)
 		goto unlock;
 	if (list_empty(&mn->list)) {
-		err = net_hash(mn);
-		if (err) {
+		lane_stats = alloc_percpu_gfp(struct mhs_lane_stats,
+					      GFP_KERNEL_ACCOUNT);
+		if (!lane_stats) {
 			mhs_hook_put(mn, mhs);
+			err = -ENOMEM;
 			goto unlock;
 		}
+		/* Lanes see them zeroed: their address depends on the read */
+		smp_store_release(&mn->lane_stats, lane_stats);
 		mn->conntrack = mhs_conntrack(mhs->ipvs);
 		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
 	}
@@ -156,21 +145,19 @@ unlock:
 void mhs_net_detach(struct mhs *mhs)
 {
 	struct mhs_net *mn = mhs->net;
-	struct mhs_hash *hash;
 
 	mutex_lock(&mn->lock);
-	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
 	list_del_init(&mhs->net_list);
 	hash_del_rcu(&mhs->node);
 	RCU_INIT_POINTER(mhs->cid, NULL);
-	this_cpu_add(hash->lane->n[MHS_LANE_FORWARDED],
+	this_cpu_add(mn->lane_stats->n[MHS_LANE_FORWARDED],
 		     mhs_svc_counted(mhs, MHS_LANE_COUNTS));
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mhs_hook_put(mn, mhs);
 	if (list_empty(&mn->list)) {
-		RCU_INIT_POINTER(mn->hash, NULL);
-		mhs->hash = hash;
+		mhs->lane_stats = mn->lane_stats;
+		WRITE_ONCE(mn->lane_stats, NULL);
 	}
 	mutex_unlock(&mn->lock);
 }

@@ -150,12 +150,12 @@ mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 
 /* The service by address and port, without a reference, or NULL.  Under RCU. */
 static __always_inline struct mhs *
-mhs_svc_in(const struct mhs_hash *hash, u16 af, u16 protocol,
+mhs_svc_in(const struct mhs_net *mn, u16 af, u16 protocol,
 	   const union nf_inet_addr *addr, __be16 port)
 {
 	struct mhs *mhs;
 
-	hash_for_each_possible_rcu(hash->services, mhs, node,
+	hash_for_each_possible_rcu(mn->by_key, mhs, node,
 				   mhs_svc_key(af, addr, port))
 		if (mhs->port == port && mhs->af == af &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
