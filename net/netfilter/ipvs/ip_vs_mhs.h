@@ -43,8 +43,7 @@
  *			control, under mhs.lock; packets read under RCU
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets acquire
- *	made, counted	packets that make an entry: made; who counts, under
- *			mhs.lock: counted, see mhs_work_recount()
+ *	entries		packets that make an entry: made; net_work(): counted
  *	server.lane, local_generation, net.lane_net
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
@@ -55,7 +54,7 @@
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
  *		under mhs.lock	server.state, server.silent, dirty
  *		under net.lock	net.services, net.fwm_services, net.backup
- *		in a work	addr_only, net.others
+ *		in a work	addr_only
  *		anywhere	net.changed; net.foreign, as packets do
  *
  * The life of a server
@@ -149,6 +148,12 @@ enum mhs_change {
 	MHS_DELETED,
 };
 
+/* There are made + counted entries: who makes one adds to made, net_work() counts */
+struct mhs_entries {
+	atomic_t		made;
+	u32			counted;
+};
+
 struct mhs;
 
 /* Questions that a server without new flows leaves unanswered, while others answer,
@@ -237,9 +242,7 @@ struct mhs {
 	siphash_key_t		key;
 	const struct mhs_cid __rcu *cid;	/* fills the cache line */
 
-	/* Entries are made + counted: packets add to made, a count sets counted */
-	atomic_t		made ____cacheline_aligned_in_smp;
-	u32			counted;
+	struct mhs_entries	entries ____cacheline_aligned_in_smp;
 	/* second chance, by packets that servers send back */
 	atomic_t		searches;	/* in search_second */
 	unsigned long		search_second;
@@ -330,8 +333,7 @@ struct mhs_net {
 	struct mhs_lane_net lane_net;	/* see there */
 	/* services by address and port, or by mark; written under lock */
 	DECLARE_HASHTABLE(by_key, MHS_SVC_BITS);
-	/* entries that conn_count counts and no service of mhs has */
-	int			others;
+	struct mhs_entries	entries;	/* of all services */
 	/* another scheduler may have a service by firewall mark */
 	bool			foreign;
 	bool			backup;		/* role of the sync daemon */

@@ -40,7 +40,7 @@ int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 void mhs_work_changed(struct mhs *mhs);
 void mhs_work_build(struct mhs *mhs);
 void mhs_work_poll_stateful(struct mhs *mhs);
-u32 mhs_work_recount(struct mhs *mhs);
+u32 mhs_work_entries(const struct mhs *mhs);
 void mhs_work(struct work_struct *work);
 
 /* settle */

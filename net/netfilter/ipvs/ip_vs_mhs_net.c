@@ -53,11 +53,10 @@ static void net_work(struct work_struct *work)
 	struct mhs_net *mn = container_of(to_delayed_work(work),
 					  struct mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
-	const atomic_t *all = &ipvs->conn_count;
-	bool backup, begins, foreign, conntrack, full;
+	u32 all_made = atomic_read(&mn->entries.made), all = 0, made, n;
+	bool backup, begins, foreign, conntrack;
 	struct mhs *mhs;
 	loff_t pos = 0;
-	s64 ours = 0;
 
 	mutex_lock(&mn->lock);
 	/* a carrier's IP_VS_CONN_F_NFCT is fixed: replace the carriers */
@@ -65,6 +64,7 @@ static void net_work(struct work_struct *work)
 	if (conntrack != mn->conntrack)
 		list_for_each_entry(mhs, &mn->list, net_list)
 			net_refresh(mhs);
+	mhs = NULL;
 	mn->conntrack = conntrack;
 
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
@@ -73,21 +73,21 @@ static void net_work(struct work_struct *work)
 	WRITE_ONCE(mn->backup, backup);
 	mutex_unlock(&mn->lock);
 
-	/* half below the limit it does not matter whose the entries are */
-	full = atomic_read(all) > READ_ONCE(mn->max_total_entries) / 2;
-	mhs = NULL;
 	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
 		if (begins)
 			mhs_slots_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		mhs_work_poll_stateful(mhs);
 		mhs_chance_poll(mhs);
-		if (full || atomic_read(&mhs->made) + mhs->counted)
-			ours += mhs_work_recount(mhs);
+		/* entries made from now on may count twice, until the next count */
+		made = atomic_read(&mhs->entries.made);
+		n = made + mhs->entries.counted ? mhs_work_entries(mhs) : 0;
+		WRITE_ONCE(mhs->entries.counted, n - made);
 		mutex_unlock(&mhs->lock);
+		all += n;
 		cond_resched();
 	}
-	WRITE_ONCE(mn->others, full ? max_t(s64, atomic_read(all) - ours, 0) : 0);
+	WRITE_ONCE(mn->entries.counted, all - all_made);
 
 	mutex_lock(&mn->lock);
 	foreign = mhs_foreign(ipvs, mn->services, mn->fwm_services);

@@ -27,10 +27,8 @@
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
-	/* before conn_count falls: carriers must never exceed conn_count */
-	atomic_dec(&mhs_net(carrier->ipvs->net)->carriers);
-	/* Pairs with the barriers in settle_has_entries() */
-	smp_mb__after_atomic();
+	/* With a full barrier, before conn_count falls, see settle_has_entries() */
+	atomic_dec_return(&mhs_net(carrier->ipvs->net)->carriers);
 	/* No packet uses it.  Without the flag the put would start a timer */
 	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
 	ip_vs_conn_put(carrier);
@@ -57,11 +55,8 @@ static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 				 IP_VS_CONN_F_TEMPLATE, dest, 0);
 	if (!carrier)
 		return NULL;
-	/* Pairs with the first barrier in settle_has_entries(): conn_count
-	 * counts the carrier before net.carriers does.
-	 */
-	smp_mb__before_atomic();
-	atomic_inc(&mhs->net->carriers);
+	/* With a full barrier, after conn_count has risen, see there */
+	atomic_inc_return(&mhs->net->carriers);
 	/* With the flag conntrack would not learn where replies come from */
 	carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
 	return carrier;

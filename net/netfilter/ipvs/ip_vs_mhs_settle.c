@@ -112,17 +112,14 @@ void mhs_settle_flags(struct mhs *mhs)
 /* Has the namespace entries other than carriers, which conn_count counts, too? */
 static bool settle_has_entries(const struct mhs *mhs)
 {
-	const atomic_t *of_carriers = &mhs->net->carriers;
-	int carriers = atomic_read(of_carriers), n;
-
-	/* Pairs with the barrier in carrier_new() */
-	smp_rmb();
-	n = atomic_read(&mhs->ipvs->conn_count);
-	/* Pairs with the barrier in carrier_put().  A carrier that comes or goes
-	 * between the reads may pass for an entry, but no entry for a carrier.
+	/* The acquires pair with the full barriers of carrier_new() and
+	 * carrier_put().  A carrier that comes or goes between the reads may
+	 * pass for an entry, but no entry for a carrier.
 	 */
-	smp_rmb();
-	return n > min(carriers, atomic_read(of_carriers));
+	int carriers = atomic_read_acquire(&mhs->net->carriers);
+	int n = atomic_read_acquire(&mhs->ipvs->conn_count);
+
+	return n > min(carriers, atomic_read(&mhs->net->carriers));
 }
 
 /* Start settling, at init or with the first server; @whole: all servers come at

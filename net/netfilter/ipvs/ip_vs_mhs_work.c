@@ -207,21 +207,17 @@ void mhs_work_poll_stateful(struct mhs *mhs)
 	mhs->stateful = stateful;
 }
 
-/* Count the entries of a service, for mhs_entry_reserve(): no callback
- * reports that an entry expires
- */
-u32 mhs_work_recount(struct mhs *mhs)
+/* Count the entries of a service: no callback reports that one expires */
+u32 mhs_work_entries(const struct mhs *mhs)
 {
-	/* entries made from now on may count twice, until the next count */
-	u32 made = atomic_read(&mhs->made), n = 0;
 	struct mhs_server *s;
+	u32 n = 0;
 
 	lockdep_assert_held(&mhs->lock);
 	list_for_each_entry(s, &mhs->listed, list)
 		n += mhs_dest_entries(s->dest);
 	list_for_each_entry(s, &mhs->gone, list)
 		n += mhs_dest_entries(s->dest);
-	WRITE_ONCE(mhs->counted, n - made);
 	return n;
 }
 
