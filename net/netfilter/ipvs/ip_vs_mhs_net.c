@@ -81,7 +81,6 @@ static void net_work(struct work_struct *work)
 			mhs_slots_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		mhs_work_poll_stateful(mhs);
-		mhs_chance_poll(mhs);
 		if (full || atomic_read(&mhs->made) + mhs->counted)
 			ours += mhs_work_recount(mhs);
 		mutex_unlock(&mhs->lock);
@@ -267,6 +266,7 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->lane_lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
+	INIT_DELAYED_WORK(&mn->chance_work, mhs_chance_work);
 	/* no service can come, see ctl_init_service() */
 	if (net->user_ns != &init_user_ns)
 		return 0;
