@@ -39,7 +39,7 @@
  *
  *	slots[]		packets and control, by compare-and-exchange: no packet
  *			sees half a change, control overwrites no packet's mark
- *	servers[], by_dest, by_id, server.carrier
+ *	servers[], by_dest, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets acquire
@@ -69,7 +69,7 @@
  *	no slot names the server, and hold + pin have passed since del_dest
  *	(also if no slot named the server then, after -w 0) or
  *	expire_nodest_conn cuts its flows; or the service ends
- *			-> out of servers[], by_dest and by_id, call_rcu(): the callback
+ *			-> out of servers[] and by_dest, call_rcu(): the callback
  *			   puts the ip_vs_dest and the carrier, and only then
  *			   frees the index for another server
  *
@@ -170,7 +170,6 @@ struct mhs_server {
 	/* the way but for neigh is in the same cache line; 32 bit align less */
 	struct mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */
-	struct list_head	same_id;	/* others with its connection ID */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
 	u64			id;		/* keyed hash of its address */
@@ -291,8 +290,7 @@ struct mhs {
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
-	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
-	struct xarray		by_id;		/* servers, see ip_vs_mhs_cid.c */
+	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);	/* mhs_dest_key() */
 };
 
 /* Entries that could not be made */
@@ -347,6 +345,7 @@ struct mhs_net {
 	u32			hooks[2];	/* users: hashed services */
 	struct nf_hook_ops	chance_ops[2];
 	bool			chance_hooked;
+	struct delayed_work	chance_work;	/* while it is true */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
 	bool			conntrack;	/* vs.conntrack, the same */
@@ -363,6 +362,16 @@ struct mhs_net {
 
 /* svc */
 extern unsigned int mhs_svc_net_id;
+
+/* The key of a server in mhs.by_dest: what a connection ID has of the address, and
+ * the port, unless the service is for many
+ */
+static inline u32 mhs_dest_key(const struct mhs *mhs, u16 af,
+			       const union nf_inet_addr *addr, __be16 port)
+{
+	return ntohl(af == AF_INET6 ? addr->ip6[3] : addr->ip) +
+	       (mhs->fwmark ? 0 : ntohs(port));
+}
 
 struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 			 const union nf_inet_addr *addr, __be16 port);

@@ -78,7 +78,6 @@ static void net_work(struct work_struct *work)
 			mhs_slots_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		mhs_work_poll_stateful(mhs);
-		mhs_chance_poll(mhs);
 		/* entries made from now on may count twice, until the next count */
 		made = atomic_read(&mhs->entries.made);
 		n = made + mhs->entries.counted ? mhs_work_entries(mhs) : 0;
@@ -254,6 +253,7 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->lane_lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
+	INIT_DELAYED_WORK(&mn->chance_work, mhs_chance_work);
 	/* no service can come, see ctl_init_service() */
 	if (net->user_ns != &init_user_ns)
 		return 0;

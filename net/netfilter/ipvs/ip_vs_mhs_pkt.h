@@ -65,7 +65,7 @@ struct mhs_error {
 /* chance */
 bool mhs_chance_answers(const struct mhs_server *s);
 bool mhs_chance_cut(const struct mhs_server *s);
-void mhs_chance_poll(struct mhs *mhs);
+void mhs_chance_work(struct work_struct *work);
 void mhs_chance_new(struct mhs_server *s);
 bool mhs_chance_waits(struct mhs *mhs);
 int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
@@ -99,6 +99,8 @@ struct mhs_cid {
 	u16			af;
 	__be16			port;
 	bool			keyed;
+	u8			bits;	/* first bits of IDs, a bit each */
+	struct mhs_cid		*next;	/* of the service, other bits */
 	union nf_inet_addr	addr;
 	MHS_AES_KEY		key;
 };
@@ -106,8 +108,6 @@ struct mhs_cid {
 struct mhs_server *mhs_cid_ask(struct mhs_ask *q, const u8 *h,
 			       unsigned int bytes);
 struct mhs_server *mhs_cid_server(const struct mhs *mhs, __be32 id);
-int mhs_cid_add(struct mhs_server *s);
-void mhs_cid_del(struct mhs_server *s);
 void mhs_cid_attach(struct mhs *mhs);
 void mhs_cid_check(struct mhs_server *s);
 void mhs_cid_exit(struct mhs_net *mn);

@@ -172,7 +172,6 @@ static void server_release(struct mhs_server *s)
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
-	mhs_cid_del(s);
 	/* the exit of a network namespace waits for the carrier */
 	call_rcu_hurry(&s->rcu, server_rcu_free);
 }
@@ -271,9 +270,6 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	s->idx = idx;
 	s->id = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
 	s->dest = dest;
-	/* without a carrier no ID names the server yet */
-	if (mhs_cid_add(s))
-		goto free;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
 	mhs_chance_new(s);
@@ -282,12 +278,11 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 
 	/* Published before a rebuild writes the index into a slot word */
 	rcu_assign_pointer(servers->s[idx], s);
-	hash_add_rcu(mhs->by_dest, &s->node, (unsigned long)dest);
+	hash_add_rcu(mhs->by_dest, &s->node,
+		     mhs_dest_key(mhs, dest->af, &dest->addr, dest->port));
 	mhs_cid_check(s);
 	return 0;
 
-free:
-	kfree(s);
 free_index:
 	ida_free(&mhs->indexes, idx);
 no_memory:

@@ -71,7 +71,9 @@ struct mhs_server *mhs_svc_server(const struct mhs *mhs,
 {
 	struct mhs_server *s;
 
-	hash_for_each_possible_rcu(mhs->by_dest, s, node, (unsigned long)dest,
+	hash_for_each_possible_rcu(mhs->by_dest, s, node,
+				   mhs_dest_key(mhs, dest->af, &dest->addr,
+					       dest->port),
 				   lockdep_is_held(&mhs->lock))
 		if (s->dest == dest)
 			return s;
