@@ -135,7 +135,7 @@ struct mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
-/* What is known of a service's set of servers, see ip_vs_mhs_settle.c */
+/* What is known of a service's set of servers, see ip_vs_mhs_work.c */
 enum mhs_settle {
 	MHS_SETTLED,	/* complete: a change makes slots unstable */
 	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
@@ -259,14 +259,13 @@ struct mhs {
 	struct ida		indexes;	/* taken; has its own lock */
 	struct mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
-	bool			full;		/* a server lacks an index */
 	bool			chance;		/* second chance; mhs_net.lock */
 	bool			ended;		/* nobody queues the work */
 	bool			hurry;		/* a reader waits for a rebuild */
 	u32			changes;	/* of servers, so far */
 	unsigned long		dirty_since;	/* jiffies, if dirty */
-	/* an allocation failed, an index is free or carriers may not fit: the
-	 * work goes over all servers
+	/* an allocation failed, or carriers may not fit: the work goes over all
+	 * servers
 	 */
 	bool			poked;
 	bool			hashed;		/* has a port or fwmark */

@@ -162,7 +162,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	u64 hash;
 	u32 w;
 
-	/* Pairs with the release in mhs_settle_on() */
+	/* Pairs with the release in settle_on() */
 	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||
 		     p->transport != IPPROTO_TCP ||
 		     READ_ONCE(svc->flags) & (MHS_SVC_PERSISTENT |

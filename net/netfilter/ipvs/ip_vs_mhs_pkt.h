@@ -215,7 +215,7 @@ static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
-	/* Before the slot is read.  Pairs with the release in mhs_settle_on(): a
+	/* Before the slot is read.  Pairs with the release in settle_on(): a
 	 * settled service has its final table.
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settle) == MHS_SETTLING))

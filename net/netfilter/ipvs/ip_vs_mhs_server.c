@@ -251,11 +251,12 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		return 0;
 	}
 
-	idx = mhs_server_index(mhs);
+	idx = ida_alloc_range(&mhs->indexes, 1, MHS_IDX_MAX, GFP_KERNEL);
 	if (idx == -ENOSPC) {
 		mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 				  "a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
-		mhs->full = true;
+		/* RCU callbacks free indexes, without a word to the work */
+		mhs->poked = true;
 		return -ENOSPC;
 	}
 	if (idx < 0)
@@ -399,7 +400,6 @@ bool mhs_server_reconcile(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	mhs->poked = false;
-	mhs->full = false;
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)
