@@ -245,6 +245,17 @@ class Measured(unittest.TestCase):
                 program.DOCS.with_suffix(".rst").read_text()).items():
             self.assertIn("====", text, name)
 
+    def test_functions_that_are_named_exist(self):
+        source = "\n".join(path.read_text() for path in
+                           (TOP / "net/netfilter/ipvs").glob("*.[ch]"))
+        named = {name for path in [TOP / "CONTRIBUTING.rst", *(
+            TOP / "Documentation/networking").glob("*.rst")]
+            for name in re.findall(r"``((?:ip_vs_mhs|mhs|hook|lane|xdp|net)_\w+)"
+                                   r"\(\)``", path.read_text())}
+        self.assertGreater(len(named), 5)
+        self.assertEqual([name for name in sorted(named)
+                          if f"{name}(" not in source], [])
+
     def test_nothing_is_included(self):
         """Hosts of sources show no files that a page includes."""
         pages = list((TOP / "Documentation/networking").glob("*.rst"))
