@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from collections import Counter
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from unittest import mock
@@ -98,51 +97,13 @@ class Complete(unittest.TestCase):
         return re.findall(r"(?m)^([A-Z][\w:]+)  +\S", text)
 
     def test_columns_in_their_order(self):
-        _, table, lane = re.split(r"/proc/net/ip_vs_mhs\n===|"
-                                  r"/proc/net/ip_vs_mhs_lane\n===", self.TEXT)
+        table = self.TEXT.split("/proc/net/ip_vs_mhs\n===")[1]
         self.assertEqual(self.array("proc_columns"), self.rows(table))
-        self.assertEqual(self.array("lane_names"), self.rows(lane))
 
     def test_reasons_and_remedies_of_the_lane(self):
         table = self.LANE.split("Which packets take it\n===")[1]
         table = table.split("Switch it on\n===")[0].split("remedy\n")[1]
         self.assertEqual(self.array("lane_names")[1:], self.rows(table))
-
-
-class Shares(unittest.TestCase):
-    """What table_size says of weights is what the tables have."""
-
-    TEXT = " ".join(Complete.TEXT.split())
-
-    def shares(self, servers, size):
-        """(the largest difference from a share, servers without a slot)"""
-        weights = [i % 100 + 1 for i in range(servers)]
-        lines = ["0" * 32, *(f"10.{i >> 8}.{i & 255}.1 80 {weight}"
-                             for i, weight in enumerate(weights))]
-        table = subprocess.run(
-            [self.program, str(size), str(servers)], check=True, text=True,
-            input="".join(f"{line}\n" for line in lines), capture_output=True)
-        _, *slots = table.stdout.split()
-        has = Counter(map(int, slots))
-        return max(abs(has[i] * sum(weights) / (size * weight) - 1)
-                   for i, weight in enumerate(weights)), servers - len(has)
-
-    def test_figures(self):
-        with tempfile.TemporaryDirectory() as work:
-            subprocess.run(["make", "-s", "-C", TOP / "tools/net/ipvs_mhs",
-                            f"O={work}"], check=True, capture_output=True)
-            self.program = Path(work) / "mhs_table"
-            for servers, size, words in (
-                    (1000, 65521, "With 65521 slots the lightest have {:.0f} % "
-                                  "less than their share"),
-                    (1000, 262139, "with 262139 no server {:.0f} % more or "
-                                   "less"),
-                    (3000, 524287, "with 524287 they have {:.0f} % less")):
-                worst, without = self.shares(servers, size)
-                self.assertEqual(without, 0)
-                self.assertIn(words.format(100 * worst), self.TEXT)
-            self.assertIn(f"the {self.shares(3000, 65521)[1]} lightest get no "
-                          "slot", self.TEXT)
 
 
 class Measured(unittest.TestCase):
