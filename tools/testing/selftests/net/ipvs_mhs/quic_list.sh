@@ -60,7 +60,7 @@ keyed() {
 		-kdfopt "info:connection id encryption key" HKDF | tr -d :)"
 	check "an ID as nghttpx makes it, of its server, process and thread" \
 		"10.2.0.12:$PORT" "$(by_id 5f08f1ea7f9cf9a037e2ea41fe9f87bec4)"
-	ids =0: "=1:$KEY"
+	ids "=0:" "=1:$KEY"
 	moves
 	strays "keyed: another key to come"
 	flow_end c4
