@@ -183,7 +183,7 @@ struct mhs_server {
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
 	/* second chance: see ip_vs_mhs_chance.c */
-	unsigned long		answered;	/* jiffies, 0: never */
+	u32			answered;	/* seconds, 0: never */
 	unsigned long		asked_until;	/* the table waits, jiffies */
 	u64			nonce;		/* of questions */
 	struct rcu_head		rcu;
@@ -339,7 +339,6 @@ struct mhs_net {
 	/* sysctls second_chance, quic_ids; NULL: empty */
 	struct mhs_list		*lists[2];
 	u32			hooks[2];	/* users: hashed services */
-	struct nf_hook_ops	chance_ops[2];
 	bool			chance_hooked;
 	struct delayed_work	chance_work;	/* while it is true */
 	struct delayed_work	work;		/* net_work() */

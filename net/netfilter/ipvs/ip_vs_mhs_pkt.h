@@ -71,7 +71,6 @@ bool mhs_chance_waits(struct mhs *mhs);
 int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		      size_t *lenp, loff_t *ppos);
 void mhs_chance_exit(struct mhs_net *mn);
-int mhs_chance_show(struct seq_file *seq, void *v);
 
 static inline void mhs_chance_count(struct mhs *mhs, enum mhs_chance_cnt i)
 {
