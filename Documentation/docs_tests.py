@@ -110,7 +110,7 @@ class Measured(unittest.TestCase):
     """Tables on pages are those of the data; pictures are not drawn here."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 17, "qdisc-tool": 3}
+    PAGES = {"qdisc-tool": 3}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])
@@ -152,13 +152,7 @@ class Measured(unittest.TestCase):
         import bench
         with mock.patch.object(bench, "figure", self.figure), \
                 mock.patch.object(bench, "save"):
-            if name == "qdisc-tool":
-                self.program("reload/plot.py").draw_all(data)
-            else:
-                program = self.program("run")
-                for section in program.SECTIONS:
-                    importlib.import_module(section).draw(data)
-                program.draw_conditions(data)
+            self.program("reload/plot.py").draw_all(data)
         return was, bare, page.read_text()
 
     def test_tables_are_those_of_the_data(self):
@@ -177,6 +171,51 @@ class Measured(unittest.TestCase):
             self.program("reload/plot.py").main()
         self.assertIn(out.getvalue().strip(), TABLE.read_text())
         self.assertIn("protect", out.getvalue())
+
+    def test_figures_are_of_a_source(self):
+        """Comments and blanks change no figure; code does."""
+        import bench
+        import source
+        path = self.docs / "net/netfilter/ipvs/ip_vs_mhs_a.c"
+        path.parent.mkdir(parents=True)
+
+        def fingerprint(text):
+            path.write_text(text)
+            source.fingerprint.cache_clear()
+            with mock.patch.object(bench, "TOP", self.docs):
+                return source.fingerprint(source.of(None))
+
+        was = fingerprint('int a; /* b\n * c */ char *d = "/* e */"; // f\n')
+        self.assertEqual(was, fingerprint('int a;\n\tchar *d = "/* e */"; /*g*/'))
+        self.assertNotEqual(was, fingerprint('int a; char *d = "/* g */";'))
+        self.assertNotEqual(was, fingerprint('int b; char *d = "/* e */";'))
+        self.assertNotEqual(was, fingerprint(f'#include "{source.CONTROL}"\n'))
+        names = {path.name for path in source.of(None)}
+        self.assertIn("ip_vs_mhs_decide.c", names)
+        self.assertNotIn("ip_vs_mhs_ctl.c", names)
+
+    def test_published_figures_have_their_source(self):
+        """check-release ONLY=check-figures compares it."""
+        program = self.program("run")
+        import bench
+        rows = bench.read_csv(program.DOCS / "conditions.csv")
+        self.assertEqual([row["section"] for row in rows],
+                         [*program.SECTIONS])
+        self.assertNotIn("", [row["source"] for row in rows])
+        for name, text in program.tables(
+                program.DOCS.with_suffix(".rst").read_text()).items():
+            self.assertIn("====", text, name)
+
+    def test_functions_that_are_named_exist(self):
+        source = "\n".join(path.read_text() for path in
+                           (TOP / "net/netfilter/ipvs").glob("*.[ch]"))
+        named = {name for path in [TOP / "CONTRIBUTING.rst", *(
+            TOP / "Documentation/networking").glob("*.rst")]
+            for name in re.findall(r"``((?:ip_vs_mhs|mhs|hook|lane|xdp|net)_\w+)"
+                                   r"\(\)``", path.read_text())}
+        self.assertGreater(len(named), 5)
+        self.assertEqual([name for name in sorted(named)
+                          if f"{name}(" not in source], [])
 
     def test_nothing_is_included(self):
         """Hosts of sources show no files that a page includes."""
