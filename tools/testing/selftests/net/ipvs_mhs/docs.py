@@ -124,7 +124,7 @@ TEXTS = {
     r"control     main": "a picture",
     r"cli\.main  ": "a picture",
     r"vip = 192": "a configuration file: real_faults.sh has such a file",
-    r"5a 0a00000b ": "a connection ID",
+    r"1a 0a00000b ": "a connection ID",
     r"mhs_ids\.issue\(": "a server by aioquic: quic_real.sh has such servers",
     r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
 }
