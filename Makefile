@@ -326,6 +326,6 @@ check-release:	## all that make check has no time for, a night; ONLY=packages: t
 check-newest: setup	## what Debian's newest kernel changes: module, tests, patches there; may fail
 	@+$(MACHINE)/newest
 
-.PHONY: bench figures
-bench figures:	## what mhs saves, with pictures, 20 minutes; the published figures, 75 (BENCH="SECTION...", BENCH=nic, more: ONLY=--help)
-	@+$(PART) $@ $(BENCH) $(PORTS)
+.PHONY: bench
+bench:	## what mhs saves, with pictures, 25 minutes (BENCH="SECTION...", BENCH=nic: your cards, more: ONLY=--help)
+	@+$(PART) bench $(BENCH) $(PORTS)

@@ -195,7 +195,7 @@ class Measured(unittest.TestCase):
         self.assertNotIn("ip_vs_mhs_ctl.c", names)
 
     def test_published_figures_have_their_source(self):
-        """check-release ONLY=check-figures compares it."""
+        """check-release ONLY=figures compares it."""
         program = self.program("run")
         import bench
         rows = bench.read_csv(program.DOCS / "conditions.csv")
