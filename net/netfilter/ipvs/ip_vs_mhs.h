@@ -166,7 +166,7 @@ struct mhs_server {
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
-	u32			state;		/* MHS_SRV_* */
+	mhs_srv_t		state;
 	/* the way but for neigh is in the same cache line; 32 bit align less */
 	struct mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */

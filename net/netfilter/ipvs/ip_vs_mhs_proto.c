@@ -131,11 +131,11 @@ bool mhs_proto_parse(struct mhs_packet *p)
 /* Facts of UDP to a port, beside those of a QUIC header.  MHS_PKT_CONNLESS: the first
  * packets of flows look like all others.  With -o all is plain, and none stays.
  */
-u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts)
+mhs_facts_t mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, mhs_facts_t facts)
 {
 	bool stays = proto_is_in(stay_ports, stay_ports_n, port);
 
-	if (mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)
+	if (mhs_flags(mhs) & MHS_SVC_ONE_PACKET)
 		return MHS_PKT_CONNLESS;
 	if (mhs_proto_is_quic(port) && !(facts & MHS_PKT_CONNLESS) &&
 	    !(facts & MHS_PKT_ODD && stays))
