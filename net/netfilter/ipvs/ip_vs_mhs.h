@@ -269,7 +269,6 @@ struct mhs {
 	 */
 	bool			poked;
 	bool			hashed;		/* has a port or fwmark */
-	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */
 	unsigned long		changed;	/* jiffies, servers */

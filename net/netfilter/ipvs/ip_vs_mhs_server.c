@@ -238,7 +238,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	lockdep_assert_held(&mhs->lock);
 	/* entries from before a deletion, or of another scheduler */
 	if (mhs_dest_entries(dest))
-		mhs_slots_track_older(mhs);
+		mhs_slots_track_all(mhs);
 
 	s = mhs_svc_server(mhs, dest);
 	if (s) {
