@@ -123,9 +123,6 @@ bool mhs_proto_parse(struct mhs_packet *p);
 bool mhs_proto_is_quic(__be16 port);
 u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts);
 
-/* svc */
-bool mhs_svc_unsure(const struct mhs *mhs, u32 mark);
-
 /* What follows stands in the order in which a packet runs it */
 
 /* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
@@ -149,12 +146,12 @@ mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 
 /* The service by address and port, without a reference, or NULL.  Under RCU. */
 static __always_inline struct mhs *
-mhs_svc_in(const struct mhs_hash *hash, u16 af, u16 protocol,
+mhs_svc_in(const struct mhs_net *mn, u16 af, u16 protocol,
 	   const union nf_inet_addr *addr, __be16 port)
 {
 	struct mhs *mhs;
 
-	hash_for_each_possible_rcu(hash->services, mhs, node,
+	hash_for_each_possible_rcu(mn->by_key, mhs, node,
 				   mhs_svc_key(af, addr, port))
 		if (mhs->port == port && mhs->af == af &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
@@ -202,7 +199,7 @@ static inline unsigned int mhs_flags(const struct mhs *mhs)
 }
 
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:
- * MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows.  Under RCU.
+ * MHS_PKT_*, as far as the caller knows.  Under RCU.
  */
 static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 				 const union nf_inet_addr *caddr, __be16 cport,
@@ -214,7 +211,7 @@ static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
-	/* Before the slot is read.  Pairs with the release in mhs_settle_on(): a
+	/* Before the slot is read.  Pairs with the release in settle_on(): a
 	 * settled service has its final table.
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settle) == MHS_SETTLING))

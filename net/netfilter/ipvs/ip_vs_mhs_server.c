@@ -27,10 +27,8 @@
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
-	/* before conn_count falls: carriers must never exceed conn_count */
-	atomic_dec(&mhs_net(carrier->ipvs->net)->carriers);
-	/* Pairs with the barriers in settle_has_entries() */
-	smp_mb__after_atomic();
+	/* With a full barrier, before conn_count falls, see settle_has_entries() */
+	atomic_dec_return(&mhs_net(carrier->ipvs->net)->carriers);
 	/* No packet uses it.  Without the flag the put would start a timer */
 	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
 	ip_vs_conn_put(carrier);
@@ -57,11 +55,8 @@ static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 				 IP_VS_CONN_F_TEMPLATE, dest, 0);
 	if (!carrier)
 		return NULL;
-	/* Pairs with the first barrier in settle_has_entries(): conn_count
-	 * counts the carrier before net.carriers does.
-	 */
-	smp_mb__before_atomic();
-	atomic_inc(&mhs->net->carriers);
+	/* With a full barrier, after conn_count has risen, see there */
+	atomic_inc_return(&mhs->net->carriers);
 	/* With the flag conntrack would not learn where replies come from */
 	carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
 	return carrier;
@@ -256,11 +251,12 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		return 0;
 	}
 
-	idx = mhs_server_index(mhs);
+	idx = ida_alloc_range(&mhs->indexes, 1, MHS_IDX_MAX, GFP_KERNEL);
 	if (idx == -ENOSPC) {
 		mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 				  "a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
-		mhs->full = true;
+		/* RCU callbacks free indexes, without a word to the work */
+		mhs->poked = true;
 		return -ENOSPC;
 	}
 	if (idx < 0)
@@ -404,7 +400,6 @@ bool mhs_server_reconcile(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	mhs->poked = false;
-	mhs->full = false;
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)

@@ -9,7 +9,6 @@
 
 struct world world;
 
-static struct mhs_hash services;
 
 static struct {
 	struct mhs_servers	head;
@@ -303,8 +302,7 @@ void world_set(const struct setting *is, struct outcome *out)
 		world.ipvs.sync_state = IP_VS_STATE_BACKUP;
 		world.ipvs.sysctl_backup_only = 1;
 	}
-	memset(&services, 0, sizeof(services));
-	world.mn.hash = &services;
+	hash_init(world.mn.by_key);
 	mhs_svc_publish(mhs);
 	memset(servers.s, 0, sizeof(servers.s));
 	for (i = 1; i <= SERVERS && mhs->svc; i++)

@@ -7,7 +7,7 @@
 # directors that disagree, die or know nothing, though no director makes an entry;
 # clients of a dead server are reset at once.  Servers without the program have their
 # flows kept by entries.  IPv4 goes by direct routing and IPv6 by IPIP; with MHS_LONG, as
-# "make test-long" has it, the other way round, too, and more servers are replaced.
+# "make check-release ONLY=long" has it, the other way round, too, and more servers are replaced.
 # chance_forged.sh has what strangers send.
 
 # shellcheck source=lib.sh
