@@ -396,24 +396,5 @@ def s17_the_drop_ins_fit_the_units_of_debian():
         run(f"{systemctl} stop {name}.service")
 
 
-@test
-def s17_nginx_reload_with_reuseport_and_fewer_workers():
-    """With their sockets workers take connections along.  A reload to more of
-    them keeps the sockets there are, and adds some."""
-    directory()
-    command, pid_file = nginx("front", PORT, "reuseport", 4)
-    config = f"{DIRECTORY}/front.conf"
-    workers = (f"grep -ls '^PPid:.'$(cat {pid_file})'$' "
-               "/proc/[0-9]*/status | sed 's,/proc/,,; s,/status,,'")
-    reload = slowly(
-        "reload", workers, f"new=2; grep -q 'processes 4' {config} || new=4",
-        f'sed -i "s/processes .;/processes $new;/" {config}',
-        f"{command} -s reload",
-        # The tool gives a second to a reload that is to begin yet, which in an
-        # emulated machine is not enough.
-        f'while [ "$({workers})" = "$old" ]; do sleep 0.01; done')
-    compare("nginx reload", reload, AT_ONCE)
-
-
 if __name__ == "__main__":
     main(loopback, ("haproxy", "nginx", "cat", "sed", "grep"))
