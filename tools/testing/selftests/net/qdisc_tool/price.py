@@ -102,7 +102,7 @@ def connect(count, keep):
     with socket.create_server(("", PORT + 20 + keep), backlog=4096) as server:
         for number in range(count):
             client = socket.socket()
-            client.bind((f"127.1.{keep}.{1 + number // PORTS}", 0))
+            client.bind((f"127.1.{int(keep)}.{1 + number // PORTS}", 0))
             client.connect(("127.0.0.1", PORT + 20 + keep))
             peer, _ = server.accept()
             if keep:
