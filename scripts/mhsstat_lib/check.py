@@ -81,11 +81,9 @@ def _by_marks(facts):
                if name.startswith("FWM ") and name not in ours]
     if foreign and any(not name.startswith("FWM ") for name in ours):
         yield Finding(
-            "marks", None, (), f"a new flow whose packets carry a firewall mark "
-            f"has an entry, because {', '.join(foreign)} of another scheduler "
-            "may own the mark",
-            "set the module's mark_ignore to the bits that never mean a service "
-            "by mark, or give the other service the scheduler mhs")
+            "marks", None, (), f"{', '.join(foreign)} gets no packet to the address "
+            "of a service of mhs, which knows only its own services by mark",
+            "give the other service the scheduler mhs")
 
 
 def _by_settings(facts):
@@ -282,20 +280,13 @@ def _by_lane(facts):
                 f"{_SYSCTL}lane is 0, though {ingress} has its hook",
                 f"sysctl -w {_SYSCTL}lane=1")
         return
-    marks = [name for name in facts.core if name.startswith("FWM ")]
-    ours = {name_of(s) for s in facts.services}
-    foreign = [name for name in facts.core if name not in ours]
+    marks = [name for name in map(name_of, facts.services)
+             if name.startswith("FWM ")]
     if marks:
         yield Finding(
             "lane-marks", None, (), f"the lane is closed, because it knows no "
             f"marks and {', '.join(marks[:_MANY])} is a service by firewall mark",
             "services by address instead, or no lane in this network namespace")
-    elif foreign and facts.lane.get("mark"):
-        yield Finding(
-            "lane-marks", None, (), "the lane is closed, because this kernel "
-            "does not count services by mark, and "
-            f"{', '.join(foreign[:_MANY])} of another scheduler may be one",
-            "only services of mhs in this network namespace")
     if facts.sysctl("conntrack"):
         yield Finding("lane-conntrack", None, (), "the lane is closed, because "
                       "net.ipv4.vs.conntrack is 1",

@@ -138,7 +138,8 @@ CAUSES = {
     "pin-ms": lambda k: setattr(k.host, "pin_ms", 60000),
     "lane-off": lambda k: sysctl(k, ingress="eth0"),
     "lane-marks": lambda k: (sysctl(k, lane="1", ingress="eth0"),
-                             k.lane.update(mark=5), core(k, OTHER)),
+                             service(k, protocol="FWM", address="7"),
+                             core(k, SAVED.replace("-t 192.0.2.1:80", "-f 7"))),
     "lane-backup": lambda k: (sysctl(k, lane="1", ingress="eth0"),
                               setattr(k, "backup", True)),
     "lane-btf": lambda k: (sysctl(k, lane="1"), setattr(k, "btf", False)),
@@ -280,9 +281,7 @@ class Findings(unittest.TestCase):
         sysctl(known, lane="1", ingress="eth0")
         self.assertEqual(kinds(known), [])
         core(known, MARK)
-        self.assertEqual(kinds(known), ["marks", "lane-marks"])
-        core(known, OTHER)
-        self.assertEqual(kinds(known), [])
+        self.assertEqual(kinds(known), ["marks"])
 
     def test_lane_with_a_native_program(self):
         known = Known()

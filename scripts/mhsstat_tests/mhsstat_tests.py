@@ -1005,8 +1005,7 @@ class Compare(Files):
                    "address_only": 0, "second_chance": 0,
                    "real_servers": [{"server": "10.2.0.11:80", "weight": 1},
                                     {"server": "10.2.0.12:80", "weight": 1}]}
-        parameters = {"hash_key_print": "k", "quic_ports": "443", "stay_ports": "",
-                      "mark_ignore": 0}
+        parameters = {"hash_key_print": "k", "quic_ports": "443", "stay_ports": ""}
         settings = {"mhs/pin_ms": "0", "expire_nodest_conn": "0", "sync_ports": "1"}
         core = {"service": "TCP 10.9.0.1:80", "scheduler": "mhs",
                 "options": "-b flag-1",

@@ -85,9 +85,9 @@ unsigned int mhs_ingress_hook(void *priv, struct sk_buff *skb,
 
 	p.mn = priv;
 	p.in = state->in;
-	p.hash = rcu_dereference(p.mn->hash);
+	p.stats = READ_ONCE(p.mn->lane_stats);
 	/* Without services no packet is counted */
-	if (!p.hash)
+	if (!p.stats)
 		return NF_ACCEPT;
 	why = ingress_ask(&p, skb);
 	mhs_lane_count(&p, why);

@@ -30,8 +30,7 @@ static enum mhs_lane lane_closed(const struct mhs_net *mn)
 	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
 		return MHS_LANE_OFF;
 	/* Netfilter sets marks later: a service by mark may own any packet */
-	if (READ_ONCE(mn->fwm_services) || READ_ONCE(mn->foreign) ||
-	    mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
+	if (READ_ONCE(mn->fwm_services))
 		return MHS_LANE_MARK;
 	if (mhs_conntrack(ipvs))
 		return MHS_LANE_CONNTRACK;
@@ -283,7 +282,6 @@ enum mhs_lane mhs_lane_ask(struct mhs_lane_packet *p, u32 fit)
 int mhs_lane_show(struct seq_file *seq, void *v)
 {
 	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
-	const struct mhs_hash *hash;
 	const struct mhs *mhs;
 	unsigned long n;
 	int cpu, i;
@@ -291,12 +289,11 @@ int mhs_lane_show(struct seq_file *seq, void *v)
 	BUILD_BUG_ON(ARRAY_SIZE(lane_names) != MHS_LANE_MAX);
 
 	mutex_lock(&mn->lock);
-	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
 	for (i = 0; i < MHS_LANE_MAX; i++) {
 		n = 0;
 		for_each_possible_cpu(cpu)
-			n += hash ? READ_ONCE(per_cpu_ptr(hash->lane,
-							  cpu)->n[i]) : 0;
+			n += mn->lane_stats ?
+			     READ_ONCE(per_cpu_ptr(mn->lane_stats, cpu)->n[i]) : 0;
 		if (i == MHS_LANE_FORWARDED)
 			list_for_each_entry(mhs, &mn->list, net_list)
 				n += mhs_svc_counted(mhs, MHS_LANE_COUNTS);

@@ -122,7 +122,7 @@ static inline bool mhs_lane_claim(u32 *generation, u32 was, u32 now)
 enum mhs_lane {
 	MHS_LANE_FORWARDED,
 	MHS_LANE_OFF,		/* lane=0, or IPVS is off here */
-	MHS_LANE_MARK,		/* a service by firewall mark may exist */
+	MHS_LANE_MARK,		/* a service by firewall mark exists */
 	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
 	MHS_LANE_BACKUP,	/* sync daemon's backup */
 	MHS_LANE_FRAME,		/* not to this device, or not plain TCP or UDP */
@@ -146,7 +146,7 @@ struct mhs_lane_stats {
 /* A packet in a lane.  The caller sets mn to bytes, and protocol */
 struct mhs_lane_packet {
 	struct mhs_net			*mn;
-	const struct mhs_hash		*hash;
+	struct mhs_lane_stats __percpu	*stats;
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */

@@ -198,9 +198,9 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	p.in = xdp->rxq->dev;
 	/* net_generic() would enter another section of RCU */
 	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[mhs_svc_net_id];
-	p.hash = rcu_dereference(p.mn->hash);
+	p.stats = READ_ONCE(p.mn->lane_stats);
 	/* Without services no packet is counted */
-	if (unlikely(!p.hash))
+	if (unlikely(!p.stats))
 		return 0;
 	why = xdp_ask(&p, xdp, quick);
 	if (quick && unlikely(why == MHS_LANE_MAX))
