@@ -15,7 +15,7 @@
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
- *	mhs_net.lane_lock, then RTNL	lanes; taken without the locks above
+ *	api_lock, then RTNL		lanes; taken without the locks above
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
@@ -45,7 +45,7 @@
  *	settle		control, under mhs.lock; packets acquire
  *	made, counted	packets that make an entry: made; who counts, under
  *			mhs.lock: counted, see mhs_work_recount()
- *	server.lane, local_generation, net.lane_net
+ *	server.lane, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
  *	server.answered, searches, search_second, chances
@@ -310,13 +310,9 @@ struct mhs {
 struct mhs_hash {
 	/* by address and port, or by firewall mark */
 	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
-	struct mhs_lane_stats __percpu *lane;
 };
 
 #define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
-
-/* Devices that the sysctl ingress can name */
-#define MHS_INGRESS_DEVICES	16
 
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct mhs_net {
@@ -336,7 +332,8 @@ struct mhs_net {
 	u32			marked_at;	/* jiffies, by icmp_marked() */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
-	struct mhs_lane_net lane_net;	/* see there */
+	atomic_t		generation;	/* see ip_vs_mhs_lane.h */
+	struct mhs_lane_net __rcu *lane_net;	/* the same */
 	/* entries that conn_count counts and no service of mhs has */
 	int			others;
 	/* another scheduler may have a service by firewall mark */
@@ -355,15 +352,9 @@ struct mhs_net {
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
 	bool			conntrack;	/* vs.conntrack, the same */
-	/* see ip_vs_mhs_lane_watch.c */
+	unsigned long		lane_gone;	/* in lanes, of services that went */
 	struct ctl_table	*table;		/* of init and exit */
 	struct ctl_table_header	*header;	/* the same */
-	struct mutex		lane_lock;	/* guards what follows */
-	struct notifier_block	devices_nb;
-	struct notifier_block	routes_nb;
-	struct notifier_block	neighbours_nb;
-	bool			watches;
-	struct nf_hook_ops	ingress[MHS_INGRESS_DEVICES];	/* under RTNL */
 };
 
 /* svc */
@@ -392,16 +383,6 @@ struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
 /* hook */
 int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs);
 void mhs_hook_put(struct mhs_net *mn, const struct mhs *mhs);
-
-/* lane */
-int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			  size_t *lenp, loff_t *ppos);
-int mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
-			   size_t *lenp, loff_t *ppos);
-void mhs_lane_watch_exit(struct mhs_net *mn);
-
-/* xdp */
-int mhs_xdp_register(void);
 
 /* Before mhs_net_ready() returns 0 there is no net_generic() slot to read */
 static inline struct mhs_net *mhs_net(const struct net *net)

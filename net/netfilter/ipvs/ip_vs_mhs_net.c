@@ -105,12 +105,6 @@ static int net_hash(struct mhs_net *mn)
 
 	if (!hash)
 		return -ENOMEM;
-	hash->lane = alloc_percpu_gfp(struct mhs_lane_stats,
-				      GFP_KERNEL_ACCOUNT);
-	if (!hash->lane) {
-		kvfree(hash);
-		return -ENOMEM;
-	}
 	rcu_assign_pointer(mn->hash, hash);
 	return 0;
 }
@@ -140,7 +134,7 @@ int mhs_net_attach(struct mhs *mhs)
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
 	WRITE_ONCE(mn->foreign, true);
 	mn->was_foreign = true;
-	mhs_lane_changed(&mn->lane_net.generation);
+	mhs_lane_changed(&mn->generation);
 	if (READ_ONCE(mn->backup))
 		mhs_slots_track_all(mhs);
 	list_add_tail(&mhs->net_list, &mn->list);
@@ -163,8 +157,7 @@ void mhs_net_detach(struct mhs *mhs)
 	list_del_init(&mhs->net_list);
 	hash_del_rcu(&mhs->node);
 	RCU_INIT_POINTER(mhs->cid, NULL);
-	this_cpu_add(hash->lane->n[MHS_LANE_FORWARDED],
-		     mhs_svc_counted(mhs, MHS_LANE_COUNTS));
+	mn->lane_gone += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mhs_hook_put(mn, mhs);
@@ -207,8 +200,8 @@ static const struct ctl_table net_table[] = {
 	NET_SYSCTL(max_quic_entries, SYSCTL_INT_MAX, proc_douintvec_minmax),
 	NET_SYSCTL(max_total_entries, SYSCTL_INT_MAX, proc_douintvec_minmax),
 	NET_SYSCTL(stateless, SYSCTL_ONE, proc_douintvec_minmax),
-	NET_SYSCTL(lane, SYSCTL_ONE, mhs_lane_watch_sysctl),
-	NET_SYSCTL_TEXT(ingress, 0644, mhs_lane_watch_ingress, NULL),
+	NET_SYSCTL(lane, SYSCTL_ONE, mhs_api_sysctl),
+	NET_SYSCTL_TEXT(ingress, 0644, mhs_api_ingress, NULL),
 	NET_SYSCTL_TEXT(second_chance, 0644, mhs_chance_sysctl, NULL),
 	/* a key is secret */
 	NET_SYSCTL_TEXT(quic_ids, 0600, mhs_cid_sysctl, SYSCTL_ONE),
@@ -245,7 +238,7 @@ static void __net_exit net_exit(struct net *net)
 	remove_proc_subtree("ip_vs_mhs", net->proc_net);
 	unregister_net_sysctl_table(mn->header);
 	kfree(mn->table);
-	mhs_lane_watch_exit(mn);
+	mhs_api_net_exit(mn);
 	mhs_chance_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 }
@@ -264,7 +257,6 @@ static int __net_init net_init(struct net *net)
 					MHS_MAX_ENTRIES, INT_MAX);
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
-	mutex_init(&mn->lane_lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
 	/* no service can come, see ctl_init_service() */
@@ -276,7 +268,7 @@ static int __net_init net_init(struct net *net)
 	    (!proc_create_net("ip_vs_mhs", 0440, net->proc_net, &mhs_proc_ops,
 			      sizeof(struct seq_net_private)) ||
 	     !proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
-				     mhs_lane_show, NULL) ||
+				     mhs_api_show, NULL) ||
 	     !proc_create_net_single("ip_vs_mhs_chance", 0440, net->proc_net,
 				     mhs_chance_show, NULL) ||
 	     !proc_create_net_data_write("ip_vs_mhs_lookup", 0600,

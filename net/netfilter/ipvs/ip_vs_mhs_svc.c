@@ -69,7 +69,7 @@ bool mhs_svc_unsure(const struct mhs *mhs, u32 mark)
 			 READ_ONCE(mn->fwm_services)))
 		return false;
 	WRITE_ONCE(mn->foreign, true);
-	mhs_lane_changed(&mn->lane_net.generation);
+	mhs_lane_changed(&mn->generation);
 	return true;
 }
 
@@ -197,10 +197,7 @@ void mhs_svc_put(struct mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))
 		return;
-	if (mhs->hash) {
-		free_percpu(mhs->hash->lane);
-		kvfree(mhs->hash);
-	}
+	kvfree(mhs->hash);
 	free_percpu(mhs->cnt);
 	kvfree(mhs->slots);
 	/* The last reference is gone: no reader and no writer is left */
