@@ -39,12 +39,11 @@
  *
  *	slots[]		packets and control, by compare-and-exchange: no packet
  *			sees half a change, control overwrites no packet's mark
- *	servers[], by_dest, by_id, server.carrier
+ *	servers[], by_dest, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets acquire
- *	made, counted	packets that make an entry: made; who counts, under
- *			mhs.lock: counted, see mhs_work_recount()
+ *	entries		packets that make an entry: made; net_work(): counted
  *	server.lane, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
@@ -55,7 +54,7 @@
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
  *		under mhs.lock	server.state, server.silent, dirty
  *		under net.lock	net.services, net.fwm_services, net.backup
- *		in a work	addr_only, net.others
+ *		in a work	addr_only
  *		anywhere	net.changed; net.foreign, as packets do
  *
  * The life of a server
@@ -70,7 +69,7 @@
  *	no slot names the server, and hold + pin have passed since del_dest
  *	(also if no slot named the server then, after -w 0) or
  *	expire_nodest_conn cuts its flows; or the service ends
- *			-> out of servers[], by_dest and by_id, call_rcu(): the callback
+ *			-> out of servers[] and by_dest, call_rcu(): the callback
  *			   puts the ip_vs_dest and the carrier, and only then
  *			   frees the index for another server
  *
@@ -106,9 +105,7 @@
  *
  *	The network namespace owns struct mhs_net and frees the struct
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
- *	it, and done_service() use the struct after our own exit.  The first
- *	service makes the namespace's hash table, the last one takes the table
- *	out of the struct, and frees it with its own last reference.
+ *	it, and done_service() use the struct after our own exit.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H
@@ -138,7 +135,7 @@ struct mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
-/* What is known of a service's set of servers, see ip_vs_mhs_settle.c */
+/* What is known of a service's set of servers, see ip_vs_mhs_work.c */
 enum mhs_settle {
 	MHS_SETTLED,	/* complete: a change makes slots unstable */
 	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
@@ -149,6 +146,12 @@ enum mhs_change {
 	MHS_CHANGED,	/* added or edited */
 	MHS_DRAINED,	/* its weight becomes 0 */
 	MHS_DELETED,
+};
+
+/* There are made + counted entries: who makes one adds to made, net_work() counts */
+struct mhs_entries {
+	atomic_t		made;
+	u32			counted;
 };
 
 struct mhs;
@@ -167,7 +170,6 @@ struct mhs_server {
 	/* the way but for neigh is in the same cache line; 32 bit align less */
 	struct mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */
-	struct list_head	same_id;	/* others with its connection ID */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
 	u64			id;		/* keyed hash of its address */
@@ -220,7 +222,7 @@ struct mhs_census {
 /* A virtual service */
 struct mhs {
 	/* read by every packet */
-	struct hlist_node	node;		/* in mhs_hash */
+	struct hlist_node	node;		/* in mhs_net.by_key */
 	struct netns_ipvs	*ipvs;
 	/* key, copied from the core's ip_vs_service */
 	union nf_inet_addr	addr;
@@ -239,9 +241,7 @@ struct mhs {
 	siphash_key_t		key;
 	const struct mhs_cid __rcu *cid;	/* fills the cache line */
 
-	/* Entries are made + counted: packets add to made, a count sets counted */
-	atomic_t		made ____cacheline_aligned_in_smp;
-	u32			counted;
+	struct mhs_entries	entries ____cacheline_aligned_in_smp;
 	/* second chance, by packets that servers send back */
 	atomic_t		searches;	/* in search_second */
 	unsigned long		search_second;
@@ -250,7 +250,6 @@ struct mhs {
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net		*net;
-	struct mhs_hash		*hash;	/* the last service's, to free; net.lock */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
@@ -259,14 +258,13 @@ struct mhs {
 	struct ida		indexes;	/* taken; has its own lock */
 	struct mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
-	bool			full;		/* a server lacks an index */
 	bool			chance;		/* second chance; mhs_net.lock */
 	bool			ended;		/* nobody queues the work */
 	bool			hurry;		/* a reader waits for a rebuild */
 	u32			changes;	/* of servers, so far */
 	unsigned long		dirty_since;	/* jiffies, if dirty */
-	/* an allocation failed, an index is free or carriers may not fit: the
-	 * work goes over all servers
+	/* an allocation failed, or carriers may not fit: the work goes over all
+	 * servers
 	 */
 	bool			poked;
 	bool			hashed;		/* has a port or fwmark */
@@ -290,8 +288,7 @@ struct mhs {
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
-	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
-	struct xarray		by_id;		/* servers, see ip_vs_mhs_cid.c */
+	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);	/* mhs_dest_key() */
 };
 
 /* Entries that could not be made */
@@ -304,21 +301,13 @@ struct mhs {
 #define MHS_WARN_CID		0x10
 
 /* 1,024 chains: 5,000 services make five to a chain */
-#define MHS_HASH_BITS		10
-
-/* The services of a network namespace; written under mhs_net.lock */
-struct mhs_hash {
-	/* by address and port, or by firewall mark */
-	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
-};
+#define MHS_SVC_BITS		10
 
 #define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
 
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct mhs_net {
 	struct net		*net;
-	/* written under lock; NULL without a service */
-	struct mhs_hash __rcu *hash;
 	/* sysctls, see Documentation/networking/ipvs-mhs.rst */
 	unsigned int		hold_ms;
 	unsigned int		pin_ms;		/* 0: the core's timeouts */
@@ -334,8 +323,9 @@ struct mhs_net {
 	atomic_t		carriers;
 	atomic_t		generation;	/* see ip_vs_mhs_lane.h */
 	struct mhs_lane_net __rcu *lane_net;	/* the same */
-	/* entries that conn_count counts and no service of mhs has */
-	int			others;
+	/* services by address and port, or by mark; written under lock */
+	DECLARE_HASHTABLE(by_key, MHS_SVC_BITS);
+	struct mhs_entries	entries;	/* of all services */
 	/* another scheduler may have a service by firewall mark */
 	bool			foreign;
 	bool			backup;		/* role of the sync daemon */
@@ -349,6 +339,7 @@ struct mhs_net {
 	u32			hooks[2];	/* users: hashed services */
 	struct nf_hook_ops	chance_ops[2];
 	bool			chance_hooked;
+	struct delayed_work	chance_work;	/* while it is true */
 	struct delayed_work	work;		/* net_work() */
 	bool			was_foreign;	/* at the last poll */
 	bool			conntrack;	/* vs.conntrack, the same */
@@ -359,6 +350,16 @@ struct mhs_net {
 
 /* svc */
 extern unsigned int mhs_svc_net_id;
+
+/* The key of a server in mhs.by_dest: what a connection ID has of the address, and
+ * the port, unless the service is for many
+ */
+static inline u32 mhs_dest_key(const struct mhs *mhs, u16 af,
+			       const union nf_inet_addr *addr, __be16 port)
+{
+	return ntohl(af == AF_INET6 ? addr->ip6[3] : addr->ip) +
+	       (mhs->fwmark ? 0 : ntohs(port));
+}
 
 struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 			 const union nf_inet_addr *addr, __be16 port);

@@ -17,7 +17,7 @@
  * change meanwhile.
  *
  * Only servers that answer are asked, as others would reset the flow.  Each second
- * mhs_chance_poll() sends every server a packet of a flow that cannot be, from the
+ * mhs_chance_work() sends every server a packet of a flow that cannot be, from the
  * virtual address and port 0; with random numbers, so that nobody can answer in the
  * place of a server.  A slot moves without a transition only if both servers answer.
  *
@@ -92,23 +92,17 @@ bool mhs_chance_cut(const struct mhs_server *s)
 	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
 }
 
-/* The server with that address; @likely is looked at first, as there may be thousands */
+/* The server with that address, and the port that direct routing and IPIP leave */
 static struct mhs_server *chance_sender(const struct mhs *mhs, u16 af,
-					const union nf_inet_addr *from,
-					u32 likely)
+					const union nf_inet_addr *from)
 {
-	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
 	struct mhs_server *s;
-	u32 i;
 
-	for (i = 0; servers && i < servers->max; i++) {
-		/* no server has the index 0 */
-		s = rcu_dereference(servers->s[i || likely >= servers->max ?
-					       i : likely]);
-		if (s && s->dest->af == af &&
+	hash_for_each_possible_rcu(mhs->by_dest, s, node,
+				   mhs_dest_key(mhs, af, from, mhs->port))
+		if (s->dest->af == af && s->dest->port == mhs->port &&
 		    ip_vs_addr_equal(af, &s->dest->addr, from))
 			return s;
-	}
 	return NULL;
 }
 
@@ -247,7 +241,7 @@ static bool chance_answer(const struct chance_packet *c, u16 af,
 	    !ip_vs_addr_equal(c->p.af, &c->p.iph.saddr, &c->p.iph.daddr))
 		return false;
 	th = skb_header_pointer(c->p.skb, c->p.iph.len, sizeof(_th), &_th);
-	s = th ? chance_sender(c->mhs, af, from, ntohs(th->window)) : NULL;
+	s = th ? chance_sender(c->mhs, af, from) : NULL;
 	if (s && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
 	    READ_ONCE(s->nonce))
 		WRITE_ONCE(s->answered, jiffies ? : 1);
@@ -281,23 +275,22 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s, *to;
 	struct mhs *mhs;
-	u32 *slot, w;
 	int verdict;
 	bool drop;
+	u32 w;
 
 	if (!chance_valid(c->p.skb) || !chance_parse(ipvs, c) ||
 	    chance_answer(c, af, from))
 		return NF_DROP;
 	mhs = c->mhs;
-	slot = mhs_slot(mhs, c->client, c->cport);
-	s = chance_sender(mhs, af, from, mhs_slot_old(READ_ONCE(*slot)));
+	s = chance_sender(mhs, af, from);
 	if (!s)
 		return NF_DROP;
 	mhs_chance_count(mhs, MHS_CHANCE_RETURNED);
 	/* Before the slot is read, as in mhs_ask_begin() */
 	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
 		return NF_DROP;
-	w = mhs_slot_read(slot);
+	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
 	to = chance_next(mhs, w, s, &drop);
 	carrier = to ? rcu_dereference(to->carrier) : NULL;
 	if (drop || !chance_route(c->p.net->net, c->p.skb, c->p.af)) {
@@ -375,7 +368,6 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 	th->dest = mhs->port;
 	th->seq = htonl(s->nonce >> 32);
 	th->ack_seq = htonl(s->nonce);
-	th->window = htons(s->idx);
 	th->doff = sizeof(*th) / 4;
 	th->ack = 1;
 	if (six) {
@@ -440,22 +432,39 @@ static void chance_clamp(struct mhs_server *s)
 		cmpxchg(&s->answered, at, (now - CHANCE_DEAD) ? : 1);
 }
 
-/* Ask all servers whether they answer, in each second */
-void mhs_chance_poll(struct mhs *mhs)
+static void chance_poll(struct mhs *mhs, struct list_head *servers)
 {
 	struct mhs_server *s;
 
 	lockdep_assert_held(&mhs->lock);
-	if (!READ_ONCE(mhs->chance))
-		return;
-	list_for_each_entry(s, &mhs->listed, list) {
+	list_for_each_entry(s, servers, list) {
 		chance_clamp(s);
 		chance_ask(mhs, s);
 	}
-	list_for_each_entry(s, &mhs->gone, list) {
-		chance_clamp(s);
-		chance_ask(mhs, s);
+}
+
+/* Ask all servers whether they answer, in each second.  Not in the queue of rebuilds:
+ * one may take seconds, and then servers that answer would be silent.
+ */
+void mhs_chance_work(struct work_struct *work)
+{
+	struct mhs_net *mn = container_of(to_delayed_work(work),
+					  struct mhs_net, chance_work);
+	struct mhs *mhs = NULL;
+	loff_t pos = 0;
+
+	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
+		if (!READ_ONCE(mhs->chance))
+			continue;
+		mutex_lock(&mhs->lock);
+		chance_poll(mhs, &mhs->listed);
+		chance_poll(mhs, &mhs->gone);
+		mutex_unlock(&mhs->lock);
 	}
+	mutex_lock(&mn->lock);
+	if (mn->chance_hooked)
+		queue_delayed_work(system_long_wq, &mn->chance_work, HZ);
+	mutex_unlock(&mn->lock);
 }
 
 /* A server comes, perhaps again: whether it answers is not known */
@@ -519,6 +528,8 @@ static int chance_hooks(struct mhs_net *mn)
 	err = nf_register_net_hooks(mn->net, mn->chance_ops,
 				    ARRAY_SIZE(mn->chance_ops));
 	mn->chance_hooked = !err;
+	if (!err)
+		queue_delayed_work(system_long_wq, &mn->chance_work, 0);
 	return err;
 }
 
@@ -550,6 +561,7 @@ void mhs_chance_exit(struct mhs_net *mn)
 	mutex_lock(&mn->lock);
 	chance_hooks(mn);
 	mutex_unlock(&mn->lock);
+	cancel_delayed_work_sync(&mn->chance_work);
 	if (hooked)
 		synchronize_net();
 }

@@ -97,8 +97,6 @@ static struct mhs *ctl_new(struct ip_vs_service *svc)
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
 	ida_init(&mhs->indexes);
-	/* BH: lockdep takes its lock for that of indexes, of RCU callbacks, too */
-	xa_init_flags(&mhs->by_id, XA_FLAGS_LOCK_BH | XA_FLAGS_ACCOUNT);
 	mutex_init(&mhs->lock);
 	INIT_DELAYED_WORK(&mhs->work, mhs_work);
 	refcount_set(&mhs->refcnt, 1);

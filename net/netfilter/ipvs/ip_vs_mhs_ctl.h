@@ -7,8 +7,7 @@
  *	ip_vs_mhs_net.c		namespaces, sysctls
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
  *	ip_vs_mhs_api.c		for the lane, a module of its own
- *	ip_vs_mhs_work.c	changes, clocks, the work of a service
- *	ip_vs_mhs_settle.c	settling
+ *	ip_vs_mhs_work.c	changes, settling, clocks, the work of a service
  *	ip_vs_mhs_server.c	real servers and their carriers
  *	ip_vs_mhs_slots.c	rebuilds and walks of the slots
  *	ip_vs_mhs_time.c	hold time, pin time, life of entries
@@ -52,15 +51,10 @@ void mhs_api_put(void);
 void mhs_work_changed(struct mhs *mhs);
 void mhs_work_build(struct mhs *mhs);
 void mhs_work_poll_stateful(struct mhs *mhs);
-u32 mhs_work_recount(struct mhs *mhs);
+u32 mhs_work_entries(const struct mhs *mhs);
 void mhs_work(struct work_struct *work);
-
-/* settle */
-void mhs_settle_on(struct mhs *mhs, unsigned long *delay);
-void mhs_settle_flags(struct mhs *mhs);
 void mhs_settle_start(struct mhs *mhs, bool whole);
 void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change);
-void mhs_settle_note_gap(struct mhs *mhs);
 
 /* server */
 bool mhs_server_leaves(const struct mhs_server *s);
@@ -111,12 +105,6 @@ static inline bool mhs_time_due(unsigned long then, unsigned long *delay)
 static inline void mhs_queue(struct mhs *mhs, unsigned long delay)
 {
 	mod_delayed_work(mhs_slots_wq, &mhs->work, delay);
-}
-
-/* Take the first index that is free, or -ENOSPC, -ENOMEM */
-static inline int mhs_server_index(struct mhs *mhs)
-{
-	return ida_alloc_range(&mhs->indexes, 1, MHS_IDX_MAX, GFP_KERNEL);
 }
 
 /* Jiffies that must pass between two rebuilds: four times the last one's */

@@ -2,23 +2,27 @@
 /* IPVS stateless Maglev scheduler: connection entries and their limit */
 #include "ip_vs_mhs_pkt.h"
 
+static bool entries_below(const struct mhs_entries *e, u32 limit)
+{
+	return atomic_read(&e->made) + READ_ONCE(e->counted) < limit;
+}
+
 /* May the service have one more entry, up to @limit?  If so, it counts as made;
  * net_work() finds the room that ended entries leave.  A flood may go to every
  * service: all together have a limit, too, a third of which is for older flows.
  */
 bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins)
 {
-	int total = READ_ONCE(mhs->net->max_total_entries);
-	u32 counted = READ_ONCE(mhs->counted);
+	struct mhs_entries *own = &mhs->entries, *all = &mhs->net->entries;
+	u32 total = READ_ONCE(mhs->net->max_total_entries);
 
 	if (begins)
 		total -= total / 3;
-	if (atomic_read(&mhs->ipvs->conn_count) - READ_ONCE(mhs->net->others) >=
-	    total)
+	/* The reads keep a flood above a limit from writing the cache lines */
+	if (!entries_below(own, limit) || !entries_below(all, total))
 		return false;
-	/* The read keeps a flood above the limit from writing the cache line */
-	return atomic_read(&mhs->made) + counted < limit &&
-	       atomic_inc_return(&mhs->made) + counted <= limit;
+	atomic_inc(&all->made);
+	return atomic_inc_return(&own->made) + READ_ONCE(own->counted) <= limit;
 }
 
 /* May mhs send the packets of an entry, which saves the core a second lookup?

@@ -204,7 +204,6 @@ struct mhs_lane_net {
 struct mhs_lane_packet {
 	struct mhs_net			*mn;
 	struct mhs_lane_net		*lane;		/* of mn */
-	const struct mhs_hash		*hash;
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */

@@ -175,7 +175,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	u64 hash;
 	u32 w;
 
-	/* Pairs with the release in mhs_settle_on() */
+	/* Pairs with the release in settle_on() */
 	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||
 		     p->transport != IPPROTO_TCP ||
 		     READ_ONCE(svc->flags) & (MHS_SVC_PERSISTENT |
@@ -238,7 +238,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	}
 	if (unlikely(!lane_parse(p, v6)))
 		return MHS_LANE_FRAME;
-	p->mhs = mhs_svc_in(p->hash, v6 ? AF_INET6 : AF_INET,
+	p->mhs = mhs_svc_in(p->mn, v6 ? AF_INET6 : AF_INET,
 			    p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;

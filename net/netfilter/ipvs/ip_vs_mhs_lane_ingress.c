@@ -86,10 +86,6 @@ unsigned int mhs_lane_ingress_hook(void *priv, struct sk_buff *skb,
 	p.lane = priv;
 	p.mn = p.lane->mn;
 	p.in = state->in;
-	p.hash = rcu_dereference(p.mn->hash);
-	/* Without services no packet is counted */
-	if (!p.hash)
-		return NF_ACCEPT;
 	why = ingress_ask(&p, skb);
 	mhs_lane_count(&p, why);
 	if (why)

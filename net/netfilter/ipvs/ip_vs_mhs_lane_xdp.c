@@ -205,9 +205,7 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	/* net_generic() would enter another section of RCU */
 	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[id];
 	p.lane = rcu_dereference(p.mn->lane_net);
-	p.hash = rcu_dereference(p.mn->hash);
-	/* Without services no packet is counted */
-	if (unlikely(!p.lane || !p.hash))
+	if (unlikely(!p.lane))
 		return 0;
 	why = xdp_ask(&p, xdp, quick);
 	if (quick && unlikely(why == MHS_LANE_MAX))

@@ -53,11 +53,10 @@ static void net_work(struct work_struct *work)
 	struct mhs_net *mn = container_of(to_delayed_work(work),
 					  struct mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
-	const atomic_t *all = &ipvs->conn_count;
-	bool backup, begins, foreign, conntrack, full;
+	u32 all_made = atomic_read(&mn->entries.made), all = 0, made, n;
+	bool backup, begins, foreign, conntrack;
 	struct mhs *mhs;
 	loff_t pos = 0;
-	s64 ours = 0;
 
 	mutex_lock(&mn->lock);
 	/* a carrier's IP_VS_CONN_F_NFCT is fixed: replace the carriers */
@@ -65,6 +64,7 @@ static void net_work(struct work_struct *work)
 	if (conntrack != mn->conntrack)
 		list_for_each_entry(mhs, &mn->list, net_list)
 			net_refresh(mhs);
+	mhs = NULL;
 	mn->conntrack = conntrack;
 
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
@@ -73,21 +73,20 @@ static void net_work(struct work_struct *work)
 	WRITE_ONCE(mn->backup, backup);
 	mutex_unlock(&mn->lock);
 
-	/* half below the limit it does not matter whose the entries are */
-	full = atomic_read(all) > READ_ONCE(mn->max_total_entries) / 2;
-	mhs = NULL;
 	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
 		if (begins)
 			mhs_slots_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		mhs_work_poll_stateful(mhs);
-		mhs_chance_poll(mhs);
-		if (full || atomic_read(&mhs->made) + mhs->counted)
-			ours += mhs_work_recount(mhs);
+		/* entries made from now on may count twice, until the next count */
+		made = atomic_read(&mhs->entries.made);
+		n = made + mhs->entries.counted ? mhs_work_entries(mhs) : 0;
+		WRITE_ONCE(mhs->entries.counted, n - made);
 		mutex_unlock(&mhs->lock);
+		all += n;
 		cond_resched();
 	}
-	WRITE_ONCE(mn->others, full ? max_t(s64, atomic_read(all) - ours, 0) : 0);
+	WRITE_ONCE(mn->entries.counted, all - all_made);
 
 	mutex_lock(&mn->lock);
 	foreign = mhs_foreign(ipvs, mn->services, mn->fwm_services);
@@ -99,18 +98,8 @@ static void net_work(struct work_struct *work)
 	mutex_unlock(&mn->lock);
 }
 
-static int net_hash(struct mhs_net *mn)
-{
-	struct mhs_hash *hash = kvzalloc_obj(*hash, GFP_KERNEL_ACCOUNT);
-
-	if (!hash)
-		return -ENOMEM;
-	rcu_assign_pointer(mn->hash, hash);
-	return 0;
-}
-
-/* A service comes.  The table of services, the hooks and the work of a
- * namespace come with its first service.  After an error nothing is attached.
+/* A service comes.  The hooks and the work of a namespace come with its first
+ * service.  After an error nothing is attached.
  */
 int mhs_net_attach(struct mhs *mhs)
 {
@@ -122,11 +111,6 @@ int mhs_net_attach(struct mhs *mhs)
 	if (err)
 		goto unlock;
 	if (list_empty(&mn->list)) {
-		err = net_hash(mn);
-		if (err) {
-			mhs_hook_put(mn, mhs);
-			goto unlock;
-		}
 		mn->conntrack = mhs_conntrack(mhs->ipvs);
 		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
 	}
@@ -150,10 +134,8 @@ unlock:
 void mhs_net_detach(struct mhs *mhs)
 {
 	struct mhs_net *mn = mhs->net;
-	struct mhs_hash *hash;
 
 	mutex_lock(&mn->lock);
-	hash = rcu_dereference_protected(mn->hash, lockdep_is_held(&mn->lock));
 	list_del_init(&mhs->net_list);
 	hash_del_rcu(&mhs->node);
 	RCU_INIT_POINTER(mhs->cid, NULL);
@@ -161,10 +143,6 @@ void mhs_net_detach(struct mhs *mhs)
 	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mhs_hook_put(mn, mhs);
-	if (list_empty(&mn->list)) {
-		RCU_INIT_POINTER(mn->hash, NULL);
-		mhs->hash = hash;
-	}
 	mutex_unlock(&mn->lock);
 }
 
@@ -259,6 +237,7 @@ static int __net_init net_init(struct net *net)
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
+	INIT_DELAYED_WORK(&mn->chance_work, mhs_chance_work);
 	/* no service can come, see ctl_init_service() */
 	if (net->user_ns != &init_user_ns)
 		return 0;

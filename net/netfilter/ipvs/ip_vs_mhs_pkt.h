@@ -60,7 +60,7 @@ struct mhs_error {
 /* chance */
 bool mhs_chance_answers(const struct mhs_server *s);
 bool mhs_chance_cut(const struct mhs_server *s);
-void mhs_chance_poll(struct mhs *mhs);
+void mhs_chance_work(struct work_struct *work);
 void mhs_chance_new(struct mhs_server *s);
 bool mhs_chance_waits(struct mhs *mhs);
 int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
@@ -94,6 +94,8 @@ struct mhs_cid {
 	u16			af;
 	__be16			port;
 	bool			keyed;
+	u8			bits;	/* first bits of IDs, a bit each */
+	struct mhs_cid		*next;	/* of the service, other bits */
 	union nf_inet_addr	addr;
 	MHS_AES_KEY		key;
 };
@@ -101,8 +103,6 @@ struct mhs_cid {
 struct mhs_server *mhs_cid_ask(struct mhs_ask *q, const u8 *h,
 			       unsigned int bytes);
 struct mhs_server *mhs_cid_server(const struct mhs *mhs, __be32 id);
-int mhs_cid_add(struct mhs_server *s);
-void mhs_cid_del(struct mhs_server *s);
 void mhs_cid_attach(struct mhs *mhs);
 void mhs_cid_check(struct mhs_server *s);
 void mhs_cid_exit(struct mhs_net *mn);
@@ -145,12 +145,12 @@ mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 
 /* The service by address and port, without a reference, or NULL.  Under RCU. */
 static __always_inline struct mhs *
-mhs_svc_in(const struct mhs_hash *hash, u16 af, u16 protocol,
+mhs_svc_in(const struct mhs_net *mn, u16 af, u16 protocol,
 	   const union nf_inet_addr *addr, __be16 port)
 {
 	struct mhs *mhs;
 
-	hash_for_each_possible_rcu(hash->services, mhs, node,
+	hash_for_each_possible_rcu(mn->by_key, mhs, node,
 				   mhs_svc_key(af, addr, port))
 		if (mhs->port == port && mhs->af == af &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
@@ -210,7 +210,7 @@ static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
-	/* Before the slot is read.  Pairs with the release in mhs_settle_on(): a
+	/* Before the slot is read.  Pairs with the release in settle_on(): a
 	 * settled service has its final table.
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settle) == MHS_SETTLING))

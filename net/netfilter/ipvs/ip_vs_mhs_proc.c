@@ -61,7 +61,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		cnt[i] = mhs_svc_counted(mhs, BIT(i));
 	cnt[MHS_CNT_STATELESS] += cnt[MHS_CNT_LANE_STABLE];
 	cnt[MHS_CNT_LANE] += cnt[MHS_CNT_LANE_STABLE];
-	entries = mhs_work_recount(mhs);
+	entries = mhs_work_entries(mhs);
 	list_for_each_entry(s, &mhs->gone, list)
 		gone++;
 	now = jiffies;

@@ -42,11 +42,13 @@ struct mhs_quic {
 
 #define MHS_QUIC_CID_MAX	20
 
-/* mhs_quic_id() reads at most a long header, the length of an ID, and of the ID
- * the first octet and the block of a keyed one
+/* Octets of an ID behind the first one: the server's and a nonce of 4 at least, or
+ * both in one block.  mhs_quic_id() reads at most a long header, the length of an ID,
+ * and these.
  */
-#define MHS_QUIC_ID		16
-#define MHS_QUIC_BYTES		(sizeof(struct mhs_quic) + 2 + MHS_QUIC_ID)
+#define MHS_QUIC_PLAIN		8
+#define MHS_QUIC_BLOCK		16
+#define MHS_QUIC_BYTES		(sizeof(struct mhs_quic) + 2 + MHS_QUIC_BLOCK)
 
 /* Has a long header that type, of version 1 or 2? */
 static inline bool mhs_quic_is(const struct mhs_quic *h, u8 v1, u8 v2)

@@ -22,12 +22,9 @@ void mhs_svc_publish(struct mhs *mhs)
 {
 	u32 key = mhs->fwmark ? mhs->fwmark :
 		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
-	struct mhs_hash *hash;
 
 	mutex_lock(&mhs->net->lock);
-	hash = rcu_dereference_protected(mhs->net->hash,
-					 lockdep_is_held(&mhs->net->lock));
-	hash_add_rcu(hash->services, &mhs->node, key);
+	hash_add_rcu(mhs->net->by_key, &mhs->node, key);
 	mutex_unlock(&mhs->net->lock);
 }
 
@@ -35,19 +32,14 @@ void mhs_svc_publish(struct mhs *mhs)
 struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 			 const union nf_inet_addr *addr, __be16 port)
 {
-	const struct mhs_hash *hash = rcu_dereference(mn->hash);
-
-	return hash ? mhs_svc_in(hash, af, protocol, addr, port) : NULL;
+	return mhs_svc_in(mn, af, protocol, addr, port);
 }
 
 struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 {
-	struct mhs_hash *hash = rcu_dereference(mn->hash);
 	struct mhs *mhs;
 
-	if (!hash)
-		return NULL;
-	hash_for_each_possible_rcu(hash->services, mhs, node, fwmark)
+	hash_for_each_possible_rcu(mn->by_key, mhs, node, fwmark)
 		if (mhs->fwmark == fwmark && mhs->af == af)
 			return mhs;
 	return NULL;
@@ -79,7 +71,9 @@ struct mhs_server *mhs_svc_server(const struct mhs *mhs,
 {
 	struct mhs_server *s;
 
-	hash_for_each_possible_rcu(mhs->by_dest, s, node, (unsigned long)dest,
+	hash_for_each_possible_rcu(mhs->by_dest, s, node,
+				   mhs_dest_key(mhs, dest->af, &dest->addr,
+					       dest->port),
 				   lockdep_is_held(&mhs->lock))
 		if (s->dest == dest)
 			return s;
@@ -197,7 +191,6 @@ void mhs_svc_put(struct mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))
 		return;
-	kvfree(mhs->hash);
 	free_percpu(mhs->cnt);
 	kvfree(mhs->slots);
 	/* The last reference is gone: no reader and no writer is left */

@@ -67,15 +67,15 @@ def long_header(kind, version, token, size, name):
     return head + struct.pack("!H", 0x4000 | rest) + os.urandom(rest)
 
 
-def named(server, v6, key):
+def named(server, v6, key, bits):
     """The ID of the server sN, as it would issue it."""
     if not re.fullmatch(r"s\d", server):
         return bytes.fromhex(server)
     address = ipaddress.ip_address(
         f"{'fd02::' if v6 else '10.2.0.'}1{server[1:]}").packed[-4:]
-    if not key:
-        return os.urandom(1) + address + os.urandom(4)
-    return os.urandom(1) + encrypted(key, address)
+    first = bytes([bits << 5 | os.urandom(1)[0] & 0x1f])
+    return first + (encrypted(key, address) if key else
+                    address + os.urandom(4))
 
 
 @functools.lru_cache(None)
@@ -193,7 +193,8 @@ class Client:
     def datagram(self, kind, server):
         kind, at, name = kind.partition("@")
         return datagram(kind, self.args.size, at and named(
-            name or server, self.family == socket.AF_INET6, self.args.key))
+            name or server, self.family == socket.AF_INET6, self.args.key,
+            self.args.bits))
 
     def burst(self, flows, kind, timeout):
         sel = selectors.DefaultSelector()
@@ -308,6 +309,7 @@ def main():
     p.add_argument("--size", type=int, default=32, help="of plain ones")
     p.add_argument("--echo", action="store_true", help="compare the answer")
     p.add_argument("--key", help="of connection IDs, 32 hexadecimal digits")
+    p.add_argument("--bits", type=int, default=0, help="the first three of IDs")
     p.add_argument("--timeout", type=float, default=12,
                    help="seconds without an answer")
     args = parser.parse_args()

@@ -143,7 +143,6 @@ pinning() {
 busywait 20 pinning
 others 300
 check_cmp "entries of mh, and some of mhs" "$(conns)" -ge 300
-# mhs learns within a second that those are not its own
 sysctls dr net.ipv4.vs.mhs.max_total_entries=20
 result "beside those of mh there is room" "$(busywait 30 some_entries; echo $?)"
 report hostile pin $((MHS_PACKETS * 2 / 10))

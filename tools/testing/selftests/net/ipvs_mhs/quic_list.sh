@@ -52,6 +52,22 @@ keyed() {
 	ids "=${KEY/8/9}"
 	moves
 	strays "keyed: another key"
+	ids =0: "=1:$KEY"
+	moves
+	strays "keyed: another key to come"
+	flow_end c4
+	flow_end c6
+	pair_clients --key $KEY --bits 1
+	pair_edit -e 1 -g -w 1
+	busywait 20 pair_state stable
+	pair open $N
+	pair ping initial
+	moves
+	stays "two configurations: keyed"
+	flow c4 ping short@070a02000cdeadbeef
+	check "two configurations: plain" "$N" "$(value s2)"
+	check "two configurations: others" "- - -" "$(by_id 470a02000cdeadbeef) $(
+		by_id 270a02000cdeadbeef) $(by_id e70a02000cdeadbeef)"
 	dr ipvsadm -C
 }
 
@@ -88,7 +104,7 @@ written() {
 fresh_module
 modprobe -q libaes
 aes=$(grep -cE ' aes_decrypt(\s|$)' /proc/kallsyms)
-plan $((aes ? 42 : 37))
+plan $((aes ? 54 : 44))
 quic_net
 ids
 
@@ -115,7 +131,8 @@ check "lookup: mhsstat" "070a02000cdeadbeef -> 10.2.0.12:$PORT" "$(dr \
 	"$top/scripts/mhsstat" lookup -u "$SVC4" --cid 070a02000cdeadbeef |
 	head -n 1)"
 check "lookup: an ID of no server" - "$(by_id 070a020099deadbeef)"
-check "lookup: too short" - "$(by_id 070a0200)"
+check "lookup: too short" - "$(by_id 070a02000cdeadbe)"
+check "lookup: of no configuration" - "$(by_id e70a02000cdeadbeef)"
 for id in 0 0x07 "$(printf '00%.0s' {1..21})"; do
 	by_id "$id" >/dev/null 2>&1
 	check "lookup: $id: refused" 1 $?
@@ -127,6 +144,9 @@ refused "$VIP4:444"
 refused "$VIP4:$PORT x"
 refused "$VIP4:$PORT $VIP4:$PORT"
 refused "$VIP4:$PORT=00"
+refused "$VIP4:$PORT=7:"
+refused "$VIP4:$PORT=0: $VIP4:$PORT=1: $VIP4:$PORT=0:"
+refused "$VIP4:$PORT=0: $VIP4:$PORT"
 refused "$VIP4:$PORT"$'\n'x
 refused "$(printf '%0100d' 0)"
 dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$VIP4:$PORT"
