@@ -71,6 +71,7 @@ class Known(facts.Facts):
         self.ha_suspend = False
         self.btf = True
         self.lane = {}
+        self.lane_loaded = False
         self.links = facts.links(LINKS)
         self.neighbours = facts.neighbours(NEIGHBOURS)
         self.routes = facts.routes(ROUTES, ROUTED, "")
@@ -142,7 +143,9 @@ CAUSES = {
     "no-server": lambda k: service(k, servers=0, state="settling"),
     "settling": lambda k: service(k, state="settling"),
     "pin-ms": lambda k: setattr(k.host, "pin_ms", 60000),
-    "lane-off": lambda k: sysctl(k, ingress="eth0"),
+    "lane-off": lambda k: (
+        setattr(k, "lane_loaded", True), k.links.update(facts.links(
+            "2: eth0: <UP> mtu 1500 xdp/id:7 qdisc noqueue\n"))),
     "lane-marks": lambda k: (sysctl(k, lane="1", ingress="eth0"),
                              k.lane.update(mark=5), core(k, OTHER)),
     "lane-backup": lambda k: (sysctl(k, lane="1", ingress="eth0"),

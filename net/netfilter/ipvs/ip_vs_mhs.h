@@ -32,7 +32,7 @@
  *	Only the work of a service builds its table.  done_service() waits for
  *	that work, a reader of /proc for a rebuild, the exit of a namespace for
  *	the work of the namespace: all without the locks that works take.  With
- *	net.lock held only mhs_net_attach() looks at slots, of its own service.
+ *	net.lock held only net_attach() looks at slots, of its own service.
  *
  * Who writes what
  * ---------------

@@ -3,8 +3,7 @@
  * the packet path includes this header.
  *
  *	ip_vs_mhs_main.c	module, parameters, names
- *	ip_vs_mhs_ctl.c		callbacks of the core
- *	ip_vs_mhs_net.c		namespaces, sysctls
+ *	ip_vs_mhs_ctl.c		callbacks of the core; namespaces, sysctls
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
  *	ip_vs_mhs_api.c		for the lane, a module of its own
  *	ip_vs_mhs_work.c	changes, settling, clocks, the work of a service
@@ -21,13 +20,9 @@
 
 /* ctl */
 extern const struct ip_vs_scheduler mhs_ctl_scheduler;
-
-/* net */
 int mhs_net_register(void);
 void mhs_net_unregister(void);
 int mhs_net_ready(void);
-int mhs_net_attach(struct mhs *mhs);
-void mhs_net_detach(struct mhs *mhs);
 
 /* proc */
 extern const struct seq_operations mhs_proc_ops;
