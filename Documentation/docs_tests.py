@@ -101,12 +101,12 @@ class Complete(unittest.TestCase):
         _, table, lane = re.split(r"/proc/net/ip_vs_mhs\n===|"
                                   r"/proc/net/ip_vs_mhs_lane\n===", self.TEXT)
         self.assertEqual(self.array("proc_columns"), self.rows(table))
-        self.assertEqual(self.array("lane_names"), self.rows(lane))
+        self.assertEqual(self.array("api_names"), self.rows(lane))
 
     def test_reasons_and_remedies_of_the_lane(self):
         table = self.LANE.split("Which packets take it\n===")[1]
         table = table.split("Switch it on\n===")[0].split("remedy\n")[1]
-        self.assertEqual(self.array("lane_names")[1:], self.rows(table))
+        self.assertEqual(self.array("api_names")[1:], self.rows(table))
 
 
 class Shares(unittest.TestCase):
