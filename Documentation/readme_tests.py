@@ -178,11 +178,3 @@ class References(unittest.TestCase):
                     seen.add(page)
                     left.append(page)
         self.assertEqual(seen, set(PAGES))
-
-    def test_tests_that_pages_name_are_there(self):
-        named = {name for page in PAGES for name in re.findall(
-            r"\(``(\w+\.sh)``\)", page.read_text())}
-        self.assertGreater(len(named), 3)
-        here = TOP / "tools/testing/selftests/net/ipvs_mhs"
-        self.assertEqual([name for name in named
-                          if not (here / name).exists()], [])

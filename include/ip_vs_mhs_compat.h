@@ -117,24 +117,6 @@ static inline struct ip_vs_cpu_stats *mhs_total_stats(struct netns_ipvs *ipvs)
 #endif
 }
 
-/* May other schedulers have services by firewall mark here?  Yes if the core
- * counts more such services than ours, @fwm, or, without a count of them, more
- * services than ours, @known.
- */
-static inline bool mhs_foreign(struct netns_ipvs *ipvs, int known, int fwm)
-{
-#ifdef MHS_HAVE_FWM_SERVICES
-	int i, n = 0;
-
-	for (i = 0; i < ARRAY_SIZE(ipvs->fwm_services); i++)
-		n += atomic_read(&ipvs->fwm_services[i]);
-	return n != fwm;
-#else
-	return READ_ONCE(ipvs->num_services) +
-	       READ_ONCE(ipvs->num_services6) != known;
-#endif
-}
-
 /* Update the state of entry @cp by a request, as the core does */
 static inline void
 mhs_set_state(struct ip_vs_conn *cp, const struct sk_buff *skb,

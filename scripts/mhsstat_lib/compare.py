@@ -16,8 +16,8 @@ _CHANGE = "in a change of servers connections that move between them break"
 _LIMIT = "in a change one of them may refuse entries, and connections break there"
 _ENTRY = "connections with an entry on one of them break on the other"
 # parameter of the module: what a difference breaks
-_PARAMETERS = {"hash_key_print": _TABLES, "mark_ignore": _ENTRY,
-               "quic_ports": _CHANGE, "stay_ports": _CHANGE}
+_PARAMETERS = {"hash_key_print": _TABLES, "quic_ports": _CHANGE,
+               "stay_ports": _CHANGE}
 # sysctl below net.ipv4.vs: the same
 _SETTINGS = {
     "mhs/hold_ms": _CHANGE, "mhs/pin_ms": _CHANGE, "timeouts": _CHANGE,

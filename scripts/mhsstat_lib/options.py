@@ -141,9 +141,8 @@ def _add_plan(commands):
                        help="the servers after it, as of --from")
     group = sub.add_argument_group("the director")
     group.add_argument("--from", dest="from_file", metavar="FILE",
-                       help="its servers, from 'ipvsadm -S -n' or a copy of "
-                            "/proc/net/ip_vs, '-' for standard input (default: "
-                            "this host's)")
+                       help="its servers, from 'ipvsadm -S -n', '-' for standard "
+                            "input (default: this host's)")
     group.add_argument("--table-size", type=_size, metavar="SLOTS",
                        help="of the table (default: the module's)")
     key = group.add_mutually_exclusive_group()
@@ -213,4 +212,5 @@ def parser():
     for add in (_add_show, _add_watch, _add_wait, _add_drain, _add_plan,
                 _add_check, _add_lookup, _add_compare):
         add(commands)
+    top.commands = commands.choices
     return top

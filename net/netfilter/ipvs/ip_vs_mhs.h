@@ -53,9 +53,9 @@
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
  *		under mhs.lock	server.state, server.silent, dirty
- *		under net.lock	net.services, net.fwm_services, net.backup
+ *		under net.lock	net.fwm_services, net.backup
  *		in a work	addr_only
- *		anywhere	net.changed; net.foreign, as packets do
+ *		anywhere	net.changed
  *
  * The life of a server
  * --------------------
@@ -316,8 +316,7 @@ struct mhs_net {
 	unsigned int		max_total_entries; /* of all services */
 	unsigned int		stateless;
 	unsigned int		lane;
-	int			services;	/* of mhs; read by packets */
-	int			fwm_services;	/* of these by firewall mark */
+	int			fwm_services;	/* of mhs; read by packets */
 	u32			marked_at;	/* jiffies, by icmp_marked() */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
@@ -326,8 +325,6 @@ struct mhs_net {
 	/* services by address and port, or by mark; written under lock */
 	DECLARE_HASHTABLE(by_key, MHS_SVC_BITS);
 	struct mhs_entries	entries;	/* of all services */
-	/* another scheduler may have a service by firewall mark */
-	bool			foreign;
 	bool			backup;		/* role of the sync daemon */
 	unsigned long		changed;	/* jiffies, any server */
 
@@ -341,7 +338,6 @@ struct mhs_net {
 	bool			chance_hooked;
 	struct delayed_work	chance_work;	/* while it is true */
 	struct delayed_work	work;		/* net_work() */
-	bool			was_foreign;	/* at the last poll */
 	bool			conntrack;	/* vs.conntrack, the same */
 	unsigned long		lane_gone;	/* in lanes, of services that went */
 	struct ctl_table	*table;		/* of init and exit */

@@ -83,7 +83,7 @@ struct mhs_server *mhs_cid_ask(struct mhs_ask *q, const u8 *h,
 	struct mhs_server *s = NULL;
 	unsigned int at;
 
-	if (!cid || q->facts & (MHS_PKT_CONNLESS | MHS_SVC_UNSURE))
+	if (!cid || q->facts & MHS_PKT_CONNLESS)
 		return NULL;
 	at = mhs_quic_id(h, bytes, MHS_QUIC_PLAIN);
 	if (!at)

@@ -112,7 +112,7 @@ static void net_work(struct work_struct *work)
 					  struct mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 	u32 all_made = atomic_read(&mn->entries.made), all = 0, made, n;
-	bool backup, begins, foreign, conntrack;
+	bool backup, begins, conntrack;
 	struct mhs *mhs;
 	loff_t pos = 0;
 
@@ -147,10 +147,6 @@ static void net_work(struct work_struct *work)
 	WRITE_ONCE(mn->entries.counted, all - all_made);
 
 	mutex_lock(&mn->lock);
-	foreign = mhs_foreign(ipvs, mn->services, mn->fwm_services);
-	/* No record of a lane lasts longer than a second */
-	WRITE_ONCE(mn->foreign, foreign || mn->was_foreign);
-	mn->was_foreign = foreign;
 	if (!list_empty(&mn->list))
 		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
 	mutex_unlock(&mn->lock);
@@ -172,10 +168,7 @@ static int net_attach(struct mhs *mhs)
 		mn->conntrack = mhs_conntrack(mhs->ipvs);
 		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
 	}
-	WRITE_ONCE(mn->services, mn->services + 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
-	WRITE_ONCE(mn->foreign, true);
-	mn->was_foreign = true;
 	mhs_lane_changed(&mn->generation);
 	if (READ_ONCE(mn->backup))
 		mhs_slots_track_all(mhs);
@@ -198,7 +191,6 @@ static void net_detach(struct mhs *mhs)
 	hash_del_rcu(&mhs->node);
 	RCU_INIT_POINTER(mhs->cid, NULL);
 	mn->lane_gone += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
-	WRITE_ONCE(mn->services, mn->services - 1);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mhs_hook_put(mn, mhs);
 	mutex_unlock(&mn->lock);

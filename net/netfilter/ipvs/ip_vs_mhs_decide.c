@@ -167,15 +167,14 @@ u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
 	if (old == (MHS_SRV_IN | MHS_SRV_KNOWN | MHS_SRV_CARRIER) &&
 	    mhs_slot_stable(w) &&
 	    !(facts & (MHS_PKT_ERROR | MHS_SVC_ONE_PACKET | MHS_SVC_PERSISTENT |
-		       MHS_SVC_UNSURE | MHS_SVC_STATEFUL | MHS_SVC_SETTLING)))
+		       MHS_SVC_STATEFUL | MHS_SVC_SETTLING)))
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
 				   fresh ? MHS_BEGINS :
 				   facts & MHS_PKT_CONNLESS ? MHS_TO_CAND : 0);
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
-	/* Persistence, or another scheduler by mark, may choose the server */
-	if ((fresh || facts & MHS_PKT_CONNLESS) &&
-	    facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE))
+	/* Persistence may choose the server */
+	if ((fresh || facts & MHS_PKT_CONNLESS) && facts & MHS_SVC_PERSISTENT)
 		return decide_tracks();
 	/* Also while the table is not final: nobody resends plain UDP */
 	if (facts & MHS_PKT_CONNLESS)

@@ -22,8 +22,8 @@
  *
  * The core passes a mid-flow packet without an entry to the local stack, which
  * resets the connection.  A flow without an entry thus never goes to the core
- * while the slot has a server for the flow.  Persistence, an upper threshold or
- * an unknown mark affect new flows only.
+ * while the slot has a server for the flow.  Persistence and an upper threshold
+ * affect new flows only.
  */
 #ifndef _IP_VS_MHS_DECIDE_H
 #define _IP_VS_MHS_DECIDE_H
@@ -53,7 +53,6 @@
 #define MHS_SVC_SETTLING	0x100U	/* the table is not final yet */
 #define MHS_SVC_BACKUP		0x200U	/* the sync daemon adds entries */
 #define MHS_SVC_STATEFUL	0x400U	/* stateless=0: all flows get entries */
-#define MHS_SVC_UNSURE		0x800U	/* another scheduler may own the mark */
 /* Facts of the packet */
 #define MHS_PKT_FRESH		0x10000U	/* begins a flow */
 #define MHS_PKT_ENDS		0x20000U	/* ends a flow, or has none */
@@ -128,8 +127,7 @@ static inline u32 mhs_verdict(enum mhs_act act, enum mhs_cnt count, u32 flags)
 static inline bool mhs_decide_looks(u32 w, u32 facts)
 {
 	return mhs_slot_tracked(w) ||
-	       facts & (MHS_SVC_SETTLING | MHS_SVC_PERSISTENT | MHS_SVC_UNSURE |
-			MHS_SVC_BACKUP);
+	       facts & (MHS_SVC_SETTLING | MHS_SVC_PERSISTENT | MHS_SVC_BACKUP);
 }
 
 static inline bool mhs_decide_takes(u32 server)

@@ -480,8 +480,8 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
  * @verdict: set to the verdict of the hook if the packet is handled
  *
  * Plain UDP that leaves its entry does not go to the core, which would find the
- * entry until its last user puts it.  A new flow goes there if persistence or
- * another scheduler may choose its server.
+ * entry until its last user puts it.  A new flow goes there if persistence may
+ * choose its server.
  *
  * A packet that a claim refuses makes no entry while the claim is young: the
  * core would find that entry first, and one forged packet would break a new
@@ -494,7 +494,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		      unsigned int *verdict)
 {
-	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));
+	bool ours = !(q->facts & MHS_SVC_PERSISTENT);
 	struct ip_vs_conn *cp, *new = NULL;
 	struct mhs *mhs = q->mhs;
 	enum leaves leaves;

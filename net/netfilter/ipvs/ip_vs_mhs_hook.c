@@ -104,8 +104,6 @@ hook_request(struct mhs *mhs, struct mhs_packet *p)
 	u32 facts = p->facts;
 	struct mhs_ask q;
 
-	if (p->skb->mark && mhs_svc_unsure(mhs, p->skb->mark))
-		facts |= MHS_SVC_UNSURE;
 	if (p->iph.protocol == IPPROTO_UDP)
 		facts |= mhs_proto_udp_facts(mhs, p->dport, facts);
 	if (unlikely(!p->sport))

@@ -160,7 +160,7 @@ static inline bool mhs_lane_claim(u32 *generation, u32 was, u32 now)
 enum mhs_lane {
 	MHS_LANE_FORWARDED,
 	MHS_LANE_OFF,		/* lane=0, or IPVS is off here */
-	MHS_LANE_MARK,		/* a service by firewall mark may exist */
+	MHS_LANE_MARK,		/* a service by firewall mark exists */
 	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
 	MHS_LANE_BACKUP,	/* sync daemon's backup */
 	MHS_LANE_FRAME,		/* not to this device, or not plain TCP or UDP */

@@ -30,8 +30,7 @@ static enum mhs_lane lane_closed(const struct mhs_net *mn)
 	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
 		return MHS_LANE_OFF;
 	/* Netfilter sets marks later: a service by mark may own any packet */
-	if (READ_ONCE(mn->fwm_services) || READ_ONCE(mn->foreign) ||
-	    mhs_foreign(ipvs, READ_ONCE(mn->services), 0))
+	if (READ_ONCE(mn->fwm_services))
 		return MHS_LANE_MARK;
 	if (mhs_conntrack(ipvs))
 		return MHS_LANE_CONNTRACK;

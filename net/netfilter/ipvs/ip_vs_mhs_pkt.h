@@ -119,9 +119,6 @@ bool mhs_proto_parse(struct mhs_packet *p);
 bool mhs_proto_is_quic(__be16 port);
 u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts);
 
-/* svc */
-bool mhs_svc_unsure(const struct mhs *mhs, u32 mark);
-
 /* What follows stands in the order in which a packet runs it */
 
 /* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
@@ -198,7 +195,7 @@ static inline unsigned int mhs_flags(const struct mhs *mhs)
 }
 
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:
- * MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows.  Under RCU.
+ * MHS_PKT_*, as far as the caller knows.  Under RCU.
  */
 static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 				 const union nf_inet_addr *caddr, __be16 cport,

@@ -3,17 +3,11 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/inet.h>
-#include <linux/module.h>
-#include <linux/moduleparam.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
 
 #include "ip_vs_mhs_pkt.h"
-
-static unsigned int svc_mark_ignore __read_mostly;
-module_param_named(mark_ignore, svc_mark_ignore, uint, 0644);
-MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service by firewall mark (default 0)");
 
 unsigned int mhs_svc_net_id __read_mostly;
 
@@ -43,26 +37,6 @@ struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 		if (mhs->fwmark == fwmark && mhs->af == af)
 			return mhs;
 	return NULL;
-}
-
-/* May a service of another scheduler own the mark?  If the core does not count these,
- * its number of services and that of mhs differ briefly when one comes or goes:
- * net_work() clears mn->foreign only when they were equal twice, a second apart.
- */
-bool mhs_svc_unsure(const struct mhs *mhs, u32 mark)
-{
-	struct mhs_net *mn = mhs->net;
-
-	if (likely(!(mark & ~READ_ONCE(svc_mark_ignore))) || mhs->fwmark)
-		return false;
-	if (READ_ONCE(mn->foreign))
-		return true;
-	if (!mhs_foreign(mhs->ipvs, READ_ONCE(mn->services),
-			 READ_ONCE(mn->fwm_services)))
-		return false;
-	WRITE_ONCE(mn->foreign, true);
-	mhs_lane_changed(&mn->generation);
-	return true;
 }
 
 /* Find the server of an ip_vs_dest, listed or gone, without a reference */

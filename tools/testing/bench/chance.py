@@ -7,6 +7,8 @@ import packets
 
 KERNELS = (packets.COUNTED,)
 SECONDS = {"quick": 90, "full": 90}
+SOURCES = ("tools/net/ipvs_mhs/chance.bpf.c",)
+EXACT = {"chance": 0.01}
 WHAT = {"other": "of another port", "syn": "a SYN",
         "stays": "of a flow of this server", "cookie": "with a valid SYN cookie",
         "sent": "sent on, without the tunnel"}

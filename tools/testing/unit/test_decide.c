@@ -56,7 +56,7 @@ static const u32 servers[] = {
 
 static const u32 bits[] = {
 	MHS_SVC_PERSISTENT, MHS_SVC_ONE_PACKET, MHS_SVC_FALLBACK,
-	MHS_SVC_SETTLING, MHS_SVC_UNSURE, MHS_SVC_STATEFUL,
+	MHS_SVC_SETTLING, MHS_SVC_STATEFUL,
 	MHS_PKT_FRESH, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
 	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LEFT, MHS_PKT_STAYS,
 	MHS_ASK_NO_ENTRY, MHS_ASK_SEARCHED,
@@ -70,7 +70,7 @@ static bool has(const struct answer *a, u32 facts)
 /* No gate of the service stands before the table */
 static bool plain_service(const struct answer *a)
 {
-	return !has(a, MHS_SVC_PERSISTENT | MHS_SVC_SETTLING | MHS_SVC_UNSURE);
+	return !has(a, MHS_SVC_PERSISTENT | MHS_SVC_SETTLING);
 }
 
 /* A packet of a flow that began before, in a protocol that tells */

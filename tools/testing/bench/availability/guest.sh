@@ -65,6 +65,16 @@ all_entries() {
 	echo $((n + $(entries)))
 }
 
+# watch_entries: until killed; milliseconds since the change, which comes after 2 s
+watch_entries() {
+	local began=${EPOCHREALTIME/./}
+
+	while :; do
+		echo "@$by,$(((${EPOCHREALTIME/./} - began) / 1000 - 2000)),$(entries)"
+		nap 0.25
+	done
+}
+
 # Each server in turn is drained, replaced by an equal one, and back
 scenario_rolling() {
 	local i
@@ -93,8 +103,12 @@ scenario_drain() {
 	# the windows are short, so that the slots merge meanwhile, and long
 	# enough for each flow to come by in the second
 	[ "$by" != mhs ] || windows 1000 12000
+	watch_entries &
+	nap 2
 	out 1 weight
 	nap 16
+	kill $!
+	wait $! 2>/dev/null
 }
 
 # It is dead for the director, but still there

@@ -109,12 +109,9 @@ ELSEWHERE = {
     r"podman run ": (None, "it would load the module; check-container looks at the "
                            "image's command"),
     r"reboot$": (None, "it ends the machine"),
-    r"depmod$": (None, "writes the host's index of modules; make install "
-                       "runs it on a directory of its own"),
 }
 # pattern of the first line of a block that is no commands: what it is
 TEXTS = {
-    r"={3,} ": "a table of results",
     r"SERVICE {4}": "what mhsstat show prints",
     r"m \* F \* ": "a formula",
     r"mode: ipvs": "of kube-proxy's configuration",

@@ -288,7 +288,7 @@ lane_reasons() {
 	busywait 20 lane_turned Conntrack
 	lane_flows "vs.conntrack=1" Conntrack
 	sysctls dr net.ipv4.vs.conntrack=0
-	dr ipvsadm -A -f 7 -s rr
+	dr ipvsadm -A -f 7 -s mhs
 	busywait 20 lane_turned Mark
 	lane_flows "a service by mark" Mark
 	dr ipvsadm -D -f 7

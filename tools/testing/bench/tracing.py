@@ -12,15 +12,7 @@ import socket
 import threading
 
 import bench
-import packets
 
-KERNELS = (packets.COUNTED,)
-SECONDS = {"quick": 350, "full": 350}
-PACKETS = 64
-CASES = [{}]
-SHOWN = ("route", "mh established", "mhs established", "unstable entry",
-         "mh new", "unstable new")
-BEGINS = "packet_sendmsg"  # what a burst begins with; it ends in user space
 KERNEL_SPACE = 1 << 63
 
 
@@ -140,47 +132,3 @@ def trace(begins, run, last=False):
         tracer.join()
     shutil.rmtree(directory)
     return tracer.counts
-
-
-def measure(docs, mode):
-    del mode
-    counted = trace(BEGINS, lambda options, directory: packets.guest(
-        packets.COUNTED, CASES, 3000, *options, rounds=2, packets=PACKETS,
-        more=("--trace", directory)))
-    rows = []
-    for (method, what), counts in counted.items():
-        rows += [{"method": method, "what": what, "function": name,
-                  "module": module or "kernel",
-                  "instructions": f"{number / PACKETS:.2f}"}
-                 for (name, module), number in sorted(counts.items())]
-    bench.write_csv(docs / "functions.csv", rows)
-
-
-def draw(docs):
-    """By module, then the functions in which the kinds differ."""
-    cost = collections.defaultdict(float)
-    for row in bench.read_csv(docs / "functions.csv"):
-        number, kinds = float(row["instructions"]), (row["what"],)
-        if row["what"] == "generator":  # what the sender takes
-            number, kinds = -number, SHOWN
-        for what in kinds:
-            cost[row["method"], what, row["function"], row["module"]] += number
-    for method in ("routing",):
-        lines = collections.defaultdict(dict)
-        sums = collections.defaultdict(lambda: collections.defaultdict(float))
-        for (of, what, function, module), number in cost.items():
-            if of == method and what in SHOWN:
-                lines[module, function][what] = number
-                sums[module][what] += number
-        table = [[f"all of {module}",
-                  *(f"{round(sums[module][what]):,}" for what in SHOWN)]
-                 for module in ("kernel", "ip_vs", "ip_vs_mh", "ip_vs_mhs")]
-        for (module, function), of in sorted(
-                lines.items(), key=lambda item: (item[0][0],
-                                                 -max(item[1].values()))):
-            values = [of.get(what, 0) for what in SHOWN]
-            if max(values) - min(values) >= 50:
-                table.append([f"``{function}``",
-                              *(f"{round(value):,}" for value in values)])
-        bench.write_table(docs, f"functions-{method}",
-                          ["function", *SHOWN], table)
