@@ -51,6 +51,10 @@ def _add_all(sub):
                      help="all lines, also where the terminal has less room")
 
 
+def _add_json(sub):
+    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
+
+
 def _add_show(commands):
     sub = commands.add_parser("show", help="what every service is doing")
     _add_service(sub)
@@ -154,7 +158,7 @@ def _add_plan(commands):
     group.add_argument("--table-program", metavar="FILE",
                        help="where mhs_table is (default: beside mhsstat, or "
                             "where 'make tools' puts it)")
-    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
+    _add_json(sub)
 
 
 def _add_compare(commands):
@@ -166,6 +170,7 @@ def _add_compare(commands):
     sub.add_argument("file", nargs="+", metavar="FILE",
                      help="one for each director; '-' is standard input; a "
                           "single one is compared with this host")
+    _add_json(sub)
 
 
 def _add_check(commands):
@@ -183,7 +188,7 @@ def _add_check(commands):
                                          "intended here; may be repeated")
     sub.add_argument("-q", "--quiet", action="store_true",
                      help="warnings alone")
-    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
+    _add_json(sub)
 
 
 def _add_lookup(commands):
@@ -199,7 +204,7 @@ def _add_lookup(commands):
                       help="ADDRESS:PORT, as the client's packets have it")
     what.add_argument("--cid", metavar="HEX",
                       help="a QUIC connection ID: which server does it name?")
-    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
+    _add_json(sub)
 
 
 def parser():

@@ -929,6 +929,47 @@ class CommandLine(Files):
                 for word in action.option_strings[-1:]:
                     self.assertIn(word, completion)
 
+    def test_a_shell_completes(self):
+        """An interactive bash, with stand-ins for what it asks this host."""
+        stand_ins = self.directory / "ipvsadm"
+        stand_ins.write_text("#!/bin/sh\necho '  -> 10.2.0.11:80 Route 1 0 0'\n"
+                             "echo '  -> [fd02::b]:80 Route 1 0 0'\n")
+        stand_ins.with_name("awk").write_text(
+            "#!/bin/sh\n[ $# -eq 1 ] && exec /usr/bin/awk \"$@\"\n"
+            "echo 10.9.0.1:80; echo '[fd09::1]:443'\n")
+        for name in "ipvsadm", "awk":
+            (self.directory / name).chmod(0o755)
+        self.file("seen.json", "")
+        for line, want in (
+                ("che", "check "), ("wait --dra", "wait --drained "),
+                ("show -t 10.9", "show -t 10.9.0.1:80 "),
+                ("show -t [fd09::1]:4", "show -t [fd09::1]:443 "),
+                ("drain 10.2.0.11:", "drain 10.2.0.11:80 "),
+                ("plan -t 10.9.0.1:80 --weight 10.2", "plan -t 10.9.0.1:80 --weight "
+                 "10.2.0.11:80 "),
+                ("check --ignore ker", "check --ignore kernel-mh "),
+                ("compare see", "compare seen.json "),
+                ("compare --j", "compare --json "), ("check --moon", "check --moon")):
+            leader, follower = pty.openpty()
+            with subprocess.Popen(
+                    ["bash", "--norc", "--noprofile", "-i"], stdin=follower,
+                    stdout=follower, stderr=follower, cwd=self.directory,
+                    start_new_session=True, env={
+                        "PATH": f"{self.directory}:{os.environ['PATH']}", "PS1": "",
+                        "TERM": "dumb", "HISTFILE": ""}) as shell, \
+                    open(leader, "r+b", buffering=0) as screen:
+                os.close(follower)
+                screen.write(f"source {TOP}/scripts/mhsstat.bash-completion; mhsstat() "
+                             "{ echo \"<$*>\"; exit; }\n"
+                             f"mhsstat {line}\t'|'\n".encode())
+                text = b""
+                with contextlib.suppress(OSError):
+                    while part := screen.read(4096):
+                        text += part
+            with self.subTest(line):
+                self.assertIn(f"<{want}|>", text.decode().replace("\r", ""))
+                self.assertEqual(shell.returncode, 0)
+
     def test_show_of_a_copy(self):
         path = self.file("proc", NOW)
         self.assertEqual(run("show", "--file", path)[1].count("\n"), 5)
@@ -1077,6 +1118,11 @@ class Compare(Files):
         self.assertEqual(run("compare", same, same)[0], 0)
         self.assertEqual(run("compare", same, other)[0], 1)
         self.assertEqual(run("compare", same, same, other)[0], 1)
+        for file, status in (same, 0), (other, 1):
+            got, out, _ = run("compare", "-j", same, file)
+            found = json.loads(out)
+            self.assertEqual((got, found["alike"], bool(found["differences"])),
+                             (status, not status, bool(status)))
         self.assertEqual(run("compare", "-", "-")[0], 2)
         half = self.director(real_servers=[{"server": "10.2.0.11:80"}])
         for content, words in (

@@ -166,7 +166,7 @@ struct mhs_server {
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
-	u32			state;		/* MHS_SRV_* */
+	mhs_srv_t		state;
 	/* the way but for neigh is in the same cache line; 32 bit align less */
 	struct mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */
@@ -183,7 +183,7 @@ struct mhs_server {
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
 	/* second chance: see ip_vs_mhs_chance.c */
-	unsigned long		answered;	/* jiffies, 0: never */
+	u32			answered;	/* seconds, 0: never */
 	unsigned long		asked_until;	/* the table waits, jiffies */
 	u64			nonce;		/* of questions */
 	struct rcu_head		rcu;
@@ -268,7 +268,6 @@ struct mhs {
 	 */
 	bool			poked;
 	bool			hashed;		/* has a port or fwmark */
-	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */
 	unsigned long		changed;	/* jiffies, servers */
@@ -334,7 +333,6 @@ struct mhs_net {
 	/* sysctls second_chance, quic_ids; NULL: empty */
 	struct mhs_list		*lists[2];
 	u32			hooks[2];	/* users: hashed services */
-	struct nf_hook_ops	chance_ops[2];
 	bool			chance_hooked;
 	struct delayed_work	chance_work;	/* while it is true */
 	struct delayed_work	work;		/* net_work() */

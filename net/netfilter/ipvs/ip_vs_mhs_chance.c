@@ -21,32 +21,28 @@
  * virtual address and port 0; with random numbers, so that nobody can answer in the
  * place of a server.  A slot moves without a transition only if both servers answer.
  *
- * server.answered: jiffies, 0 if the server never answered; written here by packets
+ * server.answered: seconds, 0 if the server never answered; written here by packets
  * and under mhs.lock, read by READ_ONCE.  Hooks are registered while the sysctl
  * second_chance names a service, under net.lock.
  */
-#include <linux/icmp.h>
-#include <linux/icmpv6.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter_ipv4.h>
-#include <linux/seq_file.h>
 #include <linux/tcp.h>
 #include <net/dst.h>
 #include <net/gre.h>
 #include <net/ip6_checksum.h>
 #include <net/ip_tunnels.h>
-#include <net/route.h>
 #include <net/tcp.h>
 
 #include "ip_vs_mhs_pkt.h"
 
 #define CHANCE_KEY		0x6d687300	/* also in chance.bpf.c */
 
-/* A server answers for so long after its last answer, three polls */
-#define CHANCE_FRESH		(3 * HZ)
+/* Seconds: a server answers for so long after its last answer, three polls */
+#define CHANCE_FRESH		3
 /* One that is silent for longer is dead: nobody waits for it */
-#define CHANCE_DEAD		(60 * HZ)
+#define CHANCE_DEAD		60
 /* A table waits so long for the first answer of a new server */
 #define CHANCE_FIRST		HZ
 /* Questions to servers that are not in the slot, of a service, in a second */
@@ -68,20 +64,26 @@ struct chance_packet {
 	bool			error;
 };
 
+/* Not jiffies, which wrap: a server long dead would answer again */
+static u32 chance_now(void)
+{
+	return ktime_get_seconds() ? : 1;
+}
+
 /* Does the server answer now? */
 bool mhs_chance_answers(const struct mhs_server *s)
 {
-	unsigned long at = READ_ONCE(s->answered);
+	u32 at = READ_ONCE(s->answered);
 
-	return at && time_before(jiffies, at + CHANCE_FRESH);
+	return at && chance_now() - at <= CHANCE_FRESH;
 }
 
 /* Has it answered, and may it be back? */
 static bool chance_waits(const struct mhs_server *s)
 {
-	unsigned long at = READ_ONCE(s->answered);
+	u32 at = READ_ONCE(s->answered);
 
-	return at && time_before(jiffies, at + CHANCE_DEAD);
+	return at && chance_now() - at < CHANCE_DEAD;
 }
 
 /* Are the flows of the server cut, or is it dead?  Then nobody asks it. */
@@ -244,7 +246,7 @@ static bool chance_answer(const struct chance_packet *c, u16 af,
 	s = th ? chance_sender(c->mhs, af, from) : NULL;
 	if (s && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
 	    READ_ONCE(s->nonce))
-		WRITE_ONCE(s->answered, jiffies ? : 1);
+		WRITE_ONCE(s->answered, chance_now());
 	return true;
 }
 
@@ -340,7 +342,7 @@ static unsigned int chance_in(void *priv, struct sk_buff *skb,
 		return NF_DROP;
 	skb_reset_network_header(skb);
 	c.p.skb = skb;
-	c.p.net = priv;
+	c.p.net = mhs_net(state->net);
 	return chance_packet(net_ipvs(state->net), &c, six ? AF_INET6 : AF_INET,
 			     &from);
 }
@@ -379,9 +381,8 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 		ip6->saddr = mhs->addr.in6;
 		ip6->daddr = mhs->addr.in6;
 		skb->protocol = htons(ETH_P_IPV6);
-		th->check = csum_ipv6_magic(&ip6->saddr, &ip6->daddr,
-					    sizeof(*th), IPPROTO_TCP,
-					    csum_partial(th, sizeof(*th), 0));
+		th->check = tcp_v6_check(sizeof(*th), &ip6->saddr, &ip6->daddr,
+					 csum_partial(th, sizeof(*th), 0));
 	} else {
 		ip4 = ip_hdr(skb);
 		ip4->version = 4;
@@ -393,9 +394,8 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 		ip4->daddr = mhs->addr.ip;
 		ip_send_check(ip4);
 		skb->protocol = htons(ETH_P_IP);
-		th->check = csum_tcpudp_magic(ip4->saddr, ip4->daddr,
-					      sizeof(*th), IPPROTO_TCP,
-					      csum_partial(th, sizeof(*th), 0));
+		th->check = tcp_v4_check(sizeof(*th), ip4->saddr, ip4->daddr,
+					 csum_partial(th, sizeof(*th), 0));
 	}
 	return skb;
 }
@@ -423,26 +423,6 @@ static void chance_ask(struct mhs *mhs, struct mhs_server *s)
 	cond_resched();
 }
 
-/* jiffies wrap: a server long dead would answer again.  A packet may write, too. */
-static void chance_clamp(struct mhs_server *s)
-{
-	unsigned long now = jiffies, at = READ_ONCE(s->answered);
-
-	if (at && !time_in_range(at, now - CHANCE_DEAD, now + HZ))
-		cmpxchg(&s->answered, at, (now - CHANCE_DEAD) ? : 1);
-}
-
-static void chance_poll(struct mhs *mhs, struct list_head *servers)
-{
-	struct mhs_server *s;
-
-	lockdep_assert_held(&mhs->lock);
-	list_for_each_entry(s, servers, list) {
-		chance_clamp(s);
-		chance_ask(mhs, s);
-	}
-}
-
 /* Ask all servers whether they answer, in each second.  Not in the queue of rebuilds:
  * one may take seconds, and then servers that answer would be silent.
  */
@@ -451,14 +431,17 @@ void mhs_chance_work(struct work_struct *work)
 	struct mhs_net *mn = container_of(to_delayed_work(work),
 					  struct mhs_net, chance_work);
 	struct mhs *mhs = NULL;
+	struct mhs_server *s;
 	loff_t pos = 0;
 
 	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
 		if (!READ_ONCE(mhs->chance))
 			continue;
 		mutex_lock(&mhs->lock);
-		chance_poll(mhs, &mhs->listed);
-		chance_poll(mhs, &mhs->gone);
+		list_for_each_entry(s, &mhs->listed, list)
+			chance_ask(mhs, s);
+		list_for_each_entry(s, &mhs->gone, list)
+			chance_ask(mhs, s);
 		mutex_unlock(&mhs->lock);
 	}
 	mutex_lock(&mn->lock);
@@ -500,33 +483,31 @@ bool mhs_chance_waits(struct mhs *mhs)
 	return waits;
 }
 
+/* Behind the firewall, before the core's hooks */
+#define CHANCE_OPS(PF)	{ .hook = chance_in, .pf = PF,			\
+			  .hooknum = NF_INET_LOCAL_IN,			\
+			  .priority = NF_IP_PRI_NAT_SRC - 3 }
+
+static const struct nf_hook_ops chance_ops[] = {
+	CHANCE_OPS(NFPROTO_IPV4), CHANCE_OPS(NFPROTO_IPV6),
+};
+
 /* Register or unregister the hooks, by the sysctl second_chance */
 static int chance_hooks(struct mhs_net *mn)
 {
-	static const u8 families[] = { NFPROTO_IPV4, NFPROTO_IPV6 };
 	bool wanted = mn->lists[0];
-	int i, err;
+	int err;
 
 	lockdep_assert_held(&mn->lock);
 	if (wanted == mn->chance_hooked)
 		return 0;
 	if (!wanted) {
-		nf_unregister_net_hooks(mn->net, mn->chance_ops,
-					ARRAY_SIZE(mn->chance_ops));
+		nf_unregister_net_hooks(mn->net, chance_ops,
+					ARRAY_SIZE(chance_ops));
 		mn->chance_hooked = false;
 		return 0;
 	}
-	for (i = 0; i < ARRAY_SIZE(mn->chance_ops); i++)
-		mn->chance_ops[i] = (struct nf_hook_ops){
-			.hook = chance_in,
-			.priv = mn,
-			.pf = families[i],
-			.hooknum = NF_INET_LOCAL_IN,
-			/* behind the firewall, before the core's hooks */
-			.priority = NF_IP_PRI_NAT_SRC - 3,
-		};
-	err = nf_register_net_hooks(mn->net, mn->chance_ops,
-				    ARRAY_SIZE(mn->chance_ops));
+	err = nf_register_net_hooks(mn->net, chance_ops, ARRAY_SIZE(chance_ops));
 	mn->chance_hooked = !err;
 	if (!err)
 		queue_delayed_work(system_long_wq, &mn->chance_work, 0);
@@ -564,49 +545,4 @@ void mhs_chance_exit(struct mhs_net *mn)
 	cancel_delayed_work_sync(&mn->chance_work);
 	if (hooked)
 		synchronize_net();
-}
-
-static void chance_endpoint(struct seq_file *seq, u16 af,
-			    const union nf_inet_addr *addr, __be16 port)
-{
-	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u " : "%pI4:%u ", addr,
-		   ntohs(port));
-}
-
-static void chance_show(struct seq_file *seq, const struct mhs *mhs,
-			const struct list_head *servers)
-{
-	struct mhs_server *s;
-	int i;
-
-	list_for_each_entry(s, servers, list) {
-		chance_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
-		chance_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
-		seq_puts(seq, mhs_chance_answers(s) ? "answers" :
-			 READ_ONCE(s->answered) ? "silent" : "never");
-		for (i = 0; i < MHS_CHANCE_MAX; i++)
-			seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
-		seq_putc(seq, '\n');
-	}
-}
-
-/* /proc/net/ip_vs_mhs_chance: a line for each server; the numbers are those of the
- * service
- */
-int mhs_chance_show(struct seq_file *seq, void *v)
-{
-	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
-	struct mhs *mhs = NULL;
-	loff_t pos = 0;
-
-	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
-	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
-		mutex_lock(&mhs->lock);
-		if (READ_ONCE(mhs->chance)) {
-			chance_show(seq, mhs, &mhs->listed);
-			chance_show(seq, mhs, &mhs->gone);
-		}
-		mutex_unlock(&mhs->lock);
-	}
-	return 0;
 }

@@ -29,6 +29,7 @@ extern const struct seq_operations mhs_proc_ops;
 extern const struct seq_operations mhs_proc_lookup_ops;
 extern const unsigned int mhs_proc_lookup_size;
 
+int mhs_proc_chance(struct seq_file *seq, void *v);
 int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* api */
@@ -71,7 +72,6 @@ void mhs_slots_exit(void);
 void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks);
 void mhs_slots_build(struct mhs *mhs);
 void mhs_slots_track_all(struct mhs *mhs);
-void mhs_slots_track_older(struct mhs *mhs);
 
 /* time */
 unsigned int mhs_time_hold_ms(const struct mhs *mhs);

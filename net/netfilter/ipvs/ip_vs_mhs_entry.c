@@ -381,7 +381,7 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 	/* conn_reuse_mode: the core may reschedule a SYN, but not in a claim */
 	opens = p->iph.protocol == IPPROTO_TCP ?
 		p->opens && !mhs_entry_is_claim(cp) :
-		q->facts & MHS_PKT_FRESH;
+		!!(q->facts & MHS_PKT_FRESH);
 	if (listed && !opens && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));

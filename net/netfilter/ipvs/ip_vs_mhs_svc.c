@@ -43,11 +43,10 @@ struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 struct mhs_server *mhs_svc_server(const struct mhs *mhs,
 				  const struct ip_vs_dest *dest)
 {
+	u32 key = mhs_dest_key(mhs, dest->af, &dest->addr, dest->port);
 	struct mhs_server *s;
 
-	hash_for_each_possible_rcu(mhs->by_dest, s, node,
-				   mhs_dest_key(mhs, dest->af, &dest->addr,
-					       dest->port),
+	hash_for_each_possible_rcu(mhs->by_dest, s, node, key,
 				   lockdep_is_held(&mhs->lock))
 		if (s->dest == dest)
 			return s;

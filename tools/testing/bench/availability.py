@@ -12,11 +12,12 @@ NAMES = {"mh": "mh", "mh-sloppy": "mh, sloppy_tcp=1", "mhs": "mhs",
          "mhs-chance": "mhs, second chance",
          "wlc-sync": "wlc, sync daemon"}
 SCENARIOS = {"rolling": "rolling update",
-             "flap": "a server flaps", "drain": "a server is drained",
+             "flap": "a server of ten flaps", "drain": "a server is drained",
              "delete": "a server is deleted",
              "add": "a server is added", "weight": "a weight is changed",
              "restart": "director restarted",
              "failover": "another director",
+             "disagree": "directors that disagree",
              "killed": "director killed in mid-change"}
 
 

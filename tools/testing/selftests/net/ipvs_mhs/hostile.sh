@@ -5,7 +5,7 @@
 # Malformed, truncated and hostile packets of every kind, always the same ones:
 # no entry, no flow in order disturbed, no skb leaked, no word from the kernel; and
 # no more entries than the limits, of a service and of all, beside those of mh.
-# MHS_PACKETS: how many, 40,000 (make test-long: a million); MHS_SEED: others.
+# MHS_PACKETS: how many, 40,000 (make check-release ONLY=long: a million); MHS_SEED: others.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -52,7 +52,15 @@ keyed() {
 	ids "=${KEY/8/9}"
 	moves
 	strays "keyed: another key"
-	ids =0: "=1:$KEY"
+	ids "=0:$KEY"
+	check "an ID that Envoy 1.40 has issued" "10.2.0.11:$PORT" \
+		"$(by_id 1034c5de0bbea53cfb0b29f6a1691637f300)"
+	ids "=2:$(openssl kdf -keylen 16 -kdfopt digest:SHA256 \
+		-kdfopt hexkey:$KEY$KEY -kdfopt hexsalt:${KEY/8/9}$KEY \
+		-kdfopt "info:connection id encryption key" HKDF | tr -d :)"
+	check "an ID as nghttpx makes it, of its server, process and thread" \
+		"10.2.0.12:$PORT" "$(by_id 5f08f1ea7f9cf9a037e2ea41fe9f87bec4)"
+	ids "=0:" "=1:$KEY"
 	moves
 	strays "keyed: another key to come"
 	flow_end c4
@@ -104,7 +112,7 @@ written() {
 fresh_module
 modprobe -q libaes
 aes=$(grep -cE ' aes_decrypt(\s|$)' /proc/kallsyms)
-plan $((aes ? 54 : 44))
+plan $((aes ? 56 : 44))
 quic_net
 ids
 

@@ -5,7 +5,7 @@
 # memory: 1G
 # Parameters, sysctls and memory: what is allowed works, what is not is refused
 # with a word of what would be.  MHS_SERVICES: how many are made to see what
-# memory one takes (make test-long: 5000).
+# memory one takes (make check-release ONLY=long: 5000).
 
 . "${0%/*}/lib.sh"
 
