@@ -29,7 +29,7 @@ static DEFINE_MUTEX(api_lock);
 /* From the first use to the end of this module, which holds the lane's until then */
 static const struct mhs_lane_module *api_lane;
 static bool api_closed;		/* this module goes */
-static int (*api_ready)(void);
+static int (*api_ready)(void);	/* NULL before the first namespaces are */
 
 static bool api_has_entry(const struct mhs_lane_packet *p)
 {
@@ -87,7 +87,7 @@ static int api_load(void)
 	const struct mhs_lane_module *lane;
 
 	/* Frames look for what the init of each namespace makes */
-	if (api_ready())
+	if (!api_ready || api_ready())
 		return -EAGAIN;
 	lane = symbol_request(ip_vs_mhs_lane);
 	if (!lane) {
@@ -202,10 +202,14 @@ void mhs_api_net_exit(struct mhs_net *mn)
 		api_lane->net_exit(mn);
 }
 
-/* Before the first namespace; @ready() returns 0 when each has its struct mhs_net */
+/* From now on a lane may begin, if @ready(): 0 when each namespace has its struct
+ * mhs_net
+ */
 void mhs_api_init(int (*ready)(void))
 {
+	mutex_lock(&api_lock);
 	api_ready = ready;
+	mutex_unlock(&api_lock);
 }
 
 /* This module goes: from now on all frames go up */

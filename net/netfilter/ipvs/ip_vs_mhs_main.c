@@ -87,10 +87,10 @@ static int __init mhs_init(void)
 	err = mhs_slots_init();
 	if (err)
 		return err;
-	mhs_api_init(mhs_net_ready);
 	err = mhs_net_register();
 	if (err)
 		goto exit_scratch;
+	mhs_api_init(mhs_net_ready);
 	err = mhs_register(mhs_ctl_scheduler.name);
 	if (err)
 		goto unregister_pernet;
