@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: types, locks, lifetimes, readers.
  *
- *	ip_vs_mhs_ctl.h		the files of the control path, callers first
- *	ip_vs_mhs_pkt.h		the files of the packet path, callers first
- *	ip_vs_mhs_decide.h	where a packet goes
- *	ip_vs_mhs_table.h	the slot word
+ *	struct mhs_net, a network namespace
+ *	   | by_key[], the hash of address and port, or of the mark
+ *	struct mhs, a virtual service
+ *	   | slots[], the hash of the client: a word, see ip_vs_mhs_table.h,
+ *	   |          with two indexes: candidate and old server
+ *	   | servers[], the index                  by_dest[], the address
+ *	struct mhs_server, a real server of the service
+ *	   | carrier                               dest
+ *	struct ip_vs_conn, sends its packets       struct ip_vs_dest, of the core
  *
  * Locks, in the order in which they are taken
  * -------------------------------------------

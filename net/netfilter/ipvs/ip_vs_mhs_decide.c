@@ -105,22 +105,22 @@ static bool udp_has_older(mhs_srv_t old)
 static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 				mhs_facts_t facts)
 {
-	/* Out of service since the last rebuild: the slot is as good as held */
-	bool now = mhs_slot_stable(w) && !(old & MHS_SRV_IN);
+	bool stable = mhs_slot_stable(w);
 	bool one = facts & MHS_SVC_ONE_PACKET;
-	bool stays = facts & MHS_PKT_STAYS ?
-		     (now || mhs_slot_holding(w)) && udp_has_older(old) :
-		     mhs_slot_holding(w) && !one && old & MHS_SRV_IN;
-	bool pins = facts & MHS_SVC_STATEFUL ||
-		    (facts & MHS_PKT_STAYS && (now || !mhs_slot_stable(w)));
-	enum mhs_cnt count = stays ? MHS_CNT_OLD : MHS_CNT_CAND;
+	bool may_stay = facts & MHS_PKT_STAYS;
+	/* Out of service since the last rebuild: the slot is as good as held */
+	bool held = mhs_slot_holding(w) ||
+		    (may_stay && stable && !(old & MHS_SRV_IN));
+	bool stays = held && (may_stay ? udp_has_older(old) :
+					 !one && old & MHS_SRV_IN);
+	bool pins = facts & MHS_SVC_STATEFUL || (may_stay && (held || !stable));
+	enum mhs_cnt count = stable ? MHS_CNT_STATELESS :
+			     stays ? MHS_CNT_OLD : MHS_CNT_CAND;
 	mhs_verdict_t to = stays ? 0 : MHS_TO_CAND;
 	mhs_srv_t server = stays ? old : cand;
 
 	if (!stays && !mhs_decide_takes(cand))
 		return decide_elsewhere(cand, facts);
-	if (mhs_slot_stable(w))
-		count = MHS_CNT_STATELESS;
 	if (facts & MHS_PKT_ERROR)
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
 	/* An entry would keep the flow on a server of a table not yet final */

@@ -37,11 +37,6 @@ static struct ip_vs_conn *hook_entry(const struct mhs_ask *q,
 			      MHS_CNT_PINNED : MHS_CNT_NEW);
 }
 
-static u32 hook_begins(mhs_verdict_t v)
-{
-	return (__force u32)(v & MHS_BEGINS);
-}
-
 /* Decide about a packet without an entry, and carry out the verdict */
 static unsigned int hook_act(struct mhs_ask *q, struct mhs_packet *p)
 {
@@ -58,15 +53,15 @@ static unsigned int hook_act(struct mhs_ask *q, struct mhs_packet *p)
 		cp = hook_entry(q, p, act);
 		if (cp) {
 			mhs_count_verdict(q->mhs, v);
-			return mhs_entry_first(q->mhs, p, cp,
-					       hook_begins(v));
+			return mhs_entry_first(q->mhs, p, cp, v & MHS_BEGINS ?
+					       MHS_STAT_CONN : 0);
 		}
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
 	if (unlikely(v & (MHS_CUTS | MHS_BEGINS))) {
 		if (v & MHS_CUTS && !mhs_ask_cut(q))
 			return NF_DROP;
-		stats |= hook_begins(v);
+		stats |= v & MHS_BEGINS ? MHS_STAT_CONN : 0;
 	}
 	mhs_count_verdict(q->mhs, v);
 	/* The core makes no entry for AH and ESP */

@@ -200,12 +200,9 @@ static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 				 const union nf_inet_addr *caddr, __be16 cport,
 				 mhs_facts_t facts)
 {
-	BUILD_BUG_ON((__force mhs_facts_t)IP_VS_SVC_F_PERSISTENT !=
-		     MHS_SVC_PERSISTENT);
-	BUILD_BUG_ON((__force mhs_facts_t)IP_VS_SVC_F_ONEPACKET !=
-		     MHS_SVC_ONE_PACKET);
-	BUILD_BUG_ON((__force mhs_facts_t)IP_VS_SVC_F_SCHED1 !=
-		     MHS_SVC_FALLBACK);
+	BUILD_BUG_ON((__force u32)MHS_SVC_PERSISTENT != IP_VS_SVC_F_PERSISTENT ||
+		     (__force u32)MHS_SVC_ONE_PACKET != IP_VS_SVC_F_ONEPACKET ||
+		     (__force u32)MHS_SVC_FALLBACK != IP_VS_SVC_F_SCHED1);
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
