@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the files of the packet path share.
  *
- *	ip_vs_mhs_xdp.c		the lane of XDP programs
- *	ip_vs_mhs_lane_watch.c	the switches; what makes records of lanes old
- *	ip_vs_mhs_ingress.c	the lane at the ingress hook of devices
- *	ip_vs_mhs_lane.c	packets before the IP stack
- *	ip_vs_mhs_lane_way.c	the ways of a lane to servers
  *	ip_vs_mhs_hook.c	the netfilter hooks; requests
  *	ip_vs_mhs_chance.c	the second chance
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
