@@ -149,7 +149,7 @@ class Measured(unittest.TestCase):
     """Tables on pages are those of the data; pictures are not drawn here."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 17, "qdisc-tool": 3}
+    PAGES = {"ipvs-mhs-benchmarks": 17}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])
@@ -191,13 +191,10 @@ class Measured(unittest.TestCase):
         import bench
         with mock.patch.object(bench, "figure", self.figure), \
                 mock.patch.object(bench, "save"):
-            if name == "qdisc-tool":
-                self.program("reload/plot.py").draw_all(data)
-            else:
-                program = self.program("run")
-                for section in program.SECTIONS:
-                    importlib.import_module(section).draw(data)
-                program.draw_conditions(data)
+            program = self.program("run")
+            for section in program.SECTIONS:
+                importlib.import_module(section).draw(data)
+            program.draw_conditions(data)
         return was, bare, page.read_text()
 
     def test_tables_are_those_of_the_data(self):
@@ -205,17 +202,6 @@ class Measured(unittest.TestCase):
             was, bare, now = self.redraw(name)
             self.assertNotEqual(was, bare)
             self.assertEqual(was, now)
-
-    def test_data_elsewhere_are_printed(self):
-        """Of reloads; no page has a place for them."""
-        data = TOP / "Documentation/networking/qdisc-tool/quiet"
-        shutil.copytree(data, self.docs / "elsewhere")
-        out = io.StringIO()
-        with mock.patch.object(sys, "argv", ["", self.docs / "elsewhere"]), \
-                contextlib.redirect_stdout(out):
-            self.program("reload/plot.py").main()
-        self.assertIn(out.getvalue().strip(), TABLE.read_text())
-        self.assertIn("protect", out.getvalue())
 
     def test_nothing_is_included(self):
         """Hosts of sources show no files that a page includes."""

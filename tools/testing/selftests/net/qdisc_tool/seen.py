@@ -380,4 +380,4 @@ def no_way_leads_past_a_firewall():
 
 
 if __name__ == "__main__":
-    main(network, ("nft",))
+    main(network)
