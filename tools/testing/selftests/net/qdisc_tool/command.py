@@ -10,7 +10,7 @@ import shutil
 import signal
 from contextlib import suppress
 
-from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
+from lib import (FAST, TOP, check, defer, equal, main, program, read,
                  run, set_up, sysctl, test, tool, wait_for, write)
 from qdisc_tool_lib import hold
 from net import PORT, end_process, listen, loopback, picture
@@ -230,21 +230,6 @@ def what_an_earlier_boot_left_counts_for_nothing():
     equal(os.listdir(directory), [name], "directories")
     listen()
     tool("protect", *where, *LONG, "true")
-
-
-@test
-def a_new_namespace_inherits_nothing():
-    def namespace():
-        run("ip netns add anew")
-        return os.stat("/run/netns/anew").st_ino
-    first = namespace()
-    tool("setup", "-q", "-N", "anew", "-d", "lo", "-p", str(PORT))
-    check("released" in tool("status", "-N", "anew").out, "the control")
-    run("ip netns del anew")
-    second = namespace()
-    defer(run, "ip netns del anew")
-    note(f"the numbers of the namespaces: {first}, {second}")
-    equal(tool("status", "-N", "anew").out, "nothing is set up\n", "status")
 
 
 @test

@@ -16,8 +16,8 @@ from contextlib import suppress
 
 from lib import (Protecting, Tool, check, defer, equal, main, note, program, read, run,
                  set_up, test, tool, wait_for)
-from net import (HOST4, PORT, Clients, end_process, listen, naive_loopback, naive_plug,
-                 neighbours_known, network, picture, plug_device, plug_waiting)
+from net import (HOST4, PORT, Clients, end_process, listen, neighbours_known, network,
+                 picture, plug_device, plug_waiting)
 from qdisc_tool_lib import flower
 from restart import Load, Server, processes
 

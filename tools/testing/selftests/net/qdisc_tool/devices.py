@@ -6,7 +6,7 @@
 
 import contextlib
 
-from lib import batch, check, defer, equal, main, note, run, test, tool, wait_for
+from lib import batch, check, equal, main, note, run, test, tool, wait_for
 from net import (HOST4, PORT, Clients, inside, listen, namespace, neighbours_known, network,
                  passes, picture, plug_device, plug_waiting)
 import bpf

@@ -7,7 +7,6 @@ socket of systemd's: what is lost without qdisc_tool, and that nothing is lost w
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
