@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What documents say of tests must be so."""
 
-import contextlib
 import importlib.util
-import io
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -107,10 +104,9 @@ class Complete(unittest.TestCase):
 
 
 class Measured(unittest.TestCase):
-    """Tables on pages are those of the data; pictures are not drawn here."""
+    """Figures say which source they are of; functions that pages name exist."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"qdisc-tool": 3}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])
@@ -126,51 +122,6 @@ class Measured(unittest.TestCase):
             importlib.util.spec_from_loader("measured", loader))
         loader.exec_module(module)
         return module
-
-    class Plots(list):
-        @property
-        def flat(self):
-            return self
-
-    def figure(self, *_, nrows=1, ncols=1, **__):
-        plots = self.Plots(mock.MagicMock() for _ in range(nrows * ncols))
-        for plot in plots:
-            plot.get_xlim.return_value = 1, 1000
-        return mock.MagicMock(), plots if len(plots) > 1 else plots[0]
-
-    def redraw(self, name):
-        """(page as it is, without its tables, drawn anew)"""
-        page, data = self.docs / f"{name}.rst", self.docs / name
-        source = TOP / "Documentation/networking"
-        shutil.copytree(source / name, data)
-        was = (source / page.name).read_text()
-        bare, tables = re.subn(
-            r"(?ms)^(\.\. begin of (.*?)\n\n).*?(\n\.\. end of \2)$", r"\1\3",
-            was)
-        self.assertEqual(tables, self.PAGES[name])
-        page.write_text(bare)
-        import bench
-        with mock.patch.object(bench, "figure", self.figure), \
-                mock.patch.object(bench, "save"):
-            self.program("reload/plot.py").draw_all(data)
-        return was, bare, page.read_text()
-
-    def test_tables_are_those_of_the_data(self):
-        for name in self.PAGES:
-            was, bare, now = self.redraw(name)
-            self.assertNotEqual(was, bare)
-            self.assertEqual(was, now)
-
-    def test_data_elsewhere_are_printed(self):
-        """Of reloads; no page has a place for them."""
-        data = TOP / "Documentation/networking/qdisc-tool/quiet"
-        shutil.copytree(data, self.docs / "elsewhere")
-        out = io.StringIO()
-        with mock.patch.object(sys, "argv", ["", self.docs / "elsewhere"]), \
-                contextlib.redirect_stdout(out):
-            self.program("reload/plot.py").main()
-        self.assertIn(out.getvalue().strip(), TABLE.read_text())
-        self.assertIn("protect", out.getvalue())
 
     def test_figures_are_of_a_source(self):
         """Comments and blanks change no figure; code does."""

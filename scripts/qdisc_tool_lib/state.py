@@ -37,12 +37,12 @@ class State:
         self.directory = os.path.join(directory, namespace_id())
 
     def make_directory(self):
-        """And remove those of namespaces that are gone."""
+        """And remove those of namespaces that are gone, and of earlier boots."""
         os.makedirs(self.directory, exist_ok=True)
-        alive = live_namespaces()
+        boot, alive = self.directory[-8:], live_namespaces()
         for name in os.listdir(self._top):
-            inode, dash, _ = name.partition("-")
-            if dash and inode.isdigit() and int(inode) not in alive:
+            words = name.split("-")
+            if len(words) == 3 and not (words[2] == boot and int(words[0]) in alive):
                 shutil.rmtree(os.path.join(self._top, name))
 
     def path(self, device, suffix):

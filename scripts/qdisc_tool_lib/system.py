@@ -24,12 +24,13 @@ COMMAND_TIMEOUT_S = 20
 
 def namespace_id():
     """What tells this network namespace from all others, of the past, too (before Linux
-    5.14 from the others while it lives): its inode and its cookie."""
+    5.14 from the others while it lives): its inode, its cookie, and the boot."""
     cookie = 0
     with suppress(OSError), socket.socket(socket.AF_UNIX) as any_socket:
         cookie = struct.unpack("=Q", any_socket.getsockopt(
             socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8))[0]
-    return f"{os.stat(_OWN_NAMESPACE).st_ino}-{cookie}"
+    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+        return f"{os.stat(_OWN_NAMESPACE).st_ino}-{cookie}-{file.read(8)}"
 
 
 def live_namespaces():

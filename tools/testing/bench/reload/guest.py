@@ -51,11 +51,10 @@ class Reloads:
             "drop", f"iptables -w -I INPUT {RULE}",
             f"{command} -sf $(cat {self._pid_file})",
             f"iptables -w -D INPUT {RULE}")
-        self._recipe, self._recipe_outside = (servers.script(
-            f"recipe-{device}", f"tc qdisc change dev {device} handle 40: plug block",
+        self._recipe = servers.script(
+            "recipe", "tc qdisc change dev lo handle 40: plug block",
             f"{command} -sf $(cat {self._pid_file})",
-            f"tc qdisc change dev {device} handle 40: plug release_indefinite")
-            for device in ("lo", "naive"))
+            "tc qdisc change dev lo handle 40: plug release_indefinite")
 
     def command(self, way):
         plain = [*self._haproxy, "-sf", *lib.read(self._pid_file).split()]
@@ -64,7 +63,6 @@ class Reloads:
             "none": plain,
             "drop": [self._drop],
             "recipe": [self._recipe],
-            "outside-recipe": [self._recipe_outside],
             "protect": [*PROTECT, "--", *plain],
             "protect-new": [*PROTECT, "--until-new-port", str(net.PORT), "--",
                             *plain],
@@ -219,7 +217,7 @@ def main():
     for name in "reloads", "requests", "seconds":
         setattr(options, f"turn_{name}", -(-getattr(options, name) // turns))
     try:
-        lib.fast_root("haproxy", "nginx", "cat", "iptables")
+        lib.own_directory()
         net.network()
         servers.directory()
         reloads = Reloads()
@@ -233,8 +231,6 @@ def main():
             depth = len(lib._deferred)
             if way == "recipe":
                 net.naive_loopback()
-            if way == "outside-recipe":
-                net.naive_ingress("host0")
             total.add(*measure(way, reloads, options))
             total.write(options.out)
             lib.undo(depth)

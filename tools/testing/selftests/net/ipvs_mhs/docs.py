@@ -39,16 +39,12 @@ QDISC = "tools/testing/selftests/net/qdisc_tool"
 ELSEWHERE = {
     r"qdisc_tool setup --device eth0 --address 192\.0\.2\.10 --all":
         (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
-    r"qdisc_tool protect --until '\[ \$\(ipvsadm":
-        (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
     r"qdisc_tool protect -- sh -c 'ipvsadm -C; ":
         (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
     r"qdisc_tool setup --device (lo|eth0) --port 80,443$":
         (f"{QDISC}/servers.py", "with the ports of its servers"),
     r"qdisc_tool clear --device eth0$":
         (f"{QDISC}/command.py", "as a second setup tells"),
-    r"qdisc_tool protect -- systemctl reload haproxy$":
-        (f"{QDISC}/servers.py", "with haproxy reloaded by a signal"),
     r"qdisc_tool protect --max-hold 5s -- systemctl restart ":
         (f"{QDISC}/servers.py", "with haproxy as a process"),
     r"mhsstat show --prometheus --output /var/lib/":

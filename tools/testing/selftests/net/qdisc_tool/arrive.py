@@ -12,7 +12,7 @@ import select
 from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, note,
                  read, run, set_up, test, tool, wait_for)
 from net import (Clients, Echo, HOST4, HOST6, PORT, connection, counters, growth, inside, listen,
-                 naive_ingress, namespace, neighbours_known, network, passes, picture,
+                 namespace, neighbours_known, network, passes, picture,
                  plug_device, plug_waiting, qdiscs, round_trip_ms)
 import restart
 
@@ -111,27 +111,6 @@ def p8_copies_that_remote_clients_send_are_held_too():
 
 
 @test
-def s12_nothing_of_the_device_changes():
-    """By a hold, beside root qdiscs with another of their own."""
-    listen()
-    for root in ([f"qdisc add dev {DEVICE} root handle 1: mq"],
-                 [f"qdisc add dev {DEVICE} root handle 1: htb default 1",
-                  f"class add dev {DEVICE} parent 1: classid 1:1 htb rate 1gbit"]):
-        batch("tc", [*root, f"qdisc add dev {DEVICE} parent 1:1 handle 77: fq_codel limit 1234"])
-        before = picture(DEVICE)
-        set_up(DEVICE, "-p", str(PORT))
-        prepared = picture(DEVICE)
-        tool("protect", *LONG, "--", "true")
-        equal(picture(DEVICE), prepared, "after protect")
-        set_up(DEVICE, "-p", str(PORT))
-        equal(picture(DEVICE), prepared, "after a second setup")
-        tool("clear", "-q")
-        equal(picture(DEVICE), before, "after clear")
-        check(not os.path.exists(f"/sys/class/net/{ifb()}"), "the ifb stays")
-        run(f"tc qdisc del dev {DEVICE} root")
-
-
-@test
 def s12_what_is_foreign_is_refused():
     run(f"tc qdisc add dev {DEVICE} clsact")
     defer(run, f"tc qdisc del dev {DEVICE} clsact")
@@ -177,16 +156,6 @@ def p21_a_fault_of_the_ifb_costs_one_hold_and_no_connection():
     check("not protected" in result.err, result.err)
     tool("protect", "--allow-unprotected", "--", "true")
     equal(tool("protect", "--require", "--", "echo", expect=125).out, "", "what the command said")
-
-
-@test
-def p21_control_filters_that_stay_lose_every_connection():
-    neighbours_known()
-    listen()
-    naive_ingress(DEVICE)
-    check(passes(wait_s=WAIT_S), "nothing passes even with the ifb up")
-    run("ip link set naive down")
-    check(not passes(), "a connection was made")
 
 
 @test

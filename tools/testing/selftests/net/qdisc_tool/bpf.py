@@ -18,44 +18,25 @@ TCX_NEXT, TCX_PASS, TCX_DROP, XDP_DROP, XDP_PASS = -1, 0, 2, 1, 2
 _PROG_LOAD, _LINK_CREATE = 5, 28
 
 
-def _bpf(command, form, *values):
-    return bpf(command, struct.pack(form, *values))
-
-
 def _instruction(code, register, value):
     return struct.pack("=BBhi", code, register, 0, value)
 
 
-def _set(register, value):
-    return _instruction(0xB7, register, value)
-
-
-_EXIT = _instruction(0x95, 0, 0)
-
-
-def redirect_peer(device):
-    """return bpf_redirect_peer(its ifindex, 0)"""
-    return (_set(1, socket.if_nametoindex(device)) + _set(2, 0) +
-            _instruction(0x85, 0, 155) + _EXIT)
-
-
 class Program:
-    """A program that gives each packet one answer, or that consists of the
-    instructions given, attached to a device until exit; EINVAL from a kernel
-    that has no such place."""
+    """A program that gives each packet one answer, attached to a device until exit;
+    EINVAL from a kernel that has no such place."""
 
     def __init__(self, device, where, name, answer):
         kind, place, flags = where
-        words = answer if isinstance(answer, bytes) else _set(0, answer) + _EXIT
+        words = _instruction(0xB7, 0, answer) + _instruction(0x95, 0, 0)
         code = ctypes.create_string_buffer(words)
         licence = ctypes.create_string_buffer(b"GPL")
-        self._fds = [_bpf(
-            _PROG_LOAD, "=IIQQIIQII16s", kind, len(words) // 8,
-            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, name.encode())]
+        self._fds = [bpf(_PROG_LOAD, struct.pack(
+            "=IIQQIIQII16s", kind, len(words) // 8,
+            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, name.encode()))]
         try:
-            self._fds.append(_bpf(
-                _LINK_CREATE, "=IIIIQQ", self._fds[0],
-                socket.if_nametoindex(device), place, flags, 0, 0))
+            self._fds.append(bpf(_LINK_CREATE, struct.pack(
+                "=IIIIQQ", self._fds[0], socket.if_nametoindex(device), place, flags, 0, 0)))
         except OSError:
             self.__exit__()
             raise

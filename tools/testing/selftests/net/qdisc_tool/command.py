@@ -10,7 +10,7 @@ import shutil
 import signal
 from contextlib import suppress
 
-from lib import (FAST, TOP, check, defer, equal, main, note, program, read,
+from lib import (FAST, TOP, check, defer, equal, main, program, read,
                  run, set_up, sysctl, test, tool, wait_for, write)
 from qdisc_tool_lib import hold
 from net import PORT, end_process, listen, loopback, picture
@@ -212,18 +212,24 @@ def a_disk_that_is_full_is_named():
 
 
 @test
-def a_new_namespace_inherits_nothing():
-    def namespace():
-        run("ip netns add anew")
-        return os.stat("/run/netns/anew").st_ino
-    first = namespace()
-    tool("setup", "-q", "-N", "anew", "-d", "lo", "-p", str(PORT))
-    check("released" in tool("status", "-N", "anew").out, "the control")
-    run("ip netns del anew")
-    second = namespace()
-    defer(run, "ip netns del anew")
-    note(f"the numbers of the namespaces: {first}, {second}")
-    equal(tool("status", "-N", "anew").out, "nothing is set up\n", "status")
+def what_an_earlier_boot_left_counts_for_nothing():
+    """After a power cut, where the directory is on a disk; the control is of this boot."""
+    directory = f"{FAST}/disk"
+    where = ("--state-dir", directory)
+    set_up("lo", "-p", str(PORT), *where)
+    name, = os.listdir(directory)
+    shutil.copytree(f"{directory}/{name}", f"{FAST}/left")
+    write(f"{FAST}/left/lo.lock", "hold 1e9".ljust(80))
+    tool("clear", "-q", *where)
+    shutil.rmtree(f"{directory}/{name}")
+    shutil.copytree(f"{FAST}/left", f"{directory}/{name}")
+    check("lo" in tool("status", *where, expect=1).out, "the control")
+    os.rename(f"{directory}/{name}", f"{directory}/{name[:-8]}01234567")
+    equal(tool("status", *where).out, "nothing is set up\n", "status")
+    set_up("lo", "-p", str(PORT), *where)
+    equal(os.listdir(directory), [name], "directories")
+    listen()
+    tool("protect", *where, *LONG, "true")
 
 
 @test

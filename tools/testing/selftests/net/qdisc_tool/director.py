@@ -13,7 +13,6 @@ is MHS_SCHED (mhs), its module MHS_KO.
                   +==== server0, server1      virtual address on lo, DR
 """
 
-import contextlib
 import json
 import os
 import select
@@ -22,9 +21,9 @@ import signal
 import socket
 
 from lib import (FAST, WAIT_S, Skip, batch, check, defer, equal, main,
-                 man_page, note, run, set_up, sysctl, systemctl, test, tool, wait_for, write)
+                 man_page, note, run, set_up, sysctl, test, tool, write)
 from net import HOST_MAC, PORT, Echo, inside, loopback, namespace
-from restart import Child, processes
+from restart import Child
 
 VIP = "10.9.0.1"
 SERVERS = {"server0": "10.1.0.10", "server1": "10.1.0.11"}
@@ -35,10 +34,6 @@ PROTECT = ("qdisc_tool", "protect", "--max-hold", "60s", "--")
 SAVED = f"{FAST}/rules"
 # What an operator does, with a gap as wide as a slow machine makes it.
 RESTORE = f"ipvsadm -S -n >{SAVED}; ipvsadm -C; sleep 0.2; ipvsadm -R <{SAVED}"
-
-
-ALL_BACK = (f"until [ $(ipvsadm -Ln | grep -c -e '->.*:{PORT}') = "
-            f"{len(SERVERS)} ]; do sleep 0.05; done")
 
 
 def network():
@@ -183,12 +178,6 @@ def broken_by(*command):
 
 
 @test
-def s5_restoring_the_rules_breaks_no_flow_with_all():
-    set_up("host0", "-a", VIP, "--all")
-    equal(broken_by(*PROTECT, "sh", "-c", RESTORE), 0, "broken flows")
-
-
-@test
 def s5_control_it_does_without_protection_and_with_syns_held_only():
     if SCHEDULER != "mhs":
         raise Skip(f"{SCHEDULER} keeps an entry for each flow")
@@ -220,57 +209,5 @@ def s5_the_module_is_replaced_and_breaks_no_flow_with_all():
           "broken flows")
 
 
-def keepalived():
-    """keepalived with this service; its start and stop as commands."""
-    if not shutil.which("keepalived"):
-        raise Skip("keepalived is not installed")
-    config = f"{FAST}/keepalived.conf"
-    pid_file = f"{FAST}/keepalived.pid"
-    write(config, f"virtual_server {VIP} {PORT} {{\n"
-          f"lvs_sched {SCHEDULER}\nlvs_method DR\nprotocol TCP\n" +
-          "".join(f"real_server {address} {PORT} {{ weight 1 }}\n"
-                  for address in SERVERS.values()) + "}\n")
-    # keepalived knows no mhs and would take wlc; what is there it keeps.
-    start = (f"ipvsadm -A -t {VIP}:{PORT} -s {SCHEDULER}; keepalived -C -f "
-             f"{config} -p {pid_file} -c {pid_file}.c")
-    stop = (f"kill $(cat {pid_file}); while [ -e {pid_file} ]; do sleep 0.05; done")
-    run("ipvsadm -C")
-    run(["sh", "-c", f"{start}; {ALL_BACK}"])
-    defer(end_keepalived)
-    return stop, start
-
-
-def end_keepalived():
-    for pid in processes("keepalived"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: not processes("keepalived"), "the end of keepalived")
-    with contextlib.suppress(AssertionError):
-        run(f"ipvsadm -A -t {VIP}:{PORT} -s {SCHEDULER}")
-    for address in SERVERS.values():
-        with contextlib.suppress(AssertionError):
-            run(f"ipvsadm -a -t {VIP}:{PORT} -r {address} -g")
-
-
-@test
-def s5_the_man_page_protects_a_keepalived_restart():
-    stop, start = keepalived()
-    systemctl(f"{stop}; {start}")
-    commands = man_page(
-        "A keepalived that takes its services away",
-        **{"eth0": "host0", "192.0.2.10": VIP, "443": str(PORT)})
-    defer(tool, "clear", "-q")
-    equal(broken_by("sh", "-ec", commands), 0, "broken flows")
-    check(SCHEDULER in run("ipvsadm -Ln"), "the scheduler has changed")
-
-
-@test
-def s5_control_a_keepalived_restart_breaks_flows():
-    if SCHEDULER != "mhs":
-        raise Skip(f"{SCHEDULER} keeps an entry for each flow")
-    stop, start = keepalived()
-    check(broken_by("sh", "-c", f"{stop}; {start}; {ALL_BACK}"), "nothing was broken")
-
-
 if __name__ == "__main__":
-    main(network, ("ipvsadm", "keepalived", "cat", "grep"))
+    main(network)

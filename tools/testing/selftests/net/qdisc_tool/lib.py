@@ -70,9 +70,8 @@ def undo(down_to=0):
             note(f"cleaning up: {error}")
 
 
-def main(setup=lambda: None, programs=()):
-    """Run the tests named on the command line, or all; @programs are those
-    that are run often."""
+def main(setup=lambda: None):
+    """Run the tests named on the command line, or all."""
     wanted = [function for function in _tests
               if len(sys.argv) < 2 or function.__name__ in sys.argv[1:]]
     print(f"KTAP version 1\n1..{len(wanted)}", flush=True)
@@ -83,7 +82,7 @@ def main(setup=lambda: None, programs=()):
     resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 16, 1 << 16))
     passed = skipped = 0
     try:
-        fast_root(*programs)
+        own_directory()
         # From a disk that is cold this may take longer than the tool waits
         # for a program.  (ifb it must load in its own way.)
         subprocess.run(["modprobe", "-qa", "sch_plug", "sch_netem", "cls_flower",
@@ -119,41 +118,6 @@ def main(setup=lambda: None, programs=()):
 
 # ------------------------------------------------------------------ running
 
-def _copy_program(name):
-    """A program and its libraries, into memory."""
-    path = shutil.which(name)
-    if path is None:
-        return
-    copy = f"{FAST}/bin/{name}"
-    if not os.path.exists(copy):
-        shutil.copy(os.path.realpath(path), copy)
-    # What ldd does, without its shell.
-    loads = subprocess.run([path], capture_output=True, text=True, check=False,
-                           env={**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"})
-    for word in loads.stdout.split():
-        library = f"{FAST}/lib/{os.path.basename(word)}"
-        if word.startswith("/") and "/ld-" not in word and not os.path.exists(library):
-            shutil.copyfile(word, library)
-
-
-def _copy_python():
-    """The interpreter, and of its modules those that are loaded here."""
-    home = os.path.dirname(os.__file__)
-    library = f"{FAST}/lib/{os.path.basename(home)}"
-    os.makedirs(f"{library}/lib-dynload")
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None) or ""
-        if path.startswith(home):
-            copy = library + path[len(home):]
-            os.makedirs(os.path.dirname(copy), exist_ok=True)
-            compiled = getattr(module, "__cached__", None)
-            if compiled and os.path.exists(compiled):
-                # A compiled module in the place of its source does for it.
-                path, copy = compiled, copy + "c"
-            shutil.copyfile(path, copy)
-    shutil.copy(os.path.realpath(sys.executable), f"{FAST}/bin/python3")
-
-
 def remove_tree(path):
     """A server that is about to end may be removing its own files there."""
     shutil.rmtree(path, ignore_errors=True)
@@ -161,27 +125,12 @@ def remove_tree(path):
         shutil.rmtree(path)
 
 
-def fast_root(*more_programs):
-    """In a virtual machine whose root is the host's file system, starting a
-    program takes seconds.  Run what the tests run often from memory."""
-    for directory in ("bin", "lib"):
-        os.makedirs(f"{FAST}/{directory}")
+def own_directory():
+    """For what tests make, and for programs that stand in for others."""
+    os.makedirs(f"{FAST}/bin")
     defer(remove_tree, FAST)
-    os.environ["PATH"] = f"{FAST}/bin:" + os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    if not any(line.split()[1:3] == ["/", "9p"] for line in read("/proc/mounts").splitlines()):
-        os.symlink(f"{TOP}/scripts/qdisc_tool", f"{FAST}/bin/qdisc_tool")
-        return
-    _copy_python()
-    shutil.copytree(f"{TOP}/scripts/qdisc_tool_lib", f"{FAST}/bin/qdisc_tool_lib",
-                    ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(f"{TOP}/scripts/ipvs_mhs_version.py", f"{FAST}/bin")
-    script = f"{FAST}/bin/qdisc_tool"
-    write(script, read(f"{TOP}/scripts/qdisc_tool").replace(
-        "#!/usr/bin/python3", f"#!{FAST}/bin/python3", 1))
-    os.chmod(script, 0o755)
-    for name in ("python3", "sh", "sleep", "true", "tc", "ip", *more_programs):
-        _copy_program(name)
-    os.environ["LD_LIBRARY_PATH"] = f"{FAST}/lib"
+    os.environ["PATH"] = f"{FAST}/bin:{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    os.symlink(f"{TOP}/scripts/qdisc_tool", f"{FAST}/bin/qdisc_tool")
 
 
 def run(command, **options):
@@ -316,7 +265,8 @@ def systemctl(commands, name="systemctl"):
 
 def set_up(device, *arguments):
     tool("setup", "--quiet", "--device", device, *arguments)
-    defer(tool, "clear", "--quiet", "--device", device)
+    where = arguments[-2:] if "--state-dir" in arguments else ()
+    defer(tool, "clear", "--quiet", "--device", device, *where)
 
 
 class Protecting:

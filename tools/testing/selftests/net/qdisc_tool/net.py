@@ -153,19 +153,6 @@ def naive_loopback(plug="limit 10000000", keys="protocol ip flower "
                  f"filter add dev lo parent 1: {keys} classid 1:4"])
 
 
-def naive_ingress(device):
-    """The same for what arrives by a device."""
-    batch("ip", ["link add naive type ifb", "link set naive up"])
-    defer(run, "ip link del naive")
-    run(f"tc qdisc add dev {device} ingress")
-    defer(run, f"tc qdisc del dev {device} ingress")
-    batch("tc", ["qdisc add dev naive root handle 40: plug limit 10000000",
-                 "qdisc change dev naive handle 40: plug release_indefinite",
-                 f"filter add dev {device} ingress protocol ip flower "
-                 f"ip_proto tcp dst_port {PORT} tcp_flags 0x2/0x17 "
-                 "action mirred egress redirect dev naive"])
-
-
 def naive_plug(action):
     run(f"tc qdisc change dev lo handle 40: plug {action}")
 

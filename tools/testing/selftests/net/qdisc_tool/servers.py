@@ -209,9 +209,11 @@ def waited_for(command):
 @test
 def s17_apache_restart():
     command, pid_file = apache()
-    # apache2 writes the file in the background, and the next stop reads it
-    restart = script("restart", stop(pid_file, "WINCH"), f"{command} start",
-                     f"until [ -s {pid_file} ]; do sleep 0.05; done")
+    # apache2 writes the file in the background, and the next stop reads it; while an old
+    # process listens yet, it does not start
+    restart = script("restart", stop(pid_file, "WINCH"), "n=0", f"until [ -s {pid_file} ]; do",
+                     f"[ $((n % 40)) != 0 ] || {command} start || :", "n=$((n + 1))",
+                     "sleep 0.05", "done")
     compare("apache restart", restart, ())
 
 
@@ -321,4 +323,4 @@ def s17_the_drop_ins_fit_the_units_of_debian():
 
 
 if __name__ == "__main__":
-    main(loopback, ("haproxy", "nginx", "cat", "sed", "grep"))
+    main(loopback)
