@@ -277,13 +277,11 @@ class Test:
             self.send([sock.getsockname()[1]], seq or first_number(sock), SYN)
 
     def errors(self):
-        """ICMP errors that the servers have got"""
         return sum(int(line.split()[1]) for i in (1, 2, 3) for line in
                    run(f"s{i}", "nstat -asz Icmp*InDestUnreachs").splitlines()
                    if line.startswith("Icmp"))
 
     def both(self):
-        """What is so with both schedulers"""
         self.result("flows begin", set(self.fresh()) == {"s1", "s2"})
         self.result("made again slowly: flows live",
                     self.slowly_on("director") == 100)
