@@ -170,11 +170,11 @@ class Director:
 def main():
     gc.disable()
     print("what,family,instructions")
+    servers()
     with lab.module():
         for bits in 4, 6:
             for what, number in Director(bits).measure():
-                print(f"{what},{bits},{number:.0f}")
-    servers()
+                print(f"{what},{bits},{number:.0f}", flush=True)
 
 
 def servers():
