@@ -59,8 +59,8 @@ def rests_on(names):
     """What the word drained rests on."""
     host = Host(True)
     silent = max(map(host.idle, names))
-    return f"no entry is left, and a flow silent for {duration(silent)} (the " \
-           "timeout of IPVS) counts as ended"
+    return f"no entry is left here, and a flow silent for {duration(silent)} (the " \
+           "timeout of IPVS) counts as ended; other directors know their own flows"
 
 
 class Pending:

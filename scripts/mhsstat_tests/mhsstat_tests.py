@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,6 +354,20 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
                  "tracked": 0, "old_server": "10.0.0.13:80",
                  "candidate_server": candidate, "entry": mine}]}).split("\n")
             self.assertEqual(lines[0], f"198.51.100.7:36390 -> {answer}")
+
+    def test_a_full_server_takes_no_new_connection(self):
+        for options, active, want in (
+                ("", 4, None), ("", 5, "is refused"), (" -b flag-1", 9,
+                                                       "goes to another server")):
+            one = Kernel.of(f"-A -t 10.9.0.1:80 -s mhs{options}\n-a -t 10.9.0.1:80 -r "
+                            f"10.2.0.1:80 -g -w 1 -x 5 -y 3 # {active} 0\n")
+            full = lookup._full(one["TCP 10.9.0.1:80"], "10.2.0.1:80")
+            self.assertEqual(full, want)
+            self.assertIsNone(lookup._full(one["TCP 10.9.0.1:80"], "10.2.0.2:80"))
+            words = lookup._answer({"full": full, "entry": None, "phase": "stable",
+                                    "candidate_server": "10.2.0.1:80",
+                                    "old_server": None, "service": "TCP x"})
+            self.assertIn(want or "by its slot", words)
 
     def test_the_second_chance_of_older_flows(self):
         entry = {"server": "10.0.0.11:80", "state": "ESTABLISHED",
@@ -1102,12 +1117,17 @@ class Compare(Files):
             status, out, _ = run("compare", same, self.file("b", self.director(
                 state=state)))
             self.assertEqual((status, f"is not stable ({state})" in out), (1, True))
+        for age_s, status in (500, 0), (700, 1):
+            document = {**self.director(), "time": time.time() - age_s}
+            got, out, _ = run("compare", same, self.file("b", document))
+            self.assertEqual((got, "is of 11 min 4" in out),
+                             (status, status == 1), out)
         for lost, words in (("settings", "sysctls"), ("ipvsadm", "methods"),
                             ("parameters", "of the module")):
             document = self.director()
             del document[lost]
             status, out, _ = run("compare", same, self.file("b", document))
-            self.assertIn("unknown, and perhaps not alike: " + (
+            self.assertIn("perhaps not alike: " + (
                 "" if lost == "parameters" else words), out)
             self.assertEqual((status, words in out, "forward alike" in out),
                              (1, True, False))
@@ -1338,6 +1358,9 @@ class PlanInWords(unittest.TestCase):
         for kernel, entries, host, living in (
                 (stable, 9, (), True), ({"state": "transition"}, 0, (), True),
                 (None, 0, (), True), (stable, 0, {"pin_ms": 1000}, True),
+                ({**stable, "pinned_ms": 0}, 0, (), True),
+                ({**stable, "pinned_ms": 2000}, 0, (), True),
+                ({**stable, "pinned_ms": 900_000}, 0, (), False),
                 (stable, 0, (), False)):
             with self.subTest(kernel=kernel, entries=entries, host=host):
                 self.assertEqual(
@@ -1518,14 +1541,19 @@ class Kernel:
         self.saved = self.saved.replace("# 0 1", "")
 
     def core(self, names=()):
-        lines = [line.partition("#") for line in self.saved.splitlines()]
+        return {name: parts for name, parts in self.of(self.saved).items()
+                if not names or name in names}
+
+    @staticmethod
+    def of(saved):
+        """The services of such a text."""
+        lines = [line.partition("#") for line in saved.splitlines()]
         found = servers.parse("\n".join(line for line, _, _ in lines), "test")
         those = [s for parts in found.values() for one in parts for s in one.servers]
         for server, (_, _, counts) in zip(
                 those, [line for line in lines if line[0][:2] == "-a"], strict=True):
             server.active, server.inactive = map(int, counts.split() or (0, 0))
-        return {name: parts for name, parts in found.items()
-                if not names or name in names}
+        return found
 
     def run(self, argv):
         self.edits.append(" ".join(argv[1:]))
