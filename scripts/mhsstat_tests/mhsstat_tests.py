@@ -356,10 +356,10 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
             self.assertEqual(lines[0], f"198.51.100.7:36390 -> {answer}")
 
     def test_a_full_server_takes_no_new_connection(self):
-        for options, active, want in (
+        for said, active, want in (
                 ("", 4, None), ("", 5, "is refused"), (" -b flag-1", 9,
                                                        "goes to another server")):
-            one = Kernel.of(f"-A -t 10.9.0.1:80 -s mhs{options}\n-a -t 10.9.0.1:80 -r "
+            one = Kernel.of(f"-A -t 10.9.0.1:80 -s mhs{said}\n-a -t 10.9.0.1:80 -r "
                             f"10.2.0.1:80 -g -w 1 -x 5 -y 3 # {active} 0\n")
             full = lookup._full(one["TCP 10.9.0.1:80"], "10.2.0.1:80")
             self.assertEqual(full, want)

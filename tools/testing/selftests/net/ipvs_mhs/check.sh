@@ -143,7 +143,7 @@ wait_settled
 weight 1 5
 busywait 20 in_state transition
 flow c4 open 20
-both_ways max-entries "sysctl_of mhs.max_entries=$(mhs Entries)" \
+both_ways few-entries,max-entries "sysctl_of mhs.max_entries=$(mhs Entries)" \
 	'mend "s/= a higher number/=262144/"'
 sysctl_of mhs.max_entries=0
 flow c4 open 20
