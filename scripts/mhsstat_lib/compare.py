@@ -133,10 +133,13 @@ class Director:
              self.core), ("sysctls and timeouts", self.settings)) if not fact]
         if self.parameters.get("quic_ports") is None:
             found.append("parameters of the module")
-        if self._age_s > _OLD_S:
-            found.append(f"what {self.name} does now, as its file is of "
-                         f"{duration(int(1000 * self._age_s))} ago")
-        return found
+        return found + self.stale()
+
+    def stale(self):
+        """The same, because time has passed."""
+        return [f"what {self.name} does now, as its file is of "
+                f"{duration(int(1000 * self._age_s))} ago"] \
+            if self._age_s > _OLD_S else []
 
     def entries(self):
         return sum(s.get("entries", 0) for those in self.services.values()

@@ -127,6 +127,9 @@ class Settled:
 
     def __init__(self, options):
         self._peer = options.equal_to and Director.of_file(options.equal_to)
+        if self._peer and self._peer.stale():
+            raise ToolError(f"--equal-to: unknown is {self._peer.stale()[0]}; run "
+                            "'mhsstat show --json' there now")
 
     def _expected(self, services, options):
         """What --servers and --equal-to find."""

@@ -126,6 +126,8 @@ CAUSES = {
     "quic-port": lambda k: (
         service(k, protocol="UDP"), core(k, SAVED.replace("-t", "-u")),
         setattr(k.host, "quic_ports", (80,))),
+    "plain-udp": lambda k: (
+        service(k, protocol="UDP"), core(k, SAVED.replace("-t", "-u"))),
     "quic-ids": lambda k: service(k, quic_ids=1, packets_by_id=9,
                                   packets_no_id=200),
     "quic-unnamed": lambda k: (
@@ -328,6 +330,7 @@ class Findings(unittest.TestCase):
         known = Known()
         service(known, protocol="UDP")
         core(known, SAVED.replace("-t", "-u"))
+        known.host.quic_ports, known.host.stay_ports = (), (80,)
         sysctl(known, max_quic_entries="10", max_entries="1")
         self.assertEqual(kinds(known, ignored=["few-entries"]), ["max-entries"])
 

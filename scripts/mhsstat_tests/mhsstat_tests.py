@@ -1788,6 +1788,9 @@ class Expected(Files):
 
     def test_equal_to(self):
         self.assertEqual(self.wait(state="stable")[0], 0)
+        with mock.patch.object(compare, "_OLD_S", -1):
+            status, err = self.wait(state="stable")
+        self.assertEqual((status, "run 'mhsstat show --json' there" in err), (125, True))
         status, err = self.wait(candidate_print="b" * 16)
         self.assertEqual(status, 124)
         self.assertIn("new flows go by different tables", err)
