@@ -15,17 +15,12 @@ from . import netlink
 from .address import endpoint, service_name, spelled
 from .netlink import attribute, number
 
-_PROTOCOLS = {"-t": "TCP", "--tcp-service": "TCP",
-              "-u": "UDP", "--udp-service": "UDP",
-              "--sctp-service": "SCTP",
-              "-f": "FWM", "--fwmark-service": "FWM"}
 _OPTIONS = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service", "FWM": "-f"}
+_PROTOCOLS = {option: name for name, option in _OPTIONS.items()}
 _NUMBERS = {"TCP": 6, "UDP": 17, "SCTP": 132}
 _NAMES = {number: name for name, number in _NUMBERS.items()}
-_METHODS = {"-g": "Route", "--gatewaying": "Route",
-            "-i": "Tunnel", "--ipip": "Tunnel",
-            "-m": "Masq", "--masquerading": "Masq"}
-_OPTION = {"Tunnel": "-i", "Masq": "-m"}
+_METHODS = {"-g": "Route", "-i": "Tunnel", "-m": "Masq"}
+_OPTION = {name: option for option, name in _METHODS.items()}
 # of <linux/ip_vs.h>, by number
 _FORWARD = ("Masq", "Local", "Tunnel", "Route", "Bypass")
 _TUNNELS = ("ipip", "gue", "gre")
@@ -240,29 +235,27 @@ def parse(text, where):
     return found
 
 
-def _take(words, *options):
-    """The value of one of these options, which goes with it from @words; None
-    without."""
-    for at, word in enumerate(words):
-        if word in options:
-            _, value = words.pop(at), words.pop(at)
-            return value
-    return None
+def _take(words, option):
+    """Its value, which goes with it from @words; None without."""
+    if option not in words:
+        return None
+    at = words.index(option)
+    return words.pop(at) and words.pop(at)
 
 
 def _add(services, words):
     kind, *words = words
     option = next(word for word in words if word in _PROTOCOLS)
     name = service_name(_PROTOCOLS[option], _take(words, option))
-    if kind in ("-A", "--add-service"):
-        scheduler = _take(words, "-s", "--scheduler") or "wlc"
+    if kind == "-A":
+        scheduler = _take(words, "-s") or "wlc"
         services.append(Service(name, scheduler, tuple(words)))
         return
-    if kind not in ("-a", "--add-server"):
+    if kind != "-a":
         raise ToolError(f"{kind!r} is neither -A nor -a")
     if not services or services[-1].name != name:
         raise ToolError(f"no -A of {name} before it")
-    server = _take(words, "-r", "--real-server") or ""
+    server = _take(words, "-r") or ""
     # ipvsadm leaves a port of 0 out where the service has a mark
     if server.endswith("]") or (":" not in server and "." in server):
         server += ":0"

@@ -477,6 +477,8 @@ class Command(unittest.TestCase):
                          f"{len(check.KINDS)} kinds of finding that mhsstat(8) "
                          "lists; what is not on that list was not looked for\n")
         self.assertEqual(run(known, "-q")[2], "")
+        self.assertIn(f"the {len(check.KINDS) - 1} kinds",
+                      run(known, "--ignore", "names")[2])
 
     def test_one_service(self):
         known = Known()

@@ -1085,7 +1085,8 @@ class Compare(Files):
                                  "cannot be seen" in words)
         self.assertNotIn("cause", "".join(self.lines(
             hash_key_print="l", quic_ports="9", real_servers=None, **other)))
-        for gone in (lambda d: d["ipvsadm"].pop(), lambda d: d["ipvsadm"][1].update(
+        for gone in (lambda d: (d["services"].pop(), d["ipvsadm"].pop(0)),
+                     lambda d: d["ipvsadm"].pop(), lambda d: d["ipvsadm"][1].update(
                 servers={}), lambda d: d["settings"].pop("mhs/pin_ms")):
             document = self.director()
             gone(document)
@@ -1138,6 +1139,9 @@ class Compare(Files):
         self.assertEqual(run("compare", same, same)[0], 0)
         self.assertEqual(run("compare", same, other)[0], 1)
         self.assertEqual(run("compare", same, same, other)[0], 1)
+        with mock.patch.object(compare, "read_services"), mock.patch.object(
+                compare, "as_json", lambda services, live: self.director()):
+            self.assertEqual([run("compare", f)[0] for f in (same, other)], [0, 1])
         for file, status in (same, 0), (other, 1):
             got, out, _ = run("compare", "-j", same, file)
             found = json.loads(out)
