@@ -7,7 +7,7 @@ mark, one of each family, have one name in /proc.
 
 import ipaddress
 import struct
-from functools import cached_property
+from functools import lru_cache
 
 from ipvs_mhs_tool import ToolError
 
@@ -34,6 +34,10 @@ class Server:
     counts are of connections, None if not known.  @options: of tunnels; @limits:
     thresholds."""
 
+    # thousands of them
+    __slots__ = ("which", "address", "port", "weight", "method", "options", "limits",
+                 "active", "inactive", "statistics")
+
     def __init__(self, which, address, port, weight, method=None, options=(),
                  limits=(), active=None, inactive=None, statistics=b""):
         self.which = which
@@ -45,13 +49,13 @@ class Server:
         self.limits = limits
         self.active = active
         self.inactive = inactive
-        self._statistics = statistics
+        self.statistics = statistics
 
-    @cached_property
+    @property
     def name(self):
         return spelled(self.address, self.port)
 
-    @cached_property
+    @property
     def host(self):
         """Its address as text."""
         return self.name.rpartition(":")[0].strip("[]")
@@ -61,10 +65,10 @@ class Server:
         """ipip, gue or gre, None if it is not known."""
         return self.options[1] if self.options else None
 
-    @cached_property
+    @property
     def counts(self):
         """Connections and packets in; the same a second."""
-        those = netlink.attributes(self._statistics)
+        those = netlink.attributes(self.statistics)
         return tuple(number(those.get(kind, b"")) for kind in (1, 2, 6, 7))
 
     def told(self, weight=()):
@@ -137,8 +141,9 @@ def _u16(kind, value):
     return attribute(kind, struct.pack("=H", value))
 
 
+@lru_cache(maxsize=65536)
 def _where(family, address, port):
-    """(address, port) of attributes."""
+    """(address, port) of attributes; services tend to have the same servers."""
     return ipaddress.IPv4Address(address[:4]) if number(family) == _IPV4 else \
         ipaddress.IPv6Address(address), int.from_bytes(port, "big")
 

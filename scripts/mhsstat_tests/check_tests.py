@@ -14,7 +14,7 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import check, cli, facts, rules, servers, snapshot  # noqa: E402
+from mhsstat_lib import check, cli, facts, netlink, rules, servers, snapshot  # noqa: E402
 
 NAME = "TCP 192.0.2.1:80"
 SAVED = """\
@@ -97,7 +97,9 @@ def core(known, saved):
 def counts(known, *those):
     """Connections and packets of the servers, and a second."""
     for server, four in zip(getattr(known.core.get(NAME), "servers", ()), those):
-        server.counts = (*four, 0, 0)[:4]
+        server.statistics = b"".join(
+            netlink.attribute(kind, n.to_bytes(8, sys.byteorder))
+            for kind, n in zip((1, 2, 6, 7), four))
 
 
 def chance(known, *names):
