@@ -1240,6 +1240,10 @@ class Plan(Files):
         self.assertEqual(result["slots_moved"], 65521)
         self.assertTrue(result["refused"])
         self.assertEqual(result["print_after"], "0" * 16)
+        for room in text.Screen(), text.Screen(60, 20):
+            words = plan.render(result, room)
+            self.assertIn("65521 of 65521 slots move", words)
+            self.assertEqual("SHARE" in words, room.width is None)
 
     def test_too_small_a_table(self):
         result = self.plan("-f", "7", "--table-size", "251", "--weight",
