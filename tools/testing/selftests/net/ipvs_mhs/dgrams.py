@@ -15,6 +15,7 @@ client  takes commands, one a line, on standard input; each is answered by one
                     answer to the last one, until stop, and once more then;
                     only stop answers, by the sum of all
     spray N [KIND]  send N datagrams from as many other ports; no answers
+    where           only PORT=SERVER of each flow, as of the last ping
     move [ADDRESS]  all flows get another port, and that address
     close           close all flows
     quit
@@ -281,6 +282,10 @@ def client(args):
         if word == "stream":
             c.stream(commands)
             continue
+        if word == "where":
+            print(*(f"{f.sock.getsockname()[1]}={f.server or 'none'}"
+                    for f in c.flows), flush=True)
+            continue
         if word == "new":
             c.ping(*rest, new=True)
         elif word in ("open", "spray"):
@@ -289,7 +294,7 @@ def client(args):
             getattr(c, word)(*rest)
         else:
             sys.exit(f"dgrams.py: no command {word!r}: open N, ping [KIND [S]], "
-                     "new [KIND], stream, stop, spray N [KIND], move "
+                     "new [KIND], stream, stop, spray N [KIND], where, move "
                      "[ADDRESS], close or quit")
         c.report()
 

@@ -38,15 +38,6 @@ fwm_total() {
 	SVC4=1 SVC6=none pair_total "$1"
 }
 
-# dgrams COMMAND...: to the UDP clients, as pair
-dgrams() {
-	flow_send u4 "$@"
-	flow_send u6 "$@"
-	flow_wait u4 "$*"
-	reply4=$reply
-	flow_wait u6 "$*"
-}
-
 # marks RULE...: rules that mark, in place of those before
 marks() {
 	{
@@ -97,7 +88,7 @@ stay() {
 	check "$1" "0 0" "$(sum broken) $(sum moved)"
 }
 
-plan 45
+plan 35
 fresh_module
 setup_net 4
 dgram_servers 53
@@ -138,8 +129,8 @@ pair open 40
 pair ping
 check "TCP: served" "80 0 0" "$(sum flows) $(sum broken) $(sum failed)"
 check_cmp "TCP: s1 has some" "$(sum s1)" -gt 5
-dgrams open 40
-dgrams ping
+pair_of u open 40
+pair_of u ping
 check "UDP: served" "80 0" "$(sum flows) $(sum lost)"
 check "no entry" "0 0" "$(conns) $(fwm_total NewEntries)"
 check_cmp "packets without entry" "$(fwm_total PktStateless)" -ge 320
@@ -150,7 +141,7 @@ fwm_edit -e 1 -w 0
 result "hold phase" "$(busywait 20 fwm 'h && !p'; echo $?)"
 pair ping
 stay "hold: TCP stays"
-dgrams ping
+pair_of u ping
 check "hold: UDP leaves the drained server" "0 0" "$(sum lost) $(sum s1)"
 check "hold: no entry" 0 "$(conns)"
 pair open 20
@@ -166,7 +157,7 @@ pair ping
 stay "pin: TCP stays"
 check_cmp "pin: entries" "$(fwm_total PinnedEntries)" -gt 2
 conns_begin
-dgrams ping
+pair_of u ping
 check "pin: UDP" "0 0 0" "$(sum lost) $(sum s1) $(conns_new)"
 windows 0 100
 result "merged" "$(busywait 20 fwm 's == "stable"'; echo $?)"
