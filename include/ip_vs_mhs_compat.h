@@ -214,11 +214,6 @@ static inline void mhs_pernet_work(struct work_struct *work)
 
 static inline int mhs_register_net(struct pernet_operations *ops)
 {
-	/* No namespace exits; and __net_init is __init here, so the pernet
-	 * init would be freed before a late work item calls it.
-	 */
-	if (!IS_ENABLED(CONFIG_NET_NS))
-		return register_pernet_subsys(ops);
 	mhs_pernet.ops = ops;
 	mhs_pernet.err = -EAGAIN;
 	init_completion(&mhs_pernet.done);
@@ -239,8 +234,7 @@ static inline int mhs_register_net(struct pernet_operations *ops)
  */
 static inline void mhs_unregister_net(struct pernet_operations *ops)
 {
-	if (IS_ENABLED(CONFIG_NET_NS))
-		flush_work(&mhs_pernet.work);
+	flush_work(&mhs_pernet.work);
 	if (!mhs_pernet.err)
 		unregister_pernet_subsys(ops);
 }

@@ -195,7 +195,7 @@ def _by_ids(facts):
                     "quic-port", name, (), "the port is taken for that of QUIC: "
                     "with another protocol (OpenVPN, DTLS 1.3) new flows may meet "
                     "a server that has left, while servers change",
-                    "if it is not QUIC, load the module with quic_ports= and the "
+                    "if it is not QUIC, load the module with quic_ports=0 and the "
                     "ports that are, or none")
             continue
         by, no = service["packets_by_id"], service["packets_no_id"]

@@ -6,15 +6,18 @@ the exit status.
 """
 
 import json
+import os
+from contextlib import suppress
 
-from . import upkeep
-from .config import read_config
+from . import flower, foreign
 from .errors import EXIT_FAILED, EXIT_OK, EXIT_PROBLEM, ToolError, words
-from .gate import UNTIL_ACCEPTED, Gate
-from .hold import Hold
-from .options import DEFAULT_CONFIG
+from .gate import Gate, has_clsact
+from .hold import NOBODY_LISTENS, Hold, Plug, end_hold, is_served
+from .listeners import Listeners, needless
+from .netlink import Netlink
+from .options import DEFAULT_CONFIG, read_config
 from .state import Turn
-from .system import may_administer
+from .system import name_of, run
 
 
 def _each(tool, items, function):
@@ -22,34 +25,136 @@ def _each(tool, items, function):
     status = EXIT_OK
     for item in items:
         try:
-            function(item)
+            function(tool, item)
         except (ToolError, OSError) as error:
             tool.reporter.warn(words(error))
             status = EXIT_FAILED
     return status
 
 
+# ------------------------------------------------------------------- setup
+
 def setup(tool):
     requests = [tool.options] if tool.options.device else read_config(
         tool.options.config or DEFAULT_CONFIG)
-    gates = [gate for request in requests for gate in _gates_of(request)]
-    return _each(tool, gates, lambda gate: upkeep.setup(tool.state, gate, tool.reporter))
+    return _each(tool, [Gate(**{**{name: value for name, value in vars(request).items()
+                                   if name in Gate.FIELDS}, "device": device})
+                        for request in requests for device in request.device], _set_up)
 
 
-def _gates_of(options):
-    """The gates one set of setup options describes."""
-    for device in options.device:
-        values = {name: getattr(options, name) for name in Gate.FIELDS if hasattr(options, name)}
-        values.update(device=device)
-        if options.pause_ms is None:
-            values["pause_ms"] = UNTIL_ACCEPTED
-        yield Gate(**values)
+def _set_up(tool, gate):
+    """Make a gate, whole or not at all; a second time changes nothing."""
+    state, netlink = tool.state, Netlink()
+    gate.ifindex = netlink.index_of(gate.device)
+    if not gate.ifindex:
+        raise ToolError(f"no device {gate.device!r} here; 'ip link' lists those of this "
+                        "network namespace")
+    state.make_directory()
+    turn = Turn(state, gate.device).take()
+    try:
+        old = state.load(gate.device)
+        if old and not old.problems(netlink):
+            if old.told() != gate.told():
+                raise ToolError(f"{gate.device} is set up with other options, and has "
+                                "one set-up at a time; run "
+                                f"'qdisc_tool clear --device {gate.device}' first")
+            tool.reporter.note(f"{gate.device} is set up already")
+            return
+        if old:
+            _undo(tool, old, netlink)
+        gate.own_clsact = not has_clsact(gate, netlink)
+        found = foreign.skipped(gate, netlink, foreign.Nftables()) + [
+            f"{gate.device} has a filter of somebody else at the preference {other}; give "
+            "another --preference" for other in gate.filters_there(netlink)]
+        if found:
+            raise ToolError("; ".join(found) + "; nothing was changed")
+        # Kept first, so that a setup that is killed can be undone later.
+        state.save(gate)
+        _make(state, gate, netlink, turn)
+    finally:
+        turn.leave()
+        if state.load(gate.device) is None:
+            state.forget(gate.device)          # the lock, too
+    for text in foreign.before(gate, netlink):
+        tool.reporter.warn(text)
+    tool.reporter.note(f"{gate.device} is set up, with room for {gate.limit_packets} packets")
 
+
+def _make(state, gate, netlink, turn):
+    ifb, made = gate.plug_device, False
+    try:
+        if not os.path.exists("/sys/module/ifb"):
+            # Asked for by name, the module makes two devices that nobody wants.
+            with suppress(ToolError):
+                run("modprobe ifb numifbs=0".split())
+        run(f"ip link add {ifb} type ifb".split())
+        made = True
+        run([*f"ip link set {ifb} addrgenmode none alias".split(),
+             f"qdisc_tool for {gate.device}"])
+        gate.plug_ifindex = netlink.index_of(ifb)
+        Plug(gate).create()
+        run(f"ip link set {ifb} up".split())
+        if gate.own_clsact:
+            run(f"tc qdisc add dev {gate.device} clsact".split())
+        try:                       # what a hold will put in
+            flower.prepare(gate, turn)
+            flower.lead(gate, netlink, 0.0)
+        finally:
+            flower.remove(gate, netlink)
+        state.save(gate)
+    except (ToolError, OSError) as error:
+        for command in _clear_commands(gate, gate.device) if made else []:
+            with suppress(ToolError):
+                run(command)
+        state.forget(gate.device)
+        raise ToolError(f"{gate.device}: {words(error)}; nothing was changed") from error
+
+
+# ------------------------------------------------------------------- clear
 
 def clear(tool):
-    devices = tool.options.device or [gate.device for gate in tool.gates()]
-    return _each(tool, devices, lambda device: upkeep.clear(tool.state, device, tool.reporter))
+    """Take gates away, and lose nothing that they hold."""
+    return _each(tool, tool.options.device or [gate.device for gate in tool.gates()], _clear)
 
+
+def _clear(tool, device):
+    gate = tool.state.load(device)
+    if gate is None:
+        tool.reporter.note(f"{device} is not set up; nothing to clear")
+        return
+    turn = Turn(tool.state, device).seize()
+    try:
+        _undo(tool, gate, Netlink())
+    finally:
+        turn.leave()
+
+
+def _clear_commands(gate, name):
+    """The way back, in an order that loses nothing: what leads to the plug,
+    then (the plug being open and empty) the plug."""
+    return [*([f"tc qdisc del dev {name} clsact".split()] if gate.own_clsact else []),
+            f"ip link del {gate.plug_device}".split()]
+
+
+def _undo(tool, gate, netlink):
+    with suppress(ToolError, OSError):     # partly gone: problems() said so
+        end_hold(Plug(gate))
+    name = name_of(gate.ifindex)       # another one, perhaps
+    if not name:
+        gate.own_clsact = False    # it went with its device
+    elif gate.own_clsact and foreign.clsact_in_use(gate, netlink):
+        tool.reporter.warn(f"{gate.device}: clsact stays, since others have put "
+                           "filters there meanwhile")
+        gate.own_clsact = False
+    for command in _clear_commands(gate, name):
+        with suppress(ToolError):
+            run(command)
+    if netlink.index_of(gate.plug_device):
+        raise ToolError(f"{gate.device}: 'ip link del {gate.plug_device}' fails")
+    tool.state.forget(gate.device)
+
+
+# ----------------------------------------------------------- hold, release
 
 def hold(tool):
     begun = []
@@ -63,17 +168,28 @@ def hold(tool):
                 turn.leave(keep=gate in begun)
     except (ToolError, OSError):
         for gate in begun:         # all or none
-            upkeep.release(tool.state, gate)
+            _release(tool, gate)
         raise
     return EXIT_OK
 
 
 def release(tool):
-    return _each(tool, tool.gates(), lambda gate: upkeep.release(tool.state, gate))
+    return _each(tool, tool.gates(), _release)
 
+
+def _release(tool, gate):
+    """End a hold from outside, whoever began it."""
+    turn = Turn(tool.state, gate.device).seize()
+    try:
+        end_hold(Plug(gate))
+    finally:
+        turn.leave()
+
+
+# ----------------------------------------------------------- status, check
 
 def status(tool):
-    states = [upkeep.status(tool.state, gate) for gate in tool.gates()]
+    states = [_status(tool.state, gate) for gate in tool.gates()]
     if tool.options.json:
         print(json.dumps(states))
     else:
@@ -81,18 +197,30 @@ def status(tool):
             _print_status(state)
         if not states:
             print("nothing is set up")
-        elif not may_administer():
-            print("not root: who holds, and for how long, cannot be seen")
     return (EXIT_PROBLEM if any(state["problems"] for state in states) else EXIT_OK)
+
+
+def _status(state, gate):
+    """What can be known about a gate."""
+    netlink = Netlink()
+    plug, problems = gate.find_plug(netlink), gate.problems(netlink)
+    holder = state.holder(gate.device) if not problems and gate.filters_there(netlink) else None
+    return {"condition": "broken" if problems else "holding" if holder else "released",
+            "problems": problems,
+            "waiting": plug.qlen if plug else 0,
+            "dropped": plug.drops if plug else 0,
+            "hold": {"command": holder[0], "ends_in_ms": round(1000 * holder[1])}
+            if holder else None,
+            **vars(gate)}
 
 
 def _print_status(state):
     what = "packets" if state["all_packets"] else "new connections"
     to = ", ".join(state["addresses"]) or "any address"
     ports = ", ".join(state["ports"]) or "any"
-    print(f"{state['device']}: {state['condition']}")
-    print(f"  holds {what} to {to}, ports {ports}")
-    print(f"  room for {state['limit_packets']} packets, {state['waiting']} "
+    print(f"{state['device']}: {state['condition']}\n"
+          f"  holds {what} to {to}, ports {ports}\n"
+          f"  room for {state['limit_packets']} packets, {state['waiting']} "
           f"wait, {state['dropped']} were dropped")
     if state["hold"]:
         print("  held by '{command}', at most {ends_in_ms} ms more".format(**state["hold"]))
@@ -103,7 +231,7 @@ def _print_status(state):
 def check(tool):
     found = [{"device": gate.device, "severity": severity, "text": text}
              for gate in tool.gates(some=True)
-             for severity, text in upkeep.check(tool.state, gate)]
+             for severity, texts in _findings(tool.state, gate) for text in texts]
     if tool.options.json:
         print(json.dumps(found))
     else:
@@ -112,3 +240,13 @@ def check(tool):
         if not found:
             tool.reporter.note("a hold would work")
     return (EXIT_PROBLEM if any(item["severity"] == "error" for item in found) else EXIT_OK)
+
+
+def _findings(state, gate):
+    """(severity, sentences) pairs about a gate."""
+    netlink = Netlink()
+    yield "error", gate.problems(netlink) + Turn(state, gate.device).problems() + \
+        foreign.skipped(gate, netlink, foreign.Nftables())
+    served = is_served(gate, Listeners())
+    yield "advice", foreign.before(gate, netlink) + needless() + \
+        ([] if served else [NOBODY_LISTENS])

@@ -2,7 +2,6 @@
 """From the command line to the exit status."""
 
 import signal
-import sys
 
 from . import actions
 from .errors import (EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE, ToolError, UsageError, words)
@@ -30,16 +29,11 @@ class Tool:
 
     def gates(self, some=False):
         """The gates meant: those named, or all that are set up."""
-        if not self.options.device:
-            gates = self.state.gates(self.reporter.warn)
-            if some and not gates:
-                raise ToolError("nothing is set up here: run 'qdisc_tool setup' first")
-            return gates
-        gates = list(map(self.state.load, self.options.device))
-        for gate, device in zip(gates, self.options.device):
-            if gate is None:
-                raise ToolError(f"{device} is not set up here: run 'qdisc_tool setup --device "
-                                f"{device}' with what to hold (--address, --port)")
+        named = self.options.device
+        gates = [self.state.load(device) for device in named] if named else self.state.gates()
+        if None in gates or some and not gates:
+            raise ToolError(f"{' or '.join(named) or 'nothing'} is not set up here: run 'qdisc_tool "
+                            "setup' first, with what to hold (--address, --port)")
         return gates
 
 
@@ -49,16 +43,13 @@ def main(argv):
         tool = Tool(options)
         if options.action == "protect":
             return protect(tool)
-        if options.action != "status" and not may_administer():
+        if not may_administer():
             raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN, "
                             "CAP_NET_RAW and CAP_BPF)")
         tool.enter_namespace()
         return getattr(actions, options.action)(tool)
     except KeyboardInterrupt:
         return EXIT_SIGNAL + signal.SIGINT
-    except UsageError as error:
-        print(f"qdisc_tool: {error}\nTry '{error.program} --help'.", file=sys.stderr)
-        return EXIT_USAGE
     except (ToolError, OSError) as error:
-        print(f"qdisc_tool: {words(error)}", file=sys.stderr)
-        return EXIT_FAILED
+        Reporter.warn(words(error))
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED

@@ -20,11 +20,7 @@ class ToolError(Exception):
 
 
 class UsageError(ToolError):
-    """The command line of @program is wrong."""
-
-    def __init__(self, text, program="qdisc_tool"):
-        super().__init__(text)
-        self.program = program
+    """The command line is wrong."""
 
 
 def words(error):

@@ -1,37 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The filters of a hold, by the words of tc(8), as messages.
+"""The filters of a hold.
 
-What is to be held goes to a chain of its own, whose first filter is a program that
-asks the kernel's clock: until the deadline it sends on to the plug, and then nothing
-is held any more, whatever has become of the processes.
+tc puts in those that lead what is to be held to a chain of its own (its number is the
+preference of the first), which is empty, so nothing is held yet.  Its first filter then is a program that asks the kernel's clock:
+until the deadline it sends on to the plug, and then nothing is held any more, whatever
+has become of the processes.
 """
 
 import ctypes
-import errno
 import ipaddress
 import os
 import struct
 from contextlib import suppress
 
-from .errors import ToolError
-from .gate import PROTOCOLS
-from .netlink import attribute, filter_message, nested
+from .netlink import attribute, nested
+from .system import run
 
-# Types of ICMPv6: is this address yours, it is mine.
-_NEIGHBOUR_MESSAGES = ("135", "136")
+# The flower keys of each address family, by the protocol of a filter.
+_FAMILIES = {"ip": {4: ""}, "ipv6": {6: ""},
+             "802.1q": {4: "vlan_ethtype ipv4", 6: "vlan_ethtype ipv6"}}
+# Preferences of one gate: exclusions and matches, each of them one for each protocol.
+PREFERENCE_COUNT = 2 * len(_FAMILIES)
 
-_ETHERTYPES = {"all": 0x0003, "ip": 0x0800, "ipv6": 0x86DD, "802.1q": 0x8100, "ipv4": 0x0800}
-_IP_PROTOCOLS = {"tcp": 6, "udp": 17, "icmpv6": 58}
-# TCA_FLOWER_*; of a pair the second is the mask, or the end of a range.
-_ACT, _ETH_TYPE, _IP_PROTO, _FLAGS, _VLAN_ETH_TYPE = 3, 8, 9, 22, 25
-_ADDRESS = {("src_ip", 4): (10, 11), ("dst_ip", 4): (12, 13),
-            ("src_ip", 6): (14, 15), ("dst_ip", 6): (16, 17)}
-_DST_PORT = {"tcp": 19, "udp": 21}
-_ICMPV6_TYPE, _TCP_FLAGS, _DST_PORT_RANGE = (55, 56), (71, 72), (89, 90)
 _SKIP_HW = 1
-_ACT_KIND, _ACT_OPTIONS, _ACT_PARMS = 1, 2, 2
-_ACT_CONTINUE, _ACT_OK, _ACT_STOLEN, _ACT_GOTO_CHAIN = -1, 0, 4, 2 << 28
-_EGRESS_REDIRECT = 1
+_ACT_KIND, _ACT_OPTIONS, _ACT_PARMS, _ACT_STOLEN, _EGRESS_REDIRECT = 1, 2, 2, 4, 1
 _BPF_ACT, _BPF_FD, _BPF_NAME, _BPF_FLAGS_GEN = 1, 6, 7, 9
 
 _SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(os.uname().machine, 280)
@@ -64,100 +56,79 @@ def _until(deadline):
         _instruction(0xB7, 2, value=0),
         _instruction(0xBF, 0x20), _instruction(0x95, 0)))
     code, licence = (ctypes.create_string_buffer(text) for text in (words, b"GPL"))
-    try:
-        return bpf(_BPF_PROG_LOAD, struct.pack(
-            "=IIQQIIQII16s", _PROG_TYPE_SCHED_CLS, len(words) // 8,
-            ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, b"qdisc_tool"))
-    except OSError as error:
-        if error.errno != errno.EPERM:
-            raise
-        raise ToolError("the deadline of a hold is a program of BPF, and to load one "
-                        "needs CAP_BPF") from error
+    return bpf(_BPF_PROG_LOAD, struct.pack(
+        "=IIQQIIQII16s", _PROG_TYPE_SCHED_CLS, len(words) // 8,
+        ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, b"qdisc_tool"))
 
 
-def _families(protocol):
-    """{family: the flower keys that tell it within a protocol}"""
-    if protocol == "802.1q":
-        return {family: ["vlan_ethtype", f"ipv{family}"] for family in (4, 6)}
-    return {{"ip": 4, "ipv6": 6}[protocol]: []}
+def _of_family(addresses, family):
+    return [address for address in addresses if ipaddress.ip_network(address).version == family]
 
 
-def _targets(gate, protocol):
-    """The flower keys of everything a gate holds, for one protocol."""
-    return _keys_of(gate, protocol, (
-        ("tcp", "udp") if gate.ports else (None,)) if gate.all_packets else ("tcp",))
+def _exclusions(gate, family):
+    """The flower keys of what passes."""
+    everywhere = not gate.addresses or _of_family(gate.addresses, 6)
+    if family == 6 and gate.all_packets and not gate.ports and everywhere:
+        # Is this address yours, it is mine: a neighbour that is not answered for three
+        # seconds drops what it has for us.
+        yield from ("ip_proto icmpv6 type 135", "ip_proto icmpv6 type 136")
+    for address in _of_family(gate.exclude, family):
+        yield f"src_ip {address}"
 
 
-def _udp(gate, protocol):
-    """The same of what it would hold with --all."""
-    return _keys_of(gate, protocol, ("udp",) if gate.ports and not gate.all_packets else ())
+def _targets(gate, family):
+    """The flower keys of everything a gate holds."""
+    addresses = _of_family(gate.addresses, family)
+    if gate.addresses and not addresses:
+        return
+    # SYN alone among FIN, SYN, RST and ACK: a SYN may carry ECN bits, a SYN-ACK is an
+    # answer.
+    what = ("ip_proto tcp tcp_flags 0x2/0x17",) if not gate.all_packets else \
+        ("ip_proto tcp", "ip_proto udp") if gate.ports else ("",)
+    for address in addresses or [""]:
+        for port in gate.ports or [""]:
+            for keys in what:
+                yield (keys + (f" dst_port {port}" if port else "") +
+                       (f" dst_ip {address}" if address else ""))
 
 
-def _keys_of(gate, protocol, transports):
-    for family, kind in _families(protocol).items():
-        addresses = [address for address in gate.addresses
-                     if ipaddress.ip_network(address).version == family]
-        if gate.addresses and not addresses:
+def _commands(gate):
+    """For tc -batch."""
+    line = f"filter add dev {gate.device} ingress protocol "
+    yield f"{line}all pref 2 chain {gate.preference} flower skip_hw action pass"
+    for offset, (protocol, families) in enumerate(_FAMILIES.items()):
+        if protocol == "802.1q" and not gate.vlan:
             continue
-        for address in addresses or [None]:
-            for port in gate.ports or [None]:
-                for transport in transports:
-                    yield [*kind,
-                           *(["ip_proto", transport] if transport else []),
-                           *(["dst_ip", address] if address else []),
-                           *(["dst_port", port] if port else []),
-                           *([] if gate.all_packets or transport == "udp"
-                             # SYN alone among FIN, SYN, RST and ACK: a SYN
-                             # may carry ECN bits, a SYN-ACK is an answer.
-                             else ["tcp_flags", "0x2/0x17"])]
+        for family, kind in families.items():
+            for targets, preference, action in (
+                    (_exclusions, gate.preference, "pass"),
+                    (_targets, gate.preference + len(_FAMILIES), f"goto chain {gate.preference}")):
+                for keys in targets(gate, family):
+                    yield (f"{line}{protocol} pref {preference + offset} flower skip_hw "
+                           f"{kind} {keys} action {action}")
 
 
-def _neighbours_pass(gate):
-    """Whether a gate would hold neighbour discovery: a neighbour that is not
-    answered for three seconds drops what it has for us."""
-    return gate.all_packets and not gate.ports and (
-        not gate.addresses or any(":" in address for address in gate.addresses))
+def prepare(gate, turn):
+    """Lead to the chain what the gate holds.  tc, too, has the turn, so that what is
+    left of a killed call is there before the next one looks."""
+    run(["tc", "-batch", "-"], "\n".join(_commands(gate)) + "\n", turn.fd)
 
 
-def _exclusions(gate, protocol):
-    families = _families(protocol)
-    if 6 in families and _neighbours_pass(gate):
-        for message in _NEIGHBOUR_MESSAGES:
-            yield [*families[6], "ip_proto", "icmpv6", "type", message]
-    for address in gate.exclude:
-        family = ipaddress.ip_network(address).version
-        if family in families:
-            yield [*families[family], "src_ip", address]
-
-
-def _filters(gate):
-    """(preference, protocol, keys, verdict) of each; the last ones count what is not
-    held and perhaps should be."""
-    preference = gate.preference
-    for targets, verdict in ((_exclusions, "leave"), (_targets, "hold"), (_udp, "count")):
-        for offset, protocol in enumerate(PROTOCOLS):
-            tagged = protocol == "802.1q" and not gate.vlan
-            for keys in targets(gate, protocol):
-                yield (preference + offset, protocol, keys,
-                       "count" if tagged and verdict == "hold" else verdict)
-        preference += len(PROTOCOLS)
-
-
-def add(gate, netlink, deadline):
-    """Lead to the plug what the gate holds, until @deadline."""
+def lead(gate, netlink, deadline):
+    """Lead from the chain to the plug, until @deadline."""
     program_fd = _until(deadline)
+    # struct tc_gact is what struct tc_mirred begins with.
+    redirect = struct.pack("=IIiIIiI", 0, 0, _ACT_STOLEN, 0, 0, _EGRESS_REDIRECT,
+                           gate.plug_ifindex)
     try:
-        netlink.add_filter(filter_message(gate.ifindex, 1, _ETHERTYPES["all"], "bpf", [
+        netlink.add_filter(gate.ifindex, gate.preference, b"bpf", [
             attribute(_BPF_FD, struct.pack("=I", program_fd)),
             attribute(_BPF_NAME, b"qdisc_tool\0"),
             attribute(_BPF_FLAGS_GEN, struct.pack("=I", _SKIP_HW)),
-            _action(_BPF_ACT, "mirred", _ACT_STOLEN, struct.pack(
-                "=iI", _EGRESS_REDIRECT, gate.plug_ifindex))], gate.chain))
+            nested(_BPF_ACT, nested(1, attribute(_ACT_KIND, b"mirred\0"), nested(
+                _ACT_OPTIONS, attribute(_ACT_PARMS, redirect))))])
     finally:
         os.close(program_fd)
-    netlink.add_filter(_flower(gate, 2, "all", [], "leave", gate.chain))
-    for words in _filters(gate):
-        netlink.add_filter(_flower(gate, *words))
 
 
 def remove(gate, netlink):
@@ -166,55 +137,4 @@ def remove(gate, netlink):
         with suppress(OSError):
             netlink.delete_filters(gate.ifindex, preference)
     with suppress(OSError):
-        netlink.delete_filters(gate.ifindex, 0, gate.chain)
-
-
-def _flower(gate, preference, protocol, keys, verdict, chain=0):
-    code = {"count": _ACT_CONTINUE, "leave": _ACT_OK,
-            "hold": _ACT_GOTO_CHAIN | gate.chain}[verdict]
-    return filter_message(
-        gate.ifindex, preference, _ETHERTYPES[protocol], "flower",
-        [attribute(_FLAGS, struct.pack("=I", _SKIP_HW)),
-         *([] if protocol == "all" else [attribute(
-             _ETH_TYPE, struct.pack("!H", _ETHERTYPES[protocol]))]),
-         *_keys(keys), _action(_ACT, "gact", code)], chain)
-
-
-def _keys(words):
-    """The attributes that the keys of a filter stand for."""
-    keys = dict(zip(words[::2], words[1::2]))
-    for key, value in keys.items():
-        if key == "vlan_ethtype":
-            yield attribute(_VLAN_ETH_TYPE, struct.pack("!H", _ETHERTYPES[value]))
-        elif key == "ip_proto":
-            yield attribute(_IP_PROTO, bytes([_IP_PROTOCOLS[value]]))
-        elif key in ("src_ip", "dst_ip"):
-            network = ipaddress.ip_network(value)
-            yield from _pair(_ADDRESS[key, network.version], network.network_address.packed,
-                             network.netmask.packed)
-        elif key == "dst_port":
-            low, dash, high = value.partition("-")
-            if dash:
-                yield from _pair(_DST_PORT_RANGE, _be16(low), _be16(high))
-            else:
-                yield attribute(_DST_PORT[keys["ip_proto"]], _be16(low))
-        elif key == "type":
-            yield from _pair(_ICMPV6_TYPE, bytes([int(value)]), b"\xff")
-        elif key == "tcp_flags":
-            yield from _pair(_TCP_FLAGS, *map(_be16, value.split("/")))
-
-
-def _be16(text):
-    return struct.pack("!H", int(text, 0))
-
-
-def _pair(kinds, *payloads):
-    return map(attribute, kinds, payloads)
-
-
-def _action(options, kind, code, rest=b""):
-    # struct tc_gact is what struct tc_mirred begins with.
-    return nested(options, nested(
-        1, attribute(_ACT_KIND, kind.encode() + b"\0"),
-        nested(_ACT_OPTIONS, attribute(_ACT_PARMS, struct.pack(
-            "=IIiII", 0, 0, code, 0, 0) + rest))))
+        netlink.delete_filters(gate.ifindex, 0, gate.preference)

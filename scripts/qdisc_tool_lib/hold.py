@@ -5,15 +5,35 @@ It begins and ends with one netlink message each.  All that can be done before t
 is, and all that can wait comes after the other; between them nothing is listed that
 grows with the host.  The kernel has the deadline (flower.py), so a hold that nobody
 ends holds nothing that comes later.
+
+The queue that is shut is netem, which can let packets go in slots:
+
+    shut    give it slots: the first packet that comes waits for one, and those
+            behind it no longer than that
+    open    take the slots away; send a packet, since only one that comes makes
+            netem look at what waits
+
+So in a hold that nobody ends each packet goes after the length of a slot.  The
+packet that opens goes to nobody: an ifb drops what no filter has sent to it.
 """
 
+import errno
+import socket
+import struct
 import time
+from contextlib import suppress
 
 from . import flower, foreign
 from .errors import ToolError
+from .gate import PLUG_HANDLE, PLUG_KIND
 from .listeners import Listeners
-from .netlink import Nftables
-from .plug import Plug
+from .netlink import Netlink, attribute
+
+_MISSING = ("this kernel has no netem (CONFIG_NET_SCH_NETEM): install its extra "
+            "modules, for example kernel-modules-extra")
+_TCA_NETEM_SLOT, _EXPERIMENTAL, _ETHERNET_BYTES = 12, 0x88B5, 60
+# The next portion goes by itself after that, if nobody lets it go before.
+_NEXT_MS = 900
 
 # A slow machine needs a second for a thousand connections.
 _DRAIN_S = 5.0
@@ -24,6 +44,47 @@ _PORTION = 250
 _PORTION_S = 0.1
 NOBODY_LISTENS = ("nobody listens here on what is held; of a container hold the "
                   "published port, or the port by --netns")
+
+
+class Plug:
+    """That of a gate, with what it takes to shut it and to open it."""
+
+    def __init__(self, gate):
+        self.gate = gate
+        self.netlink = Netlink()
+        self.own_packets = 0       # that have passed it
+        self._sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+
+    def create(self):
+        """Make it, open."""
+        try:
+            self._change(0, create=True)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                raise ToolError(_MISSING) from error
+            raise
+
+    def shut(self, max_hold_ms):
+        self._change(max_hold_ms)
+
+    def open(self, packets=0):
+        """For so many, or for all."""
+        self._change(_NEXT_MS if packets else 0, packets)
+        with suppress(OSError):    # the device is down, and has let go all
+            self._sender.bind((self.gate.plug_device, 0))
+            address = self._sender.getsockname()[4]
+            self._sender.send((2 * address + struct.pack(
+                "!H", _EXPERIMENTAL)).ljust(_ETHERNET_BYTES, b"\0"))
+            self.own_packets += 1
+
+    def _change(self, slot_ms, packets=0, create=False):
+        gate = self.gate
+        # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter;
+        # struct tc_netem_slot: shortest, longest (ns), packets, bytes (any)
+        options = struct.pack("=6I", 0, gate.queue_packets, 0, 0, 0, 0) + \
+            attribute(_TCA_NETEM_SLOT, struct.pack(
+                "=qqiiqq", *2 * [1_000_000 * slot_ms], packets, 0, 0, 0))
+        self.netlink.qdisc_change(gate.plug_ifindex, PLUG_HANDLE, PLUG_KIND, options, create)
 
 
 def _softnet_waiting():
@@ -52,7 +113,7 @@ def let_go(plug):
         time.sleep(_POLL_S)
 
 
-def release(plug):
+def end_hold(plug):
     """End any hold of a gate, whoever began it.  Safe to repeat."""
     try:
         let_go(plug)
@@ -69,53 +130,38 @@ class Hold:
         self._turn = turn
         self._plug = Plug(gate)
         self._netlink = self._plug.netlink
-        self._nftables = Nftables()
-        self._rules = None         # the generation of those that were looked at
+        self._nftables = foreign.Nftables()
         self._listeners = Listeners()
         self._served = False       # somebody listens
-        self._packets = 0          # that had passed the plug before
-        self._hits = {}
-        self._began = self._opened = self._emptied = self._deadline = 0.0
+        self._before = None        # the plug, with its counters
+        self._began = self._emptied = self._deadline = 0.0
 
     def begin(self, max_hold_ms, command):
         """ToolError if this gate cannot hold; then nothing is held."""
-        gate, netlink = self.gate, self._netlink
-        problems = gate.problems(netlink) or self._skipped()
+        gate, netlink, turn = self.gate, self._netlink, self._turn
+        problems = gate.problems(netlink) or foreign.skipped(gate, netlink, self._nftables)
         if problems:
             raise ToolError("; ".join(problems))
         self._served = is_served(gate, self._listeners)
         # What somebody left behind: its filters would stand in the way, and
         # to shut a plug anew lets go what it holds.
-        release(self._plug)
+        end_hold(self._plug)
         self._plug.own_packets = 0
-        plug = gate.find_plug(netlink)
-        if plug is None:
+        self._before = gate.find_plug(netlink)
+        if self._before is None:
             raise ToolError("the plug is gone")
-        self._packets = plug.packets
-        self._deadline = time.monotonic() + max_hold_ms / 1000
-        self._turn.note(command, self._deadline)
         try:
-            flower.add(gate, netlink, self._deadline)
+            flower.prepare(gate, turn)
+            self._deadline = time.monotonic() + max_hold_ms / 1000
+            turn.note(command, self._deadline)
+            flower.lead(gate, netlink, self._deadline)
             self._began = time.monotonic()
             self._plug.shut(max_hold_ms)
-            if self._turn.is_lost:
+            if turn.is_lost:
                 raise ToolError("released as it began")
         except (ToolError, OSError):
-            release(self._plug)
+            end_hold(self._plug)
             raise
-
-    def _skipped(self):
-        """What a packet that comes back would skip, if that matters and may have
-        changed."""
-        gate = self.gate
-        if gate.past_firewalls:
-            return []
-        rules = self._nftables.generation()
-        chains = []
-        if rules is None or rules != self._rules:
-            chains = foreign.chains(gate, self._nftables)
-            self._rules = None if chains else rules
-        return chains + foreign.behind(gate, self._netlink)
 
     def look(self):
         """Why the hold must end now, or has: a word, or None."""
@@ -123,7 +169,9 @@ class Hold:
             return "release"
         if time.monotonic() >= self._deadline:
             return "deadline"
-        return "; ".join(self._skipped()) or None
+        if not self._netlink.is_up(self.gate.plug_device):
+            return f"{self.gate.plug_device} was set down"
+        return "; ".join(foreign.skipped(self.gate, self._netlink, self._nftables)) or None
 
     def open(self, cause="last"):
         """Let go what is held; once."""
@@ -133,7 +181,6 @@ class Hold:
         if self._turn.is_lost:     # another's turn
             self.ended_by = "release"
             return
-        self._opened = time.monotonic()
         try:
             let_go(self._plug)
             self._emptied = time.monotonic()
@@ -142,15 +189,9 @@ class Hold:
 
     def close(self):
         """After open(): remove the filters, and give the turn back."""
-        try:
-            if not self._turn.is_lost and self._emptied:
-                self._hits = self._netlink.hits(self.gate.ifindex)
-        except OSError as error:
-            self.ended_by = f"error: {error}"
-        finally:
-            if not self._turn.is_lost:
-                flower.remove(self.gate, self._netlink)
-            self._turn.leave()
+        if not self._turn.is_lost:
+            flower.remove(self.gate, self._netlink)
+        self._turn.leave()
 
     def report(self):
         """What it did; after close(), once nobody waits."""
@@ -158,43 +199,28 @@ class Hold:
         report = {"device": gate.device, "ended_by": self.ended_by}
         if not self._emptied:
             return report
-        held, tagged, udp = gate.met(self._hits)
-        plug = gate.find_plug(self._netlink)
-        went = ((plug.packets - self._packets) & 0xFFFFFFFF) - \
-            self._plug.own_packets if plug else 0
-        remarks = foreign.before(gate, self._netlink) + foreign.programs(gate)
-        if tagged:
-            remarks.append(f"{tagged} new connections came with a VLAN tag and were not "
-                           "held: set up with --vlan")
-        if udp:
-            remarks.append(f"{udp} UDP packets came for these ports; they are held by --all only")
-        if not held and not self._served and not is_served(gate, self._listeners):
-            remarks.append(NOBODY_LISTENS)
-        return {
-            **report, "held": held, "tagged": tagged, "udp": udp, "remarks": remarks,
-            # (No packet waited longer than the plug was shut.)
-            "longest_hold_ms": round(1000 * (self._emptied - self._began), 1)
-            if held else 0.0,
-            "hold_ms": round(1000 * (self._opened - self._began), 1),
-            "dropped": min(held, max(0, held - went))}
+        plug = gate.find_plug(self._netlink) or self._before
+        dropped = (plug.drops - self._before.drops) & 0xFFFFFFFF
+        held = ((plug.packets - self._before.packets) & 0xFFFFFFFF) - \
+            self._plug.own_packets + dropped
+        served = held or self._served or is_served(gate, self._listeners)
+        return {**report, "held": held, "dropped": dropped,
+                "remarks": [] if served else [NOBODY_LISTENS],
+                "hold_ms": round(1000 * (self._emptied - self._began), 1)}
 
 
 def is_served(gate, listeners):
     """Whether there is anybody here to whom the held ports lead."""
-    if gate.all_packets:
-        return True
     try:
-        return any(gate.holds_address(address) for address in
-                   listeners.addresses(gate.holds_port)) or _has_service(gate)
+        return gate.all_packets or any(listeners.accepts_here(gate.holds_port)) or \
+            _has_service(gate)
     except OSError:                # a kernel that cannot tell
         return True
 
 
 def _has_service(gate):
     """Of IPVS."""
-    try:
-        with open("/proc/self/net/ip_vs", encoding="utf-8") as file:
-            return any(gate.holds_port(int(line.split()[1][-4:], 16))
-                       for line in file if line.startswith("TCP "))
-    except OSError:
-        return False
+    with suppress(OSError), open("/proc/self/net/ip_vs", encoding="utf-8") as file:
+        return any(gate.holds_port(int(line.split()[1][-4:], 16))
+                   for line in file if line.startswith("TCP "))
+    return False

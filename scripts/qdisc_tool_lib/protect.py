@@ -3,13 +3,14 @@
 
 import signal
 import time
+from contextlib import suppress
 
 from .command import Command
 from .errors import (EXIT_DROPPED, EXIT_NOT_COVERED, EXIT_OK, EXIT_PASSED, EXIT_SIGNAL,
-                     ToolError, UsageError, words)
-from .gate import UNKNOWN_PAUSE_MS, UNTIL_ACCEPTED
+                     ToolError, words)
 from .hold import Hold
 from .listeners import Change, Listeners
+from .report import report
 from .state import Turn
 from .system import may_administer
 from .witness import Witness
@@ -22,34 +23,27 @@ _PASSED_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2}
 _SI_KERNEL = 0x80
 
 # How often to see whether the hold goes on, and whether it may end.
-_LOOK_S = 0.05
-_UNTIL_STEP_S = 0.01
-# Where nobody has said what to wait for: which part of a hold is left when it
-# does not wait any longer, and how long it waits for a change to begin.
-_SPARE_PART = 10
-_BEGIN_PART = 3
-_BEGIN_MOST_S = 1.0
-# How often to see whether servers have accepted what came before, at most for
-# which part of a hold, and at most for how long: a server that is to be
-# restarted may accept nothing any more.
-_PAUSE_STEP_S = 0.002
-_PAUSE_PART = 3
-_PAUSE_MOST_MS = 5000
+_LOOK_S, _STEP_S = 0.05, 0.01
+# Where nobody has said what to wait for: which part of a hold is left when it does not
+# wait any longer, and how long it waits for a change to begin.
+_SPARE_PART, _BEGIN_PART, _BEGIN_MOST_S = 10, 3, 1.0
+# How long the witness looks before a hold, so that it knows the handshakes that go on:
+# the longest round trip of clients.
+_WITNESS_S = 0.3
+# How often to see whether servers have accepted what came before, at most for which part
+# of a hold, and for how long: one that is to be restarted may accept nothing any more.
+_PAUSE_STEP_S, _PAUSE_PART, _PAUSE_MOST_MS = 0.002, 3, 5000
+# Where the servers are elsewhere nobody can be asked for handshakes; one with a client
+# in the same town is over by then.
+_UNKNOWN_PAUSE_MS = 50
 
 
 class _Stopped(Exception):
     """A signal to end arrived."""
 
-    def __init__(self, number):
-        super().__init__(number)
-        self.number = number
-
 
 def protect(tool):
     """The command of that name; exit status."""
-    if not tool.options.command:
-        raise UsageError("which command? 'qdisc_tool protect -- systemctl "
-                         "reload haproxy', for example")
     return Protect(tool).run()
 
 
@@ -69,6 +63,10 @@ def _gates(tool):
         return []
 
 
+def _of_connections(gates):
+    return [gate for gate in gates if not gate.all_packets]
+
+
 class Protect:
     """One run of 'protect'."""
 
@@ -82,7 +80,6 @@ class Protect:
         self._change = None        # of who listens on held ports
         self._ends = float("inf")  # when no hold shall be waited for any more
         self._waited = {"for": "", "ms": 0, "in_vain": ""}
-        self._done = False         # the command, and what --until waits for
         self._held = False         # every device that was to be held
         self._covered = True       # the holds lasted until then
         self._stopped_by = 0
@@ -105,12 +102,11 @@ class Protect:
             self._command.start()
             self._wait(self._command.ended)
             if self._command.status == 0 and self._holding():
-                if ready:
-                    self._wait_until(ready)
+                while ready and self._holding() and not ready():
+                    self._sleep(_STEP_S)
                 self._see_change(wait=not ready)
-            self._done = True
-        except _Stopped as stopped:
-            self._stopped_by = stopped.number
+        except _Stopped:
+            pass
         finally:
             self._leave()
             self._wait(self._command.ended)    # it may outlive the hold
@@ -133,8 +129,7 @@ class Protect:
         for gate in sorted(gates, key=lambda gate: gate.device):
             try:
                 turn = Turn(self._tool.state, gate.device).take(
-                    lambda wait_s: self._wait(lambda: False, time.monotonic() + wait_s),
-                    lambda gate=gate: self._reporter.note(
+                    self._sleep, lambda gate=gate: self._reporter.note(
                         f"{gate.device}: waits for the end of another hold"))
                 # What was known before may not be so any more.
                 gate = self._tool.state.load(gate.device)
@@ -157,6 +152,7 @@ class Protect:
         turns = list(self._turns(gates))
         if turns:
             self._witness = Witness()
+            self._watch_handshakes(_of_connections(gate for gate, _ in turns))
         for gate, turn in turns:
             max_hold_ms = self._max_hold_ms(gate)
             hold = Hold(gate, turn)
@@ -172,38 +168,36 @@ class Protect:
             self._witness.begin()
 
     def _pause(self):
-        """Let handshakes that began before the hold come to their end."""
+        """Let what began before the hold come to its end."""
         began = time.monotonic()
-        gates = [hold.gate for hold in self._holds]
-        pause_ms = max((gate.pause_ms for gate in gates), default=0)
-        if self._options.pause_ms is not None and gates:
-            pause_ms = self._options.pause_ms
-        if pause_ms == UNTIL_ACCEPTED:
-            pause_ms = max((self._wait_for_accepted(gate) for gate in gates
-                            if not gate.all_packets), default=0)
-        if pause_ms:
-            self._wait(lambda: False, began + pause_ms / 1000)
+        pause_ms = self._options.pause_ms
+        if pause_ms is None:
+            pause_ms = self._wait_for_accepted(_of_connections(hold.gate for hold in self._holds))
+        self._sleep(began + pause_ms / 1000 - time.monotonic())
 
-    def _wait_for_accepted(self, gate):
-        """Wait until a gate's servers have accepted what came before; return for how
+    def _watch_handshakes(self, gates):
+        """Know those that go on when the hold begins, while that keeps nobody waiting."""
+        until = time.monotonic() + _WITNESS_S
+        while gates and self._options.pause_ms is None and time.monotonic() < until:
+            self._sleep(_STEP_S)
+            with suppress(OSError, AttributeError):        # nobody can tell
+                self._witness.handshakes(gates, self._listeners)
+
+    def _wait_for_accepted(self, gates):
+        """Wait until the servers have accepted what came before; return for how
         long to wait at least, where nobody can tell which handshakes go on."""
-        most_ms = min(_PAUSE_MOST_MS, self._max_hold_ms(gate) / _PAUSE_PART)
-        give_up = time.monotonic() + most_ms / 1000
-        going_on = 0
+        most_ms = min((self._max_hold_ms(gate) / _PAUSE_PART for gate in gates), default=0)
+        give_up = time.monotonic() + min(_PAUSE_MOST_MS, most_ms) / 1000
         while time.monotonic() < give_up:
             try:
-                if going_on is not None:
-                    # in the order in which a connection goes from the one to the other
-                    going_on = self._listeners.handshakes(gate.holds_port)
-                served, waiting = self._listeners.accepts_here(gate.holds_port)
+                # in the order in which a connection goes from the one to the other
+                going_on = self._witness.handshakes(gates, self._listeners)
+                queues = [self._listeners.accepts_here(gate.holds_port) for gate in gates]
             except (AttributeError, OSError):
-                return UNKNOWN_PAUSE_MS    # a kernel that cannot tell
-            # On lo, too: with TCP_DEFER_ACCEPT a handshake lasts until the request comes.
-            if not served or not waiting and going_on is None:
-                return UNKNOWN_PAUSE_MS
-            if not waiting and not going_on:
-                return 0
-            self._wait(lambda: False, time.monotonic() + _PAUSE_STEP_S)
+                return _UNKNOWN_PAUSE_MS
+            if not going_on and not any(waiting for _, waiting in queues):
+                return 0 if all(served for served, _ in queues) else _UNKNOWN_PAUSE_MS
+            self._sleep(_PAUSE_STEP_S)
         return 0
 
     # What --until and --until-new-port wait for.
@@ -211,26 +205,24 @@ class Protect:
     def _readiness(self, gates):
         """A function that tells whether the hold may end; None if nobody has
         said when."""
-        options = self._options
-        port = options.until_new_port
+        port = self._options.until_new_port
+
+        def on_port():
+            return set().union(*listeners.places(lambda one: one == port).values())
+
+        def taken_over():
+            now = on_port()
+            return now and not now & before
         try:
-            listeners = Listeners()
-            before = listeners.on_port(port) if port else set()
+            self._listeners = listeners = Listeners()
+            before = on_port() if port else set()
             self._change = Change(listeners, lambda port: any(
-                not gate.all_packets and gate.holds_port(port) for gate in gates))
-            self._listeners = listeners
+                gate.holds_port(port) for gate in _of_connections(gates)))
         except OSError as error:
             self._reporter.warn(f"cannot see who listens ({error}); the hold "
                                 "ends with the command")
-        if options.until:
-            return self._probe
-        if self._change is None or not port:
-            return None
-
-        def taken_over():
-            now = listeners.on_port(port)
-            return now and not now & before
-        return taken_over
+            port = None
+        return self._probe if self._options.until else taken_over if port else None
 
     def _probe(self):
         """Whether the command of --until succeeds now."""
@@ -241,10 +233,6 @@ class Protect:
         finally:
             probe.end_all()
         return probe.status == 0
-
-    def _wait_until(self, ready):
-        while self._holding() and not ready():
-            self._wait(lambda: False, time.monotonic() + _UNTIL_STEP_S)
 
     def _see_change(self, wait):
         """Wait until the listeners have changed as far as they will, in most
@@ -259,7 +247,7 @@ class Protect:
             if now >= (self._ends if change.danger else begins):
                 break
             self._waited["for"] = change.danger or change.not_begun
-            self._wait(lambda: False, now + _UNTIL_STEP_S)
+            self._sleep(_STEP_S)
         self._waited["ms"] = round(1000 * (time.monotonic() - began), 1)
         self._waited["in_vain"] = change.danger
 
@@ -277,13 +265,17 @@ class Protect:
             if info:
                 self._take_signal(info)
 
+    def _sleep(self, wait_s):
+        self._wait(lambda: False, time.monotonic() + wait_s)
+
     def _take_signal(self, info):
         if info.si_signo in _END_SIGNALS:
             self._leave()
         if info.si_signo != signal.SIGCHLD and info.si_code != _SI_KERNEL:
             self._command.send_signal(info.si_signo)
         if info.si_signo in _END_SIGNALS and not self._stopped_by:
-            raise _Stopped(info.si_signo)
+            self._stopped_by = info.si_signo
+            raise _Stopped
 
     def _holding(self):
         """Whether the hold goes on.  It ends on all devices at once; says so when that
@@ -311,28 +303,24 @@ class Protect:
         if self._tool.namespace and self._holds:
             self._tool.namespace.enter()       # where what is looked at is
         holds = [hold.report() for hold in self._holds]
-        if any("held" not in hold for hold in holds):
-            self._covered = False  # so far as is known
-        passed = self._witness.passed([hold.gate for hold in self._holds]) if self._holds else {}
+        # so far as is known
+        covered = self._held and self._covered and all("held" in hold for hold in holds)
+        passed = self._witness.passed([hold.gate for hold in self._holds]) if holds else {}
         held = sum(hold.get("held", 0) for hold in holds)
-        # (Of UDP some may be right beside it: connections of QUIC that are there.)
-        missed = bool(passed) or not held and any(hold.get("udp") for hold in holds)
         dropped = sum(hold.get("dropped", 0) for hold in holds)
         if status == EXIT_OK and not self._options.allow_unprotected:
-            status = EXIT_NOT_COVERED if not (self._covered and self._held) else \
-                EXIT_PASSED if missed else EXIT_OK
-        if status == EXIT_OK and dropped and not self._options.allow_drops:
-            status = EXIT_DROPPED
-        self._reporter.protect({
+            status = EXIT_NOT_COVERED if not covered else EXIT_PASSED if passed else \
+                EXIT_DROPPED if dropped else EXIT_OK
+        report(self._reporter, {
             "exit_status": status,
             "command_status": self._command.status,
             "command_ms": self._command.took_ms,
-            "covered": self._held and self._covered and self._done and not missed and
-            not (not held and any(hold.get("remarks") for hold in holds)),
+            "covered": covered and not self._stopped_by and not passed and
+            bool(held or not any(hold["remarks"] for hold in holds)),
             "waited": self._waited,
             "dropped": dropped,
             "passed": passed,
-            "passed_is_sure": not self._holds or self._witness.is_sure,
+            "passed_is_sure": not holds or self._witness.is_sure,
             "holds": holds})
         return status
 
@@ -341,9 +329,5 @@ class Protect:
             status, why = self._command.failure
             self._reporter.warn(why)
             return status
-        status = self._command.status or 0     # None: stopped before it ran
-        if status < 0:
-            return EXIT_SIGNAL - status
-        if self._stopped_by and not status:
-            return EXIT_SIGNAL + self._stopped_by
-        return status
+        status = self._command.status or -self._stopped_by     # None: it did not run
+        return EXIT_SIGNAL - status if status < 0 else status

@@ -10,6 +10,7 @@ All may read the first, and root alone the second.
 """
 
 import fcntl
+import json
 import os
 import shutil
 import time
@@ -38,31 +39,22 @@ class State:
     def make_directory(self):
         """And remove those of namespaces that are gone."""
         os.makedirs(self.directory, exist_ok=True)
-        here, alive = os.path.join(self.directory, "namespace"), live_namespaces()
-        if not os.path.lexists(here):
-            os.symlink(str(os.stat("/proc/self/ns/net").st_ino), here)
+        alive = live_namespaces()
         for name in os.listdir(self._top):
-            there = os.path.join(self._top, name)
-            with suppress(OSError, ValueError):    # none of ours
-                if there != self.directory and int(os.readlink(f"{there}/namespace")) not in alive:
-                    shutil.rmtree(there)
+            inode, dash, _ = name.partition("-")
+            if dash and inode.isdigit() and int(inode) not in alive:
+                shutil.rmtree(os.path.join(self._top, name))
 
     def path(self, device, suffix):
         return os.path.join(self.directory, f"{device}.{suffix}")
 
-    def gates(self, warn):
-        """Every gate that is set up here; warn() of what cannot be read."""
+    def gates(self):
+        """Every gate that is set up here."""
         try:
             names = sorted(os.listdir(self.directory))
         except FileNotFoundError:
             return []
-        found = []
-        for name in names:
-            if name.endswith(".gate"):
-                try:
-                    found.append(self.load(name[:-len(".gate")]))
-                except (ToolError, OSError) as error:
-                    warn(words(error))
+        found = [self.load(name[:-len(".gate")]) for name in names if name.endswith(".gate")]
         return [gate for gate in found if gate]
 
     def load(self, device):
@@ -83,7 +75,7 @@ class State:
         path = self.path(gate.device, "gate")
         try:
             with open(path + ".new", "w", encoding="utf-8") as file:
-                file.write(gate.text())
+                json.dump(vars(gate), file)
             os.replace(path + ".new", path)
         except OSError as error:
             _unlink(path + ".new")
@@ -93,17 +85,6 @@ class State:
         """At the end of a gate: the lock goes, too."""
         for suffix in "gate", "lock":
             _unlink(self.path(device, suffix))
-
-    def unwritable(self, device):
-        """Why a hold cannot have its files: a sentence, or None."""
-        path = self.path(device, "tried")
-        try:
-            with open(path, "wb") as file:
-                file.write(bytes(os.sysconf("SC_PAGE_SIZE")))
-            os.unlink(path)
-        except OSError as error:
-            return f"{path}: {error.strerror}"
-        return None
 
     def holder(self, device):
         """(command, seconds that are left) of a hold that goes on, or None."""
@@ -134,7 +115,7 @@ class Turn:
 
     def __init__(self, state, device):
         self._path = state.path(device, "lock")
-        self._fd = None
+        self.fd = None
 
     def take(self, wait=time.sleep, waits=lambda: None):
         """Wait for those who were before; waits() is called if there are any.  Who is
@@ -167,9 +148,18 @@ class Turn:
         if not mine:
             os.close(fd)
             return False
-        self._fd = fd
+        self.fd = fd
         self.note("begins", now + _BUSY_S)
         return True
+
+    def problems(self):
+        """Why it cannot be had: sentences."""
+        try:
+            self._try()
+            self.leave()
+        except OSError as error:
+            return [words(error)]
+        return []
 
     def seize(self):
         """The lock, whoever has it: that one sees by is_lost() that it has it no more."""
@@ -182,7 +172,7 @@ class Turn:
         """Who has it until when, for those who wait; OSError from a full disk."""
         text = f"{command} {until}"
         try:
-            os.pwrite(self._fd, text.ljust(80).encode(), 0)
+            os.pwrite(self.fd, text.ljust(80).encode(), 0)
         except OSError as error:
             error.filename = self._path
             _unlink(self._path)
@@ -191,13 +181,13 @@ class Turn:
 
     @property
     def is_lost(self):
-        return self._fd is None or not os.fstat(self._fd).st_nlink
+        return self.fd is None or not os.fstat(self.fd).st_nlink
 
     def leave(self, keep=False):
         """With @keep the hold goes on by itself until what was noted."""
-        if self._fd is None:
+        if self.fd is None:
             return
         if not keep:
-            os.ftruncate(self._fd, 0)
-        os.close(self._fd)
-        self._fd = None
+            os.ftruncate(self.fd, 0)
+        os.close(self.fd)
+        self.fd = None

@@ -3,21 +3,24 @@
 
 A packet socket sees, on every device, the SYNs that come in, what the plug lets go,
 and the answers (SYN-ACK) that go out.  A connection that was answered, whose SYN came
-during the hold and was not let go by a plug, was not held.  So nothing is listed: what
-this costs depends on the new connections only.  (A director whose servers answer
-clients directly sees no answers, and so nothing is said of its connections.)
+during the hold and was not let go by a plug, was not held.  One that was answered
+before the hold may still be a handshake: the kernel is asked for these, one by one.  So
+nothing is listed: what this costs depends on the new connections only.  (A director
+whose servers answer clients directly sees no answers, and so nothing is said of its
+connections.)
 """
 
 import ctypes
 import socket
 import struct
-from ipaddress import ip_address
 
 _ETH_P_ALL = 3
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _BUFFER_BYTES = 16 << 20
 _HEADERS_BYTES = 80
+# To take more would keep a hold from its end; then nothing is known.
+_MOST_AT_ONCE = 20_000
 _SYN, _SYN_ACK, _FLAGS = 0x02, 0x12, 0x17
 # Classic BPF: (code, if true, if false, value); what counts begins at its network header.
 _ACCEPT, _DROP = 17, 18
@@ -35,7 +38,7 @@ _PROGRAM = [
 
 
 class Witness:
-    """Of all gates of a protect."""
+    """Of all gates of a protect.  It sees what comes from now on."""
 
     def __init__(self):
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
@@ -44,7 +47,12 @@ class Witness:
         self._asked = {}           # (client, server) -> device of the first SYN
         self._answered = set()
         self._let_go = set()
+        self._before = self._answered      # the hold
         self.is_sure = True
+        # (bind() of Python wants the name of a device.)
+        if ctypes.CDLL(None).bind(self._socket.fileno(), struct.pack(
+                "=HHiHBB8x", socket.AF_PACKET, socket.htons(_ETH_P_ALL), 0, 0, 0, 0), 20):
+            raise OSError("cannot see what passes the hold")
 
     def _filter(self, program):
         code = ctypes.create_string_buffer(b"".join(
@@ -53,15 +61,22 @@ class Witness:
             "@HP", len(program), ctypes.addressof(code)))
 
     def begin(self):
-        """When the plugs are shut."""
-        # (bind() of Python wants the name of a device.)
-        if ctypes.CDLL(None).bind(self._socket.fileno(), struct.pack(
-                "=HHiHBB8x", socket.AF_PACKET, socket.htons(_ETH_P_ALL), 0, 0, 0, 0), 20):
-            raise OSError("cannot see what passes the hold")
+        """When the plugs are shut: what came before is none of the hold's."""
+        self.look()
+        self._dropped()
+        self._asked, self._answered, self.is_sure = {}, set(), True
+
+    def handshakes(self, gates, listeners):
+        """How many go on that a gate would hold, of those that began before the hold."""
+        self.look()
+        for ends in list(self._before):
+            if not any(gate.holds(*ends) for gate in gates) or not listeners.shakes_hands(*ends):
+                self._before.remove(ends)
+        return len(self._before)
 
     def look(self):
         """Take what has come meanwhile."""
-        while True:
+        for _ in range(_MOST_AT_ONCE):
             try:
                 data, address = self._socket.recvfrom(_HEADERS_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -69,6 +84,12 @@ class Witness:
             except OSError:
                 continue           # a device went down
             self._take(data, *address[0:3:2])
+        self.is_sure = False
+
+    def _dropped(self):
+        """How many since this was asked."""
+        return struct.unpack("=II", self._socket.getsockopt(
+            _SOL_PACKET, _PACKET_STATISTICS, 8))[1]
 
     def _take(self, data, device, kind):
         if data[0] >> 4 == 4:
@@ -91,17 +112,10 @@ class Witness:
     def passed(self, gates):
         """device -> how many connections that a gate should have held came by it."""
         self.look()
-        statistics = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
-        self.is_sure = not struct.unpack("=II", statistics)[1]
+        self.is_sure = self.is_sure and not self._dropped()
         found = {}
-        for client, server in self._answered - self._let_go if self.is_sure else ():
-            device = self._asked.get((client, server))
-            if device and any(_meant(gate, client, server) for gate in gates):
+        for ends in self._answered - self._let_go if self.is_sure else ():
+            device = self._asked.get(ends)
+            if device and any(gate.holds(*ends) for gate in gates):
                 found[device] = found.get(device, 0) + 1
         return found
-
-
-def _meant(gate, client, server):
-    (source, _), (address, port) = client, server
-    return gate.holds_port(int.from_bytes(port, "big")) and \
-        gate.holds_address(ip_address(address)) and not gate.excludes(ip_address(source))

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: types, locks, lifetimes, readers.
  *
- *	ip_vs_mhs_ctl.h		the files of the control path, callers first
- *	ip_vs_mhs_pkt.h		the files of the packet path, callers first
- *	ip_vs_mhs_decide.h	where a packet goes
- *	ip_vs_mhs_table.h	the slot word
+ *	struct mhs_net, a network namespace
+ *	   | by_key[], the hash of address and port, or of the mark
+ *	struct mhs, a virtual service
+ *	   | slots[], the hash of the client: a word, see ip_vs_mhs_table.h,
+ *	   |          with two indexes: candidate and old server
+ *	   | servers[], the index                  by_dest[], the address
+ *	struct mhs_server, a real server of the service
+ *	   | carrier                               dest
+ *	struct ip_vs_conn, sends its packets       struct ip_vs_dest, of the core
  *
  * Locks, in the order in which they are taken
  * -------------------------------------------
@@ -166,7 +171,7 @@ struct mhs_server {
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
-	u32			state;		/* MHS_SRV_* */
+	mhs_srv_t		state;
 	/* the way but for neigh is in the same cache line; 32 bit align less */
 	struct mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */
@@ -269,7 +274,6 @@ struct mhs {
 	 */
 	bool			poked;
 	bool			hashed;		/* has a port or fwmark */
-	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */
 	unsigned long		changed;	/* jiffies, servers */

@@ -75,7 +75,8 @@ bool mhs_chance_answers(const struct mhs_server *s)
 {
 	u32 at = READ_ONCE(s->answered);
 
-	return at && chance_now() - at <= CHANCE_FRESH;
+	/* another CPU's second may be the next one */
+	return at && (s32)(chance_now() - at) <= CHANCE_FRESH;
 }
 
 /* Has it answered, and may it be back? */
@@ -83,7 +84,7 @@ static bool chance_waits(const struct mhs_server *s)
 {
 	u32 at = READ_ONCE(s->answered);
 
-	return at && chance_now() - at < CHANCE_DEAD;
+	return at && (s32)(chance_now() - at) < CHANCE_DEAD;
 }
 
 /* Are the flows of the server cut, or is it dead?  Then nobody asks it. */

@@ -60,7 +60,6 @@ void mhs_slots_exit(void);
 void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks);
 void mhs_slots_build(struct mhs *mhs);
 void mhs_slots_track_all(struct mhs *mhs);
-void mhs_slots_track_older(struct mhs *mhs);
 
 /* time */
 unsigned int mhs_time_hold_ms(const struct mhs *mhs);

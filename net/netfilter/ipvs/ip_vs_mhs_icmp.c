@@ -91,7 +91,7 @@ static struct mhs_server *
 icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 	    const struct mhs_error *e)
 {
-	u32 facts = MHS_PKT_ERROR;
+	mhs_facts_t facts = MHS_PKT_ERROR;
 	struct ip_vs_conn *cp;
 	struct mhs_ask q;
 	bool claim;

@@ -161,8 +161,8 @@ struct mhs_lane_packet {
 	const union nf_inet_addr	*daddr;
 	__be16				sport;
 	__be16				dport;
-	u32				facts;		/* MHS_PKT_* */
-	u32				verdict;	/* of mhs_ask() */
+	mhs_facts_t			facts;
+	mhs_verdict_t			verdict;
 	struct mhs			*mhs;
 	struct mhs_server		*server;
 	struct mhs_lane_way		way;

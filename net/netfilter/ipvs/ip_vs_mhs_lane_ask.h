@@ -158,6 +158,7 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
+	mhs_facts_t flags = (__force mhs_facts_t)READ_ONCE(svc->flags);
 	struct mhs *mhs = p->mhs;
 	u64 hash;
 	u32 w;
@@ -165,18 +166,18 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	/* Pairs with the release in settle_on() */
 	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||
 		     p->transport != IPPROTO_TCP ||
-		     READ_ONCE(svc->flags) & (MHS_SVC_PERSISTENT |
-					      MHS_SVC_ONE_PACKET) ||
 		     !READ_ONCE(p->mn->stateless)))
 		return false;
 	/* inline, as mhs_slot() is not */
 	hash = sip_client(&mhs->key, v6, p->saddr,
 			  READ_ONCE(mhs->addr_only) ? 0 : ntohs(p->sport));
 	w = mhs_slot_read(mhs_slot_of(mhs, hash));
-	if (unlikely(w & (MHS_STAGE_MASK << MHS_STAGE_SHIFT | MHS_TRACK)))
-		return false;
 	p->server = mhs_server_at(mhs, mhs_slot_cand(w));
-	if (unlikely(!p->server || READ_ONCE(p->server->state) != MHS_SRV_IN))
+	/* The way takes the carrier's place */
+	if (unlikely(!p->server || mhs_slot_tracked(w) ||
+		     !mhs_decide_is_short(w, READ_ONCE(p->server->state) |
+					  MHS_SRV_KNOWN | MHS_SRV_CARRIER,
+					  flags)))
 		return false;
 	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
 	return true;

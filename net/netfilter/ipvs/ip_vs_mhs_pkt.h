@@ -38,7 +38,7 @@ struct mhs_packet {
 	u8			af;
 	__be16			sport;
 	__be16			dport;
-	u32			facts;	/* MHS_PKT_*, of the packet alone */
+	mhs_facts_t		facts;	/* of the packet alone */
 	struct ip_vs_proto_data	*ipsec;	/* AH or ESP, else NULL */
 	bool			opens;	/* perhaps the first of a direction */
 	bool			quic;	/* to a QUIC port */
@@ -50,7 +50,7 @@ struct mhs_ask {
 	struct mhs_server	*server;	/* of the verdict */
 	u32			*slot;		/* the client's */
 	u32			w;		/* word of the slot */
-	u32			facts;		/* MHS_SVC_*, _PKT_*, _ASK_* */
+	mhs_facts_t		facts;
 };
 
 /* The packet that an ICMP error quotes */
@@ -115,13 +115,13 @@ int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 
 /* ask */
 struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w);
-u32 mhs_ask(struct mhs_ask *q);
+mhs_verdict_t mhs_ask(struct mhs_ask *q);
 bool mhs_ask_cut(const struct mhs_ask *q);
 
 /* proto */
 bool mhs_proto_parse(struct mhs_packet *p);
 bool mhs_proto_is_quic(__be16 port);
-u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts);
+mhs_facts_t mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, mhs_facts_t facts);
 
 /* What follows stands in the order in which a packet runs it */
 
@@ -191,11 +191,11 @@ static inline void mhs_slot_track(u32 *slot)
 }
 
 /* Flags of the core's service, which ipvsadm may change; 0 before a server */
-static inline unsigned int mhs_flags(const struct mhs *mhs)
+static inline mhs_facts_t mhs_flags(const struct mhs *mhs)
 {
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 
-	return svc ? READ_ONCE(svc->flags) : 0;
+	return svc ? (__force mhs_facts_t)READ_ONCE(svc->flags) : 0;
 }
 
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:
@@ -203,11 +203,11 @@ static inline unsigned int mhs_flags(const struct mhs *mhs)
  */
 static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 				 const union nf_inet_addr *caddr, __be16 cport,
-				 u32 facts)
+				 mhs_facts_t facts)
 {
-	BUILD_BUG_ON(IP_VS_SVC_F_PERSISTENT != MHS_SVC_PERSISTENT);
-	BUILD_BUG_ON(IP_VS_SVC_F_ONEPACKET != MHS_SVC_ONE_PACKET);
-	BUILD_BUG_ON(IP_VS_SVC_F_SCHED1 != MHS_SVC_FALLBACK);
+	BUILD_BUG_ON((__force u32)MHS_SVC_PERSISTENT != IP_VS_SVC_F_PERSISTENT ||
+		     (__force u32)MHS_SVC_ONE_PACKET != IP_VS_SVC_F_ONEPACKET ||
+		     (__force u32)MHS_SVC_FALLBACK != IP_VS_SVC_F_SCHED1);
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
@@ -238,10 +238,10 @@ static inline struct mhs_server *mhs_server_at(const struct mhs *mhs, u32 idx)
 }
 
 /* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
-static __always_inline u32
+static __always_inline mhs_srv_t
 mhs_ask_facts(const struct mhs_server *s, bool begins)
 {
-	u32 facts;
+	mhs_srv_t facts;
 
 	if (!s)
 		return 0;
@@ -262,7 +262,7 @@ static inline void mhs_count(const struct mhs *mhs, enum mhs_cnt i)
 }
 
 /* Count a verdict that is carried out */
-static inline void mhs_count_verdict(const struct mhs *mhs, u32 v)
+static inline void mhs_count_verdict(const struct mhs *mhs, mhs_verdict_t v)
 {
 	enum mhs_cnt count = mhs_verdict_count(v);
 
@@ -272,7 +272,7 @@ static inline void mhs_count_verdict(const struct mhs *mhs, u32 v)
 
 /* Statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
-#define MHS_STAT_CONN		MHS_BEGINS
+#define MHS_STAT_CONN		((__force u32)MHS_BEGINS)
 
 static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
 					   unsigned int bytes, u32 what)

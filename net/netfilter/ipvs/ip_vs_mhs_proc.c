@@ -283,37 +283,34 @@ const struct seq_operations mhs_proc_lookup_ops = {
 const unsigned int mhs_proc_lookup_size = sizeof(struct mhs_lookup);
 
 static void chance_show(struct seq_file *seq, const struct mhs *mhs,
-			const struct list_head *servers)
+			const struct mhs_server *s)
 {
-	struct mhs_server *s;
 	int i;
 
-	list_for_each_entry(s, servers, list) {
-		proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
-		seq_putc(seq, ' ');
-		proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
-		seq_puts(seq, mhs_chance_answers(s) ? " answers" :
-			 READ_ONCE(s->answered) ? " silent" : " never");
-		for (i = 0; i < MHS_CHANCE_MAX; i++)
-			seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
-		seq_putc(seq, '\n');
-	}
+	proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
+	seq_putc(seq, ' ');
+	proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
+	seq_puts(seq, mhs_chance_answers(s) ? " answers" :
+		 READ_ONCE(s->answered) ? " silent" : " never");
+	for (i = 0; i < MHS_CHANCE_MAX; i++)
+		seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
+	seq_putc(seq, '\n');
 }
 
-/* A line for each server; the numbers are those of the service */
+/* A line for each listed server; the numbers are those of the service */
 int mhs_proc_chance(struct seq_file *seq, void *v)
 {
 	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
 	struct mhs *mhs = NULL;
+	struct mhs_server *s;
 	loff_t pos = 0;
 
 	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
 	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
 		mutex_lock(&mhs->lock);
-		if (READ_ONCE(mhs->chance)) {
-			chance_show(seq, mhs, &mhs->listed);
-			chance_show(seq, mhs, &mhs->gone);
-		}
+		if (READ_ONCE(mhs->chance))
+			list_for_each_entry(s, &mhs->listed, list)
+				chance_show(seq, mhs, s);
 		mutex_unlock(&mhs->lock);
 	}
 	return 0;

@@ -9,7 +9,7 @@
 
 #include "ip_vs_mhs_decide.h"
 
-static __always_inline u32 mhs_proto_tcp_facts(const struct tcphdr *th)
+static __always_inline mhs_facts_t mhs_proto_tcp_facts(const struct tcphdr *th)
 {
 	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
 					    TCP_FLAG_FIN | TCP_FLAG_RST);
@@ -79,7 +79,7 @@ static inline bool mhs_quic_is_other(const struct mhs_quic *h)
 /* What are @bytes of UDP to a QUIC port?  Long headers of an unknown version may
  * all begin a flow.  Who clears the fixed bit may send QUIC (RFC 9287).
  */
-static inline u32 mhs_quic_facts(const struct mhs_quic *h, unsigned int bytes)
+static inline mhs_facts_t mhs_quic_facts(const struct mhs_quic *h, unsigned int bytes)
 {
 	u32 version = ntohl(h->version);
 

@@ -98,7 +98,7 @@ static bool server_carrier(struct mhs_server *s)
  * masquerading server have entries: only an entry knows where replies go.  The
  * carrier that it had sends older flows, which know it by other addresses.
  */
-static u32 server_method(struct mhs_server *s)
+static mhs_srv_t server_method(struct mhs_server *s)
 {
 	u32 method = IP_VS_DFWD_METHOD(s->dest);
 
@@ -121,7 +121,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 	int weight = atomic_read(&s->dest->weight);
 	struct mhs *mhs = s->mhs;
 	bool changed = weight != s->weight;
-	u32 state = 0;
+	mhs_srv_t state = 0;
 
 	lockdep_assert_held(&mhs->lock);
 	if (weight > 0) {
@@ -238,7 +238,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	lockdep_assert_held(&mhs->lock);
 	/* entries from before a deletion, or of another scheduler */
 	if (mhs_dest_entries(dest))
-		mhs_slots_track_older(mhs);
+		mhs_slots_track_all(mhs);
 
 	s = mhs_svc_server(mhs, dest);
 	if (s) {

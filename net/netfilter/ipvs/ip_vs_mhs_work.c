@@ -176,7 +176,7 @@ void mhs_settle_start(struct mhs *mhs, bool whole)
 	/* flows may come that lack an entry */
 	mhs->stateful = false;
 	if (settle_has_entries(mhs))
-		mhs_slots_track_older(mhs);
+		mhs_slots_track_all(mhs);
 }
 
 /* A server of the service is about to change: early, the first set of servers was
@@ -228,11 +228,7 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 			ticks |= BIT(i);
 		}
 	/* the sync daemon may add an entry at any time */
-	if (ticks & MHS_TICK_TRACK && READ_ONCE(mhs->net->backup)) {
-		ticks &= ~MHS_TICK_TRACK;
-		mhs->all_tracked = false;
-	}
-	return ticks;
+	return READ_ONCE(mhs->net->backup) ? ticks & ~MHS_TICK_TRACK : ticks;
 }
 
 /* May servers without new flows have older ones?  In a transition; with the second

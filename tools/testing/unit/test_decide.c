@@ -104,9 +104,16 @@ static const char *stable_is_plain(const struct answer *a)
 	return a->v == want ? NULL : "a stable slot does more than forward";
 }
 
-/* Most packets have a short way, but not with that fact of a server */
+/* Most packets have a short way, which is the lane's, but not with that fact of a
+ * server
+ */
 static const char *short_is_the_same(const struct answer *a)
 {
+	if (mhs_decide_is_short(a->w, a->old, a->facts) &&
+	    (a->act != MHS_FORWARD ||
+	     mhs_verdict_count(a->v) != MHS_CNT_STATELESS || a->v & MHS_CUTS ||
+	     !(a->v & MHS_BEGINS) != !has(a, MHS_PKT_FRESH)))
+		return "the short way differs from the long one";
 	return mhs_decide(a->w, a->old | MHS_SRV_FULL, a->cand, a->facts) ==
 	       a->v ? NULL : "the short way differs from the long one";
 }

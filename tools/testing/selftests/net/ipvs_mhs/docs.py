@@ -27,11 +27,12 @@ DOCUMENTS = ("README.md", "CONTRIBUTING.rst", "Documentation/networking/*.rst",
 
 # Programs whose commands are run here; stand-ins are in docs.sh.
 RUN = ("ipvsadm", "mhsstat", "sysctl", "cat", "echo", "dmesg", "ssh", "modprobe",
-       "modinfo", "openssl", "sign-file", "ss", "nstat", "tcpdump", "iptables")
+       "modinfo", "openssl", "sign-file", "ss", "nstat", "tcpdump", "iptables",
+       "birdc", "systemctl", "reboot")
 
 # These leave everything as it is, so that the next block needs no reset.
 READS = re.compile(r"(mhsstat|ssh lb\d mhsstat|ipvsadm -(Ln|S)|cat|dmesg|ss|nstat"
-                   r"|tcpdump|openssl|modinfo)\b")
+                   r"|tcpdump|openssl|modinfo|birdc|systemctl|reboot)\b")
 
 QDISC = "tools/testing/selftests/net/qdisc_tool"
 # pattern of a command: (the test that runs it, or None; why not here)
@@ -95,9 +96,6 @@ ELSEWHERE = {
     r"rm -f /(etc|var)/": (None, "nothing can go wrong with it"),
     r"apt-get install keepalived$":
         ("tools/testing/packages/keepalived", "from its source"),
-    r"birdc disable vip$":
-        (None, "bird is asked only whether it understands its file"),
-    r"systemctl ": (None, "there is no systemd in the machine"),
     r"(dkms status|modinfo -k 6\.1\.0-30-amd64 ip_vs_mhs)$":
         ("tools/testing/packages/check", "with its kernels"),
     r"apt-get purge ipvs-mhs-dkms ipvs-mhs-tools qdisc-tool$":
@@ -108,7 +106,6 @@ ELSEWHERE = {
     r"podman build ": ("tools/testing/packages/check-container", "by buildah"),
     r"podman run ": (None, "it would load the module; check-container looks at the "
                            "image's command"),
-    r"reboot$": (None, "it ends the machine"),
 }
 # pattern of the first line of a block that is no commands: what it is
 TEXTS = {

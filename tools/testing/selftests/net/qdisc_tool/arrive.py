@@ -137,10 +137,12 @@ def s12_what_is_foreign_is_refused():
     defer(run, f"tc qdisc del dev {DEVICE} clsact")
     run(f"tc filter add dev {DEVICE} ingress pref 70 matchall action pass")
     before = picture(DEVICE)
-    result = tool("setup", "-d", DEVICE, "-p", "80", expect=125)
-    check("matchall" in result.err and "preference 70" in result.err, result.err)
-    equal(picture(DEVICE), before, "after refusing a filter")
-    set_up(DEVICE, "-p", "80", "--preference", "71")
+    for preference, words in ("60", "preference 70"), ("70", "at the preference 70"):
+        result = tool("setup", "-d", DEVICE, "-p", "80", "--preference", preference, expect=125)
+        check(words in result.err, result.err)
+        equal(picture(DEVICE), before, "after refusing a filter")
+    result = tool("setup", "-d", DEVICE, "-p", "80")
+    check("matchall, preference 70" in result.err, result.err)
     listen(80)
     tool("protect", *LONG, "--", "true")
     tool("clear", "-q")
@@ -281,13 +283,14 @@ def _restart_under_load(*options):
 
 @test
 def s6_a_pause_lets_handshakes_end():
+    """By itself for clients near by, with --pause for those far away."""
     neighbours_known()
-    with namespace("client"):
-        run("tc qdisc add dev client0 root netem delay 1500ms")
-        defer(_clear_delay)
     set_up(DEVICE, "-p", str(PORT))
-    equal(_restart_under_load("--pause", "4s"), 0, "failures")
-    equal(_restart_under_load(), 0, "failures with the default")
+    for delay, options in ("200ms", ()), ("1500ms", ("--pause", "4s")):
+        with namespace("client"):
+            run(f"tc qdisc replace dev client0 root netem delay {delay}")
+        equal(_restart_under_load(*options), 0, f"failures of clients {delay} away")
+    defer(_clear_delay)
     check(any(_restart_under_load("--pause", "0") for _ in range(5)), "the control did not fail")
 
 

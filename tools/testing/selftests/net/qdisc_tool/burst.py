@@ -113,9 +113,9 @@ def p3_limit_counts_connections_and_overflow_is_reported():
     equal(result.status, 123, "status")
     check(result.hold["dropped"], "not counted")
     check("--limit" in result.err, result.err)
-    with Protecting(*LONG, "--allow-drops") as protecting, Clients(LO4, 300) as clients:
+    with Protecting(*LONG, "--allow-unprotected") as protecting, Clients(LO4, 300) as clients:
         wait_for(lambda: plug("lo")[1], "drops")
-        equal(protecting.finish().status, 0, "status with --allow-drops")
+        equal(protecting.finish().status, 0, "status with --allow-unprotected")
 
 
 @test

@@ -194,7 +194,7 @@ def s5_control_it_does_without_protection_and_with_syns_held_only():
         raise Skip(f"{SCHEDULER} keeps an entry for each flow")
     check(broken_by("sh", "-c", RESTORE), "no protection: nothing was broken")
     set_up("host0", "-a", VIP)
-    check(broken_by(*PROTECT[:2], "--allow-drops", *PROTECT[2:], "sh", "-c",
+    check(broken_by(*PROTECT[:2], "--allow-unprotected", *PROTECT[2:], "sh", "-c",
                     RESTORE), "SYNs only: nothing was broken")
 
 

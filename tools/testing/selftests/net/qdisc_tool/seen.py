@@ -6,12 +6,11 @@
 
 import contextlib
 import os
-import re
 import socket
 import subprocess
 
-from lib import (TOP, WAIT_S, Protecting, batch, check, defer, equal, main, man_page,
-                 note, read, run, set_up, sysctl, systemctl, test, tool, wait_for)
+from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, man_page,
+                 note, run, set_up, sysctl, systemctl, test, tool, wait_for)
 from net import (HOST4, PORT, Clients, listen, namespace, neighbours_known,
                  network, passes, plug_device, plug_waiting, tagged)
 from restart import Load, Server
@@ -19,7 +18,7 @@ import bpf
 
 DEVICE = "host0"
 LONG = ("--max-hold", "60s")
-PASSED, DROPPED = 122, 123
+PASSED, NOT_COVERED = 122, 124
 
 
 def says(status, words, during, *arguments):
@@ -58,14 +57,15 @@ def a_filter_of_others_that_comes_first():
     run(f"tc filter add dev {DEVICE} ingress pref 1 matchall action pass")
     defer(run, f"tc filter del dev {DEVICE} ingress pref 1")
     # whether or not some are held beside it
-    says(PASSED, "matchall", pass_by)
+    says(PASSED, f"came by {DEVICE}", pass_by)
+    check("matchall" in tool("check").out, "check does not name it")
     run(f"tc filter del dev {DEVICE} ingress pref 1")
     run(f"tc filter add dev {DEVICE} ingress pref 1 protocol ip flower "
         "src_ip 10.1.0.0/24 action pass")
     result = says(PASSED, f"1 new connections came by {DEVICE}",
                   lambda: (pass_by(where="router"), be_held()))
     check(result.hold["held"], "none was held")
-    says(0, "flower", lambda: pass_by(where="router"), "--allow-unprotected")
+    says(0, "came by", lambda: pass_by(where="router"), "--allow-unprotected")
 
 
 @test
@@ -79,7 +79,7 @@ def a_filter_that_comes_in_mid_hold():
         run(f"tc filter add dev {DEVICE} ingress pref 1 matchall action pass")
         pass_by()
     defer(run, f"tc filter del dev {DEVICE} ingress pref 1")
-    says(PASSED, "matchall", come)
+    says(PASSED, f"came by {DEVICE}", come)
 
 
 @test
@@ -123,6 +123,13 @@ def clients_by_another_device():
         equal(result.report["passed"], {"lo": 1}, "passed")
         says(0, "", be_held)       # the control
         tool("clear", "-q")
+        # Devices by which nothing comes in.
+        for kind in "dummy", "ifb", "vrf table 9", "ipvlan mode l3s":
+            run(f"ip link add none9 link {DEVICE} type {kind}")
+            set_up("none9", "-p", str(PORT))
+            says(PASSED, f"came by {DEVICE}", pass_by)
+            tool("clear", "-q")
+            run("ip link del none9")
         set_up(DEVICE, "-p", str(PORT), "--exclude", "127.0.0.0/8")
         says(0, "", by_lo)
 
@@ -134,9 +141,7 @@ def a_port_that_nobody_listens_on():
     set_up(DEVICE, "-p", str(PORT), "-a", HOST4)
     nobody = "nobody listens"
     says(0, nobody, lambda: None)
-    with socket.create_server(("127.0.0.1", PORT)):
-        says(0, nobody, lambda: None)
-        check(nobody in tool("check").out, "check does not see it")
+    check(nobody in tool("check").out, "check does not see it")
     with socket.create_server((HOST4, PORT)):
         result = says(0, "", lambda: None)
         check(nobody not in result.err, "the control")
@@ -157,7 +162,7 @@ def nobody_came_to_what_is_right():
     # Nothing for the port meets a filter of others, nor is it removed.
     run(f"tc filter add dev {DEVICE} ingress pref 1 matchall action continue")
     defer(run, f"tc filter del dev {DEVICE} ingress pref 1")
-    says(0, "matchall", lambda: None)
+    says(0, "", lambda: None)
     # A connection that goes out from a held port.
     tool("clear", "-q")
     set_up("lo", "-p", "9000-9001")
@@ -193,7 +198,6 @@ def failed_in_container(pid, command):
 
 @test
 def the_man_page_protects_a_reload_in_a_container():
-    """What --help says is of the man page, or tested with the examples."""
     container()
     with namespace("pod"):
         sleeper = subprocess.Popen(["sleep", "600"])
@@ -209,12 +213,6 @@ def the_man_page_protects_a_reload_in_a_container():
     equal(failed_in_container(pid, protect), 0, "failures")
     reload = protect.split(" -- ")[1]
     check(any(failed_in_container(pid, reload) for _ in range(10)), "the control did not fail")
-    pages = [read(f"{TOP}/{path}") for path in (
-        "Documentation/man/qdisc_tool.8", "examples/qdisc_tool/nginx.service.d/qdisc_tool.conf")]
-    examples = re.findall("^  (qdisc_tool .*)$", tool("--help").out, re.M)
-    equal(len(examples), 5, "examples")
-    for example in examples:
-        check(any(example in page for page in pages), f"untested: {example}")
 
 
 @test
@@ -258,23 +256,7 @@ def an_ifb_that_is_set_down():
             for command in commands:
                 run(f"ip link set {plug_device(DEVICE)} {command}")
     says(0, "", lambda: cut(()))
-    result = says(DROPPED, "set down", lambda: cut(("down", "up")))
-    check(result.report["dropped"] >= 20, "not counted")
-
-
-@test
-def udp_on_the_port():
-    neighbours_known()
-    listen()
-    listen(PORT + 1)
-    set_up(DEVICE, "-p", str(PORT))
-
-    def send(port):
-        with namespace("client"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.sendto(b"x", (HOST4, port))
-        check(passes(port=PORT + 1, wait_s=WAIT_S), "held")     # behind it
-    says(0, "", lambda: send(PORT + 5))
-    says(PASSED, "--all", lambda: send(PORT))
+    says(NOT_COVERED, "set down", lambda: cut(("down",)))
 
 
 # Item 1: what of others is on the device, by name; how it blocks one client, and whether
@@ -371,9 +353,7 @@ def no_way_leads_past_a_firewall():
         note(name)
         with make():
             check(is_blocked(), f"{name}: it does not block")
-            refused = name != "XDP"
-            result = tool("setup", "-q", "-d", DEVICE, "-p", str(PORT),
-                          expect=125 if refused else 0)
+            tool("setup", "-q", "-d", DEVICE, "-p", str(PORT), expect=0 if is_before else 125)
             tool("clear", "-q", "-d", DEVICE)
         set_up(DEVICE, "-p", str(PORT))
         with make():
