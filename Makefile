@@ -36,6 +36,7 @@ machine-kernel = $(or $(KERNEL),$(default))
 # what uname -r says in that kernel; kernel.release is without Debian's suffix
 kdir-release = $(shell sed -n 's/^\#define UTS_RELEASE "\(.*\)"/\1/p' \
 	$(KDIR)/include/generated/utsrelease.h 2>/dev/null)
+modules := ip_vs_mhs.ko ip_vs_mhs_lane.ko
 mod-dir = $(INSTALL_MOD_PATH)/lib/modules/$(kdir-release)
 
 .PHONY: all
@@ -45,7 +46,7 @@ all: module
 
 .PHONY: module
 ifdef KERNEL
-module: setup	## build ip_vs_mhs.ko (KERNEL=NAME: for a machine's kernel)
+module: setup	## build ip_vs_mhs.ko, ip_vs_mhs_lane.ko (KERNEL=NAME: for a machine's kernel)
 	$(MACHINE)/build-module $(KERNEL)
 else
 module: check-kdir
@@ -64,13 +65,12 @@ check-kdir:
 
 .PHONY: install
 install: module	## install it where `ipvsadm -s mhs` loads it (DESTDIR=)
-	install -D -m 644 $(SOURCES)/ip_vs_mhs.ko \
-		$(mod-dir)/updates/ip_vs_mhs.ko
+	install -D -m 644 -t $(mod-dir)/updates $(modules:%=$(SOURCES)/%)
 	@$(run-depmod)
 
 .PHONY: uninstall
 uninstall: check-kdir	## remove it again
-	rm -f $(mod-dir)/updates/ip_vs_mhs.ko
+	rm -f $(modules:%=$(mod-dir)/updates/%)
 	@$(run-depmod)
 
 .PHONY: tools lane chance

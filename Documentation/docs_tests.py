@@ -103,7 +103,7 @@ class Complete(unittest.TestCase):
     def test_reasons_and_remedies_of_the_lane(self):
         table = self.LANE.split("Which packets take it\n===")[1]
         table = table.split("Switch it on\n===")[0].split("remedy\n")[1]
-        self.assertEqual(self.array("lane_names")[1:], self.rows(table))
+        self.assertEqual(self.array("api_names")[1:], self.rows(table))
 
 
 class Measured(unittest.TestCase):

@@ -274,10 +274,13 @@ def _by_lane(facts):
     doors = {name: link for name, link in facts.links.items() if link.xdp}
     ingress = facts.sysctls.get("ingress")
     if not facts.sysctl("lane"):
-        if ingress:
+        # a program outlives the sysctl when the scheduler is loaded anew
+        open_ = ingress or facts.lane_loaded and ", ".join(doors)
+        if open_:
             yield Finding(
                 "lane-off", None, (), f"the lane forwards nothing, because "
-                f"{_SYSCTL}lane is 0, though {ingress} has its hook",
+                f"{_SYSCTL}lane is 0, though {open_} has its "
+                f"{'hook' if ingress else 'program'}",
                 f"sysctl -w {_SYSCTL}lane=1")
         return
     marks = [name for name in map(name_of, facts.services)

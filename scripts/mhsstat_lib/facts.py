@@ -149,8 +149,9 @@ class Facts:
         self.names = [n for n in names.split(",") if n and n != "mhs"]
         self.taken = [n for n in self.names if schedules(n)]
         self.ha_suspend = suspends()
-        self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs")
+        self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs_lane")
         self.lane = lane.read() or {}
+        self.lane_loaded = os.path.exists("/sys/module/ip_vs_mhs_lane")
         self.links = strip_tags(links(
             run(["ip", "-d", "-o", "link", "show"]).stdout))
         self.neighbours = neighbours(

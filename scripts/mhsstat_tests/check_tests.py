@@ -60,6 +60,7 @@ class Known(facts.Facts):
         self.ha_suspend = False
         self.btf = True
         self.lane = {}
+        self.lane_loaded = False
         self.links = facts.links(LINKS)
         self.neighbours = facts.neighbours(NEIGHBOURS)
         self.routes = facts.routes(ROUTES, ROUTED, "")
@@ -136,7 +137,9 @@ CAUSES = {
     "no-server": lambda k: service(k, servers=0, state="settling"),
     "settling": lambda k: service(k, state="settling"),
     "pin-ms": lambda k: setattr(k.host, "pin_ms", 60000),
-    "lane-off": lambda k: sysctl(k, ingress="eth0"),
+    "lane-off": lambda k: (
+        setattr(k, "lane_loaded", True), k.links.update(facts.links(
+            "2: eth0: <UP> mtu 1500 xdp/id:7 qdisc noqueue\n"))),
     "lane-marks": lambda k: (sysctl(k, lane="1", ingress="eth0"),
                              service(k, protocol="FWM", address="7"),
                              core(k, SAVED.replace("-t 192.0.2.1:80", "-f 7"))),

@@ -774,8 +774,8 @@ class Lane(Files):
                          ["lane: forwarded 1, left to the stack 0"])
 
     def test_every_reason_of_the_module_has_a_meaning(self):
-        source = (TOP / "net/netfilter/ipvs/ip_vs_mhs_lane.c").read_text()
-        array = re.search(r"lane_names\[\] = {(.*?)};", source, re.S)[1]
+        source = (TOP / "net/netfilter/ipvs/ip_vs_mhs_api.c").read_text()
+        array = re.search(r"api_names\[\] = {(.*?)};", source, re.S)[1]
         names = [name.lower() for name in re.findall(r'"(\w+)"', array)]
         self.assertEqual(names, [lane.FORWARDED, *lane.MEANINGS])
         self.assertEqual(list(lane.parse(LANE)), names)

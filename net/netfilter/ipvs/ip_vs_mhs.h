@@ -20,7 +20,7 @@
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
- *	mhs_net.lane_lock, then RTNL	lanes; taken without the locks above
+ *	api_lock, then RTNL		lanes; taken without the locks above
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
@@ -49,7 +49,7 @@
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets acquire
  *	entries		packets that make an entry: made; net_work(): counted
- *	server.lane, local_generation, net.lane_net
+ *	server.lane, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
  *	server.answered, searches, search_second, chances
@@ -255,7 +255,6 @@ struct mhs {
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net		*net;
-	struct mhs_lane_stats __percpu *lane_stats; /* the last service frees them */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
@@ -310,14 +309,9 @@ struct mhs {
 
 #define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
 
-/* Devices that the sysctl ingress can name */
-#define MHS_INGRESS_DEVICES	16
-
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct mhs_net {
 	struct net		*net;
-	/* NULL without a service; written under lock */
-	struct mhs_lane_stats __percpu *lane_stats;
 	/* sysctls, see Documentation/networking/ipvs-mhs.rst */
 	unsigned int		hold_ms;
 	unsigned int		pin_ms;		/* 0: the core's timeouts */
@@ -330,7 +324,8 @@ struct mhs_net {
 	u32			marked_at;	/* jiffies, by icmp_marked() */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
-	struct mhs_lane_net lane_net;	/* see there */
+	atomic_t		generation;	/* see ip_vs_mhs_lane.h */
+	struct mhs_lane_net __rcu *lane_net;	/* the same */
 	/* services by address and port, or by mark; written under lock */
 	DECLARE_HASHTABLE(by_key, MHS_SVC_BITS);
 	struct mhs_entries	entries;	/* of all services */
@@ -347,15 +342,9 @@ struct mhs_net {
 	struct delayed_work	chance_work;	/* while it is true */
 	struct delayed_work	work;		/* net_work() */
 	bool			conntrack;	/* vs.conntrack, the same */
-	/* see ip_vs_mhs_lane_watch.c */
+	unsigned long		lane_gone;	/* in lanes, of services that went */
 	struct ctl_table	*table;		/* of init and exit */
 	struct ctl_table_header	*header;	/* the same */
-	struct mutex		lane_lock;	/* guards what follows */
-	struct notifier_block	devices_nb;
-	struct notifier_block	routes_nb;
-	struct notifier_block	neighbours_nb;
-	bool			watches;
-	struct nf_hook_ops	ingress[MHS_INGRESS_DEVICES];	/* under RTNL */
 };
 
 /* svc */
@@ -394,16 +383,6 @@ struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
 /* hook */
 int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs);
 void mhs_hook_put(struct mhs_net *mn, const struct mhs *mhs);
-
-/* lane */
-int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			  size_t *lenp, loff_t *ppos);
-int mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
-			   size_t *lenp, loff_t *ppos);
-void mhs_lane_watch_exit(struct mhs_net *mn);
-
-/* xdp */
-int mhs_xdp_register(void);
 
 /* Before mhs_net_ready() returns 0 there is no net_generic() slot to read */
 static inline struct mhs_net *mhs_net(const struct net *net)

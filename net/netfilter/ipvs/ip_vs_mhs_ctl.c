@@ -157,7 +157,6 @@ static void net_work(struct work_struct *work)
  */
 static int net_attach(struct mhs *mhs)
 {
-	struct mhs_lane_stats __percpu *lane_stats;
 	struct mhs_net *mn = mhs->net;
 	int err;
 
@@ -166,20 +165,11 @@ static int net_attach(struct mhs *mhs)
 	if (err)
 		goto unlock;
 	if (list_empty(&mn->list)) {
-		lane_stats = alloc_percpu_gfp(struct mhs_lane_stats,
-					      GFP_KERNEL_ACCOUNT);
-		if (!lane_stats) {
-			mhs_hook_put(mn, mhs);
-			err = -ENOMEM;
-			goto unlock;
-		}
-		/* Lanes see them zeroed: their address depends on the read */
-		smp_store_release(&mn->lane_stats, lane_stats);
 		mn->conntrack = mhs_conntrack(mhs->ipvs);
 		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
 	}
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
-	mhs_lane_changed(&mn->lane_net.generation);
+	mhs_lane_changed(&mn->generation);
 	if (READ_ONCE(mn->backup))
 		mhs_slots_track_all(mhs);
 	list_add_tail(&mhs->net_list, &mn->list);
@@ -200,14 +190,9 @@ static void net_detach(struct mhs *mhs)
 	list_del_init(&mhs->net_list);
 	hash_del_rcu(&mhs->node);
 	RCU_INIT_POINTER(mhs->cid, NULL);
-	this_cpu_add(mn->lane_stats->n[MHS_LANE_FORWARDED],
-		     mhs_svc_counted(mhs, MHS_LANE_COUNTS));
+	mn->lane_gone += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mhs_hook_put(mn, mhs);
-	if (list_empty(&mn->list)) {
-		mhs->lane_stats = mn->lane_stats;
-		WRITE_ONCE(mn->lane_stats, NULL);
-	}
 	mutex_unlock(&mn->lock);
 }
 
@@ -395,8 +380,8 @@ static const struct ctl_table net_table[] = {
 	NET_SYSCTL(max_quic_entries, SYSCTL_INT_MAX, proc_douintvec_minmax),
 	NET_SYSCTL(max_total_entries, SYSCTL_INT_MAX, proc_douintvec_minmax),
 	NET_SYSCTL(stateless, SYSCTL_ONE, proc_douintvec_minmax),
-	NET_SYSCTL(lane, SYSCTL_ONE, mhs_lane_watch_sysctl),
-	NET_SYSCTL_TEXT(ingress, 0644, mhs_lane_watch_ingress, NULL),
+	NET_SYSCTL(lane, SYSCTL_ONE, mhs_api_sysctl),
+	NET_SYSCTL_TEXT(ingress, 0644, mhs_api_ingress, NULL),
 	NET_SYSCTL_TEXT(second_chance, 0644, mhs_chance_sysctl, NULL),
 	/* a key is secret */
 	NET_SYSCTL_TEXT(quic_ids, 0600, mhs_cid_sysctl, SYSCTL_ONE),
@@ -433,7 +418,7 @@ static void __net_exit net_exit(struct net *net)
 	remove_proc_subtree("ip_vs_mhs", net->proc_net);
 	unregister_net_sysctl_table(mn->header);
 	kfree(mn->table);
-	mhs_lane_watch_exit(mn);
+	mhs_api_net_exit(mn);
 	mhs_chance_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 }
@@ -452,7 +437,6 @@ static int __net_init net_init(struct net *net)
 					MHS_MAX_ENTRIES, INT_MAX);
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
-	mutex_init(&mn->lane_lock);
 	INIT_LIST_HEAD(&mn->list);
 	INIT_DELAYED_WORK(&mn->work, net_work);
 	INIT_DELAYED_WORK(&mn->chance_work, mhs_chance_work);
@@ -465,7 +449,7 @@ static int __net_init net_init(struct net *net)
 	    (!proc_create_net("ip_vs_mhs", 0440, net->proc_net, &mhs_proc_ops,
 			      sizeof(struct seq_net_private)) ||
 	     !proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
-				     mhs_lane_show, NULL) ||
+				     mhs_api_show, NULL) ||
 	     !proc_create_net_single("ip_vs_mhs_chance", 0440, net->proc_net,
 				     mhs_proc_chance, NULL) ||
 	     !proc_create_net_data_write("ip_vs_mhs_lookup", 0600,

@@ -5,6 +5,7 @@
  *	ip_vs_mhs_main.c	module, parameters, names
  *	ip_vs_mhs_ctl.c		callbacks of the core; namespaces, sysctls
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
+ *	ip_vs_mhs_api.c		for the lane, a module of its own
  *	ip_vs_mhs_work.c	changes, settling, clocks, the work of a service
  *	ip_vs_mhs_server.c	real servers and their carriers
  *	ip_vs_mhs_slots.c	rebuilds and walks of the slots
@@ -30,6 +31,17 @@ extern const unsigned int mhs_proc_lookup_size;
 
 int mhs_proc_chance(struct seq_file *seq, void *v);
 int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
+
+/* api */
+int mhs_api_sysctl(MHS_CTL_TABLE *table, int write, void *buffer, size_t *lenp,
+		   loff_t *ppos);
+int mhs_api_ingress(MHS_CTL_TABLE *table, int write, void *buffer, size_t *lenp,
+		    loff_t *ppos);
+int mhs_api_show(struct seq_file *seq, void *v);
+void mhs_api_net_exit(struct mhs_net *mn);
+void mhs_api_init(int (*ready)(void));
+void mhs_api_close(void);
+void mhs_api_put(void);
 
 /* work */
 void mhs_work_changed(struct mhs *mhs);

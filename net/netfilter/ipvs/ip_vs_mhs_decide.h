@@ -35,43 +35,47 @@ typedef u32 __bitwise mhs_srv_t;
 typedef u32 __bitwise mhs_facts_t;
 typedef u32 __bitwise mhs_verdict_t;
 
+#define MHS_SRV(N)	((__force mhs_srv_t)(N))
+#define MHS_FACT(N)	((__force mhs_facts_t)(N))
+#define MHS_FLAG(N)	((__force mhs_verdict_t)(N))
+
 /* Facts of a server: what struct mhs_server.state holds ... */
-#define MHS_SRV_IN		((__force mhs_srv_t)0x1U)	/* listed, weight > 0: gets new flows */
-#define MHS_SRV_GONE		((__force mhs_srv_t)0x2U)	/* deleted */
-#define MHS_SRV_NEW_ENTRY	((__force mhs_srv_t)0x4U)	/* new flows need an entry */
-#define MHS_SRV_ALL_ENTRY	((__force mhs_srv_t)0x8U)	/* all flows need entries: no carrier */
-#define MHS_SRV_FROZEN		((__force mhs_srv_t)0x10U)	/* the carrier is for older flows */
+#define MHS_SRV_IN		MHS_SRV(0x1U)	/* listed, weight > 0: gets new flows */
+#define MHS_SRV_GONE		MHS_SRV(0x2U)	/* deleted */
+#define MHS_SRV_NEW_ENTRY	MHS_SRV(0x4U)	/* new flows need an entry */
+#define MHS_SRV_ALL_ENTRY	MHS_SRV(0x8U)	/* all flows need entries: no carrier */
+#define MHS_SRV_FROZEN		MHS_SRV(0x10U)	/* the carrier is for older flows */
 #define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN)
 /* ... and what mhs_ask_facts() adds; all 0 without a server */
-#define MHS_SRV_KNOWN		((__force mhs_srv_t)0x100U)	/* there is a server */
-#define MHS_SRV_CARRIER		((__force mhs_srv_t)0x200U)	/* the server has a carrier */
-#define MHS_SRV_FULL		((__force mhs_srv_t)0x400U)	/* above the upper threshold */
-#define MHS_SRV_COUNTS		((__force mhs_srv_t)0x800U)	/* a new threshold: pin older flows */
+#define MHS_SRV_KNOWN		MHS_SRV(0x100U)	/* there is a server */
+#define MHS_SRV_CARRIER		MHS_SRV(0x200U)	/* the server has a carrier */
+#define MHS_SRV_FULL		MHS_SRV(0x400U)	/* above the upper threshold */
+#define MHS_SRV_COUNTS		MHS_SRV(0x800U)	/* a new threshold: pin older flows */
 
 /* Facts of the service: its flags, with the values of IP_VS_SVC_F_* ... */
-#define MHS_SVC_PERSISTENT	((__force mhs_facts_t)0x1U)
-#define MHS_SVC_ONE_PACKET	((__force mhs_facts_t)0x4U)
-#define MHS_SVC_FALLBACK	((__force mhs_facts_t)0x8U)	/* flag-1: pass over full servers */
+#define MHS_SVC_PERSISTENT	MHS_FACT(0x1U)
+#define MHS_SVC_ONE_PACKET	MHS_FACT(0x4U)
+#define MHS_SVC_FALLBACK	MHS_FACT(0x8U)	/* flag-1: pass over full servers */
 #define MHS_SVC_FLAGS		(MHS_SVC_PERSISTENT | MHS_SVC_ONE_PACKET | \
 				 MHS_SVC_FALLBACK)
 /* ... and its state */
-#define MHS_SVC_SETTLING	((__force mhs_facts_t)0x100U)	/* the table is not final yet */
-#define MHS_SVC_BACKUP		((__force mhs_facts_t)0x200U)	/* the sync daemon adds entries */
-#define MHS_SVC_STATEFUL	((__force mhs_facts_t)0x400U)	/* stateless=0: all flows get entries */
+#define MHS_SVC_SETTLING	MHS_FACT(0x100U)	/* the table is not final yet */
+#define MHS_SVC_BACKUP		MHS_FACT(0x200U)	/* the sync daemon adds entries */
+#define MHS_SVC_STATEFUL	MHS_FACT(0x400U)	/* stateless=0: all flows get entries */
 /* Facts of the packet */
-#define MHS_PKT_FRESH		((__force mhs_facts_t)0x10000U)	/* begins a flow */
-#define MHS_PKT_ENDS		((__force mhs_facts_t)0x20000U)	/* ends a flow, or has none */
-#define MHS_PKT_CONNLESS	((__force mhs_facts_t)0x40000U)	/* plain UDP */
-#define MHS_PKT_ERROR		((__force mhs_facts_t)0x80000U)	/* ICMP error about a flow */
-#define MHS_PKT_NO_PORT		((__force mhs_facts_t)0x100000U)	/* client port 0: no entry */
-#define MHS_PKT_LEFT		((__force mhs_facts_t)0x200000U)	/* left an expiring entry */
-#define MHS_PKT_UNNAMED		((__force mhs_facts_t)0x400000U)	/* its connection ID names none */
-#define MHS_PKT_STAYS		((__force mhs_facts_t)0x800000U)	/* plain UDP that is to stay */
-#define MHS_PKT_ANSWERS		((__force mhs_facts_t)0x4000000U)	/* goes on with a handshake */
-#define MHS_PKT_ODD		((__force mhs_facts_t)0x8000000U)	/* perhaps QUIC, perhaps not */
+#define MHS_PKT_FRESH		MHS_FACT(0x10000U)	/* begins a flow */
+#define MHS_PKT_ENDS		MHS_FACT(0x20000U)	/* ends a flow, or has none */
+#define MHS_PKT_CONNLESS	MHS_FACT(0x40000U)	/* plain UDP */
+#define MHS_PKT_ERROR		MHS_FACT(0x80000U)	/* ICMP error about a flow */
+#define MHS_PKT_NO_PORT		MHS_FACT(0x100000U)	/* client port 0: no entry */
+#define MHS_PKT_LEFT		MHS_FACT(0x200000U)	/* left an expiring entry */
+#define MHS_PKT_UNNAMED		MHS_FACT(0x400000U)	/* its connection ID names none */
+#define MHS_PKT_STAYS		MHS_FACT(0x800000U)	/* plain UDP that is to stay */
+#define MHS_PKT_ANSWERS		MHS_FACT(0x4000000U)	/* goes on with a handshake */
+#define MHS_PKT_ODD		MHS_FACT(0x8000000U)	/* perhaps QUIC, perhaps not */
 /* Facts of a second question */
-#define MHS_ASK_NO_ENTRY	((__force mhs_facts_t)0x1000000U)	/* entry limit, or no memory */
-#define MHS_ASK_SEARCHED	((__force mhs_facts_t)0x2000000U)	/* candidate from a search */
+#define MHS_ASK_NO_ENTRY	MHS_FACT(0x1000000U)	/* entry limit, or no memory */
+#define MHS_ASK_SEARCHED	MHS_FACT(0x2000000U)	/* candidate from a search */
 
 /* Counters of a service; the order is that of the columns in /proc */
 enum mhs_cnt {
@@ -107,11 +111,11 @@ enum mhs_act {
 #define MHS_ACT			0x7U	/* enum mhs_act */
 #define MHS_COUNT_SHIFT		4
 #define MHS_COUNT		(0xfU << MHS_COUNT_SHIFT)
-#define MHS_TO_CAND		((__force mhs_verdict_t)0x100U)	/* to the candidate, not to old */
-#define MHS_BEGINS		((__force mhs_verdict_t)0x200U)	/* a flow begins, for the statistics */
-#define MHS_TRACKS		((__force mhs_verdict_t)0x400U)	/* mark the slot tracked first */
-#define MHS_CUTS		((__force mhs_verdict_t)0x800U)	/* first cut the slot, else drop */
-#define MHS_UNNAMED		((__force mhs_verdict_t)0x1000U)	/* in a lane: to count */
+#define MHS_TO_CAND		MHS_FLAG(0x100U)	/* to the candidate, not to old */
+#define MHS_BEGINS		MHS_FLAG(0x200U)	/* a flow begins, for the statistics */
+#define MHS_TRACKS		MHS_FLAG(0x400U)	/* mark the slot tracked first */
+#define MHS_CUTS		MHS_FLAG(0x800U)	/* first cut the slot, else drop */
+#define MHS_UNNAMED		MHS_FLAG(0x1000U)	/* in a lane: to count */
 
 static inline enum mhs_act mhs_verdict_act(mhs_verdict_t v)
 {

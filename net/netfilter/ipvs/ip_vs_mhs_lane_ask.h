@@ -22,9 +22,22 @@
 #include "ip_vs_mhs_hash.h"
 #include "ip_vs_mhs_pkt.h"
 
-/* Bytes from the network header on that a lane reads at most */
-#define MHS_LANE_HEADER_BYTES	(sizeof(struct ipv6hdr) + \
-				 sizeof(struct udphdr) + MHS_QUIC_BYTES)
+/* xdp */
+extern unsigned int mhs_lane_xdp_net_id;	/* 0: no scheduler is there */
+
+int mhs_lane_xdp_register(void);
+
+/* ingress */
+unsigned int mhs_lane_ingress_hook(void *priv, struct sk_buff *skb,
+				   const struct nf_hook_state *state);
+
+/* record */
+extern enum mhs_lane (*mhs_lane_record_decide)(struct mhs_lane_packet *p);
+
+enum mhs_lane mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit);
+enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit);
+bool mhs_lane_record_local(const struct mhs_lane_packet *p);
+enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p);
 
 static __always_inline unsigned int lane_head(bool v6)
 {
@@ -33,7 +46,7 @@ static __always_inline unsigned int lane_head(bool v6)
 
 static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 {
-	u32 n = atomic_read(&mn->lane_net.generation) + rt_genid_ipv4(mn->net);
+	u32 n = atomic_read(&mn->generation) + rt_genid_ipv4(mn->net);
 	u64 now = get_jiffies_64();
 
 #if IS_ENABLED(CONFIG_IPV6)
@@ -48,14 +61,14 @@ static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 static __always_inline u32
 mhs_lane_generation_of(const struct mhs_lane_packet *p, u8 hop)
 {
-	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
+	return p->generation + 2 * atomic_read(&p->lane->next_hops[hop]);
 }
 
 /* Devices made one after the other have different places */
 static __always_inline struct mhs_lane_in *
 lane_in(const struct mhs_lane_packet *p)
 {
-	return &p->mn->lane_net.in[(u32)p->in->ifindex % MHS_LANE_INS];
+	return &p->lane->in[(u32)p->in->ifindex % MHS_LANE_INS];
 }
 
 /* Is the namespace open, and the device that received the packet fit? */
@@ -64,7 +77,7 @@ static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
 	const struct mhs_lane_in *in = lane_in(p);
 
 	p->generation = mhs_lane_generation(p->mn);
-	/* Pairs with the release in mhs_lane_open() */
+	/* Pairs with the release in mhs_lane_record_in() */
 	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
 		     READ_ONCE(in->dev) != p->in))
 		return false;
@@ -192,7 +205,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 static __always_inline bool lane_way(struct mhs_lane_packet *p)
 {
 	const struct mhs_lane_record *r = &p->server->lane;
-	/* Pairs with the release in mhs_lane_way_find() */
+	/* Pairs with the release in mhs_lane_record_way() */
 	u32 generation = smp_load_acquire(&r->generation);
 	u8 hop = READ_ONCE(r->way.hop);
 
@@ -220,7 +233,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	if (unlikely(!lane_is_open(p, quick ? fit | MHS_LANE_FIT_ALONE : fit))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		why = mhs_lane_open(p, fit);
+		why = mhs_lane_record_in(p, fit);
 		if (why)
 			return why;
 	}
@@ -247,19 +260,19 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		     (!quick && !(p->fit & MHS_LANE_FIT_ALONE)))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		if (!mhs_lane_is_local(p))
+		if (!mhs_lane_record_local(p))
 			return MHS_LANE_ADDRESS;
 	}
 	if (unlikely(!lane_decide(p, svc, v6))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		why = mhs_lane_decide(p);
+		why = mhs_lane_record_decide(p);
 		if (why)
 			return why;
 	}
 	if (likely(lane_way(p)))
 		return MHS_LANE_FORWARDED;
-	return quick ? MHS_LANE_MAX : mhs_lane_way_find(p);
+	return quick ? MHS_LANE_MAX : mhs_lane_record_way(p);
 }
 
 /* Write the tunnel's header in front of the packet, which has its new TTL.  As
@@ -295,8 +308,8 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
-/* mhs_lane_ask() inline, so that @p stays in registers.  MHS_LANE_MAX means:
- * call mhs_lane_ask(), which alone passes false for @quick.
+/* mhs_lane_record_ask() inline, so that @p stays in registers.  MHS_LANE_MAX means:
+ * call mhs_lane_record_ask(), which alone passes false for @quick.
  */
 static __always_inline enum mhs_lane
 mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
@@ -313,7 +326,7 @@ mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
 
 /**
  * mhs_lane_count() - count a packet of a lane
- * @p: the packet; unless @why is set, as mhs_lane_ask() left it
+ * @p: the packet; unless @why is set, as mhs_lane_record_ask() left it
  * @why: 0 if the packet is sent, else why it goes up
  *
  * One by a stable slot is counted once: who reads adds the count to others.
@@ -322,7 +335,7 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 					   enum mhs_lane why)
 {
 	if (unlikely(why)) {
-		this_cpu_inc(p->stats->n[why]);
+		this_cpu_inc(p->lane->stats->n[why]);
 		return;
 	}
 	if (likely(mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the files of the packet path share.
  *
- *	ip_vs_mhs_xdp.c		the lane of XDP programs
- *	ip_vs_mhs_lane_watch.c	the switches; what makes records of lanes old
- *	ip_vs_mhs_ingress.c	the lane at the ingress hook of devices
- *	ip_vs_mhs_lane.c	packets before the IP stack
- *	ip_vs_mhs_lane_way.c	the ways of a lane to servers
  *	ip_vs_mhs_hook.c	the netfilter hooks; requests
  *	ip_vs_mhs_chance.c	the second chance
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
@@ -205,9 +200,9 @@ static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 				 const union nf_inet_addr *caddr, __be16 cport,
 				 mhs_facts_t facts)
 {
-	BUILD_BUG_ON((__force u32)MHS_SVC_PERSISTENT != IP_VS_SVC_F_PERSISTENT ||
-		     (__force u32)MHS_SVC_ONE_PACKET != IP_VS_SVC_F_ONEPACKET ||
-		     (__force u32)MHS_SVC_FALLBACK != IP_VS_SVC_F_SCHED1);
+	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_PERSISTENT) != MHS_SVC_PERSISTENT);
+	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_ONEPACKET) != MHS_SVC_ONE_PACKET);
+	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_SCHED1) != MHS_SVC_FALLBACK);
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;

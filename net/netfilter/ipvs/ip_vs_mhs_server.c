@@ -141,7 +141,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 	}
 	/* A packet may see this and no carrier: mhs_ask_facts() reads both */
 	WRITE_ONCE(s->state, state | server_method(s));
-	mhs_lane_changed(&mhs->net->lane_net.generation);
+	mhs_lane_changed(&mhs->net->generation);
 	s->weight = weight;
 	return changed;
 }

@@ -164,7 +164,6 @@ void mhs_svc_put(struct mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))
 		return;
-	free_percpu(mhs->lane_stats);
 	free_percpu(mhs->cnt);
 	kvfree(mhs->slots);
 	/* The last reference is gone: no reader and no writer is left */

@@ -177,9 +177,12 @@ fresh_module() {
 	load_module "$@"
 }
 
-# unload_module [MODULE]: services of a namespace that is just going may hold it
+# unload_module [MODULE]: services of a namespace that is just going may hold it, and
+# the scheduler holds the lane
 unload_module() {
-	! loaded "$@" || busywait 20 try_unload "$@"
+	! loaded "$@" || busywait 20 try_unload "$@" || return
+	[ -n "${1:-}" ] || ! loaded ip_vs_mhs_lane ||
+		busywait 20 try_unload ip_vs_mhs_lane
 }
 
 try_unload() {

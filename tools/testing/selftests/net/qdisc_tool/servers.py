@@ -7,10 +7,8 @@ socket of systemd's: what is lost without qdisc_tool, and that nothing is lost w
 
 import contextlib
 import os
-import re
 import shutil
 import signal
-import socket
 import subprocess
 
 from lib import (FAST, TOP, Skip, check, defer, equal, main, man_page, note,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the lane of XDP programs.
+/* IPVS stateless Maglev scheduler, its lane: of XDP programs.
  *
  * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides and rewrites the
  * frame: in the program that would take some 100 instructions more.  A program that
@@ -12,6 +12,8 @@
 #include <net/xdp.h>
 
 #include "ip_vs_mhs_lane_ask.h"
+
+unsigned int mhs_lane_xdp_net_id __read_mostly;
 
 #ifdef MHS_HAVE_KFUNCS
 
@@ -119,7 +121,7 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	    !xdp_untag(p, card, link))
 		return MHS_LANE_FRAME;
 	why = quick ? mhs_lane_ask_quick(p, MHS_LANE_FIT_XDP, true) :
-		      mhs_lane_ask(p, MHS_LANE_FIT_XDP);
+		      mhs_lane_record_ask(p, MHS_LANE_FIT_XDP);
 	if (unlikely(why))
 		return why;
 	if (unlikely(p->len > p->way.mtu))
@@ -191,16 +193,19 @@ static __always_inline void xdp_rewrite(const struct mhs_lane_packet *p,
 /* The whole kfunc; with @quick only where records tell, else xdp_lane_long() */
 static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 {
+	/* Pairs with the release in main_attach() */
+	unsigned int id = smp_load_acquire(&mhs_lane_xdp_net_id);
 	/* what is read is set; to clear all would take 10 % of the packet */
 	struct mhs_lane_packet p __uninitialized;
 	enum mhs_lane why;
 
+	if (unlikely(!id))
+		return 0;
 	p.in = xdp->rxq->dev;
 	/* net_generic() would enter another section of RCU */
-	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[mhs_svc_net_id];
-	p.stats = READ_ONCE(p.mn->lane_stats);
-	/* Without services no packet is counted */
-	if (unlikely(!p.stats))
+	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[id];
+	p.lane = rcu_dereference(p.mn->lane_net);
+	if (unlikely(!p.lane))
 		return 0;
 	why = xdp_ask(&p, xdp, quick);
 	if (quick && unlikely(why == MHS_LANE_MAX))
@@ -256,9 +261,17 @@ static const struct btf_kfunc_id_set xdp_kfunc_set = {
 	.set	= &xdp_kfuncs,
 };
 
-/* Offer the kfunc to programs; each namespace has struct mhs_net by now */
-int mhs_xdp_register(void)
-{
-	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &xdp_kfunc_set);
-}
 #endif
+
+/* Offer the kfunc to XDP programs: 0, or an error */
+int mhs_lane_xdp_register(void)
+{
+#ifdef MHS_HAVE_KFUNCS
+	/* A module without BTF has nothing to offer */
+	if (mhs_has_btf(THIS_MODULE))
+		return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP,
+						 &xdp_kfunc_set);
+	return -ENOENT;
+#endif
+	return -EOPNOTSUPP;
+}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the lane at the ingress hook of devices, for
+/* IPVS stateless Maglev scheduler, its lane: at the ingress hook of devices, for
  * kernels and devices without that of XDP programs.
  */
 #include <linux/netdevice.h>
@@ -65,7 +65,7 @@ static enum mhs_lane ingress_ask(struct mhs_lane_packet *p, struct sk_buff *skb)
 	p->ip = skb->data;
 	p->bytes = skb->len;
 	p->protocol = skb->protocol;
-	why = mhs_lane_ask(p, 0);
+	why = mhs_lane_record_ask(p, 0);
 	if (why)
 		return why;
 	if (p->len > p->way.mtu &&
@@ -76,19 +76,16 @@ static enum mhs_lane ingress_ask(struct mhs_lane_packet *p, struct sk_buff *skb)
 	return MHS_LANE_FORWARDED;
 }
 
-/* The hook of a device; @priv is struct mhs_net of the namespace */
-unsigned int mhs_ingress_hook(void *priv, struct sk_buff *skb,
-			      const struct nf_hook_state *state)
+/* The hook of a device; @priv is the lane's part of the namespace */
+unsigned int mhs_lane_ingress_hook(void *priv, struct sk_buff *skb,
+				   const struct nf_hook_state *state)
 {
 	struct mhs_lane_packet p __uninitialized;
 	enum mhs_lane why;
 
-	p.mn = priv;
+	p.lane = priv;
+	p.mn = p.lane->mn;
 	p.in = state->in;
-	p.stats = READ_ONCE(p.mn->lane_stats);
-	/* Without services no packet is counted */
-	if (!p.stats)
-		return NF_ACCEPT;
 	why = ingress_ask(&p, skb);
 	mhs_lane_count(&p, why);
 	if (why)
