@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# ip_vs_mhs: what users call, and what developers call most.  Everything else
-# is in tools/testing/Makefile.  `make help` lists the targets to begin with,
-# `make help-all` all of both files.
+# ip_vs_mhs: `make help` lists the targets.  Checks and measurements that take
+# long are words of check-release and bench, in tools/testing/part.
 
 RELEASE := $(shell uname -r)
 KDIR ?= /lib/modules/$(RELEASE)/build
@@ -11,12 +10,22 @@ SOURCES := $(CURDIR)/net/netfilter/ipvs
 MACHINE := tools/testing/machine
 UNIT := tools/testing/unit
 FUZZ := tools/testing/fuzz
+PART := tools/testing/part
 SELFTESTS := tools/testing/selftests/net/ipvs_mhs
-QDISC_TESTS := tools/testing/selftests/net/qdisc_tool
-STATIC := tools/testing/static
 # a test says what it weighs, files that tests source do not
-tests-in = $(shell grep -slE '^\# weight: [0-9]' $(1)/*)
-TESTS ?= $(call tests-in,$(SELFTESTS)) $(call tests-in,$(QDISC_TESTS))
+tests-in = $(shell grep -slE '^\# weight: [0-9]' tools/testing/selftests/net/$(1)/*)
+# A test names the lists that it is in by a line at its head: "# tags: core races"
+#	core	kernels differ in this: hooks, transmitters, entries, statistics,
+#		sysctls; or User-Mode Linux has not what the test needs
+#	few	those of core that make check runs on other stock kernels than the default:
+#		their subjects differ most
+#	races	packets, changes and works run side by side (check-release ONLY=races)
+tagged = $(shell grep -slE '^\# tags:(.*) $(1)( |$$)' $(SELFTESTS)/*)
+# all but those that need kprobes or BTF, which User-Mode Linux has not
+for-kernel = $(if $(filter uml%,$(KERNEL)),$(filter-out %/stateless.sh %/lane_xdp.sh,$(1)),$(1))
+all-tests = $(call for-kernel,$(call tests-in,ipvs_mhs) $(call tests-in,qdisc_tool))
+tests = $(if $(TESTS),$(foreach t,$(TESTS),$(if $(filter core few,$(t)),$(call \
+	tagged,$(t)),$(t))),$(all-tests))
 
 # Without KERNEL= the module is for KDIR; machines run the default kernel then.
 kernels = $(shell $(MACHINE)/setup --list)
@@ -27,6 +36,7 @@ machine-kernel = $(or $(KERNEL),$(default))
 # what uname -r says in that kernel; kernel.release is without Debian's suffix
 kdir-release = $(shell sed -n 's/^\#define UTS_RELEASE "\(.*\)"/\1/p' \
 	$(KDIR)/include/generated/utsrelease.h 2>/dev/null)
+modules := ip_vs_mhs.ko ip_vs_mhs_lane.ko
 mod-dir = $(INSTALL_MOD_PATH)/lib/modules/$(kdir-release)
 
 .PHONY: all
@@ -36,7 +46,7 @@ all: module
 
 .PHONY: module
 ifdef KERNEL
-module: setup	## build ip_vs_mhs.ko (KERNEL=NAME: for a machine's kernel)
+module: setup	## build ip_vs_mhs.ko, ip_vs_mhs_lane.ko (KERNEL=NAME: for a machine's kernel)
 	$(MACHINE)/build-module $(KERNEL)
 else
 module: check-kdir
@@ -55,26 +65,17 @@ check-kdir:
 
 .PHONY: install
 install: module	## install it where `ipvsadm -s mhs` loads it (DESTDIR=)
-	install -D -m 644 $(SOURCES)/ip_vs_mhs.ko \
-		$(mod-dir)/updates/ip_vs_mhs.ko
+	install -D -m 644 -t $(mod-dir)/updates $(modules:%=$(SOURCES)/%)
 	@$(run-depmod)
 
 .PHONY: uninstall
 uninstall: check-kdir	## remove it again
-	rm -f $(mod-dir)/updates/ip_vs_mhs.ko
+	rm -f $(modules:%=$(mod-dir)/updates/%)
 	@$(run-depmod)
 
-.PHONY: tools
-tools:	## build mhs_table, which mhsstat plan needs, in build/tools
-	@$(MAKE) -s -C tools/net/ipvs_mhs
-
-.PHONY: lane
-lane:	## build lane.bpf.o, the XDP program of the lane, in build/tools (needs clang, libbpf-dev)
-	@$(MAKE) -s -C tools/net/ipvs_mhs lane
-
-.PHONY: chance
-chance:	## build chance.bpf.o, the program of servers with the second chance, likewise
-	@$(MAKE) -s -C tools/net/ipvs_mhs chance
+.PHONY: tools lane chance
+tools lane chance:	## build mhs_table; lane.bpf.o; chance.bpf.o (clang, libbpf-dev), in build/tools
+	@$(MAKE) -s -C tools/net/ipvs_mhs $(@:tools=)
 
 ##@ The module for every kernel to come, the tools
 
@@ -189,7 +190,7 @@ done
 endef
 
 .PHONY: install-tools
-install-tools: install-mhs-tools install-qdisc-tool	## install mhsstat, real_server, qdisc_tool, man pages, examples (PREFIX=/usr/local, DESTDIR=)
+install-tools: install-mhs-tools install-qdisc-tool	## mhsstat, real_server, qdisc_tool, man pages, examples (PREFIX=/usr/local, DESTDIR=)
 	@[ -n "$(DESTDIR)" ] || scripts/shadow_note $(PREFIX)/sbin $(tool-names)
 
 # A BPF program, which few need: without clang the rest is installed
@@ -210,7 +211,7 @@ install-mhs-tools: tools
 		$(call install-examples,$(dir),mhsstat))
 
 .PHONY: install-qdisc-tool
-install-qdisc-tool:	## install qdisc_tool alone, which needs no IPVS
+install-qdisc-tool:	## qdisc_tool alone, which needs no IPVS
 	$(call install-tool,qdisc_tool)
 	$(call install-examples,qdisc_tool,qdisc_tool)
 
@@ -248,10 +249,8 @@ demo: setup	## mh and mhs side by side under load
 	@$(MACHINE)/build-module $(machine-kernel)
 	@tools/testing/bench/demo/run $(machine-kernel)
 
-##@ Cleaning
-
 .PHONY: clean
-clean:	## remove what was built, keep what was fetched
+clean:	## remove what was built, keep what was fetched (that: rm -rf build)
 	find net include -name '*.o' -o -name '*.ko' -o -name '*.mod' \
 		-o -name '*.mod.c' -o -name '.*.cmd' -o -name '.*.d' \
 		-o -name Module.symvers -o -name modules.order | xargs -r rm -f
@@ -260,59 +259,37 @@ clean:	## remove what was built, keep what was fetched
 	$(MAKE) -s -C $(FUZZ) clean
 	$(MAKE) -s -C tools/net/ipvs_mhs clean
 
-.PHONY: distclean
-distclean: clean	## remove build/ altogether
-	rm -rf build
-
 .PHONY: help
-help:	## the targets to begin with; make help-all: all targets
-	@for target in module check test bench help; do \
-		$(targets) | grep "^  $$target "; \
-	done
+help:	## this list
+	@awk -F ':.*\#\# ' '/^\#\#@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z -]+:.*\#\# / { split($$1, name, ":"); \
+			printf "  %-19s %s\n", name[1], $$2 }' Makefile
 
-.PHONY: help-all
-help-all:	## all targets, by what they are for
-	@$(targets)
-
-targets = awk -F ':.*\#\# ' '/^\#\#@/ { printf "\n%s\n", substr($$0, 5) } \
-	/^[a-z -]+:.*\#\# / { split($$1, name, " "); \
-		printf "  %-19s %s\n", name[1], $$2 }' \
-	Makefile tools/testing/Makefile
-
-##@ For developers: tests in virtual machines (KERNEL=NAME: one of tools/testing/machine/kernels)
+##@ For developers: tests in virtual machines (KERNEL=NAME: of tools/testing/machine/kernels, or uml)
 
 .PHONY: setup
 setup:	## install what is needed, unpack the kernel; quick when done before
 	@$(MACHINE)/setup $(machine-kernel)
 
 # All tests in the kernel that runs them fastest; on the stock ones what kernels
-# differ in, what needs one, and the demo.  check-all has all of it on each.
+# differ in, what needs one, and the demo.  ONLY=all has all of it on each.
 .PHONY: check
 check: setup	## all tests in User-Mode Linux, those where kernels differ on 6.1, a few on 6.12 and 5.10
-	@+$(MACHINE)/steps check-harness check-fuzz \
-		series-known style \
+	@+$(MACHINE)/steps check-harness "check-release ONLY=fuzz-short" \
+		"check-release ONLY=series" style \
 		$(foreach k,$(default) $(middle) $(oldest),"check-module KERNEL=$(k)") \
-		check-unit -- test-native "check-lane KERNEL=uml" \
-		"test-core KERNEL=$(default)" \
-		"test-few KERNEL=$(middle) MORE=$(SELFTESTS)/lane_xdp.sh" \
-		"test-few KERNEL=$(oldest)" "demo KERNEL=$(default)"
+		check-unit -- "test KERNEL=uml" "check-release ONLY=lane KERNEL=uml" \
+		"test KERNEL=$(default) TESTS=core" \
+		"test KERNEL=$(middle) TESTS=few MORE=$(SELFTESTS)/lane_xdp.sh" \
+		"test KERNEL=$(oldest) TESTS=few" "demo KERNEL=$(default)"
 
 .PHONY: test
-test: setup	## kselftests in the machine (TESTS="FILE...": only these)
+test: setup	## kselftests in the machine (TESTS="FILE...", TESTS=core, TESTS=few)
+	@case $(machine-kernel) in \
+		uml* | qemu* | kcsan) $(MACHINE)/build-kernel $(machine-kernel) ;; \
+	esac
 	@$(MACHINE)/build-module $(machine-kernel)
-	@$(MACHINE)/run --kernel $(machine-kernel) $(TESTS) $(MORE)
-
-.PHONY: uml
-uml: setup	## build a User-Mode Linux kernel: native speed (DEBUG=1: sanitizers)
-	@$(MACHINE)/build-kernel uml$(if $(DEBUG),-debug)
-	@$(MACHINE)/build-module uml$(if $(DEBUG),-debug)
-
-# all but those that need kprobes or BTF, which User-Mode Linux has not
-for-uml = $(filter-out %/stateless.sh %/lane_xdp.sh,$(1))
-
-.PHONY: check-uml
-check-uml: uml	## all tests but stateless.sh, lane_xdp.sh in User-Mode Linux, a quarter of an hour
-	@$(MACHINE)/run --kernel uml $(call for-uml,$(TESTS))
+	@$(MACHINE)/run --kernel $(machine-kernel) $(tests) $(MORE)
 
 .PHONY: check-module
 check-module: setup	## build with every warning an error, with sparse, with clang
@@ -324,16 +301,35 @@ check-unit: setup	## unit tests of the tables in user space
 	@$(MACHINE)/tally $(MAKE) -s --no-print-directory -C $(UNIT) check
 
 .PHONY: check-harness
-check-harness: setup	## tests of the machine runner on recorded logs
-	@$(MACHINE)/tally $(MACHINE)/selftest/run
+check-harness: setup	## tests that need no machine: of the tools, the pages, the runner itself (ONLY=NAME)
+	@$(MACHINE)/tally $(MACHINE)/selftest/run $(addprefix -k ,$(ONLY))
+
+.PHONY: check-mutants
+check-mutants:	## which faults in mhsstat and real_server do their tests not notice? (MHS_MUTANTS=, MHS_SEED=)
+	@+$(PART) mutants
 
 .PHONY: style
 style: setup	## static checks of all sources; no output is good
-	@$(STATIC)/style
+	@tools/testing/static/style
 
 .PHONY: shell
 shell: setup tools	## a shell in the machine: module, tools, man pages
 	@$(MACHINE)/build-module $(machine-kernel)
 	@$(MACHINE)/run --kernel $(machine-kernel) --shell
 
-include tools/testing/Makefile
+.PHONY: matrix
+matrix:	## what becomes of a packet when a server is drained, deleted or dead, and of a stranger's
+	@cat $(SELFTESTS)/matrix.txt
+
+# hours, and none stops for the failure of another
+.PHONY: check-release
+check-release:	## all that make check has no time for, a night; ONLY=packages: that alone (words: make check-release ONLY=--help)
+	@+$(PART) $(ONLY)
+
+.PHONY: check-newest
+check-newest: setup	## what Debian's newest kernel changes: module, tests, patches there; may fail
+	@+$(MACHINE)/newest
+
+.PHONY: bench
+bench:	## what mhs saves, with pictures, 25 minutes (BENCH="SECTION...", BENCH=nic: your cards, more: ONLY=--help)
+	@+$(PART) bench $(BENCH) $(PORTS)

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What documents say of tests must be so."""
 
-import contextlib
 import importlib.util
-import io
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
-from collections import Counter
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from unittest import mock
@@ -98,58 +95,19 @@ class Complete(unittest.TestCase):
         return re.findall(r"(?m)^([A-Z][\w:]+)  +\S", text)
 
     def test_columns_in_their_order(self):
-        _, table, lane = re.split(r"/proc/net/ip_vs_mhs\n===|"
-                                  r"/proc/net/ip_vs_mhs_lane\n===", self.TEXT)
+        table = self.TEXT.split("/proc/net/ip_vs_mhs\n===")[1]
         self.assertEqual(self.array("proc_columns"), self.rows(table))
-        self.assertEqual(self.array("lane_names"), self.rows(lane))
 
     def test_reasons_and_remedies_of_the_lane(self):
         table = self.LANE.split("Which packets take it\n===")[1]
         table = table.split("Switch it on\n===")[0].split("remedy\n")[1]
-        self.assertEqual(self.array("lane_names")[1:], self.rows(table))
-
-
-class Shares(unittest.TestCase):
-    """What table_size says of weights is what the tables have."""
-
-    TEXT = " ".join(Complete.TEXT.split())
-
-    def shares(self, servers, size):
-        """(the largest difference from a share, servers without a slot)"""
-        weights = [i % 100 + 1 for i in range(servers)]
-        lines = ["0" * 32, *(f"10.{i >> 8}.{i & 255}.1 80 {weight}"
-                             for i, weight in enumerate(weights))]
-        table = subprocess.run(
-            [self.program, str(size), str(servers)], check=True, text=True,
-            input="".join(f"{line}\n" for line in lines), capture_output=True)
-        _, *slots = table.stdout.split()
-        has = Counter(map(int, slots))
-        return max(abs(has[i] * sum(weights) / (size * weight) - 1)
-                   for i, weight in enumerate(weights)), servers - len(has)
-
-    def test_figures(self):
-        with tempfile.TemporaryDirectory() as work:
-            subprocess.run(["make", "-s", "-C", TOP / "tools/net/ipvs_mhs",
-                            f"O={work}"], check=True, capture_output=True)
-            self.program = Path(work) / "mhs_table"
-            for servers, size, words in (
-                    (1000, 65521, "With 65521 slots the lightest have {:.0f} % "
-                                  "less than their share"),
-                    (1000, 262139, "with 262139 no server {:.0f} % more or "
-                                   "less"),
-                    (3000, 524287, "with 524287 they have {:.0f} % less")):
-                worst, without = self.shares(servers, size)
-                self.assertEqual(without, 0)
-                self.assertIn(words.format(100 * worst), self.TEXT)
-            self.assertIn(f"the {self.shares(3000, 65521)[1]} lightest get no "
-                          "slot", self.TEXT)
+        self.assertEqual(self.array("api_names")[1:], self.rows(table))
 
 
 class Measured(unittest.TestCase):
-    """Tables on pages are those of the data; pictures are not drawn here."""
+    """Figures have their source."""
 
     BENCH = TOP / "tools/testing/bench"
-    PAGES = {"ipvs-mhs-benchmarks": 17}
 
     def setUp(self):
         path = mock.patch.object(sys, "path", [str(self.BENCH), *sys.path])
@@ -166,42 +124,50 @@ class Measured(unittest.TestCase):
         loader.exec_module(module)
         return module
 
-    class Plots(list):
-        @property
-        def flat(self):
-            return self
-
-    def figure(self, *_, nrows=1, ncols=1, **__):
-        plots = self.Plots(mock.MagicMock() for _ in range(nrows * ncols))
-        for plot in plots:
-            plot.get_xlim.return_value = 1, 1000
-        return mock.MagicMock(), plots if len(plots) > 1 else plots[0]
-
-    def redraw(self, name):
-        """(page as it is, without its tables, drawn anew)"""
-        page, data = self.docs / f"{name}.rst", self.docs / name
-        source = TOP / "Documentation/networking"
-        shutil.copytree(source / name, data)
-        was = (source / page.name).read_text()
-        bare, tables = re.subn(
-            r"(?ms)^(\.\. begin of (.*?)\n\n).*?(\n\.\. end of \2)$", r"\1\3",
-            was)
-        self.assertEqual(tables, self.PAGES[name])
-        page.write_text(bare)
+    def test_figures_are_of_a_source(self):
+        """Comments and blanks change no figure; code does."""
         import bench
-        with mock.patch.object(bench, "figure", self.figure), \
-                mock.patch.object(bench, "save"):
-            program = self.program("run")
-            for section in program.SECTIONS:
-                importlib.import_module(section).draw(data)
-            program.draw_conditions(data)
-        return was, bare, page.read_text()
+        import source
+        path = self.docs / "net/netfilter/ipvs/ip_vs_mhs_a.c"
+        path.parent.mkdir(parents=True)
 
-    def test_tables_are_those_of_the_data(self):
-        for name in self.PAGES:
-            was, bare, now = self.redraw(name)
-            self.assertNotEqual(was, bare)
-            self.assertEqual(was, now)
+        def fingerprint(text):
+            path.write_text(text)
+            source.fingerprint.cache_clear()
+            with mock.patch.object(bench, "TOP", self.docs):
+                return source.fingerprint(source.of(None))
+
+        was = fingerprint('int a; /* b\n * c */ char *d = "/* e */"; // f\n')
+        self.assertEqual(was, fingerprint('int a;\n\tchar *d = "/* e */"; /*g*/'))
+        self.assertNotEqual(was, fingerprint('int a; char *d = "/* g */";'))
+        self.assertNotEqual(was, fingerprint('int b; char *d = "/* e */";'))
+        self.assertNotEqual(was, fingerprint(f'#include "{source.CONTROL}"\n'))
+        names = {path.name for path in source.of(None)}
+        self.assertIn("ip_vs_mhs_decide.c", names)
+        self.assertNotIn("ip_vs_mhs_ctl.c", names)
+
+    def test_published_figures_have_their_source(self):
+        """check-release ONLY=figures compares it."""
+        program = self.program("run")
+        import bench
+        rows = bench.read_csv(program.DOCS / "conditions.csv")
+        self.assertEqual([row["section"] for row in rows],
+                         [*program.SECTIONS])
+        self.assertNotIn("", [row["source"] for row in rows])
+        for name, text in program.tables(
+                program.DOCS.with_suffix(".rst").read_text()).items():
+            self.assertIn("====", text, name)
+
+    def test_functions_that_are_named_exist(self):
+        source = "\n".join(path.read_text() for path in
+                           (TOP / "net/netfilter/ipvs").glob("*.[ch]"))
+        named = {name for path in [TOP / "CONTRIBUTING.rst", *(
+            TOP / "Documentation/networking").glob("*.rst")]
+            for name in re.findall(r"``((?:ip_vs_mhs|mhs|hook|lane|xdp|net)_\w+)"
+                                   r"\(\)``", path.read_text())}
+        self.assertGreater(len(named), 5)
+        self.assertEqual([name for name in sorted(named)
+                          if f"{name}(" not in source], [])
 
     def test_nothing_is_included(self):
         """Hosts of sources show no files that a page includes."""
@@ -280,8 +246,7 @@ class ManPages(unittest.TestCase):
 class Tags(unittest.TestCase):
     def test_tags_are_those_that_make_reads(self):
         here = TOP / "tools/testing/selftests/net/ipvs_mhs"
-        known = re.findall(r"call tagged,(\w+)",
-                           (TOP / "tools/testing/Makefile").read_text())
+        known = re.findall(r"(?m)^#\t(\w+)\t", (TOP / "Makefile").read_text())
         lines = re.findall(r"^# tags: (.*)$", "\n".join(
             path.read_text() for path in here.glob("*.sh")), re.M)
         self.assertEqual(set(" ".join(lines).split()), set(known))

@@ -109,23 +109,6 @@ class Figures(unittest.TestCase):
             self.assertIn(shown, [line[1:1 + len(shown)] for line in demo
                                   if line[0] == row], name)
 
-    DATA = TOP / "Documentation/networking/ipvs-mhs-benchmarks.rst"
-    REPORT = TOP / "Documentation/networking/ipvs-mhs-report.rst"
-
-    def invented(self, text):
-        """Figures of a report that its data have not."""
-        figure = r"\d[\d,]*(?:\.\d+)?"
-        data = set(re.findall(figure, self.DATA.read_text()))
-        found = re.findall(figure, text)
-        self.assertGreater(len(found), 0)
-        return [word for word in found if word.rstrip(",") not in data]
-
-    def test_the_report_has_no_figures_of_its_own(self):
-        self.assertEqual(self.invented(self.REPORT.read_text()), [])
-
-    def test_control_a_figure_that_nobody_measured(self):
-        self.assertEqual(self.invented("3,350 and 3,350.5"), ["3,350.5"])
-
 
 class References(unittest.TestCase):
     def test_links_of_readmes_lead_somewhere(self):
@@ -178,11 +161,3 @@ class References(unittest.TestCase):
                     seen.add(page)
                     left.append(page)
         self.assertEqual(seen, set(PAGES))
-
-    def test_tests_that_pages_name_are_there(self):
-        named = {name for page in PAGES for name in re.findall(
-            r"\(``(\w+\.sh)``\)", page.read_text())}
-        self.assertGreater(len(named), 3)
-        here = TOP / "tools/testing/selftests/net/ipvs_mhs"
-        self.assertEqual([name for name in named
-                          if not (here / name).exists()], [])

@@ -117,24 +117,6 @@ static inline struct ip_vs_cpu_stats *mhs_total_stats(struct netns_ipvs *ipvs)
 #endif
 }
 
-/* May other schedulers have services by firewall mark here?  Yes if the core
- * counts more such services than ours, @fwm, or, without a count of them, more
- * services than ours, @known.
- */
-static inline bool mhs_foreign(struct netns_ipvs *ipvs, int known, int fwm)
-{
-#ifdef MHS_HAVE_FWM_SERVICES
-	int i, n = 0;
-
-	for (i = 0; i < ARRAY_SIZE(ipvs->fwm_services); i++)
-		n += atomic_read(&ipvs->fwm_services[i]);
-	return n != fwm;
-#else
-	return READ_ONCE(ipvs->num_services) +
-	       READ_ONCE(ipvs->num_services6) != known;
-#endif
-}
-
 /* Update the state of entry @cp by a request, as the core does */
 static inline void
 mhs_set_state(struct ip_vs_conn *cp, const struct sk_buff *skb,
@@ -232,11 +214,6 @@ static inline void mhs_pernet_work(struct work_struct *work)
 
 static inline int mhs_register_net(struct pernet_operations *ops)
 {
-	/* No namespace exits; and __net_init is __init here, so the pernet
-	 * init would be freed before a late work item calls it.
-	 */
-	if (!IS_ENABLED(CONFIG_NET_NS))
-		return register_pernet_subsys(ops);
 	mhs_pernet.ops = ops;
 	mhs_pernet.err = -EAGAIN;
 	init_completion(&mhs_pernet.done);
@@ -257,8 +234,7 @@ static inline int mhs_register_net(struct pernet_operations *ops)
  */
 static inline void mhs_unregister_net(struct pernet_operations *ops)
 {
-	if (IS_ENABLED(CONFIG_NET_NS))
-		flush_work(&mhs_pernet.work);
+	flush_work(&mhs_pernet.work);
 	if (!mhs_pernet.err)
 		unregister_pernet_subsys(ops);
 }

@@ -169,20 +169,40 @@ class Series(unittest.TestCase):
             self.assertRegex(line, r"^Link: https://lore\.kernel\.org/"
                              r"(all|netdev|lvs-devel)/[^/@\s]+@[^/@\s]+/$")
 
-    def test_what_ends_a_handshake_is_what_the_module_says(self):
-        ends = {}
-        for name, path in (
-                ("module", TOP / "net/netfilter/ipvs/ip_vs_mhs_entry.c"),
-                ("posting", TOP / "scripts/series/mhs/4-claim.patch")):
-            text = re.sub(r"^\+", "", path.read_text(), flags=re.M)
-            found = re.search(r"bool (?:ip_vs_)?claim_ends(\(.*?^})", text,
-                              re.M | re.S)
-            ends[name] = found and found[1]
-        # the module that came before the rule
-        if "CLAIM_NARROW" not in (TOP / "net/netfilter/ipvs/ip_vs_mhs_entry.c"
-                                  ).read_text():
-            self.assertEqual(ends["module"], ends["posting"])
-        self.assertIn("seq == syn + 1", ends["posting"])
+    def claims(self, **edits):
+        """Of the module and of the posting, by claims.c; edits are bugs."""
+        added = re.findall(r"^\+(.*)$", (TOP / "scripts/series/mhs/"
+                           "4-claim.patch").read_text(), re.M)
+        sources = sorted((TOP / "net/netfilter/ipvs").glob("ip_vs_mhs*.[ch]"))
+        texts = {
+            "posting": ("\n".join(added), r"ip_vs_claim_\w+"),
+            "module": ("".join(path.read_text() for path in sources),
+                       r"(?:claim_(?!shorten)\w+|entry_whose)")}
+        for name, (text, wanted) in texts.items():
+            found = re.findall(
+                r"^(?:#define (?:CLAIM|ENTRY)_[^\n]*|enum whose \{.*?\};|"
+                rf"static [\w\s*]*\b{wanted}\([^;{{]*\n{{.*?^}})$", text,
+                re.M | re.S)
+            text = "\n".join(found)
+            for old, new in edits.get(name, ()):
+                self.assertIn(old, text)
+                text = text.replace(old, new)
+            (self.dir / f"{name}.h").write_text(text)
+        subprocess.run(
+            ["gcc", "-O2", "-Wall", "-Werror", f"-DMODULE=\"{self.dir}/module.h\"",
+             f"-DPOSTING=\"{self.dir}/posting.h\"", "-o", self.dir / "claims",
+             TOP / "tools/testing/series/claims.c"], check=True)
+        return subprocess.run([self.dir / "claims"], capture_output=True,
+                              text=True)
+
+    def test_claims_are_those_of_the_module(self):
+        done = self.claims()
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for name, bug in (
+                ("module", ("syn + 1 + bytes", "syn + 2 + bytes")),
+                ("posting", ("i = !makes", "i = 0")),
+                ("posting", ("WRITE_ONCE(cp->claim, false)", "(void)0"))):
+            self.assertIn("they differ", self.claims(**{name: [bug]}).stdout)
 
     def test_uncommitted_changes_are_refused(self):
         write(self.tree, {"Makefile": TREE["Makefile"] + "# changed\n"})

@@ -3,7 +3,8 @@
 
     address     services and servers by name
     proc        /proc/net/ip_vs_mhs
-    servers     sets of servers: /proc/net/ip_vs, ipvsadm -S
+    netlink     asks the core of IPVS
+    servers     services with their servers: the core's, or those of ipvsadm -S
     module      parameters of the loaded module
     snapshot    all of that at one moment, and as JSON
     lane        /proc/net/ip_vs_mhs_lane: what the lane forwarded or left

@@ -53,18 +53,18 @@ def _by_options(facts):
                 "ipvsadm -E without -p; -b flag-3 instead hashes the client's "
                 "address alone, which keeps a client at its server without "
                 "entries (on all directors at once)")
-        full = facts.thresholds.get(name, {})
+        full = [s for s in core.servers if s.limits]
         if full:
+            names = tuple(s.name for s in full)
             yield Finding(
-                "thresholds", name, tuple(full), f"every flow to {_named(full)} "
+                "thresholds", name, names, f"every flow to {_named(names)} "
                 "has an entry, because a threshold (ipvsadm -x) is counted in "
                 "entries (older flows get theirs for a pin time after -x; those "
                 "taken over later do not count)" +
                 ("; with flag-1 new flows of a full server go to another"
                  if "flag-1" in core.flags else ""),
                 "if a hard limit is not needed: " + "; ".join(
-                    quoted(s.editing(s.weight)) for s in core.servers
-                    if s.name in [*full][:_MANY]))
+                    quoted(s.editing(s.weight, False)) for s in full[:_MANY]))
         masq = [s.name for s in core.servers if s.method == "Masq"]
         if masq:
             yield Finding(
@@ -81,11 +81,9 @@ def _by_marks(facts):
                if name.startswith("FWM ") and name not in ours]
     if foreign and any(not name.startswith("FWM ") for name in ours):
         yield Finding(
-            "marks", None, (), f"a new flow whose packets carry a firewall mark "
-            f"has an entry, because {', '.join(foreign)} of another scheduler "
-            "may own the mark",
-            "set the module's mark_ignore to the bits that never mean a service "
-            "by mark, or give the other service the scheduler mhs")
+            "marks", None, (), f"{', '.join(foreign)} gets no packet to the address "
+            "of a service of mhs, which knows only its own services by mark",
+            "give the other service the scheduler mhs")
 
 
 def _by_settings(facts):
@@ -170,7 +168,7 @@ def _by_chance(facts):
                 "addresses of this host; let GRE (protocol 47) from there come in, "
                 "from the address that ipvsadm has")
         elif ours[name].get("entries") and facts.sysctl("stateless") != 0 and \
-                not facts.thresholds.get(name):
+                not any(s.limits for s in core.servers):
             yield Finding(
                 "chance-entries", name, (), f"{ours[name]['entries']} flows have an "
                 "entry, from before the second chance or from the moment of a "
@@ -197,7 +195,7 @@ def _by_ids(facts):
                     "quic-port", name, (), "the port is taken for that of QUIC: "
                     "with another protocol (OpenVPN, DTLS 1.3) new flows may meet "
                     "a server that has left, while servers change",
-                    "if it is not QUIC, load the module with quic_ports= and the "
+                    "if it is not QUIC, load the module with quic_ports=0 and the "
                     "ports that are, or none")
             continue
         by, no = service["packets_by_id"], service["packets_no_id"]
@@ -212,7 +210,7 @@ def _by_ids(facts):
                 "only")
         unnamed = [*dict.fromkeys((*_unnamed(
             core, endpoint(name.split()[1])[1]),
-            *facts.thresholds.get(name, ())))]
+            *(s.name for s in core.servers if s.limits)))]
         if unnamed:
             yield Finding(
                 "quic-unnamed", name, tuple(unnamed), "no connection ID names "
@@ -276,26 +274,22 @@ def _by_lane(facts):
     doors = {name: link for name, link in facts.links.items() if link.xdp}
     ingress = facts.sysctls.get("ingress")
     if not facts.sysctl("lane"):
-        if ingress:
+        # a program outlives the sysctl when the scheduler is loaded anew
+        open_ = ingress or facts.lane_loaded and ", ".join(doors)
+        if open_:
             yield Finding(
                 "lane-off", None, (), f"the lane forwards nothing, because "
-                f"{_SYSCTL}lane is 0, though {ingress} has its hook",
+                f"{_SYSCTL}lane is 0, though {open_} has its "
+                f"{'hook' if ingress else 'program'}",
                 f"sysctl -w {_SYSCTL}lane=1")
         return
-    marks = [name for name in facts.core if name.startswith("FWM ")]
-    ours = {name_of(s) for s in facts.services}
-    foreign = [name for name in facts.core if name not in ours]
+    marks = [name for name in map(name_of, facts.services)
+             if name.startswith("FWM ")]
     if marks:
         yield Finding(
             "lane-marks", None, (), f"the lane is closed, because it knows no "
             f"marks and {', '.join(marks[:_MANY])} is a service by firewall mark",
             "services by address instead, or no lane in this network namespace")
-    elif foreign and facts.lane.get("mark"):
-        yield Finding(
-            "lane-marks", None, (), "the lane is closed, because this kernel "
-            "does not count services by mark, and "
-            f"{', '.join(foreign[:_MANY])} of another scheduler may be one",
-            "only services of mhs in this network namespace")
     if facts.sysctl("conntrack"):
         yield Finding("lane-conntrack", None, (), "the lane is closed, because "
                       "net.ipv4.vs.conntrack is 1",
@@ -424,8 +418,7 @@ def _by_network(facts):
                 "a server in the same network, or a tunnel: 'real_server setup "
                 "--tunnel ipip' with the other options of the server, then " +
                 quoted("-i" if word == "-g" else word for word in
-                       server.editing(server.weight, facts.thresholds.get(
-                           name, {}).get(server.name, ()))))
+                       server.editing(server.weight)))
         inner = _inner_mtu(server, route, facts)
         if inner is not None and inner < _CLIENT_MTU:
             yield Finding(

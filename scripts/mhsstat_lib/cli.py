@@ -42,7 +42,7 @@ def _replace(path, content):
 def _show(options):
     status, services = EXIT_OK, None
     try:
-        services = read_services(options.file)
+        services = read_services(options.service, options.file)
     except NotThere as error:
         # metrics say that the module is missing; else the last ones would stay
         if not options.prometheus:

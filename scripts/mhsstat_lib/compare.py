@@ -5,7 +5,7 @@ difference breaks."""
 import json
 import re
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError, json_of
 
 from . import proc
 from .snapshot import as_json, read_services, read_text
@@ -16,8 +16,8 @@ _CHANGE = "in a change of servers connections that move between them break"
 _LIMIT = "in a change one of them may refuse entries, and connections break there"
 _ENTRY = "connections with an entry on one of them break on the other"
 # parameter of the module: what a difference breaks
-_PARAMETERS = {"hash_key_print": _TABLES, "mark_ignore": _ENTRY,
-               "quic_ports": _CHANGE, "stay_ports": _CHANGE}
+_PARAMETERS = {"hash_key_print": _TABLES, "quic_ports": _CHANGE,
+               "stay_ports": _CHANGE}
 # sysctl below net.ipv4.vs: the same
 _SETTINGS = {
     "mhs/hold_ms": _CHANGE, "mhs/pin_ms": _CHANGE, "timeouts": _CHANGE,
@@ -306,10 +306,10 @@ def compare(options):
     if len(directors) == 1:
         directors.insert(0, Director.of_this_host())
     lines = unsettled(told_apart(directors))
+    harmless = []
     for other in directors[1:]:
         lines += differences(directors[0], other)
-        for line in notes(directors[0], other):
-            print(f"note: {line}")
+        harmless += notes(directors[0], other)
     names = ", ".join(d.name for d in directors)
     count = sum(len(s) for s in directors[0].services.values())
     if not lines and not count:
@@ -320,8 +320,14 @@ def compare(options):
                      "compare outputs of 'mhsstat show --json' of this version, "
                      "by root")
     entries = [f"{d.entries()} in {d.name}" for d in directors if d.entries()]
-    print("\n".join(lines) if lines else
-          f"{len(directors)} directors forward alike: {count} service(s); {names}"
-          + (f"; but for connections that have an entry ({', '.join(entries)}), "
-             "which their director alone knows" if entries else ""))
+    if options.json:
+        print(json_of({"format": 1, "directors": [d.name for d in directors],
+                       "alike": not lines, "services": count, "differences": lines,
+                       "notes": harmless, "entries": [
+                           d.entries() for d in directors]}), end="")
+        return EXIT_PROBLEM if lines else EXIT_OK
+    print("\n".join([f"note: {line}" for line in harmless] + (lines or [
+        f"{len(directors)} directors forward alike: {count} service(s); {names}"
+        + (f"; but for connections that have an entry ({', '.join(entries)}), "
+           "which their director alone knows" if entries else "")])))
     return EXIT_PROBLEM if lines else EXIT_OK

@@ -4,9 +4,9 @@ and what ipvsadm was told.  'show --json' prints it, 'compare' reads it."""
 
 import os
 
-from ipvs_mhs_tool import ToolError, run
+from ipvs_mhs_tool import ToolError
 
-from . import module, servers
+from . import module, netlink
 from .rules import VS
 
 # of services, by their own column; the way of packets to the director alone
@@ -33,38 +33,18 @@ def settings():
             if text is not None and below + name not in _LEFT_OUT:
                 found[below + name] = _print(text) if name == "quic_ids" else text
     try:
-        words = run(["ipvsadm", "-L", "--timeout"]).stdout.split()
-        found["timeouts"] = " ".join(w for w in words if w.isdigit())
+        found["timeouts"] = " ".join(map(str, netlink.timeouts()))
     except ToolError:
         pass
     return found
 
 
-def _without(words, *options):
-    """The words, without these options and what they are told."""
-    kept, skip = [], False
-    for word in words:
-        if not skip and word not in options:
-            kept.append(word)
-        skip = not skip and word in options
-    return kept
-
-
-def core():
-    """Services of all schedulers as ipvsadm was told them; None without it."""
-    from .facts import thresholds
-    try:
-        known, limits = servers.of_this_host(), thresholds()
-    except ToolError:
-        return None
-    which = ("-t", "-u", "-f", "--sctp-service", "-s", "-r")
+def core(known):
+    """Services of all schedulers as ipvsadm was told them."""
     # the weights of mhs are its tables
-    of_server = {"mhs": (*which, "-w")}
     return [{"service": name, "scheduler": service.scheduler,
-             "options": " ".join(_without(service.words[1:], *which)),
-             "servers": {server.name: " ".join((
-                 *_without(server.words[1:],
-                           *of_server.get(service.scheduler, which)),
-                 *limits.get(name, {}).get(server.name, ())))
+             "options": " ".join(service.options),
+             "servers": {server.name: " ".join(server.told(
+                 () if service.scheduler == "mhs" else ("-w", str(server.weight))))
                  for server in service.servers}}
             for name, those in known.items() for service in those]

@@ -11,12 +11,11 @@ from types import SimpleNamespace
 from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT, ToolError, quoted, run
 
 from .address import spelled, told
-from .facts import thresholds
 from .proc import name_of
 from .progress import Progress, until
 from .rules import Host
 from .snapshot import read_services, select
-from .wait import Pending, having, listed, rests_on
+from .wait import Pending, having, rests_on
 
 
 def _refuse(places, ours, options, host):
@@ -45,16 +44,10 @@ def drain(options):
     """All of it; exit status."""
     progress = Progress(options.quiet)
     name = spelled(*told(options.server))
-    ours = {name_of(s): s for s in select(read_services(), options.service)}
-    places = listed(options.server, options.service)
-    if not places:
-        # the message of wait, by what /proc says
-        having(options.server, options.service)
-        raise ToolError(f"ipvsadm -S -n does not list the server {name}")
+    ours = {name_of(s): s for s in select(read_services(options.service), options.service)}
+    places = having(options.server, options.service)
     _refuse(places, ours, options, Host(True))
-    limits = thresholds()
-    zero = [server.editing(0, limits.get(service.name, {}).get(server.name, ()))
-            for service, server in places if server.weight]
+    zero = [server.editing(0) for _, server in places if server.weight]
     if options.dry_run:
         for words in *zero, *(server.deletion() for _, server in places):
             print(quoted(words))

@@ -10,11 +10,11 @@ from collections import namedtuple
 
 from ipvs_mhs_tool import run
 
-from . import lane, module, servers
+from . import lane, module, netlink, servers
 from .address import endpoint
 from .proc import name_of
 from .rules import Host
-from .snapshot import read_services, read_text, select
+from .snapshot import read_services, select
 
 _VS = "/proc/sys/net/ipv4/vs"
 _KEEPALIVED = "/etc/keepalived/keepalived.conf"
@@ -25,39 +25,6 @@ Route = namedtuple("Route", "type gateway device mtu")
 # what: kind and options of some kinds; strips: it hides VLAN tags from XDP
 Link = namedtuple("Link", "mtu xdp arp master lower what strips",
                   defaults=(True, None, None, "", False))
-
-
-def _listed(names, *words):
-    """Lines of ipvsadm -Ln, which asks the kernel for each service."""
-    one = servers.named(names[0]) if len(names) == 1 else ()
-    return run(["ipvsadm", "-Ln", *words, *one]).stdout.splitlines()[3:]
-
-
-def thresholds(names=()):
-    """{service: {server: [-x, upper threshold, -y, lower threshold]}} of those
-    that have one; ipvsadm -S leaves them out."""
-    found, service = {}, None
-    for line in _listed(names, "--thresholds"):
-        words = line.split()
-        if words[:1] != ["->"]:
-            service = " ".join(words[:2])
-        elif len(words) > 3 and words[2:4] != ["0", "0"]:
-            found.setdefault(service, {})[words[1]] = ["-x", words[2],
-                                                       "-y", words[3]]
-    return found
-
-
-def counts(lines):
-    """{service: {server: (connections, packets)}} of ipvsadm -Ln --stats or
-    --rate."""
-    found, those = {}, {}
-    for line in lines:
-        words = line.split()
-        if words[:1] != ["->"]:
-            those = found.setdefault(" ".join(words[:2]), {})
-        elif len(words) > 3:
-            those[words[1]] = tuple(map(int, words[2:4]))
-    return found
 
 
 def sorry_servers(pattern="/etc/keepalived/*.conf"):
@@ -150,27 +117,26 @@ def suspends(path=_KEEPALIVED):
         return False
 
 
+def merged(known):
+    """{name: Service}; a mark in both families is one."""
+    found = {name: those[0] for name, those in known.items()}
+    for name, those in known.items():
+        for other in those[1:]:
+            found[name].servers += other.servers
+            found[name].options += other.options
+    return found
+
+
 class Facts:
     """All of it, as it is now."""
 
     def __init__(self, names=()):
         """Of services of mhs, all if there are no @names."""
-        self.services = read_services()
+        self.services = read_services(names)
         if names:
             self.services = select(self.services, names)
-        # ipvsadm asks for each service; only it tells types of tunnels and -b
-        text = read_text(servers.PROC_IPVS)
-        self.thresholds = thresholds(names)
-        saved = servers.parse(text, servers.PROC_IPVS) \
-            if not self.thresholds and "  Tunnel  " not in text else \
-            servers.of_this_host()
-        self.core = {name: those[0] for name, those in saved.items()}
-        for name, those in saved.items():
-            for other in those[1:]:     # a mark in both families
-                self.core[name].servers += other.servers
-                self.core[name].persistent |= other.persistent
-        self.backup = "backup sync daemon" in \
-            run(["ipvsadm", "-L", "--daemon"]).stdout
+        self.core = merged(servers.of_this_host(names, others=True))
+        self.backup = netlink.is_backup()
         self.host = Host(True)
         self.sysctls = {name: module.parameter(name, f"{_VS}/mhs")
                         for name in ("max_entries", "max_quic_entries",
@@ -178,15 +144,14 @@ class Facts:
                                      "ingress")}
         for name in ("conntrack", "drop_entry", "drop_packet", "secure_tcp"):
             self.sysctls[name] = module.parameter(name, _VS)
-        self.totals, self.rates = (counts(_listed(names, *words))
-                                   for words in (("--stats", "--exact"), ("--rate",)))
         self.sorry = sorry_servers()
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]
         self.taken = [n for n in self.names if schedules(n)]
         self.ha_suspend = suspends()
-        self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs")
+        self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs_lane")
         self.lane = lane.read() or {}
+        self.lane_loaded = os.path.exists("/sys/module/ip_vs_mhs_lane")
         self.links = strip_tags(links(
             run(["ip", "-d", "-o", "link", "show"]).stdout))
         self.neighbours = neighbours(

@@ -16,8 +16,7 @@ FORWARDED = "forwarded"
 # reason: what it means, and what can be done about it
 MEANINGS = {
     "off": "net.ipv4.vs.mhs.lane is 0",
-    "mark": "a service by firewall mark may exist, or on older kernels any "
-            "service of another scheduler",
+    "mark": "mhs has a service by firewall mark",
     "conntrack": "net.ipv4.vs.conntrack is 1: set it to 0",
     "backup": "this director is the backup of a sync daemon",
     "frame": "not to this device, or no plain TCP or UDP: fragment, IP "

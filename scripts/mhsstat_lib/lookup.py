@@ -85,12 +85,11 @@ def _address(word):
         ipaddress.IPv4Address(int(word, 16))
 
 
-def entries(text, client, bits=None):
+def entries(text, client, network=None):
     """[(protocol, virtual address and port, entry)] of the client; or, of its
-    network of so many @bits, what persistence remembers."""
-    port = "0000" if bits else f"{client[1]:04X}"
-    of = client[0] if not bits else ipaddress.ip_network(
-        f"{client[0]}/{bits}", strict=False).network_address
+    @network, what persistence remembers."""
+    port = "0000" if network else f"{client[1]:04X}"
+    of = network or client[0]
     found = []
     for line in text.splitlines()[1:]:
         words = line.split()
@@ -128,14 +127,6 @@ def _entry(name, known, core):
     return found[0] if len({entry["server"] for entry in found}) == 1 else None
 
 
-def _bits(flags, address):
-    """Of the clients that persistence takes for one; the kernel turns the octets
-    of the number for IPv6 round."""
-    mask = int(flags[flags.index("persistent") + 2], 16)
-    return mask.bit_count() if address.version == 4 else \
-        int.from_bytes(mask.to_bytes(4, "little"), "big")
-
-
 def _remembered(name, client, core, text):
     """The server that the client has by persistence; None without, "" if it has
     none yet."""
@@ -144,7 +135,7 @@ def _remembered(name, client, core, text):
         return None
     protocol, where = name.split()
     for kind, virtual, entry in entries(text, client,
-                                        _bits(one.flags, client[0])):
+                                        one.clients(client[0]).network_address):
         if protocol == "FWM":
             address = endpoint(virtual)[0].packed[:4]
             ours = kind == "IP" and int.from_bytes(address, "big") == int(where)
@@ -164,7 +155,7 @@ def _by_id(options):
         raise UsageError("a connection ID has 1 to 20 octets, two hexadecimal "
                          "digits each")
     found = []
-    for service in select(read_services(), options.service):
+    for service in select(read_services(options.service), options.service):
         name = name_of(service)
         if service.get("quic_ids"):
             anybody = (ipaddress.ip_address(
@@ -177,11 +168,10 @@ def _by_id(options):
     return {"cid": options.cid, "services": found}
 
 
-def _core(names):
-    """The core's services, where one of @names may need them."""
-    text = read_text(servers.PROC_IPVS)
-    return servers.parse(text, servers.PROC_IPVS) if "persistent" in text or any(
-        name.startswith("FWM ") for name in names) else {}
+def _core(names, answers):
+    """The core's services of @names; an entry by a mark may be any other's."""
+    return servers.of_this_host(() if any(name.startswith("FWM ") for name in answers)
+                                else names)
 
 
 def lookup(options):
@@ -191,12 +181,12 @@ def lookup(options):
     client = told(options.client)
     if client[1] == 0:
         raise UsageError("a client has a port from 1 to 65535")
-    services = {name_of(s): s for s in select(read_services(), options.service)}
+    services = {name_of(s): s for s in select(read_services(options.service), options.service)}
     answers = {name: _ask(name, client) for name in services
                if name.startswith("FWM ") or
                endpoint(name.split()[1])[0].version == client[0].version}
     text = read_text(PROC_CONNS) if any(answers.values()) else ""
-    known, core = entries(text, client), _core(answers)
+    known, core = entries(text, client), _core(options.service, answers)
     ports = module.stay_ports()
     found = [{"service": name, **answer, "entry": _entry(name, known, core),
               "persistent": _remembered(name, client, core, text),

@@ -38,8 +38,7 @@ def _by_service(facts):
             yield Finding(
                 "no-weight", name, (), "clients are refused, because every server "
                 "has the weight 0", quoted(core.servers[0].editing(
-                    1, facts.thresholds.get(name, {}).get(
-                        core.servers[0].name, ()))))
+                    1)))
         sorry = [s for s in weighted if s.address.is_loopback or
                  s.name in facts.sorry]
         if sorry and len(sorry) < len(weighted):
@@ -51,32 +50,28 @@ def _by_service(facts):
                     quoted(s.deletion()) for s in sorry))
 
 
-def silent(totals, rates):
-    """[(server, connections)] of those whose connections have a first packet and
-    no other, since the counts began or now.  Every SYN counts as a connection."""
-    found = []
-    for server, (begun, packets) in totals.items():
-        begun_now, packets_now = rates.get(server, (0, 0))
-        if begun >= _BEGUN and 10 * packets <= 11 * begun or \
-                begun_now > 1 and packets_now <= begun_now:
-            found.append((server, begun))
-    return found
+def _is_silent(server):
+    """Have its connections a first packet and no other, since the counts began or
+    now?  Every SYN counts as a connection."""
+    begun, packets, begun_now, packets_now = server.counts
+    return begun >= _BEGUN and 10 * packets <= 11 * begun or \
+        begun_now > 1 and packets_now <= begun_now
 
 
 def _by_answers(facts):
     """Servers that answer no connection."""
     for service, core in known(facts):
         name = name_of(service)
-        found = silent(facts.totals.get(name, {}), facts.rates.get(name, {})) \
+        found = [s for s in core.servers if _is_silent(s)] \
             if name.startswith("TCP ") else []
         if found:
-            names = [server for server, _ in found]
+            names = [s.name for s in found]
             others = "" if len(names) < len(core.servers) else \
                 ", or all are forged (a SYN flood)"
             yield Finding(
                 "no-answer", name, tuple(names), f"{named(names)} answers no "
                 f"connection: they are begun and not continued (of "
-                f"{sum(n for _, n in found)}), because the server has not the address "
+                f"{sum(s.counts[0] for s in found)}), because the server has not the address "
                 f"{name.split()[1]}, or no program there, or drops the packets"
                 f"{others}", "'real_server check' on the server; then 'ipvsadm -Z' "
                 "begins the counts anew")

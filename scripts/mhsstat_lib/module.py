@@ -76,12 +76,10 @@ def describe(directory=PARAMETERS):
     """The parameters on which directors must agree, without the key."""
     key = parameter("hash_key", directory)
     size = parameter("table_size", directory)
-    ignore = parameter("mark_ignore", directory)
     return {
         "table_size": int(size) if size else None,
         "hash_key_print": None if key is None else key_print(
             parse_key("" if key in NO_KEY else key, "hash_key")),
-        "mark_ignore": int(ignore) if ignore else None,
         "quic_ports": parameter("quic_ports", directory),
         "stay_ports": parameter("stay_ports", directory) or "",
     }

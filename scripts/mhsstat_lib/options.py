@@ -51,6 +51,10 @@ def _add_all(sub):
                      help="all lines, also where the terminal has less room")
 
 
+def _add_json(sub):
+    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
+
+
 def _add_show(commands):
     sub = commands.add_parser("show", help="what every service is doing")
     _add_service(sub)
@@ -141,9 +145,8 @@ def _add_plan(commands):
                        help="the servers after it, as of --from")
     group = sub.add_argument_group("the director")
     group.add_argument("--from", dest="from_file", metavar="FILE",
-                       help="its servers, from 'ipvsadm -S -n' or a copy of "
-                            "/proc/net/ip_vs, '-' for standard input (default: "
-                            "this host's)")
+                       help="its servers, from 'ipvsadm -S -n', '-' for standard "
+                            "input (default: this host's)")
     group.add_argument("--table-size", type=_size, metavar="SLOTS",
                        help="of the table (default: the module's)")
     key = group.add_mutually_exclusive_group()
@@ -155,7 +158,7 @@ def _add_plan(commands):
     group.add_argument("--table-program", metavar="FILE",
                        help="where mhs_table is (default: beside mhsstat, or "
                             "where 'make tools' puts it)")
-    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
+    _add_json(sub)
 
 
 def _add_compare(commands):
@@ -167,6 +170,7 @@ def _add_compare(commands):
     sub.add_argument("file", nargs="+", metavar="FILE",
                      help="one for each director; '-' is standard input; a "
                           "single one is compared with this host")
+    _add_json(sub)
 
 
 def _add_check(commands):
@@ -184,7 +188,7 @@ def _add_check(commands):
                                          "intended here; may be repeated")
     sub.add_argument("-q", "--quiet", action="store_true",
                      help="warnings alone")
-    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
+    _add_json(sub)
 
 
 def _add_lookup(commands):
@@ -200,7 +204,7 @@ def _add_lookup(commands):
                       help="ADDRESS:PORT, as the client's packets have it")
     what.add_argument("--cid", metavar="HEX",
                       help="a QUIC connection ID: which server does it name?")
-    sub.add_argument("-j", "--json", action="store_true", help="as a JSON object")
+    _add_json(sub)
 
 
 def parser():
@@ -213,4 +217,5 @@ def parser():
     for add in (_add_show, _add_watch, _add_wait, _add_drain, _add_plan,
                 _add_check, _add_lookup, _add_compare):
         add(commands)
+    top.commands = commands.choices
     return top

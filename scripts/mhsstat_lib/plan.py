@@ -50,14 +50,15 @@ def _edited(before, options):
         if name in after:
             raise ToolError(f"--add {text}: the service has that server; to "
                             f"change its weight give --weight {name}=N")
-        after[name] = servers.Server(address, port, weight)
+        after[name] = servers.Server((), address, port, weight)
     return list(after.values())
 
 
 def _service(path, name):
-    """The service, from a file."""
-    where = "standard input" if path == "-" else path
-    those = servers.parse(read_text(path), where).get(name, [])
+    """The service, from a file or the kernel."""
+    where = "standard input" if path == "-" else path or "this host"
+    those = servers.parse(read_text(path), where).get(name, []) if path else \
+        servers.of_this_host([name]).get(name, [])
     if not those:
         raise ToolError(f"{where}: there is no service {name} in it")
     if len(those) > 1:
@@ -78,7 +79,7 @@ def _key(options):
             raise UsageError(str(error)) from error
     key = module.parameter("hash_key")
     if key is None and module.parameter("table_size") is not None and \
-            options.from_file is None and not module.guest():
+            options.from_file is None:
         raise ToolError("the module's hash_key is for root: run mhsstat as "
                         "root, or give --hash-key-file")
     return module.parse_key("" if key in (None, *module.NO_KEY) else key,
@@ -131,7 +132,7 @@ def compute(options):
     name = options.service[0]
     kernel = _kernel(options)
     here = options.from_file is None
-    service = _service(options.from_file or servers.PROC_IPVS, name)
+    service = _service(options.from_file, name)
     _refuse_others(service, here)
     size = options.table_size or (kernel or {}).get("table_size") or \
         int(module.parameter("table_size") or module.DEFAULT_TABLE_SIZE)

@@ -44,18 +44,13 @@ def _field(column):
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column).lower()
 
 
-def _value(field, word):
-    if field in _TEXT:
-        return word
-    if word.isdecimal() and word.isascii():
-        return int(word)
-    if field in _FIELDS.values():
-        raise ValueError(f"{word!r} is no number ({field})")
-    return word
+def _is_number(word):
+    return word.isdecimal() and word.isascii()
 
 
-def parse(text, where=PROC_MHS):
-    """The services, each a dict by field, in the order of the file."""
+def parse(text, where=PROC_MHS, names=()):
+    """The services, each a dict by field, in the order of the file; of @names if
+    there are any."""
     lines = text.splitlines()
     columns = lines[0].split() if lines else []
     missing = [name for name in _NEEDED if name not in columns]
@@ -63,6 +58,8 @@ def parse(text, where=PROC_MHS):
         raise ToolError(f"{where}: no column {missing[0]!r} in the first line: "
                         "this is not the text of /proc/net/ip_vs_mhs")
     fields = [_field(column) for column in columns]
+    new = {*fields} - {*_FIELDS.values()}
+    numbers = [n for n, field in enumerate(fields) if field not in {*_TEXT, *new}]
     services = []
     for number, line in enumerate(lines[1:], 2):
         words = line.split()
@@ -71,11 +68,19 @@ def parse(text, where=PROC_MHS):
                             f"the first one names {len(columns)}: it was cut "
                             "off or changed; read it again")
         try:
-            service = {field: _value(field, word)
-                       for field, word in zip(fields, words)}
+            service = dict(zip(fields, words))
             if service["protocol"] not in _PROTOCOLS:
                 raise ValueError(f"no protocol {service['protocol']!r}")
-            service_name(service["protocol"], service["address"])
+            name = name_of(service)
+            if names and name not in names:
+                continue
+            if numbers and not _is_number("".join([words[n] for n in numbers])):
+                raise ValueError(next(
+                    f"{words[n]!r} is no number ({fields[n]})" for n in numbers
+                    if not _is_number(words[n])))
+            service.update([(fields[n], int(words[n])) for n in numbers])
+            service.update([(field, int(service[field])) for field in new
+                            if _is_number(service[field])])
         except (ValueError, ToolError) as error:
             raise ToolError(f"{where}: line {number}: {error}") from error
         services.append(service)

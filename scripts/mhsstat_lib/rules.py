@@ -2,9 +2,9 @@
 """What the module does with flows in a change of servers, by this host's sysctls
 and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
 
-from ipvs_mhs_tool import ToolError, run
+from ipvs_mhs_tool import ToolError
 
-from . import module
+from . import module, netlink
 from .address import endpoint, is_udp
 from .text import duration
 
@@ -64,14 +64,10 @@ class Host:
         self.quic_ports = module.ports("quic_ports", self.quic_ports)
         self.stay_ports = module.stay_ports()
         try:
-            text = run(["ipvsadm", "-L", "--timeout"]).stdout
+            tcp, fin, udp = netlink.timeouts()
         except ToolError:
             return
-        seconds = [int(w) for w in text.replace(":", " ").split()
-                   if w.isdigit()]
-        if len(seconds) == 3:
-            tcp, fin, udp = seconds
-            self.idle_ms.update(TCP=1000 * max(tcp, fin), UDP=1000 * udp)
+        self.idle_ms.update(TCP=1000 * max(tcp, fin), UDP=1000 * udp)
 
     def idle(self, name):
         """How long a flow of the service @name may be silent, in ms."""

@@ -1,41 +1,56 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sets of servers, from /proc/net/ip_vs or from the output of ipvsadm -S -n.
+"""Services with their servers: those of this host, or of the output of ipvsadm -S -n.
 
 Either gives {service name: [Service]}: a list, because two services by firewall
 mark, one of each family, have one name in /proc.
 """
 
 import ipaddress
-from functools import cached_property, lru_cache
+import struct
+from functools import cached_property
 
-from ipvs_mhs_tool import ToolError, run
+from ipvs_mhs_tool import ToolError
 
+from . import netlink
 from .address import endpoint, service_name, spelled
+from .netlink import attribute, number
 
-PROC_IPVS = "/proc/net/ip_vs"
-
-_SAVED_PROTOCOLS = {"-t": "TCP", "--tcp-service": "TCP",
-                    "-u": "UDP", "--udp-service": "UDP",
-                    "--sctp-service": "SCTP",
-                    "-f": "FWM", "--fwmark-service": "FWM"}
+_PROTOCOLS = {"-t": "TCP", "--tcp-service": "TCP",
+              "-u": "UDP", "--udp-service": "UDP",
+              "--sctp-service": "SCTP",
+              "-f": "FWM", "--fwmark-service": "FWM"}
+_OPTIONS = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service", "FWM": "-f"}
+_NUMBERS = {"TCP": 6, "UDP": 17, "SCTP": 132}
+_NAMES = {number: name for name, number in _NUMBERS.items()}
 _METHODS = {"-g": "Route", "--gatewaying": "Route",
             "-i": "Tunnel", "--ipip": "Tunnel",
             "-m": "Masq", "--masquerading": "Masq"}
+_OPTION = {"Tunnel": "-i", "Masq": "-m"}
+# of <linux/ip_vs.h>, by number
+_FORWARD = ("Masq", "Local", "Tunnel", "Route", "Bypass")
+_TUNNELS = ("ipip", "gue", "gre")
+_CHECKSUMS = ("--tun-nocsum", "--tun-csum", "--tun-remcsum")
+_PERSISTENT, _ONE_PACKET, _FLAG_1 = 1, 4, 8
+_IPV4, _IPV6 = 2, 10
 
 
 class Server:
-    """A real server; the counts are of connections, None if not known."""
+    """A real server of a service, which ipvsadm knows by the words @which; the
+    counts are of connections, None if not known.  @options: of tunnels; @limits:
+    thresholds."""
 
-    def __init__(self, address, port, weight, method=None, active=None,
-                 inactive=None, tunnel=None, words=()):
+    def __init__(self, which, address, port, weight, method=None, options=(),
+                 limits=(), active=None, inactive=None, statistics=b""):
+        self.which = which
         self.address = address
         self.port = port
         self.weight = weight
         self.method = method
+        self.options = options
+        self.limits = limits
         self.active = active
         self.inactive = inactive
-        self.tunnel = tunnel        # ipip, gue or gre, as ipvsadm -S says
-        self.words = words          # its line there
+        self._statistics = statistics
 
     @cached_property
     def name(self):
@@ -46,43 +61,159 @@ class Server:
         """Its address as text."""
         return self.name.rpartition(":")[0].strip("[]")
 
-    def editing(self, weight, limits=()):
-        """The command that gives it another weight and keeps all else but
-        thresholds, of which it gets @limits, by its line of ipvsadm -S."""
-        words = ["ipvsadm", "-e", *self.words[1:], *limits]
-        words[words.index("-w") + 1] = str(weight)
-        return words
+    @property
+    def tunnel(self):
+        """ipip, gue or gre, None if it is not known."""
+        return self.options[1] if self.options else None
+
+    @cached_property
+    def counts(self):
+        """Connections and packets in; the same a second."""
+        those = netlink.attributes(self._statistics)
+        return tuple(number(those.get(kind, b"")) for kind in (1, 2, 6, 7))
+
+    def told(self, weight=()):
+        """What ipvsadm was told of it."""
+        return (_OPTION.get(self.method, "-g"), *weight, *self.options, *self.limits)
+
+    def editing(self, weight, limits=True):
+        """The command that gives it another weight and keeps all else, but for
+        the thresholds if they are not meant to stay."""
+        words = self.told(("-w", str(weight)))
+        return ["ipvsadm", "-e", *self.which, "-r", self.name,
+                *(words if limits else words[:len(words) - len(self.limits)])]
 
     def deletion(self):
         """The command that deletes it."""
-        return ["ipvsadm", "-d", *self.words[1:self.words.index("-r") + 2]]
+        return ["ipvsadm", "-d", *self.which, "-r", self.name]
 
 
 class Service:
-    """A virtual service."""
+    """A virtual service; @options: what ipvsadm was told beside its name and
+    its scheduler."""
 
-    def __init__(self, name, scheduler, persistent=False, flags=(), words=()):
+    def __init__(self, name, scheduler, options=()):
         self.name = name
         self.scheduler = scheduler
-        self.persistent = persistent
-        self.flags = flags          # of -b, and ops
-        self.words = words          # its line of ipvsadm -S
+        self.options = options
+        self.which = (*named(name), *(("-6",) if "-6" in options else ()))
         self.servers = []
 
+    def _value(self, option):
+        return self.options[self.options.index(option) + 1] \
+            if option in self.options else ""
 
-def of_this_host():
-    """What ipvsadm says."""
-    return parse(run(["ipvsadm", "-S", "-n"]).stdout, "ipvsadm -S -n")
+    @property
+    def persistent(self):
+        return "-p" in self.options
+
+    @property
+    def flags(self):
+        """Of -b, and ops."""
+        return (*self._value("-b").split(","),
+                *(["ops"] if {"-o", "--ops"} & {*self.options} else []))
+
+    def clients(self, address):
+        """The network whose clients persistence takes for one."""
+        return ipaddress.ip_network(
+            f"{address}/{self._value('-M') or address.max_prefixlen}", strict=False)
 
 
-def parse(text, where):
-    """Whichever of the two @text is."""
-    first = text.lstrip()[:2]
-    parts = _parse_saved if first == "-A" or not first else _parse_proc
-    services = {}
-    for service in parts(text, where):
-        services.setdefault(service.name, []).append(service)
-    return services
+def named(name):
+    """The words by which ipvsadm knows a service."""
+    protocol, where = name.split()
+    return _OPTIONS.get(protocol, "-t"), where
+
+
+def _asked(name):
+    """The kernel's words for it: a mark has a service of each family."""
+    protocol, where = name.split()
+    if protocol == "FWM":
+        return [_u16(1, family) + attribute(5, struct.pack("=I", int(where)))
+                for family in (_IPV4, _IPV6)]
+    address, port = endpoint(where)
+    return [_u16(1, _IPV4 if address.version == 4 else _IPV6) +
+            _u16(2, _NUMBERS[protocol]) +
+            attribute(3, address.packed.ljust(16, b"\0")) +
+            attribute(4, port.to_bytes(2, "big"))]
+
+
+def _u16(kind, value):
+    return attribute(kind, struct.pack("=H", value))
+
+
+def _where(family, address, port):
+    """(address, port) of attributes."""
+    return ipaddress.IPv4Address(address[:4]) if number(family) == _IPV4 else \
+        ipaddress.IPv6Address(address), int.from_bytes(port, "big")
+
+
+def _service(its):
+    """Of the kernel's attributes."""
+    six = number(its[1]) == _IPV6
+    flags, options = number(its[7][:4]), []
+    if 5 in its:
+        name = f"FWM {number(its[5])}"
+        options += ["-6"] if six else []
+    else:
+        name = f"{_NAMES.get(number(its[2]), 'IP')} " + \
+            spelled(*_where(its[1], its[3], its[4]))
+    if flags & _PERSISTENT:
+        options += ["-p", str(number(its[8]))]
+        mask = str(number(its[9]) if six else ipaddress.IPv4Address(its[9]))
+        if mask not in ("128", "255.255.255.255"):
+            options += ["-M", mask]
+    if 11 in its:
+        options += ["--pe", its[11].rstrip(b"\0").decode()]
+    flag = [f"flag-{n + 1}" for n in range(3) if flags & _FLAG_1 << n]
+    if flag:
+        options += ["-b", ",".join(flag)]
+    if flags & _ONE_PACKET:
+        options.append("-o")
+    return Service(name, its[6].rstrip(b"\0").decode(), tuple(options))
+
+
+def _server(which, its):
+    """The same."""
+    method, options, upper, lower = _FORWARD[number(its[3]) & 7], (), its[5], its[6]
+    if method == "Tunnel":
+        tunnel = _TUNNELS[number(its.get(13, b""))]
+        options = ("--tun-type", tunnel)
+        if tunnel == "gue":
+            options += ("--tun-port", str(int.from_bytes(its[14], "big")))
+        if tunnel != "ipip":
+            options += (_CHECKSUMS[number(its[15]) & 3],)
+    return Server(which, *_where(its[11], its[1], its[2]), number(its[4]), method,
+                  options, ("-x", str(number(upper)), "-y", str(number(lower)))
+                  if any(upper + lower) else (), number(its[7]), number(its[8]),
+                  its.get(12, b""))
+
+
+def _asked_for(ipvs, names):
+    """The kernel's services of these names, all without."""
+    if not names:
+        yield from ipvs.dump(netlink.GET_SERVICE, netlink.SERVICE)
+    for which in (which for name in dict.fromkeys(names) for which in _asked(name)):
+        its = ipvs.get(netlink.GET_SERVICE, attribute(netlink.SERVICE, which))
+        if its is not None:
+            yield netlink.attributes(its[netlink.SERVICE])
+
+
+def of_this_host(names=(), others=False):
+    """What the kernel has: all, or those of @names; @others: also the other
+    services, without their servers."""
+    found = {}
+    with netlink.ipvs() as ipvs:
+        for its in [*_asked_for(ipvs, () if others else names)]:
+            service = _service(its)
+            service.servers = [] if names and service.name not in names else [
+                _server(service.which, one) for one in ipvs.dump(
+                    netlink.GET_DEST, netlink.DEST,
+                    attribute(netlink.SERVICE, b"".join(
+                        attribute(kind, its[kind]) for kind in range(1, 6)
+                        if kind in its)))]
+            found.setdefault(service.name, []).append(service)
+    return found
 
 
 def _number(word):
@@ -91,113 +222,54 @@ def _number(word):
     return int(word)
 
 
-@lru_cache(maxsize=65536)
-def _hex_endpoint(word):
-    """'0A02000B:0050' or '[fd02:0000:...:000b]:0050' -> (address, port)."""
-    host, _, port = word.rpartition(":")
-    try:
-        if host.startswith("["):
-            return ipaddress.IPv6Address(host[1:-1]), int(port, 16)
-        return ipaddress.IPv4Address(int(host, 16)), int(port, 16)
-    except ValueError as error:
-        raise ToolError(f"{word!r} is no address and port") from error
-
-
-def _proc_line(words):
-    if words[0] == "FWM":
-        try:
-            return Service(f"FWM {int(words[1], 16)}", words[2],
-                           "persistent" in words[3:], tuple(words[3:]))
-        except ValueError as error:
-            raise ToolError(f"{words[1]!r} is no firewall mark") from error
-    if words[0] in ("TCP", "UDP", "SCTP"):
-        return Service(f"{words[0]} {spelled(*_hex_endpoint(words[1]))}",
-                       words[2], "persistent" in words[3:], tuple(words[3:]))
-    if words[0] == "->":
-        return Server(*_hex_endpoint(words[1]), _number(words[3]), words[2],
-                      _number(words[4]), _number(words[5]))
-    raise ToolError("this is neither the text of /proc/net/ip_vs nor the "
-                    "output of 'ipvsadm -S -n'")
-
-
-def _parse_proc(text, where):
-    """Three lines of names, then services and, behind each, its servers."""
+def parse(text, where):
+    """Those of the -A and -a lines of ipvsadm -S -n."""
     services = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if number <= 3 and (words[:1] in (["IP"], ["Prot"]) or
-                            words[:2] == ["->", "RemoteAddress:Port"]):
-            continue
+    for count, line in enumerate(text.splitlines(), 1):
         try:
-            item = _proc_line(words)
-            if isinstance(item, Service):
-                services.append(item)
-            else:
-                services[-1].servers.append(item)
-                item.words = _saved(services[-1], item)
-        except (ToolError, IndexError) as error:
-            raise ToolError(f"{where}: line {number}: "
-                            f"{_reason(error, line)}") from error
-    return services
+            words = line.split()
+            if words:
+                _add(services, words)
+        except (ToolError, ValueError, KeyError, IndexError, StopIteration) as error:
+            raise ToolError(f"{where}: line {count}: " + (
+                str(error) if isinstance(error, ToolError) else
+                f"this is no line of 'ipvsadm -S -n': {line!r}")) from error
+    found = {}
+    for service in services:
+        found.setdefault(service.name, []).append(service)
+    return found
 
 
-def named(name):
-    """The words by which ipvsadm knows a service."""
-    protocol, where = name.split()
-    return next(o for o, p in _SAVED_PROTOCOLS.items() if p == protocol), where
+def _take(words, *options):
+    """The value of one of these options, which goes with it from @words; None
+    without."""
+    for at, word in enumerate(words):
+        if word in options:
+            _, value = words.pop(at), words.pop(at)
+            return value
+    return None
 
 
-def _saved(service, server):
-    """The server's line as ipvsadm -S has it, but for what /proc leaves out."""
-    return ("-a", *named(service.name), "-r", server.name,
-            next((o for o, m in _METHODS.items() if m == server.method), "-g"),
-            "-w", str(server.weight))
-
-
-def _parse_saved(text, where):
-    """-A and -a lines."""
-    import shlex
-    services = []
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            # shlex takes half a millisecond for a line
-            words = shlex.split(line) if set(line) & set("'\"\\") else \
-                line.split()
-            if not words:
-                continue
-            options = dict(zip(words, words[1:] + [""]))
-            short = next(o for o in words if o in _SAVED_PROTOCOLS)
-            name = service_name(_SAVED_PROTOCOLS[short], options[short])
-            if words[0] in ("-A", "--add-service"):
-                services.append(Service(
-                    name, options.get("-s", "wlc"), "-p" in options,
-                    (*options.get("-b", "").split(","),
-                     *(["ops"] if {"-o", "--ops"} & set(words) else [])),
-                    words))
-            elif words[0] in ("-a", "--add-server"):
-                if not services or services[-1].name != name:
-                    raise ToolError(f"no -A of {name} before it")
-                services[-1].servers.append(Server(
-                    *_saved_endpoint(options["-r"]),
-                    _number(options.get("-w", "1")),
-                    next((_METHODS[o] for o in words if o in _METHODS),
-                         None), tunnel=options.get("--tun-type"),
-                    words=words))
-            else:
-                raise ToolError(f"{words[0]!r} is neither -A nor -a")
-        except (ToolError, ValueError, KeyError, StopIteration) as error:
-            raise ToolError(f"{where}: line {number}: "
-                            f"{_reason(error, line)}") from error
-    return services
-
-
-def _saved_endpoint(text):
-    """ipvsadm leaves a port of 0 out where the service has a mark."""
-    if text.endswith("]") or (":" not in text and "." in text):
-        text += ":0"
-    return endpoint(text)
-
-
-def _reason(error, line):
-    return error if isinstance(error, ToolError) else \
-        f"cannot be understood: {line!r}"
+def _add(services, words):
+    kind, *words = words
+    option = next(word for word in words if word in _PROTOCOLS)
+    name = service_name(_PROTOCOLS[option], _take(words, option))
+    if kind in ("-A", "--add-service"):
+        scheduler = _take(words, "-s", "--scheduler") or "wlc"
+        services.append(Service(name, scheduler, tuple(words)))
+        return
+    if kind not in ("-a", "--add-server"):
+        raise ToolError(f"{kind!r} is neither -A nor -a")
+    if not services or services[-1].name != name:
+        raise ToolError(f"no -A of {name} before it")
+    server = _take(words, "-r", "--real-server") or ""
+    # ipvsadm leaves a port of 0 out where the service has a mark
+    if server.endswith("]") or (":" not in server and "." in server):
+        server += ":0"
+    limits = tuple(part for option in ("-x", "-y") for value in [_take(words, option)]
+                   if value for part in (option, value))
+    method = next((_METHODS[word] for word in words if word in _METHODS), None)
+    services[-1].servers.append(Server(
+        services[-1].which, *endpoint(server), _number(_take(words, "-w") or "1"),
+        method, tuple(word for word in words if word not in (*_METHODS, "-6")),
+        limits))

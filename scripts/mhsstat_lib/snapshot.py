@@ -51,12 +51,12 @@ def read_chance(text):
     return found
 
 
-def read_services(path=None):
+def read_services(names=(), path=None):
     """The services of /proc/net/ip_vs_mhs, or of a copy of it, which does not tell
-    those with the second chance."""
+    those with the second chance; of @names if there are any."""
     services = proc.parse(read_text(path or proc.PROC_MHS),
                           "standard input" if path == "-" else
-                          path or proc.PROC_MHS)
+                          path or proc.PROC_MHS, names)
     names = None if path else module.second_chance()
     if names is not None:
         known = read_chance(read_text(_CHANCE)) if names else {}
@@ -103,12 +103,12 @@ def as_json(services, live, frames=None):
     if live:
         result["director"] = os.uname().nodename
         result["parameters"] = module.describe()
-        known = servers.parse(read_text(servers.PROC_IPVS), servers.PROC_IPVS)
+        known = servers.of_this_host()
         if frames is not None:
             result["lane"] = frames
         from . import director
         result["settings"] = director.settings()
-        result["ipvsadm"] = director.core()
+        result["ipvsadm"] = director.core(known)
     result["services"] = [
         {**s, **({"real_servers": _json_servers(s, known)} if live else {})}
         for s in services]

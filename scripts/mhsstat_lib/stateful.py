@@ -115,7 +115,7 @@ class Stateful:
 
     def look(self, options):
         """As the other looks of wait."""
-        services = select(read_services(), options.service)
+        services = select(read_services(options.service), options.service)
         pending = [(name_of(s), _pending(s)) for s in services]
         refused = Counter()     # two services by mark may have one name
         for s in services:

@@ -16,28 +16,18 @@ from .compare import Director, differences
 from .proc import left_ms, name_of
 from .progress import Progress, until
 from .rules import Host
-from .snapshot import NotThere, as_json, read_services, read_text, select
+from .snapshot import NotThere, as_json, read_services, select
 from .stateful import Stateful
 from .text import duration, percent, state
-
-
-def _with(name, names, services):
-    return [(service, server) for those in services.values()
-            for service in those if not names or service.name in names
-            for server in service.servers if server.name == name]
-
-
-def listed(word, names):
-    """The same as ipvsadm says, with the commands that change them."""
-    return _with(spelled(*told(word)), names, servers.of_this_host())
 
 
 def having(word, names):
     """[(service, server)] of all services that have the server, of any
     scheduler; of those of @names only, if there are names."""
     name = spelled(*told(word))
-    found = _with(name, names, servers.parse(read_text(servers.PROC_IPVS),
-                                             servers.PROC_IPVS))
+    found = [(service, server) for those in servers.of_this_host(names).values()
+             for service in those for server in service.servers
+             if server.name == name]
     if not found:
         raise ToolError(f"{', '.join(names) or 'this network namespace'}: no "
                         f"server {name}; it must be in the list, with weight "
@@ -61,7 +51,7 @@ def _deletions(options):
     """What may be done with servers that are drained, a line for each."""
     return [f"{spelled(*told(word))} is drained: " +
             "; ".join(quoted(server.deletion())
-                      for _, server in listed(word, options.service))
+                      for _, server in having(word, options.service))
             for word in options.drained]
 
 
@@ -107,7 +97,7 @@ class Pending:
         """(what kind of thing, what to say) for each that is not yet so, and
         how long the last one takes in ms, if that is known."""
         # before the entries: what is stable has pinned its flows
-        services = select(read_services(), options.service)
+        services = select(read_services(options.service), options.service)
         found, left = [], []
         if options.drained:
             asked, left = self._drained(options)
@@ -158,7 +148,7 @@ class Settled:
 
     def look(self, options):
         try:
-            services = select(read_services(), options.service)
+            services = select(read_services(options.service), options.service)
         except NotThere as error:
             return [("missing", str(error))], 0
         found = [("settling", f"{name_of(s)}: {state(s)}" +

@@ -4,8 +4,9 @@
 import sys
 import time
 
-from ipvs_mhs_tool import EXIT_OK, ToolError, run
+from ipvs_mhs_tool import EXIT_OK
 
+from . import servers
 from .proc import name_of
 from .snapshot import read_services, select
 from .text import (RED, Paint, bar, calm, few, percent, phases, remarks, screen,
@@ -30,26 +31,11 @@ def rates(before, now, seconds):
     return {f: (now[f] - before[f]) / seconds for f in fields}
 
 
-def server_packets(text):
-    """{service: {server: packets in}} of ipvsadm -Ln --stats --exact."""
-    found, service = {}, None
-    for line in text.splitlines()[3:]:
-        words = line.split()
-        if words[:1] == ["->"] and len(words) > 3 and service:
-            found[service][words[1]] = int(words[3])
-        elif words[:1] != ["->"] and len(words) > 3:
-            service = " ".join(words[:2])
-            found[service] = {}
-    return found
-
-
-def _read_servers():
-    """Of this host; nothing without ipvsadm."""
-    try:
-        return server_packets(
-            run(["ipvsadm", "-Ln", "--stats", "--exact"]).stdout)
-    except ToolError:
-        return {}
+def _read_servers(names):
+    """{service: {server: packets in}}"""
+    return {name: {server.name: server.counts[1] for service in those
+                   for server in service.servers}
+            for name, those in servers.of_this_host(names).items()}
 
 
 def server_rates(before, now, seconds):
@@ -103,7 +89,7 @@ def block(service, per_second, servers=(), paint=Paint(False), width=None):
 
 
 def _at(counts):
-    """The counts, and when they were read: ipvsadm takes its time."""
+    """The counts, and when they were read."""
     return time.monotonic(), counts
 
 
@@ -117,9 +103,9 @@ def watch(options):
     live = sys.stdout.isatty()
     last, servers_last, shown = (None, {}), (None, {}), 0
     while True:
-        services = select(read_services(), options.service)
+        services = select(read_services(options.service), options.service)
         now = _at({name_of(s): s for s in services})
-        servers = _at(_read_servers())
+        servers = _at(_read_servers(options.service))
         room = screen(sys.stdout, options.all)
         if room.rows:
             services.sort(key=calm)

@@ -9,7 +9,6 @@ import re
 import sys
 import unittest
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 TOP = Path(__file__).resolve().parents[2]
@@ -22,14 +21,6 @@ SAVED = """\
 -A -t 192.0.2.1:80 -s mhs
 -a -t 192.0.2.1:80 -r 10.0.0.11:80 -g -w 1
 -a -t 192.0.2.1:80 -r 10.0.0.12:80 -i -w 1 --tun-type ipip
-"""
-THRESHOLDS = """\
-IP Virtual Server version 1.2.1 (size=4096)
-Prot LocalAddress:Port            Uthreshold Lthreshold ActiveConn InActConn
-  -> RemoteAddress:Port
-TCP  192.0.2.1:80 mhs (flag-1,flag-3) persistent 300
-  -> 10.0.0.11:80                 5          3          0          0
-  -> 10.0.0.12:80                 0          0          0          0
 """
 ROUTES = ["10.0.0.11", "10.0.0.12"]
 ROUTED = """\
@@ -54,9 +45,7 @@ class Known(facts.Facts):
             "protocol": "TCP", "address": "192.0.2.1:80", "state": "stable",
             "servers": 2, "servers_without_slot": 0, "capped": 0,
             "no_memory": 0, "entries": 10}]
-        self.core = {name: those[0] for name, those in
-                     servers.parse(saved, "test").items()}
-        self.thresholds = {}
+        core(self, saved)
         self.backup = False
         self.host = rules.Host(False)
         self.sysctls = {"max_entries": "1000",
@@ -65,12 +54,13 @@ class Known(facts.Facts):
                         "conntrack": "0", "drop_entry": "0", "drop_packet": "0",
                         "secure_tcp": "0"}
         self.virtual = {"192.0.2.1": facts.Route("local", None, "lo", None)}
-        self.totals = {NAME: {"10.0.0.11:80": (90, 900), "10.0.0.12:80": (4, 4)}}
-        self.rates, self.sorry = {}, set()
+        counts(self, (90, 900), (4, 4))
+        self.sorry = set()
         self.names, self.taken = [], []
         self.ha_suspend = False
         self.btf = True
         self.lane = {}
+        self.lane_loaded = False
         self.links = facts.links(LINKS)
         self.neighbours = facts.neighbours(NEIGHBOURS)
         self.routes = facts.routes(ROUTES, ROUTED, "")
@@ -102,8 +92,13 @@ def doors(known, text):
 
 
 def core(known, saved):
-    known.core = {name: those[0] for name, those in
-                  servers.parse(saved, "test").items()}
+    known.core = facts.merged(servers.parse(saved, "test"))
+
+
+def counts(known, *those):
+    """Connections and packets of the servers, and a second."""
+    for server, four in zip(getattr(known.core.get(NAME), "servers", ()), those):
+        server.counts = (*four, 0, 0)[:4]
 
 
 def chance(known, *names):
@@ -115,7 +110,7 @@ OTHER = SAVED + "-A -t 192.0.2.9:80 -s wlc\n"
 # kind: what makes it the one finding
 CAUSES = {
     "persistence": lambda k: core(k, SAVED.replace("mhs", "mhs -p 300")),
-    "thresholds": lambda k: k.thresholds.update({NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}}),
+    "thresholds": lambda k: core(k, SAVED.replace("-g -w 1", "-g -w 1 -x 5 -y 3")),
     "masquerading": lambda k: core(k, SAVED.replace(" -g ", " -m ")),
     "marks": lambda k: core(k, MARK),
     "conntrack": lambda k: sysctl(k, conntrack="1"),
@@ -142,9 +137,12 @@ CAUSES = {
     "no-server": lambda k: service(k, servers=0, state="settling"),
     "settling": lambda k: service(k, state="settling"),
     "pin-ms": lambda k: setattr(k.host, "pin_ms", 60000),
-    "lane-off": lambda k: sysctl(k, ingress="eth0"),
+    "lane-off": lambda k: (
+        setattr(k, "lane_loaded", True), k.links.update(facts.links(
+            "2: eth0: <UP> mtu 1500 xdp/id:7 qdisc noqueue\n"))),
     "lane-marks": lambda k: (sysctl(k, lane="1", ingress="eth0"),
-                             k.lane.update(mark=5), core(k, OTHER)),
+                             service(k, protocol="FWM", address="7"),
+                             core(k, SAVED.replace("-t 192.0.2.1:80", "-f 7"))),
     "lane-backup": lambda k: (sysctl(k, lane="1", ingress="eth0"),
                               setattr(k, "backup", True)),
     "lane-btf": lambda k: (sysctl(k, lane="1"), setattr(k, "btf", False)),
@@ -179,7 +177,7 @@ CAUSES = {
         "192.0.2.1": facts.Route(None, "10.0.0.2", "eth0", None)}),
     "no-weight": lambda k: core(k, SAVED.replace("-w 1", "-w 0")),
     "sorry-server": lambda k: k.sorry.add("10.0.0.12:80"),
-    "no-answer": lambda k: k.totals[NAME].update({"10.0.0.12:80": (20, 21)}),
+    "no-answer": lambda k: counts(k, (9, 99), (20, 21)),
     "mtu": lambda k: k.routes.update({
         "10.0.0.11": facts.Route(None, None, "eth0", 1400)}),
     "hold-ms": lambda k: setattr(k.host, "hold_ms", 0),
@@ -203,9 +201,8 @@ class Findings(unittest.TestCase):
                     "-g -w 1", "-g -w 0"))),
                 lambda k: (k.sorry.add("10.0.0.12:80"), core(k, SAVED.replace(
                     "-i -w 1", "-i -w 0"))),
-                lambda k: k.totals[NAME].update({"10.0.0.12:80": (20, 23)}),
-                lambda k: k.rates.update({NAME: {"10.0.0.11:80": (9, 27)}}),
-                lambda k: k.rates.update({NAME: {"10.0.0.12:80": (1, 1)}}),
+                lambda k: counts(k, (9, 99), (20, 23)),
+                lambda k: counts(k, (9, 99, 9, 27), (4, 4, 1, 1)),
                 lambda k: k.routes.update({"10.0.0.11": facts.Route(
                     "local", None, "lo", 1400)}),
                 lambda k: k.host.idle_ms.update(UDP=5000),
@@ -218,11 +215,10 @@ class Findings(unittest.TestCase):
             right(known)
             self.assertEqual(kinds(known), [])
         known = Known()
-        known.totals[NAME]["10.0.0.12:80"] = (4, 3)
-        known.rates[NAME] = {"10.0.0.12:80": (2, 2)}
+        counts(known, (90, 900), (4, 3, 2, 2))
         self.assertEqual(kinds(known), ["no-answer"])
         self.assertNotIn("flood", check.findings(known)[0].text)
-        known.totals[NAME]["10.0.0.11:80"] = (9, 9)
+        counts(known, (9, 9))
         self.assertIn("flood", check.findings(known)[0].text)
 
     def test_each_cause_is_one_finding(self):
@@ -288,9 +284,7 @@ class Findings(unittest.TestCase):
         sysctl(known, lane="1", ingress="eth0")
         self.assertEqual(kinds(known), [])
         core(known, MARK)
-        self.assertEqual(kinds(known), ["marks", "lane-marks"])
-        core(known, OTHER)
-        self.assertEqual(kinds(known), [])
+        self.assertEqual(kinds(known), ["marks"])
 
     def test_lane_with_a_native_program(self):
         known = Known()
@@ -379,12 +373,6 @@ class Findings(unittest.TestCase):
 
 
 class Parsing(unittest.TestCase):
-    @mock.patch.object(facts, "run", lambda argv: SimpleNamespace(
-        stdout=THRESHOLDS))
-    def test_thresholds(self):
-        self.assertEqual(facts.thresholds(),
-                         {NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}})
-
     def test_routes(self):
         found = facts.routes(ROUTES, ROUTED, "")
         self.assertEqual(found["10.0.0.11"],
@@ -463,13 +451,12 @@ class Command(unittest.TestCase):
         self.assertNotIn("unknown", run(known)[2])
 
     def test_remedies_that_edit_a_server_keep_all_else(self):
-        known = Known()
-        known.thresholds = {NAME: {"10.0.0.12:80": ["-x", "5", "-y", "3"]}}
+        known = Known(SAVED.replace("ipip", "ipip -x 5 -y 3"))
         self.assertIn("ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.12:80 -i -w 1 "
                       "--tun-type ipip [", run(known)[1])
         known = Known()
         CAUSES["gateway"](known)
-        known.thresholds = {NAME: {"10.0.0.11:80": ["-x", "5", "-y", "3"]}}
+        core(known, SAVED.replace("-g -w 1", "-g -w 1 -x 5 -y 3"))
         self.assertIn("ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.11:80 -i -w 1 -x 5 "
                       "-y 3 [", run(known)[1])
 

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import (check, cli, compare, lane, lookup, options,  # noqa: E402
+from mhsstat_lib import (check, cli, compare, lane, lookup, netlink, options,  # noqa: E402
                          plan, proc, prometheus, rules, servers, snapshot,
                          stateful, text, watch)
 from mhsstat_lib.progress import OLD_INTERVAL  # noqa: E402
@@ -104,21 +104,7 @@ class Files(unittest.TestCase):
 
 
 class Watch(unittest.TestCase):
-    STATS = """\
-IP Virtual Server version 1.2.1 (size=4096)
-Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes
-  -> RemoteAddress:Port
-TCP  10.9.0.1:80                       12      300        0    12000        0
-  -> 10.2.0.11:80                       5      100        0     4000        0
-  -> 10.2.0.12:80                       7      200        0     8000        0
-FWM  7                                  0        0        0        0        0
-"""
-
     def test_packets_of_servers(self):
-        found = watch.server_packets(self.STATS)
-        self.assertEqual(found, {"TCP 10.9.0.1:80": {"10.2.0.11:80": 100,
-                                                     "10.2.0.12:80": 200},
-                                 "FWM 7": {}})
         self.assertEqual(watch.server_rates(
             {"a": 0, "b": 50, "gone": 1}, {"a": 10, "b": 70, "new": 9}, 2),
             [("b", 10), ("a", 5)])
@@ -393,18 +379,15 @@ fd02:0000:0000:0000:0000:0000:0000:000b 0050 SYN_RECV        59
             self.assertIn(said, words)
 
     MARKS = """\
-IP Virtual Server version 1.2.1 (size=256)
-Prot LocalAddress:Port Scheduler Flags
-  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
-FWM  00000007 mhs persistent 300 FFFFFF00
-  -> 0A02000B:0000      Route   1      0          0
-  -> 0A02000E:0000      Route   0      0          0
-FWM  00000008 mhs
-  -> 0A02000C:0000      Route   1      0          0
-TCP  0A090003:0050 mhs persistent 300 FFFFFFFF
-  -> 0A02000B:0050      Route   1      0          0
-TCP  [fd09:0000:0000:0000:0000:0000:0000:0001]:0050 mhs persistent 300 40000000
-  -> [fd02:0000:0000:0000:0000:0000:0000:000b]:0050      Route   1      0          0
+-A -f 7 -s mhs -p 300 -M 255.255.255.0
+-a -f 7 -r 10.2.0.11:0 -g -w 1
+-a -f 7 -r 10.2.0.14:0 -g -w 0
+-A -f 8 -s mhs
+-a -f 8 -r 10.2.0.12:0 -g -w 1
+-A -t 10.9.0.3:80 -s mhs -p 300
+-a -t 10.9.0.3:80 -r 10.2.0.11:80 -g -w 1
+-A -t [fd09::1]:80 -s mhs -p 300 -M 64
+-a -t [fd09::1]:80 -r [fd02::b]:80 -g -w 1
 """
 
     def test_a_mark_has_no_entries_of_others(self):
@@ -467,7 +450,7 @@ TCP  [fd09:0000:0000:0000:0000:0000:0000:0001]:0050 mhs persistent 300 40000000
 
     def test_older_module(self):
         with mock.patch.object(lookup, "read_services",
-                               lambda: proc.parse(NOW)), \
+                               lambda names: proc.parse(NOW)), \
                 mock.patch.object(lookup, "PROC_LOOKUP", "/nonexistent"):
             status, _, err = run("lookup", "10.1.0.2:40000")
         self.assertEqual(status, EXIT_FAILED)
@@ -544,21 +527,55 @@ class ReadProc(unittest.TestCase):
 
 
 class ReadServers(unittest.TestCase):
-    def test_both_sources_say_the_same(self):
-        kernel = servers.parse((RECORDED / "ip_vs").read_text(), "ip_vs")
-        saved = servers.parse((RECORDED / "saved").read_text(), "saved")
+    # The kernel's answer for a server of GUE at 10.2.0.13:80, weight 4, -x 60 -y 40;
+    # 20 connections, 300 packets, 2 and 30 a second
+    SERVER = {1: "0a02000d" + 24 * "0", 2: "0050", 3: 2, 4: 4, 5: 60, 6: 40, 7: 7,
+              8: 1, 11: "0200", 13: "01", 14: "1770", 15: "0100", 12: {
+                  1: "1400000000000000", 2: "2c01000000000000",
+                  6: "0200000000000000", 7: "1e00000000000000"}}
 
-        def sets(those):
-            return {name: [sorted((s.name, s.weight, s.method)
-                                  for s in part.servers) for part in parts]
-                    for name, parts in those.items()}
-        self.assertEqual(sets(kernel), sets(saved))
-        self.assertEqual(
-            sets(kernel)["TCP [fd09::1]:80"],
-            [[("[fd02::11]:80", 1, "Route"), ("[fd02::12]:80", 1, "Route"),
-              ("[fd02::13]:80", 1, "Route"), ("[fd02::14]:80", 2, "Route")]])
-        self.assertEqual(sets(kernel)["FWM 7"], [[("10.2.0.11:0", 3,
-                                                   "Route")]])
+    @classmethod
+    def packed(cls, those):
+        """Attributes; a number is 32 bits wide, in this little-endian test."""
+        return b"".join(netlink.attribute(kind, bytes.fromhex(
+            value) if isinstance(value, str) else cls.packed(value) if isinstance(
+                value, dict) else struct.pack("<I", value))
+            for kind, value in those.items())
+
+    def test_what_the_kernel_says_is_what_ipvsadm_was_told(self):
+        its = netlink.attributes(self.packed(self.SERVER))
+        server = servers._server(("-t", "10.9.0.1:80"), its)
+        self.assertEqual(" ".join(server.editing(4)), "ipvsadm -e -t 10.9.0.1:80 -r "
+                         "10.2.0.13:80 -i -w 4 --tun-type gue --tun-port 6000 "
+                         "--tun-csum -x 60 -y 40")
+        self.assertEqual((server.active, server.inactive, server.counts),
+                         (7, 1, (20, 300, 2, 30)))
+        mark = {1: "0a00", 5: 7, 6: "6d687300", 7: "09000000ffffffff", 8: 300, 9: 64}
+        four = {1: "0200", 2: "0600", 3: "0a090001" + 24 * "0", 4: "0050",
+                6: "6d687300", 7: "12000000ffffffff", 8: 0, 9: "ffffffff"}
+        for those, want in (
+                (mark, "FWM 7 mhs -6 -p 300 -M 64 -b flag-1"),
+                ({**mark, 1: "0200", 9: "ffffff00"},
+                 "FWM 7 mhs -p 300 -M 255.255.255.0 -b flag-1"),
+                (four, "TCP 10.9.0.1:80 mhs -b flag-2"),
+                ({**four, 7: "04000000ffffffff", 11: "73697000"},
+                 "TCP 10.9.0.1:80 mhs --pe sip -o")):
+            one = servers._service(netlink.attributes(self.packed(those)))
+            self.assertEqual(" ".join((one.name, one.scheduler, *one.options)), want)
+            self.assertEqual(one.persistent, " -p " in want)
+        # and the question for one service is in the same words
+        [asked] = servers._asked("TCP 10.9.0.1:80")
+        self.assertEqual(asked, self.packed({n: four[n] for n in (1, 2, 3, 4)}))
+        self.assertEqual(len(servers._asked("FWM 7")), 2)
+
+    def test_a_server_keeps_what_its_line_says(self):
+        line = "-a -f 7 -6 -r [fd02::b]:0 -i -w 1 --tun-type gre --tun-csum -x 5 -y 3"
+        [[one]] = servers.parse(f"-A -f 7 -6 -s mhs\n{line}\n", "x").values()
+        [server] = one.servers
+        self.assertEqual(" ".join(["-a", *server.editing(1)[2:]]), line)
+        self.assertEqual(" ".join(server.editing(0, False)[2:]), line.replace(
+            "-w 1", "-w 0").replace(" -x 5 -y 3", "").replace("-a ", ""))
+        self.assertEqual(server.tunnel, "gre")
 
     def test_nothing(self):
         self.assertEqual(servers.parse("", "x"), {})
@@ -567,12 +584,7 @@ class ReadServers(unittest.TestCase):
         saved = "-A -t 10.9.0.1:80 -s mhs\n"
         for broken, words in (
                 ("hello\n", "line 1"),
-                ("TCP 0A090001 mhs\n", "line 1"),
-                ("  -> 0A02000B:0050 Route 1 0 0\n", "line 1"),
-                ("TCP  0A090001:0050 mhs\n  -> 0A02000B:0050 Route x 0 0\n",
-                 "line 2: 'x' is no number"),
-                ("TCP  0A090001:0050 mhs\n  -> 0A02000B:0050 Route\n",
-                 "line 2"),
+                ("-A -t\n", "line 1"),
                 (saved + "-a -t 10.9.0.2:80 -r 10.2.0.1:80 -g -w 1\n",
                  "line 2: no -A of TCP 10.9.0.2:80"),
                 (saved + "-a -t 10.9.0.1:80 -g -w 1\n", "line 2"),
@@ -762,8 +774,8 @@ class Lane(Files):
                          ["lane: forwarded 1, left to the stack 0"])
 
     def test_every_reason_of_the_module_has_a_meaning(self):
-        source = (TOP / "net/netfilter/ipvs/ip_vs_mhs_lane.c").read_text()
-        array = re.search(r"lane_names\[\] = {(.*?)};", source, re.S)[1]
+        source = (TOP / "net/netfilter/ipvs/ip_vs_mhs_api.c").read_text()
+        array = re.search(r"api_names\[\] = {(.*?)};", source, re.S)[1]
         names = [name.lower() for name in re.findall(r'"(\w+)"', array)]
         self.assertEqual(names, [lane.FORWARDED, *lane.MEANINGS])
         self.assertEqual(list(lane.parse(LANE)), names)
@@ -800,7 +812,6 @@ class Lane(Files):
                 services, frames), there)
 
     def test_the_command(self):
-        from mhsstat_lib import snapshot
         for name, path in (("mhs", RECORDED / "ip_vs_mhs"),
                            ("lane", RECORDED / "ip_vs_mhs_lane")):
             where, attribute = {"mhs": (proc, "PROC_MHS"),
@@ -808,9 +819,9 @@ class Lane(Files):
             self.addCleanup(setattr, where, attribute, getattr(where,
                                                                attribute))
             setattr(where, attribute, str(path))
-        self.addCleanup(setattr, snapshot.servers, "PROC_IPVS",
-                        snapshot.servers.PROC_IPVS)
-        snapshot.servers.PROC_IPVS = str(RECORDED / "ip_vs")
+        patch = mock.patch("mhsstat_lib.servers.of_this_host", lambda: {})
+        patch.start()
+        self.addCleanup(patch.stop)
         self.assertIn("\n  decision   31  (", run("show")[1])
         self.assertEqual(json.loads(run("show", "--json")[1])["lane"]["entry"],
                          15)
@@ -911,11 +922,53 @@ class CommandLine(Files):
         completion = (TOP / "scripts/mhsstat.bash-completion").read_text()
         for command in ("show", "watch", "wait", "drain", "plan", "check",
                         "lookup", "compare"):
-            words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+",
-                                   run(command, "--help")[1])) - {"--help"}
-            for word in words:
-                self.assertRegex(page, rf"Fl -{word[2:]}\b")
-                self.assertIn(word, completion)
+            for action in options.parser().commands[command]._actions[1:]:
+                words = [word.replace("-", "", 1) for word in action.option_strings]
+                self.assertTrue(not words or any(re.search(
+                    rf"(Fl | [|,] ){re.escape(word)}\b", page) for word in words), words)
+                for word in action.option_strings[-1:]:
+                    self.assertIn(word, completion)
+
+    def test_a_shell_completes(self):
+        """An interactive bash, with stand-ins for what it asks this host."""
+        stand_ins = self.directory / "ipvsadm"
+        stand_ins.write_text("#!/bin/sh\necho '  -> 10.2.0.11:80 Route 1 0 0'\n"
+                             "echo '  -> [fd02::b]:80 Route 1 0 0'\n")
+        stand_ins.with_name("awk").write_text(
+            "#!/bin/sh\n[ $# -eq 1 ] && exec /usr/bin/awk \"$@\"\n"
+            "echo 10.9.0.1:80; echo '[fd09::1]:443'\n")
+        for name in "ipvsadm", "awk":
+            (self.directory / name).chmod(0o755)
+        self.file("seen.json", "")
+        for line, want in (
+                ("che", "check "), ("wait --dra", "wait --drained "),
+                ("show -t 10.9", "show -t 10.9.0.1:80 "),
+                ("show -t [fd09::1]:4", "show -t [fd09::1]:443 "),
+                ("drain 10.2.0.11:", "drain 10.2.0.11:80 "),
+                ("plan -t 10.9.0.1:80 --weight 10.2", "plan -t 10.9.0.1:80 --weight "
+                 "10.2.0.11:80 "),
+                ("check --ignore ker", "check --ignore kernel-mh "),
+                ("compare see", "compare seen.json "),
+                ("compare --j", "compare --json "), ("check --moon", "check --moon")):
+            leader, follower = pty.openpty()
+            with subprocess.Popen(
+                    ["bash", "--norc", "--noprofile", "-i"], stdin=follower,
+                    stdout=follower, stderr=follower, cwd=self.directory,
+                    start_new_session=True, env={
+                        "PATH": f"{self.directory}:{os.environ['PATH']}", "PS1": "",
+                        "TERM": "dumb", "HISTFILE": ""}) as shell, \
+                    open(leader, "r+b", buffering=0) as screen:
+                os.close(follower)
+                screen.write(f"source {TOP}/scripts/mhsstat.bash-completion; mhsstat() "
+                             "{ echo \"<$*>\"; exit; }\n"
+                             f"mhsstat {line}\t'|'\n".encode())
+                text = b""
+                with contextlib.suppress(OSError):
+                    while part := screen.read(4096):
+                        text += part
+            with self.subTest(line):
+                self.assertIn(f"<{want}|>", text.decode().replace("\r", ""))
+                self.assertEqual(shell.returncode, 0)
 
     def test_show_of_a_copy(self):
         path = self.file("proc", NOW)
@@ -952,8 +1005,7 @@ class Compare(Files):
                    "address_only": 0, "second_chance": 0,
                    "real_servers": [{"server": "10.2.0.11:80", "weight": 1},
                                     {"server": "10.2.0.12:80", "weight": 1}]}
-        parameters = {"hash_key_print": "k", "quic_ports": "443", "stay_ports": "",
-                      "mark_ignore": 0}
+        parameters = {"hash_key_print": "k", "quic_ports": "443", "stay_ports": ""}
         settings = {"mhs/pin_ms": "0", "expire_nodest_conn": "0", "sync_ports": "1"}
         core = {"service": "TCP 10.9.0.1:80", "scheduler": "mhs",
                 "options": "-b flag-1",
@@ -1066,6 +1118,11 @@ class Compare(Files):
         self.assertEqual(run("compare", same, same)[0], 0)
         self.assertEqual(run("compare", same, other)[0], 1)
         self.assertEqual(run("compare", same, same, other)[0], 1)
+        for file, status in (same, 0), (other, 1):
+            got, out, _ = run("compare", "-j", same, file)
+            found = json.loads(out)
+            self.assertEqual((got, found["alike"], bool(found["differences"])),
+                             (status, not status, bool(status)))
         self.assertEqual(run("compare", "-", "-")[0], 2)
         half = self.director(real_servers=[{"server": "10.2.0.11:80"}])
         for content, words in (
@@ -1229,12 +1286,12 @@ class PlanInWords(unittest.TestCase):
 
     def words(self, name="TCP 10.9.0.1:80", share="25.0 %", after=("b",),
               kernel=None, host=(), **service):
-        one = servers.Service(name, "mhs", service.get("persistent", False),
-                              service.get("flags", ()))
+        one = servers.Service(name, "mhs", service.get("options", ()))
         for letter, weight in (("a", service.get("weight", 1)), ("b", 1)):
-            server = servers.Server(ipaddress.ip_address(
+            server = servers.Server((), ipaddress.ip_address(
                 f"10.0.0.{ord(letter) - 96}"), 80, weight,
-                service.get("method", "Route"), service.get("entries", 0), 0)
+                service.get("method", "Route"), active=service.get("entries", 0),
+                inactive=0)
             one.servers.append(server)
         left = [s for s in one.servers if s.name in
                 {f"10.0.0.{ord(letter) - 96}:80" for letter in after}]
@@ -1299,13 +1356,13 @@ class PlanInWords(unittest.TestCase):
                 ({"name": udp}, "10.0.0.1:80 go to another server at once"),
                 ({"name": udp, "host": expires}, "go to another server at once"),
                 ({"name": udp, "method": "Masq"}, "hang at once"),
-                ({"name": udp, "persistent": True}, "then cut"),
+                ({"name": udp, "options": ("-p", "300")}, "then cut"),
                 ({"name": udp, "kernel": {"stateful": 1, "stateful_ms": 0}},
                  "then cut"),
                 ({"name": quic}, "kept for hold and pin time, 5 min 30 s"),
                 ({"name": udp, "host": stay}, "go to another server at once, as "
                  "plain UDP: 'mhsstat drain' deletes"),
-                ({"name": udp, "flags": ("ops",)}, "packets go to another")):
+                ({"name": udp, "options": ("-o",)}, "packets go to another")):
             with self.subTest(arguments):
                 self.assertIn(words, self.words(**arguments))
 
@@ -1337,7 +1394,7 @@ class PlanInWords(unittest.TestCase):
                 ({"name": "UDP 10.9.0.1:443"}, plain, False),
                 ({"name": udp, "host": stay}, "that send something in the hold "
                  "time, 30 s, stay", True),
-                ({"name": udp, "host": stay, "flags": ("ops",)}, "stay", False),
+                ({"name": udp, "host": stay, "options": ("-o",)}, "stay", False),
                 ({"name": udp, "host": other}, plain, True),
                 ({"name": "FWM 7"}, "plain UDP of the mark", True),
                 ({"name": "FWM 7"}, "stay_ports", False),
@@ -1345,7 +1402,7 @@ class PlanInWords(unittest.TestCase):
                  True),
                 ({"name": "FWM 7"}, "at once from a server that is deleted", True),
                 ({"name": udp, "host": stay, "method": "Masq"}, "do not break", True),
-                ({"persistent": True}, "by persistence", True)):
+                ({"options": ("-p", "300")}, "by persistence", True)):
             with self.subTest(arguments):
                 (self.assertIn if said else self.assertNotIn)(
                     words, self.words(after=both, **arguments))
@@ -1397,7 +1454,7 @@ class PlanInWords(unittest.TestCase):
                 ("pin_ms", "x", "pin_ms", 0)):
             with mock.patch("mhsstat_lib.module.parameter", lambda n, where="":
                             value if n == name else None), \
-                    mock.patch("mhsstat_lib.rules.run", side_effect=ToolError):
+                    mock.patch("mhsstat_lib.netlink.timeouts", side_effect=ToolError):
                 host = rules.Host(True)
             self.assertEqual({f: getattr(host, f) for f in none},
                              {**none, field: want})
@@ -1420,56 +1477,61 @@ class PlanInWords(unittest.TestCase):
 
 
 # a second service with the server of another, in front of it or behind
-SHARED = """UDP  0A090002:0050 {scheduler}
-  -> 0A02000D:0050      Route   {weight}      {entries}          1
+SHARED = """-A -u 10.9.0.2:80 -s {scheduler}
+-a -u 10.9.0.2:80 -r 10.2.0.13:80 -g -w {weight} # {entries} 1
 """
 
 
 class Kernel:
-    """/proc and ipvsadm, as recorded and with a service more."""
+    """What it says, as recorded and with a service more; behind a # are
+    connections."""
 
     SERVER = "10.2.0.13:80"
 
     def __init__(self, test, first=False, **fields):
-        head, core = (RECORDED / "ip_vs").read_text().split("TCP  [", 1)
+        saved = (RECORDED / "saved").read_text().replace(
+            "10.2.0.13:80 -g -w 0", "10.2.0.13:80 -i -w 0 --tun-type gue --tun-port "
+            "7 -x 60 -y 40")
         more = SHARED.format(**{"weight": 0, "entries": 0, "scheduler": "mhs",
                                 **fields})
-        self.core = head + more + "TCP  [" + core if first else \
-            head + "TCP  [" + core + more
+        self.saved = more + saved if first else saved + more
         now = altered(NOW, "TCP 10.9.0.1:80", State="stable")
         row = next(line for line in now.splitlines() if "10.9.0.1:53" in line)
         self.mhs = now + row.replace("10.9.0.1:53", "10.9.0.2:80") + "\n"
-        self.saved = (RECORDED / "saved").read_text().replace(
-            "10.2.0.13:80 -g", "10.2.0.13:80 -i --tun-type gue --tun-port 7")
-        self.edits = []
+        self.edits, self.becomes = [], 0
         self.host = rules.Host(False)
-        for what, value in (("wait.read_text", lambda path: self.core),
-                            ("wait.read_services",
-                             lambda: proc.parse(self.mhs)),
-                            ("drain.read_services",
-                             lambda: proc.parse(self.mhs)),
+
+        def read(names=()):
+            return proc.parse(self.mhs, names=names)
+        for what, value in (("wait.read_services", read),
+                            ("drain.read_services", read),
                             ("wait.Host", lambda here: self.host),
                             ("drain.Host", lambda here: self.host),
                             ("drain.run", self.run),
-                            ("facts.run", self.run),
-                            ("servers.run", self.run)):
+                            ("servers.of_this_host", self.core)):
             patch = mock.patch("mhsstat_lib." + what, value)
             patch.start()
             test.addCleanup(patch.stop)
 
     def shared(self):
-        """The second service has no flow left, and ipvsadm lists it."""
-        self.core = self.core.replace("0          1", "0          0")
-        self.saved += "-A -u 10.9.0.2:80 -s mhs\n" \
-                      "-a -u 10.9.0.2:80 -r 10.2.0.13:80 -g -w 0\n"
+        """The second service has no flow left."""
+        self.saved = self.saved.replace("# 0 1", "")
+
+    def core(self, names=()):
+        lines = [line.partition("#") for line in self.saved.splitlines()]
+        found = servers.parse("\n".join(line for line, _, _ in lines), "test")
+        those = [s for parts in found.values() for one in parts for s in one.servers]
+        for server, (_, _, counts) in zip(
+                those, [line for line in lines if line[0][:2] == "-a"], strict=True):
+            server.active, server.inactive = map(int, counts.split() or (0, 0))
+        return {name: parts for name, parts in found.items()
+                if not names or name in names}
 
     def run(self, argv):
-        if argv[1] in ("-e", "-d"):
-            self.edits.append(" ".join(argv[1:]))
-        return SimpleNamespace(stdout=(
-            "\n\n\nTCP  10.9.0.1:80 mhs\n"
-            f"  -> {self.SERVER}  60 40 0 0\n" if "-Ln" in argv else
-            self.saved))
+        self.edits.append(" ".join(argv[1:]))
+        if argv[1] == "-e":
+            self.saved = re.sub(f"(-r {self.SERVER} .*-w) [0-9]+",
+                                rf"\1 {self.becomes}", self.saved)
 
 
 class Drained(unittest.TestCase):
@@ -1481,7 +1543,6 @@ class Drained(unittest.TestCase):
         for names, status in (((), 0), (("TCP 10.9.0.1:80",), 125)):
             kernel = Kernel(self)
             kernel.shared()
-            kernel.core = kernel.core.replace("1          0", "0          0")
             kernel.host.second_chance = names
             got, _, err = self.wait("-t", "10.9.0.1:80")
             self.assertEqual((got, "only the server knows" in err),
@@ -1525,8 +1586,8 @@ class Drained(unittest.TestCase):
         status, out, err = self.wait("-t", "10.9.0.1:80")
         self.assertEqual((status, out, err.count("is not seen: run")), (125, "", 1))
         self.assertIn("longer than 1 min 0 s", err)
-        kernel.core = kernel.core.replace("0A090001:0050 mhs",
-                                          "0A090001:0050 mhs persistent 9 F")
+        kernel.saved = kernel.saved.replace("10.9.0.1:80 -s mhs",
+                                            "10.9.0.1:80 -s mhs -p 9")
         self.assertIn("expire_quiescent_template",
                       self.wait("-t", "10.9.0.1:80")[2])
 
@@ -1549,19 +1610,18 @@ class Drained(unittest.TestCase):
                 self.assertEqual(drain[0], status)
                 self.assertEqual([e for e in kernel.edits if status], [])
             # no server has the weight 0: nothing rests on it yet
-            kernel.core = kernel.core.replace("Route   0", "Route   1")
+            kernel.saved = kernel.saved.replace("-i -w 0", "-i -w 1")
             self.assertEqual(kernel.host.merged(
-                servers.parse(kernel.core, "")["TCP 10.9.0.1:80"][0],
+                kernel.core()["TCP 10.9.0.1:80"][0],
                 {"pinned_ms": 0}), None)
 
     def test_times_that_change_meanwhile(self):
         kernel = Kernel(self)
 
         def meanwhile(_):
-            kernel.core = kernel.core.replace("1          0", "0          0")
+            kernel.saved = kernel.saved.replace("# 0 1", "")
             kernel.host.pin_ms = 1000
-        kernel.core = kernel.core.replace("0D:0050      Route   0      0",
-                                          "0D:0050      Route   0      1")
+        kernel.saved = kernel.saved.replace("-x 60 -y 40", "-x 60 -y 40 # 0 1")
         with mock.patch.object(Clock, "sleep", lambda _, s: meanwhile(s)):
             got, out, err = self.wait("-t", "10.9.0.1:80")
         self.assertEqual((got, out), (125, ""), err)
@@ -1577,8 +1637,8 @@ class Drained(unittest.TestCase):
 class Drain(unittest.TestCase):
     TCP = ("-t", "10.9.0.1:80", Kernel.SERVER)
     GONE = "-d -t 10.9.0.1:80 -r 10.2.0.13:80"
-    ZERO = "-e -t 10.9.0.1:80 -r 10.2.0.13:80 -i --tun-type gue --tun-port 7 " \
-           "-w 0 -x 60 -y 40"
+    ZERO = "-e -t 10.9.0.1:80 -r 10.2.0.13:80 -i -w 0 --tun-type gue --tun-port 7 " \
+           "-x 60 -y 40"
 
     def drain(self, *argv, status=0):
         got, out, err = run("drain", "-i", "10ms", "--timeout", "20ms", *argv)
@@ -1588,8 +1648,7 @@ class Drain(unittest.TestCase):
     def weighted(self, **fields):
         """With a weight, which the edit takes."""
         kernel = Kernel(self, **fields)
-        kernel.saved = kernel.saved.replace("gue --tun-port 7 -w 0",
-                                            "gue --tun-port 7 -w 4")
+        kernel.saved = kernel.saved.replace("-i -w 0", "-i -w 4")
         return kernel
 
     def test_edits_keep_all_but_the_weight(self):
@@ -1624,9 +1683,7 @@ class Drain(unittest.TestCase):
 
     def test_a_weight_that_somebody_gives_meanwhile(self):
         kernel = self.weighted()
-        kernel.core = kernel.core.replace(
-            "0A02000D:0050      Route   0      0          0",
-            "0A02000D:0050      Route   3      0          0")
+        kernel.becomes = 3
         self.assertIn("has weight 3", self.drain(*self.TCP, status=125))
         self.assertEqual(kernel.edits, [self.ZERO])
 
@@ -1665,7 +1722,8 @@ class WithoutServer(unittest.TestCase):
                 ("transition", 0, 1, 124, 124), ("transition", 1, 1, 124, 0)):
             kernel = altered(NOW, "FWM 7", State=state, Servers=listed,
                              Gone=gone)
-            wait.read_services = lambda text=kernel: proc.parse(text)
+            wait.read_services = lambda names=(), text=kernel: proc.parse(
+                text, names=names)
             ask = ("wait", "-i", "10ms", "--timeout", "20ms", "-f", "7")
             with self.subTest(state=state, listed=listed, gone=gone):
                 self.assertEqual([run(*ask, *more)[0] for more in
@@ -1675,7 +1733,7 @@ class WithoutServer(unittest.TestCase):
                     f"FWM 7: {state}, without a server"), int(not listed))
         # an older module does not tell how many there are
         older = columns(NOW, lambda name: name != "Servers")
-        wait.read_services = lambda: proc.parse(older)
+        wait.read_services = lambda names=(): proc.parse(older)
         self.assertEqual(run(*ask, "--settled")[0], 0)
 
 
@@ -1684,10 +1742,6 @@ class Expected(Files):
 
     def wait(self, *argv, **peer):
         kernel = Kernel(self)
-        patch = mock.patch("mhsstat_lib.snapshot.read_text",
-                           lambda path: kernel.core)
-        patch.start()
-        self.addCleanup(patch.stop)
         there = snapshot.as_json(proc.parse(kernel.mhs), live=True)
         for service in there["services"]:
             if service["address"] == "10.9.0.1:80":
@@ -1743,7 +1797,7 @@ class Stateful(Files):
         """(status, standard error); the last text stays."""
         left = list(texts)
 
-        def read_services():
+        def read_services(_):
             if meanwhile and len(left) == 1:
                 meanwhile()
             return proc.parse(left.pop(0) if len(left) > 1 else left[0])

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: types, locks, lifetimes, readers.
  *
- *	ip_vs_mhs_ctl.h		the files of the control path, callers first
- *	ip_vs_mhs_pkt.h		the files of the packet path, callers first
- *	ip_vs_mhs_decide.h	where a packet goes
- *	ip_vs_mhs_table.h	the slot word
+ *	struct mhs_net, a network namespace
+ *	   | by_key[], the hash of address and port, or of the mark
+ *	struct mhs, a virtual service
+ *	   | slots[], the hash of the client: a word, see ip_vs_mhs_table.h,
+ *	   |          with two indexes: candidate and old server
+ *	   | servers[], the index                  by_dest[], the address
+ *	struct mhs_server, a real server of the service
+ *	   | carrier                               dest
+ *	struct ip_vs_conn, sends its packets       struct ip_vs_dest, of the core
  *
  * Locks, in the order in which they are taken
  * -------------------------------------------
@@ -15,7 +20,7 @@
  *	mhs_net.lock			services and hooks of a namespace
  *	mhs.lock			servers and clocks of a service; short:
  *					callbacks wait with the core's mutex
- *	mhs_net.lane_lock, then RTNL	lanes; taken without the locks above
+ *	api_lock, then RTNL		lanes; taken without the locks above
  *
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
@@ -32,20 +37,19 @@
  *	Only the work of a service builds its table.  done_service() waits for
  *	that work, a reader of /proc for a rebuild, the exit of a namespace for
  *	the work of the namespace: all without the locks that works take.  With
- *	net.lock held only mhs_net_attach() looks at slots, of its own service.
+ *	net.lock held only net_attach() looks at slots, of its own service.
  *
  * Who writes what
  * ---------------
  *
  *	slots[]		packets and control, by compare-and-exchange: no packet
  *			sees half a change, control overwrites no packet's mark
- *	servers[], by_dest, by_id, server.carrier
+ *	servers[], by_dest, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settle		control, under mhs.lock; packets acquire
- *	made, counted	packets that make an entry: made; who counts, under
- *			mhs.lock: counted, see mhs_work_recount()
- *	server.lane, local_generation, net.lane_net
+ *	entries		packets that make an entry: made; net_work(): counted
+ *	server.lane, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
  *	server.answered, searches, search_second, chances
@@ -54,9 +58,9 @@
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
  *		under mhs.lock	server.state, server.silent, dirty
- *		under net.lock	net.services, net.fwm_services, net.backup
- *		in a work	addr_only, net.others
- *		anywhere	net.changed; net.foreign, as packets do
+ *		under net.lock	net.fwm_services, net.backup
+ *		in a work	addr_only
+ *		anywhere	net.changed
  *
  * The life of a server
  * --------------------
@@ -70,7 +74,7 @@
  *	no slot names the server, and hold + pin have passed since del_dest
  *	(also if no slot named the server then, after -w 0) or
  *	expire_nodest_conn cuts its flows; or the service ends
- *			-> out of servers[], by_dest and by_id, call_rcu(): the callback
+ *			-> out of servers[] and by_dest, call_rcu(): the callback
  *			   puts the ip_vs_dest and the carrier, and only then
  *			   frees the index for another server
  *
@@ -106,9 +110,7 @@
  *
  *	The network namespace owns struct mhs_net and frees the struct
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
- *	it, and done_service() use the struct after our own exit.  The first
- *	service makes the namespace's hash table, the last one takes the table
- *	out of the struct, and frees it with its own last reference.
+ *	it, and done_service() use the struct after our own exit.
  */
 #ifndef _IP_VS_MHS_H
 #define _IP_VS_MHS_H
@@ -138,7 +140,7 @@ struct mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
-/* What is known of a service's set of servers, see ip_vs_mhs_settle.c */
+/* What is known of a service's set of servers, see ip_vs_mhs_work.c */
 enum mhs_settle {
 	MHS_SETTLED,	/* complete: a change makes slots unstable */
 	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
@@ -149,6 +151,12 @@ enum mhs_change {
 	MHS_CHANGED,	/* added or edited */
 	MHS_DRAINED,	/* its weight becomes 0 */
 	MHS_DELETED,
+};
+
+/* There are made + counted entries: who makes one adds to made, net_work() counts */
+struct mhs_entries {
+	atomic_t		made;
+	u32			counted;
 };
 
 struct mhs;
@@ -163,11 +171,10 @@ struct mhs_server {
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
-	u32			state;		/* MHS_SRV_* */
+	mhs_srv_t		state;
 	/* the way but for neigh is in the same cache line; 32 bit align less */
 	struct mhs_lane_record lane;
 	struct hlist_node	node;		/* in mhs.by_dest */
-	struct list_head	same_id;	/* others with its connection ID */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
 	u64			id;		/* keyed hash of its address */
@@ -181,7 +188,7 @@ struct mhs_server {
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
 	/* second chance: see ip_vs_mhs_chance.c */
-	unsigned long		answered;	/* jiffies, 0: never */
+	u32			answered;	/* seconds, 0: never */
 	unsigned long		asked_until;	/* the table waits, jiffies */
 	u64			nonce;		/* of questions */
 	struct rcu_head		rcu;
@@ -220,7 +227,7 @@ struct mhs_census {
 /* A virtual service */
 struct mhs {
 	/* read by every packet */
-	struct hlist_node	node;		/* in mhs_hash */
+	struct hlist_node	node;		/* in mhs_net.by_key */
 	struct netns_ipvs	*ipvs;
 	/* key, copied from the core's ip_vs_service */
 	union nf_inet_addr	addr;
@@ -239,9 +246,7 @@ struct mhs {
 	siphash_key_t		key;
 	const struct mhs_cid __rcu *cid;	/* fills the cache line */
 
-	/* Entries are made + counted: packets add to made, a count sets counted */
-	atomic_t		made ____cacheline_aligned_in_smp;
-	u32			counted;
+	struct mhs_entries	entries ____cacheline_aligned_in_smp;
 	/* second chance, by packets that servers send back */
 	atomic_t		searches;	/* in search_second */
 	unsigned long		search_second;
@@ -250,7 +255,6 @@ struct mhs {
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net		*net;
-	struct mhs_hash		*hash;	/* the last service's, to free; net.lock */
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
@@ -259,18 +263,16 @@ struct mhs {
 	struct ida		indexes;	/* taken; has its own lock */
 	struct mhs_census	census;
 	bool			dirty;		/* a rebuild is due */
-	bool			full;		/* a server lacks an index */
 	bool			chance;		/* second chance; mhs_net.lock */
 	bool			ended;		/* nobody queues the work */
 	bool			hurry;		/* a reader waits for a rebuild */
 	u32			changes;	/* of servers, so far */
 	unsigned long		dirty_since;	/* jiffies, if dirty */
-	/* an allocation failed, an index is free or carriers may not fit: the
-	 * work goes over all servers
+	/* an allocation failed, or carriers may not fit: the work goes over all
+	 * servers
 	 */
 	bool			poked;
 	bool			hashed;		/* has a port or fwmark */
-	bool			all_tracked;	/* since the last track tick */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */
 	unsigned long		changed;	/* jiffies, servers */
@@ -290,8 +292,7 @@ struct mhs {
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
-	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);
-	struct xarray		by_id;		/* servers, see ip_vs_mhs_cid.c */
+	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);	/* mhs_dest_key() */
 };
 
 /* Entries that could not be made */
@@ -304,25 +305,13 @@ struct mhs {
 #define MHS_WARN_CID		0x10
 
 /* 1,024 chains: 5,000 services make five to a chain */
-#define MHS_HASH_BITS		10
-
-/* The services of a network namespace; written under mhs_net.lock */
-struct mhs_hash {
-	/* by address and port, or by firewall mark */
-	DECLARE_HASHTABLE(services, MHS_HASH_BITS);
-	struct mhs_lane_stats __percpu *lane;
-};
+#define MHS_SVC_BITS		10
 
 #define MHS_HOOKS	2	/* of a family: LOCAL_IN, LOCAL_OUT */
-
-/* Devices that the sysctl ingress can name */
-#define MHS_INGRESS_DEVICES	16
 
 /* A network namespace; arrays of two are by family: IPv4, IPv6 */
 struct mhs_net {
 	struct net		*net;
-	/* written under lock; NULL without a service */
-	struct mhs_hash __rcu *hash;
 	/* sysctls, see Documentation/networking/ipvs-mhs.rst */
 	unsigned int		hold_ms;
 	unsigned int		pin_ms;		/* 0: the core's timeouts */
@@ -331,16 +320,15 @@ struct mhs_net {
 	unsigned int		max_total_entries; /* of all services */
 	unsigned int		stateless;
 	unsigned int		lane;
-	int			services;	/* of mhs; read by packets */
-	int			fwm_services;	/* of these by firewall mark */
+	int			fwm_services;	/* of mhs; read by packets */
 	u32			marked_at;	/* jiffies, by icmp_marked() */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
-	struct mhs_lane_net lane_net;	/* see there */
-	/* entries that conn_count counts and no service of mhs has */
-	int			others;
-	/* another scheduler may have a service by firewall mark */
-	bool			foreign;
+	atomic_t		generation;	/* see ip_vs_mhs_lane.h */
+	struct mhs_lane_net __rcu *lane_net;	/* the same */
+	/* services by address and port, or by mark; written under lock */
+	DECLARE_HASHTABLE(by_key, MHS_SVC_BITS);
+	struct mhs_entries	entries;	/* of all services */
 	bool			backup;		/* role of the sync daemon */
 	unsigned long		changed;	/* jiffies, any server */
 
@@ -350,24 +338,27 @@ struct mhs_net {
 	/* sysctls second_chance, quic_ids; NULL: empty */
 	struct mhs_list		*lists[2];
 	u32			hooks[2];	/* users: hashed services */
-	struct nf_hook_ops	chance_ops[2];
 	bool			chance_hooked;
+	struct delayed_work	chance_work;	/* while it is true */
 	struct delayed_work	work;		/* net_work() */
-	bool			was_foreign;	/* at the last poll */
 	bool			conntrack;	/* vs.conntrack, the same */
-	/* see ip_vs_mhs_lane_watch.c */
+	unsigned long		lane_gone;	/* in lanes, of services that went */
 	struct ctl_table	*table;		/* of init and exit */
 	struct ctl_table_header	*header;	/* the same */
-	struct mutex		lane_lock;	/* guards what follows */
-	struct notifier_block	devices_nb;
-	struct notifier_block	routes_nb;
-	struct notifier_block	neighbours_nb;
-	bool			watches;
-	struct nf_hook_ops	ingress[MHS_INGRESS_DEVICES];	/* under RTNL */
 };
 
 /* svc */
 extern unsigned int mhs_svc_net_id;
+
+/* The key of a server in mhs.by_dest: what a connection ID has of the address, and
+ * the port, unless the service is for many
+ */
+static inline u32 mhs_dest_key(const struct mhs *mhs, u16 af,
+			       const union nf_inet_addr *addr, __be16 port)
+{
+	return ntohl(af == AF_INET6 ? addr->ip6[3] : addr->ip) +
+	       (mhs->fwmark ? 0 : ntohs(port));
+}
 
 struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 			 const union nf_inet_addr *addr, __be16 port);
@@ -392,16 +383,6 @@ struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
 /* hook */
 int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs);
 void mhs_hook_put(struct mhs_net *mn, const struct mhs *mhs);
-
-/* lane */
-int mhs_lane_watch_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-			  size_t *lenp, loff_t *ppos);
-int mhs_lane_watch_ingress(MHS_CTL_TABLE *table, int write, void *buffer,
-			   size_t *lenp, loff_t *ppos);
-void mhs_lane_watch_exit(struct mhs_net *mn);
-
-/* xdp */
-int mhs_xdp_register(void);
 
 /* Before mhs_net_ready() returns 0 there is no net_generic() slot to read */
 static inline struct mhs_net *mhs_net(const struct net *net)

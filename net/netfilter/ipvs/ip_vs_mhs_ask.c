@@ -45,7 +45,7 @@ static struct mhs_server *ask_other(const struct mhs *mhs, const u32 *slot)
 struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w)
 {
 	struct mhs_server *s;
-	u32 facts;
+	mhs_srv_t facts;
 
 	s = mhs_server_at(mhs, mhs_slot_cand(w));
 	facts = mhs_ask_facts(s, true);
@@ -56,11 +56,12 @@ struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w)
 }
 
 /* Decide, and set q->server, without a reference.  Under RCU. */
-u32 mhs_ask(struct mhs_ask *q)
+mhs_verdict_t mhs_ask(struct mhs_ask *q)
 {
 	bool begins = q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS);
 	struct mhs_server *old, *cand;
-	u32 from, to, v;
+	mhs_srv_t from, to;
+	mhs_verdict_t v;
 
 	cand = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
 	to = mhs_ask_facts(cand, begins);

@@ -17,36 +17,32 @@
  * change meanwhile.
  *
  * Only servers that answer are asked, as others would reset the flow.  Each second
- * mhs_chance_poll() sends every server a packet of a flow that cannot be, from the
+ * mhs_chance_work() sends every server a packet of a flow that cannot be, from the
  * virtual address and port 0; with random numbers, so that nobody can answer in the
  * place of a server.  A slot moves without a transition only if both servers answer.
  *
- * server.answered: jiffies, 0 if the server never answered; written here by packets
+ * server.answered: seconds, 0 if the server never answered; written here by packets
  * and under mhs.lock, read by READ_ONCE.  Hooks are registered while the sysctl
  * second_chance names a service, under net.lock.
  */
-#include <linux/icmp.h>
-#include <linux/icmpv6.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter_ipv4.h>
-#include <linux/seq_file.h>
 #include <linux/tcp.h>
 #include <net/dst.h>
 #include <net/gre.h>
 #include <net/ip6_checksum.h>
 #include <net/ip_tunnels.h>
-#include <net/route.h>
 #include <net/tcp.h>
 
 #include "ip_vs_mhs_pkt.h"
 
 #define CHANCE_KEY		0x6d687300	/* also in chance.bpf.c */
 
-/* A server answers for so long after its last answer, three polls */
-#define CHANCE_FRESH		(3 * HZ)
+/* Seconds: a server answers for so long after its last answer, three polls */
+#define CHANCE_FRESH		3
 /* One that is silent for longer is dead: nobody waits for it */
-#define CHANCE_DEAD		(60 * HZ)
+#define CHANCE_DEAD		60
 /* A table waits so long for the first answer of a new server */
 #define CHANCE_FIRST		HZ
 /* Questions to servers that are not in the slot, of a service, in a second */
@@ -68,20 +64,27 @@ struct chance_packet {
 	bool			error;
 };
 
+/* Not jiffies, which wrap: a server long dead would answer again */
+static u32 chance_now(void)
+{
+	return ktime_get_seconds() ? : 1;
+}
+
 /* Does the server answer now? */
 bool mhs_chance_answers(const struct mhs_server *s)
 {
-	unsigned long at = READ_ONCE(s->answered);
+	u32 at = READ_ONCE(s->answered);
 
-	return at && time_before(jiffies, at + CHANCE_FRESH);
+	/* another CPU's second may be the next one */
+	return at && (s32)(chance_now() - at) <= CHANCE_FRESH;
 }
 
 /* Has it answered, and may it be back? */
 static bool chance_waits(const struct mhs_server *s)
 {
-	unsigned long at = READ_ONCE(s->answered);
+	u32 at = READ_ONCE(s->answered);
 
-	return at && time_before(jiffies, at + CHANCE_DEAD);
+	return at && (s32)(chance_now() - at) < CHANCE_DEAD;
 }
 
 /* Are the flows of the server cut, or is it dead?  Then nobody asks it. */
@@ -92,23 +95,17 @@ bool mhs_chance_cut(const struct mhs_server *s)
 	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
 }
 
-/* The server with that address; @likely is looked at first, as there may be thousands */
+/* The server with that address, and the port that direct routing and IPIP leave */
 static struct mhs_server *chance_sender(const struct mhs *mhs, u16 af,
-					const union nf_inet_addr *from,
-					u32 likely)
+					const union nf_inet_addr *from)
 {
-	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
 	struct mhs_server *s;
-	u32 i;
 
-	for (i = 0; servers && i < servers->max; i++) {
-		/* no server has the index 0 */
-		s = rcu_dereference(servers->s[i || likely >= servers->max ?
-					       i : likely]);
-		if (s && s->dest->af == af &&
+	hash_for_each_possible_rcu(mhs->by_dest, s, node,
+				   mhs_dest_key(mhs, af, from, mhs->port))
+		if (s->dest->af == af && s->dest->port == mhs->port &&
 		    ip_vs_addr_equal(af, &s->dest->addr, from))
 			return s;
-	}
 	return NULL;
 }
 
@@ -247,10 +244,10 @@ static bool chance_answer(const struct chance_packet *c, u16 af,
 	    !ip_vs_addr_equal(c->p.af, &c->p.iph.saddr, &c->p.iph.daddr))
 		return false;
 	th = skb_header_pointer(c->p.skb, c->p.iph.len, sizeof(_th), &_th);
-	s = th ? chance_sender(c->mhs, af, from, ntohs(th->window)) : NULL;
+	s = th ? chance_sender(c->mhs, af, from) : NULL;
 	if (s && ((u64)ntohl(th->seq) << 32 | ntohl(th->ack_seq)) ==
 	    READ_ONCE(s->nonce))
-		WRITE_ONCE(s->answered, jiffies ? : 1);
+		WRITE_ONCE(s->answered, chance_now());
 	return true;
 }
 
@@ -281,23 +278,22 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s, *to;
 	struct mhs *mhs;
-	u32 *slot, w;
 	int verdict;
 	bool drop;
+	u32 w;
 
 	if (!chance_valid(c->p.skb) || !chance_parse(ipvs, c) ||
 	    chance_answer(c, af, from))
 		return NF_DROP;
 	mhs = c->mhs;
-	slot = mhs_slot(mhs, c->client, c->cport);
-	s = chance_sender(mhs, af, from, mhs_slot_old(READ_ONCE(*slot)));
+	s = chance_sender(mhs, af, from);
 	if (!s)
 		return NF_DROP;
 	mhs_chance_count(mhs, MHS_CHANCE_RETURNED);
 	/* Before the slot is read, as in mhs_ask_begin() */
 	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
 		return NF_DROP;
-	w = mhs_slot_read(slot);
+	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
 	to = chance_next(mhs, w, s, &drop);
 	carrier = to ? rcu_dereference(to->carrier) : NULL;
 	if (drop || !chance_route(c->p.net->net, c->p.skb, c->p.af)) {
@@ -347,7 +343,7 @@ static unsigned int chance_in(void *priv, struct sk_buff *skb,
 		return NF_DROP;
 	skb_reset_network_header(skb);
 	c.p.skb = skb;
-	c.p.net = priv;
+	c.p.net = mhs_net(state->net);
 	return chance_packet(net_ipvs(state->net), &c, six ? AF_INET6 : AF_INET,
 			     &from);
 }
@@ -375,7 +371,6 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 	th->dest = mhs->port;
 	th->seq = htonl(s->nonce >> 32);
 	th->ack_seq = htonl(s->nonce);
-	th->window = htons(s->idx);
 	th->doff = sizeof(*th) / 4;
 	th->ack = 1;
 	if (six) {
@@ -387,9 +382,8 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 		ip6->saddr = mhs->addr.in6;
 		ip6->daddr = mhs->addr.in6;
 		skb->protocol = htons(ETH_P_IPV6);
-		th->check = csum_ipv6_magic(&ip6->saddr, &ip6->daddr,
-					    sizeof(*th), IPPROTO_TCP,
-					    csum_partial(th, sizeof(*th), 0));
+		th->check = tcp_v6_check(sizeof(*th), &ip6->saddr, &ip6->daddr,
+					 csum_partial(th, sizeof(*th), 0));
 	} else {
 		ip4 = ip_hdr(skb);
 		ip4->version = 4;
@@ -401,9 +395,8 @@ static struct sk_buff *chance_question(const struct mhs *mhs,
 		ip4->daddr = mhs->addr.ip;
 		ip_send_check(ip4);
 		skb->protocol = htons(ETH_P_IP);
-		th->check = csum_tcpudp_magic(ip4->saddr, ip4->daddr,
-					      sizeof(*th), IPPROTO_TCP,
-					      csum_partial(th, sizeof(*th), 0));
+		th->check = tcp_v4_check(sizeof(*th), ip4->saddr, ip4->daddr,
+					 csum_partial(th, sizeof(*th), 0));
 	}
 	return skb;
 }
@@ -431,31 +424,31 @@ static void chance_ask(struct mhs *mhs, struct mhs_server *s)
 	cond_resched();
 }
 
-/* jiffies wrap: a server long dead would answer again.  A packet may write, too. */
-static void chance_clamp(struct mhs_server *s)
+/* Ask all servers whether they answer, in each second.  Not in the queue of rebuilds:
+ * one may take seconds, and then servers that answer would be silent.
+ */
+void mhs_chance_work(struct work_struct *work)
 {
-	unsigned long now = jiffies, at = READ_ONCE(s->answered);
-
-	if (at && !time_in_range(at, now - CHANCE_DEAD, now + HZ))
-		cmpxchg(&s->answered, at, (now - CHANCE_DEAD) ? : 1);
-}
-
-/* Ask all servers whether they answer, in each second */
-void mhs_chance_poll(struct mhs *mhs)
-{
+	struct mhs_net *mn = container_of(to_delayed_work(work),
+					  struct mhs_net, chance_work);
+	struct mhs *mhs = NULL;
 	struct mhs_server *s;
+	loff_t pos = 0;
 
-	lockdep_assert_held(&mhs->lock);
-	if (!READ_ONCE(mhs->chance))
-		return;
-	list_for_each_entry(s, &mhs->listed, list) {
-		chance_clamp(s);
-		chance_ask(mhs, s);
+	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
+		if (!READ_ONCE(mhs->chance))
+			continue;
+		mutex_lock(&mhs->lock);
+		list_for_each_entry(s, &mhs->listed, list)
+			chance_ask(mhs, s);
+		list_for_each_entry(s, &mhs->gone, list)
+			chance_ask(mhs, s);
+		mutex_unlock(&mhs->lock);
 	}
-	list_for_each_entry(s, &mhs->gone, list) {
-		chance_clamp(s);
-		chance_ask(mhs, s);
-	}
+	mutex_lock(&mn->lock);
+	if (mn->chance_hooked)
+		queue_delayed_work(system_long_wq, &mn->chance_work, HZ);
+	mutex_unlock(&mn->lock);
 }
 
 /* A server comes, perhaps again: whether it answers is not known */
@@ -491,34 +484,34 @@ bool mhs_chance_waits(struct mhs *mhs)
 	return waits;
 }
 
+/* Behind the firewall, before the core's hooks */
+#define CHANCE_OPS(PF)	{ .hook = chance_in, .pf = PF,			\
+			  .hooknum = NF_INET_LOCAL_IN,			\
+			  .priority = NF_IP_PRI_NAT_SRC - 3 }
+
+static const struct nf_hook_ops chance_ops[] = {
+	CHANCE_OPS(NFPROTO_IPV4), CHANCE_OPS(NFPROTO_IPV6),
+};
+
 /* Register or unregister the hooks, by the sysctl second_chance */
 static int chance_hooks(struct mhs_net *mn)
 {
-	static const u8 families[] = { NFPROTO_IPV4, NFPROTO_IPV6 };
 	bool wanted = mn->lists[0];
-	int i, err;
+	int err;
 
 	lockdep_assert_held(&mn->lock);
 	if (wanted == mn->chance_hooked)
 		return 0;
 	if (!wanted) {
-		nf_unregister_net_hooks(mn->net, mn->chance_ops,
-					ARRAY_SIZE(mn->chance_ops));
+		nf_unregister_net_hooks(mn->net, chance_ops,
+					ARRAY_SIZE(chance_ops));
 		mn->chance_hooked = false;
 		return 0;
 	}
-	for (i = 0; i < ARRAY_SIZE(mn->chance_ops); i++)
-		mn->chance_ops[i] = (struct nf_hook_ops){
-			.hook = chance_in,
-			.priv = mn,
-			.pf = families[i],
-			.hooknum = NF_INET_LOCAL_IN,
-			/* behind the firewall, before the core's hooks */
-			.priority = NF_IP_PRI_NAT_SRC - 3,
-		};
-	err = nf_register_net_hooks(mn->net, mn->chance_ops,
-				    ARRAY_SIZE(mn->chance_ops));
+	err = nf_register_net_hooks(mn->net, chance_ops, ARRAY_SIZE(chance_ops));
 	mn->chance_hooked = !err;
+	if (!err)
+		queue_delayed_work(system_long_wq, &mn->chance_work, 0);
 	return err;
 }
 
@@ -550,51 +543,7 @@ void mhs_chance_exit(struct mhs_net *mn)
 	mutex_lock(&mn->lock);
 	chance_hooks(mn);
 	mutex_unlock(&mn->lock);
+	cancel_delayed_work_sync(&mn->chance_work);
 	if (hooked)
 		synchronize_net();
-}
-
-static void chance_endpoint(struct seq_file *seq, u16 af,
-			    const union nf_inet_addr *addr, __be16 port)
-{
-	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u " : "%pI4:%u ", addr,
-		   ntohs(port));
-}
-
-static void chance_show(struct seq_file *seq, const struct mhs *mhs,
-			const struct list_head *servers)
-{
-	struct mhs_server *s;
-	int i;
-
-	list_for_each_entry(s, servers, list) {
-		chance_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
-		chance_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
-		seq_puts(seq, mhs_chance_answers(s) ? "answers" :
-			 READ_ONCE(s->answered) ? "silent" : "never");
-		for (i = 0; i < MHS_CHANCE_MAX; i++)
-			seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
-		seq_putc(seq, '\n');
-	}
-}
-
-/* /proc/net/ip_vs_mhs_chance: a line for each server; the numbers are those of the
- * service
- */
-int mhs_chance_show(struct seq_file *seq, void *v)
-{
-	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
-	struct mhs *mhs = NULL;
-	loff_t pos = 0;
-
-	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
-	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
-		mutex_lock(&mhs->lock);
-		if (READ_ONCE(mhs->chance)) {
-			chance_show(seq, mhs, &mhs->listed);
-			chance_show(seq, mhs, &mhs->gone);
-		}
-		mutex_unlock(&mhs->lock);
-	}
-	return 0;
 }

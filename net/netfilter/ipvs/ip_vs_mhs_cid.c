@@ -10,11 +10,9 @@
  * weight 0 and deleted ones that are held included, and does nothing else.  A
  * server whose flows need entries is never named.
  *
- * mhs.by_id has one server of each ID, and server.same_id the others: no
- * choice of addresses makes a search long.
- *
- * mhs.cid points into the array of net.lists[].  A service that goes has
- * left its hash table before, so no packet finds it.
+ * mhs.cid points into the array of net.lists[], and leads to the other
+ * configurations of the service, by which servers change their key.  A service that
+ * goes has left its hash table before, so no packet finds it.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -28,6 +26,10 @@
 #define CID_TEXT_BYTES		4096
 #define CID_MAX			256
 
+/* The first octet of an ID says which configuration made it, but for 7: none */
+#define CID_BITS_SHIFT		5
+#define CID_ALL			0x7f
+
 /* What a sysctl says */
 struct mhs_list {
 	char			text[CID_TEXT_BYTES];
@@ -36,54 +38,31 @@ struct mhs_list {
 	struct rcu_head		rcu;
 };
 
-/* What names a server in an ID, as index: the last octets of its address */
-static unsigned long cid_index(const struct ip_vs_dest *dest)
+/* What names a server in an ID: the last octets of its address */
+static __be32 cid_of(const struct ip_vs_dest *dest)
 {
-	return ntohl(dest->af == AF_INET6 ? dest->addr.ip6[3] : dest->addr.ip);
+	return dest->af == AF_INET6 ? dest->addr.ip6[3] : dest->addr.ip;
 }
 
-/* Under RCU: the server, listed or gone, that alone has the ID, or NULL */
+/* Under RCU or mhs.lock: the server, listed or gone, that alone has the ID, or NULL */
 struct mhs_server *mhs_cid_server(const struct mhs *mhs, __be32 id)
 {
-	struct mhs_server *s;
+	const union nf_inet_addr addr = { .ip = id };
+	struct mhs_server *s, *found = NULL;
+	const struct ip_vs_dest *dest;
 
-	s = xa_load((struct xarray *)&mhs->by_id, ntohl(id));
-	return s && list_empty(&s->same_id) ? s : NULL;
-}
-
-/* Let IDs name a new server: 0 or -ENOMEM */
-int mhs_cid_add(struct mhs_server *s)
-{
-	unsigned long at = cid_index(s->dest);
-	struct mhs_server *other;
-	struct mhs *mhs = s->mhs;
-
-	lockdep_assert_held(&mhs->lock);
-	INIT_LIST_HEAD(&s->same_id);
-	/* or of errors about tunnels, see icmp_marked() */
-	if (!mhs->fwmark && (mhs->protocol != IPPROTO_UDP ||
-			     !mhs_proto_is_quic(mhs->port) ||
-			     s->dest->port != mhs->port))
-		return 0;
-	other = xa_load(&mhs->by_id, at);
-	if (!other)
-		return xa_err(xa_store_bh(&mhs->by_id, at, s, GFP_KERNEL));
-	list_add_rcu(&s->same_id, &other->same_id);
-	return 0;
-}
-
-void mhs_cid_del(struct mhs_server *s)
-{
-	unsigned long at = cid_index(s->dest);
-	struct xarray *ids = &s->mhs->by_id;
-
-	lockdep_assert_held(&s->mhs->lock);
-	/* Neither needs memory */
-	if (xa_load(ids, at) == s && list_empty(&s->same_id))
-		xa_erase_bh(ids, at);
-	else if (xa_load(ids, at) == s)
-		xa_store_bh(ids, at, list_next_entry(s, same_id), 0);
-	list_del_rcu(&s->same_id);
+	hash_for_each_possible_rcu(mhs->by_dest, s, node,
+				   mhs_dest_key(mhs, AF_INET, &addr, mhs->port),
+				   lockdep_is_held(&mhs->lock)) {
+		dest = s->dest;
+		if (cid_of(dest) != id ||
+		    (!mhs->fwmark && dest->port != mhs->port))
+			continue;
+		if (found)
+			return NULL;
+		found = s;
+	}
+	return found;
 }
 
 /**
@@ -100,28 +79,32 @@ struct mhs_server *mhs_cid_ask(struct mhs_ask *q, const u8 *h,
 			       unsigned int bytes)
 {
 	const struct mhs_cid *cid = rcu_dereference(q->mhs->cid);
-	__be32 id[MHS_QUIC_ID / sizeof(__be32)];
-	struct mhs_server *s;
+	__be32 id[MHS_QUIC_BLOCK / sizeof(__be32)];
+	struct mhs_server *s = NULL;
 	unsigned int at;
 
-	if (!cid || q->facts & (MHS_PKT_CONNLESS | MHS_SVC_UNSURE))
+	if (!cid || q->facts & MHS_PKT_CONNLESS)
 		return NULL;
-	at = mhs_quic_id(h, bytes, cid->keyed ? sizeof(id) : sizeof(*id));
+	at = mhs_quic_id(h, bytes, MHS_QUIC_PLAIN);
 	if (!at)
 		return NULL;
-	if (cid->keyed)
-		aes_decrypt(&cid->key, (u8 *)id, h + at);
-	else
+	while (cid && !(cid->bits & BIT(h[at - 1] >> CID_BITS_SHIFT)))
+		cid = cid->next;
+	if (cid && !cid->keyed) {
 		memcpy(id, h + at, sizeof(*id));
-	s = mhs_cid_server(q->mhs, *id);
+		s = mhs_cid_server(q->mhs, *id);
+	} else if (cid && mhs_quic_id(h, bytes, MHS_QUIC_BLOCK)) {
+		aes_decrypt(&cid->key, (u8 *)id, h + at);
+		s = mhs_cid_server(q->mhs, *id);
+	}
 	if (!s)
 		q->facts |= MHS_PKT_UNNAMED;
 	return mhs_decide_names(mhs_ask_facts(s, false)) ? s : NULL;
 }
 
-static const struct mhs_cid *
-cid_find(const struct mhs_list *l, u16 af, const union nf_inet_addr *addr,
-	 __be16 port)
+/* The first of a service in a list, or NULL */
+static struct mhs_cid *cid_find(struct mhs_list *l, u16 af,
+				const union nf_inet_addr *addr, __be16 port)
 {
 	u32 i;
 
@@ -138,7 +121,8 @@ void mhs_cid_check(struct mhs_server *s)
 	struct mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
-	if (rcu_access_pointer(mhs->cid) && !list_empty(&s->same_id))
+	if (rcu_access_pointer(mhs->cid) &&
+	    s->dest->port == mhs->port && !mhs_cid_server(mhs, cid_of(s->dest)))
 		mhs_svc_warn_once(mhs, MHS_WARN_CID,
 				  "the addresses of two servers end in the same four octets, so a QUIC connection ID names neither: their packets go by address and port");
 }
@@ -162,16 +146,37 @@ void mhs_cid_attach(struct mhs *mhs)
 	mutex_unlock(&mhs->lock);
 }
 
+/* Parse [N:]KEY, or N: for plain IDs; N: the first three bits of these IDs */
 static int cid_key(struct mhs_cid *cid, const char *text)
 {
 	u8 raw[16];
 	int err = -EINVAL;
 
+	if (*text >= '0' && *text <= '6' && text[1] == ':') {
+		cid->bits = BIT(*text - '0');
+		text += 2;
+		if (!*text)
+			return 0;
+	}
 	if (strlen(text) == 2 * sizeof(raw) && !hex2bin(raw, text, sizeof(raw)))
 		err = mhs_aes_prepare(&cid->key, raw, sizeof(raw));
 	memzero_explicit(raw, sizeof(raw));
 	cid->keyed = true;
 	return err;
+}
+
+/* May the service stand in the list once more?  For other IDs */
+static bool cid_chain(struct mhs_cid *former, struct mhs_cid *cid)
+{
+	for (; former; former = former->next) {
+		if (former->bits & cid->bits)
+			return false;
+		if (!former->next) {
+			former->next = cid;
+			break;
+		}
+	}
+	return true;
 }
 
 /* Parse and change ADDRESS:PORT or [ADDRESS]:PORT: the family, or -EINVAL */
@@ -190,7 +195,7 @@ static int cid_service(struct net *net, char *word, union nf_inet_addr *addr,
 	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
 }
 
-/* Parse the words of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=KEY */
+/* Parse the words of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=[N:]KEY */
 static int cid_parse(struct net *net, struct mhs_list *l, bool quic)
 {
 	const char *text = skip_spaces(l->text);
@@ -207,12 +212,14 @@ static int cid_parse(struct net *net, struct mhs_list *l, bool quic)
 		if (key)
 			*key++ = 0;
 		af = cid_service(net, word, &cid->addr, &cid->port);
-		if (af < 0 || cid_find(l, af, &cid->addr, cid->port) ||
-		    (quic && !mhs_proto_is_quic(cid->port)))
+		if (af < 0 || (quic && !mhs_proto_is_quic(cid->port)))
 			return -EINVAL;
+		cid->bits = CID_ALL;
 		err = key ? cid_key(cid, key) : 0;
 		if (err)
 			return err;
+		if (!cid_chain(cid_find(l, af, &cid->addr, cid->port), cid))
+			return -EINVAL;
 		cid->af = af;
 		l->n++;
 	}

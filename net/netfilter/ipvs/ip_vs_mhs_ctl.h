@@ -3,11 +3,10 @@
  * the packet path includes this header.
  *
  *	ip_vs_mhs_main.c	module, parameters, names
- *	ip_vs_mhs_ctl.c		callbacks of the core
- *	ip_vs_mhs_net.c		namespaces, sysctls
+ *	ip_vs_mhs_ctl.c		callbacks of the core; namespaces, sysctls
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
- *	ip_vs_mhs_work.c	changes, clocks, the work of a service
- *	ip_vs_mhs_settle.c	settling
+ *	ip_vs_mhs_api.c		for the lane, a module of its own
+ *	ip_vs_mhs_work.c	changes, settling, clocks, the work of a service
  *	ip_vs_mhs_server.c	real servers and their carriers
  *	ip_vs_mhs_slots.c	rebuilds and walks of the slots
  *	ip_vs_mhs_time.c	hold time, pin time, life of entries
@@ -21,34 +20,37 @@
 
 /* ctl */
 extern const struct ip_vs_scheduler mhs_ctl_scheduler;
-
-/* net */
 int mhs_net_register(void);
 void mhs_net_unregister(void);
 int mhs_net_ready(void);
-int mhs_net_attach(struct mhs *mhs);
-void mhs_net_detach(struct mhs *mhs);
 
 /* proc */
 extern const struct seq_operations mhs_proc_ops;
 extern const struct seq_operations mhs_proc_lookup_ops;
 extern const unsigned int mhs_proc_lookup_size;
 
+int mhs_proc_chance(struct seq_file *seq, void *v);
 int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
+
+/* api */
+int mhs_api_sysctl(MHS_CTL_TABLE *table, int write, void *buffer, size_t *lenp,
+		   loff_t *ppos);
+int mhs_api_ingress(MHS_CTL_TABLE *table, int write, void *buffer, size_t *lenp,
+		    loff_t *ppos);
+int mhs_api_show(struct seq_file *seq, void *v);
+void mhs_api_net_exit(struct mhs_net *mn);
+void mhs_api_init(int (*ready)(void));
+void mhs_api_close(void);
+void mhs_api_put(void);
 
 /* work */
 void mhs_work_changed(struct mhs *mhs);
 void mhs_work_build(struct mhs *mhs);
 void mhs_work_poll_stateful(struct mhs *mhs);
-u32 mhs_work_recount(struct mhs *mhs);
+u32 mhs_work_entries(const struct mhs *mhs);
 void mhs_work(struct work_struct *work);
-
-/* settle */
-void mhs_settle_on(struct mhs *mhs, unsigned long *delay);
-void mhs_settle_flags(struct mhs *mhs);
 void mhs_settle_start(struct mhs *mhs, bool whole);
 void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change);
-void mhs_settle_note_gap(struct mhs *mhs);
 
 /* server */
 bool mhs_server_leaves(const struct mhs_server *s);
@@ -70,7 +72,6 @@ void mhs_slots_exit(void);
 void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks);
 void mhs_slots_build(struct mhs *mhs);
 void mhs_slots_track_all(struct mhs *mhs);
-void mhs_slots_track_older(struct mhs *mhs);
 
 /* time */
 unsigned int mhs_time_hold_ms(const struct mhs *mhs);
@@ -99,12 +100,6 @@ static inline bool mhs_time_due(unsigned long then, unsigned long *delay)
 static inline void mhs_queue(struct mhs *mhs, unsigned long delay)
 {
 	mod_delayed_work(mhs_slots_wq, &mhs->work, delay);
-}
-
-/* Take the first index that is free, or -ENOSPC, -ENOMEM */
-static inline int mhs_server_index(struct mhs *mhs)
-{
-	return ida_alloc_range(&mhs->indexes, 1, MHS_IDX_MAX, GFP_KERNEL);
 }
 
 /* Jiffies that must pass between two rebuilds: four times the last one's */

@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: where does a packet go? */
 #include "ip_vs_mhs_decide.h"
 
-static u32 decide_act(enum mhs_act act)
+static mhs_verdict_t decide_act(enum mhs_act act)
 {
 	return mhs_verdict(act, MHS_CNT_MAX, 0);
 }
@@ -10,22 +10,22 @@ static u32 decide_act(enum mhs_act act)
 /* The core makes the entry of a new flow.  With a persistence template it does
  * not call schedule(), which marks the slot tracked: the verdict asks for that.
  */
-static u32 decide_tracks(void)
+static mhs_verdict_t decide_tracks(void)
 {
 	return mhs_verdict(MHS_CORE, MHS_CNT_MAX, MHS_TRACKS);
 }
 
 /* May an older flow get an entry?  If not, the pin phase ends the flow. */
-static bool decide_may_pin(u32 server, u32 facts)
+static bool decide_may_pin(mhs_srv_t server, mhs_facts_t facts)
 {
 	return !(facts & (MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY)) &&
 	       !(server & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN));
 }
 
 /* A packet of an older flow, or of a new flow to the server of a stable slot */
-static u32 decide_to_old(u32 w, u32 old, u32 facts)
+static mhs_verdict_t decide_to_old(u32 w, mhs_srv_t old, mhs_facts_t facts)
 {
-	u32 flags = 0;
+	mhs_verdict_t flags = 0;
 
 	if (!(old & MHS_SRV_KNOWN))
 		return decide_act(MHS_CORE);
@@ -48,7 +48,7 @@ static u32 decide_to_old(u32 w, u32 old, u32 facts)
 }
 
 /* The candidate takes no new flow.  Without another one the core sends ICMP. */
-static u32 decide_elsewhere(u32 cand, u32 facts)
+static mhs_verdict_t decide_elsewhere(mhs_srv_t cand, mhs_facts_t facts)
 {
 	if (facts & MHS_ASK_SEARCHED || !mhs_decide_searches(cand, facts))
 		return decide_act(MHS_CORE);
@@ -59,11 +59,12 @@ static u32 decide_elsewhere(u32 cand, u32 facts)
  * go there.  A deleted old server may be dead: then the flow goes to the
  * candidate and the slot is cut, which ends the flows of the old server.
  */
-static u32 decide_new_without(u32 w, u32 old, u32 cand, u32 facts)
+static mhs_verdict_t decide_new_without(u32 w, mhs_srv_t old, mhs_srv_t cand,
+					mhs_facts_t facts)
 {
 	bool cut = !(old & MHS_SRV_KNOWN) || old & MHS_SRV_GONE;
 	enum mhs_cnt count = cut ? MHS_CNT_CAND : MHS_CNT_OLD;
-	u32 server = cut ? cand : old;
+	mhs_srv_t server = cut ? cand : old;
 
 	if (!(server & MHS_SRV_CARRIER) || server & MHS_SRV_NEW_ENTRY ||
 	    (cut && facts & MHS_ASK_SEARCHED))
@@ -74,7 +75,8 @@ static u32 decide_new_without(u32 w, u32 old, u32 cand, u32 facts)
 			   (cut ? MHS_TO_CAND | MHS_CUTS : 0));
 }
 
-static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
+static mhs_verdict_t decide_new_flow(u32 w, mhs_srv_t old, mhs_srv_t cand,
+				     mhs_facts_t facts)
 {
 	if (mhs_slot_cand(w) == MHS_IDX_NONE)
 		return decide_act(MHS_CORE);
@@ -91,7 +93,7 @@ static u32 decide_new_flow(u32 w, u32 old, u32 cand, u32 facts)
 /* May UDP that is to stay have flows to the old server without an entry?  Not
  * if it is deleted, nor if all its flows have got entries for a pin time.
  */
-static bool udp_has_older(u32 old)
+static bool udp_has_older(mhs_srv_t old)
 {
 	return (old & (MHS_SRV_KNOWN | MHS_SRV_GONE)) == MHS_SRV_KNOWN &&
 	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_COUNTS);
@@ -100,24 +102,25 @@ static bool udp_has_older(u32 old)
 /* Plain UDP.  Clients that use a port per query make each packet a flow: mhs
  * makes entries only for flows that need one, are to stay or have left one.
  */
-static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
+static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
+				mhs_facts_t facts)
 {
-	/* Out of service since the last rebuild: the slot is as good as held */
-	bool now = mhs_slot_stable(w) && !(old & MHS_SRV_IN);
+	bool stable = mhs_slot_stable(w);
 	bool one = facts & MHS_SVC_ONE_PACKET;
-	bool stays = facts & MHS_PKT_STAYS ?
-		     (now || mhs_slot_holding(w)) && udp_has_older(old) :
-		     mhs_slot_holding(w) && !one && old & MHS_SRV_IN;
-	bool pins = facts & MHS_SVC_STATEFUL ||
-		    (facts & MHS_PKT_STAYS && (now || !mhs_slot_stable(w)));
-	enum mhs_cnt count = stays ? MHS_CNT_OLD : MHS_CNT_CAND;
-	u32 to = stays ? 0 : MHS_TO_CAND;
-	u32 server = stays ? old : cand;
+	bool may_stay = facts & MHS_PKT_STAYS;
+	/* Out of service since the last rebuild: the slot is as good as held */
+	bool held = mhs_slot_holding(w) ||
+		    (may_stay && stable && !(old & MHS_SRV_IN));
+	bool stays = held && (may_stay ? udp_has_older(old) :
+					 !one && old & MHS_SRV_IN);
+	bool pins = facts & MHS_SVC_STATEFUL || (may_stay && (held || !stable));
+	enum mhs_cnt count = stable ? MHS_CNT_STATELESS :
+			     stays ? MHS_CNT_OLD : MHS_CNT_CAND;
+	mhs_verdict_t to = stays ? 0 : MHS_TO_CAND;
+	mhs_srv_t server = stays ? old : cand;
 
 	if (!stays && !mhs_decide_takes(cand))
 		return decide_elsewhere(cand, facts);
-	if (mhs_slot_stable(w))
-		count = MHS_CNT_STATELESS;
 	if (facts & MHS_PKT_ERROR)
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
 	/* An entry would keep the flow on a server of a table not yet final */
@@ -137,7 +140,8 @@ static u32 decide_udp(u32 w, u32 old, u32 cand, u32 facts)
 	return mhs_verdict(MHS_NEW, MHS_CNT_MAX, to | MHS_BEGINS);
 }
 
-static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
+static mhs_verdict_t decide_error(u32 w, mhs_srv_t old, mhs_srv_t cand,
+				  mhs_facts_t facts)
 {
 	if (facts & MHS_SVC_SETTLING)
 		return decide_act(MHS_CORE);
@@ -156,26 +160,23 @@ static u32 decide_error(u32 w, u32 old, u32 cand, u32 facts)
  * Context: any.
  * Return: the verdict.
  */
-u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts)
+mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
+			 mhs_facts_t facts)
 {
 	bool fresh = facts & MHS_PKT_FRESH;
 
 	/* Nothing that may be a new flow goes to a deleted server */
 	if (facts & MHS_PKT_ODD && old & MHS_SRV_GONE)
 		facts |= MHS_PKT_CONNLESS;
-	/* Almost all packets; what follows would say the same */
-	if (old == (MHS_SRV_IN | MHS_SRV_KNOWN | MHS_SRV_CARRIER) &&
-	    mhs_slot_stable(w) &&
-	    !(facts & (MHS_PKT_ERROR | MHS_SVC_ONE_PACKET | MHS_SVC_PERSISTENT |
-		       MHS_SVC_UNSURE | MHS_SVC_STATEFUL | MHS_SVC_SETTLING)))
+	/* What follows would say the same */
+	if (mhs_decide_is_short(w, old, facts))
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
 				   fresh ? MHS_BEGINS :
 				   facts & MHS_PKT_CONNLESS ? MHS_TO_CAND : 0);
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
-	/* Persistence, or another scheduler by mark, may choose the server */
-	if ((fresh || facts & MHS_PKT_CONNLESS) &&
-	    facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE))
+	/* Persistence may choose the server */
+	if ((fresh || facts & MHS_PKT_CONNLESS) && facts & MHS_SVC_PERSISTENT)
 		return decide_tracks();
 	/* Also while the table is not final: nobody resends plain UDP */
 	if (facts & MHS_PKT_CONNLESS)

@@ -22,52 +22,60 @@
  *
  * The core passes a mid-flow packet without an entry to the local stack, which
  * resets the connection.  A flow without an entry thus never goes to the core
- * while the slot has a server for the flow.  Persistence, an upper threshold or
- * an unknown mark affect new flows only.
+ * while the slot has a server for the flow.  Persistence and an upper threshold
+ * affect new flows only.
  */
 #ifndef _IP_VS_MHS_DECIDE_H
 #define _IP_VS_MHS_DECIDE_H
 
 #include "ip_vs_mhs_table.h"
 
+/* Sparse tells them apart: facts of a server, those of a question, a verdict */
+typedef u32 __bitwise mhs_srv_t;
+typedef u32 __bitwise mhs_facts_t;
+typedef u32 __bitwise mhs_verdict_t;
+
+#define MHS_SRV(N)	((__force mhs_srv_t)(N))
+#define MHS_FACT(N)	((__force mhs_facts_t)(N))
+#define MHS_FLAG(N)	((__force mhs_verdict_t)(N))
+
 /* Facts of a server: what struct mhs_server.state holds ... */
-#define MHS_SRV_IN		0x1U	/* listed, weight > 0: gets new flows */
-#define MHS_SRV_GONE		0x2U	/* deleted */
-#define MHS_SRV_NEW_ENTRY	0x4U	/* new flows need an entry */
-#define MHS_SRV_ALL_ENTRY	0x8U	/* all flows need entries: no carrier */
-#define MHS_SRV_FROZEN		0x10U	/* the carrier is for older flows */
+#define MHS_SRV_IN		MHS_SRV(0x1U)	/* listed, weight > 0: gets new flows */
+#define MHS_SRV_GONE		MHS_SRV(0x2U)	/* deleted */
+#define MHS_SRV_NEW_ENTRY	MHS_SRV(0x4U)	/* new flows need an entry */
+#define MHS_SRV_ALL_ENTRY	MHS_SRV(0x8U)	/* all flows need entries: no carrier */
+#define MHS_SRV_FROZEN		MHS_SRV(0x10U)	/* the carrier is for older flows */
 #define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN)
 /* ... and what mhs_ask_facts() adds; all 0 without a server */
-#define MHS_SRV_KNOWN		0x100U	/* there is a server */
-#define MHS_SRV_CARRIER		0x200U	/* the server has a carrier */
-#define MHS_SRV_FULL		0x400U	/* above the upper threshold */
-#define MHS_SRV_COUNTS		0x800U	/* a new threshold: pin older flows */
+#define MHS_SRV_KNOWN		MHS_SRV(0x100U)	/* there is a server */
+#define MHS_SRV_CARRIER		MHS_SRV(0x200U)	/* the server has a carrier */
+#define MHS_SRV_FULL		MHS_SRV(0x400U)	/* above the upper threshold */
+#define MHS_SRV_COUNTS		MHS_SRV(0x800U)	/* a new threshold: pin older flows */
 
 /* Facts of the service: its flags, with the values of IP_VS_SVC_F_* ... */
-#define MHS_SVC_PERSISTENT	0x1U
-#define MHS_SVC_ONE_PACKET	0x4U
-#define MHS_SVC_FALLBACK	0x8U	/* flag-1: pass over full servers */
+#define MHS_SVC_PERSISTENT	MHS_FACT(0x1U)
+#define MHS_SVC_ONE_PACKET	MHS_FACT(0x4U)
+#define MHS_SVC_FALLBACK	MHS_FACT(0x8U)	/* flag-1: pass over full servers */
 #define MHS_SVC_FLAGS		(MHS_SVC_PERSISTENT | MHS_SVC_ONE_PACKET | \
 				 MHS_SVC_FALLBACK)
 /* ... and its state */
-#define MHS_SVC_SETTLING	0x100U	/* the table is not final yet */
-#define MHS_SVC_BACKUP		0x200U	/* the sync daemon adds entries */
-#define MHS_SVC_STATEFUL	0x400U	/* stateless=0: all flows get entries */
-#define MHS_SVC_UNSURE		0x800U	/* another scheduler may own the mark */
+#define MHS_SVC_SETTLING	MHS_FACT(0x100U)	/* the table is not final yet */
+#define MHS_SVC_BACKUP		MHS_FACT(0x200U)	/* the sync daemon adds entries */
+#define MHS_SVC_STATEFUL	MHS_FACT(0x400U)	/* stateless=0: all flows get entries */
 /* Facts of the packet */
-#define MHS_PKT_FRESH		0x10000U	/* begins a flow */
-#define MHS_PKT_ENDS		0x20000U	/* ends a flow, or has none */
-#define MHS_PKT_CONNLESS	0x40000U	/* plain UDP */
-#define MHS_PKT_ERROR		0x80000U	/* ICMP error about a flow */
-#define MHS_PKT_NO_PORT		0x100000U	/* client port 0: no entry */
-#define MHS_PKT_LEFT		0x200000U	/* left an expiring entry */
-#define MHS_PKT_UNNAMED		0x400000U	/* its connection ID names none */
-#define MHS_PKT_STAYS		0x800000U	/* plain UDP that is to stay */
-#define MHS_PKT_ANSWERS		0x4000000U	/* goes on with a handshake */
-#define MHS_PKT_ODD		0x8000000U	/* perhaps QUIC, perhaps not */
+#define MHS_PKT_FRESH		MHS_FACT(0x10000U)	/* begins a flow */
+#define MHS_PKT_ENDS		MHS_FACT(0x20000U)	/* ends a flow, or has none */
+#define MHS_PKT_CONNLESS	MHS_FACT(0x40000U)	/* plain UDP */
+#define MHS_PKT_ERROR		MHS_FACT(0x80000U)	/* ICMP error about a flow */
+#define MHS_PKT_NO_PORT		MHS_FACT(0x100000U)	/* client port 0: no entry */
+#define MHS_PKT_LEFT		MHS_FACT(0x200000U)	/* left an expiring entry */
+#define MHS_PKT_UNNAMED		MHS_FACT(0x400000U)	/* its connection ID names none */
+#define MHS_PKT_STAYS		MHS_FACT(0x800000U)	/* plain UDP that is to stay */
+#define MHS_PKT_ANSWERS		MHS_FACT(0x4000000U)	/* goes on with a handshake */
+#define MHS_PKT_ODD		MHS_FACT(0x8000000U)	/* perhaps QUIC, perhaps not */
 /* Facts of a second question */
-#define MHS_ASK_NO_ENTRY	0x1000000U	/* entry limit, or no memory */
-#define MHS_ASK_SEARCHED	0x2000000U	/* candidate from a search */
+#define MHS_ASK_NO_ENTRY	MHS_FACT(0x1000000U)	/* entry limit, or no memory */
+#define MHS_ASK_SEARCHED	MHS_FACT(0x2000000U)	/* candidate from a search */
 
 /* Counters of a service; the order is that of the columns in /proc */
 enum mhs_cnt {
@@ -103,53 +111,68 @@ enum mhs_act {
 #define MHS_ACT			0x7U	/* enum mhs_act */
 #define MHS_COUNT_SHIFT		4
 #define MHS_COUNT		(0xfU << MHS_COUNT_SHIFT)
-#define MHS_TO_CAND		0x100U	/* to the candidate, not to old */
-#define MHS_BEGINS		0x200U	/* a flow begins, for the statistics */
-#define MHS_TRACKS		0x400U	/* mark the slot tracked first */
-#define MHS_CUTS		0x800U	/* first cut the slot, else drop */
-#define MHS_UNNAMED		0x1000U	/* in a lane: to count */
+#define MHS_TO_CAND		MHS_FLAG(0x100U)	/* to the candidate, not to old */
+#define MHS_BEGINS		MHS_FLAG(0x200U)	/* a flow begins, for the statistics */
+#define MHS_TRACKS		MHS_FLAG(0x400U)	/* mark the slot tracked first */
+#define MHS_CUTS		MHS_FLAG(0x800U)	/* first cut the slot, else drop */
+#define MHS_UNNAMED		MHS_FLAG(0x1000U)	/* in a lane: to count */
 
-static inline u32 mhs_verdict_act(u32 v)
+static inline enum mhs_act mhs_verdict_act(mhs_verdict_t v)
 {
-	return v & MHS_ACT;
+	return (__force u32)v & MHS_ACT;
 }
 
-static inline enum mhs_cnt mhs_verdict_count(u32 v)
+static inline enum mhs_cnt mhs_verdict_count(mhs_verdict_t v)
 {
-	return (v & MHS_COUNT) >> MHS_COUNT_SHIFT;
+	return ((__force u32)v & MHS_COUNT) >> MHS_COUNT_SHIFT;
 }
 
-static inline u32 mhs_verdict(enum mhs_act act, enum mhs_cnt count, u32 flags)
+static inline mhs_verdict_t mhs_verdict(enum mhs_act act, enum mhs_cnt count,
+					mhs_verdict_t flags)
 {
-	return act | (u32)count << MHS_COUNT_SHIFT | flags;
+	return (__force mhs_verdict_t)(act | (u32)count << MHS_COUNT_SHIFT) |
+	       flags;
 }
 
 /* Must the caller look for an entry before the decision? */
-static inline bool mhs_decide_looks(u32 w, u32 facts)
+static inline bool mhs_decide_looks(u32 w, mhs_facts_t facts)
 {
 	return mhs_slot_tracked(w) ||
-	       facts & (MHS_SVC_SETTLING | MHS_SVC_PERSISTENT | MHS_SVC_UNSURE |
-			MHS_SVC_BACKUP);
+	       facts & (MHS_SVC_SETTLING | MHS_SVC_PERSISTENT | MHS_SVC_BACKUP);
 }
 
-static inline bool mhs_decide_takes(u32 server)
+static inline bool mhs_decide_takes(mhs_srv_t server)
 {
 	return (server & (MHS_SRV_IN | MHS_SRV_FULL)) == MHS_SRV_IN;
 }
 
 /* May another server take the flow?  If full, only by a flag, as in mh. */
-static inline bool mhs_decide_searches(u32 server, u32 facts)
+static inline bool mhs_decide_searches(mhs_srv_t server, mhs_facts_t facts)
 {
 	return !(server & MHS_SRV_IN) || facts & MHS_SVC_FALLBACK;
 }
 
 /* May a connection ID, which makes no entry, name the server? */
-static inline bool mhs_decide_names(u32 server)
+static inline bool mhs_decide_names(mhs_srv_t server)
 {
 	return server & MHS_SRV_CARRIER &&
 	       !(server & (MHS_SRV_NEW_ENTRY | MHS_SRV_METHOD));
 }
 
-u32 mhs_decide(u32 w, u32 old, u32 cand, u32 facts);
+/* Does the packet, like almost all, just go to the server of its slot?  What
+ * mhs_decide() would say then is MHS_FORWARD, MHS_CNT_STATELESS.
+ */
+static inline bool mhs_decide_is_short(u32 w, mhs_srv_t server,
+				       mhs_facts_t facts)
+{
+	return server == (MHS_SRV_IN | MHS_SRV_KNOWN | MHS_SRV_CARRIER) &&
+	       mhs_slot_stable(w) &&
+	       !(facts & (MHS_PKT_ERROR | MHS_SVC_ONE_PACKET |
+			  MHS_SVC_PERSISTENT | MHS_SVC_STATEFUL |
+			  MHS_SVC_SETTLING));
+}
+
+mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
+			 mhs_facts_t facts);
 
 #endif /* _IP_VS_MHS_DECIDE_H */

@@ -2,23 +2,27 @@
 /* IPVS stateless Maglev scheduler: connection entries and their limit */
 #include "ip_vs_mhs_pkt.h"
 
+static bool entries_below(const struct mhs_entries *e, u32 limit)
+{
+	return atomic_read(&e->made) + READ_ONCE(e->counted) < limit;
+}
+
 /* May the service have one more entry, up to @limit?  If so, it counts as made;
  * net_work() finds the room that ended entries leave.  A flood may go to every
  * service: all together have a limit, too, a third of which is for older flows.
  */
 bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins)
 {
-	int total = READ_ONCE(mhs->net->max_total_entries);
-	u32 counted = READ_ONCE(mhs->counted);
+	struct mhs_entries *own = &mhs->entries, *all = &mhs->net->entries;
+	u32 total = READ_ONCE(mhs->net->max_total_entries);
 
 	if (begins)
 		total -= total / 3;
-	if (atomic_read(&mhs->ipvs->conn_count) - READ_ONCE(mhs->net->others) >=
-	    total)
+	/* The reads keep a flood above a limit from writing the cache lines */
+	if (!entries_below(own, limit) || !entries_below(all, total))
 		return false;
-	/* The read keeps a flood above the limit from writing the cache line */
-	return atomic_read(&mhs->made) + counted < limit &&
-	       atomic_inc_return(&mhs->made) + counted <= limit;
+	atomic_inc(&all->made);
+	return atomic_inc_return(&own->made) + READ_ONCE(own->counted) <= limit;
 }
 
 /* May mhs send the packets of an entry, which saves the core a second lookup?
@@ -63,16 +67,18 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  * what is dropped sends it again; the wrong server's answer would end the flow.
  *
  * The core zeroes delta, and uses in_seq and out_seq only with a helper or
- * IP_VS_CONN_F_SEQ_MASK, which entries here have not:
- *	in_seq.delta		when the claim was made; 0: no claim
- *	in_seq.previous_delta	number of the first SYN of the claim
- *	out_seq.init_seq	bytes in that SYN
- *	in_seq.init_seq		number of the latest SYN
- *	out_seq.previous_delta	bytes in that SYN
- *	out_seq.delta		when the latest one went elsewhere;
- *				ENTRY_BARE: never, and a packet made the entry
- *				that began no flow; 0: never
+ * IP_VS_CONN_F_SEQ_MASK, which entries here have not.
  */
+#define CLAIM_MADE(CP)		((CP)->in_seq.delta)	/* when; 0: no claim */
+#define CLAIM_FIRST(CP)		((CP)->in_seq.previous_delta) /* SYN's number */
+#define CLAIM_FIRST_BYTES(CP)	((CP)->out_seq.init_seq)	/* in that SYN */
+#define CLAIM_LATEST(CP)	((CP)->in_seq.init_seq)	/* the latest SYN's */
+#define CLAIM_LATEST_BYTES(CP)	((CP)->out_seq.previous_delta)
+/* When the latest SYN went elsewhere; 0: never, ENTRY_BARE: never, and a packet made
+ * the entry that began no flow
+ */
+#define CLAIM_ELSEWHERE(CP)	((CP)->out_seq.delta)
+
 #define CLAIM_YOUNG	(5 * HZ)	/* a handshake, two packets lost */
 #define CLAIM_TIMEOUT	(10 * HZ)	/* of a claim without traffic */
 #define CLAIM_UNCLEAR	HZ
@@ -101,8 +107,8 @@ static const struct tcphdr *claim_tcp(const struct mhs_packet *p,
 static void claim_note(const struct mhs_packet *p, struct ip_vs_conn *cp,
 		       const struct tcphdr *th)
 {
-	WRITE_ONCE(cp->in_seq.init_seq, ntohl(th->seq));
-	WRITE_ONCE(cp->out_seq.previous_delta,
+	WRITE_ONCE(CLAIM_LATEST(cp), ntohl(th->seq));
+	WRITE_ONCE(CLAIM_LATEST_BYTES(cp),
 		   p->skb->len - p->iph.len - 4 * th->doff);
 }
 
@@ -125,10 +131,10 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	    ip_vs_conn_uses_old_conntrack(cp, p->skb))
 		entry_clear_nfct(cp);
 	claim_note(p, cp, th);
-	WRITE_ONCE(cp->in_seq.previous_delta, cp->in_seq.init_seq);
-	WRITE_ONCE(cp->out_seq.init_seq, cp->out_seq.previous_delta);
+	WRITE_ONCE(CLAIM_FIRST(cp), CLAIM_LATEST(cp));
+	WRITE_ONCE(CLAIM_FIRST_BYTES(cp), CLAIM_LATEST_BYTES(cp));
 	/* Pairs with entry_whose(): who sees the claim sees its numbers */
-	smp_store_release(&cp->in_seq.delta, CLAIM_NOW);
+	smp_store_release(&CLAIM_MADE(cp), CLAIM_NOW);
 }
 
 /* Make an entry, with a reference; NULL without memory or room in the table */
@@ -152,7 +158,7 @@ struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
 	if (cp && kind == MHS_CNT_NEW)
 		claim_begin(p, cp);
 	else if (cp && !(q->facts & MHS_PKT_CONNLESS) && !READ_ONCE(cp->app))
-		WRITE_ONCE(cp->out_seq.delta, ENTRY_BARE);
+		WRITE_ONCE(CLAIM_ELSEWHERE(cp), ENTRY_BARE);
 	return cp;
 }
 
@@ -168,7 +174,7 @@ bool mhs_entry_is_claim(const struct ip_vs_conn *cp)
 {
 	u16 state = READ_ONCE(cp->state);
 
-	return READ_ONCE(cp->in_seq.delta) && cp->protocol == IPPROTO_TCP &&
+	return READ_ONCE(CLAIM_MADE(cp)) && cp->protocol == IPPROTO_TCP &&
 	       claim_can(cp) &&
 	       (state == IP_VS_TCP_S_SYN_RECV || state == IP_VS_TCP_S_SYNACK ||
 		state == IP_VS_TCP_S_NONE);
@@ -195,9 +201,9 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	struct tcphdr _th;
 
 	/* Pairs with the release in claim_begin() */
-	claim = smp_load_acquire(&cp->in_seq.delta);
+	claim = smp_load_acquire(&CLAIM_MADE(cp));
 	/* Pairs with the release in entry_try() */
-	tried = smp_load_acquire(&cp->out_seq.delta);
+	tried = smp_load_acquire(&CLAIM_ELSEWHERE(cp));
 	if (likely(!claim && tried <= ENTRY_BARE) || !claim_can(cp))
 		return OF_ENTRY;
 	/* After both were read: neither lies in the future */
@@ -211,20 +217,20 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	if (!th)
 		return OF_ENTRY;
 	seq = ntohl(th->seq);
-	first = READ_ONCE(cp->in_seq.previous_delta);
-	latest = READ_ONCE(cp->in_seq.init_seq);
+	first = READ_ONCE(CLAIM_FIRST(cp));
+	latest = READ_ONCE(CLAIM_LATEST(cp));
 	if (p->facts & MHS_PKT_FRESH) {
 		if (claim) {
 			claim_note(p, cp, th);
-			WRITE_ONCE(cp->out_seq.delta, 0);
+			WRITE_ONCE(CLAIM_ELSEWHERE(cp), 0);
 		}
 		return OF_ENTRY;
 	}
-	if (claim_ends(seq, latest, READ_ONCE(cp->out_seq.previous_delta))) {
+	if (claim_ends(seq, latest, READ_ONCE(CLAIM_LATEST_BYTES(cp)))) {
 		if (tried)
 			return OF_NEWER;
 	} else if (!claim ||
-		   !claim_ends(seq, first, READ_ONCE(cp->out_seq.init_seq))) {
+		   !claim_ends(seq, first, READ_ONCE(CLAIM_FIRST_BYTES(cp)))) {
 		if ((tried && now - tried < CLAIM_UNCLEAR &&
 		     claim_near(seq, latest)) ||
 		    (claim && now - claim < CLAIM_UNCLEAR &&
@@ -232,7 +238,7 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 			return OF_EITHER;
 		return claim ? OF_OLDER : OF_ENTRY;
 	}
-	WRITE_ONCE(cp->in_seq.delta, 0);
+	WRITE_ONCE(CLAIM_MADE(cp), 0);
 	return OF_ENTRY;
 }
 
@@ -336,7 +342,7 @@ static enum leaves entry_leaves(const struct mhs_ask *q,
 				const struct mhs_packet *p,
 				const struct ip_vs_conn *cp)
 {
-	bool bare = READ_ONCE(cp->out_seq.delta) && claim_can(cp);
+	bool bare = READ_ONCE(CLAIM_ELSEWHERE(cp)) && claim_can(cp);
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
 	u16 state = READ_ONCE(cp->state);
 	bool stays, listed;
@@ -377,7 +383,7 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 	/* conn_reuse_mode: the core may reschedule a SYN, but not in a claim */
 	opens = p->iph.protocol == IPPROTO_TCP ?
 		p->opens && !mhs_entry_is_claim(cp) :
-		q->facts & MHS_PKT_FRESH;
+		!!(q->facts & MHS_PKT_FRESH);
 	if (listed && !opens && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));
@@ -419,7 +425,7 @@ static bool entry_try(const struct mhs_ask *q, struct mhs_packet *p,
 		claim_note(p, cp, th);
 	}
 	/* Pairs with entry_whose(): who sees the time sees the number */
-	smp_store_release(&cp->out_seq.delta, CLAIM_NOW);
+	smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
 	*verdict = mhs_xmit(mhs, by, p, MHS_STAT_IN | MHS_STAT_CONN);
@@ -476,8 +482,8 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
  * @verdict: set to the verdict of the hook if the packet is handled
  *
  * Plain UDP that leaves its entry does not go to the core, which would find the
- * entry until its last user puts it.  A new flow goes there if persistence or
- * another scheduler may choose its server.
+ * entry until its last user puts it.  A new flow goes there if persistence may
+ * choose its server.
  *
  * A packet that a claim refuses makes no entry while the claim is young: the
  * core would find that entry first, and one forged packet would break a new
@@ -490,7 +496,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		      unsigned int *verdict)
 {
-	bool ours = !(q->facts & (MHS_SVC_PERSISTENT | MHS_SVC_UNSURE));
+	bool ours = !(q->facts & MHS_SVC_PERSISTENT);
 	struct ip_vs_conn *cp, *new = NULL;
 	struct mhs *mhs = q->mhs;
 	enum leaves leaves;
@@ -505,7 +511,7 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 	whose = entry_whose(p, cp);
 	if (unlikely(whose == OF_OLDER)) {
 		/* 0: another CPU has just seen the handshake end */
-		claim = READ_ONCE(cp->in_seq.delta);
+		claim = READ_ONCE(CLAIM_MADE(cp));
 		if (!claim || CLAIM_NOW - claim < CLAIM_YOUNG) {
 			q->facts |= MHS_ASK_NO_ENTRY;
 			/* Whoever waits for an entry of each flow waits on */

@@ -19,7 +19,7 @@
  * whatever a flood of SYNs has made.
  */
 static struct ip_vs_conn *hook_entry(const struct mhs_ask *q,
-				     struct mhs_packet *p, u32 act)
+				     struct mhs_packet *p, enum mhs_act act)
 {
 	const struct mhs_net *mn = q->mhs->net;
 	u32 limit = READ_ONCE(mn->max_entries);
@@ -40,8 +40,10 @@ static struct ip_vs_conn *hook_entry(const struct mhs_ask *q,
 /* Decide about a packet without an entry, and carry out the verdict */
 static unsigned int hook_act(struct mhs_ask *q, struct mhs_packet *p)
 {
-	u32 v, act, stats = MHS_STAT_IN;
+	u32 stats = MHS_STAT_IN;
 	struct ip_vs_conn *cp;
+	enum mhs_act act;
+	mhs_verdict_t v;
 
 	for (;;) {
 		v = mhs_ask(q);
@@ -51,14 +53,15 @@ static unsigned int hook_act(struct mhs_ask *q, struct mhs_packet *p)
 		cp = hook_entry(q, p, act);
 		if (cp) {
 			mhs_count_verdict(q->mhs, v);
-			return mhs_entry_first(q->mhs, p, cp, v & MHS_STAT_CONN);
+			return mhs_entry_first(q->mhs, p, cp, v & MHS_BEGINS ?
+					       MHS_STAT_CONN : 0);
 		}
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
 	if (unlikely(v & (MHS_CUTS | MHS_BEGINS))) {
 		if (v & MHS_CUTS && !mhs_ask_cut(q))
 			return NF_DROP;
-		stats |= v & MHS_STAT_CONN;
+		stats |= v & MHS_BEGINS ? MHS_STAT_CONN : 0;
 	}
 	mhs_count_verdict(q->mhs, v);
 	/* The core makes no entry for AH and ESP */
@@ -101,11 +104,9 @@ static __always_inline unsigned int
 hook_request(struct mhs *mhs, struct mhs_packet *p)
 {
 	unsigned int verdict;
-	u32 facts = p->facts;
+	mhs_facts_t facts = p->facts;
 	struct mhs_ask q;
 
-	if (p->skb->mark && mhs_svc_unsure(mhs, p->skb->mark))
-		facts |= MHS_SVC_UNSURE;
 	if (p->iph.protocol == IPPROTO_UDP)
 		facts |= mhs_proto_udp_facts(mhs, p->dport, facts);
 	if (unlikely(!p->sport))

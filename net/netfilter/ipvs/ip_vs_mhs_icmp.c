@@ -91,7 +91,7 @@ static struct mhs_server *
 icmp_server(struct mhs *mhs, const struct mhs_packet *p,
 	    const struct mhs_error *e)
 {
-	u32 facts = MHS_PKT_ERROR;
+	mhs_facts_t facts = MHS_PKT_ERROR;
 	struct ip_vs_conn *cp;
 	struct mhs_ask q;
 	bool claim;
@@ -214,16 +214,14 @@ out:
 static struct mhs_server *icmp_marked(struct mhs_net *mn, __be32 addr)
 {
 	u32 now = jiffies;
-	const struct mhs_hash *hash = rcu_dereference(mn->hash);
 	struct mhs_server *s;
 	struct mhs *mhs;
 	int i;
 
-	if (!hash || !READ_ONCE(mn->fwm_services) ||
-	    READ_ONCE(mn->marked_at) == now)
+	if (!READ_ONCE(mn->fwm_services) || READ_ONCE(mn->marked_at) == now)
 		return NULL;
 	WRITE_ONCE(mn->marked_at, now);
-	hash_for_each_rcu(hash->services, i, mhs, node) {
+	hash_for_each_rcu(mn->by_key, i, mhs, node) {
 		s = mhs->fwmark ? mhs_cid_server(mhs, addr) : NULL;
 		if (s)
 			return s;

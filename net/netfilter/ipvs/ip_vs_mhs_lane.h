@@ -1,17 +1,61 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: a packet in a lane, and the records that
- * lanes ask.
+/* IPVS stateless Maglev scheduler: its lane, a module of its own, and what that
+ * and the scheduler have of each other.
+ *
+ *	ip_vs_mhs_lane_main.c	 module, namespaces; what makes records old
+ *	ip_vs_mhs_lane_xdp.c	 the lane of XDP programs
+ *	ip_vs_mhs_lane_ingress.c the lane at the ingress hook of devices
+ *	ip_vs_mhs_lane_record.c	 makes the records
+ *
+ * A file calls only files below it in this list, and no file of the scheduler.
+ *
+ * Two modules
+ * -----------
+ *
+ *	The scheduler takes the lane's struct mhs_lane_module by symbol_request()
+ *	when a sysctl first asks for a lane, and holds the lane's module from then
+ *	until its own module goes.  The lane holds nothing of the scheduler: an XDP
+ *	program that is attached holds the lane alone, and while no scheduler is
+ *	there, or none that has asked for a lane, all frames go up.
+ *	Both modules read the structs of each other's headers.  MHS_STRUCTS, a
+ *	checksum of all headers, is in both: the scheduler uses no lane that has
+ *	another one.
+ *
+ *	locks			api_lock of the scheduler, which all writes of both
+ *				sysctls take, in all namespaces; then RTNL
+ *	mhs_lane_xdp_net_id	written by attach(), under api_lock.  Frames acquire it,
+ *				and see the decide() that was set before.  Between
+ *				attach(0) and the end of the scheduler's namespaces a
+ *				grace period passes
+ *	mhs_net.lane_net	written once under api_lock, and by the exit of the
+ *				namespace, which waits for a grace period before it
+ *				frees the struct; by then both sysctls, the file in
+ *				/proc, the notifiers and the hooks are gone.  Others
+ *				read under RCU or api_lock
+ *	lane_net.ingress	under RTNL; dev is NULL where no hook is; packets use
+ *				none of it.  A device that goes takes its hook along
+ *	the rest of lane_net	by packets, see below
+ *	server.lane, mhs.local_generation
+ *				by packets, see below; freed with their owners, which
+ *				packets find under RCU
+ *
+ *	Order of the end: services, which hold the scheduler; attach(0);
+ *	mhs_net.lane_net of each namespace; the scheduler; programs; the lane.
+ *
+ * Records
+ * -------
  *
  * A packet asks neither routes nor neighbours nor devices.  A server has a
  * record of the way to it, a service one of its address, a namespace one of
  * each device that receives.  Each record has the generation in which it was
  * made, and holds while the namespace has that generation: the sum of counters
- * that only grow, so that a change of any makes another sum:
+ * that only grow, as long as there is a struct mhs_net, so that a change of any makes
+ * another sum:
  *
  *	routes, rules, IPsec		the kernel's rt_genid_*(); what they do
  *					not count, the notifier of routes
  *	devices, redirects		their notifiers
- *	servers, services, sysctls	whoever changes them
+ *	servers, services, sysctls	the scheduler, by mhs_lane_changed()
  *	next hop, in ways only		one of MHS_LANE_HOPS counters: a
  *					neighbour that changes ages few records
  *	all else, as the sync daemon	time, see mhs_lane_generation()
@@ -39,7 +83,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/netfilter.h>
-#include <linux/seq_file.h>
+#include <linux/notifier.h>
 
 /* Generations are odd; 0 before the first */
 #define MHS_LANE_CLAIMED	2U
@@ -89,17 +133,11 @@ struct mhs_lane_in {
 	const struct net_device	*dev;
 };
 
-struct mhs_lane_net {
-	atomic_t		generation;
-	struct mhs_lane_in in[MHS_LANE_INS];	/* by device */
-	atomic_t		next_hops[MHS_LANE_HOPS];
-};
-
 /* What is counted in @counter has changed: records of before are out of date */
 static inline void mhs_lane_changed(atomic_t *counter)
 {
-	/* Pairs with the read barriers in mhs_lane_open(), ..._is_local()
-	 * and ..._way_find(): who sees the new count sees the change.
+	/* Pairs with the read barriers in mhs_lane_record_in(), _local() and
+	 * _way(): who sees the new count sees the change.
 	 */
 	smp_mb__before_atomic();
 	atomic_inc(counter);
@@ -122,7 +160,7 @@ static inline bool mhs_lane_claim(u32 *generation, u32 was, u32 now)
 enum mhs_lane {
 	MHS_LANE_FORWARDED,
 	MHS_LANE_OFF,		/* lane=0, or IPVS is off here */
-	MHS_LANE_MARK,		/* a service by firewall mark may exist */
+	MHS_LANE_MARK,		/* a service by firewall mark exists */
 	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
 	MHS_LANE_BACKUP,	/* sync daemon's backup */
 	MHS_LANE_FRAME,		/* not to this device, or not plain TCP or UDP */
@@ -143,10 +181,29 @@ struct mhs_lane_stats {
 	unsigned long		n[MHS_LANE_MAX];
 };
 
+/* Devices that the sysctl ingress can name */
+#define MHS_INGRESS_DEVICES	16
+
+/* The lane's part of a namespace, from the first use to the end of struct mhs_net */
+struct mhs_lane_net {
+	struct mhs_lane_in	in[MHS_LANE_INS];	/* by device */
+	atomic_t		next_hops[MHS_LANE_HOPS];
+	struct mhs_lane_stats __percpu *stats;
+	struct mhs_net		*mn;
+	struct notifier_block	devices_nb;
+	struct notifier_block	routes_nb;
+	struct notifier_block	neighbours_nb;
+	struct nf_hook_ops	ingress[MHS_INGRESS_DEVICES];
+};
+
+/* Bytes from the network header on that a lane reads at most */
+#define MHS_LANE_HEADER_BYTES	(sizeof(struct ipv6hdr) + \
+				 sizeof(struct udphdr) + MHS_QUIC_BYTES)
+
 /* A packet in a lane.  The caller sets mn to bytes, and protocol */
 struct mhs_lane_packet {
 	struct mhs_net			*mn;
-	const struct mhs_hash		*hash;
+	struct mhs_lane_net		*lane;		/* of mn */
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */
@@ -161,26 +218,43 @@ struct mhs_lane_packet {
 	const union nf_inet_addr	*daddr;
 	__be16				sport;
 	__be16				dport;
-	u32				facts;		/* MHS_PKT_* */
-	u32				verdict;	/* of mhs_ask() */
+	mhs_facts_t			facts;
+	mhs_verdict_t			verdict;
 	struct mhs			*mhs;
 	struct mhs_server		*server;
 	struct mhs_lane_way		way;
 	union mhs_lane_head		head;
 };
 
-enum mhs_lane mhs_lane_ask(struct mhs_lane_packet *p, u32 fit);
-enum mhs_lane mhs_lane_open(struct mhs_lane_packet *p, u32 fit);
-bool mhs_lane_is_local(const struct mhs_lane_packet *p);
-enum mhs_lane mhs_lane_decide(struct mhs_lane_packet *p);
-enum mhs_lane mhs_lane_way_find(struct mhs_lane_packet *p);
-
 /* Packets of a service that lanes have forwarded, a mask of enum mhs_cnt */
 #define MHS_LANE_COUNTS		(BIT(MHS_CNT_LANE) | BIT(MHS_CNT_LANE_STABLE))
 
-int mhs_lane_show(struct seq_file *seq, void *v);
+/**
+ * struct mhs_lane_module - what ip_vs_mhs_lane exports, by its name
+ * @structs:	MHS_STRUCTS of its build; first in all versions
+ * @attach:	from now on frames find the namespaces by @net_id, the ID of the
+ *		scheduler's struct mhs_net; 0: none from now on, and none that did
+ *		so before is left.  @decide, a function of the scheduler, says
+ *		where a packet goes of which records do not tell: 0 to p->server,
+ *		else why the packet goes up; frames call it under RCU
+ * @net_init:	set mhs_net.lane_net; 0, or an error which changes nothing
+ * @net_exit:	remove it
+ * @devices:	write the names of devices with a hook
+ * @set_devices: give the devices named in @text a hook, and only these.  An error
+ *		leaves all as it was, but one of nf_register_net_hook() a part
+ *
+ * The scheduler calls all but @net_exit with its api_lock held; they may take RTNL.
+ */
+struct mhs_lane_module {
+	u32	structs;
+	void	(*attach)(unsigned int net_id,
+			  enum mhs_lane (*decide)(struct mhs_lane_packet *p));
+	int	(*net_init)(struct mhs_net *mn);
+	void	(*net_exit)(struct mhs_net *mn);
+	void	(*devices)(struct mhs_lane_net *lane, char *text, size_t size);
+	int	(*set_devices)(struct mhs_lane_net *lane, char *text);
+};
 
-unsigned int mhs_ingress_hook(void *priv, struct sk_buff *skb,
-			      const struct nf_hook_state *state);
+extern const struct mhs_lane_module ip_vs_mhs_lane;
 
 #endif /* _IP_VS_MHS_LANE_H */

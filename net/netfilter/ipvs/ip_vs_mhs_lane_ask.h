@@ -22,9 +22,22 @@
 #include "ip_vs_mhs_hash.h"
 #include "ip_vs_mhs_pkt.h"
 
-/* Bytes from the network header on that a lane reads at most */
-#define MHS_LANE_HEADER_BYTES	(sizeof(struct ipv6hdr) + \
-				 sizeof(struct udphdr) + MHS_QUIC_BYTES)
+/* xdp */
+extern unsigned int mhs_lane_xdp_net_id;	/* 0: no scheduler is there */
+
+int mhs_lane_xdp_register(void);
+
+/* ingress */
+unsigned int mhs_lane_ingress_hook(void *priv, struct sk_buff *skb,
+				   const struct nf_hook_state *state);
+
+/* record */
+extern enum mhs_lane (*mhs_lane_record_decide)(struct mhs_lane_packet *p);
+
+enum mhs_lane mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit);
+enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit);
+bool mhs_lane_record_local(const struct mhs_lane_packet *p);
+enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p);
 
 static __always_inline unsigned int lane_head(bool v6)
 {
@@ -33,7 +46,7 @@ static __always_inline unsigned int lane_head(bool v6)
 
 static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 {
-	u32 n = atomic_read(&mn->lane_net.generation) + rt_genid_ipv4(mn->net);
+	u32 n = atomic_read(&mn->generation) + rt_genid_ipv4(mn->net);
 	u64 now = get_jiffies_64();
 
 #if IS_ENABLED(CONFIG_IPV6)
@@ -48,14 +61,14 @@ static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 static __always_inline u32
 mhs_lane_generation_of(const struct mhs_lane_packet *p, u8 hop)
 {
-	return p->generation + 2 * atomic_read(&p->mn->lane_net.next_hops[hop]);
+	return p->generation + 2 * atomic_read(&p->lane->next_hops[hop]);
 }
 
 /* Devices made one after the other have different places */
 static __always_inline struct mhs_lane_in *
 lane_in(const struct mhs_lane_packet *p)
 {
-	return &p->mn->lane_net.in[(u32)p->in->ifindex % MHS_LANE_INS];
+	return &p->lane->in[(u32)p->in->ifindex % MHS_LANE_INS];
 }
 
 /* Is the namespace open, and the device that received the packet fit? */
@@ -64,7 +77,7 @@ static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
 	const struct mhs_lane_in *in = lane_in(p);
 
 	p->generation = mhs_lane_generation(p->mn);
-	/* Pairs with the release in mhs_lane_open() */
+	/* Pairs with the release in mhs_lane_record_in() */
 	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
 		     READ_ONCE(in->dev) != p->in))
 		return false;
@@ -158,25 +171,26 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
+	mhs_facts_t flags = (__force mhs_facts_t)READ_ONCE(svc->flags);
 	struct mhs *mhs = p->mhs;
 	u64 hash;
 	u32 w;
 
-	/* Pairs with the release in mhs_settle_on() */
+	/* Pairs with the release in settle_on() */
 	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||
 		     p->transport != IPPROTO_TCP ||
-		     READ_ONCE(svc->flags) & (MHS_SVC_PERSISTENT |
-					      MHS_SVC_ONE_PACKET) ||
 		     !READ_ONCE(p->mn->stateless)))
 		return false;
 	/* inline, as mhs_slot() is not */
 	hash = sip_client(&mhs->key, v6, p->saddr,
 			  READ_ONCE(mhs->addr_only) ? 0 : ntohs(p->sport));
 	w = mhs_slot_read(mhs_slot_of(mhs, hash));
-	if (unlikely(w & (MHS_STAGE_MASK << MHS_STAGE_SHIFT | MHS_TRACK)))
-		return false;
 	p->server = mhs_server_at(mhs, mhs_slot_cand(w));
-	if (unlikely(!p->server || READ_ONCE(p->server->state) != MHS_SRV_IN))
+	/* The way takes the carrier's place */
+	if (unlikely(!p->server || mhs_slot_tracked(w) ||
+		     !mhs_decide_is_short(w, READ_ONCE(p->server->state) |
+					  MHS_SRV_KNOWN | MHS_SRV_CARRIER,
+					  flags)))
 		return false;
 	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
 	return true;
@@ -191,7 +205,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 static __always_inline bool lane_way(struct mhs_lane_packet *p)
 {
 	const struct mhs_lane_record *r = &p->server->lane;
-	/* Pairs with the release in mhs_lane_way_find() */
+	/* Pairs with the release in mhs_lane_record_way() */
 	u32 generation = smp_load_acquire(&r->generation);
 	u8 hop = READ_ONCE(r->way.hop);
 
@@ -219,13 +233,13 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	if (unlikely(!lane_is_open(p, quick ? fit | MHS_LANE_FIT_ALONE : fit))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		why = mhs_lane_open(p, fit);
+		why = mhs_lane_record_in(p, fit);
 		if (why)
 			return why;
 	}
 	if (unlikely(!lane_parse(p, v6)))
 		return MHS_LANE_FRAME;
-	p->mhs = mhs_svc_in(p->hash, v6 ? AF_INET6 : AF_INET,
+	p->mhs = mhs_svc_in(p->mn, v6 ? AF_INET6 : AF_INET,
 			    p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
@@ -246,19 +260,19 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		     (!quick && !(p->fit & MHS_LANE_FIT_ALONE)))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		if (!mhs_lane_is_local(p))
+		if (!mhs_lane_record_local(p))
 			return MHS_LANE_ADDRESS;
 	}
 	if (unlikely(!lane_decide(p, svc, v6))) {
 		if (quick)
 			return MHS_LANE_MAX;
-		why = mhs_lane_decide(p);
+		why = mhs_lane_record_decide(p);
 		if (why)
 			return why;
 	}
 	if (likely(lane_way(p)))
 		return MHS_LANE_FORWARDED;
-	return quick ? MHS_LANE_MAX : mhs_lane_way_find(p);
+	return quick ? MHS_LANE_MAX : mhs_lane_record_way(p);
 }
 
 /* Write the tunnel's header in front of the packet, which has its new TTL.  As
@@ -294,8 +308,8 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
-/* mhs_lane_ask() inline, so that @p stays in registers.  MHS_LANE_MAX means:
- * call mhs_lane_ask(), which alone passes false for @quick.
+/* mhs_lane_record_ask() inline, so that @p stays in registers.  MHS_LANE_MAX means:
+ * call mhs_lane_record_ask(), which alone passes false for @quick.
  */
 static __always_inline enum mhs_lane
 mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
@@ -312,7 +326,7 @@ mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
 
 /**
  * mhs_lane_count() - count a packet of a lane
- * @p: the packet; unless @why is set, as mhs_lane_ask() left it
+ * @p: the packet; unless @why is set, as mhs_lane_record_ask() left it
  * @why: 0 if the packet is sent, else why it goes up
  *
  * One by a stable slot is counted once: who reads adds the count to others.
@@ -321,7 +335,7 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 					   enum mhs_lane why)
 {
 	if (unlikely(why)) {
-		this_cpu_inc(p->hash->lane->n[why]);
+		this_cpu_inc(p->lane->stats->n[why]);
 		return;
 	}
 	if (likely(mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {

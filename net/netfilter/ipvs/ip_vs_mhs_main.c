@@ -71,28 +71,6 @@ static void mhs_stand_in(char *name)
 		pr_info("new services with the scheduler %s are mhs\n", name);
 }
 
-/* Offer the kfunc to XDP programs.  Without the kfunc the module works. */
-static void mhs_offer_lane(void)
-{
-	int err = -EOPNOTSUPP;
-
-	/* The kfunc reads what the init of each namespace makes */
-	if (mhs_net_ready()) {
-		pr_info("no XDP lane: a network namespace is being deleted: load the module again\n");
-		return;
-	}
-#ifdef MHS_HAVE_KFUNCS
-	if (!mhs_has_btf(THIS_MODULE)) {
-		pr_info("no XDP lane: the module has no BTF of this kernel: install dwarves and bpftool, and build the module again\n");
-		return;
-	}
-	err = mhs_xdp_register();
-#endif
-	if (err)
-		pr_info("no XDP lane: this kernel lets no module serve XDP programs (error %d)\n",
-			err);
-}
-
 static int __init mhs_init(void)
 {
 	unsigned int i;
@@ -112,6 +90,7 @@ static int __init mhs_init(void)
 	err = mhs_net_register();
 	if (err)
 		goto exit_scratch;
+	mhs_api_init(mhs_net_ready);
 	err = mhs_register(mhs_ctl_scheduler.name);
 	if (err)
 		goto unregister_pernet;
@@ -119,11 +98,12 @@ static int __init mhs_init(void)
 	for (i = 0; i < mhs_names_n; i++)
 		mhs_stand_in(mhs_names[i]);
 	pr_info("stateless Maglev scheduler, %u slots\n", mhs_slots_size);
-	mhs_offer_lane();
 	return 0;
 
 unregister_pernet:
+	mhs_api_close();
 	mhs_net_unregister();
+	mhs_api_put();
 exit_scratch:
 	mhs_slots_exit();
 	return err;
@@ -139,13 +119,16 @@ static void __exit mhs_exit(void)
 	 *	packets in removed	synchronize_rcu(), before the namespaces'
 	 *	hooks, schedule()	struct mhs_net is freed
 	 *	net_work(), /proc,	net_exit(), for each namespace
-	 *	sysctls
+	 *	sysctls, ingress hooks
+	 *	the lane, XDP programs	mhs_api_close()
 	 *	RCU callbacks		rcu_barrier(), before the code goes and
 	 *				mhs_net.carriers, which they count down
 	 */
+	mhs_api_close();
 	synchronize_rcu();
 	rcu_barrier();
 	mhs_net_unregister();
+	mhs_api_put();
 	mhs_slots_exit();
 }
 

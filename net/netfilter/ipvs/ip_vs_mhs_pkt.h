@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the files of the packet path share.
  *
- *	ip_vs_mhs_xdp.c		the lane of XDP programs
- *	ip_vs_mhs_lane_watch.c	the switches; what makes records of lanes old
- *	ip_vs_mhs_ingress.c	the lane at the ingress hook of devices
- *	ip_vs_mhs_lane.c	packets before the IP stack
- *	ip_vs_mhs_lane_way.c	the ways of a lane to servers
  *	ip_vs_mhs_hook.c	the netfilter hooks; requests
  *	ip_vs_mhs_chance.c	the second chance
  *	ip_vs_mhs_icmp.c	errors about flows without an entry
@@ -38,7 +33,7 @@ struct mhs_packet {
 	u8			af;
 	__be16			sport;
 	__be16			dport;
-	u32			facts;	/* MHS_PKT_*, of the packet alone */
+	mhs_facts_t		facts;	/* of the packet alone */
 	struct ip_vs_proto_data	*ipsec;	/* AH or ESP, else NULL */
 	bool			opens;	/* perhaps the first of a direction */
 	bool			quic;	/* to a QUIC port */
@@ -50,7 +45,7 @@ struct mhs_ask {
 	struct mhs_server	*server;	/* of the verdict */
 	u32			*slot;		/* the client's */
 	u32			w;		/* word of the slot */
-	u32			facts;		/* MHS_SVC_*, _PKT_*, _ASK_* */
+	mhs_facts_t		facts;
 };
 
 /* The packet that an ICMP error quotes */
@@ -65,13 +60,12 @@ struct mhs_error {
 /* chance */
 bool mhs_chance_answers(const struct mhs_server *s);
 bool mhs_chance_cut(const struct mhs_server *s);
-void mhs_chance_poll(struct mhs *mhs);
+void mhs_chance_work(struct work_struct *work);
 void mhs_chance_new(struct mhs_server *s);
 bool mhs_chance_waits(struct mhs *mhs);
 int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		      size_t *lenp, loff_t *ppos);
 void mhs_chance_exit(struct mhs_net *mn);
-int mhs_chance_show(struct seq_file *seq, void *v);
 
 static inline void mhs_chance_count(struct mhs *mhs, enum mhs_chance_cnt i)
 {
@@ -99,6 +93,8 @@ struct mhs_cid {
 	u16			af;
 	__be16			port;
 	bool			keyed;
+	u8			bits;	/* first bits of IDs, a bit each */
+	struct mhs_cid		*next;	/* of the service, other bits */
 	union nf_inet_addr	addr;
 	MHS_AES_KEY		key;
 };
@@ -106,8 +102,6 @@ struct mhs_cid {
 struct mhs_server *mhs_cid_ask(struct mhs_ask *q, const u8 *h,
 			       unsigned int bytes);
 struct mhs_server *mhs_cid_server(const struct mhs *mhs, __be32 id);
-int mhs_cid_add(struct mhs_server *s);
-void mhs_cid_del(struct mhs_server *s);
 void mhs_cid_attach(struct mhs *mhs);
 void mhs_cid_check(struct mhs_server *s);
 void mhs_cid_exit(struct mhs_net *mn);
@@ -116,16 +110,13 @@ int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 
 /* ask */
 struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w);
-u32 mhs_ask(struct mhs_ask *q);
+mhs_verdict_t mhs_ask(struct mhs_ask *q);
 bool mhs_ask_cut(const struct mhs_ask *q);
 
 /* proto */
 bool mhs_proto_parse(struct mhs_packet *p);
 bool mhs_proto_is_quic(__be16 port);
-u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts);
-
-/* svc */
-bool mhs_svc_unsure(const struct mhs *mhs, u32 mark);
+mhs_facts_t mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, mhs_facts_t facts);
 
 /* What follows stands in the order in which a packet runs it */
 
@@ -150,12 +141,12 @@ mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 
 /* The service by address and port, without a reference, or NULL.  Under RCU. */
 static __always_inline struct mhs *
-mhs_svc_in(const struct mhs_hash *hash, u16 af, u16 protocol,
+mhs_svc_in(const struct mhs_net *mn, u16 af, u16 protocol,
 	   const union nf_inet_addr *addr, __be16 port)
 {
 	struct mhs *mhs;
 
-	hash_for_each_possible_rcu(hash->services, mhs, node,
+	hash_for_each_possible_rcu(mn->by_key, mhs, node,
 				   mhs_svc_key(af, addr, port))
 		if (mhs->port == port && mhs->af == af &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
@@ -195,27 +186,27 @@ static inline void mhs_slot_track(u32 *slot)
 }
 
 /* Flags of the core's service, which ipvsadm may change; 0 before a server */
-static inline unsigned int mhs_flags(const struct mhs *mhs)
+static inline mhs_facts_t mhs_flags(const struct mhs *mhs)
 {
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 
-	return svc ? READ_ONCE(svc->flags) : 0;
+	return svc ? (__force mhs_facts_t)READ_ONCE(svc->flags) : 0;
 }
 
 /* Fill a question about a packet from @caddr, @cport to a service.  @facts:
- * MHS_PKT_* and MHS_SVC_UNSURE, as far as the caller knows.  Under RCU.
+ * MHS_PKT_*, as far as the caller knows.  Under RCU.
  */
 static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
 				 const union nf_inet_addr *caddr, __be16 cport,
-				 u32 facts)
+				 mhs_facts_t facts)
 {
-	BUILD_BUG_ON(IP_VS_SVC_F_PERSISTENT != MHS_SVC_PERSISTENT);
-	BUILD_BUG_ON(IP_VS_SVC_F_ONEPACKET != MHS_SVC_ONE_PACKET);
-	BUILD_BUG_ON(IP_VS_SVC_F_SCHED1 != MHS_SVC_FALLBACK);
+	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_PERSISTENT) != MHS_SVC_PERSISTENT);
+	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_ONEPACKET) != MHS_SVC_ONE_PACKET);
+	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_SCHED1) != MHS_SVC_FALLBACK);
 
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_FRESH;
-	/* Before the slot is read.  Pairs with the release in mhs_settle_on(): a
+	/* Before the slot is read.  Pairs with the release in settle_on(): a
 	 * settled service has its final table.
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settle) == MHS_SETTLING))
@@ -242,10 +233,10 @@ static inline struct mhs_server *mhs_server_at(const struct mhs *mhs, u32 idx)
 }
 
 /* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
-static __always_inline u32
+static __always_inline mhs_srv_t
 mhs_ask_facts(const struct mhs_server *s, bool begins)
 {
-	u32 facts;
+	mhs_srv_t facts;
 
 	if (!s)
 		return 0;
@@ -266,7 +257,7 @@ static inline void mhs_count(const struct mhs *mhs, enum mhs_cnt i)
 }
 
 /* Count a verdict that is carried out */
-static inline void mhs_count_verdict(const struct mhs *mhs, u32 v)
+static inline void mhs_count_verdict(const struct mhs *mhs, mhs_verdict_t v)
 {
 	enum mhs_cnt count = mhs_verdict_count(v);
 
@@ -276,7 +267,7 @@ static inline void mhs_count_verdict(const struct mhs *mhs, u32 v)
 
 /* Statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
-#define MHS_STAT_CONN		MHS_BEGINS
+#define MHS_STAT_CONN		((__force u32)MHS_BEGINS)
 
 static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
 					   unsigned int bytes, u32 what)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs and ip_vs_mhs_lookup */
+/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs, ip_vs_mhs_chance and
+ * ip_vs_mhs_lookup
+ */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
@@ -61,7 +63,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		cnt[i] = mhs_svc_counted(mhs, BIT(i));
 	cnt[MHS_CNT_STATELESS] += cnt[MHS_CNT_LANE_STABLE];
 	cnt[MHS_CNT_LANE] += cnt[MHS_CNT_LANE_STABLE];
-	entries = mhs_work_recount(mhs);
+	entries = mhs_work_entries(mhs);
 	list_for_each_entry(s, &mhs->gone, list)
 		gone++;
 	now = jiffies;
@@ -279,3 +281,37 @@ const struct seq_operations mhs_proc_lookup_ops = {
 };
 
 const unsigned int mhs_proc_lookup_size = sizeof(struct mhs_lookup);
+
+static void chance_show(struct seq_file *seq, const struct mhs *mhs,
+			const struct mhs_server *s)
+{
+	int i;
+
+	proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
+	seq_putc(seq, ' ');
+	proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
+	seq_puts(seq, mhs_chance_answers(s) ? " answers" :
+		 READ_ONCE(s->answered) ? " silent" : " never");
+	for (i = 0; i < MHS_CHANCE_MAX; i++)
+		seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
+	seq_putc(seq, '\n');
+}
+
+/* A line for each listed server; the numbers are those of the service */
+int mhs_proc_chance(struct seq_file *seq, void *v)
+{
+	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
+	struct mhs *mhs = NULL;
+	struct mhs_server *s;
+	loff_t pos = 0;
+
+	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
+	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
+		mutex_lock(&mhs->lock);
+		if (READ_ONCE(mhs->chance))
+			list_for_each_entry(s, &mhs->listed, list)
+				chance_show(seq, mhs, s);
+		mutex_unlock(&mhs->lock);
+	}
+	return 0;
+}

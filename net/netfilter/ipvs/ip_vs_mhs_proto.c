@@ -16,33 +16,10 @@
 
 #include "ip_vs_mhs_pkt.h"
 
-/* The list may be empty: param_array_ops refuses "quic_ports=" */
-static int ports_set(const char *text, const struct kernel_param *kp)
-{
-	if (*text)
-		return param_array_ops.set(text, kp);
-	*kp->arr->num = 0;
-	return 0;
-}
-
-static int ports_get(char *text, const struct kernel_param *kp)
-{
-	return param_array_ops.get(text, kp);
-}
-
-static const struct kernel_param_ops ports_ops = {
-	.set = ports_set,
-	.get = ports_get,
-};
-
 static unsigned short quic_ports[16] __read_mostly = { 443 };
 static unsigned int quic_ports_n __read_mostly = 1;
-static const struct kparam_array quic_array = {
-	.max = ARRAY_SIZE(quic_ports), .elemsize = sizeof(quic_ports[0]),
-	.num = &quic_ports_n, .ops = &param_ops_ushort, .elem = quic_ports,
-};
-module_param_cb(quic_ports, &ports_ops, (void *)&quic_array, 0444);
-MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16 (default 443)");
+module_param_array(quic_ports, ushort, &quic_ports_n, 0444);
+MODULE_PARM_DESC(quic_ports, "UDP ports that are QUIC, at most 16; 0: none (default 443)");
 
 static unsigned short stay_ports[16] __read_mostly;
 static unsigned int stay_ports_n __read_mostly;
@@ -131,11 +108,11 @@ bool mhs_proto_parse(struct mhs_packet *p)
 /* Facts of UDP to a port, beside those of a QUIC header.  MHS_PKT_CONNLESS: the first
  * packets of flows look like all others.  With -o all is plain, and none stays.
  */
-u32 mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, u32 facts)
+mhs_facts_t mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, mhs_facts_t facts)
 {
 	bool stays = proto_is_in(stay_ports, stay_ports_n, port);
 
-	if (mhs_flags(mhs) & IP_VS_SVC_F_ONEPACKET)
+	if (mhs_flags(mhs) & MHS_SVC_ONE_PACKET)
 		return MHS_PKT_CONNLESS;
 	if (mhs_proto_is_quic(port) && !(facts & MHS_PKT_CONNLESS) &&
 	    !(facts & MHS_PKT_ODD && stays))

@@ -9,7 +9,7 @@
 
 #include "ip_vs_mhs_decide.h"
 
-static __always_inline u32 mhs_proto_tcp_facts(const struct tcphdr *th)
+static __always_inline mhs_facts_t mhs_proto_tcp_facts(const struct tcphdr *th)
 {
 	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
 					    TCP_FLAG_FIN | TCP_FLAG_RST);
@@ -42,11 +42,13 @@ struct mhs_quic {
 
 #define MHS_QUIC_CID_MAX	20
 
-/* mhs_quic_id() reads at most a long header, the length of an ID, and of the ID
- * the first octet and the block of a keyed one
+/* Octets of an ID behind the first one: the server's and a nonce of 4 at least, or
+ * both in one block.  mhs_quic_id() reads at most a long header, the length of an ID,
+ * and these.
  */
-#define MHS_QUIC_ID		16
-#define MHS_QUIC_BYTES		(sizeof(struct mhs_quic) + 2 + MHS_QUIC_ID)
+#define MHS_QUIC_PLAIN		8
+#define MHS_QUIC_BLOCK		16
+#define MHS_QUIC_BYTES		(sizeof(struct mhs_quic) + 2 + MHS_QUIC_BLOCK)
 
 /* Has a long header that type, of version 1 or 2? */
 static inline bool mhs_quic_is(const struct mhs_quic *h, u8 v1, u8 v2)
@@ -77,7 +79,7 @@ static inline bool mhs_quic_is_other(const struct mhs_quic *h)
 /* What are @bytes of UDP to a QUIC port?  Long headers of an unknown version may
  * all begin a flow.  Who clears the fixed bit may send QUIC (RFC 9287).
  */
-static inline u32 mhs_quic_facts(const struct mhs_quic *h, unsigned int bytes)
+static inline mhs_facts_t mhs_quic_facts(const struct mhs_quic *h, unsigned int bytes)
 {
 	u32 version = ntohl(h->version);
 

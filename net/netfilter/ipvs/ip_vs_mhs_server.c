@@ -27,10 +27,8 @@
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
-	/* before conn_count falls: carriers must never exceed conn_count */
-	atomic_dec(&mhs_net(carrier->ipvs->net)->carriers);
-	/* Pairs with the barriers in settle_has_entries() */
-	smp_mb__after_atomic();
+	/* With a full barrier, before conn_count falls, see settle_has_entries() */
+	atomic_dec_return(&mhs_net(carrier->ipvs->net)->carriers);
 	/* No packet uses it.  Without the flag the put would start a timer */
 	carrier->flags |= IP_VS_CONN_F_ONE_PACKET;
 	ip_vs_conn_put(carrier);
@@ -57,11 +55,8 @@ static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 				 IP_VS_CONN_F_TEMPLATE, dest, 0);
 	if (!carrier)
 		return NULL;
-	/* Pairs with the first barrier in settle_has_entries(): conn_count
-	 * counts the carrier before net.carriers does.
-	 */
-	smp_mb__before_atomic();
-	atomic_inc(&mhs->net->carriers);
+	/* With a full barrier, after conn_count has risen, see there */
+	atomic_inc_return(&mhs->net->carriers);
 	/* With the flag conntrack would not learn where replies come from */
 	carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
 	return carrier;
@@ -103,7 +98,7 @@ static bool server_carrier(struct mhs_server *s)
  * masquerading server have entries: only an entry knows where replies go.  The
  * carrier that it had sends older flows, which know it by other addresses.
  */
-static u32 server_method(struct mhs_server *s)
+static mhs_srv_t server_method(struct mhs_server *s)
 {
 	u32 method = IP_VS_DFWD_METHOD(s->dest);
 
@@ -126,7 +121,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 	int weight = atomic_read(&s->dest->weight);
 	struct mhs *mhs = s->mhs;
 	bool changed = weight != s->weight;
-	u32 state = 0;
+	mhs_srv_t state = 0;
 
 	lockdep_assert_held(&mhs->lock);
 	if (weight > 0) {
@@ -146,7 +141,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 	}
 	/* A packet may see this and no carrier: mhs_ask_facts() reads both */
 	WRITE_ONCE(s->state, state | server_method(s));
-	mhs_lane_changed(&mhs->net->lane_net.generation);
+	mhs_lane_changed(&mhs->net->generation);
 	s->weight = weight;
 	return changed;
 }
@@ -177,7 +172,6 @@ static void server_release(struct mhs_server *s)
 	RCU_INIT_POINTER(servers->s[s->idx], NULL);
 	hash_del_rcu(&s->node);
 	list_del(&s->list);
-	mhs_cid_del(s);
 	/* the exit of a network namespace waits for the carrier */
 	call_rcu_hurry(&s->rcu, server_rcu_free);
 }
@@ -244,7 +238,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	lockdep_assert_held(&mhs->lock);
 	/* entries from before a deletion, or of another scheduler */
 	if (mhs_dest_entries(dest))
-		mhs_slots_track_older(mhs);
+		mhs_slots_track_all(mhs);
 
 	s = mhs_svc_server(mhs, dest);
 	if (s) {
@@ -257,11 +251,12 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		return 0;
 	}
 
-	idx = mhs_server_index(mhs);
+	idx = ida_alloc_range(&mhs->indexes, 1, MHS_IDX_MAX, GFP_KERNEL);
 	if (idx == -ENOSPC) {
 		mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 				  "a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
-		mhs->full = true;
+		/* RCU callbacks free indexes, without a word to the work */
+		mhs->poked = true;
 		return -ENOSPC;
 	}
 	if (idx < 0)
@@ -276,9 +271,6 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	s->idx = idx;
 	s->id = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
 	s->dest = dest;
-	/* without a carrier no ID names the server yet */
-	if (mhs_cid_add(s))
-		goto free;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
 	mhs_chance_new(s);
@@ -287,12 +279,11 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 
 	/* Published before a rebuild writes the index into a slot word */
 	rcu_assign_pointer(servers->s[idx], s);
-	hash_add_rcu(mhs->by_dest, &s->node, (unsigned long)dest);
+	hash_add_rcu(mhs->by_dest, &s->node,
+		     mhs_dest_key(mhs, dest->af, &dest->addr, dest->port));
 	mhs_cid_check(s);
 	return 0;
 
-free:
-	kfree(s);
 free_index:
 	ida_free(&mhs->indexes, idx);
 no_memory:
@@ -409,7 +400,6 @@ bool mhs_server_reconcile(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	mhs->poked = false;
-	mhs->full = false;
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)

@@ -211,9 +211,6 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	}
 
 	mutex_lock(&mhs->lock);
-	/* Not earlier: a mark that is set before the walk ages in the walk */
-	if (ticks & MHS_TICK_TRACK)
-		mhs->all_tracked = false;
 	mhs->census = now;
 	if (!was.hold && now.hold)
 		mhs->ticked[MHS_CLOCK_HOLD] = jiffies;
@@ -286,13 +283,4 @@ void mhs_slots_track_all(struct mhs *mhs)
 		if (!(i & 4095))
 			cond_resched();
 	}
-}
-
-/* The same once in a track tick: thousands of servers may have older entries */
-void mhs_slots_track_older(struct mhs *mhs)
-{
-	lockdep_assert_held(&mhs->lock);
-	if (!mhs->all_tracked)
-		mhs_slots_track_all(mhs);
-	mhs->all_tracked = true;
 }

@@ -3,17 +3,11 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/inet.h>
-#include <linux/module.h>
-#include <linux/moduleparam.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
 
 #include "ip_vs_mhs_pkt.h"
-
-static unsigned int svc_mark_ignore __read_mostly;
-module_param_named(mark_ignore, svc_mark_ignore, uint, 0644);
-MODULE_PARM_DESC(mark_ignore, "bits of the packet mark that never mean a service by firewall mark (default 0)");
 
 unsigned int mhs_svc_net_id __read_mostly;
 
@@ -22,12 +16,9 @@ void mhs_svc_publish(struct mhs *mhs)
 {
 	u32 key = mhs->fwmark ? mhs->fwmark :
 		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
-	struct mhs_hash *hash;
 
 	mutex_lock(&mhs->net->lock);
-	hash = rcu_dereference_protected(mhs->net->hash,
-					 lockdep_is_held(&mhs->net->lock));
-	hash_add_rcu(hash->services, &mhs->node, key);
+	hash_add_rcu(mhs->net->by_key, &mhs->node, key);
 	mutex_unlock(&mhs->net->lock);
 }
 
@@ -35,51 +26,27 @@ void mhs_svc_publish(struct mhs *mhs)
 struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 			 const union nf_inet_addr *addr, __be16 port)
 {
-	const struct mhs_hash *hash = rcu_dereference(mn->hash);
-
-	return hash ? mhs_svc_in(hash, af, protocol, addr, port) : NULL;
+	return mhs_svc_in(mn, af, protocol, addr, port);
 }
 
 struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 {
-	struct mhs_hash *hash = rcu_dereference(mn->hash);
 	struct mhs *mhs;
 
-	if (!hash)
-		return NULL;
-	hash_for_each_possible_rcu(hash->services, mhs, node, fwmark)
+	hash_for_each_possible_rcu(mn->by_key, mhs, node, fwmark)
 		if (mhs->fwmark == fwmark && mhs->af == af)
 			return mhs;
 	return NULL;
-}
-
-/* May a service of another scheduler own the mark?  If the core does not count these,
- * its number of services and that of mhs differ briefly when one comes or goes:
- * net_work() clears mn->foreign only when they were equal twice, a second apart.
- */
-bool mhs_svc_unsure(const struct mhs *mhs, u32 mark)
-{
-	struct mhs_net *mn = mhs->net;
-
-	if (likely(!(mark & ~READ_ONCE(svc_mark_ignore))) || mhs->fwmark)
-		return false;
-	if (READ_ONCE(mn->foreign))
-		return true;
-	if (!mhs_foreign(mhs->ipvs, READ_ONCE(mn->services),
-			 READ_ONCE(mn->fwm_services)))
-		return false;
-	WRITE_ONCE(mn->foreign, true);
-	mhs_lane_changed(&mn->lane_net.generation);
-	return true;
 }
 
 /* Find the server of an ip_vs_dest, listed or gone, without a reference */
 struct mhs_server *mhs_svc_server(const struct mhs *mhs,
 				  const struct ip_vs_dest *dest)
 {
+	u32 key = mhs_dest_key(mhs, dest->af, &dest->addr, dest->port);
 	struct mhs_server *s;
 
-	hash_for_each_possible_rcu(mhs->by_dest, s, node, (unsigned long)dest,
+	hash_for_each_possible_rcu(mhs->by_dest, s, node, key,
 				   lockdep_is_held(&mhs->lock))
 		if (s->dest == dest)
 			return s;
@@ -197,10 +164,6 @@ void mhs_svc_put(struct mhs *mhs)
 {
 	if (!refcount_dec_and_test(&mhs->refcnt))
 		return;
-	if (mhs->hash) {
-		free_percpu(mhs->hash->lane);
-		kvfree(mhs->hash);
-	}
 	free_percpu(mhs->cnt);
 	kvfree(mhs->slots);
 	/* The last reference is gone: no reader and no writer is left */

@@ -12,7 +12,8 @@
  *
  * The director is known by the outer source address of IPIP, which the program
  * notes where the tunnel packet comes in, or by the source of the frame, whose
- * address ARP tells.  Any director will do: all of them ask the same servers.
+ * address ARP and neighbour advertisements tell.  Any director will do for a packet,
+ * as all of them ask the same servers.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,6 +42,8 @@ typedef __u16 u16;
 #define ICMP_PARAMETERPROB	12
 #define ICMPV6_ERROR_FIRST	1
 #define ICMPV6_ERROR_LAST	4
+/* A neighbour tells its address, behind this and ICMP_BYTES: */
+#define ICMPV6_ADVERTISEMENT	136
 
 #define ICMP_BYTES	8	/* what an error quotes stands behind them */
 
@@ -375,17 +378,22 @@ static __always_inline u32 find_director(u32 family,
 	return DIRECTORS;
 }
 
-/* Who sent the frame: the director with that address; the first one of the family
- * if none has it.
+static __always_inline void load_source(struct __sk_buff *skb, struct mac *mac)
+{
+	bpf_skb_load_bytes_relative(skb, offsetof(struct ethhdr, h_source), mac,
+				    sizeof(*mac), BPF_HDR_START_MAC);
+}
+
+/* Who sent the frame: the director with that address.  If none has it, any of the
+ * family: what is sent to a director makes it tell its address.
  */
 static __always_inline u32 director_of_frame(struct __sk_buff *skb, u32 family)
 {
-	u32 i, at, first = DIRECTORS;
+	u32 i, at, n = 0, any = DIRECTORS;
 	const struct director *d;
 	struct mac mac = {};
 
-	bpf_skb_load_bytes_relative(skb, offsetof(struct ethhdr, h_source), &mac,
-				    sizeof(mac), BPF_HDR_START_MAC);
+	load_source(skb, &mac);
 #pragma unroll
 	for (i = 0; i < DIRECTORS; i++) {
 		at = i;
@@ -396,20 +404,29 @@ static __always_inline u32 director_of_frame(struct __sk_buff *skb, u32 family)
 			continue;
 		if (is_same(&d->mac, &mac))
 			return i;
-		if (first == DIRECTORS)
-			first = i;
+		if (!(bpf_get_prandom_u32() % ++n))
+			any = i;
 	}
-	return first;
+	return any;
 }
 
-/* A director tells who it is, and needs to, before it sends a frame here */
-static __always_inline void learn(struct __sk_buff *skb)
+/* If it is a director, it has that address */
+static __always_inline void learn(u32 family, const union nf_inet_addr *from,
+				  const struct mac *mac)
+{
+	u32 at = find_director(family, from);
+	struct director *d = bpf_map_lookup_elem(&chance_directors, &at);
+
+	if (d && !is_same(&d->mac, mac))
+		d->mac = *mac;
+}
+
+/* A director needs to tell who it is before it sends a frame here */
+static __always_inline void learn4(struct __sk_buff *skb)
 {
 	union nf_inet_addr from = {};
 	struct arp arp;
-	struct director *d;
 	struct mac mac;
-	u32 at;
 
 	if (bpf_skb_load_bytes_relative(skb, 0, &arp, sizeof(arp),
 					BPF_HDR_START_NET))
@@ -417,11 +434,23 @@ static __always_inline void learn(struct __sk_buff *skb)
 	if (arp.protocol != bpf_htons(ETH_P_IP) || arp.bytes != ETH_ALEN)
 		return;
 	from.ip = arp.addr;
-	at = find_director(AF_INET, &from);
-	d = bpf_map_lookup_elem(&chance_directors, &at);
 	__builtin_memcpy(&mac, arp.mac, sizeof(mac));
-	if (d && !is_same(&d->mac, &mac))
-		d->mac = mac;
+	learn(AF_INET, &from, &mac);
+}
+
+/* By IPv6 it asks in the name of another address, and tells when it is asked */
+static __always_inline void learn6(struct __sk_buff *skb)
+{
+	const u32 at = sizeof(struct ipv6hdr);
+	union nf_inet_addr from = {};
+	struct mac mac = {};
+	__u8 type;
+
+	if (!load(skb, at, &type, sizeof(type)) || type != ICMPV6_ADVERTISEMENT ||
+	    !load(skb, at + ICMP_BYTES, &from, sizeof(from)))
+		return;
+	load_source(skb, &mac);
+	learn(AF_INET6, &from, &mac);
 }
 
 /* Note the director of a tunnel packet, which comes in again without its header */
@@ -478,7 +507,7 @@ int mhs_chance(struct __sk_buff *skb)
 	if (skb->vlan_present)
 		return TC_ACT_UNSPEC;
 	if (skb->protocol == bpf_htons(ETH_P_ARP))
-		learn(skb);
+		learn4(skb);
 	if (skb->pkt_type != PACKET_HOST)
 		return TC_ACT_UNSPEC;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
@@ -493,6 +522,10 @@ int mhs_chance(struct __sk_buff *skb)
 			if (p.ip6.nexthdr == IPPROTO_IPIP ||
 			    p.ip6.nexthdr == IPPROTO_IPV6)
 				note(skb, AF_INET6, &p.ip6.saddr, 16);
+			/* of this link, and no other one */
+			if (p.ip6.nexthdr == IPPROTO_ICMPV6 &&
+			    p.ip6.hop_limit == 255)
+				learn6(skb);
 			return TC_ACT_UNSPEC;
 		}
 	} else {

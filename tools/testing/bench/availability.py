@@ -12,19 +12,28 @@ NAMES = {"mh": "mh", "mh-sloppy": "mh, sloppy_tcp=1", "mhs": "mhs",
          "mhs-chance": "mhs, second chance",
          "wlc-sync": "wlc, sync daemon"}
 SCENARIOS = {"rolling": "rolling update",
-             "flap": "a server flaps", "drain": "a server is drained",
+             "flap": "a server of ten flaps", "drain": "a server is drained",
              "delete": "a server is deleted",
              "add": "a server is added", "weight": "a weight is changed",
              "restart": "director restarted",
              "failover": "another director",
+             "disagree": "directors that disagree",
              "killed": "director killed in mid-change"}
+
+
+SHOWN = {"mh": ("mh", "mh"), "mhs": ("mhs", "mhs"),
+         "mhs-chance": ("mhs, second chance", "other")}
 
 
 def measure(docs, mode):
     lines = bench.machine(
         "uml", [bench.HERE / "availability" / "guest.sh", FLOWS[mode]],
         8 * SECONDS[mode], "--memory", "2G")
-    bench.write_csv(docs / "availability.csv", bench.parse_csv(lines))
+    samples = [line[1:] for line in lines if line.startswith("@")]
+    bench.write_csv(docs / "entries.csv", bench.parse_csv(
+        ["by,time_ms,entries", *samples]))
+    bench.write_csv(docs / "availability.csv", bench.parse_csv(
+        line for line in lines if not line.startswith("@")))
 
 
 def draw(docs):
@@ -35,33 +44,53 @@ def draw(docs):
         cells = [text]
         for by in NAMES:
             row = rows[scenario, by]
-            cells.append(f"{int(row['broken']):,}; {int(row['failed'])} of "
-                         f"{int(row['new']):,}; {int(row['entries']):,}")
+            cells.append(f"{int(row['broken']):,}; {int(row['failed'])}; "
+                         f"{int(row['entries']):,}")
         lines.append(cells)
     bench.write_table(docs, "availability",
                       ["event", *NAMES.values()], lines)
     picture(docs, rows)
+    entries(docs)
 
 
 def picture(docs, rows):
     """A cell for each event and scheduler: the more flows broke, the darker."""
-    drawing, axes = bench.figure(8, 4)
+    drawing, axes = bench.figure(6.5, 4)
     share = [[int(rows[scenario, by]["broken"]) / int(rows[scenario, by]["flows"])
-              for by in NAMES] for scenario in SCENARIOS]
+              for by in SHOWN] for scenario in SCENARIOS]
     axes.pcolormesh(share, cmap="Oranges", vmin=0, vmax=1.4, edgecolors="white",
                     linewidth=3)
     for y, scenario in enumerate(SCENARIOS):
-        for x, by in enumerate(NAMES):
+        for x, by in enumerate(SHOWN):
             axes.text(x + 0.5, y + 0.5, f"{int(rows[scenario, by]['broken']):,}",
                       ha="center", va="center",
                       weight="bold" if share[y][x] else "normal")
-    axes.set_xticks([x + 0.5 for x in range(len(NAMES))],
-                    [name.replace(", ", "\n") for name in NAMES.values()])
+    axes.set_xticks([x + 0.5 for x in range(len(SHOWN))],
+                    [name.replace(", ", "\n") for name, _ in SHOWN.values()])
     axes.set_yticks([y + 0.5 for y in range(len(SCENARIOS))], SCENARIOS.values())
     axes.xaxis.tick_top()
     axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     flows = next(iter(rows.values()))["flows"]
-    axes.set_xlabel(f"flows broken, of {int(flows):,}")
+    axes.set_xlabel(f"flows broken, of {int(flows):,}; mh with the default, "
+                    "sloppy_tcp=0")
     bench.save(drawing, docs / "availability.svg")
+
+
+def entries(docs):
+    """Over a change: a server is drained at 0 s."""
+    drawing, axes = bench.figure(7.5, 3)
+    samples = bench.read_csv(docs / "entries.csv")
+    for by, (name, colour) in SHOWN.items():
+        of = [(int(row["time_ms"]) / 1000, int(row["entries"])) for row in samples
+              if row["by"] == by]
+        axes.plot(*zip(*of), color=bench.COLOURS[colour])
+        axes.text(*of[-1], f"  {name}", va="center", color=bench.COLOURS[colour])
+    axes.set_ylim(0)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylabel("connection entries")
+    axes.set_xlabel("seconds since a server of four was drained "
+                    "(hold_ms=1000, pin_ms=12000)")
+    axes.grid(True, alpha=0.3)
+    bench.save(drawing, docs / "entries.svg")

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # What each kind of service costs in entries and packets by kind, mh beside
-# mhs.  Prints a table, asserts nothing.  Runs in the machine: make bench-cases.
+# mhs.  Prints a table, asserts nothing.  Runs in the machine: make bench BENCH=cases.
 
 case ${1:-} in
 -h | --help)
-	echo "usage: cases.sh (in the machine, see make bench-cases)"
+	echo "usage: cases.sh (in the machine, see make bench BENCH=cases)"
 	exit 0
 	;;
 esac

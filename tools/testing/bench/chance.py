@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the second chance costs a packet at a server, in instructions: on the stock
-kernel, in an emulated machine that counts them, see chance/guest.py."""
+"""What the second chance costs a packet at a server and at a director, in instructions:
+on the stock kernel, in an emulated machine that counts them, see chance/guest.py."""
 
 import bench
 import packets
 
 KERNELS = (packets.COUNTED,)
 SECONDS = {"quick": 90, "full": 90}
+SOURCES = ("tools/net/ipvs_mhs/chance.bpf.c",
+           "net/netfilter/ipvs/ip_vs_mhs_chance.c")
+EXACT = {"chance": 0.01}
 WHAT = {"other": "of another port", "syn": "a SYN",
         "stays": "of a flow of this server", "cookie": "with a valid SYN cookie",
-        "sent": "sent on, without the tunnel"}
+        "sent": "sent back, without the tunnel",
+        "director": "director: of a flow, to its server",
+        "back": "director: come back, to the next server"}
 
 
 def measure(docs, _mode):

@@ -126,7 +126,7 @@ class Director(Namespace):
 
 class Trace:
     """Asks the host to write down which instructions are executed, see
-    functions.py: a file named "ask" says "on" or "off", a group and what, and
+    tracing.py: a file named "ask" says "on" or "off", a group and what, and
     is gone when that is done.  The symbols of a group are those of its first
     time."""
 

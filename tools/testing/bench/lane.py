@@ -4,12 +4,15 @@ routing, mh, mhs, mhs in the lane; see lane/guest.py.
 """
 
 import bench
+import source
 
 KERNELS = ("6.1", "6.12")
 SECONDS = {"quick": 300, "full": 300}
 HERE = bench.HERE / "lane"
 PACKETS = 15 * 64  # whole bursts, an odd number: the median is one of them
 FLOOR = "drop"
+SOURCES = (*source.PACKET_PATH, "tools/net/ipvs_mhs/lane.bpf.c")
+EXACT = {"lane": 0.01}
 # (row, what the page calls it, what it is compared with)
 ROWS = (
     (FLOOR, "dropped by XDP: the card itself", None),
@@ -33,12 +36,10 @@ ROWS = (
 )
 # of the picture
 BARS = (("route", "plain routing", "floor"),
-        ("xdp-forward", "xdp-forward, routing", "floor"),
-        ("mh", "mh, entry", "mh"),
-        ("mhs", "mhs, stable", "mhs"),
+        ("mh", "mh", "mh"),
+        ("mhs", "mhs", "mhs"),
         ("ingress", "mhs, ingress hook", "other"),
-        ("lane-redirect", "mhs, lane, two arms", "other"),
-        ("lane-tx", "mhs, lane, one arm", "other"))
+        ("lane-tx", "mhs, XDP", "other"))
 
 
 def guest(kernel, *options, rounds, more=(), timeout=3000):
@@ -91,7 +92,6 @@ def draw(docs):
     bench.write_table(docs, "lane", ["packets", *(
         f"IPv{family}, {version(kernel)}"
         for kernel, family in costs.columns)], lines)
-    picture(docs, costs)
 
 
 def version(release):
@@ -105,22 +105,9 @@ def cell(cost, key, base):
                                   if base in cost else "")
 
 
-def picture(docs, costs):
-    """The first kernel, IPv4; what the card takes is paler."""
+def heights(docs):
+    """Of the bars: the first kernel, IPv4."""
+    costs = Costs(bench.read_csv(docs / "lane.csv"))
     column = costs.columns[0]
-    bars = [bar for bar in BARS if (*column, bar[0]) in costs.cost]
-    floor = costs.cost[(*column, FLOOR)]
-    drawing, axes = bench.figure(7.5, 0.7 + 0.36 * len(bars))
-    for place, (what, _, colour) in enumerate(bars):
-        value = costs.cost[(*column, what)]
-        axes.barh(place, floor, color=bench.COLOURS[colour], alpha=0.5)
-        axes.barh(place, value - floor, left=floor,
-                  color=bench.COLOURS[colour])
-        axes.text(value, place, f" {value:,.0f}", va="center")
-    axes.set_yticks(range(len(bars)), [name for _, name, _ in bars])
-    axes.invert_yaxis()
-    axes.margins(x=0.1)
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel(f"instructions for a packet, Linux {version(column[0])}; "
-                    f"paler: the card's own {floor:,.0f}")
-    bench.save(drawing, docs / "lane.svg")
+    return [(name, costs.cost[(*column, what)], colour)
+            for what, name, colour in BARS if (*column, what) in costs.cost]

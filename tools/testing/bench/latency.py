@@ -16,15 +16,8 @@ RUN_S = {"quick": 1, "full": 5}
 NAMES = {"nginx": "nginx", "haproxy": "haproxy", "wlc-dr": "wlc, routing",
          "mh-dr": "mh, routing", "mhs-dr": "mhs, routing",
          "mh-nat": "mh, masquerading"}
-# (colour, mark); masquerading takes as long as routing
-SHOWN = {"nginx": (bench.COLOURS["other"], "^"),
-         "haproxy": (bench.COLOURS["other"], "v"),
-         "wlc-dr": (bench.COLOURS["wlc"], "D"),
-         "mh-dr": (bench.COLOURS["mh"], "o"),
-         "mhs-dr": (bench.COLOURS["mhs"], "s")}
-PROXIES = ("nginx", "haproxy")
-CLIENTS = ("3", "10", "30", "200")
-PERCENTS = (50, 90, 99)
+CLIENTS = ("3", "30", "200")
+PERCENTS = (50, 90)
 
 
 def measure(docs, mode):
@@ -58,11 +51,9 @@ def figures(row):
     """Those of one run that tables show."""
     requests = int(row["requests"])
     rate = requests / float(row["seconds"])
-    return {"rate": rate, "each_ms": 1000 * int(row["clients"]) / rate,
-            "cpu_ms": int(row["busy_ms"]) / requests,
-            "proxy_cpu_ms": int(row["proxy_ms"]) / requests,
-            **{name: float(row[name] or "nan") for name in
-               ("failed", "average_ms", "p50_ms", "p90_ms", "p99_ms")}}
+    return {"rate": rate, "cpu_ms": int(row["busy_ms"]) / requests,
+            **{name: float(row.get(name) or "nan") for name in
+               ("failed", "p50_ms", "p90_ms", "p99_ms")}}
 
 
 def spread_text(rounds, name):
@@ -73,56 +64,25 @@ def spread_text(rounds, name):
                              bench.extremes)
 
 
-def cells(by, rounds, *names):
-    """Of a line of a table; all have the first two and the last two."""
-    return [spread_text(rounds, "rate"),
-            f"{sum(row['failed'] for row in rounds):,.0f}",
-            *(spread_text(rounds, name) for name in names),
-            spread_text(rounds, "cpu_ms"),
-            spread_text(rounds, "proxy_cpu_ms") if by in PROXIES else "none"]
-
-
 def draw(docs):
     runs = {}
     for row in bench.read_csv(docs / "latency.csv"):
         runs.setdefault((row["load"], row["by"], row["clients"]),
                         []).append(figures(row))
-    cpu = ["CPU, ms a request", "of it the proxy"]
+    failed = sum(row["failed"] for rows in runs.values() for row in rows)
+    if failed:
+        bench.Progress.say(f"{failed:.0f} requests failed")
     bench.write_table(
         docs, "latency-fast",
-        ["200 connections", "requests/s", "failed", "200 / rate, ms",
-         "wrk: average, ms", "wrk: 99 %, ms", *cpu],
-        [[name, *cells(by, runs["fast", by, "200"],
-                       "each_ms", "average_ms", "p99_ms")]
+        ["fast servers", "requests/s", "99 %, ms", "CPU, ms a request"],
+        [[name, *(spread_text(runs["fast", by, "200"], what)
+                  for what in ("rate", "p99_ms", "cpu_ms"))]
          for by, name in NAMES.items()])
     bench.write_table(
         docs, "latency-slow",
-        ["connections", "by", "requests/s", "failed",
-         *(f"{percent} %, ms" for percent in PERCENTS), *cpu],
-        [[clients, name, *cells(by, runs["slow", by, clients],
-                                *(f"p{percent}_ms" for percent in PERCENTS))]
+        ["connections", "by", "requests/s",
+         *(f"{percent} %, ms" for percent in PERCENTS)],
+        [[clients, name, *(spread_text(runs["slow", by, clients], what)
+                           for what in ("rate", *(f"p{percent}_ms" for percent
+                                                  in PERCENTS)))]
          for clients in CLIENTS for by, name in NAMES.items()])
-    picture(docs, runs)
-
-
-def picture(docs, runs):
-    """In how long nine of ten requests to slow servers were answered: the
-    median of the rounds."""
-    drawing, axes = bench.figure(7.5, 3.2)
-    for place, (by, (colour, mark)) in enumerate(SHOWN.items()):
-        axes.plot([bench.median([run["p90_ms"] for run
-                                 in runs["slow", by, clients]])
-                   for clients in CLIENTS],
-                  [i + (place - 2) * 0.12 for i in range(len(CLIENTS))], mark,
-                  color=colour, markersize=8, label=NAMES[by].split(",")[0])
-    axes.set_yticks(range(len(CLIENTS)), [f"{clients} connections"
-                                          for clients in CLIENTS])
-    axes.invert_yaxis()
-    axes.set_xscale("log", subs=())
-    ticks = (20, 50, 100, 200, 500, 1000)
-    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    axes.set_xlabel("ms until 90 % of the requests were answered")
-    axes.grid(True, axis="x", alpha=0.3)
-    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1),
-                ncols=len(SHOWN))
-    bench.save(drawing, docs / "latency.svg")

@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	u8 *linear, *rest, *copy;
 	bool known;
 
-	id_found(data, size, 4);
+	id_found(data, size, 8);
 	id_found(data, size, 16);
 	if (size < 3)
 		return 0;

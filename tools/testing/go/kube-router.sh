@@ -101,7 +101,7 @@ over() {
 }
 
 plan 34
-[ -x "${MHS_KUBE_ROUTER:-}" ] || skip_all "no MHS_KUBE_ROUTER: run 'make check-go'"
+[ -x "${MHS_KUBE_ROUTER:-}" ] || skip_all "no MHS_KUBE_ROUTER: run 'make check-release ONLY=go'"
 need iptables ip6tables
 modprobe -q ip_vs
 modprobe -q -a ipip ip6_tunnel

@@ -39,7 +39,7 @@ over() {
 }
 
 plan 22
-[ -x "${MHS_KUBE:-}" ] || skip_all "no MHS_KUBE: run 'make check-go'"
+[ -x "${MHS_KUBE:-}" ] || skip_all "no MHS_KUBE: run 'make check-release ONLY=go'"
 modprobe -q ip_vs
 dmesg -C
 fresh_module names=mhs,mh

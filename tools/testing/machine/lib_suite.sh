@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash disable=SC2154
 # Packages of another Debian suite, without touching this machine's apt.
-# Sourced; $top is the top of the tree.
+# Sourced; $top is the top of the tree, $here has the list of kernels.
 
 apt=()	# options that make apt see the wanted suite only
 
@@ -20,6 +20,22 @@ debian_mirror() {
 	apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' \
 		'Created-By: Packages' | sed -n 's/^Debian|Debian|//p' |
 		head -n 1
+}
+
+# source_kernel: the row whose source is built
+source_kernel() {
+	awk '$4 == "source" { print $1 }' "$here/kernels"
+}
+
+# is_version NAME: or does the row take what there is?
+is_version() {
+	[[ $1 =~ ^[0-9.]+$ ]]
+}
+
+# no_suite NAME SUITES
+no_suite() {
+	die "no kernel $1 in $2: name one that is there in $here/kernels, and" \
+		"see what it changes by 'make check-newest'"
 }
 
 # use_suite SUITE: an apt of its own, which leaves the machine's as it is

@@ -63,9 +63,9 @@ put_kernel() {
 	inside depmod "$(release "$1")"
 }
 
-# module NAME: what modprobe would load for the scheduler
+# module NAME [ALIAS]: what modprobe would load, for the scheduler if not given
 module() {
-	inside modprobe -S "$(release "$1")" --show-depends ip_vs_mhs 2>&1 |
+	inside modprobe -S "$(release "$1")" --show-depends "${2:-ip_vs_mhs}" 2>&1 |
 		sed -n '$s/^insmod \([^ ]*\).*/\1/p'
 }
 
@@ -100,8 +100,12 @@ dead_links() {
 		done
 }
 
+# installed NAME: the kernel finds the module, and that the one of the lane, of the same
+# place and build
 installed() {
-	[ "$(vermagic "$1")" = "$(release "$1")" ]
+	[ "$(vermagic "$1")" = "$(release "$1")" ] &&
+		[ "$(module "$1" symbol:ip_vs_mhs_lane)" = \
+			"$(module "$1" | sed 's/mhs\.ko/mhs_lane.ko/')" ]
 }
 
 # check_make_install NAME: 4 tests of make install, by the headers of that kernel

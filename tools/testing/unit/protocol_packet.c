@@ -234,6 +234,8 @@ static bool packet_opens(const struct rules *r, struct protocol *s, bool room)
 			s->unpinned = mhs_slot_pinning(s->packet_word);
 		}
 		break;
+	default:
+		break;
 	}
 	return true;
 }

@@ -56,7 +56,7 @@ static const u32 servers[] = {
 
 static const u32 bits[] = {
 	MHS_SVC_PERSISTENT, MHS_SVC_ONE_PACKET, MHS_SVC_FALLBACK,
-	MHS_SVC_SETTLING, MHS_SVC_UNSURE, MHS_SVC_STATEFUL,
+	MHS_SVC_SETTLING, MHS_SVC_STATEFUL,
 	MHS_PKT_FRESH, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
 	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LEFT, MHS_PKT_STAYS,
 	MHS_ASK_NO_ENTRY, MHS_ASK_SEARCHED,
@@ -70,7 +70,7 @@ static bool has(const struct answer *a, u32 facts)
 /* No gate of the service stands before the table */
 static bool plain_service(const struct answer *a)
 {
-	return !has(a, MHS_SVC_PERSISTENT | MHS_SVC_SETTLING | MHS_SVC_UNSURE);
+	return !has(a, MHS_SVC_PERSISTENT | MHS_SVC_SETTLING);
 }
 
 /* A packet of a flow that began before, in a protocol that tells */
@@ -104,9 +104,16 @@ static const char *stable_is_plain(const struct answer *a)
 	return a->v == want ? NULL : "a stable slot does more than forward";
 }
 
-/* Most packets have a short way, but not with that fact of a server */
+/* Most packets have a short way, which is the lane's, but not with that fact of a
+ * server
+ */
 static const char *short_is_the_same(const struct answer *a)
 {
+	if (mhs_decide_is_short(a->w, a->old, a->facts) &&
+	    (a->act != MHS_FORWARD ||
+	     mhs_verdict_count(a->v) != MHS_CNT_STATELESS || a->v & MHS_CUTS ||
+	     !(a->v & MHS_BEGINS) != !has(a, MHS_PKT_FRESH)))
+		return "the short way differs from the long one";
 	return mhs_decide(a->w, a->old | MHS_SRV_FULL, a->cand, a->facts) ==
 	       a->v ? NULL : "the short way differs from the long one";
 }

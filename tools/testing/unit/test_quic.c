@@ -68,7 +68,7 @@ static bool places(const void *arg)
 		for (v = 0; v < ARRAY_SIZE(versions); v++)
 			for (length = 0; length <= 21; length++)
 				for (bytes = 0; bytes <= BYTES; bytes++)
-					for (need = 4; need <= 16; need += 12)
+					for (need = 8; need <= 16; need += 8)
 						if (!one(*id, first, versions[v],
 							 length, bytes, need))
 							return false;

@@ -12,9 +12,10 @@ case ${1:---help} in
 	;;
 esac
 
-readonly FLOWS=$1 SERVERS=4
+readonly FLOWS=$1
+SERVERS=4
 ulimit -n 65536
-readonly SCENARIOS="rolling flap drain delete add weight restart failover killed"
+readonly SCENARIOS="rolling flap drain delete add weight restart failover disagree killed"
 declare -A SCHEDULERS=(
 	[mh]="mh -b mh-port,mh-fallback"
 	[mh-sloppy]="mh -b mh-port,mh-fallback"
@@ -65,6 +66,16 @@ all_entries() {
 	echo $((n + $(entries)))
 }
 
+# watch_entries: until killed; milliseconds since the change, which comes after 2 s
+watch_entries() {
+	local began=${EPOCHREALTIME/./}
+
+	while :; do
+		echo "@$by,$(((${EPOCHREALTIME/./} - began) / 1000 - 2000)),$(entries)"
+		nap 0.25
+	done
+}
+
 # Each server in turn is drained, replaced by an equal one, and back
 scenario_rolling() {
 	local i
@@ -77,7 +88,7 @@ scenario_rolling() {
 	done
 }
 
-# One server is deleted and added again, five times
+# One server of ten is deleted and added again, five times
 scenario_flap() {
 	local i
 
@@ -93,8 +104,12 @@ scenario_drain() {
 	# the windows are short, so that the slots merge meanwhile, and long
 	# enough for each flow to come by in the second
 	[ "$by" != mhs ] || windows 1000 12000
+	watch_entries &
+	nap 2
 	out 1 weight
 	nap 16
+	kill $!
+	wait $! 2>/dev/null
 }
 
 # It is dead for the director, but still there
@@ -139,6 +154,20 @@ scenario_failover() {
 	nap 2
 }
 
+# The next director has had another weight for some time, and then the clients are back
+scenario_disagree() {
+	if [ "$before" = yes ]; then
+		scenario_failover
+		return
+	fi
+	weight 1 3 d2
+	nap 1
+	route_vip 20
+	nap 2
+	route_vip 10
+	nap 2
+}
+
 # The director dies after a change that both know.  Half of the flows
 # began after the change.
 scenario_killed() {
@@ -170,13 +199,14 @@ if [ $# -eq 1 ]; then
 fi
 
 scenario=$2 by=$3 before=""
+[ "$scenario" != flap ] || SERVERS=10
 setup_net $SERVERS
 if [ "$scenario" = add ]; then
 	services dr $((SERVERS - 1))
 else
 	services dr
 fi
-if [ "$scenario" = failover ] || [ "$scenario" = killed ]; then
+if [[ "failover disagree killed" = *$scenario* ]]; then
 	before=yes
 	"scenario_$scenario"
 	before=""

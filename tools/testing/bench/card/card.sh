@@ -4,7 +4,7 @@
 # weight: 20
 # The model card: frames go the way that the XDP program says, or through the
 # stack, and what was sent can be read.  Needs card.ko beside the module's
-# directory, see build-module --card; make check-card does all.
+# directory, see build-module --card; make check-release ONLY=card does all.
 
 # shellcheck source=../../selftests/net/ipvs_mhs/lib.sh
 . "${0%/*}/../../selftests/net/ipvs_mhs/lib.sh"

@@ -6,7 +6,7 @@
 # Random and hostile frames through the stack and through the lane: what leaves is
 # the same.  MHS_DOOR is xdp or ingress; MHS_FRAMES how many frames are to leave.
 # MHS_FORM: the network that the director has, see below; without it one card.
-# With MHS_CONTROL the module has that bug, which must be seen; make check-lane builds
+# With MHS_CONTROL the module has that bug, which must be seen; make check-release ONLY=lane builds
 # what this needs and runs all.
 
 # shellcheck source=../../selftests/net/ipvs_mhs/lib.sh

@@ -4,7 +4,7 @@
 # weight: 120
 # The lane of XDP programs on a driver that people have, virtio-net: the machine's two
 # cards are one wire, from the router to the director.  And generic XDP, which the
-# lane refuses.  make check-lane-xdp runs this.
+# lane refuses.  make check-release ONLY=lane-xdp runs this.
 
 # shellcheck source=../../selftests/net/ipvs_mhs/lib.sh
 . "${0%/*}/../../selftests/net/ipvs_mhs/lib.sh"

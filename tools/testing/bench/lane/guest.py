@@ -302,6 +302,7 @@ class Rig(Namespace):
             self.lane_rows("ingress-ipip", "ipip two")
             self.rows("route-past-ingress", None)
             self.sysctl(INGRESS, "\n")
+            run("modprobe", "ip_vs_mhs_lane")  # if only programs use it
             with self.program(self.options.lane):
                 self.lane_rows("lane-tx", "dr one", ONE_ARM)
                 self.lane_rows("lane-tx-ipip", "ipip one", ONE_ARM)

@@ -163,7 +163,7 @@ measure() {
 		/Non-2xx/ { failed += $NF }
 		END { print run, requests, seconds, failed + 0, average, at["50%"],
 				at["90%"], at["99%"], longest, cpu }' "$work/said"
-	for clients in 3 10 30 200; do
+	for clients in 3 30 200; do
 		charge "$2" "$LOAD" $VIP4 $SLOW "$clients" 0 "$RUN_S" 0 \
 			"$OUT/$1-$2-$clients.csv"
 		awk -v run="$1,slow,$2,$clients" -v cpu="$cpu" -v OFS=, \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 300
 # weight: 40
-# make bench-nic: all runs without a card, nothing is left behind, and a row whose
+# make bench BENCH=nic: all runs without a card, nothing is left behind, and a row whose
 # packets went another way is no figure.
 
 # shellcheck source=../../selftests/net/ipvs_mhs/lib.sh

@@ -30,12 +30,9 @@ pin                 of older flows in unstable slots, an entry each
 
 A measurement is of as many packets for each.  A case says with "unstable" which
 of the directors with unstable slots it has: held, young, pin.
-
-With --trace the last round of packets is announced to the host.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -43,7 +40,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
-from lab import (FAR, OTHER, VIP, Director, Trace, at_port,  # noqa: E402
+from lab import (FAR, OTHER, VIP, Director, at_port,  # noqa: E402
                  dest, module, run)
 
 WRONG_MAC = "02:00:00:00:00:fe"
@@ -67,7 +64,7 @@ class Case:
         self.at = {name: Director(name, self.n) for name in names}
         self.fresh = {name: 10000000 for name in names}
         self.made = {name: 0 for name in names}  # entries, if it makes any
-        self.tracing = self.after = ""
+        self.after = ""
         for name in names[1:]:
             self.serve(name, "mh" if name == "mh" else "mhs")
         for name in names[2:]:
@@ -148,23 +145,15 @@ class Case:
         if self.case["protocol"] == "udp":
             kind = "udp"
         before = at.sent()
-        with self.traced():
-            took = int(run(self.options.blast, f"g-{name}",
-                           WRONG_MAC if lost else at.mac, kind,
-                           to[self.family], str(first),
-                           str(flows), str(packets), str(done)))
+        took = int(run(self.options.blast, f"g-{name}",
+                       WRONG_MAC if lost else at.mac, kind,
+                       to[self.family], str(first),
+                       str(flows), str(packets), str(done)))
         gone = at.sent() - before
         if gone != (0 if lost else packets):
             raise SystemExit(f"{self.case}: {packets} packets into {name}, "
                              f"{gone} left it")
         return took
-
-    def traced(self):
-        """The host writes down which instructions are executed."""
-        # all modules of the case are there by now
-        return Trace(self.options.trace).of(
-            self.case["method"], self.tracing) if self.tracing else \
-            contextlib.nullcontext()
 
     def begin(self, name, first, flows):
         """The first packets of flows: those that can have an entry do."""
@@ -246,10 +235,7 @@ class Case:
             **steps}
         for i in range(self.options.rounds):
             for what, step in steps.items():
-                if self.options.trace and i == self.options.rounds - 1:
-                    self.tracing = what
                 took = step(i)
-                self.tracing = ""
                 row = {**self.case, "round": first + i,
                        "what": what + self.after, "packets": packets,
                        "ns": took}
@@ -284,7 +270,6 @@ def arguments():
     parser.add_argument("--packets", type=int, required=True)
     parser.add_argument("--modules", default="", help="ARGUMENTS of ip_vs")
     parser.add_argument("--table-size", type=int, default=65521)
-    parser.add_argument("--trace", metavar="DIR", help="where to ask the host")
     options = parser.parse_args()
     print(",".join(COLUMNS))
     return options

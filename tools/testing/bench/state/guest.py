@@ -120,7 +120,7 @@ class Run:
             raise SystemExit(f"requests failed: {said}")
         return dict(zip(NAMES, counted)), float(said)
 
-    def write(self, counted, sending_s, entries_csv, cpu_csv):
+    def write(self, counted, sending_s, entries_csv):
         run_of = (self.number, self.rate, self.flapping)
         real_rate = min(self.rate, round(self.rate * self.options.seconds
                                          / sending_s))
@@ -131,8 +131,6 @@ class Run:
                   made.get("NewEntries", ""), made.get("PinnedEntries", ""),
                   self.flaps, built[len(built) // 2], real_rate, sending_s,
                   sep=",", flush=True)
-            for second, ns in enumerate(counted[name][len(COUNTS):], 1):
-                print(*run_of, name, second, ns, sep=",", file=cpu_csv)
         for sample in self.samples:
             print(*run_of, *sample, sep=",", file=entries_csv)
 
@@ -155,18 +153,15 @@ def main():
     options = parser.parse_args()
     print(*COLUMNS, sep=",")
     with open(f"{options.directory}/state-time.csv", "w",
-              encoding="ascii") as entries_csv, \
-            open(f"{options.directory}/state-cpu.csv", "w",
-                 encoding="ascii") as cpu_csv, module():
+              encoding="ascii") as entries_csv, module():
         print(*RUN, "time_s", "entries", sep=",", file=entries_csv)
-        print(*RUN, "second", "ns", sep=",", file=cpu_csv)
         for number in range(options.rounds):
             for rate in map(int, options.rates.split(",")):
                 for flapping in (0, SERVERS // 100, SERVERS // 10):
                     print(f"# {rate} requests/s, {flapping} of {SERVERS} "
                           "servers flap", flush=True)
                     measured = Run(options, number, rate, flapping)
-                    measured.write(*measured.load(), entries_csv, cpu_csv)
+                    measured.write(*measured.load(), entries_csv)
                     measured.remove()
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the fill of mhs, that of mh, and others move, and how evenly they
- * spread, with the very ip_vs_mhs_table.c that the kernel compiles.
+/* What the fill of mhs and that of mh move, and how evenly they spread, with the
+ * very ip_vs_mhs_table.c that the kernel compiles.
  *
  * usage: tables moved|build [SETS]
  *
@@ -8,7 +8,7 @@
  * that change their server, slots that any fill with these shares has to
  * change, both in percent, and the highest load over the mean.  build: the
  * time a table takes.  Each cell is the median, lowest and highest of SETS
- * sets of servers, a fifth of them for fills that take long.
+ * sets of servers.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,19 +24,13 @@ static const char * const events[] = {
 static const struct {
 	const char		*name;
 	const struct recipe	*recipe;
-	double			more;	/* of a bounded fill, else -1 */
-	bool			slow;	/* slots * servers: fewer of them */
 } fills[] = {
-	{ "mh", &fill_mh, -1, false },
-	{ "mhs", &recipe_real, -1, false },
-	{ "bounded 0 %", &fill_bounded_0, 0, true },
-	{ "bounded 2 %", &fill_bounded_2, 0.02, true },
-	{ "rendezvous", &fill_rendezvous, -1, true },
+	{ "mh", &fill_mh },
+	{ "mhs", &recipe_real },
 };
 
-static const u32 sizes[] = { 4093, 16381, 65521, 131071 };
+static const u32 sizes[] = { 4093, 65521 };
 static const u32 counts[] = { 10, 100, 1000 };
-static u32 all_sets = 15;
 
 static int by_size(const void *a, const void *b)
 {
@@ -162,34 +156,20 @@ static void build(u32 fill, u32 size, u32 n, u32 sets)
 	printf("%s,%u,%u", fills[fill].name, size, n);
 	spread(ms, sets);
 	printf("\n");
-	if (fills[fill].more < 0)
-		return;
-	for (set = 0; set < sets; set++) {
-		struct rng r = unit_rng(set);
-		struct server *s = servers_new(&r, n, W_EQUAL);
-		struct table *t = table_new(&recipe_real, size, s, n);
-
-		ms[set] = bounded_kept_ms(t, fills[fill].more);
-		table_free(t);
-		free(s);
-	}
-	printf("%s kept,%u,%u", fills[fill].name, size, n);
-	spread(ms, sets);
-	printf("\n");
 }
 
 int main(int argc, char **argv)
 {
 	bool time = argc > 1 && !strcmp(argv[1], "build");
-	u32 f, s, c;
+	u32 sets = 15, f, s, c;
 
 	if (argc < 2 || (!time && strcmp(argv[1], "moved"))) {
 		fprintf(stderr, "usage: tables moved|build [SETS]\n");
 		return 2;
 	}
 	if (argc > 2)
-		all_sets = atoi(argv[2]);
-	if (!all_sets) {
+		sets = atoi(argv[2]);
+	if (!sets) {
 		fprintf(stderr, "tables: SETS is a number from 1\n");
 		return 2;
 	}
@@ -199,15 +179,8 @@ int main(int argc, char **argv)
 	       "imbalance,imbalance_low,imbalance_high");
 	for (s = 0; s < ARRAY_SIZE(sizes); s++)
 		for (c = 0; c < ARRAY_SIZE(counts); c++)
-			for (f = 0; f < ARRAY_SIZE(fills); f++) {
-				u32 sets = all_sets;
-
-				if (fills[f].slow && sizes[s] == 131071)
-					continue;
-				if (fills[f].slow)
-					sets = (sets + 4) / 5;
+			for (f = 0; f < ARRAY_SIZE(fills); f++)
 				(time ? build : moved)(f, sizes[s], counts[c],
 						       sets);
-			}
 	return 0;
 }

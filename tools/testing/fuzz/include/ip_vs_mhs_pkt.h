@@ -65,7 +65,6 @@ static inline __be32 tcp_flag_word(const struct tcphdr *th)
 #define __always_inline	inline __attribute__((always_inline))
 #endif
 #define likely(x)	(x)
-#define __force
 
 struct udphdr {
 	__be16 source, dest, len, check;

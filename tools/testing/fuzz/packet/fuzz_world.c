@@ -9,7 +9,6 @@
 
 struct world world;
 
-static struct mhs_hash services;
 
 static struct {
 	struct mhs_servers	head;
@@ -29,18 +28,6 @@ unsigned int world_method(unsigned int server)
 unsigned int world_state(unsigned int server)
 {
 	return world.is->states >> 2 * (server - 1) & 3;
-}
-
-/* The servers that connection IDs name */
-void *xa_load(struct xarray *ids, unsigned long id)
-{
-	unsigned int i;
-
-	for (i = 1; i <= SERVERS; i++)
-		if (servers.s[i] && id ==
-		    ntohl(world.dest[i].addr.ip6[world.af == AF_INET6 ? 3 : 0]))
-			return servers.s[i];
-	return NULL;
 }
 
 /* A service begins with servers to come */
@@ -223,8 +210,8 @@ static void server_set(unsigned int i)
 	s->idx = i;
 	s->state = states[state];
 	servers.s[i] = s;
-	hash_add(world.mhs.by_dest, &s->node, (unsigned long)dest);
-	INIT_LIST_HEAD(&s->same_id);
+	hash_add(world.mhs.by_dest, &s->node,
+		 mhs_dest_key(&world.mhs, dest->af, &dest->addr, dest->port));
 	if (world_method(i) == METHOD_MASQ) {
 		s->state |= MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY;
 		return;
@@ -315,8 +302,7 @@ void world_set(const struct setting *is, struct outcome *out)
 		world.ipvs.sync_state = IP_VS_STATE_BACKUP;
 		world.ipvs.sysctl_backup_only = 1;
 	}
-	memset(&services, 0, sizeof(services));
-	world.mn.hash = &services;
+	hash_init(world.mn.by_key);
 	mhs_svc_publish(mhs);
 	memset(servers.s, 0, sizeof(servers.s));
 	for (i = 1; i <= SERVERS && mhs->svc; i++)

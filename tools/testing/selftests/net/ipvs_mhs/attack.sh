@@ -6,7 +6,7 @@
 # on stable, held and pinned slots: never more entries than the limits, none
 # where none is due, nothing dropped; clients keep connecting, older flows live,
 # and when it is over the memory is free again.  MHS_SYNS: how many SYNs to each
-# address in each phase (make test-long: together a million).
+# address in each phase (make check-release ONLY=long: together a million).
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"

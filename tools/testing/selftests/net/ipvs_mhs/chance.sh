@@ -7,7 +7,7 @@
 # directors that disagree, die or know nothing, though no director makes an entry;
 # clients of a dead server are reset at once.  Servers without the program have their
 # flows kept by entries.  IPv4 goes by direct routing and IPv6 by IPIP; with MHS_LONG, as
-# "make test-long" has it, the other way round, too, and more servers are replaced.
+# "make check-release ONLY=long" has it, the other way round, too, and more servers are replaced.
 # chance_forged.sh has what strangers send.
 
 # shellcheck source=lib.sh
@@ -16,6 +16,8 @@
 . "${0%/*}/lib_pair.sh"
 # shellcheck source=lib_chance.sh
 . "${0%/*}/lib_chance.sh"
+# shellcheck source=lib_front.sh
+. "${0%/*}/lib_front.sh"
 
 # of SERVER: its flows, into $mine
 of() {
@@ -156,6 +158,60 @@ directors() {
 	route_vip 10
 }
 
+# All clocks of the director run out, and the day after tomorrow has come
+aged() {
+	local list="$SVC4,$SVC6"
+
+	for list in "" "$list"; do
+		restart
+		pair open 40
+		dr sysctl -qw net.ipv4.vs.mhs.second_chance="$list"
+		windows 0 100
+		change -e 1 0
+		busywait 20 pair_state stable
+		date -s "2 days" >/dev/null
+		[ -n "$list" ] || pair ping 2
+		[ -n "$list" ] || check_cmp \
+			"control: without the second chance flows that are silent break" \
+			"$(sum broken)" -gt 0
+		windows 60000 0
+		sysctls dr net.ipv4.vs.mhs.second_chance="$SVC4,$SVC6"
+	done
+	unbroken "a drain, two days later"
+	date -s "4 days ago" >/dev/null
+}
+
+# checked SCHEDULER: keepalived has the IPv4 service, and deletes the server that dies
+checked() {
+	local s
+
+	dr ipvsadm -C
+	dr ipvsadm -A -t "$SVC4" -s "$@"
+	{
+		printf 'virtual_server %s 80 {\n delay_loop 1\n lb_algo wlc\n' "$VIP4"
+		printf ' lb_kind DR\n protocol TCP\n'
+		for s in 1 2 3; do
+			printf ' real_server 10.2.0.1%s 80 {\n TCP_CHECK {\n' $s
+			printf ' connect_timeout 1\n retry 0\n }\n }\n'
+		done
+		echo "}"
+	} >"$conf"
+	start --dont-release-ipvs
+	busywait 20 weights_are "1:1 2:1 3:1"
+	[ "$1" != mhs ] || busywait 20 answering 3
+	flow c4 open 40
+	flow c4 ping
+	mine=$(value s2)
+	cable s2 down
+	busywait 40 weights_are "1:1 3:1"
+	flow c4 ping 2
+	check "keepalived deletes a dead server, $1: its flows are reset, all others live" \
+		"$mine $mine 0" "$(value broken) $(value rst) $(value moved)"
+	stop
+	cable s2 up
+	flow c4 reset
+}
+
 # Without the program, or the way back
 without() {
 	windows 0 3600000
@@ -234,7 +290,7 @@ rows() {
 }
 
 tests=29
-[ -z "${MHS_LONG:-}" ] || tests=56
+[ -z "${MHS_LONG:-}" ] || tests=60
 plan $tests
 chance_net 4
 director d2 20
@@ -246,6 +302,12 @@ how4=-i how6=-g
 if [ -n "${MHS_LONG:-}" ]; then
 	rows "IPIP and DR"
 	without
+	aged
+	pair reset
+	sysctls dr net.ipv4.vs.expire_nodest_conn=1
+	how4=-g checked mhs
+	checked mh -b mh-port,mh-fallback
+	sysctls dr net.ipv4.vs.expire_nodest_conn=0
 fi
 how4=-g how6=-i
 rows "DR and IPIP"

@@ -90,10 +90,10 @@ class Program:
             host.Host.program_path(directory).encode())
         self.fd, _ = bpf(OBJ_GET, struct.pack("=QI", ctypes.addressof(path), 0))
 
-    def run(self, packet, bits=None, repeat=0):
+    def run(self, packet, bits=None, repeat=0, source=bytes(6)):
         """The answer; @spent becomes the nanoseconds of one run."""
         kind = (packet[0] >> 4 if packet else 4) if bits is None else bits
-        frame = bytes(12) + (b"\x86\xdd" if kind == 6 else b"\x08\x00") + packet
+        frame = bytes(6) + source + (b"\x86\xdd" if kind == 6 else b"\x08\x00") + packet
         data = ctypes.create_string_buffer(frame, len(frame))
         _, attr = bpf(TEST_RUN, struct.pack(
             "=4I2QI", self.fd, 0, len(frame), 0, ctypes.addressof(data), 0,
@@ -273,6 +273,23 @@ def frags(program):
     os.close(tap)
 
 
+def advertised(program):
+    """A neighbour advertisement of the director, with that hop limit, in a frame of
+    that address: the one that the program has of the director then"""
+    own = "fd02::11"
+    for name, limit, target in (("control: of another link", 64, DIRECTORS[6]),
+                                ("of another host", 255, own),
+                                ("of the director", 255, DIRECTORS[6])):
+        packet = bytearray(ip(target, own, 58, struct.pack("!BBHI", 136, 0, 0, 0) +
+                              pack(target)))
+        packet[7] = limit
+        mac = bytes([2, 0, 0, 0, 0, limit])
+        program.run(bytes(packet), source=mac)
+        known = {value[24:30] for value in host.Host().map(
+            f"{program.maps}/chance_directors").values()}
+        check(f"IPv6: an advertisement {name}", "director" in name, mac in known)
+
+
 def hostile(program, n):
     """Every packet gets one of the answers, whatever is in it and wherever it
     ends."""
@@ -315,6 +332,7 @@ def main():
     for bits in 4, 6:
         cases(program, bits, "without-btf" not in sys.argv)
     frags(program)
+    advertised(program)
     hostile(program, int(sys.argv[2]))
     return 0
 

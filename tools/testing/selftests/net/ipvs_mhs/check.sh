@@ -210,7 +210,7 @@ fresh_module
 again "1 2"
 check "control: without names=" " 0" "$(kinds) $(<"$work/rc")"
 both_ways kernel-mh 'dr ipvsadm -A -t $VIP4:81 -s mh
-	dr ipvsadm -a -t $VIP4:81 -r 10.2.0.11:80 -g' mend
+	dr ipvsadm -a -t $VIP4:81 -r 10.2.0.11:80 -g' 'mend; wait_settled $VIP4:81'
 check "another user cannot" 125 "$(in_ns dr setpriv --reuid=65534 \
 	--regid=65534 --clear-groups "$top/scripts/mhsstat" check \
 	>"$work/out" 2>"$work/err"; echo $?)"

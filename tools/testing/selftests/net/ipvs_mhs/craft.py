@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 
+import netlab
 from netlab import (ICMP, ICMP6, PATIENCE, SCTP, TCP, UDP,  # noqa: F401
                     checksum, ip, pack as addr, setns, summed, until)
 
@@ -27,34 +28,22 @@ def tcp(src, dst, sport, dport, flags, ident=0, seq=None, data=b""):
     """The number is that of a flow's first or next segment, unless given."""
     if seq is None:
         seq = 1 if flags & SYN else 2
-    seg = struct.pack("!HHIIBBHHH", sport, dport, seq, 1, 5 << 4, flags, 8192,
-                      0, 0) + data
-    return ip(src, dst, TCP, summed(src, dst, TCP, seg, 16), ident)
+    return netlab.tcp(src, sport, dst, dport, flags, data, seq, ident)
 
 
 def udp(src, dst, sport, dport, data=b"x", ident=0):
-    seg = struct.pack("!HHHH", sport, dport, 8 + len(data), 0) + data
-    return ip(src, dst, UDP, summed(src, dst, UDP, seg, 6), ident)
+    return netlab.udp(src, sport, dst, dport, data, ident)
 
 
 def too_big(router, dst, quoted, ident=0, mtu=1400):
     """An ICMP error from a router about a packet."""
-    if len(dst) == 16:
-        msg = struct.pack("!BBHI", 2, 0, 0, mtu) + quoted
-        return ip(router, dst, ICMP6, summed(router, dst, ICMP6, msg, 2),
-                  ident)
-    msg = struct.pack("!BBHHH", 3, 4, 0, 0, mtu) + quoted
-    msg = msg[:2] + struct.pack("!H", checksum(msg)) + msg[4:]
-    return ip(router, dst, ICMP, msg, ident)
+    kind, code = (2, 0) if len(dst) == 16 else (3, 4)
+    return netlab.icmp(router, dst, kind, code, mtu, quoted, ident)
 
 
 def echo(src, dst, seq):
-    kind, proto = (128, ICMP6) if len(dst) == 16 else (8, ICMP)
-    msg = struct.pack("!BBHHH", kind, 0, 0, 0x6d68, seq)
-    if proto == ICMP6:
-        return ip(src, dst, proto, summed(src, dst, proto, msg, 2))
-    return ip(src, dst, proto,
-              msg[:2] + struct.pack("!H", checksum(msg)) + msg[4:])
+    return netlab.icmp(src, dst, 128 if len(dst) == 16 else 8, 0,
+                       0x6d68 << 16 | seq & 0xffff, b"")
 
 
 def ports_of(packet):

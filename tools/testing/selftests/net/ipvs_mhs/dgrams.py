@@ -15,6 +15,7 @@ client  takes commands, one a line, on standard input; each is answered by one
                     answer to the last one, until stop, and once more then;
                     only stop answers, by the sum of all
     spray N [KIND]  send N datagrams from as many other ports; no answers
+    where           only PORT=SERVER of each flow, as of the last ping
     move [ADDRESS]  all flows get another port, and that address
     close           close all flows
     quit
@@ -67,15 +68,15 @@ def long_header(kind, version, token, size, name):
     return head + struct.pack("!H", 0x4000 | rest) + os.urandom(rest)
 
 
-def named(server, v6, key):
+def named(server, v6, key, bits):
     """The ID of the server sN, as it would issue it."""
     if not re.fullmatch(r"s\d", server):
         return bytes.fromhex(server)
     address = ipaddress.ip_address(
         f"{'fd02::' if v6 else '10.2.0.'}1{server[1:]}").packed[-4:]
-    if not key:
-        return os.urandom(1) + address + os.urandom(4)
-    return os.urandom(1) + encrypted(key, address)
+    first = bytes([bits << 5 | os.urandom(1)[0] & 0x1f])
+    return first + (encrypted(key, address) if key else
+                    address + os.urandom(4))
 
 
 @functools.lru_cache(None)
@@ -193,7 +194,8 @@ class Client:
     def datagram(self, kind, server):
         kind, at, name = kind.partition("@")
         return datagram(kind, self.args.size, at and named(
-            name or server, self.family == socket.AF_INET6, self.args.key))
+            name or server, self.family == socket.AF_INET6, self.args.key,
+            self.args.bits))
 
     def burst(self, flows, kind, timeout):
         sel = selectors.DefaultSelector()
@@ -280,6 +282,10 @@ def client(args):
         if word == "stream":
             c.stream(commands)
             continue
+        if word == "where":
+            print(*(f"{f.sock.getsockname()[1]}={f.server or 'none'}"
+                    for f in c.flows), flush=True)
+            continue
         if word == "new":
             c.ping(*rest, new=True)
         elif word in ("open", "spray"):
@@ -288,7 +294,7 @@ def client(args):
             getattr(c, word)(*rest)
         else:
             sys.exit(f"dgrams.py: no command {word!r}: open N, ping [KIND [S]], "
-                     "new [KIND], stream, stop, spray N [KIND], move "
+                     "new [KIND], stream, stop, spray N [KIND], where, move "
                      "[ADDRESS], close or quit")
         c.report()
 
@@ -308,6 +314,7 @@ def main():
     p.add_argument("--size", type=int, default=32, help="of plain ones")
     p.add_argument("--echo", action="store_true", help="compare the answer")
     p.add_argument("--key", help="of connection IDs, 32 hexadecimal digits")
+    p.add_argument("--bits", type=int, default=0, help="the first three of IDs")
     p.add_argument("--timeout", type=float, default=12,
                    help="seconds without an answer")
     args = parser.parse_args()

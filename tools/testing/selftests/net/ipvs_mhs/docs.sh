@@ -43,6 +43,32 @@ stand_ins() {
 	stand_in tcpdump <<-EOF
 		exec $(type -P tcpdump) -d "\${@: -1}"
 	EOF
+	# no systemd is here, and the machine must go on: are verb and unit right?
+	stand_in systemctl <<-EOF
+		verb=\$1
+		shift
+		[ "\$1" != --now ] || shift
+		case \$verb in
+		daemon-reload) exit \$# ;;
+		start | stop | restart | reload | enable | disable) ;;
+		*) exit 1 ;;
+		esac
+		[ \$# -gt 0 ] || exit 1
+		for unit; do
+			case \$unit in keepalived | bird) continue ;; esac
+			[[ \$unit = *.* ]] || unit=\$unit.service
+			[ -n "\$(find "$top/examples" -name "\${unit/@*./@.}")" ] || exit 1
+		done
+	EOF
+	stand_in reboot <<<'exit $#'
+	# a bird of its own, with the file of the page
+	stand_in birdc <<-EOF
+		bird -c bird.conf -s \$\$.ctl -P \$\$.pid || exit
+		$(type -P birdc) -s \$\$.ctl "\$@" >said
+		kill "\$(cat \$\$.pid)"
+		cat said
+		[ "\$(grep -c "vip: disabled" said)" -eq 1 ]
+	EOF
 	# not that of a kernel which is being fetched
 	signer=$(find "$top"/build/kernel/*/ -path '*.new/*' -prune -o \
 		-name sign-file -type f -perm -1 -print | head -n 1)
@@ -123,7 +149,7 @@ insmod_says() {
 }
 
 enforce=/sys/module/module/parameters/sig_enforce
-count=$(($(python3 "$here/docs.py" --count) + 12))
+count=$(($(python3 "$here/docs.py" --count) + 14))
 [ ! -e $enforce ] || count=$((count + 3))
 plan $count
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
@@ -148,6 +174,8 @@ check "control: a program that is in no table" 1 "$(fault "frobnicate")"
 check "control: a filter with a mistake" 1 \
 	"$(fault "tcpdump 'tcp[tcpflgs] != 0'")"
 check "control: a metric that is not there" 1 "$(fault "ipvs_mhs_ups == 0")"
+check "control: a protocol that bird does not have" 1 "$(fault "birdc disable vap")"
+check "control: a unit that is nowhere" 1 "$(fault "systemctl reload mhs")"
 check "control: a word that keepalived does not know" 1 \
 	"$(fault $'global_defs {\n\tnonesuch 1\n\t}')"
 check "control: a word that bird does not know" 1 \

@@ -4,42 +4,46 @@
 # weight: 45
 # tags: races
 # Draining and deleting a server keeps its flows, IPv4 by direct routing and
-# IPv6 in tunnels; with mh, draining refuses new flows and deleting cuts old.
+# IPv6 in tunnels, also after the end of the client's side, and a client's reset
+# reaches its server in every phase; with mh, draining refuses new flows and deleting
+# cuts old.  That RST and FIN make no entry: attack.sh.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 # shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-need nft
-
-# both MODE SERVER [WEIGHT]: change it in both services
-both() {
-	dr ipvsadm -R <<-END
-		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+-g -w $3}
-		$1 -t $SVC6 -r [fd02::$((10 + $2))]:80 ${3:+-i -w $3}
-	END
-}
-
-# services SCHEDULER...: lines for both
-services() {
-	echo "-A -t $SVC4 -s $*"
-	echo "-A -t $SVC6 -s $*"
-	real_lines "$SVC4" -g 1 2 3 4
-	real_lines "$SVC6" -i 1 2 3 4
-}
 
 forgotten() {
 	[ "$(pair_total Gone)" -eq 0 ]
 }
 
-plan 28
+# no_sockets: none of the service is left on any server
+no_sockets() {
+	local s
+
+	for s in s1 s2 s3 s4; do
+		[ -z "$(in_ns $s ss -Htn state established "( sport = :80 )")" ] ||
+			return 1
+	done
+}
+
+# resets PHASE: of all flows
+resets() {
+	no_sockets
+	check "$1: control: servers have flows" 1 $?
+	pair reset
+	busywait 15 no_sockets
+	result "$1: a reset ends each" $?
+}
+
+how6=-i
+plan 41
 load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
-count_syns s1
 windows 3600000 3600000
 sysctls dr net.ipv4.vs.expire_nodest_conn=0
-learn dr < <(services mhs)
+pair_services "1 2 3 4" mhs
 pair_clients --timeout 4
 
 # Weight 0: idle flows that wake in either phase
@@ -49,8 +53,8 @@ pair ping
 check "flows answered" 0 "$(sum broken)"
 check "no entries while stable" 0 "$(entries)"
 mine=$(sum s1)
-both -e 1 0
-before=$(syns s1)
+pair_weight -e 1 0
+before=$(accepted s1)
 pair ping
 check "weight 0: none broken while held" 0 "$(sum broken)"
 check "weight 0: no entries for held flows" 0 "$(entries)"
@@ -65,16 +69,67 @@ result "weight 0: merged" "$(to_stable; echo $?)"
 pair ping
 check "weight 0: none broken by the merge" 0 "$(sum broken)"
 check "weight 0: none moved" 0 "$(sum moved)"
-check "weight 0: no SYN reached the server" "$before" "$(syns s1)"
+check "weight 0: the server accepts no flow" "$before" "$(accepted s1)"
 
 # then delete it: its flows have entries, which go on for hold + pin
 windows 3600000 3600000
-both -d 1
+pair_weight -d 1
 pair ping
 check "then delete: none broken" 0 "$(sum broken)"
 check "then delete: none moved" 0 "$(sum moved)"
-check "then delete: no SYN reached the server" "$before" "$(syns s1)"
+check "then delete: the server accepts no flow" "$before" "$(accepted s1)"
+resets "deleted"
+to_stable
+windows 3600000 3600000
+pair open 40
+resets "stable"
+pair open 40
+pair_weight -e 2 0
+resets "hold"
+pair_weight -e 2 1
+pair open 40
+pair_weight -e 2 0
+to_pin
+conns_begin
+resets "pin"
+check "pin: none makes an entry" 0 "$(conns_new)"
+pair_weight -e 2 1
+
+# half: flows whose clients end in the pin phase, and listen on
+half() {
+	windows 3600000 3600000
+	pair open 40
+	pair half
+	pair_weight -e 2 0
+	to_pin
+	conns_begin
+	pair fin
+}
+
+# say: servers do
+say() {
+	lab say
+	pair read
+}
+
+half
+check "half-closed: the end of a client makes no entry" 0 "$(conns_new)"
+say
+check_cmp "half-closed: what follows does" "$(conns_new)" -gt 0
+to_stable
+say
+check "half-closed, merged: none is cut" "80 0" "$(sum flows) $(sum broken)"
 pair reset
+pair_weight -e 2 1
+to_stable
+half
+to_stable
+say
+say
+check_cmp "control: without a word in the pin phase they are" "$(sum broken)" -gt 0
+pair reset
+pair_weight -e 2 1
+to_stable
 
 # Delete alone: flows live for hold + pin, then are cut
 windows 0 100
@@ -83,7 +138,7 @@ windows 3600000 3600000
 pair open 40
 pair ping
 mine=$(sum s2)
-both -d 2
+pair_weight -d 2
 pair ping
 check "delete: none broken while held" 0 "$(sum broken)"
 to_pin
@@ -103,7 +158,7 @@ sysctls dr net.ipv4.vs.expire_nodest_conn=1
 pair open 40
 pair ping
 mine=$(sum s3)
-both -d 3
+pair_weight -d 3
 pair ping
 check "expire_nodest_conn: the server's flows are cut at once" "$mine" \
 	"$(sum broken)"
@@ -113,11 +168,11 @@ dr ipvsadm -C
 
 # Set after the deletion it cuts them a moment later
 sysctls dr net.ipv4.vs.expire_nodest_conn=0
-learn dr < <(services mhs)
+pair_services "1 2 3 4" mhs
 pair open 40
 pair ping
 mine=$(sum s3)
-both -d 3
+pair_weight -d 3
 pair ping
 check "expire_nodest_conn=0: none broken while held" 0 "$(sum broken)"
 sysctls dr net.ipv4.vs.expire_nodest_conn=1
@@ -131,15 +186,15 @@ dr ipvsadm -C
 
 # The same with mh
 sysctls dr net.ipv4.vs.expire_nodest_conn=0
-services mh -b mh-port | dr ipvsadm -R
+pair_services "1 2 3 4" mh -b mh-port
 flow c4 open 60
 flow c4 ping
 check_cmp "control: mh makes an entry for each flow" "$(entries)" -ge 60
-both -e 1 0
+pair_weight -e 1 0
 flow c4 open 40
 check_cmp "control: mh refuses new flows of a drained server" \
 	"$(value failed)" -gt 0
-both -d 2
+pair_weight -d 2
 flow c4 ping 4
 check_cmp "control: mh cuts the flows of a deleted server at once" \
 	"$(value broken)" -gt 0

@@ -25,6 +25,7 @@ import contextlib
 import errno
 import os
 import random
+import select
 import selectors
 import signal
 import socket
@@ -34,6 +35,7 @@ import time
 
 sys.dont_write_bytecode = True
 
+from faults_watch import Watch  # noqa: E402
 from netlab import PATIENCE, netns, until  # noqa: E402
 
 PORT = 81
@@ -44,6 +46,7 @@ SERVERS = [f"s{i}" for i in range(1, 7)]
 PAIRS = 12          # when an episode begins
 EVENTS = 14
 SILENCE_S = 8 * PATIENCE    # flows that say nothing for so long are broken
+QUIET_S = SILENCE_S / 4     # and of these what they meet is recorded, see Watch
 # Two minutes a change corrects the first set of servers; it does for so long for
 # sure, and not after the second time
 EARLY_S = 110, 130
@@ -65,24 +68,39 @@ def sysctl(**values):
 class Flow:
     """To a server of one side; without a name it could not be opened."""
 
-    def __init__(self, net, vip, bind, wait_s):
+    def __init__(self, net, vip, bind, wait_s, watch=None):
         self.name = self.broken = ""
+        self.watch = None
         with netns(net):
             self.sock = socket.socket(
                 socket.AF_INET6 if ":" in vip else socket.AF_INET)
-        self.sock.settimeout(wait_s)
+        self.sock.setblocking(False)
         self.text = f"{bind[0]}:{bind[1]}"
         self.bound = bind[0], str(bind[1])
         try:
             self.sock.bind(bind)
-            self.sock.connect((vip, PORT))
+            self.sock.connect_ex((vip, PORT))
+            self.wait(select.POLLOUT, wait_s, watch)
             self.sock.send(b"?\n")
+            self.wait(select.POLLIN, wait_s, watch)
             self.name = self.sock.recv(64).decode().strip()
         except OSError as err:
             self.broken = errno.errorcode.get(err.errno, str(err))
-        self.sock.setblocking(False)
         if not self.name:
             self.close()
+        self.watched()
+
+    def wait(self, what, wait_s, watch):
+        poll = select.poll()
+        poll.register(self.sock, what)
+        quiet_s = min(QUIET_S, wait_s)
+        if poll.poll(1000 * quiet_s):
+            return
+        if watch and wait_s > quiet_s:
+            self.watch = watch(self)
+            if poll.poll(1000 * (wait_s - quiet_s)):
+                return
+        raise TimeoutError("timed out")
 
     def ask(self):
         try:
@@ -90,7 +108,20 @@ class Flow:
         except OSError as err:
             self.broken = errno.errorcode.get(err.errno, str(err))
 
+    def watched(self):
+        """It was late; MHS_TRACE shows why."""
+        if self.watch and not self.broken:
+            if os.environ.get("MHS_TRACE"):
+                for line in ["late: " + self.text, *self.watch.report()]:
+                    say("    " + line)
+            self.watch.end()
+            self.watch = None
+
     def hear(self):
+        self.heard()
+        self.watched()
+
+    def heard(self):
         try:
             data = self.sock.recv(4096).decode()
         except OSError as err:
@@ -102,6 +133,8 @@ class Flow:
             self.broken = f"answered by {data.strip()}"
 
     def close(self):
+        if self.watch:
+            self.watch.end()
         with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                                  b"\1\0\0\0\0\0\0\0")
@@ -406,7 +439,15 @@ class Episode:
         host = 100 + self.number % 100
         self.port += 1
         bind = (f"fd01::{host}" if self.lab.v6 else f"10.1.0.{host}", self.port)
-        return Flow(self.lab.net("cl"), self.lab.vip(side), bind, wait_s)
+        return Flow(self.lab.net("cl"), self.lab.vip(side), bind, wait_s,
+                    self.watch if side == "mhs" else None)
+
+    def watch(self, flow):
+        """It has no answer for some time: whatever else happens to it."""
+        director = self.active.nets["mhs"]
+        return Watch([self.lab.net("cl"), self.lab.net("rt"), director] +
+                     [s.net for s in self.servers.values()], director,
+                     flow.bound, self.lab.vip("mhs"), PORT)
 
     def all_healthy(self):
         return all(self.servers[s].healthy
@@ -424,7 +465,7 @@ class Episode:
                 twin = self.open_flow("mh", wait_s)
                 if healthy and twin.name:
                     self.failure(f"a new flow, {flow.text}, is not served: "
-                                 f"{flow.broken}; one of mh is")
+                                 f"{flow.broken}; one of mh is", flow)
                 twin.close()
                 continue
             for _ in range(25 if healthy else 2):
@@ -465,13 +506,21 @@ class Episode:
                     flow.ask()
                     if not flow.broken:
                         sel.register(flow.sock, selectors.EVENT_READ, flow)
-            end = time.monotonic() + SILENCE_S
+            heard = time.monotonic()
             while sel.get_map():
                 ready = sel.select(0.2)
-                if not ready and time.monotonic() > end:
+                silent_s = time.monotonic() - heard
+                left = [key.data for key in sel.get_map().values()]
+                if not ready and silent_s > SILENCE_S:
                     break
+                if silent_s > QUIET_S and not any(f.watch for f in left):
+                    # one of mh only after all of mhs have answered
+                    ours = [p.flows["mhs"] for p in asked
+                            if p.flows["mhs"] in left]
+                    for flow in ours[:1]:
+                        flow.watch = self.watch(flow)
                 for key, _ in ready:
-                    end = time.monotonic() + SILENCE_S
+                    heard = time.monotonic()
                     sel.unregister(key.fileobj)
                     key.data.hear()
             for key in list(sel.get_map().values()):
@@ -490,11 +539,12 @@ class Episode:
         if ours and not theirs:
             flow = pair.flows["mhs"]
             self.failure(f"{flow.text} on {pair.server}: {ours}; mh keeps its "
-                         f"twin; opened with {sorted(map(sorted, pair.tables))}")
+                         f"twin; opened with {sorted(map(sorted, pair.tables))}",
+                         flow)
         self.pairs.remove(pair)
         pair.close()
 
-    def failure(self, text):
+    def failure(self, text, flow):
         self.lab.failures.append(f"MHS_SEED={self.seed}: {text}")
         if self.lab.args.control:
             return
@@ -508,6 +558,9 @@ class Episode:
             say("  " + line)
         self.said = len(self.log)
         say("  FAILS " + text)
+        watch = flow.watch or self.watch(flow)
+        for line in watch.report():
+            say("    " + line)
 
     # The operator
 

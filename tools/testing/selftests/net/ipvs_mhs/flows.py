@@ -3,7 +3,7 @@
 """Many long TCP flows: a server that says its name, a client that keeps count.
 
 serve   answers every line with its name; "talk N S" with N times its name, one
-        every S seconds
+        every S seconds; after "half" the end of a client does not end the flow
 client  holds flows and takes commands, one a line, on standard input; each
         is answered by one line of key=value pairs on standard output:
 
@@ -14,6 +14,10 @@ client  holds flows and takes commands, one a line, on standard input; each
                     server answer DOWN times at once; S as above
     hear N S        on every flow, have the server speak N times, every S
                     seconds, and say nothing meanwhile
+    half            tell the servers that the clients will end and listen on
+    where           only PORT=SERVER of each flow, as of the last ping
+    fin             end the clients' side of every flow
+    read            wait for a line of the server on every flow, see say of lab
     busy S          ping for S seconds, or until stop
     churn S         for S seconds, or until stop, open a flow, ask for a name,
                     let the server close it, and again; with --ports round
@@ -30,6 +34,7 @@ lab     does all that in many network namespaces from one process, which saves
     set NETNS KEY=VALUE...  sysctls, a comma for a blank
     serve NETNS NAME [PORT] a server
     client NETNS PATH ARGUMENTS     a client, by the pipes PATH.in, PATH.out
+    say                     servers send a line on each flow after "half"
 
 After each command: flows, broken (reset, closed or silent), rst (reset or
 closed of them), moved (answered by another server than before), failed (could
@@ -86,6 +91,7 @@ class Server:
         self.sel = selectors.DefaultSelector()
         self.talks = []     # when, number of the socket, it, name, left, pause
         self.unsent = {}    # by socket: what its buffer had no room for
+        self.halves = {}    # names by socket whose client ends and listens on
 
     def listen(self, name, port):
         self.answer_at(socket.create_server(
@@ -123,6 +129,11 @@ class Server:
             if data.startswith(b"talk "):
                 _, left, pause = data.split()
                 self.talk_later(sock, answer, int(left), float(pause))
+                return
+            if data == b"half\n":
+                self.halves[sock] = answer
+            if not data and sock in self.halves:
+                self.sel.unregister(sock)
                 return
             if data:
                 self.send(sock, answer * data.count(b"\n"))
@@ -242,6 +253,14 @@ class Lab(Server):
             with open(f"/proc/sys/{key.replace('.', '/')}", "w",
                       encoding="ascii") as file:
                 file.write(value.replace(",", " "))
+        return "ok"
+
+    def do_say(self):
+        for sock, answer in self.halves.items():
+            try:
+                sock.send(answer)
+            except OSError:
+                pass        # an earlier flow, which is over
         return "ok"
 
     def do_serve(self, netns, name, port="80"):
@@ -428,6 +447,24 @@ class Client:
                 flow.broken = not data
                 left -= data.count(b"\n")
 
+    def read(self, say=b""):
+        """A line on each flow, in answer to that."""
+        for flow in self.flows:
+            if flow.broken:
+                continue
+            flow.sock.settimeout(self.args.timeout)
+            try:
+                if say:
+                    flow.sock.send(say)
+                flow.broken = not flow.sock.recv(4096)
+            except OSError:
+                flow.broken = flow.rst = True
+
+    def fin(self):
+        for flow in self.flows:
+            if not flow.broken:
+                flow.sock.shutdown(socket.SHUT_WR)
+
     def bulk_one(self, flow, up, down, timeout):
         flow.sock.settimeout(timeout or self.args.timeout)
         try:
@@ -537,6 +574,14 @@ def client(args, first_port):
             c.bulk(int(words[1]), int(words[2]), *map(float, words[3:]))
         elif words[0] == "hear":
             c.hear(int(words[1]), float(words[2]))
+        elif words[0] in ("half", "read"):
+            c.read(b"half\n" if words[0] == "half" else b"")
+        elif words[0] == "where":
+            print(*(f"{f.sock.getsockname()[1]}={f.server}" for f in c.flows),
+                  flush=True)
+            continue
+        elif words[0] == "fin":
+            c.fin()
         elif words[0] == "busy":
             if not c.busy(float(words[1])):
                 continue
@@ -555,7 +600,7 @@ def client(args, first_port):
             c.close(words[0] == "reset")
         else:
             sys.exit(f"flows.py: no command {words[0]!r}: open N, ping [S], "
-                     "bulk UP DOWN [S], hear N S, busy S, churn S, since T, stop, close, reset or quit")
+                     "bulk UP DOWN [S], hear N S, half, fin, read, where, busy S, churn S, since T, stop, close, reset or quit")
         c.report()
 
 

@@ -14,14 +14,6 @@
 # shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
-# both MODE SERVER [WEIGHT]: change it in both services
-both() {
-	dr ipvsadm -R <<-END
-		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+-g -w $3}
-		$1 -t $SVC6 -r [fd02::$((10 + $2))]:80 ${3:+-i -w $3}
-	END
-}
-
 # lives: the addresses and ports of the clients' flows, a file for each family
 lives() {
 	in_ns cl ss -Htn state established dst "$VIP4" >"$work/ss4"
@@ -74,18 +66,14 @@ event() {
 	pair ping
 }
 
+how6=-i
 plan 28
 load_module
 modprobe -q -a ipip ip6_tunnel
 setup_net 4
 windows 3600000 3600000
 sysctls dr net.ipv4.vs.expire_nodest_conn=0
-learn dr < <(
-	echo "-A -t $SVC4 -s mhs"
-	echo "-A -t $SVC6 -s mhs"
-	real_lines "$SVC4" -g 1 2 3
-	real_lines "$SVC6" -i 1 2 3
-)
+pair_services "1 2 3" mhs
 pair_clients --timeout 4
 pair open 60
 pair ping
@@ -98,13 +86,13 @@ merged() {
 	check "$1, merged: none broken" "0 0" "$(sum broken) $(sum moved)"
 }
 
-event add both -a 4 1
+event add pair_weight -a 4 1
 merged add
 pair reset
 pair open 60
 lives
 sysctls dr net.ipv4.vs.secure_tcp=3	# has other states for half-open entries
-event drain both -e 1 0
+event drain pair_weight -e 1 0
 merged drain
 # The end of an entry ends no conntrack of an older flow, which each flow has: the
 # firewall drops all others, until mhs has seen the sysctl
@@ -125,7 +113,7 @@ whole() {
 }
 busywait 30 whole
 lives
-event delete both -d 2	# whose flows end with the merge
+event delete pair_weight -d 2	# whose flows end with the merge
 
 # real NAME: connections from ports of a stranger's packets, which all open at once
 real() {
@@ -149,7 +137,7 @@ forge_ports() {
 }
 
 windows 3600000 3600000
-both -e 3 5
+pair_weight -e 3 5
 forge_ports S NewEntries
 real "real SYNs after forged ones"
 
@@ -157,7 +145,7 @@ real "real SYNs after forged ones"
 pair reset
 to_stable
 windows 0 3600000
-both -e 3 0
+pair_weight -e 3 0
 busywait 20 pair_pinning
 forge_ports A PinnedEntries
 in_ns s3 nft -f - <<-END
@@ -169,14 +157,14 @@ in_ns s3 nft -f - <<-END
 	}
 END
 real "real SYNs after forged ACKs, the server is dead"
-both -e 3 1
+pair_weight -e 3 1
 in_ns s3 nft delete table inet dead
 
 pair reset
 pair open 60
 lives
 pair ping
-both -a 2 5
+pair_weight -a 2 5
 forge S A
 pair ping 2
 check_cmp "control: a forged flow that goes on takes the place of others" \

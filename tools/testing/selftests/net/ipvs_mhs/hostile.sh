@@ -5,7 +5,7 @@
 # Malformed, truncated and hostile packets of every kind, always the same ones:
 # no entry, no flow in order disturbed, no skb leaked, no word from the kernel; and
 # no more entries than the limits, of a service and of all, beside those of mh.
-# MHS_PACKETS: how many, 40,000 (make test-long: a million); MHS_SEED: others.
+# MHS_PACKETS: how many, 40,000 (make check-release ONLY=long: a million); MHS_SEED: others.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -143,7 +143,6 @@ pinning() {
 busywait 20 pinning
 others 300
 check_cmp "entries of mh, and some of mhs" "$(conns)" -ge 300
-# mhs learns within a second that those are not its own
 sysctls dr net.ipv4.vs.mhs.max_total_entries=20
 result "beside those of mh there is room" "$(busywait 30 some_entries; echo $?)"
 report hostile pin $((MHS_PACKETS * 2 / 10))

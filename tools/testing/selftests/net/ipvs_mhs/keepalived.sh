@@ -62,6 +62,21 @@ well() {
 	in_ns "s$1" nft delete table inet ill
 }
 
+# other_file SERVER[:LINE]...: a reload with these
+other_file() {
+	configure "$algo" "$@"
+	reload
+}
+
+# step NAME WEIGHTS COMMAND...: under short flows; keepalived makes these weights of it,
+# if given
+step() {
+	short_flows
+	"${@:3}"
+	[ -z "$2" ] || wait_weights "$1: $2" "$2"
+	none_broken "$1"
+}
+
 # A service with every kind of change; $algo is what the file says
 live() {
 	configure "$algo" 1 2 3
@@ -74,41 +89,15 @@ live() {
 	begin
 	check "flows have no entries" 0 "$(entries)"
 
-	short_flows
-	ill 1
-	wait_weights "a server fails: it is taken out" "2:1 3:1"
-	none_broken "a server fails"
-	short_flows
-	well 1
-	wait_weights "it recovers: it is back" "1:1 2:1 3:1"
-	none_broken "it recovers"
-
-	short_flows
-	configure "$algo" 1 2 3:inhibit_on_failure
-	reload
-	none_broken "reload"
-	short_flows
-	ill 3
-	wait_weights "inhibit_on_failure: its weight is 0" "1:1 2:1 3:0"
-	none_broken "inhibit_on_failure"
-	short_flows
-	well 3
-	wait_weights "inhibit_on_failure: it is back" "1:1 2:1 3:1"
-	none_broken "inhibit_on_failure, recovered"
-
-	short_flows
-	configure "$algo" 1 "2:weight 3" 4
-	reload
-	wait_weights "reload: one more, one less, a weight" "1:1 2:3 4:1"
-	none_broken "reload with changes"
-
-	short_flows
-	stop
-	none_broken "stop, with --dont-release-ipvs"
-	short_flows
-	start "${kept[@]}"
-	wait_weights "restart: the servers are the same" "1:1 2:3 4:1"
-	none_broken "restart, with --dont-release-ipvs"
+	step "a server fails" "2:1 3:1" ill 1
+	step "it recovers" "1:1 2:1 3:1" well 1
+	step "reload" "" other_file 1 2 3:inhibit_on_failure
+	step "inhibit_on_failure" "1:1 2:1 3:0" ill 3
+	step "inhibit_on_failure, recovered" "1:1 2:1 3:1" well 3
+	step "reload, one more, one less, a weight" "1:1 2:3 4:1" \
+		other_file 1 "2:weight 3" 4
+	step "stop, with --dont-release-ipvs" "" stop
+	step "restart, with --dont-release-ipvs" "1:1 2:3 4:1" start "${kept[@]}"
 
 	# one that is really dead: its own flows are lost, no others
 	flow c ping
@@ -203,6 +192,48 @@ from_wlc() {
 	flow c reset
 }
 
+# ways SCHEDULER: what becomes of older flows of s1, and how many new ones it gets, when
+# keepalived finds that it is dead: by removal, by inhibit_on_failure, and by a sorry
+# server, s1 being the only one
+ways() {
+	local servers older
+
+	found=""
+	for servers in "1 2" "1:inhibit_on_failure 2" 1; do
+		more=""
+		[ "$servers" != 1 ] || more="sorry_server 10.2.0.12 80"
+		# shellcheck disable=SC2086 # several servers
+		more=$more configure "$1" $servers
+		start --dont-release-ipvs
+		busywait 40 has_one
+		[ "$1" = rr ] || wait_settled
+		begin
+		ill 1
+		busywait 40 has_none
+		flow c ping 4
+		older=kept
+		[ "$(value broken)" -eq 0 ] || older=lost
+		flow_start n --host $VIP4 --timeout 6
+		flow n open 20
+		flow n ping
+		found+="${found:+, }$older $(value s1)"
+		flow n reset
+		flow_end n
+		well 1
+		stop
+		dr ipvsadm -C
+	done
+}
+
+# has_one, has_none: is s1 there, with a weight?
+has_one() {
+	[[ " $(weights)" = *" 1:1 "* ]]
+}
+
+has_none() {
+	! has_one
+}
+
 # connections: of the service so far; the kernel sums them up every two seconds
 connections() {
 	dr ipvsadm -Ln --stats --exact |
@@ -231,7 +262,7 @@ if [ -n "${MHS_KEEPALIVED:-}" ]; then
 	plan 38
 	fresh_module
 else
-	plan 49
+	plan 51
 	fresh_module names=mhs,mh,sed
 fi
 setup_net 4
@@ -247,6 +278,12 @@ else
 	note "mhs answers for $algo"
 	live
 	from_wlc
+	ways "$algo"
+	check "removed, weight 0, a sorry server: older flows stay, no new ones" \
+		"kept 0, kept 0, kept 0" "$found"
+	ways rr
+	check "control: rr keeps older flows by weight 0 alone" \
+		"lost 0, kept 0, lost 0" "$found"
 	made_before
 	configure mhs 1 2
 	start

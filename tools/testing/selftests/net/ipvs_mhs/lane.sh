@@ -27,7 +27,27 @@ refused() {
 	check "ingress=$1: as before" "eth0" "$(devices)"
 }
 
-plan $((LANE_CHECKS + LANE_REASONS + LANE_IDS + 13))
+# other_build: load a lane whose structs are not those of the scheduler
+other_build() {
+	local ko=${MHS_KO%.ko}_lane.ko
+
+	python3 -IS - "$ko" "$(modinfo -F structs "$ko")" "$work/other.ko" <<-'EOT'
+		import sys
+		with open(sys.argv[1], "rb") as file:
+		    module = file.read()
+		structs = int(sys.argv[2].rstrip("U")).to_bytes(4, sys.byteorder)
+		with open(sys.argv[3], "wb") as file:
+		    file.write(module.replace(structs, bytes(4)))
+	EOT
+	insmod "$work/other.ko"
+}
+
+# lane_on: what sysctl says
+lane_on() {
+	dr sysctl -w net.ipv4.vs.mhs.lane=1 2>&1 | grep -o "Exec.*\|= 1"
+}
+
+plan $((LANE_CHECKS + LANE_REASONS + LANE_IDS + LANE_UPGRADE + 17))
 lane_tests lane_reasons
 
 lane_open
@@ -48,6 +68,18 @@ dr ip link del d2
 check "a device that goes" "eth0" "$(devices)"
 lane_close
 check "none" "" "$(devices)"
+mapfile -t lines < <(lane_v4 -g)
+lane_upgrade "${lines[@]}"
+dr ipvsadm -C
+unload_module
+check "the lane goes after the scheduler" "" \
+	"$(loaded ip_vs_mhs_lane && echo loaded)"
+other_build
+load_module
+check "a lane of another build: refused" "Exec format error" "$(lane_on)"
+check "a lane of another build: lane=0" 0 "$(dr sysctl -n net.ipv4.vs.mhs.lane)"
+rmmod ip_vs_mhs_lane
+check "control, of the same build" "= 1" "$(lane_on)"
 lane_open
 lab_stop
 netns_del dr

@@ -44,11 +44,6 @@ stateless() {
 	mhs PktStateless
 }
 
-# by_stack: packets of the service that the stack forwarded
-by_stack() {
-	echo $(($(mhs PktStateless) - $(mhs PktLane)))
-}
-
 # to_and_fro NAME CLOSE OPEN: a door shuts and opens under load
 to_and_fro() {
 	local i rc=0

@@ -4,7 +4,7 @@
 # weight: 120
 # tags: core
 # The lane of XDP programs: what it forwards, what goes up and is counted; a program
-# that is attached holds the module.
+# that is attached holds the lane's module, and not the scheduler.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
@@ -13,7 +13,7 @@
 need nft ethtool
 
 door=xdp
-plan $((LANE_CHECKS + LANE_IDS + 5))
+plan $((LANE_CHECKS + LANE_IDS + LANE_UPGRADE + 7))
 lane_tests
 
 sysctls dr net.ipv4.vs.mhs.lane=1
@@ -27,10 +27,15 @@ check "mhsstat check: the program runs in generic mode" "[lane-generic]" \
 	"$(lane_findings)"
 dr ip link set dev eth0 xdpgeneric off
 
-lane_open
+mapfile -t lines < <(lane_v4 -g)
+lane_upgrade "${lines[@]}"
 dr ipvsadm -C
-check "an attached program holds the module" held \
-	"$(rmmod ip_vs_mhs 2>/dev/null || echo held)"
+sysctls dr net.ipv4.vs.mhs.lane=0
+check "mhsstat check: a program, and lane=0" "[lane-off]" "$(lane_findings)"
+busywait 20 try_unload ip_vs_mhs
+check "an attached program does not hold the scheduler" 0 $?
+check "an attached program holds the lane" held \
+	"$(rmmod ip_vs_mhs_lane 2>/dev/null || echo held)"
 lane_close
-check "the module goes when it is detached" "" \
-	"$(unload_module; loaded && echo loaded)"
+check "the lane goes when it is detached" "" \
+	"$(unload_module ip_vs_mhs_lane; loaded ip_vs_mhs_lane && echo loaded)"

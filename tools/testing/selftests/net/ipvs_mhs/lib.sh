@@ -177,9 +177,12 @@ fresh_module() {
 	load_module "$@"
 }
 
-# unload_module [MODULE]: services of a namespace that is just going may hold it
+# unload_module [MODULE]: services of a namespace that is just going may hold it, and
+# the scheduler holds the lane
 unload_module() {
-	! loaded "$@" || busywait 20 try_unload "$@"
+	! loaded "$@" || busywait 20 try_unload "$@" || return
+	[ -n "${1:-}" ] || ! loaded ip_vs_mhs_lane ||
+		busywait 20 try_unload ip_vs_mhs_lane
 }
 
 try_unload() {
@@ -271,7 +274,7 @@ raw() {
 	local n=$1
 
 	shift
-	in_ns "$n" python3 -IS "$here/raw.py" "$@"
+	in_ns "$n" python3 -S "$here/raw.py" "$@"
 }
 
 # add_servers NUMBER...: lines for ipvsadm -R, servers by direct routing
@@ -324,14 +327,27 @@ built() {
 	! in_state rebuilding
 }
 
-# opened NAMESPACE: connections begun in there, since it is there
-opened() {
+# tcp_count NAMESPACE FIELD: of its counters of TCP, by number, since it is there
+tcp_count() {
 	local net lines
 
 	net_dir "$1"
 	mapfile -t lines <"$net/snmp"
-	[[ "${lines[*]}" =~ Tcp:(\ -?[0-9]+){4}\ ([0-9]+) ]]
+	[[ "${lines[*]}" =~ Tcp:(\ -?[0-9]+){$2}\ ([0-9]+) ]]
 	echo "${BASH_REMATCH[2]}"
+}
+
+# opened NAMESPACE, accepted NAMESPACE: connections; segments NAMESPACE: sent
+opened() {
+	tcp_count "$1" 4
+}
+
+accepted() {
+	tcp_count "$1" 5
+}
+
+segments() {
+	tcp_count "$1" 10
 }
 
 # grown N COMMAND...: is what it counts by N more than $before?
@@ -533,23 +549,6 @@ flow_end() {
 
 	echo quit >&"${!in}"
 	eval "exec ${!in}>&- ${!out}<&-"
-}
-
-# count_syns SERVER: begin to count; syns SERVER: how many came since
-count_syns() {
-	in_ns "$1" nft -f - <<-EOF
-		table inet mhs_syns {
-			chain in {
-				type filter hook input priority 0
-				tcp flags & (syn | ack) == syn counter
-			}
-		}
-	EOF
-}
-
-syns() {
-	in_ns "$1" nft list table inet mhs_syns |
-		sed -n 's/.*counter packets \([0-9]*\).*/\1/p'
 }
 
 # value KEY: of the last reply, 0 if it has none

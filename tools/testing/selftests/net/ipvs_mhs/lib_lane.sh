@@ -6,7 +6,7 @@
 # hook of a device; xdp, a program that calls the module, on veth; or virtio, the
 # program on a card of the machine.  Sourced after lib.sh.
 
-readonly LANE_CHECKS=24 LANE_REASONS=37 LANE_IDS=17 FLOWS=80
+readonly LANE_CHECKS=24 LANE_REASONS=37 LANE_IDS=17 LANE_UPGRADE=5 FLOWS=80
 
 # lane_open, lane_close: the door of the director's device.  A veth sends frames of
 # XDP at once only if the other end has a program, too, and it loses checksums that
@@ -17,6 +17,7 @@ lane_open() {
 		dr sysctl -qw net.ipv4.vs.mhs.ingress=eth0
 		;;
 	xdp)
+		modprobe ip_vs_mhs_lane
 		in_ns rt ethtool -K vdr tx off >/dev/null
 		dr ethtool -K eth0 rxvlan off rx-vlan-stag-hw-parse off
 		in_ns rt ip link set dev vdr xdpdrv \
@@ -29,6 +30,7 @@ lane_open() {
 
 # lane_attach MODE: the program to the director's device
 lane_attach() {
+	modprobe ip_vs_mhs_lane
 	dr ip link set dev eth0 "$1" obj "${MHS_KO%/*}/lane.bpf.o" sec xdp
 }
 
@@ -128,6 +130,49 @@ load_ends() {
 
 lane_sent() {
 	lane_saw Forwarded
+}
+
+# by_stack: packets of the service that the stack forwarded
+by_stack() {
+	echo $(($(mhs PktStateless) - $(mhs PktLane)))
+}
+
+# lane_upgrade LINES...: the scheduler is loaded anew under load while a lane is in use.
+# A rule drops the packets meanwhile: without a service the stack would reset them.
+lane_upgrade() {
+	lane_open
+	lane_service $VIP4 "$@"
+	sysctls dr net.ipv4.vs.mhs.lane=1
+	lane_warm
+	flow_end c
+	flow_start c --timeout 60 --host $VIP4
+	load
+	until_more $FLOWS lane_sent
+	dr nft -f - <<-EOT
+		table ip t { counter n { }
+			chain c { type filter hook prerouting priority -300;
+				ip daddr $VIP4 counter name n drop; }; }
+	EOT
+	dr ipvsadm -Sn >"$work/saved"
+	dr ipvsadm -C
+	busywait 20 try_unload ip_vs_mhs
+	check "upgrade: the scheduler goes, the lane stays" "gone stays" \
+		"$(loaded || echo gone) $(loaded ip_vs_mhs_lane && echo stays)"
+	until_more 1 ruled
+	result "upgrade: without a scheduler frames go up" $?
+	load_module
+	learn dr <"$work/saved"
+	dr nft delete table ip t
+	until_more $FLOWS by_stack
+	check "upgrade, control: the stack forwards until lane=1" "0 0" \
+		"$? $(lane_sent)"
+	[ "$door" != ingress ] || lane_open
+	sysctls dr net.ipv4.vs.mhs.lane=1
+	until_more $FLOWS lane_sent
+	result "upgrade: packets are in the lane again" $?
+	load_ends "upgrade"
+	flow_end c
+	unset c_in
 }
 
 # lane_warm: until the stack has cached the routes to the servers and their
@@ -243,7 +288,7 @@ lane_reasons() {
 	busywait 20 lane_turned Conntrack
 	lane_flows "vs.conntrack=1" Conntrack
 	sysctls dr net.ipv4.vs.conntrack=0
-	dr ipvsadm -A -f 7 -s rr
+	dr ipvsadm -A -f 7 -s mhs
 	busywait 20 lane_turned Mark
 	lane_flows "a service by mark" Mark
 	dr ipvsadm -D -f 7
@@ -379,6 +424,9 @@ lane_tests() {
 	mapfile -t lines < <(lane_v4 -g)
 
 	lane_service $VIP4 "${lines[@]}"
+	# what was never on counts nothing
+	sysctls dr net.ipv4.vs.mhs.lane=1
+	sysctls dr net.ipv4.vs.mhs.lane=0
 	lane_open
 	lane_begin
 	lane_flows "control, lane=0" Off

@@ -147,7 +147,9 @@ route_vip() {
 	vip_lines "$1" | ip_ns rt
 }
 
-# setup_net SERVERS: the network above
+# setup_net SERVERS: the network above.  Without an address of its own a bridge takes
+# the lowest of its ports, another one when a port comes or goes; neighbours, who
+# learnt the former one, then lose packets for seconds.
 setup_net() {
 	local i hosts=(dr)
 
@@ -159,7 +161,7 @@ setup_net() {
 	{
 		cat <<-EOF
 			link set lo up
-			link add br0 type bridge
+			link add br0 address 02:00:00:00:02:01 type bridge
 			addr add 10.2.0.1/24 dev br0
 			addr add fd02::1/64 dev br0 nodad
 			link set br0 up

@@ -8,20 +8,29 @@
 SVC4=$VIP4:${PORT:-80} SVC6="[$VIP6]:${PORT:-80}"
 proto=${proto:--t}
 
-# pair_services "SERVERS" SCHEDULER...: make both, by direct routing
-pair_services() {
-	local servers=$1
+# pair_lines "SERVERS" SCHEDULER...: lines of ipvsadm -R for both, by direct routing or
+# the methods $how4 and $how6
+pair_lines() {
+	echo "-A $proto $SVC4 -s ${*:2}"
+	echo "-A $proto $SVC6 -s ${*:2}"
+	# shellcheck disable=SC2086
+	{
+		real_lines "$SVC4" "${how4:--g}" $1
+		real_lines "$SVC6" "${how6:--g}" $1
+	}
+}
 
-	shift
-	learn dr < <(
-		echo "-A $proto $SVC4 -s $*"
-		echo "-A $proto $SVC6 -s $*"
-		# shellcheck disable=SC2086
-		{
-			real_lines "$SVC4" -g $servers
-			real_lines "$SVC6" -g $servers
-		}
-	)
+# pair_services "SERVERS" SCHEDULER...: make both, on the director $at, or dr
+pair_services() {
+	learn "${at:-dr}" < <(pair_lines "$@")
+}
+
+# pair_weight MODE SERVER [WEIGHT]: -a, -e or -d by the methods of pair_lines()
+pair_weight() {
+	in_ns "${at:-dr}" ipvsadm -R <<-EOF
+		$1 $proto $SVC4 -r 10.2.0.$((10 + $2)):${PORT:-80} ${3:+${how4:--g} -w $3}
+		$1 $proto $SVC6 -r [fd02::$((10 + $2))]:${PORT:-80} ${3:+${how6:--g} -w $3}
+	EOF
 }
 
 # pair_edit MODE SERVER [ARGUMENTS]: -a, -e or -d a server of both, on the director
@@ -41,6 +50,11 @@ pair_total() {
 		total=$((total + n))
 	done
 	echo $total
+}
+
+# pair_made: entries that were made for both
+pair_made() {
+	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
 }
 
 # pair_state STATE: are both in it?  For busywait, like the next ones
@@ -76,13 +90,18 @@ pair_clients() {
 	flow_start c6 --host "$VIP6" --bind fd01::2 --port "${PORT:-80}" "$@"
 }
 
-# pair COMMAND...: to both clients; sum KEY: of their answers
+# pair COMMAND...: to both clients; pair_of NAME COMMAND...: to two of that name; sum
+# KEY: of their answers
 pair() {
-	flow_send c4 "$@"
-	flow_send c6 "$@"
-	flow_wait c4 "$*"
+	pair_of c "$@"
+}
+
+pair_of() {
+	flow_send "${1}4" "${@:2}"
+	flow_send "${1}6" "${@:2}"
+	flow_wait "${1}4" "${*:2}"
 	reply4=$reply
-	flow_wait c6 "$*"
+	flow_wait "${1}6" "${*:2}"
 }
 
 sum() {
@@ -92,28 +111,4 @@ sum() {
 		[[ $word != "$1="* ]] || n=$((n + ${word#*=}))
 	done
 	echo $n
-}
-
-# sockets: of both services on all servers, without listeners
-sockets() {
-	local ns net file lines n=0 all=()
-
-	for ns in /run/netns/s[0-9]*-"$$"; do
-		ns=${ns##*/}
-		net_dir "${ns%-*}"
-		for file in "$net/tcp" "$net/tcp6"; do
-			mapfile -t lines <"$file"
-			all+=("${lines[@]:1}")
-		done
-	done
-	# local port 80, any state but LISTEN
-	for ns in "${all[@]}"; do
-		[[ ! $ns =~ ^\ *[0-9]+:\ [0-9A-F]+:0050\ [^\ ]+\ (..)\  ]] ||
-			[ "${BASH_REMATCH[1]}" = 0A ] || n=$((n + 1))
-	done
-	echo "$n"
-}
-
-sockets_gone() {
-	[ "$(sockets)" -eq 0 ]
 }

@@ -6,9 +6,14 @@
 
 N=40
 
-# ids [SUFFIX]: both services have IDs; ids_off
+# ids [SUFFIX...]: both services have IDs, of several configurations; ids_off
 ids() {
-	dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$SVC4${1:-} $SVC6${1:-}"
+	local suffix list=""
+
+	for suffix in "${@:-}"; do
+		list+="$SVC4$suffix $SVC6$suffix "
+	done
+	dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$list"
 }
 
 ids_off() {

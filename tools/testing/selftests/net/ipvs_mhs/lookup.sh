@@ -12,7 +12,6 @@
 
 top=$here/../../../../..
 FLOWS=12
-client_py=where.py
 
 ms() {
 	in_ns dr "$top/scripts/mhsstat" "$@"
@@ -151,8 +150,8 @@ proto=-u PORT=53 SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_services "1 2 3" mhs
 dgram_servers 53
 flow_start t4 --host "$VIP4" --port 80 --bind 10.1.0.2
 flow_start t6 --host "$VIP6" --port 80 --bind fd01::2
-flow_start u4 --proto udp --host "$VIP4" --port 53 --bind 10.1.0.2
-flow_start u6 --proto udp --host "$VIP6" --port 53 --bind fd01::2
+client_py=dgrams.py flow_start u4 --host "$VIP4" --bind 10.1.0.2
+client_py=dgrams.py flow_start u6 --host "$VIP6" --bind fd01::2
 declare -A service=([t4]="TCP $VIP4:80" [t6]="TCP [$VIP6]:80"
 	[u4]="UDP $VIP4:53" [u6]="UDP [$VIP6]:53")
 declare -A address=([t4]=10.1.0.2 [t6]="[fd01::2]" [u4]=10.1.0.2
@@ -160,12 +159,13 @@ declare -A address=([t4]=10.1.0.2 [t6]="[fd01::2]" [u4]=10.1.0.2
 
 # asked CLIENT: the flows ask, and lookup is asked of them
 asked() {
-	flow "$1" ask
+	flow "$1" ping
+	flow "$1" where
 	look "${service[$1]}" "${address[$1]}"
 }
 
 for c in t4 t6 u4 u6; do
-	flow $c open 20000 $FLOWS
+	flow $c open $FLOWS
 	asked $c
 	check "$c, stable: where packets go" 0 "$(unlike candidate)"
 	check "$c, stable: the phase" "stable $FLOWS" "$(phases)"
@@ -184,8 +184,8 @@ for c in t4 t6 u4 u6; do
 		"$(unlike candidate)" -gt 0
 done
 for c in t4 t6; do
-	flow $c close
-	flow $c open 21000 $FLOWS
+	flow $c reset
+	flow $c open $FLOWS
 	asked $c
 	check "$c, hold: new flows" 0 "$(unlike candidate)"
 	check "$c, hold: those in unstable slots have an entry" \
@@ -201,12 +201,12 @@ for c in u4 u6; do
 	check "$c, pin: plain UDP is at the candidate" 0 "$(unlike candidate)"
 	check "$c, pin: the phase" 0 "$(unstable pin)"
 done
-check "for people: UDP" 0 "$(status ms lookup -u "$VIP4:53" 10.1.0.2:20000)"
+check "for people: UDP" 0 "$(status ms lookup -u "$VIP4:53" 10.1.0.2:40000)"
 
 # the end of the transition, then a service by mark in both families
 windows 0 100
 for c in t4 t6; do
-	flow $c open 22000 $FLOWS
+	flow $c open $FLOWS
 	busywait 20 stable "${service[$c]#* }"
 	asked $c
 	check "$c, stable again" "0 stable" \
@@ -237,9 +237,10 @@ check "the version is the module's" "mhsstat $(modinfo -F version \
 
 # persistence
 dr ipvsadm -E -t "$SVC4" -s mhs -p 300
-flow t4 close
-flow t4 open 23000 $FLOWS
-flow t4 ask
+flow t4 reset
+flow t4 open $FLOWS
+flow t4 ping
+flow t4 where
 look "${service[t4]}" 10.1.0.2 100
 check "persistence: where new connections go" 0 "$(unlike persistent)"
 check_cmp "control: persistence: not by their slots" "$(unlike candidate)" -gt 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The cells of matrix.py, what mhs promises in each, and the table of them for
-the documentation.
+"""The cells of matrix.py, what mhs promises in each, and the table of them
+for matrix.txt, which make matrix prints.
 """
 import itertools
 
@@ -67,7 +67,7 @@ def merged(services):
 
 
 def table(services, columns):
-    """As a table of reStructuredText, outcomes by column."""
+    """Outcomes by column."""
     head = [*SHORT.values(), *columns]
     body = [[str(v) for v in cell.values()] +
             [result[c] for c in columns] for cell, result in merged(services)]
@@ -76,7 +76,7 @@ def table(services, columns):
 
 
 def grid(head, body):
-    """A table of reStructuredText."""
+    """A table with rules of =."""
     wide = [max(len(row[i]) for row in [head, *body])
             for i in range(len(head))]
     rule = "  ".join("=" * w for w in wide)
@@ -85,13 +85,8 @@ def grid(head, body):
     return "\n".join([rule, lines[0], rule, *lines[1:], rule])
 
 
-TEXT = """.. SPDX-License-Identifier: GPL-2.0
-
-.. Written by tools/testing/selftests/net/ipvs_mhs/matrix.sh; do not edit.
-
-=====================================================
-IPVS stateless Maglev scheduler: drain and delete
-=====================================================
+TEXT = """Drain and delete (written by matrix.sh; do not edit)
+====================================================
 
 In short: with ``mhs`` a drain breaks no flow, whatever the sysctls are.  A deletion breaks
 the flows of that server at once with ``expire_nodest_conn=1``, and after hold + pin with 0.

@@ -98,9 +98,9 @@ def summed(src, dst, proto, payload, at):
             payload[at + 2:])
 
 
-def udp(src, sport, dst, dport, data):
+def udp(src, sport, dst, dport, data, ident=0):
     seg = struct.pack("!HHHH", sport, dport, 8 + len(data), 0) + data
-    return ip(src, dst, UDP, summed(src, dst, UDP, seg, 6))
+    return ip(src, dst, UDP, summed(src, dst, UDP, seg, 6), ident)
 
 
 def fragments(packet, size, ident):
@@ -121,19 +121,19 @@ def fragments(packet, size, ident):
                      at >> 3 | more << 13)
 
 
-def tcp(src, sport, dst, dport, flags=0x10, data=b""):
-    seg = struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4, flags, 8192,
+def tcp(src, sport, dst, dport, flags=0x10, data=b"", seq=1, ident=0):
+    seg = struct.pack("!HHIIBBHHH", sport, dport, seq, 1, 5 << 4, flags, 8192,
                       0, 0) + data
-    return ip(src, dst, TCP, summed(src, dst, TCP, seg, 16))
+    return ip(src, dst, TCP, summed(src, dst, TCP, seg, 16), ident)
 
 
-def icmp(src, dst, kind, code, info, quoted):
+def icmp(src, dst, kind, code, info, quoted, ident=0):
     """An ICMP or ICMPv6 message; info is its second word."""
     msg = struct.pack("!BBHI", kind, code, 0, info) + quoted
-    if ":" in src:
-        return ip(src, dst, ICMP6, summed(src, dst, ICMP6, msg, 2))
+    if len(pack(src)) == 16:
+        return ip(src, dst, ICMP6, summed(src, dst, ICMP6, msg, 2), ident)
     return ip(src, dst, ICMP, msg[:2] + struct.pack("!H", checksum(msg)) +
-              msg[4:])
+              msg[4:], ident)
 
 
 class Sender:

@@ -4,8 +4,8 @@
 # weight: 60
 # QUIC, UDP on the ports of the parameter quic_ports: an Initial begins a flow,
 # as a SYN does, other packets belong to an older one, which is held and then
-# pinned, under a cap of its own.  First with the shapes of packets, then with
-# a real client and server.
+# pinned, under a cap of its own.  By the shapes of packets; real clients and
+# servers: quic_real.sh.
 
 # shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 PORT=8443 proto=-u client_py=dgrams.py
@@ -14,7 +14,6 @@ PORT=8443 proto=-u client_py=dgrams.py
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=lib_pair.sh
 . "$(dirname "$0")/lib_pair.sh"
-need openssl gtlsserver gtlsclient
 
 OLDER="short greased handshake 0rtt handshake2 0rtt2 retry2 runt"
 
@@ -23,44 +22,7 @@ stays() {
 	check "$1" "0 0 0" "$(sum lost) $(sum refused) $(sum moved)"
 }
 
-# A real client begins a connection and then waits to ask for a file; it is
-# stopped there, so that the test decides when: once the server has confirmed the
-# handshake, no more Initial comes.  ask: go on, print the answer.
-quic_open() {	# NAME ADDRESS
-	local status
-
-	mkdir "$work/$1"
-	bg_ns cl gtlsclient --no-quic-dump --no-http-dump --timeout=300s \
-		--delay-stream=8s --exit-on-all-streams-close \
-		--download="$work/$1" "${2//[][]/}" 443 "https://$2:443/name" \
-		</dev/null >"$work/$1.log" 2>&1 &
-	eval "$1_pid=$!"
-	defer kill -KILL $!
-	busywait 30 grep -q "handshake has been confirmed" "$work/$1.log"
-	status=$?
-	kill -STOP $!
-	return $status
-}
-
-# quic_opens NAME: of both families
-quic_opens() {
-	quic_open "${1}4" $VIP4 && quic_open "${1}6" "[$VIP6]"
-}
-
-ask() {
-	local pid="$1_pid"
-
-	kill -CONT "${!pid}"
-	busywait 30 test -s "$work/$1/name"
-	cat "$work/$1/name" || tail -n 3 "$work/$1.log" | sed 's/^/# /' >&2
-}
-
-# asks NAME: of both families
-asks() {
-	echo "$(ask "${1}4") $(ask "${1}6")"
-}
-
-plan 45
+plan 34
 fresh_module quic_ports=443,$PORT
 setup_net 4
 dgram_servers $PORT
@@ -161,37 +123,4 @@ for kind in dtls wireguard unknown greased; do
 	check "deleted: none of $kind" "0 0 0" \
 		"$(sum lost) $(sum refused) $(sum s1)"
 done
-flow_end c4
-flow_end c6
-dr ipvsadm -C
-
-# Real ones.  All flows move: the one server gives place to another
-PORT=443
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
-	-subj /CN=mhs -keyout "$work/key" -out "$work/cert" 2>/dev/null
-for s in s1 s2; do
-	mkdir "$work/$s"
-	echo $s >"$work/$s/name"
-	bg_ns $s gtlsserver -q --timeout=300s -d "$work/$s" "*" $PORT \
-		"$work/key" "$work/cert" </dev/null >/dev/null 2>&1 &
-	defer kill $!
-done
-SVC4=$VIP4:$PORT SVC6="[$VIP6]:$PORT"
-windows 3600000 3600000
-pair_services "1" mhs
-quic_opens hold && quic_opens pin
-result "real: connections open" $?
-pair_edit -a 2 -g
-pair_edit -e 1 -g -w 0
-result "real: hold phase" "$(busywait 20 pair_holding; echo $?)"
-check "real, hold: by the old server" "s1 s1" "$(asks hold)"
-check "real, hold: no entry" 0 "$(pair_total Entries)"
-quic_opens new
-result "real, hold: new connections" $?
-check_cmp "real, hold: they have entries" "$(pair_total NewEntries)" -ge 2
-result "real: pin phase" "$(to_pin; echo $?)"
-check "real, pin: by the old server" "s1 s1" "$(asks pin)"
-check_cmp "real, pin: they are pinned" "$(pair_total PinnedEntries)" -ge 2
-result "real: merged" "$(to_stable; echo $?)"
-check "real, merged: new connections stay" "s2 s2" "$(asks new)"
 dr ipvsadm -C

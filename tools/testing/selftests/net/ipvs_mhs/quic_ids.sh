@@ -69,7 +69,7 @@ let_go() {
 	[ "$(pair_total Gone)" -eq 0 ]
 }
 
-plan 77
+plan 79
 fresh_module
 modprobe -q -a ipip ip6_tunnel
 quic_net
@@ -138,7 +138,8 @@ check "an ID of no server: counted" $((4 * N)) \
 for kind in initial initial2 0rtt 0rtt2 retry2 unknown; do
 	by_table "$kind: not by its ID" $kind@s2
 done
-by_table "an ID too short" handshake@000a0200
+by_table "an ID too short" handshake@000a02000cdeadbe
+by_table "an ID of no configuration" short@e00a02000cdeadbeef
 
 # A mark that a service of another scheduler may have: such a packet goes as without an
 # ID

@@ -52,6 +52,30 @@ keyed() {
 	ids "=${KEY/8/9}"
 	moves
 	strays "keyed: another key"
+	ids "=0:$KEY"
+	check "an ID that Envoy 1.40 has issued" "10.2.0.11:$PORT" \
+		"$(by_id 1034c5de0bbea53cfb0b29f6a1691637f300)"
+	ids "=2:$(openssl kdf -keylen 16 -kdfopt digest:SHA256 \
+		-kdfopt hexkey:$KEY$KEY -kdfopt hexsalt:${KEY/8/9}$KEY \
+		-kdfopt "info:connection id encryption key" HKDF | tr -d :)"
+	check "an ID as nghttpx makes it, of its server, process and thread" \
+		"10.2.0.12:$PORT" "$(by_id 5f08f1ea7f9cf9a037e2ea41fe9f87bec4)"
+	ids "=0:" "=1:$KEY"
+	moves
+	strays "keyed: another key to come"
+	flow_end c4
+	flow_end c6
+	pair_clients --key $KEY --bits 1
+	pair_edit -e 1 -g -w 1
+	busywait 20 pair_state stable
+	pair open $N
+	pair ping initial
+	moves
+	stays "two configurations: keyed"
+	flow c4 ping short@070a02000cdeadbeef
+	check "two configurations: plain" "$N" "$(value s2)"
+	check "two configurations: others" "- - -" "$(by_id 470a02000cdeadbeef) $(
+		by_id 270a02000cdeadbeef) $(by_id e70a02000cdeadbeef)"
 	dr ipvsadm -C
 }
 
@@ -88,7 +112,7 @@ written() {
 fresh_module
 modprobe -q libaes
 aes=$(grep -cE ' aes_decrypt(\s|$)' /proc/kallsyms)
-plan $((aes ? 42 : 37))
+plan $((aes ? 56 : 44))
 quic_net
 ids
 
@@ -115,7 +139,8 @@ check "lookup: mhsstat" "070a02000cdeadbeef -> 10.2.0.12:$PORT" "$(dr \
 	"$top/scripts/mhsstat" lookup -u "$SVC4" --cid 070a02000cdeadbeef |
 	head -n 1)"
 check "lookup: an ID of no server" - "$(by_id 070a020099deadbeef)"
-check "lookup: too short" - "$(by_id 070a0200)"
+check "lookup: too short" - "$(by_id 070a02000cdeadbe)"
+check "lookup: of no configuration" - "$(by_id e70a02000cdeadbeef)"
 for id in 0 0x07 "$(printf '00%.0s' {1..21})"; do
 	by_id "$id" >/dev/null 2>&1
 	check "lookup: $id: refused" 1 $?
@@ -127,6 +152,9 @@ refused "$VIP4:444"
 refused "$VIP4:$PORT x"
 refused "$VIP4:$PORT $VIP4:$PORT"
 refused "$VIP4:$PORT=00"
+refused "$VIP4:$PORT=7:"
+refused "$VIP4:$PORT=0: $VIP4:$PORT=1: $VIP4:$PORT=0:"
+refused "$VIP4:$PORT=0: $VIP4:$PORT"
 refused "$VIP4:$PORT"$'\n'x
 refused "$(printf '%0100d' 0)"
 dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$VIP4:$PORT"

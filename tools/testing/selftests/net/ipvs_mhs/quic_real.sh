@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 1200
 # weight: 60
-# QUIC by aioquic: clients whose ports and addresses change in the middle of downloads,
+# QUIC by aioquic and Envoy: clients whose ports and addresses change in the middle of downloads,
 # while servers are drained, deleted, added and weighted, and when another director
 # takes over.  Without connection IDs in the director, with mh or mhs, such a
 # connection ends.
@@ -81,14 +81,20 @@ all_ended() {
 		"$(value ended)"
 }
 
-# ngtcp2 NAME: a client of another make, which has a connection to s1.  It is stopped
+# ngtcp2 NAME [HOME AWAY]: a client of another make, which has a connection to s1.  It is stopped
 # until ngtcp2_moves: then it changes its port, with another connection ID, and asks s1
 # for its name.
 ngtcp2() {
-	flow c spare
+	local home=${2:-}
+
 	mkdir "$work/$1"
-	value away >"$work/$1/away"
-	sysctls cl net.ipv4.ip_local_port_range="$(value home),$(value home)"
+	echo "${3:-}" >"$work/$1/away"
+	if [ -z "$home" ]; then
+		flow c spare
+		value away >"$work/$1/away"
+		home=$(value home)
+	fi
+	sysctls cl net.ipv4.ip_local_port_range="$home,$home"
 	bg_ns cl gtlsclient --no-quic-dump --no-http-dump --timeout=300s \
 		--change-local-addr=8s --delay-stream=9s \
 		--exit-on-all-streams-close --download="$work/$1" \
@@ -109,6 +115,54 @@ ngtcp2_moves() {
 	kill -CONT "$(<"$work/$1/pid")"
 	busywait 30 grep -q "local=.*]:$port " "$work/$1/log"
 	result "ngtcp2, $1: its port changes" $?
+}
+
+# envoys: on s1 and s2, by the example, with the key of the IPv6 service
+envoys() {
+	local s at
+
+	envoy=$(echo "$top"/build/venv/lib/python3*/site-packages/envoy/_bin/envoy)
+	for s in 1 2; do
+		at=$(printf '%b' "\x0a\x02\x00\x$(printf %x $((10 + s)))" | base64)
+		sed "s,192\.0\.2\.1,$VIP4,; s,: 443,: 9443,; s,: 10\.0\.0\.11,: s$s,
+			s,CgAACw==,$at,; s,/etc/ssl/example,$work/,
+			s,$work/\.pem,$work/pem," \
+			"$top/examples/quic/envoy.yaml" >"$work/envoy.s$s.yaml"
+		bg_ns s$s "$envoy" --concurrency 1 --use-dynamic-base-id -l warning \
+			-c "$work/envoy.s$s.yaml" >"$work/envoy.s$s" 2>&1 &
+		defer kill -KILL $!
+		busywait 60 in_ns s$s sh -c 'ss -Hlnu sport = :9443 | grep -c . >/dev/null' ||
+			sed 's/^/# /' "$work/envoy.s$s"
+	done
+}
+
+# port_of SERVER: one from which a client's packets come there
+port_of() {
+	local port
+
+	for port in {2001..2200}; do
+		! dr "$top/scripts/mhsstat" lookup -u "$VIP4:9443" "10.1.0.2:$port" |
+			grep -- "-> 10.2.0.1${1#s}:" >/dev/null || break
+	done
+	echo "$port"
+}
+
+# A connection by ngtcp2 to Envoy at s1, which is drained
+by_envoy() {
+	local svc=$VIP4:9443 PORT=9443
+
+	envoys
+	learn dr < <(
+		echo "-A -u $svc -s mhs"
+		real_lines "$svc" -g 1 2
+	)
+	ngtcp2 envoy "$(port_of s1)" "$(port_of s2)"
+	dr ipvsadm -e -u "$svc" -r 10.2.0.11:9443 -g -w 0
+	ngtcp2_moves envoy
+	busywait 20 test -s "$work/envoy/name"
+	check "ngtcp2: Envoy at s1 answers" s1 "$(<"$work/envoy/name")"
+	check "Envoy: an ID names no server" 0 "$(mhs PktNoId "$svc")"
+	dr ipvsadm -D -u "$svc"
 }
 
 # entries_new: of both directors
@@ -171,8 +225,7 @@ all_ready() {
 # User-Mode Linux has no lane of XDP programs
 lanes=(ingress)
 [ ! -e "${MHS_KO%/*}/lane.bpf.o" ] || lanes+=(xdp)
-plan $((3 + 12 + 14 + 6 + 3 * ${#lanes[@]} + 3))
-fresh_module quic_ports=443,8443
+fresh_module quic_ports=443,8443,9443
 setup_net 4
 director d2 30
 ip_ns cl <<-EOF
@@ -182,7 +235,8 @@ EOF
 # plain IDs with IPv4; encrypted ones with IPv6, where the kernel has AES
 key=8f95f09245765f80256934e50c66207f
 in_ns rt sysctl -qw net.ipv4.vs.mhs.quic_ids="$SVC6=$key" 2>/dev/null || key=""
-[ -n "$key" ] || note "no AES in this kernel: plain IDs only"
+[ -n "$key" ] || note "no AES in this kernel: plain IDs only, and no Envoy"
+plan $((3 + 12 + 14 + 6 + 3 * ${#lanes[@]} + 3 + 0${key:+4}))
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
 	-subj /CN=mhs -keyout "$work/pem" -out "$work/cert" 2>/dev/null
 cat "$work/cert" >>"$work/pem"
@@ -201,8 +255,9 @@ lost mhs "${EVENTS[@]}"
 
 services 8443 mhs
 for d in dr d2; do
-	sysctls $d net.ipv4.vs.mhs.quic_ids="$SVC4,$SVC6${key:+=$key}"
+	sysctls $d net.ipv4.vs.mhs.quic_ids="$SVC4,$SVC6${key:+=$key,$VIP4:9443=0:$key}"
 done
+[ -z "$key" ] || by_envoy
 ngtcp2 ids
 go_on hook "${EVENTS[@]}"
 check_cmp "packets by their IDs" "$(pair_total PktById)" -gt 200

@@ -18,76 +18,43 @@ Prints sent=N.
 """
 import argparse
 import itertools
-import socket
 import struct
 import sys
 import time
 
+sys.dont_write_bytecode = True
+
+import netlab  # noqa: E402
+from netlab import pack as packed  # noqa: E402
+
 FLAGS = {"F": 1, "S": 2, "R": 4, "P": 8, "A": 16}
-
-
-def packed(addr):
-    return socket.inet_pton(
-        socket.AF_INET6 if ":" in addr else socket.AF_INET, addr)
 
 
 class Sender:
     def __init__(self, args, dst):
-        self.name = dst
-        self.dst = packed(dst)
-        self.v6 = ":" in dst
-        self.flags = 0
-        self.good = args.good
-        self.gre = [*map(packed, args.gre or ())]
-        self.chunk = args.sctp
-        self.sent = 0
-        self.to = args.gre and args.gre[1]
-        self.outer = args.gre and socket.socket(
-            socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-        self.sock = socket.socket(
-            socket.AF_INET6 if self.v6 else socket.AF_INET,
-            socket.SOCK_RAW, socket.IPPROTO_RAW)
+        self.name, self.dst = dst, packed(dst)
+        self.flags = self.sent = 0
+        self.good, self.chunk, self.gre = args.good, args.sctp, args.gre
+        self.out = netlab.Sender()
 
-    def tcp(self, src, sport, dport):
+    def segment(self, src, sport, dport):
+        if self.chunk is not None:
+            return netlab.ip(src, self.dst, netlab.SCTP, struct.pack(
+                "!HHIIBBH", sport, dport, 1, 0, self.chunk, 0, 4))
         # as after a SYN of the same source
-        seq = 1 if self.flags & FLAGS["S"] else 2
-        seg = bytearray(struct.pack("!HHIIBBHHH", sport, dport, seq, 1, 5 << 4,
-                                    self.flags, 8192, 0, 0))
-        if self.good:
-            pseudo = src + self.dst + struct.pack("!II", len(seg), 6)
-            words = struct.unpack(f"!{(len(pseudo) + len(seg)) // 2}H",
-                                  pseudo + bytes(seg))
-            total = sum(words)
-            while total >> 16:
-                total = (total & 0xffff) + (total >> 16)
-            seg[16:18] = struct.pack("!H", ~total & 0xffff)
-        return bytes(seg)
+        packet = netlab.tcp(src, sport, self.dst, dport, self.flags,
+                            seq=1 if self.flags & FLAGS["S"] else 2)
+        return packet if self.good else packet[:-4] + bytes(4)
 
     def send(self, src, sport, dport):
         """src: packed address"""
-        if self.chunk is None:
-            proto, seg = 6, self.tcp(src, sport, dport)
-        else:
-            proto = 132
-            seg = struct.pack("!HHIIBBH", sport, dport, 1, 0, self.chunk, 0,
-                              4)
-        if self.v6:
-            packet = struct.pack("!IHBB", 6 << 28, len(seg), proto, 64)
-        else:
-            packet = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(seg), 0, 0,
-                                 64, proto, 0)
+        packet, to = self.segment(src, sport, dport), self.name
         if self.gre:
-            seg = packet + src + self.dst + seg
-            packet = struct.pack("!BBHHHBBH4s4sHHI", 0x45, 0, 28 + len(seg), 0,
-                                 0, 64, 47, 0, *self.gre, 0x2000,
-                                 0x86dd if self.v6 else 0x0800, 0x6d687300)
-            src = b""
+            kind, to = 0x86dd if len(src) == 16 else 0x0800, self.gre[1]
+            packet = netlab.ip(*self.gre, 47, struct.pack(
+                "!HHI", 0x2000, kind, 0x6d687300) + packet)
         try:
-            if self.gre:
-                self.outer.sendto(packet + seg, (self.to, 0))
-            else:
-                self.sock.sendto(packet + src + self.dst + seg,
-                                 (self.name, 0))
+            self.out(to, packet)
             self.sent += 1
         except OSError:     # no buffers: not sent
             pass

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
-# weight: 15
-# What users of other schedulers report to go wrong: a sorry server that is not needed
-# any more, directors that are servers of each other, UDP services of one packet (-o)
+# timeout: 480
+# weight: 30
+# What users of other schedulers report to go wrong: no server takes new flows, which are
+# refused at once while older ones go on; a sorry server that is not needed any more,
+# directors that are servers of each other, UDP services of one packet (-o)
 # by masquerading; and segments that few send: TCP fast open, IP options, a TTL that is
 # nearly over.
 
@@ -97,10 +98,76 @@ once() {
 	flow_end "$1"
 }
 
-plan 19
+# refused: a new flow fails by an answer, not by a time-out
+refused() {
+	local before
+
+	reply=$last
+	before=$(value refused)
+	flow r open 1
+	last=$reply
+	[ $(($(value refused) - before)) -eq 1 ]
+}
+
+refused_test() {
+	refused
+	result "$1" $?
+}
+
+# deletions NUMBER...: lines for ipvsadm -R
+deletions() {
+	printf -- "-d -t $VIP4:80 -r 10.2.0.1%d:80\n" "$@"
+}
+
+plan 29
 load_module
 setup_net 2
 windows 600000 600000
+
+# No server takes new flows
+flow_start r --host $VIP4 --timeout 8
+last=""
+
+dr ipvsadm -A -t $VIP4:80 -s mhs
+refused_test "a service that never had a server refuses"
+add_servers 1 2 | dr ipvsadm -R
+wait_settled
+flow_start c --host $VIP4 --timeout 8
+flow c open 40
+flow c ping
+check "flows opened" "40 0" "$(value flows) $(value broken)"
+
+add_servers 1 2 | sed 's/^-a\(.*\)1$/-e\10/' | dr ipvsadm -R
+refused_test "all of weight 0: new flows are refused"
+flow c ping
+check "all of weight 0: older flows go on" 0 "$(value broken)"
+weight 1 1
+busywait 20 in_state transition
+flow c open 20
+flow c ping
+check "one back: it serves every new flow" "60 0" \
+	"$(value flows) $(value broken)"
+check "one back: none moved" 0 "$(value moved)"
+
+deletions 1 2 | dr ipvsadm -R
+refused_test "all deleted: new flows are refused"
+flow c ping
+check "all deleted: older flows are held" 0 "$(value broken)"
+
+# the control: mh with every server deleted cuts what is under way
+dr ipvsadm -C
+{ echo "-A -t $VIP4:80 -s mh -b mh-port"; add_servers 1 2; } | dr ipvsadm -R
+flow_start e --host $VIP4 --timeout 8
+flow e open 20
+flow e ping
+check "control: mh serves" "20 0" "$(value flows) $(value broken)"
+deletions 1 2 | dr ipvsadm -R
+flow e ping 4
+check "control: mh cuts flows of deleted servers" 20 "$(value broken)"
+for c in r c e; do
+	flow $c reset
+	flow_end $c
+done
 
 # A sorry server
 lab serve "$(ns dr)" sorry

@@ -58,53 +58,33 @@ kept() {
 	dr ipvsadm -S -n | sed -n 's/.* -b *//p'
 }
 
-# odd SCHEDULER: commands, one a line, with a service and two servers there
+# odd SCHEDULER: commands of which the scheduler hears, one a line, with a service and two
+# servers there; all others are the core's alone
 odd() {
 	cat <<-EOF
 		-A -t $VIP4:80 -s $1
-		-A -t $VIP4:0 -s $1
-		-A -f 0 -s $1
-		-A -t $VIP4:81 -s $1 -M 255.0.255.0
 		-A -t $VIP4:82 -s $1 -p 0
 		-A -t $VIP4:83 -s $1 -o
 		-A -t $VIP4:84 -s $1 --pe sip
 		-A -t $VIP4:85 -s $1 -b no-such-flag
-		-A -t 10.9.0.300:80 -s $1
-		-A -t $VIP4:65536 -s $1
-		-A -t $VIP4:0 -s $1 -p
 		-E -t $VIP4:99 -s $1
 		-E -t $VIP4:80 -s $1 -p 60 -M 255.255.0.0
 		-E -t $VIP4:80 -s $1
-		-D -t $VIP4:99
-		-D -f 99
-		-a -t $VIP4:99 -r 10.2.0.11:80 -g
 		-a -t $VIP4:80 -r 10.2.0.11:80 -g
 		-a -t $VIP4:80 -r 10.2.0.13:80 -g -w -1
-		-a -t $VIP4:80 -r 10.2.0.13:80 -g -w 65536
 		-a -t $VIP4:80 -r 10.2.0.13:80 -g -w 2147483647
-		-a -t $VIP4:80 -r 10.2.0.14:8080 -g
-		-a -t $VIP4:80 -r 10.2.0.15 -m -x 5 -y 9
 		-a -t $VIP4:80 -r 10.2.0.15 -m -x 9 -y 5
 		-a -t $VIP4:80 -r [fd02::11]:80 -g
-		-a -t $VIP4:80 -r [fd02::11]:80 -m
 		-a -t $VIP4:80 -r [fd02::11]:80 -i
 		-a -t $VIP4:80 -r 127.0.0.1:80 -g
-		-a -t $VIP4:80 -r 224.0.0.1:80 -g
-		-a -t $VIP4:80 -r 10.2.0.16:80 -i --tun-type gue
-		-a -t $VIP4:80 -r 10.2.0.16:80 -i --tun-type none-such
 		-e -t $VIP4:80 -r 10.2.0.99:80 -g -w 2
 		-e -t $VIP4:80 -r 10.2.0.12:80 -i -w 2
 		-e -t $VIP4:80 -r 10.2.0.12:80 -g -w 0
 		-d -t $VIP4:80 -r 10.2.0.99:80
-		-d -t $VIP4:80 -r 10.2.0.12:81
 		-d -t $VIP4:80 -r 10.2.0.12:80
 		-d -t $VIP4:80 -r 10.2.0.12:80
-		-Z -t $VIP4:99
 		-Z -t $VIP4:80
-		-Ln -t $VIP4:99
 		-Ln -t $VIP4:80 --thresholds
-		--set 0 0 0
-		--set -1 0 0
 	EOF
 }
 
@@ -168,7 +148,7 @@ check "odd commands: each is answered" "$(odd mh | wc -l)" \
 	"$(grep -c ^status "$work/of.mhs")"
 check "odd commands: as with mh" "" "$(diff "$work/of.mh" "$work/of.mhs")"
 check_cmp "odd commands: some are refused" \
-	"$(grep -c "^status [^0]" "$work/of.mhs")" -ge 15
+	"$(grep -c "^status [^0]" "$work/of.mhs")" -ge 7
 answers mhs 's/-w 2147483647/-w 3/' >"$work/of.other"
 check_cmp "control: one weight that differs is seen" \
 	"$(diff "$work/of.mh" "$work/of.other" | grep -c '^[<>]')" -gt 0

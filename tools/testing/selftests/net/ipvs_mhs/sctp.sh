@@ -27,10 +27,6 @@ stray() {
 	done
 }
 
-made() {
-	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
-}
-
 stay() {
 	check "$1: associations stay" "0 0" "$(sum broken) $(sum moved)"
 }
@@ -71,7 +67,7 @@ check "associations opened" "60 0 0" \
 	"$(sum flows) $(sum broken) $(sum failed)"
 check_cmp "s1 has some" "$(sum s1)" -gt 5
 stray $DATA $ABORT
-check "stable: no entry" "0 0" "$(conns) $(made)"
+check "stable: no entry" "0 0" "$(conns) $(pair_made)"
 check_cmp "stable: packets without entry" "$(pair_total PktStateless)" -ge 1400
 
 # One server comes, another is drained
@@ -81,25 +77,25 @@ result "hold phase" "$(busywait 20 pair_holding; echo $?)"
 pair ping
 stay "hold"
 stray $ABORT $SHUTDOWN $SHUTDOWN_ACK
-check "hold: no entry" 0 "$(made)"
+check "hold: no entry" 0 "$(pair_made)"
 pair open 20
 check "hold: new associations" "100 0" "$(sum flows) $(sum failed)"
 pair ping
 stay "hold, with new ones"
-check_cmp "hold: those of unstable slots have an entry" "$(made)" -gt 4
-check "hold: made for INIT" "$(pair_total NewEntries)" "$(made)"
+check_cmp "hold: those of unstable slots have an entry" "$(pair_made)" -gt 4
+check "hold: made for INIT" "$(pair_total NewEntries)" "$(pair_made)"
 mine=$(sum s4)
 check_cmp "hold: the new server has some" "$mine" -gt 2
 result "pin phase" "$(to_pin; echo $?)"
-base=$(made)
+base=$(pair_made)
 stray $ABORT $SHUTDOWN $SHUTDOWN_ACK
-check_cmp "pin: ABORT and SHUTDOWN make no entry" $(($(made) - base)) -lt 40
+check_cmp "pin: ABORT and SHUTDOWN make no entry" $(($(pair_made) - base)) -lt 40
 pair ping
 stay "pin"
-base=$(made)
+base=$(pair_made)
 check_cmp "pin: entries" "$(pair_total PinnedEntries)" -gt 5
 stray $DATA
-check_cmp "control: other packets do make one" $(($(made) - base)) -gt 100
+check_cmp "control: other packets do make one" $(($(pair_made) - base)) -gt 100
 result "merged" "$(to_stable; echo $?)"
 pair ping
 stay "merged"

@@ -57,8 +57,10 @@ CLIENTS = {
 BEFORE = {"": [], "forged SYN": [(SYN, FAR)], "forged ACK": [(ACK, FAR)]}
 # what is said of A, and what becomes of its flows
 WAYS = {
-    "weight 0": ("-e", "-g -w 0", 0), "deleted": ("-d", "", 0),
-    "deleted, expire_nodest_conn=1": ("-d", "", 1), "-x 1": ("-e", "-g -w 1 -x 1", 0),
+    "weight 0": ([("-e", "-g -w 0")], 0), "deleted": ([("-d", "")], 0),
+    "deleted, expire_nodest_conn=1": ([("-d", "")], 1),
+    "weight 0, then deleted": ([("-e", "-g -w 0"), ("-d", "")], 0),
+    "-x 1": ([("-e", "-g -w 1 -x 1")], 0),
 }
 VARIANTS = {
     "direct routing": ("-g", "", {}), "IPIP": ("-i", "", {}),
@@ -262,11 +264,11 @@ class Lab:
     def ways(self, sched):
         """Who gets older and new flows, when A is said to be dead."""
         out = {}
-        for way, (what, more, expire) in WAYS.items():
+        for way, (commands, expire) in WAYS.items():
             craft.vs_sysctl("expire_nodest_conn", expire)
             self.make(sched, "-g", " -b flag-1" if sched == "mhs" else "")
             older = self.begin("A", 12)
-            craft.ipvsadm([self.real(what, 11, more)])
+            craft.ipvsadm([self.real(what, 11, more) for what, more in commands])
             words = [{*self.say(older, ACK).values()},
                      {*self.say([Flow(next(self.ports)) for _ in range(40)],
                                 SYN).values()}]
@@ -291,11 +293,12 @@ Dead in all ways
 ================
 
 Who gets a flow of A when A is said to be dead: *older* at once, *later* after hold + pin,
-*new* flows.  *weight 0* is what keepalived says with ``inhibit_on_failure``, ldirectord with
-``quiescent=yes`` and kube-router for a pod that ends; *deleted* what keepalived and
-ldirectord say without, and kube-router of UDP and when the pod is gone; ``-x 1`` stands for
-a threshold below the number of flows, with ``flag-1`` and ``mh-fallback``.  Where A stands in
-a cell and is dead, those flows hang.  B resets older flows of A::
+*new* flows.  *weight 0* (``ipvsadm -e -w 0``) is what keepalived says with
+``inhibit_on_failure`` and ldirectord with ``quiescent=yes``; *deleted* (``-d``) what both say
+without, also when a sorry server takes over, and kube-router of UDP; *weight 0, then deleted*
+kube-router of a pod that ends.  ``-x 1`` stands for a threshold below the number of flows,
+with ``flag-1`` and ``mh-fallback``.  Where A stands in a cell and is dead, those flows hang.
+B resets older flows of A.  keepalived.sh runs keepalived itself::
 
 {ways}
 

@@ -4,8 +4,9 @@
 # weight: 80
 # tags: core few
 # IPIP, GUE and GRE servers side by side, servers of the other address family
-# in the same tunnels, several servers on one address, and all forwarding methods
-# in one service: no entries, and draining one of them breaks nothing.
+# in the same tunnels, several servers on one address, all forwarding methods
+# in one service, the local node and clients on the director itself: no entries, and
+# draining one of them breaks nothing.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -15,11 +16,6 @@
 FLOWS=40
 GUE4="--tun-type gue --tun-port 6080" GRE="--tun-type gre"
 GUE6="$GUE4 --tun-csum"		# IPv6 wants a checksum
-
-# made: entries that have been made for these services
-made() {
-	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
-}
 
 # serves NAME "SERVERS" LINES [ENTRIES]: make both services, with these servers;
 # those of masquerading servers have entries, "all" if every server masquerades
@@ -43,9 +39,9 @@ serves() {
 	done
 	check "$1: by each of them" "$2" "$got"
 	case ${4:-none} in
-	none) check "$1: no entry" 0 "$(made)" ;;
-	all) check "$1: an entry for each" $((2 * FLOWS)) "$(made)" ;;
-	*) check "$1: entries of $4 alone" "$(sum "$4")" "$(made)" ;;
+	none) check "$1: no entry" 0 "$(pair_made)" ;;
+	all) check "$1: an entry for each" $((2 * FLOWS)) "$(pair_made)" ;;
+	*) check "$1: entries of $4 alone" "$(sum "$4")" "$(pair_made)" ;;
 	esac
 }
 
@@ -55,16 +51,16 @@ drains() {
 	local before
 
 	windows 3600000 3600000
-	before=$(made)
+	before=$(pair_made)
 	dr ipvsadm -R <<<"$2"
 	result "$1, drained: hold phase" "$(busywait 20 pair_holding; echo $?)"
 	pair ping
 	check "$1, hold: none broken, none moved" "0 0" \
 		"$(sum broken) $(sum moved)"
-	check "$1, hold: no entry" "$before" "$(made)"
+	check "$1, hold: no entry" "$before" "$(pair_made)"
 	result "$1, drained: pin phase" "$(to_pin; echo $?)"
 	pair ping
-	check_cmp "$1, pin: entries" $(($(made) - before)) -ge "${3:-2}"
+	check_cmp "$1, pin: entries" $(($(pair_made) - before)) -ge "${3:-2}"
 	result "$1, drained: merged" "$(to_stable; echo $?)"
 	pair ping
 	check "$1, merged: none broken, none moved" "0 0" \
@@ -75,16 +71,16 @@ drains() {
 passed_over() {
 	local before mine
 
-	before=$(made)
+	before=$(pair_made)
 	mine=$(sum "$2")
 	pair open 10
 	pair ping
 	check "$1, merged: new flows go to others" "0 0 0 $mine" \
 		"$(sum failed) $(sum broken) $(sum moved) $(sum "$2")"
-	check "$1, merged: no entry for them" "$before" "$(made)"
+	check "$1, merged: no entry for them" "$before" "$(pair_made)"
 }
 
-plan 52
+plan 58
 load_module
 for m in ipip ip6_tunnel sit ip_gre ip6_gre fou fou6; do
 	modprobe -q $m
@@ -163,8 +159,32 @@ drains "methods, -g" "
 	-e -t $SVC4 -r 10.2.0.11:80 -g -w 0
 	-e -t $SVC6 -r [fd02::11]:80 -g -w 0"
 passed_over "methods, -g" s1
+
+lab serve "$(ns dr)" local
+serves "local node" "local s2" "
+	-a -t $SVC4 -r 127.0.0.1:80 -g -w 1
+	-a -t $SVC4 -r 10.2.0.12:80 -g -w 1
+	-a -t $SVC6 -r [::1]:80 -g -w 1
+	-a -t $SVC6 -r [fd02::12]:80 -g -w 1"
+pair reset
+
+# Packets of the director's own client pass LOCAL_OUT.  The address must not be local
+# then, or servers would answer themselves.
+ip_ns dr <<-EOF
+	addr del $VIP4/32 dev lo
+	addr del $VIP6/128 dev lo
+EOF
+client_ns=dr flow_start c4 --host $VIP4 --bind 10.2.0.10 --timeout 4
+client_ns=dr flow_start c6 --host $VIP6 --bind fd02::10 --timeout 4
+serves "client on the director" "s1 s2" "
+	-a -t $SVC4 -r 10.2.0.11:80 -g -w 1
+	-a -t $SVC4 -r 10.2.0.12:80 -g -w 1
+	-a -t $SVC6 -r [fd02::11]:80 -g -w 1
+	-a -t $SVC6 -r [fd02::12]:80 -g -w 1"
 pair reset
 dr ipvsadm -C
+ip -n "$(ns dr)" addr add $VIP4/32 dev lo
+flow_start c4 --host $VIP4 --timeout 4
 
 # The same with mh
 dr ipvsadm -R <<-EOF

@@ -4,17 +4,16 @@
 # weight: 45
 # UDP on the ports of the parameter stay_ports: flows that send in the hold phase stay
 # at their server while that is listed, by an entry that is made in a transition only.
-# Sockets that send 100 datagrams a second, with the lane and without, DTLS and
-# WireGuard.  On another port the same flows move.
+# Sockets that send 100 datagrams a second, with the lane and without.  On another port
+# the same flows move.
 
 # shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
-PORT=5060 proto=-u client_py=dgrams.py DTLS=443 WG=51820
+PORT=5060 proto=-u client_py=dgrams.py
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 # shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-need openssl wg
 
 # streams: all flows send, until stays or stopped
 streams() {
@@ -30,11 +29,6 @@ stopped() {
 stays() {
 	stopped
 	check "$1" "0 0 0" "$(sum lost) $(sum refused) $(sum moved)"
-}
-
-# pinned: entries that were made for both services
-pinned() {
-	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
 }
 
 holding() {
@@ -64,7 +58,7 @@ limited() {
 	result "limit: a server is added" "$(busywait 20 changed; echo $?)"
 	stays "limit: hold: none moved"
 	check_cmp "limit: entries are refused" "$(pair_total Capped)" -gt 4
-	check_cmp "limit: entries" "$(pinned)" -le 2
+	check_cmp "limit: entries" "$(pair_made)" -le 2
 	streams
 	result "limit: pin" "$(to_pin; echo $?)"
 	stopped
@@ -114,13 +108,13 @@ events() {
 	pair ping
 	streams
 	stays "$1: no change"
-	check "$1: no change, no entry" 0 "$(pinned)"
+	check "$1: no change, no entry" 0 "$(pair_made)"
 
 	streams
 	pair_edit -a 4 -g
 	result "$1: a server is added" "$(busywait 20 changed; echo $?)"
 	stays "$1: added, hold: none moved"
-	check_cmp "$1: added, hold: they have entries" "$(pinned)" -gt 0
+	check_cmp "$1: added, hold: they have entries" "$(pair_made)" -gt 0
 	streams
 	result "$1: added, pin" "$(to_pin; echo $?)"
 	stays "$1: added, pin: none moved"
@@ -129,13 +123,13 @@ events() {
 	check_cmp "$1: added, pin: new flows, some by the new server" "$(sum s4)" -gt 0
 
 	# in the pin phase of the last one; new flows have entries, too
-	before=$(pinned)
+	before=$(pair_made)
 	streams
 	windows 3600000 3600000
 	pair_edit -e 2 -g -w 3
 	result "$1: another weight" "$(busywait 20 changed; echo $?)"
 	stays "$1: another weight, hold: none moved"
-	check_cmp "$1: another weight: more have entries" "$(pinned)" -gt "$before"
+	check_cmp "$1: another weight: more have entries" "$(pair_made)" -gt "$before"
 	streams
 	result "$1: another weight, merged" "$(to_pin && to_stable; echo $?)"
 	stays "$1: another weight, merged: none moved"
@@ -176,124 +170,14 @@ events() {
 	dr ipvsadm -C
 }
 
-# says TEXT SECONDS: by DTLS, until a server has understood it
-says() {
-	(echo "$1" >&"$dtls_in") || return 1
-	busywait "$2" grep -q "^$1$" "$work/s1.dtls" "$work/s2.dtls"
-}
-
-# drained SERVICE SERVER COMMAND...: do it in each phase of a drain, and count in
-# $failed how often it failed
-drained() {
-	failed=0
-	dr ipvsadm -e -u "$1" -r "10.2.0.1$2:${1##*:}" -g -w 0
-	"${@:3}" before || failed=$((failed + 1))
-	busywait 20 holding "$1"
-	"${@:3}" hold || failed=$((failed + 1))
-	windows 0 3600000
-	busywait 20 pinning "$1"
-	"${@:3}" pin || failed=$((failed + 1))
-	windows 0 100
-	busywait 20 stable "$1"
-	"${@:3}" merged || failed=$((failed + 1))
-}
-
-# says_at NAME SECONDS PHASE
-says_at() {
-	says "$3 $1" "$2"
-}
-
-# dtls NAME SECONDS: one connection through a drain
-dtls() {
-	local s mine pids=()
-
-	windows 3600000 3600000
-	learn dr < <(
-		echo "-A -u $VIP4:$DTLS -s mhs"
-		real_lines "$VIP4:$DTLS" -g 1 2
-	)
-	for s in s1 s2; do
-		bg_ns $s openssl s_server -quiet -dtls -accept "$VIP4:$DTLS" \
-			-key "$work/key" -cert "$work/cert" <&"$never" \
-			>"$work/$s.dtls" 2>&1 &
-		pids+=($!)
-		defer kill $!
-		busywait 20 eval '[ -n "$(in_ns $s ss -Hlun sport = :$DTLS)" ]'
-	done
-	mkfifo "$work/$1"
-	bg_ns cl openssl s_client -quiet -dtls -connect "$VIP4:$DTLS" \
-		<"$work/$1" >"$work/client.dtls" 2>&1 &
-	pids+=($!)
-	defer kill $!
-	exec {dtls_in}>"$work/$1"
-	says "hello $1" 30
-	result "DTLS, $1: a connection" $?
-	mine=1
-	grep -q "^hello" "$work/s1.dtls" || mine=2
-	drained "$VIP4:$DTLS" $mine says_at "$1" "$2"
-	exec {dtls_in}>&-
-	kill "${pids[@]}"
-	wait "${pids[@]}"
-	dr ipvsadm -C
-}
-
-# wg_up NAMESPACE ADDRESS KEY PEER [ENDPOINT]: its end of a tunnel
-wg_up() {
-	ip_ns "$1" <<-EOF
-		link add wg0 type wireguard
-		addr add $2/24 dev wg0
-		link set wg0 up
-	EOF
-	in_ns "$1" wg set wg0 listen-port $WG private-key <(echo "$3") \
-		peer "$(wg pubkey <<<"$4")" allowed-ips 10.99.0.0/24 \
-		${5:+endpoint "$5"}
-}
-
-# wg_answers: its server does
-wg_answers() {
-	in_ns cl ping -c 1 -W 2 10.99.0.1 >/dev/null
-}
-
-# wireguard NAME: a tunnel through a drain
-wireguard() {
-	local n servers client mine
-
-	windows 3600000 3600000
-	learn dr < <(
-		echo "-A -u $VIP4:$WG -s mhs"
-		real_lines "$VIP4:$WG" -g 1 2
-	)
-	servers=$(wg genkey)
-	client=$(wg genkey)
-	wg_up s1 10.99.0.1 "$servers" "$client"
-	wg_up s2 10.99.0.1 "$servers" "$client"
-	wg_up cl 10.99.0.2 "$client" "$servers" "$VIP4:$WG"
-	result "WireGuard, $1: a tunnel" "$(busywait 30 wg_answers; echo $?)"
-	mine=1
-	in_ns s1 wg show wg0 latest-handshakes | grep -q -v $'\t0$' || mine=2
-	drained "$VIP4:$WG" $mine wg_answers
-	for n in cl s1 s2; do
-		ip -n "$(ns $n)" link del wg0
-	done
-	dr ipvsadm -C
-}
-
-plan 71
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
-	-subj /CN=mhs -keyout "$work/key" -out "$work/cert" 2>/dev/null
-fresh_module stay_ports=7,$PORT,$DTLS,$WG
-modprobe -q wireguard
+plan 63
+fresh_module stay_ports=7,$PORT
 setup_net 4
 dgram_servers $PORT
 pair_clients
 events stack eq
 sysctls dr net.ipv4.vs.mhs.{lane=1,ingress=eth0}
 events lane gt
-dtls stay 30
-check "DTLS: the connection outlives a drain" 0 $failed
-wireguard stay
-check "WireGuard: the tunnel outlives a drain" 0 $failed
-
 limited
 thresholds
 
@@ -319,10 +203,6 @@ pair_edit -e 1 -g -w 0
 result "control: drain" "$(busywait 20 changed; echo $?)"
 stopped
 check_cmp "control: drain: they move" "$(sum moved)" -ge "$mine"
-check "control: without an entry" 0 "$(pinned)"
+check "control: without an entry" 0 "$(pair_made)"
 check_cmp "control: the lane forwarded" "$(pair_total PktLane)" -gt 0
 dr ipvsadm -C
-dtls move 1
-check "control: another server does not understand it" 4 $failed
-wireguard move
-check_cmp "control: another server knows no such tunnel" $failed -gt 0

@@ -1,35 +1,104 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 360
-# weight: 75
-# A VRRP pair with keepalived as the page on keepalived has it: the address moves
-# to the other director and back, and no flow breaks.  After a change of servers
-# the sync daemon carries the flows that have an entry.
+# timeout: 480
+# weight: 80
+# A VRRP pair with keepalived as its runbook has it, mhs behind the name of another
+# scheduler: the address moves to the other director and back, and no flow breaks.
+# Then the way back: every flow gets an entry (net.ipv4.vs.mhs.stateless=0), the
+# sync daemon carries these to the backup, lb_algo becomes wlc in the file, and a
+# reload breaks no flow.  After that the pair fails over as one of wlc does.
 
 . "${0%/*}/lib.sh"
 # shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
-# alive NAME: its flows are
-alive() {
-	flow c ping
-	check "$1" "60 0" "$(value flows) $(value broken)"
+# Flows that are busy send several times in that, in emulation, too
+readonly pin=$((3 * ${patience:-1}))
+
+# reload SCHEDULER: on both, by the file
+reload() {
+	vrrp_configure "$1" 3
+	kill -HUP "$(<"$work/dr.pid")" "$(<"$work/d2.pid")"
 }
 
-# has_entries NUMBER: the first director
-has_entries() {
-	[ "$(conns)" -ge "$1" ]
+# schedulers_are NAME: of both directors
+schedulers_are() {
+	[ "$(for n in dr d2; do
+		in_ns $n ipvsadm -Ln | awk -v s="$VIP4:80" '$2 == s { print $3 }'
+	done | paste -sd " ")" = "$1 $1" ]
+}
+
+# moves NAME FROM TO ROLE ROLE: keepalived stops there, starts there again, and is the
+# backup
+moves() {
+	down "$2"
+	result "$1: keepalived stops on $2: $3 takes the address" \
+		"$(busywait 40 has_vip "$3"; echo $?)"
+	flow c ping
+	alive "$1: no flow broken by that" "$(value flows)"
+	up "$2"
+	busywait 40 roles_are "${@:4}"
+	result "$1: it starts: it is the backup" $?
+	flow c ping
+	alive "$1: no flow broken by that either" "$(value flows)"
+}
+
+# connections: of the service since it was made, on the first director
+connections() {
+	dr ipvsadm -Ln --stats --exact |
+		awk -v s="$VIP4:80" '$2 == s { print $3 }'
+}
+
+# counted NUMBER: the kernel sums them up every two seconds
+counted() {
+	[ "$(connections)" -ge "$1" ]
+}
+
+# carried: the backup has every flow of the master by its entry
+flows_of() {
+	net_dir "$1"
+	awk 'FNR > 1 { print $2, $3, $6, $7 }' "$net/ip_vs_conn" | sort -u
+}
+
+carried() {
+	flows_of dr >"$work/master"
+	flows_of d2 >"$work/backup"
+	[ -s "$work/master" ] &&
+		[ -z "$(comm -23 "$work/master" "$work/backup")" ]
+}
+
+# check_wait NAME DIRECTOR: the operator's wait ends well there
+check_wait() {
+	local status
+
+	in_ns "$2" ipvsadm --set $pin $pin $pin	# the wait is one pin time
+	in_ns "$2" "$top/scripts/mhsstat" wait --stateful -t $VIP4:80 \
+		>"$work/said" 2>&1
+	status=$?
+	in_ns "$2" ipvsadm --set 900 120 300
+	sed 's/^/# /' "$work/said"
+	check "$1" 0 $status
+}
+
+# alive NAME FLOWS: none is broken, none has moved
+alive() {
+	check "$1" "$2 0 0" "$(value flows) $(value broken) $(value moved)"
 }
 
 need keepalived
-plan 16
+plan 30
 modprobe -q ip_vs
+modprobe -q ip_vs_wlc
 fresh_module names=mhs,mh,sed
-setup_net 2
+setup_net 3
 director d2 30
-vrrp_configure "$(front_name)" 2
+algo=$(front_name)
+note "mhs answers for $algo"
+vrrp_configure "$algo" 3
 for n in dr d2; do
 	ip -n "$(ns $n)" addr del $VIP4/32 dev lo
+	# an entry goes to the backup with its first packet
+	sysctls $n net.ipv4.vs.sync_threshold=0,1
 	defer down $n
 done
 ip -n "$(ns rt)" route replace $VIP4/32 dev br0
@@ -42,52 +111,57 @@ result "each sync daemon has its role" \
 	"$(busywait 40 roles_are master backup; echo $?)"
 wait_settled
 wait_settled $VIP4:80 d2
-check "the tables are equal" "$(mhs OldPrint)" "$(mhs OldPrint $VIP4:80 d2)"
 flow_start c --host $VIP4 --timeout 8
 flow c open 60
-alive "flows are served"
-check "and have no entries" 0 "$(entries)"
-
-down dr
-result "keepalived stops: the other takes the address" \
-	"$(busywait 40 has_vip d2; echo $?)"
-alive "no flow broken"
-up dr
-result "it starts: it is the backup" \
-	"$(busywait 40 roles_are backup master; echo $?)"
-alive "no flow broken by that"
-
-# Flows with an entry; the sync daemon rests while the first of them begin
-for n in dr d2; do
-	sysctls $n net.ipv4.vs.mhs.hold_ms=3600000 \
-		net.ipv4.vs.mhs.pin_ms=3600000 net.ipv4.vs.sync_threshold=0,1
-	weight 1 0 $n
-done
-syncid=$(in_ns d2 ipvsadm -l --daemon | sed 's/.*syncid=\([0-9]*\).*/\1/')
-in_ns d2 ipvsadm --stop-daemon master
-flow_start left --host $VIP4 --timeout 8
-flow left open 60
-flow left ping
-alone=$(conns d2)
-in_ns d2 ipvsadm --start-daemon master --mcast-interface eth0 --syncid "$syncid"
-flow_start taken --host $VIP4 --timeout 8
-flow taken open 60
-flow taken ping
-made=$(($(conns d2) - alone))
-check_cmp "a server is drained: new flows have an entry" "$made" -gt 10
-result "the backup has these entries" \
-	"$(busywait 20 has_entries "$made"; echo $?)"
-down d2
-result "keepalived stops: the first director takes the address" \
-	"$(busywait 40 has_vip dr; echo $?)"
-flow taken ping
-check "flows with an entry: none broken" "60 0" \
-	"$(value flows) $(value broken)"
-alive "those of before: none broken"
-flow left ping
-check "control: without the sync daemon each with an entry breaks" "$alone" \
-	"$(value broken)"
-
-dr ipvsadm -C
 flow c ping
-check "control: the services go first: every flow is reset" 60 "$(value rst)"
+alive "flows are served" 60
+check "and have no entries" "0 0" "$(conns) $(conns d2)"
+check "the tables are equal" "$(mhs OldPrint)" "$(mhs OldPrint $VIP4:80 d2)"
+moves "no entries" dr d2 backup master
+moves "and back" d2 dr master backup
+result "the service has counted them" "$(busywait 20 counted 60; echo $?)"
+
+# The way back
+flow_send c busy 3600
+for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.stateless=0
+done
+check_wait "stateful: the wait ends well, master" dr
+check_wait "stateful: the wait ends well, backup" d2
+check "stateful: each flow has its entry" 60 "$(mhs Entries)"
+result "stateful: the backup has them" "$(busywait 40 carried; echo $?)"
+reload wlc
+result "a reload changes the scheduler" \
+	"$(busywait 40 schedulers_are wlc; echo $?)"
+flow c stop
+flow c ping
+alive "reload: no flow broken" 60
+check_cmp "reload: it is the same service, which goes on counting" \
+	"$(connections)" -ge 60
+flow c open 20
+flow c ping
+alive "wlc: new flows are served" 80
+result "wlc: the backup has their entries" "$(busywait 40 carried; echo $?)"
+
+# Failover, as with wlc
+moves wlc dr d2 backup master
+flow c open 20
+flow c ping
+alive "failover: new flows are served" 100
+flow c reset
+
+# The same without entries
+reload "$algo"
+busywait 40 schedulers_are "$algo"
+for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.stateless=1
+	wait_settled $VIP4:80 $n
+done
+flow c open 60
+flow c ping
+alive "mhs again: flows are served" 60
+reload wlc
+busywait 40 schedulers_are wlc
+flow c ping
+check "control: a reload without stateless=0 breaks every flow" 60 \
+	"$(value broken)"

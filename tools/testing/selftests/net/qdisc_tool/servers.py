@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 
 from lib import (FAST, TOP, Skip, check, defer, equal, main, man_page, note,
@@ -21,7 +20,7 @@ LO = "127.0.0.1"
 LONG = ("--max-hold", "60s")
 BACKEND_PORT = PORT + 10
 DIRECTORY = f"{FAST}/servers"
-# make bench-restarts has more
+# make bench BENCH=restarts has more
 ROUNDS = int(os.environ.get("MHS_ROUNDS", 3))
 CLIENTS = 8
 BETWEEN = int(os.environ.get("MHS_BETWEEN", 30))       # requests

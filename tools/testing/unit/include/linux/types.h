@@ -19,6 +19,9 @@ typedef uint64_t u64;
 #undef __always_inline
 #define __always_inline	inline __attribute__((always_inline))
 #define __read_mostly
+#undef __bitwise
+#define __bitwise
+#define __force
 #define likely(x)	(x)
 #ifndef __packed
 #define __packed	__attribute__((packed))

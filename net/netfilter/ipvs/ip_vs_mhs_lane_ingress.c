@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler, its lane: at the ingress hook of devices, for
+ * kernels and devices without that of XDP programs.
+ */
+#include <linux/netdevice.h>
+#include <net/ip_tunnels.h>
+#include <net/neighbour.h>
+
+#include "ip_vs_mhs_lane_ask.h"
+
+/* Make room for headers: nothing may fail once the packet has been counted */
+static bool ingress_prepare(const struct mhs_lane_packet *p,
+			    struct sk_buff *skb)
+{
+	int gso = p->way.outer == sizeof(struct iphdr) ? SKB_GSO_IPXIP4 :
+							 SKB_GSO_IPXIP6;
+
+	if (skb_cow_head(skb, LL_RESERVED_SPACE(p->way.out) + p->way.outer) ||
+	    skb_ensure_writable(skb, min_t(unsigned int, skb->len,
+					   MHS_LANE_HEADER_BYTES)))
+		return false;
+	return !p->way.outer || !iptunnel_handle_offloads(skb, gso);
+}
+
+static void ingress_push(const struct mhs_lane_packet *p, struct sk_buff *skb)
+{
+	skb->transport_header = skb->network_header;
+	skb_set_inner_ipproto(skb, p->protocol == htons(ETH_P_IPV6) ?
+			      IPPROTO_IPV6 : IPPROTO_IPIP);
+	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
+	skb_push(skb, p->way.outer);
+	skb_reset_network_header(skb);
+	mhs_lane_tunnel(p, skb_network_header(skb));
+	skb->protocol = p->way.proto;
+}
+
+/* Make the packet what the core's transmitters make of it */
+static void ingress_rewrite(const struct mhs_lane_packet *p,
+			    struct sk_buff *skb)
+{
+	if (p->protocol == htons(ETH_P_IPV6))
+		ipv6_hdr(skb)->hop_limit--;
+	else
+		ip_decrease_ttl(ip_hdr(skb));
+	if (p->way.outer)
+		ingress_push(p, skb);
+	/* ip_rcv() would do that; on veth the socket is the sender's */
+	skb_orphan(skb);
+	memset(skb->cb, 0, sizeof(skb->cb));
+	nf_reset_ct(skb);
+	skb_dst_drop(skb);
+	skb_forward_csum(skb);
+	mhs_clear_tstamp(skb);
+}
+
+static enum mhs_lane ingress_ask(struct mhs_lane_packet *p, struct sk_buff *skb)
+{
+	enum mhs_lane why;
+
+	if (skb->pkt_type != PACKET_HOST || skb_vlan_tag_present(skb) ||
+	    skb_shared(skb) ||
+	    !pskb_may_pull(skb, min_t(unsigned int, skb->len,
+				      MHS_LANE_HEADER_BYTES)))
+		return MHS_LANE_FRAME;
+	p->ip = skb->data;
+	p->bytes = skb->len;
+	p->protocol = skb->protocol;
+	why = mhs_lane_record_ask(p, 0);
+	if (why)
+		return why;
+	if (p->len > p->way.mtu &&
+	    !(skb_is_gso(skb) && skb_gso_validate_network_len(skb, p->way.mtu)))
+		return MHS_LANE_MTU;
+	if (pskb_trim_rcsum(skb, p->len) || !ingress_prepare(p, skb))
+		return MHS_LANE_DEVICE;
+	return MHS_LANE_FORWARDED;
+}
+
+/* The hook of a device; @priv is the lane's part of the namespace */
+unsigned int mhs_lane_ingress_hook(void *priv, struct sk_buff *skb,
+				   const struct nf_hook_state *state)
+{
+	struct mhs_lane_packet p __uninitialized;
+	enum mhs_lane why;
+
+	p.lane = priv;
+	p.mn = p.lane->mn;
+	p.in = state->in;
+	why = ingress_ask(&p, skb);
+	mhs_lane_count(&p, why);
+	if (why)
+		return NF_ACCEPT;
+	ingress_rewrite(&p, skb);
+	skb->dev = p.way.out;
+	/* The neighbour adds the Ethernet header */
+	neigh_output(p.way.neigh, skb, false);
+	return NF_STOLEN;
+}

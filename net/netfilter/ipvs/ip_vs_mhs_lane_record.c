@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler, its lane: makes the records of devices, services
+ * and ways to servers, which are what the stack would find out for each packet.
+ * Few packets run this code.  Overview: ip_vs_mhs_lane.h.
+ */
+#include <linux/etherdevice.h>
+#include <linux/if_arp.h>
+#include <linux/if_macvlan.h>
+#include <linux/if_vlan.h>
+#include <linux/inetdevice.h>
+#include <net/addrconf.h>
+#include <net/arp.h>
+#include <net/ip6_route.h>
+#include <net/l3mdev.h>
+#include <net/ndisc.h>
+#include <net/neighbour.h>
+#include <net/route.h>
+#include <net/rtnetlink.h>
+
+#include "ip_vs_mhs_lane_ask.h"
+
+/* Of the scheduler; who has found a service sees it, see mhs_lane_xdp_net_id */
+enum mhs_lane (*mhs_lane_record_decide)(struct mhs_lane_packet *p) __read_mostly;
+
+/* Why must all packets of the namespace go up?  0 if they need not */
+static enum mhs_lane lane_closed(const struct mhs_net *mn)
+{
+	struct netns_ipvs *ipvs = net_ipvs(mn->net);
+
+	if (!READ_ONCE(mn->lane) || !READ_ONCE(ipvs->enable))
+		return MHS_LANE_OFF;
+	/* Netfilter sets marks later: a service by mark may own any packet */
+	if (READ_ONCE(mn->fwm_services))
+		return MHS_LANE_MARK;
+	if (mhs_conntrack(ipvs))
+		return MHS_LANE_CONNTRACK;
+	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
+		return MHS_LANE_BACKUP;
+	return MHS_LANE_FORWARDED;
+}
+
+/* Does a macvlan take only frames to its own MAC address?  Passthru takes all
+ * frames, source those of some senders.
+ */
+static bool is_apart(const struct net_device *dev)
+{
+	const struct macvlan_dev *vlan = netdev_priv(dev);
+
+	return netif_is_macvlan(dev) &&
+	       READ_ONCE(vlan->mode) != MACVLAN_MODE_PASSTHRU &&
+	       READ_ONCE(vlan->mode) != MACVLAN_MODE_SOURCE;
+}
+
+/* ipvlan shares the MAC address, and takes frames to its IP addresses */
+static bool is_ipvlan(const struct net_device *dev)
+{
+	const struct rtnl_link_ops *ops = READ_ONCE(dev->rtnl_link_ops);
+
+	return ops && (!strcmp(ops->kind, "ipvlan") ||
+		       !strcmp(ops->kind, "ipvtap"));
+}
+
+/* What do devices above leave of the frames to the device's MAC address? */
+static u32 in_left(struct net_device *dev)
+{
+	u32 fit = MHS_LANE_FIT_IPV4 | MHS_LANE_FIT_IPV6, left = 0;
+	struct net_device *above;
+	struct list_head *iter;
+
+	if (netif_is_l3_slave(dev))
+		return 0;
+	if (!rcu_access_pointer(dev->rx_handler))
+		return fit | MHS_LANE_FIT_ALONE;
+	netdev_for_each_upper_dev_rcu(dev, above, iter) {
+		if (is_ipvlan(above))
+			left = fit;
+		else if (is_apart(above))
+			left = fit | MHS_LANE_FIT_ALONE;
+		else if (!is_vlan_dev(above))
+			return 0;	/* a bridge or bond takes all */
+	}
+	return left;
+}
+
+/* dev->xdp_prog is generic XDP, which costs more than the stack.  XDP_TX leaves
+ * by a bond's member only if the bond has the program and the kernel asks the
+ * bond for the member; without a carrier the stack sends nothing.
+ */
+static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
+{
+	if (rcu_access_pointer(dev->xdp_prog))
+		return true;
+	if (netif_is_bond_master(dev))
+		return !mhs_has_xdp(dev) ||
+		       !mhs_xdp_xmits(dev) || !netif_carrier_ok(dev);
+	/* A card that strips VLAN tags hides them from XDP programs */
+	return !is_vlan_dev(dev) &&
+	       dev->features & (NETIF_F_HW_VLAN_CTAG_RX |
+				NETIF_F_HW_VLAN_STAG_RX);
+}
+
+/* Does an XDP program see the device's frames as its cards receive them? */
+static bool in_fits_xdp(struct net_device *dev)
+{
+	return dev->type == ARPHRD_ETHER && !in_hides(dev, NULL) &&
+	       !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL);
+}
+
+static u32 in_fit(struct net_device *dev)
+{
+	const struct inet6_dev *in6 = __in6_dev_get(dev);
+	u32 fit = in_left(dev);
+
+	if (!(dev->flags & IFF_UP))
+		return 0;
+	if (!rcu_access_pointer(dev->ip_ptr))
+		fit &= ~MHS_LANE_FIT_IPV4;
+	if (!in6 || READ_ONCE(in6->cnf.disable_ipv6))
+		fit &= ~MHS_LANE_FIT_IPV6;
+	if (in_fits_xdp(dev))
+		fit |= MHS_LANE_FIT_XDP;
+	return fit;
+}
+
+/* Set p->fit, and make a record of p->in: 0, or why all its packets go up */
+enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
+{
+	struct mhs_lane_in *in = lane_in(p);
+	u32 was = READ_ONCE(in->generation);
+	enum mhs_lane why;
+
+	/* After the read of p->generation; pairs with mhs_lane_changed() */
+	smp_rmb();
+	why = lane_closed(p->mn);
+	if (why)
+		return why;
+	p->fit = in_fit(p->in);
+	if (mhs_lane_claim(&in->generation, was, p->generation)) {
+		WRITE_ONCE(in->dev, p->in);
+		WRITE_ONCE(in->fit, p->fit);
+		/* Pairs with the acquire in lane_is_open() */
+		smp_store_release(&in->generation, p->generation);
+	}
+	fit &= ~p->fit;
+	if (!fit)
+		return MHS_LANE_FORWARDED;
+	return fit == MHS_LANE_FIT_XDP ? MHS_LANE_DEVICE : MHS_LANE_FRAME;
+}
+
+static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
+			     const struct in6_addr *addr)
+{
+	struct flowi6 fl6 = { .flowi6_iif = in->ifindex, .daddr = *addr };
+	const struct rt6_info *rt;
+	struct dst_entry *dst;
+	bool local;
+
+	/* of one device, and not for packets from outside */
+	if (ipv6_addr_type(addr) & (IPV6_ADDR_LINKLOCAL | IPV6_ADDR_LOOPBACK))
+		return false;
+	dst = ip6_route_lookup(net, &fl6, NULL, 0);
+	rt = container_of(dst, struct rt6_info, dst);
+	local = !dst->error && rt->rt6i_flags & RTF_LOCAL;
+	dst_release(dst);
+	return local;
+}
+
+static bool lane_has_addr(struct net_device *dev, const struct mhs *mhs)
+{
+	const struct in_device *in_dev = __in_dev_get_rcu(dev);
+	const struct in_ifaddr *ifa;
+
+	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && mhs->af == AF_INET6)
+		return ipv6_chk_addr(dev_net(dev), &mhs->addr.in6, dev, 1);
+	if (in_dev)
+		in_dev_for_each_ifa_rcu(ifa, in_dev)
+			if (ifa->ifa_local == mhs->addr.ip)
+				return true;
+	return false;
+}
+
+/* Has an ipvlan device above the one that received the packet the address? */
+static bool lane_is_taken(const struct mhs_lane_packet *p)
+{
+	struct net_device *above;
+	struct list_head *iter;
+
+	netdev_for_each_upper_dev_rcu(p->in, above, iter)
+		if (is_ipvlan(above) && lane_has_addr(above, p->mhs))
+			return true;
+	return false;
+}
+
+/* Is the virtual address local?  If so, the service gets a record of that. */
+bool mhs_lane_record_local(const struct mhs_lane_packet *p)
+{
+	struct net *net = p->mn->net;
+	struct mhs *mhs = p->mhs;
+
+	/* After the read of p->generation; pairs with mhs_lane_changed() */
+	smp_rmb();
+	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && mhs->af == AF_INET6) {
+		if (!lane_lookup_ipv6(net, p->in, &mhs->addr.in6))
+			return false;
+	} else if (ipv4_is_loopback(mhs->addr.ip) ||
+		   inet_addr_type_dev_table(net, p->in, mhs->addr.ip) !=
+		   RTN_LOCAL) {
+		return false;
+	}
+	if (!(p->fit & MHS_LANE_FIT_ALONE))
+		return !lane_is_taken(p);
+	WRITE_ONCE(mhs->local_generation, p->generation);
+	return true;
+}
+
+/* Is the server reached without a tunnel, or by IP in IP? */
+static bool way_method(struct mhs_lane_way *way, const struct mhs *mhs,
+		       const struct ip_vs_dest *dest,
+		       const struct ip_vs_conn *carrier)
+{
+	u32 flags = READ_ONCE(carrier->flags) &
+		    (IP_VS_CONN_F_FWD_MASK | IP_VS_CONN_F_NFCT);
+
+	if (flags == IP_VS_CONN_F_DROUTE)
+		return true;
+	if (flags != IP_VS_CONN_F_TUNNEL ||
+	    READ_ONCE(dest->tun_type) != IP_VS_CONN_F_TUNNEL_TYPE_IPIP)
+		return false;
+	/* Without path MTU discovery the tunnel fragments, too */
+	if (!mhs_sysctl(sysctl_pmtu_disc(mhs->ipvs)))
+		return false;
+	way->outer = dest->af == AF_INET6 ? sizeof(struct ipv6hdr) :
+					    sizeof(struct iphdr);
+	return true;
+}
+
+static struct neighbour *way_next_hop_ipv4(const struct dst_entry *dst,
+					   const struct ip_vs_dest *dest)
+{
+	const struct rtable *rt = container_of(dst, struct rtable, dst);
+	__be32 hop = rt->rt_gw_family ? rt->rt_gw4 : dest->addr.ip;
+
+	if (rt->rt_type != RTN_UNICAST || rt->rt_gw_family == AF_INET6)
+		return NULL;
+	return __ipv4_neigh_lookup_noref(READ_ONCE(dst->dev), (__force u32)hop);
+}
+
+static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
+					   const struct ip_vs_dest *dest)
+{
+	const struct rt6_info *rt = container_of(dst, struct rt6_info, dst);
+
+	if (rt->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
+		return NULL;
+	return __ipv6_neigh_lookup_noref(READ_ONCE(dst->dev),
+					 rt6_nexthop(rt, &dest->addr.in6));
+}
+
+/* The longest packet; 0 if the tunnel leaves less than the core accepts */
+static u16 way_mtu(const struct mhs_lane_way *way,
+		   const struct dst_entry *dst, const struct ip_vs_dest *dest)
+{
+	u32 least = dest->af == AF_INET6 ? IPV6_MIN_MTU : IPV4_MIN_MTU;
+	u32 mtu = dst_mtu(dst);
+
+	if (way->outer && mtu < least + way->outer)
+		return 0;
+	return min_t(u32, mtu - way->outer, U16_MAX);
+}
+
+/* Make the Ethernet header.  The stack, too, uses the address of a neighbour
+ * that it probes; a packet to a stale one goes up, to start the probe.
+ */
+static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
+{
+	struct neighbour *neigh = way->neigh;
+	struct ethhdr eth;
+	unsigned int seq;
+
+	/* A neighbour may have died before the generation was read */
+	if (READ_ONCE(neigh->dead) || !(READ_ONCE(neigh->nud_state) &
+					(NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
+		return false;
+	/* neigh_ha_snapshot() copies what the device may have made longer */
+	do {
+		seq = read_seqbegin(&neigh->ha_lock);
+		ether_addr_copy(eth.h_dest, neigh->ha);
+	} while (read_seqretry(&neigh->ha_lock, seq));
+	ether_addr_copy(eth.h_source, neigh->dev->dev_addr);
+	memcpy(&way->eth8, &eth, sizeof(way->eth8));
+	memcpy(&way->eth4, (u8 *)&eth + sizeof(way->eth8), sizeof(way->eth4));
+	way->proto = way->outer == sizeof(struct iphdr) ? htons(ETH_P_IP) :
+		     way->outer ? htons(ETH_P_IPV6) : protocol;
+	return true;
+}
+
+static void way_head(struct mhs_lane_packet *p,
+		     const struct ip_vs_dest_dst *route)
+{
+	u8 inner = p->mhs->af == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
+	const struct ip_vs_dest *dest = p->server->dest;
+
+	if (p->way.outer == sizeof(struct iphdr))
+		p->head.ipv4 = (struct iphdr){
+			.version	= 4,
+			.ihl		= sizeof(struct iphdr) / 4,
+			.protocol	= inner,
+			.saddr		= route->dst_saddr.ip,
+			.daddr		= dest->addr.ip,
+		};
+	else
+		p->head.ipv6 = (struct ipv6hdr){
+			.nexthdr	= inner,
+			.saddr		= route->dst_saddr.in6,
+			.daddr		= dest->addr.in6,
+		};
+}
+
+/* The tag of a VLAN, if one tag is all, and no priority of packets in it */
+static __be16 way_tci(const struct net_device *dev)
+{
+#if IS_ENABLED(CONFIG_VLAN_8021Q)
+	const struct vlan_dev_priv *vlan;
+
+	if (!is_vlan_dev(dev))
+		return 0;
+	vlan = vlan_dev_priv(dev);
+	if (vlan->vlan_proto == htons(ETH_P_8021Q) &&
+	    !READ_ONCE(vlan->nr_egress_mappings) && !is_vlan_dev(vlan->real_dev))
+		return htons(vlan->vlan_id);
+#endif
+	return 0;
+}
+
+/**
+ * mhs_lane_record_way() - make a record of the way by the core's cached route
+ * @p: the packet; the function sets p->way and p->head
+ *
+ * Return: 0, or why the packet goes up.
+ */
+enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
+{
+	struct mhs_lane_record *r = &p->server->lane;
+	u32 was = READ_ONCE(r->generation), generation;
+	struct ip_vs_dest *dest = p->server->dest;
+	struct mhs_lane_way *way = &p->way;
+	const struct ip_vs_dest_dst *route;
+	const struct ip_vs_conn *carrier;
+	struct dst_entry *dst;
+
+	/* After the read of p->generation; pairs with mhs_lane_changed() */
+	smp_rmb();
+	*way = (struct mhs_lane_way){};
+	/* None until the work has memory for it; lane_decide() does not ask */
+	carrier = rcu_dereference(p->server->carrier);
+	if (!carrier)
+		return MHS_LANE_DECISION;
+	if (!way_method(way, p->mhs, dest, carrier))
+		return MHS_LANE_METHOD;
+	route = rcu_dereference(dest->dest_dst);
+	if (!route)
+		return MHS_LANE_ROUTE;
+	dst = route->dst_cache;
+	if (!dst_check(dst, route->dst_cookie) || dst_xfrm(dst) ||
+	    dst->lwtstate || dst->error)
+		return MHS_LANE_ROUTE;
+	way->neigh = IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
+		     way_next_hop_ipv6(dst, dest) :
+		     way_next_hop_ipv4(dst, dest);
+	if (!way->neigh)
+		return MHS_LANE_NEIGHBOUR;
+	way->hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
+	generation = mhs_lane_generation_of(p, way->hop);
+	/* Pairs with the barrier in mhs_lane_changed() */
+	smp_rmb();
+	way->out = way->neigh->dev;
+	/* Devices of other types may need the route of a packet */
+	if (way->out->type != ARPHRD_ETHER || !(way->out->flags & IFF_UP))
+		return MHS_LANE_DEVICE;
+	if (!way_eth(way, p->protocol))
+		return MHS_LANE_NEIGHBOUR;
+	way->tci = way_tci(way->out);
+	if (mhs_xdp_xmits(way->out))
+		way->ifindex = way->out->ifindex;
+	way->mtu = way_mtu(way, dst, dest);
+	way_head(p, route);
+	if (mhs_lane_claim(&r->generation, was, generation)) {
+		lane_copy(r->way, p->way);
+		lane_copy(r->head, p->head);
+		/* Pairs with the acquire in lane_way() */
+		smp_store_release(&r->generation, generation);
+	}
+	return MHS_LANE_FORWARDED;
+}
+
+/**
+ * mhs_lane_record_ask() - may a lane forward a packet, and how?
+ * @p: the packet
+ * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
+ *
+ * The caller compares the length with p->way.mtu, sees whether the device can
+ * send, and calls mhs_lane_count() in any case.
+ *
+ * Context: softirq, under RCU.
+ * Return: MHS_LANE_FORWARDED, which is 0, or why the packet goes up.
+ */
+enum mhs_lane mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit)
+{
+	return mhs_lane_ask_quick(p, fit, false);
+}

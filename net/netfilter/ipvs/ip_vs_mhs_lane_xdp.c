@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* IPVS stateless Maglev scheduler, its lane: of XDP programs.
+ *
+ * An XDP program calls the kfunc bpf_ipvs_mhs_lane(), which decides and rewrites the
+ * frame: in the program that would take some 100 instructions more.  A program that
+ * uses the kfunc holds a reference to this module.
+ */
+#include <linux/bpf.h>
+#include <linux/etherdevice.h>
+#include <linux/if_vlan.h>
+#include <net/bonding.h>
+#include <net/xdp.h>
+
+#include "ip_vs_mhs_lane_ask.h"
+
+unsigned int mhs_lane_xdp_net_id __read_mostly;
+
+#ifdef MHS_HAVE_KFUNCS
+
+static int xdp_lane_long(struct xdp_buff *xdp);
+
+/* The bond of a member; NULL if the stack drops what the member receives.  Who
+ * sees the handler has its data and the bond until the end of the RCU section.
+ */
+static noinline struct net_device *xdp_bond(const struct net_device *member)
+{
+	struct slave *slave;
+
+	if (!rcu_access_pointer(member->rx_handler))
+		return NULL;
+	slave = rcu_dereference(member->rx_handler_data);
+	return slave && !bond_is_slave_inactive(slave) ? slave->bond->dev : NULL;
+}
+
+/* A tag is that of a VLAN of the card or, as in the stack, of its bond */
+static bool xdp_untag(struct mhs_lane_packet *p, struct net_device *card,
+		      struct net_device *link)
+{
+	const struct vlan_hdr *tag = p->ip;
+	struct net_device *vlan;
+	u16 vid;
+
+	if (p->bytes < VLAN_HLEN)
+		return false;
+	vid = ntohs(tag->h_vlan_TCI) & VLAN_VID_MASK;
+	vlan = __vlan_find_dev_deep_rcu(card, p->protocol, vid) ?:
+	       __vlan_find_dev_deep_rcu(link, p->protocol, vid);
+	/* The first look climbs to a bridge, too, which may block its port */
+	if (!vlan || !net_eq(dev_net(vlan), p->mn->net) ||
+	    (vlan_dev_real_dev(vlan) != card &&
+	     vlan_dev_real_dev(vlan) != link))
+		return false;
+	p->in = vlan;
+	p->ip += VLAN_HLEN;
+	p->bytes -= VLAN_HLEN;
+	p->protocol = tag->h_vlan_encapsulated_proto;
+	return true;
+}
+
+/* XDP sends by cards and bonds: by what is below a VLAN */
+static void xdp_link(struct mhs_lane_packet *p, struct net_device *link)
+{
+	struct mhs_lane_way *way = &p->way;
+
+	p->in = link;
+	if (!way->tci)
+		return;
+	way->out = vlan_dev_real_dev(way->out);
+	/* The program knows devices of its namespace */
+	if (net_eq(dev_net(way->out), p->mn->net) &&
+	    way->out->flags & IFF_UP && mhs_xdp_xmits(way->out))
+		way->ifindex = way->out->ifindex;
+}
+
+/* Bytes of the Ethernet header that the frame gets */
+static __always_inline unsigned int
+xdp_head(const struct mhs_lane_packet *p, bool quick)
+{
+	return ETH_HLEN + (!quick && p->way.tci ? VLAN_HLEN : 0);
+}
+
+/* How many bytes longer the headers become */
+static __always_inline int xdp_growth(const struct mhs_lane_packet *p,
+				      const struct xdp_buff *xdp, bool quick)
+{
+	/* Quick packets come and go without a tag */
+	int head = quick ? ETH_HLEN : p->ip - xdp->data;
+
+	return p->way.outer + xdp_head(p, quick) - head;
+}
+
+/* Metadata of another program before the frame would not move along */
+static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
+{
+	return xdp->data - xdp->data_hard_start >=
+	       sizeof(struct xdp_frame) + sizeof(struct ipv6hdr) + VLAN_HLEN &&
+	       xdp->data_meta >= xdp->data;
+}
+
+static __always_inline enum mhs_lane
+xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
+{
+	struct net_device *card = xdp->rxq->dev, *link = card;
+	const struct ethhdr *eth = xdp->data;
+	enum mhs_lane why;
+
+	if (unlikely(xdp->data_end - xdp->data < ETH_HLEN ||
+		     !ether_addr_equal(eth->h_dest, p->in->dev_addr) ||
+		     xdp_buff_has_frags(xdp)))
+		return MHS_LANE_FRAME;
+	if (unlikely(netif_is_bond_slave(card))) {
+		link = xdp_bond(card);
+		if (!link)
+			return MHS_LANE_FRAME;
+		p->in = link;
+	}
+	p->ip = eth + 1;
+	p->bytes = xdp->data_end - xdp->data - ETH_HLEN;
+	p->protocol = eth->h_proto;
+	if (!quick && p->protocol == htons(ETH_P_8021Q) &&
+	    !xdp_untag(p, card, link))
+		return MHS_LANE_FRAME;
+	why = quick ? mhs_lane_ask_quick(p, MHS_LANE_FIT_XDP, true) :
+		      mhs_lane_record_ask(p, MHS_LANE_FIT_XDP);
+	if (unlikely(why))
+		return why;
+	if (unlikely(p->len > p->way.mtu))
+		return MHS_LANE_MTU;
+	if (!quick)
+		xdp_link(p, link);
+	/* the kfunc's answer */
+	if (likely(p->way.out == p->in))
+		p->way.ifindex = -1;
+	/* A redirect to a device that cannot send would lose every frame */
+	if (unlikely(!p->way.ifindex))
+		return quick ? MHS_LANE_MAX : MHS_LANE_DEVICE;
+	if (unlikely(xdp_growth(p, xdp, quick) && !xdp_has_room(xdp)))
+		return MHS_LANE_DEVICE;
+	return MHS_LANE_FORWARDED;
+}
+
+/* Move the start of the frame, cut padding, and write the tunnel's header */
+static __always_inline void xdp_push(const struct mhs_lane_packet *p,
+				     struct xdp_buff *xdp, int growth, bool quick)
+{
+	bool no_meta = xdp_data_meta_unsupported(xdp);
+	int lacks;
+
+	xdp->data -= growth;
+	if (no_meta)
+		xdp_set_data_meta_invalid(xdp);
+	else
+		xdp->data_meta = xdp->data;
+	/* A card may lose a frame that is too short without its tag.  veth,
+	 * whose frames may end where their room does, loses none.
+	 */
+	lacks = ETH_ZLEN - (int)(xdp->data_end - xdp->data);
+	if (growth < 0 && lacks > 0 &&
+	    xdp->data_end + lacks <= xdp_data_hard_end(xdp)) {
+		memset(xdp->data_end, 0, lacks);
+		xdp->data_end += lacks;
+	}
+	if (!p->way.outer)
+		return;
+	xdp->data_end -= p->bytes - p->len;
+	mhs_lane_tunnel(p, xdp->data + xdp_head(p, quick));
+}
+
+static __always_inline void xdp_rewrite(const struct mhs_lane_packet *p,
+					struct xdp_buff *xdp, bool quick)
+{
+	const __be16 tag[] = { htons(ETH_P_8021Q), quick ? 0 : p->way.tci };
+	int growth = xdp_growth(p, xdp, quick);
+	u8 *to = xdp->data;
+	/* p->ip, which a quick packet keeps in no register */
+	u8 *ip = to + (quick ? ETH_HLEN : p->ip - xdp->data);
+
+	if (p->protocol == htons(ETH_P_IP))
+		ip_decrease_ttl((struct iphdr *)ip);
+	else
+		((struct ipv6hdr *)ip)->hop_limit--;
+	if (growth) {
+		xdp_push(p, xdp, growth, quick);
+		to = xdp->data;
+	}
+	memcpy(to, &p->way.eth8, 8);
+	memcpy(to + 8, &p->way.eth4, 4);
+	if (tag[1])
+		memcpy(to + 12, tag, VLAN_HLEN);
+	memcpy(to + xdp_head(p, quick) - 2, &p->way.proto, 2);
+}
+
+/* The whole kfunc; with @quick only where records tell, else xdp_lane_long() */
+static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
+{
+	/* Pairs with the release in main_attach() */
+	unsigned int id = smp_load_acquire(&mhs_lane_xdp_net_id);
+	/* what is read is set; to clear all would take 10 % of the packet */
+	struct mhs_lane_packet p __uninitialized;
+	enum mhs_lane why;
+
+	if (unlikely(!id))
+		return 0;
+	p.in = xdp->rxq->dev;
+	/* net_generic() would enter another section of RCU */
+	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[id];
+	p.lane = rcu_dereference(p.mn->lane_net);
+	if (unlikely(!p.lane))
+		return 0;
+	why = xdp_ask(&p, xdp, quick);
+	if (quick && unlikely(why == MHS_LANE_MAX))
+		return xdp_lane_long(xdp);
+	if (likely(!why))
+		xdp_rewrite(&p, xdp, quick);
+	/* Last: before, the way stays in registers */
+	mhs_lane_count(&p, why);
+	return likely(!why) ? p.way.ifindex : 0;
+}
+
+static noinline int xdp_lane_long(struct xdp_buff *xdp)
+{
+	return xdp_lane(xdp, false);
+}
+
+__bpf_kfunc_start_defs();
+
+/**
+ * bpf_ipvs_mhs_lane() - kfunc: where does a frame go?
+ * @xdp_ctx: the frame
+ *
+ * A frame that goes to a server is rewritten and counted as sent: the program
+ * must send it.  The program's pointers stay within the buffer, but do not
+ * follow the frame.
+ *
+ * Context: an XDP program in native mode.
+ * Return: the index of the device to redirect the frame to, -1 if the program
+ *	must return XDP_TX and nothing else (a bond's program runs on its
+ *	members, where xdp_master_redirect() then sends by the member that
+ *	the bond chooses), 0 if it goes up to the stack.
+ */
+__bpf_kfunc int bpf_ipvs_mhs_lane(struct xdp_md *xdp_ctx)
+{
+	struct xdp_buff *xdp = (struct xdp_buff *)xdp_ctx;
+	int where;
+
+	/* Disabled softirqs are a section of RCU, but lockdep must be told */
+	rcu_lock_acquire(&rcu_lock_map);
+	where = xdp_lane(xdp, true);
+	rcu_lock_release(&rcu_lock_map);
+	return where;
+}
+
+__bpf_kfunc_end_defs();
+
+BTF_KFUNCS_START(xdp_kfuncs)
+BTF_ID_FLAGS(func, bpf_ipvs_mhs_lane)
+BTF_KFUNCS_END(xdp_kfuncs)
+
+static const struct btf_kfunc_id_set xdp_kfunc_set = {
+	.owner	= THIS_MODULE,
+	.set	= &xdp_kfuncs,
+};
+
+#endif
+
+/* Offer the kfunc to XDP programs: 0, or an error */
+int mhs_lane_xdp_register(void)
+{
+#ifdef MHS_HAVE_KFUNCS
+	/* A module without BTF has nothing to offer */
+	if (mhs_has_btf(THIS_MODULE))
+		return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP,
+						 &xdp_kfunc_set);
+	return -ENOENT;
+#endif
+	return -EOPNOTSUPP;
+}

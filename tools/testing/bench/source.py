@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which source a figure is of: a fingerprint of the files that it depends on, without
+comments and blanks.  A section has them in SOURCES, or depends on the packet path."""
+
+import functools
+import hashlib
+import re
+
+import bench
+
+PACKET_PATH = ("net/netfilter/ipvs/*.[ch]", "include/*.h")
+CONTROL = "ip_vs_mhs_ctl.h"  # no file of the packet path includes it
+
+
+def of(section):
+    """The files of a section."""
+    found = {path for pattern in getattr(section, "SOURCES", PACKET_PATH)
+             for path in bench.TOP.glob(pattern)}
+    return tuple(sorted(
+        path for path in found if not path.name.endswith(".mod.c") and
+        path.name != CONTROL and f'"{CONTROL}"' not in path.read_text()))
+
+
+@functools.cache
+def fingerprint(paths):
+    """Of the words of files, without comments."""
+    text = re.sub(r'''("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/''',
+                  lambda found: found[1] or " ",
+                  "\n".join(path.read_text() for path in paths), flags=re.S)
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12]
