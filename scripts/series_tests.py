@@ -322,4 +322,4 @@ class Probes(unittest.TestCase):
                 env={"PATH": os.environ["PATH"]}, capture_output=True,
                 text=True)
         self.assertIn("/staging/lib/modules/6.1.0-56-amd64/updates/"
-                      "ip_vs_mhs.ko\n", done.stdout)
+                      "ip_vs_mhs.ko", done.stdout)
