@@ -25,11 +25,11 @@ _FEW = 100      # packets that say nothing yet
 
 # What an option asks for is meant; all other kinds are warnings
 NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
-         "chance-entries", "quic-port")
+         "chance-entries", "quic-port", "plain-udp")
 
 KINDS = ("persistence", "thresholds", "masquerading",
          "marks", "conntrack", "stateless", "names", "names-taken", "capped",
-         "no-memory", "quic-port", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
+         "no-memory", "quic-port", "plain-udp", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
          "no-server", "settling", "pin-ms", "second-chance", "chance-silent",
          "chance-entries", "lane-off", "lane-marks", "lane-conntrack",
          "lane-backup", "lane-btf", "lane-door", "lane-generic", "lane-member",
@@ -197,6 +197,13 @@ def _by_ids(facts):
                     "a server that has left, while servers change",
                     "if it is not QUIC, load the module with quic_ports=0 and the "
                     "ports that are, or none")
+            elif facts.host.plain_udp(core):
+                yield Finding(
+                    "plain-udp", name, (), "flows have no entry, and change their "
+                    "server when theirs is deleted or the hold time is over, because "
+                    "the port is none of quic_ports and stay_ports", "none for short "
+                    "flows (DNS); QUIC: quic_ports=; others: stay_ports=, for the "
+                    "module of all directors")
             continue
         by, no = service["packets_by_id"], service["packets_no_id"]
         if no > by and no > _FEW:

@@ -4,11 +4,13 @@ difference breaks."""
 
 import json
 import re
+import time
 
 from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError, json_of
 
 from . import proc
 from .snapshot import as_json, read_services, read_text
+from .text import duration
 
 _NOTHING = "breaks nothing"
 _TABLES = "connections that move between them go to another server"
@@ -72,6 +74,9 @@ _OPTIONS = (
 )
 
 
+_OLD_S = 600
+
+
 class Director:
     """What one of them said: 'mhsstat show --json', or its /proc text."""
 
@@ -79,6 +84,7 @@ class Director:
         self.name = document.get("director") or name
         self.where = where      # the file
         self.parameters = document.get("parameters") or {}
+        self._age_s = time.time() - document.get("time", time.time())
         self.settings = document.get("settings")    # None: not told
         self.core = document.get("ipvsadm")         # the same
         if self.core is not None:
@@ -127,7 +133,13 @@ class Director:
              self.core), ("sysctls and timeouts", self.settings)) if not fact]
         if self.parameters.get("quic_ports") is None:
             found.append("parameters of the module")
-        return found
+        return found + self.stale()
+
+    def stale(self):
+        """The same, because time has passed."""
+        return [f"what {self.name} does now, as its file is of "
+                f"{duration(int(1000 * self._age_s))} ago"] \
+            if self._age_s > _OLD_S else []
 
     def entries(self):
         return sum(s.get("entries", 0) for those in self.services.values()

@@ -144,6 +144,10 @@ class Facts:
                                      "ingress")}
         for name in ("conntrack", "drop_entry", "drop_packet", "secure_tcp"):
             self.sysctls[name] = module.parameter(name, _VS)
+        self.forwards = {
+            version: int(module.parameter(name, f"/proc/sys/net/{where}") or 1)
+            for version, where, name in ((4, "ipv4", "ip_forward"),
+                                         (6, "ipv6/conf/all", "forwarding"))}
         self.sorry = sorry_servers()
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]

@@ -181,7 +181,8 @@ def lookup(options):
     client = told(options.client)
     if client[1] == 0:
         raise UsageError("a client has a port from 1 to 65535")
-    services = {name_of(s): s for s in select(read_services(options.service), options.service)}
+    services = {name_of(s): s for s in select(read_services(options.service),
+                                              options.service)}
     answers = {name: _ask(name, client) for name in services
                if name.startswith("FWM ") or
                endpoint(name.split()[1])[0].version == client[0].version}
@@ -191,6 +192,7 @@ def lookup(options):
     found = [{"service": name, **answer, "entry": _entry(name, known, core),
               "persistent": _remembered(name, client, core, text),
               "stays": is_udp(name, ports),
+              "full": _full(core.get(name, ()), answer["candidate_server"]),
               "second_chance": services[name].get("second_chance", 0)}
              for name, answer in answers.items() if answer]
     if not found:
@@ -200,12 +202,24 @@ def lookup(options):
     return {"client": spelled(*client), "services": found}
 
 
+def _full(those, server):
+    """What becomes of a new connection if the server is at its threshold, or None."""
+    full = [service for service in those for s in service.servers
+            if s.name == server and s.limits and
+            s.active + s.inactive >= int(s.limits[1]) > 0]
+    return full and ("goes to another server" if "flag-1" in full[0].flags
+                     else "is refused") or None
+
+
 def _answer(service):
     """The server, and by what."""
     entry, remembered = service["entry"], service.get("persistent")
     if entry:
         return f"{entry['server']}, by its entry" + (
             f" to {entry['to']}" if service["service"].startswith("FWM ") else "")
+    if service.get("full"):
+        return f"{service['candidate_server']} for an older flow; a new one " \
+            f"{service['full']}, as that server is at its threshold (ipvsadm -x)"
     if remembered:
         return f"{remembered} for a new connection, by persistence"
     if remembered == "":

@@ -11,13 +11,15 @@ from .text import duration
 
 KINDS = ("no-address", "no-weight", "sorry-server", "no-answer", "mtu", "hold-ms",
          "timeouts", "drop-entry", "drop-packet", "secure-tcp", "sync-backup",
-         "kernel-mh")
+         "kernel-mh", "ip-forward", "own-address", "few-entries", "slow")
 
 _CLIENT_MTU = 1500
 _HOLD_MS = 60_000
 # seconds of TCP and UDP, as the kernel has them by default
 _IDLE_MS = {"TCP": 900_000, "UDP": 300_000}
 _BEGUN = 5      # connections that say something
+_ENTRIES = 1000
+_PIN_MS = 3_600_000
 
 
 def _by_service(facts):
@@ -107,9 +109,45 @@ _DEFENCES = {
 }
 
 
+def _by_host(facts):
+    """What one host cannot be, and limits that leave no entry."""
+    masq = [(name_of(service), s.name) for service, core in known(facts)
+            for s in core.servers if s.method == "Masq" and
+            facts.forwards.get(s.address.version) == 0]
+    if masq:
+        yield Finding(
+            "ip-forward", None, (), f"clients of {masq[0][0]} get no answer, because "
+            f"replies of {few([name for _, name in masq])} by masquerading are "
+            "forwarded, and ip_forward (for IPv6 forwarding) is 0",
+            "sysctl -w net.ipv4.ip_forward=1 (net.ipv6.conf.all.forwarding=1)")
+    for service, core in known(facts):
+        own = [s.name for s in core.servers if s.host in facts.virtual]
+        if own:
+            yield Finding(
+                "own-address", name_of(service), tuple(own), f"{named(own)} is this "
+                "director, because the address is a virtual one",
+                "; ".join(quoted(s.deletion()) for s in core.servers
+                          if s.name in own))
+    for limit in ("max_entries", "max_quic_entries", "max_total_entries"):
+        most = facts.sysctl(limit)
+        if most is not None and most < _ENTRIES and facts.services:
+            yield Finding(
+                "few-entries", None, (), "flows break in a change of servers, because "
+                f"{MHS}{limit} leaves room for {most} entries",
+                f"sysctl -w {MHS}{limit}=262144")
+
+
 def _by_times(facts):
     """Sysctls of the core and timeouts."""
     host = facts.host
+    slow = [name for name in map(name_of, facts.services)
+            if host.pin(name) > _PIN_MS]
+    if slow:
+        yield Finding(
+            "slow", None, (), f"a change of servers of {few(slow)} lasts for "
+            f"{duration(max(map(host.pin, slow)))}, and needs entries so long, "
+            "because of pin_ms or 'ipvsadm --set'",
+            f"sysctl -w {MHS}pin_ms=0 and ipvsadm --set 900 120 300")
     if host.hold_ms == 0 and facts.services:
         yield Finding(
             "hold-ms", None, (), f"a server that goes away for a moment costs "
@@ -159,5 +197,6 @@ def _by_scheduler(facts):
 
 def findings(facts):
     """All of them."""
-    for part in (_by_service, _by_answers, _by_mtu, _by_times, _by_scheduler):
+    for part in (_by_service, _by_answers, _by_mtu, _by_host, _by_times,
+                 _by_scheduler):
         yield from part(facts)

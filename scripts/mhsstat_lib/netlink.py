@@ -49,7 +49,7 @@ class Ipvs:
     """Asks the core."""
 
     def __init__(self, connection):
-        self._socket = connection
+        self._socket, self._buffer = connection, bytearray(1 << 16)
         self._family = _CONTROL
         self._family = number(self.get(_GET_FAMILY, attribute(
             _FAMILY_NAME, b"IPVS\0"))[_FAMILY_ID])
@@ -59,7 +59,9 @@ class Ipvs:
         self._socket.send(_HEAD.pack(len(data) + _HEAD.size, self._family,
                                      _REQUEST | how, 1, 0) + data)
         while True:
-            packet = self._socket.recv(1 << 16)
+            # a buffer of its own for each would be a page fault or more
+            packet = bytes(memoryview(self._buffer)[:self._socket.recv_into(
+                self._buffer)])
             at = 0
             while at < len(packet):
                 length, kind, _, _, _ = _HEAD.unpack_from(packet, at)

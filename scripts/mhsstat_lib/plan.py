@@ -234,8 +234,7 @@ class Words:
         self._stateful = bool(state.get("stateful")) and \
             not state.get("stateful_ms")
         self.deleted = {
-            name: host.deleted(service, server,
-                               state.get("state") == "stable", self._stateful)
+            name: host.deleted(service, server, state, self._stateful)
             for name, server in self._now.items() if name not in self._then}
 
     def _time(self, ms):

@@ -153,15 +153,14 @@ class Host:
         return service.name.startswith("UDP ") and not self.stays(service) and \
             not is_udp(service.name, self.quic_ports)
 
-    def deleted(self, service, server, stable, stateful):
-        """What becomes of the living flows of a server that is deleted.  @stable:
-        the service is known to be; @stateful: all its flows have entries."""
+    def deleted(self, service, server, row, stateful):
+        """What becomes of the living flows of a server that is deleted, where @row
+        of /proc/net/ip_vs_mhs is known; @stateful: all its flows have entries."""
         if service.name in self.second_chance:
             return SENT
-        if service.name not in self.quic_ids and stable and \
-                not server.weight and server.active is not None and \
-                not server.active + server.inactive and \
-                not self.short(service.name):
+        if row.get("state") == "stable" and not server.weight and \
+                server.active == server.inactive == 0 and \
+                not any(self.unseen(service, row)):
             return NONE
         masq = server.method == "Masq"
         if "ops" in service.flags or self.stays(service) or \

@@ -7,7 +7,7 @@ mark, one of each family, have one name in /proc.
 
 import ipaddress
 import struct
-from functools import cached_property
+from functools import lru_cache
 
 from ipvs_mhs_tool import ToolError
 
@@ -15,17 +15,12 @@ from . import netlink
 from .address import endpoint, service_name, spelled
 from .netlink import attribute, number
 
-_PROTOCOLS = {"-t": "TCP", "--tcp-service": "TCP",
-              "-u": "UDP", "--udp-service": "UDP",
-              "--sctp-service": "SCTP",
-              "-f": "FWM", "--fwmark-service": "FWM"}
 _OPTIONS = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service", "FWM": "-f"}
+_PROTOCOLS = {option: name for name, option in _OPTIONS.items()}
 _NUMBERS = {"TCP": 6, "UDP": 17, "SCTP": 132}
 _NAMES = {number: name for name, number in _NUMBERS.items()}
-_METHODS = {"-g": "Route", "--gatewaying": "Route",
-            "-i": "Tunnel", "--ipip": "Tunnel",
-            "-m": "Masq", "--masquerading": "Masq"}
-_OPTION = {"Tunnel": "-i", "Masq": "-m"}
+_METHODS = {"-g": "Route", "-i": "Tunnel", "-m": "Masq"}
+_OPTION = {name: option for option, name in _METHODS.items()}
 # of <linux/ip_vs.h>, by number
 _FORWARD = ("Masq", "Local", "Tunnel", "Route", "Bypass")
 _TUNNELS = ("ipip", "gue", "gre")
@@ -39,6 +34,10 @@ class Server:
     counts are of connections, None if not known.  @options: of tunnels; @limits:
     thresholds."""
 
+    # thousands of them
+    __slots__ = ("which", "address", "port", "weight", "method", "options", "limits",
+                 "active", "inactive", "statistics")
+
     def __init__(self, which, address, port, weight, method=None, options=(),
                  limits=(), active=None, inactive=None, statistics=b""):
         self.which = which
@@ -50,13 +49,13 @@ class Server:
         self.limits = limits
         self.active = active
         self.inactive = inactive
-        self._statistics = statistics
+        self.statistics = statistics
 
-    @cached_property
+    @property
     def name(self):
         return spelled(self.address, self.port)
 
-    @cached_property
+    @property
     def host(self):
         """Its address as text."""
         return self.name.rpartition(":")[0].strip("[]")
@@ -66,10 +65,10 @@ class Server:
         """ipip, gue or gre, None if it is not known."""
         return self.options[1] if self.options else None
 
-    @cached_property
+    @property
     def counts(self):
         """Connections and packets in; the same a second."""
-        those = netlink.attributes(self._statistics)
+        those = netlink.attributes(self.statistics)
         return tuple(number(those.get(kind, b"")) for kind in (1, 2, 6, 7))
 
     def told(self, weight=()):
@@ -142,8 +141,9 @@ def _u16(kind, value):
     return attribute(kind, struct.pack("=H", value))
 
 
+@lru_cache(maxsize=65536)
 def _where(family, address, port):
-    """(address, port) of attributes."""
+    """(address, port) of attributes; services tend to have the same servers."""
     return ipaddress.IPv4Address(address[:4]) if number(family) == _IPV4 else \
         ipaddress.IPv6Address(address), int.from_bytes(port, "big")
 
@@ -240,29 +240,27 @@ def parse(text, where):
     return found
 
 
-def _take(words, *options):
-    """The value of one of these options, which goes with it from @words; None
-    without."""
-    for at, word in enumerate(words):
-        if word in options:
-            _, value = words.pop(at), words.pop(at)
-            return value
-    return None
+def _take(words, option):
+    """Its value, which goes with it from @words; None without."""
+    if option not in words:
+        return None
+    at = words.index(option)
+    return words.pop(at) and words.pop(at)
 
 
 def _add(services, words):
     kind, *words = words
     option = next(word for word in words if word in _PROTOCOLS)
     name = service_name(_PROTOCOLS[option], _take(words, option))
-    if kind in ("-A", "--add-service"):
-        scheduler = _take(words, "-s", "--scheduler") or "wlc"
+    if kind == "-A":
+        scheduler = _take(words, "-s") or "wlc"
         services.append(Service(name, scheduler, tuple(words)))
         return
-    if kind not in ("-a", "--add-server"):
+    if kind != "-a":
         raise ToolError(f"{kind!r} is neither -A nor -a")
     if not services or services[-1].name != name:
         raise ToolError(f"no -A of {name} before it")
-    server = _take(words, "-r", "--real-server") or ""
+    server = _take(words, "-r") or ""
     # ipvsadm leaves a port of 0 out where the service has a mark
     if server.endswith("]") or (":" not in server and "." in server):
         server += ":0"

@@ -59,8 +59,8 @@ def rests_on(names):
     """What the word drained rests on."""
     host = Host(True)
     silent = max(map(host.idle, names))
-    return f"no entry is left, and a flow silent for {duration(silent)} (the " \
-           "timeout of IPVS) counts as ended"
+    return f"no entry is left here, and a flow silent for {duration(silent)} (the " \
+           "timeout of IPVS) counts as ended; other directors know their own flows"
 
 
 class Pending:
@@ -127,6 +127,9 @@ class Settled:
 
     def __init__(self, options):
         self._peer = options.equal_to and Director.of_file(options.equal_to)
+        if self._peer and self._peer.stale():
+            raise ToolError(f"--equal-to: unknown is {self._peer.stale()[0]}; run "
+                            "'mhsstat show --json' there now")
 
     def _expected(self, services, options):
         """What --servers and --equal-to find."""

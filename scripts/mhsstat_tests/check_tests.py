@@ -14,7 +14,7 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import check, cli, facts, rules, servers, snapshot  # noqa: E402
+from mhsstat_lib import check, cli, facts, netlink, rules, servers, snapshot  # noqa: E402
 
 NAME = "TCP 192.0.2.1:80"
 SAVED = """\
@@ -55,7 +55,7 @@ class Known(facts.Facts):
                         "secure_tcp": "0"}
         self.virtual = {"192.0.2.1": facts.Route("local", None, "lo", None)}
         counts(self, (90, 900), (4, 4))
-        self.sorry = set()
+        self.sorry, self.forwards = set(), {4: 1, 6: 1}
         self.names, self.taken = [], []
         self.ha_suspend = False
         self.btf = True
@@ -98,7 +98,9 @@ def core(known, saved):
 def counts(known, *those):
     """Connections and packets of the servers, and a second."""
     for server, four in zip(getattr(known.core.get(NAME), "servers", ()), those):
-        server.counts = (*four, 0, 0)[:4]
+        server.statistics = b"".join(
+            netlink.attribute(kind, n.to_bytes(8, sys.byteorder))
+            for kind, n in zip((1, 2, 6, 7), four))
 
 
 def chance(known, *names):
@@ -127,6 +129,8 @@ CAUSES = {
     "quic-port": lambda k: (
         service(k, protocol="UDP"), core(k, SAVED.replace("-t", "-u")),
         setattr(k.host, "quic_ports", (80,))),
+    "plain-udp": lambda k: (
+        service(k, protocol="UDP"), core(k, SAVED.replace("-t", "-u"))),
     "quic-ids": lambda k: service(k, quic_ids=1, packets_by_id=9,
                                   packets_no_id=200),
     "quic-unnamed": lambda k: (
@@ -180,6 +184,9 @@ CAUSES = {
     "no-answer": lambda k: counts(k, (9, 99), (20, 21)),
     "mtu": lambda k: k.routes.update({
         "10.0.0.11": facts.Route(None, None, "eth0", 1400)}),
+    "own-address": lambda k: k.virtual.update({"10.0.0.12": None}),
+    "few-entries": lambda k: (sysctl(k, max_quic_entries="999"), service(k, entries=0)),
+    "slow": lambda k: setattr(k.host, "pin_ms", 3_600_001),
     "hold-ms": lambda k: setattr(k.host, "hold_ms", 0),
     "timeouts": lambda k: k.host.idle_ms.update(TCP=5000),
     "drop-entry": lambda k: sysctl(k, drop_entry="1"),
@@ -234,8 +241,8 @@ class Findings(unittest.TestCase):
                     self.assertFalse(text.endswith("."))
 
     def test_all_kinds_have_a_cause(self):
-        # a conntrack that closes the lane is a finding of its own, too
-        self.assertEqual({*CAUSES, "lane-conntrack"}, {*check.KINDS})
+        # beside conntrack, or masquerading, which are findings, too
+        self.assertEqual({*CAUSES, "lane-conntrack", "ip-forward"}, {*check.KINDS})
 
     def test_what_the_second_chance_is_not_for(self):
         saved = "-A -t 192.0.2.1:80 -s mhs\n-a -t 192.0.2.1:80 -r 10.0.0.11:80 -g " \
@@ -273,6 +280,12 @@ class Findings(unittest.TestCase):
             CAUSES[cause](known)
             chance(known, NAME)
             self.assertNotIn("chance-entries", kinds(known))
+
+    def test_masquerading_without_forwarding(self):
+        for forwards, want in (({4: 0, 6: 1}, ["ip-forward"]), ({4: 1, 6: 0}, [])):
+            known = Known(SAVED.replace(" -g ", " -m "))
+            known.forwards = forwards
+            self.assertEqual(kinds(known, ignored=["masquerading"]), want)
 
     def test_lane_and_conntrack(self):
         known = Known()
@@ -322,16 +335,17 @@ class Findings(unittest.TestCase):
         known = Known()
         service(known, protocol="UDP")
         core(known, SAVED.replace("-t", "-u"))
+        known.host.quic_ports, known.host.stay_ports = (), (80,)
         sysctl(known, max_quic_entries="10", max_entries="1")
-        self.assertEqual(kinds(known), ["max-entries"])
+        self.assertEqual(kinds(known, ignored=["few-entries"]), ["max-entries"])
 
     def test_the_total_of_all_services(self):
         known = Known()
         sysctl(known, max_total_entries="20")
         known.services.append(dict(known.services[0], entries=8))
-        self.assertEqual(kinds(known), [])
+        self.assertEqual(kinds(known), ["few-entries"])
         known.services[1]["entries"] = 9
-        [finding] = check.findings(known)
+        [finding] = check.findings(known, ["few-entries"])
         self.assertIn("19 entries are more than 90 %", finding.text)
         self.assertIn("max_total_entries", finding.remedy)
 
@@ -468,6 +482,8 @@ class Command(unittest.TestCase):
                          f"{len(check.KINDS)} kinds of finding that mhsstat(8) "
                          "lists; what is not on that list was not looked for\n")
         self.assertEqual(run(known, "-q")[2], "")
+        self.assertIn(f"the {len(check.KINDS) - 1} kinds",
+                      run(known, "--ignore", "names")[2])
 
     def test_one_service(self):
         known = Known()

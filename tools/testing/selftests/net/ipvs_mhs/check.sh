@@ -36,7 +36,7 @@ mend() {
 both_ways() {
 	local status=1
 
-	[[ " persistence thresholds masquerading conntrack " != *" $1 "* ]] ||
+	[[ " persistence thresholds masquerading conntrack plain-udp " != *" $1 "* ]] ||
 		status=0
 	eval "$2"
 	wait_settled
@@ -66,7 +66,7 @@ failed() {
 	[[ $(dr ip -o neigh show 10.2.0.99) == *FAILED* ]]
 }
 
-plan 84
+plan 94
 fresh_module table_size=251
 setup_net 2
 windows 3600000 3600000
@@ -117,6 +117,15 @@ both_ways mtu,mtu 'dr ip link set eth0 mtu 1400' 'dr ip link set eth0 mtu 1500'
 both_ways hold-ms 'sysctl_of mhs.hold_ms=0' mend
 sysctl_of mhs.hold_ms=3600000
 both_ways timeouts 'dr ipvsadm --set 5 5 5' mend
+both_ways slow 'sysctl_of mhs.pin_ms=86400000' 'sysctl_of mhs.pin_ms=0'
+both_ways few-entries 'sysctl_of mhs.max_entries=0' mend
+both_ways own-address 'dr ipvsadm -a -t "$SVC4" -r $VIP4:80 -g' mend
+both_ways ip-forward,masquerading 'dr sysctl -qw net.ipv4.ip_forward=0
+	dr ipvsadm -a -t "$SVC4" -r 10.2.0.13:80 -m' \
+	'dr ipvsadm -d -t "$SVC4" -r 10.2.0.13:80; dr sysctl -qw net.ipv4.ip_forward=1'
+both_ways plain-udp 'dr ipvsadm -A -u $VIP4:8443 -s mhs
+	dr ipvsadm -a -u $VIP4:8443 -r 10.2.0.11:8443 -g; wait_settled $VIP4:8443' \
+	'dr ipvsadm -D -u $VIP4:8443'
 for name in drop_entry drop_packet secure_tcp; do
 	both_ways ${name/_/-} "sysctl_of $name=1" mend
 done
@@ -143,7 +152,7 @@ wait_settled
 weight 1 5
 busywait 20 in_state transition
 flow c4 open 20
-both_ways max-entries "sysctl_of mhs.max_entries=$(mhs Entries)" \
+both_ways few-entries,max-entries "sysctl_of mhs.max_entries=$(mhs Entries)" \
 	'mend "s/= a higher number/=262144/"'
 sysctl_of mhs.max_entries=0
 flow c4 open 20

@@ -95,10 +95,11 @@ reached() {
 	in_ns rt ping -c 1 -W 1 -n 10.2.0.10 >/dev/null
 }
 
+# aggregated: both ends of both members collect and distribute
 aggregated() {
 	dr cat "/proc/net/bonding/$port" >"$work/bond"
 	[ "$(grep -c "MII Status: up" "$work/bond")" -eq 3 ] &&
-		[ "$(sed -n 's/.*Number of ports: //p' "$work/bond")" = 2 ]
+		[ "$(grep -c "port state: 63" "$work/bond")" -eq 4 ]
 }
 
 # lacp: a bond of both ends

@@ -200,20 +200,6 @@ def flags(one, two):
           seen[one, "mhs -b flag-2"] == seen[two, "mhs"])
 
 
-def live(one):
-    """Flags edited on a live service: its flows do not notice."""
-    craft.enter(one.ns)
-    one.make(82, "mhs", limit=False)
-    ports = range(FIRST + 500, FIRST + 540)
-    got = one.send(ports, SYN)
-    for flag in ("flag-3", "flag-1", "flag-1,flag-2,flag-3", None):
-        one.edit("mhs" + (f" -b {flag}" if flag else ""))
-        check(f"IPv{one.family} live edit to {flag or 'no flags'}: "
-              "flows go on without entries",
-              one.send(ports, ACK) == got and sum(one.count()) == 0)
-    one.clear()
-
-
 def crowd(one):
     """All servers but one are full."""
     name = f"IPv{one.family} flag-1, all full but one of {CROWD}"
@@ -358,20 +344,6 @@ def port_zero(one):
     one.clear()
 
 
-def persistence(one):
-    """Taken away and given back: flows in between had no entry."""
-    craft.enter(one.ns)
-    craft.vs_sysctl("mhs/pin_ms", LONG_MS)
-    one.make(87, "mhs -p 300", limit=False)
-    one.edit("mhs")
-    got = one.send(range(FIRST, FIRST + 40), SYN)
-    one.edit("mhs -p 300")
-    check(f"IPv{one.family} -p taken away and given back: flows go on",
-          one.send(got, ACK) == got and sum(one.count()) == 0)
-    craft.vs_sysctl("mhs/pin_ms", 100)
-    one.clear()
-
-
 def bypass(one):
     """A transparent service without a server: the core sends its flows on."""
     craft.enter(one.ns)
@@ -408,13 +380,11 @@ def main():
     thresholds(one, two)
     edited(one)
     flags(one, two)
-    live(one)
     crowd(one)
     no_room(one)
     no_cut(one)
     old_counts(one)
     port_zero(one)
-    persistence(one)
     if args.family == 4:
         bypass(one)
 

@@ -5,7 +5,7 @@
 # tags: core few
 # Thresholds: the flows of a limited server have entries and are counted, others
 # have none; with flag-1 others help out, the same on each director.  flag-3
-# hashes the address only.  Flags of a live service harm no flow.
+# hashes the address only.  Flags of a live service: edit.sh.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,7 +13,7 @@
 . "$(dirname "$0")/lib_lone.sh"
 need nft
 
-plan 84
+plan 74
 fresh_module table_size=4093
 setup_ns cl
 lone_director dr 10 60

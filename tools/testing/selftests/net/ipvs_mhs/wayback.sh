@@ -33,16 +33,6 @@ stateless() {
 	sysctls dr net.ipv4.vs.mhs.stateless="$1"
 }
 
-# services METHOD: both, with three servers
-services() {
-	learn dr < <(
-		echo "-A $proto $SVC4 -s mhs"
-		echo "-A $proto $SVC6 -s mhs"
-		real_lines "$SVC4" "$1" 1 2 3
-		real_lines "$SVC6" "$1" 1 2 3
-	)
-}
-
 # hand_over SCHEDULER: both
 hand_over() {
 	dr ipvsadm -R <<-EOF
@@ -55,11 +45,6 @@ hand_over() {
 runs() {
 	dr ipvsadm -Ln | awk -v a="$SVC4" -v b="$SVC6" '
 		$2 == a || $2 == b { printf "%s%s", s, $3; s = " " }'
-}
-
-# made: entries since the services are there
-made() {
-	echo $(($(pair_total NewEntries) + $(pair_total PinnedEntries)))
 }
 
 # both COLUMN
@@ -80,7 +65,7 @@ idle() {
 
 # begin METHOD FLOWS: services, and flows of both that have no entries
 begin() {
-	services "$1"
+	how4=$1 how6=$1 pair_services "1 2 3" mhs
 	pair open "$2"
 	pair ping
 }
@@ -98,7 +83,7 @@ back() {
 
 	begin "$1" "$3"
 	check "$name: served, without entries" "$((2 * $3)) 0 0 0" \
-		"$(sum flows) $(sum broken) $(sum failed) $(made)"
+		"$(sum flows) $(sum broken) $(sum failed) $(pair_made)"
 	busy
 	stateless 0
 	check_wait "$name: every flow has an entry" 0
@@ -124,7 +109,7 @@ cliff() {
 	end
 }
 
-plan 63
+plan 53
 ulimit -n 4096	# flows that break leave their sockets to the servers
 fresh_module
 for m in ipip sit ip6_tunnel ip_vs_wlc ip_vs_mh; do
@@ -136,7 +121,7 @@ pair_clients --timeout 8
 # How flows come to their entries
 windows 3600000 3600000
 begin -g 30
-check "stateless: no entry" "0 0" "$(made) $(conns)"
+check "stateless: no entry" "0 0" "$(pair_made) $(conns)"
 check "stateless: said so" "0 0 0 0" "$(both Stateful) $(both StatefulMs)"
 stateless 0
 pair open 10
@@ -180,10 +165,7 @@ end
 # Busy flows
 windows 0 0
 back -g wlc 350
-for to in wlc mh; do
-	[ $to = wlc ] || back -g $to 40
-	back -i $to 40
-done
+back -i mh 40
 cliff -g wlc
 cliff -i mh
 
@@ -195,10 +177,10 @@ stateless 0
 check_wait "no room: the wait does not end well" 124 --timeout $((pin - 1))s
 check "no room: said for both services" 2 "$(grep -c \
 	'reached net.ipv4.vs.mhs.max_entries (now 20)' "$work/said")"
-check_cmp "no room: flows without entries" "$(made)" -lt 80
+check_cmp "no room: flows without entries" "$(pair_made)" -lt 80
 sysctls dr net.ipv4.vs.mhs.max_entries=262144
 check_wait "room: the wait ends well" 0
-check_cmp "room: entries of all flows" "$(made)" -ge 80
+check_cmp "room: entries of all flows" "$(pair_made)" -ge 80
 hand_over wlc
 idle
 check "room: none broken, none moved" "80 0 0" \
@@ -212,7 +194,7 @@ flow_end c6
 datagrams() {
 	# shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 	PORT=$1 proto=-u client_py=dgrams.py SVC4=$VIP4:$1 SVC6="[$VIP6]:$1"
-	services -g
+	pair_services "1 2 3" mhs
 	rm -f "$work"/c[46].{in,out}
 	pair_clients
 	pair open 40
@@ -228,10 +210,10 @@ for to in wlc mh; do
 	windows 3600000 3600000
 	datagrams 53
 	pair ping
-	check "UDP, to $to: no entry" "80 0" "$(sum flows) $(made)"
+	check "UDP, to $to: no entry" "80 0" "$(sum flows) $(pair_made)"
 	stateless 0
 	pair ping
-	check "UDP, to $to: entries" 80 "$(made)"
+	check "UDP, to $to: entries" 80 "$(pair_made)"
 	windows 0 0
 	check_wait "UDP, to $to: the wait ends well" 0
 	hand_over $to
@@ -259,7 +241,7 @@ windows 3600000 3600000
 datagrams 443
 pair ping initial
 pair ping short
-check "QUIC: no entry" "80 0" "$(sum flows) $(made)"
+check "QUIC: no entry" "80 0" "$(sum flows) $(pair_made)"
 sysctls dr net.ipv4.vs.mhs.max_quic_entries=20
 stateless 0
 dr "$top/scripts/mhsstat" wait --stateful 2>"$work/waiting" &
@@ -272,14 +254,14 @@ full() {
 		"$work/waiting")" -eq 2 ]
 }
 result "QUIC, no room: the wait says so" "$(busywait 20 full; echo $?)"
-check_cmp "QUIC, no room: flows without entries" "$(made)" -lt 80
+check_cmp "QUIC, no room: flows without entries" "$(pair_made)" -lt 80
 sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
 pair open 10
 pair new initial
 check "QUIC, room: new flows have entries at once" 20 \
 	"$(pair_total NewEntries)"
 pair ping short
-check "QUIC, room: so have all" 100 "$(made)"
+check "QUIC, room: so have all" 100 "$(pair_made)"
 result "QUIC, room: the wait is not over" "$(kill -0 $waiting; echo $?)"
 windows 0 0
 dr ipvsadm --set $pin $pin $pin

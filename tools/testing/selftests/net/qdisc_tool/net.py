@@ -164,7 +164,7 @@ def picture(device):
         f"{what} show dev {device}{where}\n"
         for what, where in (("qdisc", ""), ("class", ""), ("filter", ""),
                             ("filter", " ingress"), ("filter", " egress"))))
-    return re.sub(r"direct_packets_stat \d+| seed \d+|class fq_codel .*\n", "", text)
+    return re.sub(r"direct_packets_stat \d+| seed \d+|class (?:fq_codel|cake) .*\n", "", text)
 
 
 def listen(port=PORT, queue=4096):
