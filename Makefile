@@ -304,10 +304,6 @@ check-unit: setup	## unit tests of the tables in user space
 check-harness: setup	## tests that need no machine: of the tools, the pages, the runner itself (ONLY=NAME)
 	@$(MACHINE)/tally $(MACHINE)/selftest/run $(addprefix -k ,$(ONLY))
 
-.PHONY: check-mutants
-check-mutants:	## which faults in mhsstat and real_server do their tests not notice? (MHS_MUTANTS=, MHS_SEED=)
-	@+$(PART) mutants
-
 .PHONY: style
 style: setup	## static checks of all sources; no output is good
 	@tools/testing/static/style
