@@ -3,7 +3,6 @@
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
