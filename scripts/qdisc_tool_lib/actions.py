@@ -38,7 +38,7 @@ def setup(tool):
     requests = [tool.options] if tool.options.device else read_config(
         tool.options.config or DEFAULT_CONFIG)
     return _each(tool, [Gate(**{**{name: value for name, value in vars(request).items()
-                                   if name in Gate.FIELDS}, "device": device})
+                                   if name in Gate.__dataclass_fields__}, "device": device})
                         for request in requests for device in request.device], _set_up)
 
 

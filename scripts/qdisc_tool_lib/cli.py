@@ -32,8 +32,8 @@ class Tool:
         named = self.options.device
         gates = [self.state.load(device) for device in named] if named else self.state.gates()
         if None in gates or some and not gates:
-            raise ToolError(f"{' or '.join(named) or 'nothing'} is not set up here: run 'qdisc_tool "
-                            "setup' first, with what to hold (--address, --port)")
+            raise ToolError(f"{' or '.join(named) or 'nothing'} is not set up here: run "
+                            "'qdisc_tool setup' first, with what to hold (--address, --port)")
         return gates
 
 

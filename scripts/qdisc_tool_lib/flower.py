@@ -2,9 +2,9 @@
 """The filters of a hold.
 
 tc puts in those that lead what is to be held to a chain of its own (its number is the
-preference of the first), which is empty, so nothing is held yet.  Its first filter then is a program that asks the kernel's clock:
-until the deadline it sends on to the plug, and then nothing is held any more, whatever
-has become of the processes.
+preference of the first), which is empty, so nothing is held yet.  Its first filter then
+is a program that asks the kernel's clock: until the deadline it sends on to the plug, and
+then nothing is held any more, whatever has become of the processes.
 """
 
 import ctypes

@@ -40,8 +40,8 @@ class Nftables(Netlink):
                     run("nft -j list chains".split()))["nftables"] if "chain" in item]
             except ToolError as error:
                 return [str(error)]
-            self._known = [f"{chain['table']} {chain['name']}" for chain in chains
-                           if chain.get("hook") == "ingress" and _names(chain.get("dev", "*"), device)]
+            self._known = [f"{one['table']} {one['name']}" for one in chains if
+                           one.get("hook") == "ingress" and _names(one.get("dev", "*"), device)]
             self._generation = generation
         return self._known
 

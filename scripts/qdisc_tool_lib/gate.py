@@ -10,8 +10,7 @@ such an accident, and it costs that hold only.  Filters come and go without loss
 qdiscs do not: those are set up once.
 """
 
-import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 
 from .flower import PREFERENCE_COUNT
@@ -47,14 +46,6 @@ class Gate:
     def told(self):
         """Without what setup found out."""
         return {**vars(self), "own_clsact": None, "plug_ifindex": None}
-
-    @classmethod
-    def from_text(cls, text):
-        """ValueError if this is not one, of this version or another."""
-        try:
-            return cls(**json.loads(text))
-        except TypeError as error:
-            raise ValueError(error) from error
 
     # Where the plug is.
 
@@ -118,9 +109,6 @@ class Gate:
         if not has_clsact(self, netlink):
             found.append(f"{self.device} has no clsact qdisc any more")
         return [f"{text}; run 'clear', then 'setup'" for text in found]
-
-
-Gate.FIELDS = tuple(one.name for one in fields(Gate))
 
 
 def has_clsact(gate, netlink):

@@ -62,10 +62,10 @@ class State:
         path = self.path(device, "gate")
         try:
             with open(path, encoding="utf-8") as file:
-                return Gate.from_text(file.read())
+                return Gate(**json.load(file))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (TypeError, ValueError) as error:   # another version's
             raise ToolError(
                 f"{path}: {error}; remove it and what setup made (the plugN "
                 f"whose alias names {device}), then run 'setup' again") from error
