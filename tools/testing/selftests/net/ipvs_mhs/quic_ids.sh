@@ -58,18 +58,12 @@ tunnel_errors() {
 			grep -o "mtu [0-9]*")"
 }
 
-# by_others: the mark of packets may be of another scheduler
-by_others() {
-	pair ping short@s2
-	[ "$(sum s2)" -lt $((2 * N)) ]
-}
-
 # let_go: no deleted server is held
 let_go() {
 	[ "$(pair_total Gone)" -eq 0 ]
 }
 
-plan 79
+plan 75
 fresh_module
 modprobe -q -a ipip ip6_tunnel
 quic_net
@@ -140,25 +134,6 @@ for kind in initial initial2 0rtt 0rtt2 retry2 unknown; do
 done
 by_table "an ID too short" handshake@000a02000cdeadbe
 by_table "an ID of no configuration" short@e00a02000cdeadbeef
-
-# A mark that a service of another scheduler may have: such a packet goes as without an
-# ID
-in_ns dr nft -f - <<-EOF
-	table inet marks {
-		chain in {
-			type filter hook prerouting priority mangle
-			udp dport $PORT meta mark set 5
-		}
-	}
-EOF
-dr ipvsadm -A -f 9 -s rr
-busywait 20 by_others
-result "a mark of others: seen" $?
-by_table "a mark of others" short@s2
-in_ns dr nft delete table inet marks
-pair ping short@s2
-check "control: without that mark" $((2 * N)) "$(sum s2)"
-dr ipvsadm -D -f 9
 
 # expire_nodest_conn: a deleted server is not held
 sysctls dr net.ipv4.vs.expire_nodest_conn=1
