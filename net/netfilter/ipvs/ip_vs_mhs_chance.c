@@ -506,6 +506,10 @@ static int chance_hooks(struct mhs_net *mn)
 		nf_unregister_net_hooks(mn->net, chance_ops,
 					ARRAY_SIZE(chance_ops));
 		mn->chance_hooked = false;
+		/* Packets may be in the hooks; net_exit(), which waits for who
+		 * writes the sysctl, may be about to free *mn
+		 */
+		synchronize_net();
 		return 0;
 	}
 	err = nf_register_net_hooks(mn->net, chance_ops, ARRAY_SIZE(chance_ops));
@@ -533,17 +537,13 @@ int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 }
 
 /* The namespace goes, or the module, which the sysctl does not hold as services do:
- * then *mn is freed as soon as this returns, and packets may be in the hooks.
+ * then *mn is freed as soon as this returns
  */
 void mhs_chance_exit(struct mhs_net *mn)
 {
-	bool hooked = READ_ONCE(mn->chance_hooked);
-
 	mhs_cid_exit(mn);
 	mutex_lock(&mn->lock);
 	chance_hooks(mn);
 	mutex_unlock(&mn->lock);
 	cancel_delayed_work_sync(&mn->chance_work);
-	if (hooked)
-		synchronize_net();
 }
