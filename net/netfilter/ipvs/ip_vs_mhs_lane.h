@@ -125,7 +125,6 @@ struct mhs_lane_record {
 #define MHS_LANE_FIT_IPV4	0x1U
 #define MHS_LANE_FIT_IPV6	0x2U
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
-#define MHS_LANE_FIT_ALONE	0x8U	/* nobody beside has addresses */
 
 struct mhs_lane_in {
 	u32			generation;
@@ -211,7 +210,6 @@ struct mhs_lane_packet {
 	unsigned int			bytes;		/* from ip on */
 	unsigned int			len;		/* by the header */
 	u32				generation;	/* of mn, odd */
-	u32				fit;		/* MHS_LANE_FIT_* of in */
 	__be16				protocol;	/* Ethernet type */
 	u8				transport;	/* IPPROTO_* */
 	const union nf_inet_addr	*saddr;		/* in the packet */

@@ -75,16 +75,17 @@ lane_in(const struct mhs_lane_packet *p)
 static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
 {
 	const struct mhs_lane_in *in = lane_in(p);
+	u32 has;
 
 	p->generation = mhs_lane_generation(p->mn);
 	/* Pairs with the release in mhs_lane_record_in() */
 	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
 		     READ_ONCE(in->dev) != p->in))
 		return false;
-	p->fit = READ_ONCE(in->fit);
+	has = READ_ONCE(in->fit);
 	/* Pairs with the write barrier in mhs_lane_claim() */
 	smp_rmb();
-	return likely((p->fit & fit) == fit &&
+	return likely((has & fit) == fit &&
 		      READ_ONCE(in->generation) == p->generation);
 }
 
@@ -230,7 +231,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	const struct ip_vs_service *svc;
 	enum mhs_lane why;
 
-	if (unlikely(!lane_is_open(p, quick ? fit | MHS_LANE_FIT_ALONE : fit))) {
+	if (unlikely(!lane_is_open(p, fit))) {
 		if (quick)
 			return MHS_LANE_MAX;
 		why = mhs_lane_record_in(p, fit);
@@ -256,8 +257,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		     !lane_is_source(p->saddr, v6)))
 		return MHS_LANE_ADDRESS;
 	/* Without the address (VRRP backup, say) the stack would route */
-	if (unlikely(READ_ONCE(p->mhs->local_generation) != p->generation ||
-		     (!quick && !(p->fit & MHS_LANE_FIT_ALONE)))) {
+	if (unlikely(READ_ONCE(p->mhs->local_generation) != p->generation)) {
 		if (quick)
 			return MHS_LANE_MAX;
 		if (!mhs_lane_record_local(p))
