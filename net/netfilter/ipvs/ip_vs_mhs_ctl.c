@@ -6,21 +6,15 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/mm.h>
-#include <linux/module.h>
 #include <linux/proc_fs.h>
-#include <linux/rculist.h>
 #include <linux/seq_file.h>
 #include <linux/sizes.h>
-#include <linux/slab.h>
 #include <linux/user_namespace.h>
-#include <net/net_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
 
 #define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
-#define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)
 
 /* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144
@@ -350,28 +344,25 @@ const struct ip_vs_scheduler mhs_ctl_scheduler = {
 
 /* Sysctls, net.ipv4.vs.mhs.* of each namespace */
 
-static const unsigned int net_day_ms = MHS_DAY_MS;
+static const unsigned int net_day_ms = 24 * 60 * 60 * MSEC_PER_SEC;
 
-/* A number; data is the offset in struct mhs_net */
-#define NET_SYSCTL(NAME, MAX, HANDLER)					\
+/* @DATA: offset in struct mhs_net */
+#define NET_SYSCTL_ANY(NAME, DATA, MODE, HANDLER, MIN, MAX)		\
 	{								\
 		.procname	= #NAME,				\
-		.data		= (void *)offsetof(struct mhs_net, NAME), \
+		.data		= (void *)(DATA),			\
 		.maxlen		= sizeof(unsigned int),			\
-		.mode		= 0644,					\
+		.mode		= MODE,					\
 		.proc_handler	= HANDLER,				\
-		.extra1		= SYSCTL_ZERO,				\
+		.extra1		= MIN,					\
 		.extra2		= (void *)(MAX),			\
 	}
 
+#define NET_SYSCTL(NAME, MAX, HANDLER)					\
+	NET_SYSCTL_ANY(NAME, offsetof(struct mhs_net, NAME), 0644,	\
+		       HANDLER, SYSCTL_ZERO, MAX)
 #define NET_SYSCTL_TEXT(NAME, MODE, HANDLER, EXTRA)			\
-	{								\
-		.procname	= #NAME,				\
-		.maxlen		= PAGE_SIZE,				\
-		.mode		= MODE,					\
-		.proc_handler	= HANDLER,				\
-		.extra1		= EXTRA,				\
-	}
+	NET_SYSCTL_ANY(NAME, 0, MODE, HANDLER, EXTRA, NULL)
 
 static const struct ctl_table net_table[] = {
 	NET_SYSCTL(hold_ms, &net_day_ms, proc_douintvec_minmax),

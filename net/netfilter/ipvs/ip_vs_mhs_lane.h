@@ -175,11 +175,6 @@ enum mhs_lane {
 	MHS_LANE_MAX
 };
 
-/* Frames of a namespace, on one CPU */
-struct mhs_lane_stats {
-	unsigned long		n[MHS_LANE_MAX];
-};
-
 /* Devices that the sysctl ingress can name */
 #define MHS_INGRESS_DEVICES	16
 
@@ -187,7 +182,7 @@ struct mhs_lane_stats {
 struct mhs_lane_net {
 	struct mhs_lane_in	in[MHS_LANE_INS];	/* by device */
 	atomic_t		next_hops[MHS_LANE_HOPS];
-	struct mhs_lane_stats __percpu *stats;
+	unsigned long __percpu	*stats;		/* frames, by enum mhs_lane */
 	struct mhs_net		*mn;
 	struct notifier_block	devices_nb;
 	struct notifier_block	routes_nb;

@@ -240,8 +240,8 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	}
 	if (unlikely(!lane_parse(p, v6)))
 		return MHS_LANE_FRAME;
-	p->mhs = mhs_svc_in(p->mn, v6 ? AF_INET6 : AF_INET,
-			    p->transport, p->daddr, p->dport);
+	p->mhs = mhs_svc_find(p->mn, v6 ? AF_INET6 : AF_INET,
+			      p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
 	/* Pairs with ctl_add_dest(): whoever sees mhs->svc sees MHS_SETTLING */
@@ -308,8 +308,11 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
-/* mhs_lane_record_ask() inline, so that @p stays in registers.  MHS_LANE_MAX means:
- * call mhs_lane_record_ask(), which alone passes false for @quick.
+/* May a lane forward a packet, and how?  0, or why it goes up.  @fit: MHS_LANE_FIT_XDP
+ * for a program, else 0.  The caller compares p->len with p->way.mtu, sees whether the
+ * device can send, and calls mhs_lane_count() in any case.  Inline, so that @p stays in
+ * registers.  MHS_LANE_MAX means: call mhs_lane_record_ask(), which alone passes false
+ * for @quick.
  */
 static __always_inline enum mhs_lane
 mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
@@ -335,7 +338,7 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 					   enum mhs_lane why)
 {
 	if (unlikely(why)) {
-		this_cpu_inc(p->lane->stats->n[why]);
+		this_cpu_inc(p->lane->stats[why]);
 		return;
 	}
 	if (likely(mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {

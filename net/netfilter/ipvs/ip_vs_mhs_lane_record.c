@@ -7,15 +7,12 @@
 #include <linux/if_arp.h>
 #include <linux/if_macvlan.h>
 #include <linux/if_vlan.h>
-#include <linux/inetdevice.h>
 #include <net/addrconf.h>
 #include <net/arp.h>
 #include <net/ip6_route.h>
-#include <net/l3mdev.h>
 #include <net/ndisc.h>
 #include <net/neighbour.h>
 #include <net/route.h>
-#include <net/rtnetlink.h>
 
 #include "ip_vs_mhs_lane_ask.h"
 
@@ -356,17 +353,7 @@ enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
 	return MHS_LANE_FORWARDED;
 }
 
-/**
- * mhs_lane_record_ask() - may a lane forward a packet, and how?
- * @p: the packet
- * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
- *
- * The caller compares the length with p->way.mtu, sees whether the device can
- * send, and calls mhs_lane_count() in any case.
- *
- * Context: softirq, under RCU.
- * Return: MHS_LANE_FORWARDED, which is 0, or why the packet goes up.
- */
+/* As mhs_lane_ask_quick(), for all packets */
 enum mhs_lane mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit)
 {
 	return mhs_lane_ask_quick(p, fit, false);
