@@ -116,7 +116,6 @@
 #define _IP_VS_MHS_H
 
 #include <linux/bitmap.h>
-#include <linux/hash.h>
 #include <linux/hashtable.h>
 #include <linux/idr.h>
 #include <linux/mutex.h>

@@ -14,8 +14,6 @@
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
 
-#define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
-
 /* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144
 
@@ -346,23 +344,26 @@ const struct ip_vs_scheduler mhs_ctl_scheduler = {
 
 static const unsigned int net_day_ms = 24 * 60 * 60 * MSEC_PER_SEC;
 
-/* @DATA: offset in struct mhs_net */
-#define NET_SYSCTL_ANY(NAME, DATA, MODE, HANDLER, MIN, MAX)		\
+/* A number; data is the offset in struct mhs_net */
+#define NET_SYSCTL(NAME, MAX, HANDLER)					\
 	{								\
 		.procname	= #NAME,				\
-		.data		= (void *)(DATA),			\
+		.data		= (void *)offsetof(struct mhs_net, NAME), \
 		.maxlen		= sizeof(unsigned int),			\
-		.mode		= MODE,					\
+		.mode		= 0644,					\
 		.proc_handler	= HANDLER,				\
-		.extra1		= MIN,					\
+		.extra1		= SYSCTL_ZERO,				\
 		.extra2		= (void *)(MAX),			\
 	}
 
-#define NET_SYSCTL(NAME, MAX, HANDLER)					\
-	NET_SYSCTL_ANY(NAME, offsetof(struct mhs_net, NAME), 0644,	\
-		       HANDLER, SYSCTL_ZERO, MAX)
 #define NET_SYSCTL_TEXT(NAME, MODE, HANDLER, EXTRA)			\
-	NET_SYSCTL_ANY(NAME, 0, MODE, HANDLER, EXTRA, NULL)
+	{								\
+		.procname	= #NAME,				\
+		.maxlen		= PAGE_SIZE,				\
+		.mode		= MODE,					\
+		.proc_handler	= HANDLER,				\
+		.extra1		= EXTRA,				\
+	}
 
 static const struct ctl_table net_table[] = {
 	NET_SYSCTL(hold_ms, &net_day_ms, proc_douintvec_minmax),
@@ -420,7 +421,7 @@ static int __net_init net_init(struct net *net)
 	int err;
 
 	mn->net = net;
-	mn->hold_ms = MHS_HOLD_MS;
+	mn->hold_ms = 60 * MSEC_PER_SEC;
 	mn->max_entries = MHS_MAX_ENTRIES;
 	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
 	mn->max_total_entries = clamp_t(unsigned long, totalram_pages() / 8 *
