@@ -310,7 +310,7 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 
 /* May a lane forward a packet, and how?  0, or why it goes up.  @fit: MHS_LANE_FIT_XDP
  * for a program, else 0.  The caller compares p->len with p->way.mtu, sees whether the
- * device can send, and calls mhs_lane_count() in any case.  Inline: @p stays in registers.
+ * device can send, and always calls mhs_lane_count().  Inline: @p stays in registers.
  * MHS_LANE_MAX means: call mhs_lane_record_ask(), which alone passes false for @quick.
  */
 static __always_inline enum mhs_lane

@@ -9,6 +9,7 @@
  *	UDP	unknown (plain UDP),	-
  *		to a QUIC port, too
  */
+#include <linux/moduleparam.h>
 #include <linux/sctp.h>
 #include <linux/udp.h>
 
