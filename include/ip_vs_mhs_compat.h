@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* All differences between kernel versions.
  *
- * Each difference has a MHS_HAVE_* flag, which net/netfilter/ipvs/Kbuild
- * derives from names in the kernel's headers, not from the version: older
- * kernels get backports.
+ * What the preprocessor cannot tell has a MHS_HAVE_* flag, which Kbuild in
+ * net/netfilter/ipvs derives from names in the kernel's headers, not from the
+ * version: older kernels get backports.
  */
 #ifndef _IP_VS_MHS_COMPAT_H
 #define _IP_VS_MHS_COMPAT_H
@@ -56,7 +56,7 @@
 #endif
 
 /* Zeroed memory of the size of P */
-#ifndef MHS_HAVE_KZALLOC_OBJ
+#ifndef kzalloc_obj
 #define kzalloc_obj(P, GFP)	kzalloc(sizeof(P), GFP)
 #define kvzalloc_obj(P, GFP)	kvzalloc(sizeof(P), GFP)
 #endif
@@ -130,7 +130,7 @@ mhs_set_state(struct ip_vs_conn *cp, const struct sk_buff *skb,
 }
 
 /* Register @n entries; a kernel without _sz reads up to the end marker */
-#ifdef MHS_HAVE_SYSCTL_SZ
+#ifdef register_net_sysctl
 #define mhs_register_sysctl	register_net_sysctl_sz
 #else
 #define mhs_register_sysctl(NET, PATH, TABLE, N)			\

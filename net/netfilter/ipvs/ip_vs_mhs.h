@@ -116,15 +116,11 @@
 #define _IP_VS_MHS_H
 
 #include <linux/bitmap.h>
-#include <linux/hash.h>
 #include <linux/hashtable.h>
 #include <linux/idr.h>
 #include <linux/mutex.h>
 #include <linux/netfilter.h>
-#include <linux/notifier.h>
 #include <linux/refcount.h>
-#include <linux/workqueue.h>
-#include <linux/xarray.h>
 #include <net/netns/generic.h>
 
 #include "ip_vs_mhs_compat.h"
@@ -158,8 +154,6 @@ struct mhs_entries {
 	atomic_t		made;
 	u32			counted;
 };
-
-struct mhs;
 
 /* Questions that a server without new flows leaves unanswered, while others answer,
  * before it keeps no slot that another server can have
@@ -360,8 +354,6 @@ static inline u32 mhs_dest_key(const struct mhs *mhs, u16 af,
 	       (mhs->fwmark ? 0 : ntohs(port));
 }
 
-struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
-			 const union nf_inet_addr *addr, __be16 port);
 struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark);
 struct mhs_server *mhs_svc_server(const struct mhs *mhs,
 				  const struct ip_vs_dest *dest);
@@ -374,11 +366,6 @@ unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which);
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what);
 struct mhs *mhs_svc_next(struct mhs_net *mn, struct mhs *prev, loff_t pos);
 void mhs_svc_put(struct mhs *mhs);
-
-/* ask */
-struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
-				    const struct sk_buff *skb,
-				    struct ip_vs_iphdr *iph);
 
 /* hook */
 int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs);

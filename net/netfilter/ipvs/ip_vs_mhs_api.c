@@ -5,11 +5,7 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/kmod.h>
-#include <linux/module.h>
 #include <linux/seq_file.h>
-#include <linux/sysctl.h>
-#include <net/net_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
@@ -28,8 +24,7 @@ static const char * const api_names[] = {
 static DEFINE_MUTEX(api_lock);
 /* From the first use to the end of this module, which holds the lane's until then */
 static const struct mhs_lane_module *api_lane;
-static bool api_closed;		/* this module goes */
-static int (*api_ready)(void);	/* NULL before the first namespaces are */
+static int (*api_ready)(void);	/* NULL before the first namespaces are, and after */
 
 static bool api_has_entry(const struct mhs_lane_packet *p)
 {
@@ -112,8 +107,6 @@ static int api_open(struct mhs_net *mn)
 	lockdep_assert_held(&api_lock);
 	if (rcu_access_pointer(mn->lane_net))
 		return 0;
-	if (api_closed)
-		return -ENODEV;
 	if (!api_lane)
 		err = api_load();
 	return err ? err : api_lane->net_init(mn);
@@ -188,7 +181,7 @@ int mhs_api_show(struct seq_file *seq, void *v)
 	lane = rcu_dereference(mn->lane_net);
 	for_each_possible_cpu(cpu)
 		for (i = 1; lane && i < MHS_LANE_MAX; i++)
-			n[i] += READ_ONCE(per_cpu_ptr(lane->stats, cpu)->n[i]);
+			n[i] += READ_ONCE(per_cpu_ptr(lane->stats, cpu)[i]);
 	rcu_read_unlock();
 	for (i = 0; i < MHS_LANE_MAX; i++)
 		seq_printf(seq, "%s %lu\n", api_names[i], n[i]);
@@ -216,7 +209,7 @@ void mhs_api_init(int (*ready)(void))
 void mhs_api_close(void)
 {
 	mutex_lock(&api_lock);
-	api_closed = true;
+	api_ready = NULL;
 	if (api_lane)
 		api_lane->attach(0, NULL);
 	mutex_unlock(&api_lock);

@@ -25,10 +25,7 @@
  * and under mhs.lock, read by READ_ONCE.  Hooks are registered while the sysctl
  * second_chance names a service, under net.lock.
  */
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/netfilter_ipv4.h>
-#include <linux/tcp.h>
 #include <net/dst.h>
 #include <net/gre.h>
 #include <net/ip6_checksum.h>
@@ -261,15 +258,6 @@ static unsigned int chance_deliver(struct sk_buff *skb)
 	return NF_STOLEN;
 }
 
-/* Nobody has the flow: the stack, which has no socket for it, sends a reset */
-static unsigned int chance_reset(struct chance_packet *c)
-{
-	if (c->error)
-		return NF_DROP;
-	mhs_chance_count(c->mhs, MHS_CHANCE_RESET);
-	return chance_deliver(c->p.skb);
-}
-
 /* A packet that a server has sent back; @from: the outer source */
 static unsigned int chance_packet(struct netns_ipvs *ipvs,
 				  struct chance_packet *c, u16 af,
@@ -300,9 +288,12 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 		mhs_chance_count(mhs, MHS_CHANCE_DROPPED);
 		return NF_DROP;
 	}
+	if (!carrier && c->error)
+		return NF_DROP;
+	mhs_chance_count(mhs, carrier ? MHS_CHANCE_ASKED : MHS_CHANCE_RESET);
+	/* Nobody has the flow: the stack, which has no socket for it, resets it */
 	if (!carrier)
-		return chance_reset(c);
-	mhs_chance_count(mhs, MHS_CHANCE_ASKED);
+		return chance_deliver(c->p.skb);
 	verdict = carrier->packet_xmit(c->p.skb, carrier, c->p.pd->pp,
 				       c->error ? &c->e.quoted : &c->p.iph);
 	/* the server is this host */

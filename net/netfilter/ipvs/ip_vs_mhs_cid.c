@@ -16,10 +16,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/rculist.h>
-#include <linux/slab.h>
-#include <linux/sysctl.h>
-
 #include "ip_vs_mhs_pkt.h"
 
 /* Longest text of a sysctl, and most services that it can name */

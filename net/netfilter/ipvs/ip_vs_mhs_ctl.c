@@ -6,21 +6,13 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/mm.h>
-#include <linux/module.h>
 #include <linux/proc_fs.h>
-#include <linux/rculist.h>
 #include <linux/seq_file.h>
 #include <linux/sizes.h>
-#include <linux/slab.h>
 #include <linux/user_namespace.h>
-#include <net/net_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
-
-#define MHS_HOLD_MS		(60 * MSEC_PER_SEC)
-#define MHS_DAY_MS		(24 * 60 * 60 * MSEC_PER_SEC)
 
 /* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144
@@ -350,7 +342,7 @@ const struct ip_vs_scheduler mhs_ctl_scheduler = {
 
 /* Sysctls, net.ipv4.vs.mhs.* of each namespace */
 
-static const unsigned int net_day_ms = MHS_DAY_MS;
+static const unsigned int net_day_ms = 24 * 60 * 60 * MSEC_PER_SEC;
 
 /* A number; data is the offset in struct mhs_net */
 #define NET_SYSCTL(NAME, MAX, HANDLER)					\
@@ -429,7 +421,7 @@ static int __net_init net_init(struct net *net)
 	int err;
 
 	mn->net = net;
-	mn->hold_ms = MHS_HOLD_MS;
+	mn->hold_ms = 60 * MSEC_PER_SEC;
 	mn->max_entries = MHS_MAX_ENTRIES;
 	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
 	mn->max_total_entries = clamp_t(unsigned long, totalram_pages() / 8 *

@@ -6,8 +6,6 @@
  * A packet in a stable slot allocates and locks nothing and writes only the
  * counters of its CPU.
  */
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/udp.h>
 #include <net/ip.h>

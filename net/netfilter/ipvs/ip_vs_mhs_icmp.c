@@ -17,7 +17,6 @@
  */
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>
-#include <linux/ip.h>
 #include <linux/udp.h>
 #include <net/checksum.h>
 #include <net/gre.h>

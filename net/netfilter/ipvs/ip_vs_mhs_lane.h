@@ -125,7 +125,6 @@ struct mhs_lane_record {
 #define MHS_LANE_FIT_IPV4	0x1U
 #define MHS_LANE_FIT_IPV6	0x2U
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
-#define MHS_LANE_FIT_ALONE	0x8U	/* nobody beside has addresses */
 
 struct mhs_lane_in {
 	u32			generation;
@@ -176,11 +175,6 @@ enum mhs_lane {
 	MHS_LANE_MAX
 };
 
-/* Frames of a namespace, on one CPU */
-struct mhs_lane_stats {
-	unsigned long		n[MHS_LANE_MAX];
-};
-
 /* Devices that the sysctl ingress can name */
 #define MHS_INGRESS_DEVICES	16
 
@@ -188,7 +182,7 @@ struct mhs_lane_stats {
 struct mhs_lane_net {
 	struct mhs_lane_in	in[MHS_LANE_INS];	/* by device */
 	atomic_t		next_hops[MHS_LANE_HOPS];
-	struct mhs_lane_stats __percpu *stats;
+	unsigned long __percpu	*stats;		/* frames, by enum mhs_lane */
 	struct mhs_net		*mn;
 	struct notifier_block	devices_nb;
 	struct notifier_block	routes_nb;
@@ -211,7 +205,6 @@ struct mhs_lane_packet {
 	unsigned int			bytes;		/* from ip on */
 	unsigned int			len;		/* by the header */
 	u32				generation;	/* of mn, odd */
-	u32				fit;		/* MHS_LANE_FIT_* of in */
 	__be16				protocol;	/* Ethernet type */
 	u8				transport;	/* IPPROTO_* */
 	const union nf_inet_addr	*saddr;		/* in the packet */

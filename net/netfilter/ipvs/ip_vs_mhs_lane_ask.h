@@ -75,16 +75,17 @@ lane_in(const struct mhs_lane_packet *p)
 static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
 {
 	const struct mhs_lane_in *in = lane_in(p);
+	u32 has;
 
 	p->generation = mhs_lane_generation(p->mn);
 	/* Pairs with the release in mhs_lane_record_in() */
 	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
 		     READ_ONCE(in->dev) != p->in))
 		return false;
-	p->fit = READ_ONCE(in->fit);
+	has = READ_ONCE(in->fit);
 	/* Pairs with the write barrier in mhs_lane_claim() */
 	smp_rmb();
-	return likely((p->fit & fit) == fit &&
+	return likely((has & fit) == fit &&
 		      READ_ONCE(in->generation) == p->generation);
 }
 
@@ -230,7 +231,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	const struct ip_vs_service *svc;
 	enum mhs_lane why;
 
-	if (unlikely(!lane_is_open(p, quick ? fit | MHS_LANE_FIT_ALONE : fit))) {
+	if (unlikely(!lane_is_open(p, fit))) {
 		if (quick)
 			return MHS_LANE_MAX;
 		why = mhs_lane_record_in(p, fit);
@@ -239,8 +240,8 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	}
 	if (unlikely(!lane_parse(p, v6)))
 		return MHS_LANE_FRAME;
-	p->mhs = mhs_svc_in(p->mn, v6 ? AF_INET6 : AF_INET,
-			    p->transport, p->daddr, p->dport);
+	p->mhs = mhs_svc_find(p->mn, v6 ? AF_INET6 : AF_INET,
+			      p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
 	/* Pairs with ctl_add_dest(): whoever sees mhs->svc sees MHS_SETTLING */
@@ -256,8 +257,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		     !lane_is_source(p->saddr, v6)))
 		return MHS_LANE_ADDRESS;
 	/* Without the address (VRRP backup, say) the stack would route */
-	if (unlikely(READ_ONCE(p->mhs->local_generation) != p->generation ||
-		     (!quick && !(p->fit & MHS_LANE_FIT_ALONE)))) {
+	if (unlikely(READ_ONCE(p->mhs->local_generation) != p->generation)) {
 		if (quick)
 			return MHS_LANE_MAX;
 		if (!mhs_lane_record_local(p))
@@ -308,8 +308,10 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	ipv4->check = ip_fast_csum(ipv4, 5);
 }
 
-/* mhs_lane_record_ask() inline, so that @p stays in registers.  MHS_LANE_MAX means:
- * call mhs_lane_record_ask(), which alone passes false for @quick.
+/* May a lane forward a packet, and how?  0, or why it goes up.  @fit: MHS_LANE_FIT_XDP
+ * for a program, else 0.  The caller compares p->len with p->way.mtu, sees whether the
+ * device can send, and always calls mhs_lane_count().  Inline: @p stays in registers.
+ * MHS_LANE_MAX means: call mhs_lane_record_ask(), which alone passes false for @quick.
  */
 static __always_inline enum mhs_lane
 mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
@@ -335,7 +337,7 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 					   enum mhs_lane why)
 {
 	if (unlikely(why)) {
-		this_cpu_inc(p->lane->stats->n[why]);
+		this_cpu_inc(p->lane->stats[why]);
 		return;
 	}
 	if (likely(mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {

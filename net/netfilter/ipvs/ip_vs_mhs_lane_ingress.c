@@ -2,7 +2,6 @@
 /* IPVS stateless Maglev scheduler, its lane: at the ingress hook of devices, for
  * kernels and devices without that of XDP programs.
  */
-#include <linux/netdevice.h>
 #include <net/ip_tunnels.h>
 #include <net/neighbour.h>
 

@@ -10,9 +10,7 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/hash.h>
 #include <linux/module.h>
-#include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <net/fib_notifier.h>
 #include <net/neighbour.h>
@@ -174,8 +172,8 @@ static int main_net_init(struct mhs_net *mn)
 	if (!lane)
 		return err;
 	lane->mn = mn;
-	lane->stats = alloc_percpu_gfp(struct mhs_lane_stats,
-				       GFP_KERNEL_ACCOUNT);
+	lane->stats = __alloc_percpu_gfp(MHS_LANE_MAX * sizeof(long),
+					 sizeof(long), GFP_KERNEL_ACCOUNT);
 	if (!lane->stats)
 		goto free;
 	lane->devices_nb.notifier_call = main_device_event;

@@ -7,15 +7,12 @@
 #include <linux/if_arp.h>
 #include <linux/if_macvlan.h>
 #include <linux/if_vlan.h>
-#include <linux/inetdevice.h>
 #include <net/addrconf.h>
 #include <net/arp.h>
 #include <net/ip6_route.h>
-#include <net/l3mdev.h>
 #include <net/ndisc.h>
 #include <net/neighbour.h>
 #include <net/route.h>
-#include <net/rtnetlink.h>
 
 #include "ip_vs_mhs_lane_ask.h"
 
@@ -51,33 +48,24 @@ static bool is_apart(const struct net_device *dev)
 	       READ_ONCE(vlan->mode) != MACVLAN_MODE_SOURCE;
 }
 
-/* ipvlan shares the MAC address, and takes frames to its IP addresses */
-static bool is_ipvlan(const struct net_device *dev)
+/* Do devices above leave it the frames to its MAC address?  A bridge or bond takes
+ * all, an ipvlan those to its IP addresses.
+ */
+static bool in_is_left(struct net_device *dev)
 {
-	const struct rtnl_link_ops *ops = READ_ONCE(dev->rtnl_link_ops);
-
-	return ops && (!strcmp(ops->kind, "ipvlan") ||
-		       !strcmp(ops->kind, "ipvtap"));
-}
-
-/* What do devices above leave of the frames to the device's MAC address? */
-static u32 in_left(struct net_device *dev)
-{
-	u32 fit = MHS_LANE_FIT_IPV4 | MHS_LANE_FIT_IPV6, left = 0;
+	bool left = !rcu_access_pointer(dev->rx_handler);
 	struct net_device *above;
 	struct list_head *iter;
 
 	if (netif_is_l3_slave(dev))
-		return 0;
-	if (!rcu_access_pointer(dev->rx_handler))
-		return fit | MHS_LANE_FIT_ALONE;
+		return false;
+	if (left)
+		return true;
 	netdev_for_each_upper_dev_rcu(dev, above, iter) {
-		if (is_ipvlan(above))
-			left = fit;
-		else if (is_apart(above))
-			left = fit | MHS_LANE_FIT_ALONE;
+		if (is_apart(above))
+			left = true;
 		else if (!is_vlan_dev(above))
-			return 0;	/* a bridge or bond takes all */
+			return false;
 	}
 	return left;
 }
@@ -109,24 +97,24 @@ static bool in_fits_xdp(struct net_device *dev)
 static u32 in_fit(struct net_device *dev)
 {
 	const struct inet6_dev *in6 = __in6_dev_get(dev);
-	u32 fit = in_left(dev);
+	u32 fit = 0;
 
-	if (!(dev->flags & IFF_UP))
+	if (!(dev->flags & IFF_UP) || !in_is_left(dev))
 		return 0;
-	if (!rcu_access_pointer(dev->ip_ptr))
-		fit &= ~MHS_LANE_FIT_IPV4;
-	if (!in6 || READ_ONCE(in6->cnf.disable_ipv6))
-		fit &= ~MHS_LANE_FIT_IPV6;
+	if (rcu_access_pointer(dev->ip_ptr))
+		fit |= MHS_LANE_FIT_IPV4;
+	if (in6 && !READ_ONCE(in6->cnf.disable_ipv6))
+		fit |= MHS_LANE_FIT_IPV6;
 	if (in_fits_xdp(dev))
 		fit |= MHS_LANE_FIT_XDP;
 	return fit;
 }
 
-/* Set p->fit, and make a record of p->in: 0, or why all its packets go up */
+/* Make a record of p->in: 0, or why all its packets go up */
 enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 {
 	struct mhs_lane_in *in = lane_in(p);
-	u32 was = READ_ONCE(in->generation);
+	u32 was = READ_ONCE(in->generation), has;
 	enum mhs_lane why;
 
 	/* After the read of p->generation; pairs with mhs_lane_changed() */
@@ -134,14 +122,14 @@ enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 	why = lane_closed(p->mn);
 	if (why)
 		return why;
-	p->fit = in_fit(p->in);
+	has = in_fit(p->in);
 	if (mhs_lane_claim(&in->generation, was, p->generation)) {
 		WRITE_ONCE(in->dev, p->in);
-		WRITE_ONCE(in->fit, p->fit);
+		WRITE_ONCE(in->fit, has);
 		/* Pairs with the acquire in lane_is_open() */
 		smp_store_release(&in->generation, p->generation);
 	}
-	fit &= ~p->fit;
+	fit &= ~has;
 	if (!fit)
 		return MHS_LANE_FORWARDED;
 	return fit == MHS_LANE_FIT_XDP ? MHS_LANE_DEVICE : MHS_LANE_FRAME;
@@ -165,32 +153,6 @@ static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 	return local;
 }
 
-static bool lane_has_addr(struct net_device *dev, const struct mhs *mhs)
-{
-	const struct in_device *in_dev = __in_dev_get_rcu(dev);
-	const struct in_ifaddr *ifa;
-
-	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && mhs->af == AF_INET6)
-		return ipv6_chk_addr(dev_net(dev), &mhs->addr.in6, dev, 1);
-	if (in_dev)
-		in_dev_for_each_ifa_rcu(ifa, in_dev)
-			if (ifa->ifa_local == mhs->addr.ip)
-				return true;
-	return false;
-}
-
-/* Has an ipvlan device above the one that received the packet the address? */
-static bool lane_is_taken(const struct mhs_lane_packet *p)
-{
-	struct net_device *above;
-	struct list_head *iter;
-
-	netdev_for_each_upper_dev_rcu(p->in, above, iter)
-		if (is_ipvlan(above) && lane_has_addr(above, p->mhs))
-			return true;
-	return false;
-}
-
 /* Is the virtual address local?  If so, the service gets a record of that. */
 bool mhs_lane_record_local(const struct mhs_lane_packet *p)
 {
@@ -207,8 +169,6 @@ bool mhs_lane_record_local(const struct mhs_lane_packet *p)
 		   RTN_LOCAL) {
 		return false;
 	}
-	if (!(p->fit & MHS_LANE_FIT_ALONE))
-		return !lane_is_taken(p);
 	WRITE_ONCE(mhs->local_generation, p->generation);
 	return true;
 }
@@ -393,17 +353,7 @@ enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
 	return MHS_LANE_FORWARDED;
 }
 
-/**
- * mhs_lane_record_ask() - may a lane forward a packet, and how?
- * @p: the packet
- * @fit: MHS_LANE_FIT_XDP for a program, which wants whole frames; else 0
- *
- * The caller compares the length with p->way.mtu, sees whether the device can
- * send, and calls mhs_lane_count() in any case.
- *
- * Context: softirq, under RCU.
- * Return: MHS_LANE_FORWARDED, which is 0, or why the packet goes up.
- */
+/* As mhs_lane_ask_quick(), for all packets */
 enum mhs_lane mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit)
 {
 	return mhs_lane_ask_quick(p, fit, false);

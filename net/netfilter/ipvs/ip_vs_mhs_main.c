@@ -6,7 +6,6 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/module.h>
-#include <linux/moduleparam.h>
 
 #include "ip_vs_mhs_ctl.h"
 

@@ -18,7 +18,6 @@
 #ifndef _IP_VS_MHS_PKT_H
 #define _IP_VS_MHS_PKT_H
 
-#include <linux/netfilter.h>
 #include <linux/skbuff.h>
 
 #include "ip_vs_mhs.h"
@@ -112,6 +111,9 @@ int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w);
 mhs_verdict_t mhs_ask(struct mhs_ask *q);
 bool mhs_ask_cut(const struct mhs_ask *q);
+struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
+				    const struct sk_buff *skb,
+				    struct ip_vs_iphdr *iph);
 
 /* proto */
 bool mhs_proto_parse(struct mhs_packet *p);
@@ -141,8 +143,8 @@ mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
 
 /* The service by address and port, without a reference, or NULL.  Under RCU. */
 static __always_inline struct mhs *
-mhs_svc_in(const struct mhs_net *mn, u16 af, u16 protocol,
-	   const union nf_inet_addr *addr, __be16 port)
+mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
+	     const union nf_inet_addr *addr, __be16 port)
 {
 	struct mhs *mhs;
 

@@ -32,10 +32,8 @@ static u32 proc_tracked(const struct mhs *mhs)
 static void proc_endpoint(struct seq_file *seq, u16 af,
 			  const union nf_inet_addr *addr, __be16 port)
 {
-	if (af == AF_INET6)
-		seq_printf(seq, "[%pI6c]:%u", &addr->in6, ntohs(port));
-	else
-		seq_printf(seq, "%pI4:%u", &addr->ip, ntohs(port));
+	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u" : "%pI4:%u", addr,
+		   ntohs(port));
 }
 
 static int proc_show(struct seq_file *seq, struct mhs *mhs)

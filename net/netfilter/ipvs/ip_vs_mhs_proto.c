@@ -9,7 +9,6 @@
  *	UDP	unknown (plain UDP),	-
  *		to a QUIC port, too
  */
-#include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/sctp.h>
 #include <linux/udp.h>

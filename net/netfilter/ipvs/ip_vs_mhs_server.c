@@ -8,8 +8,6 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/rculist.h>
-#include <linux/slab.h>
 #include <net/arp.h>
 #include <net/ndisc.h>
 

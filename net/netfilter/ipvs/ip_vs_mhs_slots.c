@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: rebuilds and walks of the slots */
-#include <linux/module.h>
-#include <linux/slab.h>
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"

@@ -3,9 +3,6 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/inet.h>
-#include <linux/rculist.h>
-#include <linux/slab.h>
-#include <linux/sysctl.h>
 
 #include "ip_vs_mhs_pkt.h"
 
@@ -22,13 +19,7 @@ void mhs_svc_publish(struct mhs *mhs)
 	mutex_unlock(&mhs->net->lock);
 }
 
-/* All mhs_svc_find*() return without a reference */
-struct mhs *mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
-			 const union nf_inet_addr *addr, __be16 port)
-{
-	return mhs_svc_in(mn, af, protocol, addr, port);
-}
-
+/* As mhs_svc_find(), by mark */
 struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 {
 	struct mhs *mhs;
@@ -57,22 +48,22 @@ struct mhs_server *mhs_svc_server(const struct mhs *mhs,
 int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 		     union nf_inet_addr *addr, __be16 *to)
 {
-	struct sockaddr_storage ss;
-	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&ss;
-	const struct sockaddr_in *in = (const struct sockaddr_in *)&ss;
-	int err;
+	union {
+		struct sockaddr_storage	any;
+		struct sockaddr_in6	in6;
+		struct sockaddr_in	in;
+	} ss;
+	int err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss.any);
 
-	err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss);
 	if (err)
 		return err;
-	if (ss.ss_family == AF_INET6) {
-		addr->in6 = in6->sin6_addr;
-		*to = in6->sin6_port;
-	} else {
-		addr->ip = in->sin_addr.s_addr;
-		*to = in->sin_port;
-	}
-	return ss.ss_family;
+	/* Both have the port at the same place */
+	*to = ss.in.sin_port;
+	if (ss.any.ss_family == AF_INET6)
+		addr->in6 = ss.in6.sin6_addr;
+	else
+		addr->ip = ss.in.sin_addr.s_addr;
+	return ss.any.ss_family;
 }
 
 /* Read or write a sysctl of one whole line, and lines of blanks */

@@ -106,20 +106,19 @@ unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now)
  */
 unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now)
 {
+	bool pins = stage >= MHS_STAGE_PIN;
+	u32 clock = pins ? MHS_CLOCK_PIN : MHS_CLOCK_HOLD;
+	u32 last = pins ? MHS_STAGE_LAST : MHS_STAGE_PIN - 1;
 	unsigned long period, t;
 
 	lockdep_assert_held(&mhs->lock);
 	if (stage == MHS_STAGE_STABLE)
 		return 0;
-	if (stage >= MHS_STAGE_PIN) {
-		period = mhs_time_period(mhs, MHS_CLOCK_PIN);
-		t = mhs_time_between(now, period + mhs->ticked[MHS_CLOCK_PIN]);
-		t += (MHS_STAGE_LAST - stage) * period;
+	period = mhs_time_period(mhs, clock);
+	t = mhs_time_between(now, period + mhs->ticked[clock]);
+	t += (last - stage) * period;
+	if (pins)
 		return jiffies_to_msecs(t);
-	}
-	period = mhs_time_period(mhs, MHS_CLOCK_HOLD);
-	t = mhs_time_between(now, period + mhs->ticked[MHS_CLOCK_HOLD]);
-	t += (MHS_STAGE_PIN - 1 - stage) * period;
 	/* while slots are in pin, a new one waits for the next pin tick */
 	if (mhs->census.pin)
 		t += mhs_time_period(mhs, MHS_CLOCK_PIN);
