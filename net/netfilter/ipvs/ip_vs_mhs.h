@@ -266,6 +266,7 @@ struct mhs {
 	 * servers
 	 */
 	bool			poked;
+	bool			full;		/* a server lacks an index */
 	bool			hashed;		/* has a port or fwmark */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */

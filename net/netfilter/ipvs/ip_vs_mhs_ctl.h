@@ -102,6 +102,12 @@ static inline void mhs_queue(struct mhs *mhs, unsigned long delay)
 	mod_delayed_work(mhs_slots_wq, &mhs->work, delay);
 }
 
+/* Take the first index that is free, or -ENOSPC, -ENOMEM */
+static inline int mhs_server_index(struct mhs *mhs)
+{
+	return ida_alloc_range(&mhs->indexes, 1, MHS_IDX_MAX, GFP_KERNEL);
+}
+
 /* Jiffies that must pass between two rebuilds: four times the last one's */
 static inline unsigned long mhs_build_rest(const struct mhs *mhs)
 {

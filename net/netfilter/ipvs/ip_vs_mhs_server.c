@@ -249,12 +249,11 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		return 0;
 	}
 
-	idx = ida_alloc_range(&mhs->indexes, 1, MHS_IDX_MAX, GFP_KERNEL);
+	idx = mhs_server_index(mhs);
 	if (idx == -ENOSPC) {
 		mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 				  "a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
-		/* RCU callbacks free indexes, without a word to the work */
-		mhs->poked = true;
+		mhs->full = true;
 		return -ENOSPC;
 	}
 	if (idx < 0)
@@ -398,6 +397,7 @@ bool mhs_server_reconcile(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	mhs->poked = false;
+	mhs->full = false;
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)

@@ -317,7 +317,14 @@ static void work_try_again(struct mhs *mhs)
 {
 	struct mhs_server *s;
 	bool leaves = false;
+	int idx;
 
+	/* RCU callbacks free indexes, without a word to the work */
+	idx = mhs->full ? mhs_server_index(mhs) : 0;
+	if (idx > 0) {
+		ida_free(&mhs->indexes, idx);
+		mhs->poked = true;
+	}
 	if (!mhs->poked)
 		return;
 	/* one may have lost its weight, which upd_dest has yet to report */
@@ -406,7 +413,7 @@ void mhs_work(struct work_struct *work)
 	ticks = work_clocks(mhs, &delay);
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
-	if (work_drains(mhs) || !list_empty(&mhs->gone) || mhs->poked)
+	if (work_drains(mhs) || !list_empty(&mhs->gone) || mhs->poked || mhs->full)
 		delay = min_t(unsigned long, delay, MHS_POLL);
 	mhs_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
