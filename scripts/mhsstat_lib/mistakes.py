@@ -9,10 +9,6 @@ from .finding import MHS, Finding, few, known, named
 from .proc import name_of
 from .text import duration
 
-KINDS = ("no-address", "no-weight", "sorry-server", "no-answer", "mtu", "hold-ms",
-         "timeouts", "drop-entry", "drop-packet", "secure-tcp", "sync-backup",
-         "kernel-mh", "ip-forward", "own-address", "few-entries", "slow")
-
 _CLIENT_MTU = 1500
 _HOLD_MS = 60_000
 # seconds of TCP and UDP, as the kernel has them by default
