@@ -47,17 +47,30 @@ class Paint:
 Screen = namedtuple("Screen", "width rows paint", defaults=(None, None, Paint(False)))
 
 
+def _size(stream):
+    """(columns, lines) of a terminal; None elsewhere."""
+    if not stream.isatty():
+        return None
+    try:
+        width, lines = os.get_terminal_size(stream.fileno())
+    except OSError:
+        width = lines = 0
+    return width or 80, lines or 24
+
+
 def screen(stream, whole=False):
     """Of a stream; @whole: as many lines as there are."""
-    if not stream.isatty():
-        return Screen()
-    try:
-        rows = os.get_terminal_size(stream.fileno()).lines or 24
-    except OSError:
-        rows = 24
+    size = _size(stream)
     # the prompt and the count of what is not shown need a line each
-    return Screen(columns(stream), None if whole else max(rows - 2, 5),
-                  Paint(may_colour(stream, os.environ)))
+    return Screen() if size is None else Screen(
+        size[0], None if whole else max(size[1] - 2, 5),
+        Paint(may_colour(stream, os.environ)))
+
+
+def columns(stream):
+    """How wide a line may be on a terminal; None elsewhere, where it is whole."""
+    size = _size(stream)
+    return size and size[0]
 
 
 def few(parts, rows, count, what):
@@ -81,16 +94,6 @@ def finding(severity, words, remedy, room=Screen(), kind=""):
     return text.replace(severity, room.paint(_SEVERITIES.get(severity, _CYAN),
                                              severity), 1) + \
         f"\n    remedy: {remedy}"
-
-
-def columns(stream):
-    """How wide a line may be on a terminal; None elsewhere, where it is whole."""
-    if not stream.isatty():
-        return None
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except OSError:
-        return 80
 
 
 def wrap(line, width):
