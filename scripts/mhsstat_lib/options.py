@@ -36,14 +36,13 @@ def _service_type(protocol):
 def _add_service(parser, without="default: all"):
     group = parser.add_argument_group(
         f"which service, as for ipvsadm(8) ({without})")
-    for flags, protocol, what in (
-            (("-t", "--tcp-service"), "TCP", "ADDRESS:PORT"),
-            (("-u", "--udp-service"), "UDP", "ADDRESS:PORT"),
-            (("--sctp-service",), "SCTP", "ADDRESS:PORT"),
-            (("-f", "--fwmark-service"), "FWM", "MARK")):
+    for flags, protocol in ((("-t", "--tcp-service"), "TCP"),
+                            (("-u", "--udp-service"), "UDP"),
+                            (("--sctp-service",), "SCTP"),
+                            (("-f", "--fwmark-service"), "FWM")):
         group.add_argument(*flags, dest="service", action="append",
-                           type=_service_type(protocol), metavar=what,
-                           default=[])
+                           type=_service_type(protocol), default=[],
+                           metavar="MARK" if protocol == "FWM" else "ADDRESS:PORT")
 
 
 def _add_all(sub):
@@ -60,8 +59,7 @@ def _add_show(commands):
     _add_service(sub)
     _add_all(sub)
     form = sub.add_mutually_exclusive_group()
-    form.add_argument("-j", "--json", action="store_true",
-                      help="everything as one JSON object")
+    _add_json(form)
     form.add_argument("--prometheus", action="store_true",
                       help="metrics in Prometheus' text format")
     sub.add_argument("--file", metavar="FILE",
