@@ -254,11 +254,6 @@ def _core(a, b):
                        "connections that move break")
 
 
-def notes(a, b):
-    """Lines of what differs and breaks nothing."""
-    return [line for line, breaks in _settings(a, b) if not breaks]
-
-
 def differences(a, b):
     """Lines that say what differs; none if they forward alike."""
     explained = False
@@ -321,7 +316,8 @@ def compare(options):
     harmless = []
     for other in directors[1:]:
         lines += differences(directors[0], other)
-        harmless += notes(directors[0], other)
+        harmless += [line for line, breaks in _settings(directors[0], other)
+                     if not breaks]
     names = ", ".join(d.name for d in directors)
     count = sum(len(s) for s in directors[0].services.values())
     if not lines and not count:

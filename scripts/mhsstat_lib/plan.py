@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a change of servers would move, before it is made."""
 
-import copy
 from collections import Counter
 
 from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
@@ -32,10 +31,9 @@ def _weighted(text, default=None):
 
 def _edited(before, options):
     """The servers after the change: --to, then --delete, --weight and --add."""
-    after = {s.name: copy.copy(s) for s in before}
     if options.to:
-        after = {s.name: s
-                 for s in _service(options.to, options.service[0]).servers}
+        before = _service(options.to, options.service[0]).servers
+    after = {s.name: s for s in before}
     for text in options.delete:
         name = spelled(*told(text))
         if after.pop(name, None) is None:
@@ -44,7 +42,7 @@ def _edited(before, options):
         name, _, _, weight = _weighted(text)
         if name not in after:
             raise ToolError(f"--weight {text}: the service has no such server")
-        after[name].weight = weight
+        after[name] = after[name]._replace(weight=weight)
     for text in options.add:
         name, address, port, weight = _weighted(text, 1)
         if name in after:
@@ -150,7 +148,8 @@ def _result(words, size, key, sets, tables, kernel):
                     if a != b)
     shares = [Counter(t.slots) for t in tables]
     weights = [{s.name: s.weight for s in those} for those in sets]
-    names = sorted(set(weights[0]) | set(weights[1]), key=endpoint_key)
+    names = sorted(set(weights[0]) | set(weights[1]), key=lambda name: (
+        endpoint(name)[0].version, *endpoint(name)))
     rows = [{
         "server": n,
         "weight_before": weights[0].get(n), "weight_after": weights[1].get(n),
@@ -335,12 +334,6 @@ class Words:
         """All of it; @share of new connections, None if none moves."""
         return "; ".join([self._new(share), *self._old(),
                           *self._rest(share and self.served)]) + "."
-
-
-def endpoint_key(name):
-    """Addresses in their order, IPv4 first."""
-    address, port = endpoint(name)
-    return address.version, address, port
 
 
 def _weight(value):

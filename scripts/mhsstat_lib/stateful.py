@@ -77,12 +77,6 @@ def _refuse_short(services):
                         " then this command again")
 
 
-def _left_ms(service):
-    """How long it waits, as far as that is known."""
-    held = left_ms(service) if service.get("gone_servers") else 0
-    return max(service["stateful_ms"], held or 0)
-
-
 class Stateful:
     """Looks at the services until nothing is pending."""
 
@@ -131,4 +125,5 @@ class Stateful:
         self._refused = refused
         return [("stateful", f"{name}: {words}")
                 for name, words in pending if words], \
-            max(_left_ms(s) for s in services)
+            max(max(s["stateful_ms"], s.get("gone_servers") and left_ms(s) or 0)
+                for s in services)
