@@ -2,6 +2,7 @@
 """What makes flows stateful, what keeps packets from a server, and what an operator
 should know of a director: each with its cause and its remedy."""
 
+import re
 from collections import Counter
 
 from ipvs_mhs_tool import quoted
@@ -345,9 +346,8 @@ def _by_devices(facts):
             yield Finding("lane-member", None, (),
                           f"{nothing}it is a member of {master}", remedy)
         for above, link in facts.links.items():
-            if link.lower == name and link.what.startswith(
-                    ("macvlan mode passthru", "macvlan mode source",
-                     "macvtap mode passthru", "macvtap mode source")):
+            if link.lower == name and re.match(
+                    "macv(lan|tap) mode (passthru|source)", link.what):
                 yield Finding("lane-beside", None, (),
                               f"{nothing}{above} takes the frames: a macvlan in "
                               "mode passthru or source", "mode bridge")
@@ -436,7 +436,7 @@ def findings(facts, ignored=()):
     """All of them, by cause."""
     return [one for part in (_by_options, _by_marks, _by_settings,
                                  _by_chance, _by_ids, _by_counts, _by_lane,
-                                 _by_devices, _by_network, mistakes.findings)
+                                 _by_devices, _by_network, *mistakes.PARTS)
             for one in part(facts) if one.kind not in ignored]
 
 

@@ -286,15 +286,6 @@ def differences(a, b):
                 yield f"{name}: {line}"
 
 
-def told_apart(directors):
-    """Where two have one name, their files are named, too."""
-    names = [d.name for d in directors]
-    for d in directors:
-        if names.count(d.name) > 1 and d.where != d.name:
-            d.name += f" ({d.where})"
-    return directors
-
-
 def unsettled(directors):
     """Lines about those whose tables are still moving: what has an entry is known
     to one director alone."""
@@ -312,8 +303,11 @@ def compare(options):
     directors = [Director.of_file(path) for path in options.file]
     if len(directors) == 1:
         directors.insert(0, Director.of_this_host())
-    lines = unsettled(told_apart(directors))
-    harmless = []
+    names = [d.name for d in directors]
+    for d in directors:
+        if names.count(d.name) > 1 and d.where != d.name:
+            d.name += f" ({d.where})"
+    lines, harmless = unsettled(directors), []
     for other in directors[1:]:
         lines += differences(directors[0], other)
         harmless += [line for line, breaks in _settings(directors[0], other)

@@ -12,8 +12,9 @@ from ipvs_mhs_tool import run
 
 from . import lane, module, netlink, servers
 from .address import endpoint
+from .module import VS
 from .proc import name_of
-from .rules import VS, Host
+from .rules import Host
 from .snapshot import read_services, select
 
 
@@ -124,12 +125,11 @@ class Facts:
         self.core = merged(servers.of_this_host(names, others=True))
         self.backup = netlink.is_backup()
         self.host = Host(True)
-        self.sysctls = {name: module.parameter(name, f"{VS}/mhs")
-                        for name in ("max_entries", "max_quic_entries",
-                                     "max_total_entries", "stateless", "lane",
-                                     "ingress")}
-        for name in ("conntrack", "drop_entry", "drop_packet", "secure_tcp"):
-            self.sysctls[name] = module.parameter(name, VS)
+        self.sysctls = {name: module.parameter(name, where) for where, words in (
+            (f"{VS}/mhs", "max_entries max_quic_entries max_total_entries stateless "
+                          "lane ingress"),
+            (VS, "conntrack drop_entry drop_packet secure_tcp"))
+            for name in words.split()}
         self.forwards = {
             version: int(module.parameter(name, f"/proc/sys/net/{where}") or 1)
             for version, where, name in ((4, "ipv4", "ip_forward"),

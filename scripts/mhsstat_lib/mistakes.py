@@ -188,8 +188,4 @@ def _by_scheduler(facts):
             "answers for mh)")
 
 
-def findings(facts):
-    """All of them."""
-    for part in (_by_service, _by_answers, _by_mtu, _by_host, _by_times,
-                 _by_scheduler):
-        yield from part(facts)
+PARTS = (_by_service, _by_answers, _by_mtu, _by_host, _by_times, _by_scheduler)

@@ -17,13 +17,6 @@ def _count(text):
     return int(text)
 
 
-def _size(text):
-    if not (text.isascii() and text.isdigit() and int(text) in SIZES):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is none of {', '.join(map(str, SIZES))}")
-    return int(text)
-
-
 def _service_type(protocol):
     def convert(text):
         try:
@@ -145,7 +138,7 @@ def _add_plan(commands):
     group.add_argument("--from", dest="from_file", metavar="FILE",
                        help="its servers, from 'ipvsadm -S -n', '-' for standard "
                             "input (default: this host's)")
-    group.add_argument("--table-size", type=_size, metavar="SLOTS",
+    group.add_argument("--table-size", type=int, choices=SIZES, metavar="SLOTS",
                        help="of the table (default: the module's)")
     key = group.add_mutually_exclusive_group()
     key.add_argument("--hash-key", metavar="KEY",

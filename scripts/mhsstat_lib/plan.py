@@ -1,19 +1,47 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a change of servers would move, before it is made."""
 
-from collections import Counter
+import os
+from collections import Counter, namedtuple
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError, run
 
-from . import module, proc, servers, table
+from . import module, proc, servers
 from .address import endpoint, spelled, told
 from .rules import CUT, HANG, KEPT, MOVE, SENT, Host
 from .snapshot import read_text
 from .stateful import SYSCTLS, TOTAL, limits
-from .text import Screen, duration, few, percent, wrap
-from .text import table as text_table
+from .text import Screen, duration, few, percent, table, wrap
 
 _HIGHEST_WEIGHT = 2**31 - 1
+_HERE = os.path.dirname(os.path.realpath(__file__))
+# where it is installed, and where 'make tools' puts it
+_PLACES = (f"{_HERE}/mhs_table",
+           os.path.join(_HERE, "../../build/tools/mhs_table"))
+# slots: the server of each slot, by name; None for no server
+Table = namedtuple("Table", "fingerprint slots")
+
+
+def _program(path):
+    """mhs_table."""
+    for place in (path,) if path else _PLACES:
+        if os.access(place, os.X_OK):
+            return place
+    raise ToolError(f"{path or 'mhs_table'} is not there: build it with 'make "
+                    "tools', or say where it is with --table-program")
+
+
+def _table(program, size, key, those):
+    """The table of servers."""
+    # everybody may read the arguments of a process, hence the key is not among them
+    done = run([program, str(size), str(len(those))], f"{key}\n" + "".join(
+        f"{s.address} {s.port} {s.weight}\n" for s in those), check=False)
+    if done.returncode:
+        raise ToolError(done.stderr.strip() or
+                        f"{program} failed ({done.returncode})")
+    fingerprint, *slots = done.stdout.split()
+    names = [s.name for s in those] + [None]
+    return Table(fingerprint, [names[int(n)] for n in slots])
 
 
 def _weighted(text, default=None):
@@ -135,10 +163,10 @@ def compute(options):
     size = options.table_size or (kernel or {}).get("table_size") or \
         int(module.parameter("table_size") or module.DEFAULT_TABLE_SIZE)
     key = _key(options)
-    program = table.find_program(options.table_program)
+    program = _program(options.table_program)
     after = _edited(service.servers, options)
     sets = service.servers, after
-    tables = [table.compute(program, size, key, s) for s in sets]
+    tables = [_table(program, size, key, s) for s in sets]
     words = Words(service, after, Host(here), kernel)
     return _result(words, size, key, sets, tables, kernel)
 
@@ -363,9 +391,9 @@ def render(plan, room=Screen()):
              f"{plan['slots_moved_at_least']}",
              f"fingerprint {plan['print_before']} -> {plan['print_after']}"]
     lines += [line for text in plan["warnings"] for line in wrap(text, room.width)]
-    whole = text_table(rows, left=(0, 2, 4, 6)).split("\n")
+    whole = table(rows, left=(0, 2, 4, 6)).split("\n")
     if room.width and max(map(len, whole)) > room.width:
-        whole = text_table([(*r[:3], *r[7:]) for r in rows],
+        whole = table([(*r[:3], *r[7:]) for r in rows],
                            left=(0, 2)).split("\n")
     return "\n".join([*few(whole, room.rows and max(room.rows - len(lines), 5),
                            len(whole), "server(s)"), *lines])

@@ -8,7 +8,7 @@ import time
 
 from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT
 
-from .text import columns, duration, fit
+from .text import duration, fit, screen
 
 _REPORT_EVERY_S = 30
 _UNITS_S = {"": 1, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -54,7 +54,7 @@ class Progress:
     def __init__(self, quiet, program="mhsstat"):
         self._quiet = quiet
         self.program = program
-        self._width = columns(sys.stderr)
+        self._width = screen(sys.stderr).width
         self._last = None
         self._at = 0
         self._warned = set()

@@ -10,13 +10,13 @@ from collections import Counter
 
 from ipvs_mhs_tool import ToolError
 
-from .module import parameter
+from .module import VS, parameter
 from .proc import PROC_MHS, left_ms, name_of
 from .rules import Host
 from .snapshot import read_services, select
 from .text import duration, stateful
 
-SYSCTLS = "/proc/sys/net/ipv4/vs/mhs"
+SYSCTLS = f"{VS}/mhs"
 _SYSCTL = "net.ipv4.vs.mhs."
 _BREAKS = "would break when the scheduler changes"
 # limits of a service by its protocol; a mark may stand for flows of any

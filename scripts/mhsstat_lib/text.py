@@ -47,30 +47,17 @@ class Paint:
 Screen = namedtuple("Screen", "width rows paint", defaults=(None, None, Paint(False)))
 
 
-def _size(stream):
-    """(columns, lines) of a terminal; None elsewhere."""
+def screen(stream, whole=False):
+    """Of a stream; @whole: as many lines as there are."""
     if not stream.isatty():
-        return None
+        return Screen()
     try:
         width, lines = os.get_terminal_size(stream.fileno())
     except OSError:
         width = lines = 0
-    return width or 80, lines or 24
-
-
-def screen(stream, whole=False):
-    """Of a stream; @whole: as many lines as there are."""
-    size = _size(stream)
     # the prompt and the count of what is not shown need a line each
-    return Screen() if size is None else Screen(
-        size[0], None if whole else max(size[1] - 2, 5),
-        Paint(may_colour(stream, os.environ)))
-
-
-def columns(stream):
-    """How wide a line may be on a terminal; None elsewhere, where it is whole."""
-    size = _size(stream)
-    return size and size[0]
+    return Screen(width or 80, None if whole else max((lines or 24) - 2, 5),
+                  Paint(may_colour(stream, os.environ)))
 
 
 def few(parts, rows, count, what):

@@ -800,7 +800,7 @@ class CommandLine(Files):
                 (("show", "--json", "--prometheus"), "not allowed"),
                 (("wait", "--timeout", "soon"), "no duration"),
                 (("watch", "--count", "0"), "no number"),
-                (("plan", "--table-size", "1000"), "none of 251"),
+                (("plan", "--table-size", "1000"), "from 251"),
                 (("compare",), "required")):
             with self.subTest(argv=argv):
                 status, _, err = run(*argv)
