@@ -269,7 +269,7 @@ help:	## this list
 
 .PHONY: setup
 setup:	## install what is needed, unpack the kernel; quick when done before
-	@$(MACHINE)/setup $(machine-kernel)
+	@$(MACHINE)/setup $(filter-out uml% qemu% kcsan,$(machine-kernel))
 
 # All tests in the kernel that runs them fastest; on the stock ones what kernels
 # differ in, what needs one, and the demo.  ONLY=all has all of it on each.

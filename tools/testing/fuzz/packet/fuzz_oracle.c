@@ -275,7 +275,7 @@ static unsigned int id_read(const u8 *b, unsigned int len)
 	if (at >= len)
 		return 0;
 	if (b[at] & 0x80) {
-		if (at + 6 > len || b[at + 5] < 5 || b[at + 5] > 20)
+		if (at + 6 > len || b[at + 5] < 9 || b[at + 5] > 20)
 			return 0;
 		type = b[at] >> 4 & 3;
 		if (memcmp(b + at + 1, type == 2 ? "\0\0\0\1" : "k3C\xcf", 4) ||
@@ -283,9 +283,9 @@ static unsigned int id_read(const u8 *b, unsigned int len)
 			return 0;
 		at += 5;
 	}
-	if (at + 6 > len)
+	if (at + 10 > len)
 		return 0;
-	for (i = 1; i <= SERVERS; i++)
+	for (i = 1; i <= SERVERS && b[at + 1] < 7 << 5; i++)
 		if (!memcmp(b + at + 2, (const u8 *)&world.dest[i].addr +
 			    (v6() ? 12 : 0), 4))
 			return world_method(i) == METHOD_MASQ ? 0 : i;

@@ -249,7 +249,8 @@ void world_set(const struct setting *is, struct outcome *out)
 	static const u16 protocols[] = {
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDP, IPPROTO_SCTP };
 	static const u16 ports[] = { 80, 53, 443, 80 };
-	static const struct mhs_cid cid;
+	/* Plain IDs, whatever their first three bits, but 7 */
+	static const struct mhs_cid cid = { .bits = 0x7f };
 	struct mhs *mhs = &world.mhs;
 	u8 service = is->service;
 	unsigned int i;

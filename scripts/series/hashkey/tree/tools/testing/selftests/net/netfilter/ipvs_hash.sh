@@ -86,8 +86,8 @@ chosen() {
 		-r '[2001:db8:1::3]:65535' -g
 	shift
 	send "$@"
-	# The table grows in steps.  Connections of SYNs live for a minute: where
-	# the rounds take longer there are fewer than were sent.
+	# The table grows in steps.  Connections of SYNs live for a minute:
+	# where the rounds take longer there are fewer than were sent.
 	if slowwait 30 spread && [ "$(conns)" -ge 2000 ]; then
 		echo "PASS: $name"
 	else
