@@ -434,9 +434,9 @@ def _by_network(facts):
 
 def findings(facts, ignored=()):
     """All of them, by cause."""
-    return [one for part in (_by_options, _by_marks, _by_settings,
-                                 _by_chance, _by_ids, _by_counts, _by_lane,
-                                 _by_devices, _by_network, *mistakes.PARTS)
+    return [one for part in (
+        _by_options, _by_marks, _by_settings, _by_chance, _by_ids, _by_counts,
+        _by_lane, _by_devices, _by_network, *mistakes.PARTS)
             for one in part(facts) if one.kind not in ignored]
 
 
@@ -468,5 +468,5 @@ def render(found, room=Screen()):
         found = sorted(found, key=lambda f: severity(f) == "note")
     return "".join(line + "\n" for line in few((
         finding(severity(f), (f.service + ": " if f.service else "") + f.text,
-                    f.remedy, room, f.kind) for f in found), room.rows,
+                f.remedy, room, f.kind) for f in found), room.rows,
         len(found), "finding(s)"))

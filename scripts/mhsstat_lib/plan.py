@@ -393,8 +393,7 @@ def render(plan, room=Screen()):
     lines += [line for text in plan["warnings"] for line in wrap(text, room.width)]
     whole = table(rows, left=(0, 2, 4, 6)).split("\n")
     if room.width and max(map(len, whole)) > room.width:
-        whole = table([(*r[:3], *r[7:]) for r in rows],
-                           left=(0, 2)).split("\n")
+        whole = table([(*r[:3], *r[7:]) for r in rows], left=(0, 2)).split("\n")
     return "\n".join([*few(whole, room.rows and max(room.rows - len(lines), 5),
                            len(whole), "server(s)"), *lines])
 

@@ -100,8 +100,8 @@ def watch(options):
             services.sort(key=calm)
         picture = "\n".join(few((
             block(s, rates(before.get(name_of(s)), s, now - at), server_rates(
-                served.get(name_of(s), {}), serving.get(name_of(s), {}), now - at),
-                  room.paint, room.width)
+                served.get(name_of(s), {}), serving.get(name_of(s), {}), now - at
+            ), room.paint, room.width)
             for s in services), room.rows, len(services), "service(s)"))
         print((_HOME_AND_CLEAR if live else "") + picture,
               end="\n" if live else "\n\n", flush=True)
