@@ -434,10 +434,9 @@ def _by_network(facts):
 
 def findings(facts, ignored=()):
     """All of them, by cause."""
-    return [one for part in (
-        _by_options, _by_marks, _by_settings, _by_chance, _by_ids, _by_counts,
-        _by_lane, _by_devices, _by_network, *mistakes.PARTS)
-            for one in part(facts) if one.kind not in ignored]
+    parts = (_by_options, _by_marks, _by_settings, _by_chance, _by_ids, _by_counts,
+             _by_lane, _by_devices, _by_network, *mistakes.PARTS)
+    return [one for part in parts for one in part(facts) if one.kind not in ignored]
 
 
 def unseen(facts):
