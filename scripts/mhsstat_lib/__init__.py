@@ -11,10 +11,8 @@
     text        tables, times, bars
     prometheus  the same as metrics
     progress    waiting, and what is said meanwhile
-    table       lookup tables, computed by mhs_table
     facts       what check and drain ask this host
     rules       what the module does with flows, by this host's times
-    director    what forwarding depends on beside the tables
     plan        what a change would move
     compare     what differs between directors
     stateful    whether every flow has an entry, and what stands against it

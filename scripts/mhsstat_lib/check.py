@@ -2,6 +2,7 @@
 """What makes flows stateful, what keeps packets from a server, and what an operator
 should know of a director: each with its cause and its remedy."""
 
+import re
 from collections import Counter
 
 from ipvs_mhs_tool import quoted
@@ -9,17 +10,11 @@ from ipvs_mhs_tool import quoted
 from . import mistakes
 from .address import endpoint, is_udp
 from .facts import Link
-from .finding import MANY as _MANY
-from .finding import MHS as _SYSCTL
-from .finding import Finding
-from .finding import known as _services
-from .finding import named as _named
+from .finding import MANY, MHS, Finding, known, named
 from .proc import left_ms, name_of
 from .rules import no_second_chance
 from .stateful import TOTAL, limit_names, reached
-from .text import Screen, duration
-from .text import few as few_parts
-from .text import finding as one_finding
+from .text import Screen, duration, few, finding
 
 _FEW = 100      # packets that say nothing yet
 
@@ -27,15 +22,14 @@ _FEW = 100      # packets that say nothing yet
 NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
          "chance-entries", "quic-port", "plain-udp")
 
-KINDS = ("persistence", "thresholds", "masquerading",
-         "marks", "conntrack", "stateless", "names", "names-taken", "capped",
-         "no-memory", "quic-port", "plain-udp", "quic-ids", "quic-unnamed", "no-slot", "max-entries",
-         "no-server", "settling", "pin-ms", "second-chance", "chance-silent",
-         "chance-entries", "lane-off", "lane-marks", "lane-conntrack",
-         "lane-backup", "lane-btf", "lane-door", "lane-generic", "lane-member",
-         "lane-beside",
-         "lane-tags", "lane-vlan", "route", "gateway", "neighbour",
-         "tunnel-mtu", "ha-suspend", *mistakes.KINDS)
+KINDS = (*NOTES, *"""
+    marks stateless names-taken capped no-memory quic-ids quic-unnamed no-slot
+    max-entries no-server settling pin-ms second-chance chance-silent lane-off
+    lane-marks lane-conntrack lane-backup lane-btf lane-door lane-generic lane-member
+    lane-beside lane-tags lane-vlan route gateway neighbour tunnel-mtu ha-suspend
+    no-address no-weight sorry-server no-answer mtu hold-ms timeouts drop-entry
+    drop-packet secure-tcp sync-backup kernel-mh ip-forward own-address few-entries
+    slow""".split())
 
 # bytes that a tunnel adds, by its type, beside the outer IP header
 _TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
@@ -44,8 +38,8 @@ _CLIENT_MTU = 1500
 
 def _by_options(facts):
     """What ipvsadm was told."""
-    for service, core in _services(facts):
-        name = name_of(service)
+    for _, core in known(facts):
+        name = core.name
         if core.persistent:
             yield Finding(
                 "persistence", name, (), "every flow has an entry, because the "
@@ -57,19 +51,19 @@ def _by_options(facts):
         if full:
             names = tuple(s.name for s in full)
             yield Finding(
-                "thresholds", name, names, f"every flow to {_named(names)} "
+                "thresholds", name, names, f"every flow to {named(names)} "
                 "has an entry, because a threshold (ipvsadm -x) is counted in "
                 "entries (older flows get theirs for a pin time after -x; those "
                 "taken over later do not count)" +
                 ("; with flag-1 new flows of a full server go to another"
                  if "flag-1" in core.flags else ""),
                 "if a hard limit is not needed: " + "; ".join(
-                    quoted(s.editing(s.weight, False)) for s in full[:_MANY]))
+                    quoted(s.editing(s.weight, False)) for s in full[:MANY]))
         masq = [s.name for s in core.servers if s.method == "Masq"]
         if masq:
             yield Finding(
                 "masquerading", name, tuple(masq), f"every flow to "
-                f"{_named(masq)} has an entry, because the server is by "
+                f"{named(masq)} has an entry, because the server is by "
                 "masquerading (ipvsadm -m)",
                 "a new server by direct routing (-g) or a tunnel (-i), prepared "
                 "with 'real_server setup'; then 'mhsstat drain' for the old one")
@@ -97,7 +91,7 @@ def _by_settings(facts):
     if facts.sysctl("stateless") == 0:
         yield Finding(
             "stateless", None, (), f"every flow gets an entry, because "
-            f"{_SYSCTL}stateless is 0", f"sysctl -w {_SYSCTL}stateless=1, when "
+            f"{MHS}stateless is 0", f"sysctl -w {MHS}stateless=1, when "
             "no change to another scheduler is meant")
     for name in facts.names:
         if name in facts.taken:
@@ -123,46 +117,46 @@ def _by_settings(facts):
              if facts.host.short(name_of(s))]
     if short:
         yield Finding(
-            "pin-ms", None, (), f"a flow of {', '.join(short[:_MANY])} that is "
+            "pin-ms", None, (), f"a flow of {', '.join(short[:MANY])} that is "
             f"silent for {duration(facts.host.pin_ms)} may change its server "
-            f"after a change of servers, because {_SYSCTL}pin_ms is shorter than "
+            f"after a change of servers, because {MHS}pin_ms is shorter than "
             "the timeout of an idle flow, "
             f"{duration(max(map(facts.host.idle, short)))}",
-            f"sysctl -w {_SYSCTL}pin_ms=0, which takes the timeout")
+            f"sysctl -w {MHS}pin_ms=0, which takes the timeout")
 
 
 def _by_chance(facts):
     """Services that the sysctl second_chance names."""
     ours = {name_of(s): s for s in facts.services}
-    named = [name.split()[1] for name in facts.host.second_chance]
-    for name, where in zip(facts.host.second_chance, named):
+    places = [name.split()[1] for name in facts.host.second_chance]
+    for name, where in zip(facts.host.second_chance, places):
         core = facts.core.get(name)
         without = "sysctl -w {}second_chance='{}'".format(
-            _SYSCTL, " ".join(word for word in named if word != where))
+            MHS, " ".join(word for word in places if word != where))
         if core is None or core.scheduler not in ("mhs", *facts.names):
             others = [f"{other} ({one.scheduler})"
                       for other, one in facts.core.items()
                       if other.split()[1] == where]
             yield Finding(
-                "second-chance", None, (), f"{where} is in {_SYSCTL}second_chance, "
+                "second-chance", None, (), f"{where} is in {MHS}second_chance, "
                 "and there is no TCP service of mhs with that address and port" +
                 (f", but {', '.join(others)}" if others else ""),
                 without + ", unless the service is yet to come")
             continue
         if name not in ours:
             continue
-        why, known = no_second_chance(core)
+        why, spared = no_second_chance(core)
         if why:
             yield Finding(
                 "second-chance", name, (), ("changes of servers have a transition, "
-                                            "with entries" if known else
+                                            "with entries" if spared else
                                             "a change of servers breaks older flows")
                 + f", because {why}, which the second chance is not for", without)
             continue
         silent = ours[name].get("silent_servers")
         if silent:
             yield Finding(
-                "chance-silent", name, tuple(silent), f"{_named(silent)} do not "
+                "chance-silent", name, tuple(silent), f"{named(silent)} do not "
                 "send back packets of flows that they do not have, so changes make "
                 "entries", "'real_server check' there, with --director for the "
                 "addresses of this host; let GRE (protocol 47) from there come in, "
@@ -187,8 +181,8 @@ def _unnamed(core, port):
 
 def _by_ids(facts):
     """Whether the servers of QUIC issue connection IDs, and such as name them."""
-    for service, core in _services(facts):
-        name = name_of(service)
+    for service, core in known(facts):
+        name = core.name
         if not service.get("quic_ids"):
             if is_udp(name, facts.host.quic_ports):
                 yield Finding(
@@ -210,7 +204,7 @@ def _by_ids(facts):
             yield Finding(
                 "quic-ids", name, (), f"{no} packets had a connection ID that "
                 f"names no server, and {by} one that does, though "
-                f"{_SYSCTL}quic_ids names the service",
+                f"{MHS}quic_ids names the service",
                 "'mhsstat lookup --cid' says what an ID names; the servers have "
                 "to issue IDs with the last four octets of their own address, "
                 "with the same key; the count goes back to 0 with the service "
@@ -221,7 +215,7 @@ def _by_ids(facts):
         if unnamed:
             yield Finding(
                 "quic-unnamed", name, tuple(unnamed), "no connection ID names "
-                f"{_named(unnamed)}, whose QUIC flows go by address and port: by "
+                f"{named(unnamed)}, whose QUIC flows go by address and port: by "
                 "masquerading, with a threshold, with another port than the "
                 "service, or with an address that ends like another's",
                 "direct routing or a tunnel, no threshold, the service's port, "
@@ -271,8 +265,8 @@ def _filled(facts, limit, services, name=None):
         left = max(left_ms(s) or 0 for s in services)
         yield Finding(
             "max-entries", name, (), f"{entries} entries are more than 90 % of "
-            f"{_SYSCTL}{limit}={most}: flows above it get none",
-            f"sysctl -w {_SYSCTL}{limit}= a higher number" +
+            f"{MHS}{limit}={most}: flows above it get none",
+            f"sysctl -w {MHS}{limit}= a higher number" +
             (f"; the transition ends in {duration(left)}" if left else ""))
 
 
@@ -286,16 +280,16 @@ def _by_lane(facts):
         if open_:
             yield Finding(
                 "lane-off", None, (), f"the lane forwards nothing, because "
-                f"{_SYSCTL}lane is 0, though {open_} has its "
+                f"{MHS}lane is 0, though {open_} has its "
                 f"{'hook' if ingress else 'program'}",
-                f"sysctl -w {_SYSCTL}lane=1")
+                f"sysctl -w {MHS}lane=1")
         return
     marks = [name for name in map(name_of, facts.services)
              if name.startswith("FWM ")]
     if marks:
         yield Finding(
             "lane-marks", None, (), f"the lane is closed, because it knows no "
-            f"marks and {', '.join(marks[:_MANY])} is a service by firewall mark",
+            f"marks and {', '.join(marks[:MANY])} is a service by firewall mark",
             "services by address instead, or no lane in this network namespace")
     if facts.sysctl("conntrack"):
         yield Finding("lane-conntrack", None, (), "the lane is closed, because "
@@ -312,13 +306,13 @@ def _by_lane(facts):
                 "lane-door", None, (), "the lane sees no packet, because no "
                 "device has the XDP program or the ingress hook",
                 "systemctl start mhs-lane@DEVICE, or "
-                f"sysctl -w {_SYSCTL}ingress=DEVICE")
+                f"sysctl -w {MHS}ingress=DEVICE")
         else:
             yield Finding(
                 "lane-btf", None, (), "the lane sees no packet: no device has "
                 "the ingress hook, and no XDP program can be attached, because "
                 "the module has no BTF of this kernel",
-                f"sysctl -w {_SYSCTL}ingress=DEVICE; or, where the kernel has "
+                f"sysctl -w {MHS}ingress=DEVICE; or, where the kernel has "
                 "/sys/kernel/btf/vmlinux, install dwarves and bpftool and build "
                 "the module again")
     for name, link in doors.items():
@@ -327,7 +321,7 @@ def _by_lane(facts):
                 "lane-generic", None, (), f"the lane of {name} forwards "
                 "nothing, because the XDP program there runs in generic mode, "
                 "which is slower than the stack",
-                f"a driver with native XDP (xdpdrv), or {_SYSCTL}ingress={name} "
+                f"a driver with native XDP (xdpdrv), or {MHS}ingress={name} "
                 "in place of the program")
 
 
@@ -344,7 +338,7 @@ def _by_devices(facts):
             if master in facts.links else ""
         nothing = f"the lane of {name} forwards nothing, because "
         if master:
-            remedy = f"{_SYSCTL}ingress={master} in place of {name}"
+            remedy = f"{MHS}ingress={master} in place of {name}"
             if kind == "bond" and name in programs:
                 remedy = f"the program on {master} in place of its members"
             elif kind == "vrf":
@@ -352,9 +346,8 @@ def _by_devices(facts):
             yield Finding("lane-member", None, (),
                           f"{nothing}it is a member of {master}", remedy)
         for above, link in facts.links.items():
-            if link.lower == name and link.what.startswith(
-                    ("macvlan mode passthru", "macvlan mode source",
-                     "macvtap mode passthru", "macvtap mode source")):
+            if link.lower == name and re.match(
+                    "macv(lan|tap) mode (passthru|source)", link.what):
                 yield Finding("lane-beside", None, (),
                               f"{nothing}{above} takes the frames: a macvlan in "
                               "mode passthru or source", "mode bridge")
@@ -378,7 +371,7 @@ def _by_devices(facts):
             yield Finding("lane-vlan", None, (), "the XDP lane leaves packets to "
                           f"servers by {name} to the stack, because it knows "
                           "only one tag, of 802.1Q and without egress-qos-map",
-                          f"such a VLAN, or {_SYSCTL}ingress= in place of the "
+                          f"such a VLAN, or {MHS}ingress= in place of the "
                           "program")
 
 
@@ -394,10 +387,10 @@ def _inner_mtu(server, route, facts):
 def _by_network(facts):
     """What this host sees of the way to a server."""
     seen = {}       # each address once
-    for service, core in _services(facts):
+    for _, core in known(facts):
         for server in core.servers:
             seen.setdefault((server.host, server.method, server.tunnel),
-                            (name_of(service), server))
+                            (core.name, server))
     for (address, method, _), (name, server) in seen.items():
         route = facts.routes.get(address)
         if route is None or route.type in ("unreachable", "blackhole",
@@ -441,15 +434,14 @@ def _by_network(facts):
 
 def findings(facts, ignored=()):
     """All of them, by cause."""
-    return [finding for part in (_by_options, _by_marks, _by_settings,
-                                 _by_chance, _by_ids, _by_counts, _by_lane,
-                                 _by_devices, _by_network, mistakes.findings)
-            for finding in part(facts) if finding.kind not in ignored]
+    parts = (_by_options, _by_marks, _by_settings, _by_chance, _by_ids, _by_counts,
+             _by_lane, _by_devices, _by_network, *mistakes.PARTS)
+    return [one for part in parts for one in part(facts) if one.kind not in ignored]
 
 
 def unseen(facts):
     """How many servers answer their clients past this host."""
-    return len({s.name for _, core in _services(facts) for s in core.servers
+    return len({s.name for _, core in known(facts) for s in core.servers
                 if s.method in ("Route", "Tunnel") and getattr(
                     facts.routes.get(s.host), "type", None) != "local"})
 
@@ -465,15 +457,15 @@ def unasked(facts):
                   if (hop, device) not in facts.neighbours)
 
 
-def severity(finding):
-    return "note" if finding.kind in NOTES else "warning"
+def severity(found):
+    return "note" if found.kind in NOTES else "warning"
 
 
 def render(found, room=Screen()):
     """A line for each; warnings come first where not all have room."""
     if room.rows:
         found = sorted(found, key=lambda f: severity(f) == "note")
-    return "".join(line + "\n" for line in few_parts((
-        one_finding(severity(f), (f.service + ": " if f.service else "") + f.text,
-                    f.remedy, room, f.kind) for f in found), room.rows,
+    return "".join(line + "\n" for line in few((
+        finding(severity(f), (f.service + ": " if f.service else "") + f.text,
+                f.remedy, room, f.kind) for f in found), room.rows,
         len(found), "finding(s)"))

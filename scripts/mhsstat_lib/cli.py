@@ -81,12 +81,15 @@ def _command(name):
     return command
 
 
+def _print(result, render, options):
+    sys.stdout.write(json_of({"format": 1, **result}) if options.json else
+                     render(result, screen(sys.stdout, options.all)) + "\n")
+
+
 def _plan(options):
     from . import plan
     result = plan.compute(options)
-    sys.stdout.write(json_of({"format": 1, **result}) if options.json
-                     else plan.render(result, screen(sys.stdout, options.all))
-                     + "\n")
+    _print(result, plan.render, options)
     return plan.verdict(result, _warn)
 
 
@@ -112,14 +115,16 @@ def _check(options):
     sys.stdout.write(check.render(
         [f for f in found if not options.quiet or check.severity(f) != "note"],
         screen(sys.stdout, options.all)))
-    if status == EXIT_OK and not options.quiet:
+    if options.quiet:
+        return status
+    if status == EXIT_OK:
         _warn(f"no warning of the {len(check.KINDS) - len(options.ignore)} kinds "
               "of finding that mhsstat(8) lists; what is not on that list was not "
               "looked for")
-    if unasked and not options.quiet:
+    if unasked:
         _warn(f"{len(unasked)} next hop(s) were not asked lately, and it is "
               f"unknown whether they answer: {few(unasked)}; 'ping' asks")
-    if unseen and not options.quiet:
+    if unseen:
         _warn(f"{unseen} server(s) answer their clients past this host, which "
               "sees no reply: one that drops packets looks like one that "
               "answers; run 'real_server check' there")
@@ -128,10 +133,7 @@ def _check(options):
 
 def _lookup(options):
     from . import lookup
-    result = lookup.lookup(options)
-    sys.stdout.write(json_of({"format": 1, **result}) if options.json
-                     else lookup.render(result, screen(sys.stdout, options.all))
-                     + "\n")
+    _print(lookup.lookup(options), lookup.render, options)
     return EXIT_OK
 
 

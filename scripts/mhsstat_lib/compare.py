@@ -254,11 +254,6 @@ def _core(a, b):
                        "connections that move break")
 
 
-def notes(a, b):
-    """Lines of what differs and breaks nothing."""
-    return [line for line, breaks in _settings(a, b) if not breaks]
-
-
 def differences(a, b):
     """Lines that say what differs; none if they forward alike."""
     explained = False
@@ -291,15 +286,6 @@ def differences(a, b):
                 yield f"{name}: {line}"
 
 
-def told_apart(directors):
-    """Where two have one name, their files are named, too."""
-    names = [d.name for d in directors]
-    for d in directors:
-        if names.count(d.name) > 1 and d.where != d.name:
-            d.name += f" ({d.where})"
-    return directors
-
-
 def unsettled(directors):
     """Lines about those whose tables are still moving: what has an entry is known
     to one director alone."""
@@ -317,11 +303,15 @@ def compare(options):
     directors = [Director.of_file(path) for path in options.file]
     if len(directors) == 1:
         directors.insert(0, Director.of_this_host())
-    lines = unsettled(told_apart(directors))
-    harmless = []
+    names = [d.name for d in directors]
+    for d in directors:
+        if names.count(d.name) > 1 and d.where != d.name:
+            d.name += f" ({d.where})"
+    lines, harmless = unsettled(directors), []
     for other in directors[1:]:
         lines += differences(directors[0], other)
-        harmless += notes(directors[0], other)
+        harmless += [line for line, breaks in _settings(directors[0], other)
+                     if not breaks]
     names = ", ".join(d.name for d in directors)
     count = sum(len(s) for s in directors[0].services.values())
     if not lines and not count:

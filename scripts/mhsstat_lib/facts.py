@@ -12,12 +12,11 @@ from ipvs_mhs_tool import run
 
 from . import lane, module, netlink, servers
 from .address import endpoint
+from .module import VS
 from .proc import name_of
 from .rules import Host
 from .snapshot import read_services, select
 
-_VS = "/proc/sys/net/ipv4/vs"
-_KEEPALIVED = "/etc/keepalived/keepalived.conf"
 
 # the type is None for a plain route; the gateway is the next hop
 Route = namedtuple("Route", "type gateway device mtu")
@@ -27,19 +26,16 @@ Link = namedtuple("Link", "mtu xdp arp master lower what strips",
                   defaults=(True, None, None, "", False))
 
 
-def sorry_servers(pattern="/etc/keepalived/*.conf"):
-    """Names of those that keepalived's files call so."""
-    found = set()
+def keepalived(pattern="/etc/keepalived/*.conf"):
+    """What keepalived's files say, in one text."""
+    texts = []
     for path in glob.glob(pattern):
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read()
+                texts.append(file.read())
         except OSError:
             continue
-        for address, port in re.findall(r"^\s*sorry_server\s+(\S+)\s+(\d+)", text,
-                                        re.M):
-            found |= {f"{address}:{port}", f"[{address}]:{port}"}
-    return found
+    return "\n".join(texts)
 
 
 def routes(addresses, text, errors):
@@ -108,15 +104,6 @@ def schedules(name):
         return False
 
 
-def suspends(path=_KEEPALIVED):
-    """Has keepalived's file the word ha_suspend?"""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return any(line.split()[:1] == ["ha_suspend"] for line in file)
-    except OSError:
-        return False
-
-
 def merged(known):
     """{name: Service}; a mark in both families is one."""
     found = {name: those[0] for name, those in known.items()}
@@ -138,35 +125,33 @@ class Facts:
         self.core = merged(servers.of_this_host(names, others=True))
         self.backup = netlink.is_backup()
         self.host = Host(True)
-        self.sysctls = {name: module.parameter(name, f"{_VS}/mhs")
-                        for name in ("max_entries", "max_quic_entries",
-                                     "max_total_entries", "stateless", "lane",
-                                     "ingress")}
-        for name in ("conntrack", "drop_entry", "drop_packet", "secure_tcp"):
-            self.sysctls[name] = module.parameter(name, _VS)
+        self.sysctls = {name: module.parameter(name, where) for where, words in (
+            (f"{VS}/mhs", "max_entries max_quic_entries max_total_entries stateless "
+                          "lane ingress"),
+            (VS, "conntrack drop_entry drop_packet secure_tcp"))
+            for name in words.split()}
         self.forwards = {
             version: int(module.parameter(name, f"/proc/sys/net/{where}") or 1)
             for version, where, name in ((4, "ipv4", "ip_forward"),
                                          (6, "ipv6/conf/all", "forwarding"))}
-        self.sorry = sorry_servers()
+        told = keepalived()
+        self.sorry = {name for address, port in re.findall(
+            r"^\s*sorry_server\s+(\S+)\s+(\d+)", told, re.M)
+            for name in (f"{address}:{port}", f"[{address}]:{port}")}
         names = module.parameter("names") or ""
         self.names = [n for n in names.split(",") if n and n != "mhs"]
         self.taken = [n for n in self.names if schedules(n)]
-        self.ha_suspend = suspends()
+        self.ha_suspend = bool(re.search(r"^\s*ha_suspend\b", told, re.M))
         self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs_lane")
         self.lane = lane.read() or {}
         self.lane_loaded = os.path.exists("/sys/module/ip_vs_mhs_lane")
-        self.links = strip_tags(links(
-            run(["ip", "-d", "-o", "link", "show"]).stdout))
-        self.neighbours = neighbours(
-            run(["ip", "-o", "neigh", "show"]).stdout)
+        self.links = strip_tags(links(run(["ip", "-d", "-o", "link"]).stdout))
+        self.neighbours = neighbours(run(["ip", "-o", "neigh"]).stdout)
         ours = {name_of(s) for s in self.services}
-        self.routes = self._routes({s.host
-                                    for name, service in self.core.items()
-                                    if name in ours for s in service.servers})
-        self.virtual = self._routes({
-            str(endpoint(name.split()[1])[0]) for name in map(
-                name_of, self.services) if not name.startswith("FWM ")})
+        self.routes = self._routes({s.host for name in ours & self.core.keys()
+                                    for s in self.core[name].servers})
+        self.virtual = self._routes({str(endpoint(name.split()[1])[0])
+                                     for name in ours if name[:4] != "FWM "})
 
     @staticmethod
     def _routes(addresses):

@@ -168,12 +168,6 @@ def _by_id(options):
     return {"cid": options.cid, "services": found}
 
 
-def _core(names, answers):
-    """The core's services of @names; an entry by a mark may be any other's."""
-    return servers.of_this_host(() if any(name.startswith("FWM ") for name in answers)
-                                else names)
-
-
 def lookup(options):
     """The result, as 'lookup --json' prints it."""
     if options.cid is not None:
@@ -187,7 +181,10 @@ def lookup(options):
                if name.startswith("FWM ") or
                endpoint(name.split()[1])[0].version == client[0].version}
     text = read_text(PROC_CONNS) if any(answers.values()) else ""
-    known, core = entries(text, client), _core(options.service, answers)
+    known = entries(text, client)
+    # an entry by a mark may be any other service's
+    core = servers.of_this_host(
+        () if any(name.startswith("FWM ") for name in answers) else options.service)
     ports = module.stay_ports()
     found = [{"service": name, **answer, "entry": _entry(name, known, core),
               "persistent": _remembered(name, client, core, text),

@@ -9,10 +9,6 @@ from .finding import MHS, Finding, few, known, named
 from .proc import name_of
 from .text import duration
 
-KINDS = ("no-address", "no-weight", "sorry-server", "no-answer", "mtu", "hold-ms",
-         "timeouts", "drop-entry", "drop-packet", "secure-tcp", "sync-backup",
-         "kernel-mh", "ip-forward", "own-address", "few-entries", "slow")
-
 _CLIENT_MTU = 1500
 _HOLD_MS = 60_000
 # seconds of TCP and UDP, as the kernel has them by default
@@ -24,8 +20,8 @@ _PIN_MS = 3_600_000
 
 def _by_service(facts):
     """Addresses and weights."""
-    for service, core in known(facts):
-        name = name_of(service)
+    for _, core in known(facts):
+        name = core.name
         if not name.startswith("FWM "):
             address = str(endpoint(name.split()[1])[0])
             route = facts.virtual.get(address)
@@ -39,8 +35,7 @@ def _by_service(facts):
         if core.servers and not weighted:
             yield Finding(
                 "no-weight", name, (), "clients are refused, because every server "
-                "has the weight 0", quoted(core.servers[0].editing(
-                    1)))
+                "has the weight 0", quoted(core.servers[0].editing(1)))
         sorry = [s for s in weighted if s.address.is_loopback or
                  s.name in facts.sorry]
         if sorry and len(sorry) < len(weighted):
@@ -62,26 +57,24 @@ def _is_silent(server):
 
 def _by_answers(facts):
     """Servers that answer no connection."""
-    for service, core in known(facts):
-        name = name_of(service)
-        found = [s for s in core.servers if _is_silent(s)] \
-            if name.startswith("TCP ") else []
-        if found:
+    for _, core in known(facts):
+        found = [s for s in core.servers if _is_silent(s)]
+        if found and core.name.startswith("TCP "):
             names = [s.name for s in found]
             others = "" if len(names) < len(core.servers) else \
                 ", or all are forged (a SYN flood)"
             yield Finding(
-                "no-answer", name, tuple(names), f"{named(names)} answers no "
+                "no-answer", core.name, tuple(names), f"{named(names)} answers no "
                 f"connection: they are begun and not continued (of "
                 f"{sum(s.counts[0] for s in found)}), because the server has not the address "
-                f"{name.split()[1]}, or no program there, or drops the packets"
+                f"{core.name.split()[1]}, or no program there, or drops the packets"
                 f"{others}", "'real_server check' on the server; then 'ipvsadm -Z' "
                 "begins the counts anew")
 
 
 def _by_mtu(facts):
     """Packets that do not fit on the way to a server without a tunnel."""
-    for service, core in known(facts):
+    for _, core in known(facts):
         small = {}
         for server in core.servers:
             route = facts.routes.get(server.host)
@@ -93,7 +86,7 @@ def _by_mtu(facts):
                 small.setdefault((route.device, mtu), []).append(server.name)
         for (device, mtu), names in small.items():
             yield Finding(
-                "mtu", name_of(service), tuple(names), f"packets of more than "
+                "mtu", core.name, tuple(names), f"packets of more than "
                 f"{mtu} bytes do not reach {named(names)}, because the MTU of "
                 f"{device} or of the route is lower than that of clients: where "
                 "ICMP is filtered their uploads hang",
@@ -111,7 +104,7 @@ _DEFENCES = {
 
 def _by_host(facts):
     """What one host cannot be, and limits that leave no entry."""
-    masq = [(name_of(service), s.name) for service, core in known(facts)
+    masq = [(core.name, s.name) for _, core in known(facts)
             for s in core.servers if s.method == "Masq" and
             facts.forwards.get(s.address.version) == 0]
     if masq:
@@ -120,11 +113,11 @@ def _by_host(facts):
             f"replies of {few([name for _, name in masq])} by masquerading are "
             "forwarded, and ip_forward (for IPv6 forwarding) is 0",
             "sysctl -w net.ipv4.ip_forward=1 (net.ipv6.conf.all.forwarding=1)")
-    for service, core in known(facts):
+    for _, core in known(facts):
         own = [s.name for s in core.servers if s.host in facts.virtual]
         if own:
             yield Finding(
-                "own-address", name_of(service), tuple(own), f"{named(own)} is this "
+                "own-address", core.name, tuple(own), f"{named(own)} is this "
                 "director, because the address is a virtual one",
                 "; ".join(quoted(s.deletion()) for s in core.servers
                           if s.name in own))
@@ -195,8 +188,4 @@ def _by_scheduler(facts):
             "answers for mh)")
 
 
-def findings(facts):
-    """All of them."""
-    for part in (_by_service, _by_answers, _by_mtu, _by_host, _by_times,
-                 _by_scheduler):
-        yield from part(facts)
+PARTS = (_by_service, _by_answers, _by_mtu, _by_host, _by_times, _by_scheduler)

@@ -8,6 +8,7 @@ from ipvs_mhs_tool import ToolError
 from .address import service_name
 
 PARAMETERS = "/sys/module/ip_vs_mhs/parameters"
+VS = "/proc/sys/net/ipv4/vs"
 SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071,
          262139, 524287)
 DEFAULT_TABLE_SIZE = 4093
@@ -40,7 +41,7 @@ def stay_ports():
 def listed(sysctl, protocol):
     """Names of the services in a sysctl; None where there is no such sysctl, or not for
     us."""
-    text = parameter(sysctl, "/proc/sys/net/ipv4/vs/mhs")
+    text = parameter(sysctl, f"{VS}/mhs")
     return None if text is None else tuple(
         service_name(protocol, word.partition("=")[0]) for word in text.split())
 
@@ -52,8 +53,7 @@ def second_chance():
 
 def quiesces():
     """Do clients with persistence leave a server of weight 0?"""
-    return parameter("expire_quiescent_template",
-                     "/proc/sys/net/ipv4/vs") not in (None, "0")
+    return parameter("expire_quiescent_template", VS) not in (None, "0")
 
 
 def parse_key(text, where):

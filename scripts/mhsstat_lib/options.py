@@ -17,13 +17,6 @@ def _count(text):
     return int(text)
 
 
-def _size(text):
-    if not (text.isascii() and text.isdigit() and int(text) in SIZES):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is none of {', '.join(map(str, SIZES))}")
-    return int(text)
-
-
 def _service_type(protocol):
     def convert(text):
         try:
@@ -36,14 +29,13 @@ def _service_type(protocol):
 def _add_service(parser, without="default: all"):
     group = parser.add_argument_group(
         f"which service, as for ipvsadm(8) ({without})")
-    for flags, protocol, what in (
-            (("-t", "--tcp-service"), "TCP", "ADDRESS:PORT"),
-            (("-u", "--udp-service"), "UDP", "ADDRESS:PORT"),
-            (("--sctp-service",), "SCTP", "ADDRESS:PORT"),
-            (("-f", "--fwmark-service"), "FWM", "MARK")):
+    for flags, protocol in ((("-t", "--tcp-service"), "TCP"),
+                            (("-u", "--udp-service"), "UDP"),
+                            (("--sctp-service",), "SCTP"),
+                            (("-f", "--fwmark-service"), "FWM")):
         group.add_argument(*flags, dest="service", action="append",
-                           type=_service_type(protocol), metavar=what,
-                           default=[])
+                           type=_service_type(protocol), default=[],
+                           metavar="MARK" if protocol == "FWM" else "ADDRESS:PORT")
 
 
 def _add_all(sub):
@@ -60,8 +52,7 @@ def _add_show(commands):
     _add_service(sub)
     _add_all(sub)
     form = sub.add_mutually_exclusive_group()
-    form.add_argument("-j", "--json", action="store_true",
-                      help="everything as one JSON object")
+    _add_json(form)
     form.add_argument("--prometheus", action="store_true",
                       help="metrics in Prometheus' text format")
     sub.add_argument("--file", metavar="FILE",
@@ -147,7 +138,7 @@ def _add_plan(commands):
     group.add_argument("--from", dest="from_file", metavar="FILE",
                        help="its servers, from 'ipvsadm -S -n', '-' for standard "
                             "input (default: this host's)")
-    group.add_argument("--table-size", type=_size, metavar="SLOTS",
+    group.add_argument("--table-size", type=int, choices=SIZES, metavar="SLOTS",
                        help="of the table (default: the module's)")
     key = group.add_mutually_exclusive_group()
     key.add_argument("--hash-key", metavar="KEY",

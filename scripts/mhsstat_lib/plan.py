@@ -1,20 +1,47 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a change of servers would move, before it is made."""
 
-import copy
-from collections import Counter
+import os
+from collections import Counter, namedtuple
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, UsageError, run
 
-from . import module, proc, servers, table
+from . import module, proc, servers
 from .address import endpoint, spelled, told
 from .rules import CUT, HANG, KEPT, MOVE, SENT, Host
 from .snapshot import read_text
 from .stateful import SYSCTLS, TOTAL, limits
-from .text import Screen, duration, few, percent, wrap
-from .text import table as text_table
+from .text import Screen, duration, few, percent, table, wrap
 
 _HIGHEST_WEIGHT = 2**31 - 1
+_HERE = os.path.dirname(os.path.realpath(__file__))
+# where it is installed, and where 'make tools' puts it
+_PLACES = (f"{_HERE}/mhs_table",
+           os.path.join(_HERE, "../../build/tools/mhs_table"))
+# slots: the server of each slot, by name; None for no server
+Table = namedtuple("Table", "fingerprint slots")
+
+
+def _program(path):
+    """mhs_table."""
+    for place in (path,) if path else _PLACES:
+        if os.access(place, os.X_OK):
+            return place
+    raise ToolError(f"{path or 'mhs_table'} is not there: build it with 'make "
+                    "tools', or say where it is with --table-program")
+
+
+def _table(program, size, key, those):
+    """The table of servers."""
+    # everybody may read the arguments of a process, hence the key is not among them
+    done = run([program, str(size), str(len(those))], f"{key}\n" + "".join(
+        f"{s.address} {s.port} {s.weight}\n" for s in those), check=False)
+    if done.returncode:
+        raise ToolError(done.stderr.strip() or
+                        f"{program} failed ({done.returncode})")
+    fingerprint, *slots = done.stdout.split()
+    names = [s.name for s in those] + [None]
+    return Table(fingerprint, [names[int(n)] for n in slots])
 
 
 def _weighted(text, default=None):
@@ -32,10 +59,9 @@ def _weighted(text, default=None):
 
 def _edited(before, options):
     """The servers after the change: --to, then --delete, --weight and --add."""
-    after = {s.name: copy.copy(s) for s in before}
     if options.to:
-        after = {s.name: s
-                 for s in _service(options.to, options.service[0]).servers}
+        before = _service(options.to, options.service[0]).servers
+    after = {s.name: s for s in before}
     for text in options.delete:
         name = spelled(*told(text))
         if after.pop(name, None) is None:
@@ -44,7 +70,7 @@ def _edited(before, options):
         name, _, _, weight = _weighted(text)
         if name not in after:
             raise ToolError(f"--weight {text}: the service has no such server")
-        after[name].weight = weight
+        after[name] = after[name]._replace(weight=weight)
     for text in options.add:
         name, address, port, weight = _weighted(text, 1)
         if name in after:
@@ -137,10 +163,10 @@ def compute(options):
     size = options.table_size or (kernel or {}).get("table_size") or \
         int(module.parameter("table_size") or module.DEFAULT_TABLE_SIZE)
     key = _key(options)
-    program = table.find_program(options.table_program)
+    program = _program(options.table_program)
     after = _edited(service.servers, options)
     sets = service.servers, after
-    tables = [table.compute(program, size, key, s) for s in sets]
+    tables = [_table(program, size, key, s) for s in sets]
     words = Words(service, after, Host(here), kernel)
     return _result(words, size, key, sets, tables, kernel)
 
@@ -150,7 +176,8 @@ def _result(words, size, key, sets, tables, kernel):
                     if a != b)
     shares = [Counter(t.slots) for t in tables]
     weights = [{s.name: s.weight for s in those} for those in sets]
-    names = sorted(set(weights[0]) | set(weights[1]), key=endpoint_key)
+    names = sorted(set(weights[0]) | set(weights[1]), key=lambda name: (
+        endpoint(name)[0].version, *endpoint(name)))
     rows = [{
         "server": n,
         "weight_before": weights[0].get(n), "weight_after": weights[1].get(n),
@@ -337,12 +364,6 @@ class Words:
                           *self._rest(share and self.served)]) + "."
 
 
-def endpoint_key(name):
-    """Addresses in their order, IPv4 first."""
-    address, port = endpoint(name)
-    return address.version, address, port
-
-
 def _weight(value):
     return "-" if value is None else str(value)
 
@@ -370,10 +391,9 @@ def render(plan, room=Screen()):
              f"{plan['slots_moved_at_least']}",
              f"fingerprint {plan['print_before']} -> {plan['print_after']}"]
     lines += [line for text in plan["warnings"] for line in wrap(text, room.width)]
-    whole = text_table(rows, left=(0, 2, 4, 6)).split("\n")
+    whole = table(rows, left=(0, 2, 4, 6)).split("\n")
     if room.width and max(map(len, whole)) > room.width:
-        whole = text_table([(*r[:3], *r[7:]) for r in rows],
-                           left=(0, 2)).split("\n")
+        whole = table([(*r[:3], *r[7:]) for r in rows], left=(0, 2)).split("\n")
     return "\n".join([*few(whole, room.rows and max(room.rows - len(lines), 5),
                            len(whole), "server(s)"), *lines])
 

@@ -13,25 +13,17 @@ from .address import service_name
 
 PROC_MHS = "/proc/net/ip_vs_mhs"
 
+# columns of this version; the field of a column is its name in small letters, but for
 _FIELDS = {
-    "Prot": "protocol", "Address:Port": "address", "State": "state",
-    "Servers": "servers", "Gone": "gone_servers",
+    "Prot": "protocol", "Address:Port": "address", "Gone": "gone_servers",
     "NoSlot": "servers_without_slot", "Size": "table_size",
     "Stable": "stable_slots", "Hold": "hold_slots", "Pin": "pin_slots",
-    "Tracked": "tracked_slots", "NextMergeMs": "next_merge_ms",
-    "Entries": "entries", "PktStateless": "packets_stateless",
-    "PktOld": "packets_old", "PktCandidate": "packets_candidate",
-    "PktTracked": "packets_tracked", "PktUnsettled": "packets_unsettled",
-    "NewEntries": "new_entries", "PinnedEntries": "pinned_entries",
-    "Capped": "capped", "NoMemory": "no_memory", "BuildUs": "build_us",
-    "OldPrint": "old_print", "CandidatePrint": "candidate_print",
-    "PktIcmp": "packets_icmp",
-    "StableMs": "stable_ms", "AddrOnly": "address_only",
-    "Stateful": "stateful", "StatefulMs": "stateful_ms",
-    "PktLane": "packets_lane",
-    "QuicIds": "quic_ids", "PktById": "packets_by_id",
-    "PktNoId": "packets_no_id", "PinnedMs": "pinned_ms",
-}
+    "Tracked": "tracked_slots", "AddrOnly": "address_only"}
+_KNOWN = {*_FIELDS, *"""
+    State Servers NextMergeMs Entries PktStateless PktOld PktCandidate PktTracked
+    PktUnsettled PktIcmp PktLane PktById PktNoId NewEntries PinnedEntries Capped
+    NoMemory BuildUs OldPrint CandidatePrint StableMs Stateful StatefulMs QuicIds
+    PinnedMs""".split()}
 _TEXT = ("protocol", "address", "state", "old_print", "candidate_print")
 # Without these a line says nothing.
 _NEEDED = ("Prot", "Address:Port", "State")
@@ -39,9 +31,10 @@ _PROTOCOLS = ("TCP", "UDP", "SCTP", "FWM", "IP")
 
 
 def _field(column):
-    if column in _FIELDS:
-        return _FIELDS[column]
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column).lower()
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column).lower()
+    if column in _KNOWN:
+        name = name.replace("pkt_", "packets_")
+    return _FIELDS.get(column, name)
 
 
 def _is_number(word):
@@ -58,7 +51,7 @@ def parse(text, where=PROC_MHS, names=()):
         raise ToolError(f"{where}: no column {missing[0]!r} in the first line: "
                         "this is not the text of /proc/net/ip_vs_mhs")
     fields = [_field(column) for column in columns]
-    new = {*fields} - {*_FIELDS.values()}
+    new = {_field(column) for column in columns if column not in _KNOWN}
     numbers = [n for n, field in enumerate(fields) if field not in {*_TEXT, *new}]
     services = []
     for number, line in enumerate(lines[1:], 2):

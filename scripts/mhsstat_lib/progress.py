@@ -2,29 +2,22 @@
 """Waiting: look, say what is left, look again."""
 
 import argparse
+import re
 import sys
 import time
 
 from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT
 
-from .text import columns, duration, fit
+from .text import duration, fit, screen
 
 _REPORT_EVERY_S = 30
-_UNITS_S = {"ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_UNITS_S = {"": 1, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 def _seconds(text):
     """'500ms', '10s', '5m', '15min', '1h', '1d' or a number of seconds."""
-    for unit in sorted(_UNITS_S, key=len, reverse=True):
-        if text.endswith(unit):
-            number, factor = text[:-len(unit)], _UNITS_S[unit]
-            break
-    else:
-        number, factor = text, 1
-    try:
-        value = float(number) * factor
-    except ValueError:
-        value = -1
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)(ms|s|m|min|h|d|)", text)
+    value = float(found[1]) * _UNITS_S[found[2]] if found else -1
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no duration; give for example 500ms, 10s, 15min or 1d")
@@ -61,7 +54,7 @@ class Progress:
     def __init__(self, quiet, program="mhsstat"):
         self._quiet = quiet
         self.program = program
-        self._width = columns(sys.stderr)
+        self._width = screen(sys.stderr).width
         self._last = None
         self._at = 0
         self._warned = set()

@@ -6,9 +6,9 @@ from ipvs_mhs_tool import ToolError
 
 from . import module, netlink
 from .address import endpoint, is_udp
+from .module import VS
 from .text import duration
 
-VS = "/proc/sys/net/ipv4/vs"
 # The kernel's defaults; no command tells that of SCTP
 _IDLE_MS = {"TCP": 900_000, "UDP": 300_000, "SCTP": 900_000}
 _HOLD_MS = 60_000

@@ -7,6 +7,7 @@ mark, one of each family, have one name in /proc.
 
 import ipaddress
 import struct
+from collections import namedtuple
 from functools import lru_cache
 
 from ipvs_mhs_tool import ToolError
@@ -29,27 +30,14 @@ _PERSISTENT, _ONE_PACKET, _FLAG_1 = 1, 4, 8
 _IPV4, _IPV6 = 2, 10
 
 
-class Server:
+class Server(namedtuple(
+        "Server", "which address port weight method options limits active inactive "
+        "statistics", defaults=(None, (), (), None, None, b""))):
     """A real server of a service, which ipvsadm knows by the words @which; the
     counts are of connections, None if not known.  @options: of tunnels; @limits:
     thresholds."""
 
-    # thousands of them
-    __slots__ = ("which", "address", "port", "weight", "method", "options", "limits",
-                 "active", "inactive", "statistics")
-
-    def __init__(self, which, address, port, weight, method=None, options=(),
-                 limits=(), active=None, inactive=None, statistics=b""):
-        self.which = which
-        self.address = address
-        self.port = port
-        self.weight = weight
-        self.method = method
-        self.options = options
-        self.limits = limits
-        self.active = active
-        self.inactive = inactive
-        self.statistics = statistics
+    __slots__ = ()
 
     @property
     def name(self):

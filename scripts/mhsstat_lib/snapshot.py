@@ -7,7 +7,8 @@ import time
 
 from ipvs_mhs_tool import ToolError
 
-from . import module, proc, servers
+from . import module, netlink, proc, servers
+from .module import VS
 
 
 class NotThere(ToolError):
@@ -95,6 +96,47 @@ def _json_servers(service, known):
             for s in those[0].servers]
 
 
+# of services, by their own column; the way of packets to the director alone
+_LEFT_OUT = ("mhs/second_chance", "mhs/ingress", "debug_level")
+
+
+def _print(text):
+    """Names of services with keys, without the keys."""
+    return " ".join(where + (equals and f"={module.key_print(key)}")
+                    for where, equals, key in
+                    (word.partition("=") for word in text.split()))
+
+
+def _settings():
+    """{sysctl below net.ipv4.vs: text}, and the timeouts."""
+    found = {}
+    for directory, below in ((VS, ""), (f"{VS}/mhs", "mhs/")):
+        try:
+            names = sorted(os.listdir(directory))
+        except OSError:
+            continue
+        for name in names:
+            text = module.parameter(name, directory)
+            if text is not None and below + name not in _LEFT_OUT:
+                found[below + name] = _print(text) if name == "quic_ids" else text
+    try:
+        found["timeouts"] = " ".join(map(str, netlink.timeouts()))
+    except ToolError:
+        pass
+    return found
+
+
+def _core(known):
+    """Services of all schedulers as ipvsadm was told them."""
+    # the weights of mhs are its tables
+    return [{"service": name, "scheduler": service.scheduler,
+             "options": " ".join(service.options),
+             "servers": {server.name: " ".join(server.told(
+                 () if service.scheduler == "mhs" else ("-w", str(server.weight))))
+                 for server in service.servers}}
+            for name, those in known.items() for service in those]
+
+
 def as_json(services, live, frames=None):
     """What 'show --json' prints and 'compare' reads; @frames are those that
     the lane saw."""
@@ -106,9 +148,8 @@ def as_json(services, live, frames=None):
         known = servers.of_this_host()
         if frames is not None:
             result["lane"] = frames
-        from . import director
-        result["settings"] = director.settings()
-        result["ipvsadm"] = director.core(known)
+        result["settings"] = _settings()
+        result["ipvsadm"] = _core(known)
     result["services"] = [
         {**s, **({"real_servers": _json_servers(s, known)} if live else {})}
         for s in services]

@@ -10,13 +10,13 @@ from collections import Counter
 
 from ipvs_mhs_tool import ToolError
 
-from .module import parameter
+from .module import VS, parameter
 from .proc import PROC_MHS, left_ms, name_of
 from .rules import Host
 from .snapshot import read_services, select
 from .text import duration, stateful
 
-SYSCTLS = "/proc/sys/net/ipv4/vs/mhs"
+SYSCTLS = f"{VS}/mhs"
 _SYSCTL = "net.ipv4.vs.mhs."
 _BREAKS = "would break when the scheduler changes"
 # limits of a service by its protocol; a mark may stand for flows of any
@@ -77,12 +77,6 @@ def _refuse_short(services):
                         " then this command again")
 
 
-def _left_ms(service):
-    """How long it waits, as far as that is known."""
-    held = left_ms(service) if service.get("gone_servers") else 0
-    return max(service["stateful_ms"], held or 0)
-
-
 class Stateful:
     """Looks at the services until nothing is pending."""
 
@@ -131,4 +125,5 @@ class Stateful:
         self._refused = refused
         return [("stateful", f"{name}: {words}")
                 for name, words in pending if words], \
-            max(_left_ms(s) for s in services)
+            max(max(s["stateful_ms"], s.get("gone_servers") and left_ms(s) or 0)
+                for s in services)

@@ -52,11 +52,11 @@ def screen(stream, whole=False):
     if not stream.isatty():
         return Screen()
     try:
-        rows = os.get_terminal_size(stream.fileno()).lines or 24
+        width, lines = os.get_terminal_size(stream.fileno())
     except OSError:
-        rows = 24
+        width = lines = 0
     # the prompt and the count of what is not shown need a line each
-    return Screen(columns(stream), None if whole else max(rows - 2, 5),
+    return Screen(width or 80, None if whole else max((lines or 24) - 2, 5),
                   Paint(may_colour(stream, os.environ)))
 
 
@@ -81,16 +81,6 @@ def finding(severity, words, remedy, room=Screen(), kind=""):
     return text.replace(severity, room.paint(_SEVERITIES.get(severity, _CYAN),
                                              severity), 1) + \
         f"\n    remedy: {remedy}"
-
-
-def columns(stream):
-    """How wide a line may be on a terminal; None elsewhere, where it is whole."""
-    if not stream.isatty():
-        return None
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except OSError:
-        return 80
 
 
 def wrap(line, width):

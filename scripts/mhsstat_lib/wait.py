@@ -47,14 +47,6 @@ def _weightless(word, names):
     return found
 
 
-def _deletions(options):
-    """What may be done with servers that are drained, a line for each."""
-    return [f"{spelled(*told(word))} is drained: " +
-            "; ".join(quoted(server.deletion())
-                      for _, server in having(word, options.service))
-            for word in options.drained]
-
-
 def rests_on(names):
     """What the word drained rests on."""
     host = Host(True)
@@ -182,9 +174,12 @@ def wait(options):
         if options.stateful else (Pending().look, "stable"))
     status = until(look, options, progress, end_word)
     if status == EXIT_OK and options.drained:
-        print("\n".join(_deletions(options)))
+        names = set()
+        for word in options.drained:
+            places = having(word, options.service)
+            names |= {service.name for service, _ in places}
+            print(f"{spelled(*told(word))} is drained: " + "; ".join(
+                quoted(server.deletion()) for _, server in places))
         if not options.quiet:
-            progress.warn(rests_on(options.service or {
-                service.name for word in options.drained
-                for service, _ in having(word, ())}))
+            progress.warn(rests_on(options.service or names))
     return status

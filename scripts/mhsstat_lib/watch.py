@@ -88,37 +88,24 @@ def block(service, per_second, servers=(), paint=Paint(False), width=None):
           for line in wrap(f"  {note}", width))])
 
 
-def _at(counts):
-    """The counts, and when they were read."""
-    return time.monotonic(), counts
-
-
-def _between(before, now):
-    """Seconds; 0 if there is nothing before."""
-    return now[0] - before[0] if before[0] is not None else 0
-
-
 def watch(options):
     """Until it is interrupted, or --count pictures were shown."""
     live = sys.stdout.isatty()
-    last, servers_last, shown = (None, {}), (None, {}), 0
+    at, before, served, shown = 0, {}, {}, 0
     while True:
         services = select(read_services(options.service), options.service)
-        now = _at({name_of(s): s for s in services})
-        servers = _at(_read_servers(options.service))
+        now, serving = time.monotonic(), _read_servers(options.service)
         room = screen(sys.stdout, options.all)
         if room.rows:
             services.sort(key=calm)
         picture = "\n".join(few((
-            block(s, rates(last[1].get(name_of(s)), s, _between(last, now)),
-                  server_rates(servers_last[1].get(name_of(s), {}),
-                               servers[1].get(name_of(s), {}),
-                               _between(servers_last, servers)), room.paint,
-                  room.width)
+            block(s, rates(before.get(name_of(s)), s, now - at), server_rates(
+                served.get(name_of(s), {}), serving.get(name_of(s), {}), now - at
+            ), room.paint, room.width)
             for s in services), room.rows, len(services), "service(s)"))
         print((_HOME_AND_CLEAR if live else "") + picture,
               end="\n" if live else "\n\n", flush=True)
-        last, servers_last = now, servers
+        at, before, served = now, {name_of(s): s for s in services}, serving
         shown += 1
         if shown == options.count:
             return EXIT_OK

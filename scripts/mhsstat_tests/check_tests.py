@@ -97,10 +97,11 @@ def core(known, saved):
 
 def counts(known, *those):
     """Connections and packets of the servers, and a second."""
-    for server, four in zip(getattr(known.core.get(NAME), "servers", ()), those):
-        server.statistics = b"".join(
+    servers_of = getattr(known.core.get(NAME), "servers", [])
+    for i, four in enumerate(those[:len(servers_of)]):
+        servers_of[i] = servers_of[i]._replace(statistics=b"".join(
             netlink.attribute(kind, n.to_bytes(8, sys.byteorder))
-            for kind, n in zip((1, 2, 6, 7), four))
+            for kind, n in zip((1, 2, 6, 7), four)))
 
 
 def chance(known, *names):
