@@ -62,9 +62,10 @@ class Witness:
 
     def begin(self):
         """When the plugs are shut: what came before is none of the hold's."""
-        self.look()
+        self.is_sure = True
+        self.look()                # if more has come than it takes, nothing is sure
         self._dropped()
-        self._asked, self._answered, self.is_sure = {}, set(), True
+        self._asked, self._answered = {}, set()
 
     def handshakes(self, gates, listeners):
         """How many go on that a gate would hold, of those that began before the hold."""
@@ -106,7 +107,7 @@ class Witness:
             self._let_go.add((sender, receiver))
 
     def end(self):
-        """When the plugs have run empty, and before the filters go."""
+        """Before the plugs open.  Safe to repeat."""
         self._filter([(0x06, 0, 0, 0)])
 
     def passed(self, gates):

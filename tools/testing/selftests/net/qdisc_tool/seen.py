@@ -6,17 +6,20 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 
-from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, man_page,
-                 note, run, set_up, sysctl, systemctl, test, tool, wait_for)
+from lib import (WAIT_S, Protecting, Tool, batch, check, defer, equal, main, man_page,
+                 note, read, run, set_up, sysctl, systemctl, test, tool, wait_for)
 from net import (HOST4, PORT, Clients, listen, namespace, neighbours_known,
                  network, passes, plug_device, plug_waiting, tagged)
+from qdisc_tool_lib import flower, hold, witness
+from qdisc_tool_lib.witness import Witness
 from restart import Load, Server
 import bpf
 
-DEVICE = "host0"
+DEVICE, LO = "host0", "127.0.0.1"
 LONG = ("--max-hold", "60s")
 PASSED = 122
 
@@ -132,6 +135,44 @@ def clients_by_another_device():
             run("ip link del none9")
         set_up(DEVICE, "-p", str(PORT), "--exclude", "127.0.0.0/8")
         says(0, "", by_lo)
+
+
+@test
+def what_comes_past_a_tool_that_is_late():
+    """More before a hold than it reads at once, and what comes after the deadline while it
+    opens.  The controls take both for connections of the hold."""
+    listen()
+    set_up("lo", "-p", str(PORT))
+    for module, name, late in (
+            (flower, "prepare", lambda: [pass_by(LO, None) for _ in range(9)]),
+            (hold, "let_go", lambda: wait_for(lambda: passes(LO, where=None, wait_s=0.2),
+                                              "the deadline"))):
+        def patched(*arguments, late=late, real=getattr(module, name)):
+            late()
+            return real(*arguments)
+        defer(setattr, module, name, getattr(module, name))
+        setattr(module, name, patched)
+    begin, end, most = Witness.begin, Witness.end, witness._MOST_AT_ONCE
+    defer(lambda: (setattr(Witness, "begin", begin), setattr(Witness, "end", end),
+                   setattr(witness, "_MOST_AT_ONCE", most)))
+    short = ("protect", "--max-hold", "2s", "true")
+    witness._MOST_AT_ONCE = 25     # of 40
+    check("too many" in tool(*short).err, "it is sure")
+    Witness.begin = lambda self: (begin(self), setattr(self, "is_sure", True))
+    check("came by lo" in tool(*short, expect=PASSED).err, "the control of what came before")
+    Witness.begin, witness._MOST_AT_ONCE = begin, most
+    check("came by lo" not in tool(*short).err, "what came after the deadline is the hold's")
+    Witness.end = lambda self: None
+    check("came by lo" in tool(*short, expect=PASSED).err, "the control of what came after")
+    Witness.end = end
+    # The tool is stopped in its hold, and goes on when the deadline is over.
+    stopped = Tool(*short[:3], "sh", "-c", "kill -STOP $PPID")
+    wait_for(lambda: ") T " in read(f"/proc/{stopped.pid}/stat"), "a tool that is stopped")
+    late()
+    stopped.send_signal(signal.SIGCONT)
+    result = stopped.wait()
+    equal(result.status, 124, result.err)
+    check("came by lo and were not held: the deadline was over" in result.err, result.err)
 
 
 @test
