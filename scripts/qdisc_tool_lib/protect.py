@@ -105,7 +105,7 @@ class Protect:
                 while ready and self._holding() and not ready():
                     self._sleep(_STEP_S)
                 self._see_change(wait=not ready)
-                self._witness.end()            # all it has seen came before the deadline,
+                self._witness.freeze()         # all it has seen came before the deadline,
                 self._holding()                # unless that is over now
         except _Stopped:
             pass
@@ -116,9 +116,11 @@ class Protect:
 
     def _leave(self, cause="last"):
         if self._witness:
-            self._witness.end()
+            self._witness.freeze()
         for hold in self._holds:               # open first
             hold.open(cause)
+        if self._witness:
+            self._witness.end()
         for hold in self._holds:
             hold.close()
 

@@ -46,7 +46,7 @@ class Witness:
         self._filter(_PROGRAM)
         self._asked = {}           # (client, server) -> device of the first SYN
         self._answered = set()
-        self._let_go = set()
+        self._let_go, self._counted = set(), None
         self._before = self._answered      # the hold
         self.is_sure = True
         # (bind() of Python wants the name of a device.)
@@ -106,8 +106,13 @@ class Witness:
         elif kind == socket.PACKET_OUTGOING and device.startswith("plug"):
             self._let_go.add((sender, receiver))
 
+    def freeze(self):
+        """What is answered from now on is none of the hold's; once."""
+        self.look()
+        self._counted = set(self._answered) if self._counted is None else self._counted
+
     def end(self):
-        """Before the plugs open.  Safe to repeat."""
+        """When the plugs have run empty, and before the filters go."""
         self._filter([(0x06, 0, 0, 0)])
 
     def passed(self, gates):
@@ -115,7 +120,7 @@ class Witness:
         self.look()
         self.is_sure = self.is_sure and not self._dropped()
         found = {}
-        for ends in self._answered - self._let_go if self.is_sure else ():
+        for ends in (self._counted or set()) - self._let_go if self.is_sure else ():
             device = self._asked.get(ends)
             if device and any(gate.holds(*ends) for gate in gates):
                 found[device] = found.get(device, 0) + 1
