@@ -22,9 +22,8 @@ _FAMILIES = {"ip": {4: ""}, "ipv6": {6: ""},
 # Preferences of one gate: exclusions and matches, each of them one for each protocol.
 PREFERENCE_COUNT = 2 * len(_FAMILIES)
 
-_SKIP_HW = 1
 _ACT_KIND, _ACT_OPTIONS, _ACT_PARMS, _ACT_STOLEN, _EGRESS_REDIRECT = 1, 2, 2, 4, 1
-_BPF_ACT, _BPF_FD, _BPF_NAME, _BPF_FLAGS_GEN = 1, 6, 7, 9
+_BPF_ACT, _BPF_FD, _BPF_NAME, _BPF_FLAGS_GEN, _SKIP_HW = 1, 6, 7, 9, 1
 
 _SYS_BPF = {"x86_64": 321, "s390x": 351, "ppc64le": 361}.get(os.uname().machine, 280)
 _BPF_PROG_LOAD, _PROG_TYPE_SCHED_CLS, _BPF_KTIME_GET_NS = 5, 3, 5

@@ -105,6 +105,8 @@ class Protect:
                 while ready and self._holding() and not ready():
                     self._sleep(_STEP_S)
                 self._see_change(wait=not ready)
+                self._witness.freeze()         # all it has seen came before the deadline,
+                self._holding()                # unless that is over now
         except _Stopped:
             pass
         finally:
@@ -113,6 +115,8 @@ class Protect:
         return self._conclude()
 
     def _leave(self, cause="last"):
+        if self._witness:
+            self._witness.freeze()
         for hold in self._holds:               # open first
             hold.open(cause)
         if self._witness:

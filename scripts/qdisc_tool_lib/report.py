@@ -51,11 +51,11 @@ def report(reporter, outcome):
         note(f"{device}: held {hold['held']} for at most {hold['hold_ms']:g} ms, "
              f"{hold['dropped']} dropped")
     for device, count in outcome["passed"].items():
-        held = any(hold["device"] == device for hold in outcome["holds"])
+        ended_by = [hold["ended_by"] for hold in outcome["holds"] if hold["device"] == device]
         warn(f"{count} new connections came by {device} and were not held: " + (
-            "a filter or a program of somebody else takes them before, they have a VLAN tag "
-            "(--vlan), or the filters of the hold were removed" if held else
-            "it is not set up"))
+            "it is not set up" if not ended_by else "the deadline was over"
+            if "deadline" in ended_by else "a filter or a program of somebody else takes them "
+            "before, they have a VLAN tag (--vlan), or the filters of the hold were removed"))
     if not outcome["passed_is_sure"]:
         warn("too many connections came to tell whether all were held")
     reporter.json(outcome)

@@ -71,7 +71,6 @@ class State:
                 f"whose alias names {device}), then run 'setup' again") from error
 
     def save(self, gate):
-        """Also of a gate in the making: see Gate.complete."""
         path = self.path(gate.device, "gate")
         try:
             with open(path + ".new", "w", encoding="utf-8") as file:

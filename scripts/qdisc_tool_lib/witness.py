@@ -46,7 +46,7 @@ class Witness:
         self._filter(_PROGRAM)
         self._asked = {}           # (client, server) -> device of the first SYN
         self._answered = set()
-        self._let_go = set()
+        self._let_go, self._counted = set(), None
         self._before = self._answered      # the hold
         self.is_sure = True
         # (bind() of Python wants the name of a device.)
@@ -62,9 +62,10 @@ class Witness:
 
     def begin(self):
         """When the plugs are shut: what came before is none of the hold's."""
-        self.look()
+        self.is_sure = True
+        self.look()                # if more has come than it takes, nothing is sure
         self._dropped()
-        self._asked, self._answered, self.is_sure = {}, set(), True
+        self._asked, self._answered = {}, set()
 
     def handshakes(self, gates, listeners):
         """How many go on that a gate would hold, of those that began before the hold."""
@@ -105,6 +106,11 @@ class Witness:
         elif kind == socket.PACKET_OUTGOING and device.startswith("plug"):
             self._let_go.add((sender, receiver))
 
+    def freeze(self):
+        """What is answered from now on is none of the hold's; once."""
+        self.look()
+        self._counted = set(self._answered) if self._counted is None else self._counted
+
     def end(self):
         """When the plugs have run empty, and before the filters go."""
         self._filter([(0x06, 0, 0, 0)])
@@ -114,7 +120,7 @@ class Witness:
         self.look()
         self.is_sure = self.is_sure and not self._dropped()
         found = {}
-        for ends in self._answered - self._let_go if self.is_sure else ():
+        for ends in (self._counted or set()) - self._let_go if self.is_sure else ():
             device = self._asked.get(ends)
             if device and any(gate.holds(*ends) for gate in gates):
                 found[device] = found.get(device, 0) + 1

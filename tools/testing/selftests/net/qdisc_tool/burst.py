@@ -11,9 +11,9 @@ import socket
 
 from lib import (Protecting, Tool, batch, check, defer, equal, main, note, run,
                  set_up, sysctl, test, tool, wait_for)
-from net import (PORT, Clients, Echo, connection, counters, growth, listen,
-                 loopback, naive_loopback, naive_plug, plug, plug_device, plug_waiting,
-                 qdiscs, round_trip_ms)
+from net import (PORT, Clients, Echo, connection, counters, growth, listen, loopback,
+                 naive_loopback, naive_plug, plug, plug_device, plug_waiting, qdiscs, ready,
+                 round_trip_ms)
 
 # Long enough for the slowest machine: these tests end their holds themselves.
 LONG = ("--max-hold", "60s")
@@ -108,8 +108,7 @@ def p3_limit_counts_connections_and_overflow_is_reported():
     with Protecting(*LONG) as protecting, Clients(LO4, 300) as clients:
         wait_for(lambda: plug("lo")[1], "drops")
         result = protecting.finish()
-        clients.finish()
-        equal(clients.errors, [], "errors")
+        clients.succeed()
     equal(result.status, 123, "status")
     check(result.hold["dropped"], "not counted")
     check("--limit" in result.err, result.err)
@@ -126,8 +125,7 @@ def p1_p2_a_new_set_up_lets_everything_pass():
                  f"redirect dev {plug_device('lo')}"])
     before = counters()
     with Clients(LO4, 20) as clients:
-        clients.finish()
-        equal(clients.errors, [], "errors")
+        clients.succeed()
     lost_nothing(before)
     run("tc filter del dev lo ingress")
 
@@ -141,8 +139,7 @@ def p7_clear_during_a_hold_loses_nothing():
     with Clients(LO4, 50) as clients:
         wait_for(lambda: plug_waiting("lo") >= 50, "held SYNs")
         tool("clear", "-q")
-        clients.finish()
-        equal(clients.errors, [], "errors")
+        clients.succeed()
     lost_nothing(before)
     equal(list(qdiscs("lo")), ["noqueue"], "qdiscs")
 
@@ -175,8 +172,7 @@ def s15_p15_control_the_naive_filter_lets_ipv6_and_ecn_pass():
 def p15_ecn_and_fast_open_syns_are_held():
     sysctl("net/ipv4/tcp_ecn", 1)
     sysctl("net/ipv4/tcp_fastopen", 0x5)    # data in a SYN without a cookie
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     tool("hold", *LONG)
     check(is_held(), "a SYN with ECN bits passes")
     client = socket.socket()
@@ -190,24 +186,15 @@ def p15_ecn_and_fast_open_syns_are_held():
     client.close()
 
 
-def _marked(peer):
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 1)
-
-
-def _with_priority(peer):
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0x10004)
-
-
 @test
 def s13_p9_marks_and_priorities_of_others_mean_nothing():
     Echo()
     peer = connection(LO4, PORT + 1)
     set_up("lo", "-p", f"{PORT}-{PORT + 1}")
     tool("hold", *LONG)
-    _marked(peer)
-    round_trip_ms(peer)
-    _with_priority(peer)
-    round_trip_ms(peer)
+    for option, value in (socket.SO_MARK, 1), (socket.SO_PRIORITY, 0x10004):
+        peer.setsockopt(socket.SOL_SOCKET, option, value)
+        round_trip_ms(peer)
     check("mark" not in run("tc filter show dev lo ingress"), "a mark is used")
 
 
@@ -262,8 +249,7 @@ def s18_status_says_what_is_known():
     run(f"tc qdisc change dev {plug_device('lo')} root handle 7f20: netem slot 9s")
     equal(condition(), "released", "shut by hand")
     with Clients(LO4) as clients:
-        clients.finish()
-        equal(clients.errors, [], "errors")
+        clients.succeed()
     tool("hold", "--max-hold", "300ms")
     wait_for(lambda: condition() == "released", "the end of a hold by itself")
     tool("check")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from lib import (FAST, TOP, check, defer, equal, main, program, read,
                  run, set_up, sysctl, test, tool, wait_for, write)
 from qdisc_tool_lib import hold
-from net import PORT, end_process, listen, loopback, picture
+from net import PORT, end_process, listen, loopback, picture, ready
 
 CONFIG = f"{FAST}/qdisc_tool.conf"
 MAN_PAGE = f"{TOP}/Documentation/man/qdisc_tool.8"
@@ -22,16 +22,12 @@ LONG = ("--max-hold", "60s")
 COMMANDS = ("setup", "clear", "protect", "hold", "release", "status", "check")
 
 
-def options_of(command):
-    return set(re.findall(r"--[a-z][a-z-]+", tool(command, "--help").out))
-
-
 @test
 def man_page_and_completion_know_every_option():
     page = read(MAN_PAGE).replace("\\-", "-")
     completion = read(COMPLETION)
     for command in COMMANDS:
-        for option in options_of(command):
+        for option in set(re.findall(r"--[a-z][a-z-]+", tool(command, "--help").out)):
             if option != "--help":
                 check(re.search(rf"Fl -{option[2:]}\b", page), f"the man page lacks {option}")
             check(option in completion, f"the completion lacks {option}")
@@ -47,17 +43,14 @@ def bad_input_is_refused_and_nothing_is_done():
             (("setup", "-d", "lo"), 2, "--port"),
             (("setup", "-d", "lo", "-p", "0"), 2, "port"),
             (("setup", "-d", "lo", "-p", "9-8"), 2, "empty"),
-            (("setup", "-d", "lo", "-p", "80", "-a", "10.0.0.1/8"), 2,
-             "host bits"),
+            (("setup", "-d", "lo", "-p", "80", "-a", "10.0.0.1/8"), 2, "host bits"),
             (("setup", "-d", "lo", "-p", "80", "--max-hold", "0"), 2, "duration"),
             (("setup", "-d", "lo", "-p", "80", "--limit", "-1"), 2, "number"),
             (("setup", "-d", "nosuch", "-p", "80"), 125, "no device"),
-            (("setup", "-N", "nosuch", "-d", "lo", "-p", "80"), 125,
-             "namespace"),
+            (("setup", "-N", "nosuch", "-d", "lo", "-p", "80"), 125, "namespace"),
             (("setup", "--config", "/nosuch"), 125, "/nosuch"),
             (("protect",), 2, "which command"),
-            (("protect", "--until", "a", "--until-new-port", "1", "true"), 2,
-             "not allowed"),
+            (("protect", "--until", "a", "--until-new-port", "1", "true"), 2, "not allowed"),
             (("protect", "-d", "lo", "--require", "true"), 125, "setup"),
             (("protect", "-N", "nosuch", "true"), 124, "unprotected"),
             (("hold",), 125, "setup"),
@@ -143,15 +136,13 @@ def without_a_set_up_the_status_tells():
         check("unprotected" in result.err, result.err)
     result = tool("protect", "--json", "true", expect=124)
     equal((result.report["covered"], result.report["command_status"]), (False, 0), "report")
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     equal(tool("protect", *LONG, "true").status, 0, "the control: set up")
 
 
 @test
 def check_says_which_reload_needs_no_hold():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     words = "Envoy", "tcp_migrate_req=1"
     said = tool("check").out
     check(not any(word in said for word in words), f"the control: {said}")

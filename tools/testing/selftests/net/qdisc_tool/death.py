@@ -16,8 +16,8 @@ from contextlib import suppress
 
 from lib import (Protecting, Tool, check, defer, equal, main, note, program, read, run,
                  set_up, test, tool, wait_for)
-from net import (HOST4, PORT, Clients, end_process, listen, neighbours_known, network,
-                 picture, plug_device, plug_waiting)
+from net import (HOST4, PORT, Clients, end_process, listen, neighbours_known, network, picture,
+                 plug_device, plug_waiting, ready)
 from qdisc_tool_lib import flower
 from restart import Load, Server, processes
 
@@ -46,8 +46,7 @@ def holds():
 
 @test
 def s1_killed_at_any_moment_nothing_waits_longer_than_its_hold():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     prepared = picture("lo")
     seed = random.randrange(1 << 30)
     note(f"seed {seed}")
@@ -70,8 +69,7 @@ def s1_killed_at_any_moment_nothing_waits_longer_than_its_hold():
                 os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         with Clients(LO, 5) as clients:
-            clients.finish()
-            equal(clients.errors, [], "errors")
+            clients.succeed()
         wait_for(connects, "a connection that is not held")
     note(f"{held} of {KILLS} killed in a hold")
     check(held >= KILLS / 4, "few kills met a hold")
@@ -132,15 +130,13 @@ def s1_the_kernel_has_the_deadline():
 
 @test
 def s1_p6_what_was_left_behind_is_let_go_by_the_next():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     for command in (("protect", *LONG, "true"), ("release",), ("clear", "-q")):
         left_alone(signal.SIGKILL, "60s").wait()
         with Clients(LO, 5) as clients:
             wait_for(lambda: plug_waiting("lo") >= 5, "held SYNs")
             tool(*command)
-            clients.finish()
-            equal(clients.errors, [], "errors")
+            clients.succeed()
 
 
 @test
@@ -154,8 +150,7 @@ def s1_a_hold_that_lost_its_queue_loses_nothing_after_its_deadline():
         clients.finish(1)
         equal(clients.errors, ["no answer"], "control: errors")
     with Clients(HOST4, 5, where="client") as clients:
-        clients.finish()
-        equal(clients.errors, [], "errors")
+        clients.succeed()
     tool("clear", "-q")
     equal(run("tc qdisc show dev host0 clsact").strip(), "", "clsact")
 
@@ -212,13 +207,11 @@ def many_holds_in_a_row_leave_nothing():
 
 @test
 def s8_a_hold_ends_at_its_deadline():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     process = Tool("protect", "--json", "--max-hold", "300ms", "--", "sleep", "60")
     wait_for(lambda: processes("sleep"), "the command")
     with Clients(LO) as clients:
-        clients.finish()
-        equal(clients.errors, [], "errors")
+        clients.succeed()
     check(process.poll() is None, "the command is gone")
     process.send_signal(signal.SIGTERM)
     process.wait()
@@ -232,8 +225,7 @@ def s8_a_hold_ends_at_its_deadline():
 
 @test
 def s9_exit_status_and_streams_are_the_commands():
-    server = listen()
-    set_up("lo", "-p", str(PORT))
+    server = ready("lo")
     for command, status in (("exit 0", 0), ("exit 1", 1), ("exit 42", 42),
                             ("kill -9 $$", 128 + signal.SIGKILL)):
         tool("protect", "-q", *LONG, "--", "sh", "-c", command, expect=status)
@@ -250,16 +242,14 @@ def s9_exit_status_and_streams_are_the_commands():
 
 @test
 def s9_signals_release_and_reach_the_command():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         process = Tool("protect", *LONG, "--", "sleep", "60")
         wait_for(lambda: processes("sleep"), "the command")
         with Clients(LO) as clients:
             wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
             process.send_signal(number)
-            clients.finish()
-            equal(clients.errors, [], "errors")
+            clients.succeed()
         process.wait()
         equal(process.returncode, 128 + number, "status")
         equal(processes("sleep"), [], "the command")
@@ -275,8 +265,7 @@ def s9_signals_release_and_reach_the_command():
 @test
 def s10_calls_wait_for_each_other():
     """Each has a hold of its own, and its whole time; the control does not wait."""
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     prepared = picture("lo")
     with Protecting(*LONG) as first, Clients(LO, 10) as clients:
         calls = [Tool("protect", "--json", *LONG, "--", "sh", "-c", "date +%s%N")
@@ -290,8 +279,7 @@ def s10_calls_wait_for_each_other():
         results = [call.wait() for call in calls]
         equal([result.err for result in results if result.status], [], "failed")
         check(all(int(result.out) > ended for result in results), "one was too early")
-        clients.finish()
-        equal(clients.errors, [], "errors")
+        clients.succeed()
     equal(picture("lo"), prepared, "after all")
 
 
@@ -318,8 +306,7 @@ def s10_a_late_joiner_has_its_own_time():
 
 @test
 def s10_hold_keeps_others_waiting_until_release():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     tool("hold", *IMPATIENT)
     waiting = Tool("protect", *LONG, "true")
     with Clients(LO) as clients:
@@ -327,14 +314,12 @@ def s10_hold_keeps_others_waiting_until_release():
         check(waiting.poll() is None, "it did not wait")
         tool("release")
         equal(waiting.wait().status, 0, "status")
-        clients.finish()
-        equal(clients.errors, [], "errors")
+        clients.succeed()
 
 
 @test
 def s10_a_daemon_of_the_command_keeps_no_lock():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     tool("protect", *LONG, "--", "sh", "-c", "sleep 600 >&- 2>&- &")
     wait_for(lambda: processes("sleep"), "the daemon")
     daemon, = processes("sleep")
@@ -356,12 +341,15 @@ def accept_later(server, count):
     defer(os.waitpid, pid, 0)
 
 
-def accept_queue(table):
-    """That of the listener, by the text of /proc/net/tcp6."""
-    lines = [line.split() for line in table.splitlines()]
-    queue, = (int(words[4].split(":")[1], 16) for words in lines
-              if words[1].endswith(f":{PORT:04X}") and words[3] == "0A")
-    return queue
+def accept_queues(table):
+    """Those of the sockets that listen, by the text of /proc/net/tcp6."""
+    return [int(words[4].split(":")[1], 16) for words in map(str.split, table.splitlines())
+            if words[1].endswith(f":{PORT:04X}") and words[3] == "0A"]
+
+
+def listening():
+    """How many sockets listen."""
+    return len(accept_queues(read("/proc/net/tcp6")))
 
 
 @test
@@ -373,7 +361,7 @@ def s6_what_was_not_accepted_is_waited_for():
             clients.finish()
             accept_later(server, 3)
             result = tool("protect", "-q", *IMPATIENT, *options, "--", "cat", "/proc/net/tcp6")
-            equal(accept_queue(result.out), left, f"left with {options}")
+            equal(accept_queues(result.out), [left], f"left with {options}")
         server.close()
 
 
@@ -381,28 +369,28 @@ def socket_of_port():
     return socket.create_server(("::", PORT), family=socket.AF_INET6, reuse_port=True)
 
 
-def one_after_the_other(keep=False):
-    """A server that on SIGUSR1 listens anew, beside its old socket, which it
-    closes only later, or never."""
+def server_with(change):
+    """The process of one whose socket becomes what change() makes of it, on SIGUSR1."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    old = socket_of_port()
+    server = socket_of_port()
     pid = os.fork()
-    if not pid:
+    while not pid:
         signal.sigwait({signal.SIGUSR1})
-        new = socket_of_port()     # noqa: F841
-        time.sleep(1)              # why: what comes now may be its
-        if not keep:
-            old.close()
-        signal.pause()
+        server = change(server)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
-    old.close()
+    server.close()
     return pid
 
 
-def listening():
-    """How many sockets listen."""
-    return sum(line.split()[1].endswith(f":{PORT:04X}") and line.split()[3] == "0A"
-               for line in read("/proc/net/tcp6").splitlines())
+def close_or_listen(server):
+    return server.close() if server else socket_of_port()
+
+
+def one_after_the_other(old, keep=False):
+    """A new socket beside the old one, which is closed only later, or never."""
+    new = socket_of_port()
+    time.sleep(1)                  # why: what comes now may be its
+    return (old, new) if keep else old.close() or new
 
 
 def until_listening(pid, count, then=""):
@@ -415,26 +403,13 @@ def until_listening(pid, count, then=""):
 def s7_until_new_port_waits_for_the_old_socket_to_go():
     set_up("lo", "-p", str(PORT))
     for options, left in (((), 1), (("--until-new-port", str(PORT)), 1), (("--until", "true"), 2)):
-        pid = one_after_the_other()
+        pid = server_with(one_after_the_other)
         result = tool("protect", *LONG, *options, "--", *until_listening(pid, 2))
         equal(listening(), left, f"sockets after {options}")
         equal("ended with an old socket beside" in result.err, left > 1,
               f"a warning: {result.err}")
         equal("waited" in result.err, not options, result.err)
         end_process(pid)
-
-
-def now_and_then():
-    """A server that on SIGUSR1 closes its socket, or listens again."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    server = socket_of_port()
-    pid = os.fork()
-    while not pid:
-        signal.sigwait({signal.SIGUSR1})
-        server = server.close() if server else socket_of_port()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
-    server.close()
-    return pid
 
 
 def waited(*arguments):
@@ -451,25 +426,21 @@ def s7_by_itself_it_waits_for_what_it_sees():
     kept.close()
     nobody = f"no socket on port {PORT}"
     short = ("--pause", "0", "--max-hold", "3s")
-    pid = now_and_then()
-    equal(waited(*LONG, *until_listening(
-        pid, 0, f"(sleep 1; kill -USR1 {pid}) >&- 2>&- &")),
-        (nobody, ""), "a socket that comes again")
+    pid = server_with(close_or_listen)
+    again = until_listening(pid, 0, f"(sleep 1; kill -USR1 {pid}) >&- 2>&- &")
+    equal(waited(*LONG, *again), (nobody, ""), "a socket that comes again")
     equal(waited(*short, *until_listening(pid, 0)), (nobody, nobody), "a socket that goes")
     end_process(pid)
-    pid = one_after_the_other(keep=True)
+    pid = server_with(lambda old: one_after_the_other(old, keep=True))
     both = f"an old socket beside a new one on port {PORT}"
     equal(waited(*short, *until_listening(pid, 2)), (both, both), "an old one that nobody closes")
-    equal(waited(*short, "true"),
-          (f"the same sockets as before on port {PORT}", ""),
-          "some that stay")
+    equal(waited(*short, "true"), (f"the same sockets as before on port {PORT}", ""), "both stay")
     end_process(pid)
 
 
 @test
 def s7_until_runs_a_command_and_gives_up_at_the_deadline():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     path = "/run/qdisc_tool_test/ready"
     tool("protect", *LONG, "--until", f"test -e {path}", "--", "sh", "-c",
          f"(sleep 0.3; echo > {path}) >&- 2>&- &")

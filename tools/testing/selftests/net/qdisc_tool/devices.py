@@ -41,8 +41,7 @@ def _held(device, address, where):
             clients.take()
             equal(clients.latency_ms, {}, "connected during the hold")
             tool("release")
-            clients.finish()
-            equal(clients.errors, [], "errors")
+            clients.succeed()
     finally:
         tool("clear", "-q")
 

@@ -21,7 +21,7 @@ import socket
 import struct
 import time
 
-from lib import (WAIT_S, batch, check, defer, note, read, run, wait_for, write)
+from lib import WAIT_S, batch, check, defer, equal, note, read, run, set_up, wait_for, write
 
 PORT = 8080
 HOST4, HOST6 = "10.1.0.1", "fd01::1"
@@ -292,6 +292,11 @@ class Clients:
         self.errors += ["no answer"] * len(self._began)
         return max(self.latency_ms.values(), default=0.0)
 
+    def succeed(self, wait_s=WAIT_S):
+        """Wait for all; none may fail."""
+        self.finish(wait_s)
+        equal(self.errors, [], "errors")
+
     def close(self):
         """Leave no TIME-WAIT behind."""
         for client in self._sockets.values():
@@ -319,3 +324,12 @@ def neighbours_known():
     listen(PORT + 2)
     for address in (HOST4, HOST6):
         wait_for(lambda: passes(address, PORT + 2), f"a way to {address}")
+
+
+def ready(device, *options):
+    """It is set up, and somebody listens."""
+    if device != "lo":
+        neighbours_known()
+    server = listen()
+    set_up(device, "-p", str(PORT), *options)
+    return server

@@ -11,9 +11,8 @@ import resource
 import socket
 import sys
 
-from lib import (Tool, check, defer, equal, expect_status, main, note, program, read,
-                 set_up, sysctl, test)
-from net import PORT, listen, loopback
+from lib import Tool, check, defer, equal, expect_status, main, note, program, read, sysctl, test
+from net import PORT, loopback, ready
 from qdisc_tool_lib.hold import Plug
 from qdisc_tool_lib.listeners import Listeners
 
@@ -34,8 +33,7 @@ def processes():
 @test
 def protect_makes_two_processes():
     """tc before the hold, and the command."""
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     counts = []
     for command in ("true",), ("sh", "-c", "true; /bin/true"):
         before = processes()
@@ -88,8 +86,7 @@ def most_calls():
 
 @test
 def a_hold_makes_few_calls():
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     note(f"{most_calls()} calls")
     more = min(calls("--until", "/bin/true")[0] for _ in range(RUNS))
     check(more > MOST_CALLS, f"the control: {more} calls, with one more process")
@@ -132,8 +129,7 @@ def a_hold_lists_nothing_that_grows_with_the_host():
     sysctl("fs/nr_open", max(most, 1 << 20))
     sysctl("fs/file-max", max(most, 1 << 20))
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    listen()
-    set_up("lo", "-p", str(PORT))
+    ready("lo")
     counts = []
     for count in 0, SOCKETS:
         connect(count, True)

@@ -6,17 +6,20 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 
-from lib import (WAIT_S, Protecting, batch, check, defer, equal, main, man_page,
-                 note, run, set_up, sysctl, systemctl, test, tool, wait_for)
-from net import (HOST4, PORT, Clients, listen, namespace, neighbours_known,
-                 network, passes, plug_device, plug_waiting, tagged)
+from lib import (WAIT_S, Protecting, Tool, batch, check, defer, equal, main, man_page,
+                 note, read, run, set_up, sysctl, systemctl, test, tool, wait_for)
+from net import (HOST4, PORT, Clients, listen, namespace, neighbours_known, network, passes,
+                 plug_device, plug_waiting, ready, tagged)
+from qdisc_tool_lib import flower, hold, witness
+from qdisc_tool_lib.witness import Witness
 from restart import Load, Server
 import bpf
 
-DEVICE = "host0"
+DEVICE, LO = "host0", "127.0.0.1"
 LONG = ("--max-hold", "60s")
 PASSED = 122
 
@@ -50,9 +53,7 @@ def be_held(where=None, device=DEVICE):
 
 @test
 def a_filter_of_others_that_comes_first():
-    neighbours_known()
-    listen()
-    set_up(DEVICE, "-p", str(PORT))
+    ready(DEVICE)
     says(0, "", be_held)           # the control
     run(f"tc filter add dev {DEVICE} ingress pref 1 matchall action pass")
     defer(run, f"tc filter del dev {DEVICE} ingress pref 1")
@@ -70,9 +71,7 @@ def a_filter_of_others_that_comes_first():
 
 @test
 def a_filter_that_comes_in_mid_hold():
-    neighbours_known()
-    listen()
-    set_up(DEVICE, "-p", str(PORT))
+    ready(DEVICE)
 
     def come():
         be_held()
@@ -85,9 +84,7 @@ def a_filter_that_comes_in_mid_hold():
 @test
 def filters_that_others_remove():
     """The hold ends open."""
-    neighbours_known()
-    listen()
-    set_up(DEVICE, "-p", str(PORT))
+    ready(DEVICE)
 
     def flush():
         run(f"tc filter del dev {DEVICE} ingress")
@@ -109,15 +106,12 @@ def connections_with_a_tag():
 
 @test
 def clients_by_another_device():
-    neighbours_known()
-    listen()
-    set_up(DEVICE, "-p", str(PORT))
+    ready(DEVICE)
     with Clients("127.0.0.1") as clients:
 
         def by_lo():
             clients._begin("127.0.0.1", PORT)
-            clients.finish()
-            equal(clients.errors, [], "errors")
+            clients.succeed()
         clients.finish()           # one that was there before is none of them
         result = says(PASSED, "came by lo", lambda: (be_held(), by_lo()))
         equal(result.report["passed"], {"lo": 1}, "passed")
@@ -132,6 +126,48 @@ def clients_by_another_device():
             run("ip link del none9")
         set_up(DEVICE, "-p", str(PORT), "--exclude", "127.0.0.0/8")
         says(0, "", by_lo)
+
+
+@test
+def what_comes_past_a_tool_that_is_late():
+    """More before a hold than it reads at once, and what comes after the deadline while it
+    opens.  The controls take both for connections of the hold."""
+    ready("lo")
+    for module, name, late in (
+            (flower, "prepare", lambda: [pass_by(LO, None) for _ in range(9)]),
+            (hold, "let_go", lambda: wait_for(lambda: passes(LO, where=None, wait_s=0.2),
+                                              "the deadline"))):
+        def patched(*arguments, late=late, real=getattr(module, name)):
+            late()
+            return real(*arguments)
+        defer(setattr, module, name, getattr(module, name))
+        setattr(module, name, patched)
+    begin, freeze, most = Witness.begin, Witness.freeze, witness._MOST_AT_ONCE
+    defer(lambda: (setattr(Witness, "begin", begin), setattr(Witness, "freeze", freeze),
+                   setattr(witness, "_MOST_AT_ONCE", most)))
+    short = ("protect", "--max-hold", "2s", "true")
+    for sure, status, words in (False, 0, "too many"), (True, PASSED, "came by lo"):
+        def short_begin(self, sure=sure):
+            witness._MOST_AT_ONCE = 25         # of 40
+            begin(self)
+            witness._MOST_AT_ONCE = most
+            self.is_sure = self.is_sure or sure
+        Witness.begin = short_begin
+        result = tool(*short, expect=status)
+        check(words in result.err, result.err)
+    Witness.begin, witness._MOST_AT_ONCE = begin, most
+    check("came by lo" not in tool(*short).err, "what came after the deadline is the hold's")
+    Witness.freeze = lambda self: setattr(self, "_counted", self._answered)
+    check("came by lo" in tool(*short, expect=PASSED).err, "the control of what came after")
+    Witness.freeze = freeze
+    # The tool is stopped in its hold, and goes on when the deadline is over.
+    stopped = Tool(*short[:3], "sh", "-c", "kill -STOP $PPID")
+    wait_for(lambda: ") T " in read(f"/proc/{stopped.pid}/stat"), "a tool that is stopped")
+    late()
+    stopped.send_signal(signal.SIGCONT)
+    result = stopped.wait()
+    equal(result.status, 124, result.err)
+    check("came by lo and were not held: the deadline was over" in result.err, result.err)
 
 
 @test
