@@ -99,12 +99,15 @@ deaths() {
 	sysctls dr net.ipv4.vs.expire_nodest_conn=0
 }
 
-# As keepalived's inhibit_on_failure has it, once ARP has no answer for seconds
+# As keepalived's inhibit_on_failure has it, once ARP and neighbour discovery have no
+# answer for seconds
 inhibited() {
-	local neigh=net.ipv4.neigh.eth0
+	local ip
 
-	sysctls dr $neigh.base_reachable_time_ms=1000 \
-		$neigh.delay_first_probe_time=1 $neigh.retrans_time_ms=200
+	for ip in net.ipv4.neigh.eth0 net.ipv6.neigh.eth0; do
+		sysctls dr $ip.base_reachable_time_ms=1000 \
+			$ip.delay_first_probe_time=1 $ip.retrans_time_ms=200
+	done
 	dr ip neigh flush dev eth0
 	s2_dies
 	change -e 2 0
