@@ -20,7 +20,7 @@ RUNS = 20
 SOCKETS = int(os.environ.get("MHS_SOCKETS", 5000))
 # Python functions and those that are written in C; while it waits for the command
 # a hold looks now and then whether it goes on, so the least of many runs counts.
-MOST_CALLS = 800
+MOST_CALLS = 900
 LONG = ("--max-hold", "60s")
 PORTS = 20_000                     # of one address
 
