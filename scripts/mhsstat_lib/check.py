@@ -156,11 +156,11 @@ def _by_chance(facts):
         silent = ours[name].get("silent_servers")
         if silent:
             yield Finding(
-                "chance-silent", name, tuple(silent), f"{named(silent)} do not "
-                "send back packets of flows that they do not have, so changes make "
-                "entries", "'real_server check' there, with --director for the "
-                "addresses of this host; let GRE (protocol 47) from there come in, "
-                "from the address that ipvsadm has")
+                "chance-silent", name, tuple(silent), "no packets of unknown flows "
+                f"come back from {named(silent)}, so changes make entries",
+                "'real_server check' there, with --director for the addresses of "
+                "this host; let GRE (protocol 47) out there and in here, from the "
+                "address that ipvsadm has")
         elif ours[name].get("entries") and facts.sysctl("stateless") != 0 and \
                 not any(s.limits for s in core.servers):
             yield Finding(

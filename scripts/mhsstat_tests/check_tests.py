@@ -306,6 +306,14 @@ class Findings(unittest.TestCase):
         known.links["eth0"] = facts.Link(1500, "xdp")
         self.assertEqual(kinds(known), [])
 
+    def test_second_chance_of_a_silent_server(self):
+        known = Known()
+        chance(known, NAME)
+        service(known, silent_servers=["10.0.0.11:80"])
+        [finding] = check.findings(known)
+        self.assertIn("come back from server 10.0.0.11:80,", finding.text)
+        self.assertIn("GRE (protocol 47) out there and in here", finding.remedy)
+
     def test_lane_of_a_bridge(self):
         known = Known()
         bridge = "3: br0: <UP> mtu 1500 qdisc mq \\    bridge forward_delay 1500\n"

@@ -130,7 +130,8 @@ def translated(set_up, host):
 
 def faults_of(set_up, host):
     """All of them, in the order in which they are best mended."""
-    for part in parts_of(set_up, host):
-        yield from part.faults(host)
+    # directors behind one device have the same fault
+    yield from dict.fromkeys(fault for part in parts_of(set_up, host)
+                             for fault in part.faults(host))
     for look in _misplaced, _sizes, deaf:
         yield from look(set_up, host)

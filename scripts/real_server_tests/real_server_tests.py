@@ -515,6 +515,13 @@ class Check(unittest.TestCase):
     def test_a_good_one_is_quiet(self):
         self.assertEqual(self.found(self.good(), "--vip", f"{VIP4},{VIP6}"), [])
 
+    def test_a_fault_of_two_directors_is_said_once(self):
+        part = mock.Mock()
+        part.faults.side_effect = lambda on: iter([parts.Fault("text", "remedy")])
+        with mock.patch.object(faults, "parts_of", lambda *_: [part, part]):
+            self.assertEqual([f.text for f in self.found(self.good(), "--vip", VIP4)
+                              ].count("text"), 1)
+
     def test_an_address_of_the_host_itself(self):
         for vip, addresses, source, own in (
                 (VIP4, [(VIP4, 24)], None, True),
