@@ -216,8 +216,7 @@ shared() {
 	dr ipvsadm -C
 }
 
-# On 5.10 the namespace of a director that is its own client keeps a reference to its lo,
-# why is not known
+# On 5.10 the namespace of such a director keeps a reference to its lo, by services of mh, too
 if [ $tests -eq 32 ]; then
 	shared
 fi
