@@ -282,9 +282,8 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	u8 ttl = v6 ? inner6->hop_limit : inner4->ttl;
 	u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	struct ipv6hdr *ipv6 = head;
-	struct iphdr *ipv4 = head;
 	struct mhs_lane_ends *ends;
-	u32 sum;
+	struct iphdr *ipv4 = head;
 
 	tos = INET_ECN_encapsulate(tos, tos);
 	if (p->way.outer != sizeof(*ipv4)) {
@@ -309,8 +308,7 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	if (!ipv4->frag_off)
 		__ip_select_ident(p->mn->net, ipv4, 1);
 	ipv4->check = 0;
-	sum = lane_sum(ipv4);
-	ipv4->check = (__force __sum16)~(sum + (sum >> 16));
+	ipv4->check = csum_fold((__force __wsum)lane_sum(ipv4));
 }
 
 /* May a lane forward a packet, and how?  0, or why it goes up.  @fit: MHS_LANE_FIT_XDP
