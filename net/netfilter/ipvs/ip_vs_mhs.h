@@ -268,6 +268,8 @@ struct mhs {
 	bool			poked;
 	bool			full;		/* a server lacks an index */
 	bool			hashed;		/* has a port or fwmark */
+	bool			marked;		/* each slot, since the last tick */
+	bool			aging;		/* a walk ages the marks */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */
 	unsigned long		changed;	/* jiffies, servers */
@@ -362,6 +364,8 @@ int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
 		     union nf_inet_addr *addr, __be16 *to);
 int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 		 size_t *lenp, loff_t *ppos);
+void mhs_svc_print(struct seq_file *seq, u16 af,
+		   const union nf_inet_addr *addr, __be16 port);
 void mhs_svc_publish(struct mhs *mhs);
 unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which);
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what);

@@ -26,6 +26,7 @@
  * second_chance names a service, under net.lock.
  */
 #include <linux/netfilter_ipv4.h>
+#include <linux/seq_file.h>
 #include <net/dst.h>
 #include <net/gre.h>
 #include <net/ip6_checksum.h>
@@ -90,6 +91,11 @@ bool mhs_chance_cut(const struct mhs_server *s)
 	if (READ_ONCE(s->state) & MHS_SRV_GONE && mhs_cutting(s->mhs->ipvs))
 		return true;
 	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
+}
+
+static void chance_count(struct mhs *mhs, enum mhs_chance_cnt i)
+{
+	atomic_long_inc(&mhs->chances[i]);
 }
 
 /* The server with that address, and the port that direct routing and IPIP leave */
@@ -277,7 +283,7 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	s = chance_sender(mhs, af, from);
 	if (!s)
 		return NF_DROP;
-	mhs_chance_count(mhs, MHS_CHANCE_RETURNED);
+	chance_count(mhs, MHS_CHANCE_RETURNED);
 	/* Before the slot is read, as in mhs_ask_begin() */
 	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
 		return NF_DROP;
@@ -285,12 +291,12 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	to = chance_next(mhs, w, s, &drop);
 	carrier = to ? rcu_dereference(to->carrier) : NULL;
 	if (drop || !chance_route(c->p.net->net, c->p.skb, c->p.af)) {
-		mhs_chance_count(mhs, MHS_CHANCE_DROPPED);
+		chance_count(mhs, MHS_CHANCE_DROPPED);
 		return NF_DROP;
 	}
 	if (!carrier && c->error)
 		return NF_DROP;
-	mhs_chance_count(mhs, carrier ? MHS_CHANCE_ASKED : MHS_CHANCE_RESET);
+	chance_count(mhs, carrier ? MHS_CHANCE_ASKED : MHS_CHANCE_RESET);
 	/* Nobody has the flow: the stack, which has no socket for it, resets it */
 	if (!carrier)
 		return chance_deliver(c->p.skb);
@@ -473,6 +479,82 @@ bool mhs_chance_waits(struct mhs *mhs)
 		waits = true;
 	}
 	return waits;
+}
+
+/* Has the service the second chance?  Servers that answer send packets of flows that
+ * they do not have back, so a slot moves at once from one to the other.
+ */
+bool mhs_chance_has(struct mhs *mhs)
+{
+	struct mhs_server *s;
+	u32 method;
+
+	lockdep_assert_held(&mhs->lock);
+	if (!READ_ONCE(mhs->chance))
+		return false;
+	list_for_each_entry(s, &mhs->listed, list) {
+		method = IP_VS_DFWD_METHOD(s->dest);
+		if (method == IP_VS_CONN_F_DROUTE ||
+		    (method == IP_VS_CONN_F_TUNNEL &&
+		     READ_ONCE(s->dest->tun_type) ==
+		     IP_VS_CONN_F_TUNNEL_TYPE_IPIP))
+			continue;
+		mhs_svc_warn_once(mhs, MHS_WARN_CHANCE,
+				  "the second chance is for direct routing and IPIP: as one server has another method, the service goes without it");
+		return false;
+	}
+	return true;
+}
+
+/* The word @n that comes after @w, with the server that had the slot before if the
+ * slot is stable.  @lost: servers that nobody asks any more.
+ */
+u32 mhs_chance_former(u32 w, u32 n, const unsigned long *lost)
+{
+	u32 now = mhs_slot_cand(n), former = mhs_slot_old(w);
+
+	if (!mhs_slot_stable(n))
+		return n;
+	if (former == now || test_bit(former, lost))
+		former = mhs_slot_other(w);
+	if (former == now || test_bit(former, lost))
+		former = MHS_IDX_NONE;
+	return (n & ~(MHS_IDX_MAX << MHS_OLD_SHIFT)) |
+	       former << MHS_OLD_SHIFT;
+}
+
+static void chance_show(struct seq_file *seq, const struct mhs *mhs,
+			const struct mhs_server *s)
+{
+	int i;
+
+	mhs_svc_print(seq, mhs->af, &mhs->addr, mhs->port);
+	seq_putc(seq, ' ');
+	mhs_svc_print(seq, s->dest->af, &s->dest->addr, s->dest->port);
+	seq_puts(seq, mhs_chance_answers(s) ? " answers" :
+		 READ_ONCE(s->answered) ? " silent" : " never");
+	for (i = 0; i < MHS_CHANCE_MAX; i++)
+		seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
+	seq_putc(seq, '\n');
+}
+
+/* A line for each listed server; the numbers are those of the service */
+int mhs_chance_show(struct seq_file *seq, void *v)
+{
+	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
+	struct mhs *mhs = NULL;
+	struct mhs_server *s;
+	loff_t pos = 0;
+
+	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
+	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
+		mutex_lock(&mhs->lock);
+		if (READ_ONCE(mhs->chance))
+			list_for_each_entry(s, &mhs->listed, list)
+				chance_show(seq, mhs, s);
+		mutex_unlock(&mhs->lock);
+	}
+	return 0;
 }
 
 /* Behind the firewall, before the core's hooks */

@@ -443,7 +443,7 @@ static int __net_init net_init(struct net *net)
 	     !proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
 				     mhs_api_show, NULL) ||
 	     !proc_create_net_single("ip_vs_mhs_chance", 0440, net->proc_net,
-				     mhs_proc_chance, NULL) ||
+				     mhs_chance_show, NULL) ||
 	     !proc_create_net_data_write("ip_vs_mhs_lookup", 0600,
 					 net->proc_net, &mhs_proc_lookup_ops,
 					 mhs_proc_lookup_write,

@@ -29,7 +29,6 @@ extern const struct seq_operations mhs_proc_ops;
 extern const struct seq_operations mhs_proc_lookup_ops;
 extern const unsigned int mhs_proc_lookup_size;
 
-int mhs_proc_chance(struct seq_file *seq, void *v);
 int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* api */

@@ -65,11 +65,9 @@ bool mhs_chance_waits(struct mhs *mhs);
 int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		      size_t *lenp, loff_t *ppos);
 void mhs_chance_exit(struct mhs_net *mn);
-
-static inline void mhs_chance_count(struct mhs *mhs, enum mhs_chance_cnt i)
-{
-	atomic_long_inc(&mhs->chances[i]);
-}
+bool mhs_chance_has(struct mhs *mhs);
+u32 mhs_chance_former(u32 w, u32 n, const unsigned long *lost);
+int mhs_chance_show(struct seq_file *seq, void *v);
 
 /* icmp */
 struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs, ip_vs_mhs_chance and
- * ip_vs_mhs_lookup
- */
+/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs and ip_vs_mhs_lookup */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
@@ -27,13 +25,6 @@ static u32 proc_tracked(const struct mhs *mhs)
 	for (i = 0; i < mhs->size; i++)
 		n += mhs_slot_tracked(READ_ONCE(mhs->slots[i]));
 	return n;
-}
-
-static void proc_endpoint(struct seq_file *seq, u16 af,
-			  const union nf_inet_addr *addr, __be16 port)
-{
-	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u" : "%pI4:%u", addr,
-		   ntohs(port));
 }
 
 static int proc_show(struct seq_file *seq, struct mhs *mhs)
@@ -70,7 +61,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		seq_printf(seq, "FWM %u", mhs->fwmark);
 	} else {
 		seq_printf(seq, "%s ", ip_vs_proto_name(mhs->protocol));
-		proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
+		mhs_svc_print(seq, mhs->af, &mhs->addr, mhs->port);
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
@@ -240,7 +231,7 @@ static void lookup_server(struct seq_file *seq, const char *name,
 {
 	seq_printf(seq, "%s ", name);
 	if (s)
-		proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
+		mhs_svc_print(seq, s->dest->af, &s->dest->addr, s->dest->port);
 	else
 		seq_putc(seq, '-');
 	seq_putc(seq, '\n');
@@ -279,37 +270,3 @@ const struct seq_operations mhs_proc_lookup_ops = {
 };
 
 const unsigned int mhs_proc_lookup_size = sizeof(struct mhs_lookup);
-
-static void chance_show(struct seq_file *seq, const struct mhs *mhs,
-			const struct mhs_server *s)
-{
-	int i;
-
-	proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
-	seq_putc(seq, ' ');
-	proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
-	seq_puts(seq, mhs_chance_answers(s) ? " answers" :
-		 READ_ONCE(s->answered) ? " silent" : " never");
-	for (i = 0; i < MHS_CHANCE_MAX; i++)
-		seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
-	seq_putc(seq, '\n');
-}
-
-/* A line for each listed server; the numbers are those of the service */
-int mhs_proc_chance(struct seq_file *seq, void *v)
-{
-	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
-	struct mhs *mhs = NULL;
-	struct mhs_server *s;
-	loff_t pos = 0;
-
-	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
-	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
-		mutex_lock(&mhs->lock);
-		if (READ_ONCE(mhs->chance))
-			list_for_each_entry(s, &mhs->listed, list)
-				chance_show(seq, mhs, s);
-		mutex_unlock(&mhs->lock);
-	}
-	return 0;
-}

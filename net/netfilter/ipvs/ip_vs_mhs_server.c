@@ -234,9 +234,13 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	int idx;
 
 	lockdep_assert_held(&mhs->lock);
-	/* entries from before a deletion, or of another scheduler */
-	if (mhs_dest_entries(dest))
+	/* Entries from before a deletion, or of another scheduler.  Once for all
+	 * servers that come together: there may be thousands.
+	 */
+	if (mhs_dest_entries(dest) && !mhs->marked) {
 		mhs_slots_track_all(mhs);
+		mhs->marked = !mhs->aging;
+	}
 
 	s = mhs_svc_server(mhs, dest);
 	if (s) {

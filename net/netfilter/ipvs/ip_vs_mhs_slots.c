@@ -55,48 +55,6 @@ void mhs_slots_exit(void)
 	kvfree(f->share);
 }
 
-/* Has the service the second chance?  Servers that answer send packets of flows that
- * they do not have back, so a slot moves at once from one to the other.
- */
-static bool slots_chance(struct mhs *mhs)
-{
-	struct mhs_server *s;
-	u32 method;
-
-	lockdep_assert_held(&mhs->lock);
-	if (!READ_ONCE(mhs->chance))
-		return false;
-	list_for_each_entry(s, &mhs->listed, list) {
-		method = IP_VS_DFWD_METHOD(s->dest);
-		if (method == IP_VS_CONN_F_DROUTE ||
-		    (method == IP_VS_CONN_F_TUNNEL &&
-		     READ_ONCE(s->dest->tun_type) ==
-		     IP_VS_CONN_F_TUNNEL_TYPE_IPIP))
-			continue;
-		mhs_svc_warn_once(mhs, MHS_WARN_CHANCE,
-				  "the second chance is for direct routing and IPIP: as one server has another method, the service goes without it");
-		return false;
-	}
-	return true;
-}
-
-/* The word @n that comes after @w, with the server that had the slot before if the
- * slot is stable.  @lost: servers that nobody asks any more.
- */
-static u32 slots_former(u32 w, u32 n, const unsigned long *lost)
-{
-	u32 now = mhs_slot_cand(n), former = mhs_slot_old(w);
-
-	if (!mhs_slot_stable(n))
-		return n;
-	if (former == now || test_bit(former, lost))
-		former = mhs_slot_other(w);
-	if (former == now || test_bit(former, lost))
-		former = MHS_IDX_NONE;
-	return (n & ~(MHS_IDX_MAX << MHS_OLD_SHIFT)) |
-	       former << MHS_OLD_SHIFT;
-}
-
 /* Fingerprint the tables, which walks alone change */
 static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
 {
@@ -150,7 +108,7 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	bitmap_zero(scratch->lost, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
-	chance = slots_chance(mhs);
+	chance = mhs_chance_has(mhs);
 	if (target && (settling || chance))
 		mhs->pinned_ms = 0;
 	cutting = mhs_cutting(mhs->ipvs);
@@ -185,7 +143,7 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 			n = mhs_slot_change(w, idx, at_once, first);
 			n = mhs_slot_tick(n, ticks);
 			if (chance)
-				n = slots_former(w, n, scratch->lost);
+				n = mhs_chance_former(w, n, scratch->lost);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
 		__set_bit(mhs_slot_cand(n), scratch->named);
@@ -210,6 +168,8 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 
 	mutex_lock(&mhs->lock);
 	mhs->census = now;
+	if (ticks & MHS_TICK_TRACK)
+		mhs->aging = false;
 	if (!was.hold && now.hold)
 		mhs->ticked[MHS_CLOCK_HOLD] = jiffies;
 	if (!was.pin && now.pin)

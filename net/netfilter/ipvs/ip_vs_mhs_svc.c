@@ -3,6 +3,7 @@
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/inet.h>
+#include <linux/seq_file.h>
 
 #include "ip_vs_mhs_pkt.h"
 
@@ -82,6 +83,13 @@ int mhs_svc_line(char *text, size_t size, int write, void *buffer,
 	/* It takes no more than the first line; a zero byte is behind @buffer */
 	rest = skip_spaces(rest + strlen(text));
 	return *rest || rest + 1 < (char *)buffer + *lenp ? -EINVAL : 0;
+}
+
+void mhs_svc_print(struct seq_file *seq, u16 af,
+		   const union nf_inet_addr *addr, __be16 port)
+{
+	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u" : "%pI4:%u", addr,
+		   ntohs(port));
 }
 
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what)

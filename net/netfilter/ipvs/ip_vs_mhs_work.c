@@ -145,7 +145,8 @@ static bool settle_has_entries(const struct mhs *mhs)
 {
 	/* The acquires pair with the full barriers of carrier_new() and
 	 * carrier_put().  A carrier that comes or goes between the reads may
-	 * pass for an entry, but no entry for a carrier.
+	 * pass for an entry.  One that goes and another that comes between
+	 * them may hide an entry, whose flow then goes by the table.
 	 */
 	int carriers = atomic_read_acquire(&mhs->net->carriers);
 	int n = atomic_read_acquire(&mhs->ipvs->conn_count);
@@ -411,6 +412,10 @@ void mhs_work(struct work_struct *work)
 	work_try_again(mhs);
 	settle_on(mhs, &delay);
 	ticks = work_clocks(mhs, &delay);
+	if (ticks & MHS_TICK_TRACK) {
+		mhs->marked = false;
+		mhs->aging = true;
+	}
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
 	if (work_drains(mhs) || !list_empty(&mhs->gone) || mhs->poked || mhs->full)
