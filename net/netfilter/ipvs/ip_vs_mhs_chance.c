@@ -225,7 +225,7 @@ static bool chance_parse(struct netns_ipvs *ipvs, struct chance_packet *c)
 	} else {
 		p->pd = ip_vs_proto_data_get(ipvs, p->iph.protocol);
 		if (p->iph.protocol != IPPROTO_TCP || !p->pd ||
-		    !mhs_proto_parse(p))
+		    !mhs_packet_transport(p))
 			return false;
 		c->mhs = mhs_svc_find(p->net, p->af, IPPROTO_TCP, &p->iph.daddr,
 				      p->dport);
@@ -284,7 +284,7 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	if (!s)
 		return NF_DROP;
 	chance_count(mhs, MHS_CHANCE_RETURNED);
-	/* Before the slot is read, as in mhs_ask_begin() */
+	/* Before the slot is read, as in mhs_packet_question() */
 	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
 		return NF_DROP;
 	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
@@ -592,17 +592,11 @@ static int chance_hooks(struct mhs_net *mn)
 	return err;
 }
 
-/* Read or write second_chance.  Without hooks no server answers, and the services
- * go on by entries.
- */
-int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-		      size_t *lenp, loff_t *ppos)
+/* Follow the sysctl second_chance */
+int mhs_chance_follow(struct mhs_net *mn)
 {
-	struct mhs_net *mn = table->data;
-	int err = mhs_cid_sysctl(table, write, buffer, lenp, ppos);
+	int err;
 
-	if (!write || err)
-		return err;
 	mutex_lock(&mn->lock);
 	err = chance_hooks(mn);
 	mutex_unlock(&mn->lock);
@@ -614,9 +608,6 @@ int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
  */
 void mhs_chance_exit(struct mhs_net *mn)
 {
-	mhs_cid_exit(mn);
-	mutex_lock(&mn->lock);
-	chance_hooks(mn);
-	mutex_unlock(&mn->lock);
+	mhs_chance_follow(mn);
 	cancel_delayed_work_sync(&mn->chance_work);
 }

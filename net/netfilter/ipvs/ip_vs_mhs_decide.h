@@ -2,8 +2,8 @@
 /* IPVS stateless Maglev scheduler: where does a packet go?
  *
  * The decision uses no skb, IPVS type, lock or clock, so tests in user space
- * can check every case.  mhs_ask() gathers the facts, mhs_decide() returns a
- * verdict, and the caller of mhs_ask() carries it out:
+ * can check every case.  mhs_packet_decide() gathers the facts, mhs_decide() returns a
+ * verdict, and the caller of mhs_packet_decide() carries it out:
  *
  *	packet to a service of mhs
  *	  |
@@ -46,7 +46,7 @@ typedef u32 __bitwise mhs_verdict_t;
 #define MHS_SRV_ALL_ENTRY	MHS_SRV(0x8U)	/* all flows need entries: no carrier */
 #define MHS_SRV_FROZEN		MHS_SRV(0x10U)	/* the carrier is for older flows */
 #define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN)
-/* ... and what mhs_ask_facts() adds; all 0 without a server */
+/* ... and what mhs_server_facts() adds; all 0 without a server */
 #define MHS_SRV_KNOWN		MHS_SRV(0x100U)	/* there is a server */
 #define MHS_SRV_CARRIER		MHS_SRV(0x200U)	/* the server has a carrier */
 #define MHS_SRV_FULL		MHS_SRV(0x400U)	/* above the upper threshold */

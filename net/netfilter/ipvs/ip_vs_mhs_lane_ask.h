@@ -168,7 +168,7 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 	       !ipv4_is_loopback(addr->ip) && !ipv4_is_zeronet(addr->ip);
 }
 
-/* Decide as mhs_ask() would, but only on TCP in stable slots; else false */
+/* Decide as mhs_packet_decide() would, but only on TCP in stable slots; else false */
 static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
@@ -244,7 +244,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 			      p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
-	/* Pairs with ctl_add_dest(): whoever sees mhs->svc sees MHS_SETTLING */
+	/* Pairs with mhs_work_add_dest(): whoever sees mhs->svc sees MHS_SETTLING */
 	svc = smp_load_acquire(&p->mhs->svc);
 	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;

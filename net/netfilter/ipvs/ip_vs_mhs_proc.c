@@ -173,8 +173,8 @@ int mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 			return -EINVAL;
 	}
 	if (n >= 5)
-		af = mhs_svc_endpoint(net, words[2], words[3], &q.caddr,
-				      &q.cport);
+		af = mhs_list_endpoint(net, words[2], words[3], &q.caddr,
+				       &q.cport);
 	if (af < 0)
 		return -EINVAL;
 	if (!strcmp(proto, "FWM")) {
@@ -184,8 +184,8 @@ int mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 		q.protocol = !strcmp(proto, "TCP") ? IPPROTO_TCP :
 			     !strcmp(proto, "UDP") ? IPPROTO_UDP :
 			     !strcmp(proto, "SCTP") ? IPPROTO_SCTP : 0;
-		if (!q.protocol || mhs_svc_endpoint(net, words[0], words[1],
-						    &q.addr, &q.port) != af)
+		if (!q.protocol || mhs_list_endpoint(net, words[0], words[1],
+						     &q.addr, &q.port) != af)
 			return -EINVAL;
 	}
 	q.af = af;
@@ -240,7 +240,7 @@ static void lookup_server(struct seq_file *seq, const char *name,
 static int lookup_show(struct seq_file *seq, void *v)
 {
 	const struct mhs_lookup *q = seq->private;
-	struct mhs_ask ask = { .mhs = v };
+	struct mhs_question ask = { .mhs = v };
 	struct mhs *mhs = v;
 	u32 *slot, w;
 
@@ -257,7 +257,7 @@ static int lookup_show(struct seq_file *seq, void *v)
 	lookup_server(seq, "Candidate", mhs_server_at(mhs, mhs_slot_cand(w)));
 	if (q->cid_len)
 		lookup_server(seq, "ById",
-			      mhs_cid_ask(&ask, q->quic, 1 + q->cid_len));
+			      mhs_packet_by_id(&ask, q->quic, 1 + q->cid_len));
 	rcu_read_unlock();
 	return 0;
 }

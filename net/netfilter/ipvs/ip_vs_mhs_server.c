@@ -137,7 +137,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 				   msecs_to_jiffies(mhs_time_pin_ms(mhs)));
 		state |= MHS_SRV_NEW_ENTRY;
 	}
-	/* A packet may see this and no carrier: mhs_ask_facts() reads both */
+	/* A packet may see this and no carrier: mhs_server_facts() reads both */
 	WRITE_ONCE(s->state, state | server_method(s));
 	mhs_lane_changed(&mhs->net->generation);
 	s->weight = weight;
@@ -199,7 +199,7 @@ struct mhs_server *mhs_server_find(const struct mhs *mhs,
 	struct mhs_server *s;
 
 	lockdep_assert_held(&mhs->lock);
-	s = mhs_svc_server(mhs, dest);
+	s = mhs_entry_server(mhs, dest);
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
@@ -242,7 +242,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		mhs->marked = !mhs->aging;
 	}
 
-	s = mhs_svc_server(mhs, dest);
+	s = mhs_entry_server(mhs, dest);
 	if (s) {
 		if (s->state & MHS_SRV_GONE) {
 			list_del(&s->list);
@@ -282,7 +282,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	rcu_assign_pointer(servers->s[idx], s);
 	hash_add_rcu(mhs->by_dest, &s->node,
 		     mhs_dest_key(mhs, dest->af, &dest->addr, dest->port));
-	mhs_cid_check(s);
+	mhs_list_check(s);
 	return 0;
 
 free_index:
