@@ -268,7 +268,7 @@ struct mhs {
 	bool			poked;
 	bool			full;		/* a server lacks an index */
 	bool			hashed;		/* has a port or fwmark */
-	bool			marked;		/* each slot, since the last tick */
+	bool			all_tracked;	/* each slot, since the last tick */
 	bool			aging;		/* a walk ages the marks */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */
@@ -362,8 +362,8 @@ static inline u32 mhs_dest_key(const struct mhs *mhs, u16 af,
 	return ntohl(mhs_dest_id(af, addr)) + (mhs->fwmark ? 0 : ntohs(port));
 }
 
-void mhs_svc_print(struct seq_file *seq, u16 af,
-		   const union nf_inet_addr *addr, __be16 port);
+void mhs_svc_endpoint(struct seq_file *seq, u16 af,
+		      const union nf_inet_addr *addr, __be16 port);
 void mhs_svc_publish(struct mhs *mhs);
 unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which);
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what);

@@ -86,7 +86,7 @@ static bool chance_waits(const struct mhs_server *s)
 }
 
 /* Are the flows of the server cut, or is it dead?  Then nobody asks it. */
-bool mhs_chance_cut(const struct mhs_server *s)
+bool mhs_chance_lost(const struct mhs_server *s)
 {
 	if (READ_ONCE(s->state) & MHS_SRV_GONE && mhs_cutting(s->mhs->ipvs))
 		return true;
@@ -136,7 +136,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 	struct mhs_server *s, *other = mhs_server_at(mhs, second);
 
 	*drop = false;
-	if (other && (other == from || mhs_chance_cut(other)))
+	if (other && (other == from || mhs_chance_lost(other)))
 		other = NULL;
 	if (from->idx == first && other && mhs_chance_answers(other))
 		return other;
@@ -144,7 +144,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 		i = from->idx;
 	while (++i < servers->max) {
 		s = rcu_dereference(servers->s[i]);
-		if (!s || i == first || i == second || mhs_chance_cut(s) ||
+		if (!s || i == first || i == second || mhs_chance_lost(s) ||
 		    !mhs_chance_answers(s) || !rcu_access_pointer(s->carrier))
 			continue;
 		*drop = !chance_may_search(mhs);
@@ -156,7 +156,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 	for (i = 1; i < servers->max; i++) {
 		s = rcu_dereference(servers->s[i]);
 		*drop |= s && chance_waits(s) && !mhs_chance_answers(s) &&
-			 !mhs_chance_cut(s);
+			 !mhs_chance_lost(s);
 	}
 	return NULL;
 }
@@ -528,9 +528,9 @@ static void chance_show(struct seq_file *seq, const struct mhs *mhs,
 {
 	int i;
 
-	mhs_svc_print(seq, mhs->af, &mhs->addr, mhs->port);
+	mhs_svc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
 	seq_putc(seq, ' ');
-	mhs_svc_print(seq, s->dest->af, &s->dest->addr, s->dest->port);
+	mhs_svc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
 	seq_puts(seq, mhs_chance_answers(s) ? " answers" :
 		 READ_ONCE(s->answered) ? " silent" : " never");
 	for (i = 0; i < MHS_CHANCE_MAX; i++)

@@ -493,7 +493,7 @@ void mhs_work(struct work_struct *work)
 	settle_on(mhs, &delay);
 	ticks = work_clocks(mhs, &delay);
 	if (ticks & MHS_TICK_TRACK) {
-		mhs->marked = false;
+		mhs->all_tracked = false;
 		mhs->aging = true;
 	}
 	walks = work_cuts(mhs, &delay) || ticks;

@@ -148,7 +148,7 @@ static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
 	p->facts = 0;
 	if (likely(p->transport == IPPROTO_TCP)) {
 		need = lane_head(v6) + sizeof(struct tcphdr);
-		p->facts = mhs_proto_tcp_facts(p->ip + lane_head(v6));
+		p->facts = mhs_tcp_facts(p->ip + lane_head(v6));
 	} else if (p->transport != IPPROTO_UDP) {
 		return false;
 	}

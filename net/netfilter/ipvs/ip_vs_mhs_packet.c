@@ -116,7 +116,7 @@ bool mhs_packet_transport(struct mhs_packet *p)
 	p->opens = true;
 	if (tcp) {
 		p->opens = h->tcp.syn;
-		p->facts = mhs_proto_tcp_facts(&h->tcp);
+		p->facts = mhs_tcp_facts(&h->tcp);
 	} else if (p->iph.protocol == IPPROTO_SCTP) {
 		packet_sctp(p);
 	} else if (mhs_packet_is_quic(p->dport)) {

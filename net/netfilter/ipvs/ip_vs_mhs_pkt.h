@@ -17,9 +17,10 @@
 
 #include <linux/icmp.h>
 #include <linux/skbuff.h>
+#include <linux/tcp.h>
 
 #include "ip_vs_mhs.h"
-#include "ip_vs_mhs_proto.h"
+#include "ip_vs_mhs_quic.h"
 
 /* One packet in a hook */
 struct mhs_packet {
@@ -64,7 +65,7 @@ struct mhs_tunnel {
 
 /* chance */
 bool mhs_chance_answers(const struct mhs_server *s);
-bool mhs_chance_cut(const struct mhs_server *s);
+bool mhs_chance_lost(const struct mhs_server *s);
 void mhs_chance_work(struct work_struct *work);
 void mhs_chance_new(struct mhs_server *s);
 bool mhs_chance_waits(struct mhs *mhs);
@@ -129,6 +130,19 @@ struct mhs_cid {
 /* Inline, as the lane, which calls no function of the scheduler, and more than one
  * file of the packet path use it; in the order in which a packet runs it
  */
+
+static __always_inline mhs_facts_t mhs_tcp_facts(const struct tcphdr *th)
+{
+	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
+					    TCP_FLAG_FIN | TCP_FLAG_RST);
+
+	if (likely(flags == TCP_FLAG_ACK))
+		return 0;
+	/* A segment without any of the four flags belongs to no flow */
+	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
+		return MHS_PKT_ENDS;
+	return flags == TCP_FLAG_SYN ? MHS_PKT_FRESH : 0;
+}
 
 /* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
 #define MHS_IKE_PORT		htons(500)

@@ -61,7 +61,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		seq_printf(seq, "FWM %u", mhs->fwmark);
 	} else {
 		seq_printf(seq, "%s ", ip_vs_proto_name(mhs->protocol));
-		mhs_svc_print(seq, mhs->af, &mhs->addr, mhs->port);
+		mhs_svc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
@@ -231,7 +231,7 @@ static void lookup_server(struct seq_file *seq, const char *name,
 {
 	seq_printf(seq, "%s ", name);
 	if (s)
-		mhs_svc_print(seq, s->dest->af, &s->dest->addr, s->dest->port);
+		mhs_svc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
 	else
 		seq_putc(seq, '-');
 	seq_putc(seq, '\n');

@@ -237,9 +237,9 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	/* Entries from before a deletion, or of another scheduler.  Once for all
 	 * servers that come together: there may be thousands.
 	 */
-	if (mhs_dest_entries(dest) && !mhs->marked) {
+	if (mhs_dest_entries(dest) && !mhs->all_tracked) {
 		mhs_slots_track_all(mhs);
-		mhs->marked = !mhs->aging;
+		mhs->all_tracked = !mhs->aging;
 	}
 
 	s = mhs_entry_server(mhs, dest);

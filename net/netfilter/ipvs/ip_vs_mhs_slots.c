@@ -207,7 +207,7 @@ static void slots_mark(const struct mhs_server *s, bool cut)
 	struct mhs_scratch *scratch = &slots_scratch;
 
 	__assign_bit(s->idx, scratch->cut, cut || s->silent == MHS_DEAD);
-	__assign_bit(s->idx, scratch->lost, s->forgotten || mhs_chance_cut(s));
+	__assign_bit(s->idx, scratch->lost, s->forgotten || mhs_chance_lost(s));
 	__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
 }
 

@@ -19,8 +19,8 @@ void mhs_svc_publish(struct mhs *mhs)
 	mutex_unlock(&mhs->net->lock);
 }
 
-void mhs_svc_print(struct seq_file *seq, u16 af,
-		   const union nf_inet_addr *addr, __be16 port)
+void mhs_svc_endpoint(struct seq_file *seq, u16 af,
+		      const union nf_inet_addr *addr, __be16 port)
 {
 	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u" : "%pI4:%u", addr,
 		   ntohs(port));

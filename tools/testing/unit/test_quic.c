@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "ip_vs_mhs_proto.h"
+#include "ip_vs_mhs_quic.h"
 #include "unit.h"
 
 typedef unsigned int (*id_fn)(const u8 *h, unsigned int bytes, unsigned int need);
