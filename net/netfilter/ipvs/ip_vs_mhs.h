@@ -171,7 +171,7 @@ struct mhs_server {
 	struct hlist_node	node;		/* in mhs.by_dest */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
-	u64			id;		/* keyed hash of its address */
+	u64			hash;		/* keyed, of its address */
 	/* jiffies_64: until then older flows get entries; 0: no threshold */
 	u64			counts_until;
 	unsigned long		gone_until;	/* jiffies, after del_dest */
@@ -248,7 +248,7 @@ struct mhs {
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
-	struct mhs_net		*net;
+	struct mhs_net		*mn;
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */

@@ -227,7 +227,7 @@ static bool chance_parse(struct netns_ipvs *ipvs, struct chance_packet *c)
 		if (p->iph.protocol != IPPROTO_TCP || !p->pd ||
 		    !mhs_packet_transport(p))
 			return false;
-		c->mhs = mhs_svc_find(p->net, p->af, IPPROTO_TCP, &p->iph.daddr,
+		c->mhs = mhs_svc_find(p->mn, p->af, IPPROTO_TCP, &p->iph.daddr,
 				      p->dport);
 		c->client = &p->iph.saddr;
 		c->cport = p->sport;
@@ -290,7 +290,7 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
 	to = chance_next(mhs, w, s, &drop);
 	carrier = to ? rcu_dereference(to->carrier) : NULL;
-	if (drop || !chance_route(c->p.net->net, c->p.skb, c->p.af)) {
+	if (drop || !chance_route(c->p.mn->net, c->p.skb, c->p.af)) {
 		chance_count(mhs, MHS_CHANCE_DROPPED);
 		return NF_DROP;
 	}
@@ -340,7 +340,7 @@ static unsigned int chance_in(void *priv, struct sk_buff *skb,
 		return NF_DROP;
 	skb_reset_network_header(skb);
 	c.p.skb = skb;
-	c.p.net = mhs_net(state->net);
+	c.p.mn = mhs_net(state->net);
 	return chance_packet(net_ipvs(state->net), &c, six ? AF_INET6 : AF_INET,
 			     &from);
 }
@@ -411,7 +411,7 @@ static void chance_ask(struct mhs *mhs, struct mhs_server *s)
 	carrier = rcu_dereference(s->carrier);
 	p.pd = ip_vs_proto_data_get(mhs->ipvs, IPPROTO_TCP);
 	if (carrier && p.pd &&
-	    chance_route(mhs->net->net, skb, mhs->af) &&
+	    chance_route(mhs->mn->net, skb, mhs->af) &&
 	    ip_vs_fill_iph_skb(mhs->af, skb, false, &p.iph))
 		verdict = carrier->packet_xmit(skb, carrier, p.pd->pp, &p.iph);
 	if (verdict != NF_STOLEN)

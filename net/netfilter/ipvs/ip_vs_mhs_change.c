@@ -163,10 +163,10 @@ static bool settle_has_entries(const struct mhs *mhs)
 	 * pass for an entry.  One that goes and another that comes between
 	 * them may hide an entry, whose flow then goes by the table.
 	 */
-	int carriers = atomic_read_acquire(&mhs->net->carriers);
+	int carriers = atomic_read_acquire(&mhs->mn->carriers);
 	int n = atomic_read_acquire(&mhs->ipvs->conn_count);
 
-	return n > min(carriers, atomic_read(&mhs->net->carriers));
+	return n > min(carriers, atomic_read(&mhs->mn->carriers));
 }
 
 static void settle_again(struct mhs *mhs)
@@ -235,7 +235,7 @@ void mhs_work_changed(struct mhs *mhs)
 	if (READ_ONCE(mhs->settle) == MHS_SETTLING)
 		settle_note_gap(mhs);
 	mhs->changed = jiffies;
-	WRITE_ONCE(mhs->net->changed, jiffies);
+	WRITE_ONCE(mhs->mn->changed, jiffies);
 	mhs->changes++;
 	/* the work is on its way or at it, and sees changes when it ends */
 	if (mhs->dirty)
@@ -328,7 +328,7 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 			ticks |= BIT(i);
 		}
 	/* the sync daemon may add an entry at any time */
-	return READ_ONCE(mhs->net->backup) ? ticks & ~MHS_TICK_TRACK : ticks;
+	return READ_ONCE(mhs->mn->backup) ? ticks & ~MHS_TICK_TRACK : ticks;
 }
 
 /* May servers without new flows have older ones?  In a transition; with the second
@@ -377,7 +377,7 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
  */
 static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 {
-	unsigned long at = READ_ONCE(mhs->net->changed) + MHS_BUILD_QUIET;
+	unsigned long at = READ_ONCE(mhs->mn->changed) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
 
 	if (time_after(at, latest))
@@ -442,7 +442,7 @@ void mhs_work_build(struct mhs *mhs)
 void mhs_work_poll_stateful(struct mhs *mhs)
 {
 	unsigned long pin = msecs_to_jiffies(mhs_time_pin_ms(mhs));
-	bool stateful = !READ_ONCE(mhs->net->stateless);
+	bool stateful = !READ_ONCE(mhs->mn->stateless);
 	unsigned long refused;
 
 	lockdep_assert_held(&mhs->lock);

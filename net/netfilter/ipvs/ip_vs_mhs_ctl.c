@@ -84,7 +84,7 @@ static void net_work(struct work_struct *work)
  */
 static int net_attach(struct mhs *mhs)
 {
-	struct mhs_net *mn = mhs->net;
+	struct mhs_net *mn = mhs->mn;
 	int err;
 
 	mutex_lock(&mn->lock);
@@ -111,7 +111,7 @@ unlock:
  */
 static void net_detach(struct mhs *mhs)
 {
-	struct mhs_net *mn = mhs->net;
+	struct mhs_net *mn = mhs->mn;
 
 	mutex_lock(&mn->lock);
 	list_del_init(&mhs->net_list);
@@ -138,7 +138,7 @@ static struct mhs *ctl_new(struct ip_vs_service *svc)
 	if (!mhs)
 		return NULL;
 	mhs->ipvs = svc->ipvs;
-	mhs->net = mhs_net(svc->ipvs->net);
+	mhs->mn = mhs_net(svc->ipvs->net);
 	mhs->af = svc->af;
 	mhs->protocol = svc->protocol;
 	mhs->fwmark = svc->fwmark;

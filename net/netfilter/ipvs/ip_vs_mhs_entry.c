@@ -34,7 +34,7 @@ struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot)
 		s = rcu_dereference(servers->s[(pos + i) % servers->max]);
 		if (!mhs_decide_takes(mhs_server_facts(s, true)))
 			continue;
-		rank = (s->id ^ pos) * GOLDEN_RATIO_64;
+		rank = (s->hash ^ pos) * GOLDEN_RATIO_64;
 		if (rank >= highest) {
 			highest = rank;
 			best = s;
@@ -80,12 +80,12 @@ static bool entries_below(const struct mhs_entries *e, u32 limit)
  * net_work() finds the room that ended entries leave.  A flood may go to every
  * service: all together have a limit, too, a third of which is for older flows.
  */
-bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins)
+bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool new_flow)
 {
-	struct mhs_entries *own = &mhs->entries, *all = &mhs->net->entries;
-	u32 total = READ_ONCE(mhs->net->max_total_entries);
+	struct mhs_entries *own = &mhs->entries, *all = &mhs->mn->entries;
+	u32 total = READ_ONCE(mhs->mn->max_total_entries);
 
-	if (begins)
+	if (new_flow)
 		total -= total / 3;
 	/* The reads keep a flood above a limit from writing the cache lines */
 	if (!entries_below(own, limit) || !entries_below(all, total))
@@ -189,7 +189,7 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	const struct tcphdr *th;
 	struct tcphdr _th;
 
-	if (p->iph.protocol != IPPROTO_TCP || !(p->facts & MHS_PKT_FRESH) ||
+	if (p->iph.protocol != IPPROTO_TCP || !(p->facts & MHS_PKT_NEW) ||
 	    READ_ONCE(cp->app))
 		return;
 	th = claim_tcp(p, &_th);
@@ -280,7 +280,7 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	if (tried <= ENTRY_BARE || now - tried > CLAIM_TIMEOUT)
 		tried = 0;
 	if (cp->protocol != IPPROTO_TCP)
-		return tried && p->facts & (MHS_PKT_FRESH | MHS_PKT_ANSWERS) ?
+		return tried && p->facts & (MHS_PKT_NEW | MHS_PKT_ANSWERS) ?
 		       OF_NEWER : OF_ENTRY;
 	th = claim_tcp(p, &_th);
 	if (!th)
@@ -288,7 +288,7 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	seq = ntohl(th->seq);
 	first = READ_ONCE(CLAIM_FIRST(cp));
 	latest = READ_ONCE(CLAIM_LATEST(cp));
-	if (p->facts & MHS_PKT_FRESH) {
+	if (p->facts & MHS_PKT_NEW) {
 		if (claim) {
 			claim_note(p, cp, th);
 			WRITE_ONCE(CLAIM_ELSEWHERE(cp), 0);
@@ -416,7 +416,7 @@ static enum leaves entry_leaves(const struct mhs_question *q,
 	u16 state = READ_ONCE(cp->state);
 	bool stays, listed;
 
-	if (!(q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS)) || !dest ||
+	if (!(q->facts & (MHS_PKT_NEW | MHS_PKT_CONNLESS)) || !dest ||
 	    READ_ONCE(cp->control) || dest->vfwmark != q->mhs->fwmark)
 		return LEAVES_NOT;
 	listed = mhs_dest_listed(dest);
@@ -445,15 +445,15 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 	bool listed = dest && mhs_dest_listed(dest);
 	struct ip_vs_conn *carrier;
 	struct mhs *mhs = q->mhs;
-	bool opens, renew;
+	bool new_flow, renew;
 
 	mhs_slot_track(q->slot);
 	mhs_count(mhs, MHS_CNT_TRACKED);
 	/* conn_reuse_mode: the core may reschedule a SYN, but not in a claim */
-	opens = p->iph.protocol == IPPROTO_TCP ?
-		p->opens && !mhs_entry_is_claim(cp) :
-		!!(q->facts & MHS_PKT_FRESH);
-	if (listed && !opens && entry_is_plain(mhs, p, cp))
+	new_flow = p->iph.protocol == IPPROTO_TCP ?
+		p->first && !mhs_entry_is_claim(cp) :
+		!!(q->facts & MHS_PKT_NEW);
+	if (listed && !new_flow && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));
 

@@ -80,7 +80,7 @@ struct mhs *mhs_icmp_quoted(struct netns_ipvs *ipvs,
 		e->cport = port[reply];
 		e->vport = port[!reply];
 	}
-	return mhs_svc_find(p->net, p->af, e->quoted.protocol, virtual,
+	return mhs_svc_find(p->mn, p->af, e->quoted.protocol, virtual,
 			    e->vport);
 }
 

@@ -348,8 +348,8 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 	}
 	if (unlikely(p->verdict & MHS_UNNAMED))
 		mhs_count(p->mhs, MHS_CNT_UNNAMED);
-	/* lane_decide() leaves MHS_BEGINS to the fact */
-	if (unlikely(p->verdict & MHS_BEGINS || p->facts & MHS_PKT_FRESH))
+	/* lane_decide() leaves MHS_CONN to the fact */
+	if (unlikely(p->verdict & MHS_CONN || p->facts & MHS_PKT_NEW))
 		mhs_xmit_stats(p->mhs, p->server->dest, p->len,
 			       MHS_STAT_IN | MHS_STAT_CONN);
 	else

@@ -100,9 +100,9 @@ void mhs_list_attach(struct mhs *mhs)
 	const struct mhs_cid *cid = NULL;
 	struct mhs_server *s;
 
-	lockdep_assert_held(&mhs->net->lock);
+	lockdep_assert_held(&mhs->mn->lock);
 	if (!mhs->fwmark && (quic || mhs->protocol == IPPROTO_TCP))
-		cid = list_find_service(mhs->net->lists[quic], mhs->af, &mhs->addr,
+		cid = list_find_service(mhs->mn->lists[quic], mhs->af, &mhs->addr,
 					mhs->port);
 	rcu_assign_pointer(mhs->cid, quic ? cid : NULL);
 	WRITE_ONCE(mhs->chance, !quic && cid);

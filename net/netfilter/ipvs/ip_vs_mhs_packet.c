@@ -72,7 +72,7 @@ static void packet_sctp(struct mhs_packet *p)
 		return;
 	switch (ch->type) {
 	case SCTP_CID_INIT:
-		p->facts = MHS_PKT_FRESH;
+		p->facts = MHS_PKT_NEW;
 		break;
 	case SCTP_CID_COOKIE_ECHO:
 		p->facts = MHS_PKT_ANSWERS;
@@ -113,9 +113,9 @@ bool mhs_packet_transport(struct mhs_packet *p)
 		return false;
 	p->sport = h->port[0];
 	p->dport = h->port[1];
-	p->opens = true;
+	p->first = true;
 	if (tcp) {
-		p->opens = h->tcp.syn;
+		p->first = h->tcp.syn;
 		p->facts = mhs_tcp_facts(&h->tcp);
 	} else if (p->iph.protocol == IPPROTO_SCTP) {
 		packet_sctp(p);
@@ -183,7 +183,7 @@ packet_question(struct mhs_question *q, struct mhs *mhs,
 	if (protocol == IPPROTO_UDP)
 		facts |= packet_udp_facts(mhs, vport, facts);
 	if (facts & MHS_PKT_CONNLESS)
-		facts &= ~MHS_PKT_FRESH;
+		facts &= ~MHS_PKT_NEW;
 	/* Before the slot is read.  Pairs with the release in settle_on(): a
 	 * settled service has its final table.
 	 */
@@ -192,7 +192,7 @@ packet_question(struct mhs_question *q, struct mhs *mhs,
 	facts |= mhs_flags(mhs) & MHS_SVC_FLAGS;
 	if (unlikely(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP))
 		facts |= MHS_SVC_BACKUP;
-	if (unlikely(!READ_ONCE(mhs->net->stateless)))
+	if (unlikely(!READ_ONCE(mhs->mn->stateless)))
 		facts |= MHS_SVC_STATEFUL;
 	q->mhs = mhs;
 	q->facts = facts;
@@ -211,23 +211,23 @@ void mhs_packet_question(struct mhs_question *q, struct mhs *mhs,
 /* Decide, and set q->server, without a reference.  Under RCU. */
 mhs_verdict_t mhs_packet_decide(struct mhs_question *q)
 {
-	bool begins = q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS);
+	bool new_flow = q->facts & (MHS_PKT_NEW | MHS_PKT_CONNLESS);
 	struct mhs_server *old, *cand;
 	mhs_srv_t from, to;
 	mhs_verdict_t v;
 
 	cand = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
-	to = mhs_server_facts(cand, begins);
+	to = mhs_server_facts(cand, new_flow);
 	old = cand;
 	from = to;
 	if (!mhs_slot_stable(q->w)) {
 		old = mhs_server_at(q->mhs, mhs_slot_old(q->w));
-		from = mhs_server_facts(old, begins);
+		from = mhs_server_facts(old, new_flow);
 	}
 	v = mhs_decide(q->w, from, to, q->facts);
 	if (unlikely(mhs_verdict_act(v) == MHS_SEARCH)) {
 		cand = mhs_entry_other(q->mhs, q->slot);
-		to = mhs_server_facts(cand, begins);
+		to = mhs_server_facts(cand, new_flow);
 		v = mhs_decide(q->w, from, to, q->facts | MHS_ASK_SEARCHED);
 	}
 	q->server = v & MHS_TO_CAND ? cand : old;
@@ -255,7 +255,7 @@ static bool packet_cut(const struct mhs_question *q)
 static struct ip_vs_conn *packet_entry(const struct mhs_question *q,
 				       struct mhs_packet *p, enum mhs_act act)
 {
-	const struct mhs_net *mn = q->mhs->net;
+	const struct mhs_net *mn = q->mhs->mn;
 	u32 limit = READ_ONCE(mn->max_entries);
 
 	if (p->quic || (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS))
@@ -287,15 +287,15 @@ static unsigned int packet_act(struct mhs_question *q, struct mhs_packet *p)
 		cp = packet_entry(q, p, act);
 		if (cp) {
 			mhs_count_verdict(q->mhs, v);
-			return mhs_entry_first(q->mhs, p, cp, v & MHS_BEGINS ?
+			return mhs_entry_first(q->mhs, p, cp, v & MHS_CONN ?
 					       MHS_STAT_CONN : 0);
 		}
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
-	if (unlikely(v & (MHS_CUTS | MHS_BEGINS))) {
+	if (unlikely(v & (MHS_CUTS | MHS_CONN))) {
 		if (v & MHS_CUTS && !packet_cut(q))
 			return NF_DROP;
-		stats |= v & MHS_BEGINS ? MHS_STAT_CONN : 0;
+		stats |= v & MHS_CONN ? MHS_STAT_CONN : 0;
 	}
 	mhs_count_verdict(q->mhs, v);
 	/* The core makes no entry for AH and ESP */
@@ -465,7 +465,7 @@ static bool packet_error_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 		return false;
 	mhs = mhs_icmp_quoted(ipvs, p, t.inner, false, &e);
 	s = mhs ? packet_error_server(mhs, p, &e) :
-		  packet_error_marked(p->net, t.outer.daddr);
+		  packet_error_marked(p->mn, t.outer.daddr);
 	/* A connection ID may have named another one, whose ID is its address */
 	if (mhs && rcu_access_pointer(mhs->cid) &&
 	    (!s || s->dest->addr.ip != t.outer.daddr))
@@ -540,7 +540,7 @@ static noinline unsigned int packet_checked(struct mhs_net *mn,
 	struct netns_ipvs *ipvs = net_ipvs(state->net);
 	struct mhs_packet p = {
 		.skb = skb,
-		.net = mn,
+		.mn = mn,
 		.af = state->pf,
 	};
 	bool local = state->hook == NF_INET_LOCAL_OUT;
@@ -566,7 +566,7 @@ static noinline unsigned int packet_checked(struct mhs_net *mn,
 	 */
 	if (!mhs || !smp_load_acquire(&mhs->svc))
 		return NF_ACCEPT;
-	if (p.opens && packet_local_reply(ipvs, &p))
+	if (p.first && packet_local_reply(ipvs, &p))
 		return NF_ACCEPT;
 	return packet_request(mhs, &p);
 }

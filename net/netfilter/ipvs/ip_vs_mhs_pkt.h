@@ -26,14 +26,14 @@
 struct mhs_packet {
 	struct ip_vs_iphdr	iph;
 	struct sk_buff		*skb;
-	struct mhs_net		*net;
+	struct mhs_net		*mn;
 	struct ip_vs_proto_data	*pd;	/* of the core; NULL for ICMP */
 	u8			af;
 	__be16			sport;
 	__be16			dport;
 	mhs_facts_t		facts;	/* of the packet alone */
 	struct ip_vs_proto_data	*ipsec;	/* AH or ESP, else NULL */
-	bool			opens;	/* perhaps the first of a direction */
+	bool			first;	/* perhaps the first of a direction */
 	bool			quic;	/* to a QUIC port */
 };
 
@@ -103,7 +103,7 @@ bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
 struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot);
 struct mhs_server *mhs_entry_server(const struct mhs *mhs,
 				    const struct ip_vs_dest *dest);
-bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins);
+bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool new_flow);
 struct ip_vs_conn *mhs_entry_make(const struct mhs_question *q,
 				  const struct mhs_packet *p,
 				  struct ip_vs_dest *dest, enum mhs_cnt kind);
@@ -141,7 +141,7 @@ static __always_inline mhs_facts_t mhs_tcp_facts(const struct tcphdr *th)
 	/* A segment without any of the four flags belongs to no flow */
 	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
 		return MHS_PKT_ENDS;
-	return flags == TCP_FLAG_SYN ? MHS_PKT_FRESH : 0;
+	return flags == TCP_FLAG_SYN ? MHS_PKT_NEW : 0;
 }
 
 /* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
@@ -241,7 +241,7 @@ static inline struct mhs_server *mhs_server_at(const struct mhs *mhs, u32 idx)
 
 /* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
 static __always_inline mhs_srv_t
-mhs_server_facts(const struct mhs_server *s, bool begins)
+mhs_server_facts(const struct mhs_server *s, bool new_flow)
 {
 	mhs_srv_t facts;
 
@@ -253,7 +253,7 @@ mhs_server_facts(const struct mhs_server *s, bool begins)
 	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
 	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
 		facts |= MHS_SRV_COUNTS;
-	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
+	if (new_flow && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;
 	return facts;
 }
@@ -274,7 +274,7 @@ static inline void mhs_count_verdict(const struct mhs *mhs, mhs_verdict_t v)
 
 /* Statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
-#define MHS_STAT_CONN		((__force u32)MHS_BEGINS)
+#define MHS_STAT_CONN		((__force u32)MHS_CONN)
 
 static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
 					   unsigned int bytes, u32 what)

@@ -74,8 +74,8 @@ static inline mhs_facts_t mhs_quic_facts(const struct mhs_quic *h, unsigned int 
 		return h->flags & MHS_QUIC_FIXED_BIT ? 0 : MHS_PKT_ODD;
 	if (version == MHS_QUIC_V1 || version == MHS_QUIC_V2)
 		return mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
-		       MHS_PKT_FRESH : MHS_PKT_ANSWERS;
-	return h->flags & MHS_QUIC_FIXED_BIT ? MHS_PKT_FRESH : MHS_PKT_CONNLESS;
+		       MHS_PKT_NEW : MHS_PKT_ANSWERS;
+	return h->flags & MHS_QUIC_FIXED_BIT ? MHS_PKT_NEW : MHS_PKT_CONNLESS;
 }
 
 /* The offset of the @need octets after the first one of the destination

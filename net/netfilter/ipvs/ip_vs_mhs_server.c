@@ -54,7 +54,7 @@ static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 	if (!carrier)
 		return NULL;
 	/* With a full barrier, after conn_count has risen, see there */
-	atomic_inc_return(&mhs->net->carriers);
+	atomic_inc_return(&mhs->mn->carriers);
 	/* With the flag conntrack would not learn where replies come from */
 	carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
 	return carrier;
@@ -139,7 +139,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 	}
 	/* A packet may see this and no carrier: mhs_server_facts() reads both */
 	WRITE_ONCE(s->state, state | server_method(s));
-	mhs_lane_changed(&mhs->net->generation);
+	mhs_lane_changed(&mhs->mn->generation);
 	s->weight = weight;
 	return changed;
 }
@@ -270,7 +270,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		goto free_index;
 	s->mhs = mhs;
 	s->idx = idx;
-	s->id = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
+	s->hash = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
 	s->dest = dest;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);

@@ -103,7 +103,7 @@ static unsigned int time_entry_ms(struct mhs *mhs)
 unsigned int mhs_time_pin_ms(const struct mhs *mhs)
 {
 	u16 protocol = mhs->fwmark ? IPPROTO_TCP : mhs->protocol;
-	unsigned int ms = READ_ONCE(mhs->net->pin_ms);
+	unsigned int ms = READ_ONCE(mhs->mn->pin_ms);
 	struct ip_vs_proto_data *pd;
 	int t;
 
@@ -125,7 +125,7 @@ unsigned int mhs_time_pin_ms(const struct mhs *mhs)
 /* How long a slot stays in hold: the sysctl hold_ms, at most the pin time */
 unsigned int mhs_time_hold_ms(const struct mhs *mhs)
 {
-	return min(READ_ONCE(mhs->net->hold_ms), mhs_time_pin_ms(mhs));
+	return min(READ_ONCE(mhs->mn->hold_ms), mhs_time_pin_ms(mhs));
 }
 
 /* Jiffies between two ticks of a clock, 1 at least */
@@ -192,9 +192,9 @@ static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
 		old = mhs_server_at(mhs, mhs_slot_old(w));
 		cand = mhs_server_at(mhs, mhs_slot_cand(w));
 		now->old_print = mhs_table_print(now->old_print,
-						 old ? old->id : 0);
+						 old ? old->hash : 0);
 		now->cand_print = mhs_table_print(now->cand_print,
-						  cand ? cand->id : 0);
+						  cand ? cand->hash : 0);
 		rcu_read_unlock();
 		if (!(i & 4095))
 			cond_resched();
@@ -335,7 +335,7 @@ void mhs_slots_build(struct mhs *mhs)
 			continue;
 		}
 		scratch->idx[n] = s->idx;
-		mhs_share_init(&f->share[n++], s->weight, s->id, mhs->size);
+		mhs_share_init(&f->share[n++], s->weight, s->hash, mhs->size);
 	}
 	mutex_unlock(&mhs->lock);
 

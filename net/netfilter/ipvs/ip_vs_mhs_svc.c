@@ -14,9 +14,9 @@ void mhs_svc_publish(struct mhs *mhs)
 	u32 key = mhs->fwmark ? mhs->fwmark :
 		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
 
-	mutex_lock(&mhs->net->lock);
-	hash_add_rcu(mhs->net->by_key, &mhs->node, key);
-	mutex_unlock(&mhs->net->lock);
+	mutex_lock(&mhs->mn->lock);
+	hash_add_rcu(mhs->mn->by_key, &mhs->node, key);
+	mutex_unlock(&mhs->mn->lock);
 }
 
 void mhs_svc_endpoint(struct seq_file *seq, u16 af,

@@ -176,7 +176,7 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 		   u32 *idx)
 {
 	u32 w = s->packet_word, v;
-	u32 facts = (s->packet_fresh ? MHS_PKT_FRESH : 0) |
+	u32 facts = (s->packet_fresh ? MHS_PKT_NEW : 0) |
 		    (room ? 0 : MHS_ASK_NO_ENTRY);
 	u32 cand = s->packet_fresh ? s->packet_server : mhs_slot_cand(w);
 	u32 old = s->packet_fresh && !mhs_slot_stable(w) ?
