@@ -13,8 +13,7 @@ class Reporter:
     """Where messages go, and how many."""
 
     def __init__(self, as_json=False, quiet=False):
-        self.as_json = as_json
-        self._quiet = quiet or as_json
+        self.as_json, self._quiet = as_json, quiet or as_json
 
     @staticmethod
     def warn(text, name="qdisc_tool: "):
