@@ -497,7 +497,8 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 	smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
-	*verdict = mhs_xmit(mhs, by, p, MHS_STAT_IN | MHS_STAT_CONN);
+	mhs_xmit_stats(mhs, by->dest, p->skb->len, MHS_STAT_IN | MHS_STAT_CONN);
+	*verdict = by->packet_xmit(p->skb, by, p->pd->pp, &p->iph);
 	return true;
 }
 
