@@ -53,6 +53,8 @@ ELSEWHERE = {
     r"mhsstat (drain 10\.0\.0\.11:80|wait .* --drained) ":
         ("tools/testing/selftests/net/ipvs_mhs/mhsstat_drain.sh",
          "drain refuses the short pin time of here"),
+    r"mhsstat wait .* --settled --servers 3 ":
+        ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh", "with the servers there"),
     r"mhsstat check\b":
         ("tools/testing/selftests/net/ipvs_mhs/check.sh",
          "whose status depends on the director"),
