@@ -56,7 +56,7 @@ void protocol_flow_tidy(struct protocol *s)
 		protocol_flow_forget(s);
 }
 
-/* hook_request(): the word is read, and the entry looked for if there may be one.
+/* packet_request(): the word is read, and the entry looked for if there may be one.
  * The flow begins with a packet if there is none.
  */
 bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
@@ -109,7 +109,7 @@ static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
 	s->entry = idx;
 }
 
-/* ask_other(): passes over servers out of service */
+/* mhs_entry_other(): passes over servers out of service */
 static u32 pick(const struct protocol *s, u32 idx)
 {
 	u32 i;
@@ -139,7 +139,7 @@ static bool is_gone(const struct rules *r, const struct protocol *s, u32 old)
 	       r->cuts_listed;
 }
 
-/* mhs_ask_cut(), which drops the packet more often: a cut is possible as long as
+/* packet_cut(), which drops the packet more often: a cut is possible as long as
  * the word has the same two servers
  */
 static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
@@ -155,7 +155,7 @@ static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
 	return true;
 }
 
-/* mhs_ask_facts() */
+/* mhs_server_facts() */
 static u32 server_facts(const struct protocol *s, u32 idx)
 {
 	static const u32 facts[] = {
@@ -169,14 +169,14 @@ static u32 server_facts(const struct protocol *s, u32 idx)
 	return MHS_SRV_KNOWN | MHS_SRV_CARRIER | facts[s->server[idx].state];
 }
 
-/* mhs_ask() for the packet under way, whose server it has read already; the
+/* mhs_packet_decide() for the packet under way, whose server it has read already; the
  * server of the answer goes to @idx
  */
 static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 		   u32 *idx)
 {
 	u32 w = s->packet_word, v;
-	u32 facts = (s->packet_fresh ? MHS_PKT_FRESH : 0) |
+	u32 facts = (s->packet_fresh ? MHS_PKT_NEW : 0) |
 		    (room ? 0 : MHS_ASK_NO_ENTRY);
 	u32 cand = s->packet_fresh ? s->packet_server : mhs_slot_cand(w);
 	u32 old = s->packet_fresh && !mhs_slot_stable(w) ?
@@ -195,7 +195,7 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 	return v;
 }
 
-/* hook_act() for a new flow.  One that is sent to the old server, because no entry
+/* packet_act() for a new flow.  One that is sent to the old server, because no entry
  * can be made, may expect nothing more should that server be deleted later: the
  * slot may have left the server long ago.  False if the packet is not sent yet.
  */
@@ -249,7 +249,7 @@ static bool packet_pins(const struct rules *r, const struct protocol *s)
 	       mhs_verdict_act(verdict(r, s, true, &idx)) == MHS_PIN;
 }
 
-/* hook_act() for an older flow; entry_goes() */
+/* packet_act() for an older flow; entry_goes() */
 static const char *packet_goes(const struct rules *r, struct protocol *s,
 			       bool room)
 {
@@ -318,7 +318,7 @@ bool protocol_packet_step(const struct rules *r, struct protocol *s, bool room,
 	return true;
 }
 
-/* hook_act() for another's new flow without an entry, which finds that the old
+/* packet_act() for another's new flow without an entry, which finds that the old
  * server of its slot is deleted.  What it does then it may do late.
  */
 bool protocol_cutter_begins(const struct rules *r, struct protocol *s, u32 slot)

@@ -107,13 +107,11 @@ stand_ins() {
 			net.ipv4.vs.mhs.lane=0 net.ipv4.vs.mhs.ingress= \
 			net.ipv4.vs.expire_nodest_conn=0
 		case \$1 in
-		empty) directors="" ;;
-		service) directors="\$dr" ;;
-		fleet) directors="\$dr,\$d2" ;;
+		empty) exit 0 ;;
+		service) directors=("\$dr") ;;
+		fleet) directors=("\$dr" "\$d2") ;;
 		esac
-		IFS=,
-		for d in \$directors; do
-			IFS=" "
+		for d in "\${directors[@]}"; do
 			\$d ipvsadm -R <<-END
 				-A -t 192.0.2.1:80 -s mhs
 				-a -t 192.0.2.1:80 -r 10.0.0.11:80 -g -w 1
@@ -161,7 +159,23 @@ insmod_says() {
 }
 
 enforce=/sys/module/module/parameters/sig_enforce
-count=$(($(python3 "$here/docs.py" --count) + 19))
+# what is wrong, and a command or file that has it
+faults=(
+	"an option" "mhsstat show --jsn"
+	"a scheduler" "ipvsadm -A -t 192.0.2.2:80 -s nhs"
+	"a server" "ipvsadm -d -t 192.0.2.1:80 -r 10.0.0.19:80"
+	"a sysctl" "sysctl -w net.ipv4.vs.mhs.hold=1"
+	"a parameter" "modprobe ip_vs_mhs table_size=1000"
+	"a target" "make nothing-like-it"
+	"a program" "frobnicate"
+	"a filter" "tcpdump 'tcp[tcpflgs] != 0'"
+	"a metric" "ipvs_mhs_ups == 0"
+	"a protocol of bird" "birdc disable vap"
+	"a unit" "systemctl reload mhs"
+	"a word of keepalived" $'global_defs {\n\tnonesuch 1\n\t}'
+	"a word of bird" $'router id 10.0.0.1;\n\tnonesuch;'
+)
+count=$(($(python3 "$here/docs.py" --count) + ${#faults[@]} / 2 + 6))
 [ ! -e $enforce ] || count=$((count + 3))
 plan $count
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
@@ -184,26 +198,10 @@ sed '/^ *exec.* 1 /d; s/ ||$//' "$work/cwd/program" >"$work/cwd/strict"
 check "control: one that insists on all servers" 124 "$(alike down strict)"
 
 check "control: a good command" 0 "$(fault "mhsstat show")"
-check "control: an option that is not there" 1 "$(fault "mhsstat show --jsn")"
-check "control: a scheduler that is not there" 1 \
-	"$(fault "ipvsadm -A -t 192.0.2.2:80 -s nhs")"
-check "control: a server that is not there" 1 \
-	"$(fault "ipvsadm -d -t 192.0.2.1:80 -r 10.0.0.19:80")"
-check "control: a sysctl that is not there" 1 \
-	"$(fault "sysctl -w net.ipv4.vs.mhs.hold=1")"
-check "control: a parameter that cannot be" 1 \
-	"$(fault "modprobe ip_vs_mhs table_size=1000")"
-check "control: a target that is not there" 1 "$(fault "make nothing-like-it")"
-check "control: a program that is in no table" 1 "$(fault "frobnicate")"
-check "control: a filter with a mistake" 1 \
-	"$(fault "tcpdump 'tcp[tcpflgs] != 0'")"
-check "control: a metric that is not there" 1 "$(fault "ipvs_mhs_ups == 0")"
-check "control: a protocol that bird does not have" 1 "$(fault "birdc disable vap")"
-check "control: a unit that is nowhere" 1 "$(fault "systemctl reload mhs")"
-check "control: a word that keepalived does not know" 1 \
-	"$(fault $'global_defs {\n\tnonesuch 1\n\t}')"
-check "control: a word that bird does not know" 1 \
-	"$(fault $'router id 10.0.0.1;\n\tnonesuch;')"
+for ((i = 0; i < ${#faults[@]}; i += 2)); do
+	check "control: ${faults[i]} that is not there" 1 \
+		"$(fault "${faults[i + 1]}")"
+done
 dr ipvsadm -C
 
 # last, because there is no way back: what the kernel says with Secure Boot

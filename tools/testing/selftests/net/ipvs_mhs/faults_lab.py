@@ -157,7 +157,7 @@ class Server:
         if not self.process:
             with netns(self.net):
                 self.process = subprocess.Popen(
-                    [sys.executable, "-IS", self.lab.flows_py, "serve",
+                    [sys.executable, "-S", self.lab.flows_py, "serve",
                      "--name", self.name, "--port", str(PORT)])
             until(self.listens)
 

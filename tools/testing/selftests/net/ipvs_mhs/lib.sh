@@ -204,7 +204,7 @@ lab() {
 }
 
 lab_start() {
-	coproc LAB { exec python3 -IS "$here/flows.py" lab; }
+	coproc LAB { exec python3 -S "$here/flows.py" lab; }
 	# the shell's own descriptors are not for subshells
 	exec {lab_in}>&"${LAB[1]}" {lab_out}<&"${LAB[0]}"
 	lab_pid=$!

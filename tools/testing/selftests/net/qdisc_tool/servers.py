@@ -6,6 +6,7 @@
 socket of systemd's: what is lost without qdisc_tool, and that nothing is lost with it."""
 
 import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -14,14 +15,16 @@ import subprocess
 from lib import (FAST, TOP, Skip, check, defer, equal, main, man_page, note,
                  program, read, remove_tree, run, set_up, systemctl, test, wait_for, write)
 from net import HOST4, PORT, loopback, network
-from restart import Load
+from restart import Load, Server
 
 LO = "127.0.0.1"
 LONG = ("--max-hold", "60s")
 BACKEND_PORT = PORT + 10
 DIRECTORY = f"{FAST}/servers"
-# make bench BENCH=restarts has more
-ROUNDS = int(os.environ.get("MHS_ROUNDS", 3))
+# make bench BENCH=restarts has more, and more servers
+CONTROL_ROUNDS = 3
+ROUNDS = int(os.environ.get("MHS_ROUNDS", CONTROL_ROUNDS))
+bench_test = test if "MHS_ROUNDS" in os.environ else lambda function: function
 CLIENTS = 8
 BETWEEN = int(os.environ.get("MHS_BETWEEN", 30))       # requests
 # The hold ends with the command.
@@ -72,8 +75,11 @@ def script(name, *lines):
 def stop(pid_file, soft):
     """By the signal after which the server answers what it has accepted: a hard
     stop ends requests, which no hold can help."""
-    return (f"pid=$(cat {pid_file}); kill -{soft} $pid; "
-            "while kill -0 $pid 2>&-; do sleep 0.01; done")
+    return f"pid=$(cat {pid_file}); kill -{soft} $pid; {until('! kill -0 $pid 2>&-')}"
+
+
+def until(condition):
+    return f"until {condition} >/dev/null; do sleep 0.01; done"
 
 
 def end(pid_file):
@@ -119,11 +125,11 @@ def slowly(name, processes, *lines):
         "sleep 1; kill -CONT $old) <&- >&- 2>&- &")
 
 
-def under_load(name, command, address=LO, where=None):
+def under_load(name, command, address=LO, where=None, rounds=ROUNDS):
     """Run a command some times under load; how many requests failed."""
     with Load(address, PORT, CLIENTS, where, http=True) as load:
         load.wait_for_progress(BETWEEN)
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             run(command)           # a dropped packet makes protect fail
             load.wait_for_progress(BETWEEN)
         result = load.finish()
@@ -142,7 +148,7 @@ def compare(name, command, control=None):
     equal(under_load(f"{name}, protected", protected(command)), 0, "failures")
     if control is not None:
         command = protected(command, *control) if control else [command]
-        check(under_load(f"{name}, the control", command), "nothing failed")
+        check(under_load(f"{name}, the control", command, rounds=CONTROL_ROUNDS), "nothing failed")
 
 
 @test
@@ -161,7 +167,8 @@ def s17_the_man_page_protects_an_haproxy_restart():
     command, pid_file = haproxy()
     restart = f"{stop(pid_file, 'USR1')}; {command}"
     outside = (HOST4, "client")
-    check(under_load("restart", ["sh", "-ec", restart], *outside), "the control did not fail")
+    check(under_load("restart", ["sh", "-ec", restart], *outside, CONTROL_ROUNDS),
+          "the control did not fail")
     systemctl(restart)
     prepare, protect = man_page(
         "A proxy that is reached from outside, and restarted",
@@ -215,6 +222,60 @@ def s17_apache_restart():
                      f"[ $((n % 40)) != 0 ] || {command} start || :", "n=$((n + 1))",
                      "sleep 0.05", "done")
     compare("apache restart", restart, ())
+
+
+ENVOY = """
+admin: {{address: {{pipe: {{path: {directory}/envoy.sock}}}}}}
+static_resources:
+  listeners:
+  - address: {{socket_address: {{address: {address}, port_value: {port}}}}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.\
+http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: in
+          http_protocol_options: {{accept_http_10: true}}
+          route_config:
+            virtual_hosts:
+            - {{name: all, domains: ["*"], routes: [{{match: {{prefix: /}},
+               direct_response: {{status: 200, body: {{inline_string: x}}}}}}]}}
+          http_filters:
+          - name: router
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+"""
+
+
+@bench_test
+def s17_envoy_restart():
+    """Not its hot restart, which holds by itself."""
+    programs = glob.glob(f"{TOP}/build/venv/lib/python3*/site-packages/envoy/_bin/envoy")
+    if not programs:
+        raise Skip("Envoy is not installed")
+    directory()
+    config, pid_file = f"{DIRECTORY}/envoy.yaml", f"{DIRECTORY}/envoy.pid"
+    write(config, ENVOY.format(directory=DIRECTORY, address=LO, port=PORT))
+    admin = f"curl -s --unix-socket {DIRECTORY}/envoy.sock http://envoy"
+    start = (f"{programs[0]} --disable-hot-restart --concurrency 2 -l error -c {config} "
+             f"<&- >&- 2>&- & echo $! >{pid_file}")
+    is_live = until(f"{admin}/ready | grep LIVE")
+    run(["sh", "-c", f"{start}\n{is_live}"])
+    defer(end, pid_file)
+    # It listens no more, and ends when it has answered.
+    compare("Envoy restart", script(
+        "restart", is_live, f"{admin}/drain_listeners -X POST",
+        until(f"{admin}/stats?filter=http.in.downstream_cx_active | grep ': 0$'"),
+        stop(pid_file, "TERM"), start), ())
+
+
+@bench_test
+def s17_restart_of_a_plain_server():
+    with Server(PORT, 0.5, b"HTTP/1.0 200 OK\r\n\r\nx") as server:
+        compare("restart of a plain server", script(
+            "restart", f"kill -USR1 {server.pid}", until(f"! ss -Hltn sport = :{PORT} | grep .")),
+                ())
 
 
 def systemd(**units):
