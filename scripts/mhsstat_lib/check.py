@@ -429,7 +429,8 @@ def _by_network(facts):
                 f"an MTU of {_CLIENT_MTU - inner} bytes more on the way there, or "
                 f"--mss {inner - 40} (IPv6: {inner - 60}) beside the other "
                 "options of 'real_server setup' on the server, which this host "
-                "cannot see")
+                "cannot see; a smaller MTU on the way it sees neither: 'ping -M do -s "
+                f"{inner - 8 + _TUNNEL.get(server.tunnel, 0)} {address}' must be answered")
 
 
 def findings(facts, ignored=()):

@@ -29,10 +29,15 @@ def asking(core, server):
     address, port = where.rsplit(":", 1) if protocol != "FWM" else ("ADDRESS", "PORT")
     tunnel = dict(zip(server.options[::2], server.options[1::2])) \
         if server.method == "Tunnel" else {}
+    if "." in address and server.address.version == 6:
+        tunnel["outer"] = "ipv6"
+    elif tunnel and ":" in address and server.address.version == 4:
+        tunnel["outer"] = "ipv4"
     return f"real_server check --vip {address.strip('[]')} --port {port}" + \
         ("/udp" if protocol == "UDP" else "") + "".join(
             f" {ours} {tunnel[theirs]}" for theirs, ours in (
-                ("--tun-type", "--tunnel"), ("--tun-port", "--gue-port"))
+                ("--tun-type", "--tunnel"), ("outer", "--outer"),
+                ("--tun-port", "--gue-port"))
             if theirs in tunnel)
 
 

@@ -80,7 +80,9 @@ def _by_arrivals(facts):
 def _is_silent(server):
     """Have its connections a first packet and no other, since the counts began or
     now?  Every SYN counts as a connection."""
-    begun, packets, begun_now, packets_now = server.counts
+    begun, packets, begun_now, packets_now, out = server.counts
+    if server.method == "Masq":
+        return begun >= _BEGUN and not out
     return begun >= _BEGUN and 10 * packets <= 11 * begun or \
         begun_now > 1 and packets_now <= begun_now
 
@@ -99,8 +101,10 @@ def _by_answers(facts):
                 f"{sum(s.counts[0] for s in found)}), because the server has not the address "
                 f"{core.name.split()[1]}, or no program there, or drops the packets, "
                 f"or is down, or its answers do not come to clients{others}",
-                f"'{asking(core, found[0])}' on the server; then 'ipvsadm -Z' "
-                "begins the counts anew")
+                (f"'{asking(core, found[0])}' on the server" if found[0].method != "Masq" else
+                 "the server's way to clients must lead here: ip route replace default "
+                 "via an address of this host") + "; then 'ipvsadm -Z' "
+                "begins the counts anew, which are some seconds old")
 
 
 def _by_mtu(facts):

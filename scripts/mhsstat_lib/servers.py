@@ -55,9 +55,9 @@ class Server(namedtuple(
 
     @property
     def counts(self):
-        """Connections and packets in; the same a second."""
+        """Connections and packets in; the same a second; packets out."""
         those = netlink.attributes(self.statistics)
-        return tuple(number(those.get(kind, b"")) for kind in (1, 2, 6, 7))
+        return tuple(number(those.get(kind, b"")) for kind in (1, 2, 6, 7, 3))
 
     def told(self, weight=()):
         """What ipvsadm was told of it."""

@@ -97,12 +97,12 @@ def core(known, saved):
 
 
 def counts(known, *those):
-    """Connections and packets of the servers, and a second."""
+    """Connections and packets of the servers, and a second, and packets out."""
     servers_of = getattr(known.core.get(NAME), "servers", [])
     for i, four in enumerate(those[:len(servers_of)]):
         servers_of[i] = servers_of[i]._replace(statistics=b"".join(
             netlink.attribute(kind, n.to_bytes(8, sys.byteorder))
-            for kind, n in zip((1, 2, 6, 7), four)))
+            for kind, n in zip((1, 2, 6, 7, 3), (*four, *(0, 0, 9)[len(four) - 5:]))))
 
 
 def chance(known, *names):
@@ -234,7 +234,11 @@ class Findings(unittest.TestCase):
         counts(known, (90, 900), (4, 3, 2, 2))
         self.assertEqual(kinds(known), ["no-answer"])
         self.assertNotIn("flood", check.findings(known)[0].text)
-        counts(known, (9, 9))
+        core(known, SAVED.replace(" -g ", " -m "))
+        counts(known, (9, 99, 0, 0, 0))
+        self.assertIn("lead here", check.findings(known)[1].remedy)
+        core(known, SAVED)
+        counts(known, (9, 9), (9, 9))
         self.assertIn("flood", check.findings(known)[0].text)
 
     def test_each_cause_is_one_finding(self):

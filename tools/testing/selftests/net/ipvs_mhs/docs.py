@@ -48,7 +48,9 @@ ELSEWHERE = {
         r"qdisc_tool protect --max-hold 5s -- systemctl restart "),
     f"{QDISC}/command.py": (r"qdisc_tool clear --device eth0$",),
     f"{QDISC}/arrive.py": (r"qdisc_tool (setup|protect) --netns \$pid ",),
-    f"{TESTS}/mhsstat.sh": (r"mhsstat show --prometheus --output /var/lib/",),
+    f"{TESTS}/mhsstat.sh": (
+        r"mhsstat show --prometheus --output /var/lib/",
+        r"mhsstat wait .* --settled --servers 3 "),
     # drain refuses the short pin time of here
     f"{TESTS}/mhsstat_drain.sh": (
         r"mhsstat (drain 10\.0\.0\.11:80|wait .* --drained) ",),
