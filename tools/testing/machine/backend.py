@@ -181,6 +181,8 @@ class Uml(Machine):
                 f"init={HERE / 'uml' / 'init'}", f"machine={self.directory}",
                 f"modules={self.kernel.root / 'installed/lib'}",
                 "seccomp=on", "con=null", console, "loglevel=5",
+                # an hour's lines: the runner looks for its first and last
+                "log_buf_len=1M",
                 "panic_on_warn=1", "panic=-1", "printk.devkmsg=on",
                 "printk.time=1", *self.kernel.append, *self.append]
 

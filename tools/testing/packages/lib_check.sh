@@ -43,15 +43,15 @@ release() {
 	cat "$top/build/kernel/$1/release"
 }
 
-# put_kernel NAME [TREE...]: as its image and headers would be, without drivers;
-# or these trees of them
+# put_kernel NAME [TREE...]: as its image and headers would be, but of modules the
+# network's and those of lib (libaes); or these trees of them
 put_kernel() {
 	local from=$top/build/kernel/$1 link target
 	local trees=("${@:2}")
 
 	[ $# -gt 1 ] || trees=(boot lib/modules usr/src usr/lib)
 	mkdir -p "$root/boot" "$root/lib/modules" "$root/usr/src"
-	(cd "$from" && tar -c --exclude='lib/modules/*/kernel/[!n]*' \
+	(cd "$from" && tar -c --exclude='lib/modules/*/kernel/[!ln]*' \
 		"${trees[@]}") |
 		tar -x --keep-directory-symlink -C "$root"
 	# /lib is a link here, which a relative one would miss

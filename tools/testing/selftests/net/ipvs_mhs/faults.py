@@ -30,9 +30,8 @@ import time
 
 sys.dont_write_bytecode = True
 
-from faults_lab import (Flow, LONG, Lab, PORT, Pair, QUIET_S,  # noqa: E402
-                        SERVERS, SIDES, SILENCE_S, say, sh)
-from faults_watch import Watch  # noqa: E402
+from faults_lab import (Flow, LONG, Lab, Pair, SERVERS, SIDES,  # noqa: E402
+                        SILENCE_S, say, sh)
 from netlab import PATIENCE, until  # noqa: E402
 
 PAIRS = 12          # when an episode begins
@@ -61,15 +60,7 @@ class Episode:
         host = 100 + self.number % 100
         self.port += 1
         bind = (f"fd01::{host}" if self.lab.v6 else f"10.1.0.{host}", self.port)
-        return Flow(self.lab.net("cl"), self.lab.vip(side), bind, wait_s,
-                    self.watch if side == "mhs" else None)
-
-    def watch(self, flow):
-        """It has no answer for some time: whatever else happens to it."""
-        director = self.active.nets["mhs"]
-        return Watch([self.lab.net("cl"), self.lab.net("rt"), director] +
-                     [s.net for s in self.servers.values()], director,
-                     flow.bound, self.lab.vip("mhs"), PORT)
+        return Flow(self.lab.net("cl"), self.lab.vip(side), bind, wait_s)
 
     def all_healthy(self):
         return all(self.servers[s].healthy
@@ -87,7 +78,7 @@ class Episode:
                 twin = self.open_flow("mh", wait_s)
                 if healthy and twin.name:
                     self.failure(f"a new flow, {flow.text}, is not served: "
-                                 f"{flow.broken}; one of mh is", flow)
+                                 f"{flow.broken}; one of mh is")
                 twin.close()
                 continue
             for _ in range(25 if healthy else 2):
@@ -131,16 +122,8 @@ class Episode:
             heard = time.monotonic()
             while sel.get_map():
                 ready = sel.select(0.2)
-                silent_s = time.monotonic() - heard
-                left = [key.data for key in sel.get_map().values()]
-                if not ready and silent_s > SILENCE_S:
+                if not ready and time.monotonic() - heard > SILENCE_S:
                     break
-                if silent_s > QUIET_S and not any(f.watch for f in left):
-                    # one of mh only after all of mhs have answered
-                    ours = [p.flows["mhs"] for p in asked
-                            if p.flows["mhs"] in left]
-                    for flow in ours[:1]:
-                        flow.watch = self.watch(flow)
                 for key, _ in ready:
                     heard = time.monotonic()
                     sel.unregister(key.fileobj)
@@ -161,12 +144,11 @@ class Episode:
         if ours and not theirs:
             flow = pair.flows["mhs"]
             self.failure(f"{flow.text} on {pair.server}: {ours}; mh keeps its "
-                         f"twin; opened with {sorted(map(sorted, pair.tables))}",
-                         flow)
+                         f"twin; opened with {sorted(map(sorted, pair.tables))}")
         self.pairs.remove(pair)
         pair.close()
 
-    def failure(self, text, flow):
+    def failure(self, text):
         self.lab.failures.append(f"MHS_SEED={self.seed}: {text}")
         if self.lab.args.control:
             return
@@ -180,9 +162,6 @@ class Episode:
             say("  " + line)
         self.said = len(self.log)
         say("  FAILS " + text)
-        watch = flow.watch or self.watch(flow)
-        for line in watch.report():
-            say("    " + line)
 
     # The operator
 
