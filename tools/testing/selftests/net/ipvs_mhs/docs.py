@@ -48,7 +48,9 @@ ELSEWHERE = {
         r"qdisc_tool protect --max-hold 5s -- systemctl restart "),
     f"{QDISC}/command.py": (r"qdisc_tool clear --device eth0$",),
     f"{QDISC}/arrive.py": (r"qdisc_tool (setup|protect) --netns \$pid ",),
-    f"{TESTS}/mhsstat.sh": (r"mhsstat show --prometheus --output /var/lib/",),
+    f"{TESTS}/mhsstat.sh": (
+        r"mhsstat show --prometheus --output /var/lib/",
+        r"mhsstat wait .* --settled --servers 3 "),
     # drain refuses the short pin time of here
     f"{TESTS}/mhsstat_drain.sh": (
         r"mhsstat (drain 10\.0\.0\.11:80|wait .* --drained) ",),
@@ -115,7 +117,9 @@ class Block:
         return self.lines[0].strip()
 
     def commands(self):
-        """Logical lines, without comments behind them."""
+        """Logical lines, without comments behind them; a program is one."""
+        if self.first.startswith("#!"):
+            return [f"cat >program <<'EOF'\n{self.text}\nEOF\nsh program"]
         joined = re.sub(r"\\\n\s*", "", "\n".join(self.lines))
         return [re.sub(r"\s{2,}#.*", "", s.strip())
                 for s in joined.split("\n") if not re.match(r"\s*# ", s)]
@@ -203,7 +207,7 @@ class Runner:
                 missing = make_targets_missing(command)
                 return f"{command}: no target {missing}" if missing else ""
             return ""
-        if re.search(r">\s*/(?!proc/|sys/|dev/)", command):
+        if re.search(r">\s*/(?!proc/|sys/|dev/|run/)", command):
             return f"{command}: its file would be there for other tests"
         option = re.match(r"options (ip_vs_mhs .*)", command)
         if option:

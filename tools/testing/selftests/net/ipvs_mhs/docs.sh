@@ -27,8 +27,9 @@ stand_ins() {
 	EOF
 	# the other director
 	stand_in ssh <<-EOF
+		while [ "\$1" = -o ]; do shift 2; done
 		shift
-		exec nsenter --net=/run/netns/d2-$$ "\$@"
+		exec nsenter --net=/run/netns/d2-$$ sh -c "\$*"
 	EOF
 	# the module is not installed
 	stand_in modprobe <<-EOF
@@ -61,13 +62,14 @@ stand_ins() {
 		done
 	EOF
 	stand_in reboot <<<'exit $#'
-	# a bird of its own, with the file of the page
+	# a bird of its own, with the file of the page; "down" withdraws the address
 	stand_in birdc <<-EOF
 		bird -c bird.conf -s \$\$.ctl -P \$\$.pid || exit
-		$(type -P birdc) -s \$\$.ctl "\$@" >said
+		[ ! -e down ] || $(type -P birdc) -s \$\$.ctl disable vip >down
+		$(type -P birdc) -s \$\$.ctl "\$@"
+		status=\$?
 		kill "\$(cat \$\$.pid)"
-		cat said
-		[ "\$(grep -c "vip: disabled" said)" -eq 1 ]
+		exit \$status
 	EOF
 	# not that of a kernel which is being fetched
 	signer=$(find "$top"/build/kernel/*/ -path '*.new/*' -prune -o \
@@ -141,6 +143,16 @@ fault() {
 	docs "$work/broken.rst" | awk -F '\t' '{ n += $2 } END { print n + 0 }'
 }
 
+# alike [down] PROGRAM: the status of a program of the page of ECMP, with short times,
+# when lb2 announces the address, or does not
+alike() {
+	rm -f "$work/cwd/down"
+	[ "$1" != down ] || { shift; : >"$work/cwd/down"; }
+	sed 's/[13]0s/1s/' "$work/cwd/$1" | dr env -C "$work/cwd" \
+		PATH="$work/bin:$PATH" sh >"$work/said" 2>&1
+	echo $?
+}
+
 # insmod_says FILE: what it says when the kernel wants signatures
 insmod_says() {
 	insmod "$1" 2>&1 | sed 's/.*: //'
@@ -163,7 +175,7 @@ faults=(
 	"a word of keepalived" $'global_defs {\n\tnonesuch 1\n\t}'
 	"a word of bird" $'router id 10.0.0.1;\n\tnonesuch;'
 )
-count=$(($(python3 "$here/docs.py" --count) + ${#faults[@]} / 2 + 1))
+count=$(($(python3 "$here/docs.py" --count) + ${#faults[@]} / 2 + 6))
 [ ! -e $enforce ] || count=$((count + 3))
 plan $count
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
@@ -172,6 +184,18 @@ setup_net 0
 director d2 30
 stand_ins
 report docs
+
+# what a director waits for before it announces the address
+dr env PATH="$work/bin:$PATH" reset fleet
+check "alike: the tables of lb2" 0 "$(alike program)"
+in_ns d2 ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.12:80 -g -w 3
+check "alike: lb2 has other tables" 124 "$(alike program)"
+check "alike: lb2, with other tables, does not announce the address" 0 \
+	"$(alike down program)"
+dr ipvsadm -d -t 192.0.2.1:80 -r 10.0.0.12:80
+check "alike: it does not, and a server is dead" 0 "$(alike down program)"
+sed '/^ *exec.* 1 /d; s/ ||$//' "$work/cwd/program" >"$work/cwd/strict"
+check "control: one that insists on all servers" 124 "$(alike down strict)"
 
 check "control: a good command" 0 "$(fault "mhsstat show")"
 for ((i = 0; i < ${#faults[@]}; i += 2)); do
