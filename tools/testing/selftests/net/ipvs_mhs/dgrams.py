@@ -24,7 +24,7 @@ Kinds: plain, and the packets of QUIC: initial, 0rtt, handshake, the same of
 version 2 and retry as initial2, 0rtt2, handshake2, retry2, then short, greased
 (without the fixed bit), unknown (a version that nobody knows) and runt (a long
 header cut short); dtls and wireguard, their first ones.  KIND@sN: with a
-connection ID that names that server, see quic_ids.sh, KIND@: the server that
+connection ID that names that server, see quic.sh, KIND@: the server that
 answered the flow last; KIND@HEX: that ID; with --key it is a keyed one.  By ping only,
 plain ones as IP fragments made by hand: reversed, the last one first; by spray
 only: headless, without the first one.
