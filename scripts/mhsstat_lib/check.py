@@ -10,7 +10,7 @@ from ipvs_mhs_tool import quoted
 from . import mistakes
 from .address import endpoint, is_udp
 from .facts import Link
-from .finding import MANY, MHS, Finding, known, named
+from .finding import MANY, MHS, Finding, asking, known, named
 from .proc import left_ms, name_of
 from .rules import no_second_chance
 from .stateful import TOTAL, limit_names, reached
@@ -20,7 +20,7 @@ _FEW = 100      # packets that say nothing yet
 
 # What an option asks for is meant; all other kinds are warnings
 NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
-         "chance-entries", "quic-port", "plain-udp")
+         "chance-entries", "quic-port", "plain-udp", "firewall", "sync-backup")
 
 KINDS = (*NOTES, *"""
     marks stateless names-taken capped no-memory quic-ids quic-unnamed no-slot
@@ -28,8 +28,8 @@ KINDS = (*NOTES, *"""
     lane-marks lane-conntrack lane-backup lane-btf lane-door lane-generic lane-member
     lane-beside lane-tags lane-vlan route gateway neighbour tunnel-mtu ha-suspend
     no-address no-weight sorry-server no-answer mtu hold-ms timeouts drop-entry
-    drop-packet secure-tcp sync-backup kernel-mh ip-forward own-address few-entries
-    slow""".split())
+    drop-packet secure-tcp kernel-mh ip-forward own-address few-entries
+    slow lost two-owners no-service""".split())
 
 # bytes that a tunnel adds, by its type, beside the outer IP header
 _TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
@@ -429,7 +429,8 @@ def _by_network(facts):
                 f"an MTU of {_CLIENT_MTU - inner} bytes more on the way there, or "
                 f"--mss {inner - 40} (IPv6: {inner - 60}) beside the other "
                 "options of 'real_server setup' on the server, which this host "
-                "cannot see")
+                "cannot see; a smaller MTU on the way it sees neither: 'ping -M do -s "
+                f"{inner - 8 + _TUNNEL.get(server.tunnel, 0)} {address}' must be answered")
 
 
 def findings(facts, ignored=()):
@@ -440,10 +441,10 @@ def findings(facts, ignored=()):
 
 
 def unseen(facts):
-    """How many servers answer their clients past this host."""
-    return len({s.name for _, core in known(facts) for s in core.servers
-                if s.method in ("Route", "Tunnel") and getattr(
-                    facts.routes.get(s.host), "type", None) != "local"})
+    """{server that answers its clients past this host: what asks it}"""
+    return {s.name: asking(core, s) for _, core in known(facts) for s in core.servers
+            if s.method in ("Route", "Tunnel") and getattr(
+                facts.routes.get(s.host), "type", None) != "local"}
 
 
 def unasked(facts):

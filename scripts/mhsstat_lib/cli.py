@@ -94,10 +94,10 @@ def _plan(options):
 
 
 def _check(options):
-    from . import check
+    from . import check, mistakes
     from .facts import Facts
     from .finding import few
-    facts = Facts(options.service)
+    facts = Facts(options.service, "lost" not in options.ignore)
     found = check.findings(facts, options.ignore)
     status = EXIT_PROBLEM if {*map(check.severity, found)} - {"note"} \
         else EXIT_OK
@@ -106,7 +106,7 @@ def _check(options):
                if name_of(s) in facts.host.second_chance]
     if options.json:
         sys.stdout.write(json_of({
-            "format": 1, "servers_without_replies_here": unseen,
+            "format": 1, "servers_without_replies_here": len(unseen),
             "hops_never_asked": unasked,
             "services_with_second_chance": chances,
             "findings": [{"severity": check.severity(f), **f._asdict()}
@@ -124,10 +124,18 @@ def _check(options):
     if unasked:
         _warn(f"{len(unasked)} next hop(s) were not asked lately, and it is "
               f"unknown whether they answer: {few(unasked)}; 'ping' asks")
+    few_came = sum((facts.came or {}).get(name_of(s), (0,))[0] < mistakes.BEGUN
+                   for s in facts.services)
+    if facts.came is not None and few_came:
+        _warn(f"{few_came} service(s) got less than {mistakes.BEGUN} packets in half a "
+              "second: what a router, or a firewall, tc or rules of this host do to "
+              "theirs was not seen")
     if unseen:
-        _warn(f"{unseen} server(s) answer their clients past this host, which "
+        asking = dict.fromkeys(unseen.values())
+        _warn(f"{len(unseen)} server(s) answer their clients past this host, which "
               "sees no reply: one that drops packets looks like one that "
-              "answers; run 'real_server check' there")
+              f"answers; on each run: {few([*asking])} (and for one that failed later "
+              "'ipvsadm -Z', then look again)")
     return status
 
 

@@ -74,7 +74,7 @@ _OPTIONS = (
 )
 
 
-_OLD_S = 600
+_OLD_S, _SKEW_S = 600, 60
 
 
 class Director:
@@ -130,16 +130,20 @@ class Director:
         """What it did not tell."""
         found = [words for words, fact in (
             ("methods, tunnels, thresholds, flags and other schedulers' services",
-             self.core), ("sysctls and timeouts", self.settings)) if not fact]
+             self.core), ("sysctls and timeouts", self.settings)) if fact is None]
         if self.parameters.get("quic_ports") is None:
             found.append("parameters of the module")
         return found + self.stale()
 
     def stale(self):
         """The same, because time has passed."""
-        return [f"what {self.name} does now, as its file is of "
-                f"{duration(int(1000 * self._age_s))} ago"] \
-            if self._age_s > _OLD_S else []
+        return [f"what {self.name} does now, as its file is of {self.age()}"] \
+            if not -_SKEW_S < self._age_s < _OLD_S else []
+
+    def age(self):
+        """When it said so."""
+        return f"{duration(max(int(1000 * self._age_s), 0))} ago" if self._age_s > -_SKEW_S \
+            else f"{duration(int(-1000 * self._age_s))} from now: the clocks differ"
 
     def entries(self):
         return sum(s.get("entries", 0) for those in self.services.values()
@@ -239,9 +243,12 @@ def _core(a, b):
                 yield (f"{name} ({(left or right)['scheduler']}): only in "
                        f"{one.name}: {other.name} does not serve it")
             continue
-        if left["scheduler"] != right["scheduler"]:
+        # mhs may have two names
+        if left["scheduler"] != right["scheduler"] and \
+                not (name in a.services and name in b.services):
             yield (f"{name}: scheduler {left['scheduler']} in {a.name}, "
                    f"{right['scheduler']} in {b.name}: {_TABLES}")
+            continue
         yield from _options(f"{name}:", a, b, left["options"], right["options"])
         for server in sorted(set(left["servers"]) | set(right["servers"])):
             if server in left["servers"] and server in right["servers"]:
@@ -329,7 +336,11 @@ def compare(options):
                            d.entries() for d in directors]}), end="")
         return EXIT_PROBLEM if lines else EXIT_OK
     print("\n".join([f"note: {line}" for line in harmless] + (lines or [
-        f"{len(directors)} directors forward alike: {count} service(s); {names}"
-        + (f"; but for connections that have an entry ({', '.join(entries)}), "
-           "which their director alone knows" if entries else "")])))
+        f"{len(directors)} directors forward alike by servers, tables and sysctls: "
+        f"{count} service(s); " + ", ".join(
+            f"{d.name} ({d.age()})" for d in directors) + (
+            f"; but for connections that have an entry ({', '.join(entries)}), which "
+            "at most a sync daemon carries over" if entries else "") +
+        "; not compared: addresses, routes, firewalls, marks ('mhsstat check' on each)"
+    ])))
     return EXIT_PROBLEM if lines else EXIT_OK

@@ -3,6 +3,7 @@
 devices, routes and neighbours of this network namespace."""
 
 import glob
+import ipaddress
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ from collections import namedtuple
 
 from ipvs_mhs_tool import run
 
-from . import lane, module, netlink, servers
+from . import arrive, lane, module, netlink, servers
 from .address import endpoint
 from .module import VS
 from .proc import name_of
@@ -117,8 +118,9 @@ def merged(known):
 class Facts:
     """All of it, as it is now."""
 
-    def __init__(self, names=()):
-        """Of services of mhs, all if there are no @names."""
+    def __init__(self, names=(), listens=True):
+        """Of services of mhs, all if there are no @names; @listens: half a second for
+        their packets."""
         self.services = read_services(names)
         if names:
             self.services = select(self.services, names)
@@ -152,6 +154,18 @@ class Facts:
                                     for s in self.core[name].servers})
         self.virtual = self._routes({str(endpoint(name.split()[1])[0])
                                      for name in ours if name[:4] != "FWM "})
+        # None: nobody has listened
+        self.came, self.owners = arrive.look(
+            self.services,
+            {address: device for device, text in re.findall(
+                r"^\d+: (\S+) +inet ([0-9.]+)", run(["ip", "-o", "-4", "addr"]).stdout,
+                re.M) for address in [ipaddress.ip_address(text)]
+             if text in self.virtual and self.links[device].arp and device != "lo"}
+        ) if listens else (None, {})
+        self.chains = re.findall(
+            r"table (\w+ \S+) {[^}]*?chain (\S+) {\s*type filter hook input[^}]*?"
+            r"policy drop", run(["nft", "list", "chains"], check=False).stdout) \
+            if shutil.which("nft") else []
 
     @staticmethod
     def _routes(addresses):

@@ -5,7 +5,7 @@ with its cause and its remedy, for check."""
 from ipvs_mhs_tool import quoted
 
 from .address import endpoint
-from .finding import MHS, Finding, few, known, named
+from .finding import MHS, Finding, asking, few, known, named
 from .proc import name_of
 from .text import duration
 
@@ -13,7 +13,7 @@ _CLIENT_MTU = 1500
 _HOLD_MS = 60_000
 # seconds of TCP and UDP, as the kernel has them by default
 _IDLE_MS = {"TCP": 900_000, "UDP": 300_000}
-_BEGUN = 5      # connections that say something
+BEGUN = 5      # connections that say something
 _ENTRIES = 1000
 _PIN_MS = 3_600_000
 
@@ -47,11 +47,44 @@ def _by_service(facts):
                     quoted(s.deletion()) for s in sorry))
 
 
+def _by_arrivals(facts):
+    """What is before the services."""
+    for _, core in known(facts):
+        came, counted = (facts.came or {}).get(core.name, (0, 0))
+        if came >= BEGUN and 2 * counted < came and \
+                any(s.weight for s in core.servers) and \
+                not any(s.limits for s in core.servers):
+            yield Finding(
+                "lost", core.name, (), f"of {came} packets that came to this host the "
+                f"service got {counted}, because something here drops or "
+                "diverts the others: a firewall, tc, 'ip rule', a route, rp_filter",
+                "a firewall accepts the port in its chain input without a condition of "
+                "conntrack ('nft list ruleset'); 'tc filter show dev DEVICE ingress', "
+                "'ip rule', 'nstat -az TcpExtIPReversePathFilter'")
+    for address, owner in facts.owners.items():
+        yield Finding(
+            "two-owners", None, (), f"packets to {address} may go past this host, "
+            f"because {owner} answers ARP for it, too: another director, a server "
+            "without arp_ignore, or a stranger",
+            "take the address there from that device ('real_server check' on servers), "
+            f"then arping -U -I {owner.split()[-1]} {address} here, which tells routers")
+    if facts.chains and facts.came is not None and facts.services and not any(
+            came >= BEGUN for came, _ in facts.came.values()):
+        yield Finding(
+            "firewall", None, (), "packets to services pass "
+            + few([f"chain {chain} of {table}" for table, chain in facts.chains]) +
+            ", which drops what no rule accepts", "none if a rule accepts the ports of "
+            "the services, without a condition of conntrack: nft list chain " +
+            " ".join(facts.chains[0]))
+
+
 def _is_silent(server):
     """Have its connections a first packet and no other, since the counts began or
     now?  Every SYN counts as a connection."""
-    begun, packets, begun_now, packets_now = server.counts
-    return begun >= _BEGUN and 10 * packets <= 11 * begun or \
+    begun, packets, begun_now, packets_now, out = server.counts
+    if server.method == "Masq":
+        return begun >= BEGUN and not out
+    return begun >= BEGUN and 10 * packets <= 11 * begun or \
         begun_now > 1 and packets_now <= begun_now
 
 
@@ -61,15 +94,18 @@ def _by_answers(facts):
         found = [s for s in core.servers if _is_silent(s)]
         if found and core.name.startswith("TCP "):
             names = [s.name for s in found]
-            others = "" if len(names) < len(core.servers) else \
-                ", or all are forged (a SYN flood)"
+            others = "" if len(names) < len(core.servers) else ", or a firewall of " \
+                "this host drops what it sends, or all are forged (a SYN flood)"
             yield Finding(
                 "no-answer", core.name, tuple(names), f"{named(names)} answers no "
                 f"connection: they are begun and not continued (of "
                 f"{sum(s.counts[0] for s in found)}), because the server has not the address "
-                f"{core.name.split()[1]}, or no program there, or drops the packets"
-                f"{others}", "'real_server check' on the server; then 'ipvsadm -Z' "
-                "begins the counts anew")
+                f"{core.name.split()[1]}, or no program there, or drops the packets, "
+                f"or is down, or its answers do not come to clients{others}",
+                (f"'{asking(core, found[0])}' on the server" if found[0].method != "Masq" else
+                 "the server's way to clients must lead here: ip route replace default "
+                 "via an address of this host") + "; then 'ipvsadm -Z' "
+                "begins the counts anew, which are some seconds old")
 
 
 def _by_mtu(facts):
@@ -168,16 +204,24 @@ def _by_times(facts):
         yield Finding(
             "sync-backup", None, (), "every packet is looked up in the connection "
             "table, because a sync daemon runs as backup and may put entries "
-            "there", "ipvsadm --stop-daemon backup, as directors of mhs with the same "
-            "servers need no sync daemon")
+            "there", "none, where flows of a change are to survive a failover; else "
+            "ipvsadm --stop-daemon backup")
 
 
 def _by_scheduler(facts):
-    """Services of the kernel's own mh."""
+    """Services of the kernel's own mh, or of others where none is of mhs."""
     ours = {name_of(s) for s in facts.services}
-    found = [name for name, core in facts.core.items()
-             if core.scheduler == "mh" and name not in ours]
-    if found and "mh" not in facts.taken:
+    others = {name: core.scheduler for name, core in facts.core.items()
+              if name not in ours}
+    found = [] if "mh" in facts.names else [
+        name for name, scheduler in others.items() if scheduler == "mh"]
+    if not found and not ours:
+        yield Finding(
+            "no-service", None, (), "mhs forwards nothing, because no service has it" +
+            (f", but {few([f'{n} has {s}' for n, s in others.items()])}" if others
+             else ""), "'lb_algo mh' in keepalived's file, which does not know mhs, and "
+            "names=mhs,mh for the module; or ipvsadm with -s mhs")
+    if found:
         option = {"TCP": "-t", "UDP": "-u", "FWM": "-f"}
         protocol, where = found[0].split()
         yield Finding(
@@ -188,4 +232,4 @@ def _by_scheduler(facts):
             "answers for mh)")
 
 
-PARTS = (_by_service, _by_answers, _by_mtu, _by_host, _by_times, _by_scheduler)
+PARTS = (_by_service, _by_arrivals, _by_answers, _by_mtu, _by_host, _by_times, _by_scheduler)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the module does with flows in a change of servers, by this host's sysctls
-and timeouts; as in ip_vs_mhs_time.c and ip_vs_mhs_decide.c."""
+and timeouts; as in ip_vs_mhs_slots.c and ip_vs_mhs_decide.c."""
 
 from ipvs_mhs_tool import ToolError
 
@@ -48,7 +48,7 @@ class Host:
 
     def __init__(self, here):
         self.here = here
-        self.hold_ms, self.pin_ms = _HOLD_MS, 0
+        self.hold_ms, self.pin_ms, self.fin_ms = _HOLD_MS, 0, 120_000
         self.idle_ms = dict(_IDLE_MS)
         self.expires = self.quiesces = False
         self.quic_ports, self.stay_ports = (443,), ()
@@ -67,6 +67,7 @@ class Host:
             tcp, fin, udp = netlink.timeouts()
         except ToolError:
             return
+        self.fin_ms = 1000 * fin
         self.idle_ms.update(TCP=1000 * max(tcp, fin), UDP=1000 * udp)
 
     def idle(self, name):

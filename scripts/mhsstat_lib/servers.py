@@ -18,8 +18,8 @@ from .netlink import attribute, number
 
 _OPTIONS = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service", "FWM": "-f"}
 _PROTOCOLS = {option: name for name, option in _OPTIONS.items()}
-_NUMBERS = {"TCP": 6, "UDP": 17, "SCTP": 132}
-_NAMES = {number: name for name, number in _NUMBERS.items()}
+NUMBERS = {"TCP": 6, "UDP": 17, "SCTP": 132}
+_NAMES = {number: name for name, number in NUMBERS.items()}
 _METHODS = {"-g": "Route", "-i": "Tunnel", "-m": "Masq"}
 _OPTION = {name: option for option, name in _METHODS.items()}
 # of <linux/ip_vs.h>, by number
@@ -55,9 +55,9 @@ class Server(namedtuple(
 
     @property
     def counts(self):
-        """Connections and packets in; the same a second."""
+        """Connections and packets in; the same a second; packets out."""
         those = netlink.attributes(self.statistics)
-        return tuple(number(those.get(kind, b"")) for kind in (1, 2, 6, 7))
+        return tuple(number(those.get(kind, b"")) for kind in (1, 2, 6, 7, 3))
 
     def told(self, weight=()):
         """What ipvsadm was told of it."""
@@ -120,7 +120,7 @@ def _asked(name):
                 for family in (_IPV4, _IPV6)]
     address, port = endpoint(where)
     return [_u16(1, _IPV4 if address.version == 4 else _IPV6) +
-            _u16(2, _NUMBERS[protocol]) +
+            _u16(2, NUMBERS[protocol]) +
             attribute(3, address.packed.ljust(16, b"\0")) +
             attribute(4, port.to_bytes(2, "big"))]
 

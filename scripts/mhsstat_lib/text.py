@@ -270,9 +270,9 @@ def remarks(service):
         found.append("with the second chance a change of servers takes effect at "
                      "once, without entries")
     if service.get("silent_servers"):
-        found.append("the second chance is without "
-                     f"{', '.join(service['silent_servers'])}, which do "
-                     "not answer: 'mhsstat check' has the remedy")
+        found.append("the second chance has no answer of "
+                     f"{', '.join(service['silent_servers'])}: 'mhsstat check' has "
+                     "the remedy")
     if service.get("quic_ids"):
         found.append("QUIC goes by connection ID, without hold and pin: "
                      f"{service['packets_by_id']} packets did, "

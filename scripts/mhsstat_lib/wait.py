@@ -47,12 +47,25 @@ def _weightless(word, names):
     return found
 
 
-def rests_on(names):
-    """What the word drained rests on."""
+def ended(names):
+    """Which flows count as that."""
     host = Host(True)
-    silent = max(map(host.idle, names))
-    return f"no entry is left here, and a flow silent for {duration(silent)} (the " \
-           "timeout of IPVS) counts as ended; other directors know their own flows"
+    return "a flow counts as ended when it was silent for " \
+           f"{duration(max(map(host.idle, names)))}, a half-closed one of TCP for " \
+           f"{duration(host.fin_ms)} ('ipvsadm -L --timeout')"
+
+
+def rests_on(names, words):
+    """What the word drained rests on."""
+    addresses = {told(word)[0] for word in words}
+    others = sorted({f"{service.name}: {server.name}"
+                     for name, those in servers.of_this_host().items()
+                     for service in those for server in service.servers
+                     if server.address in addresses and (
+                         name not in names or server.weight)})
+    return f"no entry is left here, and {ended(names)}; other directors know their own " \
+           "flows" + ("; not asked, on the same host: " + ", ".join(others)
+                      if others else "")
 
 
 class Pending:
@@ -141,6 +154,11 @@ class Settled:
                 if not line.startswith(tuple(f"{name}: " for name in others)):
                     yield "differs", line
 
+    def rests_on(self):
+        """What equality rests on."""
+        return f"{self._peer.name} said so {self._peer.age()}; its connections that " \
+               f"have an entry ({self._peer.entries()}) break when they come here"
+
     def look(self, options):
         try:
             services = select(read_services(options.service), options.service)
@@ -168,11 +186,16 @@ def wait(options):
     if not options.settled and (options.servers or options.equal_to):
         raise UsageError("--servers and --equal-to go with --settled")
     progress = Progress(options.quiet)
+    settled = options.settled and Settled(options)
     look, end_word = (
-        (Settled(options).look, "settled") if options.settled else
+        (settled.look, "settled") if settled else
         (Stateful(progress.warn).look, "every flow that lives has an entry")
         if options.stateful else (Pending().look, "stable"))
     status = until(look, options, progress, end_word)
+    if status == EXIT_OK and options.equal_to and not options.quiet:
+        progress.warn(settled.rests_on())
+    if status == EXIT_OK and options.stateful and not options.quiet:
+        progress.warn(ended(options.service or ["TCP"]))
     if status == EXIT_OK and options.drained:
         names = set()
         for word in options.drained:
@@ -181,5 +204,5 @@ def wait(options):
             print(f"{spelled(*told(word))} is drained: " + "; ".join(
                 quoted(server.deletion()) for _, server in places))
         if not options.quiet:
-            progress.warn(rests_on(options.service or names))
+            progress.warn(rests_on(names, options.drained))
     return status

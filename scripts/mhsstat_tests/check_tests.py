@@ -55,6 +55,8 @@ class Known(facts.Facts):
                         "secure_tcp": "0"}
         self.virtual = {"192.0.2.1": facts.Route("local", None, "lo", None)}
         counts(self, (90, 900), (4, 4))
+        self.came, self.owners, self.chains = {NAME: (9, 9), "TCP 192.0.2.2:80": (
+            9, 9)}, {}, []
         self.sorry, self.forwards = set(), {4: 1, 6: 1}
         self.names, self.taken = [], []
         self.ha_suspend = False
@@ -96,12 +98,12 @@ def core(known, saved):
 
 
 def counts(known, *those):
-    """Connections and packets of the servers, and a second."""
+    """Connections and packets of the servers, and a second, and packets out."""
     servers_of = getattr(known.core.get(NAME), "servers", [])
     for i, four in enumerate(those[:len(servers_of)]):
         servers_of[i] = servers_of[i]._replace(statistics=b"".join(
             netlink.attribute(kind, n.to_bytes(8, sys.byteorder))
-            for kind, n in zip((1, 2, 6, 7), four)))
+            for kind, n in zip((1, 2, 6, 7, 3), (*four, *(0, 0, 9)[len(four) - 5:]))))
 
 
 def chance(known, *names):
@@ -194,6 +196,10 @@ CAUSES = {
     "drop-packet": lambda k: sysctl(k, drop_packet="3"),
     "secure-tcp": lambda k: sysctl(k, secure_tcp="2"),
     "sync-backup": lambda k: setattr(k, "backup", True),
+    "lost": lambda k: k.came.update({NAME: (9, 4)}),
+    "two-owners": lambda k: k.owners.update({"192.0.2.1": "02:00:00:00:00:0c on eth0"}),
+    "firewall": lambda k: (k.came.clear(), k.chains.append(("inet filter", "input"))),
+    "no-service": lambda k: (k.services.clear(), core(k, SAVED.replace("mhs", "wlc"))),
     "kernel-mh": lambda k: core(k, OTHER.replace("wlc", "mh")),
 }
 
@@ -214,6 +220,9 @@ class Findings(unittest.TestCase):
                 lambda k: k.routes.update({"10.0.0.11": facts.Route(
                     "local", None, "lo", 1400)}),
                 lambda k: k.host.idle_ms.update(UDP=5000),
+                lambda k: k.chains.append(("inet filter", "input")),
+                lambda k: k.came.update({NAME: (4, 0)}),
+                lambda k: k.came.update({NAME: (10, 5)}),
                 lambda k: k.host.idle_ms.update(TCP=900_001),
                 lambda k: (core(k, OTHER.replace("wlc", "mh")),
                            k.services.append({**k.services[0],
@@ -226,7 +235,11 @@ class Findings(unittest.TestCase):
         counts(known, (90, 900), (4, 3, 2, 2))
         self.assertEqual(kinds(known), ["no-answer"])
         self.assertNotIn("flood", check.findings(known)[0].text)
-        counts(known, (9, 9))
+        core(known, SAVED.replace(" -g ", " -m "))
+        counts(known, (9, 99, 0, 0, 0))
+        self.assertIn("lead here", check.findings(known)[1].remedy)
+        core(known, SAVED)
+        counts(known, (9, 9), (9, 9))
         self.assertIn("flood", check.findings(known)[0].text)
 
     def test_each_cause_is_one_finding(self):
@@ -338,7 +351,7 @@ class Findings(unittest.TestCase):
         known.routes["10.0.0.11"] = facts.Route("local", None, "lo", None)
         known.neighbours["10.0.0.11", "lo"] = "FAILED"
         self.assertEqual(kinds(known), [])
-        self.assertEqual(check.unseen(known), 1)
+        self.assertEqual(len(check.unseen(known)), 1)
 
     def test_gone_back_to_the_limit_of_its_protocol(self):
         known = Known()
@@ -427,7 +440,7 @@ class Parsing(unittest.TestCase):
 def run(known, *argv):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), \
-            mock.patch.object(facts, "Facts", lambda names: of(known, names)):
+            mock.patch.object(facts, "Facts", lambda names, _: of(known, names)):
         try:
             status = cli.main(["check", *argv])
         except SystemExit as end:
@@ -485,7 +498,11 @@ class Command(unittest.TestCase):
 
     def test_it_says_what_it_cannot_see(self):
         self.assertRegex(run(Known())[2], "2 server.* past this host.* sees no "
-                         "reply")
+                         "reply.*: real_server check --vip 192.0.2.1 --port 80, "
+                         "real_server check --vip 192.0.2.1 --port 80 --tunnel ipip")
+        quiet = Known()
+        quiet.came.clear()
+        self.assertIn("1 service(s) got less than 5 packets", run(quiet)[2])
         known = Known(SAVED.replace(" -g ", " -m ").replace(" -i ", " -m "))
         self.assertEqual(run(known)[2], f"mhsstat: no warning of the "
                          f"{len(check.KINDS)} kinds of finding that mhsstat(8) "

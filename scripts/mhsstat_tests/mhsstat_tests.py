@@ -533,7 +533,7 @@ class ReadServers(unittest.TestCase):
                          "10.2.0.13:80 -i -w 4 --tun-type gue --tun-port 6000 "
                          "--tun-csum -x 60 -y 40")
         self.assertEqual((server.active, server.inactive, server.counts),
-                         (7, 1, (20, 300, 2, 30)))
+                         (7, 1, (20, 300, 2, 30, 0)))
         mark = {1: "0a00", 5: 7, 6: "6d687300", 7: "09000000ffffffff", 8: 300, 9: 64}
         four = {1: "0200", 2: "0600", 3: "0a090001" + 24 * "0", 4: "0050",
                 6: "6d687300", 7: "12000000ffffffff", 8: 0, 9: "ffffffff"}
@@ -994,7 +994,8 @@ class Compare(Files):
                  "a change of servers connections that move"),
                 ({"expire_nodest_conn": "1"}, "conn 0 in a, 1 in b: one of them "
                  "cuts"),
-                ({"scheduler": "mh"}, "scheduler mhs in a, mh in b: connections"),
+                ({"scheduler": "mh", "address": "10.9.0.2:80"},
+                 "scheduler mhs in a, mh in b: connections"),
                 ({"options": "-b flag-1 -p 300"}, "-b flag-1 in a, -b flag-1 -p "
                  "300 in b: one of them sends a client's connections"),
                 ({"options": "-b flag-2"}, "flag-1 sends new connections"),
@@ -1033,7 +1034,11 @@ class Compare(Files):
 
     def test_alike_says_what_it_rests_on(self):
         same = self.file("a", self.director())
-        self.assertEqual(run("compare", same, same)[0], 0)
+        self.assertRegex(run("compare", same, same)[1], r"alike by .* \([0-9]+ s ago\).*; "
+                         "not compared: addresses, routes, firewalls, marks")
+        # mhs by its other name
+        self.assertEqual(run("compare", same, self.file("b", self.director(
+            scheduler="mh")))[0], 0)
         status, out, _ = run("compare", same, self.file("b", self.director(
             sync_ports="2")))
         self.assertEqual((status, "note: net.ipv4.vs.sync_ports 1 in" in out,
@@ -1047,11 +1052,11 @@ class Compare(Files):
             status, out, _ = run("compare", same, self.file("b", self.director(
                 state=state)))
             self.assertEqual((status, f"is not stable ({state})" in out), (1, True))
-        for age_s, status in (500, 0), (700, 1):
+        for age_s, words in ((500, "8 min 2"), (-50, "0 s ago"), (700, "is of 11 min 4"),
+                             (-700, "from now: the clocks")):
             document = {**self.director(), "time": time.time() - age_s}
             got, out, _ = run("compare", same, self.file("b", document))
-            self.assertEqual((got, "is of 11 min 4" in out),
-                             (status, status == 1), out)
+            self.assertEqual((got, words in out), (abs(age_s) > 600, True), out)
         for lost, words in (("settings", "sysctls"), ("ipvsadm", "methods"),
                             ("parameters", "of the module")):
             document = self.director()
@@ -1327,7 +1332,7 @@ class PlanInWords(unittest.TestCase):
                  "max_entries or another limit is reached.", True),
                 ({"share": None}, "; living connections do not break.", True),
                 ({"kernel": {"limits": {"a": 9, "max_entries": 4}}}, "there is room "
-                 "for 4 entries (net.ipv4.vs.mhs.max_entries).", True),
+                 "for only 4 entries (net.ipv4.vs.mhs.max_entries).", True),
                 ({"kernel": {"state": "settling"}}, "the service settles", True),
                 ({"kernel": {"state": "settling"}}, "not break", False),
                 ({"host": {"second_chance": ("TCP 10.9.0.1:80",)}}, "not break",
@@ -1548,7 +1553,7 @@ class Drained(unittest.TestCase):
 
     def test_times_that_were_others_are_said(self):
         for pinned, status, words in (
-                (900_000, 0, "a flow silent for 15 min 0 s (the timeout"),
+                (900_000, 0, "a half-closed one of TCP for 2 min 0 s"),
                 (None, 0, ""), (899_999, 125, "a pin time of 15 min 0 s"),
                 (2000, 125, "merged with a pin time of 2 s"),
                 (0, 125, "has changed at once")):
@@ -1714,7 +1719,9 @@ class Expected(Files):
         self.assertIn("of 9 servers get new flows", err)
 
     def test_equal_to(self):
-        self.assertEqual(self.wait(state="stable")[0], 0)
+        status, err = self.wait(state="stable")
+        self.assertRegex(err, r"said so [0-9]+ s ago; its connections .* \(22\) break")
+        self.assertEqual(status, 0)
         with mock.patch.object(compare, "_OLD_S", -1):
             status, err = self.wait(state="stable")
         self.assertEqual((status, "run 'mhsstat show --json' there" in err), (125, True))

@@ -7,6 +7,7 @@ the exit status.
 
 import json
 import os
+import socket
 from contextlib import suppress
 
 from . import flower, foreign
@@ -17,7 +18,7 @@ from .listeners import Listeners, needless
 from .netlink import Netlink
 from .options import DEFAULT_CONFIG, read_config
 from .state import Turn
-from .system import name_of, run
+from .system import run
 
 
 def _each(tool, items, function):
@@ -139,7 +140,7 @@ def _clear_commands(gate, name):
 def _undo(tool, gate, netlink):
     with suppress(ToolError, OSError):     # partly gone: problems() said so
         end_hold(Plug(gate))
-    name = name_of(gate.ifindex)       # another one, perhaps
+    name = dict(socket.if_nameindex()).get(gate.ifindex)       # another one, perhaps
     if not name:
         gate.own_clsact = False    # it went with its device
     elif gate.own_clsact and foreign.clsact_in_use(gate, netlink):

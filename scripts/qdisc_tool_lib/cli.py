@@ -6,7 +6,7 @@ import signal
 from . import actions
 from .errors import (EXIT_FAILED, EXIT_SIGNAL, EXIT_USAGE, ToolError, UsageError, words)
 from .options import parse
-from .protect import protect
+from .protect import Protect
 from .report import Reporter
 from .state import State
 from .system import Namespace, may_administer
@@ -42,7 +42,7 @@ def main(argv):
         options = parse(argv)
         tool = Tool(options)
         if options.action == "protect":
-            return protect(tool)
+            return Protect(tool).run()
         if not may_administer():
             raise ToolError(f"'{options.action}' needs root (CAP_NET_ADMIN, "
                             "CAP_NET_RAW and CAP_BPF)")

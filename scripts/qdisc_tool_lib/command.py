@@ -19,14 +19,12 @@ class Command:
     nothing of this process, which a fork would do while packets wait."""
 
     def __init__(self, words, mask, apart=False):
-        self._words = words
-        self._mask = mask
+        self._words, self._mask = words, mask
         self._apart = {"setsid": True, "file_actions": [
             (os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0)
             for fd in range(3)]} if apart else {}
-        self._pid = None
         self._began = 0.0
-        self.took_ms = None
+        self._pid = self.took_ms = None
         self.status = None         # as subprocess has it: -n for a signal
         self.failure = None        # (exit status, why it could not run)
 
@@ -35,8 +33,7 @@ class Command:
         try:
             # The caller's descriptors stay open; ours close by themselves.
             self._pid = os.posix_spawnp(
-                self._words[0], self._words, os.environ,
-                setsigmask=self._mask,
+                self._words[0], self._words, os.environ, setsigmask=self._mask,
                 # Python ignores them.
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ), **self._apart)
         except OSError as error:

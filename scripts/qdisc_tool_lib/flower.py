@@ -38,26 +38,24 @@ def bpf(command, attributes):
     return result
 
 
-def _instruction(code, registers, offset=0, value=0):
-    return struct.pack("=BBhi", code, registers, offset, value)
+def load(kind, instructions):
+    """A program of instructions (code, registers, offset, value): its file descriptor."""
+    words = b"".join(struct.pack("=BBhi", *line) for line in instructions)
+    code, licence = (ctypes.create_string_buffer(text) for text in (words, b"GPL"))
+    return bpf(_BPF_PROG_LOAD, struct.pack(
+        "=IIQQIIQII16s", kind, len(words) // 8, ctypes.addressof(code),
+        ctypes.addressof(licence), 0, 0, 0, 0, 0, b"qdisc_tool"))
 
 
 def _until(deadline):
-    """A program that matches until then (seconds of CLOCK_MONOTONIC): its file
-    descriptor."""
+    """A program that matches until then (seconds of CLOCK_MONOTONIC)."""
     low, high = struct.unpack("=ii", struct.pack("=Q", int(deadline * 1_000_000_000)))
-    words = b"".join((
-        _instruction(0x85, 0, value=_BPF_KTIME_GET_NS),
-        _instruction(0x18, 1, value=low), _instruction(0, 0, value=high),
-        _instruction(0xB7, 2, value=-1),
-        _instruction(0x2D, 0x10, offset=1),        # if it is later, no match
-        _instruction(0x05, 0, offset=1),
-        _instruction(0xB7, 2, value=0),
-        _instruction(0xBF, 0x20), _instruction(0x95, 0)))
-    code, licence = (ctypes.create_string_buffer(text) for text in (words, b"GPL"))
-    return bpf(_BPF_PROG_LOAD, struct.pack(
-        "=IIQQIIQII16s", _PROG_TYPE_SCHED_CLS, len(words) // 8,
-        ctypes.addressof(code), ctypes.addressof(licence), 0, 0, 0, 0, 0, b"qdisc_tool"))
+    return load(_PROG_TYPE_SCHED_CLS, (
+        (0x85, 0, 0, _BPF_KTIME_GET_NS),
+        (0x18, 1, 0, low), (0, 0, 0, high),
+        (0x2D, 0x10, 2, 0),                        # if it is later, no match
+        (0xB7, 0, 0, -1), (0x95, 0, 0, 0),
+        (0xB7, 0, 0, 0), (0x95, 0, 0, 0)))
 
 
 def _of_family(addresses, family):

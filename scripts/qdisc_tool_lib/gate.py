@@ -69,17 +69,14 @@ class Gate:
             int(first) <= port <= int(last or first) for first, _, last in
             (text.partition("-") for text in self.ports))
 
-    def holds_address(self, address):
-        """Whether connections to it may be held: none that is given is all of them."""
-        return not self.addresses or address.is_unspecified or any(
-            address in ip_network(text) for text in self.addresses)
-
     def holds(self, client, server):
         """Whether it should hold a connection between these, (address, port) each, as
         in a packet."""
-        return self.holds_port(int.from_bytes(server[1], "big")) and \
-            self.holds_address(ip_address(server[0])) and \
-            not any(ip_address(client[0]) in ip_network(text) for text in self.exclude)
+        def is_in(address, networks):
+            return any(ip_address(address) in ip_network(text) for text in networks)
+        return self.holds_port(int.from_bytes(server[1], "big")) and (
+            not self.addresses or is_in(server[0], self.addresses)) and \
+            not is_in(client[0], self.exclude)
 
     def filters_there(self, netlink):
         """The preferences of those that lead to the plug now."""

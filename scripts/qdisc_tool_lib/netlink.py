@@ -40,7 +40,7 @@ class Qdisc:
 
     def __init__(self, body):
         attributes = parse_attributes(body[_TCMSG.size:])
-        self.kind = words_of(attributes[_TCA_KIND])
+        self.kind = attributes[_TCA_KIND].rstrip(b"\0").decode()
         stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
         _, self.packets, self.drops, _, _, _, self.qlen, _ = _TC_STATS.unpack(
             stats.ljust(_TC_STATS.size, b"\0"))
@@ -65,10 +65,6 @@ def attribute(kind, payload):
 
 def nested(kind, *attributes):
     return attribute(kind | _NLA_F_NESTED, b"".join(attributes))
-
-
-def words_of(payload):
-    return payload.rstrip(b"\0").decode()
 
 
 class Netlink:
@@ -148,7 +144,8 @@ class Netlink:
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
             found = parse_attributes(body[_TCMSG.size:])
             if not any(found.get(_TCA_CHAIN, b"")):
-                kinds[_TCMSG.unpack_from(body)[4] >> 16] = words_of(found.get(_TCA_KIND, b""))
+                kinds[_TCMSG.unpack_from(body)[4] >> 16] = found.get(
+                    _TCA_KIND, b"").rstrip(b"\0").decode()
         return kinds
 
     def add_filter(self, ifindex, chain, kind, options):

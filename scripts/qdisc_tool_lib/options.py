@@ -4,6 +4,7 @@
 
 import argparse
 import ipaddress
+from argparse import ArgumentTypeError as _Wrong
 from configparser import Error, RawConfigParser
 
 from ipvs_mhs_version import version
@@ -25,10 +26,6 @@ _LONGEST_MS = 60_000
 
 # Values: each function takes a text, and says what is wrong with it.
 
-def _wrong(text):
-    return argparse.ArgumentTypeError(text)
-
-
 def _duration_ms(low):
     """'900ms', '0.9s' or a number of seconds."""
     def convert(text):
@@ -38,7 +35,7 @@ def _duration_ms(low):
         except (ValueError, OverflowError):
             value = -1
         if not low <= value <= _LONGEST_MS:
-            raise _wrong(f"{text!r} is no duration from {low}ms to {_LONGEST_MS // 1000}s")
+            raise _Wrong(f"{text!r} is no duration from {low}ms to {_LONGEST_MS // 1000}s")
         return value
     return convert
 
@@ -46,7 +43,7 @@ def _duration_ms(low):
 def _number(low, high, what):
     def convert(text):
         if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
-            raise _wrong(f"{text!r} is not {what} from {low} to {high}")
+            raise _Wrong(f"{text!r} is not {what} from {low} to {high}")
         return int(text)
     return convert
 
@@ -61,7 +58,7 @@ def _ports(text):
         first, dash, last = word.partition("-")
         low, high = _port(first), _port(last if dash else first)
         if low > high:
-            raise _wrong(f"the range {word!r} is empty")
+            raise _Wrong(f"the range {word!r} is empty")
         result.append(f"{low}-{high}" if low < high else str(low))
     return result
 
@@ -70,7 +67,7 @@ def _addresses(text):
     try:
         return [str(ipaddress.ip_network(word)) for word in text.replace(",", " ").split()]
     except ValueError as error:
-        raise _wrong(error) from error
+        raise _Wrong(error) from error
 
 
 class _Parser(argparse.ArgumentParser):

@@ -42,11 +42,6 @@ class _Stopped(Exception):
     """A signal to end arrived."""
 
 
-def protect(tool):
-    """The command of that name; exit status."""
-    return Protect(tool).run()
-
-
 def _gates(tool):
     """A reload is never refused for want of protection, unless that was
     asked for: the running configuration may be the one that is broken."""

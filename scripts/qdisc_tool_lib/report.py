@@ -13,8 +13,7 @@ class Reporter:
     """Where messages go, and how many."""
 
     def __init__(self, as_json=False, quiet=False):
-        self._as_json = as_json
-        self._quiet = quiet or as_json
+        self.as_json, self._quiet = as_json, quiet or as_json
 
     @staticmethod
     def warn(text, name="qdisc_tool: "):
@@ -25,10 +24,6 @@ class Reporter:
     def note(self, text):
         if not self._quiet:
             self.warn(text)
-
-    def json(self, value):
-        if self._as_json:
-            self.warn(json.dumps(value), "")
 
 
 def report(reporter, outcome):
@@ -58,4 +53,5 @@ def report(reporter, outcome):
             "before, they have a VLAN tag (--vlan), or the filters of the hold were removed"))
     if not outcome["passed_is_sure"]:
         warn("too many connections came to tell whether all were held")
-    reporter.json(outcome)
+    if reporter.as_json:
+        warn(json.dumps(outcome), "")

@@ -82,14 +82,6 @@ def may_administer():
     return not _CAPABILITIES & ~has and bool(_EITHER & has)
 
 
-def name_of(ifindex):
-    """What the device is called now, or nothing."""
-    try:
-        return socket.if_indextoname(ifindex)
-    except OSError:
-        return ""
-
-
 def run(argv, words="", *keep_fds):
     """Run a program to its end; ToolError with its own words if it fails."""
     try:

@@ -14,9 +14,14 @@ from .parts import Fault, parts_of, tunnels_of
 _FULL = 1500      # the MTU of clients
 _TCP = 20
 _HEADER = {4: 20, 6: 40}
+_ASK = {4: "ARP", 6: "neighbour"}
 # What stands between the outer header and the packet: GRE without options; UDP
 # and GUE.
 _BETWEEN = {"ipip": 0, "gre": 4, "gue": 8 + 4}
+
+
+UNSEEN = "real_server: no fault; not known here: firewalls, the MTU of the way, and " \
+         "whether the router of the answers is a director, which drops them"
 
 
 def report(found, as_json=False):
@@ -29,6 +34,8 @@ def report(found, as_json=False):
         for fault in found:
             print(finding(fault.severity, fault.text, fault.remedy,
                           screen(sys.stdout)))
+        if not found:
+            print(UNSEEN, file=sys.stderr)
     return EXIT_PROBLEM if any(f.severity == "error" for f in found) else EXIT_OK
 
 
@@ -64,10 +71,27 @@ def _misplaced(set_up, host):
             remedy = f"ip address del {vip}/{length} dev {device}"
             if device in speaking:
                 yield Fault(f"{vip} is on {device}, where neighbours are told "
-                            "of it and come here past the director", remedy)
+                            "of it and come here past the director, until "
+                            f"'arping -U {vip}' there renews their entries",
+                            remedy)
             elif device == "lo" and length != full:
                 yield Fault(f"lo has {vip}/{length}: all addresses of that "
                             "network are this host's own", remedy)
+
+
+def _way_back(set_up, host):
+    """Answers that have no route, or a router that is not there."""
+    for vip in set_up.vips:
+        route = host.route_from(vip) if host.holders(vip) else {"dev": "lo"}
+        if not route:
+            yield Fault(f"no default route for what {vip} answers: only clients of "
+                        "networks with a route hear this server",
+                        "ip route add default via the clients' router", "warning")
+        elif route["dev"] in host.arp_devices() and \
+                not host.is_there(route.get("gateway")):
+            yield Fault(f"{route['gateway']} on {route['dev']}, the router of what "
+                        f"{vip} answers, answers no {_ASK[family_of(vip)]} requests",
+                        "ip route replace default via a router that does")
 
 
 def _sizes(set_up, host):
@@ -133,5 +157,5 @@ def faults_of(set_up, host):
     # directors behind one device have the same fault
     yield from dict.fromkeys(fault for part in parts_of(set_up, host)
                              for fault in part.faults(host))
-    for look in _misplaced, _sizes, deaf:
+    for look in _misplaced, _way_back, _sizes, deaf:
         yield from look(set_up, host)

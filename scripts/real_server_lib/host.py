@@ -132,6 +132,15 @@ class Host:
         except (ToolError, IndexError):
             return None
 
+    def route_from(self, vip):
+        """By which an answer leaves to an address that no network here has; None
+        without one."""
+        try:
+            return self._ask_json("ip", "-j", "route", "get", "2001:db8::" if ":" in
+                                  vip else "203.0.113.0", "from", vip)[0]
+        except ToolError:
+            return None
+
     @staticmethod
     def sysctl(name):
         """Its value; of a device that is not there, what it would have; None
@@ -224,6 +233,12 @@ class Host:
             time.sleep(0.05)
         self._absent.add(address)
         return None
+
+    def is_there(self, router):
+        """Whether it answers; also if there is none to ask.  A link-local address
+        says nothing without its device."""
+        return not router or router.startswith("fe80:") or \
+            bool(self.neighbour(router))
 
     def has_ingress(self, device):
         """Whether it has what filters of incoming packets hang on."""

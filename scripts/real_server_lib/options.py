@@ -238,7 +238,8 @@ def read_config(path):
         with open(path, encoding="utf-8") as file:
             config.read_string("[setup]\n" + file.read())
     except FileNotFoundError as error:
-        raise ToolError(f"no --vip given, and there is no {path}") from error
+        raise ToolError(f"no --vip given, and there is no {path}; 'mhsstat check' "
+                        "on the director prints the command") from error
     except Error as error:
         raise ToolError(f"{path}: a line is no 'key = value', or a key stands "
                         "twice") from error

@@ -71,11 +71,17 @@ class FakeHost(host.Host):
         self.gue = set()
         self.rules = None
         self.source = None
+        self.route = {"dev": "eth0"}
+        self.there = ()
         self.ss = ""
         self.fail = fail
         self.done = []
 
     def _ask_json(self, *argv):
+        if "from" in argv:
+            return [self.route]
+        if "neigh" in argv:
+            return [{"lladdr": "02::"}] if argv[-1] in self.there else []
         if "get" in argv:
             return [{"prefsrc": self.source}] if self.source else []
         if "route" in argv:
@@ -609,6 +615,19 @@ class Check(unittest.TestCase):
         self.assertEqual([fault.severity for fault in
                           self.sizes(1500, *tunnel, "--mss", "1441")],
                          ["error"])
+
+    def test_the_way_back(self):
+        on = self.good()
+        for route, there, severities in (
+                ({}, (), ["warning"]), ({"dev": "eth0", "gateway": "192.0.2.254"},
+                                        (), ["error"]),
+                ({"dev": "eth0", "gateway": "192.0.2.254"}, ("192.0.2.254",), []),
+                ({"dev": "eth0", "gateway": "fe80::1"}, (), []),
+                ({"dev": "tunl0", "gateway": "192.0.2.254"}, (), [])):
+            on.route, on.there = route, there
+            on._absent = {"192.0.2.254"} - {*there}
+            self.assertEqual([fault.severity for fault in
+                              self.found(on, "--vip", VIP4)], severities)
 
     def deaf(self, ss, *argv, vips=f"{VIP4},{VIP6}"):
         on = self.good()

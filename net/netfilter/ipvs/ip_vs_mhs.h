@@ -136,13 +136,13 @@ struct mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
-/* What is known of a service's set of servers, see ip_vs_mhs_work.c */
+/* What is known of a service's set of servers, see ip_vs_mhs_change.c */
 enum mhs_settle {
 	MHS_SETTLED,	/* complete: a change makes slots unstable */
 	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
 };
 
-/* What is about to happen to a server, for mhs_settle_before_change() */
+/* What is about to happen to a server, for settle_before_change() */
 enum mhs_change {
 	MHS_CHANGED,	/* added or edited */
 	MHS_DRAINED,	/* its weight becomes 0 */
@@ -171,7 +171,7 @@ struct mhs_server {
 	struct hlist_node	node;		/* in mhs.by_dest */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
-	u64			id;		/* keyed hash of its address */
+	u64			hash;		/* keyed, of its address */
 	/* jiffies_64: until then older flows get entries; 0: no threshold */
 	u64			counts_until;
 	unsigned long		gone_until;	/* jiffies, after del_dest */
@@ -210,8 +210,8 @@ struct mhs_servers {
  * and the last stage of unstable slots
  */
 struct mhs_census {
-	u64			old_print;
-	u64			cand_print;
+	u64			old_fingerprint;
+	u64			cand_fingerprint;
 	u32			hold;
 	u32			pin;
 	u32			stage_min;
@@ -248,7 +248,7 @@ struct mhs {
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
-	struct mhs_net		*net;
+	struct mhs_net		*mn;
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
@@ -268,6 +268,8 @@ struct mhs {
 	bool			poked;
 	bool			full;		/* a server lacks an index */
 	bool			hashed;		/* has a port or fwmark */
+	bool			all_tracked;	/* each slot, since the last tick */
+	bool			aging;		/* a walk ages the marks */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */
 	unsigned long		changed;	/* jiffies, servers */
@@ -345,32 +347,28 @@ struct mhs_net {
 /* svc */
 extern unsigned int mhs_svc_net_id;
 
-/* The key of a server in mhs.by_dest: what a connection ID has of the address, and
- * the port, unless the service is for many
+/* What names a server in a connection ID: the last octets of its address */
+static inline __be32 mhs_dest_id(u16 af, const union nf_inet_addr *addr)
+{
+	return af == AF_INET6 ? addr->ip6[3] : addr->ip;
+}
+
+/* The key of a server in mhs.by_dest: that, and the port, unless the service is
+ * for many
  */
 static inline u32 mhs_dest_key(const struct mhs *mhs, u16 af,
 			       const union nf_inet_addr *addr, __be16 port)
 {
-	return ntohl(af == AF_INET6 ? addr->ip6[3] : addr->ip) +
-	       (mhs->fwmark ? 0 : ntohs(port));
+	return ntohl(mhs_dest_id(af, addr)) + (mhs->fwmark ? 0 : ntohs(port));
 }
 
-struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark);
-struct mhs_server *mhs_svc_server(const struct mhs *mhs,
-				  const struct ip_vs_dest *dest);
-int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
-		     union nf_inet_addr *addr, __be16 *to);
-int mhs_svc_line(char *text, size_t size, int write, void *buffer,
-		 size_t *lenp, loff_t *ppos);
+void mhs_svc_endpoint(struct seq_file *seq, u16 af,
+		      const union nf_inet_addr *addr, __be16 port);
 void mhs_svc_publish(struct mhs *mhs);
 unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which);
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what);
 struct mhs *mhs_svc_next(struct mhs_net *mn, struct mhs *prev, loff_t pos);
 void mhs_svc_put(struct mhs *mhs);
-
-/* hook */
-int mhs_hook_get(struct mhs_net *mn, const struct mhs *mhs);
-void mhs_hook_put(struct mhs_net *mn, const struct mhs *mhs);
 
 /* Before mhs_net_ready() returns 0 there is no net_generic() slot to read */
 static inline struct mhs_net *mhs_net(const struct net *net)

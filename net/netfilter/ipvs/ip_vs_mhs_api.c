@@ -46,27 +46,25 @@ static enum mhs_lane api_decide(struct mhs_lane_packet *p)
 	unsigned int at = (p->mhs->af == AF_INET6 ? sizeof(struct ipv6hdr) :
 						    sizeof(struct iphdr)) +
 			  sizeof(struct udphdr);
-	struct mhs_ask q;
+	struct mhs_question q;
 
-	if (p->transport == IPPROTO_UDP) {
-		if (mhs_proto_is_quic(p->dport))
-			p->facts = p->len >= at + sizeof(struct mhs_quic) ?
-				   mhs_quic_facts(p->ip + at, p->len - at) :
-				   MHS_PKT_CONNLESS;
-		p->facts |= mhs_proto_udp_facts(p->mhs, p->dport, p->facts);
-	}
-	mhs_ask_begin(&q, p->mhs, p->saddr, p->sport, p->facts);
+	if (p->transport == IPPROTO_UDP && mhs_packet_is_quic(p->dport))
+		p->facts = p->len >= at + sizeof(struct mhs_quic) ?
+			   mhs_quic_facts(p->ip + at, p->len - at) :
+			   MHS_PKT_CONNLESS;
+	mhs_packet_question(&q, p->mhs, p->saddr, p->sport, p->transport,
+			    p->dport, p->facts);
 	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid)) {
-		p->server = mhs_cid_ask(&q, p->ip + at,
-					min_t(u32, p->len,
-					      MHS_LANE_HEADER_BYTES) - at);
+		p->server = mhs_packet_by_id(&q, p->ip + at,
+					     min_t(u32, p->len,
+						   MHS_LANE_HEADER_BYTES) - at);
 		p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_NAMED, 0);
 		if (p->server)
 			return MHS_LANE_FORWARDED;
 	}
 	if (mhs_decide_looks(q.w, q.facts) && api_has_entry(p))
 		return MHS_LANE_ENTRY;
-	p->verdict = mhs_ask(&q);
+	p->verdict = mhs_packet_decide(&q);
 	if (q.facts & MHS_PKT_UNNAMED)
 		p->verdict |= MHS_UNNAMED;
 	p->server = q.server;
@@ -150,7 +148,7 @@ int mhs_api_ingress(MHS_CTL_TABLE *table, int write, void *buffer, size_t *lenp,
 					 lockdep_is_held(&api_lock));
 	if (lane)
 		api_lane->devices(lane, text, sizeof(text));
-	err = mhs_svc_line(text, sizeof(text), write, buffer, lenp, ppos);
+	err = mhs_list_line(text, sizeof(text), write, buffer, lenp, ppos);
 	if (!err && write && *text)
 		err = api_open(mn);
 	lane = rcu_dereference_protected(mn->lane_net,

@@ -26,6 +26,7 @@
  * second_chance names a service, under net.lock.
  */
 #include <linux/netfilter_ipv4.h>
+#include <linux/seq_file.h>
 #include <net/dst.h>
 #include <net/gre.h>
 #include <net/ip6_checksum.h>
@@ -85,11 +86,16 @@ static bool chance_waits(const struct mhs_server *s)
 }
 
 /* Are the flows of the server cut, or is it dead?  Then nobody asks it. */
-bool mhs_chance_cut(const struct mhs_server *s)
+bool mhs_chance_lost(const struct mhs_server *s)
 {
 	if (READ_ONCE(s->state) & MHS_SRV_GONE && mhs_cutting(s->mhs->ipvs))
 		return true;
 	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
+}
+
+static void chance_count(struct mhs *mhs, enum mhs_chance_cnt i)
+{
+	atomic_long_inc(&mhs->chances[i]);
 }
 
 /* The server with that address, and the port that direct routing and IPIP leave */
@@ -130,7 +136,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 	struct mhs_server *s, *other = mhs_server_at(mhs, second);
 
 	*drop = false;
-	if (other && (other == from || mhs_chance_cut(other)))
+	if (other && (other == from || mhs_chance_lost(other)))
 		other = NULL;
 	if (from->idx == first && other && mhs_chance_answers(other))
 		return other;
@@ -138,7 +144,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 		i = from->idx;
 	while (++i < servers->max) {
 		s = rcu_dereference(servers->s[i]);
-		if (!s || i == first || i == second || mhs_chance_cut(s) ||
+		if (!s || i == first || i == second || mhs_chance_lost(s) ||
 		    !mhs_chance_answers(s) || !rcu_access_pointer(s->carrier))
 			continue;
 		*drop = !chance_may_search(mhs);
@@ -150,7 +156,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 	for (i = 1; i < servers->max; i++) {
 		s = rcu_dereference(servers->s[i]);
 		*drop |= s && chance_waits(s) && !mhs_chance_answers(s) &&
-			 !mhs_chance_cut(s);
+			 !mhs_chance_lost(s);
 	}
 	return NULL;
 }
@@ -219,9 +225,9 @@ static bool chance_parse(struct netns_ipvs *ipvs, struct chance_packet *c)
 	} else {
 		p->pd = ip_vs_proto_data_get(ipvs, p->iph.protocol);
 		if (p->iph.protocol != IPPROTO_TCP || !p->pd ||
-		    !mhs_proto_parse(p))
+		    !mhs_packet_transport(p))
 			return false;
-		c->mhs = mhs_svc_find(p->net, p->af, IPPROTO_TCP, &p->iph.daddr,
+		c->mhs = mhs_svc_find(p->mn, p->af, IPPROTO_TCP, &p->iph.daddr,
 				      p->dport);
 		c->client = &p->iph.saddr;
 		c->cport = p->sport;
@@ -277,20 +283,20 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	s = chance_sender(mhs, af, from);
 	if (!s)
 		return NF_DROP;
-	mhs_chance_count(mhs, MHS_CHANCE_RETURNED);
-	/* Before the slot is read, as in mhs_ask_begin() */
+	chance_count(mhs, MHS_CHANCE_RETURNED);
+	/* Before the slot is read, as in mhs_packet_question() */
 	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
 		return NF_DROP;
 	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
 	to = chance_next(mhs, w, s, &drop);
 	carrier = to ? rcu_dereference(to->carrier) : NULL;
-	if (drop || !chance_route(c->p.net->net, c->p.skb, c->p.af)) {
-		mhs_chance_count(mhs, MHS_CHANCE_DROPPED);
+	if (drop || !chance_route(c->p.mn->net, c->p.skb, c->p.af)) {
+		chance_count(mhs, MHS_CHANCE_DROPPED);
 		return NF_DROP;
 	}
 	if (!carrier && c->error)
 		return NF_DROP;
-	mhs_chance_count(mhs, carrier ? MHS_CHANCE_ASKED : MHS_CHANCE_RESET);
+	chance_count(mhs, carrier ? MHS_CHANCE_ASKED : MHS_CHANCE_RESET);
 	/* Nobody has the flow: the stack, which has no socket for it, resets it */
 	if (!carrier)
 		return chance_deliver(c->p.skb);
@@ -334,7 +340,7 @@ static unsigned int chance_in(void *priv, struct sk_buff *skb,
 		return NF_DROP;
 	skb_reset_network_header(skb);
 	c.p.skb = skb;
-	c.p.net = mhs_net(state->net);
+	c.p.mn = mhs_net(state->net);
 	return chance_packet(net_ipvs(state->net), &c, six ? AF_INET6 : AF_INET,
 			     &from);
 }
@@ -405,7 +411,7 @@ static void chance_ask(struct mhs *mhs, struct mhs_server *s)
 	carrier = rcu_dereference(s->carrier);
 	p.pd = ip_vs_proto_data_get(mhs->ipvs, IPPROTO_TCP);
 	if (carrier && p.pd &&
-	    chance_route(mhs->net->net, skb, mhs->af) &&
+	    chance_route(mhs->mn->net, skb, mhs->af) &&
 	    ip_vs_fill_iph_skb(mhs->af, skb, false, &p.iph))
 		verdict = carrier->packet_xmit(skb, carrier, p.pd->pp, &p.iph);
 	if (verdict != NF_STOLEN)
@@ -475,6 +481,82 @@ bool mhs_chance_waits(struct mhs *mhs)
 	return waits;
 }
 
+/* Has the service the second chance?  Servers that answer send packets of flows that
+ * they do not have back, so a slot moves at once from one to the other.
+ */
+bool mhs_chance_has(struct mhs *mhs)
+{
+	struct mhs_server *s;
+	u32 method;
+
+	lockdep_assert_held(&mhs->lock);
+	if (!READ_ONCE(mhs->chance))
+		return false;
+	list_for_each_entry(s, &mhs->listed, list) {
+		method = IP_VS_DFWD_METHOD(s->dest);
+		if (method == IP_VS_CONN_F_DROUTE ||
+		    (method == IP_VS_CONN_F_TUNNEL &&
+		     READ_ONCE(s->dest->tun_type) ==
+		     IP_VS_CONN_F_TUNNEL_TYPE_IPIP))
+			continue;
+		mhs_svc_warn_once(mhs, MHS_WARN_CHANCE,
+				  "the second chance is for direct routing and IPIP: as one server has another method, the service goes without it");
+		return false;
+	}
+	return true;
+}
+
+/* The word @n that comes after @w, with the server that had the slot before if the
+ * slot is stable.  @lost: servers that nobody asks any more.
+ */
+u32 mhs_chance_former(u32 w, u32 n, const unsigned long *lost)
+{
+	u32 now = mhs_slot_cand(n), former = mhs_slot_old(w);
+
+	if (!mhs_slot_stable(n))
+		return n;
+	if (former == now || test_bit(former, lost))
+		former = mhs_slot_other(w);
+	if (former == now || test_bit(former, lost))
+		former = MHS_IDX_NONE;
+	return (n & ~(MHS_IDX_MAX << MHS_OLD_SHIFT)) |
+	       former << MHS_OLD_SHIFT;
+}
+
+static void chance_show(struct seq_file *seq, const struct mhs *mhs,
+			const struct mhs_server *s)
+{
+	int i;
+
+	mhs_svc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
+	seq_putc(seq, ' ');
+	mhs_svc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
+	seq_puts(seq, mhs_chance_answers(s) ? " answers" :
+		 READ_ONCE(s->answered) ? " silent" : " never");
+	for (i = 0; i < MHS_CHANCE_MAX; i++)
+		seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
+	seq_putc(seq, '\n');
+}
+
+/* A line for each listed server; the numbers are those of the service */
+int mhs_chance_show(struct seq_file *seq, void *v)
+{
+	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
+	struct mhs *mhs = NULL;
+	struct mhs_server *s;
+	loff_t pos = 0;
+
+	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
+	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
+		mutex_lock(&mhs->lock);
+		if (READ_ONCE(mhs->chance))
+			list_for_each_entry(s, &mhs->listed, list)
+				chance_show(seq, mhs, s);
+		mutex_unlock(&mhs->lock);
+	}
+	return 0;
+}
+
 /* Behind the firewall, before the core's hooks */
 #define CHANCE_OPS(PF)	{ .hook = chance_in, .pf = PF,			\
 			  .hooknum = NF_INET_LOCAL_IN,			\
@@ -510,17 +592,11 @@ static int chance_hooks(struct mhs_net *mn)
 	return err;
 }
 
-/* Read or write second_chance.  Without hooks no server answers, and the services
- * go on by entries.
- */
-int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-		      size_t *lenp, loff_t *ppos)
+/* Follow the sysctl second_chance */
+int mhs_chance_follow(struct mhs_net *mn)
 {
-	struct mhs_net *mn = table->data;
-	int err = mhs_cid_sysctl(table, write, buffer, lenp, ppos);
+	int err;
 
-	if (!write || err)
-		return err;
 	mutex_lock(&mn->lock);
 	err = chance_hooks(mn);
 	mutex_unlock(&mn->lock);
@@ -532,9 +608,6 @@ int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
  */
 void mhs_chance_exit(struct mhs_net *mn)
 {
-	mhs_cid_exit(mn);
-	mutex_lock(&mn->lock);
-	chance_hooks(mn);
-	mutex_unlock(&mn->lock);
+	mhs_chance_follow(mn);
 	cancel_delayed_work_sync(&mn->chance_work);
 }

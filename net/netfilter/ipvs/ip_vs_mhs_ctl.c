@@ -23,75 +23,10 @@
 /* A quarter: UDP source addresses are easily forged */
 #define MHS_MAX_QUIC_ENTRIES	65536
 
-static int ctl_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
-{
-	struct mhs *mhs = svc->sched_data;
-	int err;
-
-	mutex_lock(&mhs->lock);
-	if (!mhs->svc)
-		mhs_settle_start(mhs, false);
-	else
-		mhs_settle_before_change(mhs, MHS_CHANGED);
-	/* Pairs with the acquires in hook_packet_in() and lane_ask(): a packet
-	 * that sees svc sees the service settling.
-	 */
-	smp_store_release(&mhs->svc, svc);
-	err = mhs_server_add(mhs, dest);
-	mhs_work_changed(mhs);
-	mutex_unlock(&mhs->lock);
-	return err;
-}
-
-static int ctl_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
-{
-	struct mhs *mhs = svc->sched_data;
-	struct mhs_server *s;
-
-	mutex_lock(&mhs->lock);
-	s = mhs_server_find(mhs, dest);
-	if (!s || s->weight != atomic_read(&dest->weight))
-		mhs_settle_before_change(mhs, s && mhs_server_leaves(s) ?
-					 MHS_DRAINED : MHS_CHANGED);
-	/* add_dest had no memory for the server: the work adds it soon */
-	if (!s || mhs_server_refresh(s) || mhs->poked)
-		mhs_work_changed(mhs);
-	mutex_unlock(&mhs->lock);
-	return 0;
-}
-
-static int ctl_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
-{
-	struct mhs *mhs = svc->sched_data;
-	struct mhs_server *s;
-
-	mutex_lock(&mhs->lock);
-	s = mhs_server_find(mhs, dest);
-	if (s) {
-		mhs_settle_before_change(mhs, MHS_DELETED);
-		mhs_work_changed(mhs);
-		mhs_server_gone(s);
-	}
-	mutex_unlock(&mhs->lock);
-	return 0;
-}
-
 /* 0 when mhs_net() works, -EAGAIN before, or why it never will */
 int mhs_net_ready(void)
 {
 	return mhs_net_registered();
-}
-
-/* Have the work replace carriers that do not fit */
-static void net_refresh(struct mhs *mhs)
-{
-	mutex_lock(&mhs->lock);
-	/* before the first server no carrier exists */
-	if (mhs->svc) {
-		mhs->poked = true;
-		mhs_queue(mhs, 0);
-	}
-	mutex_unlock(&mhs->lock);
 }
 
 /* Poll what no callback of the core reports.  On a sync backup entries of unknown
@@ -113,7 +48,7 @@ static void net_work(struct work_struct *work)
 	conntrack = mhs_conntrack(ipvs);
 	if (conntrack != mn->conntrack)
 		list_for_each_entry(mhs, &mn->list, net_list)
-			net_refresh(mhs);
+			mhs_work_refresh(mhs);
 	mhs = NULL;
 	mn->conntrack = conntrack;
 
@@ -149,11 +84,11 @@ static void net_work(struct work_struct *work)
  */
 static int net_attach(struct mhs *mhs)
 {
-	struct mhs_net *mn = mhs->net;
+	struct mhs_net *mn = mhs->mn;
 	int err;
 
 	mutex_lock(&mn->lock);
-	err = mhs_hook_get(mn, mhs);
+	err = mhs_packet_hook(mn, mhs);
 	if (err)
 		goto unlock;
 	if (list_empty(&mn->list)) {
@@ -165,7 +100,7 @@ static int net_attach(struct mhs *mhs)
 	if (READ_ONCE(mn->backup))
 		mhs_slots_track_all(mhs);
 	list_add_tail(&mhs->net_list, &mn->list);
-	mhs_cid_attach(mhs);
+	mhs_list_attach(mhs);
 unlock:
 	mutex_unlock(&mn->lock);
 	return err;
@@ -176,7 +111,7 @@ unlock:
  */
 static void net_detach(struct mhs *mhs)
 {
-	struct mhs_net *mn = mhs->net;
+	struct mhs_net *mn = mhs->mn;
 
 	mutex_lock(&mn->lock);
 	list_del_init(&mhs->net_list);
@@ -184,7 +119,7 @@ static void net_detach(struct mhs *mhs)
 	RCU_INIT_POINTER(mhs->cid, NULL);
 	mn->lane_gone += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
-	mhs_hook_put(mn, mhs);
+	mhs_packet_unhook(mn, mhs);
 	mutex_unlock(&mn->lock);
 }
 
@@ -203,7 +138,7 @@ static struct mhs *ctl_new(struct ip_vs_service *svc)
 	if (!mhs)
 		return NULL;
 	mhs->ipvs = svc->ipvs;
-	mhs->net = mhs_net(svc->ipvs->net);
+	mhs->mn = mhs_net(svc->ipvs->net);
 	mhs->af = svc->af;
 	mhs->protocol = svc->protocol;
 	mhs->fwmark = svc->fwmark;
@@ -334,10 +269,10 @@ const struct ip_vs_scheduler mhs_ctl_scheduler = {
 	.module		= THIS_MODULE,
 	.init_service	= ctl_init_service,
 	.done_service	= ctl_done_service,
-	.add_dest	= ctl_add_dest,
-	.upd_dest	= ctl_upd_dest,
-	.del_dest	= ctl_del_dest,
-	.schedule	= mhs_ask_schedule,
+	.add_dest	= mhs_work_add_dest,
+	.upd_dest	= mhs_work_upd_dest,
+	.del_dest	= mhs_work_del_dest,
+	.schedule	= mhs_entry_schedule,
 };
 
 /* Sysctls, net.ipv4.vs.mhs.* of each namespace */
@@ -374,9 +309,9 @@ static const struct ctl_table net_table[] = {
 	NET_SYSCTL(stateless, SYSCTL_ONE, proc_douintvec_minmax),
 	NET_SYSCTL(lane, SYSCTL_ONE, mhs_api_sysctl),
 	NET_SYSCTL_TEXT(ingress, 0644, mhs_api_ingress, NULL),
-	NET_SYSCTL_TEXT(second_chance, 0644, mhs_chance_sysctl, NULL),
+	NET_SYSCTL_TEXT(second_chance, 0644, mhs_list_sysctl, NULL),
 	/* a key is secret */
-	NET_SYSCTL_TEXT(quic_ids, 0600, mhs_cid_sysctl, SYSCTL_ONE),
+	NET_SYSCTL_TEXT(quic_ids, 0600, mhs_list_sysctl, SYSCTL_ONE),
 	{ } /* where register_net_sysctl() stops */
 };
 
@@ -411,7 +346,7 @@ static void __net_exit net_exit(struct net *net)
 	unregister_net_sysctl_table(mn->header);
 	kfree(mn->table);
 	mhs_api_net_exit(mn);
-	mhs_chance_exit(mn);
+	mhs_list_exit(mn);
 	cancel_delayed_work_sync(&mn->work);
 }
 
@@ -443,7 +378,7 @@ static int __net_init net_init(struct net *net)
 	     !proc_create_net_single("ip_vs_mhs_lane", 0440, net->proc_net,
 				     mhs_api_show, NULL) ||
 	     !proc_create_net_single("ip_vs_mhs_chance", 0440, net->proc_net,
-				     mhs_proc_chance, NULL) ||
+				     mhs_chance_show, NULL) ||
 	     !proc_create_net_data_write("ip_vs_mhs_lookup", 0600,
 					 net->proc_net, &mhs_proc_lookup_ops,
 					 mhs_proc_lookup_write,

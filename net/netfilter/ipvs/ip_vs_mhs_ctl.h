@@ -3,13 +3,13 @@
  * the packet path includes this header.
  *
  *	ip_vs_mhs_main.c	module, parameters, names
- *	ip_vs_mhs_ctl.c		callbacks of the core; namespaces, sysctls
+ *	ip_vs_mhs_ctl.c		services, namespaces, sysctls
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
  *	ip_vs_mhs_api.c		for the lane, a module of its own
- *	ip_vs_mhs_work.c	changes, settling, clocks, the work of a service
+ *	ip_vs_mhs_change.c	a change of servers: callbacks, settling, clocks, the work
  *	ip_vs_mhs_server.c	real servers and their carriers
- *	ip_vs_mhs_slots.c	rebuilds and walks of the slots
- *	ip_vs_mhs_time.c	hold time, pin time, life of entries
+ *	ip_vs_mhs_slots.c	rebuilds and walks of the slots; times
+ *	ip_vs_mhs_list.c	sysctls that are text: lists of services
  *
  * A file calls only files below it in this list and files of the packet path.
  */
@@ -29,7 +29,6 @@ extern const struct seq_operations mhs_proc_ops;
 extern const struct seq_operations mhs_proc_lookup_ops;
 extern const unsigned int mhs_proc_lookup_size;
 
-int mhs_proc_chance(struct seq_file *seq, void *v);
 int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* api */
@@ -43,14 +42,17 @@ void mhs_api_init(int (*ready)(void));
 void mhs_api_close(void);
 void mhs_api_put(void);
 
-/* work */
+/* change */
+int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest);
+int mhs_work_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest);
+int mhs_work_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest);
+void mhs_work_refresh(struct mhs *mhs);
 void mhs_work_changed(struct mhs *mhs);
 void mhs_work_build(struct mhs *mhs);
 void mhs_work_poll_stateful(struct mhs *mhs);
 u32 mhs_work_entries(const struct mhs *mhs);
 void mhs_work(struct work_struct *work);
 void mhs_settle_start(struct mhs *mhs, bool whole);
-void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change);
 
 /* server */
 bool mhs_server_leaves(const struct mhs_server *s);
@@ -80,26 +82,22 @@ unsigned long mhs_time_period(struct mhs *mhs, u32 clock);
 unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now);
 unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now);
 
+/* list */
+int mhs_list_endpoint(struct net *net, const char *text, const char *port,
+		      union nf_inet_addr *addr, __be16 *to);
+int mhs_list_line(char *text, size_t size, int write, void *buffer,
+		  size_t *lenp, loff_t *ppos);
+int mhs_list_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
+		    size_t *lenp, loff_t *ppos);
+void mhs_list_attach(struct mhs *mhs);
+void mhs_list_check(struct mhs_server *s);
+void mhs_list_exit(struct mhs_net *mn);
+
 /* Jiffies from @now to @then, 0 when @then is past */
 static inline unsigned long mhs_time_between(unsigned long now,
 					     unsigned long then)
 {
 	return max((long)(then - now), 0L);
-}
-
-/* Has the time @then come?  If not, it may be the next thing to do: *delay */
-static inline bool mhs_time_due(unsigned long then, unsigned long *delay)
-{
-	unsigned long left = mhs_time_between(jiffies, then);
-
-	*delay = min(*delay, left);
-	return !left;
-}
-
-/* Run the work in @delay jiffies, whenever it would have run */
-static inline void mhs_queue(struct mhs *mhs, unsigned long delay)
-{
-	mod_delayed_work(mhs_slots_wq, &mhs->work, delay);
 }
 
 /* Take the first index that is free, or -ENOSPC, -ENOMEM */

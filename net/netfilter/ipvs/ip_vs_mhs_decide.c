@@ -29,10 +29,10 @@ static mhs_verdict_t decide_to_old(u32 w, mhs_srv_t old, mhs_facts_t facts)
 
 	if (!(old & MHS_SRV_KNOWN))
 		return decide_act(MHS_CORE);
-	if (facts & MHS_PKT_FRESH) {
+	if (facts & MHS_PKT_NEW) {
 		if (!(old & MHS_SRV_CARRIER) || old & MHS_SRV_NEW_ENTRY)
 			return decide_tracks();
-		flags = MHS_BEGINS;
+		flags = MHS_CONN;
 	}
 	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
 	     mhs_slot_pinning(w)) && decide_may_pin(old, facts))
@@ -71,7 +71,7 @@ static mhs_verdict_t decide_new_without(u32 w, mhs_srv_t old, mhs_srv_t cand,
 		return decide_tracks();
 	if (mhs_slot_stable(w))
 		count = MHS_CNT_STATELESS;
-	return mhs_verdict(MHS_FORWARD, count, MHS_BEGINS |
+	return mhs_verdict(MHS_FORWARD, count, MHS_CONN |
 			   (cut ? MHS_TO_CAND | MHS_CUTS : 0));
 }
 
@@ -87,7 +87,7 @@ static mhs_verdict_t decide_new_flow(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	if (facts & MHS_ASK_NO_ENTRY)
 		return decide_new_without(w, old, cand, facts);
 	/* mhs makes the entry: the core would drop the packet if that failed */
-	return mhs_verdict(MHS_NEW, MHS_CNT_CAND, MHS_TO_CAND | MHS_BEGINS);
+	return mhs_verdict(MHS_NEW, MHS_CNT_CAND, MHS_TO_CAND | MHS_CONN);
 }
 
 /* May UDP that is to stay have flows to the old server without an entry?  Not
@@ -126,10 +126,10 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	/* An entry would keep the flow on a server of a table not yet final */
 	if (pins && !one && !(facts & MHS_SVC_SETTLING) &&
 	    decide_may_pin(server, facts))
-		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_BEGINS);
+		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_CONN);
 	if (server & MHS_SRV_CARRIER && !(server & MHS_SRV_NEW_ENTRY))
 		return mhs_verdict(MHS_FORWARD, count,
-				   to | (one ? MHS_BEGINS : 0));
+				   to | (one ? MHS_CONN : 0));
 	if (!(facts & MHS_PKT_LEFT))
 		return decide_tracks();
 	/* The core would find the entry left, and a one-packet entry, which is
@@ -137,7 +137,7 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	 */
 	if (one || facts & MHS_ASK_NO_ENTRY)
 		return decide_act(MHS_DROP);
-	return mhs_verdict(MHS_NEW, MHS_CNT_MAX, to | MHS_BEGINS);
+	return mhs_verdict(MHS_NEW, MHS_CNT_MAX, to | MHS_CONN);
 }
 
 static mhs_verdict_t decide_error(u32 w, mhs_srv_t old, mhs_srv_t cand,
@@ -163,7 +163,7 @@ static mhs_verdict_t decide_error(u32 w, mhs_srv_t old, mhs_srv_t cand,
 mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
 			 mhs_facts_t facts)
 {
-	bool fresh = facts & MHS_PKT_FRESH;
+	bool new_flow = facts & MHS_PKT_NEW;
 
 	/* Nothing that may be a new flow goes to a deleted server */
 	if (facts & MHS_PKT_ODD && old & MHS_SRV_GONE)
@@ -171,22 +171,22 @@ mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	/* What follows would say the same */
 	if (mhs_decide_is_short(w, old, facts))
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
-				   fresh ? MHS_BEGINS :
+				   new_flow ? MHS_CONN :
 				   facts & MHS_PKT_CONNLESS ? MHS_TO_CAND : 0);
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
 	/* Persistence may choose the server */
-	if ((fresh || facts & MHS_PKT_CONNLESS) && facts & MHS_SVC_PERSISTENT)
+	if ((new_flow || facts & MHS_PKT_CONNLESS) && facts & MHS_SVC_PERSISTENT)
 		return decide_tracks();
 	/* Also while the table is not final: nobody resends plain UDP */
 	if (facts & MHS_PKT_CONNLESS)
 		return decide_udp(w, old, cand, facts);
 	if (facts & MHS_SVC_SETTLING)
-		return fresh ? decide_tracks() :
+		return new_flow ? decide_tracks() :
 			       mhs_verdict(MHS_DROP, MHS_CNT_UNSETTLED, 0);
 	/* Out of service since the last rebuild: the slot is as good as unstable */
-	if (fresh && (facts & MHS_SVC_STATEFUL || !mhs_slot_stable(w) ||
-		      !(old & MHS_SRV_IN)))
+	if (new_flow && (facts & MHS_SVC_STATEFUL || !mhs_slot_stable(w) ||
+			 !(old & MHS_SRV_IN)))
 		return decide_new_flow(w, old, cand, facts);
 	return decide_to_old(w, old, facts);
 }

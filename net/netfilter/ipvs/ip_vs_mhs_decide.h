@@ -2,8 +2,8 @@
 /* IPVS stateless Maglev scheduler: where does a packet go?
  *
  * The decision uses no skb, IPVS type, lock or clock, so tests in user space
- * can check every case.  mhs_ask() gathers the facts, mhs_decide() returns a
- * verdict, and the caller of mhs_ask() carries it out:
+ * can check every case.  mhs_packet_decide() gathers the facts, mhs_decide() returns a
+ * verdict, and the caller of mhs_packet_decide() carries it out:
  *
  *	packet to a service of mhs
  *	  |
@@ -46,7 +46,7 @@ typedef u32 __bitwise mhs_verdict_t;
 #define MHS_SRV_ALL_ENTRY	MHS_SRV(0x8U)	/* all flows need entries: no carrier */
 #define MHS_SRV_FROZEN		MHS_SRV(0x10U)	/* the carrier is for older flows */
 #define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN)
-/* ... and what mhs_ask_facts() adds; all 0 without a server */
+/* ... and what mhs_server_facts() adds; all 0 without a server */
 #define MHS_SRV_KNOWN		MHS_SRV(0x100U)	/* there is a server */
 #define MHS_SRV_CARRIER		MHS_SRV(0x200U)	/* the server has a carrier */
 #define MHS_SRV_FULL		MHS_SRV(0x400U)	/* above the upper threshold */
@@ -63,7 +63,7 @@ typedef u32 __bitwise mhs_verdict_t;
 #define MHS_SVC_BACKUP		MHS_FACT(0x200U)	/* the sync daemon adds entries */
 #define MHS_SVC_STATEFUL	MHS_FACT(0x400U)	/* stateless=0: all flows get entries */
 /* Facts of the packet */
-#define MHS_PKT_FRESH		MHS_FACT(0x10000U)	/* begins a flow */
+#define MHS_PKT_NEW		MHS_FACT(0x10000U)	/* the first of a flow */
 #define MHS_PKT_ENDS		MHS_FACT(0x20000U)	/* ends a flow, or has none */
 #define MHS_PKT_CONNLESS	MHS_FACT(0x40000U)	/* plain UDP */
 #define MHS_PKT_ERROR		MHS_FACT(0x80000U)	/* ICMP error about a flow */
@@ -112,7 +112,7 @@ enum mhs_act {
 #define MHS_COUNT_SHIFT		4
 #define MHS_COUNT		(0xfU << MHS_COUNT_SHIFT)
 #define MHS_TO_CAND		MHS_FLAG(0x100U)	/* to the candidate, not to old */
-#define MHS_BEGINS		MHS_FLAG(0x200U)	/* a flow begins, for the statistics */
+#define MHS_CONN		MHS_FLAG(0x200U)	/* counts as a connection */
 #define MHS_TRACKS		MHS_FLAG(0x400U)	/* mark the slot tracked first */
 #define MHS_CUTS		MHS_FLAG(0x800U)	/* first cut the slot, else drop */
 #define MHS_UNNAMED		MHS_FLAG(0x1000U)	/* in a lane: to count */

@@ -1,6 +1,75 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: connection entries and their limit */
+/* IPVS stateless Maglev scheduler: a packet that has a connection entry or gets
+ * one, and the server that such a flow gets
+ */
 #include "ip_vs_mhs_pkt.h"
+
+/* Slots to try for another server, and then servers: a packet looks at no more */
+#define MHS_TRY_SLOTS		32
+#define MHS_TRY_SERVERS		512U
+
+/* Find another server in the next slots, and then in servers[], as many may be full,
+ * and new ones have no slot before a rebuild: there each server has a rank in each
+ * slot.  All directors find the same.
+ */
+struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot)
+{
+	const struct mhs_servers *servers;
+	struct mhs_server *s, *best = NULL;
+	u32 pos = slot - mhs->slots;
+	u64 rank, highest = 0;
+	u32 i, w, n;
+
+	for (i = 0; i < MHS_TRY_SLOTS; i++) {
+		if (++pos == mhs->size)
+			pos = 0;
+		w = mhs_slot_read(&mhs->slots[pos]);
+		s = mhs_server_at(mhs, mhs_slot_cand(w));
+		if (mhs_decide_takes(mhs_server_facts(s, true)))
+			return s;
+	}
+	servers = rcu_dereference(mhs->servers);
+	n = servers ? min(servers->max, MHS_TRY_SERVERS) : 0;
+	for (i = 0; i < n; i++) {
+		s = rcu_dereference(servers->s[(pos + i) % servers->max]);
+		if (!mhs_decide_takes(mhs_server_facts(s, true)))
+			continue;
+		rank = (s->hash ^ pos) * GOLDEN_RATIO_64;
+		if (rank >= highest) {
+			highest = rank;
+			best = s;
+		}
+	}
+	return best;
+}
+
+/* Choose the server of a new flow by the word @w of its slot; NULL: none */
+static struct mhs_server *entry_pick(const struct mhs *mhs, const u32 *slot, u32 w)
+{
+	struct mhs_server *s;
+	mhs_srv_t facts;
+
+	s = mhs_server_at(mhs, mhs_slot_cand(w));
+	facts = mhs_server_facts(s, true);
+	if (mhs_decide_takes(facts))
+		return s;
+	return mhs_decide_searches(facts, mhs_flags(mhs)) ?
+	       mhs_entry_other(mhs, slot) : NULL;
+}
+
+/* Find the server of an ip_vs_dest, listed or gone, without a reference */
+struct mhs_server *mhs_entry_server(const struct mhs *mhs,
+				    const struct ip_vs_dest *dest)
+{
+	u32 key = mhs_dest_key(mhs, dest->af, &dest->addr, dest->port);
+	struct mhs_server *s;
+
+	hash_for_each_possible_rcu(mhs->by_dest, s, node, key,
+				   lockdep_is_held(&mhs->lock))
+		if (s->dest == dest)
+			return s;
+	return NULL;
+}
 
 static bool entries_below(const struct mhs_entries *e, u32 limit)
 {
@@ -11,12 +80,12 @@ static bool entries_below(const struct mhs_entries *e, u32 limit)
  * net_work() finds the room that ended entries leave.  A flood may go to every
  * service: all together have a limit, too, a third of which is for older flows.
  */
-bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins)
+bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool new_flow)
 {
-	struct mhs_entries *own = &mhs->entries, *all = &mhs->net->entries;
-	u32 total = READ_ONCE(mhs->net->max_total_entries);
+	struct mhs_entries *own = &mhs->entries, *all = &mhs->mn->entries;
+	u32 total = READ_ONCE(mhs->mn->max_total_entries);
 
-	if (begins)
+	if (new_flow)
 		total -= total / 3;
 	/* The reads keep a flood above a limit from writing the cache lines */
 	if (!entries_below(own, limit) || !entries_below(all, total))
@@ -61,8 +130,11 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  *	that ends the handshake		claim is over, by entry	  new entry, elsewhere
  *	up to 64 KiB more, for 1 s	dropped			  dropped
  *	SYN				noted, by entry		  noted, elsewhere
+ *	another RST			by entry		  by the entry
  *	any other			older flow, by the slot	  by the entry
  *
+ * A RST may answer a server that has an older socket with these ports, which the
+ * SYN met.
  * The first and the latest SYN count for a claim: either may be forged.  Who sent
  * what is dropped sends it again; the wrong server's answer would end the flow.
  *
@@ -120,7 +192,7 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	const struct tcphdr *th;
 	struct tcphdr _th;
 
-	if (p->iph.protocol != IPPROTO_TCP || !(p->facts & MHS_PKT_FRESH) ||
+	if (p->iph.protocol != IPPROTO_TCP || !(p->facts & MHS_PKT_NEW) ||
 	    READ_ONCE(cp->app))
 		return;
 	th = claim_tcp(p, &_th);
@@ -138,7 +210,7 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 }
 
 /* Make an entry, with a reference; NULL without memory or room in the table */
-struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
+struct ip_vs_conn *mhs_entry_make(const struct mhs_question *q,
 				  const struct mhs_packet *p,
 				  struct ip_vs_dest *dest, enum mhs_cnt kind)
 {
@@ -211,7 +283,7 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	if (tried <= ENTRY_BARE || now - tried > CLAIM_TIMEOUT)
 		tried = 0;
 	if (cp->protocol != IPPROTO_TCP)
-		return tried && p->facts & (MHS_PKT_FRESH | MHS_PKT_ANSWERS) ?
+		return tried && p->facts & (MHS_PKT_NEW | MHS_PKT_ANSWERS) ?
 		       OF_NEWER : OF_ENTRY;
 	th = claim_tcp(p, &_th);
 	if (!th)
@@ -219,7 +291,7 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	seq = ntohl(th->seq);
 	first = READ_ONCE(CLAIM_FIRST(cp));
 	latest = READ_ONCE(CLAIM_LATEST(cp));
-	if (p->facts & MHS_PKT_FRESH) {
+	if (p->facts & MHS_PKT_NEW) {
 		if (claim) {
 			claim_note(p, cp, th);
 			WRITE_ONCE(CLAIM_ELSEWHERE(cp), 0);
@@ -231,6 +303,8 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 			return OF_NEWER;
 	} else if (!claim ||
 		   !claim_ends(seq, first, READ_ONCE(CLAIM_FIRST_BYTES(cp)))) {
+		if (claim && th->rst)
+			return OF_ENTRY;
 		if ((tried && now - tried < CLAIM_UNCLEAR &&
 		     claim_near(seq, latest)) ||
 		    (claim && now - claim < CLAIM_UNCLEAR &&
@@ -258,7 +332,7 @@ static void claim_shorten(struct ip_vs_conn *cp)
 /* May an entry end though its flow lives?  The packets of UDP that is to stay need
  * none where the slot leads to the server of the entry.
  */
-static bool entry_may_end(const struct mhs_ask *q, const struct ip_vs_conn *cp)
+static bool entry_may_end(const struct mhs_question *q, const struct ip_vs_conn *cp)
 {
 	const struct mhs_server *s;
 
@@ -317,7 +391,7 @@ static struct ip_vs_conn *entry_carrier(struct mhs *mhs,
 					struct ip_vs_dest *dest)
 {
 	struct mhs_server *s = mhs_cutting(mhs->ipvs) ? NULL :
-			       mhs_svc_server(mhs, dest);
+			       mhs_entry_server(mhs, dest);
 	struct ip_vs_conn *carrier = s ? rcu_dereference(s->carrier) : NULL;
 
 	return carrier && IP_VS_FWD_METHOD(carrier) ==
@@ -338,7 +412,7 @@ enum leaves { LEAVES_NOT, LEAVES_TRY, LEAVES };
  * weight 0 stays.  The packet tries another server if the entry may be forged, as a
  * bare packet made it, if its server is deleted, or if the flow has half ended.
  */
-static enum leaves entry_leaves(const struct mhs_ask *q,
+static enum leaves entry_leaves(const struct mhs_question *q,
 				const struct mhs_packet *p,
 				const struct ip_vs_conn *cp)
 {
@@ -347,7 +421,7 @@ static enum leaves entry_leaves(const struct mhs_ask *q,
 	u16 state = READ_ONCE(cp->state);
 	bool stays, listed;
 
-	if (!(q->facts & (MHS_PKT_FRESH | MHS_PKT_CONNLESS)) || !dest ||
+	if (!(q->facts & (MHS_PKT_NEW | MHS_PKT_CONNLESS)) || !dest ||
 	    READ_ONCE(cp->control) || dest->vfwmark != q->mhs->fwmark)
 		return LEAVES_NOT;
 	listed = mhs_dest_listed(dest);
@@ -369,22 +443,22 @@ static enum leaves entry_leaves(const struct mhs_ask *q,
 	       LEAVES_NOT : LEAVES_TRY;
 }
 
-static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
+static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *p,
 			       struct ip_vs_conn *cp)
 {
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
 	bool listed = dest && mhs_dest_listed(dest);
 	struct ip_vs_conn *carrier;
 	struct mhs *mhs = q->mhs;
-	bool opens, renew;
+	bool new_flow, renew;
 
 	mhs_slot_track(q->slot);
 	mhs_count(mhs, MHS_CNT_TRACKED);
 	/* conn_reuse_mode: the core may reschedule a SYN, but not in a claim */
-	opens = p->iph.protocol == IPPROTO_TCP ?
-		p->opens && !mhs_entry_is_claim(cp) :
-		!!(q->facts & MHS_PKT_FRESH);
-	if (listed && !opens && entry_is_plain(mhs, p, cp))
+	new_flow = p->iph.protocol == IPPROTO_TCP ?
+		p->first && !mhs_entry_is_claim(cp) :
+		!!(q->facts & MHS_PKT_NEW);
+	if (listed && !new_flow && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));
 
@@ -403,7 +477,7 @@ static unsigned int entry_goes(const struct mhs_ask *q, struct mhs_packet *p,
 /* Send a packet that begins a flow to another server, and note that in the entry,
  * which keeps its timer.  False if no server can take the packet so.
  */
-static bool entry_try(const struct mhs_ask *q, struct mhs_packet *p,
+static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 		      struct ip_vs_conn *cp, unsigned int *verdict)
 {
 	struct mhs *mhs = q->mhs;
@@ -412,7 +486,7 @@ static bool entry_try(const struct mhs_ask *q, struct mhs_packet *p,
 	struct mhs_server *s;
 	struct tcphdr _th;
 
-	s = mhs_ask_pick(mhs, q->slot, mhs_slot_read(q->slot));
+	s = entry_pick(mhs, q->slot, mhs_slot_read(q->slot));
 	if (!s || READ_ONCE(s->state) & MHS_SRV_METHOD || !claim_can(cp))
 		return false;
 	by = rcu_dereference(s->carrier);
@@ -428,7 +502,8 @@ static bool entry_try(const struct mhs_ask *q, struct mhs_packet *p,
 	smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
-	*verdict = mhs_xmit(mhs, by, p, MHS_STAT_IN | MHS_STAT_CONN);
+	mhs_xmit_stats(mhs, by->dest, p->skb->len, MHS_STAT_IN | MHS_STAT_CONN);
+	*verdict = by->packet_xmit(p->skb, by, p->pd->pp, &p->iph);
 	return true;
 }
 
@@ -441,7 +516,7 @@ static bool entry_try(const struct mhs_ask *q, struct mhs_packet *p,
  * the older flow: drop the packet, as the core does.  Clear NFCT to keep an
  * unconfirmed one, which is the new flow's, as any one is that @began elsewhere.
  */
-static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
+static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 				     const struct mhs_packet *p,
 				     struct ip_vs_conn *old, bool began,
 				     unsigned int *verdict)
@@ -450,7 +525,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
 	struct ip_vs_conn *cp;
 	struct mhs_server *s;
 
-	s = mhs_ask_pick(q->mhs, q->slot, mhs_slot_read(q->slot));
+	s = entry_pick(q->mhs, q->slot, mhs_slot_read(q->slot));
 	if (!s) {
 		/* When the client resends, the core sends ICMP unreachable */
 		if (!mhs_dest_listed(old->dest))
@@ -493,7 +568,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_ask *q,
  * Return: true if the packet is handled; false if it has no entry, has left one
  * (MHS_PKT_LEFT) or is refused by a claim.
  */
-bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
+bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		      unsigned int *verdict)
 {
 	bool ours = !(q->facts & MHS_SVC_PERSISTENT);
@@ -554,4 +629,37 @@ bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
 		*verdict = mhs_entry_first(mhs, p, new, whose == OF_NEWER ?
 					   0 : MHS_STAT_CONN);
 	return !(q->facts & MHS_PKT_LEFT);
+}
+
+/* Choose the server for an entry that the core makes.  An ICMP error is about
+ * an older flow: the old server gets the entry, and @iph is the quoted header.
+ */
+struct ip_vs_dest *mhs_entry_schedule(struct ip_vs_service *svc,
+				      const struct sk_buff *skb,
+				      struct ip_vs_iphdr *iph)
+{
+	struct mhs *mhs = svc->sched_data;
+	const union nf_inet_addr *caddr;
+	__be16 _ports[2], *ports;
+	struct mhs_server *s;
+	bool inverse;
+	u32 *slot, w;
+
+	ports = frag_safe_skb_hp(skb, iph->len, sizeof(_ports), _ports);
+	if (!ports)
+		return NULL;
+	inverse = ip_vs_iph_inverse(iph);
+	caddr = inverse ? &iph->daddr : &iph->saddr;
+	slot = mhs_slot(mhs, caddr, ports[inverse]);
+	w = mhs_slot_read(slot);
+	s = ip_vs_iph_icmp(iph) ? mhs_server_at(mhs, mhs_slot_old(w)) :
+				  entry_pick(mhs, slot, w);
+	/* Without a server, too: the core may make a cache_bypass entry */
+	mhs_slot_track(slot);
+	if (!s) {
+		ip_vs_scheduler_err(svc, "no destination available");
+		return NULL;
+	}
+	mhs_count(mhs, MHS_CNT_NEW);
+	return s->dest;
 }

@@ -15,7 +15,6 @@
  * The mark of the flow is unknown: the core takes errors about services by firewall
  * mark, but those about tunnels, whose outer header names the server.
  */
-#include <linux/icmp.h>
 #include <linux/icmpv6.h>
 #include <linux/udp.h>
 #include <net/checksum.h>
@@ -42,9 +41,9 @@ static bool icmp_is_error(const struct mhs_packet *p)
 }
 
 /* The service of the packet quoted at @off, which went to a client if @reply */
-static struct mhs *icmp_quoted(struct netns_ipvs *ipvs,
-			       const struct mhs_packet *p, unsigned int off,
-			       bool reply, struct mhs_error *e)
+struct mhs *mhs_icmp_quoted(struct netns_ipvs *ipvs,
+			    const struct mhs_packet *p, unsigned int off,
+			    bool reply, struct mhs_error *e)
 {
 	const union nf_inet_addr *virtual;
 	const __be16 *port;
@@ -81,33 +80,8 @@ static struct mhs *icmp_quoted(struct netns_ipvs *ipvs,
 		e->cport = port[reply];
 		e->vport = port[!reply];
 	}
-	return mhs_svc_find(p->net, p->af, e->quoted.protocol, virtual,
+	return mhs_svc_find(p->mn, p->af, e->quoted.protocol, virtual,
 			    e->vport);
-}
-
-/* The server of a flow without an entry; NULL leaves the error to the core */
-static struct mhs_server *
-icmp_server(struct mhs *mhs, const struct mhs_packet *p,
-	    const struct mhs_error *e)
-{
-	mhs_facts_t facts = MHS_PKT_ERROR;
-	struct ip_vs_conn *cp;
-	struct mhs_ask q;
-	bool claim;
-
-	/* Also if untracked: a service by firewall mark may own the flow */
-	cp = e->pd->pp->conn_in_get(mhs->ipvs, p->af, p->skb, &e->quoted);
-	if (cp) {
-		/* no data flows in a handshake: about an older flow */
-		claim = mhs_entry_is_claim(cp);
-		__ip_vs_conn_put(cp);
-		if (!claim)
-			return NULL;
-	}
-	if (e->quoted.protocol == IPPROTO_UDP)
-		facts |= mhs_proto_udp_facts(mhs, e->vport, 0);
-	mhs_ask_begin(&q, mhs, e->client, e->cport, facts);
-	return mhs_verdict_act(mhs_ask(&q)) == MHS_FORWARD ? q.server : NULL;
 }
 
 /* Length between both IPv4 headers of a tunnel packet; -1: not of IPVS */
@@ -160,22 +134,49 @@ static bool icmp_tunnel_of(const struct mhs_server *s,
 	       s->dest->af == AF_INET && s->dest->addr.ip == outer->daddr;
 }
 
+/* Is it an error about a tunnel packet of IPVS over IPv4?  Then fill @t. */
+bool mhs_icmp_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t)
+{
+	unsigned int off = p->iph.len + sizeof(t->icmp);
+	const struct icmphdr *ih;
+	const struct iphdr *outer;
+	struct icmphdr _ih;
+	struct iphdr _outer;
+	int hlen;
+
+	if (!icmp_is_error(p))
+		return false;
+	outer = skb_header_pointer(p->skb, off, sizeof(_outer), &_outer);
+	ih = skb_header_pointer(p->skb, p->iph.len, sizeof(_ih), &_ih);
+	if (!outer || !ih || outer->version != 4 || outer->ihl < 5 ||
+	    outer->frag_off & htons(IP_OFFSET))
+		return false;
+	/* Copies: a local sender may still write to the page */
+	t->icmp = *ih;
+	t->outer = *outer;
+	hlen = icmp_tunnel_hlen(p->skb, off + t->outer.ihl * 4, &t->outer);
+	if (hlen < 0)
+		return false;
+	t->overhead = t->outer.ihl * 4 + hlen;
+	t->inner = off + t->overhead;
+	return true;
+}
+
 /* Update the path MTU and send the client an error; always consume the skb */
 static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
 				     struct mhs_packet *p,
 				     const struct mhs_server *s,
-				     const struct icmphdr *ih, bool df,
-				     unsigned int off, unsigned int overhead)
+				     const struct mhs_tunnel *t)
 {
+	unsigned int outer = p->iph.len + sizeof(t->icmp), off = t->inner;
 	const struct ip_vs_dest_dst *dest_dst;
-	unsigned int outer = p->iph.len + sizeof(*ih);
+	u8 type = t->icmp.type, code = t->icmp.code;
+	__be32 info = t->icmp.un.gateway;
 	struct sk_buff *skb = p->skb;
-	u8 type = ih->type, code = ih->code;
-	__be32 info = ih->un.gateway;
 	u32 mtu;
 
 	if (type == ICMP_DEST_UNREACH && code == ICMP_FRAG_NEEDED) {
-		mtu = ntohs(ih->un.frag.mtu);
+		mtu = ntohs(t->icmp.un.frag.mtu);
 		if (!pskb_pull(skb, outer))
 			goto out;
 		off -= outer;
@@ -183,14 +184,14 @@ static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
 		if (!pskb_may_pull(skb, sizeof(struct iphdr)))
 			goto out;
 		ipv4_update_pmtu(skb, ipvs->net, mtu, 0, 0);
-		if (!df)
+		if (!(t->outer.frag_off & htons(IP_DF)))
 			goto out;
 		/* dest_dst picks up the new path MTU on its next use */
 		dest_dst = rcu_dereference(s->dest->dest_dst);
 		if (dest_dst && (!mtu || mtu > dst_mtu(dest_dst->dst_cache)))
 			mtu = dst_mtu(dest_dst->dst_cache);
-		if (mtu > 68 + overhead)
-			mtu -= overhead;
+		if (mtu > 68 + t->overhead)
+			mtu -= t->overhead;
 		info = htonl(mtu);
 	}
 	if (!pskb_pull(skb, off))
@@ -207,68 +208,20 @@ out:
 	return NF_STOLEN;
 }
 
-/* The server with the address @addr of a service by firewall mark.  The walk is as
- * long as there are services, and errors may be forged: one walk a jiffy.
- */
-static struct mhs_server *icmp_marked(struct mhs_net *mn, __be32 addr)
+/* Handle an error about a packet to @s; false if @s has another tunnel */
+bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
+			   struct mhs_server *s, const struct mhs_tunnel *t,
+			   unsigned int *verdict)
 {
-	u32 now = jiffies;
-	struct mhs_server *s;
-	struct mhs *mhs;
-	int i;
+	const struct ip_vs_conn *carrier = rcu_dereference(s->carrier);
 
-	if (!READ_ONCE(mn->fwm_services) || READ_ONCE(mn->marked_at) == now)
-		return NULL;
-	WRITE_ONCE(mn->marked_at, now);
-	hash_for_each_rcu(mn->by_key, i, mhs, node) {
-		s = mhs->fwmark ? mhs_cid_server(mhs, addr) : NULL;
-		if (s)
-			return s;
-	}
-	return NULL;
-}
-
-/* Is it a router's error about a tunnel packet to a server?  Then handle it. */
-static bool icmp_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
-			unsigned int *verdict)
-{
-	unsigned int off = p->iph.len + sizeof(struct icmphdr), hlen;
-	const struct icmphdr *ih;
-	const struct iphdr *outer;
-	struct ip_vs_conn *carrier;
-	struct mhs_server *s;
-	struct icmphdr _ih;
-	struct iphdr _outer;
-	struct mhs_error e;
-	struct mhs *mhs;
-	int thlen;
-
-	outer = skb_header_pointer(p->skb, off, sizeof(_outer), &_outer);
-	ih = skb_header_pointer(p->skb, p->iph.len, sizeof(_ih), &_ih);
-	if (!outer || !ih || outer->version != 4 || outer->ihl < 5 ||
-	    outer->frag_off & htons(IP_OFFSET))
-		return false;
-	hlen = outer->ihl * 4;
-	thlen = icmp_tunnel_hlen(p->skb, off + hlen, outer);
-	if (thlen < 0)
-		return false;
-	mhs = icmp_quoted(ipvs, p, off + hlen + thlen, false, &e);
-	s = mhs ? icmp_server(mhs, p, &e) :
-		  icmp_marked(p->net, outer->daddr);
-	/* A connection ID may have named another one, whose ID is its address */
-	if (mhs && rcu_access_pointer(mhs->cid) &&
-	    (!s || s->dest->addr.ip != outer->daddr))
-		s = mhs_cid_server(mhs, outer->daddr);
-	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (!carrier || !icmp_tunnel_of(s, carrier, outer))
+	if (!carrier || !icmp_tunnel_of(s, carrier, &t->outer))
 		return false;
 	*verdict = NF_DROP;
 	if (!csum_fold(skb_checksum(p->skb, p->iph.len,
 				    p->skb->len - p->iph.len, 0))) {
 		mhs_count(s->mhs, MHS_CNT_ICMP);
-		*verdict = icmp_tunnel_done(ipvs, p, s, ih,
-					    outer->frag_off & htons(IP_DF),
-					    off + hlen + thlen, hlen + thlen);
+		*verdict = icmp_tunnel_done(ipvs, p, s, t);
 	}
 	return true;
 }
@@ -282,32 +235,8 @@ struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
 	BUILD_BUG_ON(sizeof(struct icmp6hdr) != sizeof(struct icmphdr));
 	if (!icmp_is_error(p))
 		return NULL;
-	mhs = icmp_quoted(ipvs, p, p->iph.len + sizeof(struct icmphdr), true, e);
+	mhs = mhs_icmp_quoted(ipvs, p, p->iph.len + sizeof(struct icmphdr), true, e);
 	/* The sender of the quoted packet is the one to be told */
 	return mhs && ip_vs_addr_equal(p->af, &p->iph.daddr, &e->quoted.saddr) ?
 	       mhs : NULL;
-}
-
-/* Handle ICMP to this host, not a fragment; NF_ACCEPT leaves it to the core */
-unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p)
-{
-	struct ip_vs_conn *carrier;
-	struct mhs_server *s;
-	unsigned int verdict;
-	struct mhs_error e;
-	struct mhs *mhs;
-
-	if (p->af == AF_INET && icmp_is_error(p) &&
-	    icmp_tunnel(ipvs, p, &verdict))
-		return verdict;
-	mhs = mhs_icmp_about(ipvs, p, &e);
-	if (!mhs)
-		return NF_ACCEPT;
-	s = icmp_server(mhs, p, &e);
-	carrier = s ? rcu_dereference(s->carrier) : NULL;
-	if (!carrier)
-		return NF_ACCEPT;
-	mhs_count(mhs, MHS_CNT_ICMP);
-	mhs_xmit_stats(mhs, s->dest, p->skb->len, MHS_STAT_IN);
-	return carrier->packet_xmit(p->skb, carrier, e.pd->pp, &e.quoted);
 }

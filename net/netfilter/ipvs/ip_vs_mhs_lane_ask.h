@@ -143,7 +143,7 @@ static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
 	p->facts = 0;
 	if (likely(p->transport == IPPROTO_TCP)) {
 		need = lane_head(v6) + sizeof(struct tcphdr);
-		p->facts = mhs_proto_tcp_facts(p->ip + lane_head(v6));
+		p->facts = mhs_tcp_facts(p->ip + lane_head(v6));
 	} else if (p->transport != IPPROTO_UDP) {
 		return false;
 	}
@@ -163,7 +163,7 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 	       !ipv4_is_loopback(addr->ip) && !ipv4_is_zeronet(addr->ip);
 }
 
-/* Decide as mhs_ask() would, but only on TCP in stable slots; else false */
+/* Decide as mhs_packet_decide() would, but only on TCP in stable slots; else false */
 static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
@@ -230,7 +230,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 			      p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
-	/* Pairs with ctl_add_dest(): whoever sees mhs->svc sees MHS_SETTLING */
+	/* Pairs with mhs_work_add_dest(): whoever sees mhs->svc sees MHS_SETTLING */
 	svc = smp_load_acquire(&p->mhs->svc);
 	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;
@@ -351,8 +351,8 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 	}
 	if (unlikely(p->verdict & MHS_UNNAMED))
 		mhs_count(p->mhs, MHS_CNT_UNNAMED);
-	/* lane_decide() leaves MHS_BEGINS to the fact */
-	if (unlikely(p->verdict & MHS_BEGINS || p->facts & MHS_PKT_FRESH))
+	/* lane_decide() leaves MHS_CONN to the fact */
+	if (unlikely(p->verdict & MHS_CONN || p->facts & MHS_PKT_NEW))
 		mhs_xmit_stats(p->mhs, p->server->dest, p->len,
 			       MHS_STAT_IN | MHS_STAT_CONN);
 	else

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* IPVS stateless Maglev scheduler: what the files of the packet path share.
  *
- *	ip_vs_mhs_hook.c	the netfilter hooks; requests
  *	ip_vs_mhs_chance.c	the second chance
- *	ip_vs_mhs_icmp.c	errors about flows without an entry
- *	ip_vs_mhs_entry.c	connection entries: make and find
- *	ip_vs_mhs_cid.c		QUIC by connection ID
- *	ip_vs_mhs_ask.c		the facts for a decision; cuts; schedule()
- *	ip_vs_mhs_proto.c	begin and end of a flow: TCP, UDP, QUIC, SCTP
+ *	ip_vs_mhs_packet.c	the way of a packet, from the hook to the server
+ *	ip_vs_mhs_icmp.c	what an ICMP error is about; tunnels
+ *	ip_vs_mhs_entry.c	connection entries, and the server for one
  *	ip_vs_mhs_svc.c		the services of a namespace
  *	ip_vs_mhs_decide.c	where does a packet go? pure
  *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
@@ -18,28 +15,30 @@
 #ifndef _IP_VS_MHS_PKT_H
 #define _IP_VS_MHS_PKT_H
 
+#include <linux/icmp.h>
 #include <linux/skbuff.h>
+#include <linux/tcp.h>
 
 #include "ip_vs_mhs.h"
-#include "ip_vs_mhs_proto.h"
+#include "ip_vs_mhs_quic.h"
 
 /* One packet in a hook */
 struct mhs_packet {
 	struct ip_vs_iphdr	iph;
 	struct sk_buff		*skb;
-	struct mhs_net		*net;
+	struct mhs_net		*mn;
 	struct ip_vs_proto_data	*pd;	/* of the core; NULL for ICMP */
 	u8			af;
 	__be16			sport;
 	__be16			dport;
 	mhs_facts_t		facts;	/* of the packet alone */
 	struct ip_vs_proto_data	*ipsec;	/* AH or ESP, else NULL */
-	bool			opens;	/* perhaps the first of a direction */
+	bool			first;	/* perhaps the first of a direction */
 	bool			quic;	/* to a QUIC port */
 };
 
-/* A question to mhs_ask() */
-struct mhs_ask {
+/* What mhs_packet_decide() is asked */
+struct mhs_question {
 	struct mhs		*mhs;
 	struct mhs_server	*server;	/* of the verdict */
 	u32			*slot;		/* the client's */
@@ -56,38 +55,68 @@ struct mhs_error {
 	__be16			vport;
 };
 
+/* A router's error about a packet in a tunnel over IPv4 */
+struct mhs_tunnel {
+	struct icmphdr		icmp;
+	struct iphdr		outer;
+	unsigned int		overhead;	/* bytes of headers before ... */
+	unsigned int		inner;		/* ... this offset of the quoted one */
+};
+
 /* chance */
 bool mhs_chance_answers(const struct mhs_server *s);
-bool mhs_chance_cut(const struct mhs_server *s);
+bool mhs_chance_lost(const struct mhs_server *s);
 void mhs_chance_work(struct work_struct *work);
 void mhs_chance_new(struct mhs_server *s);
 bool mhs_chance_waits(struct mhs *mhs);
-int mhs_chance_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-		      size_t *lenp, loff_t *ppos);
+int mhs_chance_follow(struct mhs_net *mn);
 void mhs_chance_exit(struct mhs_net *mn);
+bool mhs_chance_has(struct mhs *mhs);
+u32 mhs_chance_former(u32 w, u32 n, const unsigned long *lost);
+int mhs_chance_show(struct seq_file *seq, void *v);
 
-static inline void mhs_chance_count(struct mhs *mhs, enum mhs_chance_cnt i)
-{
-	atomic_long_inc(&mhs->chances[i]);
-}
+/* packet */
+int mhs_packet_hook(struct mhs_net *mn, const struct mhs *mhs);
+void mhs_packet_unhook(struct mhs_net *mn, const struct mhs *mhs);
+bool mhs_packet_transport(struct mhs_packet *p);
+bool mhs_packet_is_quic(__be16 port);
+void mhs_packet_question(struct mhs_question *q, struct mhs *mhs,
+			 const union nf_inet_addr *caddr, __be16 cport,
+			 u16 protocol, __be16 vport, mhs_facts_t facts);
+mhs_verdict_t mhs_packet_decide(struct mhs_question *q);
+struct mhs_server *mhs_packet_by_id(struct mhs_question *q, const u8 *h,
+				    unsigned int bytes);
+struct mhs_server *mhs_packet_id_server(const struct mhs *mhs, __be32 id);
 
 /* icmp */
+struct mhs *mhs_icmp_quoted(struct netns_ipvs *ipvs,
+			    const struct mhs_packet *p, unsigned int off,
+			    bool reply, struct mhs_error *e);
 struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
 			   struct mhs_error *e);
-unsigned int mhs_icmp(struct netns_ipvs *ipvs, struct mhs_packet *p);
+bool mhs_icmp_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t);
+bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
+			   struct mhs_server *s, const struct mhs_tunnel *t,
+			   unsigned int *verdict);
 
 /* entry */
-bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool begins);
-struct ip_vs_conn *mhs_entry_make(const struct mhs_ask *q,
+struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot);
+struct mhs_server *mhs_entry_server(const struct mhs *mhs,
+				    const struct ip_vs_dest *dest);
+bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool new_flow);
+struct ip_vs_conn *mhs_entry_make(const struct mhs_question *q,
 				  const struct mhs_packet *p,
 				  struct ip_vs_dest *dest, enum mhs_cnt kind);
 unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 			     struct ip_vs_conn *cp, u32 stats);
 bool mhs_entry_is_claim(const struct ip_vs_conn *cp);
-bool mhs_entry_handle(struct mhs_ask *q, struct mhs_packet *p,
+bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		      unsigned int *verdict);
+struct ip_vs_dest *mhs_entry_schedule(struct ip_vs_service *svc,
+				      const struct sk_buff *skb,
+				      struct ip_vs_iphdr *iph);
 
-/* cid: a service in a list, of quic_ids perhaps with a key */
+/* A service in a list, of quic_ids perhaps with a key */
 struct mhs_cid {
 	u16			af;
 	__be16			port;
@@ -98,29 +127,22 @@ struct mhs_cid {
 	MHS_AES_KEY		key;
 };
 
-struct mhs_server *mhs_cid_ask(struct mhs_ask *q, const u8 *h,
-			       unsigned int bytes);
-struct mhs_server *mhs_cid_server(const struct mhs *mhs, __be32 id);
-void mhs_cid_attach(struct mhs *mhs);
-void mhs_cid_check(struct mhs_server *s);
-void mhs_cid_exit(struct mhs_net *mn);
-int mhs_cid_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
-		   size_t *lenp, loff_t *ppos);
+/* Inline, as the lane, which calls no function of the scheduler, and more than one
+ * file of the packet path use it; in the order in which a packet runs it
+ */
 
-/* ask */
-struct mhs_server *mhs_ask_pick(const struct mhs *mhs, const u32 *slot, u32 w);
-mhs_verdict_t mhs_ask(struct mhs_ask *q);
-bool mhs_ask_cut(const struct mhs_ask *q);
-struct ip_vs_dest *mhs_ask_schedule(struct ip_vs_service *svc,
-				    const struct sk_buff *skb,
-				    struct ip_vs_iphdr *iph);
+static __always_inline mhs_facts_t mhs_tcp_facts(const struct tcphdr *th)
+{
+	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
+					    TCP_FLAG_FIN | TCP_FLAG_RST);
 
-/* proto */
-bool mhs_proto_parse(struct mhs_packet *p);
-bool mhs_proto_is_quic(__be16 port);
-mhs_facts_t mhs_proto_udp_facts(const struct mhs *mhs, __be16 port, mhs_facts_t facts);
-
-/* What follows stands in the order in which a packet runs it */
+	if (likely(flags == TCP_FLAG_ACK))
+		return 0;
+	/* A segment without any of the four flags belongs to no flow */
+	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
+		return MHS_PKT_ENDS;
+	return flags == TCP_FLAG_SYN ? MHS_PKT_NEW : 0;
+}
 
 /* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
 #define MHS_IKE_PORT		htons(500)
@@ -153,6 +175,18 @@ mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 		if (mhs->port == port && mhs->af == af &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
 		    mhs->protocol == protocol && !mhs->fwmark)
+			return mhs;
+	return NULL;
+}
+
+/* The same by mark */
+static inline struct mhs *
+mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
+{
+	struct mhs *mhs;
+
+	hash_for_each_possible_rcu(mn->by_key, mhs, node, fwmark)
+		if (mhs->fwmark == fwmark && mhs->af == af)
 			return mhs;
 	return NULL;
 }
@@ -195,35 +229,6 @@ static inline mhs_facts_t mhs_flags(const struct mhs *mhs)
 	return svc ? (__force mhs_facts_t)READ_ONCE(svc->flags) : 0;
 }
 
-/* Fill a question about a packet from @caddr, @cport to a service.  @facts:
- * MHS_PKT_*, as far as the caller knows.  Under RCU.
- */
-static inline void mhs_ask_begin(struct mhs_ask *q, struct mhs *mhs,
-				 const union nf_inet_addr *caddr, __be16 cport,
-				 mhs_facts_t facts)
-{
-	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_PERSISTENT) != MHS_SVC_PERSISTENT);
-	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_ONEPACKET) != MHS_SVC_ONE_PACKET);
-	BUILD_BUG_ON(MHS_FACT(IP_VS_SVC_F_SCHED1) != MHS_SVC_FALLBACK);
-
-	if (facts & MHS_PKT_CONNLESS)
-		facts &= ~MHS_PKT_FRESH;
-	/* Before the slot is read.  Pairs with the release in settle_on(): a
-	 * settled service has its final table.
-	 */
-	if (unlikely(smp_load_acquire(&mhs->settle) == MHS_SETTLING))
-		facts |= MHS_SVC_SETTLING;
-	facts |= mhs_flags(mhs) & MHS_SVC_FLAGS;
-	if (unlikely(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP))
-		facts |= MHS_SVC_BACKUP;
-	if (unlikely(!READ_ONCE(mhs->net->stateless)))
-		facts |= MHS_SVC_STATEFUL;
-	q->mhs = mhs;
-	q->facts = facts;
-	q->slot = mhs_slot(mhs, caddr, cport);
-	q->w = mhs_slot_read(q->slot);
-}
-
 /* The server of an index, or NULL.  Under RCU, after mhs_slot_read(): control
  * had published an array with room for the index before the word was written.
  */
@@ -236,7 +241,7 @@ static inline struct mhs_server *mhs_server_at(const struct mhs *mhs, u32 idx)
 
 /* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
 static __always_inline mhs_srv_t
-mhs_ask_facts(const struct mhs_server *s, bool begins)
+mhs_server_facts(const struct mhs_server *s, bool new_flow)
 {
 	mhs_srv_t facts;
 
@@ -248,7 +253,7 @@ mhs_ask_facts(const struct mhs_server *s, bool begins)
 	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
 	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
 		facts |= MHS_SRV_COUNTS;
-	if (begins && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
+	if (new_flow && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;
 	return facts;
 }
@@ -269,7 +274,7 @@ static inline void mhs_count_verdict(const struct mhs *mhs, mhs_verdict_t v)
 
 /* Statistics of ipvsadm to which a packet adds */
 #define MHS_STAT_IN		0x1U
-#define MHS_STAT_CONN		((__force u32)MHS_BEGINS)
+#define MHS_STAT_CONN		((__force u32)MHS_CONN)
 
 static __always_inline void xmit_stats_add(struct ip_vs_cpu_stats *s,
 					   unsigned int bytes, u32 what)
@@ -310,14 +315,6 @@ static inline void mhs_xmit_stats(const struct mhs *mhs,
 	else
 		mhs_xmit_stats_bh(mhs, dest, bytes, what);
 	local_bh_enable();
-}
-
-static inline unsigned int mhs_xmit(const struct mhs *mhs,
-				    struct ip_vs_conn *carrier,
-				    struct mhs_packet *p, u32 stats)
-{
-	mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
-	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
 }
 
 #endif /* _IP_VS_MHS_PKT_H */

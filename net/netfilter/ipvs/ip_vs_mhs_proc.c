@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs, ip_vs_mhs_chance and
- * ip_vs_mhs_lookup
- */
+/* IPVS stateless Maglev scheduler: /proc/net/ip_vs_mhs and ip_vs_mhs_lookup */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 
@@ -27,13 +25,6 @@ static u32 proc_tracked(const struct mhs *mhs)
 	for (i = 0; i < mhs->size; i++)
 		n += mhs_slot_tracked(READ_ONCE(mhs->slots[i]));
 	return n;
-}
-
-static void proc_endpoint(struct seq_file *seq, u16 af,
-			  const union nf_inet_addr *addr, __be16 port)
-{
-	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u" : "%pI4:%u", addr,
-		   ntohs(port));
 }
 
 static int proc_show(struct seq_file *seq, struct mhs *mhs)
@@ -70,7 +61,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		seq_printf(seq, "FWM %u", mhs->fwmark);
 	} else {
 		seq_printf(seq, "%s ", ip_vs_proto_name(mhs->protocol));
-		proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
+		mhs_svc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
@@ -83,8 +74,8 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
 		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
-		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum->old_print,
-		   sum->cand_print);
+		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum->old_fingerprint,
+		   sum->cand_fingerprint);
 	if (mhs_svc_counted(mhs, MHS_REFUSED) != mhs->refused_then)
 		mhs->pinned_ms = 0;
 	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu %u\n", cnt[MHS_CNT_ICMP],
@@ -182,8 +173,8 @@ int mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 			return -EINVAL;
 	}
 	if (n >= 5)
-		af = mhs_svc_endpoint(net, words[2], words[3], &q.caddr,
-				      &q.cport);
+		af = mhs_list_endpoint(net, words[2], words[3], &q.caddr,
+				       &q.cport);
 	if (af < 0)
 		return -EINVAL;
 	if (!strcmp(proto, "FWM")) {
@@ -193,8 +184,8 @@ int mhs_proc_lookup_write(struct file *file, char *text, size_t size)
 		q.protocol = !strcmp(proto, "TCP") ? IPPROTO_TCP :
 			     !strcmp(proto, "UDP") ? IPPROTO_UDP :
 			     !strcmp(proto, "SCTP") ? IPPROTO_SCTP : 0;
-		if (!q.protocol || mhs_svc_endpoint(net, words[0], words[1],
-						    &q.addr, &q.port) != af)
+		if (!q.protocol || mhs_list_endpoint(net, words[0], words[1],
+						     &q.addr, &q.port) != af)
 			return -EINVAL;
 	}
 	q.af = af;
@@ -240,7 +231,7 @@ static void lookup_server(struct seq_file *seq, const char *name,
 {
 	seq_printf(seq, "%s ", name);
 	if (s)
-		proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
+		mhs_svc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
 	else
 		seq_putc(seq, '-');
 	seq_putc(seq, '\n');
@@ -249,7 +240,7 @@ static void lookup_server(struct seq_file *seq, const char *name,
 static int lookup_show(struct seq_file *seq, void *v)
 {
 	const struct mhs_lookup *q = seq->private;
-	struct mhs_ask ask = { .mhs = v };
+	struct mhs_question ask = { .mhs = v };
 	struct mhs *mhs = v;
 	u32 *slot, w;
 
@@ -266,7 +257,7 @@ static int lookup_show(struct seq_file *seq, void *v)
 	lookup_server(seq, "Candidate", mhs_server_at(mhs, mhs_slot_cand(w)));
 	if (q->cid_len)
 		lookup_server(seq, "ById",
-			      mhs_cid_ask(&ask, q->quic, 1 + q->cid_len));
+			      mhs_packet_by_id(&ask, q->quic, 1 + q->cid_len));
 	rcu_read_unlock();
 	return 0;
 }
@@ -279,37 +270,3 @@ const struct seq_operations mhs_proc_lookup_ops = {
 };
 
 const unsigned int mhs_proc_lookup_size = sizeof(struct mhs_lookup);
-
-static void chance_show(struct seq_file *seq, const struct mhs *mhs,
-			const struct mhs_server *s)
-{
-	int i;
-
-	proc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
-	seq_putc(seq, ' ');
-	proc_endpoint(seq, s->dest->af, &s->dest->addr, s->dest->port);
-	seq_puts(seq, mhs_chance_answers(s) ? " answers" :
-		 READ_ONCE(s->answered) ? " silent" : " never");
-	for (i = 0; i < MHS_CHANCE_MAX; i++)
-		seq_printf(seq, " %ld", atomic_long_read(&mhs->chances[i]));
-	seq_putc(seq, '\n');
-}
-
-/* A line for each listed server; the numbers are those of the service */
-int mhs_proc_chance(struct seq_file *seq, void *v)
-{
-	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
-	struct mhs *mhs = NULL;
-	struct mhs_server *s;
-	loff_t pos = 0;
-
-	seq_puts(seq, "Service Server State Returned Asked Reset Dropped\n");
-	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
-		mutex_lock(&mhs->lock);
-		if (READ_ONCE(mhs->chance))
-			list_for_each_entry(s, &mhs->listed, list)
-				chance_show(seq, mhs, s);
-		mutex_unlock(&mhs->lock);
-	}
-	return 0;
-}

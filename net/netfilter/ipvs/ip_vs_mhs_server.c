@@ -54,7 +54,7 @@ static struct ip_vs_conn *carrier_new(struct mhs *mhs, struct ip_vs_dest *dest)
 	if (!carrier)
 		return NULL;
 	/* With a full barrier, after conn_count has risen, see there */
-	atomic_inc_return(&mhs->net->carriers);
+	atomic_inc_return(&mhs->mn->carriers);
 	/* With the flag conntrack would not learn where replies come from */
 	carrier->flags &= ~IP_VS_CONN_F_ONE_PACKET;
 	return carrier;
@@ -137,9 +137,9 @@ bool mhs_server_refresh(struct mhs_server *s)
 				   msecs_to_jiffies(mhs_time_pin_ms(mhs)));
 		state |= MHS_SRV_NEW_ENTRY;
 	}
-	/* A packet may see this and no carrier: mhs_ask_facts() reads both */
+	/* A packet may see this and no carrier: mhs_server_facts() reads both */
 	WRITE_ONCE(s->state, state | server_method(s));
-	mhs_lane_changed(&mhs->net->generation);
+	mhs_lane_changed(&mhs->mn->generation);
 	s->weight = weight;
 	return changed;
 }
@@ -199,7 +199,7 @@ struct mhs_server *mhs_server_find(const struct mhs *mhs,
 	struct mhs_server *s;
 
 	lockdep_assert_held(&mhs->lock);
-	s = mhs_svc_server(mhs, dest);
+	s = mhs_entry_server(mhs, dest);
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
@@ -234,11 +234,15 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	int idx;
 
 	lockdep_assert_held(&mhs->lock);
-	/* entries from before a deletion, or of another scheduler */
-	if (mhs_dest_entries(dest))
+	/* Entries from before a deletion, or of another scheduler.  Once for all
+	 * servers that come together: there may be thousands.
+	 */
+	if (mhs_dest_entries(dest) && !mhs->all_tracked) {
 		mhs_slots_track_all(mhs);
+		mhs->all_tracked = !mhs->aging;
+	}
 
-	s = mhs_svc_server(mhs, dest);
+	s = mhs_entry_server(mhs, dest);
 	if (s) {
 		if (s->state & MHS_SRV_GONE) {
 			list_del(&s->list);
@@ -266,7 +270,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 		goto free_index;
 	s->mhs = mhs;
 	s->idx = idx;
-	s->id = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
+	s->hash = mhs_hash_server(&mhs->key, dest->af, &dest->addr, dest->port);
 	s->dest = dest;
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
@@ -278,7 +282,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	rcu_assign_pointer(servers->s[idx], s);
 	hash_add_rcu(mhs->by_dest, &s->node,
 		     mhs_dest_key(mhs, dest->af, &dest->addr, dest->port));
-	mhs_cid_check(s);
+	mhs_list_check(s);
 	return 0;
 
 free_index:

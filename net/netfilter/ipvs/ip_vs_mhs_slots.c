@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots */
+/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots; hold time, pin
+ * time, life of entries
+ */
 
 #include "ip_vs_mhs_ctl.h"
 #include "ip_vs_mhs_pkt.h"
@@ -55,50 +57,131 @@ void mhs_slots_exit(void)
 	kvfree(f->share);
 }
 
-/* Has the service the second chance?  Servers that answer send packets of flows that
- * they do not have back, so a slot moves at once from one to the other.
+/* The sysctls and the core's timeouts may change at any time: a function that uses a
+ * time twice must read the time once.
  */
-static bool slots_chance(struct mhs *mhs)
-{
-	struct mhs_server *s;
-	u32 method;
 
-	lockdep_assert_held(&mhs->lock);
-	if (!READ_ONCE(mhs->chance))
-		return false;
-	list_for_each_entry(s, &mhs->listed, list) {
-		method = IP_VS_DFWD_METHOD(s->dest);
-		if (method == IP_VS_CONN_F_DROUTE ||
-		    (method == IP_VS_CONN_F_TUNNEL &&
-		     READ_ONCE(s->dest->tun_type) ==
-		     IP_VS_CONN_F_TUNNEL_TYPE_IPIP))
-			continue;
-		mhs_svc_warn_once(mhs, MHS_WARN_CHANCE,
-				  "the second chance is for direct routing and IPIP: as one server has another method, the service goes without it");
-		return false;
-	}
-	return true;
+/* Pin time without a timeout table: that of the core's defaults for TCP */
+#define MHS_PIN_MS		(15 * 60 * MSEC_PER_SEC)
+
+/* Milliseconds of a timeout of the core in jiffies, which may overflow an int */
+static unsigned int time_timeout_ms(int timeout)
+{
+	return jiffies_to_msecs(min_t(unsigned long, max(timeout, 0),
+				      msecs_to_jiffies(INT_MAX / 2)));
 }
 
-/* The word @n that comes after @w, with the server that had the slot before if the
- * slot is stable.  @lost: servers that nobody asks any more.
- */
-static u32 slots_former(u32 w, u32 n, const unsigned long *lost)
+/* Longest life of an idle entry of the service, by present and former timeouts */
+static unsigned int time_entry_ms(struct mhs *mhs)
 {
-	u32 now = mhs_slot_cand(n), former = mhs_slot_old(w);
+	static const u8 protocols[] = {
+		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_SCTP };
+	struct ip_vs_proto_data *pd;
+	int i, p;
+	u32 ms;
 
-	if (!mhs_slot_stable(n))
-		return n;
-	if (former == now || test_bit(former, lost))
-		former = mhs_slot_other(w);
-	if (former == now || test_bit(former, lost))
-		former = MHS_IDX_NONE;
-	return (n & ~(MHS_IDX_MAX << MHS_OLD_SHIFT)) |
-	       former << MHS_OLD_SHIFT;
+	lockdep_assert_held(&mhs->lock);
+	for (p = 0; p < ARRAY_SIZE(protocols); p++) {
+		if (!mhs->fwmark && mhs->protocol != protocols[p])
+			continue;
+		pd = ip_vs_proto_data_get(mhs->ipvs, protocols[p]);
+		if (!pd || !pd->timeout_table)
+			continue;
+		for (i = 0; i < pd->pp->num_states; i++) {
+			ms = time_timeout_ms(READ_ONCE(pd->timeout_table[i]));
+			mhs->entry_ms = max(mhs->entry_ms, ms);
+		}
+	}
+	ms = mhs->entry_ms ? mhs->entry_ms : MHS_PIN_MS;
+	/* a timer may be late by up to an eighth of its time, but is never early */
+	return ms + ms / 7 + 2 * MSEC_PER_SEC;
+}
+
+/* How long a slot stays in pin: the sysctl pin_ms, or the core's timeout of an idle
+ * flow, of TCP for a service by firewall mark, which has no protocol
+ */
+unsigned int mhs_time_pin_ms(const struct mhs *mhs)
+{
+	u16 protocol = mhs->fwmark ? IPPROTO_TCP : mhs->protocol;
+	unsigned int ms = READ_ONCE(mhs->mn->pin_ms);
+	struct ip_vs_proto_data *pd;
+	int t;
+
+	if (ms)
+		return ms;
+	pd = ip_vs_proto_data_get(mhs->ipvs, protocol);
+	if (!pd || !pd->timeout_table)
+		return MHS_PIN_MS;
+	if (pd->pp->protocol == IPPROTO_TCP)
+		t = max(READ_ONCE(pd->timeout_table[IP_VS_TCP_S_ESTABLISHED]),
+			READ_ONCE(pd->timeout_table[IP_VS_TCP_S_FIN_WAIT]));
+	else if (pd->pp->protocol == IPPROTO_SCTP)
+		t = READ_ONCE(pd->timeout_table[IP_VS_SCTP_S_ESTABLISHED]);
+	else
+		t = READ_ONCE(pd->timeout_table[IP_VS_UDP_S_NORMAL]);
+	return t > 0 ? time_timeout_ms(t) : MHS_PIN_MS;
+}
+
+/* How long a slot stays in hold: the sysctl hold_ms, at most the pin time */
+unsigned int mhs_time_hold_ms(const struct mhs *mhs)
+{
+	return min(READ_ONCE(mhs->mn->hold_ms), mhs_time_pin_ms(mhs));
+}
+
+/* Jiffies between two ticks of a clock, 1 at least */
+unsigned long mhs_time_period(struct mhs *mhs, u32 clock)
+{
+	unsigned int ms = clock == MHS_CLOCK_HOLD ?
+		DIV_ROUND_UP(mhs_time_hold_ms(mhs), MHS_HOLD_TICKS) :
+		clock == MHS_CLOCK_PIN ?
+		DIV_ROUND_UP(mhs_time_pin_ms(mhs), MHS_PIN_TICKS) :
+		time_entry_ms(mhs);
+
+	return max(msecs_to_jiffies(ms), 1UL);
+}
+
+/* Time until every flow has an entry, after mhs_work_poll_stateful(); 0
+ * also while the sysctl stateless is 1.  Live flows send within a pin time, and
+ * each packet then makes an entry.
+ */
+unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now)
+{
+	unsigned int ms = mhs_time_pin_ms(mhs);
+	unsigned long end;
+
+	lockdep_assert_held(&mhs->lock);
+	if (!mhs->stateful)
+		return 0;
+	end = mhs->stateful_since + msecs_to_jiffies(ms);
+	return jiffies_to_msecs(mhs_time_between(now, end));
+}
+
+/* Upper bound of the time until a slot of @stage merges; times that are
+ * compared need the same @now
+ */
+unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now)
+{
+	bool pins = stage >= MHS_STAGE_PIN;
+	u32 clock = pins ? MHS_CLOCK_PIN : MHS_CLOCK_HOLD;
+	u32 last = pins ? MHS_STAGE_LAST : MHS_STAGE_PIN - 1;
+	unsigned long period, t;
+
+	lockdep_assert_held(&mhs->lock);
+	if (stage == MHS_STAGE_STABLE)
+		return 0;
+	period = mhs_time_period(mhs, clock);
+	t = mhs_time_between(now, period + mhs->ticked[clock]);
+	t += (last - stage) * period;
+	if (pins)
+		return jiffies_to_msecs(t);
+	/* while slots are in pin, a new one waits for the next pin tick */
+	if (mhs->census.pin)
+		t += mhs_time_period(mhs, MHS_CLOCK_PIN);
+	return jiffies_to_msecs(t) + mhs_time_pin_ms(mhs);
 }
 
 /* Fingerprint the tables, which walks alone change */
-static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
+static void slots_fingerprint(const struct mhs *mhs, struct mhs_census *now)
 {
 	const struct mhs_server *old, *cand;
 	u32 i, w;
@@ -108,10 +191,10 @@ static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
 		w = READ_ONCE(mhs->slots[i]);
 		old = mhs_server_at(mhs, mhs_slot_old(w));
 		cand = mhs_server_at(mhs, mhs_slot_cand(w));
-		now->old_print = mhs_table_print(now->old_print,
-						 old ? old->id : 0);
-		now->cand_print = mhs_table_print(now->cand_print,
-						  cand ? cand->id : 0);
+		now->old_fingerprint = mhs_table_fingerprint(now->old_fingerprint,
+							     old ? old->hash : 0);
+		now->cand_fingerprint = mhs_table_fingerprint(now->cand_fingerprint,
+							      cand ? cand->hash : 0);
 		rcu_read_unlock();
 		if (!(i & 4095))
 			cond_resched();
@@ -124,7 +207,7 @@ static void slots_mark(const struct mhs_server *s, bool cut)
 	struct mhs_scratch *scratch = &slots_scratch;
 
 	__assign_bit(s->idx, scratch->cut, cut || s->silent == MHS_DEAD);
-	__assign_bit(s->idx, scratch->lost, s->forgotten || mhs_chance_cut(s));
+	__assign_bit(s->idx, scratch->lost, s->forgotten || mhs_chance_lost(s));
 	__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
 }
 
@@ -150,7 +233,7 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	bitmap_zero(scratch->lost, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
-	chance = slots_chance(mhs);
+	chance = mhs_chance_has(mhs);
 	if (target && (settling || chance))
 		mhs->pinned_ms = 0;
 	cutting = mhs_cutting(mhs->ipvs);
@@ -185,7 +268,7 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 			n = mhs_slot_change(w, idx, at_once, first);
 			n = mhs_slot_tick(n, ticks);
 			if (chance)
-				n = slots_former(w, n, scratch->lost);
+				n = mhs_chance_former(w, n, scratch->lost);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
 		__set_bit(mhs_slot_cand(n), scratch->named);
@@ -202,14 +285,16 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	}
 	/* Without a target stable slots stay as they are */
 	if (target || was.hold || was.pin) {
-		slots_prints(mhs, &now);
+		slots_fingerprint(mhs, &now);
 	} else {
-		now.old_print = was.old_print;
-		now.cand_print = was.cand_print;
+		now.old_fingerprint = was.old_fingerprint;
+		now.cand_fingerprint = was.cand_fingerprint;
 	}
 
 	mutex_lock(&mhs->lock);
 	mhs->census = now;
+	if (ticks & MHS_TICK_TRACK)
+		mhs->aging = false;
 	if (!was.hold && now.hold)
 		mhs->ticked[MHS_CLOCK_HOLD] = jiffies;
 	if (!was.pin && now.pin)
@@ -250,7 +335,7 @@ void mhs_slots_build(struct mhs *mhs)
 			continue;
 		}
 		scratch->idx[n] = s->idx;
-		mhs_share_init(&f->share[n++], s->weight, s->id, mhs->size);
+		mhs_share_init(&f->share[n++], s->weight, s->hash, mhs->size);
 	}
 	mutex_unlock(&mhs->lock);
 

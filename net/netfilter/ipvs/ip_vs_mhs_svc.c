@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: the services of a namespace */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
-#include <linux/inet.h>
+#include <linux/seq_file.h>
 
 #include "ip_vs_mhs_pkt.h"
 
@@ -14,74 +14,16 @@ void mhs_svc_publish(struct mhs *mhs)
 	u32 key = mhs->fwmark ? mhs->fwmark :
 		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
 
-	mutex_lock(&mhs->net->lock);
-	hash_add_rcu(mhs->net->by_key, &mhs->node, key);
-	mutex_unlock(&mhs->net->lock);
+	mutex_lock(&mhs->mn->lock);
+	hash_add_rcu(mhs->mn->by_key, &mhs->node, key);
+	mutex_unlock(&mhs->mn->lock);
 }
 
-/* As mhs_svc_find(), by mark */
-struct mhs *mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
+void mhs_svc_endpoint(struct seq_file *seq, u16 af,
+		      const union nf_inet_addr *addr, __be16 port)
 {
-	struct mhs *mhs;
-
-	hash_for_each_possible_rcu(mn->by_key, mhs, node, fwmark)
-		if (mhs->fwmark == fwmark && mhs->af == af)
-			return mhs;
-	return NULL;
-}
-
-/* Find the server of an ip_vs_dest, listed or gone, without a reference */
-struct mhs_server *mhs_svc_server(const struct mhs *mhs,
-				  const struct ip_vs_dest *dest)
-{
-	u32 key = mhs_dest_key(mhs, dest->af, &dest->addr, dest->port);
-	struct mhs_server *s;
-
-	hash_for_each_possible_rcu(mhs->by_dest, s, node, key,
-				   lockdep_is_held(&mhs->lock))
-		if (s->dest == dest)
-			return s;
-	return NULL;
-}
-
-/* Parse an address and a port: the family, or an error */
-int mhs_svc_endpoint(struct net *net, const char *text, const char *port,
-		     union nf_inet_addr *addr, __be16 *to)
-{
-	union {
-		struct sockaddr_storage	any;
-		struct sockaddr_in6	in6;
-		struct sockaddr_in	in;
-	} ss;
-	int err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss.any);
-
-	if (err)
-		return err;
-	/* Both have the port at the same place */
-	*to = ss.in.sin_port;
-	if (ss.any.ss_family == AF_INET6)
-		addr->in6 = ss.in6.sin6_addr;
-	else
-		addr->ip = ss.in.sin_addr.s_addr;
-	return ss.any.ss_family;
-}
-
-/* Read or write a sysctl of one whole line, and lines of blanks */
-int mhs_svc_line(char *text, size_t size, int write, void *buffer,
-		 size_t *lenp, loff_t *ppos)
-{
-	struct ctl_table line = { .data = text, .maxlen = size };
-	const char *rest = buffer;
-	int err;
-
-	if (write && (*ppos || *lenp >= size))
-		return -EINVAL;
-	err = proc_dostring(&line, write, buffer, lenp, ppos);
-	if (!write || err)
-		return err;
-	/* It takes no more than the first line; a zero byte is behind @buffer */
-	rest = skip_spaces(rest + strlen(text));
-	return *rest || rest + 1 < (char *)buffer + *lenp ? -EINVAL : 0;
+	seq_printf(seq, af == AF_INET6 ? "[%pI6c]:%u" : "%pI4:%u", addr,
+		   ntohs(port));
 }
 
 void mhs_svc_warn_once(struct mhs *mhs, u8 bit, const char *what)

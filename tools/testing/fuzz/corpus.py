@@ -20,28 +20,9 @@ sys.path.insert(0, str(HERE.parent / "selftests/net/ipvs_mhs"))
 from netlab import checksum, icmp, ip, tcp, udp  # noqa: E402
 
 CORPUS = HERE / "corpus"
-FUZZERS = "packet", "proto", "table"
+FUZZERS = "packet", "table"
 HEAD = "# Inputs that a fuzzer found, one a line: make merge writes this file"
 ADDRESSES = {4: ("10.1.0.2", "10.9.0.1"), 6: ("fd01::2", "fd09::1")}
-QUIC_V1, QUIC_V2 = 1, 0x6b3343cf
-
-
-def packets():
-    """Name, number of the protocol in the fuzzer, and the packet."""
-    for family, (src, dst) in ADDRESSES.items():
-        for name, flags in (("syn", 2), ("ack", 16), ("rst", 4), ("fin", 17),
-                            ("synack", 18)):
-            yield f"tcp{family}-{name}", 0, tcp(src, 4000, dst, 80, flags)
-        yield f"udp{family}", 1, udp(src, 4000, dst, 53, b"query")
-        for name, first, version in (("v1", 0xc0, QUIC_V1),
-                                     ("v2", 0xd0, QUIC_V2),
-                                     ("short", 0x40, 0)):
-            data = struct.pack("!BI", first, version) + bytes(16)
-            yield f"quic{family}-{name}", 1, udp(src, 4000, dst, 443, data)
-        head = tcp(src, 4000, dst, 80)[:40 if family == 6 else 20]
-        for name, chunk in (("init", 1), ("data", 0), ("abort", 6)):
-            yield (f"sctp{family}-{name}", 2, head +
-                   struct.pack("!HHIIBBH", 4000, 80, 1, 0, chunk, 0, 20))
 
 
 def sctp(src, sport, dst, dport):
@@ -190,11 +171,6 @@ def ids():
 
 def seeds():
     """The fuzzer, the name of the input, the input."""
-    for name, protocol, packet in packets():
-        header = 40 if packet[0] >> 4 == 6 else 20
-        for linear in (header, 255):
-            yield ("proto", f"{name}-{linear}",
-                   bytes((protocol, header, linear)) + packet)
     for name, service, methods, packet in paths():
         path = (packet[0] >> 4 == 6) | service << 3
         yield "packet", name, setting(path, methods) + packet

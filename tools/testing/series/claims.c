@@ -31,13 +31,13 @@ typedef uint32_t u32;
 
 #define IP_VS_CONN_F_NFCT	1
 #define IP_VS_CONN_F_SEQ_MASK	2
-#define MHS_PKT_FRESH		1
+#define MHS_PKT_NEW		1
 #define MHS_PKT_ANSWERS		2
 
 struct tcphdr {
 	u32 seq;
 	u16 doff;
-	bool syn;
+	bool syn, rst;
 };
 
 struct sk_buff {
@@ -100,9 +100,10 @@ static void packet(struct mhs_packet *p, bool syn, u32 *numbers)
 	static const u32 bytes[] = { 0, 0, 100, 1400 };
 	u32 seq = number(numbers);
 
-	p->facts = syn ? MHS_PKT_FRESH : 0;
+	p->facts = syn ? MHS_PKT_NEW : 0;
 	p->skb->th = (struct tcphdr){
-		.seq = htonl(seq), .doff = 5 + below(3), .syn = syn };
+		.seq = htonl(seq), .doff = 5 + below(3), .syn = syn,
+		.rst = !syn && !below(8) };
 	p->skb->len = p->iph.len + 4 * p->skb->th.doff + bytes[below(4)];
 	if (syn)
 		numbers[++numbers[0]] = seq;

@@ -56,7 +56,7 @@ void protocol_flow_tidy(struct protocol *s)
 		protocol_flow_forget(s);
 }
 
-/* hook_request(): the word is read, and the entry looked for if there may be one.
+/* packet_request(): the word is read, and the entry looked for if there may be one.
  * The flow begins with a packet if there is none.
  */
 bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
@@ -71,13 +71,13 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 				 mhs_slot_old(w) << MHS_OLD_SHIFT |
 				 1U << MHS_STAGE_SHIFT;
 		s->packet_slot = 0;
-		s->packet_fresh = 0;
+		s->packet_new = 0;
 		s->packet = SERVER_KNOWN;
 		return true;
 	}
 	s->packet_slot = slot;
 	s->packet_word = w;
-	s->packet_fresh = !s->owner;
+	s->packet_new = !s->owner;
 	s->idle = 0;
 	s->packet = s->entry && mhs_slot_tracked(w) ? ENTRY_FOUND :
 							   WORD_KNOWN;
@@ -88,7 +88,7 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 static void packet_finds_server(const struct rules *r, struct protocol *s)
 {
 	u32 w = r->reads_twice ? s->word[s->packet_slot] : s->packet_word;
-	u32 idx = s->packet_fresh ? mhs_slot_cand(w) :
+	u32 idx = s->packet_new ? mhs_slot_cand(w) :
 				    mhs_slot_old(w);
 
 	s->packet_server = protocol_reachable(s, idx) ? idx : 0;
@@ -109,7 +109,7 @@ static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
 	s->entry = idx;
 }
 
-/* ask_other(): passes over servers out of service */
+/* mhs_entry_other(): passes over servers out of service */
 static u32 pick(const struct protocol *s, u32 idx)
 {
 	u32 i;
@@ -139,7 +139,7 @@ static bool is_gone(const struct rules *r, const struct protocol *s, u32 old)
 	       r->cuts_listed;
 }
 
-/* mhs_ask_cut(), which drops the packet more often: a cut is possible as long as
+/* packet_cut(), which drops the packet more often: a cut is possible as long as
  * the word has the same two servers
  */
 static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
@@ -155,7 +155,7 @@ static bool slot_cut(const struct rules *r, u32 *slot, u32 old, u32 cand)
 	return true;
 }
 
-/* mhs_ask_facts() */
+/* mhs_server_facts() */
 static u32 server_facts(const struct protocol *s, u32 idx)
 {
 	static const u32 facts[] = {
@@ -169,21 +169,21 @@ static u32 server_facts(const struct protocol *s, u32 idx)
 	return MHS_SRV_KNOWN | MHS_SRV_CARRIER | facts[s->server[idx].state];
 }
 
-/* mhs_ask() for the packet under way, whose server it has read already; the
+/* mhs_packet_decide() for the packet under way, whose server it has read already; the
  * server of the answer goes to @idx
  */
 static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 		   u32 *idx)
 {
 	u32 w = s->packet_word, v;
-	u32 facts = (s->packet_fresh ? MHS_PKT_FRESH : 0) |
+	u32 facts = (s->packet_new ? MHS_PKT_NEW : 0) |
 		    (room ? 0 : MHS_ASK_NO_ENTRY);
-	u32 cand = s->packet_fresh ? s->packet_server : mhs_slot_cand(w);
-	u32 old = s->packet_fresh && !mhs_slot_stable(w) ?
+	u32 cand = s->packet_new ? s->packet_server : mhs_slot_cand(w);
+	u32 old = s->packet_new && !mhs_slot_stable(w) ?
 		  mhs_slot_old(w) : s->packet_server;
 	u32 from = server_facts(s, old);
 
-	if (s->packet_fresh && r->cuts_listed && !mhs_slot_stable(w))
+	if (s->packet_new && r->cuts_listed && !mhs_slot_stable(w))
 		from |= MHS_SRV_GONE;
 	v = mhs_decide(w, from, server_facts(s, cand), facts);
 	if (mhs_verdict_act(v) == MHS_SEARCH) {
@@ -195,11 +195,11 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 	return v;
 }
 
-/* hook_act() for a new flow.  One that is sent to the old server, because no entry
+/* packet_act() for a new flow.  One that is sent to the old server, because no entry
  * can be made, may expect nothing more should that server be deleted later: the
  * slot may have left the server long ago.  False if the packet is not sent yet.
  */
-static bool packet_opens(const struct rules *r, struct protocol *s, bool room)
+static bool packet_begins(const struct rules *r, struct protocol *s, bool room)
 {
 	bool stable = mhs_slot_stable(s->packet_word);
 	u32 idx, v;
@@ -249,7 +249,7 @@ static bool packet_pins(const struct rules *r, const struct protocol *s)
 	       mhs_verdict_act(verdict(r, s, true, &idx)) == MHS_PIN;
 }
 
-/* hook_act() for an older flow; entry_goes() */
+/* packet_act() for an older flow; entry_goes() */
 static const char *packet_goes(const struct rules *r, struct protocol *s,
 			       bool room)
 {
@@ -280,7 +280,7 @@ static bool asks_for_entry(const struct rules *r, const struct protocol *s)
 {
 	if (r->scope != FLOWS || s->packet != SERVER_KNOWN)
 		return false;
-	if (!s->packet_fresh)
+	if (!s->packet_new)
 		return packet_pins(r, s);
 	return !mhs_slot_stable(s->packet_word) ||
 	       s->server[s->packet_server].state != LISTED;
@@ -304,21 +304,21 @@ bool protocol_packet_step(const struct rules *r, struct protocol *s, bool room,
 		packet_finds_server(r, s);
 		return true;
 	}
-	if (!s->packet_fresh)
+	if (!s->packet_new)
 		*fault = packet_goes(r, s, room);
-	else if (!packet_opens(r, s, room))
+	else if (!packet_begins(r, s, room))
 		return true;
 	s->packet = NOT_THERE;
 	s->packet_slot = 0;
 	s->packet_word = 0;
 	s->packet_server = 0;
-	s->packet_fresh = 0;
+	s->packet_new = 0;
 	s->packet_cut = 0;
 	unblock(s, BY_PACKET);
 	return true;
 }
 
-/* hook_act() for another's new flow without an entry, which finds that the old
+/* packet_act() for another's new flow without an entry, which finds that the old
  * server of its slot is deleted.  What it does then it may do late.
  */
 bool protocol_cutter_begins(const struct rules *r, struct protocol *s, u32 slot)
@@ -345,7 +345,7 @@ static void flows_cut(struct protocol *s)
 {
 	if (s->owner == s->cut_old && !s->entry)
 		protocol_flow_forget(s);
-	s->packet_cut |= s->packet_fresh &&
+	s->packet_cut |= s->packet_new &&
 			 mhs_slot_old(s->packet_word) == s->cut_old;
 }
 

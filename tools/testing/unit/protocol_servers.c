@@ -71,7 +71,7 @@ bool protocol_second_try(const struct rules *r, struct protocol *s)
 	return true;
 }
 
-/* ctl_add_dest() */
+/* mhs_work_add_dest() */
 static bool add(const struct rules *r, struct protocol *s)
 {
 	if (s->waiting)
@@ -83,7 +83,7 @@ static bool add(const struct rules *r, struct protocol *s)
 	return true;
 }
 
-/* ctl_add_dest(), _upd_dest(), _del_dest(), and the sysctl.  All but that set
+/* mhs_work_add_dest(), _upd_dest(), _del_dest(), and the sysctl.  All but that set
  * "dirty", and BUILD follows later.  What comes while the work walks is modelled
  * as coming after: a walk goes by what it knew when it began.
  */

@@ -57,7 +57,7 @@ static const u32 servers[] = {
 static const u32 bits[] = {
 	MHS_SVC_PERSISTENT, MHS_SVC_ONE_PACKET, MHS_SVC_FALLBACK,
 	MHS_SVC_SETTLING, MHS_SVC_STATEFUL,
-	MHS_PKT_FRESH, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
+	MHS_PKT_NEW, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
 	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LEFT, MHS_PKT_STAYS,
 	MHS_ASK_NO_ENTRY, MHS_ASK_SEARCHED,
 };
@@ -76,7 +76,7 @@ static bool plain_service(const struct answer *a)
 /* A packet of a flow that began before, in a protocol that tells */
 static bool older(const struct answer *a)
 {
-	return !has(a, MHS_PKT_FRESH | MHS_PKT_CONNLESS | MHS_PKT_ERROR);
+	return !has(a, MHS_PKT_NEW | MHS_PKT_CONNLESS | MHS_PKT_ERROR);
 }
 
 static bool makes_entry(const struct answer *a)
@@ -99,8 +99,8 @@ static const char *stable_is_plain(const struct answer *a)
 	    has(a, MHS_SVC_STATEFUL | MHS_PKT_CONNLESS | MHS_PKT_ERROR) ||
 	    a->old != (SENDS | MHS_SRV_IN))
 		return NULL;
-	if (has(a, MHS_PKT_FRESH))
-		want |= MHS_BEGINS;
+	if (has(a, MHS_PKT_NEW))
+		want |= MHS_CONN;
 	return a->v == want ? NULL : "a stable slot does more than forward";
 }
 
@@ -112,7 +112,7 @@ static const char *short_is_the_same(const struct answer *a)
 	if (mhs_decide_is_short(a->w, a->old, a->facts) &&
 	    (a->act != MHS_FORWARD ||
 	     mhs_verdict_count(a->v) != MHS_CNT_STATELESS || a->v & MHS_CUTS ||
-	     !(a->v & MHS_BEGINS) != !has(a, MHS_PKT_FRESH)))
+	     !(a->v & MHS_CONN) != !has(a, MHS_PKT_NEW)))
 		return "the short way differs from the long one";
 	return mhs_decide(a->w, a->old | MHS_SRV_FULL, a->cand, a->facts) ==
 	       a->v ? NULL : "the short way differs from the long one";
@@ -147,7 +147,7 @@ static const char *pinned_in_time(const struct answer *a)
 
 static const char *new_get_entries(const struct answer *a)
 {
-	if (!has(a, MHS_PKT_FRESH) || a->act != MHS_FORWARD ||
+	if (!has(a, MHS_PKT_NEW) || a->act != MHS_FORWARD ||
 	    has(a, MHS_PKT_ERROR | MHS_ASK_NO_ENTRY))
 		return NULL;
 	return a->stable && !has(a, MHS_SVC_STATEFUL) ? NULL :
@@ -156,7 +156,7 @@ static const char *new_get_entries(const struct answer *a)
 
 static const char *new_avoid_the_gone(const struct answer *a)
 {
-	if (!(a->v & MHS_BEGINS) || a->act < MHS_FORWARD)
+	if (!(a->v & MHS_CONN) || a->act < MHS_FORWARD)
 		return NULL;
 	return a->server & MHS_SRV_GONE ? "a flow began on a deleted server" :
 	       NULL;
@@ -205,7 +205,7 @@ static const char *settling_waits(const struct answer *a)
 {
 	if (!has(a, MHS_SVC_SETTLING) || has(a, MHS_PKT_CONNLESS | MHS_PKT_ERROR))
 		return NULL;
-	if (has(a, MHS_PKT_FRESH))
+	if (has(a, MHS_PKT_NEW))
 		return a->act == MHS_CORE && a->v & MHS_TRACKS ? NULL :
 		       "a new flow got no entry while the service settles";
 	return a->act == MHS_DROP ? NULL :
@@ -303,7 +303,7 @@ static bool ask(const struct rule *rule, u32 w, u32 old, u32 cand, u32 facts)
 /* Plain UDP begins nothing, and only what is fresh begins and does not end */
 static bool possible(u32 facts)
 {
-	u32 kind = facts & (MHS_PKT_FRESH | MHS_PKT_ENDS | MHS_PKT_CONNLESS);
+	u32 kind = facts & (MHS_PKT_NEW | MHS_PKT_ENDS | MHS_PKT_CONNLESS);
 
 	return !(kind & (kind - 1)) &&
 	       !(facts & (MHS_PKT_LEFT | MHS_PKT_STAYS) &&
@@ -365,7 +365,7 @@ static u32 without_carrier(u32 w, u32 old, u32 cand, u32 facts)
 static u32 swapped(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return mhs_decide(w, cand, old, facts) ^
-	       (facts & MHS_PKT_FRESH ? 0 : MHS_TO_CAND);
+	       (facts & MHS_PKT_NEW ? 0 : MHS_TO_CAND);
 }
 
 static u32 listed(u32 w, u32 old, u32 cand, u32 facts)

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "ip_vs_mhs_proto.h"
+#include "ip_vs_mhs_quic.h"
 #include "unit.h"
 
 typedef unsigned int (*id_fn)(const u8 *h, unsigned int bytes, unsigned int need);
@@ -86,11 +86,11 @@ static bool facts(const void *arg)
 		unsigned int bytes;
 		u32 want;
 	} cases[] = {
-		{ 0xc0, 1, 1200, MHS_PKT_FRESH },
-		{ 0xd0, 0x6b3343cf, 1200, MHS_PKT_FRESH },
+		{ 0xc0, 1, 1200, MHS_PKT_NEW },
+		{ 0xd0, 0x6b3343cf, 1200, MHS_PKT_NEW },
 		{ 0xe0, 1, 1200, MHS_PKT_ANSWERS },
-		{ 0x80, 1, 1200, MHS_PKT_FRESH },	/* RFC 9287 */
-		{ 0xc0, 0xff00001d, 1200, MHS_PKT_FRESH },
+		{ 0x80, 1, 1200, MHS_PKT_NEW },	/* RFC 9287 */
+		{ 0xc0, 0xff00001d, 1200, MHS_PKT_NEW },
 		{ 0x80, 0x00010203, 172, MHS_PKT_CONNLESS },	/* RTP */
 		{ 0x40, 0x01020304, 40, 0 },
 		{ 0x40, 0x01020304, 20, MHS_PKT_CONNLESS },

@@ -21,7 +21,7 @@ static const struct nf_hook_ops *hook_ops(void)
 	const struct nf_hook_ops *ops = world.mn.ops[v6];
 
 	world.mhs.hashed = true;
-	WANT(!mhs_hook_get(&world.mn, &world.mhs));
+	WANT(!mhs_packet_hook(&world.mn, &world.mhs));
 	while (ops->hooknum != world.hook)
 		ops++;
 	return ops;
@@ -58,7 +58,7 @@ static void ask(const struct sk_buff *skb)
 
 	if (!ip_vs_fill_iph_skb(world.af, skb, false, &iph) || iph.fragoffs)
 		return;
-	dest = mhs_ask_schedule(&world.svc, skb, &iph);
+	dest = mhs_entry_schedule(&world.svc, skb, &iph);
 	WANT(!dest || (dest > world.dest && dest <= world.dest + SERVERS));
 }
 

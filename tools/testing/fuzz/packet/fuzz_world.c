@@ -273,7 +273,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	world.mn.max_total_entries = INT_MAX;
 
 	mhs->ipvs = &world.ipvs;
-	mhs->net = &world.mn;
+	mhs->mn = &world.mn;
 	mhs->af = world.af;
 	mhs->addr = address(9, 1);
 	mhs->protocol = world.protocol;

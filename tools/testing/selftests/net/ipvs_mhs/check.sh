@@ -11,9 +11,13 @@
 
 top=$here/../../../../..
 
-# kinds ARGUMENT...: the findings of mhsstat check, by kind; its status to $work/rc
+# kinds ARGUMENT...: the findings of mhsstat check, by kind; its status to $work/rc; with
+# $listens for packets, half a second
+listens=""
 kinds() {
-	in_ns dr "$top/scripts/mhsstat" check --json "$@" >"$work/json"
+	# shellcheck disable=SC2086 # its words
+	in_ns dr "$top/scripts/mhsstat" check --json ${listens:---ignore lost} "$@" \
+		>"$work/json"
 	echo $? >"$work/rc"
 	python3 -IS -c 'import json, sys
 print(*sorted(f["kind"] for f in json.load(sys.stdin)["findings"]), sep=",")' \
@@ -30,21 +34,29 @@ mend() {
 	rebuilt dr
 }
 
+# says KINDS: does it?  What packets tell takes as long as they take.
+says() {
+	kinds >"$work/kinds"
+	[ "$(<"$work/kinds")" = "$1" ]
+}
+
 # both_ways KINDS MAKE UNDO: commands on the director; what it says after each.
 # Without the cause is the control.  A young service settles again when it gets
 # a server.  What is meant is a note, and no failure.
 both_ways() {
 	local status=1
 
-	[[ " persistence thresholds masquerading conntrack plain-udp " != *" $1 "* ]] ||
+	[[ " persistence thresholds masquerading conntrack plain-udp firewall sync-backup " != *" $1 "* ]] ||
 		status=0
 	eval "$2"
 	wait_settled
-	check "$1" "$1 $status" "$(kinds) $(<"$work/rc")"
+	busywait ${listens:+6}0 says "$1"
+	check "$1" "$1 $status" "$(<"$work/kinds") $(<"$work/rc")"
 	cp "$work/json" "$work/named"
 	eval "$3"
 	wait_settled
-	check "control: $1, without the cause" " 0" "$(kinds) $(<"$work/rc")"
+	busywait ${listens:+6}0 says ""
+	check "control: $1, without the cause" " 0" "$(<"$work/kinds") $(<"$work/rc")"
 }
 
 # again SERVERS: the services anew, their counts 0
@@ -66,7 +78,7 @@ failed() {
 	[[ $(dr ip -o neigh show 10.2.0.99) == *FAILED* ]]
 }
 
-plan 94
+plan 102
 fresh_module table_size=251
 setup_net 2
 windows 3600000 3600000
@@ -130,6 +142,27 @@ for name in drop_entry drop_packet secure_tcp; do
 	both_ways ${name/_/-} "sysctl_of $name=1" mend
 done
 both_ways sync-backup 'dr ipvsadm --start-daemon backup --mcast-interface eth0' mend
+
+# what is before the services, and who else has their address
+listens="-t $SVC4"
+both_ways firewall 'dr nft -f - <<<"table inet t { chain c {
+	type filter hook input priority 0; policy drop; }; }"' 'dr nft flush ruleset'
+bg_ns cl python3 -IS - <<-EOF &
+	import socket, time
+	while True:
+	    with socket.socket() as client:
+	        client.setblocking(False)
+	        client.connect_ex(("$VIP4", 80))
+	        time.sleep(0.02) # why: the pace of connections
+EOF
+both_ways lost 'dr nft -f - <<<"table inet t { chain c {
+	type filter hook input priority 0; tcp dport 80 drop; }; }"' 'dr nft flush ruleset'
+kill $!
+dr ip addr add $VIP4/24 dev eth0
+both_ways two-owners 'sysctls s1 net.ipv4.conf.all.arp_ignore=0' \
+	'sysctls s1 net.ipv4.conf.all.arp_ignore=1'
+dr ip addr del $VIP4/24 dev eth0
+listens=""
 
 # limits: entries of a transition, then none above the limit
 flow_start c4 --host "$VIP4" --bind 10.1.0.2
@@ -220,6 +253,8 @@ again "1 2"
 check "control: without names=" " 0" "$(kinds) $(<"$work/rc")"
 both_ways kernel-mh 'dr ipvsadm -A -t $VIP4:81 -s mh
 	dr ipvsadm -a -t $VIP4:81 -r 10.2.0.11:80 -g' 'mend; wait_settled $VIP4:81'
+dr ipvsadm -C
+both_ways no-service 'dr ipvsadm -A -t $SVC4 -s wlc' 'again "1 2"'
 check "another user cannot" 125 "$(in_ns dr setpriv --reuid=65534 \
 	--regid=65534 --clear-groups "$top/scripts/mhsstat" check \
 	>"$work/out" 2>"$work/err"; echo $?)"

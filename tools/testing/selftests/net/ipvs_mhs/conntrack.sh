@@ -44,7 +44,7 @@ leaves() {
 	[ "$n" -ge "$1" ] && [ "$n" -le "$2" ]
 }
 
-plan 14
+plan 17
 load_module
 modprobe -q nft_ct
 setup_net 2
@@ -85,3 +85,29 @@ check "NOTRACK: no connection entry" 0 "$(conns)"
 dr nft delete table inet ipvs_notrack
 flows "rules gone"
 check_cmp "control: rules gone, conntrack entries" "$n" -ge 80
+
+# A claim is no flow: its end ends no conntrack of the flow with its addresses
+dr nft -f - <<-EOF
+	table inet strict {
+		chain in {
+			type filter hook input priority 0
+			tcp flags & syn == 0 ct state new drop
+		}
+	}
+	EOF
+windows 3600000 3600000
+pair open 40
+pair ping
+check "a firewall that wants a SYN: flows work" "80 0" "$(sum flows) $(sum broken)"
+pair_edit -d 2
+flow c4 where
+for flow in $reply; do
+	echo "10.1.0.2 ${flow%=*}"
+done | raw cl --dst $VIP4 --good --pairs >/dev/null
+check_cmp "a stranger's SYNs make claims" "$(conns)" -gt 0
+no_claims() {
+	! dr ipvsadm -Lnc | grep SYN_RECV >/dev/null
+}
+busywait 30 no_claims
+pair ping
+check "they end no conntrack of a flow" 0 "$(sum broken)"

@@ -34,74 +34,53 @@ RUN = ("ipvsadm", "mhsstat", "sysctl", "cat", "echo", "dmesg", "ssh", "modprobe"
 READS = re.compile(r"(mhsstat|ssh lb\d mhsstat|ipvsadm -(Ln|S)|cat|dmesg|ss|nstat"
                    r"|tcpdump|openssl|modinfo|birdc|systemctl|reboot)\b")
 
+TESTS = "tools/testing/selftests/net/ipvs_mhs"
 QDISC = "tools/testing/selftests/net/qdisc_tool"
-# pattern of a command: (the test that runs it, or None; why not here)
+PACKAGES = "tools/testing/packages"
+# the test that runs them in its own way: patterns of commands
 ELSEWHERE = {
-    r"qdisc_tool setup --device eth0 --address 192\.0\.2\.10 --all":
-        (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
-    r"qdisc_tool protect -- sh -c 'ipvsadm -C; ":
-        (f"{QDISC}/director.py", "s5_the_man_page_protects_..."),
-    r"qdisc_tool setup --device (lo|eth0) --port 80,443$":
-        (f"{QDISC}/servers.py", "with the ports of its servers"),
-    r"qdisc_tool clear --device eth0$":
-        (f"{QDISC}/command.py", "as a second setup tells"),
-    r"qdisc_tool protect --max-hold 5s -- systemctl restart ":
-        (f"{QDISC}/servers.py", "with haproxy as a process"),
-    r"mhsstat show --prometheus --output /var/lib/":
-        ("tools/testing/selftests/net/ipvs_mhs/mhsstat.sh",
-         "to another directory"),
-    r"mhsstat (drain 10\.0\.0\.11:80|wait .* --drained) ":
-        ("tools/testing/selftests/net/ipvs_mhs/mhsstat_drain.sh",
-         "drain refuses the short pin time of here"),
-    r"mhsstat check\b":
-        ("tools/testing/selftests/net/ipvs_mhs/check.sh",
-         "whose status depends on the director"),
-    r"real_server setup --vip 192\.0\.2\.1":
-        ("tools/testing/selftests/net/ipvs_mhs/real_server.sh",
-         "with its own addresses"),
-    r"qdisc_tool (setup|protect) --netns \$pid ":
-        (f"{QDISC}/arrive.py", "with a network namespace by its name"),
-    r"real_server (check|clear)\b":
-        ("tools/testing/selftests/net/ipvs_mhs/real_faults.sh",
-         "with its own addresses"),
-    r"real_server drained ":
-        ("tools/testing/selftests/net/ipvs_mhs/drained.sh", "with its own addresses"),
-    r'sysctl -w net\.ipv4\.vs\.mhs\.quic_ids="192\.0\.2\.1:443=':
-        ("tools/testing/selftests/net/ipvs_mhs/quic_real.sh",
-         "where the kernel has AES"),
-    r"ethtool -K eth[01] rxvlan off rx-vlan-stag-hw-parse off$":
-        ("tools/testing/selftests/net/ipvs_mhs/lane_xdp.sh", "lib_lane.sh"),
-    r"ip link set dev eth0 xdpdrv (object /usr/local/\S+ section xdp|off)$":
-        ("tools/testing/selftests/net/ipvs_mhs/lane_xdp.sh",
-         "with the program where it was built"),
-    r"ip link set dev bond0 xdpdrv object /usr/local/\S+ section xdp$":
-        ("tools/testing/selftests/net/ipvs_mhs/lane_nets.sh",
-         "with a bond of another name"),
-    r"make ": (None, "it would run this test; the target must exist"),
-    r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
-    r"linux-headers-amd64$":
-        ("tools/testing/packages/check", "by the package's dependencies"),
-    r"ipvsadm -E -t 192\.0\.2\.1:80 -s wlc$":
-        ("tools/testing/selftests/net/ipvs_mhs/wayback.sh", "hand_over"),
-    r"ipvsadm -E -t 192\.0\.2\.1:80 -s mh$":
-        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc"),
-    r"modprobe (-r ip_vs_mhs?|ip_vs_mh)$":
-        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "by_wlc, back"),
-    r"rm /etc/modprobe\.d/ip_vs_mhs\.conf$":
-        ("tools/testing/selftests/net/ipvs_mhs/names.sh", "back"),
-    r"rm -f /(etc|var)/": (None, "nothing can go wrong with it"),
-    r"apt-get install keepalived$":
-        ("tools/testing/packages/keepalived", "from its source"),
-    r"(dkms status|modinfo -k 6\.1\.0-30-amd64 ip_vs_mhs)$":
-        ("tools/testing/packages/check", "with its kernels"),
-    r"apt-get purge ipvs-mhs-dkms ipvs-mhs-tools qdisc-tool$":
-        ("tools/testing/packages/check", "with dpkg"),
-    r"ipvsadm -S -n > /etc/ipvsadm\.rules$":
-        (f"{QDISC}/director.py", "to another file"),
-    r"mokutil ": (None, "needs firmware with Secure Boot"),
-    r"podman build ": ("tools/testing/packages/check-container", "by buildah"),
-    r"podman run ": (None, "it would load the module; check-container looks at the "
-                           "image's command"),
+    f"{QDISC}/director.py": (
+        r"qdisc_tool setup --device eth0 --address 192\.0\.2\.10 --all",
+        r"qdisc_tool protect -- sh -c 'ipvsadm -C; ",
+        r"ipvsadm -S -n > /etc/ipvsadm\.rules$"),
+    f"{QDISC}/servers.py": (
+        r"qdisc_tool setup --device (lo|eth0) --port 80,443$",
+        r"qdisc_tool protect --max-hold 5s -- systemctl restart "),
+    f"{QDISC}/command.py": (r"qdisc_tool clear --device eth0$",),
+    f"{QDISC}/arrive.py": (r"qdisc_tool (setup|protect) --netns \$pid ",),
+    f"{TESTS}/mhsstat.sh": (
+        r"mhsstat show --prometheus --output /var/lib/",
+        r"mhsstat wait .* --settled --servers 3 "),
+    # drain refuses the short pin time of here
+    f"{TESTS}/mhsstat_drain.sh": (
+        r"mhsstat (drain 10\.0\.0\.11:80|wait .* --drained) ",),
+    f"{TESTS}/check.sh": (r"mhsstat check\b",),
+    f"{TESTS}/real_server.sh": (r"real_server setup --vip 192\.0\.2\.1",),
+    f"{TESTS}/real_faults.sh": (r"real_server (check|clear)\b",),
+    f"{TESTS}/drained.sh": (r"real_server drained ",),
+    # where the kernel has AES
+    f"{TESTS}/quic_real.sh": (
+        r'sysctl -w net\.ipv4\.vs\.mhs\.quic_ids="192\.0\.2\.1:443=',),
+    f"{TESTS}/lane_xdp.sh": (
+        r"ethtool -K eth[01] rxvlan off rx-vlan-stag-hw-parse off$",
+        r"ip link set dev eth0 xdpdrv (object /usr/local/\S+ section xdp|off)$"),
+    f"{TESTS}/lane_nets.sh": (
+        r"ip link set dev bond0 xdpdrv object /usr/local/\S+ section xdp$",),
+    f"{TESTS}/wayback.sh": (r"ipvsadm -E -t 192\.0\.2\.1:80 -s wlc$",),
+    f"{TESTS}/names.sh": (
+        r"ipvsadm -E -t 192\.0\.2\.1:80 -s mh$",
+        r"modprobe (-r ip_vs_mhs?|ip_vs_mh)$",
+        r"rm /etc/modprobe\.d/ip_vs_mhs\.conf$"),
+    f"{PACKAGES}/check": (
+        r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
+        r"linux-headers-amd64$",
+        r"(dkms status|modinfo -k 6\.1\.0-30-amd64 ip_vs_mhs)$",
+        r"apt-get purge ipvs-mhs-dkms ipvs-mhs-tools qdisc-tool$"),
+    f"{PACKAGES}/keepalived": (r"apt-get install keepalived$",),
+    f"{PACKAGES}/check-container": (r"podman build ",),
+    "Makefile": (r"make ",),    # it would run this test; the target must exist
+    # Nothing can go wrong; needs firmware; would load the module
+    "": (r"rm -f /(etc|var)/", r"mokutil ", r"podman run "),
 }
 # pattern of the first line of a block that is no commands: what it is
 TEXTS = {
@@ -138,7 +117,9 @@ class Block:
         return self.lines[0].strip()
 
     def commands(self):
-        """Logical lines, without comments behind them."""
+        """Logical lines, without comments behind them; a program is one."""
+        if self.first.startswith("#!"):
+            return [f"cat >program <<'EOF'\n{self.text}\nEOF\nsh program"]
         joined = re.sub(r"\\\n\s*", "", "\n".join(self.lines))
         return [re.sub(r"\s{2,}#.*", "", s.strip())
                 for s in joined.split("\n") if not re.match(r"\s*# ", s)]
@@ -187,10 +168,8 @@ def documents():
 
 def elsewhere(command):
     """(pattern, test) if it stands in the table."""
-    for pattern, (test, _) in ELSEWHERE.items():
-        if re.match(pattern, command):
-            return pattern, test
-    return None
+    return next(((pattern, test) for test, patterns in ELSEWHERE.items()
+                 for pattern in patterns if re.match(pattern, command)), None)
 
 
 def make_targets_missing(command):
@@ -222,13 +201,13 @@ class Runner:
         covered = elsewhere(command)
         if covered:
             self.used.add(covered[0])
-            if covered[1] and not (TOP / covered[1]).exists():
+            if not (TOP / covered[1]).exists():
                 return f"{command}: there is no {covered[1]}"
             if command.startswith("make "):
                 missing = make_targets_missing(command)
                 return f"{command}: no target {missing}" if missing else ""
             return ""
-        if re.search(r">\s*/(?!proc/|sys/|dev/)", command):
+        if re.search(r">\s*/(?!proc/|sys/|dev/|run/)", command):
             return f"{command}: its file would be there for other tests"
         option = re.match(r"options (ip_vs_mhs .*)", command)
         if option:
@@ -262,9 +241,8 @@ class Runner:
             return self._shell(f"cat >bird.conf <<'EOF'\n{block.text}\nEOF\n"
                                "bird -p -c bird.conf")
         if block.first.startswith("table inet "):
-            fault = self._shell(f"nft -f - <<'EOF'\n{block.text}\nEOF\n"
-                                f"nft flush ruleset")
-            return fault
+            return self._shell(f"nft -f - <<'EOF'\n{block.text}\nEOF\n"
+                               "nft flush ruleset")
         here = [command for command in block.commands()
                 if not elsewhere(command)]
         needs = self._needs(block)
@@ -322,7 +300,8 @@ def main():
         print(block.name, int(bool(fault)),
               " ".join((fault or block.first).split()), sep="\t", flush=True)
     if not args.document:
-        stale = {*ELSEWHERE, *TEXTS} - runner.used
+        stale = {*TEXTS, *(pattern for patterns in ELSEWHERE.values()
+                           for pattern in patterns)} - runner.used
         print("every entry of the tables is in a document", int(bool(stale)),
               " ".join(sorted(stale)), sep="\t")
     return 0

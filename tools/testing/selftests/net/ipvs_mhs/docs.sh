@@ -27,8 +27,9 @@ stand_ins() {
 	EOF
 	# the other director
 	stand_in ssh <<-EOF
+		while [ "\$1" = -o ]; do shift 2; done
 		shift
-		exec nsenter --net=/run/netns/d2-$$ "\$@"
+		exec nsenter --net=/run/netns/d2-$$ sh -c "\$*"
 	EOF
 	# the module is not installed
 	stand_in modprobe <<-EOF
@@ -61,13 +62,14 @@ stand_ins() {
 		done
 	EOF
 	stand_in reboot <<<'exit $#'
-	# a bird of its own, with the file of the page
+	# a bird of its own, with the file of the page; "down" withdraws the address
 	stand_in birdc <<-EOF
 		bird -c bird.conf -s \$\$.ctl -P \$\$.pid || exit
-		$(type -P birdc) -s \$\$.ctl "\$@" >said
+		[ ! -e down ] || $(type -P birdc) -s \$\$.ctl disable vip >down
+		$(type -P birdc) -s \$\$.ctl "\$@"
+		status=\$?
 		kill "\$(cat \$\$.pid)"
-		cat said
-		[ "\$(grep -c "vip: disabled" said)" -eq 1 ]
+		exit \$status
 	EOF
 	# not that of a kernel which is being fetched
 	signer=$(find "$top"/build/kernel/*/ -path '*.new/*' -prune -o \
@@ -105,13 +107,11 @@ stand_ins() {
 			net.ipv4.vs.mhs.lane=0 net.ipv4.vs.mhs.ingress= \
 			net.ipv4.vs.expire_nodest_conn=0
 		case \$1 in
-		empty) directors="" ;;
-		service) directors="\$dr" ;;
-		fleet) directors="\$dr,\$d2" ;;
+		empty) exit 0 ;;
+		service) directors=("\$dr") ;;
+		fleet) directors=("\$dr" "\$d2") ;;
 		esac
-		IFS=,
-		for d in \$directors; do
-			IFS=" "
+		for d in "\${directors[@]}"; do
 			\$d ipvsadm -R <<-END
 				-A -t 192.0.2.1:80 -s mhs
 				-a -t 192.0.2.1:80 -r 10.0.0.11:80 -g -w 1
@@ -143,13 +143,39 @@ fault() {
 	docs "$work/broken.rst" | awk -F '\t' '{ n += $2 } END { print n + 0 }'
 }
 
+# alike [down] PROGRAM: the status of a program of the page of ECMP, with short times,
+# when lb2 announces the address, or does not
+alike() {
+	rm -f "$work/cwd/down"
+	[ "$1" != down ] || { shift; : >"$work/cwd/down"; }
+	sed 's/[13]0s/1s/' "$work/cwd/$1" | dr env -C "$work/cwd" \
+		PATH="$work/bin:$PATH" sh >"$work/said" 2>&1
+	echo $?
+}
+
 # insmod_says FILE: what it says when the kernel wants signatures
 insmod_says() {
 	insmod "$1" 2>&1 | sed 's/.*: //'
 }
 
 enforce=/sys/module/module/parameters/sig_enforce
-count=$(($(python3 "$here/docs.py" --count) + 14))
+# what is wrong, and a command or file that has it
+faults=(
+	"an option" "mhsstat show --jsn"
+	"a scheduler" "ipvsadm -A -t 192.0.2.2:80 -s nhs"
+	"a server" "ipvsadm -d -t 192.0.2.1:80 -r 10.0.0.19:80"
+	"a sysctl" "sysctl -w net.ipv4.vs.mhs.hold=1"
+	"a parameter" "modprobe ip_vs_mhs table_size=1000"
+	"a target" "make nothing-like-it"
+	"a program" "frobnicate"
+	"a filter" "tcpdump 'tcp[tcpflgs] != 0'"
+	"a metric" "ipvs_mhs_ups == 0"
+	"a protocol of bird" "birdc disable vap"
+	"a unit" "systemctl reload mhs"
+	"a word of keepalived" $'global_defs {\n\tnonesuch 1\n\t}'
+	"a word of bird" $'router id 10.0.0.1;\n\tnonesuch;'
+)
+count=$(($(python3 "$here/docs.py" --count) + ${#faults[@]} / 2 + 6))
 [ ! -e $enforce ] || count=$((count + 3))
 plan $count
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
@@ -159,27 +185,23 @@ director d2 30
 stand_ins
 report docs
 
+# what a director waits for before it announces the address
+dr env PATH="$work/bin:$PATH" reset fleet
+check "alike: the tables of lb2" 0 "$(alike program)"
+in_ns d2 ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.12:80 -g -w 3
+check "alike: lb2 has other tables" 124 "$(alike program)"
+check "alike: lb2, with other tables, does not announce the address" 0 \
+	"$(alike down program)"
+dr ipvsadm -d -t 192.0.2.1:80 -r 10.0.0.12:80
+check "alike: it does not, and a server is dead" 0 "$(alike down program)"
+sed '/^ *exec.* 1 /d; s/ ||$//' "$work/cwd/program" >"$work/cwd/strict"
+check "control: one that insists on all servers" 124 "$(alike down strict)"
+
 check "control: a good command" 0 "$(fault "mhsstat show")"
-check "control: an option that is not there" 1 "$(fault "mhsstat show --jsn")"
-check "control: a scheduler that is not there" 1 \
-	"$(fault "ipvsadm -A -t 192.0.2.2:80 -s nhs")"
-check "control: a server that is not there" 1 \
-	"$(fault "ipvsadm -d -t 192.0.2.1:80 -r 10.0.0.19:80")"
-check "control: a sysctl that is not there" 1 \
-	"$(fault "sysctl -w net.ipv4.vs.mhs.hold=1")"
-check "control: a parameter that cannot be" 1 \
-	"$(fault "modprobe ip_vs_mhs table_size=1000")"
-check "control: a target that is not there" 1 "$(fault "make nothing-like-it")"
-check "control: a program that is in no table" 1 "$(fault "frobnicate")"
-check "control: a filter with a mistake" 1 \
-	"$(fault "tcpdump 'tcp[tcpflgs] != 0'")"
-check "control: a metric that is not there" 1 "$(fault "ipvs_mhs_ups == 0")"
-check "control: a protocol that bird does not have" 1 "$(fault "birdc disable vap")"
-check "control: a unit that is nowhere" 1 "$(fault "systemctl reload mhs")"
-check "control: a word that keepalived does not know" 1 \
-	"$(fault $'global_defs {\n\tnonesuch 1\n\t}')"
-check "control: a word that bird does not know" 1 \
-	"$(fault $'router id 10.0.0.1;\n\tnonesuch;')"
+for ((i = 0; i < ${#faults[@]}; i += 2)); do
+	check "control: ${faults[i]} that is not there" 1 \
+		"$(fault "${faults[i + 1]}")"
+done
 dr ipvsadm -C
 
 # last, because there is no way back: what the kernel says with Secure Boot

@@ -50,7 +50,6 @@ no more, for flows that nobody answers, --ports FIRST-LAST of churn, --pause
 SECONDS between its flows
 """
 import collections
-import ctypes
 import errno
 import heapq
 import os
@@ -64,13 +63,14 @@ import threading
 import time
 import types
 
-CLONE_NEWNET = 0x40000000
+sys.dont_write_bytecode = True
+
+from netlab import PATIENCE, libc, setns, span  # noqa: E402
+
 PR_SET_PDEATHSIG = 1
 TOTAL_RETRANS = 100     # where tcp_info has it
 PORTS = range(34000, 65000)     # of clients; the kernel and tests take lower ones
 LOOK_S, STALL_S = 0.1, 0.5      # how often connect() looks up; too late for it
-# Limits of waiting are for hangs: more patience where time is emulated
-PATIENCE = 6 if os.environ.get("KSFT_MACHINE_SLOW") else 1
 OPTIONS = {
     "name": "",         # of a server
     "host": "",
@@ -82,6 +82,14 @@ OPTIONS = {
     "ports": "0",       # of churn, FIRST-LAST
     "pause": 0.0,       # seconds between two flows of churn
 }
+
+
+def number(word):
+    return int(word) if word.isdigit() else float(word)
+
+
+def counted(pairs):
+    return " ".join(f"{key}={value}" for key, value in pairs)
 
 
 class Server:
@@ -193,10 +201,9 @@ class Server:
             self.talk()
 
 
-def serve(args):
-    server = Server()
-    server.listen(args.name, args.port)
-    server.run()
+def enter(netns):
+    with open(f"/run/netns/{netns}", "rb") as file:
+        setns(file)
 
 
 class Lab(Server):
@@ -204,17 +211,10 @@ class Lab(Server):
 
     def __init__(self):
         super().__init__()
-        self.libc = ctypes.CDLL(None, use_errno=True)
         self.rest = b""
         self.first_port = 0
         self.sel.register(0, selectors.EVENT_READ, self.commands)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-
-    def enter(self, netns):
-        fd = os.open(f"/run/netns/{netns}", os.O_RDONLY)
-        if self.libc.setns(fd, CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"setns {netns}")
-        os.close(fd)
 
     def commands(self, fd):
         data = os.read(fd, 4096)
@@ -224,7 +224,7 @@ class Lab(Server):
         for line in lines:
             name, *words = line.decode().split()
             try:
-                answer = getattr(self, "do_" + name)(*words)
+                answer = getattr(self, "do_" + name)(*words) or "ok"
             except OSError as err:
                 answer = f"error: {err}"
             print(answer, flush=True)
@@ -237,7 +237,7 @@ class Lab(Server):
         started = threading.Event()
 
         def stay():
-            self.enter(netns)
+            enter(netns)
             started.set()
             threading.Event().wait()
 
@@ -247,13 +247,12 @@ class Lab(Server):
         return f"/proc/{os.getpid()}/task/{thread.native_id}/net"
 
     def do_set(self, netns, *settings):
-        self.enter(netns)
+        enter(netns)
         for setting in settings:
             key, value = setting.split("=", 1)
             with open(f"/proc/sys/{key.replace('.', '/')}", "w",
                       encoding="ascii") as file:
                 file.write(value.replace(",", " "))
-        return "ok"
 
     def do_say(self):
         for sock, answer in self.halves.items():
@@ -261,17 +260,14 @@ class Lab(Server):
                 sock.send(answer)
             except OSError:
                 pass        # an earlier flow, which is over
-        return "ok"
 
     def do_serve(self, netns, name, port="80"):
-        self.enter(netns)
+        enter(netns)
         self.listen(name, int(port))
-        return "ok"
 
     def do_serve_sctp(self, netns, name, port, *addrs):
-        self.enter(netns)
+        enter(netns)
         self.listen_sctp(name, addrs, int(port))
-        return "ok"
 
     def do_client(self, netns, path, *args):
         for end in ("in", "out"):
@@ -286,26 +282,24 @@ class Lab(Server):
                 self.client(netns, path, args)
             finally:
                 os._exit(0)
-        return "ok"
 
     def client(self, netns, path, args):
-        self.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for key in list(self.sel.get_map().values()):
             if key.fd:
                 key.fileobj.close()
         self.sel.close()
-        self.enter(netns)
+        enter(netns)
         os.dup2(os.open(f"{path}.in", os.O_RDONLY), 0)
         os.dup2(os.open(f"{path}.out", os.O_WRONLY), 1)
-        client(options(args), self.first_port)
+        Client(options(args), self.first_port).run()
 
 
 class Flow:
     def __init__(self, sock):
         self.sock = sock
         self.server = None
-        self.broken = False
-        self.rst = False
+        self.broken = self.rst = False
 
 
 def again(sock):
@@ -352,13 +346,30 @@ class Connect:
 
 
 class Client:
+    """A command is the method of its name, whose text is the answer; without any
+    that is the report."""
+
     def __init__(self, args, first_port):
         self.args = args
+        self.family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
         self.next_port = first_port
         self.flows = []
         self.moved = self.failed = self.refused = 0
         self.slow = self.stalled = 0
         self.churned = []   # start, Connect or None, server
+
+    def run(self):
+        for line in sys.stdin:
+            name, *words = line.split()
+            if name == "quit":
+                break
+            answer = getattr(self, "do_" + name)(
+                *(word if word == "churn" else number(word) for word in words))
+            if answer != "":
+                print(answer or self.report(), flush=True)
+
+    def alive(self):
+        return [flow for flow in self.flows if not flow.broken]
 
     def bind(self, sock):
         """To a port that no flow had before: the kernel, which shuffles its
@@ -373,11 +384,10 @@ class Client:
                 if err.errno != errno.EADDRINUSE:
                     raise
 
-    def open(self, n):
+    def do_open(self, n):
         hosts = self.args.host.split(",")
         for i in range(n):
-            sock = socket.socket(socket.AF_INET6 if ":" in self.args.host
-                                 else socket.AF_INET, socket.SOCK_STREAM,
+            sock = socket.socket(self.family, socket.SOCK_STREAM,
                                  socket.IPPROTO_SCTP if self.args.sctp else 0)
             self.bind(sock)
             went = Connect(sock, (hosts[i % len(hosts)], self.args.port),
@@ -391,12 +401,10 @@ class Client:
                 continue
             self.flows.append(Flow(sock))
 
-    def ping(self, timeout=None):
+    def do_ping(self, timeout=None):
         timeout = timeout or self.args.timeout
         sel = selectors.DefaultSelector()
-        for flow in self.flows:
-            if flow.broken:
-                continue
+        for flow in self.alive():
             try:
                 flow.sock.setblocking(False)
                 flow.sock.send(b"?\n")
@@ -428,12 +436,11 @@ class Client:
             key.data.broken = True
         sel.close()
 
-    def hear(self, times, pause):
+    def do_hear(self, times, pause):
         """Each line is another packet of the server, no data of ours."""
-        for flow in self.flows:
-            if not flow.broken:
-                flow.sock.setblocking(True)
-                flow.sock.send(f"talk {times} {pause}".encode())
+        for flow in self.alive():
+            flow.sock.setblocking(True)
+            flow.sock.send(f"talk {times} {pause}".encode())
         end = time.monotonic() + times * pause + self.args.timeout
         for flow in self.flows:
             left = times
@@ -447,11 +454,12 @@ class Client:
                 flow.broken = not data
                 left -= data.count(b"\n")
 
-    def read(self, say=b""):
+    def do_half(self):
+        self.do_read(b"half\n")
+
+    def do_read(self, say=b""):
         """A line on each flow, in answer to that."""
-        for flow in self.flows:
-            if flow.broken:
-                continue
+        for flow in self.alive():
             flow.sock.settimeout(self.args.timeout)
             try:
                 if say:
@@ -460,48 +468,45 @@ class Client:
             except OSError:
                 flow.broken = flow.rst = True
 
-    def fin(self):
-        for flow in self.flows:
-            if not flow.broken:
-                flow.sock.shutdown(socket.SHUT_WR)
+    def do_where(self):
+        return counted((f.sock.getsockname()[1], f.server)
+                       for f in self.flows) or " "
 
-    def bulk_one(self, flow, up, down, timeout):
-        flow.sock.settimeout(timeout or self.args.timeout)
-        try:
-            flow.sock.sendall(b"x" * up + b"\n" * down)
-            while down > 0:
-                data = flow.sock.recv(65536)
-                if not data:
-                    return False
-                down -= data.count(b"\n")
-        except OSError:
-            return False
-        return True
+    def do_fin(self):
+        for flow in self.alive():
+            flow.sock.shutdown(socket.SHUT_WR)
 
-    def bulk(self, up, down, timeout=None):
-        for flow in self.flows:
-            if not flow.broken:
-                flow.broken = not self.bulk_one(flow, up, down, timeout)
+    def do_bulk(self, up, down, timeout=None):
+        for flow in self.alive():
+            flow.sock.settimeout(timeout or self.args.timeout)
+            left = down
+            try:
+                flow.sock.sendall(b"x" * up + b"\n" * down)
+                while left > 0 and not flow.broken:
+                    data = flow.sock.recv(65536)
+                    flow.broken = not data
+                    left -= data.count(b"\n")
+            except OSError:
+                flow.broken = True
 
     def working(self, end):
         """Neither out of time nor told to stop."""
         return (time.monotonic() < end and
                 not select.select([sys.stdin], [], [], 0)[0])
 
-    def busy(self, seconds):
+    def do_busy(self, seconds):
         end = time.monotonic() + seconds
         while self.working(end):
-            self.ping()
+            self.do_ping()
             time.sleep(0.3)     # why: the pace of flows
-        return time.monotonic() >= end
+        return None if time.monotonic() >= end else ""
 
     def churn_one(self, port):
         """When it began, how its connect() went, and the server that answered,
         None when there was none."""
         start = time.monotonic()
         went = server = None
-        with socket.socket(socket.AF_INET6 if ":" in self.args.host
-                           else socket.AF_INET) as sock:
+        with socket.socket(self.family) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 if port:
@@ -518,90 +523,47 @@ class Client:
                 server = None
         return start, went, server
 
-    def churn(self, seconds):
-        first, _, last = self.args.ports.partition("-")
-        ports = range(int(first), int(last or first) + 1)
+    def do_churn(self, seconds):
+        ports = span(self.args.ports)
         end = time.monotonic() + seconds
         while self.working(end):
             self.churned.append(
                 self.churn_one(ports[len(self.churned) % len(ports)]))
             time.sleep(self.args.pause)     # why: the pace of flows
-        return time.monotonic() >= end
+        return self.do_since(0) if time.monotonic() >= end else ""
 
-    def report_churn(self, since):
+    def do_stop(self, what=""):
+        return self.do_since(0) if what == "churn" else None
+
+    def do_since(self, since):
         done = [c for c in self.churned if c[0] >= since]
+        connects = [c[1] for c in done if c[1]]
         servers = collections.Counter(c[2] for c in done if c[2])
-        words = [f"done={len(done)}", f"failed={sum(not c[2] for c in done)}",
-                 f"slow={sum(c[1].slow for c in done if c[1])}",
-                 f"stalled={sum(c[1].stalled for c in done if c[1])}"]
-        words += [f"{k}={v}" for k, v in sorted(servers.items())]
-        print(*words, flush=True)
+        return counted([("done", len(done)),
+                        ("failed", sum(not c[2] for c in done)),
+                        ("slow", sum(c.slow for c in connects)),
+                        ("stalled", sum(c.stalled for c in connects)),
+                        *sorted(servers.items())])
 
-    def close(self, reset):
+    def do_close(self):
         for flow in self.flows:
-            if reset:
-                flow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
-                                     struct.pack("ii", 1, 0))
             flow.sock.close()
         self.flows = []
 
+    def do_reset(self):
+        for flow in self.flows:
+            flow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                 struct.pack("ii", 1, 0))
+        self.do_close()
+
     def report(self):
-        broken = sum(f.broken for f in self.flows)
-        servers = collections.Counter(f.server for f in self.flows
-                                      if f.server)
-        words = [f"flows={len(self.flows)}", f"broken={broken}",
-                 f"rst={sum(f.rst for f in self.flows)}",
-                 f"moved={self.moved}", f"failed={self.failed}",
-                 f"refused={self.refused}", f"slow={self.slow}",
-                 f"stalled={self.stalled}"]
-        words += [f"{k}={v}" for k, v in sorted(servers.items())]
-        print(*words, flush=True)
-
-
-def client(args, first_port):
-    c = Client(args, first_port)
-    for line in sys.stdin:
-        words = line.split()
-        if not words:
-            continue
-        if words[0] == "quit":
-            break
-        if words[0] == "open":
-            c.open(int(words[1]))
-        elif words[0] == "ping":
-            c.ping(*map(float, words[1:]))
-        elif words[0] == "bulk":
-            c.bulk(int(words[1]), int(words[2]), *map(float, words[3:]))
-        elif words[0] == "hear":
-            c.hear(int(words[1]), float(words[2]))
-        elif words[0] in ("half", "read"):
-            c.read(b"half\n" if words[0] == "half" else b"")
-        elif words[0] == "where":
-            print(*(f"{f.sock.getsockname()[1]}={f.server}" for f in c.flows),
-                  flush=True)
-            continue
-        elif words[0] == "fin":
-            c.fin()
-        elif words[0] == "busy":
-            if not c.busy(float(words[1])):
-                continue
-        elif words[0] == "churn":
-            if c.churn(float(words[1])):
-                c.report_churn(0)
-            continue
-        elif words[0] == "stop":
-            if words[1:] == ["churn"]:
-                c.report_churn(0)
-                continue
-        elif words[0] == "since":
-            c.report_churn(float(words[1]))
-            continue
-        elif words[0] in ("close", "reset"):
-            c.close(words[0] == "reset")
-        else:
-            sys.exit(f"flows.py: no command {words[0]!r}: open N, ping [S], "
-                     "bulk UP DOWN [S], hear N S, half, fin, read, where, busy S, churn S, since T, stop, close, reset or quit")
-        c.report()
+        servers = collections.Counter(f.server for f in self.flows if f.server)
+        return counted([("flows", len(self.flows)),
+                        ("broken", sum(f.broken for f in self.flows)),
+                        ("rst", sum(f.rst for f in self.flows)),
+                        *((key, getattr(self, key)) for key in (
+                            "moved", "failed", "refused", "slow", "stalled")),
+                        *sorted(servers.items())])
 
 
 def options(words):
@@ -627,9 +589,11 @@ def main():
     if role == "lab":
         Lab().run()
     elif role == "serve":
-        serve(options(words))
+        server, args = Server(), options(words)
+        server.listen(args.name, args.port)
+        server.run()
     elif role == "client":
-        client(options(words), 0)
+        Client(options(words), 0).run()
     else:
         print(__doc__, end="")
         sys.exit(role not in ("-h", "--help"))

@@ -71,14 +71,13 @@ note() {
 report() {
 	local name status text
 
-	"$@" >"$work/lines" || result "the program ended well: $*" 1
 	while IFS=$'\t' read -r name status text; do
 		if [ "$name" = "#" ]; then
 			note "$text"
 		else
 			result "$name" "$status" "$text"
 		fi
-	done <"$work/lines"
+	done < <("$@" || printf 'the program ended well: %s\t1\t\n' "$*")
 }
 
 # defer COMMAND...: run it at the end, the last one first
@@ -204,7 +203,7 @@ lab() {
 }
 
 lab_start() {
-	coproc LAB { exec python3 -IS "$here/flows.py" lab; }
+	coproc LAB { exec python3 -S "$here/flows.py" lab; }
 	# the shell's own descriptors are not for subshells
 	exec {lab_in}>&"${LAB[1]}" {lab_out}<&"${LAB[0]}"
 	lab_pid=$!

@@ -12,7 +12,7 @@
 # shellcheck source=lib_lone.sh
 . "$(dirname "$0")/lib_lone.sh"
 
-plan 117
+plan 118
 fresh_module table_size=1021
 setup_ns cl
 lone_director dr 10

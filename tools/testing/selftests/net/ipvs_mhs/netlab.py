@@ -41,6 +41,12 @@ def netns(name):
             setns(home)
 
 
+def span(text):
+    """FIRST-LAST, or one number."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 def until(test, wait_s=20):
     """Whether it comes true."""
     end = time.monotonic() + wait_s * PATIENCE

@@ -25,7 +25,7 @@ import time
 sys.dont_write_bytecode = True
 
 import netlab  # noqa: E402
-from netlab import pack as packed  # noqa: E402
+from netlab import pack as packed, span  # noqa: E402
 
 FLAGS = {"F": 1, "S": 2, "R": 4, "P": 8, "A": 16}
 
@@ -58,11 +58,6 @@ class Sender:
             self.sent += 1
         except OSError:     # no buffers: not sent
             pass
-
-
-def span(text):
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
 
 
 def sources(args, src, pairs, size):

@@ -44,7 +44,7 @@ not_listening() {
 	! listening "$@"
 }
 
-plan 91
+plan 97
 load_module
 real_net
 pair_clients --timeout 1
@@ -90,6 +90,19 @@ broken "table real_server of nft" nft flush table inet real_server
 broken "MSS 1300 does not fit" ip link set eth0 mtu 1350
 ip -n "$(ns s1)" link set eth0 mtu 1500
 sysctls s1 net.ipv4.conf.eth0.arp_ignore=0
+for router in 10.2.0.1 fd02::1; do
+	ip -n "$(ns s1)" route del default via $router
+	on s1 check
+	grep -qE "^warning: no default route for what ($VIP4|$VIP6) answers" "$work/said"
+	check "named: no default route, not by $router" "0 0" "$rc $?"
+	ip -n "$(ns s1)" route add default via ${router}77
+	on s1 check
+	grep -q "^error: ${router}77 on eth0, the router of what" "$work/said"
+	check "named: the router ${router}77 is not there" "1 0" "$rc $?"
+	ip -n "$(ns s1)" route del default via ${router}77
+	ip -n "$(ns s1)" route add default via $router
+	quiet "mended: the router $router"
+done
 lab serve "$(ns s1)" s1 82
 bg_ns s1 python3 -IS -c "import socket, time
 one = socket.create_server(('127.0.0.1', 81))

@@ -68,7 +68,7 @@ VARIANTS = {
     "masquerading": ("-m", "", {}),
     "masquerading, conntrack": ("-m", "", {"conntrack": 1}),
     "thresholds, flag-1": ("-g", " -b flag-1", {}),
-    "after -p": ("-g", "", {}),
+    "after -p": ("-g", "", {}), "secure_tcp=3": ("-g", "", {"secure_tcp": 3}),
 }
 
 

@@ -14,8 +14,8 @@ import subprocess
 import time
 from contextlib import suppress
 
-from lib import (Protecting, Tool, check, defer, equal, main, note, program, read, run,
-                 set_up, test, tool, wait_for)
+from lib import (WAIT_S, Protecting, Tool, check, defer, equal, main, note, program, read, run,
+                 set_up, sysctl, test, tool, wait_for, write)
 from net import (HOST4, PORT, Clients, end_process, listen, neighbours_known, network, picture,
                  plug_device, plug_waiting, ready)
 from qdisc_tool_lib import flower
@@ -28,7 +28,7 @@ LONG = (*IMPATIENT, "--pause", "0")
 SHORT = ("--max-hold", "900ms", "--pause", "0")
 # A hold that is left behind is seen by this.
 ALIVE_S = 1
-KILLS = 20
+KILLS = 12
 
 
 def connects(within_s=ALIVE_S):
@@ -44,6 +44,12 @@ def holds():
     return status["hold"] and status["hold"]["command"]
 
 
+def wait_for_sleep():
+    """The command of a protect: its process."""
+    wait_for(lambda: processes("sleep"), "the command")
+    return processes("sleep")[0]
+
+
 @test
 def s1_killed_at_any_moment_nothing_waits_longer_than_its_hold():
     ready("lo")
@@ -54,7 +60,7 @@ def s1_killed_at_any_moment_nothing_waits_longer_than_its_hold():
     held = 0
     # one in each part of the run, in any order
     for number, part in enumerate(moment.sample(range(KILLS), KILLS)):
-        if not number % 5:         # the machine's speed may change
+        if not number % 4:         # the machine's speed may change
             began = time.monotonic()
             tool("protect", *LONG, "--", "sleep", "0.3")
             whole_s = time.monotonic() - began
@@ -78,50 +84,55 @@ def s1_killed_at_any_moment_nothing_waits_longer_than_its_hold():
     equal(picture("lo"), prepared, "after the next")
 
 
-def left_alone(send, max_hold="900ms"):
-    """A protect that was killed or stopped in its hold, with a SYN that waits."""
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+
+
+def out_of_memory(pid):
+    """The kernel's OOM killer finds it."""
+    write(f"/proc/{pid}/oom_score_adj", "1000")
+    write("/proc/sysrq-trigger", "f")
+    wait_for(lambda: f"Out of memory: Killed process {pid} " in run("dmesg"), "the OOM killer")
+
+
+def left_alone(end=kill, max_hold="900ms"):
+    """A protect that was ended or stopped in its hold."""
     process = Tool("protect", "--max-hold", max_hold, "--pause", "0", "--", "sleep", "600")
-    wait_for(lambda: processes("sleep"), "the command")
-    command, = processes("sleep")
-    process.send_signal(send)
-    os.kill(command, signal.SIGKILL)
+    command = wait_for_sleep()
+    end(process.pid)
+    kill(command)
     defer(lambda: process.poll() is None and process.send_signal(signal.SIGKILL))
-    if send == signal.SIGKILL:     # else it is its parent's to take
+    if end != stop:                # else it is its parent's to take
         wait_for(lambda: not processes("sleep"), "the end of the command")
     return process
 
 
-@test
-def s1_the_kernel_has_the_deadline():
-    """Also for who comes from outside, and beside a tool that was stopped; the control is
-    a hold without it."""
-    neighbours_known()
-    listen()
-    for device, address, where in ("lo", LO, None), ("host0", HOST4, "client"):
-        set_up(device, "-p", str(PORT))
-        for send in signal.SIGKILL, signal.SIGSTOP:
-            process = left_alone(send)
-            with Clients(address, 20, where=where) as clients:
-                clients.finish()
-                equal(clients.errors, [], f"errors on {device} after {send}")
-            wait_for(lambda: not plug_waiting(plug_device(device)), "an end")
-            with Clients(address, 20, where=where) as clients:
-                clients.finish(ALIVE_S)
-                equal(clients.errors, [], f"new ones on {device} after {send}")
-            check("flower" in run(f"tc filter show dev {device} ingress"), "no hold")
-            equal(holds(), None, "status")
-            tool("check")
-            # Who is stopped had its turn, and hears of that.
-            tool("protect", "--require", *LONG, "true")
-            process.send_signal(signal.SIGCONT)
-            if send == signal.SIGSTOP:
-                equal(process.wait().status, 128 + signal.SIGKILL, "status")
-        tool("clear", "-q")
-    set_up("lo", "-p", str(PORT))
+def ends_by_itself(end, device, address, where):
+    """A hold that is left: what came in it, and what comes later, is lost by nobody."""
+    process = left_alone(end)
+    for wait_s in WAIT_S, ALIVE_S:
+        with Clients(address, 20, where=where) as clients:
+            clients.finish(wait_s)
+            equal(clients.errors, [], f"errors on {device} after {end.__name__}")
+        wait_for(lambda: not plug_waiting(plug_device(device)), "an end")
+    check("flower" in run(f"tc filter show dev {device} ingress"), "no hold")
+    equal(holds(), None, "status")
+    tool("check")
+    # Who is stopped had its turn, and hears of that.
+    tool("protect", "--require", *LONG, "true")
+    process.send_signal(signal.SIGCONT)
+    equal(process.wait().status, 128 + signal.SIGKILL if end == stop else -signal.SIGKILL, "status")
+
+
+def control_without_a_deadline(end):
     until = flower._until
     defer(setattr, flower, "_until", until)
     flower._until = lambda deadline: until(deadline + 3600)
-    left_alone(signal.SIGKILL, "3s").wait()
+    left_alone(end, "3s").wait()
     wait_for(lambda: not holds(), "its deadline")
     check(not connects(), "the control: the hold ended by itself")
     tool("release")
@@ -129,10 +140,33 @@ def s1_the_kernel_has_the_deadline():
 
 
 @test
+def s1_the_kernel_has_the_deadline():
+    """Also for who comes from outside, and beside a tool that was stopped."""
+    neighbours_known()
+    listen()
+    for device, address, where in ("host0", HOST4, "client"), ("lo", LO, None):
+        tool("clear", "-q")
+        set_up(device, "-p", str(PORT))
+        for end in kill, stop:
+            ends_by_itself(end, device, address, where)
+    control_without_a_deadline(kill)
+
+
+@test
+def s1_the_oom_killer_ends_the_tool():
+    # Its words on the console are a fault of the test machine; here they are wanted.
+    sysctl("../../sys/module/printk/parameters/ignore_loglevel", "N")
+    sysctl("kernel/printk", "1")
+    ready("lo")
+    ends_by_itself(out_of_memory, "lo", LO, None)
+    control_without_a_deadline(out_of_memory)
+
+
+@test
 def s1_p6_what_was_left_behind_is_let_go_by_the_next():
     ready("lo")
     for command in (("protect", *LONG, "true"), ("release",), ("clear", "-q")):
-        left_alone(signal.SIGKILL, "60s").wait()
+        left_alone(max_hold="60s").wait()
         with Clients(LO, 5) as clients:
             wait_for(lambda: plug_waiting("lo") >= 5, "held SYNs")
             tool(*command)
@@ -144,7 +178,7 @@ def s1_a_hold_that_lost_its_queue_loses_nothing_after_its_deadline():
     neighbours_known()
     listen()
     set_up("host0", "-p", str(PORT))
-    left_alone(signal.SIGKILL, "3s").wait()
+    left_alone(max_hold="3s").wait()
     run(["ip", "link", "del", plug_device("host0")])
     with Clients(HOST4, where="client") as clients:
         clients.finish(1)
@@ -159,7 +193,7 @@ def s1_a_hold_that_lost_its_queue_loses_nothing_after_its_deadline():
 def s1_a_release_beside_a_beginning_hold():
     """Whichever comes first, filters are there as long as the hold."""
     set_up("lo", "-p", str(PORT))
-    for _ in range(10):
+    for _ in range(6):
         beginning = Tool("hold", *IMPATIENT)
         tool("release")
         beginning.wait()
@@ -196,7 +230,7 @@ def many_holds_in_a_row_leave_nothing():
     set_up("lo", "-p", str(PORT))
     prepared = picture("lo")
     with Server(PORT), Load(LO, PORT, 4) as load:
-        for _ in range(int(os.environ.get("MHS_RELOADS", 40))):
+        for _ in range(int(os.environ.get("MHS_RELOADS", 15))):
             tool("protect", "--require", *LONG, "true")
         result = load.finish()
     note(result)
@@ -209,7 +243,7 @@ def many_holds_in_a_row_leave_nothing():
 def s8_a_hold_ends_at_its_deadline():
     ready("lo")
     process = Tool("protect", "--json", "--max-hold", "300ms", "--", "sleep", "60")
-    wait_for(lambda: processes("sleep"), "the command")
+    wait_for_sleep()
     with Clients(LO) as clients:
         clients.succeed()
     check(process.poll() is None, "the command is gone")
@@ -245,7 +279,7 @@ def s9_signals_release_and_reach_the_command():
     ready("lo")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         process = Tool("protect", *LONG, "--", "sleep", "60")
-        wait_for(lambda: processes("sleep"), "the command")
+        wait_for_sleep()
         with Clients(LO) as clients:
             wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
             process.send_signal(number)
@@ -264,12 +298,12 @@ def s9_signals_release_and_reach_the_command():
 
 @test
 def s10_calls_wait_for_each_other():
-    """Each has a hold of its own, and its whole time; the control does not wait."""
+    """And for 'hold'.  Each has a hold of its own, and its whole time; the control does
+    not wait."""
     ready("lo")
     prepared = picture("lo")
     with Protecting(*LONG) as first, Clients(LO, 10) as clients:
-        calls = [Tool("protect", "--json", *LONG, "--", "sh", "-c", "date +%s%N")
-                 for _ in range(17)]
+        calls = [Tool("protect", "--json", *LONG, "--", "date", "+%s%N") for _ in range(9)]
         wait_for(lambda: plug_waiting("lo") >= 10, "held SYNs")
         run("date")                # the control: a command of nobody's hold
         check(all(call.poll() is None for call in calls), "one did not wait")
@@ -281,37 +315,11 @@ def s10_calls_wait_for_each_other():
         check(all(int(result.out) > ended for result in results), "one was too early")
         clients.succeed()
     equal(picture("lo"), prepared, "after all")
-
-
-@test
-def s10_a_late_joiner_has_its_own_time():
-    """Its server is down for longer than the first one's time; the control has no hold."""
-    set_up("lo", "-p", str(PORT))
-    with Server(PORT, 1.5) as server, Load(LO, PORT, 4) as load:
-        load.wait_for_progress(10)
-        first = Tool("protect", "--max-hold", "1s", "--until", "false", "--", "true")
-        wait_for(holds, "a hold")
-        tool("protect", *IMPATIENT, "--until-new-port", str(PORT), "--", "kill", "-USR1",
-             str(server.pid))
-        equal(first.wait().status, 124, "status of the first")
-        load.wait_for_progress(10)
-        equal(load.finish()["failed"], 0, "failed")
-    with Server(PORT, 1.5) as server, Load(LO, PORT, 4) as load:
-        load.wait_for_progress(10)
-        os.kill(server.pid, signal.SIGUSR1)
-        wait_for(lambda: not listening(), "a server that is down")
-        wait_for(listening, "a server that is up again")
-        check(load.finish()["failed"], "the control did not fail")
-
-
-@test
-def s10_hold_keeps_others_waiting_until_release():
-    ready("lo")
     tool("hold", *IMPATIENT)
     waiting = Tool("protect", *LONG, "true")
     with Clients(LO) as clients:
         wait_for(lambda: plug_waiting("lo") >= 1, "a held SYN")
-        check(waiting.poll() is None, "it did not wait")
+        check(waiting.poll() is None, "it did not wait for 'hold'")
         tool("release")
         equal(waiting.wait().status, 0, "status")
         clients.succeed()
@@ -321,9 +329,8 @@ def s10_hold_keeps_others_waiting_until_release():
 def s10_a_daemon_of_the_command_keeps_no_lock():
     ready("lo")
     tool("protect", *LONG, "--", "sh", "-c", "sleep 600 >&- 2>&- &")
-    wait_for(lambda: processes("sleep"), "the daemon")
-    daemon, = processes("sleep")
-    defer(os.kill, daemon, signal.SIGKILL)
+    daemon = wait_for_sleep()
+    defer(kill, daemon)
     links = [os.readlink(f"/proc/{daemon}/fd/{fd}") for fd in os.listdir(f"/proc/{daemon}/fd")]
     check(not any("qdisc_tool/" in link or "socket" in link for link in links), links)
     tool("protect", *LONG, "--", "true")

@@ -10,6 +10,7 @@ The router is there because a packet held on a veth still belongs to the
 socket at the other end, which then does not send it again.
 """
 
+import asyncio
 import contextlib
 import ctypes
 import json
@@ -183,31 +184,20 @@ class Echo:
         self.pid = os.fork()
         if not self.pid:
             try:
-                self._serve(server)
+                asyncio.run(self._serve(server))
             finally:
                 os._exit(0)
         server.close()
         defer(end_process, self.pid)
 
     @staticmethod
-    def _serve(server):
-        poll = select.epoll()
-        poll.register(server, select.EPOLLIN)
-        peers = {}
-        while True:
-            for fd, _ in poll.poll():
-                if fd == server.fileno():
-                    peer, _ = server.accept()
-                    peers[peer.fileno()] = peer
-                    poll.register(peer, select.EPOLLIN)
-                    continue
-                try:
-                    data = peers[fd].recv(65536)
-                    peers[fd].sendall(data)
-                except OSError:
-                    data = b""
-                if not data:
-                    peers.pop(fd).close()
+    async def _serve(server):
+        async def echo(reader, writer):
+            with contextlib.suppress(OSError):
+                while data := await reader.read(65536):
+                    writer.write(data)
+            writer.close()
+        await (await asyncio.start_server(echo, sock=server, backlog=4096)).serve_forever()
 
 
 def end_process(pid):

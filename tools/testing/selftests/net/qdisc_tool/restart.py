@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import threading
 import time
 
 from lib import WAIT_S, read
@@ -21,11 +22,10 @@ _GIVE_UP_S = 90
 def processes(name):
     """The processes of this name."""
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                if read(f"/proc/{entry}/comm").strip() == name:
-                    found.append(int(entry))
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if read(f"/proc/{entry}/comm").strip() == name:
+                found.append(int(entry))
     return found
 
 
@@ -38,51 +38,55 @@ def handshakes(port):
 
 
 class Child:
-    """A process that runs self._main() until it is told to end."""
+    """A process that runs self.main(); that returns a result when self.ending is true."""
 
     def __init__(self):
-        self.pid = 0
+        self.pid, self.ending = 0, []
+        self._result_fd, self._child_fd = os.pipe()
 
     def __enter__(self):
-        self._prepare()
         self.pid = os.fork()
         if not self.pid:
+            signal.signal(signal.SIGTERM, lambda *_: self.ending.append(True))
             try:
-                self._main()
+                os.write(self._child_fd, json.dumps(self.main()).encode())
             finally:
                 os._exit(0)
+        os.close(self._child_fd)
         return self
 
     def __exit__(self, *_):
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._result_fd)
 
-    def _prepare(self):
-        pass
+    def finish(self):
+        """Let what is under way end; the result."""
+        os.kill(self.pid, signal.SIGTERM)
+        data = b""
+        while chunk := os.read(self._result_fd, 65536):
+            data += chunk
+        return json.loads(data)
 
-    def _main(self):
+    def main(self):
         raise NotImplementedError
 
 
 class Server(Child):
-    """Sends a byte to whoever connects.  On SIGUSR1 it stops listening, for
-    @gap_s, having served everybody who had got in."""
+    """Sends a byte to whoever connects, or an answer of HTTP.  On SIGUSR1 it stops
+    listening, for @gap_s, having served everybody who had got in."""
 
-    def __init__(self, port, gap_s=2.0):
+    def __init__(self, port, gap_s=2.0, answer=b"x"):
         super().__init__()
-        self._port = port
-        self._gap_s = gap_s
-        self._listener = None
+        self._port, self._gap_s, self._answer = port, gap_s, answer
+        self._listener = self._listen()
 
     def _listen(self):
-        self._listener = socket.create_server(
-            ("::", self._port), family=socket.AF_INET6, backlog=4096, dualstack_ipv6=True)
-        self._listener.setblocking(False)
-
-    def _prepare(self):
-        self._listen()
+        listener = socket.create_server(("::", self._port), family=socket.AF_INET6, backlog=4096,
+                                        dualstack_ipv6=True)
+        listener.setblocking(False)
+        return listener
 
     def __enter__(self):
         super().__enter__()
@@ -94,10 +98,12 @@ class Server(Child):
             while True:
                 peer, _ = self._listener.accept()
                 with contextlib.suppress(OSError):
-                    peer.send(b"x")
+                    # what is not read would make its close a reset
+                    self._answer == b"x" or peer.recv(65536)
+                    peer.send(self._answer)
                 peer.close()
 
-    def _main(self):
+    def main(self):
         asked = []
         signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
         while True:
@@ -107,7 +113,7 @@ class Server(Child):
                 asked.clear()
                 self._listener.close()
                 time.sleep(self._gap_s)    # why: nobody listens so long
-                self._listen()
+                self._listener = self._listen()
 
 
 class Load(Child):
@@ -116,23 +122,10 @@ class Load(Child):
     def __init__(self, address, port, count, where=None, http=False):
         super().__init__()
         self._target = (address, port)
-        self._count = count
-        self._where = where
-        self._http = http
-        self._sockets = {}         # fd -> [socket, begin, what was read]
-        self._poll = None
+        self._count, self._where, self._http = count, where, http
+        self._lock = threading.Lock()
         self._result = {"ok": 0, "failed": 0, "longest_ms": 0, "errors": {}}
-        self._progress_fd = self._result_fd = None
-
-    def _prepare(self):
         self._progress_fd, self._child_progress_fd = os.pipe()
-        self._result_fd, self._child_result_fd = os.pipe()
-
-    def __enter__(self):
-        super().__enter__()
-        os.close(self._child_progress_fd)
-        os.close(self._child_result_fd)
-        return self
 
     def wait_for_progress(self, count):
         """Wait until @count more connections have ended."""
@@ -141,76 +134,48 @@ class Load(Child):
                 raise AssertionError(f"no connection ended within {WAIT_S} s")
             count -= len(os.read(self._progress_fd, count))
 
-    def finish(self):
-        """Let what is under way end; the counts."""
-        os.kill(self.pid, signal.SIGTERM)
-        data = b""
-        while chunk := os.read(self._result_fd, 65536):
-            data += chunk
-        return json.loads(data)
+    def __exit__(self, *_):
+        super().__exit__()
+        os.close(self._progress_fd)
+        os.close(self._child_progress_fd)
 
     # In the child.
 
-    def _main(self):
-        ending = []
-        signal.signal(signal.SIGTERM, lambda *_: ending.append(True))
+    def main(self):
         os.set_blocking(self._child_progress_fd, False)
-        self._poll = select.epoll()
+        clients = [threading.Thread(target=self._client) for _ in range(self._count)]
         with inside(self._where):
-            for _ in range(self._count):
-                self._begin()
-            while self._sockets:
-                for fd, _ in self._poll.poll(0.1):
-                    self._advance(fd)
-                now = time.monotonic()
-                for fd in [fd for fd, entry in self._sockets.items()
-                           if now - entry[1] > _GIVE_UP_S]:
-                    self._end(fd, "no answer")
-                while not ending and len(self._sockets) < self._count:
-                    self._begin()
-        os.write(self._child_result_fd, json.dumps(self._result).encode())
+            for client in clients:
+                client.start()
+        for client in clients:
+            client.join()
+        return self._result
 
-    def _begin(self):
-        client = socket.socket()
-        client.setblocking(False)
-        self._sockets[client.fileno()] = [client, time.monotonic(), None]
-        client.connect_ex(self._target)
-        self._poll.register(client, select.EPOLLOUT)
+    def _client(self):
+        while not self.ending:
+            began = time.monotonic()
+            try:
+                with socket.create_connection(self._target, timeout=_GIVE_UP_S) as peer:
+                    self._end(None if self._is_answered(peer) else "no answer but an end", began)
+            except OSError as error:
+                self._end(error.strerror or "no answer", began)
 
-    def _advance(self, fd):
-        entry = self._sockets[fd]
-        client, _, got = entry
-        try:
-            if got is None:
-                error = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if error:
-                    raise OSError(error, os.strerror(error))
-                if self._http:
-                    client.send(_HTTP_REQUEST)
-                entry[2] = b""
-                self._poll.modify(fd, select.EPOLLIN)
-                return
-            data = client.recv(65536)
-            entry[2] += data
-            if not data:
-                good = (b" 200 " in got[:20] if self._http else got == b"x")
-                self._end(fd, None if good else "no answer but an end")
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            self._end(fd, error.strerror)
+    def _is_answered(self, peer):
+        got = b""
+        if self._http:
+            peer.sendall(_HTTP_REQUEST)
+        while data := peer.recv(65536):
+            got += data
+        return b" 200 " in got[:20] if self._http else got == b"x"
 
-    def _end(self, fd, error):
-        client, began, _ = self._sockets.pop(fd)
-        self._poll.unregister(fd)
-        client.close()
+    def _end(self, error, began):
         result = self._result
-        if error:
-            result["failed"] += 1
-            result["errors"][error] = result["errors"].get(error, 0) + 1
-        else:
-            result["ok"] += 1
-            result["longest_ms"] = max(
-                result["longest_ms"], round(1000 * (time.monotonic() - began)))
-        with contextlib.suppress(BlockingIOError):
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if error:
+                result["failed"] += 1
+                result["errors"][error] = result["errors"].get(error, 0) + 1
+            else:
+                result["ok"] += 1
+                result["longest_ms"] = max(result["longest_ms"],
+                                           round(1000 * (time.monotonic() - began)))
             os.write(self._child_progress_fd, b".")

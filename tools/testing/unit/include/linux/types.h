@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What ip_vs_mhs_table.{h,c}, ip_vs_mhs_decide.{h,c} and ip_vs_mhs_proto.h need of the
+/* What ip_vs_mhs_table.{h,c}, ip_vs_mhs_decide.{h,c} and ip_vs_mhs_quic.h need of the
  * kernel, for user space, besides the types of its user interface.
  */
 #ifndef _UNIT_LINUX_TYPES_H

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: changes, settling, clocks, the work of a
- * service.
+/* IPVS stateless Maglev scheduler: the way of a change of servers, from a callback
+ * of the core until slots merge.
+ *
+ *	mhs_work_upd_dest()	a callback
+ *	  settle_before_change()	was the first set of servers not right?
+ *	  mhs_server_refresh()	weight, facts, carrier
+ *	  mhs_work_changed()	a rebuild is due
+ *	mhs_work()		soon, and when a clock ticks
+ *	  mhs_slots_build()	a new table: slots get candidates
+ *	  mhs_slots_walk()	slots go on from stage to stage, and merge
  *
  * A callback of the core only notes a change in mhs.dirty.  The work rebuilds the
  * table soon, once for changes that come together; rebuilds use at most a fifth of
  * one CPU, unless readers of /proc ask for more.  Until the rebuild a flow that begins
  * in a slot whose server is out of service goes to another one by an entry, see
- * ask_other().  Plain UDP, which has no entries, may move once more.
+ * mhs_entry_other().  Plain UDP, which has no entries, may move once more.
  *
  * Three clocks move slots through hold and pin and age the tracked marks; one walk
  * serves every clock that ticks:
@@ -72,6 +80,21 @@
  */
 #define MHS_EARLY		(120 * HZ)
 
+/* Has the time @then come?  If not, it may be the next thing to do: *delay */
+static bool work_due(unsigned long then, unsigned long *delay)
+{
+	unsigned long wait = mhs_time_between(jiffies, then);
+
+	*delay = min(*delay, wait);
+	return !wait;
+}
+
+/* Run the work in @delay jiffies, whenever it would have run */
+static void work_queue(struct mhs *mhs, unsigned long delay)
+{
+	mod_delayed_work(mhs_slots_wq, &mhs->work, delay);
+}
+
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
 static bool settle_seen(const struct mhs *mhs)
 {
@@ -109,8 +132,8 @@ static unsigned long settle_at(const struct mhs *mhs)
 static void settle_on(struct mhs *mhs, unsigned long *delay)
 {
 	if (READ_ONCE(mhs->settle) == MHS_SETTLING && mhs->svc &&
-	    !mhs->dirty && mhs_time_due(settle_at(mhs), delay))
-		/* Pairs with the acquire in mhs_ask_begin() */
+	    !mhs->dirty && work_due(settle_at(mhs), delay))
+		/* Pairs with the acquire in mhs_packet_question() */
 		smp_store_release(&mhs->settle, MHS_SETTLED);
 }
 
@@ -145,12 +168,13 @@ static bool settle_has_entries(const struct mhs *mhs)
 {
 	/* The acquires pair with the full barriers of carrier_new() and
 	 * carrier_put().  A carrier that comes or goes between the reads may
-	 * pass for an entry, but no entry for a carrier.
+	 * pass for an entry.  One that goes and another that comes between
+	 * them may hide an entry, whose flow then goes by the table.
 	 */
-	int carriers = atomic_read_acquire(&mhs->net->carriers);
+	int carriers = atomic_read_acquire(&mhs->mn->carriers);
 	int n = atomic_read_acquire(&mhs->ipvs->conn_count);
 
-	return n > min(carriers, atomic_read(&mhs->net->carriers));
+	return n > min(carriers, atomic_read(&mhs->mn->carriers));
 }
 
 static void settle_again(struct mhs *mhs)
@@ -183,7 +207,7 @@ void mhs_settle_start(struct mhs *mhs, bool whole)
  * not complete or not right, and the service settles again.  A packet that is on
  * its way meanwhile goes by the former table.
  */
-void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change)
+static void settle_before_change(struct mhs *mhs, enum mhs_change change)
 {
 	lockdep_assert_held(&mhs->lock);
 	if (READ_ONCE(mhs->settle) == MHS_SETTLING ||
@@ -198,7 +222,7 @@ void mhs_settle_before_change(struct mhs *mhs, enum mhs_change change)
 	if (change == MHS_DELETED)
 		mhs->changed = jiffies;
 	settle_again(mhs);
-	mhs_queue(mhs, 0);
+	work_queue(mhs, 0);
 }
 
 static void settle_note_gap(struct mhs *mhs)
@@ -210,6 +234,90 @@ static void settle_note_gap(struct mhs *mhs)
 		mhs->gap = gap;
 }
 
+/* A server was added, removed or edited.  The work rebuilds the table soon, but
+ * rests after the last rebuild.
+ */
+void mhs_work_changed(struct mhs *mhs)
+{
+	lockdep_assert_held(&mhs->lock);
+	if (READ_ONCE(mhs->settle) == MHS_SETTLING)
+		settle_note_gap(mhs);
+	mhs->changed = jiffies;
+	WRITE_ONCE(mhs->mn->changed, jiffies);
+	mhs->changes++;
+	/* the work is on its way or at it, and sees changes when it ends */
+	if (mhs->dirty)
+		return;
+	WRITE_ONCE(mhs->dirty, true);
+	mhs->dirty_since = jiffies;
+	work_queue(mhs, MHS_BUILD_QUIET);
+}
+
+int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+{
+	struct mhs *mhs = svc->sched_data;
+	int err;
+
+	mutex_lock(&mhs->lock);
+	if (!mhs->svc)
+		mhs_settle_start(mhs, false);
+	else
+		settle_before_change(mhs, MHS_CHANGED);
+	/* Pairs with the acquires in packet_checked() and lane_ask(): a packet
+	 * that sees svc sees the service settling.
+	 */
+	smp_store_release(&mhs->svc, svc);
+	err = mhs_server_add(mhs, dest);
+	mhs_work_changed(mhs);
+	mutex_unlock(&mhs->lock);
+	return err;
+}
+
+int mhs_work_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+{
+	struct mhs *mhs = svc->sched_data;
+	struct mhs_server *s;
+
+	mutex_lock(&mhs->lock);
+	s = mhs_server_find(mhs, dest);
+	if (!s || s->weight != atomic_read(&dest->weight))
+		settle_before_change(mhs, s && mhs_server_leaves(s) ?
+					 MHS_DRAINED : MHS_CHANGED);
+	/* add_dest had no memory for the server: the work adds it soon */
+	if (!s || mhs_server_refresh(s) || mhs->poked)
+		mhs_work_changed(mhs);
+	mutex_unlock(&mhs->lock);
+	return 0;
+}
+
+int mhs_work_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
+{
+	struct mhs *mhs = svc->sched_data;
+	struct mhs_server *s;
+
+	mutex_lock(&mhs->lock);
+	s = mhs_server_find(mhs, dest);
+	if (s) {
+		settle_before_change(mhs, MHS_DELETED);
+		mhs_work_changed(mhs);
+		mhs_server_gone(s);
+	}
+	mutex_unlock(&mhs->lock);
+	return 0;
+}
+
+/* Have the work replace carriers that do not fit */
+void mhs_work_refresh(struct mhs *mhs)
+{
+	mutex_lock(&mhs->lock);
+	/* before the first server no carrier exists */
+	if (mhs->svc) {
+		mhs->poked = true;
+		work_queue(mhs, 0);
+	}
+	mutex_unlock(&mhs->lock);
+}
+
 /* Tick the clocks; returns MHS_TICK_* of those that ticked */
 static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 {
@@ -218,8 +326,7 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 
 	for (i = 0; i < MHS_CLOCKS; i++)
 		if (runs[i] &&
-		    mhs_time_due(mhs->ticked[i] +
-				 mhs_time_period(mhs, i), delay)) {
+		    work_due(mhs->ticked[i] + mhs_time_period(mhs, i), delay)) {
 			ms = jiffies_to_msecs(MHS_PIN_TICKS *
 					      (jiffies - mhs->ticked[i]));
 			if (i == MHS_CLOCK_PIN)
@@ -228,7 +335,7 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 			ticks |= BIT(i);
 		}
 	/* the sync daemon may add an entry at any time */
-	return READ_ONCE(mhs->net->backup) ? ticks & ~MHS_TICK_TRACK : ticks;
+	return READ_ONCE(mhs->mn->backup) ? ticks & ~MHS_TICK_TRACK : ticks;
 }
 
 /* May servers without new flows have older ones?  In a transition; with the second
@@ -256,12 +363,12 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 		if (time_after(s->gone_until, latest))
 			s->gone_until = latest;
 		if (!s->in_slots) {
-			mhs_time_due(s->gone_until, delay);
+			work_due(s->gone_until, delay);
 			continue;
 		}
 		cuts |= cutting | mhs_server_dies(s);
 		/* then no slot names the server as the former one */
-		if (!s->forgotten && mhs_time_due(s->gone_until, delay)) {
+		if (!s->forgotten && work_due(s->gone_until, delay)) {
 			s->forgotten = true;
 			cuts = true;
 		}
@@ -277,7 +384,7 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
  */
 static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 {
-	unsigned long at = READ_ONCE(mhs->net->changed) + MHS_BUILD_QUIET;
+	unsigned long at = READ_ONCE(mhs->mn->changed) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
 
 	if (time_after(at, latest))
@@ -288,28 +395,9 @@ static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 	    time_before(at, jiffies + MHS_BUILD_QUIET))
 		at = jiffies + MHS_BUILD_QUIET;
 	return mhs->dirty &&
-	       (mhs->hurry || mhs_time_due(at, delay) ||
+	       (mhs->hurry || work_due(at, delay) ||
 		(ticks & MHS_TICK_PIN &&
 		 mhs->census.stage_max == MHS_STAGE_LAST));
-}
-
-/* A server was added, removed or edited.  The work rebuilds the table soon, but
- * rests after the last rebuild.
- */
-void mhs_work_changed(struct mhs *mhs)
-{
-	lockdep_assert_held(&mhs->lock);
-	if (READ_ONCE(mhs->settle) == MHS_SETTLING)
-		settle_note_gap(mhs);
-	mhs->changed = jiffies;
-	WRITE_ONCE(mhs->net->changed, jiffies);
-	mhs->changes++;
-	/* the work is on its way or at it, and sees changes when it ends */
-	if (mhs->dirty)
-		return;
-	WRITE_ONCE(mhs->dirty, true);
-	mhs->dirty_since = jiffies;
-	mhs_queue(mhs, MHS_BUILD_QUIET);
 }
 
 /* Retry what callbacks could not allocate */
@@ -330,7 +418,7 @@ static void work_try_again(struct mhs *mhs)
 	/* one may have lost its weight, which upd_dest has yet to report */
 	list_for_each_entry(s, &mhs->listed, list)
 		leaves |= mhs_server_leaves(s);
-	mhs_settle_before_change(mhs, leaves ? MHS_DRAINED : MHS_CHANGED);
+	settle_before_change(mhs, leaves ? MHS_DRAINED : MHS_CHANGED);
 	if (mhs_server_reconcile(mhs))
 		mhs_work_changed(mhs);
 }
@@ -348,7 +436,7 @@ void mhs_work_build(struct mhs *mhs)
 		 * run after it builds again.
 		 */
 		mhs->hurry = true;
-		mhs_queue(mhs, 0);
+		work_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
 	flush_delayed_work(&mhs->work);
@@ -361,7 +449,7 @@ void mhs_work_build(struct mhs *mhs)
 void mhs_work_poll_stateful(struct mhs *mhs)
 {
 	unsigned long pin = msecs_to_jiffies(mhs_time_pin_ms(mhs));
-	bool stateful = !READ_ONCE(mhs->net->stateless);
+	bool stateful = !READ_ONCE(mhs->mn->stateless);
 	unsigned long refused;
 
 	lockdep_assert_held(&mhs->lock);
@@ -411,11 +499,15 @@ void mhs_work(struct work_struct *work)
 	work_try_again(mhs);
 	settle_on(mhs, &delay);
 	ticks = work_clocks(mhs, &delay);
+	if (ticks & MHS_TICK_TRACK) {
+		mhs->all_tracked = false;
+		mhs->aging = true;
+	}
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
 	if (work_drains(mhs) || !list_empty(&mhs->gone) || mhs->poked || mhs->full)
 		delay = min_t(unsigned long, delay, MHS_POLL);
-	mhs_queue(mhs, builds || walks ? 0 : delay);
+	work_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
 
 	if (builds)

@@ -1,26 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* IPVS stateless Maglev scheduler: facts of a TCP or QUIC header, and where
- * QUIC has its connection ID.  The caller has checked the length of a header.
+/* IPVS stateless Maglev scheduler: does a QUIC packet begin a flow, and where is its
+ * connection ID?  The caller has checked the length of a header.
  */
-#ifndef _IP_VS_MHS_PROTO_H
-#define _IP_VS_MHS_PROTO_H
-
-#include <linux/tcp.h>
+#ifndef _IP_VS_MHS_QUIC_H
+#define _IP_VS_MHS_QUIC_H
 
 #include "ip_vs_mhs_decide.h"
-
-static __always_inline mhs_facts_t mhs_proto_tcp_facts(const struct tcphdr *th)
-{
-	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |
-					    TCP_FLAG_FIN | TCP_FLAG_RST);
-
-	if (likely(flags == TCP_FLAG_ACK))
-		return 0;
-	/* A segment without any of the four flags belongs to no flow */
-	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
-		return MHS_PKT_ENDS;
-	return flags == TCP_FLAG_SYN ? MHS_PKT_FRESH : 0;
-}
 
 /* RFC 8999: the long header; RFC 9000, 9369: the type of an Initial */
 #define MHS_QUIC_LONG_HEADER	0x80
@@ -89,8 +74,8 @@ static inline mhs_facts_t mhs_quic_facts(const struct mhs_quic *h, unsigned int 
 		return h->flags & MHS_QUIC_FIXED_BIT ? 0 : MHS_PKT_ODD;
 	if (version == MHS_QUIC_V1 || version == MHS_QUIC_V2)
 		return mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
-		       MHS_PKT_FRESH : MHS_PKT_ANSWERS;
-	return h->flags & MHS_QUIC_FIXED_BIT ? MHS_PKT_FRESH : MHS_PKT_CONNLESS;
+		       MHS_PKT_NEW : MHS_PKT_ANSWERS;
+	return h->flags & MHS_QUIC_FIXED_BIT ? MHS_PKT_NEW : MHS_PKT_CONNLESS;
 }
 
 /* The offset of the @need octets after the first one of the destination
@@ -114,4 +99,4 @@ static inline unsigned int mhs_quic_id(const u8 *h, unsigned int bytes,
 	return bytes > at + need ? at + 1 : 0;
 }
 
-#endif /* _IP_VS_MHS_PROTO_H */
+#endif /* _IP_VS_MHS_QUIC_H */
