@@ -27,11 +27,6 @@ window() {
 	check_cmp "$1: and is no shorter" "$left" -gt $((1000 * $3))
 }
 
-# udp COMMAND...: of lib_pair.sh, for services of UDP
-udp() {
-	PORT=53 proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" "$@"
-}
-
 plan 15
 load_module
 setup_net 4
