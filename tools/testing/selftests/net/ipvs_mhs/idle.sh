@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 45
+# weight: 30
 # Flows that idle longer than the TCP timeout go on without an entry, and with
 # pin_ms=0 the window of a change follows that timeout: flows that sleep through it
 # move.  UDP follows its own.  mh breaks idle flows.  Flows that send in the window:
