@@ -167,10 +167,10 @@ thresholds() {
 	pair open 50
 	pair ping
 	mine=$(sum s1)
-	check_cmp "threshold: s1 has some" "$mine" -gt 20
-	check "threshold: each flow has an entry" 100 "$(conns_new)"
+	check_cmp "threshold, $1 stay: s1 has some" "$mine" -gt 20
+	check "threshold, $1 stay: each flow has an entry" 100 "$(conns_new)"
 	pair_edit -e 1 -g -w 0 -x 1000
-	result "threshold: drain" "$(busywait 20 changed; echo $?)"
+	result "threshold, $1 stay: drain" "$(busywait 20 changed; echo $?)"
 	pair ping
 	if [ "$1" = none ]; then
 		check "threshold, weight 0: none stays, all are served" "0 0 100" \
