@@ -20,7 +20,7 @@ _FEW = 100      # packets that say nothing yet
 
 # What an option asks for is meant; all other kinds are warnings
 NOTES = ("persistence", "thresholds", "masquerading", "conntrack", "names",
-         "chance-entries", "quic-port", "plain-udp", "firewall")
+         "chance-entries", "quic-port", "plain-udp", "firewall", "sync-backup")
 
 KINDS = (*NOTES, *"""
     marks stateless names-taken capped no-memory quic-ids quic-unnamed no-slot
@@ -28,7 +28,7 @@ KINDS = (*NOTES, *"""
     lane-marks lane-conntrack lane-backup lane-btf lane-door lane-generic lane-member
     lane-beside lane-tags lane-vlan route gateway neighbour tunnel-mtu ha-suspend
     no-address no-weight sorry-server no-answer mtu hold-ms timeouts drop-entry
-    drop-packet secure-tcp sync-backup kernel-mh ip-forward own-address few-entries
+    drop-packet secure-tcp kernel-mh ip-forward own-address few-entries
     slow lost two-owners no-service""".split())
 
 # bytes that a tunnel adds, by its type, beside the outer IP header

@@ -94,7 +94,7 @@ def _plan(options):
 
 
 def _check(options):
-    from . import check
+    from . import check, mistakes
     from .facts import Facts
     from .finding import few
     facts = Facts(options.service, "lost" not in options.ignore)
@@ -124,15 +124,18 @@ def _check(options):
     if unasked:
         _warn(f"{len(unasked)} next hop(s) were not asked lately, and it is "
               f"unknown whether they answer: {few(unasked)}; 'ping' asks")
-    if facts.came is not None and len(facts.came) < len(facts.services):
-        _warn(f"{len(facts.services) - len(facts.came)} service(s) got no packet in "
-              "half a second: what a firewall, tc or rules of this host do to theirs "
-              "was not seen")
+    few_came = sum((facts.came or {}).get(name_of(s), (0,))[0] < mistakes.BEGUN
+                   for s in facts.services)
+    if facts.came is not None and few_came:
+        _warn(f"{few_came} service(s) got less than {mistakes.BEGUN} packets in half a "
+              "second: what a router, or a firewall, tc or rules of this host do to "
+              "theirs was not seen")
     if unseen:
         asking = dict.fromkeys(unseen.values())
         _warn(f"{len(unseen)} server(s) answer their clients past this host, which "
               "sees no reply: one that drops packets looks like one that "
-              f"answers; on each run: {few([*asking])}")
+              f"answers; on each run: {few([*asking])} (and for one that failed later "
+              "'ipvsadm -Z', then look again)")
     return status
 
 

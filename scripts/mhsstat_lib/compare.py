@@ -74,7 +74,7 @@ _OPTIONS = (
 )
 
 
-_OLD_S = 600
+_OLD_S, _SKEW_S = 600, 60
 
 
 class Director:
@@ -138,11 +138,12 @@ class Director:
     def stale(self):
         """The same, because time has passed."""
         return [f"what {self.name} does now, as its file is of {self.age()}"] \
-            if self._age_s > _OLD_S else []
+            if not -_SKEW_S < self._age_s < _OLD_S else []
 
     def age(self):
         """When it said so."""
-        return f"{duration(int(1000 * self._age_s))} ago"
+        return f"{duration(max(int(1000 * self._age_s), 0))} ago" if self._age_s > -_SKEW_S \
+            else f"{duration(int(-1000 * self._age_s))} from now: the clocks differ"
 
     def entries(self):
         return sum(s.get("entries", 0) for those in self.services.values()
@@ -242,7 +243,9 @@ def _core(a, b):
                 yield (f"{name} ({(left or right)['scheduler']}): only in "
                        f"{one.name}: {other.name} does not serve it")
             continue
-        if left["scheduler"] != right["scheduler"]:
+        # mhs may have two names
+        if left["scheduler"] != right["scheduler"] and \
+                not (name in a.services and name in b.services):
             yield (f"{name}: scheduler {left['scheduler']} in {a.name}, "
                    f"{right['scheduler']} in {b.name}: {_TABLES}")
             continue
@@ -337,6 +340,7 @@ def compare(options):
         f"{count} service(s); " + ", ".join(
             f"{d.name} ({d.age()})" for d in directors) + (
             f"; but for connections that have an entry ({', '.join(entries)}), which "
-            "their director alone knows" if entries else "") +
-        "; addresses, routes, firewalls: 'mhsstat check' on each"])))
+            "at most a sync daemon carries over" if entries else "") +
+        "; not compared: addresses, routes, firewalls, marks ('mhsstat check' on each)"
+    ])))
     return EXIT_PROBLEM if lines else EXIT_OK

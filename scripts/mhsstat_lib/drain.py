@@ -72,5 +72,5 @@ def drain(options):
         run(server.deletion())
         print(f"{service.name}: {name} was drained and is deleted")
     if not options.quiet:
-        progress.warn(rests_on(asked.service))
+        progress.warn(rests_on(asked.service, [name]))
     return EXIT_OK

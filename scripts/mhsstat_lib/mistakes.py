@@ -13,7 +13,7 @@ _CLIENT_MTU = 1500
 _HOLD_MS = 60_000
 # seconds of TCP and UDP, as the kernel has them by default
 _IDLE_MS = {"TCP": 900_000, "UDP": 300_000}
-_BEGUN = 5      # connections that say something
+BEGUN = 5      # connections that say something
 _ENTRIES = 1000
 _PIN_MS = 3_600_000
 
@@ -51,7 +51,7 @@ def _by_arrivals(facts):
     """What is before the services."""
     for _, core in known(facts):
         came, counted = (facts.came or {}).get(core.name, (0, 0))
-        if came >= _BEGUN and 2 * counted < came and \
+        if came >= BEGUN and 2 * counted < came and \
                 any(s.weight for s in core.servers) and \
                 not any(s.limits for s in core.servers):
             yield Finding(
@@ -68,7 +68,8 @@ def _by_arrivals(facts):
             "without arp_ignore, or a stranger",
             "take the address there from that device ('real_server check' on servers), "
             f"then arping -U -I {owner.split()[-1]} {address} here, which tells routers")
-    if facts.chains and facts.came is not None and not facts.came and facts.services:
+    if facts.chains and facts.came is not None and facts.services and not any(
+            came >= BEGUN for came, _ in facts.came.values()):
         yield Finding(
             "firewall", None, (), "packets to services pass "
             + few([f"chain {chain} of {table}" for table, chain in facts.chains]) +
@@ -82,8 +83,8 @@ def _is_silent(server):
     now?  Every SYN counts as a connection."""
     begun, packets, begun_now, packets_now, out = server.counts
     if server.method == "Masq":
-        return begun >= _BEGUN and not out
-    return begun >= _BEGUN and 10 * packets <= 11 * begun or \
+        return begun >= BEGUN and not out
+    return begun >= BEGUN and 10 * packets <= 11 * begun or \
         begun_now > 1 and packets_now <= begun_now
 
 
@@ -93,8 +94,8 @@ def _by_answers(facts):
         found = [s for s in core.servers if _is_silent(s)]
         if found and core.name.startswith("TCP "):
             names = [s.name for s in found]
-            others = "" if len(names) < len(core.servers) else \
-                ", or all are forged (a SYN flood)"
+            others = "" if len(names) < len(core.servers) else ", or a firewall of " \
+                "this host drops what it sends, or all are forged (a SYN flood)"
             yield Finding(
                 "no-answer", core.name, tuple(names), f"{named(names)} answers no "
                 f"connection: they are begun and not continued (of "
@@ -203,8 +204,8 @@ def _by_times(facts):
         yield Finding(
             "sync-backup", None, (), "every packet is looked up in the connection "
             "table, because a sync daemon runs as backup and may put entries "
-            "there", "ipvsadm --stop-daemon backup, as directors of mhs with the same "
-            "servers need no sync daemon")
+            "there", "none, where flows of a change are to survive a failover; else "
+            "ipvsadm --stop-daemon backup")
 
 
 def _by_scheduler(facts):

@@ -353,7 +353,8 @@ class Words:
         if not self.room:
             return "max_entries or another limit is reached"
         name, most = min(self.room.items(), key=lambda limit: limit[1])
-        return f"there is room for {most} entries (net.ipv4.vs.mhs.{name})"
+        return f"there is room for {'only ' * (most < 1000)}{most} entries " \
+               f"(net.ipv4.vs.mhs.{name})"
 
     def _breaks(self):
         return {CUT, HANG, KEPT, MOVE} & set(self.deleted.values())

@@ -126,13 +126,13 @@ def _settings():
     return found
 
 
-def _core(known):
-    """Services of all schedulers as ipvsadm was told them."""
-    # the weights of mhs are its tables
+def _core(known, ours):
+    """Services of all schedulers as ipvsadm was told them; the weights of @ours are
+    their tables."""
     return [{"service": name, "scheduler": service.scheduler,
              "options": " ".join(service.options),
              "servers": {server.name: " ".join(server.told(
-                 () if service.scheduler == "mhs" else ("-w", str(server.weight))))
+                 () if name in ours else ("-w", str(server.weight))))
                  for server in service.servers}}
             for name, those in known.items() for service in those]
 
@@ -149,7 +149,7 @@ def as_json(services, live, frames=None):
         if frames is not None:
             result["lane"] = frames
         result["settings"] = _settings()
-        result["ipvsadm"] = _core(known)
+        result["ipvsadm"] = _core(known, {*map(proc.name_of, services)})
     result["services"] = [
         {**s, **({"real_servers": _json_servers(s, known)} if live else {})}
         for s in services]

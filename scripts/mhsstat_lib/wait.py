@@ -55,10 +55,17 @@ def ended(names):
            f"{duration(host.fin_ms)} ('ipvsadm -L --timeout')"
 
 
-def rests_on(names):
+def rests_on(names, words):
     """What the word drained rests on."""
+    addresses = {told(word)[0] for word in words}
+    others = sorted({f"{service.name}: {server.name}"
+                     for name, those in servers.of_this_host().items()
+                     for service in those for server in service.servers
+                     if server.address in addresses and (
+                         name not in names or server.weight)})
     return f"no entry is left here, and {ended(names)}; other directors know their own " \
-           "flows"
+           "flows" + ("; not asked, on the same host: " + ", ".join(others)
+                      if others else "")
 
 
 class Pending:
@@ -197,5 +204,5 @@ def wait(options):
             print(f"{spelled(*told(word))} is drained: " + "; ".join(
                 quoted(server.deletion()) for _, server in places))
         if not options.quiet:
-            progress.warn(rests_on(options.service or names))
+            progress.warn(rests_on(names, options.drained))
     return status

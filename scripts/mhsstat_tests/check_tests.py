@@ -55,7 +55,8 @@ class Known(facts.Facts):
                         "secure_tcp": "0"}
         self.virtual = {"192.0.2.1": facts.Route("local", None, "lo", None)}
         counts(self, (90, 900), (4, 4))
-        self.came, self.owners, self.chains = {NAME: (9, 9)}, {}, []
+        self.came, self.owners, self.chains = {NAME: (9, 9), "TCP 192.0.2.2:80": (
+            9, 9)}, {}, []
         self.sorry, self.forwards = set(), {4: 1, 6: 1}
         self.names, self.taken = [], []
         self.ha_suspend = False
@@ -501,7 +502,7 @@ class Command(unittest.TestCase):
                          "real_server check --vip 192.0.2.1 --port 80 --tunnel ipip")
         quiet = Known()
         quiet.came.clear()
-        self.assertIn("1 service(s) got no packet", run(quiet)[2])
+        self.assertIn("1 service(s) got less than 5 packets", run(quiet)[2])
         known = Known(SAVED.replace(" -g ", " -m ").replace(" -i ", " -m "))
         self.assertEqual(run(known)[2], f"mhsstat: no warning of the "
                          f"{len(check.KINDS)} kinds of finding that mhsstat(8) "

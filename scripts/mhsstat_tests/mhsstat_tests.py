@@ -994,7 +994,8 @@ class Compare(Files):
                  "a change of servers connections that move"),
                 ({"expire_nodest_conn": "1"}, "conn 0 in a, 1 in b: one of them "
                  "cuts"),
-                ({"scheduler": "mh"}, "scheduler mhs in a, mh in b: connections"),
+                ({"scheduler": "mh", "address": "10.9.0.2:80"},
+                 "scheduler mhs in a, mh in b: connections"),
                 ({"options": "-b flag-1 -p 300"}, "-b flag-1 in a, -b flag-1 -p "
                  "300 in b: one of them sends a client's connections"),
                 ({"options": "-b flag-2"}, "flag-1 sends new connections"),
@@ -1034,7 +1035,10 @@ class Compare(Files):
     def test_alike_says_what_it_rests_on(self):
         same = self.file("a", self.director())
         self.assertRegex(run("compare", same, same)[1], r"alike by .* \([0-9]+ s ago\).*; "
-                         "addresses, routes, firewalls: 'mhsstat check' on each")
+                         "not compared: addresses, routes, firewalls, marks")
+        # mhs by its other name
+        self.assertEqual(run("compare", same, self.file("b", self.director(
+            scheduler="mh")))[0], 0)
         status, out, _ = run("compare", same, self.file("b", self.director(
             sync_ports="2")))
         self.assertEqual((status, "note: net.ipv4.vs.sync_ports 1 in" in out,
@@ -1048,11 +1052,11 @@ class Compare(Files):
             status, out, _ = run("compare", same, self.file("b", self.director(
                 state=state)))
             self.assertEqual((status, f"is not stable ({state})" in out), (1, True))
-        for age_s, status in (500, 0), (700, 1):
+        for age_s, words in ((500, "8 min 2"), (-50, "0 s ago"), (700, "is of 11 min 4"),
+                             (-700, "from now: the clocks")):
             document = {**self.director(), "time": time.time() - age_s}
             got, out, _ = run("compare", same, self.file("b", document))
-            self.assertEqual((got, "is of 11 min 4" in out),
-                             (status, status == 1), out)
+            self.assertEqual((got, words in out), (abs(age_s) > 600, True), out)
         for lost, words in (("settings", "sysctls"), ("ipvsadm", "methods"),
                             ("parameters", "of the module")):
             document = self.director()
@@ -1328,7 +1332,7 @@ class PlanInWords(unittest.TestCase):
                  "max_entries or another limit is reached.", True),
                 ({"share": None}, "; living connections do not break.", True),
                 ({"kernel": {"limits": {"a": 9, "max_entries": 4}}}, "there is room "
-                 "for 4 entries (net.ipv4.vs.mhs.max_entries).", True),
+                 "for only 4 entries (net.ipv4.vs.mhs.max_entries).", True),
                 ({"kernel": {"state": "settling"}}, "the service settles", True),
                 ({"kernel": {"state": "settling"}}, "not break", False),
                 ({"host": {"second_chance": ("TCP 10.9.0.1:80",)}}, "not break",

@@ -83,10 +83,10 @@
 /* Has the time @then come?  If not, it may be the next thing to do: *delay */
 static bool work_due(unsigned long then, unsigned long *delay)
 {
-	unsigned long left = mhs_time_between(jiffies, then);
+	unsigned long wait = mhs_time_between(jiffies, then);
 
-	*delay = min(*delay, left);
-	return !left;
+	*delay = min(*delay, wait);
+	return !wait;
 }
 
 /* Run the work in @delay jiffies, whenever it would have run */

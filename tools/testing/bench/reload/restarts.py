@@ -62,6 +62,7 @@ def s17_envoy_restart():
 
 @test
 def s17_restart_of_a_plain_server():
+    servers.directory()
     with Server(PORT, 0.5, b"HTTP/1.0 200 OK\r\n\r\nx") as server:
         servers.compare("restart of a plain server", servers.script(
             "restart", f"kill -USR1 {server.pid}",

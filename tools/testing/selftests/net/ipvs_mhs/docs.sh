@@ -186,6 +186,8 @@ stand_ins
 report docs
 
 # what a director waits for before it announces the address
+dr sysctl -qw net.ipv4.vs.mhs.second_chance=
+in_ns d2 sysctl net.ipv4.vs | dr sysctl -qp - 2>"$work/said"
 dr env PATH="$work/bin:$PATH" reset fleet
 check "alike: the tables of lb2" 0 "$(alike program)"
 in_ns d2 ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.12:80 -g -w 3

@@ -38,6 +38,17 @@ PAIRS = 12          # when an episode begins
 EVENTS = 14
 
 
+def of_healthy(event):
+    """An event of a server that is well; none if too few are."""
+    def try_it(self, rng):
+        well = [s for s in sorted(self.lab.conf) if self.servers[s].healthy]
+        if len(well) < 3:
+            return False
+        event(self, rng, self.servers[rng.choice(well)])
+        return True
+    return try_it
+
+
 class Episode:
     def __init__(self, lab, seed, number):
         self.lab, self.seed, self.number = lab, f"{seed}/{number}", number
@@ -281,27 +292,31 @@ class Episode:
         for director in self.directors:
             self.due.append((rng.randint(0, most), what, director, server, on))
 
-    def healthy_one(self, rng):
-        """Not all of them."""
-        well = [s for s in sorted(self.lab.conf) if self.servers[s].healthy]
-        return self.servers[rng.choice(well)] if len(well) > 2 else None
-
-    def do_kill(self, rng):
-        server = self.healthy_one(rng)
-        if not server:
-            return False
-        self.note(f"the program of {server.name} dies")
+    def dead(self, rng, server):
+        """Checkers notice, and it comes back."""
         server.kill()
         self.lost(server)
         self.later(rng, "notice", server, True)
         self.due.append((rng.randint(3, 6), "revive", None, server, False))
-        return True
+
+    @of_healthy
+    def do_kill(self, rng, server):
+        self.note(f"the program of {server.name} dies")
+        self.dead(rng, server)
+
+    @of_healthy
+    def do_reboot(self, rng, server):
+        self.note(f"{server.name} reboots")
+        server.link(False)
+        self.dead(rng, server)
 
     def do_start_beside_dead(self, rng):
         """A director that starts while a server is dead, and takes over."""
-        server, director = self.healthy_one(rng), self.other()
-        if not server or not self.do_merge(rng):
-            return False
+        return self.do_merge(rng) and self.start_beside_dead(rng)
+
+    @of_healthy
+    def start_beside_dead(self, rng, server):
+        director = self.other()
         self.note(f"the program of {server.name} dies, both checkers notice")
         server.kill()
         self.lost(server)
@@ -314,36 +329,18 @@ class Episode:
         if self.active is not director:
             self.switch()
         self.due.append((rng.randint(2, 4), "revive", None, server, False))
-        return True
 
-    def do_restart(self, rng):
-        server = self.healthy_one(rng)
-        if not server:
-            return False
+    @of_healthy
+    def do_restart(self, _rng, server):
         self.note(f"the program of {server.name} restarts")
         server.kill()
         self.lost(server)
         self.open(1)
         server.start()
-        return True
 
-    def do_reboot(self, rng):
-        server = self.healthy_one(rng)
-        if not server:
-            return False
-        self.note(f"{server.name} reboots")
-        server.link(False)
-        server.kill()
-        self.lost(server)
-        self.later(rng, "notice", server, True)
-        self.due.append((rng.randint(3, 6), "revive", None, server, False))
-        return True
-
-    def do_freeze(self, rng):
+    @of_healthy
+    def do_freeze(self, rng, server):
         """The program, or the cable: nothing is lost."""
-        server = self.healthy_one(rng)
-        if not server:
-            return False
         cable = rng.random() < 0.5
         self.note(f"{server.name} freezes, {'cable' if cable else 'program'}")
         if cable:
@@ -357,7 +354,6 @@ class Episode:
         if rng.random() < 0.5:
             self.later(rng, "notice", server, True, 1)
         self.due.append((rng.randint(1, 3), "thaw", None, server, False))
-        return True
 
     def notice(self, director, server, bad):
         if not director.up or (server.name in director.bad) == bad or \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 45
+# weight: 30
 # Flows that idle longer than the TCP timeout go on without an entry, and with
 # pin_ms=0 the window of a change follows that timeout: flows that sleep through it
 # move.  UDP follows its own.  mh breaks idle flows.  Flows that send in the window:
@@ -25,11 +25,6 @@ window() {
 	left=$(mhs NextMergeMs "$2")
 	check_cmp "$1: the window follows the timeout" "$left" -le $((2000 * $3))
 	check_cmp "$1: and is no shorter" "$left" -gt $((1000 * $3))
-}
-
-# udp COMMAND...: of lib_pair.sh, for services of UDP
-udp() {
-	PORT=53 proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" "$@"
 }
 
 plan 15
