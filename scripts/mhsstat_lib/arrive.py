@@ -2,10 +2,13 @@
 """Packets that come to this host for services, beside what the services count, which is
 less where something before them drops packets; and who else has their addresses."""
 
+import re
 import socket
 import struct
 import time
 from collections import Counter
+
+from ipvs_mhs_tool import run
 
 from .address import endpoint
 from .proc import name_of
@@ -36,7 +39,7 @@ def _ask(tap, device, address):
         own.bind((device, _ARP))
         mac = own.getsockname()[4]
     tap.sendto(struct.pack("!HHBBH6s4s6s4s", 1, 0x800, 6, 4, 1, mac, b"", b"",
-                           address.packed), (device, _ARP, 0, 0, b"\xff" * 6))
+                           address), (device, _ARP, 0, 0, b"\xff" * 6))
     return mac
 
 
@@ -69,19 +72,29 @@ def _counted(services):
                                     if field.startswith("packets_")) for s in services})
 
 
-def look(services, devices):
+def look(services):
     """({name of a service: (packets that came, that it counted)}, {address: "MAC on
-    DEVICE"}) of @services of /proc; @devices: {address: device} of those here."""
+    DEVICE"}) of @services of /proc that were read just now."""
     names = [name for name in map(name_of, services) if name[:4] != "FWM "]
     aims = {(NUMBERS[protocol], address.packed, port.to_bytes(2, "big")): name
             for name in names for protocol, where in [name.split()]
             for address, port in [endpoint(where)]}
-    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL)) as tap:
-        asked = {address.packed: (_ask(tap, device, address), device)
-                 for address, device in devices.items()}
-        before = _counted(read_services(names))
-        came, owners = _listen(tap, aims, asked)
-    counted = _counted(read_services([*came])) - before if came else {}
+    ours = {address: socket.inet_ntoa(address) for _, address, _ in aims
+            if len(address) == 4}
+    devices = {text: device for device, text in re.findall(
+        r"^\d+: (\S+) +inet ([0-9.]+)", run(["ip", "-o", "-4", "addr", "show", "up"]
+                                            ).stdout, re.M) if device != "lo"}
+    try:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM,
+                           socket.htons(_ALL)) as tap:
+            asked = {address: (_ask(tap, devices[text], address), devices[text])
+                     for address, text in ours.items() if text in devices}
+            came, owners = _listen(tap, aims, asked)
+    except OSError:     # a container may not; a device has just gone
+        return {}, {}
+    counted = _counted(read_services([*came])) if came else Counter()
+    counted.subtract({name: number for name, number in _counted(services).items()
+                      if name in came})
     return ({name: (number, counted[name]) for name, number in came.items()},
             {socket.inet_ntoa(address): f"{mac.hex(':')} on {device}"
              for address, (mac, device) in owners.items()})

@@ -3,7 +3,6 @@
 devices, routes and neighbours of this network namespace."""
 
 import glob
-import ipaddress
 import os
 import re
 import shutil
@@ -124,6 +123,8 @@ class Facts:
         self.services = read_services(names)
         if names:
             self.services = select(self.services, names)
+        # None: nobody has listened
+        self.came, self.owners = arrive.look(self.services) if listens else (None, {})
         self.core = merged(servers.of_this_host(names, others=True))
         self.backup = netlink.is_backup()
         self.host = Host(True)
@@ -154,14 +155,6 @@ class Facts:
                                     for s in self.core[name].servers})
         self.virtual = self._routes({str(endpoint(name.split()[1])[0])
                                      for name in ours if name[:4] != "FWM "})
-        # None: nobody has listened
-        self.came, self.owners = arrive.look(
-            self.services,
-            {address: device for device, text in re.findall(
-                r"^\d+: (\S+) +inet ([0-9.]+)", run(["ip", "-o", "-4", "addr"]).stdout,
-                re.M) for address in [ipaddress.ip_address(text)]
-             if text in self.virtual and self.links[device].arp and device != "lo"}
-        ) if listens else (None, {})
         self.chains = re.findall(
             r"table (\w+ \S+) {[^}]*?chain (\S+) {\s*type filter hook input[^}]*?"
             r"policy drop", run(["nft", "list", "chains"], check=False).stdout) \

@@ -40,7 +40,7 @@ PACKAGES = "tools/testing/packages"
 # the test that runs them in its own way: patterns of commands
 ELSEWHERE = {
     f"{QDISC}/director.py": (
-        r"qdisc_tool setup --device eth0 --address 192\.0\.2\.10 --all",
+        r"qdisc_tool setup --device eth0 --address 192\.0\.2\.1 --all",
         r"qdisc_tool protect -- sh -c 'ipvsadm -C; ",
         r"ipvsadm -S -n > /etc/ipvsadm\.rules$"),
     f"{QDISC}/servers.py": (

@@ -285,6 +285,18 @@ add_servers() {
 	done
 }
 
+# many_services N SERVERS: lines for ipvsadm -R
+many_services() {
+	local i j
+
+	for ((i = 1; i <= $1; i++)); do
+		echo "-A -t $VIP4:$((1000 + i)) -s mhs"
+		for ((j = 1; j <= $2; j++)); do
+			echo "-a -t $VIP4:$((1000 + i)) -r 10.2.$((1 + j / 200)).$((j % 200)):80 -g -w 1"
+		done
+	done
+}
+
 # real_lines SERVICE METHOD NUMBER...: the same for any service, -g or -i, and
 # any protocol, which is in $proto: -t, -u or --sctp-service
 real_lines() {

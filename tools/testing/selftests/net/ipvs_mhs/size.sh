@@ -83,24 +83,12 @@ foretold() {
 		"$1" "$2" 20000 2000 "${@:3}"
 }
 
-# services N SERVERS: restore lines
-services() {
-	local i j
-
-	for ((i = 1; i <= $1; i++)); do
-		echo "-A -t $VIP4:$((1000 + i)) -s mhs"
-		for ((j = 1; j <= $2; j++)); do
-			echo "-a -t $VIP4:$((1000 + i)) -r 10.2.1.$j:80 -g -w 1"
-		done
-	done
-}
-
 # restore SCHEDULER: KiB for each of MHS_SERVICES services of 20 servers, and the
 # hundredths of seconds until they are there with their tables
 restore() {
 	local before start
 
-	services "$MHS_SERVICES" 20 | sed "s/-s mhs/-s $1/" >"$work/rules"
+	many_services "$MHS_SERVICES" 20 | sed "s/-s mhs/-s $1/" >"$work/rules"
 	before=$(available_kb)
 	start=$(uptime)
 	dr ipvsadm -R <"$work/rules"
@@ -203,7 +191,7 @@ check_cmp "control: with a table that is larger it is more" "$kb" -gt "$kb_mh"
 
 # More services than there is memory for: the last ones are refused
 reload table_size=524287
-services $((MHS_SERVICES + 800)) 1 >"$work/rules"
+many_services $((MHS_SERVICES + 800)) 1 >"$work/rules"
 before=$(oom_kills)
 dmesg -C
 dr ipvsadm -R <"$work/rules" 2>"$work/said"

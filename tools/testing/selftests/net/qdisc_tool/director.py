@@ -153,7 +153,7 @@ def s5_the_man_page_protects_a_restore_of_the_rules():
     run(["sh", "-c", f"ipvsadm -S -n >{SAVED}"])
     commands = man_page(
         "A director whose rules are restored",
-        **{"eth0": "host0", "192.0.2.10": VIP, "/etc/ipvsadm.rules": SAVED})
+        **{"eth0": "host0", "192.0.2.1": VIP, "/etc/ipvsadm.rules": SAVED})
     defer(tool, "clear", "-q")
     equal(broken_by("sh", "-ec", commands), 0, "broken flows")
 
