@@ -210,8 +210,8 @@ struct mhs_servers {
  * and the last stage of unstable slots
  */
 struct mhs_census {
-	u64			old_print;
-	u64			cand_print;
+	u64			old_fingerprint;
+	u64			cand_fingerprint;
 	u32			hold;
 	u32			pin;
 	u32			stage_min;

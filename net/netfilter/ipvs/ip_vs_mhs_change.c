@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: changes, settling, clocks, the work of a
- * service.
+/* IPVS stateless Maglev scheduler: the way of a change of servers, from a callback
+ * of the core until slots merge.
+ *
+ *	mhs_work_upd_dest()	a callback
+ *	  settle_before_change()	was the first set of servers not right?
+ *	  mhs_server_refresh()	weight, facts, carrier
+ *	  mhs_work_changed()	a rebuild is due
+ *	mhs_work()		soon, and when a clock ticks
+ *	  mhs_slots_build()	a new table: slots get candidates
+ *	  mhs_slots_walk()	slots go on from stage to stage, and merge
  *
  * A callback of the core only notes a change in mhs.dirty.  The work rebuilds the
  * table soon, once for changes that come together; rebuilds use at most a fifth of
@@ -75,10 +83,10 @@
 /* Has the time @then come?  If not, it may be the next thing to do: *delay */
 static bool work_due(unsigned long then, unsigned long *delay)
 {
-	unsigned long left = mhs_time_between(jiffies, then);
+	unsigned long wait = mhs_time_between(jiffies, then);
 
-	*delay = min(*delay, left);
-	return !left;
+	*delay = min(*delay, wait);
+	return !wait;
 }
 
 /* Run the work in @delay jiffies, whenever it would have run */
@@ -318,8 +326,7 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 
 	for (i = 0; i < MHS_CLOCKS; i++)
 		if (runs[i] &&
-		    work_due(mhs->ticked[i] +
-				 mhs_time_period(mhs, i), delay)) {
+		    work_due(mhs->ticked[i] + mhs_time_period(mhs, i), delay)) {
 			ms = jiffies_to_msecs(MHS_PIN_TICKS *
 					      (jiffies - mhs->ticked[i]));
 			if (i == MHS_CLOCK_PIN)

@@ -130,8 +130,11 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  *	that ends the handshake		claim is over, by entry	  new entry, elsewhere
  *	up to 64 KiB more, for 1 s	dropped			  dropped
  *	SYN				noted, by entry		  noted, elsewhere
+ *	another RST			by entry		  by the entry
  *	any other			older flow, by the slot	  by the entry
  *
+ * A RST may answer a server that has an older socket with these ports, which the
+ * SYN met.
  * The first and the latest SYN count for a claim: either may be forged.  Who sent
  * what is dropped sends it again; the wrong server's answer would end the flow.
  *
@@ -300,6 +303,8 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 			return OF_NEWER;
 	} else if (!claim ||
 		   !claim_ends(seq, first, READ_ONCE(CLAIM_FIRST_BYTES(cp)))) {
+		if (claim && th->rst)
+			return OF_ENTRY;
 		if ((tried && now - tried < CLAIM_UNCLEAR &&
 		     claim_near(seq, latest)) ||
 		    (claim && now - claim < CLAIM_UNCLEAR &&
@@ -497,7 +502,8 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 	smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
-	*verdict = mhs_xmit(mhs, by, p, MHS_STAT_IN | MHS_STAT_CONN);
+	mhs_xmit_stats(mhs, by->dest, p->skb->len, MHS_STAT_IN | MHS_STAT_CONN);
+	*verdict = by->packet_xmit(p->skb, by, p->pd->pp, &p->iph);
 	return true;
 }
 

@@ -64,12 +64,13 @@
  * makes a record reads the counters first, then, after a read barrier, what the
  * record says.  So a record made of old facts has an old generation.
  *
- * Packets make the records, without a lock.  Who makes one claims it by a
- * compare-and-exchange of the generation that it saw before, else leaves the
- * record to others; while the words change the generation is MHS_LANE_CLAIMED,
- * which no namespace has.  A reader compares the generation before (acquire)
- * and after (read barrier) it copies the words.  No generation comes again, so
- * a copy between two equal ones is of one record.
+ * Packets make the records, without a lock.  Those of devices and services are
+ * one word, which is true whoever writes last.  Who makes one of a way claims it
+ * by a compare-and-exchange of the key that it saw before, else leaves the record
+ * to others; while the words change the key is MHS_LANE_CLAIMED, whose generation
+ * no namespace has.  A reader compares the key before (acquire) and after (read
+ * barrier) it copies the words.  No generation of a next hop comes again, so a
+ * copy between two equal keys is of one record.
  *
  * The way names a neighbour and a device without a reference: both are freed a
  * grace period after the notifiers have told of their end, and who has compared
@@ -86,7 +87,7 @@
 #include <linux/notifier.h>
 
 /* Generations are odd; 0 before the first */
-#define MHS_LANE_CLAIMED	2U
+#define MHS_LANE_CLAIMED	2
 
 /* Next hops share counters by a hash: 16 cache lines */
 #define MHS_LANE_HOP_BITS	8
@@ -100,8 +101,7 @@ struct mhs_lane_way {
 	/* 0 if out cannot send frames that come by another, or adds a tag */
 	u32			ifindex;
 	u16			mtu;		/* without the tunnel's header */
-	u8			outer;		/* length of that header, or 0 */
-	u8			hop;		/* next_hops[hop] counts for neigh */
+	u16			outer;		/* length of that header, or 0 */
 	u64			eth8;		/* Ethernet header: 8 bytes */
 	u32			eth4;		/* the next 4 */
 	__be16			proto;		/* the Ethernet type */
@@ -109,16 +109,21 @@ struct mhs_lane_way {
 	struct neighbour	*neigh;		/* the next hop */
 };
 
-/* The header of a tunnel, but for what depends on the packet */
-union mhs_lane_head {
-	struct iphdr		ipv4;
-	struct ipv6hdr		ipv6;
-};
+/* The addresses of a tunnel's header, source first, as they follow each other
+ * there, at any address.  Words, and no array: a packet keeps them in registers.
+ */
+struct mhs_lane_ends {
+	u64			first;		/* both of IPv4 */
+	struct {
+		u64		second, third, fourth;
+	} __packed rest;
+} __packed;
 
 struct mhs_lane_record {
-	u32			generation;
+	/* generation, and above it hop: next_hops[hop] counts for way.neigh */
+	atomic64_t		key;
 	struct mhs_lane_way way;
-	union mhs_lane_head head;		/* with way.outer */
+	struct mhs_lane_ends	ends;		/* with way.outer */
 };
 
 /* Is a device fit for a lane? */
@@ -126,10 +131,11 @@ struct mhs_lane_record {
 #define MHS_LANE_FIT_IPV6	0x2U
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
 
+/* By what a packet needs, MHS_LANE_FIT_*: the generation in which the namespace
+ * was open and a device fit for that, above it the index of the device
+ */
 struct mhs_lane_in {
-	u32			generation;
-	u32			fit;		/* MHS_LANE_FIT_* */
-	const struct net_device	*dev;
+	atomic64_t		open[8];
 };
 
 /* What is counted in @counter has changed: records of before are out of date */
@@ -140,19 +146,6 @@ static inline void mhs_lane_changed(atomic_t *counter)
 	 */
 	smp_mb__before_atomic();
 	atomic_inc(counter);
-}
-
-/* Claim a record that had the generation @was before its facts were read */
-static inline bool mhs_lane_claim(u32 *generation, u32 was, u32 now)
-{
-	if (was == now || was == MHS_LANE_CLAIMED ||
-	    !try_cmpxchg(generation, &was, MHS_LANE_CLAIMED))
-		return false;
-	/* No reader sees new words with the old generation; pairs with the
-	 * second read of the generation in lane_is_open() and lane_way()
-	 */
-	smp_wmb();
-	return true;
 }
 
 /* What became of a frame that a lane saw: all but the first go up */
@@ -216,7 +209,7 @@ struct mhs_lane_packet {
 	struct mhs			*mhs;
 	struct mhs_server		*server;
 	struct mhs_lane_way		way;
-	union mhs_lane_head		head;
+	struct mhs_lane_ends		ends;
 };
 
 /* Packets of a service that lanes have forwarded, a mask of enum mhs_cnt */

@@ -59,34 +59,29 @@ static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 
 /* The generation, with the changes of a next hop */
 static __always_inline u32
-mhs_lane_generation_of(const struct mhs_lane_packet *p, u8 hop)
+mhs_lane_generation_of(const struct mhs_lane_packet *p, u32 hop)
 {
 	return p->generation + 2 * atomic_read(&p->lane->next_hops[hop]);
 }
 
 /* Devices made one after the other have different places */
 static __always_inline struct mhs_lane_in *
-lane_in(const struct mhs_lane_packet *p)
+mhs_lane_in(const struct mhs_lane_packet *p)
 {
 	return &p->lane->in[(u32)p->in->ifindex % MHS_LANE_INS];
+}
+
+static __always_inline s64 mhs_lane_in_key(const struct mhs_lane_packet *p)
+{
+	return (u64)p->in->ifindex << 32 | p->generation;
 }
 
 /* Is the namespace open, and the device that received the packet fit? */
 static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
 {
-	const struct mhs_lane_in *in = lane_in(p);
-	u32 has;
-
 	p->generation = mhs_lane_generation(p->mn);
-	/* Pairs with the release in mhs_lane_record_in() */
-	if (unlikely(smp_load_acquire(&in->generation) != p->generation ||
-		     READ_ONCE(in->dev) != p->in))
-		return false;
-	has = READ_ONCE(in->fit);
-	/* Pairs with the write barrier in mhs_lane_claim() */
-	smp_rmb();
-	return likely((has & fit) == fit &&
-		      READ_ONCE(in->generation) == p->generation);
+	return likely(atomic64_read(&mhs_lane_in(p)->open[fit]) ==
+		      mhs_lane_in_key(p));
 }
 
 /* Read addresses and ports as TCP has them; lane_parse_rest() checks that */
@@ -110,15 +105,15 @@ static __always_inline bool lane_parse(struct mhs_lane_packet *p, bool v6)
 	return true;
 }
 
-/* ip_fast_csum() is a loop where the length is constant, too */
-static __always_inline bool lane_sum_is_right(const struct iphdr *ih)
+/* The sum of a header without options, of 20 bits: ip_fast_csum() is a loop where
+ * the length is constant, too
+ */
+static __always_inline u32 lane_sum(const struct iphdr *ih)
 {
 	const u32 *word = (const u32 *)ih;
 	u64 sum = (u64)word[0] + word[1] + word[2] + word[3] + word[4];
-	u32 fold;
 
-	fold = (u32)(sum >> 16) + (u16)sum;	/* of 20 bits */
-	return (u16)(fold + (fold >> 16)) == 0xffff;
+	return (u32)(sum >> 16) + (u16)sum;
 }
 
 /* Set p->len.  Is it plain IP that ip_rcv() accepts, not a fragment? */
@@ -132,7 +127,7 @@ static __always_inline bool lane_parse_ip(struct mhs_lane_packet *p, bool v6)
 	if (v6)
 		return likely(ipv6->hop_limit > 1);
 	return likely(!(ipv4->frag_off & ~htons(IP_DF)) && ipv4->ttl > 1 &&
-		      lane_sum_is_right(ipv4));
+		      lane_sum(ipv4) % 0xffff == 0);
 }
 
 /* What only packets to a service need */
@@ -207,21 +202,18 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 {
 	const struct mhs_lane_record *r = &p->server->lane;
 	/* Pairs with the release in mhs_lane_record_way() */
-	u32 generation = smp_load_acquire(&r->generation);
-	u8 hop = READ_ONCE(r->way.hop);
+	u64 key = atomic64_read_acquire(&r->key);
 
-	if (unlikely(generation != mhs_lane_generation_of(p, hop)))
+	if (unlikely((u32)key != mhs_lane_generation_of(p, key >> 32)))
 		return false;
 	lane_copy(p->way, r->way);
-	if (p->way.outer == sizeof(struct iphdr))
-		lane_copy(p->head.ipv4, r->head.ipv4);
-	else if (p->way.outer)
-		lane_copy(p->head.ipv6, r->head.ipv6);
-	/* Pairs with the write barrier in mhs_lane_claim() */
+	if (p->way.outer)
+		lane_copy(p->ends.first, r->ends.first);
+	if (p->way.outer > sizeof(struct iphdr))
+		lane_copy(p->ends.rest, r->ends.rest);
+	/* Pairs with the write barrier in mhs_lane_record_way() */
 	smp_rmb();
-	/* Two ways by different next hops may have one generation */
-	return likely(READ_ONCE(r->generation) == generation &&
-		      READ_ONCE(r->way.hop) == hop);
+	return likely(atomic64_read(&r->key) == key);
 }
 
 /* The answer for @p, or MHS_LANE_MAX if @quick and records do not tell */
@@ -231,13 +223,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	const struct ip_vs_service *svc;
 	enum mhs_lane why;
 
-	if (unlikely(!lane_is_open(p, fit))) {
-		if (quick)
-			return MHS_LANE_MAX;
-		why = mhs_lane_record_in(p, fit);
-		if (why)
-			return why;
-	}
+	/* First what tells most packets of others */
 	if (unlikely(!lane_parse(p, v6)))
 		return MHS_LANE_FRAME;
 	p->mhs = mhs_svc_find(p->mn, v6 ? AF_INET6 : AF_INET,
@@ -248,6 +234,13 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	svc = smp_load_acquire(&p->mhs->svc);
 	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;
+	if (unlikely(!lane_is_open(p, fit))) {
+		if (quick)
+			return MHS_LANE_MAX;
+		why = mhs_lane_record_in(p, fit);
+		if (why)
+			return why;
+	}
 	if (quick && unlikely(p->transport != IPPROTO_TCP))
 		return MHS_LANE_MAX;
 	if (unlikely(!lane_parse_rest(p, v6)))
@@ -287,25 +280,35 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	bool v6 = p->protocol == htons(ETH_P_IPV6);
 	u8 tos = v6 ? ipv6_get_dsfield(inner6) : inner4->tos;
 	u8 ttl = v6 ? inner6->hop_limit : inner4->ttl;
+	u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	struct ipv6hdr *ipv6 = head;
+	struct mhs_lane_ends *ends;
 	struct iphdr *ipv4 = head;
 
 	tos = INET_ECN_encapsulate(tos, tos);
 	if (p->way.outer != sizeof(*ipv4)) {
-		*ipv6 = p->head.ipv6;
 		ip6_flow_hdr(ipv6, tos, 0);
 		ipv6->payload_len = htons(p->len);
+		ipv6->nexthdr = inner;
 		ipv6->hop_limit = ttl;
+		ends = head + offsetof(struct ipv6hdr, saddr);
+		*ends = p->ends;
 		return;
 	}
-	*ipv4 = p->head.ipv4;
+	ipv4->version = 4;
+	ipv4->ihl = sizeof(*ipv4) / 4;
 	ipv4->tos = tos;
 	ipv4->tot_len = htons(p->len + sizeof(*ipv4));
 	ipv4->frag_off = v6 ? 0 : inner4->frag_off;
 	ipv4->ttl = ttl;
+	ipv4->protocol = inner;
+	ends = head + offsetof(struct iphdr, saddr);
+	ends->first = p->ends.first;
+	ipv4->id = 0;
 	if (!ipv4->frag_off)
 		__ip_select_ident(p->mn->net, ipv4, 1);
-	ipv4->check = ip_fast_csum(ipv4, 5);
+	ipv4->check = 0;
+	ipv4->check = csum_fold((__force __wsum)lane_sum(ipv4));
 }
 
 /* May a lane forward a packet, and how?  0, or why it goes up.  @fit: MHS_LANE_FIT_XDP

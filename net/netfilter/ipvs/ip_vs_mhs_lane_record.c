@@ -113,9 +113,9 @@ static u32 in_fit(struct net_device *dev)
 /* Make a record of p->in: 0, or why all its packets go up */
 enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 {
-	struct mhs_lane_in *in = lane_in(p);
-	u32 was = READ_ONCE(in->generation), has;
+	struct mhs_lane_in *in = mhs_lane_in(p);
 	enum mhs_lane why;
+	u32 has, need;
 
 	/* After the read of p->generation; pairs with mhs_lane_changed() */
 	smp_rmb();
@@ -123,12 +123,9 @@ enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 	if (why)
 		return why;
 	has = in_fit(p->in);
-	if (mhs_lane_claim(&in->generation, was, p->generation)) {
-		WRITE_ONCE(in->dev, p->in);
-		WRITE_ONCE(in->fit, has);
-		/* Pairs with the acquire in lane_is_open() */
-		smp_store_release(&in->generation, p->generation);
-	}
+	for (need = 0; need < ARRAY_SIZE(in->open); need++)
+		atomic64_set(&in->open[need], (has & need) == need ?
+			     mhs_lane_in_key(p) : 0);
 	fit &= ~has;
 	if (!fit)
 		return MHS_LANE_FORWARDED;
@@ -254,26 +251,15 @@ static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 	return true;
 }
 
-static void way_head(struct mhs_lane_packet *p,
-		     const struct ip_vs_dest_dst *route)
+static void way_ends(struct mhs_lane_ends *ends, unsigned int outer,
+		     const struct ip_vs_dest_dst *route,
+		     const struct ip_vs_dest *dest)
 {
-	u8 inner = p->mhs->af == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	const struct ip_vs_dest *dest = p->server->dest;
+	unsigned int bytes = outer == sizeof(struct iphdr) ?
+			     sizeof(struct in_addr) : sizeof(struct in6_addr);
 
-	if (p->way.outer == sizeof(struct iphdr))
-		p->head.ipv4 = (struct iphdr){
-			.version	= 4,
-			.ihl		= sizeof(struct iphdr) / 4,
-			.protocol	= inner,
-			.saddr		= route->dst_saddr.ip,
-			.daddr		= dest->addr.ip,
-		};
-	else
-		p->head.ipv6 = (struct ipv6hdr){
-			.nexthdr	= inner,
-			.saddr		= route->dst_saddr.in6,
-			.daddr		= dest->addr.in6,
-		};
+	memcpy(ends, &route->dst_saddr, bytes);
+	memcpy((u8 *)ends + bytes, &dest->addr, bytes);
 }
 
 /* The tag of a VLAN, if one tag is all, and no priority of packets in it */
@@ -294,19 +280,20 @@ static __be16 way_tci(const struct net_device *dev)
 
 /**
  * mhs_lane_record_way() - make a record of the way by the core's cached route
- * @p: the packet; the function sets p->way and p->head
+ * @p: the packet; the function sets p->way and p->ends
  *
  * Return: 0, or why the packet goes up.
  */
 enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
 {
 	struct mhs_lane_record *r = &p->server->lane;
-	u32 was = READ_ONCE(r->generation), generation;
+	s64 was = atomic64_read(&r->key), key;
 	struct ip_vs_dest *dest = p->server->dest;
 	struct mhs_lane_way *way = &p->way;
 	const struct ip_vs_dest_dst *route;
 	const struct ip_vs_conn *carrier;
 	struct dst_entry *dst;
+	u32 hop;
 
 	/* After the read of p->generation; pairs with mhs_lane_changed() */
 	smp_rmb();
@@ -329,8 +316,8 @@ enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
 		     way_next_hop_ipv4(dst, dest);
 	if (!way->neigh)
 		return MHS_LANE_NEIGHBOUR;
-	way->hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
-	generation = mhs_lane_generation_of(p, way->hop);
+	hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
+	key = (u64)hop << 32 | mhs_lane_generation_of(p, hop);
 	/* Pairs with the barrier in mhs_lane_changed() */
 	smp_rmb();
 	way->out = way->neigh->dev;
@@ -343,12 +330,17 @@ enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
 	if (mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);
-	way_head(p, route);
-	if (mhs_lane_claim(&r->generation, was, generation)) {
+	way_ends(&p->ends, way->outer, route, dest);
+	if (was != key && was != MHS_LANE_CLAIMED &&
+	    atomic64_try_cmpxchg(&r->key, &was, MHS_LANE_CLAIMED)) {
+		/* No reader sees new words with the old key; pairs with the
+		 * second read of the key in lane_way()
+		 */
+		smp_wmb();
 		lane_copy(r->way, p->way);
-		lane_copy(r->head, p->head);
+		lane_copy(r->ends, p->ends);
 		/* Pairs with the acquire in lane_way() */
-		smp_store_release(&r->generation, generation);
+		atomic64_set_release(&r->key, key);
 	}
 	return MHS_LANE_FORWARDED;
 }

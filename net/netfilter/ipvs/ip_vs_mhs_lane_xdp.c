@@ -105,7 +105,7 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	enum mhs_lane why;
 
 	if (unlikely(xdp->data_end - xdp->data < ETH_HLEN ||
-		     !ether_addr_equal(eth->h_dest, p->in->dev_addr) ||
+		     !ether_addr_equal_64bits(xdp->data, p->in->dev_addr) ||
 		     xdp_buff_has_frags(xdp)))
 		return MHS_LANE_FRAME;
 	if (unlikely(netif_is_bond_slave(card))) {

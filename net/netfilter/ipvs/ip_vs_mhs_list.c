@@ -15,10 +15,10 @@
 
 /* Longest text of a sysctl, and most services that it can name */
 #define LIST_TEXT_BYTES		4096
-#define LIST_MAX			256
+#define LIST_MAX		256
 
 /* A bit for each value of the first three bits of an ID, but for 7 */
-#define LIST_ALL_IDS			0x7f
+#define LIST_ALL_IDS		0x7f
 
 /* What a sysctl says */
 struct mhs_list {

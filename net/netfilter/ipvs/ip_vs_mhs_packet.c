@@ -12,7 +12,7 @@
  *	    packet_act()	a packet without
  *	      mhs_packet_decide()	where does it go?  See ip_vs_mhs_decide.h
  *	      packet_entry()	make an entry, and send the packet by it, or
- *	      mhs_xmit()	send the packet by the server's carrier
+ *	      packet_send()	send the packet by the server's carrier
  *	  packet_error()	an ICMP error about such a packet
  *
  * Packets with an entry are sent here if the core would only send them.  A packet
@@ -271,6 +271,15 @@ static struct ip_vs_conn *packet_entry(const struct mhs_question *q,
 			      MHS_CNT_PINNED : MHS_CNT_NEW);
 }
 
+/* Send a packet without an entry */
+static unsigned int packet_send(const struct mhs *mhs,
+				struct ip_vs_conn *carrier,
+				struct mhs_packet *p, u32 stats)
+{
+	mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
+	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
+}
+
 /* Decide about a packet without an entry, and carry out the verdict */
 static unsigned int packet_act(struct mhs_question *q, struct mhs_packet *p)
 {
@@ -305,7 +314,7 @@ static unsigned int packet_act(struct mhs_question *q, struct mhs_packet *p)
 	if (act != MHS_FORWARD)
 		return act == MHS_DROP ? NF_DROP : NF_ACCEPT;
 	/* The decision saw a carrier, which may be replaced but never removed */
-	return mhs_xmit(q->mhs, rcu_dereference(q->server->carrier), p, stats);
+	return packet_send(q->mhs, rcu_dereference(q->server->carrier), p, stats);
 }
 
 /* The first octet of an ID says which configuration made it, but for 7: none */
@@ -400,8 +409,8 @@ static noinline bool packet_by_id(struct mhs_question *q, struct mhs_packet *p,
 	if (!s)
 		return false;
 	mhs_count(q->mhs, MHS_CNT_NAMED);
-	*verdict = mhs_xmit(q->mhs, rcu_dereference(s->carrier), p,
-			    MHS_STAT_IN);
+	*verdict = packet_send(q->mhs, rcu_dereference(s->carrier), p,
+			       MHS_STAT_IN);
 	return true;
 }
 

@@ -317,12 +317,4 @@ static inline void mhs_xmit_stats(const struct mhs *mhs,
 	local_bh_enable();
 }
 
-static inline unsigned int mhs_xmit(const struct mhs *mhs,
-				    struct ip_vs_conn *carrier,
-				    struct mhs_packet *p, u32 stats)
-{
-	mhs_xmit_stats(mhs, carrier->dest, p->skb->len, stats);
-	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
-}
-
 #endif /* _IP_VS_MHS_PKT_H */

@@ -74,8 +74,8 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
 		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
-		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum->old_print,
-		   sum->cand_print);
+		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum->old_fingerprint,
+		   sum->cand_fingerprint);
 	if (mhs_svc_counted(mhs, MHS_REFUSED) != mhs->refused_then)
 		mhs->pinned_ms = 0;
 	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu %u\n", cnt[MHS_CNT_ICMP],

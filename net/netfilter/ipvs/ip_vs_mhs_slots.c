@@ -181,7 +181,7 @@ unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now)
 }
 
 /* Fingerprint the tables, which walks alone change */
-static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
+static void slots_fingerprint(const struct mhs *mhs, struct mhs_census *now)
 {
 	const struct mhs_server *old, *cand;
 	u32 i, w;
@@ -191,10 +191,10 @@ static void slots_prints(const struct mhs *mhs, struct mhs_census *now)
 		w = READ_ONCE(mhs->slots[i]);
 		old = mhs_server_at(mhs, mhs_slot_old(w));
 		cand = mhs_server_at(mhs, mhs_slot_cand(w));
-		now->old_print = mhs_table_print(now->old_print,
-						 old ? old->hash : 0);
-		now->cand_print = mhs_table_print(now->cand_print,
-						  cand ? cand->hash : 0);
+		now->old_fingerprint = mhs_table_fingerprint(now->old_fingerprint,
+							     old ? old->hash : 0);
+		now->cand_fingerprint = mhs_table_fingerprint(now->cand_fingerprint,
+							      cand ? cand->hash : 0);
 		rcu_read_unlock();
 		if (!(i & 4095))
 			cond_resched();
@@ -285,10 +285,10 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	}
 	/* Without a target stable slots stay as they are */
 	if (target || was.hold || was.pin) {
-		slots_prints(mhs, &now);
+		slots_fingerprint(mhs, &now);
 	} else {
-		now.old_print = was.old_print;
-		now.cand_print = was.cand_print;
+		now.old_fingerprint = was.old_fingerprint;
+		now.cand_fingerprint = was.cand_fingerprint;
 	}
 
 	mutex_lock(&mhs->lock);

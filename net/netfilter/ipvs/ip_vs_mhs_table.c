@@ -245,7 +245,7 @@ u32 mhs_table_fill(struct mhs_fill *f, u32 n)
 /* Add one slot to the fingerprint of a table, which is 0 before the first and
  * depends on their order; @id is the hash of the slot's server, 0 without one.
  */
-u64 mhs_table_print(u64 print, u64 id)
+u64 mhs_table_fingerprint(u64 print, u64 id)
 {
 	print = (print ^ id) * 0x9e3779b97f4a7c15ULL;
 	return print ^ print >> 29;

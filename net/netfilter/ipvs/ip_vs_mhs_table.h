@@ -14,7 +14,7 @@
  * old		index of the server for older flows; in a stable slot the server that
  *		had the slot before, if the service has the second chance, else 0
  * stage	0 stable, 1..4 hold, 5..15 pin
- * track	two generations of "flows of this slot may have an entry"
+ * track	two ages of "flows of this slot may have an entry"
  *
  * A change back to the old server makes a slot stable at once, any other replaces
  * the candidate.
@@ -134,6 +134,6 @@ int mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 		    u16 af_b, const union nf_inet_addr *b, __be16 port_b);
 void mhs_share_init(struct mhs_share *s, u32 weight, u64 hash, u32 size);
 u32 mhs_table_fill(struct mhs_fill *f, u32 n);
-u64 mhs_table_print(u64 print, u64 id);
+u64 mhs_table_fingerprint(u64 print, u64 id);
 
 #endif /* _IP_VS_MHS_TABLE_H */

@@ -138,7 +138,7 @@ int main(int argc, char **argv)
 	mhs_table_fill(&fill, in);
 
 	for (slot = 0; slot < fill.size; slot++)
-		print = mhs_table_print(print, in ?
+		print = mhs_table_fingerprint(print, in ?
 					ids[fill.table[slot]] : 0);
 	printf("%016" PRIx64 "\n", print);
 	for (slot = 0; slot < fill.size; slot++)

@@ -37,7 +37,7 @@ typedef uint32_t u32;
 struct tcphdr {
 	u32 seq;
 	u16 doff;
-	bool syn;
+	bool syn, rst;
 };
 
 struct sk_buff {
@@ -102,7 +102,8 @@ static void packet(struct mhs_packet *p, bool syn, u32 *numbers)
 
 	p->facts = syn ? MHS_PKT_NEW : 0;
 	p->skb->th = (struct tcphdr){
-		.seq = htonl(seq), .doff = 5 + below(3), .syn = syn };
+		.seq = htonl(seq), .doff = 5 + below(3), .syn = syn,
+		.rst = !syn && !below(8) };
 	p->skb->len = p->iph.len + 4 * p->skb->th.doff + bytes[below(4)];
 	if (syn)
 		numbers[++numbers[0]] = seq;

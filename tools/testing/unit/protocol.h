@@ -70,7 +70,7 @@ struct protocol {
 	u32 judged;		/* word of slot walk_at, 0xffffffff: not yet */
 	u32 packet_word;
 	u8 packet;		/* enum packet_step */
-	u8 packet_slot, packet_server, packet_fresh;
+	u8 packet_slot, packet_server, packet_new;
 	u8 packet_cut;		/* another has cut the slot as it knows it */
 	u8 cutter;		/* enum cutter, 0: none */
 	u8 cut_slot, cut_old, cut_cand;

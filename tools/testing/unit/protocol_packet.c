@@ -71,13 +71,13 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 				 mhs_slot_old(w) << MHS_OLD_SHIFT |
 				 1U << MHS_STAGE_SHIFT;
 		s->packet_slot = 0;
-		s->packet_fresh = 0;
+		s->packet_new = 0;
 		s->packet = SERVER_KNOWN;
 		return true;
 	}
 	s->packet_slot = slot;
 	s->packet_word = w;
-	s->packet_fresh = !s->owner;
+	s->packet_new = !s->owner;
 	s->idle = 0;
 	s->packet = s->entry && mhs_slot_tracked(w) ? ENTRY_FOUND :
 							   WORD_KNOWN;
@@ -88,7 +88,7 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 static void packet_finds_server(const struct rules *r, struct protocol *s)
 {
 	u32 w = r->reads_twice ? s->word[s->packet_slot] : s->packet_word;
-	u32 idx = s->packet_fresh ? mhs_slot_cand(w) :
+	u32 idx = s->packet_new ? mhs_slot_cand(w) :
 				    mhs_slot_old(w);
 
 	s->packet_server = protocol_reachable(s, idx) ? idx : 0;
@@ -176,14 +176,14 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 		   u32 *idx)
 {
 	u32 w = s->packet_word, v;
-	u32 facts = (s->packet_fresh ? MHS_PKT_NEW : 0) |
+	u32 facts = (s->packet_new ? MHS_PKT_NEW : 0) |
 		    (room ? 0 : MHS_ASK_NO_ENTRY);
-	u32 cand = s->packet_fresh ? s->packet_server : mhs_slot_cand(w);
-	u32 old = s->packet_fresh && !mhs_slot_stable(w) ?
+	u32 cand = s->packet_new ? s->packet_server : mhs_slot_cand(w);
+	u32 old = s->packet_new && !mhs_slot_stable(w) ?
 		  mhs_slot_old(w) : s->packet_server;
 	u32 from = server_facts(s, old);
 
-	if (s->packet_fresh && r->cuts_listed && !mhs_slot_stable(w))
+	if (s->packet_new && r->cuts_listed && !mhs_slot_stable(w))
 		from |= MHS_SRV_GONE;
 	v = mhs_decide(w, from, server_facts(s, cand), facts);
 	if (mhs_verdict_act(v) == MHS_SEARCH) {
@@ -199,7 +199,7 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
  * can be made, may expect nothing more should that server be deleted later: the
  * slot may have left the server long ago.  False if the packet is not sent yet.
  */
-static bool packet_opens(const struct rules *r, struct protocol *s, bool room)
+static bool packet_begins(const struct rules *r, struct protocol *s, bool room)
 {
 	bool stable = mhs_slot_stable(s->packet_word);
 	u32 idx, v;
@@ -280,7 +280,7 @@ static bool asks_for_entry(const struct rules *r, const struct protocol *s)
 {
 	if (r->scope != FLOWS || s->packet != SERVER_KNOWN)
 		return false;
-	if (!s->packet_fresh)
+	if (!s->packet_new)
 		return packet_pins(r, s);
 	return !mhs_slot_stable(s->packet_word) ||
 	       s->server[s->packet_server].state != LISTED;
@@ -304,15 +304,15 @@ bool protocol_packet_step(const struct rules *r, struct protocol *s, bool room,
 		packet_finds_server(r, s);
 		return true;
 	}
-	if (!s->packet_fresh)
+	if (!s->packet_new)
 		*fault = packet_goes(r, s, room);
-	else if (!packet_opens(r, s, room))
+	else if (!packet_begins(r, s, room))
 		return true;
 	s->packet = NOT_THERE;
 	s->packet_slot = 0;
 	s->packet_word = 0;
 	s->packet_server = 0;
-	s->packet_fresh = 0;
+	s->packet_new = 0;
 	s->packet_cut = 0;
 	unblock(s, BY_PACKET);
 	return true;
@@ -345,7 +345,7 @@ static void flows_cut(struct protocol *s)
 {
 	if (s->owner == s->cut_old && !s->entry)
 		protocol_flow_forget(s);
-	s->packet_cut |= s->packet_fresh &&
+	s->packet_cut |= s->packet_new &&
 			 mhs_slot_old(s->packet_word) == s->cut_old;
 }
 

@@ -87,7 +87,7 @@ u64 table_print(const struct table *t)
 	for (i = 0; i < t->size; i++) {
 		const struct server *s = slot_server(t, i);
 
-		print = mhs_table_print(print, s ? server_hash(s) : 0);
+		print = mhs_table_fingerprint(print, s ? server_hash(s) : 0);
 	}
 	return print;
 }

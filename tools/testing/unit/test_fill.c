@@ -340,7 +340,7 @@ static u64 add_up(u64 print, u64 id)
 	return print + id;
 }
 
-static const struct fingerprint print_real = { mhs_table_print };
+static const struct fingerprint print_real = { mhs_table_fingerprint };
 static const struct fingerprint print_sum = { add_up };
 
 static u64 print_all(const struct fingerprint *f, const u64 *id, u32 n)

@@ -100,6 +100,8 @@ void packet_make(struct packet *p, const char *mac, const char *kind,
 		put16(p, l4 + 4, payload);
 	} else {
 		p->sum = l4 + 16;
+		/* mhs drops what goes on with no handshake of a SYN just seen */
+		p->data[l4 + 7] = !!strcmp(kind, "syn");
 		p->data[l4 + 12] = 5 << 4;
 		p->data[l4 + 13] = !strcmp(kind, "syn") ? 0x02 :
 				   !strcmp(kind, "fin") ? 0x11 : 0x10;

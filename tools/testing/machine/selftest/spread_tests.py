@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Clients as they come are spread evenly over the slots.  The test spread.sh
+"""Clients as they come are spread evenly over the slots.  The test size.sh
 shows that the kernel's slots are those of reference.py."""
 
 import ipaddress

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
 """Floods from random sources to the services of a director, kind after kind:
-TCP segments with SYN, ACK, RST and FIN, plain UDP, QUIC.
+TCP segments with SYN, ACK, RST and FIN, plain UDP, QUIC; then malformed, truncated
+and hostile packets of every kind, always the same ones for a seed.
 
-Their checksums are wrong: a director does not look, and the servers drop them,
+Checksums of floods are wrong: a director does not look, and the servers drop them,
 which leaves the machine to the director.
 
 Prints NAME<tab>0 or 1<tab>TEXT for each check.
 """
 import argparse
 import random
-import struct
 import sys
 
 sys.dont_write_bytecode = True
 
 import craft  # noqa: E402
+import hostile_shapes as hs  # noqa: E402
 from craft import ACK, FIN, RST, SYN, TCP, UDP  # noqa: E402
 
 QUIC_INITIAL = b"\xc0\0\0\0\1" + bytes(20)
@@ -29,41 +30,49 @@ KINDS = {
     "FIN": (TCP, 80, FIN | ACK), "UDP": (UDP, 53, b"query"),
     "QUIC Initial": (UDP, 443, QUIC_INITIAL), "QUIC": (UDP, 443, QUIC_LATER),
 }
+HOSTILE = "hostile"
 # (phase, kind) in which a packet may make an entry
 ENTRIES = {("hold", "SYN"), ("pin", "SYN"), ("pin", "ACK"),
            ("pin", "ACK and FIN"), ("pin", "QUIC"),
-           ("hold", "QUIC Initial"), ("pin", "QUIC Initial")}
+           ("hold", "QUIC Initial"), ("pin", "QUIC Initial"),
+           ("hold", HOSTILE), ("pin", HOSTILE)}
 NETS = {4: bytes([10, 64]), 6: b"\xfd\x99" + bytes(12)}
 STEP = 200      # packets between two looks at the entries
 
 
 class Flood:
-    """Packets that differ in source address and port, made by patching one."""
+    """Packets that differ in source address and port."""
 
     def __init__(self, family, dst, proto, port, more):
-        self.family = family
-        src = NETS[family] + b"\1\1"
-        if proto == TCP:
-            packet = craft.tcp(src, dst, 1, port, more)
-        else:
-            packet = craft.udp(src, dst, 1, port, more)
-        at, l4 = (14, 20) if family == 4 else (22, 40)
-        self.head = packet[:at]
-        self.middle = packet[at + 2:l4]
-        self.tail = packet[l4 + 2:]
-        self.sum = ~int.from_bytes(packet[10:12], "big") & 0xffff
+        self.net, self.to = NETS[family], (dst, port, more)
+        self.make = craft.tcp if proto == TCP else craft.udp
 
     def packet(self, source):
         """The low half of the source address, and the port."""
-        low, port = source >> 16, source & 0x7fff | 0x8000
-        head = self.head
-        if self.family == 4:
-            total = self.sum - 0x0101 + low
-            while total >> 16 or total < 0:
-                total = (total & 0xffff) + (total >> 16)
-            head = head[:10] + struct.pack("!H", ~total & 0xffff) + head[12:]
-        return b"".join((head, struct.pack("!H", low), self.middle,
-                         struct.pack("!H", port), self.tail))
+        dst, port, more = self.to
+        packet = self.make(self.net + (source >> 16).to_bytes(2, "big"), dst,
+                           source & 0x7fff | 0x8000, port, more)
+        return packet[:-1] + b"\xff"
+
+
+def floods(kind, vips, count):
+    """(service, packet) of a flood, to each address."""
+    proto, port, *packets = KINDS[kind]
+    for family, vip in vips.items():
+        made = [Flood(family, craft.addr(vip), proto, port, more)
+                for more in packets]
+        text = vip if family == 4 else f"[{vip}]"
+        service = f"{'TCP' if proto == TCP else 'UDP'} {text}:{port}"
+        for _ in range(count):
+            source = random.getrandbits(32)
+            for flood in made:
+                yield service, flood.packet(source)
+
+
+def hostile(count):
+    kinds = [kind for family in (4, 6) for kind in hs.shapes(family, True)]
+    for n in range(count):
+        yield None, hs.spoiled(random, random.choice(kinds[n % len(kinds)]))[:1400]
 
 
 def from_flood():
@@ -79,6 +88,10 @@ def sent_by(dev):
                 return int(line.split(":")[1].split()[9])
 
 
+def check(name, good, text):
+    print(name, int(not good), text, sep="\t", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dev", required=True, help="leads to the director")
@@ -87,40 +100,37 @@ def main():
     parser.add_argument("--vip", nargs=2, required=True, help="IPv4 and IPv6")
     parser.add_argument("--phase", required=True,
                         choices=("stable", "hold", "pin", "mh"))
-    parser.add_argument("--kinds", nargs="+", default=KINDS)
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS, HOSTILE])
     parser.add_argument("--count", type=int, default=600,
                         help="packets of a kind to each address")
     parser.add_argument("--syns", type=int, help="the same, of SYNs")
+    parser.add_argument("--packets", type=int, default=12000,
+                        help="hostile ones")
+    parser.add_argument("--seed", default="")
     parser.add_argument("--cap", type=int, default=0,
                         help="most entries a service may have")
     args = parser.parse_args()
-    random.seed(args.phase)
+    random.seed(args.phase + args.seed)
     wire = craft.Wire(args.dev, args.mac, None, None)
     craft.enter(args.director)
-    vips = {4: args.vip[0], 6: args.vip[1]}
+    vips = dict(zip((4, 6), args.vip))
     for kind in args.kinds:
-        most, held = 0, from_flood()
-        count = args.syns if kind == "SYN" and args.syns else args.count
-        start = sent_by("eth0")
-        for family, vip in vips.items():
-            proto, port, *packets = KINDS[kind]
-            floods = [Flood(family, craft.addr(vip), proto, port, more)
-                      for more in packets]
-            text = vip if family == 4 else f"[{vip}]"
-            service = f"{'TCP' if proto == TCP else 'UDP'} {text}:{port}"
-            for n in range(1, count + 1):
-                source = random.getrandbits(32)
-                for flood in floods:
-                    wire.send(flood.packet(source))
-                if n % STEP == 0 and args.phase != "mh":
-                    now = craft.mhs_state()[service]
-                    most = max(most, int(now["Entries"]))
-        total = 2 * count * len(floods)
-        craft.until(lambda: sent_by("eth0") - start >= total, 10)
-        through = sent_by("eth0") - start
+        most, held, total, start = 0, from_flood(), 0, sent_by("eth0")
+        for service, packet in hostile(args.packets) if kind == HOSTILE else \
+                floods(kind, vips, args.syns if kind == "SYN" and args.syns
+                       else args.count):
+            wire.send(packet)
+            total += 1
+            if total % STEP == 0 and args.phase != "mh":
+                rows = craft.mhs_state()
+                most = max(most, *(int(row["Entries"]) for row in (
+                    [rows[service]] if service else rows.values())))
         name = f"{args.phase}: {kind} flood"
-        print(f"{name}: all forwarded", int(through < total),
-              f"{through} of {total}", sep="\t")
+        if kind != HOSTILE:
+            craft.until(lambda: sent_by("eth0") - start >= total, 10)
+            through = sent_by("eth0") - start
+            check(f"{name}: all forwarded", through >= total,
+                  f"{through} of {total}")
         if args.phase == "mh":
             continue
         made = from_flood() - held
@@ -128,12 +138,10 @@ def main():
             # those of SYNs leave older flows the limit: half more
             cap = args.cap // 2 if kind.startswith("QUIC") else (
                 args.cap * 3 // 2)
-            print(f"{name}: entries of a service", int(most > cap),
-                  f"{most}, at most {cap}, {made} made", sep="\t")
+            check(f"{name}: entries of a service", most <= cap,
+                  f"{most}, at most {cap}, {made} made")
         else:
-            print(f"{name}: makes no entry", int(made > 0), f"{made} made",
-                  sep="\t")
-        sys.stdout.flush()
+            check(f"{name}: makes no entry", made <= 0, f"{made} made")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,12 @@ import argparse
 import mmap
 import socket
 import struct
+import sys
 import time
+
+sys.dont_write_bytecode = True
+
+import craft  # noqa: E402
 
 PACKET_TX_RING = 13
 SOL_PACKET = 263
@@ -19,29 +24,12 @@ SEND_REQUEST = 1
 BURST = 200
 
 
-def checksum(data):
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    total = (total >> 16) + (total & 0xffff)
-    return ~(total + (total >> 16)) & 0xffff
-
-
-def frame(args, key, flags):
-    v6 = ":" in args.dst
-    family = socket.AF_INET6 if v6 else socket.AF_INET
-    src = socket.inet_pton(family, args.src)
-    dst = socket.inet_pton(family, args.dst)
-    tcp = struct.pack("!HHIIBBHHH", args.sport + key, args.dport, 1, 1,
-                      5 << 4, flags, 8192, 0, 0)
-    pseudo = src + dst + struct.pack("!HH", 6, len(tcp))
-    tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp)) + tcp[18:]
-    if v6:
-        ip = struct.pack("!IHBB", 6 << 28, len(tcp), 6, 64) + src + dst
-    else:
-        ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64,
-                         6, 0) + src + dst
-        ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
-    mac = bytes.fromhex(args.mac.replace(":", ""))
-    return mac + b"\2\0\0\0\0\1" + (b"\x86\xdd" if v6 else b"\x08\0") + ip + tcp
+def frame(args, key):
+    packet = craft.tcp(craft.addr(args.src), craft.addr(args.dst),
+                       args.sport + key, args.dport,
+                       craft.SYN if args.syn else craft.ACK, seq=1)
+    return bytes.fromhex(args.mac.replace(":", "")) + b"\2\0\0\0\0\1" + \
+        craft.ETH[packet[0] >> 4] + packet
 
 
 def main():
@@ -71,7 +59,7 @@ def main():
     # Every key has its frame: it may still be on its way when it is sent again
     sizes = []
     for key in range(args.keys):
-        packet = frame(args, key, 0x02 if args.syn else 0x10)
+        packet = frame(args, key)
         at = key * FRAME + DATA
         ring[at:at + len(packet)] = packet
         sizes.append(struct.pack("@LI", SEND_REQUEST, len(packet)))

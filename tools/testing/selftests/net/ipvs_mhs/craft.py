@@ -5,7 +5,7 @@ The test is the whole world around the director: it owns the other end of the
 director's only link, so it is every client and every server.  A packet is
 bytes, from the IP header on; addresses are packed.
 
-Imported by matrix.py, attack.py and hostile.py.
+Imported by matrix.py, attack.py and limits.py.
 """
 import os
 import socket

@@ -14,17 +14,7 @@
 
 # checkers ALPHA: keepalived on the second director, with all servers
 checkers() {
-	local i
-
-	{
-		printf '%s\n' "virtual_server $VIP4 80 {" "lb_algo $algo" \
-			"lb_kind DR" "protocol TCP" "delay_loop 1" "$1"
-		for i in 1 2 3 4; do
-			printf '%s\n' "real_server 10.2.0.1$i 80 {" "TCP_CHECK {" \
-				"connect_timeout 1" "retry 0" "}" "}"
-		done
-		echo "}"
-	} >"$conf"
+	more=$1 connect_s=1 configure "$algo" 1 2 3 4
 	bg_ns d2 keepalived --dont-fork --check --log-console --no-syslog \
 		--dont-release-ipvs --use-file "$conf" --pid "$work/d2.pid" \
 		--checkers_pid "$work/d2.checkers" >"$work/d2.log" 2>&1 &

@@ -24,7 +24,7 @@ Kinds: plain, and the packets of QUIC: initial, 0rtt, handshake, the same of
 version 2 and retry as initial2, 0rtt2, handshake2, retry2, then short, greased
 (without the fixed bit), unknown (a version that nobody knows) and runt (a long
 header cut short); dtls and wireguard, their first ones.  KIND@sN: with a
-connection ID that names that server, see quic_ids.sh, KIND@: the server that
+connection ID that names that server, see quic.sh, KIND@: the server that
 answered the flow last; KIND@HEX: that ID; with --key it is a keyed one.  By ping only,
 plain ones as IP fragments made by hand: reversed, the last one first; by spray
 only: headless, without the first one.
@@ -168,10 +168,11 @@ class Client:
         sock.setblocking(False)
         return sock
 
-    def open(self, n):
-        self.flows += [Flow(self.socket(i, self.args.bind)) for i in range(n)]
+    def do_open(self, n):
+        self.flows += [Flow(self.socket(i, self.args.bind))
+                       for i in range(int(n))]
 
-    def move(self, address=None):
+    def do_move(self, address=None):
         for i, flow in enumerate(self.flows):
             flow.sock.close()
             flow.sock = self.socket(i, address or self.args.bind)
@@ -228,7 +229,14 @@ class Client:
         for piece in list(netlab.fragments(packet, 1024, self.ident))[which]:
             self.send(self.args.host, piece)
 
-    def ping(self, kind="plain", timeout=None, new=False):
+    def do_new(self, *words):
+        self.do_ping(*words, new=True)
+
+    def do_where(self):
+        return " ".join(f"{f.sock.getsockname()[1]}={f.server or 'none'}"
+                        for f in self.flows)
+
+    def do_ping(self, kind="plain", timeout=None, new=False):
         self.clear()
         timeout = float(timeout or self.args.timeout)
         self.bursts([f for f in self.flows if not (new and f.server)], kind,
@@ -241,13 +249,13 @@ class Client:
     def stream(self, commands):
         self.clear()
         while not select.select([commands], [], [], 0.01)[0]:
-            self.stop()
+            self.do_stop()
 
-    def stop(self):
+    def do_stop(self):
         self.bursts(self.flows, "plain", self.args.timeout)
 
-    def spray(self, n, kind="plain"):
-        data = datagram(kind, self.args.size)
+    def do_spray(self, n, kind="plain"):
+        data, n = datagram(kind, self.args.size), int(n)
         for port in range(self.spray_port, self.spray_port + n):
             if kind == "headless":
                 self.pieces(port, data, slice(1, None))
@@ -257,7 +265,7 @@ class Client:
                                      self.args.port, data))
         self.spray_port += n
 
-    def close(self):
+    def do_close(self):
         for flow in self.flows:
             flow.sock.close()
         self.flows = []
@@ -269,34 +277,20 @@ class Client:
         words = [f"{k}={getattr(self, k)}"
                  for k in ("lost", "refused", "moved", "wrong")]
         words += [f"{k}={v}" for k, v in sorted(servers.items())]
-        print(f"flows={len(self.flows)}", *words, flush=True)
+        return " ".join([f"flows={len(self.flows)}", *words])
 
 
 def client(args):
+    """A command is the method of its name; the report is the answer, if that has
+    none."""
     c = Client(args)
     commands = open(0, "rb", buffering=0)   # select() sees what is not read
-    while line := commands.readline().decode():
-        word, *rest = line.split() or [""]
-        if word == "quit":
-            break
+    while (line := commands.readline().decode()) and line != "quit\n":
+        word, *rest = line.split()
         if word == "stream":
             c.stream(commands)
             continue
-        if word == "where":
-            print(*(f"{f.sock.getsockname()[1]}={f.server or 'none'}"
-                    for f in c.flows), flush=True)
-            continue
-        if word == "new":
-            c.ping(*rest, new=True)
-        elif word in ("open", "spray"):
-            getattr(c, word)(int(rest[0]), *rest[1:])
-        elif word in ("ping", "move", "stop", "close"):
-            getattr(c, word)(*rest)
-        else:
-            sys.exit(f"dgrams.py: no command {word!r}: open N, ping [KIND [S]], "
-                     "new [KIND], stream, stop, spray N [KIND], where, move "
-                     "[ADDRESS], close or quit")
-        c.report()
+        print(getattr(c, "do_" + word)(*rest) or c.report(), flush=True)
 
 
 def main():

@@ -12,87 +12,61 @@
 # each scheduler has clients of its own, because entries outlive their service
 CLIENTS=20 FIRST=20
 
-# count: at each server, from which clients something comes
-count() {
-	local s
-
-	for s in s1 s2 s3; do
-		in_ns $s nft -f - <<-EOF
-			table inet mhs_esp
-			delete table inet mhs_esp
-			table inet mhs_esp {
-				$(sets ike esp ah err natt)
-				chain in {
-					type filter hook prerouting priority -500
-					$(adds ike "udp dport 500")
-					$(adds esp "meta l4proto esp")
-					$(adds ah "meta l4proto ah")
-					$(adds err "icmp type destination-unreachable" \
-						"icmpv6 type destination-unreachable")
-					$(adds natt "udp dport 4500")
-				}
-			}
-		EOF
-	done
-}
-
-# sets KIND...: for the clients of each, IPv4 and IPv6
-sets() {
-	local kind
-
-	for kind; do
-		echo "set ${kind}4 { type ipv4_addr; size 64; flags dynamic; }"
-		echo "set ${kind}6 { type ipv6_addr; size 64; flags dynamic; }"
-	done
-}
-
-# adds KIND MATCH [MATCH6]
-adds() {
-	echo "meta nfproto ipv4 $2 add @${1}4 { ip saddr }"
-	echo "meta nfproto ipv6 ${3:-$2} add @${1}6 { ip6 saddr }"
-}
-
-# send: from each client, IPv4 and IPv6; the error is about ESP to that client
-send() {
-	in_ns cl python3 -SB - "$here" $FIRST "$VIP4" 10.1.0. "$VIP6" fd01:: <<-'EOF'
-		import sys
+# follow NAME KIND...: from each client, IPv4 and IPv6, a packet of every kind, an error
+# is about ESP to that client; when those of the named kinds are there: how many came
+# of each kind, and how many of them to a server that has not the client's IKE flow
+follow() {
+	python3 -SB - "$here" "$$" $FIRST $CLIENTS "${@:2}" >"$work/seen" <<-'END'
+		import select, socket, sys
 		sys.path.insert(0, sys.argv[1])
 		import netlab
-		esp, ah = bytes(40), bytes([50, 4]) + bytes(46)
-		send = netlab.Sender()
-		for vip, net in (sys.argv[3:5], sys.argv[5:7]):
-		    for i in range(20):
-		        client = f"{net}{int(sys.argv[2]) + i}"
-		        error = (1, 4) if ":" in vip else (3, 2)
+		run, first, clients, *wanted = sys.argv[2:]
+		numbers = range(int(first), int(first) + int(clients))
+		KINDS = "ike", "esp", "ah", "err", "natt"
+		VIPS = {4: ("10.9.0.1", "10.1.0."), 6: ("fd09::1", "fd01::")}
+
+		def kind_of(packet):
+		    """Of a packet to the virtual address, and its source."""
+		    v6 = packet[0] >> 4 == 6
+		    src, dst = (packet[8:24], packet[24:40]) if v6 else (
+		        packet[12:16], packet[16:20])
+		    proto, l4 = packet[6 if v6 else 9], packet[40 if v6 else 20:]
+		    if dst != netlab.pack(VIPS[6 if v6 else 4][0]):
+		        return None, src
+		    return {50: "esp", 51: "ah", 1: "err", 58: "err", 17: {
+		        500: "ike", 4500: "natt"}.get(int.from_bytes(l4[2:4], "big"))
+		    }.get(proto), src
+
+		ears = {}
+		for server in "s1", "s2", "s3":
+		    with netlab.netns(f"{server}-{run}"):
+		        ear = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM,
+		                            socket.htons(3))
+		    ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+		    ears[ear] = {kind: set() for kind in KINDS}
+		send, esp = netlab.Sender(f"cl-{run}"), bytes(40)
+		for vip, net in VIPS.values():
+		    error = (1, 4) if ":" in vip else (3, 2)
+		    for client in (f"{net}{number}" for number in numbers):
 		        send(vip, netlab.udp(client, 500, vip, 500, esp))
 		        send(vip, netlab.ip(client, vip, 50, esp))
-		        send(vip, netlab.ip(client, vip, 51, ah))
+		        send(vip, netlab.ip(client, vip, 51, b"\x32\4" + esp))
 		        send(vip, netlab.icmp(client, vip, *error, 0,
 		                              netlab.ip(vip, client, 50, esp)))
 		        send(vip, netlab.udp(client, 4500, vip, 4500, esp))
-	EOF
-}
-
-# look: how many clients of each kind came, and how many of them to a server that
-# has not their IKE flow; the latter for seen
-look() {
-	local s
-
-	for s in s1 s2 s3; do
-		in_ns $s nft -j list table inet mhs_esp
-	done | python3 -ISc '
-import json, sys
-at = {}
-for line in sys.stdin:
-    at[len(at)] = {s["set"]["name"]: set(s["set"].get("elem", ()))
-                   for s in json.loads(line)["nftables"] if "set" in s}
-for kind in "ike", "esp", "ah", "err", "natt":
-    came = astray = 0
-    for sets in at.values():
-        for family in "46":
-            came += len(sets[kind + family])
-            astray += len(sets[kind + family] - sets["ike" + family])
-    print(kind, came, astray)' >"$work/seen"
+		came = lambda kind: sum(len(sets[kind]) for sets in ears.values())
+		# what should not come has come, too, when nothing does any more
+		while ready := select.select(list(ears), [], [], 20 * netlab.PATIENCE if any(
+		        came(kind) < 2 * int(clients) for kind in wanted) else 0.3)[0]:
+		    for ear in ready:
+		        kind, client = kind_of(ear.recv(2000))
+		        if kind:
+		            ears[ear][kind].add(client)
+		for kind in KINDS:
+		    print(kind, came(kind), sum(len(sets[kind] - sets["ike"])
+		                                for sets in ears.values()))
+	END
+	note "$1: $(paste -sd ";" "$work/seen")"
 }
 
 # seen KIND...: of each, how many came, how many of them to another server
@@ -102,19 +76,6 @@ seen() {
 	for kind; do
 		sed -n "s/^$kind //p" "$work/seen"
 	done | paste -sd " "
-}
-
-came() {
-	look
-	[[ " $(seen "$@") " =~ ^(\ $((2 * CLIENTS))\ [0-9]+)+\ $ ]]
-}
-
-# follow NAME KIND...: what of these comes, and where
-follow() {
-	count
-	send
-	busywait 20 came "${@:2}"
-	note "$1: $(paste -sd ";" "$work/seen")"
 }
 
 # alike NAME: all of a client go to one server

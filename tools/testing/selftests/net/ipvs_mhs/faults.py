@@ -30,13 +30,23 @@ import time
 
 sys.dont_write_bytecode = True
 
-from faults_lab import (Flow, LONG, Lab, PORT, Pair, QUIET_S,  # noqa: E402
-                        SERVERS, SIDES, SILENCE_S, say, sh)
-from faults_watch import Watch  # noqa: E402
+from faults_lab import (Flow, LONG, Lab, Pair, SERVERS, SIDES,  # noqa: E402
+                        SILENCE_S, say, sh)
 from netlab import PATIENCE, until  # noqa: E402
 
 PAIRS = 12          # when an episode begins
 EVENTS = 14
+
+
+def of_healthy(event):
+    """An event of a server that is well; none if too few are."""
+    def try_it(self, rng):
+        well = [s for s in sorted(self.lab.conf) if self.servers[s].healthy]
+        if len(well) < 3:
+            return False
+        event(self, rng, self.servers[rng.choice(well)])
+        return True
+    return try_it
 
 
 class Episode:
@@ -61,15 +71,7 @@ class Episode:
         host = 100 + self.number % 100
         self.port += 1
         bind = (f"fd01::{host}" if self.lab.v6 else f"10.1.0.{host}", self.port)
-        return Flow(self.lab.net("cl"), self.lab.vip(side), bind, wait_s,
-                    self.watch if side == "mhs" else None)
-
-    def watch(self, flow):
-        """It has no answer for some time: whatever else happens to it."""
-        director = self.active.nets["mhs"]
-        return Watch([self.lab.net("cl"), self.lab.net("rt"), director] +
-                     [s.net for s in self.servers.values()], director,
-                     flow.bound, self.lab.vip("mhs"), PORT)
+        return Flow(self.lab.net("cl"), self.lab.vip(side), bind, wait_s)
 
     def all_healthy(self):
         return all(self.servers[s].healthy
@@ -87,7 +89,7 @@ class Episode:
                 twin = self.open_flow("mh", wait_s)
                 if healthy and twin.name:
                     self.failure(f"a new flow, {flow.text}, is not served: "
-                                 f"{flow.broken}; one of mh is", flow)
+                                 f"{flow.broken}; one of mh is")
                 twin.close()
                 continue
             for _ in range(25 if healthy else 2):
@@ -131,16 +133,8 @@ class Episode:
             heard = time.monotonic()
             while sel.get_map():
                 ready = sel.select(0.2)
-                silent_s = time.monotonic() - heard
-                left = [key.data for key in sel.get_map().values()]
-                if not ready and silent_s > SILENCE_S:
+                if not ready and time.monotonic() - heard > SILENCE_S:
                     break
-                if silent_s > QUIET_S and not any(f.watch for f in left):
-                    # one of mh only after all of mhs have answered
-                    ours = [p.flows["mhs"] for p in asked
-                            if p.flows["mhs"] in left]
-                    for flow in ours[:1]:
-                        flow.watch = self.watch(flow)
                 for key, _ in ready:
                     heard = time.monotonic()
                     sel.unregister(key.fileobj)
@@ -161,12 +155,11 @@ class Episode:
         if ours and not theirs:
             flow = pair.flows["mhs"]
             self.failure(f"{flow.text} on {pair.server}: {ours}; mh keeps its "
-                         f"twin; opened with {sorted(map(sorted, pair.tables))}",
-                         flow)
+                         f"twin; opened with {sorted(map(sorted, pair.tables))}")
         self.pairs.remove(pair)
         pair.close()
 
-    def failure(self, text, flow):
+    def failure(self, text):
         self.lab.failures.append(f"MHS_SEED={self.seed}: {text}")
         if self.lab.args.control:
             return
@@ -180,9 +173,6 @@ class Episode:
             say("  " + line)
         self.said = len(self.log)
         say("  FAILS " + text)
-        watch = flow.watch or self.watch(flow)
-        for line in watch.report():
-            say("    " + line)
 
     # The operator
 
@@ -302,27 +292,31 @@ class Episode:
         for director in self.directors:
             self.due.append((rng.randint(0, most), what, director, server, on))
 
-    def healthy_one(self, rng):
-        """Not all of them."""
-        well = [s for s in sorted(self.lab.conf) if self.servers[s].healthy]
-        return self.servers[rng.choice(well)] if len(well) > 2 else None
-
-    def do_kill(self, rng):
-        server = self.healthy_one(rng)
-        if not server:
-            return False
-        self.note(f"the program of {server.name} dies")
+    def dead(self, rng, server):
+        """Checkers notice, and it comes back."""
         server.kill()
         self.lost(server)
         self.later(rng, "notice", server, True)
         self.due.append((rng.randint(3, 6), "revive", None, server, False))
-        return True
+
+    @of_healthy
+    def do_kill(self, rng, server):
+        self.note(f"the program of {server.name} dies")
+        self.dead(rng, server)
+
+    @of_healthy
+    def do_reboot(self, rng, server):
+        self.note(f"{server.name} reboots")
+        server.link(False)
+        self.dead(rng, server)
 
     def do_start_beside_dead(self, rng):
         """A director that starts while a server is dead, and takes over."""
-        server, director = self.healthy_one(rng), self.other()
-        if not server or not self.do_merge(rng):
-            return False
+        return self.do_merge(rng) and self.start_beside_dead(rng)
+
+    @of_healthy
+    def start_beside_dead(self, rng, server):
+        director = self.other()
         self.note(f"the program of {server.name} dies, both checkers notice")
         server.kill()
         self.lost(server)
@@ -335,36 +329,18 @@ class Episode:
         if self.active is not director:
             self.switch()
         self.due.append((rng.randint(2, 4), "revive", None, server, False))
-        return True
 
-    def do_restart(self, rng):
-        server = self.healthy_one(rng)
-        if not server:
-            return False
+    @of_healthy
+    def do_restart(self, _rng, server):
         self.note(f"the program of {server.name} restarts")
         server.kill()
         self.lost(server)
         self.open(1)
         server.start()
-        return True
 
-    def do_reboot(self, rng):
-        server = self.healthy_one(rng)
-        if not server:
-            return False
-        self.note(f"{server.name} reboots")
-        server.link(False)
-        server.kill()
-        self.lost(server)
-        self.later(rng, "notice", server, True)
-        self.due.append((rng.randint(3, 6), "revive", None, server, False))
-        return True
-
-    def do_freeze(self, rng):
+    @of_healthy
+    def do_freeze(self, rng, server):
         """The program, or the cable: nothing is lost."""
-        server = self.healthy_one(rng)
-        if not server:
-            return False
         cable = rng.random() < 0.5
         self.note(f"{server.name} freezes, {'cable' if cable else 'program'}")
         if cable:
@@ -378,7 +354,6 @@ class Episode:
         if rng.random() < 0.5:
             self.later(rng, "notice", server, True, 1)
         self.due.append((rng.randint(1, 3), "thaw", None, server, False))
-        return True
 
     def notice(self, director, server, bad):
         if not director.up or (server.name in director.bad) == bad or \

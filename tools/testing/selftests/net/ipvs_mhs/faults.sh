@@ -15,13 +15,5 @@ modprobe -q -a ip_vs ip_vs_mh ipip ip6_tunnel
 fresh_module
 setup_net 0
 setup_ns s1 s2 s3 s4 s5 s6
-# as it comes: what an hour has found is not kept for its end
-while IFS=$'\t' read -r name status text; do
-	if [ "$name" = "#" ]; then
-		note "$text"
-	else
-		result "$name" "$status" "$text"
-	fi
-done < <(python3 -S "$here/faults.py" --suffix "$$" \
-	--seed "${MHS_SEED:-$RANDOM$RANDOM}" \
-	--seconds "${MHS_FAULTS_S:-60}")
+report python3 -S "$here/faults.py" --suffix "$$" \
+	--seed "${MHS_SEED:-$RANDOM$RANDOM}" --seconds "${MHS_FAULTS_S:-60}"

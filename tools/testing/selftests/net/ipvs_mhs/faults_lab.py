@@ -19,7 +19,6 @@ SIDES = ("mhs", "mh")
 HOSTS = {"mhs": 1, "mh": 2}
 SERVERS = [f"s{i}" for i in range(1, 7)]
 SILENCE_S = 8 * PATIENCE    # flows that say nothing for so long are broken
-QUIET_S = SILENCE_S / 4     # and of these what they meet is recorded, see Watch
 # Two minutes a change corrects the first set of servers; it does for so long for
 # sure, and not after the second time
 EARLY_S = 110, 130
@@ -45,9 +44,8 @@ def say(text):
 class Flow:
     """To a server of one side; without a name it could not be opened."""
 
-    def __init__(self, net, vip, bind, wait_s, watch=None):
+    def __init__(self, net, vip, bind, wait_s):
         self.name = self.broken = ""
-        self.watch = None
         with netns(net):
             self.sock = socket.socket(
                 socket.AF_INET6 if ":" in vip else socket.AF_INET)
@@ -57,27 +55,20 @@ class Flow:
         try:
             self.sock.bind(bind)
             self.sock.connect_ex((vip, PORT))
-            self.wait(select.POLLOUT, wait_s, watch)
+            self.wait(select.POLLOUT, wait_s)
             self.sock.send(b"?\n")
-            self.wait(select.POLLIN, wait_s, watch)
+            self.wait(select.POLLIN, wait_s)
             self.name = self.sock.recv(64).decode().strip()
         except OSError as err:
             self.broken = errno.errorcode.get(err.errno, str(err))
         if not self.name:
             self.close()
-        self.watched()
 
-    def wait(self, what, wait_s, watch):
+    def wait(self, what, wait_s):
         poll = select.poll()
         poll.register(self.sock, what)
-        quiet_s = min(QUIET_S, wait_s)
-        if poll.poll(1000 * quiet_s):
-            return
-        if watch and wait_s > quiet_s:
-            self.watch = watch(self)
-            if poll.poll(1000 * (wait_s - quiet_s)):
-                return
-        raise TimeoutError("timed out")
+        if not poll.poll(1000 * wait_s):
+            raise TimeoutError("timed out")
 
     def ask(self):
         try:
@@ -85,20 +76,7 @@ class Flow:
         except OSError as err:
             self.broken = errno.errorcode.get(err.errno, str(err))
 
-    def watched(self):
-        """It was late; MHS_TRACE shows why."""
-        if self.watch and not self.broken:
-            if os.environ.get("MHS_TRACE"):
-                for line in ["late: " + self.text, *self.watch.report()]:
-                    say("    " + line)
-            self.watch.end()
-            self.watch = None
-
     def hear(self):
-        self.heard()
-        self.watched()
-
-    def heard(self):
         try:
             data = self.sock.recv(4096).decode()
         except OSError as err:
@@ -110,8 +88,6 @@ class Flow:
             self.broken = f"answered by {data.strip()}"
 
     def close(self):
-        if self.watch:
-            self.watch.end()
         with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                                  b"\1\0\0\0\0\0\0\0")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Shapes of packets that hostile.py spoils further: odd, broken and nested ones
-of each kind, as lists of bytes from the IP header on."""
+"""Shapes of packets, odd, broken and nested ones of each kind, as lists of bytes
+from the IP header on; and how they are spoiled further."""
 import struct
 
 from craft import (ACK, FIN, ICMP, ICMP6, RST, SCTP, SYN, TCP, UDP, addr,
@@ -9,6 +9,7 @@ from craft import (ACK, FIN, ICMP, ICMP6, RST, SCTP, SYN, TCP, UDP, addr,
 # by direct routing, IPIP, GUE, GRE
 PORTS = (80, 81, 82, 83)
 OWN = 84    # of servers, in no service
+CHANGES = (0, 0, 0, 1, 1, 1, 2, 4)      # bytes of a packet
 CLIENT = {4: addr("10.1.0.2"), 6: addr("fd01::2")}
 VIP = {4: addr("10.9.0.1"), 6: addr("fd09::1")}
 SERVER = {4: addr("10.2.0.12"), 6: addr("fd02::12")}
@@ -152,3 +153,33 @@ def shapes(family, begins):
     others = [ip(c, v, proto, bytes(24))
               for proto in (0, 2, 4, 41, 47, 50, 51, 103, 136, 255)]
     return [sound, replies, split, odd, about, inside, nested, others]
+
+
+def repair(packet):
+    """The checksums that a packet must pass to get far."""
+    if packet[0] >> 4 == 4:
+        end = (packet[0] & 15) * 4
+        packet[10:12] = b"\0\0"
+        packet[10:12] = struct.pack("!H", checksum(bytes(packet[:end])))
+        if packet[9] == ICMP and len(packet) > end + 4:
+            packet[end + 2:end + 4] = b"\0\0"
+            packet[end + 2:end + 4] = struct.pack(
+                "!H", checksum(bytes(packet[end:])))
+
+
+def spoiled(rng, packet):
+    """A shape with some bytes changed, cut, or as it is."""
+    packet = bytearray(packet)
+    bits = rng.getrandbits(32)
+    for _ in range(CHANGES[bits >> 29]):
+        where = rng.getrandbits(16)
+        # headers are what matters, the inner ones too
+        packet[where % min(len(packet), 120)] = where >> 8
+    if bits & 0x1c == 0:
+        del packet[(bits >> 8) % len(packet) + 1:]
+    if bits & 0xe0 == 0x20 and len(packet) > 6:     # a length that lies
+        at = 2 if packet[0] >> 4 == 4 else 4
+        packet[at:at + 2] = struct.pack("!H", bits >> 16)
+    if bits & 0x700 and len(packet) >= 20:
+        repair(packet)
+    return packet

@@ -30,19 +30,19 @@ served() {
 # services SCHEDULER...: TCP and UDP, both families, in place of what there is
 services() {
 	dr ipvsadm -C
-	proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_services "1 2 3" "$@"
+	udp pair_services "1 2 3" "$@"
 	pair_services "1 2 3" "$@"
 }
 
 # edit: as pair_edit, of all four
 edit() {
 	pair_edit "$@"
-	PORT=53 proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_edit "$@"
+	udp pair_edit "$@"
 }
 
 # both_in PHASE: busywait for TCP and UDP
 both_in() {
-	busywait 20 "$@" && SVC4=$VIP4:53 SVC6="[$VIP6]:53" busywait 20 "$@"
+	busywait 20 "$@" && udp busywait 20 "$@"
 }
 
 # marking NAME: packets to the service get mark 1, errors included
@@ -215,16 +215,15 @@ dr ipvsadm -C
 
 # -o: always the candidate
 windows 3600000 3600000
-SVC4=$VIP4:53 SVC6="[$VIP6]:53"
-proto=-u pair_services "1 2 3" mhs -o
+udp pair_services "1 2 3" mhs -o
 flow c open udp 20
-PORT=53 proto=-u pair_edit -a 4 -g
-result "-o: hold phase" "$(busywait 20 pair_holding; echo $?)"
+udp pair_edit -a 4 -g
+result "-o: hold phase" "$(busywait 20 udp pair_holding; echo $?)"
 served "-o: flows go on"
 all_right "-o: by the server that answers now"
 dr ipvsadm -C
 dr sysctl -qw net.ipv4.vs.schedule_icmp=0
-proto=-u pair_services "1 2 3" mh -b mh-port -o
+udp pair_services "1 2 3" mh -b mh-port -o
 served "control: mh, -o"
 flow c errors port
 check "control: mh loses errors about a flow without an entry" 0 \

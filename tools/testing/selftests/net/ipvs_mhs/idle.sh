@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 45
+# weight: 30
 # Flows that idle longer than the TCP timeout go on without an entry, and with
-# pin_ms=0 the window of a change follows that timeout: a flow that sends
-# within it stays, one that sleeps through it moves.  UDP follows its own.  mh
-# breaks idle flows.
+# pin_ms=0 the window of a change follows that timeout: flows that sleep through it
+# move.  UDP follows its own.  mh breaks idle flows.  Flows that send in the window:
+# drain.sh.
 
 # shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
@@ -18,12 +18,16 @@ timeouts() {
 	dr ipvsadm --set "$1" "$1" 0
 }
 
-# udp COMMAND...: of lib_pair.sh, for services of UDP
-udp() {
-	PORT=53 proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" "$@"
+# window NAME SERVICE SECONDS: hold and pin are as long as the timeout each
+window() {
+	local left
+
+	left=$(mhs NextMergeMs "$2")
+	check_cmp "$1: the window follows the timeout" "$left" -le $((2000 * $3))
+	check_cmp "$1: and is no shorter" "$left" -gt $((1000 * $3))
 }
 
-plan 20
+plan 15
 load_module
 setup_net 4
 sysctls dr net.ipv4.vs.mhs.pin_ms=0
@@ -43,31 +47,12 @@ check "stable: none broken by idling" "80 0" "$(sum flows) $(sum broken)"
 check "stable: none moved" 0 "$(sum moved)"
 check "stable: no entries" 0 "$(conns)"
 
-# A change: hold and pin are as long as the timeout each
 mine=$(sum s1)
 pair_edit -e 1 -g -w 0
-left=$(mhs NextMergeMs)
-check_cmp "the window follows the timeout" "$left" -le $((2 * LONG * 1000))
-check_cmp "and is no shorter" "$left" -gt $((LONG * 1000))
-# asleep until now
-sysctls dr net.ipv4.vs.mhs.hold_ms=0
-result "pin phase" "$(busywait 30 pair_pinning; echo $?)"
-pair ping
-check "within the window: none broken" 0 "$(sum broken)"
-check "within the window: none moved" 0 "$(sum moved)"
-check_cmp "they are pinned" "$(pair_total PinnedEntries)" -ge "$mine"
+window TCP $VIP4:80 $LONG
 timeouts $SHORT
-result "merged" "$(busywait 30 pair_state stable; echo $?)"
+result "TCP: merged without a packet" "$(busywait 60 pair_state stable; echo $?)"
 timeouts $LONG
-pair reset
-
-# Asleep for all of it
-pair open 40
-pair ping
-mine=$(sum s2)
-pair_edit -e 2 -g -w 0
-timeouts $SHORT
-result "merged without a packet" "$(busywait 60 pair_state stable; echo $?)"
 pair ping
 check_cmp "some flows slept through it" "$mine" -gt 10
 check "past the window: its flows, and no others, are cut" "$mine" \
@@ -75,14 +60,10 @@ check "past the window: its flows, and no others, are cut" "$mine" \
 pair reset
 dr ipvsadm -C
 
-# UDP: its timeout, not TCP's
-sysctls dr net.ipv4.vs.mhs.hold_ms=3600000
 dr ipvsadm --set 0 0 $((LONG / 2))
 udp pair_services "1 2 3 4" mhs
 udp pair_edit -e 1 -g -w 0
-left=$(mhs NextMergeMs $VIP4:53)
-check_cmp "UDP: the window follows its timeout" "$left" -le $((LONG * 1000))
-check_cmp "UDP: and is no shorter" "$left" -gt $((LONG * 500))
+window UDP $VIP4:53 $((LONG / 2))
 timeouts $SHORT
 nap $((2 * SHORT + 1)) # why: it may not merge in that time
 check "UDP: whatever TCP's is" yes "$(udp pair_holding && echo yes)"

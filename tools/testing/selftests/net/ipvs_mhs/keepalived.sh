@@ -12,35 +12,6 @@
 # shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
-# configure SCHEDULER [SERVER[:LINE]]...: its file; LINE goes to that server,
-# with $more, lines for the service
-configure() {
-	local server
-
-	{
-		cat <<-EOF
-			virtual_server $VIP4 80 {
-			delay_loop 1
-			lb_algo $1
-			lb_kind DR
-			protocol TCP
-			${more:-}
-		EOF
-		for server in "${@:2}"; do
-			cat <<-EOF
-				real_server 10.2.0.$((10 + ${server%%:*})) 80 {
-				${server#"${server%%:*}"}
-				TCP_CHECK {
-				connect_timeout 10
-				retry 0
-				}
-				}
-			EOF
-		done
-		echo "}"
-	} | sed 's/^://' >"$conf"
-}
-
 reload() {
 	configured kill -HUP "$(<"$pid")"
 }

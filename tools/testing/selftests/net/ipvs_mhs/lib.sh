@@ -71,14 +71,13 @@ note() {
 report() {
 	local name status text
 
-	"$@" >"$work/lines" || result "the program ended well: $*" 1
 	while IFS=$'\t' read -r name status text; do
 		if [ "$name" = "#" ]; then
 			note "$text"
 		else
 			result "$name" "$status" "$text"
 		fi
-	done <"$work/lines"
+	done < <("$@" || printf 'the program ended well: %s\t1\t\n' "$*")
 }
 
 # defer COMMAND...: run it at the end, the last one first

@@ -7,6 +7,35 @@
 
 readonly conf=$work/keepalived.conf pid=$work/keepalived.pid
 
+# configure SCHEDULER [SERVER[:LINE]]...: its file; LINE goes to that server,
+# with $more, lines for the service; $connect_s, how long a check waits
+configure() {
+	local server
+
+	{
+		cat <<-EOF
+			virtual_server $VIP4 80 {
+			delay_loop 1
+			lb_algo $1
+			lb_kind DR
+			protocol TCP
+			${more:-}
+		EOF
+		for server in "${@:2}"; do
+			cat <<-EOF
+				real_server 10.2.0.$((10 + ${server%%:*})) 80 {
+				${server#"${server%%:*}"}
+				TCP_CHECK {
+				connect_timeout ${connect_s:-10}
+				retry 0
+				}
+				}
+			EOF
+		done
+		echo "}"
+	} | sed 's/^://' >"$conf"
+}
+
 # activated: health checkers that keepalived has begun so far.  It does that for
 # each server of its file, at a start and at a reload, when the kernel knows the
 # services.

@@ -288,7 +288,7 @@ lane_reasons() {
 	# a backup has the service but not the address
 	lane_begin
 	dr ip addr del $VIP4/32 dev lo
-	flow c open 4 1
+	flow c open 4
 	check_cmp "address gone: Address" "$(lane_new Address)" -ge 4
 	check "address gone: none in the lane" 0 "$(lane_new Forwarded)"
 	dr ip addr add $VIP4/32 dev lo

@@ -42,6 +42,11 @@ pair_edit() {
 	EOF
 }
 
+# udp COMMAND...: one of these, for services of UDP, port 53
+udp() {
+	PORT=53 proto=-u SVC4=$VIP4:53 SVC6="[$VIP6]:53" "$@"
+}
+
 # pair_total COLUMN: of /proc/net/ip_vs_mhs, the sum of both
 pair_total() {
 	local n total=0

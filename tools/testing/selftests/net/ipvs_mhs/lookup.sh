@@ -81,33 +81,29 @@ faults() {
 	in_ns dr python3 -IS - "$VIP4" <<-'EOF2'
 		import errno, os, sys
 		PATH = "/proc/net/ip_vs_mhs_lookup"
-		vip = sys.argv[1]
+		service, client = f"TCP {sys.argv[1]}", "10.1.0.2 40000"
 
-		def refused(text, want=errno.EINVAL):
-		    with open(PATH, "r+b", buffering=0) as file:
-		        try:
-		            file.write(text)
-		        except OSError as error:
-		            if error.errno != want:
-		                print("refused as", error.errno, text)
-		            return
-		    print("taken:", text)
+		def ask(text, file=None):
+		    """The answer, or the error's name"""
+		    file = file or open(PATH, "r+b", buffering=0)
+		    try:
+		        file.write(text.encode())
+		        file.seek(0)
+		        return file.read(4096)
+		    except OSError as error:
+		        return errno.errorcode[error.errno]
 
+		for text in ("x", "TCP", "\n" * 4000, f"{service} 80", "TCP " + "1" * 4000,
+		             f"IP {service[4:]} 80 {client}", f"{service} -1 {client}",
+		             f"{service} 80 10.1.0.2 65536", f"{service} 80 10.1.0 1",
+		             f"{service} 80 fd01::2 1", f"FWM 0 0 {client}",
+		             f"FWM 4294967296 0 {client}", f"{service} 80 {'1' * 70} 1"):
+		    if ask(text) != "EINVAL":
+		        print("taken:", text)
+		if ask(f"{service} 79 {client}") != "ENOENT":
+		    print("no such service is one")
 		if os.stat(PATH).st_mode & 0o777 != 0o600:
 		    print("mode", oct(os.stat(PATH).st_mode))
-		service, client = vip + " 80", "10.1.0.2 40000"
-		for text in (b"x", b"TCP", b"\n" * 4000,
-		             f"TCP {service}".encode(),
-		             f"IP {service} {client}".encode(),
-		             f"TCP {service} 10.1.0.2 65536".encode(),
-		             f"TCP {service} 10.1.0 1".encode(),
-		             f"TCP {service} fd01::2 1".encode(),
-		             f"TCP {vip} -1 {client}".encode(),
-		             f"FWM 0 0 {client}".encode(),
-		             f"FWM 4294967296 0 {client}".encode(),
-		             b"TCP " + b"1" * 4000,
-		             f"TCP {service} {'1' * 70} 1".encode()):
-		    refused(text)
 		with open(PATH, "rb", buffering=0) as file:
 		    if file.read(10):
 		        print("an answer without a question")
@@ -115,23 +111,14 @@ faults() {
 		        open(PATH, "r+b", buffering=0) as two:
 		    answers = set()
 		    for port in range(1, 200):
-		        one.write(f"TCP {service} 10.1.0.2 {port}".encode())
-		        two.write(f"TCP {service} 10.1.0.2 {port + 500}".encode())
-		        one.seek(0), two.seek(0)
-		        a, b = one.read(4096), two.read(4096)
+		        a = ask(f"{service} 80 10.1.0.2 {port}", one)
+		        b = ask(f"{service} 80 10.1.0.2 {port + 500}", two)
 		        one.seek(0)
 		        if a == b or one.read(4096) != a:
 		            print("disturbed:", port)
 		        answers.update((a, b))
 		    if len(answers) < 350:
 		        print("slots:", len(answers))
-		    two.write(f"TCP {vip} 79 {client}".encode())
-		    two.seek(0)
-		    try:
-		        print("no such service:", two.read(4096))
-		    except OSError as error:
-		        if error.errno != errno.ENOENT:
-		            print(error)
 	EOF2
 }
 
@@ -146,7 +133,7 @@ check "no old server, no candidate, no entry" 3 "$(grep -c ' none$' "$work/out")
 dr ipvsadm -C
 windows 3600000 3600000
 pair_services "1 2 3" mhs
-proto=-u PORT=53 SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_services "1 2 3" mhs
+udp pair_services "1 2 3" mhs
 dgram_servers 53
 flow_start t4 --host "$VIP4" --port 80 --bind 10.1.0.2
 flow_start t6 --host "$VIP6" --port 80 --bind fd01::2
@@ -175,7 +162,7 @@ done
 
 # the first server takes slots of the others
 pair_edit -e 1 -g -w 3
-proto=-u PORT=53 SVC4=$VIP4:53 SVC6="[$VIP6]:53" pair_edit -e 1 -g -w 3
+udp pair_edit -e 1 -g -w 3
 for c in t4 t6 u4 u6; do
 	asked $c
 	check "$c, hold: older flows" 0 "$(unlike old)"

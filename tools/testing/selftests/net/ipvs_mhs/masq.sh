@@ -7,11 +7,15 @@
 # TCP, UDP and SCTP in both families, a port that differs, a change of servers, ICMP
 # errors; and where the way back is not plain: a server on the director, clients that
 # talk to a server straight, services that share servers, the director's own clients.
+# Source NAT on a director with one arm, the usual way for servers that do not route by
+# it: vs.conntrack=1 and a rule of iptables with -m ipvs, which asks the connection
+# table.  Direct routing does without entries: a lone --ipvs is all that sees its packets.
 
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=lib_pair.sh
 . "$here/lib_pair.sh"
+need iptables ip6tables
 
 # service PROTO PORT SERVERPORT SCHEDULER SERVER...: both families
 service() {
@@ -89,14 +93,93 @@ while_settling() {
 	dr ipvsadm -C
 }
 
-# counted: entries of the control's servers, as ipvsadm tells
-counted() {
-	dr ipvsadm -Ln -u "$VIP4:5002" | awk '$1 == "->" && $2 ~ /^[0-9]/ {
-		n += $5 + $6 } END { print n + 0 }'
+# rule TABLE "MATCH4" "MATCH6": of iptables and of ip6tables
+rule() {
+	local match tables=iptables
+
+	for match in "$2" "$3"; do
+		# shellcheck disable=SC2086 # several words
+		dr $tables -t "$1" -A POSTROUTING -m ipvs $match
+		tables=ip6tables
+	done
 }
 
-tests=32
-[[ $(uname -r) != 5.10.* ]] || tests=19
+# packets TABLE: that each rule has seen, those of IPv4 first
+packets() {
+	local tables
+
+	for tables in iptables ip6tables; do
+		dr $tables -t "$1" -nvxL POSTROUTING | awk 'NR > 2 { print $1 }'
+	done | xargs
+}
+
+# masquerading SCHEDULER...: services of two servers
+masquerading() {
+	how4=-m how6=-m pair_services "1 2" "$@"
+}
+
+# source_nat: mh, from which mhs takes the live services over; mhs from the beginning;
+# direct routing
+source_nat() {
+	local i sched
+
+	for i in 1 2 3; do
+		ip -n "$(ns s$i)" route del 10.1.0.0/24
+		ip -n "$(ns s$i)" route del fd01::/64
+	done
+	sysctls dr net.ipv4.vs.conntrack=1
+	masquerading mh -b mh-port
+	flow_start n --host $VIP4 --timeout 2 --impatient
+	flow n open 3
+	check "control: without source NAT nothing works" "0 3" \
+		"$(value flows) $(value failed)"
+	flow_end n
+	rule nat "--vaddr $VIP4 -j MASQUERADE" "--vaddr $VIP6 -j MASQUERADE"
+	pair_clients --timeout 5
+	conns_begin
+	pair open 6
+	pair ping
+	check "control: mh: served, with an entry each, which the rules see" \
+		"12 0 0, 12, 6 6" "$(tally), $(conns_new), $(packets nat)"
+	printf -- "-E -t %s -s mhs\n" "$SVC4" "$SVC6" | dr ipvsadm -R
+	wait_settled "$SVC4"
+	wait_settled "$SVC6"
+	pair ping
+	check "taken over from mh: its flows go on" "12 0 0" "$(tally)"
+	pair open 6
+	pair ping
+	check "taken over from mh: new ones are served, with an entry each" \
+		"24 0 0, 12, 12 12" "$(tally), $(made 80), $(packets nat)"
+	pair reset
+	dr ipvsadm -C
+	masquerading mhs
+	pair open 20
+	pair ping
+	check "mhs: served, with an entry each, which the rules see" \
+		"40 0 0, 40, 32 32" "$(tally), $(made 80), $(packets nat)"
+	pair reset
+	dr ipvsadm -C
+	dr iptables -t nat -F
+	dr ip6tables -t nat -F
+	rule mangle --ipvs --ipvs
+	rule mangle "--vaddr $VIP4" "--vaddr $VIP6"
+	for sched in mhs "mh -b mh-port"; do
+		# shellcheck disable=SC2086 # several words
+		pair_services "1 2" $sched
+		dr iptables -t mangle -Z
+		dr ip6tables -t mangle -Z
+		pair open 6
+		pair ping
+		check "direct routing, $sched: which rules have seen packets" \
+			"12 0 0, $([ "$sched" = mhs ] && echo 1 0 1 0 || echo 1 1 1 1)" \
+			"$(tally), $(packets mangle | sed 's/[1-9][0-9]*/1/g')"
+		pair reset
+		dr ipvsadm -C
+	done
+}
+
+tests=35
+[[ $(uname -r) != 5.10.* ]] || tests=22
 plan $tests
 load_module
 setup_net 3
@@ -217,7 +300,7 @@ shared() {
 }
 
 # On 5.10 the namespace of such a director keeps a reference to its lo, by services of mh, too
-if [ $tests -eq 32 ]; then
+if [ $tests -eq 35 ]; then
 	shared
 fi
 
@@ -225,20 +308,4 @@ fi
 while_settling -m
 while_settling -g
 
-# the control: mh, whose flows go on by their entries when mhs takes over.  On another
-# port: of 5001 there are entries for servers that have gone.
-pair_clients --timeout 5
-service -u 5002 5000 mh 1
-asks "control: mh, UDP: served" 5002 0 0
-check_cmp "control: mh makes entries" "$(counted)" -ge 1
-dr ipvsadm -C
-conns_begin
-service -t 80 80 "mh -b mh-port" 1 2 3
-pair open 20
-check "control: mh makes entries for TCP" 40 "$(conns_new)"
-dr ipvsadm -C
-service -t 80 80 mhs 1 2 3
-pair ping
-check "flows of mh go on by their entries" 0 "$(sum broken)"
-pair reset
-dr ipvsadm -C
+source_nat

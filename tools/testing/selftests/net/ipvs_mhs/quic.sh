@@ -1,11 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 480
-# weight: 60
-# QUIC, UDP on the ports of the parameter quic_ports: an Initial begins a flow,
-# as a SYN does, other packets belong to an older one, which is held and then
-# pinned, under a cap of its own.  By the shapes of packets; real clients and
-# servers: quic_real.sh.
+# timeout: 900
+# weight: 120
+# tags: core
+# QUIC, UDP on the ports of the parameter quic_ports, by crafted packets: see dgrams.py.
+# An Initial begins a flow, as a SYN does, other packets belong to an older one, which
+# is held and then pinned, under a cap of its own.  By connection ID: a packet whose ID
+# names a server goes to that server, from whatever address and port, drained or just
+# deleted, without entries; without the IDs the same flows move.  The sysctl quic_ids:
+# what the kernel takes and refuses, keys where the kernel has AES, services that come
+# later, servers that share an ID.  Real clients and servers: quic_real.sh.
 
 # shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 PORT=8443 proto=-u client_py=dgrams.py
@@ -15,112 +19,505 @@ PORT=8443 proto=-u client_py=dgrams.py
 # shellcheck source=lib_pair.sh
 . "$(dirname "$0")/lib_pair.sh"
 
+N=40
 OLDER="short greased handshake 0rtt handshake2 0rtt2 retry2 runt"
+KEY=8f95f09245765f80256934e50c66207f
+top=$here/../../../../..
 
-# stays NAME: the last ping was answered, each flow by its server
-stays() {
+# served NAME: the last ping was answered, each flow by its server
+served() {
 	check "$1" "0 0 0" "$(sum lost) $(sum refused) $(sum moved)"
 }
 
-plan 34
+# pings KIND...: until one goes wrong
+pings() {
+	local kind
+
+	for kind; do
+		pair ping "$kind"
+		[ "$(sum lost) $(sum moved)" = "0 0" ] || break
+	done
+}
+
+# ids [SUFFIX...]: both services have IDs, of several configurations; ids_off
+ids() {
+	local suffix list=""
+
+	for suffix in "${@:-}"; do
+		list+="$SVC4$suffix $SVC6$suffix "
+	done
+	dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$list"
+}
+
+ids_off() {
+	dr sysctl -qw net.ipv4.vs.mhs.quic_ids=
+}
+
+# moves [ADDRESS4 ADDRESS6]: the clients get other ports, and these addresses
+moves() {
+	flow c4 move ${1:+"$1"}
+	flow c6 move ${2:+"$2"}
+}
+
+# stays NAME [KIND]: each flow is served by its server, without entries
+stays() {
+	pair ping "${2:-short}@"
+	check "$1" "0 0 0, entries 0" \
+		"$(sum lost) $(sum refused) $(sum moved), entries $(conns_new)"
+}
+
+# strays NAME: the control, some flows are served by another server
+strays() {
+	pair ping short@
+	check_cmp "control: $1" "$(sum moved)" -gt 5
+	check "control: $1: all are served" "0 0" "$(sum lost) $(sum refused)"
+}
+
+# by_table NAME KIND: the control of what names a server: packets with the ID of s2
+# go where those without an ID go, to others, too
+by_table() {
+	pair ping short
+	pair ping "$2"
+	served "$1"
+	check_cmp "$1: not all to one server" "$(sum s2)" -lt $((2 * N))
+}
+
+# begin [ARGUMENTS]: clients with ports that had no entry, and services with three
+# servers, by each a part of the flows
+begin() {
+	flow_end c4
+	flow_end c6
+	rm -f "$work"/c[46].{in,out}
+	pair_clients "$@"
+	windows 3600000 3600000
+	pair_services "1 2 3" mhs
+	conns_begin
+	pair open $N
+	pair ping initial
+}
+
+# by_no_id NAME: packets with the ID of s1, which is no server any more
+by_no_id() {
+	local before
+
+	before=$(pair_total PktNoId)
+	pair ping short@s1
+	check "$1" "$((2 * N)) 0 0" \
+		"$(($(pair_total PktNoId) - before)) $(sum s1) $(sum lost)"
+}
+
+# let_go: no deleted server is held
+let_go() {
+	[ "$(pair_total Gone)" -eq 0 ]
+}
+
+# shapes: by what the packets are, without IDs
+shapes() {
+	local first before base cap kind svc
+
+	pair_services "1 2 3" mhs
+	pair open 50
+	pings initial
+	served "stable: an Initial is answered"
+	# shellcheck disable=SC2086
+	pings initial2 $OLDER
+	served "stable: all others, by the same server"
+	check "stable: no entry" "0 0" "$(conns) $(pair_total NewEntries)"
+
+	# A server is added
+	pair_edit -a 4 -g
+	result "hold phase" "$(busywait 20 pair_holding; echo $?)"
+	before=$(pair_total PktOld)
+	# shellcheck disable=SC2086
+	pings $OLDER
+	served "hold: older flows stay"
+	check "hold: they have no entry" 0 "$(conns)"
+	check_cmp "hold: they go to the old server" \
+		$(($(pair_total PktOld) - before)) -gt 40
+	first=0
+	for kind in initial initial2; do
+		pair open 40
+		pair new $kind
+		check "hold: new flows of $kind" "0 0" "$(sum lost) $(sum refused)"
+		check_cmp "hold: $kind, some by the new server" \
+			$(($(sum s4) - first)) -gt 4
+		first=$(sum s4)
+	done
+	check_cmp "hold: with an entry each" "$(conns)" -ge "$first"
+	check "hold: entries by cause" "$(conns) 0" \
+		"$(pair_total NewEntries) $(pair_total PinnedEntries)"
+	pings short
+	served "hold: all of them stay"
+
+	# Older flows get an entry, as many as the cap allows
+	base=$(pair_total NewEntries)
+	cap=$((base / 2 + 30))
+	sysctls dr net.ipv4.vs.mhs.max_quic_entries=$cap
+	result "pin phase" "$(to_pin; echo $?)"
+	pair spray 400 short
+	check_cmp "flood: flows past the cap" "$(pair_total Capped)" -gt 20
+	for svc in "$SVC4" "$SVC6"; do
+		check_cmp "flood: entries of $svc" "$(mhs Entries "$svc")" -le $cap
+	done
+	pings short
+	served "flood: flows stay, with an entry or without"
+	sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
+	pings short
+	served "pin: older flows stay"
+	check_cmp "pin: they are pinned" "$(pair_total PinnedEntries)" -gt 40
+	pair open 30
+	before=$(pair_total NewEntries)
+	pair new initial
+	check_cmp "pin: new flows have entries" "$(pair_total NewEntries)" \
+		-gt "$before"
+	result "merged" "$(to_stable; echo $?)"
+	pings short
+	served "merged: all stay"
+
+	# Entries that forged packets have made lead to a server of weight 0: a real
+	# Initial goes elsewhere, with what follows, but one that is forged moves no flow
+	pair open 20
+	pair new initial
+	pair_edit -e 1 -g -w 0
+	to_pin
+	pair ping short
+	pair ping initial
+	check_cmp "weight 0: Initials leave entries that short headers made" \
+		"$(sum moved)" -gt 4
+	before=$(sum moved)
+	pair ping short
+	check "weight 0: one Initial moves no flow" "0 $before" \
+		"$(sum lost) $(sum moved)"
+	pair ping initial
+	pair ping handshake
+	check "weight 0: none meets the server, after a handshake" "0 0" \
+		"$(sum lost) $(sum s1)"
+	result "weight 0: merged" "$(to_stable; echo $?)"
+
+	# The server is deleted: nothing that may be a new flow goes there
+	pair_edit -e 1 -g -w 1
+	result "back: merged" "$(to_stable; echo $?)"
+	windows 3600000 3600000
+	pair close
+	pair_edit -d 1
+	pair open 50
+	for kind in dtls greased; do
+		pair new $kind
+		check "deleted: none of $kind" "0 0 0" \
+			"$(sum lost) $(sum refused) $(sum s1)"
+	done
+	dr ipvsadm -C
+}
+
+# tunnel_error: a router tells the director that the way to s1 has a small MTU
+tunnel_error() {
+	in_ns rt python3 -S - "$here" $VIP4 $PORT <<-'EOF'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import craft
+		import netlab
+		vip, port = sys.argv[2:]
+		inner = craft.udp(craft.addr("10.1.0.2"), craft.addr(vip), 40000,
+		                  int(port), bytes(64))
+		outer = netlab.ip(craft.addr("10.2.0.10"),
+		                  craft.addr("10.2.0.11"), 4, inner)
+		netlab.Sender()("10.2.0.10", craft.too_big(
+		    craft.addr("10.2.0.1"), craft.addr("10.2.0.10"), outer))
+	EOF
+}
+
+# by_id: IPIP and, with IPv6, direct routing
+by_id() {
+	local how4=-i how6=-g kind
+
+	begin
+	check "flows" "$((2 * N)) 0" "$(sum flows) $(sum lost)"
+	moves
+	strays "no IDs, other ports"
+	check "control: by no ID" 0 "$(pair_total PktById)"
+
+	ids
+	check "QuicIds" 2 "$(pair_total QuicIds)"
+	moves
+	for kind in short handshake handshake2; do
+		stays "other ports, $kind" $kind
+	done
+	check "packets by ID" $((6 * N)) "$(pair_total PktById)"
+	moves 10.1.0.3 fd01::3
+	stays "other addresses"
+
+	# drained and merged: only the ID knows the server
+	pair_weight -e 1 0
+	result "drained, merged" "$(to_stable; echo $?)"
+	moves
+	stays "drained"
+	check_cmp "drained: it has flows" "$(sum s1)" -gt 5
+	check "drained: all by ID" $((10 * N)) "$(pair_total PktById)"
+
+	# no slot names that server any more; without IDs the error is about no flow
+	ids_off
+	tunnel_error
+	check "control: without IDs the error is about no flow" 0 \
+		"$(mhs PktIcmp "$SVC4")"
+	ids
+	tunnel_error
+	before=0
+	busywait 20 grown 1 mhs PktIcmp "$SVC4"
+	check "errors about its tunnel" "1 mtu 1400" "$(mhs PktIcmp "$SVC4") $(
+		dr ip route get 10.2.0.11 | grep -o "mtu [0-9]*")"
+
+	# deleted: as long as it is held
+	windows 3600000 3600000
+	pair_edit -d 1
+	moves
+	stays "deleted, held"
+	ids_off
+	moves
+	strays "no IDs, drained and deleted"
+
+	# let go: its ID names no server
+	ids
+	to_stable
+	result "deleted, let go" "$(busywait 20 let_go; echo $?)"
+	by_no_id "deleted, let go: by no ID"
+	dr ipvsadm -C
+	ids_off
+}
+
+# forged: what a forged ID can do is choose among the servers, and nothing else
+forged() {
+	local before loop
+
+	begin
+	ids
+	pair ping short@s2
+	check "forged: by the server named" "$((2 * N)) 0" "$(sum s2) $(conns_new)"
+	before=$(pair_total PktNoId)
+	by_table "an ID of no server" short@s9
+	check "an ID of no server: counted" $((4 * N)) \
+		"$(($(pair_total PktNoId) - before))"
+	# test_quic.c has every kind and length
+	by_table "an Initial: not by its ID" initial@s2
+
+	sysctls dr net.ipv4.vs.expire_nodest_conn=1
+	pair_edit -d 1
+	result "expire_nodest_conn: deleted, not held" "$(busywait 20 let_go; echo $?)"
+	by_no_id "expire_nodest_conn: by no ID"
+	sysctls dr net.ipv4.vs.expire_nodest_conn=0
+	pair_edit -a 1 -g
+
+	# The list changes under packets
+	(
+		# The end waits for the write that runs
+		trap exit TERM
+		while :; do
+			ids
+			ids_off
+		done
+	) &
+	loop=$!
+	defer kill $loop
+	for _ in 1 2 3 4 5; do
+		pair ping short@s2
+		[ "$(sum lost) $(sum refused)" = "0 0" ] || break
+	done
+	check "changes of the list: all served" "0 0" "$(sum lost) $(sum refused)"
+	kill $loop
+	wait $loop 2>/dev/null
+	ids
+
+	# Servers whose flows need entries
+	pair_edit -e 2 -g -x 1000
+	by_table "a server with a threshold" short@s2
+	pair_edit -e 2 -g -x 0
+	pair ping short@s2
+	check "control: without it" $((2 * N)) "$(sum s2)"
+	pair_edit -e 2 -m
+	by_table "a server by masquerading" short@s2
+	pair_edit -e 2 -g
+
+	# stateless=0: the IDs go on, also beside entries of other servers; without IDs
+	# each flow gets its entry, by which mh goes on
+	sysctls dr net.ipv4.vs.mhs.stateless=0
+	moves
+	conns_begin
+	pair ping short@s2
+	check "stateless=0: by the server named" "$((2 * N)), entries 0" \
+		"$(sum s2), entries $(conns_new)"
+	ids_off
+	pair ping short
+	check "stateless=0, no IDs: an entry each" $((2 * N)) "$(conns_new)"
+	ids
+	before=$(pair_total PktTracked)
+	pair ping short@s2
+	check "entries of other servers: by the server named" "$((2 * N)) 0" \
+		"$(sum s2) $(($(pair_total PktTracked) - before))"
+	by_table "entries: control: no ID" short
+	check "entries: control: by them" $((4 * N)) \
+		"$(($(pair_total PktTracked) - before))"
+	printf -- "-E -u %s -s mh\n" "$SVC4" "$SVC6" | dr ipvsadm -R
+	pair ping short
+	check "mh goes on" "0 0" "$(sum lost) $(sum moved)"
+	sysctls dr net.ipv4.vs.mhs.stateless=1
+	dr ipvsadm -C
+}
+
+# says HEX: what /proc/net/ip_vs_mhs_lookup says of that ID
+says() {
+	dr python3 -IS - "UDP $VIP4 $PORT 10.1.0.2 40000 $1" <<-'EOF'
+		import sys
+		with open("/proc/net/ip_vs_mhs_lookup", "r+b", buffering=0) as f:
+		    f.write(sys.argv[1].encode())
+		    print(f.read(4096).decode().split("ById ")[1].strip())
+	EOF
+}
+
+# keyed: with a key, which the servers have, too; the controls, another key and a
+# drained server.  Then what the kernel says of an ID.
+keyed() {
+	local kind
+
+	ids "=$KEY"
+	begin --key $KEY
+	check "keyed: QuicIds" 4 "$(pair_total QuicIds)"
+	moves
+	for kind in short handshake; do
+		stays "keyed: other ports, $kind" $kind
+	done
+	check "keyed: packets by ID" $((4 * N)) "$(pair_total PktById)"
+	pair_edit -e 1 -g -w 0
+	to_stable
+	moves
+	stays "keyed: drained"
+	ids "=${KEY/8/9}"
+	moves
+	strays "keyed: another key"
+	ids "=0:$KEY"
+	check "an ID that Envoy 1.40 has issued" "10.2.0.11:$PORT" \
+		"$(says 1034c5de0bbea53cfb0b29f6a1691637f300)"
+	ids "=2:$(openssl kdf -keylen 16 -kdfopt digest:SHA256 \
+		-kdfopt hexkey:$KEY$KEY -kdfopt hexsalt:${KEY/8/9}$KEY \
+		-kdfopt "info:connection id encryption key" HKDF | tr -d :)"
+	check "an ID as nghttpx makes it, of its server, process and thread" \
+		"10.2.0.12:$PORT" "$(says 5f08f1ea7f9cf9a037e2ea41fe9f87bec4)"
+	ids "=0:" "=1:$KEY"
+	moves
+	strays "keyed: another key to come"
+	dr ipvsadm -C
+	begin --key $KEY --bits 1
+	moves
+	stays "two configurations: keyed"
+	flow c4 ping short@070a02000cdeadbeef
+	check "two configurations: plain" "$N" "$(value s2)"
+	check "two configurations: others" "- - -" "$(says 470a02000cdeadbeef) $(
+		says 270a02000cdeadbeef) $(says e70a02000cdeadbeef)"
+	dr ipvsadm -C
+}
+
+# chance WORDS: write them to the other list, of TCP; the status
+chance() {
+	dr sysctl -qw net.ipv4.vs.mhs.second_chance="$1" 2>/dev/null
+	echo $?
+}
+
+by_one_call() {
+	dr python3 -c 'import os, sys
+os.write(os.open("/proc/sys/net/ipv4/vs/mhs/quic_ids", os.O_WRONLY),
+         sys.argv[1].encode())' "$1"
+}
+
+# refused WORDS: they are an error, which changes nothing
+refused() {
+	local before
+
+	before=$(dr sysctl -n net.ipv4.vs.mhs.quic_ids)
+	check "quic_ids='${1//$'\n'/, a line: }': refused" "$before" "$(
+		by_one_call "$1" 2>/dev/null && echo taken
+		dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
+}
+
+# written TEXT: is taken and leaves the list as it was
+written() {
+	by_one_call "$1"
+	check "${#1} bytes written: the list is the same" "0 $VIP4:$PORT" \
+		"$? $(dr sysctl -n net.ipv4.vs.mhs.quic_ids | xargs)"
+}
+
+# list: the services that IDs are for, and what the kernel says of an ID
+list() {
+	local id many words
+
+	ids
+	begin
+	check "services that come later" 2 "$(pair_total QuicIds)"
+	dr ipvsadm -a -u "$SVC6" -r "[fd03::12]:$PORT" -g -w 0
+	kernel_said "\[$VIP6\]:$PORT: the addresses of two servers end in the same"
+	result "two servers with one ID: the log says so" $?
+	check "two servers with one ID: mhsstat check" "[quic-unnamed]" \
+		"$(dr "$top/scripts/mhsstat" check | grep -o '\[quic-[a-z]*\]$')"
+	flow c6 ping short
+	flow c6 ping short@s2
+	check "two servers with one ID: neither is named" "0 0" \
+		"$(value lost) $(value moved)"
+	dr ipvsadm -d -u "$SVC6" -r "[fd03::12]:$PORT"
+
+	check "lookup: an ID" "10.2.0.12:$PORT" "$(says 070a02000cdeadbeef)"
+	check "lookup: of no server, too short, of no configuration" "- - -" \
+		"$(says 070a020099deadbeef) $(says 070a02000cdeadbe) $(
+			says e70a02000cdeadbeef)"
+	for id in 0 0x07 "$(printf '00%.0s' {1..21})"; do
+		says "$id" >/dev/null 2>&1
+		check "lookup: $id: refused" 1 $?
+	done
+
+	for words in "" ":444" ":$PORT x" ":$PORT $VIP4:$PORT" ":$PORT=00" ":$PORT=7:" \
+		":$PORT=0: $VIP4:$PORT=1: $VIP4:$PORT=0:" ":$PORT=0: $VIP4:$PORT" \
+		":$PORT"$'\n'x; do
+		refused "$VIP4$words"
+	done
+	refused "$(printf '%0100d' 0)"
+	[ "$aes" -gt 0 ] || refused "$VIP4:$PORT=$KEY"
+	dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$VIP4:$PORT"
+	written ""
+	written "$VIP4:$PORT "$'\n \n'
+	many=$(printf "10.9.1.%d:80 " {0..255})
+	check "second_chance: a key, a service too many, one twice: refused" "1 1 1" \
+		"$(chance "$VIP4:80=$KEY") $(chance "$many $VIP4:80") $(
+			chance "$VIP4:80 $VIP4:80")"
+	check "control: as many as there can be" 0 "$(chance "$many")"
+	check "another port, and apart from quic_ids" "0 $VIP4:80 yes" \
+		"$(chance "$VIP4:80") $(dr sysctl -n net.ipv4.vs.mhs.second_chance) $(
+			dr sysctl -n net.ipv4.vs.mhs.quic_ids | grep -q ":$PORT" &&
+				echo yes)"
+	check "none: second_chance" "0 " \
+		"$(chance "") $(dr sysctl -n net.ipv4.vs.mhs.second_chance)"
+	ids_off
+	check "none" "0, " \
+		"$(pair_total QuicIds), $(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
+	check "who may read it" 600 \
+		"$(dr stat -c %a /proc/sys/net/ipv4/vs/mhs/quic_ids)"
+	dr ipvsadm -C
+}
+
 fresh_module quic_ports=443,$PORT
+modprobe -q -a ipip ip6_tunnel libaes
+aes=$(grep -cE ' aes_decrypt(\s|$)' /proc/kallsyms)
+plan $((aes ? 115 : 103))
 setup_net 4
+ip_ns cl <<-EOF
+	addr add 10.1.0.3/24 dev eth0
+	addr add fd01::3/64 dev eth0 nodad
+EOF
 dgram_servers $PORT
 windows 3600000 3600000
-pair_services "1 2 3" mhs
 pair_clients
-pair open 50
-pair ping initial
-stays "stable: an Initial is answered"
-for kind in initial2 $OLDER; do
-	pair ping "$kind"
-	[ "$(sum lost) $(sum moved)" = "0 0" ] || break
-done
-stays "stable: all others, by the same server"
-check "stable: no entry" "0 0" "$(conns) $(pair_total NewEntries)"
-
-# A server is added
-pair_edit -a 4 -g
-result "hold phase" "$(busywait 20 pair_holding; echo $?)"
-before=$(pair_total PktOld)
-for kind in $OLDER; do
-	pair ping "$kind"
-	[ "$(sum lost) $(sum moved)" = "0 0" ] || break
-done
-stays "hold: older flows stay"
-check "hold: they have no entry" 0 "$(conns)"
-check_cmp "hold: they go to the old server" \
-	$(($(pair_total PktOld) - before)) -gt 40
-pair open 40
-pair new initial
-first=$(sum s4)
-check "hold: new flows are answered" "0 0" "$(sum lost) $(sum refused)"
-check_cmp "hold: some by the new server" "$first" -gt 4
-check_cmp "hold: with an entry each" "$(conns)" -ge "$first"
-check "hold: entries by cause" "$(conns) 0" \
-	"$(pair_total NewEntries) $(pair_total PinnedEntries)"
-pair open 40
-pair new initial2
-check "hold: new flows of version 2" "0 0" "$(sum lost) $(sum refused)"
-check_cmp "hold: version 2, some by the new server" $(($(sum s4) - first)) -gt 4
-pair ping short
-stays "hold: all of them stay"
-
-# Older flows get an entry, as many as the cap allows
-base=$(pair_total NewEntries)
-check "the cap by default" 65536 \
-	"$(dr sysctl -n net.ipv4.vs.mhs.max_quic_entries)"
-cap=$((base / 2 + 30))
-dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=$cap
-result "pin phase" "$(to_pin; echo $?)"
-pair spray 400 short
-check_cmp "flood: flows past the cap" "$(pair_total Capped)" -gt 20
-check_cmp "flood: IPv4 entries" "$(mhs Entries "$SVC4")" -le $cap
-check_cmp "flood: IPv6 entries" "$(mhs Entries "$SVC6")" -le $cap
-pair ping short
-stays "flood: flows stay, with an entry or without"
-dr sysctl -qw net.ipv4.vs.mhs.max_quic_entries=65536
-pair ping short
-stays "pin: older flows stay"
-check_cmp "pin: they are pinned" "$(pair_total PinnedEntries)" -gt 40
-pair open 30
-before=$(pair_total NewEntries)
-pair new initial
-check_cmp "pin: new flows have entries" "$(pair_total NewEntries)" \
-	-gt "$before"
-result "merged" "$(to_stable; echo $?)"
-pair ping short
-stays "merged: all stay"
-
-# Entries that forged packets have made lead to a server of weight 0: a real Initial
-# goes elsewhere, with what follows, but one that is forged moves no flow
-pair open 20
-pair new initial
-pair_edit -e 1 -g -w 0
-to_pin
-pair ping short
-pair ping initial
-check_cmp "weight 0: Initials leave entries that short headers made" \
-	"$(sum moved)" -gt 4
-before=$(sum moved)
-pair ping short
-check "weight 0: one Initial moves no flow" "0 $before" "$(sum lost) $(sum moved)"
-pair ping initial
-pair ping handshake
-check "weight 0: none meets the server, after a handshake" "0 0" \
-	"$(sum lost) $(sum s1)"
-result "weight 0: merged" "$(to_stable; echo $?)"
-
-# The server is deleted: nothing that may be a new flow goes there
-pair_edit -e 1 -g -w 1
-result "back: merged" "$(to_stable; echo $?)"
-windows 3600000 3600000
-pair close
-pair_edit -d 1
-pair open 50
-for kind in dtls wireguard unknown greased; do
-	pair new "$kind"
-	check "deleted: none of $kind" "0 0 0" \
-		"$(sum lost) $(sum refused) $(sum s1)"
-done
-dr ipvsadm -C
+shapes
+by_id
+forged
+list
+[ "$aes" -eq 0 ] || keyed
+ids
+lab_stop
+netns_del dr
+check "the module goes after a namespace with IDs" "" \
+	"$(unload_module; loaded && echo loaded)"

@@ -4,8 +4,9 @@
 # weight: 50
 # memory: 1G
 # Parameters, sysctls and memory: what is allowed works, what is not is refused
-# with a word of what would be.  MHS_SERVICES: how many are made to see what
-# memory one takes (make check-release ONLY=long: 5000).
+# with a word of what would be.  Flows go where the documentation says: that these
+# slots are spread evenly is the subject of spread_tests.py.  MHS_SERVICES: how many are
+# made to see what memory one takes (make check-release ONLY=long: 5000).
 
 . "${0%/*}/lib.sh"
 
@@ -51,6 +52,37 @@ available_kb() {
 	awk '/^MemAvailable/ { print $2 }' /proc/meminfo
 }
 
+# counted: connections of each server; the core adds them up every two seconds
+counted() {
+	dr ipvsadm -Ln --stats --exact |
+		awk '$1 == "->" && $2 ~ /:80$/ { print $3 }' | xargs
+}
+
+all_counted() {
+	[ "$(($(counted | tr ' ' +)))" -ge 2000 ]
+}
+
+# shares SERVICE CLIENT SERVER SERVER: of 2,000 flows for each of the servers
+shares() {
+	{
+		echo "-A -t $1 -s mhs"
+		real_lines "$1" -g "${@:3}"
+	} | dr ipvsadm -R
+	wait_settled "$1"
+	in_ns rt python3 "$here/blast.py" --dev vdr --mac "$mac" --src "$2" \
+		--dst "$(tr -d '[]' <<<"${1%:*}")" --keys 2000 --sport 20000 --syn \
+		>/dev/null
+	busywait 20 all_counted
+	counted
+	dr ipvsadm -C
+}
+
+# foretold ROUNDS CLIENT SERVER...: the same, by the rules
+foretold() {
+	python3 "$here/reference.py" "$(</sys/module/ip_vs_mhs/parameters/table_size)" \
+		"$1" "$2" 20000 2000 "${@:3}"
+}
+
 # restore SCHEDULER: KiB for each of MHS_SERVICES services of 20 servers, and the
 # hundredths of seconds until they are there with their tables
 restore() {
@@ -75,7 +107,7 @@ oom_kills() {
 	awk '$1 == "oom_kill" { print $2 }' /proc/vmstat
 }
 
-plan 29
+plan 32
 modprobe -q ip_vs
 dmesg -n 1
 for size in 0 100 65537 131072; do
@@ -88,6 +120,16 @@ refuse "hash_key with a letter x is refused" "32 hexadecimal" \
 
 load_module
 setup_net 0
+mac=$(dr ip -br link show eth0 | awk '{ print $3 }')
+seen=$(shares "$VIP4:80" 10.1.0.2 31 32)
+real=(10.2.0.41/80 10.2.0.42/80)
+check "IPv4: flows are where the documentation says" \
+	"$(foretold 1-3 10.1.0.2 "${real[@]}")" "$seen"
+check "control: another hash would be noticed" different \
+	"$([ "$(foretold 2-4 10.1.0.2 "${real[@]}")" = "$seen" ] || echo different)"
+check "IPv6: flows are where the documentation says" \
+	"$(foretold 1-3 fd01::2 fd02::43/80 fd02::44/80)" \
+	"$(shares "[$VIP6]:80" fd01::2 33 34)"
 default=$(print_of)
 check "the fingerprint is the same every time" "$default" "$(print_of)"
 for size in 251 4093 524287; do
@@ -125,8 +167,8 @@ done
 refuse_sysctl pin_ms 99999999
 refuse_sysctl max_entries 2147483648
 refuse_sysctl stateless 2
-check "defaults" "60000 0 262144 1" "$(dr cat \
-	/proc/sys/net/ipv4/vs/mhs/{hold_ms,pin_ms,max_entries,stateless} |
+check "defaults" "60000 0 262144 65536 1" "$(dr cat \
+	/proc/sys/net/ipv4/vs/mhs/{hold_ms,pin_ms,max_entries,max_quic_entries,stateless} |
 	xargs)"
 
 # What a service takes beside the core's own part, which both have: a table of 4,093

@@ -15,7 +15,6 @@ sys.dont_write_bytecode = True
 import craft  # noqa: E402
 import hostile_shapes as hs  # noqa: E402
 from attack import KINDS, Flood  # noqa: E402
-from hostile import spoiled  # noqa: E402
 
 BURST = 40
 PAUSE = 0.02    # seconds after it: others want to work, too
@@ -59,7 +58,7 @@ def main():
         makers[f"ICMP/{family}"] = lambda f=family: error(f)
         shapes = [p for kind in hs.shapes(family, True) for p in kind]
         makers[f"hostile/{family}"] = (
-            lambda s=shapes: spoiled(rng, rng.choice(s)))
+            lambda s=shapes: hs.spoiled(rng, rng.choice(s)))
     sent = dict.fromkeys(makers, 0)
     end = time.monotonic() + args.seconds
     while time.monotonic() < end:

@@ -310,7 +310,7 @@ Somebody who sees nothing of a flow sends packets with its addresses and ports, 
 Behind a stroke stands what happens with ``mh`` and ``rr``, where that differs.  *open*: with an
 entry since the SYN, *pinned*: since a later packet, *half-closed*: after the client's FIN.
 *own SYN* is a repeat of the flow's own that comes late; *silent*, of a flow that has sent no
-data.  Direct routing, IPIP, IPv4, IPv6, with conntrack, and after ``-p`` is taken away::
+data.  Direct routing, IPIP, IPv4, IPv6, with conntrack, ``secure_tcp=3``, after ``-p``::
 
 {strangers}
 

@@ -14,21 +14,44 @@
 . "$(dirname "$0")/lib_pair.sh"
 
 FLOWS=40
-GUE4="--tun-type gue --tun-port 6080" GRE="--tun-type gre"
-GUE6="$GUE4 --tun-csum"		# IPv6 wants a checksum
+# servers have addresses of the family of the service, or of the other one
+family=own
 
-# serves NAME "SERVERS" LINES [ENTRIES]: make both services, with these servers;
-# those of masquerading servers have entries, "all" if every server masquerades
+# real MODE WEIGHT NUMBER[:PORT] METHOD: lines of ipvsadm for one of both services;
+# METHOD: -g, -i, -m, gue or gre; local: the director itself
+real() {
+	local n=${3%:*} port=80 how4=$4 how6=$4 real4 real6
+
+	[[ $3 != *:* ]] || port=${3#*:}
+	real4="10.2.0.1$n:$port" real6="[fd02::1$n]:$port"
+	case $4 in
+	gue) # IPv6 wants a checksum
+		how4="-i --tun-type gue --tun-port 6080" how6="$how4 --tun-csum" ;;
+	gre) how4="-i --tun-type gre" how6=$how4 ;;
+	local) real4=127.0.0.1:80 real6='[::1]:80' how4=-g how6=-g ;;
+	esac
+	real4+=" $how4 -w $2" real6+=" $how6 -w $2"
+	if [ $family = own ]; then
+		printf -- "$1 -t %s -r %s\n" "$SVC4" "$real4" "$SVC6" "$real6"
+	else
+		printf -- "$1 -t %s -r %s\n" "$SVC4" "$real6" "$SVC6" "$real4"
+	fi
+}
+
+# serves NAME "SERVERS" ENTRIES "NUMBER METHOD"...: make both services, with these
+# servers, of which those answer; ENTRIES: none, all, or of that server alone
 serves() {
 	local s got=""
 
 	pair reset
 	dr ipvsadm -C
-	learn dr <<-EOF
-		-A -t $SVC4 -s mhs
-		-A -t $SVC6 -s mhs
-		$3
-	EOF
+	learn dr < <(
+		printf -- "-A -t %s -s mhs\n" "$SVC4" "$SVC6"
+		for s in "${@:4}"; do
+			# shellcheck disable=SC2086
+			real -a 1 $s
+		done
+	)
 	pair open $FLOWS
 	pair ping
 	check "$1: served" "$((2 * FLOWS)) 0 0" \
@@ -38,21 +61,21 @@ serves() {
 			[ "$(value "$s")" -eq 0 ] || got+="${got:+ }$s"
 	done
 	check "$1: by each of them" "$2" "$got"
-	case ${4:-none} in
+	case $3 in
 	none) check "$1: no entry" 0 "$(pair_made)" ;;
 	all) check "$1: an entry for each" $((2 * FLOWS)) "$(pair_made)" ;;
-	*) check "$1: entries of $4 alone" "$(sum "$4")" "$(pair_made)" ;;
+	*) check "$1: entries of $3 alone" "$(sum "$3")" "$(pair_made)" ;;
 	esac
 }
 
-# drains NAME LINES [MADE]: the older flows of a server whose weight becomes 0 stay;
-# at least MADE entries are made for them, 2 if not given
+# drains NAME MADE NUMBER METHOD: the older flows of a server whose weight becomes 0
+# stay; at least MADE entries are made for them
 drains() {
 	local before
 
 	windows 3600000 3600000
 	before=$(pair_made)
-	dr ipvsadm -R <<<"$2"
+	real -e 0 "${@:3}" | dr ipvsadm -R
 	result "$1, drained: hold phase" "$(busywait 20 pair_holding; echo $?)"
 	pair ping
 	check "$1, hold: none broken, none moved" "0 0" \
@@ -60,7 +83,7 @@ drains() {
 	check "$1, hold: no entry" "$before" "$(pair_made)"
 	result "$1, drained: pin phase" "$(to_pin; echo $?)"
 	pair ping
-	check_cmp "$1, pin: entries" $(($(pair_made) - before)) -ge "${3:-2}"
+	check_cmp "$1, pin: entries" $(($(pair_made) - before)) -ge "$2"
 	result "$1, drained: merged" "$(to_stable; echo $?)"
 	pair ping
 	check "$1, merged: none broken, none moved" "0 0" \
@@ -100,29 +123,12 @@ for i in 1 2 3; do
 done
 pair_clients --timeout 4
 
-serves "own family" "s1 s2 s3 s4" "
-	-a -t $SVC4 -r 10.2.0.11:80 -i -w 1
-	-a -t $SVC4 -r 10.2.0.12:80 -i -w 1 $GUE4
-	-a -t $SVC4 -r 10.2.0.13:80 -i -w 1 $GRE
-	-a -t $SVC4 -r 10.2.0.14:80 -g -w 1
-	-a -t $SVC6 -r [fd02::11]:80 -i -w 1
-	-a -t $SVC6 -r [fd02::12]:80 -i -w 1 $GUE6
-	-a -t $SVC6 -r [fd02::13]:80 -i -w 1 $GRE
-	-a -t $SVC6 -r [fd02::14]:80 -g -w 1"
-drains "GUE" "
-	-e -t $SVC4 -r 10.2.0.12:80 -i -w 0 $GUE4
-	-e -t $SVC6 -r [fd02::12]:80 -i -w 0 $GUE6"
-
-serves "other family" "s1 s2 s3" "
-	-a -t $SVC4 -r [fd02::11]:80 -i -w 1
-	-a -t $SVC4 -r [fd02::12]:80 -i -w 1 $GUE6
-	-a -t $SVC4 -r [fd02::13]:80 -i -w 1 $GRE
-	-a -t $SVC6 -r 10.2.0.11:80 -i -w 1
-	-a -t $SVC6 -r 10.2.0.12:80 -i -w 1 $GUE4
-	-a -t $SVC6 -r 10.2.0.13:80 -i -w 1 $GRE"
-drains "other family, GRE" "
-	-e -t $SVC4 -r [fd02::13]:80 -i -w 0 $GRE
-	-e -t $SVC6 -r 10.2.0.13:80 -i -w 0 $GRE"
+serves "own family" "s1 s2 s3 s4" none "1 -i" "2 gue" "3 gre" "4 -g"
+drains "GUE" 2 2 gue
+family=other
+serves "other family" "s1 s2 s3" none "1 -i" "2 gue" "3 gre"
+drains "other family, GRE" 2 3 gre
+family=own
 
 # One address, three ports: that needs masquerading
 for i in 1 2 3; do
@@ -132,40 +138,18 @@ ip_ns s4 <<-EOF
 	route replace default via 10.2.0.10
 	route replace default via fd02::10
 EOF
-serves "ports" "p1 p2 p3" "
-	-a -t $SVC4 -r 10.2.0.14:81 -m -w 1
-	-a -t $SVC4 -r 10.2.0.14:82 -m -w 1
-	-a -t $SVC4 -r 10.2.0.14:83 -m -w 1
-	-a -t $SVC6 -r [fd02::14]:81 -m -w 1
-	-a -t $SVC6 -r [fd02::14]:82 -m -w 1
-	-a -t $SVC6 -r [fd02::14]:83 -m -w 1" all
-drains "ports" "
-	-e -t $SVC4 -r 10.2.0.14:82 -m -w 0
-	-e -t $SVC6 -r [fd02::14]:82 -m -w 0" 0
+serves "ports" "p1 p2 p3" all "4:81 -m" "4:82 -m" "4:83 -m"
+drains "ports" 0 4:82 -m
 
 # All methods in one service
-serves "methods" "s1 s2 p2" "
-	-a -t $SVC4 -r 10.2.0.11:80 -g -w 1
-	-a -t $SVC4 -r 10.2.0.12:80 -i -w 1
-	-a -t $SVC4 -r 10.2.0.14:82 -m -w 1
-	-a -t $SVC6 -r [fd02::11]:80 -g -w 1
-	-a -t $SVC6 -r [fd02::12]:80 -i -w 1
-	-a -t $SVC6 -r [fd02::14]:82 -m -w 1" p2
-drains "methods, -m" "
-	-e -t $SVC4 -r 10.2.0.14:82 -m -w 0
-	-e -t $SVC6 -r [fd02::14]:82 -m -w 0" 0
+serves "methods" "s1 s2 p2" p2 "1 -g" "2 -i" "4:82 -m"
+drains "methods, -m" 0 4:82 -m
 passed_over "methods, -m" p2
-drains "methods, -g" "
-	-e -t $SVC4 -r 10.2.0.11:80 -g -w 0
-	-e -t $SVC6 -r [fd02::11]:80 -g -w 0"
+drains "methods, -g" 2 1 -g
 passed_over "methods, -g" s1
 
 lab serve "$(ns dr)" local
-serves "local node" "local s2" "
-	-a -t $SVC4 -r 127.0.0.1:80 -g -w 1
-	-a -t $SVC4 -r 10.2.0.12:80 -g -w 1
-	-a -t $SVC6 -r [::1]:80 -g -w 1
-	-a -t $SVC6 -r [fd02::12]:80 -g -w 1"
+serves "local node" "local s2" none "0 local" "2 -g"
 pair reset
 
 # Packets of the director's own client pass LOCAL_OUT.  The address must not be local
@@ -176,23 +160,19 @@ ip_ns dr <<-EOF
 EOF
 client_ns=dr flow_start c4 --host $VIP4 --bind 10.2.0.10 --timeout 4
 client_ns=dr flow_start c6 --host $VIP6 --bind fd02::10 --timeout 4
-serves "client on the director" "s1 s2" "
-	-a -t $SVC4 -r 10.2.0.11:80 -g -w 1
-	-a -t $SVC4 -r 10.2.0.12:80 -g -w 1
-	-a -t $SVC6 -r [fd02::11]:80 -g -w 1
-	-a -t $SVC6 -r [fd02::12]:80 -g -w 1"
+serves "client on the director" "s1 s2" none "1 -g" "2 -g"
 pair reset
 dr ipvsadm -C
 ip -n "$(ns dr)" addr add $VIP4/32 dev lo
 flow_start c4 --host $VIP4 --timeout 4
 
 # The same with mh
-dr ipvsadm -R <<-EOF
-	-A -t $SVC4 -s mh -b mh-port
-	-a -t $SVC4 -r 10.2.0.11:80 -i -w 1
-	-a -t $SVC4 -r 10.2.0.12:80 -i -w 1 $GUE4
-	-a -t $SVC4 -r 10.2.0.13:80 -i -w 1 $GRE
-EOF
+{
+	echo "-A -t $SVC4 -s mh -b mh-port"
+	real -a 1 1 -i
+	real -a 1 2 gue
+	real -a 1 3 gre
+} | grep -F -- "-t $SVC4 " | dr ipvsadm -R
 conns_begin
 flow c4 open 20
 check "control: mh makes an entry for each flow" 20 "$(conns_new)"

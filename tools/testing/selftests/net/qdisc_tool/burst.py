@@ -10,11 +10,10 @@ import json
 import select
 import socket
 
-from lib import (Protecting, Tool, batch, check, defer, equal, main, note, run,
+from lib import (Protecting, Tool, check, defer, equal, main, note, run,
                  set_up, sysctl, test, tool, wait_for)
-from net import (PORT, Clients, Echo, connection, counters, growth, listen, loopback,
-                 naive_loopback, naive_plug, plug, plug_device, plug_waiting, qdiscs,
-                 round_trip_ms)
+from net import (PORT, Clients, counters, growth, listen, loopback, naive_loopback, naive_plug,
+                 plug, plug_device, plug_waiting, qdiscs)
 
 # Long enough for the slowest machine: these tests end their holds themselves.
 LONG = ("--max-hold", "60s")
@@ -104,19 +103,6 @@ def p3_limit_counts_connections_and_overflow_is_reported():
 
 
 @test
-def p1_p2_a_new_set_up_lets_everything_pass():
-    listen()
-    set_up("lo", "--port", str(PORT))
-    batch("tc", [f"filter add dev lo ingress protocol ip flower action mirred egress "
-                 f"redirect dev {plug_device('lo')}"])
-    before = counters()
-    with Clients(LO4, 20) as clients:
-        clients.succeed()
-    lost_nothing(before)
-    run("tc filter del dev lo ingress")
-
-
-@test
 def p7_clear_during_a_hold_loses_nothing():
     set_up("lo", "-p", str(PORT))
     listen()
@@ -165,26 +151,16 @@ def s15_p15_control_the_naive_filter_lets_ipv6_and_ecn_pass():
 
 
 @test
-def s13_p9_marks_and_priorities_of_others_mean_nothing():
-    Echo()
-    peer = connection(LO4, PORT + 1)
-    set_up("lo", "-p", f"{PORT}-{PORT + 1}")
-    tool("hold", *LONG)
-    for option, value in (socket.SO_MARK, 1), (socket.SO_PRIORITY, 0x10004):
-        peer.setsockopt(socket.SOL_SOCKET, option, value)
-        round_trip_ms(peer)
-    check("mark" not in run("tc filter show dev lo ingress"), "a mark is used")
-
-
-@test
-def s11_holds_lose_no_packet_of_others():
-    """Setup and clear may; a hold may not."""
+def s11_s13_p9_holds_lose_no_packet_of_others():
+    """Setup and clear may; a hold may not, whatever mark or priority a packet has."""
     set_up("lo", "-p", str(PORT))
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     receiver.bind((LO4, 0))
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sender.connect(receiver.getsockname())
+    for option, value in (socket.SO_MARK, 1), (socket.SO_PRIORITY, 0x10004):
+        sender.setsockopt(socket.SOL_SOCKET, option, value)
     sent = received = 0
     for _ in range(5):        # the holds go on beside the packets
         call = Tool("protect", *LONG, "--pause", "0", "true")
@@ -212,7 +188,7 @@ def p23_a_clsact_that_others_remove_is_noticed():
 
 
 @test
-def s18_status_says_what_is_known():
+def s18_p1_p2_status_says_what_is_known():
     def condition():
         return json.loads(tool("status", "--json", expect=None).out)[0]["condition"]
     set_up("lo", "-p", str(PORT))

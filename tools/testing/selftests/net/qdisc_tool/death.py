@@ -393,56 +393,43 @@ def close_or_listen(server):
     return server.close() if server else socket_of_port()
 
 
-def one_after_the_other(old, keep=False):
-    """A new socket beside the old one, which is closed only later, or never."""
+def one_after_the_other(old):
+    """A new socket beside the old one, which is closed only later."""
     new = socket_of_port()
     time.sleep(1)                  # why: what comes now may be its
-    return (old, new) if keep else old.close() or new
+    old.close()
+    return new
 
 
 def until_listening(pid, count, then=""):
     """A command that signals, and ends when so many sockets listen."""
-    return ("sh", "-c", f"kill -USR1 {pid}; until [ $(grep -c ':{PORT:04X} .* "
+    return ("sh", "-c", f"pid={pid}; kill -USR1 $pid; until [ $(grep -c ':{PORT:04X} .* "
             f"0A ' /proc/net/tcp6) = {count} ]; do sleep 0.01; done; {then}")
 
 
 @test
-def s7_until_new_port_waits_for_the_old_socket_to_go():
+def s7_it_waits_for_what_it_sees_or_is_told():
     set_up("lo", "-p", str(PORT))
-    for options, left in (((), 1), (("--until-new-port", str(PORT)), 1), (("--until", "true"), 2)):
-        pid = server_with(one_after_the_other)
-        result = tool("protect", *LONG, *options, "--", *until_listening(pid, 2))
-        equal(listening(), left, f"sockets after {options}")
-        equal("ended with an old socket beside" in result.err, left > 1,
-              f"a warning: {result.err}")
-        equal("waited" in result.err, not options, result.err)
-        end_process(pid)
-
-
-def waited(*arguments):
-    """(what for, in vain?) a protect has waited by itself."""
-    report = tool("protect", "--json", *arguments).report["waited"]
-    return report["for"], report["in_vain"]
-
-
-@test
-def s7_by_itself_it_waits_for_what_it_sees():
-    set_up("lo", "-p", str(PORT))
-    kept = listen()
-    equal(waited(*LONG, "true"), ("", ""), "a socket that stays")
-    kept.close()
-    nobody = f"no socket on port {PORT}"
     short = ("--pause", "0", "--max-hold", "3s")
-    pid = server_with(close_or_listen)
-    again = until_listening(pid, 0, f"(sleep 1; kill -USR1 {pid}) >&- 2>&- &")
-    equal(waited(*LONG, *again), (nobody, ""), "a socket that comes again")
-    equal(waited(*short, *until_listening(pid, 0)), (nobody, nobody), "a socket that goes")
-    end_process(pid)
-    pid = server_with(lambda old: one_after_the_other(old, keep=True))
-    both = f"an old socket beside a new one on port {PORT}"
-    equal(waited(*short, *until_listening(pid, 2)), (both, both), "an old one that nobody closes")
-    equal(waited(*short, "true"), (f"the same sockets as before on port {PORT}", ""), "both stay")
-    end_process(pid)
+    nobody, both, same = (f"{text} on port {PORT}" for text in (
+        "no socket", "an old socket beside a new one", "the same sockets as before"))
+    again = "(sleep 1; kill -USR1 $pid) >&- 2>&- &"
+    # What the sockets become; options, command, what is waited for, what of that in vain,
+    # how many listen then.
+    for change, *runs in (
+            (lambda old: old, (LONG, None, "", "", 1)),
+            (close_or_listen, (LONG, (0, again), nobody, "", 1), (short, (0,), nobody, nobody, 0)),
+            (lambda old: (old, socket_of_port()), (short, (2,), both, both, 2),
+             (short, None, same, "", 2)),
+            (one_after_the_other, (LONG, (2,), both, "", 1)),
+            (one_after_the_other, ((*LONG, "--until-new-port", str(PORT)), (2,), "", "", 1)),
+            (one_after_the_other, ((*LONG, "--until", "true"), (2,), "", both, 2))):
+        pid = server_with(change)
+        for options, until, *expected in runs:
+            command = until_listening(pid, *until) if until else ("true",)
+            waited = tool("protect", "--json", *options, "--", *command).report["waited"]
+            equal([waited["for"], waited["in_vain"], listening()], expected, f"{options} {command}")
+        end_process(pid)
 
 
 @test

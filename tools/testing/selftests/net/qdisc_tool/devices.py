@@ -24,7 +24,9 @@ _OF_PORTS = ("bridge", "bond mode active-backup miimon 100")
 _TUNNELS = ("vxlan id 9 dstport 4789", "gre", "ipip")
 # Root qdiscs; a veth of two queues has what mq and mqprio need.
 _ROOTS = (["handle 1: mq", "parent 1:1 handle 77: fq_codel limit 1234"],
-          ["handle 1: htb default 1"])
+          ["handle 1: mqprio num_tc 2 map 0 1 queues 1@0 1@1 hw 0"],
+          ["handle 1: htb default 1"], ["handle 1: fq limit 1234"],
+          ["handle 1: cake bandwidth 900mbit"])
 
 
 def _held(device, address, where):

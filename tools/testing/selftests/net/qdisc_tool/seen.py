@@ -251,57 +251,40 @@ def a_container_behind_a_published_port():
         tool("clear", "-q", *there)
 
 
-# Item 1: what of others is on the device, by name; how it blocks one client, and whether
-# what comes back from the plug has passed it (so a hold is right).
-BLOCKED = "src_ip 10.2.0.2"
-NFT_DROP = ("table {family} ways {{ chain in {{ type filter hook ingress device {device} "
-            "priority {priority}; ip saddr 10.2.0.2 tcp flags & (syn|ack) == syn drop\n}}\n}}\n")
+# Item 1: what of others is on the device, by name: what makes it block one client, what
+# takes it away, and whether it is met before our filters.
+NFT = ("echo 'table {0} ways {{ chain in {{ type filter hook ingress device host0 priority {1}; "
+       "ip saddr 10.2.0.2 tcp flags & (syn|ack) == syn drop; }}; }}' | nft -f -",
+       "nft delete table {0} ways")
+TC = ("tc filter add dev host0 ingress pref {0} protocol ip flower src_ip 10.2.0.2 "
+      "ip_proto tcp tcp_flags 0x2/0x17 action {1}",
+      "tc filter del dev host0 ingress pref {0}; ip link del other9 2>&- || :")
+MIRRED = "mirred egress redirect dev other9"      # an ifb of others, which is down
+WAYS = {"nft netdev": (NFT, ("netdev", 0), False),
+        "nft inet": (NFT, ("inet", 10), False),
+        "tc behind": (TC, (50000, "drop"), False),
+        "mirred behind": (TC, (50000, MIRRED), False),
+        "tc before": (TC, (1, "drop"), True),
+        "mirred before": (TC, (1, MIRRED), True),
+        "tcx": (bpf.TCX, bpf.TCX_DROP, True),
+        "XDP": (bpf.XDP, bpf.XDP_DROP, True)}
 
 
 @contextlib.contextmanager
-def nft(family, priority=0):
-    run(["nft", "-f", "-"], input=NFT_DROP.format(family=family, device=DEVICE, priority=priority))
-    try:
-        yield
-    finally:
-        run(f"nft delete table {family} ways")
-
-
-@contextlib.contextmanager
-def tc(preference, action="drop"):
-    if "clsact" not in run(f"tc qdisc show dev {DEVICE}"):
-        run(f"tc qdisc add dev {DEVICE} clsact")
-        defer(lambda: subprocess.run(["tc", "qdisc", "del", "dev", DEVICE, "clsact"],
-                                     check=False, capture_output=True))
-    run(f"tc filter add dev {DEVICE} ingress pref {preference} protocol ip flower "
-        f"{BLOCKED} ip_proto tcp tcp_flags 0x2/0x17 action {action}")
-    try:
-        yield
-    finally:
-        subprocess.run(f"tc filter del dev {DEVICE} ingress pref {preference}".split(),
-                       check=False, capture_output=True)
-
-
-@contextlib.contextmanager
-def mirred(preference):
-    """To an ifb of others, which is down."""
-    run("ip link add other9 type ifb")
-    try:
-        with tc(preference, "mirred egress redirect dev other9"):
+def way(kind, what):
+    if isinstance(what, int):
+        with bpf.Program(DEVICE, kind, what):
             yield
+        return
+    make, undo = (text.format(*what) for text in kind)
+    with contextlib.suppress(AssertionError):          # there already, for TC
+        run(f"tc qdisc add dev {DEVICE} clsact")
+        defer(subprocess.run, f"tc qdisc del dev {DEVICE} clsact".split())
+    run(["sh", "-ec", f"ip link add other9 type ifb; {make}" if MIRRED in what else make])
+    try:
+        yield
     finally:
-        run("ip link del other9")
-
-
-# name -> (what makes it, whether it is met before our filters)
-WAYS = {"nft netdev": (lambda: nft("netdev"), False),
-        "nft inet": (lambda: nft("inet", 10), False),
-        "tc behind": (lambda: tc(50000), False),
-        "mirred behind": (lambda: mirred(50000), False),
-        "tc before": (lambda: tc(1), True),
-        "mirred before": (lambda: mirred(1), True),
-        "tcx": (lambda: bpf.Program(DEVICE, bpf.TCX, bpf.TCX_DROP), True),
-        "XDP": (lambda: bpf.Program(DEVICE, bpf.XDP, bpf.XDP_DROP), True)}
+        run(["sh", "-c", undo])
 
 
 def is_blocked(where="client"):
@@ -330,21 +313,21 @@ def no_way_leads_past_a_firewall():
     hold.  The control is --past-firewalls."""
     neighbours_known()
     listen()
-    for name, (make, is_before) in WAYS.items():
+    for name, (*what, is_before) in WAYS.items():
         note(name)
-        with make():
+        with way(*what):
             check(is_blocked(), f"{name}: it does not block")
             tool("setup", "-q", "-d", DEVICE, "-p", str(PORT), expect=0 if is_before else 125)
             tool("clear", "-q", "-d", DEVICE)
         set_up(DEVICE, "-p", str(PORT))
-        with make():
+        with way(*what):
             made, result = after_a_hold("--allow-unprotected")
             check(not made, f"{name}: a hold let a blocked client in")
             equal("not protected" in result.err, not is_before, f"{name}: {result.err}")
             equal("--past-firewalls" in tool("check", expect=None).out, not is_before,
                   f"{name}: check")
         # It appears in mid-hold.
-        with Protecting(*LONG) as protecting, make():
+        with Protecting(*LONG) as protecting, way(*what):
             if not is_before:
                 wait_for(lambda: not ours(), "an end of the hold")
             check(is_blocked(), f"{name}: in mid-hold it does not block")
@@ -354,7 +337,7 @@ def no_way_leads_past_a_firewall():
         if is_before:
             continue
         set_up(DEVICE, "-p", str(PORT), "--past-firewalls")
-        with make():
+        with way(*what):
             made, result = after_a_hold()
             check(made, f"{name}: the control blocks: {result.err}")
         tool("clear", "-q")

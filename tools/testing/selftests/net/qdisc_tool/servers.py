@@ -6,7 +6,6 @@
 socket of systemd's: what is lost without qdisc_tool, and that nothing is lost with it."""
 
 import contextlib
-import glob
 import os
 import shutil
 import signal
@@ -15,16 +14,15 @@ import subprocess
 from lib import (FAST, TOP, Skip, check, defer, equal, main, man_page, note,
                  program, read, remove_tree, run, set_up, systemctl, test, wait_for, write)
 from net import HOST4, PORT, loopback, network
-from restart import Load, Server
+from restart import Load
 
 LO = "127.0.0.1"
 LONG = ("--max-hold", "60s")
 BACKEND_PORT = PORT + 10
 DIRECTORY = f"{FAST}/servers"
-# make bench BENCH=restarts has more, and more servers
+# make bench BENCH=restarts has more
 CONTROL_ROUNDS = 3
 ROUNDS = int(os.environ.get("MHS_ROUNDS", CONTROL_ROUNDS))
-bench_test = test if "MHS_ROUNDS" in os.environ else lambda function: function
 CLIENTS = 8
 BETWEEN = int(os.environ.get("MHS_BETWEEN", 30))       # requests
 # The hold ends with the command.
@@ -222,60 +220,6 @@ def s17_apache_restart():
                      f"[ $((n % 40)) != 0 ] || {command} start || :", "n=$((n + 1))",
                      "sleep 0.05", "done")
     compare("apache restart", restart, ())
-
-
-ENVOY = """
-admin: {{address: {{pipe: {{path: {directory}/envoy.sock}}}}}}
-static_resources:
-  listeners:
-  - address: {{socket_address: {{address: {address}, port_value: {port}}}}}
-    filter_chains:
-    - filters:
-      - name: envoy.filters.network.http_connection_manager
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.\
-http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: in
-          http_protocol_options: {{accept_http_10: true}}
-          route_config:
-            virtual_hosts:
-            - {{name: all, domains: ["*"], routes: [{{match: {{prefix: /}},
-               direct_response: {{status: 200, body: {{inline_string: x}}}}}}]}}
-          http_filters:
-          - name: router
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
-"""
-
-
-@bench_test
-def s17_envoy_restart():
-    """Not its hot restart, which holds by itself."""
-    programs = glob.glob(f"{TOP}/build/venv/lib/python3*/site-packages/envoy/_bin/envoy")
-    if not programs:
-        raise Skip("Envoy is not installed")
-    directory()
-    config, pid_file = f"{DIRECTORY}/envoy.yaml", f"{DIRECTORY}/envoy.pid"
-    write(config, ENVOY.format(directory=DIRECTORY, address=LO, port=PORT))
-    admin = f"curl -s --unix-socket {DIRECTORY}/envoy.sock http://envoy"
-    start = (f"{programs[0]} --disable-hot-restart --concurrency 2 -l error -c {config} "
-             f"<&- >&- 2>&- & echo $! >{pid_file}")
-    is_live = until(f"{admin}/ready | grep LIVE")
-    run(["sh", "-c", f"{start}\n{is_live}"])
-    defer(end, pid_file)
-    # It listens no more, and ends when it has answered.
-    compare("Envoy restart", script(
-        "restart", is_live, f"{admin}/drain_listeners -X POST",
-        until(f"{admin}/stats?filter=http.in.downstream_cx_active | grep ': 0$'"),
-        stop(pid_file, "TERM"), start), ())
-
-
-@bench_test
-def s17_restart_of_a_plain_server():
-    with Server(PORT, 0.5, b"HTTP/1.0 200 OK\r\n\r\nx") as server:
-        compare("restart of a plain server", script(
-            "restart", f"kill -USR1 {server.pid}", until(f"! ss -Hltn sport = :{PORT} | grep .")),
-                ())
 
 
 def systemd(**units):
