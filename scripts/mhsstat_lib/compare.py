@@ -82,6 +82,7 @@ class Director:
 
     def __init__(self, name, document, where=None):
         self.name = document.get("director") or name
+        self.namespace = document.get("namespace")
         self.where = where      # the file
         self.parameters = document.get("parameters") or {}
         self._age_s = time.time() - document.get("time", time.time())
@@ -315,7 +316,10 @@ def compare(options):
         if names.count(d.name) > 1 and d.where != d.name:
             d.name += f" ({d.where})"
     lines, harmless = unsettled(directors), []
-    for other in directors[1:]:
+    for number, other in enumerate(directors[1:], 1):
+        lines += [f"{one.name} and {other.name} are one and the same director"
+                  for one in directors[:number]
+                  if one.namespace and one.namespace == other.namespace]
         lines += differences(directors[0], other)
         harmless += [line for line, breaks in _settings(directors[0], other)
                      if not breaks]

@@ -144,6 +144,9 @@ def as_json(services, live, frames=None):
     known = {}
     if live:
         result["director"] = os.uname().nodename
+        # tells this network namespace from all others until the next boot
+        result["namespace"] = "{} {}".format(module.parameter(
+            "boot_id", "/proc/sys/kernel/random"), os.stat("/proc/self/ns/net").st_ino)
         result["parameters"] = module.describe()
         known = servers.of_this_host()
         if frames is not None:

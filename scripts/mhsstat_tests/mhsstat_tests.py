@@ -1036,6 +1036,9 @@ class Compare(Files):
         same = self.file("a", self.director())
         self.assertRegex(run("compare", same, same)[1], r"alike by .* \([0-9]+ s ago\).*; "
                          "not compared: addresses, routes, firewalls, marks")
+        own = self.file("own", {**self.director(), "namespace": "n"})
+        status, out, _ = run("compare", own, own)
+        self.assertEqual((status, "one and the same director" in out), (1, True))
         # mhs by its other name
         self.assertEqual(run("compare", same, self.file("b", self.director(
             scheduler="mh")))[0], 0)
