@@ -9,7 +9,7 @@ from ipvs_mhs_tool import (EXIT_OK, ToolError, UsageError, json_of, quoted,
 from ipvs_mhs_tool import main as run_main
 
 from . import chance, change
-from .faults import OWN_REMEDY, faults_of, report
+from .faults import DIRECTOR, OWN_REMEDY, faults_of, report
 from .host import Host
 from .options import (DEFAULT_CONFIG, OLD_CONFIG, OLD_SPELLINGS, parser,
                       read_config, set_up_of)
@@ -46,19 +46,38 @@ def _wanted(options):
     return set_up_of(options)
 
 
+def _less(options, record, set_up):
+    """Takes an address away only if a file lists those that stay: with a second
+    service on the command line nobody means to end the first."""
+    gone = [vip for vip in record.set_ups[0].vips if vip not in set_up.vips] \
+        if record else ()
+    if gone and options.vip:
+        both = set_up._replace(vips=(*gone, *set_up.vips)).command()
+        raise ToolError(f"{', '.join(gone)}, set up here, is not among --vip: to have "
+                        f"all: {quoted(both)}; to take it away 'real_server clear' "
+                        "first, or --config; nothing was changed")
+    if gone:
+        _say(f"{', '.join(gone)} goes, as the file has it no more")
+
+
 def _setup(options):
     set_up = _wanted(options)
     host, state = Host(), State()
     for vip in set_up.vips:
+        if host.is_director(vip):
+            raise ToolError(f"{DIRECTOR.format(vip)}; give this command on the "
+                            "servers; nothing was changed")
         own = host.own(vip)
         if own:
             raise ToolError(f"{vip} is this host's own address, on {own}: "
                             f"{OWN_REMEDY}; nothing was changed")
+    if not options.dry_run:
+        state.lock()
+    _less(options, state.load(), set_up)
     if options.dry_run:
         for command in change.planned(host, set_up):
             print(quoted(command))
         return EXIT_OK
-    state.lock()
     changed = change.setup(host, state, set_up)
     _say(f"{', '.join(set_up.vips)} "
          f"{'set up' if changed else 'set up already'}")

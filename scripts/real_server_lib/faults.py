@@ -9,7 +9,7 @@ from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, json_of, quoted
 from mhsstat_lib.text import finding, screen
 
 from .options import family_of
-from .parts import Fault, parts_of, tunnels_of
+from .parts import Fault, parts_of, rp_filter, tunnels_of
 
 _FULL = 1500      # the MTU of clients
 _TCP = 20
@@ -55,12 +55,17 @@ def largest_mss(set_up, mtu):
 
 OWN_REMEDY = "give the address of the service (--vip, or vip in the file), or " \
              "take this one from the device first"
+DIRECTOR = "{} has a service of IPVS on this host: a director must answer ARP for " \
+           "it, a server must not"
 
 
 def _misplaced(set_up, host):
     """Addresses on devices that tell neighbours of them."""
     speaking = host.arp_devices()
     for vip in set_up.vips:
+        if host.is_director(vip):
+            yield Fault(DIRECTOR.format(vip), "real_server clear, and setup on "
+                        "the servers alone", "warning")
         own = host.own(vip)
         if own:
             yield Fault(f"{vip} is this host's own address, on {own}, and no "
@@ -84,14 +89,23 @@ def _way_back(set_up, host):
     for vip in set_up.vips:
         route = host.route_from(vip) if host.holders(vip) else {"dev": "lo"}
         if not route:
-            yield Fault(f"no default route for what {vip} answers: only clients of "
-                        "networks with a route hear this server",
+            yield Fault(f"no default route for what {vip} answers, or an 'ip rule' or "
+                        "a blackhole against it: only clients of networks with a "
+                        "route hear this server",
                         "ip route add default via the clients' router", "warning")
         elif route["dev"] in host.arp_devices() and \
                 not host.is_there(route.get("gateway")):
             yield Fault(f"{route['gateway']} on {route['dev']}, the router of what "
                         f"{vip} answers, answers no {_ASK[family_of(vip)]} requests",
                         "ip route replace default via a router that does")
+        for device in host.arp_devices() if route and ":" not in vip else ():
+            # many hosts are strict on a device that no client's packet comes by
+            if route["dev"] not in ("lo", device) and host.martians() and \
+                    rp_filter(host, device) == 1:
+                yield Fault(f"strict rp_filter on {device} drops requests: answers "
+                            f"leave by {route['dev']}, and rp_filter has dropped "
+                            "packets", f"sysctl -w net.ipv4.conf."
+                            f"{device.replace('.', '/')}.rp_filter=2", "warning")
 
 
 def _sizes(set_up, host):
@@ -128,25 +142,33 @@ def _accepts(socket, vip, protocol, port, devices):
         (address in wild or address.strip("[]") == vip)
 
 
+def leads_on(port, host):
+    """Whether a rule of DNAT has this port."""
+    return re.search(rf"\bdport [^\n]*\b{port}\b[^\n]*\bdnat\b", host.rules(), re.I)
+
+
 def deaf(set_up, host):
     """Services that do not listen."""
     # packets come by these
     devices = tunnels_of(set_up, host) or set(host.arp_devices())
     for protocol, port in set_up.ports:
+        if leads_on(port, host):
+            continue
         sockets = host.sockets().splitlines()
         for vip in set_up.vips:
             if not any(_accepts(line, vip, protocol, port, devices)
                        for line in sockets):
                 yield Fault(f"nothing listens on {vip} port {port}/{protocol}",
                             "start the service; if it runs, let it listen on "
-                            "this address, or on all")
+                            "this address, or on all, and on this port: by -g and "
+                            "-i the port stays that of the service")
 
 
 def translated(set_up, host):
     """Services whose port a rule leads elsewhere, as that of a container: a proxy that
     listens here, too, gets no packet from outside."""
     for _, port in set_up.ports:
-        if re.search(rf"\bdport [^\n]*\b{port}\b[^\n]*\bdnat\b", host.rules(), re.I):
+        if leads_on(port, host):
             yield Fault(f"a rule leads port {port} elsewhere by DNAT",
                         "let the service itself listen on the virtual address; "
                         "docker: --network host")
@@ -154,8 +176,7 @@ def translated(set_up, host):
 
 def faults_of(set_up, host):
     """All of them, in the order in which they are best mended."""
+    looks = [part.faults(host) for part in parts_of(set_up, host)]
+    looks += [look(set_up, host) for look in (_misplaced, _way_back, _sizes, deaf)]
     # directors behind one device have the same fault
-    yield from dict.fromkeys(fault for part in parts_of(set_up, host)
-                             for fault in part.faults(host))
-    for look in _misplaced, _way_back, _sizes, deaf:
-        yield from look(set_up, host)
+    yield from dict.fromkeys(fault for look in looks for fault in look)

@@ -4,8 +4,11 @@
 import glob
 import json
 import os
+import re
 import socket
 import time
+
+from ipaddress import ip_address
 
 from ipvs_mhs_tool import ToolError, run
 
@@ -30,6 +33,15 @@ def namespace_id():
 def _path(name):
     """A slash in a name stands for a dot, as for sysctl(8)."""
     return "/proc/sys/" + name.translate(str.maketrans("./", "/."))
+
+
+def _proc(name):
+    """/proc/net/@name; nothing without it"""
+    try:
+        with open(f"/proc/net/{name}", encoding="ascii") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _set_sysctl(name, value):
@@ -191,6 +203,20 @@ class Host:
     def sockets(self):
         """What listens, in the words of ss."""
         return self._ask("ss", "-Hlntu")
+
+    @staticmethod
+    def is_director(vip):
+        """Whether IPVS of this host has a service with this address."""
+        one = ip_address(vip)
+        digits = rf"\[{one.exploded}\]" if one.version == 6 else f"{int(one):08X}"
+        return bool(re.search(rf"^\w+ +{digits}:", _proc("ip_vs"), re.M))
+
+    @staticmethod
+    def martians():
+        """How many packets rp_filter has dropped."""
+        lines = [line.split() for line in _proc("netstat").splitlines()
+                 if line.startswith("TcpExt:")]
+        return int(dict(zip(*lines)).get("IPReversePathFilter", 0)) if lines else 0
 
     def rules(self):
         """Those of nftables, and of iptables by nftables."""

@@ -107,7 +107,7 @@ class Arp(Sysctl):
                 return
 
 
-def _rp_filter(host, device):
+def rp_filter(host, device):
     """Of the two values the larger one counts: 0 none, 1 strict, 2 loose."""
     return max(int(host.sysctl(_sysctl_of(4, name, "rp_filter")))
                for name in ("all", device))
@@ -122,7 +122,7 @@ class Loose(Sysctl):
         self._device = device
 
     def making(self, host):
-        return super().making(host) if _rp_filter(host, self._device) == 1 \
+        return super().making(host) if rp_filter(host, self._device) == 1 \
             else []
 
     def text(self, host):
@@ -354,7 +354,7 @@ class TunnelAddress(Part):
         return (self._device, 32) in host.holders(self._vip)
 
     def making(self, host):
-        return self._command("add") if _rp_filter(host, self._device) and \
+        return self._command("add") if rp_filter(host, self._device) and \
             not self._has(host) else []
 
     def undoing(self, host, before):

@@ -69,11 +69,11 @@ class FakeHost(host.Host):
                         "net.ipv6.conf.lo.disable_ipv6": "0", **dict(sysctls)}
         self.modules = set(modules)
         self.gue = set()
-        self.rules = None
+        self.remarks = None
         self.source = None
         self.route = {"dev": "eth0"}
         self.there = ()
-        self.ss = ""
+        self.ss = self.ruleset = ""
         self.fail = fail
         self.done = []
 
@@ -100,10 +100,13 @@ class FakeHost(host.Host):
         return self.gue
 
     def clamps(self):
-        return self.rules
+        return self.remarks
 
     def sockets(self):
         return self.ss
+
+    def rules(self):
+        return self.ruleset
 
     def do(self, argv):
         text = quoted(argv)
@@ -120,7 +123,7 @@ class FakeHost(host.Host):
             name = {"ipip": "tunl0", "sit": "sit0"}[argv[1]]
             self.devices[name] = link(name, "NOARP", kind="ipip")
         elif argv[0] == "nft":
-            self.rules = None if argv[1] == "delete" else set(
+            self.remarks = None if argv[1] == "delete" else set(
                 re.findall(r'comment "(.*?)"', argv[1]))
         elif argv[1] == "fou":
             family = 6 if argv[-1] == "-6" else 4
@@ -146,7 +149,7 @@ class FakeHost(host.Host):
 
     def looks(self):
         return json.dumps([self.devices, self.sysctls, sorted(self.gue or []),
-                           sorted(self.rules or [])])
+                           sorted(self.remarks or [])])
 
 
 class Options(unittest.TestCase):
@@ -434,7 +437,7 @@ class Change(unittest.TestCase):
             self.assertIn("is undone", str(caught.exception), step)
             self.assertIsNone(self.state.load(), step)
             self.assertEqual(on.sysctls["net.ipv4.conf.all.arp_ignore"], "0")
-            self.assertEqual((on.gue or set(), on.rules), (set(), None), step)
+            self.assertEqual((on.gue or set(), on.remarks), (set(), None), step)
             self.assertEqual(on.holders(VIP4), [], step)
 
     def test_a_change_that_fails_leaves_the_old_set_up(self):
@@ -448,7 +451,7 @@ class Change(unittest.TestCase):
         self.assertEqual(on.looks(), before)
         self.assertEqual(self.state.load().set_ups[-1].mss, 1400)
         change.clear(on, self.state)
-        self.assertIsNone(on.rules)
+        self.assertIsNone(on.remarks)
 
     def test_an_address_stays_when_its_tunnel_goes(self):
         on = FakeHost(modules=["ipip"],
@@ -468,7 +471,7 @@ class Change(unittest.TestCase):
                                                 "ipip"))
         change.clear(on, self.state)
         self.assertEqual(on.sysctls, before)
-        self.assertEqual((on.holders(VIP4), on.rules), ([], None))
+        self.assertEqual((on.holders(VIP4), on.remarks), ([], None))
 
     def test_what_was_there_stays(self):
         on = FakeHost(sysctls={"net.ipv4.conf.all.arp_announce": "1"})
@@ -498,7 +501,7 @@ class Change(unittest.TestCase):
         self.assertEqual(on.holders(VIP4), [])
         on.fail = ""
         self.assertTrue(change.clear(on, self.state))
-        self.assertIsNone(on.rules)
+        self.assertIsNone(on.remarks)
 
     def test_a_state_file_that_cannot_be_read(self):
         Path(self.state._path).write_text("{}")
@@ -629,8 +632,51 @@ class Check(unittest.TestCase):
             self.assertEqual([fault.severity for fault in
                               self.found(on, "--vip", VIP4)], severities)
 
-    def deaf(self, ss, *argv, vips=f"{VIP4},{VIP6}"):
+    def test_strict_rp_filter_where_answers_leave_by_another_device(self):
+        for dev, strict, dropped, said in (
+                ("eth1", 1, 9, 1), ("eth1", 1, 0, 0), ("eth1", 2, 9, 0),
+                ("eth0", 1, 9, 0)):
+            on = self.good(link("eth1", "UP", "NOARP"))
+            on.route = {"dev": dev}
+            on.sysctls["net.ipv4.conf.eth0.rp_filter"] = str(strict)
+            text = f"TcpExt: A IPReversePathFilter\nTcpExt: 1 {dropped}\n"
+            with mock.patch.object(host, "_proc", {"netstat": text, "ip_vs": ""}.get):
+                self.assertEqual([fault.remedy for fault in self.found(
+                    on, "--vip", VIP4)],
+                    ["sysctl -w net.ipv4.conf.eth0.rp_filter=2"] * said)
+
+    def test_a_director(self):
+        text = "TCP  C0000201:0050 mhs\n  -> C0000202:0050      Route   1 0 0\n" \
+               "UDP  [2001:0db8:0000:0000:0000:0000:0000:0001]:0035 mhs\n"
+        with mock.patch.object(host, "_proc", lambda name: text):
+            for vip, there in ((VIP4, 1), (VIP6, 1), ("192.0.2.2", 0)):
+                self.assertEqual(host.Host.is_director(vip), there)
+            self.assertEqual([fault.severity for fault in self.found(
+                self.good(), "--vip", VIP4)], ["warning"])
+            with mock.patch.object(cli, "Host", self.good), \
+                    contextlib.redirect_stderr(io.StringIO()) as err:
+                self.assertEqual(cli.main(["setup", "-n", "--vip", VIP4]), 125)
+            self.assertIn("give this command on the servers", err.getvalue())
+
+    def test_no_address_goes_by_accident(self):
+        record = state.Record([set_up("--vip", VIP4)], {})
+        for argv, config, status, said in (
+                ((VIP6,), "", 125, f"real_server setup --vip {VIP4} --vip {VIP6};"),
+                ((VIP4, VIP6), "", 0, ""), ((), VIP6, 0, f"{VIP4} goes")):
+            with tempfile.NamedTemporaryFile("w") as file, \
+                    mock.patch.object(cli, "Host", FakeHost), \
+                    mock.patch.object(state.State, "load", lambda _: record), \
+                    contextlib.redirect_stdout(io.StringIO()), \
+                    contextlib.redirect_stderr(io.StringIO()) as err:
+                file.write(f"vip = {config}\n")
+                file.flush()
+                self.assertEqual(cli.main(["setup", "-n", *(
+                    ["--vip", ",".join(argv)] if argv else ["-c", file.name])]), status)
+            self.assertIn(said, err.getvalue())
+
+    def deaf(self, ss, *argv, vips=f"{VIP4},{VIP6}", rules=""):
         on = self.good()
+        on.ruleset = rules
         on.ss = "".join(f"{words[0]} LISTEN 0 128 {words[1]} 0.0.0.0:*\n"
                         for words in ss)
         return [fault.text.split()[3] for fault in self.found(
@@ -645,6 +691,9 @@ class Check(unittest.TestCase):
                 ("127.0.0.1:80", [VIP4, VIP6]), ("*:8080", [VIP4, VIP6])):
             self.assertEqual(self.deaf([("tcp", local)]), missing, local)
         self.assertEqual(self.deaf([("udp", "*:80")]), [VIP4, VIP6])
+        for port, missing in (80, []), (8080, [VIP4, VIP6]):
+            self.assertEqual(self.deaf([], rules=f"tcp dport {port} dnat to :81"),
+                             missing)
         self.assertEqual(self.deaf([("tcp", "*%eth0:80")], "--tunnel", "ipip",
                                    vips=VIP4), [VIP4])
 

@@ -44,7 +44,7 @@ not_listening() {
 	! listening "$@"
 }
 
-plan 97
+plan 103
 load_module
 real_net
 pair_clients --timeout 1
@@ -103,6 +103,32 @@ for router in 10.2.0.1 fd02::1; do
 	ip -n "$(ns s1)" route add default via $router
 	quiet "mended: the router $router"
 done
+ip_ns s1 <<<"rule add from $VIP4 prohibit"
+on s1 check
+grep -q "^warning: no default route for what $VIP4 answers, or an 'ip rule'" "$work/said"
+check "named: a rule against answers" "0 0" "$rc $?"
+ip_ns s1 <<-EOF
+	rule del from $VIP4 prohibit
+	link add far type dummy
+	link set far up
+	route add default dev far metric 1
+	route del default via 10.2.0.1
+EOF
+before=$(dropped)
+in_ns cl bash -c 'echo >/dev/udp/10.2.0.11/9'
+busywait 20 grown 1 dropped
+result "control: the kernel drops what comes by eth0" $?
+on s1 check
+grep -q "^warning: strict rp_filter on eth0 drops requests: answers leave by far" \
+	"$work/said"
+check "named: strict rp_filter on eth0" "0 0" "$rc $?"
+mend
+quiet "mended: strict rp_filter on eth0"
+sysctls s1 net.ipv4.conf.eth0.rp_filter=1
+ip_ns s1 <<-EOF
+	link del far
+	route add default via 10.2.0.1
+EOF
 lab serve "$(ns s1)" s1 82
 bg_ns s1 python3 -IS -c "import socket, time
 one = socket.create_server(('127.0.0.1', 81))
@@ -191,7 +217,11 @@ flow c4 ping
 check "another set-up breaks no flow" "10 0" "$(value flows) $(value broken)"
 flow c6 open 10
 check "and has the other address" 10 "$(value flows)"
-both setup --vip $VIP4
+on s1 setup --vip $VIP4
+grep -q "^real_server: $VIP6, set up here, is not among --vip" "$work/said"
+check "no address goes by accident" "125 0" "$rc $?"
+echo "vip = $VIP4" >"$work/less"
+both setup --config "$work/less"
 flow c4 ping
 check "a smaller one breaks no flow" "10 0" "$(value flows) $(value broken)"
 on s1 setup --vip $VIP4 --dry-run
@@ -202,6 +232,10 @@ result "what is not wanted any more is undone" $?
 pair reset
 both clear
 as_before "after changes: s1 is as before"
+dr "$tool" setup --vip $VIP4 >"$work/said" 2>&1
+rc=$?
+grep -q "^real_server: $VIP4 has a service of IPVS on this host" "$work/said"
+check "a director is no server" "125 0" "$rc $?"
 
 # What others made, or changed
 sysctls s1 net.ipv4.conf.all.arp_ignore=2 net.ipv4.conf.all.arp_announce=1
