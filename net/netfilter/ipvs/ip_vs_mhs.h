@@ -155,7 +155,7 @@ struct mhs_entries {
 	u32			counted;
 };
 
-/* Questions that a server without new flows leaves unanswered, while others answer,
+/* Probes that a server without new flows leaves unanswered, while others answer,
  * before it keeps no slot that another server can have
  */
 #define MHS_DEAD		5
@@ -178,7 +178,7 @@ struct mhs_server {
 	bool			in_slots;	/* named by one in the last walk */
 	bool			forgotten;	/* gone_until is past */
 	u8			silent;		/* MHS_DEAD */
-	unsigned long		asked;		/* at last, jiffies */
+	unsigned long		probed;		/* at last, jiffies */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
 	/* second chance: see ip_vs_mhs_chance.c */
@@ -318,7 +318,7 @@ struct mhs_net {
 	unsigned int		stateless;
 	unsigned int		lane;
 	int			fwm_services;	/* of mhs; read by packets */
-	u32			marked_at;	/* jiffies, by icmp_marked() */
+	u32			marked_at;	/* jiffies, by packet_error_marked() */
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
 	atomic_t		generation;	/* see ip_vs_mhs_lane.h */

@@ -272,7 +272,7 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s, *to;
 	struct mhs *mhs;
-	int verdict;
+	int nf;
 	bool drop;
 	u32 w;
 
@@ -300,10 +300,10 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	/* Nobody has the flow: the stack, which has no socket for it, resets it */
 	if (!carrier)
 		return chance_deliver(c->p.skb);
-	verdict = carrier->packet_xmit(c->p.skb, carrier, c->p.pd->pp,
-				       c->error ? &c->e.quoted : &c->p.iph);
+	nf = carrier->packet_xmit(c->p.skb, carrier, c->p.pd->pp,
+				         c->error ? &c->e.quoted : &c->p.iph);
 	/* the server is this host */
-	return verdict == NF_ACCEPT ? chance_deliver(c->p.skb) : verdict;
+	return nf == NF_ACCEPT ? chance_deliver(c->p.skb) : nf;
 }
 
 static unsigned int chance_in(void *priv, struct sk_buff *skb,
@@ -403,7 +403,7 @@ static void chance_ask(struct mhs *mhs, struct mhs_server *s)
 	struct mhs_packet p = { .af = mhs->af };
 	struct sk_buff *skb = chance_question(mhs, s);
 	struct ip_vs_conn *carrier;
-	int verdict = NF_DROP;
+	int nf = NF_DROP;
 
 	if (!skb)
 		return;
@@ -413,8 +413,8 @@ static void chance_ask(struct mhs *mhs, struct mhs_server *s)
 	if (carrier && p.pd &&
 	    chance_route(mhs->mn->net, skb, mhs->af) &&
 	    ip_vs_fill_iph_skb(mhs->af, skb, false, &p.iph))
-		verdict = carrier->packet_xmit(skb, carrier, p.pd->pp, &p.iph);
-	if (verdict != NF_STOLEN)
+		nf = carrier->packet_xmit(skb, carrier, p.pd->pp, &p.iph);
+	if (nf != NF_STOLEN)
 		kfree_skb(skb);
 	rcu_read_unlock();
 	/* there may be thousands of servers */

@@ -7,8 +7,10 @@
  *	  mhs_server_refresh()	weight, facts, carrier
  *	  mhs_work_changed()	a rebuild is due
  *	mhs_work()		soon, and when a clock ticks
- *	  mhs_slots_build()	a new table: slots get candidates
- *	  mhs_slots_walk()	slots go on from stage to stage, and merge
+ *	  mhs_slots_build()	a new table
+ *	    mhs_slots_walk()	all slots, also when a clock ticks alone
+ *	      mhs_slot_change()	gives a slot its candidate
+ *	      mhs_slot_tick()	the next stage; after the last the slot merges
  *
  * A callback of the core only notes a change in mhs.dirty.  The work rebuilds the
  * table soon, once for changes that come together; rebuilds use at most a fifth of
@@ -482,7 +484,7 @@ u32 mhs_work_entries(const struct mhs *mhs)
 	return n;
 }
 
-/* Do what is due: retry, rebuild, settle, tick */
+/* Do what is due: retry, settle, rebuild, tick */
 void mhs_work(struct work_struct *work)
 {
 	struct mhs *mhs = container_of(to_delayed_work(work), struct mhs, work);

@@ -3,12 +3,12 @@
  * the packet path includes this header.
  *
  *	ip_vs_mhs_main.c	module, parameters, names
- *	ip_vs_mhs_ctl.c		services, namespaces, sysctls
+ *	ip_vs_mhs_ctl.c		services, sysctls; namespaces: mhs_net_*
  *	ip_vs_mhs_proc.c	/proc/net/ip_vs_mhs
  *	ip_vs_mhs_api.c		for the lane, a module of its own
- *	ip_vs_mhs_change.c	a change of servers: callbacks, settling, clocks, the work
+ *	ip_vs_mhs_change.c	a change of servers: mhs_work_*, mhs_settle_*
  *	ip_vs_mhs_server.c	real servers and their carriers
- *	ip_vs_mhs_slots.c	rebuilds and walks of the slots; times
+ *	ip_vs_mhs_slots.c	rebuilds and walks of all slots; mhs_time_*
  *	ip_vs_mhs_list.c	sysctls that are text: lists of services
  *
  * A file calls only files below it in this list and files of the packet path.

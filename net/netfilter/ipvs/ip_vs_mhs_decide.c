@@ -99,8 +99,8 @@ static bool udp_has_older(mhs_srv_t old)
 	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_COUNTS);
 }
 
-/* Plain UDP.  Clients that use a port per query make each packet a flow: mhs
- * makes entries only for flows that need one, are to stay or have left one.
+/* UDP that shows no beginning.  Clients that use a port per query make each packet a
+ * flow: mhs makes entries only for flows that need one, are to stay or have left one.
  */
 static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 				mhs_facts_t facts)
@@ -109,11 +109,11 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	bool one = facts & MHS_SVC_ONE_PACKET;
 	bool may_stay = facts & MHS_PKT_STAYS;
 	/* Out of service since the last rebuild: the slot is as good as held */
-	bool held = mhs_slot_holding(w) ||
-		    (may_stay && stable && !(old & MHS_SRV_IN));
-	bool stays = held && (may_stay ? udp_has_older(old) :
-					 !one && old & MHS_SRV_IN);
-	bool pins = facts & MHS_SVC_STATEFUL || (may_stay && (held || !stable));
+	bool as_held = mhs_slot_holding(w) ||
+		       (may_stay && stable && !(old & MHS_SRV_IN));
+	bool stays = as_held && (may_stay ? udp_has_older(old) :
+					    !one && old & MHS_SRV_IN);
+	bool pins = facts & MHS_SVC_STATEFUL || (may_stay && (as_held || !stable));
 	enum mhs_cnt count = stable ? MHS_CNT_STATELESS :
 			     stays ? MHS_CNT_OLD : MHS_CNT_CAND;
 	mhs_verdict_t to = stays ? 0 : MHS_TO_CAND;

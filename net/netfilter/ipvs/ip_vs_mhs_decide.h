@@ -65,16 +65,16 @@ typedef u32 __bitwise mhs_verdict_t;
 /* Facts of the packet */
 #define MHS_PKT_NEW		MHS_FACT(0x10000U)	/* the first of a flow */
 #define MHS_PKT_ENDS		MHS_FACT(0x20000U)	/* ends a flow, or has none */
-#define MHS_PKT_CONNLESS	MHS_FACT(0x40000U)	/* plain UDP */
+#define MHS_PKT_CONNLESS	MHS_FACT(0x40000U)	/* UDP: no packet begins a flow */
 #define MHS_PKT_ERROR		MHS_FACT(0x80000U)	/* ICMP error about a flow */
 #define MHS_PKT_NO_PORT		MHS_FACT(0x100000U)	/* client port 0: no entry */
 #define MHS_PKT_LEFT		MHS_FACT(0x200000U)	/* left an expiring entry */
 #define MHS_PKT_UNNAMED		MHS_FACT(0x400000U)	/* its connection ID names none */
-#define MHS_PKT_STAYS		MHS_FACT(0x800000U)	/* plain UDP that is to stay */
+#define MHS_PKT_STAYS		MHS_FACT(0x800000U)	/* UDP of the stay_ports */
 #define MHS_PKT_ANSWERS		MHS_FACT(0x4000000U)	/* goes on with a handshake */
 #define MHS_PKT_ODD		MHS_FACT(0x8000000U)	/* perhaps QUIC, perhaps not */
-/* Facts of a second question */
-#define MHS_ASK_NO_ENTRY	MHS_FACT(0x1000000U)	/* entry limit, or no memory */
+/* Facts of the question, once it was answered or a claim has refused */
+#define MHS_ASK_NO_ENTRY	MHS_FACT(0x1000000U)	/* limit, no memory, or a claim */
 #define MHS_ASK_SEARCHED	MHS_FACT(0x2000000U)	/* candidate from a search */
 
 /* Counters of a service; the order is that of the columns in /proc */

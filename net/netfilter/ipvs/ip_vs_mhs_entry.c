@@ -76,9 +76,9 @@ static bool entries_below(const struct mhs_entries *e, u32 limit)
 	return atomic_read(&e->made) + READ_ONCE(e->counted) < limit;
 }
 
-/* May the service have one more entry, up to @limit?  If so, it counts as made;
- * net_work() finds the room that ended entries leave.  A flood may go to every
- * service: all together have a limit, too, a third of which is for older flows.
+/* May the service have one more entry, up to @limit?  The answer may count it as made
+ * even if it is no; net_work() counts again.  A flood may go to every service: all
+ * together have a limit, too, a third of which is for older flows.
  */
 bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool new_flow)
 {
@@ -352,7 +352,7 @@ static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 			       u32 stats, bool renew)
 {
 	typeof(by->packet_xmit) xmit = READ_ONCE(by->packet_xmit);
-	unsigned int verdict;
+	unsigned int nf;
 
 	if (unlikely(!xmit)) {
 		__ip_vs_conn_put(cp);
@@ -361,14 +361,14 @@ static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 	mhs_xmit_stats(mhs, by->dest, p->skb->len, stats);
 	mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	claim_shorten(cp);
-	verdict = xmit(p->skb, by, p->pd->pp, &p->iph);
+	nf = xmit(p->skb, by, p->pd->pp, &p->iph);
 	/* A sync daemon that starts later reads in_pkts */
 	atomic_inc(&cp->in_pkts);
 	if (renew)
 		ip_vs_conn_put(cp);
 	else
 		__ip_vs_conn_put(cp);
-	return verdict;
+	return nf;
 }
 
 /* Send an entry's first packet and put the entry; the core counts no @stats */
@@ -450,15 +450,15 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 	bool listed = dest && mhs_dest_listed(dest);
 	struct ip_vs_conn *carrier;
 	struct mhs *mhs = q->mhs;
-	bool new_flow, renew;
+	bool may_reuse, renew;
 
 	mhs_slot_track(q->slot);
 	mhs_count(mhs, MHS_CNT_TRACKED);
 	/* conn_reuse_mode: the core may reschedule a SYN, but not in a claim */
-	new_flow = p->iph.protocol == IPPROTO_TCP ?
+	may_reuse = p->iph.protocol == IPPROTO_TCP ?
 		p->first && !mhs_entry_is_claim(cp) :
 		!!(q->facts & MHS_PKT_NEW);
-	if (listed && !new_flow && entry_is_plain(mhs, p, cp))
+	if (listed && !may_reuse && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,
 				  !entry_may_end(q, cp));
 
@@ -478,7 +478,7 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
  * which keeps its timer.  False if no server can take the packet so.
  */
 static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
-		      struct ip_vs_conn *cp, unsigned int *verdict)
+		      struct ip_vs_conn *cp, unsigned int *nf)
 {
 	struct mhs *mhs = q->mhs;
 	const struct tcphdr *th;
@@ -503,12 +503,12 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
 	mhs_xmit_stats(mhs, by->dest, p->skb->len, MHS_STAT_IN | MHS_STAT_CONN);
-	*verdict = by->packet_xmit(p->skb, by, p->pd->pp, &p->iph);
+	*nf = by->packet_xmit(p->skb, by, p->pd->pp, &p->iph);
 	return true;
 }
 
 /* Replace the old entry, which expires, by one for the new flow that leaves it.
- * Returns the new entry, or NULL and the verdict.  The core finds the new entry
+ * Returns the new entry, or NULL and netfilter's verdict.  The core finds the new entry
  * first, unless a newer kernel resizes the table before the old one is gone.
  * Without memory drop the packet: part of the flow would follow the old entry.
  *
@@ -519,7 +519,7 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 				     const struct mhs_packet *p,
 				     struct ip_vs_conn *old, bool began,
-				     unsigned int *verdict)
+				     unsigned int *nf)
 {
 	bool nfct = READ_ONCE(old->flags) & IP_VS_CONN_F_NFCT;
 	struct ip_vs_conn *cp;
@@ -536,11 +536,11 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 		/* entries of a helper end first */
 		if (!atomic_read(&old->n_control)) {
 			mod_timer_pending(&old->timer, jiffies);
-			*verdict = NF_DROP;
+			*nf = NF_DROP;
 		}
 		return NULL;
 	}
-	*verdict = NF_DROP;
+	*nf = NF_DROP;
 	cp = mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		return NULL;
@@ -554,7 +554,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
  * mhs_entry_handle() - find the entry of a packet and handle the packet
  * @q: the question about the packet
  * @p: the packet
- * @verdict: set to the verdict of the hook if the packet is handled
+ * @nf: set to the verdict of netfilter if the packet is handled
  *
  * Plain UDP that leaves its entry does not go to the core, which would find the
  * entry until its last user puts it.  A new flow goes there if persistence may
@@ -569,7 +569,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
  * (MHS_PKT_LEFT) or is refused by a claim.
  */
 bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
-		      unsigned int *verdict)
+		      unsigned int *nf)
 {
 	bool ours = !(q->facts & MHS_SVC_PERSISTENT);
 	struct ip_vs_conn *cp, *new = NULL;
@@ -600,18 +600,18 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 	}
 	leaves = whose == OF_NEWER ? LEAVES : entry_leaves(q, p, cp);
 	if (leaves == LEAVES_TRY) {
-		if (ours && entry_try(q, p, cp, verdict)) {
+		if (ours && entry_try(q, p, cp, nf)) {
 			mhs_count(mhs, MHS_CNT_TRACKED);
 			return true;
 		}
 		leaves = mhs_dest_listed(cp->dest) ? LEAVES_NOT : LEAVES;
 	}
 	if (leaves == LEAVES_NOT && whose == OF_ENTRY) {
-		*verdict = entry_goes(q, p, cp);
+		*nf = entry_goes(q, p, cp);
 		return true;
 	}
 	mhs_count(mhs, MHS_CNT_TRACKED);
-	*verdict = whose == OF_EITHER ? NF_DROP : NF_ACCEPT;
+	*nf = whose == OF_EITHER ? NF_DROP : NF_ACCEPT;
 	if (whose == OF_EITHER) {
 		mhs_slot_track(q->slot);
 	} else if (!ours) {
@@ -622,11 +622,11 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		q->facts |= MHS_PKT_LEFT;
 		mod_timer_pending(&cp->timer, jiffies);
 	} else {
-		new = entry_anew(q, p, cp, whose == OF_NEWER, verdict);
+		new = entry_anew(q, p, cp, whose == OF_NEWER, nf);
 	}
 	__ip_vs_conn_put(cp);
 	if (new)
-		*verdict = mhs_entry_first(mhs, p, new, whose == OF_NEWER ?
+		*nf = mhs_entry_first(mhs, p, new, whose == OF_NEWER ?
 					   0 : MHS_STAT_CONN);
 	return !(q->facts & MHS_PKT_LEFT);
 }

@@ -211,17 +211,17 @@ out:
 /* Handle an error about a packet to @s; false if @s has another tunnel */
 bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			   struct mhs_server *s, const struct mhs_tunnel *t,
-			   unsigned int *verdict)
+			   unsigned int *nf)
 {
 	const struct ip_vs_conn *carrier = rcu_dereference(s->carrier);
 
 	if (!carrier || !icmp_tunnel_of(s, carrier, &t->outer))
 		return false;
-	*verdict = NF_DROP;
+	*nf = NF_DROP;
 	if (!csum_fold(skb_checksum(p->skb, p->iph.len,
 				    p->skb->len - p->iph.len, 0))) {
 		mhs_count(s->mhs, MHS_CNT_ICMP);
-		*verdict = icmp_tunnel_done(ipvs, p, s, t);
+		*nf = icmp_tunnel_done(ipvs, p, s, t);
 	}
 	return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: module, parameters, names.
  *
- * Start with ip_vs_mhs.h: files, locks and lifetimes.
+ * Start with ip_vs_mhs.h: locks and lifetimes; ip_vs_mhs_ctl.h lists the files.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 

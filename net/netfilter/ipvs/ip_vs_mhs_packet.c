@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the way of a packet, in the order in which a
- * packet runs.
+/* IPVS stateless Maglev scheduler: the way of a packet, from the bottom of this file
+ * up.
  *
  *	packet_in()	a netfilter hook, before the core's own
+ *	packet_checked()
  *	  packet_parse()	network and transport header: a struct mhs_packet
- *	  mhs_svc_find()	the virtual service, by address and port
+ *	  mhs_svc_find()	the virtual service, by mark or address and port
+ *	  packet_local_reply()	of a server on this host?
  *	  packet_request()
  *	    packet_question()	facts, and the word of the client's slot
  *	    packet_by_id()	QUIC: the server that a connection ID names
@@ -211,23 +213,23 @@ void mhs_packet_question(struct mhs_question *q, struct mhs *mhs,
 /* Decide, and set q->server, without a reference.  Under RCU. */
 mhs_verdict_t mhs_packet_decide(struct mhs_question *q)
 {
-	bool new_flow = q->facts & (MHS_PKT_NEW | MHS_PKT_CONNLESS);
+	bool may_begin = q->facts & (MHS_PKT_NEW | MHS_PKT_CONNLESS);
 	struct mhs_server *old, *cand;
 	mhs_srv_t from, to;
 	mhs_verdict_t v;
 
 	cand = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
-	to = mhs_server_facts(cand, new_flow);
+	to = mhs_server_facts(cand, may_begin);
 	old = cand;
 	from = to;
 	if (!mhs_slot_stable(q->w)) {
 		old = mhs_server_at(q->mhs, mhs_slot_old(q->w));
-		from = mhs_server_facts(old, new_flow);
+		from = mhs_server_facts(old, may_begin);
 	}
 	v = mhs_decide(q->w, from, to, q->facts);
 	if (unlikely(mhs_verdict_act(v) == MHS_SEARCH)) {
 		cand = mhs_entry_other(q->mhs, q->slot);
-		to = mhs_server_facts(cand, new_flow);
+		to = mhs_server_facts(cand, may_begin);
 		v = mhs_decide(q->w, from, to, q->facts | MHS_ASK_SEARCHED);
 	}
 	q->server = v & MHS_TO_CAND ? cand : old;
@@ -248,9 +250,9 @@ static bool packet_cut(const struct mhs_question *q)
 			   mhs_slot_change(w, mhs_slot_cand(w), true, 0));
 }
 
-/* What one forged packet can make, of QUIC and of plain UDP that has left none,
- * has a limit of its own.  Older flows may have half as many entries again,
- * whatever a flood of SYNs has made.
+/* One forged packet can make an entry of QUIC, or of UDP that is pinned: max_quic_entries
+ * is for these.  Other older flows may have 1.5 times max_entries, whatever a flood of
+ * SYNs has made.
  */
 static struct ip_vs_conn *packet_entry(const struct mhs_question *q,
 				       struct mhs_packet *p, enum mhs_act act)
@@ -320,16 +322,6 @@ static unsigned int packet_act(struct mhs_question *q, struct mhs_packet *p)
 /* The first octet of an ID says which configuration made it, but for 7: none */
 #define ID_BITS_SHIFT		5
 
-/* QUIC by connection ID
- *
- * A Handshake or 1-RTT packet with an ID that names a server goes there,
- * whatever the tables say.  The packet neither follows nor makes an entry, with
- * stateless=0 neither.
- *
- * An ID may be forged: it chooses among the servers of the service, those of
- * weight 0 and deleted ones that are held included, and does nothing else.  A
- * server whose flows need entries is never named.
- */
 /* Under RCU or mhs.lock: the server, listed or gone, that alone has the ID, or NULL */
 struct mhs_server *mhs_packet_id_server(const struct mhs *mhs, __be32 id)
 {
@@ -357,6 +349,13 @@ struct mhs_server *mhs_packet_id_server(const struct mhs *mhs, __be32 id)
  *	the ID names no server
  * @h: the QUIC packet
  * @bytes: number of bytes that are readable
+ *
+ * A Handshake or 1-RTT packet with an ID that names a server goes there, whatever the
+ * tables say.  The packet neither follows nor makes an entry, with stateless=0 neither.
+ *
+ * An ID may be forged: it chooses among the servers of the service, those of weight 0
+ * and deleted ones that are not yet released included, and does nothing else.  A server
+ * whose flows need entries is never named.
  *
  * Context: softirq or process, under RCU.
  * Return: the server, which has a carrier, or NULL: by address and port.
@@ -390,7 +389,7 @@ struct mhs_server *mhs_packet_by_id(struct mhs_question *q, const u8 *h,
 
 /* Send a QUIC packet to the server that its connection ID names, if any */
 static noinline bool packet_by_id(struct mhs_question *q, struct mhs_packet *p,
-				  unsigned int *verdict)
+				  unsigned int *nf)
 {
 	unsigned int off = p->iph.len + sizeof(struct udphdr), len;
 	u8 _h[MHS_QUIC_BYTES];
@@ -409,8 +408,7 @@ static noinline bool packet_by_id(struct mhs_question *q, struct mhs_packet *p,
 	if (!s)
 		return false;
 	mhs_count(q->mhs, MHS_CNT_NAMED);
-	*verdict = packet_send(q->mhs, rcu_dereference(s->carrier), p,
-			       MHS_STAT_IN);
+	*nf = packet_send(q->mhs, rcu_dereference(s->carrier), p, MHS_STAT_IN);
 	return true;
 }
 
@@ -463,7 +461,7 @@ static struct mhs_server *packet_error_marked(struct mhs_net *mn, __be32 addr)
 
 /* Is it a router's error about a tunnel packet to a server?  Then handle it. */
 static bool packet_error_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
-				unsigned int *verdict)
+				unsigned int *nf)
 {
 	struct mhs_tunnel t;
 	struct mhs_server *s;
@@ -479,7 +477,7 @@ static bool packet_error_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 	if (mhs && rcu_access_pointer(mhs->cid) &&
 	    (!s || s->dest->addr.ip != t.outer.daddr))
 		s = mhs_packet_id_server(mhs, t.outer.daddr);
-	return s && mhs_icmp_tunnel_error(ipvs, p, s, &t, verdict);
+	return s && mhs_icmp_tunnel_error(ipvs, p, s, &t, nf);
 }
 
 /* Handle ICMP to this host, not a fragment; NF_ACCEPT leaves it to the core */
@@ -487,12 +485,12 @@ static unsigned int packet_error(struct netns_ipvs *ipvs, struct mhs_packet *p)
 {
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s;
-	unsigned int verdict;
+	unsigned int nf;
 	struct mhs_error e;
 	struct mhs *mhs;
 
-	if (p->af == AF_INET && packet_error_tunnel(ipvs, p, &verdict))
-		return verdict;
+	if (p->af == AF_INET && packet_error_tunnel(ipvs, p, &nf))
+		return nf;
 	mhs = mhs_icmp_about(ipvs, p, &e);
 	if (!mhs)
 		return NF_ACCEPT;
@@ -508,7 +506,7 @@ static unsigned int packet_error(struct netns_ipvs *ipvs, struct mhs_packet *p)
 static __always_inline unsigned int
 packet_request(struct mhs *mhs, struct mhs_packet *p)
 {
-	unsigned int verdict;
+	unsigned int nf;
 	struct mhs_question q;
 
 	packet_question(&q, mhs, &p->iph.saddr, p->sport, p->iph.protocol,
@@ -516,10 +514,10 @@ packet_request(struct mhs *mhs, struct mhs_packet *p)
 	if (unlikely(!p->sport))
 		q.facts |= MHS_PKT_NO_PORT;
 	if (unlikely(p->quic) && rcu_access_pointer(mhs->cid) &&
-	    packet_by_id(&q, p, &verdict))
-		return verdict;
-	if (mhs_decide_looks(q.w, q.facts) && mhs_entry_handle(&q, p, &verdict))
-		return verdict;
+	    packet_by_id(&q, p, &nf))
+		return nf;
+	if (mhs_decide_looks(q.w, q.facts) && mhs_entry_handle(&q, p, &nf))
+		return nf;
 	return packet_act(&q, p);
 }
 

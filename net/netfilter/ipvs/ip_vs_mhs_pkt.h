@@ -7,10 +7,10 @@
  *	ip_vs_mhs_entry.c	connection entries, and the server for one
  *	ip_vs_mhs_svc.c		the services of a namespace
  *	ip_vs_mhs_decide.c	where does a packet go? pure
- *	ip_vs_mhs_table.c	hashes, slot word, table fill: pure
+ *	ip_vs_mhs_table.c	hashes, the word of one slot, table fill: pure
  *
- * A file calls only files below it in this list.  Packets run this code under
- * RCU, in softirq or process context.
+ * A file calls only files below it in this list.  Packets run this code under RCU, in
+ * softirq or process context; svc and chance have what the control path does there, too.
  */
 #ifndef _IP_VS_MHS_PKT_H
 #define _IP_VS_MHS_PKT_H
@@ -59,8 +59,8 @@ struct mhs_error {
 struct mhs_tunnel {
 	struct icmphdr		icmp;
 	struct iphdr		outer;
-	unsigned int		overhead;	/* bytes of headers before ... */
-	unsigned int		inner;		/* ... this offset of the quoted one */
+	unsigned int		overhead;	/* bytes of the tunnel's headers */
+	unsigned int		inner;		/* offset of the packet in it */
 };
 
 /* chance */
@@ -97,7 +97,7 @@ struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
 bool mhs_icmp_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t);
 bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			   struct mhs_server *s, const struct mhs_tunnel *t,
-			   unsigned int *verdict);
+			   unsigned int *nf);
 
 /* entry */
 struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot);
@@ -111,7 +111,7 @@ unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 			     struct ip_vs_conn *cp, u32 stats);
 bool mhs_entry_is_claim(const struct ip_vs_conn *cp);
 bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
-		      unsigned int *verdict);
+		      unsigned int *nf);
 struct ip_vs_dest *mhs_entry_schedule(struct ip_vs_service *svc,
 				      const struct sk_buff *skb,
 				      struct ip_vs_iphdr *iph);
@@ -241,7 +241,7 @@ static inline struct mhs_server *mhs_server_at(const struct mhs *mhs, u32 idx)
 
 /* Facts of a server; only a packet that may begin a flow needs MHS_SRV_FULL */
 static __always_inline mhs_srv_t
-mhs_server_facts(const struct mhs_server *s, bool new_flow)
+mhs_server_facts(const struct mhs_server *s, bool may_begin)
 {
 	mhs_srv_t facts;
 
@@ -253,7 +253,7 @@ mhs_server_facts(const struct mhs_server *s, bool new_flow)
 	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
 	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
 		facts |= MHS_SRV_COUNTS;
-	if (new_flow && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
+	if (may_begin && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;
 	return facts;
 }

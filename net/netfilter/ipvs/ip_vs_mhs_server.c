@@ -17,11 +17,11 @@
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16
 
-/* Between two questions whether a server is there */
-#define MHS_ASK_EVERY		HZ
+/* Between two probes whether a server is there */
+#define MHS_PROBE_EVERY		HZ
 
-/* Others that one question looks at: thousands may ask, under mhs.lock */
-#define MHS_ASK_OTHERS		64
+/* Others that one probe looks at: thousands may be due, under mhs.lock */
+#define MHS_PROBE_OTHERS	64
 
 static void carrier_put(struct ip_vs_conn *carrier)
 {
@@ -347,7 +347,7 @@ static bool server_outlived(const struct mhs_server *s)
 
 	list_for_each_entry(other, &s->mhs->listed, list) {
 		route = rcu_dereference(other->dest->dest_dst);
-		if (++looks > MHS_ASK_OTHERS)
+		if (++looks > MHS_PROBE_OTHERS)
 			break;
 		if (other->weight <= 0 || !route)
 			continue;
@@ -363,7 +363,7 @@ static bool server_outlived(const struct mhs_server *s)
 		    beside->ops->solicit) {
 			beside->ops->solicit(beside, NULL);
 			return time_after(READ_ONCE(beside->confirmed),
-					  jiffies - 3 * MHS_ASK_EVERY);
+					  jiffies - 3 * MHS_PROBE_EVERY);
 		}
 	}
 	return false;
@@ -376,9 +376,9 @@ bool mhs_server_dies(struct mhs_server *s)
 {
 	lockdep_assert_held(&s->mhs->lock);
 	if ((s->weight > 0 && !(s->state & MHS_SRV_GONE)) ||
-	    s->silent == MHS_DEAD || jiffies - s->asked < MHS_ASK_EVERY)
+	    s->silent == MHS_DEAD || jiffies - s->probed < MHS_PROBE_EVERY)
 		return false;
-	s->asked = jiffies;
+	s->probed = jiffies;
 	rcu_read_lock();
 	local_bh_disable();
 	/* the second chance asks, too, and not only neighbours */

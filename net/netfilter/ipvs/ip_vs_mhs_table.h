@@ -11,8 +11,8 @@
  *	+-----+-----------+-----------------+-----------------+
  *
  * candidate	index of the server for new flows; 0 is "no server"
- * old		index of the server for older flows; in a stable slot the server that
- *		had the slot before, if the service has the second chance, else 0
+ * old		index of the server for older flows; in a stable slot, which has one
+ *		server, the former one, if the service has the second chance, else 0
  * stage	0 stable, 1..4 hold, 5..15 pin
  * track	two ages of "flows of this slot may have an entry"
  *
