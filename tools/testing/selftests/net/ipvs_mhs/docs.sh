@@ -125,8 +125,10 @@ stand_ins() {
 		done
 		[ "\$1" = fleet ] || exit 0
 		\$d2 "$top/scripts/mhsstat" show --json -o "$work/cwd/lb1.json"
-		cp "$work/cwd/lb1.json" "$work/cwd/lb2.json"
-		cp "$work/cwd/lb1.json" "$work/cwd/lb3.json"
+		for n in 2 3; do
+			sed "s/\"namespace\": \"/&\$n/" "$work/cwd/lb1.json" \
+				>"$work/cwd/lb\$n.json"
+		done
 	EOF
 	cp "$MHS_KO" "$work/cwd/ip_vs_mhs.ko"
 }
