@@ -359,7 +359,11 @@ static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 		return NF_ACCEPT;
 	}
 	mhs_xmit_stats(mhs, by->dest, p->skb->len, stats);
-	mhs_set_state(cp, p->skb, p->pd, p->iph.len);
+	/* The RST is about another flow: with secure_tcp it would close the claim,
+	 * and the flow that begins would have the timeout of CLOSE
+	 */
+	if (likely(!(p->facts & MHS_PKT_ENDS) || !mhs_entry_is_claim(cp)))
+		mhs_set_state(cp, p->skb, p->pd, p->iph.len);
 	claim_shorten(cp);
 	nf = xmit(p->skb, by, p->pd->pp, &p->iph);
 	/* A sync daemon that starts later reads in_pkts */

@@ -148,12 +148,14 @@ bool mhs_icmp_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t)
 		return false;
 	outer = skb_header_pointer(p->skb, off, sizeof(_outer), &_outer);
 	ih = skb_header_pointer(p->skb, p->iph.len, sizeof(_ih), &_ih);
-	if (!outer || !ih || outer->version != 4 || outer->ihl < 5 ||
-	    outer->frag_off & htons(IP_OFFSET))
+	if (!outer || !ih)
 		return false;
-	/* Copies: a local sender may still write to the page */
+	/* Copies, also for the checks: a local sender may still write to the page */
 	t->icmp = *ih;
 	t->outer = *outer;
+	if (t->outer.version != 4 || t->outer.ihl < 5 ||
+	    t->outer.frag_off & htons(IP_OFFSET))
+		return false;
 	hlen = icmp_tunnel_hlen(p->skb, off + t->outer.ihl * 4, &t->outer);
 	if (hlen < 0)
 		return false;

@@ -278,6 +278,41 @@ static __be16 way_tci(const struct net_device *dev)
 	return 0;
 }
 
+/* Has the next hop of a key, and the namespace, still the generation of the key? */
+static bool way_is_current(const struct mhs_lane_packet *p, u64 key)
+{
+	u32 changes = atomic_read(&p->lane->next_hops[key >> 32]);
+
+	return (u32)key == mhs_lane_generation(p->mn) + 2 * changes;
+}
+
+/* Make p->way the record of the server, which had the key @was before its facts were
+ * read; leave it to others who do so
+ */
+static void way_write(const struct mhs_lane_packet *p, s64 was, s64 key)
+{
+	struct mhs_lane_record *r = &p->server->lane;
+
+	if (was == key || was == MHS_LANE_CLAIMED ||
+	    !atomic64_try_cmpxchg(&r->key, &was, MHS_LANE_CLAIMED))
+		return;
+	/* After the claim: who is late would bring back a key that came before, and
+	 * a reader in between would take words of several records for those of one
+	 */
+	if (!way_is_current(p, key)) {
+		atomic64_set_release(&r->key, was);
+		return;
+	}
+	/* No reader sees new words with the old key; pairs with the second read
+	 * of the key in lane_way()
+	 */
+	smp_wmb();
+	lane_copy(r->way, p->way);
+	lane_copy(r->ends, p->ends);
+	/* Pairs with the acquire in lane_way() */
+	atomic64_set_release(&r->key, key);
+}
+
 /**
  * mhs_lane_record_way() - make a record of the way by the core's cached route
  * @p: the packet; the function sets p->way and p->ends
@@ -331,17 +366,7 @@ enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);
 	way_ends(&p->ends, way->outer, route, dest);
-	if (was != key && was != MHS_LANE_CLAIMED &&
-	    atomic64_try_cmpxchg(&r->key, &was, MHS_LANE_CLAIMED)) {
-		/* No reader sees new words with the old key; pairs with the
-		 * second read of the key in lane_way()
-		 */
-		smp_wmb();
-		lane_copy(r->way, p->way);
-		lane_copy(r->ends, p->ends);
-		/* Pairs with the acquire in lane_way() */
-		atomic64_set_release(&r->key, key);
-	}
+	way_write(p, was, key);
 	return MHS_LANE_FORWARDED;
 }
 
