@@ -8,6 +8,7 @@
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
+#include <linux/ctype.h>
 #include <linux/inet.h>
 
 #include "ip_vs_mhs_ctl.h"
@@ -153,43 +154,54 @@ static int list_service(struct net *net, char *word, union nf_inet_addr *addr,
 	bool six = *word == '[';
 	int af;
 
-	/* A leading 0 would begin an octal or hexadecimal number */
-	if (!port || port == word || port[1] == '0' || (six && port[-1] != ']'))
+	/* A leading 0 would begin an octal or hexadecimal number, after a sign, too */
+	if (!port || port == word || !isdigit(port[1]) || port[1] == '0' ||
+	    (six && port[-1] != ']'))
 		return -EINVAL;
 	port[six ? -1 : 0] = 0;
 	af = mhs_list_endpoint(net, word + six, port + 1, addr, to);
 	return af == (six ? AF_INET6 : AF_INET) ? af : -EINVAL;
 }
 
-/* Parse the words of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=[N:]KEY */
+/* Parse a word of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=[N:]KEY */
+static int list_add(struct net *net, struct mhs_list *l, char *word, bool quic)
+{
+	struct mhs_cid *cid = &l->cid[l->n];
+	char *key = quic ? strchr(word, '=') : NULL;
+	int af, err = 0;
+
+	if (key)
+		*key++ = 0;
+	af = list_service(net, word, &cid->addr, &cid->port);
+	if (af < 0 || (quic && !mhs_packet_is_quic(cid->port)))
+		return -EINVAL;
+	cid->bits = LIST_ALL_IDS;
+	if (key)
+		err = list_key(cid, key);
+	if (err)
+		return err;
+	if (!list_chain(list_find_service(l, af, &cid->addr, cid->port), cid))
+		return -EINVAL;
+	cid->af = af;
+	l->n++;
+	return 0;
+}
+
 static int list_parse(struct net *net, struct mhs_list *l, bool quic)
 {
 	const char *text = skip_spaces(l->text);
-	char word[96], *key;
-	int af, err, n;
+	int err = 0, n = 0;
+	char word[96];
 
-	for (; *text; text = skip_spaces(text + n)) {
-		struct mhs_cid *cid = &l->cid[l->n];
-
+	for (; *text && !err; text = skip_spaces(text + n))
 		if (sscanf(text, "%95s%n", word, &n) != 1 ||
 		    l->n == LIST_MAX || strlen(word) == sizeof(word) - 1)
-			return -EINVAL;
-		key = quic ? strchr(word, '=') : NULL;
-		if (key)
-			*key++ = 0;
-		af = list_service(net, word, &cid->addr, &cid->port);
-		if (af < 0 || (quic && !mhs_packet_is_quic(cid->port)))
-			return -EINVAL;
-		cid->bits = LIST_ALL_IDS;
-		err = key ? list_key(cid, key) : 0;
-		if (err)
-			return err;
-		if (!list_chain(list_find_service(l, af, &cid->addr, cid->port), cid))
-			return -EINVAL;
-		cid->af = af;
-		l->n++;
-	}
-	return 0;
+			err = -EINVAL;
+		else
+			err = list_add(net, l, word, quic);
+	/* it may have a key */
+	memzero_explicit(word, sizeof(word));
+	return err;
 }
 
 static void list_rcu_free(struct rcu_head *head)
@@ -217,9 +229,9 @@ static void list_change(struct mhs_net *mn, bool quic, struct mhs_list *l)
 }
 
 /* Read or write second_chance, or quic_ids (extra1 is not NULL).  Takes
- * net.lock and mhs.lock.  Nothing has changed after an error: -EINVAL, -ENOMEM,
- * or -EOPNOTSUPP for a key if the kernel has no AES.  Without the hooks of the
- * second chance no server answers, and its services go on by entries.
+ * net.lock and mhs.lock.  Nothing has changed after -EINVAL, and -EOPNOTSUPP for a
+ * key if the kernel has no AES.  After -ENOMEM the list may be the new one: without
+ * the hooks of the second chance no server answers, and its services go on by entries.
  */
 int mhs_list_sysctl(MHS_CTL_TABLE *table, int write, void *buffer,
 		    size_t *lenp, loff_t *ppos)

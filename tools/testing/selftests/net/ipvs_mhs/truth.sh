@@ -154,7 +154,7 @@ planned() {
 	begins "$2" "1 2"
 	ms dr plan -t $SVC --add 10.2.0.13:80 --table-program "$work/mhs_table" \
 		>"$work/status"
-	room=$(sed -n 's/.*living connections do not break, unless they send nothing in the pin time, 15 min 0 s.* room for \([0-9]*\) .*/\1/p' "$work/said")
+	room=$(sed -n 's/.*living connections do not break, unless they send nothing in the pin time, 15 min 0 s.* room for \(only \)\?\([0-9]*\) .*/\2/p' "$work/said")
 	dr ipvsadm -a -t $SVC -r 10.2.0.13:80 -g
 	merges whole "$1"
 	flow c ping
