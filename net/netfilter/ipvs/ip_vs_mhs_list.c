@@ -164,7 +164,7 @@ static int list_service(struct net *net, char *word, union nf_inet_addr *addr,
 }
 
 /* Parse a word of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=[N:]KEY */
-static int list_add(struct net *net, struct mhs_list *l, char *word, bool quic)
+static int list_word(struct net *net, struct mhs_list *l, char *word, bool quic)
 {
 	struct mhs_cid *cid = &l->cid[l->n];
 	char *key = quic ? strchr(word, '=') : NULL;
@@ -198,7 +198,7 @@ static int list_parse(struct net *net, struct mhs_list *l, bool quic)
 		    l->n == LIST_MAX || strlen(word) == sizeof(word) - 1)
 			err = -EINVAL;
 		else
-			err = list_add(net, l, word, quic);
+			err = list_word(net, l, word, quic);
 	/* it may have a key */
 	memzero_explicit(word, sizeof(word));
 	return err;
