@@ -301,7 +301,7 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	if (!carrier)
 		return chance_deliver(c->p.skb);
 	nf = carrier->packet_xmit(c->p.skb, carrier, c->p.pd->pp,
-				         c->error ? &c->e.quoted : &c->p.iph);
+				  c->error ? &c->e.quoted : &c->p.iph);
 	/* the server is this host */
 	return nf == NF_ACCEPT ? chance_deliver(c->p.skb) : nf;
 }
