@@ -421,6 +421,7 @@ def _by_network(facts):
                        server.editing(server.weight)))
         inner = _inner_mtu(server, route, facts)
         if inner is not None and inner < _CLIENT_MTU:
+            fits = inner - 8 + _TUNNEL.get(server.tunnel, 0)
             yield Finding(
                 "tunnel-mtu", name, (server.name,), f"packets of more than "
                 f"{inner} bytes do not fit into the tunnel to {server.name}: "
@@ -430,7 +431,8 @@ def _by_network(facts):
                 f"--mss {inner - 40} (IPv6: {inner - 60}) beside the other "
                 "options of 'real_server setup' on the server, which this host "
                 "cannot see; a smaller MTU on the way it sees neither: 'ping -M do -s "
-                f"{inner - 8 + _TUNNEL.get(server.tunnel, 0)} {address}' must be answered")
+                f"{fits} {address}' must be answered; where it is not, the MSS is the "
+                f"largest size that is, less {fits - inner + 40}")
 
 
 def findings(facts, ignored=()):

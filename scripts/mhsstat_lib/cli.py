@@ -124,12 +124,17 @@ def _check(options):
     if unasked:
         _warn(f"{len(unasked)} next hop(s) were not asked lately, and it is "
               f"unknown whether they answer: {few(unasked)}; 'ping' asks")
+    marked = [name_of(s) for s in facts.services if name_of(s).startswith("FWM ")]
     few_came = sum((facts.came or {}).get(name_of(s), (0,))[0] < mistakes.BEGUN
-                   for s in facts.services)
+                   for s in facts.services) - len(marked)
     if facts.came is not None and few_came:
         _warn(f"{few_came} service(s) got less than {mistakes.BEGUN} packets in half a "
               "second: what a router, or a firewall, tc or rules of this host do to "
               "theirs was not seen")
+    if marked:
+        _warn(f"{few(marked)}: which packets have the mark was not looked for; every "
+              "packet of all its ports needs it in prerouting, not the SYN alone: nft "
+              "list ruleset")
     if unseen:
         asking = dict.fromkeys(unseen.values())
         _warn(f"{len(unseen)} server(s) answer their clients past this host, which "

@@ -53,7 +53,7 @@ def _by_arrivals(facts):
         came, counted = (facts.came or {}).get(core.name, (0, 0))
         if came >= BEGUN and 2 * counted < came and \
                 any(s.weight for s in core.servers) and \
-                not any(s.limits for s in core.servers):
+                not any(s.limits or s.method == "Masq" for s in core.servers):
             yield Finding(
                 "lost", core.name, (), f"of {came} packets that came to this host the "
                 f"service got {counted}, because something here drops or "
@@ -97,8 +97,8 @@ def _by_answers(facts):
             others = "" if len(names) < len(core.servers) else ", or a firewall of " \
                 "this host drops what it sends, or all are forged (a SYN flood)"
             yield Finding(
-                "no-answer", core.name, tuple(names), f"{named(names)} answers no "
-                f"connection: they are begun and not continued (of "
+                "no-answer", core.name, tuple(names), f"{named(names)} "
+                f"answer{'s' * (len(names) == 1)} no connection: they are begun and not continued (of "
                 f"{sum(s.counts[0] for s in found)}), because the server has not the address "
                 f"{core.name.split()[1]}, or no program there, or drops the packets, "
                 f"or is down, or its answers do not come to clients{others}",

@@ -238,6 +238,9 @@ class Findings(unittest.TestCase):
         core(known, SAVED.replace(" -g ", " -m "))
         counts(known, (9, 99, 0, 0, 0))
         self.assertIn("lead here", check.findings(known)[1].remedy)
+        known.came[NAME] = 9, 1     # packets by entries, which the core counts
+        self.assertNotIn("lost", kinds(known))
+        known.came[NAME] = 9, 9
         core(known, SAVED)
         counts(known, (9, 9), (9, 9))
         self.assertIn("flood", check.findings(known)[0].text)
@@ -503,6 +506,11 @@ class Command(unittest.TestCase):
         quiet = Known()
         quiet.came.clear()
         self.assertIn("1 service(s) got less than 5 packets", run(quiet)[2])
+        marked = Known()
+        service(marked, protocol="FWM", address="7")
+        said = run(marked)[2]
+        self.assertIn("FWM 7: which packets have the mark was not looked for", said)
+        self.assertNotIn("less than 5 packets", said)
         known = Known(SAVED.replace(" -g ", " -m ").replace(" -i ", " -m "))
         self.assertEqual(run(known)[2], f"mhsstat: no warning of the "
                          f"{len(check.KINDS)} kinds of finding that mhsstat(8) "
