@@ -94,14 +94,16 @@ def _by_answers(facts):
         found = [s for s in core.servers if _is_silent(s)]
         if found and core.name.startswith("TCP "):
             names = [s.name for s in found]
-            others = "" if len(names) < len(core.servers) else ", or a firewall of " \
-                "this host drops what it sends, or all are forged (a SYN flood)"
+            every = len(names) == len(core.servers)
             yield Finding(
-                "no-answer", core.name, tuple(names), f"{named(names)} "
-                f"answer{'s' * (len(names) == 1)} no connection: they are begun and not continued (of "
-                f"{sum(s.counts[0] for s in found)}), because the server has not the address "
-                f"{core.name.split()[1]}, or no program there, or drops the packets, "
-                f"or is down, or its answers do not come to clients{others}",
+                "no-answer", core.name, tuple(names), f"{named(names)} answer"
+                f"{'s' * (len(names) == 1)} no connection: they are begun and not continued "
+                f"(of {sum(s.counts[0] for s in found)}), because the server has not the "
+                f"address {core.name.split()[1]}, or no program there, or drops the packets, "
+                "or is down, or its answers do not come to clients" + (
+                    ", or a firewall of this host drops what it gets or sends, or all are "
+                    "forged (a SYN flood)" if every else ""),
+                ("'nft list ruleset' here; " if every else "") +
                 (f"'{asking(core, found[0])}' on the server" if found[0].method != "Masq" else
                  "the server's way to clients must lead here: ip route replace default "
                  "via an address of this host") + "; then 'ipvsadm -Z' "
