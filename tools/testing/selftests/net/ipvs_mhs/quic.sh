@@ -39,6 +39,16 @@ pings() {
 	done
 }
 
+# all_read: no server has a datagram to read, which a flood sends more of than a
+# buffer holds: what comes meanwhile is lost
+all_read() {
+	local s
+
+	for s in s1 s2 s3 s4; do
+		[ -z "$(in_ns $s ss -Huan | awk '$2 > 0')" ] || return 1
+	done
+}
+
 # ids [SUFFIX...]: both services have IDs, of several configurations; ids_off
 ids() {
 	local suffix list=""
@@ -159,6 +169,7 @@ shapes() {
 	for svc in "$SVC4" "$SVC6"; do
 		check_cmp "flood: entries of $svc" "$(mhs Entries "$svc")" -le $cap
 	done
+	busywait 20 all_read
 	pings short
 	served "flood: flows stay, with an entry or without"
 	sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
