@@ -33,7 +33,7 @@
 #include <net/ip_tunnels.h>
 #include <net/tcp.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 #define CHANCE_KEY		0x6d687300	/* also in chance.bpf.c */
 

@@ -49,7 +49,6 @@
  * which another director has other servers: flows from there break.
  */
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* Rebuilds wait until the servers of the namespace have been quiet for so long,
  * because commands tend to come together, but at most MHS_BUILD_LATEST

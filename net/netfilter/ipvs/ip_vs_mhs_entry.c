@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: a packet that has a connection entry or gets
  * one, and the server that such a flow gets
  */
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* Slots to try for another server, and then servers: a packet looks at no more */
 #define MHS_TRY_SLOTS		32

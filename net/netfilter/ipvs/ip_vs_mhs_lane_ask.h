@@ -20,7 +20,7 @@
 #include <net/ipv6.h>
 
 #include "ip_vs_mhs_hash.h"
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* xdp */
 extern unsigned int mhs_lane_xdp_net_id;	/* 0: no scheduler is there */

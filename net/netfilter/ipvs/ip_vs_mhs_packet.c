@@ -27,7 +27,7 @@
 #include <linux/udp.h>
 #include <net/ip.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* Does a packet begin or end a flow?
  *		begins			ends

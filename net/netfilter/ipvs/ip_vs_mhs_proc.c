@@ -4,7 +4,6 @@
 #include <linux/seq_file.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* Scripts find columns by name: names stay, new ones are added at the end */
 static const char * const proc_columns[] = {

@@ -4,7 +4,6 @@
  */
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 unsigned int mhs_slots_size __read_mostly = 4093;
 module_param_named(table_size, mhs_slots_size, uint, 0444);

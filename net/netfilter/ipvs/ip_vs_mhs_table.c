@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: hashes, the slot word and the table fill.
+/* IPVS stateless Maglev scheduler: hashes and the table fill.
  *
  * The fill is Maglev (Eisenbud et al., NSDI 2016) with weights by credit: a server
  * begins with half a credit, earns weight / maxweight credits a round and takes a
@@ -103,47 +103,6 @@ int mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 		if (a->ip6[i] != b->ip6[i])
 			return ntohl(a->ip6[i]) < ntohl(b->ip6[i]) ? -1 : 1;
 	return (int)ntohs(port_a) - (int)ntohs(port_b);
-}
-
-/**
- * mhs_slot_change() - apply the server of the new table to a slot
- * @w: the slot word
- * @idx: index of the server in the new table, or MHS_IDX_NONE
- * @at_once: make no transition
- * @first_stage: first stage of a transition
- *
- * A slot without a server has no flow to lose and changes at once.
- *
- * Return: the new word, which the caller stores by compare-and-exchange.
- */
-u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
-{
-	u32 old = mhs_slot_old(w);
-
-	if (at_once || idx == old || old == MHS_IDX_NONE)
-		return (w & MHS_TRACK) | idx;
-	if (mhs_slot_stable(w))
-		w = (w & MHS_TRACK) | first_stage << MHS_STAGE_SHIFT |
-		    old << MHS_OLD_SHIFT;
-	return (w & ~MHS_IDX_MAX) | idx;
-}
-
-/* Advance the stage and the marks of a slot by the clocks that ticked */
-u32 mhs_slot_tick(u32 w, u32 ticks)
-{
-	u32 stage = mhs_slot_stage(w);
-
-	if (ticks & MHS_TICK_TRACK)
-		w = (w & ~MHS_TRACK) |
-		    (w & MHS_TRACK_CUR ? MHS_TRACK_PREV : 0);
-
-	if (stage == MHS_STAGE_STABLE)
-		return w;
-	if (stage == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
-		return w & (MHS_TRACK | MHS_IDX_MAX);
-	if (ticks & (stage < MHS_STAGE_PIN ? MHS_TICK_HOLD : MHS_TICK_PIN))
-		w += 1U << MHS_STAGE_SHIFT;
-	return w;
 }
 
 /* Prepare one server, with its mhs_hash_server(), for a fill */

@@ -13,7 +13,7 @@
 #include <linux/ipv6.h>
 #include <linux/netfilter.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* of the C library */
 void abort(void) __noreturn;

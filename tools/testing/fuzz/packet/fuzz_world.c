@@ -5,7 +5,7 @@
 #include <net/ip6_checksum.h>
 
 #include "fuzz_packet.h"
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 struct world world;
 
