@@ -59,7 +59,7 @@
  *	servers[], by_dest, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
- *	settle		control, under mhs.lock; packets acquire
+ *	settling	control, under mhs.lock; packets acquire
  *	entries		packets that make an entry: made; net_work(): counted
  *	server.lane, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
@@ -151,12 +151,6 @@ struct mhs_counters {
 	unsigned long		n[MHS_CNT_MAX];
 };
 
-/* What is known of a service's set of servers, see ip_vs_mhs_change.c */
-enum mhs_settle {
-	MHS_SETTLED,	/* complete: a change makes slots unstable */
-	MHS_SETTLING,	/* servers come one by one: plain UDP alone goes by the table */
-};
-
 /* What is about to happen to a server, for settle_before_change() */
 enum mhs_change {
 	MHS_CHANGED,	/* added or edited */
@@ -244,7 +238,8 @@ struct mhs {
 	u16			af;
 	u16			protocol;
 	__be16			port;
-	u32			settle;		/* enum mhs_settle */
+	/* servers come one by one: plain UDP alone goes by the table */
+	bool			settling;
 	bool			addr_only;	/* client hash without port */
 	u32			local_generation; /* the address is local */
 	u32			size;		/* of slots[] */
@@ -391,17 +386,10 @@ static inline struct mhs_net *mhs_net(const struct net *net)
 	return net_generic(net, mhs_svc_net_id);
 }
 
-/* A sysctl of the core may change at any time: the core reads it by @READ without
- * READ_ONCE; any value the sysctl had will do
- */
-#define mhs_sysctl(READ)	data_race(READ)
-
+/* data_race(): a sysctl of the core may change at any time; any value it had will do */
+#define mhs_conntrack(ipvs)	data_race(ip_vs_conntrack_enabled(ipvs))
 /* Are the flows of a deleted server cut at once? */
-#define mhs_cutting(ipvs) \
-	mhs_sysctl(sysctl_expire_nodest_conn(ipvs))
-
-#define mhs_conntrack(ipvs) \
-	mhs_sysctl(ip_vs_conntrack_enabled(ipvs))
+#define mhs_cutting(ipvs)	data_race(sysctl_expire_nodest_conn(ipvs))
 
 /* One packet in a hook */
 struct mhs_packet {
@@ -484,12 +472,8 @@ bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
 struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot);
 struct mhs_server *mhs_entry_server(const struct mhs *mhs,
 				    const struct ip_vs_dest *dest);
-bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool new_flow);
-struct ip_vs_conn *mhs_entry_make(const struct mhs_question *q,
-				  const struct mhs_packet *p,
-				  struct ip_vs_dest *dest, enum mhs_cnt kind);
-unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
-			     struct ip_vs_conn *cp, u32 stats);
+bool mhs_entry_new(const struct mhs_question *q, struct mhs_packet *p,
+		   mhs_verdict_t v, unsigned int *nf);
 bool mhs_entry_is_claim(const struct ip_vs_conn *cp);
 bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		      unsigned int *nf);
@@ -572,18 +556,21 @@ mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 	return NULL;
 }
 
-static inline u32 *mhs_slot_of(const struct mhs *mhs, u64 hash)
+/* The slot of a client */
+static __always_inline u32 *
+mhs_slot_of(const struct mhs *mhs, bool v6, const union nf_inet_addr *caddr,
+	    __be16 cport)
 {
+	u64 hash = mhs_hash_client(&mhs->key, v6, caddr,
+				   READ_ONCE(mhs->addr_only) ? 0 : ntohs(cport));
+
 	return &mhs->slots[(hash >> 32) * mhs->size >> 32];
 }
 
 static inline u32 *mhs_slot(const struct mhs *mhs,
 			    const union nf_inet_addr *caddr, __be16 cport)
 {
-	if (READ_ONCE(mhs->addr_only))
-		cport = 0;
-	return mhs_slot_of(mhs, mhs_hash_client(&mhs->key, mhs->af,
-						caddr, cport));
+	return mhs_slot_of(mhs, mhs->af == AF_INET6, caddr, cport);
 }
 
 static inline u32 mhs_slot_read(const u32 *slot)

@@ -209,11 +209,6 @@ mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	/* Nothing that may be a new flow goes to a deleted server */
 	if (facts & MHS_PKT_ODD && old & MHS_SRV_GONE)
 		facts |= MHS_PKT_CONNLESS;
-	/* What follows would say the same */
-	if (mhs_decide_is_short(w, old, facts))
-		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
-				   new_flow ? MHS_CONN :
-				   facts & MHS_PKT_CONNLESS ? MHS_TO_CAND : 0);
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
 	/* Persistence may choose the server */

@@ -24,8 +24,7 @@
 #endif
 #include <linux/siphash.h>
 
-#include "ip_vs_mhs_table.h"
-#include "ip_vs_mhs_hash.h"
+#include "ip_vs_mhs_decide.h"
 
 /* The largest prime below each power of two from 2^8 to 2^19; mh has the sizes up
  * to 2^17
@@ -79,16 +78,6 @@ u64 mhs_hash_server(const siphash_key_t *key, u16 af,
 		sip_word(&v, 2, 8ULL << 56);
 	}
 	return sip_end(&v, 4);
-}
-
-/* @port 0 hashes the address alone.  SipHash-1-3, as every packet pays for it.
- * Directors must compute the same hash and no fingerprint shows a difference, so the
- * function must never change.
- */
-u64 mhs_hash_client(const siphash_key_t *key, u16 af,
-		    const union nf_inet_addr *addr, __be16 port)
-{
-	return sip_client(key, af == AF_INET6, addr, ntohs(port));
 }
 
 /* Compare two servers for the order of the fill: less than 0 if a comes first */

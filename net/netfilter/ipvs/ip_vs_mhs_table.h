@@ -15,8 +15,6 @@ extern siphash_key_t mhs_hash_key;	/* of both hashes */
 void mhs_hash_set_key(const u8 *raw);
 u64 mhs_hash_server(const siphash_key_t *key, u16 af,
 		    const union nf_inet_addr *addr, __be16 port);
-u64 mhs_hash_client(const siphash_key_t *key, u16 af,
-		    const union nf_inet_addr *addr, __be16 port);
 
 #define MHS_IDX_BITS		13
 #define MHS_IDX_MAX		((1U << MHS_IDX_BITS) - 1)
