@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: the way of a packet, from the bottom of this file
  * up.
  *
- *	packet_in()	a netfilter hook, before the core's own
+ *	packet_in(), packet_out()	netfilter hooks, before the core's own
  *	packet_checked()
  *	  packet_parse()	network and transport header: a struct mhs_packet
  *	  mhs_svc_find()	the virtual service, by mark or address and port
@@ -556,11 +556,26 @@ static noinline unsigned int packet_checked(struct mhs_net *mn,
 	return packet_request(mhs, &p);
 }
 
-/* LOCAL_IN and LOCAL_OUT, which packets from IPVS pass again */
+/* LOCAL_IN; packets from IPVS pass the hooks again */
 static unsigned int packet_in(void *priv, struct sk_buff *skb,
 			      const struct nf_hook_state *state)
 {
 	return skb->ipvs_property ? NF_ACCEPT : packet_checked(priv, skb, state);
+}
+
+/* The core leaves what raw sockets with IP_NODEFRAG send alone, too */
+static unsigned int packet_out(void *priv, struct sk_buff *skb,
+			       const struct nf_hook_state *state)
+{
+	const struct sock *sk;
+
+	if (skb->ipvs_property)
+		return NF_ACCEPT;
+	sk = skb_to_full_sk(skb);
+	if (sk && state->pf == NFPROTO_IPV4 && sk->sk_family == PF_INET &&
+	    inet_test_bit(NODEFRAG, sk))
+		return NF_ACCEPT;
+	return packet_checked(priv, skb, state);
 }
 
 /* All hooks run before the core's.  LOCAL_IN: the core is at NF_IP_PRI_NAT_SRC
@@ -571,7 +586,7 @@ static unsigned int packet_in(void *priv, struct sk_buff *skb,
 static const struct nf_hook_ops packet_ops[MHS_HOOKS] = {
 	{ .hook = packet_in, .hooknum = NF_INET_LOCAL_IN,
 	  .priority = NF_IP_PRI_NAT_SRC - 3 },
-	{ .hook = packet_in, .hooknum = NF_INET_LOCAL_OUT,
+	{ .hook = packet_out, .hooknum = NF_INET_LOCAL_OUT,
 	  .priority = NF_IP_PRI_NAT_DST + 1 },
 };
 
