@@ -260,6 +260,7 @@ struct mhs {
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net		*mn;
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
+	struct hlist_node	marked;		/* mhs_net.marked, its lock */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
 	u32			n_listed;
@@ -328,13 +329,16 @@ struct mhs_net {
 	unsigned int		stateless;
 	unsigned int		lane;
 	int			fwm_services;	/* of mhs; read by packets */
-	u32			marked_at;	/* jiffies, by packet_error_marked() */
+	/* packet_error_marked() has looked at so many services in that jiffy */
+	u32			marked_at;
+	u32			marked_looks;
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
 	atomic_t		generation;	/* see ip_vs_mhs_lane.h */
 	struct mhs_lane_net __rcu *lane_net;	/* the same */
 	/* services by address and port, or by mark; written under lock */
 	DECLARE_HASHTABLE(by_key, MHS_SVC_BITS);
+	struct hlist_head	marked;		/* by mark alone; the same */
 	struct mhs_entries	entries;	/* of all services */
 	bool			backup;		/* role of the sync daemon */
 	unsigned long		changed;	/* jiffies, any server */

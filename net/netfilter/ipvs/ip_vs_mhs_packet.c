@@ -416,25 +416,32 @@ static struct mhs_server *packet_error_server(struct mhs *mhs,
 	       q.server : NULL;
 }
 
-/* The server with the address @addr of a service by firewall mark.  The walk is as
- * long as there are services, and errors may be forged: one walk a jiffy.
+/* Services by mark to look at in a jiffy: errors may be forged */
+#define MARKED_LOOKS		1024
+
+/* The server with the address @addr of a service by firewall mark.  A walk that has
+ * begun is finished, however many services there are.
  */
 static struct mhs_server *packet_error_marked(struct mhs_net *mn, __be32 addr)
 {
-	u32 now = jiffies;
-	struct mhs_server *s;
+	u32 now = jiffies, looks = 0;
+	struct mhs_server *s = NULL;
 	struct mhs *mhs;
-	int i;
 
-	if (!READ_ONCE(mn->fwm_services) || READ_ONCE(mn->marked_at) == now)
+	/* CPUs may lose each other's count: the bound is one of many */
+	if (READ_ONCE(mn->marked_at) == now)
+		looks = READ_ONCE(mn->marked_looks);
+	if (looks >= MARKED_LOOKS || hlist_empty(&mn->marked))
 		return NULL;
-	WRITE_ONCE(mn->marked_at, now);
-	hash_for_each_rcu(mn->by_key, i, mhs, node) {
-		s = mhs->fwmark ? mhs_packet_id_server(mhs, addr) : NULL;
+	hlist_for_each_entry_rcu(mhs, &mn->marked, marked) {
+		looks++;
+		s = mhs_packet_id_server(mhs, addr);
 		if (s)
-			return s;
+			break;
 	}
-	return NULL;
+	WRITE_ONCE(mn->marked_at, now);
+	WRITE_ONCE(mn->marked_looks, looks);
+	return s;
 }
 
 /* Is it a router's error about a tunnel packet to a server?  Then handle it. */

@@ -16,6 +16,8 @@ void mhs_svc_publish(struct mhs *mhs)
 
 	mutex_lock(&mhs->mn->lock);
 	hash_add_rcu(mhs->mn->by_key, &mhs->node, key);
+	if (mhs->fwmark)
+		hlist_add_head_rcu(&mhs->marked, &mhs->mn->marked);
 	mutex_unlock(&mhs->mn->lock);
 }
 
