@@ -193,6 +193,7 @@ struct mhs_server {
 	/* second chance: see ip_vs_mhs_chance.c */
 	u32			answered;	/* seconds, 0: never */
 	unsigned long		asked_until;	/* the table waits, jiffies */
+	unsigned long		ask_at;		/* meanwhile, not before */
 	u64			nonce;		/* of questions */
 	struct rcu_head		rcu;
 };
