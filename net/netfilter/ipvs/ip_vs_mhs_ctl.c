@@ -30,7 +30,8 @@ int mhs_net_ready(void)
 
 /* Poll what no callback of the core reports.  On a sync backup entries of unknown
  * flows arrive: every slot is marked tracked when the role begins, which packets see
- * themselves, and no mark ages while it lasts.
+ * themselves, and no mark ages while it lasts.  Not in the queue of rebuilds, which
+ * may take many seconds: services would stay at their limits of entries.
  */
 static void net_work(struct work_struct *work)
 {
@@ -56,6 +57,9 @@ static void net_work(struct work_struct *work)
 	/* Before the marks are set: no tick may age them meanwhile */
 	WRITE_ONCE(mn->backup, backup);
 	mutex_unlock(&mn->lock);
+	/* a work that began before the role may be about to age marks */
+	if (begins)
+		flush_workqueue(mhs_slots_wq);
 
 	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
 		if (begins)
@@ -74,7 +78,7 @@ static void net_work(struct work_struct *work)
 
 	mutex_lock(&mn->lock);
 	if (!list_empty(&mn->list))
-		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
+		queue_delayed_work(system_long_wq, &mn->work, HZ);
 	mutex_unlock(&mn->lock);
 }
 
@@ -92,7 +96,7 @@ static int net_attach(struct mhs *mhs)
 		goto unlock;
 	if (list_empty(&mn->list)) {
 		mn->conntrack = mhs_conntrack(mhs->ipvs);
-		queue_delayed_work(mhs_slots_wq, &mn->work, HZ);
+		queue_delayed_work(system_long_wq, &mn->work, HZ);
 	}
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
 	mhs_lane_changed(&mn->generation);
