@@ -155,7 +155,7 @@ restarts() {
 	route_vip 10
 }
 
-plan 25
+plan 27
 load_module
 setup_net 4
 flow_start c --host $VIP4 --timeout 20
@@ -196,6 +196,46 @@ setup_ns bk
 ip_ns bk <<<"link set lo up"
 crowd -a "-w 1" | in_ns bk ipvsadm -R
 check "many services" $((MHS_MADE + 1)) "$(services)"
+
+# Entries that have ended are counted while rebuilds of others wait: a service at its
+# limit gives new flows entries again.  Who reads the file waits for the rebuild, which
+# takes long beside busy loops.
+for i in 1 2 3; do	# without older entries, which count
+	ip -n "$(ns s$i)" addr add 10.2.0.$((250 + i))/24 dev eth0
+done
+dr ipvsadm -C
+learn dr < <(
+	echo "-A -t $VIP4:80 -s mhs"
+	add_servers 241 242
+)
+weight 241 0
+sysctls dr net.ipv4.vs.mhs.max_entries=5
+dr ipvsadm --set 2 2 2
+edits=$(crowd -e "-w 2")
+nsenter "--net=/run/netns/$(ns bk)" ipvsadm -R <<<"$edits"
+nsenter "--net=/run/netns/$(ns dr)" ipvsadm -a -t $VIP4:80 -r 10.2.0.253:80 -g
+bg_ns dr cat /proc/net/ip_vs_mhs >"$work/rebuilt" &
+reader=$!
+conns_begin
+flow c open 30
+flow c ping
+check "rebuilds wait: at the limit" 5 "$(conns_new)"
+hogs=()
+for ((i = 0; i < 24; i++)); do
+	while :; do :; done &
+	hogs+=($!)
+done
+busywait 20 eval '[ "$(conns_new)" -eq 0 ]'
+busywait 60 eval 'flow c open 4; [ "$(conns_new)" -gt 0 ]'
+kill -0 $reader
+result "rebuilds wait: entries have ended, and new flows have some again" $?
+kill "${hogs[@]}"
+wait $reader
+flow c reset
+sysctls dr net.ipv4.vs.mhs.max_entries=262144
+dr ipvsadm --set 900 120 300
+dr ipvsadm -C
+crowd -e "-w 1" | in_ns bk ipvsadm -R
 
 # the control: mh rewrites its table under the packets and forgets nothing only
 # because every flow has an entry
