@@ -6,7 +6,6 @@
 # adds, drains and removes servers, and no flow breaks.
 
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 readonly state=$work/qdisc_tool

@@ -4,9 +4,7 @@
 # weight: 40
 # mhsstat check: each finding is there when its cause is, and not otherwise.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 top=$here/../../../../..

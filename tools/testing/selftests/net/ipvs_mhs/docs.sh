@@ -5,7 +5,6 @@
 # last: yes
 # Every command that a document shows works as it stands there.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 
 top=$(realpath "$here/../../../../..")

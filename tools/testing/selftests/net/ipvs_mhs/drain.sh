@@ -8,9 +8,7 @@
 # reaches its server in every phase; with mh, draining refuses new flows and deleting
 # cuts old.  That RST and FIN make no entry: attack.sh.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 forgotten() {

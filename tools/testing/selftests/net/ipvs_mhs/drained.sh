@@ -5,11 +5,8 @@
 # 'real_server drained': a server's own sockets tell whether it has flows left, where no
 # director knows: established, half-open and half-closed ones count, TIME_WAIT does not.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-# shellcheck source=lib_chance.sh
 . "${0%/*}/lib_chance.sh"
 
 # drained ARGUMENTS: the status on s1; its words are in said

@@ -8,10 +8,8 @@
 # server that is its own client by source NAT, beside masquerading servers, want
 # vs.conntrack=1.  And direct routing under a strict rp_filter.
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-# shellcheck source=lib_pair.sh
-. "$(dirname "$0")/lib_pair.sh"
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
 need nft conntrack
 
 doc=$here/../../../../../Documentation/networking/ipvs-mhs.rst

@@ -8,10 +8,8 @@
 # errors with the mark of a service that are about other flows, of a host behind
 # the director and of the director itself: with mh as reference.
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-# shellcheck source=lib_pair.sh
-. "$(dirname "$0")/lib_pair.sh"
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
 need nft
 
 OTHER4=10.9.0.2 OTHER6=fd09::2

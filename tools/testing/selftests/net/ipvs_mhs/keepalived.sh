@@ -9,7 +9,6 @@
 
 . "${0%/*}/lib.sh"
 
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 reload() {

@@ -5,9 +5,7 @@
 # The lane on the networks that directors have: bonds and VLANs.  MHS_DOOR=xdp: by XDP
 # programs.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_lane.sh
 . "${0%/*}/lib_lane.sh"
 need ethtool
 

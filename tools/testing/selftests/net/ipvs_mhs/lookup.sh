@@ -5,9 +5,7 @@
 # mhsstat lookup, /proc/net/ip_vs_mhs_lookup: a client's packets go where the
 # kernel says they go, in every phase of its slot.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 top=$here/../../../../..

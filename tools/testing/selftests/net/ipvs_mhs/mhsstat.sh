@@ -5,9 +5,7 @@
 # mhsstat: what it shows is what the kernel says, its tables are the kernel's, it waits
 # for what it says it waits for, and it finds what two directors differ in.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 top=$here/../../../../..

@@ -6,9 +6,7 @@
 # no flow of either lives, in whatever order the kernel lists them; drain refuses
 # what is unsafe, and goes on where it was.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 top=$here/../../../../..

@@ -8,7 +8,6 @@
 # slots in which this one saw no packet: a change of servers holds these, whatever the
 # traffic in other slots.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 
 # broken_by SERVICE...: flows of the host itself that a service breaks

@@ -6,9 +6,7 @@
 # /proc/net/ip_vs_mhs: what its columns have to do with each other, in every state of a
 # service, and while several read it and the servers change.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 FIRST="Prot Address:Port State Servers Gone NoSlot Size Stable Hold Pin Tracked NextMergeMs\

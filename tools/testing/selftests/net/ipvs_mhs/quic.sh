@@ -14,10 +14,8 @@
 # shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 PORT=8443 proto=-u client_py=dgrams.py
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-# shellcheck source=lib_pair.sh
-. "$(dirname "$0")/lib_pair.sh"
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
 
 N=40
 OLDER="short greased handshake 0rtt handshake2 0rtt2 retry2 runt"

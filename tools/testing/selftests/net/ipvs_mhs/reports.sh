@@ -8,8 +8,7 @@
 # by masquerading; and segments that few send: TCP fast open, IP options, a TTL that is
 # nearly over.
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # connect KIND: one connection of the client, which says what became of it
 connect() {

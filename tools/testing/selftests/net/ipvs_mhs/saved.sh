@@ -5,8 +5,7 @@
 # What ipvsadm saves and restores of services of every kind (it has never saved
 # thresholds), and what it answers to odd commands: with mhs the same as with mh.
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
+. "${0%/*}/lib.sh"
 
 # services SCHEDULER: one of each kind, as ipvsadm itself prints them
 services() {
