@@ -474,7 +474,7 @@ list() {
 fresh_module quic_ports=443,$PORT
 modprobe -q -a ipip ip6_tunnel libaes
 aes=$(grep -cE ' aes_decrypt(\s|$)' /proc/kallsyms)
-plan $((aes ? 115 : 103))
+plan $((aes ? 97 : 85))
 setup_net 4
 ip_ns cl <<-EOF
 	addr add 10.1.0.3/24 dev eth0
