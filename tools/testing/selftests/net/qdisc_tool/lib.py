@@ -8,6 +8,7 @@ that lost a SYN shows in the retransmission counters of its side, whatever the
 clock says.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -29,6 +30,8 @@ import qdisc_tool_lib.protect  # noqa: E402,F401
 
 FAST = "/run/qdisc_tool_test"
 WAIT_S = 30
+# Of a hold that the test ends itself, on the slowest machine.
+LONG = ("--max-hold", "60s")
 
 _tests = []
 _deferred = []
@@ -70,50 +73,42 @@ def undo(down_to=0):
             note(f"cleaning up: {error}")
 
 
+def attempt(function):
+    """Its verdict, and a remark."""
+    try:
+        function()
+    except Skip as reason:
+        return "ok", f" # SKIP {reason}"
+    except Exception:
+        note(traceback.format_exc())
+        return "not ok", ""
+    return "ok", ""
+
+
 def main(setup=lambda: None):
     """Run the tests named on the command line, or all."""
     wanted = [function for function in _tests
               if len(sys.argv) < 2 or function.__name__ in sys.argv[1:]]
     print(f"KTAP version 1\n1..{len(wanted)}", flush=True)
-    if os.geteuid():
-        print("Bail out! this must be run as root", flush=True)
-        sys.exit(4)
     # Thousands of clients.
     resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 16, 1 << 16))
-    passed = skipped = 0
+    done, results = ("ok", ""), []
     try:
         own_directory()
         # From a disk that is cold this may take longer than the tool waits
         # for a program.  (ifb it must load in its own way.)
         subprocess.run(["modprobe", "-qa", "sch_plug", "sch_netem", "cls_flower",
                         "act_mirred", "act_gact", "tun"], check=False)
-        try:
-            setup()
-        except Skip as reason:
-            for number, function in enumerate(wanted, 1):
-                print(f"ok {number} {function.__name__} # SKIP {reason}")
-            sys.exit(4)
+        prepared = attempt(setup)
         for number, function in enumerate(wanted, 1):
             began, depth = time.monotonic(), len(_deferred)
-            verdict, remark = "ok", ""
-            try:
-                function()
-                passed += 1
-            except Skip as reason:
-                remark = f" # SKIP {reason}"
-                skipped += 1
-            except Exception:
-                verdict = "not ok"
-                note(traceback.format_exc())
-            finally:
-                undo(depth)
+            results.append(attempt(function) if prepared == done else prepared)
+            undo(depth)
             note(f"{time.monotonic() - began:.1f} s")
-            print(f"{verdict} {number} {function.__name__}{remark}", flush=True)
+            print(f"{results[-1][0]} {number} {function.__name__}{results[-1][1]}", flush=True)
     finally:
         undo()
-    if passed + skipped < len(wanted):
-        sys.exit(1)
-    sys.exit(0 if passed else 4)
+    sys.exit(1 if ("not ok", "") in results else 0 if done in results else 4)
 
 
 # ------------------------------------------------------------------ running
@@ -145,6 +140,25 @@ def run(command, **options):
 def batch(program, lines):
     """Many lines for one run of ip or tc."""
     run([program, "-batch", "-"], input="\n".join(lines) + "\n")
+
+
+def end_process(pid):
+    with contextlib.suppress(ChildProcessError):       # it is gone
+        if not os.waitpid(pid, os.WNOHANG)[0]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def child(function):
+    """The process that runs it, until the test ends."""
+    pid = os.fork()
+    if not pid:
+        try:
+            function()
+        finally:
+            os._exit(0)
+    defer(end_process, pid)
+    return pid
 
 
 def wait_for(condition, what, wait_s=WAIT_S):
@@ -221,23 +235,23 @@ class Tool:
         return Result(self.returncode, *texts)
 
 
-def expect_status(result, expect, arguments):
-    if expect is not None and result.status != expect:
-        raise AssertionError(f"qdisc_tool {' '.join(arguments)}: status "
-                             f"{result.status}, not {expect}\n{result.out}{result.err}")
+def expected(result, arguments, expect, says):
+    said = result.out + result.err
+    check(expect in (None, result.status) and says in said, f"qdisc_tool {' '.join(arguments)}: "
+          f"status {result.status} ({expect} is expected, and {says!r})\n{said}")
     return result
 
 
-def tool(*arguments, expect=0):
+def tool(*arguments, expect=0, says=""):
     """Run qdisc_tool to its end; @expect is the exit status, None for any."""
-    return expect_status(Tool(*arguments).wait(), expect, arguments)
+    return expected(Tool(*arguments).wait(), arguments, expect, says)
 
 
-def program(*arguments, expect=0, **options):
+def program(*arguments, expect=0, says="", **options):
     """The same, as a program of its own."""
     done = subprocess.run(["qdisc_tool", *arguments], capture_output=True,
                           text=True, timeout=600, check=False, **options)
-    return expect_status(Result(done.returncode, done.stdout, done.stderr), expect, arguments)
+    return expected(Result(done.returncode, done.stdout, done.stderr), arguments, expect, says)
 
 
 def man_page(section, **replace):

@@ -17,12 +17,12 @@ import json
 import os
 import re
 import select
-import signal
 import socket
 import struct
 import time
 
-from lib import WAIT_S, batch, check, defer, equal, note, read, run, set_up, wait_for, write
+from lib import WAIT_S, batch, check, child, defer, equal, read, run, set_up, wait_for, write
+from qdisc_tool_lib.flower import bpf, load
 
 PORT = 8080
 HOST4, HOST6 = "10.1.0.1", "fd01::1"
@@ -55,6 +55,27 @@ def inside(name):
 def loopback():
     """lo up, and traffic on it of no other test."""
     run("ip link set lo up")
+
+
+# Programs that see what arrives before any filter does: their type, where they are
+# attached, and how; XDP as every device can.
+TCX, XDP = (3, 46, 0), (6, 37, 1 << 1)         # TCX: Linux 6.6
+TCX_NEXT, TCX_DROP, XDP_DROP, XDP_PASS = -1, 2, 1, 2
+_LINK_CREATE = 28
+
+
+@contextlib.contextmanager
+def bpf_program(device, where, answer):
+    """One that gives each packet this answer."""
+    kind, place, flags = where
+    fds = [load(kind, ((0xB7, 0, 0, answer), (0x95, 0, 0, 0)))]
+    try:
+        fds.append(bpf(_LINK_CREATE, struct.pack(
+            "=IIIIQQ", fds[0], socket.if_nametoindex(device), place, flags, 0, 0)))
+        yield
+    finally:
+        for fd in reversed(fds):
+            os.close(fd)
 
 
 def tagged():
@@ -176,51 +197,25 @@ def listen(port=PORT, queue=4096):
     return server
 
 
-class Echo:
-    """An echo server for both families, in a process of its own."""
+def echo(port=PORT + 1):
+    """A server for both families that sends back what comes, in a process of its own."""
+    async def answer(reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
 
-    def __init__(self, port=PORT + 1):
-        server = listen(port)
-        self.pid = os.fork()
-        if not self.pid:
-            try:
-                asyncio.run(self._serve(server))
-            finally:
-                os._exit(0)
-        server.close()
-        defer(end_process, self.pid)
-
-    @staticmethod
-    async def _serve(server):
-        async def echo(reader, writer):
-            with contextlib.suppress(OSError):
-                while data := await reader.read(65536):
-                    writer.write(data)
-            writer.close()
-        await (await asyncio.start_server(echo, sock=server, backlog=4096)).serve_forever()
-
-
-def end_process(pid):
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    async def serve():
+        await (await asyncio.start_server(answer, sock=server, backlog=4096)).serve_forever()
+    server = listen(port)
+    child(lambda: asyncio.run(serve()))
+    server.close()
 
 
 def connection(address, port, where=None):
     """A connection that is already there."""
-    give_up = time.monotonic() + WAIT_S
-    while True:
-        before = counters()
-        try:
-            with inside(where):
-                peer = socket.create_connection((address, port), timeout=5)
-            break
-        except TimeoutError:
-            grown = growth(before, *before)
-            note(f"no answer from {address} port {port}, counted here: "
-                 f"{ {name: n for name, n in grown.items() if n} }")
-            if time.monotonic() > give_up:
-                raise
-    peer.settimeout(WAIT_S)
+    with inside(where):
+        peer = socket.create_connection((address, port), timeout=WAIT_S)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     defer(peer.close)
     return peer
