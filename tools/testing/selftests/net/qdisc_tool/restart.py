@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 
-from lib import WAIT_S, read
+from lib import WAIT_S, child, end_process, read
 from net import inside
 
 _SYN_RECEIVED = "03"
@@ -31,10 +31,9 @@ def processes(name):
 
 def handshakes(port):
     """How many handshakes with @port wait for their last packet."""
-    lines = [line.split() for family in ("tcp", "tcp6")
-             for line in read(f"/proc/net/{family}").splitlines()]
-    return sum(fields[3] == _SYN_RECEIVED and
-               fields[1].endswith(f":{port:04X}") for fields in lines)
+    return sum(words[3] == _SYN_RECEIVED and words[1].endswith(f":{port:04X}")
+               for family in ("tcp", "tcp6")
+               for words in map(str.split, read(f"/proc/net/{family}").splitlines()))
 
 
 class Child:
@@ -45,29 +44,21 @@ class Child:
         self._result_fd, self._child_fd = os.pipe()
 
     def __enter__(self):
-        self.pid = os.fork()
-        if not self.pid:
+        def run():
             signal.signal(signal.SIGTERM, lambda *_: self.ending.append(True))
-            try:
-                os.write(self._child_fd, json.dumps(self.main()).encode())
-            finally:
-                os._exit(0)
+            os.write(self._child_fd, json.dumps(self.main()).encode())
+        self.pid = child(run)
         os.close(self._child_fd)
         return self
 
     def __exit__(self, *_):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        end_process(self.pid)
         os.close(self._result_fd)
 
     def finish(self):
         """Let what is under way end; the result."""
         os.kill(self.pid, signal.SIGTERM)
-        data = b""
-        while chunk := os.read(self._result_fd, 65536):
-            data += chunk
-        return json.loads(data)
+        return json.loads(b"".join(iter(lambda: os.read(self._result_fd, 65536), b"")))
 
     def main(self):
         raise NotImplementedError
