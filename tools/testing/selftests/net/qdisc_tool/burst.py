@@ -9,10 +9,10 @@ import contextlib
 import select
 import socket
 
-from lib import (LONG, Protecting, Tool, check, defer, equal, main, note, run, set_up, sysctl,
+from lib import (LONG, Protecting, Tool, check, equal, main, note, run, set_up, sysctl,
                  test, tool, wait_for)
 from net import (PORT, Clients, counters, growth, listen, loopback, naive_loopback, naive_plug,
-                 plug, plug_device, plug_waiting, qdiscs)
+                 picture, plug, plug_device, plug_waiting, ready)
 
 BACKLOG = "net/core/netdev_max_backlog"
 LO4, LO6 = "127.0.0.1", "::1"
@@ -82,8 +82,7 @@ def s3_control_the_naive_release_loses_a_part():
 
 @test
 def p3_limit_counts_connections_and_overflow_is_reported():
-    set_up("lo", "--port", str(PORT), "--limit", "500", *LONG)
-    listen()
+    ready("lo", "--limit", "500", *LONG)
     before = counters()
     result = hold_and_release(500, LO6)     # the longer ones
     check(result.hold["held"] >= 500, "held too few")
@@ -101,8 +100,8 @@ def p3_limit_counts_connections_and_overflow_is_reported():
 
 @test
 def p7_clear_during_a_hold_loses_nothing():
-    set_up("lo", "-p", str(PORT))
-    listen()
+    before_setup = picture("lo")
+    ready("lo")
     before = counters()
     tool("hold", *LONG)
     with Clients(LO4, 50) as clients:
@@ -110,7 +109,7 @@ def p7_clear_during_a_hold_loses_nothing():
         tool("clear", "-q")
         clients.succeed()
     lost_nothing(before)
-    equal(list(qdiscs("lo")), ["noqueue"], "qdiscs")
+    equal(picture("lo"), before_setup, "lo")
 
 
 def syns_that_are_held():
@@ -172,8 +171,7 @@ def s11_s13_p9_holds_lose_no_packet_of_others():
 
 @test
 def s18_p1_p2_status_says_what_is_known():
-    set_up("lo", "-p", str(PORT))
-    listen()
+    ready("lo")
     tool("status", says="lo: released")
     tool("hold", *LONG)
     tool("status", says="lo: holding")

@@ -4,12 +4,10 @@
 # weight: 90
 """The command line, its words and its files; hosts that lack something."""
 
-import contextlib
 import os
 import re
 import shutil
 import signal
-from contextlib import suppress
 from unittest import mock
 
 from lib import (FAST, LONG, TOP, check, child, defer, equal, main, program, read, run, set_up,
@@ -139,22 +137,6 @@ def check_says_which_reload_needs_no_hold():
     check(all(word in said for word in words), said)
 
 
-@contextlib.contextmanager
-def read_only(directory):
-    run(f"mount -o remount,ro {directory}")
-    yield
-    run(f"mount -o remount,rw {directory}")
-
-
-@contextlib.contextmanager
-def full(directory):
-    with open(f"{directory}/filler", "wb", buffering=0) as filler, suppress(OSError):
-        while True:
-            filler.write(bytes(4096))
-    yield
-    os.unlink(f"{directory}/filler")
-
-
 @test
 def a_disk_that_cannot_be_written_is_named():
     directory = f"{FAST}/small"
@@ -162,19 +144,23 @@ def a_disk_that_cannot_be_written_is_named():
     run(f"mount -t tmpfs -o size=64k none {directory}")
     defer(run, f"umount {directory}")
     where = ("--state-dir", directory)
-    for fault, words in (read_only, "Read-only"), (full, "No space"):
+    for fault, remedy, words in (
+            (f"mount -o remount,ro {directory}", f"mount -o remount,rw {directory}", "Read-only"),
+            (f"cat /dev/zero >{directory}/filler || :", f"rm {directory}/filler", "No space")):
         set_up("lo", "-p", str(PORT), *where)
-        with fault(directory):
-            tool("check", *where, expect=1, says=words)
-            tool("status", *where, says="released")
-            result = tool("protect", *where, "true", expect=124, says=words)
-            check(directory in result.err, result.err)
+        run(["sh", "-c", fault])
+        tool("check", *where, expect=1, says=words)
+        tool("status", *where, says="released")
+        result = tool("protect", *where, "true", expect=124, says=words)
+        check(directory in result.err, result.err)
+        run(["sh", "-c", remedy])
         tool("check", *where)          # the control
         # The same of a setup: nothing is left.
         tool("clear", "-q", *where)
-        with fault(directory):
-            result = tool(*GATE, *where, expect=125, says=words)
-            check(directory in result.err, result.err)
+        run(["sh", "-c", fault])
+        result = tool(*GATE, *where, expect=125, says=words)
+        check(directory in result.err, result.err)
+        run(["sh", "-c", remedy])
         equal([name for _, _, names in os.walk(directory) for name in names], [], "left")
 
 

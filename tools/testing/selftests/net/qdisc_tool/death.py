@@ -17,10 +17,9 @@ from unittest import mock
 
 from lib import (LONG, WAIT_S, Protecting, Tool, check, child, defer, end_process, equal, main,
                  note, program, read, run, set_up, sysctl, test, tool, wait_for, write)
-from net import (HOST4, PORT, Clients, listen, neighbours_known, network, picture, plug_device,
-                 plug_waiting, ready)
+from net import (HOST4, PORT, Clients, Load, Server, listen, neighbours_known, network, picture,
+                 plug_device, plug_waiting, processes, ready)
 from qdisc_tool_lib import flower
-from restart import Load, Server, processes
 
 LO = "127.0.0.1"
 # Most listeners here accept nobody, and that is waited for.
@@ -168,9 +167,7 @@ def s1_p6_what_was_left_behind_is_let_go_by_the_next():
 
 @test
 def s1_a_hold_that_lost_its_queue_loses_nothing_after_its_deadline():
-    neighbours_known()
-    listen()
-    set_up("host0", "-p", str(PORT))
+    ready("host0")
     left_alone(max_hold="3s").wait()
     run(["ip", "link", "del", plug_device("host0")])
     with Clients(HOST4, where="client") as clients:
@@ -329,15 +326,6 @@ def s10_a_daemon_of_the_command_keeps_no_lock():
     tool("clear", "-q")
 
 
-def accept_later(server, count):
-    """A process that accepts @count connections, after a while."""
-    def accept():
-        time.sleep(1)              # why: the server is busy with others
-        for _ in range(count):
-            server.accept()
-    child(accept)
-
-
 def accept_queues(table):
     """Those of the sockets that listen, by the text of /proc/net/tcp6."""
     return [int(words[4].split(":")[1], 16) for words in map(str.split, table.splitlines())
@@ -356,7 +344,8 @@ def s6_what_was_not_accepted_is_waited_for():
         server = listen()
         with Clients(LO, 3) as clients:
             clients.finish()
-            accept_later(server, 3)
+            # why: the server is busy with others for so long
+            child(lambda: (time.sleep(1), [server.accept() for _ in range(3)]))
             result = tool("protect", "-q", *LONG, *options, "--", "cat", "/proc/net/tcp6")
             equal(accept_queues(result.out), [left], f"left with {options}")
         server.close()

@@ -19,10 +19,9 @@ import socket
 from collections import Counter
 
 import net
-from lib import (FAST, WAIT_S, Skip, batch, check, defer, equal, main, man_page, note, run, set_up,
+from lib import (FAST, WAIT_S, batch, check, defer, equal, main, man_page, note, run, set_up,
                  sysctl, test, tool, write)
-from net import PORT, echo, inside, namespace
-from restart import Child
+from net import PORT, Child, echo, inside, namespace
 
 VIP = "10.9.0.1"
 SERVERS = {"server0": "10.1.0.10", "server1": "10.1.0.11"}
@@ -36,8 +35,7 @@ RESTORE = f"ipvsadm -S -n >{SAVED}; ipvsadm -C; sleep 0.2; ipvsadm -R <{SAVED}"
 
 
 def network():
-    if not shutil.which("ipvsadm"):
-        raise Skip("ipvsadm is not installed")
+    check(shutil.which("ipvsadm"), "ipvsadm is not installed")
     net.network()
     # All the hosts of this network share one queue here: a byte of each flow
     # and its acknowledgement fill the default of 1,000 without any hold.
@@ -70,8 +68,7 @@ def service():
     """The virtual service, as a restart finds it."""
     if not os.path.exists("/proc/net/ip_vs"):
         run("modprobe ip_vs")
-    if not os.path.exists(MODULE):
-        raise Skip("no ip_vs_mhs module (MHS_KO)")
+    check(os.path.exists(MODULE), "no ip_vs_mhs module (MHS_KO)")
     run(["insmod", MODULE])
     defer(run, "rmmod ip_vs_mhs")
     # A flow without an entry must be forwarded by the table.

@@ -13,11 +13,10 @@ from unittest import mock
 
 from lib import (LONG, WAIT_S, Protecting, Tool, batch, check, defer, equal, expected, main,
                  man_page, note, read, run, set_up, sysctl, systemctl, test, tool, wait_for)
-from net import (HOST4, PORT, TCX, TCX_DROP, XDP, XDP_DROP, Clients, bpf_program, inside, listen,
-                 namespace, neighbours_known, network, passes, plug_device, plug_waiting, ready,
-                 tagged)
+from net import (HOST4, PORT, TCX, TCX_DROP, XDP, XDP_DROP, Clients, Load, Server, bpf_program,
+                 inside, listen, namespace, neighbours_known, network, passes, plug_device,
+                 plug_waiting, ready, tagged)
 from qdisc_tool_lib import flower, hold, witness
-from restart import Load, Server
 
 DEVICE, LO = "host0", "127.0.0.1"
 PASSED = 122
@@ -81,8 +80,7 @@ def filters_of_others_or_none():
 @test
 def connections_with_a_tag():
     tagged()
-    listen()
-    set_up(DEVICE, "-p", str(PORT))
+    ready(DEVICE)
     says(PASSED, "--vlan", lambda: (be_held(), pass_by("10.5.0.1", "router")))
     tool("clear", "-q")
     set_up(DEVICE, "-p", str(PORT), "--vlan")
@@ -93,6 +91,7 @@ def connections_with_a_tag():
 def clients_by_another_device():
     ready(DEVICE)
     with Clients(LO) as clients:
+
         def by_lo():
             clients._begin(LO, PORT)
             clients.succeed()

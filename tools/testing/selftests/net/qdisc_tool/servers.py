@@ -11,10 +11,9 @@ import shutil
 import signal
 import subprocess
 
-from lib import (FAST, LONG, TOP, Skip, check, defer, equal, main, man_page, note, program, read,
+from lib import (FAST, LONG, TOP, check, defer, equal, main, man_page, note, program, read,
                  remove_tree, run, set_up, systemctl, test, wait_for, write)
-from net import HOST4, PORT, loopback, network
-from restart import Load
+from net import HOST4, PORT, Load, loopback, network
 
 LO = "127.0.0.1"
 BACKEND_PORT = PORT + 10
@@ -83,9 +82,8 @@ def end(pid_file):
 
 
 def directory(*programs):
-    for program in programs:
-        if not shutil.which(program):
-            raise Skip(f"{program} is not installed")
+    for name in programs:
+        check(shutil.which(name), f"{name} is not installed")
     os.makedirs(DIRECTORY, exist_ok=True)
 
 
