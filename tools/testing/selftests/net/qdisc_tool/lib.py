@@ -109,9 +109,8 @@ def main(setup=lambda: None):
 
 def remove_tree(path):
     """A server that is about to end may be removing its own files there."""
-    shutil.rmtree(path, ignore_errors=True)
-    if os.path.exists(path):
-        shutil.rmtree(path)
+    for _ in range(2):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def own_directory():
@@ -183,7 +182,7 @@ class Tool:
     the start of an interpreter takes a second.  (command.py and servers.py
     run the program.)"""
 
-    def __init__(self, *arguments, pass_fds=(), new_session=False):
+    def __init__(self, *arguments, stdin=os.devnull, new_session=False):
         self.returncode = None
         self._files = [os.memfd_create(name) for name in ("out", "err")]
         self.pid = os.fork()
@@ -192,22 +191,23 @@ class Tool:
             try:
                 if new_session:
                     os.setsid()
-                for fd in pass_fds:
-                    os.set_inheritable(fd, True)
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(os.open(stdin, os.O_RDONLY), 0)
                 for fd, file in enumerate(self._files, 1):
                     os.dup2(file, fd)
                 sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
-                try:
-                    status = qdisc_tool_lib.cli.main(list(arguments))
-                except SystemExit as end:
-                    status = end.code
-                except BaseException:
-                    traceback.print_exc()
+                status = qdisc_tool_lib.cli.main(list(arguments))
+            except SystemExit as end:
+                status = end.code
+            except BaseException:
+                traceback.print_exc()
+            finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
-            finally:
                 os._exit(status or 0)
+
+    def has_said(self):
+        """Whether there is something on its standard output."""
+        return bool(os.fstat(self._files[0]).st_size)
 
     def send_signal(self, number):
         os.kill(self.pid, number)
@@ -284,26 +284,18 @@ class Protecting:
         self._arguments = arguments
 
     def __enter__(self):
-        up_fd, command_up_fd = os.pipe()
-        command_go_fd, self._go_fd = os.pipe()
-        fds = (command_up_fd, command_go_fd)
-        # By name: not every shell takes a number above 9 after ">&".
-        up, go = (f"/proc/self/fd/{fd}" for fd in fds)
-        self.process = Tool(
-            # Listeners of tests accept nobody, and that is waited for.
-            "protect", "--json", "--pause", "0", *self._arguments, "--",
-            "sh", "-c",
-            f"echo up >{up}; read status <{go}; exit ${{status:-99}}",
-            pass_fds=fds)
-        for fd in fds:
-            os.close(fd)
-        if not os.read(up_fd, 3):
+        stdin_fd, self._go_fd = os.pipe()
+        # Listeners of tests accept nobody, and that is waited for.
+        self.process = Tool("protect", "--json", "--pause", "0", *self._arguments, "--", "sh", "-c",
+                            "echo up; read line", stdin=f"/proc/self/fd/{stdin_fd}")
+        wait_for(lambda: self.process.has_said() or self.process.poll() is not None, "the command")
+        os.close(stdin_fd)
+        if self.process.returncode is not None:
             check(False, f"the command was not started: {self.process.wait().err}")
-        os.close(up_fd)
         return self
 
-    def finish(self, status=0):
-        os.write(self._go_fd, b"%d\n" % status)
+    def finish(self):
+        os.write(self._go_fd, b"\n")
         return self.process.wait()
 
     def __exit__(self, *_):
