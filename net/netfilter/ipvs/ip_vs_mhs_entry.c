@@ -497,15 +497,16 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 	by = rcu_dereference(s->carrier);
 	if (!by)
 		return false;
-	if (p->iph.protocol == IPPROTO_TCP && begins) {
-		th = claim_tcp(p, &_th);
-		if (!th)
-			return false;
-		claim_note(p, cp, th);
-	}
-	/* Pairs with entry_whose(): who sees the time sees the number */
-	if (begins)
+	if (begins) {
+		if (p->iph.protocol == IPPROTO_TCP) {
+			th = claim_tcp(p, &_th);
+			if (!th)
+				return false;
+			claim_note(p, cp, th);
+		}
+		/* Pairs with entry_whose(): who sees the time sees the number */
 		smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
+	}
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
 	mhs_xmit_stats(mhs, by->dest, p->skb->len,
