@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: a packet that has a connection entry or gets
  * one, and the server that such a flow gets
  */
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* Slots to try for another server, and then servers: a packet looks at no more */
 #define MHS_TRY_SLOTS		32
@@ -80,7 +80,7 @@ static bool entries_below(const struct mhs_entries *e, u32 limit)
  * even if it is no; net_work() counts again.  A flood may go to every service: all
  * together have a limit, too, a third of which is for older flows.
  */
-bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool new_flow)
+static bool entry_reserve(struct mhs *mhs, u32 limit, bool new_flow)
 {
 	struct mhs_entries *own = &mhs->entries, *all = &mhs->mn->entries;
 	u32 total = READ_ONCE(mhs->mn->max_total_entries);
@@ -210,9 +210,9 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 }
 
 /* Make an entry, with a reference; NULL without memory or room in the table */
-struct ip_vs_conn *mhs_entry_make(const struct mhs_question *q,
-				  const struct mhs_packet *p,
-				  struct ip_vs_dest *dest, enum mhs_cnt kind)
+static struct ip_vs_conn *entry_make(const struct mhs_question *q,
+				     const struct mhs_packet *p,
+				     struct ip_vs_dest *dest, enum mhs_cnt kind)
 {
 	const struct mhs *mhs = q->mhs;
 	struct ip_vs_conn_param param;
@@ -376,8 +376,8 @@ static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 }
 
 /* Send an entry's first packet and put the entry; the core counts no @stats */
-unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
-			     struct ip_vs_conn *cp, u32 stats)
+static unsigned int entry_first(struct mhs *mhs, struct mhs_packet *p,
+				struct ip_vs_conn *cp, u32 stats)
 {
 	if (entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, cp, stats | MHS_STAT_IN, true);
@@ -385,6 +385,35 @@ unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 		mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_conn_put(cp);
 	return NF_ACCEPT;
+}
+
+/* Carry out the verdict MHS_NEW or MHS_PIN; false if there is no room or no memory.
+ * One forged packet can make an entry of QUIC, or of UDP that is pinned:
+ * max_quic_entries is for these.  Other older flows may have 1.5 times max_entries,
+ * whatever a flood of SYNs has made.
+ */
+bool mhs_entry_new(const struct mhs_question *q, struct mhs_packet *p,
+		   mhs_verdict_t v, unsigned int *nf)
+{
+	bool pin = mhs_verdict_act(v) == MHS_PIN;
+	const struct mhs_net *mn = q->mhs->mn;
+	u32 limit = READ_ONCE(mn->max_entries);
+	struct ip_vs_conn *cp;
+
+	if (p->quic || (pin && q->facts & MHS_PKT_CONNLESS))
+		limit = READ_ONCE(mn->max_quic_entries);
+	else if (pin)
+		limit += limit / 2;
+	if (!entry_reserve(q->mhs, limit, !pin || q->facts & MHS_PKT_STAYS)) {
+		mhs_count(q->mhs, MHS_CNT_CAPPED);
+		return false;
+	}
+	cp = entry_make(q, p, q->server->dest, pin ? MHS_CNT_PINNED : MHS_CNT_NEW);
+	if (!cp)
+		return false;
+	mhs_count_verdict(q->mhs, v);
+	*nf = entry_first(q->mhs, p, cp, v & MHS_CONN ? MHS_STAT_CONN : 0);
+	return true;
 }
 
 /* The carrier for packets of an entry whose server is deleted, which the core would
@@ -549,7 +578,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 		return NULL;
 	}
 	*nf = NF_DROP;
-	cp = mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
+	cp = entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		return NULL;
 	if (nfct)
@@ -636,8 +665,8 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 	}
 	__ip_vs_conn_put(cp);
 	if (new)
-		*nf = mhs_entry_first(mhs, p, new, whose == OF_NEWER ?
-					   0 : MHS_STAT_CONN);
+		*nf = entry_first(mhs, p, new, whose == OF_NEWER ?
+				  0 : MHS_STAT_CONN);
 	return !(q->facts & MHS_PKT_LEFT);
 }
 
