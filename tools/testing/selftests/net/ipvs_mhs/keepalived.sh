@@ -155,48 +155,6 @@ from_wlc() {
 	flow c reset
 }
 
-# ways SCHEDULER: what becomes of older flows of s1, and how many new ones it gets, when
-# keepalived finds that it is dead: by removal, by inhibit_on_failure, and by a sorry
-# server, s1 being the only one
-ways() {
-	local servers older
-
-	found=""
-	for servers in "1 2" "1:inhibit_on_failure 2" 1; do
-		more=""
-		[ "$servers" != 1 ] || more="sorry_server 10.2.0.12 80"
-		# shellcheck disable=SC2086 # several servers
-		more=$more configure "$1" $servers
-		start --dont-release-ipvs
-		busywait 40 has_one
-		[ "$1" = rr ] || wait_settled
-		begin
-		ill 1
-		busywait 40 has_none
-		flow c ping 4
-		older=kept
-		[ "$(value broken)" -eq 0 ] || older=lost
-		flow_start n --host $VIP4 --timeout 6
-		flow n open 20
-		flow n ping
-		found+="${found:+, }$older $(value s1)"
-		flow n reset
-		flow_end n
-		well 1
-		stop
-		dr ipvsadm -C
-	done
-}
-
-# has_one, has_none: is s1 there, with a weight?
-has_one() {
-	[[ " $(weights)" = *" 1:1 "* ]]
-}
-
-has_none() {
-	! has_one
-}
-
 # connections: of the service so far; the kernel sums them up every two seconds
 connections() {
 	dr ipvsadm -Ln --stats --exact |
@@ -225,7 +183,7 @@ if [ -n "${MHS_KEEPALIVED:-}" ]; then
 	plan 37
 	fresh_module
 else
-	plan 47
+	plan 45
 	fresh_module names=mhs,mh,sed
 fi
 setup_net 4
@@ -241,12 +199,6 @@ else
 	note "mhs answers for $algo"
 	live
 	from_wlc
-	ways "$algo"
-	check "removed, weight 0, a sorry server: older flows stay, no new ones" \
-		"kept 0, kept 0, kept 0" "$found"
-	ways rr
-	check "control: rr keeps older flows by weight 0 alone" \
-		"lost 0, kept 0, lost 0" "$found"
 	made_before
 	configure mhs 1 2
 	start

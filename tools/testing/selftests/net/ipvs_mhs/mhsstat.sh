@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 1200
-# weight: 110
-# mhsstat: what it shows is what the kernel says, its tables are the kernel's, it waits
-# for what it says it waits for, and it finds what two directors differ in.
+# weight: 90
+# mhsstat: what it shows is what the kernel says, it waits for what it says it waits for, and
+# it takes no longer than ipvsadm with many services.  Its tables are the kernel's:
+# random.sh; what it says of two directors is true: truth.sh.
 
 . "${0%/*}/lib.sh"
 . "${0%/*}/lib_pair.sh"
@@ -11,12 +12,9 @@
 top=$here/../../../../..
 KEY=00112233445566778899aabbccddeeff
 
-# ms [NAMESPACE] COMMAND...: mhsstat, on the director unless said
+# ms COMMAND...: mhsstat, on the director
 ms() {
-	local ns=dr
-
-	[ "$1" != d2 ] || { ns=$1; shift; }
-	in_ns "$ns" "$top/scripts/mhsstat" "$@"
+	in_ns dr "$top/scripts/mhsstat" "$@"
 }
 
 # plan_of ARGUMENTS...: a plan, to be read by got(); its status is in $rc
@@ -39,44 +37,6 @@ status() {
 	echo $?
 }
 
-# many: lines for ipvsadm -R, a service with servers of both families and with
-# all kinds of weights
-many() {
-	local i
-
-	echo "-A -t $VIP4:81 -s mhs"
-	for ((i = 1; i <= 40; i++)); do
-		echo "-a -t $VIP4:81 -r 10.3.$((i * 37 % 256)).$i:$((8000 + i % 3)) -i -w $((i * i % 7))"
-		echo "-a -t $VIP4:81 -r [fd03:$i::$((i * 97))]:$((70 + i)) -i -w $((1 + i % 5 * 20))"
-	done
-}
-
-# prometheus_faults FILE: what is wrong in it, judged by another's parser
-prometheus_faults() {
-	python3 - "$1" <<-'EOF'
-		import sys
-		try:
-		    from prometheus_client.parser import text_string_to_metric_families
-		    n = 0
-		    for f in text_string_to_metric_families(open(sys.argv[1]).read()):
-		        seen = set()
-		        if not f.documentation or f.type not in ("counter", "gauge"):
-		            print("no help or type:", f.name)
-		        for s in f.samples:
-		            key = s.name, tuple(sorted(s.labels.items()))
-		            if key in seen:
-		                print("twice:", key)
-		            seen.add(key)
-		            n += 1
-		            if (f.type == "counter") != s.name.endswith("_total"):
-		                print("name:", s.name)
-		    if n < 30:	# eight of a service: those of 0 are left out
-		        print("samples:", n)
-		except ValueError as error:
-		    print("cannot be parsed:", error)
-	EOF
-}
-
 # metrics: what the unit does, to $work/prom; its status
 metrics() {
 	local command
@@ -94,7 +54,7 @@ metric() {
 	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
 }
 
-plan 48
+plan 36
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -124,7 +84,7 @@ dr ipvsadm -C
 windows 3600000 3600000
 pair_services "1 2 3" mhs
 learn dr < <(echo "-A -f 7 -s mhs"
-	echo "-a -f 7 -r 10.2.0.11:0 -g -w 3"; many)
+	echo "-a -f 7 -r 10.2.0.11:0 -g -w 3")
 check "wait: all are stable" 0 "$(status ms wait)"
 
 # show
@@ -132,44 +92,21 @@ pair_clients --timeout 4
 pair open 20
 pair ping
 check "show" 0 "$(status ms show)"
-check "show: a line for each service" "FWM 7,TCP $SVC4,TCP $VIP4:81,TCP $SVC6" \
+check "show: a line for each service" "FWM 7,TCP $SVC4,TCP $SVC6" \
 	"$(awk 'NR > 1 { print $1, $2 }' "$work/out" | sort | paste -sd,)"
 ms show --json >"$work/json"
 check "json: fields" "$(mhs Size) $(mhs Stable) $(mhs CandidatePrint) 3" \
 	"$(got "'{table_size} {stable_slots} {candidate_print} {servers}'.format(**[
 		s for s in d['services'] if s['address'] == '$SVC4'][0])" "$work/json")"
 
-
 # prometheus
 check "prometheus: status" 0 "$(metrics)"
-check "prometheus: no fault" "" "$(prometheus_faults "$work/prom")"
 check "prometheus: a value" "$(mhs PktStateless)" \
 	"$(metric ipvs_mhs_packets_total "service=\"$SVC4\",kind=\"stateless\"")"
 check "prometheus: readable for node_exporter, nothing left behind" "644 mhs.prom" \
 	"$(stat -c %a "$work/textfiles/mhs.prom") $(ls -A "$work/textfiles")"
-sed 's/stateless"}/stateless}/' "$work/prom" >"$work/broken.prom"
-check "control: a broken file is seen" "cannot be parsed" \
-	"$(prometheus_faults "$work/broken.prom" | cut -d : -f 1 | head -n 1)"
 
-# plan: the table of now is the kernel's
-for svc in "-t $SVC4" "-t $SVC6" "-t $VIP4:81" "-f 7"; do
-	# shellcheck disable=SC2086
-	plan_of $svc
-	check "plan $svc: the fingerprint is the kernel's" \
-		"0 $(mhs CandidatePrint "${svc#* }")" "$rc $(got "d['print_before']")"
-done
-plan_of -t "$SVC4" --hash-key $KEY
-check "control: another key, another table" "1 True" \
-	"$rc $(got "d['print_before'] != '$(mhs CandidatePrint)'")"
-plan_of -t "$SVC4" --table-size 251
-check "control: another size, another table, which is no fault" "0 True" \
-	"$rc $(got "d['print_before'] != '$(mhs CandidatePrint)'")"
-dr ipvsadm -S -n >"$work/saved"
-plan_of -t $VIP4:81 --from "$work/saved"
-check "plan from ipvsadm -S -n: the same" "$(mhs CandidatePrint $VIP4:81)" \
-	"$(got "d['print_before']")"
-
-# wait: not over
+# wait
 weight 3 3
 busywait 10 in_state transition
 check "wait: not in time" 124 "$(status ms wait -t "$SVC4" --timeout 1s)"
@@ -184,7 +121,6 @@ wait $pid
 check "wait: ends when it is stable" "0 stable" "$? $(mhs State)"
 check "wait: said what it waited for" 1 \
 	"$(grep -c "^mhsstat: TCP $SVC4: transition, at most" "$work/progress")"
-
 pair reset
 
 # watch
@@ -197,29 +133,12 @@ check "watch" 0 "$(status ms watch -t "$SVC4" --count 2 --interval 5s)"
 flow c4 stop
 rate=$(awk '/packets\/s/ { n = $2 } END { print n + 0 }' "$work/out")
 check_cmp "watch: packets a second" "$rate" -gt 0
-check "watch: the servers' are the service's" 1 "$(awk '/packets\/s/ { line = $0 }
-	END { n = split(line, half, "|"); split(line, w)
-		m = split(half[2], s, /[ ,]+/)
-		for (i = 3; i <= m; i += 2)
-			sum += s[i]
-		print (n == 2 && m >= 7 && sum > w[2] / 2 && sum < w[2] * 2)
-	}' "$work/out")"
 pair reset
 
-# compare
-director d2 30
-learn d2 < <(dr ipvsadm -S -n)
-windows 60000 0
 ms show --json >"$work/a"
-check "compare: two that are alike, one from a pipe" 0 \
-	"$(status ms d2 compare - <"$work/a")"
-in_ns d2 cat /proc/net/ip_vs_mhs >"$work/text"
-check "compare: from /proc, which does not tell all" "1 unknown" \
-	"$(status ms compare "$work/a" "$work/text") $(sed 's/,.*//' "$work/out")"
 
 # another key and another size
 dr ipvsadm -C
-in_ns d2 ipvsadm -C
 fresh_module hash_key=$KEY table_size=8191
 pair_services "1 2 3" mhs
 plan_of -t "$SVC4"
