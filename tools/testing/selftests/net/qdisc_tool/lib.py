@@ -19,8 +19,7 @@ import sys
 import time
 import traceback
 
-HERE = os.path.dirname(os.path.realpath(__file__))
-TOP = os.path.realpath(f"{HERE}/../../../../..")
+TOP = os.path.realpath(f"{__file__}/../../../../../..")
 sys.path.insert(0, f"{TOP}/scripts")
 # Now, for all the children that run the tool.
 import configparser  # noqa: E402,F401
@@ -78,7 +77,7 @@ def succeeds(function):
     return True
 
 
-def main(setup=lambda: None):
+def main(setup=lambda: run("ip link set lo up")):
     """Run the tests named on the command line, or all."""
     wanted = [function for function in _tests
               if len(sys.argv) < 2 or function.__name__ in sys.argv[1:]]
@@ -179,7 +178,7 @@ class Result:
 
 class Tool:
     """A run of the tool's own code, in a fork of this process: in emulation
-    the start of an interpreter takes a second.  (command.py and servers.py
+    the start of an interpreter takes a second.  (local.py and servers.py
     run the program.)"""
 
     def __init__(self, *arguments, stdin=os.devnull, new_session=False):

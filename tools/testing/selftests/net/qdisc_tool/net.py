@@ -29,9 +29,6 @@ from qdisc_tool_lib.flower import bpf, load
 
 PORT = 8080
 HOST4, HOST6 = "10.1.0.1", "fd01::1"
-# systemd's udev gives a device of the first namespace another address, a moment
-# late, unless it was given one: the router has learnt the first by then
-HOST_MAC = "address 02:00:00:00:00:01"
 
 _CLONE_NEWNET = 0x40000000
 _SYN_RECEIVED = "03"
@@ -57,11 +54,6 @@ def namespace(name):
 
 def inside(name):
     return namespace(name) if name else contextlib.nullcontext()
-
-
-def loopback():
-    """lo up, and traffic on it of no other test."""
-    run("ip link set lo up")
 
 
 # Programs that see what arrives before any filter does: their type, where they are
@@ -97,11 +89,13 @@ def tagged():
 
 def network():
     """The three namespaces of the picture above."""
-    loopback()
+    run("ip link set lo up")
     for name in ("router", "client"):
         run(f"ip netns add {name}")
         defer(run, f"ip netns del {name}")
-    run(f"ip link add host0 {HOST_MAC} numtxqueues 2 numrxqueues 2 type veth "
+    # systemd's udev gives a device of the first namespace another address, a moment
+    # late, unless it was given one: the router has learnt the first by then
+    run("ip link add host0 address 02:00:00:00:00:01 numtxqueues 2 numrxqueues 2 type veth "
         "peer name host1 netns router")
     defer(run, "ip link del host0")
     run("ip -n router link add client1 type veth peer name client0 netns client")
@@ -139,17 +133,16 @@ def growth(before, *names):
 
 
 def plug_device(device):
-    """That of a device in ingress mode."""
+    """That of the tool for a device."""
     return f"plug{socket.if_nametoindex(device)}"
 
 
 def plug(device):
     """(packets waiting, packets dropped) of the queue that holds: the tool's,
     or that of a naive recipe."""
-    if device == "lo":
-        with contextlib.suppress(OSError):
-            socket.if_nametoindex(plug_device("lo"))
-            device = plug_device("lo")
+    with contextlib.suppress(OSError):
+        socket.if_nametoindex(plug_device(device))
+        device = plug_device(device)
     found = {qdisc["kind"]: (qdisc["qlen"], qdisc["drops"]) for qdisc in
              json.loads(run(f"tc -s -j qdisc show dev {device}"))}
     return found.get("netem") or found["plug"]

@@ -14,8 +14,8 @@ from unittest import mock
 from lib import (LONG, WAIT_S, Protecting, Tool, batch, check, defer, equal, expected, main,
                  man_page, note, read, run, set_up, sysctl, systemctl, test, tool, wait_for)
 from net import (HOST4, PORT, TCX, TCX_DROP, XDP, XDP_DROP, Clients, Load, Server, bpf_program,
-                 inside, listen, namespace, neighbours_known, network, passes, plug_device,
-                 plug_waiting, ready, tagged)
+                 inside, listen, namespace, neighbours_known, network, passes, plug_waiting,
+                 ready, tagged)
 from qdisc_tool_lib import flower, hold, witness
 
 DEVICE, LO = "host0", "127.0.0.1"
@@ -44,7 +44,7 @@ def be_held(where=None, device=DEVICE):
     clients = Clients(HOST4, where="client")
     defer(clients.close)
     with inside(where):
-        wait_for(lambda: plug_waiting(plug_device(device)), "a held SYN")
+        wait_for(lambda: plug_waiting(device), "a held SYN")
 
 
 @test

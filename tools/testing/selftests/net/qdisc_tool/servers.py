@@ -13,7 +13,7 @@ import subprocess
 
 from lib import (FAST, LONG, TOP, check, defer, equal, main, man_page, note, program, read,
                  remove_tree, run, set_up, systemctl, test, wait_for, write)
-from net import HOST4, PORT, Load, loopback, network
+from net import HOST4, PORT, Load, network
 
 LO = "127.0.0.1"
 BACKEND_PORT = PORT + 10
@@ -302,4 +302,4 @@ def s17_the_drop_ins_fit_the_units_of_debian():
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main()
