@@ -30,8 +30,10 @@ MODULE = os.environ.get("MHS_KO", "")
 FLOWS = int(os.environ.get("MHS_FLOWS", 500))
 PROTECT = ("qdisc_tool", "protect", "--max-hold", "60s", "--")
 SAVED = f"{FAST}/rules"
-# What an operator does, with a gap as wide as a slow machine makes it.
-RESTORE = f"ipvsadm -S -n >{SAVED}; ipvsadm -C; sleep 0.2; ipvsadm -R <{SAVED}"
+# What an operator does, with a gap in which a flow is reset.
+RESTORE = (f"ipvsadm -S -n >{SAVED}; resets() {{ nstat -asz TcpOutRsts; }}; was=$(resets); "
+           "ipvsadm -C; until [ \"$(resets)\" != \"$was\" ]; do sleep 0.01; done; "
+           f"ipvsadm -R <{SAVED}")
 
 
 def network():
