@@ -80,11 +80,10 @@ def _line(path):
 
 
 class Change:
-    """The sockets of the wanted ports now, beside those of the time at which
-    this was made.
+    """The sockets of the wanted ports now, beside those of the time at which this was made.
 
-    An old socket beside a new one gets a part of the new connections, and resets them
-    when it is closed.
+    An old socket beside a new one gets a part of the new connections, and resets them when it is
+    closed.
     """
 
     def __init__(self, listeners, wanted):

@@ -89,8 +89,8 @@ def s5_all_answers_neighbours_that_ask():
 @test
 def p8_p18_copies_are_held_too_and_excluded_sources_are_not():
     # Room for the copies that clients send is computed from --max-hold.
-    ready(DEVICE, "--limit", "40", "--exclude", "10.1.0.0/24", *LONG)
-    with Protecting() as protecting, Clients(HOST4, 40, where="client") as clients:
+    ready(DEVICE, "--limit", "40", "--exclude", "10.1.0.0/24")
+    with Protecting(*LONG) as protecting, Clients(HOST4, 40, where="client") as clients:
         check(passes(where="router", wait_s=WAIT_S), "the excluded router is held")
         wait_for(lambda: plug_waiting(DEVICE) >= 80, "copies")
         result = protecting.finish()

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import time
 from contextlib import suppress
 from unittest import mock
@@ -20,6 +19,7 @@ from lib import (LONG, WAIT_S, Protecting, Tool, check, child, defer, end_proces
 from net import (HOST4, PORT, Clients, Load, Server, listen, neighbours_known, network, picture,
                  plug_device, plug_waiting, processes, ready)
 from qdisc_tool_lib import flower
+from qdisc_tool_lib.hold import Plug
 
 LO = "127.0.0.1"
 # Most listeners here accept nobody, and that is waited for.
@@ -65,9 +65,9 @@ def s1_killed_at_any_moment_nothing_waits_longer_than_its_hold():
     moment = random.Random(seed)
     # one in each part of the run, in any order, but for each fourth: in a hold
     for number, part in enumerate(moment.sample(range(KILLS), KILLS)):
-        if not number % 4:
-            whole_s = took_s("protect", *AT_ONCE, "--", "sleep", "0.3")
         inside = not number % 4
+        if inside:
+            whole_s = took_s("protect", *AT_ONCE, "--", "sleep", "0.3")
         process = Tool("protect", *SHORT, "--", "sleep", "2" if inside else "0.3",
                        new_session=True)
         if inside:
@@ -193,6 +193,9 @@ def s1_a_release_beside_a_beginning_hold():
         equal("flower" in run("tc filter show dev lo ingress"), holds() == "hold", "filters")
         tool("release")
         equal(run("tc filter show dev lo ingress"), "", "left over")
+    with mock.patch.object(Plug, "shut", side_effect=KeyboardInterrupt):
+        tool("hold", *LONG, expect=128 + signal.SIGINT)
+    equal(run("tc filter show dev lo ingress"), "", "left by Ctrl-C")
 
 
 @test
@@ -213,6 +216,9 @@ def s1_a_killed_setup_is_done_again_by_the_next():
         tool(*arguments)
     tool("protect", *AT_ONCE, "--", "true")
     tool("clear", "-q")
+    lead = flower.lead
+    with mock.patch.object(flower, "lead", lambda *those: (lead(*those), tool("clear", "-q"))):
+        tool(*arguments, expect=125, says="'clear' was called meanwhile")
     equal(picture("lo"), before, "cleared")
 
 
@@ -278,13 +284,11 @@ def s9_signals_release_and_reach_the_command():
         process.wait()
         equal(process.returncode, 128 + number, "status")
         equal(processes("sleep"), [], "the command")
-    process = subprocess.Popen(
-        ["qdisc_tool", "protect", "-q", *AT_ONCE, "--", "sh", "-c",
-         "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done"], stdout=subprocess.PIPE)
-    process.stdout.readline()
+    process = Tool("protect", "-q", *AT_ONCE, "--", "sh", "-c",
+                   "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done")
+    wait_for(process.has_said, "the command")
     process.send_signal(signal.SIGUSR1)
-    process.communicate()
-    equal(process.returncode, 7, "status after SIGUSR1")
+    equal(process.wait().status, 7, "status after SIGUSR1")
 
 
 @test
@@ -410,6 +414,21 @@ def s7_it_waits_for_what_it_sees_or_is_told():
             waited = tool("protect", "--json", *options, "--", *command).report["waited"]
             equal([waited["for"], waited["in_vain"], listening()], expected, f"{options} {command}")
         end_process(pid)
+
+
+@test
+def s10_who_listens_is_seen_when_the_turn_has_come():
+    """What the call before has opened is old for the next one."""
+    set_up("lo", "-p", str(PORT))
+    pid = server_with(one_after_the_other)
+    new = ("--until-new-port", str(PORT))
+    with Protecting(*LONG, *new) as first:
+        second = Tool("protect", *AT_ONCE, *new, "--", *until_listening(pid, 2))
+        wait_for(lambda: second.has_said(2), "one that waits")
+        os.kill(pid, signal.SIGUSR1)
+        wait_for(lambda: listening() == 2, "a new socket")
+        first.finish()
+    equal((second.wait().status, listening()), (0, 1), "status, sockets")
 
 
 @test

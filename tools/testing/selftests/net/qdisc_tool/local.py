@@ -17,7 +17,7 @@ from unittest import mock
 
 from lib import (FAST, LONG, TOP, Protecting, Tool, check, child, defer, equal, main, note, program,
                  read, run, set_up, sysctl, test, tool, wait_for, write)
-from qdisc_tool_lib import hold
+from qdisc_tool_lib import foreign, hold, protect
 from net import (PORT, Clients, counters, growth, listen, naive_loopback, naive_plug,
                  picture, plug, plug_device, plug_waiting, ready)
 
@@ -95,7 +95,7 @@ def p3_limit_counts_connections_and_overflow_is_reported():
     check(result.hold["held"] >= 500, "held too few")
     lost_nothing(before)
     tool("clear", "-q")
-    set_up("lo", "--port", str(PORT), "--limit", "50")
+    set_up("lo", "--port", str(PORT), "--limit", "1")           # one copy a second
     for status, *options in (123,), (0, "--allow-unprotected"):
         with Protecting(*LONG, *options) as protecting, Clients(LO4, 300) as clients:
             wait_for(lambda: plug("lo")[1], "drops")
@@ -193,7 +193,6 @@ def man_page_and_completion_know_every_option():
 def bad_input_is_refused_and_nothing_is_done():
     before = picture("lo")
     for arguments, status, words in (
-            ((), 2, "COMMAND"),
             (("fly",), 2, "invalid choice"),
             (("setup", "-d", "lo"), 2, "--port"),
             (("setup", "-d", "lo", "-p", "9-8"), 2, "empty"),
@@ -224,6 +223,10 @@ def a_device_has_one_set_up():
     # what the message says helps
     run(re.search("'(qdisc_tool clear .*)'", result.err)[1])
     tool(*GATE, *other)
+    tool("protect", *LONG, "-d", "lo", "-d", "lo", "true")
+    run("ip link property add dev lo altname loop")
+    defer(run, "ip link property del dev lo altname loop")
+    tool("setup", "-d", "loop", "-p", "80", expect=125, says="another name of lo")
 
 
 @test
@@ -275,7 +278,11 @@ def without_a_set_up_the_status_tells():
         equal((result.report["covered"], result.report["command_status"]),
               (False, int(command == "false")), "report")
     ready("lo")
-    equal(tool("protect", *LONG, "true").status, 0, "the control: set up")
+    tool("protect", *LONG, "true")         # the control: set up
+    with mock.patch.object(protect, "Witness", side_effect=OSError("no socket")):
+        tool("protect", "true", expect=124, says="not protected: no socket")
+    with mock.patch.object(foreign, "_NETLINK_NETFILTER", 31):         # a kernel that has none
+        tool("protect", "--require", *LONG, "true")
 
 
 @test
