@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The TCP sockets that listen on held ports, and how a reload changes them.
-
-(To connect would not do: that connection would be held too.)
-"""
+"""The TCP sockets that listen on held ports, and how a reload changes them.  (To connect would
+not do: that connection would be held too.)"""
 
 import os
 import socket

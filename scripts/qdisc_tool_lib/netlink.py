@@ -47,12 +47,14 @@ class Qdisc:
 
 def attributes(data):
     """(type, payload) of each netlink attribute in @data."""
+    found = []
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)
         if length < 4:
             break
-        yield kind & 0x3FFF, data[4:length]
+        found += [(kind & 0x3FFF, data[4:length])]
         data = data[(length + 3) & ~3:]
+    return found
 
 
 def attribute(kind, payload):
