@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.realpath(f"{__file__}/../../../selftests/net/qdisc_to
 
 import servers  # noqa: E402
 from lib import TOP, check, defer, main, run, test, write  # noqa: E402
-from net import PORT, Server, loopback  # noqa: E402
+from net import PORT, Server  # noqa: E402
 
 ENVOY = """
 admin: {{address: {{pipe: {{path: {directory}/envoy.sock}}}}}}
@@ -68,4 +68,4 @@ def s17_restart_of_a_plain_server():
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main()

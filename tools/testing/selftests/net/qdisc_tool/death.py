@@ -10,16 +10,16 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import time
 from contextlib import suppress
 from unittest import mock
 
 from lib import (LONG, WAIT_S, Protecting, Tool, check, child, defer, end_process, equal, main,
                  note, program, read, run, set_up, sysctl, test, tool, wait_for, write)
-from net import (HOST4, PORT, Clients, Load, Server, listen, neighbours_known, network, picture,
-                 plug_device, plug_waiting, processes, ready)
+from net import (HOST4, PORT, Clients, Load, Server, listen, neighbours_known, network, passes,
+                 picture, plug_device, plug_waiting, processes, ready)
 from qdisc_tool_lib import flower
+from qdisc_tool_lib.hold import Plug
 
 LO = "127.0.0.1"
 # Most listeners here accept nobody, and that is waited for.
@@ -32,9 +32,7 @@ KILLS = 12
 
 def connects(within_s=ALIVE_S):
     """Whether a new connection is made, and not lost."""
-    with Clients(LO) as clients:
-        clients.finish(within_s)
-        return not clients.errors
+    return passes(LO, PORT, None, within_s)
 
 
 def holds():
@@ -65,9 +63,9 @@ def s1_killed_at_any_moment_nothing_waits_longer_than_its_hold():
     moment = random.Random(seed)
     # one in each part of the run, in any order, but for each fourth: in a hold
     for number, part in enumerate(moment.sample(range(KILLS), KILLS)):
-        if not number % 4:
-            whole_s = took_s("protect", *AT_ONCE, "--", "sleep", "0.3")
         inside = not number % 4
+        if inside:
+            whole_s = took_s("protect", *AT_ONCE, "--", "sleep", "0.3")
         process = Tool("protect", *SHORT, "--", "sleep", "2" if inside else "0.3",
                        new_session=True)
         if inside:
@@ -120,7 +118,7 @@ def ends_by_itself(end, device, address, where):
         with Clients(address, 20, where=where) as clients:
             clients.finish(wait_s)
             equal(clients.errors, [], f"errors on {device} after {end.__name__}")
-        wait_for(lambda: not plug_waiting(plug_device(device)), "an end")
+        wait_for(lambda: not plug_waiting(device), "an end")
     check("flower" in run(f"tc filter show dev {device} ingress"), "no hold")
     equal(holds(), None, "status")
     tool("check")
@@ -133,8 +131,7 @@ def ends_by_itself(end, device, address, where):
 @test
 def s1_the_kernel_has_the_deadline():
     """Also for who comes from outside, and beside a tool that was stopped."""
-    # The OOM killer's words on the console are a fault of the test machine; here they
-    # are wanted.
+    # The OOM killer's words on the console, a fault elsewhere, are wanted here.
     sysctl("../../sys/module/printk/parameters/ignore_loglevel", "N")
     sysctl("kernel/printk", "1")
     neighbours_known()
@@ -156,7 +153,8 @@ def s1_the_kernel_has_the_deadline():
 
 
 @test
-def s1_p6_what_was_left_behind_is_let_go_by_the_next():
+def s1_p6_p7_what_was_left_behind_is_let_go_by_the_next():
+    before = picture("lo")
     ready("lo")
     for command in (("protect", *AT_ONCE, "true"), ("release",), ("clear", "-q")):
         left_alone(max_hold="60s").wait()
@@ -164,6 +162,7 @@ def s1_p6_what_was_left_behind_is_let_go_by_the_next():
             wait_for(lambda: plug_waiting("lo") >= 5, "held SYNs")
             tool(*command)
             clients.succeed()
+    equal(picture("lo"), before, "cleared")
 
 
 @test
@@ -191,6 +190,9 @@ def s1_a_release_beside_a_beginning_hold():
         equal("flower" in run("tc filter show dev lo ingress"), holds() == "hold", "filters")
         tool("release")
         equal(run("tc filter show dev lo ingress"), "", "left over")
+    with mock.patch.object(Plug, "shut", side_effect=KeyboardInterrupt):
+        tool("hold", *LONG, expect=128 + signal.SIGINT)
+    equal(run("tc filter show dev lo ingress"), "", "left by Ctrl-C")
 
 
 @test
@@ -211,6 +213,9 @@ def s1_a_killed_setup_is_done_again_by_the_next():
         tool(*arguments)
     tool("protect", *AT_ONCE, "--", "true")
     tool("clear", "-q")
+    lead = flower.lead
+    with mock.patch.object(flower, "lead", lambda *those: (lead(*those), tool("clear", "-q"))):
+        tool(*arguments, expect=125, says="'clear' was called meanwhile")
     equal(picture("lo"), before, "cleared")
 
 
@@ -249,19 +254,17 @@ def s8_a_hold_ends_at_its_deadline():
 
 @test
 def s9_exit_status_and_streams_are_the_commands():
-    server = ready("lo")
+    ready("lo")
     for command, status in (("exit 0", 0), ("exit 1", 1), ("exit 42", 42),
                             ("kill -9 $$", 128 + signal.SIGKILL)):
         tool("protect", "-q", *AT_ONCE, "--", "sh", "-c", command, expect=status)
-    result = program("protect", "-q", *AT_ONCE, "--", "sh", "-c", "cat; echo e >&2", input="through")
-    equal((result.out, result.err), ("through", "e\n"), "streams")
+    result = program("protect", "-q", *AT_ONCE, "--", "sh", "-c", "cat; echo e >&2", input="i")
+    equal((result.out, result.err), ("i", "e\n"), "streams")
     tool("protect", *AT_ONCE, "--", "/no/such/command", expect=127)
     tool("protect", *AT_ONCE, "--", "/etc/passwd", expect=126)
     # The third is what "ls" opens.
     result = program("protect", "-q", *AT_ONCE, "--", "ls", "/proc/self/fd")
     equal(result.out.split(), ["0", "1", "2", "3"], "descriptors")
-    check(connects(), "nothing passes")
-    server.close()
 
 
 @test
@@ -277,13 +280,11 @@ def s9_signals_release_and_reach_the_command():
         process.wait()
         equal(process.returncode, 128 + number, "status")
         equal(processes("sleep"), [], "the command")
-    process = subprocess.Popen(
-        ["qdisc_tool", "protect", "-q", *AT_ONCE, "--", "sh", "-c",
-         "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done"], stdout=subprocess.PIPE)
-    process.stdout.readline()
+    process = Tool("protect", "-q", *AT_ONCE, "--", "sh", "-c",
+                   "trap 'exit 7' USR1; echo; while :; do sleep 0.1; done")
+    wait_for(process.has_said, "the command")
     process.send_signal(signal.SIGUSR1)
-    process.communicate()
-    equal(process.returncode, 7, "status after SIGUSR1")
+    equal(process.wait().status, 7, "status after SIGUSR1")
 
 
 @test
@@ -324,7 +325,6 @@ def s10_a_daemon_of_the_command_keeps_no_lock():
     links = [os.readlink(f"/proc/{daemon}/fd/{fd}") for fd in os.listdir(f"/proc/{daemon}/fd")]
     check(not any("qdisc_tool/" in link or "socket" in link for link in links), links)
     tool("protect", *AT_ONCE, "--", "true")
-    tool("clear", "-q")
 
 
 def accept_queues(table):
@@ -371,10 +371,6 @@ def server_with(change):
     return pid
 
 
-def close_or_listen(server):
-    return server.close() if server else socket_of_port()
-
-
 def one_after_the_other(old):
     """A new socket beside the old one, which is closed only later."""
     new = socket_of_port()
@@ -400,7 +396,8 @@ def s7_it_waits_for_what_it_sees_or_is_told():
     # how many listen then.
     for change, *runs in (
             (lambda old: old, (AT_ONCE, None, "", "", 1)),
-            (close_or_listen, (AT_ONCE, (0, again), nobody, "", 1), (short, (0,), nobody, nobody, 0)),
+            (lambda old: old.close() if old else socket_of_port(),
+             (AT_ONCE, (0, again), nobody, "", 1), (short, (0,), nobody, nobody, 0)),
             (lambda old: (old, socket_of_port()), (short, (2,), both, both, 2),
              (short, None, same, "", 2)),
             (one_after_the_other, (AT_ONCE, (2,), both, "", 1)),
@@ -412,6 +409,21 @@ def s7_it_waits_for_what_it_sees_or_is_told():
             waited = tool("protect", "--json", *options, "--", *command).report["waited"]
             equal([waited["for"], waited["in_vain"], listening()], expected, f"{options} {command}")
         end_process(pid)
+
+
+@test
+def s10_who_listens_is_seen_when_the_turn_has_come():
+    """What the call before has opened is old for the next one."""
+    set_up("lo", "-p", str(PORT))
+    pid = server_with(one_after_the_other)
+    new = ("--until-new-port", str(PORT))
+    with Protecting(*LONG, *new) as first:
+        second = Tool("protect", *AT_ONCE, *new, "--", *until_listening(pid, 2))
+        wait_for(lambda: second.has_said(2), "one that waits")
+        os.kill(pid, signal.SIGUSR1)
+        wait_for(lambda: listening() == 2, "a new socket")
+        first.finish()
+    equal((second.wait().status, listening()), (0, 1), "status, sockets")
 
 
 @test

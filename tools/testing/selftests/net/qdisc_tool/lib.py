@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the tests of qdisc_tool share: KTAP, and the tool.  See net.py, too.
 
-A test is a function marked with @test.  It fails by an exception, and undoes what it
-does by defer(), in reverse order.  Times are not
-asserted where a counter tells the same: the machine may be slow.  A connection
-that lost a SYN shows in the retransmission counters of its side, whatever the
-clock says.
+A test is a function marked with @test.  It fails by an exception, and undoes what it does by
+defer(), in reverse order.  Times are not asserted where a counter tells the same: the machine may
+be slow.  A connection that lost a SYN shows in the retransmission counters of its side, whatever
+the clock says.
 """
 
 import contextlib
@@ -19,8 +18,7 @@ import sys
 import time
 import traceback
 
-HERE = os.path.dirname(os.path.realpath(__file__))
-TOP = os.path.realpath(f"{HERE}/../../../../..")
+TOP = os.path.realpath(f"{__file__}/../../../../../..")
 sys.path.insert(0, f"{TOP}/scripts")
 # Now, for all the children that run the tool.
 import configparser  # noqa: E402,F401
@@ -78,7 +76,7 @@ def succeeds(function):
     return True
 
 
-def main(setup=lambda: None):
+def main(setup=lambda: run("ip link set lo up")):
     """Run the tests named on the command line, or all."""
     wanted = [function for function in _tests
               if len(sys.argv) < 2 or function.__name__ in sys.argv[1:]]
@@ -178,9 +176,8 @@ class Result:
 
 
 class Tool:
-    """A run of the tool's own code, in a fork of this process: in emulation
-    the start of an interpreter takes a second.  (command.py and servers.py
-    run the program.)"""
+    """A run of the tool's own code, in a fork of this process: in emulation the start of an
+    interpreter takes a second.  (local.py and servers.py run the program.)"""
 
     def __init__(self, *arguments, stdin=os.devnull, new_session=False):
         self.returncode = None
@@ -205,9 +202,9 @@ class Tool:
                 sys.stderr.flush()
                 os._exit(status or 0)
 
-    def has_said(self):
-        """Whether there is something on its standard output."""
-        return bool(os.fstat(self._files[0]).st_size)
+    def has_said(self, fd=1):
+        """Whether there is something on its standard output, or error."""
+        return bool(os.fstat(self._files[fd - 1]).st_size)
 
     def send_signal(self, number):
         os.kill(self.pid, number)

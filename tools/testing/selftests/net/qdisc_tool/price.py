@@ -15,7 +15,7 @@ import sys
 from unittest import mock
 
 from lib import (FAST, LONG, TOP, check, defer, equal, main, note, read, run, sysctl, test, tool)
-from net import loopback, ready
+from net import ready
 from qdisc_tool_lib import listeners
 from qdisc_tool_lib.hold import Plug
 from qdisc_tool_lib.listeners import Listeners
@@ -134,4 +134,4 @@ def a_hold_lists_nothing_that_grows_with_the_host():
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main()

@@ -13,7 +13,7 @@ import subprocess
 
 from lib import (FAST, LONG, TOP, check, defer, equal, main, man_page, note, program, read,
                  remove_tree, run, set_up, systemctl, test, wait_for, write)
-from net import HOST4, PORT, Load, loopback, network
+from net import HOST4, PORT, Load, network
 
 LO = "127.0.0.1"
 BACKEND_PORT = PORT + 10
@@ -21,10 +21,7 @@ DIRECTORY = f"{FAST}/servers"
 # make bench BENCH=restarts has more
 CONTROL_ROUNDS = 3
 ROUNDS = int(os.environ.get("MHS_ROUNDS", CONTROL_ROUNDS))
-CLIENTS = 8
 BETWEEN = int(os.environ.get("MHS_BETWEEN", 30))       # requests
-# The hold ends with the command.
-AT_ONCE = ("--until", "true")
 
 HAPROXY = f"""
 global
@@ -42,18 +39,18 @@ backend out
 """
 
 
-def nginx_config(name, port, options="", workers=2):
+def nginx_config(name, port):
     paths = "\n".join(f"    {kind}_temp_path {DIRECTORY}/{name}.{kind};" for kind in (
         "client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     return f"""
-worker_processes {workers};
+worker_processes 2;
 pid {DIRECTORY}/{name}.pid;
 error_log {DIRECTORY}/{name}.log;
 events {{ worker_connections 512; }}
 http {{
     access_log off;
 {paths}
-    server {{ listen {LO}:{port} {options}; return 200 "x"; }}
+    server {{ listen {LO}:{port}; return 200 "x"; }}
 }}
 """
 
@@ -87,10 +84,10 @@ def directory(*programs):
     os.makedirs(DIRECTORY, exist_ok=True)
 
 
-def nginx(name, port, options="", workers=2):
+def nginx(name, port):
     directory("nginx")
     config = f"{DIRECTORY}/{name}.conf"
-    write(config, nginx_config(name, port, options, workers))
+    write(config, nginx_config(name, port))
     command = f"nginx -c {config} -e {DIRECTORY}/{name}.log"
     run(command)
     pid_file = f"{DIRECTORY}/{name}.pid"
@@ -122,7 +119,7 @@ def slowly(name, processes, *lines):
 
 def under_load(name, command, address=LO, where=None, rounds=ROUNDS):
     """Run a command some times under load; how many requests failed."""
-    with Load(address, PORT, CLIENTS, where, http=True) as load:
+    with Load(address, PORT, 8, where, http=True) as load:
         load.wait_for_progress(BETWEEN)
         for _ in range(rounds):
             run(command)           # a dropped packet makes protect fail
@@ -132,25 +129,23 @@ def under_load(name, command, address=LO, where=None, rounds=ROUNDS):
     return result["failed"]
 
 
-def protected(command, *options):
-    return ["qdisc_tool", "protect", *LONG, *options, "--", command]
-
-
 def compare(name, command, control=None):
     """With protection nothing may fail; without, or with the options of
     @control, something must."""
     set_up("lo", "-p", str(PORT))
-    equal(under_load(f"{name}, protected", protected(command)), 0, "failures")
+    protect = ("qdisc_tool", "protect", *LONG)
+    equal(under_load(f"{name}, protected", [*protect, "--", command]), 0, "failures")
     if control is not None:
-        command = protected(command, *control) if control else [command]
+        command = [*protect, *control, "--", command] if control else [command]
         check(under_load(f"{name}, the control", command, rounds=CONTROL_ROUNDS), "nothing failed")
 
 
 @test
 def s17_haproxy_reload():
     command, pid_file = haproxy()
-    compare("reload", slowly("reload", f"cat {pid_file}",
-                             f"{command} -sf $(cat {pid_file})"), AT_ONCE)
+    # In the control the hold ends with the command.
+    compare("reload", slowly("reload", f"cat {pid_file}", f"{command} -sf $(cat {pid_file})"),
+            ("--until", "true"))
 
 
 @test
@@ -254,10 +249,8 @@ def s17_a_restart_behind_a_socket_of_systemd():
 def debian_unit(name, **paths):
     """The unit of Debian's package as it is, with the example's drop-in, but for
     paths, and for time, which passes as it likes in an emulated machine."""
-    text = ""
-    for path in (f"/lib/systemd/system/{name}.service",
-                 f"{TOP}/examples/qdisc_tool/{name}.service.d/qdisc_tool.conf"):
-        text += read(path)
+    text = read(f"/lib/systemd/system/{name}.service") + read(
+        f"{TOP}/examples/qdisc_tool/{name}.service.d/qdisc_tool.conf")
     paths = {"/usr/sbin/qdisc_tool protect": f"{shutil.which('qdisc_tool')} protect "
              "--max-hold 60s", "BindReadOnlyPaths": "#", **paths}
     for old, new in paths.items():
@@ -302,4 +295,4 @@ def s17_the_drop_ins_fit_the_units_of_debian():
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main()
