@@ -38,7 +38,7 @@ plan 17
 how4=-g how6=-i
 chance_net 3
 chance_services 1 2 3
-named=(-s "$SVC4" -s "$SVC6")
+named=(-t "$SVC4" -t "$SVC6")
 check "without the second chance services are named" 125 "$(drained)"
 # shellcheck disable=SC2086
 equip $servers
