@@ -8,7 +8,6 @@
 #include <linux/seq_file.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* Longest text of the sysctl ingress */
 #define API_TEXT_BYTES		512

@@ -33,7 +33,7 @@
 #include <net/ip_tunnels.h>
 #include <net/tcp.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 #define CHANCE_KEY		0x6d687300	/* also in chance.bpf.c */
 
@@ -285,7 +285,7 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 		return NF_DROP;
 	chance_count(mhs, MHS_CHANCE_RETURNED);
 	/* Before the slot is read, as in mhs_packet_question() */
-	if (smp_load_acquire(&mhs->settle) == MHS_SETTLING)
+	if (smp_load_acquire(&mhs->settling))
 		return NF_DROP;
 	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));
 	to = chance_next(mhs, w, s, &drop);
@@ -468,7 +468,7 @@ bool mhs_chance_waits(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (!READ_ONCE(mhs->chance) ||
-	    READ_ONCE(mhs->settle) == MHS_SETTLING ||
+	    READ_ONCE(mhs->settling) ||
 	    time_after(jiffies, mhs->dirty_since + 2 * CHANCE_FIRST))
 		return false;
 	list_for_each_entry(s, &mhs->listed, list) {

@@ -49,7 +49,6 @@
  * which another director has other servers: flows from there break.
  */
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* Rebuilds wait until the servers of the namespace have been quiet for so long,
  * because commands tend to come together, but at most MHS_BUILD_LATEST
@@ -133,10 +132,10 @@ static unsigned long settle_at(const struct mhs *mhs)
 
 static void settle_on(struct mhs *mhs, unsigned long *delay)
 {
-	if (READ_ONCE(mhs->settle) == MHS_SETTLING && mhs->svc &&
+	if (READ_ONCE(mhs->settling) && mhs->svc &&
 	    !mhs->dirty && work_due(settle_at(mhs), delay))
 		/* Pairs with the acquire in mhs_packet_question() */
-		smp_store_release(&mhs->settle, MHS_SETTLED);
+		smp_store_release(&mhs->settling, false);
 }
 
 /* Take addr_only from the flags while settling, as the core stores the flags of an
@@ -150,7 +149,7 @@ static void settle_flags(struct mhs *mhs)
 	if (!svc ||
 	    !!(READ_ONCE(svc->flags) & MHS_SVC_F_ADDR_ONLY) == mhs->addr_only)
 		return;
-	if (READ_ONCE(mhs->settle) == MHS_SETTLING) {
+	if (READ_ONCE(mhs->settling)) {
 		/* Flows with a connection entry marked slots by the former
 		 * hash: mark every slot when no packet uses that hash.
 		 */
@@ -181,7 +180,7 @@ static bool settle_has_entries(const struct mhs *mhs)
 
 static void settle_again(struct mhs *mhs)
 {
-	WRITE_ONCE(mhs->settle, MHS_SETTLING);
+	WRITE_ONCE(mhs->settling, true);
 	mhs->settle_by = jiffies + MHS_SETTLE_MAX;
 	mhs->early_until = get_jiffies_64() + MHS_EARLY;
 }
@@ -212,7 +211,7 @@ void mhs_settle_start(struct mhs *mhs, bool whole)
 static void settle_before_change(struct mhs *mhs, enum mhs_change change)
 {
 	lockdep_assert_held(&mhs->lock);
-	if (READ_ONCE(mhs->settle) == MHS_SETTLING ||
+	if (READ_ONCE(mhs->settling) ||
 	    !time_before64(get_jiffies_64(), mhs->early_until))
 		return;
 	if (change == MHS_DRAINED ||
@@ -242,7 +241,7 @@ static void settle_note_gap(struct mhs *mhs)
 void mhs_work_changed(struct mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
-	if (READ_ONCE(mhs->settle) == MHS_SETTLING)
+	if (READ_ONCE(mhs->settling))
 		settle_note_gap(mhs);
 	mhs->changed = jiffies;
 	WRITE_ONCE(mhs->mn->changed, jiffies);
@@ -458,7 +457,7 @@ void mhs_work_poll_stateful(struct mhs *mhs)
 	if (stateful) {
 		refused = mhs_svc_counted(mhs, MHS_REFUSED | BIT(MHS_CNT_NAMED));
 		if (!mhs->stateful || refused != mhs->refused ||
-		    READ_ONCE(mhs->settle) == MHS_SETTLING)
+		    READ_ONCE(mhs->settling))
 			mhs->stateful_since = jiffies;
 		/* A service that never had a server has no flow.  Clamp the
 		 * time: jiffies wrap, and then it would be in the future.

@@ -12,7 +12,6 @@
 #include <linux/user_namespace.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144

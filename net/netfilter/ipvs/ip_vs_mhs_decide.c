@@ -1,6 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: where does a packet go? */
+/* IPVS stateless Maglev scheduler: the slot word, and where does a packet go? */
 #include "ip_vs_mhs_decide.h"
+
+/**
+ * mhs_slot_change() - apply the server of the new table to a slot
+ * @w: the slot word
+ * @idx: index of the server in the new table, or MHS_IDX_NONE
+ * @at_once: make no transition
+ * @first_stage: first stage of a transition
+ *
+ * A slot without a server has no flow to lose and changes at once.
+ *
+ * Return: the new word, which the caller stores by compare-and-exchange.
+ */
+u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
+{
+	u32 old = mhs_slot_old(w);
+
+	if (at_once || idx == old || old == MHS_IDX_NONE)
+		return (w & MHS_TRACK) | idx;
+	if (mhs_slot_stable(w))
+		w = (w & MHS_TRACK) | first_stage << MHS_STAGE_SHIFT |
+		    old << MHS_OLD_SHIFT;
+	return (w & ~MHS_IDX_MAX) | idx;
+}
+
+/* Advance the stage and the marks of a slot by the clocks that ticked */
+u32 mhs_slot_tick(u32 w, u32 ticks)
+{
+	u32 stage = mhs_slot_stage(w);
+
+	if (ticks & MHS_TICK_TRACK)
+		w = (w & ~MHS_TRACK) |
+		    (w & MHS_TRACK_CUR ? MHS_TRACK_PREV : 0);
+
+	if (stage == MHS_STAGE_STABLE)
+		return w;
+	if (stage == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
+		return w & (MHS_TRACK | MHS_IDX_MAX);
+	if (ticks & (stage < MHS_STAGE_PIN ? MHS_TICK_HOLD : MHS_TICK_PIN))
+		w += 1U << MHS_STAGE_SHIFT;
+	return w;
+}
 
 static mhs_verdict_t decide_act(enum mhs_act act)
 {
@@ -168,11 +209,6 @@ mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	/* Nothing that may be a new flow goes to a deleted server */
 	if (facts & MHS_PKT_ODD && old & MHS_SRV_GONE)
 		facts |= MHS_PKT_CONNLESS;
-	/* What follows would say the same */
-	if (mhs_decide_is_short(w, old, facts))
-		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
-				   new_flow ? MHS_CONN :
-				   facts & MHS_PKT_CONNLESS ? MHS_TO_CAND : 0);
 	if (facts & MHS_PKT_ERROR)
 		return decide_error(w, old, cand, facts);
 	/* Persistence may choose the server */

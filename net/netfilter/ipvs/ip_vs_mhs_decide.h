@@ -24,11 +24,187 @@
  * resets the connection.  A flow without an entry thus never goes to the core
  * while the slot has a server for the flow.  Persistence and an upper threshold
  * affect new flows only.
+ *
+ * One 32-bit word holds a whole slot of the lookup table:
+ *
+ *	 31 30  29      26  25             13  12              0
+ *	+-----+-----------+-----------------+-----------------+
+ *	|track|   stage   |       old       |    candidate    |
+ *	+-----+-----------+-----------------+-----------------+
+ *
+ * candidate	index of the server for new flows; 0 is "no server"
+ * old		index of the server for older flows; in a stable slot, which has one
+ *		server, the former one, if the service has the second chance, else 0
+ * stage	0 stable, 1..4 hold, 5..15 pin
+ * track	two ages of "flows of this slot may have an entry"
+ *
+ * A change back to the old server makes a slot stable at once, any other replaces
+ * the candidate.
+ *
+ * A slot may enter its first stage between two ticks, so a phase has one stage
+ * more than ticks to wait.  The hold phase lasts at most a third longer than the
+ * hold time, the pin phase at most a tenth longer than the pin time.
  */
 #ifndef _IP_VS_MHS_DECIDE_H
 #define _IP_VS_MHS_DECIDE_H
 
 #include "ip_vs_mhs_table.h"
+
+#define MHS_OLD_SHIFT		MHS_IDX_BITS
+#define MHS_STAGE_SHIFT		(2 * MHS_IDX_BITS)
+#define MHS_STAGE_MASK		0xfU
+#define MHS_STAGE_STABLE	0U
+#define MHS_STAGE_HOLD		1U	/* first stage of the hold phase */
+#define MHS_STAGE_PIN		5U	/* first stage of the pin phase */
+#define MHS_STAGE_LAST		15U	/* the next pin tick merges */
+#define MHS_HOLD_TICKS		(MHS_STAGE_PIN - MHS_STAGE_HOLD - 1)
+#define MHS_PIN_TICKS		(MHS_STAGE_LAST - MHS_STAGE_PIN)
+
+#define MHS_TRACK_CUR		0x40000000U
+#define MHS_TRACK_PREV		0x80000000U
+#define MHS_TRACK		(MHS_TRACK_CUR | MHS_TRACK_PREV)
+
+/* The clocks of a service, and BIT() of those that ticked, for mhs_slot_tick() */
+enum { MHS_CLOCK_HOLD, MHS_CLOCK_PIN, MHS_CLOCK_TRACK, MHS_CLOCKS };
+#define MHS_TICK_HOLD		1U
+#define MHS_TICK_PIN		2U
+#define MHS_TICK_TRACK		4U
+
+static inline u32 mhs_slot_cand(u32 w)
+{
+	return w & MHS_IDX_MAX;
+}
+
+static inline u32 mhs_slot_stage(u32 w)
+{
+	return (w >> MHS_STAGE_SHIFT) & MHS_STAGE_MASK;
+}
+
+static inline bool mhs_slot_stable(u32 w)
+{
+	return mhs_slot_stage(w) == MHS_STAGE_STABLE;
+}
+
+static inline bool mhs_slot_pinning(u32 w)
+{
+	return mhs_slot_stage(w) >= MHS_STAGE_PIN;
+}
+
+static inline bool mhs_slot_holding(u32 w)
+{
+	return !mhs_slot_stable(w) && !mhs_slot_pinning(w);
+}
+
+/* The server of older flows; of all flows if the slot is stable */
+static inline u32 mhs_slot_old(u32 w)
+{
+	return mhs_slot_stable(w) ? mhs_slot_cand(w) :
+	       (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX;
+}
+
+/* The server of the slot that older flows do not go to */
+static inline u32 mhs_slot_other(u32 w)
+{
+	return mhs_slot_stable(w) ? (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX :
+	       mhs_slot_cand(w);
+}
+
+static inline bool mhs_slot_tracked(u32 w)
+{
+	return w & MHS_TRACK;
+}
+
+u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage);
+u32 mhs_slot_tick(u32 w, u32 ticks);
+
+/* The state of SipHash (Aumasson and Bernstein, 2012); the callers choose the
+ * numbers of rounds
+ */
+struct sip {
+	u64	a, b, c, d;
+};
+
+/* The constants spell "somepseudorandomlygeneratedbytes" */
+static __always_inline struct sip sip_begin(const siphash_key_t *key)
+{
+	return (struct sip){
+		key->key[0] ^ 0x736f6d6570736575ULL,
+		key->key[1] ^ 0x646f72616e646f6dULL,
+		key->key[0] ^ 0x6c7967656e657261ULL,
+		key->key[1] ^ 0x7465646279746573ULL,
+	};
+}
+
+/* linux/siphash.h of older kernels lacks the round, as user space does */
+static __always_inline void sip_round(struct sip *v)
+{
+	v->a += v->b;
+	v->b = rol64(v->b, 13) ^ v->a;
+	v->a = rol64(v->a, 32);
+	v->c += v->d;
+	v->d = rol64(v->d, 16) ^ v->c;
+	v->a += v->d;
+	v->d = rol64(v->d, 21) ^ v->a;
+	v->c += v->b;
+	v->b = rol64(v->b, 17) ^ v->c;
+	v->c = rol64(v->c, 32);
+}
+
+/* @n is a compile-time constant, at most 4 */
+static __always_inline void sip_rounds(struct sip *v, u32 n)
+{
+	sip_round(v);
+	if (n > 1)
+		sip_round(v);
+	if (n > 2)
+		sip_round(v);
+	if (n > 3)
+		sip_round(v);
+}
+
+static __always_inline void sip_word(struct sip *v, u32 rounds, u64 word)
+{
+	v->d ^= word;
+	sip_rounds(v, rounds);
+	v->a ^= word;
+}
+
+static __always_inline u64 sip_end(struct sip *v, u32 rounds)
+{
+	v->c ^= 0xff;
+	sip_rounds(v, rounds);
+	return v->a ^ v->b ^ v->c ^ v->d;
+}
+
+static __always_inline u64 ip6_high(const union nf_inet_addr *addr)
+{
+	return (u64)ntohl(addr->ip6[0]) << 32 | ntohl(addr->ip6[1]);
+}
+
+static __always_inline u64 ip6_low(const union nf_inet_addr *addr)
+{
+	return (u64)ntohl(addr->ip6[2]) << 32 | ntohl(addr->ip6[3]);
+}
+
+/* The hash of a client; @port, in host order, 0 hashes the address alone.  SipHash-1-3,
+ * as every packet pays for it.  Directors must compute the same hash and no
+ * fingerprint shows a difference, so the function must never change.
+ */
+static __always_inline u64
+mhs_hash_client(const siphash_key_t *key, bool ip6,
+		const union nf_inet_addr *addr, u16 port)
+{
+	struct sip v = sip_begin(key);
+
+	if (ip6) {
+		sip_word(&v, 1, ip6_high(addr));
+		sip_word(&v, 1, ip6_low(addr));
+		sip_word(&v, 1, 18ULL << 56 | port);
+	} else {
+		sip_word(&v, 1, 6ULL << 56 | (u64)ntohl(addr->ip) << 16 | port);
+	}
+	return sip_end(&v, 3);
+}
 
 /* Sparse tells them apart: facts of a server, those of a question, a verdict */
 typedef u32 __bitwise mhs_srv_t;
@@ -174,5 +350,101 @@ static inline bool mhs_decide_is_short(u32 w, mhs_srv_t server,
 
 mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
 			 mhs_facts_t facts);
+
+/* Does a QUIC packet begin a flow, and where is its connection ID?  The caller has
+ * checked the length of a header.
+ */
+
+/* RFC 8999: the long header; RFC 9000, 9369: the type of an Initial */
+#define MHS_QUIC_LONG_HEADER	0x80
+#define MHS_QUIC_FIXED_BIT	0x40
+#define MHS_QUIC_TYPE_SHIFT	4
+#define MHS_QUIC_TYPE_MASK	0x3
+#define MHS_QUIC_V1		0x00000001
+#define MHS_QUIC_V1_INITIAL	0
+#define MHS_QUIC_V1_HANDSHAKE	2
+#define MHS_QUIC_V2		0x6b3343cf
+#define MHS_QUIC_V2_INITIAL	1
+#define MHS_QUIC_V2_HANDSHAKE	3
+
+/* The start of a QUIC packet with a long header */
+struct mhs_quic {
+	u8	flags;
+	__be32	version;
+} __packed;
+
+#define MHS_QUIC_CID_MAX	20
+
+/* Octets of an ID behind the first one: the server's and a nonce of 4 at least, or
+ * both in one block.  mhs_quic_id() reads at most a long header, the length of an ID,
+ * and these.
+ */
+#define MHS_QUIC_PLAIN		8
+#define MHS_QUIC_BLOCK		16
+#define MHS_QUIC_BYTES		(sizeof(struct mhs_quic) + 2 + MHS_QUIC_BLOCK)
+
+/* Has a long header that type, of version 1 or 2? */
+static inline bool mhs_quic_is(const struct mhs_quic *h, u8 v1, u8 v2)
+{
+	u8 type = h->flags >> MHS_QUIC_TYPE_SHIFT & MHS_QUIC_TYPE_MASK;
+
+	switch (ntohl(h->version)) {
+	case MHS_QUIC_V1:
+		return type == v1;
+	case MHS_QUIC_V2:
+		return type == v2;
+	}
+	return false;
+}
+
+/* Of a short header, 4 octets more and the 16 that its protection takes */
+#define MHS_QUIC_MIN	21
+
+/* The records of DTLS up to 1.2, the messages of WireGuard */
+static inline bool mhs_quic_is_other(const struct mhs_quic *h)
+{
+	u32 next = ntohl(h->version);
+
+	return h->flags < 5 ? h->flags && next < 0x100 :
+	       h->flags >= 20 && h->flags <= 26 && next >> 24 == 0xfe;
+}
+
+/* What are @bytes of UDP to a QUIC port?  Long headers of an unknown version may
+ * all begin a flow.  Who clears the fixed bit may send QUIC (RFC 9287).
+ */
+static inline mhs_facts_t mhs_quic_facts(const struct mhs_quic *h, unsigned int bytes)
+{
+	u32 version = ntohl(h->version);
+
+	if (bytes < MHS_QUIC_MIN || mhs_quic_is_other(h))
+		return MHS_PKT_CONNLESS;
+	if (!(h->flags & MHS_QUIC_LONG_HEADER))
+		return h->flags & MHS_QUIC_FIXED_BIT ? 0 : MHS_PKT_ODD;
+	if (version == MHS_QUIC_V1 || version == MHS_QUIC_V2)
+		return mhs_quic_is(h, MHS_QUIC_V1_INITIAL, MHS_QUIC_V2_INITIAL) ?
+		       MHS_PKT_NEW : MHS_PKT_ANSWERS;
+	return h->flags & MHS_QUIC_FIXED_BIT ? MHS_PKT_NEW : MHS_PKT_CONNLESS;
+}
+
+/* The offset of the @need octets after the first one of the destination
+ * connection ID, if a server may have issued the ID (clients choose those of
+ * Initial and 0-RTT packets), or 0.
+ */
+static inline unsigned int mhs_quic_id(const u8 *h, unsigned int bytes,
+				       unsigned int need)
+{
+	const unsigned int head = sizeof(struct mhs_quic);
+	unsigned int at = 1;
+
+	if (bytes && *h & MHS_QUIC_LONG_HEADER) {
+		if (bytes <= head || h[head] <= need ||
+		    h[head] > MHS_QUIC_CID_MAX ||
+		    !mhs_quic_is((const struct mhs_quic *)h,
+				 MHS_QUIC_V1_HANDSHAKE, MHS_QUIC_V2_HANDSHAKE))
+			return 0;
+		at = head + 1;
+	}
+	return bytes > at + need ? at + 1 : 0;
+}
 
 #endif /* _IP_VS_MHS_DECIDE_H */

@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: a packet that has a connection entry or gets
  * one, and the server that such a flow gets
  */
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* Slots to try for another server, and then servers: a packet looks at no more */
 #define MHS_TRY_SLOTS		32
@@ -80,7 +80,7 @@ static bool entries_below(const struct mhs_entries *e, u32 limit)
  * even if it is no; net_work() counts again.  A flood may go to every service: all
  * together have a limit, too, a third of which is for older flows.
  */
-bool mhs_entry_reserve(struct mhs *mhs, u32 limit, bool new_flow)
+static bool entry_reserve(struct mhs *mhs, u32 limit, bool new_flow)
 {
 	struct mhs_entries *own = &mhs->entries, *all = &mhs->mn->entries;
 	u32 total = READ_ONCE(mhs->mn->max_total_entries);
@@ -130,7 +130,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  *	that ends the handshake		claim is over, by entry	  new entry, elsewhere
  *	up to 64 KiB more, for 1 s	dropped			  dropped
  *	SYN				noted, by entry		  noted, elsewhere
- *	another RST			by entry		  by the entry
+ *	another RST			by entry		  elsewhere
  *	any other			older flow, by the slot	  by the entry
  *
  * A RST may answer a server that has an older socket with these ports, which the
@@ -158,7 +158,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 #define CLAIM_NOW	((u32)jiffies | 3)	/* neither 0 nor ENTRY_BARE */
 #define ENTRY_BARE	1U
 
-enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER };
+enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER, OF_TRIED };
 
 /* With vs.conntrack the end of an entry deletes the conntrack of its addresses
  * and ports: clear NFCT to keep that conntrack.
@@ -210,9 +210,9 @@ static void claim_begin(const struct mhs_packet *p, struct ip_vs_conn *cp)
 }
 
 /* Make an entry, with a reference; NULL without memory or room in the table */
-struct ip_vs_conn *mhs_entry_make(const struct mhs_question *q,
-				  const struct mhs_packet *p,
-				  struct ip_vs_dest *dest, enum mhs_cnt kind)
+static struct ip_vs_conn *entry_make(const struct mhs_question *q,
+				     const struct mhs_packet *p,
+				     struct ip_vs_dest *dest, enum mhs_cnt kind)
 {
 	const struct mhs *mhs = q->mhs;
 	struct ip_vs_conn_param param;
@@ -303,8 +303,8 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 			return OF_NEWER;
 	} else if (!claim ||
 		   !claim_ends(seq, first, READ_ONCE(CLAIM_FIRST_BYTES(cp)))) {
-		if (claim && th->rst)
-			return OF_ENTRY;
+		if (th->rst && (claim || tried))
+			return tried ? OF_TRIED : OF_ENTRY;
 		if ((tried && now - tried < CLAIM_UNCLEAR &&
 		     claim_near(seq, latest)) ||
 		    (claim && now - claim < CLAIM_UNCLEAR &&
@@ -376,8 +376,8 @@ static unsigned int entry_send(struct mhs *mhs, struct mhs_packet *p,
 }
 
 /* Send an entry's first packet and put the entry; the core counts no @stats */
-unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
-			     struct ip_vs_conn *cp, u32 stats)
+static unsigned int entry_first(struct mhs *mhs, struct mhs_packet *p,
+				struct ip_vs_conn *cp, u32 stats)
 {
 	if (entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, cp, stats | MHS_STAT_IN, true);
@@ -385,6 +385,35 @@ unsigned int mhs_entry_first(struct mhs *mhs, struct mhs_packet *p,
 		mhs_xmit_stats(mhs, cp->dest, p->skb->len, stats);
 	ip_vs_conn_put(cp);
 	return NF_ACCEPT;
+}
+
+/* Carry out the verdict MHS_NEW or MHS_PIN; false if there is no room or no memory.
+ * One forged packet can make an entry of QUIC, or of UDP that is pinned:
+ * max_quic_entries is for these.  Other older flows may have 1.5 times max_entries,
+ * whatever a flood of SYNs has made.
+ */
+bool mhs_entry_new(const struct mhs_question *q, struct mhs_packet *p,
+		   mhs_verdict_t v, unsigned int *nf)
+{
+	bool pin = mhs_verdict_act(v) == MHS_PIN;
+	const struct mhs_net *mn = q->mhs->mn;
+	u32 limit = READ_ONCE(mn->max_entries);
+	struct ip_vs_conn *cp;
+
+	if (p->quic || (pin && q->facts & MHS_PKT_CONNLESS))
+		limit = READ_ONCE(mn->max_quic_entries);
+	else if (pin)
+		limit += limit / 2;
+	if (!entry_reserve(q->mhs, limit, !pin || q->facts & MHS_PKT_STAYS)) {
+		mhs_count(q->mhs, MHS_CNT_CAPPED);
+		return false;
+	}
+	cp = entry_make(q, p, q->server->dest, pin ? MHS_CNT_PINNED : MHS_CNT_NEW);
+	if (!cp)
+		return false;
+	mhs_count_verdict(q->mhs, v);
+	*nf = entry_first(q->mhs, p, cp, v & MHS_CONN ? MHS_STAT_CONN : 0);
+	return true;
 }
 
 /* The carrier for packets of an entry whose server is deleted, which the core would
@@ -479,11 +508,12 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 }
 
 /* Send a packet that begins a flow to another server, and note that in the entry,
- * which keeps its timer.  False if no server can take the packet so.
+ * which keeps its timer; or a RST after it.  False if no server can take it so.
  */
 static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 		      struct ip_vs_conn *cp, unsigned int *nf)
 {
+	bool begins = q->facts & MHS_PKT_NEW;
 	struct mhs *mhs = q->mhs;
 	const struct tcphdr *th;
 	struct ip_vs_conn *by;
@@ -496,17 +526,20 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 	by = rcu_dereference(s->carrier);
 	if (!by)
 		return false;
-	if (p->iph.protocol == IPPROTO_TCP) {
-		th = claim_tcp(p, &_th);
-		if (!th)
-			return false;
-		claim_note(p, cp, th);
+	if (begins) {
+		if (p->iph.protocol == IPPROTO_TCP) {
+			th = claim_tcp(p, &_th);
+			if (!th)
+				return false;
+			claim_note(p, cp, th);
+		}
+		/* Pairs with entry_whose(): who sees the time sees the number */
+		smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	}
-	/* Pairs with entry_whose(): who sees the time sees the number */
-	smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
-	mhs_xmit_stats(mhs, by->dest, p->skb->len, MHS_STAT_IN | MHS_STAT_CONN);
+	mhs_xmit_stats(mhs, by->dest, p->skb->len,
+		       MHS_STAT_IN | (begins ? MHS_STAT_CONN : 0));
 	*nf = by->packet_xmit(p->skb, by, p->pd->pp, &p->iph);
 	return true;
 }
@@ -545,7 +578,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 		return NULL;
 	}
 	*nf = NF_DROP;
-	cp = mhs_entry_make(q, p, s->dest, MHS_CNT_NEW);
+	cp = entry_make(q, p, s->dest, MHS_CNT_NEW);
 	if (!cp)
 		return NULL;
 	if (nfct)
@@ -602,15 +635,17 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		__ip_vs_conn_put(cp);
 		return false;
 	}
-	leaves = whose == OF_NEWER ? LEAVES : entry_leaves(q, p, cp);
+	leaves = whose == OF_NEWER ? LEAVES :
+		 whose == OF_TRIED ? LEAVES_TRY : entry_leaves(q, p, cp);
 	if (leaves == LEAVES_TRY) {
 		if (ours && entry_try(q, p, cp, nf)) {
 			mhs_count(mhs, MHS_CNT_TRACKED);
 			return true;
 		}
-		leaves = mhs_dest_listed(cp->dest) ? LEAVES_NOT : LEAVES;
+		leaves = whose == OF_TRIED || mhs_dest_listed(cp->dest) ?
+			 LEAVES_NOT : LEAVES;
 	}
-	if (leaves == LEAVES_NOT && whose == OF_ENTRY) {
+	if (leaves == LEAVES_NOT && whose != OF_EITHER) {
 		*nf = entry_goes(q, p, cp);
 		return true;
 	}
@@ -630,8 +665,8 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 	}
 	__ip_vs_conn_put(cp);
 	if (new)
-		*nf = mhs_entry_first(mhs, p, new, whose == OF_NEWER ?
-					   0 : MHS_STAT_CONN);
+		*nf = entry_first(mhs, p, new, whose == OF_NEWER ?
+				  0 : MHS_STAT_CONN);
 	return !(q->facts & MHS_PKT_LEFT);
 }
 

@@ -24,7 +24,7 @@
 #include <net/ip.h>
 #include <net/route.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 static bool icmp_is_error(const struct mhs_packet *p)
 {

@@ -19,8 +19,7 @@
 #include <net/ip.h>
 #include <net/ipv6.h>
 
-#include "ip_vs_mhs_hash.h"
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* xdp */
 extern unsigned int mhs_lane_xdp_net_id;	/* 0: no scheduler is there */
@@ -169,18 +168,14 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 {
 	mhs_facts_t flags = (__force mhs_facts_t)READ_ONCE(svc->flags);
 	struct mhs *mhs = p->mhs;
-	u64 hash;
 	u32 w;
 
 	/* Pairs with the release in settle_on() */
-	if (unlikely(smp_load_acquire(&mhs->settle) != MHS_SETTLED ||
+	if (unlikely(smp_load_acquire(&mhs->settling) ||
 		     p->transport != IPPROTO_TCP ||
 		     !READ_ONCE(p->mn->stateless)))
 		return false;
-	/* inline, as mhs_slot() is not */
-	hash = sip_client(&mhs->key, v6, p->saddr,
-			  READ_ONCE(mhs->addr_only) ? 0 : ntohs(p->sport));
-	w = mhs_slot_read(mhs_slot_of(mhs, hash));
+	w = mhs_slot_read(mhs_slot_of(mhs, v6, p->saddr, p->sport));
 	p->server = mhs_server_at(mhs, mhs_slot_cand(w));
 	/* The way takes the carrier's place */
 	if (unlikely(!p->server || mhs_slot_tracked(w) ||
@@ -230,7 +225,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 			      p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
-	/* Pairs with mhs_work_add_dest(): whoever sees mhs->svc sees MHS_SETTLING */
+	/* Pairs with mhs_work_add_dest(): whoever sees mhs->svc sees the service settling */
 	svc = smp_load_acquire(&p->mhs->svc);
 	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;

@@ -184,7 +184,7 @@ static bool way_method(struct mhs_lane_way *way, const struct mhs *mhs,
 	    READ_ONCE(dest->tun_type) != IP_VS_CONN_F_TUNNEL_TYPE_IPIP)
 		return false;
 	/* Without path MTU discovery the tunnel fragments, too */
-	if (!mhs_sysctl(sysctl_pmtu_disc(mhs->ipvs)))
+	if (!data_race(sysctl_pmtu_disc(mhs->ipvs)))
 		return false;
 	way->outer = dest->af == AF_INET6 ? sizeof(struct ipv6hdr) :
 					    sizeof(struct iphdr);

@@ -12,7 +12,6 @@
 #include <linux/inet.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* Longest text of a sysctl, and most services that it can name */
 #define LIST_TEXT_BYTES		4096

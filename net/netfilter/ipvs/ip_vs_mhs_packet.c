@@ -13,7 +13,7 @@
  *	    mhs_entry_handle()	a packet with a connection entry
  *	    packet_act()	a packet without
  *	      mhs_packet_decide()	where does it go?  See ip_vs_mhs_decide.h
- *	      packet_entry()	make an entry, and send the packet by it, or
+ *	      mhs_entry_new()	make an entry, and send the packet by it, or
  *	      packet_send()	send the packet by the server's carrier
  *	  packet_error()	an ICMP error about such a packet
  *
@@ -27,7 +27,7 @@
 #include <linux/udp.h>
 #include <net/ip.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* Does a packet begin or end a flow?
  *		begins			ends
@@ -189,7 +189,7 @@ packet_question(struct mhs_question *q, struct mhs *mhs,
 	/* Before the slot is read.  Pairs with the release in settle_on(): a
 	 * settled service has its final table.
 	 */
-	if (unlikely(smp_load_acquire(&mhs->settle) == MHS_SETTLING))
+	if (unlikely(smp_load_acquire(&mhs->settling)))
 		facts |= MHS_SVC_SETTLING;
 	facts |= mhs_flags(mhs) & MHS_SVC_FLAGS;
 	if (unlikely(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP))
@@ -220,6 +220,11 @@ mhs_verdict_t mhs_packet_decide(struct mhs_question *q)
 
 	cand = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
 	to = mhs_server_facts(cand, may_begin);
+	q->server = cand;
+	/* mhs_decide() would say the same */
+	if (likely(mhs_decide_is_short(q->w, to, q->facts)))
+		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
+				   q->facts & MHS_PKT_NEW ? MHS_CONN : 0);
 	old = cand;
 	from = to;
 	if (!mhs_slot_stable(q->w)) {
@@ -250,29 +255,6 @@ static bool packet_cut(const struct mhs_question *q)
 			   mhs_slot_change(w, mhs_slot_cand(w), true, 0));
 }
 
-/* One forged packet can make an entry of QUIC, or of UDP that is pinned: max_quic_entries
- * is for these.  Other older flows may have 1.5 times max_entries, whatever a flood of
- * SYNs has made.
- */
-static struct ip_vs_conn *packet_entry(const struct mhs_question *q,
-				       struct mhs_packet *p, enum mhs_act act)
-{
-	const struct mhs_net *mn = q->mhs->mn;
-	u32 limit = READ_ONCE(mn->max_entries);
-
-	if (p->quic || (act == MHS_PIN && q->facts & MHS_PKT_CONNLESS))
-		limit = READ_ONCE(mn->max_quic_entries);
-	else if (act == MHS_PIN)
-		limit += limit / 2;
-	if (!mhs_entry_reserve(q->mhs, limit,
-			       act == MHS_NEW || q->facts & MHS_PKT_STAYS)) {
-		mhs_count(q->mhs, MHS_CNT_CAPPED);
-		return NULL;
-	}
-	return mhs_entry_make(q, p, q->server->dest, act == MHS_PIN ?
-			      MHS_CNT_PINNED : MHS_CNT_NEW);
-}
-
 /* Send a packet without an entry */
 static unsigned int packet_send(const struct mhs *mhs,
 				struct ip_vs_conn *carrier,
@@ -286,21 +268,17 @@ static unsigned int packet_send(const struct mhs *mhs,
 static unsigned int packet_act(struct mhs_question *q, struct mhs_packet *p)
 {
 	u32 stats = MHS_STAT_IN;
-	struct ip_vs_conn *cp;
 	enum mhs_act act;
 	mhs_verdict_t v;
+	unsigned int nf;
 
 	for (;;) {
 		v = mhs_packet_decide(q);
 		act = mhs_verdict_act(v);
 		if (act <= MHS_FORWARD)
 			break;
-		cp = packet_entry(q, p, act);
-		if (cp) {
-			mhs_count_verdict(q->mhs, v);
-			return mhs_entry_first(q->mhs, p, cp, v & MHS_CONN ?
-					       MHS_STAT_CONN : 0);
-		}
+		if (mhs_entry_new(q, p, v, &nf))
+			return nf;
 		q->facts |= MHS_ASK_NO_ENTRY;
 	}
 	if (unlikely(v & (MHS_CUTS | MHS_CONN))) {
@@ -556,7 +534,7 @@ static noinline unsigned int packet_checked(struct mhs_net *mn,
 	if ((skb->pkt_type != PACKET_HOST && !local) || !skb_dst(skb))
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || !packet_parse(ipvs, &p) ||
-	    mhs_sysctl(sysctl_backup_only(ipvs)))
+	    data_race(sysctl_backup_only(ipvs)))
 		return NF_ACCEPT;
 	/* An error of this host, if its address is local, comes in again */
 	if (!p.pd)
@@ -569,7 +547,7 @@ static noinline unsigned int packet_checked(struct mhs_net *mn,
 		mhs = mhs_svc_find(mn, p.af, p.iph.protocol, &p.iph.daddr,
 				   p.dport);
 	/* The core gets packets before the first server.  Pairs with the
-	 * release in mhs_work_add_dest(): whoever sees mhs->svc sees MHS_SETTLING.
+	 * release in mhs_work_add_dest(): whoever sees mhs->svc sees the service settling.
 	 */
 	if (!mhs || !smp_load_acquire(&mhs->svc))
 		return NF_ACCEPT;

@@ -4,7 +4,6 @@
 #include <linux/seq_file.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* Scripts find columns by name: names stay, new ones are added at the end */
 static const char * const proc_columns[] = {
@@ -64,7 +63,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		mhs_svc_endpoint(seq, mhs->af, &mhs->addr, mhs->port);
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %u",
-		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
+		   READ_ONCE(mhs->settling) ? "settling" :
 		   mhs->dirty || mhs->poked ? "rebuilding" :
 		   sum->hold || sum->pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size,
@@ -249,7 +248,7 @@ static int lookup_show(struct seq_file *seq, void *v)
 	w = mhs_slot_read(slot);
 	seq_printf(seq, "Slot %u\nPhase %s\nTracked %u\n",
 		   (u32)(slot - mhs->slots),
-		   READ_ONCE(mhs->settle) == MHS_SETTLING ? "settling" :
+		   READ_ONCE(mhs->settling) ? "settling" :
 		   mhs_slot_stable(w) ? "stable" :
 		   mhs_slot_holding(w) ? "hold" : "pin",
 		   mhs_slot_tracked(w));

@@ -12,7 +12,6 @@
 #include <net/ndisc.h>
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 /* First size of servers[], which doubles when full */
 #define MHS_SERVERS_MIN		16

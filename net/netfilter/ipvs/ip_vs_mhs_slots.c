@@ -4,7 +4,6 @@
  */
 
 #include "ip_vs_mhs_ctl.h"
-#include "ip_vs_mhs_pkt.h"
 
 unsigned int mhs_slots_size __read_mostly = 4093;
 module_param_named(table_size, mhs_slots_size, uint, 0444);
@@ -220,7 +219,7 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 {
 	struct mhs_scratch *scratch = &slots_scratch;
 	/* Read once: a change may make it so, and no rebuild is due before */
-	bool settling = READ_ONCE(mhs->settle) == MHS_SETTLING;
+	bool settling = READ_ONCE(mhs->settling);
 	/* Walks write the census, one at a time */
 	struct mhs_census was = mhs->census;
 	u32 i, first, idx, stage, w, n;

@@ -4,7 +4,7 @@
 
 #include <linux/seq_file.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 unsigned int mhs_svc_net_id __read_mostly;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: hashes, the slot word and the table fill.
+/* IPVS stateless Maglev scheduler: hashes and the table fill.
  *
  * The fill is Maglev (Eisenbud et al., NSDI 2016) with weights by credit: a server
  * begins with half a credit, earns weight / maxweight credits a round and takes a
@@ -24,8 +24,7 @@
 #endif
 #include <linux/siphash.h>
 
-#include "ip_vs_mhs_table.h"
-#include "ip_vs_mhs_hash.h"
+#include "ip_vs_mhs_decide.h"
 
 /* The largest prime below each power of two from 2^8 to 2^19; mh has the sizes up
  * to 2^17
@@ -81,16 +80,6 @@ u64 mhs_hash_server(const siphash_key_t *key, u16 af,
 	return sip_end(&v, 4);
 }
 
-/* @port 0 hashes the address alone.  SipHash-1-3, as every packet pays for it.
- * Directors must compute the same hash and no fingerprint shows a difference, so the
- * function must never change.
- */
-u64 mhs_hash_client(const siphash_key_t *key, u16 af,
-		    const union nf_inet_addr *addr, __be16 port)
-{
-	return sip_client(key, af == AF_INET6, addr, ntohs(port));
-}
-
 /* Compare two servers for the order of the fill: less than 0 if a comes first */
 int mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 		    u16 af_b, const union nf_inet_addr *b, __be16 port_b)
@@ -103,47 +92,6 @@ int mhs_table_order(u16 af_a, const union nf_inet_addr *a, __be16 port_a,
 		if (a->ip6[i] != b->ip6[i])
 			return ntohl(a->ip6[i]) < ntohl(b->ip6[i]) ? -1 : 1;
 	return (int)ntohs(port_a) - (int)ntohs(port_b);
-}
-
-/**
- * mhs_slot_change() - apply the server of the new table to a slot
- * @w: the slot word
- * @idx: index of the server in the new table, or MHS_IDX_NONE
- * @at_once: make no transition
- * @first_stage: first stage of a transition
- *
- * A slot without a server has no flow to lose and changes at once.
- *
- * Return: the new word, which the caller stores by compare-and-exchange.
- */
-u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
-{
-	u32 old = mhs_slot_old(w);
-
-	if (at_once || idx == old || old == MHS_IDX_NONE)
-		return (w & MHS_TRACK) | idx;
-	if (mhs_slot_stable(w))
-		w = (w & MHS_TRACK) | first_stage << MHS_STAGE_SHIFT |
-		    old << MHS_OLD_SHIFT;
-	return (w & ~MHS_IDX_MAX) | idx;
-}
-
-/* Advance the stage and the marks of a slot by the clocks that ticked */
-u32 mhs_slot_tick(u32 w, u32 ticks)
-{
-	u32 stage = mhs_slot_stage(w);
-
-	if (ticks & MHS_TICK_TRACK)
-		w = (w & ~MHS_TRACK) |
-		    (w & MHS_TRACK_CUR ? MHS_TRACK_PREV : 0);
-
-	if (stage == MHS_STAGE_STABLE)
-		return w;
-	if (stage == MHS_STAGE_LAST && ticks & MHS_TICK_PIN)
-		return w & (MHS_TRACK | MHS_IDX_MAX);
-	if (ticks & (stage < MHS_STAGE_PIN ? MHS_TICK_HOLD : MHS_TICK_PIN))
-		w += 1U << MHS_STAGE_SHIFT;
-	return w;
 }
 
 /* Prepare one server, with its mhs_hash_server(), for a fill */

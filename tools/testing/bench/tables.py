@@ -15,7 +15,7 @@ SETS = {"quick": "7", "full": "99"}
 EVENTS = ("remove 1", "remove 10 %", "add 1", "halve 1")
 FILLS = ("mh", "mhs")
 SOURCES = ("net/netfilter/ipvs/ip_vs_mhs_table.[ch]",
-           "net/netfilter/ipvs/ip_vs_mhs_hash.h")
+           "net/netfilter/ipvs/ip_vs_mhs_decide.h")
 EXACT = {"tables-moved": 0}
 
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ip_vs_mhs_table.h"
+#include "ip_vs_mhs_decide.h"
 
 #define SIZE		251U
 #define MOST		32

@@ -2,9 +2,9 @@
 /* A model of a service: a few slots, indexes, one flow, one packet under way and
  * another's that cuts a slot, control and the work, time and grace periods.
  *
- * What becomes of a slot word is decided by the very ip_vs_mhs_table.c, and where
- * a packet goes by ip_vs_mhs_decide.c, compiled here with a hold of one tick and a
- * pin of two instead of three and ten.  (test_explore.c has the full numbers, for
+ * What becomes of a slot word and where a packet goes is decided by the very
+ * ip_vs_mhs_decide.c, compiled here with a hold of one tick and a pin of two instead
+ * of three and ten.  (test_explore.c has the full numbers, for
  * one slot and one flow.)
  * All that is restated is in protocol.c, protocol_servers.c and, of the packet
  * path, in protocol_packet.c.  Not there: flows that leave the entry of another,

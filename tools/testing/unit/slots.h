@@ -3,7 +3,7 @@
 #ifndef _UNIT_SLOTS_H
 #define _UNIT_SLOTS_H
 
-#include "ip_vs_mhs_table.h"
+#include "ip_vs_mhs_decide.h"
 
 /**
  * struct slot_ops - everything that makes one word out of another

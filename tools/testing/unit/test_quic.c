@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "ip_vs_mhs_quic.h"
+#include "ip_vs_mhs_decide.h"
 #include "unit.h"
 
 typedef unsigned int (*id_fn)(const u8 *h, unsigned int bytes, unsigned int need);

@@ -445,9 +445,9 @@ static void check_by_table(const u8 *b, unsigned int len,
 	}
 	WANT(named(out->server, word_of(&f->src, f->sport), plain,
 		   !begins(b, len, f)));
-	WANT(plain || world_phase() != MHS_SETTLING);
+	WANT(plain || !world_settles());
 	WANT(!(world.is->life & LIFE_STATEFUL) ||
-	     world_phase() == MHS_SETTLING ||
+	     world_settles() ||
 	     !may_have_entry(b, len, out, f));
 }
 
@@ -459,7 +459,7 @@ static void check_sent(const u8 *b, unsigned int len,
 
 	WANT(out->len == len && !memcmp(out->bytes, b, len));
 	if (icmp_is_error(b, len, f)) {
-		WANT(world_phase() != MHS_SETTLING);
+		WANT(!world_settles());
 		WANT(world.hook == NF_INET_LOCAL_IN);
 		quote_read(b, len, f->l4 + 8, &q);
 		WANT(q.ok && is_service(q.protocol, &q.src, q.sport, true));
@@ -489,7 +489,7 @@ static void check_told(const u8 *b, unsigned int len,
 
 	WANT(icmp_is_error(b, len, f) && world.hook == NF_INET_LOCAL_IN);
 	if (!world.mhs.cid)
-		WANT(world_phase() != MHS_SETTLING);
+		WANT(!world_settles());
 	WANT(sum_of(b, len, f, 0).right);
 	WANT(out->told_type == b[f->l4] && out->told_code == b[f->l4 + 1]);
 	for (i = 1; i <= SERVERS; i++) {
@@ -531,7 +531,7 @@ static void check_made(const u8 *b, unsigned int len,
 			     !(world.entry.flags & IP_VS_CONN_F_NFCT));
 	} else {
 		WANT(f->sport && !(world.is->life & LIFE_FULL));
-		WANT(world_phase() != MHS_SETTLING);
+		WANT(!world_settles());
 		WANT(world.is->life & LIFE_STATEFUL ||
 		     (!plain && !mhs_slot_stable(w)) ||
 		     (first && !in_service(mhs_slot_cand(w))));

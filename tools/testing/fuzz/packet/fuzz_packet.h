@@ -13,7 +13,7 @@
 #include <linux/ipv6.h>
 #include <linux/netfilter.h>
 
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 /* of the C library */
 void abort(void) __noreturn;
@@ -146,7 +146,7 @@ void world_set(const struct setting *is, struct outcome *out);
 void world_end(void);
 unsigned int world_method(unsigned int server);
 unsigned int world_state(unsigned int server);
-u32 world_phase(void);
+bool world_settles(void);
 
 /* kernel */
 void packet_new(struct sk_buff *skb, const u8 *bytes, unsigned int len,

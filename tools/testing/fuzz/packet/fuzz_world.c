@@ -5,7 +5,7 @@
 #include <net/ip6_checksum.h>
 
 #include "fuzz_packet.h"
-#include "ip_vs_mhs_pkt.h"
+#include "ip_vs_mhs.h"
 
 struct world world;
 
@@ -31,11 +31,10 @@ unsigned int world_state(unsigned int server)
 }
 
 /* A service begins with servers to come */
-u32 world_phase(void)
+bool world_settles(void)
 {
 	return world.is->service & SERVICE_EMPTY ||
-	       world.is->life & LIFE_SETTLING ?
-	       MHS_SETTLING : MHS_SETTLED;
+	       world.is->life & LIFE_SETTLING;
 }
 
 static union nf_inet_addr address(u8 net, u8 host)
@@ -281,7 +280,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	mhs->fwmark = service & SERVICE_FWMARK ? 1 : 0;
 	if (is->path & PATH_IDS && world.kind == KIND_QUIC && !mhs->fwmark)
 		mhs->cid = &cid;
-	mhs->settle = world_phase();
+	mhs->settling = world_settles();
 	mhs->addr_only = service & SERVICE_ADDR_ONLY;
 	mhs->size = SLOTS;
 	mhs->slots = world.slots;

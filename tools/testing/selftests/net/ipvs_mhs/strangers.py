@@ -23,6 +23,7 @@ from matrix_cells import KNOBS, grid  # noqa: E402
 
 FIRST, SENT, FAR = 1000, 2, 0x90000000  # numbers: first, bytes sent, a stranger's
 OPEN = 1000             # bytes in a SYN of Fast Open
+CLAIM_S = 0.9           # for so long, and a little more, unclear packets are dropped
 SCHEDS = {"mhs": "mhs", "mh": "mh -b mh-port,mh-fallback", "rr": "rr"}
 # packets of a stranger: flags and number
 KINDS = {
@@ -196,8 +197,7 @@ class Lab:
         for state, name in (("no entry, held", "plain"), ("open", "entry"),
                             ("half-closed", "half")):
             cells.update(self.row(state, pools[name]))
-        out.update(self.strange(cells))
-        out.update(self.handshakes())
+        out.update(self.strange({**cells, **self.handshakes()}))
         if sched == "mhs":
             craft.vs_sysctl("mhs/hold_ms", 0)
             self.wait(lambda row: row["Hold"] == "0")
@@ -232,33 +232,38 @@ class Lab:
             for f in flows:
                 f.server = got[f]
             cells.update(self.row(state, flows))
-        return self.strange(cells)
+        return cells
+
+    def client(self, flow, before, size, packets):
+        """What claims cost a new client with the flow's port; how long it took."""
+        start, flow.seq = time.monotonic(), 7 * FIRST
+        for flags, seq in before:
+            self.send([(flow, flags, seq, b"")])
+        server, *got = [
+            self.send([(flow, flags, flow.seq + n, b"x" * length)])[0]
+            for flags, n, length in
+            [(SYN, 0, size), *((ACK, *packet) for packet in packets)]]
+        return ("broken" if server != "B" or set(got) - {"B", "lost"} else
+                f"{got.count('lost')} lost" if "lost" in got else
+                "served"), time.monotonic() - start
 
     def clients(self, sched):
         """New clients while A drains, in the pin phase: what claims cost them."""
         self.make(sched, "-g", "")
-        flows = self.begin("A", len(BEFORE) * len(CLIENTS))
+        flows = self.begin("A", 3 * len(BEFORE) * len(CLIENTS))
         craft.ipvsadm([self.real("-e", 11, "-g -w 0")])
         craft.vs_sysctl("mhs/hold_ms", 0)
         if sched == "mhs":
             self.wait(lambda row: row["Hold"] == "0")
         out = {}
-        for before in BEFORE:
-            for case in CLIENTS:
+        for before, case in itertools.product(BEFORE, CLIENTS):
+            took = CLAIM_S
+            while took >= CLAIM_S:      # the machine stood still: another flow
                 flow = flows.pop()
                 if sched != "mhs":
                     flow = Flow(next(self.ports))   # no entry either
-                flow.seq = 7 * FIRST
-                for flags, seq in BEFORE[before]:
-                    self.send([(flow, flags, seq, b"")])
-                size, packets = CLIENTS[case]
-                server, *got = [
-                    self.send([(flow, flags, flow.seq + n, b"x" * length)])[0]
-                    for flags, n, length in
-                    [(SYN, 0, size), *((ACK, *packet) for packet in packets)]]
-                out[before, case] = (
-                    "broken" if server != "B" or set(got) - {"B", "lost"} else
-                    f"{got.count('lost')} lost" if "lost" in got else "served")
+                out[before, case], took = self.client(flow, BEFORE[before],
+                                                      *CLIENTS[case])
         craft.ipvsadm(["-C"])
         return out
 

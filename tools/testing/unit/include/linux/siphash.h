@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What ip_vs_mhs_hash.h adds the rounds to, for user space */
+/* What ip_vs_mhs_decide.h adds the rounds to, for user space */
 #ifndef _UNIT_LINUX_SIPHASH_H
 #define _UNIT_LINUX_SIPHASH_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What ip_vs_mhs_table.{h,c}, ip_vs_mhs_decide.{h,c} and ip_vs_mhs_quic.h need of the
- * kernel, for user space, besides the types of its user interface.
+/* What ip_vs_mhs_table.{h,c} and ip_vs_mhs_decide.{h,c} need of the kernel, for user space, besides the types of its user interface.
  */
 #ifndef _UNIT_LINUX_TYPES_H
 #define _UNIT_LINUX_TYPES_H
