@@ -25,7 +25,7 @@ u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 
-/* Advance the stage and the marks of a slot by the clocks that ticked */
+/* Advance the stage and the tracked bits of a slot by the clocks that ticked */
 u32 mhs_slot_tick(u32 w, u32 ticks)
 {
 	u32 stage = mhs_slot_stage(w);
@@ -49,7 +49,7 @@ static mhs_verdict_t decide_act(enum mhs_act act)
 }
 
 /* The core makes the entry of a new flow.  With a persistence template it does
- * not call schedule(), which marks the slot tracked: the verdict asks for that.
+ * not call schedule(), which tracks the slot: the verdict asks for that.
  */
 static mhs_verdict_t decide_tracks(void)
 {
@@ -68,14 +68,14 @@ static mhs_verdict_t decide_to_old(u32 w, mhs_srv_t old, mhs_facts_t facts)
 {
 	mhs_verdict_t flags = 0;
 
-	if (!(old & MHS_SRV_KNOWN))
+	if (!(old & MHS_SRV_EXISTS))
 		return decide_act(MHS_CORE);
 	if (facts & MHS_PKT_NEW) {
 		if (!(old & MHS_SRV_CARRIER) || old & MHS_SRV_NEW_ENTRY)
 			return decide_tracks();
 		flags = MHS_CONN;
 	}
-	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
+	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_PIN_OLDER ||
 	     mhs_slot_pinning(w)) && decide_may_pin(old, facts))
 		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
 	/* All its flows have entries: the core answers a packet without one */
@@ -103,7 +103,7 @@ static mhs_verdict_t decide_elsewhere(mhs_srv_t cand, mhs_facts_t facts)
 static mhs_verdict_t decide_new_without(u32 w, mhs_srv_t old, mhs_srv_t cand,
 					mhs_facts_t facts)
 {
-	bool cut = !(old & MHS_SRV_KNOWN) || old & MHS_SRV_GONE;
+	bool cut = !(old & MHS_SRV_EXISTS) || old & MHS_SRV_GONE;
 	enum mhs_cnt count = cut ? MHS_CNT_CAND : MHS_CNT_OLD;
 	mhs_srv_t server = cut ? cand : old;
 
@@ -136,8 +136,8 @@ static mhs_verdict_t decide_new_flow(u32 w, mhs_srv_t old, mhs_srv_t cand,
  */
 static bool udp_has_older(mhs_srv_t old)
 {
-	return (old & (MHS_SRV_KNOWN | MHS_SRV_GONE)) == MHS_SRV_KNOWN &&
-	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_COUNTS);
+	return (old & (MHS_SRV_EXISTS | MHS_SRV_GONE)) == MHS_SRV_EXISTS &&
+	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_PIN_OLDER);
 }
 
 /* UDP that shows no beginning.  Clients that use a port per query make each packet a
@@ -149,12 +149,12 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	bool stable = mhs_slot_stable(w);
 	bool one = facts & MHS_SVC_ONE_PACKET;
 	bool may_stay = facts & MHS_PKT_STAYS;
-	/* Out of service since the last rebuild: the slot is as good as held */
-	bool as_held = mhs_slot_holding(w) ||
+	/* Out of service since the last rebuild: the slot is as good as in hold */
+	bool in_hold = mhs_slot_holding(w) ||
 		       (may_stay && stable && !(old & MHS_SRV_IN));
-	bool stays = as_held && (may_stay ? udp_has_older(old) :
+	bool stays = in_hold && (may_stay ? udp_has_older(old) :
 					    !one && old & MHS_SRV_IN);
-	bool pins = facts & MHS_SVC_STATEFUL || (may_stay && (as_held || !stable));
+	bool pins = facts & MHS_SVC_STATEFUL || (may_stay && (in_hold || !stable));
 	enum mhs_cnt count = stable ? MHS_CNT_STATELESS :
 			     stays ? MHS_CNT_OLD : MHS_CNT_CAND;
 	mhs_verdict_t to = stays ? 0 : MHS_TO_CAND;
@@ -188,7 +188,7 @@ static mhs_verdict_t decide_error(u32 w, mhs_srv_t old, mhs_srv_t cand,
 		return decide_act(MHS_CORE);
 	if (facts & MHS_PKT_CONNLESS)
 		return decide_udp(w, old, cand, facts);
-	return decide_act(old & MHS_SRV_KNOWN ? MHS_FORWARD : MHS_CORE);
+	return decide_act(old & MHS_SRV_EXISTS ? MHS_FORWARD : MHS_CORE);
 }
 
 /**

@@ -12,10 +12,10 @@ unsigned int mhs_svc_net_id __read_mostly;
 void mhs_svc_publish(struct mhs *mhs)
 {
 	u32 key = mhs->fwmark ? mhs->fwmark :
-		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
+		  mhs_svc_bucket(mhs->af, &mhs->addr, mhs->port);
 
 	mutex_lock(&mhs->mn->lock);
-	hash_add_rcu(mhs->mn->by_key, &mhs->node, key);
+	hash_add_rcu(mhs->mn->by_addr, &mhs->node, key);
 	mutex_unlock(&mhs->mn->lock);
 }
 
