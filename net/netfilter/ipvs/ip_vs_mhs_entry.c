@@ -130,7 +130,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  *	that ends the handshake		claim is over, by entry	  new entry, elsewhere
  *	up to 64 KiB more, for 1 s	dropped			  dropped
  *	SYN				noted, by entry		  noted, elsewhere
- *	another RST			by entry		  by the entry
+ *	another RST			by entry		  elsewhere
  *	any other			older flow, by the slot	  by the entry
  *
  * A RST may answer a server that has an older socket with these ports, which the
@@ -158,7 +158,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 #define CLAIM_NOW	((u32)jiffies | 3)	/* neither 0 nor ENTRY_BARE */
 #define ENTRY_BARE	1U
 
-enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER };
+enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER, OF_TRIED };
 
 /* With vs.conntrack the end of an entry deletes the conntrack of its addresses
  * and ports: clear NFCT to keep that conntrack.
@@ -303,8 +303,8 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 			return OF_NEWER;
 	} else if (!claim ||
 		   !claim_ends(seq, first, READ_ONCE(CLAIM_FIRST_BYTES(cp)))) {
-		if (claim && th->rst)
-			return OF_ENTRY;
+		if (th->rst && (claim || tried))
+			return tried ? OF_TRIED : OF_ENTRY;
 		if ((tried && now - tried < CLAIM_UNCLEAR &&
 		     claim_near(seq, latest)) ||
 		    (claim && now - claim < CLAIM_UNCLEAR &&
@@ -508,11 +508,12 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 }
 
 /* Send a packet that begins a flow to another server, and note that in the entry,
- * which keeps its timer.  False if no server can take the packet so.
+ * which keeps its timer; or a RST after it.  False if no server can take it so.
  */
 static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 		      struct ip_vs_conn *cp, unsigned int *nf)
 {
+	bool begins = q->facts & MHS_PKT_NEW;
 	struct mhs *mhs = q->mhs;
 	const struct tcphdr *th;
 	struct ip_vs_conn *by;
@@ -525,17 +526,20 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 	by = rcu_dereference(s->carrier);
 	if (!by)
 		return false;
-	if (p->iph.protocol == IPPROTO_TCP) {
-		th = claim_tcp(p, &_th);
-		if (!th)
-			return false;
-		claim_note(p, cp, th);
+	if (begins) {
+		if (p->iph.protocol == IPPROTO_TCP) {
+			th = claim_tcp(p, &_th);
+			if (!th)
+				return false;
+			claim_note(p, cp, th);
+		}
+		/* Pairs with entry_whose(): who sees the time sees the number */
+		smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	}
-	/* Pairs with entry_whose(): who sees the time sees the number */
-	smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
-	mhs_xmit_stats(mhs, by->dest, p->skb->len, MHS_STAT_IN | MHS_STAT_CONN);
+	mhs_xmit_stats(mhs, by->dest, p->skb->len,
+		       MHS_STAT_IN | (begins ? MHS_STAT_CONN : 0));
 	*nf = by->packet_xmit(p->skb, by, p->pd->pp, &p->iph);
 	return true;
 }
@@ -631,15 +635,17 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		__ip_vs_conn_put(cp);
 		return false;
 	}
-	leaves = whose == OF_NEWER ? LEAVES : entry_leaves(q, p, cp);
+	leaves = whose == OF_NEWER ? LEAVES :
+		 whose == OF_TRIED ? LEAVES_TRY : entry_leaves(q, p, cp);
 	if (leaves == LEAVES_TRY) {
 		if (ours && entry_try(q, p, cp, nf)) {
 			mhs_count(mhs, MHS_CNT_TRACKED);
 			return true;
 		}
-		leaves = mhs_dest_available(cp->dest) ? LEAVES_NOT : LEAVES;
+		leaves = whose == OF_TRIED || mhs_dest_available(cp->dest) ?
+			 LEAVES_NOT : LEAVES;
 	}
-	if (leaves == LEAVES_NOT && whose == OF_ENTRY) {
+	if (leaves == LEAVES_NOT && whose != OF_EITHER) {
 		*nf = entry_goes(q, p, cp);
 		return true;
 	}

@@ -95,7 +95,7 @@ static void packet_finds_server(const struct rules *r, struct protocol *s)
 	s->packet = SERVER_KNOWN;
 }
 
-/* A new flow goes to @idx, with an entry: mhs_entry_make() */
+/* A new flow goes to @idx, with an entry: mhs_entry_new() */
 static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
 			bool entry)
 {

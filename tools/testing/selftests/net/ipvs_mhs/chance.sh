@@ -10,13 +10,9 @@
 # "make check-release ONLY=long" has it, the other way round, too, and more servers are replaced.
 # chance_forged.sh has what strangers send.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-# shellcheck source=lib_chance.sh
 . "${0%/*}/lib_chance.sh"
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 # of SERVER: its flows, into $mine

@@ -7,9 +7,7 @@
 # director has forwarded go on.  A standby that has run for long keeps the flows of a
 # server that is deleted on both.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 # checkers ALPHA: keepalived on the second director, with all servers

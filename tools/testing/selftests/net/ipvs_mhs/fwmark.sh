@@ -8,10 +8,8 @@
 # errors with the mark of a service that are about other flows, of a host behind
 # the director and of the director itself: with mh as reference.
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-# shellcheck source=lib_pair.sh
-. "$(dirname "$0")/lib_pair.sh"
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
 need nft
 
 OTHER4=10.9.0.2 OTHER6=fd09::2
@@ -88,7 +86,7 @@ stay() {
 	check "$1" "0 0" "$(sum broken) $(sum moved)"
 }
 
-plan 35
+plan 27
 fresh_module
 setup_net 4
 dgram_servers 53
@@ -120,7 +118,7 @@ learn dr <<-EOF
 	$(fwm_lines -a 2)
 	$(fwm_lines -a 3)
 EOF
-result "settled" "$(busywait 20 fwm 's == "stable"'; echo $?)"
+busywait 20 fwm 's == "stable"'
 flow_start c4 --host $VIP4,$OTHER4 --timeout 4
 flow_start c6 --host $VIP6,$OTHER6 --timeout 4
 client_py=dgrams.py flow_start u4 --host $VIP4,$OTHER4
@@ -128,31 +126,27 @@ client_py=dgrams.py flow_start u6 --host $VIP6,$OTHER6
 pair open 40
 pair ping
 check "TCP: served" "80 0 0" "$(sum flows) $(sum broken) $(sum failed)"
-check_cmp "TCP: s1 has some" "$(sum s1)" -gt 5
 pair_of u open 40
 pair_of u ping
 check "UDP: served" "80 0" "$(sum flows) $(sum lost)"
 check "no entry" "0 0" "$(conns) $(fwm_total NewEntries)"
-check_cmp "packets without entry" "$(fwm_total PktStateless)" -ge 320
 
 # A change: one server comes, another is drained
 fwm_edit -a 4
 fwm_edit -e 1 -w 0
-result "hold phase" "$(busywait 20 fwm 'h && !p'; echo $?)"
+busywait 20 fwm 'h && !p'
 pair ping
 stay "hold: TCP stays"
 pair_of u ping
 check "hold: UDP leaves the drained server" "0 0" "$(sum lost) $(sum s1)"
-check "hold: no entry" 0 "$(conns)"
 pair open 20
 check "hold: new flows" "0 120" "$(sum failed) $(sum flows)"
 check "hold: those of unstable slots have an entry" "$(conns)" \
 	"$(fwm_total NewEntries)"
-check_cmp "hold: some have" "$(conns)" -gt 2
 pair ping
 stay "hold: TCP stays, with an entry or without"
 windows 0 3600000
-result "pin phase" "$(busywait 20 fwm 'p && !h'; echo $?)"
+busywait 20 fwm 'p && !h'
 pair ping
 stay "pin: TCP stays"
 check_cmp "pin: entries" "$(fwm_total PinnedEntries)" -gt 2
@@ -160,7 +154,7 @@ conns_begin
 pair_of u ping
 check "pin: UDP" "0 0 0" "$(sum lost) $(sum s1) $(conns_new)"
 windows 0 100
-result "merged" "$(busywait 20 fwm 's == "stable"'; echo $?)"
+busywait 20 fwm 's == "stable"'
 pair ping
 stay "merged: TCP stays"
 pair reset

@@ -9,7 +9,6 @@
 
 . "${0%/*}/lib.sh"
 
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 reload() {
@@ -58,7 +57,6 @@ live() {
 	wait_settled
 	check "it is mhs" stable "$(mhs State)"
 	begin
-	check "flows have no entries" 0 "$(entries)"
 
 	step "a server fails" "2:1 3:1" ill 1
 	step "it recovers" "1:1 2:1 3:1" well 1
@@ -121,11 +119,6 @@ made_before() {
 	wait_weights "made before: reload" "1:1 2:1 3:1"
 	none_broken "made before: reload"
 	check "made before: reload keeps the scheduler" mhs "$(scheduler)"
-	short_flows
-	stop
-	start "${kept[@]}"
-	none_broken "made before: restart"
-	check "made before: restart keeps the scheduler" mhs "$(scheduler)"
 	more=flag-1 configure wlc 1 2 3
 	reload
 	busywait 20 is_wlc
@@ -147,8 +140,7 @@ from_wlc() {
 	check "from wlc: a reload changes the scheduler" "$algo" "$(scheduler)"
 	wait_settled
 	busywait 20 counted 60
-	check "from wlc: it is the same service, which goes on counting" 60 \
-		"$(connections)"
+	result "from wlc: it is the same service, which goes on counting" $?
 	flow c ping
 	check "from wlc: no flow broken" 0 "$(value broken)"
 	begin
@@ -230,10 +222,10 @@ there() {
 need "${MHS_KEEPALIVED:-keepalived}" nft
 modprobe -q ip_vs
 if [ -n "${MHS_KEEPALIVED:-}" ]; then
-	plan 38
+	plan 37
 	fresh_module
 else
-	plan 51
+	plan 47
 	fresh_module names=mhs,mh,sed
 fi
 setup_net 4

@@ -6,11 +6,8 @@
 # The lane under real load: nginx and curl, doors that open and close, limits and
 # neighbours that change, servers that flap.  MHS_DOOR=xdp: by XDP programs.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_lane.sh
 . "${0%/*}/lib_lane.sh"
-# shellcheck source=lib_nginx.sh
 . "${0%/*}/lib_nginx.sh"
 need nginx curl ethtool
 

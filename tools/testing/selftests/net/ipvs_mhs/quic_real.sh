@@ -10,12 +10,9 @@
 # shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 PORT=443 proto=-u client_py=quic_real.py
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-# shellcheck source=lib_pair.sh
-. "$(dirname "$0")/lib_pair.sh"
-# shellcheck source=lib_lane.sh
-. "$(dirname "$0")/lib_lane.sh"
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
+. "${0%/*}/lib_lane.sh"
 need openssl gtlsclient ethtool
 
 # aioquic is in the Python environment of the tests
