@@ -2,16 +2,9 @@
 /* IPVS stateless Maglev scheduler: the slot word, and where does a packet go? */
 #include "ip_vs_mhs_decide.h"
 
-/**
- * mhs_slot_change() - apply the server of the new table to a slot
- * @w: the slot word
- * @idx: index of the server in the new table, or MHS_IDX_NONE
- * @at_once: make no transition
- * @first_stage: first stage of a transition
- *
- * A slot without a server has no flow to lose and changes at once.
- *
- * Return: the new word, which the caller stores by compare-and-exchange.
+/* Apply @idx, the server of the new table or MHS_IDX_NONE, to a slot: @at_once, or by
+ * a transition that begins with @first_stage.  A slot without a server has no flow to
+ * lose and changes at once.  The caller stores the word by compare-and-exchange.
  */
 u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
@@ -148,19 +141,19 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 {
 	bool stable = mhs_slot_stable(w);
 	bool one = facts & MHS_SVC_ONE_PACKET;
-	bool may_stay = facts & MHS_PKT_STAYS;
+	bool stay_port = facts & MHS_PKT_STAYS;
 	/* Out of service since the last rebuild: the slot is as good as in hold */
 	bool in_hold = mhs_slot_holding(w) ||
-		       (may_stay && stable && !(old & MHS_SRV_IN));
-	bool stays = in_hold && (may_stay ? udp_has_older(old) :
+		       (stay_port && stable && !(old & MHS_SRV_IN));
+	bool to_old = in_hold && (stay_port ? udp_has_older(old) :
 					    !one && old & MHS_SRV_IN);
-	bool pins = facts & MHS_SVC_STATEFUL || (may_stay && (in_hold || !stable));
+	bool pins = facts & MHS_SVC_STATEFUL || (stay_port && (in_hold || !stable));
 	enum mhs_cnt count = stable ? MHS_CNT_STATELESS :
-			     stays ? MHS_CNT_OLD : MHS_CNT_CAND;
-	mhs_verdict_t to = stays ? 0 : MHS_TO_CAND;
-	mhs_srv_t server = stays ? old : cand;
+			     to_old ? MHS_CNT_OLD : MHS_CNT_CAND;
+	mhs_verdict_t to = to_old ? 0 : MHS_TO_CAND;
+	mhs_srv_t server = to_old ? old : cand;
 
-	if (!stays && !mhs_decide_takes(cand))
+	if (!to_old && !mhs_decide_takes(cand))
 		return decide_elsewhere(cand, facts);
 	if (facts & MHS_PKT_ERROR)
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
@@ -191,15 +184,8 @@ static mhs_verdict_t decide_error(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	return decide_act(old & MHS_SRV_EXISTS ? MHS_FORWARD : MHS_CORE);
 }
 
-/**
- * mhs_decide() - where does a packet without an entry go?
- * @w: the slot word
- * @old: MHS_SRV_*, facts of the old server, of the only server if stable
- * @cand: MHS_SRV_*, facts of the candidate
- * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
- *
- * Context: any.
- * Return: the verdict.
+/* Where does a packet without an entry go?  @w: the word of its slot; @old and @cand:
+ * MHS_SRV_* of the servers there, the same if the slot is stable
  */
 mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
 			 mhs_facts_t facts)

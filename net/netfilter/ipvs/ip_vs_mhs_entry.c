@@ -587,11 +587,8 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 	return cp;
 }
 
-/**
- * mhs_entry_handle() - find the entry of a packet and handle the packet
- * @q: the question about the packet
- * @p: the packet
- * @nf: set to the verdict of netfilter if the packet is handled
+/* Find the entry of a packet and handle the packet: *nf is netfilter's verdict.  False
+ * if it has no entry, has left one (MHS_PKT_LEFT) or is refused by a claim.
  *
  * Plain UDP that leaves its entry does not go to the core, which would find the
  * entry until its last user puts it.  A new flow goes there if persistence may
@@ -600,10 +597,6 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
  * A packet that a claim refuses makes no entry while the claim is young: the
  * core would find that entry first, and one forged packet would break a new
  * flow.  Later the older flow ends the claim.
- *
- * Context: softirq or process, under RCU.
- * Return: true if the packet is handled; false if it has no entry, has left one
- * (MHS_PKT_LEFT) or is refused by a claim.
  */
 bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		      unsigned int *nf)

@@ -321,22 +321,13 @@ struct mhs_server *mhs_packet_id_server(const struct mhs *mhs, __be32 id)
 	return found;
 }
 
-/**
- * mhs_packet_by_id() - let the connection ID of a packet name the server
- * @q: from packet_question(), about UDP to a QUIC port; gets %MHS_PKT_NO_ID if
- *	the ID names no server
- * @h: the QUIC packet
- * @bytes: number of bytes that are readable
- *
- * A Handshake or 1-RTT packet with an ID that names a server goes there, whatever the
- * tables say.  The packet neither follows nor makes an entry, with stateless=0 neither.
+/* The server, with a carrier, that the connection ID of the packet @h names, or NULL.
+ * @q gets MHS_PKT_NO_ID if the ID names none.  A Handshake or 1-RTT packet goes there,
+ * whatever the tables say, and neither follows nor makes an entry.
  *
  * An ID may be forged: it chooses among the servers of the service, those of weight 0
  * and deleted ones that are not yet released included, and does nothing else.  A server
  * whose flows need entries is never named.
- *
- * Context: softirq or process, under RCU.
- * Return: the server, which has a carrier, or NULL: by address and port.
  */
 struct mhs_server *mhs_packet_by_id(struct mhs_question *q, const u8 *h,
 				    unsigned int bytes)
