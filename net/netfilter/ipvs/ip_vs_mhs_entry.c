@@ -12,7 +12,7 @@
  * and new ones have no slot before a rebuild: there each server has a rank in each
  * slot.  All directors find the same.
  */
-struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot)
+struct mhs_server *mhs_entry_search(const struct mhs *mhs, const u32 *slot)
 {
 	const struct mhs_servers *servers;
 	struct mhs_server *s, *best = NULL;
@@ -53,15 +53,15 @@ static struct mhs_server *entry_pick(const struct mhs *mhs, const u32 *slot, u32
 	facts = mhs_server_facts(s, true);
 	if (mhs_decide_takes(facts))
 		return s;
-	return mhs_decide_searches(facts, mhs_flags(mhs)) ?
-	       mhs_entry_other(mhs, slot) : NULL;
+	return mhs_decide_searches(facts, mhs_svc_flags(mhs)) ?
+	       mhs_entry_search(mhs, slot) : NULL;
 }
 
 /* Find the server of an ip_vs_dest, listed or gone, without a reference */
 struct mhs_server *mhs_entry_server(const struct mhs *mhs,
 				    const struct ip_vs_dest *dest)
 {
-	u32 key = mhs_dest_key(mhs, dest->af, &dest->addr, dest->port);
+	u32 key = mhs_dest_bucket(mhs, dest->af, &dest->addr, dest->port);
 	struct mhs_server *s;
 
 	hash_for_each_possible_rcu(mhs->by_dest, s, node, key,
@@ -457,7 +457,7 @@ static enum leaves entry_leaves(const struct mhs_question *q,
 	if (!(q->facts & (MHS_PKT_NEW | MHS_PKT_CONNLESS)) || !dest ||
 	    READ_ONCE(cp->control) || dest->vfwmark != q->mhs->fwmark)
 		return LEAVES_NOT;
-	listed = mhs_dest_listed(dest);
+	listed = mhs_dest_available(dest);
 	if (listed && atomic_read(&dest->weight))
 		return LEAVES_NOT;
 	if (q->facts & MHS_PKT_CONNLESS) {
@@ -480,7 +480,7 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 			       struct ip_vs_conn *cp)
 {
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
-	bool listed = dest && mhs_dest_listed(dest);
+	bool listed = dest && mhs_dest_available(dest);
 	struct ip_vs_conn *carrier;
 	struct mhs *mhs = q->mhs;
 	bool may_reuse, renew;
@@ -565,7 +565,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 	s = entry_pick(q->mhs, q->slot, mhs_slot_read(q->slot));
 	if (!s) {
 		/* When the client resends, the core sends ICMP unreachable */
-		if (!mhs_dest_listed(old->dest))
+		if (!mhs_dest_available(old->dest))
 			mod_timer_pending(&old->timer, jiffies);
 		return NULL;
 	}
@@ -587,11 +587,8 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 	return cp;
 }
 
-/**
- * mhs_entry_handle() - find the entry of a packet and handle the packet
- * @q: the question about the packet
- * @p: the packet
- * @nf: set to the verdict of netfilter if the packet is handled
+/* Find the entry of a packet and handle the packet: *nf is netfilter's verdict.  False
+ * if it has no entry, has left one (MHS_PKT_LEFT) or is refused by a claim.
  *
  * Plain UDP that leaves its entry does not go to the core, which would find the
  * entry until its last user puts it.  A new flow goes there if persistence may
@@ -600,10 +597,6 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
  * A packet that a claim refuses makes no entry while the claim is young: the
  * core would find that entry first, and one forged packet would break a new
  * flow.  Later the older flow ends the claim.
- *
- * Context: softirq or process, under RCU.
- * Return: true if the packet is handled; false if it has no entry, has left one
- * (MHS_PKT_LEFT) or is refused by a claim.
  */
 bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		      unsigned int *nf)
@@ -642,7 +635,7 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 			mhs_count(mhs, MHS_CNT_TRACKED);
 			return true;
 		}
-		leaves = whose == OF_TRIED || mhs_dest_listed(cp->dest) ?
+		leaves = whose == OF_TRIED || mhs_dest_available(cp->dest) ?
 			 LEAVES_NOT : LEAVES;
 	}
 	if (leaves == LEAVES_NOT && whose != OF_EITHER) {
@@ -655,7 +648,7 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		mhs_slot_track(q->slot);
 	} else if (!ours) {
 		mhs_slot_track(q->slot);
-		if (!mhs_dest_listed(cp->dest))
+		if (!mhs_dest_available(cp->dest))
 			mod_timer_pending(&cp->timer, jiffies);
 	} else if (q->facts & MHS_PKT_CONNLESS) {
 		q->facts |= MHS_PKT_LEFT;

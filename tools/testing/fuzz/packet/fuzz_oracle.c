@@ -436,9 +436,9 @@ static void check_by_table(const u8 *b, unsigned int len,
 	unsigned int id = id_read(b, len);
 	bool plain = lone_request(b, len, f, true);
 
-	WANT(out->cnt.n[MHS_CNT_UNNAMED] == (id == ID_OF_NONE));
+	WANT(out->cnt.n[MHS_CNT_NO_ID] == (id == ID_OF_NONE));
 	id %= ID_OF_NONE;
-	WANT(out->cnt.n[MHS_CNT_NAMED] == !!id);
+	WANT(out->cnt.n[MHS_CNT_BY_ID] == !!id);
 	if (id) {
 		WANT(out->server == id);
 		return;
