@@ -102,14 +102,14 @@ class Host:
     def merged(self, service, row):
         """Why servers of weight 0 may have flows that have no entry: by the times
         with which slots have merged, of which @row of /proc/net/ip_vs_mhs tells."""
-        least_pin_ms = (row or {}).get("least_pin_ms")
+        pinned_ms = (row or {}).get("pinned_ms")
         drains = any(not s.weight for s in service.servers)
-        if least_pin_ms is None or not drains or \
-                least_pin_ms >= self.idle(service.name):
+        if pinned_ms is None or not drains or \
+                pinned_ms >= self.idle(service.name):
             return None
         again = "; to see the others give its servers of weight 0 their weight " \
                 "again, 'mhsstat wait', and drain anew"
-        if not least_pin_ms:
+        if not pinned_ms:
             return (f"{service.name}: since a server got the weight 0, the table "
                     "has changed at once (the service was new, or had the second "
                     "chance) or entries could not be made (a limit, or no "
@@ -117,7 +117,7 @@ class Host:
         if self.short(service.name):
             return None     # which is said anyway
         return (f"{service.name}: since a server got the weight 0, slots have "
-                f"merged with a pin time of {duration(least_pin_ms)} (pin_ms, or "
+                f"merged with a pin time of {duration(pinned_ms)} (pin_ms, or "
                 "'ipvsadm --set', was shorter then), and a flow that was silent "
                 f"for longer is not seen{again}")
 
