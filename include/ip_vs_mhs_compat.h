@@ -19,6 +19,7 @@
 #include <linux/slab.h>
 #include <linux/sysctl.h>
 #include <linux/workqueue.h>
+#include <net/inet_sock.h>
 #include <net/ip_vs.h>
 #include <net/net_namespace.h>
 
@@ -128,6 +129,11 @@ mhs_set_state(struct ip_vs_conn *cp, const struct sk_buff *skb,
 	pd->pp->state_transition(cp, IP_VS_DIR_INPUT, skb, pd);
 #endif
 }
+
+/* Flags of a socket were bit fields: NODEFRAG is the one that is asked */
+#ifndef inet_test_bit
+#define inet_test_bit(BIT, SK)	(inet_sk(SK)->nodefrag)
+#endif
 
 /* Register @n entries; a kernel without _sz reads up to the end marker */
 #ifdef register_net_sysctl

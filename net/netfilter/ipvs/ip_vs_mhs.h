@@ -193,6 +193,7 @@ struct mhs_server {
 	/* second chance: see ip_vs_mhs_chance.c */
 	u32			answered;	/* seconds, 0: never */
 	unsigned long		asked_until;	/* the table waits, jiffies */
+	unsigned long		ask_at;		/* meanwhile, not before */
 	u64			nonce;		/* of questions */
 	struct rcu_head		rcu;
 };
@@ -260,6 +261,7 @@ struct mhs {
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net		*mn;
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
+	struct hlist_node	fwmark_node;	/* mhs_net.by_fwmark, its lock */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
 	u32			n_listed;
@@ -328,13 +330,16 @@ struct mhs_net {
 	unsigned int		stateless;
 	unsigned int		lane;
 	int			fwm_services;	/* of mhs; read by packets */
-	u32			fwmark_walked;	/* jiffies, by packet_error_fwmark() */
+	/* packet_error_fwmark() has looked at so many services in that jiffy */
+	u32			fwmark_at;
+	u32			fwmark_looks;
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
 	atomic_t		generation;	/* see ip_vs_mhs_lane.h */
 	struct mhs_lane_net __rcu *lane_net;	/* the same */
 	/* services by address and port, or firewall mark; lock to write */
 	DECLARE_HASHTABLE(by_addr, MHS_SVC_BITS);
+	struct hlist_head	by_fwmark;	/* those by mark alone; the same */
 	struct mhs_entries	entries;	/* of all services */
 	bool			backup;		/* role of the sync daemon */
 	unsigned long		changed_at;	/* jiffies, any server */

@@ -43,6 +43,8 @@
 #define CHANCE_FORGET		60
 /* A table waits so long for the first answer of a new server */
 #define CHANCE_FIRST		HZ
+/* and asks for it so often meanwhile */
+#define CHANCE_AGAIN		(HZ / 5)
 /* Questions to servers that are not in the slot, of a service, in a second */
 #define CHANCE_RELAYS		10000
 
@@ -455,6 +457,7 @@ void mhs_chance_new(struct mhs_server *s)
 	WRITE_ONCE(s->answered, 0);
 	WRITE_ONCE(s->nonce, get_random_u64());
 	s->asked_until = jiffies + CHANCE_FIRST;
+	s->ask_at = jiffies;
 	s->forgotten = false;
 }
 
@@ -475,8 +478,11 @@ bool mhs_chance_waits(struct mhs *mhs)
 		if (READ_ONCE(s->answered) || s->weight <= 0 ||
 		    time_after(jiffies, s->asked_until))
 			continue;
-		chance_ask(mhs, s);
 		waits = true;
+		if (time_before(jiffies, s->ask_at))
+			continue;
+		s->ask_at = jiffies + CHANCE_AGAIN;
+		chance_ask(mhs, s);
 	}
 	return waits;
 }

@@ -153,7 +153,9 @@ bool mhs_icmp_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t)
 	/* Copies, also for the checks: a local sender may still write to the page */
 	t->icmp = *ih;
 	t->outer = *outer;
+	/* The error is for this host: so was the sender of the quoted packet */
 	if (t->outer.version != 4 || t->outer.ihl < 5 ||
+	    t->outer.saddr != p->iph.daddr.ip ||
 	    t->outer.frag_off & htons(IP_OFFSET))
 		return false;
 	hlen = icmp_tunnel_hlen(p->skb, off + t->outer.ihl * 4, &t->outer);

@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: the way of a packet, from the bottom of this file
  * up.
  *
- *	packet_in()	a netfilter hook, before the core's own
+ *	packet_in(), packet_out()	netfilter hooks, before the core's own
  *	packet_checked()
  *	  packet_parse()	network and transport header: a struct mhs_packet
  *	  mhs_svc_find()	the virtual service, by mark or address and port
@@ -407,25 +407,32 @@ static struct mhs_server *packet_error_server(struct mhs *mhs,
 	       q.server : NULL;
 }
 
-/* The server with the address @addr of a service by firewall mark.  The walk is as
- * long as there are services, and errors may be forged: one walk a jiffy.
+/* Services by mark to look at in a jiffy: errors may be forged */
+#define FWMARK_LOOKS		1024
+
+/* The server with the address @addr of a service by firewall mark.  A walk that has
+ * begun is finished, however many services there are.
  */
 static struct mhs_server *packet_error_fwmark(struct mhs_net *mn, __be32 addr)
 {
-	u32 now = jiffies;
-	struct mhs_server *s;
+	u32 now = jiffies, looks = 0;
+	struct mhs_server *s = NULL;
 	struct mhs *mhs;
-	int i;
 
-	if (!READ_ONCE(mn->fwm_services) || READ_ONCE(mn->fwmark_walked) == now)
+	/* CPUs may lose each other's count: the bound is one of many */
+	if (READ_ONCE(mn->fwmark_at) == now)
+		looks = READ_ONCE(mn->fwmark_looks);
+	if (looks >= FWMARK_LOOKS || hlist_empty(&mn->by_fwmark))
 		return NULL;
-	WRITE_ONCE(mn->fwmark_walked, now);
-	hash_for_each_rcu(mn->by_addr, i, mhs, node) {
-		s = mhs->fwmark ? mhs_packet_id_server(mhs, addr) : NULL;
+	hlist_for_each_entry_rcu(mhs, &mn->by_fwmark, fwmark_node) {
+		looks++;
+		s = mhs_packet_id_server(mhs, addr);
 		if (s)
-			return s;
+			break;
 	}
-	return NULL;
+	WRITE_ONCE(mn->fwmark_at, now);
+	WRITE_ONCE(mn->fwmark_looks, looks);
+	return s;
 }
 
 /* Is it a router's error about a tunnel packet to a server?  Then handle it. */
@@ -548,11 +555,26 @@ static noinline unsigned int packet_checked(struct mhs_net *mn,
 	return packet_request(mhs, &p);
 }
 
-/* LOCAL_IN and LOCAL_OUT, which packets from IPVS pass again */
+/* LOCAL_IN; packets from IPVS pass the hooks again */
 static unsigned int packet_in(void *priv, struct sk_buff *skb,
 			      const struct nf_hook_state *state)
 {
 	return skb->ipvs_property ? NF_ACCEPT : packet_checked(priv, skb, state);
+}
+
+/* The core leaves what raw sockets with IP_NODEFRAG send alone, too */
+static unsigned int packet_out(void *priv, struct sk_buff *skb,
+			       const struct nf_hook_state *state)
+{
+	const struct sock *sk;
+
+	if (skb->ipvs_property)
+		return NF_ACCEPT;
+	sk = skb_to_full_sk(skb);
+	if (sk && state->pf == NFPROTO_IPV4 && sk->sk_family == PF_INET &&
+	    inet_test_bit(NODEFRAG, sk))
+		return NF_ACCEPT;
+	return packet_checked(priv, skb, state);
 }
 
 /* All hooks run before the core's.  LOCAL_IN: the core is at NF_IP_PRI_NAT_SRC
@@ -563,7 +585,7 @@ static unsigned int packet_in(void *priv, struct sk_buff *skb,
 static const struct nf_hook_ops packet_ops[MHS_HOOKS] = {
 	{ .hook = packet_in, .hooknum = NF_INET_LOCAL_IN,
 	  .priority = NF_IP_PRI_NAT_SRC - 3 },
-	{ .hook = packet_in, .hooknum = NF_INET_LOCAL_OUT,
+	{ .hook = packet_out, .hooknum = NF_INET_LOCAL_OUT,
 	  .priority = NF_IP_PRI_NAT_DST + 1 },
 };
 

@@ -16,6 +16,8 @@ void mhs_svc_publish(struct mhs *mhs)
 
 	mutex_lock(&mhs->mn->lock);
 	hash_add_rcu(mhs->mn->by_addr, &mhs->node, key);
+	if (mhs->fwmark)
+		hlist_add_head_rcu(&mhs->fwmark_node, &mhs->mn->by_fwmark);
 	mutex_unlock(&mhs->mn->lock);
 }
 

@@ -201,6 +201,37 @@ checked() {
 	flow c4 reset
 }
 
+# asked: questions that came to s3, as nft counts them
+asked() {
+	in_ns s3 nft list counters | awk '/packets/ { print $2 }'
+}
+
+# While a table waits for a server that never answers, the director does not ask it much
+# more often than each second.  Not by in_ns, whose reader has the table rebuilt.
+seldom() {
+	local from
+
+	flow c4 open 1	# from now on no set of servers is a first one
+	in_ns s3 nft -f - <<-EOF
+		table ip q {
+			counter c { }
+			chain in {
+				type filter hook prerouting priority -300
+				tcp sport 0 counter name c
+			}
+		}
+	EOF
+	from=$(uptime)
+	nsenter "--net=/run/netns/$(ns dr)" ipvsadm -R <<-EOF
+		-d -t $SVC4 -r 10.2.0.13:80
+		-a -t $SVC4 -r 10.2.0.13:80 $how4 -w 1
+	EOF
+	until_more 12 asked
+	check_cmp "$1: a server that never answers: seconds that 12 questions took" \
+		$(($(cut -d . -f 1 /proc/uptime) - ${from%.*})) -ge 3
+	in_ns s3 nft delete table ip q
+}
+
 # Without the program, or the way back
 without() {
 	windows 0 3600000
@@ -213,6 +244,7 @@ without() {
 	check "$how4: a server without the program: none broken, none moved" "0 0" \
 		"$(sum broken) $(sum moved)"
 	check_cmp "$how4: without the program flows have entries" "$(entries)" -gt 0
+	seldom "$how4"
 	equip s3
 	restart
 	pair open 40
@@ -278,8 +310,8 @@ rows() {
 	directors "$1"
 }
 
-tests=29
-[ -z "${MHS_LONG:-}" ] || tests=60
+tests=30
+[ -z "${MHS_LONG:-}" ] || tests=61
 plan $tests
 chance_net 4
 director d2 20

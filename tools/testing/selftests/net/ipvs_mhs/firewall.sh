@@ -6,7 +6,7 @@
 # saves otherwise; with the rules that the documentation gives there is none.  Rules that
 # drop what conntrack does not know, a DNAT rule in front of the virtual address and a
 # server that is its own client by source NAT, beside masquerading servers, want
-# vs.conntrack=1.  And direct routing under a strict rp_filter.
+# vs.conntrack=1.  And direct routing under a strict rp_filter; raw sockets of the director.
 
 . "${0%/*}/lib.sh"
 . "${0%/*}/lib_pair.sh"
@@ -144,7 +144,7 @@ tracked() {
 	works "control: $1, conntrack=0" 0 "${@:2}"
 }
 
-plan 23
+plan 25
 load_module
 modprobe -q nft_ct
 setup_net 2
@@ -211,3 +211,22 @@ works "direct routing, strict rp_filter" 2
 check "no entry for it" 0 "$(mhs NewEntries)"
 ip -n "$(ns dr)" route add 10.1.0.0/24 dev lo
 works "control: with no way back to the client" 0
+
+# What a raw socket with IP_NODEFRAG sends is not for IPVS, whose statistics come late.
+# A local address would bring it in again.
+ip_ns dr <<-EOF
+	addr del $VIP4/32 dev lo
+	route add $VIP4/32 via 10.2.0.12
+EOF
+sent_on() {
+	dr ipvsadm -Ln --stats | awk '$1 == "TCP" { print $4 }'
+}
+for scheduler in mhs "mh -b mh-port"; do
+	service -g
+	dr ipvsadm -E -t $VIP4:80 -s $scheduler
+	raw dr --dst $VIP4 --src 10.2.0.10 --ports 1-5 --nodefrag
+	raw dr --dst $VIP4 --src 10.2.0.10 --ports 6-8
+	busywait 20 eval '[ "$(sent_on)" -ge 3 ]'
+	check "only the raw socket without IP_NODEFRAG is forwarded, ${scheduler% -b*}" \
+		3 "$(sent_on)"
+done

@@ -27,6 +27,7 @@ sys.dont_write_bytecode = True
 import netlab  # noqa: E402
 from netlab import pack as packed, span  # noqa: E402
 
+IP_NODEFRAG = 22
 FLAGS = {"F": 1, "S": 2, "R": 4, "P": 8, "A": 16}
 
 
@@ -36,6 +37,8 @@ class Sender:
         self.flags = self.sent = 0
         self.good, self.chunk, self.gre = args.good, args.sctp, args.gre
         self.out = netlab.Sender()
+        if args.nodefrag:
+            self.out.socks[False].setsockopt(0, IP_NODEFRAG, 1)
 
     def segment(self, src, sport, dport):
         if self.chunk is not None:
@@ -95,6 +98,7 @@ def main():
     parser.add_argument("--gre", nargs=2, metavar=("FROM", "TO"),
                         help="as a server of the second chance sends it back")
     parser.add_argument("--good", action="store_true")
+    parser.add_argument("--nodefrag", action="store_true")
     parser.add_argument("--net", default="10.64.0.0/10")
     parser.add_argument("--src", nargs="+", default=[])
     parser.add_argument("--ports", default="1024-65535")
