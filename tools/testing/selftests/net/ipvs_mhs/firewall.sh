@@ -223,7 +223,7 @@ sent_on() {
 }
 for scheduler in mhs "mh -b mh-port"; do
 	service -g
-	dr ipvsadm -E -t $VIP4:80 -s $scheduler
+	learn dr <<<"-E -t $VIP4:80 -s $scheduler"
 	raw dr --dst $VIP4 --src 10.2.0.10 --ports 1-5 --nodefrag
 	raw dr --dst $VIP4 --src 10.2.0.10 --ports 6-8
 	busywait 20 eval '[ "$(sent_on)" -ge 3 ]'
