@@ -132,8 +132,8 @@ def _check(options):
               "theirs was not seen")
     if marked:
         _warn(f"{few(marked)}: which packets have the mark was not looked for; every "
-              "packet of all its ports needs it in prerouting, not the SYN alone: nft "
-              "list ruleset")
+              "packet of all its ports needs it in prerouting, not the SYN alone, and a "
+              "local route: nft list ruleset; ip rule; ip route show table all type local")
     if unseen:
         asking = dict.fromkeys(unseen.values())
         _warn(f"{len(unseen)} server(s) answer their clients past this host, which "
