@@ -11,6 +11,9 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from unittest import mock
 
+from docutils import nodes
+from docutils.core import publish_doctree
+
 TOP = Path(__file__).resolve().parent.parent
 TESTS = TOP / "tools/testing/selftests/net/qdisc_tool"
 TABLE = TOP / "Documentation/networking/qdisc-tool.rst"
@@ -175,6 +178,26 @@ class Measured(unittest.TestCase):
         wrong = [page.name for page in pages if re.search(
             r"(?m)^\.\. include::|^\s+:file:", page.read_text())]
         self.assertEqual(wrong, [])
+
+
+class Sentences(unittest.TestCase):
+    """No paragraph has a sentence of more than 30 words."""
+
+    def long(self, text):
+        # roles that only Sphinx knows are words, too
+        page = publish_doctree(text, settings_overrides={"report_level": 5})
+        return [sentence for paragraph in page.findall(nodes.paragraph)
+                for sentence in re.split(r"(?<=[.?!:])\s", paragraph.astext())
+                if len(sentence.split()) > 30]
+
+    def test_pages(self):
+        for page in [*(TOP / "Documentation/networking").glob("ipvs-mhs*.rst"),
+                     *TOP.glob("*.rst")]:
+            self.assertEqual(self.long(page.read_text()), [], page.name)
+
+    def test_control_one_word_more(self):
+        self.assertEqual(self.long("A " * 29 + "b. " + "C " * 30), [])
+        self.assertEqual(len(self.long("A " * 30 + "b.\n")), 1)
 
 
 class Tools(unittest.TestCase):

@@ -86,7 +86,7 @@
 /* Is the server in the service's list?  The bit moved from flags, which the
  * overload bit shares, to cflags.
  */
-static inline bool mhs_dest_listed(const struct ip_vs_dest *dest)
+static inline bool mhs_dest_available(const struct ip_vs_dest *dest)
 {
 #ifdef MHS_HAVE_DEST_CFLAGS
 	return READ_ONCE(dest->cflags) & IP_VS_DEST_CF_AVAILABLE;

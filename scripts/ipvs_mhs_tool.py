@@ -139,23 +139,6 @@ def _said(parser, actions, argv):
                   f": there are {', '.join(sorted(actions))}"))
 
 
-def renewed(argv, spellings, program):
-    """@argv without old spellings, which go with the next version: @spellings are
-    (pattern of the option, pattern of its value or None, new spelling)."""
-    argv = list(argv)
-    for i, word in enumerate(argv):
-        if word == "--":
-            break
-        for option, value, new in spellings:
-            following = argv[i + 1] if i + 1 < len(argv) else ""
-            if re.fullmatch(option, word) and (
-                    value is None or re.fullmatch(value, following)):
-                print(f"{program}: {word} is {new} from the next version on",
-                      file=sys.stderr)
-                argv[i] = new
-    return argv
-
-
 def main(parser, actions, argv):
     """One command; its exit status."""
     if sys.stdout is None:      # closed by the caller

@@ -200,7 +200,7 @@ class Series(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         for name, bug in (
                 ("module", ("syn + 1 + bytes", "syn + 2 + bytes")),
-                ("module", ("claim && th->rst", "false")),
+                ("module", ("th->rst && (claim", "false && (claim")),
                 ("posting", ("i = !makes", "i = 0")),
                 ("posting", ("WRITE_ONCE(cp->claim, false)", "(void)0"))):
             self.assertIn("they differ", self.claims(**{name: [bug]}).stdout)

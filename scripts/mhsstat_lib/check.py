@@ -29,7 +29,7 @@ KINDS = (*NOTES, *"""
     lane-beside lane-tags lane-vlan route gateway neighbour tunnel-mtu ha-suspend
     no-address no-weight sorry-server no-answer mtu hold-ms timeouts drop-entry
     drop-packet secure-tcp kernel-mh ip-forward own-address few-entries
-    slow lost two-owners no-service""".split())
+    slow lost two-owners no-service ops-masquerading""".split())
 
 # bytes that a tunnel adds, by its type, beside the outer IP header
 _TUNNEL = {"ipip": 0, "gre": 4, "gue": 12}
@@ -86,8 +86,9 @@ def _by_settings(facts):
         yield Finding(
             "conntrack", None, (), "conntrack keeps a state for every flow, "
             "because net.ipv4.vs.conntrack is 1",
-            "sysctl -w net.ipv4.vs.conntrack=0, unless DNAT in front of IPVS, "
-            "kube-proxy or rules with -m ipvs need it")
+            "sysctl -w net.ipv4.vs.conntrack=0, unless rules of this host need it: a "
+            "state (ct state) or source NAT (masquerade) for flows by -m, DNAT in "
+            "front of IPVS, kube-proxy, -m ipvs")
     if facts.sysctl("stateless") == 0:
         yield Finding(
             "stateless", None, (), f"every flow gets an entry, because "
@@ -315,14 +316,23 @@ def _by_lane(facts):
                 f"sysctl -w {MHS}ingress=DEVICE; or, where the kernel has "
                 "/sys/kernel/btf/vmlinux, install dwarves and bpftool and build "
                 "the module again")
-    for name, link in doors.items():
-        if link.xdp == "xdpgeneric":
-            yield Finding(
-                "lane-generic", None, (), f"the lane of {name} forwards "
-                "nothing, because the XDP program there runs in generic mode, "
-                "which is slower than the stack",
-                f"a driver with native XDP (xdpdrv), or {MHS}ingress={name} "
-                "in place of the program")
+    # a frame to a service, whatever became of it
+    seen = sum(n for name, n in facts.lane.items()
+               if name not in ("off", "frame", "service"))
+    generic = [name for name, link in doors.items() if link.xdp == "xdpgeneric"]
+    if (ingress or doors) and not seen and not generic and sum(
+            counted for _, counted in (facts.came or {}).values()) >= mistakes.BEGUN:
+        yield Finding(
+            "lane-door", None, (), "the lane sees no packet of a service: they come "
+            f"by another device than {ingress or ', '.join(doors)}",
+            "'tcpdump -eni any' names it; systemctl start mhs-lane@DEVICE, or "
+            f"sysctl -w {MHS}ingress=DEVICE")
+    for name in generic:
+        yield Finding(
+            "lane-generic", None, (), f"the lane of {name} forwards nothing, because "
+            "the XDP program there runs in generic mode, which is slower than the stack",
+            f"a driver with native XDP (xdpdrv), or {MHS}ingress={name} in place of "
+            "the program")
 
 
 def _by_devices(facts):

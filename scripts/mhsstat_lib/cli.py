@@ -6,11 +6,10 @@ import sys
 
 from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError
 from ipvs_mhs_tool import main as run_main
-from ipvs_mhs_tool import json_of, renewed
+from ipvs_mhs_tool import json_of
 
 from .options import parser
 from .proc import name_of
-from .progress import OLD_INTERVAL
 from .text import screen
 from .snapshot import NotThere, as_json, read_services, select
 
@@ -133,8 +132,8 @@ def _check(options):
               "theirs was not seen")
     if marked:
         _warn(f"{few(marked)}: which packets have the mark was not looked for; every "
-              "packet of all its ports needs it in prerouting, not the SYN alone: nft "
-              "list ruleset")
+              "packet of all its ports needs it in prerouting, not the SYN alone, and a "
+              "local route: nft list ruleset; ip rule; ip route show table all type local")
     if unseen:
         asking = dict.fromkeys(unseen.values())
         _warn(f"{len(unseen)} server(s) answer their clients past this host, which "
@@ -154,4 +153,4 @@ def main(argv):
     return run_main(parser(), {
         **{name: _command(name) for name in ("watch", "wait", "drain", "compare")},
         "show": _show, "plan": _plan, "check": _check,
-        "lookup": _lookup}, renewed(argv, OLD_INTERVAL, "mhsstat"))
+        "lookup": _lookup}, argv)

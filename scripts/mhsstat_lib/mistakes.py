@@ -31,6 +31,14 @@ def _by_service(facts):
                     f"{address} is no address of this host",
                     f"ip addr add {address} dev lo, and a route to it through "
                     "this host; none while another director has the address")
+        masq = [s for s in core.servers if s.method == "Masq"]
+        if "ops" in core.flags and masq:
+            yield Finding(
+                "ops-masquerading", name, tuple(s.name for s in masq),
+                f"clients get no answer of {named([s.name for s in masq])}, because "
+                "with one-packet scheduling (-o) no entry is there that says whose "
+                "reply it is, which masquerading (-m) needs",
+                "ipvsadm -E without -o, or servers by -g or -i")
         weighted = [s for s in core.servers if s.weight]
         if core.servers and not weighted:
             yield Finding(
@@ -106,7 +114,9 @@ def _by_answers(facts):
                 ("'nft list ruleset' here; " if every else "") +
                 (f"'{asking(core, found[0])}' on the server" if found[0].method != "Masq" else
                  "the server's way to clients must lead here: ip route replace default "
-                 "via an address of this host") + "; then 'ipvsadm -Z' "
+                 "via an address of this host; and where rules here ask for a state (ct "
+                 "state) or have source NAT (masquerade): sysctl -w "
+                 "net.ipv4.vs.conntrack=1") + "; then 'ipvsadm -Z' "
                 "begins the counts anew, which are some seconds old")
 
 

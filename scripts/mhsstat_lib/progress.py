@@ -43,10 +43,6 @@ def add_waiting(sub, default=None, words="give up after this time, as 20min "
                      help="no progress")
 
 
-# -n is --dry-run in all tools
-OLD_INTERVAL = (("-n", r"[0-9.]+(ms|s|m|min|h|d)?", "--interval"),)
-
-
 class Progress:
     """One line that is rewritten on a terminal; elsewhere one when something
     has changed, and now and then."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the module does with flows in a change of servers, by this host's sysctls
-and timeouts; as in ip_vs_mhs_slots.c and ip_vs_mhs_decide.c."""
+and timeouts; as in ip_vs_mhs_rebuild.c and ip_vs_mhs_decide.c."""
 
 from ipvs_mhs_tool import ToolError
 

@@ -61,7 +61,7 @@ class Known(facts.Facts):
         self.names, self.taken = [], []
         self.ha_suspend = False
         self.btf = True
-        self.lane = {}
+        self.lane = {"forwarded": 9}
         self.lane_loaded = False
         self.links = facts.links(LINKS)
         self.neighbours = facts.neighbours(NEIGHBOURS)
@@ -238,6 +238,13 @@ class Findings(unittest.TestCase):
         core(known, SAVED.replace(" -g ", " -m "))
         counts(known, (9, 99, 0, 0, 0))
         self.assertIn("lead here", check.findings(known)[1].remedy)
+        self.assertIn("vs.conntrack=1", check.findings(known)[1].remedy)
+        udp = Known()
+        service(udp, protocol="UDP")
+        for method, found in (" -m ", True), (" -g ", False):
+            core(udp, SAVED.replace("-t", "-u").replace("mhs", "mhs -o").replace(
+                " -g ", method))
+            self.assertEqual("ops-masquerading" in kinds(udp), found)
         known.came[NAME] = 9, 1     # packets by entries, which the core counts
         self.assertNotIn("lost", kinds(known))
         known.came[NAME] = 9, 9
@@ -259,7 +266,8 @@ class Findings(unittest.TestCase):
 
     def test_all_kinds_have_a_cause(self):
         # beside conntrack, or masquerading, which are findings, too
-        self.assertEqual({*CAUSES, "lane-conntrack", "ip-forward"}, {*check.KINDS})
+        self.assertEqual({*CAUSES, "lane-conntrack", "ip-forward", "ops-masquerading"},
+                         {*check.KINDS})
 
     def test_what_the_second_chance_is_not_for(self):
         saved = "-A -t 192.0.2.1:80 -s mhs\n-a -t 192.0.2.1:80 -r 10.0.0.11:80 -g " \
@@ -308,6 +316,15 @@ class Findings(unittest.TestCase):
         known = Known()
         sysctl(known, lane="1", ingress="eth0", conntrack="1")
         self.assertEqual(kinds(known), ["conntrack", "lane-conntrack"])
+
+    def test_a_lane_on_another_device(self):
+        known = Known()
+        sysctl(known, lane="1", ingress="eth0")
+        known.came[NAME] = 9, 9
+        for lane, want in (({"frame": 7, "service": 7, "route": 0}, ["lane-door"]),
+                           ({"service": 7, "entry": 1}, []), ({"forwarded": 1}, [])):
+            known.lane = lane
+            self.assertEqual(kinds(known), want)
 
     def test_lane_and_marks(self):
         known = Known()

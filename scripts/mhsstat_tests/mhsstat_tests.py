@@ -28,9 +28,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 from mhsstat_lib import (check, cli, compare, lane, lookup, netlink, options,  # noqa: E402
                          plan, proc, prometheus, rules, servers, snapshot,
                          stateful, text, watch)
-from mhsstat_lib.progress import OLD_INTERVAL  # noqa: E402
-from ipvs_mhs_tool import (EXIT_FAILED, EXIT_PROBLEM, ToolError,  # noqa: E402
-                           renewed)
+from ipvs_mhs_tool import (EXIT_FAILED, EXIT_PROBLEM, ToolError)  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
@@ -816,17 +814,6 @@ class CommandLine(Files):
         self.assertEqual(run("sh", "--file", path), run("show", "--file", path))
         self.assertEqual(run("help", "check"), run("check", "--help"))
         self.assertEqual(run("-V"), run("--version"))
-
-    def test_old_spelling_of_the_interval(self):
-        for argv, want in ((["wait", "-n", "5"], ["wait", "--interval", "5"]),
-                           (["drain", "-n", "10.0.0.1:80"], None),
-                           (["drain", "10.0.0.1:80", "-n"], None),
-                           (["wait", "--", "-n", "5"], None)):
-            err = io.StringIO()
-            with contextlib.redirect_stderr(err):
-                new = renewed(argv, OLD_INTERVAL, "mhsstat")
-            self.assertEqual((new, bool(err.getvalue())),
-                             (want or argv, bool(want)))
 
     def test_arguments_that_do_not_go_together(self):
         for argv, words in (
@@ -1710,7 +1697,7 @@ class Expected(Files):
             if service["address"] == "10.9.0.1:80":
                 service.update(peer)
         file = self.file("peer", there)
-        status, _, err = run("wait", "-n", "10ms", "--timeout", "20ms", "-t",
+        status, _, err = run("wait", "-i", "10ms", "--timeout", "20ms", "-t",
                              "10.9.0.1:80", "--settled", *argv,
                              *(["--equal-to", file] if peer else []))
         return status, err

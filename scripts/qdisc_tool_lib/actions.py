@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every command but 'protect'.
-
-A function has the name of its command, takes the Tool of cli.py, and returns
-the exit status.
-"""
+"""Every command but 'protect': a function that has its name, takes the Tool of cli.py, and
+returns the exit status."""
 
 import json
 import os
@@ -50,6 +47,9 @@ def _set_up(tool, gate):
     if not gate.ifindex:
         raise ToolError(f"no device {gate.device!r} here; 'ip link' lists those of this "
                         "network namespace")
+    name = socket.if_indextoname(gate.ifindex)
+    if name != gate.device:
+        raise ToolError(f"{gate.device!r} is another name of {name}: give that one")
     state.make_directory()
     turn = Turn(state, gate.device).take()
     try:
@@ -63,6 +63,7 @@ def _set_up(tool, gate):
             return
         if old:
             _undo(tool, old, netlink)
+            state.forget(old.device, "gate")
         gate.own_clsact = not has_clsact(gate, netlink)
         found = foreign.skipped(gate, netlink, foreign.Nftables()) + [
             f"{gate.device} has a filter of somebody else at the preference {other}; give "
@@ -90,8 +91,7 @@ def _make(state, gate, netlink, turn):
                 run("modprobe ifb numifbs=0".split())
         run(f"ip link add {ifb} type ifb".split())
         made = True
-        run([*f"ip link set {ifb} addrgenmode none alias".split(),
-             f"qdisc_tool for {gate.device}"])
+        run([*f"ip link set {ifb} addrgenmode none alias".split(), f"qdisc_tool for {gate.device}"])
         gate.plug_ifindex = netlink.index_of(ifb)
         Plug(gate).create()
         run(f"ip link set {ifb} up".split())
@@ -102,6 +102,8 @@ def _make(state, gate, netlink, turn):
             flower.lead(gate, netlink, 0.0)
         finally:
             flower.remove(gate, netlink)
+        if turn.is_lost:
+            raise ToolError("'clear' was called meanwhile")
         state.save(gate)
     except (ToolError, OSError) as error:
         for command in _clear_commands(gate, gate.device) if made else []:
@@ -126,6 +128,7 @@ def _clear(tool, device):
     turn = Turn(tool.state, device).seize()
     try:
         _undo(tool, gate, Netlink())
+        tool.state.forget(device)
     finally:
         turn.leave()
 
@@ -152,7 +155,6 @@ def _undo(tool, gate, netlink):
             run(command)
     if netlink.index_of(gate.plug_device):
         raise ToolError(f"{gate.device}: 'ip link del {gate.plug_device}' fails")
-    tool.state.forget(gate.device)
 
 
 # ----------------------------------------------------------- hold, release
@@ -162,12 +164,13 @@ def hold(tool):
     try:
         for gate in tool.gates(some=True):
             turn = Turn(tool.state, gate.device).take()
+            gate.max_hold_ms = tool.options.max_hold_ms or gate.max_hold_ms
             try:
-                Hold(gate, turn).begin(tool.options.max_hold_ms or gate.max_hold_ms, "hold")
+                Hold(gate, turn).begin("hold")
                 begun.append(gate)
             finally:
                 turn.leave(keep=gate in begun)
-    except (ToolError, OSError):
+    except BaseException:
         for gate in begun:         # all or none
             _release(tool, gate)
         raise
@@ -208,8 +211,7 @@ def _status(state, gate):
     holder = state.holder(gate.device) if not problems and gate.filters_there(netlink) else None
     return {"condition": "broken" if problems else "holding" if holder else "released",
             "problems": problems,
-            "waiting": plug.qlen if plug else 0,
-            "dropped": plug.drops if plug else 0,
+            "waiting": plug.qlen if plug else 0, "dropped": plug.drops if plug else 0,
             "hold": {"command": holder[0], "ends_in_ms": round(1000 * holder[1])}
             if holder else None,
             **vars(gate)}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The wrapped command, and that of --until.
 
-The one is the caller's in every respect: its standard streams, its open files,
-its directory, its network namespace, its signals.  The other hears and
-says nothing, and can be ended with all that it began.
+The one is the caller's in every respect: its standard streams, its open files, its directory, its
+network namespace, its signals.  The other hears and says nothing, and can be ended with all that it
+began.
 """
 
 import errno

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The filters of a hold.
 
-tc puts in those that lead what is to be held to a chain of its own (its number is the
-preference of the first), which is empty, so nothing is held yet.  Its first filter then
-is a program that asks the kernel's clock: until the deadline it sends on to the plug, and
-then nothing is held any more, whatever has become of the processes.
+tc puts in those that lead what is to be held to a chain of its own (its number is the preference of
+the first), which is empty, so nothing is held yet.  Its first filter then is a program that asks
+the kernel's clock: until the deadline it sends on to the plug, and then nothing is held any more,
+whatever has become of the processes.
 """
 
 import ctypes
@@ -115,8 +115,7 @@ def lead(gate, netlink, deadline):
     """Lead from the chain to the plug, until @deadline."""
     program_fd = _until(deadline)
     # struct tc_gact is what struct tc_mirred begins with.
-    redirect = struct.pack("=IIiIIiI", 0, 0, _ACT_STOLEN, 0, 0, _EGRESS_REDIRECT,
-                           gate.plug_ifindex)
+    redirect = struct.pack("=IIiIIiI", 0, 0, _ACT_STOLEN, 0, 0, _EGRESS_REDIRECT, gate.plug_ifindex)
     try:
         netlink.add_filter(gate.ifindex, gate.preference, b"bpf", [
             attribute(_BPF_FD, struct.pack("=I", program_fd)),

@@ -1,56 +1,64 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What of others is on a device: before the filters of a gate, so that a packet may
-never meet them, or behind, so that one that was held skips it.
+"""What of others is on a device: before the filters of a gate, so that a packet may never meet
+them, or behind, so that one that was held skips it.
 
-A packet that arrives meets XDP, programs of tcx (Linux 6.6), the filters of clsact by
-their preference, and the chains of nftables at the hook ingress.  What comes back from
-the plug has passed what comes before our filters, and skips what comes behind.
+A packet that arrives meets XDP, programs of tcx (Linux 6.6), the filters of clsact by their
+preference, and the chains of nftables at the hook ingress.  What comes back from the plug has
+passed what comes before our filters, and skips what comes behind.
 """
 
-import json
-from fnmatch import fnmatchcase
+import struct
+from contextlib import suppress
 
-from .errors import ToolError
 from .gate import has_clsact
-from .netlink import TC_H_EGRESS, TC_H_INGRESS, Netlink
-from .system import run
+from .netlink import TC_H_EGRESS, TC_H_INGRESS, Netlink, attributes
 
 # nfnetlink(7), and the generation that a namespace begins with
-_NETLINK_NETFILTER, _NFT_GETGEN, _NO_RULES = 12, 10 << 8 | 16, b"\0\0\0\1"
-_LETS_IN = ("what is held would skip it, so that a firewall there would let in, during a "
-            "hold, clients that it blocks; if that is no matter, set up with --past-firewalls")
+_NETLINK_NETFILTER, _GET_CHAIN, _GET_GENERATION, _NO_RULES = 12, 2564, 2576, b"\0\0\0\1"
+# of the families inet and netdev: the number of the hook ingress
+_INGRESS = {1: 5, 5: 0}
+# attributes of a chain; of its hook, and one of the hook's devices
+_TABLE, _NAME, _HOOK, _NUMBER, _DEVICES, _PREFIX = 1, 3, 4, 1, 4, 2
+_LETS_IN = ("what is held would skip it, so that a firewall there would let in, during a hold, "
+            "clients that it blocks; if there is none, set up with --past-firewalls")
 
 
 class Nftables(Netlink):
     """The chains that see what arrives on a device, behind the filters of tc."""
 
     def __init__(self):
-        super().__init__(_NETLINK_NETFILTER)
         self._generation, self._known = _NO_RULES, []
+        with suppress(OSError):    # a kernel without netfilter
+            super().__init__(_NETLINK_NETFILTER)
 
     def ingress_chains(self, device):
         """Their names.  They are listed when a rule has changed only."""
         try:
-            generation = self.one(_NFT_GETGEN, 0, bytes(4))[8:12]
-        except OSError:            # a kernel without nftables
+            generation = self.one(_GET_GENERATION, 0, bytes(4))[8:12]
+        except (OSError, AttributeError, TypeError):       # one without nftables
             return []
         if generation != self._generation:
             try:
-                chains = [item["chain"] for item in json.loads(
-                    run("nft -j list chains".split()))["nftables"] if "chain" in item]
-            except ToolError as error:
-                return [str(error)]
-            self._known = [f"{one['table']} {one['name']}" for one in chains if
-                           one.get("hook") == "ingress" and _names(one.get("dev", "*"), device)]
-            self._generation = generation
+                self._known = [name for family in _INGRESS for name in self._chains(family, device)]
+                self._generation = generation
+            except OSError as error:
+                return [f"cannot be listed: {error}"]
         return self._known
 
+    def _chains(self, family, device):
+        """Of one family.  From Linux 6.16 on a device may stand for all that begin so."""
+        for body in self.dump(_GET_CHAIN, struct.pack("=Bxxx", family)):
+            chain = dict(attributes(body[4:]))
+            hook = dict(attributes(chain.get(_HOOK, b"")))
+            devices = [(kind, _text(name)) for kind, name in attributes(hook.get(_DEVICES, b""))]
+            if int.from_bytes(hook.get(_NUMBER, b"\xff"), "big") == _INGRESS[family] and any(
+                    device == name or kind == _PREFIX and device.startswith(name)
+                    for kind, name in devices):
+                yield f"{_text(chain[_TABLE])} {_text(chain[_NAME])}"
 
-def _names(devices, device):
-    """One or several; from Linux 6.16 on one may stand for all that begin so.  (Before
-    nft 1.0.7 none is told for the family inet.)"""
-    return any(fnmatchcase(device, name) for name in (
-        [devices] if isinstance(devices, str) else devices))
+
+def _text(payload):
+    return payload.rstrip(b"\0").decode()
 
 
 def _filters(gate, netlink, are_meant):

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A gate: the way of new connections past a plug on one device.  (A picture is
-in Documentation/networking/qdisc-tool.rst.)
+"""A gate: the way of new connections past a plug on one device.  (A picture is in
+Documentation/networking/qdisc-tool.rst.)
 
-Between holds nothing leads to the plug: the filters are put in when a hold begins
-and removed when it ends.  If they always led through an open plug, one that is
-shut by hand, or an ifb that somebody sets down, would lose every new connection
-at a time when no reload is going on.  Here the check before the next hold finds
-such an accident, and it costs that hold only.  Filters come and go without loss,
-qdiscs do not: those are set up once.
+Between holds nothing leads to the plug: the filters are put in when a hold begins and removed when
+it ends.  If they always led through an open plug, one that is shut by hand, or an ifb that somebody
+sets down, would lose every new connection at a time when no reload is going on.  Here the check
+before the next hold finds such an accident, and it costs that hold only.  Filters come and go
+without loss, qdiscs do not: those are set up once.
 """
 
 from dataclasses import dataclass, field
@@ -59,15 +58,13 @@ class Gate:
 
     @property
     def queue_packets(self):
-        """The plug holds every copy of a SYN (and one packet of our own, see
-        hold.py)."""
+        """The plug holds every copy of a SYN (and one packet of our own, see hold.py)."""
         copies = 1 + self.max_hold_ms // _SYN_AGAIN_MS
         return 1 + self.limit_packets * (1 if self.all_packets else copies)
 
     def holds_port(self, port):
-        return not self.ports or any(
-            int(first) <= port <= int(last or first) for first, _, last in
-            (text.partition("-") for text in self.ports))
+        return not self.ports or any(int(first) <= port <= int(last or first) for first, _, last in
+                                     (text.partition("-") for text in self.ports))
 
     def holds(self, client, server):
         """Whether it should hold a connection between these, (address, port) each, as

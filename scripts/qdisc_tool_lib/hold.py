@@ -42,8 +42,8 @@ _POLL_S = 0.001
 # loopback its answers do: not more than so many at once.
 _PORTION = 250
 _PORTION_S = 0.1
-NOBODY_LISTENS = ("nobody listens here on what is held; of a container hold the "
-                  "published port, or the port by --netns")
+NOBODY_LISTENS = ("nobody listens here on the held ports; for a server in a container hold its "
+                  "published port, or with --netns its own")
 
 
 class Plug:
@@ -64,8 +64,8 @@ class Plug:
                 raise ToolError(_MISSING) from error
             raise
 
-    def shut(self, max_hold_ms):
-        self._change(max_hold_ms)
+    def shut(self):
+        self._change(self.gate.max_hold_ms)
 
     def open(self, packets=0):
         """For so many, or for all."""
@@ -88,8 +88,7 @@ class Plug:
 
 
 def _softnet_waiting():
-    """The packets that wait in the receive queue of each CPU; old kernels do
-    not say."""
+    """The packets that wait in the receive queue of each CPU; old kernels do not say."""
     with open("/proc/self/net/softnet_stat", encoding="utf-8") as file:
         return [int(row[11], 16) for row in map(str.split, file) if len(row) > 11]
 
@@ -136,7 +135,7 @@ class Hold:
         self._before = None        # the plug, with its counters
         self._began = self._emptied = self._deadline = 0.0
 
-    def begin(self, max_hold_ms, command):
+    def begin(self, command):
         """ToolError if this gate cannot hold; then nothing is held."""
         gate, netlink, turn = self.gate, self._netlink, self._turn
         problems = gate.problems(netlink) or foreign.skipped(gate, netlink, self._nftables)
@@ -152,14 +151,14 @@ class Hold:
             raise ToolError("the plug is gone")
         try:
             flower.prepare(gate, turn)
-            self._deadline = time.monotonic() + max_hold_ms / 1000
+            self._deadline = time.monotonic() + gate.max_hold_ms / 1000
             turn.note(command, self._deadline)
             flower.lead(gate, netlink, self._deadline)
             self._began = time.monotonic()
-            self._plug.shut(max_hold_ms)
+            self._plug.shut()
             if turn.is_lost:
                 raise ToolError("released as it began")
-        except (ToolError, OSError):
+        except BaseException:      # Ctrl-C, too
             end_hold(self._plug)
             raise
 
@@ -173,7 +172,7 @@ class Hold:
             return f"{self.gate.plug_device} was set down"
         return "; ".join(foreign.skipped(self.gate, self._netlink, self._nftables)) or None
 
-    def open(self, cause="last"):
+    def open(self, cause="protect"):
         """Let go what is held; once."""
         if self.ended_by:
             return

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The TCP sockets that listen on held ports, and how a reload changes them.
-
-(To connect would not do: that connection would be held too.)
-"""
+"""The TCP sockets that listen on held ports, and how a reload changes them.  (To connect would
+not do: that connection would be held too.)"""
 
 import os
 import socket
@@ -80,11 +78,10 @@ def _line(path):
 
 
 class Change:
-    """The sockets of the wanted ports now, beside those of the time at which
-    this was made.
+    """The sockets of the wanted ports now, beside those of the time at which this was made.
 
-    An old socket beside a new one gets a part of the new connections, and resets them
-    when it is closed.
+    An old socket beside a new one gets a part of the new connections, and resets them when it is
+    closed.
     """
 
     def __init__(self, listeners, wanted):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The few netlink messages a hold needs.
 
-ip(8) and tc(8) prepare it; a hold must begin at once, be watched every few
-milliseconds, and end even when no process can be started any more.  An open
-netlink socket does all of that.  It also belongs for ever to the network
-namespace it was opened in.
+ip(8) and tc(8) prepare it; a hold must begin at once, be watched every few milliseconds, and end
+even when no process can be started any more.  An open netlink socket does all of that.  It also
+belongs for ever to the network namespace it was opened in.
 """
 
 import errno
@@ -39,21 +38,21 @@ class Qdisc:
     """A qdisc as the kernel tells it, with the counters looked at here."""
 
     def __init__(self, body):
-        attributes = parse_attributes(body[_TCMSG.size:])
-        self.kind = attributes[_TCA_KIND].rstrip(b"\0").decode()
-        stats = attributes.get(_TCA_STATS, b"")[:_TC_STATS.size]
+        found = dict(attributes(body[_TCMSG.size:]))
+        self.kind = found[_TCA_KIND].rstrip(b"\0").decode()
+        stats = found.get(_TCA_STATS, b"")[:_TC_STATS.size]
         _, self.packets, self.drops, _, _, _, self.qlen, _ = _TC_STATS.unpack(
             stats.ljust(_TC_STATS.size, b"\0"))
 
 
-def parse_attributes(data):
-    """The netlink attributes in @data: type -> payload."""
-    found = {}
+def attributes(data):
+    """(type, payload) of each netlink attribute in @data."""
+    found = []
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)
         if length < 4:
             break
-        found[kind & 0x3FFF] = data[4:length]
+        found += [(kind & 0x3FFF, data[4:length])]
         data = data[(length + 3) & ~3:]
     return found
 
@@ -142,7 +141,7 @@ class Netlink:
         kinds = {}
         for body in self.dump(_RTM_GETTFILTER, _TCMSG.pack(
                 socket.AF_UNSPEC, ifindex, 0, parent, 0)):
-            found = parse_attributes(body[_TCMSG.size:])
+            found = dict(attributes(body[_TCMSG.size:]))
             if not any(found.get(_TCA_CHAIN, b"")):
                 kinds[_TCMSG.unpack_from(body)[4] >> 16] = found.get(
                     _TCA_KIND, b"").rstrip(b"\0").decode()

@@ -146,6 +146,7 @@ def _parser():
 def parse(argv):
     """The options of a whole command line, or UsageError."""
     options = _parser().parse_args(argv)
+    options.device = list(dict.fromkeys(options.device))
     if options.action == "protect":
         if options.command[:1] == ["--"]:
             del options.command[0]

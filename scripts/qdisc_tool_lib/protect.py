@@ -89,8 +89,7 @@ class Protect:
         """Hold, pause, run, wait, release, report; return the status."""
         try:
             gates = _gates(self._tool)
-            ready = self._readiness(gates) if gates else None
-            self._acquire(gates)
+            ready = self._acquire(gates)
             if self._tool.namespace:
                 self._tool.namespace.leave()
             self._pause()
@@ -109,7 +108,7 @@ class Protect:
             self._wait(self._command.ended)    # it may outlive the hold
         return self._conclude()
 
-    def _leave(self, cause="last"):
+    def _leave(self, cause="protect"):
         if self._witness:
             self._witness.freeze()
         for hold in self._holds:               # open first
@@ -118,9 +117,6 @@ class Protect:
             self._witness.end()
         for hold in self._holds:
             hold.close()
-
-    def _max_hold_ms(self, gate):
-        return self._options.max_hold_ms or gate.max_hold_ms
 
     def _turns(self, gates):
         """(gate, its turn): when nobody else holds by it any more.  In one order, or
@@ -147,24 +143,28 @@ class Protect:
         self._held = False
 
     def _acquire(self, gates):
+        """Begin the holds; return what _readiness() does."""
         self._held = bool(gates)
         turns = list(self._turns(gates))
-        if turns:
-            self._witness = Witness()
-            self._watch_handshakes(_of_connections(gate for gate, _ in turns))
+        # Only now: whoever held before may have changed who listens.
+        ready = self._readiness([gate for gate, _ in turns]) if turns else None
         for gate, turn in turns:
-            max_hold_ms = self._max_hold_ms(gate)
-            hold = Hold(gate, turn)
+            gate.max_hold_ms = self._options.max_hold_ms or gate.max_hold_ms
             try:
-                hold.begin(max_hold_ms, "protect")
+                if not self._witness:
+                    self._witness = Witness()
+                    self._watch_handshakes(_of_connections(gate for gate, _ in turns))
+                hold = Hold(gate, turn)
+                hold.begin("protect")
                 self._holds.append(hold)
-                self._ends = min(self._ends, time.monotonic() + max_hold_ms *
+                self._ends = min(self._ends, time.monotonic() + gate.max_hold_ms *
                                  (1 - 1 / _SPARE_PART) / 1000)
             except (ToolError, OSError) as error:
                 turn.leave()
                 self._is_unprotected(gate, error)
         if self._holds:
             self._witness.begin()
+        return ready
 
     def _pause(self):
         """Let what began before the hold come to its end."""
@@ -185,7 +185,7 @@ class Protect:
     def _wait_for_accepted(self, gates):
         """Wait until the servers have accepted what came before; return for how
         long to wait at least, where nobody can tell which handshakes go on."""
-        most_ms = min((self._max_hold_ms(gate) / _PAUSE_PART for gate in gates), default=0)
+        most_ms = min((gate.max_hold_ms / _PAUSE_PART for gate in gates), default=0)
         give_up = time.monotonic() + min(_PAUSE_MOST_MS, most_ms) / 1000
         while time.monotonic() < give_up:
             try:
@@ -202,8 +202,7 @@ class Protect:
     # What --until and --until-new-port wait for.
 
     def _readiness(self, gates):
-        """A function that tells whether the hold may end; None if nobody has
-        said when."""
+        """A function that tells whether the hold may end; None if nobody has said when."""
         port = self._options.until_new_port
 
         def on_port():
@@ -283,7 +282,10 @@ class Protect:
             return False
         self._witness.look()
         for hold in self._holds:
-            cause = hold.look()
+            try:
+                cause = hold.look()
+            except OSError as error:
+                cause = words(error)
             if cause:
                 self._leave(cause)
                 self._covered = False
@@ -311,14 +313,12 @@ class Protect:
             status = EXIT_NOT_COVERED if not covered else EXIT_PASSED if passed else \
                 EXIT_DROPPED if dropped else EXIT_OK
         report(self._reporter, {
-            "exit_status": status,
-            "command_status": self._command.status,
+            "exit_status": status, "command_status": self._command.status,
             "command_ms": self._command.took_ms,
             "covered": covered and not self._stopped_by and not passed and
             bool(held or not any(hold["remarks"] for hold in holds)),
             "waited": self._waited,
-            "dropped": dropped,
-            "passed": passed,
+            "dropped": dropped, "passed": passed,
             "passed_is_sure": not holds or self._witness.is_sure,
             "holds": holds})
         return status

@@ -43,7 +43,8 @@ class State:
         for name in os.listdir(self._top):
             words = name.split("-")
             if len(words) == 3 and not (words[2] == boot and int(words[0]) in alive):
-                shutil.rmtree(os.path.join(self._top, name))
+                # Another setup may do so at the same time.
+                shutil.rmtree(os.path.join(self._top, name), ignore_errors=True)
 
     def path(self, device, suffix):
         return os.path.join(self.directory, f"{device}.{suffix}")
@@ -66,9 +67,8 @@ class State:
         except FileNotFoundError:
             return None
         except (TypeError, ValueError) as error:   # another version's
-            raise ToolError(
-                f"{path}: {error}; remove it and what setup made (the plugN "
-                f"whose alias names {device}), then run 'setup' again") from error
+            raise ToolError(f"{path}: {error}; remove it and what setup made (the plugN "
+                            f"whose alias names {device}), then run 'setup' again") from error
 
     def save(self, gate):
         path = self.path(gate.device, "gate")
@@ -80,9 +80,9 @@ class State:
             _unlink(path + ".new")
             raise ToolError(f"{path}: {error.strerror}") from error
 
-    def forget(self, device):
-        """At the end of a gate: the lock goes, too."""
-        for suffix in "gate", "lock":
+    def forget(self, device, *suffixes):
+        """At the end of a gate: the lock goes, too, if nothing else is said."""
+        for suffix in suffixes or ("gate", "lock"):
             _unlink(self.path(device, suffix))
 
     def holder(self, device):

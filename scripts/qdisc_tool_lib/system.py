@@ -59,9 +59,8 @@ class Namespace:
             self._there_fd, self._home_fd = (
                 os.open(one, os.O_RDONLY | os.O_CLOEXEC) for one in (path, _OWN_NAMESPACE))
         except OSError as error:
-            raise ToolError(
-                f"no network namespace {path} ({error.strerror}): give a "
-                "name that 'ip netns' lists, a process id, or a path") from error
+            raise ToolError(f"no network namespace {path} ({error.strerror}): give a name that "
+                            "'ip netns' lists, a process id, or a path") from error
 
     def enter(self):
         _enter(self._there_fd)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Which new connections were made past a hold, by whatever way.
 
-A packet socket sees, on every device, the SYNs that come in, what the plug lets go,
-and the answers (SYN-ACK) that go out.  A connection that was answered, whose SYN came
-during the hold and was not let go by a plug, was not held.  One that was answered
-before the hold may still be a handshake: the kernel is asked for these, one by one.  So
-nothing is listed: what this costs depends on the new connections only.  (A director
-whose servers answer clients directly sees no answers, and so nothing is said of its
-connections.)
+A packet socket sees, on every device, the SYNs that come in, what the plug lets go, and the answers
+(SYN-ACK) that go out.  A connection that was answered, whose SYN came during the hold and was not
+let go by a plug, was not held.  One that was answered before the hold may still be a handshake: the
+kernel is asked for these, one by one.  So nothing is listed: what this costs depends on the new
+connections only.  (A director whose servers answer clients directly sees no answers, and so nothing
+is said of its connections.)
 """
 
 import ctypes
@@ -89,8 +88,7 @@ class Witness:
 
     def _dropped(self):
         """How many since this was asked."""
-        return struct.unpack("=II", self._socket.getsockopt(
-            _SOL_PACKET, _PACKET_STATISTICS, 8))[1]
+        return struct.unpack("=II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1]
 
     def _take(self, data, device, kind):
         if data[0] >> 4 == 4:

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the command line to the exit status."""
 
-import os
 import sys
 
-from ipvs_mhs_tool import (EXIT_OK, ToolError, UsageError, json_of, quoted,
-                           renewed)
+from ipvs_mhs_tool import (EXIT_OK, ToolError, UsageError, json_of, quoted)
 from ipvs_mhs_tool import main as run_main
 
 from . import chance, change
 from .faults import DIRECTOR, OWN_REMEDY, faults_of, report
 from .host import Host
-from .options import (DEFAULT_CONFIG, OLD_CONFIG, OLD_SPELLINGS, parser,
-                      read_config, set_up_of)
+from .options import (DEFAULT_CONFIG, parser, read_config, set_up_of)
 from .state import State
 
 
@@ -35,12 +32,7 @@ def _wanted(options):
     """As asked for on the command line, or by the file."""
     if not options.vip:
         _refuse_more(options)
-        path = options.config or DEFAULT_CONFIG
-        if path == DEFAULT_CONFIG and not os.path.exists(path) and \
-                os.path.exists(OLD_CONFIG):
-            path = OLD_CONFIG
-            _say(f"{path} is {DEFAULT_CONFIG} from the next version on")
-        return read_config(path)
+        return read_config(options.config or DEFAULT_CONFIG)
     if options.config:
         raise UsageError("--config and --vip are two sources: give one")
     return set_up_of(options)
@@ -131,7 +123,6 @@ def _drained(options):
 
 
 def main(argv):
-    argv = renewed(argv, OLD_SPELLINGS, "real_server")
     return run_main(parser(), {"setup": _setup, "check": _check,
                                "clear": _clear, "show": _show,
                                "drained": _drained}, argv)

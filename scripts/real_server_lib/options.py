@@ -8,13 +8,9 @@ from typing import NamedTuple, Optional
 
 from ipvs_mhs_tool import Parser, ToolError, UsageError, commands_of
 
-from mhsstat_lib.progress import OLD_INTERVAL, add_waiting
+from mhsstat_lib.progress import add_waiting
 
 DEFAULT_CONFIG = "/etc/ipvs-mhs/real_server.conf"
-OLD_CONFIG = "/etc/real_server.conf"
-# -t is a TCP service in all tools, -n is --dry-run
-OLD_SPELLINGS = (("-t", "(ipip|gre|gue)(,.*)?", "--tunnel"),
-                 ("-s|--service", r"\S+:[0-9]+", "--tcp-service"), *OLD_INTERVAL)
 TUNNELS = ("ipip", "gre", "gue")
 GUE_PORT = 6080       # as registered for GUE
 # Every host takes 536; 65495 is what a packet of 65535 bytes holds.

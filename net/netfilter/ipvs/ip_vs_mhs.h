@@ -14,7 +14,7 @@
  * softirq or process context; svc and chance have what the control path does there, too.
  *
  *	struct mhs_net, a network namespace
- *	   | by_key[], the hash of address and port, or of the mark
+ *	   | by_addr[], the hash of address and port, or of the mark
  *	struct mhs, a virtual service
  *	   | slots[], the hash of the client: a word, see ip_vs_mhs_table.h,
  *	   |          with two indexes: candidate and old server
@@ -55,36 +55,36 @@
  * ---------------
  *
  *	slots[]		packets and control, by compare-and-exchange: no packet
- *			sees half a change, control overwrites no packet's mark
+ *			sees half a change, control overwrites no packet's bit
  *	servers[], by_dest, server.carrier
  *			control, under mhs.lock; packets read under RCU
  *	svc		control, under mhs.lock; packets acquire or READ_ONCE
  *	settling	control, under mhs.lock; packets acquire
  *	entries		packets that make an entry: made; net_work(): counted
- *	server.lane, local_generation, net.lane_net, net.generation
+ *	server.record, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
- *	server.answered, searches, search_second, chances
+ *	server.answered, relays, relay_second, chances
  *			packets that servers send back; server.answered and
  *			server.nonce also control, under mhs.lock
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
- *		under mhs.lock	server.state, server.silent, dirty
+ *		under mhs.lock	server.state, server.missed, dirty
  *		under net.lock	net.fwm_services, net.backup
  *		in a work	addr_only
- *		anywhere	net.changed
+ *		anywhere	net.changed_at
  *
  * The life of a server
  * --------------------
  *
  *	add_dest	-> mhs.listed, with an index of its own
  *	del_dest	-> mhs.gone, MHS_SRV_GONE: the server gets no new flow;
- *			   slots may name the server as old, with the second
+ *			   slots may have the server as old, with the second
  *			   chance also stable slots, until hold + pin have
  *			   passed; connection entries may lead there
  *	add_dest again	-> mhs.listed, same struct and same index
- *	no slot names the server, and hold + pin have passed since del_dest
- *	(also if no slot named the server then, after -w 0) or
+ *	no slot has the server, and hold + pin have passed since del_dest
+ *	(also if no slot had the server then, after -w 0) or
  *	expire_nodest_conn cuts its flows; or the service ends
  *			-> out of servers[] and by_dest, call_rcu(): the callback
  *			   puts the ip_vs_dest and the carrier, and only then
@@ -153,7 +153,7 @@ struct mhs_counters {
 
 /* What is about to happen to a server, for settle_before_change() */
 enum mhs_change {
-	MHS_CHANGED,	/* added or edited */
+	MHS_EDITED,	/* added or edited */
 	MHS_DRAINED,	/* its weight becomes 0 */
 	MHS_DELETED,
 };
@@ -167,7 +167,7 @@ struct mhs_entries {
 /* Probes that a server without new flows leaves unanswered, while others answer,
  * before it keeps no slot that another server can have
  */
-#define MHS_DEAD		5
+#define MHS_MISSED_MAX		5
 
 /* A real server of one service */
 struct mhs_server {
@@ -176,17 +176,17 @@ struct mhs_server {
 	struct ip_vs_conn __rcu	*carrier;
 	mhs_srv_t		state;
 	/* the way but for neigh is in the same cache line; 32 bit align less */
-	struct mhs_lane_record lane;
+	struct mhs_lane_record record;
 	struct hlist_node	node;		/* in mhs.by_dest */
 	u16			idx;		/* in slots[] and servers[] */
 	int			weight;		/* at the last refresh */
 	u64			hash;		/* keyed, of its address */
 	/* jiffies_64: until then older flows get entries; 0: no threshold */
-	u64			counts_until;
+	u64			pin_older_until;
 	unsigned long		gone_until;	/* jiffies, after del_dest */
-	bool			in_slots;	/* named by one in the last walk */
+	bool			in_slots;	/* a slot had it in the last walk */
 	bool			forgotten;	/* gone_until is past */
-	u8			silent;		/* MHS_DEAD */
+	u8			missed;		/* probes, MHS_MISSED_MAX */
 	unsigned long		probed;		/* at last, jiffies */
 	struct list_head	list;		/* in mhs.listed or mhs.gone */
 	struct mhs		*mhs;	/* holds a reference */
@@ -231,7 +231,7 @@ struct mhs_census {
 /* A virtual service */
 struct mhs {
 	/* read by every packet */
-	struct hlist_node	node;		/* in mhs_net.by_key */
+	struct hlist_node	node;		/* in mhs_net.by_addr */
 	struct netns_ipvs	*ipvs;
 	/* key, copied from the core's ip_vs_service */
 	union nf_inet_addr	addr;
@@ -253,15 +253,15 @@ struct mhs {
 
 	struct mhs_entries	entries ____cacheline_aligned_in_smp;
 	/* second chance, by packets that servers send back */
-	atomic_t		searches;	/* in search_second */
-	unsigned long		search_second;
+	atomic_t		relays;		/* in relay_second */
+	unsigned long		relay_second;
 	atomic_long_t		chances[MHS_CHANCE_MAX];
 
 	/* control; lock guards what follows, unless a comment says otherwise */
 	struct mutex		lock ____cacheline_aligned_in_smp;
 	struct mhs_net		*mn;
 	struct list_head	net_list;	/* mhs_net.list, its lock; then empty */
-	struct hlist_node	marked;		/* mhs_net.marked, its lock */
+	struct hlist_node	fwmark_node;	/* mhs_net.by_fwmark, its lock */
 	struct list_head	listed;		/* not deleted, by address */
 	struct list_head	gone;		/* deleted, perhaps in use */
 	u32			n_listed;
@@ -277,38 +277,38 @@ struct mhs {
 	/* an allocation failed, or carriers may not fit: the work goes over all
 	 * servers
 	 */
-	bool			poked;
-	bool			full;		/* a server lacks an index */
+	bool			retry;
+	bool			lacks_index;	/* a server does */
 	bool			hashed;		/* has a port or fwmark */
 	bool			all_tracked;	/* each slot, since the last tick */
-	bool			aging;		/* a walk ages the marks */
+	bool			aging;		/* a walk ages tracked bits */
 	u8			warned;		/* MHS_WARN_* */
 	u32			entry_ms;	/* longest timeout seen */
-	unsigned long		changed;	/* jiffies, servers */
+	unsigned long		changed_at;	/* jiffies, servers */
 	unsigned long		gap;		/* longest between changes */
 	unsigned long		settle_by;	/* jiffies, at the latest */
 	u64			early_until;	/* jiffies_64, see there */
 	bool			stateful;	/* sysctl stateless was 0 */
 	unsigned long		stateful_since;	/* packets get entries */
-	unsigned long		refused;	/* entries, at the last poll */
+	unsigned long		not_made;	/* entries, at the last poll */
 	unsigned long		build_at;	/* jiffies, not before */
 	u32			build_us;	/* length of the last rebuild */
 	unsigned long		ticked[MHS_CLOCKS]; /* jiffies, at last */
-	/* what wait --drained rests on, see mhs_slots_build() */
+	/* what wait --drained rests on, see mhs_rebuild_table() */
 	bool			drains;		/* a server has weight 0 */
-	u32			pinned_ms;	/* shortest pin time of slots since */
-	unsigned long		refused_then;	/* entries, when that began */
+	u32			least_pin_ms;	/* shortest pin time of slots since */
+	unsigned long		not_made_then;	/* entries, when that began */
 	struct delayed_work	work;
 	refcount_t		refcnt;		/* see above, atomic */
 	struct rcu_head		rcu;
-	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);	/* mhs_dest_key() */
+	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);	/* mhs_dest_bucket() */
 };
 
 /* Entries that could not be made */
-#define MHS_REFUSED		(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM))
+#define MHS_NOT_MADE		(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM))
 
 #define MHS_WARN_EMPTY		0x1
-#define MHS_WARN_FLAGS		0x2
+#define MHS_WARN_ADDR_ONLY		0x2
 #define MHS_WARN_FULL		0x4
 #define MHS_WARN_CHANCE		0x8
 #define MHS_WARN_CID		0x10
@@ -330,19 +330,19 @@ struct mhs_net {
 	unsigned int		stateless;
 	unsigned int		lane;
 	int			fwm_services;	/* of mhs; read by packets */
-	/* packet_error_marked() has looked at so many services in that jiffy */
-	u32			marked_at;
-	u32			marked_looks;
+	/* packet_error_fwmark() has looked at so many services in that jiffy */
+	u32			fwmark_at;
+	u32			fwmark_looks;
 	/* never more than conn_count counts, those to be put included */
 	atomic_t		carriers;
 	atomic_t		generation;	/* see ip_vs_mhs_lane.h */
 	struct mhs_lane_net __rcu *lane_net;	/* the same */
-	/* services by address and port, or by mark; written under lock */
-	DECLARE_HASHTABLE(by_key, MHS_SVC_BITS);
-	struct hlist_head	marked;		/* by mark alone; the same */
+	/* services by address and port, or firewall mark; lock to write */
+	DECLARE_HASHTABLE(by_addr, MHS_SVC_BITS);
+	struct hlist_head	by_fwmark;	/* those by mark alone; the same */
 	struct mhs_entries	entries;	/* of all services */
 	bool			backup;		/* role of the sync daemon */
-	unsigned long		changed;	/* jiffies, any server */
+	unsigned long		changed_at;	/* jiffies, any server */
 
 	struct mutex		lock;		/* guards what follows */
 	struct nf_hook_ops	ops[2][MHS_HOOKS];
@@ -368,11 +368,11 @@ static inline __be32 mhs_dest_id(u16 af, const union nf_inet_addr *addr)
 	return af == AF_INET6 ? addr->ip6[3] : addr->ip;
 }
 
-/* The key of a server in mhs.by_dest: that, and the port, unless the service is
+/* The chain of a server in mhs.by_dest: that, and the port, unless the service is
  * for many
  */
-static inline u32 mhs_dest_key(const struct mhs *mhs, u16 af,
-			       const union nf_inet_addr *addr, __be16 port)
+static inline u32 mhs_dest_bucket(const struct mhs *mhs, u16 af,
+				  const union nf_inet_addr *addr, __be16 port)
 {
 	return ntohl(mhs_dest_id(af, addr)) + (mhs->fwmark ? 0 : ntohs(port));
 }
@@ -474,7 +474,7 @@ bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			   unsigned int *nf);
 
 /* entry */
-struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot);
+struct mhs_server *mhs_entry_search(const struct mhs *mhs, const u32 *slot);
 struct mhs_server *mhs_entry_server(const struct mhs *mhs,
 				    const struct ip_vs_dest *dest);
 bool mhs_entry_new(const struct mhs_question *q, struct mhs_packet *p,
@@ -524,7 +524,7 @@ static inline bool mhs_is_ipsec(u16 protocol)
 
 /* No secret is needed: the administrator chooses all addresses and ports */
 static __always_inline u32
-mhs_svc_key(u16 af, const union nf_inet_addr *addr, __be16 port)
+mhs_svc_bucket(u16 af, const union nf_inet_addr *addr, __be16 port)
 {
 	__be32 fold = addr->ip;
 
@@ -540,8 +540,8 @@ mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 {
 	struct mhs *mhs;
 
-	hash_for_each_possible_rcu(mn->by_key, mhs, node,
-				   mhs_svc_key(af, addr, port))
+	hash_for_each_possible_rcu(mn->by_addr, mhs, node,
+				   mhs_svc_bucket(af, addr, port))
 		if (mhs->port == port && mhs->af == af &&
 		    ip_vs_addr_equal(af, &mhs->addr, addr) &&
 		    mhs->protocol == protocol && !mhs->fwmark)
@@ -555,7 +555,7 @@ mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 {
 	struct mhs *mhs;
 
-	hash_for_each_possible_rcu(mn->by_key, mhs, node, fwmark)
+	hash_for_each_possible_rcu(mn->by_addr, mhs, node, fwmark)
 		if (mhs->fwmark == fwmark && mhs->af == af)
 			return mhs;
 	return NULL;
@@ -580,11 +580,11 @@ static inline u32 *mhs_slot(const struct mhs *mhs,
 
 static inline u32 mhs_slot_read(const u32 *slot)
 {
-	/* Pairs with mhs_slots_walk(): who sees an index sees its server */
+	/* Pairs with mhs_rebuild_walk(): who sees an index sees its server */
 	return smp_load_acquire(slot);
 }
 
-/* Set the mark without which no packet in the slot looks for its entry */
+/* Set the bit without which no packet in the slot looks for its entry */
 static inline void mhs_slot_track(u32 *slot)
 {
 	u32 w = READ_ONCE(*slot);
@@ -595,7 +595,7 @@ static inline void mhs_slot_track(u32 *slot)
 }
 
 /* Flags of the core's service, which ipvsadm may change; 0 before a server */
-static inline mhs_facts_t mhs_flags(const struct mhs *mhs)
+static inline mhs_facts_t mhs_svc_flags(const struct mhs *mhs)
 {
 	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
 
@@ -620,12 +620,12 @@ mhs_server_facts(const struct mhs_server *s, bool may_begin)
 
 	if (!s)
 		return 0;
-	facts = READ_ONCE(s->state) | MHS_SRV_KNOWN;
+	facts = READ_ONCE(s->state) | MHS_SRV_EXISTS;
 	if (rcu_access_pointer(s->carrier))
 		facts |= MHS_SRV_CARRIER;
 	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&
-	    time_before64(get_jiffies_64(), READ_ONCE(s->counts_until)))
-		facts |= MHS_SRV_COUNTS;
+	    time_before64(get_jiffies_64(), READ_ONCE(s->pin_older_until)))
+		facts |= MHS_SRV_PIN_OLDER;
 	if (may_begin && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;
 	return facts;
@@ -669,7 +669,7 @@ static __always_inline void
 mhs_xmit_stats_bh(const struct mhs *mhs, struct ip_vs_dest *dest,
 		  unsigned int bytes, u32 what)
 {
-	if (!mhs_dest_listed(dest))
+	if (!mhs_dest_available(dest))
 		return;
 	xmit_stats_add(this_cpu_ptr(dest->stats.cpustats), bytes, what);
 	xmit_stats_add(this_cpu_ptr(rcu_dereference(dest->svc)->stats.cpustats),

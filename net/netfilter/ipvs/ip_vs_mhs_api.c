@@ -12,7 +12,7 @@
 /* Longest text of the sysctl ingress */
 #define API_TEXT_BYTES		512
 
-/* The order is that of enum mhs_lane */
+/* The order is that of enum mhs_lane_why */
 static const char * const api_names[] = {
 	"Forwarded", "Off", "Mark", "Conntrack", "Backup", "Frame", "Service",
 	"Address", "Entry", "Decision", "Method", "Route", "Neighbour", "Mtu",
@@ -40,7 +40,7 @@ static bool api_has_entry(const struct mhs_lane_packet *p)
 }
 
 /* The lane calls this: see struct mhs_lane_module */
-static enum mhs_lane api_decide(struct mhs_lane_packet *p)
+static enum mhs_lane_why api_decide(struct mhs_lane_packet *p)
 {
 	unsigned int at = (p->mhs->af == AF_INET6 ? sizeof(struct ipv6hdr) :
 						    sizeof(struct iphdr)) +
@@ -57,15 +57,15 @@ static enum mhs_lane api_decide(struct mhs_lane_packet *p)
 		p->server = mhs_packet_by_id(&q, p->ip + at,
 					     min_t(u32, p->len,
 						   MHS_LANE_HEADER_BYTES) - at);
-		p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_NAMED, 0);
+		p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_BY_ID, 0);
 		if (p->server)
 			return MHS_LANE_FORWARDED;
 	}
 	if (mhs_decide_looks(q.w, q.facts) && api_has_entry(p))
 		return MHS_LANE_ENTRY;
 	p->verdict = mhs_packet_decide(&q);
-	if (q.facts & MHS_PKT_UNNAMED)
-		p->verdict |= MHS_UNNAMED;
+	if (q.facts & MHS_PKT_NO_ID)
+		p->verdict |= MHS_NO_ID;
 	p->server = q.server;
 	if (mhs_verdict_act(p->verdict) != MHS_FORWARD ||
 	    p->verdict & MHS_CUTS)	/* only the hook cuts slots */

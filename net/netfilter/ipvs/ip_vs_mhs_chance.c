@@ -40,13 +40,13 @@
 /* Seconds: a server answers for so long after its last answer, three polls */
 #define CHANCE_FRESH		3
 /* One that is silent for longer is dead: nobody waits for it */
-#define CHANCE_DEAD		60
+#define CHANCE_FORGET		60
 /* A table waits so long for the first answer of a new server */
 #define CHANCE_FIRST		HZ
 /* and asks for it so often meanwhile */
 #define CHANCE_AGAIN		(HZ / 5)
 /* Questions to servers that are not in the slot, of a service, in a second */
-#define CHANCE_SEARCHES		10000
+#define CHANCE_RELAYS		10000
 
 struct chance_gre {
 	__be16	flags;
@@ -84,7 +84,7 @@ static bool chance_waits(const struct mhs_server *s)
 {
 	u32 at = READ_ONCE(s->answered);
 
-	return at && (s32)(chance_now() - at) < CHANCE_DEAD;
+	return at && (s32)(chance_now() - at) < CHANCE_FORGET;
 }
 
 /* Are the flows of the server cut, or is it dead?  Then nobody asks it. */
@@ -92,7 +92,7 @@ bool mhs_chance_lost(const struct mhs_server *s)
 {
 	if (READ_ONCE(s->state) & MHS_SRV_GONE && mhs_cutting(s->mhs->ipvs))
 		return true;
-	return READ_ONCE(s->silent) == MHS_DEAD && !mhs_chance_answers(s);
+	return READ_ONCE(s->missed) == MHS_MISSED_MAX && !mhs_chance_answers(s);
 }
 
 static void chance_count(struct mhs *mhs, enum mhs_chance_cnt i)
@@ -107,23 +107,23 @@ static struct mhs_server *chance_sender(const struct mhs *mhs, u16 af,
 	struct mhs_server *s;
 
 	hash_for_each_possible_rcu(mhs->by_dest, s, node,
-				   mhs_dest_key(mhs, af, from, mhs->port))
+				   mhs_dest_bucket(mhs, af, from, mhs->port))
 		if (s->dest->af == af && s->dest->port == mhs->port &&
 		    ip_vs_addr_equal(af, &s->dest->addr, from))
 			return s;
 	return NULL;
 }
 
-static bool chance_may_search(struct mhs *mhs)
+static bool chance_may_relay(struct mhs *mhs)
 {
 	unsigned long now = jiffies / HZ;
 
 	/* Two packets may begin a second twice: the bound is one of many */
-	if (READ_ONCE(mhs->search_second) != now) {
-		WRITE_ONCE(mhs->search_second, now);
-		atomic_set(&mhs->searches, 0);
+	if (READ_ONCE(mhs->relay_second) != now) {
+		WRITE_ONCE(mhs->relay_second, now);
+		atomic_set(&mhs->relays, 0);
 	}
-	return atomic_inc_return(&mhs->searches) <= CHANCE_SEARCHES;
+	return atomic_inc_return(&mhs->relays) <= CHANCE_RELAYS;
 }
 
 /* Whom to ask after @from: first the server that a packet of an older flow goes to,
@@ -134,7 +134,7 @@ static struct mhs_server *
 chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 {
 	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
-	u32 first = mhs_slot_old(w), second = mhs_slot_other(w), i = 0;
+	u32 first = mhs_slot_old(w), second = mhs_slot_second(w), i = 0;
 	struct mhs_server *s, *other = mhs_server_at(mhs, second);
 
 	*drop = false;
@@ -149,7 +149,7 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 		if (!s || i == first || i == second || mhs_chance_lost(s) ||
 		    !mhs_chance_answers(s) || !rcu_access_pointer(s->carrier))
 			continue;
-		*drop = !chance_may_search(mhs);
+		*drop = !chance_may_relay(mhs);
 		return *drop ? NULL : s;
 	}
 	/* Without the program it has the flow, or its reset is right */
@@ -522,7 +522,7 @@ u32 mhs_chance_former(u32 w, u32 n, const unsigned long *lost)
 	if (!mhs_slot_stable(n))
 		return n;
 	if (former == now || test_bit(former, lost))
-		former = mhs_slot_other(w);
+		former = mhs_slot_second(w);
 	if (former == now || test_bit(former, lost))
 		former = MHS_IDX_NONE;
 	return (n & ~(MHS_IDX_MAX << MHS_OLD_SHIFT)) |

@@ -5,10 +5,10 @@
  *	mhs_work_upd_dest()	a callback
  *	  settle_before_change()	was the first set of servers not right?
  *	  mhs_server_refresh()	weight, facts, carrier
- *	  mhs_work_changed()	a rebuild is due
+ *	  mhs_work_note()	a rebuild is due
  *	mhs_work()		soon, and when a clock ticks
- *	  mhs_slots_build()	a new table
- *	    mhs_slots_walk()	all slots, also when a clock ticks alone
+ *	  mhs_rebuild_table()	a new table
+ *	    mhs_rebuild_walk()	all slots, also when a clock ticks alone
  *	      mhs_slot_change()	gives a slot its candidate
  *	      mhs_slot_tick()	the next stage; after the last the slot merges
  *
@@ -16,15 +16,15 @@
  * table soon, once for changes that come together; rebuilds use at most a fifth of
  * one CPU, unless readers of /proc ask for more.  Until the rebuild a flow that begins
  * in a slot whose server is out of service goes to another one by an entry, see
- * mhs_entry_other().  Plain UDP, which has no entries, may move once more.
+ * mhs_entry_search().  Plain UDP, which has no entries, may move once more.
  *
- * Three clocks move slots through hold and pin and age the tracked marks; one walk
+ * Three clocks move slots through hold and pin and age the tracked bits; one walk
  * serves every clock that ticks:
  *
- *	hold	hold / 3, while a slot is held
- *	pin	pin / 10, while a slot is pinned
- *	tracked	the longest life of an idle connection entry; a mark that no packet
- *		sets again goes at the second tick
+ *	hold	hold / 3, while a slot is in hold
+ *	pin	pin / 10, while a slot is in pin
+ *	tracked	the longest life of an idle connection entry; what no packet sets
+ *		again goes at the second tick
  *
  * The first slot that enters hold or pin restarts the clock of that phase, so a
  * lone change takes hold + pin exactly.
@@ -93,13 +93,13 @@ static bool work_due(unsigned long then, unsigned long *delay)
 /* Run the work in @delay jiffies, whenever it would have run */
 static void work_queue(struct mhs *mhs, unsigned long delay)
 {
-	mod_delayed_work(mhs_slots_wq, &mhs->work, delay);
+	mod_delayed_work(mhs_rebuild_wq, &mhs->work, delay);
 }
 
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
 static bool settle_seen(const struct mhs *mhs)
 {
-	return mhs_svc_counted(mhs, ~MHS_REFUSED);
+	return mhs_svc_counted(mhs, ~MHS_NOT_MADE);
 }
 
 /* Has a flow begun here?  A packet of UDP does not show whether it begins one. */
@@ -124,9 +124,9 @@ static unsigned long settle_at(const struct mhs *mhs)
 	unsigned long least = mhs->gap && mhs->gap < MHS_SETTLE / 2 ?
 			      MHS_SETTLE : MHS_SETTLE_LONE;
 	unsigned long quiet = max3(MHS_SETTLE_GAPS * mhs->gap, least,
-				   2 * mhs_build_rest(mhs));
+				   2 * mhs_build_pause(mhs));
 
-	quiet += mhs->changed;
+	quiet += mhs->changed_at;
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
@@ -150,16 +150,16 @@ static void settle_flags(struct mhs *mhs)
 	    !!(READ_ONCE(svc->flags) & MHS_SVC_F_ADDR_ONLY) == mhs->addr_only)
 		return;
 	if (READ_ONCE(mhs->settling)) {
-		/* Flows with a connection entry marked slots by the former
-		 * hash: mark every slot when no packet uses that hash.
+		/* Flows with a connection entry track slots by the former
+		 * hash: track every slot when no packet uses that hash.
 		 */
 		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
 		synchronize_rcu();
-		mhs_slots_track_all(mhs);
+		mhs_rebuild_track_all(mhs);
 		return;
 	}
 	mutex_lock(&mhs->lock);
-	mhs_svc_warn_once(mhs, MHS_WARN_FLAGS,
+	mhs_svc_warn_once(mhs, MHS_WARN_ADDR_ONLY,
 			  "flag-3 (hash the address only) was edited, which would move most flows: the edit has no effect until the service is deleted and added again");
 	mutex_unlock(&mhs->lock);
 }
@@ -187,13 +187,13 @@ static void settle_again(struct mhs *mhs)
 
 /* Start settling, at init or with the first server; @whole: all servers come at
  * once, from another scheduler.  Entries of the namespace may be of flows of this
- * service, by a former service for all ports or a sync daemon: mark every slot.
+ * service, by a former service for all ports or a sync daemon: track every slot.
  */
 void mhs_settle_start(struct mhs *mhs, bool whole)
 {
 	lockdep_assert_held(&mhs->lock);
 	settle_again(mhs);
-	mhs->changed = jiffies;
+	mhs->changed_at = jiffies;
 	/* 0: one change so far; a complete set has no reason to wait */
 	mhs->gap = whole ? 1 : 0;
 	mhs->build_at = jiffies;
@@ -201,7 +201,7 @@ void mhs_settle_start(struct mhs *mhs, bool whole)
 	/* flows may come that lack an entry */
 	mhs->stateful = false;
 	if (settle_has_entries(mhs))
-		mhs_slots_track_all(mhs);
+		mhs_rebuild_track_all(mhs);
 }
 
 /* A server of the service is about to change: early, the first set of servers was
@@ -221,14 +221,14 @@ static void settle_before_change(struct mhs *mhs, enum mhs_change change)
 	}
 	/* a check may fail at any time: no pause to wait for again */
 	if (change == MHS_DELETED)
-		mhs->changed = jiffies;
+		mhs->changed_at = jiffies;
 	settle_again(mhs);
 	work_queue(mhs, 0);
 }
 
 static void settle_note_gap(struct mhs *mhs)
 {
-	unsigned long gap = max(jiffies - mhs->changed, 1UL);
+	unsigned long gap = max(jiffies - mhs->changed_at, 1UL);
 
 	if (mhs->n_listed > 1 && gap > mhs->gap &&
 	    (gap <= MHS_GAP_MAX || settle_seen(mhs)))
@@ -238,13 +238,13 @@ static void settle_note_gap(struct mhs *mhs)
 /* A server was added, removed or edited.  The work rebuilds the table soon, but
  * rests after the last rebuild.
  */
-void mhs_work_changed(struct mhs *mhs)
+void mhs_work_note(struct mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
 	if (READ_ONCE(mhs->settling))
 		settle_note_gap(mhs);
-	mhs->changed = jiffies;
-	WRITE_ONCE(mhs->mn->changed, jiffies);
+	mhs->changed_at = jiffies;
+	WRITE_ONCE(mhs->mn->changed_at, jiffies);
 	mhs->changes++;
 	/* the work is on its way or at it, and sees changes when it ends */
 	if (mhs->dirty)
@@ -263,13 +263,13 @@ int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	if (!mhs->svc)
 		mhs_settle_start(mhs, false);
 	else
-		settle_before_change(mhs, MHS_CHANGED);
+		settle_before_change(mhs, MHS_EDITED);
 	/* Pairs with the acquires in packet_checked() and lane_ask(): a packet
 	 * that sees svc sees the service settling.
 	 */
 	smp_store_release(&mhs->svc, svc);
 	err = mhs_server_add(mhs, dest);
-	mhs_work_changed(mhs);
+	mhs_work_note(mhs);
 	mutex_unlock(&mhs->lock);
 	return err;
 }
@@ -282,11 +282,11 @@ int mhs_work_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	mutex_lock(&mhs->lock);
 	s = mhs_server_find(mhs, dest);
 	if (!s || s->weight != atomic_read(&dest->weight))
-		settle_before_change(mhs, s && mhs_server_leaves(s) ?
-					 MHS_DRAINED : MHS_CHANGED);
+		settle_before_change(mhs, s && mhs_server_drains(s) ?
+					 MHS_DRAINED : MHS_EDITED);
 	/* add_dest had no memory for the server: the work adds it soon */
-	if (!s || mhs_server_refresh(s) || mhs->poked)
-		mhs_work_changed(mhs);
+	if (!s || mhs_server_refresh(s) || mhs->retry)
+		mhs_work_note(mhs);
 	mutex_unlock(&mhs->lock);
 	return 0;
 }
@@ -300,7 +300,7 @@ int mhs_work_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	s = mhs_server_find(mhs, dest);
 	if (s) {
 		settle_before_change(mhs, MHS_DELETED);
-		mhs_work_changed(mhs);
+		mhs_work_note(mhs);
 		mhs_server_gone(s);
 	}
 	mutex_unlock(&mhs->lock);
@@ -313,7 +313,7 @@ void mhs_work_refresh(struct mhs *mhs)
 	mutex_lock(&mhs->lock);
 	/* before the first server no carrier exists */
 	if (mhs->svc) {
-		mhs->poked = true;
+		mhs->retry = true;
 		work_queue(mhs, 0);
 	}
 	mutex_unlock(&mhs->lock);
@@ -331,7 +331,7 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 			ms = jiffies_to_msecs(MHS_PIN_TICKS *
 					      (jiffies - mhs->ticked[i]));
 			if (i == MHS_CLOCK_PIN)
-				mhs->pinned_ms = min(mhs->pinned_ms, ms);
+				mhs->least_pin_ms = min(mhs->least_pin_ms, ms);
 			mhs->ticked[i] = jiffies;
 			ticks |= BIT(i);
 		}
@@ -342,7 +342,7 @@ static u32 work_clocks(struct mhs *mhs, unsigned long *delay)
 /* May servers without new flows have older ones?  In a transition; with the second
  * chance, which makes none, as long as the weight is 0.
  */
-static bool work_drains(const struct mhs *mhs)
+static bool work_has_older(const struct mhs *mhs)
 {
 	return mhs->census.hold || mhs->census.pin ||
 	       (READ_ONCE(mhs->chance) && mhs->drains);
@@ -368,13 +368,13 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
 			continue;
 		}
 		cuts |= cutting | mhs_server_dies(s);
-		/* then no slot names the server as the former one */
+		/* then no slot has the server as the former one */
 		if (!s->forgotten && work_due(s->gone_until, delay)) {
 			s->forgotten = true;
 			cuts = true;
 		}
 	}
-	if (work_drains(mhs))
+	if (work_has_older(mhs))
 		list_for_each_entry(s, &mhs->listed, list)
 			cuts |= mhs_server_dies(s);
 	return cuts && !mhs->dirty;
@@ -385,7 +385,7 @@ static bool work_cuts(struct mhs *mhs, unsigned long *delay)
  */
 static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 {
-	unsigned long at = READ_ONCE(mhs->mn->changed) + MHS_BUILD_QUIET;
+	unsigned long at = READ_ONCE(mhs->mn->changed_at) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
 
 	if (time_after(at, latest))
@@ -409,19 +409,19 @@ static void work_try_again(struct mhs *mhs)
 	int idx;
 
 	/* RCU callbacks free indexes, without a word to the work */
-	idx = mhs->full ? mhs_server_index(mhs) : 0;
+	idx = mhs->lacks_index ? mhs_server_index(mhs) : 0;
 	if (idx > 0) {
 		ida_free(&mhs->indexes, idx);
-		mhs->poked = true;
+		mhs->retry = true;
 	}
-	if (!mhs->poked)
+	if (!mhs->retry)
 		return;
 	/* one may have lost its weight, which upd_dest has yet to report */
 	list_for_each_entry(s, &mhs->listed, list)
-		leaves |= mhs_server_leaves(s);
-	settle_before_change(mhs, leaves ? MHS_DRAINED : MHS_CHANGED);
+		leaves |= mhs_server_drains(s);
+	settle_before_change(mhs, leaves ? MHS_DRAINED : MHS_EDITED);
 	if (mhs_server_reconcile(mhs))
-		mhs_work_changed(mhs);
+		mhs_work_note(mhs);
 }
 
 /* Have the work rebuild the table now, if a rebuild is due, and wait for it.  For
@@ -455,8 +455,8 @@ void mhs_work_poll_stateful(struct mhs *mhs)
 
 	lockdep_assert_held(&mhs->lock);
 	if (stateful) {
-		refused = mhs_svc_counted(mhs, MHS_REFUSED | BIT(MHS_CNT_NAMED));
-		if (!mhs->stateful || refused != mhs->refused ||
+		refused = mhs_svc_counted(mhs, MHS_NOT_MADE | BIT(MHS_CNT_BY_ID));
+		if (!mhs->stateful || refused != mhs->not_made ||
 		    READ_ONCE(mhs->settling))
 			mhs->stateful_since = jiffies;
 		/* A service that never had a server has no flow.  Clamp the
@@ -464,7 +464,7 @@ void mhs_work_poll_stateful(struct mhs *mhs)
 		 */
 		if (!mhs->svc || time_after(jiffies, mhs->stateful_since + pin))
 			mhs->stateful_since = jiffies - pin;
-		mhs->refused = refused;
+		mhs->not_made = refused;
 	}
 	mhs->stateful = stateful;
 }
@@ -506,13 +506,13 @@ void mhs_work(struct work_struct *work)
 	}
 	walks = work_cuts(mhs, &delay) || ticks;
 	builds = work_builds(mhs, ticks, &delay);
-	if (work_drains(mhs) || !list_empty(&mhs->gone) || mhs->poked || mhs->full)
+	if (work_has_older(mhs) || !list_empty(&mhs->gone) || mhs->retry || mhs->lacks_index)
 		delay = min_t(unsigned long, delay, MHS_POLL);
 	work_queue(mhs, builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
 
 	if (builds)
-		mhs_slots_build(mhs);
+		mhs_rebuild_table(mhs);
 	if (walks)
-		mhs_slots_walk(mhs, NULL, ticks);
+		mhs_rebuild_walk(mhs, NULL, ticks);
 }

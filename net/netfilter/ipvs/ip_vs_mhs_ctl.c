@@ -29,8 +29,8 @@ int mhs_net_ready(void)
 }
 
 /* Poll what no callback of the core reports.  On a sync backup entries of unknown
- * flows arrive: every slot is marked tracked when the role begins, which packets see
- * themselves, and no mark ages while it lasts.  Not in the queue of rebuilds, which
+ * flows arrive: every slot is tracked when the role begins, which packets see
+ * themselves, and no tracked bit ages while it lasts.  Not in the queue of rebuilds, which
  * may take many seconds: services would stay at their limits of entries.
  */
 static void net_work(struct work_struct *work)
@@ -54,16 +54,16 @@ static void net_work(struct work_struct *work)
 
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
 	begins = backup && !mn->backup;
-	/* Before the marks are set: no tick may age them meanwhile */
+	/* Before slots are tracked: no tick may age that meanwhile */
 	WRITE_ONCE(mn->backup, backup);
 	mutex_unlock(&mn->lock);
-	/* a work that began before the role may be about to age marks */
+	/* A work that began before the role may be about to age tracked bits */
 	if (begins)
-		flush_workqueue(mhs_slots_wq);
+		flush_workqueue(mhs_rebuild_wq);
 
 	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
 		if (begins)
-			mhs_slots_track_all(mhs);
+			mhs_rebuild_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		mhs_work_poll_stateful(mhs);
 		/* entries made from now on may count twice, until the next count */
@@ -101,7 +101,7 @@ static int net_attach(struct mhs *mhs)
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services + !!mhs->fwmark);
 	mhs_lane_changed(&mn->generation);
 	if (READ_ONCE(mn->backup))
-		mhs_slots_track_all(mhs);
+		mhs_rebuild_track_all(mhs);
 	list_add_tail(&mhs->net_list, &mn->list);
 	mhs_list_attach(mhs);
 unlock:
@@ -119,7 +119,7 @@ static void net_detach(struct mhs *mhs)
 	mutex_lock(&mn->lock);
 	list_del_init(&mhs->net_list);
 	hash_del_rcu(&mhs->node);
-	hlist_del_init_rcu(&mhs->marked);
+	hlist_del_init_rcu(&mhs->fwmark_node);
 	RCU_INIT_POINTER(mhs->cid, NULL);
 	mn->lane_gone += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
@@ -153,7 +153,7 @@ static struct mhs *ctl_new(struct ip_vs_service *svc)
 	 */
 	mhs->hashed = svc->port || svc->fwmark;
 	mhs->addr_only = svc->flags & MHS_SVC_F_ADDR_ONLY;
-	mhs->size = mhs_slots_size;
+	mhs->size = mhs_rebuild_size;
 	mhs->key = mhs_hash_key;
 	INIT_LIST_HEAD(&mhs->listed);
 	INIT_LIST_HEAD(&mhs->gone);
@@ -188,7 +188,7 @@ static int ctl_adopt(struct mhs *mhs, struct ip_vs_service *svc)
 	}
 	/* without a server no clock runs */
 	if (!err && mhs->svc)
-		mhs_work_changed(mhs);
+		mhs_work_note(mhs);
 	mutex_unlock(&mhs->lock);
 	return err;
 }
@@ -241,7 +241,7 @@ static int ctl_init_service(struct ip_vs_service *svc)
 	mhs = ctl_new(svc);
 	if (!mhs) {
 		pr_err_ratelimited("no memory for one more service, with a table of %u slots: free memory, or load the module with a smaller table_size on all directors\n",
-				   mhs_slots_size);
+				   mhs_rebuild_size);
 		return -ENOMEM;
 	}
 	err = net_attach(mhs);

@@ -8,7 +8,7 @@
  *	ip_vs_mhs_api.c		for the lane, a module of its own
  *	ip_vs_mhs_change.c	a change of servers: mhs_work_*, mhs_settle_*
  *	ip_vs_mhs_server.c	real servers and their carriers
- *	ip_vs_mhs_slots.c	rebuilds and walks of all slots; mhs_time_*
+ *	ip_vs_mhs_rebuild.c	rebuilds and walks of all slots; mhs_time_*
  *	ip_vs_mhs_list.c	sysctls that are text: lists of services
  *
  * A file calls only files below it in this list and files of the packet path.
@@ -47,7 +47,7 @@ int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest);
 int mhs_work_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest);
 int mhs_work_del_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest);
 void mhs_work_refresh(struct mhs *mhs);
-void mhs_work_changed(struct mhs *mhs);
+void mhs_work_note(struct mhs *mhs);
 void mhs_work_build(struct mhs *mhs);
 void mhs_work_poll_stateful(struct mhs *mhs);
 u32 mhs_work_entries(const struct mhs *mhs);
@@ -55,7 +55,7 @@ void mhs_work(struct work_struct *work);
 void mhs_settle_start(struct mhs *mhs, bool whole);
 
 /* server */
-bool mhs_server_leaves(const struct mhs_server *s);
+bool mhs_server_drains(const struct mhs_server *s);
 bool mhs_server_refresh(struct mhs_server *s);
 struct mhs_server *mhs_server_find(const struct mhs *mhs,
 				   const struct ip_vs_dest *dest);
@@ -66,14 +66,14 @@ bool mhs_server_dies(struct mhs_server *s);
 bool mhs_server_reconcile(struct mhs *mhs);
 
 /* slots */
-extern unsigned int mhs_slots_size;
-extern struct workqueue_struct *mhs_slots_wq;
+extern unsigned int mhs_rebuild_size;
+extern struct workqueue_struct *mhs_rebuild_wq;
 
-int mhs_slots_init(void);
-void mhs_slots_exit(void);
-void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks);
-void mhs_slots_build(struct mhs *mhs);
-void mhs_slots_track_all(struct mhs *mhs);
+int mhs_rebuild_init(void);
+void mhs_rebuild_exit(void);
+void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks);
+void mhs_rebuild_table(struct mhs *mhs);
+void mhs_rebuild_track_all(struct mhs *mhs);
 
 /* time */
 unsigned int mhs_time_hold_ms(const struct mhs *mhs);
@@ -107,7 +107,7 @@ static inline int mhs_server_index(struct mhs *mhs)
 }
 
 /* Jiffies that must pass between two rebuilds: four times the last one's */
-static inline unsigned long mhs_build_rest(const struct mhs *mhs)
+static inline unsigned long mhs_build_pause(const struct mhs *mhs)
 {
 	return usecs_to_jiffies(mhs->build_us * 4);
 }

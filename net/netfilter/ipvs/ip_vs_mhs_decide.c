@@ -2,16 +2,9 @@
 /* IPVS stateless Maglev scheduler: the slot word, and where does a packet go? */
 #include "ip_vs_mhs_decide.h"
 
-/**
- * mhs_slot_change() - apply the server of the new table to a slot
- * @w: the slot word
- * @idx: index of the server in the new table, or MHS_IDX_NONE
- * @at_once: make no transition
- * @first_stage: first stage of a transition
- *
- * A slot without a server has no flow to lose and changes at once.
- *
- * Return: the new word, which the caller stores by compare-and-exchange.
+/* Apply @idx, the server of the new table or MHS_IDX_NONE, to a slot: @at_once, or by
+ * a transition that begins with @first_stage.  A slot without a server has no flow to
+ * lose and changes at once.  The caller stores the word by compare-and-exchange.
  */
 u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 {
@@ -25,7 +18,7 @@ u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 
-/* Advance the stage and the marks of a slot by the clocks that ticked */
+/* Advance the stage and the tracked bits of a slot by the clocks that ticked */
 u32 mhs_slot_tick(u32 w, u32 ticks)
 {
 	u32 stage = mhs_slot_stage(w);
@@ -49,7 +42,7 @@ static mhs_verdict_t decide_act(enum mhs_act act)
 }
 
 /* The core makes the entry of a new flow.  With a persistence template it does
- * not call schedule(), which marks the slot tracked: the verdict asks for that.
+ * not call schedule(), which tracks the slot: the verdict asks for that.
  */
 static mhs_verdict_t decide_tracks(void)
 {
@@ -68,14 +61,14 @@ static mhs_verdict_t decide_to_old(u32 w, mhs_srv_t old, mhs_facts_t facts)
 {
 	mhs_verdict_t flags = 0;
 
-	if (!(old & MHS_SRV_KNOWN))
+	if (!(old & MHS_SRV_EXISTS))
 		return decide_act(MHS_CORE);
 	if (facts & MHS_PKT_NEW) {
 		if (!(old & MHS_SRV_CARRIER) || old & MHS_SRV_NEW_ENTRY)
 			return decide_tracks();
 		flags = MHS_CONN;
 	}
-	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_COUNTS ||
+	if ((facts & MHS_SVC_STATEFUL || old & MHS_SRV_PIN_OLDER ||
 	     mhs_slot_pinning(w)) && decide_may_pin(old, facts))
 		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, 0);
 	/* All its flows have entries: the core answers a packet without one */
@@ -103,7 +96,7 @@ static mhs_verdict_t decide_elsewhere(mhs_srv_t cand, mhs_facts_t facts)
 static mhs_verdict_t decide_new_without(u32 w, mhs_srv_t old, mhs_srv_t cand,
 					mhs_facts_t facts)
 {
-	bool cut = !(old & MHS_SRV_KNOWN) || old & MHS_SRV_GONE;
+	bool cut = !(old & MHS_SRV_EXISTS) || old & MHS_SRV_GONE;
 	enum mhs_cnt count = cut ? MHS_CNT_CAND : MHS_CNT_OLD;
 	mhs_srv_t server = cut ? cand : old;
 
@@ -136,8 +129,8 @@ static mhs_verdict_t decide_new_flow(u32 w, mhs_srv_t old, mhs_srv_t cand,
  */
 static bool udp_has_older(mhs_srv_t old)
 {
-	return (old & (MHS_SRV_KNOWN | MHS_SRV_GONE)) == MHS_SRV_KNOWN &&
-	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_COUNTS);
+	return (old & (MHS_SRV_EXISTS | MHS_SRV_GONE)) == MHS_SRV_EXISTS &&
+	       (!(old & MHS_SRV_NEW_ENTRY) || old & MHS_SRV_PIN_OLDER);
 }
 
 /* UDP that shows no beginning.  Clients that use a port per query make each packet a
@@ -148,19 +141,19 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 {
 	bool stable = mhs_slot_stable(w);
 	bool one = facts & MHS_SVC_ONE_PACKET;
-	bool may_stay = facts & MHS_PKT_STAYS;
-	/* Out of service since the last rebuild: the slot is as good as held */
-	bool as_held = mhs_slot_holding(w) ||
-		       (may_stay && stable && !(old & MHS_SRV_IN));
-	bool stays = as_held && (may_stay ? udp_has_older(old) :
+	bool stay_port = facts & MHS_PKT_STAYS;
+	/* Out of service since the last rebuild: the slot is as good as in hold */
+	bool in_hold = mhs_slot_holding(w) ||
+		       (stay_port && stable && !(old & MHS_SRV_IN));
+	bool to_old = in_hold && (stay_port ? udp_has_older(old) :
 					    !one && old & MHS_SRV_IN);
-	bool pins = facts & MHS_SVC_STATEFUL || (may_stay && (as_held || !stable));
+	bool pins = facts & MHS_SVC_STATEFUL || (stay_port && (in_hold || !stable));
 	enum mhs_cnt count = stable ? MHS_CNT_STATELESS :
-			     stays ? MHS_CNT_OLD : MHS_CNT_CAND;
-	mhs_verdict_t to = stays ? 0 : MHS_TO_CAND;
-	mhs_srv_t server = stays ? old : cand;
+			     to_old ? MHS_CNT_OLD : MHS_CNT_CAND;
+	mhs_verdict_t to = to_old ? 0 : MHS_TO_CAND;
+	mhs_srv_t server = to_old ? old : cand;
 
-	if (!stays && !mhs_decide_takes(cand))
+	if (!to_old && !mhs_decide_takes(cand))
 		return decide_elsewhere(cand, facts);
 	if (facts & MHS_PKT_ERROR)
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
@@ -188,18 +181,11 @@ static mhs_verdict_t decide_error(u32 w, mhs_srv_t old, mhs_srv_t cand,
 		return decide_act(MHS_CORE);
 	if (facts & MHS_PKT_CONNLESS)
 		return decide_udp(w, old, cand, facts);
-	return decide_act(old & MHS_SRV_KNOWN ? MHS_FORWARD : MHS_CORE);
+	return decide_act(old & MHS_SRV_EXISTS ? MHS_FORWARD : MHS_CORE);
 }
 
-/**
- * mhs_decide() - where does a packet without an entry go?
- * @w: the slot word
- * @old: MHS_SRV_*, facts of the old server, of the only server if stable
- * @cand: MHS_SRV_*, facts of the candidate
- * @facts: MHS_SVC_*, MHS_PKT_* and MHS_ASK_*
- *
- * Context: any.
- * Return: the verdict.
+/* Where does a packet without an entry go?  @w: the word of its slot; @old and @cand:
+ * MHS_SRV_* of the servers there, the same if the slot is stable
  */
 mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,
 			 mhs_facts_t facts)

@@ -103,7 +103,7 @@ static inline u32 mhs_slot_old(u32 w)
 }
 
 /* The server of the slot that older flows do not go to */
-static inline u32 mhs_slot_other(u32 w)
+static inline u32 mhs_slot_second(u32 w)
 {
 	return mhs_slot_stable(w) ? (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX :
 	       mhs_slot_cand(w);
@@ -213,7 +213,7 @@ typedef u32 __bitwise mhs_verdict_t;
 
 #define MHS_SRV(N)	((__force mhs_srv_t)(N))
 #define MHS_FACT(N)	((__force mhs_facts_t)(N))
-#define MHS_FLAG(N)	((__force mhs_verdict_t)(N))
+#define MHS_VERDICT(N)	((__force mhs_verdict_t)(N))
 
 /* Facts of a server: what struct mhs_server.state holds ... */
 #define MHS_SRV_IN		MHS_SRV(0x1U)	/* listed, weight > 0: gets new flows */
@@ -223,10 +223,10 @@ typedef u32 __bitwise mhs_verdict_t;
 #define MHS_SRV_FROZEN		MHS_SRV(0x10U)	/* the carrier is for older flows */
 #define MHS_SRV_METHOD		(MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN)
 /* ... and what mhs_server_facts() adds; all 0 without a server */
-#define MHS_SRV_KNOWN		MHS_SRV(0x100U)	/* there is a server */
+#define MHS_SRV_EXISTS		MHS_SRV(0x100U)	/* there is a server */
 #define MHS_SRV_CARRIER		MHS_SRV(0x200U)	/* the server has a carrier */
 #define MHS_SRV_FULL		MHS_SRV(0x400U)	/* above the upper threshold */
-#define MHS_SRV_COUNTS		MHS_SRV(0x800U)	/* a new threshold: pin older flows */
+#define MHS_SRV_PIN_OLDER		MHS_SRV(0x800U)	/* a new threshold: pin older flows */
 
 /* Facts of the service: its flags, with the values of IP_VS_SVC_F_* ... */
 #define MHS_SVC_PERSISTENT	MHS_FACT(0x1U)
@@ -245,7 +245,7 @@ typedef u32 __bitwise mhs_verdict_t;
 #define MHS_PKT_ERROR		MHS_FACT(0x80000U)	/* ICMP error about a flow */
 #define MHS_PKT_NO_PORT		MHS_FACT(0x100000U)	/* client port 0: no entry */
 #define MHS_PKT_LEFT		MHS_FACT(0x200000U)	/* left an expiring entry */
-#define MHS_PKT_UNNAMED		MHS_FACT(0x400000U)	/* its connection ID names none */
+#define MHS_PKT_NO_ID		MHS_FACT(0x400000U)	/* its connection ID names none */
 #define MHS_PKT_STAYS		MHS_FACT(0x800000U)	/* UDP of the stay_ports */
 #define MHS_PKT_ANSWERS		MHS_FACT(0x4000000U)	/* goes on with a handshake */
 #define MHS_PKT_ODD		MHS_FACT(0x8000000U)	/* perhaps QUIC, perhaps not */
@@ -267,8 +267,8 @@ enum mhs_cnt {
 	MHS_CNT_ICMP,		/* ICMP errors about flows without an entry */
 	MHS_CNT_LANE,		/* forwarded by a lane; also counted above */
 	MHS_CNT_LANE_STABLE,	/* STATELESS and LANE at once */
-	MHS_CNT_NAMED,		/* forwarded by a connection ID */
-	MHS_CNT_UNNAMED,	/* the ID names no server; also counted above */
+	MHS_CNT_BY_ID,		/* forwarded by a connection ID */
+	MHS_CNT_NO_ID,		/* the ID names no server; also counted above */
 	MHS_CNT_MAX
 };
 
@@ -287,11 +287,11 @@ enum mhs_act {
 #define MHS_ACT			0x7U	/* enum mhs_act */
 #define MHS_COUNT_SHIFT		4
 #define MHS_COUNT		(0xfU << MHS_COUNT_SHIFT)
-#define MHS_TO_CAND		MHS_FLAG(0x100U)	/* to the candidate, not to old */
-#define MHS_CONN		MHS_FLAG(0x200U)	/* counts as a connection */
-#define MHS_TRACKS		MHS_FLAG(0x400U)	/* mark the slot tracked first */
-#define MHS_CUTS		MHS_FLAG(0x800U)	/* first cut the slot, else drop */
-#define MHS_UNNAMED		MHS_FLAG(0x1000U)	/* in a lane: to count */
+#define MHS_TO_CAND		MHS_VERDICT(0x100U)	/* to the candidate, not to old */
+#define MHS_CONN		MHS_VERDICT(0x200U)	/* counts as a connection */
+#define MHS_TRACKS		MHS_VERDICT(0x400U)	/* first set the tracked bit */
+#define MHS_CUTS		MHS_VERDICT(0x800U)	/* first cut the slot, else drop */
+#define MHS_NO_ID		MHS_VERDICT(0x1000U)	/* in a lane: to count */
 
 static inline enum mhs_act mhs_verdict_act(mhs_verdict_t v)
 {
@@ -329,7 +329,7 @@ static inline bool mhs_decide_searches(mhs_srv_t server, mhs_facts_t facts)
 }
 
 /* May a connection ID, which makes no entry, name the server? */
-static inline bool mhs_decide_names(mhs_srv_t server)
+static inline bool mhs_decide_by_id(mhs_srv_t server)
 {
 	return server & MHS_SRV_CARRIER &&
 	       !(server & (MHS_SRV_NEW_ENTRY | MHS_SRV_METHOD));
@@ -341,7 +341,7 @@ static inline bool mhs_decide_names(mhs_srv_t server)
 static inline bool mhs_decide_is_short(u32 w, mhs_srv_t server,
 				       mhs_facts_t facts)
 {
-	return server == (MHS_SRV_IN | MHS_SRV_KNOWN | MHS_SRV_CARRIER) &&
+	return server == (MHS_SRV_IN | MHS_SRV_EXISTS | MHS_SRV_CARRIER) &&
 	       mhs_slot_stable(w) &&
 	       !(facts & (MHS_PKT_ERROR | MHS_SVC_ONE_PACKET |
 			  MHS_SVC_PERSISTENT | MHS_SVC_STATEFUL |
@@ -401,7 +401,7 @@ static inline bool mhs_quic_is(const struct mhs_quic *h, u8 v1, u8 v2)
 #define MHS_QUIC_MIN	21
 
 /* The records of DTLS up to 1.2, the messages of WireGuard */
-static inline bool mhs_quic_is_other(const struct mhs_quic *h)
+static inline bool mhs_quic_is_foreign(const struct mhs_quic *h)
 {
 	u32 next = ntohl(h->version);
 
@@ -416,7 +416,7 @@ static inline mhs_facts_t mhs_quic_facts(const struct mhs_quic *h, unsigned int 
 {
 	u32 version = ntohl(h->version);
 
-	if (bytes < MHS_QUIC_MIN || mhs_quic_is_other(h))
+	if (bytes < MHS_QUIC_MIN || mhs_quic_is_foreign(h))
 		return MHS_PKT_CONNLESS;
 	if (!(h->flags & MHS_QUIC_LONG_HEADER))
 		return h->flags & MHS_QUIC_FIXED_BIT ? 0 : MHS_PKT_ODD;

@@ -12,7 +12,7 @@
  * and new ones have no slot before a rebuild: there each server has a rank in each
  * slot.  All directors find the same.
  */
-struct mhs_server *mhs_entry_other(const struct mhs *mhs, const u32 *slot)
+struct mhs_server *mhs_entry_search(const struct mhs *mhs, const u32 *slot)
 {
 	const struct mhs_servers *servers;
 	struct mhs_server *s, *best = NULL;
@@ -53,15 +53,15 @@ static struct mhs_server *entry_pick(const struct mhs *mhs, const u32 *slot, u32
 	facts = mhs_server_facts(s, true);
 	if (mhs_decide_takes(facts))
 		return s;
-	return mhs_decide_searches(facts, mhs_flags(mhs)) ?
-	       mhs_entry_other(mhs, slot) : NULL;
+	return mhs_decide_searches(facts, mhs_svc_flags(mhs)) ?
+	       mhs_entry_search(mhs, slot) : NULL;
 }
 
 /* Find the server of an ip_vs_dest, listed or gone, without a reference */
 struct mhs_server *mhs_entry_server(const struct mhs *mhs,
 				    const struct ip_vs_dest *dest)
 {
-	u32 key = mhs_dest_key(mhs, dest->af, &dest->addr, dest->port);
+	u32 key = mhs_dest_bucket(mhs, dest->af, &dest->addr, dest->port);
 	struct mhs_server *s;
 
 	hash_for_each_possible_rcu(mhs->by_dest, s, node, key,
@@ -130,7 +130,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
  *	that ends the handshake		claim is over, by entry	  new entry, elsewhere
  *	up to 64 KiB more, for 1 s	dropped			  dropped
  *	SYN				noted, by entry		  noted, elsewhere
- *	another RST			by entry		  by the entry
+ *	another RST			by entry		  elsewhere
  *	any other			older flow, by the slot	  by the entry
  *
  * A RST may answer a server that has an older socket with these ports, which the
@@ -158,7 +158,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 #define CLAIM_NOW	((u32)jiffies | 3)	/* neither 0 nor ENTRY_BARE */
 #define ENTRY_BARE	1U
 
-enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER };
+enum whose { OF_ENTRY, OF_OLDER, OF_NEWER, OF_EITHER, OF_TRIED };
 
 /* With vs.conntrack the end of an entry deletes the conntrack of its addresses
  * and ports: clear NFCT to keep that conntrack.
@@ -303,8 +303,8 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 			return OF_NEWER;
 	} else if (!claim ||
 		   !claim_ends(seq, first, READ_ONCE(CLAIM_FIRST_BYTES(cp)))) {
-		if (claim && th->rst)
-			return OF_ENTRY;
+		if (th->rst && (claim || tried))
+			return tried ? OF_TRIED : OF_ENTRY;
 		if ((tried && now - tried < CLAIM_UNCLEAR &&
 		     claim_near(seq, latest)) ||
 		    (claim && now - claim < CLAIM_UNCLEAR &&
@@ -457,7 +457,7 @@ static enum leaves entry_leaves(const struct mhs_question *q,
 	if (!(q->facts & (MHS_PKT_NEW | MHS_PKT_CONNLESS)) || !dest ||
 	    READ_ONCE(cp->control) || dest->vfwmark != q->mhs->fwmark)
 		return LEAVES_NOT;
-	listed = mhs_dest_listed(dest);
+	listed = mhs_dest_available(dest);
 	if (listed && atomic_read(&dest->weight))
 		return LEAVES_NOT;
 	if (q->facts & MHS_PKT_CONNLESS) {
@@ -480,7 +480,7 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 			       struct ip_vs_conn *cp)
 {
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
-	bool listed = dest && mhs_dest_listed(dest);
+	bool listed = dest && mhs_dest_available(dest);
 	struct ip_vs_conn *carrier;
 	struct mhs *mhs = q->mhs;
 	bool may_reuse, renew;
@@ -508,11 +508,12 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 }
 
 /* Send a packet that begins a flow to another server, and note that in the entry,
- * which keeps its timer.  False if no server can take the packet so.
+ * which keeps its timer; or a RST after it.  False if no server can take it so.
  */
 static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 		      struct ip_vs_conn *cp, unsigned int *nf)
 {
+	bool begins = q->facts & MHS_PKT_NEW;
 	struct mhs *mhs = q->mhs;
 	const struct tcphdr *th;
 	struct ip_vs_conn *by;
@@ -525,17 +526,20 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 	by = rcu_dereference(s->carrier);
 	if (!by)
 		return false;
-	if (p->iph.protocol == IPPROTO_TCP) {
-		th = claim_tcp(p, &_th);
-		if (!th)
-			return false;
-		claim_note(p, cp, th);
+	if (begins) {
+		if (p->iph.protocol == IPPROTO_TCP) {
+			th = claim_tcp(p, &_th);
+			if (!th)
+				return false;
+			claim_note(p, cp, th);
+		}
+		/* Pairs with entry_whose(): who sees the time sees the number */
+		smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	}
-	/* Pairs with entry_whose(): who sees the time sees the number */
-	smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
-	mhs_xmit_stats(mhs, by->dest, p->skb->len, MHS_STAT_IN | MHS_STAT_CONN);
+	mhs_xmit_stats(mhs, by->dest, p->skb->len,
+		       MHS_STAT_IN | (begins ? MHS_STAT_CONN : 0));
 	*nf = by->packet_xmit(p->skb, by, p->pd->pp, &p->iph);
 	return true;
 }
@@ -561,7 +565,7 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 	s = entry_pick(q->mhs, q->slot, mhs_slot_read(q->slot));
 	if (!s) {
 		/* When the client resends, the core sends ICMP unreachable */
-		if (!mhs_dest_listed(old->dest))
+		if (!mhs_dest_available(old->dest))
 			mod_timer_pending(&old->timer, jiffies);
 		return NULL;
 	}
@@ -583,11 +587,8 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
 	return cp;
 }
 
-/**
- * mhs_entry_handle() - find the entry of a packet and handle the packet
- * @q: the question about the packet
- * @p: the packet
- * @nf: set to the verdict of netfilter if the packet is handled
+/* Find the entry of a packet and handle the packet: *nf is netfilter's verdict.  False
+ * if it has no entry, has left one (MHS_PKT_LEFT) or is refused by a claim.
  *
  * Plain UDP that leaves its entry does not go to the core, which would find the
  * entry until its last user puts it.  A new flow goes there if persistence may
@@ -596,10 +597,6 @@ static struct ip_vs_conn *entry_anew(const struct mhs_question *q,
  * A packet that a claim refuses makes no entry while the claim is young: the
  * core would find that entry first, and one forged packet would break a new
  * flow.  Later the older flow ends the claim.
- *
- * Context: softirq or process, under RCU.
- * Return: true if the packet is handled; false if it has no entry, has left one
- * (MHS_PKT_LEFT) or is refused by a claim.
  */
 bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		      unsigned int *nf)
@@ -631,15 +628,17 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		__ip_vs_conn_put(cp);
 		return false;
 	}
-	leaves = whose == OF_NEWER ? LEAVES : entry_leaves(q, p, cp);
+	leaves = whose == OF_NEWER ? LEAVES :
+		 whose == OF_TRIED ? LEAVES_TRY : entry_leaves(q, p, cp);
 	if (leaves == LEAVES_TRY) {
 		if (ours && entry_try(q, p, cp, nf)) {
 			mhs_count(mhs, MHS_CNT_TRACKED);
 			return true;
 		}
-		leaves = mhs_dest_listed(cp->dest) ? LEAVES_NOT : LEAVES;
+		leaves = whose == OF_TRIED || mhs_dest_available(cp->dest) ?
+			 LEAVES_NOT : LEAVES;
 	}
-	if (leaves == LEAVES_NOT && whose == OF_ENTRY) {
+	if (leaves == LEAVES_NOT && whose != OF_EITHER) {
 		*nf = entry_goes(q, p, cp);
 		return true;
 	}
@@ -649,7 +648,7 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		mhs_slot_track(q->slot);
 	} else if (!ours) {
 		mhs_slot_track(q->slot);
-		if (!mhs_dest_listed(cp->dest))
+		if (!mhs_dest_available(cp->dest))
 			mod_timer_pending(&cp->timer, jiffies);
 	} else if (q->facts & MHS_PKT_CONNLESS) {
 		q->facts |= MHS_PKT_LEFT;

@@ -13,7 +13,7 @@
  * may reach another one, and QUIC has to probe the path MTU (RFC 8899).
  *
  * The mark of the flow is unknown: the core takes errors about services by firewall
- * mark, but those about tunnels, whose outer header names the server.
+ * mark, but those about tunnels, whose outer header has the server's address.
  */
 #include <linux/icmpv6.h>
 #include <linux/udp.h>

@@ -35,7 +35,7 @@
  *	lane_net.ingress	under RTNL; dev is NULL where no hook is; packets use
  *				none of it.  A device that goes takes its hook along
  *	the rest of lane_net	by packets, see below
- *	server.lane, mhs.local_generation
+ *	server.record, mhs.local_generation
  *				by packets, see below; freed with their owners, which
  *				packets find under RCU
  *
@@ -67,7 +67,7 @@
  * Packets make the records, without a lock.  Those of devices and services are
  * one word, which is true whoever writes last.  Who makes one of a way claims it
  * by a compare-and-exchange of the key that it saw before, else leaves the record
- * to others; while the words change the key is MHS_LANE_CLAIMED, whose generation
+ * to others; while the words change the key is MHS_LANE_WRITING, whose generation
  * no namespace has.  A reader compares the key before (acquire) and after (read
  * barrier) it copies the words.  No generation of a next hop comes again, so a
  * copy between two equal keys is of one record.
@@ -87,7 +87,7 @@
 #include <linux/notifier.h>
 
 /* Generations are odd; 0 before the first */
-#define MHS_LANE_CLAIMED	2
+#define MHS_LANE_WRITING	2
 
 /* Next hops share counters by a hash: 16 cache lines */
 #define MHS_LANE_HOP_BITS	8
@@ -149,7 +149,7 @@ static inline void mhs_lane_changed(atomic_t *counter)
 }
 
 /* What became of a frame that a lane saw: all but the first go up */
-enum mhs_lane {
+enum mhs_lane_why {
 	MHS_LANE_FORWARDED,
 	MHS_LANE_OFF,		/* lane=0, or IPVS is off here */
 	MHS_LANE_MARK,		/* a service by firewall mark exists */
@@ -175,7 +175,7 @@ enum mhs_lane {
 struct mhs_lane_net {
 	struct mhs_lane_in	in[MHS_LANE_INS];	/* by device */
 	atomic_t		next_hops[MHS_LANE_HOPS];
-	unsigned long __percpu	*stats;		/* frames, by enum mhs_lane */
+	unsigned long __percpu	*stats;		/* frames, by enum mhs_lane_why */
 	struct mhs_net		*mn;
 	struct notifier_block	devices_nb;
 	struct notifier_block	routes_nb;
@@ -234,7 +234,7 @@ struct mhs_lane_packet {
 struct mhs_lane_module {
 	u32	structs;
 	void	(*attach)(unsigned int net_id,
-			  enum mhs_lane (*decide)(struct mhs_lane_packet *p));
+			  enum mhs_lane_why (*decide)(struct mhs_lane_packet *p));
 	int	(*net_init)(struct mhs_net *mn);
 	void	(*net_exit)(struct mhs_net *mn);
 	void	(*devices)(struct mhs_lane_net *lane, char *text, size_t size);

@@ -31,12 +31,12 @@ unsigned int mhs_lane_ingress_hook(void *priv, struct sk_buff *skb,
 				   const struct nf_hook_state *state);
 
 /* record */
-extern enum mhs_lane (*mhs_lane_record_decide)(struct mhs_lane_packet *p);
+extern enum mhs_lane_why (*mhs_lane_record_decide)(struct mhs_lane_packet *p);
 
-enum mhs_lane mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit);
-enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit);
+enum mhs_lane_why mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit);
+enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit);
 bool mhs_lane_record_local(const struct mhs_lane_packet *p);
-enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p);
+enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p);
 
 static __always_inline unsigned int lane_head(bool v6)
 {
@@ -180,7 +180,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	/* The way takes the carrier's place */
 	if (unlikely(!p->server || mhs_slot_tracked(w) ||
 		     !mhs_decide_is_short(w, READ_ONCE(p->server->state) |
-					  MHS_SRV_KNOWN | MHS_SRV_CARRIER,
+					  MHS_SRV_EXISTS | MHS_SRV_CARRIER,
 					  flags)))
 		return false;
 	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
@@ -195,7 +195,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 /* Copy the way; false if the record is out of date */
 static __always_inline bool lane_way(struct mhs_lane_packet *p)
 {
-	const struct mhs_lane_record *r = &p->server->lane;
+	const struct mhs_lane_record *r = &p->server->record;
 	/* Pairs with the release in mhs_lane_record_way() */
 	u64 key = atomic64_read_acquire(&r->key);
 
@@ -212,11 +212,11 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 }
 
 /* The answer for @p, or MHS_LANE_MAX if @quick and records do not tell */
-static __always_inline enum mhs_lane
+static __always_inline enum mhs_lane_why
 lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 {
 	const struct ip_vs_service *svc;
-	enum mhs_lane why;
+	enum mhs_lane_why why;
 
 	/* First what tells most packets of others */
 	if (unlikely(!lane_parse(p, v6)))
@@ -311,7 +311,7 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
  * device can send, and always calls mhs_lane_count().  Inline: @p stays in registers.
  * MHS_LANE_MAX means: call mhs_lane_record_ask(), which alone passes false for @quick.
  */
-static __always_inline enum mhs_lane
+static __always_inline enum mhs_lane_why
 mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
 {
 	if (likely(p->protocol == htons(ETH_P_IP)))
@@ -332,7 +332,7 @@ mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
  * One by a stable slot is counted once: who reads adds the count to others.
  */
 static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
-					   enum mhs_lane why)
+					   enum mhs_lane_why why)
 {
 	if (unlikely(why)) {
 		this_cpu_inc(p->lane->stats[why]);
@@ -344,8 +344,8 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 		mhs_count_verdict(p->mhs, p->verdict);
 		mhs_count(p->mhs, MHS_CNT_LANE);
 	}
-	if (unlikely(p->verdict & MHS_UNNAMED))
-		mhs_count(p->mhs, MHS_CNT_UNNAMED);
+	if (unlikely(p->verdict & MHS_NO_ID))
+		mhs_count(p->mhs, MHS_CNT_NO_ID);
 	/* lane_decide() leaves MHS_CONN to the fact */
 	if (unlikely(p->verdict & MHS_CONN || p->facts & MHS_PKT_NEW))
 		mhs_xmit_stats(p->mhs, p->server->dest, p->len,

@@ -52,9 +52,9 @@ static void ingress_rewrite(const struct mhs_lane_packet *p,
 	mhs_clear_tstamp(skb);
 }
 
-static enum mhs_lane ingress_ask(struct mhs_lane_packet *p, struct sk_buff *skb)
+static enum mhs_lane_why ingress_ask(struct mhs_lane_packet *p, struct sk_buff *skb)
 {
-	enum mhs_lane why;
+	enum mhs_lane_why why;
 
 	if (skb->pkt_type != PACKET_HOST || skb_vlan_tag_present(skb) ||
 	    skb_shared(skb) ||
@@ -80,7 +80,7 @@ unsigned int mhs_lane_ingress_hook(void *priv, struct sk_buff *skb,
 				   const struct nf_hook_state *state)
 {
 	struct mhs_lane_packet p __uninitialized;
-	enum mhs_lane why;
+	enum mhs_lane_why why;
 
 	p.lane = priv;
 	p.mn = p.lane->mn;

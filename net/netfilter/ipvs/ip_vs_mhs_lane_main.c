@@ -215,7 +215,7 @@ static void main_net_exit(struct mhs_net *mn)
 }
 
 static void main_attach(unsigned int net_id,
-			enum mhs_lane (*decide)(struct mhs_lane_packet *p))
+			enum mhs_lane_why (*decide)(struct mhs_lane_packet *p))
 {
 	if (net_id)
 		mhs_lane_record_decide = decide;

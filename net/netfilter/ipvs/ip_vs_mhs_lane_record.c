@@ -17,10 +17,10 @@
 #include "ip_vs_mhs_lane_ask.h"
 
 /* Of the scheduler; who has found a service sees it, see mhs_lane_xdp_net_id */
-enum mhs_lane (*mhs_lane_record_decide)(struct mhs_lane_packet *p) __read_mostly;
+enum mhs_lane_why (*mhs_lane_record_decide)(struct mhs_lane_packet *p) __read_mostly;
 
 /* Why must all packets of the namespace go up?  0 if they need not */
-static enum mhs_lane lane_closed(const struct mhs_net *mn)
+static enum mhs_lane_why lane_closed(const struct mhs_net *mn)
 {
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 
@@ -111,10 +111,10 @@ static u32 in_fit(struct net_device *dev)
 }
 
 /* Make a record of p->in: 0, or why all its packets go up */
-enum mhs_lane mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
+enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 {
 	struct mhs_lane_in *in = mhs_lane_in(p);
-	enum mhs_lane why;
+	enum mhs_lane_why why;
 	u32 has, need;
 
 	/* After the read of p->generation; pairs with mhs_lane_changed() */
@@ -291,10 +291,10 @@ static bool way_is_current(const struct mhs_lane_packet *p, u64 key)
  */
 static void way_write(const struct mhs_lane_packet *p, s64 was, s64 key)
 {
-	struct mhs_lane_record *r = &p->server->lane;
+	struct mhs_lane_record *r = &p->server->record;
 
-	if (was == key || was == MHS_LANE_CLAIMED ||
-	    !atomic64_try_cmpxchg(&r->key, &was, MHS_LANE_CLAIMED))
+	if (was == key || was == MHS_LANE_WRITING ||
+	    !atomic64_try_cmpxchg(&r->key, &was, MHS_LANE_WRITING))
 		return;
 	/* After the claim: who is late would bring back a key that came before, and
 	 * a reader in between would take words of several records for those of one
@@ -319,9 +319,9 @@ static void way_write(const struct mhs_lane_packet *p, s64 was, s64 key)
  *
  * Return: 0, or why the packet goes up.
  */
-enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
+enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 {
-	struct mhs_lane_record *r = &p->server->lane;
+	struct mhs_lane_record *r = &p->server->record;
 	s64 was = atomic64_read(&r->key), key;
 	struct ip_vs_dest *dest = p->server->dest;
 	struct mhs_lane_way *way = &p->way;
@@ -371,7 +371,7 @@ enum mhs_lane mhs_lane_record_way(struct mhs_lane_packet *p)
 }
 
 /* As mhs_lane_ask_quick(), for all packets */
-enum mhs_lane mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit)
+enum mhs_lane_why mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit)
 {
 	return mhs_lane_ask_quick(p, fit, false);
 }

@@ -97,12 +97,12 @@ static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
 	       xdp->data_meta >= xdp->data;
 }
 
-static __always_inline enum mhs_lane
+static __always_inline enum mhs_lane_why
 xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 {
 	struct net_device *card = xdp->rxq->dev, *link = card;
 	const struct ethhdr *eth = xdp->data;
-	enum mhs_lane why;
+	enum mhs_lane_why why;
 
 	if (unlikely(xdp->data_end - xdp->data < ETH_HLEN ||
 		     !ether_addr_equal_64bits(xdp->data, p->in->dev_addr) ||
@@ -197,7 +197,7 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	unsigned int id = smp_load_acquire(&mhs_lane_xdp_net_id);
 	/* what is read is set; to clear all would take 10 % of the packet */
 	struct mhs_lane_packet p __uninitialized;
-	enum mhs_lane why;
+	enum mhs_lane_why why;
 
 	if (unlikely(!id))
 		return 0;

@@ -75,15 +75,15 @@ static int __init mhs_init(void)
 	unsigned int i;
 	int err;
 
-	if (!mhs_table_size_valid(mhs_slots_size)) {
+	if (!mhs_table_size_valid(mhs_rebuild_size)) {
 		pr_err("table_size=%u: want one of 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071, 262139, 524287\n",
-		       mhs_slots_size);
+		       mhs_rebuild_size);
 		return -EINVAL;
 	}
 	err = mhs_parse_key();
 	if (err)
 		return err;
-	err = mhs_slots_init();
+	err = mhs_rebuild_init();
 	if (err)
 		return err;
 	err = mhs_net_register();
@@ -96,7 +96,7 @@ static int __init mhs_init(void)
 	/* nothing below may fail, see mhs_stand_in() */
 	for (i = 0; i < mhs_names_n; i++)
 		mhs_stand_in(mhs_names[i]);
-	pr_info("stateless Maglev scheduler, %u slots\n", mhs_slots_size);
+	pr_info("stateless Maglev scheduler, %u slots\n", mhs_rebuild_size);
 	return 0;
 
 unregister_pernet:
@@ -104,7 +104,7 @@ unregister_pernet:
 	mhs_net_unregister();
 	mhs_api_put();
 exit_scratch:
-	mhs_slots_exit();
+	mhs_rebuild_exit();
 	return err;
 }
 
@@ -128,7 +128,7 @@ static void __exit mhs_exit(void)
 	rcu_barrier();
 	mhs_net_unregister();
 	mhs_api_put();
-	mhs_slots_exit();
+	mhs_rebuild_exit();
 }
 
 module_init(mhs_init);

@@ -162,7 +162,7 @@ static mhs_facts_t packet_udp_facts(const struct mhs *mhs, __be16 port,
 {
 	bool stays = packet_port_in(stay_ports, stay_ports_n, port);
 
-	if (mhs_flags(mhs) & MHS_SVC_ONE_PACKET)
+	if (mhs_svc_flags(mhs) & MHS_SVC_ONE_PACKET)
 		return MHS_PKT_CONNLESS;
 	if (mhs_packet_is_quic(port) && !(facts & MHS_PKT_CONNLESS) &&
 	    !(facts & MHS_PKT_ODD && stays))
@@ -191,7 +191,7 @@ packet_question(struct mhs_question *q, struct mhs *mhs,
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settling)))
 		facts |= MHS_SVC_SETTLING;
-	facts |= mhs_flags(mhs) & MHS_SVC_FLAGS;
+	facts |= mhs_svc_flags(mhs) & MHS_SVC_FLAGS;
 	if (unlikely(READ_ONCE(mhs->ipvs->sync_state) & IP_VS_STATE_BACKUP))
 		facts |= MHS_SVC_BACKUP;
 	if (unlikely(!READ_ONCE(mhs->mn->stateless)))
@@ -233,7 +233,7 @@ mhs_verdict_t mhs_packet_decide(struct mhs_question *q)
 	}
 	v = mhs_decide(q->w, from, to, q->facts);
 	if (unlikely(mhs_verdict_act(v) == MHS_SEARCH)) {
-		cand = mhs_entry_other(q->mhs, q->slot);
+		cand = mhs_entry_search(q->mhs, q->slot);
 		to = mhs_server_facts(cand, may_begin);
 		v = mhs_decide(q->w, from, to, q->facts | MHS_ASK_SEARCHED);
 	}
@@ -244,7 +244,7 @@ mhs_verdict_t mhs_packet_decide(struct mhs_question *q)
 }
 
 /* Carry out MHS_CUTS: make the slot stable.  Returns false if the slot has
- * changed since the decision, but for its marks, or changes just now.
+ * changed since the decision, but for tracked bits, or changes just now.
  */
 static bool packet_cut(const struct mhs_question *q)
 {
@@ -308,7 +308,7 @@ struct mhs_server *mhs_packet_id_server(const struct mhs *mhs, __be32 id)
 	const struct ip_vs_dest *dest;
 
 	hash_for_each_possible_rcu(mhs->by_dest, s, node,
-				   mhs_dest_key(mhs, AF_INET, &addr, mhs->port),
+				   mhs_dest_bucket(mhs, AF_INET, &addr, mhs->port),
 				   lockdep_is_held(&mhs->lock)) {
 		dest = s->dest;
 		if (mhs_dest_id(dest->af, &dest->addr) != id ||
@@ -321,22 +321,13 @@ struct mhs_server *mhs_packet_id_server(const struct mhs *mhs, __be32 id)
 	return found;
 }
 
-/**
- * mhs_packet_by_id() - let the connection ID of a packet name the server
- * @q: from packet_question(), about UDP to a QUIC port; gets %MHS_PKT_UNNAMED if
- *	the ID names no server
- * @h: the QUIC packet
- * @bytes: number of bytes that are readable
- *
- * A Handshake or 1-RTT packet with an ID that names a server goes there, whatever the
- * tables say.  The packet neither follows nor makes an entry, with stateless=0 neither.
+/* The server, with a carrier, that the connection ID of the packet @h names, or NULL.
+ * @q gets MHS_PKT_NO_ID if the ID names none.  A Handshake or 1-RTT packet goes there,
+ * whatever the tables say, and neither follows nor makes an entry.
  *
  * An ID may be forged: it chooses among the servers of the service, those of weight 0
  * and deleted ones that are not yet released included, and does nothing else.  A server
  * whose flows need entries is never named.
- *
- * Context: softirq or process, under RCU.
- * Return: the server, which has a carrier, or NULL: by address and port.
  */
 struct mhs_server *mhs_packet_by_id(struct mhs_question *q, const u8 *h,
 				    unsigned int bytes)
@@ -361,8 +352,8 @@ struct mhs_server *mhs_packet_by_id(struct mhs_question *q, const u8 *h,
 		s = mhs_packet_id_server(q->mhs, *id);
 	}
 	if (!s)
-		q->facts |= MHS_PKT_UNNAMED;
-	return mhs_decide_names(mhs_server_facts(s, false)) ? s : NULL;
+		q->facts |= MHS_PKT_NO_ID;
+	return mhs_decide_by_id(mhs_server_facts(s, false)) ? s : NULL;
 }
 
 /* Send a QUIC packet to the server that its connection ID names, if any */
@@ -381,11 +372,11 @@ static noinline bool packet_by_id(struct mhs_question *q, struct mhs_packet *p,
 	if (!h)
 		return false;
 	s = mhs_packet_by_id(q, h, len);
-	if (q->facts & MHS_PKT_UNNAMED)
-		mhs_count(q->mhs, MHS_CNT_UNNAMED);
+	if (q->facts & MHS_PKT_NO_ID)
+		mhs_count(q->mhs, MHS_CNT_NO_ID);
 	if (!s)
 		return false;
-	mhs_count(q->mhs, MHS_CNT_NAMED);
+	mhs_count(q->mhs, MHS_CNT_BY_ID);
 	*nf = packet_send(q->mhs, rcu_dereference(s->carrier), p, MHS_STAT_IN);
 	return true;
 }
@@ -417,30 +408,30 @@ static struct mhs_server *packet_error_server(struct mhs *mhs,
 }
 
 /* Services by mark to look at in a jiffy: errors may be forged */
-#define MARKED_LOOKS		1024
+#define FWMARK_LOOKS		1024
 
 /* The server with the address @addr of a service by firewall mark.  A walk that has
  * begun is finished, however many services there are.
  */
-static struct mhs_server *packet_error_marked(struct mhs_net *mn, __be32 addr)
+static struct mhs_server *packet_error_fwmark(struct mhs_net *mn, __be32 addr)
 {
 	u32 now = jiffies, looks = 0;
 	struct mhs_server *s = NULL;
 	struct mhs *mhs;
 
 	/* CPUs may lose each other's count: the bound is one of many */
-	if (READ_ONCE(mn->marked_at) == now)
-		looks = READ_ONCE(mn->marked_looks);
-	if (looks >= MARKED_LOOKS || hlist_empty(&mn->marked))
+	if (READ_ONCE(mn->fwmark_at) == now)
+		looks = READ_ONCE(mn->fwmark_looks);
+	if (looks >= FWMARK_LOOKS || hlist_empty(&mn->by_fwmark))
 		return NULL;
-	hlist_for_each_entry_rcu(mhs, &mn->marked, marked) {
+	hlist_for_each_entry_rcu(mhs, &mn->by_fwmark, fwmark_node) {
 		looks++;
 		s = mhs_packet_id_server(mhs, addr);
 		if (s)
 			break;
 	}
-	WRITE_ONCE(mn->marked_at, now);
-	WRITE_ONCE(mn->marked_looks, looks);
+	WRITE_ONCE(mn->fwmark_at, now);
+	WRITE_ONCE(mn->fwmark_looks, looks);
 	return s;
 }
 
@@ -457,7 +448,7 @@ static bool packet_error_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 		return false;
 	mhs = mhs_icmp_quoted(ipvs, p, t.inner, false, &e);
 	s = mhs ? packet_error_server(mhs, p, &e) :
-		  packet_error_marked(p->mn, t.outer.daddr);
+		  packet_error_fwmark(p->mn, t.outer.daddr);
 	/* A connection ID may have named another one, whose ID is its address */
 	if (mhs && rcu_access_pointer(mhs->cid) &&
 	    (!s || s->dest->addr.ip != t.outer.daddr))
@@ -541,6 +532,7 @@ static noinline unsigned int packet_checked(struct mhs_net *mn,
 	if ((skb->pkt_type != PACKET_HOST && !local) || !skb_dst(skb))
 		return NF_ACCEPT;
 	if (!READ_ONCE(ipvs->enable) || !packet_parse(ipvs, &p) ||
+	    /* any value the sysctl had will do */
 	    data_race(sysctl_backup_only(ipvs)))
 		return NF_ACCEPT;
 	/* An error of this host, if its address is local, comes in again */

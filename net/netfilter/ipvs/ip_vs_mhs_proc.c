@@ -16,7 +16,7 @@ static const char * const proc_columns[] = {
 	"QuicIds", "PktById", "PktNoId", "PinnedMs",
 };
 
-/* Packets and walks mark slots and unmark them: only a count tells how many are */
+/* Packets set tracked bits and walks clear them: only a count tells how many are set */
 static u32 proc_tracked(const struct mhs *mhs)
 {
 	u32 i, n = 0;
@@ -64,7 +64,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	}
 	seq_printf(seq, " %s %u %u %u %u %u %u %u %u %u %u",
 		   READ_ONCE(mhs->settling) ? "settling" :
-		   mhs->dirty || mhs->poked ? "rebuilding" :
+		   mhs->dirty || mhs->retry ? "rebuilding" :
 		   sum->hold || sum->pin ? "transition" : "stable",
 		   mhs->n_listed, gone, mhs->n_empty, mhs->size,
 		   mhs->size - sum->hold - sum->pin, sum->hold, sum->pin,
@@ -75,14 +75,14 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum->old_fingerprint,
 		   sum->cand_fingerprint);
-	if (mhs_svc_counted(mhs, MHS_REFUSED) != mhs->refused_then)
-		mhs->pinned_ms = 0;
+	if (mhs_svc_counted(mhs, MHS_NOT_MADE) != mhs->not_made_then)
+		mhs->least_pin_ms = 0;
 	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu %u\n", cnt[MHS_CNT_ICMP],
 		   mhs_time_merge_ms(mhs, sum->stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
 		   mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
-		   ids, cnt[MHS_CNT_NAMED], cnt[MHS_CNT_UNNAMED],
-		   min(mhs->pinned_ms, mhs_time_pin_ms(mhs)));
+		   ids, cnt[MHS_CNT_BY_ID], cnt[MHS_CNT_NO_ID],
+		   min(mhs->least_pin_ms, mhs_time_pin_ms(mhs)));
 	mutex_unlock(&mhs->lock);
 	return 0;
 }

@@ -76,7 +76,7 @@ static bool server_carrier(struct mhs_server *s)
 	carrier = carrier_new(mhs, s->dest);
 	if (!carrier) {
 		mhs_count(mhs, MHS_CNT_NOMEM);
-		mhs->poked = true;
+		mhs->retry = true;
 		return true;
 	}
 	/* The core accepts methods for which it has no transmitter */
@@ -107,7 +107,7 @@ static mhs_srv_t server_method(struct mhs_server *s)
 }
 
 /* Does a server leave that has slots, because its weight is 0 now? */
-bool mhs_server_leaves(const struct mhs_server *s)
+bool mhs_server_drains(const struct mhs_server *s)
 {
 	return s->weight > 0 && atomic_read(&s->dest->weight) <= 0;
 }
@@ -123,16 +123,16 @@ bool mhs_server_refresh(struct mhs_server *s)
 	lockdep_assert_held(&mhs->lock);
 	if (weight > 0) {
 		state |= MHS_SRV_IN;
-		WRITE_ONCE(s->silent, 0);
+		WRITE_ONCE(s->missed, 0);
 	}
 	if (!READ_ONCE(s->dest->u_threshold)) {
-		WRITE_ONCE(s->counts_until, 0);
+		WRITE_ONCE(s->pin_older_until, 0);
 	} else {
 		/* The core counts entries: older flows, which send within a pin
 		 * time, get theirs, too; later packets may be forged
 		 */
-		if (!s->counts_until)
-			WRITE_ONCE(s->counts_until, get_jiffies_64() +
+		if (!s->pin_older_until)
+			WRITE_ONCE(s->pin_older_until, get_jiffies_64() +
 				   msecs_to_jiffies(mhs_time_pin_ms(mhs)));
 		state |= MHS_SRV_NEW_ENTRY;
 	}
@@ -176,7 +176,7 @@ static void server_release(struct mhs_server *s)
 /* Keep mhs.listed sorted: the table depends on the order.  Servers tend to come in
  * order, so the search starts at the end.
  */
-static void server_list(struct mhs_server *s)
+static void server_insert(struct mhs_server *s)
 {
 	const struct ip_vs_dest *a, *b = s->dest;
 	struct mhs_server *pos;
@@ -237,7 +237,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	 * servers that come together: there may be thousands.
 	 */
 	if (mhs_dest_entries(dest) && !mhs->all_tracked) {
-		mhs_slots_track_all(mhs);
+		mhs_rebuild_track_all(mhs);
 		mhs->all_tracked = !mhs->aging;
 	}
 
@@ -245,7 +245,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	if (s) {
 		if (s->state & MHS_SRV_GONE) {
 			list_del(&s->list);
-			server_list(s);
+			server_insert(s);
 			mhs_chance_new(s);
 		}
 		mhs_server_refresh(s);
@@ -256,7 +256,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	if (idx == -ENOSPC) {
 		mhs_svc_warn_once(mhs, MHS_WARN_FULL,
 				  "a service can have 8191 servers, including deleted servers that still have flows: further servers get no flow until hold_ms + pin_ms after a deletion");
-		mhs->full = true;
+		mhs->lacks_index = true;
 		return -ENOSPC;
 	}
 	if (idx < 0)
@@ -274,13 +274,13 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 	ip_vs_dest_hold(dest);
 	refcount_inc(&mhs->refcnt);
 	mhs_chance_new(s);
-	server_list(s);
+	server_insert(s);
 	mhs_server_refresh(s);
 
 	/* Published before a rebuild writes the index into a slot word */
 	rcu_assign_pointer(servers->s[idx], s);
 	hash_add_rcu(mhs->by_dest, &s->node,
-		     mhs_dest_key(mhs, dest->af, &dest->addr, dest->port));
+		     mhs_dest_bucket(mhs, dest->af, &dest->addr, dest->port));
 	mhs_list_check(s);
 	return 0;
 
@@ -288,7 +288,7 @@ free_index:
 	ida_free(&mhs->indexes, idx);
 no_memory:
 	mhs_count(mhs, MHS_CNT_NOMEM);
-	mhs->poked = true;
+	mhs->retry = true;
 	pr_warn_ratelimited("no memory for a server: the server gets no flow until a retry succeeds\n");
 	return -ENOMEM;
 }
@@ -306,7 +306,7 @@ void mhs_server_gone(struct mhs_server *s)
 	mhs->n_listed--;
 }
 
-/* Release deleted servers that no slot named in the last walk, when hold + pin
+/* Release deleted servers that no slot had in the last walk, when hold + pin
  * are over or expire_nodest_conn cuts their flows; @all: the service ends
  */
 void mhs_server_release_gone(struct mhs *mhs, bool all)
@@ -375,17 +375,17 @@ bool mhs_server_dies(struct mhs_server *s)
 {
 	lockdep_assert_held(&s->mhs->lock);
 	if ((s->weight > 0 && !(s->state & MHS_SRV_GONE)) ||
-	    s->silent == MHS_DEAD || jiffies - s->probed < MHS_PROBE_EVERY)
+	    s->missed == MHS_MISSED_MAX || jiffies - s->probed < MHS_PROBE_EVERY)
 		return false;
 	s->probed = jiffies;
 	rcu_read_lock();
 	local_bh_disable();
 	/* the second chance asks, too, and not only neighbours */
-	WRITE_ONCE(s->silent, !mhs_chance_answers(s) && server_outlived(s) ?
-			      s->silent + 1 : 0);
+	WRITE_ONCE(s->missed, !mhs_chance_answers(s) && server_outlived(s) ?
+			      s->missed + 1 : 0);
 	local_bh_enable();
 	rcu_read_unlock();
-	return s->silent == MHS_DEAD;
+	return s->missed == MHS_MISSED_MAX;
 }
 
 /* Refresh every listed server and add the core's that are not known; true if a
@@ -399,8 +399,8 @@ bool mhs_server_reconcile(struct mhs *mhs)
 	int err;
 
 	lockdep_assert_held(&mhs->lock);
-	mhs->poked = false;
-	mhs->full = false;
+	mhs->retry = false;
+	mhs->lacks_index = false;
 	if (!mhs->svc)
 		return false;
 	list_for_each_entry(s, &mhs->listed, list)
@@ -409,7 +409,7 @@ bool mhs_server_reconcile(struct mhs *mhs)
 		found = NULL;
 		rcu_read_lock();
 		list_for_each_entry_rcu(dest, &mhs->svc->destinations, n_list)
-			if (mhs_dest_listed(dest) &&
+			if (mhs_dest_available(dest) &&
 			    !mhs_server_find(mhs, dest)) {
 				found = dest;
 				ip_vs_dest_hold(found);

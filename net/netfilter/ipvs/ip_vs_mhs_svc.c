@@ -12,12 +12,12 @@ unsigned int mhs_svc_net_id __read_mostly;
 void mhs_svc_publish(struct mhs *mhs)
 {
 	u32 key = mhs->fwmark ? mhs->fwmark :
-		  mhs_svc_key(mhs->af, &mhs->addr, mhs->port);
+		  mhs_svc_bucket(mhs->af, &mhs->addr, mhs->port);
 
 	mutex_lock(&mhs->mn->lock);
-	hash_add_rcu(mhs->mn->by_key, &mhs->node, key);
+	hash_add_rcu(mhs->mn->by_addr, &mhs->node, key);
 	if (mhs->fwmark)
-		hlist_add_head_rcu(&mhs->marked, &mhs->mn->marked);
+		hlist_add_head_rcu(&mhs->fwmark_node, &mhs->mn->by_fwmark);
 	mutex_unlock(&mhs->mn->lock);
 }
 
@@ -61,14 +61,9 @@ unsigned long mhs_svc_counted(const struct mhs *mhs, unsigned long which)
 	return n;
 }
 
-/**
- * mhs_svc_next() - walk the services of a namespace
- * @mn: the namespace
- * @prev: the service before, or NULL; the function puts its reference
- * @pos: number of services before the next one, if @prev is NULL or has gone
- *
- * Context: process; takes net.lock, which is free while the caller has a service.
- * Return: the service, with a reference, or NULL.
+/* Walk the services of a namespace: the one after @prev, whose reference is put; @pos
+ * services come before it, if @prev is NULL or has gone.  Returns it with a reference,
+ * or NULL.  Takes net.lock, which is free while the caller has a service.
  */
 struct mhs *mhs_svc_next(struct mhs_net *mn, struct mhs *prev, loff_t pos)
 {

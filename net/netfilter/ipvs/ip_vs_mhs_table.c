@@ -148,14 +148,9 @@ static u32 share_take(struct mhs_fill *f, struct mhs_share *s)
 	return pos;
 }
 
-/**
- * mhs_table_fill() - compute a lookup table
- * @f: scratch space; share[0..n-1] prepared by mhs_share_init()
- * @n: number of servers, at most MHS_IDX_MAX
- *
- * Context: process.  Takes milliseconds; 8,191 servers with addresses that an
- *	adversary has chosen take a second.
- * Return: number of servers left without a slot.
+/* Compute a lookup table of @n servers, f->share[0..n-1]; returns how many are left
+ * without a slot.  Takes milliseconds, with 8,191 servers whose addresses an adversary
+ * has chosen a second.
  */
 u32 mhs_table_fill(struct mhs_fill *f, u32 n)
 {

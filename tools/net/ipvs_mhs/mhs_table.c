@@ -11,7 +11,7 @@
  * server's line, from 0, or -1 if it has none.
  *
  * Hashes, order of servers, fill and fingerprint are the kernel's own text;
- * mhsstat.sh compares the result with the kernel's.
+ * random.sh compares the result with the kernel's.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -17,8 +17,8 @@ import verdict
 from session import BootFailure, Session, fresh_directory
 
 HEADER = re.compile(
-    r"#\s*(timeout|weight|cpus|memory|last)\s*[:=]\s*(\w+)\s*$")
-READ = {"memory": str, "last": lambda value: value == "yes"}
+    r"#\s*(timeout|weight|cpus|memory)\s*[:=]\s*(\w+)\s*$")
+READ = {"memory": str}
 TIMEOUT = 120  # seconds, unless the test or its "settings" says otherwise
 WEIGHT = 30  # seconds it is expected to take
 
@@ -30,7 +30,6 @@ class Test:
     weight: int = WEIGHT
     cpus: int | None = None
     memory: str | None = None
-    last: bool = False  # what it does to its machine cannot be undone
 
     @property
     def name(self):
@@ -117,7 +116,7 @@ class Worker(threading.Thread):
             directory, [test.path], test.path.parent, env, test.timeout)
         self.held = test, directory, token, time.monotonic() - start
         seen = self.session.judge(directory, token)
-        if seen.status != verdict.OK or seen.left or test.last:
+        if seen.status != verdict.OK or seen.left:
             self._retire()
 
     def _boot(self, test):

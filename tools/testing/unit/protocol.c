@@ -103,7 +103,7 @@ static void walk_begins(struct protocol *s, u32 ticks)
 			s->cut |= 1 << i;
 }
 
-/* mhs_slots_build(): any table of the servers in service */
+/* mhs_rebuild_table(): any table of the servers in service */
 static bool build(const struct rules *r, struct protocol *s, u32 table)
 {
 	u32 i, in_service = 0;
@@ -171,7 +171,7 @@ static bool tick(const struct rules *r, struct protocol *s, bool marks)
 	return true;
 }
 
-/* The end of mhs_slots_walk(), mhs_server_release_gone() */
+/* The end of mhs_rebuild_walk(), mhs_server_release_gone() */
 static const char *walk_ends(const struct rules *r, struct protocol *s)
 {
 	const char *fault = NULL;
@@ -205,7 +205,7 @@ static const char *walk_ends(const struct rules *r, struct protocol *s)
 	return fault;
 }
 
-/* mhs_slots_walk(), half a slot: judge the word, or store what came of it.
+/* mhs_rebuild_walk(), half a slot: judge the word, or store what came of it.
  * Packets may come in between.
  */
 static const char *walk_step(const struct rules *r, struct protocol *s)

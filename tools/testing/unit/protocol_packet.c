@@ -95,7 +95,7 @@ static void packet_finds_server(const struct rules *r, struct protocol *s)
 	s->packet = SERVER_KNOWN;
 }
 
-/* A new flow goes to @idx, with an entry: mhs_entry_make() */
+/* A new flow goes to @idx, with an entry: mhs_entry_new() */
 static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
 			bool entry)
 {
@@ -109,7 +109,7 @@ static void flow_begins(const struct rules *r, struct protocol *s, u32 idx,
 	s->entry = idx;
 }
 
-/* mhs_entry_other(): passes over servers out of service */
+/* mhs_entry_search(): passes over servers out of service */
 static u32 pick(const struct protocol *s, u32 idx)
 {
 	u32 i;
@@ -166,7 +166,7 @@ static u32 server_facts(const struct protocol *s, u32 idx)
 
 	if (!idx || !protocol_reachable(s, idx))
 		return 0;
-	return MHS_SRV_KNOWN | MHS_SRV_CARRIER | facts[s->server[idx].state];
+	return MHS_SRV_EXISTS | MHS_SRV_CARRIER | facts[s->server[idx].state];
 }
 
 /* mhs_packet_decide() for the packet under way, whose server it has read already; the

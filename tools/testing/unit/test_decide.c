@@ -36,15 +36,15 @@ static const u32 words[] = {
 	OLD << MHS_OLD_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
 };
 
-#define KNOWN	MHS_SRV_KNOWN
-#define SENDS	(MHS_SRV_KNOWN | MHS_SRV_CARRIER)
+#define KNOWN	MHS_SRV_EXISTS
+#define SENDS	(MHS_SRV_EXISTS | MHS_SRV_CARRIER)
 
 static const u32 servers[] = {
 	0,
 	SENDS | MHS_SRV_IN,
 	SENDS | MHS_SRV_IN | MHS_SRV_FULL,
 	SENDS | MHS_SRV_IN | MHS_SRV_NEW_ENTRY,
-	SENDS | MHS_SRV_IN | MHS_SRV_NEW_ENTRY | MHS_SRV_COUNTS,
+	SENDS | MHS_SRV_IN | MHS_SRV_NEW_ENTRY | MHS_SRV_PIN_OLDER,
 	SENDS | MHS_SRV_IN | MHS_SRV_FROZEN | MHS_SRV_NEW_ENTRY,
 	KNOWN | MHS_SRV_IN,
 	KNOWN | MHS_SRV_IN | MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY,
@@ -129,18 +129,18 @@ static const char *older_stay(const struct answer *a)
 static const char *older_not_reset(const struct answer *a)
 {
 	if (!older(a) || !plain_service(a) || a->act != MHS_CORE ||
-	    !(a->old & MHS_SRV_KNOWN) || a->old & MHS_SRV_ALL_ENTRY)
+	    !(a->old & MHS_SRV_EXISTS) || a->old & MHS_SRV_ALL_ENTRY)
 		return NULL;
 	return "an older flow went to the core";
 }
 
 static const char *pinned_in_time(const struct answer *a)
 {
-	if (!older(a) || !plain_service(a) || !(a->old & MHS_SRV_KNOWN) ||
+	if (!older(a) || !plain_service(a) || !(a->old & MHS_SRV_EXISTS) ||
 	    a->old & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN) ||
 	    has(a, MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY) ||
 	    !(mhs_slot_pinning(a->w) || has(a, MHS_SVC_STATEFUL) ||
-	      a->old & MHS_SRV_COUNTS))
+	      a->old & MHS_SRV_PIN_OLDER))
 		return NULL;
 	return a->act == MHS_PIN ? NULL : "an older flow got no entry in time";
 }
@@ -197,7 +197,7 @@ static const char *cuts_the_gone_only(const struct answer *a)
 {
 	if (!(a->v & MHS_CUTS))
 		return NULL;
-	return a->stable || (a->old & MHS_SRV_KNOWN && !(a->old & MHS_SRV_GONE)) ?
+	return a->stable || (a->old & MHS_SRV_EXISTS && !(a->old & MHS_SRV_GONE)) ?
 	       "a slot was cut whose old server is there" : NULL;
 }
 
@@ -244,7 +244,7 @@ static const char *udp_stays(const struct answer *a)
 static const char *udp_begins(const struct answer *a)
 {
 	if (!has(a, MHS_PKT_STAYS) || !(a->old & MHS_SRV_NEW_ENTRY) ||
-	    a->old & MHS_SRV_COUNTS)
+	    a->old & MHS_SRV_PIN_OLDER)
 		return NULL;
 	return a->act == MHS_PIN && !(a->v & MHS_TO_CAND) ?
 	       "new UDP went to the old server" : NULL;
@@ -353,7 +353,7 @@ static bool names_all(u32 server)
 	return server & MHS_SRV_CARRIER;
 }
 
-static bool (*const names)(u32 server) = mhs_decide_names;
+static bool (*const names)(u32 server) = mhs_decide_by_id;
 static bool (*const names_too_many)(u32 server) = names_all;
 
 /* Wrong decisions: each has a fact wrong */
@@ -431,7 +431,7 @@ static u32 no_memory(u32 w, u32 old, u32 cand, u32 facts)
 
 static u32 counts_all(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return mhs_decide(w, old | MHS_SRV_COUNTS, cand, facts);
+	return mhs_decide(w, old | MHS_SRV_PIN_OLDER, cand, facts);
 }
 
 static u32 leaves(u32 w, u32 old, u32 cand, u32 facts)

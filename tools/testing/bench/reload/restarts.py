@@ -10,9 +10,8 @@ import sys
 sys.path.insert(0, os.path.realpath(f"{__file__}/../../../selftests/net/qdisc_tool"))
 
 import servers  # noqa: E402
-from lib import TOP, Skip, defer, main, run, test, write  # noqa: E402
-from net import PORT, loopback  # noqa: E402
-from restart import Server  # noqa: E402
+from lib import TOP, check, defer, main, run, test, write  # noqa: E402
+from net import PORT, Server  # noqa: E402
 
 ENVOY = """
 admin: {{address: {{pipe: {{path: {directory}/envoy.sock}}}}}}
@@ -42,8 +41,7 @@ http_connection_manager.v3.HttpConnectionManager
 def s17_envoy_restart():
     """Not its hot restart, which holds by itself."""
     programs = glob.glob(f"{TOP}/build/venv/lib/python3*/site-packages/envoy/_bin/envoy")
-    if not programs:
-        raise Skip("Envoy is not installed")
+    check(programs, "Envoy is not installed")
     servers.directory()
     config, pid_file = f"{servers.DIRECTORY}/envoy.yaml", f"{servers.DIRECTORY}/envoy.pid"
     write(config, ENVOY.format(directory=servers.DIRECTORY, address=servers.LO, port=PORT))
@@ -70,4 +68,4 @@ def s17_restart_of_a_plain_server():
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main()

@@ -436,9 +436,9 @@ static void check_by_table(const u8 *b, unsigned int len,
 	unsigned int id = id_read(b, len);
 	bool plain = lone_request(b, len, f, true);
 
-	WANT(out->cnt.n[MHS_CNT_UNNAMED] == (id == ID_OF_NONE));
+	WANT(out->cnt.n[MHS_CNT_NO_ID] == (id == ID_OF_NONE));
 	id %= ID_OF_NONE;
-	WANT(out->cnt.n[MHS_CNT_NAMED] == !!id);
+	WANT(out->cnt.n[MHS_CNT_BY_ID] == !!id);
 	if (id) {
 		WANT(out->server == id);
 		return;
@@ -488,7 +488,8 @@ static void check_told(const u8 *b, unsigned int len,
 	struct flow q;
 
 	WANT(icmp_is_error(b, len, f) && world.hook == NF_INET_LOCAL_IN);
-	if (!world.mhs.cid)
+	/* a service by mark is found by its server's address alone */
+	if (!world.mhs.cid && !world.mhs.fwmark)
 		WANT(!world_settles());
 	WANT(sum_of(b, len, f, 0).right);
 	WANT(out->told_type == b[f->l4] && out->told_code == b[f->l4 + 1]);
@@ -497,9 +498,10 @@ static void check_told(const u8 *b, unsigned int len,
 		if (!at)
 			continue;
 		quote_read(b, len, at, &q);
-		if (q.ok && is_service(q.protocol, &q.dst, q.dport, true) &&
-		    (world.mhs.cid || named(i, word_of(&q.src, q.sport),
-					    lone(&q, false), true)))
+		if (world.mhs.fwmark ||
+		    (q.ok && is_service(q.protocol, &q.dst, q.dport, true) &&
+		     (world.mhs.cid || named(i, word_of(&q.src, q.sport),
+					     lone(&q, false), true))))
 			break;
 	}
 	WANT(i <= SERVERS);

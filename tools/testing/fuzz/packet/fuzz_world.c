@@ -210,7 +210,7 @@ static void server_set(unsigned int i)
 	s->state = states[state];
 	servers.s[i] = s;
 	hash_add(world.mhs.by_dest, &s->node,
-		 mhs_dest_key(&world.mhs, dest->af, &dest->addr, dest->port));
+		 mhs_dest_bucket(&world.mhs, dest->af, &dest->addr, dest->port));
 	if (world_method(i) == METHOD_MASQ) {
 		s->state |= MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY;
 		return;
@@ -302,7 +302,7 @@ void world_set(const struct setting *is, struct outcome *out)
 		world.ipvs.sync_state = IP_VS_STATE_BACKUP;
 		world.ipvs.sysctl_backup_only = 1;
 	}
-	hash_init(world.mn.by_key);
+	hash_init(world.mn.by_addr);
 	mhs_svc_publish(mhs);
 	memset(servers.s, 0, sizeof(servers.s));
 	for (i = 1; i <= SERVERS && mhs->svc; i++)

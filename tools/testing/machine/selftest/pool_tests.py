@@ -130,14 +130,6 @@ class Pool(PoolTest):
         self.assertIn("# left behind: netns x", out)
         self.assertEqual(self.machines(), 2)
 
-    def test_last_of_its_machine(self):
-        for header, machines in ("# last: no", 1), ("# last: yes", 2):
-            good, out = self.run_tests(
-                self.make("a", PASS, "# weight: 50\n" + header),
-                self.make("b", PASS))
-            self.assertTrue(good, out)
-            self.assertEqual(self.machines(), machines, header)
-
     def test_no_boot_fails_every_test(self):
         good, out = self.run_tests(
             *(self.make(f"t{n}", PASS) for n in range(3)), kind=NoBoot)

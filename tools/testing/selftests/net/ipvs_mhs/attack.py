@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Floods from random sources to the services of a director, kind after kind:
 TCP segments with SYN, ACK, RST and FIN, plain UDP, QUIC; then malformed, truncated
-and hostile packets of every kind, always the same ones for a seed.
+and hostile packets of every kind, always the same ones for a seed.  With --seconds
+a few of each, and of SCTP, in turn, as long as that; how many is printed.
 
 Checksums of floods are wrong: a director does not look, and the servers drop them,
 which leaves the machine to the director.
@@ -10,14 +11,16 @@ which leaves the machine to the director.
 Prints NAME<tab>0 or 1<tab>TEXT for each check.
 """
 import argparse
+import collections
 import random
 import sys
+import time
 
 sys.dont_write_bytecode = True
 
 import craft  # noqa: E402
 import hostile_shapes as hs  # noqa: E402
-from craft import ACK, FIN, RST, SYN, TCP, UDP  # noqa: E402
+from craft import ACK, FIN, RST, SCTP, SYN, TCP, UDP  # noqa: E402
 
 QUIC_INITIAL = b"\xc0\0\0\0\1" + bytes(20)
 QUIC_LATER = b"\x40" + bytes(24)
@@ -31,6 +34,10 @@ KINDS = {
     "QUIC Initial": (UDP, 443, QUIC_INITIAL), "QUIC": (UDP, 443, QUIC_LATER),
 }
 HOSTILE = "hostile"
+# in a storm; of SCTP its first chunk
+STORM = {**KINDS, "INIT": (SCTP, 80, 1), "DATA": (SCTP, 80, 0),
+         "SHUTDOWN": (SCTP, 80, 7)}
+BURST, PAUSE_S = 40, 0.02   # others want to work, too
 # (phase, kind) in which a packet may make an entry
 ENTRIES = {("hold", "SYN"), ("pin", "SYN"), ("pin", "ACK"),
            ("pin", "ACK and FIN"), ("pin", "QUIC"),
@@ -45,7 +52,7 @@ class Flood:
 
     def __init__(self, family, dst, proto, port, more):
         self.net, self.to = NETS[family], (dst, port, more)
-        self.make = craft.tcp if proto == TCP else craft.udp
+        self.make = {TCP: craft.tcp, UDP: craft.udp, SCTP: craft.sctp}[proto]
 
     def packet(self, source):
         """The low half of the source address, and the port."""
@@ -57,7 +64,7 @@ class Flood:
 
 def floods(kind, vips, count):
     """(service, packet) of a flood, to each address."""
-    proto, port, *packets = KINDS[kind]
+    proto, port, *packets = STORM[kind]
     for family, vip in vips.items():
         made = [Flood(family, craft.addr(vip), proto, port, more)
                 for more in packets]
@@ -70,9 +77,26 @@ def floods(kind, vips, count):
 
 
 def hostile(count):
-    kinds = [kind for family in (4, 6) for kind in hs.shapes(family, True)]
+    kinds = [kind for family in (4, 6) for kind in hs.shapes(family)]
     for n in range(count):
         yield None, hs.spoiled(random, random.choice(kinds[n % len(kinds)]))[:1400]
+
+
+def storm(wire, vips, seconds):
+    """A few of each kind in turn."""
+    sent = collections.Counter()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for kind in [*STORM, HOSTILE]:
+            for _, packet in hostile(BURST) if kind == HOSTILE else \
+                    floods(kind, vips, BURST):
+                try:
+                    wire.send(packet)
+                except OSError:     # a queue is full
+                    break
+                sent[kind] += 1
+            time.sleep(PAUSE_S)     # why: see there
+    print(*(f"{k.replace(' ', '_')}={v}" for k, v in sent.items()))
 
 
 def from_flood():
@@ -96,9 +120,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dev", required=True, help="leads to the director")
     parser.add_argument("--mac", required=True, help="of the director")
-    parser.add_argument("--director", required=True, help="its namespace")
+    parser.add_argument("--director", help="its namespace")
     parser.add_argument("--vip", nargs=2, required=True, help="IPv4 and IPv6")
-    parser.add_argument("--phase", required=True,
+    parser.add_argument("--phase", default="mh",
                         choices=("stable", "hold", "pin", "mh"))
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, HOSTILE])
     parser.add_argument("--count", type=int, default=600,
@@ -109,11 +133,15 @@ def main():
     parser.add_argument("--seed", default="")
     parser.add_argument("--cap", type=int, default=0,
                         help="most entries a service may have")
+    parser.add_argument("--seconds", type=float)
     args = parser.parse_args()
-    random.seed(args.phase + args.seed)
     wire = craft.Wire(args.dev, args.mac, None, None)
-    craft.enter(args.director)
     vips = dict(zip((4, 6), args.vip))
+    if args.seconds:
+        storm(wire, vips, args.seconds)
+        return
+    random.seed(args.phase + args.seed)
+    craft.enter(args.director)
     for kind in args.kinds:
         most, held, total, start = 0, from_flood(), 0, sent_by("eth0")
         for service, packet in hostile(args.packets) if kind == HOSTILE else \

@@ -6,7 +6,6 @@
 # adds, drains and removes servers, and no flow breaks.
 
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 readonly state=$work/qdisc_tool
@@ -49,18 +48,13 @@ remove() {
 	sed -i "/real_server 10.2.0.1$1 /,/^    }/d" "$conf"
 }
 
-forgotten() {
-	[ "$(mhs Gone)" -eq 0 ]
-}
-
-# drained SERVER [TIME]: mhsstat waits for it
+# drained SERVER: mhsstat waits for it
 drained() {
-	dr "$top/scripts/mhsstat" wait --quiet --timeout "${2:-120s}" \
-		--drained "10.2.0.1$1:80"
+	dr "$top/scripts/mhsstat" wait --quiet --timeout 120s --drained "10.2.0.1$1:80"
 }
 
 need keepalived
-plan 21
+plan 17
 modprobe -q ip_vs
 parameter=$(sed -n 's/^options ip_vs_mhs //p' "$files/modprobe.conf")
 fresh_module "$parameter,sed"
@@ -77,7 +71,6 @@ check "services stay in the kernel at a restart" --dont-release-ipvs \
 	"${options[*]}"
 start "${options[@]}"
 wait_weights "the servers of the file are there" "1:1 2:1"
-check "the scheduler is the file's" "$algo" "$(scheduler)"
 wait_settled
 windows 600000 0
 begin
@@ -95,8 +88,6 @@ reload_unit
 wait_weights "a server is drained" "1:0 2:1 3:1"
 none_broken "a server is drained"
 windows 600000 0
-drained 1 1s
-check "mhsstat: it may still have flows" 124 $?
 
 short_flows
 cp "$conf" "$work/good"
@@ -121,16 +112,5 @@ reload_unit
 wait_weights "it is removed" "2:1 3:1"
 none_broken "a drained server is removed"
 
-# not drained
-windows 0 100
-busywait 60 stable
-flow c ping
-mine=$(value s2)
-remove 2
-reload_unit
-wait_weights "control: one is removed that was not drained" "3:1"
-busywait 60 forgotten
-flow c ping
-check "control: its flows are cut" "$mine" "$(value broken)"
 flow_end c
 flow_end new

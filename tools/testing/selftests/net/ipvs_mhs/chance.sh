@@ -10,13 +10,9 @@
 # "make check-release ONLY=long" has it, the other way round, too, and more servers are replaced.
 # chance_forged.sh has what strangers send.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-# shellcheck source=lib_chance.sh
 . "${0%/*}/lib_chance.sh"
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 # of SERVER: its flows, into $mine
@@ -186,19 +182,9 @@ aged() {
 
 # checked SCHEDULER: keepalived has the IPv4 service, and deletes the server that dies
 checked() {
-	local s
-
 	dr ipvsadm -C
 	dr ipvsadm -A -t "$SVC4" -s "$@"
-	{
-		printf 'virtual_server %s 80 {\n delay_loop 1\n lb_algo wlc\n' "$VIP4"
-		printf ' lb_kind DR\n protocol TCP\n'
-		for s in 1 2 3; do
-			printf ' real_server 10.2.0.1%s 80 {\n TCP_CHECK {\n' $s
-			printf ' connect_timeout 1\n retry 0\n }\n }\n'
-		done
-		echo "}"
-	} >"$conf"
+	connect_s=1 configure wlc 1 2 3
 	start --dont-release-ipvs
 	busywait 20 weights_are "1:1 2:1 3:1"
 	[ "$1" != mhs ] || busywait 20 answering 3

@@ -10,11 +10,8 @@
 # SYNs alone are sent, and the control is the program that takes a half-open socket for
 # the flow's.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-# shellcheck source=lib_chance.sh
 . "${0%/*}/lib_chance.sh"
 
 # forge ARGUMENTS: of raw.py, for each flow of the clients

@@ -35,6 +35,12 @@ def udp(src, dst, sport, dport, data=b"x", ident=0):
     return netlab.udp(src, sport, dst, dport, data, ident)
 
 
+def sctp(src, dst, sport, dport, chunk):
+    """A packet of one chunk."""
+    return ip(src, dst, SCTP, struct.pack("!HHIIBBH", sport, dport, 1, 0, chunk,
+                                          0, 20) + bytes(16))
+
+
 def too_big(router, dst, quoted, ident=0, mtu=1400):
     """An ICMP error from a router about a packet."""
     kind, code = (2, 0) if len(dst) == 16 else (3, 4)

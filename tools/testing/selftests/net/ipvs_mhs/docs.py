@@ -46,8 +46,8 @@ ELSEWHERE = {
     f"{QDISC}/servers.py": (
         r"qdisc_tool setup --device (lo|eth0) --port 80,443$",
         r"qdisc_tool protect --max-hold 5s -- systemctl restart "),
-    f"{QDISC}/command.py": (r"qdisc_tool clear --device eth0$",),
-    f"{QDISC}/arrive.py": (r"qdisc_tool (setup|protect) --netns \$pid ",),
+    f"{QDISC}/local.py": (r"qdisc_tool clear --device eth0$",),
+    f"{QDISC}/seen.py": (r"qdisc_tool (setup|protect) --netns \$pid ",),
     f"{TESTS}/mhsstat.sh": (
         r"mhsstat show --prometheus --output /var/lib/",
         r"mhsstat wait .* --settled --servers 3 "),
@@ -98,7 +98,7 @@ TEXTS = {
     r"vip = 192": "a configuration file: real_faults.sh has such a file",
     r"1a 0a00000b ": "a connection ID",
     r"mhs_ids\.issue\(": "a server by aioquic: quic_real.sh has such servers",
-    r"\[lo\]$": "a configuration file: qdisc_tool/command.py has such files",
+    r"\[lo\]$": "a configuration file: qdisc_tool/local.py has such files",
 }
 
 

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 2400
 # weight: 400
-# last: yes
 # Every command that a document shows works as it stands there.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 
 top=$(realpath "$here/../../../../..")
@@ -155,12 +153,6 @@ alike() {
 	echo $?
 }
 
-# insmod_says FILE: what it says when the kernel wants signatures
-insmod_says() {
-	insmod "$1" 2>&1 | sed 's/.*: //'
-}
-
-enforce=/sys/module/module/parameters/sig_enforce
 # what is wrong, and a command or file that has it
 faults=(
 	"an option" "mhsstat show --jsn"
@@ -177,9 +169,7 @@ faults=(
 	"a word of keepalived" $'global_defs {\n\tnonesuch 1\n\t}'
 	"a word of bird" $'router id 10.0.0.1;\n\tnonesuch;'
 )
-count=$(($(python3 "$here/docs.py" --count) + ${#faults[@]} / 2 + 6))
-[ ! -e $enforce ] || count=$((count + 3))
-plan $count
+plan $(($(python3 "$here/docs.py" --count) + ${#faults[@]} / 2 + 6))
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 fresh_module
 setup_net 0
@@ -207,17 +197,3 @@ for ((i = 0; i < ${#faults[@]}; i += 2)); do
 		"$(fault "${faults[i + 1]}")"
 done
 dr ipvsadm -C
-
-# last, because there is no way back: what the kernel says with Secure Boot
-if [ -e $enforce ]; then
-	unload_module
-	unload_at_end=""
-	echo 1 >$enforce
-	rejected="Key was rejected by service"
-	check "an unsigned module: the message on the page" "$rejected" \
-		"$(insmod_says "$MHS_KO")"
-	check "and in the kernel log" 1 \
-		"$(dmesg | grep -c "Loading of unsigned module is rejected")"
-	check "a module signed by a key of nobody" "$rejected" \
-		"$(insmod_says "$work/cwd/ip_vs_mhs.ko")"
-fi

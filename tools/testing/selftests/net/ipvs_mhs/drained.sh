@@ -5,11 +5,8 @@
 # 'real_server drained': a server's own sockets tell whether it has flows left, where no
 # director knows: established, half-open and half-closed ones count, TIME_WAIT does not.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-# shellcheck source=lib_chance.sh
 . "${0%/*}/lib_chance.sh"
 
 # drained ARGUMENTS: the status on s1; its words are in said
@@ -34,11 +31,10 @@ ended() {
 	[ "$(in_state_of time-wait)" -gt 0 ]
 }
 
-plan 17
+plan 12
 how4=-g how6=-i
 chance_net 3
 chance_services 1 2 3
-named=(-s "$SVC4" -s "$SVC6")
 check "without the second chance services are named" 125 "$(drained)"
 # shellcheck disable=SC2086
 equip $servers
@@ -55,32 +51,11 @@ pair ping
 mine=$(sum s1)
 check_cmp "the drained server has flows" "$mine" -gt 0
 check "they are counted" "124 $mine" "$(drained) $(left)"
-check "also of services that are named" "124 $mine" "$(drained "${named[@]}") $(left)"
 check "another server has the rest" "124 $(($(sum flows) - mine))" "$(
 	for s in s2 s3; do
 		in_ns $s "$top/scripts/real_server" drained
 	done >"$work/said" 2>&1
 	echo $? "$(left)")"
-check "in time: no" "124 1" "$(drained --timeout 100ms) $(
-	grep -c "not over after 1 s" "$work/said")"
-
-# What else the director knows of the second chance
-said() {
-	dr "$top/scripts/mhsstat" "$@" >"$work/said" 2>&1
-}
-
-said show
-check "show says it" 2 "$(grep -c ":80: with the second chance a change" "$work/said")"
-said lookup -t "$SVC4" 10.1.0.2:40000
-check "lookup says what becomes of an older flow" 1 \
-	"$(grep -c "^  second chance  .*goes back from there, and on to the server" "$work/said")"
-said show --json -o "$work/one.json"
-dr sysctl -qw net.ipv4.vs.mhs.second_chance="$SVC4"
-said compare "$work/one.json"
-check "compare: two lists are a difference" \
-	"1 1" "$? $(grep -c "^TCP .fd09::1.:80: second chance (sysctl) 0 in .*, 1 in " \
-		"$work/said")"
-dr sysctl -qw net.ipv4.vs.mhs.second_chance="$SVC4 $SVC6"
 
 # Until the last one is closed
 drained --timeout 1h >"$work/status" &

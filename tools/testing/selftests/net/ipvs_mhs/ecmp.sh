@@ -9,10 +9,8 @@
 # entries hold no port that is used again on a server that is drained there, and with
 # backup_only it leaves all packets to its own stack.
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-# shellcheck source=lib_pair.sh
-. "$(dirname "$0")/lib_pair.sh"
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
 
 both() {
 	in_ns dr "$@" && in_ns d2 "$@"
@@ -112,7 +110,7 @@ carried() {
 	[ "$(ended d2)" = "$(ended dr)" ]
 }
 
-plan 34
+plan 29
 fresh_module table_size=4093
 setup_net 4
 director d2 30
@@ -145,7 +143,6 @@ clients b 60
 made=$(conns dr)
 check_cmp "transition: new flows with an entry" "$made" -gt 5
 paths 30
-live "transition: older flows change director" a
 pair_of b ping
 note "the hole: $(sum broken) of 120 flows begun in the window break"
 check "transition, no sync: flows with an entry break, no others" "$made" \
@@ -164,7 +161,6 @@ clients c 60
 made=$(($(conns dr) - before))
 result "sync: the backup has the entries" "$(busywait 20 synced $made; echo $?)"
 paths 30
-live "sync: older flows change director" a
 live "sync: flows begun in the window too" c
 check_cmp "sync: entries for no others" "$(conns d2)" -le $((before + made))
 
@@ -184,12 +180,6 @@ live "merged: older flows change director" a
 live "merged: flows begun in the window too" c
 dr ipvsadm --stop-daemon master
 in_ns d2 ipvsadm --stop-daemon backup
-paths 10
-pair_of c reset
-pair_of c open 60
-pair_of c ping
-paths 30
-live "outside the window there is no hole" c
 pair_of a reset
 pair_of c reset
 
@@ -205,7 +195,6 @@ start d2 2 3 4
 at=d2 pair_edit -a 1 -g -w 0
 paths 30
 pair_of c ping
-note "the hole: a new director breaks $(sum broken) of 120 flows"
 check_cmp "a new director breaks the flows of a drained server" \
 	"$(sum broken)" -ge "$mine"
 # the table moves a few slots of other servers, too
@@ -246,13 +235,10 @@ check "used ports: none meets the drained server, none fails" "0 0" \
 
 # backup_only
 clients e 10
-live "backup_only=0: the backup serves" e
 in_ns d2 sysctl -qw net.ipv4.vs.backup_only=1
 pair_of e ping
 check "backup_only=1: flows are its own stack's" "20 20" \
 	"$(sum broken) $(sum rst)"
-pair_of e open 10
-check "backup_only=1: and new flows" 20 "$(sum refused)"
 in_ns d2 ipvsadm --stop-daemon backup
 clients f 10
 live "backup_only=1, a backup no more: it serves" f

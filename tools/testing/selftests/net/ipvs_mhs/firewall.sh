@@ -1,23 +1,113 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
-# timeout: 240
-# weight: 20
-# Firewalls and NAT of the director's own beside masquerading servers: rules that
-# drop what conntrack does not know, a DNAT rule in front of the virtual address, a
-# server that is its own client by source NAT.  All want vs.conntrack=1, with mhs as
-# with mh.  Source NAT that asks for an address needs no entry.  And direct routing
-# under a strict rp_filter; raw sockets of the director.
+# timeout: 600
+# weight: 50
+# Conntrack, firewalls and NAT of the director's own.  vs.conntrack=1 makes state that mhs
+# saves otherwise; with the rules that the documentation gives there is none.  Rules that
+# drop what conntrack does not know, a DNAT rule in front of the virtual address and a
+# server that is its own client by source NAT, beside masquerading servers, want
+# vs.conntrack=1.  And direct routing under a strict rp_filter; raw sockets of the director.
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-need nft
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
+need nft conntrack
 
-# service SCHEDULER METHOD: with both servers
+doc=$here/../../../../../Documentation/networking/ipvs-mhs.rst
+
+# documented: the rules, for our addresses
+documented() {
+	sed -n '/^\ttable inet ipvs_notrack {/,/^\t}/p' "$doc" |
+		sed "s/192\.0\.2\.1/$VIP4/; s/2001:db8::1/$VIP6/"
+}
+
+# talk: 2 x 40 flows that talk and end; how many conntrack entries came of it
+talk() {
+	dr conntrack -F >/dev/null 2>&1
+	pair open 40
+	pair ping
+	well="$(sum flows) $(sum broken)"
+	n=$(dr cat /proc/sys/net/netfilter/nf_conntrack_count)
+	pair reset
+}
+
+# leaves FROM TO: conntrack entries for the flows
+leaves() {
+	talk
+	[ "$n" -ge "$1" ] && [ "$n" -le "$2" ]
+}
+
+# flows NAME FROM TO: they work, and leave so many
+flows() {
+	leaves "$2" "$3"
+	check "$1: flows work, and conntrack entries are $2 to $3" "80 0, 0" "$well, $?"
+}
+
+# conntracks: vs.conntrack=1 has its effect, and the rules of the documentation
+conntracks() {
+	pair_services "1 2" mhs
+	pair_clients --timeout 5
+	# a rule that wants to know the state turns conntrack on in the namespace
+	dr nft -f - <<-EOF
+		table inet mhs_state { chain in {
+			type filter hook input priority 0
+			ct state established counter
+		}; }
+	EOF
+	flows "vs.conntrack=0" 0 0
+	sysctls dr net.ipv4.vs.conntrack=1
+	busywait 20 leaves 80 1000
+	result "vs.conntrack=1, set later: it has an effect" $?
+	sysctls dr net.ipv4.vs.conntrack=0
+	busywait 20 leaves 0 0
+	result "vs.conntrack=0 again: it has an effect" $?
+	sysctls dr net.ipv4.vs.conntrack=1
+	dr ipvsadm -C
+	pair_services "1 2" mhs
+	flows "control: vs.conntrack=1" 80 1000
+	documented | dr nft -f -
+	flows "NOTRACK" 0 0
+	check "NOTRACK: no connection entry" 0 "$(conns)"
+	dr nft delete table inet ipvs_notrack
+	flows "control: rules gone" 80 1000
+}
+
+# claims: a claim is no flow: its end ends no conntrack of the flow with its addresses
+claims() {
+	dr nft -f - <<-EOF
+		table inet strict { chain in {
+			type filter hook input priority 0
+			tcp flags & syn == 0 ct state new drop
+		}; }
+	EOF
+	windows 3600000 3600000
+	pair open 40
+	pair ping
+	check "a firewall that wants a SYN: flows work" "80 0" \
+		"$(sum flows) $(sum broken)"
+	pair_edit -d 2
+	flow c4 where
+	for flow in $reply; do
+		echo "10.1.0.2 ${flow%=*}"
+	done | raw cl --dst $VIP4 --good --pairs >/dev/null
+	check_cmp "a stranger's SYNs make claims" "$(conns)" -gt 0
+	busywait 30 no_claims
+	pair ping
+	check "they end no conntrack of a flow" 0 "$(sum broken)"
+	pair reset
+	sysctls dr net.ipv4.vs.conntrack=0
+	dr nft flush ruleset
+}
+
+no_claims() {
+	! dr ipvsadm -Lnc | grep SYN_RECV >/dev/null
+}
+
+# service METHOD: with both servers
 service() {
 	dr ipvsadm -C
 	learn dr <<-EOF
-		-A -t $VIP4:80 -s $1
-		$(real_lines $VIP4:80 "$2" 1 2)
+		-A -t $VIP4:80 -s mhs
+		$(real_lines $VIP4:80 "$1" 1 2)
 	EOF
 }
 
@@ -45,24 +135,23 @@ works() {
 	flow_end c
 }
 
-# tracked NAME [ADDRESS] [NAMESPACE]: the same with and without vs.conntrack, by
-# both schedulers
+# tracked NAME [ADDRESS] [NAMESPACE]: the same with and without vs.conntrack
 tracked() {
-	local scheduler
-
-	for scheduler in mhs "mh -b mh-port"; do
-		service "$scheduler" -m
-		sysctls dr net.ipv4.vs.conntrack=1
-		works "$1, ${scheduler% -b*}" 2 "${@:2}"
-		sysctls dr net.ipv4.vs.conntrack=0
-		works "control: $1, ${scheduler% -b*}, conntrack=0" 0 "${@:2}"
-	done
+	service -m
+	sysctls dr net.ipv4.vs.conntrack=1
+	works "$1" 2 "${@:2}"
+	sysctls dr net.ipv4.vs.conntrack=0
+	works "control: $1, conntrack=0" 0 "${@:2}"
 }
 
-plan 21
+plan 25
 load_module
+modprobe -q nft_ct
 setup_net 2
-# answers go back by the director
+conntracks
+claims
+
+# Masquerading: answers go back by the director
 for i in 1 2; do
 	ip -n "$(ns s$i)" route add 10.1.0.0/24 via 10.2.0.10
 	ip -n "$(ns s$i)" addr del $VIP4/32 dev lo
@@ -89,19 +178,17 @@ rules "chain post {" "type nat hook postrouting priority 100" \
 tracked "a server is its own client, by source NAT" $VIP4 s1
 sysctls dr net.ipv4.vs.conntrack=1
 rules
-service mhs -m
+service -m
 dr ipvsadm -d -t $VIP4:80 -r 10.2.0.12:80
 works "control: without source NAT it gets no answer" 0 $VIP4 s1
-sysctls dr net.ipv4.vs.conntrack=0
 
 # Source NAT for servers that do not route by the director
 for i in 1 2; do
 	ip -n "$(ns s$i)" route del 10.1.0.0/24
 done
 ip -n "$(ns s1)" route del $VIP4
-sysctls dr net.ipv4.vs.conntrack=1
 rules
-service mhs -m
+service -m
 works "control: without source NAT the answers are lost" 0
 rules "chain pre {" "type filter hook prerouting priority -150" \
 	"ip daddr $VIP4 tcp dport 80 meta mark set 7" "}" \
@@ -119,7 +206,7 @@ for i in 1 2; do
 	ip -n "$(ns s$i)" addr add $VIP4/32 dev lo
 done
 sysctls dr net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1
-service mhs -g
+service -g
 works "direct routing, strict rp_filter" 2
 check "no entry for it" 0 "$(mhs NewEntries)"
 ip -n "$(ns dr)" route add 10.1.0.0/24 dev lo
@@ -135,7 +222,8 @@ sent_on() {
 	dr ipvsadm -Ln --stats | awk '$1 == "TCP" { print $4 }'
 }
 for scheduler in mhs "mh -b mh-port"; do
-	service "$scheduler" -g
+	service -g
+	learn dr <<<"-E -t $VIP4:80 -s $scheduler"
 	raw dr --dst $VIP4 --src 10.2.0.10 --ports 1-5 --nodefrag
 	raw dr --dst $VIP4 --src 10.2.0.10 --ports 6-8
 	busywait 20 eval '[ "$(sent_on)" -ge 3 ]'

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Many long TCP flows: a server that says its name, a client that keeps count.
+"""Many long TCP flows: servers that say their names, clients that keep count, in many
+network namespaces from one process, which saves starting Python again.
 
-serve   answers every line with its name; "talk N S" with N times its name, one
+server  answers every line with its name; "talk N S" with N times its name, one
         every S seconds; after "half" the end of a client does not end the flow
 client  holds flows and takes commands, one a line, on standard input; each
         is answered by one line of key=value pairs on standard output:
@@ -27,8 +28,7 @@ client  holds flows and takes commands, one a line, on standard input; each
     close           close all flows (FIN); reset: with a reset instead
     quit
 
-lab     does all that in many network namespaces from one process, which saves
-        starting Python again; takes commands, one a line, answers each by one
+lab     takes commands, one a line, answers each by one
 
     join NETNS...           directories in /proc that show the net of each
     set NETNS KEY=VALUE...  sysctls, a comma for a blank
@@ -44,10 +44,9 @@ need not be lost), and the number of flows of each server.  After churn (stop
 churn) and since: done, failed, slow and stalled of the flows of churn and the
 number that each server answered.
 
-Options of servers: --name, --port; of clients: --host, --port, --bind ADDRESS,
---timeout SECONDS without an answer, more where time is emulated, --impatient:
-no more, for flows that nobody answers, --ports FIRST-LAST of churn, --pause
-SECONDS between its flows
+Options of clients: --host, --port, --sctp, --bind ADDRESS, --timeout SECONDS without
+an answer, more where time is emulated, --impatient: no more, for flows that nobody
+answers, --ports FIRST-LAST of churn, --pause SECONDS between its flows
 """
 import collections
 import errno
@@ -72,10 +71,9 @@ TOTAL_RETRANS = 100     # where tcp_info has it
 PORTS = range(34000, 65000)     # of clients; the kernel and tests take lower ones
 LOOK_S, STALL_S = 0.1, 0.5      # how often connect() looks up; too late for it
 OPTIONS = {
-    "name": "",         # of a server
     "host": "",
     "port": 80,
-    "sctp": "",         # of a client: instead of TCP; of a server: A,A...
+    "sctp": "",         # instead of TCP
     "bind": "",         # source address
     "timeout": 5.0,     # seconds
     "impatient": "",
@@ -584,20 +582,7 @@ def options(words):
     return args
 
 
-def main():
-    role, *words = sys.argv[1:] or ["--help"]
-    if role == "lab":
-        Lab().run()
-    elif role == "serve":
-        server, args = Server(), options(words)
-        server.listen(args.name, args.port)
-        server.run()
-    elif role == "client":
-        Client(options(words), 0).run()
-    else:
-        print(__doc__, end="")
-        sys.exit(role not in ("-h", "--help"))
-
-
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] != ["lab"]:
+        sys.exit(__doc__)
+    Lab().run()

@@ -5,13 +5,11 @@
 # tags: core races
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
 # packets whose mark means a service of another scheduler.  ICMP
-# errors with the mark of a service that are about other flows, of a host behind
-# the director and of the director itself: with mh as reference.
+# errors with the mark of a service that are about flows of the director itself, with mh as
+# reference; those that it forwards: icmp.sh.
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-# shellcheck source=lib_pair.sh
-. "$(dirname "$0")/lib_pair.sh"
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
 need nft
 
 OTHER4=10.9.0.2 OTHER6=fd09::2
@@ -74,7 +72,7 @@ download() {
 		done
 		check "$name: $host" "1 0" "$(value flows) $(value broken)"
 		flow_end "d$n"
-		for i in far rt dr; do
+		for i in rt dr; do
 			ip -n "$(ns $i)" route flush cache
 			ip -6 -n "$(ns $i)" route flush cache
 		done
@@ -88,7 +86,7 @@ stay() {
 	check "$1" "0 0" "$(sum broken) $(sum moved)"
 }
 
-plan 35
+plan 23
 fresh_module
 setup_net 4
 dgram_servers 53
@@ -120,7 +118,7 @@ learn dr <<-EOF
 	$(fwm_lines -a 2)
 	$(fwm_lines -a 3)
 EOF
-result "settled" "$(busywait 20 fwm 's == "stable"'; echo $?)"
+busywait 20 fwm 's == "stable"'
 flow_start c4 --host $VIP4,$OTHER4 --timeout 4
 flow_start c6 --host $VIP6,$OTHER6 --timeout 4
 client_py=dgrams.py flow_start u4 --host $VIP4,$OTHER4
@@ -128,31 +126,27 @@ client_py=dgrams.py flow_start u6 --host $VIP6,$OTHER6
 pair open 40
 pair ping
 check "TCP: served" "80 0 0" "$(sum flows) $(sum broken) $(sum failed)"
-check_cmp "TCP: s1 has some" "$(sum s1)" -gt 5
 pair_of u open 40
 pair_of u ping
 check "UDP: served" "80 0" "$(sum flows) $(sum lost)"
 check "no entry" "0 0" "$(conns) $(fwm_total NewEntries)"
-check_cmp "packets without entry" "$(fwm_total PktStateless)" -ge 320
 
 # A change: one server comes, another is drained
 fwm_edit -a 4
 fwm_edit -e 1 -w 0
-result "hold phase" "$(busywait 20 fwm 'h && !p'; echo $?)"
+busywait 20 fwm 'h && !p'
 pair ping
 stay "hold: TCP stays"
 pair_of u ping
 check "hold: UDP leaves the drained server" "0 0" "$(sum lost) $(sum s1)"
-check "hold: no entry" 0 "$(conns)"
 pair open 20
 check "hold: new flows" "0 120" "$(sum failed) $(sum flows)"
 check "hold: those of unstable slots have an entry" "$(conns)" \
 	"$(fwm_total NewEntries)"
-check_cmp "hold: some have" "$(conns)" -gt 2
 pair ping
 stay "hold: TCP stays, with an entry or without"
 windows 0 3600000
-result "pin phase" "$(busywait 20 fwm 'p && !h'; echo $?)"
+busywait 20 fwm 'p && !h'
 pair ping
 stay "pin: TCP stays"
 check_cmp "pin: entries" "$(fwm_total PinnedEntries)" -gt 2
@@ -160,7 +154,7 @@ conns_begin
 pair_of u ping
 check "pin: UDP" "0 0 0" "$(sum lost) $(sum s1) $(conns_new)"
 windows 0 100
-result "merged" "$(busywait 20 fwm 's == "stable"'; echo $?)"
+busywait 20 fwm 's == "stable"'
 pair ping
 stay "merged: TCP stays"
 pair reset
@@ -192,27 +186,10 @@ pair reset
 dr ipvsadm -C
 
 # Errors with the mark of a service, about flows that are none of it
-setup_ns far
-ip_ns dr <<-EOF
-	link add far type veth peer name eth0 netns $(ns far)
-	addr add 10.3.0.1/24 dev far
-	addr add fd03::1/64 dev far nodad
-	link set far up
-EOF
-ip_ns far <<-EOF
-	addr add 10.3.0.2/24 dev eth0
-	addr add fd03::2/64 dev eth0 nodad
-	link set eth0 up
-	route add default via 10.3.0.1
-	route add default via fd03::1
-EOF
 ip_ns rt <<-EOF
-	route add 10.3.0.0/24 via 10.2.0.10
-	route add fd03::/64 via fd02::10
 	route replace 10.1.0.2/32 dev vcl mtu lock 1300
 	route replace fd01::2/128 dev vcl mtu lock 1300
 EOF
-lab serve "$(ns far)" far
 lab serve "$(ns dr)" dr
 for s in mh mhs; do
 	learn dr <<-EOF
@@ -220,7 +197,7 @@ for s in mh mhs; do
 		-A -f 7 -6 -s $s
 		$(mark=7 fwm_lines -a 1)
 	EOF
-	download $s 10.3.0.2 fd03::2 10.2.0.10 fd02::10
+	download $s 10.2.0.10 fd02::10
 	[ $s = mh ] || check "mhs: no error was taken" 0 "$(mhs_sum PktIcmp)"
 	dr ipvsadm -C
 done

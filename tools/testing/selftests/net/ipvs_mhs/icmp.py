@@ -11,9 +11,6 @@ and answers each by one line of key=value pairs:
     errors KIND     as if a router on the client's side could not deliver the
                     servers' packets of these flows: frag, port, ttl
     unknown         the same about a service that does not exist
-    bad [SET]       malformed messages about some of these flows; SET may be
-                    doubtful, only those in which some kernels' IPVS sees a
-                    flow all the same, or clear, all but these
     sender NAME     the next errors come from that namespace
     close, quit
 
@@ -82,46 +79,6 @@ class Flow:
     def error(self, kind, quoted):
         number, code, info = KINDS[kind][self.v6]
         return netlab.icmp(self.router, self.vip, number, code, info, quoted)
-
-    def doubtful(self, stamp):
-        """A header of the other IP version, a fragment without ports"""
-        q = self.quoted(stamp)
-        quotes = [bytes([q[0] ^ 0x20]) + q[1:]]
-        if not self.v6:
-            quotes.append(q[:6] + b"\x00\x10" + q[8:])
-        return [self.error("frag", quote) for quote in quotes]
-
-    def bad(self, stamp):
-        """Messages that are about nothing, or not to be understood"""
-        q = self.quoted(stamp)
-        hlen = 40 if self.v6 else 20
-        turned = bytearray(q)
-        if self.v6:
-            turned[8:40] = q[24:40] + q[8:24]
-        else:
-            turned[12:20] = q[16:20] + q[12:16]
-        turned[hlen:hlen + 4] = q[hlen + 2:hlen + 4] + q[hlen:hlen + 2]
-        quotes = [b"", q[:1], q[:10], q[:hlen], q[:hlen + 2], bytes(turned),
-                  b"\0" * 64, b"\xff" * 64]
-        if self.v6:
-            for proto, rest in ((99, q[40:]), (44, struct.pack(
-                    "!BBHI", 6, 0, 8 << 3, 1) + q[40:]), (0, b"\6\xff" + b"\0" * 6),
-                    (60, b"\6\0"), (43, b"\6\0\0\0\0\0\0\0" + q[40:42])):
-                quotes.append(q[:6] + bytes([proto]) + q[7:40] + rest)
-        else:
-            for ihl in (0, 4, 6, 15):
-                quotes.append(bytes([0x40 | ihl]) + q[1:])
-            quotes.append(q[:9] + b"\x63" + q[10:])
-        messages = [self.error("frag", quote) for quote in quotes]
-        # not an error at all; and cut short
-        messages.append(netlab.icmp(self.router, self.vip,
-                                    129 if self.v6 else 5, 1, 0, q))
-        whole = self.error("port", q)
-        proto = netlab.ICMP6 if self.v6 else netlab.ICMP
-        for size in (0, 1, 4, 7):
-            messages.append(netlab.ip(self.router, self.vip, proto,
-                                      whole[hlen:hlen + size]))
-        return messages
 
 
 class Lab:
@@ -205,28 +162,6 @@ class Lab:
     def unknown(self):
         self.errors("port", 7)
 
-    def bad(self, which="all"):
-        """None may arrive at a server"""
-        for ear in self.ears:
-            while select.select([ear], [], [], 0)[0]:
-                ear.recv(2000)
-        for flow in self.flows[::8]:
-            packets = [] if which == "doubtful" else flow.bad(self.stamp)
-            if which != "clear":
-                packets += flow.doubtful(self.stamp)
-            for packet in packets:
-                self.send(flow.vip, packet)
-                self.sent += 1
-        # why: none may come
-        while ready := select.select(list(self.ears), [], [], 1)[0]:
-            for ear in ready:
-                data = ear.recv(2000)
-                if self.ears[ear] in self.directors:
-                    self.local += 1
-                elif data[0 if ear.family == socket.AF_INET6 else 20] not in (
-                        133, 134, 135, 136, 143):   # neighbours
-                    self.wrong += 1
-
     def close(self):
         for flow in self.flows:
             flow.sock.close()
@@ -252,8 +187,7 @@ def main():
         if word == "quit":
             break
         lab.clear()
-        if word not in ("open", "ask", "errors", "sender", "unknown", "bad",
-                        "close"):
+        if word not in ("open", "ask", "errors", "sender", "unknown", "close"):
             sys.exit(f"icmp.py: no command {word!r}")
         getattr(lab, word)(*rest)
         lab.report()

@@ -7,9 +7,7 @@
 # move.  UDP follows its own.  mh breaks idle flows.  Flows that send in the window:
 # drain.sh.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 LONG=600 SHORT=2	# seconds, the TCP timeout

@@ -9,7 +9,6 @@
 
 . "${0%/*}/lib.sh"
 
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 reload() {
@@ -58,7 +57,6 @@ live() {
 	wait_settled
 	check "it is mhs" stable "$(mhs State)"
 	begin
-	check "flows have no entries" 0 "$(entries)"
 
 	step "a server fails" "2:1 3:1" ill 1
 	step "it recovers" "1:1 2:1 3:1" well 1
@@ -121,11 +119,6 @@ made_before() {
 	wait_weights "made before: reload" "1:1 2:1 3:1"
 	none_broken "made before: reload"
 	check "made before: reload keeps the scheduler" mhs "$(scheduler)"
-	short_flows
-	stop
-	start "${kept[@]}"
-	none_broken "made before: restart"
-	check "made before: restart keeps the scheduler" mhs "$(scheduler)"
 	more=flag-1 configure wlc 1 2 3
 	reload
 	busywait 20 is_wlc
@@ -147,8 +140,7 @@ from_wlc() {
 	check "from wlc: a reload changes the scheduler" "$algo" "$(scheduler)"
 	wait_settled
 	busywait 20 counted 60
-	check "from wlc: it is the same service, which goes on counting" 60 \
-		"$(connections)"
+	result "from wlc: it is the same service, which goes on counting" $?
 	flow c ping
 	check "from wlc: no flow broken" 0 "$(value broken)"
 	begin
@@ -161,48 +153,6 @@ from_wlc() {
 	stop
 	dr ipvsadm -C
 	flow c reset
-}
-
-# ways SCHEDULER: what becomes of older flows of s1, and how many new ones it gets, when
-# keepalived finds that it is dead: by removal, by inhibit_on_failure, and by a sorry
-# server, s1 being the only one
-ways() {
-	local servers older
-
-	found=""
-	for servers in "1 2" "1:inhibit_on_failure 2" 1; do
-		more=""
-		[ "$servers" != 1 ] || more="sorry_server 10.2.0.12 80"
-		# shellcheck disable=SC2086 # several servers
-		more=$more configure "$1" $servers
-		start --dont-release-ipvs
-		busywait 40 has_one
-		[ "$1" = rr ] || wait_settled
-		begin
-		ill 1
-		busywait 40 has_none
-		flow c ping 4
-		older=kept
-		[ "$(value broken)" -eq 0 ] || older=lost
-		flow_start n --host $VIP4 --timeout 6
-		flow n open 20
-		flow n ping
-		found+="${found:+, }$older $(value s1)"
-		flow n reset
-		flow_end n
-		well 1
-		stop
-		dr ipvsadm -C
-	done
-}
-
-# has_one, has_none: is s1 there, with a weight?
-has_one() {
-	[[ " $(weights)" = *" 1:1 "* ]]
-}
-
-has_none() {
-	! has_one
 }
 
 # connections: of the service so far; the kernel sums them up every two seconds
@@ -230,10 +180,10 @@ there() {
 need "${MHS_KEEPALIVED:-keepalived}" nft
 modprobe -q ip_vs
 if [ -n "${MHS_KEEPALIVED:-}" ]; then
-	plan 38
+	plan 37
 	fresh_module
 else
-	plan 51
+	plan 45
 	fresh_module names=mhs,mh,sed
 fi
 setup_net 4
@@ -249,12 +199,6 @@ else
 	note "mhs answers for $algo"
 	live
 	from_wlc
-	ways "$algo"
-	check "removed, weight 0, a sorry server: older flows stay, no new ones" \
-		"kept 0, kept 0, kept 0" "$found"
-	ways rr
-	check "control: rr keeps older flows by weight 0 alone" \
-		"lost 0, kept 0, lost 0" "$found"
 	made_before
 	configure mhs 1 2
 	start

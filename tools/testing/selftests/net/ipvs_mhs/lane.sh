@@ -6,9 +6,7 @@
 # The lane at the ingress hook: what it forwards, what goes up and is counted, bad
 # input, devices and namespaces that go.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_lane.sh
 . "${0%/*}/lib_lane.sh"
 need nft
 

@@ -3,42 +3,14 @@
 # timeout: 720
 # weight: 45
 # tags: races
-# The lane under real load: nginx and curl, doors that open and close, limits and
-# neighbours that change, servers that flap.  MHS_DOOR=xdp: by XDP programs.
+# The lane under load: doors that open and close, limits and neighbours that change, servers
+# that flap.  MHS_DOOR=xdp: by XDP programs.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_lane.sh
 . "${0%/*}/lib_lane.sh"
-# shellcheck source=lib_nginx.sh
-. "${0%/*}/lib_nginx.sh"
-need nginx curl ethtool
+need ethtool
 
 readonly door=${MHS_DOOR:-ingress}
-readonly FILES=20
-
-# download ADDRESS: the number of files that came whole, from curl to nginx
-download() {
-	local i urls=()
-
-	fresh_ports cl
-	for ((i = 0; i < FILES; i++)); do
-		urls+=("http://$1:8080/files/data" -o "$work/got.$i")
-	done
-	rm -f "$work"/got.*
-	in_ns cl curl -s -m 60 -H "Connection: close" "${urls[@]}"
-	for ((i = 0; i < FILES; i++)); do
-		cmp -s "$work/files/data" "$work/got.$i" && echo whole
-	done | grep -c whole
-}
-
-# curls NAME: by both families, in the lane or not as lane= says
-curls() {
-	lane_begin
-	check "$1: IPv4 files by curl" $FILES "$(download $VIP4)"
-	check "$1: IPv6 files by curl" $FILES "$(download "[$VIP6]")"
-	note "lane: $(lane_new Forwarded), percent: $(lane_share)"
-}
 
 stateless() {
 	mhs PktStateless
@@ -77,38 +49,16 @@ flap() {
 	until_more $FLOWS stateless
 }
 
-plan 20
+plan 14
 load_module
-modprobe -q ip6_tunnel
 setup_net 4
-head -c 200000 /dev/urandom >"$work/data"
-for i in 1 2 3 4; do
-	nginx_start s$i 8080
-done
 ten_servers
-mv "$work/data" "$work/files/data"
-learn dr < <(
-	echo "-A -t $VIP4:8080 -s mhs"
-	echo "-A -t [$VIP6]:8080 -s mhs"
-	for i in 11 12 13 14; do
-		echo "-a -t $VIP4:8080 -r 10.2.0.$i:8080 -g"
-		echo "-a -t [$VIP6]:8080 -r [fd02::$i]:8080 -g"
-	done
-	lane_v4 -g
-)
+learn dr < <(lane_v4 -g)
 windows 3600000 3600000
 lane_open
 on
 flow_start c --timeout 60 --host $VIP4
 lane_warm
-download $VIP4 >/dev/null
-download "[$VIP6]" >/dev/null
-curls "lane"
-check_cmp "lane: percent in the lane" "$(lane_share)" -ge 90
-off
-curls "control, lane=0"
-check "control, lane=0: none in the lane" 0 "$(lane_new Forwarded)"
-on
 
 to_and_fro "lane=0 and lane=1" off on
 to_and_fro "the door closed and opened" lane_close lane_open

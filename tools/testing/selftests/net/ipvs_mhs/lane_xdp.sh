@@ -6,9 +6,7 @@
 # The lane of XDP programs: what it forwards, what goes up and is counted; a program
 # that is attached holds the lane's module, and not the scheduler.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_lane.sh
 . "${0%/*}/lib_lane.sh"
 need nft ethtool
 

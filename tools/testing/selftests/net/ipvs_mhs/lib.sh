@@ -500,16 +500,6 @@ dgram_servers() {
 		note "dgrams.py does not serve"
 }
 
-# fresh_ports NAMESPACE: clients whose ports the kernel chooses, which those of
-# flows.py are not, have some next that none had before, whose entries might still
-# be there; 200 of them, below those that all begin with
-first_port=3000
-fresh_ports() {
-	in_ns "$1" sysctl -qw net.ipv4.ip_local_port_range="$first_port $((
-		first_port + 199))"
-	first_port=$((first_port + 200))
-}
-
 # flow_start NAME ARGS...: a client that holds flows, see flows.py, or that of
 # $client_py, in the namespace $client_ns, or cl; each has ports of its own
 client_port=34000

@@ -47,21 +47,22 @@ answering() {
 	[ "$(in_ns "${2:-dr}" grep -c " answers " /proc/net/ip_vs_mhs_chance)" -eq "$1" ]
 }
 
-# change MODE SERVER [WEIGHT]: in both services, on the director $at, or dr
-change() {
-	in_ns "${at:-dr}" ipvsadm -R <<-END
-		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+$how4 -w $3}
-		$1 -t $SVC6 -r $(six "$2") ${3:+$how6 -w $3}
-	END
+# outer: lines for ipvsadm.  By IPIP the servers of the IPv6 service have IPv4 addresses:
+# IPv4 fragments
+outer() {
+	if [ "$how6" = -i ]; then
+		sed 's/\[fd02::\(..\)\]/10.2.0.\1/'
+	else
+		cat
+	fi
 }
 
-# six SERVER: its address in the IPv6 service; by IPIP it is IPv4, which fragments
-six() {
-	if [ "$how6" = -i ]; then
-		echo "10.2.0.$((10 + $1)):80"
-	else
-		echo "[fd02::$((10 + $1))]:80"
-	fi
+# change MODE SERVER [WEIGHT]: in both services, on the director $at, or dr
+change() {
+	outer <<-END | in_ns "${at:-dr}" ipvsadm -R
+		$1 -t $SVC4 -r 10.2.0.$((10 + $2)):80 ${3:+$how4 -w $3}
+		$1 -t $SVC6 -r [fd02::$((10 + $2))]:80 ${3:+$how6 -w $3}
+	END
 }
 
 # both ARGUMENTS: change it, until the director's slots have it
@@ -94,18 +95,9 @@ chance_kernel() {
 	done
 }
 
-# chance_service NUMBER...: both, of these servers
+# chance_services NUMBER...: both, of these servers
 chance_services() {
-	local s
-
-	{
-		echo "-A -t $SVC4 -s mhs"
-		echo "-A -t $SVC6 -s mhs"
-		for s in "$@"; do
-			echo "-a -t $SVC4 -r 10.2.0.$((10 + s)):80 $how4 -w 1"
-			echo "-a -t $SVC6 -r $(six "$s") $how6 -w 1"
-		done
-	} | learn "${at:-dr}"
+	learn "${at:-dr}" < <(pair_lines "$*" mhs | outer)
 }
 
 # chance_net SERVERS: the network.  Where the way back is IPv6, clients must send

@@ -71,11 +71,7 @@ start_it() {
 
 stop() {
 	[ ! -s "$pid" ] || kill "$(<"$pid")"
-	busywait 20 stopped
-}
-
-stopped() {
-	[ ! -e "$pid" ]
+	busywait 20 test ! -e "$pid"
 }
 
 # scheduler: of the service, as the kernel has it

@@ -22,7 +22,6 @@ for family in 4 6; do
 		--director "/run/netns/$(ns dr)" --table "$table"
 	report in_ns cl python3 "$here/strangers.py" --family $family \
 		--director "/run/netns/$(ns dr)" --table "$table"
-	name="IPv$family: matrix.txt has this table"
-	diff -u "$here/matrix.txt" "$table" | sed 's/^/# /'
-	check "$name" 0 "${PIPESTATUS[0]}"
+	rows=$(diff "$here/matrix.txt" "$table" 2>&1 | grep '^[^0-9-]')
+	result "IPv$family: matrix.txt has this table" "${#rows}" "$(tr -s ' \n\t=' ' ' <<<"$rows")"
 done

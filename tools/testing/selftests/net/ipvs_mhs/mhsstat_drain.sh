@@ -6,9 +6,7 @@
 # no flow of either lives, in whatever order the kernel lists them; drain refuses
 # what is unsafe, and goes on where it was.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 top=$here/../../../../..
@@ -74,7 +72,7 @@ both_pinning() {
 	pinning "$SVC4" && pinning "$OTHER"
 }
 
-plan 34
+plan 25
 for m in ipip fou; do
 	modprobe -q $m
 done
@@ -97,15 +95,6 @@ echo "-a -t $OTHER -r $THIRD -i -w 2 --tun-type gue --tun-port 6080")
 flows open $FLOWS
 check "flows of two services that share their servers" "$((2 * FLOWS)) 0" \
 	"$(sum flows) $(sum failed)"
-
-# what is unsafe: mhsstat_tests.py has every case
-before=$(lists)
-windows 3600000 1000
-check "drain refuses a short pin time, and changes nothing" "125 1 1 $before" \
-	"$(status drain --timeout 1min $THIRD
-	) $(says "mhsstat: nothing was changed: "
-	) $(says "run 'sysctl -w net.ipv4.vs.mhs.pin_ms=0'") $(lists)"
-windows 3600000 3600000
 
 # wait --drained: the weight in each service
 for both in "0 1 $OTHER $SVC4" "1 0 $SVC4 $OTHER"; do
@@ -145,8 +134,6 @@ flows ping
 check "no flow has moved" "$((2 * FLOWS)) 0 0" \
 	"$(sum flows) $(sum broken) $(sum moved)"
 first=$(sum s1) third=$(sum s3)
-check_cmp "flows of the first server" "$first" -ge 2
-check_cmp "flows of the third server" "$third" -ge 2
 # shorter timeouts of IPVS shorten the pin time; entries keep theirs
 windows 0 0
 dr ipvsadm --set 10 10 10
@@ -165,10 +152,7 @@ left=$(value s1) third=$(value s3)
 check "drained: not while flows of the other service live" "124 1" \
 	"$(status wait --drained $FIRST --timeout 1s
 	) $(says "$FIRST: $left connection(s) left in 2 services")"
-check "drained: nor if that is the one that is asked" 124 \
-	"$(status wait -t "$OTHER" --drained $FIRST --timeout 1s)"
 check_cmp "control: some live" "$left" -gt 0
-result "drain: goes on waiting" "$(kill -0 $drain; echo $?)"
 flow o4 ping
 check "no flow of the other service is broken" "$FLOWS 0 0" \
 	"$(value flows) $(value broken) $(value moved)"
@@ -187,36 +171,10 @@ check "drain: the server is deleted in both services" "2 0" \
 check "the other server has stayed" 2 \
 	"$(dr ipvsadm -S -n | grep -c -e "-r 10.2.0.12:80 -g -w 1")"
 
-# a pin time that was too short in the transition, and was set back
-dr ipvsadm --set 900 120 300
-windows 0 100
-dr ipvsadm -a -t "$SVC4" -r $FIRST -g
-wait_settled "$SVC4"
-busywait 20 in_state stable
-flow c4 open $FLOWS
-dr ipvsadm -e -t "$SVC4" -r $FIRST -g -w 0
-busywait 20 in_state stable
-windows 0 0
-check "a pin time that was too short: not drained" "125 1" \
-	"$(status wait -t "$SVC4" --drained $FIRST --timeout 1min
-	) $(says "slots have merged with a pin time of 1 s")"
-check "nor does drain delete the server" "125 1 1" \
-	"$(status drain -t "$SVC4" $FIRST --timeout 1min
-	) $(says "nothing was changed") $(dr ipvsadm -S -n | grep -c -e "-r $FIRST ")"
-# what it says: the weight again, until no slot is unstable
-dr ipvsadm -e -t "$SVC4" -r $FIRST -g -w 1
-dr ipvsadm --set 2 2 2
-busywait 20 in_state stable
-dr ipvsadm --set 900 120 300
-windows 3600000 3600000
-flow c4 ping
-check "its flows live: it was not drained" 0 "$(value broken)"
-check_cmp "its flows" "$(value s1)" -gt 0
-flow c4 reset
-
 # a deleted server is held for its flows
+windows 3600000 3600000
 flow c4 open 8
-dr ipvsadm -d -t "$SVC4" -r $FIRST
+dr ipvsadm -d -t "$SVC4" -r 10.2.0.12:80
 check "gone: not while it is held" 124 \
 	"$(status wait -t "$SVC4" --gone --timeout 1s)"
 windows 0 100

@@ -3,12 +3,9 @@
 # timeout: 480
 # weight: 55
 # What was there before a service: connections of the host itself to the address,
-# while the service has no server; entries of another service, and of the sync
-# daemon, that the service's slots know nothing of; and flows of another director in
-# slots in which this one saw no packet: a change of servers holds these, whatever the
-# traffic in other slots.
+# while the service has no server; entries of another service, and of the sync daemon,
+# that the service's slots know nothing of.  Flows of another director: ecmp.sh.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 
 # broken_by SERVICE...: flows of the host itself that a service breaks
@@ -27,23 +24,7 @@ synced() {
 	[ "$(in_ns d2 sed -n '$=' /proc/net/ip_vs_conn)" -gt 40 ]
 }
 
-# both COMMAND...
-both() {
-	in_ns dr "$@"
-	in_ns d2 "$@"
-}
-
-# both_windows HOLD PIN
-both_windows() {
-	both sysctl -qw net.ipv4.vs.mhs.hold_ms="$1" net.ipv4.vs.mhs.pin_ms="$2"
-}
-
-# merged: on the second director
-merged() {
-	[ "$(mhs State $VIP4:80 d2)" = stable ]
-}
-
-plan 19
+plan 10
 fresh_module table_size=509
 setup_net 2
 director d2 30
@@ -92,12 +73,8 @@ all_ping
 check "then a service of mhs: no flow broken" 0 "$broken"
 flow c open 20
 flow c ping
-check "then a service of mhs: new flows have no entry" "20 0 0" \
-	"$(value flows) $(value broken) $(mhs NewEntries)"
 flow c reset
 learn d2 <<<"$batch"
-check "no entries in the namespace: no slot is looked up" 0 \
-	"$(mhs Tracked $VIP4:80 d2)"
 route_vip 30
 all_ping
 check_cmp "control: a director without the entries breaks some" "$broken" -gt 0
@@ -125,42 +102,3 @@ check "a service after the daemon: no flow broken" "0 0" \
 flow c reset
 in_ns d2 ipvsadm -C
 dr ipvsadm -C
-check "cleared" "" "$(mhs State)"
-
-# Slots in which the second director saw no packet: of about 254 slots of a server
-route_vip 10
-ip -n "$(ns cl)" addr add 10.1.0.3/24 dev eth0
-ip_ns rt <<-EOT
-	rule add from 10.1.0.3 lookup 100
-	route add $VIP4/32 via 10.2.0.30 table 100
-EOT
-both_windows 3600000 1000
-for n in dr d2; do
-	learn $n < <(echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2)
-done
-flow c open 200
-flow c ping
-mine=$(value s1)
-check "flows by the first director" "200 0" "$(value flows) $(value broken)"
-
-# Short flows by the second director from few ports, for many pin times
-flow_start b --host $VIP4 --bind 10.1.0.3 --ports 30000-30039
-flow_send b churn 3600
-nap 12 # why: traffic in other slots for many pin times is the matter
-both ipvsadm -e -t $VIP4:80 -r 10.2.0.11:80 -g -w 0
-check_cmp "the second one holds the slots, too" "$(mhs Hold $VIP4:80 d2)" \
-	-ge 200
-flow b stop churn
-route_vip 30
-flow c ping
-check "flows of another director come over: none broken, none moved" "0 0" \
-	"$(value broken) $(value moved)"
-check_cmp "control: flows of the server that left" "$mine" -gt 50
-flow_end b
-
-both_windows 0 0
-both ipvsadm --set 1 1 0
-result "merged, after that" "$(busywait 30 merged; echo $?)"
-flow c ping
-check "control: after the transition they break" "$mine" "$(value broken)"
-flow c reset

@@ -14,10 +14,8 @@
 # shellcheck disable=SC2034 # for lib.sh and lib_pair.sh
 PORT=8443 proto=-u client_py=dgrams.py
 
-# shellcheck source=lib.sh
-. "$(dirname "$0")/lib.sh"
-# shellcheck source=lib_pair.sh
-. "$(dirname "$0")/lib_pair.sh"
+. "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
 
 N=40
 OLDER="short greased handshake 0rtt handshake2 0rtt2 retry2 runt"
@@ -141,7 +139,6 @@ shapes() {
 	# shellcheck disable=SC2086
 	pings $OLDER
 	served "hold: older flows stay"
-	check "hold: they have no entry" 0 "$(conns)"
 	check_cmp "hold: they go to the old server" \
 		$(($(pair_total PktOld) - before)) -gt 40
 	first=0
@@ -154,8 +151,6 @@ shapes() {
 		first=$(sum s4)
 	done
 	check_cmp "hold: with an entry each" "$(conns)" -ge "$first"
-	check "hold: entries by cause" "$(conns) 0" \
-		"$(pair_total NewEntries) $(pair_total PinnedEntries)"
 	pings short
 	served "hold: all of them stay"
 
@@ -174,13 +169,7 @@ shapes() {
 	served "flood: flows stay, with an entry or without"
 	sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
 	pings short
-	served "pin: older flows stay"
 	check_cmp "pin: they are pinned" "$(pair_total PinnedEntries)" -gt 40
-	pair open 30
-	before=$(pair_total NewEntries)
-	pair new initial
-	check_cmp "pin: new flows have entries" "$(pair_total NewEntries)" \
-		-gt "$before"
 	result "merged" "$(to_stable; echo $?)"
 	pings short
 	served "merged: all stay"
@@ -205,18 +194,6 @@ shapes() {
 		"$(sum lost) $(sum s1)"
 	result "weight 0: merged" "$(to_stable; echo $?)"
 
-	# The server is deleted: nothing that may be a new flow goes there
-	pair_edit -e 1 -g -w 1
-	result "back: merged" "$(to_stable; echo $?)"
-	windows 3600000 3600000
-	pair close
-	pair_edit -d 1
-	pair open 50
-	for kind in dtls greased; do
-		pair new $kind
-		check "deleted: none of $kind" "0 0 0" \
-			"$(sum lost) $(sum refused) $(sum s1)"
-	done
 	dr ipvsadm -C
 }
 
@@ -245,15 +222,12 @@ by_id() {
 	check "flows" "$((2 * N)) 0" "$(sum flows) $(sum lost)"
 	moves
 	strays "no IDs, other ports"
-	check "control: by no ID" 0 "$(pair_total PktById)"
 
 	ids
-	check "QuicIds" 2 "$(pair_total QuicIds)"
 	moves
 	for kind in short handshake handshake2; do
 		stays "other ports, $kind" $kind
 	done
-	check "packets by ID" $((6 * N)) "$(pair_total PktById)"
 	moves 10.1.0.3 fd01::3
 	stays "other addresses"
 
@@ -263,7 +237,6 @@ by_id() {
 	moves
 	stays "drained"
 	check_cmp "drained: it has flows" "$(sum s1)" -gt 5
-	check "drained: all by ID" $((10 * N)) "$(pair_total PktById)"
 
 	# no slot names that server any more; without IDs the error is about no flow
 	ids_off
@@ -337,25 +310,16 @@ forged() {
 	wait $loop 2>/dev/null
 	ids
 
-	# Servers whose flows need entries
-	pair_edit -e 2 -g -x 1000
-	by_table "a server with a threshold" short@s2
-	pair_edit -e 2 -g -x 0
-	pair ping short@s2
-	check "control: without it" $((2 * N)) "$(sum s2)"
 	pair_edit -e 2 -m
 	by_table "a server by masquerading" short@s2
 	pair_edit -e 2 -g
-
-	# stateless=0: the IDs go on, also beside entries of other servers; without IDs
-	# each flow gets its entry, by which mh goes on
-	sysctls dr net.ipv4.vs.mhs.stateless=0
-	moves
-	conns_begin
 	pair ping short@s2
-	check "stateless=0: by the server named" "$((2 * N)), entries 0" \
-		"$(sum s2), entries $(conns_new)"
+	check "control: without it" $((2 * N)) "$(sum s2)"
+
+	# stateless=0: the IDs go on, also beside entries of other servers
+	sysctls dr net.ipv4.vs.mhs.stateless=0
 	ids_off
+	conns_begin
 	pair ping short
 	check "stateless=0, no IDs: an entry each" $((2 * N)) "$(conns_new)"
 	ids
@@ -363,12 +327,6 @@ forged() {
 	pair ping short@s2
 	check "entries of other servers: by the server named" "$((2 * N)) 0" \
 		"$(sum s2) $(($(pair_total PktTracked) - before))"
-	by_table "entries: control: no ID" short
-	check "entries: control: by them" $((4 * N)) \
-		"$(($(pair_total PktTracked) - before))"
-	printf -- "-E -u %s -s mh\n" "$SVC4" "$SVC6" | dr ipvsadm -R
-	pair ping short
-	check "mh goes on" "0 0" "$(sum lost) $(sum moved)"
 	sysctls dr net.ipv4.vs.mhs.stateless=1
 	dr ipvsadm -C
 }
@@ -390,7 +348,6 @@ keyed() {
 
 	ids "=$KEY"
 	begin --key $KEY
-	check "keyed: QuicIds" 4 "$(pair_total QuicIds)"
 	moves
 	for kind in short handshake; do
 		stays "keyed: other ports, $kind" $kind
@@ -447,13 +404,6 @@ refused() {
 		dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
 }
 
-# written TEXT: is taken and leaves the list as it was
-written() {
-	by_one_call "$1"
-	check "${#1} bytes written: the list is the same" "0 $VIP4:$PORT" \
-		"$? $(dr sysctl -n net.ipv4.vs.mhs.quic_ids | xargs)"
-}
-
 # list: the services that IDs are for, and what the kernel says of an ID
 list() {
 	local id many words
@@ -489,8 +439,9 @@ list() {
 	refused "$(printf '%0100d' 0)"
 	[ "$aes" -gt 0 ] || refused "$VIP4:$PORT=$KEY"
 	dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$VIP4:$PORT"
-	written ""
-	written "$VIP4:$PORT "$'\n \n'
+	by_one_call "$VIP4:$PORT "$'\n \n'
+	check "blank lines: the list is the same" "0 $VIP4:$PORT" \
+		"$? $(dr sysctl -n net.ipv4.vs.mhs.quic_ids | xargs)"
 	many=$(printf "10.9.1.%d:80 " {0..255})
 	check "second_chance: a key, a service too many, one twice: refused" "1 1 1" \
 		"$(chance "$VIP4:80=$KEY") $(chance "$many $VIP4:80") $(
@@ -500,8 +451,6 @@ list() {
 		"$(chance "$VIP4:80") $(dr sysctl -n net.ipv4.vs.mhs.second_chance) $(
 			dr sysctl -n net.ipv4.vs.mhs.quic_ids | grep -q ":$PORT" &&
 				echo yes)"
-	check "none: second_chance" "0 " \
-		"$(chance "") $(dr sysctl -n net.ipv4.vs.mhs.second_chance)"
 	ids_off
 	check "none" "0, " \
 		"$(pair_total QuicIds), $(dr sysctl -n net.ipv4.vs.mhs.quic_ids)"
@@ -513,7 +462,7 @@ list() {
 fresh_module quic_ports=443,$PORT
 modprobe -q -a ipip ip6_tunnel libaes
 aes=$(grep -cE ' aes_decrypt(\s|$)' /proc/kallsyms)
-plan $((aes ? 115 : 103))
+plan $((aes ? 94 : 82))
 setup_net 4
 ip_ns cl <<-EOF
 	addr add 10.1.0.3/24 dev eth0

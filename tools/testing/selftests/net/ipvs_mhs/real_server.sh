@@ -9,11 +9,8 @@
 # The servers s1 and s2 begin bare: they have no virtual address, answer ARP as any
 # host does, and have strict rp_filter.  The host lan is a neighbour of theirs.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
-# shellcheck source=lib_real.sh
 . "${0%/*}/lib_real.sh"
 
 # method NAME "FORWARDING" "SETUP" [OTHER]: of the servers, of real_server

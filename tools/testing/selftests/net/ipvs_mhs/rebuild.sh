@@ -6,8 +6,7 @@
 # tags: races
 # Large changes under traffic: the module is loaded anew, a director is filled slowly
 # while flows send, with mh they break; a thousand servers one by one, flows that begin
-# before a table is rebuilt, many services (MHS_MADE: how many).  Restores and restarts
-# of directors at any moment: faults.sh.
+# before a table is rebuilt, many services (MHS_MADE: how many).
 
 . "${0%/*}/lib.sh"
 

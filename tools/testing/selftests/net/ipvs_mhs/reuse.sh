@@ -5,10 +5,11 @@
 # tags: races
 # A client that uses 20 source ports again and again while a server is drained
 # and then deleted: no connection is slow, fails or meets the server, whatever
-# conn_reuse_mode and expire_nodest_conn are.  With mh some do.
+# conn_reuse_mode and expire_nodest_conn are.  With mh some do.  Flows whose server
+# has older sockets of their ports begin.
 
 . "${0%/*}/lib.sh"
-need nft
+need nft nstat
 
 # now: for "since".  A tick later: /proc/uptime counts in hundredths, and a
 # connection begun just before must not pass for one begun after.
@@ -79,7 +80,7 @@ none_wrong() {
 	note "$after connections after the change"
 }
 
-plan 10
+plan 13
 load_module
 modprobe -q nft_ct
 setup_net 2
@@ -136,6 +137,44 @@ check "persistence: new flows leave entries for a template" 1 \
 	"$(templates 10.2.0.12:)"
 flow c stop churn
 flow_end c
+dr ipvsadm -C
+
+# A server may still have sockets of these ports, whose client went without a word.
+# It answers a SYN by asking, and the client's RST must reach it.  The ports have
+# claims of another server, which a SYN leaves.
+{ echo "-A -t $VIP4:80 -s mhs"; add_servers 2; } | learn dr
+flow_start old --host $VIP4
+flow old open 10
+flow old ping
+flow old where
+read -r first _ <<<"$reply"
+first=${first%=*}
+in_ns cl nft "add table inet mute; add chain inet mute lost { type filter hook \
+	output priority 0; }; add rule inet mute lost tcp flags rst drop"
+flow old reset
+flow_end old
+in_ns cl nft delete table inet mute
+add_servers 1 | dr ipvsadm -R
+weight 2 0
+busywait 20 built
+made=$(mhs NewEntries)
+raw cl --dst $VIP4 --dports 80 --src 10.1.0.2 --ports "$first-$((first + 9))" \
+	>/dev/null
+made=$(($(mhs NewEntries) - made))
+weight 2 1
+weight 1 0
+flow_start c --host $VIP4 --timeout 3 --pause 0.01 \
+	--ports "$first-$((first + 9))"
+flow_send c churn 3600
+until_more 10 opened cl
+flow c stop churn
+check "older sockets: flows of their ports begin" "0 0" \
+	"$(value failed) $(value s1)"
+flow_end c
+check "control: the ports had claims of another server" 10 "$made"
+check_cmp "control: the older sockets were met" \
+	"$(in_ns s2 nstat -asz TcpExtTCPSYNChallenge | awk 'END { print $2 }')" \
+	-ge 10
 dr ipvsadm -C
 
 # mh with its fallback flag, else it refuses the server's share at once

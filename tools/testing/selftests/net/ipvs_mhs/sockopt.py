@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a user can do in a namespace of its own.
-
-Netlink, and so ipvsadm, is for root; the socket options that it had before are
-for every user in a namespace of the user's own.
+"""What a user can do in a namespace of its own, by the socket options of before Netlink,
+which is for root.
 
 methods  Forwarding methods that ipvsadm does not know, to which packets go.  Prints
          how many were sent.
@@ -16,37 +14,23 @@ import sys
 import time
 
 # IP_VS_SO_SET_*
-ADD, DEL, ADD_DEST, DEL_DEST, EDIT_DEST = 1154, 1156, 1159, 1160, 1161
-ADDR = socket.inet_aton("127.0.0.2")
+ADD, ADD_DEST, DEL_DEST, EDIT_DEST = 1154, 1159, 1160, 1161
 PORT = socket.htons(53)
 
 
-def service(scheduler=b"mhs", port=PORT):
-    return struct.pack("@H2x4sH2xI16sIII", socket.IPPROTO_UDP, ADDR, port, 0,
+def service(scheduler=b"mhs"):
+    return struct.pack("@H2x4sH2xI16sIII", socket.IPPROTO_UDP, b"\x7f\0\0\2", PORT, 0,
                        scheduler, 0, 0, 0xffffffff)
 
 
-def dest(host, weight, method=3):
-    return struct.pack("@4sH2xIiII", socket.inet_aton(host), PORT, method,
-                       weight, 0, 0)
+def dest(host, method=3):
+    return service() + struct.pack("@4sH2xIiII", bytes([127, 0, 0, host]), PORT, method,
+                                   1, 0, 0)
 
 
-def control():
-    """A function that gives the kernel a command and its data."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-    return lambda what, data: sock.setsockopt(socket.IPPROTO_IP, what, data)
-
-
-def column(name):
+def stable():
     with open("/proc/net/ip_vs_mhs", encoding="ascii") as f:
-        head, line = (text.split() for text in f)
-    return line[head.index(name)]
-
-
-def wait(state):
-    end = time.monotonic() + 20
-    while column("State") != state and time.monotonic() < end:
-        time.sleep(0.02)    # why: the pace of looks
+        return " stable " in f.read()
 
 
 def send(packets):
@@ -56,20 +40,22 @@ def send(packets):
                 sock.sendto(b"?", ("127.0.0.2", 53))
             except OSError:
                 pass
+    return packets
 
 
 def methods(do):
-    sent = 0
     do(ADD, service())
-    do(ADD_DEST, service() + dest("127.0.0.3", 1))
+    do(ADD_DEST, dest(3))
+    sent = 0
     for method in range(8):
-        do(EDIT_DEST, service() + dest("127.0.0.3", 1, method))
-        send(20)
-        do(ADD_DEST, service() + dest("127.0.0.4", 1, method))
-        wait("stable")
-        send(20)
-        do(DEL_DEST, service() + dest("127.0.0.4", 1, method))
-        sent += 40
+        do(EDIT_DEST, dest(3, method))
+        sent += send(20)
+        do(ADD_DEST, dest(4, method))
+        end = time.monotonic() + 20
+        while not stable() and time.monotonic() < end:
+            time.sleep(0.02)    # why: the pace of looks
+        sent += send(20)
+        do(DEL_DEST, dest(4, method))
     return sent
 
 
@@ -85,5 +71,6 @@ def refused(do):
 
 
 if __name__ == "__main__":
-    print({"methods": methods, "refused": refused}
-          [sys.argv[1]](control()))
+    control = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    print({"methods": methods, "refused": refused}[sys.argv[1]](
+        lambda what, data: control.setsockopt(socket.IPPROTO_IP, what, data)))

@@ -7,7 +7,6 @@
 # (compare), and of one (wait --drained, plan).
 # MHS_SEED: the same states again; MHS_ROUNDS: how many of each.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
 
 top=$here/../../../../..

@@ -6,10 +6,9 @@
 # scheduler: the address moves to the other director and back, and no flow breaks.
 # Then the way back: every flow gets an entry (net.ipv4.vs.mhs.stateless=0), the
 # sync daemon carries these to the backup, lb_algo becomes wlc in the file, and a
-# reload breaks no flow.  After that the pair fails over as one of wlc does.
+# reload breaks no flow.
 
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_front.sh
 . "${0%/*}/lib_front.sh"
 
 # Flows that are busy send several times in that, in emulation, too
@@ -43,17 +42,6 @@ moves() {
 	alive "$1: no flow broken by that either" "$(value flows)"
 }
 
-# connections: of the service since it was made, on the first director
-connections() {
-	dr ipvsadm -Ln --stats --exact |
-		awk -v s="$VIP4:80" '$2 == s { print $3 }'
-}
-
-# counted NUMBER: the kernel sums them up every two seconds
-counted() {
-	[ "$(connections)" -ge "$1" ]
-}
-
 # carried: the backup has every flow of the master by its entry
 flows_of() {
 	net_dir "$1"
@@ -67,17 +55,22 @@ carried() {
 		[ -z "$(comm -23 "$work/master" "$work/backup")" ]
 }
 
-# check_wait NAME DIRECTOR: the operator's wait ends well there
-check_wait() {
-	local status
+# check_waits: the operator's wait ends well on both; its time is one pin time
+check_waits() {
+	local n
 
-	in_ns "$2" ipvsadm --set $pin $pin $pin	# the wait is one pin time
-	in_ns "$2" "$top/scripts/mhsstat" wait --stateful -t $VIP4:80 \
-		>"$work/said" 2>&1
-	status=$?
-	in_ns "$2" ipvsadm --set 900 120 300
-	sed 's/^/# /' "$work/said"
-	check "$1" 0 $status
+	for n in dr d2; do
+		in_ns $n ipvsadm --set $pin $pin $pin
+	done
+	for n in dr d2; do
+		in_ns $n "$top/scripts/mhsstat" wait --stateful -t $VIP4:80 \
+			>"$work/said" 2>&1
+		check "stateful: the wait ends well, $n" 0 $?
+		sed 's/^/# /' "$work/said"
+	done
+	for n in dr d2; do
+		in_ns $n ipvsadm --set 900 120 300
+	done
 }
 
 # alive NAME FLOWS: none is broken, none has moved
@@ -86,7 +79,7 @@ alive() {
 }
 
 need keepalived
-plan 30
+plan 18
 modprobe -q ip_vs
 modprobe -q ip_vs_wlc
 fresh_module names=mhs,mh,sed
@@ -104,8 +97,7 @@ done
 ip -n "$(ns rt)" route replace $VIP4/32 dev br0
 
 up dr
-result "the first director takes the address" \
-	"$(busywait 40 has_vip dr; echo $?)"
+busywait 40 has_vip dr
 up d2
 result "each sync daemon has its role" \
 	"$(busywait 40 roles_are master backup; echo $?)"
@@ -116,19 +108,15 @@ flow c open 60
 flow c ping
 alive "flows are served" 60
 check "and have no entries" "0 0" "$(conns) $(conns d2)"
-check "the tables are equal" "$(mhs OldPrint)" "$(mhs OldPrint $VIP4:80 d2)"
 moves "no entries" dr d2 backup master
 moves "and back" d2 dr master backup
-result "the service has counted them" "$(busywait 20 counted 60; echo $?)"
 
 # The way back
 flow_send c busy 3600
 for n in dr d2; do
 	sysctls $n net.ipv4.vs.mhs.stateless=0
 done
-check_wait "stateful: the wait ends well, master" dr
-check_wait "stateful: the wait ends well, backup" d2
-check "stateful: each flow has its entry" 60 "$(mhs Entries)"
+check_waits
 result "stateful: the backup has them" "$(busywait 40 carried; echo $?)"
 reload wlc
 result "a reload changes the scheduler" \
@@ -136,18 +124,6 @@ result "a reload changes the scheduler" \
 flow c stop
 flow c ping
 alive "reload: no flow broken" 60
-check_cmp "reload: it is the same service, which goes on counting" \
-	"$(connections)" -ge 60
-flow c open 20
-flow c ping
-alive "wlc: new flows are served" 80
-result "wlc: the backup has their entries" "$(busywait 40 carried; echo $?)"
-
-# Failover, as with wlc
-moves wlc dr d2 backup master
-flow c open 20
-flow c ping
-alive "failover: new flows are served" 100
 flow c reset
 
 # The same without entries

@@ -1,26 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 720
-# weight: 90
+# weight: 65
 # The way back to another scheduler: with net.ipv4.vs.mhs.stateless=0 flows get
 # entries, mhsstat waits until all have one, and then wlc or mh takes the services
 # over without a broken flow.  Without that nearly all break.
 
-# shellcheck source=lib.sh
 . "${0%/*}/lib.sh"
-# shellcheck source=lib_pair.sh
 . "${0%/*}/lib_pair.sh"
 
 readonly top=$here/../../../../..
 # Timeouts during the wait, which is one pin time; flows that are busy send several
-# times in that, in emulation, too
-readonly pin=$((3 * ${patience:-1}))
+# times in that, in emulation, too.  Where none is busy a second does.
+pin=$((3 * ${patience:-1}))
 
 # check_wait NAME STATUS ARGUMENTS...: the operator's wait ends so
 check_wait() {
 	local status
 
-	dr ipvsadm --set $pin $pin $pin
+	dr ipvsadm --set "$pin" "$pin" "$pin"
 	dr "$top/scripts/mhsstat" wait --stateful "${@:3}" >"$work/said" 2>&1
 	status=$?
 	dr ipvsadm --set 900 120 300
@@ -82,8 +80,6 @@ back() {
 	local name="$1, to $2"
 
 	begin "$1" "$3"
-	check "$name: served, without entries" "$((2 * $3)) 0 0 0" \
-		"$(sum flows) $(sum broken) $(sum failed) $(pair_made)"
 	busy
 	stateless 0
 	check_wait "$name: every flow has an entry" 0
@@ -92,14 +88,10 @@ back() {
 	check "$name: the scheduler is another" "$2 $2" "$(runs)"
 	check "$name: none broken, none moved" "$((2 * $3)) 0 0" \
 		"$(sum flows) $(sum broken) $(sum moved)"
-	pair open 10
-	pair ping
-	check "$name: new flows are served" "$((2 * $3 + 20)) 0 0 0" \
-		"$(sum flows) $(sum broken) $(sum moved) $(sum failed)"
 	end
 }
 
-plan 46
+plan 32
 ulimit -n 4096	# flows that break leave their sockets to the servers
 fresh_module
 for m in ipip sit ip6_tunnel ip_vs_wlc ip_vs_mh; do
@@ -111,8 +103,6 @@ pair_clients --timeout 8
 # How flows come to their entries
 windows 3600000 3600000
 begin -g 30
-check "stateless: no entry" "0 0 0 0 0 0" \
-	"$(pair_made) $(conns) $(both Stateful) $(both StatefulMs)"
 stateless 0
 pair open 10
 check "stateful: new flows have entries at once" "20 0" \
@@ -125,11 +115,10 @@ check_cmp "stateful: not yet all, as far as known" "$(mhs StatefulMs)" -gt 0
 before=$(pair_total PktStateless)
 pair ping
 check "stateful: no packet by the table" "$before" "$(pair_total PktStateless)"
-check_wait "stateful: the wait is not over" 124 --timeout 1s
 windows 0 0
 # one that never had a server is not waited for
 dr ipvsadm -A -t "${SVC4%:*}:81" -s mhs
-check_wait "stateful: the wait is over, of all services" 0
+pin=1 check_wait "stateful: the wait is over, of all services" 0
 # With its first servers flows may come that lack an entry.  why: the look that
 # tells whether the service has settled begins the time anew as well
 windows 3600000 3600000
@@ -147,7 +136,6 @@ pair open 10
 pair ping
 check "stateless again: new flows have no entry" "20 60" \
 	"$(pair_total NewEntries) $(pair_total PinnedEntries)"
-check "stateless again: said so" "0 0 0 0" "$(both Stateful) $(both StatefulMs)"
 check "stateless again: none broken" "100 0 0" \
 	"$(sum flows) $(sum broken) $(sum moved)"
 end
@@ -171,10 +159,8 @@ stateless 0
 check_wait "no room: the wait does not end well" 124 --timeout $((pin - 1))s
 check "no room: said for both services" 2 "$(grep -c \
 	'reached net.ipv4.vs.mhs.max_entries (now 20)' "$work/said")"
-check_cmp "no room: flows without entries" "$(pair_made)" -lt 80
 sysctls dr net.ipv4.vs.mhs.max_entries=262144
 check_wait "room: the wait ends well" 0
-check_cmp "room: entries of all flows" "$(pair_made)" -ge 80
 hand_over wlc
 idle
 check "room: none broken, none moved" "80 0 0" \
@@ -203,18 +189,14 @@ dgram_servers 53,443
 windows 3600000 3600000
 datagrams 53
 pair ping
-check "UDP: no entry" "80 0" "$(sum flows) $(pair_made)"
 stateless 0
 pair ping
 check "UDP: entries" 80 "$(pair_made)"
 windows 0 0
-check_wait "UDP: the wait ends well" 0
+pin=1 check_wait "UDP: the wait ends well" 0
 hand_over wlc
 pair ping
 answered "UDP: none moved"
-pair open 10
-pair ping
-answered "UDP: new ones are served"
 flow_end c4
 flow_end c6
 dr ipvsadm -C
@@ -233,19 +215,10 @@ windows 3600000 3600000
 datagrams 443
 pair ping initial
 pair ping short
-check "QUIC: no entry" "80 0" "$(sum flows) $(pair_made)"
 sysctls dr net.ipv4.vs.mhs.max_quic_entries=20
 stateless 0
-dr "$top/scripts/mhsstat" wait --stateful 2>"$work/waiting" &
-waiting=$!
-busywait 20 test -s "$work/waiting"
 pair ping short
 answered "QUIC, no room: answered"
-full() {
-	[ "$(grep -c 'reached net.ipv4.vs.mhs.max_quic_entries (now 20)' \
-		"$work/waiting")" -eq 2 ]
-}
-result "QUIC, no room: the wait says so" "$(busywait 20 full; echo $?)"
 check_cmp "QUIC, no room: flows without entries" "$(pair_made)" -lt 80
 sysctls dr net.ipv4.vs.mhs.max_quic_entries=65536
 pair open 10
@@ -254,12 +227,8 @@ check "QUIC, room: new flows have entries at once" 20 \
 	"$(pair_total NewEntries)"
 pair ping short
 check "QUIC, room: so have all" 100 "$(pair_made)"
-result "QUIC, room: the wait is not over" "$(kill -0 $waiting; echo $?)"
 windows 0 0
-dr ipvsadm --set $pin $pin $pin
-wait $waiting
-check "QUIC, room: the wait ends well" 0 $?
-dr ipvsadm --set 900 120 300
+pin=1 check_wait "QUIC: the wait ends well" 0
 hand_over wlc
 pair ping short
 answered "QUIC, to wlc: none moved"

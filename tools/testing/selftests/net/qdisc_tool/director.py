@@ -7,7 +7,7 @@
 A director that forwards without state answers packets of its flows with
 resets while the service is missing; --all holds those packets.
 
-    client ---- router ==== host, the director (no other address than below)
+    client ---- router ==== host, the director (net.py; no other address than below)
                   |  bridge
                   +==== server0, server1      virtual address on lo, DR
 """
@@ -18,10 +18,10 @@ import shutil
 import socket
 from collections import Counter
 
-from lib import (FAST, WAIT_S, Skip, batch, check, defer, equal, main,
-                 man_page, note, run, set_up, sysctl, test, tool, write)
-from net import HOST_MAC, PORT, Echo, inside, loopback, namespace
-from restart import Child
+import net
+from lib import (FAST, WAIT_S, batch, check, defer, equal, main, man_page, note, run, set_up,
+                 sysctl, test, tool, write)
+from net import PORT, Child, echo, inside, namespace
 
 VIP = "10.9.0.1"
 SERVERS = {"server0": "10.1.0.10", "server1": "10.1.0.11"}
@@ -30,47 +30,39 @@ MODULE = os.environ.get("MHS_KO", "")
 FLOWS = int(os.environ.get("MHS_FLOWS", 500))
 PROTECT = ("qdisc_tool", "protect", "--max-hold", "60s", "--")
 SAVED = f"{FAST}/rules"
-# What an operator does, with a gap as wide as a slow machine makes it.
-RESTORE = f"ipvsadm -S -n >{SAVED}; ipvsadm -C; sleep 0.2; ipvsadm -R <{SAVED}"
+# What an operator does, with a gap in which a flow is reset.
+RESTORE = (f"ipvsadm -S -n >{SAVED}; resets() {{ nstat -asz TcpOutRsts; }}; was=$(resets); "
+           "ipvsadm -C; until [ \"$(resets)\" != \"$was\" ]; do sleep 0.01; done; "
+           f"ipvsadm -R <{SAVED}")
 
 
 def network():
-    if not shutil.which("ipvsadm"):
-        raise Skip("ipvsadm is not installed")
-    loopback()
+    check(shutil.which("ipvsadm"), "ipvsadm is not installed")
+    net.network()
     # All the hosts of this network share one queue here: a byte of each flow
     # and its acknowledgement fill the default of 1,000 without any hold.
     sysctl("net/core/netdev_max_backlog", 10 * FLOWS)
-    for name in ("router", "client", *SERVERS):
-        run(f"ip netns add {name}")
-        defer(run, f"ip netns del {name}")
-    run(f"ip link add host0 {HOST_MAC} type veth peer name host1 netns router")
-    defer(run, "ip link del host0")
-    batch("ip", ["addr add 10.1.0.1/24 dev host0", "link set host0 up",
-                 f"addr add {VIP}/32 dev lo", "route add default via 10.1.0.2"])
+    run(f"ip addr add {VIP}/32 dev lo")
     defer(run, f"ip addr del {VIP}/32 dev lo")
     write("/proc/sys/net/ipv4/ip_forward", "1")
+    for name in SERVERS:
+        run(f"ip netns add {name}")
+        defer(run, f"ip netns del {name}")
     with namespace("router"):
         batch("ip", [
-            "link add br0 type bridge", "addr add 10.1.0.2/24 dev br0", "link set br0 up",
-            "link set host1 master br0", "link set host1 up",
+            "link add br0 type bridge", "addr del 10.1.0.2/24 dev host1",
+            "addr add 10.1.0.2/24 dev br0", "link set host1 master br0", "link set br0 up",
             f"route add {VIP}/32 via 10.1.0.1",
-            "link add client1 type veth peer name client0 netns client",
-            "addr add 10.2.0.1/24 dev client1", "link set client1 up",
             *(line for name in SERVERS for line in (
                 f"link add {name} type veth peer name net0 netns {name}",
                 f"link set {name} master br0 up"))])
-        write("/proc/sys/net/ipv4/ip_forward", "1")
-    with namespace("client"):
-        batch("ip", ["addr add 10.2.0.2/24 dev client0", "link set client0 up",
-                     "route add default via 10.2.0.1"])
     for name, address in SERVERS.items():
         with namespace(name):
             for path, value in ("arp_ignore", "1"), ("arp_announce", "2"):
                 write(f"/proc/sys/net/ipv4/conf/all/{path}", value)
             batch("ip", [f"addr add {address}/24 dev net0", "link set net0 up", "link set lo up",
                          f"addr add {VIP}/32 dev lo", "route add default via 10.1.0.2"])
-            Echo(PORT)
+            echo(PORT)
     service()
 
 
@@ -78,8 +70,7 @@ def service():
     """The virtual service, as a restart finds it."""
     if not os.path.exists("/proc/net/ip_vs"):
         run("modprobe ip_vs")
-    if not os.path.exists(MODULE):
-        raise Skip("no ip_vs_mhs module (MHS_KO)")
+    check(os.path.exists(MODULE), "no ip_vs_mhs module (MHS_KO)")
     run(["insmod", MODULE])
     defer(run, "rmmod ip_vs_mhs")
     # A flow without an entry must be forwarded by the table.

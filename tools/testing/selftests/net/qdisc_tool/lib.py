@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the tests of qdisc_tool share: KTAP, and the tool.  See net.py, too.
 
-A test is a function marked with @test.  It fails by an exception, skips by
-Skip, and undoes what it does by defer(), in reverse order.  Times are not
-asserted where a counter tells the same: the machine may be slow.  A connection
-that lost a SYN shows in the retransmission counters of its side, whatever the
-clock says.
+A test is a function marked with @test.  It fails by an exception, and undoes what it does by
+defer(), in reverse order.  Times are not asserted where a counter tells the same: the machine may
+be slow.  A connection that lost a SYN shows in the retransmission counters of its side, whatever
+the clock says.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -18,8 +18,7 @@ import sys
 import time
 import traceback
 
-HERE = os.path.dirname(os.path.realpath(__file__))
-TOP = os.path.realpath(f"{HERE}/../../../../..")
+TOP = os.path.realpath(f"{__file__}/../../../../../..")
 sys.path.insert(0, f"{TOP}/scripts")
 # Now, for all the children that run the tool.
 import configparser  # noqa: E402,F401
@@ -29,13 +28,11 @@ import qdisc_tool_lib.protect  # noqa: E402,F401
 
 FAST = "/run/qdisc_tool_test"
 WAIT_S = 30
+# Of a hold that the test ends itself, on the slowest machine.
+LONG = ("--max-hold", "60s")
 
 _tests = []
 _deferred = []
-
-
-class Skip(Exception):
-    """This cannot be tested here."""
 
 
 def test(function):
@@ -70,59 +67,48 @@ def undo(down_to=0):
             note(f"cleaning up: {error}")
 
 
-def main(setup=lambda: None):
+def succeeds(function):
+    try:
+        function()
+    except Exception:
+        note(traceback.format_exc())
+        return False
+    return True
+
+
+def main(setup=lambda: run("ip link set lo up")):
     """Run the tests named on the command line, or all."""
     wanted = [function for function in _tests
               if len(sys.argv) < 2 or function.__name__ in sys.argv[1:]]
     print(f"KTAP version 1\n1..{len(wanted)}", flush=True)
-    if os.geteuid():
-        print("Bail out! this must be run as root", flush=True)
-        sys.exit(4)
     # Thousands of clients.
     resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 16, 1 << 16))
-    passed = skipped = 0
+    failed = 0
     try:
         own_directory()
         # From a disk that is cold this may take longer than the tool waits
         # for a program.  (ifb it must load in its own way.)
         subprocess.run(["modprobe", "-qa", "sch_plug", "sch_netem", "cls_flower",
                         "act_mirred", "act_gact", "tun"], check=False)
-        try:
-            setup()
-        except Skip as reason:
-            for number, function in enumerate(wanted, 1):
-                print(f"ok {number} {function.__name__} # SKIP {reason}")
-            sys.exit(4)
+        prepared = succeeds(setup)
         for number, function in enumerate(wanted, 1):
             began, depth = time.monotonic(), len(_deferred)
-            verdict, remark = "ok", ""
-            try:
-                function()
-                passed += 1
-            except Skip as reason:
-                remark = f" # SKIP {reason}"
-                skipped += 1
-            except Exception:
-                verdict = "not ok"
-                note(traceback.format_exc())
-            finally:
-                undo(depth)
+            verdict = "ok" if prepared and succeeds(function) else "not ok"
+            undo(depth)
             note(f"{time.monotonic() - began:.1f} s")
-            print(f"{verdict} {number} {function.__name__}{remark}", flush=True)
+            print(f"{verdict} {number} {function.__name__}", flush=True)
+            failed += verdict != "ok"
     finally:
         undo()
-    if passed + skipped < len(wanted):
-        sys.exit(1)
-    sys.exit(0 if passed else 4)
+    sys.exit(bool(failed))
 
 
 # ------------------------------------------------------------------ running
 
 def remove_tree(path):
     """A server that is about to end may be removing its own files there."""
-    shutil.rmtree(path, ignore_errors=True)
-    if os.path.exists(path):
-        shutil.rmtree(path)
+    for _ in range(2):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def own_directory():
@@ -145,6 +131,25 @@ def run(command, **options):
 def batch(program, lines):
     """Many lines for one run of ip or tc."""
     run([program, "-batch", "-"], input="\n".join(lines) + "\n")
+
+
+def end_process(pid):
+    with contextlib.suppress(ChildProcessError):       # it is gone
+        if not os.waitpid(pid, os.WNOHANG)[0]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def child(function):
+    """The process that runs it, until the test ends."""
+    pid = os.fork()
+    if not pid:
+        try:
+            function()
+        finally:
+            os._exit(0)
+    defer(end_process, pid)
+    return pid
 
 
 def wait_for(condition, what, wait_s=WAIT_S):
@@ -171,11 +176,10 @@ class Result:
 
 
 class Tool:
-    """A run of the tool's own code, in a fork of this process: in emulation
-    the start of an interpreter takes a second.  (command.py and servers.py
-    run the program.)"""
+    """A run of the tool's own code, in a fork of this process: in emulation the start of an
+    interpreter takes a second.  (local.py and servers.py run the program.)"""
 
-    def __init__(self, *arguments, pass_fds=(), new_session=False):
+    def __init__(self, *arguments, stdin=os.devnull, new_session=False):
         self.returncode = None
         self._files = [os.memfd_create(name) for name in ("out", "err")]
         self.pid = os.fork()
@@ -184,22 +188,23 @@ class Tool:
             try:
                 if new_session:
                     os.setsid()
-                for fd in pass_fds:
-                    os.set_inheritable(fd, True)
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(os.open(stdin, os.O_RDONLY), 0)
                 for fd, file in enumerate(self._files, 1):
                     os.dup2(file, fd)
                 sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
-                try:
-                    status = qdisc_tool_lib.cli.main(list(arguments))
-                except SystemExit as end:
-                    status = end.code
-                except BaseException:
-                    traceback.print_exc()
+                status = qdisc_tool_lib.cli.main(list(arguments))
+            except SystemExit as end:
+                status = end.code
+            except BaseException:
+                traceback.print_exc()
+            finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
-            finally:
                 os._exit(status or 0)
+
+    def has_said(self, fd=1):
+        """Whether there is something on its standard output, or error."""
+        return bool(os.fstat(self._files[fd - 1]).st_size)
 
     def send_signal(self, number):
         os.kill(self.pid, number)
@@ -221,23 +226,23 @@ class Tool:
         return Result(self.returncode, *texts)
 
 
-def expect_status(result, expect, arguments):
-    if expect is not None and result.status != expect:
-        raise AssertionError(f"qdisc_tool {' '.join(arguments)}: status "
-                             f"{result.status}, not {expect}\n{result.out}{result.err}")
+def expected(result, arguments, expect, says):
+    said = result.out + result.err
+    check(expect in (None, result.status) and says in said, f"qdisc_tool {' '.join(arguments)}: "
+          f"status {result.status} ({expect} is expected, and {says!r})\n{said}")
     return result
 
 
-def tool(*arguments, expect=0):
+def tool(*arguments, expect=0, says=""):
     """Run qdisc_tool to its end; @expect is the exit status, None for any."""
-    return expect_status(Tool(*arguments).wait(), expect, arguments)
+    return expected(Tool(*arguments).wait(), arguments, expect, says)
 
 
-def program(*arguments, expect=0, **options):
+def program(*arguments, expect=0, says="", **options):
     """The same, as a program of its own."""
     done = subprocess.run(["qdisc_tool", *arguments], capture_output=True,
                           text=True, timeout=600, check=False, **options)
-    return expect_status(Result(done.returncode, done.stdout, done.stderr), expect, arguments)
+    return expected(Result(done.returncode, done.stdout, done.stderr), arguments, expect, says)
 
 
 def man_page(section, **replace):
@@ -276,26 +281,18 @@ class Protecting:
         self._arguments = arguments
 
     def __enter__(self):
-        up_fd, command_up_fd = os.pipe()
-        command_go_fd, self._go_fd = os.pipe()
-        fds = (command_up_fd, command_go_fd)
-        # By name: not every shell takes a number above 9 after ">&".
-        up, go = (f"/proc/self/fd/{fd}" for fd in fds)
-        self.process = Tool(
-            # Listeners of tests accept nobody, and that is waited for.
-            "protect", "--json", "--pause", "0", *self._arguments, "--",
-            "sh", "-c",
-            f"echo up >{up}; read status <{go}; exit ${{status:-99}}",
-            pass_fds=fds)
-        for fd in fds:
-            os.close(fd)
-        if not os.read(up_fd, 3):
+        stdin_fd, self._go_fd = os.pipe()
+        # Listeners of tests accept nobody, and that is waited for.
+        self.process = Tool("protect", "--json", "--pause", "0", *self._arguments, "--", "sh", "-c",
+                            "echo up; read line", stdin=f"/proc/self/fd/{stdin_fd}")
+        wait_for(lambda: self.process.has_said() or self.process.poll() is not None, "the command")
+        os.close(stdin_fd)
+        if self.process.returncode is not None:
             check(False, f"the command was not started: {self.process.wait().err}")
-        os.close(up_fd)
         return self
 
-    def finish(self, status=0):
-        os.write(self._go_fd, b"%d\n" % status)
+    def finish(self):
+        os.write(self._go_fd, b"\n")
         return self.process.wait()
 
     def __exit__(self, *_):

@@ -2,20 +2,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 3000
 # weight: 30
-"""What a hold costs, by counts of what takes the time: processes, and calls (functions of
-Python, and those written in C) from the message that shuts the plug to the one that opens
-it.  What the tool does while it waits for the command is not counted: a slow machine waits
-longer.  Times are only noted.  MHS_SOCKETS= takes another number of connections."""
+"""What a hold costs, by counts of what takes the time: calls (functions of Python, and those
+written in C) from the message that shuts the plug to the one that opens it.  What the tool
+does while it waits for the command is not counted: a slow machine waits longer.  Times are
+only noted.  MHS_SOCKETS= takes another number of connections."""
 
 import ctypes
 import mmap
 import os
 import subprocess
 import sys
+from unittest import mock
 
-from lib import (FAST, TOP, Tool, check, defer, equal, expect_status, main, note, program, read, run,
-                 sysctl, test)
-from net import loopback, ready
+from lib import (FAST, LONG, TOP, check, defer, equal, main, note, read, run, sysctl, test, tool)
+from net import ready
 from qdisc_tool_lib import listeners
 from qdisc_tool_lib.hold import Plug
 from qdisc_tool_lib.listeners import Listeners
@@ -24,28 +24,6 @@ from qdisc_tool_lib.protect import Protect
 SOCKETS = int(os.environ.get("MHS_SOCKETS", 2000))
 RUNS = int(os.environ.get("MHS_RUNS", 3))
 MOST_CALLS = 750
-PROTECT = ("protect", "--json", "--max-hold", "60s")
-
-
-def processes(*command):
-    """How many a protect makes.  The kernel counts those of others, too, so the least."""
-    def made():
-        return int(read("/proc/stat").split("processes ")[1].split()[0])
-    counts = []
-    for _ in range(5):
-        before = made()
-        program(*PROTECT, *command)
-        counts.append(made() - before)
-    note(f"{command}: {counts}")
-    return min(counts)
-
-
-@test
-def protect_makes_two_processes():
-    """tc before the hold, and the command.  The control makes one more."""
-    ready("lo")
-    equal((processes("true"), processes("sh", "-c", "true; /bin/true")), (3, 4),
-          "processes, with the tool itself")
 
 
 # The processor's own clock, since that of a machine may stand still (MHS_SOCKETS=1000000):
@@ -93,15 +71,10 @@ class Meter:
             if self.rest():
                 os.write(writer, f"{self._calls} {self._ticks}".encode())
             end(*arguments)
-        Plug.shut, Protect._wait, Plug.open = lambda *a: (shut(*a), self.go()), waiting, opening
-        try:
-            words = (*PROTECT, *options, "true")
-            expect_status(Tool(*words).wait(), 0, words)
+        with mock.patch.multiple(Plug, shut=lambda *a: (shut(*a), self.go()), open=opening), \
+                mock.patch.object(Protect, "_wait", waiting), open(reader), open(writer, "w"):
+            tool("protect", *LONG, *options, "true")
             return tuple(map(int, os.read(reader, 99).split()))
-        finally:
-            Plug.shut, Protect._wait, Plug.open = shut, wait, end
-            os.close(reader)
-            os.close(writer)
 
 
 def calls():
@@ -156,10 +129,9 @@ def a_hold_lists_nothing_that_grows_with_the_host():
         check(int(there.split("tw ")[1].split()[0]) >= 0.9 * count, "too few in TIME_WAIT")
         counts.append((listed(), calls()))
     equal(counts[0], counts[1], "sockets listed, calls")
-    defer(setattr, listeners, "_TCP_LISTEN", listeners._TCP_LISTEN)
-    listeners._TCP_LISTEN = 1                  # TCP_ESTABLISHED
-    check(sum(listed()) >= SOCKETS, "the control lists no more")
+    with mock.patch.object(listeners, "_TCP_LISTEN", 1):       # TCP_ESTABLISHED
+        check(sum(listed()) >= SOCKETS, "the control lists no more")
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main()

@@ -11,22 +11,17 @@ import shutil
 import signal
 import subprocess
 
-from lib import (FAST, TOP, Skip, check, defer, equal, main, man_page, note,
-                 program, read, remove_tree, run, set_up, systemctl, test, wait_for, write)
-from net import HOST4, PORT, loopback, network
-from restart import Load
+from lib import (FAST, LONG, TOP, check, defer, equal, main, man_page, note, program, read,
+                 remove_tree, run, set_up, systemctl, test, wait_for, write)
+from net import HOST4, PORT, Load, network
 
 LO = "127.0.0.1"
-LONG = ("--max-hold", "60s")
 BACKEND_PORT = PORT + 10
 DIRECTORY = f"{FAST}/servers"
 # make bench BENCH=restarts has more
 CONTROL_ROUNDS = 3
 ROUNDS = int(os.environ.get("MHS_ROUNDS", CONTROL_ROUNDS))
-CLIENTS = 8
 BETWEEN = int(os.environ.get("MHS_BETWEEN", 30))       # requests
-# The hold ends with the command.
-AT_ONCE = ("--until", "true")
 
 HAPROXY = f"""
 global
@@ -44,20 +39,18 @@ backend out
 """
 
 
-def nginx_config(name, port, options="", workers=2):
+def nginx_config(name, port):
+    paths = "\n".join(f"    {kind}_temp_path {DIRECTORY}/{name}.{kind};" for kind in (
+        "client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     return f"""
-worker_processes {workers};
+worker_processes 2;
 pid {DIRECTORY}/{name}.pid;
 error_log {DIRECTORY}/{name}.log;
 events {{ worker_connections 512; }}
 http {{
     access_log off;
-    client_body_temp_path {DIRECTORY}/{name}.body;
-    proxy_temp_path {DIRECTORY}/{name}.proxy;
-    fastcgi_temp_path {DIRECTORY}/{name}.fastcgi;
-    uwsgi_temp_path {DIRECTORY}/{name}.uwsgi;
-    scgi_temp_path {DIRECTORY}/{name}.scgi;
-    server {{ listen {LO}:{port} {options}; return 200 "x"; }}
+{paths}
+    server {{ listen {LO}:{port}; return 200 "x"; }}
 }}
 """
 
@@ -85,16 +78,16 @@ def end(pid_file):
         os.kill(int(read(pid_file).split()[0]), signal.SIGTERM)
 
 
-def directory():
-    for server in ("haproxy", "nginx"):
-        if not shutil.which(server):
-            raise Skip(f"{server} is not installed")
+def directory(*programs):
+    for name in programs:
+        check(shutil.which(name), f"{name} is not installed")
     os.makedirs(DIRECTORY, exist_ok=True)
 
 
-def nginx(name, port, options="", workers=2):
+def nginx(name, port):
+    directory("nginx")
     config = f"{DIRECTORY}/{name}.conf"
-    write(config, nginx_config(name, port, options, workers))
+    write(config, nginx_config(name, port))
     command = f"nginx -c {config} -e {DIRECTORY}/{name}.log"
     run(command)
     pid_file = f"{DIRECTORY}/{name}.pid"
@@ -104,6 +97,7 @@ def nginx(name, port, options="", workers=2):
 
 
 def haproxy():
+    directory("haproxy")
     nginx("backend", BACKEND_PORT)
     write(f"{DIRECTORY}/haproxy.cfg", HAPROXY)
     pid_file = f"{DIRECTORY}/haproxy.pid"
@@ -125,7 +119,7 @@ def slowly(name, processes, *lines):
 
 def under_load(name, command, address=LO, where=None, rounds=ROUNDS):
     """Run a command some times under load; how many requests failed."""
-    with Load(address, PORT, CLIENTS, where, http=True) as load:
+    with Load(address, PORT, 8, where, http=True) as load:
         load.wait_for_progress(BETWEEN)
         for _ in range(rounds):
             run(command)           # a dropped packet makes protect fail
@@ -135,33 +129,29 @@ def under_load(name, command, address=LO, where=None, rounds=ROUNDS):
     return result["failed"]
 
 
-def protected(command, *options):
-    return ["qdisc_tool", "protect", *LONG, *options, "--", command]
-
-
 def compare(name, command, control=None):
     """With protection nothing may fail; without, or with the options of
     @control, something must."""
     set_up("lo", "-p", str(PORT))
-    equal(under_load(f"{name}, protected", protected(command)), 0, "failures")
+    protect = ("qdisc_tool", "protect", *LONG)
+    equal(under_load(f"{name}, protected", [*protect, "--", command]), 0, "failures")
     if control is not None:
-        command = protected(command, *control) if control else [command]
+        command = [*protect, *control, "--", command] if control else [command]
         check(under_load(f"{name}, the control", command, rounds=CONTROL_ROUNDS), "nothing failed")
 
 
 @test
 def s17_haproxy_reload():
-    directory()
     command, pid_file = haproxy()
-    compare("reload", slowly("reload", f"cat {pid_file}",
-                             f"{command} -sf $(cat {pid_file})"), AT_ONCE)
+    # In the control the hold ends with the command.
+    compare("reload", slowly("reload", f"cat {pid_file}", f"{command} -sf $(cat {pid_file})"),
+            ("--until", "true"))
 
 
 @test
 def s17_the_man_page_protects_an_haproxy_restart():
     """From outside: clients are behind a router."""
     network()
-    directory()
     command, pid_file = haproxy()
     restart = f"{stop(pid_file, 'USR1')}; {command}"
     outside = (HOST4, "client")
@@ -178,16 +168,13 @@ def s17_the_man_page_protects_an_haproxy_restart():
 
 @test
 def s17_nginx_restart():
-    directory()
     command, pid_file = nginx("front", PORT)
     compare("nginx restart", script("restart", stop(pid_file, "QUIT"), command), ())
 
 
-def apache():
-    """Its front, by its own command."""
-    if not shutil.which("apache2"):
-        raise Skip("apache2 is not installed")
-    os.makedirs(DIRECTORY, exist_ok=True)
+@test
+def s17_apache_restart():
+    directory("apache2")
     config, pid_file = f"{DIRECTORY}/apache.conf", f"{DIRECTORY}/apache.pid"
     write(f"{DIRECTORY}/index.html", "x")
     write(config, "".join(
@@ -197,35 +184,21 @@ def apache():
         f"PidFile {pid_file}\nErrorLog {DIRECTORY}/apache.log\n"
         # without it WINCH waits for a connection as long as that lasts
         "GracefulShutdownTimeout 5\n"
-        f"Mutex file:{DIRECTORY}\nListen {LO}:{PORT}\n"
-        "DirectoryIndex index.html\n")
+        f"Mutex file:{DIRECTORY}\nListen {LO}:{PORT}\nDirectoryIndex index.html\n")
     command = f"apache2 -f {config} -k"
     run(f"{command} start")
     defer(end, pid_file)
     wait_for(lambda: os.path.exists(pid_file), "apache2")
-    return command, pid_file
-
-
-def waited_for(command):
-    done = program("protect", "--json", *LONG, "--", command)
-    return done.report["waited"]["for"]
-
-
-@test
-def s17_apache_restart():
-    command, pid_file = apache()
     # apache2 writes the file in the background, and the next stop reads it; while an old
     # process listens yet, it does not start
-    restart = script("restart", stop(pid_file, "WINCH"), "n=0", f"until [ -s {pid_file} ]; do",
-                     f"[ $((n % 40)) != 0 ] || {command} start || :", "n=$((n + 1))",
-                     "sleep 0.05", "done")
-    compare("apache restart", restart, ())
+    compare("apache restart", script(
+        "restart", stop(pid_file, "WINCH"), "n=0", f"until [ -s {pid_file} ]; do",
+        f"[ $((n % 40)) != 0 ] || {command} start || :", "n=$((n + 1))", "sleep 0.05", "done"), ())
 
 
 def systemd(**units):
     """A manager of these units, as a user has one; what runs systemctl."""
-    if not shutil.which("systemctl"):
-        raise Skip("systemd is not installed")
+    directory("systemctl", "haproxy")
     there = f"{DIRECTORY}/units"
     os.makedirs(there)
     defer(remove_tree, there)
@@ -252,7 +225,6 @@ def systemd(**units):
 def s17_a_restart_behind_a_socket_of_systemd():
     """It stays, and what comes waits in its queue; the control is the same
     server with a socket of its own."""
-    directory()
     nginx("backend", BACKEND_PORT)
     units = {"front_socket": f"[Socket]\nListenStream={LO}:{PORT}\n"}
     for name, bind in ("front", "fd@3"), ("own", f"{LO}:{PORT}"):
@@ -266,7 +238,8 @@ def s17_a_restart_behind_a_socket_of_systemd():
     run(f"{systemctl} start front.socket front.service")
     restart = script("restart", f"{systemctl} restart front.service")
     compare("restart behind a socket", restart)
-    equal(waited_for(restart), "", "waited for")
+    done = program("protect", "--json", *LONG, "--", restart)
+    equal(done.report["waited"]["for"], "", "waited for")
     run(f"{systemctl} stop front.socket front.service")
     run(f"{systemctl} start own.service")
     restart = script("restart", f"{systemctl} restart own.service")
@@ -276,12 +249,8 @@ def s17_a_restart_behind_a_socket_of_systemd():
 def debian_unit(name, **paths):
     """The unit of Debian's package as it is, with the example's drop-in, but for
     paths, and for time, which passes as it likes in an emulated machine."""
-    text = ""
-    for path in (f"/lib/systemd/system/{name}.service",
-                 f"{TOP}/examples/qdisc_tool/{name}.service.d/qdisc_tool.conf"):
-        if not os.path.exists(path):
-            raise Skip(f"no {path}")
-        text += read(path)
+    text = read(f"/lib/systemd/system/{name}.service") + read(
+        f"{TOP}/examples/qdisc_tool/{name}.service.d/qdisc_tool.conf")
     paths = {"/usr/sbin/qdisc_tool protect": f"{shutil.which('qdisc_tool')} protect "
              "--max-hold 60s", "BindReadOnlyPaths": "#", **paths}
     for old, new in paths.items():
@@ -294,7 +263,6 @@ def debian_unit(name, **paths):
 def s17_the_drop_ins_fit_the_units_of_debian():
     """Without a set-up a reload succeeds, too, and without --allow-unprotected, the
     control, it does not."""
-    directory()
     nginx("backend", BACKEND_PORT)
     config = f"{DIRECTORY}/front"
     write(f"{config}.cfg", HAPROXY)
@@ -312,20 +280,19 @@ def s17_the_drop_ins_fit_the_units_of_debian():
         for name, text in ours.items() for kind, there in (
             ("", "no such"), ("strict", "--allow-unprotected "))})
     for name in ours:
-        for kind, status in ("strict", 1), ("", 0):
+        for kind, fails in ("strict", True), ("", False):
             run(f"{systemctl} start {name}{kind}.service")
             done = subprocess.run(f"{systemctl} reload {name}{kind}.service".split(), check=False)
-            equal(bool(done.returncode), bool(status), f"status of {name}{kind}")
+            equal(bool(done.returncode), fails, f"status of {name}{kind}")
             if kind:
                 run(f"{systemctl} stop {name}{kind}.service")
         set_up("lo", "-p", str(PORT))
         equal(under_load(name, f"{systemctl} reload {name}.service"), 0, "failures")
-        said = read(f"{DIRECTORY}/said")
-        check(": held " in said, f"nothing was held: {said}")
+        check(": held " in read(f"{DIRECTORY}/said"), "nothing was held")
         os.unlink(f"{DIRECTORY}/said")
         run("qdisc_tool clear -q")
         run(f"{systemctl} stop {name}.service")
 
 
 if __name__ == "__main__":
-    main(loopback)
+    main()

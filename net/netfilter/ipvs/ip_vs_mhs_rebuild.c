@@ -5,51 +5,51 @@
 
 #include "ip_vs_mhs_ctl.h"
 
-unsigned int mhs_slots_size __read_mostly = 4093;
-module_param_named(table_size, mhs_slots_size, uint, 0444);
+unsigned int mhs_rebuild_size __read_mostly = 4093;
+module_param_named(table_size, mhs_rebuild_size, uint, 0444);
 MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093 (default), 8191, 16381, 32749, 65521, 131071, 262139 or 524287; the same on every director");
 
 /* Cap of the measured length: a virtual machine may have paused meanwhile */
 #define MHS_BUILD_MAX_US	USEC_PER_SEC
 
 /* Allocated at module load, because a removal must not allocate.  Only works of
- * mhs_slots_wq use it, and the queue is ordered: one rebuild or walk at a time.
+ * mhs_rebuild_wq use it, and the queue is ordered: one rebuild or walk at a time.
  */
 static struct mhs_scratch {
 	struct mhs_fill		fill;
 	u16			idx[MHS_IDX_MAX];
-	DECLARE_BITMAP(named, MHS_IDX_MAX + 1);
+	DECLARE_BITMAP(in_slots, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(cut, MHS_IDX_MAX + 1);
 	/* second chance: servers that answer, and that nobody asks */
 	DECLARE_BITMAP(answer, MHS_IDX_MAX + 1);
 	DECLARE_BITMAP(lost, MHS_IDX_MAX + 1);
-} slots_scratch;
+} rebuild_scratch;
 
-struct workqueue_struct *mhs_slots_wq;
+struct workqueue_struct *mhs_rebuild_wq;
 
 /* Allocate scratch space and workqueue, when the table size is known */
-int mhs_slots_init(void)
+int mhs_rebuild_init(void)
 {
-	struct mhs_fill *f = &slots_scratch.fill;
+	struct mhs_fill *f = &rebuild_scratch.fill;
 
-	f->size = mhs_slots_size;
+	f->size = mhs_rebuild_size;
 	f->table = kvcalloc(f->size, sizeof(*f->table), GFP_KERNEL);
 	f->head = kvcalloc(f->size, sizeof(*f->head), GFP_KERNEL);
 	f->tail = kvcalloc(f->size, sizeof(*f->tail), GFP_KERNEL);
 	f->share = kvcalloc(MHS_IDX_MAX, sizeof(*f->share), GFP_KERNEL);
-	mhs_slots_wq = alloc_ordered_workqueue("ip_vs_mhs", 0);
-	if (f->table && f->head && f->tail && f->share && mhs_slots_wq)
+	mhs_rebuild_wq = alloc_ordered_workqueue("ip_vs_mhs", 0);
+	if (f->table && f->head && f->tail && f->share && mhs_rebuild_wq)
 		return 0;
-	mhs_slots_exit();
+	mhs_rebuild_exit();
 	return -ENOMEM;
 }
 
-void mhs_slots_exit(void)
+void mhs_rebuild_exit(void)
 {
-	struct mhs_fill *f = &slots_scratch.fill;
+	struct mhs_fill *f = &rebuild_scratch.fill;
 
-	if (mhs_slots_wq)
-		destroy_workqueue(mhs_slots_wq);
+	if (mhs_rebuild_wq)
+		destroy_workqueue(mhs_rebuild_wq);
 	kvfree(f->table);
 	kvfree(f->head);
 	kvfree(f->tail);
@@ -180,7 +180,7 @@ unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now)
 }
 
 /* Fingerprint the tables, which walks alone change */
-static void slots_fingerprint(const struct mhs *mhs, struct mhs_census *now)
+static void rebuild_fingerprint(const struct mhs *mhs, struct mhs_census *now)
 {
 	const struct mhs_server *old, *cand;
 	u32 i, w;
@@ -201,11 +201,11 @@ static void slots_fingerprint(const struct mhs *mhs, struct mhs_census *now)
 }
 
 /* Note what a walk wants to know of a server.  @cut: deleted, with its flows */
-static void slots_mark(const struct mhs_server *s, bool cut)
+static void rebuild_note(const struct mhs_server *s, bool cut)
 {
-	struct mhs_scratch *scratch = &slots_scratch;
+	struct mhs_scratch *scratch = &rebuild_scratch;
 
-	__assign_bit(s->idx, scratch->cut, cut || s->silent == MHS_DEAD);
+	__assign_bit(s->idx, scratch->cut, cut || s->missed == MHS_MISSED_MAX);
 	__assign_bit(s->idx, scratch->lost, s->forgotten || mhs_chance_lost(s));
 	__assign_bit(s->idx, scratch->answer, mhs_chance_answers(s));
 }
@@ -215,9 +215,9 @@ static void slots_mark(const struct mhs_server *s, bool cut)
  * take the census.  The full barrier of the compare-and-exchange pairs with
  * mhs_slot_read().
  */
-void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
+void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 {
-	struct mhs_scratch *scratch = &slots_scratch;
+	struct mhs_scratch *scratch = &rebuild_scratch;
 	/* Read once: a change may make it so, and no rebuild is due before */
 	bool settling = READ_ONCE(mhs->settling);
 	/* Walks write the census, one at a time */
@@ -227,19 +227,19 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	struct mhs_server *s;
 	bool at_once, chance, cutting;
 
-	bitmap_zero(scratch->named, MHS_IDX_MAX + 1);
+	bitmap_zero(scratch->in_slots, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->lost, MHS_IDX_MAX + 1);
 	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = mhs_chance_has(mhs);
 	if (target && (settling || chance))
-		mhs->pinned_ms = 0;
+		mhs->least_pin_ms = 0;
 	cutting = mhs_cutting(mhs->ipvs);
 	list_for_each_entry(s, &mhs->gone, list)
-		slots_mark(s, cutting);
+		rebuild_note(s, cutting);
 	list_for_each_entry(s, &mhs->listed, list)
-		slots_mark(s, false);
+		rebuild_note(s, false);
 	mutex_unlock(&mhs->lock);
 
 	/* A slot that enters a phase between two ticks waits for its first tick
@@ -270,9 +270,9 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 				n = mhs_chance_former(w, n, scratch->lost);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
-		__set_bit(mhs_slot_cand(n), scratch->named);
-		__set_bit(mhs_slot_old(n), scratch->named);
-		__set_bit(mhs_slot_other(n), scratch->named);
+		__set_bit(mhs_slot_cand(n), scratch->in_slots);
+		__set_bit(mhs_slot_old(n), scratch->in_slots);
+		__set_bit(mhs_slot_second(n), scratch->in_slots);
 		stage = mhs_slot_stage(n);
 		now.hold += mhs_slot_holding(n);
 		now.pin += mhs_slot_pinning(n);
@@ -284,7 +284,7 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	}
 	/* Without a target stable slots stay as they are */
 	if (target || was.hold || was.pin) {
-		slots_fingerprint(mhs, &now);
+		rebuild_fingerprint(mhs, &now);
 	} else {
 		now.old_fingerprint = was.old_fingerprint;
 		now.cand_fingerprint = was.cand_fingerprint;
@@ -304,16 +304,16 @@ void mhs_slots_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 			(first >= MHS_STAGE_PIN ? 0 :
 			 mhs_time_period(mhs, MHS_CLOCK_PIN));
 	list_for_each_entry(s, &mhs->gone, list)
-		s->in_slots = test_bit(s->idx, scratch->named);
+		s->in_slots = test_bit(s->idx, scratch->in_slots);
 	mutex_unlock(&mhs->lock);
 }
 
 /* Fill a table from mhs.listed, and walk the slots.  Callbacks wait for the snapshot
  * of the servers only; one deleted later keeps its index until the next rebuild.
  */
-void mhs_slots_build(struct mhs *mhs)
+void mhs_rebuild_table(struct mhs *mhs)
 {
-	struct mhs_scratch *scratch = &slots_scratch;
+	struct mhs_scratch *scratch = &rebuild_scratch;
 	struct mhs_fill *f = &scratch->fill;
 	u32 changes, empty, n = 0;
 	u64 start = ktime_get_ns();
@@ -324,8 +324,8 @@ void mhs_slots_build(struct mhs *mhs)
 	mhs->hurry = false;
 	/* No server had weight 0, and no flow awaits a merge */
 	if (!mhs->drains && !mhs->census.hold && !mhs->census.pin) {
-		mhs->pinned_ms = U32_MAX;
-		mhs->refused_then = mhs_svc_counted(mhs, MHS_REFUSED);
+		mhs->least_pin_ms = U32_MAX;
+		mhs->not_made_then = mhs_svc_counted(mhs, MHS_NOT_MADE);
 	}
 	mhs->drains = false;
 	list_for_each_entry(s, &mhs->listed, list) {
@@ -340,7 +340,7 @@ void mhs_slots_build(struct mhs *mhs)
 
 	/* done_service() waits for this, with the core's mutex */
 	empty = mhs_table_fill(f, n);
-	mhs_slots_walk(mhs, f->table, 0);
+	mhs_rebuild_walk(mhs, f->table, 0);
 
 	mutex_lock(&mhs->lock);
 	WRITE_ONCE(mhs->dirty, changes != mhs->changes);
@@ -348,15 +348,15 @@ void mhs_slots_build(struct mhs *mhs)
 	mhs->n_empty = empty;
 	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
 					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
-	mhs->build_at = jiffies + mhs_build_rest(mhs);
+	mhs->build_at = jiffies + mhs_build_pause(mhs);
 	if (empty)
 		mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,
 				  "some servers get no slot, because their weight is too small a share of the table: load the module with a larger table_size, or choose weights that differ less");
 	mutex_unlock(&mhs->lock);
 }
 
-/* Mark every slot tracked, for connection entries of unknown flows */
-void mhs_slots_track_all(struct mhs *mhs)
+/* Track every slot, for connection entries of unknown flows */
+void mhs_rebuild_track_all(struct mhs *mhs)
 {
 	u32 i;
 
