@@ -11,7 +11,8 @@ SECONDS = {"quick": 300, "full": 300}
 HERE = bench.HERE / "lane"
 PACKETS = 15 * 64  # whole bursts, an odd number: the median is one of them
 FLOOR = "drop"
-SOURCES = (*source.PACKET_PATH, "tools/net/ipvs_mhs/lane.bpf.c")
+SOURCES = (*source.PACKET_PATH, "net/netfilter/ipvs/ip_vs_mhs_lane_*.[ch]",
+           "tools/net/ipvs_mhs/lane.bpf.c")
 EXACT = {"lane": 0.01}
 # (row, what the page calls it, what it is compared with)
 ROWS = (
