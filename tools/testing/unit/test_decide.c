@@ -332,6 +332,22 @@ static bool every_case(const void *arg)
 	return true;
 }
 
+/* By all bits that a fact can be, those to come, too: a new fact changes the long way
+ * alone
+ */
+static bool every_fact(const void *arg)
+{
+	u32 facts = 0;
+
+	do {
+		if (mhs_decide_is_short(CAND, SENDS | MHS_SRV_IN, facts) &&
+		    possible(facts) && !ask(arg, CAND, SENDS | MHS_SRV_IN,
+					    SENDS | MHS_SRV_IN, facts))
+			return false;
+	} while (++facts);
+	return true;
+}
+
 /* Which servers a connection ID may name: none whose flows need entries */
 static bool named_goes(const void *arg)
 {
@@ -449,6 +465,12 @@ static u32 stateful(u32 w, u32 old, u32 cand, u32 facts)
 	return mhs_decide(w, old, cand, facts | MHS_SVC_STATEFUL);
 }
 
+/* A fact to come, of which the short way does not know */
+static u32 fact_to_come(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return facts & 0x8000U ? MHS_DROP : mhs_decide(w, old, cand, facts);
+}
+
 #define RULE(name, wrong, why)						\
 	{ #name, every_case,						\
 	  &(const struct rule){ name, mhs_decide }, NULL },		\
@@ -459,6 +481,11 @@ static const struct unit_test tests[] = {
 	RULE(sent_by_carrier, without_carrier, "sent without a carrier"),
 	RULE(stable_is_plain, stateful, "does more than forward"),
 	RULE(short_is_the_same, stateful, "differs from the long one"),
+	{ "short_by_every_fact", every_fact,
+	  &(const struct rule){ short_is_the_same, mhs_decide }, NULL },
+	{ "catches_fact_to_come_short_by_every_fact", every_fact,
+	  &(const struct rule){ short_is_the_same, fact_to_come },
+	  "differs from the long one" },
 	RULE(older_stay, swapped, "an older flow moved"),
 	RULE(older_not_reset, unknown, "an older flow went to the core"),
 	RULE(pinned_in_time, always_ends, "got no entry in time"),
