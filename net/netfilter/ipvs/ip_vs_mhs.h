@@ -7,8 +7,8 @@
  *	ip_vs_mhs_icmp.c	what an ICMP error is about; tunnels
  *	ip_vs_mhs_entry.c	connection entries, and the server for one
  *	ip_vs_mhs_svc.c		the services of a namespace
- *	ip_vs_mhs_decide.c	where does a packet go? pure
- *	ip_vs_mhs_table.c	hashes, the word of one slot, table fill: pure
+ *	ip_vs_mhs_decide.c	the word of one slot; where does a packet go? pure
+ *	ip_vs_mhs_table.c	hashes, table fill: pure
  *
  * A file calls only files below it in this list.  Packets run this code under RCU, in
  * softirq or process context; svc and chance have what the control path does there, too.
@@ -16,7 +16,7 @@
  *	struct mhs_net, a network namespace
  *	   | by_addr[], the hash of address and port, or of the mark
  *	struct mhs, a virtual service
- *	   | slots[], the hash of the client: a word, see ip_vs_mhs_table.h,
+ *	   | slots[], the hash of the client: a word, see ip_vs_mhs_decide.h,
  *	   |          with two indexes: candidate and old server
  *	   | servers[], the index                  by_dest[], the address
  *	struct mhs_server, a real server of the service
@@ -48,7 +48,8 @@
  *
  *	Only the work of a service builds its table.  done_service() waits for
  *	that work, a reader of /proc for a rebuild, the exit of a namespace for
- *	the work of the namespace: all without the locks that works take.  With
+ *	the work of the namespace, and that, when a backup role begins, for the
+ *	works of services: all without the locks that works take.  With
  *	net.lock held only net_attach() looks at slots, of its own service.
  *
  * Who writes what
@@ -69,8 +70,9 @@
  *			server.nonce also control, under mhs.lock
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
- *		under mhs.lock	server.state, server.missed, dirty
- *		under net.lock	net.fwm_services, net.backup
+ *		under mhs.lock	server.state, server.missed, dirty,
+ *				server.pin_older_until
+ *		under net.lock	chance, net.fwm_services, net.backup
  *		in a work	addr_only
  *		anywhere	net.changed_at
  *
