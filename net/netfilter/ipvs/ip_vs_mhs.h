@@ -65,6 +65,8 @@
  *	server.record, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
+ *	net.fwmark_at, net.fwmark_looks
+ *			packets, which may lose each other's count
  *	server.answered, relays, relay_second, chances
  *			packets that servers send back; server.answered and
  *			server.nonce also control, under mhs.lock
@@ -119,8 +121,9 @@
  *			now the core handled them
  *	last reference	each server holds a reference until its RCU callback has
  *			freed its index, the service itself until a grace period
- *			after done_service, a reader of /proc while he looks at
- *			the service: the last one to go frees the service
+ *			after done_service, readers of /proc and works of the
+ *			namespace while they look at the service: the last one
+ *			to go frees the service
  *
  *	The network namespace owns struct mhs_net and frees the struct
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
