@@ -254,7 +254,7 @@ struct mhs {
 	struct ip_vs_service	*svc;		/* NULL before first server */
 	struct mhs_counters __percpu *cnt;
 	siphash_key_t		key;
-	const struct mhs_cid __rcu *cid;	/* fills the cache line */
+	const struct mhs_cid __rcu *cid;	/* in the same cache line */
 
 	struct mhs_entries	entries ____cacheline_aligned_in_smp;
 	/* second chance, by packets that servers send back */
