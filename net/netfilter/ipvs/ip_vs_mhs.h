@@ -7,8 +7,8 @@
  *	ip_vs_mhs_icmp.c	what an ICMP error is about; tunnels
  *	ip_vs_mhs_entry.c	connection entries, and the server for one
  *	ip_vs_mhs_svc.c		the services of a namespace
- *	ip_vs_mhs_decide.c	where does a packet go? pure
- *	ip_vs_mhs_table.c	hashes, the word of one slot, table fill: pure
+ *	ip_vs_mhs_decide.c	the word of one slot; where does a packet go? pure
+ *	ip_vs_mhs_table.c	hashes, table fill: pure
  *
  * A file calls only files below it in this list.  Packets run this code under RCU, in
  * softirq or process context; svc and chance have what the control path does there, too.
@@ -16,7 +16,7 @@
  *	struct mhs_net, a network namespace
  *	   | by_addr[], the hash of address and port, or of the mark
  *	struct mhs, a virtual service
- *	   | slots[], the hash of the client: a word, see ip_vs_mhs_table.h,
+ *	   | slots[], the hash of the client: a word, see ip_vs_mhs_decide.h,
  *	   |          with two indexes: candidate and old server
  *	   | servers[], the index                  by_dest[], the address
  *	struct mhs_server, a real server of the service
@@ -48,7 +48,8 @@
  *
  *	Only the work of a service builds its table.  done_service() waits for
  *	that work, a reader of /proc for a rebuild, the exit of a namespace for
- *	the work of the namespace: all without the locks that works take.  With
+ *	the work of the namespace, and that, when a backup role begins, for the
+ *	works of services: all without the locks that works take.  With
  *	net.lock held only net_attach() looks at slots, of its own service.
  *
  * Who writes what
@@ -64,13 +65,16 @@
  *	server.record, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
  *	cid		control, under net.lock; packets read under RCU
+ *	net.fwmark_at, net.fwmark_looks
+ *			packets, which may lose each other's count
  *	server.answered, relays, relay_second, chances
  *			packets that servers send back; server.answered and
  *			server.nonce also control, under mhs.lock
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
- *		under mhs.lock	server.state, server.missed, dirty
- *		under net.lock	net.fwm_services, net.backup
+ *		under mhs.lock	server.state, server.missed, dirty,
+ *				server.pin_older_until
+ *		under net.lock	chance, net.fwm_services, net.backup
  *		in a work	addr_only
  *		anywhere	net.changed_at
  *
@@ -117,8 +121,9 @@
  *			now the core handled them
  *	last reference	each server holds a reference until its RCU callback has
  *			freed its index, the service itself until a grace period
- *			after done_service, a reader of /proc while he looks at
- *			the service: the last one to go frees the service
+ *			after done_service, readers of /proc and works of the
+ *			namespace while they look at the service: the last one
+ *			to go frees the service
  *
  *	The network namespace owns struct mhs_net and frees the struct
  *	after every pernet exit has run: packets, whose hooks carry a pointer to
@@ -249,7 +254,7 @@ struct mhs {
 	struct ip_vs_service	*svc;		/* NULL before first server */
 	struct mhs_counters __percpu *cnt;
 	siphash_key_t		key;
-	const struct mhs_cid __rcu *cid;	/* fills the cache line */
+	const struct mhs_cid __rcu *cid;	/* in the same cache line */
 
 	struct mhs_entries	entries ____cacheline_aligned_in_smp;
 	/* second chance, by packets that servers send back */

@@ -286,7 +286,7 @@ static unsigned int chance_packet(struct netns_ipvs *ipvs,
 	if (!s)
 		return NF_DROP;
 	chance_count(mhs, MHS_CHANCE_RETURNED);
-	/* Before the slot is read, as in mhs_packet_question() */
+	/* Before the slot is read, as in packet_question() */
 	if (smp_load_acquire(&mhs->settling))
 		return NF_DROP;
 	w = mhs_slot_read(mhs_slot(mhs, c->client, c->cport));

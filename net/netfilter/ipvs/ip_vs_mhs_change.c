@@ -33,12 +33,12 @@
  * partial.  Until the set of servers is quiet, the table changes without a
  * transition and no packet but plain UDP is sent by the table:
  *
- *	first server	-> SETTLING
- *	set quiet	-> SETTLED
+ *	first server	-> settling
+ *	set quiet	-> settled
  *	early, a server is added or edited before the first packet
- *			-> SETTLING
+ *			-> settling
  *	early, a server is deleted before the first new flow
- *			-> SETTLING
+ *			-> settling
  *	any other change, or MHS_EARLY after the last one
  *			-> not early any more
  *
@@ -134,7 +134,9 @@ static void settle_on(struct mhs *mhs, unsigned long *delay)
 {
 	if (READ_ONCE(mhs->settling) && mhs->svc &&
 	    !mhs->dirty && work_due(settle_at(mhs), delay))
-		/* Pairs with the acquire in mhs_packet_question() */
+		/* Pairs with the acquires in packet_question(), lane_decide() and
+		 * chance_packet()
+		 */
 		smp_store_release(&mhs->settling, false);
 }
 

@@ -196,7 +196,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 static __always_inline bool lane_way(struct mhs_lane_packet *p)
 {
 	const struct mhs_lane_record *r = &p->server->record;
-	/* Pairs with the release in mhs_lane_record_way() */
+	/* Pairs with the release in way_write() */
 	u64 key = atomic64_read_acquire(&r->key);
 
 	if (unlikely((u32)key != mhs_lane_generation_of(p, key >> 32)))
@@ -206,7 +206,7 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 		lane_copy(p->ends.first, r->ends.first);
 	if (p->way.outer > sizeof(struct iphdr))
 		lane_copy(p->ends.rest, r->ends.rest);
-	/* Pairs with the write barrier in mhs_lane_record_way() */
+	/* Pairs with the write barrier in way_write() */
 	smp_rmb();
 	return likely(atomic64_read(&r->key) == key);
 }

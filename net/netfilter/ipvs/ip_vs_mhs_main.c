@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler: module, parameters, names.
  *
- * Start with ip_vs_mhs.h: locks and lifetimes; ip_vs_mhs_ctl.h lists the files.
+ * Start with ip_vs_mhs.h: locks, lifetimes, files of the packet path; those of the
+ * control path are listed in ip_vs_mhs_ctl.h.
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
