@@ -37,8 +37,7 @@
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
  *	packet, schedule(), frame	RCU
- *	init_service			net > mhs; mhs; then net, or after an
- *					error what done_service takes
+ *	init_service			net > mhs; mhs; net
  *	done_service			net; mhs
  *	add_dest, upd_dest, del_dest,	mhs
  *	work of a service

@@ -171,57 +171,26 @@ static struct mhs *ctl_new(struct ip_vs_service *svc)
 }
 
 /* Add the servers that the service has already, from another scheduler */
-static int ctl_adopt(struct mhs *mhs, struct ip_vs_service *svc)
+static void ctl_adopt(struct mhs *mhs, struct ip_vs_service *svc)
 {
 	struct ip_vs_dest *dest;
-	int err = 0;
 
 	mutex_lock(&mhs->lock);
 	mhs_settle_start(mhs, true);
 	/* the core's service mutex protects the list */
 	list_for_each_entry(dest, &svc->destinations, n_list) {
 		WRITE_ONCE(mhs->svc, svc);
-		err = mhs_server_add(mhs, dest);
-		if (err == -ENOMEM)
-			break;
-		err = 0;
+		mhs_server_add(mhs, dest);
 	}
 	/* without a server no clock runs */
-	if (!err && mhs->svc)
+	if (mhs->svc)
 		mhs_work_note(mhs);
 	mutex_unlock(&mhs->lock);
-	return err;
 }
 
 static void ctl_rcu_put(struct rcu_head *head)
 {
 	mhs_svc_put(container_of(head, struct mhs, rcu));
-}
-
-/* Who may still be inside, and what waits for them:
- *
- *	the core's callbacks	nobody: the core holds the service mutex
- *	net_work(), /proc	nobody: each holds net.lock, which net_detach()
- *				takes, or a reference; a reader of /proc queues
- *				the work only until mhs.ended
- *	work of the service	cancel_delayed_work_sync(); nobody queues more
- *	packets, schedule()	call_rcu() frees servers and service
- *	RCU callbacks		that of a server holds the service; that of a
- *				carrier needs only the namespace, whose exit
- *				waits for conn_count
- */
-static void ctl_free(struct mhs *mhs)
-{
-	net_detach(mhs);
-	mutex_lock(&mhs->lock);
-	mhs->ended = true;
-	mutex_unlock(&mhs->lock);
-	cancel_delayed_work_sync(&mhs->work);
-
-	mutex_lock(&mhs->lock);
-	mhs_server_release_gone(mhs, true);
-	mutex_unlock(&mhs->lock);
-	call_rcu(&mhs->rcu, ctl_rcu_put);
 }
 
 static int ctl_init_service(struct ip_vs_service *svc)
@@ -249,22 +218,40 @@ static int ctl_init_service(struct ip_vs_service *svc)
 		mhs_svc_put(mhs);
 		return err;
 	}
-	err = ctl_adopt(mhs, svc);
-	if (err) {
-		ctl_free(mhs);
-		return err;
-	}
-
-	/* nothing below may fail: packets find the service from here on */
+	/* nothing below may fail */
+	ctl_adopt(mhs, svc);
 	svc->sched_data = mhs;
 	if (mhs->hashed)
 		mhs_svc_publish(mhs);
 	return 0;
 }
 
+/* Who may still be inside, and what waits for them:
+ *
+ *	the core's callbacks	nobody: the core holds the service mutex
+ *	net_work(), /proc	nobody: each holds net.lock, which net_detach()
+ *				takes, or a reference; a reader of /proc queues
+ *				the work only until mhs.ended
+ *	work of the service	cancel_delayed_work_sync(); nobody queues more
+ *	packets, schedule()	call_rcu() frees servers and service
+ *	RCU callbacks		that of a server holds the service; that of a
+ *				carrier needs only the namespace, whose exit
+ *				waits for conn_count
+ */
 static void ctl_done_service(struct ip_vs_service *svc)
 {
-	ctl_free(svc->sched_data);
+	struct mhs *mhs = svc->sched_data;
+
+	net_detach(mhs);
+	mutex_lock(&mhs->lock);
+	mhs->ended = true;
+	mutex_unlock(&mhs->lock);
+	cancel_delayed_work_sync(&mhs->work);
+
+	mutex_lock(&mhs->lock);
+	mhs_server_release_gone(mhs, true);
+	mutex_unlock(&mhs->lock);
+	call_rcu(&mhs->rcu, ctl_rcu_put);
 }
 
 /* Copied for each name */
