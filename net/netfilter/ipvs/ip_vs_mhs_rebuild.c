@@ -179,25 +179,15 @@ unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now)
 	return jiffies_to_msecs(t) + mhs_time_pin_ms(mhs);
 }
 
-/* Fingerprint the tables, which walks alone change */
-static void rebuild_fingerprint(const struct mhs *mhs, struct mhs_census *now)
+/* Add the server of a slot to the fingerprint of a table */
+static void rebuild_print(const struct mhs *mhs, u64 *print, u32 idx)
 {
-	const struct mhs_server *old, *cand;
-	u32 i, w;
+	const struct mhs_server *s;
 
-	for (i = 0; i < mhs->size; i++) {
-		rcu_read_lock();
-		w = READ_ONCE(mhs->slots[i]);
-		old = mhs_server_at(mhs, mhs_slot_old(w));
-		cand = mhs_server_at(mhs, mhs_slot_cand(w));
-		now->old_fingerprint = mhs_table_fingerprint(now->old_fingerprint,
-							     old ? old->hash : 0);
-		now->cand_fingerprint = mhs_table_fingerprint(now->cand_fingerprint,
-							      cand ? cand->hash : 0);
-		rcu_read_unlock();
-		if (!(i & 4095))
-			cond_resched();
-	}
+	rcu_read_lock();
+	s = mhs_server_at(mhs, idx);
+	*print = mhs_table_fingerprint(*print, s ? s->hash : 0);
+	rcu_read_unlock();
 }
 
 /* Note what a walk wants to know of a server.  @cut: deleted, with its flows */
@@ -273,6 +263,8 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 		__set_bit(mhs_slot_cand(n), scratch->in_slots);
 		__set_bit(mhs_slot_old(n), scratch->in_slots);
 		__set_bit(mhs_slot_second(n), scratch->in_slots);
+		rebuild_print(mhs, &now.old_fingerprint, mhs_slot_old(n));
+		rebuild_print(mhs, &now.cand_fingerprint, mhs_slot_cand(n));
 		stage = mhs_slot_stage(n);
 		now.hold += mhs_slot_holding(n);
 		now.pin += mhs_slot_pinning(n);
@@ -281,13 +273,6 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 		now.stage_max = max(now.stage_max, stage);
 		if (!(i & 4095))
 			cond_resched();
-	}
-	/* Without a target stable slots stay as they are */
-	if (target || was.hold || was.pin) {
-		rebuild_fingerprint(mhs, &now);
-	} else {
-		now.old_fingerprint = was.old_fingerprint;
-		now.cand_fingerprint = was.cand_fingerprint;
 	}
 
 	mutex_lock(&mhs->lock);
