@@ -218,9 +218,6 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	bool at_once, chance, cutting;
 
 	bitmap_zero(scratch->in_slots, MHS_IDX_MAX + 1);
-	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
-	bitmap_zero(scratch->lost, MHS_IDX_MAX + 1);
-	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = mhs_chance_has(mhs);
 	if (target && (settling || chance))
