@@ -132,8 +132,8 @@ static unsigned long settle_at(const struct mhs *mhs)
 
 static void settle_on(struct mhs *mhs, unsigned long *delay)
 {
-	if (READ_ONCE(mhs->settling) && mhs->svc &&
-	    !mhs->dirty && work_due(settle_at(mhs), delay))
+	if (READ_ONCE(mhs->settling) && !mhs->dirty &&
+	    work_due(settle_at(mhs), delay))
 		/* Pairs with the acquire in mhs_packet_question() */
 		smp_store_release(&mhs->settling, false);
 }
@@ -144,16 +144,15 @@ static void settle_on(struct mhs *mhs, unsigned long *delay)
  */
 static void settle_flags(struct mhs *mhs)
 {
-	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+	bool addr_only = (__force u32)mhs_svc_flags(mhs) & MHS_SVC_F_ADDR_ONLY;
 
-	if (!svc ||
-	    !!(READ_ONCE(svc->flags) & MHS_SVC_F_ADDR_ONLY) == mhs->addr_only)
+	if (addr_only == mhs->addr_only)
 		return;
 	if (READ_ONCE(mhs->settling)) {
 		/* Flows with a connection entry track slots by the former
 		 * hash: track every slot when no packet uses that hash.
 		 */
-		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
+		WRITE_ONCE(mhs->addr_only, addr_only);
 		synchronize_rcu();
 		mhs_rebuild_track_all(mhs);
 		return;
@@ -483,7 +482,7 @@ u32 mhs_work_entries(const struct mhs *mhs)
 	return n;
 }
 
-/* Do what is due: retry, settle, rebuild, tick */
+/* Do what is due once a server came: retry, settle, rebuild, tick */
 void mhs_work(struct work_struct *work)
 {
 	struct mhs *mhs = container_of(to_delayed_work(work), struct mhs, work);

@@ -389,7 +389,7 @@ bool mhs_server_dies(struct mhs_server *s)
 }
 
 /* Refresh every listed server and add the core's that are not known; true if a
- * rebuild is due, and mhs.poked if a retry is
+ * rebuild is due, and mhs.retry if a retry is
  */
 bool mhs_server_reconcile(struct mhs *mhs)
 {
@@ -401,8 +401,6 @@ bool mhs_server_reconcile(struct mhs *mhs)
 	lockdep_assert_held(&mhs->lock);
 	mhs->retry = false;
 	mhs->lacks_index = false;
-	if (!mhs->svc)
-		return false;
 	list_for_each_entry(s, &mhs->listed, list)
 		changed |= mhs_server_refresh(s);
 	do {
