@@ -278,14 +278,12 @@ static const unsigned int net_day_ms = 24 * 60 * 60 * MSEC_PER_SEC;
 		.maxlen		= sizeof(unsigned int),			\
 		.mode		= 0644,					\
 		.proc_handler	= HANDLER,				\
-		.extra1		= SYSCTL_ZERO,				\
 		.extra2		= (void *)(MAX),			\
 	}
 
 #define NET_SYSCTL_TEXT(NAME, MODE, HANDLER, EXTRA)			\
 	{								\
 		.procname	= #NAME,				\
-		.maxlen		= PAGE_SIZE,				\
 		.mode		= MODE,					\
 		.proc_handler	= HANDLER,				\
 		.extra1		= EXTRA,				\
