@@ -131,20 +131,6 @@ static int list_key(struct mhs_cid *cid, const char *text)
 	return err;
 }
 
-/* May the service stand in the list once more?  For other IDs */
-static bool list_chain(struct mhs_cid *former, struct mhs_cid *cid)
-{
-	for (; former; former = former->next) {
-		if (former->bits & cid->bits)
-			return false;
-		if (!former->next) {
-			former->next = cid;
-			break;
-		}
-	}
-	return true;
-}
-
 /* Parse and change ADDRESS:PORT or [ADDRESS]:PORT: the family, or -EINVAL */
 static int list_service(struct net *net, char *word, union nf_inet_addr *addr,
 			__be16 *to)
@@ -165,7 +151,7 @@ static int list_service(struct net *net, char *word, union nf_inet_addr *addr,
 /* Parse a word of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=[N:]KEY */
 static int list_word(struct net *net, struct mhs_list *l, char *word, bool quic)
 {
-	struct mhs_cid *cid = &l->cid[l->n];
+	struct mhs_cid *at, *cid = &l->cid[l->n];
 	char *key = quic ? strchr(word, '=') : NULL;
 	int af, err = 0;
 
@@ -179,8 +165,16 @@ static int list_word(struct net *net, struct mhs_list *l, char *word, bool quic)
 		err = list_key(cid, key);
 	if (err)
 		return err;
-	if (!list_chain(list_find_service(l, af, &cid->addr, cid->port), cid))
-		return -EINVAL;
+	/* Only for other IDs a service may stand there once more */
+	at = list_find_service(l, af, &cid->addr, cid->port);
+	for (; at; at = at->next) {
+		if (at->bits & cid->bits)
+			return -EINVAL;
+		if (!at->next) {
+			at->next = cid;
+			break;
+		}
+	}
 	cid->af = af;
 	l->n++;
 	return 0;
