@@ -6,7 +6,6 @@
  * configurations of the service, by which servers change their key.  A service that
  * goes has left its hash table before, so no packet finds it.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
 
 #include <linux/ctype.h>
 #include <linux/inet.h>

@@ -257,7 +257,6 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 				n = mhs_chance_former(w, n, scratch->lost);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
-		__set_bit(mhs_slot_cand(n), scratch->in_slots);
 		__set_bit(mhs_slot_old(n), scratch->in_slots);
 		__set_bit(mhs_slot_second(n), scratch->in_slots);
 		rebuild_print(mhs, &now.old_fingerprint, mhs_slot_old(n));
