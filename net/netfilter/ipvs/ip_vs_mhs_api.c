@@ -73,7 +73,6 @@ static enum mhs_lane_why api_decide(struct mhs_lane_packet *p)
 	return MHS_LANE_FORWARDED;
 }
 
-/* Load the lane, and connect it with this module */
 static int api_load(void)
 {
 	const struct mhs_lane_module *lane;

@@ -26,9 +26,6 @@
  *	tracked	the longest life of an idle connection entry; what no packet sets
  *		again goes at the second tick
  *
- * The first slot that enters hold or pin restarts the clock of that phase, so a
- * lone change takes hold + pin exactly.
- *
  * Settling: the servers of a service come one by one, so the first tables are
  * partial.  Until the set of servers is quiet, the table changes without a
  * transition and no packet but plain UDP is sent by the table:
@@ -203,10 +200,7 @@ void mhs_settle_start(struct mhs *mhs, bool whole)
 		mhs_rebuild_track_all(mhs);
 }
 
-/* A server of the service is about to change: early, the first set of servers was
- * not complete or not right, and the service settles again.  A packet that is on
- * its way meanwhile goes by the former table.
- */
+/* Settle again?  A packet on its way goes by the former table. */
 static void settle_before_change(struct mhs *mhs, enum mhs_change change)
 {
 	lockdep_assert_held(&mhs->lock);
@@ -234,9 +228,6 @@ static void settle_note_gap(struct mhs *mhs)
 		mhs->gap = gap;
 }
 
-/* A server was added, removed or edited.  The work rebuilds the table soon, but
- * rests after the last rebuild.
- */
 void mhs_work_note(struct mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);

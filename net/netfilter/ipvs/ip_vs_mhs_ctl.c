@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the core's callbacks, for a service that
- * comes or goes and for a server that is added, edited or deleted.  Network
- * namespaces: their sysctls, their list of services, and a work that polls what no
- * callback of the core reports.
+/* IPVS stateless Maglev scheduler: services that come and go; network
+ * namespaces: sysctls, and a work that polls
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -82,9 +80,7 @@ static void net_work(struct work_struct *work)
 	mutex_unlock(&mn->lock);
 }
 
-/* A service comes.  The hooks and the work of a namespace come with its first
- * service.  After an error nothing is attached.
- */
+/* The hooks and the work of a namespace come with its first service */
 static int net_attach(struct mhs *mhs)
 {
 	struct mhs_net *mn = mhs->mn;
@@ -109,9 +105,6 @@ unlock:
 	return err;
 }
 
-/* A service that was attached goes.  Packets that have found it may use it until a
- * grace period is over.
- */
 static void net_detach(struct mhs *mhs)
 {
 	struct mhs_net *mn = mhs->mn;
@@ -254,7 +247,6 @@ static void ctl_done_service(struct ip_vs_service *svc)
 	call_rcu(&mhs->rcu, ctl_rcu_put);
 }
 
-/* Copied for each name */
 const struct ip_vs_scheduler mhs_ctl_scheduler = {
 	.name		= "mhs",
 	.module		= THIS_MODULE,

@@ -65,7 +65,7 @@ void mhs_server_release_gone(struct mhs *mhs, bool all);
 bool mhs_server_dies(struct mhs_server *s);
 bool mhs_server_reconcile(struct mhs *mhs);
 
-/* slots */
+/* rebuild */
 extern unsigned int mhs_rebuild_size;
 extern struct workqueue_struct *mhs_rebuild_wq;
 

@@ -6,7 +6,6 @@
  * configurations of the service, by which servers change their key.  A service that
  * goes has left its hash table before, so no packet finds it.
  */
-
 #include <linux/ctype.h>
 #include <linux/inet.h>
 
@@ -19,7 +18,6 @@
 /* A bit for each value of the first three bits of an ID, but for 7 */
 #define LIST_ALL_IDS		0x7f
 
-/* What a sysctl says */
 struct mhs_list {
 	char			text[LIST_TEXT_BYTES];
 	u32			n;

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots; hold time, pin
- * time, life of entries
- */
-
+/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots; times */
 #include "ip_vs_mhs_ctl.h"
 
 unsigned int mhs_rebuild_size __read_mostly = 4093;
@@ -27,7 +24,6 @@ static struct mhs_scratch {
 
 struct workqueue_struct *mhs_rebuild_wq;
 
-/* Allocate scratch space and workqueue, when the table size is known */
 int mhs_rebuild_init(void)
 {
 	struct mhs_fill *f = &rebuild_scratch.fill;
@@ -231,8 +227,8 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 
 	/* A slot that enters a phase between two ticks waits for its first tick
 	 * less than a period: the first stage of a phase takes up that tick.  If
-	 * no slot is in the phase, its clock starts now, the first period is a
-	 * whole one, and slots enter the second stage.
+	 * no slot is in the phase, its clock starts now, and slots enter the
+	 * second stage: a lone change takes hold + pin exactly.
 	 */
 	if (mhs_time_hold_ms(mhs))
 		first = was.hold ? MHS_STAGE_HOLD : MHS_STAGE_HOLD + 1;
