@@ -80,7 +80,6 @@ unsigned int mhs_time_hold_ms(const struct mhs *mhs);
 unsigned int mhs_time_pin_ms(const struct mhs *mhs);
 unsigned long mhs_time_period(struct mhs *mhs, u32 clock);
 unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now);
-unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now);
 
 /* list */
 int mhs_list_endpoint(struct net *net, const char *text, const char *port,

@@ -33,7 +33,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	unsigned long cnt[MHS_CNT_MAX];
 	const struct mhs_cid *cid;
 	struct mhs_server *s;
-	unsigned long now;
+	unsigned long now, wait = 0;
 	int i;
 
 	rcu_read_lock();
@@ -55,6 +55,10 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	list_for_each_entry(s, &mhs->gone, list)
 		gone++;
 	now = jiffies;
+	/* Live flows send within a pin time, and each packet makes an entry */
+	if (mhs->stateful)
+		wait = mhs_time_between(now, mhs->stateful_since +
+					msecs_to_jiffies(mhs_time_pin_ms(mhs)));
 
 	if (mhs->fwmark) {
 		seq_printf(seq, "FWM %u", mhs->fwmark);
@@ -80,8 +84,8 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu %u\n", cnt[MHS_CNT_ICMP],
 		   mhs_time_merge_ms(mhs, sum->stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
-		   mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
-		   ids, cnt[MHS_CNT_BY_ID], cnt[MHS_CNT_NO_ID],
+		   jiffies_to_msecs(wait), cnt[MHS_CNT_LANE], ids,
+		   cnt[MHS_CNT_BY_ID], cnt[MHS_CNT_NO_ID],
 		   min(mhs->least_pin_ms, mhs_time_pin_ms(mhs)));
 	mutex_unlock(&mhs->lock);
 	return 0;

@@ -135,22 +135,6 @@ unsigned long mhs_time_period(struct mhs *mhs, u32 clock)
 	return max(msecs_to_jiffies(ms), 1UL);
 }
 
-/* Time until every flow has an entry, after mhs_work_poll_stateful(); 0
- * also while the sysctl stateless is 1.  Live flows send within a pin time, and
- * each packet then makes an entry.
- */
-unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now)
-{
-	unsigned int ms = mhs_time_pin_ms(mhs);
-	unsigned long end;
-
-	lockdep_assert_held(&mhs->lock);
-	if (!mhs->stateful)
-		return 0;
-	end = mhs->stateful_since + msecs_to_jiffies(ms);
-	return jiffies_to_msecs(mhs_time_between(now, end));
-}
-
 /* Upper bound of the time until a slot of @stage merges; times that are
  * compared need the same @now
  */
