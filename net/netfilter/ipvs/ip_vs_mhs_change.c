@@ -127,14 +127,6 @@ static unsigned long settle_at(const struct mhs *mhs)
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
 }
 
-static void settle_on(struct mhs *mhs, unsigned long *delay)
-{
-	if (READ_ONCE(mhs->settling) && !mhs->dirty &&
-	    work_due(settle_at(mhs), delay))
-		/* Pairs with the acquire in mhs_packet_question() */
-		smp_store_release(&mhs->settling, false);
-}
-
 /* Take addr_only from the flags while settling, as the core stores the flags of an
  * edit after init_service(); later only warn.  Waits for a grace period, so not
  * under mhs.lock, for which callbacks wait.
@@ -488,7 +480,10 @@ void mhs_work(struct work_struct *work)
 		mhs->build_at = jiffies - MHS_IDLE;
 	mhs_server_release_gone(mhs, false);
 	work_try_again(mhs);
-	settle_on(mhs, &delay);
+	if (READ_ONCE(mhs->settling) && !mhs->dirty &&
+	    work_due(settle_at(mhs), &delay))
+		/* Pairs with the acquire in packet_question() */
+		smp_store_release(&mhs->settling, false);
 	ticks = work_clocks(mhs, &delay);
 	if (ticks & MHS_TICK_TRACK) {
 		mhs->all_tracked = false;

@@ -177,7 +177,7 @@ packet_question(struct mhs_question *q, struct mhs *mhs,
 		facts |= packet_udp_facts(mhs, vport, facts);
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_NEW;
-	/* Before the slot is read.  Pairs with the release in settle_on(): a
+	/* Before the slot is read.  Pairs with the release in mhs_work(): a
 	 * settled service has its final table.
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settling)))
