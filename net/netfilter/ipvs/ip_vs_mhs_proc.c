@@ -16,26 +16,18 @@ static const char * const proc_columns[] = {
 	"QuicIds", "PktById", "PktNoId", "PinnedMs",
 };
 
-/* Packets set tracked bits and walks clear them: only a count tells how many are set */
-static u32 proc_tracked(const struct mhs *mhs)
-{
-	u32 i, n = 0;
-
-	for (i = 0; i < mhs->size; i++)
-		n += mhs_slot_tracked(READ_ONCE(mhs->slots[i]));
-	return n;
-}
-
 static int proc_show(struct seq_file *seq, struct mhs *mhs)
 {
-	u32 tracked = proc_tracked(mhs), entries, gone = 0, ids = 0;
+	u32 i, entries, tracked = 0, gone = 0, ids = 0;
 	const struct mhs_census *sum = &mhs->census;
 	unsigned long cnt[MHS_CNT_MAX];
 	const struct mhs_cid *cid;
 	struct mhs_server *s;
 	unsigned long now, wait = 0;
-	int i;
 
+	/* Packets set the bits and walks clear them: nobody has their number */
+	for (i = 0; i < mhs->size; i++)
+		tracked += mhs_slot_tracked(READ_ONCE(mhs->slots[i]));
 	rcu_read_lock();
 	cid = rcu_dereference(mhs->cid);
 	if (cid)
