@@ -87,12 +87,6 @@ static bool work_due(unsigned long then, unsigned long *delay)
 	return !wait;
 }
 
-/* Run the work in @delay jiffies, whenever it would have run */
-static void work_queue(struct mhs *mhs, unsigned long delay)
-{
-	mod_delayed_work(mhs_rebuild_wq, &mhs->work, delay);
-}
-
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
 static bool settle_seen(const struct mhs *mhs)
 {
@@ -208,7 +202,7 @@ static void settle_before_change(struct mhs *mhs, enum mhs_change change)
 	if (change == MHS_DELETED)
 		mhs->changed_at = jiffies;
 	settle_again(mhs);
-	work_queue(mhs, 0);
+	mod_delayed_work(mhs_rebuild_wq, &mhs->work, 0);
 }
 
 static void settle_note_gap(struct mhs *mhs)
@@ -233,7 +227,7 @@ void mhs_work_note(struct mhs *mhs)
 		return;
 	WRITE_ONCE(mhs->dirty, true);
 	mhs->dirty_since = jiffies;
-	work_queue(mhs, MHS_BUILD_QUIET);
+	mod_delayed_work(mhs_rebuild_wq, &mhs->work, MHS_BUILD_QUIET);
 }
 
 int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
@@ -296,7 +290,7 @@ void mhs_work_refresh(struct mhs *mhs)
 	/* before the first server no carrier exists */
 	if (mhs->svc) {
 		mhs->retry = true;
-		work_queue(mhs, 0);
+		mod_delayed_work(mhs_rebuild_wq, &mhs->work, 0);
 	}
 	mutex_unlock(&mhs->lock);
 }
@@ -419,7 +413,7 @@ void mhs_work_build(struct mhs *mhs)
 		 * run after it builds again.
 		 */
 		mhs->hurry = true;
-		work_queue(mhs, 0);
+		mod_delayed_work(mhs_rebuild_wq, &mhs->work, 0);
 	}
 	mutex_unlock(&mhs->lock);
 	flush_delayed_work(&mhs->work);
@@ -493,7 +487,8 @@ void mhs_work(struct work_struct *work)
 	builds = work_builds(mhs, ticks, &delay);
 	if (work_has_older(mhs) || !list_empty(&mhs->gone) || mhs->retry || mhs->lacks_index)
 		delay = min_t(unsigned long, delay, MHS_POLL);
-	work_queue(mhs, builds || walks ? 0 : delay);
+	mod_delayed_work(mhs_rebuild_wq, &mhs->work,
+			 builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
 
 	if (builds)
