@@ -59,13 +59,12 @@
 #define MHS_POLL		HZ
 #define MHS_IDLE		(60 * HZ)
 
-/* Quiet time after which a set of servers is complete: MHS_SETTLE_GAPS times the
- * longest time between two changes, and at least MHS_SETTLE, or MHS_SETTLE_LONE after
- * a single change or if they do not come together
+/* Quiet time after which a set of servers is complete: twice the longest time
+ * between two changes, and at least MHS_SETTLE, or MHS_SETTLE_LONE after a
+ * single change or if they do not come together
  */
 #define MHS_SETTLE		(HZ / 10)
 #define MHS_SETTLE_LONE		HZ
-#define MHS_SETTLE_GAPS		2
 
 /* A longer gap does not count before the first packet: an operator types */
 #define MHS_GAP_MAX		HZ
@@ -114,7 +113,7 @@ static unsigned long settle_at(const struct mhs *mhs)
 {
 	unsigned long least = mhs->gap && mhs->gap < MHS_SETTLE / 2 ?
 			      MHS_SETTLE : MHS_SETTLE_LONE;
-	unsigned long quiet = max3(MHS_SETTLE_GAPS * mhs->gap, least,
+	unsigned long quiet = max3(2 * mhs->gap, least,
 				   2 * mhs_build_pause(mhs));
 
 	quiet += mhs->changed_at;

@@ -14,12 +14,6 @@
 /* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144
 
-/* The entries of all services of a namespace take an eighth of the memory */
-#define MHS_ENTRY_BYTES		320
-
-/* A quarter: UDP source addresses are easily forged */
-#define MHS_MAX_QUIC_ENTRIES	65536
-
 /* 0 when mhs_net() works, -EAGAIN before, or why it never will */
 int mhs_net_ready(void)
 {
@@ -339,10 +333,12 @@ static int __net_init net_init(struct net *net)
 	mn->net = net;
 	mn->hold_ms = 60 * MSEC_PER_SEC;
 	mn->max_entries = MHS_MAX_ENTRIES;
-	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
+	/* UDP source addresses are easily forged */
+	mn->max_quic_entries = MHS_MAX_ENTRIES / 4;
+	/* an eighth of the memory, at 320 bytes for an entry */
 	mn->max_total_entries = clamp_t(unsigned long, totalram_pages() / 8 *
-					(PAGE_SIZE / MHS_ENTRY_BYTES),
-					MHS_MAX_ENTRIES, INT_MAX);
+					(PAGE_SIZE / 320), MHS_MAX_ENTRIES,
+					INT_MAX);
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);

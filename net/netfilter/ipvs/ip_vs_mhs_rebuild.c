@@ -6,9 +6,6 @@ unsigned int mhs_rebuild_size __read_mostly = 4093;
 module_param_named(table_size, mhs_rebuild_size, uint, 0444);
 MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093 (default), 8191, 16381, 32749, 65521, 131071, 262139 or 524287; the same on every director");
 
-/* Cap of the measured length: a virtual machine may have paused meanwhile */
-#define MHS_BUILD_MAX_US	USEC_PER_SEC
-
 /* Allocated at module load, because a removal must not allocate.  Only works of
  * mhs_rebuild_wq use it, and the queue is ordered: one rebuild or walk at a time.
  */
@@ -307,8 +304,9 @@ void mhs_rebuild_table(struct mhs *mhs)
 	WRITE_ONCE(mhs->dirty, changes != mhs->changes);
 	mhs->hurry &= mhs->dirty;
 	mhs->n_empty = empty;
+	/* at most a second: a virtual machine may have paused meanwhile */
 	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
-					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
+					   NSEC_PER_USEC), USEC_PER_SEC);
 	mhs->build_at = jiffies + mhs_build_pause(mhs);
 	if (empty)
 		mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,
