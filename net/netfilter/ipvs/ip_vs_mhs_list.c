@@ -22,7 +22,6 @@ struct mhs_list {
 	char			text[LIST_TEXT_BYTES];
 	u32			n;
 	struct mhs_cid		cid[LIST_MAX];
-	struct rcu_head		rcu;
 };
 
 /* Parse an address and a port: the family, or an error */
@@ -194,13 +193,6 @@ static int list_parse(struct net *net, struct mhs_list *l, bool quic)
 	return err;
 }
 
-static void list_rcu_free(struct rcu_head *head)
-{
-	struct mhs_list *l = container_of(head, struct mhs_list, rcu);
-
-	kvfree_sensitive(l, sizeof(*l));
-}
-
 /* Replace a list; NULL: no service */
 static void list_change(struct mhs_net *mn, bool quic, struct mhs_list *l)
 {
@@ -213,9 +205,11 @@ static void list_change(struct mhs_net *mn, bool quic, struct mhs_list *l)
 		cond_resched();
 	}
 	mutex_unlock(&mn->lock);
-	/* Packets may use it; unregister_pernet_subsys() waits for callbacks */
-	if (l)
-		call_rcu(&l->rcu, list_rcu_free);
+	if (l) {
+		/* packets may use it */
+		synchronize_rcu();
+		kvfree_sensitive(l, sizeof(*l));
+	}
 }
 
 /* Read or write second_chance, or quic_ids (extra1 is not NULL).  Takes
