@@ -28,22 +28,20 @@ struct mhs_list {
 int mhs_list_endpoint(struct net *net, const char *text, const char *port,
 		      union nf_inet_addr *addr, __be16 *to)
 {
-	union {
-		struct sockaddr_storage	any;
-		struct sockaddr_in6	in6;
-		struct sockaddr_in	in;
-	} ss;
-	int err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss.any);
+	struct sockaddr_storage ss;
+	const struct sockaddr_in6 *in6 = (void *)&ss;
+	const struct sockaddr_in *in = (void *)&ss;
+	int err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss);
 
 	if (err)
 		return err;
 	/* Both have the port at the same place */
-	*to = ss.in.sin_port;
-	if (ss.any.ss_family == AF_INET6)
-		addr->in6 = ss.in6.sin6_addr;
+	*to = in->sin_port;
+	if (ss.ss_family == AF_INET6)
+		addr->in6 = in6->sin6_addr;
 	else
-		addr->ip = ss.in.sin_addr.s_addr;
-	return ss.any.ss_family;
+		addr->ip = in->sin_addr.s_addr;
+	return ss.ss_family;
 }
 
 /* Read or write a sysctl of one whole line, and lines of blanks */
