@@ -232,7 +232,6 @@ void mhs_work_note(struct mhs *mhs)
 int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 {
 	struct mhs *mhs = svc->sched_data;
-	int err;
 
 	mutex_lock(&mhs->lock);
 	if (!mhs->svc)
@@ -243,10 +242,10 @@ int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	 * that sees svc sees the service settling.
 	 */
 	smp_store_release(&mhs->svc, svc);
-	err = mhs_server_add(mhs, dest);
+	mhs_server_add(mhs, dest);
 	mhs_work_note(mhs);
 	mutex_unlock(&mhs->lock);
-	return err;
+	return 0;
 }
 
 int mhs_work_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
@@ -363,17 +362,16 @@ static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 	unsigned long at = READ_ONCE(mhs->mn->changed_at) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
 
+	if (!mhs->dirty)
+		return false;
 	if (time_after(at, latest))
 		at = latest;
 	if (time_before(at, mhs->build_at))
 		at = mhs->build_at;
-	if (mhs->dirty && mhs_chance_waits(mhs) &&
-	    time_before(at, jiffies + MHS_BUILD_QUIET))
+	if (mhs_chance_waits(mhs) && time_before(at, jiffies + MHS_BUILD_QUIET))
 		at = jiffies + MHS_BUILD_QUIET;
-	return mhs->dirty &&
-	       (mhs->hurry || work_due(at, delay) ||
-		(ticks & MHS_TICK_PIN &&
-		 mhs->census.stage_max == MHS_STAGE_LAST));
+	return mhs->hurry || work_due(at, delay) ||
+	       (ticks & MHS_TICK_PIN && mhs->census.stage_max == MHS_STAGE_LAST);
 }
 
 /* Retry what callbacks could not allocate */
