@@ -28,7 +28,6 @@ int mhs_net_ready(void);
 extern const struct seq_operations mhs_proc_ops;
 extern const struct seq_operations mhs_proc_lookup_ops;
 extern const unsigned int mhs_proc_lookup_size;
-
 int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* api */
@@ -68,7 +67,6 @@ bool mhs_server_reconcile(struct mhs *mhs);
 /* rebuild */
 extern unsigned int mhs_rebuild_size;
 extern struct workqueue_struct *mhs_rebuild_wq;
-
 int mhs_rebuild_init(void);
 void mhs_rebuild_exit(void);
 void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks);
