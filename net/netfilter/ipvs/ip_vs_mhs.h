@@ -37,8 +37,7 @@
  *	operation			locks; A > B: B is taken while A is held
  *	------------------------------------------------------------------
  *	packet, schedule(), frame	RCU
- *	init_service			net > mhs; mhs; then net, or after an
- *					error what done_service takes
+ *	init_service			net > mhs; mhs; net
  *	done_service			net; mhs
  *	add_dest, upd_dest, del_dest,	mhs
  *	work of a service
@@ -174,7 +173,6 @@ struct mhs_entries {
  */
 #define MHS_MISSED_MAX		5
 
-/* A real server of one service */
 struct mhs_server {
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
@@ -233,7 +231,6 @@ struct mhs_census {
 	u32			stage_max;
 };
 
-/* A virtual service */
 struct mhs {
 	/* read by every packet */
 	struct hlist_node	node;		/* in mhs_net.by_addr */
@@ -309,7 +306,6 @@ struct mhs {
 	DECLARE_HASHTABLE(by_dest, MHS_DEST_BITS);	/* mhs_dest_bucket() */
 };
 
-/* Entries that could not be made */
 #define MHS_NOT_MADE		(BIT(MHS_CNT_CAPPED) | BIT(MHS_CNT_NOMEM))
 
 #define MHS_WARN_EMPTY		0x1
@@ -554,7 +550,6 @@ mhs_svc_find(const struct mhs_net *mn, u16 af, u16 protocol,
 	return NULL;
 }
 
-/* The same by mark */
 static inline struct mhs *
 mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 {
@@ -566,7 +561,6 @@ mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 	return NULL;
 }
 
-/* The slot of a client */
 static __always_inline u32 *
 mhs_slot_of(const struct mhs *mhs, bool v6, const union nf_inet_addr *caddr,
 	    __be16 cport)
@@ -641,7 +635,6 @@ static inline void mhs_count(const struct mhs *mhs, enum mhs_cnt i)
 	this_cpu_inc(mhs->cnt->n[i]);
 }
 
-/* Count a verdict that is carried out */
 static inline void mhs_count_verdict(const struct mhs *mhs, mhs_verdict_t v)
 {
 	enum mhs_cnt count = mhs_verdict_count(v);

@@ -9,9 +9,6 @@
 
 #include "ip_vs_mhs_ctl.h"
 
-/* Longest text of the sysctl ingress */
-#define API_TEXT_BYTES		512
-
 /* The order is that of enum mhs_lane_why */
 static const char * const api_names[] = {
 	"Forwarded", "Off", "Mark", "Conntrack", "Backup", "Frame", "Service",
@@ -73,7 +70,6 @@ static enum mhs_lane_why api_decide(struct mhs_lane_packet *p)
 	return MHS_LANE_FORWARDED;
 }
 
-/* Load the lane, and connect it with this module */
 static int api_load(void)
 {
 	const struct mhs_lane_module *lane;
@@ -136,7 +132,7 @@ int mhs_api_ingress(MHS_CTL_TABLE *table, int write, void *buffer, size_t *lenp,
 		    loff_t *ppos)
 {
 	struct mhs_net *mn = table->data;
-	char text[API_TEXT_BYTES] = "";
+	char text[512] = "";
 	struct mhs_lane_net *lane;
 	int err;
 

@@ -26,9 +26,6 @@
  *	tracked	the longest life of an idle connection entry; what no packet sets
  *		again goes at the second tick
  *
- * The first slot that enters hold or pin restarts the clock of that phase, so a
- * lone change takes hold + pin exactly.
- *
  * Settling: the servers of a service come one by one, so the first tables are
  * partial.  Until the set of servers is quiet, the table changes without a
  * transition and no packet but plain UDP is sent by the table:
@@ -62,13 +59,12 @@
 #define MHS_POLL		HZ
 #define MHS_IDLE		(60 * HZ)
 
-/* Quiet time after which a set of servers is complete: MHS_SETTLE_GAPS times the
- * longest time between two changes, and at least MHS_SETTLE, or MHS_SETTLE_LONE after
- * a single change or if they do not come together
+/* Quiet time after which a set of servers is complete: twice the longest time
+ * between two changes, and at least MHS_SETTLE, or MHS_SETTLE_LONE after a
+ * single change or if they do not come together
  */
 #define MHS_SETTLE		(HZ / 10)
 #define MHS_SETTLE_LONE		HZ
-#define MHS_SETTLE_GAPS		2
 
 /* A longer gap does not count before the first packet: an operator types */
 #define MHS_GAP_MAX		HZ
@@ -88,12 +84,6 @@ static bool work_due(unsigned long then, unsigned long *delay)
 
 	*delay = min(*delay, wait);
 	return !wait;
-}
-
-/* Run the work in @delay jiffies, whenever it would have run */
-static void work_queue(struct mhs *mhs, unsigned long delay)
-{
-	mod_delayed_work(mhs_rebuild_wq, &mhs->work, delay);
 }
 
 /* Has a packet come since init_service?  Control counts in NOMEM, too. */
@@ -123,21 +113,11 @@ static unsigned long settle_at(const struct mhs *mhs)
 {
 	unsigned long least = mhs->gap && mhs->gap < MHS_SETTLE / 2 ?
 			      MHS_SETTLE : MHS_SETTLE_LONE;
-	unsigned long quiet = max3(MHS_SETTLE_GAPS * mhs->gap, least,
+	unsigned long quiet = max3(2 * mhs->gap, least,
 				   2 * mhs_build_pause(mhs));
 
 	quiet += mhs->changed_at;
 	return time_before(quiet, mhs->settle_by) ? quiet : mhs->settle_by;
-}
-
-static void settle_on(struct mhs *mhs, unsigned long *delay)
-{
-	if (READ_ONCE(mhs->settling) && mhs->svc &&
-	    !mhs->dirty && work_due(settle_at(mhs), delay))
-		/* Pairs with the acquires in packet_question(), lane_decide() and
-		 * chance_packet()
-		 */
-		smp_store_release(&mhs->settling, false);
 }
 
 /* Take addr_only from the flags while settling, as the core stores the flags of an
@@ -146,16 +126,15 @@ static void settle_on(struct mhs *mhs, unsigned long *delay)
  */
 static void settle_flags(struct mhs *mhs)
 {
-	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+	bool addr_only = (__force u32)mhs_svc_flags(mhs) & MHS_SVC_F_ADDR_ONLY;
 
-	if (!svc ||
-	    !!(READ_ONCE(svc->flags) & MHS_SVC_F_ADDR_ONLY) == mhs->addr_only)
+	if (addr_only == mhs->addr_only)
 		return;
 	if (READ_ONCE(mhs->settling)) {
 		/* Flows with a connection entry track slots by the former
 		 * hash: track every slot when no packet uses that hash.
 		 */
-		WRITE_ONCE(mhs->addr_only, !mhs->addr_only);
+		WRITE_ONCE(mhs->addr_only, addr_only);
 		synchronize_rcu();
 		mhs_rebuild_track_all(mhs);
 		return;
@@ -206,10 +185,7 @@ void mhs_settle_start(struct mhs *mhs, bool whole)
 		mhs_rebuild_track_all(mhs);
 }
 
-/* A server of the service is about to change: early, the first set of servers was
- * not complete or not right, and the service settles again.  A packet that is on
- * its way meanwhile goes by the former table.
- */
+/* Settle again?  A packet on its way goes by the former table. */
 static void settle_before_change(struct mhs *mhs, enum mhs_change change)
 {
 	lockdep_assert_held(&mhs->lock);
@@ -225,7 +201,7 @@ static void settle_before_change(struct mhs *mhs, enum mhs_change change)
 	if (change == MHS_DELETED)
 		mhs->changed_at = jiffies;
 	settle_again(mhs);
-	work_queue(mhs, 0);
+	mod_delayed_work(mhs_rebuild_wq, &mhs->work, 0);
 }
 
 static void settle_note_gap(struct mhs *mhs)
@@ -237,9 +213,6 @@ static void settle_note_gap(struct mhs *mhs)
 		mhs->gap = gap;
 }
 
-/* A server was added, removed or edited.  The work rebuilds the table soon, but
- * rests after the last rebuild.
- */
 void mhs_work_note(struct mhs *mhs)
 {
 	lockdep_assert_held(&mhs->lock);
@@ -253,13 +226,12 @@ void mhs_work_note(struct mhs *mhs)
 		return;
 	WRITE_ONCE(mhs->dirty, true);
 	mhs->dirty_since = jiffies;
-	work_queue(mhs, MHS_BUILD_QUIET);
+	mod_delayed_work(mhs_rebuild_wq, &mhs->work, MHS_BUILD_QUIET);
 }
 
 int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 {
 	struct mhs *mhs = svc->sched_data;
-	int err;
 
 	mutex_lock(&mhs->lock);
 	if (!mhs->svc)
@@ -270,10 +242,10 @@ int mhs_work_add_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
 	 * that sees svc sees the service settling.
 	 */
 	smp_store_release(&mhs->svc, svc);
-	err = mhs_server_add(mhs, dest);
+	mhs_server_add(mhs, dest);
 	mhs_work_note(mhs);
 	mutex_unlock(&mhs->lock);
-	return err;
+	return 0;
 }
 
 int mhs_work_upd_dest(struct ip_vs_service *svc, struct ip_vs_dest *dest)
@@ -316,7 +288,7 @@ void mhs_work_refresh(struct mhs *mhs)
 	/* before the first server no carrier exists */
 	if (mhs->svc) {
 		mhs->retry = true;
-		work_queue(mhs, 0);
+		mod_delayed_work(mhs_rebuild_wq, &mhs->work, 0);
 	}
 	mutex_unlock(&mhs->lock);
 }
@@ -390,17 +362,16 @@ static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 	unsigned long at = READ_ONCE(mhs->mn->changed_at) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
 
+	if (!mhs->dirty)
+		return false;
 	if (time_after(at, latest))
 		at = latest;
 	if (time_before(at, mhs->build_at))
 		at = mhs->build_at;
-	if (mhs->dirty && mhs_chance_waits(mhs) &&
-	    time_before(at, jiffies + MHS_BUILD_QUIET))
+	if (mhs_chance_waits(mhs) && time_before(at, jiffies + MHS_BUILD_QUIET))
 		at = jiffies + MHS_BUILD_QUIET;
-	return mhs->dirty &&
-	       (mhs->hurry || work_due(at, delay) ||
-		(ticks & MHS_TICK_PIN &&
-		 mhs->census.stage_max == MHS_STAGE_LAST));
+	return mhs->hurry || work_due(at, delay) ||
+	       (ticks & MHS_TICK_PIN && mhs->census.stage_max == MHS_STAGE_LAST);
 }
 
 /* Retry what callbacks could not allocate */
@@ -439,7 +410,7 @@ void mhs_work_build(struct mhs *mhs)
 		 * run after it builds again.
 		 */
 		mhs->hurry = true;
-		work_queue(mhs, 0);
+		mod_delayed_work(mhs_rebuild_wq, &mhs->work, 0);
 	}
 	mutex_unlock(&mhs->lock);
 	flush_delayed_work(&mhs->work);
@@ -485,7 +456,7 @@ u32 mhs_work_entries(const struct mhs *mhs)
 	return n;
 }
 
-/* Do what is due: retry, settle, rebuild, tick */
+/* Do what is due once a server came: retry, settle, rebuild, tick */
 void mhs_work(struct work_struct *work)
 {
 	struct mhs *mhs = container_of(to_delayed_work(work), struct mhs, work);
@@ -500,7 +471,12 @@ void mhs_work(struct work_struct *work)
 		mhs->build_at = jiffies - MHS_IDLE;
 	mhs_server_release_gone(mhs, false);
 	work_try_again(mhs);
-	settle_on(mhs, &delay);
+	if (READ_ONCE(mhs->settling) && !mhs->dirty &&
+	    work_due(settle_at(mhs), &delay))
+		/* Pairs with the acquires in packet_question(), lane_decide() and
+		 * chance_packet()
+		 */
+		smp_store_release(&mhs->settling, false);
 	ticks = work_clocks(mhs, &delay);
 	if (ticks & MHS_TICK_TRACK) {
 		mhs->all_tracked = false;
@@ -510,7 +486,8 @@ void mhs_work(struct work_struct *work)
 	builds = work_builds(mhs, ticks, &delay);
 	if (work_has_older(mhs) || !list_empty(&mhs->gone) || mhs->retry || mhs->lacks_index)
 		delay = min_t(unsigned long, delay, MHS_POLL);
-	work_queue(mhs, builds || walks ? 0 : delay);
+	mod_delayed_work(mhs_rebuild_wq, &mhs->work,
+			 builds || walks ? 0 : delay);
 	mutex_unlock(&mhs->lock);
 
 	if (builds)

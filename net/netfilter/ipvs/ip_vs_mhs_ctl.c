@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: the core's callbacks, for a service that
- * comes or goes and for a server that is added, edited or deleted.  Network
- * namespaces: their sysctls, their list of services, and a work that polls what no
- * callback of the core reports.
+/* IPVS stateless Maglev scheduler: services that come and go; network
+ * namespaces: sysctls, and a work that polls
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -15,12 +13,6 @@
 
 /* 80 MB for one service, at some 300 bytes for a connection entry */
 #define MHS_MAX_ENTRIES		262144
-
-/* The entries of all services of a namespace take an eighth of the memory */
-#define MHS_ENTRY_BYTES		320
-
-/* A quarter: UDP source addresses are easily forged */
-#define MHS_MAX_QUIC_ENTRIES	65536
 
 /* 0 when mhs_net() works, -EAGAIN before, or why it never will */
 int mhs_net_ready(void)
@@ -82,9 +74,7 @@ static void net_work(struct work_struct *work)
 	mutex_unlock(&mn->lock);
 }
 
-/* A service comes.  The hooks and the work of a namespace come with its first
- * service.  After an error nothing is attached.
- */
+/* The hooks and the work of a namespace come with its first service */
 static int net_attach(struct mhs *mhs)
 {
 	struct mhs_net *mn = mhs->mn;
@@ -109,9 +99,6 @@ unlock:
 	return err;
 }
 
-/* A service that was attached goes.  Packets that have found it may use it until a
- * grace period is over.
- */
 static void net_detach(struct mhs *mhs)
 {
 	struct mhs_net *mn = mhs->mn;
@@ -171,57 +158,26 @@ static struct mhs *ctl_new(struct ip_vs_service *svc)
 }
 
 /* Add the servers that the service has already, from another scheduler */
-static int ctl_adopt(struct mhs *mhs, struct ip_vs_service *svc)
+static void ctl_adopt(struct mhs *mhs, struct ip_vs_service *svc)
 {
 	struct ip_vs_dest *dest;
-	int err = 0;
 
 	mutex_lock(&mhs->lock);
 	mhs_settle_start(mhs, true);
 	/* the core's service mutex protects the list */
 	list_for_each_entry(dest, &svc->destinations, n_list) {
 		WRITE_ONCE(mhs->svc, svc);
-		err = mhs_server_add(mhs, dest);
-		if (err == -ENOMEM)
-			break;
-		err = 0;
+		mhs_server_add(mhs, dest);
 	}
 	/* without a server no clock runs */
-	if (!err && mhs->svc)
+	if (mhs->svc)
 		mhs_work_note(mhs);
 	mutex_unlock(&mhs->lock);
-	return err;
 }
 
 static void ctl_rcu_put(struct rcu_head *head)
 {
 	mhs_svc_put(container_of(head, struct mhs, rcu));
-}
-
-/* Who may still be inside, and what waits for them:
- *
- *	the core's callbacks	nobody: the core holds the service mutex
- *	net_work(), /proc	nobody: each holds net.lock, which net_detach()
- *				takes, or a reference; a reader of /proc queues
- *				the work only until mhs.ended
- *	work of the service	cancel_delayed_work_sync(); nobody queues more
- *	packets, schedule()	call_rcu() frees servers and service
- *	RCU callbacks		that of a server holds the service; that of a
- *				carrier needs only the namespace, whose exit
- *				waits for conn_count
- */
-static void ctl_free(struct mhs *mhs)
-{
-	net_detach(mhs);
-	mutex_lock(&mhs->lock);
-	mhs->ended = true;
-	mutex_unlock(&mhs->lock);
-	cancel_delayed_work_sync(&mhs->work);
-
-	mutex_lock(&mhs->lock);
-	mhs_server_release_gone(mhs, true);
-	mutex_unlock(&mhs->lock);
-	call_rcu(&mhs->rcu, ctl_rcu_put);
 }
 
 static int ctl_init_service(struct ip_vs_service *svc)
@@ -249,25 +205,42 @@ static int ctl_init_service(struct ip_vs_service *svc)
 		mhs_svc_put(mhs);
 		return err;
 	}
-	err = ctl_adopt(mhs, svc);
-	if (err) {
-		ctl_free(mhs);
-		return err;
-	}
-
-	/* nothing below may fail: packets find the service from here on */
+	/* nothing below may fail */
+	ctl_adopt(mhs, svc);
 	svc->sched_data = mhs;
 	if (mhs->hashed)
 		mhs_svc_publish(mhs);
 	return 0;
 }
 
+/* Who may still be inside, and what waits for them:
+ *
+ *	the core's callbacks	nobody: the core holds the service mutex
+ *	net_work(), /proc	nobody: each holds net.lock, which net_detach()
+ *				takes, or a reference; a reader of /proc queues
+ *				the work only until mhs.ended
+ *	work of the service	cancel_delayed_work_sync(); nobody queues more
+ *	packets, schedule()	call_rcu() frees servers and service
+ *	RCU callbacks		that of a server holds the service; that of a
+ *				carrier needs only the namespace, whose exit
+ *				waits for conn_count
+ */
 static void ctl_done_service(struct ip_vs_service *svc)
 {
-	ctl_free(svc->sched_data);
+	struct mhs *mhs = svc->sched_data;
+
+	net_detach(mhs);
+	mutex_lock(&mhs->lock);
+	mhs->ended = true;
+	mutex_unlock(&mhs->lock);
+	cancel_delayed_work_sync(&mhs->work);
+
+	mutex_lock(&mhs->lock);
+	mhs_server_release_gone(mhs, true);
+	mutex_unlock(&mhs->lock);
+	call_rcu(&mhs->rcu, ctl_rcu_put);
 }
 
-/* Copied for each name */
 const struct ip_vs_scheduler mhs_ctl_scheduler = {
 	.name		= "mhs",
 	.module		= THIS_MODULE,
@@ -291,14 +264,12 @@ static const unsigned int net_day_ms = 24 * 60 * 60 * MSEC_PER_SEC;
 		.maxlen		= sizeof(unsigned int),			\
 		.mode		= 0644,					\
 		.proc_handler	= HANDLER,				\
-		.extra1		= SYSCTL_ZERO,				\
 		.extra2		= (void *)(MAX),			\
 	}
 
 #define NET_SYSCTL_TEXT(NAME, MODE, HANDLER, EXTRA)			\
 	{								\
 		.procname	= #NAME,				\
-		.maxlen		= PAGE_SIZE,				\
 		.mode		= MODE,					\
 		.proc_handler	= HANDLER,				\
 		.extra1		= EXTRA,				\
@@ -362,10 +333,12 @@ static int __net_init net_init(struct net *net)
 	mn->net = net;
 	mn->hold_ms = 60 * MSEC_PER_SEC;
 	mn->max_entries = MHS_MAX_ENTRIES;
-	mn->max_quic_entries = MHS_MAX_QUIC_ENTRIES;
+	/* UDP source addresses are easily forged */
+	mn->max_quic_entries = MHS_MAX_ENTRIES / 4;
+	/* an eighth of the memory, at 320 bytes for an entry */
 	mn->max_total_entries = clamp_t(unsigned long, totalram_pages() / 8 *
-					(PAGE_SIZE / MHS_ENTRY_BYTES),
-					MHS_MAX_ENTRIES, INT_MAX);
+					(PAGE_SIZE / 320), MHS_MAX_ENTRIES,
+					INT_MAX);
 	mn->stateless = 1;
 	mutex_init(&mn->lock);
 	INIT_LIST_HEAD(&mn->list);

@@ -28,7 +28,6 @@ int mhs_net_ready(void);
 extern const struct seq_operations mhs_proc_ops;
 extern const struct seq_operations mhs_proc_lookup_ops;
 extern const unsigned int mhs_proc_lookup_size;
-
 int mhs_proc_lookup_write(struct file *file, char *text, size_t size);
 
 /* api */
@@ -68,7 +67,6 @@ bool mhs_server_reconcile(struct mhs *mhs);
 /* rebuild */
 extern unsigned int mhs_rebuild_size;
 extern struct workqueue_struct *mhs_rebuild_wq;
-
 int mhs_rebuild_init(void);
 void mhs_rebuild_exit(void);
 void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks);
@@ -80,7 +78,6 @@ unsigned int mhs_time_hold_ms(const struct mhs *mhs);
 unsigned int mhs_time_pin_ms(const struct mhs *mhs);
 unsigned long mhs_time_period(struct mhs *mhs, u32 clock);
 unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now);
-unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now);
 
 /* list */
 int mhs_list_endpoint(struct net *net, const char *text, const char *port,

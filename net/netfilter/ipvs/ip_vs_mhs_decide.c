@@ -18,7 +18,6 @@ u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 
-/* Advance the stage and the tracked bits of a slot by the clocks that ticked */
 u32 mhs_slot_tick(u32 w, u32 ticks)
 {
 	u32 stage = mhs_slot_stage(w);

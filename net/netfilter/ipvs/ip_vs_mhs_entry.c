@@ -252,7 +252,6 @@ bool mhs_entry_is_claim(const struct ip_vs_conn *cp)
 		state == IP_VS_TCP_S_NONE);
 }
 
-/* Does a packet with the number @seq end the handshake of a SYN? */
 static bool claim_ends(u32 seq, u32 syn, u32 bytes)
 {
 	return seq == syn + 1 || seq == syn + 1 + bytes;

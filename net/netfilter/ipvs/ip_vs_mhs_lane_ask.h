@@ -170,7 +170,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	struct mhs *mhs = p->mhs;
 	u32 w;
 
-	/* Pairs with the release in settle_on() */
+	/* Pairs with the release in mhs_work() */
 	if (unlikely(smp_load_acquire(&mhs->settling) ||
 		     p->transport != IPPROTO_TCP ||
 		     !READ_ONCE(p->mn->stateless)))

@@ -6,8 +6,6 @@
  * configurations of the service, by which servers change their key.  A service that
  * goes has left its hash table before, so no packet finds it.
  */
-#define pr_fmt(fmt) "IPVS: mhs: " fmt
-
 #include <linux/ctype.h>
 #include <linux/inet.h>
 
@@ -20,34 +18,30 @@
 /* A bit for each value of the first three bits of an ID, but for 7 */
 #define LIST_ALL_IDS		0x7f
 
-/* What a sysctl says */
 struct mhs_list {
 	char			text[LIST_TEXT_BYTES];
 	u32			n;
 	struct mhs_cid		cid[LIST_MAX];
-	struct rcu_head		rcu;
 };
 
 /* Parse an address and a port: the family, or an error */
 int mhs_list_endpoint(struct net *net, const char *text, const char *port,
 		      union nf_inet_addr *addr, __be16 *to)
 {
-	union {
-		struct sockaddr_storage	any;
-		struct sockaddr_in6	in6;
-		struct sockaddr_in	in;
-	} ss;
-	int err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss.any);
+	struct sockaddr_storage ss;
+	const struct sockaddr_in6 *in6 = (void *)&ss;
+	const struct sockaddr_in *in = (void *)&ss;
+	int err = inet_pton_with_scope(net, AF_UNSPEC, text, port, &ss);
 
 	if (err)
 		return err;
 	/* Both have the port at the same place */
-	*to = ss.in.sin_port;
-	if (ss.any.ss_family == AF_INET6)
-		addr->in6 = ss.in6.sin6_addr;
+	*to = in->sin_port;
+	if (ss.ss_family == AF_INET6)
+		addr->in6 = in6->sin6_addr;
 	else
-		addr->ip = ss.in.sin_addr.s_addr;
-	return ss.any.ss_family;
+		addr->ip = in->sin_addr.s_addr;
+	return ss.ss_family;
 }
 
 /* Read or write a sysctl of one whole line, and lines of blanks */
@@ -131,20 +125,6 @@ static int list_key(struct mhs_cid *cid, const char *text)
 	return err;
 }
 
-/* May the service stand in the list once more?  For other IDs */
-static bool list_chain(struct mhs_cid *former, struct mhs_cid *cid)
-{
-	for (; former; former = former->next) {
-		if (former->bits & cid->bits)
-			return false;
-		if (!former->next) {
-			former->next = cid;
-			break;
-		}
-	}
-	return true;
-}
-
 /* Parse and change ADDRESS:PORT or [ADDRESS]:PORT: the family, or -EINVAL */
 static int list_service(struct net *net, char *word, union nf_inet_addr *addr,
 			__be16 *to)
@@ -165,7 +145,7 @@ static int list_service(struct net *net, char *word, union nf_inet_addr *addr,
 /* Parse a word of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=[N:]KEY */
 static int list_word(struct net *net, struct mhs_list *l, char *word, bool quic)
 {
-	struct mhs_cid *cid = &l->cid[l->n];
+	struct mhs_cid *at, *cid = &l->cid[l->n];
 	char *key = quic ? strchr(word, '=') : NULL;
 	int af, err = 0;
 
@@ -179,8 +159,16 @@ static int list_word(struct net *net, struct mhs_list *l, char *word, bool quic)
 		err = list_key(cid, key);
 	if (err)
 		return err;
-	if (!list_chain(list_find_service(l, af, &cid->addr, cid->port), cid))
-		return -EINVAL;
+	/* Only for other IDs a service may stand there once more */
+	at = list_find_service(l, af, &cid->addr, cid->port);
+	for (; at; at = at->next) {
+		if (at->bits & cid->bits)
+			return -EINVAL;
+		if (!at->next) {
+			at->next = cid;
+			break;
+		}
+	}
 	cid->af = af;
 	l->n++;
 	return 0;
@@ -203,13 +191,6 @@ static int list_parse(struct net *net, struct mhs_list *l, bool quic)
 	return err;
 }
 
-static void list_rcu_free(struct rcu_head *head)
-{
-	struct mhs_list *l = container_of(head, struct mhs_list, rcu);
-
-	kvfree_sensitive(l, sizeof(*l));
-}
-
 /* Replace a list; NULL: no service */
 static void list_change(struct mhs_net *mn, bool quic, struct mhs_list *l)
 {
@@ -222,9 +203,11 @@ static void list_change(struct mhs_net *mn, bool quic, struct mhs_list *l)
 		cond_resched();
 	}
 	mutex_unlock(&mn->lock);
-	/* Packets may use it; unregister_pernet_subsys() waits for callbacks */
-	if (l)
-		call_rcu(&l->rcu, list_rcu_free);
+	if (l) {
+		/* packets may use it */
+		synchronize_rcu();
+		kvfree_sensitive(l, sizeof(*l));
+	}
 }
 
 /* Read or write second_chance, or quic_ids (extra1 is not NULL).  Takes

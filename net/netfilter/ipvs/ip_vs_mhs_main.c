@@ -34,7 +34,6 @@ static int mhs_parse_key(void)
 		return -EINVAL;
 	}
 	mhs_hash_set_key(raw);
-	memzero_explicit(raw, sizeof(raw));
 	return 0;
 }
 

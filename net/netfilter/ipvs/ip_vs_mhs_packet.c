@@ -29,15 +29,6 @@
 
 #include "ip_vs_mhs.h"
 
-/* Does a packet begin or end a flow?
- *		begins			ends
- *	TCP	SYN			RST, FIN
- *	SCTP	INIT			ABORT, SHUTDOWN and its answers
- *	QUIC	Initial, by long	-
- *		header and version
- *	UDP	unknown (plain UDP),	-
- *		to a QUIC port, too
- */
 static unsigned short quic_ports[16] __read_mostly = { 443 };
 static unsigned int quic_ports_n __read_mostly = 1;
 module_param_array(quic_ports, ushort, &quic_ports_n, 0444);
@@ -186,7 +177,7 @@ packet_question(struct mhs_question *q, struct mhs *mhs,
 		facts |= packet_udp_facts(mhs, vport, facts);
 	if (facts & MHS_PKT_CONNLESS)
 		facts &= ~MHS_PKT_NEW;
-	/* Before the slot is read.  Pairs with the release in settle_on(): a
+	/* Before the slot is read.  Pairs with the release in mhs_work(): a
 	 * settled service has its final table.
 	 */
 	if (unlikely(smp_load_acquire(&mhs->settling)))
@@ -221,7 +212,6 @@ mhs_verdict_t mhs_packet_decide(struct mhs_question *q)
 	cand = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
 	to = mhs_server_facts(cand, may_begin);
 	q->server = cand;
-	/* mhs_decide() would say the same */
 	if (likely(mhs_decide_is_short(q->w, to, q->facts)))
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
 				   q->facts & MHS_PKT_NEW ? MHS_CONN : 0);
@@ -255,7 +245,6 @@ static bool packet_cut(const struct mhs_question *q)
 			   mhs_slot_change(w, mhs_slot_cand(w), true, 0));
 }
 
-/* Send a packet without an entry */
 static unsigned int packet_send(const struct mhs *mhs,
 				struct ip_vs_conn *carrier,
 				struct mhs_packet *p, u32 stats)
@@ -264,7 +253,6 @@ static unsigned int packet_send(const struct mhs *mhs,
 	return carrier->packet_xmit(p->skb, carrier, p->pd->pp, &p->iph);
 }
 
-/* Decide about a packet without an entry, and carry out the verdict */
 static unsigned int packet_act(struct mhs_question *q, struct mhs_packet *p)
 {
 	u32 stats = MHS_STAT_IN;
@@ -356,7 +344,6 @@ struct mhs_server *mhs_packet_by_id(struct mhs_question *q, const u8 *h,
 	return mhs_decide_by_id(mhs_server_facts(s, false)) ? s : NULL;
 }
 
-/* Send a QUIC packet to the server that its connection ID names, if any */
 static noinline bool packet_by_id(struct mhs_question *q, struct mhs_packet *p,
 				  unsigned int *nf)
 {

@@ -16,26 +16,18 @@ static const char * const proc_columns[] = {
 	"QuicIds", "PktById", "PktNoId", "PinnedMs",
 };
 
-/* Packets set tracked bits and walks clear them: only a count tells how many are set */
-static u32 proc_tracked(const struct mhs *mhs)
-{
-	u32 i, n = 0;
-
-	for (i = 0; i < mhs->size; i++)
-		n += mhs_slot_tracked(READ_ONCE(mhs->slots[i]));
-	return n;
-}
-
 static int proc_show(struct seq_file *seq, struct mhs *mhs)
 {
-	u32 tracked = proc_tracked(mhs), entries, gone = 0, ids = 0;
+	u32 i, entries, tracked = 0, gone = 0, ids = 0;
 	const struct mhs_census *sum = &mhs->census;
 	unsigned long cnt[MHS_CNT_MAX];
 	const struct mhs_cid *cid;
 	struct mhs_server *s;
-	unsigned long now;
-	int i;
+	unsigned long now, wait = 0;
 
+	/* Packets set the bits and walks clear them: nobody has their number */
+	for (i = 0; i < mhs->size; i++)
+		tracked += mhs_slot_tracked(READ_ONCE(mhs->slots[i]));
 	rcu_read_lock();
 	cid = rcu_dereference(mhs->cid);
 	if (cid)
@@ -55,6 +47,10 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	list_for_each_entry(s, &mhs->gone, list)
 		gone++;
 	now = jiffies;
+	/* Live flows send within a pin time, and each packet makes an entry */
+	if (mhs->stateful)
+		wait = mhs_time_between(now, mhs->stateful_since +
+					msecs_to_jiffies(mhs_time_pin_ms(mhs)));
 
 	if (mhs->fwmark) {
 		seq_printf(seq, "FWM %u", mhs->fwmark);
@@ -80,8 +76,8 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	seq_printf(seq, " %lu %u %u %u %u %lu %u %lu %lu %u\n", cnt[MHS_CNT_ICMP],
 		   mhs_time_merge_ms(mhs, sum->stage_min, now),
 		   READ_ONCE(mhs->addr_only), mhs->stateful,
-		   mhs_time_stateful_ms(mhs, now), cnt[MHS_CNT_LANE],
-		   ids, cnt[MHS_CNT_BY_ID], cnt[MHS_CNT_NO_ID],
+		   jiffies_to_msecs(wait), cnt[MHS_CNT_LANE], ids,
+		   cnt[MHS_CNT_BY_ID], cnt[MHS_CNT_NO_ID],
 		   min(mhs->least_pin_ms, mhs_time_pin_ms(mhs)));
 	mutex_unlock(&mhs->lock);
 	return 0;

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots; hold time, pin
- * time, life of entries
- */
-
+/* IPVS stateless Maglev scheduler: rebuilds and walks of the slots; times */
 #include "ip_vs_mhs_ctl.h"
 
 unsigned int mhs_rebuild_size __read_mostly = 4093;
 module_param_named(table_size, mhs_rebuild_size, uint, 0444);
 MODULE_PARM_DESC(table_size, "number of slots of each lookup table: 251, 509, 1021, 2039, 4093 (default), 8191, 16381, 32749, 65521, 131071, 262139 or 524287; the same on every director");
-
-/* Cap of the measured length: a virtual machine may have paused meanwhile */
-#define MHS_BUILD_MAX_US	USEC_PER_SEC
 
 /* Allocated at module load, because a removal must not allocate.  Only works of
  * mhs_rebuild_wq use it, and the queue is ordered: one rebuild or walk at a time.
@@ -27,7 +21,6 @@ static struct mhs_scratch {
 
 struct workqueue_struct *mhs_rebuild_wq;
 
-/* Allocate scratch space and workqueue, when the table size is known */
 int mhs_rebuild_init(void)
 {
 	struct mhs_fill *f = &rebuild_scratch.fill;
@@ -139,22 +132,6 @@ unsigned long mhs_time_period(struct mhs *mhs, u32 clock)
 	return max(msecs_to_jiffies(ms), 1UL);
 }
 
-/* Time until every flow has an entry, after mhs_work_poll_stateful(); 0
- * also while the sysctl stateless is 1.  Live flows send within a pin time, and
- * each packet then makes an entry.
- */
-unsigned int mhs_time_stateful_ms(const struct mhs *mhs, unsigned long now)
-{
-	unsigned int ms = mhs_time_pin_ms(mhs);
-	unsigned long end;
-
-	lockdep_assert_held(&mhs->lock);
-	if (!mhs->stateful)
-		return 0;
-	end = mhs->stateful_since + msecs_to_jiffies(ms);
-	return jiffies_to_msecs(mhs_time_between(now, end));
-}
-
 /* Upper bound of the time until a slot of @stage merges; times that are
  * compared need the same @now
  */
@@ -179,25 +156,15 @@ unsigned int mhs_time_merge_ms(struct mhs *mhs, u32 stage, unsigned long now)
 	return jiffies_to_msecs(t) + mhs_time_pin_ms(mhs);
 }
 
-/* Fingerprint the tables, which walks alone change */
-static void rebuild_fingerprint(const struct mhs *mhs, struct mhs_census *now)
+/* Add the server of a slot to the fingerprint of a table */
+static void rebuild_print(const struct mhs *mhs, u64 *print, u32 idx)
 {
-	const struct mhs_server *old, *cand;
-	u32 i, w;
+	const struct mhs_server *s;
 
-	for (i = 0; i < mhs->size; i++) {
-		rcu_read_lock();
-		w = READ_ONCE(mhs->slots[i]);
-		old = mhs_server_at(mhs, mhs_slot_old(w));
-		cand = mhs_server_at(mhs, mhs_slot_cand(w));
-		now->old_fingerprint = mhs_table_fingerprint(now->old_fingerprint,
-							     old ? old->hash : 0);
-		now->cand_fingerprint = mhs_table_fingerprint(now->cand_fingerprint,
-							      cand ? cand->hash : 0);
-		rcu_read_unlock();
-		if (!(i & 4095))
-			cond_resched();
-	}
+	rcu_read_lock();
+	s = mhs_server_at(mhs, idx);
+	*print = mhs_table_fingerprint(*print, s ? s->hash : 0);
+	rcu_read_unlock();
 }
 
 /* Note what a walk wants to know of a server.  @cut: deleted, with its flows */
@@ -228,9 +195,6 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 	bool at_once, chance, cutting;
 
 	bitmap_zero(scratch->in_slots, MHS_IDX_MAX + 1);
-	bitmap_zero(scratch->cut, MHS_IDX_MAX + 1);
-	bitmap_zero(scratch->lost, MHS_IDX_MAX + 1);
-	bitmap_zero(scratch->answer, MHS_IDX_MAX + 1);
 	mutex_lock(&mhs->lock);
 	chance = mhs_chance_has(mhs);
 	if (target && (settling || chance))
@@ -244,8 +208,8 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 
 	/* A slot that enters a phase between two ticks waits for its first tick
 	 * less than a period: the first stage of a phase takes up that tick.  If
-	 * no slot is in the phase, its clock starts now, the first period is a
-	 * whole one, and slots enter the second stage.
+	 * no slot is in the phase, its clock starts now, and slots enter the
+	 * second stage: a lone change takes hold + pin exactly.
 	 */
 	if (mhs_time_hold_ms(mhs))
 		first = was.hold ? MHS_STAGE_HOLD : MHS_STAGE_HOLD + 1;
@@ -270,9 +234,10 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 				n = mhs_chance_former(w, n, scratch->lost);
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
-		__set_bit(mhs_slot_cand(n), scratch->in_slots);
 		__set_bit(mhs_slot_old(n), scratch->in_slots);
 		__set_bit(mhs_slot_second(n), scratch->in_slots);
+		rebuild_print(mhs, &now.old_fingerprint, mhs_slot_old(n));
+		rebuild_print(mhs, &now.cand_fingerprint, mhs_slot_cand(n));
 		stage = mhs_slot_stage(n);
 		now.hold += mhs_slot_holding(n);
 		now.pin += mhs_slot_pinning(n);
@@ -281,13 +246,6 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 		now.stage_max = max(now.stage_max, stage);
 		if (!(i & 4095))
 			cond_resched();
-	}
-	/* Without a target stable slots stay as they are */
-	if (target || was.hold || was.pin) {
-		rebuild_fingerprint(mhs, &now);
-	} else {
-		now.old_fingerprint = was.old_fingerprint;
-		now.cand_fingerprint = was.cand_fingerprint;
 	}
 
 	mutex_lock(&mhs->lock);
@@ -346,8 +304,9 @@ void mhs_rebuild_table(struct mhs *mhs)
 	WRITE_ONCE(mhs->dirty, changes != mhs->changes);
 	mhs->hurry &= mhs->dirty;
 	mhs->n_empty = empty;
+	/* at most a second: a virtual machine may have paused meanwhile */
 	mhs->build_us = min_t(u64, div_u64(ktime_get_ns() - start,
-					   NSEC_PER_USEC), MHS_BUILD_MAX_US);
+					   NSEC_PER_USEC), USEC_PER_SEC);
 	mhs->build_at = jiffies + mhs_build_pause(mhs);
 	if (empty)
 		mhs_svc_warn_once(mhs, MHS_WARN_EMPTY,

@@ -13,9 +13,6 @@
 
 #include "ip_vs_mhs_ctl.h"
 
-/* First size of servers[], which doubles when full */
-#define MHS_SERVERS_MIN		16
-
 /* Between two probes whether a server is there */
 #define MHS_PROBE_EVERY		HZ
 
@@ -202,10 +199,10 @@ struct mhs_server *mhs_server_find(const struct mhs *mhs,
 	return s && s->state & MHS_SRV_GONE ? NULL : s;
 }
 
-/* Make room for an index in servers[]; NULL without memory */
+/* Make room for an index in servers[], which doubles; NULL without memory */
 static struct mhs_servers *server_grow(struct mhs *mhs, u32 idx)
 {
-	u32 max = roundup_pow_of_two(max_t(u32, idx + 1, MHS_SERVERS_MIN));
+	u32 max = roundup_pow_of_two(idx + 1);
 	struct mhs_servers *old, *new;
 
 	old = rcu_dereference_protected(mhs->servers,
@@ -401,8 +398,6 @@ bool mhs_server_reconcile(struct mhs *mhs)
 	lockdep_assert_held(&mhs->lock);
 	mhs->retry = false;
 	mhs->lacks_index = false;
-	if (!mhs->svc)
-		return false;
 	list_for_each_entry(s, &mhs->listed, list)
 		changed |= mhs_server_refresh(s);
 	do {
