@@ -210,6 +210,7 @@ struct mhs_lane_packet {
 	struct mhs_server		*server;
 	struct mhs_lane_way		way;
 	struct mhs_lane_ends		ends;
+	unsigned int			head;		/* XDP: Ethernet header */
 };
 
 /* Packets of a service that lanes have forwarded, a mask of enum mhs_cnt */
