@@ -150,8 +150,8 @@ static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 	return local;
 }
 
-/* Is the virtual address local?  If so, the service gets a record of that. */
-bool mhs_lane_record_local(const struct mhs_lane_packet *p)
+/* Make a record of the service: 0 if its address is local, else why packets go up */
+enum mhs_lane_why mhs_lane_record_local(const struct mhs_lane_packet *p)
 {
 	struct net *net = p->mn->net;
 	struct mhs *mhs = p->mhs;
@@ -160,14 +160,14 @@ bool mhs_lane_record_local(const struct mhs_lane_packet *p)
 	smp_rmb();
 	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && mhs->af == AF_INET6) {
 		if (!lane_lookup_ipv6(net, p->in, &mhs->addr.in6))
-			return false;
+			return MHS_LANE_ADDRESS;
 	} else if (ipv4_is_loopback(mhs->addr.ip) ||
 		   inet_addr_type_dev_table(net, p->in, mhs->addr.ip) !=
 		   RTN_LOCAL) {
-		return false;
+		return MHS_LANE_ADDRESS;
 	}
 	WRITE_ONCE(mhs->local_generation, p->generation);
-	return true;
+	return MHS_LANE_FORWARDED;
 }
 
 /* Is the server reached without a tunnel, or by IP in IP? */
