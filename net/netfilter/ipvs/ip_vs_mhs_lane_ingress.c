@@ -21,28 +21,25 @@ static bool ingress_prepare(const struct mhs_lane_packet *p,
 	return !p->way.outer || !iptunnel_handle_offloads(skb, gso);
 }
 
-static void ingress_push(const struct mhs_lane_packet *p, struct sk_buff *skb)
-{
-	skb->transport_header = skb->network_header;
-	skb_set_inner_ipproto(skb, p->protocol == htons(ETH_P_IPV6) ?
-			      IPPROTO_IPV6 : IPPROTO_IPIP);
-	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
-	skb_push(skb, p->way.outer);
-	skb_reset_network_header(skb);
-	mhs_lane_tunnel(p, skb_network_header(skb));
-	skb->protocol = p->way.proto;
-}
-
 /* Make the packet what the core's transmitters make of it */
 static void ingress_rewrite(const struct mhs_lane_packet *p,
 			    struct sk_buff *skb)
 {
-	if (p->protocol == htons(ETH_P_IPV6))
+	bool v6 = p->protocol == htons(ETH_P_IPV6);
+
+	if (v6)
 		ipv6_hdr(skb)->hop_limit--;
 	else
 		ip_decrease_ttl(ip_hdr(skb));
-	if (p->way.outer)
-		ingress_push(p, skb);
+	if (p->way.outer) {
+		skb->transport_header = skb->network_header;
+		skb_set_inner_ipproto(skb, v6 ? IPPROTO_IPV6 : IPPROTO_IPIP);
+		skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
+		skb_push(skb, p->way.outer);
+		skb_reset_network_header(skb);
+		mhs_lane_tunnel(p, skb_network_header(skb));
+		skb->protocol = p->way.proto;
+	}
 	/* ip_rcv() would do that; on veth the socket is the sender's */
 	skb_orphan(skb);
 	memset(skb->cb, 0, sizeof(skb->cb));
