@@ -70,7 +70,8 @@ static bool in_is_left(struct net_device *dev)
 	return left;
 }
 
-/* dev->xdp_prog is generic XDP, which costs more than the stack.  XDP_TX leaves
+/* Does no XDP program see the device's frames as its cards receive them?
+ * dev->xdp_prog is generic XDP, which costs more than the stack.  XDP_TX leaves
  * by a bond's member only if the bond has the program and the kernel asks the
  * bond for the member; without a carrier the stack sends nothing.
  */
@@ -87,13 +88,6 @@ static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 				NETIF_F_HW_VLAN_STAG_RX);
 }
 
-/* Does an XDP program see the device's frames as its cards receive them? */
-static bool in_fits_xdp(struct net_device *dev)
-{
-	return dev->type == ARPHRD_ETHER && !in_hides(dev, NULL) &&
-	       !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL);
-}
-
 static u32 in_fit(struct net_device *dev)
 {
 	const struct inet6_dev *in6 = __in6_dev_get(dev);
@@ -105,7 +99,8 @@ static u32 in_fit(struct net_device *dev)
 		fit |= MHS_LANE_FIT_IPV4;
 	if (in6 && !READ_ONCE(in6->cnf.disable_ipv6))
 		fit |= MHS_LANE_FIT_IPV6;
-	if (in_fits_xdp(dev))
+	if (dev->type == ARPHRD_ETHER && !in_hides(dev, NULL) &&
+	    !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL))
 		fit |= MHS_LANE_FIT_XDP;
 	return fit;
 }
@@ -230,36 +225,20 @@ static u16 way_mtu(const struct mhs_lane_way *way,
  */
 static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 {
+	u8 *eth = (u8 *)way + offsetof(struct mhs_lane_way, eth8);
 	struct neighbour *neigh = way->neigh;
-	struct ethhdr eth;
-	unsigned int seq;
+	char to[MAX_ADDR_LEN];	/* the device may have made it longer */
 
 	/* A neighbour may have died before the generation was read */
 	if (READ_ONCE(neigh->dead) || !(READ_ONCE(neigh->nud_state) &
 					(NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
 		return false;
-	/* neigh_ha_snapshot() copies what the device may have made longer */
-	do {
-		seq = read_seqbegin(&neigh->ha_lock);
-		ether_addr_copy(eth.h_dest, neigh->ha);
-	} while (read_seqretry(&neigh->ha_lock, seq));
-	ether_addr_copy(eth.h_source, neigh->dev->dev_addr);
-	memcpy(&way->eth8, &eth, sizeof(way->eth8));
-	memcpy(&way->eth4, (u8 *)&eth + sizeof(way->eth8), sizeof(way->eth4));
+	neigh_ha_snapshot(to, neigh, neigh->dev);
+	memcpy(eth, to, ETH_ALEN);
+	memcpy(eth + ETH_ALEN, neigh->dev->dev_addr, ETH_ALEN);
 	way->proto = way->outer == sizeof(struct iphdr) ? htons(ETH_P_IP) :
 		     way->outer ? htons(ETH_P_IPV6) : protocol;
 	return true;
-}
-
-static void way_ends(struct mhs_lane_ends *ends, unsigned int outer,
-		     const struct ip_vs_dest_dst *route,
-		     const struct ip_vs_dest *dest)
-{
-	unsigned int bytes = outer == sizeof(struct iphdr) ?
-			     sizeof(struct in_addr) : sizeof(struct in6_addr);
-
-	memcpy(ends, &route->dst_saddr, bytes);
-	memcpy((u8 *)ends + bytes, &dest->addr, bytes);
 }
 
 /* The tag of a VLAN, if one tag is all, and no priority of packets in it */
@@ -278,18 +257,10 @@ static __be16 way_tci(const struct net_device *dev)
 	return 0;
 }
 
-/* Has the next hop of a key, and the namespace, still the generation of the key? */
-static bool way_is_current(const struct mhs_lane_packet *p, u64 key)
-{
-	u32 changes = atomic_read(&p->lane->next_hops[key >> 32]);
-
-	return (u32)key == mhs_lane_generation(p->mn) + 2 * changes;
-}
-
 /* Make p->way the record of the server, which had the key @was before its facts were
  * read; leave it to others who do so
  */
-static void way_write(const struct mhs_lane_packet *p, s64 was, s64 key)
+static void way_write(struct mhs_lane_packet *p, s64 was, s64 key)
 {
 	struct mhs_lane_record *r = &p->server->record;
 
@@ -299,18 +270,18 @@ static void way_write(const struct mhs_lane_packet *p, s64 was, s64 key)
 	/* After the claim: who is late would bring back a key that came before, and
 	 * a reader in between would take words of several records for those of one
 	 */
-	if (!way_is_current(p, key)) {
-		atomic64_set_release(&r->key, was);
-		return;
+	p->generation = mhs_lane_generation(p->mn);
+	if ((u32)key == mhs_lane_generation_of(p, (u64)key >> 32)) {
+		/* No reader sees new words with the old key; pairs with the
+		 * second read of the key in lane_way()
+		 */
+		smp_wmb();
+		lane_copy(r->way, p->way);
+		lane_copy(r->ends, p->ends);
+		was = key;
 	}
-	/* No reader sees new words with the old key; pairs with the second read
-	 * of the key in lane_way()
-	 */
-	smp_wmb();
-	lane_copy(r->way, p->way);
-	lane_copy(r->ends, p->ends);
 	/* Pairs with the acquire in lane_way() */
-	atomic64_set_release(&r->key, key);
+	atomic64_set_release(&r->key, was);
 }
 
 /**
@@ -328,7 +299,7 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	const struct ip_vs_dest_dst *route;
 	const struct ip_vs_conn *carrier;
 	struct dst_entry *dst;
-	u32 hop;
+	u32 hop, half;
 
 	/* After the read of p->generation; pairs with mhs_lane_changed() */
 	smp_rmb();
@@ -365,7 +336,10 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	if (mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);
-	way_ends(&p->ends, way->outer, route, dest);
+	half = way->outer == sizeof(struct iphdr) ? sizeof(struct in_addr) :
+						    sizeof(struct in6_addr);
+	memcpy(&p->ends, &route->dst_saddr, half);
+	memcpy((u8 *)&p->ends + half, &dest->addr, half);
 	way_write(p, was, key);
 	return MHS_LANE_FORWARDED;
 }
