@@ -73,6 +73,10 @@ static void xdp_link(struct mhs_lane_packet *p, struct net_device *link)
 		way->ifindex = way->out->ifindex;
 }
 
+/* Bytes before a frame that may become longer */
+#define XDP_ROOM	((int)(sizeof(struct xdp_frame) + sizeof(struct ipv6hdr) + \
+			       VLAN_HLEN))
+
 /* Bytes of the Ethernet header that the frame gets */
 static __always_inline unsigned int xdp_head(const struct mhs_lane_packet *p)
 {
@@ -83,14 +87,6 @@ static __always_inline unsigned int xdp_head(const struct mhs_lane_packet *p)
 static __always_inline int xdp_growth(const struct mhs_lane_packet *p)
 {
 	return p->way.outer + xdp_head(p) - p->head;
-}
-
-/* Metadata of another program before the frame would not move along */
-static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
-{
-	return xdp->data - xdp->data_hard_start >=
-	       sizeof(struct xdp_frame) + sizeof(struct ipv6hdr) + VLAN_HLEN &&
-	       xdp->data_meta >= xdp->data;
 }
 
 static __always_inline enum mhs_lane_why
@@ -134,7 +130,9 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	/* A redirect to a device that cannot send would lose every frame */
 	if (unlikely(!p->way.ifindex))
 		return quick ? MHS_LANE_MAX : MHS_LANE_DEVICE;
-	if (unlikely(xdp_growth(p) && !xdp_has_room(xdp)))
+	/* Metadata of another program before the frame would not move along */
+	if (unlikely(xdp_growth(p) && (xdp->data_meta < xdp->data ||
+				       xdp->data - xdp->data_hard_start < XDP_ROOM)))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
 }
