@@ -114,9 +114,7 @@ struct mhs_lane_way {
  */
 struct mhs_lane_ends {
 	u64			first;		/* both of IPv4 */
-	struct {
-		u64		second, third, fourth;
-	} __packed rest;
+	u64			second, third, fourth;
 } __packed;
 
 struct mhs_lane_record {
@@ -130,13 +128,6 @@ struct mhs_lane_record {
 #define MHS_LANE_FIT_IPV4	0x1U
 #define MHS_LANE_FIT_IPV6	0x2U
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
-
-/* By what a packet needs, MHS_LANE_FIT_*: the generation in which the namespace
- * was open and a device fit for that, above it the index of the device
- */
-struct mhs_lane_in {
-	atomic64_t		open[8];
-};
 
 /* What is counted in @counter has changed: records of before are out of date */
 static inline void mhs_lane_changed(atomic_t *counter)
@@ -173,7 +164,10 @@ enum mhs_lane_why {
 
 /* The lane's part of a namespace, from the first use to the end of struct mhs_net */
 struct mhs_lane_net {
-	struct mhs_lane_in	in[MHS_LANE_INS];	/* by device */
+	/* By device and what a packet needs, MHS_LANE_FIT_*: the generation in which
+	 * the namespace was open and the device fit, above it the device's index
+	 */
+	atomic64_t		in[MHS_LANE_INS][8];
 	atomic_t		next_hops[MHS_LANE_HOPS];
 	unsigned long __percpu	*stats;		/* frames, by enum mhs_lane_why */
 	struct mhs_net		*mn;

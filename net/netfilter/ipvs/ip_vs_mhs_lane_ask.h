@@ -64,10 +64,9 @@ mhs_lane_generation_of(const struct mhs_lane_packet *p, u32 hop)
 }
 
 /* Devices made one after the other have different places */
-static __always_inline struct mhs_lane_in *
-mhs_lane_in(const struct mhs_lane_packet *p)
+static __always_inline atomic64_t *mhs_lane_in(const struct mhs_lane_packet *p)
 {
-	return &p->lane->in[(u32)p->in->ifindex % MHS_LANE_INS];
+	return p->lane->in[(u32)p->in->ifindex % MHS_LANE_INS];
 }
 
 static __always_inline s64 mhs_lane_in_key(const struct mhs_lane_packet *p)
@@ -79,8 +78,7 @@ static __always_inline s64 mhs_lane_in_key(const struct mhs_lane_packet *p)
 static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
 {
 	p->generation = mhs_lane_generation(p->mn);
-	return likely(atomic64_read(&mhs_lane_in(p)->open[fit]) ==
-		      mhs_lane_in_key(p));
+	return likely(atomic64_read(&mhs_lane_in(p)[fit]) == mhs_lane_in_key(p));
 }
 
 /* Read addresses and ports as TCP has them; lane_parse_rest() checks that */
@@ -91,10 +89,9 @@ static __always_inline bool lane_parse(struct mhs_lane_packet *p, bool v6)
 	const struct iphdr *ipv4 = p->ip;
 	const u8 *first = p->ip;
 
-	if (unlikely(p->bytes < lane_head(v6) + sizeof(struct udphdr)))
-		return false;
 	/* also fragments, which lane_parse_rest() tells */
-	if (v6 ? *first >> 4 != 6 : *first != 0x45)
+	if (unlikely(p->bytes < lane_head(v6) + sizeof(*ports) ||
+		     (v6 ? *first >> 4 != 6 : *first != 0x45)))
 		return false;
 	p->transport = v6 ? ipv6->nexthdr : ipv4->protocol;
 	p->saddr = v6 ? (const void *)&ipv6->saddr : &ipv4->saddr;
@@ -198,9 +195,7 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 		return false;
 	lane_copy(p->way, r->way);
 	if (p->way.outer)
-		lane_copy(p->ends.first, r->ends.first);
-	if (p->way.outer > sizeof(struct iphdr))
-		lane_copy(p->ends.rest, r->ends.rest);
+		lane_copy(p->ends, r->ends);
 	/* Pairs with the write barrier in mhs_lane_record_way() */
 	smp_rmb();
 	return likely(atomic64_read(&r->key) == key);

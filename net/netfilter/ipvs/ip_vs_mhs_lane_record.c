@@ -108,7 +108,7 @@ static u32 in_fit(struct net_device *dev)
 /* Make a record of p->in: 0, or why all its packets go up */
 enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 {
-	struct mhs_lane_in *in = mhs_lane_in(p);
+	atomic64_t *in = mhs_lane_in(p);
 	enum mhs_lane_why why;
 	u32 has, need;
 
@@ -118,9 +118,9 @@ enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 	if (why)
 		return why;
 	has = in_fit(p->in);
-	for (need = 0; need < ARRAY_SIZE(in->open); need++)
-		atomic64_set(&in->open[need], (has & need) == need ?
-			     mhs_lane_in_key(p) : 0);
+	for (need = 0; need < ARRAY_SIZE(p->lane->in[0]); need++)
+		atomic64_set(&in[need],
+			     (has & need) == need ? mhs_lane_in_key(p) : 0);
 	fit &= ~has;
 	if (!fit)
 		return MHS_LANE_FORWARDED;
@@ -186,26 +186,24 @@ static bool way_method(struct mhs_lane_way *way, const struct mhs *mhs,
 	return true;
 }
 
-static struct neighbour *way_next_hop_ipv4(const struct dst_entry *dst,
-					   const struct ip_vs_dest *dest)
+static struct neighbour *way_next_hop(const struct dst_entry *dst,
+				      const struct ip_vs_dest *dest)
 {
+	const struct rt6_info *rt6 = container_of(dst, struct rt6_info, dst);
 	const struct rtable *rt = container_of(dst, struct rtable, dst);
-	__be32 hop = rt->rt_gw_family ? rt->rt_gw4 : dest->addr.ip;
+	struct net_device *dev = READ_ONCE(dst->dev);
+	__be32 hop = dest->addr.ip;
 
+	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6) {
+		if (rt6->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
+			return NULL;
+		return __ipv6_neigh_lookup_noref(dev, rt6_nexthop(rt6, &dest->addr.in6));
+	}
 	if (rt->rt_type != RTN_UNICAST || rt->rt_gw_family == AF_INET6)
 		return NULL;
-	return __ipv4_neigh_lookup_noref(READ_ONCE(dst->dev), (__force u32)hop);
-}
-
-static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
-					   const struct ip_vs_dest *dest)
-{
-	const struct rt6_info *rt = container_of(dst, struct rt6_info, dst);
-
-	if (rt->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
-		return NULL;
-	return __ipv6_neigh_lookup_noref(READ_ONCE(dst->dev),
-					 rt6_nexthop(rt, &dest->addr.in6));
+	if (rt->rt_gw_family)
+		hop = rt->rt_gw4;
+	return __ipv4_neigh_lookup_noref(dev, (__force u32)hop);
 }
 
 /* The longest packet; 0 if the tunnel leaves less than the core accepts */
@@ -317,9 +315,7 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	if (!dst_check(dst, route->dst_cookie) || dst_xfrm(dst) ||
 	    dst->lwtstate || dst->error)
 		return MHS_LANE_ROUTE;
-	way->neigh = IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
-		     way_next_hop_ipv6(dst, dest) :
-		     way_next_hop_ipv4(dst, dest);
+	way->neigh = way_next_hop(dst, dest);
 	if (!way->neigh)
 		return MHS_LANE_NEIGHBOUR;
 	hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
