@@ -158,22 +158,22 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
-	mhs_facts_t flags = (__force mhs_facts_t)READ_ONCE(svc->flags);
 	struct mhs *mhs = p->mhs;
 	u32 w;
 
 	/* Pairs with the release in settle_on() */
 	if (unlikely(smp_load_acquire(&mhs->settling) ||
 		     p->transport != IPPROTO_TCP ||
+		     READ_ONCE(svc->flags) & (IP_VS_SVC_F_PERSISTENT |
+					      IP_VS_SVC_F_ONEPACKET) ||
 		     !READ_ONCE(p->mn->stateless)))
 		return false;
 	w = mhs_slot_read(mhs_slot_of(mhs, v6, p->saddr, p->sport));
 	p->server = mhs_server_at(mhs, mhs_slot_cand(w));
 	/* The way takes the carrier's place */
-	if (unlikely(!p->server || mhs_slot_tracked(w) ||
+	if (unlikely(!p->server || mhs_slot_tracked(w) || !mhs_slot_stable(w) ||
 		     !mhs_decide_is_short(w, READ_ONCE(p->server->state) |
-					  MHS_SRV_EXISTS | MHS_SRV_CARRIER,
-					  flags)))
+					  MHS_SRV_EXISTS | MHS_SRV_CARRIER, 0)))
 		return false;
 	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
 	return true;
