@@ -74,13 +74,6 @@ static __always_inline s64 mhs_lane_in_key(const struct mhs_lane_packet *p)
 	return (u64)p->in->ifindex << 32 | p->generation;
 }
 
-/* Is the namespace open, and the device that received the packet fit? */
-static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
-{
-	p->generation = mhs_lane_generation(p->mn);
-	return likely(atomic64_read(&mhs_lane_in(p)[fit]) == mhs_lane_in_key(p));
-}
-
 /* Read addresses and ports as TCP has them; lane_parse_rest() checks that */
 static __always_inline bool lane_parse(struct mhs_lane_packet *p, bool v6)
 {
@@ -219,7 +212,9 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	svc = smp_load_acquire(&p->mhs->svc);
 	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;
-	if (unlikely(!lane_is_open(p, fit))) {
+	/* Is the namespace open, and the device that received the packet fit? */
+	p->generation = mhs_lane_generation(p->mn);
+	if (unlikely(atomic64_read(&mhs_lane_in(p)[fit]) != mhs_lane_in_key(p))) {
 		why = quick ? MHS_LANE_MAX : mhs_lane_record_in(p, fit);
 		if (why)
 			return why;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler, its lane: the module, its part of a namespace, and
- * what makes records old.
+ * what makes records old: notifiers, which run under RTNL, in softirqs, or under locks
+ * of the kernel's tables.
  *
- * From the first 1 or name on a namespace listens to the kernel's notifiers of
- * devices, neighbours and routes.  These run under RTNL, in softirqs, or under locks
- * of the kernel's tables: they count, and a device that goes takes its hook along.
- * The pernet init of the scheduler must not take RTNL: while a core with one service
- * mutex loads the scheduler, RTNL may wait for that mutex, see ip_vs_dst_event().
+ * A namespace has its part from the first 1 or name on, as the pernet init of the
+ * scheduler must not take RTNL: while a core with one service mutex loads the
+ * scheduler, RTNL may wait for that mutex, see ip_vs_dst_event().
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -146,12 +145,6 @@ static int main_neighbour_event(struct notifier_block *nb, unsigned long event,
 	return NOTIFY_DONE;
 }
 
-static void main_free(struct mhs_lane_net *lane)
-{
-	free_percpu(lane->stats);
-	kvfree(lane);
-}
-
 static int main_net_init(struct mhs_net *mn)
 {
 	struct mhs_lane_net *lane = kvzalloc_obj(*lane, GFP_KERNEL_ACCOUNT);
@@ -180,7 +173,8 @@ static int main_net_init(struct mhs_net *mn)
 	rcu_assign_pointer(mn->lane_net, lane);
 	return 0;
 free:
-	main_free(lane);
+	free_percpu(lane->stats);
+	kvfree(lane);
 	return err;
 }
 
@@ -199,7 +193,8 @@ static void main_net_exit(struct mhs_net *mn)
 	 * grace period
 	 */
 	synchronize_net();
-	main_free(lane);
+	free_percpu(lane->stats);
+	kvfree(lane);
 }
 
 static void main_attach(unsigned int net_id,

@@ -3,7 +3,6 @@
  * and ways to servers, which are what the stack would find out for each packet.
  * Few packets run this code.  Overview: ip_vs_mhs_lane.h.
  */
-#include <linux/etherdevice.h>
 #include <linux/if_arp.h>
 #include <linux/if_macvlan.h>
 #include <linux/if_vlan.h>

@@ -261,10 +261,9 @@ int mhs_lane_xdp_register(void)
 {
 #ifdef MHS_HAVE_KFUNCS
 	/* A module without BTF has nothing to offer */
-	if (mhs_has_btf(THIS_MODULE))
-		return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP,
-						 &xdp_kfunc_set);
-	return -ENOENT;
+	if (!mhs_has_btf(THIS_MODULE))
+		return -ENOENT;
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &xdp_kfunc_set);
 #endif
 	return -EOPNOTSUPP;
 }
