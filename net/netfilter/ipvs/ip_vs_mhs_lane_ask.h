@@ -181,7 +181,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 static __always_inline bool lane_way(struct mhs_lane_packet *p)
 {
 	const struct mhs_lane_record *r = &p->server->record;
-	/* Pairs with the release in mhs_lane_record_way() */
+	/* Pairs with the release in way_write() */
 	u64 key = atomic64_read_acquire(&r->key);
 
 	if (unlikely((u32)key != mhs_lane_generation_of(p, key >> 32)))
@@ -189,7 +189,7 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 	lane_copy(p->way, r->way);
 	if (p->way.outer)
 		lane_copy(p->ends, r->ends);
-	/* Pairs with the write barrier in mhs_lane_record_way() */
+	/* Pairs with the write barrier in way_write() */
 	smp_rmb();
 	return likely(atomic64_read(&r->key) == key);
 }
@@ -255,7 +255,6 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	u8 tos = v6 ? ipv6_get_dsfield(inner6) : inner4->tos;
 	u8 ttl = v6 ? inner6->hop_limit : inner4->ttl;
 	u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	struct mhs_lane_ends *ends;
 	struct ipv6hdr *ipv6 = head;
 	struct iphdr *ipv4 = head;
 
@@ -265,8 +264,7 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 		ipv6->payload_len = htons(p->len);
 		ipv6->nexthdr = inner;
 		ipv6->hop_limit = ttl;
-		ends = (void *)&ipv6->saddr;
-		*ends = p->ends;
+		*(struct mhs_lane_ends *)&ipv6->saddr = p->ends;
 		return;
 	}
 	/* version, header length, TOS */
@@ -275,8 +273,7 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	ipv4->frag_off = v6 ? 0 : inner4->frag_off;
 	ipv4->ttl = ttl;
 	ipv4->protocol = inner;
-	ends = (void *)&ipv4->saddr;
-	ends->first = p->ends.first;
+	((struct mhs_lane_ends *)&ipv4->saddr)->first = p->ends.first;
 	ipv4->id = 0;
 	if (!ipv4->frag_off)
 		__ip_select_ident(p->mn->net, ipv4, 1);

@@ -73,10 +73,6 @@ static void xdp_link(struct mhs_lane_packet *p, struct net_device *link)
 		way->ifindex = way->out->ifindex;
 }
 
-/* Bytes before a frame that may become longer */
-#define XDP_ROOM	((int)(sizeof(struct xdp_frame) + sizeof(struct ipv6hdr) + \
-			       VLAN_HLEN))
-
 /* Bytes of the Ethernet header that the frame gets */
 static __always_inline unsigned int xdp_head(const struct mhs_lane_packet *p)
 {
@@ -131,8 +127,10 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	if (unlikely(!p->way.ifindex))
 		return quick ? MHS_LANE_MAX : MHS_LANE_DEVICE;
 	/* Metadata of another program before the frame would not move along */
-	if (unlikely(xdp_growth(p) && (xdp->data_meta < xdp->data ||
-				       xdp->data - xdp->data_hard_start < XDP_ROOM)))
+	if (unlikely(xdp_growth(p) &&
+		     (xdp->data_meta < xdp->data ||
+		      xdp->data - xdp->data_hard_start < sizeof(struct xdp_frame) +
+		      sizeof(struct ipv6hdr) + VLAN_HLEN)))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
 }
