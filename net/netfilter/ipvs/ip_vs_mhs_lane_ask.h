@@ -188,6 +188,8 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 		return false;
 	lane_copy(p->way, r->way);
 	if (p->way.outer)
+		lane_copy(p->ends.first, r->ends.first);
+	if (p->way.outer > sizeof(struct iphdr))
 		lane_copy(p->ends, r->ends);
 	/* Pairs with the write barrier in way_write() */
 	smp_rmb();
