@@ -335,6 +335,11 @@ static inline bool mhs_decide_by_id(mhs_srv_t server)
 	       !(server & (MHS_SRV_NEW_ENTRY | MHS_SRV_METHOD));
 }
 
+/* Facts with which mhs_decide() must be asked in a stable slot, too */
+#define MHS_FACTS_LONG		(MHS_PKT_ERROR | MHS_SVC_ONE_PACKET | \
+				 MHS_SVC_PERSISTENT | MHS_SVC_STATEFUL | \
+				 MHS_SVC_SETTLING)
+
 /* Does the packet, like almost all, just go to the server of its slot?  What
  * mhs_decide() would say then is MHS_FORWARD, MHS_CNT_STATELESS.
  */
@@ -342,10 +347,7 @@ static inline bool mhs_decide_is_short(u32 w, mhs_srv_t server,
 				       mhs_facts_t facts)
 {
 	return server == (MHS_SRV_IN | MHS_SRV_EXISTS | MHS_SRV_CARRIER) &&
-	       mhs_slot_stable(w) &&
-	       !(facts & (MHS_PKT_ERROR | MHS_SVC_ONE_PACKET |
-			  MHS_SVC_PERSISTENT | MHS_SVC_STATEFUL |
-			  MHS_SVC_SETTLING));
+	       mhs_slot_stable(w) && !(facts & MHS_FACTS_LONG);
 }
 
 mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,

@@ -12,14 +12,11 @@
  * Two modules
  * -----------
  *
- *	The scheduler takes the lane's struct mhs_lane_module by symbol_request()
- *	when a sysctl first asks for a lane, and holds the lane's module from then
- *	until its own module goes.  The lane holds nothing of the scheduler: an XDP
- *	program that is attached holds the lane alone, and while no scheduler is
- *	there, or none that has asked for a lane, all frames go up.
- *	Both modules read the structs of each other's headers.  MHS_STRUCTS, a
- *	checksum of all headers, is in both: the scheduler uses no lane that has
- *	another one.
+ *	The scheduler takes struct mhs_lane_module by symbol_request() when a sysctl
+ *	first asks for a lane, and holds the lane until its own module goes.  The lane
+ *	holds nothing of the scheduler: an attached program holds the lane alone, and
+ *	all frames go up while no scheduler has asked.  Each reads structs of the
+ *	other's headers, of which MHS_STRUCTS is a checksum: they must be equal.
  *
  *	locks			api_lock of the scheduler, which all writes of both
  *				sysctls take, in all namespaces; then RTNL
@@ -34,10 +31,9 @@
  *				read under RCU or api_lock
  *	lane_net.ingress	under RTNL; dev is NULL where no hook is; packets use
  *				none of it.  A device that goes takes its hook along
- *	the rest of lane_net	by packets, see below
- *	server.record, mhs.local_generation
- *				by packets, see below; freed with their owners, which
- *				packets find under RCU
+ *	server.record, mhs.local_generation, the rest of lane_net
+ *				by packets, see below; the first two are freed with
+ *				their owners, which packets find under RCU
  *
  *	Order of the end: services, which hold the scheduler; attach(0);
  *	mhs_net.lane_net of each namespace; the scheduler; programs; the lane.
@@ -47,10 +43,9 @@
  *
  * A packet asks neither routes nor neighbours nor devices.  A server has a
  * record of the way to it, a service one of its address, a namespace one of
- * each device that receives.  Each record has the generation in which it was
- * made, and holds while the namespace has that generation: the sum of counters
- * that only grow, as long as there is a struct mhs_net, so that a change of any makes
- * another sum:
+ * each device that receives.  A record holds while the namespace has the generation
+ * in which it was made: the sum of counters that only grow, so that a change of any
+ * makes another sum:
  *
  *	routes, rules, IPsec		the kernel's rt_genid_*(); what they do
  *					not count, the notifier of routes
@@ -65,12 +60,12 @@
  * record says.  So a record made of old facts has an old generation.
  *
  * Packets make the records, without a lock.  Those of devices and services are
- * one word, which is true whoever writes last.  Who makes one of a way claims it
- * by a compare-and-exchange of the key that it saw before, else leaves the record
- * to others; while the words change the key is MHS_LANE_WRITING, whose generation
- * no namespace has.  A reader compares the key before (acquire) and after (read
- * barrier) it copies the words.  No generation of a next hop comes again, so a
- * copy between two equal keys is of one record.
+ * one word, true whoever writes last.  Who makes one of a way claims it by a
+ * compare-and-exchange of the key that it saw before, else leaves it to others;
+ * while the words change the key is MHS_LANE_WRITING, whose generation no namespace
+ * has.  A reader compares the key before (acquire) and after (read barrier) it
+ * copies the words.  No generation of a next hop comes again, so a copy between
+ * two equal keys is of one record.
  *
  * The way names a neighbour and a device without a reference: both are freed a
  * grace period after the notifiers have told of their end, and who has compared
@@ -114,9 +109,7 @@ struct mhs_lane_way {
  */
 struct mhs_lane_ends {
 	u64			first;		/* both of IPv4 */
-	struct {
-		u64		second, third, fourth;
-	} __packed rest;
+	u64			second, third, fourth;
 } __packed;
 
 struct mhs_lane_record {
@@ -130,13 +123,6 @@ struct mhs_lane_record {
 #define MHS_LANE_FIT_IPV4	0x1U
 #define MHS_LANE_FIT_IPV6	0x2U
 #define MHS_LANE_FIT_XDP	0x4U	/* a program sees whole frames */
-
-/* By what a packet needs, MHS_LANE_FIT_*: the generation in which the namespace
- * was open and a device fit for that, above it the index of the device
- */
-struct mhs_lane_in {
-	atomic64_t		open[8];
-};
 
 /* What is counted in @counter has changed: records of before are out of date */
 static inline void mhs_lane_changed(atomic_t *counter)
@@ -173,7 +159,10 @@ enum mhs_lane_why {
 
 /* The lane's part of a namespace, from the first use to the end of struct mhs_net */
 struct mhs_lane_net {
-	struct mhs_lane_in	in[MHS_LANE_INS];	/* by device */
+	/* By device and what a packet needs, MHS_LANE_FIT_*: the generation in which
+	 * the namespace was open and the device fit, above it the device's index
+	 */
+	atomic64_t		in[MHS_LANE_INS][8];
 	atomic_t		next_hops[MHS_LANE_HOPS];
 	unsigned long __percpu	*stats;		/* frames, by enum mhs_lane_why */
 	struct mhs_net		*mn;
@@ -210,6 +199,7 @@ struct mhs_lane_packet {
 	struct mhs_server		*server;
 	struct mhs_lane_way		way;
 	struct mhs_lane_ends		ends;
+	unsigned int			head;		/* XDP: Ethernet header */
 };
 
 /* Packets of a service that lanes have forwarded, a mask of enum mhs_cnt */
@@ -220,9 +210,8 @@ struct mhs_lane_packet {
  * @structs:	MHS_STRUCTS of its build; first in all versions
  * @attach:	from now on frames find the namespaces by @net_id, the ID of the
  *		scheduler's struct mhs_net; 0: none from now on, and none that did
- *		so before is left.  @decide, a function of the scheduler, says
- *		where a packet goes of which records do not tell: 0 to p->server,
- *		else why the packet goes up; frames call it under RCU
+ *		so before is left.  Frames call @decide of the scheduler under RCU where
+ *		records do not tell: 0 and p->server, or why the packet goes up
  * @net_init:	set mhs_net.lane_net; 0, or an error which changes nothing
  * @net_exit:	remove it
  * @devices:	write the names of devices with a hook

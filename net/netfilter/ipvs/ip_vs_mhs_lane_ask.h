@@ -35,7 +35,7 @@ extern enum mhs_lane_why (*mhs_lane_record_decide)(struct mhs_lane_packet *p);
 
 enum mhs_lane_why mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit);
 enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit);
-bool mhs_lane_record_local(const struct mhs_lane_packet *p);
+enum mhs_lane_why mhs_lane_record_local(const struct mhs_lane_packet *p);
 enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p);
 
 static __always_inline unsigned int lane_head(bool v6)
@@ -64,23 +64,14 @@ mhs_lane_generation_of(const struct mhs_lane_packet *p, u32 hop)
 }
 
 /* Devices made one after the other have different places */
-static __always_inline struct mhs_lane_in *
-mhs_lane_in(const struct mhs_lane_packet *p)
+static __always_inline atomic64_t *mhs_lane_in(const struct mhs_lane_packet *p)
 {
-	return &p->lane->in[(u32)p->in->ifindex % MHS_LANE_INS];
+	return p->lane->in[(u32)p->in->ifindex % MHS_LANE_INS];
 }
 
 static __always_inline s64 mhs_lane_in_key(const struct mhs_lane_packet *p)
 {
 	return (u64)p->in->ifindex << 32 | p->generation;
-}
-
-/* Is the namespace open, and the device that received the packet fit? */
-static __always_inline bool lane_is_open(struct mhs_lane_packet *p, u32 fit)
-{
-	p->generation = mhs_lane_generation(p->mn);
-	return likely(atomic64_read(&mhs_lane_in(p)->open[fit]) ==
-		      mhs_lane_in_key(p));
 }
 
 /* Read addresses and ports as TCP has them; lane_parse_rest() checks that */
@@ -91,10 +82,9 @@ static __always_inline bool lane_parse(struct mhs_lane_packet *p, bool v6)
 	const struct iphdr *ipv4 = p->ip;
 	const u8 *first = p->ip;
 
-	if (unlikely(p->bytes < lane_head(v6) + sizeof(struct udphdr)))
-		return false;
 	/* also fragments, which lane_parse_rest() tells */
-	if (v6 ? *first >> 4 != 6 : *first != 0x45)
+	if (unlikely(p->bytes < lane_head(v6) + sizeof(*ports) ||
+		     (v6 ? *first >> 4 != 6 : *first != 0x45)))
 		return false;
 	p->transport = v6 ? ipv6->nexthdr : ipv4->protocol;
 	p->saddr = v6 ? (const void *)&ipv6->saddr : &ipv4->saddr;
@@ -115,29 +105,24 @@ static __always_inline u32 lane_sum(const struct iphdr *ih)
 	return (u32)(sum >> 16) + (u16)sum;
 }
 
-/* Set p->len.  Is it plain IP that ip_rcv() accepts, not a fragment? */
-static __always_inline bool lane_parse_ip(struct mhs_lane_packet *p, bool v6)
+/* What only packets to a service need, and p->len.  Is it TCP or UDP in plain IP that
+ * ip_rcv() accepts, not a fragment?
+ */
+static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
 {
+	unsigned int need = lane_head(v6) + sizeof(struct udphdr);
 	const struct ipv6hdr *ipv6 = p->ip;
 	const struct iphdr *ipv4 = p->ip;
 
 	p->len = v6 ? ntohs(ipv6->payload_len) + sizeof(*ipv6) :
 		      ntohs(ipv4->tot_len);
-	if (v6)
-		return likely(ipv6->hop_limit > 1);
-	return likely(!(ipv4->frag_off & ~htons(IP_DF)) && ipv4->ttl > 1 &&
-		      lane_sum(ipv4) % 0xffff == 0);
-}
-
-/* What only packets to a service need */
-static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
-{
-	unsigned int need = lane_head(v6) + sizeof(struct udphdr);
-
-	if (unlikely(!lane_parse_ip(p, v6) || p->len > p->bytes))
+	if (unlikely(v6 ? ipv6->hop_limit < 2 :
+		     ipv4->frag_off & ~htons(IP_DF) || ipv4->ttl < 2 ||
+		     lane_sum(ipv4) % 0xffff))
 		return false;
 	/* XDP trims only for a tunnel: what is no padding would leave, too */
-	if (unlikely(p->len != p->bytes && p->bytes > ETH_ZLEN - ETH_HLEN))
+	if (unlikely(p->len > p->bytes ||
+		     (p->len != p->bytes && p->bytes > ETH_ZLEN - ETH_HLEN)))
 		return false;
 	p->facts = 0;
 	if (likely(p->transport == IPPROTO_TCP)) {
@@ -166,22 +151,21 @@ static __always_inline bool lane_is_source(const union nf_inet_addr *addr,
 static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 					const struct ip_vs_service *svc, bool v6)
 {
-	mhs_facts_t flags = (__force mhs_facts_t)READ_ONCE(svc->flags);
 	struct mhs *mhs = p->mhs;
 	u32 w;
 
 	/* Pairs with the release in mhs_work() */
 	if (unlikely(smp_load_acquire(&mhs->settling) ||
 		     p->transport != IPPROTO_TCP ||
+		     MHS_FACT(READ_ONCE(svc->flags)) & MHS_FACTS_LONG ||
 		     !READ_ONCE(p->mn->stateless)))
 		return false;
 	w = mhs_slot_read(mhs_slot_of(mhs, v6, p->saddr, p->sport));
 	p->server = mhs_server_at(mhs, mhs_slot_cand(w));
 	/* The way takes the carrier's place */
-	if (unlikely(!p->server || mhs_slot_tracked(w) ||
+	if (unlikely(!p->server || mhs_slot_tracked(w) || !mhs_slot_stable(w) ||
 		     !mhs_decide_is_short(w, READ_ONCE(p->server->state) |
-					  MHS_SRV_EXISTS | MHS_SRV_CARRIER,
-					  flags)))
+					  MHS_SRV_EXISTS | MHS_SRV_CARRIER, 0)))
 		return false;
 	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
 	return true;
@@ -205,7 +189,7 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 	if (p->way.outer)
 		lane_copy(p->ends.first, r->ends.first);
 	if (p->way.outer > sizeof(struct iphdr))
-		lane_copy(p->ends.rest, r->ends.rest);
+		lane_copy(p->ends, r->ends);
 	/* Pairs with the write barrier in way_write() */
 	smp_rmb();
 	return likely(atomic64_read(&r->key) == key);
@@ -215,24 +199,24 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 static __always_inline enum mhs_lane_why
 lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 {
+	u16 af = v6 ? AF_INET6 : AF_INET;
 	const struct ip_vs_service *svc;
 	enum mhs_lane_why why;
 
 	/* First what tells most packets of others */
 	if (unlikely(!lane_parse(p, v6)))
 		return MHS_LANE_FRAME;
-	p->mhs = mhs_svc_find(p->mn, v6 ? AF_INET6 : AF_INET,
-			      p->transport, p->daddr, p->dport);
+	p->mhs = mhs_svc_find(p->mn, af, p->transport, p->daddr, p->dport);
 	if (!p->mhs)
 		return MHS_LANE_SERVICE;
 	/* Pairs with mhs_work_add_dest(): whoever sees mhs->svc sees the service settling */
 	svc = smp_load_acquire(&p->mhs->svc);
 	if (unlikely(!svc))
 		return MHS_LANE_SERVICE;
-	if (unlikely(!lane_is_open(p, fit))) {
-		if (quick)
-			return MHS_LANE_MAX;
-		why = mhs_lane_record_in(p, fit);
+	/* Is the namespace open, and the device that received the packet fit? */
+	p->generation = mhs_lane_generation(p->mn);
+	if (unlikely(atomic64_read(&mhs_lane_in(p)[fit]) != mhs_lane_in_key(p))) {
+		why = quick ? MHS_LANE_MAX : mhs_lane_record_in(p, fit);
 		if (why)
 			return why;
 	}
@@ -240,21 +224,17 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		return MHS_LANE_MAX;
 	if (unlikely(!lane_parse_rest(p, v6)))
 		return MHS_LANE_FRAME;
-	if (unlikely(ip_vs_addr_equal(v6 ? AF_INET6 : AF_INET, p->saddr,
-				      p->daddr) ||
+	if (unlikely(ip_vs_addr_equal(af, p->saddr, p->daddr) ||
 		     !lane_is_source(p->saddr, v6)))
 		return MHS_LANE_ADDRESS;
 	/* Without the address (VRRP backup, say) the stack would route */
 	if (unlikely(READ_ONCE(p->mhs->local_generation) != p->generation)) {
-		if (quick)
-			return MHS_LANE_MAX;
-		if (!mhs_lane_record_local(p))
-			return MHS_LANE_ADDRESS;
+		why = quick ? MHS_LANE_MAX : mhs_lane_record_local(p);
+		if (why)
+			return why;
 	}
 	if (unlikely(!lane_decide(p, svc, v6))) {
-		if (quick)
-			return MHS_LANE_MAX;
-		why = mhs_lane_record_decide(p);
+		why = quick ? MHS_LANE_MAX : mhs_lane_record_decide(p);
 		if (why)
 			return why;
 	}
@@ -277,7 +257,6 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 	u8 ttl = v6 ? inner6->hop_limit : inner4->ttl;
 	u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	struct ipv6hdr *ipv6 = head;
-	struct mhs_lane_ends *ends;
 	struct iphdr *ipv4 = head;
 
 	tos = INET_ECN_encapsulate(tos, tos);
@@ -286,19 +265,16 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 		ipv6->payload_len = htons(p->len);
 		ipv6->nexthdr = inner;
 		ipv6->hop_limit = ttl;
-		ends = head + offsetof(struct ipv6hdr, saddr);
-		*ends = p->ends;
+		*(struct mhs_lane_ends *)&ipv6->saddr = p->ends;
 		return;
 	}
-	ipv4->version = 4;
-	ipv4->ihl = sizeof(*ipv4) / 4;
-	ipv4->tos = tos;
+	/* version, header length, TOS */
+	*(__be16 *)head = htons(0x4500 | tos);
 	ipv4->tot_len = htons(p->len + sizeof(*ipv4));
 	ipv4->frag_off = v6 ? 0 : inner4->frag_off;
 	ipv4->ttl = ttl;
 	ipv4->protocol = inner;
-	ends = head + offsetof(struct iphdr, saddr);
-	ends->first = p->ends.first;
+	((struct mhs_lane_ends *)&ipv4->saddr)->first = p->ends.first;
 	ipv4->id = 0;
 	if (!ipv4->frag_off)
 		__ip_select_ident(p->mn->net, ipv4, 1);
@@ -348,10 +324,8 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 		mhs_count(p->mhs, MHS_CNT_NO_ID);
 	/* lane_decide() leaves MHS_CONN to the fact */
 	if (unlikely(p->verdict & MHS_CONN || p->facts & MHS_PKT_NEW))
-		mhs_xmit_stats(p->mhs, p->server->dest, p->len,
-			       MHS_STAT_IN | MHS_STAT_CONN);
-	else
-		mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len, MHS_STAT_IN);
+		mhs_xmit_stats_bh(p->mhs, p->server->dest, 0, MHS_STAT_CONN);
+	mhs_xmit_stats_bh(p->mhs, p->server->dest, p->len, MHS_STAT_IN);
 }
 
 #endif /* _IP_VS_MHS_LANE_ASK_H */

@@ -7,42 +7,25 @@
 
 #include "ip_vs_mhs_lane_ask.h"
 
-/* Make room for headers: nothing may fail once the packet has been counted */
-static bool ingress_prepare(const struct mhs_lane_packet *p,
-			    struct sk_buff *skb)
-{
-	int gso = p->way.outer == sizeof(struct iphdr) ? SKB_GSO_IPXIP4 :
-							 SKB_GSO_IPXIP6;
-
-	if (skb_cow_head(skb, LL_RESERVED_SPACE(p->way.out) + p->way.outer) ||
-	    skb_ensure_writable(skb, min_t(unsigned int, skb->len,
-					   MHS_LANE_HEADER_BYTES)))
-		return false;
-	return !p->way.outer || !iptunnel_handle_offloads(skb, gso);
-}
-
-static void ingress_push(const struct mhs_lane_packet *p, struct sk_buff *skb)
-{
-	skb->transport_header = skb->network_header;
-	skb_set_inner_ipproto(skb, p->protocol == htons(ETH_P_IPV6) ?
-			      IPPROTO_IPV6 : IPPROTO_IPIP);
-	skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
-	skb_push(skb, p->way.outer);
-	skb_reset_network_header(skb);
-	mhs_lane_tunnel(p, skb_network_header(skb));
-	skb->protocol = p->way.proto;
-}
-
 /* Make the packet what the core's transmitters make of it */
 static void ingress_rewrite(const struct mhs_lane_packet *p,
 			    struct sk_buff *skb)
 {
-	if (p->protocol == htons(ETH_P_IPV6))
+	bool v6 = p->protocol == htons(ETH_P_IPV6);
+
+	if (v6)
 		ipv6_hdr(skb)->hop_limit--;
 	else
 		ip_decrease_ttl(ip_hdr(skb));
-	if (p->way.outer)
-		ingress_push(p, skb);
+	if (p->way.outer) {
+		skb->transport_header = skb->network_header;
+		skb_set_inner_ipproto(skb, v6 ? IPPROTO_IPV6 : IPPROTO_IPIP);
+		skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
+		skb_push(skb, p->way.outer);
+		skb_reset_network_header(skb);
+		mhs_lane_tunnel(p, skb_network_header(skb));
+		skb->protocol = p->way.proto;
+	}
 	/* ip_rcv() would do that; on veth the socket is the sender's */
 	skb_orphan(skb);
 	memset(skb->cb, 0, sizeof(skb->cb));
@@ -55,6 +38,7 @@ static void ingress_rewrite(const struct mhs_lane_packet *p,
 static enum mhs_lane_why ingress_ask(struct mhs_lane_packet *p, struct sk_buff *skb)
 {
 	enum mhs_lane_why why;
+	int gso;
 
 	if (skb->pkt_type != PACKET_HOST || skb_vlan_tag_present(skb) ||
 	    skb_shared(skb) ||
@@ -70,7 +54,14 @@ static enum mhs_lane_why ingress_ask(struct mhs_lane_packet *p, struct sk_buff *
 	if (p->len > p->way.mtu &&
 	    !(skb_is_gso(skb) && skb_gso_validate_network_len(skb, p->way.mtu)))
 		return MHS_LANE_MTU;
-	if (pskb_trim_rcsum(skb, p->len) || !ingress_prepare(p, skb))
+	/* Room for headers: nothing may fail once the packet has been counted */
+	gso = p->way.outer == sizeof(struct iphdr) ? SKB_GSO_IPXIP4 :
+						     SKB_GSO_IPXIP6;
+	if (pskb_trim_rcsum(skb, p->len) ||
+	    skb_cow_head(skb, LL_RESERVED_SPACE(p->way.out) + p->way.outer) ||
+	    skb_ensure_writable(skb, min_t(unsigned int, skb->len,
+					   MHS_LANE_HEADER_BYTES)) ||
+	    (p->way.outer && iptunnel_handle_offloads(skb, gso)))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
 }

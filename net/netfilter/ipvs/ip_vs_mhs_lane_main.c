@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* IPVS stateless Maglev scheduler, its lane: the module, its part of a namespace, and
- * what makes records old.
+ * what makes records old: notifiers, which run under RTNL, in softirqs, or under locks
+ * of the kernel's tables.
  *
- * From the first 1 or name on a namespace listens to the kernel's notifiers of
- * devices, neighbours and routes.  These run under RTNL, in softirqs, or under locks
- * of the kernel's tables: they count, and a device that goes takes its hook along.
- * The pernet init of the scheduler must not take RTNL: while a core with one service
- * mutex loads the scheduler, RTNL may wait for that mutex, see ip_vs_dst_event().
+ * A namespace has its part from the first 1 or name on, as the pernet init of the
+ * scheduler must not take RTNL: while a core with one service mutex loads the
+ * scheduler, RTNL may wait for that mutex, see ip_vs_dst_event().
  */
 #define pr_fmt(fmt) "IPVS: mhs: " fmt
 
@@ -57,25 +56,28 @@ static int main_hook_add(struct mhs_lane_net *lane, struct net_device *dev)
 	return err;
 }
 
-static int main_set(struct mhs_lane_net *lane, char *text)
+static int main_set_devices(struct mhs_lane_net *lane, char *text)
 {
-	struct net_device *devs[MHS_INGRESS_DEVICES];
+	struct net_device *devs[MHS_INGRESS_DEVICES], *dev;
 	int i, k, n = 0, err = 0;
 	char *name;
 
-	while ((name = strsep(&text, " ,\t"))) {
+	rtnl_lock();
+	while (!err && (name = strsep(&text, " ,\t"))) {
 		if (!*name)
 			continue;
+		dev = __dev_get_by_name(lane->mn->net, name);
 		if (n == MHS_INGRESS_DEVICES)
-			return -E2BIG;
-		devs[n] = __dev_get_by_name(lane->mn->net, name);
-		if (!devs[n])
-			return -ENODEV;
-		if (devs[n++]->flags & IFF_LOOPBACK)
-			return -EINVAL;
+			err = -E2BIG;
+		else if (!dev)
+			err = -ENODEV;
+		else if (dev->flags & IFF_LOOPBACK)
+			err = -EINVAL;
+		else
+			devs[n++] = dev;
 	}
 	/* A hook that goes drops what waits in NFQUEUE: not those that stay */
-	for (i = 0; i < MHS_INGRESS_DEVICES; i++) {
+	for (i = 0; i < MHS_INGRESS_DEVICES && !err; i++) {
 		for (k = 0; k < n && devs[k] != lane->ingress[i].dev; k++)
 			;
 		if (k == n && lane->ingress[i].dev)
@@ -84,15 +86,6 @@ static int main_set(struct mhs_lane_net *lane, char *text)
 	for (i = 0; i < n && !err; i++)
 		if (!main_hook(lane, devs[i]))
 			err = main_hook_add(lane, devs[i]);
-	return err;
-}
-
-static int main_set_devices(struct mhs_lane_net *lane, char *text)
-{
-	int err;
-
-	rtnl_lock();
-	err = main_set(lane, text);
 	rtnl_unlock();
 	return err;
 }
@@ -115,8 +108,7 @@ static void main_devices(struct mhs_lane_net *lane, char *text, size_t size)
 static int main_device_event(struct notifier_block *nb, unsigned long event,
 			     void *info)
 {
-	struct mhs_lane_net *lane = container_of(nb, struct mhs_lane_net,
-						 devices_nb);
+	struct mhs_lane_net *lane = container_of(nb, typeof(*lane), devices_nb);
 	struct nf_hook_ops *ops;
 
 	/* the end of a device, or its way to another namespace */
@@ -132,8 +124,7 @@ static int main_device_event(struct notifier_block *nb, unsigned long event,
 static int main_route_event(struct notifier_block *nb, unsigned long event,
 			    void *info)
 {
-	struct mhs_lane_net *lane = container_of(nb, struct mhs_lane_net,
-						 routes_nb);
+	struct mhs_lane_net *lane = container_of(nb, typeof(*lane), routes_nb);
 
 	mhs_lane_changed(&lane->mn->generation);
 	return NOTIFY_DONE;
@@ -143,25 +134,15 @@ static int main_route_event(struct notifier_block *nb, unsigned long event,
 static int main_neighbour_event(struct notifier_block *nb, unsigned long event,
 				void *info)
 {
-	struct mhs_lane_net *lane = container_of(nb, struct mhs_lane_net,
-						 neighbours_nb);
+	struct mhs_lane_net *lane = container_of(nb, typeof(*lane), neighbours_nb);
 	const struct neighbour *neigh = info;
-	u32 hop;
 
 	if (event == NETEVENT_REDIRECT)
 		mhs_lane_changed(&lane->mn->generation);
-	if (event != NETEVENT_NEIGH_UPDATE ||
-	    !net_eq(dev_net(neigh->dev), lane->mn->net))
-		return NOTIFY_DONE;
-	hop = hash_ptr(neigh, MHS_LANE_HOP_BITS);
-	mhs_lane_changed(&lane->next_hops[hop]);
+	else if (event == NETEVENT_NEIGH_UPDATE &&
+		 net_eq(dev_net(neigh->dev), lane->mn->net))
+		mhs_lane_changed(&lane->next_hops[hash_ptr(neigh, MHS_LANE_HOP_BITS)]);
 	return NOTIFY_DONE;
-}
-
-static void main_free(struct mhs_lane_net *lane)
-{
-	free_percpu(lane->stats);
-	kvfree(lane);
 }
 
 static int main_net_init(struct mhs_net *mn)
@@ -192,7 +173,8 @@ static int main_net_init(struct mhs_net *mn)
 	rcu_assign_pointer(mn->lane_net, lane);
 	return 0;
 free:
-	main_free(lane);
+	free_percpu(lane->stats);
+	kvfree(lane);
 	return err;
 }
 
@@ -211,7 +193,8 @@ static void main_net_exit(struct mhs_net *mn)
 	 * grace period
 	 */
 	synchronize_net();
-	main_free(lane);
+	free_percpu(lane->stats);
+	kvfree(lane);
 }
 
 static void main_attach(unsigned int net_id,

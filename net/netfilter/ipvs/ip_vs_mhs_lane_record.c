@@ -3,7 +3,6 @@
  * and ways to servers, which are what the stack would find out for each packet.
  * Few packets run this code.  Overview: ip_vs_mhs_lane.h.
  */
-#include <linux/etherdevice.h>
 #include <linux/if_arp.h>
 #include <linux/if_macvlan.h>
 #include <linux/if_vlan.h>
@@ -70,7 +69,8 @@ static bool in_is_left(struct net_device *dev)
 	return left;
 }
 
-/* dev->xdp_prog is generic XDP, which costs more than the stack.  XDP_TX leaves
+/* Does no XDP program see the device's frames as its cards receive them?
+ * dev->xdp_prog is generic XDP, which costs more than the stack.  XDP_TX leaves
  * by a bond's member only if the bond has the program and the kernel asks the
  * bond for the member; without a carrier the stack sends nothing.
  */
@@ -87,13 +87,6 @@ static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 				NETIF_F_HW_VLAN_STAG_RX);
 }
 
-/* Does an XDP program see the device's frames as its cards receive them? */
-static bool in_fits_xdp(struct net_device *dev)
-{
-	return dev->type == ARPHRD_ETHER && !in_hides(dev, NULL) &&
-	       !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL);
-}
-
 static u32 in_fit(struct net_device *dev)
 {
 	const struct inet6_dev *in6 = __in6_dev_get(dev);
@@ -105,7 +98,8 @@ static u32 in_fit(struct net_device *dev)
 		fit |= MHS_LANE_FIT_IPV4;
 	if (in6 && !READ_ONCE(in6->cnf.disable_ipv6))
 		fit |= MHS_LANE_FIT_IPV6;
-	if (in_fits_xdp(dev))
+	if (dev->type == ARPHRD_ETHER && !in_hides(dev, NULL) &&
+	    !netdev_walk_all_lower_dev_rcu(dev, in_hides, NULL))
 		fit |= MHS_LANE_FIT_XDP;
 	return fit;
 }
@@ -113,7 +107,7 @@ static u32 in_fit(struct net_device *dev)
 /* Make a record of p->in: 0, or why all its packets go up */
 enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 {
-	struct mhs_lane_in *in = mhs_lane_in(p);
+	atomic64_t *in = mhs_lane_in(p);
 	enum mhs_lane_why why;
 	u32 has, need;
 
@@ -123,9 +117,9 @@ enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 	if (why)
 		return why;
 	has = in_fit(p->in);
-	for (need = 0; need < ARRAY_SIZE(in->open); need++)
-		atomic64_set(&in->open[need], (has & need) == need ?
-			     mhs_lane_in_key(p) : 0);
+	for (need = 0; need < ARRAY_SIZE(p->lane->in[0]); need++)
+		atomic64_set(&in[need],
+			     (has & need) == need ? mhs_lane_in_key(p) : 0);
 	fit &= ~has;
 	if (!fit)
 		return MHS_LANE_FORWARDED;
@@ -150,8 +144,8 @@ static bool lane_lookup_ipv6(struct net *net, const struct net_device *in,
 	return local;
 }
 
-/* Is the virtual address local?  If so, the service gets a record of that. */
-bool mhs_lane_record_local(const struct mhs_lane_packet *p)
+/* Make a record of the service: 0 if its address is local, else why packets go up */
+enum mhs_lane_why mhs_lane_record_local(const struct mhs_lane_packet *p)
 {
 	struct net *net = p->mn->net;
 	struct mhs *mhs = p->mhs;
@@ -160,14 +154,14 @@ bool mhs_lane_record_local(const struct mhs_lane_packet *p)
 	smp_rmb();
 	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && mhs->af == AF_INET6) {
 		if (!lane_lookup_ipv6(net, p->in, &mhs->addr.in6))
-			return false;
+			return MHS_LANE_ADDRESS;
 	} else if (ipv4_is_loopback(mhs->addr.ip) ||
 		   inet_addr_type_dev_table(net, p->in, mhs->addr.ip) !=
 		   RTN_LOCAL) {
-		return false;
+		return MHS_LANE_ADDRESS;
 	}
 	WRITE_ONCE(mhs->local_generation, p->generation);
-	return true;
+	return MHS_LANE_FORWARDED;
 }
 
 /* Is the server reached without a tunnel, or by IP in IP? */
@@ -191,26 +185,24 @@ static bool way_method(struct mhs_lane_way *way, const struct mhs *mhs,
 	return true;
 }
 
-static struct neighbour *way_next_hop_ipv4(const struct dst_entry *dst,
-					   const struct ip_vs_dest *dest)
+static struct neighbour *way_next_hop(const struct dst_entry *dst,
+				      const struct ip_vs_dest *dest)
 {
+	const struct rt6_info *rt6 = container_of(dst, struct rt6_info, dst);
 	const struct rtable *rt = container_of(dst, struct rtable, dst);
-	__be32 hop = rt->rt_gw_family ? rt->rt_gw4 : dest->addr.ip;
+	struct net_device *dev = READ_ONCE(dst->dev);
+	__be32 hop = dest->addr.ip;
 
+	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6) {
+		if (rt6->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
+			return NULL;
+		return __ipv6_neigh_lookup_noref(dev, rt6_nexthop(rt6, &dest->addr.in6));
+	}
 	if (rt->rt_type != RTN_UNICAST || rt->rt_gw_family == AF_INET6)
 		return NULL;
-	return __ipv4_neigh_lookup_noref(READ_ONCE(dst->dev), (__force u32)hop);
-}
-
-static struct neighbour *way_next_hop_ipv6(const struct dst_entry *dst,
-					   const struct ip_vs_dest *dest)
-{
-	const struct rt6_info *rt = container_of(dst, struct rt6_info, dst);
-
-	if (rt->rt6i_flags & (RTF_LOCAL | RTF_ANYCAST | RTF_REJECT))
-		return NULL;
-	return __ipv6_neigh_lookup_noref(READ_ONCE(dst->dev),
-					 rt6_nexthop(rt, &dest->addr.in6));
+	if (rt->rt_gw_family)
+		hop = rt->rt_gw4;
+	return __ipv4_neigh_lookup_noref(dev, (__force u32)hop);
 }
 
 /* The longest packet; 0 if the tunnel leaves less than the core accepts */
@@ -230,36 +222,20 @@ static u16 way_mtu(const struct mhs_lane_way *way,
  */
 static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 {
+	u8 *eth = (u8 *)way + offsetof(struct mhs_lane_way, eth8);
 	struct neighbour *neigh = way->neigh;
-	struct ethhdr eth;
-	unsigned int seq;
+	char to[MAX_ADDR_LEN];	/* the device may have made it longer */
 
 	/* A neighbour may have died before the generation was read */
 	if (READ_ONCE(neigh->dead) || !(READ_ONCE(neigh->nud_state) &
 					(NUD_CONNECTED | NUD_DELAY | NUD_PROBE)))
 		return false;
-	/* neigh_ha_snapshot() copies what the device may have made longer */
-	do {
-		seq = read_seqbegin(&neigh->ha_lock);
-		ether_addr_copy(eth.h_dest, neigh->ha);
-	} while (read_seqretry(&neigh->ha_lock, seq));
-	ether_addr_copy(eth.h_source, neigh->dev->dev_addr);
-	memcpy(&way->eth8, &eth, sizeof(way->eth8));
-	memcpy(&way->eth4, (u8 *)&eth + sizeof(way->eth8), sizeof(way->eth4));
+	neigh_ha_snapshot(to, neigh, neigh->dev);
+	memcpy(eth, to, ETH_ALEN);
+	memcpy(eth + ETH_ALEN, neigh->dev->dev_addr, ETH_ALEN);
 	way->proto = way->outer == sizeof(struct iphdr) ? htons(ETH_P_IP) :
 		     way->outer ? htons(ETH_P_IPV6) : protocol;
 	return true;
-}
-
-static void way_ends(struct mhs_lane_ends *ends, unsigned int outer,
-		     const struct ip_vs_dest_dst *route,
-		     const struct ip_vs_dest *dest)
-{
-	unsigned int bytes = outer == sizeof(struct iphdr) ?
-			     sizeof(struct in_addr) : sizeof(struct in6_addr);
-
-	memcpy(ends, &route->dst_saddr, bytes);
-	memcpy((u8 *)ends + bytes, &dest->addr, bytes);
 }
 
 /* The tag of a VLAN, if one tag is all, and no priority of packets in it */
@@ -278,18 +254,10 @@ static __be16 way_tci(const struct net_device *dev)
 	return 0;
 }
 
-/* Has the next hop of a key, and the namespace, still the generation of the key? */
-static bool way_is_current(const struct mhs_lane_packet *p, u64 key)
-{
-	u32 changes = atomic_read(&p->lane->next_hops[key >> 32]);
-
-	return (u32)key == mhs_lane_generation(p->mn) + 2 * changes;
-}
-
 /* Make p->way the record of the server, which had the key @was before its facts were
  * read; leave it to others who do so
  */
-static void way_write(const struct mhs_lane_packet *p, s64 was, s64 key)
+static void way_write(struct mhs_lane_packet *p, s64 was, s64 key)
 {
 	struct mhs_lane_record *r = &p->server->record;
 
@@ -299,18 +267,18 @@ static void way_write(const struct mhs_lane_packet *p, s64 was, s64 key)
 	/* After the claim: who is late would bring back a key that came before, and
 	 * a reader in between would take words of several records for those of one
 	 */
-	if (!way_is_current(p, key)) {
-		atomic64_set_release(&r->key, was);
-		return;
+	p->generation = mhs_lane_generation(p->mn);
+	if ((u32)key == mhs_lane_generation_of(p, (u64)key >> 32)) {
+		/* No reader sees new words with the old key; pairs with the
+		 * second read of the key in lane_way()
+		 */
+		smp_wmb();
+		lane_copy(r->way, p->way);
+		lane_copy(r->ends, p->ends);
+		was = key;
 	}
-	/* No reader sees new words with the old key; pairs with the second read
-	 * of the key in lane_way()
-	 */
-	smp_wmb();
-	lane_copy(r->way, p->way);
-	lane_copy(r->ends, p->ends);
 	/* Pairs with the acquire in lane_way() */
-	atomic64_set_release(&r->key, key);
+	atomic64_set_release(&r->key, was);
 }
 
 /**
@@ -328,7 +296,7 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	const struct ip_vs_dest_dst *route;
 	const struct ip_vs_conn *carrier;
 	struct dst_entry *dst;
-	u32 hop;
+	u32 hop, half;
 
 	/* After the read of p->generation; pairs with mhs_lane_changed() */
 	smp_rmb();
@@ -346,9 +314,7 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	if (!dst_check(dst, route->dst_cookie) || dst_xfrm(dst) ||
 	    dst->lwtstate || dst->error)
 		return MHS_LANE_ROUTE;
-	way->neigh = IS_ENABLED(CONFIG_IP_VS_IPV6) && dest->af == AF_INET6 ?
-		     way_next_hop_ipv6(dst, dest) :
-		     way_next_hop_ipv4(dst, dest);
+	way->neigh = way_next_hop(dst, dest);
 	if (!way->neigh)
 		return MHS_LANE_NEIGHBOUR;
 	hop = hash_ptr(way->neigh, MHS_LANE_HOP_BITS);
@@ -365,7 +331,10 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	if (mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);
-	way_ends(&p->ends, way->outer, route, dest);
+	half = way->outer == sizeof(struct iphdr) ? sizeof(struct in_addr) :
+						    sizeof(struct in6_addr);
+	memcpy(&p->ends, &route->dst_saddr, half);
+	memcpy((u8 *)&p->ends + half, &dest->addr, half);
 	way_write(p, was, key);
 	return MHS_LANE_FORWARDED;
 }

@@ -51,6 +51,7 @@ static bool xdp_untag(struct mhs_lane_packet *p, struct net_device *card,
 	     vlan_dev_real_dev(vlan) != link))
 		return false;
 	p->in = vlan;
+	p->head += VLAN_HLEN;
 	p->ip += VLAN_HLEN;
 	p->bytes -= VLAN_HLEN;
 	p->protocol = tag->h_vlan_encapsulated_proto;
@@ -73,28 +74,15 @@ static void xdp_link(struct mhs_lane_packet *p, struct net_device *link)
 }
 
 /* Bytes of the Ethernet header that the frame gets */
-static __always_inline unsigned int
-xdp_head(const struct mhs_lane_packet *p, bool quick)
+static __always_inline unsigned int xdp_head(const struct mhs_lane_packet *p)
 {
-	return ETH_HLEN + (!quick && p->way.tci ? VLAN_HLEN : 0);
+	return ETH_HLEN + (p->way.tci ? VLAN_HLEN : 0);
 }
 
 /* How many bytes longer the headers become */
-static __always_inline int xdp_growth(const struct mhs_lane_packet *p,
-				      const struct xdp_buff *xdp, bool quick)
+static __always_inline int xdp_growth(const struct mhs_lane_packet *p)
 {
-	/* Quick packets come and go without a tag */
-	int head = quick ? ETH_HLEN : p->ip - xdp->data;
-
-	return p->way.outer + xdp_head(p, quick) - head;
-}
-
-/* Metadata of another program before the frame would not move along */
-static __always_inline bool xdp_has_room(const struct xdp_buff *xdp)
-{
-	return xdp->data - xdp->data_hard_start >=
-	       sizeof(struct xdp_frame) + sizeof(struct ipv6hdr) + VLAN_HLEN &&
-	       xdp->data_meta >= xdp->data;
+	return p->way.outer + xdp_head(p) - p->head;
 }
 
 static __always_inline enum mhs_lane_why
@@ -114,6 +102,7 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 			return MHS_LANE_FRAME;
 		p->in = link;
 	}
+	p->head = ETH_HLEN;
 	p->ip = eth + 1;
 	p->bytes = xdp->data_end - xdp->data - ETH_HLEN;
 	p->protocol = eth->h_proto;
@@ -126,7 +115,10 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 		return why;
 	if (unlikely(p->len > p->way.mtu))
 		return MHS_LANE_MTU;
-	if (!quick)
+	/* Quick packets come and go without a tag */
+	if (quick)
+		p->way.tci = 0;
+	else
 		xdp_link(p, link);
 	/* the kfunc's answer */
 	if (likely(p->way.out == p->in))
@@ -134,23 +126,24 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	/* A redirect to a device that cannot send would lose every frame */
 	if (unlikely(!p->way.ifindex))
 		return quick ? MHS_LANE_MAX : MHS_LANE_DEVICE;
-	if (unlikely(xdp_growth(p, xdp, quick) && !xdp_has_room(xdp)))
+	/* Metadata of another program before the frame would not move along */
+	if (unlikely(xdp_growth(p) &&
+		     (xdp->data_meta < xdp->data ||
+		      xdp->data - xdp->data_hard_start < sizeof(struct xdp_frame) +
+		      sizeof(struct ipv6hdr) + VLAN_HLEN)))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
 }
 
 /* Move the start of the frame, cut padding, and write the tunnel's header */
 static __always_inline void xdp_push(const struct mhs_lane_packet *p,
-				     struct xdp_buff *xdp, int growth, bool quick)
+				     struct xdp_buff *xdp, int growth)
 {
-	bool no_meta = xdp_data_meta_unsupported(xdp);
 	int lacks;
 
 	xdp->data -= growth;
-	if (no_meta)
-		xdp_set_data_meta_invalid(xdp);
-	else
-		xdp->data_meta = xdp->data;
+	/* one byte behind data where the driver has none */
+	xdp->data_meta -= growth;
 	/* A card may lose a frame that is too short without its tag.  veth,
 	 * whose frames may end where their room does, loses none.
 	 */
@@ -163,31 +156,29 @@ static __always_inline void xdp_push(const struct mhs_lane_packet *p,
 	if (!p->way.outer)
 		return;
 	xdp->data_end -= p->bytes - p->len;
-	mhs_lane_tunnel(p, xdp->data + xdp_head(p, quick));
+	mhs_lane_tunnel(p, xdp->data + xdp_head(p));
 }
 
 static __always_inline void xdp_rewrite(const struct mhs_lane_packet *p,
-					struct xdp_buff *xdp, bool quick)
+					struct xdp_buff *xdp)
 {
-	const __be16 tag[] = { htons(ETH_P_8021Q), quick ? 0 : p->way.tci };
-	int growth = xdp_growth(p, xdp, quick);
-	u8 *to = xdp->data;
-	/* p->ip, which a quick packet keeps in no register */
-	u8 *ip = to + (quick ? ETH_HLEN : p->ip - xdp->data);
+	const __be16 tag[] = { htons(ETH_P_8021Q), p->way.tci };
+	u8 *to = xdp->data, *ip = to + p->head;
+	int growth = xdp_growth(p);
 
 	if (p->protocol == htons(ETH_P_IP))
 		ip_decrease_ttl((struct iphdr *)ip);
 	else
 		((struct ipv6hdr *)ip)->hop_limit--;
 	if (growth) {
-		xdp_push(p, xdp, growth, quick);
+		xdp_push(p, xdp, growth);
 		to = xdp->data;
 	}
 	memcpy(to, &p->way.eth8, 8);
 	memcpy(to + 8, &p->way.eth4, 4);
 	if (tag[1])
 		memcpy(to + 12, tag, VLAN_HLEN);
-	memcpy(to + xdp_head(p, quick) - 2, &p->way.proto, 2);
+	memcpy(to + xdp_head(p) - 2, &p->way.proto, 2);
 }
 
 /* The whole kfunc; with @quick only where records tell, else xdp_lane_long() */
@@ -211,7 +202,7 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	if (quick && unlikely(why == MHS_LANE_MAX))
 		return xdp_lane_long(xdp);
 	if (likely(!why))
-		xdp_rewrite(&p, xdp, quick);
+		xdp_rewrite(&p, xdp);
 	/* Last: before, the way stays in registers */
 	mhs_lane_count(&p, why);
 	return likely(!why) ? p.way.ifindex : 0;
@@ -268,10 +259,9 @@ int mhs_lane_xdp_register(void)
 {
 #ifdef MHS_HAVE_KFUNCS
 	/* A module without BTF has nothing to offer */
-	if (mhs_has_btf(THIS_MODULE))
-		return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP,
-						 &xdp_kfunc_set);
-	return -ENOENT;
+	if (!mhs_has_btf(THIS_MODULE))
+		return -ENOENT;
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &xdp_kfunc_set);
 #endif
 	return -EOPNOTSUPP;
 }
