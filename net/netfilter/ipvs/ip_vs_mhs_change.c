@@ -361,6 +361,7 @@ static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 {
 	unsigned long at = READ_ONCE(mhs->mn->changed_at) + MHS_BUILD_QUIET;
 	unsigned long latest = mhs->dirty_since + MHS_BUILD_LATEST;
+	bool waits;
 
 	if (!mhs->dirty)
 		return false;
@@ -368,9 +369,10 @@ static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 		at = latest;
 	if (time_before(at, mhs->build_at))
 		at = mhs->build_at;
-	if (mhs_chance_waits(mhs) && time_before(at, jiffies + MHS_BUILD_QUIET))
+	waits = mhs_chance_waits(mhs);
+	if (waits && time_before(at, jiffies + MHS_BUILD_QUIET))
 		at = jiffies + MHS_BUILD_QUIET;
-	return mhs->hurry || work_due(at, delay) ||
+	return (mhs->hurry && !waits) || work_due(at, delay) ||
 	       (ticks & MHS_TICK_PIN && mhs->census.stage_max == MHS_STAGE_LAST);
 }
 

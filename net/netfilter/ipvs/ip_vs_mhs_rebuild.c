@@ -302,6 +302,7 @@ void mhs_rebuild_table(struct mhs *mhs)
 
 	mutex_lock(&mhs->lock);
 	WRITE_ONCE(mhs->dirty, changes != mhs->changes);
+	mhs->dirty_since = jiffies;
 	mhs->hurry &= mhs->dirty;
 	mhs->n_empty = empty;
 	/* at most a second: a virtual machine may have paused meanwhile */
