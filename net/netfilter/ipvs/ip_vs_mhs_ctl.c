@@ -22,8 +22,9 @@ int mhs_net_ready(void)
 
 /* Poll what no callback of the core reports.  On a sync backup entries of unknown
  * flows arrive: every slot is tracked when the role begins, which packets see
- * themselves, and no tracked bit ages while it lasts.  Not in the queue of rebuilds, which
- * may take many seconds: services would stay at their limits of entries.
+ * themselves, and no tracked bit ages while it lasts.  A walk that had begun may age the
+ * bits once, so every slot is tracked again when the role ends.  Not in the queue of
+ * rebuilds, which may take many seconds: services would stay at their limits of entries.
  */
 static void net_work(struct work_struct *work)
 {
@@ -31,7 +32,7 @@ static void net_work(struct work_struct *work)
 					  struct mhs_net, work);
 	struct netns_ipvs *ipvs = net_ipvs(mn->net);
 	u32 all_made = atomic_read(&mn->entries.made), all = 0, made, n;
-	bool backup, begins, conntrack;
+	bool backup, turns, conntrack;
 	struct mhs *mhs;
 	loff_t pos = 0;
 
@@ -45,16 +46,13 @@ static void net_work(struct work_struct *work)
 	mn->conntrack = conntrack;
 
 	backup = READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP;
-	begins = backup && !mn->backup;
-	/* Before slots are tracked: no tick may age that meanwhile */
-	WRITE_ONCE(mn->backup, backup);
+	turns = backup != mn->backup;
+	/* Before slots are tracked, and until they are: no tick ages that */
+	WRITE_ONCE(mn->backup, backup || turns);
 	mutex_unlock(&mn->lock);
-	/* A work that began before the role may be about to age tracked bits */
-	if (begins)
-		flush_workqueue(mhs_rebuild_wq);
 
 	while ((mhs = mhs_svc_next(mn, mhs, pos++))) {
-		if (begins)
+		if (turns)
 			mhs_rebuild_track_all(mhs);
 		mutex_lock(&mhs->lock);
 		mhs_work_poll_stateful(mhs);
@@ -69,6 +67,7 @@ static void net_work(struct work_struct *work)
 	WRITE_ONCE(mn->entries.counted, all - all_made);
 
 	mutex_lock(&mn->lock);
+	WRITE_ONCE(mn->backup, backup);
 	if (!list_empty(&mn->list))
 		queue_delayed_work(system_long_wq, &mn->work, HZ);
 	mutex_unlock(&mn->lock);
