@@ -397,29 +397,33 @@ static struct mhs_server *packet_error_server(struct mhs *mhs,
 /* Services by mark to look at in a jiffy: errors may be forged */
 #define FWMARK_LOOKS		1024
 
-/* The server with the address @addr of a service by firewall mark.  A walk that has
- * begun is finished, however many services there are.
+/* Handle an error about a tunnel packet to a server of a service by firewall mark.  A
+ * walk that has begun is finished, however many services there are.
  */
-static struct mhs_server *packet_error_fwmark(struct mhs_net *mn, __be32 addr)
+static bool packet_error_fwmark(struct netns_ipvs *ipvs, struct mhs_packet *p,
+				const struct mhs_tunnel *t, unsigned int *nf)
 {
 	u32 now = jiffies, looks = 0;
-	struct mhs_server *s = NULL;
+	struct mhs_net *mn = p->mn;
+	struct mhs_server *s;
+	bool handled = false;
 	struct mhs *mhs;
 
 	/* CPUs may lose each other's count: the bound is one of many */
 	if (READ_ONCE(mn->fwmark_at) == now)
 		looks = READ_ONCE(mn->fwmark_looks);
-	if (looks >= FWMARK_LOOKS || hlist_empty(&mn->by_fwmark))
-		return NULL;
+	if (looks >= FWMARK_LOOKS)
+		return false;
 	hlist_for_each_entry_rcu(mhs, &mn->by_fwmark, fwmark_node) {
 		looks++;
-		s = mhs_packet_id_server(mhs, addr);
-		if (s)
+		s = mhs_packet_id_server(mhs, t->outer.daddr);
+		handled = s && mhs_icmp_tunnel_error(ipvs, p, s, t, nf);
+		if (handled)
 			break;
 	}
 	WRITE_ONCE(mn->fwmark_at, now);
 	WRITE_ONCE(mn->fwmark_looks, looks);
-	return s;
+	return handled;
 }
 
 /* Is it a router's error about a tunnel packet to a server?  Then handle it. */
@@ -434,10 +438,11 @@ static bool packet_error_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 	if (!mhs_icmp_tunnel(p, &t))
 		return false;
 	mhs = mhs_icmp_quoted(ipvs, p, t.inner, false, &e);
-	s = mhs ? packet_error_server(mhs, p, &e) :
-		  packet_error_fwmark(p->mn, t.outer.daddr);
-	/* A connection ID may have named another one, whose ID is its address */
-	if (mhs && rcu_access_pointer(mhs->cid) &&
+	if (!mhs)
+		return packet_error_fwmark(ipvs, p, &t, nf);
+	s = packet_error_server(mhs, p, &e);
+	/* A connection ID or the second chance may have chosen another one */
+	if ((rcu_access_pointer(mhs->cid) || READ_ONCE(mhs->chance)) &&
 	    (!s || s->dest->addr.ip != t.outer.daddr))
 		s = mhs_packet_id_server(mhs, t.outer.daddr);
 	return s && mhs_icmp_tunnel_error(ipvs, p, s, &t, nf);
