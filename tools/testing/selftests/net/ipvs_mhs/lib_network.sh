@@ -20,28 +20,23 @@ ns() {
 }
 
 in_ns() {
-	local n=$1 status=0
+	local status=0
 
-	shift
-	nsenter "--net=/run/netns/$n-$$" "$@" || status=$?
-	[ "$1" != ipvsadm ] || rebuilt "$n"
+	nsenter "--net=/run/netns/$1-$$" "${@:2}" || status=$?
+	[ "$2" != ipvsadm ] || rebuilt "$1"
 	return $status
 }
 
 rebuilt() {
-	if [ -z "${net_dirs[$1]:-}" ]; then
-		nsenter "--net=/run/netns/$1-$$" head -c 1 /proc/net/ip_vs_mhs
-	elif [ -e "${net_dirs[$1]}/ip_vs_mhs" ]; then
-		read -r -n 1 <"${net_dirs[$1]}/ip_vs_mhs"
-	fi >/dev/null 2>&1
+	local net
+
+	net_dir "$1"
+	[ ! -e "$net/ip_vs_mhs" ] || read -r -n 1 <"$net/ip_vs_mhs"
 }
 
 # bg_ns NAME COMMAND...: in the background, the process itself, for kill $!
 bg_ns() {
-	local n=$1
-
-	shift
-	exec nsenter "--net=/run/netns/$n-$$" "$@"
+	exec nsenter "--net=/run/netns/$1-$$" "${@:2}"
 }
 
 # In emulation a process costs a tenth of a second: ip works in batches
