@@ -136,7 +136,7 @@ mend() {
 
 # stand_in NAME: a program in front of that name, on standard input
 stand_in() {
-	{ echo "#!/bin/sh"; cat; } >"$work/bin/$1"
+	{ echo "#!/bin/bash"; cat; } >"$work/bin/$1"
 	chmod +x "$work/bin/$1"
 }
 
