@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
-# weight: 45
+# weight: 25
 # tags: races
 # Flows of a drained or deleted server: a client's reset reaches it in every phase, and
 # flows go on after the end of the client's side; IPv4 by direct routing and IPv6 in

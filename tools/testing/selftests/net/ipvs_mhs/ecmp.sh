@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 85
+# weight: 40
 # Flows that change director, by the router's choice among equal paths and in
 # the middle of a transition, with the sync daemon for the entries there are.
 # Without it flows begun in the window break: counted, and only those.  A

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
-# weight: 45
+# weight: 35
 # tags: core races
 # Editing a live service: edits that change nothing, flags, persistence, a
 # threshold, the forwarding method, the scheduler.  What is new holds for new

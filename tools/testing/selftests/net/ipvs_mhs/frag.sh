@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 40
+# weight: 15
 # tags: core
 # Datagrams in fragments go as a whole to one server, by direct routing and in
 # tunnels, also when the last fragment comes first.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 60
+# weight: 30
 # tags: core races
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
 # packets whose mark means a service of another scheduler.  ICMP errors: icmp.sh.
