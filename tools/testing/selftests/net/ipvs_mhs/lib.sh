@@ -442,14 +442,12 @@ mhs_sum() {
 # starve PERCENT: of new entries and carriers so many find no memory from now on,
 # in a kernel that can do that
 starve() {
-	local faults=/sys/kernel/debug/failslab
+	local set faults=/sys/kernel/debug/failslab
 
 	[ -w $faults/cache-filter ] || return 0
-	echo 0 >$faults/probability
-	echo 0 >$faults/verbose
-	echo 0 >$faults/ignore-gfp-wait
-	echo -1 >$faults/times
-	echo 1 >$faults/cache-filter
+	for set in 0:probability 0:verbose 0:ignore-gfp-wait -1:times 1:cache-filter; do
+		echo "${set%:*}" >"$faults/${set#*:}"
+	done
 	echo 1 >/sys/kernel/slab/ip_vs_conn/failslab
 	echo "$1" >$faults/probability
 }

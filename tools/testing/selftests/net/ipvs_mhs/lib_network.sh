@@ -44,25 +44,17 @@ ip_ns() {
 	ip -n "$1-$$" -batch -
 }
 
-# long_queue: all hosts of this network share the receive queue of a CPU, where a
-# slow machine would drop packets
-long_queue() {
-	local file=/proc/sys/net/core/netdev_max_backlog before
-
-	[ -w $file ] || return 0
-	before=$(<$file)
-	[ "$before" -lt 20000 ] || return 0
-	echo 20000 >$file
-	defer eval "echo $before >$file"
-}
-
 # setup_ns NAME...: without the limits that chance meets.  All ICMP errors are sent:
 # types in no mask are exempt from the host's limit for all namespaces, too; with
 # ratelimit=0 they are not.  And no host asks for a router.
 setup_ns() {
-	local n dirs i=0
+	local n dirs i=0 queue=/proc/sys/net/core/netdev_max_backlog
 
-	long_queue
+	# all hosts share the receive queue of a CPU, where a slow machine would drop
+	if [ -w $queue ] && [ "$(<$queue)" -lt 20000 ]; then
+		defer eval "echo $(<$queue) >$queue"
+		echo 20000 >$queue
+	fi
 	printf "netns add %s-$$\n" "$@" | ip -batch -
 	defer netns_del "$@"
 	lab join "${@/%/-$$}"
