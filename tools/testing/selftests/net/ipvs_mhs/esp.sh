@@ -149,15 +149,11 @@ alike "stateless=0"
 check "stateless=0: an entry for each IKE flow" $((2 * CLIENTS)) "$(conns_new)"
 sysctls dr net.ipv4.vs.mhs.stateless=1
 
-dr nft -f - <<-EOF
-	table inet mhs {
-		chain pre {
-			type filter hook prerouting priority -150
-			meta l4proto { esp, ah } meta mark set 7
-			udp dport { 500, 4500 } meta mark set 7
-		}
-	}
-EOF
+dr nft "table inet mhs { chain pre {
+	type filter hook prerouting priority -150
+	meta l4proto { esp, ah } meta mark set 7
+	udp dport { 500, 4500 } meta mark set 7
+}; }"
 for scheduler in mh "mhs -b flag-3"; do
 	marked "$scheduler"
 	follow "by mark, $scheduler" ike esp ah natt

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
-# weight: 50
+# weight: 40
 # Conntrack, firewalls and NAT of the director's own.  vs.conntrack=1 makes state that mhs
 # saves otherwise; with the rules that the documentation gives there is none.  Rules that
 # drop what conntrack does not know, a DNAT rule in front of the virtual address and a
@@ -80,12 +80,10 @@ setup_net 2
 pair_services "1 2" mhs
 pair_clients --timeout 5
 # a rule that wants to know the state turns conntrack on in the namespace
-dr nft -f - <<-EOF
-	table inet mhs_state { chain in {
-		type filter hook input priority 0
-		ct state established counter
-	}; }
-EOF
+dr nft "table inet mhs_state { chain in {
+	type filter hook input priority 0
+	ct state established counter
+}; }"
 flows "vs.conntrack=0" 0 0
 sysctls dr net.ipv4.vs.conntrack=1
 busywait 20 leaves 80 1000
@@ -100,12 +98,10 @@ dr nft delete table inet ipvs_notrack
 flows "control: rules gone" 80 1000
 
 # A claim is no flow: its end ends no conntrack of the flow with its addresses
-dr nft -f - <<-EOF
-	table inet strict { chain in {
-		type filter hook input priority 0
-		tcp flags & syn == 0 ct state new drop
-	}; }
-EOF
+dr nft "table inet strict { chain in {
+	type filter hook input priority 0
+	tcp flags & syn == 0 ct state new drop
+}; }"
 windows 3600000 3600000
 pair open 40
 pair ping
