@@ -4,7 +4,9 @@
 # weight: 30
 # tags: core races
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
-# packets whose mark means a service of another scheduler.  ICMP errors: icmp.sh.
+# packets whose mark means a service of another scheduler.  ICMP
+# errors with the mark of a service that are about flows of the director itself, with mh as
+# reference.
 
 . "${0%/*}/lib.sh"
 . "${0%/*}/lib_pair.sh"
@@ -54,7 +56,7 @@ stay() {
 	check "$1" "0 0" "$(sum broken) $(sum moved)"
 }
 
-plan 16
+plan 23
 fresh_module
 setup_net 4
 dgram_servers 53
@@ -129,3 +131,32 @@ for m in 5 0; do
 	stay "mark $m in mid-flow: flows stay"
 done
 check "beside a mark's service of mh: no entry" 0 "$(pair_total NewEntries)"
+pair reset
+
+# Errors with the mark of a service, about flows that are none of it
+ip_ns rt <<-EOF
+	route replace 10.1.0.2/32 dev vcl mtu lock 1300
+	route replace fd01::2/128 dev vcl mtu lock 1300
+EOF
+lab serve "$(ns dr)" dr
+for s in mh mhs; do
+	dr ipvsadm -C
+	mark=7 fwm_services $s 1
+	marks "icmp type destination-unreachable meta mark set 7 counter" \
+		"icmpv6 type packet-too-big meta mark set 7 counter"
+	for host in 10.2.0.10 fd02::10; do
+		flow_start d --host $host --timeout 8
+		flow d open 1
+		flow d bulk 0 25000
+		check "$s: errors about the director's flow: $host" "1 0" \
+			"$(value flows) $(value broken)"
+		flow_end d
+	done
+	check "$s: errors had the mark, of both families" 2 \
+		"$(dr nft list table inet mhs | grep -c 'packets [1-9]')"
+	for n in rt dr; do
+		ip -n "$(ns $n)" route flush cache
+		ip -6 -n "$(ns $n)" route flush cache
+	done
+done
+check "mhs: no error was taken" 0 "$(mhs_sum PktIcmp)"
