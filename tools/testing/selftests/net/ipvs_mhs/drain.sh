@@ -11,10 +11,6 @@
 . "${0%/*}/lib.sh"
 . "${0%/*}/lib_pair.sh"
 
-forgotten() {
-	[ "$(pair_total Gone)" -eq 0 ]
-}
-
 # no_sockets: none of the service is left on any server
 no_sockets() {
 	local s
@@ -102,7 +98,7 @@ pair ping
 check "expire_nodest_conn=0: none broken while held" 0 "$(sum broken)"
 mine=$(sum s2)
 sysctls dr net.ipv4.vs.expire_nodest_conn=1
-busywait 20 forgotten
+busywait 20 eval '[ "$(pair_total Gone)" -eq 0 ]'
 pair ping
 check "expire_nodest_conn, set after the deletion: its flows are cut" "$mine" \
 	"$(sum broken)"

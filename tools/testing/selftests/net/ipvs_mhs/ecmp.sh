@@ -6,8 +6,8 @@
 # the middle of a transition, with the sync daemon for the entries there are.
 # Without it flows begun in the window break: counted, and only those.  A
 # director that starts in the window must be told the old servers first.  A backup's
-# entries hold no port that is used again on a server that is drained there, and with
-# backup_only it leaves all packets to its own stack.
+# entries hold no port that is used again on a server that is drained there.  With
+# backup_only: icmp.sh.
 
 . "${0%/*}/lib.sh"
 . "${0%/*}/lib_pair.sh"
@@ -95,7 +95,7 @@ carried() {
 	[ "$(ended d2)" = "$(ended dr)" ]
 }
 
-plan 23
+plan 21
 fresh_module table_size=4093
 setup_net 4
 director d2 30
@@ -198,13 +198,3 @@ in_ns d2 sysctl -qw net.ipv4.vs.conn_reuse_mode=0
 again
 check "used ports: none meets the drained server, none fails" "0 0" \
 	"$(value s4) $(value failed)"
-
-# backup_only
-clients e 10
-in_ns d2 sysctl -qw net.ipv4.vs.backup_only=1
-pair_of e ping
-check "backup_only=1: flows are its own stack's" "20 20" \
-	"$(sum broken) $(sum rst)"
-in_ns d2 ipvsadm --stop-daemon backup
-clients f 10
-live "backup_only=1, a backup no more: it serves" f
