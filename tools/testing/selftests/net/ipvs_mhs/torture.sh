@@ -137,20 +137,20 @@ namespace() {
 	while [ -e "$work/reloading" ]; do
 		nap 0.1 # why: the pace of looks
 	done
-	n=x$RANDOM
-	ip netns add "$(ns $n)"
-	ip_ns $n <<-EOF
+	n=$(ns "x$RANDOM")
+	ip netns add "$n"
+	ip -n "$n" -batch - <<-EOF
 		link set lo up
 		addr add $VIP4/32 dev lo
 		link add d0 type dummy
 		addr add 10.2.0.9/24 dev d0
 		link set d0 up
 	EOF
-	in_ns $n ipvsadm -R <<<"$all"
-	in_ns $n hping3 -q -S -c 20 -i u1000 -p 80 $VIP4
-	in_ns $n ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
-	in_ns $n hping3 -q -S -c 20 -i u1000 -p 80 $VIP4
-	ip netns del "$(ns $n)"
+	nsenter "--net=/run/netns/$n" ipvsadm -R <<<"$all"
+	nsenter "--net=/run/netns/$n" hping3 -q -S -c 20 -i u1000 -p 80 $VIP4
+	nsenter "--net=/run/netns/$n" ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
+	nsenter "--net=/run/netns/$n" hping3 -q -S -c 20 -i u1000 -p 80 $VIP4
+	ip netns del "$n"
 }
 
 plan 8
