@@ -926,6 +926,7 @@ class CommandLine(Files):
         self.assertEqual(target.read_text(),
                          prometheus.render(proc.parse(NOW)))
         self.assertEqual(list(target.parent.iterdir()), [target])
+        self.assertEqual(target.stat().st_mode & 0o777, 0o644)
 
 
 class Compare(Files):
