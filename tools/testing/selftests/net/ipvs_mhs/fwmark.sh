@@ -6,7 +6,7 @@
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
 # packets whose mark means a service of another scheduler.  ICMP
 # errors with the mark of a service that are about flows of the director itself, with mh as
-# reference; those that it forwards: icmp.sh.
+# reference.
 
 . "${0%/*}/lib.sh"
 . "${0%/*}/lib_pair.sh"
