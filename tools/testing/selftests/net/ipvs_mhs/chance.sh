@@ -123,6 +123,16 @@ deaf() {
 	unbroken "$1: nor when it goes"
 }
 
+# The table waits for a new server's first answer, though "change" reads it
+late() {
+	restart
+	pair open 20
+	in_ns s4 tc qdisc add dev eth0 root netem delay 50ms
+	check "$1: a server whose first answer is late: slots in hold" 0 \
+		"$(both -a 4 1; pair_total Hold)"
+	in_ns s4 tc qdisc del dev eth0 root
+}
+
 # The second director has another weight; knows no former change; takes over in the
 # middle of one
 directors() {
@@ -265,11 +275,12 @@ rows() {
 	deaths "$1"
 	[ -z "${MHS_LONG:-}" ] || inhibited "$1"
 	deaf "$1"
+	late "$1"
 	directors "$1"
 }
 
-tests=29
-[ -z "${MHS_LONG:-}" ] || tests=55
+tests=30
+[ -z "${MHS_LONG:-}" ] || tests=57
 plan $tests
 chance_net 4
 director d2 20
