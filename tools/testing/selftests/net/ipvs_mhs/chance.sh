@@ -128,8 +128,10 @@ late() {
 	restart
 	pair open 20
 	in_ns s4 tc qdisc add dev eth0 root netem delay 50ms
+	change -a 4 1
+	busywait 20 eval '[ "$(mhs State "$SVC4")" != rebuilding ]'
 	check "$1: a server whose first answer is late: slots in hold" 0 \
-		"$(both -a 4 1; pair_total Hold)"
+		"$(mhs Hold "$SVC4")"
 	in_ns s4 tc qdisc del dev eth0 root
 }
 
