@@ -46,12 +46,15 @@ tally() {
 	echo "$(sum flows) $(sum broken) $(sum failed)"
 }
 
-# some NAME HOST PORT SERVER [NAMESPACE]: ten flows, all by that server
+# some NAME HOST PORT SERVER [NAMESPACE]: ten flows, all by that server; adds their
+# entries to $conns_all while the flows live
 some() {
+	conns_begin
 	client_ns=${5:-cl} flow_start x --host "$2" --port "$3" --timeout 5
 	flow x open 10
 	flow x ping
 	check "$1: served" "10 0 10" "$(value flows) $(value broken) $(value "$4")"
+	conns_all=$((conns_all + $(conns_new)))
 	flow x reset
 	flow_end x
 }
@@ -224,7 +227,7 @@ fi
 # straight, whatever the limit of entries is
 shared() {
 	sysctls dr net.ipv4.vs.mhs.max_entries=0
-	conns_begin
+	conns_all=0
 	service -t 81 8080 mhs 0
 	service -t 82 8080 mhs 1
 	service -t 83 8080 mhs 1
@@ -238,7 +241,7 @@ shared() {
 	some "straight, a health check" 10.2.0.11 8080 s1 dr
 	some "another server, straight, a client" 10.2.0.11 8080 s1
 	check "an entry for each flow of the services" "20 20 10 50" \
-		"$(made 81) $(made 82) $(made 83) $(conns_new)"
+		"$(made 81) $(made 82) $(made 83) $conns_all"
 	# the director's own clients of a service
 	ip_ns dr <<-EOF
 		addr del $VIP4/32 dev lo
