@@ -30,7 +30,7 @@ flow_start c --host $VIP4
 flow c open 60
 flow c ping
 check "flows answered, no entries while stable" "60 0 0" \
-	"$(value flows) $(value broken) $(entries)"
+	"$(value flows) $(value broken) $(conns)"
 weight 1 0
 flow c ping
 check "none broken by drain" 0 "$(value broken)"

@@ -14,12 +14,6 @@
 . "${0%/*}/lib_pair.sh"
 . "${0%/*}/lib_chance.sh"
 
-# of SERVER: its flows, into $mine
-of() {
-	pair ping
-	mine=$(sum "$1")
-}
-
 # cable SERVER up | down
 cable() {
 	ip -n "$(ns rt)" link set "v$1" "$2"
@@ -58,12 +52,13 @@ planned() {
 	check "$1: none was reset" 0 "$(chances Reset)"
 }
 
-# s2_dies: while s1 is drained
+# s2_dies: while s1 is drained; it has $mine flows
 s2_dies() {
 	restart
 	pair open 40
 	both -e 1 0
-	of s2
+	pair ping
+	mine=$(sum s2)
 	cable s2 down
 }
 

@@ -223,7 +223,7 @@ net_dir() {
 	net=${net_dirs[$1]}
 }
 
-# conns [NAMESPACE] [FILE], entries: connection entries, carriers not among them, nor
+# conns [NAMESPACE] [FILE]: connection entries, carriers not among them, nor
 # those in FILE, the copy of a list.  Who reads the list while an entry expires misses
 # another, so it is read three times; a table that grows is listed more than once.
 conns() {
@@ -236,10 +236,6 @@ conns() {
 			FILENAME != "-" { old[flow] = 1; next }
 			!(flow in old) && !new[flow]++ { n++ }
 			END { print n + 0 }' "${2:-/dev/null}" -
-}
-
-entries() {
-	conns "$@"
 }
 
 # conns_begin [NAMESPACE], conns_new [NAMESPACE]: entries made since then; those

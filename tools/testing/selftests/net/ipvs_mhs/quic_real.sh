@@ -151,11 +151,6 @@ by_envoy() {
 	dr ipvsadm -D -u "$svc"
 }
 
-# entries_new: of both directors
-entries_new() {
-	echo $(($(conns_new dr) + $(conns_new d2)))
-}
-
 # go_on DOOR EVENT...: with connection IDs downloads end where they have begun, though
 # the clients move in each phase, and no entry is made
 go_on() {
@@ -177,7 +172,7 @@ go_on() {
 		flow c end "$door-$e"
 		check "$door, $e: the downloads end at s1" "2 s1,s1" \
 			"$(value ok) $(value servers)"
-		check "$door, $e: entries" 0 "$(entries_new)"
+		check "$door, $e: entries" 0 $(($(conns_new dr) + $(conns_new d2)))
 		event "$e" undo
 		to_stable
 		windows 3600000 3600000
